@@ -1,0 +1,43 @@
+"""The aspect behind //tools:package: writes NAME.package.json, which says what a target is made of.
+
+For a program: its executable and the data it reads. For a library: every archive and object under it, the link flags of
+what the system provides, and its headers.
+"""
+
+def _package_impl(target, ctx):
+    if ctx.rule.kind == "cc_binary":
+        info = target[DefaultInfo]
+        executable = info.files_to_run.executable
+        data = [f for f in info.default_runfiles.files.to_list() if f != executable and ".so" not in f.basename]
+        description = struct(
+            kind = "program",
+            executable = executable.path,
+            data = [struct(path = f.path, name = f.short_path) for f in data],
+        )
+        files = depset([executable] + data)
+    elif ctx.rule.kind == "cc_library":
+        archives = []
+        flags = []
+        for linker_input in target[CcInfo].linking_context.linker_inputs.to_list():
+            flags += linker_input.user_link_flags
+            for library in linker_input.libraries:
+                archive = library.pic_static_library or library.static_library
+                if archive:
+                    archives.append(archive)
+        context = target[CcInfo].compilation_context
+        description = struct(
+            kind = "library",
+            archives = [f.path for f in archives],
+            flags = flags,
+            headers = [f.path for f in ctx.rule.files.hdrs],
+            defines = context.defines.to_list(),
+            quote_includes = context.quote_includes.to_list(),
+        )
+        files = depset(archives, transitive = [context.headers])
+    else:
+        fail("//tools:package takes a cc_binary or a cc_library; %s is a %s" % (ctx.label, ctx.rule.kind))
+    out = ctx.actions.declare_file(ctx.label.name + ".package.json")
+    ctx.actions.write(out, description.to_json())
+    return [OutputGroupInfo(package = depset([out], transitive = [files]))]
+
+package = aspect(implementation = _package_impl)
