@@ -1,0 +1,171 @@
+#include "framework/base/thread_pool.h"
+
+#include <algorithm>
+#include <atomic>
+#include <exception>
+#include <thread>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/mutex.h"
+#include "framework/base/switches.h"
+
+namespace weft {
+namespace {
+
+thread_local bool in_task = false;
+thread_local ThreadPool* scoped_pool = nullptr;
+
+inline void pause() { __builtin_ia32_pause(); }
+// About 3 microseconds: enough to catch the next op of a chain, too short to starve a neighbour.
+constexpr int kSpins = 64;
+
+int threads_from_switch() {
+  long n = switch_int("WEFT_THREADS");
+  WEFT_CHECK(n >= 0 && n <= 4096, "WEFT_THREADS: got ", n, "; need 0 (all cores) to 4096");
+  return n ? static_cast<int>(n) : std::max(1u, std::thread::hardware_concurrency());
+}
+
+struct InTask {
+  bool before = in_task;
+  InTask() { in_task = true; }
+  ~InTask() { in_task = before; }
+};
+
+}  // namespace
+
+struct ThreadPool::Impl {
+  struct alignas(64) Worker {
+    std::atomic<uint32_t> generation{0};  // bumped to wake the worker
+    std::thread thread;
+  };
+
+  explicit Impl(int threads) { start(threads); }
+  ~Impl() { stop(); }
+
+  void start(int threads) {
+    size = threads;
+    workers = std::vector<Worker>(threads - 1);
+    for (int i = 1; i < threads; ++i) workers[i - 1].thread = std::thread([this, i] { work(i); });
+  }
+  void stop() {
+    quit.store(true, std::memory_order_relaxed);
+    for (Worker& w : workers) {
+      w.generation.fetch_add(1, std::memory_order_release);
+      w.generation.notify_one();
+    }
+    for (Worker& w : workers) w.thread.join();
+    workers.clear();
+    quit.store(false, std::memory_order_relaxed);
+  }
+
+  void work(int index) {
+    in_task = true;
+    std::atomic<uint32_t>& generation = workers[index - 1].generation;
+    uint32_t seen = 0;
+    while (true) {
+      for (int i = 0; i < kSpins && generation.load(std::memory_order_acquire) == seen; ++i) pause();
+      while (generation.load(std::memory_order_acquire) == seen) generation.wait(seen, std::memory_order_acquire);
+      ++seen;
+      if (quit.load(std::memory_order_relaxed)) return;
+      run_part(index);
+      if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
+    }
+  }
+
+  void run_part(int part) {
+    int64_t i = tasks * part / parts;
+    const int64_t end = tasks * (part + 1) / parts;
+    try {
+      for (; i < end; ++i) (*fn)(i);
+    } catch (...) {
+      MutexLock lock(error_mutex);
+      if (!error || i < error_task) error = std::current_exception(), error_task = i;
+    }
+  }
+
+  Mutex busy;  // held by the thread whose job runs
+  int size = 1;
+  std::vector<Worker> workers;
+  std::atomic<bool> quit{false};
+
+  // The job: written by the caller before it bumps generations, read by the workers it woke.
+  const FunctionRef<void(int64_t)>* fn = nullptr;
+  int64_t tasks = 0;
+  int parts = 0;
+  std::atomic<int> pending{0};
+  Mutex error_mutex;
+  std::exception_ptr error;
+  int64_t error_task = 0;
+};
+
+ThreadPool::ThreadPool(int threads) {
+  WEFT_CHECK(threads >= 1, "thread pool: got ", threads, " threads; need at least 1");
+  impl_ = std::make_unique<Impl>(threads);
+}
+ThreadPool::~ThreadPool() = default;
+int ThreadPool::size() const { return impl_->size; }
+
+void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t)> fn) {
+  Impl& p = *impl_;
+  if (tasks <= 0) return;
+  if (in_task || tasks == 1 || p.size == 1 || !p.busy.try_lock()) {
+    for (int64_t i = 0; i < tasks; ++i) fn(i);
+    return;
+  }
+  std::exception_ptr error;
+  {
+    InTask mark;
+    p.fn = &fn;
+    p.tasks = tasks;
+    p.parts = static_cast<int>(std::min<int64_t>(tasks, p.size));
+    p.pending.store(p.parts - 1, std::memory_order_relaxed);
+    for (int i = 1; i < p.parts; ++i) {
+      p.workers[i - 1].generation.fetch_add(1, std::memory_order_release);
+      p.workers[i - 1].generation.notify_one();
+    }
+    p.run_part(0);
+    int left;
+    for (int i = 0; i < kSpins && p.pending.load(std::memory_order_acquire); ++i) pause();
+    while ((left = p.pending.load(std::memory_order_acquire))) p.pending.wait(left, std::memory_order_acquire);
+    {
+      MutexLock lock(p.error_mutex);
+      error = std::move(p.error);
+      p.error = nullptr;
+    }
+  }
+  p.busy.unlock();
+  if (error) std::rethrow_exception(error);
+}
+
+namespace {
+ThreadPool& process_pool() {
+  // Never destroyed: threads of the user may still compute while statics are torn down.
+  static ThreadPool* pool = new ThreadPool(threads_from_switch());
+  return *pool;
+}
+}  // namespace
+
+ThreadPool& ThreadPool::current() { return scoped_pool ? *scoped_pool : process_pool(); }
+
+ScopedPool::ScopedPool(ThreadPool& pool) : previous_(scoped_pool) { scoped_pool = &pool; }
+ScopedPool::~ScopedPool() { scoped_pool = previous_; }
+
+int num_threads() { return ThreadPool::current().size(); }
+
+void set_num_threads(int n) {
+  WEFT_CHECK(n >= 1 && n <= 4096, "set_num_threads: got ", n, "; need 1 to 4096");
+  WEFT_CHECK_AS(kFailedPrecondition, !in_task, "set_num_threads: called inside a parallel task");
+  ThreadPool::Impl& p = *process_pool().impl_;
+  MutexLock lock(p.busy);
+  if (n == p.size) return;
+  p.stop();
+  p.start(n);
+}
+
+int max_threads() {
+  static const int n = std::max<int>(std::max(1u, std::thread::hardware_concurrency()), threads_from_switch());
+  return n;
+}
+
+}  // namespace weft
