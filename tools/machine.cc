@@ -1,0 +1,230 @@
+#include "tools/machine.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <dnnl.hpp>
+#include <fstream>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <vector>
+
+namespace weft::tools {
+namespace {
+
+// The value after "KEY<blanks>:" of the first such line in a /proc file; empty if there is none.
+std::string proc_value(const char* path, const std::string& key) {
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    size_t colon = line.find(':');
+    if (colon == std::string::npos || line.compare(0, key.size(), key) != 0) continue;
+    if (line.find_first_not_of(" \t", key.size()) != colon) continue;
+    size_t begin = line.find_first_not_of(" \t", colon + 1);
+    return begin == std::string::npos ? "" : line.substr(begin);
+  }
+  return "";
+}
+
+const std::set<std::string>& cpu_flags() {
+  static const std::set<std::string> flags = [] {
+    std::istringstream words(proc_value("/proc/cpuinfo", "flags"));
+    std::set<std::string> out;
+    for (std::string word; words >> word;) out.insert(word);
+    return out;
+  }();
+  return flags;
+}
+
+bool has(const char* flag) { return cpu_flags().count(flag) > 0; }
+
+std::string first_line_of(const std::string& command) {
+  std::string out;
+  if (FILE* pipe = popen((command + " 2>/dev/null").c_str(), "r")) {
+    char line[256];
+    if (std::fgets(line, sizeof line, pipe)) out = line;
+    pclose(pipe);
+  }
+  while (!out.empty() && (out.back() == '\n' || out.back() == ' ')) out.pop_back();
+  return out;
+}
+
+std::string size_text(double bytes) {
+  char text[32];
+  if (bytes >= 1 << 30)
+    std::snprintf(text, sizeof text, "%.1f GiB", bytes / (1 << 30));
+  else if (bytes >= 1 << 20)
+    std::snprintf(text, sizeof text, "%.1f MiB", bytes / (1 << 20));
+  else
+    std::snprintf(text, sizeof text, "%.0f KiB", bytes / 1024);
+  return text;
+}
+
+// A shared library opened by the first of its names that works; `error` is the loader's word on the first.
+struct Library {
+  void* handle = nullptr;
+  std::string error;
+
+  explicit Library(const std::vector<std::string>& names) {
+    const char* home = std::getenv("CUDA_HOME");
+    std::string folder = std::string(home ? home : "/usr/local/cuda") + "/lib64/";
+    for (const std::string& prefix : {std::string(), folder}) {
+      for (const std::string& name : names) {
+        if ((handle = dlopen((prefix + name).c_str(), RTLD_NOW | RTLD_LOCAL))) return;
+        if (error.empty()) error = dlerror();
+      }
+    }
+  }
+
+  template <typename F>
+  F* get(const char* name) const {
+    return reinterpret_cast<F*>(handle ? dlsym(handle, name) : nullptr);
+  }
+};
+
+std::string dotted(int version, int major_unit, int minor_unit) {
+  std::string out = std::to_string(version / major_unit) + "." + std::to_string(version % major_unit / minor_unit);
+  return minor_unit > 1 ? out + "." + std::to_string(version % minor_unit) : out;
+}
+
+void add_cuda_driver(Facts& facts) {
+  Library driver({"libcuda.so.1"});
+  auto* init = driver.get<int(unsigned)>("cuInit");
+  auto* version = driver.get<int(int*)>("cuDriverGetVersion");
+  auto* error_string = driver.get<int(int, const char**)>("cuGetErrorString");
+  auto* count = driver.get<int(int*)>("cuDeviceGetCount");
+  auto* name = driver.get<int(char*, int, int)>("cuDeviceGetName");
+  auto* memory = driver.get<int(size_t*, int)>("cuDeviceTotalMem_v2");
+  auto* attribute = driver.get<int(int*, int, int)>("cuDeviceGetAttribute");
+  if (!init || !version || !error_string || !count || !name || !memory || !attribute) {
+    facts.add_absent("libraries", "cuda_driver", driver.handle ? "libcuda.so.1 lacks a function" : driver.error);
+    return;
+  }
+  int value = 0;
+  if (int status = init(0)) {
+    const char* why = "unknown error";
+    error_string(status, &why);
+    facts.add_absent("libraries", "cuda_driver", std::string("cuInit: ") + why);
+    return;
+  }
+  version(&value);
+  // The driver counts 13000 for 13.0.
+  facts.add("libraries", "cuda_driver", std::to_string(value / 1000) + "." + std::to_string(value % 1000 / 10));
+  int devices = 0;
+  count(&devices);
+  facts.add("libraries", "gpus", static_cast<double>(devices));
+  constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;
+  for (int i = 0; i < devices; ++i) {
+    char device[128] = "";
+    size_t bytes = 0;
+    int major = 0, minor = 0, sms = 0;
+    name(device, sizeof device, i);
+    memory(&bytes, i);
+    attribute(&major, kMajor, i);
+    attribute(&minor, kMinor, i);
+    attribute(&sms, kMultiprocessors, i);
+    facts.add("libraries", "gpu_" + std::to_string(i),
+              std::string(device) + ", sm_" + std::to_string(major) + std::to_string(minor) + ", " +
+                  std::to_string(sms) + " SMs, " + size_text(static_cast<double>(bytes)));
+  }
+}
+
+}  // namespace
+
+Isa best_isa() {
+  if (has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq")) return Isa::kAvx512;
+  return has("avx2") && has("fma") && has("f16c") ? Isa::kAvx2 : Isa::kBaseline;
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  double quota = 0, period = 0;
+  if (std::ifstream("/sys/fs/cgroup/cpu.max") >> quota >> period && period > 0)
+    cores = std::min(cores, std::max(1, static_cast<int>(std::ceil(quota / period))));
+  return cores;
+}
+
+double usable_memory() {
+  double bytes = static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
+  double limit = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit && limit > 0) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+void add_machine(Facts& facts) {
+  std::string model = proc_value("/proc/cpuinfo", "model name");
+  facts.add("cpu", "model", model.empty() ? "unknown" : model);
+  facts.add("cpu", "cores", static_cast<double>(usable_cores()));
+  for (auto [name, id] :
+       {std::pair("l1d", _SC_LEVEL1_DCACHE_SIZE), {"l2", _SC_LEVEL2_CACHE_SIZE}, {"l3", _SC_LEVEL3_CACHE_SIZE}})
+    if (long bytes = sysconf(id); bytes > 0) facts.add("cpu", name, size_text(static_cast<double>(bytes)));
+  for (const char* flag : {"sse4_2", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512vl", "avx512dq",
+                           "avx512_bf16", "avx512_fp16", "amx_tile", "amx_bf16", "amx_int8"})
+    facts.add_flag("cpu", flag, has(flag));
+
+  facts.add("memory", "total", size_text(usable_memory()));
+  if (std::string free = proc_value("/proc/meminfo", "MemAvailable"); !free.empty())
+    facts.add("memory", "available", size_text(std::atof(free.c_str()) * 1024));
+
+  utsname system;
+  uname(&system);
+  facts.add("system", "kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
+  for (auto [name, command] : {std::pair("g++", "g++ -dumpfullversion"), {"clang++", "clang++ -dumpversion"}}) {
+    std::string version = first_line_of(command);
+    if (version.empty())
+      facts.add_absent("system", name, "not in PATH");
+    else
+      facts.add("system", name, version);
+  }
+}
+
+void add_choice(Facts& facts, const std::string& wanted) {
+  static constexpr const char* kNames[] = {"baseline", "avx2", "avx512"};
+  int best = static_cast<int>(best_isa()), chosen = best;
+  if (!wanted.empty() && wanted != "auto") {
+    auto* found = std::find(std::begin(kNames), std::end(kNames), wanted);
+    if (found == std::end(kNames))
+      throw std::invalid_argument("WEFT_ISA is one of auto, baseline, avx2, avx512; got " + wanted);
+    chosen = static_cast<int>(found - kNames);
+    if (chosen > best)
+      throw std::invalid_argument("WEFT_ISA=" + wanted + ", but the best this processor offers is " + kNames[best]);
+  }
+  facts.add("weft", "isa", kNames[chosen]);
+  facts.add("weft", "isa_best", kNames[best]);
+  facts.add("weft", "threads", static_cast<double>(usable_cores()));
+}
+
+void add_libraries(Facts& facts) {
+  const dnnl_version_t* dnnl = dnnl_version();
+  facts.add("libraries", "onednn",
+            std::to_string(dnnl->major) + "." + std::to_string(dnnl->minor) + "." + std::to_string(dnnl->patch));
+  add_cuda_driver(facts);
+
+  int major = 0, minor = 0, value = 0;
+  Library nvrtc({"libnvrtc.so.13", "libnvrtc.so.12"});
+  if (auto* version = nvrtc.get<int(int*, int*)>("nvrtcVersion"); version && version(&major, &minor) == 0)
+    facts.add("libraries", "nvrtc", std::to_string(major) + "." + std::to_string(minor));
+  else
+    facts.add_absent("libraries", "nvrtc", nvrtc.handle ? "nvrtcVersion fails" : nvrtc.error);
+
+  Library cublaslt({"libcublasLt.so.13", "libcublasLt.so.12"});
+  if (auto* version = cublaslt.get<size_t()>("cublasLtGetVersion"))
+    facts.add("libraries", "cublaslt", dotted(static_cast<int>(version()), 10000, 100));
+  else
+    facts.add_absent("libraries", "cublaslt", cublaslt.handle ? "cublasLtGetVersion is missing" : cublaslt.error);
+
+  Library nccl({"libnccl.so.2"});
+  if (auto* version = nccl.get<int(int*)>("ncclGetVersion"); version && version(&value) == 0)
+    facts.add("libraries", "nccl", dotted(value, 10000, 100));
+  else
+    facts.add_absent("libraries", "nccl", nccl.handle ? "ncclGetVersion fails" : nccl.error);
+}
+
+}  // namespace weft::tools
