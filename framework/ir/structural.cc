@@ -1,0 +1,48 @@
+#include <algorithm>
+#include <cstring>
+
+#include "framework/ir/op_def.h"
+
+namespace weft {
+
+// Their types come from the graph (arguments, cells, captured), not from operands: verify() checks them there.
+const OpDef input_op = {.name = "input",
+                        .doc = "argument {index} of the graph",
+                        .traits = kStructural,
+                        .num_inputs = 0,
+                        .flops_per_point = 0};
+const OpDef cell_op = {.name = "cell",
+                       .doc = "value of cell {index} when the graph starts",
+                       .traits = kStructural,
+                       .num_inputs = 0,
+                       .flops_per_point = 0};
+const OpDef captured_op = {.name = "captured",
+                           .doc = "concrete tensor {index} that the captured function closed over",
+                           .traits = kStructural | kNotDifferentiable,
+                           .num_inputs = 0,
+                           .flops_per_point = 0};
+
+OpTable::OpTable(std::span<const OpDef* const> ops) : ops_{&input_op, &cell_op, &captured_op} {
+  ops_.insert(ops_.end(), ops.begin(), ops.end());
+  // Stable: the first of two equal names, hence a structural op, is the one that is found.
+  std::stable_sort(ops_.begin(), ops_.end(),
+                   [](const OpDef* a, const OpDef* b) { return std::strcmp(a->name, b->name) < 0; });
+}
+
+const OpDef* OpTable::find(std::string_view name) const {
+  auto it = std::lower_bound(ops_.begin(), ops_.end(), name, [](const OpDef* a, std::string_view b) { return a->name < b; });
+  return it != ops_.end() && name == (*it)->name ? *it : nullptr;
+}
+
+Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
+  if (op.cost) return op.cost(attrs, in, out);
+  Cost c;
+  if (op.is(kStructural)) return c;
+  double points = op.dims ? op.dims(attrs, in, out).points() : out.empty() ? 0 : static_cast<double>(out[0].shape.numel());
+  c.flops = op.flops_per_point * points;
+  for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
+  for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());
+  return c;
+}
+
+}  // namespace weft
