@@ -1,0 +1,126 @@
+// grad(): reverse mode over the eager tape, or one `grad` node under capture.
+#include <algorithm>
+#include <queue>
+#include <unordered_map>
+
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/tape.h"
+
+namespace weft {
+namespace {
+
+struct Slots {
+  SmallVec<Tensor, 1> grads;
+  bool needed = false;
+};
+
+void accumulate_into(Tensor& slot, const Tensor& g) { slot = slot.defined() ? internal::accumulate(slot, g) : g; }
+
+std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options) {
+  for (size_t i = 0; i < wrt.size(); ++i)
+    WEFT_CHECK(tape_node(wrt[i]), "grad: operand ", i, " (", wrt[i].type(),
+               ") does not record; need a Parameter's value or a tensor after requires_grad(), taken outside NoGrad");
+  TapeNode* root = tape_node(loss);
+  WEFT_CHECK(root, "grad: the loss does not depend on anything that records; was it computed inside NoGrad or detached?");
+
+  // All nodes below the loss, oldest first: a topological order.
+  std::unordered_map<TapeNode*, Slots> slots;
+  std::vector<TapeNode*> nodes, stack{root};
+  slots[root];
+  while (!stack.empty()) {
+    TapeNode* n = stack.back();
+    stack.pop_back();
+    nodes.push_back(n);
+    for (const Tensor& t : n->in) {
+      TapeNode* up = tape_node(t);
+      if (up && slots.try_emplace(up).second) stack.push_back(up);
+    }
+  }
+  std::sort(nodes.begin(), nodes.end(), [](auto* a, auto* b) { return a->sequence < b->sequence; });
+  for (const Tensor& t : wrt)
+    if (auto it = slots.find(tape_node(t)); it != slots.end()) it->second.needed = true;
+  for (TapeNode* n : nodes) {
+    Slots& s = slots[n];
+    s.grads.resize(std::max<size_t>(n->out.size(), 1));
+    for (const Tensor& t : n->in)
+      if (TapeNode* up = tape_node(t)) s.needed |= slots[up].needed;
+  }
+
+  EnableGrad recording(options.create_graph);
+  slots[root].grads[loss.get().index] =
+      options.grad_output.defined() ? options.grad_output : internal::full_of(loss.type(), 1);
+  std::vector<Tensor> result(wrt.size());
+  auto collect = [&](TapeNode* n, const Slots& s) {
+    for (size_t i = 0; i < wrt.size(); ++i)
+      if (tape_node(wrt[i]) == n && s.grads[wrt[i].get().index].defined()) result[i] = s.grads[wrt[i].get().index];
+  };
+  for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
+    TapeNode* n = *it;
+    Slots& s = slots[n];
+    if (!s.needed) continue;
+    collect(n, s);
+    bool any = false;
+    for (const Tensor& g : s.grads) any |= g.defined();
+    if (!any || !n->op) continue;
+    uint64_t needed = 0;
+    for (size_t i = 0; i < n->in.size(); ++i) {
+      TapeNode* up = tape_node(n->in[i]);
+      if (up && slots[up].needed) needed |= uint64_t{1} << std::min<size_t>(i, 63);
+    }
+    if (!needed) continue;
+    // Results get their own links back, so that a second derivative passes through them.
+    SmallVec<Tensor, 1> out;
+    for (size_t i = 0; i < n->out.size(); ++i)
+      out.push_back(options.create_graph ? with_tape(n->out[i], Ref<TapeNode>(n), static_cast<int>(i)) : n->out[i]);
+    Grads g = n->op->vjp({*n->op, n->attrs, n->in, out, s.grads, needed});
+    WEFT_BUG_IF(g.size() != n->in.size(), n->op->name, ": vjp returned ", g.size(), " gradients");
+    s.grads.clear();
+    for (size_t i = 0; i < g.size(); ++i) {
+      TapeNode* up = tape_node(n->in[i]);
+      if (!g[i].defined() || !up || !slots[up].needed) continue;
+      WEFT_BUG_IF(g[i].shape() != n->in[i].shape(), n->op->name, ": gradient ", i, " has shape ", g[i].shape(), ", operand ", n->in[i].shape());
+      accumulate_into(slots[up].grads[n->in[i].get().index], g[i]);
+    }
+  }
+  for (size_t i = 0; i < wrt.size(); ++i)
+    if (!result[i].defined()) result[i] = internal::full_of(wrt[i].type(), 0);
+  return result;
+}
+
+}  // namespace
+
+thread_local const internal::ExpandNow* internal::expand_now = nullptr;
+
+std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options, std::source_location loc) {
+  for (const Tensor& t : wrt)
+    WEFT_CHECK(is_floating(t.dtype()), "grad: cannot differentiate with respect to ", t.type(), "; need a floating-point tensor");
+  if (is_capturing()) {
+    if (internal::expand_now) return (*internal::expand_now)(loss, wrt, options.grad_output);
+    SmallVec<const Tensor*, 8> in;
+    in.push_back(&loss);
+    if (options.grad_output.defined()) in.push_back(&options.grad_output);
+    for (const Tensor& t : wrt) in.push_back(&t);
+    return dispatch_multi(grad_op, in, {{"seeded", options.grad_output.defined()}}, loc);
+  }
+  WEFT_CHECK(is_floating(loss.dtype()), "grad: the loss is ", loss.type(), "; need a floating-point type");
+  if (options.grad_output.defined()) {
+    WEFT_CHECK(options.grad_output.shape() == loss.shape(), "grad: grad_output has shape ", options.grad_output.shape(),
+               "; need the loss's ", loss.shape());
+  } else {
+    WEFT_CHECK(loss.numel() == 1, "grad: the loss is ", loss.type(), "; need one element, or give options.grad_output");
+  }
+  return eager_grad(loss, wrt, options);
+}
+
+std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options, std::source_location loc) {
+  std::vector<Tensor> values;
+  EnableGrad record;
+  for (const Parameter& p : wrt) {
+    WEFT_CHECK(p.requires_grad(), "grad: parameter '", p.name(), "' is frozen; call requires_grad(true) or leave it out");
+    values.push_back(p.value());
+  }
+  return grad(loss, values, options, loc);
+}
+
+}  // namespace weft

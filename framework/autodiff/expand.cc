@@ -1,0 +1,188 @@
+// expand_grad: the structural `grad` nodes of a captured graph become ordinary nodes, by replaying the graph into a new
+// capture and running reverse mode over the nodes replayed so far.
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/interpreter.h"
+
+namespace weft {
+namespace {
+
+using internal::thread_state;
+
+class Expander {
+ public:
+  explicit Expander(const Graph& from) : from_(from), capture_(Capture::kStep) { internal::expand_now = &now_; }
+  ~Expander() {
+    internal::expand_now = saved_;
+    thread_state.line = saved_line_;
+    thread_state.scope = saved_scope_;
+  }
+
+  Ref<Graph> run() {
+    EnableGrad on;
+    Graph& to = capture_.graph();
+    std::vector<std::vector<Tensor>> values(from_.size());
+    to.captured = from_.captured;
+    to.cells = from_.cells;
+    for (int32_t id = 0; id < from_.size(); ++id) {
+      const Node& n = from_.node(id);
+      std::vector<Tensor> in;
+      for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
+      thread_state.line = &n.line;
+      thread_state.scope = n.scope;
+      if (n.op == &grad_op) {
+        bool seeded = n.attrs.b("seeded");
+        values[id] = differentiate(in[0], std::span(in).subspan(seeded ? 2 : 1), seeded ? in[1] : Tensor());
+      } else {
+        values[id] = replay(n, in);
+      }
+    }
+    for (const CellWrite& w : from_.writes) to.writes.push_back({w.cell, capture_.value_of(values[w.value.node][w.value.index])});
+    std::vector<Tensor> out;
+    for (Value v : from_.outputs) out.push_back(values[v.node][v.index]);
+    Ref<Graph> g = capture_.finish(out);
+    g->stage = "joint";
+    return g;
+  }
+
+ private:
+  std::vector<Tensor> replay(const Node& n, const std::vector<Tensor>& in) {
+    Node copy = n;
+    copy.inputs.clear();
+    for (const Tensor& t : in) copy.inputs.push_back(capture_.value_of(t));
+    int32_t id = capture_.graph().add(std::move(copy));
+    if (n.op == &input_op) capture_.graph().inputs.push_back({id, 0});
+    std::vector<Tensor> out;
+    for (size_t i = 0; i < n.outputs.size(); ++i) out.push_back(capture_.wrap({id, static_cast<int32_t>(i)}));
+    return out;
+  }
+
+  std::vector<Tensor> differentiate(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed) {
+    Graph& g = capture_.graph();
+    const Value root = capture_.value_of(loss);
+    // What depends on wrt, up to the loss.
+    std::vector<bool> needed(root.node + 1, false);
+    std::vector<std::vector<Tensor>> grads(root.node + 1);
+    for (const Tensor& t : wrt) {
+      Value v = capture_.value_of(t);
+      if (v.node <= root.node) needed[v.node] = true;
+    }
+    for (int32_t id = 0; id <= root.node; ++id) {
+      const Node& n = g.node(id);
+      if (n.no_grad || (!n.op->vjp && !needed[id])) continue;
+      for (Value v : n.inputs)
+        if (needed[v.node] && n.op->vjp) needed[id] = true;
+    }
+    auto add_to = [&](Value v, const Tensor& t) {
+      grads[v.node].resize(g.node(v.node).outputs.size());
+      Tensor& slot = grads[v.node][v.index];
+      slot = slot.defined() ? internal::accumulate(slot, t) : t;
+    };
+    add_to(root, seed.defined() ? seed : internal::full_of(loss.type(), 1));
+    for (int32_t id = root.node; id >= 0; --id) {
+      if (!needed[id] || grads[id].empty()) continue;
+      const Node n = g.node(id);  // a copy: the graph grows below
+      if (!n.op->vjp || n.no_grad || n.inputs.empty()) continue;
+      uint64_t mask = 0;
+      std::vector<Tensor> in, out;
+      for (size_t i = 0; i < n.inputs.size(); ++i) {
+        Value v = n.inputs[i];
+        in.push_back(capture_.wrap(v));
+        if (needed[v.node] && is_floating(g.type(v).dtype)) mask |= uint64_t{1} << std::min<size_t>(i, 63);
+      }
+      if (!mask) continue;
+      for (size_t i = 0; i < n.outputs.size(); ++i) out.push_back(capture_.wrap({id, static_cast<int32_t>(i)}));
+      thread_state.line = &n.line;
+      thread_state.scope = n.scope;
+      std::vector<Tensor> own = grads[id];
+      Grads back = n.op->vjp({*n.op, n.attrs, in, out, own, mask});
+      WEFT_BUG_IF(back.size() != in.size(), n.op->name, ": vjp returned ", back.size(), " gradients");
+      for (size_t i = 0; i < back.size(); ++i) {
+        if (!back[i].defined() || !needed[n.inputs[i].node]) continue;
+        WEFT_BUG_IF(back[i].shape() != in[i].shape(), n.op->name, ": gradient ", i, " has shape ", back[i].shape(), ", operand ", in[i].shape());
+        add_to(n.inputs[i], back[i]);
+      }
+      if (!is_wrt(id, wrt)) grads[id].clear();
+    }
+    std::vector<Tensor> result;
+    for (const Tensor& t : wrt) {
+      Value v = capture_.value_of(t);
+      bool have = v.node <= root.node && !grads[v.node].empty() && grads[v.node][v.index].defined();
+      result.push_back(have ? grads[v.node][v.index] : internal::full_of(t.type(), 0));
+    }
+    return result;
+  }
+
+  bool is_wrt(int32_t id, std::span<const Tensor> wrt) {
+    for (const Tensor& t : wrt)
+      if (capture_.value_of(t).node == id) return true;
+    return false;
+  }
+
+  const Graph& from_;
+  const internal::ExpandNow* saved_ = internal::expand_now;
+  const SourceLine* saved_line_ = thread_state.line;
+  const char* saved_scope_ = thread_state.scope;
+  Capture capture_;
+  const internal::ExpandNow now_ = [this](const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed) {
+    return differentiate(loss, wrt, seed);
+  };
+};
+
+// Bodies that only differentiation needed become plain nodes.
+Ref<Graph> inline_bodies(const Graph& from);
+
+}  // namespace
+
+Ref<Graph> expand_grad(const Graph& g) {
+  Ref<Graph> r = Expander(g).run();
+  return inline_bodies(*r);
+}
+
+namespace {
+
+Ref<Graph> inline_bodies(const Graph& from) {
+  auto has_body = [](const Graph& g) {
+    for (int32_t id = 0; id < g.size(); ++id)
+      if (g.node(id).op == &checkpoint_op || g.node(id).op == &custom_grad_op || g.node(id).op == &grad_op) return true;
+    return false;
+  };
+  auto current = make_ref<Graph>(from);
+  while (has_body(*current)) {
+    const Graph& g = *current;
+    Capture capture(Capture::kStep);
+    Graph& to = capture.graph();
+    to.captured = g.captured;
+    to.cells = g.cells;
+    std::vector<std::vector<Tensor>> values(g.size());
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const Node& n = g.node(id);
+      std::vector<Tensor> in;
+      for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
+      if (n.op == &checkpoint_op || n.op == &custom_grad_op) {
+        EnableGrad record(!n.no_grad);
+        values[id] = interpret(*n.attrs.get<Ref<Graph>>("body"), in);
+        continue;
+      }
+      Node copy = n;
+      copy.inputs.clear();
+      for (const Tensor& t : in) copy.inputs.push_back(capture.value_of(t));
+      int32_t now = to.add(std::move(copy));
+      if (n.op == &input_op) to.inputs.push_back({now, 0});
+      for (size_t i = 0; i < n.outputs.size(); ++i) values[id].push_back(capture.wrap({now, static_cast<int32_t>(i)}));
+    }
+    for (const CellWrite& w : g.writes) to.writes.push_back({w.cell, capture.value_of(values[w.value.node][w.value.index])});
+    std::vector<Tensor> out;
+    for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
+    Ref<Graph> next = capture.finish(out);
+    next->stage = g.stage;
+    // Bodies may themselves hold grad nodes (checkpoint inside a differentiated body): expand those too.
+    bool grads = false;
+    for (int32_t id = 0; id < next->size(); ++id) grads |= next->node(id).op == &grad_op;
+    current = grads ? Expander(*next).run() : next;
+  }
+  return current;
+}
+
+}  // namespace
+}  // namespace weft

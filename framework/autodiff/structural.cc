@@ -1,0 +1,257 @@
+// Records of the structural ops of differentiation.
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/interpreter.h"
+#include "framework/dispatch/tape.h"
+
+namespace weft {
+namespace {
+
+Types first_type(const InferCall& c) {
+  WEFT_CHECK(!c.in.empty(), c.op.name, ": needs an operand");
+  return {c.in[0]};
+}
+
+bool same_memory(const Attrs&, const StridedView& in, const TensorType&, Shape* strides, int64_t* offset) {
+  *strides = in.strides;
+  *offset = 0;
+  return true;
+}
+
+DimMap identity_dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  return DimMap::pointwise(in.subspan(0, 1), out);
+}
+
+Cost no_cost(const Attrs&, std::span<const TensorType>, std::span<const TensorType>) { return {}; }
+
+Types infer_grad(const InferCall& c) {
+  bool seeded = c.attrs.b("seeded");
+  size_t first = seeded ? 2 : 1;
+  WEFT_CHECK(c.in.size() >= first, "grad: needs a loss");
+  WEFT_CHECK(is_floating(c.in[0].dtype), "grad: the loss is ", c.in[0], "; need a floating-point type");
+  WEFT_CHECK(seeded || c.in[0].shape.numel() == 1, "grad: the loss is ", c.in[0],
+             "; need one element, or give options.grad_output");
+  Types t;
+  for (size_t i = first; i < c.in.size(); ++i) t.push_back(c.in[i]);
+  return t;
+}
+
+Types infer_body(const InferCall& c) {
+  const Graph& body = *c.attrs.get<Ref<Graph>>("body");
+  WEFT_CHECK(body.inputs.size() == c.in.size(), c.op.name, ": body takes ", body.inputs.size(), " operands; got ", c.in.size());
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    const TensorType& want = body.type(body.inputs[i]);
+    WEFT_CHECK(want.shape == c.in[i].shape && want.dtype == c.in[i].dtype, c.op.name, ": operand ", i, " is ", c.in[i],
+               "; body needs ", want);
+  }
+  Types t;
+  for (Value v : body.outputs) t.push_back(body.type(v));
+  return t;
+}
+
+std::vector<Tensor> run_body(const Attrs& attrs, std::span<const Tensor> in) {
+  return interpret(*attrs.get<Ref<Graph>>("body"), in);
+}
+
+std::vector<Tensor> run_grad(const Attrs& attrs, std::span<const Tensor> in) {
+  GradOptions options;
+  size_t first = 1;
+  if (attrs.b("seeded")) options.grad_output = in[first++];
+  options.create_graph = grad_enabled();
+  return grad(in[0], std::vector<Tensor>(in.begin() + first, in.end()), options);
+}
+
+Grads vjp_barrier(const VjpCall& c) {
+  Grads g(c.in.size());
+  g[0] = c.grad[0];
+  return g;
+}
+
+// Recomputes the body from its operands, held back until the gradients exist, and differentiates that copy.
+Grads vjp_checkpoint(const VjpCall& c) {
+  EnableGrad record;
+  const bool traced = is_capturing();
+  std::vector<Tensor> in;
+  for (const Tensor& t : c.in) {
+    if (!traced) {
+      in.push_back(is_floating(t.dtype()) ? t.detach().requires_grad() : t);
+      continue;
+    }
+    SmallVec<const Tensor*, 4> operands;
+    operands.push_back(&t);
+    for (const Tensor& g : c.grad)
+      if (g.defined()) operands.push_back(&g);
+    in.push_back(dispatch(barrier_op, TensorPtrs(operands)));
+  }
+  std::vector<Tensor> out = interpret(*c.attrs.get<Ref<Graph>>("body"), in);
+  Grads result(c.in.size());
+  std::vector<Tensor> wrt;
+  std::vector<int> where;
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (!c.needs(static_cast<int>(i)) || !is_floating(in[i].dtype())) continue;
+    wrt.push_back(in[i]);
+    where.push_back(static_cast<int>(i));
+  }
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (!c.grad[o].defined() || !is_floating(out[o].dtype())) continue;
+    if (!traced && !out[o].requires_grad_enabled()) continue;
+    std::vector<Tensor> g = grad(out[o], wrt, {.create_graph = traced, .grad_output = c.grad[o]});
+    for (size_t k = 0; k < g.size(); ++k) {
+      Tensor& slot = result[where[k]];
+      slot = slot.defined() ? internal::accumulate(slot, g[k]) : g[k];
+    }
+  }
+  return result;
+}
+
+Grads vjp_custom(const VjpCall& c) {
+  const Graph& backward = *c.attrs.get<Ref<Graph>>("backward");
+  const Graph& body = *c.attrs.get<Ref<Graph>>("body");
+  const int64_t own = c.attrs.i("inputs");
+  // backward's operands: (own inputs, outputs, grad_outputs, what it closed over).
+  std::vector<Tensor> args(c.in.begin(), c.in.begin() + own);
+  for (const Tensor& t : c.out) args.push_back(t);
+  for (size_t i = 0; i < c.out.size(); ++i)
+    args.push_back(c.grad[i].defined() ? c.grad[i] : internal::full_of(c.out[i].type(), 0));
+  for (size_t i = body.inputs.size() - c.attrs.i("backward_lifted"); i < body.inputs.size(); ++i) args.push_back(c.in[i]);
+  std::vector<Tensor> g = interpret(backward, args);
+  Grads result(c.in.size());
+  for (int64_t i = 0, k = 0; i < own; ++i)
+    if (c.attrs.ints("defined")[0] >> i & 1) result[i] = g[k++];
+  return result;
+}
+
+}  // namespace
+
+const OpDef grad_op = {
+    .name = "grad",
+    .doc = "Gradients of operand 0 with respect to the others.",
+    .traits = kStructural | kOfHistory,
+    .num_inputs = -1,
+    .num_outputs = -1,
+    .infer = infer_grad,
+    .cost = no_cost,
+    .decompose = run_grad,
+};
+const OpDef barrier_op = {
+    .name = "barrier",
+    .doc = "Operand 0, not before the others exist.",
+    .traits = kStructural | kView,
+    .num_inputs = -1,
+    .infer = first_type,
+    .vjp = vjp_barrier,
+    .dims = identity_dims,
+    .cost = no_cost,
+    .view = same_memory,
+    .vjp_reads_in = 0,
+    .vjp_reads_out = 0,
+};
+const OpDef stop_gradient_op = {
+    .name = "stop_gradient",
+    .doc = "The operand, through which no gradient flows.",
+    .traits = kStructural | kView | kNotDifferentiable,
+    .infer = first_type,
+    .dims = identity_dims,
+    .cost = no_cost,
+    .view = same_memory,
+};
+const OpDef checkpoint_op = {
+    .name = "checkpoint",
+    .doc = "A body whose intermediate values are computed again in backward.",
+    .traits = kStructural,
+    .num_inputs = -1,
+    .num_outputs = -1,
+    .infer = infer_body,
+    .vjp = vjp_checkpoint,
+    .cost = no_cost,
+    .decompose = run_body,
+    .vjp_reads_out = 0,
+};
+const OpDef custom_grad_op = {
+    .name = "custom_grad",
+    .doc = "A body with the user's own derivative.",
+    .traits = kStructural,
+    .num_inputs = -1,
+    .num_outputs = -1,
+    .infer = infer_body,
+    .vjp = vjp_custom,
+    .cost = no_cost,
+    .decompose = run_body,
+};
+
+std::span<const OpDef* const> autodiff_ops() {
+  static const OpDef* const all[] = {&grad_op, &barrier_op, &stop_gradient_op, &checkpoint_op, &custom_grad_op};
+  return all;
+}
+
+std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs) {
+  std::vector<TensorType> types;
+  for (const Tensor& t : inputs) types.push_back(t.type());
+  Body body = capture_body(fn, types);
+  SmallVec<const Tensor*, 8> in;
+  for (const Tensor& t : inputs) in.push_back(&t);
+  for (const Tensor& t : body.lifted) in.push_back(&t);
+  return dispatch_multi(checkpoint_op, in, {{"body", body.graph}});
+}
+
+std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) const {
+  std::vector<TensorType> types, backward_types;
+  for (const Tensor& t : inputs) types.push_back(t.type());
+  Body body = capture_body(fn_, types);
+  backward_types = types;
+  for (int twice = 0; twice < 2; ++twice)
+    for (Value v : body.graph->outputs) backward_types.push_back(body.graph->type(v));
+  const size_t n = inputs.size(), m = body.graph->outputs.size();
+  int64_t defined = 0;
+  Body backward = capture_body(
+      [&](std::span<const Tensor> a) {
+        std::vector<Tensor> g = backward_(a.subspan(0, n), a.subspan(n, m), a.subspan(n + m, m)), kept;
+        WEFT_CHECK(g.size() == n, "custom_grad: backward returned ", g.size(), " gradients; need ", n, ", one per input");
+        for (size_t i = 0; i < n; ++i) {
+          if (!g[i].defined()) continue;
+          WEFT_CHECK(g[i].shape() == types[i].shape, "custom_grad: the gradient of input ", i, " has shape ", g[i].shape(),
+                     "; need ", types[i].shape);
+          defined |= int64_t{1} << i;
+          kept.push_back(g[i]);
+        }
+        return kept;
+      },
+      backward_types);
+  // What backward closes over travels as unused further inputs of the body, so that the node owns all it needs.
+  auto whole = make_ref<Graph>(*body.graph);
+  for (const Tensor& t : backward.lifted) whole->add_input(t.type());
+  SmallVec<const Tensor*, 8> in;
+  for (const Tensor& t : inputs) in.push_back(&t);
+  for (const Tensor& t : body.lifted) in.push_back(&t);
+  for (const Tensor& t : backward.lifted) in.push_back(&t);
+  return dispatch_multi(custom_grad_op, in,
+                        {{"body", whole},
+                         {"backward", backward.graph},
+                         {"inputs", static_cast<int64_t>(n)},
+                         {"backward_lifted", static_cast<int64_t>(backward.lifted.size())},
+                         {"defined", Shape{defined}}});
+}
+
+CustomGrad custom_grad(std::function<Tensor(Tensor)> fn, std::function<Tensor(Tensor, Tensor, Tensor)> backward) {
+  return {[fn](std::span<const Tensor> in) { return std::vector<Tensor>{fn(in[0])}; },
+          [backward](std::span<const Tensor> in, std::span<const Tensor> out, std::span<const Tensor> g) {
+            return std::vector<Tensor>{backward(in[0], out[0], g[0])};
+          }};
+}
+
+Tensor Tensor::requires_grad(bool on) const {
+  if (!on) return detach();
+  WEFT_CHECK(is_floating(dtype()), "requires_grad: a tensor of ", dtype(), " has no gradient; need a floating-point dtype");
+  if (is_traced()) return dispatch(barrier_op, {this});
+  return get().grad ? *this : with_tape(*this, make_leaf(), 0);
+}
+
+Tensor Tensor::detach() const {
+  if (is_traced()) return dispatch(stop_gradient_op, {this});
+  if (!get().grad) return *this;
+  auto* impl = new TensorImpl(get());
+  impl->grad = {};
+  return Tensor(impl);
+}
+
+}  // namespace weft

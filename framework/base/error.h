@@ -1,0 +1,57 @@
+// The one error type of Weft and the two checks that throw it.
+// WEFT_CHECK is the user's fault, WEFT_BUG_IF is ours. Text: "op: what; got ...; need ...; hint".
+#pragma once
+#include <stdexcept>
+#include <string>
+
+#include "framework/base/cat.h"
+
+namespace weft {
+
+/// Kinds of failure; the numbers are those of absl::StatusCode.
+enum class Code {
+  kInvalidArgument = 3,
+  kDeadlineExceeded = 4,
+  kNotFound = 5,
+  kPermissionDenied = 7,
+  kResourceExhausted = 8,
+  kFailedPrecondition = 9,
+  kAborted = 10,
+  kOutOfRange = 11,
+  kUnimplemented = 12,
+  kInternal = 13,
+  kUnavailable = 14,
+  kDataLoss = 15,
+};
+
+/// Thrown by every public function of Weft on bad input: a code and one clear sentence.
+class Error : public std::runtime_error {
+ public:
+  Error(Code code, const std::string& message) : std::runtime_error(message), code_(code) {}
+  Code code() const { return code_; }
+
+ private:
+  Code code_;
+};
+
+namespace internal {
+[[noreturn]] void fail(Code code, const std::string& message);
+[[noreturn]] void bug(const char* file, int line, const char* condition, const std::string& message);
+}  // namespace internal
+
+}  // namespace weft
+
+/// Throws weft::Error(kInvalidArgument) with the concatenated message unless `cond` holds. The message is built lazily.
+#define WEFT_CHECK(cond, ...) WEFT_CHECK_AS(kInvalidArgument, cond, __VA_ARGS__)
+/// The same with another weft::Code.
+#define WEFT_CHECK_AS(code, cond, ...)                                        \
+  do {                                                                        \
+    if (!(cond)) [[unlikely]]                                                 \
+      ::weft::internal::fail(::weft::Code::code, ::weft::cat(__VA_ARGS__));   \
+  } while (0)
+/// A broken invariant of Weft itself: throws weft::Error(kInternal) naming the place.
+#define WEFT_BUG_IF(cond, ...)                                                            \
+  do {                                                                                    \
+    if (cond) [[unlikely]]                                                                \
+      ::weft::internal::bug(__FILE__, __LINE__, #cond, ::weft::cat(__VA_ARGS__));         \
+  } while (0)

@@ -1,0 +1,44 @@
+// Arg: an op's operand. Built implicitly from a Tensor, a cell or a number, it remembers the caller's line.
+#pragma once
+#include <source_location>
+
+#include "framework/dispatch/parameter.h"
+#include "framework/ir/graph.h"
+
+namespace weft {
+
+class Arg {
+ public:
+  using Loc = std::source_location;
+  Arg(const Tensor& t, Loc loc = Loc::current()) : tensor_(&t), loc_(loc) {}
+  Arg(const Parameter& p, Loc loc = Loc::current()) : own_(p.value()), tensor_(&own_), loc_(loc) {}
+  Arg(const Buffer& b, Loc loc = Loc::current()) : own_(b.value()), tensor_(&own_), loc_(loc) {}
+  Arg(double v, Loc loc = Loc::current()) : number_(v), kind_(kFloat), loc_(loc) {}
+  Arg(float v, Loc loc = Loc::current()) : number_(v), kind_(kFloat), loc_(loc) {}
+  Arg(int v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
+  Arg(long v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
+  Arg(long long v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
+  Arg(unsigned v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}
+  Arg(unsigned long v, Loc loc = Loc::current()) : integer_(static_cast<int64_t>(v)), kind_(kInt), loc_(loc) {}
+  Arg(bool v, Loc loc = Loc::current()) : integer_(v), kind_(kBoolean), loc_(loc) {}
+  Arg(const Arg&) = delete;
+
+  enum Kind : uint8_t { kTensor, kFloat, kInt, kBoolean };
+  bool is_tensor() const { return tensor_ != nullptr; }
+  Kind kind() const { return kind_; }
+  /// The tensor; only if is_tensor().
+  const Tensor& tensor() const { return *tensor_; }
+  double number() const { return kind_ == kFloat ? number_ : static_cast<double>(integer_); }
+  int64_t integer() const { return integer_; }
+  SourceLine line() const { return SourceLine(loc_); }
+
+ private:
+  Tensor own_;
+  const Tensor* tensor_ = nullptr;
+  double number_ = 0;
+  int64_t integer_ = 0;
+  Kind kind_ = kTensor;
+  Loc loc_;
+};
+
+}  // namespace weft

@@ -1,0 +1,169 @@
+#include "framework/dispatch/capture.h"
+
+#include "framework/dispatch/tape.h"
+
+namespace weft {
+
+using internal::thread_state;
+
+// What a traced tensor holds of its capture; outlives the capture, so that late uses are found out.
+struct Capture::Link final : RefCounted {
+  Capture* capture = nullptr;
+};
+
+Capture::Capture(Kind kind)
+    : kind_(kind),
+      parent_(thread_state.capture),
+      saved_grad_(thread_state.grad_enabled),
+      saved_step_(thread_state.step),
+      graph_(make_ref<Graph>()),
+      link_(make_ref<Link>()) {
+  link_->capture = this;
+  thread_state.capture = this;
+  if (kind == kStep) thread_state.step = &own_step_;
+  if (kind == kBody) thread_state.grad_enabled = true;
+}
+
+Capture::~Capture() {
+  link_->capture = nullptr;
+  thread_state.capture = parent_;
+  thread_state.grad_enabled = saved_grad_;
+  thread_state.step = saved_step_;
+}
+
+Capture* Capture::root() {
+  Capture* c = this;
+  while (c && c->kind_ == kBody) c = c->parent_;
+  return c;
+}
+
+Tensor Capture::wrap(Value v) {
+  auto* impl = new TensorImpl;
+  impl->type = graph_->type(v);
+  impl->trace = link_;
+  impl->node = v.node;
+  impl->index = v.index;
+  return Tensor(impl);
+}
+
+Tensor Capture::add_input(const TensorType& type) { return wrap(graph_->add_input(type)); }
+
+Value Capture::value_of(const Tensor& t) {
+  const TensorImpl& i = t.get();
+  if (i.trace.get() == link_.get()) return {i.node, i.index};
+  if (i.trace) {
+    Capture* owner = static_cast<Link*>(i.trace.get())->capture;
+    bool outer = false;
+    for (Capture* c = parent_; c; c = c->parent_) outer |= c == owner;
+    WEFT_CHECK_AS(kFailedPrecondition, owner && outer && kind_ == kBody, "capture: a traced ", i.type,
+                  " is used outside the captured function that made it; only returned values leave a captured function");
+  }
+  // Traced tensors are new handles at every read of a cell, so they are told apart by their value, not their address.
+  const void* key = i.trace ? static_cast<const void*>(i.trace.get()) : &i;
+  if (i.trace) {
+    for (size_t k = 0; k < lifted_.size(); ++k) {
+      const TensorImpl& l = lifted_[k].get();
+      if (l.trace == i.trace && l.node == i.node && l.index == i.index)
+        return graph_->inputs[graph_->inputs.size() - lifted_.size() + k];
+    }
+  } else if (auto it = seen_.find(key); it != seen_.end()) {
+    return it->second;
+  }
+  Value v;
+  if (kind_ == kBody) {
+    lifted_.push_back(t);
+    v = graph_->add_input(i.type);
+  } else {
+    v = graph_->add_captured(t.detach());
+  }
+  if (!i.trace) {
+    seen_.emplace(key, v);
+    keep_.push_back(t);
+  }
+  return v;
+}
+
+void Capture::add_node(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
+                       std::span<const TensorType> types, std::span<Tensor> out) {
+  Node n;
+  n.op = &op;
+  for (const Tensor* t : in) n.inputs.push_back(value_of(*t));
+  n.attrs = attrs;
+  n.outputs = SmallVec<TensorType, 1>(types);
+  n.line = line;
+  n.scope = thread_state.scope;
+  n.no_grad = !thread_state.grad_enabled;
+  int32_t id = graph_->add(std::move(n));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = wrap({id, static_cast<int32_t>(i)});
+}
+
+Tensor Capture::read_cell(const Ref<Cell>& cell) {
+  if (kind_ == kInitializer) {
+    // Generator state and other cells are constants of an initialiser: read them as if no capture were open.
+    Capture* saved = std::exchange(thread_state.capture, nullptr);
+    Tensor now;
+    try {
+      now = CellHandle(cell).value();
+    } catch (...) {
+      thread_state.capture = saved;
+      throw;
+    }
+    thread_state.capture = saved;
+    return wrap(value_of(now));
+  }
+  auto it = cell_now_.find(cell.get());
+  if (it != cell_now_.end()) return wrap(it->second);
+  Value v = graph_->add_cell(cell);
+  cell_now_.emplace(cell.get(), v);
+  return wrap(v);
+}
+
+void Capture::write_cell(const Ref<Cell>& cell, const Tensor& t) {
+  int index = graph_->find_cell(cell.get());
+  if (index < 0) {
+    read_cell(cell);
+    index = graph_->find_cell(cell.get());
+  }
+  Value v = value_of(t);
+  cell_now_[cell.get()] = v;
+  for (CellWrite& w : graph_->writes) {
+    if (w.cell == index) {
+      w.value = v;
+      return;
+    }
+  }
+  graph_->writes.push_back({index, v});
+}
+
+Ref<Graph> Capture::finish(std::span<const Tensor> outputs) {
+  for (const Tensor& t : outputs) graph_->outputs.push_back(value_of(t));
+  return graph_;
+}
+
+bool HostFlag::get() const {
+  if (Capture* c = thread_state.capture) {
+    Capture* r = c;
+    while (r->parent()) r = r->parent();
+    bool known = false;
+    for (auto& f : r->flags) known |= f.first == this;
+    if (!known) r->flags.emplace_back(this, value_);
+  }
+  return value_;
+}
+
+Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs) {
+  Capture c(Capture::kStep);
+  std::vector<Tensor> in;
+  for (const TensorType& t : inputs) in.push_back(c.add_input(t));
+  return c.finish(fn(in));
+}
+
+Body capture_body(const TensorFn& fn, std::span<const TensorType> inputs) {
+  Capture c(Capture::kBody);
+  std::vector<Tensor> in;
+  for (const TensorType& t : inputs) in.push_back(c.add_input(t));
+  Ref<Graph> g = c.finish(fn(in));
+  return {g, c.lifted()};
+}
+
+}  // namespace weft

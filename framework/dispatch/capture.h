@@ -1,0 +1,111 @@
+// Capture: running a function once with traced tensors, so that its ops become the nodes of a Graph.
+#pragma once
+#include <functional>
+#include <memory>
+#include <unordered_map>
+
+#include "framework/dispatch/state.h"
+#include "framework/dispatch/tree.h"
+#include "framework/ir/cell.h"
+#include "framework/ir/graph.h"
+
+namespace weft {
+
+class HostFlag;
+
+/// One open capture of this thread. Captures nest: a body (checkpoint, custom_grad, a mask) lifts what it closes over.
+class Capture final {
+ public:
+  enum Kind {
+    kStep,         // top level: concrete tensors become captured constants, cells are read and written
+    kBody,         // nested: whatever comes from outside becomes a further input (see lifted)
+    kInitializer,  // of a cell: generator state is frozen as constants
+  };
+  explicit Capture(Kind kind);
+  ~Capture();
+  Capture(const Capture&) = delete;
+
+  Kind kind() const { return kind_; }
+  Capture* parent() const { return parent_; }
+  /// The capture that reads cells and owns the step: this one, or the nearest outer one that is not a body.
+  Capture* root();
+  Tensor add_input(const TensorType& type);
+  /// The value that stands for `t` here, lifting or capturing it if it comes from outside.
+  Value value_of(const Tensor& t);
+  /// Appends a node and returns its traced results.
+  void add_node(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
+                std::span<const TensorType> types, std::span<Tensor> out);
+  Tensor wrap(Value v);
+  Tensor read_cell(const Ref<Cell>& cell);
+  void write_cell(const Ref<Cell>& cell, const Tensor& t);
+  /// Closes the capture with these outputs; tensors traced by it are dead afterwards.
+  Ref<Graph> finish(std::span<const Tensor> outputs);
+
+  Graph& graph() { return *graph_; }
+  /// kBody: the outside tensors behind the inputs added by lifting, in order.
+  const std::vector<Tensor>& lifted() const { return lifted_; }
+  /// Host flags read so far and the values they had: part of the capture key.
+  std::vector<std::pair<const HostFlag*, bool>> flags;
+
+ private:
+  struct Link;
+  Kind kind_;
+  Capture* parent_;
+  bool saved_grad_;
+  internal::StepScope own_step_;
+  internal::StepScope* saved_step_;
+  Ref<Graph> graph_;
+  Ref<Link> link_;
+  std::vector<Tensor> lifted_;
+  std::unordered_map<const void*, Value> seen_;        // TensorImpl -> value
+  std::vector<Tensor> keep_;                           // keeps seen_'s addresses valid
+  std::unordered_map<const Cell*, Value> cell_now_;    // latest value of a cell in program order
+};
+
+/// A host bool that steers what is computed (Module::train/eval). Reading it under capture makes it part of the key.
+class HostFlag {
+ public:
+  explicit HostFlag(bool value) : value_(value) {}
+  bool get() const;
+  bool peek() const { return value_; }
+  void set(bool v) { value_ = v; }
+
+ private:
+  bool value_;
+};
+
+using TensorFn = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
+
+/// Runs `fn` on traced tensors of these types and returns its graph: inputs, cell reads and writes, outputs.
+Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs);
+
+/// Traces a body: what `fn` closes over becomes further inputs, returned as `lifted`.
+struct Body {
+  Ref<Graph> graph;
+  std::vector<Tensor> lifted;
+};
+Body capture_body(const TensorFn& fn, std::span<const TensorType> inputs);
+
+/// The graph of fn(example_inputs...): nothing is computed. fn returns a Tensor, tuple, array, vector or aggregate of them.
+template <class Fn, class... A>
+Graph capture(Fn&& fn, const A&... example_inputs) {
+  std::vector<Tensor> flat;
+  (flatten(example_inputs, flat), ...);
+  std::vector<TensorType> types;
+  for (const Tensor& t : flat) types.push_back(t.type());
+  return *capture_graph(
+      [&](std::span<const Tensor> in) {
+        size_t at = 0;
+        std::tuple<A...> args{unflatten(example_inputs, in, at)...};
+        std::vector<Tensor> out;
+        if constexpr (std::is_void_v<decltype(std::apply(fn, args))>) {
+          std::apply(fn, args);
+        } else {
+          flatten(std::apply(fn, args), out);
+        }
+        return out;
+      },
+      types);
+}
+
+}  // namespace weft

@@ -1,0 +1,132 @@
+#include "framework/dispatch/dispatch.h"
+
+#include <atomic>
+
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/tape.h"
+
+namespace weft {
+
+using internal::thread_state;
+
+namespace {
+
+std::atomic<Backend*> backends[3];
+
+void check_operands(const OpDef& op, TensorPtrs in) {
+  WEFT_BUG_IF(op.num_inputs >= 0 && static_cast<int>(in.size()) != op.num_inputs, op.name, ": ", in.size(), " operands");
+  for (size_t i = 0; i < in.size(); ++i) {
+    WEFT_CHECK_AS(kFailedPrecondition, in[i]->defined(), op.name, ": operand ", i, " is an undefined tensor");
+    Device d = in[i]->get().type.device, first = in[0]->get().type.device;
+    WEFT_CHECK(d == first, op.name, ": operand ", i, " is on ", d, " and operand 0 on ", first,
+               "; need one device: move with to(device)");
+  }
+}
+
+SourceLine line_of(SourceLine given) { return thread_state.line ? *thread_state.line : given; }
+
+void call(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line, std::span<const TensorType> types,
+          std::span<Tensor> out) {
+  if (thread_state.capture) {
+    thread_state.capture->add_node(op, in, attrs, line_of(line), types, out);
+    return;
+  }
+  for (const Tensor* t : in)
+    WEFT_CHECK_AS(kFailedPrecondition, !t->get().trace, op.name,
+                  ": an operand was traced by a capture that has ended; only the captured function's own return values leave it");
+  internal::run_eager(op, in, attrs, types, out);
+  if (should_record(op, in)) record(op, in, attrs, line_of(line), out);
+}
+
+Types infer(const OpDef& op, TensorPtrs in, const Attrs& attrs) {
+  check_operands(op, in);
+  SmallVec<TensorType, 4> types;
+  for (const Tensor* t : in) types.push_back(t->get().type);
+  return op.infer({op, attrs, types});
+}
+
+}  // namespace
+
+Backend* backend(DeviceType type) { return backends[static_cast<int>(type)].load(std::memory_order_acquire); }
+void set_backend(DeviceType type, Backend* b) { backends[static_cast<int>(type)].store(b, std::memory_order_release); }
+
+Tensor dispatch(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line) {
+  Types types = infer(op, in, attrs);
+  WEFT_BUG_IF(types.size() != 1, op.name, ": one result expected, got ", types.size());
+  Tensor out;
+  call(op, in, attrs, line, types, {&out, 1});
+  return out;
+}
+
+std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line) {
+  Types types = infer(op, in, attrs);
+  std::vector<Tensor> out(types.size());
+  call(op, in, attrs, line, types, out);
+  return out;
+}
+
+Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type, SourceLine line) {
+  Tensor out;
+  call(op, in, {}, line, {&type, 1}, {&out, 1});
+  return out;
+}
+
+namespace internal {
+
+void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types, std::span<Tensor> out) {
+  Device device = types.empty() ? Device::cpu() : types[0].device;
+  if (device.type == DeviceType::kMeta) {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = Tensor::empty(types[i]);
+    return;
+  }
+  if (!op.kernel && op.decompose) {
+    NoGrad guard;
+    SmallVec<Tensor, 4> args;
+    for (const Tensor* t : in) args.push_back(*t);
+    std::vector<Tensor> results = op.decompose(attrs, args);
+    for (size_t i = 0; i < out.size(); ++i) out[i] = std::move(results[i]);
+    return;
+  }
+  SmallVec<StridedView, 4> views;
+  views.reserve(in.size());
+  for (const Tensor* t : in) {
+    const TensorImpl& i = t->get();
+    views.push_back({static_cast<char*>(i.storage->data()) + i.offset, i.type.dtype, i.type.shape, i.strides});
+  }
+  if (op.view) {
+    Shape strides;
+    int64_t offset = 0;
+    if (op.view(attrs, views[0], types[0], &strides, &offset)) {
+      const TensorImpl& base = in[0]->get();
+      auto* impl = new TensorImpl;
+      impl->type = types[0];
+      impl->strides = strides;
+      impl->storage = base.storage;
+      impl->offset = base.offset + offset * itemsize(types[0].dtype);
+      out[0] = Tensor(impl);
+      return;
+    }
+  }
+  WEFT_BUG_IF(!op.kernel, op.name, " has no kernel");
+  SmallVec<StridedView, 2> results;
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = Tensor::empty(types[i]);
+    const TensorImpl& r = out[i].get();
+    results.push_back({r.storage->data(), r.type.dtype, r.type.shape, r.strides});
+  }
+  if (device.type != DeviceType::kCpu) {
+    Backend* b = backend(device.type);
+    WEFT_CHECK_AS(kUnavailable, b, op.name, ": no backend for device ", device);
+    b->run_op({op, attrs, views, results});
+    return;
+  }
+  Ref<Storage> scratch;
+  if (op.workspace) {
+    int64_t bytes = op.workspace(attrs, views, results);
+    if (bytes > 0) scratch = Storage::allocate(bytes, device);
+  }
+  op.kernel({op, attrs, views, results, scratch ? scratch->data() : nullptr});
+}
+
+}  // namespace internal
+}  // namespace weft

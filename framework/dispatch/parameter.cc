@@ -1,0 +1,149 @@
+#include "framework/dispatch/parameter.h"
+
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/interpreter.h"
+#include "framework/dispatch/tape.h"
+
+namespace weft {
+
+using internal::thread_state;
+
+namespace {
+
+std::string label(const Cell& c) { return c.name.empty() ? cat("a ", c.is_parameter ? "parameter" : "buffer", " ", c.type) : cat("'", c.name, "'"); }
+
+Ref<Cell> make_cell(const Tensor& value, std::string name, bool parameter) {
+  WEFT_CHECK_AS(kFailedPrecondition, value.defined(), "Parameter: undefined value");
+  require_concrete(value, "Parameter", std::source_location::current());
+  auto c = make_ref<Cell>();
+  c->name = std::move(name);
+  c->type = value.type();
+  c->value = value.detach().contiguous();
+  c->is_parameter = c->requires_grad = parameter;
+  return c;
+}
+
+Ref<Cell> make_lazy_cell(const TensorType& type, const Initializer& init, std::string name, bool parameter) {
+  auto c = make_ref<Cell>();
+  c->name = std::move(name);
+  c->type = type;
+  checked_numel(type.shape, "Parameter");
+  c->is_parameter = c->requires_grad = parameter;
+  NoGrad guard;
+  Capture capture(Capture::kInitializer);
+  Tensor t = init();
+  WEFT_CHECK(t.shape() == type.shape && t.dtype() == type.dtype, "Parameter: the initialiser made ", t.type(), "; need ", type);
+  c->init = capture.finish({&t, 1});
+  return c;
+}
+
+void materialise(Cell& c) {
+  WEFT_CHECK_AS(kFailedPrecondition, c.init, "cell ", label(c), " has neither value nor initialiser");
+  NoGrad guard;
+  Tensor t;
+  if (c.type.device.type == DeviceType::kMeta) {
+    t = Tensor::empty(c.type);
+  } else {
+    t = interpret(*c.init, {})[0].contiguous();
+    // The cell owns its memory alone: an initialiser may return a constant that lives elsewhere too.
+    if (t.get().storage->use_count() > 1 || t.get().storage->bytes() != c.type.nbytes()) {
+      Tensor own = Tensor::empty(t.type());
+      StridedView from = t.view_for_kernel();
+      __builtin_memcpy(own.get().storage->data(), from.data, c.type.nbytes());
+      t = own;
+    }
+  }
+  c.value = t;
+}
+
+}  // namespace
+
+Cell& CellHandle::cell() const {
+  WEFT_CHECK_AS(kFailedPrecondition, cell_, "Parameter: used before it was given a cell");
+  return *cell_;
+}
+
+Tensor CellHandle::value() const {
+  Cell& c = cell();
+  if (Capture* capture = thread_state.capture)
+    if (Capture* root = capture->root()) return root->read_cell(cell_);
+  WEFT_CHECK_AS(kDataLoss, !c.torn, "cell ", label(c), " was torn by a step that failed half-way; load a checkpoint first");
+  if (!c.value.defined()) {
+    Capture* saved = std::exchange(thread_state.capture, nullptr);  // a body of eager code materialises eagerly
+    try {
+      materialise(c);
+    } catch (...) {
+      thread_state.capture = saved;
+      throw;
+    }
+    thread_state.capture = saved;
+  }
+  if (!c.requires_grad || !grad_enabled()) return c.value;
+  if (!c.leaf) c.leaf = make_leaf();
+  return with_tape(c.value, Ref<TapeNode>(static_cast<TapeNode*>(c.leaf.get())), 0);
+}
+
+void CellHandle::set(const Tensor& value) const {
+  Cell& c = cell();
+  WEFT_CHECK(value.shape() == c.type.shape && value.dtype() == c.type.dtype && value.device() == c.type.device, "set: cell ",
+             label(c), " holds ", c.type, "; got ", value.type());
+  Tensor t = value;
+  if (thread_state.step && thread_state.step->ok.defined()) {
+    NoGrad guard;
+    t = internal::select(thread_state.step->ok, value, this->value());
+  }
+  if (Capture* capture = thread_state.capture) {
+    WEFT_CHECK_AS(kFailedPrecondition, capture->kind() == Capture::kStep, "set: cell ", label(c),
+                  " is written inside checkpoint, custom_grad or an initialiser, which may run any number of times; "
+                  "return the value and write it outside");
+    capture->write_cell(cell_, t);
+    return;
+  }
+  require_concrete(t, "set", std::source_location::current());
+  c.value = t.detach().contiguous();
+  c.torn = false;
+}
+
+void CellHandle::convert(DType dtype) const {
+  Cell& c = cell();
+  if (c.type.dtype == dtype) return;
+  NoGrad guard;
+  if (c.value.defined()) c.value = c.value.to(dtype).contiguous();
+  if (c.init) {
+    Ref<Graph> init = c.init;
+    Capture capture(Capture::kInitializer);
+    Tensor t = interpret(*init, {})[0].to(dtype);
+    c.init = capture.finish({&t, 1});
+  }
+  c.type.dtype = dtype;
+  c.leaf = {};
+}
+
+Parameter::Parameter(const Tensor& value, std::string name) : CellHandle(make_cell(value, std::move(name), true)) {}
+Parameter::Parameter(const TensorType& type, const Initializer& init, std::string name)
+    : CellHandle(make_lazy_cell(type, init, std::move(name), true)) {}
+const Parameter& Parameter::requires_grad(bool on) const {
+  cell().requires_grad = on;
+  return *this;
+}
+Buffer::Buffer(const Tensor& value, std::string name) : CellHandle(make_cell(value, std::move(name), false)) {}
+Buffer::Buffer(const TensorType& type, const Initializer& init, std::string name)
+    : CellHandle(make_lazy_cell(type, init, std::move(name), false)) {}
+
+namespace {
+Ref<Cell> clone_cell(const Cell& c) {
+  auto n = make_ref<Cell>();
+  n->name = c.name;
+  n->type = c.type;
+  n->init = c.init;
+  n->value = c.value;  // copy on write: a step that finds another holder writes to fresh storage
+  n->requires_grad = c.requires_grad;
+  n->is_parameter = c.is_parameter;
+  return n;
+}
+}  // namespace
+Parameter Parameter::clone() const { return Parameter(clone_cell(cell())); }
+Buffer Buffer::clone() const { return Buffer(clone_cell(cell())); }
+
+}  // namespace weft

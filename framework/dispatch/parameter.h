@@ -1,0 +1,68 @@
+// Parameter and Buffer: shared handles to cells, the only state there is. Copying aliases.
+#pragma once
+#include <functional>
+#include <string>
+
+#include "framework/ir/cell.h"
+
+namespace weft {
+
+class CellHandle {
+ public:
+  CellHandle() = default;
+  /// A handle to an existing cell.
+  explicit CellHandle(Ref<Cell> cell) : cell_(std::move(cell)) {}
+
+  /// The value now; inside capture the traced value, made at first use. Materialises a lazy cell. Throws on a torn cell.
+  Tensor value() const;
+  operator Tensor() const { return value(); }
+  /// Replaces the value: same shape, dtype and device. Inside capture the write happens when the step commits.
+  void set(const Tensor& value) const;
+  const TensorType& type() const { return cell().type; }
+  const Shape& shape() const { return cell().type.shape; }
+  DType dtype() const { return cell().type.dtype; }
+  int64_t numel() const { return cell().type.shape.numel(); }
+  const std::string& name() const { return cell().name; }
+  void set_name(std::string name) const { cell().name = std::move(name); }
+  bool defined() const { return static_cast<bool>(cell_); }
+  /// False for a lazy cell that nobody has read yet.
+  bool materialised() const { return cell().value.defined(); }
+  Cell& cell() const;
+  const Ref<Cell>& ref() const { return cell_; }
+  /// Changes dtype or device of the cell; a lazy one stays lazy.
+  void convert(DType dtype) const;
+  friend bool operator==(const CellHandle& a, const CellHandle& b) { return a.cell_ == b.cell_; }
+
+ protected:
+  Ref<Cell> cell_;
+};
+
+/// Makes the value of a cell; called once, under capture, at construction: random ops keep their place in the order.
+using Initializer = std::function<Tensor()>;
+
+/// Trained state. Its values record for grad() unless frozen by requires_grad(false).
+class Parameter : public CellHandle {
+ public:
+  Parameter() = default;
+  explicit Parameter(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
+  /// Starts from a concrete value.
+  explicit Parameter(const Tensor& value, std::string name = "");
+  /// Starts lazily from `init`, whose result must have this type; no memory until the first read.
+  Parameter(const TensorType& type, const Initializer& init, std::string name = "");
+  const Parameter& requires_grad(bool on) const;
+  bool requires_grad() const { return cell().requires_grad; }
+  /// A new cell with the same value.
+  Parameter clone() const;
+};
+
+/// State that is not trained: running statistics, caches, step counts, learning rates.
+class Buffer : public CellHandle {
+ public:
+  Buffer() = default;
+  explicit Buffer(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
+  explicit Buffer(const Tensor& value, std::string name = "");
+  Buffer(const TensorType& type, const Initializer& init, std::string name = "");
+  Buffer clone() const;
+};
+
+}  // namespace weft

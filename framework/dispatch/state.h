@@ -1,0 +1,89 @@
+// What the current thread is doing: open capture, gradient recording, name scope, random step scope.
+#pragma once
+#include <cstdint>
+
+#include "framework/ir/graph.h"
+
+namespace weft {
+
+class Capture;
+
+namespace internal {
+
+/// Ordinals of random ops within one step (decision: op id = ordinal in program order within the step scope).
+struct StepScope {
+  int64_t ordinal = 0;
+  bool used = false;
+  Tensor ok;  // see commit_if
+};
+
+struct ThreadState {
+  Capture* capture = nullptr;
+  StepScope* step = nullptr;
+  const char* scope = "";
+  const SourceLine* line = nullptr;  // overrides the lines of ops called meanwhile
+  bool grad_enabled = true;
+};
+extern thread_local constinit ThreadState thread_state;
+
+/// Ops called while it lives carry this line: a composite's parts point at its caller. The outermost one wins.
+class LineScope {
+ public:
+  explicit LineScope(SourceLine line) : line_(line), saved_(thread_state.line) {
+    if (!saved_) thread_state.line = &line_;
+  }
+  ~LineScope() { thread_state.line = saved_; }
+  LineScope(const LineScope&) = delete;
+
+ private:
+  SourceLine line_;
+  const SourceLine* saved_;
+};
+
+// Defined in ops/core: where(condition, a, b).
+Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b);
+}  // namespace internal
+
+/// From here to the end of the current step (one call of a compiled function), cells are written only if `ok`, a 0-d
+/// bool computed by the step, is true: a step with a non-finite loss changes nothing. Throws outside a step.
+void commit_if(const Tensor& ok);
+
+/// While it lives, ops on this thread are not recorded for grad().
+class NoGrad {
+ public:
+  NoGrad() : saved_(internal::thread_state.grad_enabled) { internal::thread_state.grad_enabled = false; }
+  ~NoGrad() { internal::thread_state.grad_enabled = saved_; }
+  NoGrad(const NoGrad&) = delete;
+
+ private:
+  bool saved_;
+};
+
+/// While it lives, ops on this thread are recorded for grad() again, also inside NoGrad.
+class EnableGrad {
+ public:
+  explicit EnableGrad(bool on = true) : saved_(internal::thread_state.grad_enabled) { internal::thread_state.grad_enabled = on; }
+  ~EnableGrad() { internal::thread_state.grad_enabled = saved_; }
+  EnableGrad(const EnableGrad&) = delete;
+
+ private:
+  bool saved_;
+};
+
+/// True while ops on this thread are recorded.
+inline bool grad_enabled() { return internal::thread_state.grad_enabled; }
+/// True while this thread captures a function into a graph.
+inline bool is_capturing() { return internal::thread_state.capture != nullptr; }
+
+/// Names the nodes captured while it lives, "outer/inner": shown in graph text, reports and kernels.
+class NameScope {
+ public:
+  explicit NameScope(const char* name);
+  ~NameScope() { internal::thread_state.scope = saved_; }
+  NameScope(const NameScope&) = delete;
+
+ private:
+  const char* saved_;
+};
+
+}  // namespace weft

@@ -1,0 +1,57 @@
+// DimMap: the iteration space of one op call. Fusion legality, sharding propagation and costs all read it.
+// Written as an einops-like string: "b m k, b k n -> b m n". Rules:
+//   a name is a factor; "(h d)" one tensor dim made of several factors, major first; "1" a dim of extent 1 (broadcast);
+//   factors absent from every result are reduced: "k" by sum, "k^" by max, "k_" by min, "k*" by product, "k?" by an
+//   op that needs the whole dim (sort, argmax, cumsum: also when it is kept in the result);
+//   "r~" a ragged dim (rows split by run-time offsets).
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/tensor/shape.h"
+
+namespace weft {
+
+struct TensorType;
+
+enum class FactorKind : uint8_t {
+  kPass,    // kept: may be split freely
+  kSum,     // reduced by sum: a split gives partial sums
+  kMax,
+  kMin,
+  kProd,
+  kWhole,   // must not be split
+  kRagged,  // split by run-time offsets
+};
+
+struct Factor {
+  std::string name;
+  FactorKind kind = FactorKind::kPass;
+  int64_t size = 1;
+  friend bool operator==(const Factor&, const Factor&) = default;
+};
+
+/// The factors of one tensor: for each dim the indices of its factors, major first (empty: extent 1 or broadcast).
+using DimFactors = std::vector<std::vector<int>>;
+
+struct DimMap {
+  std::vector<Factor> factors;
+  std::vector<DimFactors> in, out;
+  bool linear = false;  // linear in its operands jointly or in each one: partial sums may pass through (see op record)
+
+  /// Parses the notation above and takes the factors' sizes from the types; throws on text that does not fit them.
+  /// For "(h d)" at most one factor per group may be unknown from elsewhere; `sizes` gives others by name.
+  static DimMap parse(std::string_view text, std::span<const TensorType> in, std::span<const TensorType> out,
+                      std::span<const std::pair<std::string, int64_t>> sizes = {});
+  /// Every operand and result dim-aligned from the right with the first result: pointwise ops. 0-d operands have no dims.
+  static DimMap pointwise(std::span<const TensorType> in, std::span<const TensorType> out);
+  /// Points of the iteration space: the product of all factor sizes.
+  double points() const;
+  /// The notation above.
+  std::string to_string() const;
+};
+
+}  // namespace weft

@@ -1,0 +1,127 @@
+// OpDef: the one record of a primitive. Type inference, derivative, dim map, cost, kernel, samples: everything that
+// capture, autodiff, compiler, distributed and the tests need to know of an op is here or derived from here.
+#pragma once
+#include <functional>
+
+#include "framework/ir/dim_map.h"
+#include "framework/ir/graph.h"
+#include "framework/tensor/tensor.h"
+
+namespace weft {
+
+/// Facts that passes ask for instead of listing ops.
+enum Trait : uint32_t {
+  kPointwise = 1 << 0,    // out[i] depends on in[i] only; operands have the output's shape or are 0-d
+  kView = 1 << 1,         // may show its operand's memory
+  kReduction = 1 << 2,
+  kContraction = 1 << 3,  // GEMM-like
+  kRandom = 1 << 4,       // result depends on {op_id} and the generator's cells
+  kSideEffect = 1 << 5,   // never removed, order kept
+  kStructural = 1 << 6,   // input, cell, captured, grad, barrier: meaning belongs to the graph, not to a kernel
+  kCommutative = 1 << 7,  // of its first two operands
+  kIndexing = 1 << 8,     // gather, scatter
+  kNotDifferentiable = 1 << 9,
+  kOfHistory = 1 << 10,  // grad: meaning depends on how its operands were computed; the interpreter calls decompose
+};
+
+using Types = SmallVec<TensorType, 1>;
+
+struct InferCall {
+  const OpDef& op;
+  const Attrs& attrs;
+  std::span<const TensorType> in;
+};
+
+/// What a kernel gets. Outputs are allocated (contiguous unless the executor says otherwise); workspace has the asked size.
+struct KernelCall {
+  const OpDef& op;
+  const Attrs& attrs;
+  std::span<const StridedView> in;
+  std::span<const StridedView> out;
+  void* workspace = nullptr;
+};
+
+/// What a derivative gets: operands, results and the gradients of results (undefined = zero). Any may be traced.
+struct VjpCall {
+  const OpDef& op;
+  const Attrs& attrs;
+  std::span<const Tensor> in;
+  std::span<const Tensor> out;
+  std::span<const Tensor> grad;
+  uint64_t needed = ~uint64_t{0};  // bit i: the gradient of operand i is wanted
+  bool needs(int i) const { return needed >> (i < 63 ? i : 63) & 1; }
+};
+
+/// Gradients of the operands; undefined = zero. Written in public ops, so second order comes with it.
+using Grads = std::vector<Tensor>;
+
+/// Operations and bytes moved, for the cost model.
+struct Cost {
+  double flops = 0;
+  double bytes = 0;
+};
+
+/// One call of an op in the generated tests: operand specs and attributes.
+struct SampleInput {
+  Shape shape;
+  DType dtype = kFloat32;       // floats stand for every floating dtype that the test runs
+  double lo = -2, hi = 2;       // range of random values; integers are drawn from [lo, hi]
+};
+struct Sample {
+  std::vector<SampleInput> in;
+  Attrs attrs;
+  std::string error;            // not empty: the call must throw a message containing this
+  bool grad = true;             // check the derivative by central differences in f64
+};
+
+struct OpDef {
+  const char* name = "";
+  const char* doc = "";
+  uint32_t traits = 0;
+  int num_inputs = 1;   // -1: any number
+  int num_outputs = 1;
+  double flops_per_point = 1;  // per point of the dim map's iteration space
+  /// Types of the results; throws "name: ..." on operands that do not fit.
+  Types (*infer)(const InferCall&) = nullptr;
+  /// Null: no gradient flows (integer results, kNotDifferentiable).
+  Grads (*vjp)(const VjpCall&) = nullptr;
+  /// Iteration space: which dims of operands and results move together, and which are reduced.
+  DimMap (*dims)(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) = nullptr;
+  /// Overrides flops_per_point x points and bytes of operands plus results.
+  Cost (*cost)(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) = nullptr;
+  void (*kernel)(const KernelCall&) = nullptr;
+  /// Scratch bytes the kernel wants.
+  int64_t (*workspace)(const Attrs&, std::span<const StridedView> in, std::span<const StridedView> out) = nullptr;
+  /// kView: strides and offset (in elements) that show operand 0 as the result, or false if only the kernel's copy can.
+  bool (*view)(const Attrs&, const StridedView& in, const TensorType& out, Shape* strides, int64_t* offset) = nullptr;
+  /// The same meaning in other primitives (attention, grouped_dot); null where the op is itself primitive.
+  std::vector<Tensor> (*decompose)(const Attrs&, std::span<const Tensor> in) = nullptr;
+  std::vector<Sample> (*samples)() = nullptr;
+  uint32_t vjp_reads_in = ~0u;   // bit i: vjp reads the value of operand i (else only its type: its memory is not kept)
+  uint32_t vjp_reads_out = ~0u;  // the same for results
+  int scalar = -1;  // kPointwise: index into the table of scalar functions (ops/kernels: enum class Pw)
+
+  bool is(Trait t) const { return traits & t; }
+};
+
+/// The cost of one call, by the record's own rule or by its dim map.
+Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
+
+// Structural ops: the few whose meaning belongs to the graph itself.
+extern const OpDef input_op;     // argument {index}
+extern const OpDef cell_op;      // value of a cell when the graph starts {index}
+extern const OpDef captured_op;  // concrete tensor closed over {index}
+
+/// Finds ops by name for parse_graph: structural ops first, then those of the table it was made from.
+class OpTable {
+ public:
+  explicit OpTable(std::span<const OpDef* const> ops);
+  /// Null if there is none.
+  const OpDef* find(std::string_view name) const;
+  std::span<const OpDef* const> ops() const { return ops_; }
+
+ private:
+  std::vector<const OpDef*> ops_;
+};
+
+}  // namespace weft

@@ -1,0 +1,91 @@
+// Element types: sizes, names, promotion, and the 16-bit float conversions (round to nearest even).
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <string_view>
+
+namespace weft {
+
+enum class DType : uint8_t {
+  kFloat32,
+  kFloat64,
+  kBFloat16,
+  kFloat16,
+  kInt64,
+  kInt32,
+  kUInt8,
+  kBool,
+  kFloat8E4M3,  // storage only
+  kFloat8E5M2,  // storage only
+};
+inline constexpr int kNumDTypes = 10;
+inline constexpr DType kFloat32 = DType::kFloat32, kFloat64 = DType::kFloat64, kBFloat16 = DType::kBFloat16,
+                       kFloat16 = DType::kFloat16, kInt64 = DType::kInt64, kInt32 = DType::kInt32,
+                       kUInt8 = DType::kUInt8, kBool = DType::kBool, kFloat8E4M3 = DType::kFloat8E4M3,
+                       kFloat8E5M2 = DType::kFloat8E5M2;
+
+/// Bytes of one element.
+constexpr int64_t itemsize(DType t) {
+  constexpr int64_t k[] = {4, 8, 2, 2, 8, 4, 1, 1, 1, 1};
+  return k[static_cast<int>(t)];
+}
+constexpr bool is_floating(DType t) { return t <= DType::kFloat16 || t >= DType::kFloat8E4M3; }
+constexpr bool is_integral(DType t) { return t == kInt64 || t == kInt32 || t == kUInt8; }
+
+/// Short names: f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2.
+std::string_view to_string_view(DType t);
+/// The inverse of to_string_view; throws, listing the names, on anything else.
+DType parse_dtype(std::string_view name);
+
+/// PyTorch's promotion of two tensor dtypes: f16 with bf16 gives f32, integers give way to floats.
+DType promote(DType a, DType b);
+
+struct bfloat16 {
+  uint16_t bits = 0;
+  bfloat16() = default;
+  bfloat16(float f) {
+    uint32_t u = std::bit_cast<uint32_t>(f);
+    if ((u & 0x7fffffffu) > 0x7f800000u) {
+      bits = static_cast<uint16_t>((u >> 16) | 0x40);  // keep NaN a NaN
+    } else {
+      bits = static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1)) >> 16);
+    }
+  }
+  operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+struct float16 {
+  uint16_t bits = 0;
+  float16() = default;
+  float16(float f) : bits(from_float(f)) {}
+  operator float() const { return to_float(bits); }
+  static uint16_t from_float(float f);
+  static float to_float(uint16_t h);
+};
+
+/// The 8-bit storage formats (OCP FP8: E4M3 has no infinity, E5M2 is IEEE-like); values out of range saturate for E4M3.
+uint8_t float8_from_float(float f, DType format);
+float float8_to_float(uint8_t bits, DType format);
+
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> { static constexpr DType value = kFloat32; };
+template <>
+struct DTypeOf<double> { static constexpr DType value = kFloat64; };
+template <>
+struct DTypeOf<bfloat16> { static constexpr DType value = kBFloat16; };
+template <>
+struct DTypeOf<float16> { static constexpr DType value = kFloat16; };
+template <>
+struct DTypeOf<int64_t> { static constexpr DType value = kInt64; };
+template <>
+struct DTypeOf<long long> { static constexpr DType value = kInt64; };
+template <>
+struct DTypeOf<int32_t> { static constexpr DType value = kInt32; };
+template <>
+struct DTypeOf<uint8_t> { static constexpr DType value = kUInt8; };
+template <>
+struct DTypeOf<bool> { static constexpr DType value = kBool; };
+
+}  // namespace weft

@@ -1,0 +1,90 @@
+#include "framework/tensor/shape.h"
+
+namespace weft {
+
+std::string Shape::to_string() const { return cat(std::span<const int64_t>(*this)); }
+
+Shape contiguous_strides(const Shape& shape) {
+  Shape s = shape;
+  int64_t step = 1;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    s[i] = step;
+    step *= shape[i] > 0 ? shape[i] : 1;
+  }
+  return s;
+}
+
+bool is_contiguous(const Shape& shape, const Shape& strides) {
+  int64_t step = 1;
+  for (int i = shape.size() - 1; i >= 0; --i) {
+    if (shape[i] == 0) return true;
+    if (shape[i] != 1) {
+      if (strides[i] != step) return false;
+      step *= shape[i];
+    }
+  }
+  return true;
+}
+
+Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op) {
+  if (a == b) return a;
+  const Shape& longer = a.size() >= b.size() ? a : b;
+  const Shape& shorter = a.size() >= b.size() ? b : a;
+  Shape r = longer;
+  int shift = longer.size() - shorter.size();
+  for (int i = 0; i < shorter.size(); ++i) {
+    int64_t x = longer[shift + i], y = shorter[i];
+    WEFT_CHECK(x == y || x == 1 || y == 1, op, ": shapes ", a, " and ", b, " do not broadcast: dimension ", shift + i,
+               " has ", a.size() >= b.size() ? x : y, " and ", a.size() >= b.size() ? y : x,
+               "; need equal extents or 1");
+    r[shift + i] = x == 1 ? y : x;
+  }
+  return r;
+}
+
+int normalize_dim(int64_t dim, int rank, const char* op) {
+  int64_t n = rank > 0 ? rank : 1;
+  WEFT_CHECK_AS(kOutOfRange, dim >= -n && dim < n, op, ": dim ", dim, " is out of range for a tensor of ", rank,
+                " dimensions; need ", -n, " to ", n - 1);
+  return static_cast<int>(dim < 0 ? dim + n : dim);
+}
+
+int64_t checked_numel(const Shape& shape, const char* op) {
+  int64_t n = 1;
+  bool zero = false;
+  for (int64_t d : shape) {
+    WEFT_CHECK(d >= 0, op, ": negative extent in shape ", shape);
+    if (d == 0) zero = true;
+  }
+  if (zero) return 0;
+  for (int64_t d : shape)
+    WEFT_CHECK(!__builtin_mul_overflow(n, d, &n) && n < (int64_t{1} << 58), op, ": shape ", shape, " has too many elements");
+  return n;
+}
+
+bool view_strides(const Shape& from, const Shape& strides, const Shape& to, Shape* out) {
+  *out = contiguous_strides(to);
+  if (from.numel() == 0 || is_contiguous(from, strides)) return true;
+  // Walk both shapes from the inside, matching chunks of old dims that are one contiguous run.
+  int v = to.size() - 1;
+  int64_t base = strides.empty() ? 1 : strides.back(), chunk = 1, covered = 1;
+  for (int d = from.size() - 1; d >= 0; --d) {
+    chunk *= from[d];
+    bool last = d == 0 || (from[d - 1] != 1 && strides[d - 1] != chunk * base);
+    if (!last) continue;
+    while (v >= 0 && (covered < chunk || to[v] == 1)) {
+      (*out)[v] = covered * base;
+      covered *= to[v];
+      --v;
+    }
+    if (covered != chunk) return false;
+    if (d > 0) {
+      base = strides[d - 1];
+      chunk = 1;
+      covered = 1;
+    }
+  }
+  return v == -1;
+}
+
+}  // namespace weft

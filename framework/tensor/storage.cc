@@ -1,0 +1,193 @@
+#include "framework/tensor/storage.h"
+
+#include <sys/mman.h>
+
+#include <array>
+#include <bit>
+#include <cstdlib>
+#include <map>
+#include <new>
+
+#include "framework/base/error.h"
+#include "framework/base/mutex.h"
+
+namespace weft {
+
+std::string Device::to_string() const {
+  switch (type) {
+    case DeviceType::kCpu: return index == 0 ? "cpu" : cat("cpu:", index);
+    case DeviceType::kCuda: return cat("cuda:", index);
+    case DeviceType::kMeta: return "meta";
+  }
+  return "?";
+}
+
+std::string MemoryStats::to_string() const {
+  return cat("live ", live, " B, peak ", peak, " B, cached ", cached, " B, ", allocations, " allocations (",
+             system_allocations, " from the system)");
+}
+
+namespace {
+
+// Size classes: multiples of 64 B up to 1 KiB, then eight steps per power of two, so at most 12.5 % is slack.
+constexpr int kSmallClasses = 16;
+constexpr int kClasses = kSmallClasses + 8 * 40;
+
+struct SizeClass {
+  int index;
+  int64_t bytes;
+};
+
+SizeClass size_class(int64_t bytes) {
+  if (bytes <= 1024) {
+    int i = bytes <= 64 ? 0 : static_cast<int>((bytes + 63) / 64 - 1);
+    return {i, (i + 1) * 64};
+  }
+  int log = 63 - std::countl_zero(static_cast<uint64_t>(bytes - 1));  // 2^log <= bytes-1
+  int64_t base = int64_t{1} << log, step = base / 8;
+  int64_t k = (bytes - base + step - 1) / step;  // 1..8
+  return {kSmallClasses + (log - 10) * 8 + static_cast<int>(k) - 1, base + k * step};
+}
+
+int64_t accounted(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
+
+class CpuAllocator final : public Allocator {
+ public:
+  explicit CpuAllocator(Device device) : device_(device) {}
+
+  void* allocate(int64_t bytes) override {
+    SizeClass c = size_class(bytes);
+    int64_t counted = accounted(bytes);
+    {
+      MutexLock lock(mutex_);
+      if (limit_ > 0 && stats_.live + counted > limit_) [[unlikely]]
+        out_of_memory(bytes, "the limit set for this device");
+      stats_.live += counted;
+      if (stats_.live > stats_.peak) stats_.peak = stats_.live;
+      ++stats_.allocations;
+      if (Block* b = free_[c.index]) {
+        free_[c.index] = b->next;
+        stats_.cached -= c.bytes;
+        return b;
+      }
+      ++stats_.system_allocations;
+    }
+    void* p = from_system(c.bytes);
+    if (!p) {
+      empty_cache();
+      p = from_system(c.bytes);
+    }
+    if (!p) {
+      MutexLock lock(mutex_);
+      stats_.live -= counted;
+      out_of_memory(bytes, "the operating system has no more");
+    }
+    return p;
+  }
+
+  void deallocate(void* p, int64_t bytes) override {
+    SizeClass c = size_class(bytes);
+    MutexLock lock(mutex_);
+    stats_.live -= accounted(bytes);
+    stats_.cached += c.bytes;
+    auto* b = static_cast<Block*>(p);
+    b->next = free_[c.index];
+    free_[c.index] = b;
+  }
+
+  MemoryStats stats() const override {
+    MutexLock lock(mutex_);
+    return stats_;
+  }
+  void reset_peak() override {
+    MutexLock lock(mutex_);
+    stats_.peak = stats_.live;
+  }
+  void set_limit(int64_t bytes) override {
+    MutexLock lock(mutex_);
+    limit_ = bytes;
+  }
+  void empty_cache() override {
+    MutexLock lock(mutex_);
+    for (Block*& head : free_) {
+      while (head) {
+        Block* b = head;
+        head = b->next;
+        std::free(b);
+      }
+    }
+    stats_.cached = 0;
+  }
+
+ private:
+  struct Block {
+    Block* next;
+  };
+
+  static void* from_system(int64_t bytes) {
+    // Pages of 2 MiB for large blocks: fewer faults and TLB misses.
+    constexpr int64_t kHuge = int64_t{2} << 20;
+    void* p = std::aligned_alloc(bytes >= kHuge ? kHuge : 64, bytes >= kHuge ? (bytes + kHuge - 1) / kHuge * kHuge : bytes);
+    if (p && bytes >= 2 * kHuge) madvise(p, bytes, MADV_HUGEPAGE);
+    return p;
+  }
+
+  [[noreturn]] void out_of_memory(int64_t bytes, const char* why) WEFT_REQUIRES(mutex_) {
+    internal::fail(Code::kResourceExhausted,
+                   cat("out of memory on ", device_, ": asked for ", bytes, " bytes; live ", stats_.live, ", cached ",
+                       stats_.cached, ", limit ", limit_, "; ", why));
+  }
+
+  const Device device_;
+  mutable Mutex mutex_;
+  MemoryStats stats_ WEFT_GUARDED_BY(mutex_);
+  int64_t limit_ WEFT_GUARDED_BY(mutex_) = 0;
+  std::array<Block*, kClasses> free_ WEFT_GUARDED_BY(mutex_) = {};
+};
+
+}  // namespace
+
+Allocator& Allocator::of(Device device) {
+  WEFT_CHECK(device.type == DeviceType::kCpu, "allocate: device ", device, " is not available; need cpu");
+  if (device.index == 0) {
+    static auto* first = new CpuAllocator(Device::cpu());
+    return *first;
+  }
+  static Mutex mutex;
+  static auto* all = new std::map<int, CpuAllocator*>;
+  MutexLock lock(mutex);
+  CpuAllocator*& a = (*all)[device.index];
+  if (!a) a = new CpuAllocator(device);
+  return *a;
+}
+
+MemoryStats memory_stats(Device device) { return Allocator::of(device).stats(); }
+
+Ref<Storage> Storage::allocate(int64_t bytes, Device device) {
+  Ref<Storage> b(new Storage);
+  b->allocator_ = &Allocator::of(device);
+  b->device_ = device;
+  b->bytes_ = bytes;
+  if (bytes > 0) b->data_ = b->allocator_->allocate(bytes);
+  return b;
+}
+
+Ref<Storage> Storage::wrap(void* data, int64_t bytes, Device device, std::function<void(void*)> deleter) {
+  Ref<Storage> b(new Storage);
+  b->data_ = data;
+  b->bytes_ = bytes;
+  b->device_ = device;
+  if (deleter) b->deleter_ = new std::function<void(void*)>(std::move(deleter));
+  return b;
+}
+
+Storage::~Storage() {
+  if (allocator_) {
+    if (data_) allocator_->deallocate(data_, bytes_);
+  } else if (deleter_) {
+    (*deleter_)(data_);
+    delete deleter_;
+  }
+}
+
+}  // namespace weft

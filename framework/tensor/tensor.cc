@@ -1,0 +1,195 @@
+#include "framework/tensor/tensor.h"
+
+#include <cstring>
+
+namespace weft {
+
+std::string TensorType::to_string() const {
+  return device == Device::cpu() ? cat(dtype, shape) : cat(dtype, shape, "@", device);
+}
+
+namespace {
+// One free list of TensorImpl-sized blocks per thread: a handle costs no trip to the heap.
+struct ImplPool {
+  std::vector<void*> free;
+  ~ImplPool() {
+    for (void* p : free) ::operator delete(p);
+  }
+};
+thread_local ImplPool* impl_pool = nullptr;
+thread_local bool impl_pool_gone = false;
+struct ImplPoolOwner {
+  ImplPool pool;
+  ImplPoolOwner() { impl_pool = &pool; }
+  ~ImplPoolOwner() {
+    impl_pool = nullptr;
+    impl_pool_gone = true;
+  }
+};
+ImplPool* the_pool() {
+  if (!impl_pool && !impl_pool_gone) {
+    thread_local ImplPoolOwner owner;
+    impl_pool = &owner.pool;
+  }
+  return impl_pool;
+}
+}  // namespace
+
+void* TensorImpl::operator new(size_t n) {
+  ImplPool* p = the_pool();
+  if (!p || p->free.empty()) return ::operator new(n);
+  void* block = p->free.back();
+  p->free.pop_back();
+  return block;
+}
+
+void TensorImpl::operator delete(void* block) {
+  ImplPool* p = the_pool();
+  if (p && p->free.size() < 4096) {
+    p->free.push_back(block);
+  } else {
+    ::operator delete(block);
+  }
+}
+
+Tensor Tensor::empty(const TensorType& type) {
+  Tensor t(new TensorImpl);
+  TensorImpl& i = *t.impl_;
+  i.type = type;
+  i.strides = contiguous_strides(type.shape);
+  if (type.device.type != DeviceType::kMeta) i.storage = Storage::allocate(checked_numel(type.shape, "empty") * itemsize(type.dtype), type.device);
+  return t;
+}
+
+Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype, std::function<void(void*)> deleter) {
+  int64_t n = checked_numel(shape, "from_blob");
+  WEFT_CHECK(data || n == 0, "from_blob: null data for shape ", shape);
+  Tensor t(new TensorImpl);
+  t.impl_->type = {dtype, Device::cpu(), shape};
+  t.impl_->strides = contiguous_strides(shape);
+  t.impl_->storage = Storage::wrap(data, n * itemsize(dtype), Device::cpu(), std::move(deleter));
+  return t;
+}
+
+template <class T>
+Tensor Tensor::from_vector(const std::vector<T>& values, const Shape& shape) {
+  int64_t n = checked_numel(shape, "from_vector");
+  WEFT_CHECK(static_cast<int64_t>(values.size()) == n, "from_vector: got ", values.size(), " values; shape ", shape, " needs ", n);
+  Tensor t = empty({DTypeOf<T>::value, Device::cpu(), shape});
+  T* out = static_cast<T*>(t.impl_->storage->data());
+  for (int64_t i = 0; i < n; ++i) out[i] = values[i];
+  return t;
+}
+
+const Shape& Tensor::strides() const {
+  WEFT_CHECK_AS(kFailedPrecondition, !get().trace, "strides: a traced tensor has no memory layout; need a concrete tensor");
+  return get().strides;
+}
+
+bool Tensor::is_contiguous() const { return get().trace || weft::is_contiguous(get().type.shape, get().strides); }
+
+void require_concrete(const Tensor& t, const char* what, std::source_location loc) {
+  const TensorImpl& i = t.get();
+  WEFT_CHECK_AS(kFailedPrecondition, !i.trace, what, ": the value of this ", i.type,
+                " does not exist yet: it is read inside capture at ", loc.file_name(), ":", loc.line(),
+                "; need to return it from the captured function, or keep the decision in the graph with where()");
+  WEFT_CHECK_AS(kFailedPrecondition, i.type.device.type != DeviceType::kMeta, what, ": a tensor on meta has no value (",
+                i.type, ")");
+}
+
+StridedView Tensor::view_for_kernel(Loc loc) const {
+  require_concrete(*this, "read", loc);
+  const TensorImpl& i = get();
+  return {static_cast<char*>(i.storage->data()) + i.offset, i.type.dtype, i.type.shape, i.strides};
+}
+
+const void* Tensor::data_checked(DType dtype, Loc loc) const {
+  require_concrete(*this, "data", loc);
+  const TensorImpl& i = get();
+  WEFT_CHECK(dtype == i.type.dtype, "data: asked for ", dtype, " of a tensor of ", i.type.dtype, "; convert with to(", dtype, ")");
+  WEFT_CHECK(weft::is_contiguous(i.type.shape, i.strides), "data: tensor ", i.type, " has strides ", i.strides,
+             "; need a contiguous one: call contiguous() first");
+  return static_cast<char*>(i.storage->data()) + i.offset;
+}
+
+namespace {
+
+template <class T>
+T load(const void* p, DType t) {
+  auto cast = [](auto v) {
+    if constexpr (std::is_same_v<T, bool>) {
+      return v != decltype(v){};
+    } else {
+      return static_cast<T>(v);
+    }
+  };
+  auto as = [&]<class S>(S) {
+    S v;
+    std::memcpy(&v, p, sizeof v);
+    return v;
+  };
+  switch (t) {
+    case kFloat32: return cast(as(float{}));
+    case kFloat64: return cast(as(double{}));
+    case kBFloat16: return cast(static_cast<float>(as(bfloat16{})));
+    case kFloat16: return cast(static_cast<float>(as(float16{})));
+    case kInt64: return cast(as(int64_t{}));
+    case kInt32: return cast(as(int32_t{}));
+    case kUInt8: return cast(as(uint8_t{}));
+    case kBool: return cast(static_cast<int>(as(uint8_t{}) != 0));
+    case kFloat8E4M3:
+    case kFloat8E5M2: return cast(float8_to_float(as(uint8_t{}), t));
+  }
+  return T{};
+}
+
+}  // namespace
+
+template <class T>
+T Tensor::item(Loc loc) const {
+  require_concrete(*this, "item", loc);
+  WEFT_CHECK(numel() == 1, "item: tensor ", type(), " has ", numel(), " elements; need exactly one");
+  StridedView v = view_for_kernel(loc);
+  return load<T>(v.data, v.dtype);
+}
+
+template <class T>
+std::vector<T> Tensor::to_vector(Loc loc) const {
+  require_concrete(*this, "to_vector", loc);
+  StridedView v = view_for_kernel(loc);
+  int64_t n = v.numel(), size = itemsize(v.dtype);
+  std::vector<T> out(n);
+  Shape index = Shape::filled(v.shape.size(), 0);
+  const char* p = static_cast<const char*>(v.data);
+  for (int64_t i = 0; i < n; ++i) {
+    out[i] = load<T>(p, v.dtype);
+    for (int d = v.shape.size() - 1; d >= 0; --d) {
+      p += v.strides[d] * size;
+      if (++index[d] < v.shape[d]) break;
+      p -= v.strides[d] * size * v.shape[d];
+      index[d] = 0;
+    }
+  }
+  return out;
+}
+
+#define WEFT_INSTANTIATE(T)                                  \
+  template T Tensor::item<T>(Loc) const;                     \
+  template std::vector<T> Tensor::to_vector<T>(Loc) const;
+WEFT_INSTANTIATE(float)
+WEFT_INSTANTIATE(double)
+WEFT_INSTANTIATE(int64_t)
+WEFT_INSTANTIATE(int32_t)
+WEFT_INSTANTIATE(uint8_t)
+WEFT_INSTANTIATE(bool)
+#undef WEFT_INSTANTIATE
+template Tensor Tensor::from_vector<float>(const std::vector<float>&, const Shape&);
+template Tensor Tensor::from_vector<double>(const std::vector<double>&, const Shape&);
+template Tensor Tensor::from_vector<bfloat16>(const std::vector<bfloat16>&, const Shape&);
+template Tensor Tensor::from_vector<float16>(const std::vector<float16>&, const Shape&);
+template Tensor Tensor::from_vector<int64_t>(const std::vector<int64_t>&, const Shape&);
+template Tensor Tensor::from_vector<int32_t>(const std::vector<int32_t>&, const Shape&);
+template Tensor Tensor::from_vector<uint8_t>(const std::vector<uint8_t>&, const Shape&);
+template Tensor Tensor::from_vector<bool>(const std::vector<bool>&, const Shape&);
+
+}  // namespace weft

@@ -1,0 +1,161 @@
+// Tensor: an immutable value, copied by aliasing. Concrete (memory, strides), traced (a Value of a graph under
+// capture), or meta (type only). Methods that are ops live in ops/; they are declared here because they are members.
+#pragma once
+#include <iosfwd>
+#include <source_location>
+#include <string>
+#include <vector>
+
+#include "framework/base/ref.h"
+#include "framework/tensor/storage.h"
+#include "framework/tensor/dtype.h"
+#include "framework/tensor/shape.h"
+#include "framework/tensor/view.h"
+
+namespace weft {
+
+/// What is known of a value before it is computed.
+struct TensorType {
+  DType dtype = kFloat32;
+  Device device;
+  Shape shape;
+  const void* placement = nullptr;  // interned sharding spec; opaque below distributed/
+  int64_t nbytes() const { return shape.numel() * itemsize(dtype); }
+  friend bool operator==(const TensorType&, const TensorType&) = default;
+  /// "f32[2, 3]", with the device unless it is cpu.
+  std::string to_string() const;
+};
+
+struct TensorImpl final {
+  TensorType type;
+  Shape strides;
+  Ref<Storage> storage;    // null for traced and meta tensors
+  int64_t offset = 0;      // bytes into storage
+  Ref<RefCounted> trace;   // dispatch/capture.h: the open capture this tensor stands for a Value of
+  Ref<RefCounted> grad;    // dispatch/tape.h: the tape node that computed this tensor
+  int32_t node = -1;       // traced: node of the Value
+  int32_t index = 0;       // which result of the node
+
+  static void* operator new(size_t);
+  static void operator delete(void*);
+  void retain() const { refs.fetch_add(1, std::memory_order_relaxed); }
+  void release() const {
+    if (refs.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
+  }
+  mutable std::atomic<int64_t> refs{0};
+  TensorImpl() = default;
+  TensorImpl(const TensorImpl& o)
+      : type(o.type), strides(o.strides), storage(o.storage), offset(o.offset), trace(o.trace), grad(o.grad), node(o.node), index(o.index) {}
+};
+
+struct TensorOptions {
+  DType dtype = kFloat32;
+  Device device = Device::cpu();
+  bool requires_grad = false;
+};
+
+class Tensor {
+ public:
+  using Loc = std::source_location;
+  /// An undefined tensor: no type, no value.
+  Tensor() = default;
+  explicit Tensor(TensorImpl* impl) : impl_(impl) {}
+
+  /// Uninitialised memory of this type on its device.
+  static Tensor empty(const TensorType& type);
+  /// A contiguous copy of `values`, whose count must equal the product of `shape`.
+  template <class T>
+  static Tensor from_vector(const std::vector<T>& values, const Shape& shape);
+  static Tensor from_vector(const std::vector<float>& values, const Shape& shape) { return from_vector<float>(values, shape); }
+  /// Memory owned by the caller: `deleter(data)` runs when the last alias is gone.
+  static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void(void*)> deleter = {});
+
+  bool defined() const { return static_cast<bool>(impl_); }
+  explicit operator bool() const = delete;
+  const TensorType& type() const { return get().type; }
+  const Shape& shape() const { return get().type.shape; }
+  int64_t size(int64_t dim) const { return shape()[normalize_dim(dim, this->dim(), "size")]; }
+  DType dtype() const { return get().type.dtype; }
+  Device device() const { return get().type.device; }
+  int dim() const { return shape().size(); }
+  int64_t numel() const { return shape().numel(); }
+  /// Strides in elements; throws for traced tensors, which have none.
+  const Shape& strides() const;
+  bool is_contiguous() const;
+  bool is_traced() const { return static_cast<bool>(get().trace); }
+
+  // Reading values waits for them; inside capture it throws, naming the caller's line.
+  /// The value of a one-element tensor, converted to T.
+  template <class T>
+  T item(Loc loc = Loc::current()) const;
+  /// All values in row-major order, converted to T.
+  template <class T>
+  std::vector<T> to_vector(Loc loc = Loc::current()) const;
+  /// The address of the first element; needs a contiguous tensor of dtype T. Valid as long as this Tensor lives.
+  template <class T>
+  const T* data(Loc loc = Loc::current()) const {
+    return static_cast<const T*>(data_checked(DTypeOf<T>::value, loc));
+  }
+  /// What a kernel sees: address, strides, dtype.
+  StridedView view_for_kernel(Loc loc = Loc::current()) const;
+
+  // Gradients (framework/autodiff).
+  /// A tensor of the same value whose uses are recorded, so that grad() may be asked for it.
+  Tensor requires_grad(bool on = true) const;
+  bool requires_grad_enabled() const { return static_cast<bool>(get().grad); }
+  /// The same value, cut off from the tape.
+  Tensor detach() const;
+
+  // Ops with PyTorch's names and meaning (ops/core, ops/composite).
+  Tensor to(DType dtype) const;
+  Tensor to(Device device) const;
+  Tensor contiguous() const;
+  Tensor reshape(const Shape& shape) const;
+  Tensor view(const Shape& shape) const;
+  Tensor transpose(int64_t a, int64_t b) const;
+  Tensor t() const;
+  Tensor permute(const Shape& dims) const;
+  Tensor expand(const Shape& shape) const;
+  Tensor squeeze(int64_t dim) const;
+  Tensor unsqueeze(int64_t dim) const;
+  Tensor flatten(int64_t begin = 0, int64_t end = -1) const;
+  Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1) const;
+  Tensor operator[](int64_t i) const;
+  Tensor sum(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor mean(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor amax(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor amin(const Shape& dims = {}, bool keepdim = false) const;
+  Tensor exp() const;
+  Tensor log() const;
+  Tensor sqrt() const;
+  Tensor rsqrt() const;
+  Tensor tanh() const;
+  Tensor sigmoid() const;
+  Tensor relu() const;
+  Tensor abs() const;
+  Tensor neg() const;
+  Tensor square() const;
+  Tensor pow(double exponent) const;
+  Tensor softmax(int64_t dim) const;
+  Tensor matmul(const Tensor& other) const;
+
+  /// PyTorch-like text, summarised when large.
+  std::string to_string() const;
+
+  TensorImpl* impl() const { return impl_.get(); }
+  const TensorImpl& get() const {
+    WEFT_CHECK_AS(kFailedPrecondition, impl_, "tensor: used before it was given a value");
+    return *impl_;
+  }
+
+ private:
+  const void* data_checked(DType dtype, Loc loc) const;
+  Ref<TensorImpl> impl_;
+};
+
+std::ostream& operator<<(std::ostream& out, const Tensor& t);
+
+/// Throws, naming op and line, unless `t` is a concrete CPU-readable value.
+void require_concrete(const Tensor& t, const char* what, std::source_location loc);
+
+}  // namespace weft
