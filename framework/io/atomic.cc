@@ -1,0 +1,185 @@
+// AtomicFile and AtomicFolder of file.h. A temporary is locked (flock) by its writer for as long as it exists, so that
+// remove_leftovers() can tell the dead ones: the kernel drops the lock with the process.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+
+#include "framework/base/error.h"
+#include "framework/io/file.h"
+#include "framework/io/file_internal.h"
+
+namespace weft::io {
+namespace {
+
+constexpr std::string_view kMark = ".tmp-";
+
+std::string plain(const std::string& path) {
+  WEFT_CHECK(!path.empty() && base_name(path) != "/", "cannot write '", path, "': need the name of a file or folder");
+  size_t end = path.find_last_not_of('/');
+  return path.substr(0, end + 1);
+}
+
+std::string temporary_name(const std::string& path) {
+  static std::atomic<int64_t> count{0};
+  return cat(path, kMark, static_cast<int64_t>(::getpid()), "-", count.fetch_add(1));
+}
+
+bool is_temporary_name(const std::string& name) {
+  size_t at = name.rfind(kMark);
+  if (at == std::string::npos || at == 0) return false;
+  std::string_view tail = std::string_view(name).substr(at + kMark.size());
+  size_t dash = tail.find('-');
+  return dash != std::string_view::npos && dash > 0 && dash + 1 < tail.size() &&
+         tail.find_first_not_of("0123456789-") == std::string_view::npos && tail.find('-', dash + 1) == tail.npos;
+}
+
+/// Locks a temporary just made; false if a cleaner took it away in between.
+bool lock_fresh(int fd) {
+  if (::flock(fd, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
+  struct stat st;
+  return ::fstat(fd, &st) == 0 && st.st_nlink > 0;
+}
+
+void sync_path(const std::string& path, bool folder) {
+  int fd = internal::open_or_fail(path, folder ? O_RDONLY | O_DIRECTORY : O_RDONLY, "sync", 0);
+  int error = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  // Some file systems cannot sync a folder; its files are safe all the same.
+  if (error && !(folder && error == EINVAL)) internal::fail(error, "sync", path);
+}
+
+void sync_tree(const std::string& folder) {
+  for (const std::string& name : list_folder(folder)) {
+    std::string path = folder + "/" + name;
+    struct stat st;
+    if (::lstat(path.c_str(), &st) != 0) internal::fail(errno, "sync", path);
+    if (S_ISDIR(st.st_mode)) sync_tree(path);
+    if (S_ISREG(st.st_mode)) sync_path(path, false);
+  }
+  sync_path(folder, true);
+}
+
+void write_all(int fd, std::span<const std::byte> bytes, int64_t offset, const std::string& path) {
+  // One write() moves at most 2 GiB.
+  constexpr size_t kPiece = size_t{1} << 30;
+  while (!bytes.empty()) {
+    ssize_t n = ::pwrite(fd, bytes.data(), std::min(bytes.size(), kPiece), offset);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) internal::fail(n < 0 ? errno : EIO, "write", path);
+    bytes = bytes.subspan(n);
+    offset += n;
+  }
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(const std::string& path) : path_(plain(path)) {
+  for (;;) {
+    temp_ = temporary_name(path_);
+    fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd_ < 0 && (errno == EEXIST || errno == EINTR)) continue;
+    if (fd_ < 0) internal::fail(errno, "write", path_);
+    if (lock_fresh(fd_)) return;
+    ::close(fd_);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::unlink(temp_.c_str());
+  ::close(fd_);
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+  write_all(fd_, bytes, size_, path_);
+  size_ += bytes.size();
+}
+
+void AtomicFile::rewrite(int64_t offset, std::span<const std::byte> bytes) {
+  WEFT_BUG_IF(offset < 0 || offset + static_cast<int64_t>(bytes.size()) > size_, "rewrite beyond the end of ", path_);
+  write_all(fd_, bytes, offset, path_);
+}
+
+void AtomicFile::commit() {
+  WEFT_BUG_IF(fd_ < 0, "second commit of ", path_);
+  if (::fsync(fd_) != 0) internal::fail(errno, "write", path_);
+  if (::rename(temp_.c_str(), path_.c_str()) != 0) internal::fail(errno, "write", path_);
+  ::close(fd_);
+  fd_ = -1;
+  sync_path(folder_of(path_), true);
+}
+
+void write_file_atomic(const std::string& path, std::string_view bytes) {
+  AtomicFile file(path);
+  file.write(bytes);
+  file.commit();
+}
+
+AtomicFolder::AtomicFolder(const std::string& path) : path_(plain(path)) {
+  for (;;) {
+    temp_ = temporary_name(path_);
+    if (::mkdir(temp_.c_str(), 0777) != 0) {
+      if (errno == EEXIST) continue;
+      internal::fail(errno, "create folder", path_);
+    }
+    lock_ = ::open(temp_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (lock_ < 0 && errno != ENOENT) internal::fail(errno, "create folder", path_);
+    if (lock_ >= 0 && lock_fresh(lock_)) return;
+    if (lock_ >= 0) ::close(lock_);
+  }
+}
+
+AtomicFolder::~AtomicFolder() {
+  if (lock_ < 0) return;
+  std::error_code ignored;
+  std::filesystem::remove_all(temp_, ignored);
+  ::close(lock_);
+}
+
+void AtomicFolder::commit() {
+  WEFT_BUG_IF(lock_ < 0, "second commit of ", path_);
+  sync_tree(temp_);
+  if (::rename(temp_.c_str(), path_.c_str()) != 0) {
+    if (errno != ENOTEMPTY && errno != EEXIST) internal::fail(errno, "create folder", path_);
+    // A folder of that name is there: swap the two, so that at each moment one of them is complete under the name.
+    if (::renameat2(AT_FDCWD, temp_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
+      remove_all(temp_);
+    } else {
+      std::string old = temporary_name(path_);
+      if (::rename(path_.c_str(), old.c_str()) != 0) internal::fail(errno, "replace folder", path_);
+      if (::rename(temp_.c_str(), path_.c_str()) != 0) {
+        int error = errno;
+        (void)::rename(old.c_str(), path_.c_str());
+        internal::fail(error, "replace folder", path_);
+      }
+      remove_all(old);
+    }
+  }
+  ::close(lock_);
+  lock_ = -1;
+  sync_path(folder_of(path_), true);
+}
+
+int remove_leftovers(const std::string& folder) {
+  int removed = 0;
+  for (const std::string& name : list_folder(folder)) {
+    if (!is_temporary_name(name)) continue;
+    std::string path = folder + "/" + name;
+    int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) continue;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
+      std::error_code error;
+      if (std::filesystem::remove_all(path, error) > 0 && !error) ++removed;
+    }
+    ::close(fd);
+  }
+  return removed;
+}
+
+}  // namespace weft::io

@@ -1,0 +1,194 @@
+#include "framework/io/file.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "framework/base/error.h"
+#include "framework/io/file_internal.h"
+
+namespace weft::io {
+namespace internal {
+
+void fail(int error, std::string_view what, const std::string& path) {
+  Code code = Code::kFailedPrecondition;
+  switch (error) {
+    case ENOENT:
+      code = Code::kNotFound;
+      break;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      code = Code::kPermissionDenied;
+      break;
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+      code = Code::kResourceExhausted;
+      break;
+    case EIO:
+      code = Code::kDataLoss;
+      break;
+    default:
+      break;
+  }
+  weft::internal::fail(code, cat("cannot ", what, " '", path, "': ", errno_text(error)));
+}
+
+int open_or_fail(const std::string& path, int flags, std::string_view what, int mode) {
+  int fd;
+  do {
+    fd = ::open(path.c_str(), flags | O_CLOEXEC, mode);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) fail(errno, what, path);
+  return fd;
+}
+
+}  // namespace internal
+
+namespace {
+
+struct Closer {
+  int fd;
+  ~Closer() { ::close(fd); }
+};
+
+/// Opens a regular file for reading and gives its size.
+int open_regular(const std::string& path, int64_t* size) {
+  int fd = internal::open_or_fail(path, O_RDONLY, "read", 0);
+  struct stat st;
+  if (::fstat(fd, &st) != 0) {
+    int error = errno;
+    ::close(fd);
+    internal::fail(error, "read", path);
+  }
+  if (!S_ISREG(st.st_mode)) {
+    ::close(fd);
+    weft::internal::fail(Code::kInvalidArgument,
+                         cat("cannot read '", path, "': it is ",
+                             S_ISDIR(st.st_mode) ? "a folder" : "not a regular file", "; need a file"));
+  }
+  *size = st.st_size;
+  return fd;
+}
+
+}  // namespace
+
+std::string errno_text(int error) {
+  char buffer[256];
+  return ::strerror_r(error, buffer, sizeof buffer);
+}
+
+std::string resolve_path(const std::string& path) {
+  if (path.empty() || path[0] == '/') return path;
+  const char* base = std::getenv("BUILD_WORKING_DIRECTORY");
+  if (!base || !*base) return path;
+  return std::string(base) + "/" + path;
+}
+
+std::string base_name(const std::string& path) {
+  size_t end = path.find_last_not_of('/');
+  if (end == std::string::npos) return path.empty() ? "" : "/";
+  size_t slash = path.find_last_of('/', end);
+  size_t begin = slash == std::string::npos ? 0 : slash + 1;
+  return path.substr(begin, end + 1 - begin);
+}
+
+std::string folder_of(const std::string& path) {
+  size_t end = path.find_last_not_of('/');
+  size_t slash = end == std::string::npos ? std::string::npos : path.find_last_of('/', end);
+  if (slash == std::string::npos) return !path.empty() && path[0] == '/' ? "/" : ".";
+  size_t last = path.find_last_not_of('/', slash);
+  return last == std::string::npos ? "/" : path.substr(0, last + 1);
+}
+
+bool exists(const std::string& path) {
+  struct stat st;
+  return ::stat(path.c_str(), &st) == 0;
+}
+
+bool is_folder(const std::string& path) {
+  struct stat st;
+  return ::stat(path.c_str(), &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int64_t file_size(const std::string& path) {
+  struct stat st;
+  if (::stat(path.c_str(), &st) != 0) internal::fail(errno, "read", path);
+  return st.st_size;
+}
+
+std::vector<std::string> list_folder(const std::string& path) {
+  DIR* dir = ::opendir(path.c_str());
+  if (!dir) internal::fail(errno, "list folder", path);
+  std::vector<std::string> names;
+  while (dirent* entry = ::readdir(dir)) {
+    std::string name = entry->d_name;
+    if (name != "." && name != "..") names.push_back(std::move(name));
+  }
+  ::closedir(dir);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+void make_folders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) internal::fail(error.value(), "create folder", path);
+}
+
+void remove_all(const std::string& path) {
+  std::error_code error;
+  std::filesystem::remove_all(path, error);
+  if (error) internal::fail(error.value(), "remove", path);
+}
+
+std::string read_file(const std::string& path, int64_t max_bytes) {
+  int64_t size = 0;
+  Closer file{open_regular(path, &size)};
+  std::string out;
+  out.reserve(std::min<int64_t>(size, max_bytes) + 4097);
+  // /proc and the like report size 0: read to the end whatever stat said.
+  for (;;) {
+    WEFT_CHECK_AS(kResourceExhausted, std::max<int64_t>(size, out.size()) <= max_bytes, "cannot read '", path,
+                  "': it is larger than ", max_bytes, " bytes");
+    size_t at = out.size();
+    out.resize(std::max<size_t>(at + 4096, std::min<int64_t>(size + 1, int64_t{1} << 40)));
+    ssize_t n = ::read(file.fd, out.data() + at, out.size() - at);
+    int error = errno;
+    out.resize(at + std::max<ssize_t>(n, 0));
+    if (n == 0) return out;
+    if (n < 0 && error != EINTR) internal::fail(error, "read", path);
+  }
+}
+
+MappedFile::MappedFile(const std::string& path) : path_(path) {
+  Closer file{open_regular(path, &size_)};
+  if (size_ == 0) return;
+  void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (p == MAP_FAILED) internal::fail(errno, "map", path);
+  data_ = static_cast<const std::byte*>(p);
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void MappedFile::advise(Advice advice) const {
+  constexpr int kAdvice[] = {MADV_NORMAL, MADV_SEQUENTIAL, MADV_RANDOM, MADV_WILLNEED};
+  // Only a hint: a kernel that refuses it changes nothing.
+  if (data_) (void)::madvise(const_cast<std::byte*>(data_), size_, kAdvice[static_cast<int>(advice)]);
+}
+
+}  // namespace weft::io

@@ -1,0 +1,115 @@
+// Files and folders: whole reads, read-only mapping, and writing that either happens completely or not at all.
+// Every failure throws weft::Error with one sentence naming the path and the system's reason.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace weft::io {
+
+/// A relative path of a flag made absolute against BUILD_WORKING_DIRECTORY (where `bazel run` was typed); others as is.
+std::string resolve_path(const std::string& path);
+
+/// The last part of a path: "c" of "a/b/c".
+std::string base_name(const std::string& path);
+/// The folder a path lies in: "a/b" of "a/b/c", "." of "c".
+std::string folder_of(const std::string& path);
+
+bool exists(const std::string& path);
+bool is_folder(const std::string& path);
+int64_t file_size(const std::string& path);
+/// Names in a folder, sorted; "." and ".." left out.
+std::vector<std::string> list_folder(const std::string& path);
+/// Creates a folder and its missing parents.
+void make_folders(const std::string& path);
+/// Removes a file or a whole folder; nothing there is no error.
+void remove_all(const std::string& path);
+
+/// The whole content; refuses files larger than `max_bytes`.
+std::string read_file(const std::string& path, int64_t max_bytes = int64_t{1} << 40);
+
+/// A file mapped read-only; moves, does not copy. Its content must not be cut short while it is mapped.
+class MappedFile {
+ public:
+  enum class Advice { kNormal, kSequential, kRandom, kWillNeed };
+
+  MappedFile() = default;
+  explicit MappedFile(const std::string& path);
+  MappedFile(MappedFile&& o) noexcept { swap(o); }
+  MappedFile& operator=(MappedFile&& o) noexcept {
+    swap(o);
+    return *this;
+  }
+  ~MappedFile();
+
+  const std::string& path() const { return path_; }
+  std::span<const std::byte> bytes() const { return {data_, static_cast<size_t>(size_)}; }
+  int64_t size() const { return size_; }
+  void advise(Advice advice) const;
+
+ private:
+  void swap(MappedFile& o) {
+    path_.swap(o.path_);
+    std::swap(data_, o.data_);
+    std::swap(size_, o.size_);
+  }
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+/// A file that appears under its name, complete and on disk, at commit() and never before; dropped without commit, it
+/// leaves nothing. It is written as `path.tmp-PID-N` in the same folder.
+class AtomicFile {
+ public:
+  explicit AtomicFile(const std::string& path);
+  AtomicFile(const AtomicFile&) = delete;
+  ~AtomicFile();
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+  /// Overwrites bytes already written, as a header whose counts are known last.
+  void rewrite(int64_t offset, std::span<const std::byte> bytes);
+  /// Bytes written so far.
+  int64_t size() const { return size_; }
+  /// fsync, rename over `path`, fsync of the folder.
+  void commit();
+
+ private:
+  std::string path_, temp_;
+  int fd_ = -1;
+  int64_t size_ = 0;
+};
+
+/// Writes a whole file through AtomicFile.
+void write_file_atomic(const std::string& path, std::string_view bytes);
+
+/// A folder that appears under its name, complete and on disk, at commit(), replacing one that was there; dropped
+/// without commit, it leaves nothing. Fill `folder()` by any means before commit().
+class AtomicFolder {
+ public:
+  explicit AtomicFolder(const std::string& path);
+  AtomicFolder(const AtomicFolder&) = delete;
+  ~AtomicFolder();
+  /// The temporary folder, `path.tmp-PID-N`.
+  const std::string& folder() const { return temp_; }
+  /// Path of a file inside the temporary folder.
+  std::string path(const std::string& name) const { return temp_ + "/" + name; }
+  /// fsync of everything inside, rename to `path`, fsync of the parent.
+  void commit();
+
+ private:
+  std::string path_, temp_;
+  int lock_ = -1;
+};
+
+/// Removes from `folder` what AtomicFile and AtomicFolder left behind in processes that died; those at work keep theirs
+/// (each holds a lock on its own). Returns how many were removed.
+int remove_leftovers(const std::string& folder);
+
+/// Text of an errno value: "No such file or directory".
+std::string errno_text(int error);
+
+}  // namespace weft::io

@@ -1,0 +1,14 @@
+// Shared by file.cc and atomic.cc: errno to weft::Error, and opening.
+#pragma once
+#include <string>
+#include <string_view>
+
+namespace weft::io::internal {
+
+/// Throws "cannot WHAT 'PATH': REASON" with the code that fits `error`.
+[[noreturn]] void fail(int error, std::string_view what, const std::string& path);
+
+/// open(2) with O_CLOEXEC; throws through fail().
+int open_or_fail(const std::string& path, int flags, std::string_view what, int mode);
+
+}  // namespace weft::io::internal

@@ -1,0 +1,169 @@
+// Files: messages, mapping, and that atomic writes show all or nothing, also when the writer is killed.
+#include "framework/io/file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "framework/base/error.h"
+#include "framework/io/zlib.h"
+
+namespace weft::io {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string fresh_folder(const std::string& name) {
+  std::string path = testing::TempDir() + "/file_test_" + name;
+  remove_all(path);
+  make_folders(path);
+  return path;
+}
+
+template <class F>
+void expect_error(Code code, const std::string& text, F&& f) {
+  try {
+    f();
+    ADD_FAILURE() << "no error; expected: " << text;
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    EXPECT_THAT(e.what(), HasSubstr(text));
+  }
+}
+
+TEST(Path, Parts) {
+  EXPECT_EQ(base_name("a/b/c"), "c");
+  EXPECT_EQ(base_name("a/b/"), "b");
+  EXPECT_EQ(base_name("/"), "/");
+  EXPECT_EQ(folder_of("a/b/c"), "a/b");
+  EXPECT_EQ(folder_of("a/b/"), "a");
+  EXPECT_EQ(folder_of("c"), ".");
+  EXPECT_EQ(folder_of("/c"), "/");
+}
+
+TEST(Path, ResolvesAgainstTheCallersFolder) {
+  ::setenv("BUILD_WORKING_DIRECTORY", "/home/user", 1);
+  EXPECT_EQ(resolve_path("x/y"), "/home/user/x/y");
+  EXPECT_EQ(resolve_path("/x"), "/x");
+  EXPECT_EQ(resolve_path(""), "");
+  ::unsetenv("BUILD_WORKING_DIRECTORY");
+  EXPECT_EQ(resolve_path("x/y"), "x/y");
+}
+
+TEST(Read, WholeAndMapped) {
+  std::string dir = fresh_folder("read");
+  std::string text(100'000, 'x');
+  write_file_atomic(dir + "/a", text);
+  write_file_atomic(dir + "/empty", "");
+  EXPECT_EQ(read_file(dir + "/a"), text);
+  EXPECT_EQ(read_file(dir + "/empty"), "");
+  EXPECT_EQ(file_size(dir + "/a"), 100'000);
+  MappedFile map(dir + "/a");
+  MappedFile moved = std::move(map);
+  EXPECT_EQ(moved.size(), 100'000);
+  EXPECT_EQ(moved.bytes()[99'999], std::byte{'x'});
+  moved.advise(MappedFile::Advice::kRandom);
+  EXPECT_EQ(MappedFile(dir + "/empty").size(), 0);
+  EXPECT_FALSE(read_file("/proc/self/status").empty());
+}
+
+TEST(Read, Errors) {
+  std::string dir = fresh_folder("errors");
+  expect_error(Code::kNotFound, "cannot read '" + dir + "/no': No such file or directory",
+               [&] { read_file(dir + "/no"); });
+  expect_error(Code::kInvalidArgument, "it is a folder; need a file", [&] { read_file(dir); });
+  expect_error(Code::kInvalidArgument, "it is a folder; need a file", [&] { MappedFile m(dir); });
+  expect_error(Code::kNotFound, "cannot write '" + dir + "/no/f'", [&] { write_file_atomic(dir + "/no/f", "x"); });
+  expect_error(Code::kNotFound, "cannot list folder", [&] { list_folder(dir + "/no"); });
+  expect_error(Code::kInvalidArgument, "need the name", [&] { write_file_atomic("", "x"); });
+  write_file_atomic(dir + "/big", std::string(5000, 'x'));
+  expect_error(Code::kResourceExhausted, "larger than 4096 bytes", [&] { read_file(dir + "/big", 4096); });
+  expect_error(Code::kFailedPrecondition, "Not a directory", [&] { make_folders(dir + "/big/x"); });
+}
+
+TEST(AtomicFile, AppearsAtCommitOnly) {
+  std::string dir = fresh_folder("atomic");
+  {
+    AtomicFile f(dir + "/f");
+    f.write("hello ");
+    EXPECT_FALSE(exists(dir + "/f"));
+    f.write("world");
+    f.rewrite(0, std::as_bytes(std::span("J", 1)));
+    f.commit();
+  }
+  EXPECT_EQ(read_file(dir + "/f"), "Jello world");
+  {
+    AtomicFile dropped(dir + "/f");
+    dropped.write("lost");
+  }
+  EXPECT_EQ(read_file(dir + "/f"), "Jello world");
+  EXPECT_THAT(list_folder(dir), ElementsAre("f"));
+}
+
+TEST(AtomicFolder, AppearsAtCommitAndReplaces) {
+  std::string dir = fresh_folder("folder");
+  for (const char* text : {"one", "two"}) {
+    AtomicFolder f(dir + "/step_1/");
+    make_folders(f.path("sub"));
+    write_file_atomic(f.path("sub/a"), text);
+    f.commit();
+    EXPECT_EQ(read_file(dir + "/step_1/sub/a"), text);
+  }
+  {
+    AtomicFolder dropped(dir + "/step_1");
+    write_file_atomic(dropped.path("b"), "lost");
+  }
+  EXPECT_THAT(list_folder(dir), ElementsAre("step_1"));
+  EXPECT_THAT(list_folder(dir + "/step_1"), ElementsAre("sub"));
+}
+
+TEST(Leftovers, OfDeadProcessesGoThoseAtWorkStay) {
+  std::string dir = fresh_folder("leftovers");
+  pid_t child = ::fork();
+  if (child == 0) {
+    AtomicFolder f(dir + "/step_2");
+    AtomicFile g(dir + "/metrics");
+    g.write("half");
+    AtomicFile h(f.path("weights"));
+    ::_exit(0);  // as if killed: nothing is cleaned up
+  }
+  int status;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(list_folder(dir).size(), 2u);
+  write_file_atomic(dir + "/notes.tmp-old", "a user's own file");
+  {
+    AtomicFolder mine(dir + "/step_3");
+    AtomicFile also(dir + "/state");
+    EXPECT_EQ(remove_leftovers(dir), 2);
+    EXPECT_TRUE(exists(mine.folder()));
+    also.commit();
+    mine.commit();
+  }
+  EXPECT_EQ(remove_leftovers(dir), 0);
+  EXPECT_THAT(list_folder(dir), ElementsAre("notes.tmp-old", "state", "step_3"));
+}
+
+TEST(Gzip, RoundTripBoundsAndDamage) {
+  std::string text;
+  for (int i = 0; i < 50'000; ++i) text += std::to_string(i * 7919 % 1000) + "\n";
+  for (const std::string& t : {text, std::string()}) {
+    for (int level : {1, 6, 9}) EXPECT_EQ(gzip_decompress(gzip_compress(t, level), t.size(), "t"), t);
+  }
+  std::string z = gzip_compress(text);
+  EXPECT_EQ(z, gzip_compress(text));
+  expect_error(Code::kResourceExhausted, "gzip: big expands to more than 1000 bytes",
+               [&] { gzip_decompress(z, 1000, "big"); });
+  expect_error(Code::kDataLoss, "cut short", [&] { gzip_decompress(z.substr(0, z.size() / 2), 1 << 30, "half"); });
+  expect_error(Code::kDataLoss, "damaged or not gzip", [&] { gzip_decompress("plain text", 100, "t"); });
+  expect_error(Code::kDataLoss, "cut short", [&] { gzip_decompress("", 100, "t"); });
+  expect_error(Code::kDataLoss, "after its end", [&] { gzip_decompress(z + "x", 1 << 30, "t"); });
+  z[z.size() / 2] ^= 0x40;
+  EXPECT_THROW(gzip_decompress(z, 1 << 30, "t"), Error);
+}
+
+}  // namespace
+}  // namespace weft::io

@@ -1,0 +1,35 @@
+// JSON: the nlohmann library behind a strict door. Include this only in .cc files; it is a large header.
+// parse_json refuses duplicate keys, deep nesting, bad UTF-8 and anything after the value.
+#pragma once
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "framework/base/error.h"
+
+namespace weft::io {
+
+/// A value whose objects are sorted by key: what parsing gives. Whole numbers stay exact 64-bit integers.
+using Json = nlohmann::json;
+/// A value whose objects keep the order of insertion: for writing.
+using OrderedJson = nlohmann::ordered_json;
+
+inline constexpr int kMaxJsonDepth = 64;
+
+/// Parses one JSON value; throws InvalidArgument "WHAT: ..." with line and column on anything else.
+Json parse_json(std::string_view text, std::string_view what, int max_depth = kMaxJsonDepth);
+
+/// Text on one line, or indented by `indent` spaces. Doubles round-trip; NaN and infinities become null; bytes that are
+/// not UTF-8 become U+FFFD.
+std::string write_json(const Json& value, int indent = -1);
+std::string write_json(const OrderedJson& value, int indent = -1);
+
+/// Member `key` of an object; throws "WHAT: ..." if `object` is no object or lacks it.
+const Json& json_member(const Json& object, std::string_view key, std::string_view what);
+
+/// Member `key` as int64_t, double, bool or std::string; throws, naming what it is instead, if it is another type.
+template <class T>
+T json_get(const Json& object, std::string_view key, std::string_view what);
+
+}  // namespace weft::io

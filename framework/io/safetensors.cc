@@ -1,0 +1,208 @@
+#include "framework/io/safetensors.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cstring>
+
+#include "framework/base/error.h"
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+
+namespace weft::io {
+
+static_assert(std::endian::native == std::endian::little, "safetensors data is little-endian");
+
+namespace {
+
+constexpr std::string_view kNames[] = {"F32", "F64", "BF16", "F16", "I64", "I32", "U8", "BOOL", "F8_E4M3", "F8_E5M2"};
+static_assert(std::size(kNames) == kNumDTypes);
+constexpr int64_t kMaxHeader = 100'000'000;  // as the reference reader
+constexpr std::string_view kChecksumKey = "xxh3.";
+
+std::string_view as_text(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+/// Reads one header entry; `data` is where the data section begins.
+TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data, int64_t file_size,
+                       const std::string& path) {
+  std::string what = cat(path, ": tensor '", name, "'");
+  TensorInfo info;
+  info.name = name;
+  std::string dtype = json_get<std::string>(entry, "dtype", what);
+  auto it = std::find(std::begin(kNames), std::end(kNames), dtype);
+  WEFT_CHECK_AS(kUnimplemented, it != std::end(kNames), what, " has dtype ", dtype,
+                "; need one of F32 F64 BF16 F16 I64 I32 U8 BOOL F8_E4M3 F8_E5M2");
+  info.dtype = static_cast<DType>(it - std::begin(kNames));
+
+  auto whole = [&](const Json& v, const char* of) {
+    WEFT_CHECK(v.is_number_unsigned() && v.get<uint64_t>() <= uint64_t{INT64_MAX}, what, ": ", of, " ", v.dump(),
+               " is not a whole number from 0 to 2^63-1");
+    return v.get<int64_t>();
+  };
+  const Json& shape = json_member(entry, "shape", what);
+  WEFT_CHECK(shape.is_array() && shape.size() <= kMaxDims, what, ": shape is not a list of at most ", kMaxDims,
+             " extents");
+  for (const Json& extent : shape) info.shape.push_back(whole(extent, "extent"));
+  const Json& offsets = json_member(entry, "data_offsets", what);
+  WEFT_CHECK(offsets.is_array() && offsets.size() == 2, what, ": data_offsets is not a pair");
+  int64_t begin = whole(offsets[0], "offset"), end = whole(offsets[1], "offset");
+  WEFT_CHECK_AS(kDataLoss, begin <= end && end <= file_size - data, what, " claims data bytes ", begin, " to ", end,
+                ", but the file has ", file_size - data, "; it is cut short or damaged");
+  int64_t bytes;
+  WEFT_CHECK(!__builtin_mul_overflow(checked_numel(info.shape, what.c_str()), itemsize(info.dtype), &bytes) &&
+                 bytes == end - begin,
+             what, " of ", dtype, " ", info.shape, " does not fit its ", end - begin, " bytes of data");
+  info.begin = data + begin;
+  info.end = data + end;
+  return info;
+}
+
+}  // namespace
+
+std::string_view safetensors_dtype_name(DType dtype) { return kNames[static_cast<int>(dtype)]; }
+
+struct SafetensorsFile::State {
+  MappedFile file;
+  std::vector<TensorInfo> tensors;
+  Metadata metadata;
+  std::vector<std::string> checksums;               // beside tensors; empty where the file has none
+  mutable std::vector<std::atomic<bool>> verified;  // beside tensors
+};
+
+SafetensorsFile::SafetensorsFile(const std::string& path) {
+  auto state = std::make_shared<State>();
+  state->file = MappedFile(path);
+  std::span<const std::byte> all = state->file.bytes();
+  int64_t size = state->file.size();
+  WEFT_CHECK_AS(kDataLoss, size >= 10, path, ": not a safetensors file: ", size, " bytes are too few");
+  uint64_t length;
+  std::memcpy(&length, all.data(), 8);
+  WEFT_CHECK_AS(kDataLoss, length <= uint64_t{kMaxHeader} && static_cast<int64_t>(length) <= size - 8, path,
+                ": not a safetensors file, or cut short: the header claims ", length, " bytes; the file has ", size);
+  std::string_view header = as_text(all.subspan(8, length));
+  WEFT_CHECK(!header.empty() && header[0] == '{', path, ": not a safetensors file: its header is not a JSON object");
+  Json json = parse_json(header, path + ": header", 4);
+
+  int64_t data = 8 + static_cast<int64_t>(length);
+  Metadata checksums;
+  for (const auto& [name, entry] : json.items()) {
+    if (name != "__metadata__") {
+      state->tensors.push_back(parse_entry(name, entry, data, size, path));
+      continue;
+    }
+    WEFT_CHECK(entry.is_object(), path, ": __metadata__ is not an object");
+    for (const auto& [key, value] : entry.items()) {
+      WEFT_CHECK(value.is_string(), path, ": __metadata__ \"", key, "\" is not a string");
+      if (key.starts_with(kChecksumKey)) {
+        checksums[key.substr(kChecksumKey.size())] = value.get<std::string>();
+      } else {
+        state->metadata[key] = value.get<std::string>();
+      }
+    }
+  }
+
+  std::vector<const TensorInfo*> order;
+  for (const TensorInfo& t : state->tensors) order.push_back(&t);
+  std::sort(order.begin(), order.end(), [](const TensorInfo* a, const TensorInfo* b) {
+    return std::pair(a->begin, a->end) < std::pair(b->begin, b->end);
+  });
+  int64_t at = data;
+  for (const TensorInfo* t : order) {
+    WEFT_CHECK_AS(kDataLoss, t->begin == at, path, ": tensor '", t->name, "' begins at byte ", t->begin, " where ", at,
+                  " is next: tensors overlap or leave a gap");
+    at = t->end;
+  }
+  WEFT_CHECK_AS(kDataLoss, at == size, path, ": ", size - at, " bytes after the last tensor belong to none");
+
+  for (const TensorInfo& t : state->tensors) {
+    auto it = checksums.find(t.name);
+    state->checksums.push_back(it == checksums.end() ? "" : it->second);
+  }
+  state->verified = std::vector<std::atomic<bool>>(state->tensors.size());
+  state_ = std::move(state);
+}
+
+const std::string& SafetensorsFile::path() const { return state_->file.path(); }
+const std::vector<TensorInfo>& SafetensorsFile::tensors() const { return state_->tensors; }
+const Metadata& SafetensorsFile::metadata() const { return state_->metadata; }
+
+const TensorInfo* SafetensorsFile::find(std::string_view name) const {
+  const auto& list = state_->tensors;
+  auto it = std::lower_bound(list.begin(), list.end(), name,
+                             [](const TensorInfo& t, std::string_view n) { return t.name < n; });
+  return it != list.end() && it->name == name ? &*it : nullptr;
+}
+
+const TensorInfo& SafetensorsFile::at(std::string_view name) const {
+  const TensorInfo* info = find(name);
+  WEFT_CHECK_AS(kNotFound, info, path(), ": no tensor '", name, "' among its ", tensors().size());
+  return *info;
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(std::string_view name) const {
+  const TensorInfo& info = at(name);
+  std::span<const std::byte> data = state_->file.bytes().subspan(info.begin, info.nbytes());
+  size_t i = &info - state_->tensors.data();
+  if (!state_->checksums[i].empty() && !state_->verified[i].load(std::memory_order_acquire)) {
+    WEFT_CHECK_AS(kDataLoss, hex64(checksum(data)) == state_->checksums[i], path(), ": the data of tensor '", name,
+                  "' is damaged: its checksum differs");
+    state_->verified[i].store(true, std::memory_order_release);
+  }
+  return data;
+}
+
+void write_safetensors(const std::string& path, std::span<const NamedView> tensors, const Metadata& metadata) {
+  std::vector<const NamedView*> order;
+  for (const NamedView& t : tensors) order.push_back(&t);
+  std::stable_sort(order.begin(), order.end(), [](const NamedView* a, const NamedView* b) {
+    return itemsize(a->view.dtype) > itemsize(b->view.dtype);
+  });
+
+  auto bytes_of = [](const NamedView& t) {
+    return std::span(t.view.as<const std::byte>(), static_cast<size_t>(t.view.numel() * itemsize(t.view.dtype)));
+  };
+  OrderedJson meta = OrderedJson::object();
+  for (const auto& [key, value] : metadata) {
+    WEFT_CHECK(!key.starts_with(kChecksumKey), "write_safetensors: metadata key \"", key, "\" is reserved");
+    meta[key] = value;
+  }
+  Json checksums = Json::object(), entries = Json::object();
+  int64_t at = 0;
+  for (const NamedView* t : order) {
+    WEFT_CHECK(!t->name.empty() && t->name != "__metadata__", "write_safetensors: '", t->name, "' names no tensor");
+    WEFT_CHECK(t->view.contiguous(), "write_safetensors: tensor '", t->name, "' is not contiguous");
+    std::span<const std::byte> data = bytes_of(*t);
+    Json& entry = entries[t->name];
+    WEFT_CHECK(entry.is_null(), "write_safetensors: two tensors are named '", t->name, "'");
+    int64_t end = at + static_cast<int64_t>(data.size());
+    entry = {{"dtype", kNames[static_cast<int>(t->view.dtype)]},
+             {"shape", t->view.shape.vec()},
+             {"data_offsets", {at, end}}};
+    checksums[cat(kChecksumKey, t->name)] = hex64(checksum(data));
+    at = end;
+  }
+  for (const auto& [key, value] : checksums.items()) meta[key] = value;
+  OrderedJson header = OrderedJson::object();
+  header["__metadata__"] = std::move(meta);
+  std::string text = write_json(header);
+  if (!entries.empty()) {
+    // The metadata first, then the entries sorted by name; joined as text, since ordered objects grow quadratically.
+    text.back() = ',';
+    text += write_json(entries).substr(1);
+  }
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  WEFT_CHECK(static_cast<int64_t>(text.size()) <= kMaxHeader, "write_safetensors: ", tensors.size(),
+             " tensors make a header of ", text.size(), " bytes; at most ", kMaxHeader, " are allowed");
+
+  AtomicFile file(path);
+  uint64_t length = text.size();
+  file.write(std::as_bytes(std::span(&length, 1)));
+  file.write(text);
+  for (const NamedView* t : order) file.write(bytes_of(*t));
+  file.commit();
+}
+
+}  // namespace weft::io

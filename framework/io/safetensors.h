@@ -1,0 +1,93 @@
+// safetensors: named tensors in one file (8-byte header length, JSON header, raw little-endian data), and folders of
+// such files with an index. Format: https://github.com/huggingface/safetensors. A reader trusts nothing in the file.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/tensor/dtype.h"
+#include "framework/tensor/shape.h"
+#include "framework/tensor/view.h"
+
+namespace weft::io {
+
+/// Free text beside the tensors; keys that start with "xxh3." are Weft's checksums.
+using Metadata = std::map<std::string, std::string>;
+
+/// A tensor to write: `view` must be contiguous and stay alive until the call returns.
+struct NamedView {
+  std::string name;
+  StridedView view;
+};
+
+/// Writes one file atomically, with a checksum of each tensor. Order of the data: larger elements first (so each tensor
+/// is aligned), then as given. Same input, same bytes.
+void write_safetensors(const std::string& path, std::span<const NamedView> tensors, const Metadata& metadata = {});
+
+/// Writes `folder/STEM.safetensors`, or, above `max_file_bytes` of data, several files
+/// `STEM-00001-of-00003.safetensors` and the index `STEM.safetensors.index.json`. The folder must exist.
+void write_safetensors_folder(const std::string& folder, const std::string& stem, std::span<const NamedView> tensors,
+                              const Metadata& metadata = {}, int64_t max_file_bytes = int64_t{5} << 30);
+
+/// One tensor of a file: `begin` and `end` are byte positions in the file.
+struct TensorInfo {
+  std::string name;
+  DType dtype = kFloat32;
+  Shape shape;
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t nbytes() const { return end - begin; }
+};
+
+/// One file, mapped; copying shares the mapping. Everything but the data is checked on opening: header, dtypes, shapes,
+/// offsets that cover the file exactly. Throws InvalidArgument or DataLoss "PATH: ..." on a file that lies.
+class SafetensorsFile {
+ public:
+  explicit SafetensorsFile(const std::string& path);
+  const std::string& path() const;
+  /// Sorted by name.
+  const std::vector<TensorInfo>& tensors() const;
+  /// Without Weft's checksums.
+  const Metadata& metadata() const;
+  /// Null if there is none of that name.
+  const TensorInfo* find(std::string_view name) const;
+  /// Throws NotFound, naming the file, if there is none.
+  const TensorInfo& at(std::string_view name) const;
+  /// The data; on the first call for a tensor that has a checksum, that is verified (DataLoss if it differs). The
+  /// memory is read-only and lives as long as any copy of this object. Elements may be unaligned in files not written
+  /// by Weft.
+  std::span<const std::byte> bytes(std::string_view name) const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+/// The tensors of a path: one .safetensors file, an index file, or a folder with STEM.safetensors(.index.json) where
+/// STEM is "model" or the only one there. Copying shares the files.
+class SafetensorsModel {
+ public:
+  explicit SafetensorsModel(const std::string& path);
+  /// Sorted by name.
+  std::vector<std::string> names() const;
+  bool contains(std::string_view name) const { return where_.find(name) != where_.end(); }
+  const TensorInfo& at(std::string_view name) const { return file_of(name).at(name); }
+  std::span<const std::byte> bytes(std::string_view name) const { return file_of(name).bytes(name); }
+  const Metadata& metadata() const { return files_.front().metadata(); }
+  const std::vector<SafetensorsFile>& files() const { return files_; }
+
+ private:
+  const SafetensorsFile& file_of(std::string_view name) const;
+  std::string path_;
+  std::vector<SafetensorsFile> files_;
+  std::map<std::string, size_t, std::less<>> where_;
+};
+
+/// The format's dtype names: F32 F64 BF16 F16 I64 I32 U8 BOOL F8_E4M3 F8_E5M2.
+std::string_view safetensors_dtype_name(DType dtype);
+
+}  // namespace weft::io

@@ -1,0 +1,229 @@
+// safetensors: round trips, the layout on disk, folders with an index, and checksums.
+#include "framework/io/safetensors.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "framework/base/error.h"
+#include "framework/io/file.h"
+
+namespace weft::io {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+std::string fresh_folder(const std::string& name) {
+  std::string path = testing::TempDir() + "/safetensors_test_" + name;
+  remove_all(path);
+  make_folders(path);
+  return path;
+}
+
+NamedView view(std::string name, const void* data, DType dtype, const Shape& shape) {
+  return {std::move(name), {const_cast<void*>(data), dtype, shape, contiguous_strides(shape)}};
+}
+
+template <class F>
+std::string message(F&& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+/// A file with the given header text and data.
+void write_raw(const std::string& path, const std::string& header, const std::string& data) {
+  uint64_t n = header.size();
+  write_file_atomic(path, std::string(reinterpret_cast<const char*>(&n), 8) + header + data);
+}
+
+TEST(Safetensors, RoundTripOfAllDtypes) {
+  std::string dir = fresh_folder("round");
+  std::vector<unsigned char> data(8 * 6);
+  for (size_t i = 0; i < data.size(); ++i) data[i] = static_cast<unsigned char>(i * 37);
+  std::vector<NamedView> tensors;
+  for (int d = 0; d < kNumDTypes; ++d) {
+    DType t = static_cast<DType>(d);
+    tensors.push_back(view(cat("t.", to_string_view(t)), data.data(), t, {2, 3}));
+  }
+  tensors.push_back(view("scalar \"quoted\" \xC3\xA9", data.data(), kFloat32, {}));
+  tensors.push_back(view("empty", nullptr, kInt64, {0, 7}));
+  write_safetensors(dir + "/a.safetensors", tensors, {{"format", "pt"}, {"note", "x"}});
+
+  SafetensorsFile f(dir + "/a.safetensors");
+  EXPECT_EQ(f.tensors().size(), tensors.size());
+  EXPECT_EQ(f.metadata(), (Metadata{{"format", "pt"}, {"note", "x"}}));
+  for (const NamedView& t : tensors) {
+    const TensorInfo& info = f.at(t.name);
+    EXPECT_EQ(info.dtype, t.view.dtype);
+    EXPECT_EQ(info.shape, t.view.shape);
+    std::span<const std::byte> bytes = f.bytes(t.name);
+    ASSERT_EQ(bytes.size(), static_cast<size_t>(t.view.numel() * itemsize(t.view.dtype)));
+    if (!bytes.empty()) {
+      EXPECT_EQ(std::memcmp(bytes.data(), data.data(), bytes.size()), 0) << t.name;
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes.data()) % itemsize(info.dtype), 0u) << t.name;
+    }
+  }
+  EXPECT_THAT(message([&] { f.at("no"); }), HasSubstr("a.safetensors: no tensor 'no' among its 12"));
+
+  std::string once = read_file(dir + "/a.safetensors");
+  write_safetensors(dir + "/b.safetensors", tensors, {{"note", "x"}, {"format", "pt"}});
+  EXPECT_EQ(once, read_file(dir + "/b.safetensors"));
+}
+
+TEST(Safetensors, HeaderIsWhatOthersRead) {
+  std::string dir = fresh_folder("header");
+  float x[2] = {1, 2};
+  write_safetensors(dir + "/a.safetensors", std::vector{view("w", x, kFloat32, {2})});
+  std::string all = read_file(dir + "/a.safetensors");
+  uint64_t n;
+  std::memcpy(&n, all.data(), 8);
+  EXPECT_EQ(n % 8, 0u);
+  std::string header = all.substr(8, n);
+  EXPECT_THAT(header, HasSubstr(R"("w":{"data_offsets":[0,8],"dtype":"F32","shape":[2]})"));
+  EXPECT_EQ(all.size(), 8 + n + 8);
+  // As the reference implementation writes it.
+  write_raw(dir + "/hf.safetensors", R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  )", all.substr(8 + n));
+  EXPECT_EQ(std::memcmp(SafetensorsFile(dir + "/hf.safetensors").bytes("w").data(), x, 8), 0);
+}
+
+TEST(Safetensors, NoTensors) {
+  std::string dir = fresh_folder("none");
+  write_safetensors(dir + "/a.safetensors", {}, {{"k", "v"}});
+  SafetensorsFile f(dir + "/a.safetensors");
+  EXPECT_TRUE(f.tensors().empty());
+  EXPECT_EQ(f.metadata().at("k"), "v");
+}
+
+TEST(Safetensors, DamagedDataIsFoundOnFirstUse) {
+  std::string dir = fresh_folder("damage");
+  float x[4] = {1, 2, 3, 4}, y[2] = {5, 6};
+  write_safetensors(dir + "/a.safetensors", std::vector{view("x", x, kFloat32, {4}), view("y", y, kFloat32, {2})});
+  std::string all = read_file(dir + "/a.safetensors");
+  all[all.size() - 1] ^= 1;
+  write_file_atomic(dir + "/a.safetensors", all);
+  SafetensorsFile f(dir + "/a.safetensors");
+  EXPECT_EQ(f.bytes("x").size(), 16u);
+  for (int i = 0; i < 2; ++i)
+    EXPECT_THAT(message([&] { f.bytes("y"); }), HasSubstr("the data of tensor 'y' is damaged: its checksum differs"));
+}
+
+TEST(Safetensors, WritingRefusesBadInput) {
+  std::string dir = fresh_folder("refuse");
+  float x[6] = {};
+  NamedView transposed{"t", {x, kFloat32, {2, 3}, {1, 2}}};
+  std::string path = dir + "/a.safetensors";
+  EXPECT_THAT(message([&] { write_safetensors(path, std::vector{transposed}); }), HasSubstr("'t' is not contiguous"));
+  EXPECT_THAT(message([&] {
+                write_safetensors(path, std::vector{view("w", x, kFloat32, {2}), view("w", x, kFloat32, {2})});
+              }),
+              HasSubstr("two tensors are named 'w'"));
+  EXPECT_THAT(message([&] { write_safetensors(path, std::vector{view("__metadata__", x, kFloat32, {2})}); }),
+              HasSubstr("names no tensor"));
+  EXPECT_TRUE(list_folder(dir).empty());
+}
+
+TEST(Safetensors, LyingFiles) {
+  std::string path = fresh_folder("lies") + "/a.safetensors";
+  auto read = [&](const std::string& header, const std::string& data) {
+    write_raw(path, header, data);
+    std::string text = message([&] { SafetensorsFile f(path); });
+    EXPECT_TRUE(text.starts_with(path) || text == "no error") << text;
+    EXPECT_EQ(text.find('\n'), std::string::npos) << text;
+    return text;
+  };
+  auto entry = [](const char* dtype, const char* shape, const char* offsets) {
+    return cat("{\"w\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":", offsets, "}}");
+  };
+  std::string data(8, 'x');
+  EXPECT_EQ(read(entry("F32", "[2]", "[0,8]"), data), "no error");
+  EXPECT_THAT(read(entry("F32", "[3]", "[0,8]"), data), HasSubstr("does not fit its 8 bytes"));
+  EXPECT_THAT(read(entry("F32", "[2]", "[0,16]"), data), HasSubstr("cut short or damaged"));
+  EXPECT_THAT(read(entry("F32", "[2]", "[8,0]"), data), HasSubstr("cut short or damaged"));
+  EXPECT_THAT(read(entry("F32", "[2]", "[-8,0]"), data), HasSubstr("not a whole number"));
+  EXPECT_THAT(read(entry("F32", "[2]", "[0,18446744073709551615]"), data), HasSubstr("not a whole number"));
+  EXPECT_THAT(read(entry("F32", "[2]", "[0]"), data), HasSubstr("not a pair"));
+  EXPECT_THAT(read(entry("F32", "[-2]", "[0,8]"), data), HasSubstr("extent -2 is not"));
+  EXPECT_THAT(read(entry("F32", "[1.5]", "[0,8]"), data), HasSubstr("extent 1.5 is not"));
+  EXPECT_THAT(read(entry("F32", "\"2\"", "[0,8]"), data), HasSubstr("shape is not a list"));
+  EXPECT_THAT(read(entry("F32", "[1,1,1,1,1,1,1,1,2]", "[0,8]"), data), HasSubstr("shape is not a list of at most 8"));
+  EXPECT_THAT(read(entry("F32", "[4611686018427387904,4]", "[0,8]"), data), HasSubstr("too many elements"));
+  EXPECT_THAT(read(entry("F32", "[9223372036854775807,0]", "[0,0]"), data), HasSubstr("8 bytes after the last tensor"));
+  EXPECT_THAT(read(entry("I16", "[4]", "[0,8]"), data), HasSubstr("has dtype I16; need one of F32"));
+  EXPECT_THAT(read("{\"w\":{\"dtype\":\"F32\"}}", data), HasSubstr("\"shape\" is missing"));
+  EXPECT_THAT(read("{\"w\":7}", data), HasSubstr("got number; need an object"));
+  EXPECT_THAT(read("{\"w\":{\"dtype\":3}}", data), HasSubstr("\"dtype\" is number; need a string"));
+  EXPECT_THAT(read("{}", data), HasSubstr("8 bytes after the last tensor"));
+  EXPECT_THAT(read("[]", ""), HasSubstr("header is not a JSON object"));
+  EXPECT_THAT(read("{\"__metadata__\":{\"a\":1}}", ""), HasSubstr("is not a string"));
+  EXPECT_THAT(read("{\"__metadata__\":[]}", ""), HasSubstr("__metadata__ is not an object"));
+  EXPECT_THAT(
+      read(
+          R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+          data),
+      HasSubstr("tensors overlap or leave a gap"));
+  EXPECT_THAT(
+      read(
+          R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
+          data),
+      HasSubstr("tensors overlap or leave a gap"));
+  EXPECT_THAT(read(R"({"a":{},"a":{}})", data), HasSubstr("appears twice"));
+  write_file_atomic(path, "abc");
+  EXPECT_THAT(message([&] { SafetensorsFile f(path); }), HasSubstr("3 bytes are too few"));
+  write_file_atomic(path, std::string(16, '\xff'));
+  EXPECT_THAT(message([&] { SafetensorsFile f(path); }), HasSubstr("the header claims 18446744073709551615 bytes"));
+}
+
+TEST(SafetensorsFolder, SplitsAndFindsBack) {
+  std::string dir = fresh_folder("folder");
+  std::vector<std::vector<float>> data;
+  std::vector<NamedView> tensors;
+  for (int i = 0; i < 5; ++i) data.push_back(std::vector<float>(10, i));
+  for (int i = 0; i < 5; ++i) tensors.push_back(view(cat("layer.", i), data[i].data(), kFloat32, {10}));
+  write_safetensors_folder(dir, "model", tensors, {{"a", "b"}}, 80);
+  EXPECT_THAT(list_folder(dir), ElementsAre("model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                                            "model-00003-of-00003.safetensors", "model.safetensors.index.json"));
+  for (const std::string& path : {dir, dir + "/model.safetensors.index.json"}) {
+    SafetensorsModel m(path);
+    EXPECT_EQ(m.names().size(), 5u);
+    EXPECT_EQ(m.files().size(), 3u);
+    EXPECT_EQ(m.metadata().at("a"), "b");
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(std::memcmp(m.bytes(cat("layer.", i)).data(), data[i].data(), 40), 0);
+    EXPECT_FALSE(m.contains("x"));
+    EXPECT_THAT(message([&] { m.at("x"); }), HasSubstr("no tensor 'x' among its 5"));
+  }
+
+  std::string one = fresh_folder("one");
+  EXPECT_THAT(message([&] { SafetensorsModel m(one); }), HasSubstr("holds no .safetensors file"));
+  write_safetensors_folder(one, "weights", tensors);
+  EXPECT_THAT(list_folder(one), ElementsAre("weights.safetensors"));
+  EXPECT_EQ(SafetensorsModel(one).names().size(), 5u);
+  EXPECT_EQ(SafetensorsModel(one + "/weights.safetensors").names().size(), 5u);
+}
+
+TEST(SafetensorsFolder, LyingIndex) {
+  std::string dir = fresh_folder("index");
+  float x[1] = {1};
+  write_safetensors(dir + "/a.safetensors", std::vector{view("w", x, kFloat32, {1})});
+  auto read = [&](const std::string& text) {
+    write_file_atomic(dir + "/model.safetensors.index.json", text);
+    return message([&] { SafetensorsModel m(dir); });
+  };
+  EXPECT_EQ(read(R"({"weight_map": {"w": "a.safetensors"}})"), "no error");
+  EXPECT_THAT(read(R"({"weight_map": {"v": "a.safetensors"}})"),
+              HasSubstr("'a.safetensors' holds tensor 'v', but it does not"));
+  EXPECT_THAT(read(R"({"weight_map": {"w": "../a.safetensors"}})"), HasSubstr("need a file in the same folder"));
+  EXPECT_THAT(read(R"({"weight_map": {"w": "b.safetensors"}})"), HasSubstr("No such file"));
+  EXPECT_THAT(read(R"({"weight_map": {"w": 3}})"), HasSubstr("is not a file name"));
+  EXPECT_THAT(read(R"({"weight_map": {}})"), HasSubstr("weight_map is not an object"));
+  EXPECT_THAT(read("{}"), HasSubstr("\"weight_map\" is missing"));
+  EXPECT_THAT(read("{"), HasSubstr("not valid JSON"));
+}
+
+}  // namespace
+}  // namespace weft::io
