@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "framework/base/error.h"
 #include "tools/machine.h"
 #include "tools/measure.h"
 
@@ -17,7 +18,7 @@ constexpr char kUsage[] =
     "  --measure   also measure the copy rate and the GEMM rate by dtype (a few seconds)\n"
     "  --json      print JSON instead of text\n"
     "  --out FILE  also write the JSON to FILE\n"
-    "WEFT_ISA=auto|baseline|avx2|avx512 selects the instruction set, as in every program.\n";
+    "WEFT_ISA=auto|baseline|avx2|avx512 and WEFT_THREADS=N are honoured, as in every program.\n";
 
 struct Options {
   bool measure = false, json = false, help = false;
@@ -63,9 +64,8 @@ int main(int argc, char** argv) {
       std::fputs(kUsage, stdout);
       return 0;
     }
-    const char* isa = std::getenv("WEFT_ISA");
     Facts facts;
-    add_choice(facts, isa ? isa : "");
+    add_choice(facts);
     add_machine(facts);
     add_libraries(facts);
     if (options.measure) add_measured(facts);
@@ -73,6 +73,9 @@ int main(int argc, char** argv) {
     std::fputs((options.json ? facts.to_json() : facts.to_text()).c_str(), stdout);
     return 0;
   } catch (const std::invalid_argument& error) {
+    std::fprintf(stderr, "doctor: %s\n", error.what());
+    return 2;
+  } catch (const weft::Error& error) {  // a switch that does not fit this machine
     std::fprintf(stderr, "doctor: %s\n", error.what());
     return 2;
   } catch (const std::exception& error) {

@@ -13,8 +13,10 @@
 #include <fstream>
 #include <set>
 #include <sstream>
-#include <stdexcept>
 #include <vector>
+
+#include "framework/base/cpu.h"
+#include "framework/base/thread_pool.h"
 
 namespace weft::tools {
 namespace {
@@ -137,11 +139,6 @@ void add_cuda_driver(Facts& facts) {
 
 }  // namespace
 
-Isa best_isa() {
-  if (has("avx512f") && has("avx512bw") && has("avx512vl") && has("avx512dq")) return Isa::kAvx512;
-  return has("avx2") && has("fma") && has("f16c") ? Isa::kAvx2 : Isa::kBaseline;
-}
-
 int usable_cores() {
   cpu_set_t set;
   int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
@@ -185,20 +182,11 @@ void add_machine(Facts& facts) {
   }
 }
 
-void add_choice(Facts& facts, const std::string& wanted) {
-  static constexpr const char* kNames[] = {"baseline", "avx2", "avx512"};
-  int best = static_cast<int>(best_isa()), chosen = best;
-  if (!wanted.empty() && wanted != "auto") {
-    auto* found = std::find(std::begin(kNames), std::end(kNames), wanted);
-    if (found == std::end(kNames))
-      throw std::invalid_argument("WEFT_ISA is one of auto, baseline, avx2, avx512; got " + wanted);
-    chosen = static_cast<int>(found - kNames);
-    if (chosen > best)
-      throw std::invalid_argument("WEFT_ISA=" + wanted + ", but the best this processor offers is " + kNames[best]);
-  }
-  facts.add("weft", "isa", kNames[chosen]);
-  facts.add("weft", "isa_best", kNames[best]);
-  facts.add("weft", "threads", static_cast<double>(usable_cores()));
+void add_choice(Facts& facts) {
+  facts.add("weft", "isa", std::string(to_string_view(selected_isa())));
+  facts.add("weft", "isa_best", std::string(to_string_view(best_isa())));
+  facts.add("weft", "features", cpu_features().to_string());
+  facts.add("weft", "threads", static_cast<double>(num_threads()));
 }
 
 void add_libraries(Facts& facts) {

@@ -2,8 +2,6 @@
 
 #include <gmock/gmock.h>
 
-#include <stdexcept>
-
 #include "tools/facts.h"
 
 namespace weft::tools {
@@ -25,22 +23,13 @@ TEST(Facts, PrintsTextAndJson) {
   EXPECT_EQ(Facts().to_json(), "{}\n");
 }
 
-TEST(Machine, ChoosesAnInstructionSetThatIsThere) {
-  Facts facts;
-  add_choice(facts, "baseline");
-  EXPECT_THAT(facts.to_json(), HasSubstr("\"isa\": \"baseline\""));
-  EXPECT_NO_THROW(add_choice(facts, "auto"));
-  EXPECT_THROW(add_choice(facts, "sse9"), std::invalid_argument);
-  if (best_isa() != Isa::kAvx512) {
-    EXPECT_THROW(add_choice(facts, "avx512"), std::invalid_argument);
-  }
-}
-
 TEST(Machine, DescribesItself) {
   Facts facts;
+  add_choice(facts);
   add_machine(facts);
   add_libraries(facts);
-  for (const char* key : {"\"cpu\"", "\"cores\"", "\"amx_bf16\"", "\"onednn\"", "\"nccl\"", "\"g++\""})
+  for (const char* key :
+       {"\"isa\"", "\"threads\"", "\"cpu\"", "\"cores\"", "\"amx_bf16\"", "\"onednn\"", "\"nccl\"", "\"g++\""})
     EXPECT_THAT(facts.to_json(), HasSubstr(key));
 }
 
