@@ -1,0 +1,254 @@
+// Front end of the elementwise ops: promotion, broadcasting, and a short way to the kernel for small eager calls.
+#include "ops/core/pointwise.h"
+
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/tape.h"
+#include "ops/core/creation.h"
+#include "ops/core/view.h"
+#include "ops/kernels/kernels.h"
+
+namespace weft {
+
+namespace internal {
+const OpDef* pointwise_records();
+}
+
+namespace {
+
+using internal::thread_state;
+using kernels::Pw;
+using kernels::PwTypes;
+
+// Below this many elements a call runs on the calling thread with no look at strides or the pool.
+constexpr int64_t kSmall = 4096;
+
+int kind_of(DType t) { return is_floating(t) ? 2 : t == kBool ? 0 : 1; }
+
+/// PyTorch's result_type: tensors with dims first, then 0-d tensors, then numbers; a lower class only raises the kind.
+DType result_type(std::span<const Arg* const> args) {
+  bool have = false;
+  DType result{};
+  auto consider = [&](DType t) {
+    if (!have) {
+      result = t;
+      have = true;
+    } else {
+      result = promote(result, t);
+    }
+  };
+  for (const Arg* a : args)
+    if (a->is_tensor() && a->tensor().dim() > 0) consider(a->tensor().dtype());
+  auto lower = [&](auto&& pick) {
+    bool any = false;
+    DType t{};
+    for (const Arg* a : args) {
+      DType d;
+      if (!pick(*a, &d)) continue;
+      t = any ? promote(t, d) : d;
+      any = true;
+    }
+    if (!any) return;
+    if (!have || kind_of(t) > kind_of(result)) {
+      result = t;
+      have = true;
+    }
+  };
+  lower([](const Arg& a, DType* d) { return a.is_tensor() && a.tensor().dim() == 0 && (*d = a.tensor().dtype(), true); });
+  lower([](const Arg& a, DType* d) {
+    if (a.is_tensor()) return false;
+    *d = a.kind() == Arg::kFloat ? kFloat32 : a.kind() == Arg::kInt ? kInt64 : kBool;
+    return true;
+  });
+  return result;
+}
+
+Tensor number(const Arg& a, DType dtype, Device device) {
+  const bool exact = a.kind() != Arg::kFloat;
+  if (thread_state.capture || device.type != DeviceType::kCpu)
+    return exact && !is_floating(dtype) ? constant(a.integer(), dtype, device, a.line()) : constant(a.number(), dtype, device, a.line());
+  Tensor t = Tensor::empty({dtype, device, {}});
+  StridedView v{t.get().storage->data(), dtype, {}, {}};
+  if (exact && !is_floating(dtype)) {
+    kernels::fill_int(v, a.integer());
+  } else if (dtype == kFloat32) {
+    *static_cast<float*>(v.data) = static_cast<float>(a.number());
+  } else {
+    kernels::fill(v, a.number());
+  }
+  return t;
+}
+
+/// Runs an op on operands that already have one dtype and equal shapes or are 0-d.
+Tensor finish(Pw op, std::span<const Tensor* const> in, DType result, const Shape& shape, SourceLine line) {
+  const OpDef& record = internal::pointwise_records()[static_cast<int>(op)];
+  const TensorImpl& lead = in.back()->get();
+  const TensorType type{result, lead.type.device, shape};
+  if (thread_state.capture || lead.type.device.type != DeviceType::kCpu) return dispatch_pointwise(record, in, type, line);
+  const int64_t n = shape.numel();
+  const void* data[3];
+  uint32_t scalars = 0;
+  bool plain = n <= kSmall;
+  for (size_t i = 0; i < in.size() && plain; ++i) {
+    const TensorImpl& t = in[i]->get();
+    if (t.trace || !t.storage || !(t.type.device == lead.type.device)) {
+      plain = false;
+    } else if (t.type.shape.empty() && !shape.empty()) {
+      scalars |= 1u << i;
+    } else if (!is_contiguous(t.type.shape, t.strides)) {
+      plain = false;
+    }
+    if (plain) data[i] = static_cast<const char*>(t.storage->data()) + t.offset;
+  }
+  kernels::PwFn fn = plain ? kernels::pointwise_contiguous_fn(op, lead.type.dtype) : nullptr;
+  if (!fn) return dispatch_pointwise(record, in, type, line);
+  Tensor out = Tensor::empty(type);
+  if (n > 0 && fn(data, out.get().storage->data(), n, scalars)) kernels::pointwise_fail(op);
+  if (should_record(record, in)) weft::record(record, in, {}, thread_state.line ? *thread_state.line : line, {&out, 1});
+  return out;
+}
+
+Tensor as(const Tensor& t, DType dtype, SourceLine line) {
+  return t.dtype() == dtype ? t : dispatch(cast_op, {&t}, {{"dtype", dtype}}, line);
+}
+
+void check_type(Pw op, DType dtype) {
+  const kernels::PwInfo& info = kernels::pointwise_info(op);
+  WEFT_CHECK(kernels::pointwise_takes(op, dtype), info.name, ": does not take ", dtype,
+             info.types == PwTypes::INT || info.types == PwTypes::BITS ? "; need an integer dtype"
+                                                                       : "; convert with to(f32) first");
+}
+
+DType computed_in(Pw op, DType t) {
+  if (kernels::pointwise_info(op).types == PwTypes::FLOAT && !is_floating(t)) return kFloat32;
+  if (kernels::pointwise_info(op).types == PwTypes::NUMERIC && t == kBool && (op == Pw::add || op == Pw::mul)) return kInt64;
+  return t;
+}
+
+Tensor unary(Pw op, const Arg& x) {
+  const kernels::PwInfo& info = kernels::pointwise_info(op);
+  const Tensor made = x.is_tensor() ? Tensor() : number(x, result_type({{&x}}), Device::cpu());
+  const Tensor& t = x.is_tensor() ? x.tensor() : made;
+  WEFT_CHECK_AS(kFailedPrecondition, t.defined(), info.name, ": operand is an undefined tensor");
+  const DType dtype = computed_in(op, t.dtype());
+  check_type(op, dtype);
+  const Tensor in = as(t, dtype, x.line());
+  const Tensor* operands[] = {&in};
+  return finish(op, operands, info.bool_result ? kBool : dtype, in.get().type.shape, x.line());
+}
+
+Tensor binary(Pw op, const Arg& a, const Arg& b) {
+  const kernels::PwInfo& info = kernels::pointwise_info(op);
+  const SourceLine line = a.line();
+  if (op == Pw::pow && a.is_tensor() && !b.is_tensor()) {  // the exact forms, as in PyTorch
+    if (b.number() == 2) return unary(Pw::square, a);
+    if (b.number() == 0.5) return unary(Pw::sqrt, a);
+    if (b.number() == -1) return unary(Pw::reciprocal, a);
+  }
+  if (a.is_tensor() && b.is_tensor() && a.tensor().defined() && b.tensor().defined()) {
+    const TensorImpl &ta = a.tensor().get(), &tb = b.tensor().get();
+    if (ta.type.dtype == tb.type.dtype && ta.type.shape == tb.type.shape && kernels::pointwise_takes(op, ta.type.dtype)) {
+      const Tensor* operands[] = {&a.tensor(), &b.tensor()};
+      return finish(op, operands, info.bool_result ? kBool : ta.type.dtype, ta.type.shape, line);
+    }
+  }
+  const Arg* args[] = {&a, &b};
+  Device device = Device::cpu();
+  for (const Arg* x : args) {
+    if (!x->is_tensor()) continue;
+    WEFT_CHECK_AS(kFailedPrecondition, x->tensor().defined(), info.name, ": an operand is an undefined tensor");
+    device = x->tensor().device();
+  }
+  const DType dtype = computed_in(op, result_type(args));
+  check_type(op, dtype);
+  Tensor in[2];
+  for (int i = 0; i < 2; ++i) in[i] = args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : number(*args[i], dtype, device);
+  Shape shape = in[0].shape().empty() ? in[1].shape() : in[0].shape();
+  if (!in[0].shape().empty() && !in[1].shape().empty() && !(in[0].shape() == in[1].shape())) {
+    shape = broadcast_shapes(in[0].shape(), in[1].shape(), info.name);
+    for (Tensor& t : in) t = broadcast_to(t, shape, line);
+  }
+  const Tensor* operands[] = {&in[0], &in[1]};
+  return finish(op, operands, info.bool_result ? kBool : dtype, shape, line);
+}
+
+Tensor ternary(Pw op, const Arg& c, const Arg& a, const Arg& b) {
+  const kernels::PwInfo& info = kernels::pointwise_info(op);
+  const SourceLine line = c.line();
+  const Arg* args[] = {&a, &b};
+  WEFT_CHECK(c.is_tensor(), info.name, ": the condition is a number; need a bool tensor");
+  WEFT_CHECK_AS(kFailedPrecondition, c.tensor().defined(), info.name, ": the condition is an undefined tensor");
+  WEFT_CHECK(c.tensor().dtype() == kBool, info.name, ": the condition is ", c.tensor().dtype(),
+             "; need bool: compare it first, as in x > 0");
+  const DType dtype = result_type(args);
+  Tensor in[3] = {c.tensor(), {}, {}};
+  Shape shape = in[0].shape();
+  for (int i = 0; i < 2; ++i) {
+    in[i + 1] = args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : number(*args[i], dtype, c.tensor().device());
+    const Shape& s = in[i + 1].shape();
+    if (shape.empty()) {
+      shape = s;
+    } else if (!s.empty()) {
+      shape = broadcast_shapes(shape, s, info.name);
+    }
+  }
+  for (Tensor& t : in)
+    if (!t.shape().empty() && !(t.shape() == shape)) t = broadcast_to(t, shape, line);
+  const Tensor* operands[] = {&in[0], &in[1], &in[2]};
+  return finish(op, operands, dtype, shape, line);
+}
+
+}  // namespace
+
+#define WEFT_UNARY(name, ...) \
+  Tensor name(const Arg& x) { return unary(Pw::name, x); }
+#define WEFT_TEST(name, ...) \
+  Tensor name(const Arg& x) { return unary(Pw::name, x); }
+#define WEFT_BINARY(name, ...) \
+  Tensor name(const Arg& a, const Arg& b) { return binary(Pw::name, a, b); }
+#define WEFT_COMPARE(name, ...) \
+  Tensor name(const Arg& a, const Arg& b) { return binary(Pw::name, a, b); }
+#define WEFT_TERNARY(name, ...) \
+  Tensor name(const Arg& c, const Arg& a, const Arg& b) { return ternary(Pw::name, c, a, b); }
+#include "ops/kernels/pointwise.inc"
+
+Tensor cast(const Arg& x, DType dtype) {
+  if (!x.is_tensor()) return number(x, dtype, Device::cpu());
+  return as(x.tensor(), dtype, x.line());
+}
+
+Tensor Tensor::to(DType dtype) const { return as(*this, dtype, {}); }
+
+Tensor Tensor::to(Device device) const {
+  if (device == this->device()) return *this;
+  if (device.type == DeviceType::kMeta) return Tensor::empty({dtype(), device, shape()});
+  require_concrete(*this, "to", Loc::current());
+  Tensor out = Tensor::empty({dtype(), device, shape()});
+  StridedView from = view_for_kernel(), to = out.view_for_kernel();
+  Backend* b = backend(device.type == DeviceType::kCpu ? this->device().type : device.type);
+  if (b) {
+    b->copy(from, this->device(), to, device);
+  } else {
+    kernels::cast_copy(from, to);
+  }
+  return out;
+}
+
+Tensor Tensor::exp() const { return weft::exp(*this); }
+Tensor Tensor::log() const { return weft::log(*this); }
+Tensor Tensor::sqrt() const { return weft::sqrt(*this); }
+Tensor Tensor::rsqrt() const { return weft::rsqrt(*this); }
+Tensor Tensor::tanh() const { return weft::tanh(*this); }
+Tensor Tensor::sigmoid() const { return weft::sigmoid(*this); }
+Tensor Tensor::relu() const { return weft::relu(*this); }
+Tensor Tensor::abs() const { return weft::abs(*this); }
+Tensor Tensor::neg() const { return weft::neg(*this); }
+Tensor Tensor::square() const { return weft::square(*this); }
+Tensor Tensor::pow(double exponent) const { return weft::pow(*this, exponent); }
+
+namespace internal {
+Tensor accumulate(const Tensor& a, const Tensor& b) { return add(a, b); }
+Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b) { return where(condition, a, b); }
+}  // namespace internal
+
+}  // namespace weft

@@ -1,0 +1,33 @@
+// Elementwise ops: one function and one record per row of ops/kernels/pointwise.inc, and cast.
+// Operands broadcast and promote as in PyTorch: numbers and 0-d tensors do not raise a tensor's dtype within its kind.
+#pragma once
+#include "framework/dispatch/arg.h"
+#include "framework/ir/op_def.h"
+
+namespace weft {
+
+#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) Tensor name(const Arg& x);
+#define WEFT_TEST(name, types, expr, doc) Tensor name(const Arg& x);
+#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) Tensor name(const Arg& a, const Arg& b);
+#define WEFT_COMPARE(name, types, expr, doc) Tensor name(const Arg& a, const Arg& b);
+#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) Tensor name(const Arg& c, const Arg& a, const Arg& b);
+#include "ops/kernels/pointwise.inc"
+
+/// x converted to `dtype`: floats to integers by truncation, to bool by != 0; x itself if it has that dtype.
+Tensor cast(const Arg& x, DType dtype);
+
+inline Tensor operator+(const Arg& a, const Arg& b) { return add(a, b); }
+inline Tensor operator-(const Arg& a, const Arg& b) { return sub(a, b); }
+inline Tensor operator*(const Arg& a, const Arg& b) { return mul(a, b); }
+inline Tensor operator/(const Arg& a, const Arg& b) { return div(a, b); }
+inline Tensor operator-(const Arg& x) { return neg(x); }
+inline Tensor operator<(const Arg& a, const Arg& b) { return lt(a, b); }
+inline Tensor operator<=(const Arg& a, const Arg& b) { return le(a, b); }
+inline Tensor operator>(const Arg& a, const Arg& b) { return gt(a, b); }
+inline Tensor operator>=(const Arg& a, const Arg& b) { return ge(a, b); }
+
+extern const OpDef cast_op;
+/// The records of the table's rows, in its order (index = kernels::Pw), and cast.
+std::span<const OpDef* const> pointwise_ops();
+
+}  // namespace weft
