@@ -40,11 +40,16 @@ bool equal(const AttrValue& a, const AttrValue& b) {
 uint64_t hash_value(const AttrValue& v) {
   return std::visit(
       []<class T>(const T& x) -> uint64_t {
-        if constexpr (std::is_same_v<T, double>) return std::bit_cast<uint64_t>(x);
-        else if constexpr (std::is_same_v<T, std::string>) return hash_bytes(x);
-        else if constexpr (std::is_same_v<T, Shape>) return hash_bytes(x.data(), x.size() * sizeof(int64_t));
-        else if constexpr (std::is_same_v<T, Ref<Graph>>) return x ? structural_hash(*x) : 0;
-        else return static_cast<uint64_t>(x);
+        if constexpr (std::is_same_v<T, double>)
+          return std::bit_cast<uint64_t>(x);
+        else if constexpr (std::is_same_v<T, std::string>)
+          return hash_bytes(x);
+        else if constexpr (std::is_same_v<T, Shape>)
+          return hash_bytes(x.data(), x.size() * sizeof(int64_t));
+        else if constexpr (std::is_same_v<T, Ref<Graph>>)
+          return x ? structural_hash(*x) : 0;
+        else
+          return static_cast<uint64_t>(x);
       },
       v);
 }
@@ -57,7 +62,8 @@ Attrs::Attrs(std::vector<Entry> entries) {
   if (entries.empty()) return;
   std::sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return a.first < b.first; });
   for (size_t i = 1; i < entries.size(); ++i)
-    WEFT_CHECK(entries[i].first != entries[i - 1].first, "attrs: got '", entries[i].first, "' twice; need distinct names");
+    WEFT_CHECK(entries[i].first != entries[i - 1].first, "attrs: got '", entries[i].first,
+               "' twice; need distinct names");
   data_ = make_ref<Data>();
   data_->entries = std::move(entries);
 }

@@ -12,12 +12,18 @@ constexpr int64_t kUnknown = -1;
 
 const char* suffix(FactorKind k) {
   switch (k) {
-    case FactorKind::kMax: return "^";
-    case FactorKind::kMin: return "_";
-    case FactorKind::kProd: return "*";
-    case FactorKind::kWhole: return "?";
-    case FactorKind::kRagged: return "~";
-    default: return "";
+    case FactorKind::kMax:
+      return "^";
+    case FactorKind::kMin:
+      return "_";
+    case FactorKind::kProd:
+      return "*";
+    case FactorKind::kWhole:
+      return "?";
+    case FactorKind::kRagged:
+      return "~";
+    default:
+      return "";
   }
 }
 
@@ -90,15 +96,16 @@ class Parser {
     std::string_view name = text_.substr(begin, pos_ - begin);
     FactorKind kind = FactorKind::kPass;
     if (pos_ < text_.size()) {
-      for (FactorKind k : {FactorKind::kMax, FactorKind::kMin, FactorKind::kProd, FactorKind::kWhole, FactorKind::kRagged})
+      for (FactorKind k :
+           {FactorKind::kMax, FactorKind::kMin, FactorKind::kProd, FactorKind::kWhole, FactorKind::kRagged})
         if (text_[pos_] == *suffix(k)) kind = k;
       if (kind != FactorKind::kPass) ++pos_;
     }
     auto& f = map_.factors;
     auto it = std::find_if(f.begin(), f.end(), [&](const Factor& x) { return x.name == name; });
     if (it == f.end()) it = f.insert(f.end(), Factor{std::string(name), FactorKind::kPass, kUnknown});
-    WEFT_CHECK(kind == FactorKind::kPass || it->kind == FactorKind::kPass || it->kind == kind, "dim map \"", text_, "\": got ",
-               name, " with two different suffixes; need one");
+    WEFT_CHECK(kind == FactorKind::kPass || it->kind == FactorKind::kPass || it->kind == kind, "dim map \"", text_,
+               "\": got ", name, " with two different suffixes; need one");
     if (kind != FactorKind::kPass) it->kind = kind;
     int index = static_cast<int>(it - f.begin());
     WEFT_CHECK(std::find(seen.begin(), seen.end(), index) == seen.end(), "dim map \"", text_, "\": got ", name,
@@ -108,8 +115,8 @@ class Parser {
   }
 
   void check_rank(const DimFactors& d, const TensorType& t) const {
-    WEFT_CHECK(static_cast<int>(d.size()) == t.shape.size(), "dim map \"", text_, "\": got ", d.size(), " dims for ",
-               t, "; need ", t.shape.size());
+    WEFT_CHECK(static_cast<int>(d.size()) == t.shape.size(), "dim map \"", text_, "\": got ", d.size(), " dims for ", t,
+               "; need ", t.shape.size());
   }
 
   // Takes sizes from dims of one factor, then from groups with one unknown, until nothing is learnt.
@@ -124,8 +131,10 @@ class Parser {
         int unknown = -1, count = 0;
         int64_t known = 1;
         for (int i : d) {
-          if (map_.factors[i].size == kUnknown) unknown = i, ++count;
-          else known *= map_.factors[i].size;
+          if (map_.factors[i].size == kUnknown)
+            unknown = i, ++count;
+          else
+            known *= map_.factors[i].size;
         }
         if (count != 1 || known == 0) return;
         map_.factors[unknown].size = extent / known;  // a wrong division is found below

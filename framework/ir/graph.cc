@@ -22,9 +22,9 @@ const char* intern(std::string_view text) {
 int32_t Graph::add(Node node) {
   WEFT_BUG_IF(!node.op, "graph: a node without an op");
   for (Value v : node.inputs)
-    WEFT_BUG_IF(v.node < 0 || v.node >= size() || v.index < 0 || v.index >= nodes_[v.node].outputs.size(), "graph: ",
-                node.op->name, " uses %", v.node, ".", v.index, ", which is not a result of one of the ", size(),
-                " earlier nodes");
+    WEFT_BUG_IF(v.node < 0 || v.node >= size() || v.index < 0 || v.index >= nodes_[v.node].outputs.size(),
+                "graph: ", node.op->name, " uses %", v.node, ".", v.index, ", which is not a result of one of the ",
+                size(), " earlier nodes");
   nodes_.push_back(std::move(node));
   return size() - 1;
 }

@@ -16,10 +16,18 @@ std::string quoted(std::string_view s) {
   std::string r = "\"";
   for (char c : s) {
     switch (c) {
-      case '"': r += "\\\""; break;
-      case '\\': r += "\\\\"; break;
-      case '\n': r += "\\n"; break;
-      case '\t': r += "\\t"; break;
+      case '"':
+        r += "\\\"";
+        break;
+      case '\\':
+        r += "\\\\";
+        break;
+      case '\n':
+        r += "\\n";
+        break;
+      case '\t':
+        r += "\\t";
+        break;
       default:
         if (static_cast<unsigned char>(c) < 32 || c == 127) {
           constexpr char kHex[] = "0123456789abcdef";
@@ -133,7 +141,8 @@ void print_attrs(std::string& out, const Attrs& attrs, const std::string& indent
 bool print_short(std::string& out, const Node& n) {
   if (n.op != &cell_op && n.op != &captured_op) return false;
   const AttrValue* index = n.attrs.find("index");
-  if (n.attrs.entries().size() != 1 || !std::holds_alternative<int64_t>(*index) || std::get<int64_t>(*index) < 0) return false;
+  if (n.attrs.entries().size() != 1 || !std::holds_alternative<int64_t>(*index) || std::get<int64_t>(*index) < 0)
+    return false;
   out += cat(n.op == &cell_op ? " c" : " t", std::get<int64_t>(*index));
   return true;
 }
@@ -213,12 +222,17 @@ void print_graph(std::string& out, const Graph& g, const std::string& indent) {
 void append_value(std::string& out, const AttrValue& v, const std::string& indent) {
   std::visit(
       [&]<class T>(const T& x) {
-        if constexpr (std::is_same_v<T, double>) out += exact(x);
-        else if constexpr (std::is_same_v<T, std::string>) out += quoted(x);
+        if constexpr (std::is_same_v<T, double>)
+          out += exact(x);
+        else if constexpr (std::is_same_v<T, std::string>)
+          out += quoted(x);
         else if constexpr (std::is_same_v<T, Ref<Graph>>) {
-          if (x) print_graph(out, *x, indent);
-          else out += "null";
-        } else append(out, x);
+          if (x)
+            print_graph(out, *x, indent);
+          else
+            out += "null";
+        } else
+          append(out, x);
       },
       v);
 }

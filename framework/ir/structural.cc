@@ -30,7 +30,8 @@ OpTable::OpTable(std::span<const OpDef* const> ops) : ops_{&input_op, &cell_op, 
 }
 
 const OpDef* OpTable::find(std::string_view name) const {
-  auto it = std::lower_bound(ops_.begin(), ops_.end(), name, [](const OpDef* a, std::string_view b) { return a->name < b; });
+  auto it =
+      std::lower_bound(ops_.begin(), ops_.end(), name, [](const OpDef* a, std::string_view b) { return a->name < b; });
   return it != ops_.end() && name == (*it)->name ? *it : nullptr;
 }
 
@@ -38,7 +39,9 @@ Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in
   if (op.cost) return op.cost(attrs, in, out);
   Cost c;
   if (op.is(kStructural)) return c;
-  double points = op.dims ? op.dims(attrs, in, out).points() : out.empty() ? 0 : static_cast<double>(out[0].shape.numel());
+  double points = op.dims       ? op.dims(attrs, in, out).points()
+                  : out.empty() ? 0
+                                : static_cast<double>(out[0].shape.numel());
   c.flops = op.flops_per_point * points;
   for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
   for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());

@@ -11,13 +11,19 @@ DLDataType dl_dtype(DType t) {
   switch (t) {
     case kFloat32:
     case kFloat64:
-    case kFloat16: return {kDLFloat, bits, 1};
-    case kBFloat16: return {kDLBfloat, bits, 1};
+    case kFloat16:
+      return {kDLFloat, bits, 1};
+    case kBFloat16:
+      return {kDLBfloat, bits, 1};
     case kInt64:
-    case kInt32: return {kDLInt, bits, 1};
-    case kUInt8: return {kDLUInt, bits, 1};
-    case kBool: return {kDLBool, bits, 1};
-    default: internal::fail(Code::kInvalidArgument, cat("to_dlpack: got dtype ", t, "; need one that DLPack 0.8 has"));
+    case kInt32:
+      return {kDLInt, bits, 1};
+    case kUInt8:
+      return {kDLUInt, bits, 1};
+    case kBool:
+      return {kDLBool, bits, 1};
+    default:
+      internal::fail(Code::kInvalidArgument, cat("to_dlpack: got dtype ", t, "; need one that DLPack 0.8 has"));
   }
 }
 

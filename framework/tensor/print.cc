@@ -23,19 +23,27 @@ T read(const char* p) {
 
 double read_float(const char* p, DType t) {
   switch (t) {
-    case kFloat32: return read<float>(p);
-    case kFloat64: return read<double>(p);
-    case kBFloat16: return read<bfloat16>(p);
-    case kFloat16: return read<float16>(p);
-    default: return float8_to_float(read<uint8_t>(p), t);
+    case kFloat32:
+      return read<float>(p);
+    case kFloat64:
+      return read<double>(p);
+    case kBFloat16:
+      return read<bfloat16>(p);
+    case kFloat16:
+      return read<float16>(p);
+    default:
+      return float8_to_float(read<uint8_t>(p), t);
   }
 }
 
 int64_t read_int(const char* p, DType t) {
   switch (t) {
-    case kInt64: return read<int64_t>(p);
-    case kInt32: return read<int32_t>(p);
-    default: return read<uint8_t>(p);
+    case kInt64:
+      return read<int64_t>(p);
+    case kInt32:
+      return read<int32_t>(p);
+    default:
+      return read<uint8_t>(p);
   }
 }
 

@@ -1,0 +1,635 @@
+// parse_graph: recursive descent over the text that print.cc writes. Throws weft::Error on any other text.
+#include <cctype>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <unordered_map>
+
+#include "framework/ir/equal.h"
+#include "framework/ir/rewrite.h"
+#include "framework/ir/text.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMaxDepth = 32;                            // of nested graphs
+constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;  // of one tensor made by the text
+
+class Parser {
+ public:
+  Parser(std::string_view text, const OpTable& ops) : text_(text), ops_(ops) {}
+
+  Ref<Graph> run() {
+    keyword("graph");
+    Ref<Graph> g = graph();
+    skip();
+    if (pos_ < text_.size()) fail("the end of the text");
+    return g;
+  }
+
+ private:
+  // ---- characters ----
+  char peek(size_t ahead = 0) const { return pos_ + ahead < text_.size() ? text_[pos_ + ahead] : '\0'; }
+
+  void skip_blanks() {
+    while (peek() == ' ' || peek() == '\t') ++pos_;
+  }
+  void skip() {
+    while (pos_ < text_.size()) {
+      if (text_[pos_] == '\n') {
+        ++line_;
+        ++pos_;
+      } else if (std::isspace(static_cast<unsigned char>(text_[pos_]))) {
+        ++pos_;
+      } else if (text_[pos_] == '#') {
+        while (pos_ < text_.size() && text_[pos_] != '\n') ++pos_;
+      } else {
+        break;
+      }
+    }
+  }
+
+  /// What stands at the cursor, for messages.
+  std::string got() const {
+    if (pos_ >= text_.size()) return "the end of the text";
+    size_t end = pos_;
+    if (word_char(text_[end]) || text_[end] == '%') {
+      do ++end;
+      while (end < text_.size() && word_char(text_[end]) && end - pos_ < 40);
+    } else {
+      ++end;
+    }
+    return internal::quoted(text_.substr(pos_, end - pos_));
+  }
+  [[noreturn]] void fail(const std::string& need) const { fail(got(), need); }
+  [[noreturn]] void fail(const std::string& got, const std::string& need) const {
+    internal::fail(Code::kInvalidArgument, cat("parse_graph: line ", line_, ": got ", got, "; need ", need));
+  }
+  static bool word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
+
+  bool take(char c) {
+    skip();
+    if (peek() != c) return false;
+    ++pos_;
+    return true;
+  }
+  void expect(char c) {
+    if (!take(c)) fail(cat("'", c, "'"));
+  }
+  std::string_view word() {
+    skip();
+    size_t begin = pos_;
+    while (word_char(peek())) ++pos_;
+    return text_.substr(begin, pos_ - begin);
+  }
+  std::string_view look() {
+    skip();
+    size_t was = pos_;
+    std::string_view w = word();
+    pos_ = was;
+    return w;
+  }
+  bool take_word(std::string_view w) {
+    if (look() != w) return false;
+    word();
+    return true;
+  }
+  void keyword(std::string_view w) {
+    if (!take_word(w)) fail(cat("'", w, "'"));
+  }
+
+  std::string string() {
+    expect('"');
+    std::string s;
+    while (true) {
+      char c = peek();
+      if (pos_ >= text_.size() || c == '\n') fail("'\"' to close the string");
+      ++pos_;
+      if (c == '"') return s;
+      if (c != '\\') {
+        s += c;
+        continue;
+      }
+      char e = peek();
+      ++pos_;
+      if (e == 'n')
+        s += '\n';
+      else if (e == 't')
+        s += '\t';
+      else if (e == '"' || e == '\\')
+        s += e;
+      else if (e == 'x' && hex(peek()) >= 0 && hex(peek(1)) >= 0) {
+        s += static_cast<char>(hex(peek()) * 16 + hex(peek(1)));
+        pos_ += 2;
+      } else {
+        --pos_;
+        fail("one of n t \" \\ xHH after a backslash");
+      }
+    }
+  }
+  static int hex(char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+  }
+
+  // ---- numbers ----
+  int64_t integer() {
+    skip();
+    int64_t v = 0;
+    auto [end, error] = std::from_chars(text_.data() + pos_, text_.data() + text_.size(), v);
+    if (error == std::errc::result_out_of_range) fail("an integer of 64 bits");
+    if (error != std::errc()) fail("an integer");
+    pos_ = end - text_.data();
+    return v;
+  }
+  int64_t index(size_t limit, std::string_view what) {
+    size_t was = pos_;
+    int64_t i = integer();
+    if (i >= 0 && i < static_cast<int64_t>(limit)) return i;
+    pos_ = was;
+    fail(cat("the index of one of the ", limit, " ", what));
+  }
+
+  using Number = std::variant<int64_t, double>;
+  /// 3 is an integer; 3.0, 1e-05, inf, -nan, nan(0x7ff8000000000001) are doubles.
+  Number number() {
+    skip();
+    size_t was = pos_;
+    bool negative = peek() == '-';
+    if (negative) ++pos_;
+    if (std::isalpha(static_cast<unsigned char>(peek()))) {
+      std::string_view w = word();
+      if (w == "inf") return negative ? -INFINITY : INFINITY;
+      if (w != "nan") {
+        pos_ = was;
+        fail("a number");
+      }
+      if (peek() != '(') return negative ? -std::nan("") : std::nan("");
+      if (text_.substr(pos_, 3) != "(0x") fail("(0x");
+      pos_ += 3;
+      uint64_t u = 0;
+      auto [end, error] = std::from_chars(text_.data() + pos_, text_.data() + text_.size(), u, 16);
+      if (error != std::errc()) fail("the bits of a NaN");
+      pos_ = end - text_.data();
+      expect(')');
+      double v = std::bit_cast<double>(u);
+      if (v == v) fail(cat("0x... of a number"), "the bits of a NaN");
+      return v;
+    }
+    pos_ = was;
+    size_t end = was + negative;
+    bool whole = true;
+    while (end < text_.size()) {
+      char c = text_[end];
+      bool sign = (c == '-' || c == '+') && (text_[end - 1] == 'e');
+      if (!std::isdigit(static_cast<unsigned char>(c)) && c != '.' && c != 'e' && !sign) break;
+      if (!std::isdigit(static_cast<unsigned char>(c))) whole = false;
+      ++end;
+    }
+    if (whole) return integer();
+    double v = 0;
+    auto [stop, error] = std::from_chars(text_.data() + was, text_.data() + end, v);
+    if (error == std::errc::result_out_of_range) fail("a double within range");
+    if (error != std::errc() || stop != text_.data() + end) fail("a number");
+    pos_ = end;
+    return v;
+  }
+
+  // ---- types ----
+  Shape ints() {
+    expect('[');
+    Shape s;
+    while (!take(']')) {
+      if (!s.empty()) expect(',');
+      if (s.size() == kMaxDims) fail(cat("']': at most ", kMaxDims, " entries"));
+      s.push_back(integer());
+    }
+    return s;
+  }
+
+  DType dtype(std::string_view w) {
+    for (int i = 0; i < kNumDTypes; ++i)
+      if (w == to_string_view(static_cast<DType>(i))) return static_cast<DType>(i);
+    fail(internal::quoted(w), "a dtype: f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2");
+  }
+
+  TensorType type() {
+    std::string_view w = word();
+    if (w.empty()) fail("a type such as f32[2, 3]");
+    TensorType t;
+    t.dtype = dtype(w);
+    t.shape = ints();
+    try {
+      checked_numel(t.shape, "type");
+    } catch (const Error& e) {
+      fail(cat(t), e.what());
+    }
+    if (peek() == '@') {
+      ++pos_;
+      t.device = device();
+    }
+    return t;
+  }
+
+  Device device() {
+    std::string_view w = word();
+    Device d;
+    if (w == "meta") return Device::meta();
+    if (w == "cuda")
+      d.type = DeviceType::kCuda;
+    else if (w != "cpu")
+      fail(internal::quoted(w), "a device: cpu, cuda or meta");
+    if (peek() == ':') {
+      ++pos_;
+      d.index = static_cast<int16_t>(index(std::numeric_limits<int16_t>::max(), "devices"));
+    }
+    return d;
+  }
+
+  // ---- attributes ----
+  AttrValue value() {
+    skip();
+    char c = peek();
+    if (c == '"') return string();
+    if (c == '[') return ints();
+    std::string_view w = look();
+    if (w == "true" || w == "false") return word() == "true";
+    if (w == "null") return word(), Ref<Graph>();
+    if (w == "graph") return word(), graph();
+    if (c == '-' || std::isdigit(static_cast<unsigned char>(c)) || w == "inf" || w == "nan")
+      return std::visit([](auto v) -> AttrValue { return v; }, number());
+    if (w.empty()) fail("an attribute's value");
+    return dtype(word());
+  }
+
+  Attrs attrs() {
+    std::vector<Attrs::Entry> entries;
+    while (!take('}')) {
+      if (!entries.empty()) expect(',');
+      skip();
+      std::string key = peek() == '"' ? string() : std::string(word());
+      if (key.empty()) fail("an attribute's name");
+      for (const Attrs::Entry& e : entries)
+        if (e.first == key) fail(cat("attribute ", key, " twice"), "distinct names");
+      expect('=');
+      entries.emplace_back(std::move(key), value());
+    }
+    return Attrs(std::move(entries));
+  }
+
+  // ---- graphs ----
+  struct Scope {
+    Graph& g;
+    std::unordered_map<std::string, Value> values;
+    std::map<int64_t, std::pair<std::string, size_t>>
+        later;  // arguments that take a position in node order: name, index
+    std::vector<TensorType> argument_types;
+  };
+
+  std::string value_name() {
+    skip();
+    if (peek() != '%') fail("a value such as %3");
+    ++pos_;
+    std::string_view w = word();
+    if (w.empty()) fail("a value's name after '%'");
+    return std::string(w);
+  }
+
+  void define(Scope& s, const std::string& name, Value v) {
+    if (!s.values.emplace(name, v).second) fail(cat("%", name, " defined again"), "each value defined once");
+  }
+
+  void add_argument(Scope& s, const std::string& name, size_t index) {
+    Node n;
+    n.op = &input_op;
+    n.attrs = {{"index", static_cast<int64_t>(index)}};
+    n.outputs = {s.argument_types[index]};
+    Value v{s.g.add(std::move(n)), 0};
+    s.g.inputs[index] = v;
+    define(s, name, v);
+  }
+  /// Adds arguments whose number is the next node's, or all that are left.
+  void due_arguments(Scope& s, bool all) {
+    while (!s.later.empty() && (all || s.later.begin()->first <= s.g.size())) {
+      auto [name, index] = s.later.begin()->second;
+      s.later.erase(s.later.begin());
+      add_argument(s, name, index);
+    }
+  }
+
+  Value use(Scope& s) {
+    skip();
+    size_t was = pos_;
+    std::string name = value_name();
+    auto it = s.values.find(name);
+    if (it == s.values.end()) {
+      due_arguments(s, true);
+      it = s.values.find(name);
+    }
+    if (it == s.values.end()) {
+      pos_ = was;
+      fail(cat("%", name), "a value defined above");
+    }
+    return it->second;
+  }
+
+  Ref<Graph> graph() {
+    if (++depth_ > kMaxDepth) fail("graphs nested more deeply", cat("at most ", kMaxDepth, " levels"));
+    auto result = make_ref<Graph>();
+    Scope s{*result, {}, {}, {}};
+    skip();
+    s.g.stage = peek() == '"' ? string() : std::string(word());
+    if (s.g.stage.empty()) fail("the graph's stage");
+    arguments(s);
+    expect('{');
+    while (statement(s)) {
+    }
+    due_arguments(s, true);
+    expect('}');
+    --depth_;
+    return result;
+  }
+
+  void arguments(Scope& s) {
+    expect('(');
+    std::vector<std::string> names;
+    while (!take(')')) {
+      if (!names.empty()) expect(',');
+      names.push_back(value_name());
+      expect(':');
+      s.argument_types.push_back(type());
+    }
+    s.g.inputs.resize(names.size());
+    std::vector<size_t> first;
+    for (size_t i = 0; i < names.size(); ++i) {
+      int64_t number = -1;
+      const char* end = names[i].data() + names[i].size();
+      auto r = std::from_chars(names[i].data(), end, number);
+      if (r.ec != std::errc() || r.ptr != end) {
+        first.push_back(i);
+      } else if (!s.later.emplace(number, std::pair(names[i], i)).second) {
+        fail(cat("%", names[i], " defined again"), "each value defined once");
+      }
+    }
+    for (size_t i : first) add_argument(s, names[i], i);
+    due_arguments(s, false);
+  }
+
+  /// One line of the body; false after return.
+  bool statement(Scope& s) {
+    skip();
+    if (peek() == '%') {
+      std::vector<std::string> names;
+      do names.push_back(value_name());
+      while (take(','));
+      expect('=');
+      node(s, names);
+      return true;
+    }
+    std::string_view w = look();
+    if (w == "return") {
+      word();
+      skip();
+      if (peek() == '%') {
+        do s.g.outputs.push_back(use(s));
+        while (take(','));
+      }
+      return false;
+    }
+    if (w == "cell")
+      cell(s);
+    else if (w == "captured")
+      captured(s);
+    else if (w == "write")
+      write(s);
+    else if (w.empty())
+      fail("a value, a declaration or return");
+    else
+      node(s, {});
+    return true;
+  }
+
+  /// "c3" or "t3" with the number that comes next.
+  void numbered(char letter, size_t next) {
+    skip();
+    std::string want = cat(letter, next);
+    if (word() != want) {
+      fail("another name", want);
+    }
+  }
+
+  void cell(Scope& s) {
+    keyword("cell");
+    numbered('c', s.g.cells.size());
+    auto c = make_ref<Cell>();
+    c->name = string();
+    c->is_parameter = take_word("parameter");
+    if (!c->is_parameter) keyword("buffer");
+    c->requires_grad = c->is_parameter;
+    if (take_word(c->is_parameter ? "frozen" : "requires_grad")) c->requires_grad = !c->requires_grad;
+    c->type = type();
+    s.g.cells.push_back(std::move(c));
+  }
+
+  void write(Scope& s) {
+    keyword("write");
+    CellWrite w;
+    w.cell = static_cast<int32_t>(reference('c', s.g.cells.size(), "cells"));
+    expect(',');
+    w.value = use(s);
+    s.g.writes.push_back(w);
+  }
+
+  int64_t reference(char letter, size_t count, std::string_view what) {
+    skip();
+    if (peek() != letter || !std::isdigit(static_cast<unsigned char>(peek(1)))) fail(cat(letter, " and a number"));
+    ++pos_;
+    return index(count, what);
+  }
+
+  void captured(Scope& s) {
+    keyword("captured");
+    numbered('t', s.g.captured.size());
+    if (take_word("undefined")) return s.g.captured.emplace_back(), void();
+    TensorType t = type();
+    if (take('=')) {
+      s.g.captured.push_back(elements(t));
+      return;
+    }
+    if (take_word("hash")) word();  // of contents that the text does not have
+    s.g.captured.push_back(zeros(t));
+  }
+
+  Tensor zeros(const TensorType& t) {
+    if (t.device.type != DeviceType::kCpu) return Tensor::empty(t);
+    if (t.nbytes() > kMaxCapturedBytes)
+      fail(cat("a captured tensor of ", t.nbytes(), " bytes"), cat("at most ", kMaxCapturedBytes));
+    void* p = std::calloc(t.nbytes() + 1, 1);
+    if (!p) fail(cat("a captured tensor of ", t.nbytes(), " bytes"), "what fits in memory");
+    Tensor z = Tensor::from_blob(p, t.shape, t.dtype, [](void* q) { std::free(q); });
+    return z;
+  }
+
+  Tensor elements(const TensorType& t) {
+    if (t.shape.numel() > internal::kInlineElements || t.device.type != DeviceType::kCpu)
+      fail(cat("elements of ", t), cat("at most ", internal::kInlineElements, " elements on cpu"));
+    Tensor x = Tensor::empty(t);
+    char* p = static_cast<char*>(x.view_for_kernel().data);
+    expect('[');
+    int64_t n = t.shape.numel();
+    for (int64_t i = 0; i < n; ++i) {
+      if (i) expect(',');
+      store(p + i * itemsize(t.dtype), t.dtype);
+    }
+    expect(']');
+    return x;
+  }
+
+  void store(char* p, DType t) {
+    auto put = [&](auto v) { std::memcpy(p, &v, sizeof v); };
+    if (t == kBool) {
+      bool on = take_word("true");
+      if (!on) keyword("false");
+      return put(static_cast<uint8_t>(on));
+    }
+    Number number = this->number();
+    if (is_integral(t)) {
+      const int64_t* i = std::get_if<int64_t>(&number);
+      bool fits = i && (t == kInt64 || (t == kInt32 ? *i == static_cast<int32_t>(*i) : *i == static_cast<uint8_t>(*i)));
+      if (!fits) fail("another number", cat("an integer that fits ", t));
+      if (t == kInt64) return put(*i);
+      if (t == kInt32) return put(static_cast<int32_t>(*i));
+      return put(static_cast<uint8_t>(*i));
+    }
+    double d = std::visit([](auto v) { return static_cast<double>(v); }, number);
+    switch (t) {
+      case kFloat64:
+        return put(d);
+      case kFloat32:
+        return put(static_cast<float>(d));
+      case kBFloat16:
+        return put(bfloat16(static_cast<float>(d)));
+      case kFloat16:
+        return put(float16(static_cast<float>(d)));
+      default:
+        return put(float8_from_float(static_cast<float>(d), t));
+    }
+  }
+
+  // ---- nodes ----
+  void node(Scope& s, const std::vector<std::string>& names) {
+    int at = line_;
+    std::string_view op_name = word();
+    if (op_name.empty()) fail("an op");
+    Node n;
+    n.op = ops_.find(op_name);
+    if (!n.op)
+      fail(cat("unknown op ", internal::quoted(op_name)), cat("one of the ", ops_.ops().size(), " ops of the table"));
+    skip();
+    bool cell = n.op == &cell_op && peek() == 'c', captured = n.op == &captured_op && peek() == 't';
+    if (cell || captured) {
+      int64_t i =
+          cell ? reference('c', s.g.cells.size(), "cells") : reference('t', s.g.captured.size(), "captured tensors");
+      n.attrs = {{"index", i}};
+      if (cell)
+        n.outputs = {s.g.cells[i]->type};
+      else if (s.g.captured[i].defined())
+        n.outputs = {s.g.captured[i].type()};
+    } else {
+      if (peek() == '%') {
+        do n.inputs.push_back(use(s));
+        while (take(','));
+      }
+      if (take('{')) n.attrs = attrs();
+    }
+    n.no_grad = take_word("no_grad");
+    if (take(':')) {
+      n.outputs.clear();
+      do n.outputs.push_back(type());
+      while (take(','));
+    } else if (n.op->infer && !names.empty()) {
+      infer(s, n, at);
+    }
+    auto counts = [&](const char* what, size_t have, int need) {
+      if (need >= 0 && have != static_cast<size_t>(need)) fail(cat(n.op->name, " with ", have, " ", what), cat(need));
+    };
+    counts("operands", n.inputs.size(), n.op->num_inputs);
+    counts("results", n.outputs.size(), n.op->num_outputs);
+    if (names.size() != n.outputs.size())
+      fail(cat(names.size(), " names for ", n.outputs.size(), " results"), "one name for each");
+    line_comment(n);
+    due_arguments(s, false);
+    int32_t id = s.g.add(std::move(n));
+    for (size_t i = 0; i < names.size(); ++i) define(s, names[i], {id, static_cast<int32_t>(i)});
+    due_arguments(s, false);
+  }
+
+  /// Types may be left out of hand-written text.
+  void infer(Scope& s, Node& n, int at) {
+    std::vector<TensorType> in;
+    for (Value v : n.inputs) in.push_back(s.g.type(v));
+    try {
+      n.outputs = n.op->infer({*n.op, n.attrs, in});
+    } catch (const Error& e) {
+      internal::fail(e.code(), cat("parse_graph: line ", at, ": ", e.what()));
+    }
+  }
+
+  /// "# model.cc:41 blocks.0/attn" behind a node; other comments mean nothing.
+  void line_comment(Node& n) {
+    skip_blanks();
+    if (peek() != '#') return;
+    ++pos_;
+    std::string file, scope;
+    uint32_t line = 0;
+    bool quoted = false;
+    std::string first = comment_word(&quoted);
+    if (quoted && peek() == ':')
+      first += ":" + comment_word(&quoted);
+    else if (quoted)
+      scope = std::exchange(first, "");
+    size_t colon = first.find_last_of(':');
+    if (colon != first.npos) {
+      const char* end = first.data() + first.size();
+      auto r = std::from_chars(first.data() + colon + 1, end, line);
+      if (r.ec != std::errc() || r.ptr != end) line = 0;
+    }
+    if (line) {
+      file = first.substr(0, colon);
+      scope = comment_word(&quoted);
+    } else if (scope.empty()) {
+      scope = first;
+    }
+    skip_blanks();
+    bool alone = pos_ >= text_.size() || peek() == '\n' || peek() == '\r';
+    while (pos_ < text_.size() && peek() != '\n') ++pos_;
+    if (!alone || (!line && scope.find(':') != scope.npos && !quoted)) return;
+    if (line) n.line = {intern(file), line};
+    n.scope = intern(scope);
+  }
+  std::string comment_word(bool* quoted) {
+    skip_blanks();
+    *quoted = peek() == '"';
+    if (*quoted) return string();
+    if (peek() == ':') ++pos_;
+    size_t begin = pos_;
+    while (pos_ < text_.size() && !std::isspace(static_cast<unsigned char>(peek()))) ++pos_;
+    return std::string(text_.substr(begin, pos_ - begin));
+  }
+
+  std::string_view text_;
+  const OpTable& ops_;
+  size_t pos_ = 0;
+  int line_ = 1;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+Ref<Graph> parse_graph(std::string_view text, const OpTable& ops) { return Parser(text, ops).run(); }
+
+}  // namespace weft
