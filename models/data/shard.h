@@ -1,0 +1,54 @@
+// A token shard: one file of token ids, memory-mapped. Little-endian layout: 256-byte header (see shard.cc), then the
+// ids as u16 (vocabularies up to 65536) or u32.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+
+namespace weft::data {
+
+/// Writes a shard atomically, piece by piece.
+class ShardWriter {
+ public:
+  /// `vocab_size` decides u16 or u32; `tokenizer` is Tokenizer::name(), at most 127 bytes.
+  ShardWriter(const std::string& path, const std::string& tokenizer, int64_t vocab_size);
+  void append(std::span<const int32_t> ids);
+  int64_t count() const { return count_; }
+  /// The file appears under its name.
+  void commit();
+
+ private:
+  io::AtomicFile file_;
+  std::string tokenizer_;
+  int64_t vocab_size_, count_ = 0;
+  io::Checksum checksum_;
+  std::string buffer_;
+};
+
+/// Reads a shard. Header, size and, up to `verify_bytes` of data, the checksum are checked on opening; throws DataLoss
+/// "PATH: ..." where they do not fit.
+class Shard {
+ public:
+  explicit Shard(const std::string& path, int64_t verify_bytes = int64_t{1} << 30);
+  int64_t count() const { return count_; }
+  int64_t vocab_size() const { return vocab_size_; }
+  const std::string& tokenizer() const { return tokenizer_; }
+  /// Copies ids [begin, begin + out.size()) of the shard.
+  void copy(int64_t begin, std::span<int32_t> out) const;
+  /// Reads everything and compares the checksum.
+  void verify() const;
+
+  /// True if the file begins like a shard.
+  static bool looks_like(const std::string& path);
+
+ private:
+  io::MappedFile file_;
+  std::string tokenizer_;
+  int64_t token_bytes_ = 0, count_ = 0, vocab_size_ = 0;
+  uint64_t checksum_ = 0;
+};
+
+}  // namespace weft::data
