@@ -1,0 +1,63 @@
+// Tensors from nothing: constants, ranges, random numbers. Random values depend on seed, step and the op's ordinal only.
+#pragma once
+#include <span>
+
+#include "framework/dispatch/arg.h"
+#include "framework/dispatch/generator.h"
+#include "framework/ir/op_def.h"
+
+namespace weft {
+
+/// A tensor filled with a number, or with a 0-d tensor's value; converted to options.dtype.
+Tensor full(const Shape& shape, const Arg& value, const TensorOptions& options = {});
+Tensor zeros(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+Tensor ones(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+/// Values unspecified; zeros under capture.
+Tensor empty(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+/// Of x's shape, dtype and device.
+Tensor full_like(const Arg& x, const Arg& value);
+Tensor zeros_like(const Arg& x);
+Tensor ones_like(const Arg& x);
+
+/// start, start + step, ... below end (above, if step < 0). Without options: i64 if all three are integers, else f32.
+Tensor arange(const Arg& end);
+Tensor arange(const Arg& end, const TensorOptions& options);
+Tensor arange(const Arg& start, const Arg& end, const Arg& step = 1);
+Tensor arange(const Arg& start, const Arg& end, const TensorOptions& options);
+Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOptions& options);
+/// The n x m identity matrix; m < 0 means n.
+Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+
+/// Uniform on [0, 1): as many random bits as the dtype's mantissa holds (f32 24, f64 53, f16 11, bf16 8).
+Tensor rand(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+/// Normal with mean 0 and variance 1, by Box-Muller (1958).
+Tensor randn(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+/// Uniform on [lo, hi).
+Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& options = {},
+               std::source_location loc = std::source_location::current());
+Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options = {},
+              std::source_location loc = std::source_location::current());
+/// Integers of [low, high), at most 2^31 different ones; i64 unless options say otherwise.
+Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options = {.dtype = kInt64},
+               std::source_location loc = std::source_location::current());
+Tensor rand_like(const Arg& x);
+Tensor randn_like(const Arg& x);
+/// 1 with probability p[i], else 0; of p's shape and dtype.
+Tensor bernoulli(const Arg& p);
+/// The next step of the generator: ops outside compiled functions stay as they are, each compiled call has its own step.
+void advance_random_step();
+
+namespace internal {
+/// The tensor of an operand that may not be a number; throws naming `op`.
+const Tensor& tensor_of(const Arg& x, const char* op);
+/// A 0-d tensor of this number.
+Tensor scalar(double value, DType dtype, Device device = {}, SourceLine line = {});
+Tensor scalar_int(int64_t value, DType dtype, Device device = {}, SourceLine line = {});
+}  // namespace internal
+
+extern const OpDef constant_op;     // () -> 0-d {value: f64 or i64, dtype, device?}
+extern const OpDef iota_op;         // () -> [size] {size, dtype, start, step: f64 or i64, device?}
+extern const OpDef random_bits_op;  // (seed, step) -> i32 {shape, op_id, device?}
+std::span<const OpDef* const> creation_ops();
+
+}  // namespace weft

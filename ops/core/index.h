@@ -1,0 +1,60 @@
+// Elements chosen by run-time integers (i64 or i32), and order. An index outside its range throws OutOfRange.
+#pragma once
+#include <initializer_list>
+#include <span>
+#include <vector>
+
+#include "framework/dispatch/arg.h"
+#include "framework/ir/op_def.h"
+
+namespace weft {
+
+/// out[i][j] = x[index[i][j]][j] for dim 0, and so on; index has x's rank and may be smaller in the other dims.
+Tensor gather(const Arg& x, int64_t dim, const Arg& index);
+/// gather with index and x broadcast against each other in the other dims.
+Tensor take_along_dim(const Arg& x, const Arg& index, int64_t dim);
+/// x's slices along dim in the order of a 1-d index.
+Tensor index_select(const Arg& x, int64_t dim, const Arg& index);
+/// x, then x[index[i][j]][j] += src[i][j] for dim 0, and so on, in order of position.
+Tensor scatter_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
+/// x, then slice index[i] along dim += slice i of src.
+Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
+/// weight[indices[...]]: [..., D] for weight [V, D].
+Tensor embedding(const Arg& indices, const Arg& weight);
+/// i64 [..., classes]: 1 where the class is x, else 0; a class outside [0, classes) gives zeros.
+Tensor one_hot(const Arg& x, int64_t classes);
+/// How often each of 0 to bins - 1 occurs in x, i64 [bins].
+Tensor histogram(const Arg& x, int64_t bins);
+/// value where mask is true, else x.
+Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value);
+
+/// x with the block at starts (one integer or 0-d integer tensor per dim) replaced by update; it must lie inside x.
+Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::initializer_list<Arg> starts);
+Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Tensor> starts, SourceLine line = {});
+/// The block of these sizes at starts.
+Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shape& sizes);
+Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line = {});
+
+struct Sorted {
+  Tensor values, indices;  // indices: i64
+};
+struct TopK {
+  Tensor values, indices;  // indices: i64
+};
+/// Stable; NaN counts as greater than all numbers.
+Sorted sort(const Arg& x, int64_t dim = -1, bool descending = false);
+Tensor argsort(const Arg& x, int64_t dim = -1, bool descending = false);
+/// The k greatest (or least) along dim, best first; of equals the lower index comes first.
+TopK topk(const Arg& x, int64_t k, int64_t dim = -1, bool largest = true);
+
+extern const OpDef gather_op;                // (x, index) {dim}
+extern const OpDef index_select_op;          // (x, index) {dim}
+extern const OpDef scatter_add_op;           // (x, index, src) {dim}
+extern const OpDef index_add_op;             // (x, index, src): along dim 0
+extern const OpDef dynamic_update_slice_op;  // (x, update, start...)
+extern const OpDef dynamic_slice_op;         // (x, start...) {sizes}
+extern const OpDef sort_op;                  // (x) -> values, indices {dim, descending}
+extern const OpDef topk_op;                  // (x) -> values, indices {k, dim, largest}
+std::span<const OpDef* const> index_ops();
+
+}  // namespace weft
