@@ -143,6 +143,23 @@ Ref<Cell> clone_cell(const Cell& c) {
   return n;
 }
 }  // namespace
+
+thread_local constinit internal::CloneScope* internal::clone_scope = nullptr;
+internal::CloneScope::CloneScope() : saved_(std::exchange(clone_scope, this)) {}
+internal::CloneScope::~CloneScope() { clone_scope = saved_; }
+Ref<RefCounted> internal::CloneScope::find(const RefCounted* original) const {
+  for (const auto& [from, to] : seen_)
+    if (from == original) return to;
+  return {};
+}
+Ref<Cell> internal::CloneScope::of(const Ref<Cell>& cell) {
+  if (!cell) return {};
+  if (Ref<RefCounted> found = find(cell.get())) return Ref<Cell>(static_cast<Cell*>(found.get()));
+  Ref<Cell> made = clone_cell(*cell);
+  remember(cell.get(), made);
+  return made;
+}
+
 Parameter Parameter::clone() const { return Parameter(clone_cell(cell())); }
 Buffer Buffer::clone() const { return Buffer(clone_cell(cell())); }
 

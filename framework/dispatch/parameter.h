@@ -3,6 +3,7 @@
 #include <functional>
 #include <string>
 
+#include "framework/dispatch/clone.h"
 #include "framework/ir/cell.h"
 
 namespace weft {
@@ -10,6 +11,10 @@ namespace weft {
 class CellHandle {
  public:
   CellHandle() = default;
+  CellHandle(const CellHandle& o) : cell_(internal::clone_scope ? internal::clone_scope->of(o.cell_) : o.cell_) {}
+  CellHandle(CellHandle&&) = default;
+  CellHandle& operator=(const CellHandle&) = default;
+  CellHandle& operator=(CellHandle&&) = default;
   /// A handle to an existing cell.
   explicit CellHandle(Ref<Cell> cell) : cell_(std::move(cell)) {}
 

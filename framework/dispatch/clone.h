@@ -1,0 +1,41 @@
+// CloneScope: while one lives on this thread, copying a cell's handle gives a handle to a new cell of the same value,
+// the same new cell for every copy. So the copy constructor of an object full of handles makes an independent object.
+#pragma once
+#include <utility>
+#include <vector>
+
+#include "framework/base/ref.h"
+
+namespace weft {
+
+struct Cell;
+
+namespace internal {
+
+class CloneScope {
+ public:
+  CloneScope();
+  ~CloneScope();
+  CloneScope(const CloneScope&) = delete;
+  /// The clone of a cell, made at first sight; null stays null.
+  Ref<Cell> of(const Ref<Cell>& cell);
+  /// The clone of another shared object, if `remember` was called for it, else null.
+  Ref<RefCounted> find(const RefCounted* original) const;
+  void remember(const RefCounted* original, Ref<RefCounted> clone) { seen_.emplace_back(original, std::move(clone)); }
+
+ private:
+  std::vector<std::pair<const RefCounted*, Ref<RefCounted>>> seen_;
+  CloneScope* saved_;
+};
+extern thread_local constinit CloneScope* clone_scope;
+
+}  // namespace internal
+
+/// An independent copy of a value that holds cells (a module, a vector of parameters): its cells are new ones.
+template <class T>
+T clone(const T& value) {
+  internal::CloneScope scope;
+  return T(value);
+}
+
+}  // namespace weft
