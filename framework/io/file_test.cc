@@ -3,9 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdlib>
 
 #include "framework/base/error.h"
@@ -102,6 +104,31 @@ TEST(AtomicFile, AppearsAtCommitOnly) {
   }
   EXPECT_EQ(read_file(dir + "/f"), "Jello world");
   EXPECT_THAT(list_folder(dir), ElementsAre("f"));
+}
+
+TEST(AtomicFile, NoRoomIsOneSentenceAndLeavesNothing) {
+  std::string dir = fresh_folder("room");
+  write_file_atomic(dir + "/f", "old");
+  pid_t child = ::fork();
+  if (child == 0) {
+    // A limit on file sizes stands in for a full disk.
+    ::signal(SIGXFSZ, SIG_IGN);
+    rlimit limit{1000, 1000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    int result = 1;
+    try {
+      write_file_atomic(dir + "/f", std::string(5000, 'x'));
+    } catch (const Error& e) {
+      std::string want = "cannot write '" + dir + "/f': File too large";
+      result = e.code() == Code::kResourceExhausted && e.what() == want ? 0 : 2;
+    }
+    ::_exit(result);
+  }
+  int status;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_THAT(list_folder(dir), ElementsAre("f"));
+  EXPECT_EQ(read_file(dir + "/f"), "old");
 }
 
 TEST(AtomicFolder, AppearsAtCommitAndReplaces) {
