@@ -1,7 +1,8 @@
 // What a machine offers, as a list of facts that prints as text for people and as JSON for programs.
 #pragma once
+#include <cstddef>
 #include <string>
-#include <string_view>
+#include <variant>
 #include <vector>
 
 namespace weft::tools {
@@ -22,12 +23,10 @@ class Facts {
 
  private:
   struct Fact {
-    std::string section, name, text, json;
+    std::string section, name, text;
+    std::variant<std::nullptr_t, bool, double, std::string> value;
   };
   std::vector<Fact> facts_;
 };
-
-/// `text` as a JSON string, quotes included.
-std::string json_quote(std::string_view text);
 
 }  // namespace weft::tools

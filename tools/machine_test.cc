@@ -16,8 +16,18 @@ TEST(Facts, PrintsTextAndJson) {
   facts.add_flag("b", "flag", true);
   facts.add_absent("b", "gpu", "no driver");
   EXPECT_EQ(facts.to_json(),
-            "{\n \"a\": {\n  \"name\": \"say \\\"hi\\\"\\u000a\",\n  \"rate\": 2.50\n },\n \"b\": {\n"
-            "  \"flag\": true,\n  \"gpu\": null,\n  \"gpu_reason\": \"no driver\"\n }\n}\n");
+            R"({
+ "a": {
+  "name": "say \"hi\"\n",
+  "rate": 2.5
+ },
+ "b": {
+  "flag": true,
+  "gpu": null,
+  "gpu_reason": "no driver"
+ }
+}
+)");
   EXPECT_THAT(facts.to_text(), HasSubstr("  rate        2.50 GB/s\n\nb\n"));
   EXPECT_THAT(facts.to_text(), HasSubstr("absent: no driver"));
   EXPECT_EQ(Facts().to_json(), "{}\n");
