@@ -15,11 +15,16 @@ struct Format {
 };
 Format format_of(DType t) {
   switch (t) {
-    case kFloat32: return {24, -126, 3.4028234663852886e38};
-    case kFloat64: return {53, -1022, 1.7976931348623157e308};
-    case kBFloat16: return {8, -126, 3.3895313892515355e38};
-    case kFloat16: return {11, -14, 65504};
-    default: return {0, 0, 0};
+    case kFloat32:
+      return {24, -126, 3.4028234663852886e38};
+    case kFloat64:
+      return {53, -1022, 1.7976931348623157e308};
+    case kBFloat16:
+      return {8, -126, 3.3895313892515355e38};
+    case kFloat16:
+      return {11, -14, 65504};
+    default:
+      return {0, 0, 0};
   }
 }
 
@@ -78,15 +83,32 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
   };
   for (Real v : values) {
     switch (type.dtype) {
-      case kFloat32: put(static_cast<float>(rounded(v, kFloat32))); break;
-      case kFloat64: put(static_cast<double>(v)); break;
-      case kBFloat16: put(bfloat16(static_cast<float>(rounded(v, kBFloat16)))); break;
-      case kFloat16: put(float16(static_cast<float>(rounded(v, kFloat16)))); break;
-      case kInt64: put(static_cast<int64_t>(v)); break;
-      case kInt32: put(static_cast<int32_t>(wrapped(v, kInt32))); break;
-      case kUInt8: put(static_cast<uint8_t>(wrapped(v, kUInt8))); break;
-      case kBool: put(static_cast<uint8_t>(v != 0)); break;
-      default: WEFT_CHECK(false, "from_reals: no values of ", type.dtype);
+      case kFloat32:
+        put(static_cast<float>(rounded(v, kFloat32)));
+        break;
+      case kFloat64:
+        put(static_cast<double>(v));
+        break;
+      case kBFloat16:
+        put(bfloat16(static_cast<float>(rounded(v, kBFloat16))));
+        break;
+      case kFloat16:
+        put(float16(static_cast<float>(rounded(v, kFloat16))));
+        break;
+      case kInt64:
+        put(static_cast<int64_t>(v));
+        break;
+      case kInt32:
+        put(static_cast<int32_t>(wrapped(v, kInt32)));
+        break;
+      case kUInt8:
+        put(static_cast<uint8_t>(wrapped(v, kUInt8)));
+        break;
+      case kBool:
+        put(static_cast<uint8_t>(v != 0));
+        break;
+      default:
+        WEFT_CHECK(false, "from_reals: no values of ", type.dtype);
     }
   }
   return t;
@@ -99,8 +121,8 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
   for (size_t i = 0; i < x.size(); ++i) {
     if (std::isnan(x[i]) && std::isnan(y[i])) continue;
     if (x[i] != y[i] || std::signbit(x[i]) != std::signbit(y[i]))
-      return ::testing::AssertionFailure() << "element " << place(a.shape(), i) << " of " << a.type().to_string() << ": "
-                                           << x[i] << " and " << y[i];
+      return ::testing::AssertionFailure()
+             << "element " << place(a.shape(), i) << " of " << a.type().to_string() << ": " << x[i] << " and " << y[i];
   }
   return ::testing::AssertionSuccess();
 }
@@ -126,15 +148,20 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
     }
   }
   if (worst < 0) return ::testing::AssertionSuccess();
-  Real w = want[worst], ulp = std::max<Real>(std::fabs(w) * unit_roundoff(got.dtype()) * 2, tiny_roundoff(got.dtype()) * 2);
+  Real w = want[worst],
+       ulp = std::max<Real>(std::fabs(w) * unit_roundoff(got.dtype()) * 2, tiny_roundoff(got.dtype()) * 2);
   return ::testing::AssertionFailure() << "element " << place(got.shape(), worst) << " of " << got.type().to_string()
                                        << ": got " << g[worst] << ", need " << w << " +- " << bound[worst] << " (error "
                                        << std::fabs(g[worst] - w) << " = " << worst_ratio << " bounds"
-                                       << (is_floating(got.dtype()) ? cat(", about ", static_cast<double>(std::fabs(g[worst] - w) / ulp), " ulp") : "")
+                                       << (is_floating(got.dtype())
+                                               ? cat(", about ", static_cast<double>(std::fabs(g[worst] - w) / ulp),
+                                                     " ulp")
+                                               : "")
                                        << ")";
 }
 
-::testing::AssertionResult close(const Tensor& got, const std::vector<Real>& want, DType computed_in, double roundings) {
+::testing::AssertionResult close(const Tensor& got, const std::vector<Real>& want, DType computed_in,
+                                 double roundings) {
   Real scale = 0;
   for (Real w : want)
     if (std::isfinite(w)) scale = std::max(scale, std::fabs(w));

@@ -87,8 +87,8 @@ std::vector<Tensor> analytic(const TensorFn& fn, const std::vector<Tensor>& inpu
   for (size_t k = 0; k < wrt.size(); ++k) {
     const Tensor& x = inputs[wrt[k]];
     if (grads[k].shape() != x.shape() || grads[k].dtype() != x.dtype())
-      return ::testing::AssertionFailure() << "the gradient of operand " << wrt[k] << " is " << grads[k].type().to_string()
-                                           << "; need " << x.type().to_string();
+      return ::testing::AssertionFailure() << "the gradient of operand " << wrt[k] << " is "
+                                           << grads[k].type().to_string() << "; need " << x.type().to_string();
     const std::vector<Real> g = to_reals(grads[k]);
     const int64_t n = x.numel();
     // One element at a time, and all of them together in a random direction.
@@ -128,16 +128,16 @@ std::vector<Tensor> analytic(const TensorFn& fn, const std::vector<Tensor>& inpu
       Real bound = truncation + rounding;
       if (!(std::fabs(fine - want) <= bound))
         return ::testing::AssertionFailure()
-               << "operand " << wrt[k] << " " << x.type().to_string() << (all ? ", random direction" : cat(", element ", at))
-               << ": grad gives " << want << ", central differences " << fine << " +- " << bound
-               << (options.captured ? " (captured)" : "");
+               << "operand " << wrt[k] << " " << x.type().to_string()
+               << (all ? ", random direction" : cat(", element ", at)) << ": grad gives " << want
+               << ", central differences " << fine << " +- " << bound << (options.captured ? " (captured)" : "");
     }
   }
   return ::testing::AssertionSuccess();
 }
 
-::testing::AssertionResult gradgradcheck(const TensorFn& fn, const std::vector<Tensor>& inputs, const GradCheck& options,
-                                         const std::vector<int>& asked) {
+::testing::AssertionResult gradgradcheck(const TensorFn& fn, const std::vector<Tensor>& inputs,
+                                         const GradCheck& options, const std::vector<int>& asked) {
   std::vector<int> wrt = asked;
   if (wrt.empty())
     for (size_t i = 0; i < inputs.size(); ++i)

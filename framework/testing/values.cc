@@ -29,10 +29,14 @@ Tensor random_tensor(DType dtype, const Shape& shape, Random& random, double lo,
 
 const char* name_of(Layout layout) {
   switch (layout) {
-    case Layout::kContiguous: return "contiguous";
-    case Layout::kTransposed: return "transposed";
-    case Layout::kStepped: return "stepped";
-    case Layout::kBroadcast: return "broadcast";
+    case Layout::kContiguous:
+      return "contiguous";
+    case Layout::kTransposed:
+      return "transposed";
+    case Layout::kStepped:
+      return "stepped";
+    case Layout::kBroadcast:
+      return "broadcast";
   }
   return "";
 }

@@ -1,0 +1,22 @@
+// Attention written plainly, as matmul, softmax, matmul: the definition that fused attention is held to.
+#pragma once
+#include <optional>
+
+#include "framework/dispatch/arg.h"
+
+namespace weft {
+
+struct SdpaOptions {
+  Tensor attn_mask = {};   // broadcasts to [..., H, Sq, Skv]; bool: true takes part; float: added to the scores
+  double dropout_p = 0;    // on the probabilities
+  bool is_causal = false;  // query i sees keys 0 to i (top left, as in PyTorch); not together with attn_mask
+  std::optional<double> scale = {};  // 1 / sqrt(D) unless given
+  bool enable_gqa = false;           // k and v may have fewer heads: Hq a multiple of Hkv, neighbours share
+};
+/// softmax(q k^T scale + mask) v (Vaswani et al. 2017) for q [..., Hq, Sq, D], k [..., Hkv, Skv, D], v [..., Hkv, Skv,
+/// Dv]:
+/// [..., Hq, Sq, Dv]. Scores and probabilities are f32 for 16-bit floats. A query whose every key is masked gives
+/// zeros.
+Tensor scaled_dot_product_attention(const Arg& q, const Arg& k, const Arg& v, const SdpaOptions& options = {});
+
+}  // namespace weft

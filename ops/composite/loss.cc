@@ -1,0 +1,120 @@
+#include "ops/composite/loss.h"
+
+#include "ops/composite/activation.h"
+#include "ops/composite/precision.h"
+#include "ops/composite/softmax.h"
+#include "ops/core/index.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::floating_of;
+using internal::LineScope;
+using internal::tensor_of;
+using internal::widened;
+
+namespace {
+
+void check_reduction(std::string_view reduction, const char* op) {
+  WEFT_CHECK(reduction == "mean" || reduction == "sum" || reduction == "none", op, ": reduction is '", reduction,
+             "'; need \"mean\", \"sum\" or \"none\"");
+}
+
+Tensor reduced(const Tensor& loss, std::string_view reduction) {
+  return reduction == "mean" ? mean(loss) : reduction == "sum" ? sum(loss) : loss;
+}
+
+// Class targets: which count, and class numbers that may be gathered (0 where they do not count).
+struct Targets {
+  Tensor counts;   // bool
+  Tensor classes;  // i64 or i32
+  Targets(const Tensor& scores, const Tensor& targets, int64_t ignore_index, const char* op) {
+    WEFT_CHECK(scores.dim() >= 1, op, ": got ", scores.type(), "; need classes in the last dim");
+    Shape want = scores.shape();
+    want.pop_back();
+    WEFT_CHECK(is_integral(targets.dtype()), op, ": targets are ", targets.type(), "; need integer classes");
+    WEFT_CHECK(targets.shape() == want, op, ": scores ", scores.type(), " with targets of shape ", targets.shape(),
+               "; need ", want, ": classes are the last dim of the scores");
+    const Tensor t = targets.dtype() == kUInt8 ? targets.to(kInt64) : targets;
+    counts = ne(t, ignore_index);
+    classes = where(counts, t, 0);
+  }
+  /// scores[..., class].
+  Tensor pick(const Tensor& scores) const { return squeeze(gather(scores, -1, unsqueeze(classes, -1)), -1); }
+  Tensor reduce(const Tensor& loss, std::string_view reduction) const {
+    const Tensor kept = where(counts, loss, 0.0);
+    if (reduction == "none") return kept;
+    return reduction == "sum" ? sum(kept) : sum(kept) / sum(counts).to(kept.dtype());
+  }
+};
+
+void check_same(const Tensor& x, const Tensor& target, const char* op) {
+  WEFT_CHECK(x.shape() == target.shape(), op, ": x has shape ", x.shape(), " and target ", target.shape(),
+             "; need equal shapes");
+}
+
+}  // namespace
+
+Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOptions& options) {
+  const Tensor& scores = floating_of(logits, "cross_entropy");
+  const Tensor& target = tensor_of(targets, "cross_entropy");
+  check_reduction(options.reduction, "cross_entropy");
+  const double s = options.label_smoothing;
+  WEFT_CHECK(s >= 0 && s <= 1, "cross_entropy: label_smoothing is ", s, "; need a number from 0 to 1");
+  LineScope line(logits.line());
+  const Tensor x = widened(scores);
+  if (is_floating(target.dtype())) {
+    check_same(x, target, "cross_entropy");
+    Tensor p = target.to(x.dtype());
+    if (s > 0) p = p * (1 - s) + s / static_cast<double>(x.shape().back());
+    const Tensor lse = logsumexp(x, -1, true);
+    Tensor loss = sum(p * (lse - x), -1);
+    if (options.z_loss != 0) loss = loss + square(squeeze(lse, -1)) * options.z_loss;
+    return reduced(loss, options.reduction);
+  }
+  const Targets t(x, target, options.ignore_index, "cross_entropy");
+  const Tensor lse = logsumexp(x, -1);
+  Tensor loss = lse - t.pick(x);
+  if (s > 0) loss = loss * (1 - s) + (lse - mean(x, -1)) * s;
+  if (options.z_loss != 0) loss = loss + square(lse) * options.z_loss;
+  return t.reduce(loss, options.reduction);
+}
+
+Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& options) {
+  const Tensor& scores = floating_of(log_probs, "nll_loss");
+  const Tensor& target = tensor_of(targets, "nll_loss");
+  check_reduction(options.reduction, "nll_loss");
+  LineScope line(log_probs.line());
+  const Tensor x = widened(scores);
+  const Targets t(x, target, options.ignore_index, "nll_loss");
+  return t.reduce(-t.pick(x), options.reduction);
+}
+
+Tensor mse_loss(const Arg& x, const Arg& target, std::string_view reduction) {
+  const Tensor &a = floating_of(x, "mse_loss"), &b = floating_of(target, "mse_loss");
+  check_reduction(reduction, "mse_loss");
+  check_same(a, b, "mse_loss");
+  LineScope line(x.line());
+  return reduced(square(widened(a) - widened(b)), reduction);
+}
+
+Tensor l1_loss(const Arg& x, const Arg& target, std::string_view reduction) {
+  const Tensor &a = floating_of(x, "l1_loss"), &b = floating_of(target, "l1_loss");
+  check_reduction(reduction, "l1_loss");
+  check_same(a, b, "l1_loss");
+  LineScope line(x.line());
+  return reduced(abs(widened(a) - widened(b)), reduction);
+}
+
+Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, std::string_view reduction) {
+  const char* op = "binary_cross_entropy_with_logits";
+  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
+  check_reduction(reduction, op);
+  check_same(a, b, op);
+  LineScope line(x.line());
+  const Tensor v = widened(a);
+  return reduced((1.0 - widened(b)) * v - logsigmoid(v), reduction);
+}
+
+}  // namespace weft

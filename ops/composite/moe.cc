@@ -1,0 +1,177 @@
+#include "ops/composite/moe.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/dispatch/state.h"
+#include "ops/composite/precision.h"
+#include "ops/composite/softmax.h"
+#include "ops/core/index.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::floating_of;
+using internal::LineScope;
+using internal::tensor_of;
+using internal::widened;
+
+namespace {
+
+const Tensor& choices_of(const Arg& experts, const char* op) {
+  const Tensor& t = tensor_of(experts, op);
+  WEFT_CHECK(t.dim() == 2 && is_integral(t.dtype()), op, ": experts is ", t.type(), "; need integers [T, k]");
+  return t;
+}
+
+const Tensor& matrix_of(const Arg& x, int rank, const char* op, const char* need) {
+  const Tensor& t = floating_of(x, op);
+  WEFT_CHECK(t.dim() == rank, op, ": operand is ", t.type(), "; need ", need);
+  return t;
+}
+
+// sum over j of weights[t, j] chosen[t k + j].
+Tensor weighted_sum(const Tensor& chosen, const Tensor& weights) {
+  const int64_t tokens = weights.size(0), k = weights.size(1), d = chosen.size(-1);
+  const Tensor parts = reshape(widened(chosen), {tokens, k, d}) * unsqueeze(weights, -1);
+  return sum(parts, 1).to(chosen.dtype());
+}
+
+}  // namespace
+
+Routing route_top_k(const Arg& logits, const RouteOptions& options) {
+  const Tensor& t = matrix_of(logits, 2, "route_top_k", "logits [T, E]");
+  const bool softmax_score = options.score == "softmax";
+  WEFT_CHECK(softmax_score || options.score == "sigmoid", "route_top_k: score is '", options.score,
+             "'; need \"softmax\" or \"sigmoid\"");
+  WEFT_CHECK(options.top_k >= 1 && options.top_k <= t.size(1), "route_top_k: top_k is ", options.top_k, " of ",
+             t.size(1), " experts; need 1 to ", t.size(1));
+  LineScope line(logits.line());
+  const Tensor x = widened(t);
+  const Tensor scores = softmax_score ? softmax(x, -1) : sigmoid(x);
+  Routing r;
+  if (options.bias.defined()) {
+    NoGrad guard;
+    r.experts = topk(scores + options.bias.to(scores.dtype()), options.top_k, -1).indices;
+  }
+  if (r.experts.defined()) {
+    r.weights = gather(scores, -1, r.experts);
+  } else {
+    TopK best = topk(scores, options.top_k, -1);
+    r.weights = best.values;
+    r.experts = best.indices;
+  }
+  if (options.normalize) r.weights = r.weights / sum(r.weights, -1, true);
+  if (options.scale != 1) r.weights = r.weights * options.scale;
+  r.probs = softmax_score ? scores : scores / sum(scores, -1, true);
+  return r;
+}
+
+ExpertOrder sort_by_expert(const Arg& experts, int64_t num_experts) {
+  const Tensor& t = choices_of(experts, "sort_by_expert");
+  LineScope line(experts.line());
+  const int64_t k = t.size(1);
+  const Tensor flat = reshape(t, {-1});
+  ExpertOrder o;
+  o.slots = argsort(flat, 0);
+  o.tokens = floor_divide(o.slots, k);
+  o.rows = argsort(o.slots, 0);
+  o.counts = histogram(flat, num_experts);
+  o.offsets = pad(cumsum(o.counts, 0), {1, 0});
+  return o;
+}
+
+Tensor dispatch_tokens(const Arg& x, const ExpertOrder& order) {
+  const Tensor& t = matrix_of(x, 2, "dispatch_tokens", "tokens [T, D]");
+  LineScope line(x.line());
+  return index_select(t, 0, order.tokens);
+}
+
+Tensor combine_tokens(const Arg& y, const ExpertOrder& order, const Arg& weights) {
+  const Tensor& t = matrix_of(y, 2, "combine_tokens", "rows [T k, D]");
+  const Tensor& w = matrix_of(weights, 2, "combine_tokens", "weights [T, k]");
+  WEFT_CHECK(t.size(0) == w.numel(), "combine_tokens: ", t.size(0), " rows for weights ", w.shape(),
+             "; need T k of them");
+  LineScope line(y.line());
+  return weighted_sum(index_select(t, 0, order.rows), w);
+}
+
+int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, double factor) {
+  WEFT_CHECK(num_experts > 0 && factor > 0, "expert_capacity: ", num_experts, " experts with factor ", factor,
+             "; need positive numbers");
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(factor * static_cast<double>(tokens * top_k) /
+                                                             static_cast<double>(num_experts))));
+}
+
+CapacityPlan assign_capacity(const Arg& experts, int64_t num_experts, int64_t capacity) {
+  const Tensor& t = choices_of(experts, "assign_capacity");
+  WEFT_CHECK(capacity >= 1, "assign_capacity: capacity is ", capacity, "; need at least 1");
+  LineScope line(experts.line());
+  const int64_t tokens = t.size(0), k = t.size(1);
+  const Tensor by_priority = reshape(transpose(t, 0, 1), {-1});
+  const Tensor chosen = one_hot(by_priority, num_experts);
+  // How many before this one chose the same expert.
+  const Tensor before = sum(cumsum(chosen, 0) * chosen, 1) - 1;
+  const Tensor position = transpose(reshape(before, {k, tokens}), 0, 1);
+  CapacityPlan plan;
+  plan.num_experts = num_experts;
+  plan.capacity = capacity;
+  plan.kept = lt(position, capacity);
+  plan.place = where(plan.kept, t.to(kInt64) * capacity + position, num_experts * capacity);
+  return plan;
+}
+
+Tensor dispatch_to_places(const Arg& x, const CapacityPlan& plan) {
+  const Tensor& t = matrix_of(x, 2, "dispatch_to_places", "tokens [T, D]");
+  LineScope line(x.line());
+  const int64_t tokens = t.size(0), d = t.size(1), k = plan.place.size(1), places = plan.num_experts * plan.capacity;
+  const Tensor copies = reshape(expand(unsqueeze(t, 1), {tokens, k, d}), {tokens * k, d});
+  // One place more for what found no room.
+  const Tensor all = index_add(zeros({places + 1, d}, {.dtype = t.dtype(), .device = t.device()}), 0,
+                               reshape(plan.place, {-1}), copies);
+  return reshape(slice(all, 0, 0, places), {plan.num_experts, plan.capacity, d});
+}
+
+Tensor combine_from_places(const Arg& y, const CapacityPlan& plan, const Arg& weights) {
+  const Tensor& t = matrix_of(y, 3, "combine_from_places", "results [E, C, D]");
+  const Tensor& w = matrix_of(weights, 2, "combine_from_places", "weights [T, k]");
+  LineScope line(y.line());
+  const Tensor rows = pad(reshape(t, {plan.num_experts * plan.capacity, t.size(2)}), {0, 0, 0, 1});
+  return weighted_sum(index_select(rows, 0, reshape(plan.place, {-1})), w);
+}
+
+Tensor dropped_share(const CapacityPlan& plan) {
+  NoGrad guard;
+  return 1.0 - mean(plan.kept.to(kFloat32));
+}
+
+Tensor load_balance_loss(const Arg& probs, const Arg& experts) {
+  const Tensor& p = matrix_of(probs, 2, "load_balance_loss", "probs [T, E]");
+  const Tensor& t = choices_of(experts, "load_balance_loss");
+  WEFT_CHECK(t.size(0) == p.size(0), "load_balance_loss: ", p.size(0), " tokens in probs, ", t.size(0), " in experts");
+  LineScope line(probs.line());
+  const int64_t num_experts = p.size(1);
+  const Tensor x = widened(p);
+  const Tensor share = histogram(reshape(t, {-1}), num_experts).to(x.dtype()) / static_cast<double>(p.size(0));
+  return sum(share * mean(x, 0)) * static_cast<double>(num_experts);
+}
+
+Tensor router_z_loss(const Arg& logits) {
+  const Tensor& t = matrix_of(logits, 2, "router_z_loss", "logits [T, E]");
+  LineScope line(logits.line());
+  return mean(square(logsumexp(widened(t), -1)));
+}
+
+Tensor update_router_bias(const Arg& bias, const Arg& counts, double rate) {
+  const Tensor& b = floating_of(bias, "update_router_bias");
+  const Tensor& c = tensor_of(counts, "update_router_bias");
+  WEFT_CHECK(b.shape() == c.shape(), "update_router_bias: bias has shape ", b.shape(), " and counts ", c.shape(),
+             "; need equal shapes");
+  LineScope line(bias.line());
+  NoGrad guard;
+  const Tensor n = c.to(kFloat32);
+  return b + sign(mean(n) - n) * rate;
+}
+
+}  // namespace weft

@@ -1,0 +1,64 @@
+#include "ops/composite/rope.h"
+
+#include "ops/composite/precision.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::floating_of;
+using internal::LineScope;
+using internal::widened;
+
+RopeTables rope_tables(const Arg& positions, int64_t dim, double theta) {
+  const Tensor& p = internal::tensor_of(positions, "rope_tables");
+  WEFT_CHECK(dim > 0 && dim % 2 == 0, "rope_tables: dim is ", dim, "; need a positive even number");
+  WEFT_CHECK(theta > 0, "rope_tables: theta is ", theta, "; need a positive number");
+  LineScope line(positions.line());
+  const Tensor pair = arange(dim / 2, TensorOptions{.dtype = kFloat32, .device = p.device()});
+  const Tensor frequency = pow(theta, pair * (-2.0 / static_cast<double>(dim)));
+  const Tensor angle = unsqueeze(p.to(kFloat32), -1) * frequency;
+  return {cos(angle), sin(angle)};
+}
+
+Tensor apply_rope(const Arg& x, const RopeTables& tables, bool interleaved) {
+  const Tensor& t = floating_of(x, "apply_rope");
+  WEFT_CHECK(t.dim() >= 2 && t.size(-1) == 2 * tables.cos.size(-1), "apply_rope: x has shape ", t.shape(),
+             " and tables ", tables.cos.shape(), "; need [..., S, D] and [..., S, D/2]");
+  LineScope line(x.line());
+  const Tensor v = widened(t);
+  const Tensor c = tables.cos.to(v.dtype()), s = tables.sin.to(v.dtype());
+  const int64_t half = t.size(-1) / 2;
+  Tensor y;
+  if (interleaved) {
+    Shape pairs = t.shape();
+    pairs.back() = half;
+    pairs.push_back(2);
+    const Tensor p = reshape(v, pairs);
+    const Tensor a = select(p, -1, 0), b = select(p, -1, 1);
+    y = reshape(stack({a * c - b * s, b * c + a * s}, -1), t.shape());
+  } else {
+    const Tensor a = slice(v, -1, 0, half), b = slice(v, -1, half, 2 * half);
+    y = cat({a * c - b * s, b * c + a * s}, -1);
+  }
+  return y.to(t.dtype());
+}
+
+Tensor rope(const Arg& x, const RopeOptions& options) {
+  const Tensor& t = floating_of(x, "rope");
+  WEFT_CHECK(t.dim() >= 2, "rope: x has shape ", t.shape(), "; need [..., S, D]");
+  const int64_t dim = t.size(-1), turned = options.rotary_dim ? options.rotary_dim : dim;
+  WEFT_CHECK(turned > 0 && turned <= dim && turned % 2 == 0, "rope: ", turned, " of ", dim,
+             " features turn; need a positive even number of them");
+  LineScope line(x.line());
+  Tensor positions = arange(t.size(-2), TensorOptions{.dtype = kInt64, .device = t.device()});
+  if (options.offset.defined()) {
+    WEFT_CHECK(options.offset.dim() == 0 && is_integral(options.offset.dtype()), "rope: offset is ",
+               options.offset.type(), "; need a 0-d integer");
+    positions = positions + options.offset;
+  }
+  const RopeTables tables = rope_tables(positions, turned, options.theta);
+  if (turned == dim) return apply_rope(t, tables, options.interleaved);
+  return cat({apply_rope(slice(t, -1, 0, turned), tables, options.interleaved), slice(t, -1, turned, dim)}, -1);
+}
+
+}  // namespace weft
