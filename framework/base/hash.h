@@ -34,6 +34,6 @@ inline uint64_t hash_bytes(const void* data, size_t n, uint64_t seed = 0) {
   if (n) std::memcpy(&tail, p, n);
   return n ? hash_combine(h, tail) : h;
 }
-inline uint64_t hash_bytes(std::string_view s, uint64_t seed = 0) { return hash_bytes(s.data(), s.size(), seed); }
+inline uint64_t hash_text(std::string_view s, uint64_t seed = 0) { return hash_bytes(s.data(), s.size(), seed); }
 
 }  // namespace weft

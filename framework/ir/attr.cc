@@ -43,7 +43,7 @@ uint64_t hash_value(const AttrValue& v) {
         if constexpr (std::is_same_v<T, double>)
           return std::bit_cast<uint64_t>(x);
         else if constexpr (std::is_same_v<T, std::string>)
-          return hash_bytes(x);
+          return hash_text(x);
         else if constexpr (std::is_same_v<T, Shape>)
           return hash_bytes(x.data(), x.size() * sizeof(int64_t));
         else if constexpr (std::is_same_v<T, Ref<Graph>>)
@@ -129,7 +129,7 @@ bool operator==(const Attrs& a, const Attrs& b) {
 uint64_t Attrs::hash() const {
   uint64_t h = 0;
   for (const Entry& e : entries())
-    h = hash_combine(hash_combine(hash_bytes(e.first, h), e.second.index()), hash_value(e.second));
+    h = hash_combine(hash_combine(hash_text(e.first, h), e.second.index()), hash_value(e.second));
   return h;
 }
 

@@ -91,8 +91,8 @@ class Parser {
   int factor(std::vector<int>& seen) {
     skip();
     size_t begin = pos_;
+    WEFT_CHECK(pos_ < text_.size() && std::isalpha(static_cast<unsigned char>(text_[pos_])), where(), "; need a name");
     while (pos_ < text_.size() && std::isalnum(static_cast<unsigned char>(text_[pos_]))) ++pos_;
-    WEFT_CHECK(pos_ > begin && std::isalpha(static_cast<unsigned char>(text_[begin])), where(), "; need a name");
     std::string_view name = text_.substr(begin, pos_ - begin);
     FactorKind kind = FactorKind::kPass;
     if (pos_ < text_.size()) {

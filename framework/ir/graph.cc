@@ -138,10 +138,10 @@ uint64_t hash_of(uint64_t h, Value v) {
 }  // namespace
 
 uint64_t structural_hash(const Graph& g) {
-  uint64_t h = hash_bytes(g.stage);
+  uint64_t h = hash_text(g.stage);
   for (int32_t i = 0; i < g.size(); ++i) {
     const Node& n = g.node(i);
-    h = hash_bytes(n.op->name, h);
+    h = hash_text(n.op->name, h);
     h = hash_combine(h, n.attrs.hash());
     h = hash_combine(h, n.inputs.size() << 1 | n.no_grad);
     for (Value v : n.inputs) h = hash_of(h, v);

@@ -76,6 +76,13 @@ class Parser {
     ++pos_;
     return true;
   }
+  /// The same on this line: a node is one line, but for the insides of its braces.
+  bool take_here(char c) {
+    skip_blanks();
+    if (peek() != c) return false;
+    ++pos_;
+    return true;
+  }
   void expect(char c) {
     if (!take(c)) fail(cat("'", c, "'"));
   }
@@ -529,7 +536,7 @@ class Parser {
     n.op = ops_.find(op_name);
     if (!n.op)
       fail(cat("unknown op ", internal::quoted(op_name)), cat("one of the ", ops_.ops().size(), " ops of the table"));
-    skip();
+    skip_blanks();
     bool cell = n.op == &cell_op && peek() == 'c', captured = n.op == &captured_op && peek() == 't';
     if (cell || captured) {
       int64_t i =
@@ -542,22 +549,23 @@ class Parser {
     } else {
       if (peek() == '%') {
         do n.inputs.push_back(use(s));
-        while (take(','));
+        while (take_here(','));
       }
-      if (take('{')) n.attrs = attrs();
+      if (take_here('{')) n.attrs = attrs();
     }
-    n.no_grad = take_word("no_grad");
-    if (take(':')) {
-      n.outputs.clear();
-      do n.outputs.push_back(type());
-      while (take(','));
-    } else if (n.op->infer && !names.empty()) {
-      infer(s, n, at);
-    }
+    skip_blanks();
+    n.no_grad = word_char(peek()) && take_word("no_grad");
     auto counts = [&](const char* what, size_t have, int need) {
       if (need >= 0 && have != static_cast<size_t>(need)) fail(cat(n.op->name, " with ", have, " ", what), cat(need));
     };
     counts("operands", n.inputs.size(), n.op->num_inputs);
+    if (take_here(':')) {
+      n.outputs.clear();
+      do n.outputs.push_back(type());
+      while (take_here(','));
+    } else if (n.op->infer && !names.empty()) {
+      infer(s, n, at);
+    }
     counts("results", n.outputs.size(), n.op->num_outputs);
     if (names.size() != n.outputs.size())
       fail(cat(names.size(), " names for ", n.outputs.size(), " results"), "one name for each");

@@ -76,7 +76,7 @@ namespace {
 
 void print_graph(std::string& out, const Graph& g, const std::string& indent);
 
-/// The elements of a small captured tensor, row-major.
+/// The elements of a small captured tensor, row-major. All NaNs are one here, as they are in graphs_equal.
 std::string elements(const Tensor& t) {
   std::string s = "[";
   auto join = [&](const auto& values, auto text) {
@@ -90,10 +90,10 @@ std::string elements(const Tensor& t) {
   } else if (is_integral(t.dtype())) {
     join(t.to_vector<int64_t>(), [](int64_t v) { return std::to_string(v); });
   } else if (t.dtype() == kFloat64) {
-    join(t.to_vector<double>(), [](double v) { return exact(v); });
+    join(t.to_vector<double>(), [](double v) { return v == v ? exact(v) : "nan"; });
   } else {
     join(t.to_vector<float>(), [](float v) {
-      if (!std::isfinite(v)) return exact(v);
+      if (!std::isfinite(v)) return std::string(v == v ? exact(v) : "nan");
       char buf[32];  // shortest that reads back as this float
       std::string r(buf, std::to_chars(buf, buf + sizeof buf, v).ptr);
       return r.find_first_of(".e") == r.npos ? r + ".0" : r;
