@@ -47,12 +47,13 @@ Tensor bernoulli(const Arg& p);
 /// The next step of the generator: ops outside compiled functions stay as they are, each compiled call has its own step.
 void advance_random_step();
 
+/// A 0-d tensor of this number: a node under capture.
+Tensor constant(double value, DType dtype, Device device = {}, SourceLine line = {});
+Tensor constant(int64_t value, DType dtype, Device device = {}, SourceLine line = {});
+
 namespace internal {
 /// The tensor of an operand that may not be a number; throws naming `op`.
 const Tensor& tensor_of(const Arg& x, const char* op);
-/// A 0-d tensor of this number.
-Tensor scalar(double value, DType dtype, Device device = {}, SourceLine line = {});
-Tensor scalar_int(int64_t value, DType dtype, Device device = {}, SourceLine line = {});
 }  // namespace internal
 
 extern const OpDef constant_op;     // () -> 0-d {value: f64 or i64, dtype, device?}

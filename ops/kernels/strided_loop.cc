@@ -63,7 +63,7 @@ template <class T>
 void copy_2d_of(const char* src, int64_t src_row, int64_t src_col, char* dst, int64_t dst_row, int64_t dst_col,
                 int64_t rows, int64_t cols) {
   // Along the source's short stride inside, so that each of its cache lines is used at once.
-  if (std::abs(src_row) < std::abs(src_col)) {
+  if (rows > 1 && std::abs(src_row) < std::abs(src_col)) {
     std::swap(src_row, src_col);
     std::swap(dst_row, dst_col);
     std::swap(rows, cols);
@@ -74,6 +74,9 @@ void copy_2d_of(const char* src, int64_t src_row, int64_t src_col, char* dst, in
     if (src_col == sizeof(T) && dst_col == sizeof(T)) {
       std::memcpy(d, s, cols * sizeof(T));
     } else {
+      // The next block goes on where this one ends; its lines are too far apart for the hardware to foresee.
+      if (src_col <= 16)
+        for (int64_t line = 0; line < cols * src_col; line += 64) __builtin_prefetch(s + cols * src_col + line);
       for (int64_t c = 0; c < cols; ++c) std::memcpy(d + c * dst_col, s + c * src_col, sizeof(T));
     }
   }
@@ -139,10 +142,11 @@ Blocks cut(const Plan& p, int64_t grain) {
 
 int run_block(const Plan& p, const Blocks& b, PwFn fn, int64_t index) {
   const int inner = p.dims - 1, out = p.operands;
-  const int64_t col_block = index % b.col_blocks;
-  index /= b.col_blocks;
+  // Row blocks first: tiled operands are nearly contiguous along the partner, so pages and prefetched lines are reused.
   const int64_t row_block = index % b.row_blocks;
   index /= b.row_blocks;
+  const int64_t col_block = index % b.col_blocks;
+  index /= b.col_blocks;
   char* base[kMaxOperands + 1];
   for (int k = 0; k <= out; ++k) base[k] = p.data[k] + col_block * b.cols * p.stride[k][inner];
   for (int d = inner - 1; d >= 0; --d) {

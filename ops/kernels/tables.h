@@ -14,10 +14,28 @@ struct PwRow {
   PwFn by_dtype[kNumComputeDTypes];
 };
 
-#define WEFT_DECLARE_TABLES(isa)                                               \
-  namespace isa {                                                              \
-  const PwRow* pointwise_rows();                                               \
-  const PwRow* cast_rows(); /* by source, then target dtype */                 \
+/// Reductions of one op and element type in the order of reduce_order.h. Accumulators are float, double or int64.
+struct ReduceFns {
+  /// out[r] = all n contiguous elements of row r, rows `stride` bytes apart.
+  void (*rows)(const void* x, int64_t stride, int64_t rows, int64_t n, void* out);
+  /// One block: out[c] = column c of the n <= kReduceBlock rows at base + offsets[i] (bytes).
+  void (*columns)(const void* base, const int64_t* offsets, int64_t n, int64_t cols, void* out);
+  /// a[i] = op(a[i], b[i]) on accumulators.
+  void (*combine)(void* a, const void* b, int64_t n);
+};
+/// First best value and its index; `first` numbers x[0], an index below 0 means nothing seen yet.
+struct ArgFns {
+  void (*row)(const void* x, int64_t n, int64_t first, void* best, int64_t* index);
+  void (*columns)(const void* x, int64_t cols, int64_t row, void* best, int64_t* index);
+};
+
+#define WEFT_DECLARE_TABLES(isa)                                              \
+  namespace isa {                                                             \
+  const PwRow* pointwise_rows();                                              \
+  const PwRow* cast_rows(); /* by source, then target dtype */                \
+  /* op: sum, max, min, prod; type: f32, f64, bf16, f16, i64 */               \
+  const ReduceFns& reduce_fns(int op, int type);                              \
+  const ArgFns& arg_fns(bool largest, int accumulator); /* f32, f64, i64 */   \
   }
 WEFT_DECLARE_TABLES(baseline)
 WEFT_DECLARE_TABLES(avx2)

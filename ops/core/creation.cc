@@ -1,0 +1,360 @@
+// Records of constant, iota and random_bits, and the functions made of them.
+#include "ops/core/creation.h"
+
+#include <cmath>
+#include <limits>
+
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+#include "ops/kernels/kernels.h"
+
+namespace weft {
+
+using internal::LineScope;
+using internal::thread_state;
+
+namespace {
+
+// ---- records ----
+
+// The attribute `device` is absent on the first CPU device, so that graphs do not mention what is always so.
+Attrs with_device(Attrs attrs, Device device) {
+  return device == Device::cpu() ? attrs : attrs.with("device", device.to_string());
+}
+
+Device device_of(const InferCall& c) {
+  if (!c.attrs.has("device")) return Device::cpu();
+  const std::string& name = c.attrs.get<std::string>("device");
+  const size_t colon = name.find(':');
+  const std::string kind = name.substr(0, colon);
+  const int index = colon == std::string::npos ? 0 : std::atoi(name.c_str() + colon + 1);
+  if (kind == "meta") return Device::meta();
+  if (kind == "cuda") return Device::cuda(index);
+  WEFT_CHECK(kind == "cpu", c.op.name, ": device is '", name, "'; need cpu, cuda or meta");
+  return Device::cpu(index);
+}
+
+void check_number(const InferCall& c, const char* key) {
+  const AttrValue* v = c.attrs.find(key);
+  WEFT_CHECK(v && (std::holds_alternative<double>(*v) || std::holds_alternative<int64_t>(*v)), c.op.name, ": ", key,
+             " must be a number");
+}
+
+double number(const Attrs& attrs, const char* key) {
+  const AttrValue& v = *attrs.find(key);
+  return std::holds_alternative<double>(v) ? std::get<double>(v) : static_cast<double>(std::get<int64_t>(v));
+}
+
+Types infer_constant(const InferCall& c) {
+  check_number(c, "value");
+  return {TensorType{c.attrs.get<DType>("dtype"), device_of(c), {}}};
+}
+
+void run_constant(const KernelCall& c) {
+  const AttrValue& v = *c.attrs.find("value");
+  if (std::holds_alternative<int64_t>(v)) {
+    kernels::fill_int(c.out[0], std::get<int64_t>(v));
+  } else {
+    kernels::fill(c.out[0], std::get<double>(v));
+  }
+}
+
+Types infer_iota(const InferCall& c) {
+  const int64_t size = c.attrs.i("size");
+  check_number(c, "start");
+  check_number(c, "step");
+  WEFT_CHECK(size >= 0, "iota: size is ", size, "; need 0 or more");
+  return {TensorType{c.attrs.get<DType>("dtype"), device_of(c), Shape{size}}};
+}
+
+void run_iota(const KernelCall& c) { kernels::iota(c.out[0], number(c.attrs, "start"), number(c.attrs, "step")); }
+
+Types infer_random_bits(const InferCall& c) {
+  for (const TensorType& t : c.in)
+    WEFT_CHECK(t.dtype == kInt64 && t.shape.empty(), "random_bits: seed and step are ", c.in[0], " and ", c.in[1],
+               "; need i64 scalars");
+  const Shape& shape = c.attrs.ints("shape");
+  checked_numel(shape, "random_bits");
+  return {TensorType{kInt32, device_of(c), shape}};
+}
+
+void run_random_bits(const KernelCall& c) {
+  kernels::random_bits(static_cast<uint64_t>(*c.in[0].as<int64_t>()), static_cast<uint64_t>(*c.in[1].as<int64_t>()),
+                       static_cast<uint32_t>(c.attrs.i("op_id")), 0, c.out[0]);
+}
+
+DimMap dims_of_result(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  return DimMap::pointwise(in, out);
+}
+
+std::vector<Sample> samples_constant() {
+  std::vector<Sample> s;
+  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool}) {
+    s.push_back({{}, {{"value", 1.5}, {"dtype", t}}});
+    s.push_back({{}, {{"value", int64_t{3}}, {"dtype", t}}});
+  }
+  s.push_back({{}, {{"value", true}, {"dtype", kFloat32}}, "constant: value must be a number"});
+  return s;
+}
+
+std::vector<Sample> samples_iota() {
+  auto attrs = [](int64_t size, DType t, AttrValue start, AttrValue step) {
+    return Attrs{{"size", size}, {"dtype", t}, {"start", start}, {"step", step}};
+  };
+  std::vector<Sample> s;
+  for (int64_t size : {0, 1, 17, 1000}) {
+    s.push_back({{}, attrs(size, kFloat32, 0.5, 0.25)});
+    s.push_back({{}, attrs(size, kInt64, int64_t{-3}, int64_t{7})});
+    s.push_back({{}, attrs(size, kInt32, int64_t{5}, int64_t{-1})});
+  }
+  s.push_back({{}, attrs(-1, kInt32, int64_t{0}, int64_t{1}), "iota: size is -1; need 0 or more"});
+  return s;
+}
+
+std::vector<Sample> samples_random_bits() {
+  const SampleInput word{Shape{}, kInt64, 0, 1000};
+  std::vector<Sample> s;
+  for (const Shape& shape : {Shape{}, Shape{0, 4}, Shape{1003}, Shape{3, 5, 7}})
+    s.push_back({{word, word}, {{"shape", shape}, {"op_id", int64_t{7}}}});
+  s.push_back({{word, {Shape{1}, kInt64, 0, 9}}, {{"shape", Shape{2}}, {"op_id", int64_t{0}}}, "need i64 scalars"});
+  s.push_back({{word, word}, {{"shape", Shape{-2}}, {"op_id", int64_t{0}}}, "random_bits: negative extent"});
+  return s;
+}
+
+// ---- functions ----
+
+Tensor finish(const Tensor& t, const TensorOptions& options) { return options.requires_grad ? t.requires_grad() : t; }
+
+Tensor random_bits(const Shape& shape, Device device) {
+  RandomKey key = next_random_key();
+  return dispatch(random_bits_op, {&key.seed, &key.step}, with_device({{"shape", shape}, {"op_id", key.op_id}}, device));
+}
+
+// 16-bit floats are computed in f32 and rounded once.
+DType wide(DType t) { return t == kFloat16 || t == kBFloat16 ? kFloat32 : t; }
+
+// [0, 1) with as many bits as the mantissa holds: the result is exact, so 1 itself cannot come out of rounding.
+Tensor uniform_bits(const Shape& shape, DType dtype, Device device) {
+  WEFT_CHECK(is_floating(dtype) && itemsize(dtype) > 1, "rand: dtype is ", dtype, "; need f32, f64, f16 or bf16");
+  checked_numel(shape, "rand");
+  auto part = [&](int bits, DType as) { return cast(shift_right_logical(random_bits(shape, device), 32 - bits), as); };
+  if (dtype == kFloat64) {
+    const Tensor high = mul(part(27, kFloat64), 0x1p-27);
+    return add(high, mul(part(26, kFloat64), 0x1p-53));
+  }
+  const int bits = dtype == kFloat32 ? 24 : dtype == kFloat16 ? 11 : 8;
+  return cast(mul(part(bits, kFloat32), std::ldexp(1.0, -bits)), dtype);
+}
+
+Tensor normal_bits(const Shape& shape, DType dtype, Device device) {
+  WEFT_CHECK(is_floating(dtype) && itemsize(dtype) > 1, "randn: dtype is ", dtype, "; need f32, f64, f16 or bf16");
+  const Tensor u = sub(1.0, uniform_bits(shape, wide(dtype), device));  // (0, 1]: its logarithm is finite
+  const Tensor angle = mul(uniform_bits(shape, wide(dtype), device), 2 * 3.14159265358979323846);
+  return cast(mul(sqrt(mul(log(u), -2.0)), cos(angle)), dtype);
+}
+
+Tensor filled(const TensorType& type, double value, int64_t integer, bool exact, SourceLine line) {
+  const int64_t n = checked_numel(type.shape, "full");
+  exact = exact && !is_floating(type.dtype);
+  if (thread_state.capture || type.device.type != DeviceType::kCpu) {
+    const Tensor v =
+        exact ? constant(integer, type.dtype, type.device, line) : constant(value, type.dtype, type.device, line);
+    return broadcast_to(v, type.shape, line);
+  }
+  Tensor t = Tensor::empty(type);
+  if (n == 0) return t;
+  const StridedView view{t.get().storage->data(), type.dtype, type.shape, t.get().strides};
+  if (exact) {
+    kernels::fill_int(view, integer);
+  } else {
+    kernels::fill(view, value);
+  }
+  return t;
+}
+
+Tensor range(const Arg& start, const Arg& end, const Arg& step, const TensorOptions& options) {
+  for (const Arg* a : {&start, &end, &step})
+    WEFT_CHECK(!a->is_tensor(), "arange: a bound is a tensor; need numbers, for the result's shape depends on them");
+  const bool exact = start.kind() != Arg::kFloat && end.kind() != Arg::kFloat && step.kind() != Arg::kFloat;
+  WEFT_CHECK(step.number() != 0, "arange: step is 0; need another");
+  const double extent = (end.number() - start.number()) / step.number();
+  WEFT_CHECK(std::isfinite(extent), "arange: bounds ", start.number(), " and ", end.number(), " with step ",
+             step.number(), " are not finite");
+  int64_t n = extent > 0 ? static_cast<int64_t>(std::ceil(extent)) : 0;
+  if (exact) {
+    const int64_t span = end.integer() - start.integer(), s = step.integer();
+    n = (span > 0) == (s > 0) && span != 0 ? (span + s - (s > 0 ? 1 : -1)) / s : 0;
+  }
+  AttrValue from = start.number(), by = step.number();
+  if (exact) from = start.integer(), by = step.integer();
+  return finish(dispatch(iota_op, {},
+                         with_device({{"size", n}, {"dtype", options.dtype}, {"start", from}, {"step", by}}, options.device),
+                         start.line()),
+                options);
+}
+
+DType range_dtype(std::initializer_list<const Arg*> args) {
+  for (const Arg* a : args)
+    if (a->kind() == Arg::kFloat) return kFloat32;
+  return kInt64;
+}
+
+}  // namespace
+
+const OpDef constant_op = {
+    .name = "constant",
+    .doc = "The number {value} as a scalar of {dtype}.",
+    .traits = kNotDifferentiable,
+    .num_inputs = 0,
+    .flops_per_point = 0,
+    .infer = infer_constant,
+    .dims = dims_of_result,
+    .kernel = run_constant,
+    .samples = samples_constant,
+};
+const OpDef iota_op = {
+    .name = "iota",
+    .doc = "start + i * step for i below {size}, computed in f64 (integers: i64).",
+    .traits = kNotDifferentiable,
+    .num_inputs = 0,
+    .infer = infer_iota,
+    .dims = dims_of_result,
+    .kernel = run_iota,
+    .samples = samples_iota,
+};
+const OpDef random_bits_op = {
+    .name = "random_bits",
+    .doc = "Words of Philox4x32-10 (Salmon et al. 2011) keyed by seed, step and {op_id}, counted by flat position.",
+    .traits = kRandom | kNotDifferentiable,
+    .num_inputs = 2,
+    .flops_per_point = 30,
+    .infer = infer_random_bits,
+    .dims = dims_of_result,
+    .kernel = run_random_bits,
+    .samples = samples_random_bits,
+};
+
+std::span<const OpDef* const> creation_ops() {
+  static const OpDef* const all[] = {&constant_op, &iota_op, &random_bits_op};
+  return all;
+}
+
+namespace internal {
+const Tensor& tensor_of(const Arg& x, const char* op) {
+  WEFT_CHECK(x.is_tensor(), op, ": an operand is a number; need a tensor");
+  WEFT_CHECK_AS(kFailedPrecondition, x.tensor().defined(), op, ": an operand is an undefined tensor");
+  return x.tensor();
+}
+Tensor full_of(const TensorType& type, double value) { return filled(type, value, 0, false, {}); }
+}  // namespace internal
+
+Tensor constant(double value, DType dtype, Device device, SourceLine line) {
+  return dispatch(constant_op, {}, with_device({{"value", value}, {"dtype", dtype}}, device), line);
+}
+Tensor constant(int64_t value, DType dtype, Device device, SourceLine line) {
+  return dispatch(constant_op, {}, with_device({{"value", value}, {"dtype", dtype}}, device), line);
+}
+
+Tensor full(const Shape& shape, const Arg& value, const TensorOptions& options) {
+  if (!value.is_tensor())
+    return finish(filled({options.dtype, options.device, shape}, value.number(), value.integer(),
+                         value.kind() != Arg::kFloat, value.line()),
+                  options);
+  const Tensor& v = internal::tensor_of(value, "full");
+  WEFT_CHECK(v.dim() == 0, "full: the value is ", v.type(), "; need a number or a 0-d tensor");
+  LineScope here(value.line());
+  return finish(broadcast_to(cast(v, options.dtype), shape), options);
+}
+
+Tensor zeros(const Shape& shape, const TensorOptions& options, std::source_location loc) {
+  return finish(filled({options.dtype, options.device, shape}, 0, 0, true, loc), options);
+}
+Tensor ones(const Shape& shape, const TensorOptions& options, std::source_location loc) {
+  return finish(filled({options.dtype, options.device, shape}, 1, 1, true, loc), options);
+}
+Tensor empty(const Shape& shape, const TensorOptions& options, std::source_location loc) {
+  if (thread_state.capture) return zeros(shape, options, loc);
+  return finish(Tensor::empty({options.dtype, options.device, shape}), options);
+}
+Tensor full_like(const Arg& x, const Arg& value) {
+  const Tensor& like = internal::tensor_of(x, "full_like");
+  LineScope here(x.line());
+  return full(like.shape(), value, {.dtype = like.dtype(), .device = like.device()});
+}
+Tensor zeros_like(const Arg& x) {
+  const Tensor& like = internal::tensor_of(x, "zeros_like");
+  return filled({like.dtype(), like.device(), like.shape()}, 0, 0, true, x.line());
+}
+Tensor ones_like(const Arg& x) {
+  const Tensor& like = internal::tensor_of(x, "ones_like");
+  return filled({like.dtype(), like.device(), like.shape()}, 1, 1, true, x.line());
+}
+
+Tensor arange(const Arg& end) { return range(0, end, 1, {.dtype = range_dtype({&end})}); }
+Tensor arange(const Arg& end, const TensorOptions& options) { return range(0, end, 1, options); }
+Tensor arange(const Arg& start, const Arg& end, const Arg& step) {
+  return range(start, end, step, {.dtype = range_dtype({&start, &end, &step})});
+}
+Tensor arange(const Arg& start, const Arg& end, const TensorOptions& options) { return range(start, end, 1, options); }
+Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOptions& options) {
+  return range(start, end, step, options);
+}
+
+Tensor eye(int64_t n, int64_t m, const TensorOptions& options, std::source_location loc) {
+  if (m < 0) m = n;
+  checked_numel({n, m}, "eye");
+  LineScope here(loc);
+  const TensorOptions index{.dtype = kInt64, .device = options.device};
+  const Tensor rows = arange(n, index).unsqueeze(1), columns = arange(m, index).unsqueeze(0);
+  return finish(cast(eq(rows, columns), options.dtype), options);
+}
+
+Tensor rand(const Shape& shape, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  return finish(uniform_bits(shape, options.dtype, options.device), options);
+}
+Tensor randn(const Shape& shape, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  return finish(normal_bits(shape, options.dtype, options.device), options);
+}
+Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  return finish(cast(add(mul(uniform_bits(shape, wide(options.dtype), options.device), hi - lo), lo), options.dtype), options);
+}
+Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
+  return finish(cast(add(mul(normal_bits(shape, wide(options.dtype), options.device), std), mean), options.dtype), options);
+}
+Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options, std::source_location loc) {
+  WEFT_CHECK(low < high && static_cast<uint64_t>(high) - static_cast<uint64_t>(low) <= uint64_t{1} << 31,
+             "randint: range [", low, ", ", high, "); need 1 to 2^31 integers");
+  LineScope here(loc);
+  // The high word of a 32-bit random word times the count of integers.
+  const Tensor word = bit_and(cast(random_bits(shape, options.device), kInt64), int64_t{0xffffffff});
+  return finish(cast(add(shift_right(mul(word, high - low), 32), low), options.dtype), options);
+}
+Tensor rand_like(const Arg& x) {
+  const Tensor& like = internal::tensor_of(x, "rand_like");
+  LineScope here(x.line());
+  return rand(like.shape(), {.dtype = like.dtype(), .device = like.device()});
+}
+Tensor randn_like(const Arg& x) {
+  const Tensor& like = internal::tensor_of(x, "randn_like");
+  LineScope here(x.line());
+  return randn(like.shape(), {.dtype = like.dtype(), .device = like.device()});
+}
+Tensor bernoulli(const Arg& p) {
+  const Tensor& probability = internal::tensor_of(p, "bernoulli");
+  LineScope here(p.line());
+  const DType type = probability.dtype();
+  return cast(lt(uniform_bits(probability.shape(), wide(type), probability.device()), cast(probability, wide(type))), type);
+}
+
+void advance_random_step() {
+  const Buffer& step = default_generator().step;
+  step.set(add(step.value(), 1));
+}
+
+}  // namespace weft
