@@ -22,6 +22,7 @@ enum Trait : uint32_t {
   kIndexing = 1 << 8,     // gather, scatter
   kNotDifferentiable = 1 << 9,
   kOfHistory = 1 << 10,  // grad: meaning depends on how its operands were computed; the interpreter calls decompose
+  kInPlace = 1 << 11,    // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
 };
 
 using Types = SmallVec<TensorType, 1>;

@@ -64,6 +64,7 @@ class CpuAllocator final : public Allocator {
         out_of_memory(bytes, "the limit set for this device");
       stats_.live += counted;
       if (stats_.live > stats_.peak) stats_.peak = stats_.live;
+      if (stats_.live > stats_.step_peak) stats_.step_peak = stats_.live;
       ++stats_.allocations;
       if (Block* b = free_[c.index]) {
         free_[c.index] = b->next;
@@ -102,6 +103,10 @@ class CpuAllocator final : public Allocator {
   void reset_peak() override {
     MutexLock lock(mutex_);
     stats_.peak = stats_.live;
+  }
+  void reset_step_peak() override {
+    MutexLock lock(mutex_);
+    stats_.step_peak = stats_.live;
   }
   void set_limit(int64_t bytes) override {
     MutexLock lock(mutex_);

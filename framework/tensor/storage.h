@@ -13,6 +13,7 @@ namespace weft {
 struct MemoryStats {
   int64_t live = 0;         // held by tensors, cells and arenas now
   int64_t peak = 0;         // high-water mark of live since the last reset_peak
+  int64_t step_peak = 0;    // the same since the last reset_step_peak: what one replay of an executable needed
   int64_t cached = 0;       // freed blocks kept for reuse
   int64_t allocations = 0;  // number of blocks handed out so far
   int64_t system_allocations = 0;  // of these, taken from the operating system
@@ -27,6 +28,7 @@ class Allocator {
   virtual void deallocate(void* p, int64_t bytes) = 0;
   virtual MemoryStats stats() const = 0;
   virtual void reset_peak() = 0;
+  virtual void reset_step_peak() = 0;
   /// Returns cached blocks to the operating system.
   virtual void empty_cache() = 0;
   /// Refuses to let live grow beyond this many bytes; 0 is no limit.
@@ -48,6 +50,8 @@ class Storage final : public RefCounted {
   void* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   Device device() const { return device_; }
+  /// False if the memory came from outside.
+  bool owned() const { return allocator_ != nullptr; }
 
  private:
   Storage() = default;
