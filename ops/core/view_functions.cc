@@ -30,7 +30,8 @@ Tensor triangle(const Arg& x, int64_t diagonal, bool lower, const char* op) {
   const TensorOptions index{.dtype = kInt32, .device = m.device()};
   const Tensor rows = add(arange(m.size(-2), index), static_cast<int>(diagonal)).unsqueeze(1);
   const Tensor columns = arange(m.size(-1), index).unsqueeze(0);
-  return where(lower ? le(columns, rows) : ge(columns, rows), m, cast(0, m.dtype()));
+  const Tensor kept = lower ? le(columns, rows) : ge(columns, rows);
+  return m.dtype() == kBool ? where(kept, m, false) : where(kept, m, 0);
 }
 
 }  // namespace
