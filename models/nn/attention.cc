@@ -1,0 +1,78 @@
+#include "models/nn/attention.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "ops/composite/attention.h"
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
+
+namespace weft::nn {
+
+RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const RotaryOptions& o) {
+  WEFT_CHECK(head_dim > 0 && head_dim % 2 == 0, "rotary_tables: head_dim is ", head_dim, "; need an even number");
+  std::vector<float> frequencies;
+  for (int64_t i = 0; i < head_dim; i += 2) {
+    double f = ::std::pow(o.theta, -static_cast<double>(i) / static_cast<double>(head_dim));
+    if (o.factor != 1) {
+      // Waves longer than the original context are stretched, short ones kept, those between interpolated.
+      double turns = static_cast<double>(o.original_context) * f / (2 * ::std::numbers::pi);
+      double keep = (turns - o.low_freq_factor) / (o.high_freq_factor - o.low_freq_factor);
+      keep = ::std::fmin(::std::fmax(keep, 0), 1);
+      f = keep * f + (1 - keep) * f / o.factor;
+    }
+    frequencies.push_back(static_cast<float>(f));
+  }
+  const Tensor angle = unsqueeze(positions.to(kFloat32), -1) * Tensor::from_vector(frequencies, {head_dim / 2});
+  return {cos(angle), sin(angle)};
+}
+
+Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o)
+    : qkv(dim, ((o.head_dim ? o.head_dim : dim / heads) * (heads + 2 * (o.kv_heads ? o.kv_heads : heads))), {.bias = o.bias, .std = o.std}),
+      out((o.head_dim ? o.head_dim : dim / heads) * heads, dim, {.bias = o.bias, .std = o.out_std > 0 ? o.out_std : o.std}),
+      drop(o.dropout),
+      heads_(heads),
+      kv_heads_(o.kv_heads ? o.kv_heads : heads),
+      head_dim_(o.head_dim ? o.head_dim : dim / heads),
+      causal_(o.causal),
+      attend_(o.attend) {
+  WEFT_CHECK(o.head_dim || dim % heads == 0, "Attention: dim ", dim, " is not a multiple of heads ", heads);
+  WEFT_CHECK(heads % kv_heads_ == 0, "Attention: heads ", heads, " is not a multiple of kv_heads ", kv_heads_);
+  register_module("qkv", qkv);
+  register_module("out", out);
+  register_module("drop", drop);
+}
+
+Tensor Attention::operator()(const Arg& arg, const AttentionContext& context, int64_t layer) const {
+  internal::LineScope line(arg.line());
+  const Tensor& x = arg.tensor();
+  WEFT_CHECK(x.dim() == 3, "Attention: x is ", x.type(), "; need [batch, time, dim]");
+  // B batch, T time, G key-value heads, R queries per key, H = G R heads, D head_dim
+  const int64_t B = x.size(0), T = x.size(1), G = kv_heads_, R = heads_ / G, D = head_dim_;
+  const Tensor qkv_BTGrD = reshape(qkv(x), {B, T, G, R + 2, D});
+  Tensor q_BHTD = transpose(reshape(slice(qkv_BTGrD, 3, 0, R), {B, T, heads_, D}), 1, 2);
+  Tensor k_BGTD = transpose(select(qkv_BTGrD, 3, R), 1, 2);
+  Tensor v_BGTD = transpose(select(qkv_BTGrD, 3, R + 1), 1, 2);
+  if (context.rope.cos.defined()) {
+    q_BHTD = apply_rope(q_BHTD, context.rope);
+    k_BGTD = apply_rope(k_BGTD, context.rope);
+  }
+  Tensor mask = context.mask;
+  if (context.cache) {
+    auto [keys, values] = context.cache->append(layer, k_BGTD, v_BGTD);
+    k_BGTD = keys.to(q_BHTD.dtype());
+    v_BGTD = values.to(q_BHTD.dtype());
+    if (!mask.defined()) mask = context.cache->mask(T);
+  }
+  Tensor y_BHTD;
+  if (attend_ && !mask.defined()) {
+    y_BHTD = attend_(q_BHTD, k_BGTD, v_BGTD);
+  } else {
+    y_BHTD = scaled_dot_product_attention(
+        q_BHTD, k_BGTD, v_BGTD, {.attn_mask = mask, .is_causal = causal_ && !mask.defined(), .enable_gqa = R > 1});
+  }
+  return drop(out(reshape(transpose(y_BHTD, 1, 2), {B, T, heads_ * D})));
+}
+
+}  // namespace weft::nn

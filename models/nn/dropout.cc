@@ -1,0 +1,14 @@
+#include "models/nn/dropout.h"
+
+#include "ops/composite/dropout.h"
+
+namespace weft::nn {
+
+Dropout::Dropout(double p) : p_(p) { WEFT_CHECK(p >= 0 && p < 1, "Dropout: p is ", p, "; need 0 <= p < 1"); }
+
+Tensor Dropout::operator()(const Tensor& x) const {
+  // Without dropout the mode is not read, so that it does not become part of a capture's key.
+  return p_ > 0 ? dropout(x, p_, is_training()) : x;
+}
+
+}  // namespace weft::nn

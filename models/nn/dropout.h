@@ -1,0 +1,19 @@
+// Dropout: zeroes elements while training, scaling the others so that the mean stays (Srivastava et al. 2014).
+#pragma once
+#include "framework/dispatch/arg.h"
+#include "models/nn/module.h"
+
+namespace weft::nn {
+
+class Dropout : public Module {
+ public:
+  /// p in [0, 1) is the probability of a zero.
+  explicit Dropout(double p = 0.5);
+  Tensor operator()(const Tensor& x) const;
+  double p() const { return p_; }
+
+ private:
+  double p_;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,16 @@
+#include "models/nn/embedding.h"
+
+#include "ops/core/index.h"
+
+namespace weft::nn {
+
+Embedding::Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options) : weight(normal_parameter({count, dim}, options.std)) {
+  register_parameter("weight", weight);
+}
+
+Tensor Embedding::operator()(const Arg& indices) const {
+  internal::LineScope line(indices.line());
+  return embedding(indices, weight);
+}
+
+}  // namespace weft::nn

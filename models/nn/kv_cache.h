@@ -1,0 +1,39 @@
+// KvCache: the keys and values of the tokens seen so far, in buffers of fixed capacity, so that decoding captures once.
+#pragma once
+#include <vector>
+
+#include "framework/dispatch/parameter.h"
+
+namespace weft::nn {
+
+struct KvCacheShape {
+  int64_t batch = 1, layers = 0, kv_heads = 0, capacity = 0, head_dim = 0;
+  DType dtype = kFloat32;
+};
+
+struct KvCache {
+  struct Layer {
+    Buffer keys, values;  // [batch, kv_heads, capacity, head_dim]
+  };
+  std::vector<Layer> layers;
+  Buffer position;  // i64 0-d: tokens held
+  int64_t capacity = 0;
+
+  explicit KvCache(const KvCacheShape& shape);
+  /// Forgets all tokens.
+  void reset() const;
+  /// i64 [count]: the positions of the next `count` tokens.
+  Tensor next_positions(int64_t count) const;
+  /// bool [count, capacity]: which keys each of the next `count` tokens may attend to once they are written.
+  Tensor mask(int64_t count) const;
+  /// Writes keys and values [batch, kv_heads, count, head_dim] of the next tokens and returns all, as in Layer. Throws
+  /// OutOfRange where they do not fit.
+  struct All {
+    Tensor keys, values;
+  };
+  All append(int64_t layer, const Tensor& keys, const Tensor& values) const;
+  /// Moves on by `count` tokens; called once all layers have appended.
+  void advance(int64_t count) const;
+};
+
+}  // namespace weft::nn

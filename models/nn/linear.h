@@ -1,0 +1,22 @@
+// Linear: y = x Wᵀ + b.
+#pragma once
+#include "framework/dispatch/arg.h"
+#include "models/nn/module.h"
+
+namespace weft::nn {
+
+struct LinearOptions {
+  bool bias = true;
+  double std = 0;  // of the normal initialisation of the weight; 0: PyTorch's default, uniform within 1/sqrt(in)
+};
+
+class Linear : public Module {
+ public:
+  Parameter weight;  // [out, in]
+  Parameter bias;    // [out], undefined without
+  Linear(int64_t in, int64_t out, const LinearOptions& options = {});
+  /// x[..., in] -> [..., out]; the weights are converted to x's dtype.
+  Tensor operator()(const Arg& x) const;
+};
+
+}  // namespace weft::nn

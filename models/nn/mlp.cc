@@ -1,0 +1,35 @@
+#include "models/nn/mlp.h"
+
+#include "ops/composite/activation.h"
+#include "ops/core/pointwise.h"
+
+namespace weft::nn {
+
+Mlp::Mlp(int64_t dim, int64_t hidden, const MlpOptions& o)
+    : up(dim, hidden, {.bias = o.bias, .std = o.std}),
+      down(hidden, dim, {.bias = o.bias, .std = o.down_std > 0 ? o.down_std : o.std}),
+      gelu_(o.gelu) {
+  register_module("up", up);
+  register_module("down", down);
+}
+
+Tensor Mlp::operator()(const Arg& x) const {
+  internal::LineScope line(x.line());
+  return down(gelu(up(x), gelu_));
+}
+
+SwiGlu::SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& o)
+    : gate(dim, hidden, {.bias = o.bias, .std = o.std}),
+      up(dim, hidden, {.bias = o.bias, .std = o.std}),
+      down(hidden, dim, {.bias = o.bias, .std = o.down_std > 0 ? o.down_std : o.std}) {
+  register_module("gate", gate);
+  register_module("up", up);
+  register_module("down", down);
+}
+
+Tensor SwiGlu::operator()(const Arg& x) const {
+  internal::LineScope line(x.line());
+  return down(silu(gate(x)) * up(x));
+}
+
+}  // namespace weft::nn

@@ -1,0 +1,217 @@
+#include "models/nn/module.h"
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "ops/core/creation.h"
+
+namespace weft::nn {
+
+Module::Module() : state_(make_ref<State>()) {}
+Module::Module(const Module& o) : state_(copy_of(o.state_)) {}
+Module& Module::operator=(const Module& o) {
+  state_ = o.state_;
+  return *this;
+}
+
+Ref<Module::State> Module::copy_of(const Ref<State>& state) {
+  internal::CloneScope* scope = internal::clone_scope;
+  if (!scope || !state) return state;
+  if (Ref<RefCounted> found = scope->find(state.get())) return Ref<State>(static_cast<State*>(found.get()));
+  Ref<State> made = make_ref<State>();
+  scope->remember(state.get(), made);
+  made->parameters = state->parameters;  // the scope makes these new cells
+  made->buffers = state->buffers;
+  made->training.set(state->training.peek());
+  for (const auto& [name, child] : state->children) made->children.emplace_back(name, copy_of(child));
+  return made;
+}
+
+// Calls f(path, state) for this state and all below, parents first.
+template <class F>
+void Module::State::visit(const std::string& prefix, const F& f) const {
+  f(prefix, *this);
+  for (const auto& [name, child] : children) child->visit(prefix + name + ".", f);
+}
+
+namespace {
+
+// A child's listing must not shorten the path that its parent gave.
+void stamp(const CellHandle& cell, const std::string& path) {
+  const std::string& old = cell.name();
+  if (old != path && !old.ends_with("." + path)) cell.set_name(path);
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, Parameter>> Module::named_parameters() const {
+  std::vector<std::pair<std::string, Parameter>> out;
+  std::unordered_set<const Cell*> seen;
+  state_->visit("", [&](const std::string& prefix, const State& s) {
+    for (const auto& [name, p] : s.parameters) {
+      if (!seen.insert(p.ref().get()).second) continue;
+      stamp(p, prefix + name);
+      out.emplace_back(prefix + name, p);
+    }
+  });
+  return out;
+}
+
+std::vector<Parameter> Module::parameters() const {
+  std::vector<Parameter> out;
+  for (auto& [name, p] : named_parameters()) out.push_back(std::move(p));
+  return out;
+}
+
+std::vector<std::pair<std::string, Buffer>> Module::named_buffers() const {
+  std::vector<std::pair<std::string, Buffer>> out;
+  std::unordered_set<const Cell*> seen;
+  state_->visit("", [&](const std::string& prefix, const State& s) {
+    for (const auto& [name, b] : s.buffers) {
+      if (!seen.insert(b.ref().get()).second) continue;
+      stamp(b, prefix + name);
+      out.emplace_back(prefix + name, b);
+    }
+  });
+  return out;
+}
+
+std::vector<std::pair<std::string, CellHandle>> Module::named_cells() const {
+  std::vector<std::pair<std::string, CellHandle>> out;
+  for (auto& [name, p] : named_parameters()) out.emplace_back(name, p);
+  for (auto& [name, b] : named_buffers()) out.emplace_back(name, b);
+  return out;
+}
+
+int64_t Module::num_parameters(bool trainable) const {
+  int64_t n = 0;
+  for (const auto& [name, p] : named_parameters())
+    if (!trainable || p.requires_grad()) n += p.numel();
+  return n;
+}
+
+StateDict Module::state_dict() const {
+  NoGrad guard;
+  StateDict out;
+  for (const auto& [name, cell] : named_cells()) out.emplace(name, cell.value());
+  return out;
+}
+
+namespace {
+
+int64_t edit_distance(const std::string& a, const std::string& b) {
+  std::vector<int64_t> row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int64_t>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    int64_t diagonal = std::exchange(row[0], static_cast<int64_t>(i));
+    for (size_t j = 1; j <= b.size(); ++j) {
+      int64_t substituted = diagonal + (a[i - 1] != b[j - 1]);
+      diagonal = row[j];
+      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+std::string nearest(const std::string& name, const std::vector<std::string>& candidates) {
+  const std::string* best = nullptr;
+  int64_t best_distance = static_cast<int64_t>(name.size()) / 2 + 1;
+  for (const std::string& c : candidates)
+    if (int64_t d = edit_distance(name, c); d < best_distance) best = &c, best_distance = d;
+  return best ? cat(" (nearest there: '", *best, "')") : "";
+}
+
+// "2 missing: 'a' (nearest there: 'b'), 'c'" for the first few names.
+void append_names(std::string& text, const char* what, const std::vector<std::string>& names,
+                  const std::vector<std::string>& candidates) {
+  constexpr size_t kShown = 8;
+  if (names.empty()) return;
+  text += cat(text.empty() ? "" : "; ", names.size(), " ", what, ": ");
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
+    text += cat(i ? ", '" : "'", names[i], "'", nearest(names[i], candidates));
+  if (names.size() > kShown) text += ", ...";
+}
+
+}  // namespace
+
+void Module::load_state_dict(const StateDict& values, bool strict) const {
+  std::vector<std::string> missing, unexpected, known;
+  std::string shapes;
+  std::vector<std::pair<CellHandle, const Tensor*>> writes;
+  for (const auto& [name, cell] : named_cells()) {
+    known.push_back(name);
+    auto it = values.find(name);
+    if (it == values.end()) {
+      missing.push_back(name);
+    } else if (it->second.shape() != cell.shape()) {
+      shapes += cat(shapes.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
+    } else {
+      writes.emplace_back(cell, &it->second);
+    }
+  }
+  std::sort(known.begin(), known.end());
+  for (const auto& [name, value] : values)
+    if (!std::binary_search(known.begin(), known.end(), name)) unexpected.push_back(name);
+  std::string problems;
+  if (strict) {
+    append_names(problems, "missing", missing, unexpected);
+    append_names(problems, "unexpected", unexpected, known);
+  }
+  if (!shapes.empty()) problems += (problems.empty() ? "" : "; ") + shapes;
+  WEFT_CHECK(problems.empty(), "load_state_dict: ", problems);
+  NoGrad guard;
+  for (const auto& [cell, value] : writes) cell.set(value->to(cell.dtype()));
+}
+
+void Module::to(DType dtype) const {
+  WEFT_CHECK(is_floating(dtype), "Module::to: cannot convert parameters to ", to_string_view(dtype), "; need a floating-point type");
+  for (const auto& [name, cell] : named_cells())
+    if (is_floating(cell.dtype())) cell.convert(dtype);
+}
+
+void Module::train(bool on) const {
+  state_->visit("", [&](const std::string&, const State& s) { s.training.set(on); });
+}
+
+void Module::freeze(bool on) const {
+  for (const Parameter& p : parameters()) p.requires_grad(!on);
+}
+
+void Module::State::check_name(const std::string& name) const {
+  auto taken = [&](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.first == name; });
+  };
+  WEFT_CHECK(!name.empty() && !taken(parameters) && !taken(buffers) && !taken(children), "Module: the name '", name,
+             "' is empty or registered twice");
+}
+
+void Module::register_module(const std::string& name, const Module& child) {
+  state_->check_name(name);
+  WEFT_CHECK(child.state_ && child.state_.get() != state_.get(), "register_module: '", name, "' is the module itself or was moved from");
+  state_->children.emplace_back(name, child.state_);
+}
+void Module::register_parameter(const std::string& name, const Parameter& parameter) {
+  state_->check_name(name);
+  WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell");
+  state_->parameters.emplace_back(name, parameter);
+}
+void Module::register_buffer(const std::string& name, const Buffer& buffer) {
+  state_->check_name(name);
+  WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell");
+  state_->buffers.emplace_back(name, buffer);
+}
+
+Parameter normal_parameter(const Shape& shape, double std) {
+  return Parameter(TensorType{.shape = shape}, [&] { return normal(shape, 0, std); });
+}
+Parameter uniform_parameter(const Shape& shape, double bound) {
+  return Parameter(TensorType{.shape = shape}, [&] { return uniform(shape, -bound, bound); });
+}
+Parameter constant_parameter(const Shape& shape, double value) {
+  return Parameter(TensorType{.shape = shape}, [&] { return full(shape, value); });
+}
+Buffer zeros_buffer(const Shape& shape, DType dtype) {
+  return Buffer(TensorType{.dtype = dtype, .shape = shape}, [&] { return zeros(shape, {.dtype = dtype}); });
+}
+
+}  // namespace weft::nn

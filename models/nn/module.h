@@ -1,0 +1,86 @@
+// Module: a named tree of parameters, buffers and children. Modules are handles: copying one aliases its cells and its
+// train/eval mode; weft::clone(module) is independent. A module registers what it holds, under the names of its paths.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/parameter.h"
+
+namespace weft::nn {
+
+/// Values by path, as in PyTorch: "blocks.0.attn.qkv.weight".
+using StateDict = std::map<std::string, Tensor>;
+
+class Module {
+ public:
+  Module();
+  /// Aliases `o`; inside weft::clone() a copy with cells of its own.
+  Module(const Module& o);
+  Module(Module&&) = default;
+  Module& operator=(const Module& o);
+  Module& operator=(Module&&) = default;
+  virtual ~Module() = default;
+
+  /// Parameters by path, own ones before the children's, in order of registration; a shared one once, under its first
+  /// path. Stamps each cell with its path, unless it already has a longer one that ends so.
+  std::vector<std::pair<std::string, Parameter>> named_parameters() const;
+  std::vector<Parameter> parameters() const;
+  std::vector<std::pair<std::string, Buffer>> named_buffers() const;
+  /// Parameters, then buffers: what a checkpoint holds.
+  std::vector<std::pair<std::string, CellHandle>> named_cells() const;
+  /// Number of elements of all parameters; with `trainable`, of those that are not frozen.
+  int64_t num_parameters(bool trainable = false) const;
+
+  /// The values of all cells by path; materialises lazy ones.
+  StateDict state_dict() const;
+  /// Sets cells from values of the same shape, converting to the cell's dtype. Throws before changing anything, naming
+  /// every missing, unexpected and ill-shaped entry; strict = false ignores missing and unexpected ones.
+  void load_state_dict(const StateDict& values, bool strict = true) const;
+
+  /// Converts every floating-point cell; lazy ones stay lazy.
+  void to(DType dtype) const;
+  /// Dropout on (train) or off (eval), here and in all children. A compiled function captures again for each mode.
+  void train(bool on = true) const;
+  void eval() const { train(false); }
+  bool is_training() const { return state_->training.get(); }
+  /// Sets requires_grad of all parameters: frozen ones get no gradient and no optimiser step.
+  void freeze(bool on = true) const;
+
+ protected:
+  /// Names must be unique within a module; a dot continues the path.
+  void register_module(const std::string& name, const Module& child);
+  template <class M>
+  void register_modules(const std::string& name, const std::vector<M>& children) {
+    for (size_t i = 0; i < children.size(); ++i) register_module(name + "." + std::to_string(i), children[i]);
+  }
+  void register_parameter(const std::string& name, const Parameter& parameter);
+  void register_buffer(const std::string& name, const Buffer& buffer);
+
+ private:
+  struct State final : RefCounted {
+    std::vector<std::pair<std::string, Parameter>> parameters;
+    std::vector<std::pair<std::string, Buffer>> buffers;
+    std::vector<std::pair<std::string, Ref<State>>> children;
+    mutable HostFlag training{true};  // modules are handles: setting it is a const operation
+    void check_name(const std::string& name) const;
+    template <class F>
+    void visit(const std::string& prefix, const F& f) const;
+  };
+  static Ref<State> copy_of(const Ref<State>& state);
+  Ref<State> state_;
+};
+
+// Parameters that fill themselves when first read. `shape` may be of any size: nothing is allocated before.
+/// Normal with mean 0 and this standard deviation.
+Parameter normal_parameter(const Shape& shape, double std);
+/// Uniform on [-bound, bound).
+Parameter uniform_parameter(const Shape& shape, double bound);
+Parameter constant_parameter(const Shape& shape, double value);
+/// A buffer of zeros.
+Buffer zeros_buffer(const Shape& shape, DType dtype = kFloat32);
+
+}  // namespace weft::nn

@@ -1,0 +1,20 @@
+#include "models/nn/norm.h"
+
+#include "ops/composite/norm.h"
+
+namespace weft::nn {
+
+Norm::Norm(Kind kind, int64_t dim, bool with_bias, double eps) : weight(constant_parameter({dim}, 1)), kind_(kind), eps_(eps) {
+  register_parameter("weight", weight);
+  if (!with_bias) return;
+  bias = constant_parameter({dim}, 0);
+  register_parameter("bias", bias);
+}
+
+Tensor Norm::operator()(const Arg& x) const {
+  internal::LineScope line(x.line());
+  if (kind_ == kRms) return rms_norm(x, weight.shape(), weight, eps_);
+  return layer_norm(x, weight.shape(), weight, bias.defined() ? bias.value() : Tensor(), eps_);
+}
+
+}  // namespace weft::nn

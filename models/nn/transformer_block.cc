@@ -1,0 +1,41 @@
+#include "models/nn/transformer_block.h"
+
+#include "ops/core/pointwise.h"
+
+namespace weft::nn {
+namespace {
+
+Norm make_norm(int64_t dim, const BlockOptions& o) {
+  const NormOptions options{.eps = o.norm_eps, .bias = o.bias};
+  return o.rms_norm ? Norm(RMSNorm(dim, options)) : Norm(LayerNorm(dim, options));
+}
+
+}  // namespace
+
+TransformerBlock::TransformerBlock(int64_t dim, const BlockOptions& o)
+    : norm1(make_norm(dim, o)),
+      attn(dim, o.heads, {.kv_heads = o.kv_heads, .bias = o.bias, .dropout = o.dropout, .std = o.std, .out_std = o.residual_std}),
+      norm2(make_norm(dim, o)),
+      drop(o.dropout) {
+  const int64_t hidden = o.hidden ? o.hidden : 4 * dim;
+  register_module("norm1", norm1);
+  register_module("attn", attn);
+  register_module("norm2", norm2);
+  if (o.swiglu) {
+    swiglu.emplace(dim, hidden, SwiGluOptions{.bias = o.bias, .std = o.std, .down_std = o.residual_std});
+    register_module("ffn", *swiglu);
+  } else {
+    mlp.emplace(dim, hidden, MlpOptions{.bias = o.bias, .std = o.std, .down_std = o.residual_std});
+    register_module("ffn", *mlp);
+  }
+  register_module("drop", drop);
+}
+
+Tensor TransformerBlock::operator()(const Arg& arg, const AttentionContext& context, int64_t layer) const {
+  internal::LineScope line(arg.line());
+  const Tensor h = arg.tensor() + attn(norm1(arg.tensor()), context, layer);
+  const Tensor n = norm2(h);
+  return h + drop(swiglu ? (*swiglu)(n) : (*mlp)(n));
+}
+
+}  // namespace weft::nn

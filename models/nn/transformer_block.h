@@ -1,0 +1,38 @@
+// TransformerBlock: the pre-norm residual block of the GPT and Llama families.
+#pragma once
+#include <optional>
+
+#include "models/nn/attention.h"
+#include "models/nn/mlp.h"
+#include "models/nn/norm.h"
+
+namespace weft::nn {
+
+struct BlockOptions {
+  int64_t heads = 1;
+  int64_t kv_heads = 0;   // 0: as many as heads
+  int64_t hidden = 0;     // of the feed-forward layer; 0: 4 dim
+  bool rms_norm = false;  // RMSNorm instead of LayerNorm
+  bool swiglu = false;    // SwiGlu instead of Mlp
+  bool bias = true;
+  double norm_eps = 1e-5;
+  double dropout = 0;     // of what is added to the residual
+  double std = 0.02;      // of the normal initialisation
+  double residual_std = 0;  // the same of the two projections back to the residual; 0: as std
+};
+
+/// h = x + attn(norm1(x)); h + ffn(norm2(h)).
+class TransformerBlock : public Module {
+ public:
+  Norm norm1;
+  Attention attn;
+  Norm norm2;
+  std::optional<Mlp> mlp;  // one of the two, registered as "ffn"
+  std::optional<SwiGlu> swiglu;
+  Dropout drop;
+  TransformerBlock(int64_t dim, const BlockOptions& options);
+  /// x[B, T, dim] -> [B, T, dim].
+  Tensor operator()(const Arg& x, const AttentionContext& context = {}, int64_t layer = 0) const;
+};
+
+}  // namespace weft::nn

@@ -1,0 +1,29 @@
+#include "models/optim/clip.h"
+
+#include "framework/dispatch/state.h"
+#include "ops/composite/activation.h"
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
+
+namespace weft::optim {
+
+Tensor grad_norm(const std::vector<Tensor>& grads) {
+  Tensor total;
+  for (const Tensor& g : grads) {
+    if (!g.defined()) continue;
+    const Tensor squares = sum(square(g.dtype() == kFloat64 ? g : g.to(kFloat32)));
+    total = total.defined() ? total + squares : squares;
+  }
+  return total.defined() ? sqrt(total) : zeros({});
+}
+
+ClippedGrads clip_grad_norm(const std::vector<Tensor>& grads, double max_norm) {
+  WEFT_CHECK(max_norm > 0, "clip_grad_norm: max_norm is ", max_norm, "; need a number above 0");
+  ClippedGrads out{.grads = {}, .norm = grad_norm(grads)};
+  const Tensor factor = clamp_max(max_norm / (out.norm + 1e-6), 1.0);
+  for (const Tensor& g : grads) out.grads.push_back(g.defined() ? g * factor.to(g.dtype()) : g);
+  return out;
+}
+
+}  // namespace weft::optim

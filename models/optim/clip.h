@@ -1,0 +1,19 @@
+// The norm of all gradients together, and clipping by it.
+#pragma once
+#include <vector>
+
+#include "framework/tensor/tensor.h"
+
+namespace weft::optim {
+
+/// sqrt of the sum of all squares, f32 0-d (f64 if every gradient is f64). Undefined entries count as zeros.
+Tensor grad_norm(const std::vector<Tensor>& grads);
+
+struct ClippedGrads {
+  std::vector<Tensor> grads;
+  Tensor norm;  // before clipping
+};
+/// Scales all gradients by min(1, max_norm / (norm + 1e-6)), as PyTorch.
+ClippedGrads clip_grad_norm(const std::vector<Tensor>& grads, double max_norm);
+
+}  // namespace weft::optim

@@ -1,0 +1,112 @@
+#include "models/optim/optimizer.h"
+
+#include "framework/dispatch/state.h"
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+
+namespace weft::optim {
+namespace {
+
+DType arithmetic(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
+
+}  // namespace
+
+std::vector<ParamGroup> decay_groups(const std::vector<Parameter>& params, double weight_decay) {
+  ParamGroup decayed{.weight_decay = weight_decay}, plain{.weight_decay = 0};
+  for (const Parameter& p : params) (p.shape().size() >= 2 ? decayed : plain).params.push_back(p);
+  std::vector<ParamGroup> groups;
+  if (!decayed.params.empty()) groups.push_back(std::move(decayed));
+  if (!plain.params.empty()) groups.push_back(std::move(plain));
+  return groups;
+}
+
+Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay, const std::vector<std::string>& state_names)
+    : lr(full({}, lr_value), "opt.lr"), steps(zeros({}, {.dtype = kInt64}), "opt.steps") {
+  WEFT_CHECK(lr_value >= 0, "optimiser: lr is ", lr_value, "; need a number >= 0");
+  for (const ParamGroup& group : groups) {
+    for (const Parameter& p : group.params) {
+      for (const Slot& other : slots_) WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice");
+      const std::string name = p.name().empty() ? cat("param", slots_.size()) : p.name();
+      Slot slot{.param = p, .weight_decay = group.weight_decay.value_or(weight_decay), .lr_scale = group.lr_scale};
+      const TensorType type{.dtype = arithmetic(p.dtype()), .device = p.type().device, .shape = p.shape()};
+      for (const std::string& state : state_names)
+        slot.state.emplace_back(type, [&] { return zeros(type.shape, {.dtype = type.dtype, .device = type.device}); }, cat(name, ".", state));
+      slots_.push_back(std::move(slot));
+    }
+  }
+  WEFT_CHECK(!slots_.empty(), "optimiser: got no parameters");
+}
+
+std::vector<Parameter> Optimizer::parameters(bool trainable) const {
+  std::vector<Parameter> out;
+  for (const Slot& s : slots_)
+    if (!trainable || s.param.requires_grad()) out.push_back(s.param);
+  return out;
+}
+
+void Optimizer::set_lr(double value) const { lr.set(full({}, value)); }
+
+void Optimizer::step(const std::vector<Tensor>& grads) {
+  std::vector<Slot*> trained;
+  for (Slot& s : slots_)
+    if (s.param.requires_grad()) trained.push_back(&s);
+  const bool all = grads.size() == slots_.size();
+  WEFT_CHECK(all || grads.size() == trained.size(), "step: got ", grads.size(), " gradients; need one for each of ", slots_.size(),
+             " parameters or of the ", trained.size(), " that are not frozen, in the order of parameters()");
+  NoGrad guard;
+  steps.set(steps.value() + 1);
+  const Tensor step = steps.value().to(kFloat64);
+  for (size_t i = 0; i < grads.size(); ++i) {
+    Slot& s = all ? slots_[i] : *trained[i];
+    if (!s.param.requires_grad() || !grads[i].defined()) continue;
+    WEFT_CHECK(grads[i].shape() == s.param.shape(), "step: gradient ", i, " has shape ", grads[i].shape(), ", parameter '",
+               s.param.name(), "' ", s.param.shape(), "; gradients follow the order of parameters()");
+    const DType dtype = arithmetic(s.param.dtype());
+    Update u{.value = s.param.value().to(dtype), .grad = grads[i].to(dtype), .lr = lr.value().to(dtype), .step = step, .weight_decay = s.weight_decay};
+    if (s.lr_scale != 1) u.lr = u.lr * s.lr_scale;
+    for (const Buffer& b : s.state) u.state.push_back(b.value());
+    const Tensor value = updated(u);
+    for (size_t k = 0; k < s.state.size(); ++k) s.state[k].set(u.state[k]);
+    s.param.set(value.to(s.param.dtype()));
+  }
+}
+
+std::vector<std::pair<std::string, CellHandle>> Optimizer::named_cells() const {
+  std::vector<std::pair<std::string, CellHandle>> out{{lr.name(), lr}, {steps.name(), steps}};
+  for (const Slot& s : slots_)
+    for (const Buffer& b : s.state) out.emplace_back(b.name(), b);
+  return out;
+}
+
+std::map<std::string, Tensor> Optimizer::state_dict() const {
+  std::map<std::string, Tensor> out;
+  for (const auto& [name, cell] : named_cells()) out.emplace(name, cell.value());
+  return out;
+}
+
+void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values) const {
+  const auto cells = named_cells();
+  std::string problems;
+  size_t found = 0;
+  for (const auto& [name, cell] : cells) {
+    auto it = values.find(name);
+    if (it == values.end()) {
+      problems += cat(problems.empty() ? "" : ", ", "'", name, "' is missing");
+      continue;
+    }
+    ++found;
+    if (it->second.shape() != cell.shape())
+      problems += cat(problems.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
+  }
+  if (found < values.size()) {
+    for (const auto& [name, value] : values) {
+      bool known = false;
+      for (const auto& [own, cell] : cells) known |= own == name;
+      if (!known) problems += cat(problems.empty() ? "" : ", ", "'", name, "' is unexpected");
+    }
+  }
+  WEFT_CHECK(problems.empty(), "load_state_dict: optimiser state: ", problems);
+  for (const auto& [name, cell] : cells) cell.set(values.at(name).to(cell.dtype()));
+}
+
+}  // namespace weft::optim
