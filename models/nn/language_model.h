@@ -66,4 +66,26 @@ struct ModelFamily {
   std::function<std::unique_ptr<LanguageModel>(const ConfigMap& config)> make;
 };
 
+/// The configuration of this name; throws, listing the names, if there is none.
+template <class Config>
+const Config& find_preset(const std::vector<std::pair<std::string, Config>>& table, const std::string& name, const char* family) {
+  std::string names;
+  for (const auto& [key, config] : table) {
+    if (key == name) return config;
+    names += (names.empty() ? "" : ", ") + key;
+  }
+  WEFT_CHECK_AS(kNotFound, false, family, ": no configuration '", name, "'; there are ", names);
+  return table.front().second;
+}
+
+/// A family from its table of presets, of which the first is the default.
+template <class Config, class Model>
+ModelFamily make_family(const char* name, const std::vector<std::pair<std::string, Config>>& table) {
+  ModelFamily f{.name = name, .default_preset = table.front().first};
+  for (const auto& [key, config] : table) f.presets.push_back(key);
+  f.preset = [&table, name](const std::string& key) { return to_map(find_preset(table, key, name)); };
+  f.make = [](const ConfigMap& map) { return std::make_unique<Model>(from_map<Config>(map)); };
+  return f;
+}
+
 }  // namespace weft::nn

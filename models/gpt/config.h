@@ -1,0 +1,27 @@
+// Configurations of the GPT-2 family, by name.
+#pragma once
+#include "models/nn/language_model.h"
+
+namespace weft::gpt {
+
+struct Config {
+  int64_t vocab = 50257, context = 1024, layers = 12, heads = 12, dim = 768;
+  int64_t ffn = 3072;      // hidden size of the feed-forward layers
+  bool rms_norm = false;   // RMSNorm instead of LayerNorm
+  bool bias = true;        // in linear layers and LayerNorm
+  bool tied = true;        // the head shares the token embedding
+  double norm_eps = 1e-5;
+  double dropout = 0;      // of the embeddings and of what layers add to the residual
+
+  template <class F>
+  void fields(F&& f) {
+    f("vocab", vocab), f("context", context), f("layers", layers), f("heads", heads), f("dim", dim), f("ffn", ffn);
+    f("rms_norm", rms_norm), f("bias", bias), f("tied", tied), f("norm_eps", norm_eps), f("dropout", dropout);
+  }
+};
+
+/// gpt2, gpt2-medium, gpt2-large, gpt2-xl (Radford et al. 2019); gpt_tiny, gpt_base; gpt_shakespeare, for bytes.
+Config preset(const std::string& name);
+const nn::ModelFamily& family();
+
+}  // namespace weft::gpt

@@ -1,0 +1,114 @@
+#include "models/moe/model.h"
+
+#include <cmath>
+
+#include "ops/composite/loss.h"
+#include "ops/core/creation.h"
+#include "ops/core/dot.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+
+namespace weft::moe {
+namespace {
+
+constexpr double kStd = 0.02;
+double residual_std(const Config& c) { return kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers)); }
+
+}  // namespace
+
+Block::Block(const Config& c, bool dense)
+    : norm1(c.dim, {.eps = c.norm_eps}),
+      attn(c.dim, c.heads, {.kv_heads = c.kv_heads, .std = kStd, .out_std = residual_std(c)}),
+      norm2(c.dim, {.eps = c.norm_eps}) {
+  register_module("norm1", norm1);
+  register_module("attn", attn);
+  register_module("norm2", norm2);
+  if (dense) {
+    register_module("ffn", ffn.emplace(c.dim, c.dense_ffn, nn::SwiGluOptions{.std = kStd, .down_std = residual_std(c)}));
+  } else {
+    register_module("moe", moe.emplace(c.dim, nn::MoEOptions{
+        .experts = c.experts, .top_k = c.top_k, .hidden = c.ffn, .shared_hidden = c.shared_ffn, .capacity_factor = c.capacity_factor,
+        .score = c.score, .normalize = c.normalize, .route_scale = c.route_scale, .aux_loss = c.aux_loss, .z_loss = c.z_loss,
+        .bias_rate = c.bias_rate, .std = kStd, .down_std = residual_std(c)}));
+  }
+}
+
+Tensor Block::operator()(const Tensor& x, const nn::AttentionContext& context, int64_t layer, std::vector<nn::MoEOut>& routed) const {
+  const Tensor h = x + attn(norm1(x), context, layer);
+  if (ffn) return h + (*ffn)(norm2(h));
+  routed.push_back((*moe)(norm2(h)));
+  return h + routed.back().y;
+}
+
+Model::Model(const Config& c) : config_(c), tok_(c.vocab, c.dim, {.std = kStd}), norm_(c.dim, {.eps = c.norm_eps}) {
+  register_module("tok", tok_);
+  if (!c.rope) register_module("pos", pos_.emplace(c.context, c.dim, nn::EmbeddingOptions{.std = kStd}));
+  for (int64_t i = 0; i < c.layers; ++i) blocks_.emplace_back(c, i < c.dense_layers);
+  register_modules("blocks", blocks_);
+  register_module("norm", norm_);
+  if (!c.tied) register_module("head", head_.emplace(c.dim, c.vocab, nn::LinearOptions{.bias = false, .std = kStd}));
+}
+
+// B batch, T time, D dim, V vocab, L layers with experts, E experts
+Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const {
+  check_tokens(tokens_BT);
+  const int64_t T = tokens_BT.size(1);
+  const Tensor positions_T = cache ? cache->next_positions(T) : arange(T);
+  Tensor x_BTD = tok_(tokens_BT);
+  if (pos_) x_BTD = x_BTD + (cache ? (*pos_)(positions_T) : slice(pos_->weight, 0, 0, T));
+  nn::AttentionContext context{.cache = cache};
+  if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), {.theta = config_.rope_theta});
+  if (cache) context.mask = cache->mask(T);
+  x_BTD = in_compute_dtype(x_BTD);
+  for (size_t i = 0; i < blocks_.size(); ++i) x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i), routed);
+  if (cache) cache->advance(T);
+  x_BTD = norm_(x_BTD);
+  return head_ ? (*head_)(x_BTD) : linear(x_BTD, tok_.weight);
+}
+
+Tensor Model::logits(const Tensor& tokens) {
+  std::vector<nn::MoEOut> routed;
+  return forward(tokens, nullptr, routed);
+}
+
+Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) {
+  std::vector<nn::MoEOut> routed;
+  return forward(tokens, &cache, routed);
+}
+
+nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) {
+  std::vector<nn::MoEOut> routed;
+  const Tensor ce = cross_entropy(forward(tokens, nullptr, routed), targets);
+  Tensor aux = zeros({}), dropped = zeros({});
+  std::vector<Tensor> counts;
+  for (const nn::MoEOut& r : routed) {
+    aux = aux + r.aux;
+    dropped = dropped + r.dropped;
+    counts.push_back(r.counts);
+  }
+  const Tensor counts_LE = counts.empty() ? zeros({0, config_.experts}, {.dtype = kInt64}) : stack(counts);
+  const double choices = static_cast<double>(tokens.numel() * config_.top_k) * static_cast<double>(counts.size());
+  return {.loss = ce + aux, .ce = ce, .aux = aux, .expert_load = sum(counts_LE, 0).to(kFloat32) / ::std::fmax(choices, 1),
+          .dropped = dropped / ::std::fmax(static_cast<double>(counts.size()), 1), .expert_counts = counts_LE};
+}
+
+void Model::update_balance(const Tensor& expert_counts) {
+  int64_t l = 0;
+  for (const Block& block : blocks_)
+    if (block.moe) block.moe->update_balance(select(expert_counts, 0, l++));
+}
+
+nn::KvCacheShape Model::cache_shape() const {
+  return {.layers = config_.layers, .kv_heads = config_.kv_heads, .capacity = config_.context, .head_dim = head_dim()};
+}
+
+double Model::flops_per_token(int64_t length) const {
+  const Config& c = config_;
+  const int64_t attention = 2 * c.dim * c.dim + 2 * c.dim * c.kv_heads * head_dim();
+  const int64_t mixture = c.dim * c.experts + 3 * c.dim * (c.top_k * c.ffn + c.shared_ffn);
+  const int64_t matrices = c.layers * attention + c.dense_layers * 3 * c.dim * c.dense_ffn + (c.layers - c.dense_layers) * mixture + c.dim * c.vocab;
+  return static_cast<double>(6 * matrices + 12 * c.layers * length * c.dim);
+}
+
+}  // namespace weft::moe
