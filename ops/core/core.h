@@ -1,0 +1,9 @@
+// All public functions of ops/core.
+#pragma once
+#include "ops/core/creation.h"
+#include "ops/core/dot.h"
+#include "ops/core/index.h"
+#include "ops/core/misc.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"

@@ -1,0 +1,216 @@
+#include "ops/testing/cases.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/dispatch/dispatch.h"
+
+namespace weft::testing {
+
+namespace {
+
+constexpr DType kFloats[] = {kFloat32, kFloat64, kBFloat16, kFloat16};
+constexpr DType kWhole[] = {kInt64, kInt32, kUInt8, kBool};
+
+// f32 stands for every dtype of data; in elementwise ops so does i32.
+bool stands_for_all(const OpDef& op, const SampleInput& in) {
+  return in.dtype == kFloat32 || (op.is(kPointwise) && op.scalar >= 0 && in.dtype == kInt32);
+}
+
+bool has_free(const OpDef& op, const Sample& s) {
+  return std::any_of(s.in.begin(), s.in.end(), [&](const SampleInput& i) { return stands_for_all(op, i); });
+}
+
+bool accepted(const Case& c) {
+  try {
+    infer(c, c.in);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+// grouped_dot's offsets ascend from 0 to the rows: an empty group, one row, and the rest.
+void fix_offsets(Case& c) {
+  if (std::string_view(c.op->name) != "grouped_dot") return;
+  Tensor& offsets = c.in[2];
+  std::vector<Real> v = to_reals(offsets);
+  std::sort(v.begin(), v.end());
+  offsets = from_reals(v, offsets.type());
+}
+
+}  // namespace
+
+Case make_case(const OpDef& op, const Sample& sample, DType dtype, uint64_t seed) {
+  Case c;
+  c.op = &op;
+  c.attrs = sample.attrs;
+  c.grad = sample.grad;
+  Random random(seed);
+  for (const SampleInput& in : sample.in) {
+    const bool free = stands_for_all(op, in);
+    const DType t = free ? dtype : in.dtype;
+    double lo = in.lo, hi = in.hi;
+    if (!is_floating(t)) {
+      lo = std::ceil(lo);
+      hi = std::floor(hi);
+      if (t == kUInt8) lo = std::max(lo, 0.0);
+      if (lo > hi) lo = hi = 1;
+    }
+    c.in.push_back(random_tensor(t, in.shape, random, lo, hi));
+    c.data.push_back(free);
+  }
+  fix_offsets(c);
+  return c;
+}
+
+std::vector<Case> cases_of(const OpDef& op, DType dtype) {
+  std::vector<Case> cases;
+  if (!op.samples) return cases;
+  std::vector<Sample> samples = op.samples();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (!samples[i].error.empty() || !has_free(op, samples[i])) continue;
+    Case c = make_case(op, samples[i], dtype, 1000 + i);
+    c.label = cat("sample ", i, ", ", dtype);
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+std::vector<Case> cases_of(const OpDef& op) {
+  std::vector<Case> cases;
+  if (!op.samples) return cases;
+  std::vector<Sample> samples = op.samples();
+  for (size_t i = 0; i < samples.size(); ++i) {
+    if (!samples[i].error.empty()) continue;
+    auto add = [&](DType t, bool must) {
+      Case c = make_case(op, samples[i], t, 1000 + i);
+      c.label = cat("sample ", i, ", ", t);
+      if (must || accepted(c)) cases.push_back(std::move(c));
+    };
+    const bool floats = std::any_of(samples[i].in.begin(), samples[i].in.end(),
+                                    [](const SampleInput& in) { return in.dtype == kFloat32; });
+    if (floats)
+      for (DType t : kFloats) add(t, true);
+    if (has_free(op, samples[i]))
+      for (DType t : kWhole) add(t, false);
+    else
+      add(kFloat32, true);
+  }
+  return cases;
+}
+
+std::vector<Case> large_cases_of(const OpDef& op) {
+  const std::string_view name = op.name;
+  const SampleInput wide{Shape{37, 4099}}, square{Shape{300, 301}};
+  auto index = [](const Shape& shape, int64_t end) {
+    return SampleInput{shape, kInt64, 0, static_cast<double>(end - 1)};
+  };
+  std::vector<Sample> samples;
+  if (op.scalar >= 0) {
+    for (const Sample& s : op.samples()) {
+      if (!s.error.empty()) continue;
+      Sample big = s;
+      for (SampleInput& in : big.in)
+        if (!in.shape.empty()) in.shape = Shape{70001};
+      samples.push_back(big);
+      break;
+    }
+  } else if (name.starts_with("reduce_")) {
+    for (const Shape& dims : {Shape{0}, Shape{1}, Shape{0, 1}})
+      samples.push_back({{SampleInput{Shape{37, 4099}, kFloat32, 0.98, 1.02}}, {{"dims", dims}}});
+  } else if (name == "argmax" || name == "argmin") {
+    for (int64_t dim : {0, 1}) samples.push_back({{wide}, {{"dim", dim}}});
+  } else if (name == "cumsum") {
+    for (int64_t dim : {0, 1}) samples.push_back({{wide}, {{"dim", dim}, {"reverse", dim == 1}}});
+  } else if (name == "cast") {
+    samples.push_back({{wide}, {{"dtype", kBFloat16}}});
+  } else if (name == "reshape") {
+    samples.push_back({{wide}, {{"shape", Shape{4099, 37}}}});
+  } else if (name == "permute") {
+    samples.push_back({{wide}, {{"dims", Shape{1, 0}}}});
+  } else if (name == "broadcast") {
+    samples.push_back({{SampleInput{Shape{1, 4099}}}, {{"shape", Shape{37, 4099}}}});
+  } else if (name == "pad") {
+    samples.push_back({{wide}, {{"lo", Shape{3, 1}}, {"hi", Shape{0, 2}}, {"value", 1.0}}});
+  } else if (name == "concat") {
+    samples.push_back({{wide, wide}, {{"dim", int64_t{1}}}});
+  } else if (name == "dot") {
+    const Shape none;
+    samples.push_back({{SampleInput{Shape{300, 517}}, SampleInput{Shape{517, 129}}},
+                       {{"a_batch", none}, {"b_batch", none}, {"a_contract", Shape{1}}, {"b_contract", Shape{0}}}});
+    samples.push_back(
+        {{SampleInput{Shape{6, 100, 65}}, SampleInput{Shape{6, 100, 65}}},
+         {{"a_batch", Shape{0}}, {"b_batch", Shape{0}}, {"a_contract", Shape{2}}, {"b_contract", Shape{2}}}});
+  } else if (name == "grouped_dot") {
+    samples.push_back({{SampleInput{Shape{400, 65}}, SampleInput{Shape{4, 65, 130}}, index(Shape{5}, 401)},
+                       {{"mode", std::string("rows")}}});
+    samples.push_back({{SampleInput{Shape{400, 65}}, SampleInput{Shape{400, 130}}, index(Shape{5}, 401)},
+                       {{"mode", std::string("contraction")}}});
+  } else if (name == "gather") {
+    samples.push_back({{square, index(Shape{300, 301}, 300)}, {{"dim", int64_t{0}}}});
+  } else if (name == "index_select") {
+    samples.push_back({{square, index(Shape{700}, 300)}, {{"dim", int64_t{0}}}});
+  } else if (name == "scatter_add") {
+    samples.push_back({{square, index(Shape{300, 301}, 300), square}, {{"dim", int64_t{0}}}});
+  } else if (name == "index_add") {
+    samples.push_back({{square, index(Shape{900}, 300), SampleInput{Shape{900, 301}}}, {}});
+  } else if (name == "sort") {
+    samples.push_back({{square}, {{"dim", int64_t{0}}, {"descending", true}}});
+  } else if (name == "topk") {
+    samples.push_back({{square}, {{"k", int64_t{7}}, {"dim", int64_t{1}}, {"largest", true}}});
+  } else if (name == "random_bits") {
+    const SampleInput word{Shape{}, kInt64, 0, 1e9};
+    samples.push_back({{word, word}, {{"shape", Shape{100003}}, {"op_id", int64_t{5}}}});
+  } else if (name == "iota") {
+    samples.push_back({{}, {{"size", int64_t{100003}}, {"dtype", kFloat32}, {"start", 0.5}, {"step", 0.25}}});
+  }
+  std::vector<Case> cases;
+  for (const Sample& s : samples)
+    for (DType t : {kFloat32, kBFloat16, kFloat64}) {
+      Case c = make_case(op, s, t, 77);
+      c.label = cat("large, ", t);
+      if (accepted(c)) cases.push_back(std::move(c));
+    }
+  return cases;
+}
+
+namespace {
+SmallVec<const Tensor*, 4> pointers(const std::vector<Tensor>& in) {
+  SmallVec<const Tensor*, 4> p;
+  for (const Tensor& t : in) p.push_back(&t);
+  return p;
+}
+}  // namespace
+
+std::vector<Tensor> run(const Case& c, const std::vector<Tensor>& in) {
+  return dispatch_multi(*c.op, TensorPtrs(pointers(in)), c.attrs);
+}
+
+Types infer(const Case& c, const std::vector<Tensor>& in) {
+  std::vector<TensorType> types;
+  for (const Tensor& t : in) types.push_back(t.type());
+  return c.op->infer({*c.op, c.attrs, types});
+}
+
+::testing::AssertionResult matches_reference(const Case& c, const std::vector<Tensor>& in,
+                                             const std::vector<Tensor>& out) {
+  RefFn fn = find_reference(c.op->name);
+  if (!fn) return ::testing::AssertionFailure() << c.op->name << " has no reference";
+  std::vector<RefTensor> operands;
+  for (const Tensor& t : in) operands.push_back({t.type(), to_reals(t)});
+  const Types types = infer(c, in);
+  if (types.size() != out.size()) return ::testing::AssertionFailure() << out.size() << " results";
+  std::vector<RefResult> want = fn({*c.op, c.attrs, operands, types});
+  for (size_t i = 0; i < out.size(); ++i) {
+    if (!(out[i].type() == types[i]))
+      return ::testing::AssertionFailure()
+             << "result " << i << " is " << out[i].type().to_string() << "; inferred " << types[i].to_string();
+    if (want[i].bound.empty()) want[i].bound.assign(want[i].v.size(), 0);
+    auto ok = within(out[i], want[i].v, want[i].bound);
+    if (!ok) return ok << " in result " << i;
+  }
+  return ::testing::AssertionSuccess();
+}
+
+}  // namespace weft::testing

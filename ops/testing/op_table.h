@@ -1,0 +1,26 @@
+// The op tests: what must hold of every record. A family's test file is one INSTANTIATE over its records.
+#pragma once
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "framework/ir/op_def.h"
+
+namespace weft::testing {
+
+class OpTable : public ::testing::TestWithParam<const OpDef*> {
+ protected:
+  const OpDef& op() const { return *GetParam(); }
+};
+
+/// The records that are tested by samples: all but structural ones.
+std::vector<const OpDef*> tested(std::span<const OpDef* const> ops);
+inline std::string name_of(const ::testing::TestParamInfo<const OpDef*>& info) { return info.param->name; }
+
+/// The tests of a family of records.
+#define WEFT_TEST_OPS(Family, ops)                                            \
+  INSTANTIATE_TEST_SUITE_P(Family, OpTable, ::testing::ValuesIn(tested(ops)), \
+                           [](const auto& info) { return name_of(info); })
+
+}  // namespace weft::testing

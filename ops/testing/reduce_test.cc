@@ -1,0 +1,7 @@
+#include "ops/core/reduce.h"
+
+#include "ops/testing/op_table.h"
+
+namespace weft::testing {
+WEFT_TEST_OPS(Reduce, reduce_ops());
+}  // namespace weft::testing

@@ -1,0 +1,62 @@
+// Constants, ranges and random bits.
+#include <cmath>
+
+#include "ops/testing/reference.h"
+
+namespace weft::testing {
+namespace {
+
+Real number(const Attrs& attrs, std::string_view key) {
+  const AttrValue* v = attrs.find(key);
+  return std::holds_alternative<double>(*v) ? static_cast<Real>(std::get<double>(*v)) : static_cast<Real>(attrs.i(key));
+}
+
+std::vector<RefResult> constant(const RefCall& c) {
+  return {{{rounded(number(c.attrs, "value"), c.out[0].dtype)}, {}}};
+}
+
+// Computed in f64: two roundings, then one to the dtype.
+std::vector<RefResult> iota(const RefCall& c) {
+  const Real start = number(c.attrs, "start"), step = number(c.attrs, "step");
+  RefResult r;
+  for (int64_t i = 0; i < c.out[0].shape[0]; ++i) {
+    const Real v = start + static_cast<Real>(i) * step;
+    r.v.push_back(is_floating(c.out[0].dtype) ? v : rounded(v, c.out[0].dtype));
+    const Real error = (std::fabs(start) + 2 * std::fabs(static_cast<Real>(i) * step)) * unit_roundoff(kFloat64);
+    r.bound.push_back(is_floating(c.out[0].dtype) ? rounding_bound(v, error, kFloat64, c.out[0].dtype) : 0);
+  }
+  return {r};
+}
+
+// Philox4x32-10 (Salmon et al. 2011): element i is word i % 4 of the block with key {seed} and counter
+// {i / 4 in two words, op_id, low word of step}.
+std::vector<RefResult> random_bits(const RefCall& c) {
+  const auto seed = static_cast<uint64_t>(static_cast<int64_t>(c.in[0].v[0]));
+  const auto step = static_cast<uint64_t>(static_cast<int64_t>(c.in[1].v[0]));
+  RefResult r;
+  for (int64_t i = 0; i < c.out[0].shape.numel(); ++i) {
+    const uint64_t block = static_cast<uint64_t>(i) / 4;
+    uint32_t x[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
+                     static_cast<uint32_t>(c.attrs.i("op_id")), static_cast<uint32_t>(step)};
+    uint32_t key[2] = {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)};
+    for (int round = 0; round < 10; ++round) {
+      const uint64_t a = uint64_t{0xD2511F53} * x[0], b = uint64_t{0xCD9E8D57} * x[2];
+      const uint32_t y[4] = {static_cast<uint32_t>(b >> 32) ^ x[1] ^ key[0], static_cast<uint32_t>(b),
+                             static_cast<uint32_t>(a >> 32) ^ x[3] ^ key[1], static_cast<uint32_t>(a)};
+      for (int k = 0; k < 4; ++k) x[k] = y[k];
+      key[0] += 0x9E3779B9;
+      key[1] += 0xBB67AE85;
+    }
+    r.v.push_back(static_cast<Real>(static_cast<int32_t>(x[i % 4])));
+  }
+  return {r};
+}
+
+}  // namespace
+
+std::span<const RefRow> creation_references() {
+  static const RefRow rows[] = {{"constant", constant}, {"iota", iota}, {"random_bits", random_bits}};
+  return rows;
+}
+
+}  // namespace weft::testing

@@ -1,0 +1,7 @@
+#include "ops/core/view.h"
+
+#include "ops/testing/op_table.h"
+
+namespace weft::testing {
+WEFT_TEST_OPS(View, view_ops());
+}  // namespace weft::testing
