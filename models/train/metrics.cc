@@ -1,0 +1,127 @@
+#include "models/train/metrics.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <cmath>
+
+#include "framework/base/error.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+
+namespace weft::train {
+
+double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+
+std::string duration_text(double seconds) {
+  int64_t s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
+  char b[64];
+  if (s < 60) {
+    std::snprintf(b, sizeof b, "%ld s", s);
+  } else if (s < 3600) {
+    std::snprintf(b, sizeof b, "%ld min %02ld s", s / 60, s % 60);
+  } else {
+    std::snprintf(b, sizeof b, "%ld h %02ld min", s / 3600, s / 60 % 60);
+  }
+  return b;
+}
+
+MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(path) {
+  io::make_folders(io::folder_of(path));
+  const bool resume = resume_at >= 0 && io::exists(path);
+  if (resume) {
+    WEFT_CHECK_AS(kDataLoss, io::file_size(path) >= resume_at, path, ": has ", io::file_size(path), " bytes; the checkpoint says ",
+                  resume_at, "; give another --metrics file");
+    WEFT_CHECK(truncate(path.c_str(), resume_at) == 0, path, ": cannot be cut to the checkpoint's step");
+  }
+  file_ = std::fopen(path.c_str(), resume ? "a" : "w");
+  WEFT_CHECK_AS(kPermissionDenied, file_, path, ": cannot be written: ", io::errno_text(errno));
+  std::fseek(file_, 0, SEEK_END);
+}
+
+MetricsFile::~MetricsFile() {
+  if (file_) std::fclose(file_);
+}
+
+void MetricsFile::line(const std::string& text) {
+  if (!file_) return;
+  WEFT_CHECK_AS(kResourceExhausted, std::fprintf(file_, "%s\n", text.c_str()) > 0 && std::fflush(file_) == 0, path_,
+                ": cannot be written: ", io::errno_text(errno));
+}
+
+void MetricsFile::write(const StepMetrics& m) {
+  if (!file_) return;
+  io::OrderedJson j;
+  j["step"] = m.step;
+  j["loss"] = m.loss;
+  j["grad_norm"] = m.grad_norm;
+  j["lr"] = m.lr;
+  j["step_ms"] = m.step_ms;
+  j["tokens_per_s"] = m.tokens_per_s;
+  j["mfu"] = m.mfu;
+  if (m.moe) {
+    j["aux_loss"] = m.aux_loss;
+    j["expert_load"] = m.expert_load;
+    j["dropped"] = m.dropped;
+  }
+  line(io::write_json(j));
+}
+
+void MetricsFile::write_eval(int64_t step, double loss) {
+  if (!file_) return;
+  io::OrderedJson j;
+  j["step"] = step;
+  j["eval_loss"] = loss;
+  line(io::write_json(j));
+}
+
+int64_t MetricsFile::size() {
+  if (!file_) return 0;
+  std::fflush(file_);
+  return std::ftell(file_);
+}
+
+Progress::Progress(int64_t first_step, int64_t steps)
+    : first_(first_step), steps_(steps), terminal_(isatty(STDOUT_FILENO)), started_(now_seconds()) {}
+
+void Progress::clear() {
+  if (terminal_ && shown_) std::printf("\r\033[K");
+  shown_ = false;
+}
+
+void Progress::update(const StepMetrics& m) {
+  const double now = now_seconds();
+  const bool last = m.step >= steps_;
+  const bool first = m.step == first_ + 1;
+  if (terminal_ ? (!last && now - last_shown_ < 0.1) : (!first && !last && now - last_shown_ < interval_)) return;
+  last_shown_ = now;
+  if (!first) interval_ = std::min(10.0, interval_ * 1.3);  // a log stays readable however long the run
+  const double done = static_cast<double>(m.step - first_), share = steps_ ? 100.0 * m.step / steps_ : 100;
+  const double left = done > 0 ? (now - started_) / done * (steps_ - m.step) : 0;
+  char text[256];
+  std::snprintf(text, sizeof text, "step %ld/%ld %3.0f%%  loss %.4f  grad norm %.2f  lr %.2e  %.0f tokens/s  %s", m.step, steps_,
+                share, m.loss, m.grad_norm, m.lr, m.tokens_per_s,
+                last ? ("took " + duration_text(now - started_)).c_str() : (duration_text(left) + " left").c_str());
+  if (terminal_) {
+    const int width = 20, full = static_cast<int>(share * width / 100);
+    std::printf("\r\033[K[%s%s] %s", std::string(full, '#').c_str(), std::string(width - full, '.').c_str(), text);
+    shown_ = true;
+  } else {
+    std::printf("%s\n", text);
+  }
+  std::fflush(stdout);
+}
+
+void Progress::note(const std::string& text) {
+  clear();
+  std::printf("%s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+void Progress::finish() {
+  if (terminal_ && shown_) std::printf("\n");
+  shown_ = false;
+  std::fflush(stdout);
+}
+
+}  // namespace weft::train

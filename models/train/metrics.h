@@ -1,0 +1,59 @@
+// What a run tells: one JSON object a line in a file, and progress for people.
+#pragma once
+#include <cstdio>
+#include <string>
+#include <vector>
+
+namespace weft::train {
+
+/// One line of the metrics file; NaN leaves a field out.
+struct StepMetrics {
+  int64_t step = 0;
+  double loss = 0, grad_norm = 0, lr = 0, step_ms = 0, tokens_per_s = 0, mfu = 0;
+  bool moe = false;
+  double aux_loss = 0, dropped = 0;
+  std::vector<double> expert_load;
+};
+
+/// Appends lines to a file and can cut it back to an earlier length.
+class MetricsFile {
+ public:
+  MetricsFile() = default;
+  /// Starts a new file, or, with `resume_at` >= 0, cuts an existing one to that many bytes and goes on.
+  MetricsFile(const std::string& path, int64_t resume_at);
+  ~MetricsFile();
+  MetricsFile(const MetricsFile&) = delete;
+  void write(const StepMetrics& m);
+  void write_eval(int64_t step, double loss);
+  /// Bytes written so far, flushed.
+  int64_t size();
+
+ private:
+  void line(const std::string& text);
+  std::FILE* file_ = nullptr;
+  std::string path_;
+};
+
+/// Progress: one line rewritten on a terminal; plain lines, now and then, otherwise.
+class Progress {
+ public:
+  Progress(int64_t first_step, int64_t steps);
+  void update(const StepMetrics& m);
+  /// A line of its own, above the progress line.
+  void note(const std::string& text);
+  void finish();
+
+ private:
+  void clear();
+  const int64_t first_, steps_;
+  const bool terminal_;
+  double started_ = 0, last_shown_ = 0, interval_ = 1;
+  bool shown_ = false;
+};
+
+/// "3 min 05 s", "1 h 02 min", "9 s".
+std::string duration_text(double seconds);
+/// Seconds on a clock that only goes forward.
+double now_seconds();
+
+}  // namespace weft::train

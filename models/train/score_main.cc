@@ -1,0 +1,81 @@
+// Flags of the score programs.
+#include <charconv>
+#include <cmath>
+#include <iostream>
+
+#include "absl/flags/flag.h"
+#include "framework/base/thread_pool.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "framework/program/program.h"
+#include "models/train/generate.h"
+#include "models/train/load.h"
+#include "weft.h"
+
+ABSL_FLAG(std::string, checkpoint, "", "checkpoint folder step_N, or a folder of them (the newest); needed");
+ABSL_FLAG(std::string, text, "", "text file to score");
+ABSL_FLAG(std::string, tokens, "", "file of token ids separated by white space, instead of --text");
+ABSL_FLAG(std::string, out, "", "file for one JSON object {token, logprob} a line and {loss, perplexity, tokens} at the end");
+ABSL_FLAG(std::string, dtype, "f32", "f32, bf16 or f16: what activations are computed in");
+ABSL_FLAG(int64_t, threads, 0, "threads; 0: all cores");
+
+namespace weft::train {
+namespace {
+
+std::vector<int32_t> read_ids(const std::string& path) {
+  const std::string text = io::read_file(path, int64_t{1} << 32);
+  std::vector<int32_t> ids;
+  const char *p = text.data(), *end = p + text.size();
+  while (true) {
+    while (p < end && isspace(static_cast<unsigned char>(*p))) ++p;
+    if (p == end) break;
+    int32_t id = 0;
+    auto r = std::from_chars(p, end, id);
+    WEFT_CHECK(r.ec == std::errc() && (r.ptr == end || isspace(static_cast<unsigned char>(*r.ptr))), path, ": '",
+               std::string(p, std::min<size_t>(end - p, 12)), "' at byte ", p - text.data(), " is not a token id");
+    ids.push_back(id);
+    p = r.ptr;
+  }
+  return ids;
+}
+
+}  // namespace
+
+int score_main(int argc, char** argv, const nn::ModelFamily& family) {
+  const std::string summary = cat("Loss, perplexity and the log-probability of each token of a text under a ", family.name, " model.");
+  return run_program(argc, argv, summary.c_str(), [&](const std::vector<std::string>& rest) {
+    if (!rest.empty()) usage_error(cat("unexpected argument '", rest[0], "'; --help lists the flags"));
+    const std::string text = absl::GetFlag(FLAGS_text), tokens = absl::GetFlag(FLAGS_tokens), out = absl::GetFlag(FLAGS_out);
+    if (absl::GetFlag(FLAGS_checkpoint).empty()) usage_error("--checkpoint is needed: a folder that a train program wrote");
+    if (text.empty() == tokens.empty()) usage_error("need one of --text FILE and --tokens FILE");
+    const int64_t threads = absl::GetFlag(FLAGS_threads);
+    if (threads < 0) usage_error(cat("--threads: got ", threads, "; need 0 or more"));
+    if (threads > 0) set_num_threads(static_cast<int>(threads));
+    LoadedModel m = load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype));
+    const std::string path = io::resolve_path(text.empty() ? tokens : text);
+    const std::vector<int32_t> ids = text.empty() ? read_ids(path) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));
+    WEFT_CHECK(ids.size() >= 2, path, ": has ", ids.size(), " tokens; need at least 2");
+    const std::vector<double> lp = score(*m.model, ids);
+    double total = 0;
+    for (double v : lp) total -= v;
+    const double loss = total / static_cast<double>(lp.size());
+    io::OrderedJson last;
+    last["loss"] = loss;
+    last["perplexity"] = std::exp(loss);
+    last["tokens"] = lp.size();
+    if (!out.empty()) {
+      std::string lines;
+      for (size_t i = 0; i < lp.size(); ++i) {
+        io::OrderedJson j;
+        j["token"] = ids[i + 1];
+        j["logprob"] = lp[i];
+        lines += io::write_json(j) + "\n";
+      }
+      io::write_file_atomic(io::resolve_path(out), lines + io::write_json(last) + "\n");
+    }
+    std::cout << io::write_json(last) << "\n";
+    return 0;
+  });
+}
+
+}  // namespace weft::train

@@ -1,0 +1,65 @@
+// Flags of the train programs.
+#include "absl/flags/flag.h"
+#include "framework/base/error.h"
+#include "framework/program/program.h"
+#include "models/train/trainer.h"
+
+ABSL_FLAG(std::string, config, "", "configuration by name (--config list prints them); empty: the program's default");
+ABSL_FLAG(std::string, data, "", "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare");
+ABSL_FLAG(int64_t, steps, 0, "optimiser steps; 0: the configuration's default");
+ABSL_FLAG(int64_t, batch_size, 0, "sequences per step; 0: the configuration's default");
+ABSL_FLAG(int64_t, seq_len, 0, "tokens per sequence; 0: the configuration's context");
+ABSL_FLAG(double, lr, 0, "peak learning rate; 0: the configuration's default");
+ABSL_FLAG(int64_t, warmup, -1, "steps of linear warm-up before the cosine; -1: a twentieth of the steps");
+ABSL_FLAG(int64_t, grad_accum, 1, "parts a batch is split into, one after the other, to save memory");
+ABSL_FLAG(int64_t, eval_every, -1, "steps between evaluations on held-out text; 0: never; -1: a quarter of the steps");
+ABSL_FLAG(std::string, checkpoint_every, "auto", "steps between checkpoints, 0 for none, or auto: about 1 % of the time");
+ABSL_FLAG(int64_t, keep, 3, "checkpoints to keep, the newest; 0: all");
+ABSL_FLAG(std::string, dtype, "f32", "f32, bf16 or f16: what activations are computed in; master weights are always f32");
+ABSL_FLAG(bool, compile, true, "capture the step as one graph and replay it; false: run it op by op");
+ABSL_FLAG(int64_t, memory_budget, 0, "most bytes a step may plan for; 0: no limit");
+ABSL_FLAG(std::string, numerics, "fast", "fast, or eager: round exactly as op-by-op execution does");
+ABSL_FLAG(bool, verify, false, "compare the compiled step with the interpreter on the first batch");
+ABSL_FLAG(std::string, checkpoint_dir, "", "folder for checkpoints; empty: /tmp/weft/FAMILY-CONFIG");
+ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint in --checkpoint_dir, if there is one");
+ABSL_FLAG(std::string, metrics, "", "file for one JSON object a step");
+ABSL_FLAG(int64_t, seed, 0, "seed of weights, dropout and the order of data");
+ABSL_FLAG(int64_t, threads, 0, "threads; 0: all cores");
+ABSL_FLAG(int64_t, sample, -1, "tokens of text to write at the end; 0: none; -1: 400 after training on text");
+
+namespace weft::train {
+
+int train_main(int argc, char** argv, const nn::ModelFamily& family) {
+  const std::string summary = cat("Trains a ", family.name, " language model.");
+  return run_program(argc, argv, summary.c_str(), [&](const std::vector<std::string>& rest) {
+    if (!rest.empty()) usage_error(cat("unexpected argument '", rest[0], "'; --help lists the flags"));
+    TrainOptions o;
+    o.config = absl::GetFlag(FLAGS_config);
+    o.data = absl::GetFlag(FLAGS_data);
+    o.steps = absl::GetFlag(FLAGS_steps);
+    o.batch_size = absl::GetFlag(FLAGS_batch_size);
+    o.seq_len = absl::GetFlag(FLAGS_seq_len);
+    o.lr = absl::GetFlag(FLAGS_lr);
+    o.warmup = absl::GetFlag(FLAGS_warmup);
+    o.grad_accum = absl::GetFlag(FLAGS_grad_accum);
+    o.eval_every = absl::GetFlag(FLAGS_eval_every);
+    o.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
+    o.keep = absl::GetFlag(FLAGS_keep);
+    o.dtype = absl::GetFlag(FLAGS_dtype);
+    o.compile = absl::GetFlag(FLAGS_compile);
+    o.memory_budget = absl::GetFlag(FLAGS_memory_budget);
+    o.numerics = absl::GetFlag(FLAGS_numerics);
+    o.verify = absl::GetFlag(FLAGS_verify);
+    o.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
+    o.resume = absl::GetFlag(FLAGS_resume);
+    o.metrics = absl::GetFlag(FLAGS_metrics);
+    const int64_t seed = absl::GetFlag(FLAGS_seed);
+    if (seed < 0) usage_error(cat("--seed: got ", seed, "; need 0 or more"));
+    o.seed = static_cast<uint64_t>(seed);
+    o.threads = absl::GetFlag(FLAGS_threads);
+    o.sample_tokens = absl::GetFlag(FLAGS_sample);
+    return train(family, o);
+  });
+}
+
+}  // namespace weft::train

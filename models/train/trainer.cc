@@ -1,0 +1,404 @@
+#include "models/train/trainer.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <optional>
+
+#include "framework/base/cpu.h"
+#include "framework/base/thread_pool.h"
+#include "framework/io/file.h"
+#include "framework/program/program.h"
+#include "models/data/dataset.h"
+#include "models/data/loader.h"
+#include "models/data/tokenizer.h"
+#include "models/train/checkpoint.h"
+#include "models/train/generate.h"
+#include "models/train/metrics.h"
+#include "weft.h"
+
+namespace weft::train {
+namespace {
+
+constexpr double kClip = 1.0;
+constexpr double kInitialScale = 65536;     // f16 loss scaling (Micikevicius et al. 2018)
+constexpr int64_t kScaleGrowthSteps = 2000;
+
+struct StepOut {
+  Tensor loss, grad_norm, ok, aux, expert_load, dropped;
+};
+
+std::string join(const std::vector<std::string>& v) {
+  std::string s;
+  for (const std::string& x : v) s += (s.empty() ? "" : ", ") + x;
+  return s;
+}
+
+// Matrix products per second in `dtype`: what MFU is a share of.
+double measured_gemm_rate(DType dtype) {
+  NoGrad guard;
+  const int64_t n = 1024;
+  Tensor a = randn({n, n}).to(dtype), b = randn({n, n}).to(dtype);
+  double best = 0;
+  for (int i = 0; i < 4; ++i) {
+    const double t = now_seconds();
+    matmul(a, b);
+    best = std::max(best, 2.0 * n * n * n / (now_seconds() - t));
+  }
+  return best;
+}
+
+void check(const char* flag, bool ok, const std::string& got, const char* need) {
+  if (!ok) usage_error(cat("--", flag, ": got ", got, "; need ", need));
+}
+
+// Everything a flag may leave open, settled and checked.
+struct Plan {
+  nn::ConfigMap config;
+  std::string config_name;
+  DType dtype = kFloat32;
+  int64_t checkpoint_every = 0;  // -1: auto
+  std::string dir;
+  bool on_text = true;
+};
+
+std::string pick_folder(const std::string& base, bool resume) {
+  std::string found = base;
+  for (int n = 2; !latest_checkpoint(found).empty(); ++n) {
+    std::string next = cat(base, "-", n);
+    if (resume && latest_checkpoint(next).empty()) break;
+    found = next;
+  }
+  return found;
+}
+
+Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
+  Plan p;
+  p.on_text = o.data != "synthetic";
+  p.config_name = o.config.empty() ? family.default_preset : o.config;
+  if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
+    usage_error(cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
+  p.config = family.preset(p.config_name);
+  const bool own = p.config_name == family.default_preset;
+  if (o.steps == 0) o.steps = own ? 600 : 200;
+  if (o.batch_size == 0) o.batch_size = own ? 24 : 12;
+  if (o.lr == 0) o.lr = own ? 2e-3 : 1e-3;
+  check("steps", o.steps > 0, std::to_string(o.steps), "more than 0");
+  check("batch_size", o.batch_size > 0, std::to_string(o.batch_size), "more than 0");
+  check("seq_len", o.seq_len >= 0, std::to_string(o.seq_len), "more than 0");
+  check("lr", o.lr > 0 && std::isfinite(o.lr), cat(o.lr), "a number above 0");
+  if (o.warmup < 0) o.warmup = std::max<int64_t>(1, o.steps / 20);
+  if (o.eval_every < 0) o.eval_every = p.on_text ? std::max<int64_t>(1, o.steps / 4) : 0;
+  if (o.sample_tokens < 0) o.sample_tokens = p.on_text ? 400 : 0;
+  check("grad_accum", o.grad_accum > 0, std::to_string(o.grad_accum), "more than 0");
+  check("grad_accum", o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum), "a divisor of --batch_size");
+  check("keep", o.keep >= 0, std::to_string(o.keep), "0 or more");
+  check("threads", o.threads >= 0, std::to_string(o.threads), "0 or more");
+  check("memory_budget", o.memory_budget >= 0, std::to_string(o.memory_budget), "0 or more bytes");
+  check("numerics", o.numerics == "fast" || o.numerics == "eager", cat("'", o.numerics, "'"), "fast or eager");
+  check("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", cat("'", o.dtype, "'"), "f32, bf16 or f16");
+  p.dtype = parse_dtype(o.dtype);
+  if (o.checkpoint_every == "auto") {
+    p.checkpoint_every = -1;
+  } else {
+    const char* end = o.checkpoint_every.data() + o.checkpoint_every.size();
+    auto r = std::from_chars(o.checkpoint_every.data(), end, p.checkpoint_every);
+    check("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0, cat("'", o.checkpoint_every, "'"),
+          "a number of steps, 0 or auto");
+  }
+  if (o.checkpoint_dir.empty()) {
+    p.dir = pick_folder(io::resolve_path(cat("runs/", family.name, "-", p.config_name)), o.resume);
+  } else {
+    p.dir = io::resolve_path(o.checkpoint_dir);
+    if (!o.resume && p.checkpoint_every != 0 && !latest_checkpoint(p.dir).empty())
+      usage_error(cat("--checkpoint_dir: ", p.dir, " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
+  }
+  return p;
+}
+
+class Trainer {
+ public:
+  Trainer(const nn::ModelFamily& family, const TrainOptions& options)
+      : options_(options), plan_(settle(family, options_)), family_(family) {
+    if (options_.threads > 0) set_num_threads(static_cast<int>(options_.threads));
+    manual_seed(options_.seed);
+    model_ = family.make(plan_.config);
+    if (plan_.dtype != kFloat32) model_->set_compute_dtype(plan_.dtype);
+    if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
+    check("seq_len", options_.seq_len <= model_->context(), std::to_string(options_.seq_len),
+          cat("at most the model's context of ", model_->context()).c_str());
+    tokenizer_ = data::make_tokenizer("bytes");
+    if (plan_.on_text && model_->vocab() < tokenizer_->vocab_size())
+      usage_error(cat("--config: '", plan_.config_name, "' knows ", model_->vocab(), " tokens and text needs ",
+                      tokenizer_->vocab_size(), "; use --data synthetic or another configuration"));
+    const std::string path = options_.data.empty() || !plan_.on_text ? options_.data : io::resolve_path(options_.data);
+    split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
+    loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
+    optimizer_.emplace(optim::decay_groups(model_->parameters(), 0.1), optim::AdamWOptions{.lr = options_.lr, .betas = {0.9, 0.95}, .eps = 1e-8});
+    scale_ = Buffer(full({}, plan_.dtype == kFloat16 ? kInitialScale : 1.0), "loss_scale");
+    parameters_ = optimizer_->parameters(true);
+  }
+
+  int run() {
+    restore();
+    watch_interrupts();
+    announce();
+    MetricsFile no_metrics;
+    std::optional<MetricsFile> file;
+    if (!options_.metrics.empty()) file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
+    MetricsFile& metrics = file ? *file : no_metrics;
+    const double rate = measured_gemm_rate(plan_.dtype);
+    const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
+    auto step = compile([this](Tensor tokens, Tensor targets) { return train_step(tokens, targets); }, compile_options());
+    const bool moe = family_.name == "moe";
+
+    Progress progress(state_.step, options_.steps);
+    model_->train();
+    while (state_.step < options_.steps && !interrupted()) {
+      const double begin = now_seconds();
+      data::Batch batch = loader_->next();
+      Tensor tokens = to_tensor(batch.tokens, batch.rows), targets = to_tensor(batch.targets, batch.rows);
+      const double lr = schedule.at(state_.step);
+      optimizer_->set_lr(lr);
+      StepOut out = step(tokens, targets);
+      const bool ok = out.ok.item<bool>();
+      StepMetrics m{.step = state_.step + 1, .loss = out.loss.item<double>(), .grad_norm = out.grad_norm.item<double>(), .lr = lr};
+      if (!ok && plan_.dtype != kFloat16) {
+        progress.finish();
+        internal::fail(Code::kInternal, cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
+                                            std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
+                                            step.first_nonfinite(tokens, targets)));
+      }
+      rescale(ok);
+      ++state_.step;
+      state_.samples = loader_->position();
+      m.step_ms = (now_seconds() - begin) * 1e3;
+      m.tokens_per_s = options_.batch_size * options_.seq_len / (m.step_ms * 1e-3);
+      m.mfu = model_->flops_per_token(options_.seq_len) * m.tokens_per_s / rate;
+      m.moe = moe;
+      if (moe) {
+        m.aux_loss = out.aux.item<double>();
+        m.dropped = out.dropped.item<double>();
+        m.expert_load = out.expert_load.to_vector<double>();
+      }
+      metrics.write(m);
+      progress.update(m);
+      if (options_.eval_every > 0 && (state_.step % options_.eval_every == 0 || state_.step == options_.steps)) {
+        const double loss = evaluate();
+        metrics.write_eval(state_.step, loss);
+        progress.note(cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
+      }
+      if (checkpoint_due()) save(metrics, progress, false);
+    }
+    progress.finish();
+    if (plan_.checkpoint_every != 0 && last_saved_ != state_.step) save(metrics, progress, true);
+    if (interrupted()) {
+      std::printf("interrupted after step %ld%s\n", state_.step,
+                  plan_.checkpoint_every != 0 ? "; go on with --resume" : "; no checkpoint was asked for");
+      return 0;
+    }
+    if (options_.sample_tokens > 0) sample();
+    return 0;
+  }
+
+ private:
+  CompileOptions compile_options() const {
+    return {.enabled = options_.compile, .memory_budget = options_.memory_budget, .numerics = options_.numerics, .verify = options_.verify};
+  }
+
+  Tensor to_tensor(const std::vector<int32_t>& ids, int64_t rows) const {
+    return Tensor::from_vector<int32_t>(ids, {rows, options_.seq_len});
+  }
+
+  // Forward, backward and optimiser: what compile() captures. The batch goes through in grad_accum parts.
+  StepOut train_step(const Tensor& tokens, const Tensor& targets) {
+    const int64_t parts = options_.grad_accum, rows = options_.batch_size / parts;
+    const bool scaled = plan_.dtype == kFloat16;
+    nn::LossOut sum;
+    std::vector<Tensor> grads;
+    auto add_to = [](Tensor& a, const Tensor& b) { a = a.defined() ? a + b : b; };
+    for (int64_t i = 0; i < parts; ++i) {
+      NameScope scope(parts > 1 ? cat("part", i).c_str() : "model");
+      Tensor x = parts > 1 ? tokens.slice(0, i * rows, (i + 1) * rows) : tokens;
+      Tensor y = parts > 1 ? targets.slice(0, i * rows, (i + 1) * rows) : targets;
+      nn::LossOut out = model_->loss(x, y);
+      std::vector<Tensor> g = grad(scaled ? out.loss * scale_ : out.loss, parameters_);
+      if (grads.empty()) {
+        grads = g;
+      } else {
+        for (size_t k = 0; k < g.size(); ++k) grads[k] = grads[k] + g[k];
+      }
+      add_to(sum.ce, out.ce);
+      add_to(sum.aux, out.aux);
+      add_to(sum.expert_load, out.expert_load);
+      add_to(sum.dropped, out.dropped);
+      add_to(sum.expert_counts, out.expert_counts);
+    }
+    NoGrad guard;
+    NameScope scope("update");
+    const double share = 1.0 / static_cast<double>(parts);
+    if (scaled) {
+      Tensor factor = share / scale_.value();
+      for (Tensor& g : grads) g = g * factor;
+    } else if (parts > 1) {
+      for (Tensor& g : grads) g = g * share;
+    }
+    auto mean = [&](const Tensor& t) { return parts > 1 ? t * share : t; };
+    auto [clipped, norm] = optim::clip_grad_norm(grads, kClip);
+    StepOut out{mean(sum.ce), norm, {}, mean(sum.aux), mean(sum.expert_load), mean(sum.dropped)};
+    out.ok = logical_and(isfinite(out.loss), isfinite(norm));
+    commit_if(out.ok);
+    optimizer_->step(clipped);
+    model_->update_balance(sum.expert_counts);
+    return out;
+  }
+
+  // f16: halve the scale after a step that overflowed, double it after many that did not.
+  void rescale(bool ok) {
+    if (plan_.dtype != kFloat16) return;
+    if (!ok) {
+      state_.good_steps = 0;
+      state_.loss_scale = std::max(1.0, state_.loss_scale / 2);
+    } else if (++state_.good_steps >= kScaleGrowthSteps) {
+      state_.good_steps = 0;
+      state_.loss_scale *= 2;
+    } else {
+      return;
+    }
+    scale_.set(full({}, state_.loss_scale));
+  }
+
+  double evaluate() {
+    if (!eval_) {
+      eval_loader_.emplace(split_.validation, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed, "validation"});
+      eval_.emplace(
+          [this](const Tensor& tokens, const Tensor& targets) {
+            NoGrad guard;
+            return model_->loss(tokens, targets).ce;
+          },
+          compile_options());
+    }
+    model_->eval();
+    const int64_t batches = std::min<int64_t>(eval_loader_->batches(), 8);
+    double total = 0;
+    for (int64_t i = 0; i < batches; ++i) {
+      data::Batch b = eval_loader_->batch(i);
+      total += (*eval_)(to_tensor(b.tokens, b.rows), to_tensor(b.targets, b.rows)).item<double>();
+    }
+    model_->train();
+    return total / static_cast<double>(batches);
+  }
+
+  bool checkpoint_due() {
+    if (plan_.checkpoint_every > 0) return state_.step % plan_.checkpoint_every == 0;
+    if (plan_.checkpoint_every == 0) return false;
+    // auto: as often as keeps writing near 1 % of the time, and at most every 30 s.
+    const double now = now_seconds();
+    if (last_save_time_ == 0) last_save_time_ = now;
+    return now - last_save_time_ > std::max(30.0, 100 * save_seconds_);
+  }
+
+  NamedCells model_cells() const { return model_->named_cells(); }
+  NamedCells optimizer_cells() const {
+    NamedCells cells = optimizer_->named_cells();
+    cells.emplace_back("rng.seed", default_generator().seed);
+    cells.emplace_back("rng.step", default_generator().step);
+    return cells;
+  }
+
+  void save(MetricsFile& metrics, Progress& progress, bool tell) {
+    const double begin = now_seconds();
+    state_.metrics_bytes = metrics.size();
+    state_.seed = options_.seed;
+    state_.family = family_.name;
+    state_.model = plan_.config;
+    state_.run = run_flags();
+    const std::string folder = save_checkpoint(plan_.dir, state_, model_cells(), optimizer_cells(), options_.keep);
+    last_saved_ = state_.step;
+    last_save_time_ = now_seconds();
+    save_seconds_ = last_save_time_ - begin;
+    if (tell) progress.note(cat("checkpoint: ", folder));
+  }
+
+  std::map<std::string, std::string> run_flags() const {
+    return {{"config", plan_.config_name},
+            {"data", options_.data},
+            {"steps", cat(options_.steps)},
+            {"batch_size", cat(options_.batch_size)},
+            {"seq_len", cat(options_.seq_len)},
+            {"lr", cat(options_.lr)},
+            {"warmup", cat(options_.warmup)},
+            {"grad_accum", cat(options_.grad_accum)},
+            {"dtype", options_.dtype},
+            {"seed", cat(options_.seed)}};
+  }
+
+  void restore() {
+    state_.loss_scale = plan_.dtype == kFloat16 ? kInitialScale : 1;
+    if (!options_.resume) return;
+    const std::string folder = latest_checkpoint(plan_.dir);
+    if (folder.empty()) {
+      std::printf("no checkpoint in %s yet: starting from the beginning\n", plan_.dir.c_str());
+      return;
+    }
+    TrainState s = read_state(folder);
+    WEFT_CHECK(s.family == family_.name && s.model == plan_.config, folder, ": holds another model (", s.family,
+               "); give the --config it was made with (", s.run.count("config") ? s.run["config"] : "unknown", ")");
+    for (auto& [flag, value] : run_flags())
+      if (s.run.count(flag) && s.run[flag] != value)
+        std::printf("note: --%s was '%s' and is now '%s'; the run goes on with the new one\n", flag.c_str(), s.run[flag].c_str(), value.c_str());
+    load_cells(folder, "model", model_cells());
+    load_cells(folder, "optimizer", optimizer_cells());
+    state_ = s;
+    loader_->seek(s.samples);
+    scale_.set(full({}, s.loss_scale));
+    last_saved_ = s.step;
+    std::printf("resumed from %s\n", folder.c_str());
+  }
+
+  void announce() {
+    const int64_t n = model_->num_parameters();
+    std::printf("%s %s: %.2f M parameters, %s, %ld tokens of text\n", family_.name.c_str(), plan_.config_name.c_str(), n * 1e-6,
+                options_.dtype.c_str(), split_.train.size());
+    std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)\n", options_.steps, options_.batch_size, options_.seq_len,
+                num_threads(), cat(selected_isa()).c_str());
+    std::fflush(stdout);
+  }
+
+  void sample() {
+    std::printf("\nA sample of its writing:\n\n");
+    const std::string prompt = "\n";
+    std::vector<int32_t> ids = tokenizer_->encode(prompt);
+    model_->eval();
+    generate(*model_, ids, {.max_new_tokens = options_.sample_tokens, .temperature = 0.8, .top_k = 40, .seed = options_.seed},
+             [&](int32_t id) {
+               std::fputs(tokenizer_->decode({&id, 1}).c_str(), stdout);
+               std::fflush(stdout);
+               return !interrupted();
+             });
+    std::printf("\n");
+  }
+
+  TrainOptions options_;
+  const Plan plan_;
+  const nn::ModelFamily& family_;
+  std::unique_ptr<nn::LanguageModel> model_;
+  std::shared_ptr<const data::Tokenizer> tokenizer_;
+  data::TokenDataset::Split split_;
+  std::optional<data::ShuffledLoader> loader_;
+  std::optional<data::SequentialLoader> eval_loader_;
+  std::optional<optim::AdamW> optimizer_;
+  std::optional<Compiled<std::function<Tensor(Tensor, Tensor)>>> eval_;
+  std::vector<Parameter> parameters_;
+  Buffer scale_;
+  TrainState state_;
+  int64_t last_saved_ = -1;
+  double last_save_time_ = 0, save_seconds_ = 0;
+};
+
+}  // namespace
+
+int train(const nn::ModelFamily& family, const TrainOptions& options) { return Trainer(family, options).run(); }
+
+}  // namespace weft::train

@@ -1,0 +1,41 @@
+// The training loop of all models: one compiled step, evaluation, checkpoints, metrics, progress, Ctrl-C.
+#pragma once
+#include <string>
+
+#include "models/nn/language_model.h"
+
+namespace weft::train {
+
+/// What a run does; every field is a flag of the same name.
+struct TrainOptions {
+  std::string config;
+  std::string data;              // "", synthetic, or a path
+  int64_t steps = 0;
+  int64_t batch_size = 0;        // sequences per step, all gradient-accumulation parts together
+  int64_t seq_len = 0;           // 0: the model's context
+  double lr = 0;
+  int64_t warmup = 0;
+  int64_t grad_accum = 1;
+  int64_t eval_every = 0;        // 0: never
+  std::string checkpoint_every;  // a number of steps, 0 never, auto: about 1 % of the time
+  int64_t keep = 3;
+  std::string dtype = "f32";
+  bool compile = true;
+  int64_t memory_budget = 0;
+  std::string numerics = "fast";
+  bool verify = false;
+  std::string checkpoint_dir;
+  bool resume = false;
+  std::string metrics;
+  uint64_t seed = 0;
+  int64_t threads = 0;
+  int64_t sample_tokens = 0;     // length of the sample printed at the end; 0: none
+};
+
+/// Trains; returns the exit code. Throws weft::Error on bad options, before anything is written.
+int train(const nn::ModelFamily& family, const TrainOptions& options);
+
+/// main() of //models/FAMILY:train.
+int train_main(int argc, char** argv, const nn::ModelFamily& family);
+
+}  // namespace weft::train
