@@ -1,7 +1,5 @@
 #include "tools/measure.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -11,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "third_party/openmp/openmp.h"
 #include "tools/machine.h"
 
 namespace weft::tools {

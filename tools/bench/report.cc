@@ -1,0 +1,140 @@
+#include "tools/bench/report.h"
+
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "framework/base/thread_pool.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "tools/facts.h"
+#include "tools/machine.h"
+#include "tools/measure.h"
+
+namespace weft::bench {
+namespace {
+
+// Four significant digits, without an exponent.
+std::string number(double v) {
+  if (std::isnan(v)) return "";
+  char text[64];
+  const int digits = v == 0 ? 0 : std::clamp(3 - static_cast<int>(std::floor(std::log10(std::fabs(v)))), 0, 6);
+  std::snprintf(text, sizeof(text), "%.*f", digits, v);
+  return text;
+}
+
+std::string today() {
+  const time_t now = time(nullptr);
+  char text[32];
+  tm parts{};
+  gmtime_r(&now, &parts);
+  std::strftime(text, sizeof(text), "%Y-%m-%d", &parts);
+  return text;
+}
+
+}  // namespace
+
+std::string Report::to_text() const {
+  std::vector<std::vector<std::string>> table = {{"", "value", "unit", "bound", "x bound", "goal", ""}};
+  for (const Row& r : rows_) {
+    const bool rate = r.unit.size() > 2 && r.unit.find("/s") != std::string::npos;
+    std::string verdict;
+    if (!std::isnan(r.goal)) verdict = (rate ? r.value >= r.goal : r.value <= r.goal) ? "met" : "missed";
+    table.push_back({r.name, number(r.value), r.unit, number(r.bound), number(r.value / r.bound), number(r.goal), verdict});
+  }
+  std::vector<size_t> widths(table[0].size(), 0);
+  for (size_t i = 1; i < table.size(); ++i)
+    for (size_t c = 0; c < widths.size(); ++c)
+      if (!table[i][c].empty()) widths[c] = std::max({widths[c], table[i][c].size(), table[0][c].size()});
+  std::string text = name_;
+  for (const auto& [name, value] : facts_) text += "  " + name + " " + value;
+  text += "\n";
+  for (const auto& line : table) {
+    std::string row;
+    for (size_t c = 0; c < widths.size(); ++c) {
+      if (!widths[c]) continue;
+      const std::string pad(widths[c] - std::min(widths[c], line[c].size()), ' ');
+      const bool left = c == 0 || c == 2 || c == 6;
+      row += (c ? "  " : "") + (left ? line[c] + pad : pad + line[c]);
+    }
+    text += row.substr(0, row.find_last_not_of(' ') + 1) + "\n";
+  }
+  return text;
+}
+
+std::string Report::to_json() const {
+  tools::Facts machine;
+  tools::add_choice(machine);
+  io::OrderedJson json;
+  json["benchmark"] = name_;
+  json["date"] = today();
+  json["machine"] = io::parse_json(machine.to_json(), "facts");
+  json["machine"]["threads"] = num_threads();
+  for (const auto& [name, value] : facts_) json["facts"][name] = value;
+  json["rows"] = io::OrderedJson::array();
+  for (const Row& r : rows_) {
+    io::OrderedJson row;
+    row["name"] = r.name;
+    row["value"] = r.value;
+    row["unit"] = r.unit;
+    if (!std::isnan(r.bound)) row["bound"] = r.bound;
+    if (!std::isnan(r.goal)) row["goal"] = r.goal;
+    json["rows"].push_back(row);
+  }
+  return io::write_json(json, 1) + "\n";
+}
+
+void Report::finish(const std::string& json_file) const {
+  std::fputs(to_text().c_str(), stdout);
+  std::fflush(stdout);
+  if (!json_file.empty()) io::write_file_atomic(io::resolve_path(json_file), to_json());
+}
+
+double median(std::vector<double> values) {
+  if (values.empty()) return kNone;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double process_age() {
+  std::FILE* f = std::fopen("/proc/self/stat", "r");
+  if (!f) return kNone;
+  char text[1024] = {};
+  const size_t n = std::fread(text, 1, sizeof(text) - 1, f);
+  std::fclose(f);
+  text[n] = 0;
+  // Field 22, counted after the name, which may hold spaces and ends with the last ')'.
+  const std::string line = text;
+  size_t at = line.rfind(')');
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);
+  if (at == std::string::npos) return kNone;
+  const double started = std::strtod(line.c_str() + at, nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  timespec now{};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec) - started;
+}
+
+double peak_resident_bytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return 1024.0 * static_cast<double>(usage.ru_maxrss);
+}
+
+MachineRates measure_rates() {
+  tools::Facts facts;
+  tools::add_measured(facts);
+  const io::Json json = io::parse_json(facts.to_json(), "facts")["measured"];
+  auto best = [&](const std::string& name) {
+    for (const char* threads : {"_all_cores", "_1_thread"})
+      if (auto it = json.find(name + threads); it != json.end() && it->is_number()) return it->get<double>();
+    return kNone;
+  };
+  return {best("copy"), best("gemm_f32"), best("gemm_bf16")};
+}
+
+}  // namespace weft::bench

@@ -1,0 +1,87 @@
+// What a benchmark measured: rows of numbers, each beside its bound and its goal where there is one, printed as a table
+// and written as JSON.
+#pragma once
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::bench {
+
+inline constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
+
+/// One measured number. Less is better unless the unit is a rate ("GB/s").
+struct Row {
+  std::string name;
+  double value = kNone;
+  std::string unit;
+  double bound = kNone;  // what the machine allows, in the same unit
+  double goal = kNone;   // what Weft aims at, in the same unit
+};
+
+class Report {
+ public:
+  /// `name` is the benchmark's; states of the machine and of Weft are added to it.
+  explicit Report(std::string name) : name_(std::move(name)) {}
+  /// A fact about the run: configuration, dtype, shapes.
+  void fact(std::string name, std::string text) { facts_.emplace_back(std::move(name), std::move(text)); }
+  void add(Row row) { rows_.push_back(std::move(row)); }
+
+  /// The table for people; columns nobody uses are left out.
+  std::string to_text() const;
+  /// {"benchmark", "machine": {...}, "facts": {...}, "rows": [{"name", "value", "unit", "bound"?, "goal"?}]}.
+  std::string to_json() const;
+  /// Prints the table and writes the JSON to `json_file` unless it is empty.
+  void finish(const std::string& json_file) const;
+
+ private:
+  std::string name_;
+  std::vector<std::pair<std::string, std::string>> facts_;
+  std::vector<Row> rows_;
+};
+
+using Clock = std::chrono::steady_clock;
+inline double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+/// The middle value; the upper one of two.
+double median(std::vector<double> values);
+
+/// Median seconds of one call of `body` over `repetitions`, each of as many calls as take about `at_least` seconds.
+template <class F>
+double median_seconds(F&& body, int repetitions = 7, double at_least = 0.02) {
+  int64_t calls = 1;
+  for (;; calls *= 2) {
+    const auto begin = Clock::now();
+    for (int64_t i = 0; i < calls; ++i) body();
+    if (const double s = seconds_since(begin); s >= at_least / 2) {
+      if (s < at_least) calls *= 2;
+      break;
+    }
+  }
+  std::vector<double> times;
+  for (int r = 0; r < repetitions; ++r) {
+    const auto begin = Clock::now();
+    for (int64_t i = 0; i < calls; ++i) body();
+    times.push_back(seconds_since(begin) / static_cast<double>(calls));
+  }
+  return median(std::move(times));
+}
+
+/// Seconds since the system started this process; the kernel tells its start to 0.01 s.
+double process_age();
+
+/// The most memory that this process had resident, in bytes.
+double peak_resident_bytes();
+
+/// GFLOP/s of a large product of matrices of 1.0 in f32 or bf16 and GB/s of a copy, with all threads: the bounds.
+struct MachineRates {
+  double copy_gbs = kNone, f32_gflops = kNone, bf16_gflops = kNone;
+};
+/// Takes a few seconds (tools/measure.h).
+MachineRates measure_rates();
+
+}  // namespace weft::bench

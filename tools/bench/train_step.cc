@@ -1,0 +1,193 @@
+// train_step: a training step (forward, backward, AdamW) on random tokens; pytorch/train_step.py does the same work.
+// With --serve it takes turns with another program: each line of standard input is a number of steps to run now, the
+// answer is one JSON object a line; the end of input ends it. versus_pytorch.py speaks to it so.
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "compiler/exec/trace.h"
+#include "framework/base/switches.h"
+#include "framework/base/thread_pool.h"
+#include "framework/io/file.h"
+#include "framework/io/json.h"
+#include "framework/program/program.h"
+#include "tools/bench/model.h"
+#include "tools/bench/report.h"
+#include "weft.h"
+
+ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
+ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16: what activations are computed in; master weights are f32");
+ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eagerly");
+ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: about 20 seconds of them");
+ABSL_FLAG(bool, profile, false, "also time each op and print a table, slowest first (compiled steps only)");
+ABSL_FLAG(bool, bound, true, "measure the machine's GEMM rate to tell the bound, a few seconds");
+ABSL_FLAG(bool, serve, false, "run the numbers of steps read from standard input");
+ABSL_FLAG(std::string, json, "", "also write the results to this file");
+
+namespace weft::bench {
+namespace {
+
+class Trainer {
+ public:
+  Trainer(const ModelShape& shape, DType dtype, bool compiled)
+      : shape_(shape), model_(shape), opt_(model_.parameters(), {.lr = 1e-3}),
+        step_(weft::compile(
+            [this, dtype](const Tensor& tokens, const Tensor& targets) {
+              Tensor loss = model_.loss(tokens, targets, dtype);
+              opt_.step(grad(loss, model_.parameters()));
+              return loss;
+            },
+            {.enabled = compiled})) {}
+  Trainer(const Trainer&) = delete;
+
+  /// Seconds of one step on fresh random tokens; making those does not count.
+  double step() {
+    const Tensor tokens = randint(0, shape_.vocab, {shape_.batch, shape_.context});
+    const Tensor targets = randint(0, shape_.vocab, {shape_.batch, shape_.context});
+    const auto begin = Clock::now();
+    loss_ = step_(tokens, targets).template item<float>();
+    return seconds_since(begin);
+  }
+  float loss() const { return loss_; }
+  const Decoder& model() const { return model_; }
+  CompileStats stats() const { return step_.stats(); }
+
+ private:
+  using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
+  ModelShape shape_;
+  Decoder model_;
+  optim::AdamW opt_;
+  Compiled<Fn> step_;
+  float loss_ = 0;
+};
+
+// Launches of one more step by op, slowest first, from the trace that the executable writes.
+void print_profile(const std::string& trace_file, int steps) {
+  flush_trace();
+  struct Line {
+    double us = 0;
+    int count = 0;
+  };
+  std::map<std::string, Line> by_op;
+  double total = 0;
+  const io::Json trace = io::parse_json(io::read_file(trace_file), trace_file);
+  for (const io::Json& e : trace["traceEvents"]) {
+    Line& l = by_op[e["name"].get<std::string>()];
+    l.us += e["dur"].get<double>();
+    ++l.count;
+    total += e["dur"].get<double>();
+  }
+  std::vector<std::pair<std::string, Line>> lines(by_op.begin(), by_op.end());
+  std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
+  std::printf("%-28s %8s %10s %9s %7s\n", "op", "launches", "ms", "us each", "share");
+  for (const auto& [name, l] : lines)
+    std::printf("%-28s %8.1f %10.3f %9.1f %6.1f%%\n", name.c_str(), static_cast<double>(l.count) / steps, l.us / steps / 1e3,
+                l.us / l.count, 100 * l.us / total);
+  std::printf("%-28s %8s %10.3f\n", "all", "", total / steps / 1e3);
+}
+
+void serve(Trainer& trainer, double first_done) {
+  auto say = [](const io::OrderedJson& json) { std::cout << io::write_json(json) << std::endl; };
+  say({{"first_step_s", first_done}, {"parameters", trainer.model().num_parameters()}, {"threads", num_threads()}});
+  for (int steps = 0; std::cin >> steps;) {
+    io::OrderedJson ms = io::OrderedJson::array();
+    for (int i = 0; i < steps; ++i) ms.push_back(trainer.step() * 1e3);
+    const CompileStats stats = trainer.stats();
+    say({{"ms", ms},
+         {"loss", trainer.loss()},
+         {"flops", trainer.model().step_flops()},
+         {"compile_s", stats.compile_seconds},
+         {"planned_peak_bytes", stats.planned_peak_bytes},
+         {"measured_peak_bytes", stats.measured_peak_bytes},
+         {"peak_rss_mb", peak_resident_bytes() / 1e6}});
+  }
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+  const std::string config = absl::GetFlag(FLAGS_config), dtype_name = absl::GetFlag(FLAGS_dtype);
+  if (dtype_name != "f32" && dtype_name != "bf16") usage_error("--dtype is f32 or bf16; got " + dtype_name);
+  const bool compiled = absl::GetFlag(FLAGS_compile), profile = absl::GetFlag(FLAGS_profile);
+  if (profile && !compiled) usage_error("--profile needs --compile=true");
+  const ModelShape* shape = nullptr;
+  try {
+    shape = &model_shape(config);
+  } catch (const Error& e) {
+    usage_error(e.what());
+  }
+  std::string trace_file;
+  if (profile) {
+    trace_file = "/tmp/weft_train_step_" + std::to_string(getpid()) + ".json";
+    set_switch("WEFT_TRACE", trace_file);
+  }
+  manual_seed(0);
+  Trainer trainer(*shape, parse_dtype(dtype_name), compiled);
+  const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();
+  if (absl::GetFlag(FLAGS_serve)) {
+    serve(trainer, first_done);
+    return 0;
+  }
+
+  int steps = absl::GetFlag(FLAGS_steps);
+  std::vector<double> times = {trainer.step()};
+  if (steps <= 0) steps = std::clamp(static_cast<int>(20 / times[0]), 10, 400);
+  while (static_cast<int>(times.size()) < steps && !interrupted()) times.push_back(trainer.step());
+  times.erase(times.begin(), times.begin() + static_cast<std::ptrdiff_t>(std::min<size_t>(3, times.size() / 4)));
+  const double step = median(times), tokens = static_cast<double>(shape->batch * shape->context);
+  const double rss = peak_resident_bytes();
+
+  Report report("train_step");
+  report.fact("config", config);
+  report.fact("dtype", dtype_name);
+  report.fact("compile", compiled ? "true" : "false");
+  report.fact("parameters", std::to_string(trainer.model().num_parameters()));
+  report.fact("steps", std::to_string(times.size()));
+  const double flops = trainer.model().step_flops();
+  double rate = kNone;
+  if (absl::GetFlag(FLAGS_bound)) {
+    const MachineRates rates = measure_rates();
+    rate = dtype_name == "f32" ? rates.f32_gflops : rates.bf16_gflops;
+  }
+  report.add({"step_median", step * 1e3, "ms", flops / rate * 1e-6});
+  report.add({"step_fastest", *std::min_element(times.begin(), times.end()) * 1e3, "ms", flops / rate * 1e-6});
+  report.add({"throughput", tokens / step, "tokens/s"});
+  report.add({"arithmetic", flops / step * 1e-9, "GFLOP/s", rate});
+  report.add({"first_step", first, "s"});
+  report.add({"start_to_first_step", first_done, "s"});
+  report.add({"start_less_one_step", first_done - step, "s", kNone, 1.5});
+  if (compiled) {
+    const CompileStats stats = trainer.stats();
+    report.add({"capture_and_plan", stats.compile_seconds, "s"});
+    report.add({"nodes", static_cast<double>(stats.nodes), ""});
+    report.add({"launches", static_cast<double>(stats.kernels), ""});
+    report.add({"launches_that_copy", static_cast<double>(stats.copies), ""});
+    report.add({"planned_peak", static_cast<double>(stats.planned_peak_bytes) / 1e6, "MB"});
+    report.add({"measured_peak", static_cast<double>(stats.measured_peak_bytes) / 1e6, "MB"});
+  }
+  report.add({"peak_resident", rss / 1e6, "MB"});
+  report.add({"first_loss", first_loss, ""});
+  report.add({"last_loss", trainer.loss(), ""});
+  report.finish(absl::GetFlag(FLAGS_json));
+  if (profile) {
+    std::printf("\n");
+    print_profile(trace_file, static_cast<int>(trainer.stats().calls));
+    unlink(trace_file.c_str());
+    set_switch("WEFT_TRACE", "");
+  }
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::run_program(argc, argv, "Times the training step of gpt_tiny, gpt_base or moe_small.", weft::bench::run);
+}
