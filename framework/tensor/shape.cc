@@ -17,9 +17,8 @@ Shape contiguous_strides(const Shape& shape) {
 bool is_contiguous(const Shape& shape, const Shape& strides) {
   int64_t step = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {
-    if (shape[i] == 0) return true;
     if (shape[i] != 1) {
-      if (strides[i] != step) return false;
+      if (strides[i] != step) return shape.numel() == 0;
       step *= shape[i];
     }
   }
