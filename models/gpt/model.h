@@ -10,8 +10,8 @@ namespace weft::gpt {
 class Model final : public nn::LanguageModel {
  public:
   explicit Model(const Config& config);
-  Tensor logits(const Tensor& tokens) override;
-  Tensor logits(const Tensor& tokens, const nn::KvCache& cache) override;
+  Tensor logits(const Tensor& tokens) const override;
+  Tensor logits(const Tensor& tokens, const nn::KvCache& cache) const override;
 
   std::string family() const override { return "gpt"; }
   nn::ConfigMap config() const override { return nn::to_map(config_); }

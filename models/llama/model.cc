@@ -37,12 +37,12 @@ Tensor Model::forward(const Tensor& tokens_BT, const nn::AttentionContext& conte
   return head_ ? (*head_)(x_BTD) : linear(x_BTD, tok_.weight);
 }
 
-Tensor Model::logits(const Tensor& tokens) {
+Tensor Model::logits(const Tensor& tokens) const {
   check_tokens(tokens);
   return forward(tokens, {.rope = rope(arange(tokens.size(1)))});
 }
 
-Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) {
+Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) const {
   check_tokens(tokens);
   const int64_t T = tokens.size(1);
   const Tensor y = forward(tokens, {.rope = rope(cache.next_positions(T)), .cache = &cache, .mask = cache.mask(T)});

@@ -67,17 +67,17 @@ Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::ve
   return head_ ? (*head_)(x_BTD) : linear(x_BTD, tok_.weight);
 }
 
-Tensor Model::logits(const Tensor& tokens) {
+Tensor Model::logits(const Tensor& tokens) const {
   std::vector<nn::MoEOut> routed;
   return forward(tokens, nullptr, routed);
 }
 
-Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) {
+Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) const {
   std::vector<nn::MoEOut> routed;
   return forward(tokens, &cache, routed);
 }
 
-nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) {
+nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
   std::vector<nn::MoEOut> routed;
   const Tensor ce = cross_entropy(forward(tokens, nullptr, routed), targets);
   Tensor aux = zeros({}), dropped = zeros({});
@@ -93,7 +93,7 @@ nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) {
           .dropped = dropped / ::std::fmax(static_cast<double>(counts.size()), 1), .expert_counts = counts_LE};
 }
 
-void Model::update_balance(const Tensor& expert_counts) {
+void Model::update_balance(const Tensor& expert_counts) const {
   int64_t l = 0;
   for (const Block& block : blocks_)
     if (block.moe) block.moe->update_balance(select(expert_counts, 0, l++));

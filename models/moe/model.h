@@ -22,10 +22,10 @@ struct Block : nn::Module {
 class Model final : public nn::LanguageModel {
  public:
   explicit Model(const Config& config);
-  Tensor logits(const Tensor& tokens) override;
-  Tensor logits(const Tensor& tokens, const nn::KvCache& cache) override;
-  nn::LossOut loss(const Tensor& tokens, const Tensor& targets) override;
-  void update_balance(const Tensor& expert_counts) override;
+  Tensor logits(const Tensor& tokens) const override;
+  Tensor logits(const Tensor& tokens, const nn::KvCache& cache) const override;
+  nn::LossOut loss(const Tensor& tokens, const Tensor& targets) const override;
+  void update_balance(const Tensor& expert_counts) const override;
 
   std::string family() const override { return "moe"; }
   nn::ConfigMap config() const override { return nn::to_map(config_); }

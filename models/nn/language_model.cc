@@ -5,7 +5,7 @@
 
 namespace weft::nn {
 
-LossOut LanguageModel::loss(const Tensor& tokens, const Tensor& targets) {
+LossOut LanguageModel::loss(const Tensor& tokens, const Tensor& targets) const {
   const Tensor ce = cross_entropy(logits(tokens), targets);
   return {.loss = ce, .ce = ce, .aux = zeros({}), .expert_load = zeros({0}), .dropped = zeros({}), .expert_counts = zeros({0, 0}, {.dtype = kInt64})};
 }

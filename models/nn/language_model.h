@@ -25,13 +25,13 @@ struct LossOut {
 class LanguageModel : public Module {
  public:
   /// tokens[B, T] (integers) -> logits [B, T, vocab] in the compute dtype; T at most context().
-  virtual Tensor logits(const Tensor& tokens) = 0;
+  virtual Tensor logits(const Tensor& tokens) const = 0;
   /// The same for the next T tokens after those in the cache, which moves on by T.
-  virtual Tensor logits(const Tensor& tokens, const KvCache& cache) = 0;
+  virtual Tensor logits(const Tensor& tokens, const KvCache& cache) const = 0;
   /// Mean cross-entropy against targets[B, T], of which -100 does not count, and what else the family adds.
-  virtual LossOut loss(const Tensor& tokens, const Tensor& targets);
+  virtual LossOut loss(const Tensor& tokens, const Tensor& targets) const;
   /// Balances experts by the counts of a whole step; call it in the step, after the gradients. Else nothing.
-  virtual void update_balance(const Tensor& expert_counts) {}
+  virtual void update_balance(const Tensor& expert_counts) const {}
 
   virtual std::string family() const = 0;  // "gpt", "llama", "moe"
   virtual ConfigMap config() const = 0;
