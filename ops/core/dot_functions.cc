@@ -202,9 +202,12 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, st
     for (int d = 0; d < shape.size(); ++d) {
       const char c = e.in[i][d];
       auto it = std::find_if(extents.begin(), extents.end(), [c](auto& x) { return x.first == c; });
-      if (it == extents.end()) extents.emplace_back(c, shape[d]);
-      WEFT_CHECK(it == extents.end() || it->second == shape[d], "einsum: '", std::string(1, c), "' of '", equation, "' is ",
-                 it->second, " and ", shape[d], "; need equal extents");
+      if (it == extents.end()) {
+        extents.emplace_back(c, shape[d]);
+        continue;
+      }
+      WEFT_CHECK(it->second == shape[d], "einsum: '", std::string(1, c), "' of '", equation, "' is ", it->second, " and ",
+                 shape[d], "; need equal extents");
     }
   }
   auto needed_after = [&](size_t i) {

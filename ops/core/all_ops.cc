@@ -1,0 +1,23 @@
+#include "ops/core/all_ops.h"
+
+#include "framework/autodiff/grad.h"
+#include "ops/core/core.h"
+
+namespace weft {
+
+std::span<const OpDef* const> all_ops() {
+  static const auto* all = [] {
+    auto* v = new std::vector<const OpDef*>;
+    for (auto family : {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(), autodiff_ops()})
+      v->insert(v->end(), family.begin(), family.end());
+    return v;
+  }();
+  return *all;
+}
+
+const OpTable& op_table() {
+  static const auto* table = new OpTable(all_ops());
+  return *table;
+}
+
+}  // namespace weft

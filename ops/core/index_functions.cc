@@ -1,0 +1,142 @@
+// The public functions over the records of index.cc, with PyTorch's names and argument order.
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/creation.h"
+#include "ops/core/index.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+
+namespace weft {
+
+using internal::LineScope;
+using internal::tensor_of;
+
+namespace {
+
+void check_index_type(const Tensor& index, const char* op, const char* hint = "") {
+  WEFT_CHECK(is_integral(index.dtype()), op, ": index is ", index.type(), "; need integers", hint);
+}
+
+// u8 indices are widened; i32 and i64 stay.
+Tensor as_index(const Tensor& index) { return index.dtype() == kUInt8 ? cast(index, kInt64) : index; }
+
+std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
+  std::vector<Tensor> r;
+  for (const Arg& a : starts) {
+    WEFT_CHECK(a.is_tensor() || a.kind() == Arg::kInt, "dynamic_slice: a start is not an integer");
+    r.push_back(a.is_tensor() ? a.tensor() : constant(a.integer(), kInt64, device, a.line()));
+  }
+  return r;
+}
+
+}  // namespace
+
+Tensor gather(const Arg& arg, int64_t dim, const Arg& index) {
+  const Tensor &x = tensor_of(arg, "gather"), &i = tensor_of(index, "gather");
+  check_index_type(i, "gather");
+  LineScope here(arg.line());
+  const int64_t d = normalize_dim(dim, x.dim(), "gather");
+  const Tensor at = as_index(i);
+  return dispatch(gather_op, {&x, &at}, {{"dim", d}});
+}
+
+Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
+  const Tensor &x = tensor_of(arg, "take_along_dim"), &i = tensor_of(index, "take_along_dim");
+  WEFT_CHECK(x.dim() == i.dim(), "take_along_dim: x ", x.shape(), " and index ", i.shape(), "; need as many dims");
+  const int d = normalize_dim(dim, x.dim(), "take_along_dim");
+  LineScope here(arg.line());
+  Shape from = x.shape(), at = i.shape();
+  from[d] = at[d] = 1;
+  Shape x_shape = broadcast_shapes(from, at, "take_along_dim"), i_shape = x_shape;
+  x_shape[d] = x.shape()[d];
+  i_shape[d] = i.shape()[d];
+  return gather(broadcast_to(x, x_shape), d, broadcast_to(i, i_shape));
+}
+
+Tensor index_select(const Arg& arg, int64_t dim, const Arg& index) {
+  const Tensor &x = tensor_of(arg, "index_select"), &i = tensor_of(index, "index_select");
+  check_index_type(i, "index_select");
+  LineScope here(arg.line());
+  const int64_t d = normalize_dim(dim, x.dim(), "index_select");
+  const Tensor at = as_index(i);
+  return dispatch(index_select_op, {&x, &at}, {{"dim", d}});
+}
+
+Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
+  const Tensor &x = tensor_of(arg, "scatter_add"), &i = tensor_of(index, "scatter_add");
+  check_index_type(i, "scatter_add");
+  Tensor src = tensor_of(source, "scatter_add");
+  LineScope here(arg.line());
+  const int64_t d = normalize_dim(dim, x.dim(), "scatter_add");
+  // src may be larger than index: the rest of it is not used.
+  if (src.dim() == i.dim())
+    for (int k = 0; k < i.dim(); ++k)
+      if (src.shape()[k] > i.shape()[k]) src = slice(src, k, 0, i.shape()[k]);
+  const Tensor at = as_index(i);
+  return dispatch(scatter_add_op, {&x, &at, &src}, {{"dim", d}});
+}
+
+Tensor index_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
+  const Tensor &x = tensor_of(arg, "index_add"), &i = tensor_of(index, "index_add"), &src = tensor_of(source, "index_add");
+  check_index_type(i, "index_add");
+  LineScope here(arg.line());
+  const int d = normalize_dim(dim, x.dim(), "index_add");
+  const Tensor at = as_index(i);
+  if (d == 0) return dispatch(index_add_op, {&x, &at, &src});
+  const Tensor rows = movedim(x, d, 0), added = movedim(src, d, 0);
+  return movedim(dispatch(index_add_op, {&rows, &at, &added}), 0, d);
+}
+
+Tensor embedding(const Arg& indices, const Arg& weight) {
+  const Tensor &i = tensor_of(indices, "embedding"), &w = tensor_of(weight, "embedding");
+  check_index_type(i, "embedding", ": the order is embedding(indices, weight)");
+  WEFT_CHECK(w.dim() == 2, "embedding: weight is ", w.type(), "; need [rows, width]");
+  LineScope here(indices.line());
+  Shape shape = i.shape();
+  shape.push_back(w.size(1));
+  return reshape(index_select(w, 0, reshape(i, {-1})), shape);
+}
+
+Tensor one_hot(const Arg& arg, int64_t classes) {
+  const Tensor& x = tensor_of(arg, "one_hot");
+  check_index_type(x, "one_hot");
+  WEFT_CHECK(classes >= 0, "one_hot: ", classes, " classes; need 0 or more");
+  LineScope here(arg.line());
+  return cast(eq(unsqueeze(as_index(x), -1), arange(classes, {.dtype = as_index(x).dtype(), .device = x.device()})), kInt64);
+}
+
+Tensor histogram(const Arg& arg, int64_t bins) {
+  const Tensor& x = tensor_of(arg, "histogram");
+  check_index_type(x, "histogram");
+  WEFT_CHECK(bins >= 0, "histogram: ", bins, " bins; need 0 or more");
+  LineScope here(arg.line());
+  const TensorOptions counts{.dtype = kInt64, .device = x.device()};
+  return scatter_add(zeros({bins}, counts), 0, reshape(x, {-1}), ones({x.numel()}, counts));
+}
+
+Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value) {
+  LineScope here(x.line());
+  return where(mask, value, x);
+}
+
+Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::initializer_list<Arg> starts) {
+  const Tensor& t = tensor_of(x, "dynamic_update_slice");
+  return dynamic_update_slice(x, update, tensors(starts, t.device()), x.line());
+}
+Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Tensor> starts, SourceLine line) {
+  SmallVec<const Tensor*, 6> in{&tensor_of(x, "dynamic_update_slice"), &tensor_of(update, "dynamic_update_slice")};
+  for (const Tensor& s : starts) in.push_back(&s);
+  return dispatch(dynamic_update_slice_op, TensorPtrs(in), {}, line.line ? line : x.line());
+}
+
+Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shape& sizes) {
+  const Tensor& t = tensor_of(x, "dynamic_slice");
+  return dynamic_slice(x, tensors(starts, t.device()), sizes, x.line());
+}
+Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line) {
+  SmallVec<const Tensor*, 6> in{&tensor_of(x, "dynamic_slice")};
+  for (const Tensor& s : starts) in.push_back(&s);
+  return dispatch(dynamic_slice_op, TensorPtrs(in), {{"sizes", sizes}}, line.line ? line : x.line());
+}
+
+}  // namespace weft
