@@ -1,0 +1,21 @@
+// Placing buffers with known lifetimes in one arena.
+#pragma once
+#include <cstdint>
+#include <span>
+
+namespace weft::internal {
+
+struct Interval {
+  int64_t bytes = 0;              // a multiple of 64
+  int32_t first = 0, last = 0;    // inclusive
+  int64_t offset = 0;             // set by place_intervals
+};
+
+/// Sets offsets so that no two intervals overlap in time and memory; returns the size of the arena. Deterministic:
+/// the better of greedy by size (Pisarchyk and Lee 2020) and best fit in order of time.
+int64_t place_intervals(std::span<Interval> intervals);
+
+/// The most bytes live at once: no arena can be smaller.
+int64_t most_live(std::span<const Interval> intervals);
+
+}  // namespace weft::internal

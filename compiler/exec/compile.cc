@@ -1,0 +1,213 @@
+#include "compiler/exec/compile.h"
+
+#include <algorithm>
+#include <atomic>
+
+#include "compiler/exec/entry.h"
+#include "compiler/exec/reference.h"
+#include "framework/base/switches.h"
+#include "framework/dispatch/generator.h"
+#include "framework/dispatch/interpreter.h"
+#include "ops/core/creation.h"
+
+namespace weft::internal {
+
+namespace {
+constexpr size_t kMaxPlans = 32;
+enum class Exec { kCompiled, kInterp, kEager };
+
+Exec exec_mode(const CompileOptions& options) {
+  const std::string v = switch_value("WEFT_EXEC");
+  WEFT_CHECK(v == "compiled" || v == "interp" || v == "eager", "WEFT_EXEC: got '", v, "'; need compiled, interp or eager");
+  return !options.enabled || v == "eager" ? Exec::kEager : v == "interp" ? Exec::kInterp : Exec::kCompiled;
+}
+}  // namespace
+
+class CompiledCore {
+ public:
+  explicit CompiledCore(CompileOptions o) : options(std::move(o)), mode(exec_mode(options)) {
+    WEFT_CHECK(options.numerics == "fast" || options.numerics == "eager", "compile: numerics is '", options.numerics,
+               "'; need fast or eager");
+    WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
+    if (switch_on("WEFT_VERIFY")) options.verify = true;
+  }
+
+  /// The entry for a call, captured or planned anew if there is none.
+  Entry& find(std::span<const Tensor> args, std::span<const int32_t> structure, CompiledCall::Trace fn) {
+    fill_key(args, structure);
+    ++stats.calls;
+    Entry* same_types = nullptr;
+    Entry* found = nullptr;
+    for (auto& e : entries) {
+      if (!e->matches_types(key) || !e->still_holds()) continue;
+      same_types = e.get();
+      if (!e->matches_layouts(key)) continue;
+      found = e.get();
+      break;
+    }
+    if (!found) found = add(same_types, fn);
+    found->last_used = ++clock;
+    current = found;
+    return *found;
+  }
+
+  CompiledCall::Result run(Entry& e, std::span<const Tensor> args) {
+    if (e.plan.device.type == DeviceType::kMeta) return {on_meta(e, args), e.like};
+    if (mode == Exec::kInterp) {
+      NoGrad guard;
+      return {interpret(*e.joint, args), e.like};
+    }
+    if (!e.executable) e.executable = std::make_unique<Executable>(e.plan, arena);
+    if (!options.verify || e.verified) return {e.executable->run(args), e.like};
+    return {verified_run(e, args), e.like};
+  }
+
+  std::atomic<bool> busy{false};
+  CompileOptions options;
+  const Exec mode;
+  CompileStats stats;
+  SharedArena arena;
+  std::vector<std::unique_ptr<Entry>> entries;
+  Entry* current = nullptr;
+  CallKey key;  // reused from call to call
+  uint64_t clock = 0;
+
+ private:
+  void fill_key(std::span<const Tensor> args, std::span<const int32_t> structure) {
+    key.types.clear();
+    key.layouts.clear();
+    for (size_t i = 0; i < args.size(); ++i) {
+      WEFT_CHECK_AS(kFailedPrecondition, args[i].defined(), "compile: argument ", i, " is an undefined tensor");
+      const TensorImpl& t = args[i].get();
+      WEFT_CHECK_AS(kFailedPrecondition, !t.trace, "compile: argument ", i,
+                    " was traced by a capture that has ended; only the captured function's own return values leave it");
+      WEFT_CHECK_AS(kUnavailable, t.type.device.type != DeviceType::kCuda, "compile: argument ", i, " is on ",
+                    t.type.device, "; need cpu");
+      key.types.push_back(t.type);
+      key.layouts.push_back({is_contiguous(t.type.shape, t.strides) ? contiguous_strides(t.type.shape) : t.strides});
+    }
+    key.structure.assign(structure.begin(), structure.end());
+    key.grad = grad_enabled();
+  }
+
+  Entry* add(const Entry* same_types, CompiledCall::Trace fn) {
+    std::unique_ptr<Entry> e;
+    if (same_types) {
+      e = replan(*same_types, key, options);
+    } else {
+      ++stats.captures;
+      e = make_entry(key, fn, options);
+    }
+    stats.compile_seconds += (e->capture_ms + e->passes_ms + e->plan_ms) / 1e3;
+    ++stats.plans;
+    if (entries.size() >= kMaxPlans) {
+      auto oldest = std::min_element(entries.begin(), entries.end(),
+                                     [](const auto& a, const auto& b) { return a->last_used < b->last_used; });
+      if (current == oldest->get()) current = nullptr;
+      entries.erase(oldest);
+    }
+    entries.push_back(std::move(e));
+    return entries.back().get();
+  }
+
+  std::vector<Tensor> on_meta(const Entry& e, std::span<const Tensor> args) {
+    std::vector<Tensor> out;
+    const Graph& g = *e.plan.graph;
+    for (size_t i = 0; i < g.outputs.size(); ++i) {
+      const PlanOutput& o = e.plan.outputs[i];
+      out.push_back(o.kind == PlanOutput::kArgument ? args[o.index] : Tensor::empty(g.type(g.outputs[i])));
+    }
+    return out;
+  }
+
+  std::vector<Tensor> verified_run(Entry& e, std::span<const Tensor> args) {
+    const Evaluation want = evaluate(*e.joint, args);
+    std::vector<Tensor> out = e.executable->run(args);
+    for (size_t i = 0; i < out.size(); ++i) check_same_bits(out[i], want.outputs[i], cat("output ", i));
+    for (size_t i = 0; i < want.writes.size(); ++i) {
+      const Cell& c = *e.joint->cells[e.joint->writes[i].cell];
+      check_same_bits(c.value, want.writes[i], c.name.empty() ? cat("cell ", i) : cat("cell '", c.name, "'"));
+    }
+    e.verified = true;
+    return out;
+  }
+};
+
+struct CompiledCall::Step {
+  EagerStep scope;
+};
+
+CompiledCall::CompiledCall(const std::shared_ptr<CompiledCore>& core) : core_(core) {
+  WEFT_CHECK_AS(kFailedPrecondition, !core->busy.exchange(true, std::memory_order_acquire),
+                "compile: this compiled function is already running, on another thread or in itself; need one call at a "
+                "time: compile the function once per thread");
+  direct_ = core->mode == Exec::kEager || thread_state.capture || thread_state.step;
+}
+
+CompiledCall::~CompiledCall() {
+  step_ = {};
+  core_->busy.store(false, std::memory_order_release);
+}
+
+void CompiledCall::begin_direct() {
+  if (thread_state.capture || thread_state.step) return;  // part of the outer step
+  ++core_->stats.calls;
+  step_ = std::make_unique<Step>();
+}
+
+void CompiledCall::end_direct() {
+  if (step_ && step_->scope.used()) advance_random_step();
+  step_ = {};
+}
+
+CompiledCall::Result CompiledCall::run(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn) {
+  return core_->run(core_->find(args, structure, fn), args);
+}
+
+void CompiledCall::prepare(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn) {
+  core_->find(args, structure, fn);
+}
+
+std::string CompiledCall::first_nonfinite(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn) {
+  return find_nonfinite(*core_->find(args, structure, fn).joint, args);
+}
+
+std::shared_ptr<CompiledCore> make_core(CompileOptions options) {
+  return std::make_shared<CompiledCore>(std::move(options));
+}
+
+CompileStats core_stats(const CompiledCore& core) {
+  CompileStats s = core.stats;
+  s.plans_kept = static_cast<int64_t>(core.entries.size());
+  if (!core.current) return s;
+  const Plan& plan = core.current->plan;
+  s.nodes = plan.graph->size();
+  s.kernels = static_cast<int64_t>(plan.launches.size());
+  for (const Launch& l : plan.launches) s.copies += l.copy;
+  for (const PlanCell& c : plan.cells) s.cells += c.used;
+  s.arena_bytes = std::max(plan.arena_bytes, core.arena.bytes());
+  s.planned_peak_bytes = plan.peak_bytes();
+  if (const Executable* x = core.current->executable.get()) {
+    const ReplayStats& last = x->last();
+    if (last.predicted_peak_bytes > 0) s.planned_peak_bytes = last.predicted_peak_bytes;
+    s.measured_peak_bytes = last.measured_peak_bytes;
+    s.in_place_writes = last.in_place_writes;
+    s.fresh_writes = last.fresh_writes;
+  }
+  return s;
+}
+
+std::string core_report(const CompiledCore& core) {
+  WEFT_CHECK_AS(kFailedPrecondition, core.current, "report: the function has not been captured yet; call it or prepare() first");
+  return report_of(*core.current, core.options, core_stats(core));
+}
+
+const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
+  WEFT_CHECK_AS(kFailedPrecondition, core.current, "graph: the function has not been captured yet; call it or prepare() first");
+  WEFT_CHECK(stage == "captured" || stage == "joint" || stage == "scheduled", "graph: got stage '", stage,
+             "'; need captured, joint or scheduled");
+  const Entry& e = *core.current;
+  return stage == "captured" ? *e.captured : stage == "joint" ? *e.joint : *e.plan.graph;
+}
+
+}  // namespace weft::internal

@@ -1,0 +1,196 @@
+// compile(fn): the function runs once with traced tensors; forward, backward and optimiser become one graph, planned
+// once and replayed. One plan per combination of argument types, host flags and cell types, least recently used first out.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/base/function_ref.h"
+#include "framework/dispatch/tree.h"
+#include "framework/ir/graph.h"
+
+namespace weft {
+
+struct CompileOptions {
+  bool enabled = true;              // false: fn runs eagerly, in the same random step
+  int64_t memory_budget = 0;        // bytes; a step that needs more is an error before it runs; 0 is no limit
+  std::string numerics = "fast";    // "fast" or "eager": the bits of eager. No kernel reorders sums yet: both are equal
+  bool verify = false;              // compare each plan's first results and writes with the reference, bit for bit
+  std::vector<std::string> disable = {};  // passes to leave out, or "all"
+};
+
+/// What compile() did so far; figures of memory and launches are those of the plan used last.
+struct CompileStats {
+  int64_t captures = 0;             // times that fn was traced
+  int64_t plans = 0;                // plans made, and plans kept now
+  int64_t plans_kept = 0;
+  int64_t compilations = 0;         // kernels compiled
+  int64_t calls = 0;
+  double compile_seconds = 0;       // capture, passes and planning, in total
+  int64_t nodes = 0;                // of the scheduled graph
+  int64_t kernels = 0;              // launches per step
+  int64_t copies = 0;               // of these, moving values to cells or outputs
+  int64_t planned_peak_bytes = 0;   // compiler/exec/plan.h says what is counted
+  int64_t measured_peak_bytes = 0;
+  int64_t arena_bytes = 0;
+  int64_t cells = 0;                // read or written by a step
+  int64_t in_place_writes = 0;      // in the last call
+  int64_t fresh_writes = 0;         // in the last call: cells whose old storage somebody else held
+  std::string to_string() const;
+};
+
+namespace internal {
+
+class CompiledCore;
+
+/// One call of a compiled function; a second one at the same time is an error.
+class CompiledCall {
+ public:
+  explicit CompiledCall(const std::shared_ptr<CompiledCore>& core);
+  ~CompiledCall();
+  CompiledCall(const CompiledCall&) = delete;
+
+  /// Traces the function: appends its results to `out` and returns a value of their structure.
+  using Trace = FunctionRef<std::shared_ptr<const void>(std::span<const Tensor> in, std::vector<Tensor>& out)>;
+  struct Result {
+    std::vector<Tensor> out;
+    std::shared_ptr<const void> like;
+  };
+
+  /// True inside a capture or a step, and when not enabled: the function is called as it is.
+  bool direct() const { return direct_; }
+  /// Opens the step of a direct call that is not inside another one, and ends it.
+  void begin_direct();
+  void end_direct();
+  Result run(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn);
+  /// Captures and plans only.
+  void prepare(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn);
+  std::string first_nonfinite(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn);
+
+ private:
+  std::shared_ptr<CompiledCore> core_;
+  struct Step;
+  std::unique_ptr<Step> step_;
+  bool direct_ = false;
+};
+
+std::shared_ptr<CompiledCore> make_core(CompileOptions options);
+CompileStats core_stats(const CompiledCore& core);
+std::string core_report(const CompiledCore& core);
+const Graph& core_graph(const CompiledCore& core, const std::string& stage);
+
+/// Lengths of the vectors inside `v`: with the number of tensors they tell its structure.
+template <class T>
+void structure_of(const T& v, std::vector<int32_t>& out) {
+  if constexpr (std::is_convertible_v<const T&, Tensor>) {
+  } else if constexpr (is_vector<T> || is_array<T>) {
+    if constexpr (is_vector<T>) out.push_back(static_cast<int32_t>(v.size()));
+    for (const auto& x : v) structure_of(x, out);
+  } else if constexpr (is_tuple<T>) {
+    std::apply([&](const auto&... x) { (structure_of(x, out), ...); }, v);
+  } else {
+    with_fields(v, [&](const auto&... x) { (structure_of(x, out), ...); });
+  }
+}
+
+/// How an argument or result travels: cells as the tensor they hold.
+template <class T>
+using Carried = std::conditional_t<std::is_convertible_v<const std::decay_t<T>&, Tensor>, Tensor, std::decay_t<T>>;
+
+template <class T>
+Carried<T> carry(const T& v) {
+  return v;
+}
+
+}  // namespace internal
+
+/// A compiled function; copies share it. Call it as fn itself.
+template <class Fn>
+class Compiled {
+ public:
+  Compiled(Fn fn, CompileOptions options)
+      : fn_(std::make_shared<Fn>(std::move(fn))), core_(internal::make_core(std::move(options))) {}
+
+  template <class... A>
+  auto operator()(const A&... args) const {
+    using R = decltype((*fn_)(std::declval<internal::Carried<A>>()...));
+    internal::CompiledCall call(core_);
+    if (call.direct()) {
+      call.begin_direct();
+      if constexpr (std::is_void_v<R>) {
+        (*fn_)(internal::carry(args)...);
+        call.end_direct();
+        return;
+      } else {
+        internal::Carried<R> r = (*fn_)(internal::carry(args)...);
+        call.end_direct();
+        return r;
+      }
+    } else {
+      auto result = call_with(args...)([&](auto in, auto structure, auto trace) { return call.run(in, structure, trace); });
+      if constexpr (!std::is_void_v<R>) {
+        size_t at = 0;
+        return unflatten(*static_cast<const internal::Carried<R>*>(result.like.get()), std::span<const Tensor>(result.out), at);
+      }
+    }
+  }
+
+  /// Captures and plans for these arguments without running; they may be on meta, like the cells.
+  template <class... A>
+  void prepare(const A&... args) const {
+    internal::CompiledCall call(core_);
+    call_with(args...)([&](auto in, auto structure, auto trace) { return call.prepare(in, structure, trace); });
+  }
+  /// Runs the step in the interpreter, cells left alone, and names the first op whose result holds a NaN or an
+  /// infinity that its operands do not explain, with its line and scope; or says that there is none.
+  template <class... A>
+  std::string first_nonfinite(const A&... args) const {
+    internal::CompiledCall call(core_);
+    return call_with(args...)([&](auto in, auto structure, auto trace) { return call.first_nonfinite(in, structure, trace); });
+  }
+
+  CompileStats stats() const { return internal::core_stats(*core_); }
+  /// Text: host constants, passes, launches, memory plan, what could not be done and why.
+  std::string report() const { return internal::core_report(*core_); }
+  /// The plan used last at stage "captured", "joint" or "scheduled"; valid until the next call.
+  const Graph& graph(const std::string& stage) const { return internal::core_graph(*core_, stage); }
+
+ private:
+  template <class... A>
+  auto call_with(const A&... args) const {
+    return [this, &args...](auto&& then) {
+      using R = decltype((*fn_)(std::declval<internal::Carried<A>>()...));
+      std::vector<Tensor> in;
+      std::vector<int32_t> structure;
+      (flatten(args, in), ...);
+      (internal::structure_of(args, structure), ...);
+      auto trace = [&]([[maybe_unused]] std::span<const Tensor> traced,
+                       std::vector<Tensor>& out) -> std::shared_ptr<const void> {
+        [[maybe_unused]] size_t at = 0;
+        std::tuple<internal::Carried<A>...> values{unflatten(internal::carry(args), traced, at)...};
+        if constexpr (std::is_void_v<R>) {
+          std::apply(*fn_, std::move(values));
+          return {};
+        } else {
+          auto result = std::make_shared<internal::Carried<R>>(std::apply(*fn_, std::move(values)));
+          flatten(*result, out);
+          return result;
+        }
+      };
+      return then(std::span<const Tensor>(in), std::span<const int32_t>(structure), internal::CompiledCall::Trace(trace));
+    };
+  }
+
+  std::shared_ptr<Fn> fn_;
+  std::shared_ptr<internal::CompiledCore> core_;
+};
+
+/// `fn` compiled: the first call with new argument types captures it, later calls replay. fn returns nothing, a Tensor,
+/// or a tuple, array, vector or aggregate of them; it reads and writes cells; host values it uses are constants
+/// (report() lists them), except HostFlags and arguments. Inside a capture the call is inlined.
+template <class Fn>
+Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options = {}) {
+  return {std::forward<Fn>(fn), std::move(options)};
+}
+
+}  // namespace weft

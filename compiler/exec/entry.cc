@@ -1,0 +1,106 @@
+#include "compiler/exec/entry.h"
+
+#include <chrono>
+
+#include "compiler/exec/lower.h"
+#include "compiler/exec/order.h"
+#include "compiler/passes/pipeline.h"
+#include "ops/core/creation.h"
+
+namespace weft::internal {
+namespace {
+
+double ms_since(std::chrono::steady_clock::time_point t) {
+  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count();
+}
+
+void check_budget(const Plan& plan, const CompileOptions& options) {
+  if (options.memory_budget <= 0 || plan.peak_bytes() <= options.memory_budget) return;
+  int64_t cells = 0, outputs = 0;
+  for (size_t c = 0; c < plan.cells.size(); ++c)
+    if (plan.cells[c].used) cells += accounted(plan.graph->cells[c]->type.nbytes());
+  for (int64_t b : plan.output_blocks) outputs += accounted(b);
+  internal::fail(Code::kResourceExhausted,
+                 cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
+                     ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, "); memory_budget is ",
+                     options.memory_budget));
+}
+
+void make_entry_plan(Entry& e, const CompileOptions& options) {
+  auto start = std::chrono::steady_clock::now();
+  Ref<Graph> lowered = lower(*e.joint);
+  const std::vector<int32_t> first = insertion_order(*lowered);
+  e.plan = make_plan(reorder(*lowered, first), e.key.layouts);
+  e.order = "as written";
+  if (e.plan.arena_bytes > 0) {
+    if (std::vector<int32_t> frugal = frugal_order(*lowered); frugal != first) {
+      Plan other = make_plan(reorder(*lowered, frugal), e.key.layouts);
+      if (other.peak_bytes() < e.plan.peak_bytes()) {
+        e.plan = std::move(other);
+        e.order = "rearranged to need less memory";
+      }
+    }
+  }
+  e.plan_ms = ms_since(start);
+  check_budget(e.plan, options);
+}
+
+}  // namespace
+
+bool Entry::matches_types(const CallKey& k) const {
+  return key.grad == k.grad && key.types == k.types && key.structure == k.structure;
+}
+
+bool Entry::matches_layouts(const CallKey& k) const {
+  for (size_t i = 0; i < key.layouts.size(); ++i)
+    if (!(key.layouts[i].strides == k.layouts[i].strides)) return false;
+  return true;
+}
+
+bool Entry::still_holds() const {
+  for (const auto& [flag, value] : flags)
+    if (flag->peek() != value) return false;
+  for (const CellState& c : cells)
+    if (!(c.cell->type == c.type) || c.cell->requires_grad != c.requires_grad) return false;
+  return true;
+}
+
+std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options) {
+  auto e = std::make_unique<Entry>();
+  e->key = std::move(key);
+  auto start = std::chrono::steady_clock::now();
+  {
+    Capture capture(Capture::kStep);
+    std::vector<Tensor> in, out;
+    for (const TensorType& t : e->key.types) in.push_back(capture.add_input(t));
+    e->like = fn(in, out);
+    for (size_t i = 0; i < out.size(); ++i)
+      WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i, " of the function is an undefined tensor");
+    if (thread_state.step->used) advance_random_step();
+    e->captured = capture.finish(out);
+    e->flags = capture.flags;
+  }
+  for (const Ref<Cell>& c : e->captured->cells) e->cells.push_back({c, c->type, c->requires_grad});
+  e->capture_ms = ms_since(start);
+
+  start = std::chrono::steady_clock::now();
+  e->joint = run_passes(e->captured, pipeline(), {.disable = options.disable, .report = &e->passes});
+  e->passes_ms = ms_since(start);
+  make_entry_plan(*e, options);
+  return e;
+}
+
+std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions& options) {
+  auto n = std::make_unique<Entry>();
+  n->key = std::move(key);
+  n->flags = e.flags;
+  n->cells = e.cells;
+  n->captured = e.captured;
+  n->joint = e.joint;
+  n->like = e.like;
+  n->passes = e.passes;
+  make_entry_plan(*n, options);
+  return n;
+}
+
+}  // namespace weft::internal

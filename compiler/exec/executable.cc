@@ -1,0 +1,323 @@
+#include "compiler/exec/executable.h"
+
+#include <algorithm>
+
+#include "compiler/exec/trace.h"
+#include "framework/base/switches.h"
+#include "framework/dispatch/parameter.h"
+#include "framework/dispatch/state.h"
+
+namespace weft::internal {
+namespace {
+
+const Attrs kNoAttrs;
+
+// True if a handle other than the cell's own shows its memory.
+bool has_other_holder(const Tensor& t) {
+  const TensorImpl& i = t.get();
+  return i.refs.load(std::memory_order_acquire) > 1 || i.storage->use_count() > 1 || !i.storage->owned();
+}
+
+std::string name_of(const Cell& c) { return c.name.empty() ? cat("a cell of ", c.type) : cat("cell '", c.name, "'"); }
+
+}  // namespace
+
+Executable::Executable(const Plan& plan, SharedArena& arena) : plan_(plan), arena_(arena) {
+  const Graph& g = *plan_.graph;
+  trace_ = !switch_value("WEFT_TRACE").empty();
+  debug_ = switch_int("WEFT_DEBUG") >= 1;
+  if (plan_.folded_bytes > 0) folded_ = Storage::allocate(plan_.folded_bytes, plan_.device);
+
+  auto add_base = [&] {
+    bases_.emplace_back();
+    return static_cast<int32_t>(bases_.size()) - 1;
+  };
+  arena_base_ = add_base();
+  for (size_t i = 0; i < g.inputs.size(); ++i) argument_base_.push_back(add_base());
+  for (size_t i = 0; i < plan_.output_blocks.size(); ++i) output_base_.push_back(add_base());
+  for (size_t c = 0; c < plan_.cells.size(); ++c)
+    if (plan_.cells[c].used)
+      bound_.push_back({static_cast<int32_t>(c), add_base(), plan_.cells[c].written ? add_base() : -1, {}});
+  pool_.resize(plan_.output_blocks.size());
+  chosen_.resize(plan_.output_blocks.size());
+
+  size_t views = 0;
+  for (const auto* list : {&plan_.setup, &plan_.launches})
+    for (const Launch& l : *list) views += l.in.size() + l.out.size();
+  views_.reserve(views);
+  build_calls(plan_.setup, setup_);
+  build_calls(plan_.launches, calls_);
+  std::stable_sort(collected_.begin(), collected_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < collected_.size(); ++i) {
+    Base& b = bases_[collected_[i].first];
+    if (b.end == 0) b.begin = static_cast<int32_t>(i);
+    b.end = static_cast<int32_t>(i) + 1;
+    patches_.push_back(collected_[i].second);
+  }
+  collected_ = {};
+  run_setup();
+}
+
+int32_t Executable::base_of(const PlanBuffer& b) {
+  auto cell = [&](int32_t c) -> BoundCell& {
+    for (BoundCell& x : bound_)
+      if (x.cell == c) return x;
+    WEFT_BUG_IF(true, "executable: cell ", c, " is not bound");
+  };
+  switch (b.home) {
+    case Home::kArena: return arena_base_;
+    case Home::kArgument: return argument_base_[b.index];
+    case Home::kOutput: return output_base_[b.index];
+    case Home::kCell: return cell(b.index).old_base;
+    case Home::kCellNew: return cell(b.index).new_base;
+    default: return -1;
+  }
+}
+
+void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Call>& calls) {
+  const Graph& g = *plan_.graph;
+  std::vector<int32_t> base(plan_.buffers.size(), -2);
+  calls.reserve(launches.size());
+  auto add_patch = [&](const PlanBuffer& b, int32_t id, void** slot, int64_t offset) {
+    if (base[id] == -2) base[id] = base_of(b);
+    if (b.home == Home::kArena) offset += b.offset;
+    collected_.push_back({base[id], {slot, offset}});
+  };
+  for (const Launch& l : launches) {
+    auto add = [&](std::span<const Place> places) {
+      StridedView* begin = views_.data() + views_.size();
+      for (const Place& p : places) {
+        const PlanBuffer& b = plan_.buffers[p.buffer];
+        views_.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
+        void** slot = &views_.back().data;
+        if (b.home == Home::kFolded) {
+          *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset;
+        } else if (b.home == Home::kCaptured) {
+          const TensorImpl& t = g.captured[b.index].get();
+          *slot = static_cast<char*>(t.storage->data()) + t.offset + p.offset;
+        } else {
+          add_patch(b, p.buffer, slot, p.offset);
+        }
+      }
+      return std::span<const StridedView>(begin, places.size());
+    };
+    auto in = add(l.in);
+    auto out = add(l.out);
+    calls.push_back({l.op->kernel, {*l.op, l.copy ? kNoAttrs : g.node(l.node).attrs, in, out, nullptr}});
+    if (l.workspace >= 0) add_patch(plan_.buffers[l.workspace], l.workspace, &calls.back().call.workspace, 0);
+  }
+}
+
+void Executable::run_setup() {
+  Ref<Storage> scratch;
+  if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, plan_.device);
+  for (Call& c : setup_) {
+    c.call.workspace = scratch ? scratch->data() : nullptr;
+    c.kernel(c.call);
+  }
+}
+
+void Executable::bind(int32_t base, void* address) {
+  Base& b = bases_[base];
+  if (b.address == address) return;
+  b.address = address;
+  for (int32_t i = b.begin; i < b.end; ++i) *patches_[i].slot = static_cast<char*>(address) + patches_[i].offset;
+}
+
+void Executable::bind_arena() {
+  if (arena_.bytes() < plan_.arena_bytes) {
+    arena_.storage = {};  // the smaller one goes first: never both at once
+    arena_.storage = Storage::allocate(plan_.arena_bytes, plan_.device);
+  }
+  if (arena_.storage) bind(arena_base_, arena_.storage->data());
+}
+
+// Fresh storage is taken here, before anything is written.
+void Executable::bind_cells() {
+  const Graph& g = *plan_.graph;
+  for (BoundCell& b : bound_) {
+    const PlanCell& p = plan_.cells[b.cell];
+    const Cell& c = *g.cells[b.cell];
+    const bool have = c.value.defined();
+    void* old = nullptr;
+    if (have) {
+      const TensorImpl& i = c.value.get();
+      WEFT_BUG_IF(!weft::is_contiguous(i.type.shape, i.strides), "executable: ", name_of(c), " is not contiguous");
+      old = static_cast<char*>(i.storage->data()) + i.offset;
+      bind(b.old_base, old);
+    }
+    if (!p.written) continue;
+    if (have && !has_other_holder(c.value)) {
+      bind(b.new_base, old);
+      ++last_.in_place_writes;
+    } else {
+      const int64_t bytes = c.type.nbytes();
+      b.fresh = Storage::allocate(bytes, plan_.device);
+      bind(b.new_base, b.fresh->data());
+      ++last_.fresh_writes;
+      if (have) last_.predicted_peak_bytes += accounted(bytes);
+    }
+  }
+}
+
+// The pool of a block: the first that no caller holds; one more is kept, the rest goes back to the allocator.
+void Executable::bind_outputs() {
+  for (size_t k = 0; k < pool_.size(); ++k) {
+    auto& blocks = pool_[k];
+    chosen_[k] = nullptr;
+    int spare = 0;
+    for (size_t i = 0; i < blocks.size();) {
+      if (blocks[i]->use_count() > 1) {
+        ++i;
+      } else if (!chosen_[k]) {
+        chosen_[k] = blocks[i++].get();
+      } else if (spare++ < 1) {
+        ++i;
+      } else {
+        blocks[i].swap(blocks.back());
+        blocks.pop_back();
+      }
+    }
+    if (chosen_[k]) reused_bytes_ += accounted(plan_.output_blocks[k]);
+  }
+}
+
+std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
+  const Graph& g = *plan_.graph;
+  for (BoundCell& b : bound_) {
+    b.fresh = {};
+    const Cell& c = *g.cells[b.cell];
+    if (!plan_.cells[b.cell].read) continue;
+    WEFT_CHECK_AS(kDataLoss, !c.torn, name_of(c), " was torn by a step that failed half-way; load a checkpoint first");
+    if (!c.value.defined()) {
+      NoGrad guard;
+      static_cast<void>(CellHandle(g.cells[b.cell]).value());
+    }
+  }
+  bind_arena();
+
+  // From here on the replay's own memory is measured.
+  Allocator& allocator = Allocator::of(plan_.device);
+  reused_bytes_ = 0;
+  bind_outputs();
+  int64_t own = accounted(arena_.bytes()) + plan_.folded_bytes + reused_bytes_;
+  for (const BoundCell& b : bound_)
+    if (g.cells[b.cell]->value.defined()) own += accounted(g.cells[b.cell]->type.nbytes());
+  allocator.reset_step_peak();
+  const int64_t before = allocator.stats().live;
+  last_ = {.predicted_peak_bytes = plan_.fixed_bytes + accounted(arena_.bytes())};
+
+  for (size_t i = 0; i < args.size(); ++i) {
+    const TensorImpl& t = args[i].get();
+    bind(argument_base_[i], static_cast<char*>(t.storage->data()) + t.offset);
+  }
+  bind_cells();
+  for (size_t k = 0; k < pool_.size(); ++k) {
+    if (!chosen_[k]) {
+      pool_[k].push_back(Storage::allocate(plan_.output_blocks[k], plan_.device));
+      chosen_[k] = pool_[k].back().get();
+    }
+    bind(output_base_[k], chosen_[k]->data());
+  }
+  if (trace_ || debug_) {
+    launch_traced();
+  } else {
+    launch_all();
+  }
+  last_.measured_peak_bytes = own + allocator.stats().step_peak - before;
+  commit();
+  return make_outputs(args);
+}
+
+void Executable::launch_all() {
+  size_t at = 0;
+  try {
+    for (const size_t n = calls_.size(); at < n; ++at) calls_[at].kernel(calls_[at].call);
+  } catch (...) {
+    failed(at);
+  }
+}
+
+void Executable::launch_traced() {
+  const Graph& g = *plan_.graph;
+  size_t at = 0;
+  try {
+    for (; at < calls_.size(); ++at) {
+      const Call& c = calls_[at];
+      const double start = now_us();
+      c.kernel(c.call);
+      const double us = now_us() - start;
+      const char* scope = g.node(plan_.launches[at].node).scope;
+      if (trace_) record_launch(c.call.op.name, scope, start, us);
+      if (!debug_) continue;
+      double bytes = 0;
+      for (const auto& list : {c.call.in, c.call.out})
+        for (const StridedView& v : list) bytes += static_cast<double>(v.numel() * itemsize(v.dtype));
+      print_launch(c.call.op.name, scope, us, bytes);
+    }
+  } catch (...) {
+    failed(at);
+  }
+}
+
+void Executable::failed(size_t at) {
+  const Graph& g = *plan_.graph;
+  bool torn = false;
+  for (const BoundCell& b : bound_) {
+    const PlanCell& p = plan_.cells[b.cell];
+    torn |= p.written && !b.fresh && p.first_write >= 0 && p.first_write <= static_cast<int32_t>(at);
+  }
+  for (BoundCell& b : bound_) {
+    if (torn && plan_.cells[b.cell].written) g.cells[b.cell]->torn = true;
+    b.fresh = {};
+  }
+  const Node& n = g.node(plan_.launches[at].node);
+  std::string where;
+  if (n.line.line) where += cat("; at ", n.line);
+  if (*n.scope) where += cat("; in ", n.scope);
+  if (torn) where += "; cells were already being written: load a checkpoint before the next step";
+  try {
+    throw;
+  } catch (const Error& e) {
+    throw Error(e.code(), e.what() + where);
+  }
+}
+
+void Executable::commit() {
+  const Graph& g = *plan_.graph;
+  for (BoundCell& b : bound_) {
+    if (!plan_.cells[b.cell].written) continue;
+    Cell& c = *g.cells[b.cell];
+    c.torn = false;
+    if (!b.fresh) continue;
+    auto* impl = new TensorImpl;
+    impl->type = c.type;
+    impl->strides = contiguous_strides(c.type.shape);
+    impl->storage = std::move(b.fresh);
+    c.value = Tensor(impl);
+  }
+}
+
+std::vector<Tensor> Executable::make_outputs(std::span<const Tensor> args) {
+  std::vector<Tensor> out;
+  out.reserve(plan_.outputs.size());
+  for (const PlanOutput& o : plan_.outputs) {
+    if (o.kind == PlanOutput::kArgument) {
+      out.push_back(args[o.index]);
+      continue;
+    }
+    if (o.kind == PlanOutput::kCaptured) {
+      out.push_back(plan_.graph->captured[o.index]);
+      continue;
+    }
+    auto* impl = new TensorImpl;
+    impl->type = o.place.type;
+    impl->strides = o.place.strides;
+    impl->storage = Ref<Storage>(chosen_[plan_.buffers[o.place.buffer].index]);
+    impl->offset = o.place.offset;
+    out.push_back(Tensor(impl));
+  }
+  return out;
+}
+
+}  // namespace weft::internal

@@ -1,0 +1,85 @@
+// Executable: a plan bound to memory. A replay binds addresses, runs a flat list of prebuilt kernel calls and commits;
+// it allocates nothing, infers nothing and looks nothing up.
+#pragma once
+#include "compiler/exec/plan.h"
+
+namespace weft::internal {
+
+/// Arena memory that the plans of one compiled function share; never shrinks.
+struct SharedArena {
+  Ref<Storage> storage;
+  int64_t bytes() const { return storage ? storage->bytes() : 0; }
+};
+
+/// What the last replay did.
+struct ReplayStats {
+  int64_t predicted_peak_bytes = 0;  // see plan.h, with the fresh cell storages of this replay
+  int64_t measured_peak_bytes = 0;   // the allocator's high-water mark less what does not belong to the step
+  int64_t in_place_writes = 0;       // cells written where they were
+  int64_t fresh_writes = 0;          // cells whose storage had another holder, now in new storage
+};
+
+class Executable {
+ public:
+  /// Computes the plan's constants. Plan and arena must outlive it.
+  Executable(const Plan& plan, SharedArena& arena);
+  Executable(const Executable&) = delete;
+
+  /// One step: results in fresh handles, cells committed. Arguments have the planned types and layouts. If a kernel
+  /// throws after the first cell was overwritten, the cells to be written are marked torn.
+  std::vector<Tensor> run(std::span<const Tensor> args);
+
+  const Plan& plan() const { return plan_; }
+  const ReplayStats& last() const { return last_; }
+
+ private:
+  struct Patch {
+    void** slot;
+    int64_t offset;
+  };
+  struct Base {  // one moving address and the operands that are seen from it
+    void* address = nullptr;
+    int32_t begin = 0, end = 0;  // of patches_
+  };
+  struct Call {
+    void (*kernel)(const KernelCall&);
+    KernelCall call;
+  };
+  struct BoundCell {
+    int32_t cell;
+    int32_t old_base = -1, new_base = -1;
+    Ref<Storage> fresh;
+  };
+
+  int32_t base_of(const PlanBuffer& b);
+  void build_calls(const std::vector<Launch>& launches, std::vector<Call>& calls);
+  void run_setup();
+  void bind(int32_t base, void* address);
+  void bind_arena();
+  void bind_cells();
+  void bind_outputs();
+  void launch_all();
+  void launch_traced();
+  [[noreturn]] void failed(size_t at);
+  void commit();
+  std::vector<Tensor> make_outputs(std::span<const Tensor> args);
+
+  const Plan& plan_;
+  SharedArena& arena_;
+  Ref<Storage> folded_;
+  std::vector<StridedView> views_;
+  std::vector<Call> setup_, calls_;
+  std::vector<std::pair<int32_t, Patch>> collected_;  // (base, patch) while building
+  std::vector<Patch> patches_;
+  std::vector<Base> bases_;
+  std::vector<int32_t> argument_base_, output_base_;
+  int32_t arena_base_ = -1;
+  std::vector<BoundCell> bound_;
+  std::vector<std::vector<Ref<Storage>>> pool_;  // per output block
+  std::vector<Storage*> chosen_;                 // of this replay
+  int64_t reused_bytes_ = 0;                     // output blocks that existed before this replay
+  bool trace_ = false, debug_ = false;
+  ReplayStats last_;
+};
+
+}  // namespace weft::internal

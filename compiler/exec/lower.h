@@ -1,0 +1,11 @@
+// Ops without a kernel become the primitives that define them, so that everything left can be launched.
+#pragma once
+#include "framework/ir/graph.h"
+
+namespace weft::internal {
+
+/// Replaces each node that has neither kernel nor view by its decomposition, again and again until none is left.
+/// The graph itself if there is nothing to do. Throws for an op that has none of the three.
+Ref<Graph> lower(const Graph& g);
+
+}  // namespace weft::internal

@@ -1,0 +1,405 @@
+#include "compiler/exec/plan.h"
+
+#include <algorithm>
+
+#include "compiler/exec/arena.h"
+#include "ops/kernels/kernels.h"
+
+namespace weft::internal {
+namespace {
+
+constexpr int64_t kMaxFoldedBytes = 4096;
+
+DimMap copy_dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  return DimMap::pointwise(in, out);
+}
+Types copy_infer(const InferCall& c) { return {c.in[0]}; }
+void copy_kernel(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
+
+StridedView view_of(const Place& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
+
+class Planner {
+ public:
+  Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) : g_(*graph), arguments_(arguments) {
+    plan_.graph = std::move(graph);
+    plan_.cells.resize(g_.cells.size());
+    cell_buffer_.assign(g_.cells.size(), -1);
+    new_buffer_.assign(g_.cells.size(), -1);
+    places_.resize(g_.size());
+    after_.resize(g_.size());
+  }
+
+  Plan run() {
+    find_device();
+    for (int32_t id = 0; id < g_.size(); ++id) place_node(id);
+    for (const CellWrite& w : g_.writes) plan_write(w);
+    for (Value v : g_.outputs) plan_output(v);
+    emit();
+    settle_direct_writes();
+    reuse_in_place();
+    place_buffers();
+    return std::move(plan_);
+  }
+
+ private:
+  struct CopyTask {
+    Place from, to;
+    int32_t node = -1;
+  };
+  struct Direct {
+    int32_t cell, buffer, node;
+    Place value;
+  };
+
+  void find_device() {
+    bool known = false;
+    for (int32_t id = 0; id < g_.size() && !known; ++id)
+      for (const TensorType& t : g_.node(id).outputs) {
+        plan_.device = t.device;
+        known = true;
+      }
+  }
+
+  int32_t add_buffer(Home home, int32_t index, int64_t bytes) {
+    plan_.buffers.push_back({home, index, bytes});
+    return static_cast<int32_t>(plan_.buffers.size()) - 1;
+  }
+  PlanBuffer& buffer(const Place& p) { return plan_.buffers[p.buffer]; }
+  const Place& place(Value v) const { return places_[v.node][v.index]; }
+
+  /// The place shows its whole buffer in row-major order.
+  bool whole(const Place& p) {
+    return p.offset == 0 && p.type.nbytes() == buffer(p).bytes && is_contiguous(p.type.shape, p.strides);
+  }
+
+  int32_t cell_buffer(int32_t c) {
+    if (cell_buffer_[c] < 0) cell_buffer_[c] = add_buffer(Home::kCell, c, g_.cells[c]->type.nbytes());
+    return cell_buffer_[c];
+  }
+  int32_t new_buffer(int32_t c) {
+    if (new_buffer_[c] < 0) new_buffer_[c] = add_buffer(Home::kCellNew, c, g_.cells[c]->type.nbytes());
+    return new_buffer_[c];
+  }
+
+  void place_node(int32_t id) {
+    const Node& n = g_.node(id);
+    auto& own = places_[id];
+    if (n.op == &input_op) {
+      int32_t i = static_cast<int32_t>(n.attrs.i("index"));
+      const TensorType& t = n.outputs[0];
+      own.push_back({add_buffer(Home::kArgument, i, t.nbytes()), 0, t, arguments_[i].strides});
+    } else if (n.op == &cell_op) {
+      int32_t c = static_cast<int32_t>(n.attrs.i("index"));
+      own.push_back({cell_buffer(c), 0, n.outputs[0], contiguous_strides(n.outputs[0].shape)});
+    } else if (n.op == &captured_op) {
+      int32_t i = static_cast<int32_t>(n.attrs.i("index"));
+      const Tensor& t = g_.captured[i];
+      const Shape strides = t.device().type == DeviceType::kMeta ? contiguous_strides(t.shape()) : t.strides();
+      own.push_back({add_buffer(Home::kCaptured, i, t.type().nbytes()), 0, n.outputs[0], strides});
+    } else if (!show(n, own)) {
+      WEFT_BUG_IF(!n.op->kernel, "plan: ", n.op->name, " has neither kernel nor view");
+      launch(id, n, own);
+    }
+  }
+
+  /// A view op whose result can show its operand's memory.
+  bool show(const Node& n, SmallVec<Place, 1>& own) {
+    if (!n.op->view) return false;
+    const Place& base = place(n.inputs[0]);
+    Shape strides;
+    int64_t offset = 0;
+    if (!n.op->view(n.attrs, view_of(base), n.outputs[0], &strides, &offset)) return false;
+    own.push_back({base.buffer, base.offset + offset * itemsize(n.outputs[0].dtype), n.outputs[0], strides});
+    return true;
+  }
+
+  bool foldable(const Node& n) {
+    if (n.op->is(kRandom) || n.op->is(kSideEffect)) return false;
+    int64_t bytes = 0;
+    for (const TensorType& t : n.outputs) bytes += t.nbytes();
+    if (bytes > kMaxFoldedBytes) return false;
+    for (Value v : n.inputs)
+      if (Home h = buffer(place(v)).home; h != Home::kFolded && h != Home::kCaptured) return false;
+    return true;
+  }
+
+  void launch(int32_t id, const Node& n, SmallVec<Place, 1>& own) {
+    const bool fold = foldable(n);
+    Launch l;
+    l.op = n.op;
+    l.node = id;
+    for (Value v : n.inputs) l.in.push_back(place(v));
+    for (const TensorType& t : n.outputs) {
+      int32_t b = add_buffer(fold ? Home::kFolded : Home::kArena, 0, t.nbytes());
+      own.push_back({b, 0, t, contiguous_strides(t.shape)});
+      l.out.push_back(own.back());
+    }
+    int64_t scratch = 0;
+    if (n.op->workspace) {
+      SmallVec<StridedView, 4> in, out;
+      for (const Place& p : l.in) in.push_back(view_of(p));
+      for (const Place& p : l.out) out.push_back(view_of(p));
+      scratch = n.op->workspace(n.attrs, in, out);
+    }
+    if (fold) {
+      plan_.setup_workspace = std::max(plan_.setup_workspace, scratch);
+      plan_.setup.push_back(std::move(l));
+      return;
+    }
+    if (scratch > 0) l.workspace = add_buffer(Home::kArena, 0, scratch);
+    main_.push_back(std::move(l));
+  }
+
+  // ---- where results go ----
+
+  void plan_write(const CellWrite& w) {
+    const Place p = place(w.value);
+    const TensorType& type = g_.cells[w.cell]->type;
+    const PlanBuffer& b = buffer(p);
+    if (b.home == Home::kCell && b.index == w.cell && whole(p)) return;  // its own old value
+    plan_.cells[w.cell].written = true;
+    const Place to{new_buffer(w.cell), 0, type, contiguous_strides(type.shape)};
+    if (b.home == Home::kArena && whole(p)) {
+      bool claimed = false;
+      for (const Direct& d : direct_) claimed |= d.buffer == p.buffer;
+      if (!claimed) {
+        direct_.push_back({w.cell, p.buffer, w.value.node, p});
+        return;
+      }
+    }
+    finals_.push_back({p, to, w.value.node});
+  }
+
+  void plan_output(Value v) {
+    const Node& n = g_.node(v);
+    if (n.op == &input_op || n.op == &captured_op) {
+      auto kind = n.op == &input_op ? PlanOutput::kArgument : PlanOutput::kCaptured;
+      plan_.outputs.push_back({kind, static_cast<int32_t>(n.attrs.i("index")), {}});
+      return;
+    }
+    const Place p = place(v);
+    auto same = [&](const Place& o) {
+      return o.buffer == p.buffer && o.offset == p.offset && o.type == p.type && o.strides == p.strides;
+    };
+    for (const auto& [from, to] : copied_)
+      if (same(from)) {
+        plan_.outputs.push_back({PlanOutput::kBlock, 0, to});
+        return;
+      }
+    PlanBuffer& b = buffer(p);
+    bool is_direct = false;
+    for (const Direct& d : direct_) is_direct |= d.buffer == p.buffer;
+    if (p.type.nbytes() == b.bytes && !is_direct && (b.home == Home::kArena || b.home == Home::kOutput)) {
+      if (b.home == Home::kArena) {
+        b.home = Home::kOutput;
+        b.index = new_block(b.bytes);
+      }
+      plan_.outputs.push_back({PlanOutput::kBlock, 0, p});
+      return;
+    }
+    const int32_t block = new_block(p.type.nbytes());
+    const Place to{add_buffer(Home::kOutput, block, p.type.nbytes()), 0, p.type, contiguous_strides(p.type.shape)};
+    const Home home = plan_.buffers[p.buffer].home;
+    if (home == Home::kArena || home == Home::kOutput) {
+      after_[producer(p.buffer)].push_back({p, to, v.node});
+    } else {
+      before_.push_back({p, to, v.node});  // what exists when the step starts is read before any cell is written
+    }
+    copied_.push_back({p, to});
+    plan_.outputs.push_back({PlanOutput::kBlock, 0, to});
+  }
+
+  int32_t new_block(int64_t bytes) {
+    plan_.output_blocks.push_back(bytes);
+    return static_cast<int32_t>(plan_.output_blocks.size()) - 1;
+  }
+
+  int32_t producer(int32_t b) const {
+    for (const Launch& l : main_)
+      for (const Place& p : l.out)
+        if (p.buffer == b) return l.node;
+    WEFT_BUG_IF(true, "plan: buffer ", b, " has no producer");
+  }
+
+  void copy(const CopyTask& t) {
+    Launch l;
+    l.op = &copy_op;
+    l.node = t.node;
+    l.copy = true;
+    l.in.push_back(t.from);
+    l.out.push_back(t.to);
+    plan_.launches.push_back(std::move(l));
+  }
+
+  /// Fixes the order: outputs that exist at the start, the graph, then cells whose value lies elsewhere.
+  void emit() {
+    for (const CopyTask& t : before_) copy(t);
+    for (Launch& l : main_) {
+      const int32_t node = l.node;
+      plan_.launches.push_back(std::move(l));
+      for (const CopyTask& t : after_[node]) copy(t);
+    }
+    // A cell given another written cell's old value (a swap): all such values are set aside before any is overwritten.
+    for (CopyTask& t : finals_) {
+      const PlanBuffer& b = buffer(t.from);
+      if (b.home != Home::kCell || !plan_.cells[b.index].written) continue;
+      const int64_t bytes = t.from.type.nbytes();
+      const Place aside{add_buffer(Home::kArena, 0, bytes), 0, t.from.type, contiguous_strides(t.from.type.shape)};
+      copy({t.from, aside, t.node});
+      t.from = aside;
+    }
+    scan_uses();
+  }
+
+  void scan_uses() {
+    for (PlanBuffer& b : plan_.buffers) b.first = b.last = -1;
+    for (int32_t t = 0; t < static_cast<int32_t>(plan_.launches.size()); ++t) {
+      const Launch& l = plan_.launches[t];
+      auto use = [&](int32_t b) {
+        PlanBuffer& x = plan_.buffers[b];
+        if (x.first < 0) x.first = t;
+        x.last = t;
+      };
+      for (const Place& p : l.in) use(p.buffer);
+      for (const Place& p : l.out) use(p.buffer);
+      if (l.workspace >= 0) use(l.workspace);
+    }
+  }
+
+  // ---- memory shared in time ----
+
+  /// Launch t may write its result over operand buffer `b`: no other operand would be read after it was overwritten.
+  bool may_overwrite(const Launch& l, int32_t b) {
+    if (l.out.size() != 1 || l.copy) return false;
+    const Place& out = l.out[0];
+    const bool pointwise = l.op->is(kPointwise) && l.op->scalar >= 0;
+    if (!pointwise && !l.op->is(kInPlace)) return false;
+    for (size_t i = 0; i < l.in.size(); ++i) {
+      const Place& p = l.in[i];
+      if (p.buffer != b) continue;
+      if (!pointwise && i > 0) return false;
+      if (!whole(p) || p.type.dtype != out.type.dtype || !(p.type.shape == out.type.shape)) return false;
+    }
+    return true;
+  }
+
+  /// Values computed straight into their cell, where nobody reads the old value any more; copies at the end elsewhere.
+  void settle_direct_writes() {
+    std::vector<CopyTask> late;
+    for (const Direct& d : direct_) {
+      const PlanBuffer& value = plan_.buffers[d.buffer];
+      bool fits = true;
+      if (int32_t old = cell_buffer_[d.cell]; old >= 0) {
+        const int32_t last = plan_.buffers[old].last, def = value.first;
+        fits = last < def || (last == def && may_overwrite(plan_.launches[def], old));
+      }
+      if (fits) {
+        PlanBuffer& b = plan_.buffers[d.buffer];
+        b.home = Home::kCellNew;
+        b.index = d.cell;
+        plan_.cells[d.cell].direct = true;
+      } else {
+        const TensorType& type = g_.cells[d.cell]->type;
+        late.push_back({d.value, {new_buffer(d.cell), 0, type, contiguous_strides(type.shape)}, d.node});
+      }
+    }
+    for (const CopyTask& t : finals_) copy(t);
+    for (const CopyTask& t : late) copy(t);
+    scan_uses();
+  }
+
+  void reuse_in_place() {
+    std::vector<int32_t> moved(plan_.buffers.size());
+    for (size_t i = 0; i < moved.size(); ++i) moved[i] = static_cast<int32_t>(i);
+    auto follow = [&](int32_t b) {
+      while (moved[b] != b) b = moved[b] = moved[moved[b]];
+      return b;
+    };
+    for (int32_t t = 0; t < static_cast<int32_t>(plan_.launches.size()); ++t) {
+      Launch& l = plan_.launches[t];
+      for (Place& p : l.in) p.buffer = follow(p.buffer);
+      for (Place& p : l.out) p.buffer = follow(p.buffer);
+      if (l.out.size() != 1) continue;
+      const int32_t o = l.out[0].buffer;
+      PlanBuffer& out = plan_.buffers[o];
+      if (out.first != t || (out.home != Home::kArena && out.home != Home::kOutput) || out.bytes == 0) continue;
+      for (const Place& p : l.in) {
+        PlanBuffer& x = plan_.buffers[p.buffer];
+        if (x.home != Home::kArena || x.last != t || x.first == t || x.bytes != out.bytes) continue;
+        if (!may_overwrite(l, p.buffer)) continue;
+        // The operand moves into the result's buffer, which may be an output block.
+        const int32_t from = p.buffer;
+        out.first = x.first;
+        x.bytes = 0;
+        x.first = x.last = -1;
+        moved[from] = o;
+        break;
+      }
+    }
+    for (Launch& l : plan_.launches) {
+      for (Place& p : l.in) p.buffer = follow(p.buffer);
+      for (Place& p : l.out) p.buffer = follow(p.buffer);
+    }
+    for (PlanOutput& o : plan_.outputs)
+      if (o.kind == PlanOutput::kBlock) o.place.buffer = follow(o.place.buffer);
+  }
+
+  void place_buffers() {
+    std::vector<Interval> intervals;
+    std::vector<int32_t> which;
+    for (int32_t b = 0; b < static_cast<int32_t>(plan_.buffers.size()); ++b) {
+      PlanBuffer& x = plan_.buffers[b];
+      if (x.home == Home::kFolded) {
+        x.offset = plan_.folded_bytes;
+        plan_.folded_bytes += accounted(x.bytes);
+      }
+      if (x.home != Home::kArena || x.bytes == 0 || x.first < 0) continue;
+      intervals.push_back({accounted(x.bytes), x.first, x.last, 0});
+      which.push_back(b);
+    }
+    plan_.live_bytes = most_live(intervals);
+    plan_.arena_bytes = place_intervals(intervals);
+    for (size_t i = 0; i < which.size(); ++i) plan_.buffers[which[i]].offset = intervals[i].offset;
+
+    for (int32_t t = 0; t < static_cast<int32_t>(plan_.launches.size()); ++t) {
+      for (const Place& p : plan_.launches[t].in)
+        if (buffer(p).home == Home::kCell) plan_.cells[buffer(p).index].read = plan_.cells[buffer(p).index].used = true;
+      for (const Place& p : plan_.launches[t].out)
+        if (buffer(p).home == Home::kCellNew) {
+          PlanCell& c = plan_.cells[buffer(p).index];
+          c.used = true;
+          if (c.first_write < 0) c.first_write = t;
+        }
+    }
+    plan_.fixed_bytes = plan_.folded_bytes;
+    for (size_t c = 0; c < plan_.cells.size(); ++c)
+      if (plan_.cells[c].used) plan_.fixed_bytes += accounted(g_.cells[c]->type.nbytes());
+    for (int64_t bytes : plan_.output_blocks) plan_.fixed_bytes += accounted(bytes);
+  }
+
+  const Graph& g_;
+  std::span<const ArgumentLayout> arguments_;
+  Plan plan_;
+  std::vector<SmallVec<Place, 1>> places_;       // of each node's results
+  std::vector<Launch> main_;
+  std::vector<CopyTask> before_, finals_;
+  std::vector<std::vector<CopyTask>> after_;     // by node: output copies of views of its result
+  std::vector<std::pair<Place, Place>> copied_;
+  std::vector<Direct> direct_;
+  std::vector<int32_t> cell_buffer_, new_buffer_;
+};
+
+}  // namespace
+
+const OpDef copy_op = {.name = "copy",
+                       .doc = "The operand's elements in other memory.",
+                       .flops_per_point = 0,
+                       .infer = copy_infer,
+                       .dims = copy_dims,
+                       .kernel = copy_kernel};
+
+Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
+  return Planner(std::move(graph), arguments).run();
+}
+
+}  // namespace weft::internal

@@ -1,0 +1,145 @@
+#include "compiler/exec/reference.h"
+
+#include <bit>
+#include <cstring>
+
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/kernels/kernels.h"
+
+namespace weft::internal {
+
+Tensor copy_of(const Tensor& t) {
+  Tensor own = Tensor::empty(t.type());
+  if (t.device().type == DeviceType::kMeta || t.numel() == 0) return own;
+  kernels::cast_copy(t.view_for_kernel(), own.view_for_kernel());
+  return own;
+}
+
+Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor& visit) {
+  NoGrad guard;
+  std::vector<std::vector<Tensor>> values(g.size());
+  std::vector<int32_t> last_use(g.size(), -1);
+  for (int32_t id = 0; id < g.size(); ++id)
+    for (Value v : g.node(id).inputs) last_use[v.node] = id;
+  for (Value v : g.outputs) last_use[v.node] = g.size();
+  for (const CellWrite& w : g.writes) last_use[w.value.node] = g.size();
+
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    std::vector<Tensor> in;
+    for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
+    if (n.op == &input_op) {
+      values[id] = {args[n.attrs.i("index")].detach()};
+    } else if (n.op == &cell_op) {
+      values[id] = {CellHandle(g.cells[n.attrs.i("index")]).value()};
+    } else if (n.op == &captured_op) {
+      values[id] = {g.captured[n.attrs.i("index")]};
+    } else if (n.op->is(kSideEffect) && n.outputs.size() <= 1) {
+      if (!n.outputs.empty()) values[id] = {in[0]};
+    } else {
+      SmallVec<const Tensor*, 4> operands;
+      for (const Tensor& t : in) operands.push_back(&t);
+      values[id] = dispatch_multi(*n.op, operands, n.attrs, n.line);
+    }
+    if (visit && !visit(id, in, values[id])) return {};
+    for (Value v : n.inputs)
+      if (last_use[v.node] == id) values[v.node].clear();
+  }
+  Evaluation e;
+  for (Value v : g.outputs) e.outputs.push_back(copy_of(values[v.node][v.index]));
+  for (const CellWrite& w : g.writes) e.writes.push_back(copy_of(values[w.value.node][w.value.index]));
+  return e;
+}
+
+namespace {
+
+std::string index_text(int64_t flat, const Shape& shape) {
+  Shape at = Shape::filled(shape.size(), 0);
+  for (int d = shape.size() - 1; d >= 0; --d) {
+    at[d] = flat % shape[d];
+    flat /= shape[d];
+  }
+  return at.to_string();
+}
+
+std::string element_text(const void* p, DType t) {
+  StridedView v{const_cast<void*>(p), t, {}, {}};
+  double value = 0;
+  kernels::cast_copy(v, {&value, kFloat64, {}, {}});
+  return cat(value);
+}
+
+enum Kind { kFinite, kInfinite, kNan };
+struct Worst {
+  Kind kind = kFinite;
+  int64_t at = -1;
+};
+
+// The worst kind of value in a tensor, and where it is first.
+Worst worst_of(const Tensor& t) {
+  Worst w;
+  if (!is_floating(t.dtype()) || t.numel() == 0) return w;
+  Tensor wide = Tensor::empty({kFloat64, t.device(), t.shape()});
+  kernels::cast_copy(t.view_for_kernel(), wide.view_for_kernel());
+  const double* x = wide.data<double>();
+  for (int64_t i = 0; i < wide.numel(); ++i) {
+    const uint64_t bits = std::bit_cast<uint64_t>(x[i]) & ~(uint64_t{1} << 63), inf = uint64_t{0x7ff} << 52;
+    Kind k = bits > inf ? kNan : bits == inf ? kInfinite : kFinite;
+    if (k > w.kind) w = {k, i};
+    if (k == kNan) break;
+  }
+  return w;
+}
+
+}  // namespace
+
+void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what) {
+  WEFT_CHECK_AS(kInternal, got.type() == want.type(), "verify: ", what, " is ", got.type(), "; the reference gives ", want.type());
+  if (got.numel() == 0 || got.device().type == DeviceType::kMeta) return;
+  const Tensor a = copy_of(got), b = copy_of(want);
+  const char *x = static_cast<const char*>(a.view_for_kernel().data), *y = static_cast<const char*>(b.view_for_kernel().data);
+  const int64_t size = itemsize(a.dtype());
+  if (std::memcmp(x, y, a.numel() * size) == 0) return;
+  for (int64_t i = 0; i < a.numel(); ++i) {
+    if (std::memcmp(x + i * size, y + i * size, size) == 0) continue;
+    internal::fail(Code::kInternal, cat("verify: ", what, " differs from the reference first at ", index_text(i, a.shape()),
+                                        ": got ", element_text(x + i * size, a.dtype()), "; need ",
+                                        element_text(y + i * size, a.dtype())));
+  }
+}
+
+std::string find_nonfinite(const Graph& g, std::span<const Tensor> args) {
+  std::string found;
+  evaluate(g, args, [&](int32_t id, std::span<const Tensor> in, std::span<const Tensor> out) {
+    const Node& n = g.node(id);
+    const bool source = n.op == &input_op || n.op == &cell_op || n.op == &captured_op;
+    Kind before = kFinite;
+    for (size_t i = 0; i < out.size(); ++i) {
+      const Worst w = worst_of(out[i]);
+      if (w.kind == kFinite) continue;
+      if (i == 0)
+        for (const Tensor& t : in) before = std::max(before, worst_of(t).kind);
+      if (w.kind <= before) continue;
+      // Infinities written down by the program (masks) are no failure.
+      if (w.kind == kInfinite && (n.inputs.empty() || n.op->view)) continue;
+      found = cat(w.kind == kNan ? "NaN" : "infinity", " first at ", index_text(w.at, out[i].shape()), " of ");
+      if (source) {
+        const int64_t index = n.attrs.i("index");
+        found += n.op == &input_op  ? cat("argument ", index)
+                 : n.op == &cell_op ? cat("cell '", g.cells[index]->name, "'")
+                                    : cat("captured tensor ", index);
+      } else {
+        found += cat("the result of ", n.op->name);
+      }
+      found += cat(", ", out[i].type());
+      if (n.line.line) found += cat(", at ", n.line);
+      if (*n.scope) found += cat(", in ", n.scope);
+      return false;
+    }
+    return true;
+  });
+  return found.empty() ? "no op of this step makes a NaN or an infinity from finite operands" : found;
+}
+
+}  // namespace weft::internal

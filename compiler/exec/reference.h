@@ -1,0 +1,31 @@
+// The reference for an executable: the same graph node by node through eager kernels, without committing anything.
+#pragma once
+#include <functional>
+
+#include "framework/ir/graph.h"
+
+namespace weft::internal {
+
+/// What a step would return and write.
+struct Evaluation {
+  std::vector<Tensor> outputs;
+  std::vector<Tensor> writes;  // one per graph.writes
+};
+
+/// Called with each node's operands and results; returning false ends the evaluation.
+using Visitor = std::function<bool(int32_t id, std::span<const Tensor> in, std::span<const Tensor> out)>;
+
+/// Evaluates a graph without grad nodes. Cells are read and left alone; side effects are left out. Results own their memory.
+Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor& visit = {});
+
+/// Throws naming the first element in which `got` differs from `want` bit for bit; `what` says whose value it is.
+void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what);
+
+/// A contiguous copy in memory of its own.
+Tensor copy_of(const Tensor& t);
+
+/// Sentence naming the first op of the step that makes a NaN from operands without one, or an infinity from finite
+/// operands; or saying that there is none.
+std::string find_nonfinite(const Graph& g, std::span<const Tensor> args);
+
+}  // namespace weft::internal

@@ -1,0 +1,210 @@
+// The text behind report(): what is constant, what the passes did, what is launched, where it lives.
+#include <algorithm>
+#include <cstdio>
+#include <map>
+
+#include "compiler/exec/entry.h"
+#include "ops/core/creation.h"
+
+namespace weft {
+
+namespace {
+
+std::string bytes_text(int64_t n) {
+  char s[32];
+  if (n < 10 * 1024) return cat(n, " B");
+  const double kib = static_cast<double>(n) / 1024;
+  if (kib < 10 * 1024) {
+    std::snprintf(s, sizeof s, "%.1f KiB", kib);
+  } else if (kib < 10.0 * 1024 * 1024) {
+    std::snprintf(s, sizeof s, "%.1f MiB", kib / 1024);
+  } else {
+    std::snprintf(s, sizeof s, "%.1f GiB", kib / 1024 / 1024);
+  }
+  return s;
+}
+
+std::string fixed(double v, int digits) {
+  char s[48];
+  std::snprintf(s, sizeof s, "%.*f", digits, v);
+  return s;
+}
+
+std::string cell_name(const Graph& g, int32_t c) {
+  return g.cells[c]->name.empty() ? cat("cell ", c) : cat("cell '", g.cells[c]->name, "'");
+}
+
+}  // namespace
+
+std::string CompileStats::to_string() const {
+  return cat(captures, " captures, ", plans, " plans (", plans_kept, " kept), ", compilations, " kernels compiled, ",
+             fixed(compile_seconds * 1e3, 1), " ms; ", kernels, " launches per step (", copies, " copies); peak ",
+             bytes_text(planned_peak_bytes), " planned, ", bytes_text(measured_peak_bytes), " measured; ", cells,
+             " cells, ", in_place_writes, " written in place, ", fresh_writes, " to fresh storage");
+}
+
+namespace internal {
+namespace {
+
+class Report {
+ public:
+  Report(const Entry& e, const CompileOptions& options, const CompileStats& stats)
+      : e_(e), g_(*e.plan.graph), plan_(e.plan), options_(options), stats_(stats) {}
+
+  std::string run() {
+    head();
+    constants();
+    passes();
+    memory();
+    launches();
+    not_done();
+    return std::move(out_);
+  }
+
+ private:
+  template <class... A>
+  void line(const A&... a) {
+    out_ += cat(a...);
+    out_ += '\n';
+  }
+
+  void head() {
+    std::vector<std::string> args;
+    for (const TensorType& t : e_.key.types) args.push_back(t.to_string());
+    std::string list;
+    for (const std::string& a : args) list += (list.empty() ? "" : ", ") + a;
+    line("compiled for (", list, ")", e_.key.grad ? "" : " under NoGrad");
+    line("  ", stats_.to_string());
+    line("  capture ", fixed(e_.capture_ms, 2), " ms, passes ", fixed(e_.passes_ms, 2), " ms, plan ",
+         fixed(e_.plan_ms, 2), " ms; numerics ", options_.numerics, options_.verify ? ", verified" : "");
+  }
+
+  // What a later call will not see changed.
+  void constants() {
+    line("host constants");
+    const Graph& g = *e_.captured;
+    std::map<std::pair<std::string, std::string>, int> seen;
+    std::vector<std::pair<std::string, std::string>> order;
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const Node& n = g.node(id);
+      if (n.op != &constant_op) continue;
+      std::string value;
+      for (const auto& [k, v] : n.attrs.entries()) {
+        if (k != "value") continue;
+        if (const int64_t* i = std::get_if<int64_t>(&v)) value = cat(*i);
+        if (const double* d = std::get_if<double>(&v)) value = cat(*d);
+      }
+      std::pair<std::string, std::string> key{value, n.line.to_string()};
+      if (seen[key]++ == 0) order.push_back(key);
+    }
+    for (const auto& key : order)
+      line("  ", key.first, key.second.empty() ? "" : " at ", key.second,
+           seen[key] > 1 ? cat(" (", seen[key], " times)") : std::string());
+    for (size_t i = 0; i < g.captured.size(); ++i)
+      line("  tensor ", g.captured[i].type(), " closed over, ", bytes_text(g.captured[i].type().nbytes()));
+    for (size_t i = 0; i < e_.flags.size(); ++i)
+      line("  host flag ", i, " = ", e_.flags[i].second, " (another value captures again)");
+    if (order.empty() && g.captured.empty() && e_.flags.empty()) line("  none");
+  }
+
+  void passes() {
+    line("passes");
+    for (const PassReport& p : e_.passes) line("  ", p.to_string());
+  }
+
+  void memory() {
+    line("memory");
+    int64_t cells = 0, outputs = 0;
+    for (size_t c = 0; c < plan_.cells.size(); ++c)
+      if (plan_.cells[c].used) cells += accounted(g_.cells[c]->type.nbytes());
+    for (int64_t b : plan_.output_blocks) outputs += accounted(b);
+    line("  peak ", bytes_text(plan_.peak_bytes()), ": arena ", bytes_text(plan_.arena_bytes), " (most live at once ",
+         bytes_text(plan_.live_bytes), "), cells ", bytes_text(cells), ", outputs ", bytes_text(outputs), ", constants ",
+         bytes_text(plan_.folded_bytes));
+    if (options_.memory_budget > 0) line("  budget ", bytes_text(options_.memory_budget));
+    if (stats_.arena_bytes > plan_.arena_bytes)
+      line("  the arena is shared with a plan that needs ", bytes_text(stats_.arena_bytes));
+    line("  order of execution: ", e_.order);
+    std::vector<const PlanBuffer*> big;
+    for (const PlanBuffer& b : plan_.buffers)
+      if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0) big.push_back(&b);
+    std::stable_sort(big.begin(), big.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
+    for (size_t i = 0; i < std::min<size_t>(big.size(), 10); ++i)
+      line("  arena ", bytes_text(big[i]->bytes), " at ", big[i]->offset, ", launches ", big[i]->first, " to ",
+           big[i]->last, ": ", describe(plan_.launches[big[i]->first]));
+  }
+
+  std::string describe(const Launch& l) const {
+    const Node& n = g_.node(l.node);
+    std::string s = l.op->name;
+    if (n.line.line) s += cat(" at ", n.line);
+    if (*n.scope) s += cat(" in ", n.scope);
+    return s;
+  }
+
+  void launches() {
+    line("launches (bytes, FLOPs)");
+    double all_bytes = 0, all_flops = 0;
+    for (size_t t = 0; t < plan_.launches.size(); ++t) {
+      const Launch& l = plan_.launches[t];
+      SmallVec<TensorType, 4> in, out;
+      for (const Place& p : l.in) in.push_back(p.type);
+      for (const Place& p : l.out) out.push_back(p.type);
+      const Cost c = op_cost(*l.op, l.copy ? Attrs() : g_.node(l.node).attrs, in, out);
+      all_bytes += c.bytes;
+      all_flops += c.flops;
+      std::string types;
+      for (const TensorType& o : out) types += cat(types.empty() ? "" : ", ", o);
+      bool in_place = false;
+      for (const Place& a : l.in)
+        for (const Place& b : l.out) in_place |= a.buffer == b.buffer;
+      line("  ", t, ": ", describe(l), " -> ", types, in_place ? ", in place" : "", ", ", fixed(c.bytes, 0), ", ", fixed(c.flops, 0));
+    }
+    line("  total ", fixed(all_bytes, 0), " bytes, ", fixed(all_flops, 0), " FLOPs");
+  }
+
+  void not_done() {
+    line("not done");
+    const size_t before = out_.size();
+    for (const std::string& n : plan_.notes) line("  ", n);
+    for (const Launch& l : plan_.launches) {
+      if (!l.copy) continue;
+      const PlanBuffer &from = plan_.buffers[l.in[0].buffer], &to = plan_.buffers[l.out[0].buffer];
+      const std::string moved = bytes_text(2 * l.out[0].type.nbytes());
+      if (to.home == Home::kCellNew) {
+        line("  ", cell_name(g_, to.index), " is copied at the end (", moved, " moved): ",
+             from.home == Home::kArena    ? "its old value is read after the new one exists, or another cell holds the value too"
+             : from.home == Home::kOutput ? "its value is also a result"
+                                          : "its value is not computed by this step");
+      } else if (to.home == Home::kOutput) {
+        line("  a result is copied (", moved, " moved): it shows ",
+             from.home == Home::kCell || from.home == Home::kCellNew ? cell_name(g_, from.index)
+             : from.home == Home::kArgument                          ? cat("part of argument ", from.index)
+                                                                     : std::string("part of a larger value"));
+      } else {
+        line("  ", cell_name(g_, from.index), " is set aside (", moved, " moved): another cell takes its old value");
+      }
+    }
+    if (stats_.fresh_writes > 0)
+      line("  ", stats_.fresh_writes, " cells went to fresh storage in the last call: their old one has another holder");
+    for (const PassReport& p : e_.passes)
+      if (p.disabled) line("  pass ", p.name, " is disabled");
+    if (out_.size() == before) line("  nothing left out");
+  }
+
+  const Entry& e_;
+  const Graph& g_;
+  const Plan& plan_;
+  const CompileOptions& options_;
+  const CompileStats& stats_;
+  std::string out_;
+};
+
+}  // namespace
+
+std::string report_of(const Entry& e, const CompileOptions& options, const CompileStats& stats) {
+  return Report(e, options, stats).run();
+}
+
+}  // namespace internal
+}  // namespace weft

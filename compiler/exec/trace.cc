@@ -1,0 +1,91 @@
+#include "compiler/exec/trace.h"
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/mutex.h"
+#include "framework/base/switches.h"
+
+namespace weft {
+namespace {
+
+struct Event {
+  const char* name;
+  const char* scope;
+  double start, us;
+  uint64_t thread;
+};
+
+struct Recorder {
+  Mutex mutex;
+  std::vector<Event> events WEFT_GUARDED_BY(mutex);
+};
+
+Recorder& recorder() {
+  static Recorder* r = [] {
+    std::atexit([] {
+      try {
+        flush_trace();
+      } catch (const std::exception& e) {
+        std::fprintf(stderr, "%s\n", e.what());
+      }
+    });
+    return new Recorder;
+  }();
+  return *r;
+}
+
+std::string escaped(const char* s) {
+  std::string out;
+  for (; *s; ++s) {
+    if (*s == '"' || *s == '\\') out += '\\';
+    if (static_cast<unsigned char>(*s) >= 0x20) out += *s;
+  }
+  return out;
+}
+
+}  // namespace
+
+void flush_trace() {
+  const std::string path = switch_value("WEFT_TRACE");
+  if (path.empty()) return;
+  Recorder& r = recorder();
+  MutexLock lock(r.mutex);
+  std::FILE* f = std::fopen(path.c_str(), "w");
+  WEFT_CHECK_AS(kUnavailable, f, "WEFT_TRACE: cannot write '", path, "'");
+  std::fputs("{\"traceEvents\":[", f);
+  bool first = true;
+  for (const Event& e : r.events) {
+    std::fprintf(f, "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"scope\":\"%s\"}}",
+                 first ? "" : ",", escaped(e.name).c_str(), static_cast<unsigned long long>(e.thread), e.start, e.us,
+                 escaped(e.scope).c_str());
+    first = false;
+  }
+  std::fputs("\n]}\n", f);
+  const bool ok = !std::ferror(f);
+  WEFT_CHECK_AS(kUnavailable, (std::fclose(f) == 0) && ok, "WEFT_TRACE: writing '", path, "' failed");
+}
+
+namespace internal {
+
+double now_us() {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+void record_launch(const char* name, const char* scope, double start_us, double us) {
+  Recorder& r = recorder();
+  const uint64_t thread = std::hash<std::thread::id>()(std::this_thread::get_id()) % 1000000;
+  MutexLock lock(r.mutex);
+  r.events.push_back({name, scope, start_us, us, thread});
+}
+
+void print_launch(const char* name, const char* scope, double us, double bytes) {
+  std::fprintf(stderr, "%-24s %10.1f us %8.2f GB/s  %s\n", name, us, us > 0 ? bytes / us / 1e3 : 0.0, scope);
+}
+
+}  // namespace internal
+}  // namespace weft

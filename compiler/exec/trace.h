@@ -1,0 +1,21 @@
+// Launch traces: a Chrome trace file (WEFT_TRACE) and one line per launch (WEFT_DEBUG=1).
+#pragma once
+#include <cstdint>
+#include <string>
+
+namespace weft {
+
+/// Writes the launches recorded so far to the file that WEFT_TRACE names; also happens when the process ends.
+void flush_trace();
+
+namespace internal {
+
+/// Microseconds of a steady clock.
+double now_us();
+/// One launch of op `name` for the trace; `scope` is where in the model it belongs.
+void record_launch(const char* name, const char* scope, double start_us, double us);
+/// "name scope  12.3 us  4.5 GB/s" to stderr.
+void print_launch(const char* name, const char* scope, double us, double bytes);
+
+}  // namespace internal
+}  // namespace weft
