@@ -27,9 +27,9 @@ template <class Fn, class... T>
 Tensor checkpoint(Fn&& fn, const T&... inputs) {
   return checkpoint_n(
       [&](std::span<const Tensor> in) {
-        size_t at = 0;
-        std::tuple<std::conditional_t<true, Tensor, T>...> args{(static_cast<void>(inputs), in[at++])...};
-        return std::vector<Tensor>{std::apply(fn, args)};
+        return [&]<size_t... I>(std::index_sequence<I...>) {
+          return std::vector<Tensor>{fn(in[I]...)};
+        }(std::index_sequence_for<T...>{});
       },
       {Tensor(inputs)...})[0];
 }
