@@ -136,7 +136,7 @@ std::vector<Case> large_cases_of(const OpDef& op) {
   } else if (name == "concat") {
     samples.push_back({{wide, wide}, {{"dim", int64_t{1}}}});
   } else if (name == "dot") {
-    const Shape none;
+    const Shape none{};
     samples.push_back({{SampleInput{Shape{300, 517}}, SampleInput{Shape{517, 129}}},
                        {{"a_batch", none}, {"b_batch", none}, {"a_contract", Shape{1}}, {"b_contract", Shape{0}}}});
     samples.push_back(

@@ -170,7 +170,9 @@ TEST_P(OpTable, DimMapAndCostFitTheTypes) {
     EXPECT_TRUE(std::isfinite(cost.bytes) && cost.bytes >= 0) << cost.bytes;
     int64_t elements = 0;
     for (const TensorType& t : out) elements += t.shape.numel();
-    if (elements > 0) EXPECT_GT(cost.bytes, 0);
+    if (elements > 0) {
+      EXPECT_GT(cost.bytes, 0);
+    }
   }
 }
 

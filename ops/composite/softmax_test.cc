@@ -1,0 +1,149 @@
+#include "ops/composite/softmax.h"
+
+#include <cmath>
+#include <limits>
+
+#include "framework/autodiff/grad.h"
+#include "ops/composite/composite_table.h"
+#include "ops/composite/norm.h"
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
+
+namespace weft::testing {
+namespace {
+
+using Args = std::span<const Tensor>;
+
+Real lse(const Reals& x) {
+  Real s = 0;
+  for (Real v : x) s += std::exp(v);
+  return std::log(s);
+}
+// f over rows of `columns`; f(row, place).
+std::function<Reals(const std::vector<Reals>&)> rows(int64_t columns, Real (*f)(const Reals&, size_t)) {
+  return [=](const std::vector<Reals>& in) {
+    Reals y;
+    for (size_t i = 0; i < in[0].size() / columns; ++i) {
+      Reals row = row_of(in[0], i, columns);
+      for (int64_t j = 0; j < columns; ++j) y.push_back(f(row, j));
+    }
+    return y;
+  };
+}
+Real moments(const Reals& x, Real* variance) {
+  Real mean = 0;
+  for (Real v : x) mean += v / x.size();
+  *variance = 0;
+  for (Real v : x) *variance += (v - mean) * (v - mean) / x.size();
+  return mean;
+}
+
+const Operand kData{Shape{3, 17}, kFloat32, -6, 6};
+
+const std::vector<CompositeRow> kTable = {
+    {"softmax",
+     {kData},
+     [](Args a) { return softmax(a[0], -1); },
+     rows(17, [](const Reals& x, size_t j) { return std::exp(x[j] - lse(x)); }),
+     32},
+    {"softmax_first_dim",
+     {{Shape{4, 1}}},
+     [](Args a) { return softmax(a[0], 0); },
+     rows(4, [](const Reals& x, size_t j) { return std::exp(x[j] - lse(x)); }),
+     32},
+    {"log_softmax",
+     {kData},
+     [](Args a) { return log_softmax(a[0], 1); },
+     rows(17, [](const Reals& x, size_t j) { return x[j] - lse(x); }),
+     32},
+    {"logsumexp",
+     {kData},
+     [](Args a) { return logsumexp(a[0], -1); },
+     [](const std::vector<Reals>& in) {
+       Reals y;
+       for (int i = 0; i < 3; ++i) y.push_back(lse(row_of(in[0], i, 17)));
+       return y;
+     },
+     32},
+    {"layer_norm",
+     {kData, {Shape{17}}, {Shape{17}}},
+     [](Args a) { return layer_norm(a[0], {17}, a[1], a[2], 1e-3); },
+     [](const std::vector<Reals>& in) {
+       Reals y;
+       for (int i = 0; i < 3; ++i) {
+         Reals x = row_of(in[0], i, 17);
+         Real var, mean = moments(x, &var);
+         for (int j = 0; j < 17; ++j) y.push_back((x[j] - mean) / std::sqrt(var + Real(1e-3)) * in[1][j] + in[2][j]);
+       }
+       return y;
+     },
+     48},
+    {"layer_norm_two_dims",
+     {{Shape{2, 3, 4}}},
+     [](Args a) {
+       return layer_norm(a[0], {3, 4});
+     },
+     rows(12,
+          [](const Reals& x, size_t j) {
+            Real var, mean = moments(x, &var);
+            return (x[j] - mean) / std::sqrt(var + Real(1e-5));
+          }),
+     48},
+    {"rms_norm",
+     {kData, {Shape{17}}},
+     [](Args a) { return rms_norm(a[0], a[1], 1e-3); },
+     [](const std::vector<Reals>& in) {
+       Reals y;
+       for (int i = 0; i < 3; ++i) {
+         Reals x = row_of(in[0], i, 17);
+         Real s = 0;
+         for (Real v : x) s += v * v / 17;
+         for (int j = 0; j < 17; ++j) y.push_back(x[j] / std::sqrt(s + Real(1e-3)) * in[1][j]);
+       }
+       return y;
+     },
+     48},
+};
+WEFT_TEST_COMPOSITES(Rows, kTable);
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+TEST(Softmax, OfLargeAndInfiniteValues) {
+  Tensor x = Tensor::from_vector<float>({1e30f, 1e30f, -kInf, -1e30f}, {4});
+  EXPECT_EQ(softmax(x, 0).to_vector<float>(), (std::vector<float>{0.5, 0.5, 0, 0}));
+  EXPECT_EQ(x.softmax(0).to_vector<float>(), (std::vector<float>{0.5, 0.5, 0, 0}));
+}
+
+TEST(Softmax, OfNothing) { EXPECT_EQ(softmax(zeros({3, 0}), -1).shape(), (Shape{3, 0})); }
+
+TEST(Logsumexp, OfMinusInfinityOnlyIsMinusInfinityWithZeroGradient) {
+  Tensor x = Tensor::from_vector<float>({-kInf, -kInf, -kInf, 0, 0, -kInf, kInf, 0, 0}, {3, 3}).requires_grad();
+  Tensor y = logsumexp(x, -1);
+  EXPECT_EQ(y.to_vector<float>(), (std::vector<float>{-kInf, std::log(2.f), kInf}));
+  std::vector<float> g = grad(y, {x}, {.grad_output = ones({3})})[0].to_vector<float>();
+  EXPECT_EQ(std::vector<float>(g.begin(), g.begin() + 6), (std::vector<float>{0, 0, 0, 0.5, 0.5, 0}));
+}
+
+TEST(Norm, ConstantRowsGiveTheBias) {
+  Tensor y = layer_norm(full({2, 8}, 3.0), {8}, ones({8}), full({8}, 0.25));
+  for (float v : y.to_vector<float>()) EXPECT_EQ(v, 0.25f);
+}
+
+TEST(NormErrors, NameShapes) {
+  EXPECT_EQ(error_of([] {
+              layer_norm(zeros({2, 3}), {4});
+            }),
+            "layer_norm: x has shape [2, 3]; need one that ends in normalized_shape [4]");
+  EXPECT_EQ(error_of([] {
+              rms_norm(zeros({2, 3}), {3}, zeros({2}));
+            }),
+            "rms_norm: weight has shape [2]; need normalized_shape [3]");
+  EXPECT_EQ(error_of([] {
+              softmax(zeros({2, 3}), 2);
+            }),
+            "softmax: dim 2 is out of range for a tensor of 2 dimensions; need -2 to 1");
+}
+
+}  // namespace
+}  // namespace weft::testing
