@@ -1,7 +1,6 @@
 #include "ops/kernels/onednn_tile.h"
 
 #include <oneapi/dnnl/dnnl.h>
-#include <omp.h>
 
 #include <memory>
 #include <unordered_map>
@@ -10,6 +9,7 @@
 #include "framework/base/cpu.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
+#include "third_party/openmp/openmp.h"
 
 #if DNNL_VERSION_MAJOR != 2
 #error "written for oneDNN 2.x, where operations have descriptors"

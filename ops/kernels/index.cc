@@ -1,0 +1,266 @@
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <vector>
+
+#include "framework/base/thread_pool.h"
+#include "ops/kernels/kernels.h"
+#include "ops/kernels/lines.h"
+
+namespace weft::kernels {
+namespace {
+
+constexpr int64_t kGrain = 1 << 14;
+
+int64_t read_index(const void* data, DType dtype, int64_t i) {
+  return dtype == kInt64 ? static_cast<const int64_t*>(data)[i] : static_cast<const int32_t*>(data)[i];
+}
+
+[[noreturn]] void out_of_range(const char* name, int64_t value, int64_t position, int64_t limit) {
+  internal::fail(Code::kOutOfRange, cat(name, ": index ", value, " at position ", position, " is out of range; need 0 to ", limit - 1));
+}
+
+void check_dtype(const char* name, const StridedView& index) {
+  WEFT_CHECK(index.dtype == kInt64 || index.dtype == kInt32, name, ": index has dtype ", index.dtype, "; need i64 or i32");
+}
+
+// Every index of an n-d view, before anything is written.
+void check_range(const char* name, const StridedView& index, int64_t limit) {
+  const int64_t n = index.numel(), last = index.shape.empty() ? 1 : index.shape.back();
+  if (n == 0) return;
+  const Lines rows = index.shape.empty() ? Lines({index.data, index.dtype, {1}, {1}}, 0) : Lines(index, index.shape.size() - 1);
+  parallel_chunks(rows.count, std::max<int64_t>(1, kGrain / last), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const void* p = rows.at(index, r, 0);
+      for (int64_t i = 0; i < last; ++i) {
+        const int64_t v = read_index(p, index.dtype, i * rows.stride);
+        if (v < 0 || v >= limit) [[unlikely]]
+          out_of_range(name, v, r * last + i, limit);
+      }
+    }
+  });
+}
+
+template <class F>
+void by_size(int64_t size, F f) {
+  switch (size) {
+    case 1: return f(uint8_t{});
+    case 2: return f(uint16_t{});
+    case 4: return f(uint32_t{});
+    default: return f(uint64_t{});
+  }
+}
+
+// Adds in the dtype itself: f(T{}) for the C++ type of a dtype.
+template <class F>
+void by_number(const char* name, DType dtype, F f) {
+  switch (dtype) {
+    case kFloat32: return f(float{});
+    case kFloat64: return f(double{});
+    case kBFloat16: return f(bfloat16{});
+    case kFloat16: return f(float16{});
+    case kInt64: return f(uint64_t{});
+    case kInt32: return f(uint32_t{});
+    case kUInt8: return f(uint8_t{});
+    default: internal::fail(Code::kInvalidArgument, cat(name, ": does not take dtype ", dtype));
+  }
+}
+template <class T>
+T plus(T a, T b) {
+  if constexpr (sizeof(T) == 2) {
+    return T(static_cast<float>(a) + static_cast<float>(b));
+  } else {
+    return static_cast<T>(a + b);
+  }
+}
+
+void copy_unless_same(const StridedView& in, const StridedView& out) {
+  if (in.data != out.data || !(in.strides == out.strides)) cast_copy(in, out);
+}
+
+}  // namespace
+
+void gather(const StridedView& in, const StridedView& index, int dim, const StridedView& out) {
+  check_dtype("gather", index);
+  const int rank = in.shape.size();
+  WEFT_CHECK(index.shape == out.shape && rank == index.shape.size() && dim >= 0 && dim < rank && in.dtype == out.dtype,
+             "gather: got ", in.dtype, in.shape, ", index ", index.shape, ", dim ", dim, " and output ", out.dtype, out.shape);
+  for (int d = 0; d < rank; ++d)
+    WEFT_CHECK(d == dim || index.shape[d] <= in.shape[d], "gather: index has ", index.shape[d], " in dim ", d, ", input ", in.shape[d]);
+  if (out.numel() == 0) return;
+  check_range("gather", index, in.shape[dim]);
+  const int last = rank - 1;
+  const Lines rows(index, last), to(out, last);
+  // The input's lines, numbered like the index's; along dim itself the index says where.
+  Shape from = in.strides;
+  from[dim] = 0;
+  const Lines in_rows({in.data, in.dtype, out.shape, from}, last);
+  const int64_t n = out.shape[last], along = in.strides[dim], step = dim == last ? 0 : in.strides[last];
+  by_size(itemsize(in.dtype), [&](auto zero) {
+    using T = decltype(zero);
+    parallel_chunks(rows.count, std::max<int64_t>(1, kGrain / n), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const T* x = reinterpret_cast<const T*>(in_rows.at(in, r, 0));
+        T* y = reinterpret_cast<T*>(to.at(out, r, 0));
+        const void* idx = rows.at(index, r, 0);
+        for (int64_t i = 0; i < n; ++i) y[i * to.stride] = x[read_index(idx, index.dtype, i * rows.stride) * along + i * step];
+      }
+    });
+  });
+}
+
+void index_select(const StridedView& in, const StridedView& index, int dim, const StridedView& out) {
+  check_dtype("index_select", index);
+  WEFT_CHECK(index.shape.size() == 1 && dim >= 0 && dim < in.shape.size() && in.dtype == out.dtype, "index_select: got ",
+             in.dtype, in.shape, ", index ", index.shape, ", dim ", dim, " and output ", out.dtype, out.shape);
+  Shape need = in.shape;
+  need[dim] = index.shape[0];
+  WEFT_CHECK(out.shape == need, "index_select: output has shape ", out.shape, "; need ", need);
+  if (out.numel() == 0) return;
+  check_range("index_select", index, in.shape[dim]);
+  // Views of what lies before dim, and of one slab behind it.
+  Shape outer, outer_in, outer_out, inner, inner_in, inner_out;
+  for (int d = 0; d < in.shape.size(); ++d) {
+    if (d == dim) continue;
+    (d < dim ? outer : inner).push_back(in.shape[d]);
+    (d < dim ? outer_in : inner_in).push_back(in.strides[d]);
+    (d < dim ? outer_out : inner_out).push_back(out.strides[d]);
+  }
+  const int64_t slab = inner.numel(), n = index.shape[0], size = itemsize(in.dtype);
+  const bool dense = is_contiguous(inner, inner_in) && is_contiguous(inner, inner_out);
+  parallel_chunks(outer.numel() * n, std::max<int64_t>(1, kGrain / slab), [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      int64_t o = t / n, from = 0, to = t % n * out.strides[dim];
+      for (int d = outer.size() - 1; d >= 0; --d) {
+        from += o % outer[d] * outer_in[d];
+        to += o % outer[d] * outer_out[d];
+        o /= outer[d];
+      }
+      from += read_index(index.data, index.dtype, t % n * index.strides[0]) * in.strides[dim];
+      char *x = static_cast<char*>(in.data) + from * size, *y = static_cast<char*>(out.data) + to * size;
+      if (dense) {
+        std::memcpy(y, x, slab * size);
+      } else {
+        cast_copy({x, in.dtype, inner, inner_in}, {y, out.dtype, inner, inner_out});
+      }
+    }
+  });
+}
+
+void scatter_add(const StridedView& in, const StridedView& index, const StridedView& src, int dim, const StridedView& out) {
+  check_dtype("scatter_add", index);
+  const int rank = in.shape.size();
+  WEFT_CHECK(in.shape == out.shape && rank == index.shape.size() && rank == src.shape.size() && dim >= 0 && dim < rank &&
+                 in.dtype == out.dtype && in.dtype == src.dtype,
+             "scatter_add: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape, ", dim ", dim,
+             " and output ", out.dtype, out.shape);
+  for (int d = 0; d < rank; ++d)
+    WEFT_CHECK(index.shape[d] <= src.shape[d] && (d == dim || index.shape[d] <= in.shape[d]), "scatter_add: index has ",
+               index.shape[d], " in dim ", d, ", src ", src.shape[d], ", input ", in.shape[d]);
+  check_range("scatter_add", index, in.shape[dim]);
+  copy_unless_same(in, out);
+  if (index.numel() == 0) return;
+  // Lines along dim never meet: each is one task's, in order, so the sums do not depend on threads.
+  const Lines lines(index, dim), from({src.data, src.dtype, index.shape, src.strides}, dim);
+  const Lines to({out.data, out.dtype, index.shape, out.strides}, dim);
+  by_number("scatter_add", in.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    parallel_chunks(lines.count, std::max<int64_t>(1, kGrain / lines.length), [&](int64_t begin, int64_t end) {
+      for (int64_t l = begin; l < end; ++l) {
+        const void* idx = lines.at(index, l, 0);
+        const T* x = reinterpret_cast<const T*>(from.at(src, l, 0));
+        T* y = reinterpret_cast<T*>(to.at(out, l, 0));
+        for (int64_t i = 0; i < lines.length; ++i) {
+          T& v = y[read_index(idx, index.dtype, i * lines.stride) * to.stride];
+          v = plus(v, x[i * from.stride]);
+        }
+      }
+    });
+  });
+}
+
+namespace {
+
+// Sources ordered by target row; those of one row keep their order.
+std::vector<int64_t> order_by_target(const StridedView& index, int64_t rows) {
+  const int64_t n = index.shape[0];
+  std::vector<int64_t> order(n);
+  auto target = [&](int64_t i) { return read_index(index.data, index.dtype, i * index.strides[0]); };
+  if (rows <= 8 * n) {
+    std::vector<int64_t> start(rows + 1);
+    for (int64_t i = 0; i < n; ++i) ++start[target(i) + 1];
+    std::partial_sum(start.begin(), start.end(), start.begin());
+    for (int64_t i = 0; i < n; ++i) order[start[target(i)]++] = i;
+  } else {
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return target(a) < target(b); });
+  }
+  return order;
+}
+
+template <class Acc>
+void add_rows(const StridedView& index, const StridedView& src, const StridedView& out, const Shape& inner, const Shape& src_in,
+              const Shape& out_in) {
+  constexpr int64_t kColumns = 512;
+  const int64_t n = index.shape[0], width = inner.numel();
+  const std::vector<int64_t> order = order_by_target(index, out.shape[0]);
+  auto target = [&](int64_t at) { return read_index(index.data, index.dtype, order[at] * index.strides[0]); };
+  const DType type = DTypeOf<Acc>::value;
+  const bool dense = is_contiguous(inner, src_in) && is_contiguous(inner, out_in);
+  // Columns are cut only where a row is one run of memory.
+  const int64_t columns = dense ? std::min(width, kColumns) : width, strips = (width + columns - 1) / columns;
+  const int64_t groups = std::max<int64_t>(1, std::min<int64_t>(n, n * width / kGrain));
+  parallel_for(groups * strips, [&](int64_t task) {
+    const int64_t strip = task % strips * columns, cols = std::min(columns, width - strip);
+    // A group owns the rows that begin in its share.
+    int64_t at = n * (task / strips) / groups, end = n * (task / strips + 1) / groups;
+    while (at > 0 && at < n && target(at) == target(at - 1)) ++at;
+    std::vector<Acc> acc(cols), row(cols);
+    const Shape flat{cols}, one{1};
+    auto view = [&](const StridedView& v, int64_t r, const Shape& strides) -> StridedView {
+      char* p = static_cast<char*>(v.data) + (r * v.strides[0] + (dense ? strip : 0)) * itemsize(v.dtype);
+      return dense ? StridedView{p, v.dtype, flat, one} : StridedView{p, v.dtype, inner, strides};
+    };
+    const Shape packed_shape = dense ? flat : inner, packed_strides = dense ? one : contiguous_strides(inner);
+    while (at < end) {
+      const int64_t to = target(at);
+      const StridedView y = view(out, to, out_in);
+      cast_copy(y, {acc.data(), type, packed_shape, packed_strides});
+      for (; at < n && target(at) == to; ++at) {
+        const StridedView x = view(src, order[at], src_in);
+        const Acc* p = static_cast<const Acc*>(x.data);
+        if (!dense || x.dtype != type) {
+          cast_copy(x, {row.data(), type, packed_shape, packed_strides});
+          p = row.data();
+        }
+        for (int64_t c = 0; c < cols; ++c) acc[c] += p[c];
+      }
+      cast_copy({acc.data(), type, packed_shape, packed_strides}, y);
+    }
+  });
+}
+
+}  // namespace
+
+void index_add(const StridedView& in, const StridedView& index, const StridedView& src, const StridedView& out) {
+  check_dtype("index_add", index);
+  WEFT_CHECK(in.shape == out.shape && in.dtype == out.dtype && src.dtype == in.dtype && !in.shape.empty() &&
+                 index.shape.size() == 1 && src.shape.size() == in.shape.size() && src.shape[0] == index.shape[0],
+             "index_add: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape, " and output ",
+             out.dtype, out.shape);
+  Shape inner, src_in, out_in;
+  for (int d = 1; d < in.shape.size(); ++d) {
+    WEFT_CHECK(src.shape[d] == in.shape[d], "index_add: src has shape ", src.shape, ", input ", in.shape);
+    inner.push_back(in.shape[d]);
+    src_in.push_back(src.strides[d]);
+    out_in.push_back(out.strides[d]);
+  }
+  check_range("index_add", index, in.shape[0]);
+  copy_unless_same(in, out);
+  if (index.numel() == 0 || out.numel() == 0) return;
+  if (in.dtype == kFloat64) return add_rows<double>(index, src, out, inner, src_in, out_in);
+  if (is_floating(in.dtype)) return add_rows<float>(index, src, out, inner, src_in, out_in);
+  add_rows<int64_t>(index, src, out, inner, src_in, out_in);
+}
+
+}  // namespace weft::kernels
