@@ -1,0 +1,146 @@
+#include "compiler/passes/pass.h"
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "framework/base/switches.h"
+#include "framework/ir/op_def.h"
+#include "framework/ir/rewrite.h"
+
+namespace weft {
+namespace {
+
+/// The names left out, each checked to exist.
+std::set<std::string, std::less<>> disabled_names(std::span<const Pass> passes, const PassOptions& options) {
+  std::set<std::string, std::less<>> known, off;
+  for (std::span<const Pass> list : {passes, options.known})
+    for (const Pass& p : list)
+      if (!p.required) known.insert(p.name);
+  auto add = [&](std::string_view name, const char* from) {
+    if (name.empty()) return;
+    if (name == "all") return off.insert(known.begin(), known.end());
+    std::vector<std::string> names(known.begin(), known.end());
+    WEFT_CHECK(known.contains(name), from, ": got '", name, "'; need all or some of ", names);
+    off.emplace(name);
+  };
+  std::string names = switch_value("WEFT_DISABLE");
+  for (size_t at = 0; at < names.size();) {
+    size_t end = std::min(names.find(',', at), names.size());
+    add(std::string_view(names).substr(at, end - at), "WEFT_DISABLE");
+    at = end + 1;
+  }
+  for (const std::string& name : options.disable) add(name, "disable");
+  return off;
+}
+
+/// Numbers the files of one process in the order they are written.
+class Dump {
+ public:
+  Dump() : folder_(switch_value("WEFT_DUMP")) {
+    if (folder_.empty()) return;
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    WEFT_CHECK(!error, "WEFT_DUMP: cannot make folder '", folder_, "': ", error.message());
+  }
+  void write(const Graph& g, std::string_view what) const {
+    if (folder_.empty()) return;
+    static std::atomic<int> next{0};
+    int n = next++;
+    std::string path = cat(folder_, "/", n < 10 ? "0" : "", n, "_", g.stage, "_", what, ".wir");
+    std::ofstream out(path);
+    out << g.to_string();
+    out.close();
+    WEFT_CHECK(out.good(), "WEFT_DUMP: cannot write '", path, "'");
+  }
+
+ private:
+  std::string folder_;
+};
+
+int32_t side_effects(const Graph& g) {
+  int32_t n = 0;
+  for (int32_t id = 0; id < g.size(); ++id) n += g.node(id).op->is(kSideEffect);
+  return n;
+}
+
+}  // namespace
+
+std::string PassReport::to_string() const {
+  if (disabled) return cat(name, "  disabled");
+  char time[32];
+  std::snprintf(time, sizeof time, "%.2f", ms);
+  if (!changed) return cat(name, "  ", time, " ms  unchanged");
+  return cat(name, "  ", time, " ms  ", nodes_before, " -> ", nodes_after, " nodes");
+}
+
+void verify_same_interface(const Graph& before, const Graph& after) {
+  auto need = [](const char* what, size_t got, size_t want) {
+    WEFT_BUG_IF(got != want, "verify: ", what, ": got ", got, "; need ", want, ", as before the pass");
+  };
+  auto types = [&](const char* what, const std::vector<Value>& x, const std::vector<Value>& y) {
+    need(what, y.size(), x.size());
+    for (size_t i = 0; i < x.size(); ++i) {
+      const TensorType &a = before.type(x[i]), &b = after.type(y[i]);
+      WEFT_BUG_IF(a.dtype != b.dtype || !(a.shape == b.shape), "verify: ", what, ' ', i, ": got ", b, "; need ", a,
+                  ", as before the pass");
+    }
+  };
+  types("inputs", before.inputs, after.inputs);
+  types("outputs", before.outputs, after.outputs);
+  need("writes", after.writes.size(), before.writes.size());
+  std::set<const Cell*> written;
+  for (const CellWrite& w : before.writes) written.insert(before.cells[w.cell].get());
+  for (const CellWrite& w : after.writes)
+    WEFT_BUG_IF(!written.contains(after.cells[w.cell].get()), "verify: writes: got one of cell \"",
+                after.cells[w.cell]->name, "\"; need those of before the pass");
+  WEFT_BUG_IF(side_effects(after) < side_effects(before), "verify: side effects: got ", side_effects(after),
+              "; need at least ", side_effects(before), ", as before the pass");
+}
+
+Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const PassOptions& options) {
+  const auto off = disabled_names(passes, options);
+  const long level = switch_int("WEFT_VERIFY_IR"), debug = switch_int("WEFT_DEBUG");
+  const Dump dump;
+  const Ref<Graph> start = graph;
+  dump.write(*graph, "start");
+  if (level >= 1) verify(*graph);
+
+  for (const Pass& pass : passes) {
+    PassReport r{.name = pass.name, .nodes_before = graph->size(), .nodes_after = graph->size()};
+    r.disabled = !pass.required && off.contains(pass.name);
+    if (!r.disabled) {
+      Ref<Graph> next;
+      auto began = std::chrono::steady_clock::now();
+      try {
+        next = pass.run(*graph);
+        r.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+        r.changed = next && !structurally_equal(*graph, *next);
+        if (r.changed && (level >= 2 || (level == 1 && next->stage != graph->stage))) {
+          verify(*next);
+          verify_same_interface(*graph, *next);
+        }
+      } catch (const Error& e) {
+        if (next) dump.write(*next, cat(pass.name, "_broken"));
+        internal::fail(e.code(), cat("pass ", pass.name, ": ", e.what()));
+      }
+      if (r.changed) {
+        graph = std::move(next);
+        r.nodes_after = graph->size();
+        dump.write(*graph, pass.name);
+      }
+    }
+    if (debug >= 2) std::fprintf(stderr, "weft: pass %s\n", r.to_string().c_str());
+    if (options.report) options.report->push_back(r);
+  }
+  if (level >= 1 && graph != start) {
+    verify(*graph);
+    verify_same_interface(*start, *graph);
+  }
+  return graph;
+}
+
+}  // namespace weft

@@ -1,0 +1,25 @@
+#include "compiler/passes/pipeline.h"
+
+#include "compiler/passes/cse.h"
+#include "compiler/passes/dce.h"
+#include "compiler/passes/simplify.h"
+#include "framework/autodiff/grad.h"
+
+namespace weft {
+
+// Before expand_grad only what leaves the order in which gradients are summed: merging or shortcutting forward nodes
+// there would change the bits of gradients against eager mode. After it every pass keeps the bits of every value.
+std::span<const Pass> pipeline() {
+  static constexpr Pass kPasses[] = {
+      {"dce", dce, "what nothing needs is not differentiated"},
+      {"expand_grad", expand_grad, "from here on gradients and optimiser are ordinary nodes", true},
+      {"dce", dce, "derivatives of what needs none go before anything looks at them"},
+      {"simplify", simplify,
+       "derivatives leave zeros, identity views and chains of casts; cse then finds more equal nodes"},
+      {"cse", cse, "after simplify, which makes nodes equal; before dce, which drops what lost its last use"},
+      {"dce", dce, "drops what simplify and cse bypassed, so that the plan gives it no memory"},
+  };
+  return kPasses;
+}
+
+}  // namespace weft

@@ -1,0 +1,10 @@
+// THE list of passes, from a captured graph to the one that is planned. Adding a pass: its two files and one line here.
+#pragma once
+#include "compiler/passes/pass.h"
+
+namespace weft {
+
+/// Every pass in the order of running. compile(fn) runs all of it: run_passes(graph, pipeline(), {...}).
+std::span<const Pass> pipeline();
+
+}  // namespace weft

@@ -1,0 +1,329 @@
+#include "compiler/passes/simplify.h"
+
+#include <array>
+#include <cmath>
+#include <unordered_map>
+
+#include "compiler/passes/pattern.h"
+#include "compiler/passes/pending_grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/ir/rewrite.h"
+#include "ops/core/all_ops.h"
+#include "ops/core/creation.h"
+#include "ops/core/view.h"
+
+namespace weft {
+namespace {
+
+/// One pass over the nodes in order. Operands are already simplified when a node is looked at, and what a row emits
+/// is simplified in turn, so one pass reaches the end.
+class Simplifier {
+ public:
+  Simplifier(const Graph& g, std::map<std::string, int>* applied) : g_(g), pending_(g), r_(g), applied_(applied) {}
+
+  Ref<Graph> run() {
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& old = g_.node(id);
+      Node n = old;
+      for (Value& v : n.inputs) v = r_(v);
+      bool fixed = pending_.keeps(id) || (!pending_.none() && n.no_grad);
+      from_ = &old;
+      Value v;
+      if (!fixed && plain(n)) v = rewritten(n);
+      if (v.valid()) {
+        r_.map({id, 0}, v);
+        changed_ = true;
+        continue;
+      }
+      if (!fixed && n.op->is(kPointwise)) changed_ |= numbers(n);
+      int32_t now = append(std::move(n), fixed);
+      for (int32_t i = 0; i < static_cast<int32_t>(old.outputs.size()); ++i) r_.map({id, i}, {now, i});
+    }
+    return changed_ ? r_.finish() : nullptr;
+  }
+
+ private:
+  struct Known {
+    Tensor uniform;      // 0-d on the CPU: the value of every element
+    Tensor all;          // all elements, if few and on the CPU
+    bool fixed = false;  // must not be matched as the inside of a pattern
+  };
+
+  static bool plain(const Node& n) {
+    return n.outputs.size() == 1 && !n.op->is(kSideEffect) && !n.op->is(kStructural) && !n.op->is(kRandom);
+  }
+  const Graph& to() { return r_.graph(); }
+
+  // ---- adding nodes ----
+
+  int32_t append(Node n, bool fixed) {
+    Known k;
+    k.fixed = fixed;
+    if (!fixed) learn(n, &k);
+    known_.push_back(std::move(k));
+    return r_.graph().add(std::move(n));
+  }
+
+  void learn(const Node& n, Known* k) {
+    if (n.op == &constant_op) {
+      k->uniform = evaluate(*n.op, n.attrs.without("device"), {}, {n.outputs[0].dtype, Device::cpu(), {}});
+    } else if (n.op->is(kView) && !n.op->is(kStructural) && n.inputs.size() == 1 && n.outputs.size() == 1) {
+      k->uniform = known_[n.inputs[0].node].uniform;
+    } else if (n.op == &captured_op) {
+      const Tensor& t = to().captured[n.attrs.i("index")];
+      if (t.numel() <= kFoldElements && t.device().type == DeviceType::kCpu && !t.is_traced()) k->all = t;
+    }
+    if (n.op == &constant_op && n.outputs[0].device.type == DeviceType::kCpu) k->all = k->uniform;
+  }
+
+  Tensor evaluate(const OpDef& op, const Attrs& attrs, std::span<const Tensor> in, const TensorType& type) {
+    SmallVec<const Tensor*, 4> pointers;
+    for (const Tensor& t : in) pointers.push_back(&t);
+    Tensor out;
+    internal::run_eager(op, TensorPtrs(pointers), attrs, {&type, 1}, {&out, 1});
+    return out;
+  }
+
+  /// The node's result in the new graph: what a row or folding makes of it, else the node itself.
+  Value simplified(Node n) {
+    if (plain(n))
+      if (Value v = rewritten(n); v.valid()) return v;
+    if (n.op->is(kPointwise)) numbers(n);
+    return {append(std::move(n), false), 0};
+  }
+
+  Value emit(const OpDef& op, std::span<const Value> in, Attrs attrs) {
+    Node n;
+    n.op = &op;
+    n.attrs = std::move(attrs);
+    n.line = from_->line;
+    n.scope = from_->scope;
+    n.no_grad = from_->no_grad;
+    std::vector<TensorType> types;
+    for (Value v : in) {
+      n.inputs.push_back(v);
+      types.push_back(to().type(v));
+    }
+    n.outputs = op.infer({op, n.attrs, types});
+    return simplified(std::move(n));
+  }
+
+  /// Constant 0-d node, broadcast if `type` has dims.
+  Value constant(const Tensor& scalar, const TensorType& type) {
+    AttrValue value = is_floating(type.dtype) ? AttrValue(scalar.item<double>()) : AttrValue(scalar.item<int64_t>());
+    Attrs attrs{{"value", value}, {"dtype", type.dtype}};
+    if (type.device != Device::cpu()) attrs = attrs.with("device", type.device.to_string());
+    Value v = emit(constant_op, {}, std::move(attrs));
+    return type.shape.empty() ? v : emit(broadcast_op, {{v}}, {{"shape", type.shape}});
+  }
+
+  // ---- rewriting ----
+
+  Value rewritten(const Node& n) {
+    const TensorType want = n.outputs[0];
+    for (const Row* row : rows_of(n.op->name)) {
+      Binding b(*this, n);
+      if (!b.match(row->pattern, n) || !admits(row->rule->only, b)) continue;
+      Value v = row->rule->build ? row->rule->build(b) : b.instantiate(row->result);
+      if (!v.valid() || to().type(v) != want) continue;
+      count(row->rule->pattern);
+      return v;
+    }
+    return folded(n);
+  }
+
+  void count(const std::string& name) {
+    if (applied_) ++(*applied_)[name];
+  }
+
+  Value folded(const Node& n) {
+    if (n.op == &constant_op || n.outputs[0].device.type != DeviceType::kCpu || n.inputs.empty()) return {};
+    if (itemsize(n.outputs[0].dtype) == 1 && is_floating(n.outputs[0].dtype)) return {};  // storage only
+    const TensorType& type = n.outputs[0];
+    std::vector<Tensor> in;
+    if (n.op->is(kPointwise)) {
+      for (Value v : n.inputs)
+        if (const Tensor& u = known_[v.node].uniform; u.defined()) in.push_back(u);
+      if (in.size() == n.inputs.size()) return put(n, evaluate(*n.op, n.attrs, in, {type.dtype, type.device, {}}));
+      in.clear();
+    }
+    if (type.shape.numel() > kFoldElements) return {};
+    bool all_uniform = true;
+    for (Value v : n.inputs) {
+      const Known& k = known_[v.node];
+      if (!k.all.defined() && !(k.uniform.defined() && to().type(v).shape.numel() <= kFoldElements)) return {};
+      all_uniform &= !k.all.defined() || k.all.dim() == 0;
+      in.push_back(k.all.defined() ? k.all : spread(k.uniform, to().type(v)));
+    }
+    if (all_uniform && n.op->is(kView)) return {};  // broadcast(constant) is as small as it gets
+    if (!n.op->kernel) return {};
+    return put(n, evaluate(*n.op, n.attrs, in, type));
+  }
+
+  Tensor spread(const Tensor& scalar, const TensorType& type) {
+    if (type.shape.empty()) return scalar;
+    return evaluate(broadcast_op, {{"shape", type.shape}}, {&scalar, 1}, {type.dtype, Device::cpu(), type.shape});
+  }
+
+  /// The value of a node, as a constant or a captured tensor.
+  Value put(const Node& n, const Tensor& t) {
+    const TensorType& type = n.outputs[0];
+    Tensor first;
+    if (t.numel() == 1 && t.dim() == 0) first = t;
+    if (first.defined() && is_floating(t.dtype()) && std::isnan(t.item<double>())) return {};  // its bits would be lost
+    count("fold");
+    if (first.defined()) return constant(first, type);
+    Graph& g = r_.graph();
+    Node c;
+    c.op = &captured_op;
+    c.attrs = {{"index", static_cast<int64_t>(g.captured.size())}};
+    c.outputs = {type};
+    c.line = n.line;
+    c.scope = n.scope;
+    g.captured.push_back(t);
+    return {append(std::move(c), false), 0};
+  }
+
+  /// Puts a number (0-d) where a pointwise op reads a constant broadcast to full shape, as long as one operand keeps
+  /// it.
+  bool numbers(Node& n) {
+    const Shape& shape = n.outputs[0].shape;
+    if (shape.empty()) return false;
+    bool done = false;
+    for (Value& v : n.inputs) {
+      if (to().node(v).op != &broadcast_op || !known_[v.node].uniform.defined()) continue;
+      bool other = false;
+      for (const Value& w : n.inputs) other |= &w != &v && !to().type(w).shape.empty();
+      Value number = to().node(v).inputs[0];
+      if (!other || !to().type(number).shape.empty()) continue;
+      v = number;
+      done = true;
+      count("number");
+    }
+    return done;
+  }
+
+  // ---- matching ----
+
+  struct Row {
+    const RewriteRule* rule;
+    Pattern pattern, result;
+  };
+
+  static std::span<const Row* const> rows_of(std::string_view op) {
+    static const auto* all = [] {
+      auto* map = new std::unordered_map<std::string_view, std::vector<const Row*>>;
+      for (std::span<const RewriteRule> rules : {arith_rules(), view_rules(), cast_rules()})
+        for (const RewriteRule& rule : rules) {
+          auto* row = new Row{&rule, parse_pattern(rule.pattern, op_table()), {}};
+          if (!rule.build) row->result = parse_pattern(rule.result, op_table());
+          (*map)[row->pattern.op->name].push_back(row);
+        }
+      return map;
+    }();
+    auto it = all->find(op);
+    if (it == all->end()) return {};
+    return it->second;
+  }
+
+  class Binding final : public Match {
+   public:
+    Binding(Simplifier& s, const Node& root) : s_(s), root_(root) {}
+
+    bool match(const Pattern& p, const Node& n) {
+      if (n.op != p.op || n.inputs.size() != p.args.size()) return false;
+      nodes_.push_back(&n == &root_ ? -1 : last_);
+      if (p.args.size() != 2 || !n.op->is(kCommutative)) return operands(p, n, false);
+      State saved{letters_, nodes_.size()};
+      if (operands(p, n, false)) return true;
+      restore(saved);
+      return operands(p, n, true);
+    }
+
+    Value operator[](char letter) const override { return letters_[letter - 'a']; }
+    const Node& node(int i) const override { return nodes_[i] < 0 ? root_ : s_.to().node(nodes_[i]); }
+    const TensorType& type(Value v) const override { return s_.to().type(v); }
+    double number(char letter) const override { return s_.known_[letters_[letter - 'a'].node].uniform.item<double>(); }
+    Value emit(const OpDef& op, std::initializer_list<Value> in, Attrs attrs) override {
+      return s_.emit(op, {in.begin(), in.size()}, std::move(attrs));
+    }
+    Value constant(double value, const TensorType& type) override {
+      Tensor scalar =
+          s_.evaluate(constant_op, {{"value", value}, {"dtype", type.dtype}}, {}, {type.dtype, Device::cpu(), {}});
+      return s_.constant(scalar, type);
+    }
+
+    Value instantiate(const Pattern& p) {
+      if (p.letter) return letters_[p.letter - 'a'];
+      if (!p.op) return constant(p.number, root_.outputs[0]);
+      SmallVec<Value, 3> in;
+      for (const Pattern& a : p.args) in.push_back(instantiate(a));
+      return s_.emit(*p.op, in, {});
+    }
+
+   private:
+    struct State {
+      std::array<Value, 26> letters;
+      size_t nodes;
+    };
+    void restore(const State& s) {
+      letters_ = s.letters;
+      nodes_.resize(s.nodes);
+    }
+
+    bool operands(const Pattern& p, const Node& n, bool swapped) {
+      for (size_t i = 0; i < p.args.size(); ++i)
+        if (!operand(p.args[i], n.inputs[swapped ? 1 - i : i])) return false;
+      return true;
+    }
+
+    bool operand(const Pattern& p, Value v) {
+      const Known& k = s_.known_[v.node];
+      if (p.letter) {
+        // Elsewhere than on the CPU nothing is folded, and rows that gather constants would not end.
+        if (p.constant && (!k.uniform.defined() || type(v).device.type != DeviceType::kCpu)) return false;
+        Value& bound = letters_[p.letter - 'a'];
+        if (bound.valid()) return bound == v;
+        bound = v;
+        return true;
+      }
+      if (p.op) {
+        if (k.fixed || s_.to().node(v).outputs.size() != 1) return false;
+        last_ = v.node;
+        return match(p, s_.to().node(v));
+      }
+      if (!k.uniform.defined()) return false;
+      if (!is_floating(k.uniform.dtype())) return k.uniform.item<int64_t>() == static_cast<int64_t>(p.number);
+      double x = k.uniform.item<double>();
+      return x == p.number && std::signbit(x) == std::signbit(p.number);
+    }
+
+    Simplifier& s_;
+    const Node& root_;
+    std::array<Value, 26> letters_;
+    std::vector<int32_t> nodes_;
+    int32_t last_ = -1;
+  };
+
+  bool admits(Only only, const Binding& b) {
+    if (only == Only::kAny) return true;
+    DType t = to().type(b['x']).dtype;
+    return only == Only::kInts ? is_integral(t) : only == Only::kBools ? t == kBool : is_floating(t);
+  }
+
+  const Graph& g_;
+  const PendingGrad pending_;
+  Rewriter r_;
+  std::map<std::string, int>* applied_;
+  std::vector<Known> known_;  // by node of the new graph
+  const Node* from_ = nullptr;
+  bool changed_ = false;
+};
+
+}  // namespace
+
+Ref<Graph> simplify(const Graph& g, std::map<std::string, int>* applied) { return Simplifier(g, applied).run(); }
+
+Ref<Graph> simplify(const Graph& g) { return simplify(g, nullptr); }
+
+}  // namespace weft

@@ -1,0 +1,45 @@
+// Rows over cast.
+#include "compiler/passes/rewrite_rule.h"
+#include "ops/core/pointwise.h"
+
+namespace weft {
+namespace {
+
+Value same_dtype(Match& m) { return m.type(m['x']).dtype == m.node(0).outputs[0].dtype ? m['x'] : Value(); }
+
+/// Every value of `a` is one of `b`.
+bool lossless(DType a, DType b) {
+  if (a == b || a == kBool) return true;
+  switch (a) {
+    case kUInt8:
+      return b != kBool && itemsize(b) > 1;
+    case kInt32:
+      return b == kInt64 || b == kFloat64;
+    case kFloat16:
+    case kBFloat16:
+      return b == kFloat32 || b == kFloat64;
+    case kFloat32:
+      return b == kFloat64;
+    default:
+      return false;
+  }
+}
+
+/// A detour through a dtype that holds every value of x. Floats out of an integer's range are converted by hardware
+/// rules that depend on the source's width, so those casts stay.
+Value skip_detour(Match& m) {
+  DType from = m.type(m['x']).dtype, via = m.node(1).outputs[0].dtype, to = m.node(0).outputs[0].dtype;
+  if (!lossless(from, via) || (is_floating(from) && is_integral(to))) return {};
+  return m.emit(cast_op, {m['x']}, {{"dtype", to}});
+}
+
+constexpr RewriteRule kRules[] = {
+    {"cast(x)", "x of the same dtype", Only::kAny, same_dtype},
+    {"cast(cast(x))", "cast(x), the inner cast loses nothing", Only::kAny, skip_detour},
+};
+
+}  // namespace
+
+std::span<const RewriteRule> cast_rules() { return kRules; }
+
+}  // namespace weft
