@@ -126,7 +126,9 @@ constexpr OpDef record(const char* name, const char* doc, Pw op, int operands, d
   OpDef r;
   r.name = name;
   r.doc = doc;
-  r.traits = kPointwise | (commutes(op) ? kCommutative : 0) | (vjp ? 0 : kNotDifferentiable);
+  r.traits = kPointwise;
+  if (commutes(op)) r.traits |= kCommutative;
+  if (!vjp) r.traits |= kNotDifferentiable;
   r.num_inputs = operands;
   r.flops_per_point = flops;
   r.infer = infer_pointwise;
