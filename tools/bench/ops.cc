@@ -62,7 +62,7 @@ std::vector<Case> all_cases() {
   cases.push_back(square("layer_norm", 2, 1.3, [](In in) { return layer_norm(in[0], {4096}, in[2], in[3]); }));
   cases.push_back(square("rms_norm_residual", 3, 1.3, [](In in) { return rms_norm(in[0] + in[1], {4096}, in[2], 1e-5); }));
   cases.push_back(square("logsumexp", 1, 1.3, [](In in) { return logsumexp(in[0], -1); }));
-  cases.push_back(square("sum_over_rows", 1, 1.1, [](In in) { return in[0].sum(0); }));
+  cases.push_back(square("sum_over_rows", 1, 1.1, [](In in) { return in[0].sum({0}); }));
   cases.push_back(square("transpose_add", 3, 1.5, [](In in) { return in[0].t() + in[1]; }));
   for (DType t : {kFloat32, kBFloat16})
     for (int64_t n : {256, 512, 1024, 2048}) cases.push_back(product(t, n));

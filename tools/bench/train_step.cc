@@ -1,12 +1,12 @@
 // train_step: a training step (forward, backward, AdamW) on random tokens; pytorch/train_step.py does the same work.
 // With --serve it takes turns with another program: each line of standard input is a number of steps to run now, the
 // answer is one JSON object a line; the end of input ends it. versus_pytorch.py speaks to it so.
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <functional>
 #include <iostream>
 #include <map>
 #include <string>
@@ -39,13 +39,12 @@ class Trainer {
  public:
   Trainer(const ModelShape& shape, DType dtype, bool compiled)
       : shape_(shape), model_(shape), opt_(model_.parameters(), {.lr = 1e-3}),
-        step_(weft::compile(
-            [this, dtype](const Tensor& tokens, const Tensor& targets) {
-              Tensor loss = model_.loss(tokens, targets, dtype);
-              opt_.step(grad(loss, model_.parameters()));
-              return loss;
-            },
-            {.enabled = compiled})) {}
+        step_(weft::compile(Fn([this, dtype](const Tensor& tokens, const Tensor& targets) {
+                              Tensor loss = model_.loss(tokens, targets, dtype);
+                              opt_.step(grad(loss, model_.parameters()));
+                              return loss;
+                            }),
+                            {.enabled = compiled})) {}
   Trainer(const Trainer&) = delete;
 
   /// Seconds of one step on fresh random tokens; making those does not count.

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <vector>
 
+bool first = true;
+
 template <class F>
 void loop(const char* name, F&& body) {
   using Clock = std::chrono::steady_clock;
@@ -19,7 +21,6 @@ void loop(const char* name, F&& body) {
     if (!r) calls = std::max(1000, static_cast<int>(calls * 0.02 / s));
   }
   std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  static bool first = true;
   std::printf("%s\"%s\": %.1f", first ? "{" : ", ", name, times[times.size() / 2]);
   first = false;
 }
