@@ -151,7 +151,7 @@ TEST(Compile, SecondOrderCheckpointCustomGradAndNoGrad) {
         scale = y.amax();
       }
       Tensor loss = (y * y / scale).sum();
-      Tensor g = grad(loss, std::vector<Parameter>{w})[0];
+      Tensor g = grad(loss, std::vector<Parameter>{w}, {.create_graph = true})[0];
       Tensor penalty = (g * g).sum();
       Tensor gg = grad(penalty, std::vector<Parameter>{w})[0];
       w.set(w.value() - (g + gg) * 1e-3);
@@ -381,7 +381,7 @@ TEST(Compile, ReadingAValueInCaptureNamesTheLine) {
   EXPECT_NE(e.find("inside capture"), std::string::npos) << e;
   // The failed capture leaves nothing behind.
   EXPECT_FALSE(is_capturing());
-  EXPECT_EQ((ones({3}) + 1.0).item<float>() * 0 + 1, 1);
+  EXPECT_EQ((ones({1}) + 1.0).item<float>(), 2);
 }
 
 TEST(Compile, ErrorsOfKernelsNameTheLineAndChangeNothingBeforeTheFirstWrite) {
