@@ -2,7 +2,7 @@
 
 load("@rules_cc//cc:defs.bzl", "cc_binary")
 
-def model_programs(name, family, header, deps):
+def model_programs(name, family, header, deps, test_config):
     """Three binaries whose main() hands `family` (a `const weft::nn::ModelFamily&` expression declared in `header`)
     to the shared programs."""
     for program in ["train", "generate", "score"]:
@@ -18,3 +18,11 @@ def model_programs(name, family, header, deps):
             visibility = ["//visibility:public"],
             deps = deps + ["//models/train:" + program],
         )
+
+    native.sh_test(
+        name = "programs_test",
+        size = "medium",
+        srcs = ["//models/train:programs_test.sh"],
+        args = ["$(rootpath :train)", "$(rootpath :generate)", "$(rootpath :score)", test_config],
+        data = [":train", ":generate", ":score"],
+    )
