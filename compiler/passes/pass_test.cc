@@ -1,0 +1,162 @@
+// The runner: switching off by name, reports, dumps, verification; on passes and ops made for the purpose.
+#include "compiler/passes/pass.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "framework/base/switches.h"
+#include "framework/ir/rewrite.h"
+#include "framework/ir/test_ops.h"
+
+namespace weft {
+namespace {
+
+using ::testing::HasSubstr;
+
+/// Sets a switch for one test.
+struct Switched {
+  Switched(const char* name, std::string value) : name_(name), was_(switch_value(name)) {
+    set_switch(name, std::move(value));
+  }
+  ~Switched() { set_switch(name_, was_); }
+  const char* name_;
+  std::string was_;
+};
+
+Ref<Graph> start() {
+  return parse_graph(R"(graph captured (%0: f32[2]) {
+    %1 = neg %0
+    debug_print %1
+    return %1
+  })",
+                     weft::testing::test_ops());
+}
+
+Ref<Graph> add_one(const Graph& g) {  // a dead node
+  auto now = make_ref<Graph>(g);
+  Node n;
+  n.op = &weft::testing::neg_op;
+  n.inputs = {now->inputs[0]};
+  n.outputs = {now->type(now->inputs[0])};
+  now->add(std::move(n));
+  return now;
+}
+Ref<Graph> to_joint(const Graph& g) {
+  auto now = make_ref<Graph>(g);
+  now->stage = "joint";
+  return now;
+}
+Ref<Graph> nothing(const Graph&) { return nullptr; }
+Ref<Graph> copy(const Graph& g) { return make_ref<Graph>(g); }
+Ref<Graph> drop_output(const Graph& g) {
+  auto now = make_ref<Graph>(g);
+  now->outputs.clear();
+  return now;
+}
+Ref<Graph> drop_effect(const Graph& g) {
+  Rewriter r(g);
+  for (int32_t id = 0; id < g.size(); ++id)
+    if (!g.node(id).op->is(kSideEffect)) r.copy(id);
+  return r.finish();
+}
+Ref<Graph> wrong_type(const Graph& g) {
+  auto now = add_one(g);
+  Node n = now->node(now->size() - 1);
+  n.outputs[0].shape = {3};
+  now->add(std::move(n));
+  return now;
+}
+Ref<Graph> throws(const Graph&) { internal::fail(Code::kUnimplemented, "cannot"); }
+
+constexpr Pass kList[] = {{"add_one", add_one, "first"},
+                          {"nothing", nothing, "to see"},
+                          {"joint", to_joint, "must", true},
+                          {"copy", copy, "last"}};
+
+std::string error_of(std::span<const Pass> passes, const PassOptions& options = {}) {
+  try {
+    run_passes(start(), passes, options);
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+TEST(RunPasses, ReportsWhatEachDid) {
+  std::vector<PassReport> report;
+  Ref<Graph> g = run_passes(start(), kList, {.report = &report});
+  EXPECT_EQ(g->stage, "joint");
+  EXPECT_EQ(g->size(), 4);
+  ASSERT_EQ(report.size(), 4u);
+  EXPECT_TRUE(report[0].changed);
+  EXPECT_EQ(report[0].nodes_before, 3);
+  EXPECT_EQ(report[0].nodes_after, 4);
+  EXPECT_FALSE(report[1].changed);
+  EXPECT_FALSE(report[3].changed);  // an equal copy is no change
+  EXPECT_THAT(report[0].to_string(), HasSubstr("ms  3 -> 4 nodes"));
+  EXPECT_THAT(report[1].to_string(), HasSubstr("ms  unchanged"));
+}
+
+TEST(RunPasses, LeavesOutByName) {
+  std::vector<PassReport> report;
+  EXPECT_EQ(run_passes(start(), kList, {.disable = {"add_one"}, .report = &report})->size(), 3);
+  EXPECT_EQ(report[0].to_string(), "add_one  disabled");
+  Ref<Graph> g = run_passes(start(), kList, {.disable = {"all"}});
+  EXPECT_EQ(g->size(), 3);
+  EXPECT_EQ(g->stage, "joint");  // a required pass runs all the same
+  Switched off("WEFT_DISABLE", "copy,add_one");
+  EXPECT_EQ(run_passes(start(), kList)->size(), 3);
+}
+
+TEST(RunPasses, UnknownNamesAreErrorsThatListTheKnown) {
+  EXPECT_EQ(error_of(kList, {.disable = {"fuze"}}),
+            "disable: got 'fuze'; need all or some of [add_one, copy, nothing]");
+  EXPECT_THAT(error_of(kList, {.disable = {"joint"}}), HasSubstr("got 'joint'"));
+  EXPECT_EQ(error_of(std::span(kList).first(1), {.disable = {"nothing"}, .known = kList}), "no error");
+  Switched off("WEFT_DISABLE", "nothing,fuze");
+  EXPECT_THAT(error_of(kList), HasSubstr("WEFT_DISABLE: got 'fuze'"));
+}
+
+TEST(RunPasses, VerifiesAndNamesThePass) {
+  Switched level("WEFT_VERIFY_IR", "2");
+  constexpr Pass wrong[] = {{"wrong_type", wrong_type, ""}}, output[] = {{"drop_output", drop_output, ""}},
+                 effect[] = {{"drop_effect", drop_effect, ""}}, error[] = {{"throws", throws, ""}};
+  EXPECT_EQ(error_of(wrong), "pass wrong_type: verify: node %4 (neg): types: got f32[3]; need f32[2]");
+  EXPECT_THAT(error_of(output), HasSubstr("outputs: got 0; need 1, as before the pass"));
+  EXPECT_THAT(error_of(effect), HasSubstr("side effects: got 0; need at least 1"));
+  EXPECT_EQ(error_of(error), "pass throws: cannot");
+  {
+    Switched ends("WEFT_VERIFY_IR", "1");
+    EXPECT_THAT(error_of(wrong), HasSubstr("verify: node %4"));
+  }
+  Switched off("WEFT_VERIFY_IR", "0");
+  EXPECT_EQ(error_of(wrong), "no error");
+}
+
+TEST(RunPasses, DumpsOnlyWhatChanged) {
+  namespace fs = std::filesystem;
+  fs::path folder = fs::path(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp") / "pass_dump" / "deep";
+  fs::remove_all(folder);
+  Switched dump("WEFT_DUMP", folder.string());
+  run_passes(start(), kList);
+  std::vector<std::string> names;
+  for (const auto& e : fs::directory_iterator(folder)) names.push_back(e.path().filename());
+  std::sort(names.begin(), names.end());
+  ASSERT_EQ(names.size(), 3u);
+  EXPECT_THAT(names[0], HasSubstr("_captured_start.wir"));
+  EXPECT_THAT(names[1], HasSubstr("_captured_add_one.wir"));
+  EXPECT_THAT(names[2], HasSubstr("_joint_joint.wir"));
+  std::ifstream in(folder / names[2]);
+  std::stringstream text;
+  text << in.rdbuf();
+  EXPECT_EQ(parse_graph(text.str(), weft::testing::test_ops())->stage, "joint");
+  Switched bad("WEFT_DUMP", "/proc/no/such");
+  EXPECT_THAT(error_of(kList), HasSubstr("WEFT_DUMP: cannot make folder '/proc/no/such'"));
+}
+
+}  // namespace
+}  // namespace weft

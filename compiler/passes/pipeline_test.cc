@@ -1,0 +1,78 @@
+// The list as a whole: from captured graphs with grad to joint graphs that compute the same bits.
+#include "compiler/passes/pipeline.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "compiler/passes/random_ops_graph.h"
+#include "framework/dispatch/interpreter.h"
+#include "framework/ir/rewrite.h"
+#include "ops/core/all_ops.h"
+
+namespace weft {
+namespace {
+
+TEST(Pipeline, EachPassSaysWhyItStandsThere) {
+  std::set<std::string> names;
+  for (const Pass& p : pipeline()) {
+    EXPECT_GT(std::string(p.why_here).size(), 10u) << p.name;
+    names.insert(p.name);
+  }
+  EXPECT_TRUE(names.contains("expand_grad"));
+}
+
+TEST(Pipeline, GradBecomesOrdinaryNodesWithTheSameBits) {
+  Ref<Graph> g = parse_graph(R"(graph captured (%0: f32[2, 3], %1: f32[3, 2]) {
+    %2 = cast %0 {dtype=bf16}
+    %3 = cast %2 {dtype=f32}
+    %4 = permute %1 {dims=[1, 0]}
+    %5 = mul %3, %4
+    %6 = tanh %5
+    %7 = constant {value=1.0, dtype=f32}
+    %8 = mul %6, %7
+    %9 = reduce_sum %8 {dims=[0, 1]}
+    %10, %11 = grad %9, %0, %1 {seeded=false}
+    return %9, %10, %11
+  })",
+                             op_table());
+  std::vector<PassReport> report;
+  Ref<Graph> all = run_passes(g, pipeline(), {.report = &report});
+  Ref<Graph> plain = run_passes(g, pipeline(), {.disable = {"all"}});
+  EXPECT_EQ(all->stage, "joint");
+  EXPECT_EQ(plain->stage, "joint");
+  EXPECT_LT(all->size(), plain->size());
+  EXPECT_EQ(report.size(), pipeline().size());
+  std::mt19937 random(1);
+  for (int i = 0; i < 20; ++i) {
+    std::vector<Tensor> args = testing::random_arguments(random, *g);
+    EXPECT_EQ(testing::difference(*plain, *all, args), "") << all->to_string();
+  }
+}
+
+TEST(Pipeline, RandomGraphsKeepTheirBits) {
+  std::mt19937 random(8);
+  for (int i = 0; i < 200; ++i) {
+    Ref<Graph> g = testing::random_ops_graph(random, 30);
+    g = parse_graph(g->to_string(), op_table());
+    g->stage = "captured";
+    Ref<Graph> now = run_passes(g, pipeline());
+    std::vector<Tensor> args = testing::random_arguments(random, *g);
+    ASSERT_EQ(testing::difference(*g, *now, args), "") << g->to_string() << now->to_string();
+  }
+}
+
+TEST(Pipeline, ManyLayersAreQuick) {  // a quadratic pass would run into the test's time limit
+  std::string text = "graph captured (%0: f32[4, 4]) {\n%v0 = neg %0\n";
+  for (int i = 0; i < 4000; ++i)
+    text += cat("%a", i, " = tanh %v", i, "\n%b", i, " = permute %a", i, " {dims=[1, 0]}\n%c", i, " = permute %b", i,
+                " {dims=[1, 0]}\n%d", i, " = constant {value=1.0, dtype=f32}\n%e", i, " = mul %c", i, ", %d", i, "\n%v",
+                i + 1, " = add %e", i, ", %v", i, "\n");
+  text += "%s = reduce_sum %v4000 {dims=[0, 1]}\n%g = grad %s, %0 {seeded=false}\nreturn %g\n}";
+  Ref<Graph> now = run_passes(parse_graph(text, op_table()), pipeline());
+  EXPECT_GT(now->size(), 4000);
+  EXPECT_LT(now->size(), 40000);
+}
+
+}  // namespace
+}  // namespace weft
