@@ -1,0 +1,161 @@
+#include "models/optim/optim.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "framework/testing/compare.h"
+#include "ops/core/core.h"
+
+namespace weft::optim {
+namespace {
+
+using weft::testing::error_of;
+
+// The problem behind every number below: in PyTorch 2.15, f64,
+//   p = [0.5, -1.25, 2, -0.03125]; for t in 0, 1, 2: p.grad = [0.1, -0.2, 0.3, 0.05] (t + 1) - [0, 0.3, 0, 0.2]; opt.step()
+const std::vector<double> kStart = {0.5, -1.25, 2.0, -0.03125};
+std::vector<double> gradient(int t) {
+  return {0.1 * (t + 1), -0.2 * (t + 1) - 0.3, 0.3 * (t + 1), 0.05 * (t + 1) - 0.2};
+}
+
+template <class Opt, class Options>
+std::vector<double> after_three_steps(const Options& options, DType dtype) {
+  Parameter p(Tensor::from_vector<double>(kStart, {4}).to(dtype), "p");
+  Opt opt({p}, options);
+  for (int t = 0; t < 3; ++t) opt.step({Tensor::from_vector<double>(gradient(t), {4}).to(dtype)});
+  EXPECT_EQ(opt.steps.value().template item<int64_t>(), 3);
+  return p.value().to_vector<double>();
+}
+
+template <class Opt, class Options>
+void expect_equals(const Options& options, const std::vector<double>& want) {
+  const std::vector<double> wide = after_three_steps<Opt>(options, kFloat64), narrow = after_three_steps<Opt>(options, kFloat32);
+  for (size_t i = 0; i < want.size(); ++i) {
+    // lr is an f32 cell, so the whole way from the start is off by half an ulp of it; `want` has 12 digits.
+    EXPECT_NEAR(wide[i], want[i], 0x1p-24 * std::fabs(want[i] - kStart[i]) + 2e-11);
+    // Three steps of about ten f32 roundings of numbers up to max(|p|, lr).
+    EXPECT_NEAR(narrow[i], want[i], 30 * 0x1p-24 * std::max(std::fabs(want[i]), 0.05));
+  }
+}
+
+TEST(Optim, EqualsPyTorch) {
+  expect_equals<AdamW>(AdamWOptions{.lr = 1e-2, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1},
+                       {0.469506114191, -1.21653155995, 1.96501061134, -0.00236812502894});
+  expect_equals<AdamW>(AdamWOptions{}, {0.497061846757, -1.24697438456, 1.99701684707, -0.0283851196849});
+  expect_equals<SGD>(SGDOptions{.lr = 1e-2}, {0.494, -1.229, 1.982, -0.02825});
+  expect_equals<SGD>(SGDOptions{.lr = 1e-2, .momentum = 0.9, .weight_decay = 0.1},
+                     {0.4876931985, -1.20716949375, 1.960276995, -0.0246165359687});
+  expect_equals<SGD>(SGDOptions{.lr = 1e-2, .momentum = 0.9, .weight_decay = 0.1, .nesterov = true},
+                     {0.481440961711, -1.18676785213, 1.9403053357, -0.0221994498722});
+}
+
+TEST(Optim, LionEqualsItsFormula) {
+  const LionOptions o{.lr = 0.0078125, .betas = {0.9, 0.99}, .weight_decay = 0.5};
+  std::vector<double> p = kStart, m(4);
+  for (int t = 0; t < 3; ++t)
+    for (int i = 0; i < 4; ++i) {
+      const double g = gradient(t)[i], c = 0.9 * m[i] + 0.1 * g;
+      p[i] = p[i] * (1 - o.lr * o.weight_decay) - o.lr * ((c > 0) - (c < 0));
+      m[i] = 0.99 * m[i] + 0.01 * g;
+    }
+  const std::vector<double> got = after_three_steps<Lion>(o, kFloat64);
+  for (int i = 0; i < 4; ++i) EXPECT_NEAR(got[i], p[i], 1e-14);
+}
+
+TEST(Optim, MuonMovesByANearlyOrthogonalMatrix) {
+  Parameter p(zeros({3, 2}), "p");
+  Muon opt({p}, {.lr = 1, .momentum = 0.5, .nesterov = false});
+  opt.step({Tensor::from_vector({3, 1, -2, 4, 0.5, 2}, {3, 2})});
+  const Tensor update = p.value() * (1 / std::sqrt(1.5));
+  const std::vector<float> gram = matmul(update.t(), update).to_vector<float>();
+  // Five iterations take singular values into about [0.7, 1.2]: eigenvalues of the Gram matrix into [0.4, 1.5].
+  const double trace = gram[0] + gram[3], det = gram[0] * gram[3] - gram[1] * gram[2], root = std::sqrt(trace * trace / 4 - det);
+  EXPECT_GT(trace / 2 - root, 0.4);
+  EXPECT_LT(trace / 2 + root, 1.5);
+  EXPECT_EQ(error_of([] { Muon({Parameter(zeros({3}), "v")}); }),
+            "Muon: parameter 'v' has shape [3]; need at least two dims, give others to AdamW");
+}
+
+TEST(Optim, GroupsScaleAndDecayApart) {
+  Parameter w(ones({2, 2}), "w"), b(ones({2}), "b");
+  const std::vector<ParamGroup> groups = decay_groups({b, w}, 0.5);
+  ASSERT_EQ(groups.size(), 2u);
+  EXPECT_TRUE(groups[0].params[0] == w);
+  SGD opt({{.params = {w}, .weight_decay = 0.5}, {.params = {b}, .weight_decay = 0, .lr_scale = 0.5}}, {.lr = 0.25});
+  opt.step({ones({2, 2}), ones({2})});
+  EXPECT_EQ(w.value().to_vector<float>()[0], 1 - 0.25f * 1.5f);
+  EXPECT_EQ(b.value().to_vector<float>()[0], 1 - 0.125f);
+}
+
+TEST(Optim, FrozenParametersStay) {
+  Parameter a(ones({2}), "a"), b(ones({3}), "b");
+  SGD opt({a, b}, {.lr = 1});
+  a.requires_grad(false);
+  opt.step({ones({2}), ones({3})});
+  EXPECT_EQ(a.value().to_vector<float>()[0], 1);
+  EXPECT_EQ(b.value().to_vector<float>()[0], 0);
+  opt.step({ones({3})});  // gradients of parameters(true)
+  EXPECT_EQ(a.value().to_vector<float>()[0], 1);
+  EXPECT_EQ(b.value().to_vector<float>()[0], -1);
+}
+
+TEST(Optim, RefusesWhatDoesNotFit) {
+  Parameter a(ones({2}), "a"), b(ones({3}), "b");
+  SGD opt({a, b});
+  EXPECT_EQ(error_of([&] { opt.step({ones({2}), ones({3}), ones({1})}); }),
+            "step: got 3 gradients; need one for each of 2 parameters or of the 2 that are not frozen, in the order of parameters()");
+  EXPECT_EQ(error_of([&] { opt.step({ones({3}), ones({2})}); }),
+            "step: gradient 0 has shape [3], parameter 'a' [2]; gradients follow the order of parameters()");
+  EXPECT_EQ(error_of([&] { SGD({a, a}); }), "optimiser: parameter 'a' is given twice");
+  EXPECT_EQ(error_of([&] { AdamW({a}, {.betas = {0.9, 1.5}}); }), "AdamW: betas are 0.9 and 1.5; need 0 <= beta < 1");
+}
+
+TEST(Optim, StateIsNamedAfterParametersAndLazy) {
+  Parameter p(TensorType{.shape = {1 << 20, 1 << 20}}, [] { return zeros({1 << 20, 1 << 20}); }, "blocks.0.weight");
+  AdamW opt({p});
+  std::vector<std::string> names;
+  for (const auto& [name, cell] : opt.named_cells()) names.push_back(name);
+  EXPECT_EQ(names, (std::vector<std::string>{"opt.lr", "opt.steps", "blocks.0.weight.exp_avg", "blocks.0.weight.exp_avg_sq"}));
+  EXPECT_FALSE(opt.named_cells()[2].second.materialised());
+}
+
+TEST(Optim, ResumingFromStateIsExact) {
+  Parameter a(ones({2}), "a"), b(ones({2}), "a");
+  AdamW first({a}), second({b});
+  first.set_lr(0.125);
+  first.step({Tensor::from_vector({1, -2}, {2})});
+  second.load_state_dict(first.state_dict());
+  b.set(a.value());
+  for (AdamW* opt : {&first, &second}) opt->step({Tensor::from_vector({-3, 5}, {2})});
+  EXPECT_EQ(a.value().to_vector<float>(), b.value().to_vector<float>());
+  auto state = first.state_dict();
+  state["x"] = ones({1});
+  state.erase("a.exp_avg");
+  EXPECT_EQ(error_of([&] { second.load_state_dict(state); }), "load_state_dict: optimiser state: 'a.exp_avg' is missing, 'x' is unexpected");
+}
+
+TEST(Optim, ClipsByTheNormOfAll) {
+  auto [clipped, norm] = clip_grad_norm({Tensor::from_vector({3, 4, 0}, {3}), Tensor(), Tensor::from_vector({12, 0}, {2})}, 1.0);
+  EXPECT_FLOAT_EQ(norm.item<float>(), 13);
+  EXPECT_FLOAT_EQ(clipped[0].to_vector<float>()[0], 0.23076921301775288f);
+  EXPECT_FALSE(clipped[1].defined());
+  EXPECT_FLOAT_EQ(clipped[2].to_vector<float>()[0], 0.9230768520710115f);
+  EXPECT_EQ(clip_grad_norm({ones({4})}, 5.0).grads[0].to_vector<float>()[0], 1);
+}
+
+TEST(Optim, Schedules) {
+  const CosineWarmup cosine(1.0, 10, 110, 0.1);
+  EXPECT_DOUBLE_EQ(cosine.at(0), 0.1);
+  EXPECT_DOUBLE_EQ(cosine.at(9), 1.0);
+  EXPECT_DOUBLE_EQ(cosine.at(10), 1.0);
+  EXPECT_DOUBLE_EQ(cosine.at(60), 0.55);
+  EXPECT_DOUBLE_EQ(cosine.at(110), 0.1);
+  EXPECT_DOUBLE_EQ(cosine.at(1000), 0.1);
+  EXPECT_DOUBLE_EQ((LinearWarmup{2.0, 0, 10, 0.5}.at(5)), 1.5);
+  EXPECT_DOUBLE_EQ((ConstantWarmup{2.0, 4}.at(1)), 1.0);
+  EXPECT_DOUBLE_EQ((ConstantWarmup{2.0, 4}.at(100)), 2.0);
+}
+
+}  // namespace
+}  // namespace weft::optim

@@ -1,0 +1,32 @@
+// Fixture: one training step of a model as PyTorch computed it (make_fixtures.py), and the measure of closeness.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/nn/language_model.h"
+
+namespace weft::testing {
+
+struct Fixture {
+  std::unique_ptr<nn::LanguageModel> model;  // with the fixture's parameters
+  Tensor tokens, targets, logits, loss;
+  std::map<std::string, Tensor> grads, stepped;  // by parameter; stepped: after one AdamW step
+  double lr = 0, eps = 0, beta1 = 0, beta2 = 0, weight_decay = 0;
+};
+
+/// The names of all fixtures.
+std::vector<std::string> fixture_names();
+Fixture load_fixture(const std::string& name);
+
+/// max over all tensors of max|a - b| / scale, where a tensor's scale is max(max|b|, floor), and names the worst. For
+/// gradients floor is a thousandth of the largest of all; for weights the learning rate.
+struct Closeness {
+  double worst = 0;
+  std::string name;
+};
+Closeness gradient_closeness(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b);
+Closeness weight_closeness(const std::map<std::string, Tensor>& a, const std::map<std::string, Tensor>& b, double lr);
+
+}  // namespace weft::testing
