@@ -51,7 +51,7 @@ void by_size(int64_t size, F f) {
   }
 }
 
-// Adds in the dtype itself: f(T{}) for the C++ type of a dtype.
+// f(T{}) for the C++ type of a dtype that can be added.
 template <class F>
 void by_number(const char* name, DType dtype, F f) {
   switch (dtype) {
@@ -170,8 +170,18 @@ void scatter_add(const StridedView& in, const StridedView& index, const StridedV
         const void* idx = lines.at(index, l, 0);
         const T* x = reinterpret_cast<const T*>(from.at(src, l, 0));
         T* y = reinterpret_cast<T*>(to.at(out, l, 0));
+        auto place = [&](int64_t i) { return read_index(idx, index.dtype, i * lines.stride); };
+        if constexpr (sizeof(T) == 2) {
+          if (lines.length > 1) {  // accumulated in f32, rounded once
+            std::vector<float> sums(out.shape[dim]);
+            for (size_t k = 0; k < sums.size(); ++k) sums[k] = y[static_cast<int64_t>(k) * to.stride];
+            for (int64_t i = 0; i < lines.length; ++i) sums[place(i)] += static_cast<float>(x[i * from.stride]);
+            for (size_t k = 0; k < sums.size(); ++k) y[static_cast<int64_t>(k) * to.stride] = T(sums[k]);
+            continue;
+          }
+        }
         for (int64_t i = 0; i < lines.length; ++i) {
-          T& v = y[read_index(idx, index.dtype, i * lines.stride) * to.stride];
+          T& v = y[place(i) * to.stride];
           v = plus(v, x[i * from.stride]);
         }
       }

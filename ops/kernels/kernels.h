@@ -84,8 +84,8 @@ void cumsum(const StridedView& in, int dim, const StridedView& out, bool reverse
 void gather(const StridedView& in, const StridedView& index, int dim, const StridedView& out);
 /// out = in with dim replaced by the 1-d index's length.
 void index_select(const StridedView& in, const StridedView& index, int dim, const StridedView& out);
-/// out = in, then out[i, index[i,j,k], k] += src[i,j,k] in order of the flat position (torch.scatter_add). src has at
-/// least index's shape. out may be exactly in.
+/// out = in, then out[i, index[i,j,k], k] += src[i,j,k] in order of the flat position (torch.scatter_add), 16-bit
+/// floats accumulated in f32. src has at least index's shape. out may be exactly in.
 void scatter_add(const StridedView& in, const StridedView& index, const StridedView& src, int dim,
                  const StridedView& out);
 /// out = in, then out[index[i], ...] += src[i, ...] in order of i along dim 0; f32 accumulation for bf16 and f16.
