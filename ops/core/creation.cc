@@ -25,7 +25,7 @@ Attrs with_device(Attrs attrs, Device device) {
 }
 
 Device device_of(const InferCall& c) {
-  if (!c.attrs.has("device")) return Device::cpu();
+  if (!c.attrs.has("device")) return c.in.empty() ? Device::cpu() : c.in[0].device;
   const std::string& name = c.attrs.get<std::string>("device");
   const size_t colon = name.find(':');
   const std::string kind = name.substr(0, colon);

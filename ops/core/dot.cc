@@ -88,6 +88,7 @@ Types infer_grouped(const InferCall& c) {
   const TensorType &a = c.in[0], &b = c.in[1], &offsets = c.in[2];
   WEFT_CHECK(mode == "rows" || mode == "contraction", "grouped_dot: mode is '", mode, "'; need rows or contraction");
   const DType dtype = product_dtype(c);
+  WEFT_CHECK(is_floating(dtype), "grouped_dot: does not take ", a.dtype, "; need a floating-point dtype");
   WEFT_CHECK((offsets.dtype == kInt64 || offsets.dtype == kInt32) && offsets.shape.size() == 1 && offsets.shape[0] >= 1,
              "grouped_dot: offsets are ", offsets, "; need i64 or i32 of shape [groups + 1]");
   const int64_t groups = offsets.shape[0] - 1;
@@ -354,11 +355,12 @@ std::vector<Sample> samples_dot() {
 
 std::vector<Sample> samples_grouped() {
   const Attrs rows{{"mode", std::string("rows")}}, contraction{{"mode", std::string("contraction")}};
-  // Random offsets need not ascend, so these hold a constant: group 0 ends where all others begin and end.
-  auto offsets = [](int64_t n, double at) { return SampleInput{Shape{n}, kInt64, at, at}; };
+  // Whoever draws values sorts the offsets.
+  auto offsets = [](int64_t n, double rows) { return SampleInput{Shape{n}, kInt64, 0, rows}; };
   return {
-      {{{Shape{5, 3}}, {Shape{2, 3, 4}}, offsets(3, 5)}, rows},
-      {{{Shape{5, 3}}, {Shape{5, 4}}, offsets(3, 2)}, contraction},
+      {{{Shape{9, 3}}, {Shape{4, 3, 5}}, offsets(5, 9)}, rows},
+      {{{Shape{9, 3}}, {Shape{9, 5}}, offsets(5, 9)}, contraction},
+      {{{Shape{33, 17}}, {Shape{3, 17, 9}}, {Shape{4}, kInt32, 0, 33}}, rows},
       {{{Shape{0, 3}}, {Shape{2, 3, 4}}, offsets(3, 0)}, rows},
       {{{Shape{0, 3}}, {Shape{0, 4}}, offsets(2, 0)}, contraction},
       {{{Shape{5, 3}}, {Shape{2, 4, 3}}, offsets(3, 0)}, rows, "grouped_dot: inner dimensions differ: [5, 3] x [2, 4, 3] (3 != 4)"},

@@ -44,6 +44,12 @@ void check_elementwise_index(const InferCall& c) {
              "; need as many dims, none longer outside dim ", c.attrs.i("dim"));
 }
 
+// Sums need a dtype that adds.
+void check_sum(const InferCall& c) {
+  const DType t = c.in[0].dtype;
+  WEFT_CHECK(t != kBool && (!is_floating(t) || itemsize(t) > 1), c.op.name, ": does not take ", t, "; convert with to(f32) first");
+}
+
 // ---- gather, scatter_add ----
 
 Types infer_gather(const InferCall& c) {
@@ -52,6 +58,7 @@ Types infer_gather(const InferCall& c) {
 }
 
 Types infer_scatter_add(const InferCall& c) {
+  check_sum(c);
   check_elementwise_index(c);
   WEFT_CHECK(c.in[2].shape == c.in[1].shape, "scatter_add: index ", c.in[1].shape, " and src ", c.in[2].shape,
              " differ; need equal shapes");
@@ -129,6 +136,7 @@ std::vector<Sample> samples_scatter_add() {
       {{{Shape{3, 5}}, index_in({3, 2}, 5), {Shape{3, 2}, kInt32}}, along(1), "need one dtype"},
       {{{Shape{3, 5}}, index_in({3, 2}, 5, kFloat32), {Shape{3, 2}}}, along(1), "scatter_add: index is f32"},
       {{{Shape{3}}, {Shape{2}, kInt64, -1, -1}, {Shape{2}}}, along(0), "-1"},
+      {{{Shape{3}, kBool}, index_in({2}, 3), {Shape{2}, kBool}}, along(0), "scatter_add: does not take bool"},
   };
 }
 
@@ -156,6 +164,7 @@ Grads vjp_index_select(const VjpCall& c) {
 }
 
 Types infer_index_add(const InferCall& c) {
+  check_sum(c);
   const TensorType &x = c.in[0], &index = c.in[1], &src = c.in[2];
   check_index(c, index);
   WEFT_CHECK(x.shape.size() >= 1 && index.shape.size() == 1, "index_add: x ", x.shape, " and index ", index.shape,
@@ -291,11 +300,17 @@ DimMap dims_dynamic_slice(const Attrs& attrs, std::span<const TensorType> in, st
   return DimMap::parse(x + no_words(in.size() - 1) + " -> " + block, in, out);
 }
 
-Cost cost_dynamic_update_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType>) {
-  return {0, 2 * nbytes(in[1])};  // in place, which is how a cache is written
+// Starts, and the block read and written: x stays in place, which is how a cache is written.
+Cost cost_of_block(std::span<const TensorType> starts, const TensorType& block) {
+  double bytes = 2 * nbytes(block);
+  for (const TensorType& t : starts) bytes += nbytes(t);
+  return {0, bytes};
 }
-Cost cost_dynamic_slice(const Attrs&, std::span<const TensorType>, std::span<const TensorType> out) {
-  return {0, 2 * nbytes(out[0])};
+Cost cost_dynamic_update_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType>) {
+  return cost_of_block(in.subspan(2), in[1]);
+}
+Cost cost_dynamic_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  return cost_of_block(in.subspan(1), out[0]);
 }
 
 Grads vjp_dynamic_update_slice(const VjpCall& c) {

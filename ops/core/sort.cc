@@ -62,7 +62,7 @@ std::vector<Sample> samples_sort() {
   for (bool descending : {false, true}) {
     auto along = [&](int64_t d) { return Attrs{{"dim", d}, {"descending", descending}}; };
     s.push_back({{{Shape{17}}}, along(0)});
-    s.push_back({{{Shape{3, 33}}}, along(1)});
+    s.push_back({{{Shape{3, 33}}}, along(1), "", false});  // too dense for difference quotients
     s.push_back({{{Shape{7, 2, 3}}}, along(0)});
     s.push_back({{{Shape{0, 3}}}, along(0)});
     s.push_back({{{Shape{4, 40}, kInt32, -3, 3}}, along(1)});  // many equal values: stability
