@@ -62,8 +62,8 @@ grep -q "go on with --resume" d.txt || fail "Ctrl-C: $(tail -2 d.txt)"
 ls stopped/step_*/state.json >/dev/null 2>&1 || fail "Ctrl-C left no checkpoint"
 
 # Reading a checkpoint: always the same text, and scores that fit it.
-"$generate" --checkpoint whole --prompt "ab" --max_new_tokens 40 --temperature 0 --json >g1.json 2>&1 || fail "generate: $(cat g1.json)"
-"$generate" --checkpoint whole/step_24 --prompt "ab" --max_new_tokens 40 --temperature 0 --json >g2.json 2>&1
+"$generate" --checkpoint whole --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g1.json 2>&1 || fail "generate: $(cat g1.json)"
+"$generate" --checkpoint whole/step_24 --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g2.json 2>&1
 cmp -s g1.json g2.json || fail "greedy text differs from run to run"
 seq 1 60 | tr '\n' ' ' >ids.txt
 "$score" --checkpoint whole --tokens ids.txt --out s.jsonl >s.txt 2>&1 || fail "score: $(cat s.txt)"

@@ -359,8 +359,8 @@ class Trainer {
 
   void announce() {
     const int64_t n = model_->num_parameters();
-    std::printf("%s %s: %.2f M parameters, %s, %ld tokens of text\n", family_.name.c_str(), plan_.config_name.c_str(), n * 1e-6,
-                options_.dtype.c_str(), split_.train.size());
+    std::printf("%s %s: %.2f M parameters, %s, %s\n", family_.name.c_str(), plan_.config_name.c_str(), n * 1e-6, options_.dtype.c_str(),
+                plan_.on_text ? cat(split_.train.size(), " tokens of text").c_str() : "random tokens");
     std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)\n", options_.steps, options_.batch_size, options_.seq_len,
                 num_threads(), cat(selected_isa()).c_str());
     std::fflush(stdout);
