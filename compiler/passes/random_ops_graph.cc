@@ -73,7 +73,7 @@ class Generator {
     if (op == "slice" || op == "pad") {
       Shape a, b, c;
       for (int64_t d : in) {
-        int64_t begin = op == "pad" || d == 0 ? below(2) : below(2) ? 0 : below(d);
+        int64_t begin = op == "pad" ? below(2) : d == 0 || below(2) ? 0 : below(d);
         a.push_back(begin);
         b.push_back(op == "pad" ? below(2) : below(2) ? d : begin + below(d - begin + 1));
         c.push_back(1 + (below(4) == 0));

@@ -26,7 +26,7 @@ Value by_reciprocal(Match& m) {
 
 constexpr RewriteRule kRules[] = {
     {"sub(x, 0)", "x"},
-    {"add(x, -0)", "x"},
+    {"add(x, -0)", "x", Only::kFloats},
     {"add(x, 0)", "x", Only::kInts},
     {"mul(x, 1)", "x"},
     {"mul(x, 0)", "0", Only::kInts},
@@ -59,7 +59,7 @@ constexpr RewriteRule kRules[] = {
     {"where(1, x, y)", "x"},
     {"where(0, x, y)", "y"},
     {"where(z, x, x)", "x"},
-    {"where(logical_not(z), x, y)", "where(z, y, x)"},
+    {"where(logical_not(x), y, z)", "where(x, z, y)", Only::kBools},
 
     {"bit_and(x, x)", "x"},
     {"bit_or(x, x)", "x"},
