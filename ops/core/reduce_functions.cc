@@ -1,5 +1,6 @@
 // The public functions over the records of reduce.cc: negative dims, keepdim, means and variances.
 #include <algorithm>
+#include <limits>
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
@@ -27,7 +28,8 @@ Shape resolve(const Shape& dims, int rank, const char* op) {
     if (rank > 0) r.push_back(i);
   }
   std::sort(r.begin(), r.end());
-  WEFT_CHECK(std::adjacent_find(r.begin(), r.end()) == r.end(), op, ": dims ", dims, " name a dim twice; need each once");
+  WEFT_CHECK(std::adjacent_find(r.begin(), r.end()) == r.end(), op, ": dims ", dims,
+             " name a dim twice; need each once");
   return r;
 }
 
@@ -57,7 +59,8 @@ Tensor reduce(const OpDef& op, const Arg& arg, const Shape& dims, bool keepdim, 
 Tensor best(const OpDef& op, const Arg& arg, const Shape& dims, bool keepdim, const char* name) {
   const Tensor& x = tensor_of(arg, name);
   const Shape over = resolve(dims, x.dim(), name);
-  WEFT_CHECK(count(x.shape(), over) > 0, name, ": dims ", over, " of ", x.shape(), " hold no elements; need one or more");
+  WEFT_CHECK(count(x.shape(), over) > 0, name, ": dims ", over, " of ", x.shape(),
+             " hold no elements; need one or more");
   LineScope here(arg.line());
   return reduce_over(op, x, over, keepdim);
 }
@@ -127,7 +130,10 @@ Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
   WEFT_CHECK(count(x.shape(), over) > 0, "logsumexp: dims ", over, " of ", x.shape(), " hold no elements");
   Tensor shift = reduce_over(reduce_max_op, x, over, true).detach();
   shift = where(isfinite(shift), shift, 0.0);
-  Tensor y = add(log(reduce_over(reduce_sum_op, exp(sub(x, shift)), over, true)), shift);
+  // Nothing but -inf: the logarithm of 0, without the infinite derivative that would make 0 * inf.
+  const Tensor total = reduce_over(reduce_sum_op, exp(sub(x, shift)), over, true);
+  const Tensor none = eq(total, 0.0);
+  Tensor y = where(none, -std::numeric_limits<double>::infinity(), add(log(where(none, 1.0, total)), shift));
   if (!keepdim) {
     Shape kept;
     for (int d = 0; d < x.dim(); ++d)
