@@ -50,8 +50,8 @@ void check_dims(const char* which, const TensorType& t, const Shape& batch, cons
   uint32_t seen = 0;
   for (const Shape* dims : {&batch, &contract})
     for (int64_t d : *dims) {
-      WEFT_CHECK(d >= 0 && d < t.shape.size() && !(seen >> d & 1), "dot: dims ", batch, " and ", contract, " of operand ",
-                 which, " ", t.shape, "; need distinct dims below ", t.shape.size());
+      WEFT_CHECK(d >= 0 && d < t.shape.size() && !(seen >> d & 1), "dot: dims ", batch, " and ", contract,
+                 " of operand ", which, " ", t.shape, "; need distinct dims below ", t.shape.size());
       seen |= 1u << d;
     }
 }
@@ -62,9 +62,9 @@ Types infer_dot(const InferCall& c) {
   const DType dtype = product_dtype(c);
   check_dims("a", a, d.a_batch, d.a_contract);
   check_dims("b", b, d.b_batch, d.b_contract);
-  WEFT_CHECK(d.a_batch.size() == d.b_batch.size() && d.a_contract.size() == d.b_contract.size(), "dot: ", d.a_batch.size(),
-             " and ", d.b_batch.size(), " batch dims, ", d.a_contract.size(), " and ", d.b_contract.size(),
-             " contracted dims; need as many of a as of b");
+  WEFT_CHECK(d.a_batch.size() == d.b_batch.size() && d.a_contract.size() == d.b_contract.size(),
+             "dot: ", d.a_batch.size(), " and ", d.b_batch.size(), " batch dims, ", d.a_contract.size(), " and ",
+             d.b_contract.size(), " contracted dims; need as many of a as of b");
   Shape out;
   for (int i = 0; i < d.a_batch.size(); ++i) {
     const int64_t x = a.shape[static_cast<int>(d.a_batch[i])], y = b.shape[static_cast<int>(d.b_batch[i])];
@@ -86,6 +86,7 @@ std::string groups_mode(const Attrs& attrs) { return attrs.get<std::string>("mod
 Types infer_grouped(const InferCall& c) {
   const std::string mode = groups_mode(c.attrs);
   const TensorType &a = c.in[0], &b = c.in[1], &offsets = c.in[2];
+  WEFT_CHECK(is_floating(a.dtype), "grouped_dot: does not take ", a.dtype, "; need a floating-point dtype");
   WEFT_CHECK(mode == "rows" || mode == "contraction", "grouped_dot: mode is '", mode, "'; need rows or contraction");
   const DType dtype = product_dtype(c);
   WEFT_CHECK(is_floating(dtype), "grouped_dot: does not take ", a.dtype, "; need a floating-point dtype");
@@ -95,15 +96,16 @@ Types infer_grouped(const InferCall& c) {
   if (mode == "rows") {
     WEFT_CHECK(a.shape.size() == 2 && b.shape.size() == 3, "grouped_dot: got ", a.shape, " x ", b.shape,
                "; need x[T, K] and w[E, K, N]");
-    WEFT_CHECK(a.shape[1] == b.shape[1], "grouped_dot: inner dimensions differ: ", a.shape, " x ", b.shape, " (", a.shape[1],
-               " != ", b.shape[1], ")");
-    WEFT_CHECK(b.shape[0] == groups, "grouped_dot: ", b.shape[0], " matrices for ", groups, " groups; need one per group");
+    WEFT_CHECK(a.shape[1] == b.shape[1], "grouped_dot: inner dimensions differ: ", a.shape, " x ", b.shape, " (",
+               a.shape[1], " != ", b.shape[1], ")");
+    WEFT_CHECK(b.shape[0] == groups, "grouped_dot: ", b.shape[0], " matrices for ", groups,
+               " groups; need one per group");
     return {TensorType{dtype, a.device, Shape{a.shape[0], b.shape[2]}}};
   }
   WEFT_CHECK(a.shape.size() == 2 && b.shape.size() == 2, "grouped_dot: got ", a.shape, " x ", b.shape,
              "; need x[T, K] and g[T, N]");
-  WEFT_CHECK(a.shape[0] == b.shape[0], "grouped_dot: rows differ: ", a.shape, " x ", b.shape, " (", a.shape[0], " != ",
-             b.shape[0], ")");
+  WEFT_CHECK(a.shape[0] == b.shape[0], "grouped_dot: rows differ: ", a.shape, " x ", b.shape, " (", a.shape[0],
+             " != ", b.shape[0], ")");
   return {TensorType{dtype, a.device, Shape{groups, a.shape[1], b.shape[1]}}};
 }
 
@@ -183,8 +185,8 @@ Merged merge(const StridedView& in, const Shape& first, const Shape& second, con
 }
 
 // The operand as [batch, rows, columns], copied to `scratch` if it must be.
-StridedView laid_out(const StridedView& in, const Merged& m, const Shape& first, const Shape& second, const Shape& third,
-                     void* scratch) {
+StridedView laid_out(const StridedView& in, const Merged& m, const Shape& first, const Shape& second,
+                     const Shape& third, void* scratch) {
   StridedView v = m.view;
   if (!m.copy) return v;
   StridedView from{in.data, in.dtype, {}, {}};
@@ -328,11 +330,11 @@ std::vector<Sample> samples_dot() {
       two({17, 33}, {9, 33}, {{}, {}, {1}, {1}}),
       two({2, 3, 5}, {2, 5, 4}, {{0}, {0}, {2}, {1}}),
       two({2, 3, 5}, {5, 4}, {{}, {}, {2}, {0}}),
-      two({4, 2, 3}, {3, 2, 5}, {{1}, {1}, {2}, {0}}),                 // batch in the middle
-      two({2, 3, 4, 5}, {5, 6, 3, 4}, {{}, {}, {1, 3}, {2, 0}}),       // two contracted dims, apart
-      two({2, 3, 4, 5}, {2, 6, 3, 5}, {{0, 1}, {0, 2}, {3}, {3}}),     // attention scores
+      two({4, 2, 3}, {3, 2, 5}, {{1}, {1}, {2}, {0}}),              // batch in the middle
+      two({2, 3, 4, 5}, {5, 6, 3, 4}, {{}, {}, {1, 3}, {2, 0}}),    // two contracted dims, apart
+      two({2, 3, 4, 5}, {2, 6, 3, 5}, {{0, 1}, {0, 2}, {3}, {3}}),  // attention scores
       two({5}, {5}, {{}, {}, {0}, {0}}),
-      two({4}, {3}, {{}, {}, {}, {}}),                                 // outer product
+      two({4}, {3}, {{}, {}, {}, {}}),  // outer product
       two({}, {}, {{}, {}, {}, {}}),
       two({0, 3}, {3, 2}, {{}, {}, {1}, {0}}),
       two({2, 0}, {0, 3}, {{}, {}, {1}, {0}}),
@@ -349,7 +351,10 @@ std::vector<Sample> samples_dot() {
   bad.error = "dot: does not take bool";
   s.push_back(bad);
   s.push_back({{{Shape{3, 5}, kInt32, -9, 9}, {Shape{5, 2}, kInt32, -9, 9}}, paired({{}, {}, {1}, {0}})});
-  s.push_back({{{Shape{3, 40}, kBFloat16}, {Shape{40, 2}, kBFloat16}}, paired({{}, {}, {1}, {0}}).with("out_dtype", kFloat32), "", false});
+  s.push_back({{{Shape{3, 40}, kBFloat16}, {Shape{40, 2}, kBFloat16}},
+               paired({{}, {}, {1}, {0}}).with("out_dtype", kFloat32),
+               "",
+               false});
   return s;
 }
 
@@ -363,12 +368,16 @@ std::vector<Sample> samples_grouped() {
       {{{Shape{33, 17}}, {Shape{3, 17, 9}}, {Shape{4}, kInt32, 0, 33}}, rows},
       {{{Shape{0, 3}}, {Shape{2, 3, 4}}, offsets(3, 0)}, rows},
       {{{Shape{0, 3}}, {Shape{0, 4}}, offsets(2, 0)}, contraction},
-      {{{Shape{5, 3}}, {Shape{2, 4, 3}}, offsets(3, 0)}, rows, "grouped_dot: inner dimensions differ: [5, 3] x [2, 4, 3] (3 != 4)"},
+      {{{Shape{5, 3}}, {Shape{2, 4, 3}}, offsets(3, 0)},
+       rows,
+       "grouped_dot: inner dimensions differ: [5, 3] x [2, 4, 3] (3 != 4)"},
       {{{Shape{5, 3}}, {Shape{2, 3, 4}}, offsets(4, 0)}, rows, "grouped_dot: 2 matrices for 3 groups"},
       {{{Shape{5, 3}}, {Shape{4, 3}}, offsets(3, 0)}, contraction, "grouped_dot: rows differ"},
       {{{Shape{5, 3}}, {Shape{4, 3}}, offsets(3, 0)}, rows, "need x[T, K] and w[E, K, N]"},
       {{{Shape{5, 3}}, {Shape{2, 3, 4}}, {Shape{3}}}, rows, "grouped_dot: offsets are f32[3]"},
-      {{{Shape{5, 3}}, {Shape{2, 3, 4}}, offsets(3, 0)}, {{"mode", std::string("columns")}}, "grouped_dot: mode is 'columns'"},
+      {{{Shape{5, 3}}, {Shape{2, 3, 4}}, offsets(3, 0)},
+       {{"mode", std::string("columns")}},
+       "grouped_dot: mode is 'columns'"},
   };
 }
 
