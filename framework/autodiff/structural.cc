@@ -69,12 +69,14 @@ Grads vjp_barrier(const VjpCall& c) {
 
 // Recomputes the body from its operands, held back until the gradients exist, and differentiates that copy.
 Grads vjp_checkpoint(const VjpCall& c) {
+  const bool traced = is_capturing(), again = traced || grad_enabled();
   EnableGrad record;
-  const bool traced = is_capturing();
   std::vector<Tensor> in;
   for (const Tensor& t : c.in) {
     if (!traced) {
-      in.push_back(is_floating(t.dtype()) ? t.detach().requires_grad() : t);
+      // A tape of its own, which leads on to the operands' only if this derivative is to be differentiated.
+      const Tensor own = again ? dispatch(barrier_op, {&t}) : t.detach();
+      in.push_back(is_floating(t.dtype()) ? own.requires_grad() : own);
       continue;
     }
     SmallVec<const Tensor*, 4> operands;
@@ -95,7 +97,7 @@ Grads vjp_checkpoint(const VjpCall& c) {
   for (size_t o = 0; o < out.size(); ++o) {
     if (!c.grad[o].defined() || !is_floating(out[o].dtype())) continue;
     if (!traced && !out[o].requires_grad_enabled()) continue;
-    std::vector<Tensor> g = grad(out[o], wrt, {.create_graph = traced, .grad_output = c.grad[o]});
+    std::vector<Tensor> g = grad(out[o], wrt, {.create_graph = again, .grad_output = c.grad[o]});
     for (size_t k = 0; k < g.size(); ++k) {
       Tensor& slot = result[where[k]];
       slot = slot.defined() ? internal::accumulate(slot, g[k]) : g[k];
@@ -136,7 +138,7 @@ const OpDef grad_op = {
 const OpDef barrier_op = {
     .name = "barrier",
     .doc = "Operand 0, not before the others exist.",
-    .traits = kStructural | kView,
+    .traits = kStructural | kView | kTapeStart,
     .num_inputs = -1,
     .infer = first_type,
     .vjp = vjp_barrier,

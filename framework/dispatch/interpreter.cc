@@ -2,6 +2,7 @@
 
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/tape.h"
 
 namespace weft {
 
@@ -13,6 +14,10 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
     for (Value v : g.node(id).inputs) last_use[v.node] = id;
   for (Value v : g.outputs) last_use[v.node] = g.size();
   for (const CellWrite& w : g.writes) last_use[w.value.node] = g.size();
+
+  // A graph that still holds grad nodes is evaluated over the tape.
+  bool history = false;
+  for (int32_t id = 0; id < g.size(); ++id) history |= g.node(id).op->is(kOfHistory);
 
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
@@ -28,7 +33,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
     } else {
       SmallVec<const Tensor*, 4> in;
       for (Value v : n.inputs) in.push_back(&values[v.node][v.index]);
-      EnableGrad grad(grad_enabled() && !n.no_grad);
+      EnableGrad grad((grad_enabled() || history) && !n.no_grad);
       if (n.op->is(kOfHistory)) {
         std::vector<Tensor> args;
         for (const Tensor* t : in) args.push_back(*t);
@@ -37,6 +42,9 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
         continue;
       }
       values[id] = dispatch_multi(*n.op, in, n.attrs, n.line);
+      if (history && n.op->is(kTapeStart) && !is_capturing())
+        for (Tensor& t : values[id])
+          if (!t.get().grad && is_floating(t.dtype())) t = with_tape(t, make_leaf(), 0);
     }
     for (Value v : n.inputs)
       if (last_use[v.node] == id) values[v.node].clear();

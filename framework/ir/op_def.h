@@ -22,6 +22,7 @@ enum Trait : uint32_t {
   kIndexing = 1 << 8,     // gather, scatter
   kNotDifferentiable = 1 << 9,
   kOfHistory = 1 << 10,  // grad: meaning depends on how its operands were computed; the interpreter calls decompose
+  kTapeStart = 1 << 11,  // barrier: grad may be asked of its result, so the interpreter lets it start a tape
   kInPlace = 1 << 11,    // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
 };
 
