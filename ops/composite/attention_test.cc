@@ -70,9 +70,16 @@ const Real kScale = 1 / std::sqrt(Real(8));
 
 CompositeRow row(const char* name, const Sizes& s, const SdpaOptions& o, Real scale,
                  std::function<Real(int64_t, int64_t, int64_t, int64_t)> bias) {
-  // Probabilities of 16-bit operands are rounded before the second product: hence least's 2^-8 rather than 2^-24 there.
-  return {name, operands(s), [o](Args a) { return scaled_dot_product_attention(a[0], a[1], a[2], o); },
-          [=](const std::vector<Reals>& in) { return attend(in, s, scale, bias); }, 96};
+  // Probabilities are rounded to v's dtype before they weigh values of up to 2.
+  return {name,
+          operands(s),
+          [o](Args a) { return scaled_dot_product_attention(a[0], a[1], a[2], o); },
+          [=](const std::vector<Reals>& in) { return attend(in, s, scale, bias); },
+          96,
+          true,
+          false,
+          2,
+          1};
 }
 
 const std::vector<CompositeRow> kTable = {
@@ -150,6 +157,8 @@ CompositeRow rope_row(const char* name, int64_t offset, bool interleaved) {
           64,
           false,
           false,
+          0,
+          0,
           kFloat32};
 }
 const std::vector<CompositeRow> kRope = {rope_row("halves", 0, false), rope_row("interleaved", 0, true),

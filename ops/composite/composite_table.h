@@ -27,6 +27,8 @@ struct CompositeRow {
   double roundings = 16;
   bool second = true;       // check second derivatives too
   bool wide = false;        // the result of 16-bit operands is f32 (losses)
+  Real magnitude = 0;       // of the largest intermediate value, if above the largest result
+  int stored = 0;           // roundings to the operands' dtype on the way, beside the last one
   DType least = kBFloat16;  // the result is computed in at most this dtype whatever the operands: f32 for rope's tables
 };
 void PrintTo(const CompositeRow& row, std::ostream* out);

@@ -29,7 +29,8 @@ Tensor reduced(const Tensor& loss, std::string_view reduction) {
 struct Targets {
   Tensor counts;   // bool
   Tensor classes;  // i64 or i32
-  Targets(const Tensor& scores, const Tensor& targets, int64_t ignore_index, const char* op) {
+  const char* op;
+  Targets(const Tensor& scores, const Tensor& targets, int64_t ignore_index, const char* name) : op(name) {
     WEFT_CHECK(scores.dim() >= 1, op, ": got ", scores.type(), "; need classes in the last dim");
     Shape want = scores.shape();
     want.pop_back();
@@ -41,7 +42,14 @@ struct Targets {
     classes = where(counts, t, 0);
   }
   /// scores[..., class].
-  Tensor pick(const Tensor& scores) const { return squeeze(gather(scores, -1, unsqueeze(classes, -1)), -1); }
+  Tensor pick(const Tensor& scores) const {
+    try {
+      return squeeze(gather(scores, -1, unsqueeze(classes, -1)), -1);
+    } catch (const Error& e) {
+      if (e.code() != Code::kOutOfRange) throw;
+      throw Error(e.code(), weft::cat(op, ": a target is no class: ", e.what()));
+    }
+  }
   Tensor reduce(const Tensor& loss, std::string_view reduction) const {
     const Tensor kept = where(counts, loss, 0.0);
     if (reduction == "none") return kept;

@@ -115,9 +115,9 @@ const std::vector<CompositeRow> kTable = {
      false,
      true},
     {"router_z_loss", {kLogits}, [](Args a) { return router_z_loss(a[0]); }, z_loss, 48, true, true},
-    // Rows of 16-bit experts are rounded once before they are combined: one more rounding of 16 bits.
-    {"dropless", {kX, kChoices, kWeights}, dropless, through_experts, 16},
-    {"by_capacity", {kX, kChoices, kWeights}, by_capacity, through_experts, 16},
+    // The experts' rows, up to 8, are rounded once before they are summed with two weights of up to 0.9.
+    {"dropless", {kX, kChoices, kWeights}, dropless, through_experts, 16, true, false, 14.4L, 1},
+    {"by_capacity", {kX, kChoices, kWeights}, by_capacity, through_experts, 16, true, false, 14.4L, 1},
 };
 WEFT_TEST_COMPOSITES(Moe, kTable);
 

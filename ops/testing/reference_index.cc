@@ -43,12 +43,13 @@ struct Sums {
     magnitude[i] += std::fabs(v);
     ++terms[i];
   }
-  RefResult result(const RefCall& c) {
+  /// Sums kept in `kept`: each addition rounds to it.
+  RefResult result(const RefCall& c, DType kept) {
     RefResult r{value, {}};
     for (size_t i = 0; i < value.size(); ++i) {
       if (!is_floating(c.out[0].dtype)) r.v[i] = rounded(value[i], c.out[0].dtype);
-      r.bound.push_back(rounding_bound(value[i], terms[i] * unit_roundoff(c.computed()) * magnitude[i], c.computed(),
-                                       c.out[0].dtype));
+      r.bound.push_back(
+          rounding_bound(value[i], terms[i] * unit_roundoff(kept) * magnitude[i], c.computed(), c.out[0].dtype));
     }
     return r;
   }
@@ -62,7 +63,7 @@ std::vector<RefResult> scatter_add(const RefCall& c) {
     to[dim] = at(c.in[1], i.flat());
     sums.add(flat_of(c.out[0].shape, to), c.in[2].v[flat_of(c.in[2].type.shape, i.at())]);
   }
-  return {sums.result(c)};
+  return {sums.result(c, c.out[0].dtype)};  // in place, in the result's dtype
 }
 
 std::vector<RefResult> index_add(const RefCall& c) {
@@ -72,7 +73,7 @@ std::vector<RefResult> index_add(const RefCall& c) {
     to[0] = at(c.in[1], i[0]);
     sums.add(flat_of(c.out[0].shape, to), c.in[2].v[i.flat()]);
   }
-  return {sums.result(c)};
+  return {sums.result(c, c.computed())};
 }
 
 std::vector<RefResult> dynamic_slice(const RefCall& c) {

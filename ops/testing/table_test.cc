@@ -9,6 +9,9 @@
 #include "ops/testing/reference.h"
 
 namespace weft::testing {
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(OpTable);
+
 namespace {
 
 TEST(AllOps, NamesAreUnique) {
