@@ -8,7 +8,8 @@ namespace weft {
 std::span<const OpDef* const> all_ops() {
   static const auto* all = [] {
     auto* v = new std::vector<const OpDef*>;
-    for (auto family : {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(), autodiff_ops()})
+    for (auto family : {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(),
+                        autodiff_ops()})
       v->insert(v->end(), family.begin(), family.end());
     return v;
   }();

@@ -129,7 +129,8 @@ Tensor finish(const Tensor& t, const TensorOptions& options) { return options.re
 
 Tensor random_bits(const Shape& shape, Device device) {
   RandomKey key = next_random_key();
-  return dispatch(random_bits_op, {&key.seed, &key.step}, with_device({{"shape", shape}, {"op_id", key.op_id}}, device));
+  return dispatch(random_bits_op, {&key.seed, &key.step},
+                  with_device({{"shape", shape}, {"op_id", key.op_id}}, device));
 }
 
 // 16-bit floats are computed in f32 and rounded once.
@@ -189,10 +190,11 @@ Tensor range(const Arg& start, const Arg& end, const Arg& step, const TensorOpti
   }
   AttrValue from = start.number(), by = step.number();
   if (exact) from = start.integer(), by = step.integer();
-  return finish(dispatch(iota_op, {},
-                         with_device({{"size", n}, {"dtype", options.dtype}, {"start", from}, {"step", by}}, options.device),
-                         start.line()),
-                options);
+  return finish(
+      dispatch(iota_op, {},
+               with_device({{"size", n}, {"dtype", options.dtype}, {"start", from}, {"step", by}}, options.device),
+               start.line()),
+      options);
 }
 
 DType range_dtype(std::initializer_list<const Arg*> args) {
@@ -321,11 +323,13 @@ Tensor randn(const Shape& shape, const TensorOptions& options, std::source_locat
 }
 Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
-  return finish(cast(add(mul(uniform_bits(shape, wide(options.dtype), options.device), hi - lo), lo), options.dtype), options);
+  return finish(cast(add(mul(uniform_bits(shape, wide(options.dtype), options.device), hi - lo), lo), options.dtype),
+                options);
 }
 Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
-  return finish(cast(add(mul(normal_bits(shape, wide(options.dtype), options.device), std), mean), options.dtype), options);
+  return finish(cast(add(mul(normal_bits(shape, wide(options.dtype), options.device), std), mean), options.dtype),
+                options);
 }
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options, std::source_location loc) {
   WEFT_CHECK(low < high && static_cast<uint64_t>(high) - static_cast<uint64_t>(low) <= uint64_t{1} << 31,
@@ -349,7 +353,8 @@ Tensor bernoulli(const Arg& p) {
   const Tensor& probability = internal::tensor_of(p, "bernoulli");
   LineScope here(p.line());
   const DType type = probability.dtype();
-  return cast(lt(uniform_bits(probability.shape(), wide(type), probability.device()), cast(probability, wide(type))), type);
+  return cast(lt(uniform_bits(probability.shape(), wide(type), probability.device()), cast(probability, wide(type))),
+              type);
 }
 
 void advance_random_step() {

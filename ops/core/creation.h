@@ -1,4 +1,5 @@
-// Tensors from nothing: constants, ranges, random numbers. Random values depend on seed, step and the op's ordinal only.
+// Tensors from nothing: constants, ranges, random numbers. Random values depend on seed, step and the op's ordinal
+// only.
 #pragma once
 #include <span>
 
@@ -10,10 +11,13 @@ namespace weft {
 
 /// A tensor filled with a number, or with a 0-d tensor's value; converted to options.dtype.
 Tensor full(const Shape& shape, const Arg& value, const TensorOptions& options = {});
-Tensor zeros(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
-Tensor ones(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+Tensor zeros(const Shape& shape, const TensorOptions& options = {},
+             std::source_location loc = std::source_location::current());
+Tensor ones(const Shape& shape, const TensorOptions& options = {},
+            std::source_location loc = std::source_location::current());
 /// Values unspecified; zeros under capture.
-Tensor empty(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+Tensor empty(const Shape& shape, const TensorOptions& options = {},
+             std::source_location loc = std::source_location::current());
 /// Of x's shape, dtype and device.
 Tensor full_like(const Arg& x, const Arg& value);
 Tensor zeros_like(const Arg& x);
@@ -26,12 +30,15 @@ Tensor arange(const Arg& start, const Arg& end, const Arg& step = 1);
 Tensor arange(const Arg& start, const Arg& end, const TensorOptions& options);
 Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOptions& options);
 /// The n x m identity matrix; m < 0 means n.
-Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {},
+           std::source_location loc = std::source_location::current());
 
 /// Uniform on [0, 1): as many random bits as the dtype's mantissa holds (f32 24, f64 53, f16 11, bf16 8).
-Tensor rand(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+Tensor rand(const Shape& shape, const TensorOptions& options = {},
+            std::source_location loc = std::source_location::current());
 /// Normal with mean 0 and variance 1, by Box-Muller (1958).
-Tensor randn(const Shape& shape, const TensorOptions& options = {}, std::source_location loc = std::source_location::current());
+Tensor randn(const Shape& shape, const TensorOptions& options = {},
+             std::source_location loc = std::source_location::current());
 /// Uniform on [lo, hi).
 Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& options = {},
                std::source_location loc = std::source_location::current());
@@ -44,7 +51,8 @@ Tensor rand_like(const Arg& x);
 Tensor randn_like(const Arg& x);
 /// 1 with probability p[i], else 0; of p's shape and dtype.
 Tensor bernoulli(const Arg& p);
-/// The next step of the generator: ops outside compiled functions stay as they are, each compiled call has its own step.
+/// The next step of the generator: ops outside compiled functions stay as they are, each compiled call has its own
+/// step.
 void advance_random_step();
 
 /// A 0-d tensor of this number: a node under capture.

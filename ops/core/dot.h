@@ -29,15 +29,17 @@ inline Tensor einsum(std::string_view equation, const Tensor& a, const Tensor& b
 /// [E + 1], ascending). Rows of no group give zeros.
 Tensor grouped_matmul(const Arg& x, const Arg& w, const Arg& offsets);
 
-/// Which dims of a dot's operands are paired: equal extents pairwise. The result has batch, then a's free dims, then b's.
+/// Which dims of a dot's operands are paired: equal extents pairwise. The result has batch, then a's free dims, then
+/// b's.
 struct DotDims {
   Shape a_batch, b_batch, a_contract, b_contract;
 };
 /// The general contraction; dtypes are promoted; the result has the common dtype or out_dtype (f32 for 16-bit floats).
 Tensor dot_general(const Arg& a, const Arg& b, const DotDims& dims, std::optional<DType> out_dtype = {});
 
-extern const OpDef dot_op;          // (a, b) {a_batch, b_batch, a_contract, b_contract, out_dtype?}
-extern const OpDef grouped_dot_op;  // (x[T,K], w[E,K,N], offsets) or (x[T,K], g[T,N], offsets) {mode: rows | contraction}
+extern const OpDef dot_op;  // (a, b) {a_batch, b_batch, a_contract, b_contract, out_dtype?}
+extern const OpDef
+    grouped_dot_op;  // (x[T,K], w[E,K,N], offsets) or (x[T,K], g[T,N], offsets) {mode: rows | contraction}
 std::span<const OpDef* const> dot_ops();
 
 }  // namespace weft

@@ -27,14 +27,14 @@ void check_inner(const char* op, const Shape& a, const Shape& b, int64_t x, int6
 
 Tensor matrix_product(const Arg& x, const Arg& y, int rank, const char* op) {
   const Tensor &a = tensor_of(x, op), &b = tensor_of(y, op);
-  WEFT_CHECK(a.dim() == rank && b.dim() == rank, op, ": got ", a.shape(), " x ", b.shape(), "; need two tensors of ", rank,
-             " dims");
+  WEFT_CHECK(a.dim() == rank && b.dim() == rank, op, ": got ", a.shape(), " x ", b.shape(), "; need two tensors of ",
+             rank, " dims");
   check_inner(op, a.shape(), b.shape(), a.size(-1), b.size(-2));
   LineScope here(x.line());
   const Shape batch = range(0, rank - 2);
   if (rank == 3)
-    WEFT_CHECK(a.size(0) == b.size(0), op, ": batches differ: ", a.shape(), " x ", b.shape(), " (", a.size(0), " != ",
-               b.size(0), ")");
+    WEFT_CHECK(a.size(0) == b.size(0), op, ": batches differ: ", a.shape(), " x ", b.shape(), " (", a.size(0),
+               " != ", b.size(0), ")");
   return dot_general(a, b, {batch, batch, {rank - 1}, {rank - 2}});
 }
 
@@ -45,14 +45,18 @@ Tensor dot_general(const Arg& x, const Arg& y, const DotDims& dims, std::optiona
   LineScope here(x.line());
   const DType dtype = promote(a.dtype(), b.dtype());
   const Tensor pa = cast(a, dtype), pb = cast(b, dtype);
-  Attrs attrs{{"a_batch", dims.a_batch}, {"b_batch", dims.b_batch}, {"a_contract", dims.a_contract}, {"b_contract", dims.b_contract}};
+  Attrs attrs{{"a_batch", dims.a_batch},
+              {"b_batch", dims.b_batch},
+              {"a_contract", dims.a_contract},
+              {"b_contract", dims.b_contract}};
   if (out_dtype && *out_dtype != dtype) attrs = attrs.with("out_dtype", *out_dtype);
   return dispatch(dot_op, {&pa, &pb}, attrs);
 }
 
 Tensor matmul(const Arg& x, const Arg& y) {
   const Tensor &a = tensor_of(x, "matmul"), &b = tensor_of(y, "matmul");
-  WEFT_CHECK(a.dim() > 0 && b.dim() > 0, "matmul: got ", a.shape(), " x ", b.shape(), "; need one dim or more on both sides");
+  WEFT_CHECK(a.dim() > 0 && b.dim() > 0, "matmul: got ", a.shape(), " x ", b.shape(),
+             "; need one dim or more on both sides");
   check_inner("matmul", a.shape(), b.shape(), a.size(-1), b.dim() == 1 ? b.size(0) : b.size(-2));
   LineScope here(x.line());
   const int last = a.dim() - 1;
@@ -192,7 +196,8 @@ Equation parse_equation(std::string_view text) {
 
 Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, std::source_location loc) {
   const Equation e = parse_equation(equation);
-  WEFT_CHECK(e.in.size() == operands.size(), "einsum: '", equation, "' has ", e.in.size(), " operands; got ", operands.size());
+  WEFT_CHECK(e.in.size() == operands.size(), "einsum: '", equation, "' has ", e.in.size(), " operands; got ",
+             operands.size());
   LineScope here(loc);
   std::vector<std::pair<char, int64_t>> extents;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -206,8 +211,8 @@ Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, st
         extents.emplace_back(c, shape[d]);
         continue;
       }
-      WEFT_CHECK(it->second == shape[d], "einsum: '", std::string(1, c), "' of '", equation, "' is ", it->second, " and ",
-                 shape[d], "; need equal extents");
+      WEFT_CHECK(it->second == shape[d], "einsum: '", std::string(1, c), "' of '", equation, "' is ", it->second,
+                 " and ", shape[d], "; need equal extents");
     }
   }
   auto needed_after = [&](size_t i) {

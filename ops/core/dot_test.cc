@@ -25,13 +25,14 @@ Tensor whole(const Shape& shape, uint64_t seed, DType t = kFloat64) {
 }
 
 // Einstein summation by loops over all letters.
-Tensor naive(const std::string& a_letters, const std::string& b_letters, const std::string& out_letters, const Tensor& a,
-             const Tensor& b) {
+Tensor naive(const std::string& a_letters, const std::string& b_letters, const std::string& out_letters,
+             const Tensor& a, const Tensor& b) {
   std::string letters;
   std::vector<int64_t> extents;
   auto learn = [&](const std::string& names, const Tensor& t) {
     for (size_t i = 0; i < names.size(); ++i)
-      if (letters.find(names[i]) == std::string::npos) letters += names[i], extents.push_back(t.shape()[static_cast<int>(i)]);
+      if (letters.find(names[i]) == std::string::npos)
+        letters += names[i], extents.push_back(t.shape()[static_cast<int>(i)]);
   };
   learn(a_letters, a);
   learn(b_letters, b);
@@ -61,8 +62,9 @@ void expect_equal(const Tensor& got, const Tensor& want) {
 }
 
 TEST(Matmul, RankRules) {
-  const Tensor v3 = whole({3}, 1), v4 = whole({4}, 2), m34 = whole({3, 4}, 3), m45 = whole({4, 5}, 4), b234 = whole({2, 3, 4}, 5),
-               b245 = whole({2, 4, 5}, 6), b2134 = whole({2, 1, 3, 4}, 7), b645 = whole({6, 4, 5}, 8), b145 = whole({1, 4, 5}, 9);
+  const Tensor v3 = whole({3}, 1), v4 = whole({4}, 2), m34 = whole({3, 4}, 3), m45 = whole({4, 5}, 4),
+               b234 = whole({2, 3, 4}, 5), b245 = whole({2, 4, 5}, 6), b2134 = whole({2, 1, 3, 4}, 7),
+               b645 = whole({6, 4, 5}, 8), b145 = whole({1, 4, 5}, 9);
   expect_equal(matmul(v4, v4), naive("a", "a", "", v4, v4));
   expect_equal(matmul(m34, v4), naive("ab", "b", "a", m34, v4));
   expect_equal(matmul(v3, m34), naive("a", "ab", "b", v3, m34));
@@ -96,14 +98,25 @@ TEST(Matmul, Dtypes) {
 }
 
 TEST(Matmul, Errors) {
-  EXPECT_EQ(error_of([] { matmul(ones({4, 8}), ones({9, 2})); }), "matmul: inner dimensions differ: [4, 8] x [9, 2] (8 != 9)");
+  EXPECT_EQ(error_of([] {
+              matmul(ones({4, 8}), ones({9, 2}));
+            }),
+            "matmul: inner dimensions differ: [4, 8] x [9, 2] (8 != 9)");
   EXPECT_EQ(error_of([] { matmul(ones({4}), ones({5})); }), "matmul: inner dimensions differ: [4] x [5] (4 != 5)");
-  EXPECT_NE(error_of([] { matmul(ones({2, 3, 4}), ones({3, 4, 5})); }).find("matmul: shapes [2] and [3] do not broadcast"),
+  EXPECT_NE(error_of([] {
+              matmul(ones({2, 3, 4}), ones({3, 4, 5}));
+            }).find("matmul: shapes [2] and [3] do not broadcast"),
             std::string::npos);
-  EXPECT_NE(error_of([] { matmul(ones({}), ones({2})); }).find("matmul: got [] x [2]; need one dim or more"), std::string::npos);
+  EXPECT_NE(error_of([] { matmul(ones({}), ones({2})); }).find("matmul: got [] x [2]; need one dim or more"),
+            std::string::npos);
   EXPECT_EQ(error_of([] { matmul(2.0, ones({2})); }), "matmul: an operand is a number; need a tensor");
-  EXPECT_EQ(error_of([] { mm(ones({2, 3, 4}), ones({4, 2})); }), "mm: got [2, 3, 4] x [4, 2]; need two tensors of 2 dims");
-  EXPECT_EQ(error_of([] { linear(ones({2, 3}), ones({4, 5})); }),
+  EXPECT_EQ(error_of([] {
+              mm(ones({2, 3, 4}), ones({4, 2}));
+            }),
+            "mm: got [2, 3, 4] x [4, 2]; need two tensors of 2 dims");
+  EXPECT_EQ(error_of([] {
+              linear(ones({2, 3}), ones({4, 5}));
+            }),
             "linear: input [2, 3] does not fit weight [4, 5]; need [..., in] and [out, in]");
 }
 
@@ -114,9 +127,16 @@ TEST(Linear, CastsWeightsToTheInput) {
 }
 
 TEST(Einsum, AgainstLoops) {
-  for (const auto& [a, b, out] : std::vector<std::tuple<std::string, std::string, std::string>>{
-           {"bhqd", "bhkd", "bhqk"}, {"ab", "bc", "ca"}, {"ab", "cb", "abc"}, {"abc", "cd", "d"}, {"a", "b", "ba"},
-           {"abc", "cba", ""}, {"xay", "yxb", "bxa"}, {"ab", "ab", "ab"}, {"abc", "ad", "acd"}}) {
+  for (const auto& [a, b, out] :
+       std::vector<std::tuple<std::string, std::string, std::string>>{{"bhqd", "bhkd", "bhqk"},
+                                                                      {"ab", "bc", "ca"},
+                                                                      {"ab", "cb", "abc"},
+                                                                      {"abc", "cd", "d"},
+                                                                      {"a", "b", "ba"},
+                                                                      {"abc", "cba", ""},
+                                                                      {"xay", "yxb", "bxa"},
+                                                                      {"ab", "ab", "ab"},
+                                                                      {"abc", "ad", "acd"}}) {
     auto extent = [](char c) -> int64_t { return 2 + c % 4; };
     Shape sa, sb;
     for (char c : a) sa.push_back(extent(c));
@@ -131,8 +151,9 @@ TEST(Einsum, AgainstLoops) {
   expect_equal(einsum("ab, bc, cd -> ad", {m, n, o}), matmul(matmul(m, n), o));
   expect_equal(einsum("ab,bc", m, n), matmul(m, n));
   EXPECT_NE(error_of([&] { einsum("aa->a", {m}); }).find("twice in one operand"), std::string::npos);
-  EXPECT_NE(error_of([&] { einsum("ab,bc->ac", m, m); }).find("einsum: 'b' of 'ab,bc->ac' is 4 and 3; need equal extents"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { einsum("ab,bc->ac", m, m); }).find("einsum: 'b' of 'ab,bc->ac' is 4 and 3; need equal extents"),
+      std::string::npos);
   EXPECT_NE(error_of([&] { einsum("ab->az", {m}); }).find("has 'z' in its result"), std::string::npos);
 }
 
@@ -145,7 +166,9 @@ TEST(GroupedMatmul, RaggedRows) {
   expect_equal(y.slice(0, 5, 6), matmul(x.slice(0, 5, 6), w[3]));
   expect_equal(y[6], zeros({2}, {.dtype = kFloat64}));
   EXPECT_NE(error_of([&] { grouped_matmul(x, w, Tensor::from_vector<int64_t>({0, 5, 2, 6, 7}, {5})); }), "");
-  auto fn = [&](std::span<const Tensor> in) { return std::vector<Tensor>{square(grouped_matmul(in[0], in[1], offsets))}; };
+  auto fn = [&](std::span<const Tensor> in) {
+    return std::vector<Tensor>{square(grouped_matmul(in[0], in[1], offsets))};
+  };
   const Tensor a = random({7, 3}, 3), b = random({4, 3, 2}, 4);
   EXPECT_TRUE(testing::gradcheck(fn, {a, b}));
   EXPECT_TRUE(testing::gradcheck(fn, {a, b}, {.captured = true}));
@@ -178,7 +201,8 @@ TEST(Dot, Derivatives) {
 TEST(Dot, GradientsNeedNoTransposition) {
   // Gradients of x w and of x w^T come out in the layout of their operands: memory in row-major order at once.
   for (bool transposed : {false, true}) {
-    const Tensor x = random({6, 4}, 1).requires_grad(), w = random(transposed ? Shape{5, 4} : Shape{4, 5}, 2).requires_grad();
+    const Tensor x = random({6, 4}, 1).requires_grad(),
+                 w = random(transposed ? Shape{5, 4} : Shape{4, 5}, 2).requires_grad();
     for (const Tensor& g : grad(sum(transposed ? linear(x, w) : matmul(x, w)), {x, w})) EXPECT_TRUE(g.is_contiguous());
   }
 }

@@ -24,7 +24,8 @@ void check_index(const InferCall& c, const TensorType& index) {
 
 void check_dim(const InferCall& c) {
   const int64_t d = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, d >= 0 && d < c.in[0].shape.size(), c.op.name, ": dim ", d, " is out of range for ", c.in[0].shape);
+  WEFT_CHECK_AS(kOutOfRange, d >= 0 && d < c.in[0].shape.size(), c.op.name, ": dim ", d, " is out of range for ",
+                c.in[0].shape);
 }
 
 Shape replaced(const Shape& s, int dim, int64_t extent) {
@@ -47,7 +48,8 @@ void check_elementwise_index(const InferCall& c) {
 // Sums need a dtype that adds.
 void check_sum(const InferCall& c) {
   const DType t = c.in[0].dtype;
-  WEFT_CHECK(t != kBool && (!is_floating(t) || itemsize(t) > 1), c.op.name, ": does not take ", t, "; convert with to(f32) first");
+  WEFT_CHECK(t != kBool && (!is_floating(t) || itemsize(t) > 1), c.op.name, ": does not take ", t,
+             "; convert with to(f32) first");
 }
 
 // ---- gather, scatter_add ----
@@ -132,7 +134,9 @@ std::vector<Sample> samples_scatter_add() {
       {{{Shape{2, 4, 33}}, index_in({2, 3, 33}, 4), {Shape{2, 3, 33}}}, along(1)},
       {{{Shape{3, 5}}, index_in({0, 5}, 3), {Shape{0, 5}}}, along(0)},
       {{{Shape{5}, kInt64, -9, 9}, index_in({40}, 5), {Shape{40}, kInt64, -9, 9}}, along(0)},
-      {{{Shape{3, 5}}, index_in({3, 2}, 5), {Shape{3, 3}}}, along(1), "scatter_add: index [3, 2] and src [3, 3] differ"},
+      {{{Shape{3, 5}}, index_in({3, 2}, 5), {Shape{3, 3}}},
+       along(1),
+       "scatter_add: index [3, 2] and src [3, 3] differ"},
       {{{Shape{3, 5}}, index_in({3, 2}, 5), {Shape{3, 2}, kInt32}}, along(1), "need one dtype"},
       {{{Shape{3, 5}}, index_in({3, 2}, 5, kFloat32), {Shape{3, 2}}}, along(1), "scatter_add: index is f32"},
       {{{Shape{3}}, {Shape{2}, kInt64, -1, -1}, {Shape{2}}}, along(0), "-1"},
@@ -169,8 +173,8 @@ Types infer_index_add(const InferCall& c) {
   check_index(c, index);
   WEFT_CHECK(x.shape.size() >= 1 && index.shape.size() == 1, "index_add: x ", x.shape, " and index ", index.shape,
              "; need rows and a list of them");
-  WEFT_CHECK(src.shape == replaced(x.shape, 0, index.shape[0]), "index_add: src ", src.shape, " does not fit x ", x.shape,
-             " and index ", index.shape, "; need ", replaced(x.shape, 0, index.shape[0]));
+  WEFT_CHECK(src.shape == replaced(x.shape, 0, index.shape[0]), "index_add: src ", src.shape, " does not fit x ",
+             x.shape, " and index ", index.shape, "; need ", replaced(x.shape, 0, index.shape[0]));
   WEFT_CHECK(src.dtype == x.dtype, "index_add: x and src are ", x.dtype, " and ", src.dtype, "; need one dtype");
   return {x};
 }
@@ -253,8 +257,8 @@ StridedView block_of(const char* op, StridedView x, const Shape& shape, std::spa
   int64_t offset = 0;
   for (int d = 0; d < x.shape.size(); ++d) {
     const int64_t at = starts[d].dtype == kInt64 ? *starts[d].as<int64_t>() : *starts[d].as<int32_t>();
-    WEFT_CHECK_AS(kOutOfRange, at >= 0 && at <= x.shape[d] - shape[d], op, ": start ", at, " of dim ", d, " puts a block ",
-                  shape, " outside ", x.shape, "; need 0 to ", x.shape[d] - shape[d]);
+    WEFT_CHECK_AS(kOutOfRange, at >= 0 && at <= x.shape[d] - shape[d], op, ": start ", at, " of dim ", d,
+                  " puts a block ", shape, " outside ", x.shape, "; need 0 to ", x.shape[d] - shape[d]);
     offset += at * x.strides[d];
   }
   if (shape.numel() > 0) x.data = static_cast<char*>(x.data) + offset * itemsize(x.dtype);
@@ -339,7 +343,9 @@ std::vector<Sample> samples_dynamic_update_slice() {
       {{{Shape{4}}, {Shape{5}}, at(0)}, {}, "dynamic_update_slice: a block [5] does not fit in [4]"},
       {{{Shape{4, 4}}, {Shape{2, 2}}, at(0)}, {}, "dynamic_update_slice: 1 starts for [4, 4]; need one per dim"},
       {{{Shape{4}}, {Shape{2}}, {Shape{}}}, {}, "need an integer scalar"},
-      {{{Shape{4}}, {Shape{2}}, at(3)}, {}, "dynamic_update_slice: start 3 of dim 0 puts a block [2] outside [4]; need 0 to 2"},
+      {{{Shape{4}}, {Shape{2}}, at(3)},
+       {},
+       "dynamic_update_slice: start 3 of dim 0 puts a block [2] outside [4]; need 0 to 2"},
   };
 }
 
@@ -449,9 +455,9 @@ const OpDef dynamic_slice_op = {
 };
 
 std::span<const OpDef* const> index_ops() {
-  static const OpDef* const all[] = {&gather_op,    &scatter_add_op,          &index_select_op,
-                                     &index_add_op, &dynamic_update_slice_op, &dynamic_slice_op,
-                                     &sort_op,      &topk_op};
+  static const OpDef* const all[] = {
+      &gather_op,        &scatter_add_op, &index_select_op, &index_add_op, &dynamic_update_slice_op,
+      &dynamic_slice_op, &sort_op,        &topk_op};
   return all;
 }
 

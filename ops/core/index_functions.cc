@@ -77,7 +77,8 @@ Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& sou
 }
 
 Tensor index_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
-  const Tensor &x = tensor_of(arg, "index_add"), &i = tensor_of(index, "index_add"), &src = tensor_of(source, "index_add");
+  const Tensor &x = tensor_of(arg, "index_add"), &i = tensor_of(index, "index_add"),
+               &src = tensor_of(source, "index_add");
   check_index_type(i, "index_add");
   LineScope here(arg.line());
   const int d = normalize_dim(dim, x.dim(), "index_add");
@@ -102,7 +103,8 @@ Tensor one_hot(const Arg& arg, int64_t classes) {
   check_index_type(x, "one_hot");
   WEFT_CHECK(classes >= 0, "one_hot: ", classes, " classes; need 0 or more");
   LineScope here(arg.line());
-  return cast(eq(unsqueeze(as_index(x), -1), arange(classes, {.dtype = as_index(x).dtype(), .device = x.device()})), kInt64);
+  return cast(eq(unsqueeze(as_index(x), -1), arange(classes, {.dtype = as_index(x).dtype(), .device = x.device()})),
+              kInt64);
 }
 
 Tensor histogram(const Arg& arg, int64_t bins) {

@@ -24,7 +24,8 @@ TEST(Index, Select) {
   EXPECT_EQ(index_select(x, -1, ints({1}, {1}).to(kInt32)).to_vector<float>(), (V{1, 3, 5}));
   EXPECT_EQ(embedding(ints({1, 2, 0, 0}, {2, 2}), x).shape(), Shape({2, 2, 2}));
   EXPECT_EQ(embedding(ints({1}, {}), x).to_vector<float>(), (V{2, 3}));
-  EXPECT_NE(error_of([&] { embedding(x, ints({1}, {1})); }).find("the order is embedding(indices, weight)"), std::string::npos);
+  EXPECT_NE(error_of([&] { embedding(x, ints({1}, {1})); }).find("the order is embedding(indices, weight)"),
+            std::string::npos);
   EXPECT_THROW(index_select(x, 0, ints({3}, {1})), Error);
 }
 
@@ -32,7 +33,8 @@ TEST(Index, GatherAndScatter) {
   const Tensor x = counting({2, 3});
   EXPECT_EQ(gather(x, 1, ints({2, 0, 1, 1}, {2, 2})).to_vector<float>(), (V{2, 0, 4, 4}));
   EXPECT_EQ(take_along_dim(x, ints({1, 0}, {1, 2}), 1).to_vector<float>(), (V{1, 0, 4, 3}));
-  EXPECT_EQ(scatter_add(zeros({2, 3}), 1, ints({2, 2, 0, 1}, {2, 2}), ones({2, 2})).to_vector<float>(), (V{0, 0, 2, 1, 1, 0}));
+  EXPECT_EQ(scatter_add(zeros({2, 3}), 1, ints({2, 2, 0, 1}, {2, 2}), ones({2, 2})).to_vector<float>(),
+            (V{0, 0, 2, 1, 1, 0}));
   EXPECT_EQ(scatter_add(zeros({3}), 0, ints({1}, {1}), counting({5}) + 4.0).to_vector<float>(), (V{0, 4, 0}));
   EXPECT_EQ(index_add(zeros({2, 3}), 1, ints({2, 2}, {2}), ones({2, 2})).to_vector<float>(), (V{0, 0, 2, 0, 0, 2}));
   EXPECT_EQ(error_of([&] { gather(x, 1, x); }), "gather: index is f32[2, 3]; need integers");
@@ -63,7 +65,9 @@ TEST(Index, DynamicSlices) {
   EXPECT_EQ(y.to_vector<float>(), (V{0, 1, 1, 0, 0, 1, 1, 0}));
   EXPECT_EQ(cache.to_vector<float>(), V(8, 0));
   EXPECT_EQ(dynamic_slice(counting({2, 4}), {1, pos}, {1, 3}).to_vector<float>(), (V{5, 6, 7}));
-  EXPECT_EQ(error_of([&] { dynamic_update_slice(cache, ones({2, 2}), {0, 3}); }),
+  EXPECT_EQ(error_of([&] {
+              dynamic_update_slice(cache, ones({2, 2}), {0, 3});
+            }),
             "dynamic_update_slice: start 3 of dim 1 puts a block [2, 2] outside [2, 4]; need 0 to 2");
 }
 
@@ -72,7 +76,8 @@ TEST(Index, Derivatives) {
   // No two of x are near each other: a difference quotient must not see them change places.
   const Tensor x = reshape(remainder(arange(20, {.dtype = kFloat64}) * 7.0, 20.0) * 0.1 - 1.0, {4, 5});
   const Tensor u = testing::random_tensor(kFloat64, {4, 5}, random);
-  const Tensor at = ints({4, 0, 0, 2, 1, 1, 3, 3, 2, 0, 4, 4}, {4, 3}), rows = ints({3, 0, 3}, {3}), pos = ints({1}, {});
+  const Tensor at = ints({4, 0, 0, 2, 1, 1, 3, 3, 2, 0, 4, 4}, {4, 3}), rows = ints({3, 0, 3}, {3}),
+               pos = ints({1}, {});
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
   const std::vector<std::pair<const char*, Fn>> fns = {
       {"gather", [&](auto& a, auto& b) { return square(gather(a, 1, at)) * gather(b, 1, at); }},
@@ -80,8 +85,14 @@ TEST(Index, Derivatives) {
       {"index_select", [&](auto& a, auto& b) { return square(index_select(a, 0, rows)) + sum(b); }},
       {"index_select dim 1", [&](auto& a, auto& b) { return square(index_select(a, 1, rows)) * sum(b); }},
       {"index_add", [&](auto& a, auto& b) { return square(index_add(a, 1, rows, square(b.slice(1, 0, 3)))); }},
-      {"update", [&](auto& a, auto& b) { return square(dynamic_update_slice(a, square(b.slice(1, 0, 2)), {0, pos})); }},
-      {"dynamic_slice", [&](auto& a, auto& b) { return square(dynamic_slice(a, {pos, 0}, {2, 5})) * sum(b); }},
+      {"update",
+       [&](auto& a, auto& b) {
+         return square(dynamic_update_slice(a, square(b.slice(1, 0, 2)), {0, pos}));
+       }},
+      {"dynamic_slice",
+       [&](auto& a, auto& b) {
+         return square(dynamic_slice(a, {pos, 0}, {2, 5})) * sum(b);
+       }},
       {"sort", [&](auto& a, auto& b) { return sort(a, 1).values * square(b); }},
       {"topk", [&](auto& a, auto& b) { return square(topk(a * 2.0, 3, 0).values) * sum(b); }},
       {"masked", [&](auto& a, auto& b) { return square(masked_fill(a, gt(b, 0.0), 2.0)) * b; }},
@@ -104,7 +115,12 @@ TEST(DebugPrint, PrintsAtRunTime) {
   EXPECT_EQ(grad(sum(y * y), {x})[0].to_vector<float>(), (V{3, 3}));
   const TensorType t = x.type();
   ::testing::internal::CaptureStderr();
-  Ref<Graph> g = capture_graph([](std::span<const Tensor> in) { debug_print(in[0], "later"); return std::vector<Tensor>{in[0]}; }, {&t, 1});
+  Ref<Graph> g = capture_graph(
+      [](std::span<const Tensor> in) {
+        debug_print(in[0], "later");
+        return std::vector<Tensor>{in[0]};
+      },
+      {&t, 1});
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
   ::testing::internal::CaptureStderr();
   interpret(*g, {{full({2}, 7)}});

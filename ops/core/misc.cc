@@ -28,11 +28,14 @@ const OpDef debug_print_op = {
     .flops_per_point = 0,
     .infer = [](const InferCall& c) { return Types{c.in[0]}; },
     .vjp = [](const VjpCall& c) { return Grads{c.grad[0]}; },
-    .dims = [](const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) { return DimMap::pointwise(in, out); },
+    .dims = [](const Attrs&, std::span<const TensorType> in,
+               std::span<const TensorType> out) { return DimMap::pointwise(in, out); },
     .kernel = run_debug_print,
-    .samples = [] {
-      return std::vector<Sample>{{{{Shape{3, 5}}}, {{"label", std::string("x")}}}, {{{Shape{}}}, {{"label", std::string()}}}};
-    },
+    .samples =
+        [] {
+          return std::vector<Sample>{{{{Shape{3, 5}}}, {{"label", std::string("x")}}},
+                                     {{{Shape{}}}, {{"label", std::string()}}}};
+        },
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
 };

@@ -30,7 +30,8 @@ Shape kept_shape(const InferCall& c, const Shape& dims) {
   const Shape& in = c.in[0].shape;
   int64_t last = -1;
   for (int64_t d : dims) {
-    WEFT_CHECK(d > last && d < in.size(), c.op.name, ": dims ", dims, " of ", in, "; need ascending dims below ", in.size());
+    WEFT_CHECK(d > last && d < in.size(), c.op.name, ": dims ", dims, " of ", in, "; need ascending dims below ",
+               in.size());
     last = d;
   }
   Shape kept;
@@ -49,8 +50,8 @@ Types infer_sum(const InferCall& c) {
   check_storage(c);
   const DType own = sum_dtype(c.in[0].dtype);
   const DType out = c.attrs.has("out_dtype") ? c.attrs.get<DType>("out_dtype") : own;
-  WEFT_CHECK(out == own || (out == kFloat32 && is_floating(own) && itemsize(own) == 2), c.op.name, ": out_dtype is ", out,
-             " for ", c.in[0].dtype, "; need ", own, " or, for 16-bit floats, f32");
+  WEFT_CHECK(out == own || (out == kFloat32 && is_floating(own) && itemsize(own) == 2), c.op.name, ": out_dtype is ",
+             out, " for ", c.in[0].dtype, "; need ", own, " or, for 16-bit floats, f32");
   return {TensorType{out, c.in[0].device, kept_shape(c, c.attrs.ints("dims"))}};
 }
 
@@ -76,13 +77,15 @@ Types infer_arg(const InferCall& c) {
 Types infer_cumsum(const InferCall& c) {
   check_storage(c);
   const int64_t dim = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), "cumsum: dim ", dim, " is out of range for ", c.in[0].shape);
+  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), "cumsum: dim ", dim, " is out of range for ",
+                c.in[0].shape);
   return {TensorType{sum_dtype(c.in[0].dtype), c.in[0].device, c.in[0].shape}};
 }
 
 // ---- dim maps ----
 
-DimMap dims_reduced(std::span<const TensorType> in, std::span<const TensorType> out, uint32_t mask, const char* suffix) {
+DimMap dims_reduced(std::span<const TensorType> in, std::span<const TensorType> out, uint32_t mask,
+                    const char* suffix) {
   std::vector<std::string> from, to;
   for (int i = 0; i < in[0].shape.size(); ++i) {
     const bool reduced = mask >> i & 1;
@@ -175,7 +178,8 @@ Grads vjp_prod(const VjpCall& c) {
     if (!(mask >> i & 1)) order.push_back(i), kept.push_back(shape[i]);
   Shape moved = kept;
   int64_t n = 1;
-  for (int64_t d : dims) order.push_back(d), n *= shape[static_cast<int>(d)], moved.push_back(shape[static_cast<int>(d)]);
+  for (int64_t d : dims)
+    order.push_back(d), n *= shape[static_cast<int>(d)], moved.push_back(shape[static_cast<int>(d)]);
   for (int i = 0; i < order.size(); ++i) back[static_cast<int>(order[i])] = i;
   Shape rows = kept;
   rows.insert(rows.size(), n);
@@ -192,10 +196,17 @@ Grads vjp_cumsum(const VjpCall& c) { return {cumsum(c.grad[0], c.attrs.i("dim"),
 std::vector<Sample> samples_dims(const char* name, bool empty_ok) {
   auto over = [](const Shape& s) { return Attrs{{"dims", s}}; };
   auto one = [&](const Shape& in, const Shape& dims) { return Sample{{{in}}, over(dims), "", true}; };
-  std::vector<Sample> s = {one({17}, {0}),          one({3, 5}, {1}),       one({5, 3}, {0}),
-                           one({2, 3, 7}, {0, 2}),  one({2, 3, 7}, {0, 1, 2}), one({4, 2, 33, 2}, {1, 2}),
-                           one({}, {}),             one({3, 5}, {}),        one({0, 3}, {1}),
-                           one({1, 7, 1}, {0, 2}),  {{{Shape{3, 5}, kInt32, -2, 2}}, over({1})}};
+  std::vector<Sample> s = {one({17}, {0}),
+                           one({3, 5}, {1}),
+                           one({5, 3}, {0}),
+                           one({2, 3, 7}, {0, 2}),
+                           one({2, 3, 7}, {0, 1, 2}),
+                           one({4, 2, 33, 2}, {1, 2}),
+                           one({}, {}),
+                           one({3, 5}, {}),
+                           one({0, 3}, {1}),
+                           one({1, 7, 1}, {0, 2}),
+                           {{{Shape{3, 5}, kInt32, -2, 2}}, over({1})}};
   if (empty_ok) s.push_back(one({3, 0}, {1}));
   if (!empty_ok) s.push_back({{{Shape{3, 0}}}, over({1}), cat(name, ": dim 1 of [3, 0] is empty")});
   s.push_back({{{Shape{3, 5}}}, over({2}), cat(name, ": dims [2] of [3, 5]; need ascending dims below 2")});
@@ -206,7 +217,9 @@ std::vector<Sample> samples_dims(const char* name, bool empty_ok) {
 std::vector<Sample> samples_sum() {
   std::vector<Sample> s = samples_dims("reduce_sum", true);
   s.push_back({{{Shape{3, 65}, kBFloat16}}, Attrs{{"dims", Shape{1}}, {"out_dtype", kFloat32}}, "", false});
-  s.push_back({{{Shape{3, 5}, kInt32, -2, 2}}, Attrs{{"dims", Shape{1}}, {"out_dtype", kFloat32}}, "reduce_sum: out_dtype is f32 for i32"});
+  s.push_back({{{Shape{3, 5}, kInt32, -2, 2}},
+               Attrs{{"dims", Shape{1}}, {"out_dtype", kFloat32}},
+               "reduce_sum: out_dtype is f32 for i32"});
   s.push_back({{{Shape{3, 5}, kBool, 0, 1}}, Attrs{{"dims", Shape{0}}}});
   return s;
 }
@@ -313,9 +326,10 @@ const OpDef cumsum_op = {
     .infer = infer_cumsum,
     .vjp = vjp_cumsum,
     .dims = dims_cumsum,
-    .kernel = [](const KernelCall& c) {
-      kernels::cumsum(c.in[0], static_cast<int>(c.attrs.i("dim")), c.out[0], c.attrs.b("reverse"));
-    },
+    .kernel =
+        [](const KernelCall& c) {
+          kernels::cumsum(c.in[0], static_cast<int>(c.attrs.i("dim")), c.out[0], c.attrs.b("reverse"));
+        },
     .samples = samples_cumsum,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,

@@ -84,7 +84,8 @@ TEST(Reduce, TiesShareTheGradient) {
 }
 
 TEST(Reduce, GradientOfProductWithZeros) {
-  for (const auto& [in, want] : {std::pair<V, V>{{2, 0, 3}, {0, 6, 0}}, {{0, 0, 3}, {0, 0, 0}}, {{2, 3, 4}, {12, 8, 6}}}) {
+  for (const auto& [in, want] :
+       {std::pair<V, V>{{2, 0, 3}, {0, 6, 0}}, {{0, 0, 3}, {0, 0, 0}}, {{2, 3, 4}, {12, 8, 6}}}) {
     const Tensor x = Tensor::from_vector(in, {3}).requires_grad();
     EXPECT_EQ(grad(prod(x), {x})[0].to_vector<float>(), want);
   }
@@ -97,12 +98,24 @@ TEST(Reduce, Derivatives) {
   with_zeros[0] = with_zeros[7] = with_zeros[8] = 0;
   const Tensor z = Tensor::from_vector(with_zeros, x.shape());
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> fns = {
-      {"sum", [](const Tensor& t) { return square(sum(t, {0, 2})); }},
+      {"sum",
+       [](const Tensor& t) {
+         return square(sum(t, {0, 2}));
+       }},
       {"mean", [](const Tensor& t) { return square(mean(t, 1, true)); }},
-      {"amax", [](const Tensor& t) { return square(amax(t, {0, 1})); }},
-      {"prod", [](const Tensor& t) { return prod(t, {0, 2}); }},
+      {"amax",
+       [](const Tensor& t) {
+         return square(amax(t, {0, 1}));
+       }},
+      {"prod",
+       [](const Tensor& t) {
+         return prod(t, {0, 2});
+       }},
       {"var", [](const Tensor& t) { return var(t, 2); }},
-      {"std", [](const Tensor& t) { return weft::std(t, {1, 2}); }},
+      {"std",
+       [](const Tensor& t) {
+         return weft::std(t, {1, 2});
+       }},
       {"logsumexp", [](const Tensor& t) { return logsumexp(t, -1); }},
       {"cumsum", [](const Tensor& t) { return square(cumsum(t, 1)); }},
   };

@@ -14,7 +14,8 @@ namespace {
 
 void check(const InferCall& c) {
   const int64_t dim = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), c.op.name, ": dim ", dim, " is out of range for ", c.in[0].shape);
+  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), c.op.name, ": dim ", dim, " is out of range for ",
+                c.in[0].shape);
   WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not take ", c.in[0].dtype);
 }
 
@@ -27,8 +28,8 @@ Types infer_topk(const InferCall& c) {
   check(c);
   const int dim = static_cast<int>(c.attrs.i("dim"));
   const int64_t k = c.attrs.i("k");
-  WEFT_CHECK(k >= 0 && k <= c.in[0].shape[dim], "topk: k is ", k, " of dim ", dim, " of ", c.in[0].shape, "; need 0 to ",
-             c.in[0].shape[dim]);
+  WEFT_CHECK(k >= 0 && k <= c.in[0].shape[dim], "topk: k is ", k, " of dim ", dim, " of ", c.in[0].shape,
+             "; need 0 to ", c.in[0].shape[dim]);
   Shape shape = c.in[0].shape;
   shape[dim] = k;
   return {TensorType{c.in[0].dtype, c.in[0].device, shape}, TensorType{kInt64, c.in[0].device, shape}};
@@ -81,7 +82,9 @@ std::vector<Sample> samples_topk() {
     s.push_back({{{Shape{2, 3}}}, best(0, 1)});
     s.push_back({{{Shape{4, 40}, kInt32, -3, 3}}, best(9, 1)});
   }
-  s.push_back({{{Shape{3, 4}}}, {{"k", int64_t{5}}, {"dim", int64_t{1}}, {"largest", true}}, "topk: k is 5 of dim 1 of [3, 4]; need 0 to 4"});
+  s.push_back({{{Shape{3, 4}}},
+               {{"k", int64_t{5}}, {"dim", int64_t{1}}, {"largest", true}},
+               "topk: k is 5 of dim 1 of [3, 4]; need 0 to 4"});
   return s;
 }
 
@@ -96,9 +99,10 @@ const OpDef sort_op = {
     .vjp = vjp_sort,
     .dims = dims_sort,
     .cost = cost_sort,
-    .kernel = [](const KernelCall& c) {
-      kernels::sort(c.in[0], static_cast<int>(c.attrs.i("dim")), c.attrs.b("descending"), c.out[0], c.out[1]);
-    },
+    .kernel =
+        [](const KernelCall& c) {
+          kernels::sort(c.in[0], static_cast<int>(c.attrs.i("dim")), c.attrs.b("descending"), c.out[0], c.out[1]);
+        },
     .samples = samples_sort,
     .vjp_reads_in = 0,
     .vjp_reads_out = 2,
@@ -112,9 +116,11 @@ const OpDef topk_op = {
     .vjp = vjp_sort,
     .dims = dims_sort,
     .cost = cost_sort,
-    .kernel = [](const KernelCall& c) {
-      kernels::topk(c.in[0], c.attrs.i("k"), static_cast<int>(c.attrs.i("dim")), c.attrs.b("largest"), c.out[0], c.out[1]);
-    },
+    .kernel =
+        [](const KernelCall& c) {
+          kernels::topk(c.in[0], c.attrs.i("k"), static_cast<int>(c.attrs.i("dim")), c.attrs.b("largest"), c.out[0],
+                        c.out[1]);
+        },
     .samples = samples_topk,
     .vjp_reads_in = 0,
     .vjp_reads_out = 2,

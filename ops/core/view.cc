@@ -125,9 +125,15 @@ Grads vjp_reshape(const VjpCall& c) { return {reshape(c.grad[0], c.in[0].shape()
 
 std::vector<Sample> samples_reshape() {
   auto to = [](const Shape& s) { return Attrs{{"shape", s}}; };
-  return {sample({6, 4}, to({3, 8})),       sample({2, 3, 5}, to({30})),    sample({17}, to({1, 17, 1})),
-          sample({}, to({1, 1})),           sample({1}, to({})),            sample({0, 3}, to({2, 0})),
-          sample({4, 9}, to({6, 6})),       sample({2, 1, 3}, to({2, 3})),  failing({2, 3}, to({4}), "reshape: [2, 3] has 6 elements; shape [4] needs 4"),
+  return {sample({6, 4}, to({3, 8})),
+          sample({2, 3, 5}, to({30})),
+          sample({17}, to({1, 17, 1})),
+          sample({}, to({1, 1})),
+          sample({1}, to({})),
+          sample({0, 3}, to({2, 0})),
+          sample({4, 9}, to({6, 6})),
+          sample({2, 1, 3}, to({2, 3})),
+          failing({2, 3}, to({4}), "reshape: [2, 3] has 6 elements; shape [4] needs 4"),
           failing({2}, to({-2}), "reshape: negative extent")};
 }
 
@@ -236,8 +242,9 @@ Types infer_slice(const InferCall& c) {
              " begins, ", end.size(), " ends and ", step.size(), " steps for ", in, "; need one per dim");
   Shape shape;
   for (int i = 0; i < in.size(); ++i) {
-    WEFT_CHECK(begin[i] >= 0 && begin[i] <= end[i] && end[i] <= in[i] && step[i] >= 1, "slice: [", begin[i], ", ", end[i],
-               ") step ", step[i], " of dim ", i, " of ", in, "; need 0 <= begin <= end <= ", in[i], " and step >= 1");
+    WEFT_CHECK(begin[i] >= 0 && begin[i] <= end[i] && end[i] <= in[i] && step[i] >= 1, "slice: [", begin[i], ", ",
+               end[i], ") step ", step[i], " of dim ", i, " of ", in, "; need 0 <= begin <= end <= ", in[i],
+               " and step >= 1");
     shape.push_back(slice_extent(begin[i], end[i], step[i]));
   }
   return {with_shape(c.in[0], shape)};
@@ -319,8 +326,8 @@ Shape interior_of(const Attrs& attrs, int rank) {
 Types infer_pad(const InferCall& c) {
   const Shape &lo = c.attrs.ints("lo"), &hi = c.attrs.ints("hi"), &in = c.in[0].shape;
   const Shape interior = interior_of(c.attrs, in.size());
-  WEFT_CHECK(lo.size() == in.size() && hi.size() == in.size() && interior.size() == in.size(), "pad: lo ", lo, " and hi ",
-             hi, " for ", in, "; need one per dim");
+  WEFT_CHECK(lo.size() == in.size() && hi.size() == in.size() && interior.size() == in.size(), "pad: lo ", lo,
+             " and hi ", hi, " for ", in, "; need one per dim");
   Shape shape;
   for (int i = 0; i < in.size(); ++i) {
     WEFT_CHECK(lo[i] >= 0 && hi[i] >= 0 && interior[i] >= 0, "pad: lo ", lo, " and hi ", hi, "; need 0 or more");
@@ -363,7 +370,9 @@ Grads vjp_pad(const VjpCall& c) {
 }
 
 std::vector<Sample> samples_pad() {
-  auto by = [](const Shape& lo, const Shape& hi, double value) { return Attrs{{"lo", lo}, {"hi", hi}, {"value", value}}; };
+  auto by = [](const Shape& lo, const Shape& hi, double value) {
+    return Attrs{{"lo", lo}, {"hi", hi}, {"value", value}};
+  };
   std::vector<Sample> s = {sample({3, 5}, by({1, 0}, {0, 2}, 0)),
                            sample({17}, by({3}, {4}, 2.5)),
                            sample({0, 2}, by({1, 1}, {1, 0}, 1)),
@@ -410,7 +419,8 @@ DimMap dims_concat(const Attrs& attrs, std::span<const TensorType> in, std::span
   std::string text;
   for (size_t i = 0; i <= in.size(); ++i) {
     Words words;
-    for (int d = 0; d < rank; ++d) words.push_back(d == dim ? factor_name(rank + static_cast<int>(i)) + "?" : factor_name(d));
+    for (int d = 0; d < rank; ++d)
+      words.push_back(d == dim ? factor_name(rank + static_cast<int>(i)) + "?" : factor_name(d));
     text += (i == 0 ? "" : i == in.size() ? " -> " : ", ") + join_words(words);
   }
   return linear(DimMap::parse(text, in, out));

@@ -31,7 +31,8 @@ Tensor squeeze(const Arg& x);
 Tensor unsqueeze(const Arg& x, int64_t dim);
 /// Dims begin to end (inclusive) made one.
 Tensor flatten(const Arg& x, int64_t begin = 0, int64_t end = -1);
-/// Elements begin, begin + step, ... below end along dim; negative bounds count from the end, all are clamped; step >= 1.
+/// Elements begin, begin + step, ... below end along dim; negative bounds count from the end, all are clamped; step
+/// >= 1.
 Tensor slice(const Arg& x, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
 /// x[..., index, ...] without the dim; throws OutOfRange.
 Tensor select(const Arg& x, int64_t dim, int64_t index);
@@ -50,7 +51,8 @@ template <std::integral I>
 Tensor cat(const std::vector<Tensor>& xs, I dim, std::source_location loc = std::source_location::current()) {
   return concat(xs, dim, loc);
 }
-Tensor stack(const std::vector<Tensor>& xs, int64_t dim = 0, std::source_location loc = std::source_location::current());
+Tensor stack(const std::vector<Tensor>& xs, int64_t dim = 0,
+             std::source_location loc = std::source_location::current());
 /// Pieces of `size` along dim (the last may be smaller), or of the given sizes.
 std::vector<Tensor> split(const Arg& x, int64_t size, int64_t dim = 0);
 std::vector<Tensor> split(const Arg& x, const std::vector<int64_t>& sizes, int64_t dim = 0);

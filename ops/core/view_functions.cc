@@ -50,8 +50,8 @@ Tensor reshape(const Arg& arg, const Shape& shape) {
     unknown = i;
   }
   if (unknown >= 0) {
-    WEFT_CHECK(known > 0 && x.numel() % known == 0, "reshape: ", x.shape(), " has ", x.numel(), " elements; shape ", shape,
-               known ? " does not divide them" : " leaves -1 open");
+    WEFT_CHECK(known > 0 && x.numel() % known == 0, "reshape: ", x.shape(), " has ", x.numel(), " elements; shape ",
+               shape, known ? " does not divide them" : " leaves -1 open");
     to[unknown] = x.numel() / known;
   }
   return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}}, arg.line());
@@ -185,8 +185,8 @@ Tensor contiguous(const Arg& arg) {
 
 Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, double value) {
   const Tensor& input = tensor_of(arg, "pad");
-  WEFT_CHECK(pads.size() % 2 == 0 && static_cast<int>(pads.size()) <= 2 * input.dim(), "pad: ", pads.size(), " widths for ",
-             input.shape(), "; need a pair per dim, from the last");
+  WEFT_CHECK(pads.size() % 2 == 0 && static_cast<int>(pads.size()) <= 2 * input.dim(), "pad: ", pads.size(),
+             " widths for ", input.shape(), "; need a pair per dim, from the last");
   LineScope here(arg.line());
   Tensor x = input;
   Shape lo = Shape::filled(x.dim(), 0), hi = lo;
@@ -224,7 +224,8 @@ Tensor stack(const std::vector<Tensor>& xs, int64_t dim, std::source_location lo
   LineScope here(loc);
   std::vector<Tensor> rows;
   for (const Tensor& x : xs) {
-    WEFT_CHECK(x.shape() == xs[0].shape(), "stack: shapes ", xs[0].shape(), " and ", x.shape(), " differ; need equal ones");
+    WEFT_CHECK(x.shape() == xs[0].shape(), "stack: shapes ", xs[0].shape(), " and ", x.shape(),
+               " differ; need equal ones");
     rows.push_back(unsqueeze(x, dim));
   }
   return concat(rows, normalize_dim(dim, xs[0].dim() + 1, "stack"), loc);

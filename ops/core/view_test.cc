@@ -27,7 +27,10 @@ TEST(View, Reshape) {
   EXPECT_EQ(x.unsqueeze(1).squeeze(1).shape(), x.shape());
   EXPECT_EQ(x.squeeze(0).shape(), x.shape());
   EXPECT_EQ(squeeze(x.unsqueeze(0).unsqueeze(-1)).shape(), x.shape());
-  EXPECT_EQ(error_of([&] { x.reshape({5, -1}); }), "reshape: [2, 3, 4] has 24 elements; shape [5, -1] does not divide them");
+  EXPECT_EQ(error_of([&] {
+              x.reshape({5, -1});
+            }),
+            "reshape: [2, 3, 4] has 24 elements; shape [5, -1] does not divide them");
   EXPECT_EQ(error_of([&] { x.reshape({5, 5}); }), "reshape: [2, 3, 4] has 24 elements; shape [5, 5] needs 25");
   EXPECT_EQ(error_of([&] { x.reshape({-1, -1}); }), "reshape: shape [-1, -1] has two extents of -1; need one at most");
 }
@@ -61,7 +64,10 @@ TEST(View, PermuteAndFriends) {
   EXPECT_EQ(x.permute({-1, 0, 1}).shape(), Shape({4, 2, 3}));
   EXPECT_EQ(movedim(x, 0, -1).shape(), Shape({3, 4, 2}));
   EXPECT_EQ(movedim(x, -1, 0).shape(), Shape({4, 2, 3}));
-  EXPECT_EQ(error_of([&] { x.permute({0, 0, 1}); }), "permute: dims [0, 0, 1] of [2, 3, 4]; need each of the 3 dims once");
+  EXPECT_EQ(error_of([&] {
+              x.permute({0, 0, 1});
+            }),
+            "permute: dims [0, 0, 1] of [2, 3, 4]; need each of the 3 dims once");
   EXPECT_EQ(error_of([&] { x.t(); }), "t: got f32[2, 3, 4]; need at most two dims");
 }
 
@@ -70,7 +76,10 @@ TEST(View, Expand) {
   EXPECT_EQ(values(x.expand({-1, 2})), (V{0, 0, 1, 1, 2, 2}));
   EXPECT_EQ(x.expand({2, -1, 4}).shape(), Shape({2, 3, 4}));
   EXPECT_EQ(error_of([&] { x.expand({2, 2}); }).substr(0, 44), "broadcast: [3, 1] does not broadcast to [2, ");
-  EXPECT_NE(error_of([&] { x.expand({-1, 3, 1}); }).find("expand: shape [-1, 3, 1] has -1 in a new dim 0"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              x.expand({-1, 3, 1});
+            }).find("expand: shape [-1, 3, 1] has -1 in a new dim 0"),
+            std::string::npos);
 }
 
 TEST(View, Joining) {
@@ -81,7 +90,10 @@ TEST(View, Joining) {
   EXPECT_EQ(stack({b, b}, -1).shape(), Shape({2, 2, 2}));
   EXPECT_EQ(values(stack({a, a})), (V{0, 1, 0, 1}));
   EXPECT_EQ(error_of([] { cat(std::vector<Tensor>{}); }), "cat: no tensors; need one or more");
-  EXPECT_NE(error_of([&] { cat({a, b}, 1); }).find("concat: shapes [1, 2] and [2, 2] differ outside dim 1"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              cat({a, b}, 1);
+            }).find("concat: shapes [1, 2] and [2, 2] differ outside dim 1"),
+            std::string::npos);
 }
 
 TEST(View, Splitting) {
@@ -117,10 +129,22 @@ TEST(View, Derivatives) {
   const Tensor x = testing::random_tensor(kFloat64, {4, 6}, random);
   const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> fns = {
       {"slice", [](const Tensor& t) { return square(t.slice(1, 1, 6, 2)); }},
-      {"pad", [](const Tensor& t) { return square(pad(t, {-1, 2, 1, 0}, 3)); }},
-      {"expand", [](const Tensor& t) { return square(t.unsqueeze(1).expand({2, 4, 3, 6})); }},
-      {"cat", [](const Tensor& t) { return square(cat({t, t * 2.0, t[0].unsqueeze(0)}, 0)); }},
-      {"transposed reshape", [](const Tensor& t) { return square(t.t().reshape({3, 8})); }},
+      {"pad",
+       [](const Tensor& t) {
+         return square(pad(t, {-1, 2, 1, 0}, 3));
+       }},
+      {"expand",
+       [](const Tensor& t) {
+         return square(t.unsqueeze(1).expand({2, 4, 3, 6}));
+       }},
+      {"cat",
+       [](const Tensor& t) {
+         return square(cat({t, t * 2.0, t[0].unsqueeze(0)}, 0));
+       }},
+      {"transposed reshape",
+       [](const Tensor& t) {
+         return square(t.t().reshape({3, 8}));
+       }},
       {"flip", [](const Tensor& t) { return square(flip(t, 1)) * t; }},
       {"repeat", [](const Tensor& t) { return square(repeat_interleave(t, 3, 1)); }},
       {"contiguous", [](const Tensor& t) { return square(t.t().contiguous()); }},
