@@ -6,6 +6,7 @@ usage: plot --metrics FILE.jsonl --out FILE.svg [--title TEXT]
 """
 import argparse
 import json
+import math
 import os
 import sys
 
@@ -13,19 +14,12 @@ WIDTH, HEIGHT, LEFT, TOP, BOTTOM, RIGHT = 760, 300, 60, 40, 44, 20
 COLOURS = ["#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9d755d", "#bab0ac"]
 
 
-def nice_ticks(lo, hi, count=5):
-    span = max(hi - lo, 1e-12)
-    step = 10 ** len(str(int(span / count))) / 10 if span >= count else 1
-    while span / step < count:
-        step /= 2
-    while span / step > 2 * count:
-        step *= 2
-    first = int(lo / step + 0.999999) if lo > 0 else 0
-    ticks = []
-    while first * step <= hi + 1e-9:
-        ticks.append(first * step)
-        first += 1
-    return ticks
+def nice_ticks(lo, hi, count=6):
+    """Multiples of 1, 2 or 5 times a power of ten, about `count` of them."""
+    raw = max(hi - lo, 1e-12) / count
+    power = 10.0 ** math.floor(math.log10(raw))
+    step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999)
+    return [i * step for i in range(math.ceil(lo / step - 1e-9), math.floor(hi / step + 1e-9) + 1)]
 
 
 class Panel:
