@@ -103,10 +103,11 @@ std::vector<Sample> samples_of(Pw op, double lo, double hi) {
   std::vector<Sample> samples_##name() { return samples_of(Pw::name, -3, 3); }
 #include "ops/kernels/pointwise.inc"
 
-// Commutative rows of the table (of their first two operands).
+// Rows whose first two operands may change places without changing a bit: not maximum and minimum, which give the second
+// of 0 and -0.
 constexpr bool commutes(Pw op) {
   switch (op) {
-    case Pw::add: case Pw::mul: case Pw::maximum: case Pw::minimum: case Pw::bit_and: case Pw::bit_or:
+    case Pw::add: case Pw::mul: case Pw::bit_and: case Pw::bit_or:
     case Pw::bit_xor: case Pw::eq: case Pw::ne: case Pw::logical_and: case Pw::logical_or: case Pw::logical_xor:
       return true;
     default:
