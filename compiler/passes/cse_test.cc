@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "compiler/passes/dce.h"
+#include "compiler/passes/random_ops_graph.h"
+#include "framework/dispatch/dispatch.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/test_ops.h"
+#include "ops/core/all_ops.h"
 
 namespace weft {
 namespace {
@@ -71,6 +74,25 @@ TEST(Cse, RandomGraphsShrinkAndSettleAtOnce) {
     EXPECT_LT(now->size(), g->size());
     EXPECT_FALSE(cse(*now));
   }
+}
+
+TEST(Cse, CommutativeOpsAreSoToTheBit) {
+  std::mt19937 random(6);
+  int tried = 0;
+  for (const OpDef* op : all_ops()) {
+    if (!op->is(kCommutative) || op->num_inputs != 2) continue;
+    for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool}) {
+      TensorType type{t, Device::cpu(), {64, 64}};
+      Tensor a = testing::random_tensor(random, type), b = testing::random_tensor(random, type);
+      try {
+        Tensor x = dispatch(*op, {&a, &b}), y = dispatch(*op, {&b, &a});
+        EXPECT_EQ(testing::difference(x, y), "") << op->name;
+        ++tried;
+      } catch (const Error&) {  // not of this dtype
+      }
+    }
+  }
+  EXPECT_GT(tried, 20);
 }
 
 TEST(Cse, TenThousandsOfNodesAreQuick) {  // a quadratic pass would run into the test's time limit
