@@ -1,0 +1,164 @@
+// Text of messages, errors, counted handles, small vectors, hashes, switches.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <memory>
+#include <random>
+#include <thread>
+
+#include "framework/base/error.h"
+#include "framework/base/hash.h"
+#include "framework/base/ref.h"
+#include "framework/base/small_vec.h"
+#include "framework/base/switches.h"
+
+namespace weft {
+namespace {
+
+TEST(Cat, JoinsAnything) {
+  EXPECT_EQ(cat("a", 1, ' ', -2L, ' ', 3u, ' ', 0.5, ' ', true), "a1 -2 3 0.5 true");
+  EXPECT_EQ(cat(std::vector<int64_t>{1, 2}, std::vector<std::string>{}), "[1, 2][]");
+  EXPECT_EQ(cat(NAN, ' ', -INFINITY, ' ', 1e300), "nan -inf 1e+300");
+  EXPECT_EQ(cat(INT64_MIN, ' ', UINT64_MAX), "-9223372036854775808 18446744073709551615");
+}
+
+TEST(Error, MessagesAreLazyAndCarryACode) {
+  int built = 0;
+  auto text = [&] { return ++built; };
+  WEFT_CHECK(true, text());
+  EXPECT_EQ(built, 0);
+  try {
+    WEFT_CHECK_AS(kOutOfRange, 1 > 2, "op: got ", text());
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kOutOfRange);
+    EXPECT_STREQ(e.what(), "op: got 1");
+  }
+  try {
+    WEFT_BUG_IF(built == 1, "impossible");
+    FAIL();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kInternal);
+    EXPECT_NE(std::string(e.what()).find("base_test.cc"), std::string::npos);
+  }
+}
+
+struct Counted : RefCounted {
+  explicit Counted(int* alive) : alive(alive) { ++*alive; }
+  ~Counted() override { --*alive; }
+  int* alive;
+};
+
+TEST(Ref, LastHandleDeletes) {
+  int alive = 0;
+  {
+    Ref<Counted> a = make_ref<Counted>(&alive), b = a, c;
+    EXPECT_EQ(a->use_count(), 2);
+    c = b;
+    b = b;
+    EXPECT_EQ(a->use_count(), 3);
+    c = std::move(a);
+    EXPECT_FALSE(a);
+    EXPECT_EQ(c->use_count(), 2);
+    Ref<RefCounted> base = c;
+    c = nullptr;
+    b = nullptr;
+    EXPECT_EQ(alive, 1);
+  }
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(Ref, ThreadsShareOneCount) {
+  int alive = 0;
+  Ref<Counted> a = make_ref<Counted>(&alive);
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([a] {
+      for (int i = 0; i < 10000; ++i) Ref<Counted> copy = a;
+    });
+  for (std::thread& t : threads) t.join();
+  threads.clear();
+  EXPECT_EQ(a->use_count(), 1);
+  a = nullptr;
+  EXPECT_EQ(alive, 0);
+}
+
+TEST(SmallVec, BehavesAsVector) {
+  std::mt19937 random(1);
+  using Item = std::shared_ptr<int>;  // asan and its count watch construction and destruction
+  Item item = std::make_shared<int>(7);
+  {
+    SmallVec<Item, 3> a;
+    std::vector<Item> b;
+    for (int i = 0; i < 2000; ++i) {
+      switch (random() % 6) {
+        case 0:
+        case 1:
+          a.push_back(item), b.push_back(item);
+          break;
+        case 2:
+          if (!b.empty()) a.pop_back(), b.pop_back();
+          break;
+        case 3: {
+          size_t n = random() % 8;
+          a.resize(n), b.resize(n);
+          break;
+        }
+        case 4: {
+          SmallVec<Item, 3> copy = a;
+          a = std::move(copy);
+          break;
+        }
+        default: {
+          SmallVec<Item, 3> moved = std::move(a);
+          a = moved;
+        }
+      }
+      ASSERT_EQ(a.size(), b.size());
+      for (size_t k = 0; k < b.size(); ++k) ASSERT_EQ(a[k], b[k]);
+    }
+  }
+  EXPECT_EQ(item.use_count(), 1);
+  EXPECT_EQ((SmallVec<int, 2>{1, 2, 3}), (SmallVec<int, 2>{1, 2, 3}));
+  EXPECT_FALSE((SmallVec<int, 2>{1, 2}) == (SmallVec<int, 2>{1, 3}));
+}
+
+TEST(Hash, IsTheSameInEveryProcessAndSeesOrder) {
+  EXPECT_EQ(hash_text("weft"), hash_text(std::string("we") + "ft"));
+  EXPECT_NE(hash_text("ab"), hash_text("ba"));
+  EXPECT_NE(hash_text(""), hash_text(std::string_view("\0", 1)));
+  EXPECT_NE(hash_combine(hash_combine(0, 1), 2), hash_combine(hash_combine(0, 2), 1));
+  EXPECT_NE(hash_combine(0, 0), 0u);
+}
+
+TEST(Switches, OverrideEnvironmentDefault) {
+  for (const Switch& s : all_switches()) {
+    EXPECT_EQ(std::string(s.name).rfind("WEFT_", 0), 0u);
+    EXPECT_GT(std::string(s.help).size(), 5u);
+  }
+  setenv("WEFT_DEBUG", "2", 1);
+  EXPECT_EQ(switch_int("WEFT_DEBUG"), 2);
+  set_switch("WEFT_DEBUG", "1");
+  EXPECT_EQ(switch_int("WEFT_DEBUG"), 1);
+  unsetenv("WEFT_TRACE");
+  EXPECT_EQ(switch_value("WEFT_TRACE"), "");
+  set_switch("WEFT_SYNC", "on");
+  EXPECT_TRUE(switch_on("WEFT_SYNC"));
+  auto error_of = [](auto f) {
+    try {
+      f();
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
+    return std::string("no error");
+  };
+  set_switch("WEFT_SYNC", "maybe");
+  EXPECT_EQ(error_of([] { switch_on("WEFT_SYNC"); }), "WEFT_SYNC: got 'maybe'; need 0 or 1");
+  set_switch("WEFT_THREADS", "2x");
+  EXPECT_EQ(error_of([] { switch_int("WEFT_THREADS"); }), "WEFT_THREADS: got '2x'; need a whole number");
+  EXPECT_EQ(error_of([] { switch_value("WEFT_NOPE"); }), "unknown switch WEFT_NOPE");
+}
+
+}  // namespace
+}  // namespace weft
