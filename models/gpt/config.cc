@@ -7,8 +7,15 @@ namespace {
 
 // nanoGPT's shapes of CPU example and baby GPT, without biases and with RMSNorm.
 Config plain(int64_t layers, int64_t heads, int64_t dim, int64_t context, int64_t vocab) {
-  return {.vocab = vocab, .context = context, .layers = layers, .heads = heads, .dim = dim, .ffn = 4 * dim,
-          .rms_norm = true, .bias = false, .tied = false};
+  return {.vocab = vocab,
+          .context = context,
+          .layers = layers,
+          .heads = heads,
+          .dim = dim,
+          .ffn = 4 * dim,
+          .rms_norm = true,
+          .bias = false,
+          .tied = false};
 }
 
 Config gpt2(int64_t layers, int64_t heads, int64_t dim) {

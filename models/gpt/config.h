@@ -6,12 +6,12 @@ namespace weft::gpt {
 
 struct Config {
   int64_t vocab = 50257, context = 1024, layers = 12, heads = 12, dim = 768;
-  int64_t ffn = 3072;      // hidden size of the feed-forward layers
-  bool rms_norm = false;   // RMSNorm instead of LayerNorm
-  bool bias = true;        // in linear layers and LayerNorm
-  bool tied = true;        // the head shares the token embedding
+  int64_t ffn = 3072;     // hidden size of the feed-forward layers
+  bool rms_norm = false;  // RMSNorm instead of LayerNorm
+  bool bias = true;       // in linear layers and LayerNorm
+  bool tied = true;       // the head shares the token embedding
   double norm_eps = 1e-5;
-  double dropout = 0;      // of the embeddings and of what layers add to the residual
+  double dropout = 0;  // of the embeddings and of what layers add to the residual
 
   template <class F>
   void fields(F&& f) {

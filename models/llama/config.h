@@ -6,8 +6,8 @@ namespace weft::llama {
 
 struct Config {
   int64_t vocab = 128256, context = 8192, layers = 32, heads = 32, kv_heads = 8, dim = 4096;
-  int64_t ffn = 14336;     // hidden size of the feed-forward layers
-  bool tied = false;       // the head shares the token embedding
+  int64_t ffn = 14336;  // hidden size of the feed-forward layers
+  bool tied = false;    // the head shares the token embedding
   double norm_eps = 1e-5;
   double rope_theta = 500000;
   // Llama 3.1's stretching of rotary positions; factor 1 is none.

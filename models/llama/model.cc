@@ -15,9 +15,16 @@ constexpr double kStd = 0.02;
 Model::Model(const Config& c) : config_(c), tok_(c.vocab, c.dim, {.std = kStd}), norm_(c.dim, {.eps = c.norm_eps}) {
   register_module("tok", tok_);
   for (int64_t i = 0; i < c.layers; ++i)
-    blocks_.emplace_back(c.dim, nn::BlockOptions{.heads = c.heads, .kv_heads = c.kv_heads, .hidden = c.ffn, .rms_norm = true, .swiglu = true,
-                                                 .bias = false, .norm_eps = c.norm_eps, .std = kStd,
-                                                 .residual_std = kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers))});
+    blocks_.emplace_back(c.dim,
+                         nn::BlockOptions{.heads = c.heads,
+                                          .kv_heads = c.kv_heads,
+                                          .hidden = c.ffn,
+                                          .rms_norm = true,
+                                          .swiglu = true,
+                                          .bias = false,
+                                          .norm_eps = c.norm_eps,
+                                          .std = kStd,
+                                          .residual_std = kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers))});
   register_modules("blocks", blocks_);
   register_module("norm", norm_);
   if (!c.tied) register_module("head", head_.emplace(c.dim, c.vocab, nn::LinearOptions{.bias = false, .std = kStd}));
@@ -25,14 +32,21 @@ Model::Model(const Config& c) : config_(c), tok_(c.vocab, c.dim, {.std = kStd}),
 
 RopeTables Model::rope(const Tensor& positions) const {
   const Config& c = config_;
-  return nn::rotary_tables(positions, head_dim(), {.theta = c.rope_theta, .factor = c.rope_factor, .low_freq_factor = c.rope_low_freq_factor,
-                                                   .high_freq_factor = c.rope_high_freq_factor, .original_context = c.rope_original_context});
+  return nn::rotary_tables(positions, head_dim(),
+                           {.theta = c.rope_theta,
+                            .factor = c.rope_factor,
+                            .low_freq_factor = c.rope_low_freq_factor,
+                            .high_freq_factor = c.rope_high_freq_factor,
+                            .original_context = c.rope_original_context});
 }
 
 // B batch, T time, D dim, V vocab
 Tensor Model::forward(const Tensor& tokens_BT, const nn::AttentionContext& context) const {
   Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
-  for (size_t i = 0; i < blocks_.size(); ++i) x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    NameScope scope(cat("blocks.", i).c_str());
+    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
+  }
   x_BTD = norm_(x_BTD);
   return head_ ? (*head_)(x_BTD) : linear(x_BTD, tok_.weight);
 }

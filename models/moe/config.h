@@ -6,34 +6,39 @@ namespace weft::moe {
 
 struct Config {
   int64_t vocab = 256, context = 128, layers = 4, heads = 4, kv_heads = 4, dim = 128;
-  bool rope = true;          // rotary positions; else learned ones
+  bool rope = true;  // rotary positions; else learned ones
   double rope_theta = 10000;
   double norm_eps = 1e-5;
-  bool tied = false;         // the head shares the token embedding
+  bool tied = false;  // the head shares the token embedding
   int64_t experts = 8, top_k = 2;
-  int64_t ffn = 256;         // hidden size of an expert
-  int64_t shared_ffn = 0;    // of the expert that serves every token; 0: none
-  int64_t dense_layers = 0;  // this many first layers have a feed-forward layer instead of experts
-  int64_t dense_ffn = 0;     // its hidden size
+  int64_t ffn = 256;              // hidden size of an expert
+  int64_t shared_ffn = 0;         // of the expert that serves every token; 0: none
+  int64_t dense_layers = 0;       // this many first layers have a feed-forward layer instead of experts
+  int64_t dense_ffn = 0;          // its hidden size
   std::string score = "softmax";  // of the router: softmax or sigmoid
-  bool normalize = true;     // weights of a token's experts sum to 1
-  double route_scale = 1;    // of the weights
-  double capacity_factor = 0;  // places per expert while training, relative to an even load; 0: dropless
-  double aux_loss = 0.01;    // coefficient of the load-balance loss
-  double z_loss = 0;         // coefficient of the router's z-loss
-  double bias_rate = 0;      // step of the balancing bias; 0: no bias
+  bool normalize = true;          // weights of a token's experts sum to 1
+  double route_scale = 1;         // of the weights
+  double capacity_factor = 0;     // places per expert while training, relative to an even load; 0: dropless
+  double aux_loss = 0.01;         // coefficient of the load-balance loss
+  double z_loss = 0;              // coefficient of the router's z-loss
+  double bias_rate = 0;           // step of the balancing bias; 0: no bias
 
   template <class F>
   void fields(F&& f) {
-    f("vocab", vocab), f("context", context), f("layers", layers), f("heads", heads), f("kv_heads", kv_heads), f("dim", dim);
-    f("rope", rope), f("rope_theta", rope_theta), f("norm_eps", norm_eps), f("tied", tied), f("experts", experts), f("top_k", top_k);
-    f("ffn", ffn), f("shared_ffn", shared_ffn), f("dense_layers", dense_layers), f("dense_ffn", dense_ffn), f("score", score);
-    f("normalize", normalize), f("route_scale", route_scale), f("capacity_factor", capacity_factor), f("aux_loss", aux_loss);
+    f("vocab", vocab), f("context", context), f("layers", layers), f("heads", heads), f("kv_heads", kv_heads),
+        f("dim", dim);
+    f("rope", rope), f("rope_theta", rope_theta), f("norm_eps", norm_eps), f("tied", tied), f("experts", experts),
+        f("top_k", top_k);
+    f("ffn", ffn), f("shared_ffn", shared_ffn), f("dense_layers", dense_layers), f("dense_ffn", dense_ffn),
+        f("score", score);
+    f("normalize", normalize), f("route_scale", route_scale), f("capacity_factor", capacity_factor),
+        f("aux_loss", aux_loss);
     f("z_loss", z_loss), f("bias_rate", bias_rate);
   }
 };
 
-/// moe_shakespeare, for bytes; moe_small; moe_tiny; mixtral-8x7b (Jiang et al. 2024); deepseek-moe-16b (Dai et al. 2024).
+/// moe_shakespeare, for bytes; moe_small; moe_tiny; mixtral-8x7b (Jiang et al. 2024); deepseek-moe-16b (Dai et al.
+/// 2024).
 Config preset(const std::string& name);
 const nn::ModelFamily& family();
 

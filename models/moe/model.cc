@@ -25,16 +25,27 @@ Block::Block(const Config& c, bool dense)
   register_module("attn", attn);
   register_module("norm2", norm2);
   if (dense) {
-    register_module("ffn", ffn.emplace(c.dim, c.dense_ffn, nn::SwiGluOptions{.std = kStd, .down_std = residual_std(c)}));
+    register_module("ffn",
+                    ffn.emplace(c.dim, c.dense_ffn, nn::SwiGluOptions{.std = kStd, .down_std = residual_std(c)}));
   } else {
-    register_module("moe", moe.emplace(c.dim, nn::MoEOptions{
-        .experts = c.experts, .top_k = c.top_k, .hidden = c.ffn, .shared_hidden = c.shared_ffn, .capacity_factor = c.capacity_factor,
-        .score = c.score, .normalize = c.normalize, .route_scale = c.route_scale, .aux_loss = c.aux_loss, .z_loss = c.z_loss,
-        .bias_rate = c.bias_rate, .std = kStd, .down_std = residual_std(c)}));
+    register_module("moe", moe.emplace(c.dim, nn::MoEOptions{.experts = c.experts,
+                                                             .top_k = c.top_k,
+                                                             .hidden = c.ffn,
+                                                             .shared_hidden = c.shared_ffn,
+                                                             .capacity_factor = c.capacity_factor,
+                                                             .score = c.score,
+                                                             .normalize = c.normalize,
+                                                             .route_scale = c.route_scale,
+                                                             .aux_loss = c.aux_loss,
+                                                             .z_loss = c.z_loss,
+                                                             .bias_rate = c.bias_rate,
+                                                             .std = kStd,
+                                                             .down_std = residual_std(c)}));
   }
 }
 
-Tensor Block::operator()(const Tensor& x, const nn::AttentionContext& context, int64_t layer, std::vector<nn::MoEOut>& routed) const {
+Tensor Block::operator()(const Tensor& x, const nn::AttentionContext& context, int64_t layer,
+                         std::vector<nn::MoEOut>& routed) const {
   const Tensor h = x + attn(norm1(x), context, layer);
   if (ffn) return h + (*ffn)(norm2(h));
   routed.push_back((*moe)(norm2(h)));
@@ -61,7 +72,10 @@ Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::ve
   if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), {.theta = config_.rope_theta});
   if (cache) context.mask = cache->mask(T);
   x_BTD = in_compute_dtype(x_BTD);
-  for (size_t i = 0; i < blocks_.size(); ++i) x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i), routed);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    NameScope scope(cat("blocks.", i).c_str());
+    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i), routed);
+  }
   if (cache) cache->advance(T);
   x_BTD = norm_(x_BTD);
   return head_ ? (*head_)(x_BTD) : linear(x_BTD, tok_.weight);
@@ -89,8 +103,12 @@ nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
   }
   const Tensor counts_LE = counts.empty() ? zeros({0, config_.experts}, {.dtype = kInt64}) : stack(counts);
   const double choices = static_cast<double>(tokens.numel() * config_.top_k) * static_cast<double>(counts.size());
-  return {.loss = ce + aux, .ce = ce, .aux = aux, .expert_load = sum(counts_LE, 0).to(kFloat32) / ::std::fmax(choices, 1),
-          .dropped = dropped / ::std::fmax(static_cast<double>(counts.size()), 1), .expert_counts = counts_LE};
+  return {.loss = ce + aux,
+          .ce = ce,
+          .aux = aux,
+          .expert_load = sum(counts_LE, 0).to(kFloat32) / ::std::fmax(choices, 1),
+          .dropped = dropped / ::std::fmax(static_cast<double>(counts.size()), 1),
+          .expert_counts = counts_LE};
 }
 
 void Model::update_balance(const Tensor& expert_counts) const {
@@ -107,7 +125,8 @@ double Model::flops_per_token(int64_t length) const {
   const Config& c = config_;
   const int64_t attention = 2 * c.dim * c.dim + 2 * c.dim * c.kv_heads * head_dim();
   const int64_t mixture = c.dim * c.experts + 3 * c.dim * (c.top_k * c.ffn + c.shared_ffn);
-  const int64_t matrices = c.layers * attention + c.dense_layers * 3 * c.dim * c.dense_ffn + (c.layers - c.dense_layers) * mixture + c.dim * c.vocab;
+  const int64_t matrices = c.layers * attention + c.dense_layers * 3 * c.dim * c.dense_ffn +
+                           (c.layers - c.dense_layers) * mixture + c.dim * c.vocab;
   return static_cast<double>(6 * matrices + 12 * c.layers * length * c.dim);
 }
 

@@ -16,7 +16,8 @@ struct Block : nn::Module {
   std::optional<nn::SwiGlu> ffn;
   Block(const Config& config, bool dense);
   /// Appends what the router did to `routed`.
-  Tensor operator()(const Tensor& x, const nn::AttentionContext& context, int64_t layer, std::vector<nn::MoEOut>& routed) const;
+  Tensor operator()(const Tensor& x, const nn::AttentionContext& context, int64_t layer,
+                    std::vector<nn::MoEOut>& routed) const;
 };
 
 class Model final : public nn::LanguageModel {

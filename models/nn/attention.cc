@@ -29,8 +29,10 @@ RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const Rotary
 }
 
 Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o)
-    : qkv(dim, ((o.head_dim ? o.head_dim : dim / heads) * (heads + 2 * (o.kv_heads ? o.kv_heads : heads))), {.bias = o.bias, .std = o.std}),
-      out((o.head_dim ? o.head_dim : dim / heads) * heads, dim, {.bias = o.bias, .std = o.out_std > 0 ? o.out_std : o.std}),
+    : qkv(dim, ((o.head_dim ? o.head_dim : dim / heads) * (heads + 2 * (o.kv_heads ? o.kv_heads : heads))),
+          {.bias = o.bias, .std = o.std}),
+      out((o.head_dim ? o.head_dim : dim / heads) * heads, dim,
+          {.bias = o.bias, .std = o.out_std > 0 ? o.out_std : o.std}),
       drop(o.dropout),
       heads_(heads),
       kv_heads_(o.kv_heads ? o.kv_heads : heads),
@@ -46,6 +48,7 @@ Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o)
 
 Tensor Attention::operator()(const Arg& arg, const AttentionContext& context, int64_t layer) const {
   internal::LineScope line(arg.line());
+  NameScope scope("attn");
   const Tensor& x = arg.tensor();
   WEFT_CHECK(x.dim() == 3, "Attention: x is ", x.type(), "; need [batch, time, dim]");
   // B batch, T time, G key-value heads, R queries per key, H = G R heads, D head_dim

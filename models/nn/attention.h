@@ -23,7 +23,7 @@ RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const Rotary
 struct AttentionContext {
   RopeTables rope;                 // undefined: no rotary positions
   const KvCache* cache = nullptr;  // null: all keys are x's own
-  Tensor mask;                     // bool, true where a query may attend, broadcast to [B, H, T, S]; undefined: the layer's rule
+  Tensor mask;  // bool, true where a query may attend, broadcast to [B, H, T, S]; undefined: the layer's rule
 };
 
 /// Attention proper on q[B, H, T, D], k and v[B, Hkv, S, D]: where a FlexAttention mod goes.
@@ -34,9 +34,9 @@ struct AttentionOptions {
   int64_t head_dim = 0;  // 0: dim / heads
   bool bias = false;
   bool causal = true;
-  double dropout = 0;    // of the output
-  double std = 0;        // of the normal initialisation; 0: Linear's default
-  double out_std = 0;    // the same of the output projection; 0: as std
+  double dropout = 0;       // of the output
+  double std = 0;           // of the normal initialisation; 0: Linear's default
+  double out_std = 0;       // the same of the output projection; 0: as std
   AttentionFn attend = {};  // instead of scaled_dot_product_attention; not used with a mask or a cache
 };
 

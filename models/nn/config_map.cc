@@ -2,7 +2,7 @@
 
 #include <charconv>
 
-namespace weft::nn::internal {
+namespace weft::nn::config_fields {
 namespace {
 
 template <class T>
@@ -15,26 +15,32 @@ std::string number_text(T v) {
 template <class T>
 void parse_number(const std::string& field, const std::string& text, const char* need, T& out) {
   auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  WEFT_CHECK(error == std::errc() && end == text.data() + text.size(), "config: field '", field, "' is '", text, "'; need ", need);
+  WEFT_CHECK(error == std::errc() && end == text.data() + text.size(), "config: field '", field, "' is '", text,
+             "'; need ", need);
 }
 
 }  // namespace
 
-std::string config_text(int64_t v) { return number_text(v); }
-std::string config_text(double v) { return number_text(v); }
-std::string config_text(bool v) { return v ? "true" : "false"; }
-void config_parse(const std::string& field, const std::string& text, int64_t& out) { parse_number(field, text, "a whole number", out); }
-void config_parse(const std::string& field, const std::string& text, double& out) { parse_number(field, text, "a number", out); }
-void config_parse(const std::string& field, const std::string& text, bool& out) {
+std::string text_of(int64_t v) { return number_text(v); }
+std::string text_of(double v) { return number_text(v); }
+std::string text_of(bool v) { return v ? "true" : "false"; }
+void parse(const std::string& field, const std::string& text, int64_t& out) {
+  parse_number(field, text, "a whole number", out);
+}
+void parse(const std::string& field, const std::string& text, double& out) {
+  parse_number(field, text, "a number", out);
+}
+void parse(const std::string& field, const std::string& text, bool& out) {
   WEFT_CHECK(text == "true" || text == "false", "config: field '", field, "' is '", text, "'; need true or false");
   out = text == "true";
 }
 
-void config_unknown(const ConfigMap& map, const ConfigMap& known) {
+void fail_unknown(const ConfigMap& map, const ConfigMap& known) {
   std::string names;
   for (const auto& [name, value] : known) names += cat(names.empty() ? "" : ", ", name);
-  for (const auto& [name, value] : map) WEFT_CHECK(known.count(name), "config: no field '", name, "'; there are ", names);
-  WEFT_BUG_IF(true, "config_unknown called for a known map");
+  for (const auto& [name, value] : map)
+    WEFT_CHECK(known.count(name), "config: no field '", name, "'; there are ", names);
+  WEFT_BUG_IF(true, "fail_unknown called for a known map");
 }
 
-}  // namespace weft::nn::internal
+}  // namespace weft::nn::config_fields

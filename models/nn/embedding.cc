@@ -4,7 +4,8 @@
 
 namespace weft::nn {
 
-Embedding::Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options) : weight(normal_parameter({count, dim}, options.std)) {
+Embedding::Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options)
+    : weight(normal_parameter({count, dim}, options.std)) {
   register_parameter("weight", weight);
 }
 

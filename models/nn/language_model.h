@@ -39,7 +39,8 @@ class LanguageModel : public Module {
   virtual int64_t context() const = 0;
   virtual KvCacheShape cache_shape() const = 0;  // its batch and capacity are 1 and context()
   /// Forward and backward of one token in a row of `length`: 6 per weight of the matrices that the token meets (no
-  /// table look-up; of experts those chosen) and 12 L H D length of attention, causal or not (Chowdhery et al. 2022, appendix B).
+  /// table look-up; of experts those chosen) and 12 L H D length of attention, causal or not (Chowdhery et al. 2022,
+  /// appendix B).
   virtual double flops_per_token(int64_t length) const = 0;
 
   KvCache make_cache(int64_t batch, int64_t capacity) const;
@@ -68,7 +69,8 @@ struct ModelFamily {
 
 /// The configuration of this name; throws, listing the names, if there is none.
 template <class Config>
-const Config& find_preset(const std::vector<std::pair<std::string, Config>>& table, const std::string& name, const char* family) {
+const Config& find_preset(const std::vector<std::pair<std::string, Config>>& table, const std::string& name,
+                          const char* family) {
   std::string names;
   for (const auto& [key, config] : table) {
     if (key == name) return config;

@@ -72,7 +72,9 @@ TEST(Attention, EqualsLoops) {
   const Tensor x = random_tensor(kFloat64, {B, T, D}, random);
   const std::vector<double> qkv = attn.qkv(x).to_vector<double>();
   const int64_t width = d * (H + 2 * G);
-  auto row = [&](int64_t b, int64_t t, int64_t g, int64_t part, int64_t i) { return qkv[(b * T + t) * width + (g * (R + 2) + part) * d + i]; };
+  auto row = [&](int64_t b, int64_t t, int64_t g, int64_t part, int64_t i) {
+    return qkv[(b * T + t) * width + (g * (R + 2) + part) * d + i];
+  };
   std::vector<double> y(B * T * D);
   for (int64_t b = 0; b < B; ++b)
     for (int64_t h = 0; h < H; ++h)
@@ -104,7 +106,8 @@ TEST(Attention, RotaryDependsOnDistanceOnly) {
   const RopeTables near = rotary_tables(arange(4), 8), far = rotary_tables(arange(4) + 100, 8);
   Random random(4);
   const Tensor q = random_tensor(kFloat64, {4, 8}, random), k = random_tensor(kFloat64, {4, 8}, random);
-  const Tensor a = matmul(apply_rope(q, near), apply_rope(k, near).t()), b = matmul(apply_rope(q, far), apply_rope(k, far).t());
+  const Tensor a = matmul(apply_rope(q, near), apply_rope(k, near).t()),
+               b = matmul(apply_rope(q, far), apply_rope(k, far).t());
   const std::vector<double> x = a.to_vector<double>(), y = b.to_vector<double>();
   // Angles up to 103 are rounded to f32: half an ulp is 2^-18; eight terms of at most 1 meet two angles each.
   for (size_t i = 0; i < x.size(); ++i) EXPECT_NEAR(x[i], y[i], 16 * 0x1p-17);
@@ -112,7 +115,8 @@ TEST(Attention, RotaryDependsOnDistanceOnly) {
 
 TEST(Attention, StretchedRotaryKeepsShortWavesOnly) {
   const Tensor position = Tensor::from_vector<int64_t>({1}, {1});
-  const RotaryOptions stretched{.theta = 10000, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 64};
+  const RotaryOptions stretched{
+      .theta = 10000, .factor = 8, .low_freq_factor = 1, .high_freq_factor = 4, .original_context = 64};
   const std::vector<double> plain = rotary_tables(position, 16, {}).sin.to_vector<double>();
   const std::vector<double> got = rotary_tables(position, 16, stretched).sin.to_vector<double>();
   EXPECT_EQ(got[0], plain[0]);  // wave of 6.3 positions
@@ -129,15 +133,16 @@ std::vector<double> dense_moe(const MoE& moe, const Tensor& x, const std::vector
                               const std::vector<std::vector<double>>& weights) {
   const int64_t T = x.size(0), D = x.size(1), F = moe.w1.shape()[2];
   const Shape in = moe.w1.shape(), out = moe.w2.shape();
-  const std::vector<double> v = x.to_vector<double>(), w1 = moe.w1.value().to_vector<double>(), w3 = moe.w3.value().to_vector<double>(),
-                            w2 = moe.w2.value().to_vector<double>();
+  const std::vector<double> v = x.to_vector<double>(), w1 = moe.w1.value().to_vector<double>(),
+                            w3 = moe.w3.value().to_vector<double>(), w2 = moe.w2.value().to_vector<double>();
   std::vector<double> y(T * D);
   for (int64_t t = 0; t < T; ++t)
     for (size_t j = 0; j < chosen[t].size(); ++j) {
       const int64_t e = chosen[t][j];
       for (int64_t f = 0; f < F; ++f) {
         double gate = 0, up = 0;
-        for (int64_t i = 0; i < D; ++i) gate += v[t * D + i] * at(w1, in, {e, i, f}), up += v[t * D + i] * at(w3, in, {e, i, f});
+        for (int64_t i = 0; i < D; ++i)
+          gate += v[t * D + i] * at(w1, in, {e, i, f}), up += v[t * D + i] * at(w3, in, {e, i, f});
         const double h = gate / (1 + std::exp(-gate)) * up;
         for (int64_t i = 0; i < D; ++i) y[t * D + i] += weights[t][j] * h * at(w2, out, {e, f, i});
       }
@@ -157,7 +162,8 @@ Choice choose(const MoE& moe, const Tensor& x, int64_t k) {
   for (int64_t t = 0; t < T; ++t) {
     std::vector<int64_t> order(E);
     for (int64_t e = 0; e < E; ++e) order[e] = e;
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return logits[t * E + a] > logits[t * E + b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return logits[t * E + a] > logits[t * E + b]; });
     order.resize(k);
     double total = 0;
     std::vector<double> w;
@@ -217,7 +223,9 @@ TEST(MoE, EvenLoadCostsTheCoefficient) {
 }
 
 TEST(MoE, BiasMovesAgainstTheLoadAndOnlyChoosesExperts) {
-  MoE moe(4, {.experts = 4, .top_k = 1, .hidden = 3, .score = "sigmoid", .normalize = false, .bias_rate = 0.25, .std = 0.5});
+  MoE moe(
+      4,
+      {.experts = 4, .top_k = 1, .hidden = 3, .score = "sigmoid", .normalize = false, .bias_rate = 0.25, .std = 0.5});
   moe.update_balance(Tensor::from_vector<int64_t>({8, 0, 4, 4}, {4}));
   EXPECT_EQ(moe.balance.value().to_vector<float>(), (std::vector<float>{-0.25, 0.25, 0, 0}));
   Random random(8);

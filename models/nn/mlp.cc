@@ -15,6 +15,7 @@ Mlp::Mlp(int64_t dim, int64_t hidden, const MlpOptions& o)
 
 Tensor Mlp::operator()(const Arg& x) const {
   internal::LineScope line(x.line());
+  NameScope scope("ffn");
   return down(gelu(up(x), gelu_));
 }
 
@@ -29,6 +30,7 @@ SwiGlu::SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& o)
 
 Tensor SwiGlu::operator()(const Arg& x) const {
   internal::LineScope line(x.line());
+  NameScope scope("ffn");
   return down(silu(gate(x)) * up(x));
 }
 

@@ -164,7 +164,8 @@ void Module::load_state_dict(const StateDict& values, bool strict) const {
 }
 
 void Module::to(DType dtype) const {
-  WEFT_CHECK(is_floating(dtype), "Module::to: cannot convert parameters to ", to_string_view(dtype), "; need a floating-point type");
+  WEFT_CHECK(is_floating(dtype), "Module::to: cannot convert parameters to ", to_string_view(dtype),
+             "; need a floating-point type");
   for (const auto& [name, cell] : named_cells())
     if (is_floating(cell.dtype())) cell.convert(dtype);
 }
@@ -187,7 +188,8 @@ void Module::State::check_name(const std::string& name) const {
 
 void Module::register_module(const std::string& name, const Module& child) {
   state_->check_name(name);
-  WEFT_CHECK(child.state_ && child.state_.get() != state_.get(), "register_module: '", name, "' is the module itself or was moved from");
+  WEFT_CHECK(child.state_ && child.state_.get() != state_.get(), "register_module: '", name,
+             "' is the module itself or was moved from");
   state_->children.emplace_back(name, child.state_);
 }
 void Module::register_parameter(const std::string& name, const Parameter& parameter) {

@@ -41,8 +41,9 @@ std::vector<std::string> names(const Module& m) {
 
 TEST(Module, ListsParametersByPathInOrder) {
   Stack s;
-  EXPECT_EQ(names(s), (std::vector<std::string>{"blocks.0.up.weight", "blocks.0.up.bias", "blocks.0.down.weight", "blocks.0.down.bias",
-                                                "blocks.1.up.weight", "blocks.1.up.bias", "blocks.1.down.weight", "blocks.1.down.bias"}));
+  EXPECT_EQ(names(s), (std::vector<std::string>{"blocks.0.up.weight", "blocks.0.up.bias", "blocks.0.down.weight",
+                                                "blocks.0.down.bias", "blocks.1.up.weight", "blocks.1.up.bias",
+                                                "blocks.1.down.weight", "blocks.1.down.bias"}));
   EXPECT_EQ(s.parameters().size(), 8u);
   EXPECT_EQ(s.num_parameters(), 2 * (3 * 5 + 5 + 5 * 3 + 3));
   EXPECT_EQ(s.named_buffers().size(), 1u);
@@ -115,7 +116,8 @@ TEST(Module, FreezeStopsGradients) {
 TEST(Module, StateDictRoundTrip) {
   TwoLayers a(2, 3), b(2, 3);
   b.load_state_dict(a.state_dict());
-  for (const auto& [name, value] : b.state_dict()) EXPECT_EQ(value.to_vector<float>(), a.state_dict().at(name).to_vector<float>()) << name;
+  for (const auto& [name, value] : b.state_dict())
+    EXPECT_EQ(value.to_vector<float>(), a.state_dict().at(name).to_vector<float>()) << name;
 }
 
 TEST(Module, LoadNamesEveryProblemAndChangesNothing) {
@@ -144,7 +146,8 @@ TEST(Module, RefusesBadNamesAndTypes) {
     }
   };
   EXPECT_EQ(error_of([] { Twice(); }), "Module: the name 'a' is empty or registered twice");
-  EXPECT_EQ(error_of([] { Linear(1, 1).to(kInt64); }), "Module::to: cannot convert parameters to i64; need a floating-point type");
+  EXPECT_EQ(error_of([] { Linear(1, 1).to(kInt64); }),
+            "Module::to: cannot convert parameters to i64; need a floating-point type");
 }
 
 TEST(Module, ConversionKeepsValuesWithinRounding) {

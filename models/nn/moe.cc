@@ -15,8 +15,8 @@ MoE::MoE(int64_t dim, const MoEOptions& o)
       w3(normal_parameter({o.experts, dim, o.hidden}, o.std)),
       w2(normal_parameter({o.experts, o.hidden, dim}, o.down_std > 0 ? o.down_std : o.std)),
       options_(o) {
-  WEFT_CHECK(o.hidden > 0 && o.top_k >= 1 && o.top_k <= o.experts, "MoE: got hidden ", o.hidden, ", top_k ", o.top_k, " of ",
-             o.experts, " experts; need hidden > 0 and 1 <= top_k <= experts");
+  WEFT_CHECK(o.hidden > 0 && o.top_k >= 1 && o.top_k <= o.experts, "MoE: got hidden ", o.hidden, ", top_k ", o.top_k,
+             " of ", o.experts, " experts; need hidden > 0 and 1 <= top_k <= experts");
   register_module("router", router);
   register_parameter("w1", w1);
   register_parameter("w3", w3);
@@ -34,13 +34,17 @@ MoE::MoE(int64_t dim, const MoEOptions& o)
 // T tokens, D dim, E experts, F hidden, R = T top_k rows sorted by expert, C places of an expert.
 MoEOut MoE::operator()(const Arg& arg) const {
   internal::LineScope line(arg.line());
+  NameScope scope("moe");
   const MoEOptions& o = options_;
   const Tensor& x = arg.tensor();
   const Tensor x_TD = reshape(x, {-1, x.size(-1)});
   const DType dtype = x.dtype();
   const Tensor logits_TE = router(x_TD.to(dtype == kFloat64 ? kFloat64 : kFloat32));
-  const Routing route = route_top_k(logits_TE, {.top_k = o.top_k, .score = o.score, .normalize = o.normalize,
-                                                .scale = o.route_scale, .bias = balance.defined() ? balance.value() : Tensor()});
+  const Routing route = route_top_k(logits_TE, {.top_k = o.top_k,
+                                                .score = o.score,
+                                                .normalize = o.normalize,
+                                                .scale = o.route_scale,
+                                                .bias = balance.defined() ? balance.value() : Tensor()});
   const Tensor w1_EDF = w1.value().to(dtype), w3_EDF = w3.value().to(dtype), w2_EFD = w2.value().to(dtype);
   MoEOut result;
   Tensor y_TD;
@@ -64,7 +68,8 @@ MoEOut MoE::operator()(const Arg& arg) const {
   result.y = reshape(y_TD, x.shape());
   result.aux = zeros({});
   if (o.aux_loss > 0)
-    result.aux = result.aux + load_balance_loss(route.probs, route.experts) * (o.aux_loss / static_cast<double>(o.top_k));
+    result.aux =
+        result.aux + load_balance_loss(route.probs, route.experts) * (o.aux_loss / static_cast<double>(o.top_k));
   if (o.z_loss > 0) result.aux = result.aux + router_z_loss(logits_TE) * o.z_loss;
   return result;
 }

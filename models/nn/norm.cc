@@ -4,7 +4,8 @@
 
 namespace weft::nn {
 
-Norm::Norm(Kind kind, int64_t dim, bool with_bias, double eps) : weight(constant_parameter({dim}, 1)), kind_(kind), eps_(eps) {
+Norm::Norm(Kind kind, int64_t dim, bool with_bias, double eps)
+    : weight(constant_parameter({dim}, 1)), kind_(kind), eps_(eps) {
   register_parameter("weight", weight);
   if (!with_bias) return;
   bias = constant_parameter({dim}, 0);

@@ -16,8 +16,8 @@ struct BlockOptions {
   bool swiglu = false;    // SwiGlu instead of Mlp
   bool bias = true;
   double norm_eps = 1e-5;
-  double dropout = 0;     // of what is added to the residual
-  double std = 0.02;      // of the normal initialisation
+  double dropout = 0;       // of what is added to the residual
+  double std = 0.02;        // of the normal initialisation
   double residual_std = 0;  // the same of the two projections back to the residual; 0: as std
 };
 

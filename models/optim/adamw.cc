@@ -13,7 +13,8 @@ Tensor bias_correction(const Tensor& step, double beta) {
 }
 
 void check_betas(const std::array<double, 2>& betas, const char* op) {
-  for (double b : betas) WEFT_CHECK(b >= 0 && b < 1, op, ": betas are ", betas[0], " and ", betas[1], "; need 0 <= beta < 1");
+  for (double b : betas)
+    WEFT_CHECK(b >= 0 && b < 1, op, ": betas are ", betas[0], " and ", betas[1], "; need 0 <= beta < 1");
 }
 
 Tensor decayed(const Tensor& value, const Tensor& lr, double weight_decay) {

@@ -16,7 +16,8 @@ struct AdamWOptions {
 /// p <- p (1 - lr wd) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps), as PyTorch computes it.
 class AdamW : public Optimizer {
  public:
-  AdamW(const std::vector<Parameter>& params, const AdamWOptions& options = {}) : AdamW(std::vector{ParamGroup{params}}, options) {}
+  AdamW(const std::vector<Parameter>& params, const AdamWOptions& options = {})
+      : AdamW(std::vector{ParamGroup{params}}, options) {}
   AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options = {});
 
  protected:
@@ -35,7 +36,8 @@ struct LionOptions {
 /// p <- p (1 - lr wd) - lr sign(b1 m + (1 - b1) g);  m <- b2 m + (1 - b2) g.
 class Lion : public Optimizer {
  public:
-  Lion(const std::vector<Parameter>& params, const LionOptions& options = {}) : Lion(std::vector{ParamGroup{params}}, options) {}
+  Lion(const std::vector<Parameter>& params, const LionOptions& options = {})
+      : Lion(std::vector{ParamGroup{params}}, options) {}
   Lion(std::vector<ParamGroup> groups, const LionOptions& options = {});
 
  protected:

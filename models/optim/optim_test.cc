@@ -13,7 +13,8 @@ namespace {
 using weft::testing::error_of;
 
 // The problem behind every number below: in PyTorch 2.15, f64,
-//   p = [0.5, -1.25, 2, -0.03125]; for t in 0, 1, 2: p.grad = [0.1, -0.2, 0.3, 0.05] (t + 1) - [0, 0.3, 0, 0.2]; opt.step()
+//   p = [0.5, -1.25, 2, -0.03125]; for t in 0, 1, 2: p.grad = [0.1, -0.2, 0.3, 0.05] (t + 1) - [0, 0.3, 0, 0.2];
+//   opt.step()
 const std::vector<double> kStart = {0.5, -1.25, 2.0, -0.03125};
 std::vector<double> gradient(int t) {
   return {0.1 * (t + 1), -0.2 * (t + 1) - 0.3, 0.3 * (t + 1), 0.05 * (t + 1) - 0.2};
@@ -30,7 +31,8 @@ std::vector<double> after_three_steps(const Options& options, DType dtype) {
 
 template <class Opt, class Options>
 void expect_equals(const Options& options, const std::vector<double>& want) {
-  const std::vector<double> wide = after_three_steps<Opt>(options, kFloat64), narrow = after_three_steps<Opt>(options, kFloat32);
+  const std::vector<double> wide = after_three_steps<Opt>(options, kFloat64),
+                            narrow = after_three_steps<Opt>(options, kFloat32);
   for (size_t i = 0; i < want.size(); ++i) {
     // lr is an f32 cell, so the whole way from the start is off by half an ulp of it; `want` has 12 digits.
     EXPECT_NEAR(wide[i], want[i], 0x1p-24 * std::fabs(want[i] - kStart[i]) + 2e-11);
@@ -70,7 +72,8 @@ TEST(Optim, MuonMovesByANearlyOrthogonalMatrix) {
   const Tensor update = p.value() * (1 / std::sqrt(1.5));
   const std::vector<float> gram = matmul(update.t(), update).to_vector<float>();
   // Five iterations take singular values into about [0.7, 1.2]: eigenvalues of the Gram matrix into [0.4, 1.5].
-  const double trace = gram[0] + gram[3], det = gram[0] * gram[3] - gram[1] * gram[2], root = std::sqrt(trace * trace / 4 - det);
+  const double trace = gram[0] + gram[3], det = gram[0] * gram[3] - gram[1] * gram[2],
+               root = std::sqrt(trace * trace / 4 - det);
   EXPECT_GT(trace / 2 - root, 0.4);
   EXPECT_LT(trace / 2 + root, 1.5);
   EXPECT_EQ(error_of([] { Muon({Parameter(zeros({3}), "v")}); }),
@@ -103,20 +106,31 @@ TEST(Optim, FrozenParametersStay) {
 TEST(Optim, RefusesWhatDoesNotFit) {
   Parameter a(ones({2}), "a"), b(ones({3}), "b");
   SGD opt({a, b});
-  EXPECT_EQ(error_of([&] { opt.step({ones({2}), ones({3}), ones({1})}); }),
-            "step: got 3 gradients; need one for each of 2 parameters or of the 2 that are not frozen, in the order of parameters()");
-  EXPECT_EQ(error_of([&] { opt.step({ones({3}), ones({2})}); }),
+  EXPECT_EQ(error_of([&] {
+              opt.step({ones({2}), ones({3}), ones({1})});
+            }),
+            "step: got 3 gradients; need one for each of 2 parameters or of the 2 that are not frozen, in the order of "
+            "parameters()");
+  EXPECT_EQ(error_of([&] {
+              opt.step({ones({3}), ones({2})});
+            }),
             "step: gradient 0 has shape [3], parameter 'a' [2]; gradients follow the order of parameters()");
   EXPECT_EQ(error_of([&] { SGD({a, a}); }), "optimiser: parameter 'a' is given twice");
   EXPECT_EQ(error_of([&] { AdamW({a}, {.betas = {0.9, 1.5}}); }), "AdamW: betas are 0.9 and 1.5; need 0 <= beta < 1");
 }
 
 TEST(Optim, StateIsNamedAfterParametersAndLazy) {
-  Parameter p(TensorType{.shape = {1 << 20, 1 << 20}}, [] { return zeros({1 << 20, 1 << 20}); }, "blocks.0.weight");
+  Parameter p(
+      TensorType{.shape = {1 << 20, 1 << 20}},
+      [] {
+        return zeros({1 << 20, 1 << 20});
+      },
+      "blocks.0.weight");
   AdamW opt({p});
   std::vector<std::string> names;
   for (const auto& [name, cell] : opt.named_cells()) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"opt.lr", "opt.steps", "blocks.0.weight.exp_avg", "blocks.0.weight.exp_avg_sq"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"opt.lr", "opt.steps", "blocks.0.weight.exp_avg", "blocks.0.weight.exp_avg_sq"}));
   EXPECT_FALSE(opt.named_cells()[2].second.materialised());
 }
 
@@ -132,11 +146,13 @@ TEST(Optim, ResumingFromStateIsExact) {
   auto state = first.state_dict();
   state["x"] = ones({1});
   state.erase("a.exp_avg");
-  EXPECT_EQ(error_of([&] { second.load_state_dict(state); }), "load_state_dict: optimiser state: 'a.exp_avg' is missing, 'x' is unexpected");
+  EXPECT_EQ(error_of([&] { second.load_state_dict(state); }),
+            "load_state_dict: optimiser state: 'a.exp_avg' is missing, 'x' is unexpected");
 }
 
 TEST(Optim, ClipsByTheNormOfAll) {
-  auto [clipped, norm] = clip_grad_norm({Tensor::from_vector({3, 4, 0}, {3}), Tensor(), Tensor::from_vector({12, 0}, {2})}, 1.0);
+  auto [clipped, norm] =
+      clip_grad_norm({Tensor::from_vector({3, 4, 0}, {3}), Tensor(), Tensor::from_vector({12, 0}, {2})}, 1.0);
   EXPECT_FLOAT_EQ(norm.item<float>(), 13);
   EXPECT_FLOAT_EQ(clipped[0].to_vector<float>()[0], 0.23076921301775288f);
   EXPECT_FALSE(clipped[1].defined());

@@ -20,17 +20,21 @@ std::vector<ParamGroup> decay_groups(const std::vector<Parameter>& params, doubl
   return groups;
 }
 
-Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay, const std::vector<std::string>& state_names)
+Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay,
+                     const std::vector<std::string>& state_names)
     : lr(full({}, lr_value), "opt.lr"), steps(zeros({}, {.dtype = kInt64}), "opt.steps") {
   WEFT_CHECK(lr_value >= 0, "optimiser: lr is ", lr_value, "; need a number >= 0");
   for (const ParamGroup& group : groups) {
     for (const Parameter& p : group.params) {
-      for (const Slot& other : slots_) WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice");
+      for (const Slot& other : slots_)
+        WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice");
       const std::string name = p.name().empty() ? cat("param", slots_.size()) : p.name();
       Slot slot{.param = p, .weight_decay = group.weight_decay.value_or(weight_decay), .lr_scale = group.lr_scale};
       const TensorType type{.dtype = arithmetic(p.dtype()), .device = p.type().device, .shape = p.shape()};
       for (const std::string& state : state_names)
-        slot.state.emplace_back(type, [&] { return zeros(type.shape, {.dtype = type.dtype, .device = type.device}); }, cat(name, ".", state));
+        slot.state.emplace_back(
+            type, [&] { return zeros(type.shape, {.dtype = type.dtype, .device = type.device}); },
+            cat(name, ".", state));
       slots_.push_back(std::move(slot));
     }
   }
@@ -51,18 +55,24 @@ void Optimizer::step(const std::vector<Tensor>& grads) {
   for (Slot& s : slots_)
     if (s.param.requires_grad()) trained.push_back(&s);
   const bool all = grads.size() == slots_.size();
-  WEFT_CHECK(all || grads.size() == trained.size(), "step: got ", grads.size(), " gradients; need one for each of ", slots_.size(),
-             " parameters or of the ", trained.size(), " that are not frozen, in the order of parameters()");
+  WEFT_CHECK(all || grads.size() == trained.size(), "step: got ", grads.size(), " gradients; need one for each of ",
+             slots_.size(), " parameters or of the ", trained.size(),
+             " that are not frozen, in the order of parameters()");
   NoGrad guard;
+  NameScope scope("opt");
   steps.set(steps.value() + 1);
   const Tensor step = steps.value().to(kFloat64);
   for (size_t i = 0; i < grads.size(); ++i) {
     Slot& s = all ? slots_[i] : *trained[i];
     if (!s.param.requires_grad() || !grads[i].defined()) continue;
-    WEFT_CHECK(grads[i].shape() == s.param.shape(), "step: gradient ", i, " has shape ", grads[i].shape(), ", parameter '",
-               s.param.name(), "' ", s.param.shape(), "; gradients follow the order of parameters()");
+    WEFT_CHECK(grads[i].shape() == s.param.shape(), "step: gradient ", i, " has shape ", grads[i].shape(),
+               ", parameter '", s.param.name(), "' ", s.param.shape(), "; gradients follow the order of parameters()");
     const DType dtype = arithmetic(s.param.dtype());
-    Update u{.value = s.param.value().to(dtype), .grad = grads[i].to(dtype), .lr = lr.value().to(dtype), .step = step, .weight_decay = s.weight_decay};
+    Update u{.value = s.param.value().to(dtype),
+             .grad = grads[i].to(dtype),
+             .lr = lr.value().to(dtype),
+             .step = step,
+             .weight_decay = s.weight_decay};
     if (s.lr_scale != 1) u.lr = u.lr * s.lr_scale;
     for (const Buffer& b : s.state) u.state.push_back(b.value());
     const Tensor value = updated(u);
@@ -96,7 +106,8 @@ void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values) con
     }
     ++found;
     if (it->second.shape() != cell.shape())
-      problems += cat(problems.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
+      problems +=
+          cat(problems.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
   }
   if (found < values.size()) {
     for (const auto& [name, value] : values) {

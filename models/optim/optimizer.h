@@ -58,7 +58,8 @@ class Optimizer {
     Tensor step;                // f64 0-d: number of this step, from 1
     double weight_decay = 0;
   };
-  Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay, const std::vector<std::string>& state_names);
+  Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay,
+            const std::vector<std::string>& state_names);
   /// The parameter's new value; replaces u.state.
   virtual Tensor updated(Update& u) const = 0;
 

@@ -24,7 +24,8 @@ struct CosineWarmup {
   double min_ratio = 0.1;
   double at(int64_t step) const {
     if (step < warmup) return ConstantWarmup{base, warmup}.at(step);
-    const double part = std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
+    const double part =
+        std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
     return base * (min_ratio + (1 - min_ratio) * 0.5 * (1 + std::cos(std::numbers::pi * part)));
   }
 };
@@ -37,7 +38,8 @@ struct LinearWarmup {
   double min_ratio = 0;
   double at(int64_t step) const {
     if (step < warmup) return ConstantWarmup{base, warmup}.at(step);
-    const double part = std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
+    const double part =
+        std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
     return base * (1 - (1 - min_ratio) * part);
   }
 };

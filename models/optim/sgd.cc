@@ -11,7 +11,8 @@
 namespace weft::optim {
 
 SGD::SGD(std::vector<ParamGroup> groups, const SGDOptions& o)
-    : Optimizer(std::move(groups), o.lr, o.weight_decay, o.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}),
+    : Optimizer(std::move(groups), o.lr, o.weight_decay,
+                o.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}),
       options_(o) {
   WEFT_CHECK(o.momentum >= 0 && (!o.nesterov || o.momentum > 0), "SGD: momentum is ", o.momentum,
              "; need a number >= 0, above 0 with nesterov");
@@ -43,9 +44,11 @@ Tensor orthogonalised(const Tensor& m, int iterations) {
 
 }  // namespace
 
-Muon::Muon(std::vector<ParamGroup> groups, const MuonOptions& o) : Optimizer(std::move(groups), o.lr, o.weight_decay, {"momentum"}), options_(o) {
+Muon::Muon(std::vector<ParamGroup> groups, const MuonOptions& o)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay, {"momentum"}), options_(o) {
   for (const Parameter& p : parameters())
-    WEFT_CHECK(p.shape().size() >= 2, "Muon: parameter '", p.name(), "' has shape ", p.shape(), "; need at least two dims, give others to AdamW");
+    WEFT_CHECK(p.shape().size() >= 2, "Muon: parameter '", p.name(), "' has shape ", p.shape(),
+               "; need at least two dims, give others to AdamW");
 }
 
 Tensor Muon::updated(Update& u) const {

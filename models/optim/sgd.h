@@ -14,7 +14,8 @@ struct SGDOptions {
 /// g <- g + wd p;  m <- momentum m + g;  p <- p - lr (nesterov ? g + momentum m : m).
 class SGD : public Optimizer {
  public:
-  SGD(const std::vector<Parameter>& params, const SGDOptions& options = {}) : SGD(std::vector{ParamGroup{params}}, options) {}
+  SGD(const std::vector<Parameter>& params, const SGDOptions& options = {})
+      : SGD(std::vector{ParamGroup{params}}, options) {}
   SGD(std::vector<ParamGroup> groups, const SGDOptions& options = {});
 
  protected:
@@ -32,11 +33,12 @@ struct MuonOptions {
   int iterations = 5;  // of Newton-Schulz
 };
 
-/// SGD whose update of a matrix is made nearly orthogonal and scaled by sqrt(max(1, rows / columns)). Parameters must have
-/// at least two dims; those in front of the last two are a batch (experts). Give embeddings and vectors to AdamW.
+/// SGD whose update of a matrix is made nearly orthogonal and scaled by sqrt(max(1, rows / columns)). Parameters must
+/// have at least two dims; those in front of the last two are a batch (experts). Give embeddings and vectors to AdamW.
 class Muon : public Optimizer {
  public:
-  Muon(const std::vector<Parameter>& params, const MuonOptions& options = {}) : Muon(std::vector{ParamGroup{params}}, options) {}
+  Muon(const std::vector<Parameter>& params, const MuonOptions& options = {})
+      : Muon(std::vector{ParamGroup{params}}, options) {}
   Muon(std::vector<ParamGroup> groups, const MuonOptions& options = {});
 
  protected:

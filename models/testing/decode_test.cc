@@ -26,7 +26,8 @@ TEST_P(Decode, EqualsTheWholeText) {
   EXPECT_EQ(cache.position.value().item<int64_t>(), T);
   EXPECT_NE(error_of([&] { f.model->logits(f.tokens.slice(1, 0, 1), cache); }), "");
   cache.reset();
-  EXPECT_TRUE(close(f.model->logits(f.tokens.slice(1, 0, prompt), cache), want.slice(1, 0, prompt), kFloat32, kRoundings));
+  EXPECT_TRUE(
+      close(f.model->logits(f.tokens.slice(1, 0, prompt), cache), want.slice(1, 0, prompt), kFloat32, kRoundings));
 }
 
 TEST_P(Decode, CapturesOncePerLength) {
@@ -42,13 +43,18 @@ TEST_P(Decode, CapturesOncePerLength) {
   EXPECT_EQ(step.stats().captures, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Decode, ::testing::ValuesIn(fixture_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, Decode, ::testing::ValuesIn(fixture_names()),
+                         [](const auto& info) { return info.param; });
 
 TEST(Decode, RefusesTooManyTokens) {
   Fixture f = load_fixture("gpt");
   EXPECT_EQ(error_of([&] { f.model->make_cache(1, 13); }), "make_cache: capacity is 13; need 1 to the context of 12");
-  EXPECT_EQ(error_of([&] { f.model->logits(cat({f.tokens, f.tokens}, 1)); }), "gpt: 24 tokens in a row; the context is 12");
-  EXPECT_EQ(error_of([&] { f.model->logits(f.logits); }), "gpt: tokens are f32[2, 12, 40]; need integers [batch, time]");
+  EXPECT_EQ(error_of([&] {
+              f.model->logits(cat({f.tokens, f.tokens}, 1));
+            }),
+            "gpt: 24 tokens in a row; the context is 12");
+  EXPECT_EQ(error_of([&] { f.model->logits(f.logits); }),
+            "gpt: tokens are f32[2, 12, 40]; need integers [batch, time]");
 }
 
 }  // namespace

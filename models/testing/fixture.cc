@@ -52,11 +52,18 @@ Fixture load_fixture(const std::string& name) {
   for (const auto& [key, text] : file.metadata()) {
     if (!key.starts_with("fixture.")) continue;
     const std::string field = key.substr(8);
-    double* number = field == "lr" ? &f.lr : field == "eps" ? &f.eps : field == "beta1" ? &f.beta1
-                   : field == "beta2" ? &f.beta2 : field == "weight_decay" ? &f.weight_decay : nullptr;
-    if (number) *number = std::stod(text);
-    else if (field == "family") family = text;
-    else config[field] = text;
+    double* number = field == "lr"             ? &f.lr
+                     : field == "eps"          ? &f.eps
+                     : field == "beta1"        ? &f.beta1
+                     : field == "beta2"        ? &f.beta2
+                     : field == "weight_decay" ? &f.weight_decay
+                                               : nullptr;
+    if (number)
+      *number = std::stod(text);
+    else if (field == "family")
+      family = text;
+    else
+      config[field] = text;
   }
   const nn::ModelFamily& made = family == "gpt" ? gpt::family() : family == "llama" ? llama::family() : moe::family();
   f.model = made.make(config);

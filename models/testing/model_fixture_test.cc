@@ -41,7 +41,8 @@ void expect_pytorchs_step(const std::string& name, bool compiled) {
     weights[parameters[i].name()] = parameters[i].value();
   }
   const Closeness g = gradient_closeness(grads, f.grads), w = weight_closeness(weights, f.stepped, f.lr);
-  std::printf("%s: gradients within %.1e (%s), weights within %.1e (%s)\n", name.c_str(), g.worst, g.name.c_str(), w.worst, w.name.c_str());
+  std::printf("%s: gradients within %.1e (%s), weights within %.1e (%s)\n", name.c_str(), g.worst, g.name.c_str(),
+              w.worst, w.name.c_str());
   EXPECT_LE(g.worst, kTolerance) << g.name;
   EXPECT_LE(w.worst, kTolerance) << w.name;
 }
@@ -49,7 +50,8 @@ void expect_pytorchs_step(const std::string& name, bool compiled) {
 class ModelFixture : public ::testing::TestWithParam<std::string> {};
 TEST_P(ModelFixture, StepEqualsPyTorchEagerly) { expect_pytorchs_step(GetParam(), false); }
 TEST_P(ModelFixture, StepEqualsPyTorchCompiled) { expect_pytorchs_step(GetParam(), true); }
-INSTANTIATE_TEST_SUITE_P(All, ModelFixture, ::testing::ValuesIn(fixture_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, ModelFixture, ::testing::ValuesIn(fixture_names()),
+                         [](const auto& info) { return info.param; });
 
 TEST(ModelFixture, EagerAndCompiledAgreeToTheBit) {
   for (const std::string& name : fixture_names()) {

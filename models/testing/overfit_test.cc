@@ -20,9 +20,20 @@ const Case kCases[] = {
     {"gpt", gpt::family(), {{"rms_norm", "false"}, {"bias", "true"}, {"tied", "true"}, {"ffn", "128"}}, {}},
     {"llama", llama::family(), {{"kv_heads", "2"}, {"ffn", "96"}}, {}},
     {"moe", moe::family(), {{"kv_heads", "2"}, {"ffn", "48"}, {"experts", "4"}}, {}},
-    {"moe_capacity", moe::family(), {{"kv_heads", "4"}, {"ffn", "48"}, {"experts", "4"}, {"capacity_factor", "1.25"}, {"z_loss", "0.001"}}, {}},
-    {"moe_balanced", moe::family(), {{"kv_heads", "4"}, {"ffn", "48"}, {"experts", "4"}, {"score", "sigmoid"}, {"shared_ffn", "32"},
-                                     {"aux_loss", "0"}, {"bias_rate", "0.01"}}, {}},
+    {"moe_capacity",
+     moe::family(),
+     {{"kv_heads", "4"}, {"ffn", "48"}, {"experts", "4"}, {"capacity_factor", "1.25"}, {"z_loss", "0.001"}},
+     {}},
+    {"moe_balanced",
+     moe::family(),
+     {{"kv_heads", "4"},
+      {"ffn", "48"},
+      {"experts", "4"},
+      {"score", "sigmoid"},
+      {"shared_ffn", "32"},
+      {"aux_loss", "0"},
+      {"bias_rate", "0.01"}},
+     {}},
     {"llama_bf16", llama::family(), {{"kv_heads", "2"}, {"ffn", "96"}}, kBFloat16},
     {"moe_bf16", moe::family(), {{"kv_heads", "2"}, {"ffn", "48"}, {"experts", "4"}}, kBFloat16},
 };
@@ -62,7 +73,8 @@ TEST_P(Overfit, OneBatch) {
   EXPECT_EQ(step.stats().captures, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Overfit, ::testing::ValuesIn(kCases), [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(All, Overfit, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace weft

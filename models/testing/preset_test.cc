@@ -12,7 +12,9 @@
 namespace weft {
 namespace {
 
-std::unique_ptr<nn::LanguageModel> make(const nn::ModelFamily& family, const std::string& preset) { return family.make(family.preset(preset)); }
+std::unique_ptr<nn::LanguageModel> make(const nn::ModelFamily& family, const std::string& preset) {
+  return family.make(family.preset(preset));
+}
 
 struct Published {
   const nn::ModelFamily& family;
@@ -22,13 +24,20 @@ struct Published {
 
 TEST(Presets, HaveThePublishedSizes) {
   const Published table[] = {
-      {gpt::family(), "gpt2", 124439808},          {gpt::family(), "gpt2-medium", 354823168},
-      {gpt::family(), "gpt2-large", 774030080},    {gpt::family(), "gpt2-xl", 1557611200},
-      {llama::family(), "llama-8b", 8030261248},   {llama::family(), "llama-70b", 70553706496},
-      {llama::family(), "llama-405b", 405853388800}, {llama::family(), "llama-1b", 1235814400},
-      {llama::family(), "llama-3b", 3212749824},   {llama::family(), "llama2-7b", 6738415616},
-      {llama::family(), "mistral-7b", 7241732096}, {llama::family(), "tinyllama-1.1b", 1100048384},
-      {llama::family(), "smollm2-135m", 134515008}, {moe::family(), "mixtral-8x7b", 46702792704},
+      {gpt::family(), "gpt2", 124439808},
+      {gpt::family(), "gpt2-medium", 354823168},
+      {gpt::family(), "gpt2-large", 774030080},
+      {gpt::family(), "gpt2-xl", 1557611200},
+      {llama::family(), "llama-8b", 8030261248},
+      {llama::family(), "llama-70b", 70553706496},
+      {llama::family(), "llama-405b", 405853388800},
+      {llama::family(), "llama-1b", 1235814400},
+      {llama::family(), "llama-3b", 3212749824},
+      {llama::family(), "llama2-7b", 6738415616},
+      {llama::family(), "mistral-7b", 7241732096},
+      {llama::family(), "tinyllama-1.1b", 1100048384},
+      {llama::family(), "smollm2-135m", 134515008},
+      {moe::family(), "mixtral-8x7b", 46702792704},
       {moe::family(), "deepseek-moe-16b", 16375728128},
   };
   for (const Published& p : table) {
@@ -58,11 +67,18 @@ TEST(Presets, SurviveTheTextForm) {
 TEST(Presets, RefuseWhatTheyDoNotKnow) {
   using weft::testing::error_of;
   EXPECT_EQ(error_of([] { gpt::preset("gpt5"); }),
-            "gpt: no configuration 'gpt5'; there are gpt_shakespeare, gpt_tiny, gpt_base, gpt2, gpt2-medium, gpt2-large, gpt2-xl");
-  EXPECT_EQ(error_of([] { gpt::family().make({{"layers", "two"}}); }), "config: field 'layers' is 'two'; need a whole number");
+            "gpt: no configuration 'gpt5'; there are gpt_shakespeare, gpt_tiny, gpt_base, gpt2, gpt2-medium, "
+            "gpt2-large, gpt2-xl");
+  EXPECT_EQ(error_of([] {
+              gpt::family().make({{"layers", "two"}});
+            }),
+            "config: field 'layers' is 'two'; need a whole number");
   EXPECT_EQ(error_of([] { gpt::family().make({{"tied", "1"}}); }), "config: field 'tied' is '1'; need true or false");
-  EXPECT_EQ(error_of([] { gpt::family().make({{"depth", "2"}}); }),
-            "config: no field 'depth'; there are bias, context, dim, dropout, ffn, heads, layers, norm_eps, rms_norm, tied, vocab");
+  EXPECT_EQ(error_of([] {
+              gpt::family().make({{"depth", "2"}});
+            }),
+            "config: no field 'depth'; there are bias, context, dim, dropout, ffn, heads, layers, norm_eps, rms_norm, "
+            "tied, vocab");
 }
 
 TEST(Presets, FlopsPerToken) {
