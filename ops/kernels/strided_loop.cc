@@ -132,6 +132,10 @@ Blocks cut(const Plan& p, int64_t grain) {
     b.cols = std::min<int64_t>(extent, kTile / b.rows);
   } else {
     b.cols = std::min<int64_t>(extent, grain);
+    if (p.dims > 1 && extent < kTile) {  // several rows at once: finding a block costs as much as a short row
+      b.partner = inner - 1;
+      b.rows = std::min(p.extent[b.partner], kTile / extent);
+    }
   }
   b.col_blocks = (extent + b.cols - 1) / b.cols;
   if (b.partner >= 0) b.row_blocks = (p.extent[b.partner] + b.rows - 1) / b.rows;
