@@ -37,6 +37,18 @@ same whole.jsonl eager.jsonl "--compile=false differs from --compile=true"
 "$train" "${flags[@]}" --threads 1 --checkpoint_every 0 --metrics one.jsonl >one.txt 2>&1 || fail "train --threads 1: $(tail -3 one.txt)"
 same whole.jsonl one.jsonl "one thread differs from two"
 
+# 16-bit activations: the same compiled or not, and learning.
+for dtype in bf16 f16; do
+  for compiled in true false; do
+    "$train" "${flags[@]}" --steps 8 --dtype $dtype --grad_accum 2 --compile=$compiled --checkpoint_every 0 --metrics $dtype-$compiled.jsonl >h.txt 2>&1 || fail "$dtype: $(tail -1 h.txt)"
+  done
+  same $dtype-true.jsonl $dtype-false.jsonl "$dtype: --compile=false differs from --compile=true"
+done
+
+# A loss that is no number stops the run and names the op.
+expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --checkpoint_every 0
+grep -q "first" err.txt || fail "no op named: $(cat err.txt)"
+
 # Killed again and again, resumed each time.
 for stop in 2 8 13 21; do
   "$train" "${flags[@]}" --checkpoint_every 5 --checkpoint_dir killed --metrics killed.jsonl --resume >killed.txt 2>&1 &
