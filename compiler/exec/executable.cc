@@ -91,7 +91,7 @@ void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Ca
         views_.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
         void** slot = &views_.back().data;
         if (b.home == Home::kFolded) {
-          *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset;
+          if (folded_) *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset;  // else all are empty
         } else if (b.home == Home::kCaptured) {
           const TensorImpl& t = g.captured[b.index].get();
           *slot = static_cast<char*>(t.storage->data()) + t.offset + p.offset;
