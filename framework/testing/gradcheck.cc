@@ -120,7 +120,7 @@ std::vector<Tensor> analytic(const TensorFn& fn, const std::vector<Tensor>& inpu
       // for places near a kink or jump.
       bool ok = false;
       Real fine = 0, bound = 0;
-      for (Real h : {0x1p-12L, 0x1p-17L, 0x1p-22L}) {
+      for (Real h : {0x1p-12L, 0x1p-17L, 0x1p-22L, 0x1p-27L}) {
         Real magnitude = 0;
         Real d1 = difference(h, magnitude), d2 = difference(2 * h, magnitude), d4 = difference(4 * h, magnitude);
         fine = (4 * d1 - d2) / 3;
