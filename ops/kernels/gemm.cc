@@ -4,11 +4,13 @@
 #include <cstring>
 #include <eigen3/Eigen/Core>
 
+#include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/gemm_plan.h"
 #include "ops/kernels/gemm_tile.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/onednn_tile.h"
+#include "ops/kernels/tables.h"
 
 namespace weft::kernels {
 
@@ -123,6 +125,41 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
   });
 }
 
+// One to four rows times a matrix, or a matrix times one column: bound by memory, so read once and never copied. False if
+// the strides do not allow it.
+bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const GemmPlan& p) {
+  if (a.dtype == kFloat64 || a.dtype > kFloat16 || (p.m > 4 && p.n != 1)) return false;
+  const int r = a.shape.size();
+  const bool column = p.m > 4;  // then the roles of a and b are swapped
+  const StridedView &x = column ? b : a, &w = column ? a : b;
+  const int64_t rows = column ? 1 : p.m, cols = column ? p.m : p.n;
+  const int64_t x_row = column ? 0 : x.strides[r - 2], x_k = x.strides[column ? r - 2 : r - 1];
+  const int64_t w_k = w.strides[column ? r - 1 : r - 2], w_col = w.strides[column ? r - 2 : r - 1];
+  if (x_k != 1 || (w_k != 1 && w_col != 1)) return false;
+  static const auto get = WEFT_SELECT(gemv_fn);
+  const GemvFn fn = get(w_k != 1, a.dtype == kFloat32 ? 0 : a.dtype == kBFloat16 ? 1 : 2, static_cast<int>(rows));
+  const int64_t w_stride = w_k == 1 ? w_col : w_k, size = itemsize(a.dtype), out_size = itemsize(c.dtype);
+  constexpr int64_t kMost = 512;
+  const int64_t chunk = std::clamp<int64_t>((1 << 16) / p.k / 64 * 64, 64, kMost), chunks = (cols + chunk - 1) / chunk;
+  const int64_t together = std::max<int64_t>(1, (1 << 16) / (p.k * chunk));
+  parallel_chunks(p.batch * chunks, together, [&](int64_t begin, int64_t end) {
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t batch = t / chunks, j = t % chunks * chunk, n = std::min(chunk, cols - j);
+      const char* px = static_cast<const char*>(x.data) + batch_offset(x, batch);
+      const char* pw = static_cast<const char*>(w.data) + batch_offset(w, batch) + j * w_col * size;
+      char* pc = static_cast<char*>(c.data) + (batch * p.m * p.n + j) * out_size;
+      if (c.dtype == kFloat32) {
+        fn(px, x_row, pw, w_stride, p.k, n, reinterpret_cast<float*>(pc), p.n);
+      } else {
+        float sums[4 * kMost];
+        fn(px, x_row, pw, w_stride, p.k, n, sums, n);
+        cast_copy({sums, kFloat32, {rows, n}, {n, 1}}, {pc, c.dtype, {rows, n}, {p.n, 1}});
+      }
+    }
+  });
+  return true;
+}
+
 void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c) {
   const int r = a.shape.size();
   WEFT_CHECK(r >= 2 && b.shape.size() == r && c.shape.size() == r, "matmul: got shapes ", a.shape, ", ", b.shape, " and ",
@@ -182,6 +219,7 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (p.tiles == 0) return;
   if (p.k == 0) return fill(c, 0);
   if (p.tiny) return tiny_gemm(a, b, c, p);
+  if (few_rows(a, b, c, p)) return;
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
   WEFT_CHECK(workspace || p.slot_bytes == 0, "matmul: needs ", p.slots * p.slot_bytes, " bytes of workspace; got none");
   const int64_t size = itemsize(a.dtype), out_size = itemsize(c.dtype);

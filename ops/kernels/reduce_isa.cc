@@ -234,15 +234,41 @@ constexpr ReduceFns fns() {
 constexpr ReduceFns kReduce[4][5] = {OF_OP(Sum), OF_OP(Max), OF_OP(Min), OF_OP(Prod)};
 
 // The first best of n elements (a NaN is best of all): value and index, going on from those given.
+template <bool largest, class E>
+W_FN bool better(E x, E best) {
+  return (largest ? x > best : x < best) || (x != x && best == best);
+}
 template <class E, bool largest>
 void arg_best(const void* data, i64 n, i64 first, void* best_value, i64* best_index) {
   const E* x = static_cast<const E*>(data);
   E best = *static_cast<E*>(best_value);
-  i64 at = *best_index;
-  for (i64 i = 0; i < n; ++i) {
-    const bool better = largest ? x[i] > best : x[i] < best;
-    if (at < 0 || better || (x[i] != x[i] && best == best)) best = x[i], at = first + i;
+  i64 at = *best_index, i = 0;
+  if (at < 0 && n) best = x[0], at = first, i = 1;
+  if constexpr (sizeof(E) == 4) {  // float: a candidate per lane, then the best of them
+    constexpr i64 kMostIndex = 1 << 30;
+    if (n >= 4 * kF && n < kMostIndex) {
+      VF v = load<VF>(x);
+      VI32 wins{}, now{}, found{};
+      for (int l = 0; l < kF; ++l) now[l] = l;
+      found = now;
+      i64 j = kF;
+      for (; j + kF <= n; j += kF) {
+        now += kF;
+        const VF y = load<VF>(x + j);
+        wins = (largest ? y > v : y < v) | ((y != y) & (v == v));
+        v = wins ? y : v;
+        found = wins ? now : found;
+      }
+      for (int l = 0; l < kF; ++l) {
+        const i64 where = first + found[l];
+        const bool equal = v[l] == best || (v[l] != v[l] && best != best);
+        if (better<largest, E>(v[l], best) || (equal && where < at)) best = v[l], at = where;
+      }
+      i = j;
+    }
   }
+  for (; i < n; ++i)
+    if (better<largest, E>(x[i], best)) best = x[i], at = first + i;
   *static_cast<E*>(best_value) = best;
   *best_index = at;
 }

@@ -59,27 +59,78 @@ Plan collapse(std::span<const StridedView> in, const StridedView& out) {
   return p;
 }
 
+// A true transpose of N x N elements in registers: source rows and target columns are contiguous.
+typedef uint32_t Four __attribute__((vector_size(16)));
+typedef uint16_t Eight __attribute__((vector_size(16)));
+
+template <class V>
+V load(const char* p) {
+  V v;
+  std::memcpy(&v, p, sizeof v);
+  return v;
+}
+void transpose_block(const char* src, int64_t src_row, char* dst, int64_t dst_col, uint32_t) {
+  Four a = load<Four>(src), b = load<Four>(src + src_row), c = load<Four>(src + 2 * src_row), d = load<Four>(src + 3 * src_row);
+  const Four low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5}, second = {2, 3, 6, 7};
+  const Four ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low);
+  const Four ab2 = __builtin_shuffle(a, b, high), cd2 = __builtin_shuffle(c, d, high);
+  const Four out[4] = {__builtin_shuffle(ab, cd, first), __builtin_shuffle(ab, cd, second),
+                       __builtin_shuffle(ab2, cd2, first), __builtin_shuffle(ab2, cd2, second)};
+  for (int i = 0; i < 4; ++i) std::memcpy(dst + i * dst_col, &out[i], 16);
+}
+void transpose_block(const char* src, int64_t src_row, char* dst, int64_t dst_col, uint16_t) {
+  Eight v[8], w[8];
+  for (int i = 0; i < 8; ++i) v[i] = load<Eight>(src + i * src_row);
+  const Eight low = {0, 8, 1, 9, 2, 10, 3, 11}, high = {4, 12, 5, 13, 6, 14, 7, 15};
+  for (int round = 0; round < 3; ++round) {  // each interleaves rows i and i + 4
+    for (int i = 0; i < 4; ++i) {
+      w[2 * i] = __builtin_shuffle(v[i], v[i + 4], low);
+      w[2 * i + 1] = __builtin_shuffle(v[i], v[i + 4], high);
+    }
+    for (int i = 0; i < 8; ++i) v[i] = w[i];
+  }
+  for (int i = 0; i < 8; ++i) std::memcpy(dst + i * dst_col, &v[i], 16);
+}
+
+template <class T>
+void copy_elements(const char* src, int64_t src_row, int64_t src_col, char* dst, int64_t dst_row, int64_t dst_col,
+                   int64_t rows, int64_t cols) {
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t c = 0; c < cols; ++c)
+      std::memcpy(dst + r * dst_row + c * dst_col, src + r * src_row + c * src_col, sizeof(T));
+}
+
 template <class T>
 void copy_2d_of(const char* src, int64_t src_row, int64_t src_col, char* dst, int64_t dst_row, int64_t dst_col,
                 int64_t rows, int64_t cols) {
+  constexpr int64_t size = sizeof(T);
   // Along the source's short stride inside, so that each of its cache lines is used at once.
   if (rows > 1 && std::abs(src_row) < std::abs(src_col)) {
     std::swap(src_row, src_col);
     std::swap(dst_row, dst_col);
     std::swap(rows, cols);
   }
-  for (int64_t r = 0; r < rows; ++r) {
-    const char* s = src + r * src_row;
-    char* d = dst + r * dst_row;
-    if (src_col == sizeof(T) && dst_col == sizeof(T)) {
-      std::memcpy(d, s, cols * sizeof(T));
-    } else {
-      // The next block goes on where this one ends; its lines are too far apart for the hardware to foresee.
-      if (src_col <= 16)
-        for (int64_t line = 0; line < cols * src_col; line += 64) __builtin_prefetch(s + cols * src_col + line);
-      for (int64_t c = 0; c < cols; ++c) std::memcpy(d + c * dst_col, s + c * src_col, sizeof(T));
+  if (src_col == size && dst_col == size) {
+    for (int64_t r = 0; r < rows; ++r) std::memcpy(dst + r * dst_row, src + r * src_row, cols * size);
+    return;
+  }
+  if constexpr (size == 2 || size == 4) {
+    constexpr int64_t kStep = 16 / size;
+    if (src_col == size && dst_row == size && rows >= kStep && cols >= kStep) {
+      const int64_t whole_rows = rows / kStep * kStep, whole_cols = cols / kStep * kStep;
+      for (int64_t r = 0; r < whole_rows; r += kStep) {
+        // The next block goes on where this one ends; its lines are too far apart for the hardware to foresee.
+        for (int64_t i = 0; i < kStep; ++i)
+          for (int64_t line = 0; line < cols * size; line += 64) __builtin_prefetch(src + (r + i) * src_row + cols * size + line);
+        for (int64_t c = 0; c < whole_cols; c += kStep)
+          transpose_block(src + r * src_row + c * size, src_row, dst + r * size + c * dst_col, dst_col, T{});
+      }
+      copy_elements<T>(src + whole_cols * size, src_row, size, dst + whole_cols * dst_col, size, dst_col, whole_rows, cols - whole_cols);
+      copy_elements<T>(src + whole_rows * src_row, src_row, size, dst + whole_rows * size, size, dst_col, rows - whole_rows, cols);
+      return;
     }
   }
+  copy_elements<T>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
 }
 
 void copy_bytes_2d(const char* src, int64_t src_row, int64_t src_col, char* dst, int64_t dst_row, int64_t dst_col,
