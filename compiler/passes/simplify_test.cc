@@ -12,6 +12,7 @@
 #include "compiler/passes/random_ops_graph.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/all_ops.h"
+#include "ops/core/creation.h"
 
 namespace weft {
 namespace {
@@ -153,6 +154,12 @@ TEST(Simplify, EveryViewAndCastRowKeepsTheBits) {
     for (const RewriteRule& rule : rules) EXPECT_GT(applied[rule.pattern], 0) << rule.pattern;
 }
 
+int work(const Graph& g) {  // numbers cost nothing
+  int n = 0;
+  for (int32_t id = 0; id < g.size(); ++id) n += g.node(id).op != &constant_op;
+  return n;
+}
+
 TEST(Simplify, RandomGraphsKeepTheirBitsAndSettle) {
   std::mt19937 random(3);
   int simplified = 0;
@@ -166,7 +173,7 @@ TEST(Simplify, RandomGraphsKeepTheirBitsAndSettle) {
     if (Ref<Graph> merged = cse(*now)) now = merged;
     if (Ref<Graph> live = dce(*now)) now = live;
     verify(*now);
-    EXPECT_LE(now->size(), g->size()) << g->to_string() << now->to_string();
+    EXPECT_LE(work(*now), work(*g)) << g->to_string() << now->to_string();
     for (int k = 0; k < 3; ++k) {
       std::vector<Tensor> args = random_arguments(random, *g);
       ASSERT_EQ(difference(*g, *now, args), "") << g->to_string() << now->to_string();
