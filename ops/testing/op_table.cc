@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"
@@ -95,6 +96,49 @@ TEST_P(OpTable, EagerMatchesReferenceInEveryLayout) {
       EXPECT_TRUE(matches_reference(c, same, out));
       for (size_t i = 0; i < out.size(); ++i) EXPECT_TRUE(same_bits(out[i], want[i])) << "depends on the layout";
     }
+  }
+}
+
+// Zeros of both signs, infinities, NaN, the ends of the range, denormals: as <cmath> has it, in all pairs.
+TEST_P(OpTable, SpecialValues) {
+  const std::string_view name = op().name;
+  // What a remainder of zero or infinity is, is not one convention.
+  if (op().scalar < 0 || name == "where" || name == "remainder" || name == "floor_divide") return;
+  const Sample sample = op().samples()[0];
+  if (sample.in[0].dtype != kFloat32) return;
+  for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16}) {
+    const Real inf = std::numeric_limits<Real>::infinity(), most = max_finite(t), least = 2 * tiny_roundoff(t);
+    const std::vector<Real> special = {0,   -0.0L, 1,     -1,     inf,   -inf,  std::numeric_limits<Real>::quiet_NaN(),
+                                       0.5, 2,     -3,    most,   -most, least, -least,
+                                       100, -100,  1e-3L, -1e-3L, 7.5,   1e4L};
+    Case c = make_case(op(), sample, t, 1);
+    c.label = cat("special values, ", t);
+    SCOPED_TRACE(c.label);
+    std::vector<std::vector<Real>> v(c.in.size());
+    for (Real a : special)
+      for (Real b : special) {
+        v[0].push_back(a);
+        if (v.size() > 1) v[1].push_back(b);
+      }
+    for (size_t i = 0; i < v.size(); ++i)
+      c.in[i] = from_reals(v[i], {t, Device::cpu(), {static_cast<int64_t>(v[i].size())}});
+    std::vector<Tensor> out = run(c, c.in);
+    auto ok = matches_reference(c, c.in, out);
+    if (!ok) {
+      // Says which operands.
+      std::vector<RefTensor> in;
+      for (const Tensor& x : c.in) in.push_back({x.type(), to_reals(x)});
+      const Types types = infer(c, c.in);
+      RefResult want = find_reference(name)({op(), c.attrs, in, types})[0];
+      std::vector<Real> got = to_reals(out[0]);
+      for (size_t i = 0; i < got.size(); ++i)
+        if (!(got[i] == want.v[i]) && !(std::isnan(got[i]) && std::isnan(want.v[i])) &&
+            !(std::fabs(got[i] - want.v[i]) <= want.bound[i]))
+          ok << "; of " << static_cast<double>(in[0].v[i])
+             << (in.size() > 1 ? cat(" and ", static_cast<double>(in[1].v[i])) : "") << ": "
+             << static_cast<double>(got[i]) << ", need " << static_cast<double>(want.v[i]);
+    }
+    EXPECT_TRUE(ok);
   }
 }
 
