@@ -5,6 +5,7 @@
 #include "compiler/exec/lower.h"
 #include "compiler/exec/order.h"
 #include "compiler/passes/pipeline.h"
+#include "framework/base/switches.h"
 #include "ops/core/creation.h"
 
 namespace weft::internal {
@@ -41,6 +42,9 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
       }
     }
   }
+  // The last stage is dumped and verified as passes do theirs.
+  if (!switch_value("WEFT_DUMP").empty() || switch_int("WEFT_VERIFY_IR") >= 2)
+    run_passes(e.plan.graph, {}, {.known = pipeline()});
   e.plan_ms = ms_since(start);
   check_budget(e.plan, options);
 }

@@ -79,6 +79,19 @@ TEST(Plan, UpdatesAreComputedInTheirCell) {
   EXPECT_EQ(p.peak_bytes(), 4096 + 4096 + 64);
 }
 
+TEST(Plan, ACacheIsWrittenInPlace) {
+  Buffer cache(zeros({8, 1024}));
+  Plan p = plan_of(
+      [&](auto in) {
+        cache.set(dynamic_update_slice(cache, in[0].reshape({1, 1024}), {Tensor(in[1]), 0}));
+        return std::vector<Tensor>{cache.value().sum()};
+      },
+      {kVec, TensorType{kInt64, {}, {}}});
+  EXPECT_TRUE(p.cells[0].direct);
+  for (const Launch& l : p.launches) EXPECT_FALSE(l.copy);
+  EXPECT_LE(p.arena_bytes, 1024);  // the reduction's scratch at most
+}
+
 TEST(Plan, AValueReadLaterIsCopiedAtTheEnd) {
   Parameter w(ones({1024}));
   Plan p = plan_of(

@@ -1,0 +1,99 @@
+// Switches that the executor reads: traces, one line per launch, ways of running, dumps.
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "compiler/exec/test_programs.h"
+#include "compiler/exec/trace.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using testing::error_of;
+
+std::string read_all(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream s;
+  s << in.rdbuf();
+  return s.str();
+}
+
+struct Switched {
+  Switched(const char* name, const std::string& value) : name_(name), before_(switch_value(name)) { set_switch(name, value); }
+  ~Switched() { set_switch(name_, before_); }
+  const char* name_;
+  std::string before_;
+};
+
+TEST(Switches, TraceHasOneEventPerLaunch) {
+  const std::string path = cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/trace.json");
+  Switched trace("WEFT_TRACE", path);
+  auto step = compile([](Tensor x) {
+    NameScope scope("block \"0\"");
+    return exp(x) + x;
+  });
+  step(ones({4}));
+  step(ones({4}));
+  flush_trace();
+  const std::string text = read_all(path);
+  size_t events = 0;
+  for (size_t at = 0; (at = text.find("\"ph\":\"X\"", at)) != std::string::npos; ++at) ++events;
+  EXPECT_EQ(events, 4u) << text;
+  EXPECT_NE(text.find("\"name\":\"exp\""), std::string::npos);
+  EXPECT_NE(text.find("block \\\"0\\\""), std::string::npos);
+  set_switch("WEFT_TRACE", "/no/such/folder/x.json");
+  EXPECT_NE(error_of([] { flush_trace(); }).find("cannot write '/no/such/folder/x.json'"), std::string::npos);
+}
+
+TEST(Switches, DebugPrintsOneLinePerLaunch) {
+  Switched debug("WEFT_DEBUG", "1");
+  auto step = compile([](Tensor x) { return exp(x).sum(); });
+  ::testing::internal::CaptureStderr();
+  step(ones({4}));
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("exp"), std::string::npos);
+  EXPECT_NE(text.find("reduce_sum"), std::string::npos);
+  EXPECT_NE(text.find("GB/s"), std::string::npos);
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
+}
+
+TEST(Switches, DumpHoldsTheScheduledGraph) {
+  const std::string folder = cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/dump");
+  Switched dump("WEFT_DUMP", folder);
+  auto step = compile([](Tensor x) { return exp(x).sum(); });
+  step(ones({4}));
+  bool found = false;
+  for (const auto& e : std::filesystem::directory_iterator(folder))
+    if (e.path().filename().string().find("scheduled") != std::string::npos)
+      found = read_all(e.path().string()) == step.graph("scheduled").to_string();
+  EXPECT_TRUE(found);
+}
+
+TEST(Switches, WaysOfRunning) {
+  for (const char* way : {"eager", "interp", "compiled"}) {
+    Switched exec("WEFT_EXEC", way);
+    Buffer n(zeros({}));
+    auto step = compile([&](Tensor x) {
+      n.set(n.value() + 1.0);
+      return x * n;
+    });
+    step(ones({2}));
+    EXPECT_EQ(step(ones({2})).to_vector<float>(), (std::vector<float>{2, 2})) << way;
+    EXPECT_EQ(step.stats().captures, std::string(way) == "eager" ? 0 : 1);
+  }
+  Switched exec("WEFT_EXEC", "quickly");
+  EXPECT_NE(error_of([] { compile([](Tensor x) { return x; }); }).find("need compiled, interp or eager"), std::string::npos);
+}
+
+TEST(Switches, VerifyComparesEveryPlan) {
+  Switched verify("WEFT_VERIFY", "1");
+  auto step = compile([](Tensor x) { return exp(x); });
+  step(ones({2}));
+  EXPECT_NE(step.report().find("verified"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft
