@@ -1,8 +1,8 @@
 #include "framework/base/cpu.h"
 
-#include <string>
-
 #include <gtest/gtest.h>
+
+#include <string>
 
 #include "framework/base/error.h"
 

@@ -1,5 +1,5 @@
-// The pool of worker threads and parallel_for. Work is cut statically, so a thread meets its own data again, and results
-// never depend on who ran a task. Tasks may not block on one another.
+// The pool of worker threads and parallel_for. Work is cut statically, so a thread meets its own data again, and
+// results never depend on who ran a task. Tasks may not block on one another.
 #pragma once
 #include <cstdint>
 #include <memory>

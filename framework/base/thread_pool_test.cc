@@ -1,13 +1,13 @@
 #include "framework/base/thread_pool.h"
 
+#include <gtest/gtest.h>
+
 #include <atomic>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include <gtest/gtest.h>
 
 #include "framework/base/error.h"
 

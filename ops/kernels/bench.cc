@@ -31,9 +31,7 @@ struct Data {
   Data(DType dtype, const Shape& shape) : Data(dtype, shape, contiguous_strides(shape)) {}
 };
 
-void rate(benchmark::State& state, int64_t bytes) {
-  state.SetBytesProcessed(state.iterations() * bytes);
-}
+void rate(benchmark::State& state, int64_t bytes) { state.SetBytesProcessed(state.iterations() * bytes); }
 
 void BM_Add16(benchmark::State& state) {
   Data a(kFloat32, {16}), b(kFloat32, {16}), c(kFloat32, {16});
@@ -123,16 +121,24 @@ void sizes(const std::string& type, DType t) {
     int64_t batch, m, n, k;
     bool ta, tb;
   };
-  const Size all[] = {{"4096x1536x384 NT", 1, 4096, 1536, 384, false, true}, {"4096x384x1536 NT", 1, 4096, 384, 1536, false, true},
-                      {"4096x384x1536 NN", 1, 4096, 384, 1536, false, false}, {"1536x384x4096 TN", 1, 1536, 384, 4096, true, false},
-                      {"96 of 256x256x64 NT", 96, 256, 256, 64, false, true}, {"96 of 256x64x256 NN", 96, 256, 64, 256, false, false},
-                      {"768x512x128 NT", 1, 768, 512, 128, false, true},      {"2048x2048x2048 NN", 1, 2048, 2048, 2048, false, false},
-                      {"64x64x64 NT", 1, 64, 64, 64, false, true},            {"8x8x8 NN", 1, 8, 8, 8, false, false},
-                      {"1x1536x576 NT", 1, 1, 1536, 576, false, true},        {"1x49152x576 NT", 1, 1, 49152, 576, false, true}};
+  const Size all[] = {{"4096x1536x384 NT", 1, 4096, 1536, 384, false, true},
+                      {"4096x384x1536 NT", 1, 4096, 384, 1536, false, true},
+                      {"4096x384x1536 NN", 1, 4096, 384, 1536, false, false},
+                      {"1536x384x4096 TN", 1, 1536, 384, 4096, true, false},
+                      {"96 of 256x256x64 NT", 96, 256, 256, 64, false, true},
+                      {"96 of 256x64x256 NN", 96, 256, 64, 256, false, false},
+                      {"768x512x128 NT", 1, 768, 512, 128, false, true},
+                      {"2048x2048x2048 NN", 1, 2048, 2048, 2048, false, false},
+                      {"64x64x64 NT", 1, 64, 64, 64, false, true},
+                      {"8x8x8 NN", 1, 8, 8, 8, false, false},
+                      {"1x1536x576 NT", 1, 1, 1536, 576, false, true},
+                      {"1x49152x576 NT", 1, 1, 49152, 576, false, true}};
   for (const Size& s : all)
-    benchmark::RegisterBenchmark(("matmul " + type + " " + s.name).c_str(), [t, s](benchmark::State& state) {
-      matmul(state, t, s.batch, s.m, s.n, s.k, s.ta, s.tb);
-    })->UseRealTime()->Unit(benchmark::kMicrosecond);
+    benchmark::RegisterBenchmark(
+        ("matmul " + type + " " + s.name).c_str(),
+        [t, s](benchmark::State& state) { matmul(state, t, s.batch, s.m, s.n, s.k, s.ta, s.tb); })
+        ->UseRealTime()
+        ->Unit(benchmark::kMicrosecond);
 }
 const bool registered = (sizes("f32", kFloat32), sizes("bf16", kBFloat16), true);
 

@@ -26,10 +26,14 @@ int copy_same(const void* const* in, void* out, int64_t n, uint32_t scalars) {
 
 PwFn copy_fn(int64_t size) {
   switch (size) {
-    case 1: return &copy_same<uint8_t>;
-    case 2: return &copy_same<uint16_t>;
-    case 4: return &copy_same<uint32_t>;
-    default: return &copy_same<uint64_t>;
+    case 1:
+      return &copy_same<uint8_t>;
+    case 2:
+      return &copy_same<uint16_t>;
+    case 4:
+      return &copy_same<uint32_t>;
+    default:
+      return &copy_same<uint64_t>;
   }
 }
 

@@ -1,5 +1,5 @@
-// Conversions between dtypes of one instruction set (WEFT_ISA_NS), n elements at a time: from and to f32 and each of the
-// others in vectors, the rest element by element.
+// Conversions between dtypes of one instruction set (WEFT_ISA_NS), n elements at a time: from and to f32 and each of
+// the others in vectors, the rest element by element.
 #include "ops/kernels/tables.h"
 
 namespace weft::kernels::WEFT_ISA_NS {
@@ -94,22 +94,37 @@ int two_casts(const void* const* in, void* out, int64_t n, uint32_t scalars) {
 // Rows by source dtype, columns by target: f32 f64 bf16 f16 i64 i32 u8 bool.
 #define TO_F32(T) &scalar_cast<T, float>
 #define VIA(first, size, second, to) &two_casts<first, size, second, to>
-#define ROW(T)                                                                                               \
-  {{&scalar_cast<T, float>, &scalar_cast<T, double>, VIA(TO_F32(T), sizeof(T), (&vector_cast<MF32, MBF16>), 2), \
-    VIA(TO_F32(T), sizeof(T), (&vector_cast<MF32, MF16>), 2), &scalar_cast<T, i64>, &scalar_cast<T, int>,     \
-    &scalar_cast<T, u8>, &scalar_cast<T, Truth>}}
-#define ROW16(M)                                                                                                      \
-  {{&vector_cast<M, MF32>, VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, double>), 8), &vector_cast<M, MBF16>,  \
-    &vector_cast<M, MF16>, VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, i64>), 8),                            \
-    VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, int>), 4),                                                   \
-    VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, u8>), 1),                                                    \
-    VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, Truth>), 1)}}
+#define ROW(T)                                                                                                    \
+  {                                                                                                               \
+    {                                                                                                             \
+      &scalar_cast<T, float>, &scalar_cast<T, double>, VIA(TO_F32(T), sizeof(T), (&vector_cast<MF32, MBF16>), 2), \
+          VIA(TO_F32(T), sizeof(T), (&vector_cast<MF32, MF16>), 2), &scalar_cast<T, i64>, &scalar_cast<T, int>,   \
+          &scalar_cast<T, u8>, &scalar_cast<T, Truth>                                                             \
+    }                                                                                                             \
+  }
+#define ROW16(M)                                                                                \
+  {                                                                                             \
+    {                                                                                           \
+      &vector_cast<M, MF32>, VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, double>), 8), \
+          &vector_cast<M, MBF16>, &vector_cast<M, MF16>,                                        \
+          VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, i64>), 8),                       \
+          VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, int>), 4),                       \
+          VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, u8>), 1),                        \
+          VIA((&vector_cast<M, MF32>), 2, (&scalar_cast<float, Truth>), 1)                      \
+    }                                                                                           \
+  }
 
 constexpr PwFn kF32ToBf16 = &vector_cast<MF32, MBF16>, kF32ToF16 = &vector_cast<MF32, MF16>;
 constexpr PwRow kCasts[] = {
     {{&scalar_cast<float, float>, &scalar_cast<float, double>, kF32ToBf16, kF32ToF16, &scalar_cast<float, i64>,
       &scalar_cast<float, int>, &scalar_cast<float, u8>, &scalar_cast<float, Truth>}},
-    ROW(double), ROW16(MBF16), ROW16(MF16), ROW(i64), ROW(int), ROW(u8), ROW(Truth)};
+    ROW(double),
+    ROW16(MBF16),
+    ROW16(MF16),
+    ROW(i64),
+    ROW(int),
+    ROW(u8),
+    ROW(Truth)};
 
 }  // namespace
 

@@ -1,8 +1,8 @@
 // Copies, conversions, fill and iota.
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
@@ -12,7 +12,7 @@
 namespace weft::kernels {
 namespace {
 
-constexpr DType kEvery[] = {kFloat32, kFloat64, kBFloat16, kFloat16,     kInt64,
+constexpr DType kEvery[] = {kFloat32, kFloat64, kBFloat16, kFloat16,    kInt64,
                             kInt32,   kUInt8,   kBool,     kFloat8E4M3, kFloat8E5M2};
 
 // What PyTorch stores for a value read from `from`: 16-bit and 8-bit floats are written from f32.
@@ -31,7 +31,8 @@ TEST(Cast, EveryPairOfDtypesInSeveralLayouts) {
       Array out(to, shape);
       cast_copy(in, out);
       for (int64_t i = 0; i < in.size(); ++i)
-        ASSERT_EQ(out[i], converted(in[i], to)) << to_string_view(from) << " to " << to_string_view(to) << " of " << in[i];
+        ASSERT_EQ(out[i], converted(in[i], to))
+            << to_string_view(from) << " to " << to_string_view(to) << " of " << in[i];
       const auto want = out.bits();
       for (const Shape& strides : {Shape{1, 3, 15}, Shape{430, 86, 2}, Shape{43, 129, 1}, Shape{5, 1, 15}}) {
         const Array moved = in.with_strides(strides);
@@ -45,7 +46,8 @@ TEST(Cast, EveryPairOfDtypesInSeveralLayouts) {
 }
 
 TEST(Cast, SpecialValues) {
-  const float specials[] = {NAN, INFINITY, -INFINITY, 0.0f, -0.0f, 1e-40f, 65504.0f, 65519.0f, 65520.0f, 1e38f, 6e-8f, 2.9e-8f};
+  const float specials[] = {NAN,      INFINITY, -INFINITY, 0.0f,  -0.0f, 1e-40f,
+                            65504.0f, 65519.0f, 65520.0f,  1e38f, 6e-8f, 2.9e-8f};
   for (float v : specials)
     for (DType t : {kBFloat16, kFloat16, kFloat8E4M3, kFloat8E5M2}) {
       alignas(8) char raw[8];

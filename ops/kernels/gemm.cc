@@ -55,7 +55,8 @@ GemmPlan::GemmPlan(DType in, DType out, int64_t batch_, int64_t m_, int64_t n_, 
   // A task of less than about 20 microseconds is not worth a thread.
   const double flops = 2.0 * static_cast<double>(batch) * m * n * k, per_task = in == kFloat64 ? 1e5 : 1e6;
   slots = std::max<int64_t>(1, std::min<int64_t>({tiles, max_threads(), static_cast<int64_t>(flops / per_task) + 1}));
-  slot_bytes = tiny || in == kFloat64 || tiles == 0 || k == 0 ? 0 : (Slot::bytes(tile_m, tile_n, block_k) + 63) / 64 * 64;
+  slot_bytes =
+      tiny || in == kFloat64 || tiles == 0 || k == 0 ? 0 : (Slot::bytes(tile_m, tile_n, block_k) + 63) / 64 * 64;
 }
 
 namespace {
@@ -77,12 +78,12 @@ void plain(const StridedView& a, const StridedView& b, const StridedView& c, con
   const int64_t rows = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, p.n * p.k));
   parallel_chunks(p.batch * p.m, rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const T* x = reinterpret_cast<const T*>(static_cast<const char*>(a.data) + batch_offset(a, row / p.m)) + row % p.m * am;
+      const T* x =
+          reinterpret_cast<const T*>(static_cast<const char*>(a.data) + batch_offset(a, row / p.m)) + row % p.m * am;
       const T* y = reinterpret_cast<const T*>(static_cast<const char*>(b.data) + batch_offset(b, row / p.m));
       for (int64_t j = 0; j < p.n; ++j) {
         Acc acc = 0;
-        for (int64_t i = 0; i < p.k; ++i)
-          acc += static_cast<Acc>(x[i * ak]) * static_cast<Acc>(y[i * bk + j * bn]);
+        for (int64_t i = 0; i < p.k; ++i) acc += static_cast<Acc>(x[i * ak]) * static_cast<Acc>(y[i * bk + j * bn]);
         c.as<O>()[row * p.n + j] = static_cast<O>(acc);
       }
     }
@@ -92,14 +93,21 @@ void plain(const StridedView& a, const StridedView& b, const StridedView& c, con
 void tiny_gemm(const StridedView& a, const StridedView& b, const StridedView& c, const GemmPlan& p) {
   const bool same = a.dtype == c.dtype;
   switch (a.dtype) {
-    case kFloat32: return plain<float, float, float>(a, b, c, p);
-    case kBFloat16: return same ? plain<bfloat16, float, bfloat16>(a, b, c, p) : plain<bfloat16, float, float>(a, b, c, p);
-    case kFloat16: return same ? plain<float16, float, float16>(a, b, c, p) : plain<float16, float, float>(a, b, c, p);
+    case kFloat32:
+      return plain<float, float, float>(a, b, c, p);
+    case kBFloat16:
+      return same ? plain<bfloat16, float, bfloat16>(a, b, c, p) : plain<bfloat16, float, float>(a, b, c, p);
+    case kFloat16:
+      return same ? plain<float16, float, float16>(a, b, c, p) : plain<float16, float, float>(a, b, c, p);
     // Unsigned, so that overflow wraps.
-    case kInt64: return plain<uint64_t, uint64_t, uint64_t>(a, b, c, p);
-    case kInt32: return same ? plain<int32_t, uint64_t, int32_t>(a, b, c, p) : plain<int32_t, uint64_t, uint64_t>(a, b, c, p);
-    case kUInt8: return same ? plain<uint8_t, uint64_t, uint8_t>(a, b, c, p) : plain<uint8_t, uint64_t, uint64_t>(a, b, c, p);
-    default: internal::fail(Code::kInvalidArgument, cat("matmul: does not take dtype ", a.dtype));
+    case kInt64:
+      return plain<uint64_t, uint64_t, uint64_t>(a, b, c, p);
+    case kInt32:
+      return same ? plain<int32_t, uint64_t, int32_t>(a, b, c, p) : plain<int32_t, uint64_t, uint64_t>(a, b, c, p);
+    case kUInt8:
+      return same ? plain<uint8_t, uint64_t, uint8_t>(a, b, c, p) : plain<uint8_t, uint64_t, uint64_t>(a, b, c, p);
+    default:
+      internal::fail(Code::kInvalidArgument, cat("matmul: does not take dtype ", a.dtype));
   }
 }
 
@@ -112,9 +120,12 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
   parallel_for(p.slots, [&](int64_t slot) {
     for (int64_t t = p.tiles * slot / p.slots; t < p.tiles * (slot + 1) / p.slots; ++t) {
       const int64_t tm = t % p.tiles_m, tn = t / p.tiles_m % p.tiles_n, batch = t / p.tiles_m / p.tiles_n;
-      const int64_t i = tm * p.tile_m, j = tn * p.tile_n, m = std::min(p.tile_m, p.m - i), n = std::min(p.tile_n, p.n - j);
-      const double* x = reinterpret_cast<const double*>(static_cast<const char*>(a.data) + batch_offset(a, batch)) + i * am;
-      const double* y = reinterpret_cast<const double*>(static_cast<const char*>(b.data) + batch_offset(b, batch)) + j * bn;
+      const int64_t i = tm * p.tile_m, j = tn * p.tile_n, m = std::min(p.tile_m, p.m - i),
+                    n = std::min(p.tile_n, p.n - j);
+      const double* x =
+          reinterpret_cast<const double*>(static_cast<const char*>(a.data) + batch_offset(a, batch)) + i * am;
+      const double* y =
+          reinterpret_cast<const double*>(static_cast<const char*>(b.data) + batch_offset(b, batch)) + j * bn;
       // Copied to column major first: Eigen has no fast path for two free strides.
       const Matrix mx = Eigen::Map<const Matrix, 0, Strides>(x, m, p.k, Strides(ak, am));
       const Matrix my = Eigen::Map<const Matrix, 0, Strides>(y, p.k, n, Strides(bn, bk));
@@ -125,8 +136,8 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
   });
 }
 
-// One to four rows times a matrix, or a matrix times one column: bound by memory, so read once and never copied. False if
-// the strides do not allow it.
+// One to four rows times a matrix, or a matrix times one column: bound by memory, so read once and never copied. False
+// if the strides do not allow it.
 bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const GemmPlan& p) {
   if (a.dtype == kFloat64 || a.dtype > kFloat16 || (p.m > 4 && p.n != 1)) return false;
   const int r = a.shape.size();
@@ -162,8 +173,8 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
 
 void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c) {
   const int r = a.shape.size();
-  WEFT_CHECK(r >= 2 && b.shape.size() == r && c.shape.size() == r, "matmul: got shapes ", a.shape, ", ", b.shape, " and ",
-             c.shape, "; need as many dims each, at least 2");
+  WEFT_CHECK(r >= 2 && b.shape.size() == r && c.shape.size() == r, "matmul: got shapes ", a.shape, ", ", b.shape,
+             " and ", c.shape, "; need as many dims each, at least 2");
   bool fits = a.shape[r - 1] == b.shape[r - 2] && c.shape[r - 2] == a.shape[r - 2] && c.shape[r - 1] == b.shape[r - 1];
   for (int d = 0; d < r - 2; ++d) fits = fits && a.shape[d] == c.shape[d] && b.shape[d] == c.shape[d];
   WEFT_CHECK(fits, "matmul: shapes do not fit: ", a.shape, " x ", b.shape, " -> ", c.shape);
@@ -176,8 +187,8 @@ void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c
 
 }  // namespace
 
-void tile_product(const TileOperand& a, const TileOperand& b, DType type, int64_t m, int64_t n, int64_t k, int64_t block_k,
-                  void* c, DType out, int64_t ldc, const Slot& slot) {
+void tile_product(const TileOperand& a, const TileOperand& b, DType type, int64_t m, int64_t n, int64_t k,
+                  int64_t block_k, void* c, DType out, int64_t ldc, const Slot& slot) {
   const bool native = tile_native(type);
   const DType used = native ? type : kFloat32;
   const int64_t size = itemsize(type);

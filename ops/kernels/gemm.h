@@ -9,7 +9,8 @@
 namespace weft::kernels {
 
 /// c[...,M,N] = a[...,M,K] x b[...,K,N] with the same batch dims, none or several. a and b share a dtype and have any
-/// strides (0 where broadcast, heads inside rows, transposed: read without a copy where one stride is 1); c is contiguous, of the same dtype or f32 (floats), i64 or the same (integers). Floats narrower than f64 accumulate in
+/// strides (0 where broadcast, heads inside rows, transposed: read without a copy where one stride is 1); c is
+/// contiguous, of the same dtype or f32 (floats), i64 or the same (integers). Floats narrower than f64 accumulate in
 /// f32. K = 0 gives zeros. `workspace` has gemm_workspace bytes, 64-byte aligned (may be null if 0).
 void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void* workspace);
 /// Bytes that gemm needs: scratch for min(tiles, max_threads()) tasks, so it is fixed for a process, whatever

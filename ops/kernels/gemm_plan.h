@@ -22,8 +22,8 @@ struct GemmPlan {
 struct Slot {
   char* scratch;
   int64_t scratch_bytes;
-  float* acc;       // tile_m x tile_n f32, where K has several blocks but the output is narrower
-  char *a, *b;      // tile_m x block_k and block_k x tile_n, packed, of up to 4 bytes an element
+  float* acc;   // tile_m x tile_n f32, where K has several blocks but the output is narrower
+  char *a, *b;  // tile_m x block_k and block_k x tile_n, packed, of up to 4 bytes an element
 
   Slot(char* base, int64_t tile_m, int64_t tile_n, int64_t block_k);
   static int64_t bytes(int64_t tile_m, int64_t tile_n, int64_t block_k);

@@ -1,13 +1,14 @@
-// Matrix products against f64, within the bound of a dot product: |error| <= (k + 2) eps sum |a||b|, and the rounding of
-// the output.
-#include <algorithm>
-#include <cmath>
+// Matrix products against f64, within the bound of a dot product: |error| <= (k + 2) eps sum |a||b|, and the rounding
+// of the output.
+#include "ops/kernels/gemm.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
+
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/gemm.h"
 #include "ops/kernels/test_arrays.h"
 
 namespace weft::kernels {
@@ -26,8 +27,8 @@ Array run(const StridedView& a, const StridedView& b, DType out) {
 }
 
 // One element of the product, and the sum of absolute values.
-void expect_close(double got, const std::function<double(int64_t)>& a, const std::function<double(int64_t)>& b, int64_t k,
-                  DType out, DType in) {
+void expect_close(double got, const std::function<double(int64_t)>& a, const std::function<double(int64_t)>& b,
+                  int64_t k, DType out, DType in) {
   double sum = 0, absolute = 0;
   for (int64_t i = 0; i < k; ++i) sum += a(i) * b(i), absolute += std::fabs(a(i) * b(i));
   const double eps = in == kFloat64 ? 0x1p-53 : 0x1p-24;
@@ -41,17 +42,18 @@ void check_product(const Array& a, const Array& b, const Array& c) {
   const int64_t step = std::max<int64_t>(1, c.size() / 400) | 1;
   for (int64_t i = 0; i < c.size(); i += step) {
     const int64_t batch = i / (m * n), row = i / n % m, col = i % n;
-    expect_close(c[i], [&](int64_t p) { return a[(batch * m + row) * k + p]; },
-                 [&](int64_t p) { return b[(batch * k + p) * n + col]; }, k, c.view().dtype, a.view().dtype);
+    expect_close(
+        c[i], [&](int64_t p) { return a[(batch * m + row) * k + p]; },
+        [&](int64_t p) { return b[(batch * k + p) * n + col]; }, k, c.view().dtype, a.view().dtype);
   }
 }
 
 struct Size {
   int64_t batch, m, n, k;
 };
-const Size kSizes[] = {{1, 1, 1, 1},   {1, 8, 8, 8},     {2, 3, 5, 7},      {1, 16, 16, 16},  {1, 1, 300, 200},
-                       {1, 300, 1, 70}, {3, 64, 64, 33},  {1, 130, 70, 600}, {1, 257, 300, 40}, {1, 33, 65, 1100},
-                       {1, 4, 70, 333}, {2, 3, 600, 65},  {1, 2, 1100, 9},   {2, 700, 1, 300}};
+const Size kSizes[] = {{1, 1, 1, 1},    {1, 8, 8, 8},    {2, 3, 5, 7},      {1, 16, 16, 16},   {1, 1, 300, 200},
+                       {1, 300, 1, 70}, {3, 64, 64, 33}, {1, 130, 70, 600}, {1, 257, 300, 40}, {1, 33, 65, 1100},
+                       {1, 4, 70, 333}, {2, 3, 600, 65}, {1, 2, 1100, 9},   {2, 700, 1, 300}};
 
 TEST(Gemm, FloatsWithAnyTransposes) {
   for (DType t : {kFloat32, kBFloat16, kFloat16, kFloat64})
@@ -157,8 +159,9 @@ TEST(GroupedGemm, RowsByGroup) {
           if (outside) {
             ASSERT_EQ(y[r * n + j], 0);
           } else {
-            expect_close(y[r * n + j], [&](int64_t i) { return x[r * k + i]; },
-                         [&](int64_t i) { return w[(e * k + i) * n + j]; }, k, t, t);
+            expect_close(
+                y[r * n + j], [&](int64_t i) { return x[r * k + i]; },
+                [&](int64_t i) { return w[(e * k + i) * n + j]; }, k, t, t);
           }
         }
       }
@@ -178,8 +181,9 @@ TEST(GroupedGemm, ContractionOverTheRowsOfAGroup) {
       for (int64_t i = 0; i < dw.size(); i += 101) {
         const int64_t e = i / (k * n), row = i / n % k, col = i % n, count = edges[e + 1] - edges[e];
         ASSERT_TRUE(count > 0 || dw[i] == 0);
-        expect_close(dw[i], [&](int64_t r) { return x[(edges[e] + r) * k + row]; },
-                     [&](int64_t r) { return g[(edges[e] + r) * n + col]; }, count, out, t);
+        expect_close(
+            dw[i], [&](int64_t r) { return x[(edges[e] + r) * k + row]; },
+            [&](int64_t r) { return g[(edges[e] + r) * n + col]; }, count, out, t);
       }
     }
 }

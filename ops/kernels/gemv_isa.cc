@@ -85,7 +85,8 @@ void add_rows(const void* x, i64 x_stride, const void* w, i64 w_stride, i64 k, i
   }
 }
 
-#define FNS(fn, M) {&fn<M, 1>, &fn<M, 2>, &fn<M, 3>, &fn<M, 4>}
+#define FNS(fn, M) \
+  { &fn<M, 1>, &fn<M, 2>, &fn<M, 3>, &fn<M, 4> }
 constexpr GemvFn kFns[2][3][kMaxRows] = {{FNS(dot_columns, MF32), FNS(dot_columns, MBF16), FNS(dot_columns, MF16)},
                                          {FNS(add_rows, MF32), FNS(add_rows, MBF16), FNS(add_rows, MF16)}};
 

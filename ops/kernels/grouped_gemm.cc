@@ -49,7 +49,8 @@ void check_offsets(const Offsets& o, int64_t groups, int64_t t) {
   for (int64_t e = 0; e < groups; ++e)
     WEFT_CHECK_AS(kOutOfRange, o[e] <= o[e + 1], "grouped_matmul: offsets must not fall; offsets[", e, "] is ", o[e],
                   " and offsets[", e + 1, "] is ", o[e + 1]);
-  WEFT_CHECK_AS(kOutOfRange, o[groups] <= t, "grouped_matmul: offsets[", groups, "] is ", o[groups], "; there are ", t, " rows");
+  WEFT_CHECK_AS(kOutOfRange, o[groups] <= t, "grouped_matmul: offsets[", groups, "] is ", o[groups], "; there are ", t,
+                " rows");
 }
 
 // Rows first .. first + count of a [T, width] operand into dense zero-padded rows.
@@ -65,14 +66,15 @@ struct Piece {
   int64_t group, first, count, column;
 };
 
-void run_rows(const GroupedPlan& p, const StridedView& x, const StridedView& w, const StridedView& y, const Piece& piece,
-              char* memory) {
+void run_rows(const GroupedPlan& p, const StridedView& x, const StridedView& w, const StridedView& y,
+              const Piece& piece, char* memory) {
   const Slot slot(memory, p.tile_m, p.tile_n, p.block_k);
   char *pad_a = memory + p.product_bytes, *pad_c = pad_a + p.pad_a;
   const int64_t k = x.shape[1], n = w.shape[2], in = itemsize(x.dtype), out = itemsize(y.dtype);
   const int64_t cols = std::min(p.tile_n, n - piece.column), rows = padded(piece.count);
-  const TileOperand b{static_cast<const char*>(w.data) + (piece.group * w.strides[0] + piece.column * w.strides[2]) * in,
-                      w.strides[1], w.strides[2]};
+  const TileOperand b{
+      static_cast<const char*>(w.data) + (piece.group * w.strides[0] + piece.column * w.strides[2]) * in, w.strides[1],
+      w.strides[2]};
   char* c = static_cast<char*>(y.data) + (piece.first * n + piece.column) * out;
   if (rows == piece.count) {
     const TileOperand a{static_cast<const char*>(x.data) + piece.first * x.strides[0] * in, x.strides[0], x.strides[1]};
@@ -94,14 +96,16 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
                   const StridedView& out, void* workspace) {
   const bool by_rows = mode == GroupedMode::rows;
   WEFT_CHECK(offsets.shape.size() == 1 && offsets.shape[0] >= 1 && (offsets.dtype == kInt64 || offsets.dtype == kInt32),
-             "grouped_matmul: offsets are ", offsets.dtype, offsets.shape, "; need i64 or i32 of one dim, groups + 1 long");
+             "grouped_matmul: offsets are ", offsets.dtype, offsets.shape,
+             "; need i64 or i32 of one dim, groups + 1 long");
   const int64_t groups = offsets.shape[0] - 1;
   WEFT_CHECK(a.shape.size() == 2 && b.shape.size() == (by_rows ? 3 : 2) && out.shape.size() == (by_rows ? 2 : 3),
              "grouped_matmul: got shapes ", a.shape, ", ", b.shape, " and ", out.shape);
   const int64_t t = a.shape[0], k = a.shape[1], n = b.shape.back();
   WEFT_CHECK(by_rows ? b.shape == Shape({groups, k, n}) && out.shape == Shape({t, n})
                      : b.shape[0] == t && out.shape == Shape({groups, k, n}),
-             "grouped_matmul: shapes do not fit: ", a.shape, " x ", b.shape, " -> ", out.shape, " with ", groups, " groups");
+             "grouped_matmul: shapes do not fit: ", a.shape, " x ", b.shape, " -> ", out.shape, " with ", groups,
+             " groups");
   WEFT_CHECK(a.dtype == b.dtype && is_floating(a.dtype) && (out.dtype == a.dtype || out.dtype == kFloat32),
              "grouped_matmul: dtypes do not fit: ", a.dtype, " x ", b.dtype, " -> ", out.dtype);
   WEFT_CHECK(out.contiguous(), "grouped_matmul: the output must be contiguous");
@@ -122,7 +126,10 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
              {static_cast<char*>(out.data) + first * n * out_size, out.dtype, {rows, n}, {n, 1}}, nullptr);
       } else {
         gemm({pa, a.dtype, {k, rows}, {a.strides[1], a.strides[0]}},
-             {static_cast<char*>(b.data) + first * b.strides[0] * in_size, b.dtype, {rows, n}, {b.strides[0], b.strides[1]}},
+             {static_cast<char*>(b.data) + first * b.strides[0] * in_size,
+              b.dtype,
+              {rows, n},
+              {b.strides[0], b.strides[1]}},
              {static_cast<char*>(out.data) + e * k * n * out_size, out.dtype, {k, n}, {n, 1}}, nullptr);
       }
     }
@@ -130,7 +137,8 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
   }
 
   const GroupedPlan p(mode, a.dtype, out.dtype, t, k, n);
-  WEFT_CHECK(workspace || p.slot_bytes == 0, "grouped_matmul: needs ", p.slots * p.slot_bytes, " bytes of workspace; got none");
+  WEFT_CHECK(workspace || p.slot_bytes == 0, "grouped_matmul: needs ", p.slots * p.slot_bytes,
+             " bytes of workspace; got none");
   if (by_rows) {
     auto zero = [&](int64_t begin, int64_t end) {
       std::memset(static_cast<char*>(out.data) + begin * n * out_size, 0, (end - begin) * n * out_size);
@@ -180,16 +188,19 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
       const int64_t ld = through_acc ? cols : n;
       for (int64_t first = o[e]; first < o[e + 1]; first += kRows) {
         const int64_t count = std::min(kRows, o[e + 1] - first), rows = padded(count);
-        TileShape s{used, kFloat32, m, cols, rows, a.strides[1], a.strides[0], b.strides[0], b.strides[1], ld, first > o[e]};
+        TileShape s{used,         kFloat32,     m,  cols,        rows, a.strides[1], a.strides[0],
+                    b.strides[0], b.strides[1], ld, first > o[e]};
         const char* pa = static_cast<const char*>(a.data) + (first * a.strides[0] + row * a.strides[1]) * in_size;
         const char* pb = static_cast<const char*>(b.data) + (first * b.strides[0] + col * b.strides[1]) * in_size;
         if (rows != count || !native || !tile_readable(m, rows, s.a_row, s.a_col)) {
-          cast_copy({const_cast<char*>(pa), a.dtype, {count, m}, {a.strides[0], a.strides[1]}}, {slot.a, used, {count, m}, {m, 1}});
+          cast_copy({const_cast<char*>(pa), a.dtype, {count, m}, {a.strides[0], a.strides[1]}},
+                    {slot.a, used, {count, m}, {m, 1}});
           std::memset(slot.a + count * m * itemsize(used), 0, (rows - count) * m * itemsize(used));
           pa = slot.a, s.a_row = 1, s.a_col = m;
         }
         if (rows != count || !native || !tile_readable(rows, cols, s.b_row, s.b_col)) {
-          cast_copy({const_cast<char*>(pb), b.dtype, {count, cols}, {b.strides[0], b.strides[1]}}, {slot.b, used, {count, cols}, {cols, 1}});
+          cast_copy({const_cast<char*>(pb), b.dtype, {count, cols}, {b.strides[0], b.strides[1]}},
+                    {slot.b, used, {count, cols}, {cols, 1}});
           std::memset(slot.b + count * cols * itemsize(used), 0, (rows - count) * cols * itemsize(used));
           pb = slot.b, s.b_row = cols, s.b_col = 1;
         }

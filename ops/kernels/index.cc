@@ -17,18 +17,21 @@ int64_t read_index(const void* data, DType dtype, int64_t i) {
 }
 
 [[noreturn]] void out_of_range(const char* name, int64_t value, int64_t position, int64_t limit) {
-  internal::fail(Code::kOutOfRange, cat(name, ": index ", value, " at position ", position, " is out of range; need 0 to ", limit - 1));
+  internal::fail(Code::kOutOfRange,
+                 cat(name, ": index ", value, " at position ", position, " is out of range; need 0 to ", limit - 1));
 }
 
 void check_dtype(const char* name, const StridedView& index) {
-  WEFT_CHECK(index.dtype == kInt64 || index.dtype == kInt32, name, ": index has dtype ", index.dtype, "; need i64 or i32");
+  WEFT_CHECK(index.dtype == kInt64 || index.dtype == kInt32, name, ": index has dtype ", index.dtype,
+             "; need i64 or i32");
 }
 
 // Every index of an n-d view, before anything is written.
 void check_range(const char* name, const StridedView& index, int64_t limit) {
   const int64_t n = index.numel(), last = index.shape.empty() ? 1 : index.shape.back();
   if (n == 0) return;
-  const Lines rows = index.shape.empty() ? Lines({index.data, index.dtype, {1}, {1}}, 0) : Lines(index, index.shape.size() - 1);
+  const Lines rows =
+      index.shape.empty() ? Lines({index.data, index.dtype, {1}, {1}}, 0) : Lines(index, index.shape.size() - 1);
   parallel_chunks(rows.count, std::max<int64_t>(1, kGrain / last), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const void* p = rows.at(index, r, 0);
@@ -44,10 +47,14 @@ void check_range(const char* name, const StridedView& index, int64_t limit) {
 template <class F>
 void by_size(int64_t size, F f) {
   switch (size) {
-    case 1: return f(uint8_t{});
-    case 2: return f(uint16_t{});
-    case 4: return f(uint32_t{});
-    default: return f(uint64_t{});
+    case 1:
+      return f(uint8_t{});
+    case 2:
+      return f(uint16_t{});
+    case 4:
+      return f(uint32_t{});
+    default:
+      return f(uint64_t{});
   }
 }
 
@@ -55,14 +62,22 @@ void by_size(int64_t size, F f) {
 template <class F>
 void by_number(const char* name, DType dtype, F f) {
   switch (dtype) {
-    case kFloat32: return f(float{});
-    case kFloat64: return f(double{});
-    case kBFloat16: return f(bfloat16{});
-    case kFloat16: return f(float16{});
-    case kInt64: return f(uint64_t{});
-    case kInt32: return f(uint32_t{});
-    case kUInt8: return f(uint8_t{});
-    default: internal::fail(Code::kInvalidArgument, cat(name, ": does not take dtype ", dtype));
+    case kFloat32:
+      return f(float{});
+    case kFloat64:
+      return f(double{});
+    case kBFloat16:
+      return f(bfloat16{});
+    case kFloat16:
+      return f(float16{});
+    case kInt64:
+      return f(uint64_t{});
+    case kInt32:
+      return f(uint32_t{});
+    case kUInt8:
+      return f(uint8_t{});
+    default:
+      internal::fail(Code::kInvalidArgument, cat(name, ": does not take dtype ", dtype));
   }
 }
 template <class T>
@@ -84,9 +99,11 @@ void gather(const StridedView& in, const StridedView& index, int dim, const Stri
   check_dtype("gather", index);
   const int rank = in.shape.size();
   WEFT_CHECK(index.shape == out.shape && rank == index.shape.size() && dim >= 0 && dim < rank && in.dtype == out.dtype,
-             "gather: got ", in.dtype, in.shape, ", index ", index.shape, ", dim ", dim, " and output ", out.dtype, out.shape);
+             "gather: got ", in.dtype, in.shape, ", index ", index.shape, ", dim ", dim, " and output ", out.dtype,
+             out.shape);
   for (int d = 0; d < rank; ++d)
-    WEFT_CHECK(d == dim || index.shape[d] <= in.shape[d], "gather: index has ", index.shape[d], " in dim ", d, ", input ", in.shape[d]);
+    WEFT_CHECK(d == dim || index.shape[d] <= in.shape[d], "gather: index has ", index.shape[d], " in dim ", d,
+               ", input ", in.shape[d]);
   if (out.numel() == 0) return;
   check_range("gather", index, in.shape[dim]);
   const int last = rank - 1;
@@ -103,7 +120,8 @@ void gather(const StridedView& in, const StridedView& index, int dim, const Stri
         const T* x = reinterpret_cast<const T*>(in_rows.at(in, r, 0));
         T* y = reinterpret_cast<T*>(to.at(out, r, 0));
         const void* idx = rows.at(index, r, 0);
-        for (int64_t i = 0; i < n; ++i) y[i * to.stride] = x[read_index(idx, index.dtype, i * rows.stride) * along + i * step];
+        for (int64_t i = 0; i < n; ++i)
+          y[i * to.stride] = x[read_index(idx, index.dtype, i * rows.stride) * along + i * step];
       }
     });
   });
@@ -111,8 +129,9 @@ void gather(const StridedView& in, const StridedView& index, int dim, const Stri
 
 void index_select(const StridedView& in, const StridedView& index, int dim, const StridedView& out) {
   check_dtype("index_select", index);
-  WEFT_CHECK(index.shape.size() == 1 && dim >= 0 && dim < in.shape.size() && in.dtype == out.dtype, "index_select: got ",
-             in.dtype, in.shape, ", index ", index.shape, ", dim ", dim, " and output ", out.dtype, out.shape);
+  WEFT_CHECK(index.shape.size() == 1 && dim >= 0 && dim < in.shape.size() && in.dtype == out.dtype,
+             "index_select: got ", in.dtype, in.shape, ", index ", index.shape, ", dim ", dim, " and output ",
+             out.dtype, out.shape);
   Shape need = in.shape;
   need[dim] = index.shape[0];
   WEFT_CHECK(out.shape == need, "index_select: output has shape ", out.shape, "; need ", need);
@@ -147,13 +166,14 @@ void index_select(const StridedView& in, const StridedView& index, int dim, cons
   });
 }
 
-void scatter_add(const StridedView& in, const StridedView& index, const StridedView& src, int dim, const StridedView& out) {
+void scatter_add(const StridedView& in, const StridedView& index, const StridedView& src, int dim,
+                 const StridedView& out) {
   check_dtype("scatter_add", index);
   const int rank = in.shape.size();
-  WEFT_CHECK(in.shape == out.shape && rank == index.shape.size() && rank == src.shape.size() && dim >= 0 && dim < rank &&
-                 in.dtype == out.dtype && in.dtype == src.dtype,
-             "scatter_add: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape, ", dim ", dim,
-             " and output ", out.dtype, out.shape);
+  WEFT_CHECK(in.shape == out.shape && rank == index.shape.size() && rank == src.shape.size() && dim >= 0 &&
+                 dim < rank && in.dtype == out.dtype && in.dtype == src.dtype,
+             "scatter_add: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape, ", dim ",
+             dim, " and output ", out.dtype, out.shape);
   for (int d = 0; d < rank; ++d)
     WEFT_CHECK(index.shape[d] <= src.shape[d] && (d == dim || index.shape[d] <= in.shape[d]), "scatter_add: index has ",
                index.shape[d], " in dim ", d, ", src ", src.shape[d], ", input ", in.shape[d]);
@@ -209,8 +229,8 @@ std::vector<int64_t> order_by_target(const StridedView& index, int64_t rows) {
 }
 
 template <class Acc>
-void add_rows(const StridedView& index, const StridedView& src, const StridedView& out, const Shape& inner, const Shape& src_in,
-              const Shape& out_in) {
+void add_rows(const StridedView& index, const StridedView& src, const StridedView& out, const Shape& inner,
+              const Shape& src_in, const Shape& out_in) {
   constexpr int64_t kColumns = 512;
   const int64_t n = index.shape[0], width = inner.numel();
   const std::vector<int64_t> order = order_by_target(index, out.shape[0]);
@@ -256,8 +276,8 @@ void index_add(const StridedView& in, const StridedView& index, const StridedVie
   check_dtype("index_add", index);
   WEFT_CHECK(in.shape == out.shape && in.dtype == out.dtype && src.dtype == in.dtype && !in.shape.empty() &&
                  index.shape.size() == 1 && src.shape.size() == in.shape.size() && src.shape[0] == index.shape[0],
-             "index_add: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape, " and output ",
-             out.dtype, out.shape);
+             "index_add: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape,
+             " and output ", out.dtype, out.shape);
   Shape inner, src_in, out_in;
   for (int d = 1; d < in.shape.size(); ++d) {
     WEFT_CHECK(src.shape[d] == in.shape[d], "index_add: src has shape ", src.shape, ", input ", in.shape);

@@ -1,9 +1,9 @@
 // Gather, scatter, sort, top-k and random bits, against plain code.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include <gtest/gtest.h>
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
@@ -89,7 +89,8 @@ TEST(ScatterAdd, EveryDimInOrder) {
         scatter_add(in, index, src, dim, out);
         std::vector<double> sums(in.size());  // whole numbers: exact, rounded once
         for (int64_t i = 0; i < in.size(); ++i) sums[i] = in[i];
-        for (int64_t i = 0; i < src.size(); ++i) sums[position(i, wanted, shape, dim, static_cast<int64_t>(index[i]))] += src[i];
+        for (int64_t i = 0; i < src.size(); ++i)
+          sums[position(i, wanted, shape, dim, static_cast<int64_t>(index[i]))] += src[i];
         for (int64_t i = 0; i < in.size(); ++i) want.set(i, sums[i]);
         ASSERT_EQ(out.bits(), want.bits()) << to_string_view(t) << " " << dim;
       }
@@ -148,7 +149,8 @@ TEST(Index, OutOfRangeNamesValuePositionAndLimit) {
             "scatter_add: index 9 at position 4 is out of range; need 0 to 3");
   EXPECT_EQ(error_of([&] { index_select(in, rows, 0, out); }),
             "index_select: index -1 at position 1 is out of range; need 0 to 3");
-  EXPECT_EQ(error_of([&] { index_add(in, rows, out, in); }), "index_add: index -1 at position 1 is out of range; need 0 to 3");
+  EXPECT_EQ(error_of([&] { index_add(in, rows, out, in); }),
+            "index_add: index -1 at position 1 is out of range; need 0 to 3");
 }
 
 bool before_in_order(double a, double b) { return std::isnan(b) ? !std::isnan(a) : a < b; }
@@ -177,7 +179,8 @@ TEST(Sort, StableInEveryDtypeAndDim) {
             });
             for (int64_t i = 0; i < n; ++i) {
               ASSERT_EQ(index[base + i * step], order[i]) << to_string_view(t);
-              ASSERT_EQ(0, std::memcmp(values.address(base + i * step), in.address(base + order[i] * step), itemsize(t)));
+              ASSERT_EQ(0,
+                        std::memcmp(values.address(base + i * step), in.address(base + order[i] * step), itemsize(t)));
             }
           }
         }
@@ -197,7 +200,11 @@ TEST(TopK, IsTheStartOfASort) {
           ASSERT_EQ(values[i], sorted[i / k * 300 + i % k]);
         }
       }
-  EXPECT_EQ(error_of([&] { Array a(kFloat32, {2, 3}); topk(a, 4, 1, true, a, a); }), "topk: k is 4; dim 1 has only 3 elements");
+  EXPECT_EQ(error_of([&] {
+              Array a(kFloat32, {2, 3});
+              topk(a, 4, 1, true, a, a);
+            }),
+            "topk: k is 4; dim 1 has only 3 elements");
 }
 
 TEST(RandomBits, GlobalPositionsWhateverTheSplit) {

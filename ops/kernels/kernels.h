@@ -10,7 +10,8 @@
 
 namespace weft::kernels {
 
-// ---- elementwise -----------------------------------------------------------------------------------------------------
+// ---- elementwise
+// -----------------------------------------------------------------------------------------------------
 
 /// The elementwise ops of pointwise.inc.
 enum class Pw : int {
@@ -29,9 +30,9 @@ enum class PwTypes : uint8_t { FLOAT, NUMERIC, ANY, INT, BITS };
 /// What is known of an elementwise op beside its expressions.
 struct PwInfo {
   const char* name;
-  uint8_t operands;    // 1, 2, or 3 for where
+  uint8_t operands;  // 1, 2, or 3 for where
   PwTypes types;
-  bool bool_result;    // tests and comparisons
+  bool bool_result;  // tests and comparisons
 };
 const PwInfo& pointwise_info(Pw op);
 /// True if the row takes operands of this dtype.
@@ -51,7 +52,8 @@ PwFn pointwise_contiguous_fn(Pw op, DType dtype);
 /// Throws the Error that belongs to a nonzero result of a PwFn.
 [[noreturn]] void pointwise_fail(Pw op);
 
-// ---- copies ----------------------------------------------------------------------------------------------------------
+// ---- copies
+// ----------------------------------------------------------------------------------------------------------
 
 /// out[i] = in[i] converted as PyTorch does (floats to integers by truncation, to bool by != 0); shapes are equal or
 /// in is 0-d. All dtypes.
@@ -63,12 +65,13 @@ void fill_int(const StridedView& out, int64_t value);
 /// out is 1-d: out[i] = start + i * step, computed in f64 (integers in i64) and converted.
 void iota(const StridedView& out, double start, double step);
 
-// ---- reductions ------------------------------------------------------------------------------------------------------
+// ---- reductions
+// ------------------------------------------------------------------------------------------------------
 
 enum class Rd : int { sum, max, min, prod, argmax, argmin };
 /// Reduces the dims of `in` whose bits are set in dim_mask; out has the kept dims in order. Sum and prod of floats
-/// accumulate in f32 (f64 for f64) in the order of reduce_order.h, of integers and bool in i64. out's dtype: in's or f32
-/// for floats, i64 for integer and bool sum and prod, in's for max and min, i64 for argmax and argmin (which take
+/// accumulate in f32 (f64 for f64) in the order of reduce_order.h, of integers and bool in i64. out's dtype: in's or
+/// f32 for floats, i64 for integer and bool sum and prod, in's for max and min, i64 for argmax and argmin (which take
 /// exactly one dim; first index wins). max and min propagate NaN, argmax and argmin stop at the first NaN.
 /// Nothing to reduce: sum 0, prod 1, the others throw. `workspace` has reduce_workspace bytes (may be null if 0).
 void reduce(Rd op, const StridedView& in, uint32_t dim_mask, const StridedView& out, void* workspace);
@@ -77,7 +80,8 @@ int64_t reduce_workspace(Rd op, DType in, const Shape& in_shape, uint32_t dim_ma
 /// Running sum along dim (from the end if reverse), one after another, in f32 (f64, i64); out's dtype as for sum.
 void cumsum(const StridedView& in, int dim, const StridedView& out, bool reverse);
 
-// ---- indices: i64 or i32; one outside its range throws OutOfRange naming value, position and limit --------------------
+// ---- indices: i64 or i32; one outside its range throws OutOfRange naming value, position and limit
+// --------------------
 
 /// out[i,j,k] = in[i, index[i,j,k], k] for dim 1 and so on; index has out's shape, which may be smaller than in's in
 /// the other dims (torch.gather).
@@ -92,7 +96,8 @@ void scatter_add(const StridedView& in, const StridedView& index, const StridedV
 /// out may be exactly in.
 void index_add(const StridedView& in, const StridedView& index, const StridedView& src, const StridedView& out);
 
-// ---- order: stable; NaN is greater than all numbers; equal values keep the order of their indices ----------------------
+// ---- order: stable; NaN is greater than all numbers; equal values keep the order of their indices
+// ----------------------
 
 /// Sorts along dim; indices (i64) has the shape of in. Either output may have a null address to leave it out.
 void sort(const StridedView& in, int dim, bool descending, const StridedView& values, const StridedView& indices);
@@ -100,7 +105,8 @@ void sort(const StridedView& in, int dim, bool descending, const StridedView& va
 void topk(const StridedView& in, int64_t k, int dim, bool largest, const StridedView& values,
           const StridedView& indices);
 
-// ---- random ----------------------------------------------------------------------------------------------------------
+// ---- random
+// ----------------------------------------------------------------------------------------------------------
 
 /// Philox4x32-10: out (i32) at flat position i is word (first_index + i) % 4 of the block keyed by seed with counter
 /// {(first_index + i) / 4 in two words, op_id, low word of step}.

@@ -48,7 +48,8 @@ struct Hash {
 dnnl_memory_desc_t matrix(DType type, int64_t rows, int64_t cols, int64_t row, int64_t col) {
   dnnl_dims_t dims = {rows, cols}, strides = {row, col};
   dnnl_memory_desc_t d;
-  check(dnnl_memory_desc_init_by_strides(&d, 2, dims, type == kBFloat16 ? dnnl_bf16 : dnnl_f32, strides), "describe a matrix");
+  check(dnnl_memory_desc_init_by_strides(&d, 2, dims, type == kBFloat16 ? dnnl_bf16 : dnnl_f32, strides),
+        "describe a matrix");
   return d;
 }
 
@@ -168,7 +169,8 @@ void tile_matmul(const TileShape& shape, const void* a, const void* b, void* c, 
   }
   const Primitive& p = *bound->shared;
   if (p.scratch_bytes > scratch_bytes) {
-    if (state.own_scratch.size() < static_cast<size_t>(p.scratch_bytes) + 64) state.own_scratch.resize(p.scratch_bytes + 64);
+    if (state.own_scratch.size() < static_cast<size_t>(p.scratch_bytes) + 64)
+      state.own_scratch.resize(p.scratch_bytes + 64);
     scratch = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(state.own_scratch.data()) + 63) / 64 * 64);
   }
   dnnl_memory_set_data_handle(bound->args[0].memory, const_cast<void*>(a));

@@ -20,7 +20,8 @@ struct TileShape {
 bool tile_native(DType type);
 /// True if oneDNN reads rows x cols with these strides: one of them is 1 and the other steps over a whole line.
 bool tile_readable(int64_t rows, int64_t cols, int64_t row, int64_t col);
-/// An upper bound of what a tile of at most this size needs as scratch; larger needs are met by the thread's own memory.
+/// An upper bound of what a tile of at most this size needs as scratch; larger needs are met by the thread's own
+/// memory.
 int64_t tile_scratch(int64_t m, int64_t n, int64_t k);
 /// Runs one tile; a and b must be tile_readable. `scratch` has tile_scratch bytes, 64-byte aligned.
 void tile_matmul(const TileShape& shape, const void* a, const void* b, void* c, void* scratch, int64_t scratch_bytes);

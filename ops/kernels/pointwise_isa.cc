@@ -145,46 +145,48 @@ int where_bits(const void* const* in, void* out, int64_t n, uint32_t scalars) {
 
 enum Types { FLOAT, NUMERIC, ANY, INT, BITS };
 constexpr bool takes(Types t, Kind k) {
-  return t == FLOAT ? k == kKindFloat : t == NUMERIC ? k != kKindBool : t == ANY || (t == INT ? k == kKindInt : k != kKindFloat);
+  return t == FLOAT     ? k == kKindFloat
+         : t == NUMERIC ? k != kKindBool
+                        : t == ANY || (t == INT ? k == kKindInt : k != kKindFloat);
 }
 constexpr bool same(const char* a, const char* b) {
   while (*a && *a == *b) ++a, ++b;
   return *a == *b;
 }
 
-#define WEFT_UNARY(name, dtypes, expr, ...)               \
-  struct Op_##name {                                      \
-    static constexpr Types types = dtypes;                \
-    template <class V>                                    \
-    static W_INLINE auto f(V x) {                         \
-      return expr;                                        \
-    }                                                     \
+#define WEFT_UNARY(name, dtypes, expr, ...) \
+  struct Op_##name {                        \
+    static constexpr Types types = dtypes;  \
+    template <class V>                      \
+    static W_INLINE auto f(V x) {           \
+      return expr;                          \
+    }                                       \
   };
 #define WEFT_TEST WEFT_UNARY
-#define WEFT_BINARY(name, dtypes, expr, ...)                                                     \
-  struct Op_##name {                                                                             \
-    static constexpr Types types = dtypes;                                                       \
-    static constexpr bool kDivides = same(#name, "remainder") || same(#name, "floor_divide");    \
-    template <class V>                                                                           \
-    static W_INLINE auto f(V a, V b) {                                                           \
-      return expr;                                                                               \
-    }                                                                                            \
+#define WEFT_BINARY(name, dtypes, expr, ...)                                                  \
+  struct Op_##name {                                                                          \
+    static constexpr Types types = dtypes;                                                    \
+    static constexpr bool kDivides = same(#name, "remainder") || same(#name, "floor_divide"); \
+    template <class V>                                                                        \
+    static W_INLINE auto f(V a, V b) {                                                        \
+      return expr;                                                                            \
+    }                                                                                         \
   };
 #define WEFT_COMPARE WEFT_BINARY
 #include "ops/kernels/pointwise.inc"
 
-#define WEFT_ROW_OF(kernel)                                   \
-  template <class Op, class M>                                \
-  constexpr PwFn kernel##_fn() {                              \
-    if constexpr (takes(Op::types, M::kind)) {                \
-      return &kernel<Op, M>;                                  \
-    } else {                                                  \
-      return nullptr;                                         \
-    }                                                         \
-  }                                                           \
-  template <class Op>                                         \
-  constexpr PwRow kernel##_row() {                            \
-    return {{kernel##_fn<Op, MF32>(), kernel##_fn<Op, MF64>(), kernel##_fn<Op, MBF16>(), kernel##_fn<Op, MF16>(), \
+#define WEFT_ROW_OF(kernel)                                                                                        \
+  template <class Op, class M>                                                                                     \
+  constexpr PwFn kernel##_fn() {                                                                                   \
+    if constexpr (takes(Op::types, M::kind)) {                                                                     \
+      return &kernel<Op, M>;                                                                                       \
+    } else {                                                                                                       \
+      return nullptr;                                                                                              \
+    }                                                                                                              \
+  }                                                                                                                \
+  template <class Op>                                                                                              \
+  constexpr PwRow kernel##_row() {                                                                                 \
+    return {{kernel##_fn<Op, MF32>(), kernel##_fn<Op, MF64>(), kernel##_fn<Op, MBF16>(), kernel##_fn<Op, MF16>(),  \
              kernel##_fn<Op, MI64>(), kernel##_fn<Op, MI32>(), kernel##_fn<Op, MU8>(), kernel##_fn<Op, MBool>()}}; \
   }
 WEFT_ROW_OF(unary)

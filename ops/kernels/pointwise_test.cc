@@ -1,10 +1,10 @@
 // Every row of pointwise.inc: against plain f64 code, and the same bits in every layout, position and thread count.
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <limits>
 #include <map>
 #include <string>
-
-#include <gtest/gtest.h>
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
@@ -180,7 +180,8 @@ TEST_P(Rows, SameBitsInEveryLayoutAndPosition) {
       for (const Array& a : in) one.push_back({a.address(i), a.view().dtype, {}, {}});
       char got[8];
       pointwise(op, one, {got, out.view().dtype, {}, {}});
-      ASSERT_EQ(0, std::memcmp(got, want.data() + i * size, size)) << pointwise_info(op).name << " " << to_string_view(t);
+      ASSERT_EQ(0, std::memcmp(got, want.data() + i * size, size))
+          << pointwise_info(op).name << " " << to_string_view(t);
     }
     const Shape layouts[] = {{1, 6, 210}, {1, 12, 420}, {350, 10, 2}, {175, 5, 1}, {5, 30, 1}};
     for (size_t l = 0; l < std::size(layouts); ++l) {
@@ -209,7 +210,9 @@ TEST(Pointwise, BroadcastsAndOddSizes) {
         for (bool swap : {false, true}) {
           pointwise(Pw::sub, swap ? ba : ab, out);
           for (int64_t i = 0; i < x.size(); ++i) {
-            const float o = static_cast<float>(other.shape.empty() ? scalar[0] : other.data == row.view().data ? row[i] : col[i]);
+            const float o = static_cast<float>(other.shape.empty()             ? scalar[0]
+                                               : other.data == row.view().data ? row[i]
+                                                                               : col[i]);
             const float a = static_cast<float>(x[i]);
             ASSERT_EQ(static_cast<float>(out[i]), swap ? o - a : a - o);
           }
@@ -247,7 +250,8 @@ TEST(Pointwise, LimitsOfFloats) {
     EXPECT_TRUE(std::isnan(value(op, kNan, 2)));
     EXPECT_TRUE(std::isnan(value(op, 2, kNan)));
   }
-  for (Pw op : {Pw::exp, Pw::log, Pw::tanh, Pw::sin, Pw::cos, Pw::erf, Pw::sigmoid, Pw::sqrt, Pw::relu, Pw::expm1, Pw::log1p})
+  for (Pw op :
+       {Pw::exp, Pw::log, Pw::tanh, Pw::sin, Pw::cos, Pw::erf, Pw::sigmoid, Pw::sqrt, Pw::relu, Pw::expm1, Pw::log1p})
     EXPECT_TRUE(std::isnan(value(op, kNan))) << pointwise_info(op).name;
   EXPECT_EQ(value(Pw::exp, kInf), kInf);
   EXPECT_EQ(value(Pw::exp, -kInf), 0);
@@ -288,7 +292,8 @@ TEST(Pointwise, AccurateOverTheWholeRange) {
   std::vector<float> y(x.size());
   const int64_t n = x.size();
   const StridedView in{x.data(), kFloat32, {n}, {1}}, out{y.data(), kFloat32, {n}, {1}};
-  for (Pw op : {Pw::exp, Pw::expm1, Pw::log, Pw::log1p, Pw::sqrt, Pw::rsqrt, Pw::sin, Pw::cos, Pw::tanh, Pw::sigmoid, Pw::erf}) {
+  for (Pw op : {Pw::exp, Pw::expm1, Pw::log, Pw::log1p, Pw::sqrt, Pw::rsqrt, Pw::sin, Pw::cos, Pw::tanh, Pw::sigmoid,
+                Pw::erf}) {
     const Reference& ref = references().at(pointwise_info(op).name);
     pointwise(op, {&in, 1}, out);
     double worst = 0;

@@ -104,7 +104,8 @@ void write(const ReducePlan& p, const void* acc, int64_t chunk, const StridedVie
 }
 
 // The blocks of few outputs are shared out too: partial results lie in the workspace, combined afterwards.
-void reduce_split(const ReducePlan& p, const ReduceFns& fns, const char* data, const StridedView& out, char* workspace) {
+void reduce_split(const ReducePlan& p, const ReduceFns& fns, const char* data, const StridedView& out,
+                  char* workspace) {
   constexpr int64_t kGroup = kWork / kReduceBlock;
   const int64_t groups = (p.blocks + kGroup - 1) / kGroup, width = p.chunk_size * p.acc_size;
   auto partial = [&](int64_t chunk, int64_t b) { return workspace + (chunk * p.blocks + b) * width; };
@@ -172,7 +173,8 @@ void reduce_arg(Rd op, const ReducePlan& p, const char* data, const StridedView&
 }
 
 void reduce_nothing(Rd op, const StridedView& out) {
-  WEFT_CHECK(op == Rd::sum || op == Rd::prod, kNames[static_cast<int>(op)], ": nothing to reduce; need at least one element");
+  WEFT_CHECK(op == Rd::sum || op == Rd::prod, kNames[static_cast<int>(op)],
+             ": nothing to reduce; need at least one element");
   fill(out, op == Rd::prod ? 1 : 0);
 }
 
@@ -233,9 +235,11 @@ ReducePlan::ReducePlan(Rd op, DType in_dtype, const Shape& shape, const Shape& s
   out_stride = line.out;
   line_extent = line.extent;
   for (int k = 0; k + 1 < kept_dims; ++k) outer[outer_dims++] = {kept[k].extent, kept[k].in, kept[k].out};
-  direct = !converts && (by_columns ? column_stride == size : reduced_dims == 0 || (reduced_dims == 1 && reduced[0].stride == size));
+  direct = !converts &&
+           (by_columns ? column_stride == size : reduced_dims == 0 || (reduced_dims == 1 && reduced[0].stride == size));
 
-  chunk_size = std::min(line_extent, by_columns ? kChunk : std::clamp<int64_t>(kWork / std::max<int64_t>(n, 1), 1, kChunk));
+  chunk_size =
+      std::min(line_extent, by_columns ? kChunk : std::clamp<int64_t>(kWork / std::max<int64_t>(n, 1), 1, kChunk));
   line_chunks = chunk_size ? (line_extent + chunk_size - 1) / chunk_size : 0;
   chunks = line_chunks;
   for (int k = 0; k < outer_dims; ++k) chunks *= outer[k].extent;
@@ -266,7 +270,8 @@ void reduce(Rd op, const StridedView& in, uint32_t dim_mask, const StridedView& 
   WEFT_CHECK(!arg || std::popcount(dim_mask) == 1, name, ": got ", std::popcount(dim_mask), " dims; need one");
   const bool floating = is_floating(in.dtype), keeps = op == Rd::max || op == Rd::min;
   WEFT_CHECK(arg ? out.dtype == kInt64
-                 : out.dtype == in.dtype || (floating && out.dtype == kFloat32) || (!floating && !keeps && out.dtype == kInt64),
+                 : out.dtype == in.dtype || (floating && out.dtype == kFloat32) ||
+                       (!floating && !keeps && out.dtype == kInt64),
              name, ": output has dtype ", out.dtype, " for input ", in.dtype);
   const ReducePlan p(op, in.dtype, in.shape, in.strides, dim_mask, &out.strides);
   if (p.outputs == 0) return;

@@ -230,7 +230,8 @@ template <class Op, class M>
 constexpr ReduceFns fns() {
   return {&rows<Op, M>, &columns<Op, M>, &combine<Op, typename AccOf<typename M::V>::A>};
 }
-#define OF_OP(Op) {fns<Op, MF32>(), fns<Op, MF64>(), fns<Op, MBF16>(), fns<Op, MF16>(), fns<Op, MI64>()}
+#define OF_OP(Op) \
+  { fns<Op, MF32>(), fns<Op, MF64>(), fns<Op, MBF16>(), fns<Op, MF16>(), fns<Op, MI64>() }
 constexpr ReduceFns kReduce[4][5] = {OF_OP(Sum), OF_OP(Max), OF_OP(Min), OF_OP(Prod)};
 
 // The first best of n elements (a NaN is best of all): value and index, going on from those given.
@@ -278,18 +279,18 @@ void arg_best_columns(const void* data, i64 cols, i64 row, void* best_values, i6
   const E* x = static_cast<const E*>(data);
   E* best = static_cast<E*>(best_values);
   for (i64 c = 0; c < cols; ++c) {
-    const bool better = (largest ? x[c] > best[c] : x[c] < best[c]) | ((x[c] != x[c]) & (best[c] == best[c])) | (row == 0);
+    const bool better =
+        (largest ? x[c] > best[c] : x[c] < best[c]) | ((x[c] != x[c]) & (best[c] == best[c])) | (row == 0);
     best[c] = better ? x[c] : best[c];
     best_indices[c] = better ? row : best_indices[c];
   }
 }
-constexpr ArgFns kArg[2][3] = {
-    {{&arg_best<float, true>, &arg_best_columns<float, true>},
-     {&arg_best<double, true>, &arg_best_columns<double, true>},
-     {&arg_best<i64, true>, &arg_best_columns<i64, true>}},
-    {{&arg_best<float, false>, &arg_best_columns<float, false>},
-     {&arg_best<double, false>, &arg_best_columns<double, false>},
-     {&arg_best<i64, false>, &arg_best_columns<i64, false>}}};
+constexpr ArgFns kArg[2][3] = {{{&arg_best<float, true>, &arg_best_columns<float, true>},
+                                {&arg_best<double, true>, &arg_best_columns<double, true>},
+                                {&arg_best<i64, true>, &arg_best_columns<i64, true>}},
+                               {{&arg_best<float, false>, &arg_best_columns<float, false>},
+                                {&arg_best<double, false>, &arg_best_columns<double, false>},
+                                {&arg_best<i64, false>, &arg_best_columns<i64, false>}}};
 
 }  // namespace
 

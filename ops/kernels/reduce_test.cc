@@ -1,9 +1,9 @@
 // Reductions and running sums: bits against a plain rendering of reduce_order.h, values against f64.
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
@@ -17,10 +17,14 @@ namespace {
 template <class A>
 A apply(Rd op, A a, A b) {
   switch (op) {
-    case Rd::sum: return a + b;
-    case Rd::prod: return a * b;
-    case Rd::max: return a > b || a != a ? a : b;
-    default: return a < b || a != a ? a : b;
+    case Rd::sum:
+      return a + b;
+    case Rd::prod:
+      return a * b;
+    case Rd::max:
+      return a > b || a != a ? a : b;
+    default:
+      return a < b || a != a ? a : b;
   }
 }
 template <class A>
@@ -84,9 +88,9 @@ struct Case {
   uint32_t mask;
 };
 const Case kCases[] = {
-    {{5}, 1},           {{1}, 1},          {{}, 0},           {{3, 17}, 2},        {{17, 40}, 1},     {{4, 3, 50}, 2},
-    {{3, 40, 30}, 5},   {{70, 2500}, 2},   {{2500, 70}, 1},   {{2, 1100, 33}, 2},  {{40000}, 1},      {{9, 9, 9, 9}, 10},
-    {{300000}, 1},      {{100, 3000}, 3},  {{5000, 3}, 1},    {{2, 3, 4}, 7},      {{1, 1, 6}, 3},    {{50000, 20}, 1},
+    {{5}, 1},         {{1}, 1},         {{}, 0},         {{3, 17}, 2},       {{17, 40}, 1},  {{4, 3, 50}, 2},
+    {{3, 40, 30}, 5}, {{70, 2500}, 2},  {{2500, 70}, 1}, {{2, 1100, 33}, 2}, {{40000}, 1},   {{9, 9, 9, 9}, 10},
+    {{300000}, 1},    {{100, 3000}, 3}, {{5000, 3}, 1},  {{2, 3, 4}, 7},     {{1, 1, 6}, 3}, {{50000, 20}, 1},
 };
 
 TEST(Reduce, FloatsInTheOneOrder) {
@@ -101,8 +105,10 @@ TEST(Reduce, FloatsInTheOneOrder) {
         for (bool workspace : {true, false}) {
           const Array y = run(op, in, c.mask, out, workspace);
           for (size_t i = 0; i < g.size(); ++i) {
-            const double want = t == kFloat64 ? in_order(op, g[i]) : in_order(op, std::vector<float>(g[i].begin(), g[i].end()));
-            ASSERT_EQ(y[i], want) << "shape " << c.shape.to_string() << " mask " << c.mask << " op " << int(op) << " output " << i;
+            const double want =
+                t == kFloat64 ? in_order(op, g[i]) : in_order(op, std::vector<float>(g[i].begin(), g[i].end()));
+            ASSERT_EQ(y[i], want) << "shape " << c.shape.to_string() << " mask " << c.mask << " op " << int(op)
+                                  << " output " << i;
           }
         }
         if (out != t) {  // rounded once
@@ -205,7 +211,8 @@ TEST(Reduce, ArgTakesTheFirstBest) {
           const Array moved = in.with_strides(strides);
           const Array y = run(largest ? Rd::argmax : Rd::argmin, moved, 1u << dim, kInt64);
           for (size_t i = 0; i < g.size(); ++i) {
-            const auto best = largest ? std::max_element(g[i].begin(), g[i].end()) : std::min_element(g[i].begin(), g[i].end());
+            const auto best =
+                largest ? std::max_element(g[i].begin(), g[i].end()) : std::min_element(g[i].begin(), g[i].end());
             ASSERT_EQ(y[i], best - g[i].begin());
           }
         }

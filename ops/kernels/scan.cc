@@ -26,8 +26,8 @@ void scan_columns(const StridedView& in, const StridedView& out, const Lines& in
 
 // Along one line, a block at a time.
 template <class Acc>
-void scan_line(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines, int64_t line,
-               bool reverse) {
+void scan_line(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
+               int64_t line, bool reverse) {
   Acc acc = 0, block[kBlock];
   const DType type = DTypeOf<Acc>::value;
   for (int64_t i = 0; i < in_lines.length; i += kBlock) {
@@ -46,7 +46,8 @@ void scan(const StridedView& in, int dim, const StridedView& out, bool reverse) 
   const Lines a(in, dim), b(out, dim);
   if (a.length == 0) return;
   // Neighbouring lines go together where their elements lie closer than those of one line.
-  const int64_t group = a.neighbours() > 1 && std::abs(a.next_line()) < std::abs(a.stride) ? std::min(a.neighbours(), kBlock) : 1;
+  const int64_t group =
+      a.neighbours() > 1 && std::abs(a.next_line()) < std::abs(a.stride) ? std::min(a.neighbours(), kBlock) : 1;
   const int64_t per_row = (a.neighbours() + group - 1) / group, groups = a.count / a.neighbours() * per_row;
   const int64_t grain = std::max<int64_t>(1, (1 << 14) / (a.length * group));
   parallel_chunks(groups, grain, [&](int64_t begin, int64_t end) {
@@ -65,8 +66,8 @@ void scan(const StridedView& in, int dim, const StridedView& out, bool reverse) 
 }  // namespace
 
 void cumsum(const StridedView& in, int dim, const StridedView& out, bool reverse) {
-  WEFT_CHECK(in.shape == out.shape && dim >= 0 && dim < in.shape.size(), "cumsum: got shapes ", in.shape, " and ", out.shape,
-             " and dim ", dim);
+  WEFT_CHECK(in.shape == out.shape && dim >= 0 && dim < in.shape.size(), "cumsum: got shapes ", in.shape, " and ",
+             out.shape, " and dim ", dim);
   if (out.numel() == 0) return;
   if (in.dtype == kFloat64) return scan<double>(in, dim, out, reverse);
   if (is_floating(in.dtype)) return scan<float>(in, dim, out, reverse);

@@ -109,9 +109,11 @@ void select(std::vector<E>& e, int64_t k) {
 
 // k < 0: sort whole lines.
 template <class T>
-void order(const StridedView& in, int64_t k, int dim, bool descending, const StridedView& values, const StridedView& indices) {
+void order(const StridedView& in, int64_t k, int dim, bool descending, const StridedView& values,
+           const StridedView& indices) {
   const Lines lines(in, dim);
-  const Lines value_lines = values.data ? Lines(values, dim) : lines, index_lines = indices.data ? Lines(indices, dim) : lines;
+  const Lines value_lines = values.data ? Lines(values, dim) : lines,
+              index_lines = indices.data ? Lines(indices, dim) : lines;
   const int64_t n = lines.length, grain = std::max<int64_t>(1, (1 << 12) / std::max<int64_t>(n, 1));
   parallel_chunks(lines.count, grain, [&](int64_t begin, int64_t end) {
     std::vector<EntryOf<T>> e, spare;
@@ -123,8 +125,8 @@ void order(const StridedView& in, int64_t k, int dim, bool descending, const Str
       } else {
         select(e, k);
       }
-      write_line<T>(in, lines, values, indices, values.data ? &value_lines : nullptr, indices.data ? &index_lines : nullptr,
-                    line, e.data(), k < 0 ? n : k);
+      write_line<T>(in, lines, values, indices, values.data ? &value_lines : nullptr,
+                    indices.data ? &index_lines : nullptr, line, e.data(), k < 0 ? n : k);
     }
   });
 }
@@ -137,22 +139,32 @@ void dispatch(const char* name, const StridedView& in, int64_t k, int dim, bool 
     WEFT_CHECK(k <= shape[dim], name, ": k is ", k, "; dim ", dim, " has only ", shape[dim], " elements");
     shape[dim] = k;
   }
-  WEFT_CHECK(in.shape[dim] < int64_t{1} << 32, name, ": dim ", dim, " has ", in.shape[dim], " elements; need less than 2^32");
-  WEFT_CHECK(!values.data || (values.dtype == in.dtype && values.shape == shape), name, ": values are ", values.dtype, values.shape,
-             "; need ", in.dtype, shape);
-  WEFT_CHECK(!indices.data || (indices.dtype == kInt64 && indices.shape == shape), name, ": indices are ", indices.dtype,
-             indices.shape, "; need i64", shape);
+  WEFT_CHECK(in.shape[dim] < int64_t{1} << 32, name, ": dim ", dim, " has ", in.shape[dim],
+             " elements; need less than 2^32");
+  WEFT_CHECK(!values.data || (values.dtype == in.dtype && values.shape == shape), name, ": values are ", values.dtype,
+             values.shape, "; need ", in.dtype, shape);
+  WEFT_CHECK(!indices.data || (indices.dtype == kInt64 && indices.shape == shape), name, ": indices are ",
+             indices.dtype, indices.shape, "; need i64", shape);
   if (shape.numel() == 0) return;
   switch (in.dtype) {
-    case kFloat32: return order<float>(in, k, dim, descending, values, indices);
-    case kFloat64: return order<double>(in, k, dim, descending, values, indices);
-    case kBFloat16: return order<bfloat16>(in, k, dim, descending, values, indices);
-    case kFloat16: return order<float16>(in, k, dim, descending, values, indices);
-    case kInt64: return order<int64_t>(in, k, dim, descending, values, indices);
-    case kInt32: return order<int32_t>(in, k, dim, descending, values, indices);
-    case kUInt8: return order<uint8_t>(in, k, dim, descending, values, indices);
-    case kBool: return order<bool>(in, k, dim, descending, values, indices);
-    default: internal::fail(Code::kInvalidArgument, cat(name, ": does not take dtype ", in.dtype));
+    case kFloat32:
+      return order<float>(in, k, dim, descending, values, indices);
+    case kFloat64:
+      return order<double>(in, k, dim, descending, values, indices);
+    case kBFloat16:
+      return order<bfloat16>(in, k, dim, descending, values, indices);
+    case kFloat16:
+      return order<float16>(in, k, dim, descending, values, indices);
+    case kInt64:
+      return order<int64_t>(in, k, dim, descending, values, indices);
+    case kInt32:
+      return order<int32_t>(in, k, dim, descending, values, indices);
+    case kUInt8:
+      return order<uint8_t>(in, k, dim, descending, values, indices);
+    case kBool:
+      return order<bool>(in, k, dim, descending, values, indices);
+    default:
+      internal::fail(Code::kInvalidArgument, cat(name, ": does not take dtype ", in.dtype));
   }
 }
 
@@ -162,7 +174,8 @@ void sort(const StridedView& in, int dim, bool descending, const StridedView& va
   dispatch("sort", in, -1, dim, descending, values, indices);
 }
 
-void topk(const StridedView& in, int64_t k, int dim, bool largest, const StridedView& values, const StridedView& indices) {
+void topk(const StridedView& in, int64_t k, int dim, bool largest, const StridedView& values,
+          const StridedView& indices) {
   WEFT_CHECK(k >= 0, "topk: k is ", k, "; need at least 0");
   dispatch("topk", in, k, dim, largest, values, indices);
 }

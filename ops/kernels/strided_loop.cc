@@ -41,8 +41,7 @@ Plan collapse(std::span<const StridedView> in, const StridedView& out) {
   for (int i = 0; i < n; ++i) {
     const int d = order[i];
     bool merges = p.dims > 0;
-    for (int k = 0; merges && k <= p.operands; ++k)
-      merges = p.stride[k][p.dims - 1] == stride(k, d) * out.shape[d];
+    for (int k = 0; merges && k <= p.operands; ++k) merges = p.stride[k][p.dims - 1] == stride(k, d) * out.shape[d];
     if (merges) {
       p.extent[p.dims - 1] *= out.shape[d];
     } else {
@@ -70,7 +69,8 @@ V load(const char* p) {
   return v;
 }
 void transpose_block(const char* src, int64_t src_row, char* dst, int64_t dst_col, uint32_t) {
-  Four a = load<Four>(src), b = load<Four>(src + src_row), c = load<Four>(src + 2 * src_row), d = load<Four>(src + 3 * src_row);
+  Four a = load<Four>(src), b = load<Four>(src + src_row), c = load<Four>(src + 2 * src_row),
+       d = load<Four>(src + 3 * src_row);
   const Four low = {0, 4, 1, 5}, high = {2, 6, 3, 7}, first = {0, 1, 4, 5}, second = {2, 3, 6, 7};
   const Four ab = __builtin_shuffle(a, b, low), cd = __builtin_shuffle(c, d, low);
   const Four ab2 = __builtin_shuffle(a, b, high), cd2 = __builtin_shuffle(c, d, high);
@@ -121,12 +121,15 @@ void copy_2d_of(const char* src, int64_t src_row, int64_t src_col, char* dst, in
       for (int64_t r = 0; r < whole_rows; r += kStep) {
         // The next block goes on where this one ends; its lines are too far apart for the hardware to foresee.
         for (int64_t i = 0; i < kStep; ++i)
-          for (int64_t line = 0; line < cols * size; line += 64) __builtin_prefetch(src + (r + i) * src_row + cols * size + line);
+          for (int64_t line = 0; line < cols * size; line += 64)
+            __builtin_prefetch(src + (r + i) * src_row + cols * size + line);
         for (int64_t c = 0; c < whole_cols; c += kStep)
           transpose_block(src + r * src_row + c * size, src_row, dst + r * size + c * dst_col, dst_col, T{});
       }
-      copy_elements<T>(src + whole_cols * size, src_row, size, dst + whole_cols * dst_col, size, dst_col, whole_rows, cols - whole_cols);
-      copy_elements<T>(src + whole_rows * src_row, src_row, size, dst + whole_rows * size, size, dst_col, rows - whole_rows, cols);
+      copy_elements<T>(src + whole_cols * size, src_row, size, dst + whole_cols * dst_col, size, dst_col, whole_rows,
+                       cols - whole_cols);
+      copy_elements<T>(src + whole_rows * src_row, src_row, size, dst + whole_rows * size, size, dst_col,
+                       rows - whole_rows, cols);
       return;
     }
   }
@@ -136,10 +139,14 @@ void copy_2d_of(const char* src, int64_t src_row, int64_t src_col, char* dst, in
 void copy_bytes_2d(const char* src, int64_t src_row, int64_t src_col, char* dst, int64_t dst_row, int64_t dst_col,
                    int64_t rows, int64_t cols, int64_t size) {
   switch (size) {
-    case 1: return copy_2d_of<uint8_t>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
-    case 2: return copy_2d_of<uint16_t>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
-    case 4: return copy_2d_of<uint32_t>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
-    default: return copy_2d_of<uint64_t>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
+    case 1:
+      return copy_2d_of<uint8_t>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
+    case 2:
+      return copy_2d_of<uint16_t>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
+    case 4:
+      return copy_2d_of<uint32_t>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
+    default:
+      return copy_2d_of<uint64_t>(src, src_row, src_col, dst, dst_row, dst_col, rows, cols);
   }
 }
 

@@ -32,15 +32,15 @@ struct ArgFns {
 using GemvFn = void (*)(const void* x, int64_t x_stride, const void* w, int64_t w_stride, int64_t k, int64_t cols,
                         float* out, int64_t ld);
 
-#define WEFT_DECLARE_TABLES(isa)                                              \
-  namespace isa {                                                             \
-  const PwRow* pointwise_rows();                                              \
-  const PwRow* cast_rows(); /* by source, then target dtype */                \
-  /* op: sum, max, min, prod; type: f32, f64, bf16, f16, i64 */               \
-  const ReduceFns& reduce_fns(int op, int type);                              \
-  const ArgFns& arg_fns(bool largest, int accumulator); /* f32, f64, i64 */   \
+#define WEFT_DECLARE_TABLES(isa)                                                                                 \
+  namespace isa {                                                                                                \
+  const PwRow* pointwise_rows();                                                                                 \
+  const PwRow* cast_rows(); /* by source, then target dtype */                                                   \
+  /* op: sum, max, min, prod; type: f32, f64, bf16, f16, i64 */                                                  \
+  const ReduceFns& reduce_fns(int op, int type);                                                                 \
+  const ArgFns& arg_fns(bool largest, int accumulator); /* f32, f64, i64 */                                      \
   /* w contiguous along j (stride between k) or along k (stride between j); type: f32, bf16, f16; 1 to 4 rows */ \
-  GemvFn gemv_fn(bool w_rows_contiguous, int type, int rows);                 \
+  GemvFn gemv_fn(bool w_rows_contiguous, int type, int rows);                                                    \
   }
 WEFT_DECLARE_TABLES(baseline)
 WEFT_DECLARE_TABLES(avx2)
@@ -49,7 +49,7 @@ WEFT_DECLARE_TABLES(avx512)
 }  // namespace weft::kernels
 
 /// The function `name` of the selected instruction set's namespace, e.g. WEFT_SELECT(pointwise_rows)().
-#define WEFT_SELECT(name)                                                      \
+#define WEFT_SELECT(name)                                                         \
   (::weft::selected_isa() == ::weft::Isa::avx512 ? &::weft::kernels::avx512::name \
    : ::weft::selected_isa() == ::weft::Isa::avx2 ? &::weft::kernels::avx2::name   \
                                                  : &::weft::kernels::baseline::name)

@@ -13,28 +13,54 @@ namespace weft::kernels {
 
 inline double get_element(const void* p, DType t) {
   switch (t) {
-    case kFloat32: return *static_cast<const float*>(p);
-    case kFloat64: return *static_cast<const double*>(p);
-    case kBFloat16: return static_cast<float>(*static_cast<const bfloat16*>(p));
-    case kFloat16: return static_cast<float>(*static_cast<const float16*>(p));
-    case kInt64: return static_cast<double>(*static_cast<const int64_t*>(p));
-    case kInt32: return *static_cast<const int32_t*>(p);
-    case kUInt8: return *static_cast<const uint8_t*>(p);
-    case kBool: return *static_cast<const bool*>(p);
-    default: return float8_to_float(*static_cast<const uint8_t*>(p), t);
+    case kFloat32:
+      return *static_cast<const float*>(p);
+    case kFloat64:
+      return *static_cast<const double*>(p);
+    case kBFloat16:
+      return static_cast<float>(*static_cast<const bfloat16*>(p));
+    case kFloat16:
+      return static_cast<float>(*static_cast<const float16*>(p));
+    case kInt64:
+      return static_cast<double>(*static_cast<const int64_t*>(p));
+    case kInt32:
+      return *static_cast<const int32_t*>(p);
+    case kUInt8:
+      return *static_cast<const uint8_t*>(p);
+    case kBool:
+      return *static_cast<const bool*>(p);
+    default:
+      return float8_to_float(*static_cast<const uint8_t*>(p), t);
   }
 }
 inline void set_element(void* p, DType t, double v) {
   switch (t) {
-    case kFloat32: *static_cast<float*>(p) = static_cast<float>(v); break;
-    case kFloat64: *static_cast<double*>(p) = v; break;
-    case kBFloat16: *static_cast<bfloat16*>(p) = static_cast<float>(v); break;
-    case kFloat16: *static_cast<float16*>(p) = static_cast<float>(v); break;
-    case kInt64: *static_cast<int64_t*>(p) = static_cast<int64_t>(v); break;
-    case kInt32: *static_cast<int32_t*>(p) = static_cast<int32_t>(v); break;
-    case kUInt8: *static_cast<uint8_t*>(p) = static_cast<uint8_t>(static_cast<int64_t>(v)); break;
-    case kBool: *static_cast<bool*>(p) = v != 0; break;
-    default: *static_cast<uint8_t*>(p) = float8_from_float(static_cast<float>(v), t);
+    case kFloat32:
+      *static_cast<float*>(p) = static_cast<float>(v);
+      break;
+    case kFloat64:
+      *static_cast<double*>(p) = v;
+      break;
+    case kBFloat16:
+      *static_cast<bfloat16*>(p) = static_cast<float>(v);
+      break;
+    case kFloat16:
+      *static_cast<float16*>(p) = static_cast<float>(v);
+      break;
+    case kInt64:
+      *static_cast<int64_t*>(p) = static_cast<int64_t>(v);
+      break;
+    case kInt32:
+      *static_cast<int32_t*>(p) = static_cast<int32_t>(v);
+      break;
+    case kUInt8:
+      *static_cast<uint8_t*>(p) = static_cast<uint8_t>(static_cast<int64_t>(v));
+      break;
+    case kBool:
+      *static_cast<bool*>(p) = v != 0;
+      break;
+    default:
+      *static_cast<uint8_t*>(p) = float8_from_float(static_cast<float>(v), t);
   }
 }
 

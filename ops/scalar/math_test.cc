@@ -1,11 +1,11 @@
 // The scalar maths, one float at a time, against the C library in double; Philox against the paper's known answers.
 // The vector form is tested with the kernels, per instruction set.
+#include <gtest/gtest.h>
+
 #include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-
-#include <gtest/gtest.h>
 
 #include "ops/scalar/philox.h"
 
@@ -14,9 +14,9 @@ namespace {
 
 namespace text {
 #define W_FN [[maybe_unused]] static inline
+#include "ops/scalar/end_env.inc"
 #include "ops/scalar/float_env.inc"
 #include "ops/scalar/math.inc"
-#include "ops/scalar/end_env.inc"
 #undef W_FN
 }  // namespace text
 
@@ -49,7 +49,8 @@ const Function kFunctions[] = {
 double error_in_ulps(float got, double want) {
   if (std::isnan(want)) return std::isnan(got) ? 0 : INFINITY;
   if (std::fabs(want) > std::numeric_limits<float>::max())
-    return std::fabs(got) >= std::numeric_limits<float>::max() && std::signbit(got) == std::signbit(want) ? 0 : INFINITY;
+    return std::fabs(got) >= std::numeric_limits<float>::max() && std::signbit(got) == std::signbit(want) ? 0
+                                                                                                          : INFINITY;
   const int e = want == 0 ? -126 : std::max(std::ilogb(want), -126);
   return std::fabs(got - want) / std::ldexp(1.0, e - 23);
 }
@@ -105,7 +106,8 @@ TEST(Philox, KnownAnswers) {
   };
   for (const Known& k : known) {
     uint32_t w[4];
-    philox4x32(k.key[0] | uint64_t{k.key[1]} << 32, k.counter[0] | uint64_t{k.counter[1]} << 32, k.counter[2], k.counter[3], w);
+    philox4x32(k.key[0] | uint64_t{k.key[1]} << 32, k.counter[0] | uint64_t{k.counter[1]} << 32, k.counter[2],
+               k.counter[3], w);
     for (int i = 0; i < 4; ++i) EXPECT_EQ(w[i], k.words[i]);
   }
 }
