@@ -18,8 +18,8 @@ namespace weft {
 struct TensorType;
 
 enum class FactorKind : uint8_t {
-  kPass,    // kept: may be split freely
-  kSum,     // reduced by sum: a split gives partial sums
+  kPass,  // kept: may be split freely
+  kSum,   // reduced by sum: a split gives partial sums
   kMax,
   kMin,
   kProd,
@@ -46,7 +46,8 @@ struct DimMap {
   /// For "(h d)" at most one factor per group may be unknown from elsewhere; `sizes` gives others by name.
   static DimMap parse(std::string_view text, std::span<const TensorType> in, std::span<const TensorType> out,
                       std::span<const std::pair<std::string, int64_t>> sizes = {});
-  /// Every operand and result dim-aligned from the right with the first result: pointwise ops. 0-d operands have no dims.
+  /// Every operand and result dim-aligned from the right with the first result: pointwise ops. 0-d operands have no
+  /// dims.
   static DimMap pointwise(std::span<const TensorType> in, std::span<const TensorType> out);
   /// Points of the iteration space: the product of all factor sizes.
   double points() const;

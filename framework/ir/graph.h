@@ -44,8 +44,8 @@ struct Node {
   Attrs attrs;
   SmallVec<TensorType, 1> outputs;
   SourceLine line;
-  const char* scope = "";   // interned path of name scopes, e.g. "blocks.0/attn"
-  bool no_grad = false;     // recorded under NoGrad: grad does not pass through
+  const char* scope = "";  // interned path of name scopes, e.g. "blocks.0/attn"
+  bool no_grad = false;    // recorded under NoGrad: grad does not pass through
 };
 
 /// A cell and the value it holds when the graph has run.
@@ -67,12 +67,12 @@ class Graph final : public RefCounted {
   int32_t size() const { return static_cast<int32_t>(nodes_.size()); }
   const TensorType& type(Value v) const { return nodes_[v.node].outputs[v.index]; }
 
-  std::vector<Value> inputs;            // results of the structural op "input", in argument order
-  std::vector<Ref<Cell>> cells;         // read by the structural op "cell" {index}
-  std::vector<Tensor> captured;         // read by the structural op "captured" {index}: concrete tensors closed over
-  std::vector<CellWrite> writes;        // committed together after the graph has run
+  std::vector<Value> inputs;      // results of the structural op "input", in argument order
+  std::vector<Ref<Cell>> cells;   // read by the structural op "cell" {index}
+  std::vector<Tensor> captured;   // read by the structural op "captured" {index}: concrete tensors closed over
+  std::vector<CellWrite> writes;  // committed together after the graph has run
   std::vector<Value> outputs;
-  std::string stage = "captured";       // captured | joint | partitioned | fused | scheduled
+  std::string stage = "captured";  // captured | joint | partitioned | fused | scheduled
 
   Value add_input(const TensorType& type);
   Value add_cell(Ref<Cell> cell);

@@ -11,8 +11,8 @@ namespace weft {
 
 /// Facts that passes ask for instead of listing ops.
 enum Trait : uint32_t {
-  kPointwise = 1 << 0,    // out[i] depends on in[i] only; operands have the output's shape or are 0-d
-  kView = 1 << 1,         // may show its operand's memory
+  kPointwise = 1 << 0,  // out[i] depends on in[i] only; operands have the output's shape or are 0-d
+  kView = 1 << 1,       // may show its operand's memory
   kReduction = 1 << 2,
   kContraction = 1 << 3,  // GEMM-like
   kRandom = 1 << 4,       // result depends on {op_id} and the generator's cells
@@ -34,7 +34,8 @@ struct InferCall {
   std::span<const TensorType> in;
 };
 
-/// What a kernel gets. Outputs are allocated (contiguous unless the executor says otherwise); workspace has the asked size.
+/// What a kernel gets. Outputs are allocated (contiguous unless the executor says otherwise); workspace has the asked
+/// size.
 struct KernelCall {
   const OpDef& op;
   const Attrs& attrs;
@@ -66,21 +67,21 @@ struct Cost {
 /// One call of an op in the generated tests: operand specs and attributes.
 struct SampleInput {
   Shape shape;
-  DType dtype = kFloat32;       // floats stand for every floating dtype that the test runs
-  double lo = -2, hi = 2;       // range of random values; integers are drawn from [lo, hi]
+  DType dtype = kFloat32;  // floats stand for every floating dtype that the test runs
+  double lo = -2, hi = 2;  // range of random values; integers are drawn from [lo, hi]
 };
 struct Sample {
   std::vector<SampleInput> in;
   Attrs attrs;
-  std::string error;            // not empty: the call must throw a message containing this
-  bool grad = true;             // check the derivative by central differences in f64
+  std::string error;  // not empty: the call must throw a message containing this
+  bool grad = true;   // check the derivative by central differences in f64
 };
 
 struct OpDef {
   const char* name = "";
   const char* doc = "";
   uint32_t traits = 0;
-  int num_inputs = 1;   // -1: any number
+  int num_inputs = 1;  // -1: any number
   int num_outputs = 1;
   double flops_per_point = 1;  // per point of the dim map's iteration space
   /// Types of the results; throws "name: ..." on operands that do not fit.
@@ -101,7 +102,7 @@ struct OpDef {
   std::vector<Sample> (*samples)() = nullptr;
   uint32_t vjp_reads_in = ~0u;   // bit i: vjp reads the value of operand i (else only its type: its memory is not kept)
   uint32_t vjp_reads_out = ~0u;  // the same for results
-  int scalar = -1;  // kPointwise: index into the table of scalar functions (ops/kernels: enum class Pw)
+  int scalar = -1;               // kPointwise: index into the table of scalar functions (ops/kernels: enum class Pw)
 
   bool is(Trait t) const { return traits & t; }
 };
