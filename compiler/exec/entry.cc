@@ -31,17 +31,18 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
   Ref<Graph> lowered = lower(*e.joint);
   const std::vector<int32_t> first = insertion_order(*lowered);
-  e.plan = make_plan(reorder(*lowered, first), e.key.layouts);
+  e.plan = draft_plan(reorder(*lowered, first), e.key.layouts);
   e.order = "as written";
   if (e.plan.arena_bytes > 0) {
     if (std::vector<int32_t> frugal = frugal_order(*lowered); frugal != first) {
-      Plan other = make_plan(reorder(*lowered, frugal), e.key.layouts);
+      Plan other = draft_plan(reorder(*lowered, frugal), e.key.layouts);
       if (other.peak_bytes() < e.plan.peak_bytes()) {
         e.plan = std::move(other);
         e.order = "rearranged to need less memory";
       }
     }
   }
+  lay_out(e.plan);
   // The last stage is dumped and verified as passes do theirs.
   if (!switch_value("WEFT_DUMP").empty() || switch_int("WEFT_VERIFY_IR") >= 2)
     run_passes(e.plan.graph, {}, {.known = pipeline()});

@@ -18,6 +18,18 @@ void copy_kernel(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
 
 StridedView view_of(const Place& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
 
+// The arena buffers in use, and which they are.
+std::vector<Interval> arena_intervals(const Plan& plan, std::vector<int32_t>& which) {
+  std::vector<Interval> intervals;
+  for (int32_t b = 0; b < static_cast<int32_t>(plan.buffers.size()); ++b) {
+    const PlanBuffer& x = plan.buffers[b];
+    if (x.home != Home::kArena || x.bytes == 0 || x.first < 0) continue;
+    intervals.push_back({accounted(x.bytes), x.first, x.last, 0});
+    which.push_back(b);
+  }
+  return intervals;
+}
+
 class Planner {
  public:
   Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) : g_(*graph), arguments_(arguments) {
@@ -37,7 +49,7 @@ class Planner {
     emit();
     settle_direct_writes();
     reuse_in_place();
-    place_buffers();
+    count_bytes();
     return std::move(plan_);
   }
 
@@ -344,22 +356,14 @@ class Planner {
       if (o.kind == PlanOutput::kBlock) o.place.buffer = follow(o.place.buffer);
   }
 
-  void place_buffers() {
-    std::vector<Interval> intervals;
-    std::vector<int32_t> which;
-    for (int32_t b = 0; b < static_cast<int32_t>(plan_.buffers.size()); ++b) {
-      PlanBuffer& x = plan_.buffers[b];
-      if (x.home == Home::kFolded) {
-        x.offset = plan_.folded_bytes;
-        plan_.folded_bytes += accounted(x.bytes);
-      }
-      if (x.home != Home::kArena || x.bytes == 0 || x.first < 0) continue;
-      intervals.push_back({accounted(x.bytes), x.first, x.last, 0});
-      which.push_back(b);
+  void count_bytes() {
+    for (PlanBuffer& x : plan_.buffers) {
+      if (x.home != Home::kFolded) continue;
+      x.offset = plan_.folded_bytes;
+      plan_.folded_bytes += accounted(x.bytes);
     }
-    plan_.live_bytes = most_live(intervals);
-    plan_.arena_bytes = place_intervals(intervals);
-    for (size_t i = 0; i < which.size(); ++i) plan_.buffers[which[i]].offset = intervals[i].offset;
+    std::vector<int32_t> which;
+    plan_.live_bytes = plan_.arena_bytes = most_live(arena_intervals(plan_, which));
 
     for (int32_t t = 0; t < static_cast<int32_t>(plan_.launches.size()); ++t) {
       for (const Place& p : plan_.launches[t].in)
@@ -398,8 +402,21 @@ const OpDef copy_op = {.name = "copy",
                        .dims = copy_dims,
                        .kernel = copy_kernel};
 
-Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
+Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
   return Planner(std::move(graph), arguments).run();
+}
+
+void lay_out(Plan& plan) {
+  std::vector<int32_t> which;
+  std::vector<Interval> intervals = arena_intervals(plan, which);
+  plan.arena_bytes = place_intervals(intervals);
+  for (size_t i = 0; i < which.size(); ++i) plan.buffers[which[i]].offset = intervals[i].offset;
+}
+
+Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
+  Plan plan = draft_plan(std::move(graph), arguments);
+  lay_out(plan);
+  return plan;
 }
 
 }  // namespace weft::internal

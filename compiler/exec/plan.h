@@ -92,7 +92,12 @@ struct ArgumentLayout {
 /// Bytes as the allocator counts them.
 constexpr int64_t accounted(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
-/// Plans a graph whose nodes all have a kernel, or a view that is always possible.
+/// Plans a graph whose nodes all have a kernel, or a view that is always possible; the arena is not laid out yet: its
+/// size is the least it can be.
+Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments);
+/// Gives arena buffers their offsets.
+void lay_out(Plan& plan);
+/// Both.
 Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments);
 
 /// out = in, elementwise: how values reach output blocks and cells.
