@@ -24,6 +24,7 @@ class Expander {
     std::vector<std::vector<Tensor>> values(from_.size());
     to.captured = from_.captured;
     to.cells = from_.cells;
+    to.inputs.resize(from_.inputs.size());
     for (int32_t id = 0; id < from_.size(); ++id) {
       const Node& n = from_.node(id);
       std::vector<Tensor> in;
@@ -51,7 +52,7 @@ class Expander {
     copy.inputs.clear();
     for (const Tensor& t : in) copy.inputs.push_back(capture_.value_of(t));
     int32_t id = capture_.graph().add(std::move(copy));
-    if (n.op == &input_op) capture_.graph().inputs.push_back({id, 0});
+    if (n.op == &input_op) capture_.graph().inputs[n.attrs.i("index")] = {id, 0};
     std::vector<Tensor> out;
     for (size_t i = 0; i < n.outputs.size(); ++i) out.push_back(capture_.wrap({id, static_cast<int32_t>(i)}));
     return out;
@@ -154,6 +155,7 @@ Ref<Graph> inline_bodies(const Graph& from) {
     Graph& to = capture.graph();
     to.captured = g.captured;
     to.cells = g.cells;
+    to.inputs.resize(g.inputs.size());
     std::vector<std::vector<Tensor>> values(g.size());
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
@@ -168,7 +170,7 @@ Ref<Graph> inline_bodies(const Graph& from) {
       copy.inputs.clear();
       for (const Tensor& t : in) copy.inputs.push_back(capture.value_of(t));
       int32_t now = to.add(std::move(copy));
-      if (n.op == &input_op) to.inputs.push_back({now, 0});
+      if (n.op == &input_op) to.inputs[n.attrs.i("index")] = {now, 0};
       for (size_t i = 0; i < n.outputs.size(); ++i) values[id].push_back(capture.wrap({now, static_cast<int32_t>(i)}));
     }
     for (const CellWrite& w : g.writes) to.writes.push_back({w.cell, capture.value_of(values[w.value.node][w.value.index])});
