@@ -50,7 +50,7 @@ void materialise(Cell& c) {
     if (t.get().storage->use_count() > 1 || t.get().storage->bytes() != c.type.nbytes()) {
       Tensor own = Tensor::empty(t.type());
       StridedView from = t.view_for_kernel();
-      __builtin_memcpy(own.get().storage->data(), from.data, c.type.nbytes());
+      if (c.type.nbytes() > 0) __builtin_memcpy(own.get().storage->data(), from.data, c.type.nbytes());
       t = own;
     }
   }

@@ -38,7 +38,7 @@ Ref<Graph> rebuild(const GraphProto& p) {
   for (const CapturedProto& c : p.captured()) {
     Tensor t = Tensor::empty(type(c.type()));
     EXPECT_EQ(static_cast<int64_t>(c.data().size()), t.type().nbytes());
-    std::memcpy(t.view_for_kernel().data, c.data().data(), c.data().size());
+    if (!c.data().empty()) std::memcpy(t.view_for_kernel().data, c.data().data(), c.data().size());
     g->captured.push_back(t);
   }
   for (const NodeProto& n : p.nodes()) {

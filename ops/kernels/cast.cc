@@ -18,7 +18,7 @@ template <class T>
 int copy_same(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   if (scalars) {
     std::fill_n(static_cast<T*>(out), n, *static_cast<const T*>(in[0]));
-  } else if (in[0] != out) {
+  } else if (n > 0 && in[0] != out) {
     std::memmove(out, in[0], n * sizeof(T));
   }
   return 0;
