@@ -138,6 +138,19 @@ TEST(Compile, ViewsSlicesCatAndConstants) {
   expect_same_everywhere(make, random_inputs(2, {{4, 4}}));
 }
 
+TEST(Compile, AnOperandShownInTwoWaysIsNotOverwritten) {
+  // Large enough that kernels do not hold the whole operand at once.
+  auto make = [] {
+    Parameter w = param({200, 200});
+    return Program{{w}, [=](Tensors in) {
+      Tensor y = exp(in[0]);
+      w.set(w.value() * 0.5 + w.value().transpose(0, 1));
+      return Tensors{tanh(y + y.transpose(0, 1)), y.slice(0, 0, 100).reshape({20000}) * 2.0 + y.slice(0, 100, 200).reshape({20000})};
+    }};
+  };
+  expect_same_everywhere(make, random_inputs(2, {{200, 200}}));
+}
+
 TEST(Compile, CheckpointCustomGradAndNoGrad) {
   auto make = [] {
     Parameter w = param({5, 5});

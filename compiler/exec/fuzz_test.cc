@@ -55,13 +55,14 @@ class RandomProgram {
   Tensor op() {
     const Tensor x = any();
     const int64_t d = x.dim() ? pick(x.dim()) : 0;
-    switch (pick(22)) {
+    switch (pick(23)) {
       case 0: return tanh(x);
       case 1: return x * 0.5;
       case 2: return sigmoid(x) + any_of(x.shape());
       case 3: return maximum(x, any_of(x.shape()));
       case 4: return where(x > 0.0, x, any_of(x.shape()) * 0.25);
       case 5: return x.dim() == 2 ? x.transpose(0, 1) : x;
+      case 21: return x.dim() == 2 && x.size(0) == x.size(1) ? x * 0.5 + x.transpose(0, 1) : exp(neg(x * x));
       case 6: return x.dim() ? x.slice(d, 0, (x.size(d) + 1) / 2) : x;
       case 7: return x.reshape({-1});
       case 8: return x.dim() ? cat({x, x.slice(d, 0, x.size(d) / 2)}, d) : x;

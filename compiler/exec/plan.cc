@@ -39,6 +39,8 @@ class Planner {
     new_buffer_.assign(g_.cells.size(), -1);
     places_.resize(g_.size());
     after_.resize(g_.size());
+    main_.reserve(g_.size());
+    plan_.buffers.reserve(2 * g_.size());
   }
 
   Plan run() {
@@ -245,6 +247,7 @@ class Planner {
 
   /// Fixes the order: outputs that exist at the start, the graph, then cells whose value lies elsewhere.
   void emit() {
+    plan_.launches.reserve(main_.size() + before_.size() + 2 * finals_.size() + direct_.size());
     for (const CopyTask& t : before_) copy(t);
     for (Launch& l : main_) {
       const int32_t node = l.node;
