@@ -6,9 +6,9 @@
 namespace weft::internal {
 
 struct Interval {
-  int64_t bytes = 0;              // a multiple of 64
-  int32_t first = 0, last = 0;    // inclusive
-  int64_t offset = 0;             // set by place_intervals
+  int64_t bytes = 0;            // a multiple of 64
+  int32_t first = 0, last = 0;  // inclusive
+  int64_t offset = 0;           // set by place_intervals
 };
 
 /// Sets offsets so that no two intervals overlap in time and memory; returns the size of the arena. Deterministic:

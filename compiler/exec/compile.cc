@@ -18,7 +18,8 @@ enum class Exec { kCompiled, kInterp, kEager };
 
 Exec exec_mode(const CompileOptions& options) {
   const std::string v = switch_value("WEFT_EXEC");
-  WEFT_CHECK(v == "compiled" || v == "interp" || v == "eager", "WEFT_EXEC: got '", v, "'; need compiled, interp or eager");
+  WEFT_CHECK(v == "compiled" || v == "interp" || v == "eager", "WEFT_EXEC: got '", v,
+             "'; need compiled, interp or eager");
   return !options.enabled || v == "eager" ? Exec::kEager : v == "interp" ? Exec::kInterp : Exec::kCompiled;
 }
 }  // namespace
@@ -138,9 +139,10 @@ struct CompiledCall::Step {
 };
 
 CompiledCall::CompiledCall(const std::shared_ptr<CompiledCore>& core) : core_(core) {
-  WEFT_CHECK_AS(kFailedPrecondition, !core->busy.exchange(true, std::memory_order_acquire),
-                "compile: this compiled function is already running, on another thread or in itself; need one call at a "
-                "time: compile the function once per thread");
+  WEFT_CHECK_AS(
+      kFailedPrecondition, !core->busy.exchange(true, std::memory_order_acquire),
+      "compile: this compiled function is already running, on another thread or in itself; need one call at a "
+      "time: compile the function once per thread");
   direct_ = core->mode == Exec::kEager || thread_state.capture || thread_state.step;
 }
 
@@ -198,12 +200,14 @@ CompileStats core_stats(const CompiledCore& core) {
 }
 
 std::string core_report(const CompiledCore& core) {
-  WEFT_CHECK_AS(kFailedPrecondition, core.current, "report: the function has not been captured yet; call it or prepare() first");
+  WEFT_CHECK_AS(kFailedPrecondition, core.current,
+                "report: the function has not been captured yet; call it or prepare() first");
   return report_of(*core.current, core.options, core_stats(core));
 }
 
 const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
-  WEFT_CHECK_AS(kFailedPrecondition, core.current, "graph: the function has not been captured yet; call it or prepare() first");
+  WEFT_CHECK_AS(kFailedPrecondition, core.current,
+                "graph: the function has not been captured yet; call it or prepare() first");
   WEFT_CHECK(stage == "captured" || stage == "joint" || stage == "scheduled", "graph: got stage '", stage,
              "'; need captured, joint or scheduled");
   const Entry& e = *core.current;

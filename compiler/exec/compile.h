@@ -1,5 +1,6 @@
 // compile(fn): the function runs once with traced tensors; forward, backward and optimiser become one graph, planned
-// once and replayed. One plan per combination of argument types, host flags and cell types, least recently used first out.
+// once and replayed. One plan per combination of argument types, host flags and cell types, least recently used first
+// out.
 #pragma once
 #include <memory>
 #include <string>
@@ -12,30 +13,30 @@
 namespace weft {
 
 struct CompileOptions {
-  bool enabled = true;              // false: fn runs eagerly, in the same random step
-  int64_t memory_budget = 0;        // bytes; a step that needs more is an error before it runs; 0 is no limit
-  std::string numerics = "fast";    // "fast" or "eager": the bits of eager. No kernel reorders sums yet: both are equal
-  bool verify = false;              // compare each plan's first results and writes with the reference, bit for bit
+  bool enabled = true;            // false: fn runs eagerly, in the same random step
+  int64_t memory_budget = 0;      // bytes; a step that needs more is an error before it runs; 0 is no limit
+  std::string numerics = "fast";  // "fast" or "eager": the bits of eager. No kernel reorders sums yet: both are equal
+  bool verify = false;            // compare each plan's first results and writes with the reference, bit for bit
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
 };
 
 /// What compile() did so far; figures of memory and launches are those of the plan used last.
 struct CompileStats {
-  int64_t captures = 0;             // times that fn was traced
-  int64_t plans = 0;                // plans made, and plans kept now
+  int64_t captures = 0;  // times that fn was traced
+  int64_t plans = 0;     // plans made, and plans kept now
   int64_t plans_kept = 0;
-  int64_t compilations = 0;         // kernels compiled
+  int64_t compilations = 0;  // kernels compiled
   int64_t calls = 0;
-  double compile_seconds = 0;       // capture, passes and planning, in total
-  int64_t nodes = 0;                // of the scheduled graph
-  int64_t kernels = 0;              // launches per step
-  int64_t copies = 0;               // of these, moving values to cells or outputs
-  int64_t planned_peak_bytes = 0;   // compiler/exec/plan.h says what is counted
+  double compile_seconds = 0;      // capture, passes and planning, in total
+  int64_t nodes = 0;               // of the scheduled graph
+  int64_t kernels = 0;             // launches per step
+  int64_t copies = 0;              // of these, moving values to cells or outputs
+  int64_t planned_peak_bytes = 0;  // compiler/exec/plan.h says what is counted
   int64_t measured_peak_bytes = 0;
   int64_t arena_bytes = 0;
-  int64_t cells = 0;                // read or written by a step
-  int64_t in_place_writes = 0;      // in the last call
-  int64_t fresh_writes = 0;         // in the last call: cells whose old storage somebody else held
+  int64_t cells = 0;            // read or written by a step
+  int64_t in_place_writes = 0;  // in the last call
+  int64_t fresh_writes = 0;     // in the last call: cells whose old storage somebody else held
   std::string to_string() const;
 };
 
@@ -127,10 +128,12 @@ class Compiled {
         return r;
       }
     } else {
-      auto result = call_with(args...)([&](auto in, auto structure, auto trace) { return call.run(in, structure, trace); });
+      auto result =
+          call_with(args...)([&](auto in, auto structure, auto trace) { return call.run(in, structure, trace); });
       if constexpr (!std::is_void_v<R>) {
         size_t at = 0;
-        return unflatten(*static_cast<const internal::Carried<R>*>(result.like.get()), std::span<const Tensor>(result.out), at);
+        return unflatten(*static_cast<const internal::Carried<R>*>(result.like.get()),
+                         std::span<const Tensor>(result.out), at);
       }
     }
   }
@@ -146,7 +149,8 @@ class Compiled {
   template <class... A>
   std::string first_nonfinite(const A&... args) const {
     internal::CompiledCall call(core_);
-    return call_with(args...)([&](auto in, auto structure, auto trace) { return call.first_nonfinite(in, structure, trace); });
+    return call_with(args...)(
+        [&](auto in, auto structure, auto trace) { return call.first_nonfinite(in, structure, trace); });
   }
 
   CompileStats stats() const { return internal::core_stats(*core_); }
@@ -177,7 +181,8 @@ class Compiled {
           return result;
         }
       };
-      return then(std::span<const Tensor>(in), std::span<const int32_t>(structure), internal::CompiledCall::Trace(trace));
+      return then(std::span<const Tensor>(in), std::span<const int32_t>(structure),
+                  internal::CompiledCall::Trace(trace));
     };
   }
 

@@ -30,7 +30,8 @@ std::vector<Tensors> random_inputs(int steps, const std::vector<Shape>& shapes, 
 }
 
 Parameter param(const Shape& shape, const std::string& name = "") {
-  return Parameter(TensorType{kFloat32, {}, shape}, [=] { return randn(shape) * 0.3; }, name);
+  return Parameter(
+      TensorType{kFloat32, {}, shape}, [=] { return randn(shape) * 0.3; }, name);
 }
 
 TEST(Compile, MlpTrainsWithTheBitsOfEager) {
@@ -38,11 +39,11 @@ TEST(Compile, MlpTrainsWithTheBitsOfEager) {
     Parameter w1 = param({8, 16}), b1 = param({16}), w2 = param({16, 4});
     std::vector<Parameter> all{w1, b1, w2};
     return Program{{w1, b1, w2}, [=](Tensors in) {
-      Tensor loss = mse_loss(matmul(tanh(matmul(in[0], w1) + b1), w2), in[1]);
-      std::vector<Tensor> g = grad(loss, all);
-      for (size_t i = 0; i < all.size(); ++i) all[i].set(all[i].value() - g[i] * 0.1);
-      return Tensors{loss};
-    }};
+                     Tensor loss = mse_loss(matmul(tanh(matmul(in[0], w1) + b1), w2), in[1]);
+                     std::vector<Tensor> g = grad(loss, all);
+                     for (size_t i = 0; i < all.size(); ++i) all[i].set(all[i].value() - g[i] * 0.1);
+                     return Tensors{loss};
+                   }};
   };
   auto r = expect_same_everywhere(make, random_inputs(20, {{5, 8}, {5, 4}}));
   EXPECT_EQ(r.stats.captures, 1);
@@ -56,11 +57,11 @@ TEST(Compile, DropoutHasTheSameBits) {
   auto make = [] {
     Parameter w = param({8, 8});
     return Program{{w}, [=](Tensors in) {
-      Tensor y = dropout(matmul(in[0], w), 0.5) + rand({4, 8});
-      Tensor loss = (y * y).mean();
-      w.set(w.value() - grad(loss, std::vector<Parameter>{w})[0]);
-      return Tensors{loss, y};
-    }};
+                     Tensor y = dropout(matmul(in[0], w), 0.5) + rand({4, 8});
+                     Tensor loss = (y * y).mean();
+                     w.set(w.value() - grad(loss, std::vector<Parameter>{w})[0]);
+                     return Tensors{loss, y};
+                   }};
   };
   auto r = expect_same_everywhere(make, random_inputs(4, {{4, 8}}));
   EXPECT_EQ(r.stats.captures, 1);
@@ -71,11 +72,11 @@ TEST(Compile, CommitIfLeavesCellsAlone) {
   auto make = [] {
     Parameter w = param({6});
     return Program{{w}, [=](Tensors in) {
-      Tensor loss = dropout(w * in[0], 0.3).sum();
-      commit_if(loss > 0.0);
-      w.set(w.value() + in[0]);
-      return Tensors{loss};
-    }};
+                     Tensor loss = dropout(w * in[0], 0.3).sum();
+                     commit_if(loss > 0.0);
+                     w.set(w.value() + in[0]);
+                     return Tensors{loss};
+                   }};
   };
   expect_same_everywhere(make, random_inputs(6, {{6}}));
 }
@@ -84,15 +85,15 @@ TEST(Compile, SwapsRotationsAndSharedValues) {
   auto make = [] {
     Parameter a = param({3, 3}), b = param({3, 3}), c = param({3, 3}), d = param({3, 3}), e = param({3, 3});
     return Program{{a, b, c, d, e}, [=](Tensors in) {
-      Tensor x = a, y = b, z = c;
-      a.set(y);
-      b.set(z.transpose(0, 1));
-      c.set(x);
-      Tensor both = in[0] * x;
-      d.set(both);
-      e.set(both);
-      return Tensors{x + y, both};
-    }};
+                     Tensor x = a, y = b, z = c;
+                     a.set(y);
+                     b.set(z.transpose(0, 1));
+                     c.set(x);
+                     Tensor both = in[0] * x;
+                     d.set(both);
+                     e.set(both);
+                     return Tensors{x + y, both};
+                   }};
   };
   expect_same_everywhere(make, random_inputs(4, {{3, 3}}));
 }
@@ -101,11 +102,11 @@ TEST(Compile, OldValuesReadAfterTheNewOneExists) {
   auto make = [] {
     Parameter a = param({4});
     return Program{{a}, [=](Tensors in) {
-      Tensor old = a;
-      a.set(old * in[0]);
-      Tensor now = a;
-      return Tensors{old + now, old, now, old.slice(0, 1, 3), now.reshape({2, 2})};
-    }};
+                     Tensor old = a;
+                     a.set(old * in[0]);
+                     Tensor now = a;
+                     return Tensors{old + now, old, now, old.slice(0, 1, 3), now.reshape({2, 2})};
+                   }};
   };
   expect_same_everywhere(make, random_inputs(3, {{4}}));
 }
@@ -114,10 +115,10 @@ TEST(Compile, ArgumentsAndTheirViewsAsResultsAndCellValues) {
   auto make = [] {
     Parameter a = param({2, 3}), b = param({3, 2});
     return Program{{a, b}, [=](Tensors in) {
-      a.set(in[0]);
-      b.set(in[0].transpose(0, 1));
-      return Tensors{in[0], in[0].slice(0, 0, 1), in[0].transpose(0, 1), in[0]};
-    }};
+                     a.set(in[0]);
+                     b.set(in[0].transpose(0, 1));
+                     return Tensors{in[0], in[0].slice(0, 0, 1), in[0].transpose(0, 1), in[0]};
+                   }};
   };
   auto inputs = random_inputs(3, {{2, 3}});
   auto r = expect_same_everywhere(make, inputs);
@@ -127,13 +128,15 @@ TEST(Compile, ArgumentsAndTheirViewsAsResultsAndCellValues) {
 TEST(Compile, ViewsSlicesCatAndConstants) {
   auto make = [] {
     Tensor closed = Tensor::from_vector({1, 2, 3, 4}, {4});
-    return Program{{}, [=](Tensors in) {
-      Tensor x = in[0];
-      Tensor c = cat({x.slice(0, 1, 3), x.slice(1, 0, 4).t().slice(0, 0, 2)}, 0);
-      Tensor m = x.transpose(0, 1) + closed.unsqueeze(1);
-      Tensor eye = eq(arange(4).unsqueeze(0), arange(4).unsqueeze(1));
-      return Tensors{c, m, m.slice(0, 2, 4), where(eye, x, 0.0), c.reshape({-1}), full({2, 2}, 3.5), closed, c.slice(1, 1, 2)};
-    }};
+    return Program{
+        {}, [=](Tensors in) {
+          Tensor x = in[0];
+          Tensor c = cat({x.slice(0, 1, 3), x.slice(1, 0, 4).t().slice(0, 0, 2)}, 0);
+          Tensor m = x.transpose(0, 1) + closed.unsqueeze(1);
+          Tensor eye = eq(arange(4).unsqueeze(0), arange(4).unsqueeze(1));
+          return Tensors{
+              c, m, m.slice(0, 2, 4), where(eye, x, 0.0), c.reshape({-1}), full({2, 2}, 3.5), closed, c.slice(1, 1, 2)};
+        }};
   };
   expect_same_everywhere(make, random_inputs(2, {{4, 4}}));
 }
@@ -143,10 +146,11 @@ TEST(Compile, AnOperandShownInTwoWaysIsNotOverwritten) {
   auto make = [] {
     Parameter w = param({200, 200});
     return Program{{w}, [=](Tensors in) {
-      Tensor y = exp(in[0]);
-      w.set(w.value() * 0.5 + w.value().transpose(0, 1));
-      return Tensors{tanh(y + y.transpose(0, 1)), y.slice(0, 0, 100).reshape({20000}) * 2.0 + y.slice(0, 100, 200).reshape({20000})};
-    }};
+                     Tensor y = exp(in[0]);
+                     w.set(w.value() * 0.5 + w.value().transpose(0, 1));
+                     return Tensors{tanh(y + y.transpose(0, 1)),
+                                    y.slice(0, 0, 100).reshape({20000}) * 2.0 + y.slice(0, 100, 200).reshape({20000})};
+                   }};
   };
   expect_same_everywhere(make, random_inputs(2, {{200, 200}}));
 }
@@ -156,17 +160,17 @@ TEST(Compile, CheckpointCustomGradAndNoGrad) {
     Parameter w = param({5, 5});
     auto square = custom_grad([](Tensor x) { return x * x; }, [](Tensor x, Tensor, Tensor dy) { return dy * x * 3.0; });
     return Program{{w}, [=](Tensors in) {
-      Tensor h = checkpoint([&](Tensor x) { return tanh(matmul(dropout(x, 0.2), w)); }, in[0]);
-      Tensor y = square(h);
-      Tensor scale;
-      {
-        NoGrad guard;
-        scale = y.amax();
-      }
-      Tensor loss = (y * y / scale).sum();
-      w.set(w.value() - grad(loss, std::vector<Parameter>{w})[0] * 1e-3);
-      return Tensors{loss};
-    }};
+                     Tensor h = checkpoint([&](Tensor x) { return tanh(matmul(dropout(x, 0.2), w)); }, in[0]);
+                     Tensor y = square(h);
+                     Tensor scale;
+                     {
+                       NoGrad guard;
+                       scale = y.amax();
+                     }
+                     Tensor loss = (y * y / scale).sum();
+                     w.set(w.value() - grad(loss, std::vector<Parameter>{w})[0] * 1e-3);
+                     return Tensors{loss};
+                   }};
   };
   expect_same_everywhere(make, random_inputs(3, {{5, 5}}));
 }
@@ -175,14 +179,14 @@ TEST(Compile, SecondOrder) {
   auto make = [] {
     Parameter w = param({5, 5});
     return Program{{w}, [=](Tensors in) {
-      Tensor y = tanh(matmul(in[0], w));
-      Tensor loss = (y * y).sum();
-      Tensor g = grad(loss, std::vector<Parameter>{w}, {.create_graph = true})[0];
-      Tensor penalty = (g * g).sum();
-      Tensor gg = grad(penalty, std::vector<Parameter>{w})[0];
-      w.set(w.value() - (g + gg) * 1e-3);
-      return Tensors{loss, penalty};
-    }};
+                     Tensor y = tanh(matmul(in[0], w));
+                     Tensor loss = (y * y).sum();
+                     Tensor g = grad(loss, std::vector<Parameter>{w}, {.create_graph = true})[0];
+                     Tensor penalty = (g * g).sum();
+                     Tensor gg = grad(penalty, std::vector<Parameter>{w})[0];
+                     w.set(w.value() - (g + gg) * 1e-3);
+                     return Tensors{loss, penalty};
+                   }};
   };
   expect_same_everywhere(make, random_inputs(3, {{5, 5}}));
 }
@@ -226,7 +230,8 @@ TEST(Compile, StructuresOfArgumentsAndResults) {
   EXPECT_EQ(again.parts.size(), 2u);
   EXPECT_EQ(step.stats().captures, 2);
   // The same number of tensors in another structure is another program.
-  auto two = compile([](std::vector<Tensor> x, std::vector<Tensor> y) { return x.size() > y.size() ? x[0] + 1.0 : y[0] - 1.0; });
+  auto two = compile(
+      [](std::vector<Tensor> x, std::vector<Tensor> y) { return x.size() > y.size() ? x[0] + 1.0 : y[0] - 1.0; });
   EXPECT_EQ(two(Tensors{a, a}, Tensors{a}).to_vector<float>(), (std::vector<float>{2, 3}));
   EXPECT_EQ(two(Tensors{a}, Tensors{a, a}).to_vector<float>(), (std::vector<float>{0, 1}));
 }
@@ -457,9 +462,7 @@ TEST(Compile, OneCallAtATime) {
   });
   Tensor x = ones({2});
   std::string inner;
-  h->again = [&] {
-    std::thread([&] { inner = error_of([&] { step(x); }); }).join();
-  };
+  h->again = [&] { std::thread([&] { inner = error_of([&] { step(x); }); }).join(); };
   step(x);
   EXPECT_NE(inner.find("already running"), std::string::npos) << inner;
   h->again = [&] { inner = error_of([&] { step(ones({3})); }); };
@@ -471,16 +474,15 @@ TEST(Compile, OneCallAtATime) {
   for (int t = 0; t < 3; ++t)
     threads.emplace_back([&, t] {
       auto own = compile([](Tensor x) { return x * 2.0; });
-      for (int i = 0; i < 20; ++i) EXPECT_EQ(own(full({3}, t + 1.0)).to_vector<float>(), std::vector<float>(3, 2.0f * (t + 1)));
+      for (int i = 0; i < 20; ++i)
+        EXPECT_EQ(own(full({3}, t + 1.0)).to_vector<float>(), std::vector<float>(3, 2.0f * (t + 1)));
     });
   for (std::thread& t : threads) t.join();
 }
 
 TEST(Compile, InsideCaptureTheCallIsInlined) {
   auto inner = compile([](Tensor x) { return dropout(x, 0.5) + 1.0; });
-  auto make = [&] {
-    return Program{{}, [&](Tensors in) { return Tensors{inner(in[0]) * 2.0, inner(in[0])}; }};
-  };
+  auto make = [&] { return Program{{}, [&](Tensors in) { return Tensors{inner(in[0]) * 2.0, inner(in[0])}; }}; };
   expect_same_everywhere(make, random_inputs(3, {{16}}));
   EXPECT_EQ(inner.stats().captures, 0);
 }
@@ -501,7 +503,9 @@ TEST(Compile, UndefinedAndLeakedTensorsAreErrors) {
 
 TEST(Compile, MetaIsPlannedWithoutMemory) {
   const Device meta = Device::meta();
-  Parameter w(TensorType{kFloat32, meta, {1 << 20, 1 << 14}}, [=] { return zeros({1 << 20, 1 << 14}, {.device = meta}); });
+  Parameter w(TensorType{kFloat32, meta, {1 << 20, 1 << 14}}, [=] {
+    return zeros({1 << 20, 1 << 14}, {.device = meta});
+  });
   auto step = compile([&](Tensor x) {
     Tensor y = matmul(x, w).sum();
     w.set(w.value() * 0.5);
@@ -569,13 +573,15 @@ TEST(Compile, VerifyFindsAWrongKernel) {
   static int runs = 0;
   static const OpDef unsteady = {.name = "unsteady",
                                  .infer = [](const InferCall& c) { return Types{c.in[0]}; },
-                                 .kernel = [](const KernelCall& c) {
-                                   for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = 0;
-                                   c.out[0].as<float>()[2] = static_cast<float>(runs++);
-                                 }};
+                                 .kernel =
+                                     [](const KernelCall& c) {
+                                       for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = 0;
+                                       c.out[0].as<float>()[2] = static_cast<float>(runs++);
+                                     }};
   auto step = compile([&](Tensor x) { return dispatch(unsteady, {&x}); }, {.verify = true});
   std::string e = error_of([&] { step(ones({2, 2})); });
-  EXPECT_NE(e.find("verify: output 0 differs from the reference first at [1, 0]: got 1; need 0"), std::string::npos) << e;
+  EXPECT_NE(e.find("verify: output 0 differs from the reference first at [1, 0]: got 1; need 0"), std::string::npos)
+      << e;
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ void check_budget(const Plan& plan, const CompileOptions& options) {
   for (int64_t b : plan.output_blocks) outputs += accounted(b);
   internal::fail(Code::kResourceExhausted,
                  cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
-                     ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, "); memory_budget is ",
-                     options.memory_budget));
+                     ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes,
+                     "); memory_budget is ", options.memory_budget));
 }
 
 void make_entry_plan(Entry& e, const CompileOptions& options) {
@@ -80,7 +80,8 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
     for (const TensorType& t : e->key.types) in.push_back(capture.add_input(t));
     e->like = fn(in, out);
     for (size_t i = 0; i < out.size(); ++i)
-      WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i, " of the function is an undefined tensor");
+      WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i,
+                    " of the function is an undefined tensor");
     if (thread_state.step->used) advance_random_step();
     e->captured = capture.finish(out);
     e->flags = capture.flags;

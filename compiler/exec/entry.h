@@ -30,7 +30,7 @@ struct Entry {
   std::shared_ptr<const void> like;  // the result's structure
   std::vector<PassReport> passes;
   double capture_ms = 0, passes_ms = 0, plan_ms = 0;
-  const char* order = "";            // which order of execution the plan has
+  const char* order = "";  // which order of execution the plan has
   Plan plan;
   std::unique_ptr<Executable> executable;
   bool verified = false;

@@ -47,7 +47,8 @@ Executable::Executable(const Plan& plan, SharedArena& arena) : plan_(plan), aren
   views_.reserve(views);
   build_calls(plan_.setup, setup_);
   build_calls(plan_.launches, calls_);
-  std::stable_sort(collected_.begin(), collected_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(collected_.begin(), collected_.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < collected_.size(); ++i) {
     Base& b = bases_[collected_[i].first];
     if (b.end == 0) b.begin = static_cast<int32_t>(i);
@@ -65,12 +66,18 @@ int32_t Executable::base_of(const PlanBuffer& b) {
     WEFT_BUG_IF(true, "executable: cell ", c, " is not bound");
   };
   switch (b.home) {
-    case Home::kArena: return arena_base_;
-    case Home::kArgument: return argument_base_[b.index];
-    case Home::kOutput: return output_base_[b.index];
-    case Home::kCell: return cell(b.index).old_base;
-    case Home::kCellNew: return cell(b.index).new_base;
-    default: return -1;
+    case Home::kArena:
+      return arena_base_;
+    case Home::kArgument:
+      return argument_base_[b.index];
+    case Home::kOutput:
+      return output_base_[b.index];
+    case Home::kCell:
+      return cell(b.index).old_base;
+    case Home::kCellNew:
+      return cell(b.index).new_base;
+    default:
+      return -1;
   }
 }
 

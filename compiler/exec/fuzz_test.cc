@@ -56,22 +56,38 @@ class RandomProgram {
     const Tensor x = any();
     const int64_t d = x.dim() ? pick(x.dim()) : 0;
     switch (pick(23)) {
-      case 0: return tanh(x);
-      case 1: return x * 0.5;
-      case 2: return sigmoid(x) + any_of(x.shape());
-      case 3: return maximum(x, any_of(x.shape()));
-      case 4: return where(x > 0.0, x, any_of(x.shape()) * 0.25);
-      case 5: return x.dim() == 2 ? x.transpose(0, 1) : x;
-      case 21: return x.dim() == 2 && x.size(0) == x.size(1) ? x * 0.5 + x.transpose(0, 1) : exp(neg(x * x));
-      case 6: return x.dim() ? x.slice(d, 0, (x.size(d) + 1) / 2) : x;
-      case 7: return x.reshape({-1});
-      case 8: return x.dim() ? cat({x, x.slice(d, 0, x.size(d) / 2)}, d) : x;
-      case 9: return x.dim() ? x.sum({d}, pick(2) == 0) : x;
-      case 10: return x.dim() == 2 ? tanh(matmul(x, x.transpose(0, 1))) : x;
-      case 11: return x.dim() ? softmax(x, d) : x;
-      case 12: return dropout(x, 0.25);
-      case 13: return x.dim() ? x.amax({d}) : x;
-      case 14: return x.dim() < 4 ? x.unsqueeze(0).expand(grown(x)) * 0.5 : x;
+      case 0:
+        return tanh(x);
+      case 1:
+        return x * 0.5;
+      case 2:
+        return sigmoid(x) + any_of(x.shape());
+      case 3:
+        return maximum(x, any_of(x.shape()));
+      case 4:
+        return where(x > 0.0, x, any_of(x.shape()) * 0.25);
+      case 5:
+        return x.dim() == 2 ? x.transpose(0, 1) : x;
+      case 21:
+        return x.dim() == 2 && x.size(0) == x.size(1) ? x * 0.5 + x.transpose(0, 1) : exp(neg(x * x));
+      case 6:
+        return x.dim() ? x.slice(d, 0, (x.size(d) + 1) / 2) : x;
+      case 7:
+        return x.reshape({-1});
+      case 8:
+        return x.dim() ? cat({x, x.slice(d, 0, x.size(d) / 2)}, d) : x;
+      case 9:
+        return x.dim() ? x.sum({d}, pick(2) == 0) : x;
+      case 10:
+        return x.dim() == 2 ? tanh(matmul(x, x.transpose(0, 1))) : x;
+      case 11:
+        return x.dim() ? softmax(x, d) : x;
+      case 12:
+        return dropout(x, 0.25);
+      case 13:
+        return x.dim() ? x.amax({d}) : x;
+      case 14:
+        return x.dim() < 4 ? x.unsqueeze(0).expand(grown(x)) * 0.5 : x;
       case 15: {
         const Parameter& c = cell();
         if (differentiate_) return Tensor(c);
@@ -87,11 +103,16 @@ class RandomProgram {
         b.set(pick(2) ? t : t * 0.5);
         return t;
       }
-      case 17: return Tensor(cell()) + 0.125;
-      case 18: return x.dim() ? cumsum(x, d) * 0.1 : x;
-      case 19: return x.dim() ? index_select(x, d, Tensor::from_vector<int64_t>({0, 0}, {2})) : x;
-      case 20: return x.dim() ? index_add(x, 0, Tensor::from_vector<int64_t>({0}, {1}), x.slice(0, 0, 1)) : x;
-      default: return tanh(x * x - x);
+      case 17:
+        return Tensor(cell()) + 0.125;
+      case 18:
+        return x.dim() ? cumsum(x, d) * 0.1 : x;
+      case 19:
+        return x.dim() ? index_select(x, d, Tensor::from_vector<int64_t>({0, 0}, {2})) : x;
+      case 20:
+        return x.dim() ? index_add(x, 0, Tensor::from_vector<int64_t>({0}, {1}), x.slice(0, 0, 1)) : x;
+      default:
+        return tanh(x * x - x);
     }
   }
   Shape grown(const Tensor& x) {

@@ -43,7 +43,8 @@ Ref<Graph> lower_once(const Graph& g) {
     if (n.op == &input_op) to.inputs[n.attrs.i("index")] = {now, 0};
     for (size_t i = 0; i < n.outputs.size(); ++i) values[id].push_back(capture.wrap({now, static_cast<int32_t>(i)}));
   }
-  for (const CellWrite& w : g.writes) to.writes.push_back({w.cell, capture.value_of(values[w.value.node][w.value.index])});
+  for (const CellWrite& w : g.writes)
+    to.writes.push_back({w.cell, capture.value_of(values[w.value.node][w.value.index])});
   std::vector<Tensor> out;
   for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
   Ref<Graph> next = capture.finish(out);

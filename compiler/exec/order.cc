@@ -47,10 +47,10 @@ class Scheduler {
  private:
   struct Info {
     bool live = false, lazy = false, done = false;
-    int32_t waits = 0;                // operands and edges that are neither lazy nor done
-    std::vector<int32_t> before;      // nodes that must come first
+    int32_t waits = 0;            // operands and edges that are neither lazy nor done
+    std::vector<int32_t> before;  // nodes that must come first
     std::vector<int32_t> after;
-    SmallVec<int32_t, 3> reads;       // memory blocks, each once
+    SmallVec<int32_t, 3> reads;  // memory blocks, each once
     SmallVec<int32_t, 1> makes;
   };
   struct Block {

@@ -387,10 +387,10 @@ class Planner {
   const Graph& g_;
   std::span<const ArgumentLayout> arguments_;
   Plan plan_;
-  std::vector<SmallVec<Place, 1>> places_;       // of each node's results
+  std::vector<SmallVec<Place, 1>> places_;  // of each node's results
   std::vector<Launch> main_;
   std::vector<CopyTask> before_, finals_;
-  std::vector<std::vector<CopyTask>> after_;     // by node: output copies of views of its result
+  std::vector<std::vector<CopyTask>> after_;  // by node: output copies of views of its result
   std::vector<std::pair<Place, Place>> copied_;
   std::vector<Direct> direct_;
   std::vector<int32_t> cell_buffer_, new_buffer_;

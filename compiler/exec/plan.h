@@ -58,26 +58,26 @@ struct PlanOutput {
 };
 
 struct PlanCell {
-  bool used = false;          // read or written by a launch
+  bool used = false;  // read or written by a launch
   bool read = false;
   bool written = false;
-  int32_t first_write = -1;   // launch that writes it first, if in place
-  bool direct = false;        // computed where it will stay; else copied there at the end
+  int32_t first_write = -1;  // launch that writes it first, if in place
+  bool direct = false;       // computed where it will stay; else copied there at the end
 };
 
 struct Plan {
   Ref<Graph> graph;  // scheduled
   std::vector<PlanBuffer> buffers;
-  std::vector<Launch> setup;     // makes folded constants; run once
+  std::vector<Launch> setup;  // makes folded constants; run once
   std::vector<Launch> launches;
   std::vector<PlanOutput> outputs;
   std::vector<PlanCell> cells;
   std::vector<int64_t> output_blocks;  // bytes
   int64_t arena_bytes = 0;
-  int64_t live_bytes = 0;        // least arena that any placement could have: the most bytes live at once
+  int64_t live_bytes = 0;  // least arena that any placement could have: the most bytes live at once
   int64_t folded_bytes = 0;
   int64_t setup_workspace = 0;
-  int64_t fixed_bytes = 0;       // all that is counted but the arena, with every cell written in place
+  int64_t fixed_bytes = 0;  // all that is counted but the arena, with every cell written in place
   Device device;
   std::vector<std::string> notes;  // what could not be done, and why
 

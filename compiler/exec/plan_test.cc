@@ -19,7 +19,8 @@ TEST(Arena, NoTwoLiveIntervalsOverlapAndLittleIsWasted) {
     std::vector<Interval> all;
     for (int i = 0; i < 60; ++i) {
       const int32_t first = static_cast<int32_t>(r.bits() % 100);
-      all.push_back({static_cast<int64_t>(1 + r.bits() % 50) * 64, first, first + static_cast<int32_t>(r.bits() % 20), 0});
+      all.push_back(
+          {static_cast<int64_t>(1 + r.bits() % 50) * 64, first, first + static_cast<int32_t>(r.bits() % 20), 0});
     }
     const int64_t size = place_intervals(all);
     for (size_t i = 0; i < all.size(); ++i) {
@@ -27,7 +28,8 @@ TEST(Arena, NoTwoLiveIntervalsOverlapAndLittleIsWasted) {
       EXPECT_LE(all[i].offset + all[i].bytes, size);
       for (size_t j = 0; j < i; ++j) {
         const bool time = all[i].first <= all[j].last && all[j].first <= all[i].last;
-        const bool memory = all[i].offset < all[j].offset + all[j].bytes && all[j].offset < all[i].offset + all[i].bytes;
+        const bool memory =
+            all[i].offset < all[j].offset + all[j].bytes && all[j].offset < all[i].offset + all[i].bytes;
         EXPECT_FALSE(time && memory);
       }
     }

@@ -95,17 +95,19 @@ Worst worst_of(const Tensor& t) {
 }  // namespace
 
 void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what) {
-  WEFT_CHECK_AS(kInternal, got.type() == want.type(), "verify: ", what, " is ", got.type(), "; the reference gives ", want.type());
+  WEFT_CHECK_AS(kInternal, got.type() == want.type(), "verify: ", what, " is ", got.type(), "; the reference gives ",
+                want.type());
   if (got.numel() == 0 || got.device().type == DeviceType::kMeta) return;
   const Tensor a = copy_of(got), b = copy_of(want);
-  const char *x = static_cast<const char*>(a.view_for_kernel().data), *y = static_cast<const char*>(b.view_for_kernel().data);
+  const char *x = static_cast<const char*>(a.view_for_kernel().data),
+             *y = static_cast<const char*>(b.view_for_kernel().data);
   const int64_t size = itemsize(a.dtype());
   if (std::memcmp(x, y, a.numel() * size) == 0) return;
   for (int64_t i = 0; i < a.numel(); ++i) {
     if (std::memcmp(x + i * size, y + i * size, size) == 0) continue;
-    internal::fail(Code::kInternal, cat("verify: ", what, " differs from the reference first at ", index_text(i, a.shape()),
-                                        ": got ", element_text(x + i * size, a.dtype()), "; need ",
-                                        element_text(y + i * size, a.dtype())));
+    internal::fail(Code::kInternal,
+                   cat("verify: ", what, " differs from the reference first at ", index_text(i, a.shape()), ": got ",
+                       element_text(x + i * size, a.dtype()), "; need ", element_text(y + i * size, a.dtype())));
   }
 }
 

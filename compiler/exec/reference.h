@@ -15,7 +15,8 @@ struct Evaluation {
 /// Called with each node's operands and results; returning false ends the evaluation.
 using Visitor = std::function<bool(int32_t id, std::span<const Tensor> in, std::span<const Tensor> out)>;
 
-/// Evaluates a graph without grad nodes. Cells are read and left alone; side effects are left out. Results own their memory.
+/// Evaluates a graph without grad nodes. Cells are read and left alone; side effects are left out. Results own their
+/// memory.
 Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor& visit = {});
 
 /// Throws naming the first element in which `got` differs from `want` bit for bit; `what` says whose value it is.

@@ -119,8 +119,8 @@ class Report {
       if (plan_.cells[c].used) cells += accounted(g_.cells[c]->type.nbytes());
     for (int64_t b : plan_.output_blocks) outputs += accounted(b);
     line("  peak ", bytes_text(plan_.peak_bytes()), ": arena ", bytes_text(plan_.arena_bytes), " (most live at once ",
-         bytes_text(plan_.live_bytes), "), cells ", bytes_text(cells), ", outputs ", bytes_text(outputs), ", constants ",
-         bytes_text(plan_.folded_bytes));
+         bytes_text(plan_.live_bytes), "), cells ", bytes_text(cells), ", outputs ", bytes_text(outputs),
+         ", constants ", bytes_text(plan_.folded_bytes));
     if (options_.memory_budget > 0) line("  budget ", bytes_text(options_.memory_budget));
     if (stats_.arena_bytes > plan_.arena_bytes)
       line("  the arena is shared with a plan that needs ", bytes_text(stats_.arena_bytes));
@@ -158,7 +158,8 @@ class Report {
       bool in_place = false;
       for (const Place& a : l.in)
         for (const Place& b : l.out) in_place |= a.buffer == b.buffer;
-      line("  ", t, ": ", describe(l), " -> ", types, in_place ? ", in place" : "", ", ", fixed(c.bytes, 0), ", ", fixed(c.flops, 0));
+      line("  ", t, ": ", describe(l), " -> ", types, in_place ? ", in place" : "", ", ", fixed(c.bytes, 0), ", ",
+           fixed(c.flops, 0));
     }
     line("  total ", fixed(all_bytes, 0), " bytes, ", fixed(all_flops, 0), " FLOPs");
   }
@@ -173,7 +174,8 @@ class Report {
       const std::string moved = bytes_text(2 * l.out[0].type.nbytes());
       if (to.home == Home::kCellNew) {
         line("  ", cell_name(g_, to.index), " is copied at the end (", moved, " moved): ",
-             from.home == Home::kArena    ? "its old value is read after the new one exists, or another cell holds the value too"
+             from.home == Home::kArena
+                 ? "its old value is read after the new one exists, or another cell holds the value too"
              : from.home == Home::kOutput ? "its value is also a result"
                                           : "its value is not computed by this step");
       } else if (to.home == Home::kOutput) {
@@ -186,7 +188,8 @@ class Report {
       }
     }
     if (stats_.fresh_writes > 0)
-      line("  ", stats_.fresh_writes, " cells went to fresh storage in the last call: their old one has another holder");
+      line("  ", stats_.fresh_writes,
+           " cells went to fresh storage in the last call: their old one has another holder");
     for (const PassReport& p : e_.passes)
       if (p.disabled) line("  pass ", p.name, " is disabled");
     if (out_.size() == before) line("  nothing left out");

@@ -22,7 +22,9 @@ std::string read_all(const std::string& path) {
 }
 
 struct Switched {
-  Switched(const char* name, const std::string& value) : name_(name), before_(switch_value(name)) { set_switch(name, value); }
+  Switched(const char* name, const std::string& value) : name_(name), before_(switch_value(name)) {
+    set_switch(name, value);
+  }
   ~Switched() { set_switch(name_, before_); }
   const char* name_;
   std::string before_;
@@ -85,7 +87,8 @@ TEST(Switches, WaysOfRunning) {
     EXPECT_EQ(step.stats().captures, std::string(way) == "eager" ? 0 : 1);
   }
   Switched exec("WEFT_EXEC", "quickly");
-  EXPECT_NE(error_of([] { compile([](Tensor x) { return x; }); }).find("need compiled, interp or eager"), std::string::npos);
+  EXPECT_NE(error_of([] { compile([](Tensor x) { return x; }); }).find("need compiled, interp or eager"),
+            std::string::npos);
 }
 
 TEST(Switches, VerifyComparesEveryPlan) {

@@ -48,8 +48,8 @@ inline RunResult expect_same_everywhere(const std::function<Program()>& make, co
   };
   RunResult compiled;
   for (const Way& way : {Way{"not enabled", "compiled", {.enabled = false}}, Way{"interp", "interp", {}},
-                         Way{"verified", "compiled", {.verify = true}}, Way{"no passes", "compiled", {.disable = {"all"}}},
-                         Way{"compiled", "compiled", {}}}) {
+                         Way{"verified", "compiled", {.verify = true}},
+                         Way{"no passes", "compiled", {.disable = {"all"}}}, Way{"compiled", "compiled", {}}}) {
     RunResult got = run_program(make, inputs, way.exec, way.options);
     for (size_t s = 0; s < inputs.size(); ++s) {
       EXPECT_EQ(got.outputs[s].size(), want.outputs[s].size()) << way.name;

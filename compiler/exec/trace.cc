@@ -60,7 +60,9 @@ void flush_trace() {
   std::fputs("{\"traceEvents\":[", f);
   bool first = true;
   for (const Event& e : r.events) {
-    std::fprintf(f, "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{\"scope\":\"%s\"}}",
+    std::fprintf(f,
+                 "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+                 "\"scope\":\"%s\"}}",
                  first ? "" : ",", escaped(e.name).c_str(), static_cast<unsigned long long>(e.thread), e.start, e.us,
                  escaped(e.scope).c_str());
     first = false;
