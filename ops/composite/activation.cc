@@ -23,10 +23,10 @@ Tensor gelu(const Arg& x, std::string_view approximate) {
              "'; need \"none\" or \"tanh\"");
   LineScope line(x.line());
   const Tensor v = widened(t);
-  const Tensor inner = approximate == "none"
-                           ? erf(v * (1 / std::numbers::sqrt2))
-                           : tanh((v + v * v * v * 0.044715) * (std::numbers::sqrt2 * std::numbers::inv_sqrtpi));
-  return (v * 0.5 * (inner + 1.0)).to(t.dtype());
+  if (approximate == "none") return (v * 0.5 * (erf(v * (1 / std::numbers::sqrt2)) + 1.0)).to(t.dtype());
+  // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops and fewer values kept for the gradient, and no cancellation for x << 0.
+  constexpr double kScale = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+  return (v * sigmoid(v * (square(v) * (kScale * 0.044715) + kScale))).to(t.dtype());
 }
 
 Tensor silu(const Arg& x) {
