@@ -159,7 +159,7 @@ struct Blocks {
   bool tiled[kMaxOperands + 1] = {};
 };
 
-constexpr int64_t kTile = 2048;  // elements of a tile
+constexpr int64_t kTile = 4096;  // elements of a tile
 
 Blocks cut(const Plan& p, int64_t grain) {
   Blocks b;
