@@ -112,7 +112,15 @@ Tensor Capture::read_cell(const Ref<Cell>& cell) {
     return wrap(value_of(now));
   }
   auto it = cell_now_.find(cell.get());
-  if (it != cell_now_.end()) return wrap(it->second);
+  if (it != cell_now_.end()) {
+    if (written_.erase(cell.get())) {
+      // A cell holds a value, not how it was computed: gradients stop at what set() was given, as eagerly.
+      Capture* saved = std::exchange(thread_state.capture, this);
+      it->second = value_of(wrap(it->second).detach());
+      thread_state.capture = saved;
+    }
+    return wrap(it->second);
+  }
   Value v = graph_->add_cell(cell);
   cell_now_.emplace(cell.get(), v);
   return wrap(v);
@@ -126,6 +134,7 @@ void Capture::write_cell(const Ref<Cell>& cell, const Tensor& t) {
   }
   Value v = value_of(t);
   cell_now_[cell.get()] = v;
+  written_.insert(cell.get());
   for (CellWrite& w : graph_->writes) {
     if (w.cell == index) {
       w.value = v;

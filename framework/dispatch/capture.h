@@ -3,6 +3,7 @@
 #include <functional>
 #include <memory>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "framework/dispatch/state.h"
 #include "framework/dispatch/tree.h"
@@ -60,6 +61,7 @@ class Capture final {
   std::unordered_map<const void*, Value> seen_;        // TensorImpl -> value
   std::vector<Tensor> keep_;                           // keeps seen_'s addresses valid
   std::unordered_map<const Cell*, Value> cell_now_;    // latest value of a cell in program order
+  std::unordered_set<const Cell*> written_;            // cells set and not read since
 };
 
 /// A host bool that steers what is computed (Module::train/eval). Reading it under capture makes it part of the key.

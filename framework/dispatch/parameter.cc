@@ -102,6 +102,7 @@ void CellHandle::set(const Tensor& value) const {
   }
   require_concrete(t, "set", std::source_location::current());
   c.value = t.detach().contiguous();
+  c.leaf = {};  // the new value is another variable: gradients of losses that used the old one do not reach it
   c.torn = false;
 }
 
