@@ -82,6 +82,7 @@ seq 1 60 | tr '\n' ' ' >ids.txt
 [[ $(lines s.jsonl) == 60 ]] || fail "score wrote $(lines s.jsonl) lines instead of 59 + 1"
 grep -q '"perplexity"' s.txt || fail "score printed: $(cat s.txt)"
 
+"$train" --config list | grep -q "^$config" || fail "--config list does not list $config"
 expect 2 "unknown flag --stesp; did you mean --steps?" "$train" --stesp 3
 expect 2 "--config: got 'gtp'; need one of" "$train" --config gtp
 expect 2 "--dtype: got 'f23'" "$train" --dtype f23

@@ -1,4 +1,6 @@
 // Flags of the train programs.
+#include <cstdio>
+
 #include "absl/flags/flag.h"
 #include "framework/base/error.h"
 #include "framework/program/program.h"
@@ -20,7 +22,7 @@ ABSL_FLAG(bool, compile, true, "capture the step as one graph and replay it; fal
 ABSL_FLAG(int64_t, memory_budget, 0, "most bytes a step may plan for; 0: no limit");
 ABSL_FLAG(std::string, numerics, "fast", "fast, or eager: round exactly as op-by-op execution does");
 ABSL_FLAG(bool, verify, false, "compare the compiled step with the interpreter on the first batch");
-ABSL_FLAG(std::string, checkpoint_dir, "", "folder for checkpoints; empty: /tmp/weft/FAMILY-CONFIG");
+ABSL_FLAG(std::string, checkpoint_dir, "", "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one");
 ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint in --checkpoint_dir, if there is one");
 ABSL_FLAG(std::string, metrics, "", "file for one JSON object a step");
 ABSL_FLAG(int64_t, seed, 0, "seed of weights, dropout and the order of data");
@@ -33,6 +35,11 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
   const std::string summary = cat("Trains a ", family.name, " language model.");
   return run_program(argc, argv, summary.c_str(), [&](const std::vector<std::string>& rest) {
     if (!rest.empty()) usage_error(cat("unexpected argument '", rest[0], "'; --help lists the flags"));
+    if (absl::GetFlag(FLAGS_config) == "list") {
+      for (const std::string& name : family.presets)
+        std::printf("%s%s\n", name.c_str(), name == family.default_preset ? "  (the default)" : "");
+      return 0;
+    }
     TrainOptions o;
     o.config = absl::GetFlag(FLAGS_config);
     o.data = absl::GetFlag(FLAGS_data);
