@@ -9,14 +9,28 @@ namespace {
 
 using internal::thread_state;
 
+// Nodes made while it lives carry the line and scope of `n`, which must outlive it.
+class Place {
+ public:
+  explicit Place(const Node& n) {
+    thread_state.line = &n.line;
+    thread_state.scope = n.scope;
+  }
+  ~Place() {
+    thread_state.line = line_;
+    thread_state.scope = scope_;
+  }
+  Place(const Place&) = delete;
+
+ private:
+  const SourceLine* line_ = thread_state.line;
+  const char* scope_ = thread_state.scope;
+};
+
 class Expander {
  public:
   explicit Expander(const Graph& from) : from_(from), capture_(Capture::kStep) { internal::expand_now = &now_; }
-  ~Expander() {
-    internal::expand_now = saved_;
-    thread_state.line = saved_line_;
-    thread_state.scope = saved_scope_;
-  }
+  ~Expander() { internal::expand_now = saved_; }
 
   Ref<Graph> run() {
     EnableGrad on;
@@ -29,8 +43,7 @@ class Expander {
       const Node& n = from_.node(id);
       std::vector<Tensor> in;
       for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
-      thread_state.line = &n.line;
-      thread_state.scope = n.scope;
+      const Place place(n);
       if (n.op == &grad_op) {
         bool seeded = n.attrs.b("seeded");
         values[id] = differentiate(in[0], std::span(in).subspan(seeded ? 2 : 1), seeded ? in[1] : Tensor());
@@ -93,8 +106,7 @@ class Expander {
       }
       if (!mask) continue;
       for (size_t i = 0; i < n.outputs.size(); ++i) out.push_back(capture_.wrap({id, static_cast<int32_t>(i)}));
-      thread_state.line = &n.line;
-      thread_state.scope = n.scope;
+      const Place place(n);
       std::vector<Tensor> own = grads[id];
       Grads back = n.op->vjp({*n.op, n.attrs, in, out, own, mask});
       WEFT_BUG_IF(back.size() != in.size(), n.op->name, ": vjp returned ", back.size(), " gradients");
@@ -122,8 +134,6 @@ class Expander {
 
   const Graph& from_;
   const internal::ExpandNow* saved_ = internal::expand_now;
-  const SourceLine* saved_line_ = thread_state.line;
-  const char* saved_scope_ = thread_state.scope;
   Capture capture_;
   const internal::ExpandNow now_ = [this](const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed) {
     return differentiate(loss, wrt, seed);
