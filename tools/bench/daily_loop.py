@@ -52,11 +52,12 @@ def main():
     with tempfile.TemporaryDirectory(prefix="weft_daily_loop_") as folder:
         work = pathlib.Path(folder)
         package = pathlib.Path(args.package).resolve() if args.package else make_package(args.bazel, work / "package")
+        busy = harness.warn_if_busy()
         result = measure(package, work)
     harness.print_table(["", "value", "unit", "goal", ""],
                         [[name, result[name], unit, goal, harness.verdict(result[name], goal)]
                          for name, (unit, goal) in ROWS.items()])
-    harness.write_json(args.json, {"benchmark": "daily_loop", "machine": harness.machine(),
+    harness.write_json(args.json, {"benchmark": "daily_loop", "machine": harness.machine(), "busy_before": busy,
                                    "rows": [{"name": n, "value": result[n], "unit": u, "goal": g}
                                             for n, (u, g) in ROWS.items()]})
 

@@ -100,6 +100,25 @@ def machine():
             "features": [f for f in ("avx2", "fma", "avx512f", "avx512_bf16", "amx_bf16") if f in flags]}
 
 
+def busy():
+    """Share of the processors that other programs used during half a second."""
+    def read():
+        fields = [int(v) for v in open("/proc/stat").readline().split()[1:9]]
+        return sum(fields), fields[3] + fields[4]
+    total, idle = read()
+    time.sleep(0.5)
+    total_now, idle_now = read()
+    return 1 - (idle_now - idle) / max(1, total_now - total)
+
+
+def warn_if_busy():
+    """Says so, and returns the share, where other programs run: PyTorch's threads wait spinning and suffer most."""
+    share = busy()
+    if share > 0.1:
+        print(f"warning: other programs use {share:.0%} of this machine; these figures will not repeat", flush=True)
+    return share
+
+
 def number(v):
     if v is None:
         return ""

@@ -218,6 +218,7 @@ def main():
               "torch": harness.run([python, "-c", "import torch; print(torch.__version__)"], "importing torch").strip()}
     say(f"{result['machine']}, torch {result['torch']}")
     for g in groups:
+        result.setdefault("busy_before", {})[g] = harness.warn_if_busy()
         result[g] = {"train": train, "ops": ops, "eager": eager, "daily": daily}[g](args, python, programs)
         harness.write_json(args.json, result)
 
