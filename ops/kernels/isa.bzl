@@ -20,8 +20,11 @@ def isa_library(name, srcs, hdrs = [], textual_hdrs = [], deps = []):
             srcs = srcs,
             hdrs = hdrs,
             textual_hdrs = textual_hdrs,
-            copts = [
-                "-O3",
+            # Instrumented -O3 takes minutes a file.
+            copts = select({
+                "//ops/kernels:sanitizer": ["-O1"],
+                "//conditions:default": ["-O3"],
+            }) + [
                 "-march=" + march,
                 "-mprefer-vector-width=512",
                 "-DWEFT_ISA_NS=" + isa,
