@@ -68,29 +68,36 @@ class Trainer {
   float loss_ = 0;
 };
 
-// Launches of one more step by op, slowest first, from the trace that the executable writes.
-void print_profile(const std::string& trace_file, int steps) {
+// Launches by op, slowest first, from the trace that the executable writes; of each launch the median over the steps.
+void print_profile(const std::string& trace_file, size_t launches) {
   flush_trace();
+  const io::Json trace = io::parse_json(io::read_file(trace_file), trace_file);
+  const io::Json& events = trace["traceEvents"];
+  const size_t steps = launches ? events.size() / launches : 0;
+  WEFT_CHECK(steps > 0, "profile: ", events.size(), " launches traced; need a multiple of ", launches);
   struct Line {
     double us = 0;
     int count = 0;
   };
   std::map<std::string, Line> by_op;
   double total = 0;
-  const io::Json trace = io::parse_json(io::read_file(trace_file), trace_file);
-  for (const io::Json& e : trace["traceEvents"]) {
-    Line& l = by_op[e["name"].get<std::string>()];
-    l.us += e["dur"].get<double>();
+  // The last launches: whatever the first step did beside them comes first.
+  const size_t begin = events.size() - steps * launches;
+  for (size_t i = 0; i < launches; ++i) {
+    std::vector<double> times;
+    for (size_t s = 0; s < steps; ++s) times.push_back(events[begin + s * launches + i]["dur"].get<double>());
+    Line& l = by_op[events[begin + i]["name"].get<std::string>()];
+    const double us = median(std::move(times));
+    l.us += us;
     ++l.count;
-    total += e["dur"].get<double>();
+    total += us;
   }
   std::vector<std::pair<std::string, Line>> lines(by_op.begin(), by_op.end());
   std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
   std::printf("%-28s %8s %10s %9s %7s\n", "op", "launches", "ms", "us each", "share");
   for (const auto& [name, l] : lines)
-    std::printf("%-28s %8.1f %10.3f %9.1f %6.1f%%\n", name.c_str(), static_cast<double>(l.count) / steps, l.us / steps / 1e3,
-                l.us / l.count, 100 * l.us / total);
-  std::printf("%-28s %8s %10.3f\n", "all", "", total / steps / 1e3);
+    std::printf("%-28s %8d %10.3f %9.1f %6.1f%%\n", name.c_str(), l.count, l.us / 1e3, l.us / l.count, 100 * l.us / total);
+  std::printf("%-28s %8zu %10.3f\n", "all", launches, total / 1e3);
 }
 
 void serve(Trainer& trainer, double first_done) {
@@ -177,7 +184,7 @@ int run(const std::vector<std::string>& arguments) {
   report.finish(absl::GetFlag(FLAGS_json));
   if (profile) {
     std::printf("\n");
-    print_profile(trace_file, static_cast<int>(trainer.stats().calls));
+    print_profile(trace_file, static_cast<size_t>(trainer.stats().kernels));
     unlink(trace_file.c_str());
     set_switch("WEFT_TRACE", "");
   }
