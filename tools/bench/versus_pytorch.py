@@ -77,6 +77,7 @@ def train(args, python, programs):
         commands = {"weft": weft, "weft eager": [*weft, "--compile=false"], "eager": [*torch, "eager", dtype]}
         if not args.no_compile:
             commands["compile"] = [*torch, "compile", dtype]
+        busy = harness.warn_if_busy()
         sides, first = {}, {}
         try:
             for name, command in commands.items():
@@ -98,7 +99,7 @@ def train(args, python, programs):
                "weft_rss_mb": last["weft"]["peak_rss_mb"], "torch_rss_mb": best_rss,
                "weft_planned_mb": last["weft"]["planned_peak_bytes"] / 1e6,
                "weft_measured_mb": last["weft"]["measured_peak_bytes"] / 1e6,
-               "losses": {n: l["loss"] for n, l in last.items()}}
+               "losses": {n: l["loss"] for n, l in last.items()}, "busy_before": busy}
         rows.append(row)
         say(f"  {row['name']}: {row['weft']:.1f} ms, ratio {row['ratio']:.2f}")
     say("")
