@@ -195,7 +195,7 @@ Types infer(const Case& c, const std::vector<Tensor>& in) {
 
 ::testing::AssertionResult matches_reference(const Case& c, const std::vector<Tensor>& in,
                                              const std::vector<Tensor>& out) {
-  RefFn fn = find_reference(c.op->name);
+  RefFn fn = find_reference(*c.op);
   if (!fn) return ::testing::AssertionFailure() << c.op->name << " has no reference";
   std::vector<RefTensor> operands;
   for (const Tensor& t : in) operands.push_back({t.type(), to_reals(t)});

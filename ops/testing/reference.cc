@@ -4,12 +4,12 @@
 
 namespace weft::testing {
 
-RefFn find_reference(std::string_view op) {
+RefFn find_reference(const OpDef& op) {
   for (auto table : {pointwise_references(), view_references(), reduce_references(), dot_references(),
                      index_references(), creation_references()})
     for (const RefRow& row : table)
-      if (row.op == op) return row.fn;
-  return nullptr;
+      if (row.op == op.name) return row.fn;
+  return op.is(kPointwise) ? derived_reference() : nullptr;
 }
 
 Real rounding_bound(Real value, Real error, DType computed, DType out) {

@@ -41,8 +41,11 @@ struct RefRow {
   RefFn fn;
 };
 
-/// The reference of an op, or null.
-RefFn find_reference(std::string_view op);
+/// The reference of an op; for an elementwise one that has none of its own, derived_reference(); else null.
+RefFn find_reference(const OpDef& op);
+
+/// For elementwise ops without a reference of their own: the row's scalar expression in f64.
+RefFn derived_reference();
 
 // The families' tables.
 std::span<const RefRow> pointwise_references();

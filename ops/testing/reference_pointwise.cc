@@ -3,6 +3,7 @@
 #include <cmath>
 #include <limits>
 
+#include "framework/dispatch/dispatch.h"
 #include "ops/testing/reference.h"
 
 namespace weft::testing {
@@ -116,6 +117,55 @@ std::vector<RefResult> pointwise(const RefCall& c) {
   return {r};
 }
 
+// The row's own scalar expression on f64 (integers as they are), one element at a time.
+Real by_row(const RefCall& c, const Real* x) {
+  std::vector<Tensor> operands;
+  SmallVec<const Tensor*, 3> in;
+  for (size_t k = 0; k < c.in.size(); ++k) {
+    const DType t = c.in[k].type.dtype;
+    Tensor one = Tensor::empty({is_floating(t) ? kFloat64 : t, Device::cpu(), {}});
+    void* at = one.view_for_kernel().data;
+    if (is_floating(t)) {
+      *static_cast<double*>(at) = static_cast<double>(x[k]);
+    } else if (t == kInt64) {
+      *static_cast<int64_t*>(at) = integer(x[k]);
+    } else if (t == kInt32) {
+      *static_cast<int32_t*>(at) = static_cast<int32_t>(x[k]);
+    } else {
+      *static_cast<uint8_t*>(at) = static_cast<uint8_t>(x[k]);
+    }
+    operands.push_back(one);
+  }
+  for (const Tensor& t : operands) in.push_back(&t);
+  return to_reals(dispatch(c.op, TensorPtrs(in), c.attrs))[0];
+}
+
+// For a new row of pointwise.inc, which nobody has written a reference for: checks dtypes, vectors, tails and layouts
+// against the scalar f64 path. The bound: each operation rounds what it gets and what it gives by half an ulp, so
+// flops_per_point roundings of the value and of how far it moves with its operands.
+std::vector<RefResult> derived_pointwise(const RefCall& c) {
+  const DType out = c.out[0].dtype, computed = c.computed();
+  RefResult r;
+  for (int64_t i = 0; i < c.out[0].shape.numel(); ++i) {
+    Real x[3];
+    for (size_t k = 0; k < c.in.size(); ++k) x[k] = c.in[k].v[c.in[k].rank() == 0 ? 0 : i];
+    Real y = by_row(c, x), moves = std::fabs(y);
+    constexpr Real kStep = 0x1p-20L;
+    for (size_t k = 0; k < c.in.size() && is_floating(out); ++k) {
+      const Real saved = x[k];
+      x[k] = saved * (1 + kStep);
+      const Real moved = std::fabs(by_row(c, x) - y) / kStep;
+      if (std::isfinite(moved)) moves += moved;
+      x[k] = saved;
+    }
+    if (!is_floating(out)) y = rounded(y, out);
+    r.v.push_back(y);
+    const Real error = is_floating(out) && std::isfinite(y) ? c.op.flops_per_point * unit_roundoff(computed) * moves : 0;
+    r.bound.push_back(rounding_bound(y, error, computed, out));
+  }
+  return {r};
+}
+
 std::vector<RefResult> cast(const RefCall& c) {
   RefResult r;
   for (Real v : c.in[0].v) r.v.push_back(rounded(v, c.out[0].dtype));
@@ -123,6 +173,8 @@ std::vector<RefResult> cast(const RefCall& c) {
 }
 
 }  // namespace
+
+RefFn derived_reference() { return derived_pointwise; }
 
 std::span<const RefRow> pointwise_references() {
   static const auto all = [] {

@@ -20,7 +20,7 @@ TEST(AllOps, NamesAreUnique) {
 }
 
 TEST(AllOps, EachHasAReference) {
-  for (const OpDef* op : tested(all_ops())) EXPECT_NE(find_reference(op->name), nullptr) << op->name;
+  for (const OpDef* op : tested(all_ops())) EXPECT_NE(find_reference(*op), nullptr) << op->name;
 }
 
 TEST(AllOps, HoldDifferentiationsOps) {
