@@ -34,9 +34,8 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& o, doub
   return order[n - 1];
 }
 
-std::vector<int32_t> generate(const nn::LanguageModel& given, std::vector<int32_t> prompt, const SampleOptions& options,
+std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit) {
-  auto& model = const_cast<nn::LanguageModel&>(given);  // a handle: reading it changes nothing
   WEFT_CHECK(!prompt.empty(), "generate: the prompt is empty; need at least one token");
   for (int32_t id : prompt)
     WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "generate: token ", id, " in the prompt; the model knows 0 to ", model.vocab() - 1);
@@ -84,8 +83,7 @@ std::vector<int32_t> generate(const nn::LanguageModel& given, std::vector<int32_
   return made;
 }
 
-std::vector<double> score(const nn::LanguageModel& given, std::span<const int32_t> tokens) {
-  auto& model = const_cast<nn::LanguageModel&>(given);
+std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_t> tokens) {
   for (int32_t id : tokens)
     WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "score: token ", id, "; the model knows 0 to ", model.vocab() - 1);
   NoGrad guard;
