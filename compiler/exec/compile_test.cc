@@ -292,6 +292,29 @@ TEST(Compile, HostFlagsGradModeAndCellTypesArePartOfTheKey) {
   EXPECT_EQ(captures, 5);
 }
 
+TEST(Compile, PlansOutliveTheOwnerOfAFlagTheyRead) {
+  struct Layer {  // what a module is to compile(): a flag and a cell
+    HostFlag training{true};
+    Parameter w{Tensor::from_vector({2}, {})};
+    Tensor operator()(const Tensor& x) const { return training.get() ? x * w : x + w; }
+  };
+  std::unique_ptr<Layer> layer = std::make_unique<Layer>();
+  int captures = 0;
+  auto step = compile([&](Tensor x) {
+    ++captures;
+    return (*layer)(x);
+  });
+  Tensor one = Tensor::from_vector({3}, {1}), two = Tensor::from_vector({3, 4}, {2});
+  EXPECT_EQ(step(one).to_vector<float>(), (std::vector<float>{6}));
+  layer = std::make_unique<Layer>();
+  EXPECT_EQ(step(two).to_vector<float>(), (std::vector<float>{6, 8}));  // asks the first plan too
+  EXPECT_EQ(step(one).to_vector<float>(), (std::vector<float>{6}));
+  EXPECT_EQ(captures, 2);
+  HostFlag flag(true), alias = flag;
+  alias.set(false);
+  EXPECT_FALSE(flag.peek());
+}
+
 TEST(Compile, OtherHolderOfACellKeepsTheOldValue) {
   Parameter w(Tensor::from_vector({1, 2}, {2}));
   auto step = compile([&] { w.set(w.value() * 2.0); });

@@ -64,7 +64,7 @@ bool Entry::matches_layouts(const CallKey& k) const {
 
 bool Entry::still_holds() const {
   for (const auto& [flag, value] : flags)
-    if (flag->peek() != value) return false;
+    if (flag.peek() != value) return false;
   for (const CellState& c : cells)
     if (!(c.cell->type == c.type) || c.cell->requires_grad != c.requires_grad) return false;
   return true;

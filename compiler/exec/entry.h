@@ -19,7 +19,7 @@ struct CallKey {
 
 struct Entry {
   CallKey key;
-  std::vector<std::pair<const HostFlag*, bool>> flags;  // read by the function, with the values they had
+  std::vector<std::pair<HostFlag, bool>> flags;  // read by the function, with the values they had
   struct CellState {
     Ref<Cell> cell;
     TensorType type;

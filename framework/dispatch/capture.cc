@@ -154,10 +154,10 @@ bool HostFlag::get() const {
     Capture* r = c;
     while (r->parent()) r = r->parent();
     bool known = false;
-    for (auto& f : r->flags) known |= f.first == this;
-    if (!known) r->flags.emplace_back(this, value_);
+    for (auto& f : r->flags) known |= f.first == *this;
+    if (!known) r->flags.emplace_back(*this, peek());
   }
-  return value_;
+  return peek();
 }
 
 Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs) {

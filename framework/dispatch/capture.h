@@ -12,7 +12,24 @@
 
 namespace weft {
 
-class HostFlag;
+/// A host bool that steers what is computed (Module::train/eval), shared by copies. Reading it under capture makes it
+/// part of the key of the captured graph, which holds it from then on.
+class HostFlag {
+ public:
+  explicit HostFlag(bool value) : state_(make_ref<State>(value)) {}
+  bool get() const;
+  bool peek() const { return state_->value; }
+  void set(bool v) const { state_->value = v; }
+  /// Whether both are handles of one flag.
+  bool operator==(const HostFlag& o) const { return state_ == o.state_; }
+
+ private:
+  struct State final : RefCounted {
+    explicit State(bool v) : value(v) {}
+    bool value;
+  };
+  Ref<State> state_;
+};
 
 /// One open capture of this thread. Captures nest: a body (checkpoint, custom_grad, a mask) lifts what it closes over.
 class Capture final {
@@ -46,7 +63,7 @@ class Capture final {
   /// kBody: the outside tensors behind the inputs added by lifting, in order.
   const std::vector<Tensor>& lifted() const { return lifted_; }
   /// Host flags read so far and the values they had: part of the capture key.
-  std::vector<std::pair<const HostFlag*, bool>> flags;
+  std::vector<std::pair<HostFlag, bool>> flags;
 
  private:
   struct Link;
@@ -62,18 +79,6 @@ class Capture final {
   std::vector<Tensor> keep_;                           // keeps seen_'s addresses valid
   std::unordered_map<const Cell*, Value> cell_now_;    // latest value of a cell in program order
   std::unordered_set<const Cell*> written_;            // cells set and not read since
-};
-
-/// A host bool that steers what is computed (Module::train/eval). Reading it under capture makes it part of the key.
-class HostFlag {
- public:
-  explicit HostFlag(bool value) : value_(value) {}
-  bool get() const;
-  bool peek() const { return value_; }
-  void set(bool v) { value_ = v; }
-
- private:
-  bool value_;
 };
 
 using TensorFn = std::function<std::vector<Tensor>(std::span<const Tensor>)>;

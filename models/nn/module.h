@@ -65,7 +65,7 @@ class Module {
     std::vector<std::pair<std::string, Parameter>> parameters;
     std::vector<std::pair<std::string, Buffer>> buffers;
     std::vector<std::pair<std::string, Ref<State>>> children;
-    mutable HostFlag training{true};  // modules are handles: setting it is a const operation
+    HostFlag training{true};
     void check_name(const std::string& name) const;
     template <class F>
     void visit(const std::string& prefix, const F& f) const;
