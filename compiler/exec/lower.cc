@@ -26,6 +26,7 @@ Ref<Graph> lower_once(const Graph& g) {
     if (must_lower(n)) {
       WEFT_BUG_IF(!n.op->decompose, "lower: ", n.op->name, " has no kernel, no view and no decomposition");
       LineScope line(n.line);
+      const BackwardScope backward(n.backward);
       thread_state.scope = n.scope;
       try {
         values[id] = n.op->decompose(n.attrs, in);

@@ -11,7 +11,7 @@ namespace {
 
 bool mergeable(const Node& n) {
   if (n.op == &cell_op || n.op == &captured_op) return true;
-  return !n.op->is(kSideEffect) && !n.op->is(kStructural) && !n.outputs.empty();
+  return !n.recomputed && !n.op->is(kSideEffect) && !n.op->is(kStructural) && !n.outputs.empty();
 }
 
 uint64_t hash_of(const Node& n) {

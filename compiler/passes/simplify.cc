@@ -99,6 +99,7 @@ class Simplifier {
     n.line = from_->line;
     n.scope = from_->scope;
     n.no_grad = from_->no_grad;
+    n.backward = from_->backward;
     std::vector<TensorType> types;
     for (Value v : in) {
       n.inputs.push_back(v);
@@ -180,6 +181,7 @@ class Simplifier {
     c.outputs = {type};
     c.line = n.line;
     c.scope = n.scope;
+    c.backward = n.backward;
     g.captured.push_back(t);
     return {append(std::move(c), false), 0};
   }

@@ -72,6 +72,7 @@ class Expander {
   }
 
   std::vector<Tensor> differentiate(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed) {
+    const internal::BackwardScope backward(true);
     Graph& g = capture_.graph();
     const Value root = capture_.value_of(loss);
     // What depends on wrt, up to the loss.
@@ -173,6 +174,7 @@ Ref<Graph> inline_bodies(const Graph& from) {
       for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
       if (n.op == &checkpoint_op || n.op == &custom_grad_op) {
         EnableGrad record(!n.no_grad);
+        const internal::BackwardScope backward(n.backward);
         values[id] = interpret(*n.attrs.get<Ref<Graph>>("body"), in);
         continue;
       }

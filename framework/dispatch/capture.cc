@@ -93,6 +93,7 @@ void Capture::add_node(const OpDef& op, std::span<const Tensor* const> in, const
   n.line = line;
   n.scope = thread_state.scope;
   n.no_grad = !thread_state.grad_enabled;
+  n.backward = thread_state.backward;
   int32_t id = graph_->add(std::move(n));
   for (size_t i = 0; i < out.size(); ++i) out[i] = wrap({id, static_cast<int32_t>(i)});
 }

@@ -23,6 +23,7 @@ struct ThreadState {
   const char* scope = "";
   const SourceLine* line = nullptr;  // overrides the lines of ops called meanwhile
   bool grad_enabled = true;
+  bool backward = false;  // nodes captured now are made by reverse mode
 };
 extern thread_local constinit ThreadState thread_state;
 
@@ -38,6 +39,17 @@ class LineScope {
  private:
   SourceLine line_;
   const SourceLine* saved_;
+};
+
+/// Nodes captured while it lives are marked as made by reverse mode, or not.
+class BackwardScope {
+ public:
+  explicit BackwardScope(bool on) : saved_(thread_state.backward) { thread_state.backward = on; }
+  ~BackwardScope() { thread_state.backward = saved_; }
+  BackwardScope(const BackwardScope&) = delete;
+
+ private:
+  bool saved_;
 };
 
 // Defined in ops/core: where(condition, a, b).

@@ -44,8 +44,10 @@ struct Node {
   Attrs attrs;
   SmallVec<TensorType, 1> outputs;
   SourceLine line;
-  const char* scope = "";  // interned path of name scopes, e.g. "blocks.0/attn"
-  bool no_grad = false;    // recorded under NoGrad: grad does not pass through
+  const char* scope = "";   // interned path of name scopes, e.g. "blocks.0/attn"
+  bool no_grad = false;     // recorded under NoGrad: grad does not pass through
+  bool backward = false;    // made by reverse mode; like line and scope no part of the structure
+  bool recomputed = false;  // a copy made so that its original need not be kept: nothing may merge the two
 };
 
 /// A cell and the value it holds when the graph has run.
