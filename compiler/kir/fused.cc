@@ -8,7 +8,8 @@ namespace {
 
 Types infer_fused(const InferCall& c) {
   const Graph& body = *c.attrs.get<Ref<Graph>>("body");
-  WEFT_BUG_IF(body.inputs.size() != c.in.size(), "fused: ", c.in.size(), " operands for a body of ", body.inputs.size());
+  WEFT_BUG_IF(body.inputs.size() != c.in.size(), "fused: ", c.in.size(), " operands for a body of ",
+              body.inputs.size());
   for (size_t i = 0; i < c.in.size(); ++i)
     WEFT_BUG_IF(!(body.type(body.inputs[i]) == c.in[i]), "fused: operand ", i, " is ", c.in[i], "; the body takes ",
                 body.type(body.inputs[i]));
@@ -18,15 +19,8 @@ Types infer_fused(const InferCall& c) {
 }
 
 Cost cost_fused(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  const Graph& body = *attrs.get<Ref<Graph>>("body");
   Cost cost;
-  for (int32_t id = 0; id < body.size(); ++id) {
-    const Node& n = body.node(id);
-    if (n.op->is(kStructural)) continue;
-    SmallVec<TensorType, 4> types;
-    for (Value v : n.inputs) types.push_back(body.type(v));
-    cost.flops += op_cost(*n.op, n.attrs, types, n.outputs).flops;
-  }
+  cost.flops = body_flops(*attrs.get<Ref<Graph>>("body"));
   for (const TensorType& t : in) cost.bytes += static_cast<double>(t.nbytes());
   for (const TensorType& t : out) cost.bytes += static_cast<double>(t.nbytes());
   return cost;
@@ -37,6 +31,18 @@ std::vector<Tensor> decompose_fused(const Attrs& attrs, std::span<const Tensor> 
 }
 
 }  // namespace
+
+double body_flops(const Graph& body) {
+  double flops = 0;
+  for (int32_t id = 0; id < body.size(); ++id) {
+    const Node& n = body.node(id);
+    if (n.op->is(kStructural) || n.op->is(kView)) continue;
+    SmallVec<TensorType, 4> types;
+    for (Value v : n.inputs) types.push_back(body.type(v));
+    flops += op_cost(*n.op, n.attrs, types, n.outputs).flops;
+  }
+  return flops;
+}
 
 const OpDef fused_op = {
     .name = "fused",

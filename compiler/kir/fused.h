@@ -9,6 +9,9 @@ namespace weft::kir {
 /// nor captured tensors. decompose runs the body; there is no kernel: the plan gives each node one.
 extern const OpDef fused_op;
 
+/// Floating-point operations of one run of a body.
+double body_flops(const Graph& body);
+
 inline const Graph& body_of(const Node& n) { return *n.attrs.get<Ref<Graph>>("body"); }
 
 }  // namespace weft::kir

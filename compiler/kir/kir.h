@@ -4,7 +4,8 @@
 //
 // A kernel walks outer points and, at each, runs an *instance*: segments in order, each either straight (once) or a
 // loop over the loop axis. Axes are numbered outermost first.
-//   kRows    axes: outer..., L.     The loop axis is the lane axis L: a loop runs along it 16 lanes at a time. An instance
+//   kRows    axes: outer..., L.     The loop axis is the lane axis L: a loop runs along it 16 lanes at a time. An
+//   instance
 //            is one outer point. A kernel without kReduce may be run on any part [l0, l1) of L.
 //   kAcross  axes: outer..., K, L.  An instance is one outer point and 16 neighbours along L; a loop runs along K one
 //            step at a time, all 16 lanes at once. It may be run on any part of L.
@@ -13,6 +14,8 @@
 // Values are in SSA form: an instruction is named by its index. It is computed
 //   once per instance as one number (kPoint), once per instance for each lane (kLane: only kAcross), in a loop as one
 //   number (kStep: only kAcross), or in a loop for each lane (kBoth; in kRows everything that varies along L).
+// An operand may be of a lower level than its instruction (a number where lanes are wanted is the same in all of them),
+// also of kStore, kReduce and kColumn. Without loops (all extents 1) everything is straight.
 // Sums run in the order of ops/scalar/reduce_order.h: along the loop, logical lane = position % 16, blocks of 1024,
 // the tree; so a fused sum has the bits of the eager one.
 #pragma once
@@ -25,7 +28,8 @@
 
 namespace weft::kir {
 
-/// What numbers are computed as: f32 for f32, bf16 and f16; i32 also for u8 (wrapped at stores and casts); pred for bool.
+/// What numbers are computed as: f32 for f32, bf16 and f16; i32 also for u8 (wrapped at stores and casts); pred for
+/// bool.
 enum class Type : uint8_t { f32, f64, i32, i64, pred };
 
 enum class Op : uint8_t {
@@ -95,13 +99,13 @@ struct Kernel {
 
 /// What a compiled kernel is called with (the C ABI of generated code, which repeats this declaration).
 struct Args {
-  void* const* ptr;        // by operand, the element at position 0 of all axes
-  const int64_t* stride;   // [operands][axes], elements
-  const int64_t* extent;   // [axes]
-  const double* param;     // [params]
-  float* scratch;          // kRows: [kept][extent of L rounded up to 16]; kAcross: [kept][extent of K][16]; one per call
-  void* const* column;     // [columns], each [extent of L] of f32 (f64, i64), initialised by the caller
-  void* const* partial;    // [partials], each [outer points][blocks] of f32 (f64, i64)
+  void* const* ptr;       // by operand, the element at position 0 of all axes
+  const int64_t* stride;  // [operands][axes], elements
+  const int64_t* extent;  // [axes]
+  const double* param;    // [params]
+  float* scratch;         // kRows: [kept][extent of L rounded up to 16]; kAcross: [kept][extent of K][16]; one per call
+  void* const* column;    // [columns], each [extent of L] of f32 (f64, i64), initialised by the caller
+  void* const* partial;   // [partials], each [outer points][blocks] of f32 (f64, i64)
 };
 /// Runs outer points o0, o0 + step, ... below o1 (flattened, row-major) on lanes [l0, l1).
 using Fn = void (*)(const Args*, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1);

@@ -1,12 +1,15 @@
 // From the body of a fused node to loop IR and the numbers it is launched with.
 //
 // What can be one kernel:
-//   - pointwise ops, casts, constants, iota and views (reshape, permute, broadcast, slice) over one iteration domain, any
+//   - pointwise ops, casts, constants, iota and views (reshape, permute, broadcast, slice) over one iteration domain,
+//   any
 //     number of results, operands of any layout (a view inside becomes an index map);
-//   - row reductions: sums, max, min, prod over the same trailing axes of the domain, one after another, with everything
+//   - row reductions: sums, max, min, prod over the same trailing axes of the domain, one after another, with
+//   everything
 //     computed from them on the same rows (softmax, norms, their gradients): kRows; over axes that are not the
 //     contiguous ones (softmax over dim 0, log-space products): kAcross;
-//   - results that are sums over all outer axes (gradients of a norm's weight, of a bias), beside row reductions or alone;
+//   - results that are sums over all outer axes (gradients of a norm's weight, of a bias), beside row reductions or
+//   alone;
 //   - a single reduction of few rows that are long: kSplit;
 //   - one `dot` whose operands are inputs of the body and whose result is used elementwise in the same domain: the
 //     kernel is its epilogue and reads the finished tile (Lowered::dot).
@@ -44,15 +47,15 @@ struct Finish {
 
 struct Lowered {
   Kernel kernel;
-  std::vector<Bound> bound;       // by kernel operand
-  std::vector<int64_t> extents;   // by axis
+  std::vector<Bound> bound;      // by kernel operand
+  std::vector<int64_t> extents;  // by axis
   std::vector<double> params;
   std::vector<Finish> columns, partials;
-  int32_t dot = -1;      // node of the body, or -1
-  int32_t tile = -1;     // dot: the kernel operand that is the finished tile (f32); outer points are batch x rows of the
-                         // product, lanes its columns
-  double flops = 0;      // by op_cost, of the whole body
-  double bytes = 0;      // operands read once, results written once
+  int32_t dot = -1;   // node of the body, or -1
+  int32_t tile = -1;  // dot: the kernel operand that is the finished tile (f32); outer points are batch x rows of the
+                      // product, lanes its columns
+  double flops = 0;   // by op_cost, of the whole body
+  double bytes = 0;   // operands read once, results written once
   /// Result `output` may lie exactly where operand `input` lies: each element is read before it is written.
   bool may_overwrite(int32_t input, int32_t output) const;
   std::vector<std::pair<int32_t, int32_t>> overwrites;  // (input, output) pairs of may_overwrite

@@ -1,0 +1,28 @@
+// Schedule: which axes of a domain are outer points, loop and lanes of a kernel, once the memory layout of its operands
+// is known.
+#pragma once
+#include "compiler/kir/domain.h"
+
+namespace weft::kir {
+
+/// An address as the domain's axes move it: an operand, a result, a finished tile, or a position (iota).
+struct Access {
+  int64_t offset = 0;
+  std::vector<int64_t> strides;  // by axis of the domain; later by axis of the kernel
+  double weight = 1;             // bytes moved, for the choice of lanes
+};
+
+struct Schedule {
+  Mode mode = Mode::kRows;
+  std::vector<std::vector<int>> axes;  // by kernel axis: the domain's axes it stands for, major first
+  std::vector<int64_t> extents;
+  uint32_t loop = 0, lanes = 0;  // bit sets of the domain's axes
+  bool reduces = false;          // `loop` is what reductions run over
+  std::vector<bool> is_column;   // by expression
+};
+
+/// Chooses mode and axes; rewrites the accesses' strides to kernel axes. `accesses` are all that the kernel touches.
+/// Throws Unfusable.
+Schedule make_schedule(const Domain& d, std::vector<Access>& accesses);
+
+}  // namespace weft::kir
