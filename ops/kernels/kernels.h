@@ -76,6 +76,10 @@ enum class Rd : int { sum, max, min, prod, argmax, argmin };
 /// Nothing to reduce: sum 0, prod 1, the others throw. `workspace` has reduce_workspace bytes (may be null if 0).
 void reduce(Rd op, const StridedView& in, uint32_t dim_mask, const StridedView& out, void* workspace);
 int64_t reduce_workspace(Rd op, DType in, const Shape& in_shape, uint32_t dim_mask);
+/// The steps of reduce_order.h on n accumulators of type f32, f64 or i64 (sum, max, min, prod), on the calling thread:
+/// a[i] = op(a[i], b[i]), and a[i] = the identity.
+void combine(Rd op, DType acc, void* a, const void* b, int64_t n);
+void fill_identity(Rd op, DType acc, void* a, int64_t n);
 
 /// Running sum along dim (from the end if reverse), one after another, in f32 (f64, i64); out's dtype as for sum.
 void cumsum(const StridedView& in, int dim, const StridedView& out, bool reverse);

@@ -250,6 +250,22 @@ int64_t ReducePlan::chunks_per_task() const {
   return std::max<int64_t>(1, kWork / std::max<int64_t>(1, n * chunk_size));
 }
 
+void combine(Rd op, DType acc, void* a, const void* b, int64_t n) { fns_of(op, acc).combine(a, b, n); }
+
+void fill_identity(Rd op, DType acc, void* a, int64_t n) {
+  constexpr double inf = std::numeric_limits<double>::infinity();
+  const double real[] = {0, -inf, inf, 1};
+  const int64_t whole[] = {0, INT64_MIN, INT64_MAX, 1};
+  const int k = static_cast<int>(op);
+  if (acc == kInt64) {
+    std::fill_n(static_cast<int64_t*>(a), n, whole[k]);
+  } else if (acc == kFloat64) {
+    std::fill_n(static_cast<double*>(a), n, real[k]);
+  } else {
+    std::fill_n(static_cast<float*>(a), n, static_cast<float>(real[k]));
+  }
+}
+
 int64_t reduce_workspace(Rd op, DType in, const Shape& in_shape, uint32_t dim_mask) {
   // For any strides: fewer than 16 chunks, none longer than its line, so at most half of their places are unused.
   int64_t n = 1, outputs = 1;

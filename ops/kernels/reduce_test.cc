@@ -244,5 +244,19 @@ TEST(Cumsum, EveryDimBothWays) {
       }
 }
 
+TEST(Reduce, TheStepsOfTheOrderAloneStartFromTheIdentityAndCombine) {
+  for (Rd op : {Rd::sum, Rd::max, Rd::min, Rd::prod}) {
+    float a[3], b[] = {1, -2, 3};
+    fill_identity(op, kFloat32, a, 3);
+    combine(op, kFloat32, a, b, 3);
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(a[i], b[i]);
+    int64_t c[2], d[] = {5, INT64_MIN};
+    fill_identity(op, kInt64, c, 2);
+    EXPECT_EQ(c[1], identity<int64_t>(op));
+    combine(op, kInt64, c, d, 2);
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(c[i], d[i]);
+  }
+}
+
 }  // namespace
 }  // namespace weft::kernels
