@@ -2,13 +2,15 @@
 
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
+#include "compiler/passes/rearrange.h"
 #include "compiler/passes/simplify.h"
 #include "framework/autodiff/grad.h"
 
 namespace weft {
 
 // Before expand_grad only what leaves the order in which gradients are summed: merging or shortcutting forward nodes
-// there would change the bits of gradients against eager mode. After it every pass keeps the bits of every value.
+// there would change the bits of gradients against eager mode. After it every pass keeps the bits of every value
+// (rearrange: but for the sign of zeros).
 std::span<const Pass> pipeline() {
   static constexpr Pass kPasses[] = {
       {"dce", dce, "what nothing needs is not differentiated"},
@@ -18,6 +20,9 @@ std::span<const Pass> pipeline() {
        "derivatives leave zeros, identity views and chains of casts; cse then finds more equal nodes"},
       {"cse", cse, "after simplify, which makes nodes equal; before dce, which drops what lost its last use"},
       {"dce", dce, "drops what simplify and cse bypassed, so that the plan gives it no memory"},
+      {"rearrange", rearrange,
+       "after dce, so that a sum with one use is seen to have one; before anything plans copies"},
+      {"dce", dce, "drops the pads and zeros that rearrange made needless"},
   };
   return kPasses;
 }

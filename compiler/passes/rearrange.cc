@@ -1,0 +1,267 @@
+#include "compiler/passes/rearrange.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "framework/ir/op_def.h"
+#include "framework/ir/rewrite.h"
+#include "ops/core/all_ops.h"
+#include "ops/core/creation.h"
+#include "ops/core/index.h"
+#include "ops/core/view.h"
+
+namespace weft {
+namespace {
+
+const OpDef& op_named(const char* name) { return *op_table().find(name); }
+
+double number(const Attrs& attrs, const char* key) {
+  const AttrValue* v = attrs.find(key);
+  if (!v) return 0;
+  if (const double* d = std::get_if<double>(v)) return *d;
+  return static_cast<double>(std::get<int64_t>(*v));
+}
+
+class Rearranger {
+ public:
+  explicit Rearranger(const Graph& g) : g_(g), r_(g), uses_(g.size()) {
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const Node& n = g.node(id);
+      if (n.op->is(kOfHistory)) pending_ = true;
+      for (Value v : n.inputs) ++uses_[v.node];
+      if (n.op == &sort_op && n.attrs.i("dim") == 0 && n.outputs[1].shape.size() == 1)
+        argsort_of_.emplace(key(n.inputs[0]), Value{id, 1});
+    }
+    for (Value v : g.outputs) ++uses_[v.node];
+    for (const CellWrite& w : g.writes) ++uses_[w.value.node];
+  }
+
+  Ref<Graph> run() {
+    if (pending_) return nullptr;
+    bool changed = false;
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      from_ = &n;
+      Value v;
+      if (n.op == &add_) v = joined_pads(id);
+      if (n.op == &index_select_op) v = select_of_range(n);
+      if (n.op == &index_add_) v = add_of_order(n);
+      if (n.op == &scatter_add_op) v = scatter_of_one(n);
+      if (n.op == &gather_op) gathers_.emplace(key(n.inputs[1]), id);
+      if (v.valid()) {
+        r_.map({id, 0}, v);
+        changed = true;
+      } else {
+        r_.copy(id);
+      }
+    }
+    return changed ? r_.finish() : nullptr;
+  }
+
+ private:
+  static uint64_t key(Value v) { return static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index); }
+
+  Value emit(const OpDef& op, std::span<const Value> in, Attrs attrs) {
+    Node n;
+    n.op = &op;
+    n.attrs = std::move(attrs);
+    n.line = from_->line;
+    n.scope = from_->scope;
+    n.no_grad = from_->no_grad;
+    n.backward = from_->backward;
+    std::vector<TensorType> types;
+    for (Value v : in) {
+      n.inputs.push_back(v);
+      types.push_back(r_.graph().type(v));
+    }
+    n.outputs = op.infer({op, n.attrs, types});
+    return {r_.graph().add(std::move(n)), 0};
+  }
+  Value emit(const OpDef& op, std::initializer_list<Value> in, Attrs attrs = {}) {
+    return emit(op, std::span<const Value>(in.begin(), in.size()), std::move(attrs));
+  }
+
+  /// A 0-d zero of this dtype.
+  Value zero(const TensorType& type) {
+    AttrValue value = is_floating(type.dtype) ? AttrValue(0.0) : AttrValue(int64_t{0});
+    Attrs attrs{{"value", value}, {"dtype", type.dtype}};
+    if (type.device != Device::cpu()) attrs = attrs.with("device", type.device.to_string());
+    return emit(constant_op, {}, std::move(attrs));
+  }
+  Value spread(Value v, const Shape& shape) {
+    return r_.graph().type(v).shape == shape ? v : emit(broadcast_op, {v}, {{"shape", shape}});
+  }
+
+  bool is_zeros(Value v) const {
+    const Node* n = &g_.node(v);
+    while (n->op == &broadcast_op || n->op == &reshape_op) n = &g_.node(n->inputs[0]);
+    return n->op == &constant_op && number(n->attrs, "value") == 0;
+  }
+  /// Whether v is start, start + 1, ...
+  bool is_range(Value v, int64_t* start) const {
+    const Node& n = g_.node(v);
+    if (n.op != &iota_op || number(n.attrs, "step") != 1 || number(n.attrs, "start") < 0) return false;
+    *start = static_cast<int64_t>(number(n.attrs, "start"));
+    return true;
+  }
+
+  // ---- sums of padded pieces ----
+
+  struct Piece {
+    int64_t begin, end;
+    Value x;
+  };
+
+  /// The operands of a tree of adds that no one else reads.
+  void leaves(int32_t id, std::vector<Value>& out) const {
+    for (Value v : g_.node(id).inputs) {
+      if (g_.node(v).op == &add_ && uses_[v.node] == 1) {
+        leaves(v.node, out);
+      } else {
+        out.push_back(v);
+      }
+    }
+  }
+
+  /// The one dim that a zero pad lengthens, or -1.
+  int padded_dim(const Node& n) const {
+    if (n.op != &pad_op || number(n.attrs, "value") != 0) return -1;
+    int dim = -1;
+    for (const char* side : {"lo", "hi", "interior"}) {
+      if (!n.attrs.has(side)) continue;
+      const Shape& s = n.attrs.ints(side);
+      for (int d = 0; d < s.size(); ++d) {
+        if (s[d] == 0) continue;
+        if (s[d] < 0 || side[0] == 'i' || (dim >= 0 && dim != d)) return -1;
+        dim = d;
+      }
+    }
+    return dim;
+  }
+
+  Value joined_pads(int32_t id) {
+    const TensorType& type = g_.node(id).outputs[0];
+    std::vector<Value> parts;
+    leaves(id, parts);
+    int dim = -1;
+    std::vector<Piece> pieces;
+    for (Value v : parts) {
+      const Node& p = g_.node(v);
+      const int d = padded_dim(p);
+      if (d < 0 || (dim >= 0 && d != dim) || !(p.outputs[0] == type)) return {};
+      dim = d;
+      const int64_t begin = p.attrs.ints("lo")[d];
+      pieces.push_back({begin, begin + g_.type(p.inputs[0]).shape[d], r_(p.inputs[0])});
+    }
+    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    std::vector<Value> joined;
+    int64_t at = 0;
+    auto fill_to = [&](int64_t end) {
+      if (end == at) return;
+      Shape shape = type.shape;
+      shape[dim] = end - at;
+      joined.push_back(spread(zero(type), shape));
+    };
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      if (pieces[i].begin < (i ? pieces[i - 1].end : 0)) return {};  // they overlap
+    }
+    for (const Piece& p : pieces) {
+      fill_to(p.begin);
+      joined.push_back(p.x);
+      at = p.end;
+    }
+    fill_to(type.shape[dim]);
+    return emit(concat_op, joined, {{"dim", int64_t{dim}}});
+  }
+
+  // ---- known indices ----
+
+  Value select_of_range(const Node& n) {
+    int64_t start = 0;
+    if (!is_range(n.inputs[1], &start)) return {};
+    const Shape& shape = g_.type(n.inputs[0]).shape;
+    const int dim = static_cast<int>(n.attrs.i("dim"));
+    const int64_t count = n.outputs[0].shape[dim];
+    if (start + count > shape[dim]) return {};  // throws when it runs
+    if (count == shape[dim]) return r_(n.inputs[0]);
+    Shape begin, end, step;
+    for (int d = 0; d < shape.size(); ++d) {
+      begin.push_back(d == dim ? start : 0);
+      end.push_back(d == dim ? start + count : shape[d]);
+      step.push_back(1);
+    }
+    return emit(slice_op, {r_(n.inputs[0])}, {{"begin", begin}, {"end", end}, {"step", step}});
+  }
+
+  Value add_of_order(const Node& n) {
+    if (!is_zeros(n.inputs[0])) return {};
+    const Shape& shape = n.outputs[0].shape;
+    const Value index = n.inputs[1];
+    const int64_t count = g_.type(index).shape[0];
+    int64_t start = 0;
+    if (is_range(index, &start)) {
+      if (start + count > shape[0]) return {};
+      if (count == shape[0]) return r_(n.inputs[2]);
+      Shape lo, hi;
+      for (int d = 0; d < shape.size(); ++d) {
+        lo.push_back(d == 0 ? start : 0);
+        hi.push_back(d == 0 ? shape[0] - start - count : 0);
+      }
+      return emit(pad_op, {r_(n.inputs[2])}, {{"lo", lo}, {"hi", hi}, {"value", 0.0}});
+    }
+    if (count != shape[0]) return {};
+    const Value inverse = inverse_of(index);
+    if (!inverse.valid()) return {};
+    return emit(index_select_op, {r_(n.inputs[2]), r_(inverse)}, {{"dim", int64_t{0}}});
+  }
+
+  /// The permutation that undoes this one, if both are computed by now.
+  Value inverse_of(Value v) const {
+    const Node& n = g_.node(v);
+    if (n.op != &sort_op || v.index != 1 || g_.type(v).shape.size() != 1) return {};
+    const Node& of = g_.node(n.inputs[0]);
+    if (of.op == &sort_op && n.inputs[0].index == 1 && !n.attrs.b("descending")) return n.inputs[0];
+    auto it = argsort_of_.find(key(v));
+    if (it == argsort_of_.end() || !r_.has(it->second) || g_.node(it->second).attrs.b("descending")) return {};
+    return it->second;
+  }
+
+  Value scatter_of_one(const Node& n) {
+    const int dim = static_cast<int>(n.attrs.i("dim"));
+    const Shape &shape = n.outputs[0].shape, &src = g_.type(n.inputs[2]).shape;
+    if (!is_zeros(n.inputs[0]) || src[dim] != 1) return {};
+    for (int d = 0; d < shape.size(); ++d)
+      if (d != dim && src[d] != shape[d]) return {};
+    bool checked = false;
+    auto [begin, end] = gathers_.equal_range(key(n.inputs[1]));
+    for (auto it = begin; it != end; ++it) {
+      const Node& gather = g_.node(it->second);
+      checked |= gather.attrs.i("dim") == dim && g_.type(gather.inputs[0]).shape[dim] == shape[dim];
+    }
+    if (!checked) return {};
+    const TensorType& index = g_.type(n.inputs[1]);
+    Attrs iota{{"size", shape[dim]}, {"dtype", index.dtype}, {"start", int64_t{0}}, {"step", int64_t{1}}};
+    if (index.device != Device::cpu()) iota = iota.with("device", index.device.to_string());
+    Shape row;
+    for (int d = 0; d < shape.size(); ++d) row.push_back(d == dim ? shape[d] : 1);
+    const Value classes = spread(emit(reshape_op, {emit(iota_op, {}, iota)}, {{"shape", row}}), shape);
+    const Value hit = emit(op_named("eq"), {classes, spread(r_(n.inputs[1]), shape)});
+    return emit(op_named("where"), {hit, spread(r_(n.inputs[2]), shape), zero(n.outputs[0])});
+  }
+
+  const Graph& g_;
+  Rewriter r_;
+  std::vector<int32_t> uses_;
+  std::unordered_map<uint64_t, Value> argsort_of_;      // sorted value -> its order
+  std::unordered_multimap<uint64_t, int32_t> gathers_;  // index -> gathers by it so far
+  const OpDef& add_ = op_named("add");
+  const OpDef& index_add_ = index_add_op;
+  const Node* from_ = nullptr;
+  bool pending_ = false;
+};
+
+}  // namespace
+
+Ref<Graph> rearrange(const Graph& g) { return Rearranger(g).run(); }
+
+}  // namespace weft
