@@ -46,7 +46,7 @@ struct Node {
   SourceLine line;
   const char* scope = "";   // interned path of name scopes, e.g. "blocks.0/attn"
   bool no_grad = false;     // recorded under NoGrad: grad does not pass through
-  bool backward = false;    // made by reverse mode; like line and scope no part of the structure
+  bool backward = false;    // made by reverse mode; as line and scope no part of the structure
   bool recomputed = false;  // a copy made so that its original need not be kept: nothing may merge the two
 };
 

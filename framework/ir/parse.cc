@@ -376,8 +376,13 @@ class Parser : internal::TextReader {
       }
       if (take_here('{')) n.attrs = attrs();
     }
-    skip_blanks();
-    n.no_grad = word_char(peek()) && take_word("no_grad");
+    auto marked = [&](const char* word) {
+      skip_blanks();
+      return word_char(peek()) && take_word(word);
+    };
+    n.no_grad = marked("no_grad");
+    n.backward = marked("backward");
+    n.recomputed = marked("recomputed");
     auto counts = [&](const char* what, size_t have, int need) {
       if (need >= 0 && have != static_cast<size_t>(need)) fail(cat(n.op->name, " with ", have, " ", what), cat(need));
     };

@@ -184,6 +184,8 @@ void print_node(std::string& out, const Graph& g, int32_t id, const std::string&
     if (!n.attrs.empty()) print_attrs(out, n.attrs, indent);
   }
   if (n.no_grad) out += " no_grad";
+  if (n.backward) out += " backward";
+  if (n.recomputed) out += " recomputed";
   if (count) out += " : ";
   for (int i = 0; i < count; ++i) out += cat(i ? ", " : "", n.outputs[i]);
   size_t last_line = out.find_last_of('\n');

@@ -91,6 +91,7 @@ Message node(const Node& n) {
   for (const TensorType& t : n.outputs) m.message(4, type(t));
   if (n.line.line) m.bytes(5, n.line.file).integer(6, n.line.line);
   m.bytes(7, n.scope ? n.scope : "").integer(8, n.no_grad);
+  m.integer(9, n.backward).integer(10, n.recomputed);
   return m;
 }
 

@@ -78,6 +78,8 @@ Ref<Graph> rebuild(const GraphProto& p) {
     node.line = {intern(n.file()), n.line()};
     node.scope = intern(n.scope());
     node.no_grad = n.no_grad();
+    node.backward = n.backward();
+    node.recomputed = n.recomputed();
     g->add(node);
   }
   for (const ValueProto& v : p.inputs()) g->inputs.push_back(value(v));

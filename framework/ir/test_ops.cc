@@ -151,6 +151,8 @@ class Generator {
     if (below(3)) n.line = {pick<const char*>({"model.cc", "a b.cc", "x:y"}), static_cast<uint32_t>(1 + below(500))};
     if (below(2)) n.scope = intern(text());
     n.no_grad = below(6) == 0;
+    n.backward = below(3) == 0;
+    n.recomputed = n.backward && below(3) == 0;
     g_->add(std::move(n));
   }
 
