@@ -231,28 +231,27 @@ class Finder {
 
 Domain find_domain(const Graph& g) {
   int32_t root = -1, dot = -1;
+  // The points are those of the widest result, or of what is reduced; anything else is computed where these need it.
   double most = -1;
+  auto widest = [&](Value v) {
+    const double numel = static_cast<double>(g.type(v).shape.numel());
+    if (numel <= most) return;
+    most = numel;
+    root = v.node;
+  };
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (n.outputs.size() != 1) throw Unfusable{cat(n.op->name, " has several results")};
-    const double numel = static_cast<double>(n.outputs[0].shape.numel());
-    if (numel == 0) throw Unfusable{"a value is empty"};
+    if (n.outputs[0].shape.numel() == 0) throw Unfusable{"a value is empty"};
     if (n.op == &dot_op) {
       if (dot >= 0) throw Unfusable{"it has two products"};
       dot = id;
     } else if (n.op != &input_op && !can_fuse(n)) {
       throw Unfusable{cat(n.op->name, " of ", n.outputs[0].dtype, " has no generated code")};
     }
-    if (numel > most && n.op != &input_op) {
-      most = numel;
-      root = id;
-    }
-    // The operand of a reduction may be the widest value and an operand of the body.
-    if (n.op->is(kReduction) && static_cast<double>(g.type(n.inputs[0]).shape.numel()) > most) {
-      root = n.inputs[0].node;
-      most = static_cast<double>(g.type(n.inputs[0]).shape.numel());
-    }
+    if (n.op->is(kReduction)) widest(n.inputs[0]);
   }
+  for (Value v : g.outputs) widest(v);
   if (root < 0) throw Unfusable{"it computes nothing"};
   int columns = 0;
   if (dot >= 0) {
