@@ -1,0 +1,39 @@
+// Rematerialisation: which values of the forward part are kept until the backward part reads them, and which are
+// computed there again. Recomputing an op gives the same bits, so this changes memory and time alone.
+//
+// The kept values are a minimum cut between forward and backward (as in Griewank and Walther 2000; PyTorch's
+// partitioner, arXiv 2211.03375): each value may be cut at the cost of writing, reading and storing it, each node may
+// lie on the backward side at the cost of running it again (compiler/analysis/keep_cost.h).
+#pragma once
+#include "framework/ir/graph.h"
+
+namespace weft {
+
+/// What may be recomputed and how much a stored byte counts.
+struct RecomputePolicy {
+  double stored_byte = 0.25;  // cost of a byte kept from forward to backward, in bytes moved
+  bool dear = false;          // also reductions, contractions, indexing, sorting and random bits
+  /// With `dear`: values alive at every span-th narrow place of the forward part (one value alive) are kept, so that
+  /// only one stretch at a time is recomputed; 0: no such places.
+  int32_t span = 0;
+  /// Values made in this share of the forward part count by `stored_byte`, later ones by `late_stored_byte`.
+  double share = 1;
+  double late_stored_byte = 0.25;
+  int64_t small = 4096;  // bytes: what has at most these is kept
+};
+
+struct RecomputeResult {
+  Ref<Graph> graph;        // null: nothing to recompute
+  int64_t kept_bytes = 0;  // of the arena, alive from forward to backward
+  int32_t copies = 0;      // nodes computed again
+  int32_t narrow = 0;      // narrow places found
+  double seconds = 0;      // estimated: keeping and recomputing, to be compared between policies
+  double flops = 0;        // of what is computed again
+};
+
+RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy);
+
+/// The pass: recomputes what is cheaper to compute than to keep. Never contractions, reductions, indexing, random bits.
+Ref<Graph> recompute(const Graph& g);
+
+}  // namespace weft
