@@ -1,0 +1,271 @@
+#include "compiler/jit/cache.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+
+#include "framework/base/error.h"
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+
+namespace weft::jit {
+namespace {
+
+constexpr uint64_t kMagic = 0x314a544657ull;  // bump with any change of what follows
+constexpr std::string_view kSuffix = ".so";
+constexpr size_t kNameLength = 32 + kSuffix.size();
+constexpr int64_t kMaxObject = 64 << 20;
+// Links cost a name only; so many of them that a listing takes tens of milliseconds are too many.
+constexpr size_t kMaxNames = 20000;
+
+// The file ends with the keys and then this.
+struct Trailer {
+  uint64_t magic = kMagic;
+  uint64_t object_bytes = 0, keys = 0;
+  uint64_t checksum = 0;  // of all before it
+};
+
+struct File {
+  explicit File(const std::string& path, int flags, int mode = 0) : fd(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  File(const File&) = delete;
+  ~File() {
+    if (fd >= 0) ::close(fd);
+  }
+  int fd;
+};
+
+std::string read_all(int fd, int64_t size) {
+  std::string bytes(size, '\0');
+  int64_t done = 0;
+  while (done < size) {
+    ssize_t n = ::pread(fd, bytes.data() + done, size - done, done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return "";
+    done += n;
+  }
+  return bytes;
+}
+
+template <class T>
+std::string_view bytes_of(std::span<const T> v) {
+  return {reinterpret_cast<const char*>(v.data()), v.size_bytes()};
+}
+
+// The keys of a well-formed entry; empty if anything is wrong with it.
+std::vector<Key> checked_keys(const std::string& bytes) {
+  Trailer t;
+  if (bytes.size() < sizeof t) return {};
+  std::memcpy(&t, bytes.data() + bytes.size() - sizeof t, sizeof t);
+  if (t.magic != kMagic || t.keys == 0 || t.keys > bytes.size() / sizeof(Key)) return {};
+  if (t.object_bytes + t.keys * sizeof(Key) + sizeof t != bytes.size()) return {};
+  if (io::checksum(std::string_view(bytes).substr(0, bytes.size() - sizeof t.checksum)) != t.checksum) return {};
+  std::vector<Key> keys(t.keys);
+  std::memcpy(keys.data(), bytes.data() + t.object_bytes, t.keys * sizeof(Key));
+  return keys;
+}
+
+// The first of `path` and its parents, made absolute, that any user of the machine could replace.
+std::string replaceable(const std::string& path) {
+  char* resolved = ::realpath(path.c_str(), nullptr);
+  std::string at = resolved ? resolved : path;
+  std::free(resolved);
+  struct stat st;
+  for (;;) {
+    if (::stat(at.c_str(), &st) != 0) return at;
+    if ((st.st_mode & S_IWOTH) && !(st.st_mode & S_ISVTX)) return at;
+    size_t slash = at.rfind('/');
+    if (at == "/" || slash == std::string::npos) return "";
+    at = slash == 0 ? "/" : at.substr(0, slash);
+  }
+}
+
+// Empty, or why code must not be loaded from the folder.
+std::string unsafe(const std::string& folder) {
+  struct stat st;
+  if (::stat(folder.c_str(), &st) != 0) return cat("cannot be read: ", io::errno_text(errno));
+  if (!S_ISDIR(st.st_mode)) return "is not a folder";
+  if (st.st_uid != ::geteuid()) return "belongs to another user, and code is loaded from it";
+  if (st.st_mode & 0077) return cat("is open to other users, and code is loaded from it; need: chmod 700 ", folder);
+  std::string parent = replaceable(folder);
+  return parent.empty() ? "" : cat("lies in ", parent, ", which any user can write, and code is loaded from it");
+}
+
+}  // namespace
+
+std::string Key::hex() const { return io::hex64(hi) + io::hex64(lo); }
+
+Cache::Inode inode_of(const std::string& path) {
+  struct stat st;
+  if (::stat(path.c_str(), &st) != 0) return {0, 0};
+  return {st.st_dev, st.st_ino};
+}
+
+Cache::Cache(const std::string& folder, bool asked) {
+  WEFT_CHECK(!folder.empty() && folder != "/", "kernel cache: got '", folder, "'; need a folder of its own, or off");
+  if (!io::exists(folder)) {
+    try {
+      std::string parent = io::folder_of(folder);
+      if (!io::exists(parent)) io::make_folders(parent);
+      if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) note_ = io::errno_text(errno);
+    } catch (const Error& error) {
+      note_ = error.what();
+    }
+    if (!note_.empty()) {
+      note_ = cat("kernel cache: the folder ", folder, " cannot be made (", note_, "); kernels are kept in memory only");
+      return;
+    }
+  }
+  std::string why = unsafe(folder);
+  if (why.empty()) {
+    folder_ = folder;
+    return;
+  }
+  WEFT_CHECK_AS(kPermissionDenied, !asked, "kernel cache: ", folder, " ", why);
+  note_ = cat("kernel cache: ", folder, " ", why, "; kernels are kept in memory only");
+}
+
+std::string Cache::path_of(const Key& key) const { return cat(folder_, "/", key.hex(), kSuffix); }
+
+std::vector<Cache::Object> Cache::find(std::span<const Key> keys, int64_t& damaged) const {
+  struct Seen {
+    size_t object = SIZE_MAX;  // in the result
+    std::vector<Key> keys;
+  };
+  std::vector<Object> objects;
+  if (folder_.empty()) return objects;
+  std::map<Inode, Seen> seen;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::string path = path_of(keys[i]);
+    File file(path, O_RDONLY | O_NOFOLLOW);
+    struct stat st;
+    if (file.fd < 0 || ::fstat(file.fd, &st) != 0) continue;
+    auto [it, fresh] = seen.try_emplace(Inode{st.st_dev, st.st_ino});
+    Seen& entry = it->second;
+    if (fresh && S_ISREG(st.st_mode) && st.st_uid == ::geteuid() && st.st_size <= kMaxObject) {
+      entry.keys = checked_keys(read_all(file.fd, st.st_size));
+      // The time of last use, for shrink(). Kept coarse: a write per use is not worth it.
+      timespec now;
+      ::clock_gettime(CLOCK_REALTIME, &now);
+      if (!entry.keys.empty() && now.tv_sec - st.st_mtim.tv_sec > 60) ::futimens(file.fd, nullptr);
+    }
+    if (std::find(entry.keys.begin(), entry.keys.end(), keys[i]) == entry.keys.end()) {
+      ++damaged;
+      remove(keys[i]);
+      continue;
+    }
+    if (entry.object == SIZE_MAX) {
+      entry.object = objects.size();
+      objects.push_back({path, it->first, {}});
+    }
+    objects[entry.object].holds.push_back(i);
+  }
+  return objects;
+}
+
+void Cache::remove(const Key& key) const { ::unlink(path_of(key).c_str()); }
+
+std::string Cache::store(const std::string& path, std::span<const Key> keys) const {
+  std::string tail;
+  {
+    File file(path, O_RDWR);
+    struct stat st;
+    WEFT_CHECK_AS(kUnavailable, file.fd >= 0 && ::fstat(file.fd, &st) == 0, "kernel cache: cannot read ", path);
+    std::string bytes = read_all(file.fd, st.st_size);
+    Trailer t;
+    t.object_bytes = bytes.size();
+    t.keys = keys.size();
+    tail.append(bytes_of(keys)).append(bytes_of(std::span<const Trailer>(&t, 1)));
+    bytes += tail;
+    t.checksum = io::checksum(std::string_view(bytes).substr(0, bytes.size() - sizeof t.checksum));
+    std::memcpy(tail.data() + tail.size() - sizeof t.checksum, &t.checksum, sizeof t.checksum);
+    // Not synced to disk: after a crash of the machine the checksum finds what did not get there.
+    const bool written = ::pwrite(file.fd, tail.data(), tail.size(), t.object_bytes) == static_cast<ssize_t>(tail.size());
+    WEFT_CHECK_AS(kUnavailable, written && ::fchmod(file.fd, 0600) == 0, "kernel cache: cannot write to ", folder_, ": ",
+                  io::errno_text(errno));
+  }
+  // Under a second name first: rename() puts it in place of what was there at once.
+  std::string link = path + ".link";
+  for (const Key& key : keys) {
+    ::unlink(link.c_str());
+    if (::link(path.c_str(), link.c_str()) != 0) {
+      // A file system without hard links gets copies.
+      std::string bytes = io::read_file(path, kMaxObject);
+      File copy(link, O_WRONLY | O_CREAT | O_TRUNC, 0600);
+      const bool written = copy.fd >= 0 && ::write(copy.fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+      WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
+    }
+    WEFT_CHECK_AS(kUnavailable, ::rename(link.c_str(), path_of(key).c_str()) == 0, "kernel cache: cannot write to ",
+                  folder_, ": ", io::errno_text(errno));
+  }
+  return path_of(keys[0]);
+}
+
+namespace {
+
+struct Entry {
+  int64_t bytes = 0;
+  timespec used = {};
+  std::vector<std::string> names;
+};
+
+std::map<Cache::Inode, Entry> list_entries(const std::string& folder) {
+  std::map<Cache::Inode, Entry> entries;
+  DIR* listing = ::opendir(folder.c_str());
+  if (!listing) return entries;
+  while (dirent* d = ::readdir(listing)) {
+    std::string_view name = d->d_name;
+    struct stat st;
+    if (name.size() != kNameLength || name.substr(32) != kSuffix) continue;
+    if (::fstatat(::dirfd(listing), d->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
+    Entry& entry = entries[{st.st_dev, st.st_ino}];
+    entry.bytes = st.st_blocks * 512;
+    entry.used = st.st_mtim;
+    entry.names.emplace_back(name);
+  }
+  ::closedir(listing);
+  return entries;
+}
+
+}  // namespace
+
+std::pair<int64_t, int64_t> Cache::size() const {
+  int64_t bytes = 0, names = 0;
+  if (!folder_.empty())
+    for (const auto& [inode, entry] : list_entries(folder_)) {
+      bytes += entry.bytes;
+      names += static_cast<int64_t>(entry.names.size());
+    }
+  return {bytes, names};
+}
+
+void Cache::shrink(int64_t max_bytes, std::span<const Inode> in_use) const {
+  if (folder_.empty()) return;
+  auto entries = list_entries(folder_);
+  int64_t bytes = 0;
+  size_t names = 0;
+  std::vector<const Entry*> idle;
+  for (const auto& [inode, entry] : entries) {
+    bytes += entry.bytes;
+    names += entry.names.size();
+    if (std::find(in_use.begin(), in_use.end(), inode) == in_use.end()) idle.push_back(&entry);
+  }
+  std::sort(idle.begin(), idle.end(), [](const Entry* a, const Entry* b) {
+    return std::pair(a->used.tv_sec, a->used.tv_nsec) < std::pair(b->used.tv_sec, b->used.tv_nsec);
+  });
+  for (const Entry* entry : idle) {
+    if (bytes <= max_bytes && names <= kMaxNames) return;
+    for (const std::string& name : entry->names) ::unlink(cat(folder_, "/", name).c_str());
+    bytes -= entry->bytes;
+    names -= entry->names.size();
+  }
+}
+
+}  // namespace weft::jit

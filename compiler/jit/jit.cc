@@ -1,0 +1,427 @@
+#include "compiler/jit/jit.h"
+
+#include <dlfcn.h>
+#include <sched.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include "compiler/jit/cache.h"
+#include "compiler/jit/host_compiler.h"
+#include "framework/base/error.h"
+#include "framework/base/hash.h"
+#include "framework/base/mutex.h"
+#include "framework/base/switches.h"
+#include "framework/io/checksum.h"
+#include "framework/io/file.h"
+
+namespace weft::jit {
+namespace {
+
+constexpr uint64_t kFormat = 1;  // of the text around a kernel; part of every key
+
+// Two hashes that have nothing in common: together 128 bits.
+Key continued(Key base, std::string_view text) {
+  return {hash_combine(base.hi, io::checksum(text)), hash_text(text, base.lo)};
+}
+
+// What this process has loaded, for the rest of its life.
+struct Table {
+  Mutex mutex;
+  std::map<Key, void*> functions WEFT_GUARDED_BY(mutex);
+  std::vector<Cache::Inode> in_use WEFT_GUARDED_BY(mutex);
+  std::map<std::string, std::string> given_up WEFT_GUARDED_BY(mutex);  // compilers that hung, and what they did
+  Mutex building;  // held by the one thread that reads the disk or compiles
+};
+Table& table() {
+  static Table* t = new Table;
+  return *t;
+}
+
+// One load() under way: a kernel's position in the request stands for it.
+struct Load {
+  const Request& request;
+  const Options& options;
+  HostCompiler compiler;
+  std::vector<std::string> flags;
+  std::vector<Key> keys;
+  std::vector<size_t> first;     // of the kernels with the same key
+  std::unique_ptr<Cache> cache;  // null: off
+  Loaded out;
+
+  std::string symbol(size_t i) const { return cat(request.kernels[i].symbol, "_", io::hex64(keys[i].lo)); }
+};
+
+std::vector<size_t> missing(const Load& l) {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < l.keys.size(); ++i)
+    if (!l.out.functions[i] && l.first[i] == i) out.push_back(i);
+  return out;
+}
+
+// ---- in this process -----------------------------------------------------------------------------------------------
+
+int64_t take_from_memory(Load& l) {
+  int64_t found = 0;
+  MutexLock lock(table().mutex);
+  for (size_t i : missing(l))
+    if (auto it = table().functions.find(l.keys[i]); it != table().functions.end()) {
+      l.out.functions[i] = it->second;
+      ++found;
+    }
+  return found;
+}
+
+// Opens a shared object for good; null if it is none. A file system that allows no programs is read around.
+void* open_object(const std::string& path) {
+  if (void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
+  std::string bytes;
+  try {
+    bytes = io::read_file(path);
+  } catch (const Error&) {
+    return nullptr;
+  }
+  int fd = ::memfd_create("weft-kernels", MFD_CLOEXEC);
+  if (fd < 0) return nullptr;
+  void* handle = nullptr;
+  // The descriptor stays open: the loader takes a path seen before for the library seen before.
+  if (::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()))
+    handle = ::dlopen(cat("/proc/self/fd/", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!handle) ::close(fd);
+  return handle;
+}
+
+// Takes the functions of the kernels from an open object; false if one is not there.
+bool take(Load& l, void* handle, const std::vector<size_t>& kernels, Cache::Inode inode) {
+  bool all = true;
+  MutexLock lock(table().mutex);
+  table().in_use.push_back(inode);
+  for (size_t i : kernels) {
+    void* function = ::dlsym(handle, l.symbol(i).c_str());
+    all &= function != nullptr;
+    if (function) l.out.functions[i] = table().functions.emplace(l.keys[i], function).first->second;
+  }
+  return all;
+}
+
+// ---- on disk ---------------------------------------------------------------------------------------------------------
+
+int64_t take_from_disk(Load& l) {
+  std::vector<size_t> wanted = missing(l);
+  std::vector<Key> keys;
+  for (size_t i : wanted) keys.push_back(l.keys[i]);
+  int64_t found = 0;
+  for (Cache::Object& object : l.cache->find(keys, l.out.damaged)) {
+    void* handle = open_object(object.path);
+    if (!handle) {
+      // Gone in between, or not loadable though its checksum is right.
+      for (size_t k : object.holds) l.cache->remove(keys[k]);
+      continue;
+    }
+    for (size_t& k : object.holds) k = wanted[k];
+    take(l, handle, object.holds, object.inode);
+    for (size_t i : object.holds) found += l.out.functions[i] != nullptr;
+  }
+  return found;
+}
+
+// A folder for one run of the compiler, removed afterwards, and whether it lies in the cache.
+struct Work {
+  std::unique_ptr<io::AtomicFolder> folder;  // never committed
+  bool in_cache = false;
+};
+
+bool has_room(const std::string& folder, int64_t bytes) {
+  struct statvfs fs;
+  return ::statvfs(folder.c_str(), &fs) != 0 || static_cast<double>(fs.f_bavail) * fs.f_frsize >= bytes;
+}
+
+// Places to work in, the best first: in the cache, so that publishing is a rename.
+std::vector<std::string> workplaces(const Load& l) {
+  std::vector<std::string> out;
+  if (l.cache && !l.cache->folder().empty()) out.push_back(l.cache->folder());
+  for (const char* variable : {"TEST_TMPDIR", "TMPDIR"})
+    if (const char* folder = std::getenv(variable); folder && *folder == '/') out.push_back(folder);
+  out.insert(out.end(), {"/tmp", "/dev/shm"});
+  return out;
+}
+
+// The first place from `places` that can be written and has room, or none; removes those tried.
+Work make_work(Load& l, std::vector<std::string>& places) {
+  const std::string cache = l.cache ? l.cache->folder() : "";
+  while (!places.empty()) {
+    std::string place = places.front();
+    places.erase(places.begin());
+    const bool in_cache = place == cache;
+    std::string why = "the disk is full";
+    if (has_room(place, in_cache ? l.options.min_free_bytes : 1 << 20)) {
+      try {
+        if (in_cache) io::remove_leftovers(place);
+        auto folder = std::make_unique<io::AtomicFolder>(place + "/weft-compile");
+        // Empty after the lock-out: nobody put anything into it.
+        if (::chmod(folder->folder().c_str(), 0700) == 0 && io::list_folder(folder->folder()).empty())
+          return {std::move(folder), in_cache};
+        why = "it is not private";
+      } catch (const Error& error) {
+        why = error.what();
+      }
+    }
+    if (in_cache) l.out.notes.push_back(cat("kernel cache: ", cache, " takes no new kernels: ", why));
+  }
+  return {};
+}
+
+// ---- compiling ---------------------------------------------------------------------------------------------------------
+
+// What one translation unit holds for a kernel. Errors are reported as SYMBOL:LINE.
+void append_kernel(std::string& text, const Load& l, size_t i) {
+  const Source& kernel = l.request.kernels[i];
+  std::string symbol = l.symbol(i);
+  text += cat("\n#define ", kernel.symbol, " ", symbol, "\nnamespace in_", symbol, " {\n#line 1 \"", kernel.symbol, "\"\n",
+              kernel.text, "\n}\n#undef ", kernel.symbol, "\n");
+}
+
+int usable_cores() {
+  cpu_set_t set;
+  return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::clamp(CPU_COUNT(&set), 1, 64) : 1;
+}
+
+// Kernels dealt out to units of about equal length, longest kernel first.
+std::vector<std::vector<size_t>> split(const Load& l, std::vector<size_t> kernels) {
+  const size_t n = std::min<size_t>(kernels.size(), l.options.units > 0 ? l.options.units : usable_cores());
+  auto length = [&](size_t i) { return l.request.kernels[i].text.size(); };
+  std::stable_sort(kernels.begin(), kernels.end(), [&](size_t a, size_t b) { return length(a) > length(b); });
+  std::vector<std::vector<size_t>> units(n);
+  std::vector<size_t> lengths(n, 0);
+  for (size_t i : kernels) {
+    size_t u = std::min_element(lengths.begin(), lengths.end()) - lengths.begin();
+    units[u].push_back(i);
+    lengths[u] += length(i) + 1;
+  }
+  return units;
+}
+
+// The first line that reports an error.
+std::string error_line(const std::string& output) {
+  for (size_t begin = 0; begin < output.size();) {
+    size_t end = std::min(output.find('\n', begin), output.size());
+    std::string line = output.substr(begin, end - begin);
+    if (line.find("error:") != std::string::npos) return line;
+    begin = end + 1;
+  }
+  return "";
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+// Writes a kernel with its prelude to a file that stays.
+std::string keep_source(const Load& l, size_t i) {
+  std::string text = cat("// g++ ");
+  for (const std::string& flag : l.flags) text += cat(flag, " ");
+  text += cat("-c THIS_FILE\n", l.request.prelude, "\n", l.request.kernels[i].text, "\n");
+  for (std::string folder : {switch_value("WEFT_DUMP"), std::string("TEST_TMPDIR"), std::string("TMPDIR"),
+                             std::string("/tmp")}) {
+    if (folder == "TEST_TMPDIR" || folder == "TMPDIR") {
+      const char* value = std::getenv(folder.c_str());
+      folder = value ? value : "";
+    }
+    if (folder.empty()) continue;
+    std::string path = cat(io::resolve_path(folder), "/weft-", l.symbol(i), ".cc");
+    try {
+      io::write_file_atomic(path, text);
+      return path;
+    } catch (const Error&) {
+    }
+  }
+  return "(could not be kept)";
+}
+
+// Throws if a kernel is at fault; returns what is wrong with the compiler else.
+std::string blame(const Load& l, const Unit& unit, const std::vector<size_t>& kernels) {
+  std::string line = error_line(unit.output);
+  const bool internal_error = line.find("internal compiler error") != std::string::npos;
+  std::string named = line.substr(0, line.find(':'));
+  size_t guilty = kernels[0];
+  bool known = named == "prelude";
+  for (size_t i : kernels)
+    if (l.request.kernels[i].symbol == named) {
+      guilty = i;
+      known = true;
+    }
+  const std::string& symbol = l.request.kernels[guilty].symbol;
+  WEFT_CHECK_AS(kInternal, !known || internal_error, "kernel ", symbol, " does not compile: ", line, "; its source is in ",
+                keep_source(l, guilty), "; this is a fault of Weft");
+  std::string said = line.empty() ? first_line(unit.output) : line;
+  return cat("the compiler ", l.compiler.path, " ", unit.failure, said.empty() ? "" : ": ", said,
+             internal_error ? cat("; the source is in ", keep_source(l, guilty)) : "");
+}
+
+// One attempt in one work folder. Returns false if that had not enough room.
+bool compile_in(Load& l, Work& work) {
+  std::vector<std::vector<size_t>> parts = split(l, missing(l));
+  std::vector<Unit> units;
+  for (size_t u = 0; u < parts.size(); ++u) {
+    Unit unit{work.folder->path(cat(u, ".cc")), work.folder->path(cat(u, ".so")), "", "", false};
+    std::string text = cat("#line 1 \"prelude\"\n", l.request.prelude);
+    for (size_t i : parts[u]) append_kernel(text, l, i);
+    // Not written through io: nothing here outlives this call, so nothing need be synced.
+    FILE* file = std::fopen(unit.source.c_str(), "we");
+    const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    if ((file && std::fclose(file) != 0) || !written) return false;
+    units.push_back(std::move(unit));
+  }
+  compile(l.compiler, l.flags, units, work.folder->folder(), l.options.time_limit);
+  for (const Unit& unit : units)
+    if (!unit.failure.empty() && unit.output.find("No space left") != std::string::npos) return false;
+
+  for (size_t u = 0; u < units.size(); ++u) {
+    Unit& unit = units[u];
+    std::string path = unit.object;
+    void* handle = nullptr;
+    if (unit.failure.empty()) {
+      handle = open_object(path);
+      if (!handle) unit.failure = "made a file that cannot be loaded";
+    }
+    if (unit.failure.empty() && !take(l, handle, parts[u], inode_of(path))) unit.failure = "made a file without the kernels";
+    if (!unit.failure.empty()) {
+      std::string why = blame(l, unit, parts[u]);
+      if (l.out.unavailable.empty()) l.out.unavailable = why;
+      if (unit.timed_out) {
+        MutexLock lock(table().mutex);
+        table().given_up[l.compiler.path] = why;
+      }
+      continue;
+    }
+    l.out.compiled += static_cast<int64_t>(parts[u].size());
+    if (!work.in_cache) continue;
+    std::vector<Key> keys;
+    for (size_t i : parts[u]) keys.push_back(l.keys[i]);
+    try {
+      l.cache->store(path, keys);
+    } catch (const Error& error) {
+      l.out.notes.push_back(error.what());
+    }
+  }
+  return true;
+}
+
+void compile_missing(Load& l) {
+  {
+    MutexLock lock(table().mutex);
+    if (auto it = table().given_up.find(l.compiler.path); it != table().given_up.end()) {
+      l.out.unavailable = it->second;
+      return;
+    }
+  }
+  std::vector<std::string> places = workplaces(l);
+  for (;;) {
+    Work work = make_work(l, places);
+    const bool in_cache = work.in_cache;
+    if (!work.folder) {
+      l.out.unavailable = "there is no folder to compile in; need TMPDIR, /tmp or /dev/shm with free space";
+      return;
+    }
+    if (compile_in(l, work)) {
+      std::vector<Cache::Inode> in_use;
+      {
+        MutexLock lock(table().mutex);
+        in_use = table().in_use;
+      }
+      if (in_cache) l.cache->shrink(l.options.max_bytes, in_use);
+      return;
+    }
+    if (in_cache) l.out.notes.push_back(cat("kernel cache: ", l.cache->folder(), " takes no new kernels: the disk is full"));
+  }
+}
+
+// The cache of `options`; null if off.
+std::unique_ptr<Cache> open_cache(const Options& options, std::vector<std::string>& notes) {
+  const bool asked = !options.cache.empty() || !switch_value("WEFT_CACHE").empty();
+  std::string folder = options.cache.empty() ? default_cache() : options.cache;
+  if (folder == "off") {
+    if (!asked) notes.push_back("kernel cache: neither XDG_CACHE_HOME nor HOME is set; kernels are kept in memory only");
+    return nullptr;
+  }
+  auto cache = std::make_unique<Cache>(io::resolve_path(folder), asked);
+  if (!cache->note().empty()) notes.push_back(cache->note());
+  return cache;
+}
+
+}  // namespace
+
+std::string default_cache() {
+  if (std::string value = switch_value("WEFT_CACHE"); !value.empty()) return value;
+  auto variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value && *value == '/' ? value : "");
+  };
+  if (std::string folder = variable("TEST_TMPDIR"); !folder.empty()) return folder + "/weft-kernels";
+  if (std::string folder = variable("XDG_CACHE_HOME"); !folder.empty()) return folder + "/weft/kernels";
+  if (std::string folder = variable("HOME"); !folder.empty()) return folder + "/.cache/weft/kernels";
+  return "off";
+}
+
+Loaded load(const Request& request, const Options& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  Load l{request, options, {}, {}, {}, {}, {}, {}};
+  l.out.functions.resize(request.kernels.size());
+  l.cache = open_cache(options, l.out.notes);
+  l.compiler = find_compiler(options.compiler, l.cache ? l.cache->folder() : "");
+  if (l.compiler.unavailable.empty()) {
+    l.flags = kernel_flags(l.compiler, request.isa);
+    Key base = continued({kFormat, kFormat}, l.compiler.version);
+    for (const std::string& flag : l.flags) base = continued(base, flag);
+    base = continued(base, request.prelude);
+    std::map<Key, size_t> seen;
+    for (const Source& kernel : request.kernels) {
+      l.keys.push_back(continued(continued(base, kernel.symbol), kernel.text));
+      l.first.push_back(seen.emplace(l.keys.back(), l.first.size()).first->second);
+    }
+    l.out.from_memory = take_from_memory(l);
+    if (!missing(l).empty()) {
+      MutexLock lock(table().building);
+      l.out.from_memory += take_from_memory(l);
+      if (l.cache) l.out.from_disk = take_from_disk(l);
+      if (!missing(l).empty()) compile_missing(l);
+    }
+    for (size_t i = 0; i < l.first.size(); ++i) {
+      if (l.first[i] == i) continue;
+      l.out.functions[i] = l.out.functions[l.first[i]];
+      l.out.from_memory += l.out.functions[i] != nullptr;
+    }
+  } else if (!request.kernels.empty()) {
+    l.out.unavailable = l.compiler.unavailable;
+  }
+  l.out.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return std::move(l.out);
+}
+
+Status status(const Options& options) {
+  Status s;
+  std::vector<std::string> notes;
+  std::unique_ptr<Cache> cache;
+  try {
+    cache = open_cache(options, notes);
+  } catch (const Error& error) {
+    notes.push_back(error.what());
+  }
+  HostCompiler compiler = find_compiler(options.compiler, "");
+  s.compiler = compiler.path;
+  s.version = first_line(compiler.version);
+  s.unavailable = compiler.unavailable;
+  s.cache = cache && !cache->folder().empty() ? cache->folder() : "off";
+  if (cache) std::tie(s.cache_bytes, s.cache_kernels) = cache->size();
+  for (const std::string& note : notes) s.note = note;
+  return s;
+}
+
+}  // namespace weft::jit

@@ -1,0 +1,64 @@
+// Kernels from C++ text: finds them in this process, in the cache on disk, or builds them with the host's compiler.
+// A kernel is one extern "C" function. It is known by its content: text, prelude, flags, compiler and format; so a
+// function found anywhere is the one that the text says, and is never unloaded.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "framework/base/cpu.h"
+
+namespace weft::jit {
+
+/// One kernel: its extern "C" function `symbol`, and the text that defines it without the prelude and without includes.
+/// The function is compiled in a namespace of its own, under a name made unique by its content.
+struct Source {
+  std::string symbol;
+  std::string text;
+};
+
+/// Kernels that share a prelude and an instruction set.
+struct Request {
+  std::string prelude;
+  std::vector<Source> kernels;
+  Isa isa = Isa::baseline;
+};
+
+struct Options {
+  std::string cache;     // folder of the cache, "off", or empty for default_cache()
+  std::string compiler;  // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
+  double time_limit = 60;                    // seconds of wall time for one run of the compiler
+  int64_t max_bytes = int64_t{256} << 20;    // of the folder; the least recently used entries go first
+  int64_t min_free_bytes = int64_t{16} << 20;  // a disk with less free space is not written to
+  int units = 0;                             // translation units of one load; 0: one per core
+};
+
+struct Loaded {
+  std::vector<void*> functions;  // one per kernel; null only if `unavailable` says why
+  int64_t compiled = 0, from_memory = 0, from_disk = 0;
+  int64_t damaged = 0;             // entries found damaged on disk; their kernels were built again
+  double seconds = 0;              // of the whole load
+  std::string unavailable;         // not empty: no usable compiler, and why, in one sentence
+  std::vector<std::string> notes;  // what does not work as it could (no cache folder, full disk), a sentence each
+};
+
+/// Finds or builds all kernels of `request`. Throws weft::Error if a kernel does not compile (naming it, the compiler's
+/// first error and the file that keeps the source) or if a cache folder that was asked for is unsafe to load code from.
+/// May be called from any thread.
+Loaded load(const Request& request, const Options& options = {});
+
+/// The folder that stands for an empty Options::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test, else
+/// $XDG_CACHE_HOME/weft/kernels, else ~/.cache/weft/kernels; "off" if none of these is set.
+std::string default_cache();
+
+/// What load() would use, for people.
+struct Status {
+  std::string compiler, version;  // path, and the first line of --version
+  std::string unavailable;        // why there is no compiler
+  std::string cache;              // folder, or "off"
+  std::string note;               // why the folder is not used, or how
+  int64_t cache_bytes = 0, cache_kernels = 0;
+};
+Status status(const Options& options = {});
+
+}  // namespace weft::jit
