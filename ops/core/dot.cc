@@ -1,9 +1,9 @@
-// Records of dot and grouped_dot. Any dot is one batched matrix product: dims are permuted and merged in place where
-// strides allow, else the operand is copied once.
+// Records of dot and grouped_dot. Any dot is one batched matrix product (dot_product.h).
 #include "ops/core/dot.h"
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/creation.h"
+#include "ops/core/dot_product.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
 #include "ops/kernels/gemm.h"
@@ -156,82 +156,19 @@ Cost cost_grouped(const Attrs& attrs, std::span<const TensorType> in, std::span<
 
 // ---- kernels ----
 
-// Three groups of dims, in this order, shown as three dims; `copy` if strides do not allow that.
-struct Merged {
-  StridedView view;
-  bool copy = false;
-  int64_t bytes() const { return copy ? (view.numel() * itemsize(view.dtype) + 63) / 64 * 64 : 0; }
-};
-
-Merged merge(const StridedView& in, const Shape& first, const Shape& second, const Shape& third) {
-  Merged m;
-  m.view = {in.data, in.dtype, {}, {}};
-  for (const Shape* group : {&first, &second, &third}) {
-    int64_t extent = 1, stride = 0;
-    bool started = false;
-    for (int k = group->size() - 1; k >= 0; --k) {
-      const int d = static_cast<int>((*group)[k]);
-      if (in.shape[d] == 1) continue;
-      if (started && in.strides[d] != stride * extent) m.copy = true;
-      if (!started) stride = in.strides[d];
-      started = true;
-      extent *= in.shape[d];
-    }
-    m.view.shape.push_back(extent);
-    m.view.strides.push_back(stride);
-  }
-  if (m.view.numel() == 0) m.copy = false;
-  return m;
-}
-
-// The operand as [batch, rows, columns], copied to `scratch` if it must be.
-StridedView laid_out(const StridedView& in, const Merged& m, const Shape& first, const Shape& second,
-                     const Shape& third, void* scratch) {
-  StridedView v = m.view;
-  if (!m.copy) return v;
-  StridedView from{in.data, in.dtype, {}, {}};
-  for (const Shape* group : {&first, &second, &third})
-    for (int64_t d : *group) {
-      from.shape.push_back(in.shape[static_cast<int>(d)]);
-      from.strides.push_back(in.strides[static_cast<int>(d)]);
-    }
-  kernels::cast_copy(from, {scratch, in.dtype, from.shape, contiguous_strides(from.shape)});
-  v.data = scratch;
-  v.strides = contiguous_strides(v.shape);
-  return v;
-}
-
-struct Plan {
-  DotDims d;
-  Shape a_free, b_free;
-  Merged a, b;
-  Plan(const Attrs& attrs, std::span<const StridedView> in)
-      : d(dims_in(attrs)),
-        a_free(free_dims(in[0].shape.size(), d.a_batch, d.a_contract)),
-        b_free(free_dims(in[1].shape.size(), d.b_batch, d.b_contract)),
-        a(merge(in[0], d.a_batch, a_free, d.a_contract)),
-        b(merge(in[1], d.b_batch, d.b_contract, b_free)) {}
-};
-
 int64_t dot_bytes(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView> out) {
-  const Plan p(attrs, in);
-  return p.a.bytes() + p.b.bytes() +
-         kernels::gemm_workspace(in[0].dtype, out[0].dtype, p.a.view.shape[0], p.a.view.shape[1], p.b.view.shape[2],
-                                 p.a.view.shape[2]);
+  const internal::DotProduct p(attrs, in);
+  return p.bytes() + kernels::gemm_workspace(in[0].dtype, out[0].dtype, p.batch(), p.m(), p.n(), p.k());
 }
 
 void run_dot(const KernelCall& c) {
-  const Plan p(c.attrs, c.in);
-  char* scratch = static_cast<char*>(c.workspace);
-  const StridedView a = laid_out(c.in[0], p.a, p.d.a_batch, p.a_free, p.d.a_contract, scratch);
-  scratch += p.a.bytes();
-  const StridedView b = laid_out(c.in[1], p.b, p.d.b_batch, p.d.b_contract, p.b_free, scratch);
-  scratch += p.b.bytes();
+  const internal::DotProduct p(c.attrs, c.in);
+  const auto [a, b] = p.operands(c.in[0], c.in[1], c.workspace);
   WEFT_BUG_IF(!c.out[0].contiguous(), "dot: result is not contiguous");
   StridedView y = c.out[0];
-  y.shape = Shape{a.shape[0], a.shape[1], b.shape[2]};
+  y.shape = Shape{p.batch(), p.m(), p.n()};
   y.strides = contiguous_strides(y.shape);
-  kernels::gemm(a, b, y, scratch);
+  kernels::gemm(a, b, y, static_cast<char*>(c.workspace) + p.bytes());
 }
 
 kernels::GroupedMode mode_of(const Attrs& attrs) {
