@@ -1,105 +1,68 @@
 #include "ops/kernels/gemm.h"
 
 #include <algorithm>
-#include <cstring>
 #include <eigen3/Eigen/Core>
 
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/gemm_plan.h"
-#include "ops/kernels/gemm_tile.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/onednn_tile.h"
 #include "ops/kernels/tables.h"
 
 namespace weft::kernels {
-
-int64_t even_part(int64_t n, int64_t most, int64_t unit) {
-  if (n <= 0) return unit;
-  const int64_t parts = (n + most - 1) / most, part = (n + parts - 1) / parts;
-  return (part + unit - 1) / unit * unit;
-}
-
-int64_t Slot::bytes(int64_t tile_m, int64_t tile_n, int64_t block_k) {
-  return tile_scratch(tile_m, tile_n, block_k) + tile_m * tile_n * 4 + (tile_m + tile_n) * block_k * 4 + 256;
-}
-
-Slot::Slot(char* base, int64_t tile_m, int64_t tile_n, int64_t block_k) {
-  auto up = [](int64_t v) { return (v + 63) / 64 * 64; };
-  scratch = base;
-  scratch_bytes = tile_scratch(tile_m, tile_n, block_k);
-  acc = reinterpret_cast<float*>(base + up(scratch_bytes));
-  a = reinterpret_cast<char*>(acc) + up(tile_m * tile_n * 4);
-  b = a + up(tile_m * block_k * 4);
-}
-
-GemmPlan::GemmPlan(DType in, DType out, int64_t batch_, int64_t m_, int64_t n_, int64_t k_)
-    : batch(batch_), m(m_), n(n_), k(k_) {
-  tiny = (in != kFloat64 && m * n * k <= 1024) || !is_floating(in);
-  // 256 x 256 with K in blocks of 512 keeps a tile's operands in a 1 MB L2. Fewer than 8 tiles are cut smaller so that
-  // cores share the work, but not below 64 or where a tile would be only microseconds.
-  int64_t most_m = 256, most_n = 256;
-  block_k = even_part(k, 512, 32);
-  auto count = [&] { return batch * ((m + most_m - 1) / most_m) * ((n + most_n - 1) / most_n); };
-  while (count() < 8 && std::max(std::min(m, most_m), std::min(n, most_n)) > 64 &&
-         std::min(m, most_m) * std::min(n, most_n) * k > int64_t{1} << 21) {
-    (std::min(m, most_m) >= std::min(n, most_n) ? most_m : most_n) /= 2;
-  }
-  tile_m = std::min(m, even_part(m, most_m, 16));
-  tile_n = std::min(n, even_part(n, most_n, 64));
-  block_k = std::min(k, block_k);
-  tiles_m = tile_m ? (m + tile_m - 1) / tile_m : 0;
-  tiles_n = tile_n ? (n + tile_n - 1) / tile_n : 0;
-  blocks_k = block_k ? (k + block_k - 1) / block_k : 0;
-  tiles = batch * tiles_m * tiles_n;
-  // A task of less than about 20 microseconds is not worth a thread.
-  const double flops = 2.0 * static_cast<double>(batch) * m * n * k, per_task = in == kFloat64 ? 1e5 : 1e6;
-  slots = std::max<int64_t>(1, std::min<int64_t>({tiles, max_threads(), static_cast<int64_t>(flops / per_task) + 1}));
-  slot_bytes =
-      tiny || in == kFloat64 || tiles == 0 || k == 0 ? 0 : (Slot::bytes(tile_m, tile_n, block_k) + 63) / 64 * 64;
-}
-
 namespace {
 
-// A view's batch dims are numbered as one; offsets in bytes.
-int64_t batch_offset(const StridedView& v, int64_t index) {
+// The sizes and strides of a product; offsets of a batch index are in bytes.
+struct Product {
+  int64_t batch = 1, m, n, k;
+  int64_t am, ak, bk, bn, cm;
+
+  Product(const StridedView& a, const StridedView& b, const StridedView& c) {
+    const int r = a.shape.size();
+    for (int d = 0; d < r - 2; ++d) batch *= c.shape[d];
+    m = c.shape[r - 2], n = c.shape[r - 1], k = a.shape[r - 1];
+    am = a.strides[r - 2], ak = a.strides[r - 1], bk = b.strides[r - 2], bn = b.strides[r - 1], cm = c.strides[r - 2];
+  }
+};
+
+char* at_batch(const StridedView& v, int64_t index) {
   int64_t offset = 0;
   for (int d = v.shape.size() - 3; d >= 0; --d) {
     offset += index % v.shape[d] * v.strides[d];
     index /= v.shape[d];
   }
-  return offset * itemsize(v.dtype);
+  return static_cast<char*>(v.data) + offset * itemsize(v.dtype);
 }
 
+// A task of less than about 5 (f32) microseconds is not worth a thread.
+int64_t slots_for(int64_t tiles, double flops, double per_task) {
+  return std::max<int64_t>(1, std::min<int64_t>({tiles, max_threads(), static_cast<int64_t>(flops / per_task) + 1}));
+}
+
+// ---- whole numbers and f64 ----
+
 template <class T, class Acc, class O>
-void plain(const StridedView& a, const StridedView& b, const StridedView& c, const GemmPlan& p) {
-  const int r = a.shape.size();
-  const int64_t am = a.strides[r - 2], ak = a.strides[r - 1], bk = b.strides[r - 2], bn = b.strides[r - 1];
+void plain(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
   const int64_t rows = std::max<int64_t>(1, (1 << 16) / std::max<int64_t>(1, p.n * p.k));
   parallel_chunks(p.batch * p.m, rows, [&](int64_t begin, int64_t end) {
     for (int64_t row = begin; row < end; ++row) {
-      const T* x =
-          reinterpret_cast<const T*>(static_cast<const char*>(a.data) + batch_offset(a, row / p.m)) + row % p.m * am;
-      const T* y = reinterpret_cast<const T*>(static_cast<const char*>(b.data) + batch_offset(b, row / p.m));
+      const T* x = reinterpret_cast<const T*>(at_batch(a, row / p.m)) + row % p.m * p.am;
+      const T* y = reinterpret_cast<const T*>(at_batch(b, row / p.m));
+      O* z = reinterpret_cast<O*>(at_batch(c, row / p.m)) + row % p.m * p.cm;
       for (int64_t j = 0; j < p.n; ++j) {
         Acc acc = 0;
-        for (int64_t i = 0; i < p.k; ++i) acc += static_cast<Acc>(x[i * ak]) * static_cast<Acc>(y[i * bk + j * bn]);
-        c.as<O>()[row * p.n + j] = static_cast<O>(acc);
+        for (int64_t i = 0; i < p.k; ++i)
+          acc += static_cast<Acc>(x[i * p.ak]) * static_cast<Acc>(y[i * p.bk + j * p.bn]);
+        z[j] = static_cast<O>(acc);
       }
     }
   });
 }
 
-void tiny_gemm(const StridedView& a, const StridedView& b, const StridedView& c, const GemmPlan& p) {
+// Unsigned, so that overflow wraps.
+void whole_numbers(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
   const bool same = a.dtype == c.dtype;
   switch (a.dtype) {
-    case kFloat32:
-      return plain<float, float, float>(a, b, c, p);
-    case kBFloat16:
-      return same ? plain<bfloat16, float, bfloat16>(a, b, c, p) : plain<bfloat16, float, float>(a, b, c, p);
-    case kFloat16:
-      return same ? plain<float16, float, float16>(a, b, c, p) : plain<float16, float, float>(a, b, c, p);
-    // Unsigned, so that overflow wraps.
     case kInt64:
       return plain<uint64_t, uint64_t, uint64_t>(a, b, c, p);
     case kInt32:
@@ -111,67 +74,184 @@ void tiny_gemm(const StridedView& a, const StridedView& b, const StridedView& c,
   }
 }
 
-void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, const GemmPlan& p) {
+void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
   using Strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
   using Row = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
-  const int r = a.shape.size();
-  const int64_t am = a.strides[r - 2], ak = a.strides[r - 1], bk = b.strides[r - 2], bn = b.strides[r - 1];
-  parallel_for(p.slots, [&](int64_t slot) {
-    for (int64_t t = p.tiles * slot / p.slots; t < p.tiles * (slot + 1) / p.slots; ++t) {
-      const int64_t tm = t % p.tiles_m, tn = t / p.tiles_m % p.tiles_n, batch = t / p.tiles_m / p.tiles_n;
-      const int64_t i = tm * p.tile_m, j = tn * p.tile_n, m = std::min(p.tile_m, p.m - i),
-                    n = std::min(p.tile_n, p.n - j);
-      const double* x =
-          reinterpret_cast<const double*>(static_cast<const char*>(a.data) + batch_offset(a, batch)) + i * am;
-      const double* y =
-          reinterpret_cast<const double*>(static_cast<const char*>(b.data) + batch_offset(b, batch)) + j * bn;
+  const int64_t tile_m = std::min(p.m, even_part(p.m, 128, 16)), tile_n = std::min(p.n, even_part(p.n, 128, 16));
+  const int64_t tiles_m = (p.m + tile_m - 1) / tile_m, tiles_n = (p.n + tile_n - 1) / tile_n;
+  const int64_t tiles = p.batch * tiles_m * tiles_n;
+  const int64_t slots = slots_for(tiles, 2.0 * static_cast<double>(p.batch * p.m * p.n) * p.k, 1e5);
+  parallel_for(slots, [&](int64_t slot) {
+    for (int64_t t = tiles * slot / slots; t < tiles * (slot + 1) / slots; ++t) {
+      const int64_t tm = t % tiles_m, tn = t / tiles_m % tiles_n, batch = t / tiles_m / tiles_n;
+      const int64_t i = tm * tile_m, j = tn * tile_n, m = std::min(tile_m, p.m - i), n = std::min(tile_n, p.n - j);
+      const double* x = reinterpret_cast<const double*>(at_batch(a, batch)) + i * p.am;
+      const double* y = reinterpret_cast<const double*>(at_batch(b, batch)) + j * p.bn;
       // Copied to column major first: Eigen has no fast path for two free strides.
-      const Matrix mx = Eigen::Map<const Matrix, 0, Strides>(x, m, p.k, Strides(ak, am));
-      const Matrix my = Eigen::Map<const Matrix, 0, Strides>(y, p.k, n, Strides(bn, bk));
-      Eigen::Map<Row, 0, Eigen::OuterStride<>>(c.as<double>() + (batch * p.m + i) * p.n + j, m, n,
-                                               Eigen::OuterStride<>(p.n))
+      const Matrix mx = Eigen::Map<const Matrix, 0, Strides>(x, m, p.k, Strides(p.ak, p.am));
+      const Matrix my = Eigen::Map<const Matrix, 0, Strides>(y, p.k, n, Strides(p.bn, p.bk));
+      Eigen::Map<Row, 0, Eigen::OuterStride<>>(reinterpret_cast<double*>(at_batch(c, batch)) + i * p.cm + j, m, n,
+                                               Eigen::OuterStride<>(p.cm))
           .noalias() = mx * my;
     }
   });
 }
 
+// ---- few rows ----
+
 // One to four rows times a matrix, or a matrix times one column: bound by memory, so read once and never copied. False
 // if the strides do not allow it.
-bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const GemmPlan& p) {
-  if (a.dtype == kFloat64 || a.dtype > kFloat16 || (p.m > 4 && p.n != 1)) return false;
-  const int r = a.shape.size();
+bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p, void* workspace,
+              const GemmHooks& hooks) {
+  if (p.m > 4 && p.n != 1) return false;
   const bool column = p.m > 4;  // then the roles of a and b are swapped
   const StridedView &x = column ? b : a, &w = column ? a : b;
+  const GemmFill *fill_x = column ? hooks.b : hooks.a, *fill_w = column ? hooks.a : hooks.b;
   const int64_t rows = column ? 1 : p.m, cols = column ? p.m : p.n;
-  const int64_t x_row = column ? 0 : x.strides[r - 2], x_k = x.strides[column ? r - 2 : r - 1];
-  const int64_t w_k = w.strides[column ? r - 1 : r - 2], w_col = w.strides[column ? r - 2 : r - 1];
-  if (x_k != 1 || (w_k != 1 && w_col != 1)) return false;
+  const int64_t x_row = fill_x ? p.k : column ? 0 : p.am, x_k = fill_x ? 1 : column ? p.bk : p.ak;
+  const int64_t w_k = column ? p.ak : p.bk, w_col = column ? p.am : p.bn;
+  if (x_k != 1 || (w_k != 1 && w_col != 1) || fill_w) return false;
   static const auto get = WEFT_SELECT(gemv_fn);
-  const GemvFn fn = get(w_k != 1, a.dtype == kFloat32 ? 0 : a.dtype == kBFloat16 ? 1 : 2, static_cast<int>(rows));
+  const GemvFn fn = get(w_k != 1, static_cast<int>(panel_type(a.dtype)), static_cast<int>(rows));
   const int64_t w_stride = w_k == 1 ? w_col : w_k, size = itemsize(a.dtype), out_size = itemsize(c.dtype);
   constexpr int64_t kMost = 512;
   const int64_t chunk = std::clamp<int64_t>((1 << 16) / p.k / 64 * 64, 64, kMost), chunks = (cols + chunk - 1) / chunk;
   const int64_t together = std::max<int64_t>(1, (1 << 16) / (p.k * chunk));
-  parallel_chunks(p.batch * chunks, together, [&](int64_t begin, int64_t end) {
+  auto run = [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const int64_t batch = t / chunks, j = t % chunks * chunk, n = std::min(chunk, cols - j);
-      const char* px = static_cast<const char*>(x.data) + batch_offset(x, batch);
-      const char* pw = static_cast<const char*>(w.data) + batch_offset(w, batch) + j * w_col * size;
-      char* pc = static_cast<char*>(c.data) + (batch * p.m * p.n + j) * out_size;
-      if (c.dtype == kFloat32) {
-        fn(px, x_row, pw, w_stride, p.k, n, reinterpret_cast<float*>(pc), p.n);
+      const char* px = fill_x ? static_cast<const char*>(workspace) : at_batch(x, batch);
+      const char* pw = at_batch(w, batch) + j * w_col * size;
+      if (!hooks.epilogue && c.dtype == kFloat32 && (!column || p.cm == 1)) {
+        fn(px, x_row, pw, w_stride, p.k, n, reinterpret_cast<float*>(at_batch(c, batch)) + j, p.cm);
+        continue;
+      }
+      float sums[4 * kMost];
+      fn(px, x_row, pw, w_stride, p.k, n, sums, n);
+      if (hooks.epilogue) {
+        const GemmTile tile = column ? GemmTile{batch, j, 0, n, 1, sums, 1} : GemmTile{batch, 0, j, rows, n, sums, n};
+        hooks.epilogue->run(hooks.epilogue->context, tile);
       } else {
-        float sums[4 * kMost];
-        fn(px, x_row, pw, w_stride, p.k, n, sums, n);
-        cast_copy({sums, kFloat32, {rows, n}, {n, 1}}, {pc, c.dtype, {rows, n}, {p.n, 1}});
+        cast_copy({sums, kFloat32, {rows, n}, {n, 1}}, {at_batch(c, batch) + j * (column ? p.cm : 1) * out_size,
+                                                        c.dtype, {rows, n}, {p.cm, column ? p.cm : 1}});
       }
     }
-  });
+  };
+  if (!fill_x) {
+    parallel_chunks(p.batch * chunks, together, run);
+    return true;
+  }
+  for (int64_t i = 0; i < p.batch; ++i) {
+    const GemmFill& f = *fill_x;
+    column ? f.run(f.context, i, 0, 0, p.k, 1, workspace, 1) : f.run(f.context, i, 0, 0, rows, p.k, workspace, p.k);
+    parallel_chunks(chunks, together,
+                    [&](int64_t begin, int64_t end) { run(i * chunks + begin, i * chunks + end); });
+  }
   return true;
 }
 
-void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c) {
+// ---- packed panels ----
+
+struct Plan : TilePlan {
+  // Who packs b: each task block by block, each task whole matrices, or all tasks together before any product.
+  enum class B { streamed, by_task, shared };
+  B b;
+  int64_t tiles, slots, slot_b, slot_bytes, shared_bytes;
+
+  Plan(DType in, int64_t batch, int64_t m, int64_t n, int64_t k)
+      : TilePlan(gemm_kernel(panel_type(in)), batch, m, n, k, 16), tiles(batch * tiles_m * tiles_n) {
+    const GemmKernel& g = *kernel;
+    constexpr int64_t kSmall = 64 << 10, kMedium = 1 << 20;
+    b = tiles_m <= 1                                                            ? B::streamed
+        : b_bytes() <= kSmall || (batch >= 4 && b_bytes() <= kMedium) ? B::by_task
+                                                                                 : B::shared;
+    slot_b = b == B::streamed  ? tile_ld() * std::min<int64_t>(padded_k(), g.kc) * g.size
+             : b == B::by_task ? b_bytes()
+                               : 0;
+    shared_bytes = b == B::shared ? round_up(b_bytes(), 64) : 0;
+    const double flops = 2.0 * static_cast<double>(batch * m * n) * static_cast<double>(k);
+    slots = slots_for(tiles, flops, g.size == 2 ? 4e6 : 1e6);
+    slot_bytes = tiles == 0 || k == 0 ? 0 : Slot::bytes(*this, slot_b);
+  }
+  int64_t workspace() const { return slots * slot_bytes + shared_bytes; }
+};
+
+// Products smaller than this keep their things on the stack.
+constexpr int64_t kOnStack = 32 << 10;
+
+void packed(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p, const Plan& plan,
+            char* workspace, const GemmHooks& hooks) {
+  const GemmKernel& g = *plan.kernel;
+  const int64_t out_size = itemsize(c.dtype);
+  auto source_a = [&](int64_t i) {
+    return PanelSource{hooks.a ? nullptr : at_batch(a, i), a.dtype, p.am, p.ak, hooks.a, i};
+  };
+  auto source_b = [&](int64_t i) {
+    return PanelSource{hooks.b ? nullptr : at_batch(b, i), b.dtype, p.bn, p.bk, hooks.b, i};
+  };
+  // Tiles from begin to end of all the batch; a task meets rows of a and matrices of b one after another.
+  auto tiles = [&](const Slot& slot, int64_t begin, int64_t end) {
+    int64_t packed_a = -1, packed_b = -1;
+    for (int64_t t = begin; t < end; ++t) {
+      const int64_t col = t % plan.tiles_n * plan.tile_n, rows_at = t / plan.tiles_n;
+      const int64_t row = rows_at % plan.tiles_m * plan.tile_m, i = rows_at / plan.tiles_m;
+      const int64_t rows = std::min(plan.tile_m, p.m - row), cols = std::min(plan.tile_n, p.n - col);
+      const PanelSource from_b = source_b(i);
+      if (packed_a != rows_at)
+        pack_panels(g, false, source_a(i), row, rows, 0, p.k, slot.a, plan.a_panel(), slot.fill);
+      packed_a = rows_at;
+      const char* panels = nullptr;
+      if (plan.b == Plan::B::by_task) {
+        if (packed_b != i) pack_panels(g, true, from_b, 0, p.n, 0, p.k, slot.b, plan.b_panel(), slot.fill);
+        packed_b = i;
+        panels = slot.b;
+      } else if (plan.b == Plan::B::shared) {
+        panels = workspace + plan.slots * plan.slot_bytes;
+      }
+      char* to = hooks.epilogue ? nullptr : at_batch(c, i) + (row * p.cm + col) * out_size;
+      run_tile({&plan, rows, cols, p.k, slot.a, plan.a_panel(), plan.b_panel(),
+                panels ? panels + col / g.nr * plan.b_panel() : nullptr, &from_b, col, to, c.dtype, p.cm,
+                hooks.epilogue, i, row, col},
+               slot);
+    }
+  };
+  auto task_slot = [&](int64_t task) { return Slot(workspace + task * plan.slot_bytes, plan, plan.slot_b); };
+  if (plan.b != Plan::B::shared) {
+    return parallel_for(plan.slots, [&](int64_t task) {
+      tiles(task_slot(task), plan.tiles * task / plan.slots, plan.tiles * (task + 1) / plan.slots);
+    });
+  }
+  char* panels = workspace + plan.slots * plan.slot_bytes;
+  const int64_t each = plan.tiles_m * plan.tiles_n, blocks_k = (p.k + g.kc - 1) / g.kc, pieces = plan.tiles_n * blocks_k;
+  const int64_t pack_tasks = std::min(pieces, plan.slots);
+  for (int64_t i = 0; i < p.batch; ++i) {
+    const PanelSource from = source_b(i);
+    if (i == 0 || hooks.b || from.data != source_b(i - 1).data)
+      parallel_for(pack_tasks, [&](int64_t task) {
+        for (int64_t t = pieces * task / pack_tasks; t < pieces * (task + 1) / pack_tasks; ++t) {
+          const int64_t col = t / blocks_k * plan.tile_n, first = t % blocks_k * g.kc;
+          pack_panels(g, true, from, col, std::min(plan.tile_n, p.n - col), first, std::min<int64_t>(g.kc, p.k - first),
+                      panels + col / g.nr * plan.b_panel(), plan.b_panel(), task_slot(task).fill);
+        }
+      });
+    const int64_t tasks = std::min(plan.slots, each);
+    parallel_for(tasks, [&](int64_t task) {
+      tiles(task_slot(task), i * each + each * task / tasks, i * each + each * (task + 1) / tasks);
+    });
+  }
+}
+
+void no_sums(const StridedView& c, const Product& p, const GemmEpilogue* epilogue) {
+  if (!epilogue) return fill(c, 0);
+  constexpr int64_t kCols = 256;
+  static const float zeros[kCols] = {};
+  for (int64_t i = 0; i < p.batch * p.m; ++i)
+    for (int64_t j = 0; j < p.n; j += kCols)
+      epilogue->run(epilogue->context, {i / p.m, i % p.m, j, 1, std::min(kCols, p.n - j), zeros, kCols});
+}
+
+void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c, const GemmHooks& hooks) {
   const int r = a.shape.size();
   WEFT_CHECK(r >= 2 && b.shape.size() == r && c.shape.size() == r, "matmul: got shapes ", a.shape, ", ", b.shape,
              " and ", c.shape, "; need as many dims each, at least 2");
@@ -182,77 +262,35 @@ void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c
   WEFT_CHECK(a.dtype == b.dtype && (c.dtype == a.dtype || (floating && a.dtype != kFloat64 && c.dtype == kFloat32) ||
                                     (!floating && c.dtype == kInt64)),
              "matmul: dtypes do not fit: ", a.dtype, " x ", b.dtype, " -> ", c.dtype);
-  WEFT_CHECK(c.contiguous(), "matmul: the output must be contiguous");
+  WEFT_CHECK(c.shape[r - 1] <= 1 || c.strides[r - 1] == 1, "matmul: the output's last stride is ", c.strides[r - 1],
+             "; need 1");
+  const bool hooked = hooks.epilogue || hooks.a || hooks.b;
+  WEFT_CHECK(!hooked || a.dtype == kFloat32 || a.dtype == kBFloat16 || a.dtype == kFloat16,
+             "matmul: hooks take f32, bf16 and f16; got ", a.dtype);
 }
 
 }  // namespace
 
-void tile_product(const TileOperand& a, const TileOperand& b, DType type, int64_t m, int64_t n, int64_t k,
-                  int64_t block_k, void* c, DType out, int64_t ldc, const Slot& slot) {
-  const bool native = tile_native(type);
-  const DType used = native ? type : kFloat32;
-  const int64_t size = itemsize(type);
-  const bool several = k > block_k;
-  // Sums over several K blocks stay in f32 and are rounded once.
-  const bool through_acc = out != kFloat32 && (several || out != used);
-  void* target = through_acc ? slot.acc : c;
-  const DType target_type = through_acc ? kFloat32 : out;
-  const int64_t target_ld = through_acc ? n : ldc;
-  for (int64_t first = 0; first < k; first += block_k) {
-    const int64_t kb = std::min(block_k, k - first);
-    TileShape s{used, target_type, m, n, kb, a.row, a.col, b.row, b.col, target_ld, first > 0};
-    // A stride along an extent of one is free: name the one that makes a plain matrix.
-    if (m == 1) s.a_row = s.a_col == 1 ? kb : 1;
-    if (n == 1) s.b_col = s.b_row == 1 ? kb : 1;
-    const char* pa = a.data + first * a.col * size;
-    const char* pb = b.data + first * b.row * size;
-    if (!native || !tile_readable(m, kb, s.a_row, s.a_col)) {
-      s.a_row = kb, s.a_col = 1;
-      cast_copy({const_cast<char*>(pa), type, {m, kb}, {a.row, a.col}}, {slot.a, used, {m, kb}, {kb, 1}});
-      pa = slot.a;
-    }
-    if (!native || !tile_readable(kb, n, s.b_row, s.b_col)) {
-      s.b_row = n, s.b_col = 1;
-      cast_copy({const_cast<char*>(pb), type, {kb, n}, {b.row, b.col}}, {slot.b, used, {kb, n}, {n, 1}});
-      pb = slot.b;
-    }
-    tile_matmul(s, pa, pb, target, slot.scratch, slot.scratch_bytes);
-  }
-  if (through_acc) cast_copy({slot.acc, kFloat32, {m, n}, {n, 1}}, {c, out, {m, n}, {ldc, 1}});
-}
-
-void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void* workspace) {
-  check_gemm(a, b, c);
-  const int r = a.shape.size();
-  int64_t batch = 1;
-  for (int d = 0; d < r - 2; ++d) batch *= c.shape[d];
-  const GemmPlan p(a.dtype, c.dtype, batch, c.shape[r - 2], c.shape[r - 1], a.shape[r - 1]);
-  if (p.tiles == 0) return;
-  if (p.k == 0) return fill(c, 0);
-  if (p.tiny) return tiny_gemm(a, b, c, p);
-  if (few_rows(a, b, c, p)) return;
+void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void* workspace, const GemmHooks* given) {
+  const GemmHooks hooks = given ? *given : GemmHooks{};
+  check_gemm(a, b, c, hooks);
+  const Product p(a, b, c);
+  if (p.batch * p.m * p.n == 0) return;
+  if (p.k == 0) return no_sums(c, p, hooks.epilogue);
+  if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
-  WEFT_CHECK(workspace || p.slot_bytes == 0, "matmul: needs ", p.slots * p.slot_bytes, " bytes of workspace; got none");
-  const int64_t size = itemsize(a.dtype), out_size = itemsize(c.dtype);
-  parallel_for(p.slots, [&](int64_t task) {
-    const SingleThreadedOpenMp single;
-    const Slot slot(static_cast<char*>(workspace) + task * p.slot_bytes, p.tile_m, p.tile_n, p.block_k);
-    for (int64_t t = p.tiles * task / p.slots; t < p.tiles * (task + 1) / p.slots; ++t) {
-      const int64_t tm = t % p.tiles_m, tn = t / p.tiles_m % p.tiles_n, at = t / p.tiles_m / p.tiles_n;
-      const int64_t i = tm * p.tile_m, j = tn * p.tile_n;
-      const TileOperand ta{static_cast<const char*>(a.data) + batch_offset(a, at) + i * a.strides[r - 2] * size,
-                           a.strides[r - 2], a.strides[r - 1]};
-      const TileOperand tb{static_cast<const char*>(b.data) + batch_offset(b, at) + j * b.strides[r - 1] * size,
-                           b.strides[r - 2], b.strides[r - 1]};
-      tile_product(ta, tb, a.dtype, std::min(p.tile_m, p.m - i), std::min(p.tile_n, p.n - j), p.k, p.block_k,
-                   static_cast<char*>(c.data) + ((at * p.m + i) * p.n + j) * out_size, c.dtype, p.n, slot);
-    }
-  });
+  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k);
+  alignas(64) char stack[kOnStack];
+  if (plan.workspace() <= kOnStack) workspace = stack;
+  WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
+  if (few_rows(a, b, c, p, workspace, hooks)) return;
+  packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
 }
 
-int64_t gemm_workspace(DType in, DType out, int64_t batch, int64_t m, int64_t n, int64_t k) {
-  const GemmPlan p(in, out, batch, m, n, k);
-  return p.slots * p.slot_bytes;
+int64_t gemm_workspace(DType in, DType, int64_t batch, int64_t m, int64_t n, int64_t k) {
+  if (!is_floating(in) || in == kFloat64) return 0;
+  const int64_t bytes = Plan(in, batch, m, n, k).workspace();
+  return bytes <= kOnStack ? 0 : bytes;
 }
 
 }  // namespace weft::kernels

@@ -1,35 +1,78 @@
-// How a product is cut into tiles and K blocks: from the shape alone, so that its bits never depend on the threads.
+// How a product is cut into tiles, from the shape alone, and how one tile is computed from packed panels: what gemm and
+// grouped_gemm share. A task packs the rows of a that its tiles need, once for all their columns; b is packed once for
+// all tasks, by each task, or block by block, whichever its size suggests.
 #pragma once
+#include <algorithm>
 #include <cstdint>
 
 #include "framework/tensor/dtype.h"
+#include "ops/kernels/gemm.h"
+#include "ops/kernels/gemm_kernel.h"
 
 namespace weft::kernels {
 
-struct GemmPlan {
-  int64_t batch, m, n, k;
-  int64_t tile_m, tile_n, block_k;  // block_k: K elements between two roundings to memory
-  int64_t tiles_m, tiles_n, blocks_k;
-  int64_t tiles;  // of all the batch
-  bool tiny;      // plain loops
-  int64_t slots;  // tasks that run at once at most; each has slot_bytes of workspace
-  int64_t slot_bytes;
-
-  GemmPlan(DType in, DType out, int64_t batch, int64_t m, int64_t n, int64_t k);
-};
-
-/// Where a task keeps its things in its slot.
-struct Slot {
-  char* scratch;
-  int64_t scratch_bytes;
-  float* acc;   // tile_m x tile_n f32, where K has several blocks but the output is narrower
-  char *a, *b;  // tile_m x block_k and block_k x tile_n, packed, of up to 4 bytes an element
-
-  Slot(char* base, int64_t tile_m, int64_t tile_n, int64_t block_k);
-  static int64_t bytes(int64_t tile_m, int64_t tile_n, int64_t block_k);
-};
-
-/// n cut into equal parts of at most `most`, each a multiple of `unit`: the size of a part.
+inline int64_t round_up(int64_t v, int64_t unit) { return (v + unit - 1) / unit * unit; }
+/// n cut into equal parts of at most `most`, each a multiple of `unit` (which divides `most`): the size of a part.
 int64_t even_part(int64_t n, int64_t most, int64_t unit);
+
+PanelType panel_type(DType type);
+
+/// Tiles of one matrix of m x n sums over k.
+struct TilePlan {
+  const GemmKernel* kernel;
+  int64_t m, n, k;
+  int64_t tile_m, tile_n;  // whole panels, save where the matrix is smaller
+  int64_t tiles_m, tiles_n;
+
+  /// At least `wanted` tiles together with the other `matrices`, as long as tiles stay worth a task.
+  TilePlan(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t wanted);
+
+  int64_t padded_k() const { return round_up(k, kernel->kr); }
+  int64_t a_panel() const { return padded_k() * kernel->mr * kernel->size; }  // bytes
+  int64_t b_panel() const { return padded_k() * kernel->nr * kernel->size; }
+  int64_t b_bytes() const { return round_up(n, kernel->nr) / kernel->nr * b_panel(); }
+  int64_t tile_ld() const { return round_up(tile_n, kernel->nr); }
+};
+
+/// Where a task keeps its things.
+struct Slot {
+  char* a;      // tile_m rows of a over all k, packed
+  char* b;      // b_bytes, packed
+  float* tile;  // sums
+  char* fill;   // what a GemmFill writes, before it is packed
+
+  Slot(char* base, const TilePlan& p, int64_t b_bytes);
+  static int64_t bytes(const TilePlan& p, int64_t b_bytes);
+};
+
+/// A whole operand, or the part that one group contracts over; lines are rows of a, columns of b.
+struct PanelSource {
+  const void* data;
+  DType type;
+  int64_t line_stride, k_stride;  // elements
+  const GemmFill* fill = nullptr;
+  int64_t batch = 0;  // for fill
+};
+/// Packs `lines` lines from `line` on, over k from `first` on, to panels that hold padded_k (panel_bytes); `to` is where
+/// the first of these lines has its k = 0, and `first` a multiple of kr.
+void pack_panels(const GemmKernel& kernel, bool b_side, const PanelSource& source, int64_t line, int64_t lines,
+                 int64_t first, int64_t k, char* to, int64_t panel_bytes, char* fill_memory);
+
+/// One tile of rows x cols sums over k (above 0, save with an epilogue).
+struct TileRun {
+  const TilePlan* plan;
+  int64_t rows, cols, k;
+  const char* a;             // packed rows
+  int64_t a_panel, b_panel;  // bytes
+  const char* b;             // packed columns, or null: packed here, block by block, from b_source
+  const PanelSource* b_source;
+  int64_t b_line;
+  void* c;  // where there is no epilogue
+  DType out;
+  int64_t ldc;
+  const GemmEpilogue* epilogue;
+  int64_t batch, row, col;  // for the epilogue
+};
+void run_tile(const TileRun& t, const Slot& slot);
 
 }  // namespace weft::kernels

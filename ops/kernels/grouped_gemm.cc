@@ -1,41 +1,14 @@
+// Products over groups of rows: tiles of all groups in one list, cut among the tasks by their work.
 #include <algorithm>
 #include <cstring>
 
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/gemm_plan.h"
-#include "ops/kernels/gemm_tile.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/onednn_tile.h"
 
 namespace weft::kernels {
 namespace {
-
-// Rows come in blocks of kRows; the last block of a group is padded with zeros to a multiple of kUnit, so that few
-// different products are compiled however the rows fall.
-constexpr int64_t kRows = 256, kUnit = 32;
-
-int64_t padded(int64_t rows) { return (rows + kUnit - 1) / kUnit * kUnit; }
-
-struct GroupedPlan {
-  int64_t tile_m, tile_n, block_k;  // of one product; rows mode: tile_m rows; contraction: block_k rows
-  int64_t slots, product_bytes, pad_a, pad_b, slot_bytes;
-
-  GroupedPlan(GroupedMode mode, DType in, DType out, int64_t t, int64_t k, int64_t n) {
-    const int64_t part_k = std::min(k, even_part(k, mode == GroupedMode::rows ? 512 : 256, 32));
-    tile_n = std::min(n, even_part(n, 256, 64));
-    tile_m = mode == GroupedMode::rows ? kRows : part_k;
-    block_k = mode == GroupedMode::rows ? part_k : kRows;
-    const double flops = 2.0 * static_cast<double>(t) * k * n;
-    slots = std::max<int64_t>(1, std::min<int64_t>(max_threads(), static_cast<int64_t>(flops / 1e6) + 1));
-    auto up = [](int64_t v) { return (v + 63) / 64 * 64; };
-    product_bytes = up(Slot::bytes(tile_m, tile_n, block_k));
-    // Room for the padded rows of a group's end: the operands' and the output's, or both operands'.
-    pad_a = up(kRows * (mode == GroupedMode::rows ? k : tile_m) * itemsize(in));
-    pad_b = up(kRows * tile_n * std::max(itemsize(in), itemsize(out)));
-    slot_bytes = k == 0 || n == 0 || t == 0 ? 0 : product_bytes + pad_a + pad_b;
-  }
-};
 
 struct Offsets {
   const StridedView& v;
@@ -53,47 +26,137 @@ void check_offsets(const Offsets& o, int64_t groups, int64_t t) {
                 " rows");
 }
 
-// Rows first .. first + count of a [T, width] operand into dense zero-padded rows.
-void copy_padded(const StridedView& v, int64_t first, int64_t count, int64_t rows, int64_t width, char* to) {
-  const int64_t size = itemsize(v.dtype);
-  cast_copy({static_cast<char*>(v.data) + first * v.strides[0] * size, v.dtype, {count, width}, v.strides},
-            {to, v.dtype, {count, width}, {width, 1}});
-  std::memset(to + count * width * size, 0, (rows - count) * width * size);
-}
+// Panels of b are packed by all tasks before any product: in mode rows each group's matrix; in mode contraction each
+// group's rows, padded to whole steps of k.
+struct GroupedPlan {
+  GroupedMode mode;
+  int64_t groups, t;
+  TilePlan tile;  // rows: of one group with t / groups rows; contraction: of one group with all rows
+  int64_t slots, slot_bytes, panels_bytes;
 
-// A piece of work: rows of one group against one tile of columns, or one tile of one group's product.
-struct Piece {
-  int64_t group, first, count, column;
+  GroupedPlan(GroupedMode mode_, DType in, int64_t groups_, int64_t t_, int64_t k, int64_t n)
+      : mode(mode_),
+        groups(groups_),
+        t(t_),
+        tile(gemm_kernel(panel_type(in)), std::max<int64_t>(groups, 1), by_rows() ? rows_each() : k, n,
+             by_rows() ? k : t, 16) {
+    const GemmKernel& g = *tile.kernel;
+    const double flops = 2.0 * static_cast<double>(t) * static_cast<double>(k * n);
+    slots = std::max<int64_t>(
+        1, std::min<int64_t>(max_threads(), static_cast<int64_t>(flops / (g.size == 2 ? 4e6 : 1e6)) + 1));
+    const int64_t depth = by_rows() ? groups * tile.padded_k() : round_up(t, g.kr) + groups * g.kr;
+    panels_bytes = round_up(depth * round_up(n, g.nr) * g.size, 64);
+    slot_bytes = Slot::bytes(tile, 0);
+  }
+  bool by_rows() const { return mode == GroupedMode::rows; }
+  int64_t workspace() const { return t == 0 || tile.n == 0 ? 0 : slots * slot_bytes + panels_bytes; }
+  // Several groups share the rows; at least a tile's worth, for groups are uneven.
+  int64_t rows_each() const { return std::min(t, std::max<int64_t>(256, t / std::max<int64_t>(groups, 1))); }
 };
 
-void run_rows(const GroupedPlan& p, const StridedView& x, const StridedView& w, const StridedView& y,
-              const Piece& piece, char* memory) {
-  const Slot slot(memory, p.tile_m, p.tile_n, p.block_k);
-  char *pad_a = memory + p.product_bytes, *pad_c = pad_a + p.pad_a;
-  const int64_t k = x.shape[1], n = w.shape[2], in = itemsize(x.dtype), out = itemsize(y.dtype);
-  const int64_t cols = std::min(p.tile_n, n - piece.column), rows = padded(piece.count);
-  const TileOperand b{
-      static_cast<const char*>(w.data) + (piece.group * w.strides[0] + piece.column * w.strides[2]) * in, w.strides[1],
-      w.strides[2]};
-  char* c = static_cast<char*>(y.data) + (piece.first * n + piece.column) * out;
-  if (rows == piece.count) {
-    const TileOperand a{static_cast<const char*>(x.data) + piece.first * x.strides[0] * in, x.strides[0], x.strides[1]};
-    return tile_product(a, b, x.dtype, rows, cols, k, p.block_k, c, y.dtype, n, slot);
+struct Group {
+  int64_t index, first, rows;
+};
+
+class Grouped {
+ public:
+  Grouped(const GroupedPlan& p, const StridedView& a, const StridedView& b, const Offsets& offsets,
+          const StridedView& out, char* workspace, const GemmEpilogue* epilogue)
+      : p_(p), g_(*p.tile.kernel), a_(a), b_(b), out_(out), offsets_(offsets), workspace_(workspace),
+        epilogue_(epilogue) {}
+
+  void run() {
+    const int64_t columns = p_.tile.tiles_n;
+    parallel_for(p_.slots, [&](int64_t task) {
+      const int64_t pieces = p_.groups * columns;
+      for (int64_t t = pieces * task / p_.slots; t < pieces * (task + 1) / p_.slots; ++t)
+        pack_b(group(t / columns), t % columns * p_.tile.tile_n, slot(task));
+    });
+    double all = 0;
+    for (int64_t e = 0; e < p_.groups; ++e) all += work(group(e));
+    parallel_for(p_.slots, [&](int64_t task) {
+      const double begin = all * static_cast<double>(task) / static_cast<double>(p_.slots);
+      const double end = all * static_cast<double>(task + 1) / static_cast<double>(p_.slots);
+      double at = 0;
+      for (int64_t e = 0; e < p_.groups; ++e) {
+        const Group now = group(e);
+        const double w = work(now);
+        if (w > 0 && at + w > begin && at < end) tiles(now, at, begin, end, slot(task));
+        at += w;
+      }
+    });
   }
-  copy_padded(x, piece.first, piece.count, rows, k, pad_a);
-  tile_product({pad_a, k, 1}, b, x.dtype, rows, cols, k, p.block_k, pad_c, y.dtype, cols, slot);
-  for (int64_t r = 0; r < piece.count; ++r) std::memcpy(c + r * n * out, pad_c + r * cols * out, cols * out);
-}
+
+ private:
+  Slot slot(int64_t task) const { return Slot(workspace_ + task * p_.slot_bytes, p_.tile, 0); }
+  Group group(int64_t e) const { return {e, offsets_[e], offsets_[e + 1] - offsets_[e]}; }
+  double work(const Group& group) const { return static_cast<double>(group.rows); }
+  char* panels() const { return workspace_ + p_.slots * p_.slot_bytes; }
+  // Rows mode: of the group's matrix. Contraction: of the group's rows, which start at a whole step of k.
+  char* group_panels(const Group& group) const {
+    if (p_.by_rows()) return panels() + group.index * p_.tile.b_bytes();
+    return panels() + (group.first / g_.kr + group.index) * g_.kr * round_up(p_.tile.n, g_.nr) * g_.size;
+  }
+  int64_t depth(const Group& group) const { return p_.by_rows() ? a_.shape[1] : group.rows; }
+  int64_t b_panel(const Group& group) const { return round_up(depth(group), g_.kr) * g_.nr * g_.size; }
+  const char* address(const StridedView& v, int64_t offset) const {
+    return static_cast<const char*>(v.data) + offset * itemsize(v.dtype);
+  }
+
+  void pack_b(const Group& group, int64_t col, const Slot& slot) const {
+    if (group.rows == 0) return;
+    const int r = b_.shape.size();
+    const int64_t offset = p_.by_rows() ? group.index * b_.strides[0] : group.first * b_.strides[0];
+    const PanelSource source{address(b_, offset), b_.dtype, b_.strides[r - 1], b_.strides[r - 2]};
+    pack_panels(g_, true, source, col, std::min(p_.tile.tile_n, p_.tile.n - col), 0, depth(group),
+                group_panels(group) + col / g_.nr * b_panel(group), b_panel(group), slot.fill);
+  }
+
+  // The tiles of a group whose start, in units of work from `at` on, lies from begin to end.
+  void tiles(const Group& group, double at, double begin, double end, const Slot& slot) const {
+    const TilePlan& tile = p_.tile;
+    const int64_t m = p_.by_rows() ? group.rows : tile.m, k = depth(group);
+    const int64_t tile_m = std::min(m, even_part(m, round_up(tile.tile_m, g_.mr), g_.mr));
+    const int64_t tiles_m = (m + tile_m - 1) / tile_m, count = tiles_m * tile.tiles_n;
+    const int64_t a_panel = round_up(k, g_.kr) * g_.mr * g_.size;
+    const PanelSource source_a = p_.by_rows() ? PanelSource{address(a_, group.first * a_.strides[0]), a_.dtype,
+                                                            a_.strides[0], a_.strides[1]}
+                                              : PanelSource{address(a_, group.first * a_.strides[0]), a_.dtype,
+                                                            a_.strides[1], a_.strides[0]};
+    int64_t packed = -1;
+    for (int64_t t = 0; t < count; ++t) {
+      const double start = at + work(group) * static_cast<double>(t) / static_cast<double>(count);
+      if (start < begin || start >= end) continue;
+      const int64_t row = t / tile.tiles_n * tile_m, col = t % tile.tiles_n * tile.tile_n;
+      const int64_t rows = std::min(tile_m, m - row);
+      if (packed != row) pack_panels(g_, false, source_a, row, rows, 0, k, slot.a, a_panel, slot.fill);
+      packed = row;
+      const int64_t line = p_.by_rows() ? out_.strides[0] : out_.strides[1];
+      const int64_t to = (p_.by_rows() ? group.first * line : group.index * out_.strides[0]) + row * line + col;
+      run_tile({&tile, rows, std::min(tile.tile_n, tile.n - col), k, slot.a, a_panel, b_panel(group),
+                group_panels(group) + col / g_.nr * b_panel(group), nullptr, 0,
+                epilogue_ ? nullptr : const_cast<char*>(address(out_, to)), out_.dtype, line, epilogue_, group.index,
+                group.first + row, col},
+               slot);
+    }
+  }
+
+  const GroupedPlan& p_;
+  const GemmKernel& g_;
+  const StridedView &a_, &b_, &out_;
+  const Offsets& offsets_;
+  char* const workspace_;
+  const GemmEpilogue* const epilogue_;
+};
 
 }  // namespace
 
-int64_t grouped_gemm_workspace(GroupedMode mode, DType in, DType out, int64_t groups, int64_t t, int64_t k, int64_t n) {
-  const GroupedPlan p(mode, in, out, t, k, n);
-  return p.slots * p.slot_bytes;
+int64_t grouped_gemm_workspace(GroupedMode mode, DType in, DType, int64_t groups, int64_t t, int64_t k, int64_t n) {
+  return in == kFloat64 ? 0 : GroupedPlan(mode, in, groups, t, std::max<int64_t>(k, 1), n).workspace();
 }
 
 void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, const StridedView& offsets,
-                  const StridedView& out, void* workspace) {
+                  const StridedView& out, void* workspace, const GemmEpilogue* epilogue) {
   const bool by_rows = mode == GroupedMode::rows;
   WEFT_CHECK(offsets.shape.size() == 1 && offsets.shape[0] >= 1 && (offsets.dtype == kInt64 || offsets.dtype == kInt32),
              "grouped_matmul: offsets are ", offsets.dtype, offsets.shape,
@@ -108,107 +171,53 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
              " groups");
   WEFT_CHECK(a.dtype == b.dtype && is_floating(a.dtype) && (out.dtype == a.dtype || out.dtype == kFloat32),
              "grouped_matmul: dtypes do not fit: ", a.dtype, " x ", b.dtype, " -> ", out.dtype);
-  WEFT_CHECK(out.contiguous(), "grouped_matmul: the output must be contiguous");
+  WEFT_CHECK(n <= 1 || out.strides.back() == 1, "grouped_matmul: the output's last stride is ", out.strides.back(),
+             "; need 1");
+  WEFT_CHECK(!epilogue || (by_rows && a.dtype != kFloat64), "grouped_matmul: an epilogue takes mode rows and no f64");
   const Offsets o{offsets};
   check_offsets(o, groups, t);
   if (out.numel() == 0) return;
   const int64_t in_size = itemsize(a.dtype), out_size = itemsize(out.dtype);
-  if (k == 0) return fill(out, 0);
+  auto rows_of = [&](const StridedView& v, int64_t first, int64_t count) {
+    StridedView part = v;
+    part.data = static_cast<char*>(v.data) + first * v.strides[0] * itemsize(v.dtype);
+    part.shape[0] = count;
+    return part;
+  };
+  // What no tile covers.
+  if (k == 0 && !epilogue) return fill(out, 0);
+  if (by_rows && !epilogue) {
+    fill(rows_of(out, 0, groups ? o[0] : 0), 0);
+    fill(rows_of(out, groups ? o[groups] : 0, t - (groups ? o[groups] : 0)), 0);
+  } else if (!by_rows) {
+    for (int64_t e = 0; e < groups; ++e)
+      if (o[e] == o[e + 1]) fill(rows_of(out, e, 1), 0);
+  }
 
   if (a.dtype == kFloat64) {  // a product after another, each of them parallel
-    if (by_rows) fill(out, 0);
     for (int64_t e = 0; e < groups; ++e) {
       const int64_t first = o[e], rows = o[e + 1] - first;
       char* pa = static_cast<char*>(a.data) + first * a.strides[0] * in_size;
       if (by_rows) {
         gemm({pa, a.dtype, {rows, k}, {a.strides[0], a.strides[1]}},
              {static_cast<char*>(b.data) + e * b.strides[0] * in_size, b.dtype, {k, n}, {b.strides[1], b.strides[2]}},
-             {static_cast<char*>(out.data) + first * n * out_size, out.dtype, {rows, n}, {n, 1}}, nullptr);
+             {static_cast<char*>(out.data) + first * out.strides[0] * out_size, out.dtype, {rows, n}, {out.strides[0], 1}}, nullptr);
       } else {
         gemm({pa, a.dtype, {k, rows}, {a.strides[1], a.strides[0]}},
              {static_cast<char*>(b.data) + first * b.strides[0] * in_size,
               b.dtype,
               {rows, n},
               {b.strides[0], b.strides[1]}},
-             {static_cast<char*>(out.data) + e * k * n * out_size, out.dtype, {k, n}, {n, 1}}, nullptr);
+             {static_cast<char*>(out.data) + e * out.strides[0] * out_size, out.dtype, {k, n}, {out.strides[1], 1}}, nullptr);
       }
     }
     return;
   }
 
-  const GroupedPlan p(mode, a.dtype, out.dtype, t, k, n);
-  WEFT_CHECK(workspace || p.slot_bytes == 0, "grouped_matmul: needs ", p.slots * p.slot_bytes,
-             " bytes of workspace; got none");
-  if (by_rows) {
-    auto zero = [&](int64_t begin, int64_t end) {
-      std::memset(static_cast<char*>(out.data) + begin * n * out_size, 0, (end - begin) * n * out_size);
-    };
-    zero(0, groups ? o[0] : 0);
-    zero(groups ? o[groups] : 0, t);
-    // The pieces in order: groups, columns, row blocks. Slots take equal shares of rows times columns, cut at pieces.
-    const int64_t columns = (n + p.tile_n - 1) / p.tile_n;
-    int64_t pieces = 0;
-    for (int64_t e = 0; e < groups; ++e) pieces += (o[e + 1] - o[e] + kRows - 1) / kRows * columns;
-    parallel_for(p.slots, [&](int64_t slot) {
-      const SingleThreadedOpenMp single;
-      const int64_t begin = pieces * slot / p.slots, end = pieces * (slot + 1) / p.slots;
-      int64_t index = 0;
-      for (int64_t e = 0; e < groups; ++e) {
-        const int64_t blocks = (o[e + 1] - o[e] + kRows - 1) / kRows;
-        for (int64_t i = std::max(begin - index, int64_t{0}); i < std::min(blocks * columns, end - index); ++i) {
-          const int64_t first = o[e] + i % blocks * kRows;
-          run_rows(p, a, b, out, {e, first, std::min(kRows, o[e + 1] - first), i / blocks * p.tile_n},
-                   static_cast<char*>(workspace) + slot * p.slot_bytes);
-        }
-        index += blocks * columns;
-      }
-    });
-    return;
-  }
-
-  const int64_t tiles_m = (k + p.tile_m - 1) / p.tile_m, tiles_n = (n + p.tile_n - 1) / p.tile_n;
-  const int64_t tiles = groups * tiles_m * tiles_n;
-  const bool native = tile_native(a.dtype);
-  const DType used = native ? a.dtype : kFloat32;
-  parallel_for(p.slots, [&](int64_t task) {
-    const SingleThreadedOpenMp single;
-    char* memory = static_cast<char*>(workspace) + task * p.slot_bytes;
-    const Slot slot(memory, p.tile_m, p.tile_n, p.block_k);
-    for (int64_t i = tiles * task / p.slots; i < tiles * (task + 1) / p.slots; ++i) {
-      const int64_t e = i / (tiles_m * tiles_n), row = i / tiles_n % tiles_m * p.tile_m, col = i % tiles_n * p.tile_n;
-      const int64_t m = std::min(p.tile_m, k - row), cols = std::min(p.tile_n, n - col);
-      char* c = static_cast<char*>(out.data) + ((e * k + row) * n + col) * out_size;
-      const StridedView target{c, out.dtype, {m, cols}, {n, 1}};
-      if (o[e] == o[e + 1]) {
-        fill(target, 0);
-        continue;
-      }
-      const bool through_acc = out.dtype != kFloat32;
-      float* acc = through_acc ? slot.acc : reinterpret_cast<float*>(c);
-      const int64_t ld = through_acc ? cols : n;
-      for (int64_t first = o[e]; first < o[e + 1]; first += kRows) {
-        const int64_t count = std::min(kRows, o[e + 1] - first), rows = padded(count);
-        TileShape s{used,         kFloat32,     m,  cols,        rows, a.strides[1], a.strides[0],
-                    b.strides[0], b.strides[1], ld, first > o[e]};
-        const char* pa = static_cast<const char*>(a.data) + (first * a.strides[0] + row * a.strides[1]) * in_size;
-        const char* pb = static_cast<const char*>(b.data) + (first * b.strides[0] + col * b.strides[1]) * in_size;
-        if (rows != count || !native || !tile_readable(m, rows, s.a_row, s.a_col)) {
-          cast_copy({const_cast<char*>(pa), a.dtype, {count, m}, {a.strides[0], a.strides[1]}},
-                    {slot.a, used, {count, m}, {m, 1}});
-          std::memset(slot.a + count * m * itemsize(used), 0, (rows - count) * m * itemsize(used));
-          pa = slot.a, s.a_row = 1, s.a_col = m;
-        }
-        if (rows != count || !native || !tile_readable(rows, cols, s.b_row, s.b_col)) {
-          cast_copy({const_cast<char*>(pb), b.dtype, {count, cols}, {b.strides[0], b.strides[1]}},
-                    {slot.b, used, {count, cols}, {cols, 1}});
-          std::memset(slot.b + count * cols * itemsize(used), 0, (rows - count) * cols * itemsize(used));
-          pb = slot.b, s.b_row = cols, s.b_col = 1;
-        }
-        tile_matmul(s, pa, pb, acc, slot.scratch, slot.scratch_bytes);
-      }
-      if (through_acc) cast_copy({slot.acc, kFloat32, {m, cols}, {cols, 1}}, target);
-    }
-  });
+  const GroupedPlan p(mode, a.dtype, groups, t, std::max<int64_t>(k, 1), n);
+  if (p.workspace() == 0) return;
+  WEFT_CHECK(workspace, "grouped_matmul: needs ", p.workspace(), " bytes of workspace; got none");
+  Grouped(p, a, b, o, out, static_cast<char*>(workspace), epilogue).run();
 }
 
 }  // namespace weft::kernels

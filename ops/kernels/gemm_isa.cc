@@ -1,0 +1,214 @@
+// Products of f32 for one instruction set (WEFT_ISA_NS): a block of kMr rows and two vectors of columns stays in
+// registers, every sum one chain of fused multiply-adds over k. bf16 and f16 become f32 when panels are packed. A panel
+// holds its lines' element k side by side, then the next k.
+#include "ops/kernels/gemm_kernel.h"
+
+namespace weft::kernels::WEFT_ISA_NS {
+namespace {
+#include "ops/kernels/simd.inc"
+
+constexpr int kMr = kF == 16 ? 14 : 6, kNr = 2 * kF, kKc = 256;
+
+W_FN VF spread(float x) { return x - VF{}; }
+W_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }
+
+// ---- packing ----
+
+// r[i] lane j becomes r[j] lane i: swaps of 1, 2, 4, ... lanes between lines as far apart.
+template <int kStep>
+W_FN void swap_lanes(VF (&r)[kF]) {
+  VI32 low, high;
+  for (int l = 0; l < kF; ++l) {
+    low[l] = l & kStep ? kF + l - kStep : l;
+    high[l] = l & kStep ? kF + l : l + kStep;
+  }
+  for (int i = 0; i < kF; ++i) {
+    if (i & kStep) continue;
+    const VF a = r[i], b = r[i + kStep];
+    r[i] = __builtin_shuffle(a, b, low);
+    r[i + kStep] = __builtin_shuffle(a, b, high);
+  }
+  if constexpr (kStep * 2 < kF) swap_lanes<kStep * 2>(r);
+}
+
+// `count` <= kF elements as f32, the rest zeros.
+template <class M>
+W_FN VF load_some(const typename M::E* from, i64 count) {
+  if (count >= kF) return M::get(from);
+  alignas(64) typename M::E t[kF] = {};
+  for (i64 i = 0; i < count; ++i) t[i] = from[i];
+  return M::get(t);
+}
+
+template <class M>
+W_FN void load_strided(const GemmPack& p, i64 line, i64 k, VF (&r)[kF]) {
+  const typename M::E* from = static_cast<const typename M::E*>(p.from) + line * p.line_stride + k * p.k_stride;
+  const i64 lines = p.lines - line, left = p.k - k;
+  alignas(64) typename M::E t[kF];
+  for (int i = 0; i < kF; ++i) {
+    for (int j = 0; j < kF; ++j) t[j] = i < lines && j < left ? from[i * p.line_stride + j * p.k_stride] : 0;
+    r[i] = M::get(t);
+  }
+}
+
+// kW lines from `line` on, k to k + kF: a panel of kW lines cut into vectors of them.
+template <class M, int kW>
+W_FN void pack_across(const GemmPack& p, i64 line, i64 k, float* to) {
+  const typename M::E* from = static_cast<const typename M::E*>(p.from) + line * p.line_stride + k;
+  const i64 count = least(kF, p.k - k);
+  for (int w = 0; w < kW; w += kF) {
+    const i64 lines = least(kW - w < kF ? kW - w : kF, p.lines - line - w);
+    VF r[kF];
+    if (p.k_stride != 1) {
+      load_strided<M>(p, line + w, k, r);
+    } else if (lines >= (kW < kF ? kW : kF) && count == kF) {
+      for (int i = 0; i < kF; ++i) r[i] = i < kW ? M::get(from + (w + i) * p.line_stride) : VF{};
+    } else {
+      for (int i = 0; i < kF; ++i) r[i] = i < lines ? load_some<M>(from + (w + i) * p.line_stride, count) : VF{};
+    }
+    swap_lanes<1>(r);
+    for (int i = 0; i < count; ++i) {
+      if (kW - w >= kF) {
+        store(to + i * kW + w, r[i]);
+      } else {
+        __builtin_memcpy(to + i * kW + w, &r[i], (kW - w) * 4);
+      }
+    }
+  }
+}
+
+template <class M, int kW>
+void pack(const GemmPack& p) {
+  const i64 panels = (p.lines + kW - 1) / kW;
+  auto at = [&](i64 panel, i64 k) {
+    return reinterpret_cast<float*>(static_cast<char*>(p.to) + panel * p.panel_stride) + k * kW;
+  };
+  if (p.line_stride == 1 && p.k_stride != 1) {
+    for (i64 k = 0; k < p.k; ++k) {
+      const typename M::E* from = static_cast<const typename M::E*>(p.from) + k * p.k_stride;
+      for (i64 n = 0; n < panels; ++n) {
+        float* to = at(n, k);
+        const i64 lines = p.lines - n * kW;
+        for (int w = 0; w < kW; w += kF) {
+          const VF v = load_some<M>(from + n * kW + w, least(lines - w, kW - w));
+          if (kW - w >= kF) {
+            store(to + w, v);
+          } else {
+            __builtin_memcpy(to + w, &v, (kW - w) * 4);
+          }
+        }
+      }
+    }
+    return;
+  }
+  for (i64 n = 0; n < panels; ++n)
+    for (i64 k = 0; k < p.k; k += kF) pack_across<M, kW>(p, n * kW, k, at(n, k));
+}
+
+template <int kW>
+void pack_any(const GemmPack& p) {
+  p.type == PanelType::f32 ? pack<MF32, kW>(p) : p.type == PanelType::bf16 ? pack<MBF16, kW>(p) : pack<MF16, kW>(p);
+}
+
+// ---- the product ----
+
+template <class M>
+W_FN void write(const VF (&sums)[2], void* row, i64 col, i64 cols) {
+  typename M::E* to = static_cast<typename M::E*>(row) + col;
+  for (int v = 0; v < 2; ++v) {
+    if (cols >= (v + 1) * kF) {
+      M::put(to + v * kF, sums[v]);
+    } else if (cols > v * kF) {
+      typename M::E t[kF];
+      M::put(t, sums[v]);
+      for (i64 i = 0; i < cols - v * kF; ++i) to[v * kF + i] = t[i];
+    }
+  }
+}
+
+// kR rows and kV vectors of columns.
+template <int kR, int kV>
+void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col) {
+  VF sums[kR][kV];
+  if (g.from) {
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < kV; ++v) sums[r][v] = load<VF>(g.from + (row + r) * g.from_ld + col + v * kF);
+  } else {
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < kV; ++v) sums[r][v] = VF{};
+  }
+  for (i64 k = g.k; k > 0; --k, a += kMr, b += kNr) {
+    VF x[kV];
+#pragma GCC unroll 2
+    for (int v = 0; v < kV; ++v) x[v] = load<VF>(b + v * kF);
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r) {
+      const VF y = spread(a[r]);
+#pragma GCC unroll 2
+      for (int v = 0; v < kV; ++v) sums[r][v] = w_fma(y, x[v], sums[r][v]);
+    }
+  }
+  const i64 cols = g.to_whole ? kNr : g.n - col;
+  const i64 size = g.to_type == PanelType::f32 ? 4 : 2;
+  char* to = static_cast<char*>(g.to) + row * g.to_ld * size;
+  if (g.to_type == PanelType::f32 && cols >= kV * kF) {
+    float* p = static_cast<float*>(g.to) + row * g.to_ld + col;
+#pragma GCC unroll 16
+    for (int r = 0; r < kR; ++r)
+#pragma GCC unroll 2
+      for (int v = 0; v < kV; ++v) store(p + r * g.to_ld + v * kF, sums[r][v]);
+    return;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kR; ++r, to += g.to_ld * size) {
+    const VF line[2] = {sums[r][0], kV > 1 ? sums[r][kV - 1] : VF{}};
+    const i64 n = least(cols, kV * kF);
+    switch (g.to_type) {
+      case PanelType::f32:
+        write<MF32>(line, to, col, n);
+        break;
+      case PanelType::bf16:
+        write<MBF16>(line, to, col, n);
+        break;
+      case PanelType::f16:
+        write<MF16>(line, to, col, n);
+    }
+  }
+}
+
+typedef void (*Micro)(const GemmBlock&, const float*, const float*, i64, i64);
+template <int kR>
+struct Table : Table<kR - 1> {
+  constexpr Table() {
+    this->fn[kR][0] = &micro<kR, 1>;
+    this->fn[kR][1] = &micro<kR, 2>;
+  }
+};
+template <>
+struct Table<0> {
+  Micro fn[kMr + 1][2] = {};
+};
+constexpr Table<kMr> kMicro;
+
+void run(const GemmBlock& g) {
+  for (i64 col = 0; col < g.n; col += kNr) {
+    const float* b = reinterpret_cast<const float*>(static_cast<const char*>(g.b) + col / kNr * g.b_stride);
+    const bool wide = g.n - col > kF;
+    for (i64 row = 0; row < g.m; row += kMr) {
+      const float* a = reinterpret_cast<const float*>(static_cast<const char*>(g.a) + row / kMr * g.a_stride);
+      kMicro.fn[least(kMr, g.m - row)][wide](g, a, b, row, col);
+    }
+  }
+}
+
+constexpr GemmKernel kKernel = {kMr, kNr, 1, kKc, 4, &pack_any<kMr>, &pack_any<kNr>, &run};
+
+}  // namespace
+
+const GemmKernel& f32_gemm_kernel() { return kKernel; }
+
+}  // namespace weft::kernels::WEFT_ISA_NS

@@ -1,0 +1,65 @@
+// The packed-panel product that gemm and grouped_gemm stand on, for kernels that bring their own loops (attention): pack
+// both operands, then run blocks of them. An element's sum runs over k in ascending order (steps of kr, each inside one
+// instruction), whatever block, panel or edge it falls in: its bits follow from the operands and the instruction set
+// alone. Light, because the per-instruction-set sources include it.
+#pragma once
+#include <cstdint>
+
+namespace weft::kernels {
+
+/// Element types that panels are packed from and results written as.
+enum class PanelType : int { f32, bf16, f16 };
+
+/// One operand to pack: `lines` rows of a or columns of b, each of k elements, with any two strides in elements.
+struct GemmPack {
+  const void* from;
+  PanelType type;
+  int64_t line_stride, k_stride;
+  int64_t lines, k;
+  /// Panel p (mr or nr lines, the last padded with zeros) goes to `to` + p * panel_stride bytes; k is padded with zeros
+  /// to a multiple of kr. A later piece of k goes mr (nr) * size bytes further for each k before it.
+  void* to;
+  int64_t panel_stride;
+};
+
+/// One block: to[m, n] (rows to_ld elements apart) = from[m, n] + a[m, k] b[k, n], with packed a and b.
+struct GemmBlock {
+  const void *a, *b;
+  int64_t a_stride, b_stride;  // bytes between panels
+  int64_t m, n, k;
+  /// Partial sums, or null for zeros. Partial sums are whole panels: rows padded to mr, columns to nr.
+  const float* from;
+  int64_t from_ld;
+  void* to;
+  int64_t to_ld;
+  PanelType to_type;
+  bool to_whole;  // `to` has room for whole panels, as `from` has; its padding is overwritten with anything
+};
+
+/// The functions for one element type and instruction set; all run on the calling thread.
+struct GemmKernel {
+  int mr, nr;  // lines in a panel of a and of b
+  int kr;      // k is padded to a multiple of it
+  int kc;      // the k of a block that keeps a panel of b in the nearest cache; a multiple of kr
+  int size;    // bytes of a packed element
+  void (*pack_a)(const GemmPack&);
+  void (*pack_b)(const GemmPack&);
+  void (*run)(const GemmBlock&);
+};
+
+/// The kernel for operands of this type: bf16 on AMX tiles where the machine has them and WEFT_ISA allows, else as f32.
+const GemmKernel& gemm_kernel(PanelType type);
+
+#define WEFT_DECLARE_GEMM(isa)         \
+  namespace isa {                      \
+  const GemmKernel& f32_gemm_kernel(); \
+  }
+WEFT_DECLARE_GEMM(baseline)
+WEFT_DECLARE_GEMM(avx2)
+WEFT_DECLARE_GEMM(avx512)
+#undef WEFT_DECLARE_GEMM
+namespace amx {
+const GemmKernel& bf16_gemm_kernel();
+}
+
+}  // namespace weft::kernels

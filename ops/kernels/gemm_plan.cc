@@ -1,0 +1,138 @@
+#include "ops/kernels/gemm_plan.h"
+
+#include "framework/base/cpu.h"
+#include "framework/base/error.h"
+
+#define WEFT_SELECT_GEMM(name)                                                    \
+  (selected_isa() == Isa::avx512 ? avx512::name() : selected_isa() == Isa::avx2 ? avx2::name() : baseline::name())
+
+namespace weft::kernels {
+namespace {
+
+constexpr int64_t kMostTile = 256, kLeastTile = 64, kFillBytes = 64 << 10, kStripBytes = 4 << 20;
+// The k of one GemmFill of a, and the columns of one of b.
+constexpr int64_t kFillK = 1024, kFillColumns = 256;
+
+int64_t line64(int64_t bytes) { return round_up(bytes, 64); }
+
+int64_t fill_bytes(const TilePlan& p) {
+  const GemmKernel& g = *p.kernel;
+  const int64_t lines = std::max(round_up(p.tile_m, g.mr), std::min(round_up(p.n, g.nr), kFillColumns));
+  return line64(std::min(kFillBytes, lines * p.padded_k() * 4));
+}
+
+}  // namespace
+
+const GemmKernel& gemm_kernel(PanelType type) {
+  static const bool amx = selected_isa() == Isa::avx512 && cpu_features().amx_bf16 && cpu_features().avx512_bf16;
+  static const GemmKernel& wide = WEFT_SELECT_GEMM(f32_gemm_kernel);
+  return type == PanelType::bf16 && amx ? amx::bf16_gemm_kernel() : wide;
+}
+
+PanelType panel_type(DType type) {
+  WEFT_BUG_IF(type != kFloat32 && type != kBFloat16 && type != kFloat16, "gemm: no panels of ", type);
+  return type == kFloat32 ? PanelType::f32 : type == kBFloat16 ? PanelType::bf16 : PanelType::f16;
+}
+
+int64_t even_part(int64_t n, int64_t most, int64_t unit) {
+  if (n <= 0) return unit;
+  const int64_t parts = (n + most - 1) / most;
+  return round_up((n + parts - 1) / parts, unit);
+}
+
+TilePlan::TilePlan(const GemmKernel& g, int64_t matrices, int64_t m_, int64_t n_, int64_t k_, int64_t wanted)
+    : kernel(&g), m(m_), n(n_), k(k_) {
+  const int64_t unit_n = std::max(g.nr, 32);
+  int64_t most_m = kMostTile / g.mr * g.mr, most_n = kMostTile;
+  auto count = [&] { return matrices * ((m + most_m - 1) / most_m) * ((n + most_n - 1) / most_n); };
+  // A tile of 4 (f32) or 16 (bf16 on AMX) million operations takes tens of microseconds.
+  const int64_t least = (g.size == 2 ? int64_t{8} : int64_t{2}) << 20;
+  while (count() < wanted && std::max(std::min(m, most_m), std::min(n, most_n)) > kLeastTile &&
+         std::min(m, most_m) * std::min(n, most_n) * k > least) {
+    if (std::min(m, most_m) >= std::min(n, most_n)) {
+      most_m = round_up(std::min(m, most_m) / 2, g.mr);
+    } else {
+      most_n = round_up(std::min(n, most_n) / 2, unit_n);
+    }
+  }
+  while (most_m > kLeastTile && most_m * padded_k() * g.size > kStripBytes) most_m = round_up(most_m / 2, g.mr);
+  tile_m = std::min(m, even_part(m, most_m, g.mr));
+  tile_n = std::min(n, even_part(n, most_n, unit_n));
+  tiles_m = tile_m ? (m + tile_m - 1) / tile_m : 0;
+  tiles_n = tile_n ? (n + tile_n - 1) / tile_n : 0;
+}
+
+int64_t Slot::bytes(const TilePlan& p, int64_t b_bytes) {
+  const int64_t rows = round_up(p.tile_m, p.kernel->mr);
+  return line64(rows / p.kernel->mr * p.a_panel()) + line64(b_bytes) + line64(rows * p.tile_ld() * 4) + fill_bytes(p);
+}
+
+Slot::Slot(char* base, const TilePlan& p, int64_t b_bytes) {
+  const int64_t rows = round_up(p.tile_m, p.kernel->mr);
+  a = base;
+  b = a + line64(rows / p.kernel->mr * p.a_panel());
+  tile = reinterpret_cast<float*>(b + line64(b_bytes));
+  fill = reinterpret_cast<char*>(tile) + line64(rows * p.tile_ld() * 4);
+}
+
+void pack_panels(const GemmKernel& g, bool b_side, const PanelSource& s, int64_t line, int64_t lines, int64_t first,
+                 int64_t k, char* to, int64_t panel_bytes, char* fill_memory) {
+  const int64_t unit = b_side ? g.nr : g.mr, size = itemsize(s.type);
+  const auto pack = b_side ? g.pack_b : g.pack_a;
+  const PanelType type = panel_type(s.type);
+  auto at = [&](int64_t l, int64_t i) { return to + (l - line) / unit * panel_bytes + i * unit * g.size; };
+  if (!s.fill) {
+    const char* from = static_cast<const char*>(s.data) + (line * s.line_stride + first * s.k_stride) * size;
+    return pack({from, type, s.line_stride, s.k_stride, lines, k, at(line, first), panel_bytes});
+  }
+  // Pieces that fit fill_memory: long rows of the operand.
+  int64_t step_l, step_k;
+  if (b_side) {
+    step_l = std::min(round_up(lines, unit), kFillColumns);
+    step_k = std::max<int64_t>(kFillBytes / (step_l * size) / g.kr, 1) * g.kr;
+  } else {
+    step_k = std::min(round_up(k, g.kr), kFillK);
+    step_l = std::max<int64_t>(kFillBytes / (step_k * size) / unit, 1) * unit;
+  }
+  for (int64_t l = line; l < line + lines; l += step_l)
+    for (int64_t i = first; i < first + k; i += step_k) {
+      const int64_t nl = std::min(step_l, line + lines - l), nk = std::min(step_k, first + k - i);
+      if (b_side) {
+        s.fill->run(s.fill->context, s.batch, i, l, nk, nl, fill_memory, nl);
+        pack({fill_memory, type, 1, nl, nl, nk, at(l, i), panel_bytes});
+      } else {
+        s.fill->run(s.fill->context, s.batch, l, i, nl, nk, fill_memory, nk);
+        pack({fill_memory, type, nk, 1, nl, nk, at(l, i), panel_bytes});
+      }
+    }
+}
+
+void run_tile(const TileRun& t, const Slot& slot) {
+  const GemmKernel& g = *t.plan->kernel;
+  const int64_t ld = t.plan->tile_ld();
+  GemmBlock block{t.a, t.b, t.a_panel, t.b_panel, t.rows, t.cols, 0, nullptr, ld, nullptr, 0, PanelType::f32, false};
+  if (!t.b) block.b_stride = std::min<int64_t>(g.kc, t.plan->padded_k()) * g.nr * g.size;
+  if (t.k == 0) std::fill_n(slot.tile, t.rows * ld, 0.0f);
+  for (int64_t first = 0; first < t.k; first += g.kc) {
+    block.k = std::min<int64_t>(g.kc, t.k - first);
+    block.a = t.a + first * g.mr * g.size;
+    if (t.b) {
+      block.b = t.b + first * g.nr * g.size;
+    } else {
+      // The block starts the panels of slot.b, whatever its first k.
+      pack_panels(g, true, *t.b_source, t.b_line, t.cols, first, block.k, slot.b - first * g.nr * g.size,
+                  block.b_stride, slot.fill);
+      block.b = slot.b;
+    }
+    block.from = first ? slot.tile : nullptr;
+    if (first + g.kc < t.k || t.epilogue) {
+      block.to = slot.tile, block.to_ld = ld, block.to_type = PanelType::f32, block.to_whole = true;
+    } else {
+      block.to = t.c, block.to_ld = t.ldc, block.to_type = panel_type(t.out), block.to_whole = false;
+    }
+    g.run(block);
+  }
+  if (t.epilogue) t.epilogue->run(t.epilogue->context, {t.batch, t.row, t.col, t.rows, t.cols, slot.tile, ld});
+}
+
+}  // namespace weft::kernels
