@@ -117,14 +117,11 @@ TEST(LowerGroup, RowReductions) {
 }
 
 TEST(LowerGroup, NormBackwardGivesRowsAndColumnsAtOnce) {
-  for (int64_t rows : {1, 16, 17, 1500}) {
+  for (int64_t rows : {2, 16, 17, 1500}) {
     SCOPED_TRACE(rows);
-    if (rows == 1) continue;  // an axis of extent 1 is none: nothing to sum over
     check(
         [](Args x) {
-          Tensor a = x[0], w = x[1];
-          a.requires_grad();
-          w.requires_grad();
+          const Tensor &a = x[0], &w = x[1];
           Tensor r = rsqrt(mean(a * a, {-1}, true) + 1e-5);
           Tensor g = x[2] * w, h = a * r;
           Tensor dx = (g - h * mean(g * h, {-1}, true)) * r;
