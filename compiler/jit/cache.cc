@@ -119,7 +119,8 @@ Cache::Cache(const std::string& folder, bool asked) {
       note_ = error.what();
     }
     if (!note_.empty()) {
-      note_ = cat("kernel cache: the folder ", folder, " cannot be made (", note_, "); kernels are kept in memory only");
+      note_ =
+          cat("kernel cache: the folder ", folder, " cannot be made (", note_, "); kernels are kept in memory only");
       return;
     }
   }
@@ -187,9 +188,10 @@ std::string Cache::store(const std::string& path, std::span<const Key> keys) con
     t.checksum = io::checksum(std::string_view(bytes).substr(0, bytes.size() - sizeof t.checksum));
     std::memcpy(tail.data() + tail.size() - sizeof t.checksum, &t.checksum, sizeof t.checksum);
     // Not synced to disk: after a crash of the machine the checksum finds what did not get there.
-    const bool written = ::pwrite(file.fd, tail.data(), tail.size(), t.object_bytes) == static_cast<ssize_t>(tail.size());
-    WEFT_CHECK_AS(kUnavailable, written && ::fchmod(file.fd, 0600) == 0, "kernel cache: cannot write to ", folder_, ": ",
-                  io::errno_text(errno));
+    const bool written =
+        ::pwrite(file.fd, tail.data(), tail.size(), t.object_bytes) == static_cast<ssize_t>(tail.size());
+    WEFT_CHECK_AS(kUnavailable, written && ::fchmod(file.fd, 0600) == 0, "kernel cache: cannot write to ", folder_,
+                  ": ", io::errno_text(errno));
   }
   // Under a second name first: rename() puts it in place of what was there at once.
   std::string link = path + ".link";
@@ -199,7 +201,8 @@ std::string Cache::store(const std::string& path, std::span<const Key> keys) con
       // A file system without hard links gets copies.
       std::string bytes = io::read_file(path, kMaxObject);
       File copy(link, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-      const bool written = copy.fd >= 0 && ::write(copy.fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+      const bool written =
+          copy.fd >= 0 && ::write(copy.fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
       WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
     }
     WEFT_CHECK_AS(kUnavailable, ::rename(link.c_str(), path_of(key).c_str()) == 0, "kernel cache: cannot write to ",

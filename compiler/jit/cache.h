@@ -28,8 +28,8 @@ class Cache {
     std::vector<size_t> holds;
   };
 
-  /// `folder` is made, with mode 0700, if it is not there. `asked`: the user named it, so an unsafe folder (not owned by
-  /// the user, or open to others) is an error; else it only is not used.
+  /// `folder` is made, with mode 0700, if it is not there. `asked`: the user named it, so an unsafe folder (not owned
+  /// by the user, or open to others) is an error; else it only is not used.
   Cache(const std::string& folder, bool asked);
 
   /// Empty if the folder is not used.

@@ -131,14 +131,11 @@ HostCompiler find_compiler(const std::string& wanted, const std::string& memo_fo
 
 std::vector<std::string> kernel_flags(const HostCompiler& compiler, Isa isa) {
   constexpr const char* kMarch[kNumIsas] = {"-march=x86-64-v2", "-march=x86-64-v3", "-march=x86-64-v4"};
-  std::vector<std::string> flags = {"-std=c++20",
-                                    kMarch[static_cast<int>(isa)],
-                                    "-mprefer-vector-width=512",
+  std::vector<std::string> flags = {"-std=c++20", kMarch[static_cast<int>(isa)], "-mprefer-vector-width=512",
                                     // The meaning: as the prebuilt kernels (ops/kernels/isa.bzl), never contracted.
                                     "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fwrapv",
-                                    "-fno-strict-aliasing",
-                                    "-fPIC", "-fno-exceptions", "-fno-rtti", "-fno-asynchronous-unwind-tables",
-                                    "-fno-stack-protector", "-w", "-pipe"};
+                                    "-fno-strict-aliasing", "-fPIC", "-fno-exceptions", "-fno-rtti",
+                                    "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-w", "-pipe"};
   // Only intrinsics and assembly use these: they change no code by themselves.
   if (isa == Isa::avx512 && cpu_features().avx512_bf16) flags.push_back("-mavx512bf16");
   if (isa == Isa::avx512 && cpu_features().amx_bf16) flags.insert(flags.end(), {"-mamx-tile", "-mamx-bf16"});

@@ -14,9 +14,9 @@ struct HostCompiler {
   bool clang() const { return version.find("clang") != std::string::npos; }
 };
 
-/// The compiler `wanted` (a path or a name on PATH), or by switch WEFT_CXX, or the first of g++, c++, clang++ on PATH that
-/// runs. Asked once per process and name; `memo_folder`, if not empty, keeps --version across processes, which saves
-/// starting a program.
+/// The compiler `wanted` (a path or a name on PATH), or by switch WEFT_CXX, or the first of g++, c++, clang++ on PATH
+/// that runs. Asked once per process and name; `memo_folder`, if not empty, keeps --version across processes, which
+/// saves starting a program.
 HostCompiler find_compiler(const std::string& wanted, const std::string& memo_folder);
 
 /// Flags for kernels on `isa`: the least compile time at the speed of -O2.

@@ -113,7 +113,8 @@ bool take(Load& l, void* handle, const std::vector<size_t>& kernels, Cache::Inod
   return all;
 }
 
-// ---- on disk ---------------------------------------------------------------------------------------------------------
+// ---- on disk
+// ---------------------------------------------------------------------------------------------------------
 
 int64_t take_from_disk(Load& l) {
   std::vector<size_t> wanted = missing(l);
@@ -180,14 +181,15 @@ Work make_work(Load& l, std::vector<std::string>& places) {
   return {};
 }
 
-// ---- compiling ---------------------------------------------------------------------------------------------------------
+// ---- compiling
+// ---------------------------------------------------------------------------------------------------------
 
 // What one translation unit holds for a kernel. Errors are reported as SYMBOL:LINE.
 void append_kernel(std::string& text, const Load& l, size_t i) {
   const Source& kernel = l.request.kernels[i];
   std::string symbol = l.symbol(i);
-  text += cat("\n#define ", kernel.symbol, " ", symbol, "\nnamespace in_", symbol, " {\n#line 1 \"", kernel.symbol, "\"\n",
-              kernel.text, "\n}\n#undef ", kernel.symbol, "\n");
+  text += cat("\n#define ", kernel.symbol, " ", symbol, "\nnamespace in_", symbol, " {\n#line 1 \"", kernel.symbol,
+              "\"\n", kernel.text, "\n}\n#undef ", kernel.symbol, "\n");
 }
 
 int usable_cores() {
@@ -228,8 +230,8 @@ std::string keep_source(const Load& l, size_t i) {
   std::string text = cat("// g++ ");
   for (const std::string& flag : l.flags) text += cat(flag, " ");
   text += cat("-c THIS_FILE\n", l.request.prelude, "\n", l.request.kernels[i].text, "\n");
-  for (std::string folder : {switch_value("WEFT_DUMP"), std::string("TEST_TMPDIR"), std::string("TMPDIR"),
-                             std::string("/tmp")}) {
+  for (std::string folder :
+       {switch_value("WEFT_DUMP"), std::string("TEST_TMPDIR"), std::string("TMPDIR"), std::string("/tmp")}) {
     if (folder == "TEST_TMPDIR" || folder == "TMPDIR") {
       const char* value = std::getenv(folder.c_str());
       folder = value ? value : "";
@@ -258,8 +260,8 @@ std::string blame(const Load& l, const Unit& unit, const std::vector<size_t>& ke
       known = true;
     }
   const std::string& symbol = l.request.kernels[guilty].symbol;
-  WEFT_CHECK_AS(kInternal, !known || internal_error, "kernel ", symbol, " does not compile: ", line, "; its source is in ",
-                keep_source(l, guilty), "; this is a fault of Weft");
+  WEFT_CHECK_AS(kInternal, !known || internal_error, "kernel ", symbol, " does not compile: ", line,
+                "; its source is in ", keep_source(l, guilty), "; this is a fault of Weft");
   std::string said = line.empty() ? first_line(unit.output) : line;
   return cat("the compiler ", l.compiler.path, " ", unit.failure, said.empty() ? "" : ": ", said,
              internal_error ? cat("; the source is in ", keep_source(l, guilty)) : "");
@@ -291,7 +293,8 @@ bool compile_in(Load& l, Work& work) {
       handle = open_object(path);
       if (!handle) unit.failure = "made a file that cannot be loaded";
     }
-    if (unit.failure.empty() && !take(l, handle, parts[u], inode_of(path))) unit.failure = "made a file without the kernels";
+    if (unit.failure.empty() && !take(l, handle, parts[u], inode_of(path)))
+      unit.failure = "made a file without the kernels";
     if (!unit.failure.empty()) {
       std::string why = blame(l, unit, parts[u]);
       if (l.out.unavailable.empty()) l.out.unavailable = why;
@@ -339,7 +342,8 @@ void compile_missing(Load& l) {
       if (in_cache) l.cache->shrink(l.options.max_bytes, in_use);
       return;
     }
-    if (in_cache) l.out.notes.push_back(cat("kernel cache: ", l.cache->folder(), " takes no new kernels: the disk is full"));
+    if (in_cache)
+      l.out.notes.push_back(cat("kernel cache: ", l.cache->folder(), " takes no new kernels: the disk is full"));
   }
 }
 
@@ -348,7 +352,8 @@ std::unique_ptr<Cache> open_cache(const Options& options, std::vector<std::strin
   const bool asked = !options.cache.empty() || !switch_value("WEFT_CACHE").empty();
   std::string folder = options.cache.empty() ? default_cache() : options.cache;
   if (folder == "off") {
-    if (!asked) notes.push_back("kernel cache: neither XDG_CACHE_HOME nor HOME is set; kernels are kept in memory only");
+    if (!asked)
+      notes.push_back("kernel cache: neither XDG_CACHE_HOME nor HOME is set; kernels are kept in memory only");
     return nullptr;
   }
   auto cache = std::make_unique<Cache>(io::resolve_path(folder), asked);

@@ -25,12 +25,12 @@ struct Request {
 };
 
 struct Options {
-  std::string cache;     // folder of the cache, "off", or empty for default_cache()
-  std::string compiler;  // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
-  double time_limit = 60;                    // seconds of wall time for one run of the compiler
-  int64_t max_bytes = int64_t{256} << 20;    // of the folder; the least recently used entries go first
+  std::string cache;       // folder of the cache, "off", or empty for default_cache()
+  std::string compiler;    // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
+  double time_limit = 60;  // seconds of wall time for one run of the compiler
+  int64_t max_bytes = int64_t{256} << 20;      // of the folder; the least recently used entries go first
   int64_t min_free_bytes = int64_t{16} << 20;  // a disk with less free space is not written to
-  int units = 0;                             // translation units of one load; 0: one per core
+  int units = 0;                               // translation units of one load; 0: one per core
 };
 
 struct Loaded {
@@ -47,8 +47,8 @@ struct Loaded {
 /// May be called from any thread.
 Loaded load(const Request& request, const Options& options = {});
 
-/// The folder that stands for an empty Options::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test, else
-/// $XDG_CACHE_HOME/weft/kernels, else ~/.cache/weft/kernels; "off" if none of these is set.
+/// The folder that stands for an empty Options::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test,
+/// else $XDG_CACHE_HOME/weft/kernels, else ~/.cache/weft/kernels; "off" if none of these is set.
 std::string default_cache();
 
 /// What load() would use, for people.

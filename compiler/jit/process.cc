@@ -40,8 +40,9 @@ std::vector<std::string> environment_with(const std::vector<std::string>& change
   std::vector<std::string> out = changes;
   for (char** e = environ; *e; ++e) {
     std::string_view entry = *e, name = entry.substr(0, entry.find('=') + 1);
-    bool changed = std::any_of(changes.begin(), changes.end(),
-                               [&](const std::string& c) { return std::string_view(c).substr(0, name.size()) == name; });
+    bool changed = std::any_of(changes.begin(), changes.end(), [&](const std::string& c) {
+      return std::string_view(c).substr(0, name.size()) == name;
+    });
     if (!changed) out.emplace_back(entry);
   }
   return out;

@@ -12,8 +12,9 @@ struct Command {
 };
 
 struct Outcome {
-  std::string output;   // the first 64 KiB of stdout and stderr together
-  std::string failure;  // empty: exit status 0; else how it ended: "could not be started: ...", "was ended by signal 11"
+  std::string output;  // the first 64 KiB of stdout and stderr together
+  std::string
+      failure;  // empty: exit status 0; else how it ended: "could not be started: ...", "was ended by signal 11"
   bool timed_out = false;
 };
 
