@@ -1,0 +1,21 @@
+// From a partition to the fused graph: bodies of groups, and the order of launches.
+#pragma once
+#include "compiler/passes/fuse_duplicate.h"
+
+namespace weft::fusion {
+
+/// One group as a graph of its own.
+struct Body {
+  Ref<Graph> graph;            // null: its only node stays as it is
+  std::vector<Value> inputs;   // of the old graph
+  std::vector<Value> outputs;  // of the old graph
+  std::vector<int32_t> nodes;  // the group's own nodes that are alive in it
+};
+
+/// The body of group i.
+Body make_body(const Partition& p, const Flow& flow, int32_t i);
+
+/// The graph with one node per group. `made` gets the node of the new graph that stands for each group, or -1.
+Ref<Graph> build_fused(const Partition& p, const std::vector<Body>& bodies, std::vector<int32_t>* made);
+
+}  // namespace weft::fusion

@@ -1,0 +1,178 @@
+#include "compiler/passes/fuse_duplicate.h"
+
+#include <algorithm>
+
+#include "framework/ir/op_def.h"
+
+namespace weft::fusion {
+namespace {
+
+constexpr int64_t kLeastBytes = 4096;
+constexpr size_t kMaxClones = 24;
+constexpr double kMaxFlops = 100;
+constexpr int32_t kNear = 2;
+constexpr size_t kMaxNodes = 160, kMaxReads = 20;
+
+bool contains(const std::vector<int32_t>& sorted, int32_t id) {
+  return std::binary_search(sorted.begin(), sorted.end(), id);
+}
+
+}  // namespace
+
+Flow::Flow(const Partition& p) : p_(p), reads_(p.size()), count_(p.graph().num_values(), 0) {
+  for (int32_t i = 0; i < p.size(); ++i)
+    if (!p.group(i).gone) update(i);
+}
+
+bool Flow::needed(Value v) const { return p_.graph().pinned(v) || count_[p_.graph().value_id(v)] > 0; }
+
+void Flow::update(int32_t i) {
+  const FusionGraph& g = p_.graph();
+  for (Value v : reads_[i]) --count_[g.value_id(v)];
+  reads_[i].clear();
+  const Group& x = p_.group(i);
+  auto add = [&](int32_t id) {
+    for (const Read& r : g.reads(id))
+      if (p_.of(r.value.node) != i && !contains(x.clones, r.value.node)) reads_[i].push_back(r.value);
+  };
+  for (int32_t id : x.nodes) add(id);
+  for (int32_t id : x.clones) add(id);
+  std::sort(reads_[i].begin(), reads_[i].end());
+  reads_[i].erase(std::unique(reads_[i].begin(), reads_[i].end()), reads_[i].end());
+  for (Value v : reads_[i]) ++count_[g.value_id(v)];
+}
+
+namespace {
+
+/// What it takes a group to compute a value itself.
+struct Chain {
+  std::vector<int32_t> clones;  // sorted
+  int64_t added = 0;            // bytes read (and written for it)
+  int64_t kept = 0;             // bytes that live longer for it
+  bool possible = false;
+};
+
+class Duplicator {
+ public:
+  explicit Duplicator(Partition& p) : p_(p), g_(p.graph()), flow_(p) {}
+
+  void run() {
+    for (int32_t id = 0; id < g_.size(); ++id)
+      if (g_.role(id) == Role::kPointwise && g_.bytes({id, 0}) >= kLeastBytes && !p_.group(p_.of(id)).library)
+        consider(id);
+  }
+
+ private:
+  bool reads(int32_t group, Value v) const {
+    const auto& r = flow_.reads(group);
+    return std::binary_search(r.begin(), r.end(), v);
+  }
+
+  void consider(int32_t id) {
+    const Value v{id, 0};
+    const int64_t size = g_.bytes(v);
+    const int32_t own = p_.of(id);
+    std::vector<int32_t> groups;
+    for (int32_t i : g_.readers(id)) add_readers(g_.read(i).node, v, groups);
+    for (int32_t i = 0; i < static_cast<int32_t>(cloned_in_.size()); ++i)
+      if (reads(cloned_in_[i], v)) groups.push_back(cloned_in_[i]);
+    std::sort(groups.begin(), groups.end());
+    groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+    groups.erase(std::remove(groups.begin(), groups.end(), own), groups.end());
+    if (groups.empty()) return;
+
+    bool all = !g_.pinned(v);
+    int64_t gain = size, kept = 0;
+    std::vector<Chain> chains;
+    for (int32_t group : groups) {
+      Chain c;
+      if (!p_.group(group).library) c = chain(id, group);
+      all &= c.possible;
+      gain += size - c.added;
+      kept += c.kept;
+      chains.push_back(std::move(c));
+    }
+    const bool together = all && gain * 4 >= size && kept <= size;
+    for (size_t i = 0; i < groups.size(); ++i) {
+      const Chain& c = chains[i];
+      if (!together && (!c.possible || c.kept > 0 || (size - c.added) * 4 < size)) continue;
+      Group& x = p_.group(groups[i]);
+      if (x.clones.empty()) cloned_in_.push_back(groups[i]);
+      std::vector<int32_t> merged;
+      std::set_union(x.clones.begin(), x.clones.end(), c.clones.begin(), c.clones.end(), std::back_inserter(merged));
+      x.clones = std::move(merged);
+      flow_.update(groups[i]);
+    }
+  }
+
+  void add_readers(int32_t reader, Value v, std::vector<int32_t>& groups) const {
+    if (const int32_t i = p_.of(reader); i >= 0 && reads(i, v)) groups.push_back(i);
+  }
+
+  /// Tries to stop at values that are in memory anyway, then to go on to what they are computed from.
+  Chain chain(int32_t id, int32_t group) const {
+    const Chain shallow = expand(id, group, true), deep = expand(id, group, false);
+    if (!deep.possible) return shallow;
+    if (!shallow.possible || deep.added < shallow.added) return deep;
+    return shallow;
+  }
+
+  Chain expand(int32_t id, int32_t group, bool stop) const {
+    const Group& x = p_.group(group);
+    const int64_t size = g_.bytes({id, 0});
+    Chain c;
+    std::vector<Value> leaves;
+    double flops = 0;
+    c.clones.push_back(id);
+    for (size_t i = 0; i < c.clones.size(); ++i) {
+      const int32_t at = c.clones[i];
+      flops += g_.graph().node(at).op->flops_per_point;
+      if (c.clones.size() > kMaxClones || flops > kMaxFlops) return c;
+      for (const Read& r : g_.reads(at)) {
+        const Value w = r.value;
+        if (p_.of(w.node) == group || contains(x.clones, w.node) || reads(group, w)) continue;
+        if (std::find(c.clones.begin(), c.clones.end(), w.node) != c.clones.end()) continue;
+        if (std::find(leaves.begin(), leaves.end(), w) != leaves.end()) continue;
+        const bool small = g_.bytes(w) * 16 <= size;
+        if (g_.role(w.node) == Role::kPointwise && !(flow_.needed(w) && (stop || small))) {
+          if (p_.group(p_.of(w.node)).library) return c;
+          c.clones.push_back(w.node);
+          continue;
+        }
+        leaves.push_back(w);
+      }
+    }
+    const int32_t now = g_.era(x.last);
+    for (Value w : leaves) {
+      // A cell's old value: its new one might be written by then.
+      if (g_.role(w.node) == Role::kSource && g_.graph().node(w).op == &cell_op) return c;
+      c.added += g_.bytes(w) * (g_.is_unit(w.node) && !flow_.needed(w) ? 2 : 1);
+      if (g_.is_unit(w.node) && dies_before(w, now, group)) c.kept += g_.bytes(w);
+    }
+    if (x.nodes.size() + x.clones.size() + c.clones.size() > kMaxNodes) return c;
+    if (flow_.reads(group).size() + leaves.size() > kMaxReads) return c;
+    std::sort(c.clones.begin(), c.clones.end());
+    c.possible = true;
+    return c;
+  }
+
+  bool dies_before(Value w, int32_t era, int32_t group) const {
+    if (g_.pinned(w)) return false;
+    for (int32_t i : g_.readers(w.node)) {
+      const Read& r = g_.read(i);
+      if (r.value == w && p_.of(r.node) != group && g_.era(r.node) + kNear >= era) return false;
+    }
+    return true;
+  }
+
+  Partition& p_;
+  const FusionGraph& g_;
+  Flow flow_;
+  std::vector<int32_t> cloned_in_;
+};
+
+}  // namespace
+
+void duplicate_cheap(Partition& p) { Duplicator(p).run(); }
+
+}  // namespace weft::fusion

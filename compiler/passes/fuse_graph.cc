@@ -1,0 +1,259 @@
+#include "compiler/passes/fuse_graph.h"
+
+#include <algorithm>
+
+#include "compiler/kir/lower_group.h"
+#include "framework/autodiff/grad.h"
+#include "framework/ir/op_def.h"
+#include "ops/core/creation.h"
+#include "ops/core/dot.h"
+#include "ops/core/view.h"
+
+namespace weft::fusion {
+namespace {
+
+constexpr int kMaxFreeChain = 16;
+
+bool is_source(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
+
+bool is_view(const Node& n) {
+  return n.op == &reshape_op || n.op == &permute_op || n.op == &broadcast_op || n.op == &slice_op ||
+         n.op == &stop_gradient_op;
+}
+
+/// The repeated dims of a broadcast as one stretch, if they lie together.
+Spread broadcast_spread(const Shape& in, const Shape& out) {
+  Spread s;
+  const int shift = out.size() - in.size();
+  int phase = 0;  // before, in, after the repeated stretch
+  for (int d = 0; d < out.size(); ++d) {
+    if (out[d] == 1) continue;
+    const bool repeated = d < shift || in[d - shift] != out[d];
+    if (repeated) {
+      if (phase == 2) return {.regular = false};
+      phase = 1;
+      s.b *= out[d];
+    } else {
+      if (phase == 1) phase = 2;
+      (phase == 0 ? s.a : s.c) *= out[d];
+    }
+  }
+  return s;
+}
+
+Spread identity(int64_t n) { return {true, n, 1, 1}; }
+
+}  // namespace
+
+Spread reduced_spread(const Shape& shape, const Shape& dims) {
+  Spread s;
+  int phase = 0;
+  int at = 0;
+  for (int d = 0; d < shape.size(); ++d) {
+    const bool reduced = at < dims.size() && dims[at] == d;
+    if (reduced) ++at;
+    if (shape[d] == 1) continue;
+    if (reduced) {
+      if (phase == 2) return {.regular = false};
+      phase = 1;
+      s.b *= shape[d];
+    } else {
+      if (phase == 1) phase = 2;
+      (phase == 0 ? s.a : s.c) *= shape[d];
+    }
+  }
+  return s;
+}
+
+Spread compose(const Spread& x, const Spread& y) {
+  if (!x.regular || !y.regular) return {.regular = false};
+  if (x.b == 1) return y;
+  if (y.b == 1) return x;
+  // y repeats at a place of the middle value that has y.a elements before it; x's repeated stretch is at x.a ..
+  // x.a*x.b.
+  if (y.a == x.a || y.a == x.a * x.b) return {true, x.a, x.b * y.b, x.c};
+  return {.regular = false};
+}
+
+FusionGraph::FusionGraph(const Graph& g, bool free_chains) : g_(g) {
+  const int32_t n = g.size();
+  role_.assign(n, Role::kDead);
+  live_.assign(n, false);
+  written_.assign(n, false);
+  root_.resize(n);
+  spread_.resize(n);
+  strides_.resize(n);
+  whole_.assign(n, true);
+  chain_.assign(n, 0);
+  era_.assign(n, 0);
+  first_value_.assign(n + 1, 0);
+  for (int32_t id = 0; id < n; ++id)
+    first_value_[id + 1] = first_value_[id] + static_cast<int32_t>(g.node(id).outputs.size());
+  pinned_.assign(first_value_[n], false);
+  find_live();
+  classify(free_chains);
+  connect();
+  order_edges();
+}
+
+void FusionGraph::find_live() {
+  for (Value v : g_.outputs) live_[v.node] = true;
+  for (const CellWrite& w : g_.writes) live_[w.value.node] = true;
+  for (int32_t id = g_.size() - 1; id >= 0; --id) {
+    const Node& n = g_.node(id);
+    if (n.op->is(kSideEffect)) live_[id] = true;
+    if (!live_[id]) continue;
+    for (Value v : n.inputs) live_[v.node] = true;
+  }
+}
+
+int64_t FusionGraph::points(int32_t id) const {
+  const Node& n = g_.node(id);
+  return role_[id] == Role::kReduction ? g_.type(n.inputs[0]).shape.numel()
+                                       : (n.outputs.empty() ? 0 : n.outputs[0].shape.numel());
+}
+
+bool FusionGraph::fusible(const Node& n) const {
+  if (n.outputs.size() != 1 || n.op->is(kSideEffect) || n.op->is(kRandom) || !kir::can_fuse(n)) return false;
+  if (n.outputs[0].shape.numel() == 0) return false;
+  for (Value v : n.inputs)
+    if (g_.type(v).shape.numel() == 0) return false;
+  return true;
+}
+
+void FusionGraph::classify(bool free_chains) {
+  int32_t era = 0;
+  for (int32_t id = 0; id < g_.size(); ++id) {
+    era_[id] = era;
+    if (!live_[id]) continue;
+    const Node& n = g_.node(id);
+    Role& role = role_[id];
+    if (is_source(n)) {
+      role = Role::kSource;
+      continue;
+    }
+    const bool fuse = fusible(n);
+    if (fuse && (n.op == &constant_op || (free_chains && n.op == &iota_op))) {
+      role = Role::kFree;
+      chain_[id] = 1;
+      continue;
+    }
+    if (fuse && n.op != &iota_op && !n.op->is(kReduction) && (free_chains || is_view(n))) {
+      int ops = 1;
+      for (Value v : n.inputs) ops += role_[v.node] == Role::kFree ? chain_[v.node] : kMaxFreeChain;
+      if (ops <= kMaxFreeChain && !n.inputs.empty()) {
+        role = Role::kFree;
+        chain_[id] = static_cast<uint8_t>(ops);
+        continue;
+      }
+    }
+    if (is_view(n)) {
+      // Shown where it can be, from what lies in row-major order; else elements must move.
+      const Value x = n.inputs[0];
+      const bool of_view = role_[x.node] == Role::kView;
+      const Shape from = of_view ? strides_[x.node] : contiguous_strides(g_.type(x).shape);
+      Shape strides;
+      int64_t offset = 0;
+      const TensorType& t = g_.type(x);
+      if (n.op->view && n.op->view(n.attrs, {nullptr, t.dtype, t.shape, from}, n.outputs[0], &strides, &offset)) {
+        role = Role::kView;
+        root_[id] = root(x);
+        strides_[id] = strides;
+        whole_[id] = (!of_view || whole_[x.node]) && n.op != &slice_op;
+        const Spread first = of_view ? spread_[x.node] : identity(t.shape.numel());
+        spread_[id] = compose(first, spread_of({id, 0}));
+        continue;
+      }
+    }
+    if (n.op == &dot_op && n.outputs[0].shape.numel() > 0 && g_.type(n.inputs[0]).shape.numel() > 0) {
+      role = Role::kProduct;
+    } else if (fuse && n.op->is(kReduction)) {
+      role =
+          reduced_spread(g_.type(n.inputs[0]).shape, n.attrs.ints("dims")).regular ? Role::kReduction : Role::kLibrary;
+      if (reduced_spread(g_.type(n.inputs[0]).shape, n.attrs.ints("dims")).b == 1) role = Role::kLibrary;
+    } else if (fuse && !n.inputs.empty()) {
+      role = Role::kPointwise;
+    } else {
+      role = Role::kLibrary;
+    }
+    if (role == Role::kProduct || role == Role::kLibrary) ++era;
+  }
+}
+
+/// Of a view node by itself, from its operand.
+Spread FusionGraph::spread_of(Value v) const {
+  const Node& n = g_.node(v);
+  const Shape &in = g_.type(n.inputs[0]).shape, &out = n.outputs[0].shape;
+  if (n.op == &broadcast_op) return broadcast_spread(in, out);
+  if (n.op == &permute_op) {
+    int64_t last = -1;
+    for (int64_t d : n.attrs.ints("dims")) {
+      if (in[static_cast<int>(d)] == 1) continue;
+      if (d < last) return {.regular = false};
+      last = d;
+    }
+    return identity(out.numel());
+  }
+  if (n.op == &slice_op && !(in == out)) return {.regular = false};
+  return identity(out.numel());
+}
+
+void FusionGraph::connect() {
+  const int32_t n = g_.size();
+  first_read_.assign(n + 1, 0);
+  first_reader_.assign(n + 1, 0);
+  for (int32_t id = 0; id < n; ++id) {
+    first_read_[id] = static_cast<int32_t>(reads_.size());
+    if (!is_unit(id)) continue;
+    const Node& node = g_.node(id);
+    const bool copy = is_view(node);
+    for (Value v : node.inputs) {
+      if (role_[v.node] == Role::kFree) continue;
+      const bool view = role_[v.node] == Role::kView;
+      Read r{root(v), id, view ? spread_[v.node] : identity(g_.type(v).shape.numel()), !view || whole_[v.node]};
+      const int64_t points = this->points(id);
+      if (role_[id] == Role::kPointwise && !copy && g_.type(v).shape.empty() && points > 1)
+        r.map = compose(r.map, {true, 1, points, 1});
+      if (copy) r.map = compose(r.map, spread_of({id, 0}));
+      reads_.push_back(r);
+      ++first_reader_[r.value.node + 1];
+    }
+  }
+  first_read_[n] = static_cast<int32_t>(reads_.size());
+  for (int32_t id = 0; id < n; ++id) first_reader_[id + 1] += first_reader_[id];
+  readers_.resize(reads_.size());
+  std::vector<int32_t> at(first_reader_.begin(), first_reader_.end() - 1);
+  for (int32_t i = 0; i < static_cast<int32_t>(reads_.size()); ++i) readers_[at[reads_[i].value.node]++] = i;
+  for (Value v : g_.outputs) pinned_[value_id(root(v))] = true;
+  for (const CellWrite& w : g_.writes) {
+    pinned_[value_id(root(w.value))] = true;
+    written_[root(w.value).node] = true;
+  }
+}
+
+void FusionGraph::order_edges() {
+  before_.resize(g_.size());
+  after_.resize(g_.size());
+  auto edge = [&](int32_t from, int32_t to) {
+    after_[from].push_back(to);
+    before_[to].push_back(from);
+  };
+  std::vector<int32_t> cell(g_.cells.size(), -1);
+  int32_t effect = -1;
+  for (int32_t id = 0; id < g_.size(); ++id) {
+    if (!live_[id]) continue;
+    const Node& n = g_.node(id);
+    if (n.op == &cell_op) cell[n.attrs.i("index")] = id;
+    if (!n.op->is(kSideEffect)) continue;
+    if (effect >= 0) edge(effect, id);
+    effect = id;
+  }
+  for (const CellWrite& w : g_.writes) {
+    const int32_t writer = root(w.value).node;
+    if (cell[w.cell] < 0 || !is_unit(writer)) continue;
+    for (int32_t i : readers(cell[w.cell]))
+      if (reads_[i].node < writer) edge(reads_[i].node, writer);
+  }
+}
+
+}  // namespace weft::fusion

@@ -1,0 +1,97 @@
+// What fusion asks of a graph: which nodes compute, which only show memory, who reads what and through which view.
+// Views and constants take no part in edges: a unit (a node that is launched or fused) reads root values.
+#pragma once
+#include <span>
+#include <vector>
+
+#include "framework/ir/graph.h"
+
+namespace weft::fusion {
+
+enum class Role : uint8_t {
+  kDead,       // nothing needs it
+  kSource,     // input, cell, captured
+  kFree,       // from constants and iota alone by few ops: every kernel that needs it computes it
+  kView,       // shows its root's memory
+  kPointwise,  // units from here on; also a reshape that must move elements
+  kReduction,
+  kProduct,  // dot
+  kLibrary,  // stays outside
+};
+
+/// How a value is read: position (i, j, k) of a x b x c shows element i * c + k; b is 1 unless it is repeated.
+struct Spread {
+  bool regular = true;  // false: any other view (permuted, sliced)
+  int64_t a = 1, b = 1, c = 1;
+  bool linear() const { return regular && b == 1; }
+};
+
+struct Read {
+  Value value;       // the root
+  int32_t node = 0;  // who reads
+  Spread map;
+  bool whole = true;  // all elements are read: no slice on the way
+};
+
+class FusionGraph {
+ public:
+  /// `free_chains`: also what is computed from iota and constants is kFree, not constants alone.
+  FusionGraph(const Graph& g, bool free_chains);
+
+  const Graph& graph() const { return g_; }
+  int32_t size() const { return g_.size(); }
+  Role role(int32_t id) const { return role_[id]; }
+  bool is_unit(int32_t id) const { return role_[id] >= Role::kPointwise; }
+  bool is_free(int32_t id) const { return role_[id] == Role::kFree; }
+  Value root(Value v) const { return role_[v.node] == Role::kView ? root_[v.node] : v; }
+  /// What unit `id` reads, kFree values left out.
+  std::span<const Read> reads(int32_t id) const {
+    return {reads_.data() + first_read_[id], reads_.data() + first_read_[id + 1]};
+  }
+  /// Indices of the reads of any result of node `id`.
+  std::span<const int32_t> readers(int32_t id) const {
+    return {readers_.data() + first_reader_[id], readers_.data() + first_reader_[id + 1]};
+  }
+  const Read& read(int32_t i) const { return reads_[i]; }
+  /// Units that must run before or after without giving a value: readers of a cell and who writes it; side effects.
+  std::span<const int32_t> before(int32_t id) const { return before_[id]; }
+  std::span<const int32_t> after(int32_t id) const { return after_[id]; }
+  /// The value, or a view of it, is an output or a cell's new value.
+  bool pinned(Value v) const { return pinned_[value_id(v)]; }
+  bool written(int32_t id) const { return written_[id]; }
+  int32_t value_id(Value v) const { return first_value_[v.node] + v.index; }
+  int32_t num_values() const { return first_value_.back(); }
+  int64_t bytes(Value v) const { return g_.type(v).nbytes(); }
+  /// Library calls before it in the program: a measure of time.
+  int32_t era(int32_t id) const { return era_[id]; }
+  /// Points that the node iterates over: a reduction's operand, else its result.
+  int64_t points(int32_t id) const;
+
+ private:
+  void find_live();
+  void classify(bool free_chains);
+  bool fusible(const Node& n) const;
+  void connect();
+  void order_edges();
+  Spread spread_of(Value v) const;
+
+  const Graph& g_;
+  std::vector<Role> role_;
+  std::vector<bool> live_, pinned_, written_;
+  std::vector<Value> root_;
+  std::vector<Spread> spread_;
+  std::vector<Shape> strides_;
+  std::vector<bool> whole_;
+  std::vector<uint8_t> chain_;  // ops of a free chain
+  std::vector<int32_t> first_value_, era_;
+  std::vector<Read> reads_;
+  std::vector<int32_t> first_read_, readers_, first_reader_;
+  std::vector<std::vector<int32_t>> before_, after_;
+};
+
+/// A reduction's operand as a x b x c with b reduced; irregular if the reduced dims do not lie together.
+Spread reduced_spread(const Shape& shape, const Shape& dims);
+/// First from root to middle, then from middle to result.
+Spread compose(const Spread& first, const Spread& second);
+
+}  // namespace weft::fusion
