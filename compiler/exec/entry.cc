@@ -15,7 +15,8 @@ double ms_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count();
 }
 
-void check_budget(const Plan& plan, const CompileOptions& options) {
+void check_budget(const Entry& e, const CompileOptions& options) {
+  const Plan& plan = e.plan;
   if (options.memory_budget <= 0 || plan.peak_bytes() <= options.memory_budget) return;
   int64_t cells = 0, outputs = 0;
   for (size_t c = 0; c < plan.cells.size(); ++c)
@@ -23,34 +24,44 @@ void check_budget(const Plan& plan, const CompileOptions& options) {
   for (int64_t b : plan.output_blocks) outputs += accounted(b);
   internal::fail(Code::kResourceExhausted,
                  cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
-                     ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes,
-                     "); memory_budget is ", options.memory_budget));
+                     ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
+                     e.remat.tried ? cat(", ", e.remat.least_peak, " at the least, computing again what it can")
+                                   : std::string(),
+                     "; memory_budget is ", options.memory_budget));
 }
 
 void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
-  Ref<Graph> lowered = lower(*e.joint);
-  const std::vector<int32_t> first = insertion_order(*lowered);
-  e.plan = draft_plan(reorder(*lowered, first), e.key.layouts);
-  e.order = "as written";
-  if (e.plan.arena_bytes > 0) {
-    if (std::vector<int32_t> frugal = frugal_order(*lowered); frugal != first) {
-      Plan other = draft_plan(reorder(*lowered, frugal), e.key.layouts);
-      if (other.peak_bytes() < e.plan.peak_bytes()) {
-        e.plan = std::move(other);
-        e.order = "rearranged to need less memory";
-      }
-    }
-  }
-  lay_out(e.plan);
+  static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options);
+  if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
+    rematerialise(e, options.memory_budget, options);
   // The last stage is dumped and verified as passes do theirs.
   if (!switch_value("WEFT_DUMP").empty() || switch_int("WEFT_VERIFY_IR") >= 2)
     run_passes(e.plan.graph, {}, {.known = pipeline()});
   e.plan_ms = ms_since(start);
-  check_budget(e.plan, options);
+  check_budget(e, options);
 }
 
 }  // namespace
+
+Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options) {
+  Planned p;
+  Ref<Graph> lowered = lower(joint);
+  const std::vector<int32_t> first = insertion_order(*lowered);
+  p.plan = draft_plan(reorder(*lowered, first), layouts);
+  p.order = "as written";
+  if (p.plan.arena_bytes > 0) {
+    if (std::vector<int32_t> frugal = frugal_order(*lowered); frugal != first) {
+      Plan other = draft_plan(reorder(*lowered, frugal), layouts);
+      if (other.peak_bytes() < p.plan.peak_bytes()) {
+        p.plan = std::move(other);
+        p.order = "rearranged to need less memory";
+      }
+    }
+  }
+  lay_out(p.plan);
+  return p;
+}
 
 bool Entry::matches_types(const CallKey& k) const {
   return key.grad == k.grad && key.types == k.types && key.structure == k.structure;
@@ -90,7 +101,13 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
   e->capture_ms = ms_since(start);
 
   start = std::chrono::steady_clock::now();
-  e->joint = run_passes(e->captured, pipeline(), {.disable = options.disable, .report = &e->passes});
+  PassOptions pass_options{.disable = options.disable, .known = pipeline(), .report = &e->passes};
+  if (options.memory_budget > 0) {
+    e->before_recompute = run_passes(e->captured, pipeline().first(recompute_row()), pass_options);
+    e->joint = run_passes(e->before_recompute, pipeline().subspan(recompute_row()), pass_options);
+  } else {
+    e->joint = run_passes(e->captured, pipeline(), pass_options);
+  }
   e->passes_ms = ms_since(start);
   make_entry_plan(*e, options);
   return e;
@@ -103,6 +120,8 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
   n->cells = e.cells;
   n->captured = e.captured;
   n->joint = e.joint;
+  n->before_recompute = e.before_recompute;
+  n->remat = e.remat;
   n->like = e.like;
   n->passes = e.passes;
   make_entry_plan(*n, options);

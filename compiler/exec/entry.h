@@ -17,7 +17,25 @@ struct CallKey {
   bool grad = true;
 };
 
-struct Entry {
+/// What was computed again so that the plan keeps to the memory budget.
+struct Rematerialisation {
+  bool tried = false;       // the plan without it exceeds the budget
+  bool fits = false;
+  int64_t peak_before = 0;  // of the plan without it
+  int64_t least_peak = 0;   // if it does not fit: of all that was tried
+  int64_t kept_before = 0, kept = 0;  // bytes alive from forward to backward, estimated
+  int32_t copies = 0;       // nodes computed again
+  double flops = 0;         // of these
+  double seconds = 0;       // estimated time that it costs
+  int32_t policies = 0, plans = 0;    // of the search
+};
+
+struct Planned {
+  Plan plan;
+  const char* order = "";  // which order of execution it has
+};
+
+struct Entry : Planned {
   CallKey key;
   std::vector<std::pair<HostFlag, bool>> flags;  // read by the function, with the values they had
   struct CellState {
@@ -27,11 +45,11 @@ struct Entry {
   };
   std::vector<CellState> cells;
   Ref<Graph> captured, joint;
+  Ref<Graph> before_recompute;  // the joint graph at that pass; only under a memory budget
+  Rematerialisation remat;
   std::shared_ptr<const void> like;  // the result's structure
   std::vector<PassReport> passes;
   double capture_ms = 0, passes_ms = 0, plan_ms = 0;
-  const char* order = "";  // which order of execution the plan has
-  Plan plan;
   std::unique_ptr<Executable> executable;
   bool verified = false;
   uint64_t last_used = 0;
@@ -41,6 +59,14 @@ struct Entry {
   /// Host flags and cells are as they were.
   bool still_holds() const;
 };
+
+/// Plans a joint graph in the better of the orders known.
+Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options);
+/// Gives `e` the plan with the least extra time that keeps to `budget`, and the graph and pass reports that belong to
+/// it; e.plan exceeds the budget. Of two budgets the smaller never gets the larger peak. If none fits, e.plan stays.
+void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);
+/// The row of pipeline() where rematerialisation has its place: before fusion.
+size_t recompute_row();
 
 /// Traces, optimises and plans. Throws ResourceExhausted if the plan exceeds the budget.
 std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options);

@@ -122,6 +122,10 @@ class Report {
          bytes_text(plan_.live_bytes), "), cells ", bytes_text(cells), ", outputs ", bytes_text(outputs),
          ", constants ", bytes_text(plan_.folded_bytes));
     if (options_.memory_budget > 0) line("  budget ", bytes_text(options_.memory_budget));
+    if (const Rematerialisation& r = e_.remat; r.fits)
+      line("  to keep to the budget ", r.copies, " nodes are computed again: ", fixed(r.flops * 1e-9, 3),
+           " GFLOP more, about ", fixed(r.seconds * 1e3, 2), " ms; from forward to backward ", bytes_text(r.kept),
+           " are kept instead of ", bytes_text(r.kept_before), "; the peak was ", bytes_text(r.peak_before));
     if (stats_.arena_bytes > plan_.arena_bytes)
       line("  the arena is shared with a plan that needs ", bytes_text(stats_.arena_bytes));
     line("  order of execution: ", e_.order);

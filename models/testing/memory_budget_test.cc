@@ -1,0 +1,108 @@
+// A training step under a memory budget: the peak keeps to it, is predicted exactly, and losses and weights keep their
+// bits, for every family.
+#include <gtest/gtest.h>
+
+#include "framework/testing/compare.h"
+#include "models/gpt/config.h"
+#include "models/llama/config.h"
+#include "models/moe/config.h"
+#include "weft.h"
+
+namespace weft {
+namespace {
+
+struct Case {
+  const char* name;
+  const nn::ModelFamily& family;
+  nn::ConfigMap changes;
+  std::optional<DType> dtype;
+};
+
+struct Trained {
+  std::vector<Tensor> values;  // losses and weights
+  CompileStats stats;
+  std::string report;
+};
+
+Trained train(const Case& c, const CompileOptions& options) {
+  manual_seed(1);
+  nn::ConfigMap config = c.family.preset(c.family.default_preset);
+  const nn::ConfigMap tiny{{"vocab", "64"}, {"context", "32"}, {"layers", "3"}, {"heads", "4"}, {"dim", "64"}};
+  for (const nn::ConfigMap* changes : {&tiny, &c.changes})
+    for (const auto& [field, text] : *changes) config[field] = text;
+  const auto model = c.family.make(config);
+  model->set_compute_dtype(c.dtype);
+  const Tensor text = randint(0, 64, {8, 33});
+  const Tensor tokens = text.slice(1, 0, 32), targets = text.slice(1, 1, 33);
+  optim::AdamW opt(model->parameters(), {.lr = 1e-2});
+  auto step = compile(
+      [&](Tensor x, Tensor y) {
+        const nn::LossOut out = model->loss(x, y);
+        opt.step(optim::clip_grad_norm(grad(out.loss, opt.parameters()), 1.0).grads);
+        model->update_balance(out.expert_counts);
+        return out.loss;
+      },
+      options);
+  Trained run;
+  for (int i = 0; i < 2; ++i) run.values.push_back(step(tokens, targets));
+  for (const Parameter& p : opt.parameters()) run.values.push_back(p.value().detach());
+  run.stats = step.stats();
+  run.report = step.report();
+  return run;
+}
+
+const Case kCases[] = {
+    {"gpt", gpt::family(), {{"ffn", "256"}}, {}},
+    {"gpt_bf16", gpt::family(), {{"ffn", "256"}}, kBFloat16},
+    {"gpt_dropout", gpt::family(), {{"ffn", "256"}, {"dropout", "0.1"}}, {}},
+    {"llama", llama::family(), {{"kv_heads", "2"}, {"ffn", "192"}}, {}},
+    {"llama_bf16", llama::family(), {{"kv_heads", "2"}, {"ffn", "192"}}, kBFloat16},
+    {"moe", moe::family(), {{"kv_heads", "2"}, {"ffn", "96"}, {"experts", "4"}}, {}},
+    {"moe_bf16", moe::family(), {{"kv_heads", "2"}, {"ffn", "96"}, {"experts", "4"}}, kBFloat16},
+};
+
+class MemoryBudget : public ::testing::TestWithParam<Case> {};
+
+void expect_same(const Trained& a, const Trained& b, const std::string& what) {
+  ASSERT_EQ(a.values.size(), b.values.size());
+  for (size_t i = 0; i < a.values.size(); ++i)
+    EXPECT_TRUE(testing::same_bits(a.values[i], b.values[i])) << what << ", value " << i;
+}
+
+TEST_P(MemoryBudget, IsKeptWithTheSameBits) {
+  const Trained free = train(GetParam(), {});
+  const int64_t peak = free.stats.planned_peak_bytes;
+  EXPECT_EQ(free.stats.measured_peak_bytes, peak);
+  // Nothing fits one byte; the error tells the least that can be reached.
+  int64_t least = 0;
+  try {
+    train(GetParam(), {.memory_budget = 1});
+    FAIL() << "a budget of one byte was kept";
+  } catch (const Error& e) {
+    const std::string text = e.what();
+    const size_t end = text.find(" at the least");
+    ASSERT_NE(end, text.npos) << text;
+    least = std::stoll(text.substr(text.rfind(' ', end - 1) + 1));
+  }
+  EXPECT_LT(least, peak * 7 / 10);
+  EXPECT_THROW(train(GetParam(), {.memory_budget = least - 1}), Error);
+
+  int64_t last = peak;
+  for (int64_t budget : {peak, peak * 4 / 5, peak * 3 / 5, least}) {
+    budget = std::max(budget, least);
+    const Trained run = train(GetParam(), {.memory_budget = budget});
+    EXPECT_LE(run.stats.planned_peak_bytes, budget);
+    EXPECT_LE(run.stats.planned_peak_bytes, last) << "a smaller budget has a larger peak";
+    EXPECT_EQ(run.stats.measured_peak_bytes, run.stats.planned_peak_bytes);
+    EXPECT_EQ(run.report.find("computed again") != run.report.npos, budget < peak) << run.report;
+    last = run.stats.planned_peak_bytes;
+    expect_same(free, run, cat("budget ", budget));
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, MemoryBudget, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace weft
