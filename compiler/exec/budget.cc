@@ -72,7 +72,7 @@ void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
   std::vector<Candidate> all = candidates(*e.before_recompute, about);
   auto try_it = [&](const Candidate& c) {
     std::vector<PassReport> reports;
-    Ref<Graph> joint = run_passes(c.result.graph, after, {.disable = options.disable, .known = pipeline(), .report = &reports});
+    Ref<Graph> joint = run_passes(c.result.graph, after, {.disable = options.disable, .known = all_passes(), .report = &reports});
     Planned p = plan_joint(*joint, e.key.layouts, options);
     ++about.plans;
     about.least_peak = std::min(about.least_peak, p.plan.peak_bytes());

@@ -5,6 +5,7 @@
 
 #include "compiler/exec/entry.h"
 #include "compiler/exec/reference.h"
+#include "compiler/exec/verify_fused.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/interpreter.h"
@@ -30,7 +31,7 @@ class CompiledCore {
     WEFT_CHECK(options.numerics == "fast" || options.numerics == "eager", "compile: numerics is '", options.numerics,
                "'; need fast or eager");
     WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
-    if (switch_on("WEFT_VERIFY")) options.verify = true;
+    if (switch_value("WEFT_VERIFY") != "auto" && switch_on("WEFT_VERIFY")) options.verify = true;
   }
 
   /// The entry for a call, captured or planned anew if there is none.
@@ -58,7 +59,7 @@ class CompiledCore {
       NoGrad guard;
       return {interpret(*e.joint, args), e.like};
     }
-    if (!e.executable) e.executable = std::make_unique<Executable>(e.plan, arena);
+    if (!e.executable) e.executable = std::make_unique<Executable>(e.plan, arena, options.verify || verifies_kernels());
     if (!options.verify || e.verified) return {e.executable->run(args), e.like};
     return {verified_run(e, args), e.like};
   }
@@ -99,7 +100,8 @@ class CompiledCore {
       ++stats.captures;
       e = make_entry(key, fn, options);
     }
-    stats.compile_seconds += (e->capture_ms + e->passes_ms + e->plan_ms) / 1e3;
+    stats.compile_seconds += (e->capture_ms + e->passes_ms + e->plan_ms + e->load.ms) / 1e3;
+    stats.compilations += e->load.compiled;
     ++stats.plans;
     if (entries.size() >= kMaxPlans) {
       auto oldest = std::min_element(entries.begin(), entries.end(),
@@ -122,6 +124,12 @@ class CompiledCore {
   }
 
   std::vector<Tensor> verified_run(Entry& e, std::span<const Tensor> args) {
+    bool same_bits = true;
+    for (const Launch& l : e.plan.launches) same_bits &= !l.fused || l.fused->lowered().rounds_less.empty();
+    if (!same_bits) {  // each kernel is held to its own bound
+      e.verified = true;
+      return e.executable->run(args);
+    }
     const Evaluation want = evaluate(*e.joint, args);
     std::vector<Tensor> out = e.executable->run(args);
     for (size_t i = 0; i < out.size(); ++i) check_same_bits(out[i], want.outputs[i], cat("output ", i));
@@ -208,10 +216,10 @@ std::string core_report(const CompiledCore& core) {
 const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
   WEFT_CHECK_AS(kFailedPrecondition, core.current,
                 "graph: the function has not been captured yet; call it or prepare() first");
-  WEFT_CHECK(stage == "captured" || stage == "joint" || stage == "scheduled", "graph: got stage '", stage,
-             "'; need captured, joint or scheduled");
+  WEFT_CHECK(stage == "captured" || stage == "joint" || stage == "fused" || stage == "scheduled", "graph: got stage '",
+             stage, "'; need captured, joint, fused or scheduled");
   const Entry& e = *core.current;
-  return stage == "captured" ? *e.captured : stage == "joint" ? *e.joint : *e.plan.graph;
+  return stage == "captured" ? *e.captured : stage == "joint" ? *e.joint : stage == "fused" ? *e.fused : *e.plan.graph;
 }
 
 }  // namespace weft::internal

@@ -156,7 +156,7 @@ class Compiled {
   CompileStats stats() const { return internal::core_stats(*core_); }
   /// Text: host constants, passes, launches, memory plan, what could not be done and why.
   std::string report() const { return internal::core_report(*core_); }
-  /// The plan used last at stage "captured", "joint" or "scheduled"; valid until the next call.
+  /// The plan used last at stage "captured", "joint", "fused" or "scheduled"; valid until the next call.
   const Graph& graph(const std::string& stage) const { return internal::core_graph(*core_, stage); }
 
  private:

@@ -572,7 +572,7 @@ TEST(Compile, ReportAndGraphs) {
   EXPECT_EQ(step.graph("captured").stage, "captured");
   EXPECT_EQ(step.graph("joint").stage, "joint");
   EXPECT_EQ(step.graph("scheduled").stage, "scheduled");
-  EXPECT_NE(error_of([&] { step.graph("fused"); }).find("need captured, joint or scheduled"), std::string::npos);
+  EXPECT_NE(error_of([&] { step.graph("fuse"); }).find("need captured, joint, fused or scheduled"), std::string::npos);
 }
 
 TEST(Compile, DebugPrintRunsEachStep) {

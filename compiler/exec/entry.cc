@@ -4,6 +4,8 @@
 
 #include "compiler/exec/lower.h"
 #include "compiler/exec/order.h"
+#include "compiler/exec/verify_fused.h"
+#include "compiler/kir/fused.h"
 #include "compiler/passes/pipeline.h"
 #include "framework/base/switches.h"
 #include "ops/core/creation.h"
@@ -30,6 +32,22 @@ void check_budget(const Entry& e, const CompileOptions& options) {
                      "; memory_budget is ", options.memory_budget));
 }
 
+/// The better of two orders of execution.
+void draft(Planned& p, std::span<const ArgumentLayout> layouts) {
+  const Graph& g = *p.fused;
+  const std::vector<int32_t> first = insertion_order(g);
+  p.plan = draft_plan(reorder(g, first), layouts, p.table.get());
+  p.order = "as written";
+  if (p.plan.arena_bytes == 0) return;
+  if (std::vector<int32_t> frugal = frugal_order(g); frugal != first) {
+    Plan other = draft_plan(reorder(g, frugal), layouts, p.table.get());
+    if (other.peak_bytes() < p.plan.peak_bytes()) {
+      p.plan = std::move(other);
+      p.order = "rearranged to need less memory";
+    }
+  }
+}
+
 void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
   static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options);
@@ -37,28 +55,31 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     rematerialise(e, options.memory_budget, options);
   // The last stage is dumped and verified as passes do theirs.
   if (!switch_value("WEFT_DUMP").empty() || switch_int("WEFT_VERIFY_IR") >= 2)
-    run_passes(e.plan.graph, {}, {.known = pipeline()});
+    run_passes(e.plan.graph, {}, {.known = all_passes()});
   e.plan_ms = ms_since(start);
   check_budget(e, options);
+  if (e.plan.device.type == DeviceType::kCpu) e.load = e.table->load();
 }
 
 }  // namespace
 
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options) {
   Planned p;
-  Ref<Graph> lowered = lower(joint);
-  const std::vector<int32_t> first = insertion_order(*lowered);
-  p.plan = draft_plan(reorder(*lowered, first), layouts);
-  p.order = "as written";
-  if (p.plan.arena_bytes > 0) {
-    if (std::vector<int32_t> frugal = frugal_order(*lowered); frugal != first) {
-      Plan other = draft_plan(reorder(*lowered, frugal), layouts);
-      if (other.peak_bytes() < p.plan.peak_bytes()) {
-        p.plan = std::move(other);
-        p.order = "rearranged to need less memory";
-      }
+  p.fused = run_passes(lower(joint), fusion_passes(), {options.disable, all_passes(), &p.fusion});
+  p.table = std::make_shared<FusedTable>(kir::LowerOptions{.round_like_eager = options.numerics == "eager"});
+  std::vector<std::string> notes;
+  for (;;) {
+    try {
+      draft(p, layouts);
+      break;
+    } catch (const CannotLower& c) {
+      // Rare: fusion looks at types, a kernel at how the operands lie.
+      p.fused =
+          expand(*p.fused, [&](const Node& n) { return n.op == &kir::fused_op && &kir::body_of(n) == c.body.get(); });
+      notes.push_back(cat("not one kernel: ", ops_text(*c.body, 8), ": ", c.why));
     }
   }
+  p.plan.notes.insert(p.plan.notes.end(), notes.begin(), notes.end());
   lay_out(p.plan);
   return p;
 }
@@ -101,7 +122,7 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
   e->capture_ms = ms_since(start);
 
   start = std::chrono::steady_clock::now();
-  PassOptions pass_options{.disable = options.disable, .known = pipeline(), .report = &e->passes};
+  PassOptions pass_options{.disable = options.disable, .known = all_passes(), .report = &e->passes};
   if (options.memory_budget > 0) {
     e->before_recompute = run_passes(e->captured, pipeline().first(recompute_row()), pass_options);
     e->joint = run_passes(e->before_recompute, pipeline().subspan(recompute_row()), pass_options);

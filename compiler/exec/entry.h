@@ -31,7 +31,11 @@ struct Rematerialisation {
 };
 
 struct Planned {
+  Ref<Graph> fused;
   Plan plan;
+  std::shared_ptr<FusedTable> table;
+  std::vector<PassReport> fusion;  // what the passes of fusion did
+  LoadReport load;
   const char* order = "";  // which order of execution it has
 };
 
@@ -60,7 +64,7 @@ struct Entry : Planned {
   bool still_holds() const;
 };
 
-/// Plans a joint graph in the better of the orders known.
+/// Lowers, fuses and plans a joint graph in the better of the orders known; kernels are not loaded yet.
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options);
 /// Gives `e` the plan with the least extra time that keeps to `budget`, and the graph and pass reports that belong to
 /// it; e.plan exceeds the budget. Of two budgets the smaller never gets the larger peak. If none fits, e.plan stays.

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "compiler/exec/trace.h"
+#include "compiler/exec/verify_fused.h"
+#include "compiler/kir/fused.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/state.h"
@@ -18,11 +20,21 @@ bool has_other_holder(const Tensor& t) {
   return i.refs.load(std::memory_order_acquire) > 1 || i.storage->use_count() > 1 || !i.storage->owned();
 }
 
+double flops_of(const Launch& l, const Graph& g) {
+  if (l.fused) return l.fused->lowered().flops;
+  if (l.copy) return 0;
+  SmallVec<TensorType, 4> in, out;
+  for (const Place& p : l.in) in.push_back(p.type);
+  for (const Place& p : l.out) out.push_back(p.type);
+  return op_cost(*l.op, g.node(l.node).attrs, in, out).flops;
+}
+
 std::string name_of(const Cell& c) { return c.name.empty() ? cat("a cell of ", c.type) : cat("cell '", c.name, "'"); }
 
 }  // namespace
 
-Executable::Executable(const Plan& plan, SharedArena& arena) : plan_(plan), arena_(arena) {
+Executable::Executable(const Plan& plan, SharedArena& arena, bool verify)
+    : plan_(plan), arena_(arena), verify_(verify) {
   const Graph& g = *plan_.graph;
   trace_ = !switch_value("WEFT_TRACE").empty();
   debug_ = switch_int("WEFT_DEBUG") >= 1;
@@ -90,27 +102,42 @@ void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Ca
     if (b.home == Home::kArena) offset += b.offset;
     collected_.push_back({base[id], {slot, offset}});
   };
+  // The slot will hold the address `offset` bytes into what the place shows.
+  auto address = [&](const Place& p, void** slot, int64_t offset) {
+    const PlanBuffer& b = plan_.buffers[p.buffer];
+    if (b.home == Home::kFolded) {
+      if (folded_) *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset + offset;  // else all are empty
+    } else if (b.home == Home::kCaptured) {
+      const TensorImpl& t = g.captured[b.index].get();
+      *slot = static_cast<char*>(t.storage->data()) + t.offset + p.offset + offset;
+    } else {
+      add_patch(b, p.buffer, slot, p.offset + offset);
+    }
+  };
   for (const Launch& l : launches) {
     auto add = [&](std::span<const Place> places) {
       StridedView* begin = views_.data() + views_.size();
       for (const Place& p : places) {
-        const PlanBuffer& b = plan_.buffers[p.buffer];
         views_.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
-        void** slot = &views_.back().data;
-        if (b.home == Home::kFolded) {
-          if (folded_) *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset;  // else all are empty
-        } else if (b.home == Home::kCaptured) {
-          const TensorImpl& t = g.captured[b.index].get();
-          *slot = static_cast<char*>(t.storage->data()) + t.offset + p.offset;
-        } else {
-          add_patch(b, p.buffer, slot, p.offset);
-        }
+        address(p, &views_.back().data, 0);
       }
       return std::span<const StridedView>(begin, places.size());
     };
     auto in = add(l.in);
     auto out = add(l.out);
     calls.push_back({l.op->kernel, {*l.op, l.copy ? kNoAttrs : g.node(l.node).attrs, in, out, nullptr}});
+    if (l.fused) {
+      Call& c = calls.back();
+      const kir::Lowered& low = l.fused->lowered();
+      c.fused = l.fused.get();
+      c.operands = std::make_unique<void*[]>(low.bound.size());
+      for (size_t i = 0; i < low.bound.size(); ++i) {
+        if (static_cast<int32_t>(i) == low.tile) continue;
+        const kir::Bound& b = low.bound[i];
+        const Place& p = b.output ? l.out[b.index] : l.in[b.index];
+        address(p, &c.operands[i], b.offset * itemsize(p.type.dtype));
+      }
+    }
     if (l.workspace >= 0) add_patch(plan_.buffers[l.workspace], l.workspace, &calls.back().call.workspace, 0);
   }
 }
@@ -118,9 +145,9 @@ void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Ca
 void Executable::run_setup() {
   Ref<Storage> scratch;
   if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, plan_.device);
-  for (Call& c : setup_) {
-    c.call.workspace = scratch ? scratch->data() : nullptr;
-    c.kernel(c.call);
+  for (size_t i = 0; i < setup_.size(); ++i) {
+    setup_[i].call.workspace = scratch ? scratch->data() : nullptr;
+    run_timed(setup_[i], plan_.setup[i]);
   }
 }
 
@@ -226,12 +253,16 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
     }
     bind(output_base_[k], chosen_[k]->data());
   }
-  if (trace_ || debug_) {
+  // Launches allocate nothing; checking their results does.
+  int64_t peak = verify_ ? allocator.stats().step_peak : 0;
+  if (trace_ || debug_ || verify_) {
     launch_traced();
   } else {
     launch_all();
   }
-  last_.measured_peak_bytes = own + allocator.stats().step_peak - before;
+  if (!verify_) peak = allocator.stats().step_peak;
+  verify_ = false;
+  last_.measured_peak_bytes = own + peak - before;
   commit();
   return make_outputs(args);
 }
@@ -239,10 +270,23 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
 void Executable::launch_all() {
   size_t at = 0;
   try {
-    for (const size_t n = calls_.size(); at < n; ++at) calls_[at].kernel(calls_[at].call);
+    for (const size_t n = calls_.size(); at < n; ++at) calls_[at].run();
   } catch (...) {
     failed(at);
   }
+}
+
+double Executable::run_timed(const Call& c, const Launch& l) {
+  const bool verify = verify_ && c.fused && !c.fused->verified;
+  std::vector<Tensor> in;
+  if (verify) in = set_aside(c.call.in);
+  const double start = now_us();
+  c.run();
+  const double us = now_us() - start;
+  if (!verify) return us;
+  verify_fused(*c.fused, kir::body_of(plan_.graph->node(l.node)), in, c.call.out);
+  c.fused->verified = true;
+  return us;
 }
 
 void Executable::launch_traced() {
@@ -251,16 +295,19 @@ void Executable::launch_traced() {
   try {
     for (; at < calls_.size(); ++at) {
       const Call& c = calls_[at];
-      const double start = now_us();
-      c.kernel(c.call);
-      const double us = now_us() - start;
+      const double start = now_us(), us = run_timed(c, plan_.launches[at]);
       const char* scope = g.node(plan_.launches[at].node).scope;
-      if (trace_) record_launch(c.call.op.name, scope, start, us);
+      const char* name = c.fused ? c.fused->name() : c.call.op.name;
+      if (c.fused) {
+        c.fused->total_us += us;
+        ++c.fused->timed;
+      }
+      if (trace_) record_launch(name, scope, start, us);
       if (!debug_) continue;
       double bytes = 0;
       for (const auto& list : {c.call.in, c.call.out})
         for (const StridedView& v : list) bytes += static_cast<double>(v.numel() * itemsize(v.dtype));
-      print_launch(c.call.op.name, scope, us, bytes);
+      print_launch(name, scope, us, bytes, flops_of(plan_.launches[at], g));
     }
   } catch (...) {
     failed(at);

@@ -1,6 +1,8 @@
 // Executable: a plan bound to memory. A replay binds addresses, runs a flat list of prebuilt kernel calls and commits;
 // it allocates nothing, infers nothing and looks nothing up.
 #pragma once
+#include <memory>
+
 #include "compiler/exec/plan.h"
 
 namespace weft::internal {
@@ -21,8 +23,9 @@ struct ReplayStats {
 
 class Executable {
  public:
-  /// Computes the plan's constants. Plan and arena must outlive it.
-  Executable(const Plan& plan, SharedArena& arena);
+  /// Computes the plan's constants. Plan and arena must outlive it. With `verify` the first result of each fused kernel
+  /// is compared with the reference.
+  Executable(const Plan& plan, SharedArena& arena, bool verify = false);
   Executable(const Executable&) = delete;
 
   /// One step: results in fresh handles, cells committed. Arguments have the planned types and layouts. If a kernel
@@ -42,8 +45,18 @@ class Executable {
     int32_t begin = 0, end = 0;  // of patches_
   };
   struct Call {
-    void (*kernel)(const KernelCall&);
+    void (*kernel)(const KernelCall&) = nullptr;
     KernelCall call;
+    const FusedKernel* fused = nullptr;   // run in place of `kernel`
+    std::unique_ptr<void*[]> operands{};  // of the fused kernel
+
+    void run() const {
+      if (fused) {
+        fused->run({operands.get(), call.in, call.out, call.workspace});
+      } else {
+        kernel(call);
+      }
+    }
   };
   struct BoundCell {
     int32_t cell;
@@ -60,6 +73,8 @@ class Executable {
   void bind_outputs();
   void launch_all();
   void launch_traced();
+  /// Microseconds; checks the result too if it is the first of a fused kernel and `verify`.
+  double run_timed(const Call& c, const Launch& l);
   [[noreturn]] void failed(size_t at);
   void commit();
   std::vector<Tensor> make_outputs(std::span<const Tensor> args);
@@ -79,6 +94,7 @@ class Executable {
   std::vector<Storage*> chosen_;                 // of this replay
   int64_t reused_bytes_ = 0;                     // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
+  bool verify_ = false;  // until the first replay is done
   ReplayStats last_;
 };
 

@@ -1,5 +1,6 @@
 #include "compiler/exec/lower.h"
 
+#include "compiler/kir/fused.h"
 #include "framework/dispatch/capture.h"
 #include "framework/ir/op_def.h"
 
@@ -7,10 +8,12 @@ namespace weft::internal {
 namespace {
 
 bool must_lower(const Node& n) {
-  return n.op != &input_op && n.op != &cell_op && n.op != &captured_op && !n.op->kernel && !n.op->view;
+  return n.op != &kir::fused_op && n.op != &input_op && n.op != &cell_op && n.op != &captured_op && !n.op->kernel && !n.op->view;
 }
 
-Ref<Graph> lower_once(const Graph& g) {
+}  // namespace
+
+Ref<Graph> expand(const Graph& g, FunctionRef<bool(const Node&)> which) {
   Capture capture(Capture::kStep);
   NoGrad guard;
   Graph& to = capture.graph();
@@ -23,7 +26,7 @@ Ref<Graph> lower_once(const Graph& g) {
     const Node& n = g.node(id);
     std::vector<Tensor> in;
     for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
-    if (must_lower(n)) {
+    if (which(n)) {
       WEFT_BUG_IF(!n.op->decompose, "lower: ", n.op->name, " has no kernel, no view and no decomposition");
       LineScope line(n.line);
       const BackwardScope backward(n.backward);
@@ -53,15 +56,13 @@ Ref<Graph> lower_once(const Graph& g) {
   return next;
 }
 
-}  // namespace
-
 Ref<Graph> lower(const Graph& g) {
   auto current = make_ref<Graph>(g);
   for (;;) {
     bool any = false;
     for (int32_t id = 0; id < current->size(); ++id) any |= must_lower(current->node(id));
     if (!any) return current;
-    current = lower_once(*current);
+    current = expand(*current, [](const Node& n) { return must_lower(n); });
   }
 }
 

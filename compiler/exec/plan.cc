@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/exec/arena.h"
+#include "compiler/kir/fused.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft::internal {
@@ -32,7 +33,8 @@ std::vector<Interval> arena_intervals(const Plan& plan, std::vector<int32_t>& wh
 
 class Planner {
  public:
-  Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) : g_(*graph), arguments_(arguments) {
+  Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, FusedTable* fused)
+      : g_(*graph), arguments_(arguments), fused_(fused) {
     plan_.graph = std::move(graph);
     plan_.cells.resize(g_.cells.size());
     cell_buffer_.assign(g_.cells.size(), -1);
@@ -111,7 +113,8 @@ class Planner {
       const Shape strides = t.device().type == DeviceType::kMeta ? contiguous_strides(t.shape()) : t.strides();
       own.push_back({add_buffer(Home::kCaptured, i, t.type().nbytes()), 0, n.outputs[0], strides});
     } else if (!show(n, own)) {
-      WEFT_BUG_IF(!n.op->kernel, "plan: ", n.op->name, " has neither kernel nor view");
+      WEFT_BUG_IF(!n.op->kernel && !(n.op == &kir::fused_op && fused_), "plan: ", n.op->name,
+                  " has neither kernel nor view");
       launch(id, n, own);
     }
   }
@@ -149,11 +152,16 @@ class Planner {
       l.out.push_back(own.back());
     }
     int64_t scratch = 0;
-    if (n.op->workspace) {
+    if (n.op->workspace || n.op == &kir::fused_op) {
       SmallVec<StridedView, 4> in, out;
       for (const Place& p : l.in) in.push_back(view_of(p));
       for (const Place& p : l.out) out.push_back(view_of(p));
-      scratch = n.op->workspace(n.attrs, in, out);
+      if (n.op == &kir::fused_op) {
+        l.fused = fused_->get(n, in, out);
+        scratch = l.fused->workspace_bytes();
+      } else {
+        scratch = n.op->workspace(n.attrs, in, out);
+      }
     }
     if (fold) {
       plan_.setup_workspace = std::max(plan_.setup_workspace, scratch);
@@ -283,10 +291,20 @@ class Planner {
 
   // ---- memory shared in time ----
 
-  /// Launch t may write its result over operand buffer `b`: no other operand would be read after it was overwritten.
-  bool may_overwrite(const Launch& l, int32_t b) {
-    if (l.out.size() != 1 || l.copy) return false;
-    const Place& out = l.out[0];
+  /// A launch may write result `o` over operand buffer `b`: no operand would be read after it was overwritten.
+  bool may_overwrite(const Launch& l, int32_t b, size_t o) {
+    if (l.copy) return false;
+    const Place& out = l.out[o];
+    if (l.fused) {
+      for (size_t i = 0; i < l.in.size(); ++i) {
+        const Place& p = l.in[i];
+        if (p.buffer != b) continue;
+        if (!whole(p) || p.type.dtype != out.type.dtype) return false;
+        if (!l.fused->lowered().may_overwrite(static_cast<int32_t>(i), static_cast<int32_t>(o))) return false;
+      }
+      return true;
+    }
+    if (l.out.size() != 1) return false;
     const bool pointwise = l.op->is(kPointwise) && l.op->scalar >= 0;
     if (!pointwise && !l.op->is(kInPlace)) return false;
     for (size_t i = 0; i < l.in.size(); ++i) {
@@ -298,6 +316,13 @@ class Planner {
     return true;
   }
 
+  /// Which result of the launch the buffer is.
+  static size_t result_in(const Launch& l, int32_t b) {
+    for (size_t o = 0; o < l.out.size(); ++o)
+      if (l.out[o].buffer == b) return o;
+    WEFT_BUG_IF(true, "plan: buffer ", b, " is no result of its launch");
+  }
+
   /// Values computed straight into their cell, where nobody reads the old value any more; copies at the end elsewhere.
   void settle_direct_writes() {
     std::vector<CopyTask> late;
@@ -306,7 +331,8 @@ class Planner {
       bool fits = true;
       if (int32_t old = cell_buffer_[d.cell]; old >= 0) {
         const int32_t last = plan_.buffers[old].last, def = value.first;
-        fits = last < def || (last == def && may_overwrite(plan_.launches[def], old));
+        fits = last < def ||
+               (last == def && may_overwrite(plan_.launches[def], old, result_in(plan_.launches[def], d.buffer)));
       }
       if (fits) {
         PlanBuffer& b = plan_.buffers[d.buffer];
@@ -334,21 +360,24 @@ class Planner {
       Launch& l = plan_.launches[t];
       for (Place& p : l.in) p.buffer = follow(p.buffer);
       for (Place& p : l.out) p.buffer = follow(p.buffer);
-      if (l.out.size() != 1) continue;
-      const int32_t o = l.out[0].buffer;
-      PlanBuffer& out = plan_.buffers[o];
-      if (out.first != t || (out.home != Home::kArena && out.home != Home::kOutput) || out.bytes == 0) continue;
-      for (const Place& p : l.in) {
-        PlanBuffer& x = plan_.buffers[p.buffer];
-        if (x.home != Home::kArena || x.last != t || x.first == t || x.bytes != out.bytes) continue;
-        if (!may_overwrite(l, p.buffer)) continue;
-        // The operand moves into the result's buffer, which may be an output block.
-        const int32_t from = p.buffer;
-        out.first = x.first;
-        x.bytes = 0;
-        x.first = x.last = -1;
-        moved[from] = o;
-        break;
+      for (size_t k = 0; k < l.out.size(); ++k) {
+        const int32_t o = l.out[k].buffer;
+        PlanBuffer& out = plan_.buffers[o];
+        if (out.first != t || (out.home != Home::kArena && out.home != Home::kOutput) || out.bytes == 0) continue;
+        for (const Place& p : l.in) {
+          PlanBuffer& x = plan_.buffers[p.buffer];
+          if (x.home != Home::kArena || x.last != t || x.first == t || x.bytes != out.bytes) continue;
+          if (!may_overwrite(l, p.buffer, k)) continue;
+          // The operand moves into the result's buffer, which may be an output block.
+          const int32_t from = p.buffer;
+          out.first = x.first;
+          x.bytes = 0;
+          x.first = x.last = -1;
+          moved[from] = o;
+          for (Place& q : l.in)
+            if (q.buffer == from) q.buffer = o;  // another result may not take it too
+          break;
+        }
       }
     }
     for (Launch& l : plan_.launches) {
@@ -386,6 +415,7 @@ class Planner {
 
   const Graph& g_;
   std::span<const ArgumentLayout> arguments_;
+  FusedTable* fused_;
   Plan plan_;
   std::vector<SmallVec<Place, 1>> places_;  // of each node's results
   std::vector<Launch> main_;
@@ -405,8 +435,8 @@ const OpDef copy_op = {.name = "copy",
                        .dims = copy_dims,
                        .kernel = copy_kernel};
 
-Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
-  return Planner(std::move(graph), arguments).run();
+Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, FusedTable* fused) {
+  return Planner(std::move(graph), arguments, fused).run();
 }
 
 void lay_out(Plan& plan) {

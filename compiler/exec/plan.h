@@ -6,8 +6,10 @@
 //   arena + folded constants + cells that the step reads or writes + one block per output + fresh cell storages.
 // Not counted: arguments, captured tensors, and outputs of earlier calls that the caller still holds.
 #pragma once
+#include <memory>
 #include <string>
 
+#include "compiler/exec/fused_table.h"
 #include "framework/ir/graph.h"
 #include "framework/ir/op_def.h"
 
@@ -48,6 +50,7 @@ struct Launch {
   SmallVec<Place, 3> in;
   SmallVec<Place, 1> out;
   int32_t workspace = -1;  // buffer
+  std::shared_ptr<FusedKernel> fused;  // of a fused node
 };
 
 /// One result of the function.
@@ -93,8 +96,9 @@ struct ArgumentLayout {
 constexpr int64_t accounted(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 
 /// Plans a graph whose nodes all have a kernel, or a view that is always possible; the arena is not laid out yet: its
-/// size is the least it can be.
-Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments);
+/// size is the least it can be. Fused nodes get their kernels from `fused`, which then has to load them; without a table
+/// they are a bug.
+Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, FusedTable* fused = nullptr);
 /// Gives arena buffers their offsets.
 void lay_out(Plan& plan);
 /// Both.

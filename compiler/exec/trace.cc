@@ -85,8 +85,9 @@ void record_launch(const char* name, const char* scope, double start_us, double 
   r.events.push_back({name, scope, start_us, us, thread});
 }
 
-void print_launch(const char* name, const char* scope, double us, double bytes) {
-  std::fprintf(stderr, "%-24s %10.1f us %8.2f GB/s  %s\n", name, us, us > 0 ? bytes / us / 1e3 : 0.0, scope);
+void print_launch(const char* name, const char* scope, double us, double bytes, double flops) {
+  std::fprintf(stderr, "%-24s %10.1f us %8.2f GB/s %8.2f GFLOP/s  %s\n", name, us, us > 0 ? bytes / us / 1e3 : 0.0,
+               us > 0 ? flops / us / 1e3 : 0.0, scope);
 }
 
 }  // namespace internal

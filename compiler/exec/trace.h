@@ -14,8 +14,8 @@ namespace internal {
 double now_us();
 /// One launch of op `name` for the trace; `scope` is where in the model it belongs.
 void record_launch(const char* name, const char* scope, double start_us, double us);
-/// "name scope  12.3 us  4.5 GB/s" to stderr.
-void print_launch(const char* name, const char* scope, double us, double bytes);
+/// "name  12.3 us  4.5 GB/s  6.7 GFLOP/s  scope" to stderr.
+void print_launch(const char* name, const char* scope, double us, double bytes, double flops);
 
 }  // namespace internal
 }  // namespace weft

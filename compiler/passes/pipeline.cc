@@ -27,4 +27,15 @@ std::span<const Pass> pipeline() {
   return kPasses;
 }
 
+std::span<const Pass> fusion_passes() { return {}; }
+
+std::span<const Pass> all_passes() {
+  static const std::vector<Pass> all = [] {
+    std::vector<Pass> v(pipeline().begin(), pipeline().end());
+    v.insert(v.end(), fusion_passes().begin(), fusion_passes().end());
+    return v;
+  }();
+  return all;
+}
+
 }  // namespace weft

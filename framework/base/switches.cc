@@ -14,7 +14,7 @@ constexpr Switch kSwitches[] = {
     {"WEFT_DUMP", "folder for the graph after each pass that changed it", ""},
     {"WEFT_DISABLE", "comma-separated names of passes to leave out, or all", ""},
     {"WEFT_EXEC", "how compile(fn) runs: compiled, interp (graph interpreter) or eager", "compiled"},
-    {"WEFT_VERIFY", "compare each compiled step's first result with the reference: 0 or 1", "0"},
+    {"WEFT_VERIFY", "compare first results with the reference: 0, 1, or auto: those of fused kernels, in tests", "auto"},
     {"WEFT_VERIFY_IR", "verify graphs: 0 off, 1 at stage ends, 2 after each pass", "1"},
     {"WEFT_TRACE", "file for a Chrome trace of launches", ""},
     {"WEFT_CACHE", "folder of the kernel cache, or off", ""},

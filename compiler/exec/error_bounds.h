@@ -1,0 +1,24 @@
+// Error bounds of a group of nodes by interval arithmetic in f64: each value's interval holds what the nodes give whether
+// or not 16-bit values in between are rounded. Checks compare a fused kernel with it where the kernel rounds less often
+// than the nodes one by one.
+#pragma once
+#include <vector>
+
+#include "framework/ir/graph.h"
+
+namespace weft::internal {
+
+/// One value: what eager kernels give, and where any rounding may lead.
+struct BoundedValue {
+  Tensor eager;   // in the value's own dtype
+  Tensor lo, hi;  // floats: f64, of the same shape; infinite where nothing is known
+  Tensor unsure;  // others: bool, true where another rounding may give another value; undefined: nowhere
+};
+
+/// The outputs of a body of primitives for these operands (concrete tensors, taken as exact).
+std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in);
+
+/// The flat position of the first element of `got` that the bounds exclude, or -1; NaN agrees with NaN.
+int64_t first_outside(const Tensor& got, const BoundedValue& want);
+
+}  // namespace weft::internal

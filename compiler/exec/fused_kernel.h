@@ -1,0 +1,85 @@
+// FusedKernel: a lowered kernel and how it runs on the thread pool. Any cut into tasks gives the same bits: instances are
+// independent, and sums over outer points keep the blocks, lanes and trees of ops/scalar/reduce_order.h.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/kir/lower_group.h"
+#include "framework/tensor/view.h"
+
+namespace weft::internal {
+
+/// What one launch works on.
+struct FusedOperands {
+  void* const* ptr = nullptr;            // by kernel operand: the element at position 0 of all axes; the tile's is unused
+  std::span<const StridedView> in, out;  // operands and results of the node
+  void* workspace = nullptr;             // workspace_bytes(), 64-byte aligned
+};
+
+/// One kernel for the layouts it was lowered for. Calls may run side by side, each with its own workspace.
+class FusedKernel {
+ public:
+  /// `in` describes the operands of the node as lowered (addresses are not read).
+  FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const StridedView> in);
+
+  const Graph& body() const { return *body_; }
+  const Ref<Graph>& body_ref() const { return body_; }
+  const kir::Lowered& lowered() const { return lowered_; }
+  const char* name() const { return name_; }
+  /// The compiled function; null: the loop IR is interpreted.
+  kir::Fn fn() const { return fn_; }
+  void bind(kir::Fn fn) { fn_ = fn; }
+  /// The text it was compiled from and what to call it there; for reports.
+  std::string text;
+
+  int64_t workspace_bytes() const { return workspace_; }
+  void run(const FusedOperands& x) const;
+
+  /// Its first result agreed with the reference.
+  mutable bool verified = false;
+  /// Measured when launches are timed.
+  mutable double total_us = 0;
+  mutable int64_t timed = 0;
+
+ private:
+  struct Accumulator {  // of one column or partial slot
+    kir::Type type = kir::Type::f32;
+    kernels::Rd rd{};
+    int32_t output = 0;
+    int64_t size = 4;               // bytes of an element
+    int64_t blocks = 0, lanes = 0;  // offsets of block results and lane rows in the workspace
+  };
+
+  void call(const kir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const;
+  kir::Args args(const FusedOperands& x, int64_t slot) const;
+  int tasks_wanted(int64_t units) const;
+  void run_points(const FusedOperands& x) const;
+  void run_columns_by_chunks(const FusedOperands& x) const;
+  void run_columns_by_rows(const FusedOperands& x) const;
+  void run_split(const FusedOperands& x) const;
+  void run_dot(const FusedOperands& x) const;
+  void combine_lanes(const Accumulator& a, char* lanes, int64_t row_bytes, int64_t present, int64_t n) const;
+  void finish_columns(const FusedOperands& x) const;
+  void plan_workspace(std::span<const StridedView> in);
+  int64_t plan_dot(std::span<const StridedView> in);
+
+  Ref<Graph> body_;
+  kir::Lowered lowered_;
+  const char* name_;
+  kir::Fn fn_ = nullptr;
+
+  std::vector<int64_t> strides_;  // [operands][axes]
+  std::vector<Accumulator> columns_, partials_;  // by slot
+  int64_t points_ = 0, lanes_ = 0, blocks_ = 0;
+  bool any_part_of_lanes_ = false;
+  double cost_ = 0;             // bytes, arithmetic counted in bytes too
+  int64_t chunk_ = 0, wave_ = 0;  // columns: lanes of a task; blocks whose lane rows exist at once
+  int64_t slot_bytes_ = 0;      // scratch of a concurrent call
+  struct Dot;
+  std::shared_ptr<const Dot> dot_;
+  int64_t dot_at_ = 0;  // scratch of the product
+  int64_t workspace_ = 0;
+};
+
+}  // namespace weft::internal
