@@ -4,6 +4,7 @@
 
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
+#include "ops/core/index.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
@@ -83,6 +84,7 @@ class Finder {
   void visit(int32_t id) {
     const Node& n = g_.node(id);
     if (n.inputs.empty() || n.op == &dot_op) return;
+    if (is_gather(n)) return visit_gather(id, n);
     const int32_t x = n.inputs[0].node;
     const TensorType& type = g_.node(x).outputs[0];
     if (is_index_map(n)) {
@@ -113,6 +115,19 @@ class Finder {
       } else if (anchors_[v.node]) {
         set_anchor(id, *anchors_[v.node]);
       }
+    }
+  }
+
+  static bool is_gather(const Node& n) { return n.op == &gather_op || n.op == &index_select_op; }
+
+  /// The indices of a gather stand where its result stands; its operand stands nowhere by that.
+  void visit_gather(int32_t id, const Node& n) {
+    const int32_t i = n.inputs[1].node;
+    if (n.op == &gather_op) {
+      if (anchors_[id]) set_anchor(i, *anchors_[id]);
+      if (anchors_[i]) set_anchor(id, *anchors_[i]);
+    } else if (anchors_[id]) {
+      set_anchor(i, {(*anchors_[id])[n.attrs.i("dim")]});
     }
   }
 
@@ -161,6 +176,12 @@ class Finder {
       e.kind = Expr::kInput;
       e.input = static_cast<int32_t>(n.attrs.i("index"));
       e.map = map;
+      for (size_t d = 0; d < map.size(); ++d) {
+        if (map[d].dynamic < 0) continue;
+        if (e.indexed >= 0) throw Unfusable{"an operand is gathered along two dims"};
+        e.indexed = static_cast<int>(d);
+        e.args.push_back(map[d].dynamic);
+      }
       return add(std::move(e));
     }
     if (n.op == &constant_op) {
@@ -168,6 +189,7 @@ class Finder {
       return add(std::move(e));
     }
     if (n.op == &iota_op) {
+      if (map[0].dynamic >= 0) throw Unfusable{"a range is gathered"};
       e.kind = Expr::kIota;
       e.map = map;
       return add(std::move(e));
@@ -194,11 +216,28 @@ class Finder {
       e.args.push_back(pull(x, *anchors_[x]));
       return add(std::move(e));
     }
+    if (is_gather(n)) return pull_gather(n, id, map);
     for (Value v : n.inputs) {
       const bool scalar = g_.type(v).shape.empty() && !n.outputs[0].shape.empty();
       e.args.push_back(pull(v.node, scalar ? IndexMap{} : map));
     }
     return add(std::move(e));
+  }
+
+  /// The operand at a position along {dim} that is itself computed.
+  int32_t pull_gather(const Node& n, int32_t id, const IndexMap& map) {
+    const int dim = static_cast<int>(n.attrs.i("dim"));
+    IndexMap at = map;
+    if (n.op == &index_select_op) at = {map[dim]};
+    Expr e;
+    e.kind = Expr::kPosition;
+    e.node = id;
+    e.limit = g_.type(n.inputs[0]).shape[dim];
+    e.args.push_back(pull(n.inputs[1].node, at));
+    IndexMap x = map;
+    x[dim] = {};
+    x[dim].dynamic = add(std::move(e));
+    return pull(n.inputs[0].node, x);
   }
 
   /// The reduced dims are whole axes, in the order of the domain: so the order of sums is that of the eager kernel.

@@ -12,9 +12,11 @@ namespace weft::kir {
 
 /// One node seen at one index map. Operands are expressions before it.
 struct Expr {
-  enum Kind : uint8_t { kInput, kTile, kConstant, kIota, kCompute, kReduction } kind = kCompute;
+  enum Kind : uint8_t { kInput, kTile, kConstant, kIota, kPosition, kCompute, kReduction } kind = kCompute;
   int32_t node = -1;
-  int32_t input = -1;         // kInput: operand of the body
+  int32_t input = -1;  // kInput: operand of the body; args[0], if any, is the position along dim `indexed`
+  int indexed = -1;
+  int64_t limit = 0;          // kPosition: args[0], which must lie in [0, limit)
   IndexMap map;               // kInput, kIota: where it is read
   SmallVec<int32_t, 3> args;  // expressions
   uint32_t reduced = 0;       // kReduction: bit set of axes

@@ -26,7 +26,10 @@ std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, cons
   int i = 0, j = 0;
   const int n = from.size(), m = to.size();
   while (true) {
-    while (i < n && from[i] == 1) ++i;
+    while (i < n && from[i] == 1) {
+      if (map[i].dynamic >= 0) return {};
+      ++i;
+    }
     while (j < m && to[j] == 1) ++j;
     if (i == n && j == m) return result;
     if (i == n || j == m) return {};  // numbers of elements differ
@@ -39,6 +42,13 @@ std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, cons
       } else {
         q *= to[j++];
       }
+    }
+    bool dynamic = false;
+    for (int d = i0; d < i; ++d) dynamic |= map[d].dynamic >= 0;
+    if (dynamic) {
+      if (i - i0 != 1 || j - j0 != 1) return {};
+      result[j0] = map[i0];
+      continue;
     }
     // Their common flat index.
     SmallVec<Term, 4> flat;
@@ -92,6 +102,7 @@ std::optional<IndexMap> operand_map(const Node& n, const TensorType& operand, co
     const Shape &begin = n.attrs.ints("begin"), &step = n.attrs.ints("step");
     for (int d = 0; d < in.size(); ++d) {
       map[d] = result[d];
+      if (map[d].dynamic >= 0 && !(begin[d] == 0 && step[d] == 1)) return {};
       for (Term& t : map[d].terms) t.coeff *= step[d];
       map[d].offset = begin[d] + map[d].offset * step[d];
     }

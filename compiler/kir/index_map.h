@@ -15,12 +15,14 @@ struct Term {
   friend bool operator==(const Term&, const Term&) = default;
 };
 
-/// offset + sum of coeff * position along axis; terms by ascending axis.
+/// offset + sum of coeff * position along axis; terms by ascending axis. Or the value of an expression (a gather).
 struct DimIndex {
   SmallVec<Term, 2> terms;
   int64_t offset = 0;
+  int32_t dynamic = -1;
   friend bool operator==(const DimIndex& a, const DimIndex& b) {
-    return a.offset == b.offset && std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end());
+    return a.offset == b.offset && a.dynamic == b.dynamic &&
+           std::equal(a.terms.begin(), a.terms.end(), b.terms.begin(), b.terms.end());
   }
 };
 

@@ -244,11 +244,21 @@ class Interpreter {
         const DType from = k_.operands[i.slot].dtype;
         const char* p = address(i, k, l);
         const int64_t s = stride(i.slot, k_.axes - 1);
+        if (i.a >= 0) return load_at(id, i, p, wide ? s : 0, n);
         if (from == dtype && (s == 1 || !wide) && may_alias_[id]) {
           data_[id] = const_cast<char*>(p);
         } else {
           data_[id] = out;
           kernels::cast_copy(view(p, from, n, wide, s), view(out, dtype, n, wide));
+        }
+        return;
+      }
+      case Op::kCheck: {
+        const int64_t *at = reinterpret_cast<int64_t*>(data_[i.a]), limit = *reinterpret_cast<int64_t*>(data_[i.b]);
+        for (int64_t j = 0; j < n; ++j) {
+          const bool good = at[j] >= 0 && at[j] < limit;
+          reinterpret_cast<int64_t*>(out)[j] = good ? at[j] : 0;
+          if (!good) *args_.bad = 1;
         }
         return;
       }
@@ -286,6 +296,19 @@ class Interpreter {
     }
   }
 
+  // Elements of an indexed operand, each at its own position.
+  void load_at(int id, const Instr& i, const char* p, int64_t lane_stride, int64_t n) {
+    const DType from = k_.operands[i.slot].dtype;
+    const int64_t size = itemsize(from), step = args_.index_stride[i.slot];
+    const int64_t* at = reinterpret_cast<const int64_t*>(data_[i.a]);
+    const int64_t next = many(k_.instrs[i.a].level) ? 1 : 0;
+    for (int64_t j = 0; j < n; ++j)
+      std::memcpy(temp_ + j * size, p + (j * lane_stride + at[j * next] * step) * size, size);
+    const bool wide = many(i.level);
+    kernels::cast_copy(view(temp_, from, n, wide), view(own_[id], dtype_of(i.type), n, wide));
+    data_[id] = own_[id];
+  }
+
   char* address(const Instr& i, int64_t k, int64_t l) const {
     int64_t at = 0;
     if (many(i.level)) at += l * stride(i.slot, k_.axes - 1);
@@ -312,7 +335,8 @@ class Interpreter {
     const DType dtype = dtype_of(i.type);
     if (k_.mode == Mode::kAcross) {
       const int64_t w = width(i, tile);
-      return kernels::combine(i.rd, dtype, r.lanes.data() + k % kReduceLanes * w * itemsize(dtype), lanes_of(i.a, w), w);
+      return kernels::combine(i.rd, dtype, r.lanes.data() + k % kReduceLanes * w * itemsize(dtype), lanes_of(i.a, w),
+                              w);
     }
     char block[8];
     kernels::reduce(i.rd, view(lanes_of(i.a, tile), dtype, tile, true), 1, view(block, dtype, 1, false), nullptr);

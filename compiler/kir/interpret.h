@@ -1,6 +1,6 @@
 // Runs a kernel without a compiler: instruction by instruction over tiles of lanes, on the prebuilt vector kernels of
-// ops/kernels. It has the bits of generated code for the same instruction set: its reference in tests, and what machines
-// without a compiler run.
+// ops/kernels. It has the bits of generated code for the same instruction set: its reference in tests, and what
+// machines without a compiler run.
 #pragma once
 #include "compiler/kir/kir.h"
 

@@ -39,6 +39,10 @@ std::string line_of(const Kernel& k, int id, bool notes) {
       break;
     case Op::kLoad:
       s = cat("load ", place(i.slot));
+      if (i.a >= 0) s += cat(" at ", v(i.a));
+      break;
+    case Op::kCheck:
+      s = cat(v(i.a), " checked below ", v(i.b));
       break;
     case Op::kPw:
       s = kernels::pointwise_info(i.pw).name;
@@ -86,12 +90,13 @@ bool Kernel::reduces() const {
 std::string Kernel::to_string(bool notes) const {
   std::string s = cat("kernel", notes && !name.empty() ? " " + name : "", " (", kModes[static_cast<int>(mode)], ", ",
                       axes, axes == 1 ? " axis" : " axes");
-  for (const auto& [count, what] : {std::pair{params, "params"}, {kept, "kept rows"}, {columns, "columns"},
-                                    {partials, "partials"}})
+  for (const auto& [count, what] :
+       {std::pair{params, "params"}, {kept, "kept rows"}, {columns, "columns"}, {partials, "partials"}})
     if (count) s += cat(", ", count, " ", what);
   s += ")\n";
   for (size_t p = 0; p < operands.size(); ++p) {
     s += cat("  ", operands[p].output ? "out" : "in", p, ": ", to_string_view(operands[p].dtype), " strides");
+    if (operands[p].indexed) s += " indexed,";
     for (StrideKind kind : operands[p].strides) s += cat(" ", kStrides[static_cast<int>(kind)]);
     if (notes && !operands[p].name.empty()) s += cat("  // ", operands[p].name);
     s += "\n";
@@ -131,9 +136,14 @@ void Kernel::verify() const {
           case Op::kConst:
           case Op::kParam:
           case Op::kIndex:
-          case Op::kLoad:
           case Op::kKept:
             return {0, 0};
+          case Op::kLoad: {
+            const bool indexed = i.slot >= 0 && i.slot < static_cast<int>(operands.size()) && operands[i.slot].indexed;
+            return {indexed, indexed};
+          }
+          case Op::kCheck:
+            return {2, 2};
           default:
             return {1, 1};
         }
@@ -154,8 +164,10 @@ void Kernel::verify() const {
       if (in_loop(i.level) && !segment.loop) fail(id, "stands outside a loop");
       if (mode != Mode::kAcross && (i.level == Level::kLane || i.level == Level::kStep))
         fail(id, "this level is only of kAcross");
-      const int slots[] = {-1,           params, axes, static_cast<int>(operands.size()), -1,   -1, -1,
-                           static_cast<int>(operands.size()), mode == Mode::kSplit ? partials : -1, kept, kept, columns};
+      const int slots[] = {
+          -1,   params, axes,   static_cast<int>(operands.size()), -1,
+          -1,   -1,     -1,     static_cast<int>(operands.size()), mode == Mode::kSplit ? partials : -1,
+          kept, kept,   columns};
       const int limit = slots[static_cast<int>(i.op)];
       if (limit >= 0 && (i.slot < 0 || i.slot >= limit)) fail(id, "slot ", i.slot, " of ", limit);
       const Type of = i.a >= 0 ? instrs[i.a].type : i.type;
@@ -171,7 +183,8 @@ void Kernel::verify() const {
         case Op::kLoad:
         case Op::kStore: {
           const Operand& p = operands[i.slot];
-          if ((i.op == Op::kStore) != p.output) fail(id, "operand ", i.slot, p.output ? " is an output" : " is an input");
+          if ((i.op == Op::kStore) != p.output)
+            fail(id, "operand ", i.slot, p.output ? " is an output" : " is an input");
           if (p.dtype >= kFloat8E4M3) fail(id, "memory of 8-bit floats");
           if (p.strides.back() != StrideKind::kZero && !has_lanes(i.level)) fail(id, "memory varies along the lanes");
           if (mode == Mode::kAcross && p.strides[axes - 2] != StrideKind::kZero && !in_loop(i.level))

@@ -36,7 +36,8 @@ enum class Op : uint8_t {
   kConst,   // value, written into the text: 0, 1, -1, 2, 0.5, infinities
   kParam,   // scalar argument param[slot]
   kIndex,   // position along axis `slot`, i64
-  kLoad,    // operand `slot` at this point, converted to type
+  kLoad,    // operand `slot` at this point, converted to type; with a >= 0 (i64) also at position a of its indexed dim
+  kCheck,   // a (i64) where 0 <= a < b; else 0, and *bad becomes 1
   kPw,      // pw(a, b, c), a row of ops/kernels/pointwise.inc; operands have one type (where: c's first is pred)
   kCast,    // a converted to type as ops/kernels cast_copy does
   kRound,   // a (f32) rounded to `dtype` (bf16, f16) and back
@@ -68,6 +69,7 @@ enum class StrideKind : uint8_t { kZero, kUnit, kAny };
 struct Operand {
   DType dtype = kFloat32;
   bool output = false;
+  bool indexed = false;             // has one more dim, whose stride is index_stride[operand]
   std::vector<StrideKind> strides;  // by axis; kAny ones are run-time arguments
   std::string name;                 // not part of the key
 };
@@ -106,6 +108,8 @@ struct Args {
   float* scratch;         // kRows: [kept][extent of L rounded up to 16]; kAcross: [kept][extent of K][16]; one per call
   void* const* column;    // [columns], each [extent of L] of f32 (f64, i64), initialised by the caller
   void* const* partial;   // [partials], each [outer points][blocks] of f32 (f64, i64)
+  const int64_t* index_stride;  // [operands], elements; read for indexed ones
+  int32_t* bad;                 // set to 1 by kCheck; may be null without one
 };
 /// Runs outer points o0, o0 + step, ... below o1 (flattened, row-major) on lanes [l0, l1).
 using Fn = void (*)(const Args*, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1);

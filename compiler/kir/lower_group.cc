@@ -114,6 +114,7 @@ class Lowering {
       const TensorType& type = g_.node(e.node).outputs[0];
       if (e.kind == Expr::kInput) {
         access_of_[i] = add_access(in_[e.input].strides, e.map, static_cast<double>(itemsize(type.dtype)));
+        if (e.indexed >= 0) accesses_.back().index_stride = in_[e.input].strides[e.indexed];
       } else if (e.kind == Expr::kTile) {
         access_of_[i] = add_access(contiguous_strides(type.shape), e.map, 4);
       } else if (e.kind == Expr::kIota) {
@@ -125,22 +126,24 @@ class Lowering {
           add_access(out_[k].strides, d_.results[k].map, 1.5 * static_cast<double>(itemsize(out_[k].type.dtype))));
   }
 
-  int operand(int access, DType dtype, bool output, int32_t index) {
+  int operand(int access, DType dtype, bool output, int32_t index, bool indexed = false) {
     const Access& a = accesses_[access];
     for (size_t i = 0; i < low_.bound.size(); ++i) {
       const Bound& b = low_.bound[i];
-      if (b.output == output && b.index == index && b.offset == a.offset && b.strides == a.strides)
+      if (b.output == output && b.index == index && b.offset == a.offset && b.strides == a.strides &&
+          low_.kernel.operands[i].indexed == indexed && b.index_stride == a.index_stride)
         return static_cast<int>(i);
     }
     Operand o;
     o.dtype = dtype;
     o.output = output;
+    o.indexed = indexed;
     for (int64_t s : a.strides) o.strides.push_back(s == 0 ? StrideKind::kZero : StrideKind::kAny);
     // Only along the lanes does a stride of 1 change the text.
     if (a.strides.back() == 1) o.strides.back() = StrideKind::kUnit;
     o.name = output ? cat("out", index) : cat("in", index);
     low_.kernel.operands.push_back(std::move(o));
-    low_.bound.push_back({output, index, a.offset, a.strides});
+    low_.bound.push_back({output, index, a.offset, a.strides, a.index_stride});
     return static_cast<int>(low_.bound.size()) - 1;
   }
 
@@ -236,15 +239,27 @@ class Lowering {
       case Expr::kInput:
       case Expr::kTile: {
         const bool tile = e.kind == Expr::kTile;
-        const int slot = operand(access_of_[i], tile ? kFloat32 : dtype, false, tile ? -1 : e.input);
+        const int slot = operand(access_of_[i], tile ? kFloat32 : dtype, false, tile ? -1 : e.input, e.indexed >= 0);
         if (tile) low_.tile = slot;
         const int v = add({.op = Op::kLoad,
                            .type = tile ? Type::f32 : type_of(dtype),
                            .level = level_[i],
+                           .a = args.empty() ? -1 : args[0],
                            .slot = slot,
                            .note = note},
                           segment);
         return tile ? rounded(v, e.node, segment) : v;
+      }
+      case Expr::kPosition: {
+        const int limit = scalar(static_cast<double>(e.limit), Type::i64, "", segment);
+        const int at = converted(args[0], Type::i64, segment);
+        return add({.op = Op::kCheck,
+                    .type = Type::i64,
+                    .level = low_.kernel.instrs[at].level,
+                    .a = at,
+                    .b = limit,
+                    .note = note},
+                   segment);
       }
       case Expr::kConstant:
         return scalar(rounded_to(number(n.attrs, "value"), dtype), type_of(dtype), note, segment);

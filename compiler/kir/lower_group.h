@@ -10,6 +10,8 @@
 //     contiguous ones (softmax over dim 0, log-space products): kAcross;
 //   - results that are sums over all outer axes (gradients of a norm's weight, of a bias), beside row reductions or
 //   alone;
+//   - gather and index_select: loads at positions that are themselves computed, of any value that can be computed
+//   there;
 //   - a single reduction of few rows that are long: kSplit;
 //   - one `dot` whose operands are inputs of the body and whose result is used elementwise in the same domain: the
 //     kernel is its epilogue and reads the finished tile (Lowered::dot).
@@ -35,6 +37,7 @@ struct Bound {
   int32_t index = 0;
   int64_t offset = 0;
   std::vector<int64_t> strides;  // by axis
+  int64_t index_stride = 0;      // of the gathered dim of an indexed operand
 };
 
 /// A result that the caller finishes: partial sums of column or partial `slot` combined into result `output`.

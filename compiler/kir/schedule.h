@@ -9,6 +9,7 @@ namespace weft::kir {
 struct Access {
   int64_t offset = 0;
   std::vector<int64_t> strides;  // by axis of the domain; later by axis of the kernel
+  int64_t index_stride = 0;      // of the gathered dim, if there is one
   double weight = 1;             // bytes moved, for the choice of lanes
 };
 
