@@ -2,6 +2,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
+#include "ops/core/linear_cross_entropy.h"
 
 namespace weft {
 
@@ -9,7 +10,7 @@ std::span<const OpDef* const> all_ops() {
   static const auto* all = [] {
     auto* v = new std::vector<const OpDef*>;
     for (auto family : {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(),
-                        autodiff_ops()})
+                        linear_cross_entropy_ops(), autodiff_ops()})
       v->insert(v->end(), family.begin(), family.end());
     return v;
   }();
