@@ -184,12 +184,12 @@ Work make_work(Load& l, std::vector<std::string>& places) {
 // ---- compiling
 // ---------------------------------------------------------------------------------------------------------
 
-// What one translation unit holds for a kernel. Errors are reported as SYMBOL:LINE.
+// What one translation unit holds for a kernel. Errors are reported as UNIQUE_SYMBOL:LINE.
 void append_kernel(std::string& text, const Load& l, size_t i) {
   const Source& kernel = l.request.kernels[i];
   std::string symbol = l.symbol(i);
-  text += cat("\n#define ", kernel.symbol, " ", symbol, "\nnamespace in_", symbol, " {\n#line 1 \"", kernel.symbol,
-              "\"\n", kernel.text, "\n}\n#undef ", kernel.symbol, "\n");
+  text += cat("\n#define ", kernel.symbol, " ", symbol, "\nnamespace in_", symbol, " {\n#line 1 \"", symbol, "\"\n",
+              kernel.text, "\n}\n#undef ", kernel.symbol, "\n");
 }
 
 int usable_cores() {
@@ -251,14 +251,16 @@ std::string keep_source(const Load& l, size_t i) {
 std::string blame(const Load& l, const Unit& unit, const std::vector<size_t>& kernels) {
   std::string line = error_line(unit.output);
   const bool internal_error = line.find("internal compiler error") != std::string::npos;
-  std::string named = line.substr(0, line.find(':'));
-  size_t guilty = kernels[0];
+  const std::string named = line.substr(0, line.find(':'));
+  // An error inside a template of the prelude names the kernel in lines around it.
+  size_t guilty = kernels[0], earliest = std::string::npos;
   bool known = named == "prelude";
-  for (size_t i : kernels)
-    if (l.request.kernels[i].symbol == named) {
-      guilty = i;
-      known = true;
-    }
+  for (size_t i : kernels) {
+    const size_t at = unit.output.find(l.symbol(i));
+    if (at < earliest) guilty = i;
+    earliest = std::min(earliest, at);
+    known |= named == l.symbol(i);
+  }
   const std::string& symbol = l.request.kernels[guilty].symbol;
   WEFT_CHECK_AS(kInternal, !known || internal_error, "kernel ", symbol, " does not compile: ", line,
                 "; its source is in ", keep_source(l, guilty), "; this is a fault of Weft");

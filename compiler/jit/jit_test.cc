@@ -99,8 +99,8 @@ TEST(Jit, AnErrorNamesTheKernelAndKeepsItsSource) {
   } catch (const Error& error) {
     std::string text = error.what();
     EXPECT_EQ(error.code(), Code::kInternal);
-    EXPECT_TRUE(contains(text, "kernel adder1 does not compile: adder1:2:14: error: 'missing_name' was not declared"))
-        << text;
+    EXPECT_TRUE(contains(text, "kernel adder1 does not compile: adder1_")) << text;
+    EXPECT_TRUE(contains(text, ":2:14: error: 'missing_name' was not declared")) << text;
     size_t begin = text.find("its source is in ") + 17;
     std::string path = text.substr(begin, text.find(';', begin) - begin);
     std::string source = io::read_file(path);
@@ -119,6 +119,18 @@ TEST(Jit, AnErrorInThePreludeIsNamed) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_TRUE(contains(error.what(), "prelude:2:1: error:")) << error.what();
+  }
+}
+
+TEST(Jit, AnErrorInATemplateIsThatOfTheKernelThatUsesIt) {
+  Request request = adders(1450, 3);
+  request.prelude += "template <class T> int64 twice(T x) { return x.missing; }\n";
+  request.kernels[1].text = "extern \"C\" int64 adder1(int64 x) {\n  return twice(x);\n}\n";
+  try {
+    load(request, {.units = 1});
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_TRUE(contains(error.what(), "kernel adder1 does not compile: prelude:2:")) << error.what();
   }
 }
 
