@@ -18,6 +18,7 @@ struct CompileOptions {
   std::string numerics = "fast";  // "fast" or "eager": the bits of eager. No kernel reorders sums yet: both are equal
   bool verify = false;            // compare each plan's first results and writes with the reference, bit for bit
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
+  std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
 };
 
 /// What compile() did so far; figures of memory and launches are those of the plan used last.
