@@ -15,6 +15,7 @@
 #include <sstream>
 #include <vector>
 
+#include "compiler/jit/jit.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
 
@@ -187,6 +188,18 @@ void add_choice(Facts& facts) {
   facts.add("weft", "isa_best", std::string(to_string_view(best_isa())));
   facts.add("weft", "features", cpu_features().to_string());
   facts.add("weft", "threads", static_cast<double>(num_threads()));
+  const jit::Status kernels = jit::status();
+  if (kernels.unavailable.empty())
+    facts.add("weft", "kernel_compiler", kernels.compiler + ", " + kernels.version);
+  else
+    facts.add_absent("weft", "kernel_compiler", kernels.unavailable);
+  if (kernels.note.empty())
+    facts.add("weft", "kernel_cache",
+              kernels.cache == "off" ? "off"
+                                     : kernels.cache + ", " + std::to_string(kernels.cache_kernels) + " kernels, " +
+                                           size_text(static_cast<double>(kernels.cache_bytes)));
+  else
+    facts.add_absent("weft", "kernel_cache", kernels.note);
 }
 
 void add_libraries(Facts& facts) {

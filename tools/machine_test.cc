@@ -39,7 +39,7 @@ TEST(Machine, DescribesItself) {
   add_machine(facts);
   add_libraries(facts);
   for (const char* key :
-       {"\"isa\"", "\"threads\"", "\"cpu\"", "\"cores\"", "\"amx_bf16\"", "\"onednn\"", "\"nccl\"", "\"g++\""})
+       {"\"isa\"", "\"threads\"", "\"kernel_compiler\"", "\"kernel_cache\"", "\"cpu\"", "\"cores\"", "\"amx_bf16\"", "\"onednn\"", "\"nccl\"", "\"g++\""})
     EXPECT_THAT(facts.to_json(), HasSubstr(key));
 }
 

@@ -204,7 +204,11 @@ class Trainer {
 
  private:
   CompileOptions compile_options() const {
-    return {.enabled = options_.compile, .memory_budget = options_.memory_budget, .numerics = options_.numerics, .verify = options_.verify};
+    return {.enabled = options_.compile,
+            .memory_budget = options_.memory_budget,
+            .numerics = options_.numerics,
+            .verify = options_.verify,
+            .kernel_cache = options_.kernel_cache};
   }
 
   Tensor to_tensor(const std::vector<int32_t>& ids, int64_t rows) const {

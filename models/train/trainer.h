@@ -24,6 +24,7 @@ struct TrainOptions {
   int64_t memory_budget = 0;
   std::string numerics = "fast";
   bool verify = false;
+  std::string kernel_cache;
   std::string checkpoint_dir;
   bool resume = false;
   std::string metrics;

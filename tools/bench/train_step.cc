@@ -26,6 +26,7 @@
 ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
 ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16: what activations are computed in; master weights are f32");
 ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eagerly");
+ABSL_FLAG(std::string, kernel_cache, "", "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
 ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: about 20 seconds of them");
 ABSL_FLAG(bool, profile, false, "also time each op and print a table, slowest first (compiled steps only)");
 ABSL_FLAG(bool, bound, true, "measure the machine's GEMM rate to tell the bound, a few seconds");
@@ -37,14 +38,14 @@ namespace {
 
 class Trainer {
  public:
-  Trainer(const ModelShape& shape, DType dtype, bool compiled)
+  Trainer(const ModelShape& shape, DType dtype, const CompileOptions& options)
       : shape_(shape), model_(shape), opt_(model_.parameters(), {.lr = 1e-3}),
         step_(weft::compile(Fn([this, dtype](const Tensor& tokens, const Tensor& targets) {
                               Tensor loss = model_.loss(tokens, targets, dtype);
                               opt_.step(grad(loss, model_.parameters()));
                               return loss;
                             }),
-                            {.enabled = compiled})) {}
+                            options)) {}
   Trainer(const Trainer&) = delete;
 
   /// Seconds of one step on fresh random tokens; making those does not count.
@@ -135,7 +136,8 @@ int run(const std::vector<std::string>& arguments) {
     set_switch("WEFT_TRACE", trace_file);
   }
   manual_seed(0);
-  Trainer trainer(*shape, parse_dtype(dtype_name), compiled);
+  Trainer trainer(*shape, parse_dtype(dtype_name),
+                  {.enabled = compiled, .kernel_cache = absl::GetFlag(FLAGS_kernel_cache)});
   const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();
   if (absl::GetFlag(FLAGS_serve)) {
     serve(trainer, first_done);
@@ -172,6 +174,7 @@ int run(const std::vector<std::string>& arguments) {
   if (compiled) {
     const CompileStats stats = trainer.stats();
     report.add({"capture_and_plan", stats.compile_seconds, "s"});
+    report.add({"kernels_compiled", static_cast<double>(stats.compilations), ""});
     report.add({"nodes", static_cast<double>(stats.nodes), ""});
     report.add({"launches", static_cast<double>(stats.kernels), ""});
     report.add({"launches_that_copy", static_cast<double>(stats.copies), ""});
