@@ -1,0 +1,78 @@
+// For tests: kernels built by hand, memory for them filled by a seed, and ways to run them: the interpreter, compiled
+// text of a target. Outcomes are compared bit by bit (any NaN equals any other).
+#pragma once
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/codegen/print.h"
+#include "compiler/kir/kir.h"
+
+namespace weft::codegen {
+
+/// Builds a kernel line by line; values are instruction indices.
+class KernelBuilder {
+ public:
+  explicit KernelBuilder(kir::Mode mode, int axes) { kernel.mode = mode, kernel.axes = axes; }
+  /// strides: one of 0, 1, s by axis.
+  int in(DType dtype, const std::string& strides) { return operand(dtype, strides, false); }
+  int out(DType dtype, const std::string& strides) { return operand(dtype, strides, true); }
+  void once() { kernel.segments.push_back({false, {}}); }
+  void loop() { kernel.segments.push_back({true, {}}); }
+  int constant(double x, kir::Type t = kir::Type::f32);
+  int param(kir::Type t = kir::Type::f32);
+  int load(int operand, kir::Level level = kir::Level::kBoth);
+  /// The level is the highest of the operands'.
+  int pw(kernels::Pw op, int a, int b = -1, int c = -1);
+  int cast(int a, kir::Type t, DType dtype = kFloat32);
+  int round(int a, DType dtype);
+  int index(int axis);
+  int reduce(kernels::Rd rd, int a, kir::Level level = kir::Level::kPoint);
+  int column(kernels::Rd rd, int a);
+  int keep(int a);  // its slot
+  int kept(int slot);
+  void store(int operand, int a, kir::Level level = kir::Level::kBoth);
+  kir::Level join(kir::Level a, kir::Level b) const;
+
+  kir::Kernel kernel;
+
+ private:
+  int operand(DType dtype, const std::string& strides, bool output);
+  int add(kir::Instr i);
+};
+
+struct KernelCase {
+  std::string name;
+  kir::Kernel kernel;
+  std::vector<int64_t> extents;
+  std::vector<std::vector<int64_t>> strides;  // by operand and axis
+  std::vector<double> params;
+  int seed = 1;
+  bool extremes = true;  // NaN, infinities, denormals and the like among the inputs
+
+  /// Outputs lie densely, row-major over the axes they have; inputs kAny the other way round.
+  void lay_out();
+  int64_t points() const;
+};
+
+using KernelFn = std::function<void(const kir::Args&, int64_t, int64_t, int64_t, int64_t, int64_t)>;
+/// A part of the work: o0, o1, step, l0, l1.
+struct Part {
+  int64_t o0, o1, step, l0, l1;
+};
+struct Outcome {
+  std::vector<std::pair<DType, std::vector<char>>> memory;  // operands with their surroundings, columns, partials
+};
+
+Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& parts = {});
+/// Empty if equal, else the first difference.
+std::string difference(const Outcome& a, const Outcome& b);
+
+/// "x86-64-v4" and so on for the instruction set of the prebuilt kernels.
+std::string march();
+/// The functions of the kernels (named k0, k1, ...) as text of the target, compiled and loaded.
+std::vector<KernelFn> compile(const std::vector<kir::Kernel>& kernels, const Target& target);
+KernelFn interpreted(const kir::Kernel& kernel);
+
+}  // namespace weft::codegen

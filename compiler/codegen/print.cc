@@ -1,0 +1,451 @@
+#include "compiler/codegen/print.h"
+
+#include <cmath>
+#include <cstdio>
+#include <initializer_list>
+#include <utility>
+#include <vector>
+
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+
+namespace weft::codegen {
+namespace {
+
+using kernels::Pw;
+using kir::Instr;
+using kir::Kernel;
+using kir::Level;
+using kir::Mode;
+using kir::Op;
+using kir::Segment;
+using kir::StrideKind;
+using kir::Type;
+
+using Holes = std::initializer_list<std::pair<const char*, std::string>>;
+
+// The pattern with its {holes} filled.
+std::string fill(const char* pattern, Holes holes) {
+  std::string out;
+  for (const char* p = pattern; *p; ++p) {
+    bool filled = false;
+    if (*p == '{')
+      for (const auto& [name, text] : holes) {
+        const size_t n = std::char_traits<char>::length(name);
+        if (std::char_traits<char>::compare(p + 1, name, n) == 0 && p[n + 1] == '}') {
+          out += text;
+          p += n + 1;
+          filled = true;
+          break;
+        }
+      }
+    if (!filled) out += *p;
+  }
+  return out;
+}
+
+// Rows of pointwise.inc: name and expression in x, in a and b, or in c, a and b.
+struct PwText {
+  const char* name;
+  const char* expression;
+  int flops;
+};
+constexpr PwText kPointwise[] = {
+#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) {#name, #expr, flops},
+#define WEFT_TEST(name, types, expr, doc) {#name, #expr, 1},
+#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) {#name, #expr, flops},
+#define WEFT_COMPARE(name, types, expr, doc) {#name, #expr, 1},
+#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) {#name, #expr, flops},
+#include "ops/kernels/pointwise.inc"
+};
+
+constexpr const char* kReductionNames[] = {"sum", "max", "min", "prod"};
+constexpr const char* kReductionTypes[] = {"Sum", "Max", "Min", "Prod"};
+constexpr const char* kElements[] = {"f32", "f64", "i32", "i64", "pred"};
+
+bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9'); }
+
+bool is_float(Type t) { return t == Type::f32 || t == Type::f64; }
+bool is_long(Type t) { return t == Type::f64 || t == Type::i64; }
+
+Type natural(DType d) {
+  constexpr Type k[] = {Type::f32, Type::f64, Type::f32, Type::f32, Type::i64, Type::i32, Type::i32, Type::pred};
+  return k[static_cast<int>(d)];
+}
+
+class Printer {
+ public:
+  Printer(const Kernel& k, const Target& t, const PrintOptions& options) : k_(k), t_(t), options_(options) {
+    across_ = k.mode == Mode::kAcross;
+    lanes_ = across_ && k.kept == 0 ? t.across_lanes : t.lanes;
+    lane_axis_ = k.axes - 1;
+    loop_axis_ = across_ ? k.axes - 2 : -1;
+  }
+
+  std::string run() {
+    if (options_.notes) comment();
+    open(fill(t_.head, {{"f", options_.symbol}}));
+    declare_arguments();
+    open("for (i64 o = o0; o < o1; o += step) {");
+    declare_point();
+    if (across_) open(fill(t_.instances, {{"n", cat(lanes_)}}));
+    for (const Segment& s : k_.segments) segment(s);
+    if (across_) close(t_.instances_end);
+    close("}");
+    close("}");
+    return std::move(out_);
+  }
+
+ private:
+  // ---- lines ----
+
+  void line(const std::string& text, const std::string& note = "") {
+    out_.append(2 * depth_, ' ').append(text);
+    if (options_.notes && !note.empty()) out_.append("  // ").append(note);
+    out_ += '\n';
+  }
+  void open(const std::string& text) {
+    line(text);
+    ++depth_;
+  }
+  void close(const std::string& text) {
+    --depth_;
+    line(text);
+  }
+
+  void comment() {
+    line(cat("// ", k_.name.empty() ? "kernel" : k_.name));
+    for (size_t p = 0; p < k_.operands.size(); ++p)
+      line(cat("//   ", k_.operands[p].output ? "y" : "x", p, ": ", to_string_view(k_.operands[p].dtype), " ",
+               k_.operands[p].name));
+  }
+
+  // ---- arguments and addresses ----
+
+  std::string memory(size_t p) const { return t_.memory[static_cast<int>(k_.operands[p].dtype)]; }
+  std::string here(size_t p) const { return cat(k_.operands[p].output ? "y" : "x", p); }
+
+  void declare_arguments() {
+    const int outer = k_.outer_axes();
+    for (int a = 0; a < k_.axes; ++a) {
+      const bool divides = a > 0 && a < outer, loops = a == loop_axis_;
+      const bool lanes = a == lane_axis_ && (k_.mode == Mode::kSplit || (k_.kept && !across_));
+      if (divides || loops || lanes) line(cat("const i64 n", a, " = args->extent[", a, "];"));
+    }
+    for (size_t p = 0; p < k_.operands.size(); ++p) {
+      std::string strides;
+      for (int a = 0; a < k_.axes; ++a)
+        if (k_.operands[p].strides[a] == StrideKind::kAny)
+          strides += cat(strides.empty() ? "const i64 s" : ", s", p, "_", a, " = args->stride[", p * k_.axes + a, "]");
+      if (k_.operands[p].indexed) strides += cat(strides.empty() ? "const i64 d" : ", d", p, " = args->index_stride[", p, "]");
+      line(cat(memory(p), "* const p", p, " = (", memory(p), "*)args->ptr[", p, "];",
+               strides.empty() ? "" : cat(" ", strides, ";")));
+    }
+    for (int c = 0; c < k_.columns; ++c) {
+      const std::string e = kElements[static_cast<int>(column_type(c))];
+      line(cat(e, "* const c", c, " = (", e, "*)args->column[", c, "];"));
+    }
+    for (int r = 0; r < k_.kept; ++r) {
+      const std::string row = across_ ? cat("n", loop_axis_, " * 16") : cat("((n", lane_axis_, " + 15) / 16 * 16)");
+      line(cat("f32* const k", r, " = args->scratch", r ? cat(" + ", r, " * ", row) : "", ";"));
+    }
+  }
+  Type column_type(int c) const {
+    for (const Instr& i : k_.instrs)
+      if (i.op == Op::kColumn && i.slot == c) return i.type;
+    return Type::f32;
+  }
+
+  void declare_point() {
+    const int outer = k_.outer_axes();
+    if (outer == 1) {
+      line("const i64 i0 = o;");
+    } else if (outer > 1) {
+      std::string s = "const i64 ", rest = "o";
+      for (int a = outer - 1; a > 0; --a) {
+        s += cat("i", a, " = ", rest, " % n", a, ", ");
+        rest = cat(rest, " / n", a);
+      }
+      line(cat(s, "i0 = ", rest, ";"));
+    }
+    for (size_t p = 0; p < k_.operands.size(); ++p) {
+      std::string at = cat("p", p);
+      for (int a = 0; a < outer; ++a) at += term(p, a, cat("i", a));
+      line(cat(k_.operands[p].output ? "" : "const ", memory(p), "* const ", here(p), " = ", at, ";"));
+    }
+  }
+  // " + position * stride".
+  std::string term(size_t p, int axis, const std::string& position) const {
+    switch (k_.operands[p].strides[axis]) {
+      case StrideKind::kZero:
+        return "";
+      case StrideKind::kUnit:
+        return cat(" + ", position);
+      case StrideKind::kAny:
+        break;
+    }
+    return cat(" + ", position, " * s", p, "_", axis);
+  }
+
+  static bool has_lanes(Level l) { return l == Level::kLane || l == Level::kBoth; }
+  static bool in_loop(Level l) { return l == Level::kStep || l == Level::kBoth; }
+
+  std::string address(const Instr& i) const {
+    std::string at = here(i.slot);
+    if (across_ && in_loop(i.level)) at += term(i.slot, loop_axis_, "k");
+    if (has_lanes(i.level)) at += term(i.slot, lane_axis_, "l");
+    return at;
+  }
+  StrideKind lane_stride(const Instr& i) const {
+    return has_lanes(i.level) ? k_.operands[i.slot].strides[lane_axis_] : StrideKind::kZero;
+  }
+  std::string stride_text(const Instr& i) const { return cat("s", i.slot, "_", lane_axis_); }
+
+  // ---- values ----
+
+  // Numbers that are the same in all lanes have the 16 that are least.
+  int lanes_at(Level l) const { return has_lanes(l) ? lanes_ : t_.lanes; }
+  std::string type(Type t, Level l) const { return fill(t_.type[static_cast<int>(t)], {{"n", cat(lanes_at(l))}}); }
+
+  std::string name(int id) const {
+    const Instr& i = k_.instrs[id];
+    switch (i.op) {
+      case Op::kConst:
+        return cat("c", id);
+      case Op::kParam:
+        return cat("param", id);
+      case Op::kIndex:
+        return cat("index", id);
+      case Op::kLoad:
+        return cat("load", id);
+      case Op::kCheck:
+        return cat("at", id);
+      case Op::kPw:
+        return cat(kPointwise[static_cast<int>(i.pw)].name, id);
+      case Op::kCast:
+        return cat("cast", id);
+      case Op::kRound:
+        return cat("round", id);
+      case Op::kKept:
+        return cat("kept", id);
+      case Op::kReduce:
+        return cat(kReductionNames[static_cast<int>(i.rd)], id);
+      default:
+        WEFT_BUG_IF(true, "print: instruction ", id, " has no value");
+    }
+  }
+  // Value id for an instruction of level l.
+  std::string use(int id, Level l) const {
+    return lanes_at(k_.instrs[id].level) == lanes_at(l) ? name(id) : fill(t_.widen, {{"x", name(id)}});
+  }
+
+  static std::string constant(Type t, double x) {
+    if (t == Type::pred) return x != 0 ? "-1" : "0";
+    char text[40];
+    if (!is_float(t)) {
+      std::snprintf(text, sizeof text, t == Type::i64 ? "%lldll" : "%lld", static_cast<long long>(x));
+      return text;
+    }
+    const char* f = t == Type::f32 ? "f" : "";
+    if (std::isnan(x)) return cat("__builtin_nan", f, "(\"\")");
+    if (std::isinf(x)) return cat(x < 0 ? "-" : "", "__builtin_inf", f, "()");
+    std::snprintf(text, sizeof text, t == Type::f32 ? "%.9g" : "%.17g", t == Type::f32 ? static_cast<float>(x) : x);
+    std::string s = text;
+    if (s.find_first_of(".e") == s.npos) s += ".0";
+    return s + f;
+  }
+
+  std::string all(Type t, Level l, const std::string& x) const { return fill(t_.all, {{"t", type(t, l)}, {"x", x}}); }
+
+  // `x` of type `from` as type `to`; through u8 if wraps.
+  std::string converted(std::string x, Type from, Type to, bool wraps) const {
+    if (to == Type::pred && from != Type::pred) {
+      x = cat("w_truth(", x, ")");
+      return is_long(from) ? fill(t_.long_pred, {{"x", x}}) : x;
+    }
+    if (from == Type::pred && to != Type::pred) {
+      x = fill(t_.from_pred, {{"x", x}});
+      from = Type::i32;
+    }
+    if (wraps && is_float(from)) {
+      x = cat("to_i64(", x, ")");
+      from = Type::i64;
+    }
+    if (from != to) x = cat("to_", kElements[static_cast<int>(to)], "(", x, ")");
+    return wraps ? cat("wrap_u8(", x, ")") : x;
+  }
+
+  std::string pointwise(const Instr& i) const {
+    const int operands = kernels::pointwise_info(i.pw).operands;
+    if (operands == 3)
+      return fill(t_.select, {{"c", use(i.a, i.level)}, {"a", use(i.b, i.level)}, {"b", use(i.c, i.level)}});
+    const Type of = k_.instrs[i.a].type;
+    const bool ordered = of == Type::pred && (i.pw == Pw::lt || i.pw == Pw::le || i.pw == Pw::gt || i.pw == Pw::ge);
+    std::string s;
+    const char* e = kPointwise[static_cast<int>(i.pw)].expression;
+    for (const char* p = e; *p; ++p) {
+      const bool alone = (p == e || !is_letter(p[-1])) && !is_letter(p[1]);
+      int id = -1;
+      if (alone && operands == 1 && *p == 'x') id = i.a;
+      if (alone && operands == 2 && *p == 'a') id = i.a;
+      if (alone && operands == 2 && *p == 'b') id = i.b;
+      if (id < 0) {
+        s += *p;
+      } else {
+        s += ordered ? fill(t_.order_pred, {{"x", use(id, i.level)}}) : use(id, i.level);
+      }
+    }
+    return i.type == Type::pred && is_long(of) ? fill(t_.long_pred, {{"x", s}}) : s;
+  }
+
+  std::string load(const Instr& i) const {
+    const Type as = natural(k_.operands[i.slot].dtype);
+    const StrideKind lanes = lane_stride(i);
+    const std::string s = lanes == StrideKind::kAny ? cat("s", i.slot, "_", lane_axis_) : lanes == StrideKind::kUnit ? "1" : "0";
+    std::string p = address(i);
+    const char* const by_stride[] = {t_.get_one, t_.get, t_.get_strided};
+    const char* how = by_stride[static_cast<int>(lanes)];
+    std::string index;
+    if (i.a >= 0) {
+      index = use(i.a, i.level);
+      if (has_lanes(k_.instrs[i.a].level)) {
+        how = t_.get_indexed;
+      } else {
+        p += cat(" + ", fill(t_.number, {{"x", name(i.a)}}), " * d", i.slot);
+      }
+    }
+    const std::string x = fill(how, {{"t", type(as, i.level)}, {"p", p}, {"s", s}, {"x", index}, {"d", cat("d", i.slot)}});
+    return converted(x, as, i.type, false);
+  }
+
+  std::string value(const Instr& i) const {
+    switch (i.op) {
+      case Op::kConst:
+        return all(i.type, i.level, constant(i.type, i.value));
+      case Op::kParam: {
+        const std::string p = cat("args->param[", i.slot, "]");
+        if (i.type == Type::pred) return all(i.type, i.level, cat("-(", p, " != 0)"));
+        return all(i.type, i.level, cat("(", kElements[static_cast<int>(i.type)], ")", p));
+      }
+      case Op::kIndex:
+        if (i.slot == lane_axis_) return fill(t_.iota, {{"t", type(i.type, i.level)}, {"l", "l"}});
+        return all(i.type, i.level, i.slot == loop_axis_ ? "k" : cat("i", i.slot));
+      case Op::kLoad:
+        return load(i);
+      case Op::kCheck:
+        return fill(has_lanes(i.level) ? t_.check : t_.check_one, {{"x", use(i.a, i.level)}, {"v", use(i.b, i.level)}});
+      case Op::kPw:
+        return pointwise(i);
+      case Op::kCast:
+        return converted(use(i.a, i.level), k_.instrs[i.a].type, i.type, i.type == Type::i32 && i.dtype == kUInt8);
+      case Op::kRound:
+        return cat("round_", to_string_view(i.dtype), "(", use(i.a, i.level), ")");
+      case Op::kKept:
+        return fill(t_.get, {{"t", type(i.type, i.level)}, {"p", scratch(i)}});
+      default:
+        WEFT_BUG_IF(true, "print: not a value");
+    }
+  }
+  std::string scratch(const Instr& i) const { return cat("k", i.slot, " + ", across_ ? "k * 16" : "l"); }
+
+  // ---- statements ----
+
+  void statement(int id) {
+    const Instr& i = k_.instrs[id];
+    switch (i.op) {
+      case Op::kStore: {
+        const DType to = k_.operands[i.slot].dtype;
+        const std::string v = converted(use(i.a, i.level), k_.instrs[i.a].type, natural(to),
+                                        to == kUInt8 && is_float(k_.instrs[i.a].type));
+        const char* const how[] = {t_.put_one, t_.put, t_.put_strided};
+        return line(
+            fill(how[static_cast<int>(lane_stride(i))], {{"p", address(i)}, {"s", stride_text(i)}, {"v", v}}), i.note);
+      }
+      case Op::kKeep:
+        return line(fill(t_.put, {{"p", scratch(i)}, {"v", use(i.a, i.level)}}), i.note);
+      case Op::kColumn:
+        return line(fill(t_.column, {{"p", cat("c", i.slot, " + l")},
+                                     {"t", type(i.type, Level::kBoth)},
+                                     {"rd", kReductionTypes[static_cast<int>(i.rd)]},
+                                     {"v", use(i.a, Level::kBoth)}}),
+                    i.note);
+      case Op::kReduce: {
+        const Level l = across_ ? i.level : Level::kBoth;
+        return line(fill(across_ ? t_.take_across : t_.take, {{"i", cat(id)}, {"v", use(i.a, l)}}), i.note);
+      }
+      default:
+        return line(cat("const ", type(i.type, i.level), " ", name(id), " = ", value(i), ";"), i.note);
+    }
+  }
+
+  void declare_reduction(int id) {
+    const Instr& i = k_.instrs[id];
+    const std::string e = kElements[static_cast<int>(i.type)];
+    const char* how = k_.mode == Mode::kSplit ? t_.split : across_ ? t_.reduce_across : t_.reduce;
+    line(fill(how, {{"i", cat(id)},
+                    {"rd", kReductionTypes[static_cast<int>(i.rd)]},
+                    {"t", type(i.type, i.level)},
+                    {"e", e},
+                    {"p", cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_, " + 1023) / 1024) + l0 / 1024")}}));
+  }
+
+  void segment(const Segment& s) {
+    std::vector<int> reductions;
+    bool loops = false;
+    int flops = 0;
+    for (int id : s.instrs) {
+      const Instr& i = k_.instrs[id];
+      if (i.op == Op::kReduce) {
+        reductions.push_back(id);
+      } else if (!in_loop(i.level)) {
+        statement(id);
+      } else {
+        loops = true;
+        if (i.op == Op::kPw) flops += kPointwise[static_cast<int>(i.pw)].flops;
+      }
+    }
+    if (!loops && reductions.empty()) return;
+    for (int id : reductions) declare_reduction(id);
+    std::string list;
+    for (int id : reductions) list += cat(list.empty() ? "" : ", ", "r", id);
+    const char* last;
+    if (across_) {
+      const std::string extent = cat("n", loop_axis_);
+      open(reductions.empty() ? cat("for (i64 k = 0; k < ", extent, "; ++k) {") : fill(t_.across, {{"k", extent}}));
+      last = reductions.empty() ? "}" : t_.across_end;
+    } else if (reductions.empty()) {
+      open(fill(t_.along, {{"n", cat(lanes_)}}));
+      last = t_.along_end;
+    } else {
+      // A chain of additions hides behind enough other work.
+      const bool chain = flops < kHides && reductions.size() <= 2;
+      open(fill(t_.blocks, {{"w", chain ? "4" : "1"}}));
+      last = t_.blocks_end;
+    }
+    for (int id : s.instrs)
+      if (k_.instrs[id].op == Op::kReduce || in_loop(k_.instrs[id].level)) statement(id);
+    close(fill(last, {{"r", list}}));
+    if (k_.mode == Mode::kSplit) return;
+    for (int id : reductions)
+      line(cat("const ", type(k_.instrs[id].type, k_.instrs[id].level), " ", name(id), " = ",
+               fill(t_.result, {{"i", cat(id)}}), ";"));
+  }
+
+  static constexpr int kHides = 10;  // flops of a loop's body
+
+  const Kernel& k_;
+  const Target& t_;
+  const PrintOptions& options_;
+  bool across_;
+  int lanes_, lane_axis_, loop_axis_;
+  std::string out_;
+  int depth_ = 0;
+};
+
+}  // namespace
+
+std::string print(const Kernel& kernel, const Target& target, const PrintOptions& options) {
+  return Printer(kernel, target, options).run();
+}
+
+}  // namespace weft::codegen

@@ -1,0 +1,152 @@
+#include "compiler/codegen/target.h"
+
+#include <string_view>
+
+#include "framework/base/error.h"
+
+#define WEFT_TEXT(name) extern "C" const char weft_text_##name[], weft_text_##name##_end[];
+WEFT_TEXT(float_env)
+WEFT_TEXT(vector_env)
+WEFT_TEXT(math)
+WEFT_TEXT(simd)
+WEFT_TEXT(cpu_words)
+WEFT_TEXT(scalar_words)
+#undef WEFT_TEXT
+
+namespace weft::codegen {
+namespace {
+
+std::string_view text_of(std::string_view path) {
+#define WEFT_TEXT(file, name) \
+  if (path == file) return {weft_text_##name, static_cast<size_t>(weft_text_##name##_end - weft_text_##name)};
+  WEFT_TEXT("ops/scalar/float_env.inc", float_env)
+  WEFT_TEXT("ops/scalar/vector_env.inc", vector_env)
+  WEFT_TEXT("ops/scalar/math.inc", math)
+  WEFT_TEXT("ops/kernels/simd.inc", simd)
+  WEFT_TEXT("compiler/codegen/cpu_words.inc", cpu_words)
+  WEFT_TEXT("compiler/codegen/scalar_words.inc", scalar_words)
+#undef WEFT_TEXT
+  WEFT_BUG_IF(true, "codegen: ", std::string(path), " is not embedded");
+}
+
+// The file with what it includes, without comments and blank lines.
+void append(std::string_view path, std::string& out) {
+  std::string_view text = text_of(path);
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+    const size_t comment = line.find("//");
+    if (comment != line.npos) line = line.substr(0, comment);
+    while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
+    if (line.empty()) continue;
+    if (line.starts_with("#include \"")) {
+      line.remove_prefix(10);
+      append(line.substr(0, line.find('"')), out);
+      continue;
+    }
+    out.append(line).push_back('\n');
+  }
+}
+
+std::string text_with(std::string_view first, std::string_view second) {
+  std::string out;
+  append(first, out);
+  if (!second.empty()) append(second, out);
+  return out;
+}
+
+constexpr Target kCpu = {
+    .name = "cpu",
+    .lanes = 16,
+    .across_lanes = 64,
+    .type = {"f32x{n}", "f64x{n}", "i32x{n}", "i64x{n}", "predx{n}"},
+    .memory = {"f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool8"},
+    .head = "extern \"C\" void {f}(const Args* args, i64 o0, i64 o1, i64 step, i64 l0, i64 l1) {",
+    .all = "all<{t}>({x})",
+    .widen = "wide({x})",
+    .iota = "iota<{t}>({l})",
+    .select = "select({c}, {a}, {b})",
+    .order_pred = "(-{x})",
+    .long_pred = "pred({x})",
+    .from_pred = "(-{x})",
+    .get_one = "get_one<{t}>({p})",
+    .get = "get<{t}>({p}, n)",
+    .get_strided = "get_strided<{t}>({p}, {s}, n)",
+    .get_indexed = "get_indexed<{t}>({p}, {s}, {x}, {d}, n)",
+    .number = "number({x})",
+    .check = "check({x}, {v}, args->bad, n)",
+    .check_one = "check({x}, {v}, args->bad, All{})",
+    .put_one = "put_one({p}, {v});",
+    .put = "put({p}, {v}, n);",
+    .put_strided = "put_strided({p}, {s}, {v}, n);",
+    .column = "put({p}, {rd}::f(get<{t}>({p}, n), {v}), n);",
+    .along = "along<{n}>(l0, l1, [&](i64 l, auto n) W_BODY {",
+    .along_end = "});",
+    .blocks = "in_blocks<{w}>(l0, l1, [&](i64 l, auto n, int g) W_BODY {",
+    .blocks_end = "}, {r});",
+    .instances = "along<{n}>(l0, l1, [&](i64 l, auto n) W_BODY {",
+    .instances_end = "});",
+    .across = "across({k}, [&](i64 k) W_BODY {",
+    .across_end = "}, {r});",
+    .reduce = "Tree<{e}> t{i}; Reduce<{rd}, {t}> r{i}(t{i});",
+    .split = "Blocks<{rd}, {t}> r{i}({p});",
+    .reduce_across = "Across<{rd}, {t}> r{i};",
+    .take = "r{i}.take(g, {v}, n);",
+    .take_across = "r{i}.take(k, {v});",
+    .result = "r{i}.result()",
+};
+
+constexpr Target kScalar = {
+    .name = "cpu_scalar",
+    .lanes = 1,
+    .across_lanes = 1,
+    .type = {"f32", "f64", "i32", "i64", "bool"},
+    .memory = {"f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool8"},
+    .head = kCpu.head,
+    .all = "{t}({x})",
+    .widen = "{x}",
+    .iota = "{l}",
+    .select = "{c} ? {a} : {b}",
+    .order_pred = "{x}",
+    .long_pred = "{x}",
+    .from_pred = "i32({x})",
+    .get_one = "get(*({p}))",
+    .get = "get(*({p}))",
+    .get_strided = "get(*({p}))",
+    .get_indexed = "get(*({p} + {x} * {d}))",
+    .number = "{x}",
+    .check = "check({x}, {v}, args->bad)",
+    .check_one = "check({x}, {v}, args->bad)",
+    .put_one = "put(*({p}), {v});",
+    .put = "put(*({p}), {v});",
+    .put_strided = "put(*({p}), {v});",
+    .column = "*({p}) = {rd}::f(*({p}), {v});",
+    .along = "for (i64 l = l0; l < l1; ++l) {",
+    .along_end = "}",
+    .blocks = "for (i64 l = l0; l < l1; ++l) {",
+    .blocks_end = "}",
+    .instances = "for (i64 l = l0; l < l1; ++l) {",
+    .instances_end = "}",
+    .across = "for (i64 k = 0; k < {k}; ++k) {",
+    .across_end = "}",
+    .reduce = "Reduce<{rd}, {t}> r{i};",
+    .split = "Blocks<{rd}, {t}> r{i}({p}, l1);",
+    .reduce_across = "Reduce<{rd}, {t}> r{i};",
+    .take = "r{i}.take(l, {v});",
+    .take_across = "r{i}.take(k, {v});",
+    .result = "r{i}.result()",
+};
+
+}  // namespace
+
+const Target& cpu() { return kCpu; }
+const Target& cpu_scalar() { return kScalar; }
+
+const std::string& prelude(const Target& target) {
+  static const std::string vectors = text_with("ops/kernels/simd.inc", "compiler/codegen/cpu_words.inc");
+  static const std::string scalars = text_with("compiler/codegen/scalar_words.inc", "");
+  return target.lanes == 1 ? scalars : vectors;
+}
+
+}  // namespace weft::codegen

@@ -1,0 +1,50 @@
+// What a target of the printer is: how each word of a kernel is spelled there, as text with {holes}, and the source
+// that defines those words. Everything that differs between targets is in this table; print.cc knows none of them.
+#pragma once
+#include <string>
+
+namespace weft::codegen {
+
+/// Holes: {t} type of the value, {e} one element of it, {p} address, {s} stride, {v} value, {x} text of an operand,
+/// {l} {k} positions along the lane axis and the axis K, {r} reductions, {rd} what they combine by, {w} how many blocks
+/// of a reduction go side by side, {n} lanes at a time.
+struct Target {
+  const char* name;
+  int lanes;         // at a time along L; 1: a loop has no tail
+  int across_lanes;  // the same in kAcross kernels that keep nothing
+
+  const char* type[5];    // by kir::Type
+  const char* memory[8];  // element types in memory by DType: f32 f64 bf16 f16 i64 i32 u8 bool
+  const char* head;       // {f}: opens the function
+  const char* all;        // {x}, a number, in all lanes
+  const char* widen;      // {x}, equal in all its lanes, as more lanes
+  const char* iota;       // position {l} and those after it
+  const char* select;     // {c} ? {a} : {b}
+  const char* order_pred; // a predicate as something that compares as 0 < 1
+  const char* long_pred;  // a predicate out of a comparison of 8-byte lanes
+  const char* from_pred;  // 0 or 1 in i32
+
+  const char *get_one, *get, *get_strided;
+  const char* get_indexed;        // each lane from its own position {x} of a dim of stride {d}
+  const char* number;             // {x}, equal in all lanes, as an i64
+  const char *check, *check_one;  // {x} where it is in [0, {v})
+  const char *put_one, *put, *put_strided;
+  const char* column;  // {p} combined with {v}
+
+  const char *along, *along_end;      // a loop over L
+  const char *blocks, *blocks_end;    // the same with reductions
+  const char *instances, *instances_end;  // the lanes of a kAcross kernel, {n} at a time
+  const char *across, *across_end;    // a loop over K with reductions
+  const char *reduce, *split, *reduce_across;  // their declarations, named r{i}
+  const char *take, *take_across;     // a value into r{i}
+  const char* result;                 // of r{i}
+};
+
+const Target& cpu();
+/// One element at a time, in plain loops: the readable reference.
+const Target& cpu_scalar();
+
+/// The source of a target's words: what stands before kernels in a translation unit. It includes nothing.
+const std::string& prelude(const Target& target);
+
+}  // namespace weft::codegen
