@@ -53,7 +53,7 @@ struct Scratch {
     logits = take(rows * v * wide);
     narrow = take(gradients && t != c ? rows * v * itemsize(t) : 0);
     sum = take(gradients && t != c ? v * d * wide : 0);
-    partial = take(gradients && n > rows ? part * d * wide : 0);
+    partial = take(gradients && n > rows && c == kFloat64 ? part * d * wide : 0);
     bias = take(v * wide);
     bias_part = take(gradients ? 2 * v * wide : 0);
     reduce = take(gradients ? reduce_workspace(Rd::sum, t, Shape{rows, v}, 1) : 0);
@@ -158,6 +158,35 @@ int64_t target_at(const StridedView& t, int64_t i) {
   return t.dtype == kInt64 ? t.as<int64_t>()[i] : t.as<int32_t>()[i];
 }
 
+/// sum += a x b. Finished tiles are added where they are hot; f64 has no hooks: blocks of rows by way of `partial`.
+template <class T>
+void add_product(StridedView a, const StridedView& b, const StridedView& sum, void* partial, void* products) {
+  if constexpr (sizeof(T) == 4) {
+    const GemmEpilogue add{[](const void* context, const GemmTile& t) {
+                             const StridedView& y = *static_cast<const StridedView*>(context);
+                             for (int64_t i = 0; i < t.rows; ++i) {
+                               float* to = y.as<float>() + (t.row + i) * y.strides[0] + t.col;
+                               const float* from = t.data + i * t.ld;
+                               for (int64_t j = 0; j < t.cols; ++j) to[j] += from[j];
+                             }
+                           },
+                           &sum};
+    const GemmHooks hooks{.epilogue = &add};
+    gemm(a, b, sum, products, &hooks);
+  } else {
+    const int64_t rows = sum.shape[0], d = sum.shape[1], step = partial_rows(kFloat64, rows, d);
+    for (int64_t k = 0; k < rows; k += step) {
+      StridedView some = a;
+      some.shape[0] = std::min(step, rows - k);
+      some.data = a.as<T>() + k * a.strides[0];
+      const StridedView part = matrix(partial, kFloat64, some.shape[0], d), to = rows_of(sum, k, some.shape[0]),
+                        both[2] = {to, part};
+      gemm(some, b, part, products);
+      pointwise(Pw::add, both, to);
+    }
+  }
+}
+
 template <class T>
 void run(const LinearCrossEntropy& c, char* workspace) {
   const DType t = c.x.dtype, wide = computed(t);
@@ -194,17 +223,7 @@ void run(const LinearCrossEntropy& c, char* workspace) {
       gemm(transposed(dl), x, dw, products);
       continue;
     }
-    const int64_t step = partial_rows(wide, v, d);
-    for (int64_t k = 0; k < v; k += step) {
-      const int64_t m = std::min(step, v - k);
-      StridedView some = transposed(dl);
-      some.shape[0] = m;
-      some.data = static_cast<char*>(dl.data) + k * itemsize(t);
-      const StridedView part = matrix(workspace + at_.partial, wide, m, d);
-      gemm(some, x, part, products);
-      const StridedView sum = rows_of(dw, k, m), both[2] = {sum, part};
-      pointwise(Pw::add, both, sum);
-    }
+    add_product<T>(transposed(dl), x, dw, workspace + at_.partial, products);
   }
   if (!gradients) return;
   if (n == 0) {

@@ -15,9 +15,9 @@ struct LinearCrossEntropy {
   StridedView g;        // [N] of C: the gradient of each row's loss
   StridedView loss;     // [N] of C, out; (1 - s)(lse - l[t]) + s (lse - mean l) + z lse^2 of l = x w^T + bias, or 0
   bool gradients = false;
-  StridedView dx;       // [N, D] of x's dtype, out
-  StridedView dw;       // [V, D] of x's dtype, out
-  StridedView dbias;    // [V] of x's dtype, out; null address: none
+  StridedView dx;     // [N, D] of x's dtype, out
+  StridedView dw;     // [V, D] of x's dtype, out
+  StridedView dbias;  // [V] of x's dtype, out; null address: none
   int64_t ignore_index = -100;
   double smoothing = 0;  // s
   double z_loss = 0;     // z
