@@ -1,9 +1,11 @@
 #include "compiler/exec/fused_table.h"
 
 #include <chrono>
-#include <cstring>
+#include <cstdio>
 
+#include "compiler/codegen/print.h"
 #include "compiler/kir/fused.h"
+#include "framework/base/cpu.h"
 #include "framework/base/hash.h"
 #include "framework/base/mutex.h"
 
@@ -18,6 +20,11 @@ struct Loaded {
 Loaded& loaded() {
   static Loaded* l = new Loaded;
   return *l;
+}
+
+void say_once(const std::string& note) {
+  static const bool said = std::fprintf(stderr, "weft: %s\n", note.c_str()) > 0;
+  static_cast<void>(said);
 }
 
 }  // namespace
@@ -86,16 +93,56 @@ std::shared_ptr<FusedKernel> FusedTable::get(const Node& n, std::span<const Stri
   } catch (const Error& e) {
     throw CannotLower{body, e.what()};
   }
+  made_.push_back(kernel.get());
   kernels_.emplace(hash, Entry{std::move(strides), kernel});
   return kernel;
 }
 
-LoadReport FusedTable::load() {
+LoadReport FusedTable::load(const jit::Options& options) {
+  const auto start = std::chrono::steady_clock::now();
   LoadReport report;
-  std::unordered_map<std::string, int> seen;
-  for (auto& [hash, e] : kernels_) seen[kernel_key(e.kernel->lowered().kernel)]++;
-  report.kernels = static_cast<int64_t>(seen.size());
-  (void)loaded;
+  std::unordered_map<std::string, std::vector<FusedKernel*>> wanted;
+  std::vector<const std::string*> missing;  // keys, in an order that does not depend on addresses
+  for (FusedKernel* k : made_) {
+    auto [at, fresh] = wanted.try_emplace(kernel_key(k->lowered().kernel));
+    at->second.push_back(k);
+    if (fresh) missing.push_back(&at->first);
+  }
+  report.kernels = static_cast<int64_t>(missing.size());
+  {
+    MutexLock lock(loaded().mutex);
+    std::erase_if(missing, [&](const std::string* key) {
+      auto at = loaded().fns.find(*key);
+      if (at == loaded().fns.end()) return false;
+      for (FusedKernel* k : wanted.at(*key)) k->bind(at->second);
+      return true;
+    });
+  }
+  if (missing.empty()) return report;
+
+  const codegen::Target& target = codegen::cpu();
+  jit::Request request{codegen::prelude(target), {}, selected_isa()};
+  for (const std::string* key : missing) {
+    const kir::Kernel& k = wanted.at(*key)[0]->lowered().kernel;
+    k.verify();
+    request.kernels.push_back({"kernel", codegen::print(k, target)});
+  }
+  const jit::Loaded got = jit::load(request, options);
+  report.notes = got.notes;
+  if (!got.unavailable.empty()) {
+    report.notes.push_back(cat("kernels are interpreted: ", got.unavailable));
+    say_once(report.notes.back());
+  }
+  report.compiled = got.compiled;
+  report.from_disk = got.from_disk;
+  MutexLock lock(loaded().mutex);
+  for (size_t i = 0; i < missing.size(); ++i) {
+    if (!got.functions[i]) continue;
+    const auto fn = reinterpret_cast<kir::Fn>(got.functions[i]);
+    loaded().fns.emplace(*missing[i], fn);
+    for (FusedKernel* k : wanted.at(*missing[i])) k->bind(fn);
+  }
+  report.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return report;
 }
 

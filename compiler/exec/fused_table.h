@@ -7,15 +7,17 @@
 #include <vector>
 
 #include "compiler/exec/fused_kernel.h"
+#include "compiler/jit/jit.h"
 
 namespace weft::internal {
 
 /// What load() did.
 struct LoadReport {
   int64_t kernels = 0;   // distinct texts of this plan
-  int64_t compiled = 0;  // of these, that the process did not have yet
+  int64_t compiled = 0;  // of these, by a compiler now
+  int64_t from_disk = 0;
   double ms = 0;
-  std::string note;      // why kernels are interpreted; empty if they are not
+  std::vector<std::string> notes;  // what does not work as it could: no compiler, no cache folder
 };
 
 /// Thrown where a body cannot be one kernel for the layouts that the plan has.
@@ -32,7 +34,7 @@ class FusedTable {
   std::shared_ptr<FusedKernel> get(const Node& n, std::span<const StridedView> in, std::span<const StridedView> out);
 
   /// Gives every kernel made so far its function, compiling what is missing; without a compiler they are interpreted.
-  LoadReport load();
+  LoadReport load(const jit::Options& options = {});
 
  private:
   struct Entry {
@@ -43,6 +45,7 @@ class FusedTable {
 
   kir::LowerOptions options_;
   std::unordered_multimap<uint64_t, Entry> kernels_;
+  std::vector<FusedKernel*> made_;
   std::unordered_map<const Graph*, uint64_t> hashes_;
   std::vector<Ref<Graph>> hashed_;  // kept alive while their addresses are keys
 };

@@ -1,0 +1,150 @@
+// Fused nodes in compiled steps, made by hand: kernels give the bits of their ops, whatever the layout of operands and
+// the number of threads, results take the memory of operands and cells, and lengths share kernels.
+#include <gtest/gtest.h>
+
+#include "compiler/exec/test_programs.h"
+#include "compiler/kir/fused.h"
+#include "framework/autodiff/grad.h"
+#include "framework/base/thread_pool.h"
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/interpreter.h"
+#include "ops/composite/composite.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using testing::same_bits;
+using Args = std::span<const Tensor>;
+using Tensors = std::vector<Tensor>;
+
+Tensor normal(Shape shape, DType dtype = kFloat32) {
+  static int seed = 0;
+  manual_seed(++seed);
+  return randn(shape).to(dtype);
+}
+
+// fn as one fused node where it is traced; as it is elsewhere.
+Tensors fused(const TensorFn& fn, const Tensors& in) {
+  if (!internal::thread_state.capture) return fn(in);
+  std::vector<TensorType> types;
+  SmallVec<const Tensor*, 4> operands;
+  for (const Tensor& t : in) {
+    types.push_back(t.type());
+    operands.push_back(&t);
+  }
+  Ref<Graph> body = capture_graph(fn, types);
+  return dispatch_multi(kir::fused_op, operands, {{"body", body}});
+}
+
+void check(const TensorFn& fn, const Tensors& in, CompileOptions options = {.numerics = "eager"}) {
+  Tensors want;
+  {
+    NoGrad guard;
+    want = fn(in);
+  }
+  const int before = num_threads();
+  for (int threads : {1, 2, 3}) {
+    set_num_threads(threads);
+    auto step = compile([&](Tensors x) { return fused(fn, x); }, options);
+    for (int run = 0; run < 2; ++run) {
+      const Tensors got = step(in);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_TRUE(same_bits(got[i], want[i])) << threads << " threads, result " << i << "\n" << step.report();
+    }
+    EXPECT_EQ(step.stats().planned_peak_bytes, step.stats().measured_peak_bytes);
+  }
+  set_num_threads(before);
+}
+
+TEST(FusedStep, KernelsGiveTheBitsOfTheirOps) {
+  for (DType t : {kFloat32, kBFloat16}) {
+    SCOPED_TRACE(cat(t));
+    check([](Args x) { return Tensors{gelu(x[0], "tanh") * x[1]}; }, {normal({5, 700, 33}, t), normal({5, 700, 33}, t)});
+    check([](Args x) { return Tensors{exp(x[0]).transpose(0, 1) + x[1]}; }, {normal({33, 200}, t), normal({200, 33}, t)});
+    check([](Args x) { return Tensors{x[0] + x[1]}; }, {normal({200, 330}, t).transpose(0, 1), normal({330, 200}, t)});
+    check([](Args x) { return Tensors{softmax(x[0], -1)}; }, {normal({70, 300}, t)});
+    check([](Args x) { return Tensors{softmax(x[0], 0)}; }, {normal({70, 300}, t)});
+    check([](Args x) { return Tensors{rms_norm(x[0] + x[1], {300}, x[2]), x[0] + x[1]}; },
+          {normal({70, 300}, t), normal({70, 300}, t), normal({300}, t)});
+    check([](Args x) { return Tensors{(x[0] * x[1]).sum({0})}; }, {normal({3000, 30}, t), normal({3000, 30}, t)});
+    check([](Args x) { return Tensors{(x[0] * x[1]).sum()}; }, {normal({300'000}, t), normal({300'000}, t)});
+    check([](Args x) { return Tensors{x[0].amax({1}) - x[1]}; }, {normal({3, 3000}, t), normal({3}, t)});
+  }
+}
+
+TEST(FusedStep, NormBackwardSumsRowsAndColumnsAtOnce) {
+  auto backward = [](Args x) {
+    Tensor n = x[0] - x[0].mean({1}, true);
+    Tensor g = x[1] * x[2];
+    Tensor gx = g - g.mean({1}, true) - n * (g * n).mean({1}, true);
+    return Tensors{gx, (x[1] * n).sum({0}), x[1].sum({0})};
+  };
+  for (int64_t rows : {5, 768, 3000})
+    check(backward, {normal({rows, 96}), normal({rows, 96}), normal({96})});
+}
+
+TEST(FusedStep, EpiloguesOfProductsRunOnTheTile) {
+  for (auto [m, n, k] : {std::array<int64_t, 3>{5, 7, 3}, {300, 520, 64}, {1, 64, 64}, {64, 1000, 32}, {256, 512, 100}}) {
+    SCOPED_TRACE(cat(m, " ", n, " ", k));
+    check([](Args x) { return Tensors{gelu(matmul(x[0], x[1]) + x[2], "tanh") + x[3]}; },
+          {normal({m, k}), normal({k, n}), normal({n}), normal({m, n})});
+    check([](Args x) { return Tensors{matmul(x[0], x[1]) * 0.125 + x[2]}; },
+          {normal({2, 3, m, k}), normal({2, 3, k, n}), normal({m, n})});
+    check([](Args x) { return Tensors{relu(matmul(x[0], x[1]) + x[2])}; },
+          {normal({m, k}, kBFloat16), normal({k, n}, kBFloat16), normal({n}, kBFloat16)});
+  }
+}
+
+TEST(FusedStep, SeveralResultsTakeTheMemoryOfCells) {
+  auto make = [] {
+    testing::Program p;
+    std::vector<Parameter> cells;
+    for (int i = 0; i < 3; ++i) cells.push_back(Parameter(TensorType{kFloat32, {}, {40, 50}}, [] { return randn({40, 50}); }));
+    for (const Parameter& c : cells) p.cells.push_back(c);
+    p.step = [cells](Tensors in) {
+      Tensors n = fused(
+          [](Args x) {
+            Tensor m = x[1] * 0.9 + x[3] * 0.1, v = x[2] * 0.99 + x[3] * x[3] * 0.01;
+            return Tensors{x[0] - m / (sqrt(abs(v)) + 1e-8) * 0.01, m, v};
+          },
+          {cells[0], cells[1], cells[2], in[0]});
+      for (int i = 0; i < 3; ++i) cells[i].set(n[i]);
+      return Tensors{};
+    };
+    return p;
+  };
+  const std::vector<Tensors> inputs(3, {normal({40, 50})});
+  const testing::RunResult r = testing::expect_same_everywhere(make, inputs);
+  EXPECT_EQ(r.stats.in_place_writes, 3);
+  EXPECT_EQ(r.stats.copies, 0);
+  EXPECT_EQ(r.stats.kernels, 1);
+  EXPECT_EQ(r.stats.arena_bytes, 0);
+}
+
+TEST(FusedStep, ResultsTakeTheMemoryOfOperands) {
+  auto step = compile([&](Tensors x) {
+    Tensors t = fused([](Args y) { return Tensors{y[0] + 1.0, y[0] * 2.0}; }, x);
+    t = fused([](Args y) { return Tensors{y[0] * y[1], y[0] - y[1]}; }, t);
+    return fused([](Args y) { return Tensors{exp(y[0]) + y[1]}; }, t);
+  });
+  step(Tensors{normal({1000})});
+  // Two values alive, the third result over one of them.
+  EXPECT_EQ(step.stats().arena_bytes, 4032) << step.report();
+}
+
+TEST(FusedStep, LengthsShareKernels) {
+  auto step = compile([&](Tensors x) {
+    return fused([](Args y) { return Tensors{softmax(y[0] * 0.5, -1) * y[1]}; }, x);
+  });
+  const Tensor w = normal({64});
+  step(Tensors{normal({2, 64}), w});
+  const int64_t compiled = step.stats().compilations;
+  for (int64_t n = 3; n < 203; ++n) step(Tensors{normal({n, 64}), w});
+  EXPECT_EQ(step.stats().captures, 201);
+  EXPECT_EQ(step.stats().compilations, compiled);
+}
+
+}  // namespace
+}  // namespace weft
