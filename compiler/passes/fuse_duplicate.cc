@@ -92,7 +92,7 @@ class Duplicator {
       kept += c.kept;
       chains.push_back(std::move(c));
     }
-    const bool together = all && gain * 4 >= size && kept <= size;
+    const bool together = all && gain * 4 >= size && kept <= size + size / 16;
     for (size_t i = 0; i < groups.size(); ++i) {
       const Chain& c = chains[i];
       if (!together && (!c.possible || c.kept > 0 || (size - c.added) * 4 < size)) continue;

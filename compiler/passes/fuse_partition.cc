@@ -158,8 +158,12 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
       const Spread& m = r.map;
       if (g_.role(id) == Role::kProduct) return {Fit::kNone, kProductOperand};
       Fit now = Fit::kNone;
-      if (from == Level::kColumn) return {Fit::kNone, kColumnUsed};
-      if (to == Level::kMapped || from == Level::kMapped) {
+      if (from == Level::kColumn) {
+        const bool back = m.regular && m.a == 1 && m.c == p.space.column && m.b * m.c == p.space.n;
+        if (!back || to != Level::kFull || p.space.row) return {Fit::kNone, kColumnUsed};
+        if (fit == Fit::kEqual) fit = Fit::kAcross;
+        now = Fit::kAcross;
+      } else if (to == Level::kMapped || from == Level::kMapped) {
         now = Fit::kMapped;
       } else if (from == Level::kFull) {
         const bool scalar = p.space.n == 1 && g_.points(id) > 1;
@@ -189,6 +193,7 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
         }
         if (now == Fit::kNone) return {Fit::kNone, kRowIndex};
       }
+      if (fit == Fit::kAcross && now == Fit::kEqual) now = fit;
       if (fit != Fit::kNone && fit != now) return {Fit::kNone, kPoints};
       fit = now;
       if (now == Fit::kMapped) {
@@ -201,9 +206,10 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
 
   const bool p_plain = p.space.plain() && p.product < 0, c_plain = c.space.plain() && c.product < 0;
   switch (fit) {
-    case Fit::kEqual: {
+    case Fit::kEqual:
+    case Fit::kAcross: {
       Space s;
-      if (Match m = combine(&s, p, c); m.fit == Fit::kNone) return m;
+      if (Match m = combine(&s, p, c, fit == Fit::kAcross); m.fit == Fit::kNone) return m;
       break;
     }
     case Fit::kConsumerRow:
@@ -245,10 +251,18 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
 }
 
 /// The space of both, if all of one group's points are the other's.
-Match Partition::combine(Space* out, const Group& a, const Group& b) const {
+Match Partition::combine(Space* out, const Group& a, const Group& b, bool across) const {
   if (a.library || b.library) return {Fit::kNone, kLibrary};
-  Space s = a.space;
-  const Space& t = b.space;
+  Space s = a.space, t = b.space;
+  // Sums over all rows, next to others that are taken across or if they must be.
+  auto turn = [&](Space& x, const Space& beside) {
+    if (!x.column || x.row || x.k || !(across || (beside.k * beside.l == x.n && beside.l == x.column))) return;
+    x.k = x.n / x.column;
+    x.l = x.column;
+    x.column = 0;
+  };
+  turn(s, t);
+  turn(t, s);
   if (s.n != t.n) return {Fit::kNone, kPoints};
   if (a.product >= 0 && b.product >= 0) return {Fit::kNone, kTwoProducts};
   if (s.row && t.row && s.row != t.row) return {Fit::kNone, s.rows && t.rows ? kAxes : kPoints};
@@ -394,7 +408,11 @@ int32_t Partition::join(int32_t producer, int32_t consumer, Fit fit) {
   };
   switch (fit) {
     case Fit::kEqual:
-      combine(&x.space, p, c);
+    case Fit::kAcross:
+      combine(&x.space, p, c, fit == Fit::kAcross);
+      for (const Group* y : {&p, &c})
+        for (int32_t id : y->nodes)
+          if (x.space.k && level_[id] == Level::kColumn) level_[id] = Level::kLane;
       break;
     case Fit::kConsumerRow:
       x.space = p.space;

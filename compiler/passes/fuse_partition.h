@@ -41,7 +41,16 @@ struct Group {
 };
 
 /// How the consumer's space lies in the producer's.
-enum class Fit : uint8_t { kNone, kEqual, kConsumerRow, kProducerRow, kConsumerLane, kProducerLane, kMapped };
+enum class Fit : uint8_t {
+  kNone,
+  kEqual,
+  kAcross,  // equal, and what is summed over all rows is used on them again: those sums are taken across
+  kConsumerRow,
+  kProducerRow,
+  kConsumerLane,
+  kProducerLane,
+  kMapped
+};
 
 struct Match {
   Fit fit = Fit::kNone;
@@ -112,7 +121,7 @@ class Partition {
   void push_candidates(int32_t i, bool later_only, std::vector<Candidate>& heap);
   bool try_join(const Candidate& c);
   Match siblings(int32_t a, int32_t b) const;
-  Match combine(Space* out, const Group& a, const Group& b) const;
+  Match combine(Space* out, const Group& a, const Group& b, bool across = false) const;
   void renumber();
   bool reaches(int32_t from, int32_t to, int32_t skip_direct_to, std::vector<int32_t>& seen, bool backward);
   template <class F>

@@ -1,0 +1,321 @@
+// fuse: which launches small programs become, and that values stay what they were, by the interpreter and by the
+// kernels of the groups.
+#include "compiler/passes/fuse.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/kir/fused.h"
+#include "compiler/kir/run_lowered.h"
+#include "compiler/passes/fuse_report.h"
+#include "compiler/passes/pipeline.h"
+#include "compiler/passes/random_ops_graph.h"
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/interpreter.h"
+#include "framework/ir/rewrite.h"
+#include "ops/composite/composite.h"
+#include "ops/core/all_ops.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using testing::difference;
+using testing::random_arguments;
+
+TensorType f32(Shape s) { return {kFloat32, Device::cpu(), s}; }
+TensorType bf16(Shape s) { return {kBFloat16, Device::cpu(), s}; }
+
+Ref<Graph> joint(const TensorFn& fn, const std::vector<TensorType>& types) {
+  return run_passes(capture_graph(fn, types), pipeline());
+}
+
+/// The ops of a body in order, views and constants left out: "mul reduce_sum".
+std::string ops_of(const Graph& body) {
+  std::string s;
+  for (int32_t id = 0; id < body.size(); ++id) {
+    const Node& n = body.node(id);
+    if (n.inputs.empty() || n.op->view) continue;
+    s += (s.empty() ? "" : " ") + std::string(n.op->name);
+  }
+  return s;
+}
+
+/// One line a launch: fused ones as "[a b c]", "-> 2" if they have several results.
+std::vector<std::string> launches(const Graph& g) {
+  std::vector<std::string> lines;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.op == &kir::fused_op) {
+      std::string s = "[" + ops_of(kir::body_of(n)) + "]";
+      if (n.outputs.size() > 1) s += cat(" -> ", n.outputs.size());
+      lines.push_back(s);
+    } else if (!n.inputs.empty() && !n.op->view) {
+      lines.push_back(n.op->name);
+    }
+  }
+  return lines;
+}
+
+/// Runs the graph, fused nodes by their lowered kernels on one thread.
+std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
+  NoGrad guard;
+  std::vector<std::vector<Tensor>> values(g.size());
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    std::vector<Tensor> in;
+    for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
+    if (n.op == &input_op) {
+      values[id] = {args[n.attrs.i("index")]};
+      continue;
+    }
+    if (n.op == &cell_op) {
+      values[id] = {g.cells[n.attrs.i("index")]->value};
+      continue;
+    }
+    if (n.op == &captured_op) {
+      values[id] = {g.captured[n.attrs.i("index")]};
+      continue;
+    }
+    if (n.op == &kir::fused_op) {
+      const Graph& body = kir::body_of(n);
+      std::vector<kir::Layout> li, lo;
+      std::vector<StridedView> vi, vo;
+      for (const Tensor& t : in) {
+        li.push_back({t.type(), t.strides()});
+        vi.push_back(t.view_for_kernel());
+      }
+      for (const TensorType& t : n.outputs) {
+        values[id].push_back(Tensor::empty(t));
+        lo.push_back({t, contiguous_strides(t.shape)});
+        vo.push_back(values[id].back().view_for_kernel());
+      }
+      const kir::Lowered low = kir::lower_group(body, li, lo, {.round_like_eager = true});
+      low.kernel.verify();
+      if (low.dot < 0) {
+        kir::run_lowered(low, vi, vo);
+        continue;
+      }
+    }
+    // One node as a graph of its own.
+    auto one = make_ref<Graph>();
+    Node copy = n;
+    copy.inputs.clear();
+    for (const Tensor& t : in) copy.inputs.push_back(one->add_input(t.type()));
+    const int32_t at = one->add(std::move(copy));
+    for (int32_t k = 0; k < static_cast<int32_t>(n.outputs.size()); ++k) one->outputs.push_back({at, k});
+    values[id] = interpret(*one, in);
+  }
+  std::vector<Tensor> out;
+  for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
+  return out;
+}
+
+/// Fuses, checks the graph and its values; ordinary random numbers as arguments.
+Ref<Graph> fused(const Ref<Graph>& g, const FuseOptions& options = {}) {
+  Ref<Graph> f = fuse(*g, options);
+  if (!f) return g;
+  verify(*f);
+  verify_same_interface(*g, *f);
+  EXPECT_EQ(f->stage, "fused");
+  std::mt19937 random(3);
+  std::normal_distribution<double> normal;
+  std::vector<Tensor> args;
+  for (Value v : g->inputs) {
+    const TensorType& t = g->type(v);
+    std::vector<double> x(t.shape.numel());
+    for (double& e : x) e = is_floating(t.dtype) ? normal(random) : static_cast<double>(random() % 5);
+    args.push_back(cast(Tensor::from_vector<double>(x, t.shape), t.dtype));
+  }
+  EXPECT_EQ(difference(*g, *f, args), "") << f->to_string();
+  const std::vector<Tensor> want = interpret(*g, args), got = run_kernels(*f, args);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_EQ(difference(want[i], got[i]), "") << "result " << i;
+  return f;
+}
+
+using Lines = std::vector<std::string>;
+
+TEST(Fuse, ElementwiseChainsWithViews) {
+  auto g = joint(
+      [](std::span<const Tensor> x) {
+        return std::vector{gelu(x[0]) * reshape(x[1], {4, 6})};
+      },
+      {f32({4, 6}), f32({24})});
+  EXPECT_EQ(launches(*fused(g)).size(), 1u);
+}
+
+TEST(Fuse, ACopyIsPartOfTheKernel) {
+  auto g = joint(
+      [](std::span<const Tensor> x) {
+        return std::vector{reshape(permute(exp(x[0]), {1, 0, 2}), {3, 8}) + 1};
+      },
+      {f32({2, 3, 4})});
+  EXPECT_EQ(launches(*fused(g)), Lines{"[exp add]"});
+}
+
+TEST(Fuse, SoftmaxIsOneKernelOverAnyDim) {
+  for (int dim : {-1, 0, 1}) {
+    auto g = joint([&](std::span<const Tensor> x) { return std::vector{softmax(x[0], dim)}; }, {f32({20, 24, 40})});
+    EXPECT_EQ(launches(*fused(g)).size(), 1u) << dim;
+  }
+}
+
+TEST(Fuse, NormsForwardAndBackward) {
+  auto layer = [](std::span<const Tensor> x) {
+    Tensor y = layer_norm(x[0], {64}, x[1], x[2]);
+    std::vector<Tensor> r{y};
+    for (Tensor& t : grad(sum(y * x[3]), {x[0], x[1], x[2]})) r.push_back(t);
+    return r;
+  };
+  auto g = fused(joint(layer, {f32({100, 64}), f32({64}), f32({64}), f32({100, 64})}));
+  EXPECT_LE(launches(*g).size(), 2u) << g->to_string();
+
+  auto rms = [](std::span<const Tensor> x) {
+    Tensor y = rms_norm(x[0], x[1], 1e-5);
+    std::vector<Tensor> r{y};
+    for (Tensor& t : grad(sum(y * x[2]), {x[0], x[1]})) r.push_back(t);
+    return r;
+  };
+  g = fused(joint(rms, {f32({4, 25, 64}), f32({64}), f32({4, 25, 64})}));
+  EXPECT_LE(launches(*g).size(), 2u) << g->to_string();
+}
+
+TEST(Fuse, CrossEntropy) {
+  auto loss = [](std::span<const Tensor> x) {
+    Tensor l = cross_entropy(x[0], x[1]);
+    return std::vector{l, grad(l, {x[0]})[0]};
+  };
+  auto g = fused(joint(loss, {f32({64, 50}), {kInt64, Device::cpu(), {64}}}));
+  EXPECT_LE(launches(*g).size(), 6u) << g->to_string();
+}
+
+TEST(Fuse, AnOptimiserStepIsOneKernelPerParameter) {
+  auto step = [](std::span<const Tensor> x) {  // p, m, v, g, lr, steps
+    Tensor t = x[5] + 1;
+    Tensor c1 = -expm1(t * std::log(0.9)), c2 = sqrt(-expm1(t * std::log(0.999)));
+    Tensor m = x[1] + (x[3] - x[1]) * 0.1, v = x[2] * 0.999 + square(x[3]) * 0.001;
+    Tensor p = x[0] * (1.0 - x[4] * 0.01) - m / (sqrt(v) / c2 + 1e-8) * (x[4] / c1);
+    return std::vector{p, m, v, t};
+  };
+  auto g = fused(joint(step, {f32({30, 50}), f32({30, 50}), f32({30, 50}), f32({30, 50}), f32({}), f32({})}));
+  const Lines l = launches(*g);
+  ASSERT_EQ(l.size(), 2u) << g->to_string();
+  EXPECT_TRUE(l[1].ends_with("-> 3")) << l[1];
+}
+
+TEST(Fuse, AttentionNeverHoldsItsMask) {
+  auto attention = [](std::span<const Tensor> x) {
+    Tensor y = scaled_dot_product_attention(x[0], x[1], x[2], {.is_causal = true});
+    std::vector<Tensor> r{y};
+    for (Tensor& t : grad(sum(y * x[3]), {x[0], x[1], x[2]})) r.push_back(t);
+    return r;
+  };
+  const TensorType t = f32({2, 3, 40, 16});
+  auto g = fused(joint(attention, {t, t, t, t}));
+  int products = 0, others = 0;
+  for (const std::string& l : launches(*g)) (l == "dot" ? products : others)++;
+  EXPECT_EQ(products, 6);
+  EXPECT_EQ(others, 1) << g->to_string();  // the gradient of the scores does not depend on the result
+  for (int32_t id = 0; id < g->size(); ++id)
+    for (const TensorType& o : g->node(id).outputs) EXPECT_NE(o.dtype, kBool);
+}
+
+TEST(Fuse, ProductsTakeTheirEpilogue) {
+  auto mlp = [](std::span<const Tensor> x) {
+    return std::vector{gelu(linear(x[0], x[1], x[2])), linear(x[0], x[1]) + x[3]};
+  };
+  auto g = fused(joint(mlp, {f32({20, 16}), f32({24, 16}), f32({24}), f32({20, 24})}));
+  for (const std::string& l : launches(*g)) EXPECT_TRUE(l.starts_with("[dot")) << l;
+
+  auto residual = [](std::span<const Tensor> x) { return std::vector{gelu(linear(x[0], x[1], x[2])) + x[3]}; };
+  for (auto type : {f32, bf16}) {
+    g = fused(joint(residual, {type({20, 16}), type({24, 16}), type({24}), type({20, 24})}));
+    ASSERT_EQ(launches(*g).size(), 1u) << g->to_string();
+  }
+  auto off = fused(joint(residual, {f32({20, 16}), f32({24, 16}), f32({24}), f32({20, 24})}), {.epilogue = false});
+  EXPECT_EQ(launches(*off).size(), 2u);
+}
+
+TEST(Fuse, AnEpilogueIsLeftWhereTheGroupReadsTheProductAnyway) {
+  // x + dot -> norm: the sum is a result, so the product should add; g * w of a norm's gradient should not be.
+  auto block = [](std::span<const Tensor> x) {
+    Tensor y = x[0] + matmul(x[1], x[2]);
+    return std::vector{y, rms_norm(y, x[3], 1e-5)};
+  };
+  auto g = fused(joint(block, {f32({40, 32}), f32({40, 16}), f32({16, 32}), f32({32})}));
+  const Lines l = launches(*g);
+  ASSERT_EQ(l.size(), 2u) << g->to_string();
+  EXPECT_EQ(l[0], "[dot add]");
+}
+
+TEST(Fuse, SumsOverRowsAndAcross) {
+  auto rows = [](std::span<const Tensor> x) { return std::vector{sum(x[0] + x[1], 0)}; };
+  EXPECT_EQ(launches(*fused(joint(rows, {f32({100, 64}), f32({100, 64})}))), Lines{"[add reduce_sum]"});
+
+  auto log_matmul = [](std::span<const Tensor> x) {
+    return std::vector{logsumexp(unsqueeze(x[0], 2) + unsqueeze(x[1], 0), -2)};
+  };
+  auto g = fused(joint(log_matmul, {f32({20, 30}), f32({30, 40})}));
+  EXPECT_EQ(launches(*g).size(), 1u) << g->to_string();
+}
+
+TEST(Fuse, CheapValuesAreComputedAgain) {
+  auto mlp = [](std::span<const Tensor> x) {
+    Tensor h = matmul(x[0], x[1]);
+    Tensor y = matmul(gelu(h, "tanh"), x[2]);
+    return grad(sum(y * y * x[3]), {x[0], x[1], x[2]});
+  };
+  const std::vector<TensorType> types{f32({64, 32}), f32({32, 96}), f32({96, 32}), f32({64, 32})};
+  auto count = [](const Graph& g) {
+    int big = 0;
+    for (int32_t id = 0; id < g.size(); ++id)
+      if (!g.node(id).op->view)
+        for (const TensorType& t : g.node(id).outputs) big += t.shape == Shape{64, 96};
+    return big;
+  };
+  auto with = fused(joint(mlp, types)), without = fused(joint(mlp, types), {.duplicate = false});
+  EXPECT_EQ(count(*with), 3) << with->to_string();  // h, the activation, its gradient
+  EXPECT_GT(count(*without), 3);
+}
+
+TEST(Fuse, EffectsAndRandomBitsStayOutside) {
+  auto noisy = [](std::span<const Tensor> x) {
+    Tensor y = debug_print(x[0] * 2, "y");
+    return std::vector{exp(y) + 1};
+  };
+  auto g = joint(noisy, {f32({3})});
+  auto f = fuse(*g, {});
+  ASSERT_TRUE(f);
+  int prints = 0;
+  for (int32_t id = 0; id < f->size(); ++id) prints += f->node(id).op == &debug_print_op;
+  EXPECT_EQ(prints, 1);
+}
+
+TEST(Fuse, PartsHaveNames) {
+  const FuseOptions none = fuse_options({"fuse_rows", "fuse_epilogue", "fuse_siblings", "fuse_duplicate"});
+  EXPECT_FALSE(none.rows || none.epilogue || none.siblings || none.duplicate);
+  EXPECT_TRUE(fuse_options().rows);
+  EXPECT_EQ(fusion_parts().size(), 4u);
+  auto g = joint([](std::span<const Tensor> x) { return std::vector{softmax(exp(x[0]), -1)}; }, {f32({20, 30})});
+  EXPECT_GT(launches(*fused(g, none)).size(), launches(*fused(g)).size());
+}
+
+TEST(Fuse, RandomGraphsKeepTheirBits) {
+  std::mt19937 random(5);
+  for (int i = 0; i < 400; ++i) {
+    Ref<Graph> g = testing::random_ops_graph(random, 20 + i % 60);
+    const FuseOptions options{.rows = i % 7 != 1, .epilogue = true, .siblings = i % 5 != 1, .duplicate = i % 3 != 1};
+    Ref<Graph> f = fuse(*g, options);
+    if (!f) continue;
+    verify(*f);
+    verify_same_interface(*g, *f);
+    std::vector<Tensor> args = random_arguments(random, *g);
+    ASSERT_EQ(difference(*g, *f, args), "") << g->to_string() << f->to_string();
+    const std::vector<Tensor> want = interpret(*g, args), got = run_kernels(*f, args);
+    for (size_t k = 0; k < want.size(); ++k)
+      ASSERT_EQ(difference(want[k], got[k]), "") << "result " << k << "\n" << g->to_string() << f->to_string();
+  }
+}
+
+}  // namespace
+}  // namespace weft
