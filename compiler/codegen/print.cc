@@ -77,7 +77,7 @@ class Printer {
  public:
   Printer(const Kernel& k, const Target& t, const PrintOptions& options) : k_(k), t_(t), options_(options) {
     across_ = k.mode == Mode::kAcross;
-    lanes_ = across_ && k.kept == 0 ? t.across_lanes : t.lanes;
+    vectors_ = k.kept == 0 ? t.vectors_a_step : 1;
     lane_axis_ = k.axes - 1;
     loop_axis_ = across_ ? k.axes - 2 : -1;
   }
@@ -88,7 +88,7 @@ class Printer {
     declare_arguments();
     open("for (i64 o = o0; o < o1; o += step) {");
     declare_point();
-    if (across_) open(fill(t_.instances, {{"n", cat(lanes_)}}));
+    if (across_) open(fill(t_.instances, {{"n", cat(vectors_ * t_.lanes)}}));
     for (const Segment& s : k_.segments) segment(s);
     if (across_) close(t_.instances_end);
     close("}");
@@ -203,9 +203,7 @@ class Printer {
 
   // ---- values ----
 
-  // Numbers that are the same in all lanes have the 16 that are least.
-  int lanes_at(Level l) const { return has_lanes(l) ? lanes_ : t_.lanes; }
-  std::string type(Type t, Level l) const { return fill(t_.type[static_cast<int>(t)], {{"n", cat(lanes_at(l))}}); }
+  std::string type(Type t) const { return t_.type[static_cast<int>(t)]; }
 
   std::string name(int id) const {
     const Instr& i = k_.instrs[id];
@@ -234,9 +232,11 @@ class Printer {
         WEFT_BUG_IF(true, "print: instruction ", id, " has no value");
     }
   }
-  // Value id for an instruction of level l.
-  std::string use(int id, Level l) const {
-    return lanes_at(k_.instrs[id].level) == lanes_at(l) ? name(id) : fill(t_.widen, {{"x", name(id)}});
+  std::string use(int id) const {
+    const Instr& i = k_.instrs[id];
+    if (across_ && i.level == Level::kLane) return fill(t_.this_vector, {{"x", name(id)}});
+    if (across_ && i.op == Op::kReduce) return fill(t_.only_vector, {{"x", name(id)}});
+    return name(id);
   }
 
   static std::string constant(Type t, double x) {
@@ -255,7 +255,7 @@ class Printer {
     return s + f;
   }
 
-  std::string all(Type t, Level l, const std::string& x) const { return fill(t_.all, {{"t", type(t, l)}, {"x", x}}); }
+  std::string all(Type t, const std::string& x) const { return fill(t_.all, {{"t", type(t)}, {"x", x}}); }
 
   // `x` of type `from` as type `to`; through u8 if wraps.
   std::string converted(std::string x, Type from, Type to, bool wraps) const {
@@ -278,7 +278,7 @@ class Printer {
   std::string pointwise(const Instr& i) const {
     const int operands = kernels::pointwise_info(i.pw).operands;
     if (operands == 3)
-      return fill(t_.select, {{"c", use(i.a, i.level)}, {"a", use(i.b, i.level)}, {"b", use(i.c, i.level)}});
+      return fill(t_.select, {{"c", use(i.a)}, {"a", use(i.b)}, {"b", use(i.c)}});
     const Type of = k_.instrs[i.a].type;
     const bool ordered = of == Type::pred && (i.pw == Pw::lt || i.pw == Pw::le || i.pw == Pw::gt || i.pw == Pw::ge);
     std::string s;
@@ -292,7 +292,7 @@ class Printer {
       if (id < 0) {
         s += *p;
       } else {
-        s += ordered ? fill(t_.order_pred, {{"x", use(id, i.level)}}) : use(id, i.level);
+        s += ordered ? fill(t_.order_pred, {{"x", use(id)}}) : use(id);
       }
     }
     return i.type == Type::pred && is_long(of) ? fill(t_.long_pred, {{"x", s}}) : s;
@@ -307,41 +307,41 @@ class Printer {
     const char* how = by_stride[static_cast<int>(lanes)];
     std::string index;
     if (i.a >= 0) {
-      index = use(i.a, i.level);
+      index = use(i.a);
       if (has_lanes(k_.instrs[i.a].level)) {
         how = t_.get_indexed;
       } else {
-        p += cat(" + ", fill(t_.number, {{"x", name(i.a)}}), " * d", i.slot);
+        p += cat(" + ", fill(t_.number, {{"x", use(i.a)}}), " * d", i.slot);
       }
     }
-    const std::string x = fill(how, {{"t", type(as, i.level)}, {"p", p}, {"s", s}, {"x", index}, {"d", cat("d", i.slot)}});
+    const std::string x = fill(how, {{"t", type(as)}, {"p", p}, {"s", s}, {"x", index}, {"d", cat("d", i.slot)}});
     return converted(x, as, i.type, false);
   }
 
   std::string value(const Instr& i) const {
     switch (i.op) {
       case Op::kConst:
-        return all(i.type, i.level, constant(i.type, i.value));
+        return all(i.type, constant(i.type, i.value));
       case Op::kParam: {
         const std::string p = cat("args->param[", i.slot, "]");
-        if (i.type == Type::pred) return all(i.type, i.level, cat("-(", p, " != 0)"));
-        return all(i.type, i.level, cat("(", kElements[static_cast<int>(i.type)], ")", p));
+        if (i.type == Type::pred) return all(i.type, cat("-(", p, " != 0)"));
+        return all(i.type, cat("(", kElements[static_cast<int>(i.type)], ")", p));
       }
       case Op::kIndex:
-        if (i.slot == lane_axis_) return fill(t_.iota, {{"t", type(i.type, i.level)}, {"l", "l"}});
-        return all(i.type, i.level, i.slot == loop_axis_ ? "k" : cat("i", i.slot));
+        if (i.slot == lane_axis_) return fill(t_.iota, {{"t", type(i.type)}, {"l", "l"}});
+        return all(i.type, i.slot == loop_axis_ ? "k" : cat("i", i.slot));
       case Op::kLoad:
         return load(i);
       case Op::kCheck:
-        return fill(has_lanes(i.level) ? t_.check : t_.check_one, {{"x", use(i.a, i.level)}, {"v", use(i.b, i.level)}});
+        return fill(has_lanes(i.level) ? t_.check : t_.check_one, {{"x", use(i.a)}, {"v", use(i.b)}});
       case Op::kPw:
         return pointwise(i);
       case Op::kCast:
-        return converted(use(i.a, i.level), k_.instrs[i.a].type, i.type, i.type == Type::i32 && i.dtype == kUInt8);
+        return converted(use(i.a), k_.instrs[i.a].type, i.type, i.type == Type::i32 && i.dtype == kUInt8);
       case Op::kRound:
-        return cat("round_", to_string_view(i.dtype), "(", use(i.a, i.level), ")");
+        return cat("round_", to_string_view(i.dtype), "(", use(i.a), ")");
       case Op::kKept:
-        return fill(t_.get, {{"t", type(i.type, i.level)}, {"p", scratch(i)}});
+        return fill(t_.get, {{"t", type(i.type)}, {"p", scratch(i)}});
       default:
         WEFT_BUG_IF(true, "print: not a value");
     }
@@ -355,80 +355,101 @@ class Printer {
     switch (i.op) {
       case Op::kStore: {
         const DType to = k_.operands[i.slot].dtype;
-        const std::string v = converted(use(i.a, i.level), k_.instrs[i.a].type, natural(to),
+        const std::string v = converted(use(i.a), k_.instrs[i.a].type, natural(to),
                                         to == kUInt8 && is_float(k_.instrs[i.a].type));
         const char* const how[] = {t_.put_one, t_.put, t_.put_strided};
         return line(
             fill(how[static_cast<int>(lane_stride(i))], {{"p", address(i)}, {"s", stride_text(i)}, {"v", v}}), i.note);
       }
       case Op::kKeep:
-        return line(fill(t_.put, {{"p", scratch(i)}, {"v", use(i.a, i.level)}}), i.note);
+        return line(fill(t_.put, {{"p", scratch(i)}, {"v", use(i.a)}}), i.note);
       case Op::kColumn:
         return line(fill(t_.column, {{"p", cat("c", i.slot, " + l")},
-                                     {"t", type(i.type, Level::kBoth)},
+                                     {"t", type(i.type)},
                                      {"rd", kReductionTypes[static_cast<int>(i.rd)]},
-                                     {"v", use(i.a, Level::kBoth)}}),
+                                     {"v", use(i.a)}}),
                     i.note);
-      case Op::kReduce: {
-        const Level l = across_ ? i.level : Level::kBoth;
-        return line(fill(across_ ? t_.take_across : t_.take, {{"i", cat(id)}, {"v", use(i.a, l)}}), i.note);
-      }
+      case Op::kReduce:
+        return line(fill(across_ ? t_.take_across : t_.take,
+                         {{"i", cat(id)}, {"v", use(i.a)}, {"n", has_lanes(i.level) ? "v" : "0"}}),
+                    i.note);
       default:
-        return line(cat("const ", type(i.type, i.level), " ", name(id), " = ", value(i), ";"), i.note);
+        if (across_ && i.level == Level::kLane && *t_.per_vector)
+          return line(cat(use(id), " = ", value(i), ";"), i.note);
+        return line(cat("const ", type(i.type), " ", name(id), " = ", value(i), ";"), i.note);
     }
   }
 
-  void declare_reduction(int id) {
+  bool has_value(const Instr& i) const {
+    return i.op != Op::kStore && i.op != Op::kKeep && i.op != Op::kColumn && i.op != Op::kReduce;
+  }
+  // Those that are the same in all lanes, then the others for each vector of a kAcross instance.
+  void statements(const std::vector<int>& ids) {
+    std::vector<int> lanes;
+    for (int id : ids) {
+      if (across_ && has_lanes(k_.instrs[id].level)) {
+        lanes.push_back(id);
+      } else {
+        statement(id);
+      }
+    }
+    if (lanes.empty()) return;
+    if (*t_.vectors) {
+      for (int id : lanes)
+        if (k_.instrs[id].level == Level::kLane && has_value(k_.instrs[id]))
+          line(fill(t_.per_vector, {{"t", type(k_.instrs[id].type)}, {"x", name(id)}, {"n", cat(vectors_)}}));
+      open(t_.vectors);
+    }
+    for (int id : lanes) statement(id);
+    if (*t_.vectors) close(t_.vectors_end);
+  }
+
+  std::string reduction(int id, const char* pattern) const {
     const Instr& i = k_.instrs[id];
     const std::string e = kElements[static_cast<int>(i.type)];
-    const char* how = k_.mode == Mode::kSplit ? t_.split : across_ ? t_.reduce_across : t_.reduce;
-    line(fill(how, {{"i", cat(id)},
-                    {"rd", kReductionTypes[static_cast<int>(i.rd)]},
-                    {"t", type(i.type, i.level)},
-                    {"e", e},
-                    {"p", cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_, " + 1023) / 1024) + l0 / 1024")}}));
+    return fill(pattern, {{"i", cat(id)},
+                          {"x", name(id)},
+                          {"rd", kReductionTypes[static_cast<int>(i.rd)]},
+                          {"t", type(i.type)},
+                          {"n", cat(has_lanes(i.level) ? vectors_ : 1)},
+                          {"e", e},
+                          {"p", cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_,
+                                    " + 1023) / 1024) + l0 / 1024")}});
   }
 
   void segment(const Segment& s) {
-    std::vector<int> reductions;
-    bool loops = false;
+    std::vector<int> reductions, before, inside;
     int flops = 0;
     for (int id : s.instrs) {
       const Instr& i = k_.instrs[id];
-      if (i.op == Op::kReduce) {
-        reductions.push_back(id);
-      } else if (!in_loop(i.level)) {
-        statement(id);
-      } else {
-        loops = true;
-        if (i.op == Op::kPw) flops += kPointwise[static_cast<int>(i.pw)].flops;
-      }
+      if (i.op == Op::kReduce) reductions.push_back(id);
+      (i.op == Op::kReduce || in_loop(i.level) ? inside : before).push_back(id);
+      if (i.op == Op::kPw) flops += kPointwise[static_cast<int>(i.pw)].flops;
     }
-    if (!loops && reductions.empty()) return;
-    for (int id : reductions) declare_reduction(id);
+    statements(before);
+    if (inside.empty()) return;
     std::string list;
-    for (int id : reductions) list += cat(list.empty() ? "" : ", ", "r", id);
+    for (int id : reductions) {
+      line(reduction(id, k_.mode == Mode::kSplit ? t_.split : across_ ? t_.reduce_across : t_.reduce));
+      list += cat(list.empty() ? "" : ", ", "r", id);
+    }
     const char* last;
     if (across_) {
       const std::string extent = cat("n", loop_axis_);
       open(reductions.empty() ? cat("for (i64 k = 0; k < ", extent, "; ++k) {") : fill(t_.across, {{"k", extent}}));
       last = reductions.empty() ? "}" : t_.across_end;
     } else if (reductions.empty()) {
-      open(fill(t_.along, {{"n", cat(lanes_)}}));
+      open(t_.along);
       last = t_.along_end;
     } else {
       // A chain of additions hides behind enough other work.
-      const bool chain = flops < kHides && reductions.size() <= 2;
-      open(fill(t_.blocks, {{"w", chain ? "4" : "1"}}));
+      open(fill(t_.blocks, {{"w", flops < kHides ? "4" : "1"}}));
       last = t_.blocks_end;
     }
-    for (int id : s.instrs)
-      if (k_.instrs[id].op == Op::kReduce || in_loop(k_.instrs[id].level)) statement(id);
+    statements(inside);
     close(fill(last, {{"r", list}}));
     if (k_.mode == Mode::kSplit) return;
-    for (int id : reductions)
-      line(cat("const ", type(k_.instrs[id].type, k_.instrs[id].level), " ", name(id), " = ",
-               fill(t_.result, {{"i", cat(id)}}), ";"));
+    for (int id : reductions) line(reduction(id, across_ ? t_.result_across : t_.result));
   }
 
   static constexpr int kHides = 10;  // flops of a loop's body
@@ -437,7 +458,7 @@ class Printer {
   const Target& t_;
   const PrintOptions& options_;
   bool across_;
-  int lanes_, lane_axis_, loop_axis_;
+  int vectors_, lane_axis_, loop_axis_;
   std::string out_;
   int depth_ = 0;
 };

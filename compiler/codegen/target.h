@@ -6,18 +6,17 @@
 namespace weft::codegen {
 
 /// Holes: {t} type of the value, {e} one element of it, {p} address, {s} stride, {v} value, {x} text of an operand,
-/// {l} {k} positions along the lane axis and the axis K, {r} reductions, {rd} what they combine by, {w} how many blocks
-/// of a reduction go side by side, {n} lanes at a time.
+/// {l} position along the lane axis, {k} extent of axis K, {r} reductions, {rd} what they combine by, {w} how many
+/// blocks of a reduction go side by side, {n} a number of lanes or vectors.
 struct Target {
   const char* name;
-  int lanes;         // at a time along L; 1: a loop has no tail
-  int across_lanes;  // the same in kAcross kernels that keep nothing
+  int lanes;    // of a vector; 1: none
+  int vectors_a_step;  // vectors that kAcross kernels do in a step, where they keep nothing
 
   const char* type[5];    // by kir::Type
   const char* memory[8];  // element types in memory by DType: f32 f64 bf16 f16 i64 i32 u8 bool
   const char* head;       // {f}: opens the function
   const char* all;        // {x}, a number, in all lanes
-  const char* widen;      // {x}, equal in all its lanes, as more lanes
   const char* iota;       // position {l} and those after it
   const char* select;     // {c} ? {a} : {b}
   const char* order_pred; // a predicate as something that compares as 0 < 1
@@ -31,13 +30,17 @@ struct Target {
   const char *put_one, *put, *put_strided;
   const char* column;  // {p} combined with {v}
 
-  const char *along, *along_end;      // a loop over L
-  const char *blocks, *blocks_end;    // the same with reductions
-  const char *instances, *instances_end;  // the lanes of a kAcross kernel, {n} at a time
-  const char *across, *across_end;    // a loop over K with reductions
-  const char *reduce, *split, *reduce_across;  // their declarations, named r{i}
-  const char *take, *take_across;     // a value into r{i}
-  const char* result;                 // of r{i}
+  const char *along, *along_end;          // a loop over L
+  const char *blocks, *blocks_end;        // the same with reductions
+  const char *instances, *instances_end;  // of a kAcross kernel, {n} lanes each
+  const char *vectors, *vectors_end;      // those of an instance; empty: it is one
+  const char *across, *across_end;        // a loop over K with reductions
+
+  const char* per_vector;                        // declares {x} of type {t} for {n} vectors of an instance
+  const char *this_vector, *only_vector;         // {x} where it was declared so
+  const char *reduce, *split, *reduce_across;    // declarations of reductions, named r{i}
+  const char *take, *take_across;                // a value into r{i}
+  const char *result, *result_across;            // {x} = the result of r{i}
 };
 
 const Target& cpu();
