@@ -6,6 +6,8 @@
 #include "compiler/exec/order.h"
 #include "compiler/exec/verify_fused.h"
 #include "compiler/kir/fused.h"
+#include "compiler/passes/fuse.h"
+#include "compiler/passes/fuse_report.h"
 #include "compiler/passes/pipeline.h"
 #include "framework/base/switches.h"
 #include "ops/core/creation.h"
@@ -31,6 +33,12 @@ void check_budget(const Entry& e, const CompileOptions& options) {
                                    : std::string(),
                      "; memory_budget is ", options.memory_budget));
 }
+
+// What the pass runner has no room for.
+thread_local struct {
+  FuseOptions options;
+  FusionReport* report = nullptr;
+} fusing;
 
 /// The better of two orders of execution.
 void draft(Planned& p, std::span<const ArgumentLayout> layouts) {
@@ -58,14 +66,17 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     run_passes(e.plan.graph, {}, {.known = all_passes()});
   e.plan_ms = ms_since(start);
   check_budget(e, options);
-  if (e.plan.device.type == DeviceType::kCpu) e.load = e.table->load();
+  if (e.plan.device.type == DeviceType::kCpu) e.load = e.table->load({.cache = options.kernel_cache});
 }
 
 }  // namespace
 
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options) {
   Planned p;
-  p.fused = run_passes(lower(joint), fusion_passes(), {options.disable, all_passes(), &p.fusion});
+  p.report = std::make_shared<FusionReport>();
+  fusing = {fuse_options(options.disable), p.report.get()};
+  static constexpr Pass kFuse[] = {{"fuse", [](const Graph& g) { return fuse(g, fusing.options, fusing.report); }, ""}};
+  p.fused = run_passes(lower(joint), kFuse, {options.disable, all_passes(), &p.fusion});
   p.table = std::make_shared<FusedTable>(kir::LowerOptions{.round_like_eager = options.numerics == "eager"});
   std::vector<std::string> notes;
   for (;;) {

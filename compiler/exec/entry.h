@@ -7,6 +7,10 @@
 #include "compiler/passes/pass.h"
 #include "framework/dispatch/capture.h"
 
+namespace weft {
+struct FusionReport;
+}
+
 namespace weft::internal {
 
 /// What a call is looked up by.
@@ -34,7 +38,8 @@ struct Planned {
   Ref<Graph> fused;
   Plan plan;
   std::shared_ptr<FusedTable> table;
-  std::vector<PassReport> fusion;  // what the passes of fusion did
+  std::vector<PassReport> fusion;  // what the pass did
+  std::shared_ptr<FusionReport> report;
   LoadReport load;
   const char* order = "";  // which order of execution it has
 };

@@ -34,7 +34,9 @@ kir::Lowered lowered_of(int64_t points, int64_t lanes, kir::Mode mode, bool redu
   low.kernel.mode = mode;
   low.kernel.axes = 2;
   low.extents = {points, lanes};
-  low.kernel.operands.push_back({kFloat32, false, {kir::StrideKind::kAny, kir::StrideKind::kUnit}, "x"});
+  kir::Operand x;
+  x.strides = {kir::StrideKind::kAny, kir::StrideKind::kUnit};
+  low.kernel.operands.push_back(x);
   low.bound.push_back({false, 0, 0, {lanes, 1}});
   low.bytes = static_cast<double>(points * lanes * 4);
   if (reduces) low.kernel.instrs.push_back({.op = kir::Op::kReduce});

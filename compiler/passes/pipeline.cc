@@ -2,6 +2,7 @@
 
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
+#include "compiler/passes/fuse.h"
 #include "compiler/passes/rearrange.h"
 #include "compiler/passes/simplify.h"
 #include "framework/autodiff/grad.h"
@@ -27,12 +28,11 @@ std::span<const Pass> pipeline() {
   return kPasses;
 }
 
-std::span<const Pass> fusion_passes() { return {}; }
-
 std::span<const Pass> all_passes() {
   static const std::vector<Pass> all = [] {
     std::vector<Pass> v(pipeline().begin(), pipeline().end());
-    v.insert(v.end(), fusion_passes().begin(), fusion_passes().end());
+    v.push_back({"fuse", fuse, "last: it sees what is really computed, and the plan takes its launches as they are"});
+    v.insert(v.end(), fusion_parts().begin(), fusion_parts().end());
     return v;
   }();
   return all;

@@ -7,10 +7,7 @@ namespace weft {
 /// Every pass in the order of running. compile(fn) runs all of it: run_passes(graph, pipeline(), {...}).
 std::span<const Pass> pipeline();
 
-/// Run after it, when every op left has a kernel: compile(fn) plans what they give.
-std::span<const Pass> fusion_passes();
-
-/// Both lists: the names that may be disabled.
+/// These, and fuse with its parts, which run when every op left has a kernel: all names that may be disabled.
 std::span<const Pass> all_passes();
 
 }  // namespace weft
