@@ -47,6 +47,74 @@ std::vector<Body> lowerable_bodies(Partition& p) {
   }
 }
 
+FusionReport make_report(const Partition& p, const std::vector<Body>& bodies, const std::vector<int32_t>& made) {
+  const FusionGraph& g = p.graph();
+  const Graph& old = g.graph();
+  FusionReport r;
+  r.before = make_ref<Graph>(old);
+  auto bytes_of = [&](std::vector<Value> values) {
+    std::sort(values.begin(), values.end());
+    values.erase(std::unique(values.begin(), values.end()), values.end());
+    double bytes = 0;
+    for (Value v : values) bytes += static_cast<double>(g.bytes(v));
+    return bytes;
+  };
+  auto results = [&](int32_t id, std::vector<Value>& values) {
+    for (int32_t k = 0; k < static_cast<int32_t>(old.node(id).outputs.size()); ++k) values.push_back({id, k});
+  };
+  for (int32_t id = 0; id < old.size(); ++id) {
+    if (!g.is_unit(id)) continue;
+    std::vector<Value> values;
+    for (const Read& x : g.reads(id)) values.push_back(x.value);
+    results(id, values);
+    ++r.launches_before;
+    r.bytes_before += bytes_of(std::move(values));
+  }
+  std::vector<int32_t> at(p.size(), -1);
+  for (int32_t i = 0; i < p.size(); ++i) {
+    if (p.group(i).gone || bodies[i].nodes.empty()) continue;
+    const Body& b = bodies[i];
+    FusionGroup x{.node = made[i], .fused = b.graph.get() != nullptr, .nodes = b.nodes, .clones = p.group(i).clones};
+    std::vector<Value> values = b.outputs;
+    if (b.graph) {
+      for (Value v : b.inputs) values.push_back(g.root(v));
+    } else {
+      for (const Read& y : g.reads(b.nodes[0])) values.push_back(y.value);
+      results(b.nodes[0], values);
+    }
+    x.bytes = bytes_of(std::move(values));
+    for (const auto* list : {&x.nodes, &x.clones})
+      for (int32_t id : *list) {
+        const Node& n = old.node(id);
+        if (g.role(id) == Role::kPointwise || g.role(id) == Role::kReduction) {
+          x.flops += n.op->flops_per_point * static_cast<double>(g.points(id));
+          continue;
+        }
+        SmallVec<TensorType, 4> types;
+        for (Value v : n.inputs) types.push_back(old.type(v));
+        x.flops += op_cost(*n.op, n.attrs, types, n.outputs).flops;
+      }
+    at[i] = static_cast<int32_t>(r.groups.size());
+    r.bytes_after += x.bytes;
+    r.groups.push_back(std::move(x));
+  }
+  r.launches_after = static_cast<int32_t>(r.groups.size());
+  for (const Refusal& f : p.refusals) {
+    const int32_t a = p.of(f.a) < 0 ? -1 : at[p.of(f.a)], b = p.of(f.b) < 0 ? -1 : at[p.of(f.b)];
+    if (a < 0 || b < 0 || a == b) continue;
+    r.refused.push_back({std::min(a, b), std::max(a, b), f.a, f.b, f.why, static_cast<double>(f.bytes)});
+  }
+  auto pair = [](const FusionReport::Refused& x) { return std::pair{x.a, x.b}; };
+  std::stable_sort(r.refused.begin(), r.refused.end(), [&](const auto& x, const auto& y) {
+    return pair(x) != pair(y) ? pair(x) < pair(y) : x.bytes > y.bytes;
+  });
+  r.refused.erase(
+      std::unique(r.refused.begin(), r.refused.end(), [&](const auto& x, const auto& y) { return pair(x) == pair(y); }),
+      r.refused.end());
+  std::stable_sort(r.refused.begin(), r.refused.end(), [](const auto& x, const auto& y) { return x.bytes > y.bytes; });
+  return r;
+}
+
 }  // namespace
 
 std::span<const Pass> fusion_parts() {
@@ -83,7 +151,10 @@ Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report
   const std::vector<Body> bodies = lowerable_bodies(p);
   std::vector<int32_t> made;
   Ref<Graph> fused = build_fused(p, bodies, &made);
-  (void)report;
+  if (report) {
+    *report = make_report(p, bodies, made);
+    report->after = fused;
+  }
   return fused;
 }
 

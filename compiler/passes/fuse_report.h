@@ -1,6 +1,7 @@
 // What fusion did and why it did not do more.
 #pragma once
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "framework/ir/graph.h"
@@ -12,24 +13,34 @@ struct FusionGroup {
   int32_t node = -1;  // of the fused graph
   bool fused = false;
   std::vector<int32_t> nodes;   // of the graph before, that it computes
-  std::vector<int32_t> clones;  // that it computes again
+  std::vector<int32_t> clones;  // that it computes again, which others compute too
   double bytes = 0;             // operands and results
   double flops = 0;
 };
 
 struct FusionReport {
-  Ref<Graph> before, after;
+  Ref<Graph> before, after;  // null: nothing was fused
   std::vector<FusionGroup> groups;
-  /// Pairs of launches that would have saved bytes as one: most bytes first, a pair once.
+  /// Two launches that would have moved fewer bytes as one; most bytes first, a pair once.
   struct Refused {
     int32_t a = 0, b = 0;      // groups
-    int32_t from = 0, to = 0;  // nodes of the graph before
-    std::string reason;        // follows "not fused: "
+    int32_t from = 0, to = 0;  // nodes of the graph before, one of each
+    std::string reason;        // follows "not one kernel: "
     double bytes = 0;
   };
   std::vector<Refused> refused;
   double bytes_before = 0, bytes_after = 0;  // moved by all launches
   int32_t launches_before = 0, launches_after = 0;
 };
+
+/// Whether two nodes of the graph before are in one kernel; if not, the rule that stops it and the bytes it costs.
+std::string why(const FusionReport& r, int32_t a, int32_t b);
+/// The same for nodes written "%12", "mul", "model.cc:43" or "mul at model.cc:43". Of several that fit, those in one
+/// kernel are taken, else those whose separation costs most. Throws InvalidArgument if none fits.
+std::string why(const FusionReport& r, std::string_view a, std::string_view b);
+/// The `most` greatest costs of what was not fused, one line each.
+std::string fusion_costs(const FusionReport& r, int most = 10);
+/// "866 -> 124 launches, 757.2 -> 206.2 MB through memory".
+std::string fusion_summary(const FusionReport& r);
 
 }  // namespace weft

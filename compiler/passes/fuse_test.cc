@@ -300,6 +300,26 @@ TEST(Fuse, PartsHaveNames) {
   EXPECT_GT(launches(*fused(g, none)).size(), launches(*fused(g)).size());
 }
 
+TEST(Fuse, WhyTellsTheRule) {
+  auto block = [](std::span<const Tensor> x) {
+    Tensor n = rms_norm(x[0], x[1], 1e-5);
+    Tensor h = gelu(matmul(n, x[2]), "tanh");
+    return std::vector{x[0] + matmul(h, x[3]), sum(exp(x[4]))};
+  };
+  auto g = joint(block, {f32({64, 32}), f32({32}), f32({32, 48}), f32({48, 32}), f32({7})});
+  FusionReport r;
+  ASSERT_TRUE(fuse(*g, {}, &r));
+  EXPECT_LT(r.bytes_after, r.bytes_before);
+  EXPECT_LT(r.launches_after, r.launches_before);
+  EXPECT_NE(why(r, "reduce_sum", "rsqrt").find("are in one kernel"), std::string::npos)
+      << why(r, "reduce_sum", "rsqrt");
+  EXPECT_NE(why(r, "exp", "rsqrt").find("share no data"), std::string::npos) << why(r, "exp", "rsqrt");
+  EXPECT_NE(why(r, "rsqrt", "dot").find("not in one kernel"), std::string::npos) << why(r, "rsqrt", "dot");
+  EXPECT_THROW(why(r, "nonsense", "dot"), Error);
+  EXPECT_NE(fusion_summary(r).find(" launches, "), std::string::npos);
+  for (const auto& x : r.refused) EXPECT_FALSE(x.reason.empty());
+}
+
 TEST(Fuse, RandomGraphsKeepTheirBits) {
   std::mt19937 random(5);
   for (int i = 0; i < 400; ++i) {
