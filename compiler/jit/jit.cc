@@ -416,8 +416,11 @@ Status status(const Options& options) {
   Status s;
   std::vector<std::string> notes;
   std::unique_ptr<Cache> cache;
+  // Looking makes no folder.
+  const std::string folder = options.cache.empty() ? default_cache() : options.cache;
+  const bool absent = folder != "off" && !io::exists(io::resolve_path(folder));
   try {
-    cache = open_cache(options, notes);
+    if (!absent) cache = open_cache(options, notes);
   } catch (const Error& error) {
     notes.push_back(error.what());
   }
@@ -425,7 +428,7 @@ Status status(const Options& options) {
   s.compiler = compiler.path;
   s.version = first_line(compiler.version);
   s.unavailable = compiler.unavailable;
-  s.cache = cache && !cache->folder().empty() ? cache->folder() : "off";
+  s.cache = absent ? io::resolve_path(folder) : cache && !cache->folder().empty() ? cache->folder() : "off";
   if (cache) std::tie(s.cache_bytes, s.cache_kernels) = cache->size();
   for (const std::string& note : notes) s.note = note;
   return s;

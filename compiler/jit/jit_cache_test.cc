@@ -27,6 +27,8 @@ void set_age(const std::string& path, int64_t seconds) {
 
 TEST(JitCache, AnotherProcessFindsTheKernels) {
   const Options options{.cache = temporary("found"), .units = 2};
+  EXPECT_EQ(status(options).cache, options.cache);
+  EXPECT_FALSE(io::exists(options.cache)) << "looking makes no folder";
   Request request = adders(5000, 5);
   InChild r = load_in_child(request, options, 5000);
   EXPECT_EQ(r.compiled, 5) << r.to_string();
