@@ -190,6 +190,10 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
   auto source_b = [&](int64_t i) {
     return PanelSource{hooks.b ? nullptr : at_batch(b, i), b.dtype, p.bn, p.bk, hooks.b, i};
   };
+  // Rows that the kernel can read as they are. f32 rows are packed where many columns repay it, or where they would all
+  // fall into the same lines of the nearest cache.
+  const bool direct = !hooks.a && p.ak == 1 && panel_type(a.dtype) == g.direct_type && p.k % g.direct_k == 0 &&
+                      plan.tile_m % g.direct_m == 0 && p.m % g.direct_m == 0 && (g.direct_m > 1 || (p.n <= 256 && p.am * g.size % 4096 != 0));
   // Tiles from begin to end of all the batch; a task meets rows of a and matrices of b one after another.
   auto tiles = [&](const Slot& slot, int64_t begin, int64_t end) {
     int64_t packed_a = -1, packed_b = -1;
@@ -198,7 +202,10 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
       const int64_t row = rows_at % plan.tiles_m * plan.tile_m, i = rows_at / plan.tiles_m;
       const int64_t rows = std::min(plan.tile_m, p.m - row), cols = std::min(plan.tile_n, p.n - col);
       const PanelSource from_b = source_b(i);
-      if (packed_a != rows_at)
+      const char* rows_a = slot.a;
+      if (direct)
+        rows_a = at_batch(a, i) + row * p.am * g.size;
+      else if (packed_a != rows_at)
         pack_panels(g, false, source_a(i), row, rows, 0, p.k, slot.a, plan.a_panel(), slot.fill);
       packed_a = rows_at;
       const char* panels = nullptr;
@@ -210,7 +217,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
         panels = workspace + plan.slots * plan.slot_bytes;
       }
       char* to = hooks.epilogue ? nullptr : at_batch(c, i) + (row * p.cm + col) * out_size;
-      run_tile({&plan, rows, cols, p.k, slot.a, plan.a_panel(), plan.b_panel(),
+      run_tile({&plan, rows, cols, p.k, rows_a, direct ? p.am * g.size : 0, plan.a_panel(), plan.b_panel(),
                 panels ? panels + col / g.nr * plan.b_panel() : nullptr, &from_b, col, to, c.dtype, p.cm,
                 hooks.epilogue, i, row, col},
                slot);

@@ -117,27 +117,48 @@ struct TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Up to 16 rows of sums as bf16 or f32, two tiles (32 columns) side by side.
-AMX_INLINE void write_rows(const float* sums, i64 rows, i64 cols, const GemmBlock& g, i64 row, i64 col) {
-  const __mmask32 mask = first(cols);
-  if (g.to_type == PanelType::bf16) {
-    short* to = static_cast<short*>(g.to) + row * g.to_ld + col;
-    for (i64 i = 0; i < rows; ++i) {
-      const __m512i v = (__m512i)_mm512_cvtne2ps_pbh(_mm512_load_ps(sums + i * 32 + 16), _mm512_load_ps(sums + i * 32));
-      _mm512_mask_storeu_epi16(to + i * g.to_ld, mask, v);
-    }
-  } else {
-    float* to = static_cast<float*>(g.to) + row * g.to_ld + col;
-    for (i64 i = 0; i < rows; ++i) {
-      _mm512_mask_storeu_ps(to + i * g.to_ld, mask & 0xffff, _mm512_load_ps(sums + i * 32));
-      if (cols > 16) _mm512_mask_storeu_ps(to + i * g.to_ld + 16, mask >> 16, _mm512_load_ps(sums + i * 32 + 16));
-    }
-  }
-}
+// Sums of a finished block on their way to memory. They leave row by row between the products of the next block: the
+// tile unit leaves the vector units idle, and would itself stand still if a block were written at once.
+struct Leaving {
+  const float* sums;  // rows of 32
+  i64 row = 0, rows = 0;
+  char* to;
+  i64 to_line;  // bytes
+  __mmask32 mask;
+  PanelType type;
 
-// One block of up to 32 x 32. Tiles 0 to 3: sums; 4, 5: a; 6, 7: b.
+  // kRows at once keep the loop's branches foreseeable.
+  template <int kRows>
+  inline __attribute__((always_inline)) void write() {
+    if (row + kRows > rows) {
+      if constexpr (kRows > 1)
+        for (i64 i = rows - row; i > 0; --i) write<1>();
+      return;
+    }
+    const float* from = sums + row * 32;
+    if (type == PanelType::bf16) {
+#pragma GCC unroll 32
+      for (int i = 0; i < kRows; ++i) {
+        const __m512 low = _mm512_load_ps(from + i * 32), high = _mm512_load_ps(from + i * 32 + 16);
+        _mm512_mask_storeu_epi16(to + i * to_line, mask, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+      }
+    } else {
+#pragma GCC unroll 32
+      for (int i = 0; i < kRows; ++i) {
+        _mm512_mask_storeu_ps(to + i * to_line, mask & 0xffff, _mm512_load_ps(from + i * 32));
+        _mm512_mask_storeu_ps(to + i * to_line + 64, mask >> 16, _mm512_load_ps(from + i * 32 + 16));
+      }
+    }
+    row += kRows;
+    to += kRows * to_line;
+  }
+};
+
+// One block of up to 32 x 32 into `sums`. Tiles 0 to 3: sums; 4, 5: a; 6, 7: b.
 template <int R, int C>
-AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row, i64 col) {
+AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row, i64 col, float* sums, Leaving& leaving) {
+  // A panel's tiles follow one another; rows in memory are a_line apart.
+  const i64 line = g.a_line ? g.a_line : 64, step = g.a_line ? 64 : kStepBytes, lower = g.a_line ? 16 * line : kTile;
   if (g.from) {
     const float* from = g.from + row * g.from_ld + col;
     _tile_loadd(0, from, g.from_ld * 4);
@@ -153,33 +174,30 @@ AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row,
   const i64 steps = (g.k + kStep - 1) / kStep;
   for (i64 i = 0; i < steps; ++i) {
     _tile_loadd(6, b + i * kStepBytes, 64);
-    _tile_loadd(4, a + i * kStepBytes, 64);
+    _tile_loadd(4, a + i * step, line);
     _tile_dpbf16ps(0, 4, 6);
     if (C > 1) {
       _tile_loadd(7, b + i * kStepBytes + kTile, 64);
       _tile_dpbf16ps(1, 4, 7);
     }
     if (R > 1) {
-      _tile_loadd(5, a + i * kStepBytes + kTile, 64);
+      _tile_loadd(5, a + i * step + lower, line);
       _tile_dpbf16ps(2, 5, 6);
       if (C > 1) _tile_dpbf16ps(3, 5, 7);
     }
+    if (i < 8) leaving.write<4>();
   }
-  const i64 rows = g.m - row, cols = g.n - col;
-  if (g.to_type == PanelType::f32 && (g.to_whole || (rows >= 16 * R && cols >= 16 * C))) {
-    float* to = static_cast<float*>(g.to) + row * g.to_ld + col;
-    _tile_stored(0, to, g.to_ld * 4);
-    if (C > 1) _tile_stored(1, to + 16, g.to_ld * 4);
-    if (R > 1) _tile_stored(2, to + 16 * g.to_ld, g.to_ld * 4);
-    if (R > 1 && C > 1) _tile_stored(3, to + 16 * g.to_ld + 16, g.to_ld * 4);
-    return;
-  }
-  alignas(64) float sums[32 * 32];
+  if (steps < 8) leaving.write<32>();
   _tile_stored(0, sums, 128);
   if (C > 1) _tile_stored(1, sums + 16, 128);
   if (R > 1) _tile_stored(2, sums + 16 * 32, 128);
   if (R > 1 && C > 1) _tile_stored(3, sums + 16 * 32 + 16, 128);
-  write_rows(sums, least(rows, 16 * R), least(cols, 16 * C), g, row, col);
+  const i64 size = g.to_type == PanelType::f32 ? 4 : 2;
+  leaving.sums = sums;
+  leaving.row = 0;
+  leaving.rows = least(g.m - row, 16 * R);
+  leaving.to = static_cast<char*>(g.to) + (row * g.to_ld + col) * size;
+  leaving.mask = first(least(g.n - col, 16 * C));
 }
 
 // Static: the intrinsic tells the compiler only that it reads the first bytes.
@@ -187,22 +205,29 @@ const TileConfig kConfig;
 
 void run(const GemmBlock& g) {
   _tile_loadconfig(&kConfig);
+  alignas(64) float sums[2][32 * 32];
+  int buffer = 0;
+  Leaving leaving;
+  leaving.to_line = g.to_ld * (g.to_type == PanelType::f32 ? 4 : 2);
+  leaving.type = g.to_type;
   for (i64 col = 0; col < g.n; col += kPanel) {
     const char* b = static_cast<const char*>(g.b) + col / kPanel * g.b_stride;
     for (i64 row = 0; row < g.m; row += kPanel) {
-      const char* a = static_cast<const char*>(g.a) + row / kPanel * g.a_stride;
+      const char* a = static_cast<const char*>(g.a) + (g.a_line ? row * g.a_line : row / kPanel * g.a_stride);
       const bool tall = g.m - row > 16, wide = g.n - col > 16;
+      float* to = sums[buffer ^= 1];
       if (tall) {
-        wide ? micro<2, 2>(g, a, b, row, col) : micro<2, 1>(g, a, b, row, col);
+        wide ? micro<2, 2>(g, a, b, row, col, to, leaving) : micro<2, 1>(g, a, b, row, col, to, leaving);
       } else {
-        wide ? micro<1, 2>(g, a, b, row, col) : micro<1, 1>(g, a, b, row, col);
+        wide ? micro<1, 2>(g, a, b, row, col, to, leaving) : micro<1, 1>(g, a, b, row, col, to, leaving);
       }
     }
   }
+  leaving.write<32>();
   _tile_release();
 }
 
-constexpr GemmKernel kKernel = {32, 32, 32, 512, 2, &pack<false>, &pack<true>, &run};
+constexpr GemmKernel kKernel = {32, 32, 32, 512, 2, 16, 32, PanelType::bf16, &pack<false>, &pack<true>, &run};
 
 }  // namespace
 

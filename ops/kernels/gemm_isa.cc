@@ -18,10 +18,12 @@ W_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }
 template <int kStep>
 W_FN void swap_lanes(VF (&r)[kF]) {
   VI32 low, high;
+#pragma GCC unroll 16
   for (int l = 0; l < kF; ++l) {
     low[l] = l & kStep ? kF + l - kStep : l;
     high[l] = l & kStep ? kF + l : l + kStep;
   }
+#pragma GCC unroll 16
   for (int i = 0; i < kF; ++i) {
     if (i & kStep) continue;
     const VF a = r[i], b = r[i + kStep];
@@ -31,13 +33,31 @@ W_FN void swap_lanes(VF (&r)[kF]) {
   if constexpr (kStep * 2 < kF) swap_lanes<kStep * 2>(r);
 }
 
-// `count` <= kF elements as f32, the rest zeros.
+// The first `count` <= kF elements as f32, the rest zeros.
 template <class M>
 W_FN VF load_some(const typename M::E* from, i64 count) {
   if (count >= kF) return M::get(from);
+#if W_BYTES == 64
+  const unsigned mask = count <= 0 ? 0 : (1u << count) - 1;
+  if constexpr (sizeof(typename M::E) == 4) return __builtin_ia32_loadups512_mask(from, VF{}, mask);
+#endif
   alignas(64) typename M::E t[kF] = {};
   for (i64 i = 0; i < count; ++i) t[i] = from[i];
   return M::get(t);
+}
+
+// The first kCount lanes, for 0 < kCount <= kF.
+template <int kCount>
+W_FN void store_some(float* to, VF v) {
+  if constexpr (kCount == kF) {
+    store(to, v);
+  } else {
+#if W_BYTES == 64
+    __builtin_ia32_storeups512_mask(to, v, (1u << kCount) - 1);
+#else
+    __builtin_memcpy(to, &v, kCount * 4);
+#endif
+  }
 }
 
 template <class M>
@@ -62,17 +82,19 @@ W_FN void pack_across(const GemmPack& p, i64 line, i64 k, float* to) {
     if (p.k_stride != 1) {
       load_strided<M>(p, line + w, k, r);
     } else if (lines >= (kW < kF ? kW : kF) && count == kF) {
+#pragma GCC unroll 16
       for (int i = 0; i < kF; ++i) r[i] = i < kW ? M::get(from + (w + i) * p.line_stride) : VF{};
     } else {
       for (int i = 0; i < kF; ++i) r[i] = i < lines ? load_some<M>(from + (w + i) * p.line_stride, count) : VF{};
     }
     swap_lanes<1>(r);
-    for (int i = 0; i < count; ++i) {
-      if (kW - w >= kF) {
-        store(to + i * kW + w, r[i]);
-      } else {
-        __builtin_memcpy(to + i * kW + w, &r[i], (kW - w) * 4);
-      }
+    constexpr int kRest = kW % kF ? kW % kF : kF;
+    float* at = to + w;
+    if (count == kF) {
+#pragma GCC unroll 16
+      for (int i = 0; i < kF; ++i) kW - w >= kF ? store(at + i * kW, r[i]) : store_some<kRest>(at + i * kW, r[i]);
+    } else {
+      for (int i = 0; i < count; ++i) kW - w >= kF ? store(at + i * kW, r[i]) : store_some<kRest>(at + i * kW, r[i]);
     }
   }
 }
@@ -84,21 +106,22 @@ void pack(const GemmPack& p) {
     return reinterpret_cast<float*>(static_cast<char*>(p.to) + panel * p.panel_stride) + k * kW;
   };
   if (p.line_stride == 1 && p.k_stride != 1) {
-    for (i64 k = 0; k < p.k; ++k) {
-      const typename M::E* from = static_cast<const typename M::E*>(p.from) + k * p.k_stride;
+    constexpr i64 kTogether = 16;  // k of one panel after another: few streams at a time
+    constexpr int kRest = kW % kF ? kW % kF : kF;
+    for (i64 first = 0; first < p.k; first += kTogether)
       for (i64 n = 0; n < panels; ++n) {
-        float* to = at(n, k);
+        const typename M::E* from = static_cast<const typename M::E*>(p.from) + first * p.k_stride + n * kW;
+        float* to = at(n, first);
         const i64 lines = p.lines - n * kW;
-        for (int w = 0; w < kW; w += kF) {
-          const VF v = load_some<M>(from + n * kW + w, least(lines - w, kW - w));
-          if (kW - w >= kF) {
-            store(to + w, v);
-          } else {
-            __builtin_memcpy(to + w, &v, (kW - w) * 4);
+        for (i64 k = first; k < least(p.k, first + kTogether); ++k, from += p.k_stride, to += kW) {
+#pragma GCC unroll 8
+          for (int w = 0; w < kW; w += kF) {
+            // Beyond a panel's own lines as long as there are some: they are not stored.
+            const VF v = load_some<M>(from + w, lines - w);
+            kW - w >= kF ? store(to + w, v) : store_some<kRest>(to + w, v);
           }
         }
       }
-    }
     return;
   }
   for (i64 n = 0; n < panels; ++n)
@@ -126,8 +149,8 @@ W_FN void write(const VF (&sums)[2], void* row, i64 col, i64 cols) {
   }
 }
 
-// kR rows and kV vectors of columns.
-template <int kR, int kV>
+// kR rows and kV vectors of columns; kPacked: a is a panel, else rows in memory.
+template <int kR, int kV, bool kPacked>
 void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col) {
   VF sums[kR][kV];
   if (g.from) {
@@ -141,16 +164,23 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col)
 #pragma GCC unroll 2
       for (int v = 0; v < kV; ++v) sums[r][v] = VF{};
   }
+  // Three rows to a base, so that addresses fit the registers.
+  const i64 line = g.a_line / 4;
+  const float* base[(kR + 2) / 3];
+#pragma GCC unroll 8
+  for (int i = 0; i < (kR + 2) / 3; ++i) base[i] = a + 3 * i * line;
   for (i64 k = g.k; k > 0; --k, a += kMr, b += kNr) {
     VF x[kV];
 #pragma GCC unroll 2
     for (int v = 0; v < kV; ++v) x[v] = load<VF>(b + v * kF);
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r) {
-      const VF y = spread(a[r]);
+      const VF y = spread(kPacked ? a[r] : base[r / 3][r % 3 * line]);
 #pragma GCC unroll 2
       for (int v = 0; v < kV; ++v) sums[r][v] = w_fma(y, x[v], sums[r][v]);
     }
+#pragma GCC unroll 8
+    for (int i = 0; i < (kR + 2) / 3; ++i) ++base[i];
   }
   const i64 cols = g.to_whole ? kNr : g.n - col;
   const i64 size = g.to_type == PanelType::f32 ? 4 : 2;
@@ -184,13 +214,15 @@ typedef void (*Micro)(const GemmBlock&, const float*, const float*, i64, i64);
 template <int kR>
 struct Table : Table<kR - 1> {
   constexpr Table() {
-    this->fn[kR][0] = &micro<kR, 1>;
-    this->fn[kR][1] = &micro<kR, 2>;
+    this->fn[0][kR][0] = &micro<kR, 1, false>;
+    this->fn[0][kR][1] = &micro<kR, 2, false>;
+    this->fn[1][kR][0] = &micro<kR, 1, true>;
+    this->fn[1][kR][1] = &micro<kR, 2, true>;
   }
 };
 template <>
 struct Table<0> {
-  Micro fn[kMr + 1][2] = {};
+  Micro fn[2][kMr + 1][2] = {};
 };
 constexpr Table<kMr> kMicro;
 
@@ -198,14 +230,15 @@ void run(const GemmBlock& g) {
   for (i64 col = 0; col < g.n; col += kNr) {
     const float* b = reinterpret_cast<const float*>(static_cast<const char*>(g.b) + col / kNr * g.b_stride);
     const bool wide = g.n - col > kF;
+    const i64 panel = g.a_line ? g.a_line * kMr : g.a_stride;
     for (i64 row = 0; row < g.m; row += kMr) {
-      const float* a = reinterpret_cast<const float*>(static_cast<const char*>(g.a) + row / kMr * g.a_stride);
-      kMicro.fn[least(kMr, g.m - row)][wide](g, a, b, row, col);
+      const float* a = reinterpret_cast<const float*>(static_cast<const char*>(g.a) + row / kMr * panel);
+      kMicro.fn[g.a_line == 0][least(kMr, g.m - row)][wide](g, a, b, row, col);
     }
   }
 }
 
-constexpr GemmKernel kKernel = {kMr, kNr, 1, kKc, 4, &pack_any<kMr>, &pack_any<kNr>, &run};
+constexpr GemmKernel kKernel = {kMr, kNr, 1, kKc, 4, 1, 1, PanelType::f32, &pack_any<kMr>, &pack_any<kNr>, &run};
 
 }  // namespace
 

@@ -26,6 +26,8 @@ struct GemmPack {
 struct GemmBlock {
   const void *a, *b;
   int64_t a_stride, b_stride;  // bytes between panels
+  /// Not 0: a is not packed but has the panels' own type, neighbouring k, and rows so many bytes apart.
+  int64_t a_line;
   int64_t m, n, k;
   /// Partial sums, or null for zeros. Partial sums are whole panels: rows padded to mr, columns to nr.
   const float* from;
@@ -42,6 +44,9 @@ struct GemmKernel {
   int kr;      // k is padded to a multiple of it
   int kc;      // the k of a block that keeps a panel of b in the nearest cache; a multiple of kr
   int size;    // bytes of a packed element
+  /// Rows and k that `run` reads of an unpacked a are rounded up to multiples of these.
+  int direct_m, direct_k;
+  PanelType direct_type;  // of an unpacked a
   void (*pack_a)(const GemmPack&);
   void (*pack_b)(const GemmPack&);
   void (*run)(const GemmBlock&);

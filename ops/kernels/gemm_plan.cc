@@ -110,12 +110,12 @@ void pack_panels(const GemmKernel& g, bool b_side, const PanelSource& s, int64_t
 void run_tile(const TileRun& t, const Slot& slot) {
   const GemmKernel& g = *t.plan->kernel;
   const int64_t ld = t.plan->tile_ld();
-  GemmBlock block{t.a, t.b, t.a_panel, t.b_panel, t.rows, t.cols, 0, nullptr, ld, nullptr, 0, PanelType::f32, false};
+  GemmBlock block{t.a, t.b, t.a_panel, t.b_panel, t.a_line, t.rows, t.cols, 0, nullptr, ld, nullptr, 0, PanelType::f32, false};
   if (!t.b) block.b_stride = std::min<int64_t>(g.kc, t.plan->padded_k()) * g.nr * g.size;
   if (t.k == 0) std::fill_n(slot.tile, t.rows * ld, 0.0f);
   for (int64_t first = 0; first < t.k; first += g.kc) {
     block.k = std::min<int64_t>(g.kc, t.k - first);
-    block.a = t.a + first * g.mr * g.size;
+    block.a = t.a + first * (t.a_line ? 1 : g.mr) * g.size;
     if (t.b) {
       block.b = t.b + first * g.nr * g.size;
     } else {

@@ -63,6 +63,7 @@ struct TileRun {
   const TilePlan* plan;
   int64_t rows, cols, k;
   const char* a;             // packed rows
+  int64_t a_line;            // not 0: rows in memory (GemmBlock)
   int64_t a_panel, b_panel;  // bytes
   const char* b;             // packed columns, or null: packed here, block by block, from b_source
   const PanelSource* b_source;

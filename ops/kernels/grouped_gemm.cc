@@ -133,7 +133,7 @@ class Grouped {
       packed = row;
       const int64_t line = p_.by_rows() ? out_.strides[0] : out_.strides[1];
       const int64_t to = (p_.by_rows() ? group.first * line : group.index * out_.strides[0]) + row * line + col;
-      run_tile({&tile, rows, std::min(tile.tile_n, tile.n - col), k, slot.a, a_panel, b_panel(group),
+      run_tile({&tile, rows, std::min(tile.tile_n, tile.n - col), k, slot.a, 0, a_panel, b_panel(group),
                 group_panels(group) + col / g_.nr * b_panel(group), nullptr, 0,
                 epilogue_ ? nullptr : const_cast<char*>(address(out_, to)), out_.dtype, line, epilogue_, group.index,
                 group.first + row, col},
