@@ -86,12 +86,15 @@ class Printer {
     if (options_.notes) comment();
     open(fill(t_.head, {{"f", options_.symbol}}));
     declare_arguments();
+    const bool tiled = *t_.tiles && transposed();
+    if (tiled) open(t_.tiles);
     open("for (i64 o = o0; o < o1; o += step) {");
     declare_point();
     if (across_) open(fill(t_.instances, {{"n", cat(vectors_ * t_.lanes)}}));
     for (const Segment& s : k_.segments) segment(s);
     if (across_) close(t_.instances_end);
     close("}");
+    if (tiled) close(t_.tiles_end);
     close("}");
     return std::move(out_);
   }
@@ -185,6 +188,17 @@ class Printer {
         break;
     }
     return cat(" + ", position, " * s", p, "_", axis);
+  }
+
+  // Whether neighbours of some operand are neighbours along an outer axis: then lines are read once only if the walk
+  // goes over few lanes of many outer points.
+  bool transposed() const {
+    if (k_.mode != Mode::kRows || k_.reduces() || k_.outer_axes() == 0) return false;
+    for (const Instr& i : k_.instrs)
+      if (i.op == Op::kStore && !has_lanes(i.level)) return false;
+    for (const kir::Operand& p : k_.operands)
+      if (p.strides[lane_axis_] == StrideKind::kAny && p.strides[lane_axis_ - 1] == StrideKind::kUnit) return true;
+    return false;
   }
 
   static bool has_lanes(Level l) { return l == Level::kLane || l == Level::kBoth; }

@@ -30,6 +30,7 @@ struct Target {
   const char *put_one, *put, *put_strided;
   const char* column;  // {p} combined with {v}
 
+  const char *tiles, *tiles_end;          // around outer points, parts of L: where an operand is transposed; or empty
   const char *along, *along_end;          // a loop over L
   const char *blocks, *blocks_end;        // the same with reductions
   const char *instances, *instances_end;  // of a kAcross kernel, {n} lanes each
