@@ -271,6 +271,7 @@ void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c
              "matmul: dtypes do not fit: ", a.dtype, " x ", b.dtype, " -> ", c.dtype);
   WEFT_CHECK(c.shape[r - 1] <= 1 || c.strides[r - 1] == 1, "matmul: the output's last stride is ", c.strides[r - 1],
              "; need 1");
+  WEFT_CHECK(itemsize(a.dtype) > 1 || !floating, "matmul: does not take dtype ", a.dtype);
   const bool hooked = hooks.epilogue || hooks.a || hooks.b;
   WEFT_CHECK(!hooked || a.dtype == kFloat32 || a.dtype == kBFloat16 || a.dtype == kFloat16,
              "matmul: hooks take f32, bf16 and f16; got ", a.dtype);
