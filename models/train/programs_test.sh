@@ -40,7 +40,7 @@ same whole.jsonl one.jsonl "one thread differs from two"
 # 16-bit activations: the same compiled or not, and learning.
 for dtype in bf16 f16; do
   for compiled in true false; do
-    "$train" "${flags[@]}" --steps 8 --dtype $dtype --grad_accum 2 --compile=$compiled --checkpoint_every 0 --metrics $dtype-$compiled.jsonl >h.txt 2>&1 || fail "$dtype: $(tail -1 h.txt)"
+    "$train" "${flags[@]}" --steps 8 --dtype $dtype --numerics eager --grad_accum 2 --compile=$compiled --checkpoint_every 0 --metrics $dtype-$compiled.jsonl >h.txt 2>&1 || fail "$dtype: $(tail -1 h.txt)"
   done
   same $dtype-true.jsonl $dtype-false.jsonl "$dtype: --compile=false differs from --compile=true"
 done
