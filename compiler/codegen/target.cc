@@ -5,6 +5,7 @@
 #include "framework/base/error.h"
 
 #define WEFT_TEXT(name) extern "C" const char weft_text_##name[], weft_text_##name##_end[];
+WEFT_TEXT(end_env)
 WEFT_TEXT(float_env)
 WEFT_TEXT(vector_env)
 WEFT_TEXT(math)
@@ -19,6 +20,7 @@ namespace {
 std::string_view text_of(std::string_view path) {
 #define WEFT_TEXT(file, name) \
   if (path == file) return {weft_text_##name, static_cast<size_t>(weft_text_##name##_end - weft_text_##name)};
+  WEFT_TEXT("ops/scalar/end_env.inc", end_env)
   WEFT_TEXT("ops/scalar/float_env.inc", float_env)
   WEFT_TEXT("ops/scalar/vector_env.inc", vector_env)
   WEFT_TEXT("ops/scalar/math.inc", math)
@@ -156,6 +158,12 @@ constexpr Target kScalar = {
 
 const Target& cpu() { return kCpu; }
 const Target& cpu_scalar() { return kScalar; }
+
+const std::string& forget_words() {
+  static const std::string text = text_with("ops/scalar/end_env.inc", "") +
+                                  "#undef W_FN\n#undef W_INLINE\n#undef W_BODY\n#undef W_ONCE\n#undef W_ROLLED\n";
+  return text;
+}
 
 const std::string& prelude(const Target& target) {
   static const std::string vectors = text_with("ops/kernels/simd.inc", "compiler/codegen/cpu_words.inc");

@@ -48,6 +48,8 @@ const Target& cpu();
 /// One element at a time, in plain loops: the readable reference.
 const Target& cpu_scalar();
 
+/// Preprocessor lines after which another target's prelude may follow in the same file.
+const std::string& forget_words();
 /// The source of a target's words: what stands before kernels in a translation unit. It includes nothing.
 const std::string& prelude(const Target& target);
 
