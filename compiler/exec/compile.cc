@@ -6,6 +6,7 @@
 #include "compiler/exec/entry.h"
 #include "compiler/exec/reference.h"
 #include "compiler/exec/verify_fused.h"
+#include "compiler/passes/fuse_report.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/interpreter.h"
@@ -220,6 +221,14 @@ const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
              stage, "'; need captured, joint, fused or scheduled");
   const Entry& e = *core.current;
   return stage == "captured" ? *e.captured : stage == "joint" ? *e.joint : stage == "fused" ? *e.fused : *e.plan.graph;
+}
+
+std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b) {
+  WEFT_CHECK_AS(kFailedPrecondition, core.current,
+                "why: the function has not been captured yet; call it or prepare() first");
+  WEFT_CHECK_AS(kFailedPrecondition, core.current->report && core.current->report->before,
+                "why: nothing was fused; need a step with the pass fuse enabled");
+  return why(*core.current->report, a, b);
 }
 
 }  // namespace weft::internal

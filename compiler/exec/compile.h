@@ -80,6 +80,7 @@ std::shared_ptr<CompiledCore> make_core(CompileOptions options);
 CompileStats core_stats(const CompiledCore& core);
 std::string core_report(const CompiledCore& core);
 const Graph& core_graph(const CompiledCore& core, const std::string& stage);
+std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b);
 
 /// Lengths of the vectors inside `v`: with the number of tensors they tell its structure.
 template <class T>
@@ -159,6 +160,9 @@ class Compiled {
   std::string report() const { return internal::core_report(*core_); }
   /// The plan used last at stage "captured", "joint", "fused" or "scheduled"; valid until the next call.
   const Graph& graph(const std::string& stage) const { return internal::core_graph(*core_, stage); }
+  /// Whether two ops, written "mul", "model.cc:43" or "mul at model.cc:43", are in one kernel; if not, the rule that
+  /// stops it and the bytes it costs.
+  std::string why(const std::string& a, const std::string& b) const { return internal::core_why(*core_, a, b); }
 
  private:
   template <class... A>

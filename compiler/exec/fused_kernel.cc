@@ -45,7 +45,7 @@ void write_result(const void* from, kir::Type type, int64_t first, int64_t n, co
 }  // namespace
 
 FusedKernel::FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const StridedView> in)
-    : body_(std::move(body)), lowered_(std::move(lowered)), name_(intern(lowered_.kernel.name)) {
+    : body_(std::move(body)), lowered_(std::move(lowered)), in_(in.begin(), in.end()), name_(intern(lowered_.kernel.name)) {
   const kir::Kernel& k = lowered_.kernel;
   points_ = lowered_.outer_points();
   lanes_ = lowered_.lanes();

@@ -26,13 +26,12 @@ class FusedKernel {
   const Graph& body() const { return *body_; }
   const Ref<Graph>& body_ref() const { return body_; }
   const kir::Lowered& lowered() const { return lowered_; }
+  /// The operands as they lay when it was lowered, without addresses.
+  std::span<const StridedView> in() const { return in_; }
   const char* name() const { return name_; }
   /// The compiled function; null: the loop IR is interpreted.
   kir::Fn fn() const { return fn_; }
   void bind(kir::Fn fn) { fn_ = fn; }
-  /// The text it was compiled from and what to call it there; for reports.
-  std::string text;
-
   int64_t workspace_bytes() const { return workspace_; }
   void run(const FusedOperands& x) const;
 
@@ -66,6 +65,7 @@ class FusedKernel {
 
   Ref<Graph> body_;
   kir::Lowered lowered_;
+  std::vector<StridedView> in_;
   const char* name_;
   kir::Fn fn_ = nullptr;
 

@@ -4,7 +4,9 @@
 
 #include "compiler/exec/test_programs.h"
 #include "compiler/kir/fused.h"
+#include "compiler/exec/fused_table.h"
 #include "framework/autodiff/grad.h"
+#include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
@@ -144,6 +146,51 @@ TEST(FusedStep, LengthsShareKernels) {
   for (int64_t n = 3; n < 203; ++n) step(Tensors{normal({n, 64}), w});
   EXPECT_EQ(step.stats().captures, 201);
   EXPECT_EQ(step.stats().compilations, compiled);
+}
+
+// What verification says of a step whose kernels were damaged.
+std::string caught(void (*fault)(kir::Lowered&), const TensorFn& fn, const Tensors& in) {
+  internal::fault_for_test = fault;
+  auto step = compile([&](Tensors x) { return fused(fn, x); });
+  const std::string error = testing::error_of([&] { step(in); });
+  internal::fault_for_test = nullptr;
+  EXPECT_NE(error.find("verify: kernel "), std::string::npos) << error;
+  return error;
+}
+
+TEST(FusedStep, DamagedKernelsAreCaughtNamedAndReproduced) {
+  const TensorFn soft = [](Args x) { return Tensors{softmax(x[0], -1)}; };
+  const Tensors in = {normal({7, 37})};
+  std::string e = caught(
+      [](kir::Lowered& low) {
+        for (kir::Instr& i : low.kernel.instrs)
+          if (i.op == kir::Op::kPw && i.pw == kernels::Pw::exp) i.pw = kernels::Pw::expm1;
+      },
+      soft, in);
+  EXPECT_NE(e.find("exp"), std::string::npos) << e;
+  EXPECT_NE(e.find("[0, 0]"), std::string::npos) << e;
+  // The maximum is not taken away: the same in exact arithmetic.
+  caught(
+      [](kir::Lowered& low) {
+        for (kir::Instr& i : low.kernel.instrs)
+          if (i.op == kir::Op::kPw && i.pw == kernels::Pw::sub) i.pw = kernels::Pw::maximum;
+      },
+      soft, in);
+  // One lane too few.
+  e = caught([](kir::Lowered& low) { low.extents.back() -= 1; }, [](Args x) { return Tensors{exp(x[0]) * 2.0}; },
+             {normal({1000})});
+  EXPECT_NE(e.find("[999]"), std::string::npos) << e;
+  // The file compiles alone and shows the difference.
+  const size_t at = e.find("reproduction: ");
+  ASSERT_NE(at, std::string::npos) << e;
+  const std::string path = e.substr(at + 14, e.find(".cc", at) + 3 - at - 14), out = path + ".out";
+  const std::string isa = selected_isa() == Isa::avx512 ? "x86-64-v4" : selected_isa() == Isa::avx2 ? "x86-64-v3" : "x86-64-v2";
+  if (std::system("g++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no g++";
+  ASSERT_EQ(std::system(cat("g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -mprefer-vector-width=512 -Wno-psabi -march=",
+                            isa, " ", path, " -o ", out)
+                            .c_str()),
+            0);
+  EXPECT_EQ(WEXITSTATUS(std::system(out.c_str())), 1);
 }
 
 }  // namespace

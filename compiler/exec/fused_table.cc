@@ -29,6 +29,8 @@ void say_once(const std::string& note) {
 
 }  // namespace
 
+void (*fault_for_test)(kir::Lowered&) = nullptr;
+
 std::string kernel_key(const kir::Kernel& k) {
   std::string key;
   auto put = [&](const auto& v) { key.append(reinterpret_cast<const char*>(&v), sizeof v); };
@@ -89,7 +91,9 @@ std::shared_ptr<FusedKernel> FusedTable::get(const Node& n, std::span<const Stri
   for (size_t i = 0; i < out.size(); ++i) layouts_out.push_back({n.outputs[static_cast<int>(i)], out[i].strides});
   std::shared_ptr<FusedKernel> kernel;
   try {
-    kernel = std::make_shared<FusedKernel>(body, kir::lower_group(*body, layouts_in, layouts_out, options_), in);
+    kir::Lowered lowered = kir::lower_group(*body, layouts_in, layouts_out, options_);
+    if (fault_for_test) fault_for_test(lowered);
+    kernel = std::make_shared<FusedKernel>(body, std::move(lowered), in);
   } catch (const Error& e) {
     throw CannotLower{body, e.what()};
   }

@@ -50,6 +50,9 @@ class FusedTable {
   std::vector<Ref<Graph>> hashed_;  // kept alive while their addresses are keys
 };
 
+/// Tests set it to damage what lowering gives; null else.
+extern void (*fault_for_test)(kir::Lowered&);
+
 /// Bytes that tell apart kernels with different code, whatever their names and notes.
 std::string kernel_key(const kir::Kernel& k);
 

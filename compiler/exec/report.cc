@@ -4,6 +4,9 @@
 #include <map>
 
 #include "compiler/exec/entry.h"
+#include "compiler/exec/verify_fused.h"
+#include "compiler/kir/fused.h"
+#include "compiler/passes/fuse_report.h"
 #include "ops/core/creation.h"
 
 namespace weft {
@@ -29,6 +32,9 @@ std::string fixed(double v, int digits) {
   std::snprintf(s, sizeof s, "%.*f", digits, v);
   return s;
 }
+
+// Rates of a common server with two cores, measured rates differ by machine (tools:doctor --measure).
+constexpr double kBytesPerUs = 26e3, kFlopsPerUs = 350e3;
 
 std::string cell_name(const Graph& g, int32_t c) {
   return g.cells[c]->name.empty() ? cat("cell ", c) : cat("cell '", g.cells[c]->name, "'");
@@ -56,6 +62,7 @@ class Report {
     constants();
     passes();
     memory();
+    kernels();
     launches();
     not_done();
     return std::move(out_);
@@ -110,6 +117,7 @@ class Report {
   void passes() {
     line("passes");
     for (const PassReport& p : e_.passes) line("  ", p.to_string());
+    for (const PassReport& p : e_.fusion) line("  ", p.to_string());
   }
 
   void memory() {
@@ -140,7 +148,7 @@ class Report {
 
   std::string describe(const Launch& l) const {
     const Node& n = g_.node(l.node);
-    std::string s = l.op->name;
+    std::string s = l.fused ? l.fused->name() : l.op->name;
     if (n.line.line) s += cat(" at ", n.line);
     if (*n.scope) s += cat(" in ", n.scope);
     return s;
@@ -168,9 +176,53 @@ class Report {
     line("  total ", fixed(all_bytes, 0), " bytes, ", fixed(all_flops, 0), " FLOPs");
   }
 
+  // Each kernel once, with the user's ops; predicted by bytes and FLOPs at the rates below.
+  void kernels() {
+    struct Row {
+      const FusedKernel* kernel;
+      const Graph* body;
+      int launches = 0;
+    };
+    std::vector<Row> rows;
+    for (const Launch& l : plan_.launches) {
+      if (!l.fused) continue;
+      auto at = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.kernel == l.fused.get(); });
+      if (at == rows.end()) at = rows.insert(at, {l.fused.get(), &kir::body_of(g_.node(l.node))});
+      ++at->launches;
+    }
+    if (rows.empty()) return;
+    line("kernels (", e_.load.kernels, " distinct texts, ", e_.load.compiled, " compiled, ", e_.load.from_disk,
+         " from the cache on disk, ", fixed(e_.load.ms, 1), " ms); predicted at ", fixed(kBytesPerUs / 1e3, 0),
+         " GB/s and ", fixed(kFlopsPerUs / 1e3, 0), " GFLOP/s");
+    if (e_.report && e_.report->after) line("  fusion: ", fusion_summary(*e_.report));
+    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+      return a.launches * a.kernel->lowered().bytes > b.launches * b.kernel->lowered().bytes;
+    });
+    for (const Row& r : rows) {
+      const kir::Lowered& low = r.kernel->lowered();
+      const double us = std::max(low.bytes / kBytesPerUs, low.flops / kFlopsPerUs);
+      line("  ", r.kernel->name(), " x ", r.launches, ": ", bytes_text(static_cast<int64_t>(low.bytes)), ", ",
+           fixed(low.flops / 1e6, 3), " MFLOP, predicted ", fixed(us, 1), " us",
+           r.kernel->timed ? cat(", measured ", fixed(r.kernel->total_us / static_cast<double>(r.kernel->timed), 1), " us")
+                           : std::string(),
+           r.kernel->fn() ? "" : ", interpreted", ": ", ops_text(*r.body, 6));
+      if (!low.rounds_less.empty()) {
+        std::string ops;
+        for (size_t i = 0; i < std::min<size_t>(low.rounds_less.size(), 4); ++i)
+          ops += cat(i ? ", " : "", low.rounds_less[i]);
+        if (low.rounds_less.size() > 4) ops += cat(" and ", low.rounds_less.size() - 4, " more");
+        line("    rounds less often than eager: ", ops);
+      }
+    }
+    for (const std::string& n : e_.load.notes) line("  ", n);
+  }
+
   void not_done() {
     line("not done");
     const size_t before = out_.size();
+    if (e_.report && e_.report->after)
+      if (const std::string costs = fusion_costs(*e_.report); !costs.empty()) out_ += costs;
+    if (!out_.empty() && out_.back() != '\n') out_ += '\n';
     for (const std::string& n : plan_.notes) line("  ", n);
     for (const Launch& l : plan_.launches) {
       if (!l.copy) continue;
