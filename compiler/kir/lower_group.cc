@@ -481,9 +481,6 @@ class Lowering {
 
   void find_overwrites() {
     const Kernel& k = low_.kernel;
-    std::vector<int> segment_of(k.instrs.size());
-    for (size_t s = 0; s < k.segments.size(); ++s)
-      for (int i : k.segments[s].instrs) segment_of[i] = static_cast<int>(s);
     for (const auto& [output, store] : stores_) {
       const int slot = k.instrs[store].slot;
       const Bound& out = low_.bound[slot];
@@ -495,7 +492,8 @@ class Lowering {
           const Bound& b = low_.bound[k.instrs[i].slot];
           if (b.output || b.index != static_cast<int32_t>(input)) continue;
           read = true;
-          ok &= b.offset == out.offset && b.strides == out.strides && segment_of[i] <= segment_of[store] &&
+          // Instructions are numbered as they run: nothing at a point reads what was written there.
+          ok &= b.offset == out.offset && b.strides == out.strides && static_cast<int>(i) < store &&
                 k.instrs[i].level == k.instrs[store].level;
         }
         if (ok && read) low_.overwrites.push_back({static_cast<int32_t>(input), output});

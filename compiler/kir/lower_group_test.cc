@@ -185,6 +185,14 @@ TEST(LowerGroup, RowsReadAfterTheyWereWrittenAreNotOverwritten) {
   EXPECT_FALSE(r.low.may_overwrite(0, 1));
 }
 
+TEST(LowerGroup, WhatIsReadAfterAnotherResultWasWrittenIsNotOverwrittenByIt) {
+  Ran r = run([](Args x) { return std::vector{x[0] + 1.0, x[1] * x[0], x[1] + 2.0}; },
+              {normal({8, 30}), normal({8, 30})});
+  EXPECT_TRUE(r.low.may_overwrite(0, 0));
+  EXPECT_FALSE(r.low.may_overwrite(1, 0));
+  EXPECT_TRUE(r.low.may_overwrite(1, 2));
+}
+
 TEST(LowerGroup, TextDoesNotDependOnExtentsOrConstants) {
   auto text = [](int64_t rows, int64_t n) {
     return run([](Args x) { return std::vector{layer_norm(x[0], {x[0].size(-1)}, x[1], x[2])}; },
