@@ -63,7 +63,9 @@ constexpr const char* kReductionNames[] = {"sum", "max", "min", "prod"};
 constexpr const char* kReductionTypes[] = {"Sum", "Max", "Min", "Prod"};
 constexpr const char* kElements[] = {"f32", "f64", "i32", "i64", "pred"};
 
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9'); }
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
+}
 
 bool is_float(Type t) { return t == Type::f32 || t == Type::f64; }
 bool is_long(Type t) { return t == Type::f64 || t == Type::i64; }
@@ -140,7 +142,8 @@ class Printer {
       for (int a = 0; a < k_.axes; ++a)
         if (k_.operands[p].strides[a] == StrideKind::kAny)
           strides += cat(strides.empty() ? "const i64 s" : ", s", p, "_", a, " = args->stride[", p * k_.axes + a, "]");
-      if (k_.operands[p].indexed) strides += cat(strides.empty() ? "const i64 d" : ", d", p, " = args->index_stride[", p, "]");
+      if (k_.operands[p].indexed)
+        strides += cat(strides.empty() ? "const i64 d" : ", d", p, " = args->index_stride[", p, "]");
       line(cat(memory(p), "* const p", p, " = (", memory(p), "*)args->ptr[", p, "];",
                strides.empty() ? "" : cat(" ", strides, ";")));
     }
@@ -291,8 +294,7 @@ class Printer {
 
   std::string pointwise(const Instr& i) const {
     const int operands = kernels::pointwise_info(i.pw).operands;
-    if (operands == 3)
-      return fill(t_.select, {{"c", use(i.a)}, {"a", use(i.b)}, {"b", use(i.c)}});
+    if (operands == 3) return fill(t_.select, {{"c", use(i.a)}, {"a", use(i.b)}, {"b", use(i.c)}});
     const Type of = k_.instrs[i.a].type;
     const bool ordered = of == Type::pred && (i.pw == Pw::lt || i.pw == Pw::le || i.pw == Pw::gt || i.pw == Pw::ge);
     std::string s;
@@ -315,7 +317,9 @@ class Printer {
   std::string load(const Instr& i) const {
     const Type as = natural(k_.operands[i.slot].dtype);
     const StrideKind lanes = lane_stride(i);
-    const std::string s = lanes == StrideKind::kAny ? cat("s", i.slot, "_", lane_axis_) : lanes == StrideKind::kUnit ? "1" : "0";
+    const std::string s = lanes == StrideKind::kAny    ? cat("s", i.slot, "_", lane_axis_)
+                          : lanes == StrideKind::kUnit ? "1"
+                                                       : "0";
     std::string p = address(i);
     const char* const by_stride[] = {t_.get_one, t_.get, t_.get_strided};
     const char* how = by_stride[static_cast<int>(lanes)];
@@ -369,11 +373,11 @@ class Printer {
     switch (i.op) {
       case Op::kStore: {
         const DType to = k_.operands[i.slot].dtype;
-        const std::string v = converted(use(i.a), k_.instrs[i.a].type, natural(to),
-                                        to == kUInt8 && is_float(k_.instrs[i.a].type));
+        const std::string v =
+            converted(use(i.a), k_.instrs[i.a].type, natural(to), to == kUInt8 && is_float(k_.instrs[i.a].type));
         const char* const how[] = {t_.put_one, t_.put, t_.put_strided};
-        return line(
-            fill(how[static_cast<int>(lane_stride(i))], {{"p", address(i)}, {"s", stride_text(i)}, {"v", v}}), i.note);
+        return line(fill(how[static_cast<int>(lane_stride(i))], {{"p", address(i)}, {"s", stride_text(i)}, {"v", v}}),
+                    i.note);
       }
       case Op::kKeep:
         return line(fill(t_.put, {{"p", scratch(i)}, {"v", use(i.a)}}), i.note);
@@ -421,14 +425,15 @@ class Printer {
   std::string reduction(int id, const char* pattern) const {
     const Instr& i = k_.instrs[id];
     const std::string e = kElements[static_cast<int>(i.type)];
-    return fill(pattern, {{"i", cat(id)},
-                          {"x", name(id)},
-                          {"rd", kReductionTypes[static_cast<int>(i.rd)]},
-                          {"t", type(i.type)},
-                          {"n", cat(has_lanes(i.level) ? vectors_ : 1)},
-                          {"e", e},
-                          {"p", cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_,
-                                    " + 1023) / 1024) + l0 / 1024")}});
+    return fill(
+        pattern,
+        {{"i", cat(id)},
+         {"x", name(id)},
+         {"rd", kReductionTypes[static_cast<int>(i.rd)]},
+         {"t", type(i.type)},
+         {"n", cat(has_lanes(i.level) ? vectors_ : 1)},
+         {"e", e},
+         {"p", cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_, " + 1023) / 1024) + l0 / 1024")}});
   }
 
   void segment(const Segment& s) {
