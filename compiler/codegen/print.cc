@@ -149,7 +149,7 @@ class Printer {
     }
     for (int c = 0; c < k_.columns; ++c) {
       const std::string e = kElements[static_cast<int>(column_type(c))];
-      line(cat(e, "* const c", c, " = (", e, "*)args->column[", c, "];"));
+      line(cat(e, "* const col", c, " = (", e, "*)args->column[", c, "];"));
     }
     for (int r = 0; r < k_.kept; ++r) {
       const std::string row = across_ ? cat("n", loop_axis_, " * 16") : cat("((n", lane_axis_, " + 15) / 16 * 16)");
@@ -382,7 +382,7 @@ class Printer {
       case Op::kKeep:
         return line(fill(t_.put, {{"p", scratch(i)}, {"v", use(i.a)}}), i.note);
       case Op::kColumn:
-        return line(fill(t_.column, {{"p", cat("c", i.slot, " + l")},
+        return line(fill(t_.column, {{"p", cat("col", i.slot, " + l")},
                                      {"t", type(i.type)},
                                      {"rd", kReductionTypes[static_cast<int>(i.rd)]},
                                      {"v", use(i.a)}}),
