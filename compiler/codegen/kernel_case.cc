@@ -25,7 +25,8 @@ using kir::Op;
 using kir::StrideKind;
 using kir::Type;
 
-// ---- the builder -----------------------------------------------------------------------------------------------------
+// ---- the builder
+// -----------------------------------------------------------------------------------------------------
 
 int KernelBuilder::operand(DType dtype, const std::string& strides, bool output) {
   kir::Operand p;
@@ -80,7 +81,11 @@ int KernelBuilder::reduce(kernels::Rd rd, int a, Level level) {
   return add(i);
 }
 int KernelBuilder::column(kernels::Rd rd, int a) {
-  return add({.op = Op::kColumn, .type = kernel.instrs[a].type, .level = Level::kBoth, .a = a, .slot = kernel.columns++,
+  return add({.op = Op::kColumn,
+              .type = kernel.instrs[a].type,
+              .level = Level::kBoth,
+              .a = a,
+              .slot = kernel.columns++,
               .rd = rd});
 }
 int KernelBuilder::keep(int a) {
@@ -92,7 +97,8 @@ void KernelBuilder::store(int operand, int a, Level level) {
   add({.op = Op::kStore, .type = kernel.instrs[a].type, .level = level, .a = a, .slot = operand});
 }
 
-// ---- memory ----------------------------------------------------------------------------------------------------------
+// ---- memory
+// ----------------------------------------------------------------------------------------------------------
 
 namespace {
 
@@ -102,7 +108,7 @@ template <class T>
 void fill_floats(std::vector<char>& bytes, std::mt19937& rng, bool extremes) {
   std::normal_distribution<float> normal(0, 2);
   constexpr float inf = std::numeric_limits<float>::infinity();
-  const float odd[] = {0,      -0.0f, 1,    -1,     inf,     -inf,    std::nanf(""), 1e-40f, -1e-40f, 88.5f, -103.5f,
+  const float odd[] = {0,     -0.0f,  1,    -1,      inf,     -inf,  std::nanf(""), 1e-40f, -1e-40f, 88.5f, -103.5f,
                        1e30f, -1e30f, 0.5f, 65519.f, 65520.f, 6e-8f, 3e9f,          -3e9f,  2.5f,    -1.5f};
   const size_t n = bytes.size() / sizeof(T);
   for (size_t i = 0; i < n; ++i) {
@@ -225,12 +231,15 @@ Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& pa
   slots(Op::kReduce, k.partials, c.points() * ((lanes + 1023) / 1024));
   for (auto& [dtype, bytes] : r.memory) {
     void* p = bytes.data() + kGuard * itemsize(dtype);
-    (ptr.size() < k.operands.size() ? ptr : static_cast<int>(column.size()) < k.columns ? column : partial).push_back(p);
+    (ptr.size() < k.operands.size()                ? ptr
+     : static_cast<int>(column.size()) < k.columns ? column
+                                                   : partial)
+        .push_back(p);
   }
   const int64_t row = k.mode == Mode::kAcross ? c.extents[k.axes - 2] * 16 : (lanes + 15) / 16 * 16;
   std::vector<float> scratch(k.kept * row);
-  const kir::Args args{ptr.data(), strides.data(), c.extents.data(), c.params.data(), scratch.data(), column.data(),
-                       partial.data()};
+  const kir::Args args{ptr.data(),     strides.data(), c.extents.data(), c.params.data(),
+                       scratch.data(), column.data(),  partial.data()};
   if (parts.empty()) {
     fn(args, 0, c.points(), 1, 0, lanes);
   } else {
@@ -263,7 +272,8 @@ std::string difference(const Outcome& a, const Outcome& b) {
   return "";
 }
 
-// ---- running ---------------------------------------------------------------------------------------------------------
+// ---- running
+// ---------------------------------------------------------------------------------------------------------
 
 std::string march() {
   constexpr const char* k[] = {"x86-64-v2", "x86-64-v3", "x86-64-v4"};
@@ -280,9 +290,9 @@ std::vector<KernelFn> compile(const std::vector<kir::Kernel>& kernels, const Tar
     for (size_t k = 0; k < kernels.size(); ++k) file << print(kernels[k], target, {.symbol = cat("k", k)});
   }
   const std::string command =
-      cat("g++ -x c++ -std=c++17 -O3 -march=", march(),
-          " -mprefer-vector-width=512 -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fPIC -shared"
-          " -nostdlib -Wno-psabi -o ",
+      cat("g++ -x c++ -std=c++20 -O1 -fgcse -fno-tree-pta -march=", march(),
+          " -mprefer-vector-width=512 -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fno-strict-aliasing"
+          " -fPIC -shared -nostdlib -w -o ",
           path, ".so ", path, ".cc 2> ", path, ".log");
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(path + ".log");

@@ -32,8 +32,10 @@ void check(const std::vector<KernelCase>& cases) {
   const auto vector = compile(kernels, cpu()), scalar = compile(kernels, cpu_scalar());
   for (size_t i = 0; i < cases.size(); ++i) {
     const Outcome want = run(cases[i], interpreted(kernels[i]));
-    EXPECT_EQ(difference(run(cases[i], vector[i]), want), "") << cases[i].name << ", vector text\n" << kernels[i].to_string();
-    EXPECT_EQ(difference(run(cases[i], scalar[i]), want), "") << cases[i].name << ", scalar text\n" << kernels[i].to_string();
+    EXPECT_EQ(difference(run(cases[i], vector[i]), want), "") << cases[i].name << ", vector text\n"
+                                                              << kernels[i].to_string();
+    EXPECT_EQ(difference(run(cases[i], scalar[i]), want), "") << cases[i].name << ", scalar text\n"
+                                                              << kernels[i].to_string();
   }
 }
 

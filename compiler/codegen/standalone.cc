@@ -106,7 +106,8 @@ std::string list(const std::vector<T>& values) {
 
 std::string print_standalone(const kir::Kernel& k, const Launch& launch, bool notes) {
   WEFT_BUG_IF(static_cast<int>(launch.extents.size()) != k.axes || launch.strides.size() != k.operands.size(),
-              "print_standalone: ", launch.extents.size(), " extents and ", launch.strides.size(), " operands' strides");
+              "print_standalone: ", launch.extents.size(), " extents and ", launch.strides.size(),
+              " operands' strides");
   int64_t points = 1;
   for (int a = 0; a < k.outer_axes(); ++a) points *= launch.extents[a];
   const int64_t lanes = launch.extents.back();

@@ -10,11 +10,11 @@ namespace weft::codegen {
 
 /// What a kernel is launched with, beside memory.
 struct Launch {
-  std::vector<int64_t> extents;                // by axis
-  std::vector<std::vector<int64_t>> strides;   // by operand and axis, elements
+  std::vector<int64_t> extents;               // by axis
+  std::vector<std::vector<int64_t>> strides;  // by operand and axis, elements
   std::vector<double> params;
-  std::vector<int64_t> index_strides = {};     // by operand, of indexed ones
-  std::vector<int64_t> index_extents = {};     // by operand: their indexed dim
+  std::vector<int64_t> index_strides = {};  // by operand, of indexed ones
+  std::vector<int64_t> index_extents = {};  // by operand: their indexed dim
 };
 
 /// The program's text. Inputs come from a fixed generator; with a file as its argument, from there: each operand's

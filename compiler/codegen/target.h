@@ -10,18 +10,18 @@ namespace weft::codegen {
 /// blocks of a reduction go side by side, {n} a number of lanes or vectors.
 struct Target {
   const char* name;
-  int lanes;    // of a vector; 1: none
+  int lanes;           // of a vector; 1: none
   int vectors_a_step;  // vectors that kAcross kernels do in a step, where they keep nothing
 
-  const char* type[5];    // by kir::Type
-  const char* memory[8];  // element types in memory by DType: f32 f64 bf16 f16 i64 i32 u8 bool
-  const char* head;       // {f}: opens the function
-  const char* all;        // {x}, a number, in all lanes
-  const char* iota;       // position {l} and those after it
-  const char* select;     // {c} ? {a} : {b}
-  const char* order_pred; // a predicate as something that compares as 0 < 1
-  const char* long_pred;  // a predicate out of a comparison of 8-byte lanes
-  const char* from_pred;  // 0 or 1 in i32
+  const char* type[5];     // by kir::Type
+  const char* memory[8];   // element types in memory by DType: f32 f64 bf16 f16 i64 i32 u8 bool
+  const char* head;        // {f}: opens the function
+  const char* all;         // {x}, a number, in all lanes
+  const char* iota;        // position {l} and those after it
+  const char* select;      // {c} ? {a} : {b}
+  const char* order_pred;  // a predicate as something that compares as 0 < 1
+  const char* long_pred;   // a predicate out of a comparison of 8-byte lanes
+  const char* from_pred;   // 0 or 1 in i32
 
   const char *get_one, *get, *get_strided;
   const char* get_indexed;        // each lane from its own position {x} of a dim of stride {d}
@@ -37,11 +37,11 @@ struct Target {
   const char *vectors, *vectors_end;      // those of an instance; empty: it is one
   const char *across, *across_end;        // a loop over K with reductions
 
-  const char* per_vector;                        // declares {x} of type {t} for {n} vectors of an instance
-  const char *this_vector, *only_vector;         // {x} where it was declared so
-  const char *reduce, *split, *reduce_across;    // declarations of reductions, named r{i}
-  const char *take, *take_across;                // a value into r{i}
-  const char *result, *result_across;            // {x} = the result of r{i}
+  const char* per_vector;                      // declares {x} of type {t} for {n} vectors of an instance
+  const char *this_vector, *only_vector;       // {x} where it was declared so
+  const char *reduce, *split, *reduce_across;  // declarations of reductions, named r{i}
+  const char *take, *take_across;              // a value into r{i}
+  const char *result, *result_across;          // {x} = the result of r{i}
 };
 
 const Target& cpu();
