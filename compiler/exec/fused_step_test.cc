@@ -193,5 +193,28 @@ TEST(FusedStep, DamagedKernelsAreCaughtNamedAndReproduced) {
   EXPECT_EQ(WEXITSTATUS(std::system(out.c_str())), 1);
 }
 
+TEST(FusedStep, WithoutACompilerKernelsAreInterpreted) {
+  const std::string before = switch_value("WEFT_CXX");
+  set_switch("WEFT_CXX", "/no/such/compiler");
+  // Kernels that no other test has.
+  auto fn = [](Args x) { return Tensors{tanh(x[0] * x[1]) - sigmoid(x[0]), (exp(x[0]) * x[1]).sum({0})}; };
+  auto step = compile([&](Tensors x) { return fused(fn, x); }, {.kernel_cache = "off"});
+  const Tensors in = {normal({300, 40}), normal({300, 40})};
+  const Tensors got = step(in), want = fn(in);
+  set_switch("WEFT_CXX", before);
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i]));
+  EXPECT_NE(step.report().find("kernels are interpreted: "), std::string::npos) << step.report();
+}
+
+TEST(FusedStep, ReportAndWhyTellOfKernels) {
+  auto step = compile([](Tensor x, Tensor w) { return softmax(gelu(matmul(x, w)), -1).sum(); });
+  step(normal({40, 30}), normal({30, 50}));
+  const std::string report = step.report();
+  EXPECT_NE(report.find("kernels ("), std::string::npos) << report;
+  EXPECT_NE(report.find("predicted"), std::string::npos) << report;
+  EXPECT_FALSE(step.why("dot", "reduce_max").empty());
+  EXPECT_NE(testing::error_of([&] { step.why("dot", "no_such_op"); }), "");
+}
+
 }  // namespace
 }  // namespace weft
