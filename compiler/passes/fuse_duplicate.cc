@@ -58,7 +58,8 @@ class Duplicator {
 
   void run() {
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (g_.role(id) == Role::kPointwise && g_.bytes({id, 0}) >= kLeastBytes && !p_.group(p_.of(id)).library)
+      if (g_.role(id) == Role::kPointwise && !g_.reads(id).empty() && g_.bytes({id, 0}) >= kLeastBytes &&
+          !p_.group(p_.of(id)).library)
         consider(id);
   }
 

@@ -13,6 +13,8 @@ namespace weft::fusion {
 namespace {
 
 constexpr int kMaxFreeChain = 16;
+// A mask that stays in cache and is read many times over is cheaper to read than to compute: positions are 64-bit.
+constexpr int64_t kSmallMask = 1 << 20, kManyTimes = 4, kLeastMask = 256;
 
 bool is_source(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
 
@@ -122,6 +124,14 @@ bool FusionGraph::fusible(const Node& n) const {
 }
 
 void FusionGraph::classify(bool free_chains) {
+  std::vector<bool> reread(g_.size());
+  for (int32_t id = 0; id < g_.size(); ++id) {
+    const Node& n = g_.node(id);
+    if (n.op != &broadcast_op || !g_.node(n.inputs[0]).op->is(kPointwise)) continue;
+    const TensorType& t = g_.type(n.inputs[0]);
+    reread[n.inputs[0].node] = t.nbytes() <= kSmallMask && t.shape.numel() >= kLeastMask &&
+                               n.outputs[0].shape.numel() >= kManyTimes * t.shape.numel();
+  }
   int32_t era = 0;
   for (int32_t id = 0; id < g_.size(); ++id) {
     era_[id] = era;
@@ -138,7 +148,7 @@ void FusionGraph::classify(bool free_chains) {
       chain_[id] = 1;
       continue;
     }
-    if (fuse && n.op != &iota_op && !n.op->is(kReduction) && (free_chains || is_view(n))) {
+    if (fuse && n.op != &iota_op && !n.op->is(kReduction) && (free_chains || is_view(n)) && !reread[id]) {
       int ops = 1;
       for (Value v : n.inputs) ops += role_[v.node] == Role::kFree ? chain_[v.node] : kMaxFreeChain;
       if (ops <= kMaxFreeChain && !n.inputs.empty()) {

@@ -11,7 +11,8 @@ namespace weft::fusion {
 enum class Role : uint8_t {
   kDead,       // nothing needs it
   kSource,     // input, cell, captured
-  kFree,       // from constants and iota alone by few ops: every kernel that needs it computes it
+  kFree,       // from constants and iota alone by few ops: every kernel that needs it computes it, unless it is a
+               // small mask that is read many times
   kView,       // shows its root's memory
   kPointwise,  // units from here on; also a reshape that must move elements
   kReduction,

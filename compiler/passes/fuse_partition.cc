@@ -240,7 +240,9 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
           if (reader != producer && reader != consumer) return {Fit::kNone, kMappedResult};
         }
       }
-      if (!mapped_pays && flops > kCheapFlops) return {Fit::kNone, kMappedCost};
+      bool reads = false;
+      for (int32_t id : p.nodes) reads |= !g_.reads(id).empty();
+      if (!mapped_pays && (flops > kCheapFlops || !reads)) return {Fit::kNone, kMappedCost};
       if (c.product >= 0) return {Fit::kNone, kPoints};
       break;
     }
