@@ -137,9 +137,31 @@ class Report {
     if (stats_.arena_bytes > plan_.arena_bytes)
       line("  the arena is shared with a plan that needs ", bytes_text(stats_.arena_bytes));
     line("  order of execution: ", e_.order);
+    arena_at_peak();
+  }
+
+  // What holds the arena's memory at the launch where most is live.
+  void arena_at_peak() {
+    std::vector<int64_t> live(plan_.launches.size() + 1);
+    for (const PlanBuffer& b : plan_.buffers) {
+      if (b.home != Home::kArena || b.bytes == 0 || b.first < 0) continue;
+      live[b.first] += accounted(b.bytes);
+      live[b.last + 1] -= accounted(b.bytes);
+    }
+    int64_t now = 0, most = 0;
+    int32_t peak = 0;
+    for (size_t t = 0; t < plan_.launches.size(); ++t)
+      if (now += live[t]; now > most) {
+        most = now;
+        peak = static_cast<int32_t>(t);
+      }
     std::vector<const PlanBuffer*> big;
     for (const PlanBuffer& b : plan_.buffers)
-      if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0) big.push_back(&b);
+      if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0 && b.first <= peak && peak <= b.last)
+        big.push_back(&b);
+    if (big.empty()) return;
+    line("  most of the arena is live at launch ", peak, ", ", describe(plan_.launches[peak]), ": ", big.size(),
+         " buffers, the largest:");
     std::stable_sort(big.begin(), big.end(), [](auto* a, auto* b) { return a->bytes > b->bytes; });
     for (size_t i = 0; i < std::min<size_t>(big.size(), 10); ++i)
       line("  arena ", bytes_text(big[i]->bytes), " at ", big[i]->offset, ", launches ", big[i]->first, " to ",
