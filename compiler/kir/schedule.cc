@@ -111,7 +111,7 @@ class Scheduler {
       if (e != r) throw Unfusable{"its reductions run over different axes"};
     const uint32_t kept = sets_.all & ~r;
     const bool leading = suffix(kept);
-    if (leading && points(kept) <= kMaxColumns && points(r) >= 64 && points(kept) >= 16) {
+    if (leading && points(kept) <= kMaxColumns && points(r) >= 64 && points(kept) >= 16 && one_axis(kept)) {
       s_.reduces = true;
       s_.loop = s_.lanes = kept;
       set_column(r);
@@ -179,6 +179,16 @@ class Scheduler {
   bool joins(int major, int minor) const {
     for (const Access& x : accesses_)
       if (x.strides[major] != x.strides[minor] * d_.extents[minor]) return false;
+    return true;
+  }
+
+  /// Neighbouring axes that every access can walk as one.
+  bool one_axis(uint32_t set) const {
+    for (int a = 0, before = -1; a < static_cast<int>(d_.extents.size()); ++a) {
+      if (!(set >> a & 1)) continue;
+      if (before >= 0 && !joins(before, a)) return false;
+      before = a;
+    }
     return true;
   }
 
