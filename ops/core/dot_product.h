@@ -19,6 +19,13 @@ class DotProduct {
   int64_t k() const { return a_.view.shape[2]; }
   int64_t n() const { return b_.view.shape[2]; }
 
+  /// The operand's strides do not allow the product's three dims: operands() copies it.
+  bool copies_a() const { return a_.copy; }
+  bool copies_b() const { return b_.copy; }
+  /// Strides of [batch, m, k] and [batch, k, n], of operands that are not copied.
+  const Shape& a_strides() const { return a_.view.strides; }
+  const Shape& b_strides() const { return b_.view.strides; }
+
   /// Scratch for copies.
   int64_t bytes() const { return a_.bytes() + b_.bytes(); }
   struct Operands {

@@ -144,7 +144,14 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
   }
   for (int64_t i = 0; i < p.batch; ++i) {
     const GemmFill& f = *fill_x;
-    column ? f.run(f.context, i, 0, 0, p.k, 1, workspace, 1) : f.run(f.context, i, 0, 0, rows, p.k, workspace, p.k);
+    if (column) {
+      f.run(f.context, i, 0, 0, p.k, 1, workspace, f.transposed ? p.k : 1);
+    } else if (!f.transposed) {
+      f.run(f.context, i, 0, 0, rows, p.k, workspace, p.k);
+    } else {
+      for (int64_t r = 0; r < rows; ++r)
+        f.run(f.context, i, r, 0, 1, p.k, static_cast<char*>(workspace) + r * p.k * size, 1);
+    }
     parallel_chunks(chunks, together,
                     [&](int64_t begin, int64_t end) { run(i * chunks + begin, i * chunks + end); });
   }

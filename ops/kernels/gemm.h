@@ -20,13 +20,14 @@ struct GemmEpilogue {
   void (*run)(const void* context, const GemmTile& tile);
   const void* context;
 };
-/// Writes rows x cols elements of an operand from (row, col) on to `out` (row-major, rows ld elements apart, the
-/// product's dtype) in place of its memory, just before they are packed; called from pool tasks, and more than once for
-/// some elements, so it must be pure.
+/// Writes rows x cols elements of an operand from (row, col) on to `out` (row-major, rows ld elements apart, or
+/// column-major if `transposed`, columns ld apart; the product's dtype) in place of its memory, just before they are
+/// packed; called from pool tasks, and more than once for some elements, so it must be pure.
 struct GemmFill {
   void (*run)(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, void* out,
               int64_t ld);
   const void* context;
+  bool transposed = false;
 };
 /// What a product does with its operands and its result beside reading and writing memory; null: nothing.
 struct GemmHooks {

@@ -48,6 +48,14 @@ void fill_from(const void* context, int64_t batch, int64_t row, int64_t col, int
   cast_copy(part, {out, v.dtype, {rows, cols}, {ld, 1}});
 }
 
+void fill_transposed(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols,
+                     void* out, int64_t ld) {
+  StridedView v = *static_cast<const StridedView*>(context);
+  std::swap(v.shape[1], v.shape[2]);
+  std::swap(v.strides[1], v.strides[2]);
+  fill_from(&v, batch, col, row, cols, rows, out, ld);
+}
+
 // Collects tiles; each element must come once.
 struct Collected {
   int64_t m, n;
@@ -78,6 +86,7 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
       const Array a = random(t, {s.batch, s.m, s.k}, 1), b = random(t, {s.batch, s.k, s.n}, 2);
       const Array want = product(a, b, kFloat32);
       const GemmFill fill_a{&fill_from, &a.view()}, fill_b{&fill_from, &b.view()};
+      const GemmFill turned_a{&fill_transposed, &a.view(), true}, turned_b{&fill_transposed, &b.view(), true};
       for (int hooked = 1; hooked < 8; ++hooked)
         for (int threads : {1, 3}) {
           // Up to four rows or one column, b's layout decides on the order of sums, and a filled matrix takes the other.
@@ -85,8 +94,10 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
           set_num_threads(threads);
           const Collected got(s.batch, s.m, s.n);
           const GemmEpilogue epilogue = got.epilogue();
-          const GemmHooks hooks{hooked & 4 ? &epilogue : nullptr, hooked & 1 ? &fill_a : nullptr,
-                                hooked & 2 ? &fill_b : nullptr};
+          const bool turned = threads == 3;
+          const GemmHooks hooks{hooked & 4 ? &epilogue : nullptr,
+                                hooked & 1 ? turned ? &turned_a : &fill_a : nullptr,
+                                hooked & 2 ? turned ? &turned_b : &fill_b : nullptr};
           StridedView va = a, vb = b;
           if (hooked & 1) va.data = nullptr;
           if (hooked & 2) vb.data = nullptr;

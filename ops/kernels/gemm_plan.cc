@@ -97,13 +97,14 @@ void pack_panels(const GemmKernel& g, bool b_side, const PanelSource& s, int64_t
   for (int64_t l = line; l < line + lines; l += step_l)
     for (int64_t i = first; i < first + k; i += step_k) {
       const int64_t nl = std::min(step_l, line + lines - l), nk = std::min(step_k, first + k - i);
+      const bool lines_adjoin = b_side != s.fill->transposed;
+      const int64_t ld = lines_adjoin ? nl : nk;
       if (b_side) {
-        s.fill->run(s.fill->context, s.batch, i, l, nk, nl, fill_memory, nl);
-        pack({fill_memory, type, 1, nl, nl, nk, at(l, i), panel_bytes});
+        s.fill->run(s.fill->context, s.batch, i, l, nk, nl, fill_memory, ld);
       } else {
-        s.fill->run(s.fill->context, s.batch, l, i, nl, nk, fill_memory, nk);
-        pack({fill_memory, type, nk, 1, nl, nk, at(l, i), panel_bytes});
+        s.fill->run(s.fill->context, s.batch, l, i, nl, nk, fill_memory, ld);
       }
+      pack({fill_memory, type, lines_adjoin ? 1 : ld, lines_adjoin ? ld : 1, nl, nk, at(l, i), panel_bytes});
     }
 }
 

@@ -29,6 +29,7 @@ ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eag
 ABSL_FLAG(std::string, kernel_cache, "", "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
 ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: about 20 seconds of them");
 ABSL_FLAG(bool, profile, false, "also time each op and print a table, slowest first (compiled steps only)");
+ABSL_FLAG(bool, report, false, "print what the compiler did after the first step, and stop");
 ABSL_FLAG(bool, bound, true, "measure the machine's GEMM rate to tell the bound, a few seconds");
 ABSL_FLAG(bool, serve, false, "run the numbers of steps read from standard input");
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
@@ -59,6 +60,7 @@ class Trainer {
   float loss() const { return loss_; }
   const Decoder& model() const { return model_; }
   CompileStats stats() const { return step_.stats(); }
+  std::string report() const { return step_.report(); }
 
  private:
   using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
@@ -139,6 +141,10 @@ int run(const std::vector<std::string>& arguments) {
   Trainer trainer(*shape, parse_dtype(dtype_name),
                   {.enabled = compiled, .kernel_cache = absl::GetFlag(FLAGS_kernel_cache)});
   const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();
+  if (absl::GetFlag(FLAGS_report)) {
+    std::printf("%s", trainer.report().c_str());
+    return 0;
+  }
   if (absl::GetFlag(FLAGS_serve)) {
     serve(trainer, first_done);
     return 0;
