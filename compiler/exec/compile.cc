@@ -60,7 +60,7 @@ class CompiledCore {
       NoGrad guard;
       return {interpret(*e.joint, args), e.like};
     }
-    if (!e.executable) e.executable = std::make_unique<Executable>(e.plan, arena, options.verify || verifies_kernels());
+    if (!e.executable) e.executable = std::make_unique<Executable>(e.plan, arena, options.verify || verifies_kernels() ? &fused_check : nullptr);
     if (!options.verify || e.verified) return {e.executable->run(args), e.like};
     return {verified_run(e, args), e.like};
   }

@@ -4,6 +4,7 @@
 
 #include "compiler/exec/compile.h"
 #include "compiler/exec/executable.h"
+#include "compiler/exec/fused_table.h"
 #include "compiler/passes/pass.h"
 #include "framework/dispatch/capture.h"
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "compiler/exec/trace.h"
-#include "compiler/exec/verify_fused.h"
 #include "compiler/kir/fused.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/parameter.h"
@@ -33,8 +32,8 @@ std::string name_of(const Cell& c) { return c.name.empty() ? cat("a cell of ", c
 
 }  // namespace
 
-Executable::Executable(const Plan& plan, SharedArena& arena, bool verify)
-    : plan_(plan), arena_(arena), verify_(verify) {
+Executable::Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check)
+    : plan_(plan), arena_(arena), check_(check) {
   const Graph& g = *plan_.graph;
   trace_ = !switch_value("WEFT_TRACE").empty();
   debug_ = switch_int("WEFT_DEBUG") >= 1;
@@ -128,12 +127,12 @@ void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Ca
     calls.push_back({l.op->kernel, {*l.op, l.copy ? kNoAttrs : g.node(l.node).attrs, in, out, nullptr}});
     if (l.fused) {
       Call& c = calls.back();
-      const kir::Lowered& low = l.fused->lowered();
+      const std::vector<Binding>& bindings = l.fused->bindings();
       c.fused = l.fused.get();
-      c.operands = std::make_unique<void*[]>(low.bound.size());
-      for (size_t i = 0; i < low.bound.size(); ++i) {
-        if (static_cast<int32_t>(i) == low.tile) continue;
-        const kir::Bound& b = low.bound[i];
+      c.operands = std::make_unique<void*[]>(bindings.size());
+      for (size_t i = 0; i < bindings.size(); ++i) {
+        const Binding& b = bindings[i];
+        if (b.index < 0) continue;
         const Place& p = b.output ? l.out[b.index] : l.in[b.index];
         address(p, &c.operands[i], b.offset * itemsize(p.type.dtype));
       }
@@ -254,14 +253,14 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
     bind(output_base_[k], chosen_[k]->data());
   }
   // Launches allocate nothing; checking their results does.
-  int64_t peak = verify_ ? allocator.stats().step_peak : 0;
-  if (trace_ || debug_ || verify_) {
+  int64_t peak = check_ ? allocator.stats().step_peak : 0;
+  if (trace_ || debug_ || check_) {
     launch_traced();
   } else {
     launch_all();
   }
-  if (!verify_) peak = allocator.stats().step_peak;
-  verify_ = false;
+  if (!check_) peak = allocator.stats().step_peak;
+  check_ = nullptr;
   last_.measured_peak_bytes = own + peak - before;
   commit();
   return make_outputs(args);
@@ -277,14 +276,14 @@ void Executable::launch_all() {
 }
 
 double Executable::run_timed(const Call& c, const Launch& l) {
-  const bool verify = verify_ && c.fused && !c.fused->verified;
+  const bool verify = check_ && c.fused && !c.fused->verified;
   std::vector<Tensor> in;
-  if (verify) in = set_aside(c.call.in);
+  if (verify) in = check_->set_aside(c.call.in);
   const double start = now_us();
   c.run();
   const double us = now_us() - start;
   if (!verify) return us;
-  verify_fused(*c.fused, kir::body_of(plan_.graph->node(l.node)), in, c.call.out);
+  check_->compare(*c.fused, kir::body_of(plan_.graph->node(l.node)), in, c.call.out);
   c.fused->verified = true;
   return us;
 }

@@ -21,11 +21,19 @@ struct ReplayStats {
   int64_t fresh_writes = 0;          // cells whose storage had another holder, now in new storage
 };
 
+/// How a kernel's first result is checked. The one there is, fused_check, stands in verify_fused.h: replays know nothing
+/// of references.
+struct FusedCheck {
+  std::vector<Tensor> (*set_aside)(std::span<const StridedView> in);
+  void (*compare)(const FusedKernel& k, const Graph& body, std::span<const Tensor> in,
+                  std::span<const StridedView> out);
+};
+
 class Executable {
  public:
-  /// Computes the plan's constants. Plan and arena must outlive it. With `verify` the first result of each fused kernel
+  /// Computes the plan's constants. Plan and arena must outlive it. With `check` the first result of each fused kernel
   /// is compared with the reference.
-  Executable(const Plan& plan, SharedArena& arena, bool verify = false);
+  Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check = nullptr);
   Executable(const Executable&) = delete;
 
   /// One step: results in fresh handles, cells committed. Arguments have the planned types and layouts. If a kernel
@@ -73,7 +81,7 @@ class Executable {
   void bind_outputs();
   void launch_all();
   void launch_traced();
-  /// Microseconds; checks the result too if it is the first of a fused kernel and `verify`.
+  /// Microseconds; checks the result too if it is the first of a fused kernel.
   double run_timed(const Call& c, const Launch& l);
   [[noreturn]] void failed(size_t at);
   void commit();
@@ -94,7 +102,7 @@ class Executable {
   std::vector<Storage*> chosen_;                 // of this replay
   int64_t reused_bytes_ = 0;                     // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
-  bool verify_ = false;  // until the first replay is done
+  const FusedCheck* check_ = nullptr;  // until the first replay is done
   ReplayStats last_;
 };
 

@@ -3,33 +3,15 @@
 #include <algorithm>
 
 #include "compiler/exec/arena.h"
+#include "compiler/exec/fused_table.h"
 #include "compiler/kir/fused.h"
-#include "ops/kernels/kernels.h"
 
 namespace weft::internal {
 namespace {
 
 constexpr int64_t kMaxFoldedBytes = 4096;
 
-DimMap copy_dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
-}
-Types copy_infer(const InferCall& c) { return {c.in[0]}; }
-void copy_kernel(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
-
 StridedView view_of(const Place& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
-
-// The arena buffers in use, and which they are.
-std::vector<Interval> arena_intervals(const Plan& plan, std::vector<int32_t>& which) {
-  std::vector<Interval> intervals;
-  for (int32_t b = 0; b < static_cast<int32_t>(plan.buffers.size()); ++b) {
-    const PlanBuffer& x = plan.buffers[b];
-    if (x.home != Home::kArena || x.bytes == 0 || x.first < 0) continue;
-    intervals.push_back({accounted(x.bytes), x.first, x.last, 0});
-    which.push_back(b);
-  }
-  return intervals;
-}
 
 class Planner {
  public:
@@ -394,8 +376,7 @@ class Planner {
       x.offset = plan_.folded_bytes;
       plan_.folded_bytes += accounted(x.bytes);
     }
-    std::vector<int32_t> which;
-    plan_.live_bytes = plan_.arena_bytes = most_live(arena_intervals(plan_, which));
+    plan_.live_bytes = plan_.arena_bytes = bytes_live(plan_);
 
     for (int32_t t = 0; t < static_cast<int32_t>(plan_.launches.size()); ++t) {
       for (const Place& p : plan_.launches[t].in)
@@ -428,22 +409,8 @@ class Planner {
 
 }  // namespace
 
-const OpDef copy_op = {.name = "copy",
-                       .doc = "The operand's elements in other memory.",
-                       .flops_per_point = 0,
-                       .infer = copy_infer,
-                       .dims = copy_dims,
-                       .kernel = copy_kernel};
-
 Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, FusedTable* fused) {
   return Planner(std::move(graph), arguments, fused).run();
-}
-
-void lay_out(Plan& plan) {
-  std::vector<int32_t> which;
-  std::vector<Interval> intervals = arena_intervals(plan, which);
-  plan.arena_bytes = place_intervals(intervals);
-  for (size_t i = 0; i < which.size(); ++i) plan.buffers[which[i]].offset = intervals[i].offset;
 }
 
 Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {

@@ -9,11 +9,13 @@
 #include <memory>
 #include <string>
 
-#include "compiler/exec/fused_table.h"
+#include "compiler/exec/fused_kernel.h"
 #include "framework/ir/graph.h"
 #include "framework/ir/op_def.h"
 
 namespace weft::internal {
+
+class FusedTable;
 
 enum class Home : uint8_t {
   kArena,     // bytes [offset, offset + bytes) of the arena
@@ -101,7 +103,9 @@ constexpr int64_t accounted(int64_t bytes) { return (bytes + 63) & ~int64_t{63};
 Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, FusedTable* fused = nullptr);
 /// Gives arena buffers their offsets.
 void lay_out(Plan& plan);
-/// Both.
+/// The least arena that any placement could have.
+int64_t bytes_live(const Plan& plan);
+/// draft_plan and lay_out.
 Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments);
 
 /// out = in, elementwise: how values reach output blocks and cells.

@@ -3,7 +3,7 @@
 #pragma once
 #include <string>
 
-#include "compiler/exec/fused_kernel.h"
+#include "compiler/exec/executable.h"
 
 namespace weft::internal {
 
@@ -14,6 +14,9 @@ std::vector<Tensor> set_aside(std::span<const StridedView> in);
 /// builds alone. `in` holds the operands from before the launch, `out` what it wrote.
 void verify_fused(const FusedKernel& k, const Graph& body, std::span<const Tensor> in,
                   std::span<const StridedView> out);
+
+/// The two above, for Executable.
+extern const FusedCheck fused_check;
 
 /// True if launches are checked where nobody asked: in tests, unless WEFT_VERIFY is 0.
 bool verifies_kernels();
