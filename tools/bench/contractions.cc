@@ -1,0 +1,76 @@
+// contractions: f(a[i, k], b[k, j]) reduced over k where f and the reduction are not multiply and add, beside a matrix
+// product of the same size: how much the want of matrix units and of a hand-tuned kernel costs.
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "framework/program/program.h"
+#include "tools/bench/report.h"
+#include "weft.h"
+
+ABSL_FLAG(std::string, json, "", "also write the results to this file");
+ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case, of which the median counts");
+ABSL_FLAG(int32_t, most, 512, "rows and columns of the largest matrices");
+
+namespace weft::bench {
+namespace {
+
+using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
+using Step = std::function<std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&)>;
+
+struct Kind {
+  const char* name;
+  Binary fn;
+};
+
+// In the order of the table; the product comes first: the others stand beside it.
+std::vector<Kind> kinds() {
+  return {{"product", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }},
+          {"max-plus", [](const Tensor& a, const Tensor& b) { return amax(a.unsqueeze(-1) + b.unsqueeze(0), {-2}); }},
+          {"L1 distance",
+           [](const Tensor& a, const Tensor& b) { return sum(abs(a.unsqueeze(-1) - b.unsqueeze(0)), {-2}); }},
+          {"log-space product",
+           [](const Tensor& a, const Tensor& b) { return logsumexp(a.unsqueeze(-1) + b.unsqueeze(0), {-2}); }}};
+}
+
+Step step_of(const Binary& fn, bool backward) {
+  return [=](const Tensor& a, const Tensor& b, const Tensor& w) {
+    const Tensor out = fn(a, b);
+    return backward ? grad((out * w).sum(), {a, b}) : std::vector<Tensor>{out};
+  };
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+  const int most = absl::GetFlag(FLAGS_most);
+  if (most < 1 || most > 4096) usage_error("--most is 1 to 4096; got " + std::to_string(most));
+  manual_seed(0);
+  Report report("contractions");
+  report.fact("bound", "the product of the same size");
+  for (const bool backward : {false, true})
+    for (int n = std::min(64, most); n <= most; n *= 2) {
+      const Tensor a = randn({n, n}), b = randn({n, n}), w = randn({n, n});
+      std::vector<Compiled<Step>> steps;
+      for (const Kind& kind : kinds()) steps.push_back(compile(step_of(kind.fn, backward)));
+      std::vector<std::vector<double>> times(steps.size());
+      for (const auto& step : steps) (void)step(a, b, w);
+      for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r)
+        for (size_t i = 0; i < steps.size(); ++i)
+          times[i].push_back(median_seconds([&] { (void)steps[i](a, b, w); }, 1, 0.005));
+      const double product = median(times[0]) * 1e3;
+      for (size_t i = 0; i < steps.size(); ++i)
+        report.add({std::string(kinds()[i].name) + " " + std::to_string(n) + (backward ? " forward and backward" : ""),
+                    median(times[i]) * 1e3, "ms", product});
+    }
+  report.finish(absl::GetFlag(FLAGS_json));
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::run_program(argc, argv, "Times contractions that are not matrix products beside one that is.",
+                           weft::bench::run);
+}
