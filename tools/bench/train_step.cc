@@ -26,7 +26,8 @@
 ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
 ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16: what activations are computed in; master weights are f32");
 ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eagerly");
-ABSL_FLAG(std::string, kernel_cache, "", "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
+ABSL_FLAG(std::string, kernel_cache, "",
+          "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
 ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: about 20 seconds of them");
 ABSL_FLAG(bool, profile, false, "also time each op and print a table, slowest first (compiled steps only)");
 ABSL_FLAG(bool, report, false, "print what the compiler did after the first step, and stop");
@@ -40,7 +41,9 @@ namespace {
 class Trainer {
  public:
   Trainer(const ModelShape& shape, DType dtype, const CompileOptions& options)
-      : shape_(shape), model_(shape), opt_(model_.parameters(), {.lr = 1e-3}),
+      : shape_(shape),
+        model_(shape),
+        opt_(model_.parameters(), {.lr = 1e-3}),
         step_(weft::compile(Fn([this, dtype](const Tensor& tokens, const Tensor& targets) {
                               Tensor loss = model_.loss(tokens, targets, dtype);
                               opt_.step(grad(loss, model_.parameters()));
@@ -71,37 +74,48 @@ class Trainer {
   float loss_ = 0;
 };
 
+struct Line {
+  std::string op;
+  double ms = 0;
+  int count = 0;
+};
+
 // Launches by op, slowest first, from the trace that the executable writes; of each launch the median over the steps.
-void print_profile(const std::string& trace_file, size_t launches) {
+std::vector<Line> read_profile(const std::string& trace_file, size_t launches) {
   flush_trace();
   const io::Json trace = io::parse_json(io::read_file(trace_file), trace_file);
   const io::Json& events = trace["traceEvents"];
   const size_t steps = launches ? events.size() / launches : 0;
   WEFT_CHECK(steps > 0, "profile: ", events.size(), " launches traced; need a multiple of ", launches);
-  struct Line {
-    double us = 0;
-    int count = 0;
-  };
   std::map<std::string, Line> by_op;
-  double total = 0;
   // The last launches: whatever the first step did beside them comes first.
   const size_t begin = events.size() - steps * launches;
   for (size_t i = 0; i < launches; ++i) {
     std::vector<double> times;
     for (size_t s = 0; s < steps; ++s) times.push_back(events[begin + s * launches + i]["dur"].get<double>());
     Line& l = by_op[events[begin + i]["name"].get<std::string>()];
-    const double us = median(std::move(times));
-    l.us += us;
+    l.ms += median(std::move(times)) / 1e3;
     ++l.count;
-    total += us;
   }
-  std::vector<std::pair<std::string, Line>> lines(by_op.begin(), by_op.end());
-  std::sort(lines.begin(), lines.end(), [](const auto& a, const auto& b) { return a.second.us > b.second.us; });
-  std::printf("%-28s %8s %10s %9s %7s\n", "op", "launches", "ms", "us each", "share");
-  for (const auto& [name, l] : lines)
-    std::printf("%-28s %8d %10.3f %9.1f %6.1f%%\n", name.c_str(), l.count, l.us / 1e3, l.us / l.count, 100 * l.us / total);
-  std::printf("%-28s %8zu %10.3f\n", "all", launches, total / 1e3);
+  std::vector<Line> lines;
+  for (auto& [name, l] : by_op) lines.push_back({name, l.ms, l.count});
+  std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.ms > b.ms; });
+  return lines;
 }
+
+void print_profile(const std::vector<Line>& lines) {
+  double total = 0;
+  int launches = 0;
+  for (const Line& l : lines) total += l.ms, launches += l.count;
+  std::printf("\n%-28s %8s %10s %9s %7s\n", "op", "launches", "ms", "us each", "share");
+  for (const Line& l : lines)
+    std::printf("%-28s %8d %10.3f %9.1f %6.1f%%\n", l.op.c_str(), l.count, l.ms, 1e3 * l.ms / l.count,
+                100 * l.ms / total);
+  std::printf("%-28s %8d %10.3f\n", "all", launches, total);
+}
+
+// A product with what is fused into it counts as one.
+bool is_product(const std::string& op) { return op.starts_with("dot") || op.starts_with("grouped_dot"); }
 
 void serve(Trainer& trainer, double first_done) {
   auto say = [](const io::OrderedJson& json) { std::cout << io::write_json(json) << std::endl; };
@@ -190,13 +204,18 @@ int run(const std::vector<std::string>& arguments) {
   report.add({"peak_resident", rss / 1e6, "MB"});
   report.add({"first_loss", first_loss, ""});
   report.add({"last_loss", trainer.loss(), ""});
-  report.finish(absl::GetFlag(FLAGS_json));
+  std::vector<Line> lines;
   if (profile) {
-    std::printf("\n");
-    print_profile(trace_file, static_cast<size_t>(trainer.stats().kernels));
+    lines = read_profile(trace_file, static_cast<size_t>(trainer.stats().kernels));
     unlink(trace_file.c_str());
     set_switch("WEFT_TRACE", "");
+    double products = 0, rest = 0;
+    for (const Line& l : lines) (is_product(l.op) ? products : rest) += l.ms;
+    report.add({"in_products", products, "ms", flops / rate * 1e-6});
+    report.add({"in_the_rest", rest, "ms"});
   }
+  report.finish(absl::GetFlag(FLAGS_json));
+  if (profile) print_profile(lines);
   return 0;
 }
 

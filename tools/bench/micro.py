@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Small experiments about what bounds a machine, each with a table and a plot.
+
+  intensity     one multiply repeated K times, fused and op by op: at which K does the time double?
+  shares        time in matrix products and in the rest of each model's training step, without and with fusion
+  gemm          rate of matrix products by size and dtype, and what zeros, uniform and normal data do to it
+  contractions  log-space product, L1 distance and max-plus beside a matrix product of the same size
+
+Plots go to tools/bench/plots unless --out says otherwise.
+"""
+import argparse
+import json
+import os
+import pathlib
+import re
+import sys
+import tempfile
+
+import harness
+
+sys.path.insert(0, str(harness.ROOT / "tools"))
+from chart import COLOURS, HEIGHT, Chart, write_svg  # noqa: E402
+
+MODELS = [(m, d) for m in ("gpt_tiny", "gpt_base", "moe_small") for d in ("f32", "bf16")]
+
+
+def measure(program, *flags, environment=None):
+    """Runs a benchmark, prints its table, and returns its rows by name."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "result.json"
+        print(harness.run([program, *flags, "--json", file], program.name, env={**os.environ, **(environment or {})}))
+        return {row["name"]: row for row in json.loads(file.read_text())["rows"]}
+
+
+def numbered(rows, prefix, column="value"):
+    """(number, value) of the rows called `prefix NUMBER`."""
+    found = ((re.fullmatch(re.escape(prefix) + r" (\d+)", name), row) for name, row in rows.items())
+    return [(int(match[1]), row[column]) for match, row in found if match and row.get(column) is not None]
+
+
+def span(*series):
+    values = [v for points in series for _, v in points]
+    return min(values), max(values)
+
+
+def intensity(bazel, out):
+    rows = measure(*harness.build(bazel, "//tools/bench:intensity"))
+    fused, unfused, bound = numbered(rows, "fused"), numbered(rows, "unfused"), numbered(rows, "fused", "bound")
+    low, high = span(fused, unfused, bound)
+    doubles = rows["K that doubles the time"]
+    chart = Chart(f"One multiply K times over 32M f32: twice the time at K = {doubles['value']:.0f}, "
+                  f"by the roofline {doubles['bound']:.0f}",
+                  (1, fused[-1][0], 2), (low * 0.8, high * 1.2, 10), "K", "ms")
+    chart.line(unfused, "op by op", COLOURS[1])
+    chart.line(fused, "fused", COLOURS[0])
+    chart.line(bound, "roofline", COLOURS[7], dashed=True)
+    write_svg(out / "intensity.svg", [chart])
+
+
+def shares(bazel, out):
+    program, = harness.build(bazel, "//tools/bench:train_step")
+    found = []
+    for model, dtype in MODELS:
+        flags = ["--config", model, "--dtype", dtype, "--profile", "--bound=false",
+                 "--steps", "40" if model == "gpt_tiny" else "6"]
+        for name, disable in (("unfused", "fuse"), ("fused", "")):
+            rows = measure(program, *flags, environment={"WEFT_DISABLE": disable})
+            found.append((model, dtype, name, rows["in_products"]["value"], rows["in_the_rest"]["value"]))
+    print(f"{'':16} {'products ms':>12} {'rest ms':>9} {'rest share':>11}")
+    for model, dtype, name, products, rest in found:
+        print(f"{model + ' ' + dtype:16} {products:12.1f} {rest:9.1f} {rest / (products + rest):11.0%}  {name}")
+    chart = Chart("Time of a training step: products and the rest, without and with fusion (unfused = 100 %)",
+                  (-0.6, len(MODELS) - 0.4), (0, 100), "left: op by op, right: fused", "%",
+                  names=[f"{m} {d}" for m, d in MODELS])
+    for i in range(len(MODELS)):
+        whole = sum(found[2 * i][3:])
+        for side in (0, 1):
+            parts = [(100 * v / whole, COLOURS[c]) for v, c in zip(found[2 * i + side][3:], (0, 1))]
+            chart.bars(i + (side - 0.5) * 0.38, parts, 0.32)
+    chart.swatch("products", COLOURS[0])
+    chart.swatch("the rest", COLOURS[1])
+    write_svg(out / "shares.svg", [chart])
+
+
+def gemm(bazel, out):
+    rows = measure(*harness.build(bazel, "//tools/bench:gemm"))
+    square = re.compile(r"(\w+) square (\d+)x.*")
+    rates = {}
+    for name, row in rows.items():
+        if match := square.fullmatch(name):
+            rates.setdefault(match[1], []).append((int(match[2]), row["value"]))
+    low, high = span(*rates.values())
+    chart = Chart("Rate of square products by size", (8, 2048, 2), (low * 0.8, high * 1.3, 10), "rows and columns",
+                  "GFLOP/s")
+    for colour, (dtype, points) in zip(COLOURS, sorted(rates.items())):
+        chart.line(points, dtype, colour)
+    kinds = ["zeros", "uniform", "normal"]
+    data = {dtype: [next(r["value"] for n, r in rows.items() if n.startswith(f"{dtype} data {kind}")) for kind in kinds]
+            for dtype in rates}
+    bars = Chart("Rate of a product of 1024 x 1024 by what its operands hold (normal = 100 %)", (-0.6, len(kinds) - 0.4),
+                 (0, 125), "", "%", top=HEIGHT, names=kinds)
+    for at, (colour, (dtype, values)) in enumerate(zip(COLOURS, sorted(data.items()))):
+        for i, value in enumerate(values):
+            bars.bars(i + (at - 0.5) * 0.34, [(100 * value / values[-1], colour)], 0.3)
+        bars.swatch(dtype, colour)
+    write_svg(out / "gemm.svg", [chart, bars])
+
+
+def contractions(bazel, out):
+    rows = measure(*harness.build(bazel, "//tools/bench:contractions"))
+    charts = []
+    for suffix, title in (("", "forward"), (" forward and backward", "forward and backward")):
+        series = {}
+        for name, row in rows.items():
+            if (match := re.fullmatch(r"(\D+?) (\d+)" + suffix, name)) and match[1] != "product":
+                series.setdefault(match[1], []).append((int(match[2]), row["value"] / row["bound"]))
+        low, high = span(*series.values())
+        sizes = [n for n, _ in next(iter(series.values()))]
+        chart = Chart(f"Time over that of a matrix product of the same size, {title}", (sizes[0], sizes[-1], 2),
+                      (min(low * 0.8, 1), max(high * 1.2, 20), 2), "rows and columns", "times", top=HEIGHT * len(charts))
+        for colour, (kind, points) in zip(COLOURS, series.items()):
+            chart.line(points, kind, colour)
+        chart.line([(sizes[0], 15), (sizes[-1], 15)], "15 x", COLOURS[7], dashed=True)
+        charts.append(chart)
+    write_svg(out / "contractions.svg", charts)
+
+
+def main():
+    groups = {f.__name__: f for f in (intensity, shares, gemm, contractions)}
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("group", nargs="*", metavar="GROUP", help=f"{', '.join(groups)}; all by default")
+    parser.add_argument("--bazel", default="./bazelw", help="how to call bazel (default ./bazelw)")
+    parser.add_argument("--out", type=pathlib.Path, default=harness.HERE / "plots", help="folder of the plots")
+    args = parser.parse_args()
+    for name in args.group:
+        if name not in groups:
+            parser.error(f"no group {name}; there are {', '.join(groups)}")
+    args.out.mkdir(parents=True, exist_ok=True)
+    try:
+        for name in args.group or groups:
+            groups[name](args.bazel, args.out)
+            print(f"wrote {args.out / name}.svg\n")
+    except harness.Failure as failure:
+        sys.exit(f"micro: {failure}")
+
+
+if __name__ == "__main__":
+    main()
