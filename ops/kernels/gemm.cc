@@ -166,11 +166,12 @@ struct Plan : TilePlan {
   B b;
   int64_t tiles, slots, slot_b, slot_bytes, shared_bytes;
 
-  Plan(DType in, int64_t batch, int64_t m, int64_t n, int64_t k)
-      : TilePlan(gemm_kernel(panel_type(in)), batch, m, n, k, 16), tiles(batch * tiles_m * tiles_n) {
+  // filled: an operand is, so that packing it again costs more.
+  Plan(DType in, int64_t batch, int64_t m, int64_t n, int64_t k, bool filled)
+      : TilePlan(cut(gemm_kernel(panel_type(in)), batch, m, n, k, filled)), tiles(batch * tiles_m * tiles_n) {
     const GemmKernel& g = *kernel;
     constexpr int64_t kSmall = 64 << 10, kMedium = 1 << 20;
-    b = tiles_m <= 1                                                            ? B::streamed
+    b = blocks || tiles_m <= 1                                                            ? B::streamed
         : b_bytes() <= kSmall || (batch >= 4 && b_bytes() <= kMedium) ? B::by_task
                                                                                  : B::shared;
     slot_b = b == B::streamed  ? tile_ld() * std::min<int64_t>(padded_k(), g.kc) * g.size
@@ -182,6 +183,22 @@ struct Plan : TilePlan {
     slot_bytes = tiles == 0 || k == 0 ? 0 : Slot::bytes(*this, slot_b);
   }
   int64_t workspace() const { return slots * slot_bytes + shared_bytes; }
+
+ private:
+  // By blocks where a task has one tile, so that it need not wait for others to pack, or where k is deep and a task has
+  // few tiles, so that it packs little more than its share.
+  static TilePlan cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k,
+                      bool filled) {
+    const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
+    constexpr int64_t kDeepTiles = 6, kLeast = 1 << 20;
+    if (batch == 1 && flops >= kLeast && !filled) {
+      const int64_t tasks = slots_for(max_threads(), flops, g.size == 2 ? 4e6 : 1e6);
+      const TilePlan blocks = by_blocks(g, batch, m, n, k, tasks);
+      const int64_t tiles = blocks.tiles_m * blocks.tiles_n;
+      if (tiles <= tasks || (k > 2 * g.kc && tiles <= kDeepTiles * tasks)) return blocks;
+    }
+    return TilePlan(g, batch, m, n, k, 16);
+  }
 };
 
 // Products smaller than this keep their things on the stack.
@@ -208,12 +225,14 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
       const int64_t col = t % plan.tiles_n * plan.tile_n, rows_at = t / plan.tiles_n;
       const int64_t row = rows_at % plan.tiles_m * plan.tile_m, i = rows_at / plan.tiles_m;
       const int64_t rows = std::min(plan.tile_m, p.m - row), cols = std::min(plan.tile_n, p.n - col);
-      const PanelSource from_b = source_b(i);
+      const PanelSource from_a = source_a(i), from_b = source_b(i);
       const char* rows_a = slot.a;
       if (direct)
         rows_a = at_batch(a, i) + row * p.am * g.size;
+      else if (plan.blocks)
+        rows_a = nullptr;
       else if (packed_a != rows_at)
-        pack_panels(g, false, source_a(i), row, rows, 0, p.k, slot.a, plan.a_panel(), slot.fill);
+        pack_panels(g, false, from_a, row, rows, 0, p.k, slot.a, plan.a_panel(), slot.fill);
       packed_a = rows_at;
       const char* panels = nullptr;
       if (plan.b == Plan::B::by_task) {
@@ -225,7 +244,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
       }
       char* to = hooks.epilogue ? nullptr : at_batch(c, i) + (row * p.cm + col) * out_size;
       run_tile({&plan, rows, cols, p.k, rows_a, direct ? p.am * g.size : 0, plan.a_panel(), plan.b_panel(),
-                panels ? panels + col / g.nr * plan.b_panel() : nullptr, &from_b, col, to, c.dtype, p.cm,
+                panels ? panels + col / g.nr * plan.b_panel() : nullptr, &from_a, &from_b, row, col, to, c.dtype, p.cm,
                 hooks.epilogue, i, row, col},
                slot);
     }
@@ -294,7 +313,7 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (p.k == 0) return no_sums(c, p, hooks.epilogue);
   if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
-  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k);
+  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k, hooks.a || hooks.b);
   alignas(64) char stack[kOnStack];
   if (plan.workspace() <= kOnStack) workspace = stack;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
@@ -305,7 +324,8 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
 
 int64_t gemm_workspace(DType in, DType, int64_t batch, int64_t m, int64_t n, int64_t k) {
   if (!is_floating(in) || in == kFloat64) return 0;
-  const int64_t bytes = Plan(in, batch, m, n, k).workspace();
+  const int64_t bytes =
+      std::max(Plan(in, batch, m, n, k, false).workspace(), Plan(in, batch, m, n, k, true).workspace());
   return bytes <= kOnStack ? 0 : bytes;
 }
 

@@ -15,7 +15,7 @@ struct GemmTile {
   int64_t ld;
 };
 /// Takes each finished tile in place of c, which is then not written; called from pool tasks, once per tile; the tiles
-/// (at most 256 x 512, cut from the shape alone) cover c and are disjoint.
+/// (at most 512 x 512, cut from the shape and max_threads()) cover c and are disjoint.
 struct GemmEpilogue {
   void (*run)(const void* context, const GemmTile& tile);
   const void* context;

@@ -13,6 +13,9 @@ constexpr int64_t kMostTile = 256, kLeastTile = 64, kFillBytes = 64 << 10, kStri
 // The k of one GemmFill of a, and the columns of one of b.
 constexpr int64_t kFillK = 1024, kFillColumns = 256;
 
+// Of a plan by blocks: what a tile keeps in the second cache, and the most rows and columns of it.
+constexpr int64_t kMostBlockTile = 512, kBlockBytes = 1400 << 10;
+
 int64_t line64(int64_t bytes) { return round_up(bytes, 64); }
 
 int64_t fill_bytes(const TilePlan& p) {
@@ -60,6 +63,34 @@ TilePlan::TilePlan(const GemmKernel& g, int64_t matrices, int64_t m_, int64_t n_
   tile_n = std::min(n, even_part(n, most_n, unit_n));
   tiles_m = tile_m ? (m + tile_m - 1) / tile_m : 0;
   tiles_n = tile_n ? (n + tile_n - 1) / tile_n : 0;
+}
+
+TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks) {
+  TilePlan best(g, matrices, m, n, k, 1);
+  best.blocks = true;
+  const int64_t depth = best.a_depth(), unit_n = std::max(g.nr, 32);
+  // Sums that take as long as packing an element.
+  const int64_t packing = g.size == 2 ? 90 : 20;
+  int64_t least = 0;
+  const int64_t first_m = (m + kMostBlockTile - 1) / kMostBlockTile, first_n = (n + kMostBlockTile - 1) / kMostBlockTile;
+  for (int64_t parts_m = first_m; parts_m <= (m + g.mr - 1) / g.mr; ++parts_m) {
+    const int64_t rows = std::min(m, round_up((m + parts_m - 1) / parts_m, g.mr)), tiles_m = (m + rows - 1) / rows;
+    if (parts_m > first_m + 4 && matrices * tiles_m * first_n > 4 * tasks) break;
+    for (int64_t parts_n = first_n; parts_n <= (n + unit_n - 1) / unit_n; ++parts_n) {
+      const int64_t cols = std::min(n, round_up((n + parts_n - 1) / parts_n, unit_n)), tiles_n = (n + cols - 1) / cols;
+      if (parts_n > first_n + 4 && matrices * tiles_m * tiles_n > 4 * tasks) break;
+      const int64_t wide_m = round_up(rows, g.mr), wide_n = round_up(cols, g.nr);
+      if (rows > kMostBlockTile || cols > kMostBlockTile ||
+          (wide_m + wide_n) * depth * g.size + wide_m * wide_n * 4 > kBlockBytes)
+        continue;
+      const int64_t rounds = (matrices * tiles_m * tiles_n + tasks - 1) / tasks;
+      const int64_t cost = rounds * (rows * cols + (rows + cols) * packing);
+      if (least > 0 && cost >= least) continue;
+      least = cost;
+      best.tile_m = rows, best.tile_n = cols, best.tiles_m = tiles_m, best.tiles_n = tiles_n;
+    }
+  }
+  return best;
 }
 
 int64_t Slot::bytes(const TilePlan& p, int64_t b_bytes) {
@@ -112,16 +143,24 @@ void run_tile(const TileRun& t, const Slot& slot) {
   const GemmKernel& g = *t.plan->kernel;
   const int64_t ld = t.plan->tile_ld();
   GemmBlock block{t.a, t.b, t.a_panel, t.b_panel, t.a_line, t.rows, t.cols, 0, nullptr, ld, nullptr, 0, PanelType::f32, false};
-  if (!t.b) block.b_stride = std::min<int64_t>(g.kc, t.plan->padded_k()) * g.nr * g.size;
+  const int64_t depth = std::min<int64_t>(g.kc, t.plan->padded_k());
+  if (!t.a) block.a_stride = depth * g.mr * g.size;
+  if (!t.b) block.b_stride = depth * g.nr * g.size;
   if (t.k == 0) std::fill_n(slot.tile, t.rows * ld, 0.0f);
   for (int64_t first = 0; first < t.k; first += g.kc) {
     block.k = std::min<int64_t>(g.kc, t.k - first);
-    block.a = t.a + first * (t.a_line ? 1 : g.mr) * g.size;
+    if (t.a) {
+      block.a = t.a + first * (t.a_line ? 1 : g.mr) * g.size;
+    } else {
+      // The block starts the panels of slot.a, whatever its first k.
+      pack_panels(g, false, *t.a_source, t.a_at, t.rows, first, block.k, slot.a - first * g.mr * g.size,
+                  block.a_stride, slot.fill);
+      block.a = slot.a;
+    }
     if (t.b) {
       block.b = t.b + first * g.nr * g.size;
     } else {
-      // The block starts the panels of slot.b, whatever its first k.
-      pack_panels(g, true, *t.b_source, t.b_line, t.cols, first, block.k, slot.b - first * g.nr * g.size,
+      pack_panels(g, true, *t.b_source, t.b_at, t.cols, first, block.k, slot.b - first * g.nr * g.size,
                   block.b_stride, slot.fill);
       block.b = slot.b;
     }

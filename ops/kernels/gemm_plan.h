@@ -1,6 +1,7 @@
-// How a product is cut into tiles, from the shape alone, and how one tile is computed from packed panels: what gemm and
-// grouped_gemm share. A task packs the rows of a that its tiles need, once for all their columns; b is packed once for
-// all tasks, by each task, or block by block, whichever its size suggests.
+// How a product is cut into tiles, from the shape and max_threads() alone, and how one tile is computed from packed
+// panels: what gemm and grouped_gemm share. A task packs the rows of a that its tiles need, once for all their columns;
+// b is packed once for all tasks, by each task, or block by block, whichever its size suggests; deep products pack both
+// block by block.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -23,12 +24,16 @@ struct TilePlan {
   int64_t m, n, k;
   int64_t tile_m, tile_n;  // whole panels, save where the matrix is smaller
   int64_t tiles_m, tiles_n;
+  bool blocks = false;  // each tile packs both operands, kc of k at a time, into memory that stays in the second cache
 
   /// At least `wanted` tiles together with the other `matrices`, as long as tiles stay worth a task.
   TilePlan(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t wanted);
+  /// Tiles for deep products, which pack block by block: the cut that packs least for so many tasks.
+  static TilePlan by_blocks(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks);
 
   int64_t padded_k() const { return round_up(k, kernel->kr); }
-  int64_t a_panel() const { return padded_k() * kernel->mr * kernel->size; }  // bytes
+  int64_t a_depth() const { return blocks ? std::min<int64_t>(padded_k(), kernel->kc) : padded_k(); }
+  int64_t a_panel() const { return a_depth() * kernel->mr * kernel->size; }  // bytes
   int64_t b_panel() const { return padded_k() * kernel->nr * kernel->size; }
   int64_t b_bytes() const { return round_up(n, kernel->nr) / kernel->nr * b_panel(); }
   int64_t tile_ld() const { return round_up(tile_n, kernel->nr); }
@@ -36,7 +41,7 @@ struct TilePlan {
 
 /// Where a task keeps its things.
 struct Slot {
-  char* a;      // tile_m rows of a over all k, packed
+  char* a;      // tile_m rows of a over all k (plan's blocks: over kc of it), packed
   char* b;      // b_bytes, packed
   float* tile;  // sums
   char* fill;   // what a GemmFill writes, before it is packed
@@ -62,12 +67,12 @@ void pack_panels(const GemmKernel& kernel, bool b_side, const PanelSource& sourc
 struct TileRun {
   const TilePlan* plan;
   int64_t rows, cols, k;
-  const char* a;             // packed rows
+  const char* a;             // packed rows, or null: packed here, block by block, from a_source
   int64_t a_line;            // not 0: rows in memory (GemmBlock)
   int64_t a_panel, b_panel;  // bytes
   const char* b;             // packed columns, or null: packed here, block by block, from b_source
-  const PanelSource* b_source;
-  int64_t b_line;
+  const PanelSource *a_source, *b_source;
+  int64_t a_at, b_at;  // the tile's first line in them
   void* c;  // where there is no epilogue
   DType out;
   int64_t ldc;

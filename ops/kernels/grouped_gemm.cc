@@ -134,7 +134,7 @@ class Grouped {
       const int64_t line = p_.by_rows() ? out_.strides[0] : out_.strides[1];
       const int64_t to = (p_.by_rows() ? group.first * line : group.index * out_.strides[0]) + row * line + col;
       run_tile({&tile, rows, std::min(tile.tile_n, tile.n - col), k, slot.a, 0, a_panel, b_panel(group),
-                group_panels(group) + col / g_.nr * b_panel(group), nullptr, 0,
+                group_panels(group) + col / g_.nr * b_panel(group), nullptr, nullptr, 0, 0,
                 epilogue_ ? nullptr : const_cast<char*>(address(out_, to)), out_.dtype, line, epilogue_, group.index,
                 group.first + row, col},
                slot);
