@@ -26,32 +26,42 @@ void check_offsets(const Offsets& o, int64_t groups, int64_t t) {
                 " rows");
 }
 
-// Panels of b are packed by all tasks before any product: in mode rows each group's matrix; in mode contraction each
-// group's rows, padded to whole steps of k.
+// In mode rows the panels of b, each group's matrix, are packed by all tasks before any product; in mode contraction,
+// where k is deep, each tile packs block by block.
 struct GroupedPlan {
   GroupedMode mode;
   int64_t groups, t;
   TilePlan tile;  // rows: of one group with t / groups rows; contraction: of one group with all rows
-  int64_t slots, slot_bytes, panels_bytes;
+  int64_t slots, slot_b, slot_bytes, panels_bytes;
 
   GroupedPlan(GroupedMode mode_, DType in, int64_t groups_, int64_t t_, int64_t k, int64_t n)
       : mode(mode_),
         groups(groups_),
         t(t_),
-        tile(gemm_kernel(panel_type(in)), std::max<int64_t>(groups, 1), by_rows() ? rows_each() : k, n,
-             by_rows() ? k : t, 16) {
+        tile(cut(gemm_kernel(panel_type(in)), k, n)) {
     const GemmKernel& g = *tile.kernel;
-    const double flops = 2.0 * static_cast<double>(t) * static_cast<double>(k * n);
-    slots = std::max<int64_t>(
-        1, std::min<int64_t>(max_threads(), static_cast<int64_t>(flops / (g.size == 2 ? 4e6 : 1e6)) + 1));
-    const int64_t depth = by_rows() ? groups * tile.padded_k() : round_up(t, g.kr) + groups * g.kr;
-    panels_bytes = round_up(depth * round_up(n, g.nr) * g.size, 64);
-    slot_bytes = Slot::bytes(tile, 0);
+    slots = tasks(g, k, n);
+    slot_b = by_rows() ? 0 : tile.tile_ld() * tile.a_depth() * g.size;
+    panels_bytes = by_rows() ? round_up(groups * tile.padded_k() * round_up(n, g.nr) * g.size, 64) : 0;
+    slot_bytes = Slot::bytes(tile, slot_b);
   }
   bool by_rows() const { return mode == GroupedMode::rows; }
   int64_t workspace() const { return t == 0 || tile.n == 0 ? 0 : slots * slot_bytes + panels_bytes; }
   // Several groups share the rows; at least a tile's worth, for groups are uneven.
   int64_t rows_each() const { return std::min(t, std::max<int64_t>(256, t / std::max<int64_t>(groups, 1))); }
+
+ private:
+  int64_t tasks(const GemmKernel& g, int64_t k, int64_t n) const {
+    const double flops = 2.0 * static_cast<double>(t) * static_cast<double>(k * n);
+    return std::max<int64_t>(
+        1, std::min<int64_t>(max_threads(), static_cast<int64_t>(flops / (g.size == 2 ? 4e6 : 1e6)) + 1));
+  }
+  TilePlan cut(const GemmKernel& g, int64_t k, int64_t n) const {
+    const int64_t matrices = std::max<int64_t>(groups, 1);
+    if (by_rows()) return TilePlan(g, matrices, rows_each(), n, k, 16);
+    // Several tiles for each task, because groups are uneven.
+    return TilePlan::by_blocks(g, 1, k, n, t, std::max<int64_t>(2, 8 * tasks(g, k, n) / matrices));
+  }
 };
 
 struct Group {
@@ -67,11 +77,12 @@ class Grouped {
 
   void run() {
     const int64_t columns = p_.tile.tiles_n;
-    parallel_for(p_.slots, [&](int64_t task) {
-      const int64_t pieces = p_.groups * columns;
-      for (int64_t t = pieces * task / p_.slots; t < pieces * (task + 1) / p_.slots; ++t)
-        pack_b(group(t / columns), t % columns * p_.tile.tile_n, slot(task));
-    });
+    if (p_.by_rows())
+      parallel_for(p_.slots, [&](int64_t task) {
+        const int64_t pieces = p_.groups * columns;
+        for (int64_t t = pieces * task / p_.slots; t < pieces * (task + 1) / p_.slots; ++t)
+          pack_b(group(t / columns), t % columns * p_.tile.tile_n, slot(task));
+      });
     double all = 0;
     for (int64_t e = 0; e < p_.groups; ++e) all += work(group(e));
     parallel_for(p_.slots, [&](int64_t task) {
@@ -88,56 +99,56 @@ class Grouped {
   }
 
  private:
-  Slot slot(int64_t task) const { return Slot(workspace_ + task * p_.slot_bytes, p_.tile, 0); }
+  Slot slot(int64_t task) const { return Slot(workspace_ + task * p_.slot_bytes, p_.tile, p_.slot_b); }
   Group group(int64_t e) const { return {e, offsets_[e], offsets_[e + 1] - offsets_[e]}; }
   double work(const Group& group) const { return static_cast<double>(group.rows); }
   char* panels() const { return workspace_ + p_.slots * p_.slot_bytes; }
-  // Rows mode: of the group's matrix. Contraction: of the group's rows, which start at a whole step of k.
-  char* group_panels(const Group& group) const {
-    if (p_.by_rows()) return panels() + group.index * p_.tile.b_bytes();
-    return panels() + (group.first / g_.kr + group.index) * g_.kr * round_up(p_.tile.n, g_.nr) * g_.size;
+  // In mode rows: of the group's matrix.
+  char* group_panels(const Group& group) const { return panels() + group.index * p_.tile.b_bytes(); }
+  PanelSource source_a(const Group& group) const {
+    const int64_t line = a_.strides[p_.by_rows() ? 0 : 1], k = a_.strides[p_.by_rows() ? 1 : 0];
+    return {address(a_, group.first * a_.strides[0]), a_.dtype, line, k};
   }
-  int64_t depth(const Group& group) const { return p_.by_rows() ? a_.shape[1] : group.rows; }
-  int64_t b_panel(const Group& group) const { return round_up(depth(group), g_.kr) * g_.nr * g_.size; }
+  PanelSource source_b(const Group& group) const {
+    const int r = b_.shape.size();
+    const int64_t first = p_.by_rows() ? group.index : group.first;
+    return {address(b_, first * b_.strides[0]), b_.dtype, b_.strides[r - 1], b_.strides[r - 2]};
+  }
   const char* address(const StridedView& v, int64_t offset) const {
     return static_cast<const char*>(v.data) + offset * itemsize(v.dtype);
   }
 
   void pack_b(const Group& group, int64_t col, const Slot& slot) const {
     if (group.rows == 0) return;
-    const int r = b_.shape.size();
-    const int64_t offset = p_.by_rows() ? group.index * b_.strides[0] : group.first * b_.strides[0];
-    const PanelSource source{address(b_, offset), b_.dtype, b_.strides[r - 1], b_.strides[r - 2]};
-    pack_panels(g_, true, source, col, std::min(p_.tile.tile_n, p_.tile.n - col), 0, depth(group),
-                group_panels(group) + col / g_.nr * b_panel(group), b_panel(group), slot.fill);
+    pack_panels(g_, true, source_b(group), col, std::min(p_.tile.tile_n, p_.tile.n - col), 0, a_.shape[1],
+                group_panels(group) + col / g_.nr * p_.tile.b_panel(), p_.tile.b_panel(), slot.fill);
   }
 
-  // The tiles of a group whose start, in units of work from `at` on, lies from begin to end.
+  // The tiles of a group whose middle, in units of work from `at` on, lies from begin to end.
   void tiles(const Group& group, double at, double begin, double end, const Slot& slot) const {
     const TilePlan& tile = p_.tile;
-    const int64_t m = p_.by_rows() ? group.rows : tile.m, k = depth(group);
+    const int64_t m = p_.by_rows() ? group.rows : tile.m, k = p_.by_rows() ? a_.shape[1] : group.rows;
     const int64_t tile_m = std::min(m, even_part(m, round_up(tile.tile_m, g_.mr), g_.mr));
     const int64_t tiles_m = (m + tile_m - 1) / tile_m, count = tiles_m * tile.tiles_n;
-    const int64_t a_panel = round_up(k, g_.kr) * g_.mr * g_.size;
-    const PanelSource source_a = p_.by_rows() ? PanelSource{address(a_, group.first * a_.strides[0]), a_.dtype,
-                                                            a_.strides[0], a_.strides[1]}
-                                              : PanelSource{address(a_, group.first * a_.strides[0]), a_.dtype,
-                                                            a_.strides[1], a_.strides[0]};
+    const PanelSource from_a = source_a(group), from_b = source_b(group);
     int64_t packed = -1;
     for (int64_t t = 0; t < count; ++t) {
-      const double start = at + work(group) * static_cast<double>(t) / static_cast<double>(count);
-      if (start < begin || start >= end) continue;
+      const double middle = at + work(group) * (static_cast<double>(t) + 0.5) / static_cast<double>(count);
+      if (middle < begin || middle >= end) continue;
       const int64_t row = t / tile.tiles_n * tile_m, col = t % tile.tiles_n * tile.tile_n;
       const int64_t rows = std::min(tile_m, m - row);
-      if (packed != row) pack_panels(g_, false, source_a, row, rows, 0, k, slot.a, a_panel, slot.fill);
+      if (!tile.blocks && packed != row)
+        pack_panels(g_, false, from_a, row, rows, 0, k, slot.a, tile.a_panel(), slot.fill);
       packed = row;
       const int64_t line = p_.by_rows() ? out_.strides[0] : out_.strides[1];
       const int64_t to = (p_.by_rows() ? group.first * line : group.index * out_.strides[0]) + row * line + col;
-      run_tile({&tile, rows, std::min(tile.tile_n, tile.n - col), k, slot.a, 0, a_panel, b_panel(group),
-                group_panels(group) + col / g_.nr * b_panel(group), nullptr, nullptr, 0, 0,
-                epilogue_ ? nullptr : const_cast<char*>(address(out_, to)), out_.dtype, line, epilogue_, group.index,
-                group.first + row, col},
-               slot);
+      TileRun run{.plan = &tile, .rows = rows, .cols = std::min(tile.tile_n, tile.n - col), .k = k};
+      if (!tile.blocks) run.a = slot.a, run.b = group_panels(group) + col / g_.nr * tile.b_panel();
+      run.a_panel = tile.a_panel(), run.b_panel = tile.b_panel();
+      run.a_source = &from_a, run.b_source = &from_b, run.a_at = row, run.b_at = col;
+      run.c = epilogue_ ? nullptr : const_cast<char*>(address(out_, to)), run.out = out_.dtype, run.ldc = line;
+      run.epilogue = epilogue_, run.batch = group.index, run.row = group.first + row, run.col = col;
+      run_tile(run, slot);
     }
   }
 
