@@ -15,9 +15,11 @@ def linear_ticks(lo, hi, count=6):
 
 
 def log_ticks(lo, hi, base):
-    """Powers of `base` from lo to hi."""
-    first, last = math.ceil(math.log(lo, base) - 1e-9), math.floor(math.log(hi, base) + 1e-9)
-    return [float(base) ** i for i in range(first, last + 1)]
+    """Powers of `base` from lo to hi; where these are few, 2 and 5 times powers of ten, too."""
+    first, last = math.floor(math.log(lo, base)), math.ceil(math.log(hi, base))
+    steps = (1, 2, 5) if base == 10 and last - first <= 4 else (1,)
+    ticks = [float(base) ** i * step for i in range(first, last + 1) for step in steps]
+    return [t for t in ticks if lo * (1 - 1e-9) <= t <= hi * (1 + 1e-9)]
 
 
 class Axis:

@@ -112,7 +112,7 @@ def contractions(bazel, out):
     for suffix, title in (("", "forward"), (" forward and backward", "forward and backward")):
         series = {}
         for name, row in rows.items():
-            if (match := re.fullmatch(r"(\D+?) (\d+)" + suffix, name)) and match[1] != "product":
+            if (match := re.fullmatch(r"(.+?) (\d+)" + suffix, name)) and match[1] != "product":
                 series.setdefault(match[1], []).append((int(match[2]), row["value"] / row["bound"]))
         low, high = span(*series.values())
         sizes = [n for n, _ in next(iter(series.values()))]
