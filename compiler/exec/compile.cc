@@ -208,27 +208,28 @@ CompileStats core_stats(const CompiledCore& core) {
   return s;
 }
 
+const Entry& current_entry(const CompiledCore& core, const char* who) {
+  WEFT_CHECK_AS(kFailedPrecondition, core.current, who,
+                ": the function has not been captured yet; call it or prepare() first");
+  return *core.current;
+}
+
 std::string core_report(const CompiledCore& core) {
-  WEFT_CHECK_AS(kFailedPrecondition, core.current,
-                "report: the function has not been captured yet; call it or prepare() first");
-  return report_of(*core.current, core.options, core_stats(core));
+  return report_of(current_entry(core, "report"), core.options, core_stats(core));
 }
 
 const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
-  WEFT_CHECK_AS(kFailedPrecondition, core.current,
-                "graph: the function has not been captured yet; call it or prepare() first");
+  const Entry& e = current_entry(core, "graph");
   WEFT_CHECK(stage == "captured" || stage == "joint" || stage == "fused" || stage == "scheduled", "graph: got stage '",
              stage, "'; need captured, joint, fused or scheduled");
-  const Entry& e = *core.current;
   return stage == "captured" ? *e.captured : stage == "joint" ? *e.joint : stage == "fused" ? *e.fused : *e.plan.graph;
 }
 
 std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b) {
-  WEFT_CHECK_AS(kFailedPrecondition, core.current,
-                "why: the function has not been captured yet; call it or prepare() first");
-  WEFT_CHECK_AS(kFailedPrecondition, core.current->report && core.current->report->before,
+  const Entry& e = current_entry(core, "why");
+  WEFT_CHECK_AS(kFailedPrecondition, e.report && e.report->before,
                 "why: nothing was fused; need a step with the pass fuse enabled");
-  return why(*core.current->report, a, b);
+  return why(*e.report, a, b);
 }
 
 }  // namespace weft::internal

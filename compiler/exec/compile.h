@@ -155,6 +155,8 @@ class Compiled {
         [&](auto in, auto structure, auto trace) { return call.first_nonfinite(in, structure, trace); });
   }
 
+  /// For what works on plans (compiler/aot).
+  const std::shared_ptr<internal::CompiledCore>& core() const { return core_; }
   CompileStats stats() const { return internal::core_stats(*core_); }
   /// Text: host constants, passes, launches, memory plan, what could not be done and why.
   std::string report() const { return internal::core_report(*core_); }

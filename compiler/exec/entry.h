@@ -83,6 +83,9 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
 /// The same function and types with arguments laid out otherwise: planned anew, not captured.
 std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions& options);
 
+/// The entry used last. Throws "WHO: ..." if there is none.
+const Entry& current_entry(const CompiledCore& core, const char* who);
+
 /// The text behind Compiled::report().
 std::string report_of(const Entry& e, const CompileOptions& options, const CompileStats& stats);
 
