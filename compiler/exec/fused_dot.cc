@@ -1,4 +1,5 @@
-// The epilogue of a product: the kernel reads each finished tile while it is in the cache.
+// A product with what surrounds it: kernels write pieces of its operands just before these are packed, and one reads
+// each finished tile while it is in the cache.
 #include "compiler/exec/fused_kernel.h"
 #include "framework/base/error.h"
 #include "ops/core/dot_product.h"
@@ -8,31 +9,78 @@ namespace weft::internal {
 
 struct FusedKernel::Dot {
   DotProduct product;
-  int32_t a, b;  // operands of the node
+  int32_t of[2];  // operands of the node, -1: computed
+  StridedView computed[2];
   DType in, out;
-
-  Dot(const Node& n, const Graph& body, std::span<const StridedView> operands, int32_t ia, int32_t ib)
-      : product(n.attrs, std::array{operands[ia], operands[ib]}),
-        a(ia),
-        b(ib),
-        in(body.type(n.inputs[0]).dtype),
-        out(n.outputs[0].dtype) {}
 };
 
 int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
-  const Node& n = body_->node(lowered_.dot);
+  const Graph& g = *parts_.main;
+  const Node& n = g.node(lowered_.dot);
   int32_t of[2];
+  StridedView operands[2];
   for (int i = 0; i < 2; ++i) {
-    const Node& source = body_->node(n.inputs[i]);
+    const Node& source = g.node(n.inputs[i]);
     WEFT_BUG_IF(source.op != &input_op, "fused: operand ", i, " of the dot in ", name_, " is computed inside");
-    of[i] = static_cast<int32_t>(source.attrs.i("index"));
+    of[i] = parts_.kernel[i] ? -1 : static_cast<int32_t>(source.attrs.i("index"));
+    const TensorType& t = g.type(n.inputs[i]);
+    operands[i] = of[i] < 0 ? StridedView{nullptr, t.dtype, t.shape, contiguous_strides(t.shape)} : in[of[i]];
   }
-  dot_ = std::make_shared<Dot>(n, *body_, in, of[0], of[1]);
+  dot_ = std::make_shared<Dot>(Dot{DotProduct(n.attrs, operands), {of[0], of[1]}, {operands[0], operands[1]},
+                                   operands[0].dtype, n.outputs[0].dtype});
   const DotProduct& p = dot_->product;
   WEFT_BUG_IF(p.batch() * p.m() != points_ || p.n() != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
               "; its product has ", p.batch(), " x ", p.m(), " x ", p.n());
   return p.bytes() + kernels::gemm_workspace(dot_->in, dot_->out, p.batch(), p.m(), p.n(), p.k());
 }
+
+/// Writes a piece of a computed operand.
+struct FusedKernel::Fill {
+  const FusedKernel* kernel;
+  const kir::Prologue* prologue;
+  const FusedOperands* x;  // ptr: of this kernel
+
+  static void run(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, void* out,
+                  int64_t ld) {
+    const Fill& f = *static_cast<const Fill*>(context);
+    const kir::Prologue& p = *f.prologue;
+    // Along and across the lines of the operand.
+    const int64_t along = p.transposed ? row : col, length = p.transposed ? rows : cols;
+    const int64_t first = p.transposed ? col : row, lines = p.transposed ? cols : rows;
+    f.write(batch * p.batch_stride + first * p.line_stride + along, length, lines, static_cast<char*>(out), ld);
+  }
+
+  void write(int64_t at, int64_t length, int64_t lines, char* out, int64_t ld) const {
+    const kir::Kernel& k = kernel->lowered_.kernel;
+    const int64_t lanes = kernel->lanes_, size = itemsize(prologue->type.dtype);
+    const int outer = k.outer_axes(), slot = static_cast<int>(k.operands.size()) - 1;
+    SmallVec<void*, 16> ptr(k.operands.size());
+    for (size_t i = 0; i < ptr.size(); ++i) ptr[i] = x->ptr[i];
+    SmallVec<int64_t, 48> stride(kernel->strides_.size());
+    for (size_t i = 0; i < stride.size(); ++i) stride[i] = kernel->strides_[i];
+    kir::Args a = kernel->args(*x, 0);
+    a.ptr = ptr.data();
+    a.stride = stride.data();
+    // Seen from position 0 of all axes.
+    auto call = [&](int64_t o, int64_t points, int64_t l, int64_t n, char* to, int64_t step) {
+      for (int axis = outer - 1; axis >= 0; --axis) {
+        stride[slot * k.axes + axis] = step;
+        step *= kernel->lowered_.extents[axis];
+      }
+      const int64_t before = (o * (outer ? stride[slot * k.axes + outer - 1] : 0) + l) * size;
+      ptr[slot] = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(to) - static_cast<uintptr_t>(before));
+      kernel->call(a, o, o + points, 1, l, l + n);
+    };
+    if (prologue->line_stride == lanes && at % lanes + length <= lanes)
+      return call(at / lanes, lines, at % lanes, length, out, ld);
+    for (int64_t i = 0; i < lines; ++i, at += prologue->line_stride, out += ld * size)
+      for (int64_t done = 0; done < length;) {
+        const int64_t l = (at + done) % lanes, n = std::min(length - done, lanes - l);
+        call((at + done) / lanes, 1, l, n, out + done * size, 0);
+        done += n;
+      }
+  }
+};
 
 void FusedKernel::run_dot(const FusedOperands& x) const {
   struct Context {
@@ -67,9 +115,27 @@ void FusedKernel::run_dot(const FusedOperands& x) const {
         self->call(a, first, first + t.rows, 1, t.col, t.col + t.cols);
       },
       &context};
-  const kernels::GemmHooks hooks{.epilogue = &epilogue};
+  kernels::GemmHooks hooks{.epilogue = &epilogue};
+  FusedOperands own[2];
+  Fill fill[2];
+  kernels::GemmFill gemm_fill[2];
+  StridedView operands[2];
+  void* const* ptr = x.ptr + lowered_.bound.size();
+  for (int i = 0; i < 2; ++i) {
+    if (dot_->of[i] >= 0) {
+      operands[i] = x.in[dot_->of[i]];
+      continue;
+    }
+    operands[i] = dot_->computed[i];
+    own[i].ptr = ptr;
+    own[i].workspace = x.workspace;
+    ptr += parts_.kernel[i]->lowered_.bound.size();
+    fill[i] = {parts_.kernel[i].get(), &parts_.prologue[i], &own[i]};
+    gemm_fill[i] = {&Fill::run, &fill[i], parts_.prologue[i].transposed};
+    (i == 0 ? hooks.a : hooks.b) = &gemm_fill[i];
+  }
   char* scratch = static_cast<char*>(x.workspace) + dot_at_;
-  const auto [a, b] = p.operands(x.in[dot_->a], x.in[dot_->b], scratch);
+  const auto [a, b] = p.operands(operands[0], operands[1], scratch);
   const Shape shape{p.batch(), p.m(), p.n()};
   kernels::gemm(a, b, {nullptr, dot_->out, shape, contiguous_strides(shape)}, scratch + p.bytes(), &hooks);
 }

@@ -44,8 +44,10 @@ void write_result(const void* from, kir::Type type, int64_t first, int64_t n, co
 
 }  // namespace
 
-FusedKernel::FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const StridedView> in)
-    : body_(std::move(body)), lowered_(std::move(lowered)), in_(in.begin(), in.end()), name_(intern(lowered_.kernel.name)) {
+FusedKernel::FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const StridedView> in, FusedDot dot)
+    : body_(std::move(body)), lowered_(std::move(lowered)), in_(in.begin(), in.end()), parts_(std::move(dot)) {
+  if (!parts_.main) parts_.main = body_;
+  bind_operands();
   const kir::Kernel& k = lowered_.kernel;
   points_ = lowered_.outer_points();
   lanes_ = lowered_.lanes();
@@ -67,6 +69,21 @@ FusedKernel::FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const 
   partials_ = accumulators(lowered_.partials, k.partials);
   blocks_ = empty ? 0 : ((k.mode == kir::Mode::kSplit ? lanes_ : points_) + kReduceBlock - 1) / kReduceBlock;
   plan_workspace(in);
+}
+
+void FusedKernel::bind_operands() {
+  for (size_t i = 0; i < lowered_.bound.size(); ++i) {
+    const kir::Bound& b = lowered_.bound[i];
+    bindings_.push_back({b.output, static_cast<int32_t>(i) == lowered_.tile ? -1 : b.index, b.offset});
+  }
+  std::string name;
+  for (int k = 0; k < 2; ++k) {
+    if (!parts_.kernel[k]) continue;
+    for (const kir::Bound& b : parts_.kernel[k]->lowered().bound)
+      bindings_.push_back({false, b.output ? -1 : parts_.prologue[k].inputs[b.index], b.offset});
+    name += cat(parts_.kernel[k]->name(), "_");
+  }
+  name_ = intern(name + lowered_.kernel.name);
 }
 
 void FusedKernel::plan_workspace(std::span<const StridedView> in) {

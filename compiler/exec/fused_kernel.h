@@ -5,23 +5,39 @@
 #include <string>
 #include <vector>
 
-#include "compiler/kir/lower_group.h"
+#include "compiler/kir/prologue.h"
 #include "framework/tensor/view.h"
 
 namespace weft::internal {
 
 /// What one launch works on.
 struct FusedOperands {
-  void* const* ptr = nullptr;            // by kernel operand: the element at position 0 of all axes; the tile's is unused
+  void* const* ptr = nullptr;            // by binding: the element at position 0 of all axes
   std::span<const StridedView> in, out;  // operands and results of the node
   void* workspace = nullptr;             // workspace_bytes(), 64-byte aligned
+};
+
+class FusedKernel;
+
+/// A product with the operands that are computed while they are packed.
+struct FusedDot {
+  Ref<Graph> main;                                    // where Lowered::dot is
+  kir::Prologue prologue[2];                          // without body: from memory
+  std::shared_ptr<FusedKernel> kernel[2];             // of these
+};
+
+/// Operand or result `index` of the node, from `offset` (elements) on; index < 0: bound by the kernel itself.
+struct Binding {
+  bool output = false;
+  int32_t index = -1;
+  int64_t offset = 0;
 };
 
 /// One kernel for the layouts it was lowered for. Calls may run side by side, each with its own workspace.
 class FusedKernel {
  public:
   /// `in` describes the operands of the node as lowered (addresses are not read).
-  FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const StridedView> in);
+  FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const StridedView> in, FusedDot dot = {});
 
   const Graph& body() const { return *body_; }
   const Ref<Graph>& body_ref() const { return body_; }
@@ -29,6 +45,10 @@ class FusedKernel {
   /// The operands as they lay when it was lowered, without addresses.
   std::span<const StridedView> in() const { return in_; }
   const char* name() const { return name_; }
+  /// What FusedOperands::ptr holds: the operands of the kernel, then those of the kernels for a product's operands.
+  const std::vector<Binding>& bindings() const { return bindings_; }
+  /// The kernels for a product's operands, if any are computed.
+  const FusedDot& parts() const { return parts_; }
   /// The compiled function; null: the loop IR is interpreted.
   kir::Fn fn() const { return fn_; }
   void bind(kir::Fn fn) { fn_ = fn; }
@@ -60,6 +80,7 @@ class FusedKernel {
   void run_dot(const FusedOperands& x) const;
   void combine_lanes(const Accumulator& a, char* lanes, int64_t row_bytes, int64_t present, int64_t n) const;
   void finish_columns(const FusedOperands& x) const;
+  void bind_operands();
   void plan_workspace(std::span<const StridedView> in);
   int64_t plan_dot(std::span<const StridedView> in);
 
@@ -76,7 +97,10 @@ class FusedKernel {
   double cost_ = 0;             // bytes, arithmetic counted in bytes too
   int64_t chunk_ = 0, wave_ = 0;  // columns: lanes of a task; blocks whose lane rows exist at once
   int64_t slot_bytes_ = 0;      // scratch of a concurrent call
+  std::vector<Binding> bindings_;
+  FusedDot parts_;
   struct Dot;
+  struct Fill;
   std::shared_ptr<const Dot> dot_;
   int64_t dot_at_ = 0;  // scratch of the product
   int64_t workspace_ = 0;

@@ -1,9 +1,11 @@
 #include "compiler/exec/fused_table.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
 #include "compiler/codegen/print.h"
+#include "compiler/kir/domain.h"
 #include "compiler/kir/fused.h"
 #include "framework/base/cpu.h"
 #include "framework/base/hash.h"
@@ -91,15 +93,60 @@ std::shared_ptr<FusedKernel> FusedTable::get(const Node& n, std::span<const Stri
   for (size_t i = 0; i < out.size(); ++i) layouts_out.push_back({n.outputs[static_cast<int>(i)], out[i].strides});
   std::shared_ptr<FusedKernel> kernel;
   try {
-    kir::Lowered lowered = kir::lower_group(*body, layouts_in, layouts_out, options_);
-    if (fault_for_test) fault_for_test(lowered);
-    kernel = std::make_shared<FusedKernel>(body, std::move(lowered), in);
+    kernel = make(body, layouts_in, layouts_out, in);
   } catch (const Error& e) {
     throw CannotLower{body, e.what()};
+  } catch (const kir::Unfusable& u) {
+    throw CannotLower{body, u.why};
   }
-  made_.push_back(kernel.get());
   kernels_.emplace(hash, Entry{std::move(strides), kernel});
   return kernel;
+}
+
+std::shared_ptr<FusedKernel> FusedTable::make(const Ref<Graph>& body, std::span<const kir::Layout> in,
+                                              std::span<const kir::Layout> out, std::span<const StridedView> views) {
+  auto done = [&](kir::Lowered lowered, FusedDot dot) {
+    if (fault_for_test) fault_for_test(lowered);
+    auto kernel = std::make_shared<FusedKernel>(body, std::move(lowered), views, std::move(dot));
+    made_.push_back(kernel.get());
+    return kernel;
+  };
+  std::optional<kir::DotParts> parts = kir::take_apart(*body);
+  if (!parts) return done(kir::lower_group(*body, in, out, options_), {});
+
+  FusedDot dot;
+  dot.main = parts->main;
+  std::vector<kir::Layout> main_in(in.begin(), in.end());
+  std::vector<std::string> rounds;
+  std::vector<int32_t> filling;
+  for (int k = 0; k < 2; ++k) {
+    kir::Prologue& p = parts->operand[k];
+    if (!p.body) continue;
+    main_in.push_back({p.type, contiguous_strides(p.type.shape)});
+    std::vector<kir::Layout> own;
+    std::vector<StridedView> own_views;
+    for (int32_t i : p.inputs) {
+      own.push_back(in[i]);
+      own_views.push_back(views[i]);
+      filling.push_back(i);
+    }
+    kir::Lowered low = kir::lower_prologue(p, own, options_);
+    rounds.insert(rounds.end(), low.rounds_less.begin(), low.rounds_less.end());
+    dot.kernel[k] = std::make_shared<FusedKernel>(p.body, std::move(low), own_views);
+    made_.push_back(dot.kernel[k].get());
+    dot.prologue[k] = std::move(p);
+  }
+  kir::Lowered low = kir::lower_group(*dot.main, main_in, out, options_);
+  low.rounds_less.insert(low.rounds_less.begin(), rounds.begin(), rounds.end());
+  // A task may still pack what another's tile would overwrite.
+  std::erase_if(low.overwrites, [&](const auto& pair) {
+    return std::find(filling.begin(), filling.end(), pair.first) != filling.end();
+  });
+  low.flops = kir::body_flops(*body);
+  low.bytes = 0;
+  for (const auto& list : {in, out})
+    for (const kir::Layout& l : list) low.bytes += static_cast<double>(l.type.nbytes());
+  return done(std::move(low), std::move(dot));
 }
 
 LoadReport FusedTable::load(const jit::Options& options) {

@@ -42,6 +42,8 @@ class FusedTable {
     std::shared_ptr<FusedKernel> kernel;
   };
   uint64_t hash_of(const Ref<Graph>& body);
+  std::shared_ptr<FusedKernel> make(const Ref<Graph>& body, std::span<const kir::Layout> in,
+                                    std::span<const kir::Layout> out, std::span<const StridedView> views);
 
   kir::LowerOptions options_;
   std::unordered_multimap<uint64_t, Entry> kernels_;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compiler/kir/fused.h"
+#include "compiler/kir/prologue.h"
 #include "compiler/kir/schedule.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/creation.h"
@@ -584,6 +585,20 @@ bool can_fuse(const Node& n) {
 
 std::string cannot_lower(const Graph& body) {
   std::vector<Layout> in, out;
+  try {
+    if (const std::optional<DotParts> parts = take_apart(body)) {
+      for (const Prologue& p : parts->operand) {
+        if (!p.body) continue;
+        if (std::string why = cannot_lower(*p.body); !why.empty()) return why;
+        std::vector<Layout> layouts;
+        for (Value v : p.body->inputs) layouts.push_back({p.body->type(v), contiguous_strides(p.body->type(v).shape)});
+        lower_prologue(p, layouts, {});
+      }
+      return cannot_lower(*parts->main);
+    }
+  } catch (const Unfusable& u) {
+    return u.why;
+  }
   for (Value v : body.inputs) in.push_back({body.type(v), contiguous_strides(body.type(v).shape)});
   for (Value v : body.outputs) out.push_back({body.type(v), contiguous_strides(body.type(v).shape)});
   try {

@@ -14,7 +14,8 @@
 //   there;
 //   - a single reduction of few rows that are long: kSplit;
 //   - one `dot` whose operands are inputs of the body and whose result is used elementwise in the same domain: the
-//     kernel is its epilogue and reads the finished tile (Lowered::dot).
+//     kernel is its epilogue and reads the finished tile (Lowered::dot). Operands that the body computes elementwise are
+//     kernels of their own (prologue.h); cannot_lower looks at these too.
 #pragma once
 #include "compiler/kir/kir.h"
 #include "framework/ir/graph.h"

@@ -4,7 +4,7 @@
 //
 // The parts, each with a name that can be switched off: fuse_rows (reductions with what surrounds them), fuse_epilogue
 // (what follows a product, on its tile), fuse_siblings (groups that read the same), fuse_duplicate (cheap values
-// computed again by their readers).
+// computed again by their readers), fuse_prologue (of these readers, products).
 #pragma once
 #include <span>
 #include <string>
@@ -17,7 +17,7 @@ namespace weft {
 struct FusionReport;
 
 struct FuseOptions {
-  bool rows = true, epilogue = true, siblings = true, duplicate = true;
+  bool rows = true, epilogue = true, siblings = true, duplicate = true, prologue = true;
 };
 
 /// The parts by name, as passes that do nothing by themselves: for PassOptions::known.

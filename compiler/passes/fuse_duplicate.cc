@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/kir/prologue.h"
 #include "framework/ir/op_def.h"
 
 namespace weft::fusion {
@@ -54,7 +55,7 @@ struct Chain {
 
 class Duplicator {
  public:
-  explicit Duplicator(Partition& p) : p_(p), g_(p.graph()), flow_(p) {}
+  Duplicator(Partition& p, bool products) : p_(p), g_(p.graph()), flow_(p), products_(products) {}
 
   void run() {
     for (int32_t id = 0; id < g_.size(); ++id)
@@ -87,7 +88,7 @@ class Duplicator {
     std::vector<Chain> chains;
     for (int32_t group : groups) {
       Chain c;
-      if (!p_.group(group).library) c = chain(id, group);
+      if (!p_.group(group).library && product_takes(id, group)) c = chain(id, group);
       all &= c.possible;
       gain += size - c.added;
       kept += c.kept;
@@ -108,6 +109,19 @@ class Duplicator {
 
   void add_readers(int32_t reader, Value v, std::vector<int32_t>& groups) const {
     if (const int32_t i = p_.of(reader); i >= 0 && reads(i, v)) groups.push_back(i);
+  }
+
+  /// If the group's product reads it: can it be computed while the product packs its operands?
+  bool product_takes(int32_t id, int32_t group) const {
+    const int32_t product = p_.group(group).product;
+    if (product < 0) return true;
+    const Graph& g = g_.graph();
+    const Node& n = g.node(product);
+    for (int i = 0; i < 2; ++i)
+      if (g_.root(n.inputs[i]).node == id &&
+          (!products_ || !kir::cannot_fill(n, g.type(n.inputs[0]), g.type(n.inputs[1]), i).empty()))
+        return false;
+    return true;
   }
 
   /// Tries to stop at values that are in memory anyway, then to go on to what they are computed from.
@@ -143,10 +157,9 @@ class Duplicator {
         leaves.push_back(w);
       }
     }
-    const int32_t now = g_.era(x.last);
+    const int32_t now = g_.era(runs_at(group));
     for (Value w : leaves) {
-      // A cell's old value: its new one might be written by then.
-      if (g_.role(w.node) == Role::kSource && g_.graph().node(w).op == &cell_op) return c;
+      if (overwritten(w, group)) return c;
       c.added += g_.bytes(w) * (g_.is_unit(w.node) && !flow_.needed(w) ? 2 : 1);
       if (g_.is_unit(w.node) && dies_before(w, now, group)) c.kept += g_.bytes(w);
     }
@@ -155,6 +168,24 @@ class Duplicator {
     std::sort(c.clones.begin(), c.clones.end());
     c.possible = true;
     return c;
+  }
+
+  /// The node in whose place the group runs.
+  int32_t runs_at(int32_t group) const {
+    const Group& x = p_.group(group);
+    return x.product >= 0 ? x.product : x.last;
+  }
+
+  /// A cell's old value, whose new one is computed before the group runs.
+  bool overwritten(Value w, int32_t group) const {
+    const Graph& g = g_.graph();
+    if (g.node(w).op != &cell_op) return false;
+    for (const CellWrite& write : g.writes) {
+      if (write.cell != g.node(w).attrs.i("index")) continue;
+      const int32_t writer = p_.of(g_.root(write.value).node);
+      if (writer >= 0 && runs_at(writer) <= runs_at(group)) return true;
+    }
+    return false;
   }
 
   bool dies_before(Value w, int32_t era, int32_t group) const {
@@ -169,11 +200,12 @@ class Duplicator {
   Partition& p_;
   const FusionGraph& g_;
   Flow flow_;
+  bool products_;
   std::vector<int32_t> cloned_in_;
 };
 
 }  // namespace
 
-void duplicate_cheap(Partition& p) { Duplicator(p).run(); }
+void duplicate_cheap(Partition& p, bool products) { Duplicator(p, products).run(); }
 
 }  // namespace weft::fusion

@@ -1,5 +1,6 @@
 // Values computed again by the groups that read them, where that moves fewer bytes than writing and reading them: the
-// sigmoid of a gelu for its gradient, a softmax's exponentials from the scores, a cast that two groups read.
+// sigmoid of a gelu for its gradient, a softmax's exponentials from the scores, a cast that two groups read, the gelu
+// that two products read.
 #pragma once
 #include "compiler/passes/fuse_partition.h"
 
@@ -22,7 +23,8 @@ class Flow {
   std::vector<int32_t> count_;             // by value: groups that read it from outside
 };
 
-/// Run when groups are final: fills Group::clones.
-void duplicate_cheap(Partition& p);
+/// Run when groups are final: fills Group::clones. With `products` also those of a product's operands, which are then
+/// computed while it packs them.
+void duplicate_cheap(Partition& p, bool products);
 
 }  // namespace weft::fusion

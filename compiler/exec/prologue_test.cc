@@ -1,0 +1,133 @@
+// Operands of products computed while they are packed: the bits of the ops one by one, whatever the layout, the dims
+// and the number of threads; and a training step that never holds what two products can compute.
+#include <gtest/gtest.h>
+
+#include "compiler/exec/test_programs.h"
+#include "compiler/kir/fused.h"
+#include "compiler/kir/prologue.h"
+#include "framework/autodiff/grad.h"
+#include "framework/base/thread_pool.h"
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/composite/composite.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using testing::same_bits;
+using Args = std::span<const Tensor>;
+using Tensors = std::vector<Tensor>;
+
+Tensor normal(Shape shape, DType dtype = kFloat32) {
+  static int seed = 0;
+  manual_seed(++seed);
+  return randn(shape).to(dtype);
+}
+
+Ref<Graph> body_of(const TensorFn& fn, const Tensors& in) {
+  std::vector<TensorType> types;
+  for (const Tensor& t : in) types.push_back(t.type());
+  return capture_graph(fn, types);
+}
+
+// As one fused node where it is traced; as it is elsewhere.
+Tensors fused(const TensorFn& fn, const Tensors& in) {
+  if (!internal::thread_state.capture) return fn(in);
+  SmallVec<const Tensor*, 4> operands;
+  for (const Tensor& t : in) operands.push_back(&t);
+  return dispatch_multi(kir::fused_op, operands, {{"body", body_of(fn, in)}});
+}
+
+void check(const TensorFn& fn, const Tensors& in) {
+  EXPECT_EQ(kir::cannot_lower(*body_of(fn, in)), "");
+  EXPECT_TRUE(kir::take_apart(*body_of(fn, in)));
+  Tensors want;
+  {
+    NoGrad guard;
+    want = fn(in);
+  }
+  const int before = num_threads();
+  for (int threads : {1, 3}) {
+    set_num_threads(threads);
+    auto step = compile([&](Tensors x) { return fused(fn, x); }, {.numerics = "eager"});
+    for (int run = 0; run < 2; ++run) {
+      const Tensors got = step(in);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_TRUE(same_bits(got[i], want[i])) << threads << " threads, result " << i << "\n" << step.report();
+    }
+    EXPECT_EQ(step.stats().planned_peak_bytes, step.stats().measured_peak_bytes);
+  }
+  set_num_threads(before);
+}
+
+TEST(Prologue, EitherOperandEitherWayRound) {
+  for (DType t : {kFloat32, kBFloat16})
+    for (auto [m, n, k] : {std::array<int64_t, 3>{17, 20, 40}, {300, 520, 64}, {130, 96, 700}, {64, 16, 1100}}) {
+      SCOPED_TRACE(cat(t, " ", m, " ", n, " ", k));
+      check([](Args x) { return Tensors{matmul(gelu(x[0], "tanh"), x[1])}; }, {normal({m, k}, t), normal({k, n}, t)});
+      check([](Args x) { return Tensors{matmul(x[0], exp(x[1]) * x[2]) + x[3]}; },
+            {normal({m, k}, t), normal({k, n}, t), normal({n}, t), normal({m, n}, t)});
+      check([](Args x) { return Tensors{matmul((x[0] * x[1]).transpose(0, 1), relu(x[2]))}; },
+            {normal({k, m}, t), normal({k, 1}, t), normal({k, n}, t)});
+      check([](Args x) { return Tensors{matmul(x[0], sigmoid(x[1]).transpose(0, 1)) * x[2]}; },
+            {normal({m, k}, t), normal({n, k}, t), normal({m, n}, t)});
+    }
+}
+
+TEST(Prologue, BatchesMasksAndInterleavedHeads) {
+  const int64_t B = 3, H = 2, T = 40, D = 24;
+  check(
+      [&](Args x) {
+        const Tensor p = where(x[3], exp(x[0] - x[1]) / x[2], 0.0);
+        return Tensors{matmul(p, x[4])};
+      },
+      {normal({B, H, T, T}), normal({B, H, T, 1}), normal({B, H, T, 1}), normal({T, T}) > 0.0, normal({B, H, T, D})});
+  check([&](Args x) { return Tensors{matmul((exp(x[0] - x[1])).transpose(-1, -2), x[2])}; },
+        {normal({B, H, T, T}), normal({B, H, T, 1}), normal({B, H, T, D})});
+  // Rows of the operand are the lines of [B, T, H, D] that heads share.
+  check([&](Args x) { return Tensors{matmul((x[0] * x[1]).transpose(1, 2), x[2])}; },
+        {normal({B, T, H, D}), normal({B, T, H, 1}), normal({B, H, D, 9})});
+  check([&](Args x) { return Tensors{matmul((x[0] + x[1]).reshape({B * T, H * D}), x[2])}; },
+        {normal({B, T, H, D}), normal({H, 1}), normal({H * D, 33})});
+  // Operands that lie transposed.
+  check([&](Args x) { return Tensors{matmul(tanh(x[0]), x[1])}; }, {normal({D, T}).transpose(0, 1), normal({D, 33})});
+}
+
+TEST(Prologue, WhatProductsCannotTakeInPieces) {
+  auto why = [](const TensorFn& fn, const Tensors& in) { return kir::cannot_lower(*body_of(fn, in)); };
+  auto rows = [](Args x) { return Tensors{matmul(exp(x[0]), x[1])}; };
+  EXPECT_NE(why(rows, {normal({3, 64}), normal({64, 64})}), "");                      // streamed: another order of sums
+  EXPECT_NE(why(rows, {normal({30, 64}), normal({64, 1})}), "");
+  EXPECT_NE(why(rows, {normal({30, 64}, kFloat64), normal({64, 30}, kFloat64)}), "");
+  EXPECT_NE(why([](Args x) { return Tensors{matmul(softmax(x[0], -1), x[1])}; }, {normal({30, 64}), normal({64, 30})}), "");
+}
+
+// gelu and the norm's result are read by two products each, and neither is written.
+TEST(Prologue, TrainingStepsDoNotKeepWhatProductsCompute) {
+  const int64_t rows = 512, dim = 64, hidden = 256, layers = 4;
+  auto make = [&] {
+    testing::Program p;
+    const Parameter norm(TensorType{kFloat32, {}, {dim}}, [=] { return ones({dim}); });
+    const Parameter up(TensorType{kFloat32, {}, {dim, hidden}}, [=] { return randn({dim, hidden}) * 0.1; });
+    const Parameter down(TensorType{kFloat32, {}, {hidden, dim}}, [=] { return randn({hidden, dim}) * 0.1; });
+    for (const Parameter& c : {norm, up, down}) p.cells.push_back(c);
+    p.step = [=](Tensors in) {
+      Tensor x = in[0];
+      for (int64_t i = 0; i < layers; ++i)
+        x = x + matmul(gelu(matmul(rms_norm(x, {dim}, norm), up), "tanh"), down);
+      const Tensor loss = mean(square(x));
+      const Tensors g = grad(loss, std::vector<Parameter>{norm, up, down});
+      for (size_t i = 0; i < 3; ++i) p.cells[i].set(CellHandle(p.cells[i]).value() - 0.01 * g[i]);
+      return Tensors{loss};
+    };
+    return p;
+  };
+  const std::vector<Tensors> in = {{normal({rows, dim})}, {normal({rows, dim})}};
+  const testing::RunResult with = testing::expect_same_everywhere(make, in),
+                           without = testing::run_program(make, in, "compiled", {.disable = {"fuse_prologue"}});
+  EXPECT_LE(with.stats.planned_peak_bytes, without.stats.planned_peak_bytes - (layers - 1) * rows * (hidden + dim) * 4);
+}
+
+}  // namespace
+}  // namespace weft
