@@ -66,7 +66,7 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     run_passes(e.plan.graph, {}, {.known = all_passes()});
   e.plan_ms = ms_since(start);
   check_budget(e, options);
-  if (e.plan.device.type == DeviceType::kCpu) e.load = e.table->load({.cache = options.kernel_cache});
+  if (e.plan.device.type == DeviceType::kCpu) e.load = e.table->load({.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ struct Table {
   std::map<Key, void*> functions WEFT_GUARDED_BY(mutex);
   std::vector<Cache::Inode> in_use WEFT_GUARDED_BY(mutex);
   std::map<std::string, std::string> given_up WEFT_GUARDED_BY(mutex);  // compilers that hung, and what they did
+  std::map<Key, std::string> faults WEFT_GUARDED_BY(mutex);            // kernels that do not compile, and why
   Mutex building;  // held by the one thread that reads the disk or compiles
 };
 Table& table() {
@@ -55,6 +56,7 @@ struct Load {
   std::vector<std::string> flags;
   std::vector<Key> keys;
   std::vector<size_t> first;     // of the kernels with the same key
+  std::vector<bool> faulty;      // does not compile
   std::unique_ptr<Cache> cache;  // null: off
   Loaded out;
 
@@ -64,7 +66,7 @@ struct Load {
 std::vector<size_t> missing(const Load& l) {
   std::vector<size_t> out;
   for (size_t i = 0; i < l.keys.size(); ++i)
-    if (!l.out.functions[i] && l.first[i] == i) out.push_back(i);
+    if (!l.out.functions[i] && l.first[i] == i && !l.faulty[i]) out.push_back(i);
   return out;
 }
 
@@ -247,8 +249,17 @@ std::string keep_source(const Load& l, size_t i) {
   return "(could not be kept)";
 }
 
-// Throws if a kernel is at fault; returns what is wrong with the compiler else.
-std::string blame(const Load& l, const Unit& unit, const std::vector<size_t>& kernels) {
+// A fault of a kernel: an error, or noted once and remembered, so that later loads do not try again.
+void at_fault(Load& l, size_t i, const std::string& why) {
+  WEFT_CHECK_AS(kInternal, !l.options.faults_are_errors, why, "; this is a fault of Weft");
+  l.faulty[i] = true;
+  l.out.notes.push_back(cat(why, "; it is interpreted: this is a fault of Weft"));
+  MutexLock lock(table().mutex);
+  table().faults.emplace(l.keys[i], l.out.notes.back());
+}
+
+// Returns what is wrong with the compiler; nothing if a kernel is at fault.
+std::string blame(Load& l, const Unit& unit, const std::vector<size_t>& kernels) {
   std::string line = error_line(unit.output);
   const bool internal_error = line.find("internal compiler error") != std::string::npos;
   const std::string named = line.substr(0, line.find(':'));
@@ -261,31 +272,39 @@ std::string blame(const Load& l, const Unit& unit, const std::vector<size_t>& ke
     earliest = std::min(earliest, at);
     known |= named == l.symbol(i);
   }
-  const std::string& symbol = l.request.kernels[guilty].symbol;
-  WEFT_CHECK_AS(kInternal, !known || internal_error, "kernel ", symbol, " does not compile: ", line,
-                "; its source is in ", keep_source(l, guilty), "; this is a fault of Weft");
+  if (known && !internal_error) {
+    at_fault(l, guilty, cat("kernel ", l.request.kernels[guilty].symbol, " does not compile: ", line,
+                            "; its source is in ", keep_source(l, guilty)));
+    return "";
+  }
   std::string said = line.empty() ? first_line(unit.output) : line;
   return cat("the compiler ", l.compiler.path, " ", unit.failure, said.empty() ? "" : ": ", said,
              internal_error ? cat("; the source is in ", keep_source(l, guilty)) : "");
 }
 
-// One attempt in one work folder. Returns false if that had not enough room.
-bool compile_in(Load& l, Work& work) {
+// What one run of the compiler in a work folder came to. Files of each round have names of their own: the loader takes
+// a path seen before for the library seen before.
+enum class Round { kDone, kAgain, kNoRoom };
+Round compile_round(Load& l, Work& work, int round) {
   std::vector<std::vector<size_t>> parts = split(l, missing(l));
+  bool again = false;
   std::vector<Unit> units;
   for (size_t u = 0; u < parts.size(); ++u) {
-    Unit unit{work.folder->path(cat(u, ".cc")), work.folder->path(cat(u, ".so")), "", "", false};
+    const std::string name = cat(u, round ? cat("_", round) : "");
+    Unit unit{work.folder->path(name + ".cc"), work.folder->path(name + ".so"), "", "", false};
     std::string text = cat("#line 1 \"prelude\"\n", l.request.prelude);
     for (size_t i : parts[u]) append_kernel(text, l, i);
     // Not written through io: nothing here outlives this call, so nothing need be synced.
     FILE* file = std::fopen(unit.source.c_str(), "we");
     const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
-    if ((file && std::fclose(file) != 0) || !written) return false;
+    if ((file && std::fclose(file) != 0) || !written) return Round::kNoRoom;
     units.push_back(std::move(unit));
   }
-  compile(l.compiler, l.flags, units, work.folder->folder(), l.options.time_limit);
+  compile(l.compiler, l.flags, units, work.folder->folder(),
+          l.options.time_limit > 0 ? l.options.time_limit
+                                   : static_cast<double>(std::max(1l, switch_int("WEFT_CXX_SECONDS"))));
   for (const Unit& unit : units)
-    if (!unit.failure.empty() && unit.output.find("No space left") != std::string::npos) return false;
+    if (!unit.failure.empty() && unit.output.find("No space left") != std::string::npos) return Round::kNoRoom;
 
   for (size_t u = 0; u < units.size(); ++u) {
     Unit& unit = units[u];
@@ -299,6 +318,7 @@ bool compile_in(Load& l, Work& work) {
       unit.failure = "made a file without the kernels";
     if (!unit.failure.empty()) {
       std::string why = blame(l, unit, parts[u]);
+      again |= why.empty() && parts[u].size() > 1;
       if (l.out.unavailable.empty()) l.out.unavailable = why;
       if (unit.timed_out) {
         MutexLock lock(table().mutex);
@@ -316,6 +336,16 @@ bool compile_in(Load& l, Work& work) {
       l.out.notes.push_back(error.what());
     }
   }
+  return again ? Round::kAgain : Round::kDone;
+}
+
+// One attempt in one work folder: the rest of a unit with a faulty kernel is compiled again without it. Returns false if
+// the folder had not enough room.
+bool compile_in(Load& l, Work& work) {
+  constexpr int kRounds = 8;  // where this many units have faults, all that is left has
+  for (int round = 0; round < kRounds && !missing(l).empty(); ++round)
+    if (const Round r = compile_round(l, work, round); r != Round::kAgain) return r == Round::kDone;
+  for (size_t i : missing(l)) at_fault(l, i, cat("kernel ", l.request.kernels[i].symbol, " was compiled with faulty ones"));
   return true;
 }
 
@@ -379,7 +409,7 @@ std::string default_cache() {
 
 Loaded load(const Request& request, const Options& options) {
   const auto begin = std::chrono::steady_clock::now();
-  Load l{request, options, {}, {}, {}, {}, {}, {}};
+  Load l{request, options, {}, {}, {}, {}, {}, {}, {}};
   l.out.functions.resize(request.kernels.size());
   l.cache = open_cache(options, l.out.notes);
   l.compiler = find_compiler(options.compiler, l.cache ? l.cache->folder() : "");
@@ -392,6 +422,14 @@ Loaded load(const Request& request, const Options& options) {
     for (const Source& kernel : request.kernels) {
       l.keys.push_back(continued(continued(base, kernel.symbol), kernel.text));
       l.first.push_back(seen.emplace(l.keys.back(), l.first.size()).first->second);
+    }
+    l.faulty.resize(l.keys.size());
+    for (size_t i = 0; i < l.keys.size() && !options.faults_are_errors; ++i) {
+      MutexLock lock(table().mutex);
+      auto known = table().faults.find(l.keys[i]);
+      if (known == table().faults.end() || l.first[i] != i) continue;
+      l.faulty[i] = true;
+      l.out.notes.push_back(known->second);
     }
     l.out.from_memory = take_from_memory(l);
     if (!missing(l).empty()) {

@@ -27,14 +27,15 @@ struct Request {
 struct Options {
   std::string cache;       // folder of the cache, "off", or empty for default_cache()
   std::string compiler;    // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
-  double time_limit = 60;  // seconds of wall time for one run of the compiler
+  double time_limit = 0;   // seconds of wall time for one run of the compiler; 0: switch WEFT_CXX_SECONDS
   int64_t max_bytes = int64_t{256} << 20;      // of the folder; the least recently used entries go first
   int64_t min_free_bytes = int64_t{16} << 20;  // a disk with less free space is not written to
   int units = 0;                               // translation units of one load; 0: one per core
+  bool faults_are_errors = true;               // false: a kernel that does not compile has no function, and a note
 };
 
 struct Loaded {
-  std::vector<void*> functions;  // one per kernel; null only if `unavailable` says why
+  std::vector<void*> functions;  // one per kernel; null only if `unavailable` or, of a fault, a note says why
   int64_t compiled = 0, from_memory = 0, from_disk = 0;
   int64_t damaged = 0;             // entries found damaged on disk; their kernels were built again
   double seconds = 0;              // of the whole load
@@ -43,7 +44,7 @@ struct Loaded {
 };
 
 /// Finds or builds all kernels of `request`. Throws weft::Error if a kernel does not compile (naming it, the compiler's
-/// first error and the file that keeps the source) or if a cache folder that was asked for is unsafe to load code from.
+/// first error and the file that keeps the source; see faults_are_errors) or if a cache folder that was asked for is unsafe to load code from.
 /// May be called from any thread.
 Loaded load(const Request& request, const Options& options = {});
 

@@ -111,6 +111,27 @@ TEST(Jit, AnErrorNamesTheKernelAndKeepsItsSource) {
   EXPECT_TRUE(adds(load(request), 1300));
 }
 
+TEST(Jit, AFaultyKernelCostsOnlyItself) {
+  Request request = adders(1320, 5);
+  for (int bad : {1, 3})
+    request.kernels[bad].text = cat("extern \"C\" int64 adder", bad, "(int64 x) {\n  return x + missing_name;\n}\n");
+  for (bool again : {false, true}) {
+    const Loaded l = load(request, {.units = 1, .faults_are_errors = false});
+    EXPECT_EQ(l.unavailable, "");
+    EXPECT_EQ(l.compiled, again ? 0 : 3);
+    for (int i = 0; i < 5; ++i) {
+      const auto add = reinterpret_cast<AddFunction>(l.functions[i]);
+      ASSERT_EQ(add == nullptr, i == 1 || i == 3) << i;
+      if (add) {
+        EXPECT_EQ(add(1), 1321 + i);
+      }
+    }
+    ASSERT_EQ(l.notes.size(), 2u);  // one for each, also when it is known already
+    for (const std::string& note : l.notes)
+      EXPECT_TRUE(contains(note, "does not compile") && contains(note, "it is interpreted")) << note;
+  }
+}
+
 TEST(Jit, AnErrorInThePreludeIsNamed) {
   Request request = adders(1400, 1);
   request.prelude += "nonsense;\n";
