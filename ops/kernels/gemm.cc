@@ -218,6 +218,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
   // fall into the same lines of the nearest cache.
   const bool direct = !hooks.a && p.ak == 1 && panel_type(a.dtype) == g.direct_type && p.k % g.direct_k == 0 &&
                       plan.tile_m % g.direct_m == 0 && p.m % g.direct_m == 0 && (g.direct_m > 1 || (p.n <= 256 && p.am * g.size % 4096 != 0));
+  const bool large = large_result(p.batch * p.m * p.n * out_size);
   // Tiles from begin to end of all the batch; a task meets rows of a and matrices of b one after another.
   auto tiles = [&](const Slot& slot, int64_t begin, int64_t end) {
     int64_t packed_a = -1, packed_b = -1;
@@ -244,7 +245,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
       }
       char* to = hooks.epilogue ? nullptr : at_batch(c, i) + (row * p.cm + col) * out_size;
       run_tile({&plan, rows, cols, p.k, rows_a, direct ? p.am * g.size : 0, plan.a_panel(), plan.b_panel(),
-                panels ? panels + col / g.nr * plan.b_panel() : nullptr, &from_a, &from_b, row, col, to, c.dtype, p.cm,
+                panels ? panels + col / g.nr * plan.b_panel() : nullptr, &from_a, &from_b, row, col, to, c.dtype, p.cm, large,
                 hooks.epilogue, i, row, col},
                slot);
     }

@@ -127,6 +127,13 @@ struct Leaving {
   __mmask32 mask;
   PanelType type;
 
+  bool stream;
+
+  // 32 sums as bf16.
+  static inline __attribute__((always_inline)) __m512bh line(const float* from) {
+    return _mm512_cvtne2ps_pbh(_mm512_load_ps(from + 16), _mm512_load_ps(from));
+  }
+
   // kRows at once keep the loop's branches foreseeable.
   template <int kRows>
   inline __attribute__((always_inline)) void write() {
@@ -136,12 +143,21 @@ struct Leaving {
       return;
     }
     const float* from = sums + row * 32;
-    if (type == PanelType::bf16) {
+    if (stream && mask == ~0u) {
+      if (type == PanelType::bf16) {
 #pragma GCC unroll 32
-      for (int i = 0; i < kRows; ++i) {
-        const __m512 low = _mm512_load_ps(from + i * 32), high = _mm512_load_ps(from + i * 32 + 16);
-        _mm512_mask_storeu_epi16(to + i * to_line, mask, (__m512i)_mm512_cvtne2ps_pbh(high, low));
+        for (int i = 0; i < kRows; ++i)
+          _mm512_stream_si512(reinterpret_cast<__m512i*>(to + i * to_line), (__m512i)line(from + i * 32));
+      } else {
+#pragma GCC unroll 32
+        for (int i = 0; i < kRows; ++i) {
+          _mm512_stream_ps(reinterpret_cast<float*>(to + i * to_line), _mm512_load_ps(from + i * 32));
+          _mm512_stream_ps(reinterpret_cast<float*>(to + i * to_line + 64), _mm512_load_ps(from + i * 32 + 16));
+        }
       }
+    } else if (type == PanelType::bf16) {
+#pragma GCC unroll 32
+      for (int i = 0; i < kRows; ++i) _mm512_mask_storeu_epi16(to + i * to_line, mask, (__m512i)line(from + i * 32));
     } else {
 #pragma GCC unroll 32
       for (int i = 0; i < kRows; ++i) {
@@ -210,6 +226,7 @@ void run(const GemmBlock& g) {
   Leaving leaving;
   leaving.to_line = g.to_ld * (g.to_type == PanelType::f32 ? 4 : 2);
   leaving.type = g.to_type;
+  leaving.stream = g.stream;
   for (i64 col = 0; col < g.n; col += kPanel) {
     const char* b = static_cast<const char*>(g.b) + col / kPanel * g.b_stride;
     for (i64 row = 0; row < g.m; row += kPanel) {
@@ -224,6 +241,7 @@ void run(const GemmBlock& g) {
     }
   }
   leaving.write<32>();
+  if (g.stream) _mm_sfence();
   _tile_release();
 }
 

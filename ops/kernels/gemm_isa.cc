@@ -60,6 +60,17 @@ W_FN void store_some(float* to, VF v) {
   }
 }
 
+// To an aligned line, past the caches.
+W_FN void store_past(float* to, VF v) {
+#if W_BYTES == 64
+  __builtin_ia32_movntps512(to, v);
+#elif W_BYTES == 32
+  __builtin_ia32_movntps256(to, v);
+#else
+  __builtin_ia32_movntps(to, v);
+#endif
+}
+
 template <class M>
 W_FN void load_strided(const GemmPack& p, i64 line, i64 k, VF (&r)[kF]) {
   const typename M::E* from = static_cast<const typename M::E*>(p.from) + line * p.line_stride + k * p.k_stride;
@@ -190,7 +201,10 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col)
 #pragma GCC unroll 16
     for (int r = 0; r < kR; ++r)
 #pragma GCC unroll 2
-      for (int v = 0; v < kV; ++v) store(p + r * g.to_ld + v * kF, sums[r][v]);
+      for (int v = 0; v < kV; ++v) {
+        float* at = p + r * g.to_ld + v * kF;
+        g.stream ? store_past(at, sums[r][v]) : store(at, sums[r][v]);
+      }
     return;
   }
 #pragma GCC unroll 16
@@ -236,6 +250,7 @@ void run(const GemmBlock& g) {
       kMicro.fn[g.a_line == 0][least(kMr, g.m - row)][wide](g, a, b, row, col);
     }
   }
+  if (g.stream) __builtin_ia32_sfence();
 }
 
 constexpr GemmKernel kKernel = {kMr, kNr, 1, kKc, 4, 1, 1, PanelType::f32, &pack_any<kMr>, &pack_any<kNr>, &run};

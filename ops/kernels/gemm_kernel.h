@@ -36,6 +36,7 @@ struct GemmBlock {
   int64_t to_ld;
   PanelType to_type;
   bool to_whole;  // `to` has room for whole panels, as `from` has; its padding is overwritten with anything
+  bool stream;    // whole lines of `to`, which are aligned, go past the caches: it is large and in none of them
 };
 
 /// The functions for one element type and instruction set; all run on the calling thread.

@@ -142,7 +142,7 @@ void pack_panels(const GemmKernel& g, bool b_side, const PanelSource& s, int64_t
 void run_tile(const TileRun& t, const Slot& slot) {
   const GemmKernel& g = *t.plan->kernel;
   const int64_t ld = t.plan->tile_ld();
-  GemmBlock block{t.a, t.b, t.a_panel, t.b_panel, t.a_line, t.rows, t.cols, 0, nullptr, ld, nullptr, 0, PanelType::f32, false};
+  GemmBlock block{t.a, t.b, t.a_panel, t.b_panel, t.a_line, t.rows, t.cols, 0, nullptr, ld, nullptr, 0, PanelType::f32, false, false};
   const int64_t depth = std::min<int64_t>(g.kc, t.plan->padded_k());
   if (!t.a) block.a_stride = depth * g.mr * g.size;
   if (!t.b) block.b_stride = depth * g.nr * g.size;
@@ -169,6 +169,7 @@ void run_tile(const TileRun& t, const Slot& slot) {
       block.to = slot.tile, block.to_ld = ld, block.to_type = PanelType::f32, block.to_whole = true;
     } else {
       block.to = t.c, block.to_ld = t.ldc, block.to_type = panel_type(t.out), block.to_whole = false;
+      block.stream = t.large && (reinterpret_cast<uintptr_t>(t.c) | static_cast<uintptr_t>(t.ldc * itemsize(t.out))) % 64 == 0;
     }
     g.run(block);
   }

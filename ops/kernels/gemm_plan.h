@@ -76,9 +76,12 @@ struct TileRun {
   void* c;  // where there is no epilogue
   DType out;
   int64_t ldc;
+  bool large;  // c as a whole is
   const GemmEpilogue* epilogue;
   int64_t batch, row, col;  // for the epilogue
 };
+/// Whether a result of so many bytes is written past the caches: more than they hold for whoever reads it next.
+inline bool large_result(int64_t bytes) { return bytes >= 4 << 20; }
 void run_tile(const TileRun& t, const Slot& slot);
 
 }  // namespace weft::kernels
