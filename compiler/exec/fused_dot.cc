@@ -1,6 +1,9 @@
 // A product with what surrounds it: kernels write pieces of its operands just before these are packed, and one reads
 // each finished tile while it is in the cache.
+#include <algorithm>
+
 #include "compiler/exec/fused_kernel.h"
+#include "compiler/kir/fused.h"
 #include "framework/base/error.h"
 #include "ops/core/dot_product.h"
 #include "ops/kernels/gemm.h"
@@ -13,6 +16,13 @@ struct FusedKernel::Dot {
   StridedView computed[2];
   DType in, out;
 };
+
+/// GemmFill::cost of a computed operand: packing an element takes about as long as a few operations.
+int FusedKernel::fill_cost(int operand) const {
+  const kir::Prologue& p = parts_.prologue[operand];
+  const double per_element = kir::body_flops(*p.body) / static_cast<double>(p.type.shape.numel());
+  return static_cast<int>(std::clamp(per_element / 8, 1.0, 4.0));
+}
 
 int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
   const Graph& g = *parts_.main;
@@ -31,7 +41,8 @@ int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
   const DotProduct& p = dot_->product;
   WEFT_BUG_IF(p.batch() * p.m() != points_ || p.n() != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
               "; its product has ", p.batch(), " x ", p.m(), " x ", p.n());
-  return p.bytes() + kernels::gemm_workspace(dot_->in, dot_->out, p.batch(), p.m(), p.n(), p.k());
+  return p.bytes() + kernels::gemm_workspace(dot_->in, dot_->out, p.batch(), p.m(), p.n(), p.k(),
+                                             {parts_.kernel[0] ? fill_cost(0) : 0, parts_.kernel[1] ? fill_cost(1) : 0});
 }
 
 /// Writes a piece of a computed operand.
@@ -131,7 +142,7 @@ void FusedKernel::run_dot(const FusedOperands& x) const {
     own[i].workspace = x.workspace;
     ptr += parts_.kernel[i]->lowered_.bound.size();
     fill[i] = {parts_.kernel[i].get(), &parts_.prologue[i], &own[i]};
-    gemm_fill[i] = {&Fill::run, &fill[i], parts_.prologue[i].transposed};
+    gemm_fill[i] = {&Fill::run, &fill[i], parts_.prologue[i].transposed, fill_cost(i)};
     (i == 0 ? hooks.a : hooks.b) = &gemm_fill[i];
   }
   char* scratch = static_cast<char*>(x.workspace) + dot_at_;

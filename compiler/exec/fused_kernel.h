@@ -82,6 +82,7 @@ class FusedKernel {
   void finish_columns(const FusedOperands& x) const;
   void bind_operands();
   void plan_workspace(std::span<const StridedView> in);
+  int fill_cost(int operand) const;
   int64_t plan_dot(std::span<const StridedView> in);
 
   Ref<Graph> body_;

@@ -166,8 +166,7 @@ struct Plan : TilePlan {
   B b;
   int64_t tiles, slots, slot_b, slot_bytes, shared_bytes;
 
-  // filled: an operand is, so that packing it again costs more.
-  Plan(DType in, int64_t batch, int64_t m, int64_t n, int64_t k, bool filled)
+  Plan(DType in, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled)
       : TilePlan(cut(gemm_kernel(panel_type(in)), batch, m, n, k, filled)), tiles(batch * tiles_m * tiles_n) {
     const GemmKernel& g = *kernel;
     constexpr int64_t kSmall = 64 << 10, kMedium = 1 << 20;
@@ -187,14 +186,17 @@ struct Plan : TilePlan {
  private:
   // By blocks where a task has one tile, so that it need not wait for others to pack, or where k is deep and a task has
   // few tiles, so that it packs little more than its share.
-  static TilePlan cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k,
-                      bool filled) {
+  static TilePlan cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
     const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
     constexpr int64_t kDeepTiles = 6, kLeast = 1 << 20;
-    if (batch == 1 && flops >= kLeast && !filled) {
+    if (batch == 1 && flops >= kLeast) {
       const int64_t tasks = slots_for(max_threads(), flops, g.size == 2 ? 4e6 : 1e6);
-      const TilePlan blocks = by_blocks(g, batch, m, n, k, tasks);
+      const TilePlan blocks = by_blocks(g, batch, m, n, k, tasks, filled);
       const int64_t tiles = blocks.tiles_m * blocks.tiles_n;
+      // Rows of a are packed for each column of tiles, and the other way round.
+      constexpr int64_t kMostFills = 4;
+      if (filled.a * blocks.tiles_n > kMostFills || filled.b * blocks.tiles_m > kMostFills)
+        return TilePlan(g, batch, m, n, k, 16);
       if (tiles <= tasks || (k > 2 * g.kc && tiles <= kDeepTiles * tasks)) return blocks;
     }
     return TilePlan(g, batch, m, n, k, 16);
@@ -314,7 +316,7 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (p.k == 0) return no_sums(c, p, hooks.epilogue);
   if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
-  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k, hooks.a || hooks.b);
+  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k, {hooks.a ? hooks.a->cost : 0, hooks.b ? hooks.b->cost : 0});
   alignas(64) char stack[kOnStack];
   if (plan.workspace() <= kOnStack) workspace = stack;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
@@ -323,10 +325,9 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
 }
 
-int64_t gemm_workspace(DType in, DType, int64_t batch, int64_t m, int64_t n, int64_t k) {
+int64_t gemm_workspace(DType in, DType, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
   if (!is_floating(in) || in == kFloat64) return 0;
-  const int64_t bytes =
-      std::max(Plan(in, batch, m, n, k, false).workspace(), Plan(in, batch, m, n, k, true).workspace());
+  const int64_t bytes = Plan(in, batch, m, n, k, filled).workspace();
   return bytes <= kOnStack ? 0 : bytes;
 }
 

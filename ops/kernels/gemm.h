@@ -28,6 +28,7 @@ struct GemmFill {
               int64_t ld);
   const void* context;
   bool transposed = false;
+  int cost = 1;  // of an element, in times of packing one: the dearer, the less often tiles ask for it
 };
 /// What a product does with its operands and its result beside reading and writing memory; null: nothing.
 struct GemmHooks {
@@ -44,9 +45,12 @@ struct GemmHooks {
 /// operand in row-major memory.
 void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void* workspace,
           const GemmHooks* hooks = nullptr);
-/// Bytes that gemm needs, with or without hooks: scratch for min(tiles, max_threads()) tasks, so it is fixed for a
-/// process, whatever set_num_threads says.
-int64_t gemm_workspace(DType in, DType out, int64_t batch, int64_t m, int64_t n, int64_t k);
+/// Bytes that gemm needs, with or without an epilogue: scratch for min(tiles, max_threads()) tasks, so it is fixed for a
+/// process, whatever set_num_threads says. Of filled operands it must know GemmFill::cost (0: from memory).
+struct GemmFilled {
+  int a = 0, b = 0;
+};
+int64_t gemm_workspace(DType in, DType out, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled = {});
 
 /// Products over groups of rows; group e is rows offsets[e] to offsets[e + 1] (offsets: i64 or i32 [E + 1], ascending,
 /// from 0 or more, at most T).

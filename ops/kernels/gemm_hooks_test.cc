@@ -32,7 +32,10 @@ Array random(DType t, const Shape& shape, uint64_t seed) {
 Array product(const StridedView& a, const StridedView& b, DType out, const GemmHooks* hooks = nullptr) {
   const int64_t batch = a.shape[0], m = a.shape[1], k = a.shape[2], n = b.shape[2];
   Array c(out, {batch, m, n});
-  Workspace ws(gemm_workspace(a.dtype, out, batch, m, n, k));
+  GemmFilled filled;
+  if (hooks && hooks->a) filled.a = hooks->a->cost;
+  if (hooks && hooks->b) filled.b = hooks->b->cost;
+  Workspace ws(gemm_workspace(a.dtype, out, batch, m, n, k, filled));
   gemm(a, b, c, ws.get(), hooks);
   return c;
 }
@@ -87,7 +90,8 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
       const Array a = random(t, {s.batch, s.m, s.k}, 1), b = random(t, {s.batch, s.k, s.n}, 2);
       const Array want = product(a, b, kFloat32);
       const GemmFill fill_a{&fill_from, &a.view()}, fill_b{&fill_from, &b.view()};
-      const GemmFill turned_a{&fill_transposed, &a.view(), true}, turned_b{&fill_transposed, &b.view(), true};
+      const GemmFill turned_a{&fill_transposed, &a.view(), true, 4},
+          turned_b{&fill_transposed, &b.view(), true, 4};
       for (int hooked = 1; hooked < 8; ++hooked)
         for (int threads : {1, 3}) {
           // Up to four rows or one column, b's layout decides on the order of sums, and a filled matrix takes the other.

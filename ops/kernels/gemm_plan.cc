@@ -65,12 +65,13 @@ TilePlan::TilePlan(const GemmKernel& g, int64_t matrices, int64_t m_, int64_t n_
   tiles_n = tile_n ? (n + tile_n - 1) / tile_n : 0;
 }
 
-TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks) {
+TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
+                             GemmFilled filled) {
   TilePlan best(g, matrices, m, n, k, 1);
   best.blocks = true;
   const int64_t depth = best.a_depth(), unit_n = std::max(g.nr, 32);
   // Sums that take as long as packing an element.
-  const int64_t packing = g.size == 2 ? 90 : 20;
+  const int64_t packing = g.size == 2 ? 90 : 20, packing_a = packing * (1 + filled.a), packing_b = packing * (1 + filled.b);
   int64_t least = 0;
   const int64_t first_m = (m + kMostBlockTile - 1) / kMostBlockTile, first_n = (n + kMostBlockTile - 1) / kMostBlockTile;
   for (int64_t parts_m = first_m; parts_m <= (m + g.mr - 1) / g.mr; ++parts_m) {
@@ -84,7 +85,7 @@ TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, i
           (wide_m + wide_n) * depth * g.size + wide_m * wide_n * 4 > kBlockBytes)
         continue;
       const int64_t rounds = (matrices * tiles_m * tiles_n + tasks - 1) / tasks;
-      const int64_t cost = rounds * (rows * cols + (rows + cols) * packing);
+      const int64_t cost = rounds * (rows * cols + rows * packing_a + cols * packing_b);
       if (least > 0 && cost >= least) continue;
       least = cost;
       best.tile_m = rows, best.tile_n = cols, best.tiles_m = tiles_m, best.tiles_n = tiles_n;

@@ -29,7 +29,8 @@ struct TilePlan {
   /// At least `wanted` tiles together with the other `matrices`, as long as tiles stay worth a task.
   TilePlan(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t wanted);
   /// Tiles for deep products, which pack block by block: the cut that packs least for so many tasks.
-  static TilePlan by_blocks(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks);
+  static TilePlan by_blocks(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
+                            GemmFilled filled = {});
 
   int64_t padded_k() const { return round_up(k, kernel->kr); }
   int64_t a_depth() const { return blocks ? std::min<int64_t>(padded_k(), kernel->kc) : padded_k(); }
