@@ -7,10 +7,13 @@
 #include <cstdlib>
 
 #include "compiler/aot/export.h"
+#include "compiler/aot/gpt_bf16_step.h"
+#include "compiler/aot/gpt_step.h"
 #include "compiler/aot/mlp_step.h"
 #include "compiler/aot/step.h"
 #include "compiler/aot/testing/batches.h"
 #include "compiler/aot/testing/examples.h"
+#include "compiler/exec/verify_fused.h"
 #include "framework/io/file.h"
 #include "framework/io/safetensors.h"
 #include "framework/testing/compare.h"
@@ -80,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(Steps, Exported, ::testing::Values("mlp_step", "gpt_ste
                          [](const auto& info) { return std::string(info.param); });
 
 TEST(Aot, TheProgramHasNoCodeGenerator) {
-  const std::string deps = io::read_file(std::string(kFolder) + "trainer_deps");
+  const std::string deps = io::read_file(std::string(kFolder) + "step_deps");
   EXPECT_NE(deps.find("//compiler/exec:replay"), std::string::npos) << deps;
   for (const char* package : {"//compiler/codegen", "//compiler/jit", "//compiler/passes", "//compiler/exec:exec\n", "//:weft"})
     EXPECT_EQ(deps.find(package), std::string::npos) << package;
@@ -96,6 +99,17 @@ TEST(Aot, TheFileIsOneTextThatShowsTheStep) {
   EXPECT_NE(header.find("(i64[4, 16], i64[4, 16]) -> f32[]"), std::string::npos) << header;
   EXPECT_NE(source.find("graph scheduled ("), std::string::npos);
   EXPECT_NE(source.find("# model.cc:"), std::string::npos) << "lines of the user's ops";
+}
+
+TEST(Aot, KernelsGiveTheBitsOfTheirOps) {
+  internal::aot_check_for_test = &internal::fused_check;
+  const auto in = aot_example::batch(false, 0), features = aot_example::batch(true, 0);
+  gpt_step gpt;
+  gpt.load(std::string(kFolder) + "gpt_step.safetensors");
+  mlp_step mlp;
+  EXPECT_EQ(error_of([&] { gpt(in[0], in[1]); }), "no error");
+  EXPECT_EQ(error_of([&] { mlp(features[0], features[1]); }), "no error");
+  internal::aot_check_for_test = nullptr;
 }
 
 TEST(Aot, StateIsReadAndWrittenByName) {

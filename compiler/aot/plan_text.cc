@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/kir/fused.h"
+#include "compiler/kir/prologue.h"
 #include "framework/ir/text_reader.h"
 
 namespace weft::internal {
@@ -221,15 +222,21 @@ void visit(auto& a, auto& t, const LaunchText*) {
 struct KernelText {
   std::string name;
   int32_t node = -1;  // one that it runs, for its body
+  int32_t part = -1;  // 0, 1: it computes that operand of the product in the node
+  std::vector<int32_t> parts;  // of a product: kernels for its operands; -1: from memory
   bool reduces = false;
   kir::Lowered lowered;
-  std::vector<Place> in;  // types and strides of the operands as lowered
+  std::vector<DType> dtypes;  // of what the kernel sees
+  std::vector<Place> in;      // types and strides of the operands as lowered
 };
 
 void visit(auto& a, auto& k, const KernelText*) {
   a("name", k.name);
   a("node", k.node);
+  a("part", k.part);
+  a("parts", k.parts);
   a("reduces", k.reduces);
+  a("dtypes", k.dtypes);
   record(a, k.lowered);
   a.list("operands", k.in, [&](auto& p) { record(a, p); });
 }
@@ -291,22 +298,37 @@ void fit_workspaces(Plan& plan) {
 std::vector<const FusedKernel*> kernels_of(const Plan& plan) {
   std::vector<const FusedKernel*> all;
   for (const auto* list : {&plan.setup, &plan.launches})
-    for (const Launch& l : *list)
-      if (l.fused && std::find(all.begin(), all.end(), l.fused.get()) == all.end()) all.push_back(l.fused.get());
+    for (const Launch& l : *list) {
+      if (!l.fused || std::find(all.begin(), all.end(), l.fused.get()) != all.end()) continue;
+      for (const auto& part : l.fused->parts().kernel)
+        if (part) all.push_back(part.get());
+      all.push_back(l.fused.get());
+    }
   return all;
 }
 
 std::string plan_to_text(const Plan& plan) {
   const std::vector<const FusedKernel*> fused = kernels_of(plan);
   std::vector<KernelText> kernels(fused.size());
+  auto number = [&](const FusedKernel* k) {
+    return static_cast<int32_t>(std::find(fused.begin(), fused.end(), k) - fused.begin());
+  };
   auto texts = [&](const std::vector<Launch>& launches) {
     std::vector<LaunchText> all;
     for (const Launch& l : launches) {
       all.push_back({l, -1});
       if (!l.fused) continue;
-      all.back().kernel = static_cast<int32_t>(std::find(fused.begin(), fused.end(), l.fused.get()) - fused.begin());
+      KernelText& k = kernels[all.back().kernel = number(l.fused.get())];
       // The numbers of a kernel's nodes are those of its own body, of which equal ones may number theirs otherwise.
-      if (&kir::body_of(plan.graph->node(l.node)) == &l.fused->body()) kernels[all.back().kernel].node = l.node;
+      if (k.node >= 0 || &kir::body_of(plan.graph->node(l.node)) != &l.fused->body()) continue;
+      k.node = l.node;
+      for (int part = 0; part < 2; ++part) {
+        const FusedKernel* operand = l.fused->parts().kernel[part].get();
+        k.parts.push_back(operand ? number(operand) : -1);
+        if (!operand) continue;
+        kernels[k.parts.back()].node = l.node;
+        kernels[k.parts.back()].part = part;
+      }
     }
     return all;
   };
@@ -314,8 +336,9 @@ std::string plan_to_text(const Plan& plan) {
   for (size_t i = 0; i < fused.size(); ++i) {
     KernelText& k = kernels[i];
     WEFT_BUG_IF(k.node < 0, "plan: no node has the body of kernel ", fused[i]->name());
-    k.name = fused[i]->name();
+    k.name = fused[i]->lowered().kernel.name;
     k.lowered = fused[i]->lowered();
+    for (const kir::Operand& o : k.lowered.kernel.operands) k.dtypes.push_back(o.dtype);
     const auto& instrs = k.lowered.kernel.instrs;
     k.reduces =
         std::any_of(instrs.begin(), instrs.end(), [](const kir::Instr& i) { return i.op == kir::Op::kReduce; });
@@ -346,14 +369,27 @@ Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const voi
   for (KernelText& k : kernels) {
     kir::Kernel& kernel = k.lowered.kernel;
     kernel.name = k.name;
-    kernel.operands.resize(k.lowered.bound.size());
+    for (DType t : k.dtypes) kernel.operands.emplace_back().dtype = t;
     // All that a driver asks of instructions is whether one of them reduces.
     if (k.reduces) kernel.instrs.emplace_back().op = kir::Op::kReduce;
     std::vector<StridedView> in;
     for (const Place& p : k.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
     const Node& n = node(k.node);
     WEFT_CHECK(n.op == &kir::fused_op, "plan: node ", k.node, " is ", n.op->name, "; need fused");
-    auto one = std::make_shared<FusedKernel>(n.attrs.get<Ref<Graph>>("body"), std::move(k.lowered), in);
+    Ref<Graph> body = n.attrs.get<Ref<Graph>>("body");
+    FusedDot dot;
+    const bool computes = std::any_of(k.parts.begin(), k.parts.end(), [](int32_t p) { return p >= 0; });
+    if (k.part >= 0 || computes) {
+      std::optional<kir::DotParts> parts = kir::take_apart(*body);
+      WEFT_CHECK(parts && k.part < 2, "plan: node ", k.node, " computes no operand of a product");
+      if (computes) dot.main = parts->main;
+      for (int part = 0; part < 2 && computes; ++part) {
+        dot.prologue[part] = std::move(parts->operand[part]);
+        if (k.parts.at(part) >= 0) dot.kernel[part] = fused.at(k.parts[part]);
+      }
+      if (k.part >= 0) body = parts->operand[k.part].body;
+    }
+    auto one = std::make_shared<FusedKernel>(std::move(body), std::move(k.lowered), in, std::move(dot));
     one->bind(reinterpret_cast<kir::Fn>(const_cast<void*>(functions[fused.size()])));
     fused.push_back(std::move(one));
   }
