@@ -180,7 +180,14 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col)
   const float* base[(kR + 2) / 3];
 #pragma GCC unroll 8
   for (int i = 0; i < (kR + 2) / 3; ++i) base[i] = a + 3 * i * line;
+  // The next rows in memory come to the second cache while these are multiplied: they are too many streams for the
+  // machine to foresee.
+  const bool fetch = !kPacked && col == 0 && row + kMr < g.m;
   for (i64 k = g.k; k > 0; --k, a += kMr, b += kNr) {
+    if (!kPacked && fetch && k % 16 == 0) {
+#pragma GCC unroll 16
+      for (int r = 0; r < kR; ++r) __builtin_prefetch(base[r / 3] + (r % 3 + kMr) * line, 0, 2);
+    }
     VF x[kV];
 #pragma GCC unroll 2
     for (int v = 0; v < kV; ++v) x[v] = load<VF>(b + v * kF);
