@@ -2,6 +2,7 @@
 // the number of threads, results take the memory of operands and cells, and lengths share kernels.
 #include <gtest/gtest.h>
 
+#include "compiler/exec/lower.h"
 #include "compiler/exec/test_programs.h"
 #include "compiler/kir/fused.h"
 #include "compiler/exec/fused_table.h"
@@ -36,7 +37,7 @@ Tensors fused(const TensorFn& fn, const Tensors& in) {
     types.push_back(t.type());
     operands.push_back(&t);
   }
-  Ref<Graph> body = capture_graph(fn, types);
+  Ref<Graph> body = internal::lower(*capture_graph(fn, types));
   return dispatch_multi(kir::fused_op, operands, {{"body", body}});
 }
 

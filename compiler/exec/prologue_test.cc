@@ -2,6 +2,7 @@
 // and the number of threads; and a training step that never holds what two products can compute.
 #include <gtest/gtest.h>
 
+#include "compiler/exec/lower.h"
 #include "compiler/exec/test_programs.h"
 #include "compiler/kir/fused.h"
 #include "compiler/kir/prologue.h"
@@ -28,7 +29,7 @@ Tensor normal(Shape shape, DType dtype = kFloat32) {
 Ref<Graph> body_of(const TensorFn& fn, const Tensors& in) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());
-  return capture_graph(fn, types);
+  return internal::lower(*capture_graph(fn, types));
 }
 
 // As one fused node where it is traced; as it is elsewhere.

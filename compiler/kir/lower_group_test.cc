@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "compiler/exec/lower.h"
 #include "compiler/kir/run_lowered.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/capture.h"
@@ -25,7 +26,7 @@ struct Ran {
 Ran run(const TensorFn& fn, const std::vector<Tensor>& in, const LowerOptions& options = {.round_like_eager = true}) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());
-  Ref<Graph> g = capture_graph(fn, types);
+  Ref<Graph> g = internal::lower(*capture_graph(fn, types));
   Ran r;
   const std::string why = cannot_lower(*g);
   EXPECT_EQ(why, "") << g->to_string();

@@ -153,10 +153,15 @@ Ref<Graph> expand_grad(const Graph& g) {
 
 namespace {
 
+// One node for the sake of its derivative (softmax).
+bool is_whole_for_grad(const OpDef& op) { return op.vjp && op.decompose && !op.kernel && !op.is(kStructural); }
+
 Ref<Graph> inline_bodies(const Graph& from) {
   auto has_body = [](const Graph& g) {
-    for (int32_t id = 0; id < g.size(); ++id)
-      if (g.node(id).op == &checkpoint_op || g.node(id).op == &custom_grad_op || g.node(id).op == &grad_op) return true;
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const OpDef* op = g.node(id).op;
+      if (op == &checkpoint_op || op == &custom_grad_op || op == &grad_op || is_whole_for_grad(*op)) return true;
+    }
     return false;
   };
   auto current = make_ref<Graph>(from);
@@ -176,6 +181,13 @@ Ref<Graph> inline_bodies(const Graph& from) {
         EnableGrad record(!n.no_grad);
         const internal::BackwardScope backward(n.backward);
         values[id] = interpret(*n.attrs.get<Ref<Graph>>("body"), in);
+        continue;
+      }
+      if (is_whole_for_grad(*n.op)) {
+        EnableGrad record(!n.no_grad);
+        const internal::BackwardScope backward(n.backward);
+        const Place place(n);
+        values[id] = n.op->decompose(n.attrs, in);
         continue;
       }
       Node copy = n;

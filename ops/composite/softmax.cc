@@ -2,9 +2,11 @@
 
 #include <limits>
 
+#include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/state.h"
 #include "ops/composite/precision.h"
 #include "ops/core/reduce.h"
+#include "ops/core/softmax.h"
 
 namespace weft {
 
@@ -24,12 +26,11 @@ Tensor row_max(const Tensor& x, int64_t dim) {
 
 Tensor softmax(const Arg& x, int64_t dim) {
   const Tensor& t = floating_of(x, "softmax");
-  normalize_dim(dim, t.dim(), "softmax");
+  const int64_t along = normalize_dim(dim, t.dim(), "softmax");
   LineScope line(x.line());
   if (t.numel() == 0) return t;
   const Tensor v = widened(t);
-  const Tensor e = exp(v - row_max(v, dim));
-  return (e / sum(e, dim, true)).to(t.dtype());
+  return dispatch(softmax_op, {&v}, {{"dim", along}}).to(t.dtype());
 }
 
 Tensor log_softmax(const Arg& x, int64_t dim) {

@@ -119,7 +119,7 @@ std::vector<Case> large_cases_of(const OpDef& op) {
   } else if (name.starts_with("reduce_")) {
     for (const Shape& dims : {Shape{0}, Shape{1}, Shape{0, 1}})
       samples.push_back({{SampleInput{Shape{37, 4099}, kFloat32, 0.98, 1.02}}, {{"dims", dims}}});
-  } else if (name == "argmax" || name == "argmin") {
+  } else if (name == "argmax" || name == "argmin" || name == "softmax") {
     for (int64_t dim : {0, 1}) samples.push_back({{wide}, {{"dim", dim}}});
   } else if (name == "cumsum") {
     for (int64_t dim : {0, 1}) samples.push_back({{wide}, {{"dim", dim}, {"reverse", dim == 1}}});

@@ -1,7 +1,9 @@
 #include "ops/core/reduce.h"
 
+#include "ops/core/softmax.h"
 #include "ops/testing/op_table.h"
 
 namespace weft::testing {
 WEFT_TEST_OPS(Reduce, reduce_ops());
+WEFT_TEST_OPS(Softmax, softmax_ops());
 }  // namespace weft::testing

@@ -1,5 +1,6 @@
 // Reductions and running sums in extended precision. A sum of n terms in any order is off by at most
 // (n - 1) u sum|x| (Higham 2002, eq. 4.4); a product by a factor (1 + u)^(n - 1).
+#include <algorithm>
 #include <cmath>
 
 #include "ops/testing/reference.h"
@@ -106,6 +107,35 @@ std::vector<RefResult> cumsum(const RefCall& c) {
   return {r};
 }
 
+// Relative errors of first order: the difference from the greatest is off by u of itself, which e^ makes relative;
+// e^ by 4 u; the sum by those of its terms and n u more; the quotient by u.
+std::vector<RefResult> softmax(const RefCall& c) {
+  const int dim = static_cast<int>(c.attrs.i("dim"));
+  const Shape& shape = c.in[0].type.shape;
+  const DType out = c.out[0].dtype, computed = c.computed();
+  const Real u = unit_roundoff(computed), n = static_cast<Real>(shape[dim]);
+  RefResult r;
+  for (Index i(shape); i.valid(); i.next()) {
+    Shape at = i.at();
+    auto x = [&](int64_t k) {
+      at[dim] = k;
+      return c.in[0].v[flat_of(shape, at)];
+    };
+    Real top = -INFINITY, sum = 0, error = 0;
+    for (int64_t k = 0; k < shape[dim]; ++k) top = std::max(top, x(k));
+    for (int64_t k = 0; k < shape[dim]; ++k) {
+      const Real e = std::exp(x(k) - top);
+      sum += e;
+      error += e * u * (top - x(k) + 4);
+    }
+    const Real d = x(i[dim]) - top, y = std::exp(d) / sum;
+    r.v.push_back(y);
+    const Real relative = u * (4 - d) + error / sum + n * u + u;
+    r.bound.push_back(rounding_bound(y, 1.1L * y * relative, computed, out));
+  }
+  return {r};
+}
+
 }  // namespace
 
 std::span<const RefRow> reduce_references() {
@@ -117,6 +147,7 @@ std::span<const RefRow> reduce_references() {
       {"argmax", place_of_extreme<true>},
       {"argmin", place_of_extreme<false>},
       {"cumsum", cumsum},
+      {"softmax", softmax},
   };
   return rows;
 }

@@ -1,0 +1,74 @@
+#include "ops/core/softmax.h"
+
+#include "ops/core/core.h"
+#include "ops/core/dim_text.h"
+
+namespace weft {
+namespace {
+
+DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
+
+Types infer(const InferCall& c) {
+  const TensorType& x = c.in[0];
+  WEFT_CHECK(is_floating(x.dtype) && itemsize(x.dtype) > 1, "softmax: x is ", x, "; need one of f64, f32, bf16, f16");
+  const int64_t dim = c.attrs.i("dim");
+  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < x.shape.size(), "softmax: dim ", dim, " is out of range for ", x.shape);
+  WEFT_CHECK(x.shape[static_cast<int>(dim)] > 0, "softmax: dim ", dim, " of ", x.shape,
+             " is empty; need one element or more");
+  return {x};
+}
+
+DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
+  std::vector<std::string> words;
+  for (int i = 0; i < in[0].shape.size(); ++i)
+    words.push_back(internal::factor_name(i) + (i == attrs.i("dim") ? "?" : ""));
+  return DimMap::parse(internal::join_words(words) + " -> " + internal::join_words(words), in, out);
+}
+
+std::vector<Tensor> decompose(const Attrs& attrs, std::span<const Tensor> in) {
+  const int64_t dim = attrs.i("dim");
+  const Tensor x = cast(in[0], wide_of(in[0].dtype()));
+  const Tensor e = exp(x - amax(x, dim, true));
+  return {cast(e / sum(e, dim, true), in[0].dtype())};
+}
+
+// y (g - sum(g y)).
+Grads vjp(const VjpCall& c) {
+  const DType wide = wide_of(c.in[0].dtype());
+  const Tensor y = cast(c.out[0], wide), g = cast(c.grad[0], wide);
+  return {cast((g - sum(g * y, c.attrs.i("dim"), true)) * y, c.in[0].dtype())};
+}
+
+std::vector<Sample> samples() {
+  auto along = [](int64_t dim) { return Attrs{{"dim", dim}}; };
+  std::vector<Sample> s;
+  for (const Shape& shape : {Shape{17}, Shape{3, 5}, Shape{2, 33, 3}, Shape{1, 4}})
+    for (int d = 0; d < shape.size(); ++d) s.push_back({{{shape}}, along(d)});
+  s.push_back({{{Shape{2, 5}, kFloat32, -200, 200}}, along(1), "", false});
+  s.push_back({{{Shape{0, 3}}}, along(1)});
+  s.push_back({{{Shape{3, 0}}}, along(1), "softmax: dim 1 of [3, 0] is empty"});
+  s.push_back({{{Shape{3}}}, along(1), "softmax: dim 1 is out of range"});
+  s.push_back({{{Shape{3}, kInt32}}, along(0), "softmax: x is"});
+  return s;
+}
+
+}  // namespace
+
+const OpDef softmax_op = {
+    .name = "softmax",
+    .doc = "e^(x - max) over its sum along {dim}: positive, adding up to 1.",
+    .flops_per_point = 20,
+    .infer = infer,
+    .vjp = vjp,
+    .dims = dims,
+    .decompose = decompose,
+    .samples = samples,
+    .vjp_reads_in = 0,
+};
+
+std::span<const OpDef* const> softmax_ops() {
+  static const OpDef* const all[] = {&softmax_op};
+  return all;
+}
+
+}  // namespace weft
