@@ -295,18 +295,6 @@ void fit_workspaces(Plan& plan) {
 
 }  // namespace
 
-std::vector<const FusedKernel*> kernels_of(const Plan& plan) {
-  std::vector<const FusedKernel*> all;
-  for (const auto* list : {&plan.setup, &plan.launches})
-    for (const Launch& l : *list) {
-      if (!l.fused || std::find(all.begin(), all.end(), l.fused.get()) != all.end()) continue;
-      for (const auto& part : l.fused->parts().kernel)
-        if (part) all.push_back(part.get());
-      all.push_back(l.fused.get());
-    }
-  return all;
-}
-
 std::string plan_to_text(const Plan& plan) {
   const std::vector<const FusedKernel*> fused = kernels_of(plan);
   std::vector<KernelText> kernels(fused.size());

@@ -9,13 +9,10 @@
 
 namespace weft::internal {
 
-/// The distinct kernels of a plan's launches, in the order in which plan_from_text wants their functions.
-std::vector<const FusedKernel*> kernels_of(const Plan& plan);
-
 /// Text that plan_from_text reads back to a plan that runs the same.
 std::string plan_to_text(const Plan& plan);
 
-/// The plan for `graph`, which must be the one it was written for; kernel i runs functions[i]. Workspaces, and then the
+/// The plan for `graph`, which must be the one it was written for; kernel i of kernels_of() runs functions[i]. Workspaces, and then the
 /// arena, grow if this machine has more threads. Throws InvalidArgument, naming the line, for any other text.
 Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions);
 

@@ -2,6 +2,7 @@
 
 #include <chrono>
 
+#include "compiler/exec/dump_kernels.h"
 #include "compiler/exec/lower.h"
 #include "compiler/exec/order.h"
 #include "compiler/exec/verify_fused.h"
@@ -66,7 +67,9 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     run_passes(e.plan.graph, {}, {.known = all_passes()});
   e.plan_ms = ms_since(start);
   check_budget(e, options);
-  if (e.plan.device.type == DeviceType::kCpu) e.load = e.table->load({.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
+  dump_kernels(e.plan);
+  if (e.plan.device.type == DeviceType::kCpu)
+    e.load = e.table->load({.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
 }
 
 }  // namespace

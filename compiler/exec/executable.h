@@ -42,6 +42,9 @@ class Executable {
 
   const Plan& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
+  /// Microseconds of launch `t`, the least of the replays that were timed (the three after the first, and all under
+  /// WEFT_TRACE and WEFT_DEBUG); 0 before.
+  double launch_us(size_t t) const { return t < launch_us_.size() ? launch_us_[t] : 0; }
 
  private:
   struct Patch {
@@ -80,7 +83,8 @@ class Executable {
   void bind_cells();
   void bind_outputs();
   void launch_all();
-  void launch_traced();
+  /// Times each launch; keeps the times if asked.
+  void launch_traced(bool keep);
   /// Microseconds; checks the result too if it is the first of a fused kernel.
   double run_timed(const Call& c, const Launch& l);
   [[noreturn]] void failed(size_t at);
@@ -103,6 +107,8 @@ class Executable {
   int64_t reused_bytes_ = 0;                     // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
   const FusedCheck* check_ = nullptr;  // until the first replay is done
+  std::vector<double> launch_us_;
+  int replays_ = 0;  // at most kTimedReplays + 1
   ReplayStats last_;
 };
 

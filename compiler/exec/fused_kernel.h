@@ -57,9 +57,6 @@ class FusedKernel {
 
   /// Its first result agreed with the reference.
   mutable bool verified = false;
-  /// Measured when launches are timed.
-  mutable double total_us = 0;
-  mutable int64_t timed = 0;
 
  private:
   struct Accumulator {  // of one column or partial slot

@@ -105,6 +105,8 @@ Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Fus
 void lay_out(Plan& plan);
 /// The least arena that any placement could have.
 int64_t bytes_live(const Plan& plan);
+/// The distinct kernels of a plan's launches, those of products' operands before the products.
+std::vector<const FusedKernel*> kernels_of(const Plan& plan);
 /// draft_plan and lay_out.
 Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments);
 

@@ -1,4 +1,6 @@
 // What replays need of plans: offsets in the arena, and the op that moves values.
+#include <algorithm>
+
 #include "compiler/exec/arena.h"
 #include "compiler/exec/plan.h"
 #include "ops/kernels/kernels.h"
@@ -38,6 +40,18 @@ void lay_out(Plan& plan) {
   std::vector<Interval> intervals = arena_intervals(plan, which);
   plan.arena_bytes = place_intervals(intervals);
   for (size_t i = 0; i < which.size(); ++i) plan.buffers[which[i]].offset = intervals[i].offset;
+}
+
+std::vector<const FusedKernel*> kernels_of(const Plan& plan) {
+  std::vector<const FusedKernel*> all;
+  for (const auto* list : {&plan.setup, &plan.launches})
+    for (const Launch& l : *list) {
+      if (!l.fused || std::find(all.begin(), all.end(), l.fused.get()) != all.end()) continue;
+      for (const auto& part : l.fused->parts().kernel)
+        if (part) all.push_back(part.get());
+      all.push_back(l.fused.get());
+    }
+  return all;
 }
 
 int64_t bytes_live(const Plan& plan) {

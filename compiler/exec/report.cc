@@ -3,9 +3,12 @@
 #include <cstdio>
 #include <map>
 
+#include "compiler/exec/dump_kernels.h"
 #include "compiler/exec/entry.h"
+#include "compiler/exec/rates.h"
 #include "compiler/exec/verify_fused.h"
 #include "compiler/kir/fused.h"
+#include "framework/base/switches.h"
 #include "compiler/passes/fuse_report.h"
 #include "ops/core/creation.h"
 
@@ -32,9 +35,6 @@ std::string fixed(double v, int digits) {
   std::snprintf(s, sizeof s, "%.*f", digits, v);
   return s;
 }
-
-// Rates of a common server with two cores, measured rates differ by machine (tools:doctor --measure).
-constexpr double kBytesPerUs = 26e3, kFlopsPerUs = 350e3;
 
 std::string cell_name(const Graph& g, int32_t c) {
   return g.cells[c]->name.empty() ? cat("cell ", c) : cat("cell '", g.cells[c]->name, "'");
@@ -192,42 +192,100 @@ class Report {
       bool in_place = false;
       for (const Place& a : l.in)
         for (const Place& b : l.out) in_place |= a.buffer == b.buffer;
+      const double us = e_.executable ? e_.executable->launch_us(t) : 0;
       line("  ", t, ": ", describe(l), " -> ", types, in_place ? ", in place" : "", ", ", fixed(c.bytes, 0), ", ",
-           fixed(c.flops, 0));
+           fixed(c.flops, 0), us > 0 ? cat(", ", fixed(us, 1), " us") : std::string());
     }
     line("  total ", fixed(all_bytes, 0), " bytes, ", fixed(all_flops, 0), " FLOPs");
   }
 
-  // Each kernel once, with the user's ops; predicted by bytes and FLOPs at the rates below.
+  // Bytes and FLOPs of a launch, the time it would take at the machine's rates, and the time it takes.
+  struct Launched {
+    double bytes = 0, flops = 0, predicted_us = 0, measured_us = 0;
+  };
+  Launched launched(size_t t) const {
+    const Launch& l = plan_.launches[t];
+    Launched r;
+    DType product = kFloat32;
+    if (l.fused) {
+      r.bytes = l.fused->lowered().bytes;
+      r.flops = l.fused->lowered().flops;
+      const Graph& body = kir::body_of(g_.node(l.node));
+      for (int32_t id = 0; id < body.size(); ++id)
+        if (body.node(id).op->is(kContraction)) product = body.type(body.node(id).inputs[0]).dtype;
+    } else {
+      SmallVec<TensorType, 4> in, out;
+      for (const Place& p : l.in) in.push_back(p.type);
+      for (const Place& p : l.out) out.push_back(p.type);
+      const Cost c = op_cost(*l.op, l.copy ? Attrs() : g_.node(l.node).attrs, in, out);
+      r.bytes = c.bytes;
+      r.flops = c.flops;
+      if (l.op->is(kContraction) && !in.empty()) product = in[0].dtype;
+    }
+    const MachineRates& rates = machine_rates();
+    r.predicted_us = std::max(r.bytes / rates.copy, r.flops / rates.flops(product));
+    if (e_.executable) r.measured_us = e_.executable->launch_us(t);
+    return r;
+  }
+
+  static bool interpreted(const FusedKernel& k) {
+    bool any = !k.fn();
+    for (const auto& part : k.parts().kernel) any |= part && !part->fn();
+    return any;
+  }
+
+  static std::string time_text(double predicted_us, double measured_us) {
+    std::string s = cat("predicted ", fixed(predicted_us, 1), " us");
+    if (measured_us > 0)
+      s += cat(", measured ", fixed(measured_us, 1), " us (", fixed(100 * predicted_us / measured_us, 0), "% of the roofline)");
+    return s;
+  }
+
+  // Each kernel once, with the user's ops; times are of one launch, predicted by bytes and FLOPs at measured rates.
   void kernels() {
+    const MachineRates& rates = machine_rates();
     struct Row {
       const FusedKernel* kernel;
       const Graph* body;
       int launches = 0;
+      Launched sum;
     };
     std::vector<Row> rows;
-    for (const Launch& l : plan_.launches) {
+    Launched fused, others;
+    for (size_t t = 0; t < plan_.launches.size(); ++t) {
+      const Launch& l = plan_.launches[t];
+      const Launched one = launched(t);
+      auto add = [&](Launched& to) {
+        to.bytes += one.bytes;
+        to.flops += one.flops;
+        to.predicted_us += one.predicted_us;
+        to.measured_us += one.measured_us;
+      };
+      add(l.fused ? fused : others);
       if (!l.fused) continue;
       auto at = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.kernel == l.fused.get(); });
-      if (at == rows.end()) at = rows.insert(at, {l.fused.get(), &kir::body_of(g_.node(l.node))});
+      if (at == rows.end()) at = rows.insert(at, {l.fused.get(), &kir::body_of(g_.node(l.node)), 0, {}});
       ++at->launches;
+      add(at->sum);
     }
+    line("time (rates measured here: ", fixed(rates.copy / 1e3, 1), " GB/s of copying, products ",
+         fixed(rates.f32 / 1e3, 0), " GFLOP/s in f32, ", fixed(rates.bf16 / 1e3, 0), " in bf16)");
+    if (!rows.empty()) line("  fused kernels: ", time_text(fused.predicted_us, fused.measured_us));
+    line("  other launches: ", time_text(others.predicted_us, others.measured_us));
     if (rows.empty()) return;
     line("kernels (", e_.load.kernels, " distinct texts, ", e_.load.compiled, " compiled, ", e_.load.from_disk,
-         " from the cache on disk, ", fixed(e_.load.ms, 1), " ms); predicted at ", fixed(kBytesPerUs / 1e3, 0),
-         " GB/s and ", fixed(kFlopsPerUs / 1e3, 0), " GFLOP/s");
+         " from the cache on disk, ", fixed(e_.load.ms, 1), " ms)");
     if (e_.report && e_.report->after) line("  fusion: ", fusion_summary(*e_.report));
     std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
-      return a.launches * a.kernel->lowered().bytes > b.launches * b.kernel->lowered().bytes;
+      return std::max(a.sum.measured_us, a.sum.predicted_us) > std::max(b.sum.measured_us, b.sum.predicted_us);
     });
+    const std::string dump = switch_value("WEFT_DUMP");
     for (const Row& r : rows) {
       const kir::Lowered& low = r.kernel->lowered();
-      const double us = std::max(low.bytes / kBytesPerUs, low.flops / kFlopsPerUs);
       line("  ", r.kernel->name(), " x ", r.launches, ": ", bytes_text(static_cast<int64_t>(low.bytes)), ", ",
-           fixed(low.flops / 1e6, 3), " MFLOP, predicted ", fixed(us, 1), " us",
-           r.kernel->timed ? cat(", measured ", fixed(r.kernel->total_us / static_cast<double>(r.kernel->timed), 1), " us")
-                           : std::string(),
-           r.kernel->fn() ? "" : ", interpreted", ": ", ops_text(*r.body, 6));
+           fixed(low.flops / 1e6, 3), " MFLOP, ", time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches),
+           interpreted(*r.kernel) ? ", interpreted" : "", ": ", ops_text(*r.body, 6));
+      if (!dump.empty()) line("    source: ", dump, "/", dump_name(*r.kernel), ".cc");
       if (!low.rounds_less.empty()) {
         std::string ops;
         for (size_t i = 0; i < std::min<size_t>(low.rounds_less.size(), 4); ++i)

@@ -1,0 +1,55 @@
+#include "compiler/exec/dump_kernels.h"
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "compiler/codegen/print.h"
+#include "compiler/exec/fused_table.h"
+#include "framework/base/hash.h"
+#include "framework/base/switches.h"
+
+namespace weft::internal {
+namespace {
+
+std::string numbers(const auto& values) {
+  std::string s;
+  for (auto v : values) s += cat(s.empty() ? "" : ", ", v);
+  return s;
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream f(path);
+  f << text;
+  f.close();
+  WEFT_CHECK_AS(kUnavailable, f, "WEFT_DUMP: cannot write '", path, "'");
+}
+
+}  // namespace
+
+std::string dump_name(const FusedKernel& k) {
+  char hash[24];
+  std::snprintf(hash, sizeof hash, "%08llx",
+                static_cast<unsigned long long>(hash_text(kernel_key(k.lowered().kernel), 0) & 0xffffffff));
+  return cat(k.name(), "_", std::string_view(hash));
+}
+
+void dump_kernels(const Plan& plan) {
+  const std::string folder = switch_value("WEFT_DUMP");
+  if (folder.empty()) return;
+  std::error_code failed;
+  std::filesystem::create_directories(folder, failed);
+  std::set<std::string> written;
+  for (const FusedKernel* k : kernels_of(plan)) {
+    const std::string name = dump_name(*k), path = cat(folder, "/", name);
+    if (!written.insert(name).second) continue;
+    const kir::Lowered& low = k->lowered();
+    write(path + ".kir", cat(k->body().to_string(), "\n", low.kernel.to_string(), "\nextents ", numbers(low.extents),
+                             "\nparams ", numbers(low.params), "\n"));
+    write(path + ".cc", cat("// g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march=x86-64-v4 -w -c ", name, ".cc\n",
+                            codegen::prelude(codegen::cpu()), "\n",
+                            codegen::print(low.kernel, codegen::cpu(), {.symbol = "kernel", .notes = true})));
+  }
+}
+
+}  // namespace weft::internal
