@@ -69,16 +69,24 @@ AMX_INLINE void load_lines(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16])
 // The same tile as pairs of k: r[i] = k 2i and 2i + 1 of 16 lines side by side. Lines are neighbours in memory.
 AMX_INLINE void load_pairs(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16]) {
   const short* from = static_cast<const short*>(p.from) + line + k * p.k_stride;
-  const i64 left = p.k - k;
-  const __mmask32 mask = first(least(16, p.lines - line));
-  const __m512i mix = _mm512_set_epi16(31 + 16, 15, 30 + 16, 14, 29 + 16, 13, 28 + 16, 12, 27 + 16, 11, 26 + 16, 10,
-                                       25 + 16, 9, 24 + 16, 8, 23 + 16, 7, 22 + 16, 6, 21 + 16, 5, 20 + 16, 4, 19 + 16,
-                                       3, 18 + 16, 2, 17 + 16, 1, 16 + 16, 0);
+  const i64 left = p.k - k, lines = p.lines - line;
+  alignas(64) static constexpr short kMix[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                 8,  24, 9,  25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  const __m512i mix = _mm512_load_si512(kMix);
+  auto row = [&](i64 i) { return reinterpret_cast<const __m256i*>(from + i * p.k_stride); };
+  if (lines >= 16 && left >= kStep) {
 #pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      const __m512i even = _mm512_castsi256_si512(_mm256_loadu_si256(row(2 * i)));
+      r[i] = _mm512_permutexvar_epi16(mix, _mm512_inserti64x4(even, _mm256_loadu_si256(row(2 * i + 1)), 1));
+    }
+    return;
+  }
+  const __mmask16 mask = first(least(16, lines));
   for (int i = 0; i < 16; ++i) {
-    const __m512i even = _mm512_maskz_loadu_epi16(2 * i < left ? mask : 0, from + 2 * i * p.k_stride);
-    const __m512i odd = _mm512_maskz_loadu_epi16(2 * i + 1 < left ? mask : 0, from + (2 * i + 1) * p.k_stride);
-    r[i] = _mm512_permutex2var_epi16(even, mix, odd);
+    const __m256i even = _mm256_maskz_loadu_epi16(2 * i < left ? mask : 0, row(2 * i));
+    const __m256i odd = _mm256_maskz_loadu_epi16(2 * i + 1 < left ? mask : 0, row(2 * i + 1));
+    r[i] = _mm512_permutexvar_epi16(mix, _mm512_inserti64x4(_mm512_castsi256_si512(even), odd, 1));
   }
 }
 

@@ -96,6 +96,7 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
         for (int threads : {1, 3}) {
           // Up to four rows or one column, b's layout decides on the order of sums, and a filled matrix takes the other.
           if ((s.m <= 4 && (hooked & 2)) || (s.n == 1 && (hooked & 1))) continue;
+          if (s.m * s.n > 500000 && hooked != 4) continue;  // large results are written another way
           set_num_threads(threads);
           const Collected got(s.batch, s.m, s.n);
           const GemmEpilogue epilogue = got.epilogue();
