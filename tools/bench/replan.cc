@@ -1,0 +1,61 @@
+// replan: what a compiled training step costs when it meets a new sequence length: capture, passes and plan, with every
+// kernel in memory. Processor time of the calling thread, which other programs on the machine do not change.
+#include <time.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "framework/program/program.h"
+#include "tools/bench/model.h"
+#include "tools/bench/report.h"
+#include "weft.h"
+
+ABSL_FLAG(std::string, config, "gpt_base", "gpt_tiny, gpt_base or moe_small");
+ABSL_FLAG(int32_t, lengths, 12, "new lengths to plan for");
+
+namespace weft::bench {
+namespace {
+
+double thread_ms() {
+  timespec t;
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+  const ModelShape& shape = model_shape(absl::GetFlag(FLAGS_config));
+  const Decoder model(shape);
+  optim::AdamW opt(model.parameters(), {.lr = 1e-3});
+  auto step = compile([&](const Tensor& tokens, const Tensor& targets) {
+    Tensor loss = model.loss(tokens, targets, kFloat32);
+    opt.step(grad(loss, model.parameters()));
+    return loss;
+  });
+  std::vector<double> times;
+  int64_t compiled = 0;
+  for (int i = 0; i <= absl::GetFlag(FLAGS_lengths); ++i) {
+    const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context - i});
+    const double begin = thread_ms();
+    step.prepare(tokens, tokens);
+    if (i == 0) {
+      compiled = step.stats().compilations;
+      continue;
+    }
+    times.push_back(thread_ms() - begin);
+  }
+  Report report("replan");
+  report.fact("config", shape.name);
+  report.add({"replan_median", median(times), "ms", kNone, 30});
+  report.add({"kernels_compiled_for_new_lengths", static_cast<double>(step.stats().compilations - compiled), ""});
+  report.finish("");
+  std::printf("%s", step.report().substr(0, step.report().find("memory\n")).c_str());
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) { return weft::run_program(argc, argv, "Times what a compiled step costs at a new sequence length.", weft::bench::run); }
