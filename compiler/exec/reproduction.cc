@@ -8,6 +8,7 @@
 #include <fstream>
 
 #include "compiler/codegen/print.h"
+#include "compiler/exec/reference.h"
 #include "framework/base/cpu.h"
 #include "framework/base/switches.h"
 #include "ops/kernels/kernels.h"
@@ -42,7 +43,97 @@ void write_operand(std::ostream& f, const std::string& name, const Tensor& value
   write_bytes(f, name, memory.data(), elements * itemsize(layout.dtype));
 }
 
-void write_main(std::ostream& f, const FusedKernel& k, std::span<const Tensor> in,
+// Element types as the text of kernels names them; null: none that a driver here adds up.
+const char* type_name(kir::Type t) {
+  return t == kir::Type::f32 ? "f32" : t == kir::Type::f64 ? "f64" : t == kir::Type::i64 ? "i64" : nullptr;
+}
+
+bool sums_as_stored(const std::vector<kir::Finish>& all, std::span<const BoundedValue> want) {
+  for (const kir::Finish& x : all) {
+    const DType stored = want[x.output].eager.dtype();
+    const bool same = x.type == kir::Type::f32   ? stored == kFloat32
+                      : x.type == kir::Type::f64 ? stored == kFloat64
+                                                 : x.type == kir::Type::i64 && stored == kInt64;
+    if (!same || x.rd > kernels::Rd::prod) return false;
+  }
+  return true;
+}
+
+// The orders of ops/scalar/reduce_order.h, for one thread.
+constexpr const char* kDriver = R"(
+template <class T>
+static T taken(int rd, T a, T b) {  // sum, max, min, prod; NaN wins
+  return rd == 0 ? a + b : rd == 3 ? a * b : a != a ? a : b != b ? b : (rd == 1 ? a > b : a < b) ? a : b;
+}
+template <class T>
+static T nothing(int rd) {
+  if (rd == 0 || rd == 3) return rd == 0 ? 0 : 1;
+  const T big = T(-1) / 2 != 0 ? T(__builtin_inf()) : T(0x7fffffffffffffff);
+  return rd == 1 ? (T(-1) / 2 != 0 ? -big : -big - 1) : big;
+}
+static const long kLanes = 16, kBlock = 1024;
+// rows[0] = the tree over rows of n elements: lanes (first half with second) or blocks (neighbours first).
+template <class T>
+static void over_lanes(int rd, T* rows, long n, long present) {
+  for (long s = kLanes / 2; s > 0; s /= 2)
+    for (long l = 0; l < s && l + s < present; ++l)
+      for (long i = 0; i < n; ++i) rows[l * n + i] = taken(rd, rows[l * n + i], rows[(l + s) * n + i]);
+}
+template <class T>
+static void over_blocks(int rd, T* rows, long n, long blocks) {
+  for (long s = 1; s < blocks; s *= 2)
+    for (long b = 0; b + s < blocks; b += 2 * s)
+      for (long i = 0; i < n; ++i) rows[b * n + i] = taken(rd, rows[b * n + i], rows[(b + s) * n + i]);
+}
+)";
+
+// Columns: a row of accumulators for each lane of a block of outer points; splits: one for each block of a row.
+void write_sums(std::ostream& f, const kir::Lowered& low) {
+  const bool split = !low.partials.empty();
+  const int64_t points = low.outer_points(), lanes = low.lanes();
+  const int64_t blocks = ((split ? lanes : points) + 1023) / 1024;
+  const auto& all = split ? low.partials : low.columns;
+  for (const kir::Finish& x : all)
+    f << "  static " << type_name(x.type) << " sum" << x.slot << "[" << (split ? points * blocks : 16 * lanes) + 64
+      << "], done" << x.slot << "[" << (split ? 1 : blocks * lanes) + 64 << "];\n";
+  f << "  void* sums[] = {";
+  for (size_t s = 0; s < all.size(); ++s) f << "sum" << s << ", ";
+  f << "nullptr};\n  args." << (split ? "partial" : "column") << " = sums;\n";
+  if (split) {
+    f << "  kernel(&args, 0, " << points << ", 1, 0, " << lanes << ");\n";
+    for (const kir::Finish& x : all)
+      f << "  for (long o = 0; o < " << points << "; ++o) {\n    over_blocks(" << static_cast<int>(x.rd) << ", sum" << x.slot
+        << " + o * " << blocks << ", 1, " << blocks << ");\n    reinterpret_cast<" << type_name(x.type) << "*>(out"
+        << x.output << ")[o] = sum" << x.slot << "[o * " << blocks << "];\n  }\n";
+    return;
+  }
+  f << "  for (long b = 0; b < " << blocks << "; ++b) {\n    const long end = b * kBlock + kBlock < " << points
+    << " ? b * kBlock + kBlock : " << points << ", present = end - b * kBlock < kLanes ? end - b * kBlock : kLanes;\n"
+    << "    for (long l = 0; l < present; ++l) {\n";
+  for (const kir::Finish& x : all)
+    f << "      for (long i = 0; i < " << lanes << "; ++i) sum" << x.slot << "[l * " << lanes << " + i] = nothing<"
+      << type_name(x.type) << ">(" << static_cast<int>(x.rd) << ");\n      sums[" << x.slot << "] = sum" << x.slot
+      << " + l * " << lanes << ";\n";
+  f << "      kernel(&args, b * kBlock + l, end, kLanes, 0, " << lanes << ");\n    }\n";
+  for (const kir::Finish& x : all)
+    f << "    over_lanes(" << static_cast<int>(x.rd) << ", sum" << x.slot << ", " << lanes
+      << ", present);\n    __builtin_memcpy(done" << x.slot << " + b * " << lanes << ", sum" << x.slot << ", " << lanes
+      << " * sizeof *sum" << x.slot << ");\n";
+  f << "  }\n";
+  for (const kir::Finish& x : all)
+    f << "  over_blocks(" << static_cast<int>(x.rd) << ", done" << x.slot << ", " << lanes << ", " << blocks
+      << ");\n  __builtin_memcpy(out" << x.output << ", done" << x.slot << ", " << lanes << " * sizeof *done" << x.slot
+      << ");\n";
+}
+
+// The finished product that an epilogue reads: by the eager kernel, which gives the same bits.
+Tensor product_of(const FusedKernel& k, const Graph& body, std::span<const Tensor> in) {
+  Graph g(body);
+  g.outputs = {Value{k.lowered().dot, 0}};
+  return copy_of(evaluate(g, in).outputs[0]);
+}
+
+void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::span<const Tensor> in,
                 std::span<const BoundedValue> want) {
   const kir::Lowered& low = k.lowered();
   for (size_t i = 0; i < in.size(); ++i) write_operand(f, cat("in", i), in[i], k.in()[i]);
@@ -54,8 +145,23 @@ void write_main(std::ostream& f, const FusedKernel& k, std::span<const Tensor> i
     f << "alignas(64) static unsigned long out" << i << "[" << own.type().nbytes() / 8 + 8 << "];\n";
   }
   std::vector<int64_t> strides;
+  if (low.dot >= 0) {
+    const Tensor tile = product_of(k, body, in);
+    write_bytes(f, "tile", tile.view_for_kernel().data, tile.type().nbytes());
+  }
+  const bool sums = !low.columns.empty() || !low.partials.empty();
+  if (sums) f << kDriver;
   f << "int main() {\n  void* ptr[] = {";
-  for (const kir::Bound& b : low.bound) {
+  for (size_t i = 0; i < low.bound.size(); ++i) {
+    const kir::Bound& b = low.bound[i];
+    if (static_cast<int32_t>(i) == low.tile) {
+      // Outer points are its rows.
+      std::vector<int64_t> own(low.extents.size(), 1);
+      for (size_t a = low.extents.size() - 1; a > 0; --a) own[a - 1] = own[a] * low.extents[a];
+      strides.insert(strides.end(), own.begin(), own.end());
+      f << "tile, ";
+      continue;
+    }
     const DType t = b.output ? want[b.index].eager.dtype() : in[b.index].dtype();
     f << "reinterpret_cast<char*>(" << (b.output ? "out" : "in") << b.index << ") + " << b.offset * itemsize(t) << ", ";
     strides.insert(strides.end(), b.strides.begin(), b.strides.end());
@@ -66,8 +172,12 @@ void write_main(std::ostream& f, const FusedKernel& k, std::span<const Tensor> i
   for (double p : low.params) std::snprintf(number, sizeof number, "%a, ", p), f << number;
   f << "0};\n  alignas(64) static float scratch[" << low.scratch_floats() + 64 << "];\n"
     << "  Args args = {ptr, reinterpret_cast<const i64*>(stride), reinterpret_cast<const i64*>(extent), param, scratch, "
-       "nullptr, nullptr};\n"
-    << "  kernel(&args, 0, " << low.outer_points() << ", 1, 0, " << low.lanes() << ");\n";
+       "nullptr, nullptr};\n";
+  if (sums) {
+    write_sums(f, low);
+  } else {
+    f << "  kernel(&args, 0, " << low.outer_points() << ", 1, 0, " << low.lanes() << ");\n";
+  }
   for (size_t i = 0; i < want.size(); ++i) {
     const int64_t n = want[i].eager.numel(), size = itemsize(want[i].eager.dtype());
     f << "  for (long i = 0; i < " << n << "; ++i)\n    if (__builtin_memcmp(reinterpret_cast<char*>(out" << i
@@ -95,7 +205,13 @@ std::string write_reproduction(const FusedKernel& k, const Graph& body, std::spa
   int64_t bytes = 0;
   for (const Tensor& t : in) bytes += t.type().nbytes();
   for (const BoundedValue& w : want) bytes += w.eager.type().nbytes();
-  const bool runs = k.lowered().dot < 0 && kernel.columns == 0 && kernel.partials == 0 && bytes <= kMaxBytes;
+  // Products of 16-bit numbers leave the tile unrounded, which no eager op does; operands computed while they are packed
+  // are kernels of their own.
+  const bool product = k.lowered().dot >= 0;
+  const bool whole = !k.parts().kernel[0] && !k.parts().kernel[1];
+  const bool runs = bytes <= kMaxBytes && whole && sums_as_stored(k.lowered().columns, want) &&
+                    sums_as_stored(k.lowered().partials, want) &&
+                    (!product || body.type(Value{k.lowered().dot, 0}).dtype == kFloat32);
   constexpr const char* kMarch[] = {"x86-64-v2", "x86-64-v3", "x86-64-v4"};
   f << "// " << k.name() << ": built by\n//   g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march="
     << kMarch[static_cast<int>(selected_isa())] << " -mprefer-vector-width=512 -Wno-psabi " << path.filename().string()
@@ -104,7 +220,7 @@ std::string write_reproduction(const FusedKernel& k, const Graph& body, std::spa
     << codegen::prelude(codegen::cpu()) << "\n"
     << codegen::print(kernel, codegen::cpu(), {.symbol = "kernel", .notes = true}) << "\n";
   if (runs) {
-    write_main(f, k, in, want);
+    write_main(f, k, body, in, want);
   } else {
     f << "int main() {}\n";
   }
