@@ -185,11 +185,12 @@ struct Plan : TilePlan {
 
  private:
   // By blocks where a task has one tile, so that it need not wait for others to pack, or where k is deep and a task has
-  // few tiles, so that it packs little more than its share.
+  // few tiles, so that it packs little more than its share. Few rows take another way, whose filled operand needs the
+  // room of a whole strip of a.
   static TilePlan cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
     const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
     constexpr int64_t kDeepTiles = 6, kLeast = 1 << 20;
-    if (batch == 1 && flops >= kLeast) {
+    if (batch == 1 && m > 4 && n > 1 && flops >= kLeast) {
       const int64_t tasks = slots_for(max_threads(), flops, g.size == 2 ? 4e6 : 1e6);
       const TilePlan blocks = by_blocks(g, batch, m, n, k, tasks, filled);
       const int64_t tiles = blocks.tiles_m * blocks.tiles_n;
