@@ -17,11 +17,13 @@ struct FusedKernel::Dot {
   DType in, out;
 };
 
-/// GemmFill::cost of a computed operand: packing an element takes about as long as a few operations.
+/// GemmFill::cost of a computed operand: packing an element takes about as long as a few operations, of 16-bit ones
+/// fewer, as kernels compute in f32.
 int FusedKernel::fill_cost(int operand) const {
   const kir::Prologue& p = parts_.prologue[operand];
   const double per_element = kir::body_flops(*p.body) / static_cast<double>(p.type.shape.numel());
-  return static_cast<int>(std::clamp(per_element / 8, 1.0, 4.0));
+  const double packing = itemsize(p.type.dtype) == 2 ? 2 : 8;
+  return static_cast<int>(std::clamp(per_element / packing, 1.0, 4.0));
 }
 
 int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kLeastBytes = 4096;
 constexpr size_t kMaxClones = 24;
 constexpr double kMaxFlops = 100;
-constexpr int32_t kNear = 2;
+constexpr int32_t kNear = 2, kSoon = 6;
 constexpr size_t kMaxNodes = 160, kMaxReads = 20;
 
 bool contains(const std::vector<int32_t>& sorted, int32_t id) {
@@ -81,7 +81,16 @@ class Duplicator {
     std::sort(groups.begin(), groups.end());
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
     groups.erase(std::remove(groups.begin(), groups.end(), own), groups.end());
+    // A product of 16-bit rows reads them where they lie and runs soon: it is not slowed down. The value is written for
+    // it, and computed again by those for which it would have to be kept.
+    const size_t readers = groups.size();
+    if (itemsize(g_.graph().type(v).dtype) == 2)
+      std::erase_if(groups, [&](int32_t i) { return feeds_product(id, i) && g_.era(runs_at(i)) - g_.era(id) <= kSoon; });
     if (groups.empty()) return;
+    const bool long_kept = groups.size() < readers && std::all_of(groups.begin(), groups.end(), [&](int32_t i) {
+      return g_.era(runs_at(i)) - g_.era(id) > kSoon;
+    });
+    if (groups.size() < readers && !long_kept) return;
 
     bool all = !g_.pinned(v);
     int64_t gain = size, kept = 0;
@@ -109,6 +118,14 @@ class Duplicator {
 
   void add_readers(int32_t reader, Value v, std::vector<int32_t>& groups) const {
     if (const int32_t i = p_.of(reader); i >= 0 && reads(i, v)) groups.push_back(i);
+  }
+
+  bool feeds_product(int32_t id, int32_t group) const {
+    const int32_t product = p_.group(group).product;
+    if (product < 0) return false;
+    for (Value v : g_.graph().node(product).inputs)
+      if (g_.root(v).node == id) return true;
+    return false;
   }
 
   /// If the group's product reads it: can it be computed while the product packs its operands?
