@@ -6,7 +6,7 @@
 
 #include "compiler/exec/trace.h"
 #include "framework/base/thread_pool.h"
-#include "framework/tensor/tensor.h"
+#include "framework/tensor/view.h"
 #include "ops/kernels/gemm.h"
 
 namespace weft::internal {
@@ -33,17 +33,20 @@ double copy_rate() {
   });
 }
 
+// Memory that the allocator's statistics do not see.
+struct Aligned {
+  explicit Aligned(int64_t bytes) : memory(bytes + 64) {}
+  void* data() { return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63}); }
+  std::vector<char> memory;
+};
+
 double gemm_rate(DType t) {
   constexpr int64_t n = 512;
-  const TensorType type{t, {}, {n, n}};
-  Tensor a = Tensor::empty(type), b = Tensor::empty(type), c = Tensor::empty(type);
-  for (const Tensor* x : {&a, &b}) std::memset(x->view_for_kernel().data, 0, type.nbytes());
-  auto batched = [&](const Tensor& x) {
-    return StridedView{x.view_for_kernel().data, t, {1, n, n}, contiguous_strides({1, n, n})};
-  };
-  std::vector<char> workspace(kernels::gemm_workspace(t, t, 1, n, n, n) + 64);
-  void* aligned = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 63) & ~uintptr_t{63});
-  return best_rate(2.0 * n * n * n, [&] { kernels::gemm(batched(a), batched(b), batched(c), aligned); });
+  const Shape shape{1, n, n};
+  Aligned a(n * n * itemsize(t)), b(n * n * itemsize(t)), c(n * n * itemsize(t)),
+      workspace(kernels::gemm_workspace(t, t, 1, n, n, n));
+  auto view = [&](Aligned& x) { return StridedView{x.data(), t, shape, contiguous_strides(shape)}; };
+  return best_rate(2.0 * n * n * n, [&] { kernels::gemm(view(a), view(b), view(c), workspace.data()); });
 }
 
 }  // namespace
