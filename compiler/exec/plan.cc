@@ -1,10 +1,13 @@
 #include "compiler/exec/plan.h"
 
 #include <algorithm>
+#include <map>
 
 #include "compiler/exec/arena.h"
 #include "compiler/exec/fused_table.h"
 #include "compiler/kir/fused.h"
+#include "ops/core/dot.h"
+#include "ops/core/view.h"
 
 namespace weft::internal {
 namespace {
@@ -29,6 +32,7 @@ class Planner {
 
   Plan run() {
     find_device();
+    find_joined();
     for (int32_t id = 0; id < g_.size(); ++id) place_node(id);
     for (const CellWrite& w : g_.writes) plan_write(w);
     for (Value v : g_.outputs) plan_output(v);
@@ -56,6 +60,73 @@ class Planner {
         plan_.device = t.device;
         known = true;
       }
+  }
+
+  // ---- concatenations made where they will be ----
+
+  /// Results of fused nodes that only a concat reads, maybe through views, lie in its result if all its operands do.
+  void find_joined() {
+    if (!fused_) return;
+    std::map<Value, int32_t> uses;
+    for (int32_t id = 0; id < g_.size(); ++id)
+      for (Value v : g_.node(id).inputs) ++uses[v];
+    for (Value v : g_.outputs) ++uses[v];
+    for (const CellWrite& w : g_.writes) ++uses[w.value];
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (n.op != &concat_op) continue;
+      std::vector<std::pair<Value, Place>> parts;
+      int64_t at = 0;
+      const int dim = static_cast<int>(n.attrs.i("dim"));
+      const Shape strides = contiguous_strides(n.outputs[0].shape);
+      for (Value v : n.inputs) {
+        const TensorType& type = g_.type(v);
+        Place part{-1, at * strides[dim] * itemsize(type.dtype), type, strides};
+        at += type.shape[dim];
+        if (const Value made = through_views(v, uses, part); made.valid()) parts.push_back({made, part});
+      }
+      if (parts.size() != static_cast<size_t>(n.inputs.size())) continue;
+      joined_[id] = add_buffer(Home::kArena, 0, n.outputs[0].nbytes());
+      for (auto& [made, part] : parts) {
+        part.buffer = joined_[id];
+        parts_[made] = part;
+      }
+    }
+  }
+
+  /// The result of a fused node that is v or shown by it; `p`, where v shall lie, becomes where that must.
+  Value through_views(Value v, const std::map<Value, int32_t>& uses, Place& p) const {
+    for (;; v = g_.node(v).inputs[0]) {
+      const Node& n = g_.node(v);
+      if (uses.at(v) != 1) return {};
+      if (n.op == &kir::fused_op) return strided_result(kir::body_of(n), p) ? v : Value();
+      if (n.op != &permute_op && n.op != &reshape_op) return {};
+      const TensorType& in = g_.type(n.inputs[0]);
+      Shape strides = in.shape;
+      if (n.op == &permute_op) {
+        const Shape& dims = n.attrs.ints("dims");
+        for (int d = 0; d < dims.size(); ++d) strides[static_cast<int>(dims[d])] = p.strides[d];
+      } else {
+        int64_t offset = 0;
+        if (!n.op->view(Attrs{{"shape", in.shape}}, view_of(p), in, &strides, &offset)) return {};
+      }
+      p.type = in;
+      p.strides = strides;
+    }
+  }
+
+  /// A kernel of this body may spread its result: nothing is summed, rows of a product stay whole.
+  static bool strided_result(const Graph& body, const Place& p) {
+    if (p.type.nbytes() <= kMaxFoldedBytes || p.strides.empty() || p.strides.back() != 1) return false;
+    for (int32_t id = 0; id < body.size(); ++id) {
+      const Node& n = body.node(id);
+      if (n.op->is(kReduction)) return false;
+      if (n.op != &dot_op) continue;
+      const int columns = body.type(n.inputs[1]).shape.size() - n.attrs.ints("b_batch").size() -
+                          n.attrs.ints("b_contract").size();
+      if (columns != 1 || !(n.outputs[0].shape == p.type.shape)) return false;
+    }
+    return true;
   }
 
   int32_t add_buffer(Home home, int32_t index, int64_t bytes) {
@@ -94,6 +165,8 @@ class Planner {
       const Tensor& t = g_.captured[i];
       const Shape strides = t.device().type == DeviceType::kMeta ? contiguous_strides(t.shape()) : t.strides();
       own.push_back({add_buffer(Home::kCaptured, i, t.type().nbytes()), 0, n.outputs[0], strides});
+    } else if (auto joined = joined_.find(id); joined != joined_.end()) {
+      own.push_back({joined->second, 0, n.outputs[0], contiguous_strides(n.outputs[0].shape)});
     } else if (!show(n, own)) {
       WEFT_BUG_IF(!n.op->kernel && !(n.op == &kir::fused_op && fused_), "plan: ", n.op->name,
                   " has neither kernel nor view");
@@ -123,12 +196,18 @@ class Planner {
   }
 
   void launch(int32_t id, const Node& n, SmallVec<Place, 1>& own) {
-    const bool fold = foldable(n);
+    const auto part = parts_.lower_bound({id, 0});
+    const bool fold = (part == parts_.end() || part->first.node != id) && foldable(n);
     Launch l;
     l.op = n.op;
     l.node = id;
     for (Value v : n.inputs) l.in.push_back(place(v));
     for (const TensorType& t : n.outputs) {
+      if (auto part = parts_.find({id, static_cast<int32_t>(own.size())}); part != parts_.end()) {
+        own.push_back(part->second);
+        l.out.push_back(own.back());
+        continue;
+      }
       int32_t b = add_buffer(fold ? Home::kFolded : Home::kArena, 0, t.nbytes());
       own.push_back({b, 0, t, contiguous_strides(t.shape)});
       l.out.push_back(own.back());
@@ -218,11 +297,14 @@ class Planner {
     return static_cast<int32_t>(plan_.output_blocks.size()) - 1;
   }
 
+  /// The last that writes it.
   int32_t producer(int32_t b) const {
+    int32_t node = -1;
     for (const Launch& l : main_)
       for (const Place& p : l.out)
-        if (p.buffer == b) return l.node;
-    WEFT_BUG_IF(true, "plan: buffer ", b, " has no producer");
+        if (p.buffer == b) node = l.node;
+    WEFT_BUG_IF(node < 0, "plan: buffer ", b, " has no producer");
+    return node;
   }
 
   void copy(const CopyTask& t) {
@@ -405,6 +487,8 @@ class Planner {
   std::vector<std::pair<Place, Place>> copied_;
   std::vector<Direct> direct_;
   std::vector<int32_t> cell_buffer_, new_buffer_;
+  std::map<int32_t, int32_t> joined_;  // concat -> its buffer
+  std::map<Value, Place> parts_;       // result of a fused node -> where it lies in that of a concat
 };
 
 }  // namespace

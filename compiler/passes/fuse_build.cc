@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "compiler/kir/fused.h"
+#include "compiler/kir/lower_group.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
@@ -65,9 +66,24 @@ class BodyMaker {
   bool stays(const Group& x) const {
     if (x.library) return true;
     if (live_.size() != 1 || body_.nodes.size() != 1) return false;
+    if (x.product >= 0 && goes_to_concat(x.product)) return false;  // its tiles can be stored where the concat is
     for (Value v : old_.node(live_[0]).inputs)
       if (g_.is_free(v.node) && old_.type(v).nbytes() > 4096 && !constant(v.node)) return false;
     return true;
+  }
+  bool goes_to_concat(int32_t product) const {
+    const auto readers = g_.readers(product);
+    const DType t = old_.node(product).outputs[0].dtype;
+    return readers.size() == 1 && old_.node(g_.read(readers[0]).node).op == &concat_op && !g_.pinned({product, 0}) &&
+           (t == kFloat32 || t == kBFloat16 || t == kFloat16) &&
+           kir::cannot_lower(*alone(product)).empty();
+  }
+  Ref<Graph> alone(int32_t id) const {
+    auto g = make_ref<Graph>();
+    Node n = old_.node(id);
+    for (Value& v : n.inputs) v = g->add_input(old_.type(v));
+    g->outputs.push_back({g->add(std::move(n)), 0});
+    return g;
   }
   bool constant(int32_t id) const {
     while (old_.node(id).op->view && !old_.node(id).inputs.empty()) id = old_.node(id).inputs[0].node;
