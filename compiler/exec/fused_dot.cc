@@ -38,13 +38,17 @@ int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
     const TensorType& t = g.type(n.inputs[i]);
     operands[i] = of[i] < 0 ? StridedView{nullptr, t.dtype, t.shape, contiguous_strides(t.shape)} : in[of[i]];
   }
-  dot_ = std::make_shared<Dot>(Dot{DotProduct(n.attrs, operands), {of[0], of[1]}, {operands[0], operands[1]},
-                                   operands[0].dtype, n.outputs[0].dtype});
+  dot_ = std::make_shared<Dot>(Dot{DotProduct(n.attrs, operands),
+                                   {of[0], of[1]},
+                                   {operands[0], operands[1]},
+                                   operands[0].dtype,
+                                   n.outputs[0].dtype});
   const DotProduct& p = dot_->product;
   WEFT_BUG_IF(p.batch() * p.m() != points_ || p.n() != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
               "; its product has ", p.batch(), " x ", p.m(), " x ", p.n());
-  return p.bytes() + kernels::gemm_workspace(dot_->in, dot_->out, p.batch(), p.m(), p.n(), p.k(),
-                                             {parts_.kernel[0] ? fill_cost(0) : 0, parts_.kernel[1] ? fill_cost(1) : 0});
+  return p.bytes() +
+         kernels::gemm_workspace(dot_->in, dot_->out, p.batch(), p.m(), p.n(), p.k(),
+                                 {parts_.kernel[0] ? fill_cost(0) : 0, parts_.kernel[1] ? fill_cost(1) : 0});
 }
 
 /// Writes a piece of a computed operand.

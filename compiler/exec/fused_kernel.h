@@ -1,5 +1,5 @@
-// FusedKernel: a lowered kernel and how it runs on the thread pool. Any cut into tasks gives the same bits: instances are
-// independent, and sums over outer points keep the blocks, lanes and trees of ops/scalar/reduce_order.h.
+// FusedKernel: a lowered kernel and how it runs on the thread pool. Any cut into tasks gives the same bits: instances
+// are independent, and sums over outer points keep the blocks, lanes and trees of ops/scalar/reduce_order.h.
 #pragma once
 #include <memory>
 #include <string>
@@ -21,9 +21,9 @@ class FusedKernel;
 
 /// A product with the operands that are computed while they are packed.
 struct FusedDot {
-  Ref<Graph> main;                                    // where Lowered::dot is
-  kir::Prologue prologue[2];                          // without body: from memory
-  std::shared_ptr<FusedKernel> kernel[2];             // of these
+  Ref<Graph> main;                         // where Lowered::dot is
+  kir::Prologue prologue[2];               // without body: from memory
+  std::shared_ptr<FusedKernel> kernel[2];  // of these
 };
 
 /// Operand or result `index` of the node, from `offset` (elements) on; index < 0: bound by the kernel itself.
@@ -88,13 +88,13 @@ class FusedKernel {
   const char* name_;
   kir::Fn fn_ = nullptr;
 
-  std::vector<int64_t> strides_;  // [operands][axes]
+  std::vector<int64_t> strides_;                 // [operands][axes]
   std::vector<Accumulator> columns_, partials_;  // by slot
   int64_t points_ = 0, lanes_ = 0, blocks_ = 0;
   bool any_part_of_lanes_ = false;
-  double cost_ = 0;             // bytes, arithmetic counted in bytes too
+  double cost_ = 0;               // bytes, arithmetic counted in bytes too
   int64_t chunk_ = 0, wave_ = 0;  // columns: lanes of a task; blocks whose lane rows exist at once
-  int64_t slot_bytes_ = 0;      // scratch of a concurrent call
+  int64_t slot_bytes_ = 0;        // scratch of a concurrent call
   std::vector<Binding> bindings_;
   FusedDot parts_;
   struct Dot;

@@ -44,7 +44,8 @@ TEST(Joined, GradientsOfHeadsLieInOneTensor) {
 TEST(Joined, ResultsOfKernelsAlongAnyDim) {
   for (int64_t dim : {0, 1, 2}) {
     auto fn = [=](Tensors x) {
-      return Tensors{concat(std::vector<Tensor>{gelu(x[0]) * x[1], exp(x[1]) + 1.0, matmul(x[0], x[2]) * 2.0}, dim, SourceLine())};
+      return Tensors{
+          concat(std::vector<Tensor>{gelu(x[0]) * x[1], exp(x[1]) + 1.0, matmul(x[0], x[2]) * 2.0}, dim, SourceLine())};
     };
     EXPECT_EQ(concats(fn, {normal({8, 30, 40}), normal({8, 30, 40}), normal({8, 40, 40})}), 0) << dim;
   }
@@ -58,7 +59,12 @@ TEST(Joined, OthersAreCopied) {
     return Tensors{concat(std::vector<Tensor>{a, gelu(x[1]) + x[0]}, 0, SourceLine()), matmul(a, x[1].transpose(0, 1))};
   };
   EXPECT_EQ(concats(used, in), 1);
-  EXPECT_EQ(concats([](Tensors x) { return Tensors{concat(std::vector<Tensor>{exp(x[0]) * x[1], x[0]}, 1, SourceLine())}; }, in), 1);
+  EXPECT_EQ(concats(
+                [](Tensors x) {
+                  return Tensors{concat(std::vector<Tensor>{exp(x[0]) * x[1], x[0]}, 1, SourceLine())};
+                },
+                in),
+            1);
   EXPECT_EQ(concats(
                 [](Tensors x) {
                   const Tensor a = exp(x[0]) * x[1];
@@ -66,7 +72,13 @@ TEST(Joined, OthersAreCopied) {
                 },
                 in),
             1);
-  EXPECT_EQ(concats([](Tensors x) { return Tensors{concat(std::vector<Tensor>{softmax(x[0] * x[1], -1), exp(x[0]) * x[1]}, 1, SourceLine())}; }, in), 1);
+  EXPECT_EQ(
+      concats(
+          [](Tensors x) {
+            return Tensors{concat(std::vector<Tensor>{softmax(x[0] * x[1], -1), exp(x[0]) * x[1]}, 1, SourceLine())};
+          },
+          in),
+      1);
 }
 
 }  // namespace

@@ -122,8 +122,8 @@ class Planner {
       const Node& n = body.node(id);
       if (n.op->is(kReduction)) return false;
       if (n.op != &dot_op) continue;
-      const int columns = body.type(n.inputs[1]).shape.size() - n.attrs.ints("b_batch").size() -
-                          n.attrs.ints("b_contract").size();
+      const int columns =
+          body.type(n.inputs[1]).shape.size() - n.attrs.ints("b_batch").size() - n.attrs.ints("b_contract").size();
       if (columns != 1 || !(n.outputs[0].shape == p.type.shape)) return false;
     }
     return true;

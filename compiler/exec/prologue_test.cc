@@ -1,11 +1,12 @@
 // Operands of products computed while they are packed: the bits of the ops one by one, whatever the layout, the dims
 // and the number of threads; and a training step that never holds what two products can compute.
+#include "compiler/kir/prologue.h"
+
 #include <gtest/gtest.h>
 
 #include "compiler/exec/lower.h"
 #include "compiler/exec/test_programs.h"
 #include "compiler/kir/fused.h"
-#include "compiler/kir/prologue.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/capture.h"
@@ -89,8 +90,11 @@ TEST(Prologue, BatchesMasksAndInterleavedHeads) {
   // Rows of the operand are the lines of [B, T, H, D] that heads share.
   check([&](Args x) { return Tensors{matmul((x[0] * x[1]).transpose(1, 2), x[2])}; },
         {normal({B, T, H, D}), normal({B, T, H, 1}), normal({B, H, D, 9})});
-  check([&](Args x) { return Tensors{matmul((x[0] + x[1]).reshape({B * T, H * D}), x[2])}; },
-        {normal({B, T, H, D}), normal({H, 1}), normal({H * D, 33})});
+  check(
+      [&](Args x) {
+        return Tensors{matmul((x[0] + x[1]).reshape({B * T, H * D}), x[2])};
+      },
+      {normal({B, T, H, D}), normal({H, 1}), normal({H * D, 33})});
   // Operands that lie transposed.
   check([&](Args x) { return Tensors{matmul(tanh(x[0]), x[1])}; }, {normal({D, T}).transpose(0, 1), normal({D, 33})});
 }
@@ -98,10 +102,11 @@ TEST(Prologue, BatchesMasksAndInterleavedHeads) {
 TEST(Prologue, WhatProductsCannotTakeInPieces) {
   auto why = [](const TensorFn& fn, const Tensors& in) { return kir::cannot_lower(*body_of(fn, in)); };
   auto rows = [](Args x) { return Tensors{matmul(exp(x[0]), x[1])}; };
-  EXPECT_NE(why(rows, {normal({3, 64}), normal({64, 64})}), "");                      // streamed: another order of sums
+  EXPECT_NE(why(rows, {normal({3, 64}), normal({64, 64})}), "");  // streamed: another order of sums
   EXPECT_NE(why(rows, {normal({30, 64}), normal({64, 1})}), "");
   EXPECT_NE(why(rows, {normal({30, 64}, kFloat64), normal({64, 30}, kFloat64)}), "");
-  EXPECT_NE(why([](Args x) { return Tensors{matmul(softmax(x[0], -1), x[1])}; }, {normal({30, 64}), normal({64, 30})}), "");
+  EXPECT_NE(why([](Args x) { return Tensors{matmul(softmax(x[0], -1), x[1])}; }, {normal({30, 64}), normal({64, 30})}),
+            "");
 }
 
 // gelu and the norm's result are read by two products each, and neither is written.
@@ -115,8 +120,7 @@ TEST(Prologue, TrainingStepsDoNotKeepWhatProductsCompute) {
     for (const Parameter& c : {norm, up, down}) p.cells.push_back(c);
     p.step = [=](Tensors in) {
       Tensor x = in[0];
-      for (int64_t i = 0; i < layers; ++i)
-        x = x + matmul(gelu(matmul(rms_norm(x, {dim}, norm), up), "tanh"), down);
+      for (int64_t i = 0; i < layers; ++i) x = x + matmul(gelu(matmul(rms_norm(x, {dim}, norm), up), "tanh"), down);
       const Tensor loss = mean(square(x));
       const Tensors g = grad(loss, std::vector<Parameter>{norm, up, down});
       for (size_t i = 0; i < 3; ++i) p.cells[i].set(CellHandle(p.cells[i]).value() - 0.01 * g[i]);

@@ -26,8 +26,8 @@ struct DotParts {
 /// Nothing where no operand of a product is computed in the body. Throws Unfusable where gemm cannot take it.
 std::optional<DotParts> take_apart(const Graph& body);
 
-/// Why gemm cannot take operand 0 or 1 of a dot in pieces computed when it needs them, whatever computes it; empty if it
-/// can.
+/// Why gemm cannot take operand 0 or 1 of a dot in pieces computed when it needs them, whatever computes it; empty if
+/// it can.
 std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& b, int operand);
 
 /// The kernel for a computed operand. Its one result, the last operand of the kernel, has strides that the caller sets:

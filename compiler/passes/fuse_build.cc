@@ -75,8 +75,7 @@ class BodyMaker {
     const auto readers = g_.readers(product);
     const DType t = old_.node(product).outputs[0].dtype;
     return readers.size() == 1 && old_.node(g_.read(readers[0]).node).op == &concat_op && !g_.pinned({product, 0}) &&
-           (t == kFloat32 || t == kBFloat16 || t == kFloat16) &&
-           kir::cannot_lower(*alone(product)).empty();
+           (t == kFloat32 || t == kBFloat16 || t == kFloat16) && kir::cannot_lower(*alone(product)).empty();
   }
   Ref<Graph> alone(int32_t id) const {
     auto g = make_ref<Graph>();

@@ -85,11 +85,12 @@ class Duplicator {
     // it, and computed again by those for which it would have to be kept.
     const size_t readers = groups.size();
     if (itemsize(g_.graph().type(v).dtype) == 2)
-      std::erase_if(groups, [&](int32_t i) { return feeds_product(id, i) && g_.era(runs_at(i)) - g_.era(id) <= kSoon; });
+      std::erase_if(groups,
+                    [&](int32_t i) { return feeds_product(id, i) && g_.era(runs_at(i)) - g_.era(id) <= kSoon; });
     if (groups.empty()) return;
     const bool long_kept = groups.size() < readers && std::all_of(groups.begin(), groups.end(), [&](int32_t i) {
-      return g_.era(runs_at(i)) - g_.era(id) > kSoon;
-    });
+                             return g_.era(runs_at(i)) - g_.era(id) > kSoon;
+                           });
     if (groups.size() < readers && !long_kept) return;
 
     bool all = !g_.pinned(v);
