@@ -133,8 +133,9 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
         const GemmTile tile = column ? GemmTile{batch, j, 0, n, 1, sums, 1} : GemmTile{batch, 0, j, rows, n, sums, n};
         hooks.epilogue->run(hooks.epilogue->context, tile);
       } else {
-        cast_copy({sums, kFloat32, {rows, n}, {n, 1}}, {at_batch(c, batch) + j * (column ? p.cm : 1) * out_size,
-                                                        c.dtype, {rows, n}, {p.cm, column ? p.cm : 1}});
+        cast_copy(
+            {sums, kFloat32, {rows, n}, {n, 1}},
+            {at_batch(c, batch) + j * (column ? p.cm : 1) * out_size, c.dtype, {rows, n}, {p.cm, column ? p.cm : 1}});
       }
     }
   };
@@ -152,8 +153,7 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
       for (int64_t r = 0; r < rows; ++r)
         f.run(f.context, i, r, 0, 1, p.k, static_cast<char*>(workspace) + r * p.k * size, 1);
     }
-    parallel_chunks(chunks, together,
-                    [&](int64_t begin, int64_t end) { run(i * chunks + begin, i * chunks + end); });
+    parallel_chunks(chunks, together, [&](int64_t begin, int64_t end) { run(i * chunks + begin, i * chunks + end); });
   }
   return true;
 }
@@ -170,9 +170,9 @@ struct Plan : TilePlan {
       : TilePlan(cut(gemm_kernel(panel_type(in)), batch, m, n, k, filled)), tiles(batch * tiles_m * tiles_n) {
     const GemmKernel& g = *kernel;
     constexpr int64_t kSmall = 64 << 10, kMedium = 1 << 20;
-    b = blocks || tiles_m <= 1                                                            ? B::streamed
+    b = blocks || tiles_m <= 1                                        ? B::streamed
         : b_bytes() <= kSmall || (batch >= 4 && b_bytes() <= kMedium) ? B::by_task
-                                                                                 : B::shared;
+                                                                      : B::shared;
     slot_b = b == B::streamed  ? tile_ld() * std::min<int64_t>(padded_k(), g.kc) * g.size
              : b == B::by_task ? b_bytes()
                                : 0;
@@ -220,7 +220,8 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
   // Rows that the kernel can read as they are. f32 rows are packed where many columns repay it, or where they would all
   // fall into the same lines of the nearest cache.
   const bool direct = !hooks.a && p.ak == 1 && panel_type(a.dtype) == g.direct_type && p.k % g.direct_k == 0 &&
-                      plan.tile_m % g.direct_m == 0 && p.m % g.direct_m == 0 && (g.direct_m > 1 || (p.n <= 256 && p.am * g.size % 4096 != 0));
+                      plan.tile_m % g.direct_m == 0 && p.m % g.direct_m == 0 &&
+                      (g.direct_m > 1 || (p.n <= 256 && p.am * g.size % 4096 != 0));
   const bool large = large_result(p.batch * p.m * p.n * out_size);
   // Tiles from begin to end of all the batch; a task meets rows of a and matrices of b one after another.
   auto tiles = [&](const Slot& slot, int64_t begin, int64_t end) {
@@ -247,9 +248,27 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
         panels = workspace + plan.slots * plan.slot_bytes;
       }
       char* to = hooks.epilogue ? nullptr : at_batch(c, i) + (row * p.cm + col) * out_size;
-      run_tile({&plan, rows, cols, p.k, rows_a, direct ? p.am * g.size : 0, plan.a_panel(), plan.b_panel(),
-                panels ? panels + col / g.nr * plan.b_panel() : nullptr, &from_a, &from_b, row, col, to, c.dtype, p.cm, large,
-                hooks.epilogue, i, row, col},
+      run_tile({&plan,
+                rows,
+                cols,
+                p.k,
+                rows_a,
+                direct ? p.am * g.size : 0,
+                plan.a_panel(),
+                plan.b_panel(),
+                panels ? panels + col / g.nr * plan.b_panel() : nullptr,
+                &from_a,
+                &from_b,
+                row,
+                col,
+                to,
+                c.dtype,
+                p.cm,
+                large,
+                hooks.epilogue,
+                i,
+                row,
+                col},
                slot);
     }
   };
@@ -260,7 +279,8 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
     });
   }
   char* panels = workspace + plan.slots * plan.slot_bytes;
-  const int64_t each = plan.tiles_m * plan.tiles_n, blocks_k = (p.k + g.kc - 1) / g.kc, pieces = plan.tiles_n * blocks_k;
+  const int64_t each = plan.tiles_m * plan.tiles_n, blocks_k = (p.k + g.kc - 1) / g.kc,
+                pieces = plan.tiles_n * blocks_k;
   const int64_t pack_tasks = std::min(pieces, plan.slots);
   for (int64_t i = 0; i < p.batch; ++i) {
     const PanelSource from = source_b(i);

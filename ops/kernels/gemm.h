@@ -1,6 +1,6 @@
 // Matrix products on strided views. f32, bf16 and f16 run on micro-kernels of our own over packed panels
-// (gemm_kernel.h): an element's sum has one order whatever the tiles, so its bits depend neither on the thread count nor
-// on hooks. f64 runs on Eigen tiles. Up to four rows, or one column, stream through kernels of their own.
+// (gemm_kernel.h): an element's sum has one order whatever the tiles, so its bits depend neither on the thread count
+// nor on hooks. f64 runs on Eigen tiles. Up to four rows, or one column, stream through kernels of their own.
 #pragma once
 #include <cstdint>
 
@@ -8,7 +8,8 @@
 
 namespace weft::kernels {
 
-/// A finished piece of c in f32, hot in the cache: element (row + i, col + j) of the flat batch index is data[i * ld + j].
+/// A finished piece of c in f32, hot in the cache: element (row + i, col + j) of the flat batch index is data[i * ld +
+/// j].
 struct GemmTile {
   int64_t batch, row, col, rows, cols;
   const float* data;
@@ -40,13 +41,13 @@ struct GemmHooks {
 /// c[...,M,N] = a[...,M,K] x b[...,K,N] with the same batch dims, none or several. a and b share a dtype and have any
 /// strides (0 where broadcast, heads inside rows, transposed); c's last stride is 1, its others are free, its dtype is
 /// the same or f32 (floats), i64 or the same (integers). Floats narrower than f64 accumulate in f32. K = 0 gives zeros.
-/// `workspace` has gemm_workspace bytes, 64-byte aligned (may be null if 0). Hooks need a dtype of f32, bf16 or f16; the
-/// data of a hooked operand, and of c with an epilogue, may be null. A filled operand gives the bits of the same
+/// `workspace` has gemm_workspace bytes, 64-byte aligned (may be null if 0). Hooks need a dtype of f32, bf16 or f16;
+/// the data of a hooked operand, and of c with an epilogue, may be null. A filled operand gives the bits of the same
 /// operand in row-major memory.
 void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void* workspace,
           const GemmHooks* hooks = nullptr);
-/// Bytes that gemm needs, with or without an epilogue: scratch for min(tiles, max_threads()) tasks, so it is fixed for a
-/// process, whatever set_num_threads says. Of filled operands it must know GemmFill::cost (0: from memory).
+/// Bytes that gemm needs, with or without an epilogue: scratch for min(tiles, max_threads()) tasks, so it is fixed for
+/// a process, whatever set_num_threads says. Of filled operands it must know GemmFill::cost (0: from memory).
 struct GemmFilled {
   int a = 0, b = 0;
 };
@@ -58,9 +59,9 @@ enum class GroupedMode {
   rows,         // y[T,N]:   y[rows of e] = x[rows of e] x w[e];     a = x[T,K], b = w[E,K,N]
   contraction,  // dw[E,K,N]: dw[e] = x[rows of e]^T x g[rows of e];  a = x[T,K], b = g[T,N]
 };
-/// Rows in no group and groups without rows give zeros. a and b share a dtype (any strides); out's last stride is 1, its
-/// dtype the same or f32. Bad offsets throw. In mode rows an epilogue takes the tiles of y (batch: the group, row: of y;
-/// rows in no group are not handed over), and tiles follow from the shapes and the offsets.
+/// Rows in no group and groups without rows give zeros. a and b share a dtype (any strides); out's last stride is 1,
+/// its dtype the same or f32. Bad offsets throw. In mode rows an epilogue takes the tiles of y (batch: the group, row:
+/// of y; rows in no group are not handed over), and tiles follow from the shapes and the offsets.
 void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, const StridedView& offsets,
                   const StridedView& out, void* workspace, const GemmEpilogue* epilogue = nullptr);
 int64_t grouped_gemm_workspace(GroupedMode mode, DType in, DType out, int64_t groups, int64_t t, int64_t k, int64_t n);

@@ -70,8 +70,8 @@ AMX_INLINE void load_lines(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16])
 AMX_INLINE void load_pairs(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16]) {
   const short* from = static_cast<const short*>(p.from) + line + k * p.k_stride;
   const i64 left = p.k - k, lines = p.lines - line;
-  alignas(64) static constexpr short kMix[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
-                                                 8,  24, 9,  25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  alignas(64) static constexpr short kMix[32] = {0, 16, 1, 17, 2,  18, 3,  19, 4,  20, 5,  21, 6,  22, 7,  23,
+                                                 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
   const __m512i mix = _mm512_load_si512(kMix);
   auto row = [&](i64 i) { return reinterpret_cast<const __m256i*>(from + i * p.k_stride); };
   if (lines >= 16 && left >= kStep) {
@@ -180,7 +180,8 @@ struct Leaving {
 
 // One block of up to 32 x 32 into `sums`. Tiles 0 to 3: sums; 4, 5: a; 6, 7: b.
 template <int R, int C>
-AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row, i64 col, float* sums, Leaving& leaving) {
+AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row, i64 col, float* sums,
+                      Leaving& leaving) {
   // A panel's tiles follow one another; rows in memory are a_line apart.
   const i64 line = g.a_line ? g.a_line : 64, step = g.a_line ? 64 : kStepBytes, lower = g.a_line ? 16 * line : kTile;
   if (g.from) {

@@ -19,9 +19,9 @@ namespace {
 struct Size {
   int64_t batch, m, n, k;
 };
-const Size kSizes[] = {{1, 1, 1, 1},    {1, 8, 8, 8},       {2, 3, 50, 70},    {5, 40, 24, 33}, {1, 257, 300, 40},
-                       {3, 64, 96, 64}, {1, 129, 513, 600}, {2, 520, 40, 520}, {1, 700, 1, 90}, {1, 33, 65, 1100},
-                       {2, 530, 1024, 9}, {1, 4, 40, 30000}};
+const Size kSizes[] = {{1, 1, 1, 1},      {1, 8, 8, 8},      {2, 3, 50, 70},     {5, 40, 24, 33},
+                       {1, 257, 300, 40}, {3, 64, 96, 64},   {1, 129, 513, 600}, {2, 520, 40, 520},
+                       {1, 700, 1, 90},   {1, 33, 65, 1100}, {2, 530, 1024, 9},  {1, 4, 40, 30000}};
 
 Array random(DType t, const Shape& shape, uint64_t seed) {
   Array a(t, shape);
@@ -45,8 +45,8 @@ void fill_from(const void* context, int64_t batch, int64_t row, int64_t col, int
   const StridedView& v = *static_cast<const StridedView*>(context);
   ASSERT_TRUE(row >= 0 && row + rows <= v.shape[1] && col >= 0 && col + cols <= v.shape[2] && ld >= cols);
   StridedView part = v;
-  part.data = static_cast<char*>(v.data) +
-              (batch * v.strides[0] + row * v.strides[1] + col * v.strides[2]) * itemsize(v.dtype);
+  part.data =
+      static_cast<char*>(v.data) + (batch * v.strides[0] + row * v.strides[1] + col * v.strides[2]) * itemsize(v.dtype);
   part.shape = {rows, cols};
   part.strides = {v.strides[1], v.strides[2]};
   cast_copy(part, {out, v.dtype, {rows, cols}, {ld, 1}});
@@ -90,19 +90,18 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
       const Array a = random(t, {s.batch, s.m, s.k}, 1), b = random(t, {s.batch, s.k, s.n}, 2);
       const Array want = product(a, b, kFloat32);
       const GemmFill fill_a{&fill_from, &a.view()}, fill_b{&fill_from, &b.view()};
-      const GemmFill turned_a{&fill_transposed, &a.view(), true, 4},
-          turned_b{&fill_transposed, &b.view(), true, 4};
+      const GemmFill turned_a{&fill_transposed, &a.view(), true, 4}, turned_b{&fill_transposed, &b.view(), true, 4};
       for (int hooked = 1; hooked < 8; ++hooked)
         for (int threads : {1, 3}) {
-          // Up to four rows or one column, b's layout decides on the order of sums, and a filled matrix takes the other.
+          // Up to four rows or one column, b's layout decides on the order of sums, and a filled matrix takes the
+          // other.
           if ((s.m <= 4 && (hooked & 2)) || (s.n == 1 && (hooked & 1))) continue;
           if (s.m * s.n > 500000 && hooked != 4) continue;  // large results are written another way
           set_num_threads(threads);
           const Collected got(s.batch, s.m, s.n);
           const GemmEpilogue epilogue = got.epilogue();
           const bool turned = threads == 3;
-          const GemmHooks hooks{hooked & 4 ? &epilogue : nullptr,
-                                hooked & 1 ? turned ? &turned_a : &fill_a : nullptr,
+          const GemmHooks hooks{hooked & 4 ? &epilogue : nullptr, hooked & 1 ? turned ? &turned_a : &fill_a : nullptr,
                                 hooked & 2 ? turned ? &turned_b : &fill_b : nullptr};
           StridedView va = a, vb = b;
           if (hooked & 1) va.data = nullptr;
@@ -110,9 +109,11 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
           const Array c = product(va, vb, kFloat32, &hooks);
           if (hooked & 4) {
             EXPECT_EQ(got.times, std::vector<char>(got.times.size(), 1));
-            EXPECT_TRUE(same_bits(got.sums, want)) << to_string_view(t) << " " << s.m << " " << s.n << " " << s.k << " " << hooked;
+            EXPECT_TRUE(same_bits(got.sums, want))
+                << to_string_view(t) << " " << s.m << " " << s.n << " " << s.k << " " << hooked;
           } else {
-            EXPECT_EQ(c.bits(), want.bits()) << to_string_view(t) << " " << s.m << " " << s.n << " " << s.k << " " << hooked;
+            EXPECT_EQ(c.bits(), want.bits())
+                << to_string_view(t) << " " << s.m << " " << s.n << " " << s.k << " " << hooked;
           }
         }
     }
@@ -190,15 +191,14 @@ TEST(GroupedGemm, EpilogueTakesTheRowsOfGroups) {
     Array got(kFloat32, {rows, n});
     fill(got, 0);
     const Grouped context{&got, edges};
-    const GemmEpilogue epilogue{[](const void* c, const GemmTile& tile) {
-                                  const auto& g = *static_cast<const Grouped*>(c);
-                                  ASSERT_TRUE(tile.row >= g.edges[tile.batch] &&
-                                              tile.row + tile.rows <= g.edges[tile.batch + 1]);
-                                  for (int64_t i = 0; i < tile.rows; ++i)
-                                    std::memcpy(g.got->address((tile.row + i) * 300 + tile.col),
-                                                tile.data + i * tile.ld, tile.cols * 4);
-                                },
-                                &context};
+    const GemmEpilogue epilogue{
+        [](const void* c, const GemmTile& tile) {
+          const auto& g = *static_cast<const Grouped*>(c);
+          ASSERT_TRUE(tile.row >= g.edges[tile.batch] && tile.row + tile.rows <= g.edges[tile.batch + 1]);
+          for (int64_t i = 0; i < tile.rows; ++i)
+            std::memcpy(g.got->address((tile.row + i) * 300 + tile.col), tile.data + i * tile.ld, tile.cols * 4);
+        },
+        &context};
     StridedView nowhere = y;
     nowhere.data = nullptr;
     grouped_gemm(GroupedMode::rows, x, w, offsets, nowhere, ws.get(), &epilogue);

@@ -1,7 +1,7 @@
-// The packed-panel product that gemm and grouped_gemm stand on, for kernels that bring their own loops (attention): pack
-// both operands, then run blocks of them. An element's sum runs over k in ascending order (steps of kr, each inside one
-// instruction), whatever block, panel or edge it falls in: its bits follow from the operands and the instruction set
-// alone. Light, because the per-instruction-set sources include it.
+// The packed-panel product that gemm and grouped_gemm stand on, for kernels that bring their own loops (attention):
+// pack both operands, then run blocks of them. An element's sum runs over k in ascending order (steps of kr, each
+// inside one instruction), whatever block, panel or edge it falls in: its bits follow from the operands and the
+// instruction set alone. Light, because the per-instruction-set sources include it.
 #pragma once
 #include <cstdint>
 

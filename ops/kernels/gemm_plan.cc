@@ -3,7 +3,7 @@
 #include "framework/base/cpu.h"
 #include "framework/base/error.h"
 
-#define WEFT_SELECT_GEMM(name)                                                    \
+#define WEFT_SELECT_GEMM(name) \
   (selected_isa() == Isa::avx512 ? avx512::name() : selected_isa() == Isa::avx2 ? avx2::name() : baseline::name())
 
 namespace weft::kernels {
@@ -71,9 +71,11 @@ TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, i
   best.blocks = true;
   const int64_t depth = best.a_depth(), unit_n = std::max(g.nr, 32);
   // Sums that take as long as packing an element.
-  const int64_t packing = g.size == 2 ? 90 : 20, packing_a = packing * (1 + filled.a), packing_b = packing * (1 + filled.b);
+  const int64_t packing = g.size == 2 ? 90 : 20, packing_a = packing * (1 + filled.a),
+                packing_b = packing * (1 + filled.b);
   int64_t least = 0;
-  const int64_t first_m = (m + kMostBlockTile - 1) / kMostBlockTile, first_n = (n + kMostBlockTile - 1) / kMostBlockTile;
+  const int64_t first_m = (m + kMostBlockTile - 1) / kMostBlockTile,
+                first_n = (n + kMostBlockTile - 1) / kMostBlockTile;
   for (int64_t parts_m = first_m; parts_m <= (m + g.mr - 1) / g.mr; ++parts_m) {
     const int64_t rows = std::min(m, round_up((m + parts_m - 1) / parts_m, g.mr)), tiles_m = (m + rows - 1) / rows;
     if (parts_m > first_m + 4 && matrices * tiles_m * first_n > 4 * tasks) break;
@@ -143,7 +145,8 @@ void pack_panels(const GemmKernel& g, bool b_side, const PanelSource& s, int64_t
 void run_tile(const TileRun& t, const Slot& slot) {
   const GemmKernel& g = *t.plan->kernel;
   const int64_t ld = t.plan->tile_ld();
-  GemmBlock block{t.a, t.b, t.a_panel, t.b_panel, t.a_line, t.rows, t.cols, 0, nullptr, ld, nullptr, 0, PanelType::f32, false, false};
+  GemmBlock block{t.a,     t.b, t.a_panel, t.b_panel, t.a_line,       t.rows, t.cols, 0,
+                  nullptr, ld,  nullptr,   0,         PanelType::f32, false,  false};
   const int64_t depth = std::min<int64_t>(g.kc, t.plan->padded_k());
   if (!t.a) block.a_stride = depth * g.mr * g.size;
   if (!t.b) block.b_stride = depth * g.nr * g.size;
@@ -154,15 +157,15 @@ void run_tile(const TileRun& t, const Slot& slot) {
       block.a = t.a + first * (t.a_line ? 1 : g.mr) * g.size;
     } else {
       // The block starts the panels of slot.a, whatever its first k.
-      pack_panels(g, false, *t.a_source, t.a_at, t.rows, first, block.k, slot.a - first * g.mr * g.size,
-                  block.a_stride, slot.fill);
+      pack_panels(g, false, *t.a_source, t.a_at, t.rows, first, block.k, slot.a - first * g.mr * g.size, block.a_stride,
+                  slot.fill);
       block.a = slot.a;
     }
     if (t.b) {
       block.b = t.b + first * g.nr * g.size;
     } else {
-      pack_panels(g, true, *t.b_source, t.b_at, t.cols, first, block.k, slot.b - first * g.nr * g.size,
-                  block.b_stride, slot.fill);
+      pack_panels(g, true, *t.b_source, t.b_at, t.cols, first, block.k, slot.b - first * g.nr * g.size, block.b_stride,
+                  slot.fill);
       block.b = slot.b;
     }
     block.from = first ? slot.tile : nullptr;
@@ -170,7 +173,8 @@ void run_tile(const TileRun& t, const Slot& slot) {
       block.to = slot.tile, block.to_ld = ld, block.to_type = PanelType::f32, block.to_whole = true;
     } else {
       block.to = t.c, block.to_ld = t.ldc, block.to_type = panel_type(t.out), block.to_whole = false;
-      block.stream = t.large && (reinterpret_cast<uintptr_t>(t.c) | static_cast<uintptr_t>(t.ldc * itemsize(t.out))) % 64 == 0;
+      block.stream =
+          t.large && (reinterpret_cast<uintptr_t>(t.c) | static_cast<uintptr_t>(t.ldc * itemsize(t.out))) % 64 == 0;
     }
     g.run(block);
   }

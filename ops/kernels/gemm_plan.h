@@ -59,8 +59,8 @@ struct PanelSource {
   const GemmFill* fill = nullptr;
   int64_t batch = 0;  // for fill
 };
-/// Packs `lines` lines from `line` on, over k from `first` on, to panels that hold padded_k (panel_bytes); `to` is where
-/// the first of these lines has its k = 0, and `first` a multiple of kr.
+/// Packs `lines` lines from `line` on, over k from `first` on, to panels that hold padded_k (panel_bytes); `to` is
+/// where the first of these lines has its k = 0, and `first` a multiple of kr.
 void pack_panels(const GemmKernel& kernel, bool b_side, const PanelSource& source, int64_t line, int64_t lines,
                  int64_t first, int64_t k, char* to, int64_t panel_bytes, char* fill_memory);
 
@@ -74,7 +74,7 @@ struct TileRun {
   const char* b;             // packed columns, or null: packed here, block by block, from b_source
   const PanelSource *a_source, *b_source;
   int64_t a_at, b_at;  // the tile's first line in them
-  void* c;  // where there is no epilogue
+  void* c;             // where there is no epilogue
   DType out;
   int64_t ldc;
   bool large;  // c as a whole is

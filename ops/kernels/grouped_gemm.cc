@@ -35,10 +35,7 @@ struct GroupedPlan {
   int64_t slots, slot_b, slot_bytes, panels_bytes;
 
   GroupedPlan(GroupedMode mode_, DType in, int64_t groups_, int64_t t_, int64_t k, int64_t n)
-      : mode(mode_),
-        groups(groups_),
-        t(t_),
-        tile(cut(gemm_kernel(panel_type(in)), k, n)) {
+      : mode(mode_), groups(groups_), t(t_), tile(cut(gemm_kernel(panel_type(in)), k, n)) {
     const GemmKernel& g = *tile.kernel;
     slots = tasks(g, k, n);
     slot_b = by_rows() ? 0 : tile.tile_ld() * tile.a_depth() * g.size;
@@ -72,7 +69,13 @@ class Grouped {
  public:
   Grouped(const GroupedPlan& p, const StridedView& a, const StridedView& b, const Offsets& offsets,
           const StridedView& out, char* workspace, const GemmEpilogue* epilogue)
-      : p_(p), g_(*p.tile.kernel), a_(a), b_(b), out_(out), offsets_(offsets), workspace_(workspace),
+      : p_(p),
+        g_(*p.tile.kernel),
+        a_(a),
+        b_(b),
+        out_(out),
+        offsets_(offsets),
+        workspace_(workspace),
         epilogue_(epilogue) {}
 
   void run() {
@@ -213,14 +216,19 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
       if (by_rows) {
         gemm({pa, a.dtype, {rows, k}, {a.strides[0], a.strides[1]}},
              {static_cast<char*>(b.data) + e * b.strides[0] * in_size, b.dtype, {k, n}, {b.strides[1], b.strides[2]}},
-             {static_cast<char*>(out.data) + first * out.strides[0] * out_size, out.dtype, {rows, n}, {out.strides[0], 1}}, nullptr);
+             {static_cast<char*>(out.data) + first * out.strides[0] * out_size,
+              out.dtype,
+              {rows, n},
+              {out.strides[0], 1}},
+             nullptr);
       } else {
         gemm({pa, a.dtype, {k, rows}, {a.strides[1], a.strides[0]}},
              {static_cast<char*>(b.data) + first * b.strides[0] * in_size,
               b.dtype,
               {rows, n},
               {b.strides[0], b.strides[1]}},
-             {static_cast<char*>(out.data) + e * out.strides[0] * out_size, out.dtype, {k, n}, {out.strides[1], 1}}, nullptr);
+             {static_cast<char*>(out.data) + e * out.strides[0] * out_size, out.dtype, {k, n}, {out.strides[1], 1}},
+             nullptr);
       }
     }
     return;
