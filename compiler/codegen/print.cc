@@ -1,5 +1,6 @@
 #include "compiler/codegen/print.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <initializer_list>
@@ -90,8 +91,12 @@ class Printer {
     declare_arguments();
     const bool tiled = *t_.tiles && transposed();
     if (tiled) open(t_.tiles);
+    for (size_t p = 0; tiled && p < k_.operands.size(); ++p)
+      if (turned(p)) line(fill(t_.turned, {{"m", memory(p)}, {"p", cat(p)}}));
     open("for (i64 o = o0; o < o1; o += step) {");
     declare_point();
+    for (size_t p = 0; tiled && p < k_.operands.size(); ++p)
+      if (turned(p)) line(fill(t_.line, {{"m", memory(p)}, {"p", cat(p)}, {"s", cat("s", p, "_", lane_axis_)}, {"n", points_left()}}));
     if (across_) open(fill(t_.instances, {{"n", cat(vectors_ * t_.lanes)}}));
     for (const Segment& s : k_.segments) segment(s);
     if (across_) close(t_.instances_end);
@@ -199,21 +204,36 @@ class Printer {
     if (k_.mode != Mode::kRows || k_.reduces() || k_.outer_axes() == 0) return false;
     for (const Instr& i : k_.instrs)
       if (i.op == Op::kStore && !has_lanes(i.level)) return false;
-    for (const kir::Operand& p : k_.operands)
-      if (p.strides[lane_axis_] == StrideKind::kAny && p.strides[lane_axis_ - 1] == StrideKind::kUnit) return true;
+    for (size_t p = 0; p < k_.operands.size(); ++p)
+      if (lies_across(p)) return true;
     return false;
+  }
+  bool lies_across(size_t p) const {
+    const auto& strides = k_.operands[p].strides;
+    return strides[lane_axis_] == StrideKind::kAny && strides[lane_axis_ - 1] == StrideKind::kUnit;
+  }
+  // Whether lines of operand p along the lanes are copied, several at a time, before they are read.
+  bool turned(size_t p) const {
+    return *t_.turned && transposed() && lies_across(p) && !k_.operands[p].output && !k_.operands[p].indexed;
+  }
+  // Points from this one on that are neighbours along the last outer axis.
+  std::string points_left() const {
+    const int last = k_.outer_axes() - 1;
+    return last == 0 ? "o1 - o" : cat("less(n", last, " - i", last, ", o1 - o)");
   }
 
   static bool has_lanes(Level l) { return l == Level::kLane || l == Level::kBoth; }
   static bool in_loop(Level l) { return l == Level::kStep || l == Level::kBoth; }
 
-  std::string address(const Instr& i) const {
+  std::string address(const Instr& i, const char* step = "k") const {
+    if (i.op == Op::kLoad && turned(i.slot) && has_lanes(i.level)) return cat("line", i.slot, " + l");
     std::string at = here(i.slot);
-    if (across_ && in_loop(i.level)) at += term(i.slot, loop_axis_, "k");
+    if (across_ && in_loop(i.level)) at += term(i.slot, loop_axis_, step);
     if (has_lanes(i.level)) at += term(i.slot, lane_axis_, "l");
     return at;
   }
   StrideKind lane_stride(const Instr& i) const {
+    if (i.op == Op::kLoad && turned(i.slot) && has_lanes(i.level)) return StrideKind::kUnit;
     return has_lanes(i.level) ? k_.operands[i.slot].strides[lane_axis_] : StrideKind::kZero;
   }
   std::string stride_text(const Instr& i) const { return cat("s", i.slot, "_", lane_axis_); }
@@ -418,7 +438,13 @@ class Printer {
           line(fill(t_.per_vector, {{"t", type(k_.instrs[id].type)}, {"x", name(id)}, {"n", cat(vectors_)}}));
       open(t_.vectors);
     }
-    for (int id : lanes) statement(id);
+    for (int id : lanes) {
+      statement(id);
+      // Steps lie far apart, and the processor does not guess the next.
+      const Instr& i = k_.instrs[id];
+      if (*t_.fetch && i.op == Op::kLoad && i.level == Level::kBoth && i.a < 0 && lane_stride(i) == StrideKind::kUnit)
+        line(fill(t_.fetch, {{"p", address(i, "(k + 16)")}}));
+    }
     if (*t_.vectors) close(t_.vectors_end);
   }
 
@@ -434,6 +460,30 @@ class Printer {
          {"n", cat(has_lanes(i.level) ? vectors_ : 1)},
          {"e", e},
          {"p", cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_, " + 1023) / 1024) + l0 / 1024")}});
+  }
+
+  // The loop that fetches what the next outer point reads first: where several go over one row, only the first waits for
+  // memory. Else null.
+  const Segment* last_loop() const {
+    if (k_.mode != Mode::kRows || k_.outer_axes() == 0 || k_.segments.size() < 2 || !*t_.fetch) return nullptr;
+    const Segment* last = nullptr;
+    int loops = 0;
+    for (const Segment& s : k_.segments) {
+      const bool loop = std::any_of(s.instrs.begin(), s.instrs.end(), [&](int id) { return in_loop(k_.instrs[id].level); });
+      if (loop) last = &s, ++loops;
+    }
+    return loops > 1 ? last : nullptr;
+  }
+  void fetch_next_rows() {
+    const int axis = k_.outer_axes() - 1;
+    std::vector<bool> seen(k_.operands.size());
+    for (const Instr& i : k_.instrs) {
+      if (i.op != Op::kLoad || !has_lanes(i.level) || i.a >= 0 || seen[i.slot]) continue;
+      seen[i.slot] = true;
+      const auto& strides = k_.operands[i.slot].strides;
+      if (strides[lane_axis_] == StrideKind::kUnit && strides[axis] != StrideKind::kZero)
+        line(fill(t_.fetch, {{"p", cat(address(i), term(i.slot, axis, "step"))}}));
+    }
   }
 
   void segment(const Segment& s) {
@@ -466,6 +516,7 @@ class Printer {
       last = t_.blocks_end;
     }
     statements(inside);
+    if (&s == last_loop()) fetch_next_rows();
     close(fill(last, {{"r", list}}));
     if (k_.mode == Mode::kSplit) return;
     for (int id : reductions) line(reduction(id, across_ ? t_.result_across : t_.result));

@@ -11,6 +11,7 @@ WEFT_TEXT(vector_env)
 WEFT_TEXT(math)
 WEFT_TEXT(simd)
 WEFT_TEXT(cpu_words)
+WEFT_TEXT(cpu_loops)
 WEFT_TEXT(scalar_words)
 #undef WEFT_TEXT
 
@@ -26,6 +27,7 @@ std::string_view text_of(std::string_view path) {
   WEFT_TEXT("ops/scalar/math.inc", math)
   WEFT_TEXT("ops/kernels/simd.inc", simd)
   WEFT_TEXT("compiler/codegen/cpu_words.inc", cpu_words)
+  WEFT_TEXT("compiler/codegen/cpu_loops.inc", cpu_loops)
   WEFT_TEXT("compiler/codegen/scalar_words.inc", scalar_words)
 #undef WEFT_TEXT
   WEFT_BUG_IF(true, "codegen: ", std::string(path), " is not embedded");
@@ -51,10 +53,9 @@ void append(std::string_view path, std::string& out) {
   }
 }
 
-std::string text_with(std::string_view first, std::string_view second) {
+std::string texts(std::initializer_list<std::string_view> paths) {
   std::string out;
-  append(first, out);
-  if (!second.empty()) append(second, out);
+  for (std::string_view path : paths) append(path, out);
   return out;
 }
 
@@ -82,8 +83,11 @@ constexpr Target kCpu = {
     .put = "put({p}, {v}, n);",
     .put_strided = "put_strided({p}, {s}, {v}, n);",
     .column = "put({p}, {rd}::f(get<{t}>({p}, n), {v}), n);",
-    .tiles = "instances<64>(l0, l1, [&](i64 l0, i64 l1) W_BODY {",
+    .tiles = "instances<kTurned>(l0, l1, [&](i64 l0, i64 l1) W_BODY {",
     .tiles_end = "});",
+    .turned = "Turned<{m}> t{p};",
+    .line = "const {m}* const line{p} = t{p}.line(x{p}, {s}, {n}, l0, l1);",
+    .fetch = "fetch({p});",
     .along = "along(l0, l1, [&](i64 l, auto n) W_BODY {",
     .along_end = "});",
     .blocks = "in_blocks<{w}>(l0, l1, [&](i64 l, auto n, auto g) W_BODY {",
@@ -132,6 +136,9 @@ constexpr Target kScalar = {
     .column = "*({p}) = {rd}::f(*({p}), {v});",
     .tiles = "",
     .tiles_end = "",
+    .turned = "",
+    .line = "",
+    .fetch = "",
     .along = "for (i64 l = l0; l < l1; ++l) {",
     .along_end = "}",
     .blocks = "for (i64 l = l0; l < l1; ++l) {",
@@ -160,14 +167,15 @@ const Target& cpu() { return kCpu; }
 const Target& cpu_scalar() { return kScalar; }
 
 const std::string& forget_words() {
-  static const std::string text = text_with("ops/scalar/end_env.inc", "") +
+  static const std::string text = texts({"ops/scalar/end_env.inc"}) +
                                   "#undef W_FN\n#undef W_INLINE\n#undef W_BODY\n#undef W_ONCE\n#undef W_ROLLED\n";
   return text;
 }
 
 const std::string& prelude(const Target& target) {
-  static const std::string vectors = text_with("ops/kernels/simd.inc", "compiler/codegen/cpu_words.inc");
-  static const std::string scalars = text_with("compiler/codegen/scalar_words.inc", "");
+  static const std::string vectors = 
+      texts({"ops/kernels/simd.inc", "compiler/codegen/cpu_words.inc", "compiler/codegen/cpu_loops.inc"});
+  static const std::string scalars = texts({"compiler/codegen/scalar_words.inc"});
   return target.lanes == 1 ? scalars : vectors;
 }
 

@@ -31,6 +31,8 @@ struct Target {
   const char* column;  // {p} combined with {v}
 
   const char *tiles, *tiles_end;          // around outer points, parts of L: where an operand is transposed; or empty
+  const char *turned, *line;              // there, of operand {p}, elements {m}: what copies lines; the one of {n} points
+  const char* fetch;                      // {p}, which is read soon, into the cache
   const char *along, *along_end;          // a loop over L
   const char *blocks, *blocks_end;        // the same with reductions
   const char *instances, *instances_end;  // of a kAcross kernel, {n} lanes each

@@ -142,6 +142,10 @@ class Lowering {
     for (int64_t s : a.strides) o.strides.push_back(s == 0 ? StrideKind::kZero : StrideKind::kAny);
     // Only along the lanes does a stride of 1 change the text.
     if (a.strides.back() == 1) o.strides.back() = StrideKind::kUnit;
+    // An operand that lies across the lanes is read several outer points at a time.
+    const size_t axes = a.strides.size();
+    if (!output && s_.mode == Mode::kRows && !s_.reduces && axes >= 2 && a.strides[axes - 1] > 1 && a.strides[axes - 2] == 1)
+      o.strides[axes - 2] = StrideKind::kUnit;
     o.name = output ? cat("out", index) : cat("in", index);
     low_.kernel.operands.push_back(std::move(o));
     low_.bound.push_back({output, index, a.offset, a.strides, a.index_stride});
