@@ -55,6 +55,6 @@ Tensor internal::softmax_or_zero(const Tensor& scores) {
   return e / where(eq(total, 0.0), 1.0, total);
 }
 
-Tensor Tensor::softmax(int64_t dim) const { return weft::softmax(*this, dim); }
+Tensor Tensor::softmax(int64_t dim, Loc loc) const { return weft::softmax({*this, loc}, dim); }
 
 }  // namespace weft

@@ -217,14 +217,14 @@ Tensor cast(const Arg& x, DType dtype) {
   return as(x.tensor(), dtype, x.line());
 }
 
-Tensor Tensor::to(DType dtype) const { return as(*this, dtype, {}); }
+Tensor Tensor::to(DType dtype, Loc loc) const { return as(*this, dtype, SourceLine(loc)); }
 
-Tensor Tensor::to(Device device) const {
+Tensor Tensor::to(Device device, Loc loc) const {
   if (device == this->device()) return *this;
   if (device.type == DeviceType::kMeta) return Tensor::empty({dtype(), device, shape()});
-  require_concrete(*this, "to", Loc::current());
+  require_concrete(*this, "to", loc);
   Tensor out = Tensor::empty({dtype(), device, shape()});
-  StridedView from = view_for_kernel(), to = out.view_for_kernel();
+  StridedView from = view_for_kernel(loc), to = out.view_for_kernel();
   Backend* b = backend(device.type == DeviceType::kCpu ? this->device().type : device.type);
   if (b) {
     b->copy(from, this->device(), to, device);
@@ -234,17 +234,17 @@ Tensor Tensor::to(Device device) const {
   return out;
 }
 
-Tensor Tensor::exp() const { return weft::exp(*this); }
-Tensor Tensor::log() const { return weft::log(*this); }
-Tensor Tensor::sqrt() const { return weft::sqrt(*this); }
-Tensor Tensor::rsqrt() const { return weft::rsqrt(*this); }
-Tensor Tensor::tanh() const { return weft::tanh(*this); }
-Tensor Tensor::sigmoid() const { return weft::sigmoid(*this); }
-Tensor Tensor::relu() const { return weft::relu(*this); }
-Tensor Tensor::abs() const { return weft::abs(*this); }
-Tensor Tensor::neg() const { return weft::neg(*this); }
-Tensor Tensor::square() const { return weft::square(*this); }
-Tensor Tensor::pow(double exponent) const { return weft::pow(*this, exponent); }
+Tensor Tensor::exp(Loc loc) const { return weft::exp({*this, loc}); }
+Tensor Tensor::log(Loc loc) const { return weft::log({*this, loc}); }
+Tensor Tensor::sqrt(Loc loc) const { return weft::sqrt({*this, loc}); }
+Tensor Tensor::rsqrt(Loc loc) const { return weft::rsqrt({*this, loc}); }
+Tensor Tensor::tanh(Loc loc) const { return weft::tanh({*this, loc}); }
+Tensor Tensor::sigmoid(Loc loc) const { return weft::sigmoid({*this, loc}); }
+Tensor Tensor::relu(Loc loc) const { return weft::relu({*this, loc}); }
+Tensor Tensor::abs(Loc loc) const { return weft::abs({*this, loc}); }
+Tensor Tensor::neg(Loc loc) const { return weft::neg({*this, loc}); }
+Tensor Tensor::square(Loc loc) const { return weft::square({*this, loc}); }
+Tensor Tensor::pow(double exponent, Loc loc) const { return weft::pow({*this, loc}, exponent); }
 
 namespace internal {
 Tensor accumulate(const Tensor& a, const Tensor& b) { return add(a, b); }

@@ -170,9 +170,9 @@ Tensor all(const Arg& arg, const Dims& dims, bool keepdim) {
   return eq(sum(eq(tensor_of(arg, "all"), 0), dims, keepdim), 0);
 }
 
-Tensor Tensor::sum(const Shape& dims, bool keepdim) const { return weft::sum(*this, dims, keepdim); }
-Tensor Tensor::mean(const Shape& dims, bool keepdim) const { return weft::mean(*this, dims, keepdim); }
-Tensor Tensor::amax(const Shape& dims, bool keepdim) const { return weft::amax(*this, dims, keepdim); }
-Tensor Tensor::amin(const Shape& dims, bool keepdim) const { return weft::amin(*this, dims, keepdim); }
+Tensor Tensor::sum(const Shape& dims, bool keepdim, Loc loc) const { return weft::sum({*this, loc}, dims, keepdim); }
+Tensor Tensor::mean(const Shape& dims, bool keepdim, Loc loc) const { return weft::mean({*this, loc}, dims, keepdim); }
+Tensor Tensor::amax(const Shape& dims, bool keepdim, Loc loc) const { return weft::amax({*this, loc}, dims, keepdim); }
+Tensor Tensor::amin(const Shape& dims, bool keepdim, Loc loc) const { return weft::amin({*this, loc}, dims, keepdim); }
 
 }  // namespace weft

@@ -304,18 +304,18 @@ Tensor repeat_interleave(const Arg& arg, int64_t n, int64_t dim) {
   return reshape(broadcast_to(unsqueeze(x, d + 1), wide), to);
 }
 
-Tensor Tensor::contiguous() const { return weft::contiguous(*this); }
-Tensor Tensor::reshape(const Shape& shape) const { return weft::reshape(*this, shape); }
-Tensor Tensor::view(const Shape& shape) const { return weft::reshape(*this, shape); }
-Tensor Tensor::transpose(int64_t a, int64_t b) const { return weft::transpose(*this, a, b); }
-Tensor Tensor::t() const { return weft::t(*this); }
-Tensor Tensor::permute(const Shape& dims) const { return weft::permute(*this, dims); }
-Tensor Tensor::expand(const Shape& shape) const { return weft::expand(*this, shape); }
-Tensor Tensor::squeeze(int64_t dim) const { return weft::squeeze(*this, dim); }
-Tensor Tensor::unsqueeze(int64_t dim) const { return weft::unsqueeze(*this, dim); }
-Tensor Tensor::flatten(int64_t begin, int64_t end) const { return weft::flatten(*this, begin, end); }
-Tensor Tensor::slice(int64_t dim, int64_t begin, int64_t end, int64_t step) const {
-  return weft::slice(*this, dim, begin, end, step);
+Tensor Tensor::contiguous(Loc loc) const { return weft::contiguous({*this, loc}); }
+Tensor Tensor::reshape(const Shape& shape, Loc loc) const { return weft::reshape({*this, loc}, shape); }
+Tensor Tensor::view(const Shape& shape, Loc loc) const { return weft::reshape({*this, loc}, shape); }
+Tensor Tensor::transpose(int64_t a, int64_t b, Loc loc) const { return weft::transpose({*this, loc}, a, b); }
+Tensor Tensor::t(Loc loc) const { return weft::t({*this, loc}); }
+Tensor Tensor::permute(const Shape& dims, Loc loc) const { return weft::permute({*this, loc}, dims); }
+Tensor Tensor::expand(const Shape& shape, Loc loc) const { return weft::expand({*this, loc}, shape); }
+Tensor Tensor::squeeze(int64_t dim, Loc loc) const { return weft::squeeze({*this, loc}, dim); }
+Tensor Tensor::unsqueeze(int64_t dim, Loc loc) const { return weft::unsqueeze({*this, loc}, dim); }
+Tensor Tensor::flatten(int64_t begin, int64_t end, Loc loc) const { return weft::flatten({*this, loc}, begin, end); }
+Tensor Tensor::slice(int64_t dim, int64_t begin, int64_t end, int64_t step, Loc loc) const {
+  return weft::slice({*this, loc}, dim, begin, end, step);
 }
 Tensor Tensor::operator[](int64_t i) const { return weft::select(*this, 0, i); }
 
