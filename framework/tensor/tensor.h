@@ -121,6 +121,8 @@ class Tensor {
   Tensor flatten(int64_t begin = 0, int64_t end = -1, Loc loc = Loc::current()) const;
   Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1, Loc loc = Loc::current()) const;
   Tensor operator[](int64_t i) const;
+  /// The slices along dim 0 that an integer tensor names: [index's shape..., rest].
+  Tensor operator[](const Tensor& index) const;
   Tensor sum(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
   Tensor mean(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
   Tensor amax(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;

@@ -62,6 +62,14 @@ Tensor index_select(const Arg& arg, int64_t dim, const Arg& index) {
   return dispatch(index_select_op, {&x, &at}, {{"dim", d}});
 }
 
+Tensor Tensor::operator[](const Tensor& index) const {
+  check_index_type(index, "operator[]");
+  WEFT_CHECK(dim() > 0, "operator[]: the tensor has no dims; need one to index");
+  Shape s = index.shape();
+  for (int d = 1; d < dim(); ++d) s.push_back(size(d));
+  return weft::reshape(index_select(*this, 0, weft::reshape(index, {-1})), s);
+}
+
 Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
   const Tensor &x = tensor_of(arg, "scatter_add"), &i = tensor_of(index, "scatter_add");
   check_index_type(i, "scatter_add");

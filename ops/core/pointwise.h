@@ -25,6 +25,12 @@ inline Tensor operator<(const Arg& a, const Arg& b) { return lt(a, b); }
 inline Tensor operator<=(const Arg& a, const Arg& b) { return le(a, b); }
 inline Tensor operator>(const Arg& a, const Arg& b) { return gt(a, b); }
 inline Tensor operator>=(const Arg& a, const Arg& b) { return ge(a, b); }
+inline Tensor operator==(const Arg& a, const Arg& b) { return eq(a, b); }
+inline Tensor operator!=(const Arg& a, const Arg& b) { return ne(a, b); }
+inline Tensor operator&(const Arg& a, const Arg& b) { return bit_and(a, b); }
+inline Tensor operator|(const Arg& a, const Arg& b) { return bit_or(a, b); }
+inline Tensor operator^(const Arg& a, const Arg& b) { return bit_xor(a, b); }
+inline Tensor operator!(const Arg& x) { return logical_not(x); }
 
 extern const OpDef cast_op;
 /// The records of the table's rows, in its order (index = kernels::Pw), and cast.

@@ -1,0 +1,70 @@
+// What a user writes to change attention: functions of one score, or of the indices of one query and one key, that are
+// traced once into a Graph of 0-d values. The same graph serves the block-mask analysis, the generated kernels, the
+// interpreter and the f64 reference.
+#pragma once
+#include <functional>
+
+#include "framework/dispatch/arg.h"
+#include "framework/dispatch/capture.h"
+#include "ops/core/pointwise.h"
+
+namespace weft {
+
+/// The batch entry, head, query or key of one score: a traced 0-d i64 tensor. Arithmetic and comparison work as on any
+/// tensor; `table[index]` reads a captured tensor; an `if` on it does not compile: use where(condition, a, b).
+class Index : public Tensor {
+ public:
+  explicit Index(const Tensor& t) : Tensor(t) {}
+};
+
+/// One score and where it stands.
+struct Score {
+  Tensor value;  // scale * q[b, h, q] . k[b, h / group, kv], 0-d f32
+  Index b, h, q, kv;
+};
+
+/// A function of one score that gives what stands in its place (a 0-d floating-point value).
+class ScoreMod {
+ public:
+  using Fn = std::function<Tensor(const Score&)>;
+  ScoreMod() = default;
+  template <class F>
+    requires(std::is_invocable_r_v<Tensor, F&, const Score&> && !std::is_same_v<std::decay_t<F>, ScoreMod>)
+  ScoreMod(F fn) : fn_(std::move(fn)) {}
+  Tensor operator()(const Score& s) const { return fn_(s); }
+  explicit operator bool() const { return static_cast<bool>(fn_); }
+
+ private:
+  Fn fn_;
+};
+
+/// A function of (b, h, q, kv) that says whether the query sees the key (a 0-d bool). Masks compose with &, | and !.
+class MaskMod {
+ public:
+  using Fn = std::function<Tensor(Index, Index, Index, Index)>;
+  MaskMod() = default;
+  template <class F>
+    requires(std::is_invocable_r_v<Tensor, F&, Index, Index, Index, Index> &&
+             !std::is_same_v<std::decay_t<F>, MaskMod>)
+  MaskMod(F fn) : fn_(std::move(fn)) {}
+  Tensor operator()(const Index& b, const Index& h, const Index& q, const Index& kv) const { return fn_(b, h, q, kv); }
+  explicit operator bool() const { return static_cast<bool>(fn_); }
+  /// The mask as it is at (q + dq, kv + dkv).
+  MaskMod shift(int64_t dq, int64_t dkv) const;
+
+ private:
+  Fn fn_;
+};
+MaskMod operator&(MaskMod a, MaskMod b);
+MaskMod operator|(MaskMod a, MaskMod b);
+MaskMod operator!(MaskMod a);
+
+namespace internal {
+/// The mask's graph: inputs b, h, q, kv (i64), then the tensors it closes over (`lifted`); one 0-d bool output. Throws
+/// naming the op if an op is not pointwise on 0-d values, an index into a captured tensor, or random.
+Body trace_mask(const MaskMod& mask);
+/// The mod's graph: inputs value (f32), b, h, q, kv, then what it closes over; one 0-d f32 output that depends on value.
+Body trace_score(const ScoreMod& mod);
+}  // namespace internal
+
+}  // namespace weft

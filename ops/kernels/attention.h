@@ -1,0 +1,63 @@
+// Attention over tiles that stay in the nearest caches (Dao et al. 2022, Milakov and Gimelshein 2018): the scores never
+// exist whole. Forward keeps a running maximum and sum for each query; backward computes the probabilities again from
+// the scores and the log-sum-exp, with five products for each tile. Which tasks there are, and the order of sums inside
+// them, follows from the shapes and the block mask alone: the same bits for any number of threads.
+#pragma once
+#include "framework/tensor/view.h"
+#include "ops/kernels/block_mask.h"
+
+namespace weft::kernels {
+
+/// A tile of scores: queries q0 + i, keys kv0 + j, element (i, j) at [i * ld + j].
+struct ScoreTile {
+  int64_t task;         // below attention_tasks(...): tiles of one task come one after another, in a fixed order
+  int64_t batch, head;  // of q
+  int64_t q0, kv0, rows, cols, ld;
+};
+/// A score_mod: what becomes of a score after scaling and before masking. Called from pool tasks.
+struct ScoreHook {
+  /// Replaces scale * q k^T by its modification, in place.
+  void (*forward)(const void* context, const ScoreTile& t, float* scores);
+  /// grad: in, the gradient of the modified scores (0 where masked); out, that of the scores as they came (`raw`). May
+  /// add to gradients of its own, kept apart by task.
+  void (*backward)(const void* context, const ScoreTile& t, const float* raw, float* grad);
+  const void* context;
+};
+
+/// Dropout of probabilities: each is 0, or divided by 1 - p, by the generator's bits at its position in [B, Hq, Sq, Skv].
+struct AttentionDropout {
+  double p = 0;
+  uint64_t seed = 0, step = 0;
+  uint32_t op_id = 0;  // as random_bits has them
+};
+
+/// q [B, Hq, Sq, D], k [Bkv, Hkv, Skv, D], v [Bkv, Hkv, Skv, Dv]: Bkv is B or 1, Hq a multiple of Hkv (neighbouring
+/// query heads share keys); any strides; one dtype of f32, bf16, f16.
+struct Attention {
+  StridedView q, k, v;
+  double scale = 1;
+  const BlockMaskView* blocks = nullptr;  // null: every block is kUnknown if `mask` is given, else kFull
+  const MaskFill* mask = nullptr;         // needed where blocks are kUnknown
+  const ScoreHook* score = nullptr;
+  AttentionDropout dropout;
+};
+
+/// out [B, Hq, Sq, Dv] of q's dtype; lse and max f32 [B, Hq, Sq], contiguous: the log-sum-exp (natural) and the maximum
+/// of the modified, masked scores; either address may be null. A query that sees no key gives zeros, -inf and -inf.
+void attention(const Attention& a, const StridedView& out, float* lse, float* max, void* workspace);
+int64_t attention_workspace(const Attention& a);
+
+/// Gradients of sum(out * dout) + sum(lse * dlse): dq, dk, dv of q's dtype, any strides with the last 1; sums are in f32.
+struct AttentionGrad {
+  StridedView out;              // as attention wrote it
+  const float* lse = nullptr;   // as attention wrote it
+  StridedView dout;             // of out's type
+  const float* dlse = nullptr;  // null: zero
+  StridedView dq, dk, dv;
+};
+void attention_backward(const Attention& a, const AttentionGrad& g, void* workspace);
+int64_t attention_backward_workspace(const Attention& a);
+/// How many tasks attention_backward has: ScoreTile::task is below it.
+int64_t attention_tasks(const Attention& a);
+
+}  // namespace weft::kernels
