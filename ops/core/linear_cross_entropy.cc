@@ -73,7 +73,7 @@ Cost cost(const Attrs&, std::span<const TensorType> in, std::span<const TensorTy
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Operands made contiguous (g and in the dtype computed in), each copy at its place in the workspace.
+/// Operands made contiguous (w may lie in any way; g in the dtype computed in), each copy at its place in the workspace.
 struct Operands {
   std::vector<StridedView> from, to;
   std::vector<int64_t> at;
@@ -85,7 +85,7 @@ struct Operands {
       from.push_back(in[i]);
       to.push_back(in[i]);
       at.push_back(-1);
-      if (in[i].contiguous() && t == in[i].dtype) continue;
+      if ((i == 1 || in[i].contiguous()) && t == in[i].dtype) continue;
       to[i].dtype = t;
       to[i].strides = contiguous_strides(in[i].shape);
       at[i] = bytes;

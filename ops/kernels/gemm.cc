@@ -222,7 +222,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
   const bool direct = !hooks.a && p.ak == 1 && panel_type(a.dtype) == g.direct_type && p.k % g.direct_k == 0 &&
                       plan.tile_m % g.direct_m == 0 && p.m % g.direct_m == 0 &&
                       (g.direct_m > 1 || (p.n <= 256 && p.am * g.size % 4096 != 0));
-  const bool large = large_result(p.batch * p.m * p.n * out_size);
+  const bool large = !hooks.add && large_result(p.batch * p.m * p.n * out_size);
   // Tiles from begin to end of all the batch; a task meets rows of a and matrices of b one after another.
   auto tiles = [&](const Slot& slot, int64_t begin, int64_t end) {
     int64_t packed_a = -1, packed_b = -1;
@@ -265,6 +265,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
                 c.dtype,
                 p.cm,
                 large,
+                hooks.add,
                 hooks.epilogue,
                 i,
                 row,
@@ -322,9 +323,11 @@ void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c
   WEFT_CHECK(c.shape[r - 1] <= 1 || c.strides[r - 1] == 1, "matmul: the output's last stride is ", c.strides[r - 1],
              "; need 1");
   WEFT_CHECK(itemsize(a.dtype) > 1 || !floating, "matmul: does not take dtype ", a.dtype);
-  const bool hooked = hooks.epilogue || hooks.a || hooks.b;
+  const bool hooked = hooks.epilogue || hooks.a || hooks.b || hooks.add;
   WEFT_CHECK(!hooked || a.dtype == kFloat32 || a.dtype == kBFloat16 || a.dtype == kFloat16,
              "matmul: hooks take f32, bf16 and f16; got ", a.dtype);
+  WEFT_CHECK(!hooks.add || (c.dtype == kFloat32 && !hooks.epilogue), "matmul: sums that go on are f32 in memory; got ",
+             c.dtype, hooks.epilogue ? " and an epilogue" : "");
 }
 
 }  // namespace
@@ -334,6 +337,7 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   check_gemm(a, b, c, hooks);
   const Product p(a, b, c);
   if (p.batch * p.m * p.n == 0) return;
+  if (p.k == 0 && hooks.add) return;
   if (p.k == 0) return no_sums(c, p, hooks.epilogue);
   if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
@@ -342,7 +346,7 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (plan.workspace() <= kOnStack) workspace = stack;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
   // Its sums depend on the layout of b; small products keep one order whatever the layout.
-  if (p.m * p.n * p.k > 1024 && few_rows(a, b, c, p, workspace, hooks)) return;
+  if (p.m * p.n * p.k > 1024 && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
   packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
 }
 

@@ -36,6 +36,9 @@ struct GemmHooks {
   const GemmEpilogue* epilogue = nullptr;
   const GemmFill* a = nullptr;
   const GemmFill* b = nullptr;
+  /// c, of f32 and without an epilogue, holds sums over earlier k, which go on term after term: products over pieces of k
+  /// (multiples of 64), one after another, give the bits of the whole one (more than 4 rows and one column).
+  bool add = false;
 };
 
 /// c[...,M,N] = a[...,M,K] x b[...,K,N] with the same batch dims, none or several. a and b share a dtype and have any

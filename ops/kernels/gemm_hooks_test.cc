@@ -120,6 +120,34 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
   set_num_threads(before);
 }
 
+TEST(GemmHooks, SumsThatGoOnGiveTheBitsOfTheWholeProduct) {
+  for (DType t : {kFloat32, kBFloat16, kFloat16})
+    for (const Size& s : {Size{1, 40, 50, 200}, Size{2, 130, 33, 640}, Size{1, 700, 96, 1500}, Size{1, 129, 513, 601}}) {
+      const Array a = random(t, {s.batch, s.m, s.k}, 1), b = random(t, {s.batch, s.k, s.n}, 2);
+      const Array want = product(a, b, kFloat32);
+      Array c(kFloat32, {s.batch, s.m, s.n});
+      constexpr int64_t kPiece = 192;
+      for (int64_t first = 0; first < s.k; first += kPiece) {
+        const int64_t k = std::min(kPiece, s.k - first);
+        StridedView va = a, vb = b;
+        va.shape[2] = vb.shape[1] = k;
+        va.data = static_cast<char*>(va.data) + first * va.strides[2] * itemsize(t);
+        vb.data = static_cast<char*>(vb.data) + first * vb.strides[1] * itemsize(t);
+        Workspace ws(gemm_workspace(t, kFloat32, s.batch, s.m, s.n, k));
+        const GemmHooks hooks{.add = first > 0};
+        gemm(va, vb, c, ws.get(), &hooks);
+      }
+      EXPECT_EQ(c.bits(), want.bits()) << to_string_view(t) << " " << s.m << " " << s.n << " " << s.k;
+    }
+  const Array a = random(kFloat32, {1, 8, 8}, 1);
+  const Collected got(1, 8, 8);
+  const GemmEpilogue epilogue = got.epilogue();
+  const GemmHooks both{.epilogue = &epilogue, .add = true}, add{.add = true};
+  EXPECT_THROW(product(a, a, kFloat32, &both), Error);
+  const Array h = random(kBFloat16, {1, 8, 8}, 1);
+  EXPECT_THROW(product(h, h, kBFloat16, &add), Error);
+}
+
 TEST(GemmHooks, ResultsGoToSlicesAndInterleavedHeads) {
   for (DType t : {kFloat32, kBFloat16, kFloat64})
     for (const Size& s : {Size{3, 70, 40, 50}, Size{2, 3, 70, 90}, Size{2, 70, 1, 90}}) {

@@ -151,6 +151,9 @@ void run_tile(const TileRun& t, const Slot& slot) {
   if (!t.a) block.a_stride = depth * g.mr * g.size;
   if (!t.b) block.b_stride = depth * g.nr * g.size;
   if (t.k == 0) std::fill_n(slot.tile, t.rows * ld, 0.0f);
+  if (t.add)
+    for (int64_t i = 0; i < t.rows; ++i)
+      std::copy_n(static_cast<const float*>(t.c) + i * t.ldc, t.cols, slot.tile + i * ld);
   for (int64_t first = 0; first < t.k; first += g.kc) {
     block.k = std::min<int64_t>(g.kc, t.k - first);
     if (t.a) {
@@ -168,7 +171,7 @@ void run_tile(const TileRun& t, const Slot& slot) {
                   slot.fill);
       block.b = slot.b;
     }
-    block.from = first ? slot.tile : nullptr;
+    block.from = first || t.add ? slot.tile : nullptr;
     if (first + g.kc < t.k || t.epilogue) {
       block.to = slot.tile, block.to_ld = ld, block.to_type = PanelType::f32, block.to_whole = true;
     } else {

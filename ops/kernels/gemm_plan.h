@@ -78,6 +78,7 @@ struct TileRun {
   DType out;
   int64_t ldc;
   bool large;  // c as a whole is
+  bool add;    // c, of f32, holds sums over earlier k, which these go on from
   const GemmEpilogue* epilogue;
   int64_t batch, row, col;  // for the epilogue
 };

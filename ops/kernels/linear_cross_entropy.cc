@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "framework/base/cpu.h"
 #include "framework/base/error.h"
@@ -37,6 +38,21 @@ int64_t partial_rows(DType acc, int64_t classes, int64_t dim) {
                              std::max<int64_t>(classes, 1));
 }
 
+/// Rows of the next chunk: products of a few rows have an order of sums of their own, so no rest is that small.
+int64_t chunk_rows(int64_t left, int64_t most) {
+  return left <= most ? left : left - most <= 4 ? most / 2 : most;
+}
+
+/// The sizes of chunks that there are.
+std::vector<int64_t> chunks(int64_t n, int64_t most) {
+  std::vector<int64_t> sizes;
+  for (int64_t count; n > 0; n -= count) {
+    count = chunk_rows(n, most);
+    if (sizes.empty() || sizes.back() != count) sizes.push_back(count);
+  }
+  return sizes;
+}
+
 /// Pieces of the workspace, in order.
 struct Scratch {
   int64_t rows, logits, narrow, sum, partial, bias, bias_part, reduce, products, bytes;
@@ -58,8 +74,7 @@ struct Scratch {
     bias_part = take(gradients ? 2 * v * wide : 0);
     reduce = take(gradients ? reduce_workspace(Rd::sum, t, Shape{rows, v}, 1) : 0);
     int64_t most = gemm_workspace(t, c, 1, rows, v, d);
-    for (int64_t r : {rows, n % rows}) {
-      if (r == 0) continue;
+    for (int64_t r : chunks(n, rows)) {
       most = std::max(most, gemm_workspace(t, c, 1, r, v, d));
       if (!gradients) continue;
       most = std::max(most, gemm_workspace(t, t, 1, r, d, v));
@@ -111,12 +126,14 @@ class Rows {
     fn(in, out, n, scalars);
   }
 
+  // Op for op what reverse mode makes of cross_entropy: the same bits.
   T scored(T g, int64_t target, T* l, bool gradients) const {
-    const T s = static_cast<T>(c_.smoothing), z = static_cast<T>(c_.z_loss);
+    const T s = static_cast<T>(c_.smoothing), rest = static_cast<T>(1 - c_.smoothing), z = static_cast<T>(c_.z_loss);
+    const bool smooth = c_.smoothing > 0, squared = c_.z_loss != 0;
     if (bias_) apply(f_.add, l, bias_, l, v_, 0);
     const T hit = l[target];
     T top, total, sum = 0, mean = 0;
-    if (c_.smoothing > 0) {
+    if (smooth) {
       f_.sum.rows(l, 0, 1, v_, &sum);
       mean = sum / static_cast<T>(v_);
     }
@@ -134,17 +151,22 @@ class Rows {
       lse = lse + top;
     }
     if (gradients) {
-      const T scale = total == 0 ? T{0} : g * (1 + 2 * z * lse) / total, even = g * s / static_cast<T>(v_);
+      const T own = smooth ? g * rest : g, even = -(g * s) / static_cast<T>(v_);
+      T by_lse = own;
+      if (smooth) by_lse = g * s + by_lse;
+      if (squared) by_lse = smooth ? (g * z * (lse * 2) + g * s) + own : g * z * (lse * 2) + own;
+      const T scale = total == 0 ? T{0} : by_lse / total;
+      const T at_target = (smooth ? even - own : -own) + l[target] * scale;
       for (int64_t i = 0; i < v_; i += kBlock) {
         const int64_t n = std::min(kBlock, v_ - i);
         apply(f_.mul, l + i, &scale, l + i, n, 2);
-        if (c_.smoothing > 0) apply(f_.sub, l + i, &even, l + i, n, 2);
+        if (smooth) apply(f_.add, l + i, &even, l + i, n, 2);
       }
-      l[target] = l[target] - g * (1 - s);
+      l[target] = at_target;
     }
     T loss = lse - hit;
-    if (c_.smoothing > 0) loss = loss * (1 - s) + (lse - mean) * s;
-    if (c_.z_loss != 0) loss = loss + lse * lse * z;
+    if (smooth) loss = loss * rest + (lse - mean) * s;
+    if (squared) loss = loss + lse * lse * z;
     return loss;
   }
 
@@ -158,20 +180,11 @@ int64_t target_at(const StridedView& t, int64_t i) {
   return t.dtype == kInt64 ? t.as<int64_t>()[i] : t.as<int32_t>()[i];
 }
 
-/// sum += a x b. Finished tiles are added where they are hot; f64 has no hooks: blocks of rows by way of `partial`.
+/// sum += a x b, term after term. f64 has no sums that go on: blocks of rows by way of `partial`.
 template <class T>
 void add_product(StridedView a, const StridedView& b, const StridedView& sum, void* partial, void* products) {
   if constexpr (sizeof(T) == 4) {
-    const GemmEpilogue add{[](const void* context, const GemmTile& t) {
-                             const StridedView& y = *static_cast<const StridedView*>(context);
-                             for (int64_t i = 0; i < t.rows; ++i) {
-                               float* to = y.as<float>() + (t.row + i) * y.strides[0] + t.col;
-                               const float* from = t.data + i * t.ld;
-                               for (int64_t j = 0; j < t.cols; ++j) to[j] += from[j];
-                             }
-                           },
-                           &sum};
-    const GemmHooks hooks{.epilogue = &add};
+    const GemmHooks hooks{.add = true};
     gemm(a, b, sum, products, &hooks);
   } else {
     const int64_t rows = sum.shape[0], d = sum.shape[1], step = partial_rows(kFloat64, rows, d);
@@ -203,8 +216,8 @@ void run(const LinearCrossEntropy& c, char* workspace) {
   const StridedView dbias{workspace + at_.bias_part, wide, Shape{v}, Shape{1}};
   const StridedView dbias_part{workspace + at_.bias_part + v * itemsize(wide), wide, Shape{v}, Shape{1}};
   const Rows<T> rows(c, bias);
-  for (int64_t begin = 0; begin < n; begin += at_.rows) {
-    const int64_t count = std::min(at_.rows, n - begin);
+  for (int64_t begin = 0, count; begin < n; begin += count) {
+    count = chunk_rows(n - begin, at_.rows);
     const StridedView x = rows_of(c.x, begin, count), logits = matrix(workspace + at_.logits, wide, count, v);
     gemm(x, transposed(c.w), logits, products);
     const StridedView dl = t == wide ? logits : matrix(workspace + at_.narrow, t, count, v);
