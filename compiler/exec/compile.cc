@@ -229,7 +229,14 @@ std::string core_why(const CompiledCore& core, const std::string& a, const std::
   const Entry& e = current_entry(core, "why");
   WEFT_CHECK_AS(kFailedPrecondition, e.report && e.report->before,
                 "why: nothing was fused; need a step with the pass fuse enabled");
-  return why(*e.report, a, b);
+  std::string notes;
+  for (const PassReport& p : e.passes)
+    for (const std::string& note : p.notes) notes += cat("\n", p.name, ": ", note);
+  try {
+    return why(*e.report, a, b) + notes;
+  } catch (const Error& error) {  // of what a pass replaced there is no launch
+    internal::fail(error.code(), cat(error.what(), notes));
+  }
 }
 
 }  // namespace weft::internal

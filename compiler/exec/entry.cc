@@ -57,9 +57,41 @@ void draft(Planned& p, std::span<const ArgumentLayout> layouts) {
   }
 }
 
+/// From the captured graph to the joint one.
+void make_joint(Entry& e, const CompileOptions& options, bool little_memory) {
+  e.passes.clear();
+  const PassOptions pass_options{.disable = options.disable,
+                                 .known = all_passes(),
+                                 .report = &e.passes,
+                                 .facts = {.eager_bits = options.numerics == "eager", .little_memory = little_memory}};
+  if (options.memory_budget <= 0) {
+    e.joint = run_passes(e.captured, pipeline(), pass_options);
+    return;
+  }
+  e.before_recompute = run_passes(e.captured, pipeline().first(recompute_row()), pass_options);
+  e.joint = run_passes(e.before_recompute, pipeline().subspan(recompute_row()), pass_options);
+}
+
+/// Over the budget: passes may choose what needs less memory. Whether they do better does not depend on the budget.
+void save_memory(Entry& e, const CompileOptions& options) {
+  e.saved_memory = true;
+  Entry other;
+  other.captured = e.captured;
+  make_joint(other, options, true);
+  if (structurally_equal(*other.joint, *e.joint)) return;
+  Planned p = plan_joint(*other.joint, e.key.layouts, options);
+  if (p.plan.peak_bytes() >= e.plan.peak_bytes()) return;
+  static_cast<Planned&>(e) = std::move(p);
+  e.joint = other.joint;
+  e.before_recompute = other.before_recompute;
+  e.passes = std::move(other.passes);
+}
+
 void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
   static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options);
+  if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget && !e.saved_memory)
+    save_memory(e, options);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
     rematerialise(e, options.memory_budget, options);
   // The last stage is dumped and verified as passes do theirs.
@@ -136,13 +168,7 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
   e->capture_ms = ms_since(start);
 
   start = std::chrono::steady_clock::now();
-  PassOptions pass_options{.disable = options.disable, .known = all_passes(), .report = &e->passes};
-  if (options.memory_budget > 0) {
-    e->before_recompute = run_passes(e->captured, pipeline().first(recompute_row()), pass_options);
-    e->joint = run_passes(e->before_recompute, pipeline().subspan(recompute_row()), pass_options);
-  } else {
-    e->joint = run_passes(e->captured, pipeline(), pass_options);
-  }
+  make_joint(*e, options, false);
   e->passes_ms = ms_since(start);
   make_entry_plan(*e, options);
   return e;
@@ -157,6 +183,7 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
   n->joint = e.joint;
   n->before_recompute = e.before_recompute;
   n->remat = e.remat;
+  n->saved_memory = e.saved_memory;
   n->like = e.like;
   n->passes = e.passes;
   make_entry_plan(*n, options);

@@ -57,6 +57,7 @@ struct Entry : Planned {
   Ref<Graph> captured, joint;
   Ref<Graph> before_recompute;  // the joint graph at that pass; only under a memory budget
   Rematerialisation remat;
+  bool saved_memory = false;  // passes were asked for what needs less memory
   std::shared_ptr<const void> like;  // the result's structure
   std::vector<PassReport> passes;
   double capture_ms = 0, passes_ms = 0, plan_ms = 0;

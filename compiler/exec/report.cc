@@ -116,7 +116,10 @@ class Report {
 
   void passes() {
     line("passes");
-    for (const PassReport& p : e_.passes) line("  ", p.to_string());
+    for (const PassReport& p : e_.passes) {
+      line("  ", p.to_string());
+      for (const std::string& note : p.notes) line("    ", note);
+    }
     for (const PassReport& p : e_.fusion) line("  ", p.to_string());
   }
 

@@ -61,6 +61,20 @@ class Dump {
   std::string folder_;
 };
 
+// What the pass that runs on this thread may read and write.
+struct Running {
+  PassFacts facts;
+  std::vector<std::string>* notes = nullptr;
+};
+thread_local Running running;
+
+struct RunScope {
+  RunScope(const PassFacts& facts, std::vector<std::string>* notes) { running = {facts, notes}; }
+  ~RunScope() { running = before; }
+  RunScope(const RunScope&) = delete;
+  const Running before = running;
+};
+
 int32_t side_effects(const Graph& g) {
   int32_t n = 0;
   for (int32_t id = 0; id < g.size(); ++id) n += g.node(id).op->is(kSideEffect);
@@ -68,6 +82,12 @@ int32_t side_effects(const Graph& g) {
 }
 
 }  // namespace
+
+const PassFacts& pass_facts() { return running.facts; }
+
+void pass_note(std::string line) {
+  if (running.notes) running.notes->push_back(std::move(line));
+}
 
 std::string PassReport::to_string() const {
   if (disabled) return cat(name, "  disabled");
@@ -116,7 +136,10 @@ Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const Pass
       Ref<Graph> next;
       auto began = std::chrono::steady_clock::now();
       try {
-        next = pass.run(*graph);
+        {
+          const RunScope scope(options.facts, &r.notes);
+          next = pass.run(*graph);
+        }
         r.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
         r.changed = next && !structurally_equal(*graph, *next);
         if (r.changed && (level >= 2 || (level == 1 && next->stage != graph->stage))) {

@@ -27,8 +27,15 @@ struct PassReport {
   int32_t nodes_before = 0, nodes_after = 0;
   bool changed = false;
   bool disabled = false;
+  std::vector<std::string> notes = {};  // what the pass did or left alone, and why: a sentence each
   /// "cse  1.2 ms  120 -> 97 nodes".
   std::string to_string() const;
+};
+
+/// What is asked of the step that a graph becomes; passes choose by it.
+struct PassFacts {
+  bool eager_bits = false;     // the bits of eager, also where 16-bit values could be rounded less often
+  bool little_memory = false;  // the step as usual needs more memory than it may
 };
 
 struct PassOptions {
@@ -38,12 +45,17 @@ struct PassOptions {
   std::span<const Pass> known;
   /// Where to append what each pass did.
   std::vector<PassReport>* report = nullptr;
+  PassFacts facts = {};
 };
 
 /// Runs the passes in order. Honours WEFT_DISABLE, WEFT_DUMP (NN_stage_pass.wir for each graph that changed),
 /// WEFT_VERIFY_IR and WEFT_DEBUG. Throws on names of unknown passes, listing the known ones; an error inside a pass is
 /// rethrown with the pass's name.
 Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const PassOptions& options = {});
+
+/// For the pass that runs on this thread: what is asked, and its notes. Outside run_passes: nothing, and lost.
+const PassFacts& pass_facts();
+void pass_note(std::string line);
 
 /// Throws weft::Error(kInternal) unless `after` has the arguments, outputs and cell writes of `before` (types, order)
 /// and no fewer side effects.

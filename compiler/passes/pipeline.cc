@@ -3,6 +3,7 @@
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
 #include "compiler/passes/fuse.h"
+#include "compiler/passes/linear_cross_entropy.h"
 #include "compiler/passes/rearrange.h"
 #include "compiler/passes/simplify.h"
 #include "framework/autodiff/grad.h"
@@ -15,12 +16,16 @@ namespace weft {
 std::span<const Pass> pipeline() {
   static constexpr Pass kPasses[] = {
       {"dce", dce, "what nothing needs is not differentiated"},
+      {"linear_cross_entropy", linear_cross_entropy,
+       "before expand_grad: its gradient is one op; after dce, which shows who reads the logits"},
       {"expand_grad", expand_grad, "from here on gradients and optimiser are ordinary nodes", true},
       {"dce", dce, "derivatives of what needs none go before anything looks at them"},
       {"simplify", simplify,
        "derivatives leave zeros, identity views and chains of casts; cse then finds more equal nodes"},
       {"cse", cse, "after simplify, which makes nodes equal; before dce, which drops what lost its last use"},
       {"dce", dce, "drops what simplify and cse bypassed, so that the plan gives it no memory"},
+      {"merge_linear_cross_entropy", merge_linear_cross_entropy,
+       "after cse, which makes the operands of loss and gradient one value each"},
       {"rearrange", rearrange,
        "after dce, so that a sum with one use is seen to have one; before anything plans copies"},
       {"dce", dce, "drops the pads and zeros that rearrange made needless"},
