@@ -14,15 +14,7 @@ namespace weft {
 namespace {
 
 using testing::same_bits;
-
-struct Switched {
-  Switched(const char* name, const std::string& value) : name_(name), before_(switch_value(name)) {
-    set_switch(name, value);
-  }
-  ~Switched() { set_switch(name_, before_); }
-  const char* name_;
-  std::string before_;
-};
+using testing::Switched;
 
 std::string temporary(const std::string& name) {
   return cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/", name);

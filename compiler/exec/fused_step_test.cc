@@ -18,62 +18,26 @@
 namespace weft {
 namespace {
 
+using testing::expect_fused_bits;
+using testing::fused;
+using testing::normal;
 using testing::same_bits;
 using Args = std::span<const Tensor>;
 using Tensors = std::vector<Tensor>;
 
-Tensor normal(Shape shape, DType dtype = kFloat32) {
-  static int seed = 0;
-  manual_seed(++seed);
-  return randn(shape).to(dtype);
-}
-
-// fn as one fused node where it is traced; as it is elsewhere.
-Tensors fused(const TensorFn& fn, const Tensors& in) {
-  if (!internal::thread_state.capture) return fn(in);
-  std::vector<TensorType> types;
-  SmallVec<const Tensor*, 4> operands;
-  for (const Tensor& t : in) {
-    types.push_back(t.type());
-    operands.push_back(&t);
-  }
-  Ref<Graph> body = internal::lower(*capture_graph(fn, types));
-  return dispatch_multi(kir::fused_op, operands, {{"body", body}});
-}
-
-void check(const TensorFn& fn, const Tensors& in, CompileOptions options = {.numerics = "eager"}) {
-  Tensors want;
-  {
-    NoGrad guard;
-    want = fn(in);
-  }
-  const int before = num_threads();
-  for (int threads : {1, 2, 3}) {
-    set_num_threads(threads);
-    auto step = compile([&](Tensors x) { return fused(fn, x); }, options);
-    for (int run = 0; run < 2; ++run) {
-      const Tensors got = step(in);
-      for (size_t i = 0; i < want.size(); ++i)
-        EXPECT_TRUE(same_bits(got[i], want[i])) << threads << " threads, result " << i << "\n" << step.report();
-    }
-    EXPECT_EQ(step.stats().planned_peak_bytes, step.stats().measured_peak_bytes);
-  }
-  set_num_threads(before);
-}
-
 TEST(FusedStep, KernelsGiveTheBitsOfTheirOps) {
   for (DType t : {kFloat32, kBFloat16}) {
     SCOPED_TRACE(cat(t));
-    check([](Args x) { return Tensors{gelu(x[0], "tanh") * x[1]}; }, {normal({5, 700, 33}, t), normal({5, 700, 33}, t)});
-    check([](Args x) { return Tensors{exp(x[0]).transpose(0, 1) + x[1]}; }, {normal({33, 200}, t), normal({200, 33}, t)});
-    check([](Args x) { return Tensors{x[0] + x[1]}; }, {normal({200, 330}, t).transpose(0, 1), normal({330, 200}, t)});
-    check([](Args x) { return Tensors{softmax(x[0], -1)}; }, {normal({70, 300}, t)});
-    check([](Args x) { return Tensors{softmax(x[0], 0)}; }, {normal({70, 300}, t)});
-    check([](Args x) { return Tensors{rms_norm(x[0] + x[1], {300}, x[2]), x[0] + x[1]}; },
+    expect_fused_bits([](Args x) { return Tensors{gelu(x[0], "tanh") * x[1]}; }, {normal({5, 700, 33}, t), normal({5, 700, 33}, t)});
+    expect_fused_bits([](Args x) { return Tensors{exp(x[0]).transpose(0, 1) + x[1]}; }, {normal({33, 200}, t), normal({200, 33}, t)});
+    expect_fused_bits([](Args x) { return Tensors{x[0] + x[1]}; }, {normal({200, 330}, t).transpose(0, 1), normal({330, 200}, t)});
+    expect_fused_bits([](Args x) { return Tensors{softmax(x[0], -1)}; }, {normal({70, 300}, t)});
+    expect_fused_bits([](Args x) { return Tensors{softmax(x[0], 0)}; }, {normal({70, 300}, t)});
+    expect_fused_bits([](Args x) { return Tensors{rms_norm(x[0] + x[1], {300}, x[2]), x[0] + x[1]}; },
           {normal({70, 300}, t), normal({70, 300}, t), normal({300}, t)});
-    check([](Args x) { return Tensors{(x[0] * x[1]).sum({0})}; }, {normal({3000, 30}, t), normal({3000, 30}, t)});
-    check([](Args x) { return Tensors{(x[0] * x[1]).sum()}; }, {normal({300'000}, t), normal({300'000}, t)});
-    check([](Args x) { return Tensors{x[0].amax({1}) - x[1]}; }, {normal({3, 3000}, t), normal({3}, t)});
+    expect_fused_bits([](Args x) { return Tensors{(x[0] * x[1]).sum({0})}; }, {normal({3000, 30}, t), normal({3000, 30}, t)});
+    expect_fused_bits([](Args x) { return Tensors{(x[0] * x[1]).sum()}; }, {normal({300'000}, t), normal({300'000}, t)});
+    expect_fused_bits([](Args x) { return Tensors{x[0].amax({1}) - x[1]}; }, {normal({3, 3000}, t), normal({3}, t)});
   }
 }
 
@@ -85,17 +49,17 @@ TEST(FusedStep, NormBackwardSumsRowsAndColumnsAtOnce) {
     return Tensors{gx, (x[1] * n).sum({0}), x[1].sum({0})};
   };
   for (int64_t rows : {5, 768, 3000})
-    check(backward, {normal({rows, 96}), normal({rows, 96}), normal({96})});
+    expect_fused_bits(backward, {normal({rows, 96}), normal({rows, 96}), normal({96})});
 }
 
 TEST(FusedStep, EpiloguesOfProductsRunOnTheTile) {
   for (auto [m, n, k] : {std::array<int64_t, 3>{5, 7, 3}, {300, 520, 64}, {1, 64, 64}, {64, 1000, 32}, {256, 512, 100}}) {
     SCOPED_TRACE(cat(m, " ", n, " ", k));
-    check([](Args x) { return Tensors{gelu(matmul(x[0], x[1]) + x[2], "tanh") + x[3]}; },
+    expect_fused_bits([](Args x) { return Tensors{gelu(matmul(x[0], x[1]) + x[2], "tanh") + x[3]}; },
           {normal({m, k}), normal({k, n}), normal({n}), normal({m, n})});
-    check([](Args x) { return Tensors{matmul(x[0], x[1]) * 0.125 + x[2]}; },
+    expect_fused_bits([](Args x) { return Tensors{matmul(x[0], x[1]) * 0.125 + x[2]}; },
           {normal({2, 3, m, k}), normal({2, 3, k, n}), normal({m, n})});
-    check([](Args x) { return Tensors{relu(matmul(x[0], x[1]) + x[2])}; },
+    expect_fused_bits([](Args x) { return Tensors{relu(matmul(x[0], x[1]) + x[2])}; },
           {normal({m, k}, kBFloat16), normal({k, n}, kBFloat16), normal({n}, kBFloat16)});
   }
 }

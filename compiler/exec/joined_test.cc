@@ -9,13 +9,8 @@
 namespace weft {
 namespace {
 
-using Tensors = std::vector<Tensor>;
-
-Tensor normal(Shape shape, DType dtype = kFloat32) {
-  static int seed = 0;
-  manual_seed(++seed);
-  return randn(shape).to(dtype);
-}
+using testing::normal;
+using testing::Tensors;
 
 // Launches of the compiled step that are concat.
 int concats(const std::function<Tensors(Tensors)>& fn, const Tensors& in) {

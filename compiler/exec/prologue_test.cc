@@ -4,63 +4,23 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/exec/lower.h"
 #include "compiler/exec/test_programs.h"
-#include "compiler/kir/fused.h"
 #include "framework/autodiff/grad.h"
-#include "framework/base/thread_pool.h"
-#include "framework/dispatch/capture.h"
-#include "framework/dispatch/dispatch.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 
 namespace weft {
 namespace {
 
-using testing::same_bits;
+using testing::lowered_body;
+using testing::normal;
 using Args = std::span<const Tensor>;
 using Tensors = std::vector<Tensor>;
 
-Tensor normal(Shape shape, DType dtype = kFloat32) {
-  static int seed = 0;
-  manual_seed(++seed);
-  return randn(shape).to(dtype);
-}
-
-Ref<Graph> body_of(const TensorFn& fn, const Tensors& in) {
-  std::vector<TensorType> types;
-  for (const Tensor& t : in) types.push_back(t.type());
-  return internal::lower(*capture_graph(fn, types));
-}
-
-// As one fused node where it is traced; as it is elsewhere.
-Tensors fused(const TensorFn& fn, const Tensors& in) {
-  if (!internal::thread_state.capture) return fn(in);
-  SmallVec<const Tensor*, 4> operands;
-  for (const Tensor& t : in) operands.push_back(&t);
-  return dispatch_multi(kir::fused_op, operands, {{"body", body_of(fn, in)}});
-}
-
 void check(const TensorFn& fn, const Tensors& in) {
-  EXPECT_EQ(kir::cannot_lower(*body_of(fn, in)), "");
-  EXPECT_TRUE(kir::take_apart(*body_of(fn, in)));
-  Tensors want;
-  {
-    NoGrad guard;
-    want = fn(in);
-  }
-  const int before = num_threads();
-  for (int threads : {1, 3}) {
-    set_num_threads(threads);
-    auto step = compile([&](Tensors x) { return fused(fn, x); }, {.numerics = "eager"});
-    for (int run = 0; run < 2; ++run) {
-      const Tensors got = step(in);
-      for (size_t i = 0; i < want.size(); ++i)
-        EXPECT_TRUE(same_bits(got[i], want[i])) << threads << " threads, result " << i << "\n" << step.report();
-    }
-    EXPECT_EQ(step.stats().planned_peak_bytes, step.stats().measured_peak_bytes);
-  }
-  set_num_threads(before);
+  EXPECT_EQ(kir::cannot_lower(*lowered_body(fn, in)), "");
+  EXPECT_TRUE(kir::take_apart(*lowered_body(fn, in)));
+  testing::expect_fused_bits(fn, in, {1, 3});
 }
 
 TEST(Prologue, EitherOperandEitherWayRound) {
@@ -100,7 +60,7 @@ TEST(Prologue, BatchesMasksAndInterleavedHeads) {
 }
 
 TEST(Prologue, WhatProductsCannotTakeInPieces) {
-  auto why = [](const TensorFn& fn, const Tensors& in) { return kir::cannot_lower(*body_of(fn, in)); };
+  auto why = [](const TensorFn& fn, const Tensors& in) { return kir::cannot_lower(*lowered_body(fn, in)); };
   auto rows = [](Args x) { return Tensors{matmul(exp(x[0]), x[1])}; };
   EXPECT_NE(why(rows, {normal({3, 64}), normal({64, 64})}), "");  // streamed: another order of sums
   EXPECT_NE(why(rows, {normal({30, 64}), normal({64, 1})}), "");

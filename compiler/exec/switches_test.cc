@@ -13,6 +13,7 @@ namespace weft {
 namespace {
 
 using testing::error_of;
+using testing::Switched;
 
 std::string read_all(const std::string& path) {
   std::ifstream in(path);
@@ -20,15 +21,6 @@ std::string read_all(const std::string& path) {
   s << in.rdbuf();
   return s.str();
 }
-
-struct Switched {
-  Switched(const char* name, const std::string& value) : name_(name), before_(switch_value(name)) {
-    set_switch(name, value);
-  }
-  ~Switched() { set_switch(name_, before_); }
-  const char* name_;
-  std::string before_;
-};
 
 TEST(Switches, TraceHasOneEventPerLaunch) {
   const std::string path = cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/trace.json");

@@ -3,14 +3,87 @@
 #include <functional>
 
 #include "compiler/exec/compile.h"
+#include "compiler/exec/lower.h"
+#include "compiler/kir/fused.h"
 #include "framework/base/switches.h"
+#include "framework/base/thread_pool.h"
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/generator.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/values.h"
+#include "ops/core/core.h"
 
 namespace weft::testing {
 
 using Tensors = std::vector<Tensor>;
+
+/// f32 arguments of so many steps.
+inline std::vector<Tensors> random_inputs(int steps, const std::vector<Shape>& shapes, uint64_t seed = 1) {
+  Random random(seed);
+  std::vector<Tensors> all(steps);
+  for (Tensors& in : all)
+    for (const Shape& s : shapes) in.push_back(random_tensor(kFloat32, s, random));
+  return all;
+}
+
+/// Normal, of another seed at each call of a process.
+inline Tensor normal(const Shape& shape, DType dtype = kFloat32) {
+  static int seed = 0;
+  manual_seed(++seed);
+  return randn(shape).to(dtype);
+}
+
+inline Parameter random_parameter(const Shape& shape) {
+  return Parameter(TensorType{kFloat32, {}, shape}, [=] { return randn(shape) * 0.3; });
+}
+
+/// fn's ops in a graph, as kernels have them.
+inline Ref<Graph> lowered_body(const TensorFn& fn, const Tensors& in) {
+  std::vector<TensorType> types;
+  for (const Tensor& t : in) types.push_back(t.type());
+  return internal::lower(*capture_graph(fn, types));
+}
+
+/// fn as one fused node where it is traced; as it is elsewhere.
+inline Tensors fused(const TensorFn& fn, const Tensors& in) {
+  if (!internal::thread_state.capture) return fn(in);
+  SmallVec<const Tensor*, 4> operands;
+  for (const Tensor& t : in) operands.push_back(&t);
+  return dispatch_multi(kir::fused_op, operands, {{"body", lowered_body(fn, in)}});
+}
+
+/// The bits of eager from one fused node, whatever the number of threads.
+inline void expect_fused_bits(const TensorFn& fn, const Tensors& in, std::initializer_list<int> threads = {1, 2, 3}) {
+  Tensors want;
+  {
+    NoGrad guard;
+    want = fn(in);
+  }
+  const int before = num_threads();
+  for (int n : threads) {
+    set_num_threads(n);
+    auto step = compile([&](Tensors x) { return fused(fn, x); }, {.numerics = "eager"});
+    for (int run = 0; run < 2; ++run) {
+      const Tensors got = step(in);
+      for (size_t i = 0; i < want.size(); ++i)
+        EXPECT_TRUE(same_bits(got[i], want[i])) << n << " threads, result " << i << "\n" << step.report();
+    }
+    EXPECT_EQ(step.stats().planned_peak_bytes, step.stats().measured_peak_bytes);
+  }
+  set_num_threads(before);
+}
+
+/// A switch that has another value while this lives.
+struct Switched {
+  Switched(const char* name, const std::string& value) : name_(name), before_(switch_value(name)) {
+    set_switch(name, value);
+  }
+  ~Switched() { set_switch(name_, before_); }
+  Switched(const Switched&) = delete;
+  const char* name_;
+  std::string before_;
+};
 
 /// A program: state and a step over it. `make` is called once per way of running.
 struct Program {

@@ -1,0 +1,174 @@
+// compile(): errors name lines and leave state whole; what a step can tell of itself.
+#include <gtest/gtest.h>
+#include <limits>
+#include <thread>
+
+#include "compiler/exec/test_programs.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/composite/composite.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using testing::error_of;
+
+TEST(CompileErrors, ReadingAValueInCaptureNamesTheLine) {
+  auto step = compile([](Tensor x) { return x * x.sum().item<float>(); });
+  std::string e = error_of([&] { step(ones({3})); });
+  EXPECT_NE(e.find(cat("compile_errors_test.cc:", __LINE__ - 2)), std::string::npos) << e;
+  EXPECT_NE(e.find("inside capture"), std::string::npos) << e;
+  // The failed capture leaves nothing behind.
+  EXPECT_FALSE(is_capturing());
+  EXPECT_EQ((ones({1}) + 1.0).item<float>(), 2);
+}
+
+TEST(CompileErrors, ErrorsOfKernelsNameTheLineAndChangeNothingBeforeTheFirstWrite) {
+  Parameter w(ones({4, 2}));
+  auto step = compile([&](Tensor index) {
+    Tensor rows = embedding(index, w);
+    w.set(w.value() + rows.sum());
+    return rows;
+  });
+  Tensor good = Tensor::from_vector<int64_t>({0, 3}, {2}), bad = Tensor::from_vector<int64_t>({0, 4}, {2});
+  step(good);
+  std::vector<float> before = w.value().to_vector<float>();
+  std::string e = error_of([&] { step(bad); });
+  EXPECT_NE(e.find("compile_errors_test.cc:"), std::string::npos) << e;
+  EXPECT_NE(e.find("4"), std::string::npos) << e;
+  EXPECT_EQ(w.value().to_vector<float>(), before);
+  step(good);
+}
+
+TEST(CompileErrors, AStepThatFailsHalfWayTearsItsCells) {
+  Parameter w(ones({4}));
+  auto step = compile([&](Tensor index) {
+    w.set(w.value() + 1.0);
+    return index_select(w.value(), 0, index);
+  });
+  Tensor good = Tensor::from_vector<int64_t>({0}, {1}), bad = Tensor::from_vector<int64_t>({9}, {1});
+  EXPECT_EQ(step(good).item<float>(), 2);
+  EXPECT_NE(error_of([&] { step(bad); }).find("load a checkpoint"), std::string::npos);
+  EXPECT_NE(error_of([&] { w.value(); }).find("torn"), std::string::npos);
+  EXPECT_NE(error_of([&] { step(good); }).find("torn"), std::string::npos);
+  w.set(zeros({4}));
+  EXPECT_EQ(step(good).item<float>(), 1);
+  // With another holder the failed step wrote elsewhere: nothing is lost.
+  Tensor held = w.value();
+  EXPECT_EQ(error_of([&] { step(bad); }).find("load a checkpoint"), std::string::npos);
+  EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(4, 1));
+}
+
+TEST(CompileErrors, OneCallAtATime) {
+  struct Holder {
+    std::function<void()> again;
+  };
+  auto h = std::make_shared<Holder>();
+  auto step = compile([h](Tensor x) {
+    if (h->again) h->again();
+    return x + 1.0;
+  });
+  Tensor x = ones({2});
+  std::string inner;
+  h->again = [&] { std::thread([&] { inner = error_of([&] { step(x); }); }).join(); };
+  step(x);
+  EXPECT_NE(inner.find("already running"), std::string::npos) << inner;
+  h->again = [&] { inner = error_of([&] { step(ones({3})); }); };
+  step(ones({5}));  // in itself
+  EXPECT_NE(inner.find("already running"), std::string::npos) << inner;
+  h->again = {};
+  EXPECT_EQ(step(x).to_vector<float>(), (std::vector<float>{2, 2}));
+  std::vector<std::thread> threads;  // one compiled function per thread is fine
+  for (int t = 0; t < 3; ++t)
+    threads.emplace_back([&, t] {
+      auto own = compile([](Tensor x) { return x * 2.0; });
+      for (int i = 0; i < 20; ++i)
+        EXPECT_EQ(own(full({3}, t + 1.0)).to_vector<float>(), std::vector<float>(3, 2.0f * (t + 1)));
+    });
+  for (std::thread& t : threads) t.join();
+}
+
+TEST(CompileErrors, UndefinedAndLeakedTensorsAreErrors) {
+  auto step = compile([](Tensor x) { return x; });
+  EXPECT_NE(error_of([&] { step(Tensor()); }).find("argument 0 is an undefined tensor"), std::string::npos);
+  auto none = compile([](Tensor) { return Tensor(); });
+  EXPECT_NE(error_of([&] { none(ones({1})); }).find("result 0"), std::string::npos);
+  Tensor leaked;
+  auto leak = compile([&](Tensor x) {
+    leaked = x;
+    return x;
+  });
+  leak(ones({1}));
+  EXPECT_NE(error_of([&] { step(leaked); }).find("traced by a capture that has ended"), std::string::npos);
+}
+
+TEST(CompileErrors, FirstNonfiniteNamesOpAndLine) {
+  Parameter w(Tensor::from_vector({1, -1}, {2}));
+  auto step = compile([&](Tensor x) {
+    Tensor masked = where(x > 0.0, x, -std::numeric_limits<double>::infinity());  // allowed
+    Tensor p = softmax(masked, 0);
+    Tensor bad = log(w * x);
+    w.set(w.value() + bad);
+    return (bad + p).sum();
+  });
+  Tensor x = Tensor::from_vector({1, 2}, {2});
+  std::string e = step.first_nonfinite(x);
+  EXPECT_NE(e.find("NaN first at [1] of the result of log"), std::string::npos) << e;
+  EXPECT_NE(e.find(cat("compile_errors_test.cc:", __LINE__ - 7)), std::string::npos) << e;
+  EXPECT_EQ(w.value().to_vector<float>(), (std::vector<float>{1, -1}));
+  e = step.first_nonfinite(Tensor::from_vector({1, -2}, {2}));
+  EXPECT_NE(e.find("no op"), std::string::npos) << e;
+}
+
+TEST(CompileErrors, ReportAndGraphs) {
+  Parameter w(ones({4}), "scale");
+  auto step = compile([&](Tensor x) {
+    Tensor y = x * w * 2.5;
+    w.set(w.value() * 0.5);
+    return y;
+  });
+  EXPECT_NE(error_of([&] { step.report(); }).find("not been captured"), std::string::npos);
+  step(ones({4}));
+  const std::string r = step.report();
+  for (const char* part : {"2.5 at ", "compile_errors_test.cc", "mul", "peak ", "FLOPs", "passes", "not done"})
+    EXPECT_NE(r.find(part), std::string::npos) << part << "\n" << r;
+  EXPECT_EQ(step.graph("captured").stage, "captured");
+  EXPECT_EQ(step.graph("joint").stage, "joint");
+  EXPECT_EQ(step.graph("scheduled").stage, "scheduled");
+  EXPECT_NE(error_of([&] { step.graph("fuse"); }).find("need captured, joint, fused or scheduled"), std::string::npos);
+}
+
+TEST(CompileErrors, DebugPrintRunsEachStep) {
+  auto step = compile([](Tensor x) {
+    debug_print(x.sum(), "first");
+    return debug_print(x * 2.0, "second");
+  });
+  ::testing::internal::CaptureStderr();
+  step(ones({2}));
+  step(ones({2}));
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  size_t at = 0;
+  for (const char* word : {"first", "second", "first", "second"}) {
+    at = text.find(word, at);
+    ASSERT_NE(at, std::string::npos) << text;
+  }
+}
+
+TEST(CompileErrors, VerifyFindsAWrongKernel) {
+  // An op whose kernel gives another result at each run.
+  static int runs = 0;
+  static const OpDef unsteady = {.name = "unsteady",
+                                 .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+                                 .kernel =
+                                     [](const KernelCall& c) {
+                                       for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = 0;
+                                       c.out[0].as<float>()[2] = static_cast<float>(runs++);
+                                     }};
+  auto step = compile([&](Tensor x) { return dispatch(unsteady, {&x}); }, {.verify = true});
+  std::string e = error_of([&] { step(ones({2, 2})); });
+  EXPECT_NE(e.find("verify: output 0 differs from the reference first at [1, 0]: got 1; need 0"), std::string::npos)
+      << e;
+}
+
+}  // namespace
+}  // namespace weft

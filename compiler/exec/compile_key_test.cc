@@ -1,0 +1,139 @@
+// compile(): what a plan is kept by: types, layouts, structures, flags, cells.
+#include <gtest/gtest.h>
+
+#include "compiler/exec/test_programs.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using testing::random_tensor;
+using testing::same_bits;
+using testing::Tensors;
+
+TEST(CompileKey, StridedArgumentsArePlannedAsTheyLie) {
+  int captures = 0;
+  auto step = compile([&](Tensor x) {
+    ++captures;
+    return x * 2.0 + x.sum({0}, true);
+  });
+  testing::Random random(3);
+  Tensor t = random_tensor(kFloat32, {4, 6}, random);
+  for (testing::Layout layout : testing::kLayouts) {
+    Tensor x = testing::with_layout(t, layout);
+    Tensor want = x * 2.0 + x.sum({0}, true);
+    EXPECT_TRUE(same_bits(step(x), want)) << testing::name_of(layout);
+  }
+  EXPECT_EQ(captures, 1);
+  EXPECT_EQ(step.stats().captures, 1);
+  EXPECT_EQ(step.stats().plans, 4);
+}
+
+TEST(CompileKey, StructuresOfArgumentsAndResults) {
+  struct Out {
+    Tensor loss;
+    std::vector<Tensor> parts;
+    std::array<Tensor, 2> pair;
+  };
+  auto step = compile([](std::vector<Tensor> xs, std::pair<Tensor, Tensor> p) {
+    Out o{p.first + p.second, {}, {p.second, xs[0]}};
+    for (const Tensor& x : xs) o.parts.push_back(x * 2.0);
+    return o;
+  });
+  Tensor a = Tensor::from_vector({1, 2}, {2}), b = Tensor::from_vector({3, 5}, {2});
+  Out o = step(std::vector<Tensor>{a, b, a}, std::pair<Tensor, Tensor>{a, b});
+  EXPECT_EQ(o.loss.to_vector<float>(), (std::vector<float>{4, 7}));
+  ASSERT_EQ(o.parts.size(), 3u);
+  EXPECT_EQ(o.parts[1].to_vector<float>(), (std::vector<float>{6, 10}));
+  EXPECT_EQ(o.pair[0].to_vector<float>(), (std::vector<float>{3, 5}));
+  Out again = step(std::vector<Tensor>{a, b}, std::pair<Tensor, Tensor>{a, b});
+  EXPECT_EQ(again.parts.size(), 2u);
+  EXPECT_EQ(step.stats().captures, 2);
+  // The same number of tensors in another structure is another program.
+  auto two = compile(
+      [](std::vector<Tensor> x, std::vector<Tensor> y) { return x.size() > y.size() ? x[0] + 1.0 : y[0] - 1.0; });
+  EXPECT_EQ(two(Tensors{a, a}, Tensors{a}).to_vector<float>(), (std::vector<float>{2, 3}));
+  EXPECT_EQ(two(Tensors{a}, Tensors{a, a}).to_vector<float>(), (std::vector<float>{0, 1}));
+}
+
+TEST(CompileKey, NoArgumentsNoResultAndCellsAsArguments) {
+  Buffer n(Tensor::from_vector<int64_t>({0}, {}));
+  auto count = compile([&] { n.set(n.value() + 1); });
+  for (int i = 0; i < 5; ++i) count();
+  EXPECT_EQ(n.value().item<int64_t>(), 5);
+  Parameter p(Tensor::from_vector({1, 2}, {2}));
+  auto twice = compile([](Tensor x) { return x * 2.0; });
+  EXPECT_EQ(twice(p).to_vector<float>(), (std::vector<float>{2, 4}));
+}
+
+TEST(CompileKey, NewShapesCaptureAgainAndPlansAreBounded) {
+  int captures = 0;
+  auto step = compile([&](Tensor x) {
+    ++captures;
+    return x * x + 1.0;
+  });
+  for (int round = 0; round < 2; ++round)
+    for (int64_t n = 1; n <= 20; ++n) EXPECT_EQ(step(full({n}, 3.0)).to_vector<float>(), std::vector<float>(n, 10));
+  EXPECT_EQ(captures, 20);
+  for (int64_t n = 21; n <= 40; ++n) step(full({n}, 3.0));
+  EXPECT_EQ(step.stats().plans_kept, 32);
+  step(full({40}, 3.0));
+  EXPECT_EQ(captures, 40);
+  step(full({1}, 3.0));  // the least recently used went first
+  EXPECT_EQ(captures, 41);
+  EXPECT_EQ(step.stats().captures, 41);
+}
+
+TEST(CompileKey, HostFlagsGradModeAndCellTypesArePartOfTheKey) {
+  HostFlag train(true);
+  Parameter w(Tensor::from_vector({1, 2}, {2}));
+  int captures = 0;
+  auto step = compile([&](Tensor x) {
+    ++captures;
+    return train.get() ? x * w : x + w;
+  });
+  Tensor x = Tensor::from_vector({3, 4}, {2});
+  EXPECT_EQ(step(x).to_vector<float>(), (std::vector<float>{3, 8}));
+  train.set(false);
+  EXPECT_EQ(step(x).to_vector<float>(), (std::vector<float>{4, 6}));
+  train.set(true);
+  EXPECT_EQ(step(x).to_vector<float>(), (std::vector<float>{3, 8}));
+  EXPECT_EQ(captures, 2);
+  {
+    NoGrad guard;
+    step(x);
+    EXPECT_EQ(captures, 3);
+  }
+  w.requires_grad(false);
+  step(x);
+  EXPECT_EQ(captures, 4);
+  w.convert(kFloat64);
+  EXPECT_EQ(step(x).dtype(), kFloat64);
+  EXPECT_EQ(captures, 5);
+}
+
+TEST(CompileKey, PlansOutliveTheOwnerOfAFlagTheyRead) {
+  struct Layer {  // what a module is to compile(): a flag and a cell
+    HostFlag training{true};
+    Parameter w{Tensor::from_vector({2}, {})};
+    Tensor operator()(const Tensor& x) const { return training.get() ? x * w : x + w; }
+  };
+  std::unique_ptr<Layer> layer = std::make_unique<Layer>();
+  int captures = 0;
+  auto step = compile([&](Tensor x) {
+    ++captures;
+    return (*layer)(x);
+  });
+  Tensor one = Tensor::from_vector({3}, {1}), two = Tensor::from_vector({3, 4}, {2});
+  EXPECT_EQ(step(one).to_vector<float>(), (std::vector<float>{6}));
+  layer = std::make_unique<Layer>();
+  EXPECT_EQ(step(two).to_vector<float>(), (std::vector<float>{6, 8}));  // asks the first plan too
+  EXPECT_EQ(step(one).to_vector<float>(), (std::vector<float>{6}));
+  EXPECT_EQ(captures, 2);
+  HostFlag flag(true), alias = flag;
+  alias.set(false);
+  EXPECT_FALSE(flag.peek());
+}
+
+}  // namespace
+}  // namespace weft
