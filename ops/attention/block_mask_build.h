@@ -1,0 +1,62 @@
+// From a mask to the lists of blocks that kernels read, without looking at every point: rectangles of blocks are
+// settled whole by analysis where it can, else split down to single blocks, which are then computed. So what analysis
+// cannot see costs time and never changes the result.
+#pragma once
+#include <vector>
+
+#include "ops/attention/mask_program.h"
+
+namespace weft::internal {
+
+/// Lists of blocks as kernels::BlockMaskView describes them. A cut block at the end of a length is kFull if all its
+/// points inside the lengths count.
+struct BlockLists {
+  int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0, block_q = 128, block_kv = 128;
+  std::vector<int64_t> offsets;
+  std::vector<kernels::BlockRange> ranges;
+  std::vector<uint64_t> tiles;
+
+  int64_t q_blocks() const { return (q_len + block_q - 1) / block_q; }
+  int64_t kv_blocks() const { return (kv_len + block_kv - 1) / block_kv; }
+  int64_t tile_words() const { return block_q * block_kv / 64; }
+  int64_t bytes() const;
+  kernels::BlockMaskView view() const;
+};
+
+/// The same lists by columns: for each (batch, head, block of keys) the ranges of blocks of queries, ascending.
+struct BlockColumns {
+  std::vector<int64_t> offsets;
+  std::vector<kernels::BlockRange> ranges;
+};
+BlockColumns transpose_lists(const BlockLists& lists);
+
+struct BlockBuildOptions {
+  int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0, block_q = 128, block_kv = 128;
+  int64_t max_tile_bytes = int64_t{32} << 20;  // blocks of further patterns are kUnknown
+  bool independent = true;                     // store one batch entry or head where the mask does not depend on it
+};
+/// The same result for any number of threads. Throws OutOfRange where the mask reads beyond a table.
+BlockLists build_block_lists(const MaskProgram& program, const BlockBuildOptions& options);
+
+/// Different tiles, each stored once, up to a number of bytes.
+class TilePool {
+ public:
+  TilePool(int64_t tile_words, int64_t max_bytes) : words_(tile_words), max_(max_bytes / (tile_words * 8)) {}
+  /// The number of an equal tile, or -1.
+  int32_t find(const uint64_t* tile, uint64_t hash) const;
+  /// find, else a new number; kUnknown if the pool is full.
+  int32_t insert(const uint64_t* tile, uint64_t hash);
+  int64_t size() const { return static_cast<int64_t>(tiles.size()) / words_; }
+  std::vector<uint64_t> tiles;
+
+ private:
+  int64_t words_, max_;
+  std::vector<std::pair<uint64_t, int32_t>> slots_;  // open addressing; -1 is free
+};
+
+/// kFull, kEmptyBlock or kUnknown (some points) for the computed bits of a block of which rows x cols lie in the
+/// lengths.
+inline constexpr int32_t kEmptyBlock = -3;
+int32_t classify_tile(const uint64_t* tile, int64_t row_words, int64_t rows, int64_t cols);
+
+}  // namespace weft::internal

@@ -1,0 +1,70 @@
+// What a mask does over a whole rectangle of queries and keys, without looking at its points: mask programs evaluated
+// on ranges (mask_range.h), captured integer tables through minima and maxima of their stretches.
+#pragma once
+#include <memory>
+#include <unordered_map>
+
+#include "framework/base/mutex.h"
+#include "ops/attention/mask_program.h"
+#include "ops/attention/mask_range.h"
+
+namespace weft::internal {
+
+/// Minimum and maximum over any stretch of one line of a table (integers or bool): built in O(n), asked in O(log n).
+class LineBounds {
+ public:
+  /// n elements, `stride` elements apart.
+  LineBounds(const void* first, DType dtype, int64_t n, int64_t stride);
+  /// Of elements [lo, hi], which lie in the line.
+  MaskRange over(int64_t lo, int64_t hi) const;
+
+ private:
+  struct Pair {
+    int64_t lo, hi;
+  };
+  Pair scan(int64_t begin, int64_t end) const;
+  const void* first_;
+  DType dtype_;
+  int64_t n_, stride_, leaves_ = 0;
+  std::vector<Pair> tree_;  // a heap of `leaves_` leaves of 64 elements
+};
+
+/// The lines of a program's tables that were asked for so far; shared by analyses in several threads.
+class TableBounds {
+ public:
+  const LineBounds& line(const void* first, DType dtype, int64_t n, int64_t stride);
+
+ private:
+  Mutex mutex_;
+  std::unordered_map<const void*, std::vector<std::pair<int64_t, std::unique_ptr<LineBounds>>>> lines_
+      WEFT_GUARDED_BY(mutex_);
+};
+
+/// One thread's evaluation for one batch entry and head.
+class MaskAnalysis {
+ public:
+  MaskAnalysis(const MaskProgram& program, TableBounds& bounds, int64_t b, int64_t h);
+
+  /// The mask over queries [q0, q1) x keys [kv0, kv1), none empty: constant only if it is so for all points.
+  const MaskRange& over(int64_t q0, int64_t q1, int64_t kv0, int64_t kv1);
+  /// Of every instruction, as the last call of over() left them.
+  std::span<const MaskRange> ranges() const { return ranges_; }
+
+ private:
+  struct Line {
+    const void* first = nullptr;
+    int64_t stride = 0;
+    const LineBounds* bounds = nullptr;
+  };
+  MaskRange eval(int32_t id) const;
+  MaskRange lookup(int32_t id) const;
+  const LineBounds& line(int32_t id, const void* first, DType dtype, int64_t n, int64_t stride) const;
+
+  const MaskProgram& program_;
+  TableBounds& bounds_;
+  std::vector<MaskRange> ranges_;
+  std::vector<int32_t> varying_;      // instructions that depend on q or kv
+  mutable std::vector<Line> recent_;  // by instruction: the line asked for last
+};
+
+}  // namespace weft::internal

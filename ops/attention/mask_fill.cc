@@ -1,0 +1,222 @@
+// The dense evaluator of mask programs: what depends on queries alone is computed once for all rows, what depends on
+// keys alone once for all columns, the rest row by row in vectors.
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "ops/attention/mask_program.h"
+
+namespace weft::internal {
+namespace {
+
+enum Class : uint8_t { kUniform = 0, kByRow = kDepQ, kByColumn = kDepKv, kMixed = kDepQ | kDepKv };
+Class class_of(const MaskInstr& in) { return static_cast<Class>(in.deps & kMixed); }
+
+// Scratch of this thread, grown and kept: blocks are small and many.
+unsigned char* scratch(size_t bytes) {
+  thread_local std::vector<uint64_t> memory;
+  if (memory.size() * 8 < bytes + 64) memory.resize(bytes / 8 + 16);
+  return reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+}
+
+template <class E>
+void take(const unsigned char* table, const int64_t* at, int64_t n, unsigned char* out) {
+  const E* from = reinterpret_cast<const E*>(table);
+  E* to = reinterpret_cast<E*>(out);
+  for (int64_t i = 0; i < n; ++i) to[i] = from[at[i]];
+}
+
+template <class I>
+bool add_offsets(const unsigned char* index, bool one, int64_t n, int64_t extent, int64_t stride, int64_t* at) {
+  const I* p = reinterpret_cast<const I*>(index);
+  uint64_t bad = 0;
+  if (one) {
+    const int64_t v = static_cast<int64_t>(*p);
+    if (v < 0 || v >= extent) return false;
+    for (int64_t i = 0; i < n; ++i) at[i] += v * stride;
+    return true;
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t v = static_cast<int64_t>(p[i]);
+    bad |= static_cast<uint64_t>(v) >= static_cast<uint64_t>(extent);
+    at[i] += v * stride;
+  }
+  return !bad;
+}
+
+// 0/1 bytes to bits, least first; `bits` has room for whole bytes.
+void pack(const unsigned char* bytes, int64_t n, uint8_t* bits) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    uint64_t w;
+    std::memcpy(&w, bytes + i, 8);
+    bits[i >> 3] = static_cast<uint8_t>((w * 0x0102040810204080ull) >> 56);
+  }
+  if (i < n) {
+    uint8_t last = 0;
+    for (int64_t j = i; j < n; ++j) last |= static_cast<uint8_t>((bytes[j] & 1) << (j - i));
+    bits[i >> 3] = last;
+  }
+}
+
+}  // namespace
+
+struct MaskProgram::Run {
+  const MaskProgram& p;
+  const MaskTile& t;
+  unsigned char** data;  // of each instruction
+  int64_t* offsets;      // scratch of a lookup
+
+  /// Computes instruction `id` at n points; `row` counts those of kByRow operands where it is kMixed.
+  void eval(int32_t id, int64_t n, int64_t row) {
+    const MaskInstr& in = p.instrs_[id];
+    const Class cls = class_of(in);
+    const void* operand[3];
+    uint32_t ones = 0;
+    auto of = [&](size_t k, bool* one) {
+      const MaskInstr& a = p.instrs_[in.args[k]];
+      const Class from = class_of(a);
+      *one = from != cls && (from == kUniform || from == kByRow);
+      return data[in.args[k]] + (from == kByRow && cls == kMixed ? row * itemsize(a.dtype) : 0);
+    };
+    switch (in.kind) {
+      case MaskInstr::kConst:
+        break;
+      case MaskInstr::kIndex: {
+        const int64_t first = in.index == 0 ? t.b : in.index == 1 ? t.h : in.index == 2 ? t.q0 : t.kv0;
+        int64_t* out = reinterpret_cast<int64_t*>(data[id]);
+        for (int64_t i = 0; i < n; ++i) out[i] = first + i;
+        break;
+      }
+      case MaskInstr::kCast: {
+        bool one;
+        const unsigned char* from = of(0, &one);
+        kernels::cast_copy({const_cast<unsigned char*>(from), in.in_dtype, {n}, {one ? 0 : 1}},
+                           {data[id], in.dtype, {n}, {1}});
+        break;
+      }
+      case MaskInstr::kPointwise:
+        for (size_t k = 0; k < in.args.size(); ++k) {
+          bool one;
+          operand[k] = of(k, &one);
+          ones |= static_cast<uint32_t>(one) << k;
+        }
+        if (in.fn(operand, data[id], n, ones))
+          fail(Code::kInvalidArgument,
+               cat("mask_mod: ", kernels::pointwise_info(in.op).name, ": integer division by zero",
+                   in.line.line ? cat(" at ", in.line.to_string()) : std::string()));
+        break;
+      case MaskInstr::kLookup: {
+        const unsigned char* table = p.tables_[in.index].view.as<unsigned char>();
+        const int64_t size = itemsize(in.dtype);
+        const MaskInstr& first = p.instrs_[in.args[0]];
+        if (in.args.size() == 1 && first.kind == MaskInstr::kIndex && in.strides[0] == 1 && cls != kUniform) {
+          const int64_t from = first.index == 2 ? t.q0 : t.kv0;  // a run of the table, read where it stands
+          if (from < 0 || from + n > in.extents[0]) out_of_range(in, 0, data[in.args[0]], false, n, row);
+          data[id] = const_cast<unsigned char*>(table) + (in.offset + from) * size;
+          break;
+        }
+        std::fill_n(offsets, n, in.offset);
+        for (size_t k = 0; k < in.args.size(); ++k) {
+          bool one;
+          const unsigned char* index = of(k, &one);
+          const bool ok = p.instrs_[in.args[k]].dtype == kInt32
+                              ? add_offsets<int32_t>(index, one, n, in.extents[k], in.strides[k], offsets)
+                              : add_offsets<int64_t>(index, one, n, in.extents[k], in.strides[k], offsets);
+          if (!ok) out_of_range(in, k, index, one, n, row);
+        }
+        size == 8   ? take<uint64_t>(table, offsets, n, data[id])
+        : size == 4 ? take<uint32_t>(table, offsets, n, data[id])
+        : size == 2 ? take<uint16_t>(table, offsets, n, data[id])
+                    : take<uint8_t>(table, offsets, n, data[id]);
+        break;
+      }
+    }
+  }
+
+  [[noreturn]] void out_of_range(const MaskInstr& in, size_t k, const unsigned char* index, bool one, int64_t n,
+                                 int64_t row) const {
+    const bool narrow = p.instrs_[in.args[k]].dtype == kInt32;
+    auto value = [&](int64_t i) {
+      return narrow ? reinterpret_cast<const int32_t*>(index)[i] : reinterpret_cast<const int64_t*>(index)[i];
+    };
+    int64_t i = 0;
+    while (!one && i < n && value(i) >= 0 && value(i) < in.extents[k]) ++i;
+    const Class cls = class_of(in);
+    const int64_t q = t.q0 + (cls == kByRow ? i : cls == kMixed ? row : 0);
+    const int64_t kv = t.kv0 + (cls == kByColumn || cls == kMixed ? i : 0);
+    fail(Code::kOutOfRange,
+         cat("mask_mod: index ", value(i), " is out of range for a captured ", in.dtype, p.tables_[in.index].view.shape,
+             " at (b ", t.b, ", h ", t.h, ", q ", q, ", kv ", kv, ")",
+             in.line.line ? cat(", read at ", in.line.to_string()) : std::string(), "; need 0 <= index < ",
+             in.extents[k], ": make the table as long as the lengths, or clamp the index"));
+  }
+};
+
+void MaskProgram::fill(const MaskTile& t, uint8_t* bits, int64_t row_bytes) const {
+  if (t.rows <= 0) return;
+  const int64_t bytes = (t.cols + 7) / 8;
+  for (int64_t r = 0; r < t.rows; ++r) std::memset(bits + r * row_bytes + bytes, 0, row_bytes - bytes);
+  if (t.cols <= 0) return;
+  const auto points = [&](Class c) { return c == kUniform ? 1 : c == kByRow ? t.rows : t.cols; };
+  auto rounded = [](int64_t n) { return (n + 63) & ~int64_t{63}; };
+  int64_t total = rounded(static_cast<int64_t>(instrs_.size()) * 8) + rounded(std::max(t.rows, t.cols) * 8);
+  for (const MaskInstr& in : instrs_) total += rounded(points(class_of(in)) * itemsize(in.dtype));
+  unsigned char* at = scratch(total);
+  Run run{*this, t, reinterpret_cast<unsigned char**>(at), nullptr};
+  at += rounded(static_cast<int64_t>(instrs_.size()) * 8);
+  run.offsets = reinterpret_cast<int64_t*>(at);
+  at += rounded(std::max(t.rows, t.cols) * 8);
+  for (size_t i = 0; i < instrs_.size(); ++i) {
+    const MaskInstr& in = instrs_[i];
+    if (in.kind == MaskInstr::kConst) {
+      run.data[i] = const_cast<unsigned char*>(in.value);
+      continue;
+    }
+    run.data[i] = at;
+    at += rounded(points(class_of(in)) * itemsize(in.dtype));
+  }
+  int32_t mixed[256];
+  std::vector<int32_t> more;
+  int32_t count = 0;
+  for (int32_t i = 0; i < static_cast<int32_t>(instrs_.size()); ++i) {
+    const Class c = class_of(instrs_[i]);
+    if (c != kMixed) {
+      run.eval(i, points(c), 0);
+    } else if (count < 256) {
+      mixed[count++] = i;
+    } else {
+      more.push_back(i);
+    }
+  }
+  const Class result = class_of(instrs_[output_]);
+  if (result == kMixed) {
+    for (int64_t r = 0; r < t.rows; ++r) {
+      for (int32_t i = 0; i < count; ++i) run.eval(mixed[i], t.cols, r);
+      for (int32_t i : more) run.eval(i, t.cols, r);
+      pack(run.data[output_], t.cols, bits + r * row_bytes);
+    }
+    return;
+  }
+  if (result == kByColumn) {
+    pack(run.data[output_], t.cols, bits);
+    for (int64_t r = 1; r < t.rows; ++r) std::memcpy(bits + r * row_bytes, bits, bytes);
+    return;
+  }
+  for (int64_t r = 0; r < t.rows; ++r) {
+    const bool on = run.data[output_][result == kByRow ? r : 0];
+    uint8_t* row = bits + r * row_bytes;
+    std::memset(row, on ? 0xff : 0, bytes);
+    if (on && t.cols % 8) row[bytes - 1] = static_cast<uint8_t>((1 << t.cols % 8) - 1);
+  }
+}
+
+kernels::MaskFill MaskProgram::fill_hook() const {
+  return {[](const void* context, int64_t b, int64_t h, int64_t q0, int64_t kv0, int64_t rows, int64_t cols,
+             uint8_t* bits, int64_t row_bytes) {
+            static_cast<const MaskProgram*>(context)->fill({b, h, q0, kv0, rows, cols}, bits, row_bytes);
+          },
+          this};
+}
+
+}  // namespace weft::internal

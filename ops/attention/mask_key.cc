@@ -1,0 +1,167 @@
+#include "ops/attention/mask_key.h"
+
+#include "framework/base/hash.h"
+
+namespace weft::internal {
+namespace {
+
+using kernels::Pw;
+
+constexpr size_t kMostNames = size_t{1} << 20;
+
+// First words of keys; instructions that are not taken apart use their op with kOpaque.
+enum What : int64_t { kAffine = 1, kSum, kScaled, kQuotient, kRemainder, kCompared, kOpaque = 1000 };
+
+bool less_than_all(const MaskRange& r, DType t) {
+  const MaskRange any = MaskRange::any(t);
+  return r.lo != any.lo || r.hi != any.hi;
+}
+int64_t floor_div(int64_t a, int64_t n) { return a / n - (a % n < 0); }
+
+}  // namespace
+
+size_t MaskKeys::Hash::operator()(const Key& k) const {
+  uint64_t h = 0;
+  for (int64_t v : k.v) h = hash_combine(h, static_cast<uint64_t>(v));
+  return h;
+}
+
+int32_t MaskKeys::intern(int64_t what, int64_t a, int64_t b, int64_t c, int64_t d) {
+  return names_.emplace(Key{{what, a, b, c, d}}, static_cast<int32_t>(names_.size()) + 1).first->second;
+}
+
+int32_t MaskKeys::affine(int64_t per_q, int64_t per_kv) {
+  if (per_q == 0 && per_kv == 0) return 0;
+  const int32_t base = intern(kAffine, per_q, per_kv);
+  affine_.emplace(base, std::pair{per_q, per_kv});
+  return base;
+}
+
+const std::pair<int64_t, int64_t>* MaskKeys::affine_of(int32_t base) const {
+  auto it = affine_.find(base);
+  return it == affine_.end() ? nullptr : &it->second;
+}
+
+/// a + sign * b as a base.
+int32_t MaskKeys::combine(int64_t what, int32_t a, int32_t b, int64_t sign) {
+  if (b == 0) return a;
+  if (a == b && sign < 0) return 0;
+  const auto *x = affine_of(a), *y = affine_of(b);
+  if (x && y) {
+    int64_t q, kv;
+    if (!__builtin_add_overflow(x->first, sign * y->first, &q) &&
+        !__builtin_add_overflow(x->second, sign * y->second, &kv))
+      return affine(q, kv);
+  }
+  return intern(what, a, b, sign);
+}
+
+int32_t MaskKeys::name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0) {
+  if (names_.size() > kMostNames) return -1;
+  const std::span<const MaskRange> ranges = analysis.ranges();
+  const std::span<const MaskInstr> instrs = program_.instrs();
+  for (size_t i = 0; i < instrs.size(); ++i) {
+    const MaskInstr& in = instrs[i];
+    if (!is_floating(in.dtype) && ranges[i].constant()) {
+      terms_[i] = {0, ranges[i].lo};
+    } else if (in.kind == MaskInstr::kIndex) {
+      terms_[i] = in.index == 2 ? Term{affine(1, 0), q0} : Term{affine(0, 1), kv0};
+    } else {
+      terms_[i] = eval(in, ranges, ranges[i]);
+    }
+  }
+  const Term& out = terms_[program_.output()];
+  return intern(kCompared, out.base, out.constant);
+}
+
+MaskKeys::Term MaskKeys::opaque(const MaskInstr& in) {
+  int64_t value = 0;
+  if (in.kind == MaskInstr::kConst) __builtin_memcpy(&value, in.value, 8);
+  // A lookup is told from others by its table and strides: by its own number.
+  const int64_t what = kOpaque + static_cast<int64_t>(in.kind) * 1000 + static_cast<int64_t>(in.op);
+  const int64_t self = in.kind == MaskInstr::kLookup
+                           ? &in - program_.instrs().data()
+                           : static_cast<int64_t>(in.dtype) * 16 + static_cast<int64_t>(in.in_dtype);
+  int32_t base = intern(what, self, value, static_cast<int64_t>(in.args.size()));
+  for (int32_t a : in.args) base = intern(kOpaque, base, terms_[a].base, terms_[a].constant);
+  return {base, 0};
+}
+
+MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ranges, const MaskRange& own) {
+  if (in.kind == MaskInstr::kCast) {
+    // Exact where the value fits both types.
+    const MaskRange& x = ranges[in.args[0]];
+    const MaskRange any = MaskRange::any(in.dtype);
+    const bool whole = !is_floating(in.in_dtype) && !is_floating(in.dtype) && in.dtype != kBool;
+    return whole && x.lo >= any.lo && x.hi <= any.hi ? terms_[in.args[0]] : opaque(in);
+  }
+  if (in.kind != MaskInstr::kPointwise || (is_floating(in.in_dtype) && in.op != Pw::where)) return opaque(in);
+  const Term a = terms_[in.args[0]];
+  const Term b = in.args.size() > 1 ? terms_[in.args[1]] : Term{};
+  const MaskRange &ra = ranges[in.args[0]], &rb = ranges[in.args[in.args.size() > 1 ? 1 : 0]];
+  int64_t c = 0;
+  switch (in.op) {
+    case Pw::add:
+    case Pw::sub: {
+      const int64_t sign = in.op == Pw::add ? 1 : -1;
+      const bool wraps = sign > 0 ? __builtin_add_overflow(a.constant, b.constant, &c)
+                                  : __builtin_sub_overflow(a.constant, b.constant, &c);
+      if (wraps || !less_than_all(own, in.dtype)) return opaque(in);
+      if (a.base == 0 && sign > 0) return {b.base, c};
+      return {combine(kSum, a.base, b.base, sign), c};
+    }
+    case Pw::neg:
+      if (!less_than_all(own, in.dtype) || __builtin_sub_overflow(int64_t{0}, a.constant, &c)) return opaque(in);
+      return {combine(kSum, 0, a.base, -1), c};
+    case Pw::mul: {
+      const bool right = b.base == 0;
+      if (!less_than_all(own, in.dtype) || !(right || a.base == 0)) return opaque(in);
+      const Term& x = right ? a : b;
+      const int64_t k = right ? b.constant : a.constant;
+      if (__builtin_mul_overflow(x.constant, k, &c)) return opaque(in);
+      if (const auto* f = affine_of(x.base)) {
+        int64_t q, kv;
+        if (!__builtin_mul_overflow(f->first, k, &q) && !__builtin_mul_overflow(f->second, k, &kv))
+          return {affine(q, kv), c};
+      }
+      return {intern(kScaled, x.base, k), c};
+    }
+    case Pw::floor_divide:
+    case Pw::remainder: {
+      if (b.base != 0 || b.constant <= 0) return opaque(in);
+      // (x + c) // n = (x + c mod n) // n + c // n
+      const int64_t n = b.constant, down = floor_div(a.constant, n), rest = a.constant - down * n;
+      if (in.op == Pw::floor_divide) return {intern(kQuotient, a.base, rest, n), down};
+      return ra.lo >= 0 && ra.hi < n ? a : Term{intern(kRemainder, a.base, rest, n), 0};
+    }
+    case Pw::maximum:
+      return ra.lo >= rb.hi ? a : rb.lo >= ra.hi ? b : opaque(in);
+    case Pw::minimum:
+      return ra.hi <= rb.lo ? a : rb.hi <= ra.lo ? b : opaque(in);
+    case Pw::abs:
+      return ra.lo >= 0 ? a : opaque(in);
+    case Pw::logical_and:
+    case Pw::logical_or:
+      if (in.in_dtype != kBool) return opaque(in);
+      if (a.base == 0 || b.base == 0) {
+        const Term &known = a.base == 0 ? a : b, &other = a.base == 0 ? b : a;
+        return (known.constant != 0) == (in.op == Pw::logical_and) ? other : known;
+      }
+      return opaque(in);
+    case Pw::where:
+      return a.base == 0 && ra.constant() ? (a.constant ? b : terms_[in.args[2]]) : opaque(in);
+    case Pw::eq:
+    case Pw::ne:
+    case Pw::lt:
+    case Pw::le:
+    case Pw::gt:
+    case Pw::ge: {
+      if (__builtin_sub_overflow(a.constant, b.constant, &c)) return opaque(in);
+      return {intern(kCompared + 1 + static_cast<int64_t>(in.op), combine(kSum, a.base, b.base, -1), c), 0};
+    }
+    default:
+      return opaque(in);
+  }
+}
+
+}  // namespace weft::internal
