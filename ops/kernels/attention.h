@@ -24,7 +24,8 @@ struct ScoreHook {
   const void* context;
 };
 
-/// Dropout of probabilities: each is 0, or divided by 1 - p, by the generator's bits at its position in [B, Hq, Sq, Skv].
+/// Dropout of probabilities: each is 0, or divided by 1 - p, by the generator's bits at its position in [B, Hq, Sq,
+/// Skv].
 struct AttentionDropout {
   double p = 0;
   uint64_t seed = 0, step = 0;
@@ -47,7 +48,8 @@ struct Attention {
 void attention(const Attention& a, const StridedView& out, float* lse, float* max, void* workspace);
 int64_t attention_workspace(const Attention& a);
 
-/// Gradients of sum(out * dout) + sum(lse * dlse): dq, dk, dv of q's dtype, any strides with the last 1; sums are in f32.
+/// Gradients of sum(out * dout) + sum(lse * dlse): dq, dk, dv of q's dtype, any strides with the last 1; sums are in
+/// f32.
 struct AttentionGrad {
   StridedView out;              // as attention wrote it
   const float* lse = nullptr;   // as attention wrote it

@@ -1,0 +1,337 @@
+#include "ops/kernels/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "framework/base/error.h"
+#include "framework/base/thread_pool.h"
+#include "ops/kernels/attention_plan.h"
+#include "ops/kernels/gemm_plan.h"
+
+namespace weft::kernels {
+namespace internal {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr int64_t kPackKeys = 512;       // packed by one task
+constexpr int64_t kHeadBytes = 1 << 20;  // of packed keys and values that a worker keeps to itself
+constexpr int64_t kWantedTasks = 8, kLeastPiece = 512;
+
+/// How the work is cut, and where things lie in the workspace.
+struct ForwardPlan {
+  AttentionSizes s;
+  int64_t tile_heads, head_blocks, q_blocks;  // tiles of one (batch, kv head): head_blocks x q_blocks
+  bool by_head;                               // a task is all tiles of a (batch, kv head), which packs its keys itself
+  int64_t pieces, piece_keys;                 // the keys of a tile may be several tasks', merged afterwards
+  int64_t tiles, tasks, slots;
+  int64_t k_bytes, v_bytes;
+  // In a slot:
+  int64_t q, gathered, scores, p, bits, keep, row, state, slot_keys, slot_bytes;
+  // In the workspace, after the slots:
+  int64_t keys, states, bytes;
+
+  explicit ForwardPlan(const Attention& a) : s(a) {
+    const bool one_mask = !a.blocks || a.blocks->heads == 1;
+    tile_heads = one_mask && s.q_len > 0 ? std::clamp<int64_t>(kTileRows / s.q_len, 1, s.group) : 1;
+    head_blocks = ceil_div(s.group, tile_heads);
+    q_blocks = ceil_div(s.q_len, kTileRows);
+    k_bytes = up_to(s.packed_b(s.kv_len, s.dim), 64);
+    v_bytes = up_to(s.packed_b(s.v_dim, s.kv_len), 64);
+    const int64_t heads = s.batch * s.kv_heads;
+    tiles = heads * head_blocks * q_blocks;
+    by_head = heads >= kWantedTasks && k_bytes + v_bytes <= kHeadBytes;
+    pieces = 1;
+    if (!by_head && tiles > 0 && tiles < kWantedTasks)
+      pieces = std::clamp<int64_t>(s.kv_len / kLeastPiece, 1, ceil_div(kWantedTasks, tiles));
+    piece_keys = std::max<int64_t>(up_to(ceil_div(s.kv_len, pieces), kTileKeys), kTileKeys);
+    pieces = std::max<int64_t>(1, ceil_div(s.kv_len, piece_keys));
+    tasks = by_head ? heads : tiles * pieces;
+    slots = worker_slots(tasks);
+
+    Layout slot;
+    q = slot.take(s.packed_a(kTileRows, s.dim));
+    gathered = slot.take(kTileRows * s.dim * s.item);
+    scores = slot.take(kTileRows * kScoreLd * 4);
+    p = slot.take(s.narrow ? kTileRows * kNarrowLd * 2 : 0);
+    bits = slot.take(kTileRows * kTileKeys / 8);
+    keep = slot.take(kTileRows * kTileKeys / 8);
+    row = slot.take(kTileRows * s.v_dim * s.item);
+    state = slot.take(state_bytes());
+    slot_keys = slot.take(by_head ? k_bytes + v_bytes : 0);
+    slot_bytes = slot.bytes();
+    Layout all;
+    all.take(slots * slot_bytes);
+    keys = all.take(by_head ? 0 : s.kv_batch * s.kv_heads * (k_bytes + v_bytes));
+    states = all.take(pieces > 1 ? tasks * state_bytes() : 0);
+    bytes = tiles == 0 ? 0 : all.bytes();
+  }
+  int64_t out_ld() const { return s.padded(s.v_dim); }
+  int64_t state_bytes() const { return up_to(kTileRows * (out_ld() + kSumLanes + 2) * 4, 64); }
+};
+
+/// What a tile carries from step to step.
+struct State {
+  float *out, *sum, *base, *top;
+  State(char* memory, int64_t out_ld)
+      : out(reinterpret_cast<float*>(memory)),
+        sum(out + kTileRows * out_ld),
+        base(sum + kTileRows * kSumLanes),
+        top(base + kTileRows) {}
+};
+
+class Forward {
+ public:
+  Forward(const Attention& a, const StridedView& out, float* lse, float* max, char* workspace)
+      : a_(a), out_(out), lse_(lse), max_(max), workspace_(workspace), plan_(a), s_(plan_.s) {
+    WEFT_CHECK(out.shape == Shape({s_.batch, s_.heads, s_.q_len, s_.v_dim}) && out.dtype == a.q.dtype,
+               "attention: out is ", out.dtype, " ", out.shape, "; need ", a.q.dtype, " ",
+               Shape({s_.batch, s_.heads, s_.q_len, s_.v_dim}));
+    scaled_first_ = a.score || !(a.scale > 0);
+    exponent_scale_ = scaled_first_ ? kLog2E : static_cast<float>(a.scale * 1.4426950408889634);
+    top_scale_ = scaled_first_ ? 1.0f : static_cast<float>(a.scale);
+  }
+
+  void run() {
+    if (plan_.tiles == 0) return;
+    if (plan_.by_head) {
+      run_tasks(plan_.tasks, plan_.slots, [&](int64_t worker, int64_t task) { head(worker, task); });
+      return;
+    }
+    const int64_t chunks = ceil_div(s_.kv_len, kPackKeys);
+    parallel_for(s_.kv_batch * s_.kv_heads * chunks,
+                 [&](int64_t i) { pack(keys_of(i / chunks), i / chunks, i % chunks * kPackKeys); });
+    const std::vector<int64_t> order = sorted_tiles();
+    run_tasks(plan_.tasks, plan_.slots, [&](int64_t worker, int64_t task) {
+      const int64_t tile = order[task / plan_.pieces], piece = task % plan_.pieces;
+      char* memory = plan_.pieces > 1 ? state_of(tile, piece) : slot(worker) + plan_.state;
+      const char* keys = keys_of(kv_head(tile));
+      const int64_t begin = piece * plan_.piece_keys, end = std::min(s_.kv_len, begin + plan_.piece_keys);
+      whole_tile(slot(worker), block(tile), keys, begin, end, State(memory, plan_.out_ld()), plan_.pieces > 1);
+    });
+    if (plan_.pieces > 1)
+      run_tasks(plan_.tiles, plan_.slots, [&](int64_t worker, int64_t tile) { merge(slot(worker), tile); });
+  }
+
+ private:
+  char* slot(int64_t worker) const { return workspace_ + worker * plan_.slot_bytes; }
+  char* keys_of(int64_t kv_head) const { return workspace_ + plan_.keys + kv_head * (plan_.k_bytes + plan_.v_bytes); }
+  char* state_of(int64_t tile, int64_t piece) const {
+    return workspace_ + plan_.states + (tile * plan_.pieces + piece) * plan_.state_bytes();
+  }
+  RowBlock block(int64_t tile) const {
+    const int64_t q0 = tile % plan_.q_blocks * kTileRows, group = tile / plan_.q_blocks % plan_.head_blocks;
+    const int64_t head = tile / plan_.q_blocks / plan_.head_blocks, first = group * plan_.tile_heads;
+    return {head / s_.kv_heads, head % s_.kv_heads * s_.group + first, std::min(plan_.tile_heads, s_.group - first), q0,
+            std::min(kTileRows, s_.q_len - q0)};
+  }
+  int64_t kv_head(int64_t tile) const {
+    const int64_t head = tile / plan_.q_blocks / plan_.head_blocks;
+    return (s_.kv_batch == 1 ? 0 : head / s_.kv_heads) * s_.kv_heads + head % s_.kv_heads;
+  }
+
+  // Heads one after another, so that their keys stay in the caches, each head's longest tiles first.
+  std::vector<int64_t> sorted_tiles() const {
+    std::vector<int64_t> order(plan_.tiles);
+    for (int64_t i = 0; i < plan_.tiles; ++i) order[i] = i;
+    if (!a_.blocks) return order;
+    std::vector<int64_t> work(plan_.tiles);
+    for (int64_t i = 0; i < plan_.tiles; ++i) work[i] = visible_keys(a_, s_, block(i));
+    const int64_t per_head = plan_.q_blocks * plan_.head_blocks;
+    for (int64_t i = 0; i < plan_.tiles; i += per_head)
+      std::stable_sort(order.begin() + i, order.begin() + i + per_head,
+                       [&](int64_t x, int64_t y) { return work[x] > work[y]; });
+    return order;
+  }
+
+  void pack(char* to, int64_t head, int64_t first) const {
+    const int64_t b = head / s_.kv_heads, h = head % s_.kv_heads, count = std::min(kPackKeys, s_.kv_len - first);
+    const GemmKernel& g = *s_.g;
+    const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, s_.kv_len);
+    g.pack_b({at(a_.k, b, h, first), s_.type, a_.k.strides[2], a_.k.strides[3], count, s_.dim,
+              to + first / g.nr * k_panel, k_panel});
+    g.pack_b({at(a_.v, b, h, first), s_.type, a_.v.strides[3], a_.v.strides[2], s_.v_dim, count,
+              to + plan_.k_bytes + first * g.nr * g.size, v_panel});
+  }
+
+  // All tiles of a (batch, kv head).
+  void head(int64_t worker, int64_t task) const {
+    char* memory = slot(worker);
+    char* keys = memory + plan_.slot_keys;
+    const int64_t per_head = plan_.q_blocks * plan_.head_blocks;
+    for (int64_t first = 0; first < s_.kv_len; first += kPackKeys) pack(keys, kv_head(task * per_head), first);
+    for (int64_t tile = task * per_head; tile < (task + 1) * per_head; ++tile)
+      whole_tile(memory, block(tile), keys, 0, s_.kv_len, State(memory + plan_.state, plan_.out_ld()), false);
+  }
+
+  // A tile over some of its keys, finished unless other pieces are to come.
+  void whole_tile(char* memory, const RowBlock& rows, const char* keys, int64_t begin, int64_t end, const State& state,
+                  bool partial) const {
+    pack_queries(memory, rows);
+    steps(memory, rows, keys, begin, end, state, false);
+    if (partial) return;
+    if (!finish(memory, rows, state) && has_mask(a_)) {
+      // 0 * infinity is not what a masked value adds.
+      steps(memory, rows, keys, begin, end, state, true);
+      finish(memory, rows, state);
+    }
+  }
+
+  void merge(char* memory, int64_t tile) const {
+    const RowBlock rows = block(tile);
+    for (bool careful : {false, true}) {
+      const State sum(state_of(tile, 0), plan_.out_ld());
+      for (int64_t piece = 0; piece < plan_.pieces; ++piece) {
+        const State state(state_of(tile, piece), plan_.out_ld());
+        if (careful) {
+          const int64_t begin = piece * plan_.piece_keys, end = std::min(s_.kv_len, begin + plan_.piece_keys);
+          pack_queries(memory, rows);
+          steps(memory, rows, keys_of(kv_head(tile)), begin, end, state, true);
+        }
+        if (piece > 0)
+          s_.stages->merge({rows.rows(), s_.v_dim, state.out, plan_.out_ld(), state.base, state.sum, state.top},
+                           sum.out, sum.base, sum.sum, sum.top);
+      }
+      if (finish(memory, rows, sum) || !has_mask(a_)) return;
+    }
+  }
+
+  void pack_queries(char* memory, const RowBlock& rows) const {
+    const GemmKernel& g = *s_.g;
+    const int64_t panel = s_.panel(g.mr, s_.dim);
+    GemmPack pack{at(a_.q, rows.batch, rows.head, rows.q0),
+                  s_.type,
+                  a_.q.strides[2],
+                  a_.q.strides[3],
+                  rows.rows(),
+                  s_.dim,
+                  memory + plan_.q,
+                  panel};
+    if (rows.heads > 1) {
+      char* to = memory + plan_.gathered;
+      for (int64_t r = 0; r < rows.rows(); ++r) {
+        const char* from = at(a_.q, rows.batch, rows.head + r / rows.queries, rows.q0 + r % rows.queries);
+        for (int64_t d = 0; d < s_.dim; ++d, to += s_.item)
+          std::memcpy(to, from + d * a_.q.strides[3] * s_.item, s_.item);
+      }
+      pack.from = memory + plan_.gathered, pack.line_stride = s_.dim, pack.k_stride = 1;
+    }
+    g.pack_a(pack);
+  }
+
+  void steps(char* memory, const RowBlock& rows, const char* keys, int64_t begin, int64_t end, const State& state,
+             bool careful) const {
+    const int64_t n = rows.rows();
+    std::fill(state.sum, state.sum + n * kSumLanes, 0.0f);
+    std::fill(state.base, state.base + n, -kInf);
+    std::fill(state.top, state.top + n, -kInf);
+    bool first = true;
+    for_key_steps(a_, rows, begin, end, reinterpret_cast<uint8_t*>(memory + plan_.bits), [&](const KeyStep& k) {
+      step(memory, rows, keys, k, state, first, careful);
+      first = false;
+    });
+    if (first) std::fill(state.out, state.out + n * plan_.out_ld(), 0.0f);
+  }
+
+  void step(char* memory, const RowBlock& rows, const char* keys, const KeyStep& k, const State& state, bool first,
+            bool careful) const {
+    const GemmKernel& g = *s_.g;
+    const int64_t n = rows.rows(), ld = plan_.out_ld();
+    float* scores = reinterpret_cast<float*>(memory + plan_.scores);
+    char* p = s_.narrow ? memory + plan_.p : memory + plan_.scores;
+    const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, s_.kv_len);
+
+    GemmBlock product{};
+    product.a = memory + plan_.q, product.a_stride = s_.panel(g.mr, s_.dim);
+    product.b = keys + k.kv0 / g.nr * k_panel, product.b_stride = k_panel;
+    product.m = n, product.n = k.cols, product.k = s_.dim;
+    product.to = scores, product.to_ld = kScoreLd, product.to_type = PanelType::f32, product.to_whole = true;
+    g.run(product);
+
+    if (scaled_first_) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
+    if (a_.score) score_forward(a_, rows, k, 0, scores);
+    SoftmaxTile t{scores, kScoreLd, n, k.cols, k.bits, k.row_bytes};
+    if (a_.dropout.p > 0) {
+      uint8_t* keep = reinterpret_cast<uint8_t*>(memory + plan_.keep);
+      keep_points(a_, s_, rows, k, keep);
+      t.keep = keep, t.keep_scale = static_cast<float>(1 / (1 - a_.dropout.p));
+    }
+    t.scale = exponent_scale_;
+    t.base = state.base, t.sum = state.sum, t.top = max_ ? state.top : nullptr;
+    t.out = first ? nullptr : state.out, t.out_ld = ld, t.out_cols = ld;
+    t.p = p, t.p_ld = s_.narrow ? kNarrowLd : kScoreLd;
+    s_.stages->softmax(t);
+
+    if (careful) return add_seen(p, rows, k, state, first);
+    GemmBlock sum{};
+    sum.a = p, sum.a_line = s_.p_line();
+    sum.b = keys + plan_.k_bytes + k.kv0 * g.nr * g.size, sum.b_stride = v_panel;
+    sum.m = n, sum.n = s_.v_dim, sum.k = k.cols;
+    sum.from = first ? nullptr : state.out, sum.from_ld = ld;
+    sum.to = state.out, sum.to_ld = ld, sum.to_type = PanelType::f32, sum.to_whole = true;
+    g.run(sum);
+  }
+
+  // out += p v where p is not 0.
+  void add_seen(const char* p, const RowBlock& rows, const KeyStep& k, const State& state, bool first) const {
+    const int64_t b = rows.batch, h = rows.head / s_.group, step = a_.v.strides[3];
+    for (int64_t r = 0; r < rows.rows(); ++r, p += s_.p_line()) {
+      float* out = state.out + r * plan_.out_ld();
+      if (first) std::fill(out, out + plan_.out_ld(), 0.0f);
+      for (int64_t j = 0; j < k.cols; ++j) {
+        const float x = s_.narrow ? static_cast<float>(reinterpret_cast<const bfloat16*>(p)[j])
+                                  : reinterpret_cast<const float*>(p)[j];
+        if (x == 0) continue;
+        auto add = [&]<class T>(const T* v) {
+          for (int64_t d = 0; d < s_.v_dim; ++d) out[d] += x * static_cast<float>(v[d * step]);
+        };
+        const void* v = at(a_.v, b, h, k.kv0 + j);
+        s_.type == PanelType::f32    ? add(static_cast<const float*>(v))
+        : s_.type == PanelType::bf16 ? add(static_cast<const bfloat16*>(v))
+                                     : add(static_cast<const float16*>(v));
+      }
+    }
+  }
+
+  bool finish(char* memory, const RowBlock& rows, const State& state) const {
+    bool finite = true;
+    const bool direct = out_.strides[3] == 1;
+    for (int64_t i = 0; i < rows.heads; ++i) {
+      const int64_t first = i * rows.queries, head = rows.head + i;
+      const int64_t line = (rows.batch * s_.heads + head) * s_.q_len + rows.q0;
+      char* to = at(out_, rows.batch, head, rows.q0);
+      char* here = direct ? to : memory + plan_.row;
+      const int64_t here_ld = direct ? out_.strides[2] : s_.v_dim;
+      finite &= s_.stages->finish({rows.queries, s_.v_dim, state.out + first * plan_.out_ld(), plan_.out_ld(),
+                                   state.base + first, state.sum + first * kSumLanes, state.top + first, top_scale_,
+                                   here, here_ld, s_.type, lse_ ? lse_ + line : nullptr, max_ ? max_ + line : nullptr});
+      if (direct) continue;
+      for (int64_t r = 0; r < rows.queries; ++r)
+        for (int64_t d = 0; d < s_.v_dim; ++d)
+          std::memcpy(to + (r * out_.strides[2] + d * out_.strides[3]) * s_.item, here + (r * s_.v_dim + d) * s_.item,
+                      s_.item);
+    }
+    return finite;
+  }
+
+  const Attention& a_;
+  const StridedView& out_;
+  float *lse_, *max_;
+  char* workspace_;
+  const ForwardPlan plan_;
+  const AttentionSizes& s_;
+  bool scaled_first_;
+  float exponent_scale_, top_scale_;
+};
+
+}  // namespace
+}  // namespace internal
+
+void attention(const Attention& a, const StridedView& out, float* lse, float* max, void* workspace) {
+  internal::Forward(a, out, lse, max, static_cast<char*>(workspace)).run();
+}
+
+int64_t attention_workspace(const Attention& a) { return internal::ForwardPlan(a).bytes; }
+
+}  // namespace weft::kernels

@@ -1,0 +1,190 @@
+#include "ops/kernels/attention_plan.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "framework/base/cpu.h"
+#include "framework/base/error.h"
+#include "framework/base/thread_pool.h"
+#include "ops/kernels/gemm_plan.h"
+#include "ops/kernels/tables.h"
+
+namespace weft::kernels::internal {
+
+AttentionSizes::AttentionSizes(const Attention& a) {
+  const StridedView &q = a.q, &k = a.k, &v = a.v;
+  WEFT_CHECK(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4, "attention: q ", q.shape, ", k ",
+             k.shape, ", v ", v.shape, "; need 4 dims each");
+  WEFT_CHECK(q.dtype == k.dtype && q.dtype == v.dtype, "attention: dtypes are ", q.dtype, ", ", k.dtype, ", ", v.dtype,
+             "; need one");
+  WEFT_CHECK(q.dtype == kFloat32 || q.dtype == kBFloat16 || q.dtype == kFloat16, "attention: dtype is ", q.dtype,
+             "; need f32, bf16 or f16");
+  batch = q.shape[0], heads = q.shape[1], q_len = q.shape[2], dim = q.shape[3];
+  kv_batch = k.shape[0], kv_heads = k.shape[1], kv_len = k.shape[2], v_dim = v.shape[3];
+  WEFT_CHECK((kv_batch == batch || kv_batch == 1) && v.shape[0] == kv_batch && v.shape[1] == kv_heads &&
+                 v.shape[2] == kv_len && k.shape[3] == dim && kv_heads > 0 && heads % kv_heads == 0 && heads > 0 &&
+                 dim > 0 && v_dim > 0,
+             "attention: q ", q.shape, ", k ", k.shape, ", v ", v.shape,
+             "; need [B, Hq, Sq, D], [B or 1, Hkv, Skv, D], [B or 1, Hkv, Skv, Dv], Hq a multiple of Hkv");
+  group = heads / kv_heads;
+  if (const BlockMaskView* m = a.blocks) {
+    WEFT_CHECK(m->q_len == q_len && m->kv_len == kv_len, "attention: the block mask is for ", m->q_len, " x ",
+               m->kv_len, " points; need ", q_len, " x ", kv_len);
+    WEFT_CHECK((m->batch == 1 || m->batch == batch) && (m->heads == 1 || m->heads == heads),
+               "attention: the block mask has ", m->batch, " batches and ", m->heads, " heads; need 1 or ", batch,
+               ", and 1 or ", heads);
+    WEFT_CHECK(m->block_q > 0 && m->block_kv > 0 && m->block_q % 64 == 0 && m->block_kv % 64 == 0,
+               "attention: the block mask's blocks are ", m->block_q, " x ", m->block_kv, "; need multiples of 64");
+  }
+  WEFT_CHECK(a.dropout.p >= 0 && a.dropout.p < 1, "attention: dropout is ", a.dropout.p, "; need [0, 1)");
+  item = itemsize(q.dtype);
+  type = panel_type(q.dtype);
+  g = &gemm_kernel(type);
+  narrow = g->direct_type == PanelType::bf16;
+  stages = narrow ? &amx::attention_stages() : &WEFT_SELECT(attention_stages)();
+}
+
+int64_t mask_row(const BlockMaskView& m, int64_t batch, int64_t head) {
+  return ((m.batch == 1 ? 0 : batch) * m.heads + (m.heads == 1 ? 0 : head)) * m.q_blocks();
+}
+
+namespace {
+
+uint32_t word(const uint8_t* p) {
+  uint32_t w;
+  std::memcpy(&w, p, 4);
+  return w;
+}
+
+// Cuts empty groups of 32 columns off both ends; no bits where all are set.
+void emit(KeyStep k, int64_t rows, FunctionRef<void(const KeyStep&)> f) {
+  const int64_t words = ceil_div(k.cols, 32);
+  uint32_t any[kTileKeys / 32] = {}, all[kTileKeys / 32];
+  std::fill(all, all + words, ~0u);
+  if (k.cols % 32) all[words - 1] = (1u << k.cols % 32) - 1;
+  uint32_t full[kTileKeys / 32];
+  std::copy(all, all + words, full);
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t w = 0; w < words; ++w) {
+      const uint32_t bits = word(k.bits + r * k.row_bytes + 4 * w);
+      any[w] |= bits;
+      all[w] &= bits;
+    }
+  int64_t first = 0, last = words;
+  while (first < last && !any[first]) ++first;
+  while (first < last && !any[last - 1]) --last;
+  if (first == last) return;
+  k.cols = std::min(k.cols, last * 32) - first * 32;
+  k.kv0 += first * 32;
+  k.bits += first * 4;
+  if (std::equal(all + first, all + last, full + first)) k.bits = nullptr;
+  f(k);
+}
+
+}  // namespace
+
+void key_step(const Attention& a, const RowBlock& rows, int64_t kv0, int64_t cols, int32_t tile, uint8_t* memory,
+              FunctionRef<void(const KeyStep&)> f) {
+  constexpr int64_t kRowBytes = kTileKeys / 8;
+  if (tile == BlockRange::kFull) return f({kv0, cols, nullptr, 0});
+  if (tile == BlockRange::kUnknown) {
+    WEFT_CHECK(a.mask, "attention: the block mask leaves blocks to the mask; need a mask");
+    for (int64_t h = 0; h < rows.heads; ++h)
+      a.mask->run(a.mask->context, rows.batch, rows.head + h, rows.q0, kv0, rows.queries, cols,
+                  memory + h * rows.queries * kRowBytes, kRowBytes);
+    return emit({kv0, cols, memory, kRowBytes}, rows.rows(), f);
+  }
+  const BlockMaskView& m = *a.blocks;
+  const int64_t line = m.block_kv / 8;
+  const uint8_t* bits = m.tiles + (tile * m.block_q + rows.q0 % m.block_q) * line + kv0 % m.block_kv / 8;
+  if (rows.heads == 1) return emit({kv0, cols, bits, line}, rows.queries, f);
+  for (int64_t r = 0; r < rows.rows(); ++r)
+    std::memcpy(memory + r * kRowBytes, bits + r % rows.queries * line, ceil_div(cols, 64) * 8);
+  emit({kv0, cols, memory, kRowBytes}, rows.rows(), f);
+}
+
+void for_key_steps(const Attention& a, const RowBlock& rows, int64_t begin, int64_t end, uint8_t* memory,
+                   FunctionRef<void(const KeyStep&)> f) {
+  if (!a.blocks) {
+    for (int64_t at = begin; at < end; at += kTileKeys)
+      key_step(a, rows, at, std::min(kTileKeys, end - at), a.mask ? BlockRange::kUnknown : BlockRange::kFull, memory,
+               f);
+    return;
+  }
+  const BlockMaskView& m = *a.blocks;
+  const int64_t row = mask_row(m, rows.batch, rows.head) + rows.q0 / m.block_q;
+  for (int64_t i = m.offsets[row]; i < m.offsets[row + 1]; ++i) {
+    const BlockRange& r = m.ranges[i];
+    const int64_t first = std::max(r.first * m.block_kv, begin), last = std::min(r.last * m.block_kv, end);
+    for (int64_t at = first; at < last;) {
+      // Bits are one block's.
+      const int64_t stop = r.tile >= 0 ? std::min(last, (at / m.block_kv + 1) * m.block_kv) : last;
+      const int64_t cols = std::min(kTileKeys, stop - at);
+      key_step(a, rows, at, cols, r.tile, memory, f);
+      at += cols;
+    }
+  }
+}
+
+int64_t visible_keys(const Attention& a, const AttentionSizes& s, const RowBlock& rows) {
+  if (!a.blocks) return s.kv_len;
+  const BlockMaskView& m = *a.blocks;
+  const int64_t row = mask_row(m, rows.batch, rows.head) + rows.q0 / m.block_q;
+  int64_t keys = 0;
+  for (int64_t i = m.offsets[row]; i < m.offsets[row + 1]; ++i)
+    keys += std::min(m.ranges[i].last * m.block_kv, s.kv_len) - m.ranges[i].first * m.block_kv;
+  return keys;
+}
+
+Matrix sanitised(const Matrix& m, void* memory) {
+  auto copy = [&]<class T>(T* to, uint32_t exponent) {
+    const T* from = static_cast<const T*>(m.data);
+    for (int64_t r = 0; r < m.rows; ++r)
+      for (int64_t c = 0; c < m.columns; ++c) {
+        const T x = from[r * m.row_stride + c * m.column_stride];
+        *to++ = (x & exponent) == exponent ? T{0} : x;
+      }
+  };
+  if (m.type == PanelType::f32)
+    copy(static_cast<uint32_t*>(memory), 0x7f800000u);
+  else
+    copy(static_cast<uint16_t*>(memory), m.type == PanelType::bf16 ? 0x7f80u : 0x7c00u);
+  return {memory, m.type, m.rows, m.columns, m.columns, 1};
+}
+
+int64_t worker_slots(int64_t tasks) { return std::max<int64_t>(1, std::min<int64_t>(tasks, max_threads())); }
+
+void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t, int64_t)> f) {
+  if (tasks <= 0) return;
+  std::atomic<int64_t> next{0};
+  parallel_for(workers, [&](int64_t worker) {
+    for (int64_t task; (task = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) f(worker, task);
+  });
+}
+
+void score_forward(const Attention& a, const RowBlock& rows, const KeyStep& k, int64_t task, float* scores) {
+  for (int64_t h = 0; h < rows.heads; ++h)
+    a.score->forward(a.score->context,
+                     {task, rows.batch, rows.head + h, rows.q0, k.kv0, rows.queries, k.cols, kScoreLd},
+                     scores + h * rows.queries * kScoreLd);
+}
+
+void score_backward(const Attention& a, const RowBlock& rows, const KeyStep& k, int64_t task, const float* raw,
+                    float* grad) {
+  a.score->backward(a.score->context, {task, rows.batch, rows.head, rows.q0, k.kv0, rows.queries, k.cols, kScoreLd},
+                    raw, grad);
+}
+
+void keep_points(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k, uint8_t* keep) {
+  KeepRow row{a.dropout.seed, static_cast<uint32_t>(a.dropout.step), a.dropout.op_id, 0, k.cols, 0, keep};
+  row.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(static_cast<float>(a.dropout.p)) * 0x1p24));
+  for (int64_t r = 0; r < rows.rows(); ++r, row.bits += kTileKeys / 8) {
+    const int64_t head = rows.head + r / rows.queries, q = rows.q0 + r % rows.queries;
+    row.first = static_cast<uint64_t>(((rows.batch * s.heads + head) * s.q_len + q) * s.kv_len + k.kv0);
+    s.stages->keep(row);
+  }
+}
+
+}  // namespace weft::kernels::internal

@@ -1,0 +1,114 @@
+// What attention does between its products, once for each instruction set (attention_isa.cc): the softmax of a tile and
+// its gradient. Rows are queries, columns keys. Light: the per-instruction-set sources include it.
+#pragma once
+#include <cstdint>
+
+#include "ops/kernels/gemm_kernel.h"
+
+namespace weft::kernels {
+
+/// Keys of a tile at most.
+inline constexpr int64_t kTileKeys = 128;
+/// Floats that hold one row's sum: lanes of it.
+inline constexpr int64_t kSumLanes = 16;
+inline constexpr float kLog2E = 1.44269504f;
+
+/// A tile of scores about to become probabilities. Its rows, and those of `p`, have room for whole groups of 32
+/// columns.
+struct SoftmaxTile {
+  float* scores;
+  int64_t ld, rows, cols;
+  const uint8_t* bits;  // visible points, a row every row_bytes; null: all
+  int64_t row_bytes;
+  const uint8_t* keep;  // points that dropout keeps, rows of kTileKeys bits; null: no dropout
+  float keep_scale;
+  float scale;  // above 0: exponents to the base 2 are scale * scores
+  /// Of each row, carried from tile to tile: what exponents are taken against (-inf at first; it follows the greatest
+  /// score at a distance of up to 8, so that it seldom moves), the sum in kSumLanes lanes, the greatest score (or
+  /// null).
+  float *base, *sum, *top;
+  /// Sums of p v so far, which shrink when a base moves; null: none yet.
+  float* out;
+  int64_t out_ld, out_cols;
+  /// exp2(scale * scores - base), 0 where masked, dropped or beyond cols; of the stages' type. May be `scores`.
+  void* p;
+  int64_t p_ld;
+};
+
+/// A tile of rows whose sums are complete.
+struct FinishTile {
+  int64_t rows, cols;
+  const float* out;
+  int64_t out_ld;
+  const float *base, *sum, *top;
+  float top_scale;  // of a score as softmax_tile saw it
+  void* to;         // rows to_ld elements apart
+  int64_t to_ld;
+  PanelType to_type;
+  float *lse, *max;  // of each row, or null
+};
+
+/// A tile of scores and of the products dout v^T, about to become the gradient of the scores.
+struct GradTile {
+  const float* scores;
+  float* grad;
+  int64_t ld, rows, cols;
+  const uint8_t* bits;
+  int64_t row_bytes;
+  const uint8_t* keep;
+  float keep_scale, scale;
+  const float *lse, *delta;  // of each row; lse to the base 2
+  /// The probabilities (after dropout) and the gradients, of the stages' type, as packed operand b of a product over
+  /// the rows, which are padded with zeros to whole steps of it; and the gradients in rows.
+  void *p_panels, *d_panels;
+  int64_t panel_stride;  // bytes
+  void* d;
+  int64_t d_ld;
+};
+
+/// Bits of random_bits.h at flat positions first, first + 1, ...: whether dropout keeps them.
+struct KeepRow {
+  uint64_t seed;
+  uint32_t step, op_id;
+  uint64_t first;
+  int64_t cols;
+  uint32_t threshold;  // of the upper 24 bits: kept from here on
+  uint8_t* bits;       // kTileKeys of them
+};
+
+struct AttentionStages {
+  /// exp2 here is within 1.5 * 2^-23 of its value, and 0 below 2^-126.
+  void (*softmax)(const SoftmaxTile&);
+  /// False if a result is not finite.
+  bool (*finish)(const FinishTile&);
+  /// Adds the sums of another piece of the keys: out, sum, base and top of `rows` rows.
+  void (*merge)(const FinishTile& piece, float* out, float* base, float* sum, float* top);
+  /// p_panels, d_panels and d from scores and grad.
+  void (*gradient)(const GradTile&);
+  /// The two halves of it, between which a score hook changes grad: p_panels and, in place, grad; then d_panels and d.
+  void (*gradient_before_hook)(const GradTile&);
+  void (*gradient_after_hook)(const GradTile&);
+  void (*keep)(const KeepRow&);
+  /// x *= scale, rows x cols.
+  void (*scale)(float* x, int64_t ld, int64_t rows, int64_t cols, float scale);
+  /// The dot product of two rows, and whether `b` has only finite elements.
+  float (*dot)(const void* a, const void* b, int64_t n, PanelType type, bool* finite);
+  /// to[c, r] = scale * from[r, c], rows of `to` to_ld elements apart.
+  void (*store_transposed)(const float* from, int64_t ld, int64_t rows, int64_t cols, float scale, void* to,
+                           int64_t to_ld, PanelType type);
+  /// to[r, c] = scale * (from[0][r, c] + ... ), the pieces in order.
+  void (*store_sum)(const float* const* from, int64_t pieces, int64_t ld, int64_t rows, int64_t cols, float scale,
+                    void* to, int64_t to_ld, PanelType type);
+};
+
+#define WEFT_DECLARE_ATTENTION(isa)          \
+  namespace isa {                            \
+  const AttentionStages& attention_stages(); \
+  }
+WEFT_DECLARE_ATTENTION(baseline)
+WEFT_DECLARE_ATTENTION(avx2)
+WEFT_DECLARE_ATTENTION(avx512)
+WEFT_DECLARE_ATTENTION(amx)
+#undef WEFT_DECLARE_ATTENTION
+
+}  // namespace weft::kernels
