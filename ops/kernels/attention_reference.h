@@ -252,7 +252,7 @@ inline Reference::Reference(const Call& call, const Array* dout_array, const std
 /// probabilities of products are rounded to, of the results' type.
 struct Bounds {
   double out_relative, lse, max, roundoff;
-  double probability;  // relative, in backward
+  double probability, grad_relative;  // in backward
   static constexpr double kEps = 0x1p-24;
 
   /// narrow: products may take bf16 probabilities.
@@ -265,6 +265,21 @@ struct Bounds {
     max = score + 2 * kEps * s;
     roundoff = c.type == kFloat32 ? kEps : c.type == kBFloat16 ? 0x1p-8 : 0x1p-11;
     probability = exponential + lse;
+    // delta is a dot product of out as it was stored.
+    double delta = 0;
+    for (size_t row = 0; row < r.lse.size(); ++row) {
+      double e = 0;
+      for (int64_t x = 0; x < c.dv; ++x)
+        e += out(r, row * c.dv + x) + (c.dv + 4) * kEps * std::abs(r.out[row * c.dv + x]);
+      delta = std::max(delta, e);
+    }
+    const double slope = c.hook == Case::softcap ? score + 8 * kEps : 0;
+    const double terms = static_cast<double>(std::max(c.sq * (c.hq / c.hkv) * (c.kv_b == 1 ? c.b : 1), c.skv)) + 4;
+    grad_relative = probability + (c.dv + 12) * kEps + delta + narrow + slope + terms * kEps;
+  }
+  /// Of an element of dq, dk or dv, for |dout| <= 1.
+  double grad(double size, double value) const {
+    return 1.01 * size * grad_relative + std::abs(value) * roundoff + (roundoff == 0x1p-11 ? 0x1p-25 : 0x1p-120);
   }
   double out(const Reference& r, int64_t i) const {
     return r.out_size[i] * out_relative * 1.01 + std::abs(r.out[i]) * roundoff +

@@ -1,0 +1,407 @@
+// Attention's backward: a task owns some keys of a (batch, kv head) and loops over blocks of them, and inside over the
+// tiles of queries that see the block. dk and dv of a block stay in the nearest caches, transposed, so that the
+// probabilities and the scores' gradients are the second operands of their products, written packed by the stage that
+// makes them. dq is summed in f32 by each task and, where several tasks share it, over the tasks in order.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "framework/base/error.h"
+#include "framework/base/thread_pool.h"
+#include "ops/kernels/attention.h"
+#include "ops/kernels/attention_plan.h"
+
+namespace weft::kernels {
+namespace internal {
+namespace {
+
+constexpr int64_t kWantedTasks = 8;
+constexpr int64_t kPrivateBytes = 64 << 20;  // of all tasks' dq together, unless one needs more
+constexpr int64_t kLocalBytes = 2 << 20;     // of queries' things that a worker keeps to itself
+
+/// How the work is cut, and where things lie in the workspace.
+struct BackwardPlan {
+  AttentionSizes s;
+  int64_t owners, members;  // (batch, kv head) with their own keys; query heads of each
+  int64_t block, blocks, chunk_blocks, chunks;
+  int64_t tasks, slots, q_tiles;
+  bool local;  // a task has its queries' things in its slot
+  // Of a query head: lse and delta, transposed operands a, and for each chunk sums of dq and whether there are any.
+  int64_t lse, delta, q_packed, dout_packed, dq, touched, head_bytes, dq_bytes;
+  // Of a slot:
+  int64_t kt, vt, kd, q_rows, dout_rows, scores, grad, raw, p_panels, d_panels, d, bits, keep, dkt, dvt, plain, line,
+      heads;
+  int64_t slot_bytes, heads_at, bytes;
+
+  explicit BackwardPlan(const Attention& a) : s(a) {
+    owners = s.kv_batch * s.kv_heads;
+    members = s.kv_batch == 0 ? 0 : s.batch / s.kv_batch * s.group;
+    block = a.blocks && a.blocks->block_kv % kTileKeys ? kTileKeys / 2 : kTileKeys;
+    blocks = ceil_div(s.kv_len, block);
+    q_tiles = ceil_div(s.q_len, kTileRows);
+    dq_bytes = q_tiles * kTileRows * s.padded(s.dim) * 4;
+    const int64_t all_dq = std::max<int64_t>(1, s.batch * s.heads * dq_bytes);
+    const int64_t wanted = owners == 0 ? 1 : ceil_div(kWantedTasks, owners);
+    chunks = std::clamp<int64_t>(std::min(wanted, kPrivateBytes / all_dq), 1, std::max<int64_t>(blocks, 1));
+    chunk_blocks = std::max<int64_t>(1, ceil_div(blocks, chunks));
+    chunks = std::max<int64_t>(1, ceil_div(blocks, chunk_blocks));
+    tasks = owners * chunks;
+    slots = worker_slots(tasks);
+
+    Layout head;
+    lse = head.take(q_tiles * kTileRows * 4);
+    delta = head.take(q_tiles * kTileRows * 4);
+    q_packed = head.take(s.packed_a(s.dim, s.q_len));
+    dout_packed = head.take(s.packed_a(s.v_dim, s.q_len));
+    dq = head.take(chunks * dq_bytes);
+    touched = head.take(chunks * q_tiles);
+    head_bytes = head.bytes();
+    local = chunks == 1 && members * head_bytes <= kLocalBytes;
+
+    Layout slot;
+    const int64_t tile = kTileRows * kScoreLd * 4, panels = s.packed_b(kTileKeys, kTileRows);
+    kt = slot.take(s.packed_b(kTileKeys, s.dim));
+    vt = slot.take(s.packed_b(kTileKeys, s.v_dim));
+    kd = slot.take(s.packed_b(s.dim, kTileKeys));
+    q_rows = slot.take(s.packed_a(kTileRows, s.dim));
+    dout_rows = slot.take(s.packed_a(kTileRows, s.v_dim));
+    scores = slot.take(tile);
+    grad = slot.take(tile);
+    raw = slot.take(a.score ? tile : 0);
+    p_panels = slot.take(panels);
+    d_panels = slot.take(panels);
+    d = slot.take(s.narrow ? kTileRows * kNarrowLd * 2 : 0);
+    bits = slot.take(kTileRows * kTileKeys / 8);
+    keep = slot.take(kTileRows * kTileKeys / 8);
+    dkt = slot.take(up_to(up_to(s.dim, s.g->mr), 16) * kTileKeys * 4);
+    dvt = slot.take(up_to(up_to(s.v_dim, s.g->mr), 16) * kTileKeys * 4);
+    plain = slot.take(kTileKeys * std::max(s.dim, s.v_dim) * s.item);
+    line = slot.take(2 * std::max(s.dim, s.v_dim) * s.item);
+    heads = slot.take(local ? members * head_bytes : 0);
+    slot_bytes = slot.bytes();
+    // The passes over queries have slots of their own number.
+    slots = std::max(slots, worker_slots(local ? 1 : s.batch * s.heads * q_tiles));
+    Layout all;
+    all.take(slots * slot_bytes);
+    heads_at = all.take(local ? 0 : s.batch * s.heads * head_bytes);
+    bytes = all.bytes();
+  }
+};
+
+/// For each block of keys of the block mask, the blocks of queries that see it, ascending.
+struct Columns {
+  struct Entry {
+    int32_t q_block, tile;
+  };
+  std::vector<int64_t> offsets;
+  std::vector<Entry> entries;
+
+  explicit Columns(const BlockMaskView& m) : offsets(m.batch * m.heads * m.kv_blocks() + 1) {
+    auto each = [&](auto f) {
+      for (int64_t set = 0; set < m.batch * m.heads; ++set)
+        for (int64_t q = 0; q < m.q_blocks(); ++q)
+          for (int64_t i = m.offsets[set * m.q_blocks() + q]; i < m.offsets[set * m.q_blocks() + q + 1]; ++i)
+            for (int64_t kv = m.ranges[i].first; kv < m.ranges[i].last; ++kv)
+              f(set * m.kv_blocks() + kv, Entry{static_cast<int32_t>(q), m.ranges[i].tile});
+    };
+    each([&](int64_t column, const Entry&) { ++offsets[column + 1]; });
+    for (size_t i = 1; i < offsets.size(); ++i) offsets[i] += offsets[i - 1];
+    entries.resize(offsets.back());
+    std::vector<int64_t> next(offsets.begin(), offsets.end() - 1);
+    each([&](int64_t column, const Entry& e) { entries[next[column]++] = e; });
+  }
+};
+
+class Backward {
+ public:
+  Backward(const Attention& a, const AttentionGrad& g, char* workspace)
+      : a_(a), g_(g), workspace_(workspace), plan_(a), s_(plan_.s) {
+    auto check = [&](const StridedView& v, const StridedView& like, const char* name) {
+      WEFT_CHECK(v.shape == like.shape && v.dtype == a.q.dtype, "attention_backward: ", name, " is ", v.dtype, " ",
+                 v.shape, "; need ", a.q.dtype, " ", like.shape);
+    };
+    check(g.dq, a.q, "dq"), check(g.dk, a.k, "dk"), check(g.dv, a.v, "dv");
+    StridedView out = a.q;
+    out.shape[3] = s_.v_dim;
+    check(g.out, out, "out"), check(g.dout, out, "dout");
+    WEFT_CHECK(g.dq.strides[3] == 1 && g.dk.strides[3] == 1 && g.dv.strides[3] == 1,
+               "attention_backward: last strides of dq, dk, dv are ", g.dq.strides[3], ", ", g.dk.strides[3], ", ",
+               g.dv.strides[3], "; need 1");
+    WEFT_CHECK(g.lse || s_.batch * s_.q_len == 0, "attention_backward: no lse; need attention's");
+    scaled_first_ = a.score || !(a.scale > 0);
+    exponent_scale_ = scaled_first_ ? kLog2E : static_cast<float>(a.scale * 1.4426950408889634);
+    if (a.blocks) columns_.emplace_back(*a.blocks);
+  }
+
+  void run() {
+    const int64_t heads = s_.batch * s_.heads;
+    if (!plan_.local)
+      run_tasks(heads * plan_.q_tiles, plan_.slots, [&](int64_t worker, int64_t i) {
+        const int64_t head = i / plan_.q_tiles;
+        prepare(slot(worker), head_at(head), head / s_.heads, head % s_.heads, i % plan_.q_tiles);
+      });
+    const std::vector<int64_t> order = sorted_tasks();
+    run_tasks(plan_.tasks, plan_.slots, [&](int64_t worker, int64_t i) { task(slot(worker), order[i]); });
+    if (!plan_.local)
+      parallel_for(heads * plan_.q_tiles, [&](int64_t i) {
+        const int64_t head = i / plan_.q_tiles;
+        store_dq(head_at(head), head / s_.heads, head % s_.heads, i % plan_.q_tiles);
+      });
+  }
+
+ private:
+  char* slot(int64_t worker) const { return workspace_ + worker * plan_.slot_bytes; }
+  char* head_at(int64_t head) const { return workspace_ + plan_.heads_at + head * plan_.head_bytes; }
+  int64_t member_batch(int64_t owner, int64_t m) const {
+    return s_.kv_batch == s_.batch ? owner / s_.kv_heads : m / s_.group;
+  }
+  int64_t member_head(int64_t owner, int64_t m) const { return owner % s_.kv_heads * s_.group + m % s_.group; }
+
+  // The tiles of queries that see key block `kb` (of plan_.block keys) of (batch, head).
+  template <class F>
+  void for_tiles(int64_t batch, int64_t head, int64_t kb, F f) const {
+    if (!a_.blocks) {
+      for (int64_t t = 0; t < plan_.q_tiles; ++t) f(t, a_.mask ? BlockRange::kUnknown : BlockRange::kFull);
+      return;
+    }
+    const BlockMaskView& m = *a_.blocks;
+    const int64_t set = mask_row(m, batch, head) / std::max<int64_t>(1, m.q_blocks());
+    const int64_t column = set * m.kv_blocks() + kb * plan_.block / m.block_kv, per = m.block_q / kTileRows;
+    const Columns& c = columns_.front();
+    for (int64_t i = c.offsets[column]; i < c.offsets[column + 1]; ++i)
+      for (int64_t t = c.entries[i].q_block * per; t < std::min((c.entries[i].q_block + 1) * per, plan_.q_tiles); ++t)
+        f(t, c.entries[i].tile);
+  }
+
+  std::vector<int64_t> sorted_tasks() const {
+    std::vector<int64_t> order(plan_.tasks), work(plan_.tasks);
+    for (int64_t i = 0; i < plan_.tasks; ++i) order[i] = i;
+    if (!a_.blocks) return order;
+    for (int64_t i = 0; i < plan_.tasks; ++i) {
+      const int64_t owner = i / plan_.chunks, first = i % plan_.chunks * plan_.chunk_blocks;
+      for (int64_t m = 0; m < plan_.members; ++m)
+        for (int64_t kb = first; kb < std::min(first + plan_.chunk_blocks, plan_.blocks); ++kb) {
+          const BlockMaskView& v = *a_.blocks;
+          const int64_t b = member_batch(owner, m), h = member_head(owner, m);
+          const int64_t set = mask_row(v, b, h) / std::max<int64_t>(1, v.q_blocks());
+          const int64_t column = set * v.kv_blocks() + kb * plan_.block / v.block_kv;
+          work[i] += columns_.front().offsets[column + 1] - columns_.front().offsets[column];
+        }
+    }
+    std::stable_sort(order.begin(), order.end(), [&](int64_t x, int64_t y) { return work[x] > work[y]; });
+    return order;
+  }
+
+  // A row with neighbouring elements: itself, or copied to `to`.
+  const void* line(const StridedView& v, int64_t b, int64_t h, int64_t i, char* to) const {
+    const char* from = at(v, b, h, i);
+    if (v.strides[3] == 1) return from;
+    for (int64_t d = 0; d < v.shape[3]; ++d) std::memcpy(to + d * s_.item, from + d * v.strides[3] * s_.item, s_.item);
+    return to;
+  }
+  bool finite(const StridedView& v, int64_t b, int64_t h, int64_t first, int64_t rows, char* to) const {
+    bool all = true;
+    for (int64_t i = 0; i < rows; ++i) {
+      bool one;
+      const void* x = line(v, b, h, first + i, to);
+      s_.stages->dot(x, x, v.shape[3], s_.type, &one);
+      all &= one;
+    }
+    return all;
+  }
+
+  // lse, delta and the transposed operands of one tile of queries. Operands whose rows are summed over must not bring
+  // infinity to others by way of a masked 0.
+  void prepare(char* slot, char* head, int64_t b, int64_t h, int64_t tile) const {
+    const int64_t q0 = tile * kTileRows, n = std::min(kTileRows, s_.q_len - q0);
+    float* lse = reinterpret_cast<float*>(head + plan_.lse) + q0;
+    float* delta = reinterpret_cast<float*>(head + plan_.delta) + q0;
+    char* memory = slot + plan_.line;
+    char* other = memory + std::max(s_.dim, s_.v_dim) * s_.item;
+    bool finite_dout = true;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t row = (b * s_.heads + h) * s_.q_len + q0 + i;
+      bool good;
+      const float dot = s_.stages->dot(line(g_.out, b, h, q0 + i, memory), line(g_.dout, b, h, q0 + i, other), s_.v_dim,
+                                       s_.type, &good);
+      delta[i] = dot - (g_.dlse ? g_.dlse[row] : 0.0f);
+      const float l = g_.lse[row];
+      lse[i] = l == -std::numeric_limits<float>::infinity() ? 0.0f : l * kLog2E;
+      if (!good && has_mask(a_)) lse[i] = std::numeric_limits<float>::quiet_NaN();
+      finite_dout &= good;
+    }
+    const bool finite_q = !has_mask(a_) || finite(a_.q, b, h, q0, n, memory);
+    pack_transposed(head + plan_.q_packed, a_.q, b, h, q0, n, finite_q, slot);
+    pack_transposed(head + plan_.dout_packed, g_.dout, b, h, q0, n, finite_dout || !has_mask(a_), slot);
+    for (int64_t c = 0; c < plan_.chunks; ++c) head[plan_.touched + c * plan_.q_tiles + tile] = 0;
+  }
+  void pack_transposed(char* to, const StridedView& v, int64_t b, int64_t h, int64_t q0, int64_t n, bool finite,
+                       char* slot) const {
+    Matrix m = rows_of(v, s_.type, b, h, q0, n);
+    if (!finite) m = sanitised(m, slot + plan_.plain);
+    const GemmKernel& g = *s_.g;
+    g.pack_a({m.data, m.type, m.column_stride, m.row_stride, m.columns, n, to + q0 * g.mr * g.size,
+              s_.panel(g.mr, s_.q_len)});
+  }
+
+  void task(char* slot, int64_t task) const {
+    const int64_t owner = task / plan_.chunks, chunk = task % plan_.chunks;
+    if (plan_.local)
+      for (int64_t m = 0; m < plan_.members; ++m)
+        for (int64_t t = 0; t < plan_.q_tiles; ++t)
+          prepare(slot, member(slot, owner, m), member_batch(owner, m), member_head(owner, m), t);
+    const int64_t first = chunk * plan_.chunk_blocks, last = std::min(first + plan_.chunk_blocks, plan_.blocks);
+    for (int64_t kb = first; kb < last; ++kb) key_block(slot, task, owner, chunk, kb);
+    if (plan_.local)
+      for (int64_t m = 0; m < plan_.members; ++m)
+        for (int64_t t = 0; t < plan_.q_tiles; ++t)
+          store_dq(member(slot, owner, m), member_batch(owner, m), member_head(owner, m), t);
+  }
+  char* member(char* slot, int64_t owner, int64_t m) const {
+    if (plan_.local) return slot + plan_.heads + m * plan_.head_bytes;
+    return head_at(member_batch(owner, m) * s_.heads + member_head(owner, m));
+  }
+
+  void key_block(char* slot, int64_t task, int64_t owner, int64_t chunk, int64_t kb) const {
+    const GemmKernel& g = *s_.g;
+    const int64_t b = owner / s_.kv_heads, h = owner % s_.kv_heads;
+    const int64_t kv0 = kb * plan_.block, n = std::min(plan_.block, s_.kv_len - kv0);
+    Matrix k = rows_of(a_.k, s_.type, b, h, kv0, n);
+    const Matrix v = rows_of(a_.v, s_.type, b, h, kv0, n);
+    g.pack_b({k.data, k.type, k.row_stride, k.column_stride, n, s_.dim, slot + plan_.kt, s_.panel(g.nr, s_.dim)});
+    g.pack_b({v.data, v.type, v.row_stride, v.column_stride, n, s_.v_dim, slot + plan_.vt, s_.panel(g.nr, s_.v_dim)});
+    if (has_mask(a_) && !finite(a_.k, b, h, kv0, n, slot + plan_.line)) k = sanitised(k, slot + plan_.plain);
+    g.pack_b({k.data, k.type, k.column_stride, k.row_stride, s_.dim, n, slot + plan_.kd, s_.panel(g.nr, kTileKeys)});
+    float *dkt = reinterpret_cast<float*>(slot + plan_.dkt), *dvt = reinterpret_cast<float*>(slot + plan_.dvt);
+    std::fill(dkt, dkt + s_.dim * kTileKeys, 0.0f);
+    std::fill(dvt, dvt + s_.v_dim * kTileKeys, 0.0f);
+    for (int64_t m = 0; m < plan_.members; ++m) {
+      char* head = member(slot, owner, m);
+      const int64_t batch = member_batch(owner, m), q_head = member_head(owner, m);
+      for_tiles(batch, q_head, kb, [&](int64_t tile, int32_t kind) {
+        const int64_t q0 = tile * kTileRows;
+        const RowBlock rows{batch, q_head, 1, q0, std::min(kTileRows, s_.q_len - q0)};
+        key_step(a_, rows, kv0, n, kind, reinterpret_cast<uint8_t*>(slot + plan_.bits),
+                 [&](const KeyStep& step) { tile_step(slot, head, task, chunk, rows, step, step.kv0 - kv0); });
+      });
+    }
+    s_.stages->store_transposed(dkt, kTileKeys, s_.dim, n, static_cast<float>(a_.scale), at(g_.dk, b, h, kv0),
+                                g_.dk.strides[2], s_.type);
+    s_.stages->store_transposed(dvt, kTileKeys, s_.v_dim, n, 1, at(g_.dv, b, h, kv0), g_.dv.strides[2], s_.type);
+  }
+
+  // Sets product's a to rows q0 on of a view: where they are, or packed to `to`.
+  void query_rows(GemmBlock& product, const StridedView& v, const RowBlock& rows, char* to) const {
+    const GemmKernel& g = *s_.g;
+    const int64_t n = rows.queries, line = v.strides[2] * s_.item;
+    const Matrix m = rows_of(v, s_.type, rows.batch, rows.head, rows.q0, n);
+    product.m = n, product.k = m.columns;
+    if (s_.type == g.direct_type && m.column_stride == 1 && n % g.direct_m == 0 && m.columns % g.direct_k == 0 &&
+        (g.direct_m > 1 || line % 4096 != 0)) {
+      product.a = m.data, product.a_line = line;
+      return;
+    }
+    product.a = to, product.a_stride = s_.panel(g.mr, m.columns);
+    g.pack_a({m.data, m.type, m.row_stride, m.column_stride, n, m.columns, to, product.a_stride});
+  }
+
+  // One tile of queries against the keys `col` on of a block.
+  void tile_step(char* slot, char* head, int64_t task, int64_t chunk, const RowBlock& rows, const KeyStep& k,
+                 int64_t col) const {
+    const GemmKernel& g = *s_.g;
+    const int64_t n = rows.queries;
+    float *scores = reinterpret_cast<float*>(slot + plan_.scores), *grad = reinterpret_cast<float*>(slot + plan_.grad);
+    auto product = [&](const StridedView& v, int64_t packed, int64_t panels, float* to) {
+      GemmBlock p{};
+      query_rows(p, v, rows, slot + packed);
+      p.b_stride = s_.panel(g.nr, v.shape[3]);
+      p.b = slot + panels + col / g.nr * p.b_stride;
+      p.n = k.cols, p.to = to, p.to_ld = kScoreLd, p.to_type = PanelType::f32, p.to_whole = true;
+      g.run(p);
+    };
+    product(a_.q, plan_.q_rows, plan_.kt, scores);
+    product(g_.dout, plan_.dout_rows, plan_.vt, grad);
+
+    const float* raw = reinterpret_cast<float*>(slot + plan_.raw);
+    if (scaled_first_) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
+    if (a_.score) {
+      std::memcpy(slot + plan_.raw, scores, n * kScoreLd * 4);
+      score_forward(a_, rows, k, task, scores);
+    }
+    GradTile t{scores, grad, kScoreLd, n, k.cols, k.bits, k.row_bytes};
+    if (a_.dropout.p > 0) {
+      uint8_t* keep = reinterpret_cast<uint8_t*>(slot + plan_.keep);
+      keep_points(a_, s_, rows, k, keep);
+      t.keep = keep, t.keep_scale = static_cast<float>(1 / (1 - a_.dropout.p));
+    }
+    t.scale = exponent_scale_;
+    t.lse = reinterpret_cast<float*>(head + plan_.lse) + rows.q0;
+    t.delta = reinterpret_cast<float*>(head + plan_.delta) + rows.q0;
+    t.p_panels = slot + plan_.p_panels, t.d_panels = slot + plan_.d_panels;
+    t.panel_stride = s_.panel(g.nr, kTileRows);
+    t.d = s_.narrow ? slot + plan_.d : slot + plan_.grad, t.d_ld = s_.narrow ? kNarrowLd : kScoreLd;
+    if (a_.score) {
+      s_.stages->gradient_before_hook(t);
+      score_backward(a_, rows, k, task, raw, grad);
+      s_.stages->gradient_after_hook(t);
+    } else {
+      s_.stages->gradient(t);
+    }
+
+    auto add = [&](int64_t packed, int64_t panels, int64_t m, int64_t sums) {
+      GemmBlock p{};
+      p.a = head + packed + rows.q0 * g.mr * g.size, p.a_stride = s_.panel(g.mr, s_.q_len);
+      p.b = slot + panels, p.b_stride = t.panel_stride;
+      p.m = m, p.n = k.cols, p.k = n;
+      float* to = reinterpret_cast<float*>(slot + sums) + col;
+      p.from = to, p.from_ld = kTileKeys, p.to = to, p.to_ld = kTileKeys, p.to_type = PanelType::f32, p.to_whole = true;
+      g.run(p);
+    };
+    add(plan_.dout_packed, plan_.p_panels, s_.v_dim, plan_.dvt);
+    add(plan_.q_packed, plan_.d_panels, s_.dim, plan_.dkt);
+
+    GemmBlock p{};
+    char& touched = head[plan_.touched + chunk * plan_.q_tiles + rows.q0 / kTileRows];
+    const int64_t ld = s_.padded(s_.dim);
+    float* dq = reinterpret_cast<float*>(head + plan_.dq + chunk * plan_.dq_bytes) + rows.q0 * ld;
+    p.a = t.d, p.a_line = s_.p_line();
+    p.b = slot + plan_.kd + col * g.nr * g.size, p.b_stride = s_.panel(g.nr, kTileKeys);
+    p.m = n, p.n = s_.dim, p.k = k.cols;
+    p.from = touched ? dq : nullptr, p.from_ld = ld;
+    p.to = dq, p.to_ld = ld, p.to_type = PanelType::f32, p.to_whole = true;
+    g.run(p);
+    touched = 1;
+  }
+
+  void store_dq(char* head, int64_t b, int64_t h, int64_t tile) const {
+    const int64_t q0 = tile * kTileRows, ld = s_.padded(s_.dim);
+    const float* pieces[kWantedTasks];
+    int64_t count = 0;
+    for (int64_t c = 0; c < plan_.chunks; ++c)
+      if (head[plan_.touched + c * plan_.q_tiles + tile])
+        pieces[count++] = reinterpret_cast<float*>(head + plan_.dq + c * plan_.dq_bytes) + q0 * ld;
+    s_.stages->store_sum(pieces, count, ld, std::min(kTileRows, s_.q_len - q0), s_.dim, static_cast<float>(a_.scale),
+                         at(g_.dq, b, h, q0), g_.dq.strides[2], s_.type);
+  }
+
+  const Attention& a_;
+  const AttentionGrad& g_;
+  char* workspace_;
+  const BackwardPlan plan_;
+  const AttentionSizes& s_;
+  bool scaled_first_;
+  float exponent_scale_;
+  std::vector<Columns> columns_;  // one, with a block mask
+};
+
+}  // namespace
+}  // namespace internal
+
+void attention_backward(const Attention& a, const AttentionGrad& g, void* workspace) {
+  internal::Backward(a, g, static_cast<char*>(workspace)).run();
+}
+int64_t attention_backward_workspace(const Attention& a) { return internal::BackwardPlan(a).bytes; }
+int64_t attention_tasks(const Attention& a) { return internal::BackwardPlan(a).tasks; }
+
+}  // namespace weft::kernels

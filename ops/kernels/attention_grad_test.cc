@@ -1,0 +1,207 @@
+// Attention's backward against the dense f64 derivative, within bounds derived from the roundoffs; masks, hooks,
+// dropout, layouts, shared keys, and the same bits for any number of threads.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "framework/base/error.h"
+#include "framework/base/thread_pool.h"
+#include "ops/kernels/attention_reference.h"
+
+namespace weft::kernels {
+namespace {
+
+struct Grads {
+  Array out, dout, dq, dk, dv;
+  std::vector<float> lse, dlse;
+};
+
+Grads run(const Call& call, bool with_dlse = true) {
+  const Case& c = call.c;
+  auto like = [&](const Array& a) {
+    Shape strides = a.view().strides;
+    const int64_t by = strides[3];
+    if (by != 1)
+      for (int i = 0; i < 4; ++i) strides[i] /= by;  // gradients keep their last stride 1
+    return Array(c.type, a.view().shape, strides);
+  };
+  const Shape out{c.b, c.hq, c.sq, c.dv};
+  const Shape odd{c.hq * c.sq * c.dv * 2, c.sq * c.dv * 2, c.dv * 2, 2};
+  Grads g{Array(c.type, out),
+          Array(c.type, out, c.layout == Case::odd ? odd : contiguous_strides(out)),
+          like(call.q),
+          like(call.k),
+          like(call.v),
+          std::vector<float>(c.b * c.hq * c.sq),
+          std::vector<float>(with_dlse ? c.b * c.hq * c.sq : 0)};
+  g.dout.fill_uniform(c.seed + 5, -1, 1);
+  for (size_t i = 0; i < g.dlse.size(); ++i) g.dlse[i] = static_cast<float>(static_cast<int>(i % 7) - 3) / 4;
+  {
+    Workspace ws(attention_workspace(call.a));
+    attention(call.a, g.out, g.lse.data(), nullptr, ws.get());
+  }
+  Workspace ws(attention_backward_workspace(call.a));
+  AttentionGrad grad{g.out, g.lse.data(), g.dout, with_dlse ? g.dlse.data() : nullptr, g.dq, g.dk, g.dv};
+  attention_backward(call.a, grad, ws.get());
+  return g;
+}
+
+void compare(const Array& got, const std::vector<double>& want, const std::vector<double>& size, const Bounds& bounds,
+             const char* what) {
+  for (int64_t i = 0; i < got.size() && !testing::Test::HasFailure(); ++i)
+    if (std::isfinite(want[i])) {
+      EXPECT_LE(std::abs(got[i] - want[i]), bounds.grad(size[i], want[i]))
+          << what << " " << i << ": " << got[i] << ", want " << want[i];
+    }
+}
+
+void check(const Call& call) {
+  const Case& c = call.c;
+  SCOPED_TRACE(testing::Message() << "b" << c.b << " hq" << c.hq << " hkv" << c.hkv << " sq" << c.sq << " skv" << c.skv
+                                  << " d" << c.d << " dv" << c.dv << " type " << to_string_view(c.type) << " mask "
+                                  << c.mask << " layout " << c.layout << " hook " << c.hook);
+  const Grads g = run(call, c.seed % 2);
+  const Reference want(call, &g.dout, c.seed % 2 ? &g.dlse : nullptr);
+  const Bounds bounds(c, want);
+  compare(g.dv, want.dv, want.dv_size, bounds, "dv");
+  compare(g.dq, want.dq, want.dq_size, bounds, "dq");
+  compare(g.dk, want.dk, want.dk_size, bounds, "dk");
+}
+
+const DType kTypes[] = {kFloat32, kBFloat16, kFloat16};
+
+TEST(AttentionGrad, MatchesTheDenseDerivative) {
+  int n = 0;
+  for (int64_t s : {1, 17, 127, 129, 300})
+    for (int64_t d : {1, 8, 40, 64, 96, 128}) {
+      const int64_t cross[] = {s, 300, 17, 129}, dvs[] = {d, 24, d, 65};
+      Case c{.b = 1 + n % 2, .hq = 2, .hkv = 2, .sq = s, .skv = cross[n % 4], .d = d, .dv = dvs[n / 2 % 4]};
+      c.type = kTypes[n % 3];
+      c.layout = static_cast<Case::Layout>(n / 2 % 3);
+      c.seed = 100 + n++;
+      check(Call(c));
+    }
+}
+
+TEST(AttentionGrad, GroupsOfHeadsShareKeys) {
+  for (DType t : kTypes)
+    for (int64_t group : {3, 8})
+      for (int64_t s : {5, 70})
+        for (Case::Mask mask : {Case::none, Case::blocks}) {
+          Case c{.b = 2, .hq = 2 * group, .hkv = 2, .sq = s, .skv = 150, .d = 16, .dv = 16, .type = t};
+          c.mask = mask, c.kv_b = group == 3 ? 1 : 0, c.mask_per_head = s == 5 && mask;
+          c.seed = s + group;
+          check(Call(c));
+        }
+}
+
+TEST(AttentionGrad, MasksByBlocksAndBits) {
+  int n = 0;
+  for (DType t : kTypes)
+    for (Case::Mask mask : {Case::fill, Case::blocks})
+      for (int64_t s : {1, 64, 129, 300}) {
+        Case c{.b = 2, .hq = 2, .hkv = 1, .sq = s, .skv = 300 + n % 3 * 50, .d = 24, .dv = 40, .type = t, .mask = mask};
+        c.block_q = n % 2 ? 64 : 128, c.block_kv = 64 * (1 + n % 3), c.mask_per_head = n % 2;
+        c.seed = 50 + n++;
+        check(Call(c));
+      }
+}
+
+TEST(AttentionGrad, HooksAndDropout) {
+  int n = 0;
+  for (DType t : kTypes)
+    for (Case::Hook hook : {Case::no_hook, Case::softcap, Case::bias})
+      for (double p : {0.0, 0.3}) {
+        Case c{.b = 2, .hq = 4, .hkv = 2, .sq = 70, .skv = 133, .d = 32, .dv = 32, .type = t, .dropout = p};
+        c.hook = hook, c.mask = n % 2 ? Case::blocks : Case::none, c.sq = n % 3 ? 70 : 6;
+        c.seed = n++;
+        check(Call(c));
+      }
+}
+
+// Keys that some queries do not see, and queries that see nothing.
+TEST(AttentionGrad, MaskedNanAndInfinityStayOut) {
+  const double bad[] = {std::numeric_limits<double>::quiet_NaN(), -kNegInf, kNegInf};
+  for (DType t : kTypes)
+    for (Case::Mask mask : {Case::fill, Case::blocks}) {
+      Call call({.b = 1, .hq = 2, .hkv = 2, .sq = 100, .skv = 200, .d = 16, .dv = 8, .type = t, .mask = mask});
+      for (int64_t h = 0; h < 2; ++h)
+        for (int64_t j = 0; j < 200; j += 5) {
+          bool seen = false;
+          for (int64_t i = 0; i < 100; ++i) {
+            if (mask == Case::fill) call.bits[(h * 100 + i) * 200 + j] = 0;
+            seen |= call.visible(0, h, i, j);
+          }
+          if (seen) continue;
+          for (int64_t x = 0; x < 16; ++x) call.k.set((h * 200 + j) * 16 + x, bad[j % 3]);
+          for (int64_t x = 0; x < 8; ++x) call.v.set((h * 200 + j) * 8 + x, bad[x % 3]);
+        }
+      for (int64_t i = 0; i < 200; ++i) {
+        bool sees = false;
+        for (int64_t j = 0; j < 200; ++j) sees |= call.visible(0, i / 100, i % 100, j) != 0;
+        for (int64_t x = 0; x < 16 && !sees; ++x) call.q.set(i * 16 + x, bad[x % 3]);
+      }
+      check(call);
+      const Grads g = run(call);
+      for (int64_t i = 0; i < g.dv.size(); ++i) ASSERT_TRUE(std::isfinite(g.dv[i])) << i;
+      for (int64_t i = 0; i < g.dq.size(); ++i) ASSERT_TRUE(std::isfinite(g.dq[i])) << i;
+      for (int64_t i = 0; i < g.dk.size(); ++i) ASSERT_TRUE(std::isfinite(g.dk[i])) << i;
+    }
+}
+
+TEST(AttentionGrad, NothingToSee) {
+  const Grads g = run(Call({.b = 2, .hq = 2, .hkv = 1, .sq = 5, .skv = 0}));
+  for (int64_t i = 0; i < g.dq.size(); ++i) EXPECT_EQ(g.dq[i], 0);
+  const Grads h = run(Call({.b = 2, .hq = 2, .hkv = 1, .sq = 0, .skv = 5}));
+  for (int64_t i = 0; i < h.dk.size(); ++i) EXPECT_EQ(h.dk[i], 0);
+  for (int64_t i = 0; i < h.dv.size(); ++i) EXPECT_EQ(h.dv[i], 0);
+  run(Call({.b = 0, .hq = 2, .hkv = 1, .sq = 5, .skv = 5}));
+}
+
+TEST(AttentionGrad, SameBitsForAnyNumberOfThreads) {
+  const int before = num_threads();
+  for (DType t : kTypes)
+    for (int n = 0; n < 3; ++n) {
+      Case c{.b = 1, .hq = 4, .hkv = 2, .sq = 300, .skv = 500, .d = 32, .dv = 32, .type = t};
+      if (n == 1) c.b = 5;  // a task a head
+      if (n == 2) c.mask = Case::blocks, c.dropout = 0.2;
+      const Call call(c);
+      set_num_threads(1);
+      const Grads one = run(call);
+      for (int threads : {2, 3}) {
+        set_num_threads(threads);
+        const Grads many = run(call);
+        EXPECT_EQ(one.dq.bits(), many.dq.bits());
+        EXPECT_EQ(one.dk.bits(), many.dk.bits());
+        EXPECT_EQ(one.dv.bits(), many.dv.bits());
+      }
+    }
+  set_num_threads(before);
+}
+
+// Tiles of a task are in range and cover what is visible once.
+TEST(AttentionGrad, HooksSeeEachTileOfATaskOnce) {
+  struct Seen {
+    int64_t tasks;
+    std::vector<char> points;
+  } seen;
+  Call call({.b = 1, .hq = 2, .hkv = 1, .sq = 150, .skv = 700, .d = 8, .dv = 8});
+  seen.tasks = attention_tasks(call.a);
+  seen.points.resize(2 * 150 * 700);
+  const ScoreHook hook{[](const void*, const ScoreTile&, float*) {},
+                       [](const void* context, const ScoreTile& t, const float*, float*) {
+                         Seen& s = *static_cast<Seen*>(const_cast<void*>(context));
+                         EXPECT_TRUE(t.task >= 0 && t.task < s.tasks);
+                         for (int64_t i = 0; i < t.rows; ++i)
+                           for (int64_t j = 0; j < t.cols; ++j) ++s.points[(t.head * 150 + t.q0 + i) * 700 + t.kv0 + j];
+                       },
+                       &seen};
+  call.a.score = &hook;
+  run(call);
+  EXPECT_EQ(seen.points, std::vector<char>(seen.points.size(), 1));
+}
+
+}  // namespace
+}  // namespace weft::kernels
