@@ -42,10 +42,10 @@ int64_t cost_again(const Graph& g, const Node& n, Redo redo) {
   SmallVec<TensorType, 4> in;
   for (Value v : n.inputs) in.push_back(g.type(v));
   const Cost c = op_cost(*n.op, n.attrs, in, n.outputs);
-  double bytes = c.flops * kBytesPerSecond / kPointwiseFlops;
+  constexpr const Machine& m = kPlannedMachine;
+  double bytes = c.flops * m.bytes / m.flops;
   if (n.op->is(kContraction)) {
-    const bool narrow = itemsize(in[0].dtype) <= 2;
-    bytes = c.flops * kBytesPerSecond / (narrow ? kDotFlops16 : kDotFlops32);
+    bytes = c.flops * m.bytes / m.products_of(itemsize(in[0].dtype));
   } else if (redo == Redo::kDear) {
     bytes += c.bytes;
   } else if (redo == Redo::kReduce) {

@@ -2,20 +2,16 @@
 // compute it there again. Made before fusion and for fusion: chains of pointwise ops, views and row reductions are
 // taken to run in registers, so only values that some op needs in memory cost traffic.
 //
-// Costs are in sixteenths of a byte moved: time at kBytesPerSecond.
+// Costs are in sixteenths of a byte moved, at the rates of kPlannedMachine.
 #pragma once
 #include <cstdint>
 #include <vector>
 
+#include "compiler/analysis/machine.h"
 #include "framework/ir/graph.h"
 
 namespace weft {
 
-/// Rates that turn FLOPs into bytes. Only their ratios matter, and only coarsely.
-inline constexpr double kBytesPerSecond = 20e9;
-inline constexpr double kPointwiseFlops = 120e9;
-inline constexpr double kDotFlops32 = 350e9;
-inline constexpr double kDotFlops16 = 1500e9;
 inline constexpr int64_t kCostPerByte = 16;
 
 enum class Redo : uint8_t {

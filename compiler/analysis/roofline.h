@@ -3,14 +3,9 @@
 #pragma once
 #include <vector>
 
-namespace weft {
+#include "compiler/analysis/machine.h"
 
-/// What a machine does in a second; operations of products (matrix units) and of everything else have their own rates.
-struct Machine {
-  double bytes = 0;     // memory traffic, read plus written
-  double flops = 0;     // elementwise operations
-  double products = 0;  // operations of matrix products: 2 m n k of each
-};
+namespace weft {
 
 /// One kernel's work.
 struct Work {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kRepetitions = 3;
 
-// Work per microsecond of the best of a few runs: others disturb, nobody helps.
+// Work per second of the best of a few runs: others disturb, nobody helps.
 double best_rate(double work, auto&& run) {
   double best = 1e30;
   for (int i = 0; i <= kRepetitions; ++i) {
@@ -22,7 +22,7 @@ double best_rate(double work, auto&& run) {
     run();
     if (i > 0) best = std::min(best, now_us() - start);  // the first run touches the memory
   }
-  return work / std::max(best, 1e-3);
+  return 1e6 * work / std::max(best, 1e-3);
 }
 
 double copy_rate() {
@@ -51,9 +51,9 @@ double gemm_rate(DType t) {
 
 }  // namespace
 
-const MachineRates& machine_rates() {
-  static const MachineRates rates{copy_rate(), gemm_rate(kFloat32), gemm_rate(kBFloat16)};
-  return rates;
+const Machine& this_machine() {
+  static const Machine machine{.bytes = copy_rate(), .products = gemm_rate(kFloat32), .products16 = gemm_rate(kBFloat16)};
+  return machine;
 }
 
 }  // namespace weft::internal

@@ -225,8 +225,8 @@ class Report {
       r.flops = c.flops;
       if (l.op->is(kContraction) && !in.empty()) product = in[0].dtype;
     }
-    const MachineRates& rates = machine_rates();
-    r.predicted_us = std::max(r.bytes / rates.copy, r.flops / rates.flops(product));
+    const Machine& machine = this_machine();
+    r.predicted_us = 1e6 * std::max(r.bytes / machine.bytes, r.flops / machine.products_of(itemsize(product)));
     if (e_.executable) r.measured_us = e_.executable->launch_us(t);
     return r;
   }
@@ -246,7 +246,7 @@ class Report {
 
   // Each kernel once, with the user's ops; times are of one launch, predicted by bytes and FLOPs at measured rates.
   void kernels() {
-    const MachineRates& rates = machine_rates();
+    const Machine& machine = this_machine();
     struct Row {
       const FusedKernel* kernel;
       const Graph* body;
@@ -271,8 +271,8 @@ class Report {
       ++at->launches;
       add(at->sum);
     }
-    line("time (rates measured here: ", fixed(rates.copy / 1e3, 1), " GB/s of copying, products ",
-         fixed(rates.f32 / 1e3, 0), " GFLOP/s in f32, ", fixed(rates.bf16 / 1e3, 0), " in bf16)");
+    line("time (rates measured here: ", fixed(machine.bytes / 1e9, 1), " GB/s of copying, products ",
+         fixed(machine.products / 1e9, 0), " GFLOP/s in f32, ", fixed(machine.products16 / 1e9, 0), " in bf16)");
     if (!rows.empty()) line("  fused kernels: ", time_text(fused.predicted_us, fused.measured_us));
     line("  other launches: ", time_text(others.predicted_us, others.measured_us));
     if (rows.empty()) return;

@@ -40,7 +40,9 @@ struct Table {
   std::map<Key, void*> functions WEFT_GUARDED_BY(mutex);
   std::vector<Cache::Inode> in_use WEFT_GUARDED_BY(mutex);
   std::map<std::string, std::string> given_up WEFT_GUARDED_BY(mutex);  // compilers that hung, and what they did
+  std::map<std::string, int> waits WEFT_GUARDED_BY(mutex);             // for compilers that did not end, in vain
   std::map<Key, std::string> faults WEFT_GUARDED_BY(mutex);            // kernels that do not compile, and why
+  std::map<Key, std::string> slow WEFT_GUARDED_BY(mutex);              // kernels on which the compiler did not end
   Mutex building;  // held by the one thread that reads the disk or compiles
 };
 Table& table() {
@@ -57,6 +59,7 @@ struct Load {
   std::vector<Key> keys;
   std::vector<size_t> first;     // of the kernels with the same key
   std::vector<bool> faulty;      // does not compile
+  std::vector<size_t> alone;     // were in a unit that took too long: compiled one by one
   std::unique_ptr<Cache> cache;  // null: off
   Loaded out;
 
@@ -282,11 +285,45 @@ std::string blame(Load& l, const Unit& unit, const std::vector<size_t>& kernels)
              internal_error ? cat("; the source is in ", keep_source(l, guilty)) : "");
 }
 
+// A kernel on which the compiler does not end.
+void too_slow(Load& l, size_t i, const std::string& failure) {
+  l.faulty[i] = true;
+  l.out.notes.push_back(cat("kernel ", l.request.kernels[i].symbol, " is interpreted: the compiler ", l.compiler.path,
+                            " ", failure));
+  MutexLock lock(table().mutex);
+  table().slow.emplace(l.keys[i], l.out.notes.back());
+}
+
+// After a round with units that took too long: what to try next. A process waits in vain for a compiler only so often,
+// and once where it ends on none of several kernels, each on its own.
+void give_up_or_isolate(Load& l, const std::vector<std::vector<size_t>>& parts, const std::vector<Unit>& units) {
+  constexpr int kMostWaits = 4;
+  std::string failure;
+  bool all_alone = parts.size() > 1;
+  for (size_t u = 0; u < parts.size(); ++u) {
+    if (!units[u].timed_out) {
+      all_alone = false;
+      continue;
+    }
+    failure = units[u].failure;
+    if (parts[u].size() == 1) {
+      too_slow(l, parts[u][0], failure);
+    } else {
+      all_alone = false;
+      l.alone.insert(l.alone.end(), parts[u].begin(), parts[u].end());
+    }
+  }
+  if (failure.empty()) return;
+  MutexLock lock(table().mutex);
+  if (++table().waits[l.compiler.path] < kMostWaits && !all_alone) return;
+  l.out.unavailable = cat("the compiler ", l.compiler.path, " ", failure);
+  table().given_up[l.compiler.path] = l.out.unavailable;
+}
+
 // What one run of the compiler in a work folder came to. Files of each round have names of their own: the loader takes
 // a path seen before for the library seen before.
 enum class Round { kDone, kAgain, kNoRoom };
-Round compile_round(Load& l, Work& work, int round) {
-  std::vector<std::vector<size_t>> parts = split(l, missing(l));
+Round compile_round(Load& l, Work& work, int round, const std::vector<std::vector<size_t>>& parts) {
   bool again = false;
   std::vector<Unit> units;
   for (size_t u = 0; u < parts.size(); ++u) {
@@ -316,14 +353,11 @@ Round compile_round(Load& l, Work& work, int round) {
     }
     if (unit.failure.empty() && !take(l, handle, parts[u], inode_of(path)))
       unit.failure = "made a file without the kernels";
+    if (unit.timed_out) continue;
     if (!unit.failure.empty()) {
       std::string why = blame(l, unit, parts[u]);
       again |= why.empty() && parts[u].size() > 1;
       if (l.out.unavailable.empty()) l.out.unavailable = why;
-      if (unit.timed_out) {
-        MutexLock lock(table().mutex);
-        table().given_up[l.compiler.path] = why;
-      }
       continue;
     }
     l.out.compiled += static_cast<int64_t>(parts[u].size());
@@ -336,16 +370,33 @@ Round compile_round(Load& l, Work& work, int round) {
       l.out.notes.push_back(error.what());
     }
   }
-  return again ? Round::kAgain : Round::kDone;
+  give_up_or_isolate(l, parts, units);
+  return again && l.out.unavailable.empty() ? Round::kAgain : Round::kDone;
 }
 
 // One attempt in one work folder: the rest of a unit with a faulty kernel is compiled again without it. Returns false if
 // the folder had not enough room.
 bool compile_in(Load& l, Work& work) {
   constexpr int kRounds = 8;  // where this many units have faults, all that is left has
-  for (int round = 0; round < kRounds && !missing(l).empty(); ++round)
-    if (const Round r = compile_round(l, work, round); r != Round::kAgain) return r == Round::kDone;
-  for (size_t i : missing(l)) at_fault(l, i, cat("kernel ", l.request.kernels[i].symbol, " was compiled with faulty ones"));
+  int round = 0;
+  for (Round r = Round::kAgain; r == Round::kAgain; ++round) {
+    std::vector<size_t> kernels = missing(l);
+    std::erase_if(kernels, [&](size_t i) { return std::find(l.alone.begin(), l.alone.end(), i) != l.alone.end(); });
+    if (kernels.empty()) break;
+    if (round == kRounds) {
+      for (size_t i : kernels)
+        at_fault(l, i, cat("kernel ", l.request.kernels[i].symbol, " was compiled with faulty ones"));
+      break;
+    }
+    r = compile_round(l, work, round, split(l, kernels));
+    if (r == Round::kNoRoom) return false;
+  }
+  for (size_t done = 0; done < l.alone.size() && l.out.unavailable.empty(); ++round) {
+    std::vector<std::vector<size_t>> parts;
+    for (; done < l.alone.size() && parts.size() < static_cast<size_t>(usable_cores()); ++done)
+      parts.push_back({l.alone[done]});
+    if (compile_round(l, work, round, parts) == Round::kNoRoom) return false;
+  }
   return true;
 }
 
@@ -424,12 +475,14 @@ Loaded load(const Request& request, const Options& options) {
       l.first.push_back(seen.emplace(l.keys.back(), l.first.size()).first->second);
     }
     l.faulty.resize(l.keys.size());
-    for (size_t i = 0; i < l.keys.size() && !options.faults_are_errors; ++i) {
+    for (size_t i = 0; i < l.keys.size(); ++i) {
       MutexLock lock(table().mutex);
-      auto known = table().faults.find(l.keys[i]);
-      if (known == table().faults.end() || l.first[i] != i) continue;
-      l.faulty[i] = true;
-      l.out.notes.push_back(known->second);
+      for (const auto* list : {&table().faults, &table().slow}) {
+        auto known = list->find(l.keys[i]);
+        if (known == list->end() || l.first[i] != i || (list == &table().faults && options.faults_are_errors)) continue;
+        l.faulty[i] = true;
+        l.out.notes.push_back(known->second);
+      }
     }
     l.out.from_memory = take_from_memory(l);
     if (!missing(l).empty()) {

@@ -35,7 +35,7 @@ struct Options {
 };
 
 struct Loaded {
-  std::vector<void*> functions;  // one per kernel; null only if `unavailable` or, of a fault, a note says why
+  std::vector<void*> functions;  // one per kernel; null only if `unavailable` or, of one kernel, a note says why
   int64_t compiled = 0, from_memory = 0, from_disk = 0;
   int64_t damaged = 0;             // entries found damaged on disk; their kernels were built again
   double seconds = 0;              // of the whole load
@@ -45,7 +45,8 @@ struct Loaded {
 
 /// Finds or builds all kernels of `request`. Throws weft::Error if a kernel does not compile (naming it, the compiler's
 /// first error and the file that keeps the source; see faults_are_errors) or if a cache folder that was asked for is unsafe to load code from.
-/// May be called from any thread.
+/// A kernel on which the compiler does not end is left out with a note; after four waits in vain the compiler counts as
+/// unusable for the rest of the process. May be called from any thread.
 Loaded load(const Request& request, const Options& options = {});
 
 /// The folder that stands for an empty Options::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test,

@@ -221,9 +221,36 @@ TEST(JitFailure, CompilerThatHangsIsStopped) {
   std::string compiler = fake_compiler("hangs", "sleep 1000 & sleep 1000");
   auto begin = std::chrono::steady_clock::now();
   expect_unavailable(load(adders(2200, 2), {.compiler = compiler, .time_limit = 1}), {compiler, "within 1 s"});
-  // Nobody waits a second time, nor for what it started.
+  // Nobody waits once more, nor for what it started.
   expect_unavailable(load(adders(2300, 2), {.compiler = compiler, .time_limit = 900}), {"within 1 s"});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(300));
+}
+
+TEST(JitFailure, AKernelThatTakesTooLongCostsOnlyItself) {
+  // Hangs on the second kernel: all are in one unit first, then each is alone.
+  Request request = adders(3100, 6);
+  request.kernels[1].text += "// hang\n";
+  std::string compiler = fake_compiler("slow", "grep -q '// hang' \"${@: -1}\" && exec sleep 1000; exec g++ \"$@\"");
+  Loaded l = load(request, {.compiler = compiler, .time_limit = 4, .units = 1});
+  EXPECT_EQ(l.unavailable, "");
+  EXPECT_EQ(l.compiled, 5);
+  for (size_t i = 0; i < 6; ++i) EXPECT_EQ(l.functions[i] == nullptr, i == 1) << i;
+  ASSERT_EQ(l.notes.size(), 1u);
+  EXPECT_TRUE(contains(l.notes[0], request.kernels[1].symbol) && contains(l.notes[0], "is interpreted")) << l.notes[0];
+  // Known from now on: nobody waits for it again.
+  auto begin = std::chrono::steady_clock::now();
+  l = load(request, {.compiler = compiler, .time_limit = 900});
+  EXPECT_EQ(l.from_memory, 5);
+  EXPECT_EQ(l.notes.size(), 1u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(300));
+  // The fourth wait is the last.
+  for (int i = 0; i < 2; ++i) {
+    request = adders(3120 + i, 1);
+    request.kernels[0].text += "// hang\n";
+    l = load(request, {.compiler = compiler, .time_limit = 0.3});
+    EXPECT_EQ(l.notes.size(), 1u);
+  }
+  expect_unavailable(load(adders(3130, 1), {.compiler = compiler, .time_limit = 900}), {"within 0.3 s"});
 }
 
 TEST(JitFailure, CompilerThatExits) {
@@ -256,7 +283,8 @@ TEST(JitFailure, CompilerThatWritesGarbage) {
 
 TEST(JitFailure, CompilerThatNeverStopsTalking) {
   std::string compiler = fake_compiler("talks", "yes");
-  expect_unavailable(load(adders(2800, 1), {.compiler = compiler, .time_limit = 0.3}), {compiler, "within 0.3 s"});
+  expect_unavailable(load(adders(2800, 2), {.compiler = compiler, .time_limit = 0.3, .units = 2}),
+                     {compiler, "within 0.3 s"});
 }
 
 TEST(JitFailure, CompilerThatLeavesAProcessBehind) {

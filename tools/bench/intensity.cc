@@ -50,13 +50,13 @@ int run(const std::vector<std::string>& arguments) {
   if (most < 1 || most > 4096) usage_error("--most is 1 to 4096; got " + std::to_string(most));
   manual_seed(0);
   NoGrad guard;
-  const MachineRates rates = measure_rates();
+  Machine machine = measure_machine();
   // A multiplication takes the place of a multiply-add, of which products of matrices do nothing else.
-  const Machine machine{.bytes = rates.copy_gbs * 1e9, .flops = rates.f32_gflops * 1e9 / 2};
+  machine.flops = machine.products / 2;
   const double each = 2 * sizeof(float);
   Report report("intensity");
   report.fact("elements", std::to_string(elements));
-  report.add({"copy", rates.copy_gbs, "GB/s"});
+  report.add({"copy", machine.bytes / 1e9, "GB/s"});
   report.add({"multiplications", machine.flops * 1e-9, "Gop/s"});
   const Tensor x = randn({elements});
   std::vector<std::pair<int, double>> fused;

@@ -135,15 +135,15 @@ int run(const std::vector<std::string>& arguments) {
   const std::string only = absl::GetFlag(FLAGS_only);
   Report report("ops");
   report.fact("compile", absl::GetFlag(FLAGS_compile) ? "true" : "false");
-  const MachineRates rates = measure_rates();
-  report.add({"copy", rates.copy_gbs, "GB/s"});
+  const Machine machine = measure_machine();
+  report.add({"copy", machine.bytes / 1e9, "GB/s"});
   for (const Case& c : cases) {
     if (c.name.find(only) == std::string::npos) continue;
     Timed timed(c);
     std::vector<double> times, copies;
     if (c.flops > 0) {
       for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) times.push_back(timed.seconds());
-      const double rate = c.dtype == kFloat32 ? rates.f32_gflops : rates.bf16_gflops;
+      const double rate = machine.products_of(itemsize(c.dtype)) / 1e9;
       report.add({c.name, c.flops / median(times) * 1e-9, "GFLOP/s", rate});
     } else {
       CopyTimer copy(c.bytes);

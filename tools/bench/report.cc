@@ -125,7 +125,7 @@ double peak_resident_bytes() {
   return 1024.0 * static_cast<double>(usage.ru_maxrss);
 }
 
-MachineRates measure_rates() {
+Machine measure_machine() {
   tools::Facts facts;
   tools::add_measured(facts);
   const io::Json json = io::parse_json(facts.to_json(), "facts")["measured"];
@@ -134,7 +134,7 @@ MachineRates measure_rates() {
       if (auto it = json.find(name + threads); it != json.end() && it->is_number()) return it->get<double>();
     return kNone;
   };
-  return {best("copy"), best("gemm_f32"), best("gemm_bf16")};
+  return {.bytes = best("copy") * 1e9, .products = best("gemm_f32") * 1e9, .products16 = best("gemm_bf16") * 1e9};
 }
 
 }  // namespace weft::bench

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/analysis/machine.h"
+
 namespace weft::bench {
 
 inline constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -77,11 +79,8 @@ double process_age();
 /// The most memory that this process had resident, in bytes.
 double peak_resident_bytes();
 
-/// GFLOP/s of a large product of matrices of 1.0 in f32 or bf16 and GB/s of a copy, with all threads: the bounds.
-struct MachineRates {
-  double copy_gbs = kNone, f32_gflops = kNone, bf16_gflops = kNone;
-};
-/// Takes a few seconds (tools/measure.h).
-MachineRates measure_rates();
+/// bytes (a copy), products and products16 (large, of matrices of 1.0), with all threads: the bounds; kNone where not
+/// measured. Takes a few seconds (tools/measure.h).
+Machine measure_machine();
 
 }  // namespace weft::bench

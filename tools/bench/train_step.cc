@@ -184,8 +184,7 @@ int run(const std::vector<std::string>& arguments) {
   const double flops = trainer.model().step_flops();
   double rate = kNone;
   if (absl::GetFlag(FLAGS_bound)) {
-    const MachineRates rates = measure_rates();
-    rate = dtype_name == "f32" ? rates.f32_gflops : rates.bf16_gflops;
+    rate = measure_machine().products_of(dtype_name == "f32" ? 4 : 2) / 1e9;
   }
   report.add({"step_median", step * 1e3, "ms", flops / rate * 1e-6});
   report.add({"step_fastest", *std::min_element(times.begin(), times.end()) * 1e3, "ms", flops / rate * 1e-6});
