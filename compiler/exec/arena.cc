@@ -8,11 +8,22 @@
 namespace weft::internal {
 namespace {
 
-// Largest first, each at the lowest gap that fits among those placed before that live at the same time.
-int64_t by_size(std::span<Interval> all) {
-  std::vector<int32_t> order(all.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return all[a].bytes > all[b].bytes; });
+// Bytes live at each time.
+std::vector<int64_t> live_bytes(std::span<const Interval> intervals) {
+  int32_t end = 0;
+  for (const Interval& i : intervals) end = std::max(end, i.last + 1);
+  std::vector<int64_t> live(end + 1, 0);
+  for (const Interval& i : intervals) {
+    live[i.first] += i.bytes;
+    live[i.last + 1] -= i.bytes;
+  }
+  std::partial_sum(live.begin(), live.end(), live.begin());
+  return live;
+}
+
+// In this order, each into the smallest gap that fits (or the lowest) among those placed before that live at the same
+// time.
+int64_t place_in(std::span<Interval> all, const std::vector<int32_t>& order, bool lowest) {
   std::vector<int32_t> placed;  // by offset
   placed.reserve(all.size());
   int64_t size = 0;
@@ -26,6 +37,7 @@ int64_t by_size(std::span<Interval> all) {
       if (gap >= want.bytes && gap < best_gap) {
         best = at;
         best_gap = gap;
+        if (lowest) break;
       }
       at = std::max(at, o.offset + o.bytes);
     }
@@ -38,10 +50,34 @@ int64_t by_size(std::span<Interval> all) {
   return size;
 }
 
+std::vector<int32_t> numbers(size_t n) {
+  std::vector<int32_t> order(n);
+  std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+std::vector<int32_t> by_size(std::span<const Interval> all) {
+  std::vector<int32_t> order = numbers(all.size());
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return all[a].bytes > all[b].bytes; });
+  return order;
+}
+
+// Where most is live while they live first, of these the largest.
+std::vector<int32_t> by_need(std::span<const Interval> all) {
+  const std::vector<int64_t> live = live_bytes(all);
+  std::vector<int64_t> most(all.size(), 0);
+  for (size_t i = 0; i < all.size(); ++i)
+    most[i] = *std::max_element(live.begin() + all[i].first, live.begin() + all[i].last + 1);
+  std::vector<int32_t> order = numbers(all.size());
+  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+    return most[a] != most[b] ? most[a] > most[b] : all[a].bytes > all[b].bytes;
+  });
+  return order;
+}
+
 // In order of birth, into the smallest free range that fits, at the end otherwise.
 int64_t by_time(std::span<Interval> all) {
-  std::vector<int32_t> order(all.size());
-  std::iota(order.begin(), order.end(), 0);
+  std::vector<int32_t> order = numbers(all.size());
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return all[a].first < all[b].first; });
   std::vector<int32_t> deaths = order;
   std::stable_sort(deaths.begin(), deaths.end(), [&](int32_t a, int32_t b) { return all[a].last < all[b].last; });
@@ -95,27 +131,36 @@ int64_t by_time(std::span<Interval> all) {
 }  // namespace
 
 int64_t most_live(std::span<const Interval> intervals) {
-  int32_t end = 0;
-  for (const Interval& i : intervals) end = std::max(end, i.last + 1);
-  std::vector<int64_t> change(end + 1, 0);
-  for (const Interval& i : intervals) {
-    change[i.first] += i.bytes;
-    change[i.last + 1] -= i.bytes;
-  }
-  int64_t live = 0, most = 0;
-  for (int64_t c : change) most = std::max(most, live += c);
-  return most;
+  const std::vector<int64_t> live = live_bytes(intervals);
+  return live.empty() ? 0 : *std::max_element(live.begin(), live.end());
 }
 
 int64_t place_intervals(std::span<Interval> intervals) {
-  int64_t size = by_size(intervals);
-  if (size == most_live(intervals)) return size;
-  std::vector<Interval> other(intervals.begin(), intervals.end());
-  int64_t size2 = by_time(other);
-  if (size2 < size) {
-    std::copy(other.begin(), other.end(), intervals.begin());
-    size = size2;
+  const int64_t least = most_live(intervals);
+  std::vector<Interval> best(intervals.begin(), intervals.end());
+  int64_t size = place_in(best, by_size(intervals), false);
+  auto try_it = [&](auto&& place) {
+    const int64_t now = place();
+    if (now >= size) return;
+    size = now;
+    std::copy(intervals.begin(), intervals.end(), best.begin());
+  };
+  if (size > least) try_it([&] { return by_time(intervals); });
+  // What sticks out at the top goes first in the next round. Rounds cost the square of the number of intervals.
+  constexpr int64_t kRounds = 6, kWork = 2'000'000;
+  const int64_t n = static_cast<int64_t>(intervals.size());
+  const int64_t rounds = std::min(kRounds, kWork / std::max<int64_t>(n * n, 1));
+  for (bool lowest : {false, true}) {
+    std::vector<int32_t> order;
+    for (int64_t round = 0; round < rounds && size > least; ++round) {
+      if (round == 0) order = by_need(intervals);
+      int64_t top = 0;
+      try_it([&] { return top = place_in(intervals, order, lowest); });
+      std::stable_partition(order.begin(), order.end(),
+                            [&](int32_t i) { return intervals[i].offset + intervals[i].bytes == top; });
+    }
   }
+  std::copy(best.begin(), best.end(), intervals.begin());
   return size;
 }
 

@@ -12,7 +12,8 @@ struct Interval {
 };
 
 /// Sets offsets so that no two intervals overlap in time and memory; returns the size of the arena. Deterministic:
-/// the better of greedy by size (Pisarchyk and Lee 2020) and best fit in order of time.
+/// the best of greedy by size (Pisarchyk and Lee 2020), best fit in order of time, and greedy by need: what lives where
+/// most is live first, then again with what stuck out before the rest.
 int64_t place_intervals(std::span<Interval> intervals);
 
 /// The most bytes live at once: no arena can be smaller.

@@ -1,8 +1,10 @@
 // Keeping to a memory budget: policies of rematerialisation are listed without looking at the budget, in order of the
 // time they cost, and the first whose plan fits is taken. Hence a smaller budget never gets a larger peak.
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
+#include "compiler/analysis/peak_estimate.h"
 #include "compiler/exec/entry.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/recompute.h"
@@ -16,34 +18,57 @@ struct Candidate {
   RecomputeResult result;
 };
 
-// Prices of a stored byte from "only what is nearly free" to "whatever it takes", each first for the early part of the
-// step: its values live longest and are computed again last, when the rest is gone. Then fewer narrow places.
-std::vector<RecomputePolicy> policies(int32_t narrow) {
-  constexpr double kPrices[] = {0.25, 1, 2, 4, 8, 16, 32, 64, 128};
+// Prices of a stored byte from "only what is nearly free" to "whatever it takes", for the part of the step up to some
+// narrow place: its values live longest and are computed again last, when the rest is gone. The rest has a lower price
+// or none: what the backward part reads first is better kept. Then fewer narrow places.
+std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
+  constexpr double kFree = 0.25, kPrices[] = {kFree, 1, 2, 4, 8, 128};
+  std::vector<double> shares;
+  for (size_t part = 1; part <= 4; ++part)
+    shares.push_back(narrow.size() >= 4 ? narrow[part * narrow.size() / 5] : static_cast<double>(part) / 5);
   std::vector<RecomputePolicy> all = {{}};
-  for (size_t k = 1; k < std::size(kPrices); ++k)
-    for (double share : {0.25, 0.5, 0.75, 1.})
-      all.push_back({.stored_byte = kPrices[k], .dear = true, .span = 1, .share = share, .late_stored_byte = kPrices[k - 1]});
-  for (int32_t span = 2; span < std::min(narrow, 64); span += std::max(1, span / 4))
+  for (size_t k = 1; k < std::size(kPrices); ++k) {
+    const RecomputePolicy whole{.stored_byte = kPrices[k], .dear = true, .span = 1, .share = 1};
+    all.push_back(whole);
+    for (double share : shares)
+      for (double late : {kFree, kPrices[k - 1]}) {
+        all.push_back(whole);
+        all.back().share = share;
+        all.back().late_stored_byte = late;
+      }
+  }
+  for (int32_t span = 2; span < std::min<int32_t>(static_cast<int32_t>(narrow.size()), 64); span += std::max(1, span / 2))
     all.push_back({.stored_byte = 128, .dear = true, .span = span, .share = 1});
   return all;
 }
 
-// Each with its cut, cheapest first, without those that cost more and keep as much.
+// Each with its cut, cheapest first, without those that cost more and by all appearance need as much memory.
 std::vector<Candidate> candidates(const Graph& g, Rematerialisation& about) {
   std::vector<Candidate> all;
-  const int32_t narrow = recompute_by(g, {.dear = true, .span = 1}).narrow;
-  for (const RecomputePolicy& p : policies(narrow)) all.push_back({p, recompute_by(g, p)});
+  for (const RecomputePolicy& p : policies(recompute_by(g, {.dear = true, .span = 1}).narrow))
+    all.push_back({p, recompute_by(g, p)});
   about.policies = static_cast<int32_t>(all.size());
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.result.seconds < b.result.seconds; });
+  // Estimates err by a few percent: of those about as good as the best a few are tried.
+  constexpr double kSurely = 0.98, kPerhaps = 1.03;
+  constexpr int kTries = 3;
+  double least = INFINITY;
+  int tries = 0;
   std::vector<Candidate> kept;
   for (Candidate& c : all) {
     if (!c.result.graph) continue;
-    bool seen = false;
-    for (const Candidate& k : kept)
-      seen |= k.result.kept_bytes == c.result.kept_bytes && k.result.copies == c.result.copies;
-    if (!seen) kept.push_back(std::move(c));
+    const bool seen = std::any_of(kept.begin(), kept.end(), [&](const Candidate& k) {
+      return k.result.kept_bytes == c.result.kept_bytes && k.result.copies == c.result.copies;
+    });
+    if (seen) continue;
+    const double peak = static_cast<double>(estimated_peak(*c.result.graph));
+    if (peak < kSurely * least)
+      tries = 0;
+    else if (peak > kPerhaps * least || ++tries > kTries)
+      continue;
+    least = std::min(least, peak);
+    kept.push_back(std::move(c));
   }
   return kept;
 }
@@ -77,8 +102,8 @@ void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
     ++about.plans;
     about.least_peak = std::min(about.least_peak, p.plan.peak_bytes());
     if (switch_int("WEFT_DEBUG") >= 2)
-      std::fprintf(stderr, "weft: budget: byte %g, share %g, span %d: %lld kept, %d copies, %.3f ms, peak %lld\n",
-                   c.policy.stored_byte, c.policy.share, c.policy.span, static_cast<long long>(c.result.kept_bytes),
+      std::fprintf(stderr, "weft: budget: byte %g, share %g, then %g, span %d: %lld kept, %d copies, %.3f ms, peak %lld\n",
+                   c.policy.stored_byte, c.policy.share, c.policy.late_stored_byte, c.policy.span, static_cast<long long>(c.result.kept_bytes),
                    c.result.copies, c.result.seconds * 1e3, static_cast<long long>(p.plan.peak_bytes()));
     if (p.plan.peak_bytes() > budget) return false;
     static_cast<Planned&>(e) = std::move(p);

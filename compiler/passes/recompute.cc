@@ -74,9 +74,9 @@ class Recomputer {
       }
       if (widest < 0 || widest == before || sum - most > most / 8) continue;
       before = widest;
-      if (policy_.span > 0 && result_.narrow % policy_.span == 0)
+      if (policy_.span > 0 && static_cast<int32_t>(result_.narrow.size()) % policy_.span == 0)
         for (int32_t n : alive) allowed_[n] = false;
-      ++result_.narrow;
+      result_.narrow.push_back(static_cast<double>(rank_[id] + 1) / forward_nodes_);
     }
   }
 

@@ -5,6 +5,8 @@
 // partitioner, arXiv 2211.03375): each value may be cut at the cost of writing, reading and storing it, each node may
 // lie on the backward side at the cost of running it again (compiler/analysis/keep_cost.h).
 #pragma once
+#include <vector>
+
 #include "framework/ir/graph.h"
 
 namespace weft {
@@ -26,7 +28,7 @@ struct RecomputeResult {
   Ref<Graph> graph;        // null: nothing to recompute
   int64_t kept_bytes = 0;  // of the arena, alive from forward to backward
   int32_t copies = 0;      // nodes computed again
-  int32_t narrow = 0;      // narrow places found
+  std::vector<double> narrow;  // places: the share of the forward part up to each
   double seconds = 0;      // estimated: keeping and recomputing, to be compared between policies
   double flops = 0;        // of what is computed again
 };

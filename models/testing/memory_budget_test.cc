@@ -85,7 +85,7 @@ TEST_P(MemoryBudget, IsKeptWithTheSameBits) {
     ASSERT_NE(end, text.npos) << text;
     least = std::stoll(text.substr(text.rfind(' ', end - 1) + 1));
   }
-  EXPECT_LT(least, peak * 3 / 4);
+  EXPECT_LT(least, peak * 7 / 10);
   EXPECT_THROW(train(GetParam(), {.memory_budget = least - 1}), Error);
 
   int64_t last = peak;
