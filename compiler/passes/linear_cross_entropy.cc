@@ -181,13 +181,12 @@ class Discovery {
     const Shape& rows = loss.outputs[0].shape;
     std::vector<Value> found, open(loss.inputs.begin(), loss.inputs.end());
     std::vector<int32_t> seen;
-    while (!open.empty() && seen.size() < 64) {
-      const Value v = open.back();
-      open.pop_back();
+    for (size_t i = 0; i < open.size() && seen.size() < 64; ++i) {  // the nearest first
+      const Value v = open[i];
       if (std::find(seen.begin(), seen.end(), v.node) != seen.end()) continue;
       seen.push_back(v.node);
       const Node& n = g_.node(v);
-      open.insert(open.end(), n.inputs.begin(), n.inputs.end());
+      if (!n.op->is(kContraction)) open.insert(open.end(), n.inputs.begin(), n.inputs.end());
       if (n.op != &reduce_max_op) continue;
       const TensorType& t = g_.type(n.inputs[0]);
       bool wide = t.shape.size() == rows.size() + 1 && is_floating(t.dtype) && t.shape.numel() * 4 > least_bytes();
