@@ -179,7 +179,7 @@ struct Plan : TilePlan {
     shared_bytes = b == B::shared ? round_up(b_bytes(), 64) : 0;
     const double flops = 2.0 * static_cast<double>(batch * m * n) * static_cast<double>(k);
     slots = slots_for(tiles, flops, g.size == 2 ? 4e6 : 1e6);
-    slot_bytes = tiles == 0 || k == 0 ? 0 : Slot::bytes(*this, slot_b);
+    slot_bytes = tiles == 0 || k == 0 ? 0 : Slot::bytes(*this, slot_b, filled.a > 0 || filled.b > 0);
   }
   int64_t workspace() const { return slots * slot_bytes + shared_bytes; }
 
@@ -341,7 +341,7 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (p.k == 0) return no_sums(c, p, hooks.epilogue);
   if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
-  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k, {hooks.a ? hooks.a->cost : 0, hooks.b ? hooks.b->cost : 0});
+  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k, {hooks.a ? std::max(hooks.a->cost, 1) : 0, hooks.b ? std::max(hooks.b->cost, 1) : 0});
   alignas(64) char stack[kOnStack];
   if (plan.workspace() <= kOnStack) workspace = stack;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");

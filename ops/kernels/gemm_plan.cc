@@ -96,9 +96,10 @@ TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, i
   return best;
 }
 
-int64_t Slot::bytes(const TilePlan& p, int64_t b_bytes) {
+int64_t Slot::bytes(const TilePlan& p, int64_t b_bytes, bool fills) {
   const int64_t rows = round_up(p.tile_m, p.kernel->mr);
-  return line64(rows / p.kernel->mr * p.a_panel()) + line64(b_bytes) + line64(rows * p.tile_ld() * 4) + fill_bytes(p);
+  return line64(rows / p.kernel->mr * p.a_panel()) + line64(b_bytes) + line64(rows * p.tile_ld() * 4) +
+         (fills ? fill_bytes(p) : 0);
 }
 
 Slot::Slot(char* base, const TilePlan& p, int64_t b_bytes) {

@@ -45,10 +45,10 @@ struct Slot {
   char* a;      // tile_m rows of a over all k (plan's blocks: over kc of it), packed
   char* b;      // b_bytes, packed
   float* tile;  // sums
-  char* fill;   // what a GemmFill writes, before it is packed
+  char* fill;   // what a GemmFill writes, before it is packed; no room where `bytes` was told that nothing is filled
 
   Slot(char* base, const TilePlan& p, int64_t b_bytes);
-  static int64_t bytes(const TilePlan& p, int64_t b_bytes);
+  static int64_t bytes(const TilePlan& p, int64_t b_bytes, bool fills);
 };
 
 /// A whole operand, or the part that one group contracts over; lines are rows of a, columns of b.

@@ -40,7 +40,7 @@ struct GroupedPlan {
     slots = tasks(g, k, n);
     slot_b = by_rows() ? 0 : tile.tile_ld() * tile.a_depth() * g.size;
     panels_bytes = by_rows() ? round_up(groups * tile.padded_k() * round_up(n, g.nr) * g.size, 64) : 0;
-    slot_bytes = Slot::bytes(tile, slot_b);
+    slot_bytes = Slot::bytes(tile, slot_b, false);
   }
   bool by_rows() const { return mode == GroupedMode::rows; }
   int64_t workspace() const { return t == 0 || tile.n == 0 ? 0 : slots * slot_bytes + panels_bytes; }
