@@ -147,7 +147,7 @@ int64_t place_intervals(std::span<Interval> intervals) {
   };
   if (size > least) try_it([&] { return by_time(intervals); });
   // What sticks out at the top goes first in the next round. Rounds cost the square of the number of intervals.
-  constexpr int64_t kRounds = 8, kWork = 2'000'000;
+  constexpr int64_t kRounds = 24, kWork = 2'000'000;
   const int64_t n = static_cast<int64_t>(intervals.size());
   const int64_t rounds = std::min(kRounds, kWork / std::max<int64_t>(n * n, 1));
   for (bool lowest : {false, true}) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "compiler/analysis/keep_cost.h"
 #include "compiler/analysis/peak_estimate.h"
 #include "compiler/exec/entry.h"
 #include "compiler/passes/pipeline.h"
@@ -45,8 +46,9 @@ std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
 // Each with its cut, cheapest first, without those that cost more and by all appearance need as much memory.
 std::vector<Candidate> candidates(const Graph& g, Rematerialisation& about) {
   std::vector<Candidate> all;
-  for (const RecomputePolicy& p : policies(recompute_by(g, {.dear = true, .span = 1}).narrow))
-    all.push_back({p, recompute_by(g, p)});
+  const KeepCosts costs(g, RecomputePolicy().small);
+  for (const RecomputePolicy& p : policies(recompute_by(g, {.dear = true, .span = 1}, costs).narrow))
+    all.push_back({p, recompute_by(g, p, costs)});
   about.policies = static_cast<int32_t>(all.size());
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.result.seconds < b.result.seconds; });
@@ -98,7 +100,7 @@ void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
   auto try_it = [&](const Candidate& c) {
     std::vector<PassReport> reports;
     Ref<Graph> joint = run_passes(c.result.graph, after, {.disable = options.disable, .known = all_passes(), .report = &reports});
-    Planned p = plan_joint(*joint, e.key.layouts, options);
+    Planned p = plan_joint(*joint, e.key.layouts, options, about.least_peak);
     ++about.plans;
     about.least_peak = std::min(about.least_peak, p.plan.peak_bytes());
     if (switch_int("WEFT_DEBUG") >= 2)

@@ -106,7 +106,8 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
 
 }  // namespace
 
-Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options) {
+Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
+                   int64_t enough) {
   Planned p;
   p.report = std::make_shared<FusionReport>();
   fusing = {fuse_options(options.disable), p.report.get()};
@@ -126,7 +127,7 @@ Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, 
     }
   }
   p.plan.notes.insert(p.plan.notes.end(), notes.begin(), notes.end());
-  lay_out(p.plan);
+  if (p.plan.peak_bytes() < enough) lay_out(p.plan);
   return p;
 }
 

@@ -14,7 +14,8 @@ namespace {
 
 class Recomputer {
  public:
-  Recomputer(const Graph& g, const RecomputePolicy& policy) : g_(g), policy_(policy), cost_(g, policy.small) {}
+  Recomputer(const Graph& g, const RecomputePolicy& policy, const KeepCosts& costs)
+      : g_(g), policy_(policy), cost_(costs) {}
 
   RecomputeResult run() {
     if (!cost_.any_backward()) return {};
@@ -53,9 +54,11 @@ class Recomputer {
       if (forward(id) && !cost_.node(id).alias)
         for (Value v : g_.node(id).inputs) last[cost_.value(v).base.node] = id;
     std::vector<int32_t> alive;
-    int32_t before = -1;  // what was alive alone at the last narrow place
+    int32_t before = -1;      // what was alive alone at the last narrow place
+    bool contracted = false;  // since then: else what is alive is made again in no time, an embedding
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (!forward(id) || cost_.node(id).alias) continue;
+      contracted |= g_.node(id).op->is(kContraction);
       std::erase_if(alive, [&](int32_t n) { return last[n] <= id; });
       int64_t bytes = 0;
       for (int32_t k = 0; k < static_cast<int32_t>(g_.node(id).outputs.size()); ++k)
@@ -74,6 +77,8 @@ class Recomputer {
       }
       if (widest < 0 || widest == before || sum - most > most / 8) continue;
       before = widest;
+      if (!contracted) continue;
+      contracted = false;
       if (policy_.span > 0 && static_cast<int32_t>(result_.narrow.size()) % policy_.span == 0)
         for (int32_t n : alive) allowed_[n] = false;
       result_.narrow.push_back(static_cast<double>(rank_[id] + 1) / forward_nodes_);
@@ -227,7 +232,7 @@ class Recomputer {
 
   const Graph& g_;
   const RecomputePolicy& policy_;
-  const KeepCosts cost_;
+  const KeepCosts& cost_;
   int32_t forward_nodes_ = 0;
   std::vector<int32_t> rank_;  // forward nodes before it
   std::vector<bool> allowed_, redo_, shared_;
@@ -238,7 +243,13 @@ class Recomputer {
 
 }  // namespace
 
-RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy) { return Recomputer(g, policy).run(); }
+RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy) {
+  return recompute_by(g, policy, KeepCosts(g, policy.small));
+}
+
+RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy, const KeepCosts& costs) {
+  return Recomputer(g, policy, costs).run();
+}
 
 Ref<Graph> recompute(const Graph& g) { return recompute_by(g, {}).graph; }
 

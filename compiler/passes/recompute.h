@@ -11,6 +11,8 @@
 
 namespace weft {
 
+class KeepCosts;
+
 /// What may be recomputed and how much a stored byte counts.
 struct RecomputePolicy {
   double stored_byte = 0.25;  // cost of a byte kept from forward to backward, in bytes moved
@@ -33,7 +35,9 @@ struct RecomputeResult {
   double flops = 0;        // of what is computed again
 };
 
+/// `costs` are those of g with policy.small, for callers that try several policies.
 RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy);
+RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy, const KeepCosts& costs);
 
 /// The pass: recomputes what is cheaper to compute than to keep. Never contractions, reductions, indexing, random bits.
 Ref<Graph> recompute(const Graph& g);
