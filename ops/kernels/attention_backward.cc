@@ -274,18 +274,26 @@ class Backward {
     if (has_mask(a_) && !finite(a_.k, b, h, kv0, n, slot + plan_.line)) k = sanitised(k, slot + plan_.plain);
     g.pack_b({k.data, k.type, k.column_stride, k.row_stride, s_.dim, n, slot + plan_.kd, s_.panel(g.nr, kTileKeys)});
     float *dkt = reinterpret_cast<float*>(slot + plan_.dkt), *dvt = reinterpret_cast<float*>(slot + plan_.dvt);
-    std::fill(dkt, dkt + s_.dim * kTileKeys, 0.0f);
-    std::fill(dvt, dvt + s_.v_dim * kTileKeys, 0.0f);
+    auto clear = [&] {
+      std::fill(dkt, dkt + s_.dim * kTileKeys, 0.0f);
+      std::fill(dvt, dvt + s_.v_dim * kTileKeys, 0.0f);
+    };
+    bool empty = true;  // no sums in dkt and dvt yet
     for (int64_t m = 0; m < plan_.members; ++m) {
       char* head = member(slot, owner, m);
       const int64_t batch = member_batch(owner, m), q_head = member_head(owner, m);
       for_tiles(batch, q_head, kb, [&](int64_t tile, int32_t kind) {
         const int64_t q0 = tile * kTileRows;
         const RowBlock rows{batch, q_head, 1, q0, std::min(kTileRows, s_.q_len - q0)};
-        key_step(a_, rows, kv0, n, kind, reinterpret_cast<uint8_t*>(slot + plan_.bits),
-                 [&](const KeyStep& step) { tile_step(slot, head, task, chunk, rows, step, step.kv0 - kv0); });
+        key_step(a_, rows, kv0, n, kind, reinterpret_cast<uint8_t*>(slot + plan_.bits), [&](const KeyStep& step) {
+          const bool whole = step.cols == n;
+          if (empty && !whole) clear();
+          tile_step(slot, head, task, chunk, rows, step, step.kv0 - kv0, empty && whole);
+          empty = false;
+        });
       });
     }
+    if (empty) clear();
     s_.stages->store_transposed(dkt, kTileKeys, s_.dim, n, static_cast<float>(a_.scale), at(g_.dk, b, h, kv0),
                                 g_.dk.strides[2], s_.type);
     s_.stages->store_transposed(dvt, kTileKeys, s_.v_dim, n, 1, at(g_.dv, b, h, kv0), g_.dv.strides[2], s_.type);
@@ -308,7 +316,7 @@ class Backward {
 
   // One tile of queries against the keys `col` on of a block.
   void tile_step(char* slot, char* head, int64_t task, int64_t chunk, const RowBlock& rows, const KeyStep& k,
-                 int64_t col) const {
+                 int64_t col, bool first) const {
     const GemmKernel& g = *s_.g;
     const int64_t n = rows.queries;
     float *scores = reinterpret_cast<float*>(slot + plan_.scores), *grad = reinterpret_cast<float*>(slot + plan_.grad);
@@ -355,7 +363,8 @@ class Backward {
       p.b = slot + panels, p.b_stride = t.panel_stride;
       p.m = m, p.n = k.cols, p.k = n;
       float* to = reinterpret_cast<float*>(slot + sums) + col;
-      p.from = to, p.from_ld = kTileKeys, p.to = to, p.to_ld = kTileKeys, p.to_type = PanelType::f32, p.to_whole = true;
+      p.from = first ? nullptr : to, p.from_ld = kTileKeys, p.to = to, p.to_ld = kTileKeys, p.to_type = PanelType::f32,
+      p.to_whole = true;
       g.run(p);
     };
     add(plan_.dout_packed, plan_.p_panels, s_.v_dim, plan_.dvt);

@@ -90,23 +90,30 @@ W_FN float exp2_one(float x) {
   return y[0];
 }
 
-W_FN float across_max(VF x) {
-  float r = -kInf;
-  alignas(64) float lane[kF];
-  store(lane, x);
+// Lane l takes l + 8, l + 4, l + 2, l + 1.
 #if W_BYTES == 64
-  return _mm512_reduce_max_ps((__m512)x);
-#endif
-  for (int i = 0; i < kF; ++i) r = lane[i] > r ? lane[i] : r;
-  return r;
+W_FN float across_max(VF x) { return _mm512_reduce_max_ps((__m512)x); }
+W_FN float across_sum(VF x) { return _mm512_reduce_add_ps((__m512)x); }
+#else
+W_FN VF folded(VF x, int by) {
+  VI32 lane;
+  for (int i = 0; i < kF; ++i) lane[i] = (i + by) % kF;
+  return __builtin_shuffle(x, lane);
+}
+W_FN float across_max(VF x) {
+#pragma GCC unroll 4
+  for (int by = kF / 2; by > 0; by /= 2) {
+    const VF y = folded(x, by);
+    x = y > x ? y : x;
+  }
+  return x[0];
 }
 W_FN float across_sum(VF x) {
-  alignas(64) float lane[kF];
-  store(lane, x);
-  for (int s = kF / 2; s > 0; s /= 2)
-    for (int l = 0; l < s; ++l) lane[l] = lane[l] + lane[l + s];
-  return lane[0];
+#pragma GCC unroll 4
+  for (int by = kF / 2; by > 0; by /= 2) x = x + folded(x, by);
+  return x[0];
 }
+#endif
 
 #if defined(__AVX512BF16__)
 // The lower half from a.
@@ -138,7 +145,11 @@ W_FN VF row_top(const SoftmaxTile& t, const float* s, const u8* bits, i64 vector
   return greater(seen((1u << kF) - 1), top[0], top[1]);
 }
 
-__attribute__((noinline)) void move_base(const SoftmaxTile& t, i64 row, float to) {
+W_FN void move_base(const SoftmaxTile& t, i64 row, float to) {
+  if (t.base[row] == -kInf && !t.out) {
+    t.base[row] = to;
+    return;
+  }
   const VF f = spread(exp2_one(t.base[row] - to));
   t.base[row] = to;
   float* sum = t.sum + row * kSumLanes;
@@ -205,26 +216,51 @@ W_FN void put_some(void* to, i64 at, VF v, i64 n, PanelType type) {
     n >= kF ? store(p, v) : (void)__builtin_memcpy(p, &v, n * 4);
     return;
   }
+#if defined(__AVX512BF16__)
+  const VU16F h = type == PanelType::bf16 ? (VU16F)(__m256i)_mm512_cvtneps_pbh((__m512)v) : float_to_f16(v);
+#else
   const VU16F h = type == PanelType::bf16 ? float_to_bf16(v) : float_to_f16(v);
+#endif
   n >= kF ? store(p, h) : (void)__builtin_memcpy(p, &h, n * 2);
 }
 
 bool finish(const FinishTile& t) {
   VI32 bad{};
-  for (i64 row = 0; row < t.rows; ++row) {
-    const float total = across_sum(load<VF>(t.sum + row * kSumLanes)), base = t.base[row];
-    const float* out = t.out + row * t.out_ld;
-    for (i64 c = 0; c < t.cols; c += kF) {
-      const VF y = total == 0 ? VF{} : load<VF>(out + c) / total;
-      bad |=
-          ~w_isfinite(y) & (c + kF <= t.cols ? VI32{} - 1 : (VI32)only(seen(inside(0, t.cols - c)), (VF)(VI32{} - 1)));
-      put_some(t.to, row * t.to_ld + c, y, t.cols - c, t.to_type);
+  for (i64 first = 0; first < t.rows; first += kF) {
+    // Sums, logarithms and reciprocals of kF rows in one vector.
+    const i64 rows = least(kF, t.rows - first);
+    VF lanes[kF];
+#pragma GCC unroll 16
+    for (int i = 0; i < kF; ++i) lanes[i] = i < rows ? load<VF>(t.sum + (first + i) * kSumLanes) : VF{};
+    swap_lanes<1>(lanes);
+#pragma GCC unroll 4
+    for (int by = kF / 2; by > 0; by /= 2)
+#pragma GCC unroll 8
+      for (int i = 0; i < by; ++i) lanes[i] = lanes[i] + lanes[i + by];
+    const VF total = lanes[0], part = total == 0.0f ? VF{} : 1.0f / total;
+    const VI32 none = total == 0.0f;
+    for (i64 i = 0; i < rows; ++i) {
+      const float* out = t.out + (first + i) * t.out_ld;
+      const VF by = spread(part[i]);
+      const Seen any = seen(none[i] ? 0 : (1u << kF) - 1);
+      i64 c = 0;
+      for (; c + kF <= t.cols; c += kF) {
+        const VF y = only(any, load<VF>(out + c) * by);
+        bad |= ~w_isfinite(y);
+        put_some(t.to, (first + i) * t.to_ld + c, y, kF, t.to_type);
+      }
+      if (c == t.cols) continue;
+      const VF y = only(any, only(seen(inside(0, t.cols - c)), load<VF>(out + c) * by));
+      bad |= ~w_isfinite(y);
+      put_some(t.to, (first + i) * t.to_ld + c, y, t.cols - c, t.to_type);
     }
     if (t.lse) {
-      const VF log = w_log(spread(total));
-      t.lse[row] = total == 0 ? -kInf : base * 0.693147182f + log[0];
+      VF base{};
+      for (i64 i = 0; i < rows; ++i) base[i] = t.base[first + i];
+      const VF lse = none ? W_K(-kInf) : base * 0.693147182f + w_log(total);
+      put_some(t.lse, first, lse, rows, PanelType::f32);
     }
-    if (t.max) t.max[row] = t.top[row] * t.top_scale;
+    for (i64 i = 0; t.max && i < rows; ++i) t.max[first + i] = t.top[first + i] * t.top_scale;
   }
   return !w_any(bad);
 }
@@ -387,13 +423,17 @@ void store_transposed(const float* from, int64_t ld, int64_t rows, int64_t cols,
                       PanelType type) {
   for (i64 c = 0; c < cols; c += kF)
     for (i64 r = 0; r < rows; r += kF) {
-      alignas(64) float t[kF][kF];
       const i64 lines = least(kF, cols - c), wide = least(kF, rows - r);
-      for (i64 i = 0; i < wide; ++i) {
-        const VF x = load<VF>(from + (r + i) * ld + c) * scale;  // rows are padded
-        for (i64 j = 0; j < kF; ++j) t[j][i] = x[j];
+      VF x[kF];
+#pragma GCC unroll 16
+      for (int i = 0; i < kF; ++i) x[i] = i < wide ? load<VF>(from + (r + i) * ld + c) * scale : VF{};
+      swap_lanes<1>(x);
+      if (lines == kF && wide == kF) {
+#pragma GCC unroll 16
+        for (int i = 0; i < kF; ++i) put_some(to, (c + i) * to_ld + r, x[i], kF, type);
+      } else {
+        for (i64 i = 0; i < lines; ++i) put_some(to, (c + i) * to_ld + r, x[i], wide, type);
       }
-      for (i64 j = 0; j < lines; ++j) put_some(to, (c + j) * to_ld + r, load<VF>(t[j]), wide, type);
     }
 }
 

@@ -213,6 +213,14 @@ AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row,
     if (i < 8) leaving.write<4>();
   }
   if (steps < 8) leaving.write<32>();
+  if (g.to_whole && g.to_type == PanelType::f32 && !g.stream) {
+    float* to = static_cast<float*>(g.to) + row * g.to_ld + col;
+    _tile_stored(0, to, g.to_ld * 4);
+    if (C > 1) _tile_stored(1, to + 16, g.to_ld * 4);
+    if (R > 1) _tile_stored(2, to + 16 * g.to_ld, g.to_ld * 4);
+    if (R > 1 && C > 1) _tile_stored(3, to + 16 * g.to_ld + 16, g.to_ld * 4);
+    return;
+  }
   _tile_stored(0, sums, 128);
   if (C > 1) _tile_stored(1, sums + 16, 128);
   if (R > 1) _tile_stored(2, sums + 16 * 32, 128);

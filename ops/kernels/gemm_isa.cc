@@ -14,25 +14,6 @@ W_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }
 
 // ---- packing ----
 
-// r[i] lane j becomes r[j] lane i: swaps of 1, 2, 4, ... lanes between lines as far apart.
-template <int kStep>
-W_FN void swap_lanes(VF (&r)[kF]) {
-  VI32 low, high;
-#pragma GCC unroll 16
-  for (int l = 0; l < kF; ++l) {
-    low[l] = l & kStep ? kF + l - kStep : l;
-    high[l] = l & kStep ? kF + l : l + kStep;
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kF; ++i) {
-    if (i & kStep) continue;
-    const VF a = r[i], b = r[i + kStep];
-    r[i] = __builtin_shuffle(a, b, low);
-    r[i + kStep] = __builtin_shuffle(a, b, high);
-  }
-  if constexpr (kStep * 2 < kF) swap_lanes<kStep * 2>(r);
-}
-
 // The first `count` <= kF elements as f32, the rest zeros.
 template <class M>
 W_FN VF load_some(const typename M::E* from, i64 count) {
