@@ -19,7 +19,7 @@ struct BlockMask::Data {
   int64_t batch = 1, heads = 1;  // as asked for; the lists may hold one of them
   BlockLists lists;
   MaskMod mask;
-  std::shared_ptr<const internal::MaskProgram> program;
+  std::shared_ptr<const internal::MaskProgram> program;  // for these lengths
   bool from_lists = false;
   mutable std::once_flag once;
   mutable internal::BlockColumns columns;
@@ -103,8 +103,9 @@ BlockMask create_block_mask(const MaskMod& mask_mod, std::optional<int64_t> B, s
   d->batch = B.value_or(1);
   d->heads = H.value_or(1);
   d->mask = mask_mod;
-  d->program = std::make_shared<const internal::MaskProgram>(mask_mod);
-  d->lists = internal::build_block_lists(*d->program, {.batch = d->batch,
+  const internal::MaskProgram program(mask_mod);
+  d->program = std::make_shared<const internal::MaskProgram>(program.narrowed(d->batch, d->heads, Q_LEN, KV_LEN));
+  d->lists = internal::build_block_lists(program, *d->program, {.batch = d->batch,
                                                        .heads = d->heads,
                                                        .q_len = Q_LEN,
                                                        .kv_len = KV_LEN,
@@ -120,8 +121,8 @@ Tensor create_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optio
                    int64_t KV_LEN) {
   check_mask("create_mask", mask_mod);
   check_sizes("create_mask", B, H, Q_LEN, KV_LEN);
-  const internal::MaskProgram program(mask_mod);
   const int64_t batch = B.value_or(1), heads = H.value_or(1);
+  const internal::MaskProgram program = internal::MaskProgram(mask_mod).narrowed(batch, heads, Q_LEN, KV_LEN);
   const Shape shape{batch, heads, Q_LEN, KV_LEN};
   checked_numel(shape, "create_mask");
   Tensor out = Tensor::empty({kBool, Device::cpu(), shape});
@@ -252,7 +253,8 @@ BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end) const {
   out->mask = [m = d.mask, dim, begin, shift = r0 * l.block_q](Index b, Index h, Index q, Index kv) {
     return m(dim == 0 ? Index(b + begin) : b, dim == 1 ? Index(h + begin) : h, shift ? Index(q + shift) : q, kv);
   };
-  out->program = std::make_shared<const internal::MaskProgram>(out->mask);
+  out->program = std::make_shared<const internal::MaskProgram>(
+      internal::MaskProgram(out->mask).narrowed(out->batch, out->heads, o.q_len, o.kv_len));
   BlockMask m;
   m.data_ = std::move(out);
   return m;

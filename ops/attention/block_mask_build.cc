@@ -31,9 +31,9 @@ struct Strip {
 
 class Descent {
  public:
-  Descent(const MaskProgram& program, TableBounds& bounds, const BlockBuildOptions& o, const TilePool& pool,
-          Strip& strip)
-      : program_(program),
+  Descent(const MaskProgram& program, const MaskProgram& dense, TableBounds& bounds, const BlockBuildOptions& o,
+          const TilePool& pool, Strip& strip)
+      : dense_(dense),
         o_(o),
         pool_(pool),
         strip_(strip),
@@ -87,7 +87,7 @@ class Descent {
     if (name >= 0 && name < static_cast<int32_t>(known_.size()) && known_[name] != kUnseen) return known_[name];
     const int64_t row_words = o_.block_kv / 64;
     if (rows < o_.block_q) std::fill(tile_.begin(), tile_.end(), 0);
-    program_.fill({strip_.b, strip_.h, q0, kv0, rows, cols}, reinterpret_cast<uint8_t*>(tile_.data()), row_words * 8);
+    dense_.fill({strip_.b, strip_.h, q0, kv0, rows, cols}, reinterpret_cast<uint8_t*>(tile_.data()), row_words * 8);
     int32_t result = classify_tile(tile_.data(), row_words, rows, cols);
     if (result == kUnknown) {
       const uint64_t hash = hash_bytes(tile_.data(), tile_.size() * 8);
@@ -108,7 +108,7 @@ class Descent {
   }
 
   static constexpr int32_t kUnseen = -4;
-  const MaskProgram& program_;
+  const MaskProgram& dense_;
   const BlockBuildOptions& o_;
   const TilePool& pool_;
   Strip& strip_;
@@ -211,7 +211,7 @@ int32_t TilePool::insert(const uint64_t* tile, uint64_t hash) {
   return static_cast<int32_t>(n);
 }
 
-BlockLists build_block_lists(const MaskProgram& program, const BlockBuildOptions& o) {
+BlockLists build_block_lists(const MaskProgram& program, const MaskProgram& dense, const BlockBuildOptions& o) {
   BlockLists out;
   const uint8_t deps = o.independent ? program.deps() : uint8_t{0xff};
   out.batch = deps & kDepB ? o.batch : 1;
@@ -241,7 +241,7 @@ BlockLists build_block_lists(const MaskProgram& program, const BlockBuildOptions
       s.h = head % out.heads;
       s.begin = t % per_head * strip;
       s.end = std::min(rows, s.begin + strip);
-      Descent(program, bounds, o, pool, s).run();
+      Descent(program, dense, bounds, o, pool, s).run();
     });
     for (Strip& s : wave) append_strip(s, pool, words, out);
   }

@@ -35,8 +35,9 @@ struct BlockBuildOptions {
   int64_t max_tile_bytes = int64_t{32} << 20;  // blocks of further patterns are kUnknown
   bool independent = true;                     // store one batch entry or head where the mask does not depend on it
 };
-/// The same result for any number of threads. Throws OutOfRange where the mask reads beyond a table.
-BlockLists build_block_lists(const MaskProgram& program, const BlockBuildOptions& options);
+/// `dense` computes single blocks: the program or a narrowed one. The same result for any number of threads. Throws
+/// OutOfRange where the mask reads beyond a table.
+BlockLists build_block_lists(const MaskProgram& program, const MaskProgram& dense, const BlockBuildOptions& options);
 
 /// Different tiles, each stored once, up to a number of bytes.
 class TilePool {

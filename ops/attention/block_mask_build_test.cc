@@ -17,6 +17,10 @@ namespace {
 using kernels::BlockRange;
 using testing::RandomMask;
 
+BlockLists lists_of(const MaskProgram& p, const BlockBuildOptions& o) {
+  return build_block_lists(p, p.narrowed(o.batch, o.heads, o.q_len, o.kv_len), o);
+}
+
 // One point by the interpreter of the traced graph.
 bool by_interpreter(const Body& body, int64_t b, int64_t h, int64_t q, int64_t kv) {
   std::vector<Tensor> in;
@@ -107,8 +111,8 @@ void expect_equal(const BlockLists& got, const Want& want) {
 
 BlockLists build(const MaskMod& mask, int64_t B, int64_t H, int64_t q_len, int64_t kv_len, int64_t bq = 128,
                  int64_t bkv = 128) {
-  return build_block_lists(MaskProgram(mask),
-                           {.batch = B, .heads = H, .q_len = q_len, .kv_len = kv_len, .block_q = bq, .block_kv = bkv});
+  return lists_of(MaskProgram(mask),
+                  {.batch = B, .heads = H, .q_len = q_len, .kv_len = kv_len, .block_q = bq, .block_kv = bkv});
 }
 
 TEST(BlockMaskBuild, EqualsDenseOnRandomMasks) {
@@ -121,12 +125,14 @@ TEST(BlockMaskBuild, EqualsDenseOnRandomMasks) {
     const MaskMod mask = RandomMask(seed, B, H, q_len, kv_len).mask();
     const MaskProgram program(mask);
     const Body body = trace_mask(mask);
-    const BlockLists got = build_block_lists(
-        program, {.batch = B, .heads = H, .q_len = q_len, .kv_len = kv_len, .block_q = bq, .block_kv = bkv});
+    const MaskProgram narrow = program.narrowed(B, H, q_len, kv_len);
+    const BlockLists got =
+        lists_of(program, {.batch = B, .heads = H, .q_len = q_len, .kv_len = kv_len, .block_q = bq, .block_kv = bkv});
     Want want;
     for (int64_t b = 0; b < got.batch; ++b)
       for (int64_t h = 0; h < got.heads; ++h) {
         const std::vector<uint8_t> m = filled(program, b, h, q_len, kv_len);
+        ASSERT_EQ(m, filled(narrow, b, h, q_len, kv_len));
         for (int i = 0; i < (seed % 4 ? 0 : 10); ++i) {
           const int64_t q = rng() % q_len, kv = rng() % kv_len;
           ASSERT_EQ(m[q * kv_len + kv], by_interpreter(body, b, h, q, kv)) << b << " " << h << " " << q << " " << kv;
@@ -201,9 +207,9 @@ TEST(BlockMaskBuild, TilesBeyondThePoolAreUnknown) {
   const MaskMod noise = [](Index, Index, Index q, Index kv) { return bit_and(q * kv, 4) == 0; };
   const MaskProgram p(noise);
   BlockBuildOptions o{.q_len = 1000, .kv_len = 1000};
-  const BlockLists all = build_block_lists(p, o);
+  const BlockLists all = lists_of(p, o);
   o.max_tile_bytes = 2 * 2048;
-  const BlockLists some = build_block_lists(p, o);
+  const BlockLists some = lists_of(p, o);
   EXPECT_EQ(static_cast<int64_t>(some.tiles.size()), 2 * some.tile_words());
   int64_t unknown = 0;
   for (const BlockRange& r : some.ranges) unknown += r.tile == BlockRange::kUnknown ? r.last - r.first : 0;
@@ -217,8 +223,7 @@ TEST(BlockMaskBuild, SameListsForAnyThreadCount) {
   auto lists = [&](int threads) {
     ThreadPool pool(threads);
     ScopedPool scoped(pool);
-    return build_block_lists(
-        p, {.batch = 2, .heads = 3, .q_len = 5000, .kv_len = 5000, .block_q = 64, .independent = false});
+    return lists_of(p, {.batch = 2, .heads = 3, .q_len = 5000, .kv_len = 5000, .block_q = 64, .independent = false});
   };
   const BlockLists one = lists(1), many = lists(5);
   EXPECT_EQ(one.offsets, many.offsets);

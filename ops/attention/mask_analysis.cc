@@ -90,12 +90,12 @@ const LineBounds& TableBounds::line(const void* first, DType dtype, int64_t n, i
   return *of_place.back().second;
 }
 
-MaskAnalysis::MaskAnalysis(const MaskProgram& program, TableBounds& bounds, int64_t b, int64_t h)
+MaskAnalysis::MaskAnalysis(const MaskProgram& program, TableBounds& bounds, const MaskRange& b, const MaskRange& h)
     : program_(program), bounds_(bounds), ranges_(program.instrs().size()), recent_(program.instrs().size()) {
   for (int32_t i = 0; i < static_cast<int32_t>(ranges_.size()); ++i) {
     const MaskInstr& in = program.instrs()[i];
     if (in.kind == MaskInstr::kIndex && in.index < 2) {
-      ranges_[i] = MaskRange::of(in.index ? h : b);
+      ranges_[i] = in.index ? h : b;
     } else if (in.deps & (kDepQ | kDepKv)) {
       varying_.push_back(i);
     } else {

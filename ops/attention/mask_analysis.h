@@ -43,7 +43,10 @@ class TableBounds {
 /// One thread's evaluation for one batch entry and head.
 class MaskAnalysis {
  public:
-  MaskAnalysis(const MaskProgram& program, TableBounds& bounds, int64_t b, int64_t h);
+  MaskAnalysis(const MaskProgram& program, TableBounds& bounds, int64_t b, int64_t h)
+      : MaskAnalysis(program, bounds, MaskRange::of(b), MaskRange::of(h)) {}
+  /// For all these batch entries and heads at once.
+  MaskAnalysis(const MaskProgram& program, TableBounds& bounds, const MaskRange& b, const MaskRange& h);
 
   /// The mask over queries [q0, q1) x keys [kv0, kv1), none empty: constant only if it is so for all points.
   const MaskRange& over(int64_t q0, int64_t q1, int64_t kv0, int64_t kv1);

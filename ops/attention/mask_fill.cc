@@ -1,7 +1,7 @@
 // The dense evaluator of mask programs: what depends on queries alone is computed once for all rows, what depends on
 // keys alone once for all columns, the rest row by row in vectors.
 #include <algorithm>
-#include <bit>
+#include <array>
 #include <cstring>
 
 #include "ops/attention/mask_program.h"
@@ -17,6 +17,34 @@ unsigned char* scratch(size_t bytes) {
   thread_local std::vector<uint64_t> memory;
   if (memory.size() * 8 < bytes + 64) memory.resize(bytes / 8 + 16);
   return reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
+}
+
+// An instruction computed for each row, and what of it may change from row to row: its kByRow operands, of `size` bytes
+// a row, and its kMixed ones (size 0). args < 0: too many to follow.
+struct MixedStep {
+  int32_t instr, args;
+  std::array<int32_t, 3> arg;
+  std::array<int8_t, 3> size;
+};
+std::vector<MixedStep>& mixed_steps() {
+  thread_local std::vector<MixedStep> steps;
+  return steps;
+}
+
+bool same_bytes(const unsigned char* a, const unsigned char* b, int64_t size) {
+  if (size == 8) {
+    uint64_t x, y;
+    std::memcpy(&x, a, 8);
+    std::memcpy(&y, b, 8);
+    return x == y;
+  }
+  if (size == 4) {
+    uint32_t x, y;
+    std::memcpy(&x, a, 4);
+    std::memcpy(&y, b, 4);
+    return x == y;
+  }
+  return !std::memcmp(a, b, size);
 }
 
 template <class E>
@@ -66,6 +94,7 @@ struct MaskProgram::Run {
   const MaskTile& t;
   unsigned char** data;  // of each instruction
   int64_t* offsets;      // scratch of a lookup
+  bool* fresh;           // scratch of fill, of each instruction
 
   /// Computes instruction `id` at n points; `row` counts those of kByRow operands where it is kMixed.
   void eval(int32_t id, int64_t n, int64_t row) {
@@ -160,11 +189,14 @@ void MaskProgram::fill(const MaskTile& t, uint8_t* bits, int64_t row_bytes) cons
   if (t.cols <= 0) return;
   const auto points = [&](Class c) { return c == kUniform ? 1 : c == kByRow ? t.rows : t.cols; };
   auto rounded = [](int64_t n) { return (n + 63) & ~int64_t{63}; };
-  int64_t total = rounded(static_cast<int64_t>(instrs_.size()) * 8) + rounded(std::max(t.rows, t.cols) * 8);
+  int64_t total = rounded(static_cast<int64_t>(instrs_.size()) * 8) + rounded(static_cast<int64_t>(instrs_.size())) +
+                  rounded(std::max(t.rows, t.cols) * 8);
   for (const MaskInstr& in : instrs_) total += rounded(points(class_of(in)) * itemsize(in.dtype));
   unsigned char* at = scratch(total);
-  Run run{*this, t, reinterpret_cast<unsigned char**>(at), nullptr};
+  Run run{*this, t, reinterpret_cast<unsigned char**>(at), nullptr, nullptr};
   at += rounded(static_cast<int64_t>(instrs_.size()) * 8);
+  run.fresh = reinterpret_cast<bool*>(at);
+  at += rounded(static_cast<int64_t>(instrs_.size()));
   run.offsets = reinterpret_cast<int64_t*>(at);
   at += rounded(std::max(t.rows, t.cols) * 8);
   for (size_t i = 0; i < instrs_.size(); ++i) {
@@ -176,25 +208,43 @@ void MaskProgram::fill(const MaskTile& t, uint8_t* bits, int64_t row_bytes) cons
     run.data[i] = at;
     at += rounded(points(class_of(in)) * itemsize(in.dtype));
   }
-  int32_t mixed[256];
-  std::vector<int32_t> more;
-  int32_t count = 0;
+  std::vector<MixedStep>& mixed = mixed_steps();
+  mixed.clear();
   for (int32_t i = 0; i < static_cast<int32_t>(instrs_.size()); ++i) {
-    const Class c = class_of(instrs_[i]);
-    if (c != kMixed) {
-      run.eval(i, points(c), 0);
-    } else if (count < 256) {
-      mixed[count++] = i;
-    } else {
-      more.push_back(i);
+    const MaskInstr& in = instrs_[i];
+    if (class_of(in) != kMixed) {
+      run.eval(i, points(class_of(in)), 0);
+      continue;
     }
+    MixedStep step{i, 0, {}, {}};
+    bool too_many = in.args.size() > 3;
+    for (size_t k = 0; k < in.args.size() && !too_many; ++k) {
+      const MaskInstr& a = instrs_[in.args[k]];
+      if (class_of(a) != kByRow && class_of(a) != kMixed) continue;
+      step.arg[step.args] = in.args[k];
+      step.size[step.args++] = class_of(a) == kByRow ? static_cast<int8_t>(itemsize(a.dtype)) : int8_t{0};
+    }
+    if (too_many) step.args = -1;
+    mixed.push_back(step);
   }
   const Class result = class_of(instrs_[output_]);
   if (result == kMixed) {
+    bool* fresh = run.fresh;  // by instruction: the value is not that of the row before
     for (int64_t r = 0; r < t.rows; ++r) {
-      for (int32_t i = 0; i < count; ++i) run.eval(mixed[i], t.cols, r);
-      for (int32_t i : more) run.eval(i, t.cols, r);
-      pack(run.data[output_], t.cols, bits + r * row_bytes);
+      for (MixedStep& m : mixed) {
+        bool changed = r == 0 || m.args < 0;
+        for (int32_t k = 0; k < m.args && !changed; ++k) {
+          const unsigned char* at = run.data[m.arg[k]] + r * m.size[k];
+          changed = m.size[k] ? !same_bytes(at, at - m.size[k], m.size[k]) : fresh[m.arg[k]];
+        }
+        fresh[m.instr] = changed;
+        if (changed) run.eval(m.instr, t.cols, r);
+      }
+      if (fresh[output_]) {
+        pack(run.data[output_], t.cols, bits + r * row_bytes);
+      } else {
+        std::memcpy(bits + r * row_bytes, bits + (r - 1) * row_bytes, bytes);
+      }
     }
     return;
   }

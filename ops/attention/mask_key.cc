@@ -1,6 +1,6 @@
 #include "ops/attention/mask_key.h"
 
-#include "framework/base/hash.h"
+#include <bit>
 
 namespace weft::internal {
 namespace {
@@ -20,44 +20,59 @@ int64_t floor_div(int64_t a, int64_t n) { return a / n - (a % n < 0); }
 
 }  // namespace
 
-size_t MaskKeys::Hash::operator()(const Key& k) const {
-  uint64_t h = 0;
-  for (int64_t v : k.v) h = hash_combine(h, static_cast<uint64_t>(v));
-  return h;
+MaskKeys::MaskKeys(const MaskProgram& program) : program_(program), terms_(program.instrs().size()), slots_(256, -1) {
+  affine(0, 0);
+  at_q_ = affine(1, 0);
+  at_kv_ = affine(0, 1);
 }
 
-int32_t MaskKeys::intern(int64_t what, int64_t a, int64_t b, int64_t c, int64_t d) {
-  return names_.emplace(Key{{what, a, b, c, d}}, static_cast<int32_t>(names_.size()) + 1).first->second;
+int32_t MaskKeys::intern(const Key& key, uint8_t ties) {
+  uint64_t h = 0;
+  for (int64_t v : key.v) h = (std::rotl(h, 29) ^ static_cast<uint64_t>(v)) * 0x9e3779b97f4a7c15ull;
+  h ^= h >> 32;
+  size_t i = h & (slots_.size() - 1);
+  for (; slots_[i] >= 0; i = (i + 1) & (slots_.size() - 1))
+    if (bases_[slots_[i]].key == key) return slots_[i];
+  const int32_t id = static_cast<int32_t>(bases_.size());
+  bases_.push_back({key, 0, 0, false, ties});
+  slots_[i] = id;
+  if (slots_.size() < 2 * bases_.size()) {
+    slots_.assign(slots_.size() * 4, -1);
+    const std::vector<Base> all = std::move(bases_);
+    bases_.clear();
+    bases_.reserve(all.size() * 2);
+    for (const Base& b : all) {  // in order, so that numbers stay
+      intern(b.key, b.ties);
+      bases_.back() = b;
+    }
+  }
+  return id;
 }
 
 int32_t MaskKeys::affine(int64_t per_q, int64_t per_kv) {
-  if (per_q == 0 && per_kv == 0) return 0;
-  const int32_t base = intern(kAffine, per_q, per_kv);
-  affine_.emplace(base, std::pair{per_q, per_kv});
+  const int32_t base = intern({{kAffine, per_q, per_kv, 0, 0}},
+                              static_cast<uint8_t>((per_q ? kMovesWithQ : 0) | (per_kv ? kMovesWithKv : 0)));
+  bases_[base].affine = true;
+  bases_[base].per_q = per_q;
+  bases_[base].per_kv = per_kv;
   return base;
 }
 
-const std::pair<int64_t, int64_t>* MaskKeys::affine_of(int32_t base) const {
-  auto it = affine_.find(base);
-  return it == affine_.end() ? nullptr : &it->second;
-}
-
 /// a + sign * b as a base.
-int32_t MaskKeys::combine(int64_t what, int32_t a, int32_t b, int64_t sign) {
+int32_t MaskKeys::combine(int32_t a, int32_t b, int64_t sign) {
   if (b == 0) return a;
   if (a == b && sign < 0) return 0;
-  const auto *x = affine_of(a), *y = affine_of(b);
-  if (x && y) {
+  const Base &x = bases_[a], &y = bases_[b];
+  if (x.affine && y.affine) {
     int64_t q, kv;
-    if (!__builtin_add_overflow(x->first, sign * y->first, &q) &&
-        !__builtin_add_overflow(x->second, sign * y->second, &kv))
+    if (!__builtin_add_overflow(x.per_q, sign * y.per_q, &q) && !__builtin_add_overflow(x.per_kv, sign * y.per_kv, &kv))
       return affine(q, kv);
   }
-  return intern(what, a, b, sign);
+  return intern({{kSum, a, b, sign, 0}}, x.ties | y.ties);
 }
 
 int32_t MaskKeys::name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0) {
-  if (names_.size() > kMostNames) return -1;
+  if (bases_.size() > kMostNames) return -1;
   const std::span<const MaskRange> ranges = analysis.ranges();
   const std::span<const MaskInstr> instrs = program_.instrs();
   for (size_t i = 0; i < instrs.size(); ++i) {
@@ -65,13 +80,16 @@ int32_t MaskKeys::name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0) {
     if (!is_floating(in.dtype) && ranges[i].constant()) {
       terms_[i] = {0, ranges[i].lo};
     } else if (in.kind == MaskInstr::kIndex) {
-      terms_[i] = in.index == 2 ? Term{affine(1, 0), q0} : Term{affine(0, 1), kv0};
+      terms_[i] = in.index == 2 ? Term{at_q_, q0} : Term{at_kv_, kv0};
     } else {
       terms_[i] = eval(in, ranges, ranges[i]);
     }
   }
   const Term& out = terms_[program_.output()];
-  return intern(kCompared, out.base, out.constant);
+  // A stretch of a table at the block's own q, and something else at its own kv: no other block has both.
+  const uint8_t t = ties(out);
+  if (((t & kReadsAtQ) && (t & (kMovesWithKv | kReadsAtKv))) || ((t & kReadsAtKv) && (t & kMovesWithQ))) return -1;
+  return intern({{kCompared, out.base, out.constant, 0, 0}}, t);
 }
 
 MaskKeys::Term MaskKeys::opaque(const MaskInstr& in) {
@@ -82,8 +100,12 @@ MaskKeys::Term MaskKeys::opaque(const MaskInstr& in) {
   const int64_t self = in.kind == MaskInstr::kLookup
                            ? &in - program_.instrs().data()
                            : static_cast<int64_t>(in.dtype) * 16 + static_cast<int64_t>(in.in_dtype);
-  int32_t base = intern(what, self, value, static_cast<int64_t>(in.args.size()));
-  for (int32_t a : in.args) base = intern(kOpaque, base, terms_[a].base, terms_[a].constant);
+  uint8_t tied = 0;
+  for (int32_t a : in.args) tied |= ties(terms_[a]);
+  if (in.kind == MaskInstr::kLookup)  // which place it reads, whatever moves there
+    tied = static_cast<uint8_t>((in.deps & kDepQ ? kReadsAtQ : 0) | (in.deps & kDepKv ? kReadsAtKv : 0));
+  int32_t base = intern({{what, self, value, static_cast<int64_t>(in.args.size()), 0}}, tied);
+  for (int32_t a : in.args) base = intern({{kOpaque, base, terms_[a].base, terms_[a].constant, 0}}, tied);
   return {base, 0};
 }
 
@@ -108,31 +130,31 @@ MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ra
                                   : __builtin_sub_overflow(a.constant, b.constant, &c);
       if (wraps || !less_than_all(own, in.dtype)) return opaque(in);
       if (a.base == 0 && sign > 0) return {b.base, c};
-      return {combine(kSum, a.base, b.base, sign), c};
+      return {combine(a.base, b.base, sign), c};
     }
     case Pw::neg:
       if (!less_than_all(own, in.dtype) || __builtin_sub_overflow(int64_t{0}, a.constant, &c)) return opaque(in);
-      return {combine(kSum, 0, a.base, -1), c};
+      return {combine(0, a.base, -1), c};
     case Pw::mul: {
       const bool right = b.base == 0;
       if (!less_than_all(own, in.dtype) || !(right || a.base == 0)) return opaque(in);
       const Term& x = right ? a : b;
       const int64_t k = right ? b.constant : a.constant;
       if (__builtin_mul_overflow(x.constant, k, &c)) return opaque(in);
-      if (const auto* f = affine_of(x.base)) {
+      if (const Base f = bases_[x.base]; f.affine) {
         int64_t q, kv;
-        if (!__builtin_mul_overflow(f->first, k, &q) && !__builtin_mul_overflow(f->second, k, &kv))
+        if (!__builtin_mul_overflow(f.per_q, k, &q) && !__builtin_mul_overflow(f.per_kv, k, &kv))
           return {affine(q, kv), c};
       }
-      return {intern(kScaled, x.base, k), c};
+      return {intern({{kScaled, x.base, k, 0, 0}}, ties(x)), c};
     }
     case Pw::floor_divide:
     case Pw::remainder: {
       if (b.base != 0 || b.constant <= 0) return opaque(in);
       // (x + c) // n = (x + c mod n) // n + c // n
       const int64_t n = b.constant, down = floor_div(a.constant, n), rest = a.constant - down * n;
-      if (in.op == Pw::floor_divide) return {intern(kQuotient, a.base, rest, n), down};
-      return ra.lo >= 0 && ra.hi < n ? a : Term{intern(kRemainder, a.base, rest, n), 0};
+      if (in.op == Pw::floor_divide) return {intern({{kQuotient, a.base, rest, n, 0}}, ties(a)), down};
+      return ra.lo >= 0 && ra.hi < n ? a : Term{intern({{kRemainder, a.base, rest, n, 0}}, ties(a)), 0};
     }
     case Pw::maximum:
       return ra.lo >= rb.hi ? a : rb.lo >= ra.hi ? b : opaque(in);
@@ -157,7 +179,8 @@ MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ra
     case Pw::gt:
     case Pw::ge: {
       if (__builtin_sub_overflow(a.constant, b.constant, &c)) return opaque(in);
-      return {intern(kCompared + 1 + static_cast<int64_t>(in.op), combine(kSum, a.base, b.base, -1), c), 0};
+      const uint8_t tied = ties(a) | ties(b);
+      return {intern({{kCompared + 1 + static_cast<int64_t>(in.op), combine(a.base, b.base, -1), c, 0, 0}}, tied), 0};
     }
     default:
       return opaque(in);

@@ -2,18 +2,16 @@
 // inside a block is written as a function of the position in the block plus a constant; comparisons keep only
 // differences, and what the analysis found constant drops out. So all blocks on the diagonal of a causal mask are one.
 #pragma once
-#include <unordered_map>
-
 #include "ops/attention/mask_analysis.h"
 
 namespace weft::internal {
 
 class MaskKeys {
  public:
-  explicit MaskKeys(const MaskProgram& program) : program_(program), terms_(program.instrs().size()) {}
+  explicit MaskKeys(const MaskProgram& program);
 
   /// The name of the block with this first point, from what analysis.over() just found for it (all of a block's points
-  /// inside the lengths). -1: names ran out.
+  /// inside the lengths). -1: no other block can be known to be like it.
   int32_t name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0);
 
  private:
@@ -21,28 +19,32 @@ class MaskKeys {
   struct Term {
     int32_t base = 0;
     int64_t constant = 0;
-    friend bool operator==(const Term&, const Term&) = default;
   };
   struct Key {
     int64_t v[5];
     friend bool operator==(const Key&, const Key&) = default;
   };
-  struct Hash {
-    size_t operator()(const Key& k) const;
+  /// What is known of a base's function: its key, its slopes if it is affine, and what ties it to a place.
+  struct Base {
+    Key key;
+    int64_t per_q = 0, per_kv = 0;
+    bool affine = false;
+    uint8_t ties = 0;  // Tie
   };
+  enum Tie : uint8_t { kMovesWithQ = 1, kMovesWithKv = 2, kReadsAtQ = 4, kReadsAtKv = 8 };
 
   Term eval(const MaskInstr& in, std::span<const MaskRange> ranges, const MaskRange& own);
   Term opaque(const MaskInstr& in);
-  int32_t intern(int64_t what, int64_t a, int64_t b = 0, int64_t c = 0, int64_t d = 0);
+  int32_t intern(const Key& key, uint8_t ties);
   int32_t affine(int64_t per_q, int64_t per_kv);
-  /// per_q and per_kv of a base that is affine.
-  const std::pair<int64_t, int64_t>* affine_of(int32_t base) const;
-  int32_t combine(int64_t what, int32_t a, int32_t b, int64_t sign);
+  int32_t combine(int32_t a, int32_t b, int64_t sign);
+  uint8_t ties(const Term& t) const { return bases_[t.base].ties; }
 
   const MaskProgram& program_;
   std::vector<Term> terms_;
-  std::unordered_map<Key, int32_t, Hash> names_;
-  std::unordered_map<int32_t, std::pair<int64_t, int64_t>> affine_{{0, {0, 0}}};
+  std::vector<Base> bases_;
+  std::vector<int32_t> slots_;  // open addressing over bases_; -1 is free
+  int32_t at_q_, at_kv_;        // bases of q and kv
 };
 
 }  // namespace weft::internal

@@ -49,6 +49,9 @@ class MaskProgram {
   /// Traces and lowers; throws naming the op and the user's line where a mask cannot be lowered.
   explicit MaskProgram(const MaskMod& mask);
 
+  /// The same bits for batch entries below `batch` and so on, computed in i32 where all values are known to fit.
+  MaskProgram narrowed(int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len) const;
+
   std::span<const MaskInstr> instrs() const { return instrs_; }
   std::span<const MaskTable> tables() const { return tables_; }
   /// The instruction whose value is the mask.
@@ -64,6 +67,8 @@ class MaskProgram {
 
  private:
   friend class MaskLowering;
+  friend class MaskNarrowing;
+  MaskProgram() = default;
   struct Run;
   std::vector<MaskInstr> instrs_;
   std::vector<MaskTable> tables_;
