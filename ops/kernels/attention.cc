@@ -67,7 +67,7 @@ struct ForwardPlan {
     states = all.take(pieces > 1 ? tasks * state_bytes() : 0);
     bytes = tiles == 0 ? 0 : all.bytes();
   }
-  int64_t out_ld() const { return s.padded(s.v_dim); }
+  int64_t out_ld() const { return s.sums_ld(s.v_dim); }
   int64_t state_bytes() const { return up_to(kTileRows * (out_ld() + kSumLanes + 2) * 4, 64); }
 };
 
@@ -259,7 +259,7 @@ class Forward {
     }
     t.scale = exponent_scale_;
     t.base = state.base, t.sum = state.sum, t.top = max_ ? state.top : nullptr;
-    t.out = first ? nullptr : state.out, t.out_ld = ld, t.out_cols = ld;
+    t.out = first ? nullptr : state.out, t.out_ld = ld, t.out_cols = s_.padded(s_.v_dim);
     t.p = p, t.p_ld = s_.narrow ? kNarrowLd : kScoreLd;
     s_.stages->softmax(t);
 

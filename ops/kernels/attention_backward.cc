@@ -16,7 +16,7 @@ namespace weft::kernels {
 namespace internal {
 namespace {
 
-constexpr int64_t kWantedTasks = 8;
+constexpr int64_t kWantedTasks = 8, kBlockLd = kTileKeys + 16;
 constexpr int64_t kPrivateBytes = 64 << 20;  // of all tasks' dq together, unless one needs more
 constexpr int64_t kLocalBytes = 2 << 20;     // of queries' things that a worker keeps to itself
 
@@ -27,11 +27,11 @@ struct BackwardPlan {
   int64_t block, blocks, chunk_blocks, chunks;
   int64_t tasks, slots, q_tiles;
   bool local;  // a task has its queries' things in its slot
-  // Of a query head: lse and delta, transposed operands a, and for each chunk sums of dq and whether there are any.
-  int64_t lse, delta, q_packed, dout_packed, dq, touched, head_bytes, dq_bytes;
+  // Of a query head: lse and delta, q and dout as operands a by tiles and transposed, and for each chunk sums of dq and
+  // whether there are any.
+  int64_t lse, delta, q_rows, dout_rows, q_packed, dout_packed, dq, touched, head_bytes, dq_bytes;
   // Of a slot:
-  int64_t kt, vt, kd, q_rows, dout_rows, scores, grad, raw, p_panels, d_panels, d, bits, keep, dkt, dvt, plain, line,
-      heads;
+  int64_t kt, vt, kd, scores, grad, raw, p_panels, d_panels, d, bits, keep, dkt, dvt, plain, line, heads;
   int64_t slot_bytes, heads_at, bytes;
 
   explicit BackwardPlan(const Attention& a) : s(a) {
@@ -40,7 +40,7 @@ struct BackwardPlan {
     block = a.blocks && a.blocks->block_kv % kTileKeys ? kTileKeys / 2 : kTileKeys;
     blocks = ceil_div(s.kv_len, block);
     q_tiles = ceil_div(s.q_len, kTileRows);
-    dq_bytes = q_tiles * kTileRows * s.padded(s.dim) * 4;
+    dq_bytes = q_tiles * kTileRows * s.sums_ld(s.dim) * 4;
     const int64_t all_dq = std::max<int64_t>(1, s.batch * s.heads * dq_bytes);
     const int64_t wanted = owners == 0 ? 1 : ceil_div(kWantedTasks, owners);
     chunks = std::clamp<int64_t>(std::min(wanted, kPrivateBytes / all_dq), 1, std::max<int64_t>(blocks, 1));
@@ -52,6 +52,8 @@ struct BackwardPlan {
     Layout head;
     lse = head.take(q_tiles * kTileRows * 4);
     delta = head.take(q_tiles * kTileRows * 4);
+    q_rows = head.take(q_tiles * tile_bytes(s.dim));
+    dout_rows = head.take(q_tiles * tile_bytes(s.v_dim));
     q_packed = head.take(s.packed_a(s.dim, s.q_len));
     dout_packed = head.take(s.packed_a(s.v_dim, s.q_len));
     dq = head.take(chunks * dq_bytes);
@@ -64,8 +66,6 @@ struct BackwardPlan {
     kt = slot.take(s.packed_b(kTileKeys, s.dim));
     vt = slot.take(s.packed_b(kTileKeys, s.v_dim));
     kd = slot.take(s.packed_b(s.dim, kTileKeys));
-    q_rows = slot.take(s.packed_a(kTileRows, s.dim));
-    dout_rows = slot.take(s.packed_a(kTileRows, s.v_dim));
     scores = slot.take(tile);
     grad = slot.take(tile);
     raw = slot.take(a.score ? tile : 0);
@@ -74,8 +74,8 @@ struct BackwardPlan {
     d = slot.take(s.narrow ? kTileRows * kNarrowLd * 2 : 0);
     bits = slot.take(kTileRows * kTileKeys / 8);
     keep = slot.take(kTileRows * kTileKeys / 8);
-    dkt = slot.take(up_to(up_to(s.dim, s.g->mr), 16) * kTileKeys * 4);
-    dvt = slot.take(up_to(up_to(s.v_dim, s.g->mr), 16) * kTileKeys * 4);
+    dkt = slot.take(up_to(up_to(s.dim, s.g->mr), 16) * kBlockLd * 4);
+    dvt = slot.take(up_to(up_to(s.v_dim, s.g->mr), 16) * kBlockLd * 4);
     plain = slot.take(kTileKeys * std::max(s.dim, s.v_dim) * s.item);
     line = slot.take(2 * std::max(s.dim, s.v_dim) * s.item);
     heads = slot.take(local ? members * head_bytes : 0);
@@ -87,6 +87,8 @@ struct BackwardPlan {
     heads_at = all.take(local ? 0 : s.batch * s.heads * head_bytes);
     bytes = all.bytes();
   }
+  /// Of one tile of queries as packed rows.
+  int64_t tile_bytes(int64_t k) const { return up_to(s.packed_a(kTileRows, k), 64); }
 };
 
 /// For each block of keys of the block mask, the blocks of queries that see it, ascending.
@@ -232,9 +234,15 @@ class Backward {
       finite_dout &= good;
     }
     const bool finite_q = !has_mask(a_) || finite(a_.q, b, h, q0, n, memory);
+    pack_rows(head + plan_.q_rows + tile * plan_.tile_bytes(s_.dim), a_.q, b, h, q0, n);
+    pack_rows(head + plan_.dout_rows + tile * plan_.tile_bytes(s_.v_dim), g_.dout, b, h, q0, n);
     pack_transposed(head + plan_.q_packed, a_.q, b, h, q0, n, finite_q, slot);
     pack_transposed(head + plan_.dout_packed, g_.dout, b, h, q0, n, finite_dout || !has_mask(a_), slot);
     for (int64_t c = 0; c < plan_.chunks; ++c) head[plan_.touched + c * plan_.q_tiles + tile] = 0;
+  }
+  void pack_rows(char* to, const StridedView& v, int64_t b, int64_t h, int64_t q0, int64_t n) const {
+    const Matrix m = rows_of(v, s_.type, b, h, q0, n);
+    s_.g->pack_a({m.data, m.type, m.row_stride, m.column_stride, n, m.columns, to, s_.panel(s_.g->mr, m.columns)});
   }
   void pack_transposed(char* to, const StridedView& v, int64_t b, int64_t h, int64_t q0, int64_t n, bool finite,
                        char* slot) const {
@@ -275,8 +283,8 @@ class Backward {
     g.pack_b({k.data, k.type, k.column_stride, k.row_stride, s_.dim, n, slot + plan_.kd, s_.panel(g.nr, kTileKeys)});
     float *dkt = reinterpret_cast<float*>(slot + plan_.dkt), *dvt = reinterpret_cast<float*>(slot + plan_.dvt);
     auto clear = [&] {
-      std::fill(dkt, dkt + s_.dim * kTileKeys, 0.0f);
-      std::fill(dvt, dvt + s_.v_dim * kTileKeys, 0.0f);
+      std::fill(dkt, dkt + s_.dim * kBlockLd, 0.0f);
+      std::fill(dvt, dvt + s_.v_dim * kBlockLd, 0.0f);
     };
     bool empty = true;  // no sums in dkt and dvt yet
     for (int64_t m = 0; m < plan_.members; ++m) {
@@ -294,24 +302,9 @@ class Backward {
       });
     }
     if (empty) clear();
-    s_.stages->store_transposed(dkt, kTileKeys, s_.dim, n, static_cast<float>(a_.scale), at(g_.dk, b, h, kv0),
+    s_.stages->store_transposed(dkt, kBlockLd, s_.dim, n, static_cast<float>(a_.scale), at(g_.dk, b, h, kv0),
                                 g_.dk.strides[2], s_.type);
-    s_.stages->store_transposed(dvt, kTileKeys, s_.v_dim, n, 1, at(g_.dv, b, h, kv0), g_.dv.strides[2], s_.type);
-  }
-
-  // Sets product's a to rows q0 on of a view: where they are, or packed to `to`.
-  void query_rows(GemmBlock& product, const StridedView& v, const RowBlock& rows, char* to) const {
-    const GemmKernel& g = *s_.g;
-    const int64_t n = rows.queries, line = v.strides[2] * s_.item;
-    const Matrix m = rows_of(v, s_.type, rows.batch, rows.head, rows.q0, n);
-    product.m = n, product.k = m.columns;
-    if (s_.type == g.direct_type && m.column_stride == 1 && n % g.direct_m == 0 && m.columns % g.direct_k == 0 &&
-        (g.direct_m > 1 || line % 4096 != 0)) {
-      product.a = m.data, product.a_line = line;
-      return;
-    }
-    product.a = to, product.a_stride = s_.panel(g.mr, m.columns);
-    g.pack_a({m.data, m.type, m.row_stride, m.column_stride, n, m.columns, to, product.a_stride});
+    s_.stages->store_transposed(dvt, kBlockLd, s_.v_dim, n, 1, at(g_.dv, b, h, kv0), g_.dv.strides[2], s_.type);
   }
 
   // One tile of queries against the keys `col` on of a block.
@@ -320,16 +313,16 @@ class Backward {
     const GemmKernel& g = *s_.g;
     const int64_t n = rows.queries;
     float *scores = reinterpret_cast<float*>(slot + plan_.scores), *grad = reinterpret_cast<float*>(slot + plan_.grad);
-    auto product = [&](const StridedView& v, int64_t packed, int64_t panels, float* to) {
+    auto product = [&](int64_t queries, int64_t depth, int64_t panels, float* to) {
       GemmBlock p{};
-      query_rows(p, v, rows, slot + packed);
-      p.b_stride = s_.panel(g.nr, v.shape[3]);
+      p.a = head + queries + rows.q0 / kTileRows * plan_.tile_bytes(depth), p.a_stride = s_.panel(g.mr, depth);
+      p.m = n, p.k = depth, p.b_stride = s_.panel(g.nr, depth);
       p.b = slot + panels + col / g.nr * p.b_stride;
       p.n = k.cols, p.to = to, p.to_ld = kScoreLd, p.to_type = PanelType::f32, p.to_whole = true;
       g.run(p);
     };
-    product(a_.q, plan_.q_rows, plan_.kt, scores);
-    product(g_.dout, plan_.dout_rows, plan_.vt, grad);
+    product(plan_.q_rows, s_.dim, plan_.kt, scores);
+    product(plan_.dout_rows, s_.v_dim, plan_.vt, grad);
 
     const float* raw = reinterpret_cast<float*>(slot + plan_.raw);
     if (scaled_first_) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
@@ -363,7 +356,7 @@ class Backward {
       p.b = slot + panels, p.b_stride = t.panel_stride;
       p.m = m, p.n = k.cols, p.k = n;
       float* to = reinterpret_cast<float*>(slot + sums) + col;
-      p.from = first ? nullptr : to, p.from_ld = kTileKeys, p.to = to, p.to_ld = kTileKeys, p.to_type = PanelType::f32,
+      p.from = first ? nullptr : to, p.from_ld = kBlockLd, p.to = to, p.to_ld = kBlockLd, p.to_type = PanelType::f32,
       p.to_whole = true;
       g.run(p);
     };
@@ -372,7 +365,7 @@ class Backward {
 
     GemmBlock p{};
     char& touched = head[plan_.touched + chunk * plan_.q_tiles + rows.q0 / kTileRows];
-    const int64_t ld = s_.padded(s_.dim);
+    const int64_t ld = s_.sums_ld(s_.dim);
     float* dq = reinterpret_cast<float*>(head + plan_.dq + chunk * plan_.dq_bytes) + rows.q0 * ld;
     p.a = t.d, p.a_line = s_.p_line();
     p.b = slot + plan_.kd + col * g.nr * g.size, p.b_stride = s_.panel(g.nr, kTileKeys);
@@ -384,7 +377,7 @@ class Backward {
   }
 
   void store_dq(char* head, int64_t b, int64_t h, int64_t tile) const {
-    const int64_t q0 = tile * kTileRows, ld = s_.padded(s_.dim);
+    const int64_t q0 = tile * kTileRows, ld = s_.sums_ld(s_.dim);
     const float* pieces[kWantedTasks];
     int64_t count = 0;
     for (int64_t c = 0; c < plan_.chunks; ++c)

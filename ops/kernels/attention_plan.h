@@ -36,6 +36,9 @@ struct AttentionSizes {
   int64_t panel(int64_t width, int64_t k) const { return deep(k) * width * g->size; }
   int64_t packed_a(int64_t lines, int64_t k) const { return ceil_div(lines, g->mr) * panel(g->mr, k) + 64; }
   int64_t packed_b(int64_t lines, int64_t k) const { return ceil_div(lines, g->nr) * panel(g->nr, k); }
+  /// Floats between rows of sums: whole panels, and not a power of two, or a store would hold up loads of other rows
+  /// whose addresses end alike.
+  int64_t sums_ld(int64_t n) const { return padded(n) + 16; }
   /// Bytes between rows of probabilities.
   int64_t p_line() const { return narrow ? kNarrowLd * 2 : kScoreLd * 4; }
 };
