@@ -1,5 +1,9 @@
 #include "ops/attention/mod.h"
 
+#include <map>
+#include <optional>
+
+#include "framework/dispatch/dispatch.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
@@ -40,6 +44,90 @@ void check_ops(const Graph& g, const char* what) {
   }
 }
 
+/// What a mod computes from captured tensors alone (table.to(kFloat32), table[0], exp(slopes)) is moved out of it, into
+/// the ops around: computed once, with gradients as anywhere, and the mod reads the result. `own`: inputs of the mod.
+class Hoisting {
+ public:
+  Hoisting(const Body& body, size_t own) : from_(*body.graph), lifted_(body.lifted), own_(own), values_(from_.size()) {
+    for (int32_t id = 0; id < from_.size(); ++id) of_.push_back(kind_of(id));
+  }
+
+  Body run() {
+    bool any = false;
+    for (int32_t id = 0; id < from_.size(); ++id) any = any || (of_[id] == kTables && from_.node(id).op != &input_op);
+    if (!any) return {};
+    for (size_t i = 0; i < own_; ++i) known_[from_.inputs[i]] = to_->add_input(from_.type(from_.inputs[i]));
+    for (int32_t id = 0; id < from_.size(); ++id)
+      if (of_[id] == kPoint && from_.node(id).op != &input_op) copy(id);
+    for (Value v : from_.outputs) to_->outputs.push_back(inside(v));
+    return {to_, std::move(reads_)};
+  }
+
+ private:
+  enum Kind : uint8_t { kNumbers, kTables, kPoint };
+
+  Kind kind_of(int32_t id) const {
+    const Node& n = from_.node(id);
+    for (size_t i = 0; i < from_.inputs.size(); ++i)
+      if (from_.inputs[i].node == id) return i < own_ ? kPoint : kTables;
+    if (n.op->is(kRandom) || n.op->is(kSideEffect) || n.op->is(kStructural) || n.op->is(kOfHistory)) return kPoint;
+    Kind k = kNumbers;
+    for (Value v : n.inputs) k = std::max(k, of_[v.node]);
+    return k;
+  }
+
+  void copy(int32_t id) {
+    Node n = from_.node(id);
+    for (Value& v : n.inputs) v = inside(v);
+    const int32_t now = to_->add(std::move(n));
+    for (int32_t i = 0; i < static_cast<int32_t>(from_.node(id).outputs.size()); ++i) known_[{id, i}] = {now, i};
+  }
+
+  /// The value in the new graph: a further input for what stands outside.
+  Value inside(Value v) {
+    if (auto it = known_.find(v); it != known_.end()) return it->second;
+    if (of_[v.node] == kNumbers) {
+      copy(v.node);
+    } else {
+      known_[v] = to_->add_input(from_.type(v));
+      reads_.push_back(outside(v));
+    }
+    return known_[v];
+  }
+
+  /// The value computed by ordinary ops.
+  Tensor outside(Value v) {
+    for (size_t i = own_; i < from_.inputs.size(); ++i)
+      if (from_.inputs[i] == v) return lifted_[i - own_];
+    std::vector<Tensor>& results = values_[v.node];
+    if (results.empty()) {
+      const Node& n = from_.node(v);
+      std::vector<Tensor> in;
+      for (Value x : n.inputs) in.push_back(outside(x));
+      std::vector<const Tensor*> at;
+      for (const Tensor& t : in) at.push_back(&t);
+      std::optional<NoGrad> quiet;
+      if (n.no_grad) quiet.emplace();
+      results = dispatch_multi(*n.op, at, n.attrs, n.line);
+    }
+    return results[v.index];
+  }
+
+  const Graph& from_;
+  const std::vector<Tensor>& lifted_;
+  size_t own_;
+  std::vector<Kind> of_;
+  std::vector<std::vector<Tensor>> values_;
+  Ref<Graph> to_ = make_ref<Graph>();
+  std::map<Value, Value> known_;
+  std::vector<Tensor> reads_;
+};
+
+Body hoisted(Body body, size_t own) {
+  Body out = Hoisting(body, own).run();
+  return out.graph ? out : body;
+}
+
 }  // namespace
 
 Body trace_mask(const MaskMod& mask) {
@@ -53,6 +141,7 @@ Body trace_mask(const MaskMod& mask) {
         return std::vector<Tensor>{m};
       },
       types);
+  body = hoisted(std::move(body), types.size());
   check_ops(*body.graph, "mask_mod");
   return body;
 }
@@ -69,6 +158,7 @@ Body trace_score(const ScoreMod& mod) {
         return std::vector<Tensor>{cast(s, kFloat32)};
       },
       types);
+  body = hoisted(std::move(body), types.size());
   check_ops(*body.graph, "score_mod");
   return body;
 }

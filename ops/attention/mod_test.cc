@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "framework/autodiff/grad.h"
 #include "framework/dispatch/interpreter.h"
 #include "ops/core/core.h"
 
@@ -45,6 +46,24 @@ TEST(Mod, ScoreSeesValueAndTables) {
   const Tensor out = interpret(*body.graph, std::vector<Tensor>{full({}, 10.0, {.dtype = kFloat32}), scalar(0), scalar(1),
                                                                 scalar(3), scalar(2), body.lifted[0], body.lifted[1]})[0];
   EXPECT_EQ(out.item<float>(), 10.0f - 0.25f + 6.0f);
+}
+
+TEST(Mod, WhatNeedsNoIndexIsComputedOutside) {
+  const Tensor bounds = Tensor::from_vector<int64_t>({2, 5, 9}, {3});
+  const Tensor logits = Tensor::from_vector<float>({0, 1, 2, 3}, {2, 2}).requires_grad();
+  const Body mask = internal::trace_mask(
+      [&](Index, Index, Index q, Index kv) { return (q >= bounds[1]) & (kv < sum(bounds)) & ((bounds * 2)[kv] > 0); });
+  for (int32_t id = 0; id < mask.graph->size(); ++id) EXPECT_STRNE(mask.graph->node(id).op->name, "slice");
+  std::vector<Tensor> in{scalar(0), scalar(0), scalar(7), scalar(1)};
+  in.insert(in.end(), mask.lifted.begin(), mask.lifted.end());
+  EXPECT_TRUE(interpret(*mask.graph, in)[0].item<bool>());
+  in[2] = scalar(4);
+  EXPECT_FALSE(interpret(*mask.graph, in)[0].item<bool>());
+  // The moved ops are ordinary ones: gradients pass through them.
+  const Body score = internal::trace_score([&](const Score& s) { return s.value * exp(logits)[s.h][s.kv]; });
+  ASSERT_EQ(score.lifted.size(), 1u);
+  const Tensor g = grad(score.lifted[0].sum(), {logits})[0];
+  EXPECT_EQ(g.to_vector<float>(), exp(logits).to_vector<float>());
 }
 
 TEST(Mod, RefusesWhatNoKernelCouldCompute) {

@@ -63,7 +63,7 @@ class RandomMask {
         case 4:
           return lengths_[b];
         case 5:
-          return wide_[bit_and(b, 0) + 1][pick(rng, 2) ? q : kv];
+          return wide_[1][pick(rng, 2) ? q : kv];
         case 6:
         case 7:
           return q;
