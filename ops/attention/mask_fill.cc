@@ -138,13 +138,7 @@ struct MaskProgram::Run {
       case MaskInstr::kLookup: {
         const unsigned char* table = p.tables_[in.index].view.as<unsigned char>();
         const int64_t size = itemsize(in.dtype);
-        const MaskInstr& first = p.instrs_[in.args[0]];
-        if (in.args.size() == 1 && first.kind == MaskInstr::kIndex && in.strides[0] == 1 && cls != kUniform) {
-          const int64_t from = first.index == 2 ? t.q0 : t.kv0;  // a run of the table, read where it stands
-          if (from < 0 || from + n > in.extents[0]) out_of_range(in, 0, data[in.args[0]], false, n, row);
-          data[id] = const_cast<unsigned char*>(table) + (in.offset + from) * size;
-          break;
-        }
+        if (cls != kUniform && read_in_place(in, id, n, row, table)) break;
         std::fill_n(offsets, n, in.offset);
         for (size_t k = 0; k < in.args.size(); ++k) {
           bool one;
@@ -161,6 +155,37 @@ struct MaskProgram::Run {
         break;
       }
     }
+  }
+
+  /// A stretch of the table where it stands, if one index moves along it by itself and the others stay.
+  bool read_in_place(const MaskInstr& in, int32_t id, int64_t n, int64_t row, const unsigned char* table) {
+    const Class cls = class_of(in);
+    int64_t at = in.offset, moving = -1;
+    for (size_t k = 0; k < in.args.size(); ++k) {
+      const MaskInstr& a = p.instrs_[in.args[k]];
+      const Class from = class_of(a);
+      const bool stays = from != cls && (from == kUniform || from == kByRow);
+      const unsigned char* index = data[in.args[k]] + (from == kByRow && stays ? row * itemsize(a.dtype) : 0);
+      if (!stays) {
+        if (moving >= 0 || a.kind != MaskInstr::kIndex || in.strides[k] != 1) return false;
+        moving = static_cast<int64_t>(k);
+        const int64_t first = a.index == 2 ? t.q0 : t.kv0;
+        if (first < 0 || first + n > in.extents[k]) out_of_range(in, k, index, false, n, row);
+        at += first;
+        continue;
+      }
+      int64_t v = 0;
+      if (a.dtype == kInt32) {
+        v = *reinterpret_cast<const int32_t*>(index);
+      } else {
+        std::memcpy(&v, index, 8);
+      }
+      if (v < 0 || v >= in.extents[k]) out_of_range(in, k, index, true, n, row);
+      at += v * in.strides[k];
+    }
+    if (moving < 0) return false;
+    data[id] = const_cast<unsigned char*>(table) + at * itemsize(in.dtype);
+    return true;
   }
 
   [[noreturn]] void out_of_range(const MaskInstr& in, size_t k, const unsigned char* index, bool one, int64_t n,

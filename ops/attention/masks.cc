@@ -132,7 +132,8 @@ MaskMod graph(const Tensor& adjacency) {
   return [adjacency](Index b, Index h, Index q, Index kv) {
     Tensor t = row_of(adjacency, 2, b);
     if (t.dim() == 3) t = t[h];
-    return t[q][kv] != 0;
+    t = t[q][kv];
+    return t.dtype() == kBool ? t : t != 0;
   };
 }
 
