@@ -18,12 +18,14 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kPackKeys = 512;       // packed by one task
 constexpr int64_t kHeadBytes = 1 << 20;  // of packed keys and values that a worker keeps to itself
 constexpr int64_t kWantedTasks = 8, kLeastPiece = 512;
+constexpr int64_t kRowsInPlace = 4;  // so few queries do not repay packing their keys
 
 /// How the work is cut, and where things lie in the workspace.
 struct ForwardPlan {
   AttentionSizes s;
   int64_t tile_heads, head_blocks, q_blocks;  // tiles of one (batch, kv head): head_blocks x q_blocks
   bool by_head;                               // a task is all tiles of a (batch, kv head), which packs its keys itself
+  bool in_place;                              // keys and values are read once, where they lie
   int64_t pieces, piece_keys;                 // the keys of a tile may be several tasks', merged afterwards
   int64_t tiles, tasks, slots;
   int64_t k_bytes, v_bytes;
@@ -37,8 +39,10 @@ struct ForwardPlan {
     tile_heads = one_mask && s.q_len > 0 ? std::clamp<int64_t>(kTileRows / s.q_len, 1, s.group) : 1;
     head_blocks = ceil_div(s.group, tile_heads);
     q_blocks = ceil_div(s.q_len, kTileRows);
-    k_bytes = up_to(s.packed_b(s.kv_len, s.dim), 64);
-    v_bytes = up_to(s.packed_b(s.v_dim, s.kv_len), 64);
+    in_place = head_blocks * q_blocks == 1 && tile_heads * s.q_len <= kRowsInPlace && a.k.strides[3] == 1 &&
+               a.v.strides[3] == 1;
+    k_bytes = in_place ? 0 : up_to(s.packed_b(s.kv_len, s.dim), 64);
+    v_bytes = in_place ? 0 : up_to(s.packed_b(s.v_dim, s.kv_len), 64);
     const int64_t heads = s.batch * s.kv_heads;
     tiles = heads * head_blocks * q_blocks;
     by_head = heads >= kWantedTasks && k_bytes + v_bytes <= kHeadBytes;
@@ -99,7 +103,7 @@ class Forward {
       run_tasks(plan_.tasks, plan_.slots, [&](int64_t worker, int64_t task) { head(worker, task); });
       return;
     }
-    const int64_t chunks = ceil_div(s_.kv_len, kPackKeys);
+    const int64_t chunks = plan_.in_place ? 0 : ceil_div(s_.kv_len, kPackKeys);
     parallel_for(s_.kv_batch * s_.kv_heads * chunks,
                  [&](int64_t i) { pack(keys_of(i / chunks), i / chunks, i % chunks * kPackKeys); });
     const std::vector<int64_t> order = sorted_tiles();
@@ -160,7 +164,8 @@ class Forward {
     char* memory = slot(worker);
     char* keys = memory + plan_.slot_keys;
     const int64_t per_head = plan_.q_blocks * plan_.head_blocks;
-    for (int64_t first = 0; first < s_.kv_len; first += kPackKeys) pack(keys, kv_head(task * per_head), first);
+    for (int64_t first = 0; first < s_.kv_len && !plan_.in_place; first += kPackKeys)
+      pack(keys, kv_head(task * per_head), first);
     for (int64_t tile = task * per_head; tile < (task + 1) * per_head; ++tile)
       whole_tile(memory, block(tile), keys, 0, s_.kv_len, State(memory + plan_.state, plan_.out_ld()), false);
   }
@@ -208,7 +213,7 @@ class Forward {
                   s_.dim,
                   memory + plan_.q,
                   panel};
-    if (rows.heads > 1) {
+    if (rows.heads > 1 || plan_.in_place) {
       char* to = memory + plan_.gathered;
       for (int64_t r = 0; r < rows.rows(); ++r) {
         const char* from = at(a_.q, rows.batch, rows.head + r / rows.queries, rows.q0 + r % rows.queries);
@@ -217,7 +222,7 @@ class Forward {
       }
       pack.from = memory + plan_.gathered, pack.line_stride = s_.dim, pack.k_stride = 1;
     }
-    g.pack_a(pack);
+    if (!plan_.in_place) g.pack_a(pack);
   }
 
   void steps(char* memory, const RowBlock& rows, const char* keys, int64_t begin, int64_t end, const State& state,
@@ -242,12 +247,16 @@ class Forward {
     char* p = s_.narrow ? memory + plan_.p : memory + plan_.scores;
     const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, s_.kv_len);
 
+    const int64_t kv_head = rows.head / s_.group;
+    if (plan_.in_place)
+      s_.stages->row_scores({memory + plan_.gathered, s_.dim, n, at(a_.k, rows.batch, kv_head, k.kv0), a_.k.strides[2],
+                             k.cols, s_.dim, s_.type, scores, kScoreLd});
     GemmBlock product{};
     product.a = memory + plan_.q, product.a_stride = s_.panel(g.mr, s_.dim);
     product.b = keys + k.kv0 / g.nr * k_panel, product.b_stride = k_panel;
     product.m = n, product.n = k.cols, product.k = s_.dim;
     product.to = scores, product.to_ld = kScoreLd, product.to_type = PanelType::f32, product.to_whole = true;
-    g.run(product);
+    if (!plan_.in_place) g.run(product);
 
     if (scaled_first_) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
     if (a_.score) score_forward(a_, rows, k, 0, scores);
@@ -264,6 +273,11 @@ class Forward {
     s_.stages->softmax(t);
 
     if (careful) return add_seen(p, rows, k, state, first);
+    if (plan_.in_place) {
+      if (first) std::fill(state.out, state.out + n * ld, 0.0f);
+      return s_.stages->row_values({p, t.p_ld, n, at(a_.v, rows.batch, kv_head, k.kv0), a_.v.strides[2], k.cols,
+                                    s_.v_dim, s_.type, state.out, ld});
+    }
     GemmBlock sum{};
     sum.a = p, sum.a_line = s_.p_line();
     sum.b = keys + plan_.k_bytes + k.kv0 * g.nr * g.size, sum.b_stride = v_panel;

@@ -374,6 +374,89 @@ void gradient(const GradTile& t) {
   }
 }
 
+// ---- a few rows ----
+
+template <class M>
+W_FN VF load_first(const typename M::E* from, i64 n) {
+  if (n >= kF) return M::get(from);
+  alignas(64) typename M::E t[kF] = {};
+  for (i64 i = 0; i < n; ++i) t[i] = from[i];
+  return M::get(t);
+}
+
+template <class M>
+void row_scores_of(const RowProduct& p) {
+  typedef typename M::E E;
+  for (i64 j = 0; j < p.keys; j += kF) {
+    const E* w = static_cast<const E*>(p.w) + j * p.w_ld;
+    const i64 keys = least(kF, p.keys - j);
+    for (i64 r = 0; r < p.rows; ++r) {
+      const E* x = static_cast<const E*>(p.x) + r * p.x_ld;
+      VF sums[kF] = {};
+      i64 d = 0;
+      for (; keys == kF && d + kF <= p.dim; d += kF) {
+        const VF y = M::get(x + d);
+#pragma GCC unroll 16
+        for (int i = 0; i < kF; ++i) sums[i] = w_fma(M::get(w + i * p.w_ld + d), y, sums[i]);
+      }
+      for (; d < p.dim; d += kF) {
+        const VF y = load_first<M>(x + d, p.dim - d);
+        for (i64 i = 0; i < keys; ++i) sums[i] = w_fma(load_first<M>(w + i * p.w_ld + d, p.dim - d), y, sums[i]);
+      }
+      swap_lanes<1>(sums);
+#pragma GCC unroll 4
+      for (int by = kF / 2; by > 0; by /= 2)
+#pragma GCC unroll 8
+        for (int i = 0; i < by; ++i) sums[i] = sums[i] + sums[i + by];
+      store(p.out + r * p.out_ld + j, sums[0]);
+    }
+  }
+}
+void row_scores(const RowProduct& p) {
+  p.type == PanelType::f32    ? row_scores_of<MF32>(p)
+  : p.type == PanelType::bf16 ? row_scores_of<MBF16>(p)
+                              : row_scores_of<MF16>(p);
+}
+
+W_FN float widen(float x) { return x; }
+W_FN float widen(u16 x) {
+  const u32 bits = (u32)x << 16;
+  float f;
+  __builtin_memcpy(&f, &bits, 4);
+  return f;
+}
+
+// kV vectors of columns stay in registers over the keys.
+template <class M, int kV>
+W_FN void add_values(const P* x, const typename M::E* w, i64 w_ld, i64 keys, i64 cols, float* out) {
+  VF sums[kV];
+#pragma GCC unroll 8
+  for (int v = 0; v < kV; ++v) sums[v] = load<VF>(out + v * kF);
+  for (i64 j = 0; j < keys; ++j, w += w_ld) {
+    const VF y = spread(widen(x[j]));
+#pragma GCC unroll 8
+    for (int v = 0; v < kV; ++v) sums[v] = w_fma(load_first<M>(w + v * kF, cols - v * kF), y, sums[v]);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < kV; ++v) store(out + v * kF, sums[v]);
+}
+template <class M>
+void row_values_of(const RowProduct& p) {
+  const typename M::E* w = static_cast<const typename M::E*>(p.w);
+  for (i64 r = 0; r < p.rows; ++r) {
+    const P* x = static_cast<const P*>(p.x) + r * p.x_ld;
+    i64 c = 0;
+    for (; c + 4 * kF <= p.dim; c += 4 * kF)
+      add_values<M, 4>(x, w + c, p.w_ld, p.keys, 4 * kF, p.out + r * p.out_ld + c);
+    for (; c < p.dim; c += kF) add_values<M, 1>(x, w + c, p.w_ld, p.keys, p.dim - c, p.out + r * p.out_ld + c);
+  }
+}
+void row_values(const RowProduct& p) {
+  p.type == PanelType::f32    ? row_values_of<MF32>(p)
+  : p.type == PanelType::bf16 ? row_values_of<MBF16>(p)
+                              : row_values_of<MF16>(p);
+}
+
 // ---- the rest ----
 
 void keep_row(const KeepRow& k) {
@@ -457,6 +540,8 @@ constexpr AttentionStages kStages = {&softmax,
                                      &gradient<kBeforeHook>,
                                      &gradient<kAfterHook>,
                                      &keep_row,
+                                     &row_scores,
+                                     &row_values,
                                      &scale_tile,
                                      &dot,
                                      &store_transposed,

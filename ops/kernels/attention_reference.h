@@ -204,11 +204,11 @@ inline Reference::Reference(const Call& call, const Array* dout_array, const std
             const double term = q[q_at(b, h, i, x)] * k[kv_at(b, h, j, x, c.d)] * call.a.scale;
             raw[j] += term, size[j] += std::abs(term);
           }
-          largest_score = std::max(largest_score, size[j]);
+          if (std::isfinite(size[j])) largest_score = std::max(largest_score, size[j]);
           s[j] = c.hook == Case::softcap ? Call::softcap_of(raw[j])
                  : c.hook == Case::bias  ? raw[j] + Call::bias_of(h, i, j)
                                          : raw[j];
-          largest_score = std::max(largest_score, std::abs(s[j]));
+          if (std::isfinite(s[j])) largest_score = std::max(largest_score, std::abs(s[j]));
           top = std::max(top, s[j]);
         }
         if (top == kNegInf) continue;

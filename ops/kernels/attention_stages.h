@@ -76,6 +76,17 @@ struct KeepRow {
   uint8_t* bits;       // kTileKeys of them
 };
 
+/// A few rows times keys or values where they lie in memory, neighbouring elements of a row at distance 1.
+struct RowProduct {
+  const void* x;  // rows, x_ld elements apart: of the operands' type (scores), of the stages' (values)
+  int64_t x_ld, rows;
+  const void* w;  // keys or values, w_ld elements apart, `type`
+  int64_t w_ld, keys, dim;
+  PanelType type;
+  float* out;  // rows out_ld apart
+  int64_t out_ld;
+};
+
 struct AttentionStages {
   /// exp2 here is within 1.5 * 2^-23 of its value, and 0 below 2^-126.
   void (*softmax)(const SoftmaxTile&);
@@ -89,6 +100,10 @@ struct AttentionStages {
   void (*gradient_before_hook)(const GradTile&);
   void (*gradient_after_hook)(const GradTile&);
   void (*keep)(const KeepRow&);
+  /// out[r, j] = the dot product of x[r] and w[j], in f32.
+  void (*row_scores)(const RowProduct&);
+  /// out[r] += the sum of x[r, j] w[j]; out has room for whole vectors.
+  void (*row_values)(const RowProduct&);
   /// x *= scale, rows x cols.
   void (*scale)(float* x, int64_t ld, int64_t rows, int64_t cols, float scale);
   /// The dot product of two rows, and whether `b` has only finite elements.
