@@ -1,6 +1,8 @@
 #include "ops/attention/block_mask.h"
 
 #include <algorithm>
+#include <atomic>
+#include <cstdio>
 #include <mutex>
 #include <ostream>
 
@@ -94,27 +96,34 @@ const BlockMask::Data& BlockMask::data(const char* what) const {
   return *data_;
 }
 
+BlockMask BlockMask::make(const MaskMod& mask, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len,
+                          const BlockMaskOptions& options, bool from_lists) {
+  auto d = std::make_shared<Data>();
+  d->batch = batch;
+  d->heads = heads;
+  d->mask = mask;
+  d->from_lists = from_lists;
+  const internal::MaskProgram program(mask);
+  d->program = std::make_shared<const internal::MaskProgram>(program.narrowed(batch, heads, q_len, kv_len));
+  d->lists = internal::build_block_lists(program, *d->program,
+                                         {.batch = batch,
+                                          .heads = heads,
+                                          .q_len = q_len,
+                                          .kv_len = kv_len,
+                                          .block_q = options.block_size[0],
+                                          .block_kv = options.block_size[1],
+                                          .max_tile_bytes = options.max_tile_bytes});
+  BlockMask m;
+  m.data_ = std::move(d);
+  return m;
+}
+
 BlockMask create_block_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optional<int64_t> H, int64_t Q_LEN,
                             int64_t KV_LEN, const BlockMaskOptions& options) {
   check_mask("create_block_mask", mask_mod);
   check_sizes("create_block_mask", B, H, Q_LEN, KV_LEN);
   check_block_size("create_block_mask", options.block_size);
-  auto d = std::make_shared<BlockMask::Data>();
-  d->batch = B.value_or(1);
-  d->heads = H.value_or(1);
-  d->mask = mask_mod;
-  const internal::MaskProgram program(mask_mod);
-  d->program = std::make_shared<const internal::MaskProgram>(program.narrowed(d->batch, d->heads, Q_LEN, KV_LEN));
-  d->lists = internal::build_block_lists(program, *d->program, {.batch = d->batch,
-                                                       .heads = d->heads,
-                                                       .q_len = Q_LEN,
-                                                       .kv_len = KV_LEN,
-                                                       .block_q = options.block_size[0],
-                                                       .block_kv = options.block_size[1],
-                                                       .max_tile_bytes = options.max_tile_bytes});
-  BlockMask m;
-  m.data_ = std::move(d);
-  return m;
+  return BlockMask::make(mask_mod, B.value_or(1), H.value_or(1), Q_LEN, KV_LEN, options, false);
 }
 
 Tensor create_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optional<int64_t> H, int64_t Q_LEN,
@@ -263,10 +272,9 @@ BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end) const {
 BlockMask BlockMask::resize(int64_t q_len, int64_t kv_len) const {
   const Data& d = data("resize");
   const BlockLists& l = d.lists;
+  check_sizes("BlockMask::resize", d.batch, d.heads, q_len, kv_len);
   try {
-    BlockMask m = create_block_mask(d.mask, d.batch, d.heads, q_len, kv_len, {.block_size = {l.block_q, l.block_kv}});
-    const_cast<Data&>(*m.data_).from_lists = d.from_lists;
-    return m;
+    return make(d.mask, d.batch, d.heads, q_len, kv_len, {.block_size = {l.block_q, l.block_kv}}, d.from_lists);
   } catch (const Error& e) {
     internal::fail(
         e.code(),
@@ -345,9 +353,7 @@ BlockMask BlockMask::from_kv_blocks(const Tensor& kv_num_blocks, const Tensor& k
     const Tensor k = table[b][h][floor_divide(q, bq)][floor_divide(kv, bkv)];
     return (k == 2) | ((k == 1) & inner(b, h, q, kv));
   };
-  BlockMask m = create_block_mask(mask, batch, heads, lengths[0], lengths[1], {.block_size = options.block_size});
-  const_cast<Data&>(*m.data_).from_lists = true;
-  return m;
+  return make(mask, batch, heads, lengths[0], lengths[1], {.block_size = options.block_size}, true);
 }
 
 std::string BlockMask::to_string(int64_t limit, std::array<int64_t, 2> grid) const {

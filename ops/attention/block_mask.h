@@ -92,6 +92,8 @@ class BlockMask {
   struct Data;
   friend BlockMask create_block_mask(const MaskMod&, std::optional<int64_t>, std::optional<int64_t>, int64_t, int64_t,
                                      const BlockMaskOptions&);
+  static BlockMask make(const MaskMod& mask, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len,
+                        const BlockMaskOptions& options, bool from_lists);
   const Data& data(const char* what) const;
   std::shared_ptr<const Data> data_;
 };
