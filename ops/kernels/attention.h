@@ -18,8 +18,8 @@ struct ScoreTile {
 struct ScoreHook {
   /// Replaces scale * q k^T by its modification, in place.
   void (*forward)(const void* context, const ScoreTile& t, float* scores);
-  /// grad: in, the gradient of the modified scores (0 where masked); out, that of the scores as they came (`raw`). May
-  /// add to gradients of its own, kept apart by task.
+  /// grad: in, the gradient of the modified scores (0 where masked); out, that of the scores as they came (`raw`, 0
+  /// where masked). May add to gradients of its own, kept apart by task.
   void (*backward)(const void* context, const ScoreTile& t, const float* raw, float* grad);
   const void* context;
 };

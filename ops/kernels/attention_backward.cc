@@ -324,7 +324,7 @@ class Backward {
     product(plan_.q_rows, s_.dim, plan_.kt, scores);
     product(plan_.dout_rows, s_.v_dim, plan_.vt, grad);
 
-    const float* raw = reinterpret_cast<float*>(slot + plan_.raw);
+    float* raw = reinterpret_cast<float*>(slot + plan_.raw);
     if (scaled_first_) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
     if (a_.score) {
       std::memcpy(slot + plan_.raw, scores, n * kScoreLd * 4);
@@ -339,6 +339,7 @@ class Backward {
     t.scale = exponent_scale_;
     t.lse = reinterpret_cast<float*>(head + plan_.lse) + rows.q0;
     t.delta = reinterpret_cast<float*>(head + plan_.delta) + rows.q0;
+    t.raw = raw;
     t.p_panels = slot + plan_.p_panels, t.d_panels = slot + plan_.d_panels;
     t.panel_stride = s_.panel(g.nr, kTileRows);
     t.d = s_.narrow ? slot + plan_.d : slot + plan_.grad, t.d_ld = s_.narrow ? kNarrowLd : kScoreLd;

@@ -151,6 +151,26 @@ TEST(AttentionGrad, MaskedNanAndInfinityStayOut) {
     }
 }
 
+// What a hook computes of masked scores reaches none of its own gradients.
+TEST(AttentionGrad, HooksMeetZerosWhereMasked) {
+  Call call({.b = 1, .hq = 1, .hkv = 1, .sq = 40, .skv = 70, .d = 8, .dv = 8, .mask = Case::fill});
+  for (int64_t i = 0; i < 40; ++i) call.bits[i * 70 + 33] = 0;
+  for (int64_t x = 0; x < 8; ++x) call.k.set(33 * 8 + x, std::numeric_limits<double>::quiet_NaN());
+  const ScoreHook hook{[](const void*, const ScoreTile&, float*) {},
+                       [](const void* context, const ScoreTile& t, const float* raw, float* grad) {
+                         const Call& c = *static_cast<const Call*>(context);
+                         for (int64_t i = 0; i < t.rows; ++i)
+                           for (int64_t j = 0; j < t.cols; ++j) {
+                             if (c.visible(0, 0, t.q0 + i, t.kv0 + j)) continue;
+                             EXPECT_EQ(raw[i * t.ld + j], 0);
+                             EXPECT_EQ(grad[i * t.ld + j], 0);
+                           }
+                       },
+                       &call};
+  call.a.score = &hook;
+  run(call);
+}
+
 TEST(AttentionGrad, NothingToSee) {
   const Grads g = run(Call({.b = 2, .hq = 2, .hkv = 1, .sq = 5, .skv = 0}));
   for (int64_t i = 0; i < g.dq.size(); ++i) EXPECT_EQ(g.dq[i], 0);

@@ -12,7 +12,6 @@
 namespace weft::kernels::WEFT_ISA_NS {
 namespace {
 #include "ops/kernels/simd.inc"
-#include "ops/scalar/philox.inc"
 
 #if defined(__AVX512BF16__)
 constexpr bool kNarrow = true;
@@ -343,8 +342,12 @@ void gradient_rows(const GradTile& t) {
           }
           d[r][i] = only(m, p[r][i] * (x - delta));
           p[r][i] = kept;
-          if constexpr (kPart == kBeforeHook)
-            if (in) store(g, d[r][i]);
+          if constexpr (kPart == kBeforeHook) {
+            if (!in) continue;
+            float* raw = t.raw + from * t.ld + (v + i) * kF;
+            store(g, d[r][i]);
+            store(raw, only(m, load<VF>(raw)));
+          }
         }
       }
       if constexpr (kPart != kAfterHook) put_panels(t.p_panels, t.panel_stride, row, v * kF, p);
@@ -459,15 +462,38 @@ void row_values(const RowProduct& p) {
 
 // ---- the rest ----
 
+// Products of the lanes' lower 32 bits.
+W_FN VU64 wide_product(VU64 a, VU64 b) {
+#if W_BYTES == 64
+  return (VU64)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+#elif W_BYTES == 32
+  return (VU64)__builtin_ia32_pmuludq256((VI32)a, (VI32)b);
+#else
+  return (VU64)__builtin_ia32_pmuludq128((VI32)a, (VI32)b);
+#endif
+}
+
+// philox.inc's words of kD blocks at a time; the lanes' upper halves hold anything.
 void keep_row(const KeepRow& k) {
-  for (i64 i = 0; i < kTileKeys / 8; ++i) k.bits[i] = 0;
-  for (i64 i = 0; i < k.cols;) {
-    const u64 at = k.first + i;
-    unsigned words[4];
-    w_philox((unsigned)k.seed, (unsigned)(k.seed >> 32), (unsigned)(at / 4), (unsigned)(at / 4 >> 32), k.op_id, k.step,
-             words);
-    for (u64 w = at % 4; w < 4 && i < k.cols; ++w, ++i) k.bits[i / 8] |= (words[w] >> 8 >= k.threshold) << (i % 8);
+  const u64 skip = k.first % 4, blocks = (skip + k.cols + 3) / 4;
+  u8 nibbles[kTileKeys / 8 + kD + 1] = {};  // of a block's four bits each
+  VU64 lane;
+  for (int i = 0; i < kD; ++i) lane[i] = i;
+  for (u64 at = 0; at < blocks; at += kD) {
+    const VU64 block = lane + (k.first / 4 + at);
+    VU64 c0 = block, c1 = block >> 32, c2 = VU64{} + k.op_id, c3 = VU64{} + k.step;
+    u32 k0 = (u32)k.seed, k1 = (u32)(k.seed >> 32);
+    for (int round = 0; round < 10; ++round, k0 += 0x9E3779B9u, k1 += 0xBB67AE85u) {
+      const VU64 p = wide_product(VU64{} + 0xD2511F53u, c0), q = wide_product(VU64{} + 0xCD9E8D57u, c2);
+      c0 = (q >> 32) ^ c1 ^ k0, c1 = q;
+      c2 = (p >> 32) ^ c3 ^ k1, c3 = p;
+    }
+    const VU64 words[4] = {c0, c1, c2, c3};
+    VI64 bits{};
+    for (int w = 0; w < 4; ++w) bits |= ((VI64)((words[w] & 0xffffffffu) >> 8) >= (i64)k.threshold) & (1 << w);
+    for (u64 i = 0; i < kD; ++i) nibbles[(at + i) / 2] |= (u8)(bits[i] << (at + i) % 2 * 4);
   }
+  for (i64 i = 0; i < kTileKeys / 8; ++i) k.bits[i] = (u8)((nibbles[i] | nibbles[i + 1] << 8) >> skip);
 }
 
 void scale_tile(float* x, int64_t ld, int64_t rows, int64_t cols, float scale) {

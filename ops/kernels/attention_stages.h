@@ -58,6 +58,7 @@ struct GradTile {
   const uint8_t* keep;
   float keep_scale, scale;
   const float *lse, *delta;  // of each row; lse to the base 2
+  float* raw;                // before the hook; becomes 0 where masked, so that what is there reaches no gradient
   /// The probabilities (after dropout) and the gradients, of the stages' type, as packed operand b of a product over
   /// the rows, which are padded with zeros to whole steps of it; and the gradients in rows.
   void *p_panels, *d_panels;
