@@ -8,6 +8,7 @@
 #include "ops/core/all_ops.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
+#include "ops/core/reduce.h"
 #include "ops/core/view.h"
 
 namespace weft {
@@ -209,10 +210,26 @@ class Rearranger {
       }
       return emit(pad_op, {r_(n.inputs[2])}, {{"lo", lo}, {"hi", hi}, {"value", 0.0}});
     }
+    if (count == 2 * shape[0]) return sums_of_pairs(n);
     if (count != shape[0]) return {};
     const Value inverse = inverse_of(index);
     if (!inverse.valid()) return {};
     return emit(index_select_op, {r_(n.inputs[2]), r_(inverse)}, {{"dim", int64_t{0}}});
+  }
+
+  /// Rows order[i] / 2, where order is a permutation: two rows are added to each, and of two the order does not matter.
+  Value sums_of_pairs(const Node& n) {
+    const Node& half = g_.node(n.inputs[1]);
+    if (half.op != &floor_divide_ || !is_floating(n.outputs[0].dtype)) return {};
+    const Node* by = &g_.node(half.inputs[1]);
+    while (by->op == &broadcast_op || by->op == &reshape_op) by = &g_.node(by->inputs[0]);
+    if (by->op != &constant_op || number(by->attrs, "value") != 2) return {};
+    const Value inverse = inverse_of(half.inputs[0]);
+    if (!inverse.valid()) return {};
+    Shape pairs = n.outputs[0].shape;
+    pairs.insert(1, 2);
+    const Value rows = emit(index_select_op, {r_(n.inputs[2]), r_(inverse)}, {{"dim", int64_t{0}}});
+    return emit(reduce_sum_op, {emit(reshape_op, {rows}, {{"shape", pairs}})}, {{"dims", Shape{1}}});
   }
 
   /// The permutation that undoes this one, if both are computed by now.
@@ -256,6 +273,7 @@ class Rearranger {
   std::unordered_multimap<uint64_t, int32_t> gathers_;  // index -> gathers by it so far
   const OpDef& add_ = op_named("add");
   const OpDef& index_add_ = index_add_op;
+  const OpDef& floor_divide_ = op_named("floor_divide");
   const Node* from_ = nullptr;
   bool pending_ = false;
 };

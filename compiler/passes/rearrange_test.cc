@@ -122,6 +122,26 @@ TEST(Rearrange, PermutationsAreUndoneByTheirInverse) {
   EXPECT_EQ(now.find("index_add"), now.npos) << now;
 }
 
+TEST(Rearrange, TwoRowsOfAPermutationAreAddedWhereTheyAreRead) {
+  constexpr const char* kText = R"(graph joint (%0: i64[6], %1: T[6, 4]) {
+    %2.0, %2.1 = sort %0 {dim=0, descending=false}
+    %3.0, %3.1 = sort %2.1 {dim=0, descending=false}
+    %4 = constant {value=0.0, dtype=T}
+    %5 = broadcast %4 {shape=[3, 4]}
+    %6 = constant {value=2, dtype=i64}
+    %7 = floor_divide %2.1, %6
+    %8 = index_add %5, %7, %1
+    return %8, %3.1
+  })";
+  for (const char* type : {"f32", "bf16"}) {
+    std::string text = kText;
+    for (size_t at; (at = text.find('T')) != text.npos;) text.replace(at, 1, type);
+    const std::string now = rearranged(text, 2, false);
+    EXPECT_EQ(now.find("index_add"), now.npos) << now;
+    EXPECT_NE(now.find("reduce_sum"), now.npos) << now;
+  }
+}
+
 TEST(Rearrange, AScatterOfOneElementPerRowIsElementwise) {
   constexpr const char* kHead = R"(graph joint (%0: f32[2, 3, 7], %1: i64[2, 3, 1], %2: f32[2, 3, 1]) {
     %3 = gather %0, %1 {dim=2}
