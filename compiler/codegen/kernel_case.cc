@@ -211,6 +211,7 @@ Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& pa
   for (size_t p = 0; p < k.operands.size(); ++p) {
     int64_t last = 0;
     for (int a = 0; a < k.axes; ++a) last += c.strides[p][a] * std::max<int64_t>(0, c.extents[a] - 1);
+    if (k.operands[p].indexed) last += c.index_strides.at(p) * std::max<int64_t>(0, c.index_extents.at(p) - 1);
     const DType dtype = k.operands[p].dtype;
     r.memory.push_back({dtype, std::vector<char>((last + 1 + 2 * kGuard) * itemsize(dtype))});
     fill(r.memory.back().second, dtype, rng, c.extremes);
@@ -238,17 +239,20 @@ Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& pa
   }
   const int64_t row = k.mode == Mode::kAcross ? c.extents[k.axes - 2] * 16 : (lanes + 15) / 16 * 16;
   std::vector<float> scratch(k.kept * row);
-  const kir::Args args{ptr.data(),     strides.data(), c.extents.data(), c.params.data(),
-                       scratch.data(), column.data(),  partial.data()};
+  int32_t bad = 0;
+  const kir::Args args{ptr.data(),    strides.data(), c.extents.data(),       c.params.data(), scratch.data(),
+                       column.data(), partial.data(), c.index_strides.data(), &bad};
   if (parts.empty()) {
     fn(args, 0, c.points(), 1, 0, lanes);
   } else {
     for (const Part& p : parts) fn(args, p.o0, p.o1, p.step, p.l0, p.l1);
   }
+  r.bad = bad;
   return r;
 }
 
 std::string difference(const Outcome& a, const Outcome& b) {
+  if (a.bad != b.bad) return cat("only the ", a.bad ? "first" : "second", " meets an index out of range");
   for (size_t m = 0; m < a.memory.size(); ++m) {
     const auto& [dtype, x] = a.memory[m];
     const auto& y = b.memory[m].second;

@@ -50,6 +50,8 @@ struct KernelCase {
   std::vector<double> params;
   int seed = 1;
   bool extremes = true;  // NaN, infinities, denormals and the like among the inputs
+  std::vector<int64_t> index_strides = {};  // by operand, of indexed ones
+  std::vector<int64_t> index_extents = {};  // by operand: their indexed dim
 
   /// Outputs lie densely, row-major over the axes they have; inputs kAny the other way round.
   void lay_out();
@@ -63,6 +65,7 @@ struct Part {
 };
 struct Outcome {
   std::vector<std::pair<DType, std::vector<char>>> memory;  // operands with their surroundings, columns, partials
+  bool bad = false;                                         // an index was out of range
 };
 
 Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& parts = {});

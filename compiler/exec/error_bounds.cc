@@ -105,10 +105,11 @@ class Evaluator {
   BoundedValue evaluate(const Node& n, const Tensor& eager) {
     const bool floating = is_floating(eager.dtype());
     if (n.inputs.empty()) return exact(eager);
+    if (n.op == &gather_op || n.op == &index_select_op) return picked(n, eager);
     if (n.op->is(kView) || n.op == &pad_op || n.op == &concat_op) return moved(n, eager);
     if (n.op == &cast_op) return converted(n, eager);
     if (n.op->is(kReduction)) return floating ? reduced(n, eager) : uncertain(n, eager);
-    if (n.op == &dot_op && floating) return product(n, eager);
+    if ((n.op == &dot_op || n.op == &grouped_dot_op) && floating) return product(n, eager);
     if (n.op->is(kPointwise) && n.op->scalar >= 0) {
       const Pw pw = static_cast<Pw>(n.op->scalar);
       if (pw == Pw::where && floating) return chosen(n, eager);
@@ -147,6 +148,22 @@ class Evaluator {
       v.unsure = move([](const BoundedValue& x) {
         return x.unsure.defined() ? x.unsure : zeros(x.eager.shape(), {.dtype = kBool});
       });
+    return v;
+  }
+
+  /// The same element of the ends; unsure where the index is.
+  BoundedValue picked(const Node& n, const Tensor& eager) {
+    const BoundedValue &x = in(n, 0), &index = in(n, 1);
+    const bool floating = is_floating(eager.dtype());
+    if (index.unsure.defined()) return floating ? unknown_value(eager) : uncertain(n, eager);
+    auto pick = [&](const Tensor& from) { return dispatch(*n.op, {&from, &index.eager}, n.attrs, n.line); };
+    BoundedValue v;
+    if (floating) {
+      v.lo = pick(x.lo);
+      v.hi = pick(x.hi);
+    } else if (x.unsure.defined()) {
+      v.unsure = pick(x.unsure);
+    }
     return v;
   }
 
@@ -272,9 +289,14 @@ class Evaluator {
     const Tensor ma = middle(a), mb = middle(b), ra = radius(a), rb = radius(b);
     Attrs attrs = n.attrs;
     if (attrs.has("out_dtype")) attrs = attrs.with("out_dtype", kFloat64);
-    auto dot = [&](const Tensor& x, const Tensor& y) { return dispatch(dot_op, {&x, &y}, attrs, n.line); };
-    double count = 1;
-    for (int64_t d : n.attrs.ints("a_contract")) count *= static_cast<double>(a.eager.shape()[static_cast<int>(d)]);
+    const bool grouped = n.op == &grouped_dot_op;
+    auto dot = [&](const Tensor& x, const Tensor& y) {
+      if (grouped) return dispatch(*n.op, {&x, &y, &in(n, 2).eager}, attrs, n.line);
+      return dispatch(*n.op, {&x, &y}, attrs, n.line);
+    };
+    double count = grouped ? static_cast<double>(a.eager.numel()) : 1;  // more terms than any sum has
+    for (int64_t d : grouped ? Shape{} : n.attrs.ints("a_contract"))
+      count *= static_cast<double>(a.eager.shape()[static_cast<int>(d)]);
     const Tensor mid = dot(ma, mb), aa = abs(ma) + ra, bb = abs(mb) + rb;
     const Tensor off = dot(aa, rb) + dot(ra, bb) + dot(aa, bb) * ((count + 1) * 0x1p-23);
     BoundedValue v{{}, mid - off, mid + off, {}};

@@ -326,16 +326,21 @@ void Executable::failed(size_t at) {
     if (torn && plan_.cells[b.cell].written) g.cells[b.cell]->torn = true;
     b.fresh = {};
   }
-  const Node& n = g.node(plan_.launches[at].node);
-  std::string where;
-  if (n.line.line) where += cat("; at ", n.line);
-  if (*n.scope) where += cat("; in ", n.scope);
-  if (torn) where += "; cells were already being written: load a checkpoint before the next step";
+  auto fail = [&](const Error& e, const Node& n) {
+    std::string where;
+    if (n.line.line) where += cat("; at ", n.line);
+    if (*n.scope) where += cat("; in ", n.scope);
+    if (torn) where += "; cells were already being written: load a checkpoint before the next step";
+    throw Error(e.code(), e.what() + where);
+  };
   try {
     throw;
+  } catch (const FailedNode& e) {
+    fail(e, e.node);
   } catch (const Error& e) {
-    throw Error(e.code(), e.what() + where);
+    fail(e, g.node(plan_.launches[at].node));
   }
+  throw;
 }
 
 void Executable::commit() {

@@ -1,20 +1,24 @@
 // A product with what surrounds it: kernels write pieces of its operands just before these are packed, and one reads
 // each finished tile while it is in the cache.
 #include <algorithm>
+#include <optional>
 
 #include "compiler/exec/fused_kernel.h"
 #include "compiler/kir/fused.h"
 #include "framework/base/error.h"
+#include "framework/base/thread_pool.h"
+#include "ops/core/dot.h"
 #include "ops/core/dot_product.h"
 #include "ops/kernels/gemm.h"
 
 namespace weft::internal {
 
 struct FusedKernel::Dot {
-  DotProduct product;
-  int32_t of[2];  // operands of the node, -1: computed
+  std::optional<DotProduct> product;  // none: grouped_dot of rows
+  int32_t of[3];                      // operands of the node, -1: computed; the last are a grouped product's offsets
   StridedView computed[2];
   DType in, out;
+  int64_t zeros_at = 0;  // grouped: a row of zeros in the scratch
 };
 
 /// GemmFill::cost of a computed operand: packing an element takes about as long as a few operations, of 16-bit ones
@@ -29,6 +33,7 @@ int FusedKernel::fill_cost(int operand) const {
 int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
   const Graph& g = *parts_.main;
   const Node& n = g.node(lowered_.dot);
+  if (n.op == &grouped_dot_op) return plan_grouped(in);
   int32_t of[2];
   StridedView operands[2];
   for (int i = 0; i < 2; ++i) {
@@ -39,16 +44,31 @@ int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
     operands[i] = of[i] < 0 ? StridedView{nullptr, t.dtype, t.shape, contiguous_strides(t.shape)} : in[of[i]];
   }
   dot_ = std::make_shared<Dot>(Dot{DotProduct(n.attrs, operands),
-                                   {of[0], of[1]},
+                                   {of[0], of[1], -1},
                                    {operands[0], operands[1]},
                                    operands[0].dtype,
                                    n.outputs[0].dtype});
-  const DotProduct& p = dot_->product;
+  const DotProduct& p = *dot_->product;
   WEFT_BUG_IF(p.batch() * p.m() != points_ || p.n() != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
               "; its product has ", p.batch(), " x ", p.m(), " x ", p.n());
   return p.bytes() +
          kernels::gemm_workspace(dot_->in, dot_->out, p.batch(), p.m(), p.n(), p.k(),
                                  {parts_.kernel[0] ? fill_cost(0) : 0, parts_.kernel[1] ? fill_cost(1) : 0});
+}
+
+int64_t FusedKernel::plan_grouped(std::span<const StridedView> in) {
+  const Graph& g = *parts_.main;
+  const Node& n = g.node(lowered_.dot);
+  Dot d{{}, {}, {}, g.type(n.inputs[0]).dtype, n.outputs[0].dtype};
+  for (int i = 0; i < 3; ++i) d.of[i] = static_cast<int32_t>(g.node(n.inputs[i]).attrs.i("index"));
+  const StridedView &a = in[d.of[0]], &b = in[d.of[1]];
+  WEFT_BUG_IF(a.shape[0] != points_ || b.shape[2] != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
+              "; its product has ", a.shape[0], " x ", b.shape[2]);
+  const int64_t bytes = kernels::grouped_gemm_workspace(kernels::GroupedMode::rows, d.in, d.out, b.shape[0], points_,
+                                                        a.shape[1], lanes_);
+  d.zeros_at = (bytes + 63) / 64 * 64;
+  dot_ = std::make_shared<Dot>(std::move(d));
+  return dot_->zeros_at + lanes_ * 4;
 }
 
 /// Writes a piece of a computed operand.
@@ -99,39 +119,67 @@ struct FusedKernel::Fill {
   }
 };
 
-void FusedKernel::run_dot(const FusedOperands& x) const {
-  struct Context {
-    const FusedKernel* self;
-    const FusedOperands* x;
-    int64_t m;
+/// Takes finished tiles.
+struct FusedKernel::Epilogue {
+  const FusedKernel* self;
+  const FusedOperands* x;
+  int64_t m;  // rows of a batch
+
+  static void run(const void* context, const kernels::GemmTile& t) {
+    const auto& [self, x, m] = *static_cast<const Epilogue*>(context);
+    const kir::Kernel& k = self->lowered_.kernel;
+    const int outer = k.outer_axes(), tile = self->lowered_.tile;
+    const int64_t first = t.batch * m + t.row;
+    SmallVec<void*, 16> ptr(k.operands.size());
+    for (size_t i = 0; i < ptr.size(); ++i) ptr[i] = x->ptr[i];
+    SmallVec<int64_t, 48> stride(self->strides_.size());
+    for (size_t i = 0; i < stride.size(); ++i) stride[i] = self->strides_[i];
+    // Seen from position 0 of all axes, so that flat point o and lane l are at (o - first) * ld + l - col.
+    int64_t step = t.ld;
+    for (int a = outer - 1; a >= 0; --a) {
+      stride[tile * k.axes + a] = step;
+      step *= self->lowered_.extents[a];
+    }
+    stride[tile * k.axes + outer] = 1;
+    ptr[tile] = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(t.data) -
+                                        static_cast<uintptr_t>((first * t.ld + t.col) * 4));
+    kir::Args a = self->args(*x, 0);
+    a.ptr = ptr.data();
+    a.stride = stride.data();
+    self->call(a, first, first + t.rows, 1, t.col, t.col + t.cols);
+  }
+};
+
+void FusedKernel::run_grouped(const FusedOperands& x) const {
+  char* const scratch = static_cast<char*>(x.workspace) + dot_at_;
+  const StridedView &a = x.in[dot_->of[0]], &b = x.in[dot_->of[1]], &offsets = x.in[dot_->of[2]];
+  const Epilogue context{this, &x, 0};  // tiles name rows of the whole
+  const kernels::GemmEpilogue epilogue{&Epilogue::run, &context};
+  kernels::grouped_gemm(kernels::GroupedMode::rows, a, b, offsets, {nullptr, dot_->out, {points_, lanes_}, {lanes_, 1}},
+                        scratch, &epilogue);
+  // Rows of no group are no tile's: what follows is computed from zeros.
+  auto offset = [&](int64_t i) {
+    return offsets.dtype == kInt64 ? offsets.as<int64_t>()[i * offsets.strides[0]]
+                                   : int64_t{offsets.as<int32_t>()[i * offsets.strides[0]]};
   };
-  const DotProduct& p = dot_->product;
-  const Context context{this, &x, p.m()};
-  const kernels::GemmEpilogue epilogue{
-      [](const void* c, const kernels::GemmTile& t) {
-        const auto& [self, x, m] = *static_cast<const Context*>(c);
-        const kir::Kernel& k = self->lowered_.kernel;
-        const int outer = k.outer_axes(), tile = self->lowered_.tile;
-        const int64_t first = t.batch * m + t.row;
-        SmallVec<void*, 16> ptr(k.operands.size());
-        for (size_t i = 0; i < ptr.size(); ++i) ptr[i] = x->ptr[i];
-        SmallVec<int64_t, 48> stride(self->strides_.size());
-        for (size_t i = 0; i < stride.size(); ++i) stride[i] = self->strides_[i];
-        // Seen from position 0 of all axes, so that flat point o and lane l are at (o - first) * ld + l - col.
-        int64_t step = t.ld;
-        for (int a = outer - 1; a >= 0; --a) {
-          stride[tile * k.axes + a] = step;
-          step *= self->lowered_.extents[a];
-        }
-        stride[tile * k.axes + outer] = 1;
-        ptr[tile] = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(t.data) -
-                                            static_cast<uintptr_t>((first * t.ld + t.col) * 4));
-        kir::Args a = self->args(*x, 0);
-        a.ptr = ptr.data();
-        a.stride = stride.data();
-        self->call(a, first, first + t.rows, 1, t.col, t.col + t.cols);
-      },
-      &context};
+  float* const zeros = reinterpret_cast<float*>(scratch + dot_->zeros_at);
+  const int64_t parts[][2] = {{0, offset(0)}, {offset(offsets.shape[0] - 1), points_}};
+  for (const auto& [begin, end] : parts) {
+    if (begin == end) continue;
+    std::fill_n(zeros, lanes_, 0.0f);
+    const int64_t first = begin, rows = end - begin, tasks = tasks_wanted(rows);
+    parallel_for(tasks, [&](int64_t i) {
+      const int64_t r0 = first + rows * i / tasks, r1 = first + rows * (i + 1) / tasks;
+      Epilogue::run(&context, {0, r0, 0, r1 - r0, lanes_, zeros, 0});
+    });
+  }
+}
+
+void FusedKernel::run_dot(const FusedOperands& x) const {
+  if (!dot_->product) return run_grouped(x);
+  const DotProduct& p = *dot_->product;
+  const Epilogue context{this, &x, p.m()};
+  const kernels::GemmEpilogue epilogue{&Epilogue::run, &context};
   kernels::GemmHooks hooks{.epilogue = &epilogue};
   FusedOperands own[2];
   Fill fill[2];
@@ -146,6 +194,7 @@ void FusedKernel::run_dot(const FusedOperands& x) const {
     operands[i] = dot_->computed[i];
     own[i].ptr = ptr;
     own[i].workspace = x.workspace;
+    own[i].bad = x.bad;
     ptr += parts_.kernel[i]->lowered_.bound.size();
     fill[i] = {parts_.kernel[i].get(), &parts_.prologue[i], &own[i]};
     gemm_fill[i] = {&Fill::run, &fill[i], parts_.prologue[i].transposed, fill_cost(i)};

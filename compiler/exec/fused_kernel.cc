@@ -4,9 +4,12 @@
 #include <cstring>
 
 #include "compiler/kir/interpret.h"
-#include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/state.h"
 #include "framework/ir/op_def.h"
+#include "ops/core/creation.h"
+#include "ops/core/index.h"
 #include "ops/scalar/reduce_order.h"
 
 namespace weft::internal {
@@ -60,6 +63,7 @@ FusedKernel::FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const 
   for (size_t i = 0; i < k.operands.size(); ++i)
     if (static_cast<int32_t>(i) != lowered_.tile)
       std::copy(lowered_.bound[i].strides.begin(), lowered_.bound[i].strides.end(), strides_.begin() + i * k.axes);
+  for (const kir::Bound& b : lowered_.bound) index_strides_.push_back(b.index_stride);
   auto accumulators = [](const std::vector<kir::Finish>& finishes, int slots) {
     std::vector<Accumulator> all(slots);
     for (const kir::Finish& f : finishes) all[f.slot] = {f.type, f.rd, f.output, size_of(f.type), 0, 0};
@@ -129,7 +133,9 @@ kir::Args FusedKernel::args(const FusedOperands& x, int64_t slot) const {
           lowered_.params.data(),
           reinterpret_cast<float*>(static_cast<char*>(x.workspace) + slot * slot_bytes_),
           nullptr,
-          nullptr};
+          nullptr,
+          index_strides_.data(),
+          x.bad};
 }
 
 int FusedKernel::tasks_wanted(int64_t units) const {
@@ -138,7 +144,49 @@ int FusedKernel::tasks_wanted(int64_t units) const {
   return static_cast<int>(std::clamp<int64_t>(std::min<int64_t>({worth, units, num_threads(), max_threads()}), 1, 4096));
 }
 
-void FusedKernel::run(const FusedOperands& x) const {
+void FusedKernel::run(FusedOperands x) const {
+  int32_t bad = 0;
+  x.bad = &bad;
+  run_all(x);
+  if (bad) [[unlikely]]
+    fail_index(x);
+}
+
+// Computes the indices again, op by op, until one of them says what is wrong. What they are computed from has not been
+// overwritten; elements to choose from do not matter.
+void FusedKernel::fail_index(const FusedOperands& x) const {
+  NoGrad guard;
+  const Graph& g = *body_;
+  auto chooses = [](const Node& n) { return n.op == &gather_op || n.op == &index_select_op; };
+  std::vector<bool> needed(g.size());
+  for (int32_t id = g.size() - 1; id >= 0; --id) {
+    if (chooses(g.node(id))) needed[g.node(id).inputs[1].node] = true;
+    if (needed[id])
+      for (Value v : g.node(id).inputs) needed[v.node] = true;
+  }
+  std::vector<Tensor> values(g.size());
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (n.op == &input_op) {
+      values[id] = Tensor::empty(n.outputs[0]);
+      if (needed[id]) kernels::cast_copy(x.in[n.attrs.i("index")], values[id].view_for_kernel());
+    }
+    if (n.op == &input_op || (!needed[id] && !chooses(n))) continue;
+    SmallVec<const Tensor*, 4> in;
+    for (Value v : n.inputs) {
+      if (!values[v.node].defined()) values[v.node] = Tensor::empty(g.type(v));
+      in.push_back(&values[v.node]);
+    }
+    try {
+      values[id] = dispatch_multi(*n.op, in, n.attrs, n.line)[0];
+    } catch (const Error& e) {
+      throw FailedNode(e, n);
+    }
+  }
+  WEFT_BUG_IF(true, "fused: ", name_, " met an index out of range that its ops do not");
+}
+
+void FusedKernel::run_all(const FusedOperands& x) const {
   if (lowered_.dot >= 0) return run_dot(x);
   if (!partials_.empty()) return run_split(x);
   if (!columns_.empty()) {

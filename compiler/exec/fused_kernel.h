@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/kir/prologue.h"
+#include "framework/base/error.h"
 #include "framework/tensor/view.h"
 
 namespace weft::internal {
@@ -15,6 +16,13 @@ struct FusedOperands {
   void* const* ptr = nullptr;            // by binding: the element at position 0 of all axes
   std::span<const StridedView> in, out;  // operands and results of the node
   void* workspace = nullptr;             // workspace_bytes(), 64-byte aligned
+  int32_t* bad = nullptr;                // set by run(): becomes 1 where an index is out of range
+};
+
+/// An error of one op among those of a kernel, with the node that it belongs to.
+struct FailedNode : Error {
+  FailedNode(const Error& e, const Node& n) : Error(e.code(), e.what()), node(n) {}
+  const Node& node;
 };
 
 class FusedKernel;
@@ -53,7 +61,8 @@ class FusedKernel {
   kir::Fn fn() const { return fn_; }
   void bind(kir::Fn fn) { fn_ = fn; }
   int64_t workspace_bytes() const { return workspace_; }
-  void run(const FusedOperands& x) const;
+  /// Throws FailedNode, OutOfRange as the op itself, where an index is.
+  void run(FusedOperands x) const;
 
   /// Its first result agreed with the reference.
   mutable bool verified = false;
@@ -70,17 +79,21 @@ class FusedKernel {
   void call(const kir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const;
   kir::Args args(const FusedOperands& x, int64_t slot) const;
   int tasks_wanted(int64_t units) const;
+  void run_all(const FusedOperands& x) const;
+  [[noreturn]] void fail_index(const FusedOperands& x) const;
   void run_points(const FusedOperands& x) const;
   void run_columns_by_chunks(const FusedOperands& x) const;
   void run_columns_by_rows(const FusedOperands& x) const;
   void run_split(const FusedOperands& x) const;
   void run_dot(const FusedOperands& x) const;
+  void run_grouped(const FusedOperands& x) const;
   void combine_lanes(const Accumulator& a, char* lanes, int64_t row_bytes, int64_t present, int64_t n) const;
   void finish_columns(const FusedOperands& x) const;
   void bind_operands();
   void plan_workspace(std::span<const StridedView> in);
   int fill_cost(int operand) const;
   int64_t plan_dot(std::span<const StridedView> in);
+  int64_t plan_grouped(std::span<const StridedView> in);
 
   Ref<Graph> body_;
   kir::Lowered lowered_;
@@ -89,6 +102,7 @@ class FusedKernel {
   kir::Fn fn_ = nullptr;
 
   std::vector<int64_t> strides_;                 // [operands][axes]
+  std::vector<int64_t> index_strides_;           // [operands]
   std::vector<Accumulator> columns_, partials_;  // by slot
   int64_t points_ = 0, lanes_ = 0, blocks_ = 0;
   bool any_part_of_lanes_ = false;
@@ -99,6 +113,7 @@ class FusedKernel {
   FusedDot parts_;
   struct Dot;
   struct Fill;
+  struct Epilogue;
   std::shared_ptr<const Dot> dot_;
   int64_t dot_at_ = 0;  // scratch of the product
   int64_t workspace_ = 0;

@@ -44,6 +44,7 @@ std::string kernel_key(const kir::Kernel& k) {
   for (const kir::Operand& o : k.operands) {
     small(o.dtype);
     small(o.output);
+    small(o.indexed);
     for (kir::StrideKind s : o.strides) small(s);
   }
   small(k.instrs.size());

@@ -6,7 +6,7 @@
 #include "compiler/exec/arena.h"
 #include "compiler/exec/fused_table.h"
 #include "compiler/kir/fused.h"
-#include "ops/core/dot.h"
+#include "compiler/kir/lower_group.h"
 #include "ops/core/view.h"
 
 namespace weft::internal {
@@ -121,10 +121,8 @@ class Planner {
     for (int32_t id = 0; id < body.size(); ++id) {
       const Node& n = body.node(id);
       if (n.op->is(kReduction)) return false;
-      if (n.op != &dot_op) continue;
-      const int columns =
-          body.type(n.inputs[1]).shape.size() - n.attrs.ints("b_batch").size() - n.attrs.ints("b_contract").size();
-      if (columns != 1 || !(n.outputs[0].shape == p.type.shape)) return false;
+      if (!kir::is_product(n)) continue;
+      if (kir::product_columns(body, n) != 1 || !(n.outputs[0].shape == p.type.shape)) return false;
     }
     return true;
   }

@@ -87,9 +87,11 @@ class RandomGraph {
 
   Tensor op() {
     const Tensor x = any();
-    switch (pick(6)) {
+    switch (pick(7)) {
       case 0:
         return unary(x);
+      case 6:
+        return x.dim() ? choice(x) : unary(x);
       case 1:
         return binary(x, fitting(x));
       case 2:
@@ -236,8 +238,40 @@ class RandomGraph {
     }
   }
 
-  Tensor indices(int64_t n) {
-    std::vector<int64_t> v(1 + pick(4));
+  /// Elements at positions that are constants, computed, or one of each row.
+  Tensor choice(const Tensor& x) {
+    const int64_t d = dim_of(x), n = x.size(d), last = x.size(-1);
+    switch (pick(6)) {
+      case 0:
+        return index_select(x, d, indices(n, 2 * static_cast<int>(n))) + 0.25;
+      case 1:
+        return index_select(x * 0.5, d, computed(x.dim() == 1 ? x : sum(x, others(x, d)), n));
+      case 2:
+        return gather(x, d, computed(x, n)) * 0.5;
+      case 3:
+        return logsumexp(x, {-1}, true) - gather(x, -1, computed(amax(x, {-1}, true), last));
+      case 4:
+        return x.dim() == 2 ? embedding(computed(x, n), relu(x.transpose(0, d))).sum({-1}) * 0.25 : abs(x);
+      default:
+        return gather(sigmoid(x), d, computed(amin(x, {d}, true), n)) - 0.5;
+    }
+  }
+
+  // Whole numbers from 0 to n - 1, two of them.
+  Tensor computed(const Tensor& x, int64_t n) {
+    const int a = pick(static_cast<int>(n)), b = pick(static_cast<int>(n));
+    NoGrad guard;
+    return where(x.detach() > 0.0, full(x.shape(), a, {.dtype = kInt64}), full(x.shape(), b, {.dtype = kInt64}));
+  }
+  static Dims others(const Tensor& x, int64_t d) {
+    Dims dims;
+    for (int64_t i = 0; i < x.dim(); ++i)
+      if (i != d) dims.push_back(i);
+    return dims;
+  }
+
+  Tensor indices(int64_t n, int most = 4) {
+    std::vector<int64_t> v(1 + pick(most));
     for (int64_t& i : v) i = pick(static_cast<int>(n));
     return Tensor::from_vector<int64_t>(v, {static_cast<int64_t>(v.size())});
   }

@@ -144,7 +144,8 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
     write_bytes(f, cat("want", i), own.view_for_kernel().data, own.type().nbytes());
     f << "alignas(64) static unsigned long out" << i << "[" << own.type().nbytes() / 8 + 8 << "];\n";
   }
-  std::vector<int64_t> strides;
+  std::vector<int64_t> strides, index_strides;
+  for (const kir::Bound& b : low.bound) index_strides.push_back(b.index_stride);
   if (low.dot >= 0) {
     const Tensor tile = product_of(k, body, in);
     write_bytes(f, "tile", tile.view_for_kernel().data, tile.type().nbytes());
@@ -167,12 +168,12 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
     strides.insert(strides.end(), b.strides.begin(), b.strides.end());
   }
   f << "nullptr};\n  long stride[] = {" << list(strides) << "}, extent[] = {" << list(low.extents)
-    << "};\n  double param[] = {";
+    << "}, index_stride[] = {" << list(index_strides) << "};\n  int bad = 0;\n  double param[] = {";
   char number[40];
   for (double p : low.params) std::snprintf(number, sizeof number, "%a, ", p), f << number;
   f << "0};\n  alignas(64) static float scratch[" << low.scratch_floats() + 64 << "];\n"
     << "  Args args = {ptr, reinterpret_cast<const i64*>(stride), reinterpret_cast<const i64*>(extent), param, scratch, "
-       "nullptr, nullptr};\n";
+       "nullptr, nullptr, reinterpret_cast<const i64*>(index_stride), &bad};\n";
   if (sums) {
     write_sums(f, low);
   } else {

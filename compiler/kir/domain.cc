@@ -83,7 +83,7 @@ class Finder {
 
   void visit(int32_t id) {
     const Node& n = g_.node(id);
-    if (n.inputs.empty() || n.op == &dot_op) return;
+    if (n.inputs.empty() || is_product(n)) return;
     if (is_gather(n)) return visit_gather(id, n);
     const int32_t x = n.inputs[0].node;
     const TensorType& type = g_.node(x).outputs[0];
@@ -194,7 +194,7 @@ class Finder {
       e.map = map;
       return add(std::move(e));
     }
-    if (n.op == &dot_op) {
+    if (is_product(n)) {
       if (id != root_ || !(map == *anchors_[root_])) throw Unfusable{"the product is not used where it is computed"};
       e.kind = Expr::kTile;
       e.map = map;
@@ -229,6 +229,8 @@ class Finder {
     const int dim = static_cast<int>(n.attrs.i("dim"));
     IndexMap at = map;
     if (n.op == &index_select_op) at = {map[dim]};
+    if (!all_positions(at, g_.type(n.inputs[1]).shape))
+      throw Unfusable{cat("not all indices of ", name(id), " are looked at, and each must lie in its range")};
     Expr e;
     e.kind = Expr::kPosition;
     e.node = id;
@@ -238,6 +240,22 @@ class Finder {
     x[dim] = {};
     x[dim].dynamic = add(std::move(e));
     return pull(n.inputs[0].node, x);
+  }
+
+  /// Does the map meet every element of a value of this shape?
+  bool all_positions(const IndexMap& map, const Shape& shape) const {
+    uint32_t met = 0;
+    for (int d = 0; d < shape.size(); ++d) {
+      if (map[d].dynamic >= 0 || map[d].offset != 0) return false;
+      int64_t positions = 1;
+      for (const Term& t : map[d].terms) {
+        if (met >> t.axis & 1) return false;
+        met |= 1u << t.axis;
+        positions *= domain_.extents[t.axis];
+      }
+      if (positions != shape[d]) return false;
+    }
+    return true;
   }
 
   /// The reduced dims are whole axes, in the order of the domain: so the order of sums is that of the eager kernel.
@@ -282,7 +300,7 @@ Domain find_domain(const Graph& g) {
     const Node& n = g.node(id);
     if (n.outputs.size() != 1) throw Unfusable{cat(n.op->name, " has several results")};
     if (n.outputs[0].shape.numel() == 0) throw Unfusable{"a value is empty"};
-    if (n.op == &dot_op) {
+    if (is_product(n)) {
       if (dot >= 0) throw Unfusable{"it has two products"};
       dot = id;
     } else if (n.op != &input_op && !can_fuse(n)) {
@@ -297,8 +315,7 @@ Domain find_domain(const Graph& g) {
     for (Value v : g.node(dot).inputs)
       if (g.node(v).op != &input_op) throw Unfusable{"an operand of the product is computed in the group"};
     root = dot;
-    const Attrs& a = g.node(dot).attrs;
-    columns = g.type(g.node(dot).inputs[1]).shape.size() - a.ints("b_batch").size() - a.ints("b_contract").size();
+    columns = product_columns(g, g.node(dot));
   }
   const Shape& shape = g.node(root).outputs[0].shape;
   std::vector<std::vector<int64_t>> factors;

@@ -1,6 +1,7 @@
 #include "compiler/kir/interpret.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <memory>
 
@@ -258,7 +259,7 @@ class Interpreter {
         for (int64_t j = 0; j < n; ++j) {
           const bool good = at[j] >= 0 && at[j] < limit;
           reinterpret_cast<int64_t*>(out)[j] = good ? at[j] : 0;
-          if (!good) *args_.bad = 1;
+          if (!good) std::atomic_ref<int32_t>(*args_.bad).store(1, std::memory_order_relaxed);
         }
         return;
       }

@@ -13,8 +13,6 @@ constexpr const char* kLevels[] = {"point", "lane", "step", "both"};
 constexpr const char* kModes[] = {"rows", "across", "split"};
 constexpr const char* kReductions[] = {"sum", "max", "min", "prod", "argmax", "argmin"};
 constexpr const char* kStrides[] = {"0", "1", "any"};
-constexpr const char* kOps[] = {"const", "param", "index",  "load", "pw",   "cast",
-                                "round", "store", "reduce", "keep", "kept", "column"};
 
 std::string number(double x) {
   char text[40];

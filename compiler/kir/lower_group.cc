@@ -4,11 +4,13 @@
 #include <cmath>
 
 #include "compiler/kir/fused.h"
+#include "compiler/kir/instructions.h"
 #include "compiler/kir/prologue.h"
 #include "compiler/kir/schedule.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
+#include "ops/core/index.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
@@ -23,23 +25,7 @@ using kernels::Rd;
 // again.
 constexpr double kKeepAbove = 8;
 
-bool is_16bit(DType t) { return t == kBFloat16 || t == kFloat16; }
-
-Type type_of(DType t) {
-  switch (t) {
-    case kFloat64:
-      return Type::f64;
-    case kInt64:
-      return Type::i64;
-    case kInt32:
-    case kUInt8:
-      return Type::i32;
-    case kBool:
-      return Type::pred;
-    default:
-      return Type::f32;
-  }
-}
+bool whole_number(double x) { return std::trunc(x) == x && std::fabs(x) < 9e15; }
 
 Rd reduction_of(const Node& n) {
   if (n.op == &reduce_max_op) return Rd::max;
@@ -48,36 +34,10 @@ Rd reduction_of(const Node& n) {
   return Rd::sum;
 }
 
-double number(const Attrs& attrs, const char* key) {
-  const AttrValue& v = *attrs.find(key);
-  return std::holds_alternative<double>(v) ? std::get<double>(v) : static_cast<double>(std::get<int64_t>(v));
-}
-bool whole_number(double x) { return std::trunc(x) == x && std::fabs(x) < 9e15; }
-
-/// As the constant's kernel converts it.
-double rounded_to(double value, DType t) {
-  switch (t) {
-    case kFloat32:
-      return static_cast<float>(value);
-    case kBFloat16:
-      return static_cast<float>(bfloat16(static_cast<float>(value)));
-    case kFloat16:
-      return static_cast<float>(float16(static_cast<float>(value)));
-    case kInt64:
-      return std::trunc(value);
-    case kInt32:
-      return static_cast<double>(static_cast<int32_t>(static_cast<int64_t>(value)));
-    case kBool:
-      return value != 0;
-    default:
-      return value;
-  }
-}
-
-class Lowering {
+class Lowering : Instructions {
  public:
   Lowering(const Graph& body, std::span<const Layout> in, std::span<const Layout> out, const LowerOptions& options)
-      : g_(body), in_(in), out_(out), options_(options), d_(find_domain(body)) {}
+      : Instructions(body, options), in_(in), out_(out), d_(find_domain(body)) {}
 
   Lowered run() {
     find_accesses();
@@ -194,46 +154,6 @@ class Lowering {
 
   // ---- instructions ----
 
-  int add(Instr instr, std::vector<int>& segment) {
-    low_.kernel.instrs.push_back(std::move(instr));
-    segment.push_back(static_cast<int>(low_.kernel.instrs.size()) - 1);
-    return segment.back();
-  }
-
-  static Level join(Level a, Level b) {
-    if (a == b || b == Level::kPoint) return a;
-    return a == Level::kPoint ? b : Level::kBoth;
-  }
-
-  std::string note_of(int32_t node) const {
-    const Node& n = g_.node(node);
-    return n.line.line ? cat(n.op->name, "  ", n.line.to_string()) : std::string(n.op->name);
-  }
-
-  int scalar(double value, Type type, const std::string& note, std::vector<int>& segment) {
-    Instr c{.op = Op::kConst, .type = type, .value = value, .note = note};
-    const bool plain = value == 0 || value == 1 || value == -1 || value == 2 || value == 0.5 || std::isinf(value);
-    if (!plain || (value == 0 && std::signbit(value)) || std::isnan(value)) {
-      c.op = Op::kParam;
-      c.value = 0;
-      c.slot = static_cast<int>(low_.params.size());
-      for (size_t i = 0; i < low_.params.size(); ++i)
-        if (low_.params[i] == value && param_type_[i] == type) c.slot = static_cast<int>(i);
-      if (c.slot == static_cast<int>(low_.params.size())) {
-        low_.params.push_back(value);
-        param_type_.push_back(type);
-      }
-    }
-    return add(c, segment);
-  }
-
-  int converted(int value, Type to, std::vector<int>& segment) {
-    const Instr& v = low_.kernel.instrs[value];
-    if (v.type == to) return value;
-    Instr c{.op = Op::kCast, .type = to, .level = v.level, .a = value};
-    return add(c, segment);
-  }
-
   /// Instructions for expression i whose arguments are there already, at the end of `segment`.
   int make(int32_t i, std::span<const int> args, std::vector<int>& segment) {
     const Expr& e = d_.exprs[i];
@@ -267,7 +187,7 @@ class Lowering {
                    segment);
       }
       case Expr::kConstant:
-        return scalar(rounded_to(number(n.attrs, "value"), dtype), type_of(dtype), note, segment);
+        return constant(e.node, segment);
       case Expr::kIota:
         return make_iota(i, segment);
       case Expr::kReduction:
@@ -289,52 +209,15 @@ class Lowering {
     WEFT_BUG_IF(true, "lower_group: no instruction for ", n.op->name);
   }
 
-  int rounded(int value, int32_t node, std::vector<int>& segment) {
-    const Node& n = g_.node(node);
-    const DType dtype = n.outputs[0].dtype;
-    if (!is_16bit(dtype)) return value;
-    if (!options_.round_like_eager) {
-      unrounded_.push_back(node);
-      return value;
-    }
-    Instr r{.op = Op::kRound, .type = Type::f32, .level = low_.kernel.instrs[value].level, .a = value, .dtype = dtype};
-    return add(r, segment);
-  }
-
   int make_iota(int32_t i, std::vector<int>& segment) {
     const Expr& e = d_.exprs[i];
     const Node& n = g_.node(e.node);
     const Access& a = accesses_[access_of_[i]];
     const double start = number(n.attrs, "start"), step = number(n.attrs, "step");
-    const std::string note = note_of(e.node);
-    int sum = -1;
-    auto combine = [&](Pw pw, int x, int y) {
-      return add({.op = Op::kPw,
-                  .type = Type::i64,
-                  .level = join(low_.kernel.instrs[x].level, low_.kernel.instrs[y].level),
-                  .a = x,
-                  .b = y,
-                  .pw = pw},
-                 segment);
-    };
-    for (size_t axis = 0; axis < a.strides.size(); ++axis) {
-      if (a.strides[axis] == 0) continue;
-      Level level = Level::kPoint;
-      if (axis + 1 == a.strides.size()) level = s_.mode == Mode::kAcross ? Level::kLane : Level::kBoth;
-      if (s_.mode == Mode::kAcross && axis + 2 == a.strides.size()) level = Level::kStep;
-      int x = add({.op = Op::kIndex, .type = Type::i64, .level = level, .slot = static_cast<int>(axis), .note = note},
-                  segment);
-      const double factor = static_cast<double>(a.strides[axis]) * step;
-      if (factor != 1) x = combine(Pw::mul, x, scalar(factor, Type::i64, "", segment));
-      sum = sum < 0 ? x : combine(Pw::add, sum, x);
-    }
-    const double first = start + static_cast<double>(a.offset) * step;
-    if (sum < 0) {
-      sum = scalar(first, Type::i64, note, segment);
-    } else if (first != 0) {
-      sum = combine(Pw::add, sum, scalar(first, Type::i64, "", segment));
-    }
-    return rounded(converted(sum, type_of(n.outputs[0].dtype), segment), e.node, segment);
+    std::vector<double> strides;
+    for (int64_t s : a.strides) strides.push_back(static_cast<double>(s) * step);
+    const int at = position(start + static_cast<double>(a.offset) * step, strides, note_of(e.node), segment);
+    return rounded(converted(at, type_of(n.outputs[0].dtype), segment), e.node, segment);
   }
 
   int point(int32_t i) {
@@ -471,32 +354,36 @@ class Lowering {
     list_rounds();
   }
 
-  void list_rounds() {
-    std::sort(unrounded_.begin(), unrounded_.end());
-    unrounded_.erase(std::unique(unrounded_.begin(), unrounded_.end()), unrounded_.end());
-    for (int32_t node : unrounded_) {
-      bool inside = false;  // someone in the kernel reads what eager would have rounded
-      for (int32_t u = 0; u < g_.size(); ++u)
-        for (Value v : g_.node(u).inputs) inside |= v.node == node;
-      const Node& n = g_.node(node);
-      if (inside)
-        low_.rounds_less.push_back(n.line.line ? cat(n.op->name, " at ", n.line.to_string()) : std::string(n.op->name));
+  /// Operands that indices are computed from: they stay, so that one out of range can still be named afterwards.
+  void find_in_indices() {
+    in_indices_.assign(in_.size(), false);
+    std::vector<bool> needed(g_.size());
+    for (int32_t id = g_.size() - 1; id >= 0; --id) {
+      const Node& n = g_.node(id);
+      if (n.op == &gather_op || n.op == &index_select_op) needed[n.inputs[1].node] = true;
+      if (!needed[id]) continue;
+      if (n.op == &input_op) in_indices_[n.attrs.i("index")] = true;
+      for (Value v : n.inputs) needed[v.node] = true;
     }
   }
 
   void find_overwrites() {
     const Kernel& k = low_.kernel;
+    find_in_indices();
     for (const auto& [output, store] : stores_) {
       const int slot = k.instrs[store].slot;
       const Bound& out = low_.bound[slot];
       for (size_t input = 0; input < in_.size(); ++input) {
-        if (in_[input].type.dtype != out_[output].type.dtype || read_by_dot(static_cast<int32_t>(input))) continue;
+        if (in_[input].type.dtype != out_[output].type.dtype || read_by_dot(static_cast<int32_t>(input)) ||
+            in_indices_[input])
+          continue;
         bool ok = true, read = false;
         for (size_t i = 0; i < k.instrs.size(); ++i) {
           if (k.instrs[i].op != Op::kLoad) continue;
           const Bound& b = low_.bound[k.instrs[i].slot];
           if (b.output || b.index != static_cast<int32_t>(input)) continue;
           read = true;
+          ok &= !k.operands[k.instrs[i].slot].indexed;
           // Instructions are numbered as they run: nothing at a point reads what was written there.
           ok &= b.offset == out.offset && b.strides == out.strides && static_cast<int>(i) < store &&
                 k.instrs[i].level == k.instrs[store].level;
@@ -519,7 +406,7 @@ class Lowering {
     auto say = [&](const std::string& w) {
       if (words.size() < 5 && std::find(words.begin(), words.end(), w) == words.end()) words.push_back(w);
     };
-    if (d_.dot >= 0) say("dot");
+    if (d_.dot >= 0) say(g_.node(d_.dot).op->name);
     for (const Expr& e : d_.exprs) {
       const Node& n = g_.node(e.node);
       if (e.kind == Expr::kReduction) say(std::string(n.op->name).substr(7));
@@ -532,12 +419,9 @@ class Lowering {
     return s.empty() ? "copy" : s;
   }
 
-  const Graph& g_;
   std::span<const Layout> in_, out_;
-  const LowerOptions& options_;
   Domain d_;
   Schedule s_;
-  Lowered low_;
   std::vector<Access> accesses_;
   std::vector<int> access_of_;      // by expression
   std::vector<int> result_access_;  // by output
@@ -549,9 +433,8 @@ class Lowering {
   std::vector<std::vector<int>> straight_, loop_;  // by stage
   std::vector<std::map<int32_t, int>> looped_;     // by stage: expression -> instruction
   std::map<int32_t, int> kept_;                    // expression -> scratch row
-  std::vector<Type> param_type_;
   std::vector<std::pair<int32_t, int>> stores_;  // output, instruction
-  std::vector<int32_t> unrounded_;
+  std::vector<bool> in_indices_;                 // by operand of the node
 };
 
 }  // namespace
@@ -572,6 +455,15 @@ int64_t Lowered::scratch_floats() const {
   return kernel.kept * row;
 }
 
+bool is_product(const Node& n) {
+  return n.op == &dot_op || (n.op == &grouped_dot_op && n.attrs.get<std::string>("mode") == "rows");
+}
+
+int product_columns(const Graph& g, const Node& n) {
+  if (n.op != &dot_op) return 1;
+  return g.type(n.inputs[1]).shape.size() - n.attrs.ints("b_batch").size() - n.attrs.ints("b_contract").size();
+}
+
 bool can_fuse(const Node& n) {
   const DType t = n.outputs[0].dtype;
   // 8-bit integers wrap and 8-bit floats are storage only.
@@ -579,7 +471,7 @@ bool can_fuse(const Node& n) {
   if (is_index_map(n)) return true;
   if (n.op == &constant_op) return whole_number(number(n.attrs, "value")) || is_floating(t);
   if (n.op == &iota_op) return whole_number(number(n.attrs, "start")) && whole_number(number(n.attrs, "step"));
-  if (n.op == &cast_op) return true;
+  if (n.op == &cast_op || n.op == &gather_op || n.op == &index_select_op) return true;
   if (n.op == &reduce_sum_op || n.op == &reduce_prod_op || n.op == &reduce_max_op || n.op == &reduce_min_op)
     return t != kBool && t != kInt32;
   if (!n.op->is(kPointwise) || n.op->scalar < 0) return false;

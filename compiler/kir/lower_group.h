@@ -13,9 +13,9 @@
 //   - gather and index_select: loads at positions that are themselves computed, of any value that can be computed
 //   there;
 //   - a single reduction of few rows that are long: kSplit;
-//   - one `dot` whose operands are inputs of the body and whose result is used elementwise in the same domain: the
-//     kernel is its epilogue and reads the finished tile (Lowered::dot). Operands that the body computes elementwise are
-//     kernels of their own (prologue.h); cannot_lower looks at these too.
+//   - one product (`dot`, or `grouped_dot` of rows) whose operands are inputs of the body and whose result is used
+//     elementwise in the same domain: the kernel is its epilogue and reads the finished tile (Lowered::dot). Operands of
+//     a dot that the body computes elementwise are kernels of their own (prologue.h); cannot_lower looks at these too.
 #pragma once
 #include "compiler/kir/kir.h"
 #include "framework/ir/graph.h"
@@ -23,8 +23,12 @@
 
 namespace weft::kir {
 
-/// An op that may stand in a fused body (dot excepted): it has a lowering for these types.
+/// An op that may stand in a fused body (products excepted): it has a lowering for these types.
 bool can_fuse(const Node& n);
+/// dot, or grouped_dot of rows.
+bool is_product(const Node& n);
+/// How many trailing dims of a product's result are columns.
+int product_columns(const Graph& g, const Node& n);
 
 /// How an operand or result of the node lies in memory (strides in elements).
 struct Layout {

@@ -76,6 +76,7 @@ class Driver {
         ptr_.push_back(static_cast<char*>(v.data) + b.offset * itemsize(v.dtype));
       }
       strides_.insert(strides_.end(), b.strides.begin(), b.strides.end());
+      index_strides_.push_back(b.index_stride);
     }
     scratch_.resize(low.scratch_floats() + 16);
     columns_.resize(low.columns.size());
@@ -84,7 +85,7 @@ class Driver {
     partial_.resize(low.partials.size());
   }
 
-  void run() {
+  bool run() {
     const int64_t points = low_.outer_points(), lanes = low_.lanes();
     if (!low_.columns.empty()) {
       run_columns(points, lanes);
@@ -96,14 +97,15 @@ class Driver {
     } else {
       call(0, points, 1, 0, lanes);
     }
+    return !bad_;
   }
 
  private:
   void call(int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
     for (size_t i = 0; i < columns_.size(); ++i) column_[i] = columns_[i].data();
     for (size_t i = 0; i < partials_.size(); ++i) partial_[i] = partials_[i].data();
-    const Args args{ptr_.data(),     strides_.data(), low_.extents.data(), low_.params.data(),
-                    scratch_.data(), column_.data(),  partial_.data()};
+    const Args args{ptr_.data(),    strides_.data(), low_.extents.data(),   low_.params.data(), scratch_.data(),
+                    column_.data(), partial_.data(), index_strides_.data(), &bad_};
     interpret(low_.kernel, args, o0, o1, step, l0, l1);
   }
 
@@ -166,7 +168,8 @@ class Driver {
   const Lowered& low_;
   std::span<const StridedView> out_;
   std::vector<void*> ptr_;
-  std::vector<int64_t> strides_;
+  std::vector<int64_t> strides_, index_strides_;
+  int32_t bad_ = 0;
   std::vector<float> scratch_;
   std::vector<std::vector<double>> columns_, partials_;  // room for any type
   std::vector<void*> column_, partial_;
@@ -174,9 +177,9 @@ class Driver {
 
 }  // namespace
 
-void run_lowered(const Lowered& low, std::span<const StridedView> in, std::span<const StridedView> out,
+bool run_lowered(const Lowered& low, std::span<const StridedView> in, std::span<const StridedView> out,
                  const float* tile) {
-  Driver(low, in, out, tile).run();
+  return Driver(low, in, out, tile).run();
 }
 
 }  // namespace weft::kir

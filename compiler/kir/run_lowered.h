@@ -5,7 +5,8 @@
 namespace weft::kir {
 
 /// Results are written into `out`; `tile` is the finished product [outer points, lanes] in f32 where there is a dot.
-void run_lowered(const Lowered& low, std::span<const StridedView> in, std::span<const StridedView> out,
+/// False if an index was out of range.
+bool run_lowered(const Lowered& low, std::span<const StridedView> in, std::span<const StridedView> out,
                  const float* tile = nullptr);
 
 }  // namespace weft::kir

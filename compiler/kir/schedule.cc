@@ -167,13 +167,21 @@ class Scheduler {
     for (int a = static_cast<int>(d_.extents.size()) - 1; a >= 0; --a) {
       double w = 0;
       for (const Access& x : accesses_)
-        if (x.strides[a] == 1) w += x.weight * (d_.extents[a] >= 16 ? 1.0 : 0.25);
+        if (x.strides[a] == 1) w += x.weight * elements(x) * (d_.extents[a] >= 16 ? 1.0 : 0.25);
       if (w > most) {
         most = w;
         best = a;
       }
     }
     s_.lanes = s_.loop = 1u << best;
+  }
+
+  /// What it touches of memory while all points are walked.
+  double elements(const Access& x) const {
+    double n = 1;
+    for (size_t a = 0; a < d_.extents.size(); ++a)
+      if (x.strides[a] != 0 || x.index_stride != 0) n *= static_cast<double>(d_.extents[a]);
+    return n;
   }
 
   bool joins(int major, int minor) const {

@@ -4,6 +4,7 @@
 
 #include "compiler/kir/prologue.h"
 #include "framework/ir/op_def.h"
+#include "ops/core/dot.h"
 
 namespace weft::fusion {
 namespace {
@@ -98,7 +99,7 @@ class Duplicator {
     std::vector<Chain> chains;
     for (int32_t group : groups) {
       Chain c;
-      if (!p_.group(group).library && product_takes(id, group)) c = chain(id, group);
+      if (!p_.group(group).library && product_takes(id, group) && !chosen_often(id, group)) c = chain(id, group);
       all &= c.possible;
       gain += size - c.added;
       kept += c.kept;
@@ -123,9 +124,19 @@ class Duplicator {
 
   bool feeds_product(int32_t id, int32_t group) const {
     const int32_t product = p_.group(group).product;
-    if (product < 0) return false;
+    if (product < 0 || g_.graph().node(product).op != &dot_op) return false;
     for (Value v : g_.graph().node(product).inputs)
       if (g_.root(v).node == id) return true;
+    return false;
+  }
+
+  /// Does the group choose elements of it, more than there are? Each would be computed as often as it is chosen.
+  bool chosen_often(int32_t id, int32_t group) const {
+    const Group& x = p_.group(group);
+    for (const auto* list : {&x.nodes, &x.clones})
+      for (int32_t node : *list)
+        for (const Read& r : g_.reads(node))
+          if (r.gathered && r.value.node == id && g_.points(node) > g_.points(id)) return true;
     return false;
   }
 
@@ -135,9 +146,9 @@ class Duplicator {
     if (product < 0) return true;
     const Graph& g = g_.graph();
     const Node& n = g.node(product);
-    for (int i = 0; i < 2; ++i)
+    for (int i = 0; i < static_cast<int>(n.inputs.size()); ++i)
       if (g_.root(n.inputs[i]).node == id &&
-          (!products_ || !kir::cannot_fill(n, g.type(n.inputs[0]), g.type(n.inputs[1]), i).empty()))
+          (!products_ || n.op != &dot_op || !kir::cannot_fill(n, g.type(n.inputs[0]), g.type(n.inputs[1]), i).empty()))
         return false;
     return true;
   }
@@ -161,14 +172,17 @@ class Duplicator {
       const int32_t at = c.clones[i];
       flops += g_.graph().node(at).op->flops_per_point;
       if (c.clones.size() > kMaxClones || flops > kMaxFlops) return c;
+      // A product asks for its operands piece by piece, some of them more than once.
+      if (g_.chooses(at) && feeds_product(id, group)) return c;
       for (const Read& r : g_.reads(at)) {
         const Value w = r.value;
         if (p_.of(w.node) == group || contains(x.clones, w.node) || reads(group, w)) continue;
         if (std::find(c.clones.begin(), c.clones.end(), w.node) != c.clones.end()) continue;
         if (std::find(leaves.begin(), leaves.end(), w) != leaves.end()) continue;
-        const bool small = g_.bytes(w) * 16 <= size;
+        const bool small = g_.bytes(w) * 16 <= size || r.gathered;
         if (g_.role(w.node) == Role::kPointwise && !(flow_.needed(w) && (stop || small))) {
           if (p_.group(p_.of(w.node)).library) return c;
+          if (r.gathered && g_.points(at) > g_.points(w.node)) return c;
           c.clones.push_back(w.node);
           continue;
         }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "compiler/kir/lower_group.h"
 #include "framework/ir/op_def.h"
 
 namespace weft::fusion {
@@ -35,10 +36,8 @@ class Epilogues {
   int64_t columns(int32_t d) const {
     const Node& n = g_.graph().node(d);
     const Shape& shape = n.outputs[0].shape;
-    const int rank = g_.graph().type(n.inputs[1]).shape.size();
-    const int free = rank - n.attrs.ints("b_batch").size() - n.attrs.ints("b_contract").size();
     int64_t c = 1;
-    for (int i = 0; i < free; ++i) c *= shape[shape.size() - 1 - i];
+    for (int i = 0; i < kir::product_columns(g_.graph(), n); ++i) c *= shape[shape.size() - 1 - i];
     return c;
   }
   bool takes_epilogue(int32_t d) const {
@@ -78,7 +77,7 @@ class Epilogues {
     // A copy into another order of elements: the tile is stored where the copy would put it.
     if (x.nodes.size() == 1 && g_.role(x.nodes[0]) == Role::kPointwise && g_.reads(x.nodes[0]).size() == 1) {
       const Read& r = g_.reads(x.nodes[0])[0];
-      if (!r.map.regular && r.whole && g_.points(x.nodes[0]) == points) return offer(x.nodes);
+      if (!r.map.regular && !r.gathered && r.whole && g_.points(x.nodes[0]) == points) return offer(x.nodes);
     }
     if (x.space.n != points) return;
     // Nodes that need no reduction of the group; of these, the ones computed from the product.
@@ -93,7 +92,7 @@ class Epilogues {
           ok &= r.map.linear() && p_.level(id) == Level::kFull;
           reads = true;
         } else if (p_.of(r.value.node) == group) {
-          ok &= eligible.contains(r.value.node);
+          ok &= eligible.contains(r.value.node) && !(r.gathered && from_d.contains(r.value.node));
           reads |= from_d.contains(r.value.node);
         }
       }
@@ -139,7 +138,7 @@ class Epilogues {
       const bool in = inside(id);
       for (const Read& r : g_.reads(id)) {
         const int32_t v = g_.value_id(r.value);
-        const int64_t size = g_.bytes(r.value);
+        const int64_t size = g_.bytes_read(r);
         if (p_.of(r.value.node) == group) {
           if (in || !inside(r.value.node)) continue;
           if (p_.level(r.value.node) == Level::kMapped) return -1;

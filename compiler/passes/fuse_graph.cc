@@ -7,6 +7,7 @@
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
+#include "ops/core/index.h"
 #include "ops/core/view.h"
 
 namespace weft::fusion {
@@ -21,6 +22,18 @@ bool is_source(const Node& n) { return n.op == &input_op || n.op == &cell_op || 
 bool is_view(const Node& n) {
   return n.op == &reshape_op || n.op == &permute_op || n.op == &broadcast_op || n.op == &slice_op ||
          n.op == &stop_gradient_op;
+}
+
+bool is_gather(const Node& n) { return n.op == &gather_op || n.op == &index_select_op; }
+
+/// How index_select reads its indices: each for all that lies around the dim.
+Spread index_spread(const Shape& out, int dim) {
+  int64_t before = 1, after = 1;
+  for (int d = 0; d < out.size(); ++d)
+    if (d != dim) (d < dim ? before : after) *= out[d];
+  if (before == 1) return {true, out[dim], after, 1};
+  if (after == 1) return {true, 1, before, out[dim]};
+  return {.regular = false};
 }
 
 /// The repeated dims of a broadcast as one stretch, if they lie together.
@@ -148,7 +161,7 @@ void FusionGraph::classify(bool free_chains) {
       chain_[id] = 1;
       continue;
     }
-    if (fuse && n.op != &iota_op && !n.op->is(kReduction) && (free_chains || is_view(n)) && !reread[id]) {
+    if (fuse && n.op != &iota_op && !is_gather(n) && !n.op->is(kReduction) && (free_chains || is_view(n)) && !reread[id]) {
       int ops = 1;
       for (Value v : n.inputs) ops += role_[v.node] == Role::kFree ? chain_[v.node] : kMaxFreeChain;
       if (ops <= kMaxFreeChain && !n.inputs.empty()) {
@@ -175,7 +188,8 @@ void FusionGraph::classify(bool free_chains) {
         continue;
       }
     }
-    if (n.op == &dot_op && n.outputs[0].shape.numel() > 0 && g_.type(n.inputs[0]).shape.numel() > 0) {
+    if (kir::is_product(n) && n.outputs[0].shape.numel() > 0 && g_.type(n.inputs[0]).shape.numel() > 0 &&
+        g_.type(n.inputs[1]).shape.numel() > 0) {
       role = Role::kProduct;
     } else if (fuse && n.op->is(kReduction)) {
       role =
@@ -225,6 +239,7 @@ void FusionGraph::connect() {
       if (role_[id] == Role::kPointwise && !copy && g_.type(v).shape.empty() && points > 1)
         r.map = compose(r.map, {true, 1, points, 1});
       if (copy) r.map = compose(r.map, spread_of({id, 0}));
+      if (is_gather(node)) follow_gather(node, &v - node.inputs.begin(), r);
       reads_.push_back(r);
       ++first_reader_[r.value.node + 1];
     }
@@ -239,6 +254,31 @@ void FusionGraph::connect() {
     pinned_[value_id(root(w.value))] = true;
     written_[root(w.value).node] = true;
   }
+}
+
+/// Makes r, how operand `k` is read, how its elements are chosen.
+void FusionGraph::follow_gather(const Node& n, int64_t k, Read& r) const {
+  const int dim = static_cast<int>(n.attrs.i("dim"));
+  const Shape &x = g_.type(n.inputs[0]).shape, &index = g_.type(n.inputs[1]).shape;
+  if (k == 1) {
+    if (n.op == &index_select_op) r.map = compose(r.map, index_spread(n.outputs[0].shape, dim));
+    return;
+  }
+  // One element of each row: gather along the last dim.
+  bool rows = n.op == &gather_op && dim == x.size() - 1 && index[dim] == 1 && r.map.linear();
+  for (int d = 0; d < dim && rows; ++d) rows = x[d] == index[d];
+  r.gathered = true;
+  r.row = rows ? x[dim] : 0;
+  r.map = {.regular = false};
+}
+
+bool FusionGraph::chooses(int32_t id) const { return is_gather(g_.node(id)); }
+
+bool FusionGraph::scatters_reads(int32_t id) const {
+  const Node& n = g_.node(id);
+  if (!is_gather(n)) return false;
+  const Shape& out = n.outputs[0].shape;
+  return n.op == &gather_op || n.attrs.i("dim") == out.size() - 1;
 }
 
 void FusionGraph::order_edges() {

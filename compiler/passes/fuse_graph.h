@@ -1,6 +1,7 @@
 // What fusion asks of a graph: which nodes compute, which only show memory, who reads what and through which view.
 // Views and constants take no part in edges: a unit (a node that is launched or fused) reads root values.
 #pragma once
+#include <algorithm>
 #include <span>
 #include <vector>
 
@@ -16,7 +17,7 @@ enum class Role : uint8_t {
   kView,       // shows its root's memory
   kPointwise,  // units from here on; also a reshape that must move elements
   kReduction,
-  kProduct,  // dot
+  kProduct,  // dot, grouped_dot of rows
   kLibrary,  // stays outside
 };
 
@@ -31,7 +32,9 @@ struct Read {
   Value value;       // the root
   int32_t node = 0;  // who reads
   Spread map;
-  bool whole = true;  // all elements are read: no slice on the way
+  bool whole = true;      // all elements are read: no slice on the way
+  bool gathered = false;  // at positions that are themselves computed (map is irregular)
+  int64_t row = 0;        // gathered: the reader's position p reads in row p of this many; 0: anywhere
 };
 
 class FusionGraph {
@@ -63,6 +66,15 @@ class FusionGraph {
   int32_t value_id(Value v) const { return first_value_[v.node] + v.index; }
   int32_t num_values() const { return first_value_.back(); }
   int64_t bytes(Value v) const { return g_.type(v).nbytes(); }
+  /// What the reader fetches of it.
+  int64_t bytes_read(const Read& r) const {
+    const TensorType& t = g_.type(r.value);
+    return r.gathered ? std::min(t.nbytes(), points(r.node) * itemsize(t.dtype)) : t.nbytes();
+  }
+  /// gather or index_select.
+  bool chooses(int32_t id) const;
+  /// One whose positions differ from one point to the next.
+  bool scatters_reads(int32_t id) const;
   /// Library calls before it in the program: a measure of time.
   int32_t era(int32_t id) const { return era_[id]; }
   /// Points that the node iterates over: a reduction's operand, else its result.
@@ -75,6 +87,7 @@ class FusionGraph {
   void connect();
   void order_edges();
   Spread spread_of(Value v) const;
+  void follow_gather(const Node& n, int64_t k, Read& r) const;
 
   const Graph& g_;
   std::vector<Role> role_;

@@ -3,6 +3,9 @@
 
 #include "compiler/passes/fuse_partition.h"
 #include "framework/ir/op_def.h"
+#include "ops/core/creation.h"
+#include "ops/core/index.h"
+#include "ops/core/view.h"
 
 namespace weft::fusion {
 namespace {
@@ -13,6 +16,7 @@ constexpr int64_t kSmallBytes = 65536;
 // As in compiler/kir/schedule.cc: few long rows are reduced in pieces, so that nothing can follow in the kernel.
 constexpr int64_t kLongRow = 32768, kFewRows = 4, kMaxColumns = 16384;
 constexpr double kCheapFlops = 6;
+constexpr double kChoice = 8;  // of an element at a position of its own, in operations
 constexpr const char* kProductOperand = "it feeds an operand of the product";
 constexpr const char* kTwoProducts = "both are products";
 constexpr const char* kTile = "a reduction needs more than one tile of the product";
@@ -23,6 +27,8 @@ constexpr const char* kLong = "the rows are few and long: what follows the sum w
 constexpr const char* kRowIndex = "a value of a row is read at other points than those of the row";
 constexpr const char* kMappedResult = "it is read at another index and needed elsewhere too";
 constexpr const char* kMappedCost = "it would be computed again for each point that reads it";
+constexpr const char* kCarried = "elements are chosen along a dim that a reshape, slice or choice before has changed";
+constexpr const char* kAgain = "one is computed again so that it need not be kept since the other";
 constexpr const char* kScalar = "it is one number for all points";
 constexpr const char* kLibrary = "an op has no generated code";
 constexpr const char* kColumns = "a sum over rows beside other rows must leave their columns";
@@ -36,6 +42,7 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
   if (p.library || c.library) return {Fit::kNone, kLibrary};
   Fit fit = Fit::kNone;
   bool mapped_pays = true;
+  int64_t fetched = 0;  // points at which the producer is computed for a gather
   for (int32_t id : c.nodes) {
     for (const Read& r : g_.reads(id)) {
       if (of_[r.value.node] != producer) continue;
@@ -51,6 +58,16 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
         now = Fit::kAcross;
       } else if (to == Level::kMapped || from == Level::kMapped) {
         now = Fit::kMapped;
+      } else if (r.gathered) {
+        if (from != Level::kFull) return {Fit::kNone, kRowIndex};
+        // One element of each row, beside what the whole row is used for.
+        if (r.row && to == Level::kRow && c.space.row == r.row) {
+          now = Fit::kEqual;
+        } else if (r.row && to == Level::kFull && p.space.row == r.row) {
+          now = Fit::kConsumerRow;
+        } else {
+          now = Fit::kMapped;
+        }
       } else if (from == Level::kFull) {
         const bool scalar = p.space.n == 1 && g_.points(id) > 1;
         if (scalar) return {Fit::kNone, kScalar};
@@ -84,7 +101,8 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
       fit = now;
       if (now == Fit::kMapped) {
         const int64_t points = to == Level::kRow ? c.space.n / std::max<int64_t>(1, c.space.row) : g_.points(id);
-        mapped_pays &= points <= 4 * p.space.n;
+        mapped_pays &= points <= (r.gathered ? 1 : 4) * p.space.n;
+        if (r.gathered) fetched = std::max(fetched, points);
       }
     }
   }
@@ -119,7 +137,7 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
       if (!p_plain) return {Fit::kNone, kRowIndex};
       double flops = 0;
       for (int32_t id : p.nodes) {
-        flops += g_.graph().node(id).op->flops_per_point;
+        flops += g_.scatters_reads(id) ? kChoice : g_.graph().node(id).op->flops_per_point;
         if (g_.pinned({id, 0})) return {Fit::kNone, kMappedResult};
         for (int32_t i : g_.readers(id)) {
           const int32_t reader = of_[g_.read(i).node];
@@ -129,13 +147,62 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
       bool reads = false;
       for (int32_t id : p.nodes) reads |= !g_.reads(id).empty();
       if (!mapped_pays && (flops > kCheapFlops || !reads)) return {Fit::kNone, kMappedCost};
+      if (fetched > p.space.n) {
+        // Elements chosen several times: all operands are read for each, in place of the result alone.
+        const double times = static_cast<double>(fetched) / static_cast<double>(p.space.n);
+        double in = 0, out = 0;
+        for (int32_t id : p.nodes)
+          for (const Read& r : g_.reads(id))
+            if (of_[r.value.node] != producer) in += static_cast<double>(g_.bytes_read(r));
+        for (int32_t id : c.nodes)
+          for (const Read& r : g_.reads(id))
+            if (r.gathered && of_[r.value.node] == producer) out += static_cast<double>(g_.bytes(r.value));
+        if (in * times > in + out + out * times) return {Fit::kNone, kMappedCost};
+      }
       if (c.product >= 0) return {Fit::kNone, kPoints};
       break;
     }
     case Fit::kNone:
       break;
   }
+  for (int32_t id : c.nodes)
+    for (const Read& r : g_.reads(id))
+      if (r.gathered) {
+        const Node& n = g_.graph().node(id);
+        if (!carries(n.inputs[0], static_cast<int>(n.attrs.i("dim")), producer, consumer)) return {Fit::kNone, kCarried};
+      }
   return {fit, ""};
+}
+
+bool Partition::carries(Value v, int dim, int32_t a, int32_t b) const {
+  const Graph& g = g_.graph();
+  const Node& n = g.node(v);
+  const bool member = of_[v.node] >= 0 && (of_[v.node] == a || of_[v.node] == b);
+  if (n.inputs.empty()) return n.op != &iota_op;
+  if (member ? n.op == &gather_op || n.op == &index_select_op : g_.is_unit(v.node)) return !member;
+  const Shape& out = n.outputs[0].shape;
+  if (!n.op->view) {
+    for (Value u : n.inputs)
+      if (!g.type(u).shape.empty() && !n.op->is(kReduction) && !carries(u, dim, a, b)) return false;
+    return true;
+  }
+  const Shape& in = g.type(n.inputs[0]).shape;
+  if (n.op == &permute_op) return carries(n.inputs[0], static_cast<int>(n.attrs.ints("dims")[dim]), a, b);
+  if (n.op == &broadcast_op) {
+    const int d = dim - (out.size() - in.size());
+    return d < 0 || in[d] != out[dim] || carries(n.inputs[0], d, a, b);
+  }
+  if (n.op == &slice_op && !(in == out)) return false;
+  if (n.op == &reshape_op) {
+    // The dim must stay one.
+    int64_t before = 1, above = 1;
+    for (int d = 0; d < dim; ++d) before *= out[d];
+    int d = 0;
+    while (d < in.size() && (above < before || in[d] == 1)) above *= in[d++];
+    if (above != before || d == in.size() || in[d] != out[dim]) return out[dim] == 1;
+    dim = d;
+  }
+  return carries(n.inputs[0], dim, a, b);
 }
 
 /// The space of both, if all of one group's points are the other's.
@@ -194,6 +261,14 @@ Match Partition::combine(Space* out, const Group& a, const Group& b, bool across
 Match Partition::siblings(int32_t a, int32_t b) const {
   Space s;
   if (groups_[a].product >= 0 || groups_[b].product >= 0) return {Fit::kNone, kTwoProducts};
+  // One kernel for both would keep what is computed again in order not to be kept.
+  bool again[2] = {}, forward[2] = {};
+  for (int k = 0; k < 2; ++k)
+    for (int32_t id : groups_[k == 0 ? a : b].nodes) {
+      again[k] |= g_.graph().node(id).recomputed;
+      forward[k] |= !g_.graph().node(id).backward;
+    }
+  if ((again[0] && forward[1]) || (again[1] && forward[0])) return {Fit::kNone, kAgain};
   return combine(&s, groups_[a], groups_[b]);
 }
 
@@ -213,7 +288,7 @@ int64_t Partition::saved(int32_t a, int32_t b) {
         int32_t& stamp = value_stamp_[g_.value_id(r.value)];
         if (stamp == counted) continue;
         stamp = counted;
-        bytes += g_.bytes(r.value);
+        bytes += g_.bytes_read(r);
         bool needed = g_.pinned(r.value);
         for (int32_t i : g_.readers(r.value.node)) {
           const int32_t reader = of_[g_.read(i).node];
@@ -229,7 +304,7 @@ int64_t Partition::saved(int32_t a, int32_t b) {
       int32_t& stamp = value_stamp_[g_.value_id(r.value)];
       if (stamp != outside || of_[r.value.node] == b) continue;
       stamp = counted;
-      bytes += g_.bytes(r.value);
+      bytes += g_.bytes_read(r);
     }
   return bytes;
 }

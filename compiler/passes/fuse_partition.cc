@@ -336,7 +336,7 @@ bool Partition::try_join(const Candidate& c) {
       int64_t bytes = 0;
       for (int32_t id : groups_[i].nodes)
         for (const Read& r : g_.reads(id))
-          if (of_[r.value.node] != i) bytes += g_.bytes(r.value);
+          if (of_[r.value.node] != i) bytes += g_.bytes_read(r);
       least = std::min(least, bytes);
     }
     if (c.bytes * 8 < least) return false;

@@ -121,6 +121,8 @@ class Partition {
   void push_candidates(int32_t i, bool later_only, std::vector<Candidate>& heap);
   bool try_join(const Candidate& c);
   Match siblings(int32_t a, int32_t b) const;
+  /// Can the value be computed at positions of its dim {dim} that are computed themselves, as far as it is in a or b?
+  bool carries(Value v, int dim, int32_t a, int32_t b) const;
   Match combine(Space* out, const Group& a, const Group& b, bool across = false) const;
   void renumber();
   bool reaches(int32_t from, int32_t to, int32_t skip_direct_to, std::vector<int32_t>& seen, bool backward);

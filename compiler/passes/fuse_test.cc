@@ -284,6 +284,63 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
   EXPECT_GT(count(*without), 3);
 }
 
+TEST(Fuse, ElementsChosenByIndex) {
+  const TensorType ids{kInt64, Device::cpu(), {12}};
+  // Rows are read where they lie, whatever follows.
+  auto lookup = [](std::span<const Tensor> x) { return std::vector{(index_select(x[0], 0, x[1]) * x[2]).to(kBFloat16)}; };
+  EXPECT_EQ(launches(*fused(joint(lookup, {f32({5, 24}), ids, f32({12, 24})}))), Lines{"[index_select mul cast]"});
+  // One element of a row beside the row's sums, of a value that is nowhere in memory.
+  auto pick = [](std::span<const Tensor> x) {
+    const Tensor y = tanh(x[0]);
+    return std::vector{logsumexp(y, -1, true) - gather(y, -1, unsqueeze(x[1], -1))};
+  };
+  auto g = fused(joint(pick, {f32({12, 24}), ids}));
+  EXPECT_EQ(launches(*g).size(), 1u) << g->to_string();
+  // Computed once for each that is chosen: only where that is not more often than there are elements.
+  auto chosen = [](std::span<const Tensor> x) { return std::vector{index_select(tanh(x[0]), 0, x[1]) + 1.0}; };
+  EXPECT_EQ(launches(*fused(joint(chosen, {f32({20, 24}), ids}))).size(), 1u);
+  EXPECT_EQ(launches(*fused(joint(chosen, {f32({5, 24}), ids}))), (Lines{"tanh", "[index_select add]"}));
+  // Along dims that change on the way, elements are chosen from memory.
+  auto split = [](std::span<const Tensor> x) {
+    return std::vector{index_select(reshape(exp(x[0]), {20, 24}), 0, x[1]) + 1.0};
+  };
+  EXPECT_EQ(launches(*fused(joint(split, {f32({10, 48}), ids}))), (Lines{"exp", "[index_select add]"}));
+}
+
+TEST(Fuse, GroupedProductsTakeTheirEpilogue) {
+  auto experts = [](std::span<const Tensor> x) {
+    const Tensor a = grouped_matmul(x[0], x[1], x[3]), b = grouped_matmul(x[0], x[2], x[3]);
+    return std::vector{grouped_matmul(silu(a) * b, x[4], x[3]) * x[5]};
+  };
+  Ref<Graph> g = fuse(*joint(experts, {bf16({40, 16}), bf16({3, 16, 24}), bf16({3, 16, 24}),
+                                       {kInt64, Device::cpu(), {4}}, bf16({3, 24, 16}), bf16({40, 1})}),
+                      {}, nullptr);
+  ASSERT_TRUE(g);
+  const Lines l = launches(*g);
+  ASSERT_EQ(l.size(), 3u) << g->to_string();
+  EXPECT_EQ(l[0], "grouped_dot");
+  EXPECT_TRUE(l[1].starts_with("[grouped_dot ") && l[2].starts_with("[grouped_dot ")) << g->to_string();
+}
+
+TEST(Fuse, WhatIsComputedAgainIsNotComputedWithTheFirst) {
+  auto twice = [](std::span<const Tensor> x) { return std::vector{exp(x[0]) + 1.0, exp(x[0] * x[1])}; };
+  const auto g = joint(twice, {f32({64, 64}), f32({64, 64})});
+  EXPECT_EQ(launches(*fused(g)).size(), 1u);
+  auto marked = make_ref<Graph>();
+  marked->stage = g->stage;
+  for (int32_t id = 0; id < g->size(); ++id) {
+    Node n = g->node(id);
+    n.backward = n.recomputed = id > g->outputs[0].node && !n.inputs.empty();
+    if (n.op == &input_op) {
+      marked->add_input(n.outputs[0]);
+    } else {
+      marked->add(std::move(n));
+    }
+  }
+  marked->outputs = g->outputs;
+  EXPECT_EQ(launches(*fused(marked)).size(), 2u);
+}
+
 TEST(Fuse, EffectsAndRandomBitsStayOutside) {
   auto noisy = [](std::span<const Tensor> x) {
     Tensor y = debug_print(x[0] * 2, "y");

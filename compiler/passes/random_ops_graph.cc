@@ -7,6 +7,10 @@
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/all_ops.h"
+#include "ops/core/creation.h"
+#include "ops/core/index.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/view.h"
 
 namespace weft::testing {
 namespace {
@@ -16,7 +20,8 @@ constexpr const char* kOps[] = {
     "relu",      "maximum",   "minimum",     "where", "where",  "eq",         "ne",         "lt",       "logical_not",
     "exp",       "tanh",      "div",         "cast",  "cast",   "reshape",    "reshape",    "permute",  "permute",
     "broadcast", "broadcast", "slice",       "slice", "pad",    "reduce_sum", "reduce_max", "constant", "constant",
-    "bit_and",   "bit_or",    "logical_and", "floor", "concat", "isfinite"};
+    "bit_and",   "bit_or",    "logical_and", "floor", "concat", "isfinite",
+    "gather",    "gather",    "index_select"};
 
 class Generator {
  public:
@@ -102,6 +107,7 @@ class Generator {
     const char* name = kOps[below(std::size(kOps))];
     const OpDef* op = op_table().find(name);
     if (!op) return;
+    if (op == &gather_op || op == &index_select_op) return choose(*op);
     Node n;
     n.op = op;
     int operands = op->num_inputs >= 0 ? op->num_inputs : 1 + below(2);
@@ -123,6 +129,59 @@ class Generator {
     }
     n.line = {"random.cc", static_cast<uint32_t>(g_->size())};
     g_->add(std::move(n));
+  }
+
+  Value add(const OpDef& op, std::initializer_list<Value> in, Attrs attrs) {
+    Node n;
+    n.op = &op;
+    std::vector<TensorType> types;
+    for (Value v : in) {
+      n.inputs.push_back(v);
+      types.push_back(g_->type(v));
+    }
+    n.attrs = std::move(attrs);
+    n.outputs = op.infer({op, n.attrs, types});
+    n.line = {"random.cc", static_cast<uint32_t>(g_->size())};
+    return {g_->add(std::move(n)), 0};
+  }
+  Value number(int64_t value) { return add(constant_op, {}, {{"value", value}, {"dtype", kInt64}}); }
+
+  /// Elements of some value at positions that lie in it: counted, or made from another value.
+  void choose(const OpDef& op) {
+    const Value x = any();
+    const Shape shape = g_->type(x).shape;
+    if (shape.empty() || shape.numel() == 0 || shape.numel() > 200) return;
+    const int dim = below(shape.size());
+    Value at;
+    for (int tries = 0; tries < 8 && !at.valid(); ++tries) {
+      const Value v = any();
+      const TensorType& t = g_->type(v);
+      bool fits = t.shape.numel() > 0 && t.shape.numel() <= 60 && (t.dtype == kBool || t.dtype == kInt64);
+      if (&op == &index_select_op) {
+        fits &= t.shape.size() == 1;
+      } else {
+        fits &= t.shape.size() == shape.size();
+        for (int d = 0; fits && d < shape.size(); ++d) fits = d == dim || t.shape[d] <= shape[d];
+      }
+      if (fits) at = v;
+    }
+    if (!at.valid()) {
+      const int64_t count = 1 + below(shape[dim]);
+      at = add(iota_op, {}, {{"size", count}, {"start", int64_t{shape[dim] - 1}}, {"step", int64_t{-1}}, {"dtype", kInt64}});
+      if (&op == &gather_op) {
+        Shape s = Shape::filled(shape.size(), 1), whole = shape;
+        s[dim] = whole[dim] = count;
+        at = add(reshape_op, {at}, {{"shape", s}});
+        if (below(2)) at = add(broadcast_op, {at}, {{"shape", whole}});
+      }
+    } else {
+      if (g_->type(at).dtype == kBool) at = add(cast_op, {at}, {{"dtype", kInt64}});
+      const Shape s = g_->type(at).shape;
+      auto whole = [&](int64_t value) { return s.empty() ? number(value) : add(broadcast_op, {number(value)}, {{"shape", s}}); };
+      at = add(*op_table().find("maximum"), {at, whole(0)}, {});
+      at = add(*op_table().find("minimum"), {at, whole(shape[dim] - 1)}, {});
+    }
+    add(op, {x, at}, {{"dim", int64_t{dim}}});
   }
 
   std::mt19937& random_;
