@@ -131,15 +131,15 @@ TEST(Choices, PartsOfAProductsRowsMayBelongToNoGroup) {
          {std::vector<int64_t>{0, 10, 10, 70}, {5, 9, 20, 60}, {70, 70, 70, 70}, {0, 0, 0, 0}, {3, 40, 41, 70}}) {
       auto fn = [](const Tensors& x) {
         const Tensor y = grouped_matmul(x[0], x[1], x[3]);
-        return Tensors{gelu(y + x[2]).to(kFloat32), y};
+        return Tensors{(relu(y + x[2]) - 0.5).to(kFloat32), y};
       };
       EXPECT_EQ(check(fn, {normal({70, 24}, t), normal({3, 24, 40}, t), normal({40}, t),
                            Tensor::from_vector<int64_t>(at, {4})}),
                 1);
-      auto only = [](const Tensors& x) { return Tensors{exp(grouped_matmul(x[0], x[1], x[3])) * x[2]}; };
-      EXPECT_EQ(check(only, {normal({70, 24}, t), normal({3, 24, 40}, t), normal({70, 40}, t),
+      auto only = [](const Tensors& x) { return Tensors{cos(grouped_matmul(x[0], x[1], x[3])) * x[2]}; };
+      EXPECT_LE(check(only, {normal({70, 24}, t), normal({3, 24, 40}, t), normal({70, 40}, t),
                              Tensor::from_vector<int64_t>(at, {4}).to(kInt32)}),
-                1);
+                t == kFloat32 ? 1 : 2);
     }
 }
 

@@ -11,6 +11,7 @@ namespace {
 
 constexpr int64_t kLeastColumns = 8;
 constexpr int32_t kNear = 2;
+constexpr double kLight = 8;  // operations on an element
 
 /// Part of a group that a product could compute.
 struct Plan {
@@ -71,6 +72,7 @@ class Epilogues {
     const Group& x = p_.group(group);
     const int64_t points = g_.points(d);
     auto offer = [&](std::vector<int32_t> nodes) {
+      if (too_much(d, nodes)) return;
       const int64_t gain = this->gain(d, group, nodes);
       if (gain > plan.gain) plan = {gain, group, std::move(nodes)};
     };
@@ -115,6 +117,16 @@ class Epilogues {
       all.erase(std::unique(all.begin(), all.end()), all.end());
       offer(std::move(all));
     }
+  }
+
+  /// Matrix units for 16-bit numbers lower the clock of what runs between their tiles: heavy arithmetic there costs more
+  /// than the memory it saves.
+  bool too_much(int32_t d, const std::vector<int32_t>& nodes) const {
+    if (itemsize(g_.graph().type(g_.graph().node(d).inputs[0]).dtype) != 2) return false;
+    double flops = 0;
+    for (int32_t id : nodes)
+      if (p_.level(id) == Level::kFull) flops += g_.graph().node(id).op->flops_per_point;
+    return flops > kLight;
   }
 
   std::vector<int32_t> ancestors(int32_t end, int32_t group) const {

@@ -13,6 +13,9 @@ constexpr int64_t kMostTile = 256, kLeastTile = 64, kFillBytes = 64 << 10, kStri
 // The k of one GemmFill of a, and the columns of one of b.
 constexpr int64_t kFillK = 1024, kFillColumns = 256;
 
+// Sums that an epilogue takes at a time.
+constexpr int64_t kEpilogueBytes = 64 << 10;
+
 // Of a plan by blocks: what a tile keeps in the second cache, and the most rows and columns of it.
 constexpr int64_t kMostBlockTile = 512, kBlockBytes = 1400 << 10;
 
@@ -63,6 +66,14 @@ TilePlan::TilePlan(const GemmKernel& g, int64_t matrices, int64_t m_, int64_t n_
   tile_n = std::min(n, even_part(n, most_n, unit_n));
   tiles_m = tile_m ? (m + tile_m - 1) / tile_m : 0;
   tiles_n = tile_n ? (n + tile_n - 1) / tile_n : 0;
+}
+
+void TilePlan::widen() {
+  const int64_t rows = round_up((tile_m + tiles_n - 1) / tiles_n, kernel->mr);
+  tile_m = std::min(m, even_part(m, rows, kernel->mr));
+  tile_n = n;
+  tiles_m = tile_m ? (m + tile_m - 1) / tile_m : 0;
+  tiles_n = n ? 1 : 0;
 }
 
 TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
@@ -143,7 +154,9 @@ void pack_panels(const GemmKernel& g, bool b_side, const PanelSource& s, int64_t
     }
 }
 
-void run_tile(const TileRun& t, const Slot& slot) {
+namespace {
+
+void run_whole(const TileRun& t, const Slot& slot) {
   const GemmKernel& g = *t.plan->kernel;
   const int64_t ld = t.plan->tile_ld();
   GemmBlock block{t.a,     t.b, t.a_panel, t.b_panel, t.a_line,       t.rows, t.cols, 0,
@@ -183,6 +196,22 @@ void run_tile(const TileRun& t, const Slot& slot) {
     g.run(block);
   }
   if (t.epilogue) t.epilogue->run(t.epilogue->context, {t.batch, t.row, t.col, t.rows, t.cols, slot.tile, ld});
+}
+
+}  // namespace
+
+void run_tile(const TileRun& t, const Slot& slot) {
+  const GemmKernel& g = *t.plan->kernel;
+  if (!t.epilogue || !t.a || !t.b) return run_whole(t, slot);
+  // An epilogue takes some rows at a time, so that sums stay near.
+  const int64_t strip = std::max<int64_t>(1, kEpilogueBytes / (t.plan->tile_ld() * 4 * g.mr)) * g.mr;
+  for (int64_t r = 0; r < t.rows; r += strip) {
+    TileRun part = t;
+    part.rows = std::min(strip, t.rows - r);
+    part.row += r;
+    part.a += t.a_line ? r * t.a_line : r / g.mr * t.a_panel;
+    run_whole(part, slot);
+  }
 }
 
 }  // namespace weft::kernels

@@ -32,6 +32,9 @@ struct TilePlan {
   static TilePlan by_blocks(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
                             GemmFilled filled = {});
 
+  /// Tiles of all columns, of about as many elements.
+  void widen();
+
   int64_t padded_k() const { return round_up(k, kernel->kr); }
   int64_t a_depth() const { return blocks ? std::min<int64_t>(padded_k(), kernel->kc) : padded_k(); }
   int64_t a_panel() const { return a_depth() * kernel->mr * kernel->size; }  // bytes

@@ -10,6 +10,8 @@
 namespace weft::kernels {
 namespace {
 
+constexpr int64_t kWideTile = 1024;
+
 struct Offsets {
   const StridedView& v;
   int64_t operator[](int64_t i) const {
@@ -55,7 +57,12 @@ struct GroupedPlan {
   }
   TilePlan cut(const GemmKernel& g, int64_t k, int64_t n) const {
     const int64_t matrices = std::max<int64_t>(groups, 1);
-    if (by_rows()) return TilePlan(g, matrices, rows_each(), n, k, 16);
+    if (by_rows()) {
+      TilePlan p(g, matrices, rows_each(), n, k, 16);
+      // Whole lines of the result where they are not too long: what an epilogue reads beside it then lies together.
+      if (p.tiles_n > 1 && n <= kWideTile) p.widen();
+      return p;
+    }
     // Several tiles for each task, because groups are uneven.
     return TilePlan::by_blocks(g, 1, k, n, t, std::max<int64_t>(2, 8 * tasks(g, k, n) / matrices));
   }
