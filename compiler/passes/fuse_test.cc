@@ -323,7 +323,9 @@ TEST(Fuse, GroupedProductsTakeTheirEpilogue) {
     const Lines l = launches(*g);
     ASSERT_EQ(l.size(), type == f32 ? 3u : 4u) << g->to_string();
     EXPECT_EQ(l[0], "grouped_dot");
-    if (type == f32) EXPECT_TRUE(l[1].starts_with("[grouped_dot ")) << g->to_string();
+    if (type == f32) {
+      EXPECT_TRUE(l[1].starts_with("[grouped_dot ")) << g->to_string();
+    }
     EXPECT_TRUE(l.back().starts_with("[grouped_dot ")) << g->to_string();
   }
 }
