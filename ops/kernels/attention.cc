@@ -36,9 +36,9 @@ struct ForwardPlan {
 
   explicit ForwardPlan(const Attention& a) : s(a) {
     const bool one_mask = !a.blocks || a.blocks->heads == 1;
-    tile_heads = one_mask && s.q_len > 0 ? std::clamp<int64_t>(kTileRows / s.q_len, 1, s.group) : 1;
+    tile_heads = one_mask && s.q_len > 0 ? std::clamp<int64_t>(s.tile_rows / s.q_len, 1, s.group) : 1;
     head_blocks = ceil_div(s.group, tile_heads);
-    q_blocks = ceil_div(s.q_len, kTileRows);
+    q_blocks = ceil_div(s.q_len, s.tile_rows);
     in_place = head_blocks * q_blocks == 1 && tile_heads * s.q_len <= kRowsInPlace && a.k.strides[3] == 1 &&
                a.v.strides[3] == 1;
     k_bytes = in_place ? 0 : up_to(s.packed_b(s.kv_len, s.dim), 64);
@@ -55,13 +55,13 @@ struct ForwardPlan {
     slots = worker_slots(tasks);
 
     Layout slot;
-    q = slot.take(s.packed_a(kTileRows, s.dim));
-    gathered = slot.take(kTileRows * s.dim * s.item);
-    scores = slot.take(kTileRows * kScoreLd * 4);
-    p = slot.take(s.narrow ? kTileRows * kNarrowLd * 2 : 0);
-    bits = slot.take(kTileRows * kTileKeys / 8);
-    keep = slot.take(kTileRows * kTileKeys / 8);
-    row = slot.take(kTileRows * s.v_dim * s.item);
+    q = slot.take(s.packed_a(s.tile_rows, s.dim));
+    gathered = slot.take(s.tile_rows * s.dim * s.item);
+    scores = slot.take(s.tile_rows * kScoreLd * 4);
+    p = slot.take(s.narrow ? s.tile_rows * kNarrowLd * 2 : 0);
+    bits = slot.take(s.tile_rows * kTileKeys / 8);
+    keep = slot.take(s.tile_rows * kTileKeys / 8);
+    row = slot.take(s.tile_rows * s.v_dim * s.item);
     state = slot.take(state_bytes());
     slot_keys = slot.take(by_head ? k_bytes + v_bytes : 0);
     slot_bytes = slot.bytes();
@@ -72,17 +72,17 @@ struct ForwardPlan {
     bytes = tiles == 0 ? 0 : all.bytes();
   }
   int64_t out_ld() const { return s.sums_ld(s.v_dim); }
-  int64_t state_bytes() const { return up_to(kTileRows * (out_ld() + kSumLanes + 2) * 4, 64); }
+  int64_t state_bytes() const { return up_to(s.tile_rows * (out_ld() + kSumLanes + 2) * 4, 64); }
 };
 
 /// What a tile carries from step to step.
 struct State {
   float *out, *sum, *base, *top;
-  State(char* memory, int64_t out_ld)
+  State(char* memory, const ForwardPlan& plan)
       : out(reinterpret_cast<float*>(memory)),
-        sum(out + kTileRows * out_ld),
-        base(sum + kTileRows * kSumLanes),
-        top(base + kTileRows) {}
+        sum(out + plan.s.tile_rows * plan.out_ld()),
+        base(sum + plan.s.tile_rows * kSumLanes),
+        top(base + plan.s.tile_rows) {}
 };
 
 class Forward {
@@ -112,7 +112,7 @@ class Forward {
       char* memory = plan_.pieces > 1 ? state_of(tile, piece) : slot(worker) + plan_.state;
       const char* keys = keys_of(kv_head(tile));
       const int64_t begin = piece * plan_.piece_keys, end = std::min(s_.kv_len, begin + plan_.piece_keys);
-      whole_tile(slot(worker), block(tile), keys, begin, end, State(memory, plan_.out_ld()), plan_.pieces > 1);
+      whole_tile(slot(worker), block(tile), keys, begin, end, State(memory, plan_), plan_.pieces > 1);
     });
     if (plan_.pieces > 1)
       run_tasks(plan_.tiles, plan_.slots, [&](int64_t worker, int64_t tile) { merge(slot(worker), tile); });
@@ -125,10 +125,10 @@ class Forward {
     return workspace_ + plan_.states + (tile * plan_.pieces + piece) * plan_.state_bytes();
   }
   RowBlock block(int64_t tile) const {
-    const int64_t q0 = tile % plan_.q_blocks * kTileRows, group = tile / plan_.q_blocks % plan_.head_blocks;
+    const int64_t q0 = tile % plan_.q_blocks * s_.tile_rows, group = tile / plan_.q_blocks % plan_.head_blocks;
     const int64_t head = tile / plan_.q_blocks / plan_.head_blocks, first = group * plan_.tile_heads;
     return {head / s_.kv_heads, head % s_.kv_heads * s_.group + first, std::min(plan_.tile_heads, s_.group - first), q0,
-            std::min(kTileRows, s_.q_len - q0)};
+            std::min(s_.tile_rows, s_.q_len - q0)};
   }
   int64_t kv_head(int64_t tile) const {
     const int64_t head = tile / plan_.q_blocks / plan_.head_blocks;
@@ -167,7 +167,7 @@ class Forward {
     for (int64_t first = 0; first < s_.kv_len && !plan_.in_place; first += kPackKeys)
       pack(keys, kv_head(task * per_head), first);
     for (int64_t tile = task * per_head; tile < (task + 1) * per_head; ++tile)
-      whole_tile(memory, block(tile), keys, 0, s_.kv_len, State(memory + plan_.state, plan_.out_ld()), false);
+      whole_tile(memory, block(tile), keys, 0, s_.kv_len, State(memory + plan_.state, plan_), false);
   }
 
   // A tile over some of its keys, finished unless other pieces are to come.
@@ -186,9 +186,9 @@ class Forward {
   void merge(char* memory, int64_t tile) const {
     const RowBlock rows = block(tile);
     for (bool careful : {false, true}) {
-      const State sum(state_of(tile, 0), plan_.out_ld());
+      const State sum(state_of(tile, 0), plan_);
       for (int64_t piece = 0; piece < plan_.pieces; ++piece) {
-        const State state(state_of(tile, piece), plan_.out_ld());
+        const State state(state_of(tile, piece), plan_);
         if (careful) {
           const int64_t begin = piece * plan_.piece_keys, end = std::min(s_.kv_len, begin + plan_.piece_keys);
           pack_queries(memory, rows);

@@ -39,8 +39,8 @@ struct BackwardPlan {
     members = s.kv_batch == 0 ? 0 : s.batch / s.kv_batch * s.group;
     block = a.blocks && a.blocks->block_kv % kTileKeys ? kTileKeys / 2 : kTileKeys;
     blocks = ceil_div(s.kv_len, block);
-    q_tiles = ceil_div(s.q_len, kTileRows);
-    dq_bytes = q_tiles * kTileRows * s.sums_ld(s.dim) * 4;
+    q_tiles = ceil_div(s.q_len, s.tile_rows);
+    dq_bytes = q_tiles * s.tile_rows * s.sums_ld(s.dim) * 4;
     const int64_t all_dq = std::max<int64_t>(1, s.batch * s.heads * dq_bytes);
     const int64_t wanted = owners == 0 ? 1 : ceil_div(kWantedTasks, owners);
     chunks = std::clamp<int64_t>(std::min(wanted, kPrivateBytes / all_dq), 1, std::max<int64_t>(blocks, 1));
@@ -50,8 +50,8 @@ struct BackwardPlan {
     slots = worker_slots(tasks);
 
     Layout head;
-    lse = head.take(q_tiles * kTileRows * 4);
-    delta = head.take(q_tiles * kTileRows * 4);
+    lse = head.take(q_tiles * s.tile_rows * 4);
+    delta = head.take(q_tiles * s.tile_rows * 4);
     q_rows = head.take(q_tiles * tile_bytes(s.dim));
     dout_rows = head.take(q_tiles * tile_bytes(s.v_dim));
     q_packed = head.take(s.packed_a(s.dim, s.q_len));
@@ -62,7 +62,7 @@ struct BackwardPlan {
     local = chunks == 1 && members * head_bytes <= kLocalBytes;
 
     Layout slot;
-    const int64_t tile = kTileRows * kScoreLd * 4, panels = s.packed_b(kTileKeys, kTileRows);
+    const int64_t tile = s.tile_rows * kScoreLd * 4, panels = s.packed_b(kTileKeys, s.tile_rows);
     kt = slot.take(s.packed_b(kTileKeys, s.dim));
     vt = slot.take(s.packed_b(kTileKeys, s.v_dim));
     kd = slot.take(s.packed_b(s.dim, kTileKeys));
@@ -71,9 +71,9 @@ struct BackwardPlan {
     raw = slot.take(a.score ? tile : 0);
     p_panels = slot.take(panels);
     d_panels = slot.take(panels);
-    d = slot.take(s.narrow ? kTileRows * kNarrowLd * 2 : 0);
-    bits = slot.take(kTileRows * kTileKeys / 8);
-    keep = slot.take(kTileRows * kTileKeys / 8);
+    d = slot.take(s.narrow ? s.tile_rows * kNarrowLd * 2 : 0);
+    bits = slot.take(s.tile_rows * kTileKeys / 8);
+    keep = slot.take(s.tile_rows * kTileKeys / 8);
     dkt = slot.take(up_to(up_to(s.dim, s.g->mr), 16) * kBlockLd * 4);
     dvt = slot.take(up_to(up_to(s.v_dim, s.g->mr), 16) * kBlockLd * 4);
     plain = slot.take(kTileKeys * std::max(s.dim, s.v_dim) * s.item);
@@ -88,7 +88,7 @@ struct BackwardPlan {
     bytes = all.bytes();
   }
   /// Of one tile of queries as packed rows.
-  int64_t tile_bytes(int64_t k) const { return up_to(s.packed_a(kTileRows, k), 64); }
+  int64_t tile_bytes(int64_t k) const { return up_to(s.packed_a(s.tile_rows, k), 64); }
 };
 
 /// For each block of keys of the block mask, the blocks of queries that see it, ascending.
@@ -169,7 +169,7 @@ class Backward {
     }
     const BlockMaskView& m = *a_.blocks;
     const int64_t set = mask_row(m, batch, head) / std::max<int64_t>(1, m.q_blocks());
-    const int64_t column = set * m.kv_blocks() + kb * plan_.block / m.block_kv, per = m.block_q / kTileRows;
+    const int64_t column = set * m.kv_blocks() + kb * plan_.block / m.block_kv, per = m.block_q / s_.tile_rows;
     const Columns& c = columns_.front();
     for (int64_t i = c.offsets[column]; i < c.offsets[column + 1]; ++i)
       for (int64_t t = c.entries[i].q_block * per; t < std::min((c.entries[i].q_block + 1) * per, plan_.q_tiles); ++t)
@@ -216,7 +216,7 @@ class Backward {
   // lse, delta and the transposed operands of one tile of queries. Operands whose rows are summed over must not bring
   // infinity to others by way of a masked 0.
   void prepare(char* slot, char* head, int64_t b, int64_t h, int64_t tile) const {
-    const int64_t q0 = tile * kTileRows, n = std::min(kTileRows, s_.q_len - q0);
+    const int64_t q0 = tile * s_.tile_rows, n = std::min(s_.tile_rows, s_.q_len - q0);
     float* lse = reinterpret_cast<float*>(head + plan_.lse) + q0;
     float* delta = reinterpret_cast<float*>(head + plan_.delta) + q0;
     char* memory = slot + plan_.line;
@@ -291,8 +291,8 @@ class Backward {
       char* head = member(slot, owner, m);
       const int64_t batch = member_batch(owner, m), q_head = member_head(owner, m);
       for_tiles(batch, q_head, kb, [&](int64_t tile, int32_t kind) {
-        const int64_t q0 = tile * kTileRows;
-        const RowBlock rows{batch, q_head, 1, q0, std::min(kTileRows, s_.q_len - q0)};
+        const int64_t q0 = tile * s_.tile_rows;
+        const RowBlock rows{batch, q_head, 1, q0, std::min(s_.tile_rows, s_.q_len - q0)};
         key_step(a_, rows, kv0, n, kind, reinterpret_cast<uint8_t*>(slot + plan_.bits), [&](const KeyStep& step) {
           const bool whole = step.cols == n;
           if (empty && !whole) clear();
@@ -315,7 +315,7 @@ class Backward {
     float *scores = reinterpret_cast<float*>(slot + plan_.scores), *grad = reinterpret_cast<float*>(slot + plan_.grad);
     auto product = [&](int64_t queries, int64_t depth, int64_t panels, float* to) {
       GemmBlock p{};
-      p.a = head + queries + rows.q0 / kTileRows * plan_.tile_bytes(depth), p.a_stride = s_.panel(g.mr, depth);
+      p.a = head + queries + rows.q0 / s_.tile_rows * plan_.tile_bytes(depth), p.a_stride = s_.panel(g.mr, depth);
       p.m = n, p.k = depth, p.b_stride = s_.panel(g.nr, depth);
       p.b = slot + panels + col / g.nr * p.b_stride;
       p.n = k.cols, p.to = to, p.to_ld = kScoreLd, p.to_type = PanelType::f32, p.to_whole = true;
@@ -341,7 +341,7 @@ class Backward {
     t.delta = reinterpret_cast<float*>(head + plan_.delta) + rows.q0;
     t.raw = raw;
     t.p_panels = slot + plan_.p_panels, t.d_panels = slot + plan_.d_panels;
-    t.panel_stride = s_.panel(g.nr, kTileRows);
+    t.panel_stride = s_.panel(g.nr, s_.tile_rows);
     t.d = s_.narrow ? slot + plan_.d : slot + plan_.grad, t.d_ld = s_.narrow ? kNarrowLd : kScoreLd;
     if (a_.score) {
       s_.stages->gradient_before_hook(t);
@@ -365,7 +365,7 @@ class Backward {
     add(plan_.q_packed, plan_.d_panels, s_.dim, plan_.dkt);
 
     GemmBlock p{};
-    char& touched = head[plan_.touched + chunk * plan_.q_tiles + rows.q0 / kTileRows];
+    char& touched = head[plan_.touched + chunk * plan_.q_tiles + rows.q0 / s_.tile_rows];
     const int64_t ld = s_.sums_ld(s_.dim);
     float* dq = reinterpret_cast<float*>(head + plan_.dq + chunk * plan_.dq_bytes) + rows.q0 * ld;
     p.a = t.d, p.a_line = s_.p_line();
@@ -378,13 +378,13 @@ class Backward {
   }
 
   void store_dq(char* head, int64_t b, int64_t h, int64_t tile) const {
-    const int64_t q0 = tile * kTileRows, ld = s_.sums_ld(s_.dim);
+    const int64_t q0 = tile * s_.tile_rows, ld = s_.sums_ld(s_.dim);
     const float* pieces[kWantedTasks];
     int64_t count = 0;
     for (int64_t c = 0; c < plan_.chunks; ++c)
       if (head[plan_.touched + c * plan_.q_tiles + tile])
         pieces[count++] = reinterpret_cast<float*>(head + plan_.dq + c * plan_.dq_bytes) + q0 * ld;
-    s_.stages->store_sum(pieces, count, ld, std::min(kTileRows, s_.q_len - q0), s_.dim, static_cast<float>(a_.scale),
+    s_.stages->store_sum(pieces, count, ld, std::min(s_.tile_rows, s_.q_len - q0), s_.dim, static_cast<float>(a_.scale),
                          at(g_.dq, b, h, q0), g_.dq.strides[2], s_.type);
   }
 

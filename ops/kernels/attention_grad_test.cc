@@ -171,6 +171,21 @@ TEST(AttentionGrad, HooksMeetZerosWhereMasked) {
   run(call);
 }
 
+// Without a mask, and with enough of them, tiles have many rows.
+TEST(AttentionGrad, ManyTiles) {
+  for (DType t : kTypes)
+    for (int64_t hkv : {8, 4})
+      check(Call(Case{.b = 4,
+                      .hq = 8,
+                      .hkv = hkv,
+                      .sq = 290,
+                      .skv = 70,
+                      .d = 8,
+                      .dv = 16,
+                      .type = t,
+                      .dropout = hkv == 4 ? 0.1 : 0}));
+}
+
 TEST(AttentionGrad, NothingToSee) {
   const Grads g = run(Call({.b = 2, .hq = 2, .hkv = 1, .sq = 5, .skv = 0}));
   for (int64_t i = 0; i < g.dq.size(); ++i) EXPECT_EQ(g.dq[i], 0);

@@ -11,7 +11,6 @@
 
 namespace weft::kernels::internal {
 
-inline constexpr int64_t kTileRows = 64;
 /// Between rows of a tile of scores, and of bf16 probabilities: rows that are read together fall into different lines
 /// of the nearest cache.
 inline constexpr int64_t kScoreLd = kTileKeys + 16, kNarrowLd = kTileKeys + 32;
@@ -25,6 +24,8 @@ struct AttentionSizes {
   int64_t batch, heads, q_len, dim, kv_batch, kv_heads, kv_len, v_dim, group;
   int64_t item;  // bytes of an element
   PanelType type;
+  /// Queries of a tile: few where masks may leave out some of it, so that less is computed in vain.
+  int64_t tile_rows;
   const GemmKernel* g;
   const AttentionStages* stages;
   bool narrow;  // bf16 products: probabilities are not kept in the place of the scores
@@ -57,7 +58,8 @@ class Layout {
   int64_t bytes_ = 0;
 };
 
-/// Rows of one tile: queries q0 to q0 + queries of neighbouring heads that share their keys; heads * queries <= 64.
+/// Rows of one tile: queries q0 to q0 + queries of neighbouring heads that share their keys; heads * queries <=
+/// tile_rows.
 struct RowBlock {
   int64_t batch, head, heads, q0, queries;
   int64_t rows() const { return heads * queries; }
@@ -70,7 +72,7 @@ struct KeyStep {
   int64_t row_bytes;
 };
 /// Calls f for the keys in [begin, end) (multiples of 64, save the end of all keys) that a tile sees some of, in
-/// ascending order. `memory` holds kTileRows * kTileKeys bits for the time of f.
+/// ascending order. `memory` holds a tile's bits for the time of f.
 void for_key_steps(const Attention& a, const RowBlock& rows, int64_t begin, int64_t end, uint8_t* memory,
                    FunctionRef<void(const KeyStep&)> f);
 /// One step inside one block of a block mask, with that block's `tile`; nothing if no point is visible.

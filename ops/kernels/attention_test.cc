@@ -141,6 +141,21 @@ TEST(Attention, VisibleNanReachesTheResult) {
   EXPECT_TRUE(std::isfinite(r.out[1]));
 }
 
+// Without a mask, and with enough of them, tiles have many rows.
+TEST(Attention, ManyTiles) {
+  for (DType t : kTypes)
+    for (int64_t hkv : {8, 4})
+      check(Case{.b = 4,
+                 .hq = 8,
+                 .hkv = hkv,
+                 .sq = 290,
+                 .skv = 70,
+                 .d = 8,
+                 .dv = 16,
+                 .type = t,
+                 .dropout = hkv == 4 ? 0.1 : 0});
+}
+
 TEST(Attention, NothingToSee) {
   Call call({.b = 2, .hq = 2, .hkv = 1, .sq = 5, .skv = 0});
   const Result r = run(call);
