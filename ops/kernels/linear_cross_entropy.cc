@@ -252,7 +252,7 @@ void run(const LinearCrossEntropy& c, char* workspace) {
 
 int64_t linear_cross_entropy_rows(int64_t classes) {
   const int64_t fit = (int64_t{64} << 20) / 4 / std::max<int64_t>(classes, 1);
-  return std::clamp<int64_t>(fit / 32 * 32, 32, 256);
+  return std::clamp<int64_t>(fit / 32 * 32, 32, 512);
 }
 
 int64_t linear_cross_entropy_workspace(DType dtype, int64_t rows, int64_t classes, int64_t dim, bool gradients) {
