@@ -8,9 +8,12 @@
 
 namespace weft::kernels {
 
+/// The largest tile of scores.
+inline constexpr int64_t kScoreTileRows = 256, kScoreTileCols = 128;
 /// A tile of scores: queries q0 + i, keys kv0 + j, element (i, j) at [i * ld + j].
 struct ScoreTile {
-  int64_t task;         // below attention_tasks(...): tiles of one task come one after another, in a fixed order
+  /// In backward below attention_tasks(...): tiles of one task come one after another, in a fixed order. In forward 0.
+  int64_t task;
   int64_t batch, head;  // of q
   int64_t q0, kv0, rows, cols, ld;
 };
@@ -46,6 +49,8 @@ struct Attention {
 /// out [B, Hq, Sq, Dv] of q's dtype; lse and max f32 [B, Hq, Sq], contiguous: the log-sum-exp (natural) and the maximum
 /// of the modified, masked scores; either address may be null. A query that sees no key gives zeros, -inf and -inf.
 void attention(const Attention& a, const StridedView& out, float* lse, float* max, void* workspace);
+/// Bytes that attention needs, 64-byte aligned. Of `a` it reads shapes, types, strides of the last dims, which pointers
+/// are null, and the block mask's extents; so do attention_backward_workspace and attention_tasks.
 int64_t attention_workspace(const Attention& a);
 
 /// Gradients of sum(out * dout) + sum(lse * dlse): dq, dk, dv of q's dtype, any strides with the last 1; sums are in

@@ -18,7 +18,7 @@ namespace {
 
 constexpr int64_t kWantedTasks = 8, kBlockLd = kTileKeys + 16;
 constexpr int64_t kPrivateBytes = 64 << 20;  // of all tasks' dq together, unless one needs more
-constexpr int64_t kLocalBytes = 2 << 20;     // of queries' things that a worker keeps to itself
+constexpr int64_t kLocalBytes = 4 << 20;     // of queries' things that a worker keeps to itself
 
 /// How the work is cut, and where things lie in the workspace.
 struct BackwardPlan {

@@ -39,7 +39,8 @@ AttentionSizes::AttentionSizes(const Attention& a) {
                "attention: the block mask's blocks are ", m->block_q, " x ", m->block_kv, "; need multiples of 64");
   }
   WEFT_CHECK(a.dropout.p >= 0 && a.dropout.p < 1, "attention: dropout is ", a.dropout.p, "; need [0, 1)");
-  constexpr int64_t kWideRows = 256, kNarrowRows = 64, kManyTiles = 32;
+  constexpr int64_t kWideRows = kScoreTileRows, kNarrowRows = 64, kManyTiles = 32;
+  static_assert(kTileKeys == kScoreTileCols);
   tile_rows = !has_mask(a) && batch * heads * ceil_div(q_len, kWideRows) >= kManyTiles ? kWideRows : kNarrowRows;
   item = itemsize(q.dtype);
   type = panel_type(q.dtype);

@@ -90,8 +90,7 @@ inline char* at(const StridedView& v, int64_t i, int64_t j, int64_t k) {
   return static_cast<char*>(v.data) +
          ((v.shape[0] == 1 ? 0 : i) * v.strides[0] + j * v.strides[1] + k * v.strides[2]) * itemsize(v.dtype);
 }
-/// [rows, columns] of a view, transposed or not, to panels; `sanitised` (memory for rows x columns elements, or null):
-/// elements that are not finite become zeros.
+/// Rows of one head of a view.
 struct Matrix {
   const void* data;
   PanelType type;
@@ -100,6 +99,7 @@ struct Matrix {
 inline Matrix rows_of(const StridedView& v, PanelType type, int64_t i, int64_t j, int64_t first, int64_t count) {
   return {at(v, i, j, first), type, count, v.shape[3], v.strides[2], v.strides[3]};
 }
+/// A copy in `memory` with zeros in place of what is not finite.
 Matrix sanitised(const Matrix& m, void* memory);
 
 /// Hands out tasks 0 to n - 1 to the workers of one parallel_for in order.
