@@ -1,5 +1,5 @@
-// Elements chosen by index inside kernels: lookups, a target's logit, rows sent to experts and back, and what flows back
-// through them. The bits of eager mode with any number of threads; an index out of range is the op's own error.
+// Elements chosen by index inside kernels: lookups, a target's logit, rows sent to experts and back, and what flows
+// back through them. The bits of eager mode with any number of threads; an index out of range is the op's own error.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/test_programs.h"
@@ -89,9 +89,7 @@ TEST(Choices, LookupsAreScaledAndConvertedAsTheyAreRead) {
 
 TEST(Choices, ATargetsLogitIsReadInTheKernelOfItsRow) {
   for (DType t : {kFloat32, kBFloat16, kFloat16, kFloat64}) {
-    auto loss = [](const Tensors& x) {
-      return Tensors{cross_entropy(x[0] * 0.5, x[1], {.reduction = "none"})};
-    };
+    auto loss = [](const Tensors& x) { return Tensors{cross_entropy(x[0] * 0.5, x[1], {.reduction = "none"})}; };
     EXPECT_LE(check(loss, {normal({50, 77}, t), ids(77, {50})}), 2) << to_string_view(t);
     auto both = [](const Tensors& x) {
       const Tensor l = cross_entropy(x[0], x[1], {.ignore_index = 3});

@@ -167,7 +167,7 @@ class Scheduler {
     for (int a = static_cast<int>(d_.extents.size()) - 1; a >= 0; --a) {
       double w = 0;
       for (const Access& x : accesses_)
-        if (x.strides[a] == 1) w += x.weight * elements(x) * (d_.extents[a] >= 16 ? 1.0 : 0.25);
+        if (x.strides[a] == 1) w += x.weight * share(x) * (d_.extents[a] >= 16 ? 1.0 : 0.25);
       if (w > most) {
         most = w;
         best = a;
@@ -176,12 +176,12 @@ class Scheduler {
     s_.lanes = s_.loop = 1u << best;
   }
 
-  /// What it touches of memory while all points are walked.
-  double elements(const Access& x) const {
-    double n = 1;
+  /// Less than 1 for what stays the same along an axis. By classes of extents, so that other lengths choose alike.
+  double share(const Access& x) const {
+    double s = 1;
     for (size_t a = 0; a < d_.extents.size(); ++a)
-      if (x.strides[a] != 0 || x.index_stride != 0) n *= static_cast<double>(d_.extents[a]);
-    return n;
+      if (x.strides[a] == 0 && x.index_stride == 0) s /= d_.extents[a] >= 16 ? 16 : 2;
+    return s;
   }
 
   bool joins(int major, int minor) const {

@@ -99,7 +99,7 @@ class Duplicator {
     std::vector<Chain> chains;
     for (int32_t group : groups) {
       Chain c;
-      if (!p_.group(group).library && product_takes(id, group) && !chosen_often(id, group)) c = chain(id, group);
+      if (!p_.group(group).library && product_takes(id, group) && !chosen_from(id, group)) c = chain(id, group);
       all &= c.possible;
       gain += size - c.added;
       kept += c.kept;
@@ -130,13 +130,13 @@ class Duplicator {
     return false;
   }
 
-  /// Does the group choose elements of it, more than there are? Each would be computed as often as it is chosen.
-  bool chosen_often(int32_t id, int32_t group) const {
+  /// Does the group choose elements of it? Each would be computed as often as it is chosen.
+  bool chosen_from(int32_t id, int32_t group) const {
     const Group& x = p_.group(group);
     for (const auto* list : {&x.nodes, &x.clones})
       for (int32_t node : *list)
         for (const Read& r : g_.reads(node))
-          if (r.gathered && r.value.node == id && g_.points(node) > g_.points(id)) return true;
+          if (r.gathered && r.value.node == id) return true;
     return false;
   }
 
@@ -172,17 +172,20 @@ class Duplicator {
       const int32_t at = c.clones[i];
       flops += g_.graph().node(at).op->flops_per_point;
       if (c.clones.size() > kMaxClones || flops > kMaxFlops) return c;
-      // A product asks for its operands piece by piece, some of them more than once.
-      if (g_.chooses(at) && feeds_product(id, group)) return c;
+      if (g_.chooses(at)) {
+        // A product asks for its operands piece by piece, some of them more than once. Rows of a table are as many as
+        // the data says: what pays then differs from length to length.
+        const int64_t from = g_.graph().type(g_.graph().node(at).inputs[0]).shape.numel();
+        if (feeds_product(id, group) || from != g_.points(at)) return c;
+      }
       for (const Read& r : g_.reads(at)) {
         const Value w = r.value;
         if (p_.of(w.node) == group || contains(x.clones, w.node) || reads(group, w)) continue;
         if (std::find(c.clones.begin(), c.clones.end(), w.node) != c.clones.end()) continue;
         if (std::find(leaves.begin(), leaves.end(), w) != leaves.end()) continue;
-        const bool small = g_.bytes(w) * 16 <= size || r.gathered;
-        if (g_.role(w.node) == Role::kPointwise && !(flow_.needed(w) && (stop || small))) {
+        const bool small = g_.bytes(w) * 16 <= size;
+        if (g_.role(w.node) == Role::kPointwise && !r.gathered && !(flow_.needed(w) && (stop || small))) {
           if (p_.group(p_.of(w.node)).library) return c;
-          if (r.gathered && g_.points(at) > g_.points(w.node)) return c;
           c.clones.push_back(w.node);
           continue;
         }

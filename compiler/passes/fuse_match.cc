@@ -42,7 +42,6 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
   if (p.library || c.library) return {Fit::kNone, kLibrary};
   Fit fit = Fit::kNone;
   bool mapped_pays = true;
-  int64_t fetched = 0;  // points at which the producer is computed for a gather
   for (int32_t id : c.nodes) {
     for (const Read& r : g_.reads(id)) {
       if (of_[r.value.node] != producer) continue;
@@ -102,7 +101,6 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
       if (now == Fit::kMapped) {
         const int64_t points = to == Level::kRow ? c.space.n / std::max<int64_t>(1, c.space.row) : g_.points(id);
         mapped_pays &= points <= (r.gathered ? 1 : 4) * p.space.n;
-        if (r.gathered) fetched = std::max(fetched, points);
       }
     }
   }
@@ -147,18 +145,6 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
       bool reads = false;
       for (int32_t id : p.nodes) reads |= !g_.reads(id).empty();
       if (!mapped_pays && (flops > kCheapFlops || !reads)) return {Fit::kNone, kMappedCost};
-      if (fetched > p.space.n) {
-        // Elements chosen several times: all operands are read for each, in place of the result alone.
-        const double times = static_cast<double>(fetched) / static_cast<double>(p.space.n);
-        double in = 0, out = 0;
-        for (int32_t id : p.nodes)
-          for (const Read& r : g_.reads(id))
-            if (of_[r.value.node] != producer) in += static_cast<double>(g_.bytes_read(r));
-        for (int32_t id : c.nodes)
-          for (const Read& r : g_.reads(id))
-            if (r.gathered && of_[r.value.node] == producer) out += static_cast<double>(g_.bytes(r.value));
-        if (in * times > in + out + out * times) return {Fit::kNone, kMappedCost};
-      }
       if (c.product >= 0) return {Fit::kNone, kPoints};
       break;
     }
