@@ -130,6 +130,13 @@ class Duplicator {
     return false;
   }
 
+  /// May a choice of elements be made again for `id`? A product asks for its operands piece by piece, some of them more
+  /// than once; and rows of a table are as many as the data says, so that what pays differs from length to length.
+  bool chosen_again(int32_t choice, int32_t id, int32_t group) const {
+    const Graph& g = g_.graph();
+    return !feeds_product(id, group) && g.type(g.node(choice).inputs[0]).shape.numel() == g_.points(choice);
+  }
+
   /// Does the group choose elements of it? Each would be computed as often as it is chosen.
   bool chosen_from(int32_t id, int32_t group) const {
     const Group& x = p_.group(group);
@@ -172,19 +179,15 @@ class Duplicator {
       const int32_t at = c.clones[i];
       flops += g_.graph().node(at).op->flops_per_point;
       if (c.clones.size() > kMaxClones || flops > kMaxFlops) return c;
-      if (g_.chooses(at)) {
-        // A product asks for its operands piece by piece, some of them more than once. Rows of a table are as many as
-        // the data says: what pays then differs from length to length.
-        const int64_t from = g_.graph().type(g_.graph().node(at).inputs[0]).shape.numel();
-        if (feeds_product(id, group) || from != g_.points(at)) return c;
-      }
+      if (at == id && g_.chooses(id) && !chosen_again(id, id, group)) return c;
       for (const Read& r : g_.reads(at)) {
         const Value w = r.value;
         if (p_.of(w.node) == group || contains(x.clones, w.node) || reads(group, w)) continue;
         if (std::find(c.clones.begin(), c.clones.end(), w.node) != c.clones.end()) continue;
         if (std::find(leaves.begin(), leaves.end(), w) != leaves.end()) continue;
         const bool small = g_.bytes(w) * 16 <= size;
-        if (g_.role(w.node) == Role::kPointwise && !r.gathered && !(flow_.needed(w) && (stop || small))) {
+        const bool stays = r.gathered || (g_.chooses(w.node) && !chosen_again(w.node, id, group));
+        if (g_.role(w.node) == Role::kPointwise && !stays && !(flow_.needed(w) && (stop || small))) {
           if (p_.group(p_.of(w.node)).library) return c;
           c.clones.push_back(w.node);
           continue;

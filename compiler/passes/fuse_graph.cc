@@ -145,6 +145,9 @@ void FusionGraph::classify(bool free_chains) {
     reread[n.inputs[0].node] = t.nbytes() <= kSmallMask && t.shape.numel() >= kLeastMask &&
                                n.outputs[0].shape.numel() >= kManyTimes * t.shape.numel();
   }
+  // Under a memory budget what a choice gives is often what was chosen to be kept: it stays a value of its own.
+  bool saves = false;
+  for (int32_t id = 0; id < g_.size(); ++id) saves |= g_.node(id).recomputed;
   int32_t era = 0;
   for (int32_t id = 0; id < g_.size(); ++id) {
     era_[id] = era;
@@ -155,7 +158,7 @@ void FusionGraph::classify(bool free_chains) {
       role = Role::kSource;
       continue;
     }
-    const bool fuse = fusible(n);
+    const bool fuse = fusible(n) && !(saves && is_gather(n));
     if (fuse && (n.op == &constant_op || (free_chains && n.op == &iota_op))) {
       role = Role::kFree;
       chain_[id] = 1;
