@@ -202,15 +202,22 @@ class Backward {
     for (int64_t d = 0; d < v.shape[3]; ++d) std::memcpy(to + d * s_.item, from + d * v.strides[3] * s_.item, s_.item);
     return to;
   }
-  bool finite(const StridedView& v, int64_t b, int64_t h, int64_t first, int64_t rows, char* to) const {
-    bool all = true;
-    for (int64_t i = 0; i < rows; ++i) {
-      bool one;
-      const void* x = line(v, b, h, first + i, to);
-      s_.stages->dot(x, x, v.shape[3], s_.type, &one);
-      all &= one;
-    }
-    return all;
+  // dots of rows of x and y; `memory` holds a row of each.
+  void dots(const StridedView& x, const StridedView& y, int64_t b, int64_t h, int64_t first, int64_t rows, char* memory,
+            float* out, bool* finite) const {
+    const int64_t n = x.shape[3];
+    if (x.strides[3] == 1 && y.strides[3] == 1)
+      return s_.stages->dots(at(x, b, h, first), x.strides[2], at(y, b, h, first), y.strides[2], rows, n, s_.type, out,
+                             finite);
+    for (int64_t i = 0; i < rows; ++i)
+      s_.stages->dots(line(x, b, h, first + i, memory), 0, line(y, b, h, first + i, memory + n * s_.item), 0, 1, n,
+                      s_.type, out + i, finite + i);
+  }
+  bool finite(const StridedView& v, int64_t b, int64_t h, int64_t first, int64_t rows, char* memory) const {
+    float out[kScoreTileRows];
+    bool each[kScoreTileRows];
+    dots(v, v, b, h, first, rows, memory, out, each);
+    return std::all_of(each, each + rows, [](bool x) { return x; });
   }
 
   // lse, delta and the transposed operands of one tile of queries. Operands whose rows are summed over must not bring
@@ -220,18 +227,16 @@ class Backward {
     float* lse = reinterpret_cast<float*>(head + plan_.lse) + q0;
     float* delta = reinterpret_cast<float*>(head + plan_.delta) + q0;
     char* memory = slot + plan_.line;
-    char* other = memory + std::max(s_.dim, s_.v_dim) * s_.item;
+    bool good[kScoreTileRows];
+    dots(g_.out, g_.dout, b, h, q0, n, memory, delta, good);
     bool finite_dout = true;
     for (int64_t i = 0; i < n; ++i) {
       const int64_t row = (b * s_.heads + h) * s_.q_len + q0 + i;
-      bool good;
-      const float dot = s_.stages->dot(line(g_.out, b, h, q0 + i, memory), line(g_.dout, b, h, q0 + i, other), s_.v_dim,
-                                       s_.type, &good);
-      delta[i] = dot - (g_.dlse ? g_.dlse[row] : 0.0f);
+      if (g_.dlse) delta[i] -= g_.dlse[row];
       const float l = g_.lse[row];
       lse[i] = l == -std::numeric_limits<float>::infinity() ? 0.0f : l * kLog2E;
-      if (!good && has_mask(a_)) lse[i] = std::numeric_limits<float>::quiet_NaN();
-      finite_dout &= good;
+      if (!good[i] && has_mask(a_)) lse[i] = std::numeric_limits<float>::quiet_NaN();
+      finite_dout &= good[i];
     }
     const bool finite_q = !has_mask(a_) || finite(a_.q, b, h, q0, n, memory);
     pack_rows(head + plan_.q_rows + tile * plan_.tile_bytes(s_.dim), a_.q, b, h, q0, n);

@@ -89,30 +89,30 @@ W_FN float exp2_one(float x) {
   return y[0];
 }
 
-// Lane l takes l + 8, l + 4, l + 2, l + 1.
-#if W_BYTES == 64
-W_FN float across_max(VF x) { return _mm512_reduce_max_ps((__m512)x); }
-W_FN float across_sum(VF x) { return _mm512_reduce_add_ps((__m512)x); }
-#else
-W_FN VF folded(VF x, int by) {
-  VI32 lane;
-  for (int i = 0; i < kF; ++i) lane[i] = (i + by) % kF;
-  return __builtin_shuffle(x, lane);
-}
 W_FN float across_max(VF x) {
+#if W_BYTES == 64
+  return _mm512_reduce_max_ps((__m512)x);
+#else
 #pragma GCC unroll 4
   for (int by = kF / 2; by > 0; by /= 2) {
-    const VF y = folded(x, by);
+    VI32 lane;
+    for (int i = 0; i < kF; ++i) lane[i] = (i + by) % kF;
+    const VF y = __builtin_shuffle(x, lane);
     x = y > x ? y : x;
   }
   return x[0];
-}
-W_FN float across_sum(VF x) {
-#pragma GCC unroll 4
-  for (int by = kF / 2; by > 0; by /= 2) x = x + folded(x, by);
-  return x[0];
-}
 #endif
+}
+
+// Lane r: the sum of lanes[r], in one order.
+W_FN VF sums_of(VF (&lanes)[kF]) {
+  swap_lanes<1>(lanes);
+#pragma GCC unroll 4
+  for (int by = kF / 2; by > 0; by /= 2)
+#pragma GCC unroll 8
+    for (int i = 0; i < by; ++i) lanes[i] = lanes[i] + lanes[i + by];
+  return lanes[0];
+}
 
 #if defined(__AVX512BF16__)
 // The lower half from a.
@@ -231,12 +231,7 @@ bool finish(const FinishTile& t) {
     VF lanes[kF];
 #pragma GCC unroll 16
     for (int i = 0; i < kF; ++i) lanes[i] = i < rows ? load<VF>(t.sum + (first + i) * kSumLanes) : VF{};
-    swap_lanes<1>(lanes);
-#pragma GCC unroll 4
-    for (int by = kF / 2; by > 0; by /= 2)
-#pragma GCC unroll 8
-      for (int i = 0; i < by; ++i) lanes[i] = lanes[i] + lanes[i + by];
-    const VF total = lanes[0], part = total == 0.0f ? VF{} : 1.0f / total;
+    const VF total = sums_of(lanes), part = total == 0.0f ? VF{} : 1.0f / total;
     const VI32 none = total == 0.0f;
     for (i64 i = 0; i < rows; ++i) {
       const float* out = t.out + (first + i) * t.out_ld;
@@ -406,12 +401,7 @@ void row_scores_of(const RowProduct& p) {
         const VF y = load_first<M>(x + d, p.dim - d);
         for (i64 i = 0; i < keys; ++i) sums[i] = w_fma(load_first<M>(w + i * p.w_ld + d, p.dim - d), y, sums[i]);
       }
-      swap_lanes<1>(sums);
-#pragma GCC unroll 4
-      for (int by = kF / 2; by > 0; by /= 2)
-#pragma GCC unroll 8
-        for (int i = 0; i < by; ++i) sums[i] = sums[i] + sums[i + by];
-      store(p.out + r * p.out_ld + j, sums[0]);
+      store(p.out + r * p.out_ld + j, sums_of(sums));
     }
   }
 }
@@ -502,30 +492,31 @@ void scale_tile(float* x, int64_t ld, int64_t rows, int64_t cols, float scale) {
 }
 
 template <class M>
-W_FN float dot_of(const void* a, const void* b, i64 n, bool* finite) {
+void dots_of(const void* a, i64 a_ld, const void* b, i64 b_ld, i64 rows, i64 n, float* out, bool* finite) {
   typedef typename M::E E;
-  const E *x = static_cast<const E*>(a), *y = static_cast<const E*>(b);
-  VF sum{};
-  VI32 bad{};
-  i64 i = 0;
-  for (; i + kF <= n; i += kF) {
-    const VF v = M::get(y + i);
-    bad |= ~w_isfinite(v);
-    sum = w_fma(M::get(x + i), v, sum);
+  for (i64 first = 0; first < rows; first += kF) {
+    const i64 count = least(kF, rows - first);
+    VF sums[kF] = {}, zeros[kF] = {};  // x - x is 0 where x is finite
+    for (i64 i = 0; i < count; ++i) {
+      const E *x = static_cast<const E*>(a) + (first + i) * a_ld, *y = static_cast<const E*>(b) + (first + i) * b_ld;
+      VF sum{}, zero{};
+      for (i64 d = 0; d < n; d += kF) {
+        const VF v = load_first<M>(y + d, n - d);
+        zero = zero + (v - v);
+        sum = w_fma(load_first<M>(x + d, n - d), v, sum);
+      }
+      sums[i] = sum, zeros[i] = zero;
+    }
+    const VF sum = sums_of(sums), zero = sums_of(zeros);
+    put_some(out, first, sum, count, PanelType::f32);
+    for (i64 i = 0; i < count; ++i) finite[first + i] = zero[i] == 0;
   }
-  if (i < n) {
-    alignas(64) E tx[kF] = {}, ty[kF] = {};
-    for (i64 j = i; j < n; ++j) tx[j - i] = x[j], ty[j - i] = y[j];
-    bad |= ~w_isfinite(M::get(ty));
-    sum = w_fma(M::get(tx), M::get(ty), sum);
-  }
-  *finite = !w_any(bad);
-  return across_sum(sum);
 }
-float dot(const void* a, const void* b, int64_t n, PanelType type, bool* finite) {
-  return type == PanelType::f32    ? dot_of<MF32>(a, b, n, finite)
-         : type == PanelType::bf16 ? dot_of<MBF16>(a, b, n, finite)
-                                   : dot_of<MF16>(a, b, n, finite);
+void dots(const void* a, int64_t a_ld, const void* b, int64_t b_ld, int64_t rows, int64_t n, PanelType type, float* out,
+          bool* finite) {
+  type == PanelType::f32    ? dots_of<MF32>(a, a_ld, b, b_ld, rows, n, out, finite)
+  : type == PanelType::bf16 ? dots_of<MBF16>(a, a_ld, b, b_ld, rows, n, out, finite)
+                            : dots_of<MF16>(a, a_ld, b, b_ld, rows, n, out, finite);
 }
 
 void store_transposed(const float* from, int64_t ld, int64_t rows, int64_t cols, float scale, void* to, int64_t to_ld,
@@ -569,7 +560,7 @@ constexpr AttentionStages kStages = {&softmax,
                                      &row_scores,
                                      &row_values,
                                      &scale_tile,
-                                     &dot,
+                                     &dots,
                                      &store_transposed,
                                      &store_sum};
 

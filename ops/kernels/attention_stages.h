@@ -107,8 +107,9 @@ struct AttentionStages {
   void (*row_values)(const RowProduct&);
   /// x *= scale, rows x cols.
   void (*scale)(float* x, int64_t ld, int64_t rows, int64_t cols, float scale);
-  /// The dot product of two rows, and whether `b` has only finite elements.
-  float (*dot)(const void* a, const void* b, int64_t n, PanelType type, bool* finite);
+  /// out[r] = the dot product of rows r of a and b (n elements at distance 1), and whether row r of b is finite.
+  void (*dots)(const void* a, int64_t a_ld, const void* b, int64_t b_ld, int64_t rows, int64_t n, PanelType type,
+               float* out, bool* finite);
   /// to[c, r] = scale * from[r, c], rows of `to` to_ld elements apart.
   void (*store_transposed)(const float* from, int64_t ld, int64_t rows, int64_t cols, float scale, void* to,
                            int64_t to_ld, PanelType type);
