@@ -101,7 +101,7 @@ void run(const std::string& line) {
   auto backward = [&] { attention_backward(a, {out, lse.data(), dout, nullptr, dq, dk, dv}, ws.get()); };
   std::function<void()> f = forward;
   std::unique_ptr<Memory> scores, p, products;
-  if (what == "backward") f = backward;
+  if (what == "backward") forward(), f = backward;
   if (what == "both") f = [&] { forward(), backward(); };
   if (what == "plain") {
     WEFT_CHECK(hq == hkv, "attention_bench: plain has ", hq, " and ", hkv, " heads; need equal numbers");
