@@ -13,7 +13,7 @@
 #include "framework/io/safetensors.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/text_reader.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {

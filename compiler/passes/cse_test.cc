@@ -7,7 +7,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/test_ops.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 
 namespace weft {
 namespace {

@@ -10,7 +10,7 @@
 #include "framework/dispatch/capture.h"
 #include "framework/ir/rewrite.h"
 #include "ops/composite/loss.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/linear_cross_entropy.h"

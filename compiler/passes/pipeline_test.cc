@@ -8,7 +8,7 @@
 #include "compiler/passes/random_ops_graph.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 
 namespace weft {
 namespace {

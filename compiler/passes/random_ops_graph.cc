@@ -6,7 +6,7 @@
 
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/op_def.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"

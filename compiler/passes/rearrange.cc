@@ -5,7 +5,7 @@
 
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
 #include "ops/core/reduce.h"

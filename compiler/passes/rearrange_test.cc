@@ -7,7 +7,7 @@
 #include "compiler/passes/traffic.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 
 namespace weft {
 namespace {

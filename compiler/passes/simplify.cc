@@ -8,7 +8,7 @@
 #include "compiler/passes/pending_grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/core/creation.h"
 #include "ops/core/view.h"
 

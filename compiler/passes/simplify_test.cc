@@ -11,7 +11,7 @@
 #include "compiler/passes/pattern.h"
 #include "compiler/passes/random_ops_graph.h"
 #include "framework/ir/rewrite.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/core/creation.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
 #include "framework/testing/gradcheck.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/pointwise.h"

@@ -23,6 +23,7 @@ struct BlockMask::Data {
   MaskMod mask;
   std::shared_ptr<const internal::MaskProgram> program;  // for these lengths
   bool from_lists = false;
+  bool traced = false;  // no program and no lists: the mask reads traced tensors
   mutable std::once_flag once;
   mutable internal::BlockColumns columns;
   mutable std::atomic<int64_t> column_bytes{0};
@@ -96,6 +97,15 @@ const BlockMask::Data& BlockMask::data(const char* what) const {
   return *data_;
 }
 
+const BlockMask::Data& BlockMask::lists_for(const char* what) const {
+  const Data& d = data(what);
+  WEFT_CHECK_AS(kFailedPrecondition, !d.traced, "BlockMask::", what,
+                ": the mask reads tensors of the function that is being captured, so its blocks are known only when the "
+                "step runs; make the block mask outside, or leave it to flex_attention");
+  return d;
+}
+bool BlockMask::traced() const { return data("traced").traced; }
+
 BlockMask BlockMask::make(const MaskMod& mask, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len,
                           const BlockMaskOptions& options, bool from_lists) {
   auto d = std::make_shared<Data>();
@@ -103,7 +113,16 @@ BlockMask BlockMask::make(const MaskMod& mask, int64_t batch, int64_t heads, int
   d->heads = heads;
   d->mask = mask;
   d->from_lists = from_lists;
-  const internal::MaskProgram program(mask);
+  const Body body = internal::trace_mask(mask);
+  for (const Tensor& t : body.lifted) d->traced = d->traced || t.is_traced();
+  BlockMask m;
+  if (d->traced) {
+    d->lists.q_len = q_len;
+    d->lists.kv_len = kv_len;
+    m.data_ = std::move(d);
+    return m;
+  }
+  const internal::MaskProgram program(body);
   d->program = std::make_shared<const internal::MaskProgram>(program.narrowed(batch, heads, q_len, kv_len));
   d->lists = internal::build_block_lists(program, *d->program,
                                          {.batch = batch,
@@ -113,7 +132,6 @@ BlockMask BlockMask::make(const MaskMod& mask, int64_t batch, int64_t heads, int
                                           .block_q = options.block_size[0],
                                           .block_kv = options.block_size[1],
                                           .max_tile_bytes = options.max_tile_bytes});
-  BlockMask m;
   m.data_ = std::move(d);
   return m;
 }
@@ -164,16 +182,16 @@ std::array<int64_t, 2> BlockMask::block_size() const {
 int64_t BlockMask::q_blocks() const { return data("q_blocks").lists.q_blocks(); }
 int64_t BlockMask::kv_blocks() const { return data("kv_blocks").lists.kv_blocks(); }
 const MaskMod& BlockMask::mask() const { return data("mask").mask; }
-kernels::BlockMaskView BlockMask::view() const { return data("view").lists.view(); }
-kernels::MaskFill BlockMask::fill() const { return data("fill").program->fill_hook(); }
+kernels::BlockMaskView BlockMask::view() const { return lists_for("view").lists.view(); }
+kernels::MaskFill BlockMask::fill() const { return lists_for("fill").program->fill_hook(); }
 
 int64_t BlockMask::bytes() const {
-  const Data& d = data("bytes");
+  const Data& d = lists_for("bytes");
   return d.lists.bytes() + d.column_bytes.load();
 }
 
 const internal::BlockColumns& BlockMask::columns() const {
-  const Data& d = data("columns");
+  const Data& d = lists_for("columns");
   std::call_once(d.once, [&] {
     d.columns = internal::transpose_lists(d.lists);
     d.column_bytes =
@@ -183,7 +201,7 @@ const internal::BlockColumns& BlockMask::columns() const {
 }
 
 double BlockMask::sparsity() const {
-  const BlockLists& l = data("sparsity").lists;
+  const BlockLists& l = lists_for("sparsity").lists;
   if (numel() == 0) return 0;
   double seen = 0;
   const int64_t rows = l.q_blocks();
@@ -198,7 +216,7 @@ double BlockMask::sparsity() const {
 }
 
 Tensor BlockMask::to_dense() const {
-  const Data& d = data("to_dense");
+  const Data& d = lists_for("to_dense");
   const BlockLists& l = d.lists;
   const int64_t rows = l.q_blocks(), cols = l.kv_blocks();
   const Shape shape{d.batch, d.heads, rows, cols};
@@ -214,20 +232,20 @@ Tensor BlockMask::to_dense() const {
 }
 
 BlockMask::Lists BlockMask::kv_lists() const {
-  const Data& d = data("kv_lists");
+  const Data& d = lists_for("kv_lists");
   const BlockLists& l = d.lists;
   return lists_of(l.offsets, l.ranges, d.batch, d.heads, l.batch, l.heads, l.q_blocks(), l.kv_blocks());
 }
 
 BlockMask::Lists BlockMask::q_lists() const {
-  const Data& d = data("q_lists");
+  const Data& d = lists_for("q_lists");
   const BlockLists& l = d.lists;
   const internal::BlockColumns& c = columns();
   return lists_of(c.offsets, c.ranges, d.batch, d.heads, l.batch, l.heads, l.kv_blocks(), l.q_blocks());
 }
 
 BlockMask BlockMask::slice(int dim, int64_t begin, int64_t end) const {
-  const Data& d = data("slice");
+  const Data& d = lists_for("slice");
   const BlockLists& l = d.lists;
   WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < 3, "BlockMask::slice: dim is ", dim,
                 "; need 0 (batch entries), 1 (heads) or 2 (blocks of queries)");
@@ -357,7 +375,7 @@ BlockMask BlockMask::from_kv_blocks(const Tensor& kv_num_blocks, const Tensor& k
 }
 
 std::string BlockMask::to_string(int64_t limit, std::array<int64_t, 2> grid) const {
-  const Data& d = data("to_string");
+  const Data& d = lists_for("to_string");
   const BlockLists& l = d.lists;
   const int64_t rows = l.q_blocks(), cols = l.kv_blocks(), images = d.batch * d.heads;
   const auto step_of = [](int64_t n, int64_t cells) {

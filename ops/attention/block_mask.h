@@ -66,6 +66,8 @@ class BlockMask {
   /// The transpose, for each block of keys the blocks of queries: [B, H, kv blocks] and [B, H, kv blocks, q blocks].
   Lists q_lists() const;
 
+  /// Made inside a captured function, of its tensors: the lists are made when it runs, and only there.
+  bool traced() const;
   /// What says which points count; in partial blocks and beyond them.
   const MaskMod& mask() const;
   /// The arrays that kernels read; valid as long as this or a copy.
@@ -95,6 +97,7 @@ class BlockMask {
   static BlockMask make(const MaskMod& mask, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len,
                         const BlockMaskOptions& options, bool from_lists);
   const Data& data(const char* what) const;
+  const Data& lists_for(const char* what) const;
   std::shared_ptr<const Data> data_;
 };
 
@@ -102,7 +105,7 @@ class BlockMask {
 std::ostream& operator<<(std::ostream& out, const BlockMask& m);
 
 /// The block mask of a mask; B and H of 1 or nullopt serve any. Blocks that analysis cannot settle are computed, so the
-/// result is exact for every mask. Throws OutOfRange where the mask reads beyond a captured table.
+/// result is exact for every mask. Inside a captured function a mask may read its tensors (see traced()). Throws OutOfRange where the mask reads beyond a captured table.
 BlockMask create_block_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optional<int64_t> H, int64_t Q_LEN,
                             int64_t KV_LEN, const BlockMaskOptions& options = {});
 /// bool [B, H, Q_LEN, KV_LEN], every point.

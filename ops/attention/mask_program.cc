@@ -301,9 +301,7 @@ class MaskLowering {
   std::unordered_multimap<uint64_t, int32_t> seen_;
 };
 
-MaskProgram::MaskProgram(const MaskMod& mask) {
-  const Body body = trace_mask(mask);
-  MaskLowering(*this, body).run();
-}
+MaskProgram::MaskProgram(const MaskMod& mask) : MaskProgram(trace_mask(mask)) {}
+MaskProgram::MaskProgram(const Body& body) { MaskLowering(*this, body).run(); }
 
 }  // namespace weft::internal

@@ -48,6 +48,8 @@ class MaskProgram {
  public:
   /// Traces and lowers; throws naming the op and the user's line where a mask cannot be lowered.
   explicit MaskProgram(const MaskMod& mask);
+  /// Of a traced mask.
+  explicit MaskProgram(const Body& body);
 
   /// The same bits for batch entries below `batch` and so on, computed in i32 where all values are known to fit.
   MaskProgram narrowed(int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len) const;

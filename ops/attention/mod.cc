@@ -36,7 +36,8 @@ namespace {
 void check_ops(const Graph& g, const char* what) {
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    const bool indexing = n.op == &index_select_op || n.op == &reshape_op;
+    const bool indexing = (n.op == &index_select_op && n.attrs.i("dim") == 0 && g.type(n.inputs[1]).shape.numel() == 1) ||
+                          n.op == &reshape_op;
     const bool scalar = n.op->is(kPointwise) && n.outputs[0].shape.empty();
     WEFT_CHECK(indexing || scalar || n.op->is(kStructural) || n.op == &constant_op, what, ": uses ", n.op->name,
                n.line.line ? " at " : "", n.line.to_string(),
@@ -146,16 +147,16 @@ Body trace_mask(const MaskMod& mask) {
   return body;
 }
 
-Body trace_score(const ScoreMod& mod) {
+Body trace_score(const ScoreMod& mod, DType dtype) {
   const TensorType index{kInt64, Device::cpu(), {}};
   std::vector<TensorType> types(5, index);
-  types[0].dtype = kFloat32;
+  types[0].dtype = dtype;
   Body body = capture_body(
       [&](std::span<const Tensor> in) {
         Tensor s = mod(Score{in[0], Index(in[1]), Index(in[2]), Index(in[3]), Index(in[4])});
         WEFT_CHECK(s.defined() && is_floating(s.dtype()) && s.dim() == 0, "score_mod: gave ",
                    s.defined() ? cat(s.type()) : "nothing", "; need one floating-point value, as s.value * 2 is");
-        return std::vector<Tensor>{cast(s, kFloat32)};
+        return std::vector<Tensor>{cast(s, dtype)};
       },
       types);
   body = hoisted(std::move(body), types.size());

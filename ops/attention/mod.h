@@ -64,8 +64,8 @@ namespace internal {
 /// computes from those tensors alone (table[0], table.to(kFloat32)) is done before, by ordinary ops. Throws naming the op
 /// if another op is not pointwise on 0-d values, an index into a captured tensor, or random.
 Body trace_mask(const MaskMod& mask);
-/// The mod's graph: inputs value (f32), b, h, q, kv, then what it closes over; one 0-d f32 output that depends on value.
-Body trace_score(const ScoreMod& mod);
+/// The mod's graph: inputs value (of this dtype), b, h, q, kv, then what it closes over; one 0-d output of the dtype.
+Body trace_score(const ScoreMod& mod, DType dtype = kFloat32);
 }  // namespace internal
 
 }  // namespace weft

@@ -1,12 +1,10 @@
 #include "ops/composite/attention.h"
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
 
-#include "ops/composite/dropout.h"
+#include "framework/dispatch/state.h"
+#include "ops/attention/flex_attention.h"
 #include "ops/composite/precision.h"
-#include "ops/composite/softmax.h"
-#include "ops/core/dot.h"
 #include "ops/core/view.h"
 
 namespace weft {
@@ -17,30 +15,48 @@ using internal::LineScope;
 namespace {
 
 constexpr const char* kOp = "scaled_dot_product_attention";
-constexpr double kInf = std::numeric_limits<double>::infinity();
 
+// The dims before the last `drop`.
 Shape leading(const Shape& s, int drop) {
   Shape r = s;
-  for (int i = 0; i < drop; ++i) r.pop_back();
+  for (int i = 0; i < drop && !r.empty(); ++i) r.pop_back();
   return r;
 }
 
-Shape with_last(Shape s, std::initializer_list<int64_t> last) {
-  for (int64_t d : last) s.push_back(d);
-  return s;
+/// x [..., H, rows, last] as [B, H, rows, last], for the whole call's batch dims: B is 1 where x has none longer than 1.
+Tensor four_dims(const Tensor& x, const Shape& batch) {
+  const int rank = x.dim();
+  const int64_t heads = rank > 2 ? x.size(-3) : 1;
+  const Shape own = leading(x.shape(), 3);
+  if (own.numel() == 1) return reshape(x, {1, heads, x.size(-2), x.size(-1)});
+  Shape to = batch;
+  for (int64_t n : {heads, x.size(-2), x.size(-1)}) to.push_back(n);
+  return reshape(broadcast_to(x, to), {batch.numel(), heads, x.size(-2), x.size(-1)});
 }
 
-// sum over the last dim of `a` and dim `b_dim` of `b`; all dims but the last two are batch.
-Tensor contract(const Tensor& a, const Tensor& b, int b_dim, DType out) {
-  Shape batch;
-  for (int d = 0; d + 2 < a.dim(); ++d) batch.push_back(d);
-  return dot_general(a, b, {batch, batch, Shape{a.dim() - 1}, Shape{b_dim}}, out);
-}
+/// What a mask [B or 1, H or 1, Sq or 1, Skv or 1] holds for one score.
+struct MaskAt {
+  Tensor table;  // without dims of 1
+  bool along[4];
+  explicit MaskAt(const Tensor& mask) {
+    Shape shape;
+    for (int d = 0; d < 4; ++d)
+      if ((along[d] = mask.size(d) > 1)) shape.push_back(mask.size(d));
+    table = reshape(mask, shape);
+  }
+  Tensor operator()(const Index& b, const Index& h, const Index& q, const Index& kv) const {
+    Tensor t = table;
+    const Index* at[] = {&b, &h, &q, &kv};
+    for (int d = 0; d < 4; ++d)
+      if (along[d]) t = t[*at[d]];
+    return t;
+  }
+};
 
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg& value, const SdpaOptions& options) {
-  Tensor q = floating_of(query, kOp), k = floating_of(key, kOp), v = floating_of(value, kOp);
+  const Tensor q = floating_of(query, kOp), k = floating_of(key, kOp), v = floating_of(value, kOp);
   WEFT_CHECK(q.dtype() == k.dtype() && q.dtype() == v.dtype(), kOp, ": dtypes are ", q.dtype(), ", ", k.dtype(), ", ",
              v.dtype(), "; need one");
   WEFT_CHECK(q.dim() >= 2 && k.dim() == q.dim() && v.dim() == q.dim(), kOp, ": q ", q.shape(), ", k ", k.shape(),
@@ -50,50 +66,54 @@ Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg&
   WEFT_CHECK(!(options.is_causal && options.attn_mask.defined()), kOp, ": got both is_causal and attn_mask; need one");
   LineScope line(query.line());
 
-  // Grouped queries: the heads that share a key are more rows of one matrix, so k and v are not copied.
-  const int64_t sq = q.size(-2), skv = k.size(-2), d = q.size(-1), dv = v.size(-1);
-  const bool grouped = options.enable_gqa && q.dim() >= 3 && q.size(-3) != k.size(-3);
-  Shape heads = leading(q.shape(), 2), kv_heads = heads;
-  int64_t group = 1;
-  if (grouped) {
-    WEFT_CHECK(k.size(-3) == v.size(-3) && k.size(-3) > 0 && q.size(-3) % k.size(-3) == 0, kOp, ": ", q.size(-3),
-               " query heads, ", k.size(-3), " key and ", v.size(-3), " value heads; need a multiple of equal numbers");
-    group = q.size(-3) / k.size(-3);
-    kv_heads.back() = k.size(-3);
-    heads = broadcast_shapes(leading(q.shape(), 3), leading(k.shape(), 3), kOp);
-    kv_heads = with_last(heads, {k.size(-3)});
-    heads = with_last(heads, {q.size(-3)});
+  const int64_t hq = q.dim() > 2 ? q.size(-3) : 1, hk = k.dim() > 2 ? k.size(-3) : 1, hv = v.dim() > 2 ? v.size(-3) : 1;
+  const Shape batch = broadcast_shapes(broadcast_shapes(leading(q.shape(), 3), leading(k.shape(), 3), kOp),
+                                       leading(v.shape(), 3), kOp);
+  int64_t heads = hq, kv_heads = std::max(hk, hv);
+  if (options.enable_gqa) {
+    WEFT_CHECK(hk == hv && hk > 0 && hq % hk == 0, kOp, ": ", hq, " query heads, ", hk, " key and ", hv,
+               " value heads; need a multiple of equal numbers");
   } else {
-    heads = broadcast_shapes(broadcast_shapes(heads, leading(k.shape(), 2), kOp), leading(v.shape(), 2), kOp);
-    kv_heads = heads;
+    heads = broadcast_shapes(broadcast_shapes({hq}, {hk}, kOp), {hv}, kOp)[0];
+    // One head for all stays one.
+    if (hk != 1 || hv != 1) kv_heads = heads;
   }
-  q = broadcast_to(q, with_last(heads, {sq, d}));
-  k = broadcast_to(k, with_last(kv_heads, {skv, d}));
-  v = broadcast_to(v, with_last(kv_heads, {skv, dv}));
-  if (grouped) q = reshape(q, with_last(kv_heads, {group * sq, d}));
+  auto with_heads = [](const Tensor& x, int64_t n) {
+    if (x.size(1) == n) return x;
+    return broadcast_to(x, {x.size(0), n, x.size(2), x.size(3)});
+  };
+  Tensor q4 = with_heads(four_dims(q, batch), heads), k4 = with_heads(four_dims(k, batch), kv_heads),
+         v4 = with_heads(four_dims(v, batch), kv_heads);
+  const int64_t b = batch.numel();
+  if (q4.size(0) != b) q4 = broadcast_to(q4, {b, heads, q4.size(2), q4.size(3)});
+  if (k4.size(0) != v4.size(0)) {
+    k4 = broadcast_to(k4, {b, kv_heads, k4.size(2), k4.size(3)});
+    v4 = broadcast_to(v4, {b, kv_heads, v4.size(2), v4.size(3)});
+  }
 
-  const DType wide = q.dtype() == kFloat64 ? kFloat64 : kFloat32;
-  Tensor scores = contract(q, k, k.dim() - 1, wide) * options.scale.value_or(1 / std::sqrt(static_cast<double>(d)));
-  if (grouped) scores = reshape(scores, with_last(heads, {sq, skv}));
-  if (options.is_causal) {
-    const Tensor row = arange(sq, TensorOptions{.dtype = kInt64, .device = q.device()});
-    const Tensor col = arange(skv, TensorOptions{.dtype = kInt64, .device = q.device()});
-    scores = where(ge(unsqueeze(row, 1), unsqueeze(col, 0)), scores, -kInf);
-  }
-  Tensor p;
+  FlexAttentionOptions o{.scale = options.scale, .enable_gqa = true, .dropout_p = options.dropout_p};
+  Shape out = batch;
+  if (q.dim() > 2) out.push_back(heads);
+  out.push_back(q.size(-2));
+  Shape scores = out;
+  out.push_back(v.size(-1));
+  scores.push_back(k.size(-2));
+  if (options.is_causal) o.mask_mod = [](Index, Index, Index i, Index j) { return i >= j; };
   if (const Tensor& mask = options.attn_mask; mask.defined()) {
-    WEFT_CHECK(broadcast_shapes(scores.shape(), mask.shape(), kOp) == scores.shape(), kOp, ": attn_mask has shape ",
-               mask.shape(), "; need one that broadcasts to ", scores.shape());
+    WEFT_CHECK(broadcast_shapes(scores, mask.shape(), kOp) == scores, kOp, ": attn_mask has shape ", mask.shape(),
+               "; need one that broadcasts to ", scores);
     WEFT_CHECK(mask.dtype() == kBool || is_floating(mask.dtype()), kOp, ": attn_mask is ", mask.dtype(),
                "; need bool or a floating-point dtype");
-    p = internal::softmax_or_zero(mask.dtype() == kBool ? where(mask, scores, -kInf) : scores + mask.to(wide));
-  } else {
-    p = softmax(scores, -1);
+    Shape full = mask.shape();
+    while (full.size() < 3) full.insert(0, 1);
+    const MaskAt at(four_dims(reshape(mask, full), batch));
+    if (mask.dtype() == kBool) {
+      o.mask_mod = [at](Index i, Index h, Index x, Index y) { return at(i, h, x, y); };
+    } else {
+      o.score_mod = [at](const Score& s) { return s.value + at(s.b, s.h, s.q, s.kv); };
+    }
   }
-  p = dropout(p, options.dropout_p).to(v.dtype());
-  if (grouped) p = reshape(p, with_last(kv_heads, {group * sq, skv}));
-  Tensor out = contract(p, v, v.dim() - 2, v.dtype());
-  return grouped ? reshape(out, with_last(heads, {sq, dv})) : out;
+  return reshape(flex_attention(q4, k4, v4, o), out);
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Attention written plainly, as matmul, softmax, matmul: the definition that fused attention is held to.
+// PyTorch's scaled_dot_product_attention, by flex_attention: the scores are never whole in memory.
 #pragma once
 #include <optional>
 

@@ -8,7 +8,7 @@
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
 #include "framework/testing/gradcheck.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 
 namespace weft::testing {
 

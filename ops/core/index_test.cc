@@ -5,7 +5,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/testing/gradcheck.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/core/core.h"
 
 namespace weft {

@@ -14,7 +14,8 @@ class OpTable : public ::testing::TestWithParam<const OpDef*> {
   const OpDef& op() const { return *GetParam(); }
 };
 
-/// The records that are tested by samples: all but structural ones.
+/// The records that are tested by samples: all but structural ones and those that take nested graphs (attention), which
+/// have tests of their own.
 std::vector<const OpDef*> tested(std::span<const OpDef* const> ops);
 inline std::string name_of(const ::testing::TestParamInfo<const OpDef*>& info) { return info.param->name; }
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "framework/autodiff/grad.h"
-#include "ops/core/all_ops.h"
+#include "ops/all_ops.h"
 #include "ops/testing/op_table.h"
 #include "ops/testing/reference.h"
 

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// Every record of ops/core and of framework/autodiff.
+/// Every record there is.
 std::span<const OpDef* const> all_ops();
 /// The same by name.
 const OpTable& op_table();

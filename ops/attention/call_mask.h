@@ -1,0 +1,27 @@
+// The mask of one call of attention: what its kernels ask for, made from the mask's graph.
+#pragma once
+#include <memory>
+
+#include "ops/attention/block_mask_build.h"
+
+namespace weft::internal {
+
+/// A mask lowered for tables and lengths, and its list of blocks. Of masks without tables, calls share one.
+struct CallMask {
+  MaskProgram program;  // for these lengths
+  BlockLists lists;
+  kernels::MaskFill fill;
+  kernels::BlockMaskView view;
+  explicit CallMask(MaskProgram p) : program(std::move(p)), fill(program.fill_hook()) {}
+};
+
+struct CallSizes {
+  int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0;
+  friend bool operator==(const CallSizes&, const CallSizes&) = default;
+};
+/// tables: contiguous, and alive as long as the result. lists: make the list of blocks. Throws OutOfRange where the mask
+/// reads beyond a table.
+std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& mask, std::span<const StridedView> tables,
+                                             const CallSizes& sizes, bool lists);
+
+}  // namespace weft::internal

@@ -1,0 +1,110 @@
+#include "ops/attention/flex_attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/generator.h"
+#include "ops/attention/record.h"
+#include "ops/core/core.h"
+
+namespace weft {
+
+using internal::LineScope;
+
+namespace {
+
+constexpr const char* kOp = "flex_attention";
+
+void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentionOptions& o) {
+  WEFT_CHECK(is_floating(q.dtype()) && itemsize(q.dtype()) > 1, kOp, ": q is ", q.dtype(), "; need f32, bf16, f16 or f64");
+  WEFT_CHECK(k.dtype() == q.dtype() && v.dtype() == q.dtype(), kOp, ": dtypes of q, k, v are ", q.dtype(), ", ",
+             k.dtype(), ", ", v.dtype(), "; need one");
+  WEFT_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4, kOp, ": q ", q.shape(), ", k ", k.shape(), ", v ", v.shape(),
+             "; need 4 dims each: [batch, heads, sequence, head_dim]");
+  WEFT_CHECK(q.size(3) == k.size(3), kOp, ": head dims of q ", q.shape(), " and k ", k.shape(), " differ (", q.size(3),
+             " != ", k.size(3), "); only v may have another");
+  WEFT_CHECK(k.size(2) == v.size(2) && k.size(1) == v.size(1) && k.size(0) == v.size(0), kOp, ": k ", k.shape(),
+             " and v ", v.shape(), " differ before the last dim; need equal batch, heads and keys");
+  WEFT_CHECK(k.size(0) == q.size(0) || k.size(0) == 1, kOp, ": batch of q is ", q.size(0), " and of k and v ", k.size(0),
+             "; need the same, or 1 for keys that all share");
+  WEFT_CHECK(q.size(1) == k.size(1) || o.enable_gqa, kOp, ": q has ", q.size(1), " heads, k and v have ", k.size(1),
+             "; set .enable_gqa = true if neighbouring query heads share a key head");
+  WEFT_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, kOp, ": ", q.size(1), " query heads and ", k.size(1),
+             " key heads; need a multiple");
+  WEFT_CHECK(!(o.block_mask && o.mask_mod), kOp, ": got both block_mask and mask_mod; need one: "
+             "create_block_mask(a & b, B, H, Sq, Skv) holds what two masks both let pass");
+  if (o.block_mask) o.block_mask.check_fits(kOp, q.size(0), q.size(1), q.size(2), k.size(2));
+  WEFT_CHECK(o.dropout_p >= 0 && o.dropout_p < 1, kOp, ": dropout_p is ", o.dropout_p, "; need 0 or more, below 1");
+}
+
+/// A block mask's arrays as tensors, which keep it.
+std::vector<Tensor> arrays_of(const BlockMask& m) {
+  const kernels::BlockMaskView v = m.view();
+  const int64_t rows = v.batch * v.heads * v.q_blocks(), ranges = v.offsets[rows];
+  int32_t tiles = 0;
+  for (int64_t i = 0; i < ranges; ++i) tiles = std::max(tiles, v.ranges[i].tile + 1);
+  auto held = [&](const void* data, const Shape& shape, DType type) {
+    if (shape.numel() == 0) return Tensor::empty({type, Device::cpu(), shape});
+    return Tensor::from_blob(const_cast<void*>(data), shape, type, [m](void*) {});
+  };
+  return {held(v.offsets, {rows + 1}, kInt64), held(v.ranges, {ranges, 3}, kInt32),
+          held(v.tiles, {tiles, v.block_q, v.block_kv / 8}, kUInt8)};
+}
+
+}  // namespace
+
+AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& value, const FlexAttentionOptions& o) {
+  const Tensor &q = internal::tensor_of(query, kOp), &k = internal::tensor_of(key, kOp),
+               &v = internal::tensor_of(value, kOp);
+  check(q, k, v, o);
+  LineScope line(query.line());
+  const DType wide = q.dtype() == kFloat64 ? kFloat64 : kFloat32;
+  std::vector<Tensor> in{q, k, v};
+  std::vector<Attrs::Entry> attrs{{"scale", o.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(3))))},
+                                  {"score_tables", int64_t{0}},
+                                  {"mask_tables", int64_t{0}},
+                                  {"block_q", int64_t{0}}};
+  if (o.score_mod) {
+    const Body body = internal::trace_score(o.score_mod, wide);
+    attrs.push_back({"score", body.graph});
+    attrs[1].second = static_cast<int64_t>(body.lifted.size());
+    in.insert(in.end(), body.lifted.begin(), body.lifted.end());
+  }
+  if (o.mask_mod || o.block_mask) {
+    const Body body = internal::trace_mask(o.block_mask ? o.block_mask.mask() : o.mask_mod);
+    attrs.push_back({"mask", body.graph});
+    attrs[2].second = static_cast<int64_t>(body.lifted.size());
+    in.insert(in.end(), body.lifted.begin(), body.lifted.end());
+  }
+  if (o.block_mask && !o.block_mask.traced() && wide != kFloat64) {
+    const kernels::BlockMaskView v = o.block_mask.view();
+    attrs[3].second = v.block_q;
+    attrs.push_back({"block_kv", v.block_kv});
+    attrs.push_back({"block_batch", v.batch});
+    attrs.push_back({"block_heads", v.heads});
+    for (Tensor& t : arrays_of(o.block_mask)) in.push_back(std::move(t));
+  }
+  if (o.dropout_p > 0) {
+    const RandomKey random = next_random_key();
+    in.push_back(random.seed);
+    in.push_back(random.step);
+    attrs.push_back({"dropout", o.dropout_p});
+    attrs.push_back({"op_id", random.op_id});
+  }
+  std::vector<Tensor> out;
+  if (wide == kFloat64) {
+    out = internal::plain_attention(Attrs(attrs), in);
+  } else {
+    SmallVec<const Tensor*, 8> operands;
+    for (const Tensor& t : in) operands.push_back(&t);
+    out = dispatch_multi(attention_op, TensorPtrs(operands), Attrs(attrs));
+  }
+  return {out[0], out[1], out[2]};
+}
+
+Tensor flex_attention(const Arg& q, const Arg& k, const Arg& v, const FlexAttentionOptions& options) {
+  return flex_attention_aux(q, k, v, options).out;
+}
+
+}  // namespace weft

@@ -1,0 +1,157 @@
+#include "ops/attention/map_mod.h"
+
+#include <limits>
+
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/core.h"
+
+namespace weft::internal {
+namespace {
+
+/// A value of the mod: mapped (its 0-d value at each score), a table as it is, or the part of a table that an index has
+/// chosen for each score and nothing has read yet.
+struct Mapped {
+  Tensor t;
+  bool mapped = false;
+  int table = -1;  // input of the graph; -1: no part of a table
+  Tensor at;       // flat position of the part's first element, by score
+  Shape rest;      // the part's shape
+};
+
+class Mapper {
+ public:
+  Mapper(const Graph& g, int mapped, std::span<const Tensor> in, TableReads* reads)
+      : g_(g), in_(in), reads_(reads), values_(static_cast<size_t>(g.size())) {
+    int next = 0;
+    for (Value v : g.inputs) {
+      const Tensor& t = in_[static_cast<size_t>(next)];
+      Mapped& m = values_[static_cast<size_t>(v.node)];
+      m.t = t;
+      m.mapped = next < mapped;
+      if (!m.mapped && t.numel() == 1 && has_gradient(t.dtype())) {
+        // One number for all scores, read at its only place.
+        const Tensor one = reshape(t, {});
+        m.t = reads_ ? recorded(next, zeros({}, {.dtype = kInt64}), one) : one;
+      }
+      ++next;
+    }
+  }
+
+  Tensor run(Tensor* bad) {
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (n.op != &input_op) values_[static_cast<size_t>(id)] = value_of(n);
+    }
+    const Tensor out = read(values_[static_cast<size_t>(g_.outputs[0].node)]);
+    if (bad) *bad = bad_;
+    if (!bad_.defined() || !is_floating(out.dtype())) return out;
+    return where(bad_, std::numeric_limits<double>::quiet_NaN(), out);
+  }
+
+ private:
+  Mapped& operand(const Node& n, int i) { return values_[static_cast<size_t>(n.inputs[i].node)]; }
+
+  Mapped value_of(const Node& n) {
+    if (n.op == &reshape_op) {
+      Mapped m = operand(n, 0);
+      if (m.table >= 0) {
+        m.rest = n.outputs[0].shape;
+      } else if (!m.mapped) {
+        m.t = reshape(m.t, n.outputs[0].shape);
+      }
+      return m;
+    }
+    if (n.op == &index_select_op) return chosen(operand(n, 0), read(operand(n, 1)), n);
+    SmallVec<Tensor, 3> in;
+    Mapped out;
+    Shape shape;
+    for (int i = 0; i < static_cast<int>(n.inputs.size()); ++i) {
+      Mapped& m = operand(n, i);
+      in.push_back(read(m));
+      if (!m.mapped && m.table < 0) continue;
+      shape = out.mapped ? broadcast_shapes(shape, in.back().shape(), n.op->name) : in.back().shape();
+      out.mapped = true;
+    }
+    SmallVec<const Tensor*, 3> operands;
+    for (Tensor& t : in) {
+      if (out.mapped && t.dim() > 0) t = broadcast_to(t, shape);
+      operands.push_back(&t);
+    }
+    out.t = dispatch(*n.op, TensorPtrs(operands), n.attrs, n.line);
+    return out;
+  }
+
+  // Part `index` of a table, or of a part of one.
+  Mapped chosen(const Mapped& from, const Tensor& index, const Node& n) {
+    const Shape& shape = from.table >= 0 ? from.rest : from.t.shape();
+    const int64_t rows = shape[0];
+    Tensor i = cast(index, kInt64);
+    const Tensor outside = logical_or(lt(i, 0), ge(i, rows));
+    if (bad_.defined()) {
+      bad_ = logical_or(bad_, outside);
+    } else {
+      bad_ = outside;
+    }
+    i = where(outside, int64_t{0}, i);
+    Mapped m;
+    m.mapped = true;
+    m.rest = n.outputs[0].shape;
+    if (from.table >= 0) {
+      m.table = from.table;
+      m.at = add(mul(from.at, rows), i);
+    } else {
+      m.table = input_of(from.t);
+      m.at = i;
+    }
+    return m;
+  }
+
+  int input_of(const Tensor& table) const {
+    for (size_t i = 0; i < in_.size(); ++i)
+      if (in_[i].impl() == table.impl()) return static_cast<int>(i);
+    WEFT_CHECK(false, "score_mod: an index into a tensor computed inside it; need a tensor made outside");
+    return -1;
+  }
+
+  // The value itself. A table's chosen element is read here, and only once.
+  const Tensor& read(Mapped& m) {
+    if (m.table < 0 || m.t.defined()) return m.t;
+    const Tensor& table = in_[static_cast<size_t>(m.table)];
+    const Tensor v = table.numel() == 0 ? zeros(m.at.shape(), {.dtype = table.dtype()}) : element(table, m.at);
+    m.t = reads_ && has_gradient(v.dtype()) ? recorded(m.table, m.at, v) : v;
+    return m.t;
+  }
+
+  // Of a tile by gather, which stays inside a kernel; its derivative would be as large as the tile and the table.
+  static Tensor element(const Tensor& table, const Tensor& at) {
+    if (at.dim() != 2) return reshape(index_select(reshape(table, {-1}), 0, reshape(at, {-1})), at.shape());
+    return gather(broadcast_to(reshape(table, {1, -1}), {at.size(0), table.numel()}), 1, at);
+  }
+
+  Tensor recorded(int table, const Tensor& at, const Tensor& v) {
+    const Tensor wide = cast(v, v.dtype() == kFloat64 ? kFloat64 : kFloat32);
+    const Tensor own = own_tape(reads_->spread.empty() ? wide : broadcast_to(wide, reads_->spread));
+    reads_->all.push_back({table, at, own});
+    return cast(own, v.dtype());
+  }
+
+  const Graph& g_;
+  std::span<const Tensor> in_;
+  TableReads* reads_;
+  std::vector<Mapped> values_;
+  Tensor bad_;
+};
+
+}  // namespace
+
+Tensor own_tape(const Tensor& t) {
+  if (t.is_traced()) return dispatch(barrier_op, {&t});
+  return (t.requires_grad_enabled() ? dispatch(barrier_op, {&t}) : t.detach()).requires_grad();
+}
+
+Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads, Tensor* bad) {
+  return Mapper(mod, mapped, in, reads).run(bad);
+}
+
+}  // namespace weft::internal

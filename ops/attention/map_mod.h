@@ -1,0 +1,32 @@
+// A mod's graph run on many scores at once: its 0-d values become tensors over the scores' dims.
+#pragma once
+#include <vector>
+
+#include "framework/ir/graph.h"
+
+namespace weft::internal {
+
+/// One place where a mod reads a table: flat row-major positions (i64), and what stands there.
+struct TableRead {
+  int input = 0;      // of the mod's graph
+  Tensor at, value;  // of one shape (but see TableReads), which broadcasts to the scores'
+};
+
+struct TableReads {
+  Shape spread;  // not empty: values are spread over this shape before they record, so that no gradient is summed
+  std::vector<TableRead> all;
+};
+
+/// The mod's result for in[0], ..., in[mapped - 1], tensors of one rank that broadcast against each other, in place of
+/// the graph's first inputs; the others are tables. An index outside its table gives NaN (floating point), or is taken
+/// as 0 and sets `bad` (if given; else undefined where no table is read) there. With `reads`,
+/// floating-point tables are read through f32 (f64) tensors that record: grad() may be asked for reads->all[i].value.
+Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads = nullptr,
+               Tensor* bad = nullptr);
+
+/// Whether tables of this dtype have gradients.
+inline bool has_gradient(DType t) { return is_floating(t) && itemsize(t) > 1; }
+/// The same value, of which grad() may be asked; derivatives of that gradient still reach what t came from.
+Tensor own_tape(const Tensor& t);
+
+}  // namespace weft::internal

@@ -1,0 +1,502 @@
+#include "ops/attention/record.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "framework/autodiff/grad.h"
+#include "framework/base/thread_pool.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/attention/call_mask.h"
+#include "ops/attention/map_mod.h"
+#include "ops/attention/score_tiles.h"
+#include "ops/core/core.h"
+#include "ops/core/dim_text.h"
+#include "ops/kernels/attention.h"
+#include "ops/kernels/kernels.h"
+
+namespace weft {
+
+using internal::AttentionOperands;
+
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+// Private sums of a mod's gradients may take this much; beyond it one task runs after another and all share one.
+constexpr int64_t kMaxGradientBytes = int64_t{256} << 20;
+
+bool is_backward(const OpDef& op) { return &op == &attention_backward_op; }
+
+const Graph* graph_of(const Attrs& attrs, const char* key) {
+  return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
+}
+
+// ---- types ----
+
+Types infer(const InferCall& c) {
+  const AttentionOperands at(c.attrs);
+  const int extra = is_backward(c.op) ? 4 : 0;
+  WEFT_CHECK(static_cast<int>(c.in.size()) == at.count + extra, c.op.name, ": ", c.in.size(), " operands; need ",
+             at.count + extra);
+  const TensorType &q = c.in[0], &k = c.in[1], &v = c.in[2];
+  WEFT_CHECK((q.dtype == kFloat32 || q.dtype == kBFloat16 || q.dtype == kFloat16) && k.dtype == q.dtype &&
+                 v.dtype == q.dtype,
+             c.op.name, ": q, k and v are ", q.dtype, ", ", k.dtype, " and ", v.dtype, "; need one of f32, bf16, f16");
+  WEFT_CHECK(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4, c.op.name, ": q ", q.shape, ", k ",
+             k.shape, ", v ", v.shape, "; need [B, H, S, D] each");
+  WEFT_CHECK((k.shape[0] == q.shape[0] || k.shape[0] == 1) && v.shape[0] == k.shape[0] && v.shape[1] == k.shape[1] &&
+                 v.shape[2] == k.shape[2] && k.shape[3] == q.shape[3] && k.shape[1] > 0 &&
+                 q.shape[1] % k.shape[1] == 0,
+             c.op.name, ": q ", q.shape, ", k ", k.shape, ", v ", v.shape,
+             "; need [B, Hq, Sq, D], [B or 1, Hkv, Skv, D], [B or 1, Hkv, Skv, Dv], Hq a multiple of Hkv");
+  if (const Graph* score = graph_of(c.attrs, "score"))
+    WEFT_CHECK(static_cast<int>(score->inputs.size()) == 5 + at.score_tables, c.op.name, ": score takes ",
+               score->inputs.size(), " inputs; need ", 5 + at.score_tables);
+  if (const Graph* mask = graph_of(c.attrs, "mask"))
+    WEFT_CHECK(static_cast<int>(mask->inputs.size()) == 4 + at.mask_tables, c.op.name, ": mask takes ",
+               mask->inputs.size(), " inputs; need ", 4 + at.mask_tables);
+  const Shape rows{q.shape[0], q.shape[1], q.shape[2]};
+  Shape out = q.shape;
+  out[3] = v.shape[3];
+  const TensorType lse{kFloat32, q.device, rows}, o{q.dtype, q.device, out};
+  if (!is_backward(c.op)) return {o, lse, lse};
+  const size_t n = static_cast<size_t>(at.count);
+  WEFT_CHECK(c.in[n] == o && c.in[n + 1] == lse && c.in[n + 2] == o && c.in[n + 3] == lse, c.op.name, ": out ", c.in[n],
+             ", lse ", c.in[n + 1], ", their gradients ", c.in[n + 2], ", ", c.in[n + 3], "; need ", o, " and ", lse);
+  Types types{q, k, v};
+  for (int i = 0; i < at.score_tables; ++i)
+    if (const TensorType& t = c.in[static_cast<size_t>(at.score_first + i)]; internal::has_gradient(t.dtype))
+      types.push_back(t);
+  return types;
+}
+
+DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
+  const AttentionOperands at(attrs);
+  const std::string batch = in[1].shape[0] == in[0].shape[0] ? "b" : "1";
+  const std::string k = batch + " h t? d?", v = batch + " h t? e", o = "b (h g) s e", row = "b (h g) s";
+  std::vector<std::string> from{"b (h g) s d?", k, v}, to;
+  auto whole = [](const TensorType& t, int i) {
+    std::vector<std::string> words;
+    for (int d = 0; d < t.shape.size(); ++d) words.push_back(cat("x", i, "_", d, "?"));
+    return internal::join_words(words);
+  };
+  for (int i = 3; i < at.count; ++i) from.push_back(whole(in[static_cast<size_t>(i)], i));
+  if (static_cast<int>(in.size()) == at.count) {
+    to = {o, row, row};
+  } else {
+    for (const std::string& s : {o, row, o, row}) from.push_back(s);
+    to = {from[0], k, v};
+    for (int i = 0; i < at.score_tables; ++i)
+      if (internal::has_gradient(in[static_cast<size_t>(at.score_first + i)].dtype))
+        to.push_back(from[static_cast<size_t>(at.score_first + i)]);
+  }
+  auto joined = [](const std::vector<std::string>& words) {
+    std::string s;
+    for (const std::string& w : words) s += (s.empty() ? "" : ", ") + w;
+    return s;
+  };
+  const std::pair<std::string, int64_t> sizes[] = {{"h", in[1].shape[1]}};
+  return DimMap::parse(joined(from) + " -> " + joined(to), in, out, sizes);
+}
+
+// Every score counts: how many a mask leaves is known only when it is computed.
+Cost cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
+  const double scores = static_cast<double>(in[0].shape[0] * in[0].shape[1] * in[0].shape[2]) *
+                        static_cast<double>(in[1].shape[2]);
+  const double d = static_cast<double>(in[0].shape[3]), dv = static_cast<double>(in[2].shape[3]);
+  const bool backward = static_cast<int>(in.size()) > AttentionOperands(attrs).count;
+  double bytes = 0;
+  for (const TensorType& t : in) bytes += static_cast<double>(t.nbytes());
+  for (const TensorType& t : out) bytes += static_cast<double>(t.nbytes());
+  return {scores * (backward ? 6 * d + 4 * dv + 30 : 2 * (d + dv) + 20), bytes};
+}
+
+// ---- kernels ----
+
+/// What a call of the kernels is made of: views of the operands, the mods, and the parts of the workspace.
+class Call {
+ public:
+  Call(const Attrs& attrs, std::span<const StridedView> in, bool run) : at_(attrs), in_(in) {
+    a.q = in[0];
+    a.k = in[1];
+    a.v = in[2];
+    a.scale = attrs.f("scale");
+    const bool masked = attrs.has("mask");
+    if (masked && run) {
+      mask_ = internal::mask_of_call(attrs.get<Ref<Graph>>("mask"),
+                                     in.subspan(static_cast<size_t>(at_.mask_first), static_cast<size_t>(at_.mask_tables)),
+                                     {in[0].shape[0], in[0].shape[1], in[0].shape[2], in[1].shape[2]}, at_.blocks < 0);
+      if (at_.blocks < 0) a.blocks = &mask_->view;
+    }
+    // The size of the workspace does not depend on what is masked.
+    static constexpr kernels::MaskFill kNoFill{};
+    if (masked) a.mask = run ? &mask_->fill : &kNoFill;
+    if (at_.blocks >= 0) {
+      const StridedView* b = &in[static_cast<size_t>(at_.blocks)];
+      blocks_ = {.batch = attrs.i("block_batch"),
+                 .heads = attrs.i("block_heads"),
+                 .q_len = in[0].shape[2],
+                 .kv_len = in[1].shape[2],
+                 .block_q = attrs.i("block_q"),
+                 .block_kv = attrs.i("block_kv"),
+                 .offsets = b[0].as<int64_t>(),
+                 .ranges = b[1].as<kernels::BlockRange>(),
+                 .tiles = b[2].as<uint8_t>()};
+      if (run) a.blocks = &blocks_;
+    }
+    scored_ = attrs.has("score");
+    static constexpr kernels::ScoreHook kNoHook{};
+    if (scored_ && run) score_ = std::make_unique<internal::ScoreTiles>(attrs.get<Ref<Graph>>("score"), score_tables());
+    if (scored_) a.score = run ? &score_->hook() : &kNoHook;
+    if (at_.dropout >= 0) {
+      a.dropout.p = attrs.f("dropout");
+      a.dropout.op_id = static_cast<uint32_t>(attrs.i("op_id"));
+      if (run) {
+        a.dropout.seed = static_cast<uint64_t>(*in[static_cast<size_t>(at_.dropout)].as<int64_t>());
+        a.dropout.step = static_cast<uint64_t>(*in[static_cast<size_t>(at_.dropout) + 1].as<int64_t>());
+      }
+    }
+  }
+
+  std::span<const StridedView> score_tables() const {
+    return in_.subspan(static_cast<size_t>(at_.score_first), static_cast<size_t>(at_.score_tables));
+  }
+  /// Bytes of workspace before the kernel's own, in backward: private sums of the tables' gradients.
+  int64_t sums_bytes() const {
+    if (!scored_) return 0;
+    const int64_t bytes = internal::ScoreTiles::gradient_bytes(score_tables(), shared_sums() ? 1 : tasks());
+    return (bytes + 63) / 64 * 64;
+  }
+  bool shared_sums() const {
+    return scored_ && internal::ScoreTiles::gradient_bytes(score_tables(), tasks()) > kMaxGradientBytes;
+  }
+  int64_t tasks() const { return kernels::attention_tasks(a); }
+
+  void backward(std::span<const StridedView> out, char* workspace) {
+    const StridedView* g = &in_[static_cast<size_t>(at_.count)];
+    const kernels::AttentionGrad grad{.out = g[0],
+                                      .lse = g[1].as<float>(),
+                                      .dout = g[2],
+                                      .dlse = g[3].as<float>(),
+                                      .dq = out[0],
+                                      .dk = out[1],
+                                      .dv = out[2]};
+    const int64_t sums = sums_bytes();
+    if (score_) score_->start_gradients(shared_sums() ? 1 : tasks(), reinterpret_cast<float*>(workspace));
+    if (shared_sums()) {
+      ThreadPool one(1);
+      ScopedPool scope(one);
+      kernels::attention_backward(a, grad, workspace + sums);
+    } else {
+      kernels::attention_backward(a, grad, workspace + sums);
+    }
+    size_t next = 3;
+    const auto tables = score_tables();
+    for (size_t i = 0; i < tables.size(); ++i)
+      if (internal::has_gradient(tables[i].dtype)) score_->finish_gradient(static_cast<int>(i), out[next++]);
+  }
+
+  kernels::Attention a;
+
+ private:
+  AttentionOperands at_;
+  std::span<const StridedView> in_;
+  std::shared_ptr<const internal::CallMask> mask_;
+  kernels::BlockMaskView blocks_;
+  std::unique_ptr<internal::ScoreTiles> score_;
+  bool scored_ = false;
+};
+
+/// Operands whose memory the kernels read as arrays: tables and what comes after q, k, v, made contiguous where they are
+/// not, in the workspace.
+struct Arrays {
+  std::vector<StridedView> views;
+  std::vector<int64_t> place;
+  int64_t bytes = 0;
+  Arrays(std::span<const StridedView> in) : views(in.begin(), in.end()), place(in.size(), -1) {
+    for (size_t i = 3; i < in.size(); ++i) {
+      if (in[i].contiguous()) continue;
+      place[i] = bytes;
+      bytes += (in[i].numel() * itemsize(in[i].dtype) + 63) / 64 * 64;
+    }
+  }
+  void fill(std::span<const StridedView> in, char* workspace) {
+    for (size_t i = 0; i < in.size(); ++i) {
+      if (place[i] < 0) continue;
+      views[i].data = workspace + place[i];
+      views[i].strides = contiguous_strides(in[i].shape);
+      kernels::cast_copy(in[i], views[i]);
+    }
+  }
+};
+
+void run(const KernelCall& c) {
+  Arrays arrays(c.in);
+  char* workspace = static_cast<char*>(c.workspace);
+  arrays.fill(c.in, workspace);
+  workspace += arrays.bytes;
+  Call call(c.attrs, arrays.views, true);
+  if (is_backward(c.op)) {
+    call.backward(c.out, workspace);
+  } else {
+    kernels::attention(call.a, c.out[0], c.out[1].as<float>(), c.out[2].as<float>(), workspace);
+  }
+}
+
+int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView>) {
+  const Arrays arrays(in);
+  Call call(attrs, in, false);
+  const bool backward = static_cast<int>(in.size()) > AttentionOperands(attrs).count;
+  auto bytes = [&] {
+    return backward ? call.sums_bytes() + kernels::attention_backward_workspace(call.a)
+                    : kernels::attention_workspace(call.a);
+  };
+  // Which kind of list a mask has is known only when it is made.
+  const int64_t unmasked = bytes();
+  const kernels::BlockMaskView by_head{.batch = in[0].shape[0],
+                                       .heads = in[0].shape[1],
+                                       .q_len = in[0].shape[2],
+                                       .kv_len = in[1].shape[2]};
+  if (call.a.mask) call.a.blocks = &by_head;
+  return arrays.bytes + std::max(unmasked, bytes());
+}
+
+// ---- the same in primitives ----
+
+/// Scores and what comes of them, all of them in memory, in f32 (f64 for f64).
+struct Plain {
+  AttentionOperands at;
+  DType wide;
+  int64_t b, hq, hkv, sq, skv, group;
+  Tensor q, k, v, raw, scores, seen, keep;
+  internal::TableReads reads;
+
+  Plain(const Attrs& attrs, std::span<const Tensor> in, bool derivative) : at(attrs) {
+    wide = in[0].dtype() == kFloat64 ? kFloat64 : kFloat32;
+    b = in[0].size(0);
+    hq = in[0].size(1);
+    hkv = in[1].size(1);
+    sq = in[0].size(2);
+    skv = in[1].size(2);
+    group = hq / hkv;
+    q = cast(in[0], wide);
+    k = heads(cast(in[1], wide));
+    v = heads(cast(in[2], wide));
+    raw = matmul(q, transpose(k, -1, -2)) * attrs.f("scale");
+    const std::vector<Tensor> where_at = indices();
+    scores = raw;
+    if (derivative) {
+      EnableGrad record;
+      scores = raw = internal::own_tape(raw);
+      if (const Graph* mod = graph_of(attrs, "score")) scores = modified(*mod, in, where_at, &reads);
+    } else if (const Graph* mod = graph_of(attrs, "score")) {
+      scores = modified(*mod, in, where_at, nullptr);
+    }
+    if (const Graph* mask = graph_of(attrs, "mask")) {
+      std::vector<Tensor> args = where_at;
+      for (int i = 0; i < at.mask_tables; ++i) args.push_back(in[static_cast<size_t>(at.mask_first + i)]);
+      seen = broadcast_to(internal::map_mod(*mask, 4, args), scores.shape());
+    }
+    if (at.dropout >= 0) {
+      const Tensor bits = dispatch(random_bits_op, {&in[static_cast<size_t>(at.dropout)], &in[static_cast<size_t>(at.dropout) + 1]},
+                                   {{"shape", raw.shape()}, {"op_id", attrs.i("op_id")}});
+      const Tensor u = mul(cast(shift_right_logical(bits, 8), kFloat32), 0x1p-24);
+      keep = where(ge(u, attrs.f("dropout")), 1 / (1 - attrs.f("dropout")), cast(u * 0.0, wide));
+    }
+  }
+
+  Tensor masked(const Tensor& s) const { return seen.defined() ? where(seen, s, -kInf) : s; }
+  // [B, Hkv, S, D] as every query head sees it.
+  Tensor heads(const Tensor& t) const {
+    Shape s{b, hkv, group, t.size(2), t.size(3)};
+    return reshape(broadcast_to(unsqueeze(t, 2), s), {b, hq, t.size(2), t.size(3)});
+  }
+  // Sums of heads' gradients, [B or 1, Hkv, S, D].
+  Tensor grouped(const Tensor& g, const Tensor& like) const {
+    Tensor s = sum(reshape(g, {b, hkv, group, g.size(2), g.size(3)}), 2);
+    if (like.size(0) != b) s = sum(s, 0, true);
+    return cast(s, like.dtype());
+  }
+
+ private:
+  std::vector<Tensor> indices() const {
+    const TensorOptions i64{.dtype = kInt64};
+    return {reshape(arange(b, i64), {b, 1, 1, 1}), reshape(arange(hq, i64), {1, hq, 1, 1}),
+            reshape(arange(sq, i64), {1, 1, sq, 1}), reshape(arange(skv, i64), {1, 1, 1, skv})};
+  }
+  Tensor modified(const Graph& mod, std::span<const Tensor> in, const std::vector<Tensor>& where_at,
+                  internal::TableReads* table_reads) const {
+    std::vector<Tensor> args{raw};
+    args.insert(args.end(), where_at.begin(), where_at.end());
+    for (int i = 0; i < at.score_tables; ++i) args.push_back(in[static_cast<size_t>(at.score_first + i)]);
+    return broadcast_to(internal::map_mod(mod, 5, args, table_reads), raw.shape());
+  }
+};
+
+std::vector<Tensor> decompose(const Attrs& attrs, std::span<const Tensor> in) {
+  const Plain p(attrs, in, false);
+  const Tensor s = p.masked(p.scores);
+  Tensor top, shift;
+  const Shape rows{p.b, p.hq, p.sq};
+  if (p.skv == 0) {
+    return {zeros({p.b, p.hq, p.sq, in[2].size(3)}, {.dtype = in[0].dtype()}), full(rows, -kInf, {.dtype = p.wide}),
+            full(rows, -kInf, {.dtype = p.wide})};
+  }
+  {
+    NoGrad guard;
+    top = amax(s, -1, true);
+    shift = where(eq(top, -kInf), 0.0, top);
+  }
+  const Tensor e = exp(s - shift), total = sum(e, -1, true), none = eq(total, 0.0);
+  const Tensor divisor = where(none, 1.0, total);
+  Tensor prob = e / divisor;
+  if (p.keep.defined()) prob = prob * p.keep;
+  // As in the kernel: the probabilities meet v in v's dtype.
+  prob = cast(cast(prob, in[2].dtype()), p.wide);
+  const Tensor lse = where(none, -kInf, log(divisor) + shift);
+  return {cast(matmul(prob, p.v), in[0].dtype()), reshape(lse, rows), reshape(top, rows)};
+}
+
+std::vector<Tensor> decompose_backward(const Attrs& attrs, std::span<const Tensor> in) {
+  const Plain p(attrs, in, true);
+  const Tensor *rest = &in[static_cast<size_t>(p.at.count)], out = cast(rest[0], p.wide), dout = cast(rest[2], p.wide);
+  const Tensor lse = unsqueeze(cast(rest[1], p.wide), -1);
+  const Tensor prob = exp(p.masked(p.scores) - where(eq(lse, -kInf), 0.0, lse));
+  const Tensor delta = sum(out * dout, -1, true) - unsqueeze(cast(rest[3], p.wide), -1);
+  Tensor dprob = matmul(dout, transpose(p.v, -1, -2));
+  Tensor dropped = prob;
+  if (p.keep.defined()) {
+    dprob = dprob * p.keep;
+    dropped = prob * p.keep;
+  }
+  Tensor ds = prob * (dprob - delta);
+  if (p.seen.defined()) ds = where(p.seen, ds, 0.0);
+  std::vector<Tensor> tables;
+  if (graph_of(attrs, "score")) {
+    std::vector<Tensor> wrt{p.raw};
+    for (const internal::TableRead& r : p.reads.all) wrt.push_back(r.value);
+    std::vector<Tensor> d(wrt.size());
+    if (p.scores.requires_grad_enabled() || p.scores.is_traced())
+      d = grad(p.scores, wrt, {.create_graph = grad_enabled(), .grad_output = ds});
+    for (int i = 0; i < p.at.score_tables; ++i) {
+      const Tensor& t = in[static_cast<size_t>(p.at.score_first + i)];
+      if (!internal::has_gradient(t.dtype())) continue;
+      Tensor g = zeros({t.numel()}, {.dtype = t.dtype() == kFloat64 ? kFloat64 : kFloat32});
+      for (size_t r = 0; r < p.reads.all.size(); ++r)
+        if (p.reads.all[r].input == 5 + i && d[r + 1].defined())
+          g = index_add(g, 0, reshape(p.reads.all[r].at, {-1}), reshape(d[r + 1], {-1}));
+      tables.push_back(cast(reshape(g, t.shape()), t.dtype()));
+    }
+    ds = d[0].defined() ? d[0] : zeros(p.raw.shape(), {.dtype = p.wide});
+    if (p.seen.defined()) ds = where(p.seen, ds, 0.0);
+  }
+  ds = ds * attrs.f("scale");
+  std::vector<Tensor> r{cast(matmul(ds, p.k), in[0].dtype()),
+                        p.grouped(matmul(transpose(ds, -1, -2), p.q), in[1]),
+                        p.grouped(matmul(transpose(dropped, -1, -2), dout), in[2])};
+  r.insert(r.end(), tables.begin(), tables.end());
+  return r;
+}
+
+// ---- derivatives ----
+
+Grads vjp(const VjpCall& c) {
+  const AttentionOperands at(c.attrs);
+  SmallVec<const Tensor*, 12> in;
+  for (int i = 0; i < at.count; ++i) in.push_back(&c.in[static_cast<size_t>(i)]);
+  const Tensor dout = c.grad[0].defined() ? c.grad[0] : internal::full_of(c.out[0].type(), 0);
+  const Tensor dlse = c.grad[1].defined() ? c.grad[1] : internal::full_of(c.out[1].type(), 0);
+  for (const Tensor* t : {&c.out[0], &c.out[1], &dout, &dlse}) in.push_back(t);
+  const std::vector<Tensor> out = dispatch_multi(attention_backward_op, TensorPtrs(in), c.attrs);
+  Grads g(c.in.size());
+  size_t next = 0;
+  for (int i = 0; i < 3; ++i) g[static_cast<size_t>(i)] = out[next++];
+  for (int i = 0; i < at.score_tables; ++i)
+    if (const size_t k = static_cast<size_t>(at.score_first + i); internal::has_gradient(c.in[k].dtype())) g[k] = out[next++];
+  return g;
+}
+
+// Through the decomposition: all scores are in memory then.
+Grads vjp_backward(const VjpCall& c) {
+  EnableGrad record;
+  std::vector<Tensor> in, wrt;
+  std::vector<size_t> which;
+  for (size_t i = 0; i < c.in.size(); ++i) {
+    Tensor t = c.in[i];
+    if (is_floating(t.dtype()) && c.needs(static_cast<int>(i))) {
+      t = internal::own_tape(t);
+      wrt.push_back(t);
+      which.push_back(i);
+    }
+    in.push_back(t);
+  }
+  const std::vector<Tensor> out = decompose_backward(c.attrs, in);
+  Grads g(c.in.size());
+  for (size_t o = 0; o < out.size(); ++o) {
+    if (!c.grad[o].defined()) continue;
+    const std::vector<Tensor> d = grad(out[o], wrt, {.create_graph = true, .grad_output = c.grad[o]});
+    for (size_t i = 0; i < d.size(); ++i) {
+      Tensor& sum = g[which[i]];
+      sum = sum.defined() ? sum + d[i] : d[i];
+    }
+  }
+  return g;
+}
+
+}  // namespace
+
+AttentionOperands::AttentionOperands(const Attrs& attrs) {
+  score_tables = static_cast<int>(attrs.i("score_tables"));
+  mask_tables = static_cast<int>(attrs.i("mask_tables"));
+  mask_first = score_first + score_tables;
+  count = mask_first + mask_tables;
+  if (attrs.i("block_q") > 0) {
+    blocks = count;
+    count += 3;
+  }
+  if (attrs.has("dropout")) {
+    dropout = count;
+    count += 2;
+  }
+}
+
+std::vector<Tensor> internal::plain_attention(const Attrs& attrs, std::span<const Tensor> in) {
+  return decompose(attrs, in);
+}
+
+const OpDef attention_op = {
+    .name = "attention",
+    .doc = "softmax(score({scale} q k^T) where mask) v, its log-sum-exp and its greatest scores.",
+    .traits = kContraction,
+    .num_inputs = -1,
+    .num_outputs = 3,
+    .infer = infer,
+    .vjp = vjp,
+    .dims = dims,
+    .cost = cost,
+    .kernel = run,
+    .workspace = workspace,
+    .decompose = decompose,
+    .vjp_reads_out = 3,
+};
+const OpDef attention_backward_op = {
+    .name = "attention_backward",
+    .doc = "Gradients of attention's operands.",
+    .traits = kContraction,
+    .num_inputs = -1,
+    .num_outputs = -1,
+    .infer = infer,
+    .vjp = vjp_backward,
+    .dims = dims,
+    .cost = cost,
+    .kernel = run,
+    .workspace = workspace,
+    .decompose = decompose_backward,
+    .vjp_reads_out = 0,
+};
+
+std::span<const OpDef* const> attention_ops() {
+  static const OpDef* const all[] = {&attention_op, &attention_backward_op};
+  return all;
+}
+
+}  // namespace weft
