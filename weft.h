@@ -13,5 +13,6 @@
 #include "framework/tensor/tensor.h"
 #include "models/nn/nn.h"
 #include "models/optim/optim.h"
+#include "ops/attention/flex_attention.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"

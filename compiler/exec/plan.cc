@@ -7,6 +7,7 @@
 #include "compiler/exec/fused_table.h"
 #include "compiler/kir/fused.h"
 #include "compiler/kir/lower_group.h"
+#include "ops/attention/record.h"
 #include "ops/core/view.h"
 
 namespace weft::internal {
@@ -64,7 +65,7 @@ class Planner {
 
   // ---- concatenations made where they will be ----
 
-  /// Results of fused nodes that only a concat reads, maybe through views, lie in its result if all its operands do.
+  /// Results of fused nodes and of attention's derivative that only a concat reads, maybe through views, lie in its result if all its operands do.
   void find_joined() {
     if (!fused_) return;
     std::map<Value, int32_t> uses;
@@ -94,12 +95,14 @@ class Planner {
     }
   }
 
-  /// The result of a fused node that is v or shown by it; `p`, where v shall lie, becomes where that must.
+  /// The result of such a node that is v or shown by it; `p`, where v shall lie, becomes where that must.
   Value through_views(Value v, const std::map<Value, int32_t>& uses, Place& p) const {
     for (;; v = g_.node(v).inputs[0]) {
       const Node& n = g_.node(v);
       if (uses.at(v) != 1) return {};
       if (n.op == &kir::fused_op) return strided_result(kir::body_of(n), p) ? v : Value();
+      // The gradients of q, k and v go wherever their rows are whole.
+      if (n.op == &attention_backward_op && v.index < 3) return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
       if (n.op != &permute_op && n.op != &reshape_op) return {};
       const TensorType& in = g_.type(n.inputs[0]);
       Shape strides = in.shape;
@@ -486,7 +489,7 @@ class Planner {
   std::vector<Direct> direct_;
   std::vector<int32_t> cell_buffer_, new_buffer_;
   std::map<int32_t, int32_t> joined_;  // concat -> its buffer
-  std::map<Value, Place> parts_;       // result of a fused node -> where it lies in that of a concat
+  std::map<Value, Place> parts_;       // result of a node -> where it lies in that of a concat
 };
 
 }  // namespace
