@@ -2,6 +2,7 @@
 
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
+#include "compiler/passes/discover_attention.h"
 #include "compiler/passes/fuse.h"
 #include "compiler/passes/linear_cross_entropy.h"
 #include "compiler/passes/rearrange.h"
@@ -16,6 +17,8 @@ namespace weft {
 std::span<const Pass> pipeline() {
   static constexpr Pass kPasses[] = {
       {"dce", dce, "what nothing needs is not differentiated"},
+      {"discover_attention", discover_attention,
+       "before expand_grad: its gradient is one op too; after dce, which shows who reads the scores"},
       {"linear_cross_entropy", linear_cross_entropy,
        "before expand_grad: its gradient is one op; after dce, which shows who reads the logits"},
       {"expand_grad", expand_grad, "from here on gradients and optimiser are ordinary nodes", true},
