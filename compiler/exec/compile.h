@@ -15,7 +15,8 @@ namespace weft {
 struct CompileOptions {
   bool enabled = true;            // false: fn runs eagerly, in the same random step
   int64_t memory_budget = 0;      // bytes; a step that needs more is an error before it runs; 0 is no limit
-  std::string numerics = "fast";  // "fast" or "eager": the bits of eager. No kernel reorders sums yet: both are equal
+  std::string numerics = "fast";  // "eager": the bits of eager. "fast": chains of 16-bit values round less often, and
+                                  // what is found in the graph (attention, linear + cross-entropy) sums in its own order
   bool verify = false;            // compare each plan's first results and writes with the reference, bit for bit
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
   std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs Weft and PyTorch in turn on the same work and prints Weft / PyTorch (below 1: Weft is faster or smaller).
 
-Four groups: train (training steps), ops (memory-bound work and products), eager (the cost of one call, against
+Five groups: train (training steps), ops (memory-bound work and products), flex (FlexAttention), eager (the cost of one call, against
 libtorch), daily (compiling and starting a user's C++ file, against libtorch). The two sides alternate in short turns, so
 that both see the same machine; every figure is a median. PyTorch lives in a virtual environment of its own that is made
 from requirements.txt on first use (about 5 GB); nothing else in the project needs it.
@@ -18,7 +18,7 @@ import venv
 import daily_loop
 import harness
 
-GROUPS = ("train", "ops", "eager", "daily")
+GROUPS = ("train", "ops", "flex", "eager", "daily")
 # (configuration, dtype): goal as a share of PyTorch's best
 TRAIN_GOALS = {
     ("gpt_tiny", "f32"): 0.70, ("gpt_tiny", "bf16"): 0.40,
@@ -27,6 +27,12 @@ TRAIN_GOALS = {
 }
 OPS = ["mul_x1", "mul_x4", "mul_x16", "gelu_mul", "softmax", "layer_norm", "rms_norm_residual", "logsumexp", "sum_over_rows",
        "transpose_add"] + [f"matmul_{t}_{n}" for t in ("f32", "bf16") for n in (256, 512, 1024, 2048)]
+FLEX = [f"{t} {c}{way}" for t in ("f32", "bf16") for way, cs in (
+    ("", ("none", "alibi", "softcap", "causal", "window_256", "documents_300", "prefix_512")), (" backward", ("none", "causal")))
+    for c in cs]
+# Weft as a share of Weft without mods, and (none, causal backward) of PyTorch's scaled_dot_product_attention
+FLEX_GOALS = {"alibi": 1.15, "softcap": 1.4, "causal": 0.6, "window_256": 0.22, "documents_300": 0.22, "prefix_512": 0.65}
+SDPA_GOALS = {"f32 none": 0.9, "bf16 none": 0.7, "f32 causal backward": 0.8}
 EAGER_GOALS = {"add_16": 0.20 / 0.38, "add_16_recording": 0.8}
 
 
@@ -196,6 +202,42 @@ def daily(args, python, programs):
     return rows
 
 
+def flex(args, python, programs):
+    say("\nFlexAttention, B1 H8 S2048 D64 (backward: with forward)")
+    script = harness.HERE / "pytorch" / "flex.py"
+    commands = {"weft": [programs["flex"], "--serve"], "torch_sdpa": [python, script, "sdpa"]}
+    if not args.no_compile:
+        commands["torch_flex"] = [python, script, "flex"]
+    sides = {n: harness.Side(c, torch_environment()) for n, c in commands.items()}
+    rows = []
+    try:
+        for name in FLEX:
+            if args.only and args.only not in name:
+                continue
+            times = {n: [] for n in sides}
+            for _ in range(args.rounds):
+                for n, side in sides.items():
+                    if n == "torch_flex" and times[n]:
+                        continue  # compiling once is slow enough
+                    ms = side.ask(name)["ms"]
+                    if ms is not None:
+                        times[n].append(ms)
+            row = {"name": name, "unit": "ms", **{n: harness.median(t) for n, t in times.items() if t}}
+            base = next((r["weft"] for r in rows if r["name"] == name.split()[0] + " none"), row["weft"])
+            row["of_none"] = row["weft"] / base
+            best = min(row.get("torch_sdpa", 1e9), row.get("torch_flex", 1e9))
+            row["ratio"] = row["weft"] / best if best < 1e9 else None
+            row["goal"] = SDPA_GOALS.get(name) or FLEX_GOALS.get(" ".join(name.split()[1:]))
+            rows.append(row)
+    finally:
+        for side in sides.values():
+            side.close()
+    harness.print_table(["ms", "Weft", "torch sdpa", "torch flex", "Weft/best", "of no mod", "goal"],
+                        [[r["name"], r["weft"], r.get("torch_sdpa"), r.get("torch_flex"), r["ratio"], r["of_none"],
+                          r["goal"]] for r in rows])
+    return rows
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"{', '.join(GROUPS)}; all by default")
@@ -213,14 +255,14 @@ def main():
         if g not in GROUPS:
             parser.error(f"no group {g}; there are {', '.join(GROUPS)}")
     python = python_with_torch(args.venv)
-    names = [n for n, g in (("train_step", "train"), ("ops", "ops"), ("eager_overhead", "eager")) if g in groups]
+    names = [n for n, g in (("train_step", "train"), ("ops", "ops"), ("flex", "flex"), ("eager_overhead", "eager")) if g in groups]
     programs = dict(zip(names, harness.build(args.bazel, *[f"//tools/bench:{n}" for n in names]))) if names else {}
     result = {"machine": harness.machine(),
               "torch": harness.run([python, "-c", "import torch; print(torch.__version__)"], "importing torch").strip()}
     say(f"{result['machine']}, torch {result['torch']}")
     for g in groups:
         result.setdefault("busy_before", {})[g] = harness.warn_if_busy()
-        result[g] = {"train": train, "ops": ops, "eager": eager, "daily": daily}[g](args, python, programs)
+        result[g] = {"train": train, "ops": ops, "flex": flex, "eager": eager, "daily": daily}[g](args, python, programs)
         harness.write_json(args.json, result)
 
 

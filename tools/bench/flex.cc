@@ -1,0 +1,136 @@
+// flex: flex_attention by mod and mask, B1 H8 S2048 D64, forward and backward, beside itself without mods; what its first
+// call and its block mask cost. pytorch/flex.py does the same work; with --serve, each line of standard input names a
+// case to time now (versus_pytorch.py).
+#include <functional>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "framework/io/json.h"
+#include "framework/program/program.h"
+#include "tools/bench/report.h"
+#include "weft.h"
+
+ABSL_FLAG(std::string, json, "", "also write the results to this file");
+ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");
+ABSL_FLAG(int32_t, repetitions, 7, "repetitions of each case, of which the median counts");
+ABSL_FLAG(bool, serve, false, "time the cases read from standard input");
+
+namespace weft::bench {
+namespace {
+
+constexpr int64_t kHeads = 8, kLength = 2048, kDim = 64;
+
+/// What attention is asked for; goal: times the case without mods of the same dtype (backward: times its forward).
+struct Case {
+  const char* name;
+  double goal;
+  std::function<FlexAttentionOptions()> options;
+};
+
+BlockMask blocks(const MaskMod& mask) { return create_block_mask(mask, 1, 1, kLength, kLength); }
+
+std::vector<Case> cases() {
+  return {
+      {"none", kNone, [] { return FlexAttentionOptions{}; }},
+      {"alibi", 1.15, [] { return FlexAttentionOptions{.score_mod = attention::alibi(kHeads)}; }},
+      {"softcap", 1.4, [] { return FlexAttentionOptions{.score_mod = attention::softcap(20)}; }},
+      {"causal", 0.6, [] { return FlexAttentionOptions{.block_mask = blocks(attention::causal())}; }},
+      {"window_256", 0.22,
+       [] { return FlexAttentionOptions{.block_mask = blocks(attention::sliding_window(256))}; }},
+      {"documents_300", 0.22,
+       [] {
+         return FlexAttentionOptions{
+             .block_mask = blocks(attention::causal() & attention::document(floor_divide(arange(kLength), 300)))};
+       }},
+      {"prefix_512", 0.65, [] { return FlexAttentionOptions{.block_mask = blocks(attention::prefix_lm(512))}; }},
+  };
+}
+
+/// A case by its full name, e.g. "f32 causal" or "bf16 causal backward" (forward and backward).
+class Timed {
+ public:
+  explicit Timed(const std::string& name) {
+    const size_t space = name.find(' ');
+    const DType t = name.substr(0, space) == "bf16" ? kBFloat16 : kFloat32;
+    std::string rest = space == name.npos ? "" : name.substr(space + 1);
+    if (const size_t end = rest.find(" backward"); end != rest.npos) {
+      backward_ = true;
+      rest.resize(end);
+    }
+    bool known = false;
+    for (const Case& c : cases())
+      if (c.name == rest) {
+        options_ = c.options();
+        known = true;
+      }
+    if (!known) usage_error("unknown case " + name);
+    manual_seed(0);
+    for (Tensor* x : {&q_, &k_, &v_, &g_}) *x = randn({1, kHeads, kLength, kDim}).to(t);
+    call();
+  }
+  double seconds() {
+    return median_seconds([&] { call(); }, 1, 0.02);
+  }
+
+ private:
+  void call() {
+    if (!backward_) {
+      NoGrad guard;
+      result_ = flex_attention(q_, k_, v_, options_);
+      return;
+    }
+    const Tensor q = q_.requires_grad(), k = k_.requires_grad(), v = v_.requires_grad();
+    const Tensor y = flex_attention(q, k, v, options_);
+    result_ = grad(y, {q, k, v}, {.grad_output = g_})[0];
+  }
+
+  FlexAttentionOptions options_;
+  bool backward_ = false;
+  Tensor q_, k_, v_, g_, result_;
+};
+
+double median_ms(Timed& timed) {
+  std::vector<double> times;
+  for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) times.push_back(timed.seconds());
+  return median(times) * 1e3;
+}
+
+int run(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+  if (absl::GetFlag(FLAGS_serve)) {
+    for (std::string name; std::getline(std::cin, name);) {
+      Timed timed(name);
+      std::cout << io::write_json(io::OrderedJson{{"name", name}, {"ms", median_ms(timed)}}) << std::endl;
+    }
+    return 0;
+  }
+  const std::string only = absl::GetFlag(FLAGS_only);
+  Report report("flex");
+  report.fact("shape", cat("B1 H", kHeads, " S", kLength, " D", kDim));
+  for (const char* t : {"f32", "bf16"}) {
+    const std::string plain = cat(t, " none");
+    Timed base(plain);
+    const double base_ms = median_ms(base);
+    for (const Case& c : cases())
+      for (const char* way : {"", " backward"}) {
+        const std::string name = cat(t, " ", c.name, way);
+        if (name.find(only) == std::string::npos) continue;
+        const auto begin = Clock::now();
+        Timed timed(name);
+        const double first = seconds_since(begin) * 1e3, ms = median_ms(timed);
+        report.add({name, ms, "ms", kNone, *way ? kNone : c.goal * base_ms});
+        report.add({cat(name, ", mask and first call"), first, "ms", kNone, 200 + ms});
+      }
+  }
+  report.finish(absl::GetFlag(FLAGS_json));
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::run_program(argc, argv, "Times flex_attention by score_mod and mask, forward and backward.", weft::bench::run);
+}
