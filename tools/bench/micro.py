@@ -69,15 +69,15 @@ def shares(bazel, out):
     print(f"{'':16} {'products ms':>12} {'rest ms':>9} {'rest share':>11}")
     for model, dtype, name, products, rest in found:
         print(f"{model + ' ' + dtype:16} {products:12.1f} {rest:9.1f} {rest / (products + rest):11.0%}  {name}")
-    chart = Chart("Time of a training step: products and the rest, without and with fusion (unfused = 100 %)",
+    chart = Chart("Time of a training step of GPT (tiny, base) and MoE: products and the rest (unfused = 100 %)",
                   (-0.6, len(MODELS) - 0.4), (0, 100), "left: op by op, right: fused", "%",
-                  names=[f"{m} {d}" for m, d in MODELS])
+                  names=[f"{m.removeprefix('gpt_').removesuffix('_small')} {d}" for m, d in MODELS])
     for i in range(len(MODELS)):
         whole = sum(found[2 * i][3:])
         for side in (0, 1):
             parts = [(100 * v / whole, COLOURS[c]) for v, c in zip(found[2 * i + side][3:], (0, 1))]
             chart.bars(i + (side - 0.5) * 0.38, parts, 0.32)
-    chart.swatch("products", COLOURS[0])
+    chart.swatch("products, attention", COLOURS[0])
     chart.swatch("the rest", COLOURS[1])
     write_svg(out / "shares.svg", [chart])
 

@@ -115,8 +115,10 @@ void print_profile(const std::vector<Line>& lines) {
   std::printf("%-28s %8d %10.3f\n", "all", launches, total);
 }
 
-// A product with what is fused into it counts as one.
-bool is_product(const std::string& op) { return op.starts_with("dot") || op.starts_with("grouped_dot"); }
+// A product with what is fused before and after it counts as one, and attention as its products.
+bool is_product(const std::string& op) {
+  return ("_" + op + "_").find("_dot_") != std::string::npos || op.starts_with("attention");
+}
 
 void serve(Trainer& trainer, double first_done) {
   auto say = [](const io::OrderedJson& json) { std::cout << io::write_json(json) << std::endl; };
