@@ -7,13 +7,14 @@
 #include <optional>
 #include <set>
 
+#include "compiler/passes/new_node.h"
 #include "compiler/passes/pass.h"
 #include "compiler/passes/pending_grad.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/rewrite.h"
-#include "ops/attention/record.h"
 #include "ops/all_ops.h"
+#include "ops/attention/record.h"
 #include "ops/core/core.h"
 #include "ops/core/softmax.h"
 
@@ -57,7 +58,7 @@ class Discovery {
       f.softmax = id;
       const std::string why = look(f);
       if (why == kNotAttention) continue;
-      pass_note(cat("softmax", where_of(g_.node(id)), why.empty() ? " is attention's: one kernel" : " stays: ", why));
+      pass_note(cat("softmax", at_line(g_.node(id)), why.empty() ? " is attention's: one kernel" : " stays: ", why));
       if (why.empty()) by_out.emplace(f.out, std::move(f));
     }
     if (by_out.empty()) return nullptr;
@@ -76,10 +77,6 @@ class Discovery {
  private:
   static constexpr const char* kNotAttention = "?";
 
-  static std::string where_of(const Node& n) {
-    const std::string line = n.line.to_string();
-    return line.empty() ? "" : cat(" at ", line);
-  }
   const OpDef& op(const char* name) const { return *op_table().find(name); }
   bool is(Value v, const char* name) const { return g_.node(v).op == &op(name); }
 
@@ -109,12 +106,12 @@ class Discovery {
     for (int32_t id : f.inside) {
       if (id == f.out) continue;
       if (output_[static_cast<size_t>(id)] || pending_.keeps(id))
-        return cat(g_.node(id).op->name, where_of(g_.node(id)), " is a result too");
+        return cat(g_.node(id).op->name, at_line(g_.node(id)), " is a result too");
       if (g_.node(id).no_grad != softmax.no_grad) return "gradients stop inside";
       for (int32_t u : users_[static_cast<size_t>(id)])
         if (!f.inside.contains(u))
-          return cat(g_.node(id).op->name, where_of(g_.node(id)), " is read by ", g_.node(u).op->name,
-                     where_of(g_.node(u)), " too");
+          return cat(g_.node(id).op->name, at_line(g_.node(id)), " is read by ", g_.node(u).op->name,
+                     at_line(g_.node(u)), " too");
     }
     return "";
   }
@@ -355,20 +352,8 @@ class Discovery {
 
   Value emit(Rewriter& r, const Found& f) const {
     const Node &softmax = g_.node(f.softmax), &scores = g_.node(f.scores), &out = g_.node(f.out);
-    auto add = [&](const OpDef& op, std::vector<Value> in, Attrs attrs) {
-      Node n;
-      n.op = &op;
-      n.attrs = std::move(attrs);
-      n.line = softmax.line;
-      n.scope = softmax.scope;
-      n.no_grad = softmax.no_grad;
-      std::vector<TensorType> types;
-      for (Value v : in) {
-        n.inputs.push_back(v);
-        types.push_back(r.graph().type(v));
-      }
-      n.outputs = op.infer({op, n.attrs, types});
-      return Value{r.graph().add(std::move(n)), 0};
+    auto add = [&](const OpDef& op, const std::vector<Value>& in, Attrs attrs) {
+      return Value{r.graph().add(new_node(r.graph(), op, in, std::move(attrs), softmax)), 0};
     };
     auto shaped = [&](Value v, const Shape& shape) {
       return r.graph().type(v).shape == shape ? v : add(reshape_op, {v}, {{"shape", shape}});

@@ -5,12 +5,13 @@
 #include <map>
 #include <optional>
 
+#include "compiler/passes/new_node.h"
 #include "compiler/passes/pass.h"
 #include "compiler/passes/pending_grad.h"
 #include "framework/dispatch/capture.h"
 #include "framework/ir/rewrite.h"
-#include "ops/composite/loss.h"
 #include "ops/all_ops.h"
+#include "ops/composite/loss.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/linear_cross_entropy.h"
@@ -165,7 +166,7 @@ class Discovery {
         Linear linear;
         const std::string why = refused(*m, linear);
         if (why.empty() || large(g_.node(logits)))
-          pass_note(cat("logits ", g_.type(logits), where_of(n), why.empty() ? " are never whole in memory" : " stay: ",
+          pass_note(cat("logits ", g_.type(logits), at_line(n), why.empty() ? " are never whole in memory" : " stay: ",
                         why));
         if (!why.empty()) return {};
         return Found{*m, linear};
@@ -232,7 +233,7 @@ class Discovery {
         for (Value in : g_.node(id).inputs)
           for (Value operand : dot.inputs)
             if (in == operand && !g_.node(id).no_grad && is_floating(g_.node(id).outputs[0].dtype))
-              return cat(g_.node(id).op->name, where_of(g_.node(id)), " reads their factors in between");
+              return cat(g_.node(id).op->name, at_line(g_.node(id)), " reads their factors in between");
     for (const std::vector<int32_t>* part : {static_cast<const std::vector<int32_t>*>(&linear.chain), &m.inside})
       for (int32_t id : *part) {
         if (id == m.inside.back()) continue;
@@ -241,7 +242,7 @@ class Discovery {
         if (output_[id] || pending_.keeps(id)) return "they, or what comes of them, are a result too";
         for (int32_t u : users_[id])
           if (!contains(m.inside, u) && !contains(linear.chain, u))
-            return cat(g_.node(u).op->name, where_of(g_.node(u)), " reads them too");
+            return cat(g_.node(u).op->name, at_line(g_.node(u)), " reads them too");
       }
     return {};
   }
@@ -257,26 +258,10 @@ class Discovery {
   static bool contains(const std::vector<int32_t>& ids, int32_t id) {
     return std::find(ids.begin(), ids.end(), id) != ids.end();
   }
-  static std::string where_of(const Node& n) {
-    const std::string line = n.line.to_string();
-    return line.empty() ? "" : cat(" at ", line);
-  }
 
   Value emit(Rewriter& r, const Node& loss, const Found& f) const {
-    auto add = [&](const OpDef& op, std::initializer_list<Value> in, Attrs attrs) {
-      Node n;
-      n.op = &op;
-      n.attrs = std::move(attrs);
-      n.line = loss.line;
-      n.scope = loss.scope;
-      n.no_grad = loss.no_grad;
-      std::vector<TensorType> types;
-      for (Value v : in) {
-        n.inputs.push_back(v);
-        types.push_back(r.graph().type(v));
-      }
-      n.outputs = op.infer({op, n.attrs, types});
-      return Value{r.graph().add(std::move(n)), 0};
+    auto add = [&](const OpDef& op, const std::vector<Value>& in, Attrs attrs) {
+      return Value{r.graph().add(new_node(r.graph(), op, in, std::move(attrs), loss)), 0};
     };
     auto shaped = [&](Value v, const Shape& shape) {
       return r.graph().type(v).shape == shape ? v : add(reshape_op, {v}, {{"shape", shape}});

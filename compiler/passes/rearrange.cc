@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "compiler/passes/new_node.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"
 #include "ops/all_ops.h"
@@ -63,20 +64,7 @@ class Rearranger {
   static uint64_t key(Value v) { return static_cast<uint64_t>(v.node) << 8 | static_cast<uint64_t>(v.index); }
 
   Value emit(const OpDef& op, std::span<const Value> in, Attrs attrs) {
-    Node n;
-    n.op = &op;
-    n.attrs = std::move(attrs);
-    n.line = from_->line;
-    n.scope = from_->scope;
-    n.no_grad = from_->no_grad;
-    n.backward = from_->backward;
-    std::vector<TensorType> types;
-    for (Value v : in) {
-      n.inputs.push_back(v);
-      types.push_back(r_.graph().type(v));
-    }
-    n.outputs = op.infer({op, n.attrs, types});
-    return {r_.graph().add(std::move(n)), 0};
+    return {r_.graph().add(new_node(r_.graph(), op, in, std::move(attrs), *from_)), 0};
   }
   Value emit(const OpDef& op, std::initializer_list<Value> in, Attrs attrs = {}) {
     return emit(op, std::span<const Value>(in.begin(), in.size()), std::move(attrs));

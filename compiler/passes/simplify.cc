@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "compiler/passes/new_node.h"
 #include "compiler/passes/pattern.h"
 #include "compiler/passes/pending_grad.h"
 #include "framework/dispatch/dispatch.h"
@@ -93,20 +94,7 @@ class Simplifier {
   }
 
   Value emit(const OpDef& op, std::span<const Value> in, Attrs attrs) {
-    Node n;
-    n.op = &op;
-    n.attrs = std::move(attrs);
-    n.line = from_->line;
-    n.scope = from_->scope;
-    n.no_grad = from_->no_grad;
-    n.backward = from_->backward;
-    std::vector<TensorType> types;
-    for (Value v : in) {
-      n.inputs.push_back(v);
-      types.push_back(to().type(v));
-    }
-    n.outputs = op.infer({op, n.attrs, types});
-    return simplified(std::move(n));
+    return simplified(new_node(to(), op, in, std::move(attrs), *from_));
   }
 
   /// Constant 0-d node, broadcast if `type` has dims.
