@@ -157,7 +157,7 @@ void make_kernels(Program* p) {
   p->table.load();
 }
 
-/// Runs a part on one tile. `operand(i)`: where operand i of the tile's graph lies; results go to `out`.
+/// Runs a part on one tile. `operands`: where those of the tile's graph lie; results go to `out`.
 void launch(const Part& part, const ScoreTile& t, std::span<void* const> operands, std::span<void* const> out) {
   const FusedKernel& k = *part.kernel;
   const kir::Lowered& low = k.lowered();

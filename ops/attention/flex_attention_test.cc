@@ -232,6 +232,24 @@ TEST(FlexAttention, ModsAndGradientsOfTheirTables) {
   }
 }
 
+TEST(FlexAttention, TablesTooLargeForSumsByTaskGetTheSameGradients) {
+  Random random(10);
+  const Sizes s{.b = 8, .hq = 8, .hkv = 8, .sq = 20, .skv = 30, .d = 4, .dv = 4, .kv_batch = 8};
+  const Tensor small = random_tensor(kFloat32, {100}, random);
+  const Tensor large = cat({small, zeros({(int64_t{9} << 20) - 100})});
+  const std::vector<Tensor> x = operands(s, kFloat32, 15);
+  const MakeOptions options = [](std::span<const Tensor> in) {
+    const Tensor a = in[0];
+    return with([a](const Score& c) { return c.value + a[c.q - c.kv + 30] * a[c.kv]; }, kCausal);
+  };
+  const std::vector<Tensor> want = run(x, {small}, options), got = run(x, {large}, options);
+  for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(testing::same_bits(got[i], want[i])) << i;
+  // The same terms in another order: each is below 1, and there are at most one for each score.
+  const double terms = static_cast<double>(2 * s.b * s.hq * s.sq * s.skv);
+  expect_close(got[5].slice(0, 0, 100), want[5], greatest(want[5]) * terms * unit_roundoff(kFloat32), "table");
+  EXPECT_EQ(sum(ne(got[5].slice(0, 100, large.numel()), 0.0).to(kInt64)).item<int64_t>(), 0);
+}
+
 TEST(FlexAttention, BlockMasksChangeNothingButTheWork) {
   Random random(9);
   const Sizes s{.b = 2, .hq = 4, .hkv = 2, .sq = 300, .skv = 420, .d = 8, .dv = 8, .kv_batch = 2};

@@ -99,8 +99,9 @@ ScoreTiles::ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> table
   hook_.backward = [](const void* self, const kernels::ScoreTile& t, const float* raw, float* grad) {
     const ScoreTiles& s = *static_cast<const ScoreTiles*>(self);
     SmallVec<float*, 4> sums;
+    const int64_t task = s.tasks_ > 1 ? t.task : 0;  // 0: tasks run one after another and share
     for (int64_t offset : s.offsets_)
-      sums.push_back(offset < 0 || !s.sums_ ? nullptr : s.sums_ + t.task * s.per_task_ + offset);
+      sums.push_back(offset < 0 || !s.sums_ ? nullptr : s.sums_ + task * s.per_task_ + offset);
     s.mod_->backward(t, raw, grad, sums.data());
   };
 }

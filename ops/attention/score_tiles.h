@@ -31,7 +31,8 @@ class ScoreTiles {
   ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> tables);
   ~ScoreTiles();
   const kernels::ScoreHook& hook() const { return hook_; }
-  /// Before attention_backward with this many tasks: where each table's sums go (by task, then the table's numel).
+  /// Before attention_backward with this many tasks, or 1 for any number that run one after another: where each table's
+  /// sums go (by task, then the table's numel).
   void start_gradients(int64_t tasks, float* sums);
   /// After it: the sum over tasks of table i.
   void finish_gradient(int table, const StridedView& out) const;
