@@ -60,12 +60,14 @@ class Timed {
       rest.resize(end);
     }
     bool known = false;
+    const bool type_known = name.starts_with("f32 ") || name.starts_with("bf16 ");
     for (const Case& c : cases())
-      if (c.name == rest) {
+      if (type_known && c.name == rest) {
         options_ = c.options();
         known = true;
       }
-    if (!known) usage_error("unknown case " + name);
+    if (!known) usage_error("unknown case '" + name + "'; need f32 or bf16 and none, alibi, softcap, causal, window_256, documents_300 or "
+                  "prefix_512, maybe with backward: 'bf16 causal backward'");
     manual_seed(0);
     for (Tensor* x : {&q_, &k_, &v_, &g_}) *x = randn({1, kHeads, kLength, kDim}).to(t);
     call();
