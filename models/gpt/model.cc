@@ -61,7 +61,7 @@ Tensor Model::logits(const Tensor& tokens) const {
 Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) const {
   check_tokens(tokens);
   const int64_t T = tokens.size(1);
-  const Tensor y = forward(tokens, pos_(cache.next_positions(T)), {.cache = &cache, .mask = cache.mask(T)});
+  const Tensor y = forward(tokens, pos_(cache.next_positions(T)), {.cache = &cache});
   cache.advance(T);
   return y;
 }

@@ -70,7 +70,6 @@ Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::ve
   if (pos_) x_BTD = x_BTD + (cache ? (*pos_)(positions_T) : slice(pos_->weight, 0, 0, T));
   nn::AttentionContext context{.cache = cache};
   if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), {.theta = config_.rope_theta});
-  if (cache) context.mask = cache->mask(T);
   x_BTD = in_compute_dtype(x_BTD);
   for (size_t i = 0; i < blocks_.size(); ++i) {
     NameScope scope(cat("blocks.", i).c_str());

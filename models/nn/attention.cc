@@ -3,7 +3,6 @@
 #include <cmath>
 #include <numbers>
 
-#include "ops/composite/attention.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
@@ -28,6 +27,23 @@ RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const Rotary
   return {cos(angle), sin(angle)};
 }
 
+namespace {
+
+MaskMod both(const MaskMod& a, const MaskMod& b) { return a && b ? a & b : a ? a : b; }
+
+ScoreMod then(const ScoreMod& a, const ScoreMod& b) { return a && b ? attention::compose(a, b) : a ? a : b; }
+
+// The mods as they are for queries that begin at position `start`.
+MaskMod starting_at(const MaskMod& mask, const Tensor& start) {
+  return [=](Index b, Index h, Index q, Index kv) { return mask(b, h, Index(q + start), kv); };
+}
+ScoreMod starting_at(const ScoreMod& mod, const Tensor& start) {
+  if (!mod) return mod;
+  return [=](const Score& s) { return mod({s.value, s.b, s.h, Index(s.q + start), s.kv}); };
+}
+
+}  // namespace
+
 Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o)
     : qkv(dim, ((o.head_dim ? o.head_dim : dim / heads) * (heads + 2 * (o.kv_heads ? o.kv_heads : heads))),
           {.bias = o.bias, .std = o.std}),
@@ -37,8 +53,8 @@ Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o)
       heads_(heads),
       kv_heads_(o.kv_heads ? o.kv_heads : heads),
       head_dim_(o.head_dim ? o.head_dim : dim / heads),
-      causal_(o.causal),
-      attend_(o.attend) {
+      score_mod_(o.score_mod),
+      mask_mod_(o.causal ? both(attention::causal(), o.mask_mod) : o.mask_mod) {
   WEFT_CHECK(o.head_dim || dim % heads == 0, "Attention: dim ", dim, " is not a multiple of heads ", heads);
   WEFT_CHECK(heads % kv_heads_ == 0, "Attention: heads ", heads, " is not a multiple of kv_heads ", kv_heads_);
   register_module("qkv", qkv);
@@ -61,20 +77,24 @@ Tensor Attention::operator()(const Arg& arg, const AttentionContext& context, in
     q_BHTD = apply_rope(q_BHTD, context.rope);
     k_BGTD = apply_rope(k_BGTD, context.rope);
   }
-  Tensor mask = context.mask;
+  FlexAttentionOptions options{.score_mod = then(score_mod_, context.score_mod), .enable_gqa = R > 1};
+  if (context.block_mask) {
+    WEFT_CHECK(!context.mask_mod && !context.cache, "Attention: got block_mask and ",
+               context.cache ? "a cache" : "mask_mod", "; need block_mask alone: it holds all masks");
+    options.block_mask = context.block_mask;
+  } else {
+    options.mask_mod = both(mask_mod_, context.mask_mod);
+  }
   if (context.cache) {
+    const Tensor start = context.cache->position.value();
+    const auto written = [end = start + T](Index, Index, Index, Index kv) { return kv < end; };
+    options.mask_mod = both(MaskMod(written), options.mask_mod ? starting_at(options.mask_mod, start) : MaskMod());
+    options.score_mod = starting_at(options.score_mod, start);
     auto [keys, values] = context.cache->append(layer, k_BGTD, v_BGTD);
     k_BGTD = keys.to(q_BHTD.dtype());
     v_BGTD = values.to(q_BHTD.dtype());
-    if (!mask.defined()) mask = context.cache->mask(T);
   }
-  Tensor y_BHTD;
-  if (attend_ && !mask.defined()) {
-    y_BHTD = attend_(q_BHTD, k_BGTD, v_BGTD);
-  } else {
-    y_BHTD = scaled_dot_product_attention(
-        q_BHTD, k_BGTD, v_BGTD, {.attn_mask = mask, .is_causal = causal_ && !mask.defined(), .enable_gqa = R > 1});
-  }
+  const Tensor y_BHTD = flex_attention(q_BHTD, k_BGTD, v_BGTD, options);
   return drop(out(reshape(transpose(y_BHTD, 1, 2), {B, T, heads_ * D})));
 }
 

@@ -1,10 +1,9 @@
 // Attention: queries, keys and values from one projection, grouped-query heads, optional rotary positions and KV cache.
 #pragma once
-#include <functional>
-
 #include "models/nn/dropout.h"
 #include "models/nn/kv_cache.h"
 #include "models/nn/linear.h"
+#include "ops/attention/flex_attention.h"
 #include "ops/composite/rope.h"
 
 namespace weft::nn {
@@ -23,21 +22,25 @@ RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const Rotary
 struct AttentionContext {
   RopeTables rope;                 // undefined: no rotary positions
   const KvCache* cache = nullptr;  // null: all keys are x's own
-  Tensor mask;  // bool, true where a query may attend, broadcast to [B, H, T, S]; undefined: the layer's rule
+  // Of this pass, besides the layer's own: scores go through the layer's mod first; a key is seen if both masks let it
+  // pass. In all of them q and kv count from the start of the sequence, with a cache too.
+  ScoreMod score_mod = {};
+  MaskMod mask_mod = {};
+  // All masks in one, with its blocks found once for many steps: in place of causal and every mask_mod. Not with a
+  // cache.
+  BlockMask block_mask = {};
 };
-
-/// Attention proper on q[B, H, T, D], k and v[B, Hkv, S, D]: where a FlexAttention mod goes.
-using AttentionFn = std::function<Tensor(const Tensor& q, const Tensor& k, const Tensor& v)>;
 
 struct AttentionOptions {
   int64_t kv_heads = 0;  // 0: as many as heads; else a divisor of heads
   int64_t head_dim = 0;  // 0: dim / heads
   bool bias = false;
-  bool causal = true;
-  double dropout = 0;       // of the output
-  double std = 0;           // of the normal initialisation; 0: Linear's default
-  double out_std = 0;       // the same of the output projection; 0: as std
-  AttentionFn attend = {};  // instead of scaled_dot_product_attention; not used with a mask or a cache
+  bool causal = true;       // q >= kv, besides mask_mod
+  ScoreMod score_mod = {};  // as in flex_attention, of every pass
+  MaskMod mask_mod = {};
+  double dropout = 0;  // of the output
+  double std = 0;      // of the normal initialisation; 0: Linear's default
+  double out_std = 0;  // the same of the output projection; 0: as std
 };
 
 class Attention : public Module {
@@ -54,8 +57,8 @@ class Attention : public Module {
 
  private:
   int64_t heads_, kv_heads_, head_dim_;
-  bool causal_;
-  AttentionFn attend_;
+  ScoreMod score_mod_;
+  MaskMod mask_mod_;  // causal included
 };
 
 }  // namespace weft::nn

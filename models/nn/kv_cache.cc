@@ -25,8 +25,6 @@ void KvCache::reset() const { position.set(zeros({}, {.dtype = kInt64})); }
 
 Tensor KvCache::next_positions(int64_t count) const { return position.value() + arange(count); }
 
-Tensor KvCache::mask(int64_t count) const { return le(arange(capacity), unsqueeze(next_positions(count), -1)); }
-
 KvCache::All KvCache::append(int64_t layer, const Tensor& keys, const Tensor& values) const {
   const Layer& l = layers[layer];
   const Tensor at = position.value();

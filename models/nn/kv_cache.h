@@ -24,8 +24,6 @@ struct KvCache {
   void reset() const;
   /// i64 [count]: the positions of the next `count` tokens.
   Tensor next_positions(int64_t count) const;
-  /// bool [count, capacity]: which keys each of the next `count` tokens may attend to once they are written.
-  Tensor mask(int64_t count) const;
   /// Writes keys and values [batch, kv_heads, count, head_dim] of the next tokens and returns all, as in Layer. Throws
   /// OutOfRange where they do not fit.
   struct All {

@@ -93,13 +93,46 @@ TEST(Attention, EqualsLoops) {
   EXPECT_TRUE(weft::testing::close(attn(x), want, kFloat64, 256));
 }
 
-TEST(Attention, TakesAFunctionOfItsOwn) {
-  Attention attn(8, 2, {.attend = [](const Tensor& q, const Tensor&, const Tensor& v) { return v + q * 0.0; }});
+TEST(Attention, AMaskOfTheLayerAndOneOfThePassBothCount) {
+  Attention attn(8, 2, {.mask_mod = attention::sliding_window(1)});
   Random random(3);
-  const Tensor x = random_tensor(kFloat32, {1, 3, 8}, random);
-  // Without mixing over time, a row depends on its own input only.
-  const Tensor whole = attn(x), last = attn(x.slice(1, 2, 3));
-  EXPECT_EQ(whole.slice(1, 2, 3).to_vector<float>(), last.to_vector<float>());
+  const Tensor x = random_tensor(kFloat64, {1, 6, 8}, random);
+  const Tensor documents = Tensor::from_vector<int64_t>({0, 0, 0, 1, 1, 1}, {6});
+  const Tensor y = attn(x, {.mask_mod = attention::document(documents)});
+  // Position 5 sees 4 and 5, position 3 itself only.
+  EXPECT_TRUE(weft::testing::close(y.slice(1, 5, 6), attn(x.slice(1, 4, 6)).slice(1, 1, 2), kFloat64, 64));
+  EXPECT_TRUE(weft::testing::close(y.slice(1, 3, 4), attn(x.slice(1, 3, 4)), kFloat64, 64));
+  // The same with its blocks found before.
+  const MaskMod all = attention::causal() & attention::sliding_window(1) & attention::document(documents);
+  EXPECT_EQ(attn(x, {.block_mask = create_block_mask(all, 1, 1, 6, 6)}).to_vector<double>(), y.to_vector<double>());
+}
+
+TEST(Attention, ModsOfTheLayerAndOfThePassFollowEachOther) {
+  const auto doubled = [](const Score& s) { return s.value * 2; };
+  Attention plain(8, 2), layer(8, 2, {.score_mod = attention::alibi(2)});
+  layer.load_state_dict(plain.state_dict());
+  Random random(3);
+  const Tensor x = random_tensor(kFloat64, {1, 6, 8}, random);
+  const ScoreMod both = attention::compose(attention::alibi(2), ScoreMod(doubled));
+  EXPECT_EQ(layer(x, {.score_mod = doubled}).to_vector<double>(), plain(x, {.score_mod = both}).to_vector<double>());
+  EXPECT_NE(layer(x, {.score_mod = doubled}).to_vector<double>(), layer(x).to_vector<double>());
+}
+
+// Mods count positions from the start of the sequence, whatever part of it a pass computes.
+TEST(Attention, ACacheKeepsPositionsOfMods) {
+  Attention attn(8, 2, {.score_mod = attention::alibi(2), .mask_mod = attention::sliding_window(2)});
+  Random random(3);
+  const Tensor x = random_tensor(kFloat64, {1, 6, 8}, random);
+  const Tensor whole = attn(x);
+  const KvCache cache({.layers = 1, .kv_heads = 2, .capacity = 9, .head_dim = 4, .dtype = kFloat64});
+  int64_t at = 0;
+  for (int64_t count : {3, 1, 2}) {
+    const Tensor part = attn(x.slice(1, at, at + count), {.cache = &cache});
+    EXPECT_TRUE(weft::testing::close(part, whole.slice(1, at, at + count), kFloat64, 64));
+    cache.advance(count);
+    at += count;
+  }
+  EXPECT_THROW(attn(x, {.cache = &cache, .block_mask = create_block_mask(attention::causal(), 1, 1, 6, 6)}), Error);
 }
 
 TEST(Attention, RotaryDependsOnDistanceOnly) {

@@ -15,7 +15,14 @@ Norm make_norm(int64_t dim, const BlockOptions& o) {
 TransformerBlock::TransformerBlock(int64_t dim, const BlockOptions& o)
     : norm1(make_norm(dim, o)),
       attn(dim, o.heads,
-           {.kv_heads = o.kv_heads, .bias = o.bias, .dropout = o.dropout, .std = o.std, .out_std = o.residual_std}),
+           {.kv_heads = o.kv_heads,
+            .bias = o.bias,
+            .causal = o.causal,
+            .score_mod = o.score_mod,
+            .mask_mod = o.mask_mod,
+            .dropout = o.dropout,
+            .std = o.std,
+            .out_std = o.residual_std}),
       norm2(make_norm(dim, o)),
       drop(o.dropout) {
   const int64_t hidden = o.hidden ? o.hidden : 4 * dim;

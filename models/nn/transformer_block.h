@@ -15,6 +15,9 @@ struct BlockOptions {
   bool rms_norm = false;  // RMSNorm instead of LayerNorm
   bool swiglu = false;    // SwiGlu instead of Mlp
   bool bias = true;
+  bool causal = true;       // of attention, as in AttentionOptions
+  ScoreMod score_mod = {};
+  MaskMod mask_mod = {};
   double norm_eps = 1e-5;
   double dropout = 0;       // of what is added to the residual
   double std = 0.02;        // of the normal initialisation
