@@ -17,6 +17,7 @@ struct Mapped {
   int table = -1;  // input of the graph; -1: no part of a table
   Tensor at;       // flat position of the part's first element, by score
   Shape rest;      // the part's shape
+  int one = -1;    // input of the graph: a table of one number, which may be read without an index
 };
 
 class Mapper {
@@ -29,11 +30,7 @@ class Mapper {
       Mapped& m = values_[static_cast<size_t>(v.node)];
       m.t = t;
       m.mapped = next < mapped;
-      if (!m.mapped && t.numel() == 1 && has_gradient(t.dtype())) {
-        // One number for all scores, read at its only place.
-        const Tensor one = reshape(t, {});
-        m.t = reads_ ? recorded(next, zeros({}, {.dtype = kInt64}), one) : one;
-      }
+      if (!m.mapped && t.numel() == 1 && has_gradient(t.dtype())) m.one = next;
       ++next;
     }
   }
@@ -116,6 +113,11 @@ class Mapper {
 
   // The value itself. A table's chosen element is read here, and only once.
   const Tensor& read(Mapped& m) {
+    if (m.one >= 0) {  // the same for all scores
+      m.t = reshape(m.t, {});
+      if (reads_) m.t = recorded(m.one, zeros({}, {.dtype = kInt64}), m.t);
+      m.one = -1;
+    }
     if (m.table < 0 || m.t.defined()) return m.t;
     const Tensor& table = in_[static_cast<size_t>(m.table)];
     const Tensor v = table.numel() == 0 ? zeros(m.at.shape(), {.dtype = table.dtype()}) : element(table, m.at);

@@ -178,6 +178,27 @@ MaskMod block_diffusion(int64_t block, int64_t n) {
   };
 }
 
+MaskMod dflash(const Tensor& anchors, int64_t block, int64_t context) {
+  check_table("attention::dflash", "anchors", anchors, 1, 2, "[N] or [B, N]");
+  WEFT_CHECK(block >= 1 && context >= 0, "attention::dflash: block is ", block, " and context is ", context,
+             "; need blocks of 1 or more tokens and a context of 0 or more");
+  return [anchors, block, context](Index b, Index, Index q, Index kv) {
+    const Tensor of_q = floor_divide(q, block), anchor = row_of(anchors, 1, b)[of_q];
+    const Tensor before = kv < minimum(cast(anchor, kInt64), context);
+    return before | ((anchor >= 0) & (kv >= context) & (floor_divide(kv - context, block) == of_q));
+  };
+}
+
+MaskMod multi_token(int64_t n, const Tensor& lengths) {
+  WEFT_CHECK(n >= 1, "attention::multi_token: n is ", n, "; need 1 or more tokens");
+  if (lengths.defined()) check_table("attention::multi_token", "lengths", lengths, 1, 1, "[B]");
+  return [n, lengths](Index b, Index, Index q, Index kv) {
+    const Tensor seen = ((kv < n) & (q >= kv)) | ((kv >= n) & (remainder(kv, n) == q));
+    if (!lengths.defined()) return seen;
+    return seen & (q < lengths[b]) & (remainder(kv, n) < lengths[b]);
+  };
+}
+
 MaskMod flamingo(const Tensor& intervals, int64_t tokens_per_image) {
   check_table("attention::flamingo", "intervals", intervals, 2, 3, "[N, 2] or [B, N, 2]");
   WEFT_CHECK(intervals.shape().back() == 2 && tokens_per_image >= 1, "attention::flamingo: intervals is ",

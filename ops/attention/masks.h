@@ -41,6 +41,14 @@ MaskMod transfusion(const Tensor& spans);
 /// Blocks of noised tokens [0, n) and clean ones [n, 2n): a noised block sees itself and the clean blocks before it, a
 /// clean one itself and the clean ones before it (BD3-LM: Arriola et al. 2025).
 MaskMod block_diffusion(int64_t block, int64_t n);
+/// Blocks drafted after a context (DFlash): queries are blocks of `block` tokens one behind the other, keys the context
+/// [0, context) and then the same blocks. A block sees the context before its anchor and all of itself: anchors, integers
+/// [N] or [B, N] by block; -1: a block that sees nothing, not even itself.
+MaskMod dflash(const Tensor& anchors, int64_t block, int64_t context);
+/// Multi-token prediction trained over several steps (EAGLE-3): keys are n tokens and, for each further step, n more. A
+/// query sees the first n causally, and of each further step the key of its own position. lengths, integers [B] (none:
+/// n): positions behind them see nothing and are not seen.
+MaskMod multi_token(int64_t n, const Tensor& lengths = Tensor());
 /// Text to images: query q sees the tokens of image i = kv / tokens_per_image where intervals[i][0] <= q <
 /// intervals[i][1]; integers [N, 2] or [B, N, 2] (Alayrac et al. 2022).
 MaskMod flamingo(const Tensor& intervals, int64_t tokens_per_image);

@@ -1,0 +1,99 @@
+// The conformance suite of flex_attention: every mask and score_mod that people use, each as a mod and, written apart
+// from it, as a plain function of numbers; and attention with its derivative in f64 over all points, with a bound on
+// what a kernel may differ.
+#pragma once
+#include <functional>
+#include <random>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/attention/flex_attention.h"
+
+namespace weft::testing {
+
+/// Numbers by seed, the same on every machine.
+class Dice {
+ public:
+  explicit Dice(uint64_t seed) : engine_(seed) {}
+  /// Of [0, n).
+  int64_t below(int64_t n) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n)); }
+  /// Of [lo, hi].
+  int64_t between(int64_t lo, int64_t hi) { return lo + below(hi - lo + 1); }
+  /// Uniform in [lo, hi), as f32 holds it.
+  double real(double lo, double hi) {
+    return static_cast<float>(lo + (hi - lo) * static_cast<double>(engine_() >> 11) * 0x1p-53);
+  }
+
+ private:
+  std::mt19937_64 engine_;
+};
+
+struct AttentionSizes {
+  int64_t b = 1, kv_b = 1, hq = 1, hkv = 1, sq = 1, skv = 1, d = 8, dv = 8;
+  int64_t longest() const { return std::max(sq, skv); }
+};
+
+/// A mask, and whether a query sees a key by a rule of its own.
+struct MadeMask {
+  MaskMod mod;  // none: all see all
+  std::function<bool(int64_t b, int64_t h, int64_t q, int64_t kv)> seen;
+};
+struct NamedMask {
+  const char* name;
+  MadeMask (*make)(const AttentionSizes&, Dice&);
+};
+std::span<const NamedMask> conformance_masks();
+
+/// A score_mod at one point for the score s.
+struct ScorePoint {
+  double value = 0;
+  double slope = 1;  // d value / ds
+  double size = 0;   // sum of the magnitudes of what is rounded on the way
+  double curve = 0;  // |d slope / ds|
+  struct Read {
+    int table = 0;
+    int64_t at = 0;
+    double slope = 0;  // d value / d table[at]
+    double curve = 0;  // |d of it / ds|
+  };
+  static constexpr int kMost = 16;
+  int reads = 0;
+  Read read[kMost];
+  /// Of a learned table.
+  void reads_from(int table, int64_t at, double slope, double curve = 0) { read[reads++] = {table, at, slope, curve}; }
+};
+
+/// A score_mod over learned tables (f32 here; the mod is built from tensors of any type that hold their values).
+struct MadeScore {
+  std::vector<Tensor> tables;
+  std::function<ScoreMod(std::span<const Tensor> tables)> mod;  // none: scores as they are
+  std::function<ScorePoint(int64_t b, int64_t h, int64_t q, int64_t kv, double s)> at;
+};
+struct NamedScore {
+  const char* name;
+  MadeScore (*make)(const AttentionSizes&, Dice&);
+};
+std::span<const NamedScore> conformance_scores();
+
+/// Operands and weights of the results, as doubles that their dtype holds.
+struct AttentionValues {
+  std::vector<double> q, k, v, dout, dlse;
+};
+
+/// A result and how far a kernel may be from it.
+struct Bounded {
+  std::vector<double> value, bound;
+};
+/// softmax(score(scale q k^T) where mask) v and the derivative of sum(out dout) + sum(lse dlse), point by point in f64.
+/// Bounds follow from the unit roundoffs: of what scores and sums are computed in (`wide`), of the operands of products
+/// (`narrow`: 0 where they are as wide), of results and of tables.
+struct DenseAttention {
+  Bounded out, lse, max, dq, dk, dv;
+  std::vector<Bounded> tables;
+  /// type: of q, k, v and the results; table_types: of the tables.
+  DenseAttention(const AttentionSizes& s, DType type, double scale, const AttentionValues& x, const MadeMask& mask,
+                 const MadeScore& score, std::span<const DType> table_types);
+};
+
+}  // namespace weft::testing
