@@ -1,12 +1,14 @@
-// The conformance suite of flex_attention: every mask and score_mod of ops/attention/conformance.h, forward and backward
-// with the gradients of captured tables, against f64 over all points; generated and interpreted mods, masks with and
-// without a block mask, the same bits in every run and for any number of threads. Cases are a covering array by seed:
-// every pair of choices meets in one of them.
+// The conformance suite of flex_attention: every mask and score_mod of ops/attention/conformance.h, forward and
+// backward with the gradients of captured tables, against f64 over all points; generated and interpreted mods, masks
+// with and without a block mask, the same bits in every run and for any number of threads. Cases are a covering array
+// by seed: every pair of choices meets in one of them.
 //
 //   bazel run //compiler/attention:conformance_test -- --full [--seconds=N] [--seed=N]
 //
 // walks the full product of all choices instead (some 10^8 cases), in an order by seed, for N seconds (default: to the
 // end). --seed alone gives another covering array.
+#include "ops/attention/conformance.h"
+
 #include <gtest/gtest.h>
 
 #include <array>
@@ -18,7 +20,6 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"
 #include "framework/testing/compare.h"
-#include "ops/attention/conformance.h"
 #include "ops/attention/score_tiles.h"
 #include "ops/core/core.h"
 
@@ -175,8 +176,8 @@ struct Case {
   }
 
   std::string text() const {
-    return cat("mask '", mask_name.name, "', score '", score_name.name, "', ", type, ", b ", s.b, " kv_b ", s.kv_b, " hq ",
-               s.hq, " hkv ", s.hkv, " sq ", s.sq, " skv ", s.skv, " d ", s.d, " dv ", s.dv,
+    return cat("mask '", mask_name.name, "', score '", score_name.name, "', ", type, ", b ", s.b, " kv_b ", s.kv_b,
+               " hq ", s.hq, " hkv ", s.hkv, " sq ", s.sq, " skv ", s.skv, " d ", s.d, " dv ", s.dv,
                generated ? ", generated" : ", interpreted", blocks ? ", block mask" : "");
   }
 
@@ -219,8 +220,8 @@ struct Case {
     internal::make_tile_mod = made;
     if (got.size() != again.size() || got.empty()) return;
     for (size_t i = 0; i < got.size(); ++i)
-      ASSERT_TRUE(same_bits(got[i], again[i])) << "result " << i << " with " << threads << " and " << other_threads
-                                               << " threads";
+      ASSERT_TRUE(same_bits(got[i], again[i]))
+          << "result " << i << " with " << threads << " and " << other_threads << " threads";
     std::vector<DType> types;
     for (const Tensor& t : tables) types.push_back(t.dtype());
     const DenseAttention want(s, type, 1 / std::sqrt(static_cast<double>(s.d)),
@@ -270,8 +271,14 @@ TEST_P(Conformance, InF64) {
   if (g_full) GTEST_SKIP() << "the full product runs instead";
   for (size_t m = 0; m < conformance_masks().size(); ++m) {
     const bool odd = m % 2;
-    const AttentionSizes s{.b = 2, .kv_b = odd ? 1 : 2, .hq = 2, .hkv = odd ? 2 : 1, .sq = odd ? 17 : 23,
-                           .skv = m % 3 ? 29 : 13, .d = 5, .dv = 3};
+    const AttentionSizes s{.b = 2,
+                           .kv_b = odd ? 1 : 2,
+                           .hq = 2,
+                           .hkv = odd ? 2 : 1,
+                           .sq = odd ? 17 : 23,
+                           .skv = m % 3 ? 29 : 13,
+                           .d = 5,
+                           .dv = 3};
     Case(s, kFloat64, conformance_masks()[m], conformance_scores()[GetParam()], true, false, Dice(m)).check(1, 2);
     if (HasFatalFailure()) return;
   }

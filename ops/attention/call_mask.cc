@@ -1,6 +1,7 @@
 #include "ops/attention/call_mask.h"
 
 #include <algorithm>
+#include <cstring>
 #include <list>
 
 #include "framework/base/mutex.h"
@@ -8,31 +9,56 @@
 namespace weft::internal {
 namespace {
 
+/// A mask that was made, with copies of its tables: what it reads stays as it was.
 struct Kept {
   Ref<Graph> graph;
   CallSizes sizes;
   bool lists = false;
+  std::vector<Tensor> tables;
+  int64_t bytes = 0;  // of the tables and the lists
   std::shared_ptr<const CallMask> mask;
 };
 
-/// Masks without tables that were made lately, the last first.
+/// Masks that were made lately, the last first: the layers of a step and its backward ask for the same one.
 struct Cache {
   static constexpr size_t kMost = 64;
+  static constexpr int64_t kMostBytes = int64_t{64} << 20;  // of all; a mask that takes more than half is not kept
   Mutex mutex;
-  std::list<Kept> all WEFT_GUARDED_BY(mutex);
+  std::list<std::shared_ptr<const Kept>> all WEFT_GUARDED_BY(mutex);
+  int64_t bytes WEFT_GUARDED_BY(mutex) = 0;
 };
 
-std::shared_ptr<const CallMask> make(const Ref<Graph>& graph, std::span<const StridedView> tables,
-                                     const CallSizes& sizes, bool lists) {
-  Body body{graph, {}};
-  for (const StridedView& t : tables) body.lifted.push_back(Tensor::from_blob(t.data, t.shape, t.dtype));
-  const MaskProgram program(body);
+int64_t bytes_of(const StridedView& t) { return t.numel() * itemsize(t.dtype); }
+
+Tensor copy_of(const Tensor& t) {
+  const Tensor to = Tensor::empty(t.type());
+  if (t.numel())
+    std::memcpy(to.view_for_kernel().data, t.view_for_kernel().data,
+                static_cast<size_t>(t.numel() * itemsize(t.dtype())));
+  return to;
+}
+
+/// Compares every byte of the tables: contents that changed are another mask.
+bool same(const Kept& k, const Ref<Graph>& graph, std::span<const StridedView> tables, const CallSizes& sizes,
+          bool lists) {
+  if (!(k.sizes == sizes) || k.lists != lists || k.tables.size() != tables.size()) return false;
+  for (size_t i = 0; i < tables.size(); ++i)
+    if (k.tables[i].dtype() != tables[i].dtype || k.tables[i].shape() != tables[i].shape) return false;
+  if (k.graph != graph && !structurally_equal(*k.graph, *graph)) return false;
+  for (size_t i = 0; i < tables.size(); ++i)
+    if (std::memcmp(k.tables[i].view_for_kernel().data, tables[i].data, static_cast<size_t>(bytes_of(tables[i]))))
+      return false;
+  return true;
+}
+
+std::shared_ptr<const CallMask> make(const Ref<Graph>& graph, std::span<const Tensor> tables, const CallSizes& sizes,
+                                     bool lists) {
+  const MaskProgram program(Body{graph, {tables.begin(), tables.end()}});
   auto m = std::make_shared<CallMask>(program.narrowed(sizes.batch, sizes.heads, sizes.q_len, sizes.kv_len));
   if (lists) {
-    m->lists = build_block_lists(program, m->program, {.batch = sizes.batch,
-                                              .heads = sizes.heads,
-                                              .q_len = sizes.q_len,
-                                              .kv_len = sizes.kv_len});
+    m->lists =
+        build_block_lists(program, m->program,
+                          {.batch = sizes.batch, .heads = sizes.heads, .q_len = sizes.q_len, .kv_len = sizes.kv_len});
     m->view = m->lists.view();
   }
   return m;
@@ -42,20 +68,40 @@ std::shared_ptr<const CallMask> make(const Ref<Graph>& graph, std::span<const St
 
 std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& graph, std::span<const StridedView> tables,
                                              const CallSizes& sizes, bool lists) {
-  if (!tables.empty()) return make(graph, tables, sizes, lists);
   static Cache* cache = new Cache;
-  MutexLock lock(cache->mutex);
-  auto& all = cache->all;
-  auto at = std::find_if(all.begin(), all.end(), [&](const Kept& k) {
-    return k.sizes == sizes && k.lists == lists && (k.graph == graph || structurally_equal(*k.graph, *graph));
-  });
-  if (at != all.end()) {
-    all.splice(all.begin(), all, at);
-  } else {
-    all.push_front({graph, sizes, lists, make(graph, {}, sizes, lists)});
-    if (all.size() > Cache::kMost) all.pop_back();
+  std::vector<std::shared_ptr<const Kept>> kept;
+  {
+    MutexLock lock(cache->mutex);
+    kept.assign(cache->all.begin(), cache->all.end());
   }
-  return all.front().mask;
+  for (const auto& k : kept)
+    if (same(*k, graph, tables, sizes, lists)) {
+      MutexLock lock(cache->mutex);
+      const auto at = std::find(cache->all.begin(), cache->all.end(), k);
+      if (at != cache->all.end()) cache->all.splice(cache->all.begin(), cache->all, at);
+      return k->mask;
+    }
+  auto made = std::make_shared<Kept>(Kept{graph, sizes, lists, {}, 0, nullptr});
+  for (const StridedView& t : tables) {
+    made->tables.push_back(Tensor::from_blob(t.data, t.shape, t.dtype));
+    made->bytes += bytes_of(t);
+  }
+  // Without a list a mask is soon made again: its tables are not worth a copy.
+  bool keep = made->bytes <= Cache::kMostBytes / 2 && (lists || tables.empty());
+  if (keep)
+    for (Tensor& t : made->tables) t = copy_of(t);
+  made->mask = make(graph, made->tables, sizes, lists);
+  made->bytes += made->mask->lists.bytes();
+  keep = keep && made->bytes <= Cache::kMostBytes / 2;
+  if (!keep) return made->mask;
+  MutexLock lock(cache->mutex);
+  cache->all.push_front(made);
+  cache->bytes += made->bytes;
+  while (cache->all.size() > Cache::kMost || cache->bytes > Cache::kMostBytes) {
+    cache->bytes -= cache->all.back()->bytes;
+    cache->all.pop_back();
+  }
+  return made->mask;
 }
 
 }  // namespace weft::internal

@@ -6,7 +6,8 @@
 
 namespace weft::internal {
 
-/// A mask lowered for tables and lengths, and its list of blocks. Of masks without tables, calls share one.
+/// A mask lowered for tables and lengths, and its list of blocks. Calls share one as long as graph, lengths and every
+/// byte of the tables are the same.
 struct CallMask {
   MaskProgram program;  // for these lengths
   BlockLists lists;

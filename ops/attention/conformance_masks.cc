@@ -101,7 +101,8 @@ MadeMask letter_a(const Sizes&, Dice& dice) {
 MadeMask draft_tree(const Sizes& s, Dice& dice) {
   const int64_t n = s.longest();
   Ints parent(n);
-  for (int64_t i = 0; i < n; ++i) parent[i] = i == 0 || dice.below(40) == 0 ? -1 : dice.between(std::max<int64_t>(0, i - 6), i - 1);
+  for (int64_t i = 0; i < n; ++i)
+    parent[i] = i == 0 || dice.below(40) == 0 ? -1 : dice.between(std::max<int64_t>(0, i - 6), i - 1);
   std::vector<char> sees(n * n);  // by walks to the roots
   for (int64_t i = 0; i < n; ++i)
     for (int64_t a = i; a >= 0; a = parent[a]) sees[i * n + a] = 1;
@@ -211,9 +212,8 @@ MadeMask line(const Sizes& s, Dice& dice) {
 }
 MadeMask image(const Sizes& s, Dice& dice) {
   const int64_t w = 12, h = std::max<int64_t>(3, up(s.longest(), w)), kh = odd(dice, h), kw = odd(dice, w);
-  return {neighborhood_2d({h, w}, {kh, kw}), [=](auto, auto, int64_t q, int64_t k) {
-            return near(q / w, k / w, h, kh) && near(q % w, k % w, w, kw);
-          }};
+  return {neighborhood_2d({h, w}, {kh, kw}),
+          [=](auto, auto, int64_t q, int64_t k) { return near(q / w, k / w, h, kh) && near(q % w, k % w, w, kw); }};
 }
 MadeMask video(const Sizes& s, Dice& dice) {
   const int64_t w = 8, h = 6, f = std::max<int64_t>(3, up(s.longest(), w * h)), kf = odd(dice, f), kh = odd(dice, h),
@@ -255,7 +255,8 @@ MadeMask curve(const Sizes& s, Dice& dice) {
           }};
 }
 MadeMask tiles_2d(const Sizes& s, Dice& dice) {
-  const int64_t tiles = std::max<int64_t>(3, s.longest() * 4 / 5 / 32), vision = tiles * 2 * 16, text = dice.between(0, s.longest());
+  const int64_t tiles = std::max<int64_t>(3, s.longest() * 4 / 5 / 32), vision = tiles * 2 * 16,
+                text = dice.between(0, s.longest());
   // tiles x 2 tiles of 4 x 4, a window of 3 x 1.
   return {sta_2d({tiles * 4, 8}, {12, 4}, {4, 4}, text), [=](auto, auto, int64_t q, int64_t k) {
             if (q >= vision || k >= vision) return k < vision + text && text > 0;
@@ -263,7 +264,8 @@ MadeMask tiles_2d(const Sizes& s, Dice& dice) {
           }};
 }
 MadeMask tiles_3d(const Sizes& s, Dice& dice) {
-  const int64_t f = std::max<int64_t>(1, s.longest() * 4 / 5 / 192), vision = f * 6 * 32, text = dice.between(0, s.longest());
+  const int64_t f = std::max<int64_t>(1, s.longest() * 4 / 5 / 192), vision = f * 6 * 32,
+                text = dice.between(0, s.longest());
   // f x 3 x 2 tiles of 2 x 4 x 4, a window of 1 x 3 x 1.
   return {sta_3d({f * 2, 12, 8}, {2, 12, 4}, {2, 4, 4}, text), [=](auto, auto, int64_t q, int64_t k) {
             if (q >= vision || k >= vision) return k < vision + text && text > 0;

@@ -24,7 +24,7 @@ void add_product(int64_t rows, int64_t depth, int64_t n, const double* a, const 
       const double* from = b + d * n;
       double* to = c + r * n;
       if (many == 4) {
-        double *__restrict c0 = to, *__restrict c1 = to + n, *__restrict c2 = to + 2 * n, *__restrict c3 = to + 3 * n;
+        double* __restrict c0 = to, * __restrict c1 = to + n, * __restrict c2 = to + 2 * n, * __restrict c3 = to + 3 * n;
         for (int64_t j = 0; j < n; ++j) {
           const double x = from[j];
           c0[j] += w[0] * x, c1[j] += w[1] * x, c2[j] += w[2] * x, c3[j] += w[3] * x;
@@ -141,14 +141,15 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
                                          delta_error + eps * (size + delta_size));
           const double slope_error = at[j].curve * raw_error + 8 * eps * std::abs(at[j].slope);
           ds_i[j] = plain * at[j].slope;
-          const double whole =
-              error * (std::abs(at[j].slope) + slope_error) + std::abs(plain) * slope_error + narrow * std::abs(ds_i[j]);
+          const double whole = error * (std::abs(at[j].slope) + slope_error) + std::abs(plain) * slope_error +
+                               narrow * std::abs(ds_i[j]);
           row_error += whole, row_size += std::abs(ds_i[j]);
           key_error[key0 + j] += whole, key_size[key0 + j] += std::abs(ds_i[j]);
           value_error[key0 + j] += p_i[j] * probability, value_size[key0 + j] += p_i[j];
           for (int r = 0; r < at[j].reads; ++r) {
             const ScorePoint::Read& read = at[j].read[r];
-            const double term = plain * read.slope, coefficient_error = read.curve * raw_error + 8 * eps * std::abs(read.slope);
+            const double term = plain * read.slope,
+                         coefficient_error = read.curve * raw_error + 8 * eps * std::abs(read.slope);
             tables[read.table].value[read.at] += term;
             tables[read.table].bound[read.at] +=
                 error * (std::abs(read.slope) + coefficient_error) + std::abs(plain) * coefficient_error;
@@ -180,7 +181,8 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
     const double own = unit_roundoff(type), each = type == kFloat64 || type == kFloat32 ? 0 : 2 * own;
     for (size_t i = 0; i < tables[t].value.size(); ++i)
       tables[t].bound[i] = 1.01 * (tables[t].bound[i] + ((table_count[t][i] + 4) * eps + each) * table_size[t][i]) +
-                           own * std::abs(tables[t].value[i]) + 2 * tiny_roundoff(type) + 2 * table_count[t][i] * flushed;
+                           own * std::abs(tables[t].value[i]) + 2 * tiny_roundoff(type) +
+                           2 * table_count[t][i] * flushed;
   }
 }
 

@@ -42,7 +42,9 @@ MadeScore fixed_alibi(const Sizes& s, Dice&) {
     const double e = h < n ? -8.0 * (h + 1) / n : -8.0 * (2 * (h - n) + 1) / (2 * n);
     return static_cast<double>(static_cast<float>(std::exp2(e)));
   };
-  return {{}, [heads](Tables) { return alibi(heads); }, [slope](auto, int64_t h, int64_t q, int64_t k, double s) {
+  return {{},
+          [heads](Tables) { return alibi(heads); },
+          [slope](auto, int64_t h, int64_t q, int64_t k, double s) {
             const double by = slope(h) * (k - q);
             return ScorePoint{.value = s + by, .size = 2 * std::abs(by) + std::abs(s)};
           }};
@@ -50,7 +52,8 @@ MadeScore fixed_alibi(const Sizes& s, Dice&) {
 
 MadeScore learned_alibi(const Sizes& s, Dice& dice) {
   const Table t({s.hq}, dice, 0.002, 0.05);
-  return {{t.tensor}, [](Tables in) { return alibi(in[0]); },
+  return {{t.tensor},
+          [](Tables in) { return alibi(in[0]); },
           [t = t.values](auto, int64_t h, int64_t q, int64_t k, double s) {
             const double by = t[h] * (k - q);
             ScorePoint p{.value = s + by, .size = 2 * std::abs(by) + std::abs(s)};
@@ -61,7 +64,8 @@ MadeScore learned_alibi(const Sizes& s, Dice& dice) {
 
 MadeScore alibi_by_entry(const Sizes& s, Dice& dice) {
   const Table t({s.b, s.hq}, dice, 0.002, 0.05);
-  return {{t.tensor}, [](Tables in) { return alibi(in[0]); },
+  return {{t.tensor},
+          [](Tables in) { return alibi(in[0]); },
           [t = t.values, heads = s.hq](int64_t b, int64_t h, int64_t q, int64_t k, double s) {
             const double by = t[b * heads + h] * (k - q);
             ScorePoint p{.value = s + by, .size = 2 * std::abs(by) + std::abs(s)};
@@ -71,7 +75,9 @@ MadeScore alibi_by_entry(const Sizes& s, Dice& dice) {
 }
 
 MadeScore capped(const Sizes&, Dice&) {
-  return {{}, [](Tables) { return softcap(1.5); }, [](auto, auto, auto, auto, double s) {
+  return {{},
+          [](Tables) { return softcap(1.5); },
+          [](auto, auto, auto, auto, double s) {
             const double y = std::tanh(s / 1.5);
             return ScorePoint{.value = 1.5 * y, .slope = 1 - y * y, .size = 2 * size_of(s, 1.5 * y), .curve = 1};
           }};
@@ -80,7 +86,8 @@ MadeScore capped(const Sizes&, Dice&) {
 MadeScore relative(const Sizes& s, Dice& dice) {
   const int64_t far = dice.between(0, 70);
   const Table t({s.hq, 2 * far + 1}, dice, -1, 1);
-  return {{t.tensor}, [](Tables in) { return relative_bias(in[0]); },
+  return {{t.tensor},
+          [](Tables in) { return relative_bias(in[0]); },
           [t = t.values, far](auto, int64_t h, int64_t q, int64_t k, double s) {
             const int64_t at = h * (2 * far + 1) + std::clamp(k - q, -far, far) + far;
             ScorePoint p{.value = s + t[at], .size = size_of(s, t[at])};
@@ -102,7 +109,8 @@ MadeScore t5(const Sizes& s, Dice& dice) {
     for (int64_t first : both ? std::span<const int64_t>(kBoth) : std::span<const int64_t>(kOne)) b += n >= first;
     return base + b;
   };
-  return {{t.tensor}, [both](Tables in) { return t5_bias(in[0], both); },
+  return {{t.tensor},
+          [both](Tables in) { return t5_bias(in[0], both); },
           [t = t.values, bucket](auto, int64_t h, int64_t q, int64_t k, double s) {
             const int64_t at = h * 32 + bucket(k - q);
             ScorePoint p{.value = s + t[at], .size = size_of(s, t[at])};
@@ -113,7 +121,8 @@ MadeScore t5(const Sizes& s, Dice& dice) {
 
 MadeScore by_head(const Sizes& s, Dice& dice) {
   const Table t({s.hq}, dice, -1, 1);
-  return {{t.tensor}, [](Tables in) { return head_bias(in[0]); },
+  return {{t.tensor},
+          [](Tables in) { return head_bias(in[0]); },
           [t = t.values](auto, int64_t h, auto, auto, double s) {
             ScorePoint p{.value = s + t[h], .size = size_of(s, t[h])};
             p.reads_from(0, h, 1);
@@ -135,29 +144,30 @@ MadeScore pairs(const Sizes& s, Dice& dice) {
 
 MadeScore twice(const Sizes& s, Dice& dice) {
   const Table t({s.longest()}, dice, -1, 1);
-  return {{t.tensor}, [](Tables in) {
-            return ScoreMod([t = in[0]](const Score& s) { return s.value + t[s.q] * t[s.kv] + t[s.kv]; });
-          },
-          [t = t.values](auto, auto, int64_t q, int64_t k, double s) {
-            ScorePoint p{.value = s + t[q] * t[k] + t[k], .size = size_of(s, t[k]) + 2 * std::abs(t[q] * t[k])};
-            p.reads_from(0, q, t[k]);
-            p.reads_from(0, k, t[q] + 1);
-            return p;
-          }};
+  return {
+      {t.tensor},
+      [](Tables in) { return ScoreMod([t = in[0]](const Score& s) { return s.value + t[s.q] * t[s.kv] + t[s.kv]; }); },
+      [t = t.values](auto, auto, int64_t q, int64_t k, double s) {
+        ScorePoint p{.value = s + t[q] * t[k] + t[k], .size = size_of(s, t[k]) + 2 * std::abs(t[q] * t[k])};
+        p.reads_from(0, q, t[k]);
+        p.reads_from(0, k, t[q] + 1);
+        return p;
+      }};
 }
 
 MadeScore distance(const Sizes&, Dice&) {
-  return {{}, [](Tables) { return ScoreMod([](const Score& s) { return s.value + (s.q - s.kv); }); },
+  return {{},
+          [](Tables) { return ScoreMod([](const Score& s) { return s.value + (s.q - s.kv); }); },
           [](auto, auto, int64_t q, int64_t k, double s) {
             return ScorePoint{.value = s + (q - k), .size = size_of(s, q - k)};
           }};
 }
 
 MadeScore head_number(const Sizes&, Dice&) {
-  return {{}, [](Tables) { return ScoreMod([](const Score& s) { return s.value + s.h * 2; }); },
-          [](auto, int64_t h, auto, auto, double s) {
-            return ScorePoint{.value = s + 2 * h, .size = size_of(s, 2 * h)};
-          }};
+  return {
+      {},
+      [](Tables) { return ScoreMod([](const Score& s) { return s.value + s.h * 2; }); },
+      [](auto, int64_t h, auto, auto, double s) { return ScorePoint{.value = s + 2 * h, .size = size_of(s, 2 * h)}; }};
 }
 
 MadeScore temperature(const Sizes& s, Dice& dice) {
@@ -174,11 +184,14 @@ MadeScore temperature(const Sizes& s, Dice& dice) {
 
 MadeScore cap_and_alibi(const Sizes& s, Dice& dice) {
   const Table t({s.hq}, dice, 0.002, 0.05);
-  return {{t.tensor}, [](Tables in) { return compose(alibi(in[0]), softcap(3)); },
+  return {{t.tensor},
+          [](Tables in) { return compose(alibi(in[0]), softcap(3)); },
           [t = t.values](auto, int64_t h, int64_t q, int64_t k, double s) {
             const double x = s + t[h] * (k - q), y = std::tanh(x / 3), slope = 1 - y * y;
-            ScorePoint p{.value = 3 * y, .slope = slope,
-                         .size = 2 * std::abs(3 * y) + slope * (std::abs(s) + 3 * std::abs(t[h] * (k - q))), .curve = 1};
+            ScorePoint p{.value = 3 * y,
+                         .slope = slope,
+                         .size = 2 * std::abs(3 * y) + slope * (std::abs(s) + 3 * std::abs(t[h] * (k - q))),
+                         .curve = 1};
             p.reads_from(0, h, slope * (k - q), std::abs(k - q));
             return p;
           }};
@@ -236,7 +249,8 @@ MadeScore narrow_table(const Sizes& s, Dice& dice) {
   t.tensor = t.tensor.to(kBFloat16);
   const std::vector<float> as_held = t.tensor.to(kFloat32).to_vector<float>();
   t.values.assign(as_held.begin(), as_held.end());
-  return {{t.tensor}, [](Tables in) { return ScoreMod([t = in[0]](const Score& s) { return s.value + t[s.h][s.kv]; }); },
+  return {{t.tensor},
+          [](Tables in) { return ScoreMod([t = in[0]](const Score& s) { return s.value + t[s.h][s.kv]; }); },
           [t = t.values, skv = s.skv](auto, int64_t h, auto, int64_t k, double s) {
             ScorePoint p{.value = s + t[h * skv + k], .size = size_of(s, t[h * skv + k])};
             p.reads_from(0, h * skv + k, 1);
@@ -245,7 +259,8 @@ MadeScore narrow_table(const Sizes& s, Dice& dice) {
 }
 
 MadeScore minus_infinity(const Sizes&, Dice&) {
-  return {{}, [](Tables) {
+  return {{},
+          [](Tables) {
             return ScoreMod([](const Score& s) {
               return where(remainder(s.q, 4) <= remainder(s.kv, 3), s.value, -std::numeric_limits<double>::infinity());
             });
@@ -258,7 +273,8 @@ MadeScore minus_infinity(const Sizes&, Dice&) {
 
 MadeScore without_score(const Sizes& s, Dice& dice) {
   const Table t({s.skv}, dice, -1, 1);
-  return {{t.tensor}, [](Tables in) { return ScoreMod([t = in[0]](const Score& s) { return t[s.kv] * 2; }); },
+  return {{t.tensor},
+          [](Tables in) { return ScoreMod([t = in[0]](const Score& s) { return t[s.kv] * 2; }); },
           [t = t.values](auto, auto, auto, int64_t k, double) {
             ScorePoint p{.value = 2 * t[k], .slope = 0, .size = std::abs(2 * t[k])};
             p.reads_from(0, k, 2);
