@@ -4,6 +4,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
+#include "ops/attention/mod.h"
 #include "ops/core/core.h"
 
 namespace weft::internal {
@@ -22,8 +23,8 @@ struct Mapped {
 
 class Mapper {
  public:
-  Mapper(const Graph& g, int mapped, std::span<const Tensor> in, TableReads* reads)
-      : g_(g), in_(in), reads_(reads), values_(static_cast<size_t>(g.size())) {
+  Mapper(const Graph& g, int mapped, std::span<const Tensor> in, TableReads* reads, std::vector<IndexRead>* indices)
+      : g_(g), in_(in), reads_(reads), indices_(indices), values_(static_cast<size_t>(g.size())) {
     int next = 0;
     for (Value v : g.inputs) {
       const Tensor& t = in_[static_cast<size_t>(next)];
@@ -35,13 +36,12 @@ class Mapper {
     }
   }
 
-  Tensor run(Tensor* bad) {
+  Tensor run() {
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (n.op != &input_op) values_[static_cast<size_t>(id)] = value_of(n);
+      if (n.op != &input_op) values_[static_cast<size_t>(id)] = value_of(n, id);
     }
     const Tensor out = read(values_[static_cast<size_t>(g_.outputs[0].node)]);
-    if (bad) *bad = bad_;
     if (!bad_.defined() || !is_floating(out.dtype())) return out;
     return where(bad_, std::numeric_limits<double>::quiet_NaN(), out);
   }
@@ -49,7 +49,7 @@ class Mapper {
  private:
   Mapped& operand(const Node& n, int i) { return values_[static_cast<size_t>(n.inputs[i].node)]; }
 
-  Mapped value_of(const Node& n) {
+  Mapped value_of(const Node& n, int32_t id) {
     if (n.op == &reshape_op) {
       Mapped m = operand(n, 0);
       if (m.table >= 0) {
@@ -59,7 +59,7 @@ class Mapper {
       }
       return m;
     }
-    if (n.op == &index_select_op) return chosen(operand(n, 0), read(operand(n, 1)), n);
+    if (n.op == &index_select_op) return chosen(operand(n, 0), read(operand(n, 1)), n, id);
     SmallVec<Tensor, 3> in;
     Mapped out;
     Shape shape;
@@ -80,7 +80,7 @@ class Mapper {
   }
 
   // Part `index` of a table, or of a part of one.
-  Mapped chosen(const Mapped& from, const Tensor& index, const Node& n) {
+  Mapped chosen(const Mapped& from, const Tensor& index, const Node& n, int32_t id) {
     const Shape& shape = from.table >= 0 ? from.rest : from.t.shape();
     const int64_t rows = shape[0];
     Tensor i = cast(index, kInt64);
@@ -90,6 +90,8 @@ class Mapper {
     } else {
       bad_ = outside;
     }
+    if (indices_)
+      indices_->push_back({from.table >= 0 ? from.table : input_of(from.t), i, rows, users_line(g_, id)});
     i = where(outside, int64_t{0}, i);
     Mapped m;
     m.mapped = true;
@@ -141,6 +143,7 @@ class Mapper {
   const Graph& g_;
   std::span<const Tensor> in_;
   TableReads* reads_;
+  std::vector<IndexRead>* indices_;
   std::vector<Mapped> values_;
   Tensor bad_;
 };
@@ -152,8 +155,9 @@ Tensor own_tape(const Tensor& t) {
   return (t.requires_grad_enabled() ? dispatch(barrier_op, {&t}) : t.detach()).requires_grad();
 }
 
-Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads, Tensor* bad) {
-  return Mapper(mod, mapped, in, reads).run(bad);
+Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads,
+               std::vector<IndexRead>* indices) {
+  return Mapper(mod, mapped, in, reads, indices).run();
 }
 
 }  // namespace weft::internal

@@ -17,12 +17,20 @@ struct TableReads {
   std::vector<TableRead> all;
 };
 
+/// An index into a table, before it is kept inside: by score, of one shape that broadcasts to the scores'.
+struct IndexRead {
+  int input = 0;  // of the mod's graph
+  Tensor at;      // i64
+  int64_t extent = 0;
+  SourceLine line;  // the user's
+};
+
 /// The mod's result for in[0], ..., in[mapped - 1], tensors of one rank that broadcast against each other, in place of
 /// the graph's first inputs; the others are tables. An index outside its table gives NaN (floating point), or is taken
-/// as 0 and sets `bad` (if given; else undefined where no table is read) there. With `reads`,
-/// floating-point tables are read through f32 (f64) tensors that record: grad() may be asked for reads->all[i].value.
+/// as 0; `indices`, if given, gets all of them. With `reads`, floating-point tables are read through f32 (f64) tensors
+/// that record: grad() may be asked for reads->all[i].value.
 Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads = nullptr,
-               Tensor* bad = nullptr);
+               std::vector<IndexRead>* indices = nullptr);
 
 /// Whether tables of this dtype have gradients.
 inline bool has_gradient(DType t) { return is_floating(t) && itemsize(t) > 1; }

@@ -138,16 +138,6 @@ class MaskLowering {
   }
 
   // The line that wrote table[i]: operator[] has no room for it, so that of the first op that uses what was read.
-  SourceLine users_line(int32_t id) const {
-    const SourceLine own = g_.node(id).line;
-    if (!std::string_view(own.file).ends_with("index_functions.cc")) return own;
-    for (int32_t u = id + 1; u < g_.size(); ++u) {
-      const Node& n = g_.node(u);
-      if (n.line.line && !std::string_view(n.line.file).ends_with("index_functions.cc")) return n.line;
-    }
-    return {};
-  }
-
   int32_t arg(const Node& n, size_t i) { return scalar(n.inputs[i].node, n); }
 
   /// The instruction of a node's value, reading the table if it is what is left of one.
@@ -169,7 +159,7 @@ class MaskLowering {
     in.extents = v.extents;
     in.strides = v.chosen_strides;
     in.offset = v.offset;
-    in.line = users_line(id);
+    in.line = users_line(g_, id);
     for (int32_t a : in.args) in.deps |= out_.instrs_[a].deps;
     return add(std::move(in));
   }

@@ -66,6 +66,8 @@ namespace internal {
 Body trace_mask(const MaskMod& mask);
 /// The mod's graph: inputs value (of this dtype), b, h, q, kv, then what it closes over; one 0-d output of the dtype.
 Body trace_score(const ScoreMod& mod, DType dtype = kFloat32);
+/// The user's line of a node: of table[index], which is recorded elsewhere, that of what uses it.
+SourceLine users_line(const Graph& g, int32_t node);
 }  // namespace internal
 
 }  // namespace weft

@@ -8,6 +8,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/call_mask.h"
 #include "ops/attention/map_mod.h"
+#include "ops/attention/score_reads.h"
 #include "ops/attention/score_tiles.h"
 #include "ops/core/core.h"
 #include "ops/core/dim_text.h"
@@ -239,6 +240,8 @@ void run(const KernelCall& c) {
     call.backward(c.out, workspace);
   } else {
     kernels::attention(call.a, c.out[0], c.out[1].as<float>(), c.out[2].as<float>(), workspace);
+    if (const Graph* score = graph_of(c.attrs, "score"))
+      internal::check_score_reads(*score, call.score_tables(), call.a, c.out[1].as<float>());
   }
 }
 
@@ -282,20 +285,26 @@ struct Plain {
     k = heads(cast(in[1], wide));
     v = heads(cast(in[2], wide));
     raw = matmul(q, transpose(k, -1, -2)) * attrs.f("scale");
-    const std::vector<Tensor> where_at = indices();
+    const std::vector<Tensor> where_at = positions();
+    std::vector<internal::IndexRead> indices;
     scores = raw;
     if (derivative) {
       EnableGrad record;
       scores = raw = internal::own_tape(raw);
-      if (const Graph* mod = graph_of(attrs, "score")) scores = modified(*mod, in, where_at, &reads);
+      if (const Graph* mod = graph_of(attrs, "score")) scores = modified(*mod, in, where_at, &reads, nullptr);
     } else if (const Graph* mod = graph_of(attrs, "score")) {
-      scores = modified(*mod, in, where_at, nullptr);
+      scores = modified(*mod, in, where_at, nullptr, &indices);
     }
     if (const Graph* mask = graph_of(attrs, "mask")) {
       std::vector<Tensor> args = where_at;
       for (int i = 0; i < at.mask_tables; ++i) args.push_back(in[static_cast<size_t>(at.mask_first + i)]);
-      seen = broadcast_to(internal::map_mod(*mask, 4, args), scores.shape());
+      std::vector<internal::IndexRead> of_mask;
+      seen = broadcast_to(internal::map_mod(*mask, 4, args, nullptr, &of_mask), scores.shape());
+      if (!raw.is_traced()) internal::check_reads("mask_mod", *mask, of_mask, scores.shape(), Tensor());
     }
+    // While capturing nothing is known of them: such a score stays NaN.
+    if (!raw.is_traced() && !indices.empty())
+      internal::check_reads("score_mod", *graph_of(attrs, "score"), indices, scores.shape(), seen);
     if (at.dropout >= 0) {
       const Tensor bits = dispatch(random_bits_op, {&in[static_cast<size_t>(at.dropout)], &in[static_cast<size_t>(at.dropout) + 1]},
                                    {{"shape", raw.shape()}, {"op_id", attrs.i("op_id")}});
@@ -318,17 +327,17 @@ struct Plain {
   }
 
  private:
-  std::vector<Tensor> indices() const {
+  std::vector<Tensor> positions() const {
     const TensorOptions i64{.dtype = kInt64};
     return {reshape(arange(b, i64), {b, 1, 1, 1}), reshape(arange(hq, i64), {1, hq, 1, 1}),
             reshape(arange(sq, i64), {1, 1, sq, 1}), reshape(arange(skv, i64), {1, 1, 1, skv})};
   }
   Tensor modified(const Graph& mod, std::span<const Tensor> in, const std::vector<Tensor>& where_at,
-                  internal::TableReads* table_reads) const {
+                  internal::TableReads* table_reads, std::vector<internal::IndexRead>* indices) const {
     std::vector<Tensor> args{raw};
     args.insert(args.end(), where_at.begin(), where_at.end());
     for (int i = 0; i < at.score_tables; ++i) args.push_back(in[static_cast<size_t>(at.score_first + i)]);
-    return broadcast_to(internal::map_mod(mod, 5, args, table_reads), raw.shape());
+    return broadcast_to(internal::map_mod(mod, 5, args, table_reads, indices), raw.shape());
   }
 };
 
