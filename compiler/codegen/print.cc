@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/codegen/choices.h"
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
 
@@ -49,14 +50,13 @@ std::string fill(const char* pattern, Holes holes) {
 struct PwText {
   const char* name;
   const char* expression;
-  int flops;
 };
 constexpr PwText kPointwise[] = {
-#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) {#name, #expr, flops},
-#define WEFT_TEST(name, types, expr, doc) {#name, #expr, 1},
-#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) {#name, #expr, flops},
-#define WEFT_COMPARE(name, types, expr, doc) {#name, #expr, 1},
-#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) {#name, #expr, flops},
+#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) {#name, #expr},
+#define WEFT_TEST(name, types, expr, doc) {#name, #expr},
+#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) {#name, #expr},
+#define WEFT_COMPARE(name, types, expr, doc) {#name, #expr},
+#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) {#name, #expr},
 #include "ops/kernels/pointwise.inc"
 };
 
@@ -80,6 +80,8 @@ class Printer {
  public:
   Printer(const Kernel& k, const Target& t, const PrintOptions& options) : k_(k), t_(t), options_(options) {
     across_ = k.mode == Mode::kAcross;
+    tiled_ = *t.tiles && goes_by_tiles(k);
+    wide_ = is_long_chain(k);
     vectors_ = k.kept == 0 ? t.vectors_a_step : 1;
     lane_axis_ = k.axes - 1;
     loop_axis_ = across_ ? k.axes - 2 : -1;
@@ -89,19 +91,20 @@ class Printer {
     if (options_.notes) comment();
     open(fill(t_.head, {{"f", options_.symbol}}));
     declare_arguments();
-    const bool tiled = *t_.tiles && transposed();
-    if (tiled) open(t_.tiles);
-    for (size_t p = 0; tiled && p < k_.operands.size(); ++p)
+    const bool far = declare_far();
+    if (tiled_) open(t_.tiles);
+    for (size_t p = 0; tiled_ && p < k_.operands.size(); ++p)
       if (turned(p)) line(fill(t_.turned, {{"m", memory(p)}, {"p", cat(p)}}));
     open("for (i64 o = o0; o < o1; o += step) {");
     declare_point();
-    for (size_t p = 0; tiled && p < k_.operands.size(); ++p)
+    for (size_t p = 0; tiled_ && p < k_.operands.size(); ++p)
       if (turned(p)) line(fill(t_.line, {{"m", memory(p)}, {"p", cat(p)}, {"s", cat("s", p, "_", lane_axis_)}, {"n", points_left()}}));
     if (across_) open(fill(t_.instances, {{"n", cat(vectors_ * t_.lanes)}}));
     for (const Segment& s : k_.segments) segment(s);
     if (across_) close(t_.instances_end);
     close("}");
-    if (tiled) close(t_.tiles_end);
+    if (tiled_) close(t_.tiles_end);
+    if (far) line(far_end_);
     close("}");
     return std::move(out_);
   }
@@ -167,6 +170,20 @@ class Printer {
     return Type::f32;
   }
 
+  // Which results go past the caches.
+  bool declare_far() {
+    std::vector<bool> seen(k_.operands.size());
+    std::string all;
+    for (const Instr& i : k_.instrs) {
+      if (!*t_.far || !may_be_far(k_, i) || seen[i.slot]) continue;
+      seen[i.slot] = true;
+      line(fill(t_.far, {{"f", far(i)}, {"n", cat(k_.axes, ", ", k_.operands.size(), ", ", i.slot)}}));
+      all += cat(all.empty() ? "" : " || ", far(i));
+    }
+    far_end_ = fill(t_.far_end, {{"f", all}});
+    return !all.empty();
+  }
+
   void declare_point() {
     const int outer = k_.outer_axes();
     if (outer == 1) {
@@ -198,24 +215,8 @@ class Printer {
     return cat(" + ", position, " * s", p, "_", axis);
   }
 
-  // Whether neighbours of some operand are neighbours along an outer axis: then lines are read once only if the walk
-  // goes over few lanes of many outer points.
-  bool transposed() const {
-    if (k_.mode != Mode::kRows || k_.reduces() || k_.outer_axes() == 0) return false;
-    for (const Instr& i : k_.instrs)
-      if (i.op == Op::kStore && !has_lanes(i.level)) return false;
-    for (size_t p = 0; p < k_.operands.size(); ++p)
-      if (lies_across(p)) return true;
-    return false;
-  }
-  bool lies_across(size_t p) const {
-    const auto& strides = k_.operands[p].strides;
-    return strides[lane_axis_] == StrideKind::kAny && strides[lane_axis_ - 1] == StrideKind::kUnit;
-  }
-  // Whether lines of operand p along the lanes are copied, several at a time, before they are read.
-  bool turned(size_t p) const {
-    return *t_.turned && transposed() && lies_across(p) && !k_.operands[p].output && !k_.operands[p].indexed;
-  }
+  // Operand p is copied by tiles before it is read.
+  bool turned(size_t p) const { return tiled_ && is_turned(k_, p); }
   // Points from this one on that are neighbours along the last outer axis.
   std::string points_left() const {
     const int last = k_.outer_axes() - 1;
@@ -240,7 +241,7 @@ class Printer {
 
   // ---- values ----
 
-  std::string type(Type t) const { return t_.type[static_cast<int>(t)]; }
+  std::string type(Type t) const { return (wide_ ? t_.wide : t_.type)[static_cast<int>(t)]; }
 
   std::string name(int id) const {
     const Instr& i = k_.instrs[id];
@@ -395,8 +396,9 @@ class Printer {
         const DType to = k_.operands[i.slot].dtype;
         const std::string v =
             converted(use(i.a), k_.instrs[i.a].type, natural(to), to == kUInt8 && is_float(k_.instrs[i.a].type));
-        const char* const how[] = {t_.put_one, t_.put, t_.put_strided};
-        return line(fill(how[static_cast<int>(lane_stride(i))], {{"p", address(i)}, {"s", stride_text(i)}, {"v", v}}),
+        const char* const how[] = {t_.put_one, *t_.far && may_be_far(k_, i) ? t_.put_far : t_.put, t_.put_strided};
+        return line(fill(how[static_cast<int>(lane_stride(i))],
+                         {{"p", address(i)}, {"s", stride_text(i)}, {"v", v}, {"f", far(i)}}),
                     i.note);
       }
       case Op::kKeep:
@@ -414,7 +416,9 @@ class Printer {
       default:
         if (across_ && i.level == Level::kLane && *t_.per_vector)
           return line(cat(use(id), " = ", value(i), ";"), i.note);
-        return line(cat("const ", type(i.type), " ", name(id), " = ", value(i), ";"), i.note);
+        std::string v = value(i);
+        if (wide_ && i.op == Op::kPw && in_loop(i.level)) v = fill(t_.now, {{"x", v}});
+        return line(cat("const ", type(i.type), " ", name(id), " = ", v, ";"), i.note);
     }
   }
 
@@ -462,29 +466,31 @@ class Printer {
          {"p", cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_, " + 1023) / 1024) + l0 / 1024")}});
   }
 
-  // The loop that fetches what the next outer point reads first: where several go over one row, only the first waits for
-  // memory. Else null.
-  const Segment* last_loop() const {
-    if (k_.mode != Mode::kRows || k_.outer_axes() == 0 || k_.segments.size() < 2 || !*t_.fetch) return nullptr;
-    const Segment* last = nullptr;
-    int loops = 0;
-    for (const Segment& s : k_.segments) {
-      const bool loop = std::any_of(s.instrs.begin(), s.instrs.end(), [&](int id) { return in_loop(k_.instrs[id].level); });
-      if (loop) last = &s, ++loops;
-    }
-    return loops > 1 ? last : nullptr;
-  }
-  void fetch_next_rows() {
-    const int axis = k_.outer_axes() - 1;
+  // What is read or written soon: of the next row, of the row that a later loop writes, of the next tile.
+  void fetches(const Segment& s) {
+    if (!*t_.fetch || across_) return;
+    const bool next_row = &s == fetching_loop(k_);
     std::vector<bool> seen(k_.operands.size());
     for (const Instr& i : k_.instrs) {
-      if (i.op != Op::kLoad || !has_lanes(i.level) || i.a >= 0 || seen[i.slot]) continue;
-      seen[i.slot] = true;
+      if (i.op != Op::kLoad && i.op != Op::kStore) continue;
+      if (!has_lanes(i.level) || (i.op == Op::kLoad && i.a >= 0) || seen[i.slot]) continue;
       const auto& strides = k_.operands[i.slot].strides;
-      if (strides[lane_axis_] == StrideKind::kUnit && strides[axis] != StrideKind::kZero)
-        line(fill(t_.fetch, {{"p", cat(address(i), term(i.slot, axis, "step"))}}));
+      if (strides[lane_axis_] != StrideKind::kUnit) continue;
+      std::string ahead;
+      const int axis = k_.outer_axes() - 1;
+      if (tiled_ && *t_.tiles) {
+        ahead = " + kTurned";
+      } else if (i.op == Op::kStore ? loop_before(k_, i) != &s : !next_row || strides[axis] == StrideKind::kZero) {
+        continue;
+      } else if (i.op == Op::kLoad) {
+        ahead = term(i.slot, axis, "step");
+      }
+      seen[i.slot] = true;
+      line(fill(i.op == Op::kLoad ? t_.fetch : t_.fetch_to, {{"p", cat(address(i), ahead)}, {"f", far(i)}}));
     }
   }
+  // Whether a store goes past the caches, as text.
+  std::string far(const Instr& store) const { return may_be_far(k_, store) ? cat("far", store.slot) : "false"; }
 
   void segment(const Segment& s) {
     std::vector<int> reductions, before, inside;
@@ -493,7 +499,7 @@ class Printer {
       const Instr& i = k_.instrs[id];
       if (i.op == Op::kReduce) reductions.push_back(id);
       (i.op == Op::kReduce || in_loop(i.level) ? inside : before).push_back(id);
-      if (i.op == Op::kPw) flops += kPointwise[static_cast<int>(i.pw)].flops;
+      flops += operations(i);
     }
     statements(before);
     if (inside.empty()) return;
@@ -508,7 +514,7 @@ class Printer {
       open(reductions.empty() ? cat("for (i64 k = 0; k < ", extent, "; ++k) {") : fill(t_.across, {{"k", extent}}));
       last = reductions.empty() ? "}" : t_.across_end;
     } else if (reductions.empty()) {
-      open(t_.along);
+      open(wide_ ? t_.along_wide : t_.along);
       last = t_.along_end;
     } else {
       // A chain of additions hides behind enough other work.
@@ -516,7 +522,7 @@ class Printer {
       last = t_.blocks_end;
     }
     statements(inside);
-    if (&s == last_loop()) fetch_next_rows();
+    fetches(s);
     close(fill(last, {{"r", list}}));
     if (k_.mode == Mode::kSplit) return;
     for (int id : reductions) line(reduction(id, across_ ? t_.result_across : t_.result));
@@ -527,7 +533,8 @@ class Printer {
   const Kernel& k_;
   const Target& t_;
   const PrintOptions& options_;
-  bool across_;
+  bool across_, tiled_, wide_;
+  std::string far_end_;
   int vectors_, lane_axis_, loop_axis_;
   std::string out_;
   int depth_ = 0;

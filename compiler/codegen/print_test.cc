@@ -62,6 +62,31 @@ TEST(Print, Samples) {
   check(cases);
 }
 
+TEST(Print, LargeResultsGoPastTheCaches) {
+  KernelBuilder b(Mode::kRows, 2);
+  const int x = b.in(kFloat32, "s1"), y = b.out(kFloat32, "s1");
+  b.loop();
+  const int v = b.load(x);
+  b.store(y, b.pw(Pw::mul, v, v));
+  ASSERT_NE(print(b.kernel, cpu()).find("put_far"), std::string::npos);
+  const KernelFn fn = compile({b.kernel}, cpu())[0];
+  const int64_t rows = 4, lanes = (2 << 20) + 64, n = rows * lanes;
+  std::vector<float> memory(2 * n + 64);
+  float* const in = memory.data() + (64 - reinterpret_cast<uintptr_t>(memory.data()) % 64) / 4;
+  float* const other = in + n;
+  for (const bool overwrites : {false, true}) {
+    float* const out = overwrites ? in : other;
+    for (int64_t i = 0; i < n; ++i) in[i] = static_cast<float>(i % 4099);
+    void* ptr[] = {in, out};
+    const int64_t strides[] = {lanes, 1, lanes, 1}, extents[] = {rows, lanes};
+    const kir::Args args{ptr, strides, extents, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+    // Parts that begin and end inside cache lines too.
+    for (const Part& p : {Part{0, 1, 1, 0, lanes}, {1, 3, 1, 0, 1000}, {1, 3, 1, 1000, lanes}, {3, 4, 1, 0, 77}, {3, 4, 1, 77, lanes}})
+      fn(args, p.o0, p.o1, p.step, p.l0, p.l1);
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(out[i], static_cast<float>((i % 4099) * (i % 4099))) << i;
+  }
+}
+
 std::string output_of(const std::string& command) {
   std::string text;
   FILE* pipe = popen(command.c_str(), "r");

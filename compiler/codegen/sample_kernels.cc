@@ -132,7 +132,21 @@ KernelCase transpose_add() {
   const int x = b.in(kFloat32, "1s"), z = b.in(kFloat32, "s1"), y = b.out(kFloat32, "s1");
   b.loop();
   b.store(y, b.pw(Pw::add, b.load(x), b.load(z)));
-  return with("transpose_add", b, {37, 53});
+  return with("transpose_add", b, {70, 147});
+}
+
+// 56 operations that wait for one another.
+KernelCase long_chain() {
+  KernelBuilder b(Mode::kRows, 2);
+  const int x = b.in(kFloat32, "s1"), z = b.in(kBFloat16, "ss"), y = b.out(kFloat32, "s1");
+  b.once();
+  const int c = b.param();
+  b.loop();
+  const int step = b.load(z);
+  int v = b.load(x);
+  for (int i = 0; i < 4; ++i) v = b.pw(Pw::add, b.pw(Pw::exp, b.pw(Pw::mul, v, c)), step);
+  b.store(y, v);
+  return with("long_chain", b, {3, 200}, {0.75});
 }
 
 KernelCase outer_softmax() {
@@ -178,7 +192,8 @@ std::vector<KernelCase> sample_cases() {
   softmax.kernel.name = "softmax";
   softmax.lay_out();
   return {gelu_times(), softmax,         layer_norm(),    rms_norm_backward(), cross_entropy(),
-          adamw(),      transpose_add(), outer_softmax(), log_product(),       split_sum()};
+          adamw(),      transpose_add(), long_chain(),  outer_softmax(),     log_product(),
+          split_sum()};
 }
 
 }  // namespace weft::codegen

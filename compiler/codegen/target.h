@@ -14,6 +14,7 @@ struct Target {
   int vectors_a_step;  // vectors that kAcross kernels do in a step, where they keep nothing
 
   const char* type[5];     // by kir::Type
+  const char* wide[5];     // the same in kernels that are one long chain
   const char* memory[8];   // element types in memory by DType: f32 f64 bf16 f16 i64 i32 u8 bool
   const char* head;        // {f}: opens the function
   const char* all;         // {x}, a number, in all lanes
@@ -28,12 +29,14 @@ struct Target {
   const char* number;             // {x}, equal in all lanes, as an i64
   const char *check, *check_one;  // {x} where it is in [0, {v})
   const char *put_one, *put, *put_strided;
+  const char *far, *put_far, *far_end;  // declares {f}: whether result {n} goes past the caches; such a store; after all of them
   const char* column;  // {p} combined with {v}
 
   const char *tiles, *tiles_end;          // around outer points, parts of L: where an operand is transposed; or empty
   const char *turned, *line;              // there, of operand {p}, elements {m}: what copies lines; the one of {n} points
-  const char* fetch;                      // {p}, which is read soon, into the cache
+  const char *fetch, *fetch_to;           // {p}, which is read soon, or written if not {f}, into the cache
   const char *along, *along_end;          // a loop over L
+  const char *along_wide, *now;           // that of a long chain, and {x} there before anything that comes later
   const char *blocks, *blocks_end;        // the same with reductions
   const char *instances, *instances_end;  // of a kAcross kernel, {n} lanes each
   const char *vectors, *vectors_end;      // those of an instance; empty: it is one
