@@ -94,7 +94,7 @@ TEST(Words, MemoryOfEveryDTypeAndStride) {
         b.store(y, b.load(x));
         cases.push_back({cat(to_string_view(static_cast<DType>(t)), " ", in, " to ", out), b.kernel});
       }
-  check(cases, {{3, 1}, {2, 17}, {5, 64}, {18, 70}});
+  check(cases, {{3, 1}, {2, 17}, {5, 64}, {18, 70}, {150, 135}});
 }
 
 TEST(Words, ReductionsOfEveryTypeAndWay) {
@@ -153,6 +153,44 @@ TEST(Words, PartsOfTheWork) {
   b.store(y, b.pw(Pw::add, b.load(x), at));
   check({{"parts", b.kernel}}, {{3, 4, 100}},
         {{0, 12, 3, 0, 100}, {1, 12, 3, 5, 37}, {2, 9, 3, 99, 100}, {5, 5, 1, 0, 100}});
+}
+
+TEST(Words, PartsOfTiles) {
+  std::vector<KernelCase> cases;
+  for (DType t : {kFloat32, kBFloat16, kInt64}) {
+    KernelBuilder b(Mode::kRows, 3);
+    const int x = b.in(t, "s1s"), z = b.in(t, "ss1"), y = b.out(t, "ss1");
+    b.loop();
+    b.store(y, b.pw(Pw::add, b.load(x), b.load(z)));
+    cases.push_back({cat("tiles of ", to_string_view(t)), b.kernel});
+  }
+  // Points of a tile that do not follow one another in memory, steps, lanes from anywhere on.
+  check(cases, {{3, 90, 100}, {2, 130, 70}},
+        {{0, 180, 1, 0, 70}, {50, 180, 1, 3, 69}, {1, 180, 3, 5, 37}, {40, 41, 1, 69, 70}, {5, 5, 1, 0, 70}});
+}
+
+// Several vectors side by side, of all types.
+TEST(Words, LongChains) {
+  std::vector<KernelCase> cases;
+  for (DType dtype : {kFloat32, kFloat64, kBFloat16, kInt64, kInt32})
+    for (const char* z : {"1", "s", "0"}) {
+      if (dtype != kFloat32 && *z != (dtype == kBFloat16 ? 's' : '1')) continue;
+      KernelBuilder b(Mode::kRows, 2);
+      const int x = b.in(dtype, "s1"), w = b.in(dtype, cat("s", z)), y = b.out(dtype, "s1"), less = b.out(kBool, "s1");
+      b.loop();
+      const int step = b.load(w);
+      int v = b.load(x);
+      for (int i = 0; i < 60; ++i) v = b.pw(i % 3 ? Pw::sub : Pw::add, v, step);
+      const int at = b.cast(b.index(1), b.kernel.instrs[v].type);
+      v = b.pw(Pw::where, b.pw(Pw::lt, v, at), v, step);
+      b.store(y, v);
+      b.store(less, b.pw(Pw::lt, v, step));
+      cases.push_back({cat("chain of ", to_string_view(dtype), " ", z), b.kernel});
+      EXPECT_NE(print(b.kernel, cpu()).find("along_wide"), std::string::npos);
+    }
+  check(cases, {{2, 1}, {3, 16}, {1, 63}, {2, 64}, {2, 65}, {3, 500}});
+  cases.resize(2);
+  check(cases, {{3, 200}}, {{0, 3, 1, 0, 17}, {0, 3, 1, 17, 200}, {1, 2, 1, 5, 5}});
 }
 
 // Chains of random ops on f32 of several levels, with a reduction in the middle.

@@ -14,6 +14,9 @@
 namespace weft::fusion {
 namespace {
 
+// Elements from which on a transposed operand is worth a kernel.
+constexpr int64_t kWorthTiles = 1 << 16;
+
 class BodyMaker {
  public:
   BodyMaker(const Partition& p, const Flow& flow, int32_t group)
@@ -69,7 +72,21 @@ class BodyMaker {
     if (x.product >= 0 && goes_to_concat(x.product)) return false;  // its tiles can be stored where the concat is
     for (Value v : old_.node(live_[0]).inputs)
       if (g_.is_free(v.node) && old_.type(v).nbytes() > 4096 && !constant(v.node)) return false;
+    // Eager kernels go line by line; generated ones by tiles.
+    if (g_.role(live_[0]) == Role::kPointwise && g_.points(live_[0]) >= kWorthTiles)
+      for (Value v : old_.node(live_[0]).inputs)
+        if (old_.type(v).shape.numel() >= kWorthTiles && lies_across(v)) return false;
     return true;
+  }
+  /// A view whose neighbours along the last dim are no neighbours in memory.
+  bool lies_across(Value v) const {
+    for (; g_.role(v.node) == Role::kView; v = old_.node(v).inputs[0]) {
+      const Node& n = old_.node(v);
+      if (n.op != &permute_op) continue;
+      const Shape& dims = n.attrs.ints("dims");
+      if (dims.size() > 1 && dims[dims.size() - 1] != dims.size() - 1) return true;
+    }
+    return false;
   }
   bool goes_to_concat(int32_t product) const {
     const auto readers = g_.readers(product);

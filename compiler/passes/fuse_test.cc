@@ -156,6 +156,14 @@ TEST(Fuse, ACopyIsPartOfTheKernel) {
   EXPECT_EQ(launches(*fused(g)), Lines{"[exp add]"});
 }
 
+TEST(Fuse, ALoneOpIsAKernelIfAnOperandLiesAcross) {
+  auto add = [](std::span<const Tensor> x) { return std::vector{transpose(x[0], 0, 1) + x[1]}; };
+  EXPECT_EQ(launches(*fused(joint(add, {f32({300, 260}), f32({260, 300})}))), Lines{"[add]"});
+  EXPECT_EQ(launches(*fused(joint(add, {f32({30, 26}), f32({26, 30})}))), Lines{"add"});
+  auto swap = [](std::span<const Tensor> x) { return std::vector{relu(permute(x[0], {1, 0, 2}))}; };
+  EXPECT_EQ(launches(*fused(joint(swap, {f32({300, 260, 2})}))), Lines{"relu"});
+}
+
 TEST(Fuse, SoftmaxIsOneKernelOverAnyDim) {
   for (int dim : {-1, 0, 1}) {
     auto g = joint([&](std::span<const Tensor> x) { return std::vector{softmax(x[0], dim)}; }, {f32({20, 24, 40})});
