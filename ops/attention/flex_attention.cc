@@ -26,7 +26,16 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentio
              " != ", k.size(3), "); only v may have another");
   WEFT_CHECK(k.size(2) == v.size(2) && k.size(1) == v.size(1) && k.size(0) == v.size(0), kOp, ": k ", k.shape(),
              " and v ", v.shape(), " differ before the last dim; need equal batch, heads and keys");
-  WEFT_CHECK(k.size(0) == q.size(0) || k.size(0) == 1, kOp, ": batch of q is ", q.size(0), " and of k and v ", k.size(0),
+  const bool paged = o.page_table.defined();
+  if (paged) {
+    const Tensor& t = o.page_table;
+    WEFT_CHECK(is_integral(t.dtype()) && t.dim() == 2 && t.size(0) == q.size(0), kOp, ": page_table is ", t.type(),
+               " for q ", q.shape(), "; need integers [B, pages of an entry], as in i32[", q.size(0), ", 16] for pages k ",
+               Shape{64, k.size(1), 128, k.size(3)});
+    WEFT_CHECK(k.size(0) > 0, kOp, ": k ", k.shape(), " has no pages; need one or more");
+  }
+  const int64_t keys = k.size(2) * (paged ? o.page_table.size(1) : 1);
+  WEFT_CHECK(paged || k.size(0) == q.size(0) || k.size(0) == 1, kOp, ": batch of q is ", q.size(0), " and of k and v ", k.size(0),
              "; need the same, or 1 for keys that all share");
   WEFT_CHECK(q.size(1) == k.size(1) || o.enable_gqa, kOp, ": q has ", q.size(1), " heads, k and v have ", k.size(1),
              "; set .enable_gqa = true if neighbouring query heads share a key head");
@@ -34,7 +43,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentio
              " key heads; need a multiple");
   WEFT_CHECK(!(o.block_mask && o.mask_mod), kOp, ": got both block_mask and mask_mod; need one: "
              "create_block_mask(a & b, B, H, Sq, Skv) holds what two masks both let pass");
-  if (o.block_mask) o.block_mask.check_fits(kOp, q.size(0), q.size(1), q.size(2), k.size(2));
+  if (o.block_mask) o.block_mask.check_fits(kOp, q.size(0), q.size(1), q.size(2), keys);
   WEFT_CHECK(o.dropout_p >= 0 && o.dropout_p < 1, kOp, ": dropout_p is ", o.dropout_p, "; need 0 or more, below 1");
 }
 
@@ -91,6 +100,10 @@ AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& 
     in.push_back(random.step);
     attrs.push_back({"dropout", o.dropout_p});
     attrs.push_back({"op_id", random.op_id});
+  }
+  if (o.page_table.defined()) {
+    in.push_back(cast(o.page_table, kInt64));
+    attrs.push_back({"paged", true});
   }
   std::vector<Tensor> out;
   if (wide == kFloat64) {

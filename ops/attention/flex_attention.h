@@ -14,6 +14,10 @@ struct FlexAttentionOptions {
   std::optional<double> scale = {};  // 1 / sqrt(D) unless given
   bool enable_gqa = false;           // k and v have fewer heads: Hq a multiple of Hkv, neighbours share
   double dropout_p = 0;              // of the probabilities, by the generator at the position in [B, Hq, Sq, Skv]
+  // Integers [B, n]: k [P, Hkv, page_size, D] and v [P, Hkv, page_size, Dv] are pages. Key j of entry b is row j %
+  // page_size of page page_table[b][j / page_size], Skv is n * page_size, and nothing is copied together; where a mask
+  // leaves out all keys of an entry's page its number may be anything, as -1.
+  Tensor page_table = {};
 };
 
 /// softmax(score_mod(scale q k^T) where mask) v for q [B, Hq, Sq, D], k [B or 1, Hkv, Skv, D], v [B or 1, Hkv, Skv, Dv]:

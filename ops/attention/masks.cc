@@ -19,6 +19,16 @@ Tensor row_of(const Tensor& t, int dims_of_row, const Index& b) { return t.dim()
 
 Tensor integers(const std::vector<int64_t>& v, const Shape& shape) { return Tensor::from_vector<int64_t>(v, shape); }
 
+// The ends of documents, from 0 on.
+std::vector<int64_t> offsets_of(const char* name, const Tensor& t) {
+  check_table("attention::document_offsets", name, t, 1, 1, "[N + 1]");
+  const std::vector<int64_t> at = t.to_vector<int64_t>();
+  WEFT_CHECK(at.size() >= 2 && at[0] == 0 && std::is_sorted(at.begin(), at.end()) && at.back() > 0,
+             "attention::document_offsets: ", name, " of ", at.size(), " numbers from ", at.empty() ? 0 : at[0], " to ",
+             at.empty() ? 0 : at.back(), "; need 0 and then the end of each document, ascending, as in {0, 3, 7}");
+  return at;
+}
+
 }  // namespace
 
 MaskMod causal() {
@@ -29,6 +39,17 @@ MaskMod sliding_window(int64_t window) {
   WEFT_CHECK(window >= 0, "attention::sliding_window: window is ", window,
              "; need 0 or more positions before the query, as in sliding_window(128) (Hugging Face's 129)");
   return [window](Index, Index, Index q, Index kv) { return (q >= kv) & (q - kv <= window); };
+}
+
+MaskMod sliding_window(int64_t left, int64_t right) {
+  WEFT_CHECK(left >= -1 && right >= -1, "attention::sliding_window: left is ", left, " and right is ", right,
+             "; need 0 or more positions on each side, or -1 for an open one, as in sliding_window(128, 0)");
+  if (left < 0 && right < 0) return noop_mask;
+  return [left, right](Index, Index, Index q, Index kv) {
+    if (left < 0) return kv - q <= right;
+    if (right < 0) return q - kv <= left;
+    return (q - kv <= left) & (kv - q <= right);
+  };
 }
 
 MaskMod prefix_lm(int64_t n) {
@@ -46,11 +67,7 @@ MaskMod document(const Tensor& ids) {
 }
 
 MaskMod document_offsets(const Tensor& cu_seqlens, MaskMod inner) {
-  check_table("attention::document_offsets", "cu_seqlens", cu_seqlens, 1, 1, "[N + 1]");
-  const std::vector<int64_t> at = cu_seqlens.to_vector<int64_t>();
-  WEFT_CHECK(at.size() >= 2 && at[0] == 0 && std::is_sorted(at.begin(), at.end()) && at.back() > 0,
-             "attention::document_offsets: cu_seqlens of ", at.size(), " numbers from ", at.empty() ? 0 : at[0], " to ",
-             at.empty() ? 0 : at.back(), "; need 0 and then the end of each document, ascending, as in {0, 3, 7}");
+  const std::vector<int64_t> at = offsets_of("cu_seqlens", cu_seqlens);
   // Each position's document by its first token; one more for all that lies behind.
   std::vector<int64_t> start(at.back() + 1, at.back());
   for (size_t d = 0; d + 1 < at.size(); ++d) std::fill(start.begin() + at[d], start.begin() + at[d + 1], at[d]);
@@ -58,6 +75,27 @@ MaskMod document_offsets(const Tensor& cu_seqlens, MaskMod inner) {
   return [starts = integers(start, {end + 1}), end, inner](Index b, Index h, Index q, Index kv) {
     const Tensor sq = starts[minimum(q, end)], skv = starts[minimum(kv, end)];
     return (sq == skv) & (sq < end) & inner(b, h, Index(q - sq), Index(kv - skv));
+  };
+}
+
+MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k, MaskMod inner) {
+  const std::vector<int64_t> q = offsets_of("cu_seqlens_q", cu_seqlens_q), k = offsets_of("cu_seqlens_k", cu_seqlens_k);
+  WEFT_CHECK(q.size() == k.size(), "attention::document_offsets: cu_seqlens_q is ", cu_seqlens_q.type(),
+             " and cu_seqlens_k is ", cu_seqlens_k.type(), "; need as many documents in both, as in {0, 1, 4} and {0, 3, 7}");
+  // Of each position its document (none behind the last), and what stands for the document's first position.
+  std::vector<int64_t> of_q(q.back() + 1, -1), of_k(k.back() + 1, -2), first_q(q.back() + 1), first_k(k.back() + 1);
+  for (size_t d = 0; d + 1 < q.size(); ++d) {
+    std::fill(of_q.begin() + q[d], of_q.begin() + q[d + 1], static_cast<int64_t>(d));
+    std::fill(of_k.begin() + k[d], of_k.begin() + k[d + 1], static_cast<int64_t>(d));
+    std::fill(first_q.begin() + q[d], first_q.begin() + q[d + 1], q[d + 1] - (k[d + 1] - k[d]));
+    std::fill(first_k.begin() + k[d], first_k.begin() + k[d + 1], k[d]);
+  }
+  const int64_t end_q = q.back(), end_k = k.back();
+  return [of_q = integers(of_q, {end_q + 1}), of_k = integers(of_k, {end_k + 1}),
+          first_q = integers(first_q, {end_q + 1}), first_k = integers(first_k, {end_k + 1}), end_q, end_k,
+          inner](Index b, Index h, Index i, Index j) {
+    const Tensor at = minimum(i, end_q), to = minimum(j, end_k);
+    return (of_q[at] == of_k[to]) & inner(b, h, Index(i - first_q[at]), Index(j - first_k[to]));
   };
 }
 

@@ -11,8 +11,11 @@ namespace weft::attention {
 /// q >= kv.
 MaskMod causal();
 /// 0 <= q - kv <= window: the query's own position and `window` before it, as in PyTorch's examples. Hugging Face's
-/// sliding_window counts keys instead: its value is window + 1.
+/// sliding_window counts keys instead: its value is window + 1. FlashAttention's window_size = (window, 0).
 MaskMod sliding_window(int64_t window);
+/// -left <= kv - q <= right, a side of -1 open: FlashAttention's window_size, whose last query meets the last key:
+/// sliding_window(left, right).shift(Skv - Sq, 0).
+MaskMod sliding_window(int64_t left, int64_t right);
 /// kv < n, or q >= kv: a prefix that all see (Raffel et al. 2020). n: one length, or integers [B].
 MaskMod prefix_lm(int64_t n);
 MaskMod prefix_lm(const Tensor& n);
@@ -21,6 +24,10 @@ MaskMod document(const Tensor& ids);
 /// Same document, and inner(b, h, q, kv) counted from the document's first token. cu_seqlens [N + 1]: 0, the end of the
 /// first document, ... (FlashAttention's cu_seqlens, a jagged tensor's offsets); positions behind the last see nothing.
 MaskMod document_offsets(const Tensor& cu_seqlens, MaskMod inner = noop_mask);
+/// The same where queries and keys have different lengths, [N + 1] each (FlashAttention's cu_seqlens_q and
+/// cu_seqlens_k): inner sees the key counted from its document's first and the query so that the document's last query
+/// meets its last key, as with causal() in FlashAttention.
+MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k, MaskMod inner = noop_mask);
 /// kv < lengths[b], integers [B]: keys behind a sequence's end are padding.
 MaskMod padding(const Tensor& lengths);
 /// |q - kv| <= window, and a multiple of dilation apart (Beltagy et al. 2020).

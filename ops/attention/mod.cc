@@ -17,6 +17,15 @@ MaskMod MaskMod::shift(int64_t dq, int64_t dkv) const {
   };
 }
 
+ScoreMod ScoreMod::shift(int64_t dq, int64_t dkv) const {
+  return [m = *this, dq, dkv](const Score& s) {
+    Score there = s;
+    if (dq) there.q = Index(s.q + dq);
+    if (dkv) there.kv = Index(s.kv + dkv);
+    return m(there);
+  };
+}
+
 MaskMod operator&(MaskMod a, MaskMod b) {
   return [a, b](Index i, Index h, Index q, Index kv) { return logical_and(a(i, h, q, kv), b(i, h, q, kv)); };
 }

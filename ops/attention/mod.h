@@ -33,6 +33,8 @@ class ScoreMod {
   ScoreMod(F fn) : fn_(std::move(fn)) {}
   Tensor operator()(const Score& s) const { return fn_(s); }
   explicit operator bool() const { return static_cast<bool>(fn_); }
+  /// What the mod makes of the score as if it stood at (q + dq, kv + dkv).
+  ScoreMod shift(int64_t dq, int64_t dkv) const;
 
  private:
   Fn fn_;
@@ -49,7 +51,8 @@ class MaskMod {
   MaskMod(F fn) : fn_(std::move(fn)) {}
   Tensor operator()(const Index& b, const Index& h, const Index& q, const Index& kv) const { return fn_(b, h, q, kv); }
   explicit operator bool() const { return static_cast<bool>(fn_); }
-  /// The mask as it is at (q + dq, kv + dkv).
+  /// The mask as it is at (q + dq, kv + dkv). With dq = Skv - Sq the last query meets the last key, as in
+  /// FlashAttention: causal().shift(Skv - Sq, 0).
   MaskMod shift(int64_t dq, int64_t dkv) const;
 
  private:

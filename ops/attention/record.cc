@@ -31,6 +31,10 @@ const Graph* graph_of(const Attrs& attrs, const char* key) {
   return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
 }
 
+int64_t keys_of(const AttentionOperands& at, auto in) {
+  return in[1].shape[2] * (at.pages >= 0 ? in[static_cast<size_t>(at.pages)].shape[1] : 1);
+}
+
 // ---- types ----
 
 Types infer(const InferCall& c) {
@@ -44,7 +48,8 @@ Types infer(const InferCall& c) {
              c.op.name, ": q, k and v are ", q.dtype, ", ", k.dtype, " and ", v.dtype, "; need one of f32, bf16, f16");
   WEFT_CHECK(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4, c.op.name, ": q ", q.shape, ", k ",
              k.shape, ", v ", v.shape, "; need [B, H, S, D] each");
-  WEFT_CHECK((k.shape[0] == q.shape[0] || k.shape[0] == 1) && v.shape[0] == k.shape[0] && v.shape[1] == k.shape[1] &&
+  const bool paged = at.pages >= 0;
+  WEFT_CHECK((paged || k.shape[0] == q.shape[0] || k.shape[0] == 1) && v.shape[0] == k.shape[0] && v.shape[1] == k.shape[1] &&
                  v.shape[2] == k.shape[2] && k.shape[3] == q.shape[3] && k.shape[1] > 0 &&
                  q.shape[1] % k.shape[1] == 0,
              c.op.name, ": q ", q.shape, ", k ", k.shape, ", v ", v.shape,
@@ -55,6 +60,13 @@ Types infer(const InferCall& c) {
   if (const Graph* mask = graph_of(c.attrs, "mask"))
     WEFT_CHECK(static_cast<int>(mask->inputs.size()) == 4 + at.mask_tables, c.op.name, ": mask takes ",
                mask->inputs.size(), " inputs; need ", 4 + at.mask_tables);
+  if (paged) {
+    const TensorType& pages = c.in[static_cast<size_t>(at.pages)];
+    WEFT_CHECK(!is_backward(c.op) && pages.dtype == kInt64 && pages.shape.size() == 2 && pages.shape[0] == q.shape[0] &&
+                   k.shape[0] > 0,
+               c.op.name, ": page table is ", pages, " for q ", q.shape, " and pages ", k.shape,
+               "; need i64 [B, n], one page or more, and only forward");
+  }
   const Shape rows{q.shape[0], q.shape[1], q.shape[2]};
   Shape out = q.shape;
   out[3] = v.shape[3];
@@ -72,7 +84,8 @@ Types infer(const InferCall& c) {
 
 DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const AttentionOperands at(attrs);
-  const std::string batch = in[1].shape[0] == in[0].shape[0] ? "b" : "1";
+  // Of pages, which entries' keys they hold is known only at run time.
+  const std::string batch = at.pages >= 0 ? "p?" : in[1].shape[0] == in[0].shape[0] ? "b" : "1";
   const std::string k = batch + " h t? d?", v = batch + " h t? e", o = "b (h g) s e", row = "b (h g) s";
   std::vector<std::string> from{"b (h g) s d?", k, v}, to;
   auto whole = [](const TensorType& t, int i) {
@@ -102,7 +115,7 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
 // Every score counts: how many a mask leaves is known only when it is computed.
 Cost cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const double scores = static_cast<double>(in[0].shape[0] * in[0].shape[1] * in[0].shape[2]) *
-                        static_cast<double>(in[1].shape[2]);
+                        static_cast<double>(keys_of(AttentionOperands(attrs), in));
   const double d = static_cast<double>(in[0].shape[3]), dv = static_cast<double>(in[2].shape[3]);
   const bool backward = static_cast<int>(in.size()) > AttentionOperands(attrs).count;
   double bytes = 0;
@@ -121,11 +134,18 @@ class Call {
     a.k = in[1];
     a.v = in[2];
     a.scale = attrs.f("scale");
+    const int64_t keys = keys_of(at_, in);
+    if (at_.pages >= 0) {
+      static constexpr int64_t kNoPages = 0;
+      const StridedView& pages = in[static_cast<size_t>(at_.pages)];
+      a.pages = run ? pages.as<int64_t>() : &kNoPages;
+      a.page_count = pages.shape[1];
+    }
     const bool masked = attrs.has("mask");
     if (masked && run) {
       mask_ = internal::mask_of_call(attrs.get<Ref<Graph>>("mask"),
                                      in.subspan(static_cast<size_t>(at_.mask_first), static_cast<size_t>(at_.mask_tables)),
-                                     {in[0].shape[0], in[0].shape[1], in[0].shape[2], in[1].shape[2]}, at_.blocks < 0);
+                                     {in[0].shape[0], in[0].shape[1], in[0].shape[2], keys}, at_.blocks < 0);
       if (at_.blocks < 0) a.blocks = &mask_->view;
     }
     // The size of the workspace does not depend on what is masked.
@@ -136,7 +156,7 @@ class Call {
       blocks_ = {.batch = attrs.i("block_batch"),
                  .heads = attrs.i("block_heads"),
                  .q_len = in[0].shape[2],
-                 .kv_len = in[1].shape[2],
+                 .kv_len = keys,
                  .block_q = attrs.i("block_q"),
                  .block_kv = attrs.i("block_kv"),
                  .offsets = b[0].as<int64_t>(),
@@ -258,7 +278,7 @@ int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span
   const kernels::BlockMaskView by_head{.batch = in[0].shape[0],
                                        .heads = in[0].shape[1],
                                        .q_len = in[0].shape[2],
-                                       .kv_len = in[1].shape[2]};
+                                       .kv_len = keys_of(AttentionOperands(attrs), in)};
   if (call.a.mask) call.a.blocks = &by_head;
   return arrays.bytes + std::max(unmasked, bytes());
 }
@@ -279,11 +299,13 @@ struct Plain {
     hq = in[0].size(1);
     hkv = in[1].size(1);
     sq = in[0].size(2);
-    skv = in[1].size(2);
     group = hq / hkv;
+    std::vector<Tensor> kv{in[1], in[2]};
+    if (at.pages >= 0) kv = internal::gathered_pages(in[static_cast<size_t>(at.pages)], in[1], in[2]);
+    skv = kv[0].size(2);
     q = cast(in[0], wide);
-    k = heads(cast(in[1], wide));
-    v = heads(cast(in[2], wide));
+    k = heads(cast(kv[0], wide));
+    v = heads(cast(kv[1], wide));
     raw = matmul(q, transpose(k, -1, -2)) * attrs.f("scale");
     const std::vector<Tensor> where_at = positions();
     std::vector<internal::IndexRead> indices;
@@ -408,14 +430,34 @@ std::vector<Tensor> decompose_backward(const Attrs& attrs, std::span<const Tenso
 
 // ---- derivatives ----
 
+// The gradient of pages `like` from that of gathered_pages.
+Tensor scattered_pages(const Tensor& pages, const Tensor& g, const Tensor& like) {
+  const int64_t size = like.size(2);
+  const Tensor rows = transpose(reshape(g, {g.size(0), g.size(1), pages.size(1), size, g.size(3)}), 1, 2);
+  return index_add(zeros(like.shape(), {.dtype = like.dtype()}), 0, minimum(maximum(reshape(pages, {-1}), 0), like.size(0) - 1),
+                   reshape(rows, {pages.numel(), g.size(1), size, g.size(3)}));
+}
+
 Grads vjp(const VjpCall& c) {
   const AttentionOperands at(c.attrs);
   SmallVec<const Tensor*, 12> in;
-  for (int i = 0; i < at.count; ++i) in.push_back(&c.in[static_cast<size_t>(i)]);
+  for (int i = 0; i < at.count; ++i)
+    if (i != at.pages) in.push_back(&c.in[static_cast<size_t>(i)]);
+  // Keys in pages are gathered for the derivative, and what it gives them is scattered.
+  std::vector<Tensor> kv;
+  const Attrs attrs = at.pages >= 0 ? c.attrs.without("paged") : c.attrs;
+  if (at.pages >= 0) {
+    kv = internal::gathered_pages(c.in[static_cast<size_t>(at.pages)], c.in[1], c.in[2]);
+    in[1] = &kv[0], in[2] = &kv[1];
+  }
   const Tensor dout = c.grad[0].defined() ? c.grad[0] : internal::full_of(c.out[0].type(), 0);
   const Tensor dlse = c.grad[1].defined() ? c.grad[1] : internal::full_of(c.out[1].type(), 0);
   for (const Tensor* t : {&c.out[0], &c.out[1], &dout, &dlse}) in.push_back(t);
-  const std::vector<Tensor> out = dispatch_multi(attention_backward_op, TensorPtrs(in), c.attrs);
+  std::vector<Tensor> out = dispatch_multi(attention_backward_op, TensorPtrs(in), attrs);
+  if (at.pages >= 0) {
+    const Tensor& pages = c.in[static_cast<size_t>(at.pages)];
+    for (size_t i = 1; i < 3; ++i) out[i] = scattered_pages(pages, out[i], c.in[i]);
+  }
   Grads g(c.in.size());
   size_t next = 0;
   for (int i = 0; i < 3; ++i) g[static_cast<size_t>(i)] = out[next++];
@@ -466,6 +508,19 @@ AttentionOperands::AttentionOperands(const Attrs& attrs) {
     dropout = count;
     count += 2;
   }
+  if (attrs.b("paged", false)) pages = count++;
+}
+
+std::vector<Tensor> internal::gathered_pages(const Tensor& pages, const Tensor& k, const Tensor& v) {
+  // Pages of keys that nobody sees may be any number.
+  const Tensor chosen = minimum(maximum(reshape(pages, {-1}), 0), k.size(0) - 1);
+  std::vector<Tensor> r;
+  for (const Tensor* t : {&k, &v}) {
+    const Tensor rows = reshape(index_select(*t, 0, chosen),
+                                {pages.size(0), pages.size(1), t->size(1), t->size(2), t->size(3)});
+    r.push_back(reshape(transpose(rows, 1, 2), {pages.size(0), t->size(1), pages.size(1) * t->size(2), t->size(3)}));
+  }
+  return r;
 }
 
 std::vector<Tensor> internal::plain_attention(const Attrs& attrs, std::span<const Tensor> in) {

@@ -37,6 +37,14 @@ ScoreMod alibi(const Tensor& slopes) {
   };
 }
 
+ScoreMod alibi_symmetric(const Tensor& slopes) {
+  check_table("attention::alibi_symmetric", "slopes", slopes, 1, 2, "[H] or [B, H]");
+  return [slopes](const Score& s) {
+    const Tensor slope = slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h];
+    return s.value - slope * abs(s.q - s.kv);
+  };
+}
+
 ScoreMod softcap(double cap) {
   WEFT_CHECK(cap > 0, "attention::softcap: cap is ", cap, "; need a positive number, as in softcap(50.0)");
   return [cap](const Score& s) { return tanh(s.value / cap) * cap; };

@@ -11,6 +11,9 @@ namespace weft::attention {
 ScoreMod alibi(int64_t heads);
 /// The same with slopes [H] or [B, H].
 ScoreMod alibi(const Tensor& slopes);
+/// s - slope * |q - kv|, slopes [H] or [B, H]: what FlashAttention's alibi_slopes mean where keys behind a query count
+/// too; alibi_symmetric(slopes).shift(Skv - Sq, 0) where the lengths differ.
+ScoreMod alibi_symmetric(const Tensor& slopes);
 /// f32 [heads]: alibi's slopes.
 Tensor alibi_slopes(int64_t heads);
 /// cap * tanh(s / cap) (Gemma 2).

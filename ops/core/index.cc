@@ -144,7 +144,7 @@ std::vector<Sample> samples_scatter_add() {
   };
 }
 
-// ---- index_select, index_add ----
+// ---- index_select, index_add, index_copy ----
 
 Types infer_index_select(const InferCall& c) {
   check_dim(c);
@@ -167,16 +167,19 @@ Grads vjp_index_select(const VjpCall& c) {
   return {index_add(full_of(c.in[0].type(), 0), dim_of(c.attrs), c.in[1], c.grad[0]), Tensor()};
 }
 
-Types infer_index_add(const InferCall& c) {
-  check_sum(c);
+Types infer_rows(const InferCall& c) {
   const TensorType &x = c.in[0], &index = c.in[1], &src = c.in[2];
   check_index(c, index);
-  WEFT_CHECK(x.shape.size() >= 1 && index.shape.size() == 1, "index_add: x ", x.shape, " and index ", index.shape,
+  WEFT_CHECK(x.shape.size() >= 1 && index.shape.size() == 1, c.op.name, ": x ", x.shape, " and index ", index.shape,
              "; need rows and a list of them");
-  WEFT_CHECK(src.shape == replaced(x.shape, 0, index.shape[0]), "index_add: src ", src.shape, " does not fit x ",
+  WEFT_CHECK(src.shape == replaced(x.shape, 0, index.shape[0]), c.op.name, ": src ", src.shape, " does not fit x ",
              x.shape, " and index ", index.shape, "; need ", replaced(x.shape, 0, index.shape[0]));
-  WEFT_CHECK(src.dtype == x.dtype, "index_add: x and src are ", x.dtype, " and ", src.dtype, "; need one dtype");
+  WEFT_CHECK(src.dtype == x.dtype, c.op.name, ": x and src are ", x.dtype, " and ", src.dtype, "; need one dtype");
   return {x};
+}
+Types infer_index_add(const InferCall& c) {
+  check_sum(c);
+  return infer_rows(c);
 }
 
 DimMap dims_index_add(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
@@ -190,6 +193,31 @@ DimMap dims_index_add(const Attrs&, std::span<const TensorType> in, std::span<co
 
 Grads vjp_index_add(const VjpCall& c) {
   return {c.grad[0], Tensor(), c.needs(2) ? index_select(c.grad[0], 0, c.in[1]) : Tensor()};
+}
+
+// Of rows written twice, as if each were written once.
+Grads vjp_index_copy(const VjpCall& c) {
+  return {c.needs(0) ? index_copy(c.grad[0], 0, c.in[1], full_of(c.in[2].type(), 0)) : Tensor(), Tensor(),
+          c.needs(2) ? index_select(c.grad[0], 0, c.in[1]) : Tensor()};
+}
+
+// x stays in place.
+Cost cost_index_copy(const Attrs&, std::span<const TensorType> in, std::span<const TensorType>) {
+  return {0, nbytes(in[1]) + 2 * nbytes(in[2])};
+}
+
+std::vector<Sample> samples_index_copy() {
+  auto rows = [](double first, double by) { return SampleInput{Shape{1}, kInt64, first, by}; };
+  return {
+      {{{Shape{17}}, rows(5, 5), {Shape{1}}}, {}},
+      {{{Shape{7, 33}}, rows(6, 6), {Shape{1, 33}}}, {}},
+      {{{Shape{3, 5, 2}}, {Shape{1}, kInt32, 0, 2}, {Shape{1, 5, 2}}}, {}},
+      {{{Shape{3, 5}}, index_in({0}, 3), {Shape{0, 5}}}, {}},
+      {{{Shape{4, 3}, kInt64, -9, 9}, rows(0, 3), {Shape{1, 3}, kInt64, -9, 9}}, {}},
+      {{{Shape{3, 5}}, index_in({2}, 3), {Shape{2, 4}}}, {}, "index_copy: src [2, 4] does not fit x [3, 5]"},
+      {{{Shape{3, 5}}, index_in({2}, 3), {Shape{2, 5}, kInt32}}, {}, "need one dtype"},
+      {{{Shape{3}}, {Shape{2}, kInt64, 3, 3}, {Shape{2}}}, {}, "3"},
+  };
 }
 
 std::vector<Sample> samples_index_select() {
@@ -423,6 +451,21 @@ const OpDef index_add_op = {
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
 };
+const OpDef index_copy_op = {
+    .name = "index_copy",
+    .doc = "x with its rows at the indices replaced by those of src, in order.",
+    .traits = kIndexing | kInPlace,
+    .num_inputs = 3,
+    .flops_per_point = 0,
+    .infer = infer_rows,
+    .vjp = vjp_index_copy,
+    .dims = dims_index_add,
+    .cost = cost_index_copy,
+    .kernel = [](const KernelCall& c) { kernels::index_copy(c.in[0], c.in[1], c.in[2], c.out[0]); },
+    .samples = samples_index_copy,
+    .vjp_reads_in = 2,
+    .vjp_reads_out = 0,
+};
 const OpDef dynamic_update_slice_op = {
     .name = "dynamic_update_slice",
     .doc = "x with the block at the starts replaced by update.",
@@ -456,8 +499,8 @@ const OpDef dynamic_slice_op = {
 
 std::span<const OpDef* const> index_ops() {
   static const OpDef* const all[] = {
-      &gather_op,        &scatter_add_op, &index_select_op, &index_add_op, &dynamic_update_slice_op,
-      &dynamic_slice_op, &sort_op,        &topk_op};
+      &gather_op,        &scatter_add_op, &index_select_op, &index_add_op, &index_copy_op,
+      &dynamic_update_slice_op, &dynamic_slice_op, &sort_op, &topk_op};
   return all;
 }
 

@@ -19,6 +19,8 @@ Tensor index_select(const Arg& x, int64_t dim, const Arg& index);
 Tensor scatter_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// x, then slice index[i] along dim += slice i of src.
 Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
+/// x, then slice index[i] along dim = slice i of src, in order of position.
+Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// weight[indices[...]]: [..., D] for weight [V, D].
 Tensor embedding(const Arg& indices, const Arg& weight);
 /// i64 [..., classes]: 1 where the class is x, else 0; a class outside [0, classes) gives zeros.
@@ -51,6 +53,7 @@ extern const OpDef gather_op;                // (x, index) {dim}
 extern const OpDef index_select_op;          // (x, index) {dim}
 extern const OpDef scatter_add_op;           // (x, index, src) {dim}
 extern const OpDef index_add_op;             // (x, index, src): along dim 0
+extern const OpDef index_copy_op;            // (x, index, src): along dim 0
 extern const OpDef dynamic_update_slice_op;  // (x, update, start...)
 extern const OpDef dynamic_slice_op;         // (x, start...) {sizes}
 extern const OpDef sort_op;                  // (x) -> values, indices {dim, descending}

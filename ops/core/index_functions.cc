@@ -96,6 +96,18 @@ Tensor index_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& sourc
   return movedim(dispatch(index_add_op, {&rows, &at, &added}), 0, d);
 }
 
+Tensor index_copy(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
+  const Tensor &x = tensor_of(arg, "index_copy"), &i = tensor_of(index, "index_copy"),
+               &src = tensor_of(source, "index_copy");
+  check_index_type(i, "index_copy");
+  LineScope here(arg.line());
+  const int d = normalize_dim(dim, x.dim(), "index_copy");
+  const Tensor at = as_index(i);
+  if (d == 0) return dispatch(index_copy_op, {&x, &at, &src});
+  const Tensor rows = movedim(x, d, 0), put = movedim(src, d, 0);
+  return movedim(dispatch(index_copy_op, {&rows, &at, &put}), 0, d);
+}
+
 Tensor embedding(const Arg& indices, const Arg& weight) {
   const Tensor &i = tensor_of(indices, "embedding"), &w = tensor_of(weight, "embedding");
   check_index_type(i, "embedding", ": the order is embedding(indices, weight)");

@@ -19,18 +19,20 @@ constexpr int64_t kPackKeys = 512;       // packed by one task
 constexpr int64_t kHeadBytes = 1 << 20;  // of packed keys and values that a worker keeps to itself
 constexpr int64_t kWantedTasks = 8, kLeastPiece = 512;
 constexpr int64_t kRowsInPlace = 4;  // so few queries do not repay packing their keys
+constexpr int64_t kWantedOnce = 16;  // tasks, where keys are read once and memory is what is waited for
 
 /// How the work is cut, and where things lie in the workspace.
 struct ForwardPlan {
   AttentionSizes s;
   int64_t tile_heads, head_blocks, q_blocks;  // tiles of one (batch, kv head): head_blocks x q_blocks
   bool by_head;                               // a task is all tiles of a (batch, kv head), which packs its keys itself
-  bool in_place;                              // keys and values are read once, where they lie
-  int64_t pieces, piece_keys;                 // the keys of a tile may be several tasks', merged afterwards
+  bool once;                                  // each key is read by one tile only, which needs it packed only for itself
+  bool in_place;                              // and so few queries that it is not packed at all
+  int64_t pieces;                             // the keys of a tile may be several tasks', merged afterwards
   int64_t tiles, tasks, slots;
-  int64_t k_bytes, v_bytes;
+  int64_t packed_keys, k_bytes, v_bytes;      // packed together
   // In a slot:
-  int64_t q, gathered, scores, p, bits, keep, row, state, slot_keys, slot_bytes;
+  int64_t q, gathered, scores, p, bits, keep, row, state, slot_keys, together, slot_bytes;
   // In the workspace, after the slots:
   int64_t keys, states, bytes;
 
@@ -39,18 +41,20 @@ struct ForwardPlan {
     tile_heads = one_mask && s.q_len > 0 ? std::clamp<int64_t>(s.tile_rows / s.q_len, 1, s.group) : 1;
     head_blocks = ceil_div(s.group, tile_heads);
     q_blocks = ceil_div(s.q_len, s.tile_rows);
+    once = head_blocks * q_blocks == 1 && (s.kv_batch == s.batch || s.batch == 1);
     in_place = head_blocks * q_blocks == 1 && tile_heads * s.q_len <= kRowsInPlace && a.k.strides[3] == 1 &&
                a.v.strides[3] == 1;
-    k_bytes = in_place ? 0 : up_to(s.packed_b(s.kv_len, s.dim), 64);
-    v_bytes = in_place ? 0 : up_to(s.packed_b(s.v_dim, s.kv_len), 64);
+    once = once || in_place;
+    packed_keys = once ? kTileKeys : s.kv_len;
+    k_bytes = in_place ? 0 : up_to(s.packed_b(packed_keys, s.dim), 64);
+    v_bytes = in_place ? 0 : up_to(s.packed_b(s.v_dim, packed_keys), 64);
     const int64_t heads = s.batch * s.kv_heads;
     tiles = heads * head_blocks * q_blocks;
-    by_head = heads >= kWantedTasks && k_bytes + v_bytes <= kHeadBytes;
+    by_head = !once && heads >= kWantedTasks && k_bytes + v_bytes <= kHeadBytes;
+    const int64_t wanted = once ? kWantedOnce : kWantedTasks;
     pieces = 1;
-    if (!by_head && tiles > 0 && tiles < kWantedTasks)
-      pieces = std::clamp<int64_t>(s.kv_len / kLeastPiece, 1, ceil_div(kWantedTasks, tiles));
-    piece_keys = std::max<int64_t>(up_to(ceil_div(s.kv_len, pieces), kTileKeys), kTileKeys);
-    pieces = std::max<int64_t>(1, ceil_div(s.kv_len, piece_keys));
+    if (!by_head && tiles > 0 && tiles < wanted)
+      pieces = std::clamp<int64_t>(s.kv_len / kLeastPiece, 1, ceil_div(wanted, tiles));
     tasks = by_head ? heads : tiles * pieces;
     slots = worker_slots(tasks);
 
@@ -63,11 +67,12 @@ struct ForwardPlan {
     keep = slot.take(s.tile_rows * kTileKeys / 8);
     row = slot.take(s.tile_rows * s.v_dim * s.item);
     state = slot.take(state_bytes());
-    slot_keys = slot.take(by_head ? k_bytes + v_bytes : 0);
+    slot_keys = slot.take(by_head || once ? k_bytes + v_bytes : 0);
+    together = slot.take(a.pages && !in_place ? kPackKeys * std::max(s.dim, s.v_dim) * s.item : 0);
     slot_bytes = slot.bytes();
     Layout all;
     all.take(slots * slot_bytes);
-    keys = all.take(by_head ? 0 : s.kv_batch * s.kv_heads * (k_bytes + v_bytes));
+    keys = all.take(by_head || once ? 0 : s.kv_batch * s.kv_heads * (k_bytes + v_bytes));
     states = all.take(pieces > 1 ? tasks * state_bytes() : 0);
     bytes = tiles == 0 ? 0 : all.bytes();
   }
@@ -99,20 +104,24 @@ class Forward {
 
   void run() {
     if (plan_.tiles == 0) return;
+    if (!plan_.once) seen_ = visible_chunks(a_, s_, kPackKeys);
     if (plan_.by_head) {
       run_tasks(plan_.tasks, plan_.slots, [&](int64_t worker, int64_t task) { head(worker, task); });
       return;
     }
-    const int64_t chunks = plan_.in_place ? 0 : ceil_div(s_.kv_len, kPackKeys);
-    parallel_for(s_.kv_batch * s_.kv_heads * chunks,
-                 [&](int64_t i) { pack(keys_of(i / chunks), i / chunks, i % chunks * kPackKeys); });
+    if (!plan_.once) {
+      const int64_t chunks = ceil_div(s_.kv_len, kPackKeys);
+      run_tasks(s_.kv_batch * s_.kv_heads * chunks, plan_.slots, [&](int64_t worker, int64_t i) {
+        if (seen_[static_cast<size_t>(i)]) pack_chunk(slot(worker), keys_of(i / chunks), i / chunks, i % chunks);
+      });
+    }
     const std::vector<int64_t> order = sorted_tiles();
     run_tasks(plan_.tasks, plan_.slots, [&](int64_t worker, int64_t task) {
       const int64_t tile = order[task / plan_.pieces], piece = task % plan_.pieces;
       char* memory = plan_.pieces > 1 ? state_of(tile, piece) : slot(worker) + plan_.state;
-      const char* keys = keys_of(kv_head(tile));
-      const int64_t begin = piece * plan_.piece_keys, end = std::min(s_.kv_len, begin + plan_.piece_keys);
-      whole_tile(slot(worker), block(tile), keys, begin, end, State(memory, plan_), plan_.pieces > 1);
+      const RowBlock rows = block(tile);
+      whole_tile(slot(worker), rows, keys_of(kv_head(tile)), piece_of(rows, piece), State(memory, plan_),
+                 plan_.pieces > 1);
     });
     if (plan_.pieces > 1)
       run_tasks(plan_.tiles, plan_.slots, [&](int64_t worker, int64_t tile) { merge(slot(worker), tile); });
@@ -123,6 +132,14 @@ class Forward {
   char* keys_of(int64_t kv_head) const { return workspace_ + plan_.keys + kv_head * (plan_.k_bytes + plan_.v_bytes); }
   char* state_of(int64_t tile, int64_t piece) const {
     return workspace_ + plan_.states + (tile * plan_.pieces + piece) * plan_.state_bytes();
+  }
+  // A tile's visible keys in equal parts, but none too small to be worth merging.
+  Span piece_of(const RowBlock& rows, int64_t piece) const {
+    if (plan_.pieces == 1) return {0, s_.kv_len};
+    const Span all = visible_span(a_, s_, rows);
+    const int64_t keys = std::max(up_to(ceil_div(all.end - all.begin, plan_.pieces), kTileKeys), kLeastPiece);
+    const int64_t begin = std::min(all.end, all.begin + piece * keys);
+    return {begin, std::min(all.end, begin + keys)};
   }
   RowBlock block(int64_t tile) const {
     const int64_t q0 = tile % plan_.q_blocks * s_.tile_rows, group = tile / plan_.q_blocks % plan_.head_blocks;
@@ -149,14 +166,40 @@ class Forward {
     return order;
   }
 
-  void pack(char* to, int64_t head, int64_t first) const {
-    const int64_t b = head / s_.kv_heads, h = head % s_.kv_heads, count = std::min(kPackKeys, s_.kv_len - first);
+  // Keys of a batch entry as one matrix: where they lie, or copied together from their pages.
+  Matrix gathered(char* memory, const StridedView& v, int64_t b, int64_t h, int64_t first, int64_t count) const {
+    KeyRun run = key_run(a_, b, first, count);
+    if (run.count == count) return rows_of(v, s_.type, run.entry, h, run.row, count);
+    char* to = memory + plan_.together;
+    const int64_t bytes = v.shape[3] * s_.item;
+    for (int64_t done = 0; done < count; done += run.count) {
+      run = key_run(a_, b, first + done, count - done);
+      for (int64_t i = 0; i < run.count; ++i, to += bytes) {
+        const char* from = at(v, run.entry, h, run.row + i);
+        if (v.strides[3] == 1) {
+          std::memcpy(to, from, static_cast<size_t>(bytes));
+        } else {
+          for (int64_t d = 0; d < v.shape[3]; ++d)
+            std::memcpy(to + d * s_.item, from + d * v.strides[3] * s_.item, static_cast<size_t>(s_.item));
+        }
+      }
+    }
+    return {memory + plan_.together, s_.type, count, v.shape[3], v.shape[3], 1};
+  }
+
+  // `count` keys from `first` on, packed at key `place` of `to`.
+  void pack(char* memory, char* to, int64_t b, int64_t h, int64_t first, int64_t count, int64_t place) const {
     const GemmKernel& g = *s_.g;
-    const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, s_.kv_len);
-    g.pack_b({at(a_.k, b, h, first), s_.type, a_.k.strides[2], a_.k.strides[3], count, s_.dim,
-              to + first / g.nr * k_panel, k_panel});
-    g.pack_b({at(a_.v, b, h, first), s_.type, a_.v.strides[3], a_.v.strides[2], s_.v_dim, count,
-              to + plan_.k_bytes + first * g.nr * g.size, v_panel});
+    const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, plan_.packed_keys);
+    const Matrix k = gathered(memory, a_.k, b, h, first, count);
+    g.pack_b({k.data, s_.type, k.row_stride, k.column_stride, count, s_.dim, to + place / g.nr * k_panel, k_panel});
+    const Matrix v = gathered(memory, a_.v, b, h, first, count);
+    g.pack_b({v.data, s_.type, v.column_stride, v.row_stride, s_.v_dim, count,
+              to + plan_.k_bytes + place * g.nr * g.size, v_panel});
+  }
+  void pack_chunk(char* memory, char* to, int64_t head, int64_t chunk) const {
+    const int64_t first = chunk * kPackKeys;
+    pack(memory, to, head / s_.kv_heads, head % s_.kv_heads, first, std::min(kPackKeys, s_.kv_len - first), first);
   }
 
   // All tiles of a (batch, kv head).
@@ -164,21 +207,22 @@ class Forward {
     char* memory = slot(worker);
     char* keys = memory + plan_.slot_keys;
     const int64_t per_head = plan_.q_blocks * plan_.head_blocks;
-    for (int64_t first = 0; first < s_.kv_len && !plan_.in_place; first += kPackKeys)
-      pack(keys, kv_head(task * per_head), first);
+    const int64_t head = kv_head(task * per_head), chunks = ceil_div(s_.kv_len, kPackKeys);
+    for (int64_t c = 0; c < chunks; ++c)
+      if (seen_[static_cast<size_t>(head * chunks + c)]) pack_chunk(memory, keys, head, c);
     for (int64_t tile = task * per_head; tile < (task + 1) * per_head; ++tile)
-      whole_tile(memory, block(tile), keys, 0, s_.kv_len, State(memory + plan_.state, plan_), false);
+      whole_tile(memory, block(tile), keys, {0, s_.kv_len}, State(memory + plan_.state, plan_), false);
   }
 
   // A tile over some of its keys, finished unless other pieces are to come.
-  void whole_tile(char* memory, const RowBlock& rows, const char* keys, int64_t begin, int64_t end, const State& state,
+  void whole_tile(char* memory, const RowBlock& rows, const char* keys, Span span, const State& state,
                   bool partial) const {
     pack_queries(memory, rows);
-    steps(memory, rows, keys, begin, end, state, false);
+    steps(memory, rows, keys, span, state, false);
     if (partial) return;
     if (!finish(memory, rows, state) && has_mask(a_)) {
       // 0 * infinity is not what a masked value adds.
-      steps(memory, rows, keys, begin, end, state, true);
+      steps(memory, rows, keys, span, state, true);
       finish(memory, rows, state);
     }
   }
@@ -190,9 +234,8 @@ class Forward {
       for (int64_t piece = 0; piece < plan_.pieces; ++piece) {
         const State state(state_of(tile, piece), plan_);
         if (careful) {
-          const int64_t begin = piece * plan_.piece_keys, end = std::min(s_.kv_len, begin + plan_.piece_keys);
           pack_queries(memory, rows);
-          steps(memory, rows, keys_of(kv_head(tile)), begin, end, state, true);
+          steps(memory, rows, keys_of(kv_head(tile)), piece_of(rows, piece), state, true);
         }
         if (piece > 0)
           s_.stages->merge({rows.rows(), s_.v_dim, state.out, plan_.out_ld(), state.base, state.sum, state.top},
@@ -225,14 +268,13 @@ class Forward {
     if (!plan_.in_place) g.pack_a(pack);
   }
 
-  void steps(char* memory, const RowBlock& rows, const char* keys, int64_t begin, int64_t end, const State& state,
-             bool careful) const {
+  void steps(char* memory, const RowBlock& rows, const char* keys, Span span, const State& state, bool careful) const {
     const int64_t n = rows.rows();
     std::fill(state.sum, state.sum + n * kSumLanes, 0.0f);
     std::fill(state.base, state.base + n, -kInf);
     std::fill(state.top, state.top + n, -kInf);
     bool first = true;
-    for_key_steps(a_, rows, begin, end, reinterpret_cast<uint8_t*>(memory + plan_.bits), [&](const KeyStep& k) {
+    for_key_steps(a_, rows, span.begin, span.end, reinterpret_cast<uint8_t*>(memory + plan_.bits), [&](const KeyStep& k) {
       step(memory, rows, keys, k, state, first, careful);
       first = false;
     });
@@ -245,15 +287,25 @@ class Forward {
     const int64_t n = rows.rows(), ld = plan_.out_ld();
     float* scores = reinterpret_cast<float*>(memory + plan_.scores);
     char* p = s_.narrow ? memory + plan_.p : memory + plan_.scores;
-    const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, s_.kv_len);
+    const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, plan_.packed_keys);
 
     const int64_t kv_head = rows.head / s_.group;
-    if (plan_.in_place)
-      s_.stages->row_scores({memory + plan_.gathered, s_.dim, n, at(a_.k, rows.batch, kv_head, k.kv0), a_.k.strides[2],
-                             k.cols, s_.dim, s_.type, scores, kScoreLd});
+    if (a_.pages) check_pages(a_, rows, k);
+    if (plan_.in_place) {
+      KeyRun run{};
+      for (int64_t j = 0; j < k.cols; j += run.count) {
+        run = key_run(a_, rows.batch, k.kv0 + j, k.cols - j);
+        s_.stages->row_scores({memory + plan_.gathered, s_.dim, n, at(a_.k, run.entry, kv_head, run.row),
+                               a_.k.strides[2], run.count, s_.dim, s_.type, scores + j, kScoreLd});
+      }
+    } else if (plan_.once) {
+      pack(memory, memory + plan_.slot_keys, rows.batch, kv_head, k.kv0, k.cols, 0);
+      keys = memory + plan_.slot_keys;
+    }
+    const int64_t place = plan_.once ? 0 : k.kv0;
     GemmBlock product{};
     product.a = memory + plan_.q, product.a_stride = s_.panel(g.mr, s_.dim);
-    product.b = keys + k.kv0 / g.nr * k_panel, product.b_stride = k_panel;
+    product.b = keys + place / g.nr * k_panel, product.b_stride = k_panel;
     product.m = n, product.n = k.cols, product.k = s_.dim;
     product.to = scores, product.to_ld = kScoreLd, product.to_type = PanelType::f32, product.to_whole = true;
     if (!plan_.in_place) g.run(product);
@@ -275,12 +327,17 @@ class Forward {
     if (careful) return add_seen(p, rows, k, state, first);
     if (plan_.in_place) {
       if (first) std::fill(state.out, state.out + n * ld, 0.0f);
-      return s_.stages->row_values({p, t.p_ld, n, at(a_.v, rows.batch, kv_head, k.kv0), a_.v.strides[2], k.cols,
-                                    s_.v_dim, s_.type, state.out, ld});
+      KeyRun run{};
+      for (int64_t j = 0; j < k.cols; j += run.count) {
+        run = key_run(a_, rows.batch, k.kv0 + j, k.cols - j);
+        s_.stages->row_values({p + j * (s_.narrow ? 2 : 4), t.p_ld, n, at(a_.v, run.entry, kv_head, run.row),
+                               a_.v.strides[2], run.count, s_.v_dim, s_.type, state.out, ld});
+      }
+      return;
     }
     GemmBlock sum{};
     sum.a = p, sum.a_line = s_.p_line();
-    sum.b = keys + plan_.k_bytes + k.kv0 * g.nr * g.size, sum.b_stride = v_panel;
+    sum.b = keys + plan_.k_bytes + place * g.nr * g.size, sum.b_stride = v_panel;
     sum.m = n, sum.n = s_.v_dim, sum.k = k.cols;
     sum.from = first ? nullptr : state.out, sum.from_ld = ld;
     sum.to = state.out, sum.to_ld = ld, sum.to_type = PanelType::f32, sum.to_whole = true;
@@ -300,7 +357,8 @@ class Forward {
         auto add = [&]<class T>(const T* v) {
           for (int64_t d = 0; d < s_.v_dim; ++d) out[d] += x * static_cast<float>(v[d * step]);
         };
-        const void* v = at(a_.v, b, h, k.kv0 + j);
+        const KeyRun run = key_run(a_, b, k.kv0 + j, 1);
+        const void* v = at(a_.v, run.entry, h, run.row);
         s_.type == PanelType::f32    ? add(static_cast<const float*>(v))
         : s_.type == PanelType::bf16 ? add(static_cast<const bfloat16*>(v))
                                      : add(static_cast<const float16*>(v));
@@ -335,6 +393,7 @@ class Forward {
   char* workspace_;
   const ForwardPlan plan_;
   const AttentionSizes& s_;
+  std::vector<uint8_t> seen_;  // chunks of kPackKeys keys
   bool scaled_first_;
   float exponent_scale_, top_scale_;
 };

@@ -44,6 +44,11 @@ struct Attention {
   const MaskFill* mask = nullptr;         // needed where blocks are kUnknown
   const ScoreHook* score = nullptr;
   AttentionDropout dropout;
+  /// Keys and values in pages, k [P, Hkv, page_size, D] and v [P, Hkv, page_size, Dv]: key j of batch entry b is row
+  /// j % page_size of page pages[b * page_count + j / page_size], so that Skv is page_count * page_size. Keys that are
+  /// not seen may have a page outside [0, P). Forward only; null: keys of each entry lie together.
+  const int64_t* pages = nullptr;
+  int64_t page_count = 0;
 };
 
 /// out [B, Hq, Sq, Dv] of q's dtype; lse and max f32 [B, Hq, Sq], contiguous: the log-sum-exp (natural) and the maximum

@@ -127,6 +127,7 @@ class Backward {
     StridedView out = a.q;
     out.shape[3] = s_.v_dim;
     check(g.out, out, "out"), check(g.dout, out, "dout");
+    WEFT_CHECK(!a_.pages, "attention_backward: keys are in pages; need them together");
     WEFT_CHECK(g.dq.strides[3] == 1 && g.dk.strides[3] == 1 && g.dv.strides[3] == 1,
                "attention_backward: last strides of dq, dk, dv are ", g.dq.strides[3], ", ", g.dk.strides[3], ", ",
                g.dv.strides[3], "; need 1");

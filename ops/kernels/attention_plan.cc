@@ -23,12 +23,14 @@ AttentionSizes::AttentionSizes(const Attention& a) {
              "; need f32, bf16 or f16");
   batch = q.shape[0], heads = q.shape[1], q_len = q.shape[2], dim = q.shape[3];
   kv_batch = k.shape[0], kv_heads = k.shape[1], kv_len = k.shape[2], v_dim = v.shape[3];
-  WEFT_CHECK((kv_batch == batch || kv_batch == 1) && v.shape[0] == kv_batch && v.shape[1] == kv_heads &&
+  const bool batch_fits = a.pages || kv_batch == batch || kv_batch == 1;
+  WEFT_CHECK(batch_fits && v.shape[0] == kv_batch && v.shape[1] == kv_heads &&
                  v.shape[2] == kv_len && k.shape[3] == dim && kv_heads > 0 && heads % kv_heads == 0 && heads > 0 &&
                  dim > 0 && v_dim > 0,
              "attention: q ", q.shape, ", k ", k.shape, ", v ", v.shape,
              "; need [B, Hq, Sq, D], [B or 1, Hkv, Skv, D], [B or 1, Hkv, Skv, Dv], Hq a multiple of Hkv");
   group = heads / kv_heads;
+  if (a.pages) kv_batch = batch, kv_len *= a.page_count;
   if (const BlockMaskView* m = a.blocks) {
     WEFT_CHECK(m->q_len == q_len && m->kv_len == kv_len, "attention: the block mask is for ", m->q_len, " x ",
                m->kv_len, " points; need ", q_len, " x ", kv_len);
@@ -139,6 +141,55 @@ int64_t visible_keys(const Attention& a, const AttentionSizes& s, const RowBlock
   for (int64_t i = m.offsets[row]; i < m.offsets[row + 1]; ++i)
     keys += std::min(m.ranges[i].last * m.block_kv, s.kv_len) - m.ranges[i].first * m.block_kv;
   return keys;
+}
+
+Span visible_span(const Attention& a, const AttentionSizes& s, const RowBlock& rows) {
+  if (!a.blocks) return {0, s.kv_len};
+  const BlockMaskView& m = *a.blocks;
+  const int64_t row = mask_row(m, rows.batch, rows.head) + rows.q0 / m.block_q;
+  const int64_t first = m.offsets[row], last = m.offsets[row + 1];
+  if (first == last) return {0, 0};
+  return {m.ranges[first].first * m.block_kv, std::min(m.ranges[last - 1].last * m.block_kv, s.kv_len)};
+}
+
+std::vector<uint8_t> visible_chunks(const Attention& a, const AttentionSizes& s, int64_t unit) {
+  const int64_t chunks = ceil_div(s.kv_len, unit);
+  std::vector<uint8_t> seen(static_cast<size_t>(s.kv_batch * s.kv_heads * chunks), !a.blocks);
+  if (!a.blocks) return seen;
+  const BlockMaskView& m = *a.blocks;
+  for (int64_t b = 0; b < s.batch; ++b)
+    for (int64_t h = 0; h < s.heads; ++h) {
+      if (m.heads == 1 && h % s.group) continue;
+      uint8_t* here = &seen[static_cast<size_t>(((s.kv_batch == 1 ? 0 : b) * s.kv_heads + h / s.group) * chunks)];
+      const int64_t row = mask_row(m, b, h);
+      for (int64_t i = m.offsets[row]; i < m.offsets[row + m.q_blocks()]; ++i) {
+        const int64_t first = m.ranges[i].first * m.block_kv / unit;
+        const int64_t last = ceil_div(std::min(m.ranges[i].last * m.block_kv, s.kv_len), unit);
+        std::fill(here + first, here + std::max(first, last), uint8_t{1});
+      }
+    }
+  return seen;
+}
+
+KeyRun key_run(const Attention& a, int64_t batch, int64_t first, int64_t count) {
+  if (!a.pages) return {batch, first, count};
+  const int64_t size = a.k.shape[2], page = a.pages[batch * a.page_count + first / size], row = first % size;
+  // What has no page is not seen (check_pages): any finite memory does, and others are added with care.
+  return {page < 0 || page >= a.k.shape[0] ? 0 : page, row, std::min(count, size - row)};
+}
+
+void check_pages(const Attention& a, const RowBlock& rows, const KeyStep& k) {
+  const int64_t size = a.k.shape[2], pages = a.k.shape[0];
+  for (int64_t at = 0; at < k.cols;) {
+    const int64_t end = std::min(k.cols, at + size - (k.kv0 + at) % size);
+    const int64_t page = a.pages[rows.batch * a.page_count + (k.kv0 + at) / size];
+    for (; at < end && (page < 0 || page >= pages); ++at)
+      for (int64_t r = 0; r < rows.rows(); ++r)
+        WEFT_CHECK_AS(kOutOfRange, k.bits && !(k.bits[r * k.row_bytes + at / 8] >> at % 8 & 1), "attention: key ",
+                      k.kv0 + at, " of batch entry ", rows.batch, " is seen, and page_table[", rows.batch, "][",
+                      (k.kv0 + at) / size, "] is ", page, "; need a page of [0, ", pages, ")");
+    at = end;
+  }
 }
 
 Matrix sanitised(const Matrix& m, void* memory) {

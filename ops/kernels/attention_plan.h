@@ -78,7 +78,14 @@ void for_key_steps(const Attention& a, const RowBlock& rows, int64_t begin, int6
 /// One step inside one block of a block mask, with that block's `tile`; nothing if no point is visible.
 void key_step(const Attention& a, const RowBlock& rows, int64_t kv0, int64_t cols, int32_t tile, uint8_t* memory,
               FunctionRef<void(const KeyStep&)> f);
-/// Keys that a tile's ranges cover: its work.
+/// Keys that a tile's ranges cover: its work, and the first and the end of them.
+struct Span {
+  int64_t begin, end;
+};
+Span visible_span(const Attention& a, const AttentionSizes& s, const RowBlock& rows);
+/// Which chunks of `unit` keys some query of a batch entry and head of k sees, one byte each: [kv_batch, kv_heads, chunks].
+std::vector<uint8_t> visible_chunks(const Attention& a, const AttentionSizes& s, int64_t unit);
+/// Keys that a tile's ranges cover.
 int64_t visible_keys(const Attention& a, const AttentionSizes& s, const RowBlock& rows);
 /// Rows of the block mask for (batch, head), and how many.
 int64_t mask_row(const BlockMaskView& m, int64_t batch, int64_t head);
@@ -90,6 +97,13 @@ inline char* at(const StridedView& v, int64_t i, int64_t j, int64_t k) {
   return static_cast<char*>(v.data) +
          ((v.shape[0] == 1 ? 0 : i) * v.strides[0] + j * v.strides[1] + k * v.strides[2]) * itemsize(v.dtype);
 }
+/// Keys from `first` on that lie one behind the other: index 0 and 2 of the first in k and v, and how many of `count`.
+struct KeyRun {
+  int64_t entry, row, count;
+};
+KeyRun key_run(const Attention& a, int64_t batch, int64_t first, int64_t count);
+/// Throws OutOfRange where a key of this step is seen and has no page.
+void check_pages(const Attention& a, const RowBlock& rows, const KeyStep& k);
 /// Rows of one head of a view.
 struct Matrix {
   const void* data;

@@ -293,4 +293,31 @@ void index_add(const StridedView& in, const StridedView& index, const StridedVie
   add_rows<int64_t>(index, src, out, inner, src_in, out_in);
 }
 
+void index_copy(const StridedView& in, const StridedView& index, const StridedView& src, const StridedView& out) {
+  check_dtype("index_copy", index);
+  WEFT_CHECK(in.shape == out.shape && in.dtype == out.dtype && src.dtype == in.dtype && !in.shape.empty() &&
+                 index.shape.size() == 1 && src.shape.size() == in.shape.size() && src.shape[0] == index.shape[0],
+             "index_copy: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape,
+             " and output ", out.dtype, out.shape);
+  StridedView from = src, to = out;
+  for (int d = 1; d < in.shape.size(); ++d)
+    WEFT_CHECK(src.shape[d] == in.shape[d], "index_copy: src has shape ", src.shape, ", input ", in.shape);
+  check_range("index_copy", index, in.shape[0]);
+  copy_unless_same(in, out);
+  if (index.numel() == 0 || src.numel() == 0) return;
+  from.shape[0] = to.shape[0] = 1;
+  const int64_t size = itemsize(out.dtype), bytes = from.numel() * size;
+  const bool dense = from.contiguous() && to.contiguous();
+  // One after another: of rows written twice the last stays.
+  for (int64_t i = 0; i < index.shape[0]; ++i) {
+    from.data = static_cast<char*>(src.data) + i * src.strides[0] * size;
+    to.data = static_cast<char*>(out.data) + read_index(index.data, index.dtype, i * index.strides[0]) * out.strides[0] * size;
+    if (dense) {
+      std::memcpy(to.data, from.data, static_cast<size_t>(bytes));
+    } else {
+      cast_copy(from, to);
+    }
+  }
+}
+
 }  // namespace weft::kernels

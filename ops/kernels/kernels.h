@@ -99,6 +99,8 @@ void scatter_add(const StridedView& in, const StridedView& index, const StridedV
 /// out = in, then out[index[i], ...] += src[i, ...] in order of i along dim 0; f32 accumulation for bf16 and f16.
 /// out may be exactly in.
 void index_add(const StridedView& in, const StridedView& index, const StridedView& src, const StridedView& out);
+/// out = in, then out[index[i], ...] = src[i, ...] in order of i along dim 0. out may be exactly in.
+void index_copy(const StridedView& in, const StridedView& index, const StridedView& src, const StridedView& out);
 
 // ---- order: stable; NaN is greater than all numbers; equal values keep the order of their indices
 // ----------------------

@@ -66,6 +66,16 @@ std::vector<RefResult> scatter_add(const RefCall& c) {
   return {sums.result(c, c.out[0].dtype)};  // in place, in the result's dtype
 }
 
+std::vector<RefResult> index_copy(const RefCall& c) {
+  std::vector<Real> y = c.in[0].v;
+  for (Index i(c.in[2].type.shape); i.valid(); i.next()) {
+    Shape to = i.at();
+    to[0] = at(c.in[1], i[0]);
+    y[flat_of(c.out[0].shape, to)] = c.in[2].v[i.flat()];
+  }
+  return {{y, {}}};
+}
+
 std::vector<RefResult> index_add(const RefCall& c) {
   Sums sums(c.in[0].v);
   for (Index i(c.in[2].type.shape); i.valid(); i.next()) {
@@ -133,6 +143,7 @@ std::span<const RefRow> index_references() {
       {"index_select", index_select},
       {"scatter_add", scatter_add},
       {"index_add", index_add},
+      {"index_copy", index_copy},
       {"dynamic_slice", dynamic_slice},
       {"dynamic_update_slice", dynamic_update_slice},
       {"sort", sort},
