@@ -1,6 +1,8 @@
 // flex: flex_attention by mod and mask, B1 H8 S2048 D64, forward and backward, beside itself without mods; what its first
-// call and its block mask cost. pytorch/flex.py does the same work; with --serve, each line of standard input names a
+// call and its block mask cost; decoding, one query of 8 heads of D128 for each entry, beside the time to read as many
+// bytes as its keys and values have. pytorch/flex.py does the same work; with --serve, each line of standard input names a
 // case to time now (versus_pytorch.py).
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -48,6 +50,29 @@ std::vector<Case> cases() {
   };
 }
 
+/// "decode b8 s4096 gqa4 paged": one query for each of b entries of s keys, 8 heads to 8, 2 (gqa4) or 1 (mqa) of keys.
+struct Decode {
+  static constexpr int64_t kDim = 128, kPage = 256;
+  int64_t batch = 0, length = 0, kv_heads = 0;
+  bool paged = false;
+
+  static std::vector<std::string> names() {
+    std::vector<std::string> all;
+    for (const char* b : {"b1", "b8"})
+      for (const char* s : {"s4096", "s16384"})
+        for (const char* g : {"gqa1", "gqa4", "mqa"})
+          for (const char* layout : {"", " paged"}) all.push_back(cat("decode ", b, " ", s, " ", g, layout));
+    return all;
+  }
+  explicit Decode(const std::string& name) {
+    auto has = [&](const char* word) { return (name + " ").find(cat(" ", word, " ")) != name.npos; };
+    batch = has("b8") ? 8 : 1, length = has("s16384") ? 16384 : 4096;
+    kv_heads = has("mqa") ? 1 : has("gqa4") ? 2 : 8;
+    paged = has("paged");
+  }
+  int64_t elements() const { return 2 * batch * kv_heads * length * kDim; }
+};
+
 /// A case by its full name, e.g. "f32 causal" or "bf16 causal backward" (forward and backward).
 class Timed {
  public:
@@ -59,6 +84,13 @@ class Timed {
       backward_ = true;
       rest.resize(end);
     }
+    const std::vector<std::string> decodes = Decode::names();
+    if (std::find(decodes.begin(), decodes.end(), rest) != decodes.end() &&
+        (name.starts_with("f32 ") || name.starts_with("bf16 "))) {
+      make_decode(Decode(rest), t);
+      call();
+      return;
+    }
     bool known = false;
     const bool type_known = name.starts_with("f32 ") || name.starts_with("bf16 ");
     for (const Case& c : cases())
@@ -67,7 +99,7 @@ class Timed {
         known = true;
       }
     if (!known) usage_error("unknown case '" + name + "'; need f32 or bf16 and none, alibi, softcap, causal, window_256, documents_300 or "
-                  "prefix_512, maybe with backward: 'bf16 causal backward'");
+                  "prefix_512, maybe with backward: 'bf16 causal backward', or decode: 'bf16 decode b8 s4096 gqa4 paged'");
     manual_seed(0);
     for (Tensor* x : {&q_, &k_, &v_, &g_}) *x = randn({1, kHeads, kLength, kDim}).to(t);
     call();
@@ -77,7 +109,24 @@ class Timed {
   }
 
  private:
+  void make_decode(const Decode& d, DType t) {
+    decode_ = true;
+    manual_seed(0);
+    const int64_t entries = d.paged ? d.batch * d.length / Decode::kPage : d.batch;
+    const Shape shape{entries, d.kv_heads, d.paged ? Decode::kPage : d.length, Decode::kDim};
+    q_ = randn({d.batch, kHeads, 1, Decode::kDim}).to(t);
+    k_ = randn(shape).to(t);
+    v_ = randn(shape).to(t);
+    cache_.cache_seqlens = full({d.batch}, d.length, {.dtype = kInt64});
+    if (d.paged) cache_.block_table = reshape(argsort(rand({entries})), {d.batch, d.length / Decode::kPage});
+  }
+
   void call() {
+    if (decode_) {
+      NoGrad guard;
+      result_ = attention_with_kv_cache(q_, k_, v_, cache_).out;
+      return;
+    }
     if (!backward_) {
       NoGrad guard;
       result_ = flex_attention(q_, k_, v_, options_);
@@ -89,7 +138,8 @@ class Timed {
   }
 
   FlexAttentionOptions options_;
-  bool backward_ = false;
+  KvCacheAttentionOptions cache_;
+  bool backward_ = false, decode_ = false;
   Tensor q_, k_, v_, g_, result_;
 };
 
@@ -113,6 +163,7 @@ int run(const std::vector<std::string>& arguments) {
   report.fact("shape", cat("B1 H", kHeads, " S", kLength, " D", kDim));
   for (const char* t : {"f32", "bf16"}) {
     const std::string plain = cat(t, " none");
+    if (only.find("decode") != std::string::npos) break;
     Timed base(plain);
     const double base_ms = median_ms(base);
     for (const Case& c : cases())
@@ -126,6 +177,20 @@ int run(const std::vector<std::string>& arguments) {
         report.add({cat(name, ", mask and first call"), first, "ms", kNone, 200 + ms});
       }
   }
+  for (const char* t : {"f32", "bf16"})
+    for (const std::string& d : Decode::names()) {
+      const std::string name = cat(t, " ", d);
+      if (name.find(only) == std::string::npos) continue;
+      Timed timed(name);
+      const Decode decode(d);
+      const Tensor bytes = randn({*t == 'f' ? decode.elements() : decode.elements() / 2});
+      std::vector<double> ms, bound;  // in turn, since others may use the machine
+      for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) {
+        ms.push_back(timed.seconds() * 1e3);
+        bound.push_back(median_seconds([&] { sum(bytes); }, 1, 0.02) * 1e3);
+      }
+      report.add({name, median(ms), "ms", median(bound), median(bound) / 0.8});
+    }
   report.finish(absl::GetFlag(FLAGS_json));
   return 0;
 }
