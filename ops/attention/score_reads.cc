@@ -34,7 +34,8 @@ void check_reads(const char* what, const Graph& mod, const std::vector<IndexRead
 
 void check_score_reads(const Graph& score, std::span<const StridedView> tables, const kernels::Attention& a,
                        const float* lse) {
-  const int64_t heads = a.q.shape[1], sq = a.q.shape[2], skv = a.k.shape[2], rows = a.q.shape[0] * heads * sq;
+  const int64_t heads = a.q.shape[1], sq = a.q.shape[2], rows = a.q.shape[0] * heads * sq;
+  const int64_t skv = a.k.shape[2] * (a.pages ? a.page_count : 1);
   bool reads_tables = false;
   for (int32_t id = 0; id < score.size() && !reads_tables; ++id) reads_tables = score.node(id).op == &index_select_op;
   if (!reads_tables) return;

@@ -18,7 +18,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kPackKeys = 512;       // packed by one task
 constexpr int64_t kHeadBytes = 1 << 20;  // of packed keys and values that a worker keeps to itself
 constexpr int64_t kWantedTasks = 8, kLeastPiece = 512;
-constexpr int64_t kRowsInPlace = 4;  // so few queries do not repay packing their keys
+constexpr int64_t kRowsInPlace = 8, kRowsInPlaceNarrow = 2;  // so few queries do not repay packing their keys
 constexpr int64_t kWantedOnce = 16;  // tasks, where keys are read once and memory is what is waited for
 
 /// How the work is cut, and where things lie in the workspace.
@@ -42,8 +42,8 @@ struct ForwardPlan {
     head_blocks = ceil_div(s.group, tile_heads);
     q_blocks = ceil_div(s.q_len, s.tile_rows);
     once = head_blocks * q_blocks == 1 && (s.kv_batch == s.batch || s.batch == 1);
-    in_place = head_blocks * q_blocks == 1 && tile_heads * s.q_len <= kRowsInPlace && a.k.strides[3] == 1 &&
-               a.v.strides[3] == 1;
+    in_place = head_blocks * q_blocks == 1 && tile_heads * s.q_len <= (s.narrow ? kRowsInPlaceNarrow : kRowsInPlace) &&
+               a.k.strides[3] == 1 && a.v.strides[3] == 1;
     once = once || in_place;
     packed_keys = once ? kTileKeys : s.kv_len;
     k_bytes = in_place ? 0 : up_to(s.packed_b(packed_keys, s.dim), 64);

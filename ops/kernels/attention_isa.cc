@@ -382,28 +382,84 @@ W_FN VF load_first(const typename M::E* from, i64 n) {
   return M::get(t);
 }
 
-template <class M>
-void row_scores_of(const RowProduct& p) {
-  typedef typename M::E E;
-  for (i64 j = 0; j < p.keys; j += kF) {
-    const E* w = static_cast<const E*>(p.w) + j * p.w_ld;
-    const i64 keys = least(kF, p.keys - j);
-    for (i64 r = 0; r < p.rows; ++r) {
-      const E* x = static_cast<const E*>(p.x) + r * p.x_ld;
-      VF sums[kF] = {};
-      i64 d = 0;
-      for (; keys == kF && d + kF <= p.dim; d += kF) {
-        const VF y = M::get(x + d);
+// Elements in products of pairs: one vector of them.
+#if defined(__AVX512BF16__)
+constexpr i64 kPairs = 32;
+W_FN __m512i pairs(const u16* from, i64 n) {
+  return n >= kPairs ? _mm512_loadu_si512(from) : _mm512_maskz_loadu_epi16((1u << (n > 0 ? n : 0)) - 1, from);
+}
+W_FN VF add_products(VF sum, __m512i a, __m512i b) {
+  return (VF)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#endif
+
+// Dot products of kR rows of x with kF / kR of w, in lanes of their own: lane r * (kF / kR) + i.
+template <class M, int kR>
+W_FN VF row_dots(const typename M::E* x, i64 x_ld, const typename M::E* w, i64 w_ld, i64 keys, i64 dim) {
+  constexpr int kKeys = kF / kR;
+  VF sums[kF] = {};
+  i64 d = 0;
+#if defined(__AVX512BF16__)
+  if constexpr (__is_same(M, MBF16)) {
+    for (; d < dim; d += kPairs) {
+      __m512i y[kR];
+#pragma GCC unroll 4
+      for (int r = 0; r < kR; ++r) y[r] = pairs(x + r * x_ld + d, dim - d);
+      auto add = [&](int i) __attribute__((always_inline)) {
+        const __m512i v = pairs(w + i * w_ld + d, dim - d);
+#pragma GCC unroll 4
+        for (int r = 0; r < kR; ++r) sums[r * kKeys + i] = add_products(sums[r * kKeys + i], v, y[r]);
+      };
+      if (keys == kKeys) {
 #pragma GCC unroll 16
-        for (int i = 0; i < kF; ++i) sums[i] = w_fma(M::get(w + i * p.w_ld + d), y, sums[i]);
+        for (int i = 0; i < kKeys; ++i) add(i);
+      } else {
+        for (int i = 0; i < keys; ++i) add(i);
       }
-      for (; d < p.dim; d += kF) {
-        const VF y = load_first<M>(x + d, p.dim - d);
-        for (i64 i = 0; i < keys; ++i) sums[i] = w_fma(load_first<M>(w + i * p.w_ld + d, p.dim - d), y, sums[i]);
-      }
-      store(p.out + r * p.out_ld + j, sums_of(sums));
+    }
+    return sums_of(sums);
+  }
+#endif
+  for (; keys == kKeys && d + kF <= dim; d += kF) {
+    VF y[kR];
+#pragma GCC unroll 4
+    for (int r = 0; r < kR; ++r) y[r] = M::get(x + r * x_ld + d);
+#pragma GCC unroll 16
+    for (int i = 0; i < kKeys; ++i) {
+      const VF v = M::get(w + i * w_ld + d);
+#pragma GCC unroll 4
+      for (int r = 0; r < kR; ++r) sums[r * kKeys + i] = w_fma(v, y[r], sums[r * kKeys + i]);
     }
   }
+  for (; d < dim; d += kF)
+    for (int r = 0; r < kR; ++r) {
+      const VF y = load_first<M>(x + r * x_ld + d, dim - d);
+      for (i64 i = 0; i < keys; ++i)
+        sums[r * kKeys + i] = w_fma(load_first<M>(w + i * w_ld + d, dim - d), y, sums[r * kKeys + i]);
+    }
+  return sums_of(sums);
+}
+
+// kR rows of x; out has room for whole groups of columns.
+template <class M, int kR>
+W_FN void rows_with_keys(const RowProduct& p, i64 r) {
+  constexpr int kKeys = kF / kR;
+  const auto* x = static_cast<const typename M::E*>(p.x) + r * p.x_ld;
+  const auto* w = static_cast<const typename M::E*>(p.w);
+  float* out = p.out + r * p.out_ld;
+  for (i64 j = 0; j < p.keys; j += kKeys) {
+    const VF dots = row_dots<M, kR>(x, p.x_ld, w + j * p.w_ld, p.w_ld, least(kKeys, p.keys - j), p.dim);
+#pragma GCC unroll 4
+    for (int i = 0; i < kR; ++i)
+      __builtin_memcpy(out + i * p.out_ld + j, reinterpret_cast<const char*>(&dots) + i * kKeys * 4, kKeys * 4);
+  }
+}
+template <class M>
+void row_scores_of(const RowProduct& p) {
+  i64 r = 0;
+  for (; r + 4 <= p.rows; r += 4) rows_with_keys<M, 4>(p, r);
+  for (; r + 2 <= p.rows; r += 2) rows_with_keys<M, 2>(p, r);
+  for (; r < p.rows; ++r) rows_with_keys<M, 1>(p, r);
 }
 void row_scores(const RowProduct& p) {
   p.type == PanelType::f32    ? row_scores_of<MF32>(p)
@@ -419,30 +475,103 @@ W_FN float widen(u16 x) {
   return f;
 }
 
-// kV vectors of columns stay in registers over the keys.
-template <class M, int kV>
-W_FN void add_values(const P* x, const typename M::E* w, i64 w_ld, i64 keys, i64 cols, float* out) {
-  VF sums[kV];
+// kV vectors of columns of kR rows stay in registers over the keys.
+template <class M, int kR, int kV>
+W_FN void add_values(const P* x, i64 x_ld, const typename M::E* w, i64 w_ld, i64 keys, i64 cols, float* out, i64 ld) {
+  VF sums[kR][kV];
+#pragma GCC unroll 4
+  for (int r = 0; r < kR; ++r)
 #pragma GCC unroll 8
-  for (int v = 0; v < kV; ++v) sums[v] = load<VF>(out + v * kF);
+    for (int v = 0; v < kV; ++v) sums[r][v] = load<VF>(out + r * ld + v * kF);
   for (i64 j = 0; j < keys; ++j, w += w_ld) {
-    const VF y = spread(widen(x[j]));
+    VF y[kV];
 #pragma GCC unroll 8
-    for (int v = 0; v < kV; ++v) sums[v] = w_fma(load_first<M>(w + v * kF, cols - v * kF), y, sums[v]);
+    for (int v = 0; v < kV; ++v) y[v] = load_first<M>(w + v * kF, cols - v * kF);
+#pragma GCC unroll 4
+    for (int r = 0; r < kR; ++r) {
+      const VF p = spread(widen(x[r * x_ld + j]));
+#pragma GCC unroll 8
+      for (int v = 0; v < kV; ++v) sums[r][v] = w_fma(y[v], p, sums[r][v]);
+    }
   }
+#pragma GCC unroll 4
+  for (int r = 0; r < kR; ++r)
 #pragma GCC unroll 8
-  for (int v = 0; v < kV; ++v) store(out + v * kF, sums[v]);
+    for (int v = 0; v < kV; ++v) store(out + r * ld + v * kF, sums[r][v]);
+}
+
+#if defined(__AVX512BF16__)
+// Two keys at a time, kV times 32 columns: their elements side by side, in the order that unpacking leaves.
+template <int kR, int kV>
+W_FN void add_pairs(const u16* x, i64 x_ld, const u16* w, i64 w_ld, i64 keys, i64 cols, float* out, i64 ld) {
+  alignas(64) static constexpr int kLow[16] = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
+  alignas(64) static constexpr int kFirst[16] = {0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23};
+  const __m512i low = _mm512_load_si512(kLow), first = _mm512_load_si512(kFirst);
+  const __m512i high = _mm512_add_epi32(low, _mm512_set1_epi32(4)), last = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+  __m512 sums[kR][kV][2];
+#pragma GCC unroll 4
+  for (int r = 0; r < kR; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kV; ++v) {
+      const __m512 a = _mm512_loadu_ps(out + r * ld + v * 32), b = _mm512_loadu_ps(out + r * ld + v * 32 + 16);
+      sums[r][v][0] = _mm512_permutex2var_ps(a, low, b);
+      sums[r][v][1] = _mm512_permutex2var_ps(a, high, b);
+    }
+  for (i64 j = 0; j < keys; j += 2, w += 2 * w_ld) {
+    __m512i y[kV][2];
+#pragma GCC unroll 4
+    for (int v = 0; v < kV; ++v) {
+      const __m512i a = pairs(w + v * 32, cols - v * 32);
+      const __m512i b = j + 1 < keys ? pairs(w + w_ld + v * 32, cols - v * 32) : _mm512_setzero_si512();
+      y[v][0] = _mm512_unpacklo_epi16(a, b);
+      y[v][1] = _mm512_unpackhi_epi16(a, b);
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kR; ++r) {
+      u32 two;
+      __builtin_memcpy(&two, x + r * x_ld + j, 4);
+      if (j + 1 == keys) two &= 0xffff;
+      const __m512bh p = (__m512bh)_mm512_set1_epi32((int)two);
+#pragma GCC unroll 4
+      for (int v = 0; v < kV; ++v) {
+        sums[r][v][0] = _mm512_dpbf16_ps(sums[r][v][0], (__m512bh)y[v][0], p);
+        sums[r][v][1] = _mm512_dpbf16_ps(sums[r][v][1], (__m512bh)y[v][1], p);
+      }
+    }
+  }
+#pragma GCC unroll 4
+  for (int r = 0; r < kR; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kV; ++v) {
+      _mm512_storeu_ps(out + r * ld + v * 32, _mm512_permutex2var_ps(sums[r][v][0], first, sums[r][v][1]));
+      _mm512_storeu_ps(out + r * ld + v * 32 + 16, _mm512_permutex2var_ps(sums[r][v][0], last, sums[r][v][1]));
+    }
+}
+#endif
+
+template <class M, int kR>
+W_FN void rows_with_values(const RowProduct& p, i64 r) {
+  const auto* w = static_cast<const typename M::E*>(p.w);
+  const P* x = static_cast<const P*>(p.x) + r * p.x_ld;
+  float* out = p.out + r * p.out_ld;
+  i64 c = 0;
+#if defined(__AVX512BF16__)
+  if constexpr (__is_same(M, MBF16)) {
+    for (; c + 64 <= p.dim; c += 64) add_pairs<kR, 2>(x, p.x_ld, w + c, p.w_ld, p.keys, 64, out + c, p.out_ld);
+    for (; c < p.dim; c += 32) add_pairs<kR, 1>(x, p.x_ld, w + c, p.w_ld, p.keys, p.dim - c, out + c, p.out_ld);
+    return;
+  }
+#endif
+  for (; c + 4 * kF <= p.dim; c += 4 * kF)
+    add_values<M, kR, 4>(x, p.x_ld, w + c, p.w_ld, p.keys, 4 * kF, out + c, p.out_ld);
+  for (; c < p.dim; c += kF) add_values<M, kR, 1>(x, p.x_ld, w + c, p.w_ld, p.keys, p.dim - c, out + c, p.out_ld);
 }
 template <class M>
 void row_values_of(const RowProduct& p) {
-  const typename M::E* w = static_cast<const typename M::E*>(p.w);
-  for (i64 r = 0; r < p.rows; ++r) {
-    const P* x = static_cast<const P*>(p.x) + r * p.x_ld;
-    i64 c = 0;
-    for (; c + 4 * kF <= p.dim; c += 4 * kF)
-      add_values<M, 4>(x, w + c, p.w_ld, p.keys, 4 * kF, p.out + r * p.out_ld + c);
-    for (; c < p.dim; c += kF) add_values<M, 1>(x, w + c, p.w_ld, p.keys, p.dim - c, p.out + r * p.out_ld + c);
-  }
+  i64 r = 0;
+  for (; r + 4 <= p.rows; r += 4) rows_with_values<M, 4>(p, r);
+  for (; r + 2 <= p.rows; r += 2) rows_with_values<M, 2>(p, r);
+  for (; r < p.rows; ++r) rows_with_values<M, 1>(p, r);
 }
 void row_values(const RowProduct& p) {
   p.type == PanelType::f32    ? row_values_of<MF32>(p)

@@ -101,9 +101,9 @@ struct AttentionStages {
   void (*gradient_before_hook)(const GradTile&);
   void (*gradient_after_hook)(const GradTile&);
   void (*keep)(const KeepRow&);
-  /// out[r, j] = the dot product of x[r] and w[j], in f32.
+  /// out[r, j] = the dot product of x[r] and w[j], in f32; out has room for whole groups of 32.
   void (*row_scores)(const RowProduct&);
-  /// out[r] += the sum of x[r, j] w[j]; out has room for whole vectors.
+  /// out[r] += the sum of x[r, j] w[j]; out has room for whole groups of 32.
   void (*row_values)(const RowProduct&);
   /// x *= scale, rows x cols.
   void (*scale)(float* x, int64_t ld, int64_t rows, int64_t cols, float scale);
