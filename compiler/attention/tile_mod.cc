@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <list>
 
+#include "compiler/attention/narrow_indices.h"
 #include "compiler/exec/fused_table.h"
 #include "compiler/exec/lower.h"
 #include "compiler/kir/fused.h"
@@ -23,8 +24,10 @@ using kernels::ScoreTile;
 
 // The tile that kernels are lowered for; no extent is 1, and rows do not touch, so nothing is simplified away.
 constexpr int64_t kRows = 32, kCols = 96, kLine = 1009;
-// Operands of a tile's graph before the tables: scores, gradients, b, h, q0, kv0.
-constexpr int kTables = 6;
+// Batch entries, heads, queries and keys are fewer.
+constexpr int64_t kMostPositions = int64_t{1} << 30;
+// Operands of a tile's graph before the tables: q k^T, gradients, b, h, q0, kv0, the scale.
+constexpr int kTables = 7;
 
 /// Some outputs of a tile's graph as one kernel.
 struct Part {
@@ -37,7 +40,7 @@ struct Part {
 /// How the gradient of one read of a table reaches the table.
 struct Read {
   int table = 0;
-  Part at;                    // positions (i64)
+  Part at;                        // positions (i64)
   bool rows = true, cols = true;  // they differ from row to row, from column to column
 };
 
@@ -122,20 +125,25 @@ std::vector<Tensor> mapped(const Program& p, std::span<const Tensor> in, const T
 void make_kernels(Program* p) {
   const Graph& mod = *p->mod;
   const TensorType tile{kFloat32, Device::cpu(), {kRows, kCols}}, index{kInt64, Device::cpu(), {}};
-  std::vector<TensorType> types{tile, tile, index, index, index, index};
+  std::vector<TensorType> types{tile, tile, index, index, index, index, {kFloat32, Device::cpu(), {}}};
   // Tables come flat: a position in one is a number.
   for (const TensorType& t : p->tables) types.push_back({t.dtype, t.device, {t.shape.numel()}});
-  auto trace = [&](const TensorFn& fn) { return lower(*run_passes(capture_body(fn, types).graph, pipeline(), {})); };
+  std::vector<MaskRange> ranges;
+  for (const TensorType& t : types)
+    ranges.push_back(t == index ? MaskRange::between(0, kMostPositions - kRows - kCols) : MaskRange::any(t.dtype));
+  auto trace = [&](const TensorFn& fn) {
+    return narrow_indices(*lower(*run_passes(capture_body(fn, types).graph, pipeline(), {})), ranges);
+  };
 
   const Ref<Graph> forward = trace([&](std::span<const Tensor> in) {
-    return std::vector<Tensor>{broadcast_to(map_mod(mod, 5, mapped(*p, in, in[0])), tile.shape)};
+    return std::vector<Tensor>{broadcast_to(map_mod(mod, 5, mapped(*p, in, in[0] * in[6])), tile.shape)};
   });
   p->forward = lowered(p->table, *forward, forward->outputs, 0);
 
   TableReads reads{.spread = tile.shape};
   const Ref<Graph> backward = trace([&](std::span<const Tensor> in) {
     reads.all.clear();
-    const Tensor score = own_tape(in[0]);
+    const Tensor score = own_tape(in[0] * in[6]);
     const Tensor out = broadcast_to(map_mod(mod, 5, mapped(*p, in, score), &reads), tile.shape);
     std::vector<Tensor> wrt{score};
     for (const TableRead& r : reads.all) wrt.push_back(r.value);
@@ -177,8 +185,8 @@ void launch(const Part& part, const ScoreTile& t, std::span<void* const> operand
   }
   for (int64_t e : low.extents) extent.push_back(e == kRows ? t.rows : e == kCols ? t.cols : e);
   int32_t bad = 0;  // stays so: map_mod keeps indices inside their tables
-  const kir::Args args{ptr.data(), stride.data(),  extent.data(),       low.params.data(), nullptr,
-                       nullptr,    nullptr,        index_stride.data(), &bad};
+  const kir::Args args{ptr.data(), stride.data(),       extent.data(), low.params.data(), nullptr, nullptr,
+                       nullptr,    index_stride.data(), &bad};
   const int64_t lanes = extent[extent.size() - 1];
   int64_t points = 1;
   for (int a = 0; a < low.kernel.outer_axes(); ++a) points *= extent[a];
@@ -203,7 +211,6 @@ class Generated final : public TileMod {
   }
 
   void forward(const ScoreTile& t, float* scores) const override {
-    if (!p_->forward.kernel) return;  // the score itself
     Operands o(*this, t, scores, nullptr);
     float* to = p_->forward.overwrites ? scores : scratch(t.rows * t.ld);
     launch(p_->forward, t, o.all, {{to}});
@@ -240,10 +247,12 @@ class Generated final : public TileMod {
  private:
   struct Operands {
     int64_t b, h, q, kv;
+    float scale;
     SmallVec<void*, 12> all;
-    Operands(const Generated& g, const ScoreTile& t, void* raw, void* grad) : b(t.batch), h(t.head), q(t.q0), kv(t.kv0) {
+    Operands(const Generated& g, const ScoreTile& t, void* raw, void* grad)
+        : b(t.batch), h(t.head), q(t.q0), kv(t.kv0), scale(t.scale) {
       for (void* p : {raw, grad, static_cast<void*>(&b), static_cast<void*>(&h), static_cast<void*>(&q),
-                      static_cast<void*>(&kv)})
+                      static_cast<void*>(&kv), static_cast<void*>(&scale)})
         all.push_back(p);
       for (void* p : g.tables_) all.push_back(p);
     }

@@ -25,7 +25,7 @@ class Interpreted final : public TileMod {
     NoGrad guard;
     Tensor raw = Tensor::empty({kFloat32, Device::cpu(), {t.rows, t.cols}});
     copy(scores, t.ld, data(raw), t.cols, t);
-    copy(broadcast_to(map_mod(*mod_, 5, operands(t, raw)), raw.shape()).contiguous().data<float>(), t.cols, scores, t.ld,
+    copy(broadcast_to(map_mod(*mod_, 5, operands(t, mul(raw, static_cast<double>(t.scale)))), raw.shape()).contiguous().data<float>(), t.cols, scores, t.ld,
          t);
   }
 
@@ -34,7 +34,7 @@ class Interpreted final : public TileMod {
     Tensor score = Tensor::empty({kFloat32, Device::cpu(), {t.rows, t.cols}}), g = Tensor::empty(score.type());
     copy(raw, t.ld, data(score), t.cols, t);
     copy(grad, t.ld, data(g), t.cols, t);
-    score = score.requires_grad();
+    score = mul(score, static_cast<double>(t.scale)).requires_grad();
     TableReads reads;
     const Tensor out = broadcast_to(map_mod(*mod_, 5, operands(t, score), &reads), score.shape());
     if (!out.requires_grad_enabled()) {

@@ -310,8 +310,7 @@ class Forward {
     product.to = scores, product.to_ld = kScoreLd, product.to_type = PanelType::f32, product.to_whole = true;
     if (!plan_.in_place) g.run(product);
 
-    if (scaled_first_) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
-    if (a_.score) score_forward(a_, rows, k, 0, scores);
+    if (scaled_first_ && !a_.score) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
     SoftmaxTile t{scores, kScoreLd, n, k.cols, k.bits, k.row_bytes};
     if (a_.dropout.p > 0) {
       uint8_t* keep = reinterpret_cast<uint8_t*>(memory + plan_.keep);
@@ -322,7 +321,15 @@ class Forward {
     t.base = state.base, t.sum = state.sum, t.top = max_ ? state.top : nullptr;
     t.out = first ? nullptr : state.out, t.out_ld = ld, t.out_cols = s_.padded(s_.v_dim);
     t.p = p, t.p_ld = s_.narrow ? kNarrowLd : kScoreLd;
-    s_.stages->softmax(t);
+    if (a_.score) {
+      for_strips(rows, [&](int64_t head, int64_t row, int64_t count) {
+        const SoftmaxTile strip = strip_of(t, row, count, s_.p_line());
+        a_.score->forward(a_.score->context, score_tile(a_, rows, k, 0, head, row, count), scores + row * kScoreLd);
+        s_.stages->softmax(strip);
+      });
+    } else {
+      s_.stages->softmax(t);
+    }
 
     if (careful) return add_seen(p, rows, k, state, first);
     if (plan_.in_place) {
@@ -342,6 +349,19 @@ class Forward {
     sum.from = first ? nullptr : state.out, sum.from_ld = ld;
     sum.to = state.out, sum.to_ld = ld, sum.to_type = PanelType::f32, sum.to_whole = true;
     g.run(sum);
+  }
+
+  // Some of a tile's rows.
+  static SoftmaxTile strip_of(SoftmaxTile t, int64_t first, int64_t count, int64_t p_line) {
+    t.scores += first * t.ld;
+    t.rows = count;
+    if (t.bits) t.bits += first * t.row_bytes;
+    if (t.keep) t.keep += first * (kTileKeys / 8);
+    t.base += first, t.sum += first * kSumLanes;
+    if (t.top) t.top += first;
+    if (t.out) t.out += first * t.out_ld;
+    t.p = static_cast<char*>(t.p) + first * p_line;
+    return t;
   }
 
   // out += p v where p is not 0.

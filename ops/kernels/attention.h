@@ -16,13 +16,14 @@ struct ScoreTile {
   int64_t task;
   int64_t batch, head;  // of q
   int64_t q0, kv0, rows, cols, ld;
+  float scale;  // of q k^T
 };
-/// A score_mod: what becomes of a score after scaling and before masking. Called from pool tasks.
+/// A score_mod: scales a score and says what becomes of it before masking. Called from pool tasks.
 struct ScoreHook {
-  /// Replaces scale * q k^T by its modification, in place.
+  /// Replaces q k^T by the modification of t.scale * q k^T, in place.
   void (*forward)(const void* context, const ScoreTile& t, float* scores);
-  /// grad: in, the gradient of the modified scores (0 where masked); out, that of the scores as they came (`raw`, 0
-  /// where masked). May add to gradients of its own, kept apart by task.
+  /// grad: in, the gradient of the modified scores (0 where masked); out, that of the scaled ones before modification.
+  /// raw: q k^T, 0 where masked. May add to gradients of its own, kept apart by task.
   void (*backward)(const void* context, const ScoreTile& t, const float* raw, float* grad);
   const void* context;
 };

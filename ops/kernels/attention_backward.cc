@@ -331,11 +331,7 @@ class Backward {
     product(plan_.dout_rows, s_.v_dim, plan_.vt, grad);
 
     float* raw = reinterpret_cast<float*>(slot + plan_.raw);
-    if (scaled_first_) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
-    if (a_.score) {
-      std::memcpy(slot + plan_.raw, scores, n * kScoreLd * 4);
-      score_forward(a_, rows, k, task, scores);
-    }
+    if (scaled_first_ && !a_.score) s_.stages->scale(scores, kScoreLd, n, k.cols, static_cast<float>(a_.scale));
     GradTile t{scores, grad, kScoreLd, n, k.cols, k.bits, k.row_bytes};
     if (a_.dropout.p > 0) {
       uint8_t* keep = reinterpret_cast<uint8_t*>(slot + plan_.keep);
@@ -350,9 +346,15 @@ class Backward {
     t.panel_stride = s_.panel(g.nr, s_.tile_rows);
     t.d = s_.narrow ? slot + plan_.d : slot + plan_.grad, t.d_ld = s_.narrow ? kNarrowLd : kScoreLd;
     if (a_.score) {
-      s_.stages->gradient_before_hook(t);
-      score_backward(a_, rows, k, task, raw, grad);
-      s_.stages->gradient_after_hook(t);
+      for_strips(rows, [&](int64_t head, int64_t row, int64_t count) {
+        const GradTile strip = strip_of(t, row, count);
+        const ScoreTile tile = score_tile(a_, rows, k, task, head, row, count);
+        std::memcpy(strip.raw, strip.scores, count * kScoreLd * 4);
+        a_.score->forward(a_.score->context, tile, scores + row * kScoreLd);
+        s_.stages->gradient_before_hook(strip);
+        a_.score->backward(a_.score->context, tile, strip.raw, strip.grad);
+        s_.stages->gradient_after_hook(strip);
+      });
     } else {
       s_.stages->gradient(t);
     }
@@ -381,6 +383,20 @@ class Backward {
     p.to = dq, p.to_ld = ld, p.to_type = PanelType::f32, p.to_whole = true;
     g.run(p);
     touched = 1;
+  }
+
+  // Some of a tile's rows, from a multiple of 32 on.
+  GradTile strip_of(GradTile t, int64_t first, int64_t count) const {
+    const int64_t at = first * t.ld;
+    t.scores += at, t.grad += at, t.raw += at;
+    t.rows = count;
+    if (t.bits) t.bits += first * t.row_bytes;
+    if (t.keep) t.keep += first * (kTileKeys / 8);
+    t.lse += first, t.delta += first;
+    t.p_panels = static_cast<char*>(t.p_panels) + first * s_.g->nr * s_.g->size;
+    t.d_panels = static_cast<char*>(t.d_panels) + first * s_.g->nr * s_.g->size;
+    t.d = static_cast<char*>(t.d) + first * s_.p_line();
+    return t;
   }
 
   void store_dq(char* head, int64_t b, int64_t h, int64_t tile) const {

@@ -218,19 +218,6 @@ void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t, int64_t
   });
 }
 
-void score_forward(const Attention& a, const RowBlock& rows, const KeyStep& k, int64_t task, float* scores) {
-  for (int64_t h = 0; h < rows.heads; ++h)
-    a.score->forward(a.score->context,
-                     {task, rows.batch, rows.head + h, rows.q0, k.kv0, rows.queries, k.cols, kScoreLd},
-                     scores + h * rows.queries * kScoreLd);
-}
-
-void score_backward(const Attention& a, const RowBlock& rows, const KeyStep& k, int64_t task, const float* raw,
-                    float* grad) {
-  a.score->backward(a.score->context, {task, rows.batch, rows.head, rows.q0, k.kv0, rows.queries, k.cols, kScoreLd},
-                    raw, grad);
-}
-
 void keep_points(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k, uint8_t* keep) {
   KeepRow row{a.dropout.seed, static_cast<uint32_t>(a.dropout.step), a.dropout.op_id, 0, k.cols, 0, keep};
   row.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(static_cast<float>(a.dropout.p)) * 0x1p24));

@@ -1,6 +1,7 @@
 // What attention's forward and backward share: the sizes of a call, its tiles of queries and of keys, and the keys and
 // values packed for products. All of it follows from the shapes and the block mask.
 #pragma once
+#include <algorithm>
 #include <atomic>
 #include <vector>
 
@@ -121,10 +122,22 @@ void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t worker, 
 /// How many workers have scratch.
 int64_t worker_slots(int64_t tasks);
 
-/// The hook, the mask and dropout of one step, in heads' parts.
-void score_forward(const Attention& a, const RowBlock& rows, const KeyStep& k, int64_t task, float* scores);
-void score_backward(const Attention& a, const RowBlock& rows, const KeyStep& k, int64_t task, const float* raw,
-                    float* grad);
+/// Calls f(head, first, count) for rows [first, first + count) of a step, few enough for their scores to stay in the
+/// nearest cache from one pass to the next, all of one head. `first` is a multiple of 32 where there is one head.
+template <class F>
+void for_strips(const RowBlock& rows, F f) {
+  constexpr int64_t kStrip = 32;
+  for (int64_t h = 0; h < rows.heads; ++h)
+    for (int64_t q = 0; q < rows.queries; q += kStrip)
+      f(rows.head + h, h * rows.queries + q, std::min(kStrip, rows.queries - q));
+}
+/// What the hook is told of a strip.
+inline ScoreTile score_tile(const Attention& a, const RowBlock& rows, const KeyStep& k, int64_t task, int64_t head,
+                            int64_t first, int64_t count) {
+  return {task,  rows.batch, head,     rows.q0 + first % rows.queries, k.kv0,
+          count, k.cols,     kScoreLd, static_cast<float>(a.scale)};
+}
+/// Dropout of one step.
 void keep_points(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k, uint8_t* keep);
 
 }  // namespace weft::kernels::internal

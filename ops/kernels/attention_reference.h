@@ -140,18 +140,19 @@ class Call {
   }
   static void cap_forward(const void*, const ScoreTile& t, float* s) {
     for (int64_t i = 0; i < t.rows; ++i)
-      for (int64_t j = 0; j < t.cols; ++j) s[i * t.ld + j] = static_cast<float>(softcap_of(s[i * t.ld + j]));
+      for (int64_t j = 0; j < t.cols; ++j) s[i * t.ld + j] = static_cast<float>(softcap_of(t.scale * s[i * t.ld + j]));
   }
   static void cap_backward(const void*, const ScoreTile& t, const float* raw, float* grad) {
     for (int64_t i = 0; i < t.rows; ++i)
       for (int64_t j = 0; j < t.cols; ++j) {
-        const double y = std::tanh(raw[i * t.ld + j] / 2.0);
+        const double y = std::tanh(t.scale * raw[i * t.ld + j] / 2.0);
         grad[i * t.ld + j] *= static_cast<float>(1 - y * y);
       }
   }
   static void bias_forward(const void*, const ScoreTile& t, float* s) {
     for (int64_t i = 0; i < t.rows; ++i)
-      for (int64_t j = 0; j < t.cols; ++j) s[i * t.ld + j] += static_cast<float>(bias_of(t.head, t.q0 + i, t.kv0 + j));
+      for (int64_t j = 0; j < t.cols; ++j)
+        s[i * t.ld + j] = t.scale * s[i * t.ld + j] + static_cast<float>(bias_of(t.head, t.q0 + i, t.kv0 + j));
   }
   static void bias_backward(const void*, const ScoreTile&, const float*, float*) {}
 
