@@ -47,7 +47,8 @@ ScoreMod alibi_symmetric(const Tensor& slopes) {
 
 ScoreMod softcap(double cap) {
   WEFT_CHECK(cap > 0, "attention::softcap: cap is ", cap, "; need a positive number, as in softcap(50.0)");
-  return [cap](const Score& s) { return tanh(s.value / cap) * cap; };
+  // A product: a division for each score takes as long as the tangent.
+  return [cap](const Score& s) { return tanh(s.value * (1 / cap)) * cap; };
 }
 
 ScoreMod relative_bias(const Tensor& table) {
