@@ -4,6 +4,7 @@
 #include <list>
 
 #include "compiler/attention/narrow_indices.h"
+#include "compiler/exec/dump_kernels.h"
 #include "compiler/exec/fused_table.h"
 #include "compiler/exec/lower.h"
 #include "compiler/kir/fused.h"
@@ -12,6 +13,7 @@
 #include "compiler/passes/pipeline.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/mutex.h"
+#include "framework/base/switches.h"
 #include "framework/dispatch/capture.h"
 #include "ops/attention/map_mod.h"
 #include "ops/attention/score_tiles.h"
@@ -51,7 +53,7 @@ struct Program {
   FusedTable table;
   Part forward, gradient;  // gradient: of the score, then of each read
   std::vector<Read> reads;
-  bool interpreted = false;  // it is no kernel
+  std::string interpreted;  // why it is no kernel
 };
 
 /// The graph of these outputs alone, and which inputs it kept.
@@ -298,7 +300,14 @@ struct Programs {
   std::list<std::shared_ptr<Program>> all WEFT_GUARDED_BY(mutex);
 };
 
-std::unique_ptr<TileMod> generated_tile_mod(const Ref<Graph>& mod, std::span<const StridedView> tables) {
+std::vector<const FusedKernel*> kernels_of(const Program& p) {
+  std::vector<const FusedKernel*> all{p.forward.kernel.get(), p.gradient.kernel.get()};
+  for (const Read& r : p.reads) all.push_back(r.at.kernel.get());
+  all.erase(std::remove(all.begin(), all.end(), nullptr), all.end());
+  return all;
+}
+
+std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const TensorType> tables) {
   static Programs* programs = new Programs;
   auto fits = [&](const Program& p) {
     if (p.tables.size() != tables.size()) return false;
@@ -314,22 +323,47 @@ std::unique_ptr<TileMod> generated_tile_mod(const Ref<Graph>& mod, std::span<con
   } else {
     auto made = std::make_shared<Program>();
     made->mod = mod;
-    for (const StridedView& t : tables) made->tables.push_back({t.dtype, Device::cpu(), t.shape});
+    for (const TensorType& t : tables) made->tables.push_back({t.dtype, Device::cpu(), t.shape});
     try {
       make_kernels(made.get());
-    } catch (const CannotLower&) {
-      made->interpreted = true;
+      for (const FusedKernel* k : kernels_of(*made)) dump_kernel(*k);
+    } catch (const CannotLower& e) {
+      made->interpreted = e.why;
     }
     all.push_front(made);
     if (all.size() > Programs::kMost) all.pop_back();
   }
-  if (all.front()->interpreted) return nullptr;
-  return std::make_unique<Generated>(all.front(), tables);
+  return all.front();
+}
+
+std::unique_ptr<TileMod> generated_tile_mod(const Ref<Graph>& mod, std::span<const StridedView> tables) {
+  std::vector<TensorType> types;
+  for (const StridedView& t : tables) types.push_back({t.dtype, Device::cpu(), t.shape});
+  std::shared_ptr<Program> p = program_of(mod, types);
+  if (!p->interpreted.empty()) return nullptr;
+  return std::make_unique<Generated>(std::move(p), tables);
+}
+
+std::string describe(const Ref<Graph>& mod, std::span<const TensorType> tables) {
+  const std::shared_ptr<Program> p = program_of(mod, tables);
+  if (!p->interpreted.empty()) return cat("interpreted: ", p->interpreted);
+  auto name = [](const Part& part) {
+    return !part.kernel ? std::string("no kernel") : cat(part.kernel->name(), part.kernel->fn() ? "" : " (interpreted)");
+  };
+  std::string s = cat("forward ", name(p->forward), ", backward ", name(p->gradient));
+  if (!p->reads.empty()) s += cat(", ", p->reads.size(), p->reads.size() == 1 ? " read" : " reads", " of learned tables");
+  if (const std::string folder = switch_value("WEFT_DUMP"); !folder.empty())
+    for (const FusedKernel* k : kernels_of(*p)) {
+      dump_kernel(*k);
+      s += cat("\n    source: ", folder, "/", dump_name(*k), ".cc");
+    }
+  return s;
 }
 
 // Whoever links the compiler has mods compiled.
 [[maybe_unused]] const bool kSet = [] {
   make_tile_mod = &generated_tile_mod;
+  describe_tile_mod = &describe;
   return true;
 }();
 

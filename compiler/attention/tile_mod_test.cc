@@ -1,6 +1,9 @@
 // Generated mods give the bits of interpreted ones, on tiles of any size; new lengths compile nothing.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+
 #include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
 #include "framework/testing/values.h"
@@ -100,6 +103,35 @@ TEST(TileMod, NewLengthsCompileNothing) {
     if (i == 1) compiled = step.stats().compilations;
   }
   EXPECT_EQ(step.stats().compilations, compiled);
+}
+
+TEST(TileMod, ReportNamesItAndDumpHoldsItsText) {
+  const std::string folder = cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/tile_mod_dump");
+  ASSERT_EQ(setenv("WEFT_DUMP", folder.c_str(), 1), 0);
+  const Tensor bias = ones({40});
+  uint32_t line = 0;
+  auto step = compile([&](const Tensor& q, const Tensor& v) {
+    const Tensor x = q.requires_grad(), b = bias.requires_grad();
+    line = __LINE__ + 1;
+    const Tensor y = flex_attention(x, x, v, {.score_mod = [b](const Score& s) { return s.value * 3.0 + b[s.kv]; }});
+    return grad(sum(y), {x, b});
+  });
+  step(ones({1, 2, 40, 16}), ones({1, 2, 40, 8}));
+  const std::string report = step.report();
+  unsetenv("WEFT_DUMP");
+  const size_t at = report.find("score_mods\n");
+  ASSERT_NE(at, std::string::npos) << report;
+  const std::string text = report.substr(at, report.find("launches (", at) - at);
+  EXPECT_NE(text.find(cat("tile_mod_test.cc:", line, ", head dims 16 and 8: forward ")), std::string::npos) << text;
+  EXPECT_NE(text.find("  x 2 at "), std::string::npos) << text;  // forward and backward
+  EXPECT_NE(text.find(", 1 read of learned tables"), std::string::npos) << text;
+  int sources = 0;
+  for (size_t s = text.find("source: "); s != std::string::npos; s = text.find("source: ", s + 1), ++sources) {
+    const std::string path = text.substr(s + 8, text.find('\n', s) - s - 8);
+    std::ifstream f(path);
+    EXPECT_NE(std::string(std::istreambuf_iterator<char>(f), {}).find("kernel"), std::string::npos) << path;
+  }
+  EXPECT_EQ(sources, 3);  // forward, backward, positions in the table
 }
 
 }  // namespace

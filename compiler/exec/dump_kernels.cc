@@ -34,22 +34,25 @@ std::string dump_name(const FusedKernel& k) {
   return cat(k.name(), "_", std::string_view(hash));
 }
 
-void dump_kernels(const Plan& plan) {
+void dump_kernel(const FusedKernel& k) {
   const std::string folder = switch_value("WEFT_DUMP");
   if (folder.empty()) return;
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
+  const std::string name = dump_name(k), path = cat(folder, "/", name);
+  const kir::Lowered& low = k.lowered();
+  write(path + ".kir", cat(k.body().to_string(), "\n", low.kernel.to_string(), "\nextents ", numbers(low.extents),
+                           "\nparams ", numbers(low.params), "\n"));
+  write(path + ".cc", cat("// g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march=x86-64-v4 -w -c ", name, ".cc\n",
+                          codegen::prelude(codegen::cpu()), "\n",
+                          codegen::print(low.kernel, codegen::cpu(), {.symbol = "kernel", .notes = true})));
+}
+
+void dump_kernels(const Plan& plan) {
+  if (switch_value("WEFT_DUMP").empty()) return;
   std::set<std::string> written;
-  for (const FusedKernel* k : kernels_of(plan)) {
-    const std::string name = dump_name(*k), path = cat(folder, "/", name);
-    if (!written.insert(name).second) continue;
-    const kir::Lowered& low = k->lowered();
-    write(path + ".kir", cat(k->body().to_string(), "\n", low.kernel.to_string(), "\nextents ", numbers(low.extents),
-                             "\nparams ", numbers(low.params), "\n"));
-    write(path + ".cc", cat("// g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march=x86-64-v4 -w -c ", name, ".cc\n",
-                            codegen::prelude(codegen::cpu()), "\n",
-                            codegen::print(low.kernel, codegen::cpu(), {.symbol = "kernel", .notes = true})));
-  }
+  for (const FusedKernel* k : kernels_of(plan))
+    if (written.insert(dump_name(*k)).second) dump_kernel(*k);
 }
 
 }  // namespace weft::internal

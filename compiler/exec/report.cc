@@ -10,6 +10,8 @@
 #include "compiler/kir/fused.h"
 #include "framework/base/switches.h"
 #include "compiler/passes/fuse_report.h"
+#include "ops/attention/record.h"
+#include "ops/attention/score_tiles.h"
 #include "ops/core/creation.h"
 
 namespace weft {
@@ -63,6 +65,7 @@ class Report {
     passes();
     memory();
     kernels();
+    score_mods();
     launches();
     not_done();
     return std::move(out_);
@@ -298,6 +301,30 @@ class Report {
       }
     }
     for (const std::string& n : e_.load.notes) line("  ", n);
+  }
+
+  // The score_mods of attention, which run inside its kernels on tile after tile.
+  void score_mods() {
+    std::vector<std::pair<std::string, int>> lines;
+    for (const Launch& l : plan_.launches) {
+      if (l.op != &attention_op && l.op != &attention_backward_op) continue;
+      const Node& n = g_.node(l.node);
+      if (!n.attrs.has("score")) continue;
+      const AttentionOperands at(n.attrs);
+      std::vector<TensorType> tables;
+      for (int i = 0; i < at.score_tables; ++i) tables.push_back(l.in[static_cast<size_t>(at.score_first + i)].type);
+      const Ref<Graph> mod = n.attrs.get<Ref<Graph>>("score");
+      const SourceLine at_line = mod->node(mod->outputs[0]).line;
+      const std::string text =
+          cat(at_line.line ? cat("at ", at_line, ", ") : std::string(), "head dims ", l.in[0].type.shape[3], " and ",
+              l.in[2].type.shape[3], ": ", describe_tile_mod ? describe_tile_mod(mod, tables) : "interpreted");
+      auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& x) { return x.first == text; });
+      if (known == lines.end()) known = lines.insert(known, {text, 0});
+      ++known->second;
+    }
+    if (lines.empty()) return;
+    line("score_mods");
+    for (const auto& [text, times] : lines) line("  x ", times, " ", text);
   }
 
   void not_done() {

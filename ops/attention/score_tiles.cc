@@ -12,6 +12,7 @@
 namespace weft::internal {
 
 MakeTileMod make_tile_mod = nullptr;
+DescribeTileMod describe_tile_mod = nullptr;
 
 namespace {
 

@@ -23,6 +23,10 @@ std::unique_ptr<TileMod> interpreted_tile_mod(const Ref<Graph>& mod, std::span<c
 /// Makes TileMods instead of the interpreter where it can, else gives null (compiler/exec sets it).
 using MakeTileMod = std::unique_ptr<TileMod> (*)(const Ref<Graph>& mod, std::span<const StridedView> tables);
 extern MakeTileMod make_tile_mod;
+/// What runs for a mod over tables of these types, a line for a report and one for each file that WEFT_DUMP asks for;
+/// set with make_tile_mod.
+using DescribeTileMod = std::string (*)(const Ref<Graph>& mod, std::span<const TensorType> tables);
+extern DescribeTileMod describe_tile_mod;
 
 /// The hook of a mod for one call of attention or attention_backward, with the gradients of its tables: each task adds
 /// to sums of its own, which are then added up in order. `bytes` of workspace for them.
