@@ -39,6 +39,9 @@ constexpr int64_t kValueDims[] = {0, 24, 65};  // 0: as k's
 constexpr std::array<int64_t, 2> kHeads[] = {{1, 1}, {2, 2}, {6, 2}, {3, 1}, {6, 1}, {8, 1}, {16, 2}};
 constexpr std::array<int64_t, 2> kBatches[] = {{1, 1}, {2, 2}, {2, 1}};  // of q, of k and v
 
+// Of block masks, queries by keys; 0: the mask alone.
+constexpr std::array<int64_t, 2> kBlockSizes[] = {{0, 0}, {128, 128}, {64, 64}, {64, 192}};
+
 enum Choice { kMask, kScore, kType, kSq, kSkv, kD, kDv, kHead, kBatch, kGenerated, kBlocks, kChoices };
 using Row = std::array<int, kChoices>;
 
@@ -53,7 +56,7 @@ Row levels() {
           std::size(kHeads),
           std::size(kBatches),
           2,
-          2};
+          std::size(kBlockSizes)};
 }
 
 AttentionSizes sizes_of(const Row& r) {
@@ -146,7 +149,8 @@ struct Case {
   DType type;
   const NamedMask& mask_name;
   const NamedScore& score_name;
-  bool generated, blocks;
+  bool generated;
+  std::array<int64_t, 2> blocks;
   MadeMask mask;
   MadeScore score;
   Operand q, k, v, w;
@@ -154,8 +158,8 @@ struct Case {
   std::vector<double> dlse_values;
   std::vector<Tensor> tables;
 
-  Case(const AttentionSizes& s, DType type, const NamedMask& m, const NamedScore& sc, bool generated, bool blocks,
-       Dice dice)
+  Case(const AttentionSizes& s, DType type, const NamedMask& m, const NamedScore& sc, bool generated,
+       std::array<int64_t, 2> blocks, Dice dice)
       : s(s),
         type(type),
         mask_name(m),
@@ -178,7 +182,8 @@ struct Case {
   std::string text() const {
     return cat("mask '", mask_name.name, "', score '", score_name.name, "', ", type, ", b ", s.b, " kv_b ", s.kv_b,
                " hq ", s.hq, " hkv ", s.hkv, " sq ", s.sq, " skv ", s.skv, " d ", s.d, " dv ", s.dv,
-               generated ? ", generated" : ", interpreted", blocks ? ", block mask" : "");
+               generated ? ", generated" : ", interpreted",
+               blocks[0] ? cat(", blocks of ", blocks[0], " x ", blocks[1]) : std::string());
   }
 
   /// out, lse, max, dq, dk, dv, gradients of the floating-point tables.
@@ -190,8 +195,8 @@ struct Case {
     }
     FlexAttentionOptions o{.enable_gqa = s.hq != s.hkv};
     if (score.mod) o.score_mod = score.mod(in);
-    if (mask.mod && blocks) {
-      o.block_mask = create_block_mask(mask.mod, s.b, s.hq, s.sq, s.skv);
+    if (mask.mod && blocks[0]) {
+      o.block_mask = create_block_mask(mask.mod, s.b, s.hq, s.sq, s.skv, {.block_size = blocks});
     } else {
       o.mask_mod = mask.mod;
     }
@@ -243,7 +248,7 @@ void check(const Row& r, uint64_t seed) {
   Dice dice(seed * 1000003 + 17);
   const int a = static_cast<int>(dice.below(4)), b = static_cast<int>((a + 1 + dice.below(3)) % 4);
   Case(sizes_of(r), kTypes[r[kType]], conformance_masks()[r[kMask]], conformance_scores()[r[kScore]], r[kGenerated],
-       r[kBlocks], dice)
+       kBlockSizes[r[kBlocks]], dice)
       .check(kThreads[a], kThreads[b]);
 }
 
@@ -279,7 +284,7 @@ TEST_P(Conformance, InF64) {
                            .skv = m % 3 ? 29 : 13,
                            .d = 5,
                            .dv = 3};
-    Case(s, kFloat64, conformance_masks()[m], conformance_scores()[GetParam()], true, false, Dice(m)).check(1, 2);
+    Case(s, kFloat64, conformance_masks()[m], conformance_scores()[GetParam()], true, {}, Dice(m)).check(1, 2);
     if (HasFatalFailure()) return;
   }
 }

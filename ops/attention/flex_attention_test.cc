@@ -248,6 +248,12 @@ TEST(FlexAttention, TablesTooLargeForSumsByTaskGetTheSameGradients) {
   const double terms = static_cast<double>(2 * s.b * s.hq * s.sq * s.skv);
   expect_close(got[5].slice(0, 0, 100), want[5], greatest(want[5]) * terms * unit_roundoff(kFloat32), "table");
   EXPECT_EQ(sum(ne(got[5].slice(0, 100, large.numel()), 0.0).to(kInt64)).item<int64_t>(), 0);
+  const int before = num_threads();
+  for (int threads : {1, 3}) {
+    set_num_threads(threads);
+    EXPECT_TRUE(testing::same_bits(run(x, {large}, options)[5], got[5])) << threads;
+  }
+  set_num_threads(before);
 }
 
 TEST(FlexAttention, BlockMasksChangeNothingButTheWork) {

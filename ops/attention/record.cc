@@ -4,7 +4,6 @@
 #include <limits>
 
 #include "framework/autodiff/grad.h"
-#include "framework/base/thread_pool.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/call_mask.h"
 #include "ops/attention/map_mod.h"
@@ -22,7 +21,8 @@ using internal::AttentionOperands;
 namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
-// Private sums of a mod's gradients may take this much; beyond it one task runs after another and all share one.
+// Private sums of a mod's gradients may take this much, or twice what the gradients take; where tasks would need more,
+// some of them share one and run one after another.
 constexpr int64_t kMaxGradientBytes = int64_t{256} << 20;
 
 bool is_backward(const OpDef& op) { return &op == &attention_backward_op; }
@@ -184,13 +184,14 @@ class Call {
   /// Bytes of workspace before the kernel's own, in backward: private sums of the tables' gradients.
   int64_t sums_bytes() const {
     if (!scored_) return 0;
-    const int64_t bytes = internal::ScoreTiles::gradient_bytes(score_tables(), shared_sums() ? 1 : tasks());
-    return (bytes + 63) / 64 * 64;
+    return (internal::ScoreTiles::gradient_bytes(score_tables(), groups()) + 63) / 64 * 64;
   }
-  bool shared_sums() const {
-    return scored_ && internal::ScoreTiles::gradient_bytes(score_tables(), tasks()) > kMaxGradientBytes;
+  /// Sets of sums, each of one task after another: from the shapes alone.
+  int64_t groups() const {
+    const int64_t one = std::max<int64_t>(1, internal::ScoreTiles::gradient_bytes(score_tables(), 1));
+    const int64_t tasks = std::max<int64_t>(1, kernels::attention_tasks(a));
+    return std::min(tasks, std::max<int64_t>(2, kMaxGradientBytes / one));
   }
-  int64_t tasks() const { return kernels::attention_tasks(a); }
 
   void backward(std::span<const StridedView> out, char* workspace) {
     const StridedView* g = &in_[static_cast<size_t>(at_.count)];
@@ -202,14 +203,11 @@ class Call {
                                       .dk = out[1],
                                       .dv = out[2]};
     const int64_t sums = sums_bytes();
-    if (score_) score_->start_gradients(shared_sums() ? 1 : tasks(), reinterpret_cast<float*>(workspace));
-    if (shared_sums()) {
-      ThreadPool one(1);
-      ScopedPool scope(one);
-      kernels::attention_backward(a, grad, workspace + sums);
-    } else {
-      kernels::attention_backward(a, grad, workspace + sums);
+    if (score_) {
+      a.score_groups = groups();
+      score_->start_gradients(a.score_groups, reinterpret_cast<float*>(workspace));
     }
+    kernels::attention_backward(a, grad, workspace + sums);
     size_t next = 3;
     const auto tables = score_tables();
     for (size_t i = 0; i < tables.size(); ++i)
@@ -275,10 +273,13 @@ int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span
   };
   // Which kind of list a mask has is known only when it is made.
   const int64_t unmasked = bytes();
+  const bool blocks = attrs.i("block_q") > 0;
   const kernels::BlockMaskView by_head{.batch = in[0].shape[0],
                                        .heads = in[0].shape[1],
                                        .q_len = in[0].shape[2],
-                                       .kv_len = keys_of(AttentionOperands(attrs), in)};
+                                       .kv_len = keys_of(AttentionOperands(attrs), in),
+                                       .block_q = blocks ? attrs.i("block_q") : 128,
+                                       .block_kv = blocks ? attrs.i("block_kv") : 128};
   if (call.a.mask) call.a.blocks = &by_head;
   return arrays.bytes + std::max(unmasked, bytes());
 }

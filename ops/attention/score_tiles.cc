@@ -90,8 +90,8 @@ ScoreTiles::ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> table
   if (make_tile_mod) mod_ = make_tile_mod(mod, tables);
   if (!mod_) mod_ = interpreted_tile_mod(mod, tables);
   for (const StridedView& t : tables) {
-    offsets_.push_back(has_gradient(t.dtype) ? per_task_ : -1);
-    if (has_gradient(t.dtype)) per_task_ += t.numel();
+    offsets_.push_back(has_gradient(t.dtype) ? per_group_ : -1);
+    if (has_gradient(t.dtype)) per_group_ += t.numel();
   }
   hook_.context = this;
   hook_.forward = [](const void* self, const kernels::ScoreTile& t, float* scores) {
@@ -100,26 +100,25 @@ ScoreTiles::ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> table
   hook_.backward = [](const void* self, const kernels::ScoreTile& t, const float* raw, float* grad) {
     const ScoreTiles& s = *static_cast<const ScoreTiles*>(self);
     SmallVec<float*, 4> sums;
-    const int64_t task = s.tasks_ > 1 ? t.task : 0;  // 0: tasks run one after another and share
     for (int64_t offset : s.offsets_)
-      sums.push_back(offset < 0 || !s.sums_ ? nullptr : s.sums_ + task * s.per_task_ + offset);
+      sums.push_back(offset < 0 || !s.sums_ ? nullptr : s.sums_ + t.task % s.groups_ * s.per_group_ + offset);
     s.mod_->backward(t, raw, grad, sums.data());
   };
 }
 
 ScoreTiles::~ScoreTiles() = default;
 
-int64_t ScoreTiles::gradient_bytes(std::span<const StridedView> tables, int64_t tasks) {
+int64_t ScoreTiles::gradient_bytes(std::span<const StridedView> tables, int64_t groups) {
   int64_t n = 0;
   for (const StridedView& t : tables)
     if (has_gradient(t.dtype)) n += t.numel();
-  return n * tasks * static_cast<int64_t>(sizeof(float));
+  return n * groups * static_cast<int64_t>(sizeof(float));
 }
 
-void ScoreTiles::start_gradients(int64_t tasks, float* sums) {
+void ScoreTiles::start_gradients(int64_t groups, float* sums) {
   sums_ = sums;
-  tasks_ = tasks;
-  parallel_chunks(per_task_ * tasks, kChunk, [&](int64_t begin, int64_t end) {
+  groups_ = groups;
+  parallel_chunks(per_group_ * groups, kChunk, [&](int64_t begin, int64_t end) {
     std::memset(sums + begin, 0, sizeof(float) * static_cast<size_t>(end - begin));
   });
 }
@@ -128,7 +127,7 @@ void ScoreTiles::finish_gradient(int table, const StridedView& out) const {
   float* first = sums_ + offsets_[static_cast<size_t>(table)];
   parallel_chunks(out.numel(), kChunk, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      for (int64_t t = 1; t < tasks_; ++t) first[i] += first[t * per_task_ + i];
+      for (int64_t t = 1; t < groups_; ++t) first[i] += first[t * per_group_ + i];
     }
   });
   kernels::cast_copy({first, kFloat32, out.shape, contiguous_strides(out.shape)}, out);

@@ -28,24 +28,23 @@ extern MakeTileMod make_tile_mod;
 using DescribeTileMod = std::string (*)(const Ref<Graph>& mod, std::span<const TensorType> tables);
 extern DescribeTileMod describe_tile_mod;
 
-/// The hook of a mod for one call of attention or attention_backward, with the gradients of its tables: each task adds
-/// to sums of its own, which are then added up in order. `bytes` of workspace for them.
+/// The hook of a mod for one call of attention or attention_backward, with the gradients of its tables: each group of
+/// tasks (kernels::Attention::score_groups) adds to sums of its own, which are then added up in order.
 class ScoreTiles {
  public:
   ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> tables);
   ~ScoreTiles();
   const kernels::ScoreHook& hook() const { return hook_; }
-  /// Before attention_backward with this many tasks, or 1 for any number that run one after another: where each table's
-  /// sums go (by task, then the table's numel).
-  void start_gradients(int64_t tasks, float* sums);
-  /// After it: the sum over tasks of table i.
+  /// Before attention_backward: where each table's sums go (by group, then the table's numel).
+  void start_gradients(int64_t groups, float* sums);
+  /// After it: the sum over groups of table i.
   void finish_gradient(int table, const StridedView& out) const;
-  static int64_t gradient_bytes(std::span<const StridedView> tables, int64_t tasks);
+  static int64_t gradient_bytes(std::span<const StridedView> tables, int64_t groups);
 
  private:
   std::unique_ptr<TileMod> mod_;
-  std::vector<int64_t> offsets_;  // of each table's sums inside a task's; -1: has none
-  int64_t per_task_ = 0, tasks_ = 0;
+  std::vector<int64_t> offsets_;  // of each table's sums inside a group's; -1: has none
+  int64_t per_group_ = 0, groups_ = 0;
   float* sums_ = nullptr;
   kernels::ScoreHook hook_;
 };

@@ -44,6 +44,9 @@ struct Attention {
   const BlockMaskView* blocks = nullptr;  // null: every block is kUnknown if `mask` is given, else kFull
   const MaskFill* mask = nullptr;         // needed where blocks are kUnknown
   const ScoreHook* score = nullptr;
+  /// In backward, if not 0: tasks of equal number modulo it run one after another, in a fixed order, so that a score
+  /// hook's own gradients may be kept apart by ScoreTile::task modulo it.
+  int64_t score_groups = 0;
   AttentionDropout dropout;
   /// Keys and values in pages, k [P, Hkv, page_size, D] and v [P, Hkv, page_size, Dv]: key j of batch entry b is row
   /// j % page_size of page pages[b * page_count + j / page_size], so that Skv is page_count * page_size. Keys that are

@@ -145,7 +145,14 @@ class Backward {
         prepare(slot(worker), head_at(head), head / s_.heads, head % s_.heads, i % plan_.q_tiles);
       });
     const std::vector<int64_t> order = sorted_tasks();
-    run_tasks(plan_.tasks, plan_.slots, [&](int64_t worker, int64_t i) { task(slot(worker), order[i]); });
+    if (const int64_t groups = a_.score_groups; groups > 0) {
+      run_tasks(groups, plan_.slots, [&](int64_t worker, int64_t group) {
+        for (int64_t i : order)
+          if (i % groups == group) task(slot(worker), i);
+      });
+    } else {
+      run_tasks(plan_.tasks, plan_.slots, [&](int64_t worker, int64_t i) { task(slot(worker), order[i]); });
+    }
     if (!plan_.local)
       parallel_for(heads * plan_.q_tiles, [&](int64_t i) {
         const int64_t head = i / plan_.q_tiles;
