@@ -3,6 +3,7 @@
 // bytes as its keys and values have. pytorch/flex.py does the same work; with --serve, each line of standard input names a
 // case to time now (versus_pytorch.py).
 #include <algorithm>
+#include <cmath>
 #include <functional>
 #include <iostream>
 #include <string>
@@ -70,7 +71,6 @@ struct Decode {
     kv_heads = has("mqa") ? 1 : has("gqa4") ? 2 : 8;
     paged = has("paged");
   }
-  int64_t elements() const { return 2 * batch * kv_heads * length * kDim; }
 };
 
 /// A case by its full name, e.g. "f32 causal" or "bf16 causal backward" (forward and backward).
@@ -106,6 +106,20 @@ class Timed {
   }
   double seconds() {
     return median_seconds([&] { call(); }, 1, 0.02);
+  }
+  struct Beside {
+    double ms, bound;
+  };
+  /// Milliseconds, and, of decoding, those of reading as many bytes as keys and values have, in turn.
+  Beside beside_bound() {
+    std::vector<double> times, reads;
+    Tensor bytes;
+    if (decode_) bytes = randn({(k_.numel() + v_.numel()) * itemsize(k_.dtype()) / 4});
+    for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) {
+      times.push_back(seconds() * 1e3);
+      if (decode_) reads.push_back(median_seconds([&] { sum(bytes); }, 1, 0.02) * 1e3);
+    }
+    return {median(times), decode_ ? median(reads) : kNone};
   }
 
  private:
@@ -143,18 +157,15 @@ class Timed {
   Tensor q_, k_, v_, g_, result_;
 };
 
-double median_ms(Timed& timed) {
-  std::vector<double> times;
-  for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) times.push_back(timed.seconds());
-  return median(times) * 1e3;
-}
-
 int run(const std::vector<std::string>& arguments) {
   if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
   if (absl::GetFlag(FLAGS_serve)) {
     for (std::string name; std::getline(std::cin, name);) {
       Timed timed(name);
-      std::cout << io::write_json(io::OrderedJson{{"name", name}, {"ms", median_ms(timed)}}) << std::endl;
+      const auto [ms, bound] = timed.beside_bound();
+      io::OrderedJson answer{{"name", name}, {"ms", ms}};
+      if (!std::isnan(bound)) answer["bound_ms"] = bound;
+      std::cout << io::write_json(answer) << std::endl;
     }
     return 0;
   }
@@ -165,14 +176,14 @@ int run(const std::vector<std::string>& arguments) {
     const std::string plain = cat(t, " none");
     if (only.find("decode") != std::string::npos) break;
     Timed base(plain);
-    const double base_ms = median_ms(base);
+    const double base_ms = base.beside_bound().ms;
     for (const Case& c : cases())
       for (const char* way : {"", " backward"}) {
         const std::string name = cat(t, " ", c.name, way);
         if (name.find(only) == std::string::npos) continue;
         const auto begin = Clock::now();
         Timed timed(name);
-        const double first = seconds_since(begin) * 1e3, ms = median_ms(timed);
+        const double first = seconds_since(begin) * 1e3, ms = timed.beside_bound().ms;
         report.add({name, ms, "ms", kNone, *way ? kNone : c.goal * base_ms});
         report.add({cat(name, ", mask and first call"), first, "ms", kNone, 200 + ms});
       }
@@ -182,14 +193,8 @@ int run(const std::vector<std::string>& arguments) {
       const std::string name = cat(t, " ", d);
       if (name.find(only) == std::string::npos) continue;
       Timed timed(name);
-      const Decode decode(d);
-      const Tensor bytes = randn({*t == 'f' ? decode.elements() : decode.elements() / 2});
-      std::vector<double> ms, bound;  // in turn, since others may use the machine
-      for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) {
-        ms.push_back(timed.seconds() * 1e3);
-        bound.push_back(median_seconds([&] { sum(bytes); }, 1, 0.02) * 1e3);
-      }
-      report.add({name, median(ms), "ms", median(bound), median(bound) / 0.8});
+      const auto [ms, bound] = timed.beside_bound();
+      report.add({name, ms, "ms", bound, bound / 0.8});
     }
   report.finish(absl::GetFlag(FLAGS_json));
   return 0;

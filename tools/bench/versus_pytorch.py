@@ -29,7 +29,8 @@ OPS = ["mul_x1", "mul_x4", "mul_x16", "gelu_mul", "softmax", "layer_norm", "rms_
        "transpose_add"] + [f"matmul_{t}_{n}" for t in ("f32", "bf16") for n in (256, 512, 1024, 2048)]
 FLEX = [f"{t} {c}{way}" for t in ("f32", "bf16") for way, cs in (
     ("", ("none", "alibi", "softcap", "causal", "window_256", "documents_300", "prefix_512")), (" backward", ("none", "causal")))
-    for c in cs]
+    for c in cs] + [f"{t} decode {b} {s} {g}{layout}" for t in ("f32", "bf16") for b in ("b1", "b8") for s in ("s4096", "s16384")
+                    for g in ("gqa1", "gqa4", "mqa") for layout in ("", " paged")]
 # Weft as a share of Weft without mods, and (none, causal backward) of PyTorch's scaled_dot_product_attention
 FLEX_GOALS = {"alibi": 1.15, "softcap": 1.4, "causal": 0.6, "window_256": 0.22, "documents_300": 0.22, "prefix_512": 0.65}
 SDPA_GOALS = {"f32 none": 0.9, "bf16 none": 0.7, "f32 causal backward": 0.8}
@@ -203,7 +204,8 @@ def daily(args, python, programs):
 
 
 def flex(args, python, programs):
-    say("\nFlexAttention, B1 H8 S2048 D64 (backward: with forward)")
+    say("\nFlexAttention, B1 H8 S2048 D64 (backward: with forward; decode: one query of 8 heads of D128, x bound: of reading "
+        "as many bytes)")
     script = harness.HERE / "pytorch" / "flex.py"
     commands = {"weft": [programs["flex"], "--serve"], "torch_sdpa": [python, script, "sdpa"]}
     if not args.no_compile:
@@ -215,26 +217,30 @@ def flex(args, python, programs):
             if args.only and args.only not in name:
                 continue
             times = {n: [] for n in sides}
+            bounds = []
             for _ in range(args.rounds):
                 for n, side in sides.items():
                     if n == "torch_flex" and times[n]:
                         continue  # compiling once is slow enough
-                    ms = side.ask(name)["ms"]
-                    if ms is not None:
-                        times[n].append(ms)
+                    answer = side.ask(name)
+                    if answer["ms"] is not None:
+                        times[n].append(answer["ms"])
+                    if answer.get("bound_ms"):
+                        bounds.append(answer["bound_ms"])
             row = {"name": name, "unit": "ms", **{n: harness.median(t) for n, t in times.items() if t}}
             base = next((r["weft"] for r in rows if r["name"] == name.split()[0] + " none"), row["weft"])
-            row["of_none"] = row["weft"] / base
+            row["of_none"] = None if " decode " in name else row["weft"] / base
+            row["of_bound"] = row["weft"] / harness.median(bounds) if bounds else None
             best = min(row.get("torch_sdpa", 1e9), row.get("torch_flex", 1e9))
             row["ratio"] = row["weft"] / best if best < 1e9 else None
-            row["goal"] = SDPA_GOALS.get(name) or FLEX_GOALS.get(" ".join(name.split()[1:]))
+            row["goal"] = 1.25 if " decode " in name else SDPA_GOALS.get(name) or FLEX_GOALS.get(" ".join(name.split()[1:]))
             rows.append(row)
     finally:
         for side in sides.values():
             side.close()
-    harness.print_table(["ms", "Weft", "torch sdpa", "torch flex", "Weft/best", "of no mod", "goal"],
+    harness.print_table(["ms", "Weft", "torch sdpa", "torch flex", "Weft/best", "of no mod", "x bound", "goal"],
                         [[r["name"], r["weft"], r.get("torch_sdpa"), r.get("torch_flex"), r["ratio"], r["of_none"],
-                          r["goal"]] for r in rows])
+                          r["of_bound"], r["goal"]] for r in rows])
     return rows
 
 

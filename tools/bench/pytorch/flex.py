@@ -46,16 +46,34 @@ def make(way, name, backward):
     return lambda q, k, v: compiled(q, k, v, score_mod=mod_of(name), block_mask=blocks)
 
 
+def make_decode(way, words):
+    """One query for each entry: the function of a case, or None, and the shapes of q and of k and v."""
+    batch, length = int(words[0][1:]), int(words[1][1:])
+    kv_heads = {"gqa1": HEADS, "gqa4": HEADS // 4, "mqa": 1}[words[2]]
+    shapes = [(batch, HEADS, 1, 128)] + 2 * [(batch, kv_heads, length, 128)]
+    if "paged" in words:
+        return None, shapes  # no pages without a gather
+    if way == "sdpa":
+        return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), shapes
+    torch._dynamo.reset()
+    compiled = torch.compile(flex_attention)
+    return lambda q, k, v: compiled(q, k, v, enable_gqa=True), shapes
+
+
 def main():
     way = sys.argv[1]
     torch.manual_seed(0)
     for line in sys.stdin:
         dtype, name, *rest = line.split()
-        backward = bool(rest)
+        backward = rest == ["backward"]
         t = {"f32": torch.float32, "bf16": torch.bfloat16}[dtype]
-        x = [torch.randn(1, HEADS, LENGTH, DIM).to(t).requires_grad_(backward) for _ in range(3)]
-        g = torch.randn(1, HEADS, LENGTH, DIM).to(t)
-        run = make(way, name, backward)
+        shapes = 3 * [(1, HEADS, LENGTH, DIM)]
+        if name == "decode":
+            run, shapes = make_decode(way, rest)
+        else:
+            run = make(way, name, backward)
+        x = [torch.randn(s).to(t).requires_grad_(backward) for s in shapes]
+        g = torch.randn(shapes[0]).to(t)
         if run is None:
             print(json.dumps({"name": line.strip(), "ms": None}), flush=True)
             continue
