@@ -21,6 +21,7 @@ constexpr bool kNarrow = false;
 typedef float P;
 #endif
 constexpr i64 kGroup = 32;  // columns are padded to whole groups
+constexpr i64 kFetchKeys = 16, kFetchValues = 8;  // rows ahead
 constexpr i64 kNr = kNarrow ? 32 : 2 * kF;
 constexpr float kInf = __builtin_inff(), kMostAboveBase = 8;
 
@@ -393,10 +394,13 @@ W_FN VF add_products(VF sum, __m512i a, __m512i b) {
 }
 #endif
 
-// Dot products of kR rows of x with kF / kR of w, in lanes of their own: lane r * (kF / kR) + i.
-template <class M, int kR>
+// Dot products of kR rows of x with kF / kR of w, in lanes of their own: lane r * (kF / kR) + i. Of fewer `keys` the last
+// one stands in for those that are missing, so that all sums stay in registers. Rows further on are fetched while these are computed: their order is more than the
+// processor foresees.
+template <class M, int kR, bool kWhole>
 W_FN VF row_dots(const typename M::E* x, i64 x_ld, const typename M::E* w, i64 w_ld, i64 keys, i64 dim) {
   constexpr int kKeys = kF / kR;
+  auto key = [&](int i) __attribute__((always_inline)) { return w + (kWhole ? i : least(i, keys - 1)) * w_ld; };
   VF sums[kF] = {};
   i64 d = 0;
 #if defined(__AVX512BF16__)
@@ -405,38 +409,40 @@ W_FN VF row_dots(const typename M::E* x, i64 x_ld, const typename M::E* w, i64 w
       __m512i y[kR];
 #pragma GCC unroll 4
       for (int r = 0; r < kR; ++r) y[r] = pairs(x + r * x_ld + d, dim - d);
-      auto add = [&](int i) __attribute__((always_inline)) {
-        const __m512i v = pairs(w + i * w_ld + d, dim - d);
+#pragma GCC unroll 16
+      for (int i = 0; i < kKeys; ++i) {
+        if constexpr (kWhole) __builtin_prefetch(key(i) + kFetchKeys * w_ld + d);
+        const __m512i v = pairs(key(i) + d, dim - d);
 #pragma GCC unroll 4
         for (int r = 0; r < kR; ++r) sums[r * kKeys + i] = add_products(sums[r * kKeys + i], v, y[r]);
-      };
-      if (keys == kKeys) {
-#pragma GCC unroll 16
-        for (int i = 0; i < kKeys; ++i) add(i);
-      } else {
-        for (int i = 0; i < keys; ++i) add(i);
       }
     }
     return sums_of(sums);
   }
 #endif
-  for (; keys == kKeys && d + kF <= dim; d += kF) {
+  for (; d + kF <= dim; d += kF) {
     VF y[kR];
 #pragma GCC unroll 4
     for (int r = 0; r < kR; ++r) y[r] = M::get(x + r * x_ld + d);
 #pragma GCC unroll 16
     for (int i = 0; i < kKeys; ++i) {
-      const VF v = M::get(w + i * w_ld + d);
+      if constexpr (kWhole) __builtin_prefetch(key(i) + kFetchKeys * w_ld + d);
+      const VF v = M::get(key(i) + d);
 #pragma GCC unroll 4
       for (int r = 0; r < kR; ++r) sums[r * kKeys + i] = w_fma(v, y[r], sums[r * kKeys + i]);
     }
   }
-  for (; d < dim; d += kF)
-    for (int r = 0; r < kR; ++r) {
-      const VF y = load_first<M>(x + r * x_ld + d, dim - d);
-      for (i64 i = 0; i < keys; ++i)
-        sums[r * kKeys + i] = w_fma(load_first<M>(w + i * w_ld + d, dim - d), y, sums[r * kKeys + i]);
+  if (d < dim) {
+    VF y[kR];
+#pragma GCC unroll 4
+    for (int r = 0; r < kR; ++r) y[r] = load_first<M>(x + r * x_ld + d, dim - d);
+#pragma GCC unroll 16
+    for (int i = 0; i < kKeys; ++i) {
+      const VF v = load_first<M>(key(i) + d, dim - d);
+#pragma GCC unroll 4
+      for (int r = 0; r < kR; ++r) sums[r * kKeys + i] = w_fma(v, y[r], sums[r * kKeys + i]);
     }
+  }
   return sums_of(sums);
 }
 
@@ -447,8 +453,10 @@ W_FN void rows_with_keys(const RowProduct& p, i64 r) {
   const auto* x = static_cast<const typename M::E*>(p.x) + r * p.x_ld;
   const auto* w = static_cast<const typename M::E*>(p.w);
   float* out = p.out + r * p.out_ld;
-  for (i64 j = 0; j < p.keys; j += kKeys) {
-    const VF dots = row_dots<M, kR>(x, p.x_ld, w + j * p.w_ld, p.w_ld, least(kKeys, p.keys - j), p.dim);
+  for (i64 j = 0; j < p.keys; j += kKeys, w += kKeys * p.w_ld) {
+    const i64 keys = p.keys - j;
+    const VF dots = keys >= kKeys ? row_dots<M, kR, true>(x, p.x_ld, w, p.w_ld, keys, p.dim)
+                                  : row_dots<M, kR, false>(x, p.x_ld, w, p.w_ld, keys, p.dim);
 #pragma GCC unroll 4
     for (int i = 0; i < kR; ++i)
       __builtin_memcpy(out + i * p.out_ld + j, reinterpret_cast<const char*>(&dots) + i * kKeys * 4, kKeys * 4);
@@ -475,9 +483,9 @@ W_FN float widen(u16 x) {
   return f;
 }
 
-// kV vectors of columns of kR rows stay in registers over the keys.
-template <class M, int kR, int kV>
-W_FN void add_values(const P* x, i64 x_ld, const typename M::E* w, i64 w_ld, i64 keys, i64 cols, float* out, i64 ld) {
+// kV vectors of columns of kR rows stay in registers over the keys. kFetch: fetches whole lines ahead, `line` bytes.
+template <class M, int kR, int kV, bool kFetch>
+W_FN void add_values(const P* x, i64 x_ld, const typename M::E* w, i64 w_ld, i64 keys, i64 cols, float* out, i64 ld, i64 line) {
   VF sums[kR][kV];
 #pragma GCC unroll 4
   for (int r = 0; r < kR; ++r)
@@ -485,6 +493,8 @@ W_FN void add_values(const P* x, i64 x_ld, const typename M::E* w, i64 w_ld, i64
     for (int v = 0; v < kV; ++v) sums[r][v] = load<VF>(out + r * ld + v * kF);
   for (i64 j = 0; j < keys; ++j, w += w_ld) {
     VF y[kV];
+    if constexpr (kFetch)
+      for (i64 b = 0; b < line; b += 64) __builtin_prefetch(reinterpret_cast<const char*>(w + kFetchValues * w_ld) + b);
 #pragma GCC unroll 8
     for (int v = 0; v < kV; ++v) y[v] = load_first<M>(w + v * kF, cols - v * kF);
 #pragma GCC unroll 4
@@ -562,9 +572,12 @@ W_FN void rows_with_values(const RowProduct& p, i64 r) {
     return;
   }
 #endif
+  const i64 line = p.dim * static_cast<i64>(sizeof(typename M::E));
   for (; c + 4 * kF <= p.dim; c += 4 * kF)
-    add_values<M, kR, 4>(x, p.x_ld, w + c, p.w_ld, p.keys, 4 * kF, out + c, p.out_ld);
-  for (; c < p.dim; c += kF) add_values<M, kR, 1>(x, p.x_ld, w + c, p.w_ld, p.keys, p.dim - c, out + c, p.out_ld);
+    c + r == 0 ? add_values<M, kR, 4, true>(x, p.x_ld, w + c, p.w_ld, p.keys, 4 * kF, out + c, p.out_ld, line)
+               : add_values<M, kR, 4, false>(x, p.x_ld, w + c, p.w_ld, p.keys, 4 * kF, out + c, p.out_ld, line);
+  for (; c < p.dim; c += kF)
+    add_values<M, kR, 1, false>(x, p.x_ld, w + c, p.w_ld, p.keys, p.dim - c, out + c, p.out_ld, line);
 }
 template <class M>
 void row_values_of(const RowProduct& p) {
