@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "ops/attention/block_mask_build.h"
+#include "ops/attention/expect_error.h"
 #include "ops/attention/masks.h"
 #include "ops/attention/random_mask.h"
 #include "ops/core/core.h"
@@ -15,19 +16,7 @@ namespace {
 
 using attention::causal;
 using attention::sliding_window;
-
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
-void expect_error(const std::function<void()>& fn, const std::string& part) {
-  const std::string e = error_of(fn);
-  EXPECT_NE(e.find(part), std::string::npos) << e;
-}
+using testing::expect_error;
 
 // Every point of a block mask, from its lists.
 std::vector<uint8_t> points(const BlockMask& m) {

@@ -8,11 +8,14 @@
 #include <functional>
 
 #include "framework/dispatch/interpreter.h"
+#include "ops/attention/expect_error.h"
 #include "ops/attention/score_mods.h"
 #include "ops/core/core.h"
 
 namespace weft {
 namespace {
+
+using testing::expect_error;
 
 using Rule = std::function<bool(int64_t b, int64_t h, int64_t q, int64_t kv)>;
 
@@ -40,14 +43,6 @@ void expect_mask(const MaskMod& mask, int64_t B, int64_t H, int64_t q_len, int64
   EXPECT_LT(seen, B * H * q_len * kv_len);
 }
 
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 Tensor ints(std::vector<int64_t> v, Shape shape) { return Tensor::from_vector<int64_t>(v, shape); }
 int64_t mod(int64_t a, int64_t n) { return (a % n + n) % n; }
 int64_t clamp(int64_t x, int64_t lo, int64_t hi) { return std::min(std::max(x, lo), hi); }
@@ -102,13 +97,8 @@ TEST(Masks, Documents) {
   expect_mask(document_offsets(ints(at, {6}), prefix_lm(7)), 1, 1, 300, 300, [&](auto, auto, int64_t q, int64_t kv) {
     return q < 280 && doc_of(q) == doc_of(kv) && (kv - at[doc_of(kv)] < 7 || q >= kv);
   });
-  EXPECT_NE(error_of([&] {
-              document_offsets(ints({1, 5}, {2}));
-            }).find("need 0 and then the end of each document"),
-            std::string::npos);
-  EXPECT_NE(
-      error_of([&] { document(ones({5})); }).find("attention::document: ids is f32[5]; need integers [S] or [B, S]"),
-      std::string::npos);
+  expect_error([&] { document_offsets(ints({1, 5}, {2})); }, "need 0 and then the end of each document");
+  expect_error([&] { document(ones({5})); }, "attention::document: ids is f32[5]; need integers [S] or [B, S]");
 }
 
 TEST(Masks, Structures) {
@@ -120,8 +110,8 @@ TEST(Masks, Structures) {
     return false;
   };
   expect_mask(tree(ints(parents, {11})), 1, 1, 11, 11, ancestor);
-  EXPECT_NE(error_of([&] { tree(ints({1, 2, 0, -1}, {4})); }).find("3 nodes go in a circle"), std::string::npos);
-  EXPECT_NE(error_of([&] { tree(ints({4}, {1})); }).find("parents[0] is 4"), std::string::npos);
+  expect_error([&] { tree(ints({1, 2, 0, -1}, {4})); }, "3 nodes go in a circle");
+  expect_error([&] { tree(ints({4}, {1})); }, "parents[0] is 4");
 
   std::vector<int64_t> edges(2 * 2 * 90 * 90);
   for (size_t i = 0; i < edges.size(); ++i) edges[i] = i * 2654435761u % 97 < 9;
@@ -142,10 +132,7 @@ TEST(Masks, Structures) {
     const int64_t lo = b ? 50 : 5, hi = b ? 70 : 9;
     return q >= kv || (q >= lo && q < hi && kv >= lo && kv < hi);
   });
-  EXPECT_NE(error_of([&] {
-              transfusion(ints({5, 50, 49, 80}, {2, 2}));
-            }).find("spans 0 and 1 both hold position 49"),
-            std::string::npos);
+  expect_error([&] { transfusion(ints({5, 50, 49, 80}, {2, 2})); }, "spans 0 and 1 both hold position 49");
 
   expect_mask(flamingo(ints({0, 40, 40, 90, 100, 130}, {3, 2}), 16), 1, 1, 140, 48,
               [](auto, auto, int64_t q, int64_t kv) {
@@ -233,21 +220,11 @@ TEST(Masks, Videos) {
 
 TEST(Masks, ErrorsNameTheRule) {
   using namespace attention;
-  EXPECT_NE(error_of([] { sliding_window(-1); }).find("attention::sliding_window: window is -1; need 0 or more"),
-            std::string::npos);
-  EXPECT_NE(error_of([] {
-              neighborhood_2d({8, 8}, {3, 4});
-            }).find("kernel [3, 4] on a canvas [8, 8]; need odd extents"),
-            std::string::npos);
-  EXPECT_NE(error_of([] {
-              neighborhood_2d_tiled({8, 8}, {3, 3}, {3, 4});
-            }).find("tile [3, 4] does not divide the canvas [8, 8]"),
-            std::string::npos);
-  EXPECT_NE(error_of([] {
-              neighborhood_2d_morton(12, {3, 3});
-            }).find("canvas is 12; need a power of 2"),
-            std::string::npos);
-  EXPECT_NE(error_of([] { per_head({}); }).find("no masks"), std::string::npos);
+  expect_error([] { sliding_window(-1); }, "attention::sliding_window: window is -1; need 0 or more");
+  expect_error([] { neighborhood_2d({8, 8}, {3, 4}); }, "kernel [3, 4] on a canvas [8, 8]; need odd extents");
+  expect_error([] { neighborhood_2d_tiled({8, 8}, {3, 3}, {3, 4}); }, "tile [3, 4] does not divide the canvas [8, 8]");
+  expect_error([] { neighborhood_2d_morton(12, {3, 3}); }, "canvas is 12; need a power of 2");
+  expect_error([] { per_head({}); }, "no masks");
 }
 
 // The mod's value by the interpreter.
@@ -296,10 +273,11 @@ TEST(ScoreMods, T5Buckets) {
   const ScoreMod m = t5_bias(Tensor::from_vector<float>(v, {2, 32}));
   for (int64_t r : {0, -1, 1, -16, 40, -127, 900, -900})
     EXPECT_EQ(score(m, 0, 0, 1, 1000, 1000 + r), static_cast<float>(32 + t5_bucket(r, true, 32, 128))) << r;
-  EXPECT_NE(error_of([&] {
-              t5_bias(Tensor::from_vector<float>(v, {2, 32}), true, 64);
-            }).find("table is f32[2, 32] for 64 buckets"),
-            std::string::npos);
+  expect_error(
+      [&] {
+        t5_bias(Tensor::from_vector<float>(v, {2, 32}), true, 64);
+      },
+      "table is f32[2, 32] for 64 buckets");
 }
 
 }  // namespace

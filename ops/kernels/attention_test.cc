@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/attention_reference.h"
+#include "ops/kernels/attention_cases.h"
 
 namespace weft::kernels {
 namespace {
@@ -36,9 +36,7 @@ void expect_near(double got, double want, double bound, const char* what, int64_
 }
 
 void check(const Case& c) {
-  SCOPED_TRACE(testing::Message() << "b" << c.b << " hq" << c.hq << " hkv" << c.hkv << " sq" << c.sq << " skv" << c.skv
-                                  << " d" << c.d << " dv" << c.dv << " type " << to_string_view(c.type) << " mask "
-                                  << c.mask << " layout " << c.layout << " hook " << c.hook);
+  SCOPED_TRACE(text(c));
   const Call call(c);
   const Result r = run(call);
   const Reference want(call);
@@ -51,55 +49,20 @@ void check(const Case& c) {
   }
 }
 
-const DType kTypes[] = {kFloat32, kBFloat16, kFloat16};
-
 TEST(Attention, MatchesTheDenseComputation) {
-  int n = 0;
-  for (int64_t s : {1, 17, 127, 129, 300})
-    for (int64_t d : {1, 8, 40, 64, 96, 128}) {
-      const int64_t cross[] = {s, 300, 17, 129}, dvs[] = {d, 24, d, 65};
-      Case c{.b = 1 + n % 2, .hq = 2, .hkv = 2, .sq = s, .skv = cross[n % 4], .d = d, .dv = dvs[n / 2 % 4]};
-      c.type = kTypes[n % 3];
-      c.layout = static_cast<Case::Layout>(n / 2 % 3);
-      c.seed = 100 + n++;
-      check(c);
-    }
+  for (const Case& c : dense_cases()) check(c);
 }
 
 TEST(Attention, GroupsOfHeadsShareKeys) {
-  for (DType t : kTypes)
-    for (int64_t group : {3, 8})
-      for (int64_t s : {1, 5, 33, 70})
-        for (Case::Mask mask : {Case::none, Case::blocks}) {
-          Case c{.b = 2, .hq = 2 * group, .hkv = 2, .sq = s, .skv = 150, .d = 16, .dv = 16, .type = t};
-          c.mask = mask, c.kv_b = s == 33 ? 1 : 0;
-          c.mask_per_head = s == 5 && mask;
-          check(c);
-        }
+  for (const Case& c : grouped_cases()) check(c);
 }
 
 TEST(Attention, MasksByBlocksAndBits) {
-  int n = 0;
-  for (DType t : kTypes)
-    for (Case::Mask mask : {Case::fill, Case::blocks})
-      for (int64_t s : {1, 64, 129, 300}) {
-        Case c{.b = 2, .hq = 2, .hkv = 1, .sq = s, .skv = 300 + n % 3 * 50, .d = 24, .dv = 40, .type = t, .mask = mask};
-        c.block_q = n % 2 ? 64 : 128, c.block_kv = 64 * (1 + n % 3), c.mask_per_head = n % 2;
-        c.seed = 50 + n++;
-        check(c);
-      }
+  for (const Case& c : masked_cases()) check(c);
 }
 
 TEST(Attention, HooksAndDropout) {
-  int n = 0;
-  for (DType t : kTypes)
-    for (Case::Hook hook : {Case::no_hook, Case::softcap, Case::bias})
-      for (double p : {0.0, 0.3}) {
-        Case c{.b = 2, .hq = 4, .hkv = 2, .sq = 70, .skv = 133, .d = 32, .dv = 32, .type = t, .dropout = p};
-        c.hook = hook, c.mask = n % 2 ? Case::blocks : Case::none, c.sq = n % 3 ? 70 : 6;
-        c.seed = n++;
-        check(c);
-      }
+  for (const Case& c : hooked_cases()) check(c);
 }
 
 TEST(Attention, LongKeysInPieces) {
