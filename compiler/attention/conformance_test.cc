@@ -17,6 +17,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "compiler/exec/compile.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"
 #include "framework/testing/compare.h"
@@ -187,8 +188,9 @@ struct Case {
   }
 
   /// out, lse, max, dq, dk, dv, gradients of the floating-point tables.
-  std::vector<Tensor> run() const {
-    std::vector<Tensor> wrt{q.tensor.requires_grad(), k.tensor.requires_grad(), v.tensor.requires_grad()}, in;
+  std::vector<Tensor> run() const { return run(q.tensor, k.tensor, v.tensor, tables); }
+  std::vector<Tensor> run(const Tensor& q, const Tensor& k, const Tensor& v, std::span<const Tensor> tables) const {
+    std::vector<Tensor> wrt{q.requires_grad(), k.requires_grad(), v.requires_grad()}, in;
     for (const Tensor& t : tables) {
       in.push_back(is_floating(t.dtype()) ? t.requires_grad() : t);
       if (is_floating(t.dtype())) wrt.push_back(in.back());
@@ -201,11 +203,25 @@ struct Case {
       o.mask_mod = mask.mod;
     }
     const AttentionResult r = flex_attention_aux(wrt[0], wrt[1], wrt[2], o);
-    const DType wide = dlse.dtype();
-    const Tensor loss = sum(cast(r.out, wide) * cast(w.tensor, wide)) + sum(where(isfinite(r.lse), r.lse * dlse, 0.0));
     std::vector<Tensor> out{r.out.detach(), r.lse.detach(), r.max_scores.detach()};
-    for (const Tensor& g : grad(loss, wrt)) out.push_back(g);
+    for (const Tensor& g : grad(loss(r), wrt)) out.push_back(g);
     return out;
+  }
+
+  Tensor loss(const AttentionResult& r) const {
+    const DType wide = dlse.dtype();
+    return sum(cast(r.out, wide) * cast(w.tensor, wide)) + sum(where(isfinite(r.lse), r.lse * dlse, 0.0));
+  }
+  DenseAttention dense() const {
+    std::vector<DType> types;
+    for (const Tensor& t : tables) types.push_back(t.dtype());
+    return {s,
+            type,
+            1 / std::sqrt(static_cast<double>(s.d)),
+            {q.values, k.values, v.values, w.values, dlse_values},
+            mask,
+            score,
+            types};
   }
 
   void check(int threads, int other_threads) const {
@@ -227,10 +243,7 @@ struct Case {
     for (size_t i = 0; i < got.size(); ++i)
       ASSERT_TRUE(same_bits(got[i], again[i]))
           << "result " << i << " with " << threads << " and " << other_threads << " threads";
-    std::vector<DType> types;
-    for (const Tensor& t : tables) types.push_back(t.dtype());
-    const DenseAttention want(s, type, 1 / std::sqrt(static_cast<double>(s.d)),
-                              {q.values, k.values, v.values, w.values, dlse_values}, mask, score, types);
+    const DenseAttention want = dense();
     expect_within("out", got[0], want.out);
     expect_within("lse", got[1], want.lse);
     expect_within("max", got[2], want.max);
@@ -286,6 +299,107 @@ TEST_P(Conformance, InF64) {
                            .dv = 3};
     Case(s, kFloat64, conformance_masks()[m], conformance_scores()[GetParam()], true, {}, Dice(m)).check(1, 2);
     if (HasFatalFailure()) return;
+  }
+}
+
+// In a captured step the same nodes run: the same bits.
+TEST_P(Conformance, Compiled) {
+  if (g_full) GTEST_SKIP() << "the full product runs instead";
+  const size_t masks = conformance_masks().size(), scores = conformance_scores().size();
+  for (size_t m = GetParam(); m < masks; m += scores) {
+    const bool odd = m % 2;
+    const AttentionSizes s{
+        .b = 2, .kv_b = 2, .hq = 2, .hkv = odd ? 2 : 1, .sq = odd ? 129 : 17, .skv = 127, .d = 40, .dv = 24};
+    const Case c(s, odd ? kBFloat16 : kFloat32, conformance_masks()[m], conformance_scores()[GetParam()], true,
+                 kBlockSizes[m / 2 % 2], Dice(m));
+    SCOPED_TRACE(c.text());
+    auto step = compile([&](const Tensor& q, const Tensor& k, const Tensor& v) { return c.run(q, k, v, c.tables); });
+    const std::vector<Tensor> want = c.run(), got = step(c.q.tensor, c.k.tensor, c.v.tensor);
+    ASSERT_EQ(got.size(), want.size());
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(same_bits(got[i], want[i])) << i;
+  }
+}
+
+// The gradient of all tables along one direction, as the f32 kernels give it, against central differences of the f64
+// form. What two step widths differ by bounds what the derivatives of higher order add; the rest is roundoff of f64.
+TEST_P(Conformance, TablesMatchFiniteDifferences) {
+  if (g_full) GTEST_SKIP() << "the full product runs instead";
+  const AttentionSizes s{.b = 2, .kv_b = 2, .hq = 2, .hkv = 1, .sq = 33, .skv = 40, .d = 8, .dv = 8};
+  for (size_t m : {0, 1, 9, 38}) {
+    const NamedMask& mask = conformance_masks()[m];
+    const NamedScore& score = conformance_scores()[GetParam()];
+    const Case narrow(s, kFloat32, mask, score, true, {}, Dice(m)), wide(s, kFloat64, mask, score, true, {}, Dice(m));
+    SCOPED_TRACE(narrow.text());
+    const std::vector<Tensor> got = narrow.run();
+    const DenseAttention bounds = narrow.dense();
+    Dice dice(m + 5);
+    std::vector<Tensor> direction;
+    double slope = 0, bound = 0;
+    size_t next = 6;
+    for (size_t t = 0; t < narrow.tables.size(); ++t) {
+      direction.emplace_back();
+      if (!is_floating(narrow.tables[t].dtype())) continue;
+      const Operand e(kFloat64, narrow.tables[t].shape(), dice);
+      direction.back() = e.tensor;
+      const std::vector<double> g = got[next++].to(kFloat64).to_vector<double>();
+      for (size_t i = 0; i < g.size(); ++i)
+        slope += g[i] * e.values[i], bound += bounds.tables[t].bound[i] * std::abs(e.values[i]);
+    }
+    if (next == 6) return;  // nothing is learned
+    auto difference = [&](double h) {
+      double loss[2];
+      for (int side = 0; side < 2; ++side) {
+        std::vector<Tensor> moved;
+        for (size_t t = 0; t < wide.tables.size(); ++t)
+          moved.push_back(direction[t].defined() ? wide.tables[t] + direction[t] * (side ? -h : h) : wide.tables[t]);
+        FlexAttentionOptions o{.score_mod = wide.score.mod(moved), .mask_mod = wide.mask.mod, .enable_gqa = true};
+        loss[side] = wide.loss(flex_attention_aux(wide.q.tensor, wide.k.tensor, wide.v.tensor, o)).item<double>();
+      }
+      return (loss[0] - loss[1]) / (2 * h);
+    };
+    const double coarse = difference(2e-4), fine = difference(1e-4);
+    const double terms = static_cast<double>(s.b * s.hq * s.sq * (s.skv + s.dv)) * 20;
+    EXPECT_NEAR(slope, fine, bound + 2 * std::abs(coarse - fine) + terms * 0x1p-53 / 1e-4);
+  }
+}
+
+// A learned sink takes part in the softmax and gives nothing: out * sigmoid(lse - sink).
+TEST(ConformanceSinks, ThroughTheLogSumExp) {
+  const AttentionSizes s{.b = 1, .kv_b = 1, .hq = 3, .hkv = 1, .sq = 37, .skv = 41, .d = 8, .dv = 8};
+  for (DType type : {kFloat32, kFloat64}) {
+    const Case c(s, type, conformance_masks()[38], conformance_scores()[0], true, {}, Dice(4));  // some rows are empty
+    Dice dice(9);
+    const Operand sink(type, {3}, dice);
+    const Tensor own = sink.tensor.requires_grad(), q = c.q.tensor.requires_grad();
+    const AttentionResult r =
+        flex_attention_aux(q, c.k.tensor, c.v.tensor, {.mask_mod = c.mask.mod, .enable_gqa = true});
+    const Tensor out = r.out * unsqueeze(sigmoid(r.lse - reshape(own, {1, 3, 1})), -1);
+    const std::vector<double> got = out.detach().to(kFloat64).to_vector<double>(),
+                              dsink = grad(sum(out * c.w.tensor), {own})[0].to(kFloat64).to_vector<double>();
+    std::vector<double> want_sink(3), size(3);
+    // Scores below 3, sums of 8 and of up to 41 terms, then a quotient: n roundings each, of values below 1.
+    const double eps = unit_roundoff(type), bound = 200 * eps;
+    for (int64_t h = 0; h < 3; ++h)
+      for (int64_t i = 0; i < s.sq; ++i) {
+        const double at = sink.values[h];
+        double total = std::exp(at);
+        std::vector<double> o(s.dv);
+        for (int64_t j = 0; j < s.skv; ++j) {
+          if (!c.mask.seen(0, h, i, j)) continue;
+          double dot = 0;
+          for (int64_t x = 0; x < s.d; ++x) dot += c.q.values[(h * s.sq + i) * s.d + x] * c.k.values[j * s.d + x];
+          const double p = std::exp(dot / std::sqrt(8.0));
+          total += p;
+          for (int64_t x = 0; x < s.dv; ++x) o[x] += p * c.v.values[j * s.dv + x];
+        }
+        for (int64_t x = 0; x < s.dv; ++x) {
+          const int64_t k = (h * s.sq + i) * s.dv + x;
+          EXPECT_NEAR(got[k], o[x] / total, bound) << k;
+          want_sink[h] -= c.w.values[k] * o[x] / total * std::exp(at) / total;
+          size[h] += 1;
+        }
+      }
+    for (int64_t h = 0; h < 3; ++h) EXPECT_NEAR(dsink[h], want_sink[h], size[h] * bound + size[h] * size[h] * eps);
   }
 }
 

@@ -101,6 +101,22 @@ TEST(Masks, Documents) {
   expect_error([&] { document(ones({5})); }, "attention::document: ids is f32[5]; need integers [S] or [B, S]");
 }
 
+TEST(Masks, Drafts) {
+  using namespace attention;
+  const int64_t anchors[] = {100, -1, 7, 60, 300, 0};
+  expect_mask(dflash(ints({100, -1, 7, 60, 300, 0}, {2, 3}), 30, 120), 2, 1, 90, 210,
+              [&](int64_t b, auto, int64_t q, int64_t kv) {
+                const int64_t at = anchors[b * 3 + q / 30];
+                return at >= 0 && (kv < 120 ? kv < at : (kv - 120) / 30 == q / 30);
+              });
+  const int64_t lengths[] = {60, 100};
+  expect_mask(multi_token(100, ints({60, 100}, {2})), 2, 1, 100, 300, [&](int64_t b, auto, int64_t q, int64_t kv) {
+    return q < lengths[b] && kv % 100 < lengths[b] && (kv < 100 ? q >= kv : kv % 100 == q);
+  });
+  expect_error([&] { dflash(ones({3}), 4, 8); }, "attention::dflash: anchors is f32[3]; need integers [N] or [B, N]");
+  expect_error([&] { multi_token(0); }, "attention::multi_token: n is 0; need 1 or more tokens");
+}
+
 TEST(Masks, Structures) {
   using namespace attention;
   const std::vector<int64_t> parents{-1, 0, 0, 1, 1, 2, 8, 6, -1, 6, 4};
