@@ -32,9 +32,8 @@ bool in_loop(const Instr& i) { return i.level == Level::kBoth; }
 
 bool only_elementwise(const Kernel& k) {
   if (k.mode != Mode::kRows) return false;
-  return std::none_of(k.instrs.begin(), k.instrs.end(), [](const Instr& i) {
-    return i.op == Op::kReduce || i.op == Op::kColumn || i.op == Op::kKeep;
-  });
+  return std::none_of(k.instrs.begin(), k.instrs.end(),
+                      [](const Instr& i) { return i.op == Op::kReduce || i.op == Op::kColumn || i.op == Op::kKeep; });
 }
 
 // The most values of the loop that are waiting for a later use at once.

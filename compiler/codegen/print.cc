@@ -98,7 +98,9 @@ class Printer {
     open("for (i64 o = o0; o < o1; o += step) {");
     declare_point();
     for (size_t p = 0; tiled_ && p < k_.operands.size(); ++p)
-      if (turned(p)) line(fill(t_.line, {{"m", memory(p)}, {"p", cat(p)}, {"s", cat("s", p, "_", lane_axis_)}, {"n", points_left()}}));
+      if (turned(p))
+        line(fill(t_.line,
+                  {{"m", memory(p)}, {"p", cat(p)}, {"s", cat("s", p, "_", lane_axis_)}, {"n", points_left()}}));
     if (across_) open(fill(t_.instances, {{"n", cat(vectors_ * t_.lanes)}}));
     for (const Segment& s : k_.segments) segment(s);
     if (across_) close(t_.instances_end);

@@ -94,6 +94,17 @@ TEST(LowerGroup, BroadcastsAndViewsBecomeIndexMaps) {
   check([](Args x) { return std::vector{x[0] + 1.0}; }, {normal({20, 33}).transpose(0, 1)}, Mode::kRows, 2);
 }
 
+// The axis along which the transposed operand lies side by side stands beside the lanes, wherever it was.
+TEST(LowerGroup, TransposedOperandsAreReadByTiles) {
+  const TensorFn add = [](Args x) { return std::vector{x[0].permute({2, 1, 0}) + x[1]}; };
+  const std::vector<Tensor> in = {normal({40, 3, 70}), normal({70, 3, 40})};
+  check(add, in, Mode::kRows, 3);
+  int across = 0;
+  const Kernel kernel = run(add, in).low.kernel;
+  for (const Operand& o : kernel.operands) across += o.strides[2] == StrideKind::kAny && o.strides[1] == StrideKind::kUnit;
+  EXPECT_EQ(across, 1) << kernel.to_string();
+}
+
 TEST(LowerGroup, MasksFromPositionsAreNeverInMemory) {
   check(
       [](Args x) {

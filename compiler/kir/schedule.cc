@@ -225,6 +225,7 @@ class Scheduler {
           }
       }
     }
+    if (elementwise && lanes.size()) put_across_last(outer, lanes.back());
     add_merged(outer, false);
     if (across) add_merged(loop, true);
     if (lanes.empty()) {
@@ -238,6 +239,21 @@ class Scheduler {
       for (const auto& group : s_.axes) strides.push_back(group.empty() ? 0 : x.strides[group.back()]);
       x.strides = std::move(strides);
     }
+  }
+
+  /// Operands that do not lie side by side along the lanes are read by tiles of lanes and the last outer axis, so that
+  /// is the one along which most bytes of theirs do.
+  void put_across_last(std::vector<int>& outer, int lane) const {
+    double most = 0;
+    size_t best = outer.size();
+    for (size_t i = 0; i < outer.size(); ++i) {
+      double w = 0;
+      for (const Access& x : accesses_)
+        if (x.strides[lane] > 1 && x.strides[outer[i]] == 1 && x.index_stride == 0 && d_.extents[outer[i]] >= 16)
+          w += x.weight * share(x);
+      if (w > most) most = w, best = i;
+    }
+    if (best < outer.size()) std::rotate(outer.begin() + best, outer.begin() + best + 1, outer.end());
   }
 
   void add_merged(const std::vector<int>& list, bool whole) {
