@@ -126,7 +126,7 @@ const Segment* loop_before(const Kernel& k, const Instr& store) {
 }
 
 bool may_be_far(const Kernel& k, const Instr& store) {
-  if (k.mode != Mode::kRows || k.columns > 0 || store.op != Op::kStore || !in_loop(store)) return false;
+  if (k.mode != Mode::kRows || k.in_cache || k.columns > 0 || store.op != Op::kStore || !in_loop(store)) return false;
   const kir::Operand& o = k.operands[store.slot];
   return o.dtype == kFloat32 && !o.indexed && o.strides[k.axes - 1] == StrideKind::kUnit;
 }

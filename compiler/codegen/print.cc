@@ -179,7 +179,7 @@ class Printer {
     for (const Instr& i : k_.instrs) {
       if (!*t_.far || !may_be_far(k_, i) || seen[i.slot]) continue;
       seen[i.slot] = true;
-      line(fill(t_.far, {{"f", far(i)}, {"n", cat(k_.axes, ", ", k_.operands.size(), ", ", i.slot)}}));
+      line(fill(t_.far, {{"f", far(i)}, {"n", cat(k_.axes)}, {"w", cat(k_.operands.size())}, {"p", cat(i.slot)}}));
       all += cat(all.empty() ? "" : " || ", far(i));
     }
     far_end_ = fill(t_.far_end, {{"f", all}});

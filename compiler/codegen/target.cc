@@ -83,7 +83,7 @@ constexpr Target kCpu = {
     .put_one = "put_one({p}, {v});",
     .put = "put({p}, {v}, n);",
     .put_strided = "put_strided({p}, {s}, {v}, n);",
-    .far = "const bool {f} = is_far(args, {n}, l0);",
+    .far = "const bool {f} = is_far<{n}>(args, {w}, {p}, l0);",
     .put_far = "put_far({p}, {v}, n, {f});",
     .far_end = "if ({f}) end_far();",
     .column = "put({p}, {rd}::f(get<{t}>({p}, n), {v}), n);",

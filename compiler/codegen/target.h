@@ -29,7 +29,8 @@ struct Target {
   const char* number;             // {x}, equal in all lanes, as an i64
   const char *check, *check_one;  // {x} where it is in [0, {v})
   const char *put_one, *put, *put_strided;
-  const char *far, *put_far, *far_end;  // declares {f}: whether result {n} goes past the caches; such a store; after all of them
+  // Declares {f}: whether result {p} of {w} operands, {n} axes, goes past the caches; such a store; what follows them.
+  const char *far, *put_far, *far_end;
   const char* column;  // {p} combined with {v}
 
   const char *tiles, *tiles_end;          // around outer points, parts of L: where an operand is transposed; or empty

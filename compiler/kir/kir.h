@@ -89,6 +89,7 @@ struct Kernel {
   std::vector<Instr> instrs;
   std::vector<Segment> segments;
   int params = 0, kept = 0, columns = 0, partials = 0;
+  bool in_cache = false;  // makes or finishes tiles of a product: results are read again soon
 
   int outer_axes() const { return mode == Mode::kAcross ? axes - 2 : axes - 1; }
   bool reduces() const;

@@ -41,7 +41,8 @@ class Lowering : Instructions {
 
   Lowered run() {
     find_accesses();
-    s_ = make_schedule(d_, accesses_);
+    s_ = make_schedule(d_, accesses_, options_.in_order);
+    low_.kernel.in_cache = options_.in_order || d_.dot >= 0;
     low_.kernel.mode = s_.mode;
     low_.kernel.axes = static_cast<int>(s_.extents.size());
     low_.extents = s_.extents;

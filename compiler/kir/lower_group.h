@@ -76,6 +76,7 @@ struct Lowered {
 
 struct LowerOptions {
   bool round_like_eager = false;  // round every 16-bit value where eager does
+  bool in_order = false;          // the operand of a product while it is packed: outer axes stay in order
 };
 
 /// Why the body cannot be one kernel, in words that follow "not fused: "; empty if it can.

@@ -139,7 +139,9 @@ Lowered lower_prologue(const Prologue& p, std::span<const Layout> in, const Lowe
   Layout out{p.type, contiguous_strides(p.type.shape)};
   for (int64_t& s : out.strides)
     if (s >= p.line) s = s / p.line * (p.line + kGap);
-  Lowered low = lower_group(*p.body, in, std::array{out}, options);
+  LowerOptions in_order = options;
+  in_order.in_order = true;
+  Lowered low = lower_group(*p.body, in, std::array{out}, in_order);
   const Bound& to = low.bound.back();
   bool fits = low.kernel.mode == Mode::kRows && to.output && !low.kernel.reduces() && to.strides.back() == 1 &&
               low.kernel.columns == 0 && low.kernel.partials == 0 && low.kernel.kept == 0;

@@ -22,7 +22,8 @@ struct Sets {
 
 class Scheduler {
  public:
-  Scheduler(const Domain& d, std::vector<Access>& accesses) : d_(d), accesses_(accesses) {}
+  Scheduler(const Domain& d, std::vector<Access>& accesses, bool in_order)
+      : d_(d), accesses_(accesses), in_order_(in_order) {}
 
   Schedule run() {
     s_.is_column.resize(d_.exprs.size());
@@ -225,7 +226,7 @@ class Scheduler {
           }
       }
     }
-    if (elementwise && lanes.size()) put_across_last(outer, lanes.back());
+    if (elementwise && !in_order_ && !lanes.empty()) put_across_last(outer, lanes.back());
     add_merged(outer, false);
     if (across) add_merged(loop, true);
     if (lanes.empty()) {
@@ -271,12 +272,15 @@ class Scheduler {
 
   const Domain& d_;
   std::vector<Access>& accesses_;
+  const bool in_order_;
   Schedule s_;
   Sets sets_;
 };
 
 }  // namespace
 
-Schedule make_schedule(const Domain& d, std::vector<Access>& accesses) { return Scheduler(d, accesses).run(); }
+Schedule make_schedule(const Domain& d, std::vector<Access>& accesses, bool in_order) {
+  return Scheduler(d, accesses, in_order).run();
+}
 
 }  // namespace weft::kir

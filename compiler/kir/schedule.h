@@ -23,7 +23,7 @@ struct Schedule {
 };
 
 /// Chooses mode and axes; rewrites the accesses' strides to kernel axes. `accesses` are all that the kernel touches.
-/// Throws Unfusable.
-Schedule make_schedule(const Domain& d, std::vector<Access>& accesses);
+/// in_order: outer axes stay in the order of the domain. Throws Unfusable.
+Schedule make_schedule(const Domain& d, std::vector<Access>& accesses, bool in_order = false);
 
 }  // namespace weft::kir
