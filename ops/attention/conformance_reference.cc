@@ -24,7 +24,10 @@ void add_product(int64_t rows, int64_t depth, int64_t n, const double* a, const 
       const double* from = b + d * n;
       double* to = c + r * n;
       if (many == 4) {
-        double* __restrict c0 = to, * __restrict c1 = to + n, * __restrict c2 = to + 2 * n, * __restrict c3 = to + 3 * n;
+        double* __restrict c0 = to;
+        double* __restrict c1 = to + n;
+        double* __restrict c2 = to + 2 * n;
+        double* __restrict c3 = to + 3 * n;
         for (int64_t j = 0; j < n; ++j) {
           const double x = from[j];
           c0[j] += w[0] * x, c1[j] += w[1] * x, c2[j] += w[2] * x, c3[j] += w[3] * x;
