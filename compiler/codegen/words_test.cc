@@ -188,7 +188,7 @@ TEST(Words, LongChains) {
       cases.push_back({cat("chain of ", to_string_view(dtype), " ", z), b.kernel});
       EXPECT_NE(print(b.kernel, cpu()).find("along_wide"), std::string::npos);
     }
-  check(cases, {{2, 1}, {3, 16}, {1, 63}, {2, 64}, {2, 65}, {3, 500}});
+  check(cases, {{2, 1}, {3, 16}, {1, 63}, {2, 65}, {2, 128}, {2, 129}, {3, 500}});
   cases.resize(2);
   check(cases, {{3, 200}}, {{0, 3, 1, 0, 17}, {0, 3, 1, 17, 200}, {1, 2, 1, 5, 5}});
 }
