@@ -18,7 +18,7 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kPackKeys = 512;       // packed by one task
 constexpr int64_t kHeadBytes = 1 << 20;  // of packed keys and values that a worker keeps to itself
 constexpr int64_t kWantedTasks = 8, kLeastPiece = 512;
-constexpr int64_t kRowsInPlace = 8, kRowsInPlaceNarrow = 2;  // so few queries do not repay packing their keys
+constexpr int64_t kRowsInPlace = 8, kRowsInPlaceNarrow = 4;  // so few queries do not repay packing their keys
 constexpr int64_t kWantedOnce = 16;  // tasks, where keys are read once and memory is what is waited for
 
 /// How the work is cut, and where things lie in the workspace.

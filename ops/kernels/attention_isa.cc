@@ -512,8 +512,8 @@ W_FN void add_values(const P* x, i64 x_ld, const typename M::E* w, i64 w_ld, i64
 
 #if defined(__AVX512BF16__)
 // Two keys at a time, kV times 32 columns: their elements side by side, in the order that unpacking leaves.
-template <int kR, int kV>
-W_FN void add_pairs(const u16* x, i64 x_ld, const u16* w, i64 w_ld, i64 keys, i64 cols, float* out, i64 ld) {
+template <int kR, int kV, bool kFetch>
+W_FN void add_pairs(const u16* x, i64 x_ld, const u16* w, i64 w_ld, i64 keys, i64 cols, float* out, i64 ld, i64 line) {
   alignas(64) static constexpr int kLow[16] = {0, 1, 2, 3, 8, 9, 10, 11, 16, 17, 18, 19, 24, 25, 26, 27};
   alignas(64) static constexpr int kFirst[16] = {0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23};
   const __m512i low = _mm512_load_si512(kLow), first = _mm512_load_si512(kFirst);
@@ -529,6 +529,11 @@ W_FN void add_pairs(const u16* x, i64 x_ld, const u16* w, i64 w_ld, i64 keys, i6
     }
   for (i64 j = 0; j < keys; j += 2, w += 2 * w_ld) {
     __m512i y[kV][2];
+    if constexpr (kFetch)
+      for (i64 b = 0; b < line; b += 64) {
+        __builtin_prefetch(reinterpret_cast<const char*>(w + kFetchValues * w_ld) + b);
+        __builtin_prefetch(reinterpret_cast<const char*>(w + (kFetchValues + 1) * w_ld) + b);
+      }
 #pragma GCC unroll 4
     for (int v = 0; v < kV; ++v) {
       const __m512i a = pairs(w + v * 32, cols - v * 32);
@@ -564,15 +569,18 @@ W_FN void rows_with_values(const RowProduct& p, i64 r) {
   const auto* w = static_cast<const typename M::E*>(p.w);
   const P* x = static_cast<const P*>(p.x) + r * p.x_ld;
   float* out = p.out + r * p.out_ld;
+  const i64 line = p.dim * static_cast<i64>(sizeof(typename M::E));
   i64 c = 0;
 #if defined(__AVX512BF16__)
   if constexpr (__is_same(M, MBF16)) {
-    for (; c + 64 <= p.dim; c += 64) add_pairs<kR, 2>(x, p.x_ld, w + c, p.w_ld, p.keys, 64, out + c, p.out_ld);
-    for (; c < p.dim; c += 32) add_pairs<kR, 1>(x, p.x_ld, w + c, p.w_ld, p.keys, p.dim - c, out + c, p.out_ld);
+    for (; c + 64 <= p.dim; c += 64)
+      c + r == 0 ? add_pairs<kR, 2, true>(x, p.x_ld, w + c, p.w_ld, p.keys, 64, out + c, p.out_ld, line)
+                 : add_pairs<kR, 2, false>(x, p.x_ld, w + c, p.w_ld, p.keys, 64, out + c, p.out_ld, line);
+    for (; c < p.dim; c += 32)
+      add_pairs<kR, 1, false>(x, p.x_ld, w + c, p.w_ld, p.keys, p.dim - c, out + c, p.out_ld, line);
     return;
   }
 #endif
-  const i64 line = p.dim * static_cast<i64>(sizeof(typename M::E));
   for (; c + 4 * kF <= p.dim; c += 4 * kF)
     c + r == 0 ? add_values<M, kR, 4, true>(x, p.x_ld, w + c, p.w_ld, p.keys, 4 * kF, out + c, p.out_ld, line)
                : add_values<M, kR, 4, false>(x, p.x_ld, w + c, p.w_ld, p.keys, 4 * kF, out + c, p.out_ld, line);
