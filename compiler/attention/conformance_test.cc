@@ -77,7 +77,7 @@ double cost(const Row& r) {
   return static_cast<double>(s.b * s.hq * s.sq * s.skv) * static_cast<double>(3 * s.d + 2 * s.dv + 60);
 }
 
-constexpr double kMostCost = 2e9;
+constexpr double kMostCost = 1.4e9;
 
 /// Rows in which every two levels of two choices meet, none too costly; greedy, by seed.
 std::vector<Row> covering_array(uint64_t seed) {
