@@ -100,7 +100,7 @@ void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
   auto try_it = [&](const Candidate& c) {
     std::vector<PassReport> reports;
     Ref<Graph> joint = run_passes(c.result.graph, after, {.disable = options.disable, .known = all_passes(), .report = &reports});
-    Planned p = plan_joint(*joint, e.key.layouts, options, about.least_peak);
+    Planned p = plan_joint(*joint, e.key.layouts, options, e.little_memory, about.least_peak);
     ++about.plans;
     about.least_peak = std::min(about.least_peak, p.plan.peak_bytes());
     if (switch_int("WEFT_DEBUG") >= 2)

@@ -72,16 +72,27 @@ void make_joint(Entry& e, const CompileOptions& options, bool little_memory) {
   e.joint = run_passes(e.before_recompute, pipeline().subspan(recompute_row()), pass_options);
 }
 
-/// Over the budget: passes may choose what needs less memory. Whether they do better does not depend on the budget.
+/// Takes `p`, a plan of the same function made to need less memory, if it does.
+bool take_if_less(Entry& e, Planned p) {
+  if (p.plan.peak_bytes() >= e.plan.peak_bytes()) return false;
+  static_cast<Planned&>(e) = std::move(p);
+  return true;
+}
+
+/// Over the budget: products compute operands that are dear again rather than keep them, then passes may choose what
+/// needs less memory. Whether they do better does not depend on the budget.
 void save_memory(Entry& e, const CompileOptions& options) {
   e.saved_memory = true;
+  take_if_less(e, plan_joint(*e.joint, e.key.layouts, options, !e.little_memory));
+  if (e.plan.peak_bytes() <= options.memory_budget) return;
   Entry other;
   other.captured = e.captured;
   make_joint(other, options, true);
   if (structurally_equal(*other.joint, *e.joint)) return;
-  Planned p = plan_joint(*other.joint, e.key.layouts, options);
-  if (p.plan.peak_bytes() >= e.plan.peak_bytes()) return;
-  static_cast<Planned&>(e) = std::move(p);
+  bool taken = false;
+  for (bool little : {e.little_memory, !e.little_memory})
+    taken |= take_if_less(e, plan_joint(*other.joint, e.key.layouts, options, little));
+  if (!taken) return;
   e.joint = other.joint;
   e.before_recompute = other.before_recompute;
   e.passes = std::move(other.passes);
@@ -89,7 +100,7 @@ void save_memory(Entry& e, const CompileOptions& options) {
 
 void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
-  static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options);
+  static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options, e.little_memory);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget && !e.saved_memory)
     save_memory(e, options);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
@@ -107,10 +118,12 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
 }  // namespace
 
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
-                   int64_t enough) {
+                   bool little_memory, int64_t enough) {
   Planned p;
+  p.little_memory = little_memory;
   p.report = std::make_shared<FusionReport>();
   fusing = {fuse_options(options.disable), p.report.get()};
+  fusing.options.little_memory = little_memory;
   static constexpr Pass kFuse[] = {{"fuse", [](const Graph& g) { return fuse(g, fusing.options, fusing.report); }, ""}};
   p.fused = run_passes(lower(joint), kFuse, {options.disable, all_passes(), &p.fusion});
   p.table = std::make_shared<FusedTable>(kir::LowerOptions{.round_like_eager = options.numerics == "eager"});
@@ -185,6 +198,7 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
   n->before_recompute = e.before_recompute;
   n->remat = e.remat;
   n->saved_memory = e.saved_memory;
+  n->little_memory = e.little_memory;
   n->like = e.like;
   n->passes = e.passes;
   make_entry_plan(*n, options);

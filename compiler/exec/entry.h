@@ -43,6 +43,7 @@ struct Planned {
   std::shared_ptr<FusionReport> report;
   LoadReport load;
   const char* order = "";  // which order of execution it has
+  bool little_memory = false;  // products compute again what is dear to compute, so that it is not kept
 };
 
 struct Entry : Planned {
@@ -72,9 +73,10 @@ struct Entry : Planned {
 };
 
 /// Lowers, fuses and plans a joint graph in the better of the orders known; kernels are not loaded yet. A plan that must
-/// need `enough` bytes or more is not laid out: its arena is as large as what is live at once.
+/// need `enough` bytes or more is not laid out: its arena is as large as what is live at once. `little_memory`: of
+/// FuseOptions.
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
-                   int64_t enough = INT64_MAX);
+                   bool little_memory, int64_t enough = INT64_MAX);
 /// Gives `e` the plan with the least extra time that keeps to `budget`, and the graph and pass reports that belong to
 /// it; e.plan exceeds the budget. Of two budgets the smaller never gets the larger peak. If none fits, e.plan stays.
 void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);

@@ -121,7 +121,7 @@ std::span<const Pass> fusion_parts() {
   static constexpr Pass kParts[] = {
       {"fuse_rows", nullptr, "part of fuse: reductions with what surrounds them"},
       {"fuse_epilogue", nullptr, "part of fuse: what follows a product, on its tile"},
-      {"fuse_prologue", nullptr, "part of fuse_duplicate: operands of products, computed while they are packed"},
+      {"fuse_prologue", nullptr, "part of fuse_duplicate: cheap operands of products, computed while they are packed"},
       {"fuse_siblings", nullptr, "part of fuse: groups that read the same"},
       {"fuse_duplicate", nullptr, "part of fuse: cheap values computed again by their readers"},
   };
@@ -148,7 +148,10 @@ Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report
   Partition p(graph, {.rows = options.rows, .siblings = options.siblings});
   p.join_all();
   if (options.epilogue) join_epilogues(p);
-  if (options.duplicate) duplicate_cheap(p, options.prologue);
+  if (options.duplicate)
+    duplicate_cheap(p, !options.prologue       ? Operands::kNone
+                       : options.little_memory ? Operands::kAll
+                                               : Operands::kCheap);
   const std::vector<Body> bodies = lowerable_bodies(p);
   std::vector<int32_t> made;
   Ref<Graph> fused = build_fused(p, bodies, &made);

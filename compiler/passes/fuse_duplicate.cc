@@ -12,6 +12,9 @@ namespace {
 constexpr int64_t kLeastBytes = 4096;
 constexpr size_t kMaxClones = 24;
 constexpr double kMaxFlops = 100;
+// Operations that products may do again for a byte that is not kept. A norm's scaling is below it in f32, a gelu, an
+// exponential or a gated unit above.
+constexpr double kFlopsPerByte = 1.5;
 constexpr int32_t kNear = 2, kSoon = 6;
 constexpr size_t kMaxNodes = 160, kMaxReads = 20;
 
@@ -51,12 +54,13 @@ struct Chain {
   std::vector<int32_t> clones;  // sorted
   int64_t added = 0;            // bytes read (and written for it)
   int64_t kept = 0;             // bytes that live longer for it
+  double flops = 0;
   bool possible = false;
 };
 
 class Duplicator {
  public:
-  Duplicator(Partition& p, bool products) : p_(p), g_(p.graph()), flow_(p), products_(products) {}
+  Duplicator(Partition& p, Operands operands) : p_(p), g_(p.graph()), flow_(p), operands_(operands) {}
 
   void run() {
     for (int32_t id = 0; id < g_.size(); ++id)
@@ -94,7 +98,9 @@ class Duplicator {
                            });
     if (groups.size() < readers && !long_kept) return;
 
-    bool all = !g_.pinned(v);
+    const bool stays = is_dear(id, groups, g_.pinned(v) || groups.size() < readers);
+    if (stays) std::erase_if(groups, [&](int32_t i) { return feeds_product(id, i); });
+    bool all = !g_.pinned(v) && !stays;
     int64_t gain = size, kept = 0;
     std::vector<Chain> chains;
     for (int32_t group : groups) {
@@ -116,6 +122,21 @@ class Duplicator {
       x.clones = std::move(merged);
       flow_.update(groups[i]);
     }
+  }
+
+  /// Would products spend more on computing it again than memory does on keeping it? If `written`, others need it.
+  bool is_dear(int32_t id, const std::vector<int32_t>& groups, bool written) const {
+    if (operands_ != Operands::kCheap) return false;
+    double flops = 0, once = 0;
+    for (int32_t group : groups) {
+      if (!feeds_product(id, group)) continue;
+      const Chain c = product_takes(id, group) ? chain(id, group) : Chain{};
+      written |= !c.possible;
+      if (!c.possible) continue;
+      flops += c.flops;
+      once = c.flops;
+    }
+    return flops - (written ? 0 : once) > kFlopsPerByte * static_cast<double>(g_.bytes({id, 0}));
   }
 
   void add_readers(int32_t reader, Value v, std::vector<int32_t>& groups) const {
@@ -155,7 +176,7 @@ class Duplicator {
     const Node& n = g.node(product);
     for (int i = 0; i < static_cast<int>(n.inputs.size()); ++i)
       if (g_.root(n.inputs[i]).node == id &&
-          (!products_ || n.op != &dot_op || !kir::cannot_fill(n, g.type(n.inputs[0]), g.type(n.inputs[1]), i).empty()))
+          (operands_ == Operands::kNone || n.op != &dot_op || !kir::cannot_fill(n, g.type(n.inputs[0]), g.type(n.inputs[1]), i).empty()))
         return false;
     return true;
   }
@@ -173,11 +194,13 @@ class Duplicator {
     const int64_t size = g_.bytes({id, 0});
     Chain c;
     std::vector<Value> leaves;
-    double flops = 0;
+    double flops = 0;  // of a point
     c.clones.push_back(id);
     for (size_t i = 0; i < c.clones.size(); ++i) {
       const int32_t at = c.clones[i];
-      flops += g_.graph().node(at).op->flops_per_point;
+      const double each = g_.graph().node(at).op->flops_per_point;
+      flops += each;
+      c.flops += each * static_cast<double>(g_.points(at));
       if (c.clones.size() > kMaxClones || flops > kMaxFlops) return c;
       if (at == id && g_.chooses(id) && !chosen_again(id, id, group)) return c;
       for (const Read& r : g_.reads(at)) {
@@ -238,12 +261,12 @@ class Duplicator {
   Partition& p_;
   const FusionGraph& g_;
   Flow flow_;
-  bool products_;
+  Operands operands_;
   std::vector<int32_t> cloned_in_;
 };
 
 }  // namespace
 
-void duplicate_cheap(Partition& p, bool products) { Duplicator(p, products).run(); }
+void duplicate_cheap(Partition& p, Operands operands) { Duplicator(p, operands).run(); }
 
 }  // namespace weft::fusion

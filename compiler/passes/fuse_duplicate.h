@@ -1,5 +1,5 @@
 // Values computed again by the groups that read them, where that moves fewer bytes than writing and reading them: the
-// sigmoid of a gelu for its gradient, a softmax's exponentials from the scores, a cast that two groups read, the gelu
+// sigmoid of a gelu for its gradient, a softmax's exponentials from the scores, a cast that two groups read, the norm
 // that two products read.
 #pragma once
 #include "compiler/passes/fuse_partition.h"
@@ -23,8 +23,14 @@ class Flow {
   std::vector<int32_t> count_;             // by value: groups that read it from outside
 };
 
-/// Run when groups are final: fills Group::clones. With `products` also those of a product's operands, which are then
-/// computed while it packs them.
-void duplicate_cheap(Partition& p, bool products);
+/// Which operands products compute while they pack them.
+enum class Operands : uint8_t {
+  kNone,
+  kCheap,  // those that take fewer operations than keeping them is worth
+  kAll,    // also the others: less memory, more time
+};
+
+/// Run when groups are final: fills Group::clones.
+void duplicate_cheap(Partition& p, Operands operands);
 
 }  // namespace weft::fusion

@@ -289,11 +289,20 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
         for (const TensorType& t : g.node(id).outputs) big += t.shape == Shape{64, 96};
     return big;
   };
-  auto with = fused(joint(mlp, types)), outside = fused(joint(mlp, types), {.prologue = false}),
-       without = fused(joint(mlp, types), {.duplicate = false});
+  auto with = fused(joint(mlp, types), {.little_memory = true}), dear = fused(joint(mlp, types)),
+       outside = fused(joint(mlp, types), {.prologue = false}), without = fused(joint(mlp, types), {.duplicate = false});
   EXPECT_EQ(count(*with), 2) << with->to_string();  // h and its gradient: products compute the activation themselves
+  EXPECT_EQ(count(*dear), 3) << dear->to_string();  // two products need it
   EXPECT_EQ(count(*outside), 3) << outside->to_string();
   EXPECT_GT(count(*without), 3);
+  // For one product it is computed once wherever that is; a scaling is no work.
+  auto once = [](std::span<const Tensor> x) { return std::vector{matmul(gelu(x[0], "tanh"), x[1])}; };
+  EXPECT_EQ(launches(*fused(joint(once, {f32({64, 96}), f32({96, 64})}))).size(), 1u);
+  auto scaled = [](std::span<const Tensor> x) {
+    const Tensor y = x[0] * x[1];
+    return std::vector{matmul(y, x[2]), matmul(y, x[3]) + 1.0};
+  };
+  EXPECT_EQ(count(*fused(joint(scaled, {f32({64, 96}), f32({64, 1}), f32({96, 32}), f32({96, 32})}))), 1);  // x[0]
 }
 
 TEST(Fuse, ElementsChosenByIndex) {
