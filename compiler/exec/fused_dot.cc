@@ -175,11 +175,29 @@ void FusedKernel::run_grouped(const FusedOperands& x) const {
   }
 }
 
+/// Operands and results of the epilogue that lie like the product's result, row by row.
+int FusedKernel::touches(const FusedOperands& x, std::span<kernels::GemmEpilogue::Touch> to) const {
+  const kir::Kernel& k = lowered_.kernel;
+  const int outer = k.outer_axes();
+  size_t n = 0;
+  for (int i = 0; i < static_cast<int>(k.operands.size()) && n < to.size(); ++i) {
+    const int64_t* stride = strides_.data() + i * k.axes;
+    if (i == lowered_.tile || k.operands[i].indexed || stride[outer] != 1 || outer == 0) continue;
+    bool rows = stride[outer - 1] >= lanes_;
+    for (int a = 0; a + 1 < outer; ++a) rows &= stride[a] == stride[a + 1] * lowered_.extents[a + 1];
+    const int64_t size = itemsize(k.operands[i].dtype);
+    const bool seen = std::any_of(to.begin(), to.begin() + n, [&](const auto& t) { return t.data == x.ptr[i]; });
+    if (rows && !seen && size >= 2) to[n++] = {x.ptr[i], stride[outer - 1] * size, size};
+  }
+  return static_cast<int>(n);
+}
+
 void FusedKernel::run_dot(const FusedOperands& x) const {
   if (!dot_->product) return run_grouped(x);
   const DotProduct& p = *dot_->product;
   const Epilogue context{this, &x, p.m()};
-  const kernels::GemmEpilogue epilogue{&Epilogue::run, &context};
+  kernels::GemmEpilogue::Touch touched[8];
+  const kernels::GemmEpilogue epilogue{&Epilogue::run, &context, touched, touches(x, touched)};
   kernels::GemmHooks hooks{.epilogue = &epilogue};
   FusedOperands own[2];
   Fill fill[2];

@@ -8,6 +8,7 @@
 #include "compiler/kir/prologue.h"
 #include "framework/base/error.h"
 #include "framework/tensor/view.h"
+#include "ops/kernels/gemm.h"
 
 namespace weft::internal {
 
@@ -92,6 +93,7 @@ class FusedKernel {
   void bind_operands();
   void plan_workspace(std::span<const StridedView> in);
   int fill_cost(int operand) const;
+  int touches(const FusedOperands& x, std::span<kernels::GemmEpilogue::Touch> to) const;
   int64_t plan_dot(std::span<const StridedView> in);
   int64_t plan_grouped(std::span<const StridedView> in);
 

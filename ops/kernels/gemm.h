@@ -20,6 +20,14 @@ struct GemmTile {
 struct GemmEpilogue {
   void (*run)(const void* context, const GemmTile& tile);
   const void* context;
+  /// What it will read and write beside the sums, brought near while these are computed: element (row, col) of batch b
+  /// is at data + (b * M + row) * line + col * size, in bytes. A hint, of which at most 8 are heeded.
+  struct Touch {
+    const void* data;
+    int64_t line, size;
+  };
+  const Touch* touches = nullptr;
+  int num_touches = 0;
 };
 /// Writes rows x cols elements of an operand from (row, col) on to `out` (row-major, rows ld elements apart, or
 /// column-major if `transposed`, columns ld apart; the product's dtype) in place of its memory, just before they are

@@ -141,8 +141,34 @@ W_FN void write(const VF (&sums)[2], void* row, i64 col, i64 cols) {
   }
 }
 
-// kR rows and kV vectors of columns; kPacked: a is a panel, else rows in memory.
-template <int kR, int kV, bool kPacked>
+// Walks the rows of what will be touched of one piece of the result.
+struct Touching {
+  const GemmTouch *now, *end;
+  const char* at;
+  i64 row, col, rows, left;
+
+  W_INLINE void start() {
+    left = rows;
+    if (now != end) at = now->at + row * now->line + col * now->size;
+  }
+  W_INLINE Touching(const GemmBlock& g, i64 row_, i64 col_, i64 rows_)
+      : now(g.touches), end(g.touches + g.num_touches), at(nullptr), row(row_), col(col_), rows(rows_) {
+    start();
+  }
+  // A row: two lines of f32.
+  W_INLINE void step() {
+    if (now == end) return;
+    __builtin_prefetch(at, 0, 2);
+    if (now->size == 4) __builtin_prefetch(at + 64, 0, 2);
+    at += now->line;
+    if (--left > 0) return;
+    ++now;
+    start();
+  }
+};
+
+// kR rows and kV vectors of columns; kPacked: a is a panel, else rows in memory; kTouch: g.touches are heeded.
+template <int kR, int kV, bool kPacked, bool kTouch = false>
 void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col) {
   VF sums[kR][kV];
   if (g.from) {
@@ -164,7 +190,10 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col)
   // The next rows in memory come to the second cache while these are multiplied: they are too many streams for the
   // machine to foresee.
   const bool fetch = !kPacked && col == 0 && row + kMr < g.m;
+  [[maybe_unused]] Touching touching(g, row, col, kR);
   for (i64 k = g.k; k > 0; --k, a += kMr, b += kNr) {
+    if constexpr (kTouch)
+      if (k % 4 == 0) touching.step();
     if (!kPacked && fetch && k % 16 == 0) {
 #pragma GCC unroll 16
       for (int r = 0; r < kR; ++r) __builtin_prefetch(base[r / 3] + (r % 3 + kMr) * line, 0, 2);
@@ -235,7 +264,12 @@ void run(const GemmBlock& g) {
     const i64 panel = g.a_line ? g.a_line * kMr : g.a_stride;
     for (i64 row = 0; row < g.m; row += kMr) {
       const float* a = reinterpret_cast<const float*>(static_cast<const char*>(g.a) + row / kMr * panel);
-      kMicro.fn[g.a_line == 0][least(kMr, g.m - row)][wide](g, a, b, row, col);
+      const i64 rows = least(kMr, g.m - row);
+      if (g.num_touches > 0 && g.a_line == 0 && wide && rows == kMr) {
+        micro<kMr, 2, true, true>(g, a, b, row, col);
+      } else {
+        kMicro.fn[g.a_line == 0][rows][wide](g, a, b, row, col);
+      }
     }
   }
   if (g.stream) __builtin_ia32_sfence();

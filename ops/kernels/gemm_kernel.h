@@ -22,6 +22,13 @@ struct GemmPack {
   int64_t panel_stride;
 };
 
+/// Memory that whoever reads a block's sums will touch at the same elements.
+struct GemmTouch {
+  const char* at;  // of the block's first element
+  int64_t line;    // bytes between rows
+  int64_t size;    // of an element
+};
+
 /// One block: to[m, n] (rows to_ld elements apart) = from[m, n] + a[m, k] b[k, n], with packed a and b.
 struct GemmBlock {
   const void *a, *b;
@@ -37,6 +44,9 @@ struct GemmBlock {
   PanelType to_type;
   bool to_whole;  // `to` has room for whole panels, as `from` has; its padding is overwritten with anything
   bool stream;    // whole lines of `to`, which are aligned, go past the caches: it is large and in none of them
+  /// Brought to the second cache while the block is computed, as far as the kernel has time for it.
+  const GemmTouch* touches = nullptr;
+  int num_touches = 0;
 };
 
 /// The functions for one element type and instruction set; all run on the calling thread.

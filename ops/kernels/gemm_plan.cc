@@ -164,6 +164,14 @@ void run_whole(const TileRun& t, const Slot& slot) {
   const int64_t depth = std::min<int64_t>(g.kc, t.plan->padded_k());
   if (!t.a) block.a_stride = depth * g.mr * g.size;
   if (!t.b) block.b_stride = depth * g.nr * g.size;
+  constexpr int kMostTouches = 8;
+  GemmTouch touches[kMostTouches];
+  const int num_touches = t.epilogue ? std::min(t.epilogue->num_touches, kMostTouches) : 0;
+  for (int i = 0; i < num_touches; ++i) {
+    const GemmEpilogue::Touch& x = t.epilogue->touches[i];
+    touches[i] = {static_cast<const char*>(x.data) + (t.batch * t.plan->m + t.row) * x.line + t.col * x.size, x.line,
+                  x.size};
+  }
   if (t.k == 0) std::fill_n(slot.tile, t.rows * ld, 0.0f);
   if (t.add)
     for (int64_t i = 0; i < t.rows; ++i)
@@ -193,6 +201,7 @@ void run_whole(const TileRun& t, const Slot& slot) {
       block.stream =
           t.large && (reinterpret_cast<uintptr_t>(t.c) | static_cast<uintptr_t>(t.ldc * itemsize(t.out))) % 64 == 0;
     }
+    if (first + g.kc >= t.k) block.touches = touches, block.num_touches = num_touches;
     g.run(block);
   }
   if (t.epilogue) t.epilogue->run(t.epilogue->context, {t.batch, t.row, t.col, t.rows, t.cols, slot.tile, ld});
