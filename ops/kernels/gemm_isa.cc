@@ -141,35 +141,34 @@ W_FN void write(const VF (&sums)[2], void* row, i64 col, i64 cols) {
   }
 }
 
-// Walks the rows of what will be touched of one piece of the result.
+// Walks what will be touched, two lines at a step.
 struct Touching {
   const GemmTouch *now, *end;
-  const char* at;
-  i64 row, col, rows, left;
+  const char *at = nullptr, *row = nullptr;
+  i64 left = 0;
 
   W_INLINE void start() {
-    left = rows;
-    if (now != end) at = now->at + row * now->line + col * now->size;
+    if (now == end) return;
+    at = row = now->at;
+    left = now->rows;
   }
-  W_INLINE Touching(const GemmBlock& g, i64 row_, i64 col_, i64 rows_)
-      : now(g.touches), end(g.touches + g.num_touches), at(nullptr), row(row_), col(col_), rows(rows_) {
-    start();
-  }
-  // A row: two lines of f32.
+  W_INLINE explicit Touching(const GemmBlock& g) : now(g.touches), end(g.touches + g.num_touches) { start(); }
   W_INLINE void step() {
     if (now == end) return;
     __builtin_prefetch(at, 0, 2);
-    if (now->size == 4) __builtin_prefetch(at + 64, 0, 2);
-    at += now->line;
+    __builtin_prefetch(at + 64, 0, 2);
+    at += 128;
+    if (at < row + now->bytes) return;
+    at = row += now->line;
     if (--left > 0) return;
     ++now;
     start();
   }
 };
 
-// kR rows and kV vectors of columns; kPacked: a is a panel, else rows in memory; kTouch: g.touches are heeded.
+// kR rows and kV vectors of columns; kPacked: a is a panel, else rows in memory; kTouch: `touching` goes on.
 template <int kR, int kV, bool kPacked, bool kTouch = false>
-void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col) {
+void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col, Touching* touching) {
   VF sums[kR][kV];
   if (g.from) {
 #pragma GCC unroll 16
@@ -190,10 +189,10 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col)
   // The next rows in memory come to the second cache while these are multiplied: they are too many streams for the
   // machine to foresee.
   const bool fetch = !kPacked && col == 0 && row + kMr < g.m;
-  [[maybe_unused]] Touching touching(g, row, col, kR);
+  [[maybe_unused]] Touching next = *touching;
   for (i64 k = g.k; k > 0; --k, a += kMr, b += kNr) {
     if constexpr (kTouch)
-      if (k % 4 == 0) touching.step();
+      if (k % 4 == 0) next.step();
     if (!kPacked && fetch && k % 16 == 0) {
 #pragma GCC unroll 16
       for (int r = 0; r < kR; ++r) __builtin_prefetch(base[r / 3] + (r % 3 + kMr) * line, 0, 2);
@@ -210,6 +209,7 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col)
 #pragma GCC unroll 8
     for (int i = 0; i < (kR + 2) / 3; ++i) ++base[i];
   }
+  if constexpr (kTouch) *touching = next;
   const i64 cols = g.to_whole ? kNr : g.n - col;
   const i64 size = g.to_type == PanelType::f32 ? 4 : 2;
   char* to = static_cast<char*>(g.to) + row * g.to_ld * size;
@@ -241,7 +241,7 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col)
   }
 }
 
-typedef void (*Micro)(const GemmBlock&, const float*, const float*, i64, i64);
+typedef void (*Micro)(const GemmBlock&, const float*, const float*, i64, i64, Touching*);
 template <int kR>
 struct Table : Table<kR - 1> {
   constexpr Table() {
@@ -258,6 +258,7 @@ struct Table<0> {
 constexpr Table<kMr> kMicro;
 
 void run(const GemmBlock& g) {
+  Touching touching(g);
   for (i64 col = 0; col < g.n; col += kNr) {
     const float* b = reinterpret_cast<const float*>(static_cast<const char*>(g.b) + col / kNr * g.b_stride);
     const bool wide = g.n - col > kF;
@@ -265,10 +266,10 @@ void run(const GemmBlock& g) {
     for (i64 row = 0; row < g.m; row += kMr) {
       const float* a = reinterpret_cast<const float*>(static_cast<const char*>(g.a) + row / kMr * panel);
       const i64 rows = least(kMr, g.m - row);
-      if (g.num_touches > 0 && g.a_line == 0 && wide && rows == kMr) {
-        micro<kMr, 2, true, true>(g, a, b, row, col);
+      if (touching.now != touching.end && g.a_line == 0 && wide && rows == kMr) {
+        micro<kMr, 2, true, true>(g, a, b, row, col, &touching);
       } else {
-        kMicro.fn[g.a_line == 0][rows][wide](g, a, b, row, col);
+        kMicro.fn[g.a_line == 0][rows][wide](g, a, b, row, col, &touching);
       }
     }
   }

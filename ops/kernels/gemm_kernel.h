@@ -22,11 +22,10 @@ struct GemmPack {
   int64_t panel_stride;
 };
 
-/// Memory that whoever reads a block's sums will touch at the same elements.
+/// Memory that will be touched soon: rows of `bytes`, `line` bytes apart.
 struct GemmTouch {
-  const char* at;  // of the block's first element
-  int64_t line;    // bytes between rows
-  int64_t size;    // of an element
+  const char* at;
+  int64_t line, bytes, rows;
 };
 
 /// One block: to[m, n] (rows to_ld elements apart) = from[m, n] + a[m, k] b[k, n], with packed a and b.
@@ -44,7 +43,7 @@ struct GemmBlock {
   PanelType to_type;
   bool to_whole;  // `to` has room for whole panels, as `from` has; its padding is overwritten with anything
   bool stream;    // whole lines of `to`, which are aligned, go past the caches: it is large and in none of them
-  /// Brought to the second cache while the block is computed, as far as the kernel has time for it.
+  /// Brought to the second cache while the block is computed, as far as there is time for it.
   const GemmTouch* touches = nullptr;
   int num_touches = 0;
 };

@@ -156,6 +156,42 @@ void pack_panels(const GemmKernel& g, bool b_side, const PanelSource& s, int64_t
 
 namespace {
 
+// What is touched after a block of sums: the operands of the next one, where they are packed then, or what the epilogue
+// reads and writes.
+class Touches {
+ public:
+  Touches(const TileRun& t, int64_t next, GemmBlock& block) {
+    if (next < t.k) {
+      const int64_t k = std::min<int64_t>(t.plan->kernel->kc, t.k - next);
+      if (!t.a) source(*t.a_source, t.a_at, t.rows, next, k);
+      if (!t.b) source(*t.b_source, t.b_at, t.cols, next, k);
+    } else if (t.epilogue) {
+      for (int i = 0; i < std::min(t.epilogue->num_touches, kMost); ++i) {
+        const GemmEpilogue::Touch& x = t.epilogue->touches[i];
+        all_[count_++] = {static_cast<const char*>(x.data) + (t.batch * t.plan->m + t.row) * x.line + t.col * x.size,
+                          x.line, t.cols * x.size, t.rows};
+      }
+    }
+    block.touches = all_;
+    block.num_touches = count_;
+  }
+  Touches(const Touches&) = delete;
+
+ private:
+  static constexpr int kMost = 8;
+
+  void source(const PanelSource& s, int64_t line, int64_t lines, int64_t first, int64_t k) {
+    if (s.fill || (s.line_stride != 1 && s.k_stride != 1)) return;
+    const int64_t size = itemsize(s.type);
+    const bool rows = s.k_stride == 1;  // lines are
+    all_[count_++] = {static_cast<const char*>(s.data) + (line * s.line_stride + first * s.k_stride) * size,
+                      (rows ? s.line_stride : s.k_stride) * size, (rows ? k : lines) * size, rows ? lines : k};
+  }
+
+  GemmTouch all_[kMost];
+  int count_ = 0;
+};
+
 void run_whole(const TileRun& t, const Slot& slot) {
   const GemmKernel& g = *t.plan->kernel;
   const int64_t ld = t.plan->tile_ld();
@@ -164,14 +200,6 @@ void run_whole(const TileRun& t, const Slot& slot) {
   const int64_t depth = std::min<int64_t>(g.kc, t.plan->padded_k());
   if (!t.a) block.a_stride = depth * g.mr * g.size;
   if (!t.b) block.b_stride = depth * g.nr * g.size;
-  constexpr int kMostTouches = 8;
-  GemmTouch touches[kMostTouches];
-  const int num_touches = t.epilogue ? std::min(t.epilogue->num_touches, kMostTouches) : 0;
-  for (int i = 0; i < num_touches; ++i) {
-    const GemmEpilogue::Touch& x = t.epilogue->touches[i];
-    touches[i] = {static_cast<const char*>(x.data) + (t.batch * t.plan->m + t.row) * x.line + t.col * x.size, x.line,
-                  x.size};
-  }
   if (t.k == 0) std::fill_n(slot.tile, t.rows * ld, 0.0f);
   if (t.add)
     for (int64_t i = 0; i < t.rows; ++i)
@@ -201,7 +229,7 @@ void run_whole(const TileRun& t, const Slot& slot) {
       block.stream =
           t.large && (reinterpret_cast<uintptr_t>(t.c) | static_cast<uintptr_t>(t.ldc * itemsize(t.out))) % 64 == 0;
     }
-    if (first + g.kc >= t.k) block.touches = touches, block.num_touches = num_touches;
+    const Touches touches(t, first + g.kc, block);
     g.run(block);
   }
   if (t.epilogue) t.epilogue->run(t.epilogue->context, {t.batch, t.row, t.col, t.rows, t.cols, slot.tile, ld});
