@@ -15,6 +15,9 @@ constexpr double kMaxFlops = 100;
 // Operations that products may do again for a byte that is not kept. A norm's scaling is below it in f32, a gelu, an
 // exponential or a gated unit above.
 constexpr double kFlopsPerByte = 1.5;
+// What is no larger stays in the second cache until it is read, or costs little to fetch: almost nothing is cheaper.
+constexpr int64_t kNearBytes = 512 << 10;
+constexpr double kFlopsPerNearByte = 0.2;
 constexpr int32_t kNear = 2, kSoon = 6;
 constexpr size_t kMaxNodes = 160, kMaxReads = 20;
 
@@ -136,7 +139,9 @@ class Duplicator {
       flops += c.flops;
       once = c.flops;
     }
-    return flops - (written ? 0 : once) > kFlopsPerByte * static_cast<double>(g_.bytes({id, 0}));
+    const int64_t size = g_.bytes({id, 0});
+    return flops - (written ? 0 : once) >
+           (size <= kNearBytes ? kFlopsPerNearByte : kFlopsPerByte) * static_cast<double>(size);
   }
 
   void add_readers(int32_t reader, Value v, std::vector<int32_t>& groups) const {
