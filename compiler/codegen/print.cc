@@ -92,6 +92,7 @@ class Printer {
     open(fill(t_.head, {{"f", options_.symbol}}));
     declare_arguments();
     const bool far = declare_far();
+    declare_fixed();
     if (tiled_) open(t_.tiles);
     for (size_t p = 0; tiled_ && p < k_.operands.size(); ++p)
       if (turned(p)) line(fill(t_.turned, {{"m", memory(p)}, {"p", cat(p)}}));
@@ -138,7 +139,7 @@ class Printer {
   // ---- arguments and addresses ----
 
   std::string memory(size_t p) const { return t_.memory[static_cast<int>(k_.operands[p].dtype)]; }
-  std::string here(size_t p) const { return cat(k_.operands[p].output ? "y" : "x", p); }
+  std::string here(size_t p) const { return cat(before_points_ ? "p" : k_.operands[p].output ? "y" : "x", p); }
 
   void declare_arguments() {
     const int outer = k_.outer_axes();
@@ -184,6 +185,39 @@ class Printer {
     }
     far_end_ = fill(t_.far_end, {{"f", all}});
     return !all.empty();
+  }
+
+  // Numbers in memory that are one for all outer points, and what follows from them alone. The stores of one point might
+  // be to their memory, for all that the host compiler knows.
+  void declare_fixed() {
+    std::vector<char> same(k_.instrs.size(), 0);  // 1: a constant, 2: from memory
+    auto each = [&](auto f) {
+      for (const Segment& s : k_.segments)
+        for (int id : s.instrs)
+          if (k_.instrs[id].level == Level::kPoint) f(id, k_.instrs[id]);
+    };
+    each([&](int id, const Instr& i) {
+      char all = 1;
+      for (int x : {i.a, i.b, i.c})
+        if (x >= 0) all = all == 0 || same[x] == 0 ? 0 : std::max(all, same[x]);
+      if (i.op == Op::kConst || i.op == Op::kParam) same[id] = 1;
+      if (i.op == Op::kCheck || i.op == Op::kPw || i.op == Op::kCast || i.op == Op::kRound) same[id] = all;
+      const auto zero = [](StrideKind s) { return s == StrideKind::kZero; };
+      if (i.op == Op::kLoad && all && std::all_of(k_.operands[i.slot].strides.begin(), k_.operands[i.slot].strides.end(), zero))
+        same[id] = 2;
+    });
+    fixed_.assign(k_.instrs.size(), 0);
+    for (int id = static_cast<int>(k_.instrs.size()); id-- > 0;) {
+      if (same[id] == 2) fixed_[id] = 1;
+      if (!fixed_[id]) continue;
+      for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c})
+        if (x >= 0) fixed_[x] = 1;
+    }
+    before_points_ = true;
+    each([&](int id, const Instr&) {
+      if (fixed_[id]) statement(id);
+    });
+    before_points_ = false;
   }
 
   void declare_point() {
@@ -370,7 +404,7 @@ class Printer {
       }
       case Op::kIndex:
         if (i.slot == lane_axis_) return fill(t_.iota, {{"t", type(i.type)}, {"l", "l"}});
-        return all(i.type, i.slot == loop_axis_ ? "k" : cat("i", i.slot));
+        return all(i.type, cat(i.type == Type::i32 ? "(i32)" : "", i.slot == loop_axis_ ? "k" : cat("i", i.slot)));
       case Op::kLoad:
         return load(i);
       case Op::kCheck:
@@ -431,6 +465,7 @@ class Printer {
   void statements(const std::vector<int>& ids) {
     std::vector<int> lanes;
     for (int id : ids) {
+      if (fixed_[id]) continue;
       if (across_ && has_lanes(k_.instrs[id].level)) {
         lanes.push_back(id);
       } else {
@@ -538,6 +573,8 @@ class Printer {
   bool across_, tiled_, wide_;
   std::string far_end_;
   int vectors_, lane_axis_, loop_axis_;
+  std::vector<char> fixed_;  // by instruction: written before the outer points
+  bool before_points_ = false;
   std::string out_;
   int depth_ = 0;
 };

@@ -94,6 +94,11 @@ int Instructions::constant(int32_t node, std::vector<int>& segment) {
 int Instructions::converted(int value, Type to, std::vector<int>& segment) {
   const Instr& v = low_.kernel.instrs[value];
   if (v.type == to) return value;
+  if (v.op == Op::kIndex && to == Type::i32) {
+    Instr narrow = v;
+    narrow.type = to;
+    return add(std::move(narrow), segment);
+  }
   Instr c{.op = Op::kCast, .type = to, .level = v.level, .a = value};
   return add(c, segment);
 }

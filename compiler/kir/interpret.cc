@@ -233,13 +233,15 @@ class Interpreter {
       case Op::kParam:
         return write(i.type, args_.param[i.slot], out);
       case Op::kIndex: {
-        int64_t* x = reinterpret_cast<int64_t*>(out);
-        if (i.slot == k_.axes - 1) {
-          for (int64_t j = 0; j < n; ++j) x[j] = l + j;
-        } else {
-          *x = k_.mode == Mode::kAcross && i.slot == k_.axes - 2 ? k : at_[i.slot];
-        }
-        return;
+        auto fill = [&]<class T>(T* x) {
+          if (i.slot == k_.axes - 1) {
+            for (int64_t j = 0; j < n; ++j) x[j] = static_cast<T>(l + j);
+          } else {
+            *x = static_cast<T>(k_.mode == Mode::kAcross && i.slot == k_.axes - 2 ? k : at_[i.slot]);
+          }
+        };
+        if (i.type == Type::i64) return fill(reinterpret_cast<int64_t*>(out));
+        return fill(reinterpret_cast<int32_t*>(out));
       }
       case Op::kLoad: {
         const DType from = k_.operands[i.slot].dtype;

@@ -175,7 +175,8 @@ void Kernel::verify() const {
                              : mode == Mode::kAcross && i.slot == axes - 2 ? Level::kStep
                                                                            : Level::kPoint;
           const bool fits = (has_lanes(i.level) || !has_lanes(need)) && (in_loop(i.level) || !in_loop(need));
-          if (i.type != Type::i64 || !fits) fail(id, "needs type i64 and level ", kLevels[static_cast<int>(need)]);
+          if ((i.type != Type::i64 && i.type != Type::i32) || !fits)
+            fail(id, "needs type i64 or i32 and level ", kLevels[static_cast<int>(need)]);
           break;
         }
         case Op::kLoad:

@@ -35,7 +35,7 @@ enum class Type : uint8_t { f32, f64, i32, i64, pred };
 enum class Op : uint8_t {
   kConst,   // value, written into the text: 0, 1, -1, 2, 0.5, infinities
   kParam,   // scalar argument param[slot]
-  kIndex,   // position along axis `slot`, i64
+  kIndex,   // position along axis `slot`, i64 or i32 (wrapped)
   kLoad,    // operand `slot` at this point, converted to type; with a >= 0 (i64) also at position a of its indexed dim
   kCheck,   // a (i64) where 0 <= a < b; else 0, and *bad becomes 1
   kPw,      // pw(a, b, c), a row of ops/kernels/pointwise.inc; operands have one type (where: c's first is pred)

@@ -6,6 +6,7 @@
 #include "compiler/kir/fused.h"
 #include "compiler/kir/instructions.h"
 #include "compiler/kir/prologue.h"
+#include "compiler/kir/regroup.h"
 #include "compiler/kir/schedule.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/creation.h"
@@ -326,6 +327,7 @@ class Lowering : Instructions {
 
   void finish() {
     Kernel& k = low_.kernel;
+    regroup_sums(&k.instrs, straight_, loop_);
     std::vector<int> now(k.instrs.size(), -1);
     std::vector<Instr> instrs;
     for (int s = 0; s <= stages_; ++s)

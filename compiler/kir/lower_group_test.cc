@@ -114,6 +114,29 @@ TEST(LowerGroup, MasksFromPositionsAreNeverInMemory) {
       {normal({3, 9, 40})}, Mode::kRows, 3);
 }
 
+// All sums of a position along the lanes, one along the rows and two numbers, with any signs and grouped in any way: in
+// the loop there is one sum.
+TEST(LowerGroup, SumsOfIntegersAddFirstWhatStaysTheSame) {
+  for (DType type : {kInt64, kInt32})
+    for (int n = 0; n < 64; ++n) {
+      SCOPED_TRACE(n);
+      Ran r = run(
+          [&](Args x) {
+            const Tensor kv = arange(40).to(type).reshape({1, 40}), q = arange(9).to(type).reshape({9, 1});
+            auto join = [](bool minus, bool swap, const Tensor& a, const Tensor& b) {
+              const Tensor &left = swap ? b : a, &right = swap ? a : b;
+              return minus ? left - right : left + right;
+            };
+            return std::vector{join(n & 1, n & 2, join(n & 4, n & 8, join(n & 16, n & 32, kv, x[0]), q), x[1])};
+          },
+          {full({1, 1}, 1000, {.dtype = type}), full({1, 1}, -77, {.dtype = type})});
+      EXPECT_TRUE(same_bits(r.got[0], r.want[0])) << r.low.kernel.to_string();
+      int sums = 0;
+      for (const Instr& i : r.low.kernel.instrs) sums += i.op == Op::kPw && i.level == Level::kBoth;
+      EXPECT_LE(sums, 1) << r.low.kernel.to_string();
+    }
+}
+
 TEST(LowerGroup, RowReductions) {
   for (int64_t n : {1, 5, 16, 17, 1000, 1024, 1025, 5000}) {
     SCOPED_TRACE(n);
