@@ -204,13 +204,12 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
       return seen;
     };
   }
-  if (o.softcap > 0 || o.alibi_slopes.defined()) {
-    f.score_mod = [=, cap = o.softcap, slopes = o.alibi_slopes](const Score& s) {
-      Tensor x = s.value;
-      if (cap > 0) x = tanh(x / cap) * cap;
-      if (slopes.defined()) x = x - (slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h]) * abs(stands(s.b, s.q) - s.kv);
-      return x;
+  if (o.softcap > 0) f.score_mod = attention::softcap(o.softcap);
+  if (o.alibi_slopes.defined()) {
+    const ScoreMod alibi = [=, slopes = o.alibi_slopes](const Score& s) {
+      return s.value - (slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h]) * abs(stands(s.b, s.q) - s.kv);
     };
+    f.score_mod = f.score_mod ? attention::compose(f.score_mod, alibi) : alibi;
   }
   const AttentionResult r = flex_attention_aux(q, keys, values, f);
   return {r.out, r.lse, keys, values};
