@@ -1,5 +1,5 @@
-// Each argument of flash_attn_func and flash_attn_varlen_func as it is spelled here, against loops in double that follow
-// FlashAttention's documentation: windows and causal masks end at the last key, biases are -slope * |distance|.
+// Each argument of flash_attn_func and flash_attn_varlen_func as it is spelled here, against loops in double that
+// follow FlashAttention's documentation: windows and causal masks end at the last key, biases are -slope * |distance|.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -25,7 +25,7 @@ struct Flash {
   bool causal = false;
   int64_t left = -1, right = -1;
   double softcap = 0;
-  std::vector<float> slopes = {};                    // [H], or [B, H]
+  std::vector<float> slopes = {};                   // [H], or [B, H]
   std::vector<int64_t> cu_seqlens_q, cu_seqlens_k;  // of batch entry 0
 };
 
@@ -77,19 +77,23 @@ void expect_flash(const char* what, const Sizes& s, const Flash& f, const FlexAt
           Real score = dot * scale, error = size * scale * (s.d + 3) * u;
           if (f.softcap > 0) score = f.softcap * std::tanh(score / f.softcap), error += 8 * u * f.softcap;
           if (!f.slopes.empty()) {
-            const Real bias = f.slopes[static_cast<size_t>((f.slopes.size() > 4 ? b * s.hq : 0) + h)] * std::abs(stands - j);
+            const Real bias =
+                f.slopes[static_cast<size_t>((f.slopes.size() > 4 ? b * s.hq : 0) + h)] * std::abs(stands - j);
             score -= bias, error += 2 * u * (bias + std::abs(score));
           }
           const Real p = std::exp(score);
           sum += p, ++keys, off = std::max(off, error + u * std::abs(score));
-          for (int64_t d = 0; d < s.dv; ++d) y[d] += p * v[line * s.dv + d], top = std::max(top, std::abs(v[line * s.dv + d]));
+          for (int64_t d = 0; d < s.dv; ++d)
+            y[d] += p * v[line * s.dv + d], top = std::max(top, std::abs(v[line * s.dv + d]));
         }
         for (int64_t d = 0; d < s.dv; ++d)
-          ASSERT_NEAR(out[row * s.dv + d], keys ? y[d] / sum : 0, top * (2 * off + (keys + 24) * u)) << what << " row " << i;
+          ASSERT_NEAR(out[row * s.dv + d], keys ? y[d] / sum : 0, top * (2 * off + (keys + 24) * u))
+              << what << " row " << i;
         if (keys == 0) {
           ASSERT_EQ(lse[row], -std::numeric_limits<Real>::infinity()) << what << " row " << i;
         } else {
-          ASSERT_NEAR(lse[row], std::log(sum), off + (keys + 24) * u + 4 * u * std::abs(std::log(sum))) << what << " row " << i;
+          ASSERT_NEAR(lse[row], std::log(sum), off + (keys + 24) * u + 4 * u * std::abs(std::log(sum)))
+              << what << " row " << i;
         }
       }
 }
@@ -119,7 +123,8 @@ TEST(FlashAttention, FuncArguments) {
         {.score_mod = alibi_symmetric(Tensor::from_vector<float>(entries, {2, 4})).shift(shift, 0)});
     // Where nothing behind a query is seen both forms are one.
     run("alibi_slopes causal", {.causal = true, .slopes = heads},
-        {.score_mod = alibi(Tensor::from_vector<float>(heads, {4})).shift(shift, 0), .mask_mod = causal().shift(shift, 0)});
+        {.score_mod = alibi(Tensor::from_vector<float>(heads, {4})).shift(shift, 0),
+         .mask_mod = causal().shift(shift, 0)});
     run("all", {.softmax_scale = 0.5, .causal = true, .left = 70, .softcap = 2, .slopes = heads},
         {.score_mod = compose(softcap(2), alibi_symmetric(Tensor::from_vector<float>(heads, {4}))).shift(shift, 0),
          .block_mask = create_block_mask((causal() & sliding_window(70, -1)).shift(shift, 0), 1, 1, s.sq, s.skv),
@@ -132,12 +137,14 @@ TEST(FlashAttention, VarlenArguments) {
   // Documents with as many, more and fewer keys than queries, with none of either, and rows of one.
   const std::vector<int64_t> q{0, 5, 25, 25, 39, 40}, k{0, 5, 90, 93, 97, 150};
   const Sizes s{.b = 1};
-  const Tensor cu_q = Tensor::from_vector<int64_t>(q, {6}), cu_k = Tensor::from_vector<int32_t>({0, 5, 90, 93, 97, 150}, {6});
+  const Tensor cu_q = Tensor::from_vector<int64_t>(q, {6}),
+               cu_k = Tensor::from_vector<int32_t>({0, 5, 90, 93, 97, 150}, {6});
   auto run = [&](const char* what, Flash f, const MaskMod& inner) {
     f.cu_seqlens_q = q, f.cu_seqlens_k = k;
     expect_flash(what, s, f, {.mask_mod = document_offsets(cu_q, cu_k, inner), .enable_gqa = true});
-    expect_flash(what, s, f,
-                 {.block_mask = create_block_mask(document_offsets(cu_q, cu_k, inner), 1, 1, s.sq, s.skv), .enable_gqa = true});
+    expect_flash(
+        what, s, f,
+        {.block_mask = create_block_mask(document_offsets(cu_q, cu_k, inner), 1, 1, s.sq, s.skv), .enable_gqa = true});
   };
   run("documents", {}, noop_mask);
   run("causal", {.causal = true}, causal());
@@ -155,7 +162,8 @@ TEST(FlashAttention, DropoutP) {
   constexpr int64_t n = 128;
   constexpr double p = 0.25;
   manual_seed(3);
-  const Tensor q = zeros({1, 4, n, 16}), v = broadcast_to(eq(reshape(arange(n), {n, 1}), arange(n)).to(kFloat32), {1, 4, n, n});
+  const Tensor q = zeros({1, 4, n, 16}),
+               v = broadcast_to(eq(reshape(arange(n), {n, 1}), arange(n)).to(kFloat32), {1, 4, n, n});
   const Tensor k = zeros({1, 4, n, 16});
   const std::vector<Real> y = testing::to_reals(flex_attention(q, k, v, {.dropout_p = p}));
   int64_t dropped = 0;
@@ -176,15 +184,21 @@ TEST(FlashAttention, BadArguments) {
   EXPECT_EQ(error_of([&] { attention::document_offsets(two, three); }),
             "attention::document_offsets: cu_seqlens_q is i64[2] and cu_seqlens_k is i64[3]; need as many documents in "
             "both, as in {0, 1, 4} and {0, 3, 7}");
-  EXPECT_EQ(error_of([&] { attention::document_offsets(two, Tensor::from_vector<int64_t>({1, 5}, {2})); }),
-            "attention::document_offsets: cu_seqlens_k of 2 numbers from 1 to 5; need 0 and then the end of each document, "
-            "ascending, as in {0, 3, 7}");
-  EXPECT_EQ(error_of([] { attention::alibi_symmetric(zeros({2, 2, 2})); }),
+  EXPECT_EQ(
+      error_of([&] {
+        attention::document_offsets(two, Tensor::from_vector<int64_t>({1, 5}, {2}));
+      }),
+      "attention::document_offsets: cu_seqlens_k of 2 numbers from 1 to 5; need 0 and then the end of each document, "
+      "ascending, as in {0, 3, 7}");
+  EXPECT_EQ(error_of([] {
+              attention::alibi_symmetric(zeros({2, 2, 2}));
+            }),
             "attention::alibi_symmetric: slopes is f32[2, 2, 2]; need floating-point values [H] or [B, H]");
   const Tensor q = zeros({2, 4, 1, 8}), pages = zeros({3, 4, 16, 8});
-  EXPECT_EQ(error_of([&] { flex_attention(q, pages, pages, {.page_table = three}); }),
-            "flex_attention: page_table is i64[3] for q [2, 4, 1, 8]; need integers [B, pages of an entry], as in i32[2, "
-            "16] for pages k [64, 4, 128, 8]");
+  EXPECT_EQ(
+      error_of([&] { flex_attention(q, pages, pages, {.page_table = three}); }),
+      "flex_attention: page_table is i64[3] for q [2, 4, 1, 8]; need integers [B, pages of an entry], as in i32[2, "
+      "16] for pages k [64, 4, 128, 8]");
 }
 
 }  // namespace

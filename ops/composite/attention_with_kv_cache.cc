@@ -32,8 +32,9 @@ struct Call {
                    kv_heads > 0 && heads % kv_heads == 0,
                kOp, ": q ", q.shape(), ", k_cache ", k.shape(), ", v_cache ", v.shape(),
                "; need [B, Hq, Sq, D], [.., Hkv, rows, D] and [.., Hkv, rows, Dv], Hq a multiple of Hkv");
-    WEFT_CHECK(!(o.cache_batch_idx.defined() && o.block_table.defined()), kOp,
-               ": got both cache_batch_idx and block_table; need one: block_table's rows say where each entry's keys are");
+    WEFT_CHECK(
+        !(o.cache_batch_idx.defined() && o.block_table.defined()), kOp,
+        ": got both cache_batch_idx and block_table; need one: block_table's rows say where each entry's keys are");
     capacity = rows;
     if (o.block_table.defined()) {
       check_integers("block_table", o.block_table, {2}, "[B, pages of an entry]");
@@ -52,9 +53,9 @@ struct Call {
       WEFT_CHECK(o.k.shape() == Shape({batch, kv_heads, added, dim}) &&
                      o.v.shape() == Shape({batch, kv_heads, added, v.size(3)}) && o.k.dtype() == k.dtype() &&
                      o.v.dtype() == v.dtype(),
-                 kOp, ": k to append is ", o.k.type(), " and v is ", o.v.type(), " for k_cache ", k.type(), " and v_cache ",
-                 v.type(), "; need [", batch, ", ", kv_heads, ", Snew, ", dim, "] and [", batch, ", ", kv_heads, ", Snew, ",
-                 v.size(3), "] of its dtype");
+                 kOp, ": k to append is ", o.k.type(), " and v is ", o.v.type(), " for k_cache ", k.type(),
+                 " and v_cache ", v.type(), "; need [", batch, ", ", kv_heads, ", Snew, ", dim, "] and [", batch, ", ",
+                 kv_heads, ", Snew, ", v.size(3), "] of its dtype");
       WEFT_CHECK(o.cache_seqlens.defined(), kOp,
                  ": got k and v to append and no cache_seqlens; need the rows that are taken, as in .cache_seqlens = "
                  "full({",
@@ -68,7 +69,8 @@ struct Call {
       WEFT_CHECK(c.dim() == 2 && c.shape() == s.shape() && is_floating(c.dtype()) && is_floating(s.dtype()) &&
                      2 * c.size(1) <= dim && c.size(1) > 0,
                  kOp, ": rotary_cos is ", c.type(), " and rotary_sin is ", s.type(), " for head dim ", dim,
-                 "; need [positions, R / 2] with R of 2 to ", dim, ", as of rope_tables(arange(", capacity, "), ", dim, ")");
+                 "; need [positions, R / 2] with R of 2 to ", dim, ", as of rope_tables(arange(", capacity, "), ", dim,
+                 ")");
     }
     for (int64_t side : o.window_size)
       WEFT_CHECK(side >= -1, kOp, ": window_size is (", o.window_size[0], ", ", o.window_size[1],
@@ -84,8 +86,8 @@ struct Call {
  private:
   void check_integers(const char* name, const Tensor& t, std::initializer_list<int> ranks, const char* shape) const {
     const bool ranked = std::find(ranks.begin(), ranks.end(), t.dim()) != ranks.end();
-    WEFT_CHECK(is_integral(t.dtype()) && ranked && (t.dim() == 0 || t.size(0) == batch), kOp, ": ", name, " is ", t.type(),
-               " for q of ", batch, " entries; need integers ", shape, ", B = ", batch);
+    WEFT_CHECK(is_integral(t.dtype()) && ranked && (t.dim() == 0 || t.size(0) == batch), kOp, ": ", name, " is ",
+               t.type(), " for q of ", batch, " entries; need integers ", shape, ", B = ", batch);
   }
 
   // What is known now; of a captured call, the kernels check.
@@ -94,16 +96,17 @@ struct Call {
     if (known(o.cache_seqlens)) {
       const std::vector<int64_t> n = cast(o.cache_seqlens, kInt64).to_vector<int64_t>();
       for (size_t b = 0; b < n.size(); ++b)
-        WEFT_CHECK_AS(kOutOfRange, n[b] >= 0 && n[b] + added <= capacity, kOp, ": cache_seqlens[", b, "] is ", n[b], " and ",
-                      added, " tokens are appended to a cache of ", capacity, " rows; need 0 to ", capacity - added);
+        WEFT_CHECK_AS(kOutOfRange, n[b] >= 0 && n[b] + added <= capacity, kOp, ": cache_seqlens[", b, "] is ", n[b],
+                      " and ", added, " tokens are appended to a cache of ", capacity, " rows; need 0 to ",
+                      capacity - added);
       if (known(o.block_table) && added > 0) {
         const std::vector<int64_t> t = cast(o.block_table, kInt64).to_vector<int64_t>();
         for (int64_t b = 0; b < batch; ++b) {
           const int64_t from = n[n.size() == 1 ? 0 : static_cast<size_t>(b)];
           for (int64_t p = from / rows; p * rows < from + added; ++p) {
             const int64_t page = t[static_cast<size_t>(b * (capacity / rows) + p)];
-            WEFT_CHECK_AS(kOutOfRange, page >= 0 && page < k.size(0), kOp, ": tokens are appended to page block_table[", b,
-                          "][", p, "], which is ", page, "; need a page of [0, ", k.size(0), ")");
+            WEFT_CHECK_AS(kOutOfRange, page >= 0 && page < k.size(0), kOp, ": tokens are appended to page block_table[",
+                          b, "][", p, "], which is ", page, "; need a page of [0, ", k.size(0), ")");
           }
         }
       }
@@ -115,8 +118,8 @@ struct Call {
     }
     if (known(o.cache_batch_idx))
       for (int64_t e : cast(o.cache_batch_idx, kInt64).to_vector<int64_t>())
-        WEFT_CHECK_AS(kOutOfRange, e >= 0 && e < k.size(0), kOp, ": cache_batch_idx has ", e, "; need entries of k_cache ",
-                      k.shape(), ", 0 to ", k.size(0) - 1);
+        WEFT_CHECK_AS(kOutOfRange, e >= 0 && e < k.size(0), kOp, ": cache_batch_idx has ", e,
+                      "; need entries of k_cache ", k.shape(), ", 0 to ", k.size(0) - 1);
   }
 };
 
@@ -168,7 +171,8 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
     if (o.rotary_cos.defined()) {
       k = turned(k, at, o);
       const Tensor first = by_entry(before);
-      q = turned(q, local ? positions_from(first, c.queries) : broadcast_to(unsqueeze(first, -1), {c.batch, c.queries}), o);
+      q = turned(q, local ? positions_from(first, c.queries) : broadcast_to(unsqueeze(first, -1), {c.batch, c.queries}),
+                 o);
     }
     Tensor entry = unsqueeze(arange(c.batch, {.dtype = kInt64}), 1), row = at;
     if (table.defined()) {
@@ -178,7 +182,8 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
     // A row behind the end, or of a page that there is not, is none: an error when it runs.
     const Tensor fits = logical_and(lt(at, c.capacity), ge(entry, 0));
     const Tensor head = reshape(arange(c.kv_heads, {.dtype = kInt64}), {1, c.kv_heads, 1});
-    const Tensor lines = where(unsqueeze(fits, 1), (unsqueeze(entry, 1) * c.kv_heads + head) * c.rows + unsqueeze(row, 1), -1);
+    const Tensor lines =
+        where(unsqueeze(fits, 1), (unsqueeze(entry, 1) * c.kv_heads + head) * c.rows + unsqueeze(row, 1), -1);
     keys = appended(keys, lines, k);
     values = appended(values, lines, o.v);
   }

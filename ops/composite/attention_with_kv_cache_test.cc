@@ -1,5 +1,5 @@
-// attention_with_kv_cache against loops in double that share nothing with it, one for all of FlashAttention's arguments;
-// pages, splits and threads against bits.
+// attention_with_kv_cache against loops in double that share nothing with it, one for all of FlashAttention's
+// arguments; pages, splits and threads against bits.
 #include "ops/composite/attention_with_kv_cache.h"
 
 #include <cmath>
@@ -70,7 +70,8 @@ void expect_right(const Example& e, const KvCacheAttention& got, const char* wha
   const Sizes& s = e.s;
   const Options& o = e.o;
   const DType t = e.q.dtype();
-  const std::vector<Real> q = testing::to_reals(e.q), kc = testing::to_reals(e.k_cache), vc = testing::to_reals(e.v_cache);
+  const std::vector<Real> q = testing::to_reals(e.q), kc = testing::to_reals(e.k_cache),
+                          vc = testing::to_reals(e.v_cache);
   const std::vector<Real> out = testing::to_reals(got.out), lse = testing::to_reals(got.lse);
   const std::vector<Real> k_new = o.k.defined() ? testing::to_reals(o.k) : std::vector<Real>{},
                           v_new = o.v.defined() ? testing::to_reals(o.v) : std::vector<Real>{};
@@ -92,14 +93,16 @@ void expect_right(const Example& e, const KvCacheAttention& got, const char* wha
       }
       int64_t entry = b, row = j;
       if (o.cache_batch_idx.defined()) entry = integers(o.cache_batch_idx)[b];
-      if (o.block_table.defined()) entry = integers(o.block_table)[b * o.block_table.size(1) + j / rows], row = j % rows;
+      if (o.block_table.defined())
+        entry = integers(o.block_table)[b * o.block_table.size(1) + j / rows], row = j % rows;
       for (int64_t i = 0; i < d; ++i) x[i] = cache[((entry * s.hkv + h) * rows + row) * d + i];
       return x;
     };
     for (int64_t hq = 0; hq < s.hq; ++hq)
       for (int64_t i = 0; i < s.sq; ++i) {
         const int64_t h = hq / (s.hq / s.hkv), stands = length - s.sq + i;
-        std::vector<Real> x(q.begin() + ((b * s.hq + hq) * s.sq + i) * s.d, q.begin() + ((b * s.hq + hq) * s.sq + i + 1) * s.d);
+        std::vector<Real> x(q.begin() + ((b * s.hq + hq) * s.sq + i) * s.d,
+                            q.begin() + ((b * s.hq + hq) * s.sq + i + 1) * s.d);
         x = turned(x, o, local ? before + i : before);
         Real sum = 0, top = 0, off = 0;
         std::vector<Real> y(s.dv);
@@ -156,21 +159,59 @@ TEST(AttentionWithKvCache, EveryArgumentIsWhatLoopsCompute) {
     const std::vector<Named> all = {
         {"whole cache", [](Example&) {}},
         {"one length", [](Example& e) { e.o.cache_seqlens = full({}, 129, {.dtype = kInt64}); }},
-        {"lengths", [](Example& e) { e.o.cache_seqlens = Tensor::from_vector<int32_t>({7, 260}, {2}); }},
-        {"nothing held", [](Example& e) { e.o.cache_seqlens = ints({0, 3}, {2}); }},
-        {"append", [](Example& e) { e.o.cache_seqlens = ints({0, 200}, {2}); }, {.sq = 5, .added = 5}},
-        {"append causal", [](Example& e) { e.o.cache_seqlens = ints({3, 200}, {2}), e.o.causal = true; }, {.sq = 5, .added = 5}},
-        {"more keys than queries", [](Example& e) { e.o.cache_seqlens = ints({3, 200}, {2}), e.o.causal = true; },
+        {"lengths",
+         [](Example& e) {
+           e.o.cache_seqlens = Tensor::from_vector<int32_t>({7, 260}, {2});
+         }},
+        {"nothing held",
+         [](Example& e) {
+           e.o.cache_seqlens = ints({0, 3}, {2});
+         }},
+        {"append",
+         [](Example& e) {
+           e.o.cache_seqlens = ints({0, 200}, {2});
+         },
+         {.sq = 5, .added = 5}},
+        {"append causal",
+         [](Example& e) {
+           e.o.cache_seqlens = ints({3, 200}, {2}), e.o.causal = true;
+         },
+         {.sq = 5, .added = 5}},
+        {"more keys than queries",
+         [](Example& e) {
+           e.o.cache_seqlens = ints({3, 200}, {2}), e.o.causal = true;
+         },
          {.sq = 3, .added = 20}},
-        {"more queries than keys", [](Example& e) { e.o.cache_seqlens = ints({0, 2}, {2}), e.o.causal = true; }, {.sq = 4, .added = 1}},
+        {"more queries than keys",
+         [](Example& e) {
+           e.o.cache_seqlens = ints({0, 2}, {2}), e.o.causal = true;
+         },
+         {.sq = 4, .added = 1}},
         {"window",
-         [](Example& e) { e.o.cache_seqlens = ints({90, 200}, {2}), e.o.window_size = {20, 0}; }, {.sq = 9, .added = 9}},
+         [](Example& e) {
+           e.o.cache_seqlens = ints({90, 200}, {2}), e.o.window_size = {20, 0};
+         },
+         {.sq = 9, .added = 9}},
         {"window to the right",
-         [](Example& e) { e.o.cache_seqlens = ints({90, 200}, {2}), e.o.window_size = {-1, 3}; }, {.sq = 9, .added = 9}},
-        {"window causal", [](Example& e) { e.o.window_size = {130, 5}, e.o.causal = true; }, {.sq = 9}},
-        {"softcap", [](Example& e) { e.o.cache_seqlens = ints({33, 100}, {2}), e.o.softcap = 0.7; }},
+         [](Example& e) {
+           e.o.cache_seqlens = ints({90, 200}, {2}), e.o.window_size = {-1, 3};
+         },
+         {.sq = 9, .added = 9}},
+        {"window causal",
+         [](Example& e) {
+           e.o.window_size = {130, 5}, e.o.causal = true;
+         },
+         {.sq = 9}},
+        {"softcap",
+         [](Example& e) {
+           e.o.cache_seqlens = ints({33, 100}, {2}), e.o.softcap = 0.7;
+         }},
         {"scale", [](Example& e) { e.o.scale = 0.7; }},
-        {"alibi by head", [](Example& e) { e.o.alibi_slopes = Tensor::from_vector<float>({.1f, .2f, .3f, .4f}, {4}); }, {.sq = 3}},
+        {"alibi by head",
+         [](Example& e) {
+           e.o.alibi_slopes = Tensor::from_vector<float>({.1f, .2f, .3f, .4f}, {4});
+         },
+         {.sq = 3}},
         {"alibi by entry",
          [](Example& e) {
            e.o.cache_seqlens = ints({33, 100}, {2});
@@ -178,17 +219,28 @@ TEST(AttentionWithKvCache, EveryArgumentIsWhatLoopsCompute) {
          },
          {.sq = 3, .added = 1}},
         {"batch index",
-         [](Example& e) { e.o.cache_batch_idx = ints({3, 1}, {2}), e.o.cache_seqlens = ints({33, 100}, {2}); }, {.added = 1}, 5},
-        {"left padding", [](Example& e) { e.o.cache_leftpad = ints({5, 140}, {2}), e.o.cache_seqlens = ints({50, 200}, {2}); },
+         [](Example& e) {
+           e.o.cache_batch_idx = ints({3, 1}, {2}), e.o.cache_seqlens = ints({33, 100}, {2});
+         },
+         {.added = 1},
+         5},
+        {"left padding",
+         [](Example& e) {
+           e.o.cache_leftpad = ints({5, 140}, {2}), e.o.cache_seqlens = ints({50, 200}, {2});
+         },
          {.sq = 2, .added = 2}},
         {"pages",
          [](Example& e) {
-           e.o.block_table = Tensor::from_vector<int32_t>({5, 2, 0, 6, -1, 1}, {2, 3}), e.o.cache_seqlens = ints({40, 17}, {2});
+           e.o.block_table = Tensor::from_vector<int32_t>({5, 2, 0, 6, -1, 1}, {2, 3}),
+           e.o.cache_seqlens = ints({40, 17}, {2});
            e.o.block_table = Tensor::from_vector<int32_t>({5, 2, 0, 6, 1, -1}, {2, 3});
          },
-         {.capacity = 16, .added = 1}, 7},
+         {.capacity = 16, .added = 1},
+         7},
         {"rotary interleaved",
-         [&](Example& e) { e.o.rotary_cos = rope.cos, e.o.rotary_sin = rope.sin, e.o.cache_seqlens = ints({33, 100}, {2}); },
+         [&](Example& e) {
+           e.o.rotary_cos = rope.cos, e.o.rotary_sin = rope.sin, e.o.cache_seqlens = ints({33, 100}, {2});
+         },
          {.sq = 3, .added = 3}},
         {"rotary halves, causal",
          [&](Example& e) {
@@ -198,16 +250,23 @@ TEST(AttentionWithKvCache, EveryArgumentIsWhatLoopsCompute) {
          {.sq = 3, .added = 3}},
         {"rotary in pages",
          [&](Example& e) {
-           e.o.rotary_cos = rope.cos, e.o.rotary_sin = rope.sin, e.o.cache_seqlens = ints({33, 0}, {2}), e.o.causal = true;
+           e.o.rotary_cos = rope.cos, e.o.rotary_sin = rope.sin, e.o.cache_seqlens = ints({33, 0}, {2}),
+           e.o.causal = true;
            e.o.block_table = ints({5, 2, 0, 6, 3, 1}, {2, 3});
          },
-         {.sq = 15, .capacity = 16, .added = 15}, 7},
-        {"multi-query", [](Example& e) { e.o.cache_seqlens = ints({33, 260}, {2}); }, {.hq = 8, .hkv = 1, .dv = 24, .added = 1}},
+         {.sq = 15, .capacity = 16, .added = 15},
+         7},
+        {"multi-query",
+         [](Example& e) {
+           e.o.cache_seqlens = ints({33, 260}, {2});
+         },
+         {.hq = 8, .hkv = 1, .dv = 24, .added = 1}},
     };
     for (const Named& n : all) {
       Example e(n.s, t, 1, n.entries);
       n.change(e);
-      if (e.o.rotary_cos.defined() || e.o.block_table.defined() || n.s.hkv == 1 || t != kFloat16) expect_right(e, e.run(), n.name);
+      if (e.o.rotary_cos.defined() || e.o.block_table.defined() || n.s.hkv == 1 || t != kFloat16)
+        expect_right(e, e.run(), n.name);
     }
   }
 }
@@ -223,17 +282,19 @@ TEST(AttentionWithKvCache, AppendsRowsAndLeavesTheRest) {
     const Tensor k = apply_rope(slice(e.o.k, 0, b, b + 1), here, true);
     const Tensor want = dynamic_update_slice(slice(e.k_cache, 0, b, b + 1), k, {0, 0, at, 0});
     EXPECT_TRUE(same_bits(slice(r.k_cache, 0, b, b + 1), want));
-    EXPECT_TRUE(same_bits(slice(r.v_cache, 0, b, b + 1), dynamic_update_slice(slice(e.v_cache, 0, b, b + 1),
-                                                                                   slice(e.o.v, 0, b, b + 1), {0, 0, at, 0})));
+    EXPECT_TRUE(
+        same_bits(slice(r.v_cache, 0, b, b + 1),
+                  dynamic_update_slice(slice(e.v_cache, 0, b, b + 1), slice(e.o.v, 0, b, b + 1), {0, 0, at, 0})));
   }
 }
 
-// Whatever the kernel does with so many queries, pages give the bits of keys that lie together, for any number of threads.
+// Whatever the kernel does with so many queries, pages give the bits of keys that lie together, for any number of
+// threads.
 TEST(AttentionWithKvCache, PagesAndThreadsDoNotChangeBits) {
   for (DType t : {kFloat32, kBFloat16})
     for (int64_t page : {16, 48, 128})
-      for (const Sizes& s : {Sizes{.sq = 1}, Sizes{.hq = 2, .sq = 1, .d = 40, .dv = 24}, Sizes{.hq = 6, .hkv = 1, .sq = 3},
-                             Sizes{.sq = 70}, Sizes{.hq = 1, .hkv = 1, .sq = 300}}) {
+      for (const Sizes& s : {Sizes{.sq = 1}, Sizes{.hq = 2, .sq = 1, .d = 40, .dv = 24},
+                             Sizes{.hq = 6, .hkv = 1, .sq = 3}, Sizes{.sq = 70}, Sizes{.hq = 1, .hkv = 1, .sq = 300}}) {
         const int64_t pages = 1152 / page;
         Sizes small = s;
         small.capacity = page;
@@ -248,7 +309,8 @@ TEST(AttentionWithKvCache, PagesAndThreadsDoNotChangeBits) {
         Example together = e;
         auto gathered = [&](const Tensor& x) {
           const Tensor rows = index_select(x, 0, maximum(minimum(ints(order, {2 * pages}), 2 * pages), 0));
-          return reshape(transpose(reshape(rows, {2, pages, s.hkv, page, x.size(3)}), 1, 2), {2, s.hkv, pages * page, x.size(3)})
+          return reshape(transpose(reshape(rows, {2, pages, s.hkv, page, x.size(3)}), 1, 2),
+                         {2, s.hkv, pages * page, x.size(3)})
               .contiguous();
         };
         together.o.block_table = Tensor();
@@ -281,7 +343,8 @@ TEST(AttentionWithKvCache, RowsThatAreNotSeenAreNotRead) {
 
 TEST(AttentionWithKvCache, DerivativesAreCentralDifferences) {
   for (bool paged : {false, true}) {
-    Example e({.b = 2, .hq = 2, .hkv = 1, .sq = 2, .capacity = 4, .d = 4, .dv = 3, .added = 2}, kFloat64, 5, paged ? 5 : 0);
+    Example e({.b = 2, .hq = 2, .hkv = 1, .sq = 2, .capacity = 4, .d = 4, .dv = 3, .added = 2}, kFloat64, 5,
+              paged ? 5 : 0);
     const RopeTables rope = rope_tables(arange(12), 4);
     e.o.rotary_cos = cast(rope.cos, kFloat64), e.o.rotary_sin = cast(rope.sin, kFloat64);
     e.o.cache_seqlens = ints({1, paged ? 5 : 2}, {2});
@@ -315,7 +378,8 @@ TEST(AttentionWithKvCache, DerivativesOfPagesAreThoseOfTheirRows) {
   for (size_t i = 0; i < got.size(); ++i) {
     const std::vector<Real> g = testing::to_reals(got[i]), w = testing::to_reals(want[i]);
     // 23 keys of 16 products, values up to 1 and weights up to 1, each gradient a sum over at most 12 rows of 2 heads.
-    for (size_t j = 0; j < w.size(); ++j) ASSERT_NEAR(g[j], w[j], 24 * (2 * (16 + 8) + 23 + 24) * unit_roundoff(kFloat32)) << i;
+    for (size_t j = 0; j < w.size(); ++j)
+      ASSERT_NEAR(g[j], w[j], 24 * (2 * (16 + 8) + 23 + 24) * unit_roundoff(kFloat32)) << i;
   }
 }
 
@@ -356,34 +420,76 @@ TEST(AttentionWithKvCache, BadArguments) {
     change(e);
     return error_of([&] { e.run(); });
   };
-  auto says = [](const std::string& got, const char* want) { EXPECT_NE(got.find(want), got.npos) << got << "\nneed: " << want; };
+  auto says = [](const std::string& got, const char* want) {
+    EXPECT_NE(got.find(want), got.npos) << got << "\nneed: " << want;
+  };
   says(error([](Example&) {}), "no error was thrown");
-  says(error([](Example& e) { e.q = reshape(e.q, {8, 16}); }), "need [B, Hq, Sq, D] and [B, Hkv, capacity, D] (of [B, S, H, D], transpose(1, 2))");
-  says(error([](Example& e) { e.q = e.q.to(kBFloat16); }), "dtypes of q, k_cache, v_cache are bf16, f32, f32; need one, as in q.to(k_cache.dtype())");
+  says(error([](Example& e) {
+         e.q = reshape(e.q, {8, 16});
+       }),
+       "need [B, Hq, Sq, D] and [B, Hkv, capacity, D] (of [B, S, H, D], transpose(1, 2))");
+  says(error([](Example& e) { e.q = e.q.to(kBFloat16); }),
+       "dtypes of q, k_cache, v_cache are bf16, f32, f32; need one, as in q.to(k_cache.dtype())");
   says(error([](Example& e) { e.v_cache = slice(e.v_cache, 1, 0, 1); }), "Hq a multiple of Hkv");
-  says(error([](Example& e) { e.o.cache_seqlens = ints({1, 2, 3}, {3}); }), "cache_seqlens is i64[3] for q of 2 entries; need integers [B], or 0-d for all, B = 2");
-  says(error([](Example& e) { e.o.cache_seqlens = ints({1, 299}, {2}); }),
+  says(error([](Example& e) {
+         e.o.cache_seqlens = ints({1, 2, 3}, {3});
+       }),
+       "cache_seqlens is i64[3] for q of 2 entries; need integers [B], or 0-d for all, B = 2");
+  says(error([](Example& e) {
+         e.o.cache_seqlens = ints({1, 299}, {2});
+       }),
        "cache_seqlens[1] is 299 and 2 tokens are appended to a cache of 300 rows; need 0 to 298");
   says(error([](Example& e) { e.o.cache_seqlens = Tensor(); }), "got k and v to append and no cache_seqlens");
   says(error([](Example& e) { e.o.v = Tensor(); }), "got only one of k and v to append; need both or none");
-  says(error([](Example& e) { e.o.k = slice(e.o.k, 1, 0, 1); }), "need [2, 2, Snew, 16] and [2, 2, Snew, 16] of its dtype");
-  says(error([](Example& e) { e.o.cache_batch_idx = ints({0, 2}, {2}); }), "cache_batch_idx has 2; need entries of k_cache [2, 2, 300, 16], 0 to 1");
-  says(error([](Example& e) { e.o.cache_batch_idx = ints({0}, {1}); }), "cache_batch_idx is i64[1] for q of 2 entries; need integers [B], B = 2");
-  says(error([](Example& e) { e.o.cache_batch_idx = ints({0, 1}, {2}), e.o.block_table = ints({0, 1}, {2, 1}); }),
+  says(error([](Example& e) { e.o.k = slice(e.o.k, 1, 0, 1); }),
+       "need [2, 2, Snew, 16] and [2, 2, Snew, 16] of its dtype");
+  says(error([](Example& e) {
+         e.o.cache_batch_idx = ints({0, 2}, {2});
+       }),
+       "cache_batch_idx has 2; need entries of k_cache [2, 2, 300, 16], 0 to 1");
+  says(error([](Example& e) { e.o.cache_batch_idx = ints({0}, {1}); }),
+       "cache_batch_idx is i64[1] for q of 2 entries; need integers [B], B = 2");
+  says(error([](Example& e) {
+         e.o.cache_batch_idx = ints({0, 1}, {2}), e.o.block_table = ints({0, 1}, {2, 1});
+       }),
        "got both cache_batch_idx and block_table; need one");
-  says(error([](Example& e) { e.o.block_table = ints({0, 1}, {2}); }), "block_table is i64[2] for q of 2 entries; need integers [B, pages of an entry]");
-  says(error([](Example& e) { e.o.block_table = ints({0, 7}, {2, 1}); }), "appended to page block_table[1][0], which is 7; need a page of [0, 2)");
-  says(error([](Example& e) { e.o.block_table = ints({0, 7}, {2, 1}), e.o.k = e.o.v = Tensor(); }),
+  says(error([](Example& e) {
+         e.o.block_table = ints({0, 1}, {2});
+       }),
+       "block_table is i64[2] for q of 2 entries; need integers [B, pages of an entry]");
+  says(error([](Example& e) {
+         e.o.block_table = ints({0, 7}, {2, 1});
+       }),
+       "appended to page block_table[1][0], which is 7; need a page of [0, 2)");
+  says(error([](Example& e) {
+         e.o.block_table = ints({0, 7}, {2, 1}), e.o.k = e.o.v = Tensor();
+       }),
        "is seen, and page_table[1][0] is 7; need a page of [0, 2)");
   says(error([](Example& e) { e.o.cache_leftpad = full({2}, 0.5f); }), "cache_leftpad is f32[2]");
-  says(error([](Example& e) { e.k_cache = e.v_cache = zeros({3, 2, 300, 16}); }), "has 3 entries and q [2, 4, 1, 16] has 2; need as many, or .cache_batch_idx");
+  says(error([](Example& e) {
+         e.k_cache = e.v_cache = zeros({3, 2, 300, 16});
+       }),
+       "has 3 entries and q [2, 4, 1, 16] has 2; need as many, or .cache_batch_idx");
   says(error([](Example& e) { e.o.rotary_cos = zeros({300, 8}); }), "got only one of rotary_cos and rotary_sin");
-  says(error([](Example& e) { e.o.rotary_cos = e.o.rotary_sin = zeros({300, 9}); }), "need [positions, R / 2] with R of 2 to 16");
-  says(error([](Example& e) { e.o.rotary_cos = e.o.rotary_sin = zeros({21, 8}); }), "rotary_cos [21, 8] ends before position 21");
-  says(error([](Example& e) { e.o.k = e.o.v = Tensor(), e.o.rotary_cos = e.o.rotary_sin = zeros({300, 8}); }), "got rotary_cos and no k to append");
-  says(error([](Example& e) { e.o.window_size = {-2, 0}; }), "window_size is (-2, 0); need 0 or more keys on each side, or -1 for all, as in {256, 0}");
+  says(error([](Example& e) {
+         e.o.rotary_cos = e.o.rotary_sin = zeros({300, 9});
+       }),
+       "need [positions, R / 2] with R of 2 to 16");
+  says(error([](Example& e) {
+         e.o.rotary_cos = e.o.rotary_sin = zeros({21, 8});
+       }),
+       "rotary_cos [21, 8] ends before position 21");
+  says(error([](Example& e) {
+         e.o.k = e.o.v = Tensor(), e.o.rotary_cos = e.o.rotary_sin = zeros({300, 8});
+       }),
+       "got rotary_cos and no k to append");
+  says(error([](Example& e) {
+         e.o.window_size = {-2, 0};
+       }),
+       "window_size is (-2, 0); need 0 or more keys on each side, or -1 for all, as in {256, 0}");
   says(error([](Example& e) { e.o.softcap = -1; }), "softcap is -1; need 0 for none");
-  says(error([](Example& e) { e.o.alibi_slopes = zeros({3}); }), "alibi_slopes is f32[3]; need floating-point values [4] or [2, 4]");
+  says(error([](Example& e) { e.o.alibi_slopes = zeros({3}); }),
+       "alibi_slopes is f32[3]; need floating-point values [4] or [2, 4]");
 }
 
 }  // namespace

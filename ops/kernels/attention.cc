@@ -26,7 +26,7 @@ struct ForwardPlan {
   AttentionSizes s;
   int64_t tile_heads, head_blocks, q_blocks;  // tiles of one (batch, kv head): head_blocks x q_blocks
   bool by_head;                               // a task is all tiles of a (batch, kv head), which packs its keys itself
-  bool once;                                  // each key is read by one tile only, which needs it packed only for itself
+  bool once;                                  // each key is read by one tile only, which packs it for itself
   bool in_place;                              // and so few queries that it is not packed at all
   int64_t pieces;                             // the keys of a tile may be several tasks', merged afterwards
   int64_t tiles, tasks, slots;
@@ -274,10 +274,11 @@ class Forward {
     std::fill(state.base, state.base + n, -kInf);
     std::fill(state.top, state.top + n, -kInf);
     bool first = true;
-    for_key_steps(a_, rows, span.begin, span.end, reinterpret_cast<uint8_t*>(memory + plan_.bits), [&](const KeyStep& k) {
-      step(memory, rows, keys, k, state, first, careful);
-      first = false;
-    });
+    for_key_steps(a_, rows, span.begin, span.end, reinterpret_cast<uint8_t*>(memory + plan_.bits),
+                  [&](const KeyStep& k) {
+                    step(memory, rows, keys, k, state, first, careful);
+                    first = false;
+                  });
     if (first) std::fill(state.out, state.out + n * plan_.out_ld(), 0.0f);
   }
 

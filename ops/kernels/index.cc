@@ -311,7 +311,8 @@ void index_copy(const StridedView& in, const StridedView& index, const StridedVi
   // One after another: of rows written twice the last stays.
   for (int64_t i = 0; i < index.shape[0]; ++i) {
     from.data = static_cast<char*>(src.data) + i * src.strides[0] * size;
-    to.data = static_cast<char*>(out.data) + read_index(index.data, index.dtype, i * index.strides[0]) * out.strides[0] * size;
+    to.data = static_cast<char*>(out.data) +
+              read_index(index.data, index.dtype, i * index.strides[0]) * out.strides[0] * size;
     if (dense) {
       std::memcpy(to.data, from.data, static_cast<size_t>(bytes));
     } else {

@@ -98,8 +98,11 @@ class Timed {
         options_ = c.options();
         known = true;
       }
-    if (!known) usage_error("unknown case '" + name + "'; need f32 or bf16 and none, alibi, softcap, causal, window_256, documents_300 or "
-                  "prefix_512, maybe with backward: 'bf16 causal backward', or decode: 'bf16 decode b8 s4096 gqa4 paged'");
+    if (!known)
+      usage_error(
+          "unknown case '" + name +
+          "'; need f32 or bf16 and none, alibi, softcap, causal, window_256, documents_300 or "
+          "prefix_512, maybe with backward: 'bf16 causal backward', or decode: 'bf16 decode b8 s4096 gqa4 paged'");
     manual_seed(0);
     for (Tensor* x : {&q_, &k_, &v_, &g_}) *x = randn({1, kHeads, kLength, kDim}).to(t);
     call();
@@ -204,5 +207,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times flex_attention by score_mod and mask, forward and backward.", weft::bench::run);
+  return weft::run_program(argc, argv, "Times flex_attention by score_mod and mask, forward and backward.",
+                           weft::bench::run);
 }
