@@ -16,6 +16,8 @@ using kir::StrideKind;
 
 // Operations one after another from which on a core's window of instructions no longer reaches the next vector.
 constexpr int kLongChain = 48;
+// Operations from which on the loads of an elementwise loop follow one another too slowly to be fetched unasked.
+constexpr int kBusy = 16;
 // Vectors side by side have registers for this many values.
 constexpr int kFewValues = 3;
 
@@ -52,6 +54,24 @@ int most_alive(const Kernel& k) {
   return most;
 }
 
+struct Chain {
+  int longest = 0, all = 0;  // operations of the loop: one after another, and in all
+};
+Chain chain_of(const Kernel& k) {
+  std::vector<int> depth(k.instrs.size(), 0);
+  Chain c;
+  for (size_t i = 0; i < k.instrs.size(); ++i) {
+    const Instr& now = k.instrs[i];
+    if (!in_loop(now)) continue;
+    for (int a : {now.a, now.b, now.c})
+      if (a >= 0) depth[i] = std::max(depth[i], depth[a]);
+    depth[i] += operations(now);
+    c.all += operations(now);
+    c.longest = std::max(c.longest, depth[i]);
+  }
+  return c;
+}
+
 bool is_loop(const Kernel& k, const Segment& s) {
   return std::any_of(s.instrs.begin(), s.instrs.end(), [&](int id) { return in_loop(k.instrs[id]); });
 }
@@ -71,18 +91,13 @@ int operations(const Instr& i) { return i.op == Op::kPw ? kOperations[static_cas
 
 bool is_long_chain(const Kernel& k) {
   if (!only_elementwise(k) || goes_by_tiles(k)) return false;
-  std::vector<int> depth(k.instrs.size(), 0);
-  int chain = 0, all = 0;
-  for (size_t i = 0; i < k.instrs.size(); ++i) {
-    const Instr& now = k.instrs[i];
-    if (!in_loop(now)) continue;
-    for (int a : {now.a, now.b, now.c})
-      if (a >= 0) depth[i] = std::max(depth[i], depth[a]);
-    depth[i] += operations(now);
-    all += operations(now);
-    chain = std::max(chain, depth[i]);
-  }
-  return chain >= kLongChain && 2 * all <= 3 * chain && most_alive(k) <= kFewValues;
+  const Chain c = chain_of(k);
+  return c.longest >= kLongChain && 2 * c.all <= 3 * c.longest && most_alive(k) <= kFewValues;
+}
+
+bool fetches_ahead(const Kernel& k) {
+  if (!only_elementwise(k) || goes_by_tiles(k) || is_long_chain(k) || chain_of(k).longest < kBusy) return false;
+  return std::any_of(k.instrs.begin(), k.instrs.end(), [&](const Instr& i) { return may_be_far(k, i); });
 }
 
 bool lies_across(const Kernel& k, size_t operand) {

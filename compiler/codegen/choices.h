@@ -24,6 +24,10 @@ const kir::Segment* fetching_loop(const kir::Kernel& k);
 /// There, the loop that fetches the line to which the store writes in a later one. Null: none comes before it.
 const kir::Segment* loop_before(const kir::Kernel& k, const kir::Instr& store);
 
+/// An elementwise kernel of large results with so much between a load and a store that the machine does not see by
+/// itself what is read next.
+bool fetches_ahead(const kir::Kernel& k);
+
 /// A store of whole cache lines: where the result is large, they may go to memory without being read first.
 bool may_be_far(const kir::Kernel& k, const kir::Instr& store);
 

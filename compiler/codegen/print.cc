@@ -517,6 +517,8 @@ class Printer {
       const int axis = k_.outer_axes() - 1;
       if (tiled_ && *t_.tiles) {
         ahead = " + kTurned";
+      } else if (i.op == Op::kLoad && fetches_ahead(k_)) {
+        ahead = " + kAhead";
       } else if (i.op == Op::kStore ? loop_before(k_, i) != &s : !next_row || strides[axis] == StrideKind::kZero) {
         continue;
       } else if (i.op == Op::kLoad) {
