@@ -65,8 +65,10 @@ struct Collected {
   int64_t m, n;
   mutable std::vector<float> sums;
   mutable std::vector<char> times;
-  Collected(int64_t batch, int64_t m_, int64_t n_) : m(m_), n(n_), sums(batch * m * n), times(batch * m * n) {}
-  GemmEpilogue epilogue() const { return {&take, this}; }
+  GemmEpilogue::Touch touch;
+  Collected(int64_t batch, int64_t m_, int64_t n_)
+      : m(m_), n(n_), sums(batch * m * n), times(batch * m * n), touch{sums.data(), n * 4, 4} {}
+  GemmEpilogue epilogue() const { return {&take, this, &touch, 1}; }
   static void take(const void* context, const GemmTile& t) {
     const auto& c = *static_cast<const Collected*>(context);
     for (int64_t i = 0; i < t.rows; ++i)
