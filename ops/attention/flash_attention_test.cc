@@ -75,7 +75,7 @@ void expect_flash(const char* what, const Sizes& s, const Flash& f, const FlexAt
             size += std::abs(q[row * s.d + d] * k[line * s.d + d]);
           }
           Real score = dot * scale, error = size * scale * (s.d + 3) * u;
-          if (f.softcap > 0) score = f.softcap * std::tanh(score / f.softcap), error += 8 * u * f.softcap;
+          if (f.softcap > 0) score = f.softcap * std::tanh(score / f.softcap), error += 16 * u * f.softcap;
           if (!f.slopes.empty()) {
             const Real bias =
                 f.slopes[static_cast<size_t>((f.slopes.size() > 4 ? b * s.hq : 0) + h)] * std::abs(stands - j);

@@ -16,7 +16,7 @@ ScoreMod alibi(const Tensor& slopes);
 ScoreMod alibi_symmetric(const Tensor& slopes);
 /// f32 [heads]: alibi's slopes.
 Tensor alibi_slopes(int64_t heads);
-/// cap * tanh(s / cap) (Gemma 2).
+/// cap * tanh(s / cap) (Gemma 2), by tanh_fast.
 ScoreMod softcap(double cap);
 /// s + table[h][clip(kv - q) + max - 1] for a table [H, 2 max - 1]: distances beyond max - 1 share the ends (Shaw et
 /// al. 2018).

@@ -117,7 +117,7 @@ void expect_right(const Example& e, const KvCacheAttention& got, const char* wha
           Real score = dot * scale;
           // Sums of d products; turned features are rounded to the stored type.
           Real error = size * scale * ((s.d + 8) * u + (o.rotary_cos.defined() ? 2 * stored + 8 * u : 0));
-          if (o.softcap > 0) score = o.softcap * std::tanh(score / o.softcap), error += 8 * u * o.softcap;
+          if (o.softcap > 0) score = o.softcap * std::tanh(score / o.softcap), error += 16 * u * o.softcap;
           if (!slopes.empty()) {
             const Real bias = slopes[(o.alibi_slopes.dim() == 2 ? b * s.hq : 0) + hq] * std::abs(stands - j);
             score -= bias;

@@ -55,6 +55,7 @@ const std::map<std::string, Reference>& references() {
       {"sin", {[](D a, D) { return std::sin(a); }, 2}},
       {"cos", {[](D a, D) { return std::cos(a); }, 2}},
       {"tanh", {[](D a, D) { return std::tanh(a); }, 2}},
+      {"tanh_fast", {[](D a, D) { return std::tanh(a); }, 6}},
       {"sigmoid", {[](D a, D) { return 1 / (1 + std::exp(-a)); }, 2.5}},
       {"erf", {[](D a, D) { return std::erf(a); }, 2}},
       {"floor", {[](D a, D) { return std::floor(a); }, 0}},
@@ -261,6 +262,7 @@ TEST(Pointwise, LimitsOfFloats) {
   EXPECT_TRUE(std::isnan(value(Pw::log, -1)));
   EXPECT_EQ(value(Pw::log1p, -1), -kInf);
   EXPECT_EQ(value(Pw::tanh, kInf), 1);
+  EXPECT_EQ(value(Pw::tanh_fast, kInf), 1);
   EXPECT_EQ(value(Pw::erf, -kInf), -1);
   EXPECT_TRUE(std::isnan(value(Pw::sin, kInf)));
   EXPECT_EQ(value(Pw::sigmoid, -kInf), 0);
@@ -292,7 +294,7 @@ TEST(Pointwise, AccurateOverTheWholeRange) {
   std::vector<float> y(x.size());
   const int64_t n = x.size();
   const StridedView in{x.data(), kFloat32, {n}, {1}}, out{y.data(), kFloat32, {n}, {1}};
-  for (Pw op : {Pw::exp, Pw::expm1, Pw::log, Pw::log1p, Pw::sqrt, Pw::rsqrt, Pw::sin, Pw::cos, Pw::tanh, Pw::sigmoid,
+  for (Pw op : {Pw::exp, Pw::expm1, Pw::log, Pw::log1p, Pw::sqrt, Pw::rsqrt, Pw::sin, Pw::cos, Pw::tanh, Pw::tanh_fast, Pw::sigmoid,
                 Pw::erf}) {
     const Reference& ref = references().at(pointwise_info(op).name);
     pointwise(op, {&in, 1}, out);

@@ -36,6 +36,7 @@ const Function kFunctions[] = {
     {"sin", text::w_sin, std::sin, 2},
     {"cos", text::w_cos, std::cos, 2},
     {"tanh", text::w_tanh, std::tanh, 2},
+    {"tanh_fast", text::w_tanh_fast, std::tanh, 6},
     {"erf", text::w_erf, std::erf, 2},
     {"sigmoid", text::w_sigmoid, [](double x) { return 1 / (1 + std::exp(-x)); }, 2.5},
     {"rsqrt", text::w_rsqrt, [](double x) { return 1 / std::sqrt(x); }, 1.5},
@@ -86,7 +87,7 @@ TEST(Math, WithinTheStatedUlpsFromMinusTwentyToTwenty) {
 }
 
 TEST(Math, OddFunctionsKeepTheSignOfZero) {
-  for (auto f : {text::w_sin, text::w_tanh, text::w_erf, text::w_expm1, text::w_log1p}) {
+  for (auto f : {text::w_sin, text::w_tanh, text::w_tanh_fast, text::w_erf, text::w_expm1, text::w_log1p}) {
     EXPECT_TRUE(std::signbit(f(-0.0f)));
     EXPECT_FALSE(std::signbit(f(0.0f)));
   }

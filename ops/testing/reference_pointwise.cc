@@ -54,6 +54,7 @@ const Row kRows[] = {
     {"sin", 2, [](const Real* x, DType) { return std::sin(x[0]); }},
     {"cos", 2, [](const Real* x, DType) { return std::cos(x[0]); }},
     {"tanh", 2, [](const Real* x, DType) { return std::tanh(x[0]); }},
+    {"tanh_fast", 6, [](const Real* x, DType) { return std::tanh(x[0]); }},
     {"sigmoid", 2.5, [](const Real* x, DType) { return 1 / (1 + std::exp(-x[0])); }},
     {"erf", 2, [](const Real* x, DType) { return std::erf(x[0]); }},
     {"floor", 0, [](const Real* x, DType) { return std::floor(x[0]); }},
