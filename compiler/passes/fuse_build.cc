@@ -16,6 +16,8 @@ namespace {
 
 // Elements from which on a transposed operand is worth a kernel.
 constexpr int64_t kWorthTiles = 1 << 16;
+// Elements from which on generated kernels write f32 results past the caches.
+constexpr int64_t kPastCaches = 8 << 20;
 
 class BodyMaker {
  public:
@@ -76,7 +78,9 @@ class BodyMaker {
     if (g_.role(live_[0]) == Role::kPointwise && g_.points(live_[0]) >= kWorthTiles)
       for (Value v : old_.node(live_[0]).inputs)
         if (old_.type(v).shape.numel() >= kWorthTiles && lies_across(v)) return false;
-    return true;
+    // Eager kernels write through the caches, which reads each line before.
+    return !(g_.role(live_[0]) == Role::kPointwise && g_.points(live_[0]) >= kPastCaches &&
+             old_.type({live_[0], 0}).dtype == kFloat32);
   }
   /// A view whose neighbours along the last dim are no neighbours in memory.
   bool lies_across(Value v) const {

@@ -164,6 +164,12 @@ TEST(Fuse, ALoneOpIsAKernelIfAnOperandLiesAcross) {
   EXPECT_EQ(launches(*fused(joint(swap, {f32({300, 260, 2})}))), Lines{"relu"});
 }
 
+TEST(Fuse, ALoneOpIsAKernelIfItsResultGoesPastTheCaches) {
+  auto scale = [](std::span<const Tensor> x) { return std::vector{x[0] * 3.0}; };
+  EXPECT_EQ(launches(*fused(joint(scale, {f32({4096, 2048})}))), Lines{"[mul]"});
+  EXPECT_EQ(launches(*fused(joint(scale, {f32({4095, 2048})}))), Lines{"mul"});
+}
+
 TEST(Fuse, SoftmaxIsOneKernelOverAnyDim) {
   for (int dim : {-1, 0, 1}) {
     auto g = joint([&](std::span<const Tensor> x) { return std::vector{softmax(x[0], dim)}; }, {f32({20, 24, 40})});
