@@ -3,9 +3,9 @@
 // with and without a block mask, the same bits in every run and for any number of threads. Cases are a covering array
 // by seed: every pair of choices meets in one of them.
 //
-//   bazel run //compiler/attention:conformance_test -- --full [--seconds=N] [--seed=N]
+//   ./bazelw run --test_sharding_strategy=disabled //compiler/attention:conformance_test -- --full --seconds=60 --seed=1
 //
-// walks the full product of all choices instead (some 10^8 cases), in an order by seed, for N seconds (default: to the
+// walks the full product of all choices instead (some 10^8 cases), in an order by seed, for so many seconds (default: to the
 // end). --seed alone gives another covering array.
 #include "ops/attention/conformance.h"
 
