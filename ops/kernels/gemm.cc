@@ -342,8 +342,8 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
   const Plan plan(a.dtype, p.batch, p.m, p.n, p.k, {hooks.a ? std::max(hooks.a->cost, 1) : 0, hooks.b ? std::max(hooks.b->cost, 1) : 0});
-  alignas(64) char stack[kOnStack];
-  if (plan.workspace() <= kOnStack) workspace = stack;
+  char stack[kOnStack + 64];  // aligned by hand: AddressSanitizer's stack keeps no alignas(64)
+  if (plan.workspace() <= kOnStack) workspace = stack + 64 - reinterpret_cast<uintptr_t>(stack) % 64;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
   // Its sums depend on the layout of b; small products keep one order whatever the layout.
   if (p.m * p.n * p.k > 1024 && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
