@@ -26,8 +26,6 @@ using kernels::ScoreTile;
 
 // The tile that kernels are lowered for; no extent is 1, and rows do not touch, so nothing is simplified away.
 constexpr int64_t kRows = 32, kCols = 96, kLine = 1009;
-// Batch entries, heads, queries and keys are fewer.
-constexpr int64_t kMostPositions = int64_t{1} << 30;
 // Operands of a tile's graph before the tables: q k^T, gradients, b, h, q0, kv0, the scale.
 constexpr int kTables = 7;
 
@@ -132,7 +130,7 @@ void make_kernels(Program* p) {
   for (const TensorType& t : p->tables) types.push_back({t.dtype, t.device, {t.shape.numel()}});
   std::vector<MaskRange> ranges;
   for (const TensorType& t : types)
-    ranges.push_back(t == index ? MaskRange::between(0, kMostPositions - kRows - kCols) : MaskRange::any(t.dtype));
+    ranges.push_back(t == index ? MaskRange::between(0, kGeneratedPositions) : MaskRange::any(t.dtype));
   auto trace = [&](const TensorFn& fn) {
     return narrow_indices(*lower(*run_passes(capture_body(fn, types).graph, pipeline(), {})), ranges);
   };

@@ -86,6 +86,22 @@ TEST(TileMod, GivesTheBitsOfTheInterpreter) {
   }
 }
 
+// Positions are counted in 32 bits; where they do not fit, the mod is interpreted.
+TEST(TileMod, AsManyPositionsAs32BitsCount) {
+  static int asked = 0;
+  const internal::MakeTileMod made = internal::make_tile_mod;
+  internal::make_tile_mod = [](const Ref<Graph>&, std::span<const StridedView>) {
+    ++asked;
+    return std::unique_ptr<internal::TileMod>();
+  };
+  const Body body = internal::trace_score([](const Score& s) { return s.value + (s.kv - s.q); });
+  internal::ScoreTiles fits(body.graph, {}, internal::kGeneratedPositions);
+  EXPECT_EQ(asked, 1);
+  internal::ScoreTiles wide(body.graph, {}, internal::kGeneratedPositions + 1);
+  EXPECT_EQ(asked, 1);
+  internal::make_tile_mod = made;
+}
+
 TEST(TileMod, NewLengthsCompileNothing) {
   Random random(3);
   const Tensor slopes = random_tensor(kFloat32, {4}, random, 0.01, 0.1);

@@ -166,7 +166,11 @@ class Call {
     }
     scored_ = attrs.has("score");
     static constexpr kernels::ScoreHook kNoHook{};
-    if (scored_ && run) score_ = std::make_unique<internal::ScoreTiles>(attrs.get<Ref<Graph>>("score"), score_tables());
+    if (scored_ && run) {
+      const Shape& q = in[0].shape;
+      score_ = std::make_unique<internal::ScoreTiles>(attrs.get<Ref<Graph>>("score"), score_tables(),
+                                                      std::max({q[0], q[1], q[2], keys}));
+    }
     if (scored_) a.score = run ? &score_->hook() : &kNoHook;
     if (at_.dropout >= 0) {
       a.dropout.p = attrs.f("dropout");

@@ -86,8 +86,8 @@ std::unique_ptr<TileMod> interpreted_tile_mod(const Ref<Graph>& mod, std::span<c
   return std::make_unique<Interpreted>(mod, tables);
 }
 
-ScoreTiles::ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> tables) {
-  if (make_tile_mod) mod_ = make_tile_mod(mod, tables);
+ScoreTiles::ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> tables, int64_t positions) {
+  if (make_tile_mod && positions <= kGeneratedPositions) mod_ = make_tile_mod(mod, tables);
   if (!mod_) mod_ = interpreted_tile_mod(mod, tables);
   for (const StridedView& t : tables) {
     offsets_.push_back(has_gradient(t.dtype) ? per_group_ : -1);

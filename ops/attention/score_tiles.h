@@ -23,6 +23,8 @@ std::unique_ptr<TileMod> interpreted_tile_mod(const Ref<Graph>& mod, std::span<c
 /// Makes TileMods instead of the interpreter where it can, else gives null (compiler/exec sets it).
 using MakeTileMod = std::unique_ptr<TileMod> (*)(const Ref<Graph>& mod, std::span<const StridedView> tables);
 extern MakeTileMod make_tile_mod;
+/// What it makes counts batch entries, heads, queries and keys in 32 bits: all positions are below this.
+inline constexpr int64_t kGeneratedPositions = int64_t{1} << 30;
 /// What runs for a mod over tables of these types, a line for a report and one for each file that WEFT_DUMP asks for;
 /// set with make_tile_mod.
 using DescribeTileMod = std::string (*)(const Ref<Graph>& mod, std::span<const TensorType> tables);
@@ -32,7 +34,8 @@ extern DescribeTileMod describe_tile_mod;
 /// tasks (kernels::Attention::score_groups) adds to sums of its own, which are then added up in order.
 class ScoreTiles {
  public:
-  ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> tables);
+  /// positions: the most batch entries, heads, queries or keys of the call.
+  ScoreTiles(const Ref<Graph>& mod, std::span<const StridedView> tables, int64_t positions);
   ~ScoreTiles();
   const kernels::ScoreHook& hook() const { return hook_; }
   /// Before attention_backward: where each table's sums go (by group, then the table's numel).
