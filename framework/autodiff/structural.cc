@@ -147,6 +147,7 @@ const OpDef barrier_op = {
     .view = same_memory,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef stop_gradient_op = {
     .name = "stop_gradient",
@@ -156,6 +157,7 @@ const OpDef stop_gradient_op = {
     .dims = identity_dims,
     .cost = no_cost,
     .view = same_memory,
+    .linear = 1,
 };
 const OpDef checkpoint_op = {
     .name = "checkpoint",

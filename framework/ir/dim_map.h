@@ -40,7 +40,7 @@ using DimFactors = std::vector<std::vector<int>>;
 struct DimMap {
   std::vector<Factor> factors;
   std::vector<DimFactors> in, out;
-  bool linear = false;  // linear in its operands jointly or in each one: partial sums may pass through (see op record)
+  bool linear = true;  // false: this call adds a constant, so it is not linear although its record says so (pad)
 
   /// Parses the notation above and takes the factors' sizes from the types; throws on text that does not fit them.
   /// For "(h d)" at most one factor per group may be unknown from elsewhere; `sizes` gives others by name.

@@ -23,7 +23,7 @@ enum Trait : uint32_t {
   kNotDifferentiable = 1 << 9,
   kOfHistory = 1 << 10,  // grad: meaning depends on how its operands were computed; the interpreter calls decompose
   kTapeStart = 1 << 11,  // barrier: grad may be asked of its result, so the interpreter lets it start a tape
-  kInPlace = 1 << 11,    // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
+  kInPlace = 1 << 12,    // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
 };
 
 using Types = SmallVec<TensorType, 1>;
@@ -102,6 +102,8 @@ struct OpDef {
   std::vector<Sample> (*samples)() = nullptr;
   uint32_t vjp_reads_in = ~0u;   // bit i: vjp reads the value of operand i (else only its type: its memory is not kept)
   uint32_t vjp_reads_out = ~0u;  // the same for results
+  uint32_t linear = 0;           // bit i: linear in operand i, so partial sums of it give partial sums of the result
+  bool jointly = false;          // ... in all of these together (add), not in each with the others fixed (mul)
   int scalar = -1;               // kPointwise: index into the table of scalar functions (ops/kernels: enum class Pw)
 
   bool is(Trait t) const { return traits & t; }

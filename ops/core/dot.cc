@@ -135,16 +135,12 @@ DimMap dims_dot(const Attrs& attrs, std::span<const TensorType> in, std::span<co
   for (int k = 0; k < d.a_batch.size(); ++k) result += weft::cat(" b", k);
   const std::string a = names(in[0].shape, d.a_batch, d.a_contract, 'm', &result);
   const std::string b = names(in[1].shape, d.b_batch, d.b_contract, 'n', &result);
-  DimMap m = DimMap::parse(a + ", " + b + " ->" + result, in, out);
-  m.linear = true;
-  return m;
+  return DimMap::parse(a + ", " + b + " ->" + result, in, out);
 }
 
 DimMap dims_grouped(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  DimMap m = groups_mode(attrs) == "rows" ? DimMap::parse("r~ k, e? k n, o? -> r~ n", in, out)
+  return groups_mode(attrs) == "rows" ? DimMap::parse("r~ k, e? k n, o? -> r~ n", in, out)
                                           : DimMap::parse("r~ k, r~ n, o? -> e? k n", in, out);
-  m.linear = true;
-  return m;
 }
 
 Cost cost_grouped(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
@@ -333,6 +329,7 @@ const OpDef dot_op = {
     .workspace = dot_bytes,
     .samples = samples_dot,
     .vjp_reads_out = 0,
+    .linear = 3,
 };
 const OpDef grouped_dot_op = {
     .name = "grouped_dot",
@@ -348,6 +345,7 @@ const OpDef grouped_dot_op = {
     .workspace = grouped_bytes,
     .samples = samples_grouped,
     .vjp_reads_out = 0,
+    .linear = 3,
 };
 
 std::span<const OpDef* const> dot_ops() {

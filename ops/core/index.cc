@@ -407,6 +407,7 @@ const OpDef gather_op = {
     .samples = samples_gather,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef scatter_add_op = {
     .name = "scatter_add",
@@ -421,6 +422,8 @@ const OpDef scatter_add_op = {
     .samples = samples_scatter_add,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
+    .linear = 5,
+    .jointly = true,
 };
 const OpDef index_select_op = {
     .name = "index_select",
@@ -436,6 +439,7 @@ const OpDef index_select_op = {
     .samples = samples_index_select,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef index_add_op = {
     .name = "index_add",
@@ -450,6 +454,8 @@ const OpDef index_add_op = {
     .samples = samples_index_add,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
+    .linear = 5,
+    .jointly = true,
 };
 const OpDef index_copy_op = {
     .name = "index_copy",
@@ -465,6 +471,8 @@ const OpDef index_copy_op = {
     .samples = samples_index_copy,
     .vjp_reads_in = 2,
     .vjp_reads_out = 0,
+    .linear = 5,
+    .jointly = true,
 };
 const OpDef dynamic_update_slice_op = {
     .name = "dynamic_update_slice",
@@ -480,6 +488,8 @@ const OpDef dynamic_update_slice_op = {
     .samples = samples_dynamic_update_slice,
     .vjp_reads_in = ~3u,
     .vjp_reads_out = 0,
+    .linear = 3,
+    .jointly = true,
 };
 const OpDef dynamic_slice_op = {
     .name = "dynamic_slice",
@@ -495,6 +505,7 @@ const OpDef dynamic_slice_op = {
     .samples = samples_dynamic_slice,
     .vjp_reads_in = ~1u,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 
 std::span<const OpDef* const> index_ops() {

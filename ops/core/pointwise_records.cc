@@ -115,6 +115,21 @@ constexpr bool commutes(Pw op) {
   }
 }
 
+// Operands in which an op is linear; `jointly` in all of them together.
+constexpr uint32_t linear_in(Pw op, bool* jointly) {
+  *jointly = op == Pw::add || op == Pw::sub || op == Pw::where;
+  switch (op) {
+    case Pw::add: case Pw::sub: case Pw::mul:
+      return 3;
+    case Pw::neg: case Pw::div:
+      return 1;
+    case Pw::where:
+      return 6;
+    default:
+      return 0;
+  }
+}
+
 constexpr uint32_t reads2(std::string_view va, std::string_view vb, char first, char second) {
   uint32_t r = 0;
   if (mentions(va, first) || mentions(vb, first)) r |= 1;
@@ -140,6 +155,7 @@ constexpr OpDef record(const char* name, const char* doc, Pw op, int operands, d
   r.scalar = static_cast<int>(op);
   r.vjp_reads_in = reads_in;
   r.vjp_reads_out = reads_out;
+  r.linear = linear_in(op, &r.jointly);
   return r;
 }
 

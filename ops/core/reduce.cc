@@ -99,7 +99,6 @@ template <char kSuffix>
 DimMap dims_of(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const char suffix[] = {kSuffix, 0};
   DimMap m = dims_reduced(in, out, mask_of(attrs.ints("dims")), kSuffix == '+' ? "" : suffix);
-  m.linear = kSuffix == '+';
   return m;
 }
 
@@ -111,7 +110,6 @@ DimMap dims_cumsum(const Attrs& attrs, std::span<const TensorType> in, std::span
   std::vector<std::string> words;
   for (int i = 0; i < in[0].shape.size(); ++i) words.push_back(factor_name(i) + (i == attrs.i("dim") ? "?" : ""));
   DimMap m = DimMap::parse(join_words(words) + " -> " + join_words(words), in, out);
-  m.linear = true;
   return m;
 }
 
@@ -265,6 +263,7 @@ const OpDef reduce_sum_op = {
     .samples = samples_sum,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef reduce_max_op = {
     .name = "reduce_max",
@@ -333,6 +332,7 @@ const OpDef cumsum_op = {
     .samples = samples_cumsum,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 
 std::span<const OpDef* const> reduce_ops() {

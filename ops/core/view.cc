@@ -15,11 +15,6 @@ using Words = std::vector<std::string>;
 
 TensorType with_shape(const TensorType& t, const Shape& shape) { return {t.dtype, t.device, shape}; }
 
-DimMap linear(DimMap m) {
-  m.linear = true;
-  return m;
-}
-
 // The copy that a view op makes where its result must have memory of its own.
 void copy_of_view(const KernelCall& c) {
   StridedView from = c.in[0];
@@ -67,7 +62,7 @@ DimMap dims_reshape(const Attrs&, std::span<const TensorType> in, std::span<cons
     int at = 0;
     for (int side = 0; side < 2; ++side)
       for (int d = 0; d < types[side]->shape.size(); ++d) words[side].push_back(factor_name(at++) + "?");
-    return linear(DimMap::parse(join_words(words[0]) + " -> " + join_words(words[1]), in, out));
+    return DimMap::parse(join_words(words[0]) + " -> " + join_words(words[1]), in, out);
   }
   std::vector<Words> dims[2] = {std::vector<Words>(from.size()), std::vector<Words>(to.size())};
   std::vector<std::pair<std::string, int64_t>> sizes;
@@ -118,7 +113,7 @@ DimMap dims_reshape(const Attrs&, std::span<const TensorType> in, std::span<cons
       words.push_back(d.empty() ? "1" : d.size() == 1 ? d[0] : "(" + join_words(d) + ")");
     text += (side ? " -> " : "") + join_words(words);
   }
-  return linear(DimMap::parse(text, in, out, sizes));
+  return DimMap::parse(text, in, out, sizes);
 }
 
 Grads vjp_reshape(const VjpCall& c) { return {reshape(c.grad[0], c.in[0].shape())}; }
@@ -162,7 +157,7 @@ DimMap dims_permute(const Attrs& attrs, std::span<const TensorType> in, std::spa
   Words from, to;
   for (int i = 0; i < in[0].shape.size(); ++i) from.push_back(factor_name(i));
   for (int64_t d : attrs.ints("dims")) to.push_back(factor_name(static_cast<int>(d)));
-  return linear(DimMap::parse(join_words(from) + " -> " + join_words(to), in, out));
+  return DimMap::parse(join_words(from) + " -> " + join_words(to), in, out);
 }
 
 Grads vjp_permute(const VjpCall& c) {
@@ -206,7 +201,7 @@ bool view_broadcast(const Attrs&, const StridedView& in, const TensorType& out, 
 }
 
 DimMap dims_broadcast(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return linear(DimMap::pointwise(in, out));
+  return DimMap::pointwise(in, out);
 }
 
 Grads vjp_broadcast(const VjpCall& c) {
@@ -274,7 +269,7 @@ DimMap dims_cut(std::span<const TensorType> in, std::span<const TensorType> out)
 }
 
 DimMap dims_slice(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return linear(dims_cut(in, out));
+  return dims_cut(in, out);
 }
 
 Cost cost_of_copy(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
@@ -423,7 +418,7 @@ DimMap dims_concat(const Attrs& attrs, std::span<const TensorType> in, std::span
       words.push_back(d == dim ? factor_name(rank + static_cast<int>(i)) + "?" : factor_name(d));
     text += (i == 0 ? "" : i == in.size() ? " -> " : ", ") + join_words(words);
   }
-  return linear(DimMap::parse(text, in, out));
+  return DimMap::parse(text, in, out);
 }
 
 Grads vjp_concat(const VjpCall& c) {
@@ -480,6 +475,7 @@ const OpDef reshape_op = {
     .samples = samples_reshape,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef permute_op = {
     .name = "permute",
@@ -494,6 +490,7 @@ const OpDef permute_op = {
     .samples = samples_permute,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef broadcast_op = {
     .name = "broadcast",
@@ -508,6 +505,7 @@ const OpDef broadcast_op = {
     .samples = samples_broadcast,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef slice_op = {
     .name = "slice",
@@ -523,6 +521,7 @@ const OpDef slice_op = {
     .samples = samples_slice,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef pad_op = {
     .name = "pad",
@@ -536,6 +535,7 @@ const OpDef pad_op = {
     .samples = samples_pad,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef concat_op = {
     .name = "concat",
@@ -550,6 +550,8 @@ const OpDef concat_op = {
     .samples = samples_concat,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = ~0u,
+    .jointly = true,
 };
 const OpDef contiguous_op = {
     .name = "contiguous",
@@ -564,6 +566,7 @@ const OpDef contiguous_op = {
     .samples = samples_contiguous,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 
 std::span<const OpDef* const> view_ops() {
