@@ -63,11 +63,9 @@ std::vector<Tensor> arrays_of(const BlockMask& m) {
 
 }  // namespace
 
-AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& value, const FlexAttentionOptions& o) {
-  const Tensor &q = internal::tensor_of(query, kOp), &k = internal::tensor_of(key, kOp),
-               &v = internal::tensor_of(value, kOp);
+internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                 const FlexAttentionOptions& o) {
   check(q, k, v, o);
-  LineScope line(query.line());
   const DType wide = q.dtype() == kFloat64 ? kFloat64 : kFloat32;
   std::vector<Tensor> in{q, k, v};
   std::vector<Attrs::Entry> attrs{{"scale", o.scale.value_or(1 / std::sqrt(static_cast<double>(q.size(3))))},
@@ -105,13 +103,21 @@ AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& 
     in.push_back(cast(o.page_table, kInt64));
     attrs.push_back({"paged", true});
   }
+  return {Attrs(std::move(attrs)), std::move(in)};
+}
+
+AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& value, const FlexAttentionOptions& o) {
+  const Tensor &q = internal::tensor_of(query, kOp), &k = internal::tensor_of(key, kOp),
+               &v = internal::tensor_of(value, kOp);
+  LineScope line(query.line());
+  const internal::AttentionCall call = internal::attention_call(q, k, v, o);
   std::vector<Tensor> out;
-  if (wide == kFloat64) {
-    out = internal::plain_attention(Attrs(attrs), in);
+  if (q.dtype() == kFloat64) {
+    out = internal::plain_attention(call.attrs, call.operands);
   } else {
     SmallVec<const Tensor*, 8> operands;
-    for (const Tensor& t : in) operands.push_back(&t);
-    out = dispatch_multi(attention_op, TensorPtrs(operands), Attrs(attrs));
+    for (const Tensor& t : call.operands) operands.push_back(&t);
+    out = dispatch_multi(attention_op, TensorPtrs(operands), call.attrs);
   }
   return {out[0], out[1], out[2]};
 }

@@ -33,4 +33,13 @@ struct AttentionResult {
 };
 AttentionResult flex_attention_aux(const Arg& q, const Arg& k, const Arg& v, const FlexAttentionOptions& options = {});
 
+namespace internal {
+/// What flex_attention dispatches: attributes and operands of an attention node (f64: of plain_attention).
+struct AttentionCall {
+  Attrs attrs;
+  std::vector<Tensor> operands;
+};
+AttentionCall attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentionOptions& options);
+}  // namespace internal
+
 }  // namespace weft

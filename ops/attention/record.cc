@@ -1,7 +1,6 @@
 #include "ops/attention/record.h"
 
 #include <algorithm>
-#include <limits>
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
@@ -20,12 +19,13 @@ using internal::AttentionOperands;
 
 namespace {
 
-constexpr double kInf = std::numeric_limits<double>::infinity();
 // Private sums of a mod's gradients may take this much, or twice what the gradients take; where tasks would need more,
 // some of them share one and run one after another.
 constexpr int64_t kMaxGradientBytes = int64_t{256} << 20;
 
 bool is_backward(const OpDef& op) { return &op == &attention_backward_op; }
+
+DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
 
 const Graph* graph_of(const Attrs& attrs, const char* key) {
   return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
@@ -67,11 +67,22 @@ Types infer(const InferCall& c) {
                c.op.name, ": page table is ", pages, " for q ", q.shape, " and pages ", k.shape,
                "; need i64 [B, n], one page or more, and only forward");
   }
+  if (at.places >= 0) {
+    WEFT_CHECK(c.attrs.ints("dropout_extents").size() == 4, c.op.name, ": dropout_extents are ",
+               c.attrs.ints("dropout_extents"), "; need [B, Hq, Sq, Skv]");
+    const int64_t lengths[] = {q.shape[0], q.shape[1], q.shape[2], keys_of(at, c.in)};
+    for (size_t i = 0; i < 4; ++i) {
+      const TensorType& t = c.in[static_cast<size_t>(at.places) + i];
+      WEFT_CHECK(t.dtype == kInt64 && t.shape == Shape{lengths[i]}, c.op.name, ": positions of dropout are ", t,
+                 "; need i64 [", lengths[i], "]");
+    }
+  }
+  const bool wide = c.attrs.b("wide", false);
   const Shape rows{q.shape[0], q.shape[1], q.shape[2]};
   Shape out = q.shape;
   out[3] = v.shape[3];
   const TensorType lse{kFloat32, q.device, rows}, o{q.dtype, q.device, out};
-  if (!is_backward(c.op)) return {o, lse, lse};
+  if (!is_backward(c.op)) return {wide ? TensorType{kFloat32, q.device, out} : o, lse, lse};
   const size_t n = static_cast<size_t>(at.count);
   WEFT_CHECK(c.in[n] == o && c.in[n + 1] == lse && c.in[n + 2] == o && c.in[n + 3] == lse, c.op.name, ": out ", c.in[n],
              ", lse ", c.in[n + 1], ", their gradients ", c.in[n + 2], ", ", c.in[n + 3], "; need ", o, " and ", lse);
@@ -79,6 +90,8 @@ Types infer(const InferCall& c) {
   for (int i = 0; i < at.score_tables; ++i)
     if (const TensorType& t = c.in[static_cast<size_t>(at.score_first + i)]; internal::has_gradient(t.dtype))
       types.push_back(t);
+  if (wide)
+    for (TensorType& t : types) t.dtype = wide_of(t.dtype);
   return types;
 }
 
@@ -178,6 +191,12 @@ class Call {
       if (run) {
         a.dropout.seed = static_cast<uint64_t>(*in[static_cast<size_t>(at_.dropout)].as<int64_t>());
         a.dropout.step = static_cast<uint64_t>(*in[static_cast<size_t>(at_.dropout) + 1].as<int64_t>());
+        if (at_.places >= 0) {
+          const int64_t** const to[] = {&a.dropout.b, &a.dropout.h, &a.dropout.q, &a.dropout.kv};
+          for (size_t i = 0; i < 4; ++i) *to[i] = in[static_cast<size_t>(at_.places) + i].as<int64_t>();
+          const Shape& whole = attrs.ints("dropout_extents");
+          a.dropout.heads = whole[1], a.dropout.q_len = whole[2], a.dropout.kv_len = whole[3];
+        }
       }
     }
   }
@@ -288,151 +307,6 @@ int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span
   return arrays.bytes + std::max(unmasked, bytes());
 }
 
-// ---- the same in primitives ----
-
-/// Scores and what comes of them, all of them in memory, in f32 (f64 for f64).
-struct Plain {
-  AttentionOperands at;
-  DType wide;
-  int64_t b, hq, hkv, sq, skv, group;
-  Tensor q, k, v, raw, scores, seen, keep;
-  internal::TableReads reads;
-
-  Plain(const Attrs& attrs, std::span<const Tensor> in, bool derivative) : at(attrs) {
-    wide = in[0].dtype() == kFloat64 ? kFloat64 : kFloat32;
-    b = in[0].size(0);
-    hq = in[0].size(1);
-    hkv = in[1].size(1);
-    sq = in[0].size(2);
-    group = hq / hkv;
-    std::vector<Tensor> kv{in[1], in[2]};
-    if (at.pages >= 0) kv = internal::gathered_pages(in[static_cast<size_t>(at.pages)], in[1], in[2]);
-    skv = kv[0].size(2);
-    q = cast(in[0], wide);
-    k = heads(cast(kv[0], wide));
-    v = heads(cast(kv[1], wide));
-    raw = matmul(q, transpose(k, -1, -2)) * attrs.f("scale");
-    const std::vector<Tensor> where_at = positions();
-    std::vector<internal::IndexRead> indices;
-    scores = raw;
-    if (derivative) {
-      EnableGrad record;
-      scores = raw = internal::own_tape(raw);
-      if (const Graph* mod = graph_of(attrs, "score")) scores = modified(*mod, in, where_at, &reads, nullptr);
-    } else if (const Graph* mod = graph_of(attrs, "score")) {
-      scores = modified(*mod, in, where_at, nullptr, &indices);
-    }
-    if (const Graph* mask = graph_of(attrs, "mask")) {
-      std::vector<Tensor> args = where_at;
-      for (int i = 0; i < at.mask_tables; ++i) args.push_back(in[static_cast<size_t>(at.mask_first + i)]);
-      std::vector<internal::IndexRead> of_mask;
-      seen = broadcast_to(internal::map_mod(*mask, 4, args, nullptr, &of_mask), scores.shape());
-      if (!raw.is_traced()) internal::check_reads("mask_mod", *mask, of_mask, scores.shape(), Tensor());
-    }
-    // While capturing nothing is known of them: such a score stays NaN.
-    if (!raw.is_traced() && !indices.empty())
-      internal::check_reads("score_mod", *graph_of(attrs, "score"), indices, scores.shape(), seen);
-    if (at.dropout >= 0) {
-      const Tensor bits = dispatch(random_bits_op, {&in[static_cast<size_t>(at.dropout)], &in[static_cast<size_t>(at.dropout) + 1]},
-                                   {{"shape", raw.shape()}, {"op_id", attrs.i("op_id")}});
-      const Tensor u = mul(cast(shift_right_logical(bits, 8), kFloat32), 0x1p-24);
-      keep = where(ge(u, attrs.f("dropout")), 1 / (1 - attrs.f("dropout")), cast(u * 0.0, wide));
-    }
-  }
-
-  Tensor masked(const Tensor& s) const { return seen.defined() ? where(seen, s, -kInf) : s; }
-  // [B, Hkv, S, D] as every query head sees it.
-  Tensor heads(const Tensor& t) const {
-    Shape s{b, hkv, group, t.size(2), t.size(3)};
-    return reshape(broadcast_to(unsqueeze(t, 2), s), {b, hq, t.size(2), t.size(3)});
-  }
-  // Sums of heads' gradients, [B or 1, Hkv, S, D].
-  Tensor grouped(const Tensor& g, const Tensor& like) const {
-    Tensor s = sum(reshape(g, {b, hkv, group, g.size(2), g.size(3)}), 2);
-    if (like.size(0) != b) s = sum(s, 0, true);
-    return cast(s, like.dtype());
-  }
-
- private:
-  std::vector<Tensor> positions() const {
-    const TensorOptions i64{.dtype = kInt64};
-    return {reshape(arange(b, i64), {b, 1, 1, 1}), reshape(arange(hq, i64), {1, hq, 1, 1}),
-            reshape(arange(sq, i64), {1, 1, sq, 1}), reshape(arange(skv, i64), {1, 1, 1, skv})};
-  }
-  Tensor modified(const Graph& mod, std::span<const Tensor> in, const std::vector<Tensor>& where_at,
-                  internal::TableReads* table_reads, std::vector<internal::IndexRead>* indices) const {
-    std::vector<Tensor> args{raw};
-    args.insert(args.end(), where_at.begin(), where_at.end());
-    for (int i = 0; i < at.score_tables; ++i) args.push_back(in[static_cast<size_t>(at.score_first + i)]);
-    return broadcast_to(internal::map_mod(mod, 5, args, table_reads, indices), raw.shape());
-  }
-};
-
-std::vector<Tensor> decompose(const Attrs& attrs, std::span<const Tensor> in) {
-  const Plain p(attrs, in, false);
-  const Tensor s = p.masked(p.scores);
-  Tensor top, shift;
-  const Shape rows{p.b, p.hq, p.sq};
-  if (p.skv == 0) {
-    return {zeros({p.b, p.hq, p.sq, in[2].size(3)}, {.dtype = in[0].dtype()}), full(rows, -kInf, {.dtype = p.wide}),
-            full(rows, -kInf, {.dtype = p.wide})};
-  }
-  {
-    NoGrad guard;
-    top = amax(s, -1, true);
-    shift = where(eq(top, -kInf), 0.0, top);
-  }
-  const Tensor e = exp(s - shift), total = sum(e, -1, true), none = eq(total, 0.0);
-  const Tensor divisor = where(none, 1.0, total);
-  Tensor prob = e / divisor;
-  if (p.keep.defined()) prob = prob * p.keep;
-  // As in the kernel: the probabilities meet v in v's dtype.
-  prob = cast(cast(prob, in[2].dtype()), p.wide);
-  const Tensor lse = where(none, -kInf, log(divisor) + shift);
-  return {cast(matmul(prob, p.v), in[0].dtype()), reshape(lse, rows), reshape(top, rows)};
-}
-
-std::vector<Tensor> decompose_backward(const Attrs& attrs, std::span<const Tensor> in) {
-  const Plain p(attrs, in, true);
-  const Tensor *rest = &in[static_cast<size_t>(p.at.count)], out = cast(rest[0], p.wide), dout = cast(rest[2], p.wide);
-  const Tensor lse = unsqueeze(cast(rest[1], p.wide), -1);
-  const Tensor prob = exp(p.masked(p.scores) - where(eq(lse, -kInf), 0.0, lse));
-  const Tensor delta = sum(out * dout, -1, true) - unsqueeze(cast(rest[3], p.wide), -1);
-  Tensor dprob = matmul(dout, transpose(p.v, -1, -2));
-  Tensor dropped = prob;
-  if (p.keep.defined()) {
-    dprob = dprob * p.keep;
-    dropped = prob * p.keep;
-  }
-  Tensor ds = prob * (dprob - delta);
-  if (p.seen.defined()) ds = where(p.seen, ds, 0.0);
-  std::vector<Tensor> tables;
-  if (graph_of(attrs, "score")) {
-    std::vector<Tensor> wrt{p.raw};
-    for (const internal::TableRead& r : p.reads.all) wrt.push_back(r.value);
-    std::vector<Tensor> d(wrt.size());
-    if (p.scores.requires_grad_enabled() || p.scores.is_traced())
-      d = grad(p.scores, wrt, {.create_graph = grad_enabled(), .grad_output = ds});
-    for (int i = 0; i < p.at.score_tables; ++i) {
-      const Tensor& t = in[static_cast<size_t>(p.at.score_first + i)];
-      if (!internal::has_gradient(t.dtype())) continue;
-      Tensor g = zeros({t.numel()}, {.dtype = t.dtype() == kFloat64 ? kFloat64 : kFloat32});
-      for (size_t r = 0; r < p.reads.all.size(); ++r)
-        if (p.reads.all[r].input == 5 + i && d[r + 1].defined())
-          g = index_add(g, 0, reshape(p.reads.all[r].at, {-1}), reshape(d[r + 1], {-1}));
-      tables.push_back(cast(reshape(g, t.shape()), t.dtype()));
-    }
-    ds = d[0].defined() ? d[0] : zeros(p.raw.shape(), {.dtype = p.wide});
-    if (p.seen.defined()) ds = where(p.seen, ds, 0.0);
-  }
-  ds = ds * attrs.f("scale");
-  std::vector<Tensor> r{cast(matmul(ds, p.k), in[0].dtype()),
-                        p.grouped(matmul(transpose(ds, -1, -2), p.q), in[1]),
-                        p.grouped(matmul(transpose(dropped, -1, -2), dout), in[2])};
-  r.insert(r.end(), tables.begin(), tables.end());
-  return r;
-}
-
 // ---- derivatives ----
 
 // The gradient of pages `like` from that of gathered_pages.
@@ -450,24 +324,28 @@ Grads vjp(const VjpCall& c) {
     if (i != at.pages) in.push_back(&c.in[static_cast<size_t>(i)]);
   // Keys in pages are gathered for the derivative, and what it gives them is scattered.
   std::vector<Tensor> kv;
-  const Attrs attrs = at.pages >= 0 ? c.attrs.without("paged") : c.attrs;
+  Attrs attrs = at.pages >= 0 ? c.attrs.without("paged") : c.attrs;
   if (at.pages >= 0) {
     kv = internal::gathered_pages(c.in[static_cast<size_t>(at.pages)], c.in[1], c.in[2]);
     in[1] = &kv[0], in[2] = &kv[1];
   }
-  const Tensor dout = c.grad[0].defined() ? c.grad[0] : internal::full_of(c.out[0].type(), 0);
+  Tensor out = c.out[0], dout = c.grad[0].defined() ? c.grad[0] : internal::full_of(c.out[0].type(), 0);
+  if (attrs.b("wide", false)) {
+    attrs = attrs.without("wide");
+    out = cast(out, c.in[0].dtype()), dout = cast(dout, c.in[0].dtype());
+  }
   const Tensor dlse = c.grad[1].defined() ? c.grad[1] : internal::full_of(c.out[1].type(), 0);
-  for (const Tensor* t : {&c.out[0], &c.out[1], &dout, &dlse}) in.push_back(t);
-  std::vector<Tensor> out = dispatch_multi(attention_backward_op, TensorPtrs(in), attrs);
+  for (const Tensor* t : std::initializer_list<const Tensor*>{&out, &c.out[1], &dout, &dlse}) in.push_back(t);
+  std::vector<Tensor> back = dispatch_multi(attention_backward_op, TensorPtrs(in), attrs);
   if (at.pages >= 0) {
     const Tensor& pages = c.in[static_cast<size_t>(at.pages)];
-    for (size_t i = 1; i < 3; ++i) out[i] = scattered_pages(pages, out[i], c.in[i]);
+    for (size_t i = 1; i < 3; ++i) back[i] = scattered_pages(pages, back[i], c.in[i]);
   }
   Grads g(c.in.size());
   size_t next = 0;
-  for (int i = 0; i < 3; ++i) g[static_cast<size_t>(i)] = out[next++];
+  for (int i = 0; i < 3; ++i) g[static_cast<size_t>(i)] = back[next++];
   for (int i = 0; i < at.score_tables; ++i)
-    if (const size_t k = static_cast<size_t>(at.score_first + i); internal::has_gradient(c.in[k].dtype())) g[k] = out[next++];
+    if (const size_t k = static_cast<size_t>(at.score_first + i); internal::has_gradient(c.in[k].dtype())) g[k] = back[next++];
   return g;
 }
 
@@ -485,7 +363,7 @@ Grads vjp_backward(const VjpCall& c) {
     }
     in.push_back(t);
   }
-  const std::vector<Tensor> out = decompose_backward(c.attrs, in);
+  const std::vector<Tensor> out = internal::plain_attention_backward(c.attrs, in);
   Grads g(c.in.size());
   for (size_t o = 0; o < out.size(); ++o) {
     if (!c.grad[o].defined()) continue;
@@ -512,24 +390,12 @@ AttentionOperands::AttentionOperands(const Attrs& attrs) {
   if (attrs.has("dropout")) {
     dropout = count;
     count += 2;
+    if (attrs.has("dropout_extents")) {
+      places = count;
+      count += 4;
+    }
   }
   if (attrs.b("paged", false)) pages = count++;
-}
-
-std::vector<Tensor> internal::gathered_pages(const Tensor& pages, const Tensor& k, const Tensor& v) {
-  // Pages of keys that nobody sees may be any number.
-  const Tensor chosen = minimum(maximum(reshape(pages, {-1}), 0), k.size(0) - 1);
-  std::vector<Tensor> r;
-  for (const Tensor* t : {&k, &v}) {
-    const Tensor rows = reshape(index_select(*t, 0, chosen),
-                                {pages.size(0), pages.size(1), t->size(1), t->size(2), t->size(3)});
-    r.push_back(reshape(transpose(rows, 1, 2), {pages.size(0), t->size(1), pages.size(1) * t->size(2), t->size(3)}));
-  }
-  return r;
-}
-
-std::vector<Tensor> internal::plain_attention(const Attrs& attrs, std::span<const Tensor> in) {
-  return decompose(attrs, in);
 }
 
 const OpDef attention_op = {
@@ -544,7 +410,7 @@ const OpDef attention_op = {
     .cost = cost,
     .kernel = run,
     .workspace = workspace,
-    .decompose = decompose,
+    .decompose = internal::plain_attention,
     .vjp_reads_out = 3,
 };
 const OpDef attention_backward_op = {
@@ -559,7 +425,7 @@ const OpDef attention_backward_op = {
     .cost = cost,
     .kernel = run,
     .workspace = workspace,
-    .decompose = decompose_backward,
+    .decompose = internal::plain_attention_backward,
     .vjp_reads_out = 0,
 };
 

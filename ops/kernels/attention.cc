@@ -65,7 +65,7 @@ struct ForwardPlan {
     p = slot.take(s.narrow ? s.tile_rows * kNarrowLd * 2 : 0);
     bits = slot.take(s.tile_rows * kTileKeys / 8);
     keep = slot.take(s.tile_rows * kTileKeys / 8);
-    row = slot.take(s.tile_rows * s.v_dim * s.item);
+    row = slot.take(s.tile_rows * s.v_dim * 4);
     state = slot.take(state_bytes());
     slot_keys = slot.take(by_head || once ? k_bytes + v_bytes : 0);
     together = slot.take(a.pages && !in_place ? kPackKeys * std::max(s.dim, s.v_dim) * s.item : 0);
@@ -94,7 +94,8 @@ class Forward {
  public:
   Forward(const Attention& a, const StridedView& out, float* lse, float* max, char* workspace)
       : a_(a), out_(out), lse_(lse), max_(max), workspace_(workspace), plan_(a), s_(plan_.s) {
-    WEFT_CHECK(out.shape == Shape({s_.batch, s_.heads, s_.q_len, s_.v_dim}) && out.dtype == a.q.dtype,
+    WEFT_CHECK(out.shape == Shape({s_.batch, s_.heads, s_.q_len, s_.v_dim}) &&
+                   (out.dtype == a.q.dtype || out.dtype == kFloat32),
                "attention: out is ", out.dtype, " ", out.shape, "; need ", a.q.dtype, " ",
                Shape({s_.batch, s_.heads, s_.q_len, s_.v_dim}));
     scaled_first_ = a.score || !(a.scale > 0);
@@ -390,6 +391,7 @@ class Forward {
   bool finish(char* memory, const RowBlock& rows, const State& state) const {
     bool finite = true;
     const bool direct = out_.strides[3] == 1;
+    const int64_t item = itemsize(out_.dtype);
     for (int64_t i = 0; i < rows.heads; ++i) {
       const int64_t first = i * rows.queries, head = rows.head + i;
       const int64_t line = (rows.batch * s_.heads + head) * s_.q_len + rows.q0;
@@ -398,12 +400,11 @@ class Forward {
       const int64_t here_ld = direct ? out_.strides[2] : s_.v_dim;
       finite &= s_.stages->finish({rows.queries, s_.v_dim, state.out + first * plan_.out_ld(), plan_.out_ld(),
                                    state.base + first, state.sum + first * kSumLanes, state.top + first, top_scale_,
-                                   here, here_ld, s_.type, lse_ ? lse_ + line : nullptr, max_ ? max_ + line : nullptr});
+                                   here, here_ld, panel_type(out_.dtype), lse_ ? lse_ + line : nullptr, max_ ? max_ + line : nullptr});
       if (direct) continue;
       for (int64_t r = 0; r < rows.queries; ++r)
         for (int64_t d = 0; d < s_.v_dim; ++d)
-          std::memcpy(to + (r * out_.strides[2] + d * out_.strides[3]) * s_.item, here + (r * s_.v_dim + d) * s_.item,
-                      s_.item);
+          std::memcpy(to + (r * out_.strides[2] + d * out_.strides[3]) * item, here + (r * s_.v_dim + d) * item, item);
     }
     return finite;
   }

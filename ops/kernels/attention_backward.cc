@@ -11,6 +11,7 @@
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/attention.h"
 #include "ops/kernels/attention_plan.h"
+#include "ops/kernels/gemm_plan.h"
 
 namespace weft::kernels {
 namespace internal {
@@ -119,14 +120,14 @@ class Backward {
  public:
   Backward(const Attention& a, const AttentionGrad& g, char* workspace)
       : a_(a), g_(g), workspace_(workspace), plan_(a), s_(plan_.s) {
-    auto check = [&](const StridedView& v, const StridedView& like, const char* name) {
-      WEFT_CHECK(v.shape == like.shape && v.dtype == a.q.dtype, "attention_backward: ", name, " is ", v.dtype, " ",
+    auto check = [&](const StridedView& v, const StridedView& like, const char* name, bool wide) {
+      WEFT_CHECK(v.shape == like.shape && (v.dtype == a.q.dtype || (wide && v.dtype == kFloat32)), "attention_backward: ", name, " is ", v.dtype, " ",
                  v.shape, "; need ", a.q.dtype, " ", like.shape);
     };
-    check(g.dq, a.q, "dq"), check(g.dk, a.k, "dk"), check(g.dv, a.v, "dv");
+    check(g.dq, a.q, "dq", true), check(g.dk, a.k, "dk", true), check(g.dv, a.v, "dv", true);
     StridedView out = a.q;
     out.shape[3] = s_.v_dim;
-    check(g.out, out, "out"), check(g.dout, out, "dout");
+    check(g.out, out, "out", false), check(g.dout, out, "dout", false);
     WEFT_CHECK(!a_.pages, "attention_backward: keys are in pages; need them together");
     WEFT_CHECK(g.dq.strides[3] == 1 && g.dk.strides[3] == 1 && g.dv.strides[3] == 1,
                "attention_backward: last strides of dq, dk, dv are ", g.dq.strides[3], ", ", g.dk.strides[3], ", ",
@@ -316,8 +317,9 @@ class Backward {
     }
     if (empty) clear();
     s_.stages->store_transposed(dkt, kBlockLd, s_.dim, n, static_cast<float>(a_.scale), at(g_.dk, b, h, kv0),
-                                g_.dk.strides[2], s_.type);
-    s_.stages->store_transposed(dvt, kBlockLd, s_.v_dim, n, 1, at(g_.dv, b, h, kv0), g_.dv.strides[2], s_.type);
+                                g_.dk.strides[2], panel_type(g_.dk.dtype));
+    s_.stages->store_transposed(dvt, kBlockLd, s_.v_dim, n, 1, at(g_.dv, b, h, kv0), g_.dv.strides[2],
+                                panel_type(g_.dv.dtype));
   }
 
   // One tile of queries against the keys `col` on of a block.
@@ -414,7 +416,7 @@ class Backward {
       if (head[plan_.touched + c * plan_.q_tiles + tile])
         pieces[count++] = reinterpret_cast<float*>(head + plan_.dq + c * plan_.dq_bytes) + q0 * ld;
     s_.stages->store_sum(pieces, count, ld, std::min(s_.tile_rows, s_.q_len - q0), s_.dim, static_cast<float>(a_.scale),
-                         at(g_.dq, b, h, q0), g_.dq.strides[2], s_.type);
+                         at(g_.dq, b, h, q0), g_.dq.strides[2], panel_type(g_.dq.dtype));
   }
 
   const Attention& a_;

@@ -218,9 +218,49 @@ void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t, int64_t
   });
 }
 
+namespace {
+
+// keep_points where positions are a table's: keys in runs of neighbours.
+void keep_placed(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k, KeepRow row) {
+  struct Run {
+    int64_t col, count, at;
+  } runs[kTileKeys];
+  const AttentionDropout& d = a.dropout;
+  int64_t n = 0;
+  for (int64_t j = 0; j < k.cols; ++j) {
+    const int64_t at = d.kv[k.kv0 + j];
+    if (n > 0 && runs[n - 1].at + runs[n - 1].count == at) {
+      ++runs[n - 1].count;
+    } else {
+      runs[n++] = {j, 1, at};
+    }
+  }
+  using Bits = unsigned __int128;
+  static_assert(sizeof(Bits) == kTileKeys / 8);
+  for (int64_t r = 0; r < rows.rows(); ++r) {
+    const int64_t head = d.h[rows.head + r / rows.queries], q = d.q[rows.q0 + r % rows.queries];
+    const int64_t first = ((d.b[rows.batch] * d.heads + head) * d.q_len + q) * d.kv_len;
+    Bits all = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      Bits bits = 0;
+      KeepRow part = row;
+      part.first = static_cast<uint64_t>(first + runs[i].at);
+      part.cols = runs[i].count;
+      part.bits = reinterpret_cast<uint8_t*>(&bits);
+      s.stages->keep(part);
+      if (runs[i].count < kTileKeys) bits &= (Bits{1} << runs[i].count) - 1;
+      all |= bits << runs[i].col;
+    }
+    std::memcpy(row.bits + r * static_cast<int64_t>(sizeof(Bits)), &all, sizeof(Bits));
+  }
+}
+
+}  // namespace
+
 void keep_points(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k, uint8_t* keep) {
   KeepRow row{a.dropout.seed, static_cast<uint32_t>(a.dropout.step), a.dropout.op_id, 0, k.cols, 0, keep};
   row.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(static_cast<float>(a.dropout.p)) * 0x1p24));
+  if (a.dropout.kv) return keep_placed(a, s, rows, k, row);
   for (int64_t r = 0; r < rows.rows(); ++r, row.bits += kTileKeys / 8) {
     const int64_t head = rows.head + r / rows.queries, q = rows.q0 + r % rows.queries;
     row.first = static_cast<uint64_t>(((rows.batch * s.heads + head) * s.q_len + q) * s.kv_len + k.kv0);
