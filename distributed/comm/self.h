@@ -1,10 +1,14 @@
-// The communicator of a world of one rank: every collective is a copy.
+// The world of one rank: every collective is a copy.
 #pragma once
-#include "framework/dispatch/communicator.h"
+#include <memory>
+
+#include "framework/dispatch/rank.h"
 
 namespace weft::dist {
 
-/// A new world of one.
+/// The communicator of a new world of one.
 Ref<Communicator> make_self_communicator();
+/// A rank that is alone: all axes have size 1. For programs and tests that run collectives without a world.
+std::unique_ptr<RankContext> make_alone();
 
 }  // namespace weft::dist

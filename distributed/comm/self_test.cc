@@ -30,20 +30,29 @@ TEST(SelfCommunicator, BadRequestsAreValues) {
   std::vector<float> in{1, 2, 3}, out(2);
   auto error = c->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(out)})->wait(kNow);
   ASSERT_TRUE(error);
-  EXPECT_NE(std::string(error->what()).find("differ"), std::string::npos);
+  EXPECT_NE(std::string(error->what()).find("expects"), std::string::npos);
   EXPECT_TRUE(c->start({.kind = Collective::kSend, .in = view(in), .out = view(in)})->wait(kNow));
 }
 
 TEST(SelfCommunicator, AbortReachesLaterWorkOfThisWorldOnly) {
   auto c = make_self_communicator();
   auto sub = c->split(0, 0);
+  EXPECT_FALSE(c->split(-1, 0));
   c->abort("rank 3 died");
   auto error = c->start({.kind = Collective::kBarrier})->wait(kNow);
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Code::kAborted);
   EXPECT_NE(std::string(error->what()).find("rank 3 died"), std::string::npos);
   EXPECT_FALSE(sub->start({.kind = Collective::kBarrier})->wait(kNow));
-  EXPECT_FALSE(c->split(-1, 0));
+}
+
+TEST(SelfCommunicator, AloneIsARank) {
+  EXPECT_EQ(RankContext::current(), nullptr);
+  auto alone = make_alone();
+  ScopedRank scope(*alone);
+  EXPECT_EQ(RankContext::current(), alone.get());
+  EXPECT_EQ(alone->size(), 1);
+  EXPECT_EQ(alone->communicator("tp").size(), 1);
 }
 
 }  // namespace

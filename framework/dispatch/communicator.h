@@ -16,28 +16,45 @@ namespace weft {
 enum class ReduceOp : uint8_t { kSum, kAvg, kMax, kMin };
 
 enum class Collective : uint8_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,  // with per-peer row counts where `send_counts` is given
-  kBroadcast,
-  kSend,
-  kRecv,
+  kAllReduce,      // out = the inputs of rank 0, 1, 2, ... combined in this order
+  kAllGather,      // out = the inputs one after another along out_dim
+  kReduceScatter,  // out = this rank's slice along in_dim of the inputs combined
+  kAllToAll,       // the slice for rank p along in_dim becomes p's slice for this rank along out_dim
+  kBroadcast,      // out = the input of rank `peer`
+  kSend,           // to rank `peer`
+  kRecv,           // from rank `peer`
   kBarrier,
+  kPermute,  // a ring: out = the input of rank - shift
 };
+inline constexpr int kNumCollectives = 9;
 
-/// One collective as a rank starts it. All ranks of a communicator start the same collectives in the same order.
+/// "all_reduce", "all_gather", ...
+constexpr std::string_view to_string_view(Collective c) {
+  constexpr std::string_view k[] = {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast",
+                                    "send",       "recv",       "barrier",        "permute"};
+  return k[static_cast<int>(c)];
+}
+/// "sum", "avg", "max", "min".
+constexpr std::string_view to_string_view(ReduceOp op) {
+  constexpr std::string_view k[] = {"sum", "avg", "max", "min"};
+  return k[static_cast<int>(op)];
+}
+
+/// One collective as a rank starts it. All ranks of a communicator start the same collectives in the same order; sends
+/// and receives are ordered only between their two ranks.
 struct CommRequest {
   Collective kind = Collective::kBarrier;
   ReduceOp op = ReduceOp::kSum;
-  StridedView in, out;                       // contiguous; must stay alive until the Work is done
-  std::span<const int64_t> send_counts = {}; // kAllToAll: rows for each peer; empty: equal parts
-  std::span<const int64_t> recv_counts = {};
-  int peer = 0;                              // kBroadcast, kSend, kRecv
-  uint64_t site = 0;                         // which node of the plan, for diagnosis
+  StridedView in, out;                        // any strides; must stay alive until the Work is done
+  std::span<const int64_t> send_counts = {};  // extents along in_dim for each peer; empty: equal parts
+  std::span<const int64_t> recv_counts = {};  // extents along out_dim from each peer; empty: equal parts
+  int peer = 0;                               // kBroadcast, kSend, kRecv
+  uint64_t site = 0;                          // which node of the plan, for diagnosis
+  int in_dim = 0, out_dim = 0;                // where `in` is cut and `out` is put together
+  int shift = 0;                              // kPermute
 };
 
-/// A collective under way.
+/// A collective under way. Dropping one that is not done makes it fail on all its ranks.
 class Work : public RefCounted {
  public:
   using Deadline = std::chrono::steady_clock::time_point;

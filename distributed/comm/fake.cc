@@ -1,0 +1,80 @@
+#include "distributed/comm/fake.h"
+
+#include <algorithm>
+
+#include "distributed/comm/transfer.h"
+#include "framework/base/mutex.h"
+
+namespace weft::dist {
+namespace {
+
+class Done final : public Work {
+ public:
+  explicit Done(std::optional<Error> error = {}) : error_(std::move(error)) {}
+  std::optional<Error> wait(Deadline) override { return error_; }
+  bool done() override { return true; }
+
+ private:
+  std::optional<Error> error_;
+};
+
+class FakeCommunicator final : public Communicator {
+ public:
+  FakeCommunicator(int rank, int size, std::string axes, std::vector<CollectiveRecord>* log)
+      : rank_(rank), size_(size), axes_(std::move(axes)), log_(log) {}
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
+
+  Ref<Work> start(const CommRequest& r) override {
+    MutexLock lock(mutex_);
+    if (!cause_.empty()) return make_ref<Done>(Error(Code::kAborted, "collective aborted: " + cause_));
+    auto wrong = [&](const std::string& why) {
+      return make_ref<Done>(Error(Code::kInvalidArgument, cat(r.kind, axes_.empty() ? "" : " over ", axes_, ": ", why)));
+    };
+    const bool pair = r.kind == Collective::kSend || r.kind == Collective::kRecv;
+    if (pair && (r.peer < 0 || r.peer >= size_ || r.peer == rank_))
+      return wrong(cat("peer ", r.peer, "; need another rank below ", size_));
+    if (r.kind == Collective::kBroadcast && (r.peer < 0 || r.peer >= size_))
+      return wrong(cat("root ", r.peer, "; need a rank below ", size_));
+    if ((r.kind == Collective::kAllReduce || r.kind == Collective::kReduceScatter) && !internal::reduces(r.op, r.in.dtype))
+      return wrong(cat("cannot take the ", r.op, " of ", r.in.dtype));
+    for (auto counts : {r.send_counts, r.recv_counts})
+      if (!counts.empty() && static_cast<int>(counts.size()) != size_)
+        return wrong(cat(counts.size(), " parts; need ", size_));
+    if (log_) {
+      const StridedView& only = r.kind == Collective::kRecv ? r.out : r.in;
+      int64_t bytes = only.numel();
+      if (r.kind == Collective::kBarrier) bytes = 0;
+      else if (!pair) bytes = std::max(r.in.numel(), r.out.numel());
+      log_->push_back({r.kind, axes_, only.dtype, bytes * itemsize(only.dtype), r.site});
+    }
+    return make_ref<Done>();
+  }
+
+  /// As if all ranks had given this rank's colour and key.
+  Ref<Communicator> split(int color, int) override {
+    if (color < 0) return {};
+    return make_ref<FakeCommunicator>(rank_, size_, axes_, log_);
+  }
+
+  void abort(const std::string& cause) override {
+    MutexLock lock(mutex_);
+    if (cause_.empty()) cause_ = cause.empty() ? "no cause given" : cause;
+  }
+
+ private:
+  const int rank_, size_;
+  const std::string axes_;
+  std::vector<CollectiveRecord>* const log_;
+  Mutex mutex_;
+  std::string cause_ WEFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+Ref<Communicator> make_fake_communicator(int rank, int size, std::string axes, std::vector<CollectiveRecord>* log) {
+  WEFT_CHECK(size >= 1 && rank >= 0 && rank < size, "fake communicator: rank ", rank, " of ", size, "; need a rank below the size");
+  return make_ref<FakeCommunicator>(rank, size, std::move(axes), log);
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,486 @@
+#include "distributed/comm/threads.h"
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "distributed/comm/transfer.h"
+#include "framework/base/mutex.h"
+#include "framework/base/thread_pool.h"
+
+namespace weft::dist {
+namespace {
+
+using internal::Box;
+using internal::Transfer;
+using Clock = std::chrono::steady_clock;
+using Lock = std::unique_lock<std::mutex>;
+
+constexpr int64_t kBoxBytes = 256 << 10;   // at most this much is done between two looks at whether to go on
+constexpr int64_t kSmallBytes = 64 << 10;  // so little is done by the rank that comes last, instead of waking others
+
+// What a rank asked for; counts are copied.
+struct Request : CommRequest {
+  std::vector<int64_t> send, recv;
+  Request() = default;
+  explicit Request(const CommRequest& r)
+      : CommRequest(r), send(r.send_counts.begin(), r.send_counts.end()), recv(r.recv_counts.begin(), r.recv_counts.end()) {}
+};
+
+bool point_to_point(Collective c) { return c == Collective::kSend || c == Collective::kRecv; }
+bool combines(Collective c) { return c == Collective::kAllReduce || c == Collective::kReduceScatter; }
+DType dtype_of(const Request& r) { return r.kind == Collective::kRecv ? r.out.dtype : r.in.dtype; }
+
+std::string text_of(const Request& r) {
+  std::string s = cat(r.kind);
+  if (r.kind != Collective::kBarrier) {
+    if (combines(r.kind)) s += cat(" ", r.op);
+    const StridedView& v = r.kind == Collective::kRecv ? r.out : r.in;
+    s += cat(" of ", v.dtype, v.shape);
+  }
+  if (r.kind == Collective::kBroadcast) s += cat(" from rank ", r.peer);
+  if (r.kind == Collective::kPermute) s += cat(" by ", r.shift);
+  if (r.site) s += cat(" (site ", r.site, ")");
+  return s;
+}
+
+// One collective: what its ranks asked for, then the work that makes it.
+struct Op : RefCounted {
+  std::vector<int> members;  // ranks, by position in `requests`
+  std::vector<Request> requests;
+  std::vector<bool> here;
+  int arrived = 0, first = -1;
+  uint64_t number = 0;
+  bool ready = false, failed = false;
+  std::optional<Error> error;
+  std::vector<Transfer> transfers;
+  std::vector<Box> boxes;
+  size_t next = 0, done = 0;
+  int active = 0;  // boxes being worked on
+  std::condition_variable changed;
+  int splits = 0;                           // ranks that called split(); colour and key of each, and what they get
+  std::vector<std::pair<int, int>> colors;
+  std::vector<Ref<Communicator>> parts;
+
+  bool finished() const { return failed ? active == 0 : ready && done == boxes.size(); }
+};
+
+class Group final : public RefCounted {
+ public:
+  Group(int size, std::string name, std::vector<int> ranks)
+      : size_(size), name_(std::move(name)), ranks_(std::move(ranks)), started_(size), last_(size) {
+    for (int r = static_cast<int>(ranks_.size()); r < size; ++r) ranks_.push_back(r);
+  }
+  int size() const { return size_; }
+
+  /// The op, or the error that stands in its way.
+  Ref<Op> start(int rank, const CommRequest& request, std::optional<Error>* error, std::pair<int, int>* color = nullptr) {
+    Lock lock(mutex_.native());
+    if (failed_) {
+      *error = failed_;
+      return {};
+    }
+    Request r(request);
+    if (point_to_point(r.kind) && (r.peer < 0 || r.peer >= size_ || r.peer == rank)) {
+      const Error wrong(Code::kInvalidArgument,
+                        cat(where(r.kind, 0), who(rank), " names peer ", r.peer, "; need another rank below ", size_));
+      fail(wrong);
+      *error = wrong;
+      return {};
+    }
+    Ref<Op> op = point_to_point(r.kind) ? join_pair(rank, r) : join(rank, r);
+    const size_t at = position(*op, rank);
+    op->here[at] = true;
+    op->requests[at] = std::move(r);
+    if (op->first < 0) op->first = static_cast<int>(at);
+    if (color) {
+      op->colors[at] = *color;
+      ++op->splits;
+    }
+    ++op->arrived;
+    last_[rank] = {op->requests[at].kind, op->number};
+    try {
+      agree(*op, op->first, at);
+      if (op->arrived == static_cast<int>(op->members.size())) {
+        build(*op);
+        op->ready = true;
+        if (op->boxes.empty()) finish(*op);
+        op->changed.notify_all();
+      }
+    } catch (const Error& e) {
+      fail_op(*op, e);
+    }
+    int64_t bytes = 0;
+    for (const Transfer& t : op->transfers)
+      bytes += t.shape().numel() * itemsize(t.from[0].dtype) * static_cast<int64_t>(t.from.size() + t.to.size());
+    const bool small = op->ready && bytes <= kSmallBytes;
+    lock.unlock();
+    if (small) work_on(*op);
+    return op;
+  }
+
+  std::optional<Error> wait(Op& op, Work::Deadline deadline) {
+    Lock lock(mutex_.native());
+    while (!op.finished()) {
+      if (op.ready && !op.failed && op.next < op.boxes.size()) {
+        const size_t left = op.boxes.size() - op.next;
+        lock.unlock();
+        parallel_for(std::min<int64_t>(num_threads(), static_cast<int64_t>(left)), [&](int64_t) { work_on(op); });
+        lock.lock();
+      } else if (op.ready || op.failed) {
+        op.changed.wait(lock);  // others are at the last boxes
+      } else if (op.changed.wait_until(lock, deadline) == std::cv_status::timeout && !op.ready && !op.failed) {
+        fail_op(op, late(op));
+      }
+    }
+    return op.error;
+  }
+
+  bool done(Op& op) {
+    Lock lock(mutex_.native());
+    return op.finished();
+  }
+
+  /// A rank leaves without having waited: its memory is about to go.
+  void leave(Op& op, int rank) {
+    Lock lock(mutex_.native());
+    if (op.finished()) return;
+    if (!op.failed)
+      fail_op(op, Error(Code::kAborted, cat(where(op.requests[position(op, rank)].kind, op.number), who(rank), " left it without waiting")));
+    while (!op.finished()) op.changed.wait(lock);
+  }
+
+  void abort(const std::string& cause) {
+    Lock lock(mutex_.native());
+    if (!failed_) fail(Error(Code::kAborted, cause.empty() ? "no cause given" : cause));
+  }
+
+  std::string name() const { return name_; }
+  int world_rank(int rank) const { return ranks_[rank]; }
+
+ private:
+  struct Pair {
+    uint64_t sent = 0, received = 0;
+    std::map<uint64_t, Ref<Op>> open;
+  };
+
+  std::string who(int rank) const { return cat("rank ", ranks_[rank]); }
+  std::string where(Collective kind, uint64_t number) const {
+    std::string s = cat(kind);
+    if (number) s += cat(" #", number);
+    return name_.empty() ? s + ": " : cat(s, " over ", name_, ": ");
+  }
+  static size_t position(const Op& op, int rank) {
+    return std::find(op.members.begin(), op.members.end(), rank) - op.members.begin();
+  }
+
+  Ref<Op> make_op(std::vector<int> members, uint64_t number) {
+    auto op = make_ref<Op>();
+    op->requests.resize(members.size());
+    op->here.resize(members.size());
+    op->colors.resize(members.size());
+    op->members = std::move(members);
+    op->number = number;
+    live_.push_back(op);
+    return op;
+  }
+
+  // The k-th collective that a rank starts meets the k-th of all others.
+  Ref<Op> join(int rank, const Request&) {
+    const uint64_t k = started_[rank]++;
+    if (k - base_ == open_.size()) {
+      std::vector<int> all(size_);
+      for (int r = 0; r < size_; ++r) all[r] = r;
+      open_.push_back(make_op(std::move(all), k + 1));
+    }
+    Ref<Op> op = open_[k - base_];
+    if (op->arrived + 1 == size_) {  // all before it are complete too
+      open_.pop_front();
+      ++base_;
+    }
+    return op;
+  }
+
+  // The k-th send from a to b meets the k-th receive.
+  Ref<Op> join_pair(int rank, const Request& r) {
+    const bool sends = r.kind == Collective::kSend;
+    const std::pair<int, int> key = sends ? std::pair(rank, r.peer) : std::pair(r.peer, rank);
+    Pair& p = pairs_[key];
+    const uint64_t k = sends ? p.sent++ : p.received++;
+    if (auto it = p.open.find(k); it != p.open.end()) {
+      Ref<Op> op = it->second;
+      p.open.erase(it);
+      return op;
+    }
+    return p.open[k] = make_op({key.first, key.second}, k + 1);
+  }
+
+  // Throws if two ranks started different collectives.
+  void agree(const Op& op, int first, size_t second) const {
+    const Request &a = op.requests[first], &b = op.requests[second];
+    const bool pair = point_to_point(a.kind);
+    bool same = (pair || a.kind == b.kind) && dtype_of(a) == dtype_of(b);
+    if (combines(a.kind)) same &= a.op == b.op;
+    if (a.kind == Collective::kBroadcast) same &= a.peer == b.peer;
+    if (a.kind == Collective::kPermute) same &= (a.shift - b.shift) % size_ == 0;
+    if (!pair) same &= a.in_dim == b.in_dim && a.out_dim == b.out_dim;
+    WEFT_CHECK(same, where(a.kind, op.number), who(op.members[second]), " started ", text_of(b), " where ",
+               who(op.members[first]), " started ", text_of(a), "; need the same order of the same collectives on all ranks");
+  }
+
+  // The part of `view` along `dim` for or from rank `peer`.
+  StridedView part(const Op& op, int rank, const StridedView& view, int dim, const std::vector<int64_t>& counts, int peer) const {
+    const Collective kind = op.requests[rank].kind;
+    WEFT_CHECK(dim >= 0 && dim < view.shape.size(), where(kind, op.number), who(rank), " divides dim ", dim, " of ",
+               view.shape, "; need a dim below ", view.shape.size());
+    if (counts.empty()) {
+      WEFT_CHECK(view.shape[dim] % size_ == 0, where(kind, op.number), "dim ", dim, " of ", view.shape, " on ", who(rank),
+                 " cannot be divided by ", size_, "; need sizes for uneven parts");
+      const int64_t n = view.shape[dim] / size_;
+      return internal::slice(view, dim, peer * n, n);
+    }
+    int64_t begin = 0, total = 0;
+    bool positive = static_cast<int>(counts.size()) == size_;
+    for (size_t p = 0; p < counts.size(); ++p) {
+      if (static_cast<int>(p) < peer) begin += counts[p];
+      total += counts[p];
+      positive &= counts[p] >= 0 && total <= view.shape[dim];
+    }
+    WEFT_CHECK(positive, where(kind, op.number), who(rank), " has parts ", counts, " of dim ", dim, " of ", view.shape,
+               "; need ", size_, " of them that fit");
+    return internal::slice(view, dim, begin, counts[peer]);
+  }
+
+  void add(Op& op, Transfer t, int from_rank, const std::vector<int>& to_ranks) const {
+    const Collective kind = op.requests[0].kind;
+    for (const StridedView& f : t.from)
+      WEFT_CHECK(f.shape == t.shape() && f.dtype == t.from[0].dtype, where(kind, op.number), "the inputs of ",
+                 who(op.members[0]), " and ", who(op.members[&f - t.from.data()]), " are ", t.from[0].dtype, t.shape(), " and ",
+                 f.dtype, f.shape, "; need equal ones");
+    for (size_t k = 0; k < t.to.size(); ++k)
+      WEFT_CHECK(t.to[k].shape == t.shape() && t.to[k].dtype == t.from[0].dtype, where(kind, op.number),
+                 who(op.members[from_rank]), " gives ", t.from[0].dtype, t.shape(), " where ", who(op.members[to_ranks[k]]),
+                 " expects ", t.to[k].dtype, t.to[k].shape);
+    internal::cut(t, static_cast<int32_t>(op.transfers.size()), kBoxBytes, op.boxes);
+    op.transfers.push_back(std::move(t));
+  }
+
+  // The work of a collective that all ranks have started.
+  void build(Op& op) const {
+    std::vector<Request>& r = op.requests;
+    const int n = static_cast<int>(r.size());
+    std::vector<int> everyone(n);
+    for (int i = 0; i < n; ++i) everyone[i] = i;
+    Transfer t;
+    switch (r[0].kind) {
+      case Collective::kBarrier:
+        WEFT_CHECK(op.splits == 0 || op.splits == n, where(r[0].kind, op.number), "some ranks call split() and some do not");
+        if (op.splits) make_parts(op);
+        return;
+      case Collective::kAllReduce:
+        t.op = r[0].op;
+        check_reducible(op);
+        for (const Request& x : r) {
+          t.from.push_back(x.in);
+          t.to.push_back(x.out);
+        }
+        return add(op, std::move(t), 0, everyone);
+      case Collective::kBroadcast:
+        WEFT_CHECK(r[0].peer >= 0 && r[0].peer < n, where(r[0].kind, op.number), "root ", r[0].peer, "; need a rank below ", n);
+        t.from = {r[r[0].peer].in};
+        for (const Request& x : r) t.to.push_back(x.out);
+        return add(op, std::move(t), r[0].peer, everyone);
+      case Collective::kAllGather:
+        for (int p = 0; p < n; ++p) {
+          t.from = {r[p].in};
+          t.to.clear();
+          for (int q = 0; q < n; ++q) t.to.push_back(part(op, q, r[q].out, r[q].out_dim, r[q].recv, p));
+          add(op, t, p, everyone);
+        }
+        return;
+      case Collective::kReduceScatter:
+        t.op = r[0].op;
+        check_reducible(op);
+        for (int q = 0; q < n; ++q) {
+          t.from.clear();
+          for (int p = 0; p < n; ++p) t.from.push_back(part(op, p, r[p].in, r[p].in_dim, r[p].send, q));
+          t.to = {r[q].out};
+          add(op, t, q, {q});
+        }
+        return;
+      case Collective::kAllToAll:
+        for (int p = 0; p < n; ++p)
+          for (int q = 0; q < n; ++q) {
+            t.from = {part(op, p, r[p].in, r[p].in_dim, r[p].send, q)};
+            t.to = {part(op, q, r[q].out, r[q].out_dim, r[q].recv, p)};
+            add(op, t, p, {q});
+          }
+        return;
+      case Collective::kPermute:
+        for (int p = 0; p < n; ++p) {
+          const int q = ((p + r[p].shift) % n + n) % n;
+          t.from = {r[p].in};
+          t.to = {r[q].out};
+          add(op, t, p, {q});
+        }
+        return;
+      case Collective::kSend:
+      case Collective::kRecv:
+        t.from = {r[0].in};
+        t.to = {r[1].out};
+        return add(op, std::move(t), 0, {1});
+    }
+  }
+  void check_reducible(const Op& op) const {
+    const Request& r = op.requests[0];
+    WEFT_CHECK(internal::reduces(r.op, r.in.dtype), where(r.kind, op.number), "cannot take the ", r.op, " of ", r.in.dtype);
+  }
+  void make_parts(Op& op) const;
+
+  // Does boxes until none is left to begin.
+  void work_on(Op& op) {
+    Lock lock(mutex_.native());
+    while (!op.failed && op.next < op.boxes.size()) {
+      const Box& box = op.boxes[op.next++];
+      ++op.active;
+      lock.unlock();
+      internal::run(op.transfers[box.transfer], box);
+      lock.lock();
+      --op.active;
+      ++op.done;
+    }
+    if (op.finished()) {
+      finish(op);
+      op.changed.notify_all();
+    }
+  }
+
+  void finish(Op& op) {
+    std::erase_if(live_, [&](const Ref<Op>& o) { return o.get() == &op; });
+  }
+
+  Error late(const Op& op) const {
+    std::string missing, present;
+    const Request& r = op.requests[op.first];
+    for (size_t i = 0; i < op.members.size(); ++i) {
+      std::string& s = op.here[i] ? present : missing;
+      s += cat(s.empty() ? "" : ", ", who(op.members[i]));
+      if (op.here[i]) continue;
+      const auto& [kind, number] = last_[op.members[i]];
+      s += number ? cat(" (last at ", kind, " #", number, ")") : std::string(" (started nothing yet)");
+    }
+    return Error(Code::kDeadlineExceeded, cat(where(r.kind, op.number), "the deadline has passed; missing: ", missing,
+                                              "; waiting in ", text_of(r), ": ", present));
+  }
+
+  // This op fails with the error itself, all others and later ones as its consequence.
+  void fail_op(Op& op, const Error& error) {
+    op.failed = true;
+    op.error = error;
+    op.changed.notify_all();
+    fail(Error(Code::kAborted, error.what()));
+  }
+  void fail(const Error& error) {
+    failed_ = Error(Code::kAborted, cat("collective aborted: ", error.what()));
+    for (const Ref<Op>& op : live_) {
+      if (op->failed || op->finished()) continue;
+      op->failed = true;
+      op->error = failed_;
+      op->changed.notify_all();
+    }
+    live_.clear();
+  }
+
+  const int size_;
+  const std::string name_;
+  std::vector<int> ranks_;
+  Mutex mutex_;
+  std::vector<uint64_t> started_;  // by rank
+  std::vector<std::pair<Collective, uint64_t>> last_;
+  std::deque<Ref<Op>> open_;  // not all ranks have come; the first has number base_ + 1
+  uint64_t base_ = 0;
+  std::map<std::pair<int, int>, Pair> pairs_;
+  std::vector<Ref<Op>> live_;  // not finished
+  std::optional<Error> failed_;
+};
+
+class ThreadWork final : public Work {
+ public:
+  ThreadWork(Ref<Group> group, Ref<Op> op, int rank) : group_(std::move(group)), op_(std::move(op)), rank_(rank) {}
+  ~ThreadWork() override { group_->leave(*op_, rank_); }
+  std::optional<Error> wait(Deadline deadline) override { return group_->wait(*op_, deadline); }
+  bool done() override { return group_->done(*op_); }
+  Op& op() { return *op_; }
+
+ private:
+  Ref<Group> group_;
+  Ref<Op> op_;
+  int rank_;
+};
+
+class FailedWork final : public Work {
+ public:
+  explicit FailedWork(Error error) : error_(std::move(error)) {}
+  std::optional<Error> wait(Deadline) override { return error_; }
+  bool done() override { return true; }
+
+ private:
+  Error error_;
+};
+
+class ThreadCommunicator final : public Communicator {
+ public:
+  ThreadCommunicator(Ref<Group> group, int rank) : group_(std::move(group)), rank_(rank) {}
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+
+  Ref<Work> start(const CommRequest& request) override {
+    std::optional<Error> error;
+    Ref<Op> op = group_->start(rank_, request, &error);
+    if (!op) return make_ref<FailedWork>(*error);
+    return make_ref<ThreadWork>(group_, std::move(op), rank_);
+  }
+
+  Ref<Communicator> split(int color, int key) override {
+    std::optional<Error> error;
+    std::pair<int, int> asked{color, key};
+    Ref<Op> op = group_->start(rank_, {}, &error, &asked);
+    if (!error) error = group_->wait(*op, Clock::now() + std::chrono::minutes(10));
+    if (error) throw *error;
+    return op->parts[rank_];
+  }
+
+  void abort(const std::string& cause) override { group_->abort(cause); }
+
+ private:
+  Ref<Group> group_;
+  int rank_;
+};
+
+void Group::make_parts(Op& op) const {
+  std::map<int, std::vector<std::pair<int, int>>> members;  // colour -> (key, rank)
+  for (int r = 0; r < size_; ++r)
+    if (op.colors[r].first >= 0) members[op.colors[r].first].push_back({op.colors[r].second, r});
+  op.parts.resize(size_);
+  for (auto& [color, list] : members) {
+    std::stable_sort(list.begin(), list.end());
+    std::vector<int> ranks;
+    for (auto [key, r] : list) ranks.push_back(ranks_[r]);
+    auto part = make_thread_communicators(static_cast<int>(list.size()), cat(name_, name_.empty() ? "" : "/", color), ranks);
+    for (size_t i = 0; i < list.size(); ++i) op.parts[list[i].second] = part[i];
+  }
+}
+
+}  // namespace
+
+std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string name, std::vector<int> ranks) {
+  WEFT_CHECK(size >= 1, "communicator: got ", size, " ranks; need 1 or more");
+  auto group = make_ref<Group>(size, std::move(name), std::move(ranks));
+  std::vector<Ref<Communicator>> all;
+  for (int r = 0; r < size; ++r) all.push_back(make_ref<ThreadCommunicator>(group, r));
+  return all;
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,80 @@
+#include "framework/dispatch/rank.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+thread_local RankContext* current_rank = nullptr;
+
+int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
+
+// A request that leaves a view out has one with no address and no dims.
+int64_t bytes_moved(const CommRequest& r) {
+  switch (r.kind) {
+    case Collective::kBarrier:
+      return 0;
+    case Collective::kSend:
+      return bytes_of(r.in);
+    case Collective::kRecv:
+      return bytes_of(r.out);
+    default:
+      return std::max(bytes_of(r.in), bytes_of(r.out));
+  }
+}
+
+}  // namespace
+
+std::string CollectiveRecord::to_string() const { return cat(kind, " ", axes, " ", dtype, " ", bytes, " bytes"); }
+
+RankContext::~RankContext() = default;
+
+RankContext* RankContext::current() { return current_rank; }
+
+RankContext& RankContext::require(const char* op) {
+  WEFT_CHECK_AS(kFailedPrecondition, current_rank, op,
+                ": this thread is no rank; call it inside dist::run or World::run, which give each rank its thread");
+  return *current_rank;
+}
+
+void RankContext::clear_statistics() {
+  records_.clear();
+  for (auto& [key, total] : totals_) total = {};  // works under way point here
+}
+
+RankContext::UnderWay RankContext::begin(const std::string& axes, const CommRequest& r) {
+  const int64_t bytes = bytes_moved(r);
+  if (recording) records_.push_back({r.kind, axes, r.kind == Collective::kRecv ? r.out.dtype : r.in.dtype, bytes, r.site});
+  CollectiveTotal& total = totals_[{r.kind, axes}];
+  ++total.count;
+  total.bytes += bytes;
+  return {communicator(axes).start(r), &total};
+}
+
+void RankContext::wait(const UnderWay& w, std::chrono::nanoseconds timeout) {
+  const auto start = std::chrono::steady_clock::now();
+  const std::optional<Error> error = w.work->wait(start + timeout);
+  w.total->wait_seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (error) throw *error;
+}
+
+void RankContext::run(const std::string& axes, const CommRequest& request) { wait(begin(axes, request), timeout); }
+
+void RankContext::start(const std::string& axes, const CommRequest& r) {
+  WEFT_CHECK_AS(kFailedPrecondition, !works_.contains(r.site), r.kind, ": a collective is already under way at site ",
+                r.site, "; need a collective_wait first");
+  works_.emplace(r.site, begin(axes, r));
+}
+
+void RankContext::finish(uint64_t site) {
+  const auto it = works_.find(site);
+  WEFT_CHECK_AS(kFailedPrecondition, it != works_.end(), "collective_wait: nothing is under way at site ", site);
+  const UnderWay w = std::move(it->second);
+  works_.erase(it);
+  wait(w, timeout);
+}
+
+ScopedRank::ScopedRank(RankContext& context) : previous_(current_rank) { current_rank = &context; }
+ScopedRank::~ScopedRank() { current_rank = previous_; }
+
+}  // namespace weft

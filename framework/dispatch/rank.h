@@ -1,0 +1,100 @@
+// RankContext: what the current thread is among ranks. Kernels of collectives find their communicators, deadline and the
+// works under way here. One thread uses a context at a time; the kernels themselves know nothing of transports.
+#pragma once
+#include <chrono>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/dispatch/communicator.h"
+#include "framework/tensor/device.h"
+
+namespace weft {
+
+/// One collective as a rank started it.
+struct CollectiveRecord {
+  Collective kind = Collective::kBarrier;
+  std::string axes;
+  DType dtype = kFloat32;
+  int64_t bytes = 0;  // of this rank's operand or result, whichever is larger
+  uint64_t site = 0;
+  friend bool operator==(const CollectiveRecord&, const CollectiveRecord&) = default;
+  /// "all_gather tp f32 1024 bytes".
+  std::string to_string() const;
+};
+
+/// Sums over the collectives of one kind and axes.
+struct CollectiveTotal {
+  int64_t count = 0;
+  int64_t bytes = 0;
+  double wait_seconds = 0;  // in wait(): this rank's own share of copying and reducing included
+};
+
+class RankContext {
+ public:
+  using Totals = std::map<std::pair<Collective, std::string>, CollectiveTotal>;
+
+  RankContext(int rank, int size, Device device) : rank_(rank), size_(size), device_(device) {}
+  virtual ~RankContext();
+  RankContext(const RankContext&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  Device device() const { return device_; }
+  /// The communicator of the ranks that differ from this one only along these mesh dimensions: "tp", "dp,cp" (the first
+  /// is the major one), "world" for all. Throws NotFound for unknown names.
+  virtual Communicator& communicator(const std::string& axes) = 0;
+
+  /// That of the current thread, or null.
+  static RankContext* current();
+  /// The same; throws FailedPrecondition naming `op` if there is none.
+  static RankContext& require(const char* op);
+
+  /// How long a collective may wait for its peers. Default: 10 minutes.
+  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  /// Whether records() are kept.
+  bool recording = false;
+  /// What was started since clear_statistics(), in order.
+  const std::vector<CollectiveRecord>& records() const { return records_; }
+  const Totals& totals() const { return totals_; }
+  void clear_statistics();
+
+  /// Starts a collective and waits for it; throws its error.
+  void run(const std::string& axes, const CommRequest& request);
+  /// Starts a collective that finish(site) waits for. Throws if one is under way at this site.
+  void start(const std::string& axes, const CommRequest& request);
+  /// Waits for the collective started at this site; throws its error, or FailedPrecondition if there is none.
+  void finish(uint64_t site);
+  /// Number of collectives started and not yet finished.
+  size_t under_way() const { return works_.size(); }
+  /// Gives up all works under way: they fail on their other ranks too. For a rank that unwinds.
+  void abandon() { works_.clear(); }
+
+ private:
+  struct UnderWay {
+    Ref<Work> work;
+    CollectiveTotal* total;
+  };
+  UnderWay begin(const std::string& axes, const CommRequest& request);
+  static void wait(const UnderWay& w, std::chrono::nanoseconds timeout);
+
+  int rank_, size_;
+  Device device_;
+  std::map<uint64_t, UnderWay> works_;  // by site
+  std::vector<CollectiveRecord> records_;
+  Totals totals_;
+};
+
+/// Makes a context the current one of this thread while it lives.
+class ScopedRank {
+ public:
+  explicit ScopedRank(RankContext& context);
+  ~ScopedRank();
+  ScopedRank(const ScopedRank&) = delete;
+
+ private:
+  RankContext* previous_;
+};
+
+}  // namespace weft
