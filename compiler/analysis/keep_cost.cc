@@ -33,6 +33,7 @@ Redo redo_of(const Node& n) {
   if (op.is(kSideEffect) || op.is(kStructural) || n.outputs.empty()) return Redo::kNever;
   if (op.is(kRandom)) return Redo::kDear;
   if (n.inputs.empty()) return Redo::kFree;
+  if (op.is(kCollective)) return Redo::kNever;
   if (op.is(kPointwise) || op.is(kView) || &op == &pad_op || &op == &concat_op) return Redo::kCheap;
   if (op.is(kReduction)) return Redo::kReduce;
   return op.kernel ? Redo::kDear : Redo::kNever;

@@ -6,6 +6,7 @@
 #include "compiler/kir/fused.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/parameter.h"
+#include "framework/dispatch/rank.h"
 #include "framework/dispatch/state.h"
 
 namespace weft::internal {
@@ -317,6 +318,8 @@ void Executable::launch_traced(bool keep) {
 
 void Executable::failed(size_t at) {
   const Graph& g = *plan_.graph;
+  // Peers may still read and write this step's memory.
+  if (RankContext* me = RankContext::current()) me->abandon();
   bool torn = false;
   for (const BoundCell& b : bound_) {
     const PlanCell& p = plan_.cells[b.cell];

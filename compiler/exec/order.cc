@@ -68,7 +68,7 @@ class Scheduler {
       i.live = true;
       const bool view = n.op->view && !n.inputs.empty();
       for (size_t k = 0; k < n.outputs.size(); ++k) {
-        if (view) {
+        if (view || n.op->is(kSameMemory)) {
           block[id].push_back(block[n.inputs[0].node][n.inputs[0].index]);
           continue;
         }
@@ -105,7 +105,7 @@ class Scheduler {
       }
       if (n.op == &cell_op) cell_of[id] = static_cast<int32_t>(n.attrs.i("index"));
       if (n.op->view && !n.inputs.empty()) cell_of[id] = cell_of[n.inputs[0].node];
-      if (n.op->is(kSideEffect)) {
+      if (n.op->is(kSideEffect) || n.op->is(kOrdered)) {
         if (effect >= 0) edge(effect, id);
         effect = id;
       }
@@ -116,7 +116,7 @@ class Scheduler {
     for (int32_t id : order_) {
       Info& i = n_[id];
       const Node& n = g_.node(id);
-      i.lazy = !n.op->is(kSideEffect);
+      i.lazy = !n.op->is(kSideEffect) && !n.op->is(kOrdered);
       for (int32_t b : i.before) i.lazy &= n_[b].lazy;
       // Of operands, memory that can be freed keeps a node from being lazy: delaying it would keep that memory.
       for (int32_t b : i.reads) i.lazy &= blocks_[b].pinned || n_[id].makes.empty() || is_source_block(b);
@@ -171,7 +171,7 @@ class Scheduler {
       const int32_t id = candidates_.back();
       candidates_.pop_back();
       const Info& i = n_[id];
-      if (i.done || i.lazy || i.waits > 0 || delta(i) > 0) continue;
+      if (i.done || i.lazy || i.waits > 0 || delta(i) > 0 || g_.node(id).op->is(kOrdered)) continue;
       emit(id);
     }
   }

@@ -187,7 +187,7 @@ class Planner {
   }
 
   bool foldable(const Node& n) {
-    if (n.op->is(kRandom) || n.op->is(kSideEffect)) return false;
+    if (n.op->is(kRandom) || n.op->is(kSideEffect) || n.op->is(kCollective)) return false;
     int64_t bytes = 0;
     for (const TensorType& t : n.outputs) bytes += t.nbytes();
     if (bytes > kMaxFoldedBytes) return false;
@@ -206,6 +206,11 @@ class Planner {
     for (const TensorType& t : n.outputs) {
       if (auto part = parts_.find({id, static_cast<int32_t>(own.size())}); part != parts_.end()) {
         own.push_back(part->second);
+        l.out.push_back(own.back());
+        continue;
+      }
+      if (n.op->is(kSameMemory) && buffer(l.in[0]).home == Home::kArena) {
+        own.push_back(l.in[0]);
         l.out.push_back(own.back());
         continue;
       }

@@ -35,7 +35,7 @@ Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor&
       values[id] = {CellHandle(g.cells[n.attrs.i("index")]).value()};
     } else if (n.op == &captured_op) {
       values[id] = {g.captured[n.attrs.i("index")]};
-    } else if (n.op->is(kSideEffect) && n.outputs.size() <= 1) {
+    } else if (n.op->is(kSideEffect) && !n.op->is(kCollective) && n.outputs.size() <= 1) {
       if (!n.outputs.empty()) values[id] = {in[0]};
     } else {
       SmallVec<const Tensor*, 4> operands;

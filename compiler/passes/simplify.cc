@@ -51,7 +51,8 @@ class Simplifier {
   };
 
   static bool plain(const Node& n) {
-    return n.outputs.size() == 1 && !n.op->is(kSideEffect) && !n.op->is(kStructural) && !n.op->is(kRandom);
+    return n.outputs.size() == 1 && !n.op->is(kSideEffect) && !n.op->is(kStructural) && !n.op->is(kRandom) &&
+           !n.op->is(kCollective);
   }
   const Graph& to() { return r_.graph(); }
 

@@ -2,9 +2,11 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "distributed/comm/self.h"
 #include "framework/ir/op_def.h"
 
 namespace weft::testing {
@@ -12,6 +14,11 @@ namespace weft::testing {
 class OpTable : public ::testing::TestWithParam<const OpDef*> {
  protected:
   const OpDef& op() const { return *GetParam(); }
+
+ private:
+  // Collectives run in a world of one.
+  std::unique_ptr<RankContext> alone_ = dist::make_alone();
+  ScopedRank rank_{*alone_};
 };
 
 /// The records that are tested by samples: all but structural ones and those that take nested graphs (attention), which

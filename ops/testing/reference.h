@@ -54,6 +54,7 @@ std::span<const RefRow> reduce_references();
 std::span<const RefRow> dot_references();
 std::span<const RefRow> index_references();
 std::span<const RefRow> creation_references();
+std::span<const RefRow> collective_references();
 std::span<const RefRow> linear_cross_entropy_references();
 
 /// Bound of a value computed with an absolute error of `error` and then rounded to `out`.
