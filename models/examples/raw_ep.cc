@@ -1,0 +1,109 @@
+// Expert parallelism by hand (Lepikhin et al. 2020): every rank has its own tokens and some of the experts. Tokens travel
+// to their experts and back in two all-to-alls whose sizes only the run knows. No token is dropped; an expert without
+// tokens is no special case. Values and gradients equal those of one device with all tokens and all experts.
+//   ./bazelw run //models/examples:raw_ep -- --ranks 4
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "distributed/collectives.h"
+#include "distributed/launch/world.h"
+#include "weft.h"
+
+ABSL_FLAG(int, ranks, 2, "ranks, each with 128 tokens and its share of 8 experts; need a divisor of 8");
+
+using namespace weft;
+
+namespace {
+
+constexpr int64_t kTokens = 128, kDim = 64, kHidden = 128, kExperts = 8, kTopK = 2;
+
+struct Weights {
+  Tensor router;    // [dim, experts]
+  Tensor up, down;  // [experts, dim, hidden], [experts, hidden, dim]
+};
+
+/// Rows of expert e are offsets[e] to offsets[e + 1].
+Tensor experts(const Tensor& rows, const Weights& w, const Tensor& offsets) {
+  return grouped_matmul(silu(grouped_matmul(rows, w.up, offsets)), w.down, offsets);
+}
+
+Tensor one_device(const Tensor& x, const Weights& w) {
+  const Routing route = route_top_k(matmul(x, w.router), {.top_k = kTopK});
+  const ExpertOrder order = sort_by_expert(route.experts, kExperts);
+  return combine_tokens(experts(dispatch_tokens(x, order), w, order.offsets), order, route.weights);
+}
+
+/// x is this rank's tokens; of the experts w has this rank's.
+Tensor by_hand(const Tensor& x, const Weights& w) {
+  const int64_t ranks = dist::group_size("ep"), local = kExperts / ranks;
+
+  // Route: which experts each token wants. Sorted by expert, the rows for one rank lie together.
+  const Routing route = route_top_k(matmul(x, w.router), {.top_k = kTopK});
+  const ExpertOrder order = sort_by_expert(route.experts, kExperts);
+
+  // Dispatch: first how many rows each of my experts gets from each rank, then the rows.
+  const Tensor counts = dist::all_to_all_single(order.counts, "ep").reshape({ranks, local});
+  const Tensor send = order.counts.reshape({ranks, local}).sum({1}), recv = counts.sum({1});
+  const int64_t bound = ranks * kTokens * kTopK;  // all rows of all ranks: the worst there is
+  const Tensor received = dist::all_to_all_rows(dispatch_tokens(x, order), send, recv, "ep", bound);
+
+  // They lie by rank and within it by expert: find the expert of each row, and sort. The rest counts as one more expert.
+  const Tensor ends = cumsum(counts.reshape({-1}), 0);
+  const Tensor segment = (arange(bound).reshape({-1, 1}) >= ends).to(kInt64).sum({1});
+  const Tensor expert = where(segment < ranks * local, segment - segment / local * local, local);
+  const ExpertOrder mine = sort_by_expert(expert.reshape({-1, 1}), local + 1);
+  const Tensor y = experts(dispatch_tokens(received, mine), w, mine.offsets.slice(0, 0, local + 1));
+
+  // Combine: back in the order they came, back to where they came from, and summed by weight.
+  const Tensor back = dist::all_to_all_rows(index_select(y, 0, mine.rows), recv, send, "ep", kTokens * kTopK);
+  return combine_tokens(back, order, route.weights);
+}
+
+double difference(const Tensor& got, const Tensor& want) {
+  return ((got - want).abs().amax() / want.abs().amax()).item<float>();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  absl::ParseCommandLine(argc, argv);
+  const int ranks = absl::GetFlag(FLAGS_ranks);
+  WEFT_CHECK(ranks >= 1 && kExperts % ranks == 0, "raw_ep: --ranks is ", ranks, "; need a divisor of ", kExperts);
+  manual_seed(0);
+  const Tensor x = randn({ranks * kTokens, kDim}), dy = randn({ranks * kTokens, kDim});
+  const Weights all{randn({kDim, kExperts}), randn({kExperts, kDim, kHidden}) * 0.1, randn({kExperts, kHidden, kDim}) * 0.1};
+  auto gradients = [](auto fn, Tensor xs, Weights w, const Tensor& dys) {
+    xs = xs.requires_grad(), w.router = w.router.requires_grad(), w.up = w.up.requires_grad(), w.down = w.down.requires_grad();
+    const Tensor y = fn(xs, w);
+    std::vector<Tensor> result{y};
+    for (const Tensor& g : grad(sum(y * dys), {xs, w.router, w.up, w.down})) result.push_back(g);
+    return result;
+  };
+  const std::vector<Tensor> want = gradients(one_device, x, all, dy);
+
+  dist::World world(dist::Mesh{{"ep", ranks}});
+  std::vector<std::vector<double>> off(ranks);
+  world.run([&](int rank) {
+    auto part = [&](const Tensor& t) {
+      const int64_t n = t.size(0) / ranks;
+      return t.slice(0, rank * n, (rank + 1) * n).contiguous();
+    };
+    std::vector<Tensor> got = gradients(by_hand, part(x), {all.router, part(all.up), part(all.down)}, part(dy));
+    got[2] = dist::all_reduce(got[2], "ep");  // every rank has the whole router, and a gradient from its tokens
+    for (size_t i = 0; i < got.size(); ++i) off[rank].push_back(difference(got[i], i == 2 ? want[i] : part(want[i])));
+  });
+  const char* names[] = {"y", "dx", "d router", "d up", "d down"};
+  std::printf("%d ranks, %d tokens and %d experts each, against one device:\n ", ranks, static_cast<int>(kTokens),
+              static_cast<int>(kExperts / ranks));
+  for (size_t i = 0; i < 5; ++i) {
+    double worst = 0;
+    for (const auto& rank : off) worst = std::max(worst, rank[i]);
+    std::printf(" %s %.1e", names[i], worst);
+  }
+  std::printf("\n%s", world.statistics().c_str());
+} catch (const Error& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 1;
+}

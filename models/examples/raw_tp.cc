@@ -1,0 +1,101 @@
+// Tensor parallelism by hand (Shoeybi et al. 2019, Korthikanti et al. 2022): a layer's weights are cut over the ranks of
+// the mesh, and the collectives between the pieces are written down. Values and gradients equal those of one device.
+//   ./bazelw run //models/examples:raw_tp -- --ranks 4
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+
+#include "absl/flags/flag.h"
+#include "absl/flags/parse.h"
+#include "distributed/collectives.h"
+#include "distributed/launch/world.h"
+#include "weft.h"
+
+ABSL_FLAG(int, ranks, 2, "ranks, each with its part of the weights; need a divisor of 256");
+
+using namespace weft;
+
+namespace {
+
+constexpr int64_t kTokens = 256, kDim = 256, kHidden = 1024;
+
+/// This rank's part of x along dim.
+Tensor mine(const Tensor& x, int64_t dim) {
+  const int64_t n = x.size(dim) / dist::group_size("tp"), r = dist::coordinate("tp");
+  return x.slice(dim, r * n, (r + 1) * n).contiguous();
+}
+
+/// Greatest difference relative to the greatest value.
+double difference(const Tensor& got, const Tensor& want) {
+  return ((got - want).abs().amax() / want.abs().amax()).item<float>();
+}
+
+struct Layer {
+  const char* title;
+  // x and two weights in, y out, by what each rank has of them.
+  std::function<Tensor(const Tensor& x, const Tensor& a, const Tensor& b)> local, whole;
+  int64_t x_dim, a_dim, b_dim, y_dim;  // the dim that is cut; -1: every rank has all
+};
+
+const Layer kLayers[] = {
+    // Each rank makes some columns of y. x is used by all of them: its gradient is the sum of theirs.
+    {"column: y = x A, columns of A and y cut",
+     [](auto& x, auto& a, auto&) { return matmul(dist::copy_to(x, "tp"), a); },
+     [](auto& x, auto& a, auto&) { return matmul(x, a); }, -1, 1, -1, 1},
+    // Each rank has some columns of x and rows of A: y is the sum of theirs.
+    {"row: y = x A, columns of x and rows of A cut",
+     [](auto& x, auto& a, auto&) { return dist::reduce_from(matmul(x, a), "tp"); },
+     [](auto& x, auto& a, auto&) { return matmul(x, a); }, 1, 0, -1, -1},
+    // Both in turn: nothing is said in between, since gelu works on each column alone.
+    {"sandwich: y = gelu(x A) B, column then row",
+     [](auto& x, auto& a, auto& b) { return dist::reduce_from(matmul(gelu(matmul(dist::copy_to(x, "tp"), a)), b), "tp"); },
+     [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, -1, 1, 0, -1},
+    // Sequence parallel: outside, each rank has some tokens. As many bytes as before, but nothing is kept twice.
+    {"sandwich between parts of the sequence",
+     [](auto& x, auto& a, auto& b) {
+       return dist::reduce_scatter(matmul(gelu(matmul(dist::all_gather(x, "tp", 0), a)), b), "tp", 0);
+     },
+     [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, 0, 1, 0, 0},
+};
+
+}  // namespace
+
+int main(int argc, char** argv) try {
+  absl::ParseCommandLine(argc, argv);
+  const int ranks = absl::GetFlag(FLAGS_ranks);
+  WEFT_CHECK(ranks >= 1 && kDim % ranks == 0, "raw_tp: --ranks is ", ranks, "; need a divisor of ", kDim);
+  dist::World world(dist::Mesh{{"tp", ranks}});
+  manual_seed(0);
+  for (const Layer& layer : kLayers) {
+    const bool pair = layer.b_dim >= 0;
+    const Tensor x = randn({kTokens, kDim}), a = randn({kDim, kHidden}) * 0.06, b = randn({kHidden, kDim}) * 0.03;
+    const Tensor w = randn({kTokens, pair ? kDim : kHidden});  // the loss is sum(y w)
+    auto gradients = [&](auto& fn, Tensor xs, Tensor as, Tensor bs, const Tensor& ws) {
+      xs = xs.requires_grad(), as = as.requires_grad(), bs = bs.requires_grad();
+      const Tensor y = fn(xs, as, bs);
+      std::vector<Tensor> leaves{xs, as}, all{y};
+      if (pair) leaves.push_back(bs);
+      for (const Tensor& g : grad(sum(y * ws), leaves)) all.push_back(g);
+      return all;  // y, dx, dA, dB
+    };
+    const std::vector<Tensor> want = gradients(layer.whole, x, a, b, w);
+
+    std::vector<double> worst(4);
+    world.clear_statistics();
+    std::vector<std::vector<double>> off(ranks);
+    world.run([&](int rank) {
+      const int64_t dims[] = {layer.y_dim, layer.x_dim, layer.a_dim, layer.b_dim};
+      auto part = [&](const Tensor& t, int64_t dim) { return dim < 0 ? t : mine(t, dim); };
+      const auto got = gradients(layer.local, part(x, dims[1]), part(a, dims[2]), part(b, dims[3]), part(w, dims[0]));
+      for (size_t i = 0; i < got.size(); ++i) off[rank].push_back(difference(got[i], part(want[i], dims[i])));
+    });
+    for (const auto& rank : off)
+      for (size_t i = 0; i < rank.size(); ++i) worst[i] = std::max(worst[i], rank[i]);
+    std::printf("%s\n  against one device: y %.1e  dx %.1e  dA %.1e", layer.title, worst[0], worst[1], worst[2]);
+    if (pair) std::printf("  dB %.1e", worst[3]);
+    std::printf("\n%s\n", world.statistics().c_str());
+  }
+} catch (const Error& e) {
+  std::fprintf(stderr, "%s\n", e.what());
+  return 1;
+}
