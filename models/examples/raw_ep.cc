@@ -52,7 +52,7 @@ Tensor by_hand(const Tensor& x, const Weights& w) {
   // They lie by rank and within it by expert: find the expert of each row, and sort. The rest counts as one more expert.
   const Tensor ends = cumsum(counts.reshape({-1}), 0);
   const Tensor segment = (arange(bound).reshape({-1, 1}) >= ends).to(kInt64).sum({1});
-  const Tensor expert = where(segment < ranks * local, segment - segment / local * local, local);
+  const Tensor expert = where(segment < ranks * local, remainder(segment, local), local);
   const ExpertOrder mine = sort_by_expert(expert.reshape({-1, 1}), local + 1);
   const Tensor y = experts(dispatch_tokens(received, mine), w, mine.offsets.slice(0, 0, local + 1));
 
