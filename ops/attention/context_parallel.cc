@@ -1,0 +1,263 @@
+#include "ops/attention/context_parallel.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "ops/attention/mask_analysis.h"
+#include "ops/attention/merge.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using internal::AttentionOperands;
+
+/// What the lowerings share: shapes, and how a rank's part is told.
+class Context {
+ public:
+  Context(const ContextCall& call, const char* op) : c(call), q(call.operands[0]), k(call.operands[1]), v(call.operands[2]) {
+    WEFT_CHECK(AttentionOperands(c.attrs).pages < 0, op, ": keys are in pages; need them together");
+    WEFT_CHECK(c.group.size >= 1 && c.group.rank.defined(), op, ": got no group of ranks");
+    for (const auto& [t, n, name] : {std::tuple{&c.q_positions, q_length(), "queries"},
+                                     std::tuple{&c.kv_positions, kv_length(), "keys"}})
+      WEFT_CHECK(!t->defined() || (t->dtype() == kInt64 && t->shape() == Shape{n}), op, ": positions of ", name,
+                 " are ", t->defined() ? t->type() : TensorType(), "; need i64 [", n, "], ", c.group.size,
+                 " ranks with ", n / c.group.size, " each");
+  }
+
+  int64_t ranks() const { return c.group.size; }
+  int64_t q_length() const { return q.size(2) * ranks(); }
+  int64_t kv_length() const { return k.size(2) * ranks(); }
+
+  /// Of the rank that stands at this place.
+  IndexMap queries_of(const Tensor& rank) const { return part(c.q_positions, rank, q.size(2)); }
+  IndexMap keys_of(const Tensor& rank) const { return part(c.kv_positions, rank, k.size(2)); }
+  IndexMap all_queries() const { return {.table = c.q_positions, .extent = q_length()}; }
+  IndexMap all_keys() const { return {.table = c.kv_positions, .extent = kv_length()}; }
+
+  /// Keys and values as one message, and back.
+  Tensor joined(const Tensor& keys, const Tensor& values) const { return weft::cat({keys, values}, -1); }
+  Tensor keys(const Tensor& kv) const { return slice(kv, -1, 0, k.size(3)); }
+  Tensor values(const Tensor& kv) const { return slice(kv, -1, k.size(3), k.size(3) + v.size(3)); }
+
+  std::vector<Tensor> operands(const Tensor& queries, const Tensor& keys, const Tensor& values) const {
+    std::vector<Tensor> in = c.operands;
+    in[0] = queries, in[1] = keys, in[2] = values;
+    return in;
+  }
+  std::vector<Tensor> forward(const std::vector<Tensor>& in, const ShardMaps& maps, bool wide) const {
+    return attention_on_shard(c.attrs, in, maps, {.wide = wide});
+  }
+  /// f32 gradients.
+  std::vector<Tensor> backward(std::vector<Tensor> in, const ShardMaps& maps, const Tensor& out, const Tensor& lse,
+                               const Tensor& dout, const Tensor& dlse) const {
+    for (const Tensor& t : {out, lse, dout, dlse.defined() ? dlse : zeros(lse.shape(), {.dtype = lse.dtype()})})
+      in.push_back(t);
+    return attention_backward_on_shard(c.attrs, in, maps, {.wide = true});
+  }
+  /// Gradients in the types of what they are of.
+  std::vector<Tensor> narrowed(std::vector<Tensor> g) const {
+    const AttentionOperands at(c.attrs);
+    for (size_t i = 0; i < 3; ++i) g[i] = cast(g[i], q.dtype());
+    size_t next = 3;
+    for (int i = 0; i < at.score_tables; ++i) {
+      const DType t = c.operands[static_cast<size_t>(at.score_first + i)].dtype();
+      if (is_floating(t) && itemsize(t) > 1) g[next] = cast(g[next], t), ++next;
+    }
+    return g;
+  }
+
+  const ContextCall& c;
+  const Tensor &q, &k, &v;
+
+ private:
+  IndexMap part(const Tensor& positions, const Tensor& rank, int64_t n) const {
+    return {.offset = rank * n, .table = positions, .extent = n * ranks(), .multiple = std::max<int64_t>(n, 1)};
+  }
+};
+
+/// Positions [begin, end) in order.
+struct Stretch {
+  int64_t begin, end;
+};
+
+/// The positions of each rank in stretches of neighbours; nothing if they are not known now.
+std::vector<std::vector<Stretch>> stretches(const Tensor& positions, int64_t ranks, int64_t each) {
+  std::vector<std::vector<Stretch>> all(static_cast<size_t>(ranks));
+  if (positions.defined() && positions.is_traced()) return {};
+  std::vector<int64_t> at;
+  if (positions.defined()) at = positions.contiguous().to_vector<int64_t>();
+  for (int64_t r = 0; r < ranks; ++r) {
+    std::vector<Stretch>& own = all[static_cast<size_t>(r)];
+    if (at.empty()) {
+      if (each > 0) own.push_back({r * each, (r + 1) * each});
+      continue;
+    }
+    std::vector<int64_t> sorted(at.begin() + r * each, at.begin() + (r + 1) * each);
+    std::sort(sorted.begin(), sorted.end());
+    for (int64_t x : sorted) {
+      if (!own.empty() && own.back().end == x) {
+        ++own.back().end;
+      } else {
+        own.push_back({x, x + 1});
+      }
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+std::vector<bool> internal::ring_steps(const ContextCall& call) {
+  const Context x(call, "cp_ring");
+  const int64_t c = x.ranks();
+  std::vector<bool> needed(static_cast<size_t>(c), true);
+  const AttentionOperands at(call.attrs);
+  if (!call.attrs.has("mask")) return needed;
+  std::vector<Tensor> tables(call.operands.begin() + at.mask_first,
+                             call.operands.begin() + at.mask_first + at.mask_tables);
+  for (const Tensor& t : tables)
+    if (t.is_traced()) return needed;
+  const auto queries = stretches(call.q_positions, c, x.q.size(2)), keys = stretches(call.kv_positions, c, x.k.size(2));
+  if (queries.empty() || keys.empty()) return needed;
+  const MaskProgram program(Body{call.attrs.get<Ref<Graph>>("mask"), tables});
+  TableBounds bounds;
+  auto extent = [](const IndexMap& m, int64_t n) { return std::max<int64_t>(1, m.extent ? m.extent : n); };
+  MaskAnalysis analysis(program, bounds, MaskRange::between(0, extent(call.b, x.q.size(0)) - 1),
+                        MaskRange::between(0, extent(call.h, x.q.size(1)) - 1));
+  auto seen = [&](int64_t r, int64_t s) {
+    for (const Stretch& q : queries[static_cast<size_t>(r)])
+      for (const Stretch& k : keys[static_cast<size_t>(s)]) {
+        const MaskRange& m = analysis.over(q.begin, q.end, k.begin, k.end);
+        if (!m.constant() || m.lo) return true;
+      }
+    return false;
+  };
+  for (int64_t s = 0; s < c; ++s) {
+    bool any = false;
+    for (int64_t r = 0; r < c && !any; ++r) any = seen(r, (r - s + c) % c);
+    needed[static_cast<size_t>(s)] = any;
+  }
+  needed[0] = true;
+  return needed;
+}
+
+ContextResult cp_all_gather(const ContextCall& c) {
+  const Context x(c, "cp_all_gather");
+  const Tensor kv = c.group.all_gather(x.joined(x.k, x.v), 2);
+  const std::vector<Tensor> r = x.forward(x.operands(x.q, x.keys(kv), x.values(kv)),
+                                          {c.b, c.h, x.queries_of(c.group.rank), x.all_keys()}, false);
+  return {r[0], r[1], r[2], {}};
+}
+
+std::vector<Tensor> cp_all_gather_backward(const ContextCall& c, const ContextResult& forward, const Tensor& dout,
+                                           const Tensor& dlse) {
+  const Context x(c, "cp_all_gather");
+  const Tensor kv = c.group.all_gather(x.joined(x.k, x.v), 2);
+  std::vector<Tensor> g =
+      x.backward(x.operands(x.q, x.keys(kv), x.values(kv)), {c.b, c.h, x.queries_of(c.group.rank), x.all_keys()},
+                 forward.out, forward.lse, dout, dlse);
+  const Tensor own = c.group.reduce_scatter(x.joined(g[1], g[2]), 2);
+  g[1] = x.keys(own), g[2] = x.values(own);
+  return x.narrowed(std::move(g));
+}
+
+ContextResult cp_ring(const ContextCall& c) {
+  const Context x(c, "cp_ring");
+  const std::vector<bool> needed = internal::ring_steps(c);
+  const int64_t last = std::find(needed.rbegin(), needed.rend(), true).base() - needed.begin() - 1;
+  const IndexMap queries = x.queries_of(c.group.rank);
+  PartialAttention all;
+  Tensor kv = x.joined(x.k, x.v);
+  for (int64_t s = 0; s <= last; ++s) {
+    // Under way while this step computes.
+    const Tensor next = s < last ? c.group.permute(kv, 1) : Tensor();
+    if (needed[static_cast<size_t>(s)]) {
+      const IndexMap keys = x.keys_of(s ? remainder(c.group.rank + (x.ranks() - s), x.ranks()) : c.group.rank);
+      const std::vector<Tensor> r =
+          x.forward(x.operands(x.q, s ? x.keys(kv) : x.k, s ? x.values(kv) : x.v), {c.b, c.h, queries, keys}, last > 0);
+      const PartialAttention part{r[0], r[1], r[2]};
+      all = all.out.defined() ? merge_attention(all, part) : part;
+    }
+    kv = next;
+  }
+  return {cast(all.out, x.q.dtype()), all.lse, all.max, {}};
+}
+
+std::vector<Tensor> cp_ring_backward(const ContextCall& c, const ContextResult& forward, const Tensor& dout,
+                                     const Tensor& dlse) {
+  const Context x(c, "cp_ring");
+  const std::vector<bool> needed = internal::ring_steps(c);
+  const int64_t last = std::find(needed.rbegin(), needed.rend(), true).base() - needed.begin() - 1;
+  const IndexMap queries = x.queries_of(c.group.rank);
+  std::vector<Tensor> sum;
+  Tensor kv = x.joined(x.k, x.v), travelling;  // gradients of kv, which move along with it
+  for (int64_t s = 0; s <= last; ++s) {
+    const Tensor next = s < last ? c.group.permute(kv, 1) : Tensor();
+    if (travelling.defined()) travelling = c.group.permute(travelling, 1);
+    if (needed[static_cast<size_t>(s)]) {
+      const IndexMap keys = x.keys_of(s ? remainder(c.group.rank + (x.ranks() - s), x.ranks()) : c.group.rank);
+      std::vector<Tensor> g = x.backward(x.operands(x.q, s ? x.keys(kv) : x.k, s ? x.values(kv) : x.v),
+                                         {c.b, c.h, queries, keys}, forward.out, forward.lse, dout, dlse);
+      if (s == 0) {
+        sum = std::move(g);
+      } else {
+        const Tensor own = x.joined(g[1], g[2]);
+        travelling = travelling.defined() ? travelling + own : own;
+        for (size_t i = 0; i < g.size(); ++i)
+          if (i != 1 && i != 2) sum[i] = sum[i] + g[i];
+      }
+    }
+    kv = next;
+  }
+  if (travelling.defined()) {
+    const Tensor home = c.group.permute(travelling, x.ranks() - last);
+    sum[1] = sum[1] + x.keys(home), sum[2] = sum[2] + x.values(home);
+  }
+  return x.narrowed(std::move(sum));
+}
+
+namespace {
+
+/// The maps of this rank's heads over the whole sequence.
+ShardMaps heads_maps(const Context& x, const char* op) {
+  const int64_t c = x.ranks(), hq = x.q.size(1), hkv = x.k.size(1);
+  WEFT_CHECK(hkv % c == 0, op, ": ", hkv, " key heads of a rank cannot be dealt out to ", c, " ranks; degree ",
+             std::gcd(hkv, c), " fits, or pass keys around a ring or gather them (cp_ring, cp_all_gather)");
+  IndexMap h = x.c.h;
+  const Tensor own = x.c.group.rank * (hq / c);
+  h.offset = h.offset.defined() ? h.offset + own : own;
+  h.extent = h.extent ? h.extent : hq;
+  h.multiple = 1;
+  return {x.c.b, h, x.all_queries(), x.all_keys()};
+}
+
+}  // namespace
+
+ContextResult cp_ulysses(const ContextCall& c, bool want_lse) {
+  const Context x(c, "cp_ulysses");
+  const ShardMaps maps = heads_maps(x, "cp_ulysses");
+  auto to_heads = [&](const Tensor& t) { return c.group.all_to_all(t, 1, 2); };
+  auto to_sequence = [&](const Tensor& t) { return c.group.all_to_all(t, 2, 1); };
+  const Tensor q = to_heads(x.q), k = to_heads(x.k), v = to_heads(x.v);
+  const std::vector<Tensor> r = x.forward(x.operands(q, k, v), maps, false);
+  ContextResult result{to_sequence(r[0]), {}, {}, {q, k, v, r[0], r[1]}};
+  if (want_lse) result.lse = to_sequence(r[1]), result.max = to_sequence(r[2]);
+  return result;
+}
+
+std::vector<Tensor> cp_ulysses_backward(const ContextCall& c, const ContextResult& forward, const Tensor& dout,
+                                        const Tensor& dlse) {
+  const Context x(c, "cp_ulysses");
+  const ShardMaps maps = heads_maps(x, "cp_ulysses");
+  WEFT_CHECK(forward.saved.size() == 5, "cp_ulysses_backward: got ", forward.saved.size(),
+             " saved tensors; need cp_ulysses' five");
+  const std::vector<Tensor>& s = forward.saved;
+  std::vector<Tensor> g = x.narrowed(x.backward(x.operands(s[0], s[1], s[2]), maps, s[3], s[4],
+                                                c.group.all_to_all(dout, 1, 2),
+                                                dlse.defined() ? c.group.all_to_all(dlse, 1, 2) : Tensor()));
+  for (size_t i = 0; i < 3; ++i) g[i] = c.group.all_to_all(g[i], 2, 1);
+  return g;
+}
+
+}  // namespace weft

@@ -1,0 +1,101 @@
+// Layouts of a sequence over ranks: permutations whose causal work is equal, or apart by no more than what is dealt out
+// token by token.
+#include "ops/attention/sequence_layout.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/interpreter.h"
+#include "framework/testing/compare.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+std::vector<int64_t> values(const Tensor& t) { return t.contiguous().to_vector<int64_t>(); }
+
+void expect_layout(const Tensor& layout, int64_t n, int64_t ranks) {
+  std::vector<int64_t> at = values(layout);
+  ASSERT_EQ(static_cast<int64_t>(at.size()), n);
+  for (int64_t r = 0; r < ranks; ++r)
+    EXPECT_TRUE(std::is_sorted(at.begin() + r * (n / ranks), at.begin() + (r + 1) * (n / ranks)));
+  std::sort(at.begin(), at.end());
+  for (int64_t i = 0; i < n; ++i) ASSERT_EQ(at[static_cast<size_t>(i)], i);
+}
+
+Tensor ids(const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> id;
+  for (size_t d = 0; d < lengths.size(); ++d) id.insert(id.end(), static_cast<size_t>(lengths[d]), static_cast<int64_t>(d * d));
+  return Tensor::from_vector<int64_t>(id, {static_cast<int64_t>(id.size())});
+}
+
+// A row of causal work: query p sees p + 1 keys. In order, counted with half of the diagonal, rank i has 2i + 1 shares.
+TEST(SequenceLayout, HeadTailIsEqualWorkWhereInOrderIsNot) {
+  for (int64_t c : {1, 2, 3, 4, 8, 16}) {
+    const int64_t n = 48 * c, own = n / c;
+    const Tensor layout = head_tail_layout(n, c);
+    expect_layout(layout, n, c);
+    const std::vector<int64_t> work = causal_pairs(n, c, layout), in_order = causal_pairs(n, c);
+    for (int64_t w : work) EXPECT_EQ(w, n * (n + 1) / 2 / c);
+    EXPECT_EQ(2 * in_order.back() - own, (2 * c - 1) * (2 * in_order.front() - own));
+  }
+  EXPECT_EQ(values(head_tail_layout(8, 2)), (std::vector<int64_t>{0, 1, 6, 7, 2, 3, 4, 5}));
+}
+
+TEST(SequenceLayout, DocumentsAreBalancedEach) {
+  for (int64_t c : {1, 2, 4}) {
+    // Whole chunks: equal.
+    const std::vector<int64_t> whole{8 * c, 2 * c, 40 * c};
+    const Tensor id = ids(whole), layout = document_layout(id, c);
+    const int64_t n = id.numel();
+    expect_layout(layout, n, c);
+    const std::vector<int64_t> work = causal_pairs(n, c, layout, id);
+    for (int64_t w : work) EXPECT_EQ(w, work[0]);
+  }
+  // Any lengths: what is dealt out are at most 2c - 1 tokens of each document, which see at most as many keys.
+  uint64_t state = 1;
+  for (int64_t c : {2, 3, 4, 8}) {
+    for (int times = 0; times < 20; ++times) {
+      std::vector<int64_t> lengths;
+      int64_t n = 0;
+      for (int d = 0; d < 9; ++d) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        lengths.push_back(1 + static_cast<int64_t>(state >> 33) % 70);
+        n += lengths.back();
+      }
+      lengths.push_back(c - n % c);
+      n += lengths.back();
+      const Tensor id = ids(lengths), layout = document_layout(id, c);
+      expect_layout(layout, n, c);
+      const std::vector<int64_t> work = causal_pairs(n, c, layout, id);
+      const auto [least, most] = std::minmax_element(work.begin(), work.end());
+      int64_t dealt = 0;
+      for (int64_t l : lengths) dealt += (l % (2 * c)) * (l % (2 * c) + 1) / 2;
+      EXPECT_LE(*most - *least, dealt);
+    }
+  }
+}
+
+TEST(SequenceLayout, OneDocumentIsHeadTail) {
+  EXPECT_EQ(values(document_layout(zeros({24}, {.dtype = kInt64}), 3)), values(head_tail_layout(24, 3)));
+}
+
+// In a captured step the ids are a batch's.
+TEST(SequenceLayout, InACapturedStep) {
+  const Tensor id = ids({5, 9, 10}), other = ids({12, 12});
+  const std::vector<TensorType> types{id.type()};
+  const Ref<Graph> g =
+      capture_graph([](std::span<const Tensor> in) { return std::vector<Tensor>{document_layout(in[0], 4)}; }, types);
+  for (const Tensor& t : {id, other}) EXPECT_EQ(values(interpret(*g, {&t, 1})[0]), values(document_layout(t, 4)));
+}
+
+TEST(SequenceLayout, Errors) {
+  EXPECT_EQ(testing::error_of([] { head_tail_layout(20, 4); }), "head_tail_layout: length 20 on 4 ranks; need a multiple of 8");
+  EXPECT_EQ(testing::error_of([] { document_layout(zeros({10}, {.dtype = kInt64}), 4); }),
+            "document_layout: length 10 on 4 ranks; need a multiple of 4");
+}
+
+}  // namespace
+}  // namespace weft
