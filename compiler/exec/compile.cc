@@ -55,6 +55,7 @@ class CompiledCore {
   }
 
   CompiledCall::Result run(Entry& e, std::span<const Tensor> args) {
+    if (e.partitioned) return {e.partitioned->run(args), e.like};
     if (e.plan.device.type == DeviceType::kMeta) return {on_meta(e, args), e.like};
     if (mode == Exec::kInterp) {
       NoGrad guard;
@@ -191,6 +192,10 @@ CompileStats core_stats(const CompiledCore& core) {
   CompileStats s = core.stats;
   s.plans_kept = static_cast<int64_t>(core.entries.size());
   if (!core.current) return s;
+  if (core.current->partitioned) {
+    core.current->partitioned->fill(s);
+    return s;
+  }
   const Plan& plan = core.current->plan;
   s.nodes = plan.graph->size();
   s.kernels = static_cast<int64_t>(plan.launches.size());
@@ -215,11 +220,17 @@ const Entry& current_entry(const CompiledCore& core, const char* who) {
 }
 
 std::string core_report(const CompiledCore& core) {
-  return report_of(current_entry(core, "report"), core.options, core_stats(core));
+  const Entry& e = current_entry(core, "report");
+  return e.partitioned ? e.partitioned->report() : report_of(e, core.options, core_stats(core));
 }
 
 const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
   const Entry& e = current_entry(core, "graph");
+  if (e.partitioned && stage != "captured" && stage != "joint") {
+    const Graph* g = e.partitioned->graph(stage);
+    WEFT_CHECK(g, "graph: got stage '", stage, "'; need captured, joint, partitioned, fused or scheduled");
+    return *g;
+  }
   WEFT_CHECK(stage == "captured" || stage == "joint" || stage == "fused" || stage == "scheduled", "graph: got stage '",
              stage, "'; need captured, joint, fused or scheduled");
   return stage == "captured" ? *e.captured : stage == "joint" ? *e.joint : stage == "fused" ? *e.fused : *e.plan.graph;
@@ -227,6 +238,7 @@ const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
 
 std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b) {
   const Entry& e = current_entry(core, "why");
+  WEFT_CHECK_AS(kFailedPrecondition, !e.partitioned, "why: the step is partitioned over a mesh; ask a step of one device");
   WEFT_CHECK_AS(kFailedPrecondition, e.report && e.report->before,
                 "why: nothing was fused; need a step with the pass fuse enabled");
   std::string notes;

@@ -12,6 +12,10 @@
 
 namespace weft {
 
+namespace internal {
+class Partitioner;
+}
+
 struct CompileOptions {
   bool enabled = true;            // false: fn runs eagerly, in the same random step
   int64_t memory_budget = 0;      // bytes; a step that needs more is an error before it runs; 0 is no limit
@@ -20,6 +24,7 @@ struct CompileOptions {
   bool verify = false;            // compare each plan's first results and writes with the reference, bit for bit
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
   std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
+  std::shared_ptr<internal::Partitioner> partitioner = {};  // set by dist::compile
 };
 
 /// What compile() did so far; figures of memory and launches are those of the plan used last.
@@ -161,7 +166,8 @@ class Compiled {
   CompileStats stats() const { return internal::core_stats(*core_); }
   /// Text: host constants, passes, launches, memory plan, what could not be done and why.
   std::string report() const { return internal::core_report(*core_); }
-  /// The plan used last at stage "captured", "joint", "fused" or "scheduled"; valid until the next call.
+  /// The plan used last at stage "captured", "joint", "partitioned" (over a mesh: rank 0's), "fused" or "scheduled"; valid
+  /// until the next call.
   const Graph& graph(const std::string& stage) const { return internal::core_graph(*core_, stage); }
   /// Whether two ops, written "mul", "model.cc:43" or "mul at model.cc:43", are in one kernel; if not, the rule that
   /// stops it and the bytes it costs.

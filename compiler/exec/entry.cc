@@ -100,6 +100,11 @@ void save_memory(Entry& e, const CompileOptions& options) {
 
 void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
+  if (options.partitioner) {
+    e.partitioned = options.partitioner->partition(e.joint, options);
+    e.plan_ms = ms_since(start);
+    return;
+  }
   static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options, e.little_memory);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget && !e.saved_memory)
     save_memory(e, options);

@@ -5,6 +5,7 @@
 #include "compiler/exec/compile.h"
 #include "compiler/exec/executable.h"
 #include "compiler/exec/fused_table.h"
+#include "compiler/exec/partitioned.h"
 #include "compiler/passes/pass.h"
 #include "framework/dispatch/capture.h"
 
@@ -63,6 +64,7 @@ struct Entry : Planned {
   std::vector<PassReport> passes;
   double capture_ms = 0, passes_ms = 0, plan_ms = 0;
   std::unique_ptr<Executable> executable;
+  std::unique_ptr<PartitionedStep> partitioned;  // instead of fused graph, plan and executable
   bool verified = false;
   uint64_t last_used = 0;
 

@@ -35,11 +35,21 @@ std::string name_of(const Cell& c) { return c.name.empty() ? cat("a cell of ", c
 }  // namespace
 
 Executable::Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check)
-    : plan_(plan), arena_(arena), check_(check) {
+    : plan_(plan), arena_(arena), device_(plan.device), cells_(plan.graph->cells), check_(check) {
+  build();
+}
+
+Executable::Executable(const Plan& plan, SharedArena& arena, Device device, std::vector<Ref<Cell>> cells)
+    : plan_(plan), arena_(arena), device_(device), cells_(std::move(cells)) {
+  WEFT_BUG_IF(cells_.size() != plan.cells.size(), "executable: ", cells_.size(), " cells for ", plan.cells.size());
+  build();
+}
+
+void Executable::build() {
   const Graph& g = *plan_.graph;
   trace_ = !switch_value("WEFT_TRACE").empty();
   debug_ = switch_int("WEFT_DEBUG") >= 1;
-  if (plan_.folded_bytes > 0) folded_ = Storage::allocate(plan_.folded_bytes, plan_.device);
+  if (plan_.folded_bytes > 0) folded_ = Storage::allocate(plan_.folded_bytes, device_);
 
   auto add_base = [&] {
     bases_.emplace_back();
@@ -146,7 +156,7 @@ void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Ca
 
 void Executable::run_setup() {
   Ref<Storage> scratch;
-  if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, plan_.device);
+  if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, device_);
   for (size_t i = 0; i < setup_.size(); ++i) {
     setup_[i].call.workspace = scratch ? scratch->data() : nullptr;
     run_timed(setup_[i], plan_.setup[i]);
@@ -163,17 +173,16 @@ void Executable::bind(int32_t base, void* address) {
 void Executable::bind_arena() {
   if (arena_.bytes() < plan_.arena_bytes) {
     arena_.storage = {};  // the smaller one goes first: never both at once
-    arena_.storage = Storage::allocate(plan_.arena_bytes, plan_.device);
+    arena_.storage = Storage::allocate(plan_.arena_bytes, device_);
   }
   if (arena_.storage) bind(arena_base_, arena_.storage->data());
 }
 
 // Fresh storage is taken here, before anything is written.
 void Executable::bind_cells() {
-  const Graph& g = *plan_.graph;
   for (BoundCell& b : bound_) {
     const PlanCell& p = plan_.cells[b.cell];
-    const Cell& c = *g.cells[b.cell];
+    const Cell& c = *cells_[b.cell];
     const bool have = c.value.defined();
     void* old = nullptr;
     if (have) {
@@ -188,7 +197,7 @@ void Executable::bind_cells() {
       ++last_.in_place_writes;
     } else {
       const int64_t bytes = c.type.nbytes();
-      b.fresh = Storage::allocate(bytes, plan_.device);
+      b.fresh = Storage::allocate(bytes, device_);
       bind(b.new_base, b.fresh->data());
       ++last_.fresh_writes;
       if (have) last_.predicted_peak_bytes += accounted(bytes);
@@ -219,26 +228,25 @@ void Executable::bind_outputs() {
 }
 
 std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
-  const Graph& g = *plan_.graph;
   for (BoundCell& b : bound_) {
     b.fresh = {};
-    const Cell& c = *g.cells[b.cell];
+    const Cell& c = *cells_[b.cell];
     if (!plan_.cells[b.cell].read) continue;
     WEFT_CHECK_AS(kDataLoss, !c.torn, name_of(c), " was torn by a step that failed half-way; load a checkpoint first");
     if (!c.value.defined()) {
       NoGrad guard;
-      static_cast<void>(CellHandle(g.cells[b.cell]).value());
+      static_cast<void>(CellHandle(cells_[b.cell]).value());
     }
   }
   bind_arena();
 
   // From here on the replay's own memory is measured.
-  Allocator& allocator = Allocator::of(plan_.device);
+  Allocator& allocator = Allocator::of(device_);
   reused_bytes_ = 0;
   bind_outputs();
   int64_t own = accounted(arena_.bytes()) + plan_.folded_bytes + reused_bytes_;
   for (const BoundCell& b : bound_)
-    if (g.cells[b.cell]->value.defined()) own += accounted(g.cells[b.cell]->type.nbytes());
+    if (cells_[b.cell]->value.defined()) own += accounted(cells_[b.cell]->type.nbytes());
   allocator.reset_step_peak();
   const int64_t before = allocator.stats().live;
   last_ = {.predicted_peak_bytes = plan_.fixed_bytes + accounted(arena_.bytes())};
@@ -250,7 +258,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   bind_cells();
   for (size_t k = 0; k < pool_.size(); ++k) {
     if (!chosen_[k]) {
-      pool_[k].push_back(Storage::allocate(plan_.output_blocks[k], plan_.device));
+      pool_[k].push_back(Storage::allocate(plan_.output_blocks[k], device_));
       chosen_[k] = pool_[k].back().get();
     }
     bind(output_base_[k], chosen_[k]->data());
@@ -326,7 +334,7 @@ void Executable::failed(size_t at) {
     torn |= p.written && !b.fresh && p.first_write >= 0 && p.first_write <= static_cast<int32_t>(at);
   }
   for (BoundCell& b : bound_) {
-    if (torn && plan_.cells[b.cell].written) g.cells[b.cell]->torn = true;
+    if (torn && plan_.cells[b.cell].written) cells_[b.cell]->torn = true;
     b.fresh = {};
   }
   auto fail = [&](const Error& e, const Node& n) {
@@ -347,10 +355,9 @@ void Executable::failed(size_t at) {
 }
 
 void Executable::commit() {
-  const Graph& g = *plan_.graph;
   for (BoundCell& b : bound_) {
     if (!plan_.cells[b.cell].written) continue;
-    Cell& c = *g.cells[b.cell];
+    Cell& c = *cells_[b.cell];
     c.torn = false;
     if (!b.fresh) continue;
     auto* impl = new TensorImpl;

@@ -34,6 +34,9 @@ class Executable {
   /// Computes the plan's constants. Plan and arena must outlive it. With `check` the first result of each fused kernel
   /// is compared with the reference.
   Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check = nullptr);
+  /// The same for one of several ranks that run one plan: on its own device, with its own cells (by index, of the
+  /// plan's types).
+  Executable(const Plan& plan, SharedArena& arena, Device device, std::vector<Ref<Cell>> cells);
   Executable(const Executable&) = delete;
 
   /// One step: results in fresh handles, cells committed. Arguments have the planned types and layouts. If a kernel
@@ -91,8 +94,12 @@ class Executable {
   void commit();
   std::vector<Tensor> make_outputs(std::span<const Tensor> args);
 
+  void build();
+
   const Plan& plan_;
   SharedArena& arena_;
+  const Device device_;
+  const std::vector<Ref<Cell>> cells_;
   Ref<Storage> folded_;
   std::vector<StridedView> views_;
   std::vector<Call> setup_, calls_;

@@ -39,6 +39,11 @@ Ref<Cell> make_lazy_cell(const TensorType& type, const Initializer& init, std::s
 }
 
 void materialise(Cell& c) {
+  if (c.remote) {
+    NoGrad guard;
+    c.value = c.remote->gather(c);
+    return;
+  }
   WEFT_CHECK_AS(kFailedPrecondition, c.init, "cell ", label(c), " has neither value nor initialiser");
   NoGrad guard;
   Tensor t;
@@ -110,6 +115,8 @@ void CellHandle::convert(DType dtype) const {
   Cell& c = cell();
   if (c.type.dtype == dtype) return;
   NoGrad guard;
+  if (c.remote && !c.value.defined()) materialise(c);
+  c.remote = {};
   if (c.value.defined()) c.value = c.value.to(dtype).contiguous();
   if (c.init) {
     Ref<Graph> init = c.init;
@@ -133,7 +140,8 @@ Buffer::Buffer(const TensorType& type, const Initializer& init, std::string name
     : CellHandle(make_lazy_cell(type, init, std::move(name), false)) {}
 
 namespace {
-Ref<Cell> clone_cell(const Cell& c) {
+Ref<Cell> clone_cell(Cell& c) {
+  if (c.remote && !c.value.defined()) materialise(c);
   auto n = make_ref<Cell>();
   n->name = c.name;
   n->type = c.type;

@@ -85,6 +85,37 @@ void run_random_bits(const KernelCall& c) {
                        static_cast<uint32_t>(c.attrs.i("op_id")), 0, c.out[0]);
 }
 
+// The same words at other places: of a shard, whose position i0, i1, ... is base + i0 strides[0] + ... of the whole.
+Types infer_random_bits_at(const InferCall& c) {
+  for (const TensorType& t : c.in)
+    WEFT_CHECK(t.dtype == kInt64 && t.shape.empty(), "random_bits_at: seed, step and base are ", c.in[0], ", ", c.in[1],
+               " and ", c.in[2], "; need i64 scalars");
+  const Shape &shape = c.attrs.ints("shape"), &strides = c.attrs.ints("strides");
+  checked_numel(shape, "random_bits_at");
+  WEFT_CHECK(strides.size() == shape.size(), "random_bits_at: strides ", strides, " for shape ", shape,
+             "; need one for each dim");
+  return {TensorType{kInt32, device_of(c), shape}};
+}
+
+void run_random_bits_at(const KernelCall& c) {
+  const Shape &shape = c.attrs.ints("shape"), &strides = c.attrs.ints("strides");
+  kernels::random_bits_at(static_cast<uint64_t>(*c.in[0].as<int64_t>()), static_cast<uint64_t>(*c.in[1].as<int64_t>()),
+                          static_cast<uint32_t>(c.attrs.i("op_id")), *c.in[2].as<int64_t>(), shape, strides, c.out[0]);
+}
+
+std::vector<Sample> samples_random_bits_at() {
+  const SampleInput word{Shape{}, kInt64, 0, 1000};
+  auto attrs = [](const Shape& shape, const Shape& strides) {
+    return Attrs{{"shape", shape}, {"strides", strides}, {"op_id", int64_t{7}}};
+  };
+  return {{{word, word, word}, attrs({}, {})},
+          {{word, word, word}, attrs({0, 4}, {4, 1})},
+          {{word, word, word}, attrs({3, 5, 7}, {70, 14, 1})},
+          {{word, word, word}, attrs({5, 6}, {1, 5})},
+          {{word, word, word}, attrs({2, 2}, {1}), "strides [1] for shape [2, 2]"},
+          {{word, word, {Shape{1}, kInt64, 0, 9}}, attrs({2}, {1}), "need i64 scalars"}};
+}
+
 DimMap dims_of_result(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   return DimMap::pointwise(in, out);
 }
@@ -238,8 +269,20 @@ const OpDef random_bits_op = {
     .samples = samples_random_bits,
 };
 
+const OpDef random_bits_at_op = {
+    .name = "random_bits_at",
+    .doc = "The words that random_bits has at base + i0 strides[0] + i1 strides[1] + ...: those of a shard.",
+    .traits = kRandom | kNotDifferentiable,
+    .num_inputs = 3,
+    .flops_per_point = 30,
+    .infer = infer_random_bits_at,
+    .dims = dims_of_result,
+    .kernel = run_random_bits_at,
+    .samples = samples_random_bits_at,
+};
+
 std::span<const OpDef* const> creation_ops() {
-  static const OpDef* const all[] = {&constant_op, &iota_op, &random_bits_op};
+  static const OpDef* const all[] = {&constant_op, &iota_op, &random_bits_op, &random_bits_at_op};
   return all;
 }
 

@@ -117,5 +117,8 @@ void topk(const StridedView& in, int64_t k, int dim, bool largest, const Strided
 /// Philox4x32-10: out (i32) at flat position i is word (first_index + i) % 4 of the block keyed by seed with counter
 /// {(first_index + i) / 4 in two words, op_id, low word of step}.
 void random_bits(uint64_t seed, uint64_t step, uint32_t op_id, int64_t first_index, const StridedView& out);
+/// The words at positions base + sum of index times stride, for every index of `shape`, in row-major order into `out`.
+void random_bits_at(uint64_t seed, uint64_t step, uint32_t op_id, int64_t base, const Shape& shape, const Shape& strides,
+                    const StridedView& out);
 
 }  // namespace weft::kernels

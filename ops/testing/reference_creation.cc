@@ -29,12 +29,19 @@ std::vector<RefResult> iota(const RefCall& c) {
 }
 
 // Philox4x32-10 (Salmon et al. 2011): element i is word i % 4 of the block with key {seed} and counter
-// {i / 4 in two words, op_id, low word of step}.
+// {i / 4 in two words, op_id, low word of step}. random_bits_at: i is the place in the whole.
 std::vector<RefResult> random_bits(const RefCall& c) {
   const auto seed = static_cast<uint64_t>(static_cast<int64_t>(c.in[0].v[0]));
   const auto step = static_cast<uint64_t>(static_cast<int64_t>(c.in[1].v[0]));
+  const bool shard = c.attrs.has("strides");
+  const Shape own = contiguous_strides(c.out[0].shape);
   RefResult r;
-  for (int64_t i = 0; i < c.out[0].shape.numel(); ++i) {
+  for (int64_t k = 0; k < c.out[0].shape.numel(); ++k) {
+    int64_t i = k;
+    if (shard) {
+      i = static_cast<int64_t>(c.in[2].v[0]);
+      for (int d = 0; d < own.size(); ++d) i += k / own[d] % c.out[0].shape[d] * c.attrs.ints("strides")[d];
+    }
     const uint64_t block = static_cast<uint64_t>(i) / 4;
     uint32_t x[4] = {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
                      static_cast<uint32_t>(c.attrs.i("op_id")), static_cast<uint32_t>(step)};
@@ -43,7 +50,7 @@ std::vector<RefResult> random_bits(const RefCall& c) {
       const uint64_t a = uint64_t{0xD2511F53} * x[0], b = uint64_t{0xCD9E8D57} * x[2];
       const uint32_t y[4] = {static_cast<uint32_t>(b >> 32) ^ x[1] ^ key[0], static_cast<uint32_t>(b),
                              static_cast<uint32_t>(a >> 32) ^ x[3] ^ key[1], static_cast<uint32_t>(a)};
-      for (int k = 0; k < 4; ++k) x[k] = y[k];
+      for (int j = 0; j < 4; ++j) x[j] = y[j];
       key[0] += 0x9E3779B9;
       key[1] += 0xBB67AE85;
     }
@@ -55,7 +62,7 @@ std::vector<RefResult> random_bits(const RefCall& c) {
 }  // namespace
 
 std::span<const RefRow> creation_references() {
-  static const RefRow rows[] = {{"constant", constant}, {"iota", iota}, {"random_bits", random_bits}};
+  static const RefRow rows[] = {{"constant", constant}, {"iota", iota}, {"random_bits", random_bits}, {"random_bits_at", random_bits}};
   return rows;
 }
 

@@ -1,0 +1,103 @@
+#include "distributed/launch/compile.h"
+
+#include <gtest/gtest.h>
+
+#include "models/gpt/model.h"
+#include "weft.h"
+
+namespace weft::dist {
+namespace {
+
+// Losses of some steps and all cells after them.
+struct Trained {
+  std::vector<double> losses, norms;
+  std::vector<std::pair<std::string, std::vector<double>>> cells;
+};
+
+void expect_close(const Trained& got, const Trained& want, double tol, const std::string& what) {
+  ASSERT_EQ(got.losses.size(), want.losses.size());
+  for (size_t i = 0; i < want.losses.size(); ++i) {
+    EXPECT_NEAR(got.losses[i], want.losses[i], tol * std::abs(want.losses[i])) << what << ": loss of step " << i;
+    EXPECT_NEAR(got.norms[i], want.norms[i], tol * std::abs(want.norms[i])) << what << ": norm of step " << i;
+  }
+  double scale_all = 0;
+  for (const auto& [name, v] : want.cells)
+    for (double x : v) scale_all = std::max(scale_all, std::abs(x));
+  for (size_t c = 0; c < want.cells.size(); ++c) {
+    double scale = 1e-3 * scale_all, worst = 0;
+    for (double x : want.cells[c].second) scale = std::max(scale, std::abs(x));
+    for (size_t i = 0; i < want.cells[c].second.size(); ++i) worst = std::max(worst, std::abs(got.cells[c].second[i] - want.cells[c].second[i]));
+    EXPECT_LE(worst, tol * scale) << what << ": " << want.cells[c].first;
+  }
+}
+
+gpt::Config small_gpt(bool tied, double dropout) {
+  gpt::Config c;
+  c.vocab = 48;
+  c.context = 16;
+  c.layers = 2;
+  c.heads = 4;
+  c.dim = 32;
+  c.ffn = 64;
+  c.tied = tied;
+  c.dropout = dropout;
+  return c;
+}
+
+Trained train_gpt(const gpt::Config& config, const std::string& mesh, const Plan& plan, int steps = 3, std::string* report = nullptr) {
+  manual_seed(7);
+  gpt::Model model(config);
+  model.to(kFloat64);
+  model.train();
+  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
+  auto fn = [&](Tensor tokens, Tensor targets) {
+    Tensor loss = model.loss(tokens, targets).loss;
+    auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
+    opt.step(g);
+    return std::vector<Tensor>{loss, norm};
+  };
+  Trained r;
+  auto go = [&](auto& step) {
+    manual_seed(11);
+    for (int i = 0; i < steps; ++i) {
+      Tensor tokens = randint(0, config.vocab, {4, 16}, {.dtype = kInt32}), targets = randint(0, config.vocab, {4, 16}, {.dtype = kInt32});
+      auto out = step(tokens, targets);
+      r.losses.push_back(out[0].template item<double>());
+      r.norms.push_back(out[1].template item<double>());
+    }
+    if (report) *report = step.report();
+    for (auto& [name, p] : model.named_parameters()) r.cells.emplace_back(name, p.value().template to_vector<double>());
+    for (auto& [name, cell] : opt.named_cells()) r.cells.emplace_back(name, cell.value().template to_vector<double>());
+  };
+  if (mesh.empty()) {
+    auto step = weft::compile(fn);
+    go(step);
+  } else {
+    auto step = compile(fn, {.mesh = Mesh::parse(mesh), .plan = plan});
+    go(step);
+  }
+  return r;
+}
+
+TEST(MeshCompile, GptTrainsAsOnOneDevice) {
+  for (bool tied : {false, true}) {
+    const gpt::Config config = small_gpt(tied, 0.1);
+    const Trained want = train_gpt(config, "", {});
+    for (const char* mesh : {"dp2", "fsdp2", "tp2", "dp2,tp2", "fsdp2,tp2", "cp2", "tp4", "dp2,fsdp2,tp2", "fsdp2,cp2,tp2"}) {
+      std::string report;
+      try {
+        const Trained got = train_gpt(config, mesh, {}, 3, &report);
+        expect_close(got, want, 1e-9, cat(mesh, tied ? " tied" : ""));
+      } catch (const Error& e) {
+        ADD_FAILURE() << mesh << ": " << e.what();
+      }
+      if (::testing::Test::HasFailure()) {
+        printf("%s\n", report.c_str());
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft::dist

@@ -1,0 +1,210 @@
+#include "distributed/launch/step.h"
+
+#include <map>
+#include <mutex>
+
+#include "compiler/exec/dump_kernels.h"
+#include "compiler/exec/verify_fused.h"
+#include "compiler/passes/cse.h"
+#include "compiler/passes/dce.h"
+#include "compiler/passes/pipeline.h"
+#include "compiler/passes/simplify.h"
+#include "framework/dispatch/parameter.h"
+
+namespace weft::dist {
+namespace {
+
+// Steps over one mesh share its ranks.
+std::shared_ptr<World> world_of(const Mesh& mesh) {
+  static auto* all = new std::map<std::string, std::weak_ptr<World>>;
+  static auto* mutex = new std::mutex;
+  std::lock_guard lock(*mutex);
+  std::weak_ptr<World>& slot = (*all)[mesh.to_string()];
+  std::shared_ptr<World> w = slot.lock();
+  if (!w) slot = w = std::make_shared<World>(mesh);
+  return w;
+}
+
+std::span<const Pass> local_passes() {
+  static constexpr Pass kPasses[] = {
+      {"dce", dce, "values that were made for nobody"},
+      {"simplify", simplify, "resharding leaves views and casts next to each other"},
+      {"cse", cse, "coordinates and positions are computed once"},
+      {"dce", dce, "what cse bypassed"},
+  };
+  return kPasses;
+}
+
+}  // namespace
+
+MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
+  MeshPlan p{.mesh = how.mesh, .joint = joint};
+  p.pins = make_pins(how.mesh, *joint, how.plan, &p.notes);
+  p.decision = decide(how.mesh, *joint, p.pins);
+  for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
+  std::map<std::string, int> classes;
+  for (int r = 0; r < how.mesh.size(); ++r) {
+    const auto [it, fresh] = classes.emplace(shape_class(how.mesh, *joint, p.decision, r), static_cast<int>(p.locals.size()));
+    if (fresh) p.locals.push_back(emit(how.mesh, *joint, p.decision, p.pins, r));
+    p.class_of.push_back(it->second);
+  }
+  return p;
+}
+
+ShardedCell::ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type) : mesh_(mesh), rest_(rest), type_(type) {
+  for (int r = 0; r < mesh.size(); ++r) {
+    auto c = make_ref<Cell>();
+    c->type = type;
+    c->type.device = Device::cpu(r);
+    c->type.shape = local_shape(mesh, rest, r);
+    shards.push_back(c);
+  }
+}
+
+void ShardedCell::scatter(const Tensor& whole) {
+  for (int r = 0; r < mesh_.size(); ++r) {
+    shards[static_cast<size_t>(r)]->value = shard(mesh_, rest_, whole, r);
+    shards[static_cast<size_t>(r)]->torn = false;
+  }
+}
+
+Tensor ShardedCell::gather(const Cell&) {
+  std::vector<Tensor> parts;
+  for (const Ref<Cell>& c : shards) parts.push_back(c->value);
+  return unshard(mesh_, rest_, type_, parts);
+}
+
+struct MeshStep::Ranks {
+  std::shared_ptr<World> world;
+  std::vector<internal::SharedArena> arenas;
+  std::vector<std::unique_ptr<internal::Executable>> executables;
+  std::vector<Ref<ShardedCell>> cells;
+};
+
+MeshStep::~MeshStep() = default;
+
+MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options) : plan_(plan_mesh(joint, how)) {
+  for (const LocalGraph& local : plan_.locals) {
+    const Ref<Graph> g = run_passes(local.graph, local_passes(), {options.disable, all_passes(), nullptr});
+    std::vector<internal::ArgumentLayout> layouts;
+    for (Value v : g->inputs) layouts.push_back({contiguous_strides(g->type(v).shape)});
+    planned_.push_back(internal::plan_joint(*g, layouts, options, false));
+  }
+  for (internal::Planned& p : planned_) {
+    WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
+                  "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ", options.memory_budget);
+    internal::dump_kernels(p.plan);
+    if (p.plan.device.type == DeviceType::kCpu)
+      p.load = p.table->load({.cache = options.kernel_cache, .faults_are_errors = internal::verifies_kernels()});
+  }
+}
+
+World& MeshStep::world() {
+  start();
+  return *ranks_->world;
+}
+
+void MeshStep::start() {
+  if (ranks_) return;
+  auto ranks = std::make_unique<Ranks>();
+  const Mesh& mesh = plan_.mesh;
+  ranks->world = world_of(mesh);
+  ranks->arenas.resize(static_cast<size_t>(mesh.size()));
+  ranks->executables.resize(static_cast<size_t>(mesh.size()));
+  for (size_t c = 0; c < plan_.joint->cells.size(); ++c) {
+    const Cell& cell = *plan_.joint->cells[c];
+    const Spec& rest = plan_.decision.cells[c].rest;
+    auto* there = dynamic_cast<ShardedCell*>(cell.remote.get());
+    if (there && there->lies_as(mesh, rest)) {
+      ranks->cells.push_back(Ref<ShardedCell>(there));
+    } else {
+      ranks->cells.push_back(make_ref<ShardedCell>(mesh, rest, cell.type));
+    }
+  }
+  ranks->world->run([&](int r) {
+    const auto i = static_cast<size_t>(r);
+    std::vector<Ref<Cell>> own;
+    for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
+    ranks->executables[i] = std::make_unique<internal::Executable>(planned_[static_cast<size_t>(plan_.class_of[i])].plan, ranks->arenas[i],
+                                                                   Device::cpu(r), std::move(own));
+  });
+  ranks_ = std::move(ranks);
+}
+
+// A value that was set, or lies otherwise, is taken apart; then the ranks hold the only copy.
+void MeshStep::bring_cells() {
+  for (size_t c = 0; c < ranks_->cells.size(); ++c) {
+    Cell& cell = *plan_.joint->cells[c];
+    ShardedCell& own = *ranks_->cells[c];
+    WEFT_CHECK_AS(kDataLoss, !cell.torn, "cell '", cell.name, "' was torn by a step that failed half-way; load a checkpoint first");
+    if (cell.remote.get() == &own && !cell.value.defined()) continue;
+    NoGrad guard;
+    own.scatter(CellHandle(plan_.joint->cells[c]).value());
+    cell.value = {};
+    cell.leaf = {};
+    cell.remote = ranks_->cells[c];
+  }
+}
+
+std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
+  start();
+  bring_cells();
+  std::vector<Tensor> whole;
+  for (const Tensor& t : args) whole.push_back(t.contiguous());
+  std::vector<std::vector<Tensor>> results(static_cast<size_t>(plan_.mesh.size()));
+  try {
+    ranks_->world->run([&](int r) {
+      const auto i = static_cast<size_t>(r);
+      results[i] = ranks_->executables[i]->run(whole);
+    });
+  } catch (...) {
+    for (size_t c = 0; c < ranks_->cells.size(); ++c)
+      for (const Ref<Cell>& s : ranks_->cells[c]->shards) plan_.joint->cells[c]->torn |= s->torn;
+    throw;
+  }
+  std::vector<Tensor> out;
+  for (size_t i = 0; i < plan_.decision.outputs.size(); ++i) {
+    const Spec& spec = plan_.decision.outputs[i];
+    if (spec.is_replicated()) {
+      out.push_back(results[0][i]);
+      continue;
+    }
+    std::vector<Tensor> parts;
+    for (auto& r : results) parts.push_back(r[i]);
+    out.push_back(unshard(plan_.mesh, spec, plan_.joint->type(plan_.joint->outputs[i]), parts));
+  }
+  return out;
+}
+
+std::string MeshStep::report() const {
+  std::string s = cat("mesh ", plan_.mesh.to_string(), ": ", plan_.mesh.size(), " ranks, ", plan_.locals.size(), " shapes\n");
+  for (size_t c = 0; c < plan_.joint->cells.size(); ++c)
+    s += cat("  ", plan_.joint->cells[c]->name, " ", to_string(plan_.mesh, plan_.decision.cells[c].rest), "  ", plan_.decision.cells[c].why, "\n");
+  for (const PlannedCollective& k : plan_.locals[0].collectives)
+    s += cat("  ", k.backward ? "bwd " : "fwd ", to_string(k.move), "@", plan_.mesh.name(k.axes), " ", k.bytes, " bytes  ", k.what, "; ", k.why, "\n");
+  for (const std::string& n : plan_.notes) s += cat("  note: ", n, "\n");
+  return s;
+}
+
+const Graph* MeshStep::graph(const std::string& stage) const {
+  if (stage == "partitioned") return plan_.locals[0].graph.get();
+  if (stage == "fused") return planned_[0].fused.get();
+  if (stage == "scheduled") return planned_[0].plan.graph.get();
+  return nullptr;
+}
+
+void MeshStep::fill(CompileStats& s) const {
+  const internal::Plan& plan = planned_[0].plan;
+  s.nodes = plan.graph->size();
+  s.kernels = static_cast<int64_t>(plan.launches.size());
+  s.arena_bytes = plan.arena_bytes;
+  s.planned_peak_bytes = plan.peak_bytes();
+  if (!ranks_ || !ranks_->executables[0]) return;
+  const internal::ReplayStats& last = ranks_->executables[0]->last();
+  if (last.predicted_peak_bytes > 0) s.planned_peak_bytes = last.predicted_peak_bytes;
+  s.measured_peak_bytes = last.measured_peak_bytes;
+  s.in_place_writes = last.in_place_writes;
+  s.fresh_writes = last.fresh_writes;
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,71 @@
+// MeshStep: one captured step laid over a mesh and run by ranks that are threads of this process.
+#pragma once
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/exec/entry.h"
+#include "distributed/launch/world.h"
+#include "distributed/propagate/emit.h"
+#include "distributed/strategies/strategies.h"
+
+namespace weft::dist {
+
+/// How a step is to be laid out.
+struct LayOut {
+  Mesh mesh;
+  Plan plan;
+};
+
+/// The plan of a step over a mesh: pure data, made without memory or ranks.
+struct MeshPlan {
+  Mesh mesh;
+  Ref<Graph> joint;
+  Pins pins;
+  Decision decision;
+  std::vector<int> class_of;       // by rank
+  std::vector<LocalGraph> locals;  // by class
+  std::vector<std::string> notes;
+};
+MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how);
+
+/// The shards of a cell: what its value is gathered from.
+class ShardedCell final : public RemoteValue {
+ public:
+  ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type);
+  Tensor gather(const Cell& cell) override;
+  bool lies_as(const Mesh& mesh, const Spec& rest) const { return mesh == mesh_ && rest == rest_; }
+  /// Takes a whole value apart.
+  void scatter(const Tensor& whole);
+  /// By rank.
+  std::vector<Ref<Cell>> shards;
+
+ private:
+  Mesh mesh_;
+  Spec rest_;
+  TensorType type_;
+};
+
+class MeshStep final : public internal::PartitionedStep {
+ public:
+  MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options);
+  ~MeshStep() override;
+  std::vector<Tensor> run(std::span<const Tensor> args) override;
+  std::string report() const override;
+  const Graph* graph(const std::string& stage) const override;
+  void fill(weft::CompileStats& stats) const override;
+
+  const MeshPlan& plan() const { return plan_; }
+  World& world();
+
+ private:
+  struct Ranks;
+  void bring_cells();
+  void start();
+
+  MeshPlan plan_;
+  std::vector<internal::Planned> planned_;  // by class
+  std::unique_ptr<Ranks> ranks_;
+};
+
+}  // namespace weft::dist

@@ -1,0 +1,145 @@
+#include "distributed/placement/rule.h"
+
+#include "ops/core/core.h"
+
+namespace weft::dist {
+namespace {
+
+// The factor of a dim that is one factor, or -1.
+int only_factor(const DimFactors& tensor, int64_t dim) {
+  const auto& f = tensor[static_cast<size_t>(dim)];
+  return f.size() == 1 ? f[0] : -1;
+}
+
+// Factors that a dim map calls whole, but which an own lowering may split (see propagate/local_op.cc): positions that
+// are looked up or written.
+void allow_indexed(const Node& n, Rule& r) {
+  auto allow = [&](int f) {
+    if (f >= 0) r.splittable[static_cast<size_t>(f)] = true;
+  };
+  const bool select = n.op == &index_select_op || n.op == &gather_op;
+  const bool add = n.op == &index_add_op || n.op == &scatter_add_op;
+  if (!select && !add) return;
+  const int64_t dim = n.op == &index_add_op ? 0 : n.attrs.i("dim");
+  allow(only_factor(r.map.in[0], dim));
+  if (!add) return;
+  allow(only_factor(r.map.in[1], n.op == &index_add_op ? 0 : dim));
+  r.in_terms = true;
+}
+
+}  // namespace
+
+Rule rule_of(const Graph& g, const Node& n) {
+  std::vector<TensorType> in;
+  for (Value v : n.inputs) in.push_back(g.type(v));
+  Rule r;
+  if (n.op->dims) {
+    r.map = n.op->dims(n.attrs, in, {n.outputs.data(), n.outputs.size()});
+    while (r.map.in.size() < in.size()) r.map.in.emplace_back(static_cast<size_t>(in[r.map.in.size()].shape.size()));
+  } else {
+    auto whole_dims = [&](const TensorType& t) {
+      DimFactors dims;
+      for (int64_t extent : t.shape) {
+        dims.push_back({static_cast<int>(r.map.factors.size())});
+        r.map.factors.push_back({"w", FactorKind::kWhole, extent});
+      }
+      return dims;
+    };
+    for (const TensorType& t : in) r.map.in.push_back(whole_dims(t));
+    for (const TensorType& t : n.outputs) r.map.out.push_back(whole_dims(t));
+  }
+  for (const Factor& f : r.map.factors) {
+    r.splittable.push_back(f.size > 1 && (f.kind == FactorKind::kPass || f.kind == FactorKind::kSum || f.kind == FactorKind::kMax ||
+                                          f.kind == FactorKind::kMin));
+    r.reduces.push_back(f.kind == FactorKind::kMax ? ReduceOp::kMax : f.kind == FactorKind::kMin ? ReduceOp::kMin : ReduceOp::kSum);
+  }
+  allow_indexed(n, r);
+  return r;
+}
+
+Split whole(const Rule& rule) {
+  Split s;
+  for (const Factor& f : rule.map.factors) s.push_back(one_segment(f.size));
+  return s;
+}
+
+Split split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Spec& spec) {
+  Split s = whole(rule);
+  for (size_t d = 0; d < tensor.size() && d < spec.dims.size(); ++d) {
+    if (tensor[d].empty() || dist::whole(spec.dims[d])) continue;
+    std::vector<int64_t> sizes;
+    for (int f : tensor[d]) sizes.push_back(rule.map.factors[static_cast<size_t>(f)].size);
+    const auto parts = cut(mesh, spec.dims[d], sizes);
+    if (!parts) continue;
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      const auto f = static_cast<size_t>(tensor[d][k]);
+      if (rule.splittable[f]) s[f] = (*parts)[k];
+    }
+  }
+  return s;
+}
+
+namespace {
+
+Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const Split& split) {
+  Spec s;
+  for (const std::vector<int>& dim : tensor) {
+    std::vector<DimSpec> parts;
+    for (int f : dim) parts.push_back(split[static_cast<size_t>(f)]);
+    s.dims.push_back(parts.empty() ? one_segment(1) : parts.size() == 1 ? parts[0] : join(mesh, parts));
+  }
+  return s;
+}
+
+}  // namespace
+
+Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split) {
+  Spec s = spec_of(mesh, rule, rule.map.in[i], split);
+  if (rule.in_terms && i == 0) s.pending = result_spec(mesh, rule, 0, split).pending;
+  return s;
+}
+
+Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split) {
+  Spec s = spec_of(mesh, rule, rule.map.out[i], split);
+  for (size_t f = 0; f < split.size(); ++f) {
+    bool kept = false;
+    for (const auto& dim : rule.map.out[i])
+      for (int k : dim) kept |= k == static_cast<int>(f);
+    if (kept) continue;
+    for (int8_t a : axes_of(split[f])) s.add_pending(a, rule.reduces[f]);
+  }
+  return s;
+}
+
+void merge(const Mesh& mesh, const Split& more, Split& split) {
+  SmallVec<int8_t, 8> used;
+  auto is_used = [&](int8_t a) {
+    for (int8_t u : used)
+      if (u == a) return true;
+    return false;
+  };
+  for (const DimSpec& d : split)
+    for (int8_t a : axes_of(d)) used.push_back(a);
+  for (size_t f = 0; f < split.size(); ++f) {
+    if (!whole(split[f]) || whole(more[f])) continue;
+    DimSpec now;
+    bool any = false;
+    for (Seg s : more[f]) {
+      Axes keep;
+      for (int8_t a : s.axes) {
+        if (is_used(a)) break;
+        keep.push_back(a);
+      }
+      if (keep.size() < s.axes.size() && s.layout != Layout::kBlock) keep = {};
+      s.axes = keep;
+      if (keep.empty()) s.layout = Layout::kBlock;
+      any |= !keep.empty();
+      now.push_back(s);
+    }
+    if (!any) continue;
+    for (int8_t a : axes_of(now)) used.push_back(a);
+    split[f] = canonical(mesh, now);
+  }
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,489 @@
+#include "distributed/propagate/decide.h"
+
+#include <algorithm>
+
+#include "distributed/propagate/roles.h"
+#include "framework/autodiff/grad.h"
+#include "framework/ir/rewrite.h"
+#include "ops/core/core.h"
+
+namespace weft::dist {
+namespace {
+
+constexpr double kFlopsPerByte = 1000;   // what a byte on a link is worth: the order of today's accelerators
+constexpr double kForbidden = 1e30;
+constexpr int64_t kSmall = 4096;         // elements of which terms of a sum are made without thought
+
+struct Version {
+  Spec spec;
+  bool gathered = false;  // by an all-gather, which backward repeats
+  bool backward = false;  // made for backward
+};
+
+struct ValueState {
+  Spec base, anchor;        // as it is; as consumers should think of it
+  bool parameter = false;   // a cell, or what is made of one alone: its splits at use are not undone
+  bool again = true;        // CellPin::gather_again
+  std::vector<Version> versions;
+};
+
+struct Home {
+  Spec spec;
+  DType dtype = kFloat32;
+  bool each = false;
+};
+
+class Decider {
+ public:
+  Decider(const Mesh& mesh, const Graph& g, const Pins& pins) : mesh_(mesh), g_(g), pins_(pins) {}
+
+  Decision run() {
+    out_.nodes.resize(static_cast<size_t>(g_.size()));
+    out_.prefer.resize(static_cast<size_t>(g_.size()));
+    states_.resize(static_cast<size_t>(g_.size()));
+    home_.resize(static_cast<size_t>(g_.size()));
+    WEFT_BUG_IF(pins_.cells.size() != g_.cells.size() || pins_.inputs.size() != g_.inputs.size(), "decide: pins for ",
+                pins_.cells.size(), " cells and ", pins_.inputs.size(), " arguments");
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      states_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
+      home_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
+    }
+    if (pins_.sequence) roles_ = find_roles(g_);
+    find_homes();
+    for (size_t c = 0; c < g_.cells.size(); ++c) out_.cells.push_back(pin_of(c));
+    for (int32_t id = 0; id < g_.size(); ++id) decide(id);
+    for (Value v : g_.outputs) {
+      Spec s = free(v) || lazy(v) ? Spec::replicated(g_.type(v).shape) : state(v).base;
+      s.pending = {};
+      out_.outputs.push_back(s);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  ValueState& state(Value v) { return states_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  std::optional<Home>& home(Value v) { return home_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  bool free(Value v) const { return out_.nodes[static_cast<size_t>(v.node)].free && !lazy(v); }
+  // A broadcast is made on demand too, but of an operand that may have to move.
+  bool lazy(Value v) const {
+    const NodeChoice& c = out_.nodes[static_cast<size_t>(v.node)];
+    return c.free && g_.node(v).op == &broadcast_op && !out_.nodes[static_cast<size_t>(g_.node(v).inputs[0].node)].free;
+  }
+  // What a lazy value's operand has to be for it to lie as `want`.
+  Spec behind(Value v, const Spec& want) const {
+    const Node& n = g_.node(v);
+    const Rule rule = rule_of(g_, n);
+    const Split split = split_of(mesh_, rule, rule.map.out[0], want);
+    Spec plain = want;
+    plain.pending = {};
+    if (result_spec(mesh_, rule, 0, split) == plain) return operand_spec(mesh_, rule, 0, split);
+    return Spec::replicated(g_.type(n.inputs[0]).shape);
+  }
+
+  // ---- homes: from what cells are written with, back through what is computed element by element ----
+
+  void find_homes() {
+    for (const CellWrite& w : g_.writes) {
+      const auto& pin = pins_.cells[static_cast<size_t>(w.cell)];
+      if (pin) give_home(w.value, {pin->home, g_.type(w.value).dtype, pin->reduce_each});
+    }
+    for (int32_t id = g_.size(); id-- > 0;) {
+      const Node& n = g_.node(id);
+      if (n.inputs.empty() || !n.outputs.size() || !home({id, 0})) continue;
+      const Home h = *home({id, 0});
+      const bool view = n.op == &reshape_op || n.op == &permute_op || n.op == &barrier_op || n.op == &stop_gradient_op;
+      if (!n.op->is(kPointwise) && !view) continue;
+      const Rule rule = rule_of(g_, n);
+      const Split split = split_of(mesh_, rule, rule.map.out[0], h.spec);
+      if (!(result_spec(mesh_, rule, 0, split) == h.spec)) continue;
+      for (size_t i = 0; i < n.inputs.size(); ++i) {
+        const TensorType& t = g_.type(n.inputs[i]);
+        if (t.shape.numel() != n.outputs[0].shape.numel() || t.shape.empty()) continue;
+        give_home(n.inputs[i], {operand_spec(mesh_, rule, i, split), is_floating(t.dtype) ? h.dtype : t.dtype, h.each});
+      }
+    }
+  }
+  void give_home(Value v, const Home& h) {
+    if (!home(v) && !g_.type(v).shape.empty()) home(v) = h;
+  }
+
+  CellPin pin_of(size_t c) {
+    if (pins_.cells[c]) return *pins_.cells[c];
+    const Spec whole = Spec::replicated(g_.cells[c]->type.shape);
+    CellPin pin{.rest = whole, .use = whole, .home = whole, .why = "replicated"};
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      if (g_.node(id).op != &cell_op || g_.node(id).attrs.i("index") != static_cast<int64_t>(c)) continue;
+      if (const auto& h = home({id, 0})) {  // optimiser state lies where the update is computed
+        pin.rest = pin.use = pin.home = h->spec;
+        pin.why = "as the update that it is part of";
+      }
+    }
+    return pin;
+  }
+
+  // ---- free values: made anywhere without communication ----
+
+  bool is_free(const Node& n) {
+    if (n.op == &input_op || n.op == &captured_op || n.op == &constant_op || n.op == &iota_op) return true;
+    const bool plain = n.op->is(kPointwise) || n.op == &random_bits_op || n.op == &broadcast_op || n.op == &reshape_op ||
+                       n.op == &permute_op || n.op == &slice_op || n.op == &pad_op || n.op == &concat_op ||
+                       n.op == &stop_gradient_op;
+    if (!plain) return false;
+    bool any = n.op == &random_bits_op;
+    for (Value v : n.inputs) {
+      if (free(v)) {
+        any = true;
+        continue;
+      }
+      if (!g_.type(v).shape.empty() || !state(v).base.pending.empty()) return false;
+    }
+    return any;
+  }
+
+  Spec preferred(int32_t id) {
+    const Node& n = g_.node(id);
+    const TensorType& t = n.outputs[0];
+    if (n.op == &input_op) return pins_.inputs[static_cast<size_t>(n.attrs.i("index"))];
+    Spec best = Spec::replicated(t.shape);
+    if (n.inputs.empty()) return best;
+    if (n.op == &slice_op) {  // part of a split dim is split alike
+      Spec s = out_.prefer[static_cast<size_t>(n.inputs[0].node)];
+      for (int d = 0; d < t.shape.size(); ++d) {
+        DimSpec& dim = s.dims[static_cast<size_t>(d)];
+        if (whole(dim) || t.shape[d] == g_.type(n.inputs[0]).shape[d]) {
+          if (whole(dim)) dim = one_segment(t.shape[d]);
+          continue;
+        }
+        const Axes axes = axes_of(dim);
+        const bool fits = dim.size() == 1 && dim[0].layout == Layout::kBlock && t.shape[d] % mesh_.parts(axes) == 0;
+        if (!fits && t.shape[d] > 1)
+          out_.notes.push_back(cat("slice at ", n.line.to_string(), ": ", t.shape[d], " of dim ", d, " do not divide over ",
+                                   mesh_.name(axes), " (", mesh_.parts(axes), "): computed as a whole on every rank of it"));
+        dim = fits ? one_segment(t.shape[d], axes) : one_segment(t.shape[d]);
+      }
+      return s;
+    }
+    const Rule rule = rule_of(g_, n);
+    Split split = whole(rule);
+    for (size_t i = 0; i < n.inputs.size(); ++i) {
+      if (!free(n.inputs[i])) continue;
+      const Spec& p = out_.prefer[static_cast<size_t>(n.inputs[i].node)];
+      merge(mesh_, split_of(mesh_, rule, rule.map.in[i], p), split);
+    }
+    return result_spec(mesh_, rule, 0, split);
+  }
+
+  Spec preferred_of_broadcast(const Node& n) {
+    const Rule rule = rule_of(g_, n);
+    return result_spec(mesh_, rule, 0, split_of(mesh_, rule, rule.map.in[0], state(n.inputs[0]).anchor));
+  }
+
+  // ---- one node ----
+
+  void decide(int32_t id) {
+    const Node& n = g_.node(id);
+    NodeChoice& c = out_.nodes[static_cast<size_t>(id)];
+    if (n.op == &cell_op) {
+      const CellPin& pin = out_.cells[static_cast<size_t>(n.attrs.i("index"))];
+      c.out.push_back(pin.rest);
+      c.settled.push_back(pin.rest);
+      state({id, 0}) = {pin.rest, pin.use, true, pin.gather_again, {{pin.rest}}};
+      return;
+    }
+    const bool broadcast = n.op == &broadcast_op && !free(n.inputs[0]) && state(n.inputs[0]).base.pending.empty();
+    if (broadcast || is_free(n)) {
+      c.free = true;
+      const Spec p = broadcast ? preferred_of_broadcast(n) : preferred(id);
+      out_.prefer[static_cast<size_t>(id)] = p;
+      for (size_t i = 0; i < n.outputs.size(); ++i) state({id, static_cast<int32_t>(i)}) = {p, p, false, true, {{p}}};
+      return;
+    }
+    const Rule rule = rule_of(g_, n);
+    if (made_of_parameter(id, rule, c)) return;
+    const uint32_t passing = passes_pending(n, rule);
+    const std::vector<Split> candidates = candidates_of(id, rule, passing);
+    double best = 0;
+    size_t chosen = 0;
+    for (size_t k = 0; k < candidates.size(); ++k) {
+      const double cost = cost_of_split(id, rule, candidates[k], passing);
+      if (k == 0 || cost < best) best = cost, chosen = k;
+    }
+    choose(id, rule, candidates[chosen], passing);
+  }
+
+  // What is computed from one parameter alone (a cast, a transposed view) is computed on its shards.
+  bool made_of_parameter(int32_t id, const Rule& rule, NodeChoice& c) {
+    const Node& n = g_.node(id);
+    if (n.inputs.size() != 1 || n.outputs.size() != 1 || (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op)) return false;
+    const ValueState from = state(n.inputs[0]);
+    if (!from.parameter || home({id, 0})) return false;
+    const Split at_rest = split_of(mesh_, rule, rule.map.in[0], from.base), at_use = split_of(mesh_, rule, rule.map.in[0], from.anchor);
+    if (!(operand_spec(mesh_, rule, 0, at_rest) == from.base) || !(operand_spec(mesh_, rule, 0, at_use) == from.anchor)) return false;
+    const Spec base = result_spec(mesh_, rule, 0, at_rest);
+    c.split = at_rest;
+    c.in.push_back(from.base);
+    c.out.push_back(base);
+    c.settled.push_back(base);
+    state({id, 0}) = {base, result_spec(mesh_, rule, 0, at_use), true, from.again, {{base}}};
+    return true;
+  }
+
+  // Bit i: what is pending of operand i stays so.
+  uint32_t passes_pending(const Node& n, const Rule& rule) {
+    if (!n.op->linear || !rule.map.linear || n.op->is(kContraction)) return 0;
+    uint32_t pending = 0;
+    for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
+      if (!free(n.inputs[i]) && !current(n, i).pending.empty()) pending |= 1u << i;
+    uint32_t can = pending & n.op->linear;
+    if (!can) return 0;
+    for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
+      if (can >> i & 1)
+        for (const Pending& p : current(n, i).pending)
+          if (p.op != ReduceOp::kSum && p.op != ReduceOp::kAvg) return 0;
+    if (n.op == &cast_op) {
+      const DType from = g_.type(n.inputs[0]).dtype, to = n.outputs[0].dtype;
+      const bool widens = is_floating(to) && (!is_floating(from) || itemsize(to) > itemsize(from));
+      return widens || from == to || (!is_floating(from) && !is_floating(to) && itemsize(to) >= itemsize(from)) ? can : 0;
+    }
+    if (n.op->jointly) {
+      // The other operands become terms of the sum too: coordinate 0 keeps them.
+      for (size_t i = 0; i < n.inputs.size() && i < 32; ++i) {
+        if (!(n.op->linear >> i & 1) || can >> i & 1) continue;
+        if (!free(n.inputs[i]) && g_.type(n.inputs[i]).shape.numel() > kSmall) return 0;
+      }
+      return can;
+    }
+    // Linear in each alone: one operand stays pending, the largest.
+    uint32_t best = 0;
+    int64_t most = -1;
+    for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
+      if (can >> i & 1 && g_.type(n.inputs[i]).shape.numel() > most) most = g_.type(n.inputs[i]).shape.numel(), best = 1u << i;
+    return best;
+  }
+
+  bool visible(const Version& v, const ValueState& s, const Node& n) const {
+    return !v.gathered || v.backward == n.backward || (s.parameter ? !s.again : pins_.keep_gathered);
+  }
+
+  // How consumers see operand i: a version that is reduced already rather than terms.
+  Spec current(const Node& n, size_t i) {
+    ValueState& s = state(n.inputs[i]);
+    if (s.base.pending.empty()) return s.anchor;
+    const Version* best = nullptr;
+    for (const Version& v : s.versions)
+      if (v.spec.pending.size() < (best ? best->spec.pending : s.base.pending).size() && visible(v, s, n)) best = &v;
+    return best ? best->spec : s.base;
+  }
+
+  // How operand i should lie by itself.
+  Spec anchor(const Node& n, size_t i, uint32_t passing) {
+    Spec s = current(n, i);
+    if (s.pending.empty() || passing >> i & 1) return s;
+    if (const auto& h = home(n.inputs[i])) return h->spec;
+    return s;
+  }
+
+  std::vector<Split> candidates_of(int32_t id, const Rule& rule, uint32_t passing) {
+    const Node& n = g_.node(id);
+    std::vector<Split> own;
+    std::vector<size_t> order;
+    for (size_t i = 0; i < n.inputs.size(); ++i) {
+      Spec s = anchor(n, i, passing);
+      own.push_back(split_of(mesh_, rule, rule.map.in[i], s));
+      order.push_back(i);
+    }
+    // Axes over which a passing operand is pending split nothing.
+    Axes taken;
+    for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
+      if (passing >> i & 1)
+        for (const Pending& p : current(n, i).pending) taken.push_back(p.axis);
+    for (Split& s : own)
+      for (DimSpec& d : s)
+        for (int8_t a : axes_of(d))
+          if (std::find(taken.begin(), taken.end(), a) != taken.end()) d = one_segment(extent_of(d));
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return g_.type(n.inputs[a]).nbytes() > g_.type(n.inputs[b]).nbytes();
+    });
+    std::vector<Split> out;
+    auto add = [&](Split s) {
+      for (size_t i : order) merge(mesh_, own[i], s);
+      if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(std::move(s));
+    };
+    if (!n.outputs.empty() && passing == 0)
+      if (const auto& h = home({id, 0}))
+        if (Split s = split_of(mesh_, rule, rule.map.out[0], h->spec); n.op->is(kPointwise)) {
+          if (result_spec(mesh_, rule, 0, s) == h->spec) return {s};
+          add(s);
+        }
+    for (size_t i : order)
+      if (out.size() < 6) add(own[i]);
+    if (out.empty()) out.push_back(whole(rule));
+    return out;
+  }
+
+  static int64_t extent_of(const DimSpec& d) {
+    int64_t e = 1;
+    for (const Seg& s : d) e *= s.extent;
+    return e;
+  }
+
+  // What operand i has to be for this split.
+  Spec needed(const Node& n, const Rule& rule, size_t i, const Split& split, uint32_t passing) {
+    Spec s = operand_spec(mesh_, rule, i, split);
+    if (passing == 0) return s;
+    auto add_all = [&](size_t of) {
+      for (const Pending& p : current(n, of).pending)
+        if (!s.is_pending(p.axis)) s.add_pending(p.axis, p.op);
+    };
+    if (passing >> i & 1) add_all(i);
+    if (n.op->jointly && n.op->linear >> i & 1)
+      for (size_t k = 0; k < n.inputs.size() && k < 32; ++k)
+        if (passing >> k & 1) add_all(k);
+    return s;
+  }
+
+  double move_cost(const Node& n, Value v, const Spec& to) {
+    if (free(v)) return 0;
+    if (lazy(v)) return move_cost(n, g_.node(v).inputs[0], behind(v, to));
+    ValueState& s = state(v);
+    if (s.parameter)
+      for (int8_t a : s.anchor.split_axes())
+        if (!to.splits(a)) return kForbidden;
+    const DType dtype = g_.type(v).dtype;
+    double best = -1;
+    for (const Version& version : s.versions) {
+      if (!visible(version, s, n)) continue;
+      const double c = version.spec == to ? 0 : cost_of(mesh_, reshard(mesh_, version.spec, to), dtype).bytes;
+      if (best < 0 || c < best) best = c;
+    }
+    return best;
+  }
+
+  double cost_of_split(int32_t id, const Rule& rule, const Split& split, uint32_t passing) {
+    const Node& n = g_.node(id);
+    double cost = 0;
+    for (size_t i = 0; i < n.inputs.size(); ++i) cost += move_cost(n, n.inputs[i], needed(n, rule, i, split, passing));
+    int64_t ranks = 1;
+    for (const DimSpec& d : split) ranks *= mesh_.parts(axes_of(d));
+    std::vector<TensorType> in;
+    for (Value v : n.inputs) in.push_back(g_.type(v));
+    if (n.op->is(kContraction) || n.op->decompose) cost += op_cost(*n.op, n.attrs, in, {n.outputs.data(), n.outputs.size()}).flops / static_cast<double>(ranks) / kFlopsPerByte;
+    for (size_t i = 0; i < n.outputs.size(); ++i) {
+      const Spec r = result_spec(mesh_, rule, i, split);
+      if (r.pending.empty()) continue;
+      const auto& h = home({id, static_cast<int32_t>(i)});
+      const Spec to = h ? h->spec : settled({id, static_cast<int32_t>(i)}, r, n);
+      cost += cost_of(mesh_, reshard(mesh_, r, to), n.outputs[i].dtype).bytes;
+    }
+    return cost;
+  }
+
+  // Where a fresh result is reduced to at once.
+  Spec settled(Value v, const Spec& computed, const Node& n) {
+    if (computed.pending.empty()) return computed;
+    if (const auto& h = home(v)) {
+      if (h->each && h->dtype == g_.type(v).dtype) return h->spec;
+      return computed;
+    }
+    const bool activation = n.op->is(kContraction) || n.op->is(kIndexing);
+    if (!activation) return computed;
+    Spec s = computed;
+    s.pending = {};
+    Axes reduced;
+    for (const Pending& p : computed.pending) {
+      if (p.op == ReduceOp::kSum && std::find(pins_.activations.begin(), pins_.activations.end(), p.axis) != pins_.activations.end()) {
+        reduced.push_back(p.axis);
+      } else {
+        s.pending.push_back(p);
+      }
+    }
+    if (!reduced.empty() && pins_.sequence) split_sequence(v, reduced, s);
+    return s;
+  }
+
+  void split_sequence(Value v, const Axes& axes, Spec& s) {
+    const ValueRoles& roles = roles_[static_cast<size_t>(v.node)];
+    for (size_t d = 0; d < roles.size() && d < s.dims.size(); ++d) {
+      std::vector<int64_t> sizes;
+      int which = -1;
+      for (const RoleSeg& r : roles[d]) {
+        if (r.role == 't') which = static_cast<int>(sizes.size());
+        sizes.push_back(r.extent);
+      }
+      if (which < 0) continue;
+      auto parts = cut(mesh_, s.dims[d], sizes);
+      if (!parts) return;
+      DimSpec& part = (*parts)[static_cast<size_t>(which)];
+      if (part.size() != 1 || part[0].layout != Layout::kBlock) return;
+      Seg& seg = part[0];
+      if (seg.extent % (mesh_.parts(seg.axes) * mesh_.parts(axes)) != 0) return;
+      for (int8_t a : axes) seg.axes.push_back(a);
+      s.dims[d] = join(mesh_, *parts);
+      return;
+    }
+  }
+
+  void choose(int32_t id, const Rule& rule, const Split& split, uint32_t passing) {
+    const Node& n = g_.node(id);
+    NodeChoice& c = out_.nodes[static_cast<size_t>(id)];
+    c.split = split;
+    SmallVec<Pending, 2> kept;
+    for (size_t i = 0; i < n.inputs.size(); ++i) {
+      const Spec need = needed(n, rule, i, split, passing);
+      if (passing >> i & 1)
+        for (const Pending& p : need.pending)
+          if (std::find(kept.begin(), kept.end(), p) == kept.end()) kept.push_back(p);
+      c.in.push_back(need);
+      obtain(n, n.inputs[i], need);
+    }
+    for (size_t i = 0; i < n.outputs.size(); ++i) {
+      const Value v{id, static_cast<int32_t>(i)};
+      Spec computed = result_spec(mesh_, rule, i, split);
+      for (const Pending& p : kept)
+        if (!computed.is_pending(p.axis)) computed.add_pending(p.axis, p.op);
+      const Spec s = settled(v, computed, n);
+      c.out.push_back(computed);
+      c.settled.push_back(s);
+      state(v) = {s, s, false, true, {{s}}};
+    }
+  }
+
+  void obtain(const Node& n, Value v, const Spec& need) {
+    if (free(v)) return;
+    if (lazy(v)) return obtain(n, g_.node(v).inputs[0], behind(v, need));
+    ValueState& s = state(v);
+    const Version* from = nullptr;
+    std::vector<Stage> best;
+    double least = -1;
+    for (const Version& version : s.versions) {
+      if (!visible(version, s, n)) continue;
+      if (version.spec == need) return;
+      std::vector<Stage> stages = reshard(mesh_, version.spec, need);
+      const double bytes = cost_of(mesh_, stages, g_.type(v).dtype).bytes;
+      if (least < 0 || bytes < least) least = bytes, best = std::move(stages), from = &version;
+    }
+    WEFT_BUG_IF(!from, "decide: no version of an operand of ", n.op->name);
+    s.versions.push_back({need, is_gather(best) || from->gathered, n.backward});
+  }
+
+  const Mesh& mesh_;
+  const Graph& g_;
+  const Pins& pins_;
+  Decision out_;
+  std::vector<std::vector<ValueState>> states_;
+  std::vector<std::vector<std::optional<Home>>> home_;
+  std::vector<ValueRoles> roles_;
+};
+
+}  // namespace
+
+bool is_gather(const std::vector<Stage>& stages) {
+  for (const Stage& s : stages)
+    for (const Step& step : s.steps)
+      if (step.move == Move::kAllGather) return true;
+  return false;
+}
+
+Decision decide(const Mesh& mesh, const Graph& g, const Pins& pins) { return Decider(mesh, g, pins).run(); }
+
+}  // namespace weft::dist

@@ -1,0 +1,396 @@
+#include "distributed/propagate/emit.h"
+
+#include <map>
+
+#include "distributed/propagate/local_op.h"
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/collective.h"
+#include "ops/core/core.h"
+
+namespace weft::dist {
+namespace {
+
+using internal::thread_state;
+
+struct Version {
+  Spec spec;
+  Tensor local;
+  bool gathered = false, backward = false;
+};
+
+const char* op_name(ReduceOp op) {
+  static constexpr const char* kNames[] = {"sum", "avg", "max", "min"};
+  return kNames[static_cast<int>(op)];
+}
+
+bool is_even(std::span<const int64_t> sizes) {
+  for (int64_t s : sizes)
+    if (s != sizes[0]) return false;
+  return true;
+}
+
+class Emitter final : public Locals {
+ public:
+  Emitter(const Mesh& mesh, const Graph& g, const Decision& d, const Pins& pins, int rank)
+      : mesh_(mesh), g_(g), d_(d), pins_(pins), rank_(rank), capture_(Capture::kStep) {}
+
+  LocalGraph run() {
+    NoGrad guard;
+    Graph& to = capture_.graph();
+    to.captured = g_.captured;
+    to.inputs.resize(g_.inputs.size());
+    for (size_t c = 0; c < g_.cells.size(); ++c) {
+      const Cell& global = *g_.cells[c];
+      auto cell = make_ref<Cell>();
+      cell->name = global.name;
+      cell->type = global.type;
+      cell->type.shape = local_shape(mesh_, d_.cells[c].rest, rank_);
+      cell->is_parameter = global.is_parameter;
+      cell->requires_grad = global.requires_grad;
+      to.cells.push_back(cell);
+    }
+    versions_.resize(static_cast<size_t>(g_.size()));
+    for (int32_t id = 0; id < g_.size(); ++id) versions_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
+    for (int32_t id = 0; id < g_.size(); ++id) node(id);
+    std::vector<Tensor> out;
+    for (size_t i = 0; i < g_.outputs.size(); ++i) out.push_back(get(g_.outputs[i], d_.outputs[i], nullptr, "the result"));
+    for (const CellWrite& w : g_.writes) {
+      const Spec& rest = d_.cells[static_cast<size_t>(w.cell)].rest;
+      to.writes.push_back({w.cell, capture_.value_of(get(w.value, rest, nullptr, "the cell at rest"))});
+    }
+    LocalGraph r{capture_.finish(out), std::move(collectives_)};
+    r.graph->stage = "partitioned";
+    return r;
+  }
+
+  const Mesh& mesh() const override { return mesh_; }
+  int rank() const override { return rank_; }
+  Tensor coordinate(const Axes& axes) override {
+    const std::string name = mesh_.name(axes);
+    Tensor& t = coordinates_[name];
+    if (!t.defined()) t = dispatch(rank_coordinate_op, {}, {{"axes", name}});
+    return t;
+  }
+
+ private:
+  // Nodes made while it lives stand where the joint graph's node stood.
+  class At {
+   public:
+    explicit At(const Node& n) : line_(n.line), backward_(n.backward) { thread_state.scope = n.scope; }
+    ~At() { thread_state.scope = saved_; }
+
+   private:
+    const char* saved_ = thread_state.scope;
+    internal::LineScope line_;
+    internal::BackwardScope backward_;
+  };
+
+  std::vector<Version>& versions(Value v) { return versions_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+
+  void node(int32_t id) {
+    const Node& n = g_.node(id);
+    const NodeChoice& c = d_.nodes[static_cast<size_t>(id)];
+    if (n.op == &input_op) {
+      const auto index = static_cast<size_t>(n.attrs.i("index"));
+      Node copy = n;
+      const int32_t now = capture_.graph().add(std::move(copy));
+      capture_.graph().inputs[index] = {now, 0};
+      versions({id, 0}).push_back({Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
+      return;
+    }
+    if (n.op == &captured_op || n.op == &cell_op) {
+      Node copy = n;
+      if (n.op == &cell_op) copy.outputs[0] = capture_.graph().cells[static_cast<size_t>(n.attrs.i("index"))]->type;
+      const int32_t now = capture_.graph().add(std::move(copy));
+      versions({id, 0}).push_back({n.op == &cell_op ? c.out[0] : Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
+      return;
+    }
+    if (c.free) return;
+    const At at(n);
+    const Rule rule = rule_of(g_, n);
+    std::vector<Tensor> in;
+    for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, cat("operand ", i)));
+    const std::vector<Tensor> out = local_op({n, g_, rule, c.split, in, *this});
+    for (size_t i = 0; i < out.size(); ++i) {
+      const Value v{id, static_cast<int32_t>(i)};
+      check(n, out[i], c.out[i]);
+      Tensor t = out[i];
+      if (!(c.settled[i] == c.out[i])) t = move(t, c.out[i], c.settled[i], v, &n, "its terms are reduced at once");
+      versions(v).push_back({c.settled[i], t});
+    }
+  }
+
+  void check(const Node& n, const Tensor& t, const Spec& spec) const {
+    const Shape need = local_shape(mesh_, spec, rank_);
+    WEFT_BUG_IF(t.shape() != need, "emit: ", n.op->name, " at ", n.line.to_string(), " gives ", t.shape(), " on rank ", rank_, "; need ",
+                need, " for ", to_string(mesh_, spec));
+  }
+
+  bool visible(const Version& v, bool parameter, bool again, const Node* user) const {
+    return !v.gathered || !user || v.backward == user->backward || (parameter ? !again : pins_.keep_gathered);
+  }
+
+  // Of what is made of one cell alone, whether backward gathers it again.
+  const CellPin* parameter_of(Value v) const {
+    for (;;) {
+      const Node& n = g_.node(v);
+      if (n.op == &cell_op) return &d_.cells[static_cast<size_t>(n.attrs.i("index"))];
+      if (n.inputs.size() != 1 || n.outputs.size() != 1 || (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op)) return nullptr;
+      v = n.inputs[0];
+    }
+  }
+
+  Tensor get(Value v, const Spec& want, const Node* user, const std::string& what) {
+    const bool free = d_.nodes[static_cast<size_t>(v.node)].free;
+    auto& have = versions(v);
+    const CellPin* parameter = free ? nullptr : parameter_of(v);
+    const Version* from = nullptr;
+    std::vector<Stage> best;
+    double least = -1;
+    for (const Version& version : have) {
+      if (!visible(version, parameter != nullptr, parameter && parameter->gather_again, user)) continue;
+      if (version.spec == want) return version.local;
+      if (free) continue;
+      std::vector<Stage> stages = reshard(mesh_, version.spec, want);
+      const double bytes = cost_of(mesh_, stages, g_.type(v).dtype).bytes;
+      if (least < 0 || bytes < least) least = bytes, best = std::move(stages), from = &version;
+    }
+    Version made{want, {}, false, user && user->backward};
+    if (free) {
+      made.local = make_free(v, want);
+    } else {
+      WEFT_BUG_IF(!from, "emit: no version of an operand");
+      made.gathered = is_gather(best) || from->gathered;
+      made.local = apply(from->local, best, v, user, cat(what, " needs ", to_string(mesh_, want), "; it lies as ", to_string(mesh_, from->spec)));
+    }
+    versions(v).push_back(made);
+    return made.local;
+  }
+
+  Tensor make_free(Value v, const Spec& want) {
+    const Node& n = g_.node(v);
+    const At at(n);
+    if (n.op != &input_op && n.op != &captured_op) {
+      const Rule rule = rule_of(g_, n);
+      const Split split = split_of(mesh_, rule, rule.map.out[static_cast<size_t>(v.index)], want);
+      const Spec direct = result_spec(mesh_, rule, static_cast<size_t>(v.index), split);
+      if (direct == want) {
+        std::vector<Tensor> in;
+        for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], operand_spec(mesh_, rule, i, split), &n, "operand"));
+        Tensor t = local_op({n, g_, rule, split, in, *this})[static_cast<size_t>(v.index)];
+        check(n, t, want);
+        return t;
+      }
+    }
+    Spec base = Spec::replicated(n.outputs[static_cast<size_t>(v.index)].shape);
+    if (!want.pending.empty()) {
+      base = want;
+      base.pending = {};
+      if (is_zero(v)) return get(v, base, &n, "zeros");
+    }
+    return apply(get(v, base, &n, "the whole"), reshard(mesh_, base, want), v, &n, "");
+  }
+
+  bool is_zero(Value v) const {
+    const Node& n = g_.node(v);
+    if (n.op == &constant_op) {
+      const AttrValue& x = *n.attrs.find("value");
+      return std::holds_alternative<double>(x) ? std::get<double>(x) == 0 : std::holds_alternative<int64_t>(x) && std::get<int64_t>(x) == 0;
+    }
+    return (n.op == &broadcast_op || n.op == &reshape_op || n.op == &cast_op) && is_zero(n.inputs[0]);
+  }
+
+  Tensor move(const Tensor& t, const Spec& from, const Spec& to, Value v, const Node* user, const std::string& why) {
+    return apply(t, reshard(mesh_, from, to), v, user, why);
+  }
+
+  Tensor apply(Tensor t, const std::vector<Stage>& stages, Value v, const Node* user, const std::string& why) {
+    for (const Stage& stage : stages) {
+      std::vector<Part> parts = stage.parts;
+      auto exposed = [&] {
+        Shape s;
+        for (const Part& p : parts) s.push_back(local_extent(mesh_, Seg{p.extent, p.axes, p.layout}, rank_));
+        return s;
+      };
+      const Shape view = exposed();
+      if (t.shape() != view) t = reshape(t, view);
+      for (const Step& step : stage.steps) t = take_step(t, step, parts, v, user, why);
+      Shape dims;
+      int last = -1;
+      for (const Part& p : parts) {
+        const int64_t n = local_extent(mesh_, Seg{p.extent, p.axes, p.layout}, rank_);
+        if (p.dim == last) {
+          dims.back() *= n;
+        } else {
+          dims.push_back(n);
+        }
+        last = p.dim;
+      }
+      if (t.shape() != dims) t = reshape(t, dims);
+    }
+    return t;
+  }
+
+  std::vector<int64_t> peer_extents(const Part& part, const Axes& along) const {
+    std::vector<int64_t> sizes;
+    for (int peer : mesh_.group(rank_, along)) sizes.push_back(local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, peer));
+    return sizes;
+  }
+
+  void note(const Step& step, const Tensor& before, const Tensor& after, Value v, const Node* user, const std::string& why) {
+    const Node& n = g_.node(v);
+    const CellPin* parameter = parameter_of(v);
+    PlannedCollective c{step.move, step.axes, step.op, before.dtype(), std::max(before.type().nbytes(), after.type().nbytes()),
+                        user ? user->backward : n.backward, {}, {}};
+    if (parameter) {
+      Value cell = v;
+      while (g_.node(cell).op != &cell_op) cell = g_.node(cell).inputs[0];
+      c.what = g_.cells[static_cast<size_t>(g_.node(cell).attrs.i("index"))]->name;
+    } else {
+      c.what = cat(*n.scope ? cat(n.scope, ": ") : "", n.op->name, n.line.line ? cat(" at ", n.line.to_string()) : "");
+    }
+    if (user && user != &n) c.why = cat(user->op->name, user->line.line ? cat(" at ", user->line.to_string()) : "", ": ");
+    c.why += why;
+    collectives_.push_back(std::move(c));
+  }
+
+  Tensor take_step(const Tensor& t, const Step& step, std::vector<Part>& parts, Value v, const Node* user, const std::string& why) {
+    const std::string axes = mesh_.name(step.axes);
+    const auto n = static_cast<int64_t>(mesh_.parts(step.axes));
+    Part& part = parts[static_cast<size_t>(step.part)];
+    auto grow = [&](Part& p, Layout layout) {
+      for (int8_t a : step.axes) p.axes.push_back(a);
+      p.layout = layout;
+    };
+    auto shrink = [&](Part& p) {
+      Axes left;
+      for (size_t i = 0; i + step.axes.size() < p.axes.size(); ++i) left.push_back(p.axes[i]);
+      p.axes = left;
+      if (left.empty()) p.layout = Layout::kBlock;
+    };
+    const int dim = step.part;
+    switch (step.move) {
+      case Move::kSlice: {
+        const Part before = part;
+        grow(part, step.layout);
+        return slice_of(t, dim, before, part);
+      }
+      case Move::kMakePending: {
+        const Tensor mine = eq(coordinate(step.axes), int64_t{0});
+        return where(mine, t, zeros_like(t));
+      }
+      case Move::kAllReduce: {
+        const Tensor y = dispatch(all_reduce_op, {&t}, {{"axes", axes}, {"op", std::string(op_name(step.op))}});
+        note(step, t, y, v, user, why);
+        return y;
+      }
+      case Move::kAllGather: {
+        const std::vector<int64_t> sizes = peer_extents(part, step.axes);
+        Attrs attrs{{"axes", axes}, {"dim", int64_t{dim}}, {"parts", n}};
+        if (!is_even(sizes)) attrs = attrs.with("sizes", sizes_text(sizes));
+        Tensor y = dispatch(all_gather_op, {&t}, attrs);
+        note(step, t, y, v, user, why);
+        if (part.layout == Layout::kHeadTail) y = in_order(y, dim, part, n);
+        shrink(part);
+        return y;
+      }
+      case Move::kReduceScatter: {
+        grow(part, Layout::kBlock);
+        const std::vector<int64_t> sizes = peer_extents(part, step.axes);
+        Attrs attrs{{"axes", axes}, {"op", std::string(op_name(step.op))}, {"dim", int64_t{dim}}, {"parts", n}};
+        if (!is_even(sizes))
+          attrs = attrs.with("sizes", sizes_text(sizes)).with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
+        const Tensor y = dispatch(reduce_scatter_op, {&t}, attrs);
+        note(step, t, y, v, user, why);
+        return y;
+      }
+      case Move::kAllToAll: {
+        Part& from = parts[static_cast<size_t>(step.from)];
+        const std::vector<int64_t> joined = peer_extents(from, step.axes);
+        grow(part, Layout::kBlock);
+        const std::vector<int64_t> split = peer_extents(part, step.axes);
+        Attrs attrs{{"axes", axes}, {"split_dim", int64_t{dim}}, {"concat_dim", int64_t{step.from}}, {"parts", n}};
+        if (!is_even(split))
+          attrs = attrs.with("split_sizes", sizes_text(split)).with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
+        if (!is_even(joined)) attrs = attrs.with("concat_sizes", sizes_text(joined));
+        shrink(from);
+        const Tensor y = dispatch(all_to_all_op, {&t}, attrs);
+        note(step, t, y, v, user, why);
+        return y;
+      }
+    }
+    return t;
+  }
+
+  // The own part of what `before` says, as `after` says.
+  Tensor slice_of(const Tensor& t, int dim, const Part& before, const Part& after) {
+    const Tensor zero = constant(int64_t{0}, kInt64);
+    auto block = [&](const Tensor& start, int64_t extent) {
+      std::vector<Tensor> starts(static_cast<size_t>(t.dim()), zero);
+      starts[static_cast<size_t>(dim)] = start;
+      Shape sizes = t.shape();
+      sizes[dim] = extent;
+      return dynamic_slice(t, starts, sizes);
+    };
+    const Seg now{after.extent, after.axes, after.layout};
+    if (after.layout == Layout::kHeadTail) {
+      const int64_t n = mesh_.parts(after.axes);
+      WEFT_CHECK(after.extent % (2 * n) == 0, "a dim of ", after.extent, " does not divide into ", 2 * n, " chunks, head to tail");
+      const int64_t chunk = after.extent / (2 * n);
+      const Tensor i = coordinate(after.axes);
+      return cat({block(i * chunk, chunk), block((2 * n - 1 - i) * chunk, chunk)}, dim);
+    }
+    Tensor start = block_begin(*this, now);
+    if (!before.axes.empty()) start = start - block_begin(*this, Seg{before.extent, before.axes, before.layout});
+    return block(start, local_extent(mesh_, now, rank_));
+  }
+
+  // Chunks (0, 2n-1, 1, 2n-2, ...) in their order.
+  Tensor in_order(const Tensor& t, int dim, const Part& part, int64_t n) const {
+    const int64_t chunk = part.extent / (2 * n);
+    std::vector<Tensor> chunks;
+    for (int64_t c = 0; c < 2 * n; ++c) {
+      const int64_t place = c < n ? 2 * c : 2 * (2 * n - 1 - c) + 1;
+      chunks.push_back(slice(t, dim, place * chunk, (place + 1) * chunk));
+    }
+    return cat(chunks, dim);
+  }
+
+  const Mesh& mesh_;
+  const Graph& g_;
+  const Decision& d_;
+  const Pins& pins_;
+  const int rank_;
+  Capture capture_;
+  std::vector<std::vector<std::vector<Version>>> versions_;
+  std::map<std::string, Tensor> coordinates_;
+  std::vector<PlannedCollective> collectives_;
+};
+
+}  // namespace
+
+std::string shape_class(const Mesh& mesh, const Graph& g, const Decision& d, int rank) {
+  std::map<std::string, int64_t> uneven;
+  auto look = [&](const Spec& spec) {
+    for (const DimSpec& dim : spec.dims)
+      for (const Seg& s : dim)
+        if (!s.axes.empty() && s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0)
+          uneven[mesh.name(s.axes)] = mesh.coordinate(rank, s.axes);
+  };
+  for (const NodeChoice& c : d.nodes) {
+    for (const Spec& s : c.in) look(s);
+    for (const Spec& s : c.out) look(s);
+    for (const Spec& s : c.settled) look(s);
+  }
+  for (const CellPin& c : d.cells) look(c.rest);
+  std::string key;
+  for (const auto& [name, at] : uneven) key += cat(name, "=", at, ";");
+  return key;
+}
+
+LocalGraph emit(const Mesh& mesh, const Graph& g, const Decision& d, const Pins& pins, int rank) {
+  return Emitter(mesh, g, d, pins, rank).run();
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,201 @@
+#include "distributed/propagate/local_op.h"
+
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/core.h"
+
+namespace weft::dist {
+namespace {
+
+TensorPtrs pointers(std::span<const Tensor> in, SmallVec<const Tensor*, 4>& out) {
+  for (const Tensor& t : in) out.push_back(&t);
+  return out;
+}
+
+std::vector<Tensor> same_op(const LocalCall& c, const Attrs& attrs) {
+  SmallVec<const Tensor*, 4> in;
+  return dispatch_multi(*c.node.op, pointers(c.in, in), attrs, c.node.line);
+}
+
+Shape result_shape(const LocalCall& c, size_t i) {
+  return local_shape(c.locals.mesh(), result_spec(c.locals.mesh(), c.rule, i, c.split), c.locals.rank());
+}
+
+// Factors of a dim, as segments.
+std::vector<Seg> segments(const LocalCall& c, const std::vector<int>& factors) {
+  std::vector<Seg> out;
+  for (int f : factors)
+    for (const Seg& s : c.split[static_cast<size_t>(f)]) out.push_back(s);
+  return out;
+}
+
+Tensor scalar(int64_t v) { return constant(v, kInt64); }
+
+Tensor iota(int64_t n) { return arange(n, TensorOptions{.dtype = kInt64}); }
+
+// Indices into a segment that is split: local ones, and which of them are ours.
+struct Owned {
+  Tensor index, inside;
+};
+Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
+  WEFT_CHECK(dim.size() == 1 && dim[0].layout == Layout::kBlock, c.node.op->name, ": the dim that is looked up is split as ",
+             to_string(c.locals.mesh(), Spec{{dim}, {}}), "; need one block for each rank");
+  const int64_t extent = local_extent(c.locals.mesh(), dim, c.locals.rank());
+  const Tensor at = index.to(kInt64) - block_begin(c.locals, dim[0]);
+  const Tensor inside = logical_and(ge(at, int64_t{0}), lt(at, extent));
+  return {where(inside, at, int64_t{0}), inside};
+}
+
+Tensor shaped_like(const Tensor& flags, const Shape& shape, int dim) {
+  if (flags.dim() == shape.size()) return flags;
+  Shape s = Shape::filled(shape.size(), 1);
+  s[dim] = flags.size(0);
+  return broadcast_to(reshape(flags, s), shape);
+}
+
+const DimSpec& factor_split(const LocalCall& c, const DimFactors& tensor, int64_t dim) {
+  return c.split[static_cast<size_t>(tensor[static_cast<size_t>(dim)][0])];
+}
+
+// Rows outside our block give zeros: the terms of a sum over the ranks.
+std::vector<Tensor> local_lookup(const LocalCall& c) {
+  const int64_t dim = c.node.attrs.i("dim");
+  const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
+  if (whole(own)) return same_op(c, c.node.attrs);
+  const Owned at = owned(c, own, c.in[1]);
+  const Tensor in[] = {c.in[0], at.index};
+  SmallVec<const Tensor*, 4> ptrs;
+  const Tensor y = dispatch(*c.node.op, pointers(in, ptrs), c.node.attrs, c.node.line);
+  return {where(shaped_like(at.inside, y.shape(), static_cast<int>(dim)), y, zeros_like(y))};
+}
+
+// Rows for others add zeros to row 0.
+std::vector<Tensor> local_add(const LocalCall& c) {
+  const int64_t dim = c.node.op == &index_add_op ? 0 : c.node.attrs.i("dim");
+  const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
+  if (whole(own)) return same_op(c, c.node.attrs);
+  const Owned at = owned(c, own, c.in[1]);
+  const Tensor& src = c.in[2];
+  const Tensor in[] = {c.in[0], at.index, where(shaped_like(at.inside, src.shape(), static_cast<int>(dim)), src, zeros_like(src))};
+  SmallVec<const Tensor*, 4> ptrs;
+  return {dispatch(*c.node.op, pointers(in, ptrs), c.node.attrs, c.node.line)};
+}
+
+std::vector<Tensor> local_iota(const LocalCall& c) {
+  const DimSpec& dim = c.split[0];
+  if (whole(dim)) return same_op(c, c.node.attrs);
+  // As the kernel computes it: f64 (integers: i64), rounded once.
+  const AttrValue &start = *c.node.attrs.find("start"), &step = *c.node.attrs.find("step");
+  const DType dtype = c.node.attrs.get<DType>("dtype");
+  const Tensor at = global_index(c.locals, dim);
+  if (std::holds_alternative<int64_t>(start) && std::holds_alternative<int64_t>(step))
+    return {(at * std::get<int64_t>(step) + std::get<int64_t>(start)).to(dtype)};
+  auto real = [](const AttrValue& v) {
+    return std::holds_alternative<double>(v) ? std::get<double>(v) : static_cast<double>(std::get<int64_t>(v));
+  };
+  return {(at.to(kFloat64) * real(step) + real(start)).to(dtype)};
+}
+
+std::vector<Tensor> local_random(const LocalCall& c) {
+  const Shape& global = c.node.outputs[0].shape;
+  bool split = false;
+  for (const DimSpec& d : c.split) split |= !whole(d);
+  if (!split) return same_op(c, c.node.attrs);
+  // Each segment is a dim of its own, head-tail segments are two dims: which chunk, and where in it.
+  Shape shape, strides;
+  Tensor base;
+  auto add = [&](const Tensor& t) { base = base.defined() ? base + t : t; };
+  const Shape outer = contiguous_strides(global);
+  std::vector<std::pair<int, Seg>> tails;  // dims of two chunks: done by calls of their own
+  for (int d = 0; d < global.size(); ++d) {
+    const std::vector<Seg> segs = segments(c, c.rule.map.out[0][static_cast<size_t>(d)]);
+    int64_t stride = outer[d];
+    for (const Seg& s : segs) stride *= s.extent;
+    if (segs.empty()) {
+      shape.push_back(global[d]);
+      strides.push_back(outer[d]);
+    }
+    for (const Seg& s : segs) {
+      stride /= std::max<int64_t>(1, s.extent);
+      if (s.layout == Layout::kHeadTail) tails.emplace_back(shape.size(), s);
+      shape.push_back(local_extent(c.locals.mesh(), s, c.locals.rank()));
+      strides.push_back(stride);
+      if (s.axes.empty() || s.layout == Layout::kHeadTail) continue;
+      add(block_begin(c.locals, s) * stride);
+    }
+  }
+  if (!base.defined()) base = scalar(0);
+  const Attrs attrs = c.node.attrs.without("shape").with("strides", strides);
+  auto words = [&](const Shape& own, const Tensor& at) {
+    return dispatch(random_bits_at_op, {&c.in[0], &c.in[1], &at}, attrs.with("shape", own), c.node.line);
+  };
+  WEFT_CHECK(tails.size() <= 1, "random_bits: two dims are split head to tail; need one");
+  Tensor y;
+  if (tails.empty()) {
+    y = words(shape, base);
+  } else {
+    const auto& [dim, seg] = tails[0];
+    const int64_t n = c.locals.mesh().parts(seg.axes);
+    WEFT_CHECK(seg.extent % (2 * n) == 0, "random_bits: ", seg.extent, " positions do not divide into ", 2 * n, " chunks");
+    const int64_t chunk = seg.extent / (2 * n);
+    const Tensor i = c.locals.coordinate(seg.axes);
+    Shape half = shape;
+    half[dim] = chunk;
+    y = cat({words(half, base + i * (chunk * strides[dim])), words(half, base + (2 * n - 1 - i) * (chunk * strides[dim]))}, dim);
+  }
+  return {reshape(y, result_shape(c, 0))};
+}
+
+std::vector<Tensor> local_cut(const LocalCall& c) {  // slice and pad: dims that are split are not cut
+  const bool is_slice = c.node.op == &slice_op;
+  if (!is_slice) return same_op(c, c.node.attrs);
+  Shape begin = c.node.attrs.ints("begin"), end = c.node.attrs.ints("end");
+  for (int d = 0; d < begin.size(); ++d) {
+    const auto& f = c.rule.map.in[0][static_cast<size_t>(d)];
+    if (f.empty() || c.node.outputs[0].shape[d] != c.graph.type(c.node.inputs[0]).shape[d]) continue;
+    begin[d] = 0;
+    end[d] = c.in[0].size(d);
+  }
+  return same_op(c, c.node.attrs.with("begin", begin).with("end", end));
+}
+
+}  // namespace
+
+Tensor block_begin(Locals& locals, const Seg& seg) {
+  if (seg.axes.empty()) return scalar(0);
+  const int64_t n = locals.mesh().parts(seg.axes);
+  const Tensor i = locals.coordinate(seg.axes);
+  return seg.extent % n == 0 ? i * (seg.extent / n) : floor_divide(i * seg.extent, n);
+}
+
+Tensor global_index(Locals& locals, const DimSpec& dim) {
+  Tensor all;
+  for (const Seg& s : dim) {
+    const int64_t extent = local_extent(locals.mesh(), s, locals.rank());
+    Tensor own;
+    if (s.layout == Layout::kHeadTail) {
+      const int64_t n = locals.mesh().parts(s.axes);
+      WEFT_CHECK(s.extent % (2 * n) == 0, "a dim of ", s.extent, " does not divide into ", 2 * n, " chunks, head to tail");
+      const int64_t chunk = s.extent / (2 * n);
+      const Tensor i = locals.coordinate(s.axes);
+      own = cat({iota(chunk) + i * chunk, iota(chunk) + (2 * n - 1 - i) * chunk}, 0);
+    } else {
+      own = s.axes.empty() ? iota(extent) : iota(extent) + block_begin(locals, s);
+    }
+    all = !all.defined() ? own : reshape(unsqueeze(all, 1) * s.extent + unsqueeze(own, 0), {all.size(0) * extent});
+  }
+  return all;
+}
+
+std::vector<Tensor> local_op(const LocalCall& c) {
+  const OpDef* op = c.node.op;
+  if (op == &reshape_op || op == &broadcast_op) return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));
+  if (op == &slice_op || op == &pad_op) return local_cut(c);
+  if (op == &iota_op) return local_iota(c);
+  if (op == &random_bits_op) return local_random(c);
+  if (op == &index_select_op || op == &gather_op) return local_lookup(c);
+  if (op == &index_add_op || op == &scatter_add_op) return local_add(c);
+  if (op == &dynamic_slice_op) return same_op(c, c.node.attrs.with("sizes", result_shape(c, 0)));
+  return same_op(c, c.node.attrs);
+}
+
+}  // namespace weft::dist

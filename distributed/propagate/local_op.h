@@ -1,0 +1,38 @@
+// What one op becomes on a shard: mostly itself with local shapes; positions, random words and look-ups in a split dim
+// take the rank's coordinates in.
+#pragma once
+#include <functional>
+
+#include "distributed/placement/rule.h"
+#include "framework/tensor/tensor.h"
+
+namespace weft::dist {
+
+/// What local ops ask of the emitter.
+class Locals {
+ public:
+  virtual ~Locals() = default;
+  virtual const Mesh& mesh() const = 0;
+  virtual int rank() const = 0;  // one of the class that is emitted
+  /// Where this rank stands along axes: i64 0-d, known at run time.
+  virtual Tensor coordinate(const Axes& axes) = 0;
+};
+
+struct LocalCall {
+  const Node& node;
+  const Graph& graph;  // the joint one
+  const Rule& rule;
+  const Split& split;
+  std::span<const Tensor> in;  // local
+  Locals& locals;
+};
+
+/// The results on this rank.
+std::vector<Tensor> local_op(const LocalCall& call);
+
+/// First index of the rank's block of a segment, i64 0-d.
+Tensor block_begin(Locals& locals, const Seg& seg);
+/// The global index of each local one of a dim: i64 [local extent].
+Tensor global_index(Locals& locals, const DimSpec& dim);
+
+}  // namespace weft::dist

@@ -1,0 +1,279 @@
+#include "distributed/propagate/reshard.h"
+
+#include <algorithm>
+
+#include "framework/base/error.h"
+
+namespace weft::dist {
+namespace {
+
+struct Pair {  // one part with where it is and where it goes
+  Part now;
+  Axes to;
+  Layout to_layout = Layout::kBlock;
+};
+
+// The common refinement of two specs of one dim, or false if a split of one crosses the other's.
+bool refine(const Mesh& mesh, int dim, const DimSpec& from, const DimSpec& to, std::vector<Pair>& out) {
+  std::vector<Seg> a(from.begin(), from.end()), b(to.begin(), to.end());
+  std::reverse(a.begin(), a.end());
+  std::reverse(b.begin(), b.end());
+  while (!a.empty() && !b.empty()) {
+    Seg x = a.back(), y = b.back();
+    a.pop_back();
+    b.pop_back();
+    if (x.extent != y.extent) {
+      Seg& larger = x.extent > y.extent ? x : y;
+      const int64_t less = std::min(x.extent, y.extent);
+      if (less == 0 || larger.extent % less != 0) return false;
+      DimSpec one;
+      one.push_back(larger);
+      const auto parts = cut(mesh, one, {less, larger.extent / less});
+      if (!parts || (*parts)[0].size() != 1) return false;
+      auto& rest = &larger == &x ? a : b;
+      for (size_t i = (*parts)[1].size(); i-- > 0;) rest.push_back((*parts)[1][i]);
+      larger = (*parts)[0][0];
+    }
+    out.push_back({{dim, x.extent, x.axes, x.layout}, y.axes, y.layout});
+  }
+  for (auto* rest : {&a, &b})
+    for (const Seg& s : *rest) {
+      if (s.extent != 1) return false;
+      out.push_back({{dim, 1, rest == &a ? s.axes : Axes{}, s.layout}, rest == &b ? s.axes : Axes{}, s.layout});
+    }
+  return true;
+}
+
+size_t common(const Pair& p) {
+  if (p.now.layout != Layout::kBlock || p.to_layout != Layout::kBlock)
+    return p.now.axes == p.to && p.now.layout == p.to_layout ? p.to.size() : 0;
+  size_t n = 0;
+  while (n < p.now.axes.size() && n < p.to.size() && p.now.axes[n] == p.to[n]) ++n;
+  return n;
+}
+
+Axes tail(const Axes& a, size_t from) {
+  Axes out;
+  for (size_t i = from; i < a.size(); ++i) out.push_back(a[i]);
+  return out;
+}
+bool contains(const Axes& a, int8_t x) { return std::find(a.begin(), a.end(), x) != a.end(); }
+
+class Planner {
+ public:
+  Planner(const Mesh& mesh, std::vector<Pair> pairs, const Spec& from, const Spec& to)
+      : mesh_(mesh), pairs_(std::move(pairs)), pending_(from.pending), want_(to.pending) {
+    for (const Pair& p : pairs_) stage_.parts.push_back(p.now);
+  }
+
+  Stage run() {
+    bool moved = true;
+    while (moved) {
+      moved = false;
+      for (size_t i = 0; i < pairs_.size(); ++i) moved |= slice(i);
+      for (size_t i = 0; i < pairs_.size(); ++i) moved |= scatter(i);
+      if (moved) continue;
+      for (size_t i = 0; i < pairs_.size() && !moved; ++i)
+        for (size_t j = 0; j < pairs_.size() && !moved; ++j) moved = exchange(i, j);
+      if (moved) continue;
+      moved = reduce();
+      if (moved) continue;
+      for (size_t i = 0; i < pairs_.size() && !moved; ++i) moved = gather(i);
+    }
+    make_pending();
+    return std::move(stage_);
+  }
+
+ private:
+  bool is_pending(int8_t axis) const {
+    return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.axis == axis; });
+  }
+  bool wants_pending(int8_t axis) const {
+    return std::any_of(want_.begin(), want_.end(), [&](const Pending& p) { return p.axis == axis; });
+  }
+  bool used(int8_t axis) const {
+    for (const Pair& p : pairs_)
+      if (contains(p.now.axes, axis)) return true;
+    return is_pending(axis);
+  }
+  // What part i still has to gain, if nothing has to go from it first.
+  Axes gains(size_t i) const {
+    const Pair& p = pairs_[i];
+    const size_t n = common(p);
+    return n == p.now.axes.size() ? tail(p.to, n) : Axes{};
+  }
+  void split(size_t i, const Axes& axes) {
+    Pair& p = pairs_[i];
+    for (int8_t a : axes) p.now.axes.push_back(a);
+    p.now.layout = p.to_layout;
+  }
+
+  bool slice(size_t i) {
+    Axes run;
+    const Axes want = gains(i);
+    for (int8_t a : want) {
+      if (used(a)) break;
+      run.push_back(a);
+    }
+    if (run.empty() || (pairs_[i].to_layout != Layout::kBlock && run.size() != want.size())) return false;
+    stage_.steps.push_back({Move::kSlice, static_cast<int>(i), 0, run, ReduceOp::kSum, pairs_[i].to_layout});
+    split(i, run);
+    return true;
+  }
+
+  bool scatter(size_t i) {
+    if (pairs_[i].to_layout != Layout::kBlock) return false;
+    Axes run;
+    ReduceOp op = ReduceOp::kSum;
+    for (int8_t a : gains(i)) {
+      auto it = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.axis == a; });
+      if (it == pending_.end() || (!run.empty() && it->op != op)) break;
+      op = it->op;
+      run.push_back(a);
+    }
+    if (run.empty()) return false;
+    stage_.steps.push_back({Move::kReduceScatter, static_cast<int>(i), 0, run, op, Layout::kBlock});
+    drop_pending(run);
+    split(i, run);
+    return true;
+  }
+
+  // Part i takes over what part j has to give.
+  bool exchange(size_t i, size_t j) {
+    if (i == j || pairs_[i].to_layout != Layout::kBlock || pairs_[j].now.layout != Layout::kBlock) return false;
+    const Axes want = gains(i);
+    const Axes give = tail(pairs_[j].now.axes, common(pairs_[j]));
+    if (want.empty() || give.empty() || pairs_[j].to_layout != Layout::kBlock) return false;
+    // The longest end of `give` that `want` begins with.
+    for (size_t n = std::min(give.size(), want.size()); n > 0; --n) {
+      bool same = true;
+      for (size_t k = 0; k < n; ++k) same &= give[give.size() - n + k] == want[k];
+      if (!same) continue;
+      Axes run;
+      for (size_t k = 0; k < n; ++k) run.push_back(want[k]);
+      stage_.steps.push_back({Move::kAllToAll, static_cast<int>(i), static_cast<int>(j), run});
+      Axes left;
+      for (size_t k = 0; k + n < pairs_[j].now.axes.size(); ++k) left.push_back(pairs_[j].now.axes[k]);
+      pairs_[j].now.axes = left;
+      split(i, run);
+      return true;
+    }
+    return false;
+  }
+
+  bool reduce() {
+    for (const Pending& first : pending_) {
+      if (wants_pending(first.axis)) continue;
+      Axes run;
+      const ReduceOp op = first.op;
+      for (const Pending& p : pending_)
+        if (p.op == op && !wants_pending(p.axis)) run.push_back(p.axis);
+      stage_.steps.push_back({Move::kAllReduce, 0, 0, run, op});
+      drop_pending(run);
+      return true;
+    }
+    return false;
+  }
+
+  bool gather(size_t i) {
+    Pair& p = pairs_[i];
+    const size_t n = common(p);
+    if (n == p.now.axes.size()) return false;
+    stage_.steps.push_back({Move::kAllGather, static_cast<int>(i), 0, tail(p.now.axes, n), ReduceOp::kSum, p.now.layout});
+    Axes left;
+    for (size_t k = 0; k < n; ++k) left.push_back(p.now.axes[k]);
+    p.now.axes = left;
+    if (left.empty()) p.now.layout = Layout::kBlock;
+    return true;
+  }
+
+  void make_pending() {
+    Axes run;
+    for (const Pending& p : want_)
+      if (!is_pending(p.axis)) run.push_back(p.axis);
+    if (!run.empty()) stage_.steps.push_back({Move::kMakePending, 0, 0, run});
+  }
+
+  void drop_pending(const Axes& axes) {
+    SmallVec<Pending, 2> left;
+    for (const Pending& p : pending_)
+      if (!contains(axes, p.axis)) left.push_back(p);
+    pending_ = std::move(left);
+  }
+
+  const Mesh& mesh_;
+  std::vector<Pair> pairs_;
+  SmallVec<Pending, 2> pending_, want_;
+  Stage stage_;
+};
+
+}  // namespace
+
+const char* to_string(Move m) {
+  static constexpr const char* kNames[] = {"slice", "make-pending", "reduce-scatter", "all-reduce", "all-to-all", "all-gather"};
+  return kNames[static_cast<int>(m)];
+}
+
+std::vector<Stage> reshard(const Mesh& mesh, const Spec& from, const Spec& to) {
+  if (from == to) return {};
+  WEFT_BUG_IF(from.dims.size() != to.dims.size(), "reshard: ", to_string(mesh, from), " to ", to_string(mesh, to));
+  std::vector<Pair> pairs;
+  for (size_t d = 0; d < from.dims.size(); ++d) {
+    std::vector<Pair> own;
+    if (!refine(mesh, static_cast<int>(d), from.dims[d], to.dims[d], own)) {
+      Spec between = to;
+      for (size_t k = 0; k < to.dims.size(); ++k) {
+        std::vector<Pair> unused;
+        if (refine(mesh, static_cast<int>(k), from.dims[k], to.dims[k], unused)) continue;
+        int64_t extent = 1;
+        for (const Seg& s : from.dims[k]) extent *= s.extent;
+        between.dims[k] = one_segment(extent);
+      }
+      std::vector<Stage> stages = reshard(mesh, from, between);
+      for (Stage& s : reshard(mesh, between, to)) stages.push_back(std::move(s));
+      return stages;
+    }
+    for (Pair& p : own) pairs.push_back(std::move(p));
+  }
+  Stage s = Planner(mesh, std::move(pairs), from, to).run();
+  if (s.steps.empty()) return {};
+  std::vector<Stage> out;
+  out.push_back(std::move(s));
+  return out;
+}
+
+double sent_bytes(Move move, double bytes, int64_t n) {
+  const double share = static_cast<double>(n - 1) / static_cast<double>(n);
+  switch (move) {
+    case Move::kAllGather:
+      return bytes * static_cast<double>(n - 1);
+    case Move::kReduceScatter:
+    case Move::kAllToAll:
+      return bytes * share;
+    case Move::kAllReduce:
+      return 2 * bytes * share;
+    default:
+      return 0;
+  }
+}
+
+MoveCost cost_of(const Mesh& mesh, const std::vector<Stage>& stages, DType dtype) {
+  MoveCost c;
+  for (const Stage& s : stages) {
+    double bytes = static_cast<double>(itemsize(dtype));
+    for (const Part& p : s.parts) {
+      const int64_t n = mesh.parts(p.axes);
+      bytes *= static_cast<double>((p.extent + n - 1) / n);
+    }
+    for (const Step& step : s.steps) {
+      const int64_t n = mesh.parts(step.axes);
+      c.bytes += sent_bytes(step.move, bytes, n);
+      c.collectives += step.move != Move::kSlice && step.move != Move::kMakePending;
+      if (step.move == Move::kAllGather) bytes *= static_cast<double>(n);
+      if (step.move == Move::kSlice || step.move == Move::kReduceScatter) bytes /= static_cast<double>(n);
+    }
+  }
+  return c;
+}
+
+}  // namespace weft::dist

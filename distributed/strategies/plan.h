@@ -1,0 +1,42 @@
+// Plan: what a user may say about how a step is laid over a mesh. Everything unsaid follows from the names of the mesh's
+// dimensions.
+#pragma once
+#include <initializer_list>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::dist {
+
+/// Along one mesh dimension a tensor is a copy on every rank, or split.
+struct Placement {
+  int dim = -1;  // that is split; -1: replicated
+  friend bool operator==(const Placement&, const Placement&) = default;
+};
+constexpr Placement Shard(int dim) { return {dim}; }
+constexpr Placement Replicate() { return {}; }
+
+/// Parameters whose name matches `pattern` (* stands for any text) lie so along these mesh dimensions.
+struct PlanRule {
+  std::string pattern;
+  std::vector<std::pair<std::string, Placement>> placements;
+};
+
+struct Plan {
+  std::vector<PlanRule> rules = {};
+  int zero = -1;             // ZeRO stage 0 to 3 of the data dimensions; -1: 3 over fsdp if the mesh has it, else 0
+  bool sequence = true;      // tensor parallelism splits the residual stream over the sequence (Korthikanti et al. 2022)
+  bool keep_gathered = false;  // backward uses what forward gathered: less communication, more memory
+  bool choose = false;       // automatic(): rules and options above are chosen by the cost model
+
+  Plan() = default;
+  Plan(std::initializer_list<PlanRule> r) : rules(r) {}
+  /// The cheapest of the plans known for this mesh and step, within the memory there is.
+  static Plan automatic() {
+    Plan p;
+    p.choose = true;
+    return p;
+  }
+};
+
+}  // namespace weft::dist

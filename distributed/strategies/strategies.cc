@@ -1,0 +1,212 @@
+#include "distributed/strategies/strategies.h"
+
+#include <algorithm>
+
+#include "ops/core/core.h"
+
+namespace weft::dist {
+
+ParameterPin* Strategy::find(int32_t cell) {
+  for (ParameterPin& p : parameters)
+    if (p.cell == cell) return &p;
+  return nullptr;
+}
+
+Axes Strategy::axes(std::string_view name) const {
+  const Mesh::Dim* d = mesh.find(name);
+  return d ? d->axes : Axes{};
+}
+
+bool Strategy::uses(const ParameterPin& p, const Axes& axes) {
+  for (const Axes& own : p.split)
+    for (int8_t a : own)
+      if (std::find(axes.begin(), axes.end(), a) != axes.end()) return true;
+  return false;
+}
+
+int32_t parameter_behind(const Graph& g, Value v) {
+  for (;;) {
+    const Node& n = g.node(v);
+    if (n.op == &cell_op) return static_cast<int32_t>(n.attrs.i("index"));
+    const bool view = n.op == &reshape_op || n.op == &permute_op || n.op == &broadcast_op;
+    if (n.inputs.size() != 1 || (!view && !n.op->is(kPointwise))) return -1;
+    v = n.inputs[0];
+  }
+}
+
+namespace {
+
+bool matches(std::string_view pattern, std::string_view name) {
+  const size_t star = pattern.find('*');
+  if (star == pattern.npos) return pattern == name;
+  if (name.substr(0, star) != pattern.substr(0, star)) return false;
+  const std::string_view rest = pattern.substr(star + 1);
+  for (size_t at = star; at <= name.size(); ++at)
+    if (matches(rest, name.substr(at))) return true;
+  return false;
+}
+
+std::string nearest(const Strategy& s, const std::string& pattern) {
+  // The names that share the longest end with the pattern.
+  std::string out;
+  size_t best = 0;
+  for (const ParameterPin& p : s.parameters) {
+    size_t same = 0;
+    while (same < p.name.size() && same < pattern.size() && p.name[p.name.size() - 1 - same] == pattern[pattern.size() - 1 - same]) ++same;
+    if (same > best || out.empty()) best = same, out = p.name;
+  }
+  return out;
+}
+
+}  // namespace
+
+void pin_rules(Strategy& s) {
+  for (const PlanRule& rule : s.plan.rules) {
+    bool any = false;
+    for (ParameterPin& p : s.parameters) {
+      if (!matches(rule.pattern, p.name)) continue;
+      any = true;
+      for (const auto& [dim_name, placement] : rule.placements) {
+        const Mesh::Dim* d = s.mesh.find(dim_name);
+        std::string known;
+        for (const Mesh::Dim& k : s.mesh.dims()) known += (known.empty() ? "" : ", ") + k.name;
+        WEFT_CHECK(d, "plan: rule '", rule.pattern, "' names mesh dimension '", dim_name, "'; there are ", known);
+        WEFT_CHECK(placement.dim < p.shape.size(), "plan: rule '", rule.pattern, "' shards dim ", placement.dim, " of '", p.name,
+                   "' ", p.shape, "; need a dim from 0 to ", p.shape.size() - 1);
+        p.split_by_rule = true;
+        p.why += cat(p.why.empty() ? "" : "; ", "rule '", rule.pattern, "'");
+        if (placement.dim < 0) continue;
+        WEFT_CHECK(!Strategy::uses(p, d->axes), "plan: rule '", rule.pattern, "' shards '", p.name, "' over ", dim_name,
+                   ", over which an earlier rule (", p.why, ") shards it already; need one rule for it");
+        WEFT_CHECK(p.shape[placement.dim] >= d->size, "plan: rule '", rule.pattern, "' shards dim ", placement.dim, " of '", p.name,
+                   "' ", p.shape, " over ", dim_name, d->size, "; need an extent of at least ", d->size);
+        for (int8_t a : d->axes) p.split[static_cast<size_t>(placement.dim)].push_back(a);
+      }
+    }
+    WEFT_CHECK(any, "plan: rule '", rule.pattern, "' matches no parameter; the nearest name is '", nearest(s, rule.pattern), "'");
+  }
+}
+
+void pin_experts(Strategy& s) {
+  const Axes ep = s.axes("ep");
+  if (ep.empty()) return;
+  bool any = false;
+  for (int32_t id = 0; id < s.graph.size(); ++id) {
+    const Node& n = s.graph.node(id);
+    if (n.backward || !n.op->is(kContraction)) continue;
+    for (size_t i = 0; i < 2; ++i) {
+      const int32_t cell = parameter_behind(s.graph, n.inputs[i]);
+      ParameterPin* p = cell < 0 ? nullptr : s.find(cell);
+      if (!p || p->shape.size() != 3) continue;
+      const bool grouped = n.op == &grouped_dot_op && i == 1;
+      const bool batched = n.op == &dot_op && n.attrs.ints(i == 0 ? "a_batch" : "b_batch").size() == 1;
+      if (!grouped && !batched) continue;
+      any = true;
+      if (p->split_by_rule || Strategy::uses(*p, ep)) continue;
+      WEFT_CHECK(p->shape[0] >= s.mesh.parts(ep), "mesh ", s.mesh.to_string(), ": ", p->shape[0], " experts ('", p->name,
+                 "') over ep", s.mesh.parts(ep), "; need ep of at most ", p->shape[0]);
+      p->split[0] = ep;
+      p->why = "ep: experts";
+    }
+  }
+  if (!any) s.notes.push_back("ep: the step has no experts; ep is one more data dimension");
+}
+
+void pin_data_parallel(Strategy& s) {
+  Axes batch;
+  for (const Mesh::Dim& d : s.mesh.dims())
+    if (d.over.empty() && (d.name == "replica" || d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
+      for (int8_t a : d.axes) batch.push_back(a);
+  const Axes cp = s.axes("cp");
+  for (Value v : s.graph.inputs) {
+    const Shape& shape = s.graph.type(v).shape;
+    Spec spec = Spec::replicated(shape);
+    const int64_t n = s.mesh.parts(batch), c = s.mesh.parts(cp);
+    if (shape.size() > 0 && n > 1) {
+      WEFT_CHECK(shape[0] % n == 0, "mesh ", s.mesh.to_string(), ": a batch of ", shape[0], " (argument ", s.graph.type(v),
+                 ") does not divide over ", s.mesh.name(batch), " (", n, " ranks); the nearest batches that do are ",
+                 std::max<int64_t>(n, shape[0] / n * n), " and ", (shape[0] / n + 1) * n);
+      spec.dims[0] = one_segment(shape[0], batch);
+    }
+    if (shape.size() > 1 && c > 1) {
+      WEFT_CHECK(shape[1] % c == 0, "mesh ", s.mesh.to_string(), ": sequences of ", shape[1], " (argument ", s.graph.type(v),
+                 ") do not divide over cp (", c, " ranks); the nearest lengths that do are ", std::max<int64_t>(c, shape[1] / c * c), " and ",
+                 (shape[1] / c + 1) * c);
+      spec.dims[1] = one_segment(shape[1], cp);
+    }
+    s.pins.inputs.push_back(spec);
+  }
+}
+
+void pin_sharded(Strategy& s) {
+  const Axes fsdp = s.axes("fsdp");
+  const int stage = s.plan.zero >= 0 ? s.plan.zero : fsdp.empty() ? 0 : 3;
+  if (stage == 0) return;
+  Axes over = fsdp.empty() ? s.axes("dp") : fsdp;
+  for (const char* more : {"ep", "cp"})
+    if (const Mesh::Dim* d = s.mesh.find(more); d && d->over.empty())
+      for (int8_t a : d->axes) over.push_back(a);
+  for (ParameterPin& p : s.parameters) {
+    Axes own;
+    for (int8_t a : over) {
+      Axes one;
+      one.push_back(a);
+      if (!Strategy::uses(p, one)) own.push_back(a);
+    }
+    const int64_t n = s.mesh.parts(own);
+    if (n == 1 || p.shape.numel() < n) continue;
+    // The first dim that divides; else the largest, unevenly.
+    int best = -1;
+    for (int d = 0; d < p.shape.size() && best < 0; ++d)
+      if (p.shape[d] % (n * s.mesh.parts(p.split[static_cast<size_t>(d)])) == 0) best = d;
+    for (int d = 0; d < p.shape.size() && p.shape.size() > 0; ++d)
+      if (best < 0 || (p.shape[best] % (n * s.mesh.parts(p.split[static_cast<size_t>(best)])) != 0 && p.shape[d] > p.shape[best])) best = d;
+    if (best < 0 || p.shape[best] < n * s.mesh.parts(p.split[static_cast<size_t>(best)])) continue;
+    p.sharded = own;
+    p.sharded_dim = best;
+  }
+}
+
+Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vector<std::string>* notes) {
+  for (const Mesh::Dim& d : mesh.dims()) {
+    static constexpr const char* kKnown[] = {"replica", "dp", "fsdp", "tp", "cp", "ep"};
+    const bool known = std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return d.name == k; });
+    WEFT_CHECK(known || d.size == 1, "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name, "'; need dp, fsdp, tp, cp or ep");
+  }
+  WEFT_CHECK(plan.zero >= -1 && plan.zero <= 3, "plan: zero is ", plan.zero, "; need a stage from 0 to 3");
+  Strategy s{mesh, joint, plan};
+  s.pins.cells.resize(joint.cells.size());
+  for (size_t c = 0; c < joint.cells.size(); ++c) {
+    const Cell& cell = *joint.cells[c];
+    if (!cell.is_parameter) continue;
+    s.parameters.push_back({static_cast<int32_t>(c), cell.name, cell.type.shape, std::vector<Axes>(static_cast<size_t>(cell.type.shape.size()))});
+  }
+  pin_rules(s);
+  pin_experts(s);
+  pin_tensor_parallel(s);
+  pin_data_parallel(s);
+  pin_sharded(s);
+  const int stage = plan.zero >= 0 ? plan.zero : s.axes("fsdp").empty() ? 0 : 3;
+  for (const ParameterPin& p : s.parameters) {
+    Spec use = Spec::replicated(p.shape);
+    for (int d = 0; d < p.shape.size(); ++d)
+      if (!p.split[static_cast<size_t>(d)].empty()) use.dims[static_cast<size_t>(d)] = one_segment(p.shape[d], p.split[static_cast<size_t>(d)]);
+    Spec shards = use;
+    std::string why = p.why;
+    if (p.sharded_dim >= 0) {
+      Axes all = p.split[static_cast<size_t>(p.sharded_dim)];
+      for (int8_t a : p.sharded) all.push_back(a);
+      shards.dims[static_cast<size_t>(p.sharded_dim)] = one_segment(p.shape[p.sharded_dim], all);
+      why += cat(why.empty() ? "" : "; ", "zero-", stage, ": dim ", p.sharded_dim, " over ", mesh.name(p.sharded));
+    }
+    CellPin pin{.rest = stage == 3 ? shards : use, .use = use, .home = shards, .gather_again = stage == 3, .reduce_each = stage >= 2, .why = why};
+    s.pins.cells[static_cast<size_t>(p.cell)] = pin;
+  }
+  s.pins.activations = s.axes("tp");
+  s.pins.sequence = plan.sequence && !s.pins.activations.empty();
+  s.pins.keep_gathered = plan.keep_gathered;
+  if (notes) *notes = std::move(s.notes);
+  return std::move(s.pins);
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,183 @@
+// Tensor parallelism by the graph alone (Shoeybi et al. 2019): a weight whose input is whole is split by columns if what
+// comes of it can stay split until the next weight, which is split by rows then: one reduction for the pair.
+#include <algorithm>
+#include <deque>
+
+#include "distributed/strategies/strategies.h"
+#include "framework/ir/rewrite.h"
+#include "ops/core/core.h"
+
+namespace weft::dist {
+namespace {
+
+class TensorParallel {
+ public:
+  TensorParallel(Strategy& s, const Axes& tp) : s_(s), tp_(tp), users_(users(s.graph)) { specs_.resize(static_cast<size_t>(s.graph.size())); }
+
+  void run() {
+    const Graph& g = s_.graph;
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const Node& n = g.node(id);
+      for (const TensorType& t : n.outputs) specs_[static_cast<size_t>(id)].push_back(Spec::replicated(t.shape));
+      if (n.backward || n.inputs.empty() || n.op == &grad_free()) continue;
+      const Rule rule = rule_of(g, n);
+      Split split = whole(rule);
+      for (size_t i = 0; i < n.inputs.size(); ++i)
+        if (parameter(n.inputs[i]) == nullptr) merge(s_.mesh, split_of(s_.mesh, rule, rule.map.in[i], spec(n.inputs[i])), split);
+      for (size_t i = 0; i < n.inputs.size(); ++i) weight(n, id, rule, i, split);
+      for (size_t i = 0; i < n.outputs.size(); ++i) {
+        Spec r = result_spec(s_.mesh, rule, i, split);
+        r.pending = {};
+        specs_[static_cast<size_t>(id)][i] = r;
+      }
+    }
+  }
+
+ private:
+  static const OpDef& grad_free() { return captured_op; }
+  const Spec& spec(Value v) const { return specs_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  ParameterPin* parameter(Value v) {
+    const int32_t cell = parameter_behind(s_.graph, v);
+    return cell < 0 ? nullptr : s_.find(cell);
+  }
+
+  // A parameter's part in node n: takes over its pin, or finds one.
+  void weight(const Node& n, int32_t id, const Rule& rule, size_t i, Split& split) {
+    ParameterPin* p = parameter(n.inputs[i]);
+    if (!p) return;
+    const bool product = n.op->is(kContraction), lookup = n.op == &index_select_op && i == 0;
+    if (!p->split_by_rule && !Strategy::uses(*p, tp_)) {
+      if (product) {
+        find_split(n, id, rule, i, split, *p);
+      } else if (lookup && n.attrs.i("dim") == 0 && p->shape.size() == 2 && p->shape[0] >= s_.mesh.parts(tp_)) {
+        pin(n.inputs[i], *p, 0, "tp: rows of the table");
+      } else if (!lookup) {
+        // What meets a split value elementwise (a bias) is split like it.
+        const Spec need = operand_spec(s_.mesh, rule, i, split);
+        for (size_t d = 0; d < need.dims.size(); ++d)
+          if (!whole(need.dims[d])) pin(n.inputs[i], *p, d, "tp: with the values that it meets");
+      }
+    }
+    merge(s_.mesh, split_of(s_.mesh, rule, rule.map.in[i], behind(n.inputs[i], *p)), split);
+  }
+
+  void find_split(const Node& n, int32_t id, const Rule& rule, size_t i, Split& split, ParameterPin& p) {
+    // Rows: the other operand is split over a factor that is summed.
+    for (size_t d = 0; d < rule.map.in[i].size(); ++d) {
+      if (rule.map.in[i][d].size() != 1) continue;
+      const auto f = static_cast<size_t>(rule.map.in[i][d][0]);
+      if (rule.map.factors[f].kind != FactorKind::kSum || whole(split[f])) continue;
+      pin(n.inputs[i], p, d, "tp: rows");
+      return;
+    }
+    for (const DimSpec& d : split)
+      for (int8_t a : axes_of(d))
+        if (std::find(tp_.begin(), tp_.end(), a) != tp_.end()) return;  // split otherwise already
+    // Columns: a factor of its own that the result keeps.
+    for (size_t d = 0; d < rule.map.in[i].size(); ++d) {
+      if (rule.map.in[i][d].size() != 1) continue;
+      const int f = rule.map.in[i][d][0];
+      const Factor& factor = rule.map.factors[static_cast<size_t>(f)];
+      if (factor.kind != FactorKind::kPass || factor.size < s_.mesh.parts(tp_)) continue;
+      bool shared = false;
+      for (size_t k = 0; k < rule.map.in.size(); ++k)
+        for (const auto& dim : rule.map.in[k]) shared |= k != i && std::find(dim.begin(), dim.end(), f) != dim.end();
+      if (shared) continue;
+      Split columns = split;
+      columns[static_cast<size_t>(f)] = one_segment(factor.size, tp_);
+      if (!stays_split(id, result_spec(s_.mesh, rule, 0, columns))) continue;
+      pin(n.inputs[i], p, d, "tp: columns");
+      return;
+    }
+  }
+
+  // Whether a split result can stay so: until a weight sums over it, or until it is reduced at the end.
+  bool stays_split(int32_t id, const Spec& from) {
+    std::deque<std::pair<Value, Spec>> todo{{{id, 0}, from}};
+    std::vector<std::pair<Value, Spec>> seen;
+    bool reduced = false, rows = false;
+    while (!todo.empty()) {
+      const auto [v, spec] = todo.front();
+      todo.pop_front();
+      for (int32_t user : users_[static_cast<size_t>(v.node)]) {
+        const Node& n = s_.graph.node(user);
+        if (n.backward) continue;
+        const Rule rule = rule_of(s_.graph, n);
+        for (size_t i = 0; i < n.inputs.size(); ++i) {
+          if (!(n.inputs[i] == v)) continue;
+          const Split split = split_of(s_.mesh, rule, rule.map.in[i], spec);
+          if (!(operand_spec(s_.mesh, rule, i, split) == spec)) return false;
+          for (size_t o = 0; o < n.outputs.size(); ++o) {
+            const Spec r = result_spec(s_.mesh, rule, o, split);
+            if (r.pending.empty()) {
+              const std::pair<Value, Spec> next{{user, static_cast<int32_t>(o)}, r};
+              if (std::find(seen.begin(), seen.end(), next) != seen.end()) continue;
+              seen.push_back(next);
+              todo.push_back(next);
+              if (seen.size() > 4000) return false;
+              continue;
+            }
+            bool weight = false;
+            for (Value w : n.inputs) weight |= parameter(w) != nullptr;
+            if (n.op->is(kContraction)) {
+              if (!weight) return false;
+              rows = true;
+            } else {
+              reduced = true;
+            }
+          }
+        }
+      }
+    }
+    return !(reduced && rows);
+  }
+
+  // The parameter's spec as value v, made of it, has it.
+  Spec behind(Value v, const ParameterPin& p) {
+    const Node& n = s_.graph.node(v);
+    if (n.op == &cell_op) {
+      Spec s = Spec::replicated(p.shape);
+      for (size_t d = 0; d < s.dims.size(); ++d)
+        for (int8_t a : p.split[d])
+          if (std::find(tp_.begin(), tp_.end(), a) != tp_.end()) {
+            s.dims[d] = one_segment(p.shape[static_cast<int>(d)], tp_);
+            break;
+          }
+      return s;
+    }
+    const Rule rule = rule_of(s_.graph, n);
+    return result_spec(s_.mesh, rule, 0, split_of(s_.mesh, rule, rule.map.in[0], behind(n.inputs[0], p)));
+  }
+
+  // Splits the dim of the parameter that is dim d of v.
+  void pin(Value v, ParameterPin& p, size_t d, const char* why) {
+    Spec want = Spec::replicated(s_.graph.type(v).shape);
+    want.dims[d] = one_segment(s_.graph.type(v).shape[static_cast<int>(d)], tp_);
+    while (s_.graph.node(v).op != &cell_op) {
+      const Node& n = s_.graph.node(v);
+      const Rule rule = rule_of(s_.graph, n);
+      want = operand_spec(s_.mesh, rule, 0, split_of(s_.mesh, rule, rule.map.out[0], want));
+      v = n.inputs[0];
+    }
+    for (size_t k = 0; k < want.dims.size(); ++k) {
+      if (whole(want.dims[k]) || want.dims[k].size() != 1) continue;
+      if (!p.split[k].empty()) continue;  // split over another dimension (experts)
+      p.split[k] = tp_;
+      p.why += cat(p.why.empty() ? "" : "; ", why);
+    }
+  }
+
+  Strategy& s_;
+  const Axes tp_;
+  const std::vector<std::vector<int32_t>> users_;
+  std::vector<std::vector<Spec>> specs_;
+};
+
+}  // namespace
+
+void pin_tensor_parallel(Strategy& s) {
+  const Axes tp = s.axes("tp");
+  if (!tp.empty()) TensorParallel(s, tp).run();
+}
+
+}  // namespace weft::dist
