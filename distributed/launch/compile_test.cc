@@ -99,5 +99,12 @@ TEST(MeshCompile, GptTrainsAsOnOneDevice) {
   }
 }
 
+TEST(MeshCompile, DISABLED_Show) {
+  std::string report;
+  const char* mesh = std::getenv("SHOW_MESH");
+  train_gpt(small_gpt(false, 0.0), mesh ? mesh : "fsdp2,tp2", {}, 2, &report);
+  printf("%s\n", report.c_str());
+}
+
 }  // namespace
 }  // namespace weft::dist
