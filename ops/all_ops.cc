@@ -5,6 +5,7 @@
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
 #include "ops/core/linear_cross_entropy.h"
+#include "ops/core/moe.h"
 #include "ops/core/softmax.h"
 
 namespace weft {
@@ -12,8 +13,9 @@ namespace weft {
 std::span<const OpDef* const> all_ops() {
   static const auto* all = [] {
     auto* v = new std::vector<const OpDef*>;
-    for (auto family : {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(), collective_ops(),
-                        softmax_ops(), linear_cross_entropy_ops(), attention_ops(), autodiff_ops()})
+    for (auto family :
+         {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(), collective_ops(),
+          softmax_ops(), linear_cross_entropy_ops(), moe_ops(), attention_ops(), autodiff_ops()})
       v->insert(v->end(), family.begin(), family.end());
     return v;
   }();

@@ -8,6 +8,7 @@ namespace weft::internal {
 namespace {
 
 bool must_lower(const Node& n) {
+  if (n.op->is(kUnfolds)) return true;
   return n.op != &kir::fused_op && n.op != &input_op && n.op != &cell_op && n.op != &captured_op && !n.op->kernel && !n.op->view;
 }
 

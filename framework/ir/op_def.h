@@ -27,6 +27,7 @@ enum Trait : uint32_t {
   kCollective = 1 << 13,  // depends on or talks to other ranks: never folded to a constant, nor computed again
   kOrdered = 1 << 14,     // keeps its place among such nodes and is not moved forward
   kSameMemory = 1 << 15,  // the kernel leaves its result in operand 0's memory if they are given as one
+  kUnfolds = 1 << 16,     // compiled steps take decompose just before fusion: the parts fuse with what is around
 };
 
 using Types = SmallVec<TensorType, 1>;

@@ -71,21 +71,12 @@ Routing route_top_k(const Arg& logits, const RouteOptions& options) {
 ExpertOrder sort_by_expert(const Arg& experts, int64_t num_experts) {
   const Tensor& t = choices_of(experts, "sort_by_expert");
   LineScope line(experts.line());
-  const int64_t k = t.size(1);
-  const Tensor flat = reshape(t, {-1});
-  ExpertOrder o;
-  o.slots = argsort(flat, 0);
-  o.tokens = floor_divide(o.slots, k);
-  o.rows = argsort(o.slots, 0);
-  o.counts = histogram(flat, num_experts);
-  o.offsets = pad(cumsum(o.counts, 0), {1, 0});
-  return o;
+  return expert_order(t.dtype() == kInt64 || t.dtype() == kInt32 ? t : t.to(kInt64), num_experts);
 }
 
 Tensor dispatch_tokens(const Arg& x, const ExpertOrder& order) {
-  const Tensor& t = matrix_of(x, 2, "dispatch_tokens", "tokens [T, D]");
-  LineScope line(x.line());
-  return index_select(t, 0, order.tokens);
+  matrix_of(x, 2, "dispatch_tokens", "tokens [T, D]");
+  return dispatch_rows(x, order);
 }
 
 Tensor combine_tokens(const Arg& y, const ExpertOrder& order, const Arg& weights) {
@@ -93,8 +84,7 @@ Tensor combine_tokens(const Arg& y, const ExpertOrder& order, const Arg& weights
   const Tensor& w = matrix_of(weights, 2, "combine_tokens", "weights [T, k]");
   WEFT_CHECK(t.size(0) == w.numel(), "combine_tokens: ", t.size(0), " rows for weights ", w.shape(),
              "; need T k of them");
-  LineScope line(y.line());
-  return weighted_sum(index_select(t, 0, order.rows), w);
+  return combine_rows(y, order, weights);
 }
 
 int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, double factor) {

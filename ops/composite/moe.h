@@ -4,6 +4,7 @@
 #include <string_view>
 
 #include "framework/dispatch/arg.h"
+#include "ops/core/moe.h"
 
 namespace weft {
 
@@ -28,14 +29,7 @@ Routing route_top_k(const Arg& logits, const RouteOptions& options = {});
 // ---- dropless
 // --------------------------------------------------------------------------------------------------------
 
-/// Slots (token t's choice j is slot t k + j) sorted by expert, in order of slot within one.
-struct ExpertOrder {
-  Tensor slots;    // i64 [T k]: the slot in each row
-  Tensor tokens;   // i64 [T k]: its token
-  Tensor rows;     // i64 [T k]: the row of each slot (the inverse permutation)
-  Tensor counts;   // i64 [E]: rows per expert
-  Tensor offsets;  // i64 [E + 1]: first row of each expert, for grouped_matmul
-};
+/// Slots (token t's choice j is slot t k + j) sorted by expert, in order of slot within one: expert_order of any integers.
 ExpertOrder sort_by_expert(const Arg& experts, int64_t num_experts);
 /// Rows by expert [T k, D] of tokens x [T, D].
 Tensor dispatch_tokens(const Arg& x, const ExpertOrder& order);

@@ -39,6 +39,27 @@ void fix_offsets(Case& c) {
   offsets = from_reals(v, offsets.type());
 }
 
+// Slots, tokens and rows of a random order, which the ops that move rows to experts and back take.
+void fix_order(Case& c, Random& random) {
+  const std::string_view name = c.op->name;
+  if (name != "dispatch_rows" && name != "combine_rows" && name != "row_dots") return;
+  const size_t at = name == "row_dots" ? 2 : 1;
+  const int64_t n = c.in[at].numel(), k = c.attrs.i("k");
+  if (c.in[at].dim() != 1 || c.in[at + 1].numel() != n || c.in[at + 2].numel() != n || k < 1) return;  // an error's
+  std::vector<std::pair<uint64_t, int64_t>> keys;
+  for (int64_t i = 0; i < n; ++i) keys.emplace_back(random.bits(), i);
+  std::sort(keys.begin(), keys.end());
+  std::vector<Real> slots, tokens, rows(static_cast<size_t>(n));
+  for (int64_t r = 0; r < n; ++r) {
+    const int64_t slot = keys[static_cast<size_t>(r)].second;
+    slots.push_back(static_cast<Real>(slot));
+    tokens.push_back(static_cast<Real>(slot / k));
+    rows[static_cast<size_t>(slot)] = static_cast<Real>(r);
+  }
+  const std::vector<Real>* values[] = {&slots, &tokens, &rows};
+  for (size_t i = 0; i < 3; ++i) c.in[at + i] = from_reals(*values[i], c.in[at + i].type());
+}
+
 }  // namespace
 
 Case make_case(const OpDef& op, const Sample& sample, DType dtype, uint64_t seed) {
@@ -61,6 +82,7 @@ Case make_case(const OpDef& op, const Sample& sample, DType dtype, uint64_t seed
     c.data.push_back(free);
   }
   fix_offsets(c);
+  fix_order(c, random);
   return c;
 }
 
@@ -153,6 +175,17 @@ std::vector<Case> large_cases_of(const OpDef& op) {
     if (name.ends_with("_grad")) s.in.push_back({Shape{1100}});
     s.in.push_back({Shape{70}});
     samples.push_back(s);
+  } else if (name == "expert_order") {
+    samples.push_back({{index(Shape{30011, 2}, 9)}, {{"num_experts", int64_t{9}}}});
+  } else if (name == "dispatch_rows" || name == "combine_rows" || name == "row_dots") {
+    const SampleInput x{Shape{700, 130}}, y{Shape{1400, 130}}, order = index(Shape{1400}, 1), w{Shape{700, 2}};
+    const Attrs k{{"k", int64_t{2}}};
+    if (name == "row_dots") {
+      samples.push_back({{y, x, order, order, order}, k});
+    } else {
+      samples.push_back({{name == "dispatch_rows" ? x : y, order, order, order, w}, k});
+      samples.push_back({{name == "dispatch_rows" ? x : y, order, order, order}, k});
+    }
   } else if (name == "gather") {
     samples.push_back({{square, index(Shape{300, 301}, 300)}, {{"dim", int64_t{0}}}});
   } else if (name == "index_select") {
