@@ -52,12 +52,10 @@ std::vector<Tensor> decompose_order(const Attrs& attrs, std::span<const Tensor> 
 
 std::vector<Sample> samples_order() {
   auto sample = [](int64_t t, int64_t k, int64_t experts, DType dtype = kInt64) {
-    return Sample{
-        {{Shape{t, k}, dtype, 0, static_cast<double>(experts - 1)}}, {{"num_experts", experts}}, "", true};
+    return Sample{{{Shape{t, k}, dtype, 0, static_cast<double>(experts - 1)}}, {{"num_experts", experts}}, "", true};
   };
-  std::vector<Sample> all = {sample(17, 2, 4),  sample(5, 1, 33), sample(40, 8, 9, kInt32),
-                             sample(33, 3, 1), sample(0, 2, 3),  sample(3, 2, 4, kFloat32),
-                             sample(3, 2, 0),  sample(3, 2, 4)};
+  std::vector<Sample> all = {sample(17, 2, 4), sample(5, 1, 33),          sample(40, 8, 9, kInt32), sample(33, 3, 1),
+                             sample(0, 2, 3),  sample(3, 2, 4, kFloat32), sample(3, 2, 0),          sample(3, 2, 4)};
   all[5].error = "expert_order: experts are f32[3, 2]; need i64 or i32 [T, k]";
   all[6].error = "expert_order: num_experts is 0";
   all[7].in[0].lo = all[7].in[0].hi = 4;
@@ -136,9 +134,7 @@ Types infer_dots(const InferCall& c) {
 DimMap parse_moves(const char* plain, const char* weighted, const Attrs& attrs, std::span<const TensorType> in,
                    std::span<const TensorType> out) {
   const std::pair<std::string, int64_t> sizes[] = {{"k", attrs.i("k")}};
-  DimMap m = DimMap::parse(has_weights(in.size()) ? weighted : plain, in, out, sizes);
-  m.linear = true;
-  return m;
+  return DimMap::parse(has_weights(in.size()) ? weighted : plain, in, out, sizes);
 }
 DimMap dims_dispatch(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   return parse_moves("t? d, r~, r~, (t? k?) -> r~ d", "t? d, r~, r~, (t? k?), t? k? -> r~ d", attrs, in, out);
@@ -238,8 +234,8 @@ std::vector<Sample> samples_of(Move move) {
     s.error = std::move(error);
     return s;
   };
-  std::vector<Sample> all = {sample(7, 2, 5, true),  sample(4, 3, 17, false), sample(5, 1, 1, true),
-                             sample(0, 2, 3, true),  sample(3, 2, 0, false),  sample(9, 4, 3, true, kInt32),
+  std::vector<Sample> all = {sample(7, 2, 5, true), sample(4, 3, 17, false), sample(5, 1, 1, true),
+                             sample(0, 2, 3, true), sample(3, 2, 0, false),  sample(9, 4, 3, true, kInt32),
                              sample(2, 20, 3, true)};
   const int order = move == Move::dots ? kDots.order : kMoves.order;
   Sample s = sample(4, 2, 3, true);
@@ -273,7 +269,8 @@ const OpDef expert_order_op = {
     .infer = infer_order,
     .dims = dims_order,
     .cost = cost_order,
-    .kernel = [](const KernelCall& c) { kernels::expert_order(c.in[0], c.out[0], c.out[1], c.out[2], c.out[3], c.out[4]); },
+    .kernel =
+        [](const KernelCall& c) { kernels::expert_order(c.in[0], c.out[0], c.out[1], c.out[2], c.out[3], c.out[4]); },
     .decompose = decompose_order,
     .samples = samples_order,
 };
@@ -286,10 +283,12 @@ const OpDef dispatch_rows_op = {
     .vjp = vjp_move,
     .dims = dims_dispatch,
     .cost = cost_moves,
-    .kernel = [](const KernelCall& c) { kernels::dispatch_rows(c.in[0], c.in[1], c.in[2], weights_of(c.in), c.out[0]); },
+    .kernel =
+        [](const KernelCall& c) { kernels::dispatch_rows(c.in[0], c.in[1], c.in[2], weights_of(c.in), c.out[0]); },
     .decompose = decompose_dispatch,
     .samples = [] { return samples_of(Move::dispatch); },
     .vjp_reads_out = 0,
+    .linear = 1u | 1u << kMoves.weights,
 };
 const OpDef combine_rows_op = {
     .name = "combine_rows",
@@ -301,10 +300,13 @@ const OpDef combine_rows_op = {
     .dims = dims_combine,
     .cost = cost_moves,
     .kernel =
-        [](const KernelCall& c) { kernels::combine_rows(c.in[0], c.in[3], weights_of(c.in), c.attrs.i("k"), c.out[0]); },
+        [](const KernelCall& c) {
+          kernels::combine_rows(c.in[0], c.in[3], weights_of(c.in), c.attrs.i("k"), c.out[0]);
+        },
     .decompose = decompose_combine,
     .samples = [] { return samples_of(Move::combine); },
     .vjp_reads_out = 0,
+    .linear = 1u | 1u << kMoves.weights,
 };
 const OpDef row_dots_op = {
     .name = "row_dots",
@@ -319,6 +321,7 @@ const OpDef row_dots_op = {
     .decompose = decompose_dots,
     .samples = [] { return samples_of(Move::dots); },
     .vjp_reads_out = 0,
+    .linear = 3,
 };
 
 std::span<const OpDef* const> moe_ops() {

@@ -167,7 +167,8 @@ void combine_rows(const StridedView& y, const StridedView& rows, const StridedVi
           std::memcpy(to, from, d * sizeof(A));
         }
       }
-      add_up({parts.data(), DTypeOf<A>::value, {end - begin, k, d}, {k * d, d, 1}}, 1, rows_of(out, begin, end - begin));
+      add_up({parts.data(), DTypeOf<A>::value, {end - begin, k, d}, {k * d, d, 1}}, 1,
+             rows_of(out, begin, end - begin));
     });
   });
 }
@@ -188,7 +189,8 @@ void row_dots(const StridedView& y, const StridedView& x, const StridedView& row
           for (int64_t c = 0; c < d; ++c) to[c] = a[c] * b[c];
         }
       }
-      add_up({parts.data(), DTypeOf<A>::value, {end - begin, k, d}, {k * d, d, 1}}, 2, rows_of(out, begin, end - begin));
+      add_up({parts.data(), DTypeOf<A>::value, {end - begin, k, d}, {k * d, d, 1}}, 2,
+             rows_of(out, begin, end - begin));
     });
   });
 }

@@ -1,5 +1,6 @@
-// Expert routing as plain loops. A product of f32 (or f64) values rounds once, a sum of n of them in any order is off by
-// at most n u times the sum of their magnitudes to first order (Higham 2002, eq. 3.5); then one rounding to the result.
+// Expert routing as plain loops. A product of f32 (or f64) values rounds once, a sum of n of them in any order is off
+// by at most n u times the sum of their magnitudes to first order (Higham 2002, eq. 3.5); then one rounding to the
+// result.
 #include <algorithm>
 #include <cmath>
 
