@@ -1,9 +1,9 @@
 // Expert routing as ops of its own, so that a partitioner sees tokens travel to experts and back. T tokens, k choices
-// of each, E experts; slot t k + j is token t's choice j; R = T k rows, one a slot, sorted by expert. With M[t, j, r] =
-// 1 where row r is slot (t, j)'s, the last three are the parts of one form
+// of each, E experts; slot t k + j is token t's choice j; R = T k rows, one a slot, sorted by expert.
+// Where M[t, j, r] is 1 if row r is slot (t, j)'s, the last three are the parts of one form
 //   sum over t, j, r, d of M[t, j, r] w[t, j] x[t, d] y[r, d]
-// that is linear in w, x and y, so each one's derivatives are the other two. Sums over a token's rows go in order of
-// its choices: no atomics, and the same bits wherever rows were computed.
+// linear in w, x and y: each one's derivatives are the other two. Sums over a token's rows go in order of its choices:
+// no atomics, and the same bits wherever the rows were computed.
 #pragma once
 #include <span>
 
