@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "framework/dispatch/dispatch.h"
 #include "ops/attention/mask_analysis.h"
 #include "ops/attention/merge.h"
+#include "ops/core/collective.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -140,6 +142,22 @@ std::vector<bool> internal::ring_steps(const ContextCall& call) {
   }
   needed[0] = true;
   return needed;
+}
+
+RankGroup rank_group(const std::string& axes, int64_t size, Device device) {
+  const Attrs on{{"axes", axes}}, among = on.with("parts", size);
+  RankGroup g;
+  g.size = size;
+  g.rank = dispatch(rank_coordinate_op, {}, device == Device::cpu() ? on : on.with("device", device.to_string()));
+  g.all_gather = [=](const Tensor& x, int64_t dim) { return dispatch(all_gather_op, {&x}, among.with("dim", dim)); };
+  g.reduce_scatter = [=](const Tensor& x, int64_t dim) {
+    return dispatch(reduce_scatter_op, {&x}, among.with("dim", dim).with("op", std::string("sum")));
+  };
+  g.all_to_all = [=](const Tensor& x, int64_t split, int64_t concat) {
+    return dispatch(all_to_all_op, {&x}, among.with("split_dim", split).with("concat_dim", concat));
+  };
+  g.permute = [=](const Tensor& x, int64_t shift) { return dispatch(permute_ranks_op, {&x}, on.with("shift", shift)); };
+  return g;
 }
 
 ContextResult cp_all_gather(const ContextCall& c) {

@@ -21,6 +21,9 @@ struct RankGroup {
   std::function<Tensor(const Tensor& x, int64_t shift)> permute;                            // x of rank - shift
 };
 
+/// The ranks along mesh dimensions `axes` ("cp"; "dp,cp"), `size` of them, as nodes of the graph (ops/core/collective.h).
+RankGroup rank_group(const std::string& axes, int64_t size, Device device = {});
+
 /// One rank's part of a node: every rank has as many queries as the others, and as many keys.
 struct ContextCall {
   Attrs attrs;                   // the whole's

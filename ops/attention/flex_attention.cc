@@ -15,6 +15,7 @@ using internal::LineScope;
 namespace {
 
 constexpr const char* kOp = "flex_attention";
+thread_local bool keep_nodes = false;
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentionOptions& o) {
   WEFT_CHECK(is_floating(q.dtype()) && itemsize(q.dtype()) > 1, kOp, ": q is ", q.dtype(), "; need f32, bf16, f16 or f64");
@@ -62,6 +63,9 @@ std::vector<Tensor> arrays_of(const BlockMask& m) {
 }
 
 }  // namespace
+
+internal::KeepAttentionNodes::KeepAttentionNodes() : before_(keep_nodes) { keep_nodes = true; }
+internal::KeepAttentionNodes::~KeepAttentionNodes() { keep_nodes = before_; }
 
 internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& k, const Tensor& v,
                                                  const FlexAttentionOptions& o) {
@@ -112,7 +116,7 @@ AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& 
   LineScope line(query.line());
   const internal::AttentionCall call = internal::attention_call(q, k, v, o);
   std::vector<Tensor> out;
-  if (q.dtype() == kFloat64) {
+  if (q.dtype() == kFloat64 && !(keep_nodes && is_capturing())) {
     out = internal::plain_attention(call.attrs, call.operands);
   } else {
     SmallVec<const Tensor*, 8> operands;

@@ -39,6 +39,16 @@ struct AttentionCall {
   Attrs attrs;
   std::vector<Tensor> operands;
 };
+/// While it lives, this thread's captures hold f64 attention as nodes too, as what splits attention over ranks needs.
+class KeepAttentionNodes {
+ public:
+  KeepAttentionNodes();
+  ~KeepAttentionNodes();
+  KeepAttentionNodes(const KeepAttentionNodes&) = delete;
+
+ private:
+  bool before_;
+};
 AttentionCall attention_call(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentionOptions& options);
 }  // namespace internal
 

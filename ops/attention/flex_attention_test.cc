@@ -7,7 +7,9 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/base/thread_pool.h"
+#include "framework/dispatch/capture.h"
 #include "framework/dispatch/generator.h"
+#include "framework/dispatch/interpreter.h"
 #include "framework/testing/gradcheck.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
@@ -331,6 +333,40 @@ TEST(FlexAttention, ErrorsSayWhatAndHow) {
   EXPECT_NE(error(q, k.to(kBFloat16), k).find("dtypes of q, k, v are f32, bf16, f32; need one"), std::string::npos);
   EXPECT_NE(error(ones({3, 2, 8, 16}), ones({2, 2, 8, 16}), ones({2, 2, 8, 16})).find("batch of q is 3 and of k and v 2"),
             std::string::npos);
+}
+
+// On request f64 attention is a node of the graph, which gives the bits of the primitives.
+TEST(FlexAttention, F64AsANode) {
+  const Sizes s;
+  std::vector<Tensor> x = operands(s, kFloat64, 31);
+  Random random(32);
+  x.push_back(random_tensor(kFloat64, {s.hq}, random));
+  const TensorFn fn = [&](std::span<const Tensor> in) {
+    const Tensor q = in[0].requires_grad(), table = in[3].requires_grad();
+    const AttentionResult r =
+        flex_attention_aux(q, in[1], in[2], with([&](const Score& c) { return c.value * table[c.h]; }, kHoles));
+    std::vector<Tensor> out = grad(sum(r.out * r.out) + sum(where(isfinite(r.lse), r.lse, 0.0)), {q, table});
+    out.push_back(r.out);
+    return out;
+  };
+  std::vector<TensorType> types;
+  for (const Tensor& t : x) types.push_back(t.type());
+  auto nodes = [](const Graph& g) {
+    int n = 0;
+    for (int32_t id = 0; id < g.size(); ++id) n += g.node(id).op == &attention_op;
+    return n;
+  };
+  const Ref<Graph> plain = capture_graph(fn, types);
+  EXPECT_EQ(nodes(*plain), 0);
+  Ref<Graph> kept;
+  {
+    internal::KeepAttentionNodes keep;
+    kept = capture_graph(fn, types);
+  }
+  EXPECT_EQ(nodes(*kept), 1);
+  const std::vector<Tensor> want = interpret(*plain, x), got = interpret(*kept, x);
+  EXPECT_TRUE(testing::same_bits(got.back(), want.back()));
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(testing::close(got[i], testing::to_reals(want[i]), kFloat64, 1000)) << i;
 }
 
 }  // namespace

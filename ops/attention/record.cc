@@ -43,9 +43,8 @@ Types infer(const InferCall& c) {
   WEFT_CHECK(static_cast<int>(c.in.size()) == at.count + extra, c.op.name, ": ", c.in.size(), " operands; need ",
              at.count + extra);
   const TensorType &q = c.in[0], &k = c.in[1], &v = c.in[2];
-  WEFT_CHECK((q.dtype == kFloat32 || q.dtype == kBFloat16 || q.dtype == kFloat16) && k.dtype == q.dtype &&
-                 v.dtype == q.dtype,
-             c.op.name, ": q, k and v are ", q.dtype, ", ", k.dtype, " and ", v.dtype, "; need one of f32, bf16, f16");
+  WEFT_CHECK(is_floating(q.dtype) && itemsize(q.dtype) > 1 && k.dtype == q.dtype && v.dtype == q.dtype, c.op.name,
+             ": q, k and v are ", q.dtype, ", ", k.dtype, " and ", v.dtype, "; need one of f32, bf16, f16, f64");
   WEFT_CHECK(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4, c.op.name, ": q ", q.shape, ", k ",
              k.shape, ", v ", v.shape, "; need [B, H, S, D] each");
   const bool paged = at.pages >= 0;
@@ -81,8 +80,8 @@ Types infer(const InferCall& c) {
   const Shape rows{q.shape[0], q.shape[1], q.shape[2]};
   Shape out = q.shape;
   out[3] = v.shape[3];
-  const TensorType lse{kFloat32, q.device, rows}, o{q.dtype, q.device, out};
-  if (!is_backward(c.op)) return {wide ? TensorType{kFloat32, q.device, out} : o, lse, lse};
+  const TensorType lse{wide_of(q.dtype), q.device, rows}, o{q.dtype, q.device, out};
+  if (!is_backward(c.op)) return {wide ? TensorType{wide_of(q.dtype), q.device, out} : o, lse, lse};
   const size_t n = static_cast<size_t>(at.count);
   WEFT_CHECK(c.in[n] == o && c.in[n + 1] == lse && c.in[n + 2] == o && c.in[n + 3] == lse, c.op.name, ": out ", c.in[n],
              ", lse ", c.in[n + 1], ", their gradients ", c.in[n + 2], ", ", c.in[n + 3], "; need ", o, " and ", lse);
@@ -271,7 +270,20 @@ struct Arrays {
   }
 };
 
+// f64 has no kernel: the primitives, one by one.
+void run_plain(const KernelCall& c) {
+  NoGrad guard;
+  std::vector<Tensor> in;
+  for (const StridedView& v : c.in) {
+    in.push_back(Tensor::empty({v.dtype, Device::cpu(), v.shape}));
+    kernels::cast_copy(v, in.back().view_for_kernel());
+  }
+  const std::vector<Tensor> out = c.op.decompose(c.attrs, in);
+  for (size_t i = 0; i < out.size(); ++i) kernels::cast_copy(out[i].view_for_kernel(), c.out[i]);
+}
+
 void run(const KernelCall& c) {
+  if (c.in[0].dtype == kFloat64) return run_plain(c);
   Arrays arrays(c.in);
   char* workspace = static_cast<char*>(c.workspace);
   arrays.fill(c.in, workspace);
@@ -287,6 +299,7 @@ void run(const KernelCall& c) {
 }
 
 int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView>) {
+  if (in[0].dtype == kFloat64) return 0;
   const Arrays arrays(in);
   Call call(attrs, in, false);
   const bool backward = static_cast<int>(in.size()) > AttentionOperands(attrs).count;

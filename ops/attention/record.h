@@ -8,7 +8,8 @@ namespace weft {
 
 /// (q [B,Hq,Sq,D], k [Bkv,Hkv,Skv,D], v [Bkv,Hkv,Skv,Dv], tables of `score` ..., tables of `mask` ..., offsets, ranges,
 /// tiles of the block mask if block_q > 0, seed and step if dropout > 0 and, if dropout_extents, positions i64 [B], [Hq], [Sq], [Skv], page table i64 [B, n] if paged) -> out [B,Hq,Sq,Dv], lse f32 [B,Hq,Sq], max f32
-/// [B,Hq,Sq]. dtypes: one of f32, bf16, f16; scores, their sums and lse are f32.
+/// [B,Hq,Sq]. dtypes: one of f32, bf16, f16; scores, their sums and lse are f32. f64 (all f64) has no
+/// kernel: it runs plain_attention's primitives.
 /// paged: k [P,Hkv,page_size,D], v [P,Hkv,page_size,Dv], key j of entry b is row j % page_size of page table[b][j / page_size].
 /// dropout_extents: the call is a part of a whole [B, Hq, Sq, Skv] of these extents, and draws what the whole draws at these
 /// positions. wide: out (the gradients in backward) is f32.

@@ -45,7 +45,7 @@ class Relocation {
       Shape whole;
       for (size_t d = 0; d < 4; ++d) {
         whole.push_back(extent(d));
-        r.operands.push_back(positions_of(*maps_[d], lengths_[d]));
+        r.operands.push_back(positions_of(*maps_[d], lengths_[d], in_[0].device()));
       }
       r.attrs = r.attrs.with("dropout_extents", whole);
     }
@@ -106,7 +106,7 @@ class Relocation {
       for (const Tensor* t : {&maps_[d]->offset, &maps_[d]->table}) {
         if (!t->defined()) continue;
         r->operands.push_back(*t);
-        types.push_back(t->type());
+        types.push_back({kInt64, Device::cpu(), t->shape()});
         ++tables;
       }
     }
@@ -151,10 +151,10 @@ class Relocation {
     if (b || h || q) {
       const int64_t rows = part == 0 ? lengths_[0] * heads * q_blocks : part == 1 ? lengths_[1] * q_blocks : own;
       const int64_t step = part == 0 ? heads * q_blocks : q_blocks;
-      Tensor first = constant(int64_t{0}, kInt64);
+      Tensor first = constant(int64_t{0}, kInt64, offsets.device());
       if (m.offset.defined()) first = part == 2 ? floor_divide(m.offset, unit) : m.offset * step;
       // Entries stay where they are: a row says which are its own.
-      offsets = index_select(offsets, 0, arange(rows + 1, {.dtype = kInt64}) + first);
+      offsets = index_select(offsets, 0, arange(rows + 1, {.dtype = kInt64, .device = offsets.device()}) + first);
       if (part == 0) r->attrs = r->attrs.with("block_batch", lengths_[0]);
       if (part == 1) r->attrs = r->attrs.with("block_heads", lengths_[1]);
     }
@@ -184,8 +184,8 @@ LocalAttention internal::relocated(const Attrs& attrs, std::span<const Tensor> l
   return Relocation(attrs, local, maps).run();
 }
 
-Tensor positions_of(const IndexMap& map, int64_t n) {
-  Tensor at = arange(n, {.dtype = kInt64});
+Tensor positions_of(const IndexMap& map, int64_t n, Device device) {
+  Tensor at = arange(n, {.dtype = kInt64, .device = device});
   if (map.offset.defined()) at = at + map.offset;
   return map.table.defined() ? index_select(map.table, 0, at) : at;
 }

@@ -41,7 +41,7 @@ std::vector<Tensor> attention_backward_on_shard(const Attrs& attrs, std::span<co
                                                 const ShardMaps& maps, const ShardOptions& options = {});
 
 /// i64 [n]: where local indices 0 to n - 1 stand in the whole.
-Tensor positions_of(const IndexMap& map, int64_t n);
+Tensor positions_of(const IndexMap& map, int64_t n, Device device = {});
 
 namespace internal {
 
