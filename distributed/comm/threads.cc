@@ -70,7 +70,7 @@ struct Op : RefCounted {
 class Group final : public RefCounted {
  public:
   Group(int size, std::string name, std::vector<int> ranks)
-      : size_(size), name_(std::move(name)), ranks_(std::move(ranks)), started_(size), last_(size) {
+      : size_(size), name_(std::move(name)), ranks_(std::move(ranks)), started_(size), last_(size), retired_(size) {
     for (int r = static_cast<int>(ranks_.size()); r < size; ++r) ranks_.push_back(r);
   }
   int size() const { return size_; }
@@ -108,6 +108,8 @@ class Group final : public RefCounted {
         op->ready = true;
         if (op->boxes.empty()) finish(*op);
         op->changed.notify_all();
+      } else {
+        give_up(*op);
       }
     } catch (const Error& e) {
       fail_op(*op, e);
@@ -132,7 +134,7 @@ class Group final : public RefCounted {
       } else if (op.ready || op.failed) {
         op.changed.wait(lock);  // others are at the last boxes
       } else if (op.changed.wait_until(lock, deadline) == std::cv_status::timeout && !op.ready && !op.failed) {
-        fail_op(op, late(op));
+        fail_op(op, missing(op, Code::kDeadlineExceeded, "the deadline has passed"));
       }
     }
     return op.error;
@@ -152,13 +154,18 @@ class Group final : public RefCounted {
     while (!op.finished()) op.changed.wait(lock);
   }
 
+  void retire(int rank, bool retired) {
+    Lock lock(mutex_.native());
+    retired_[rank] = retired;
+    const std::vector<Ref<Op>> all = live_;
+    for (const Ref<Op>& op : all)
+      if (!op->ready && !op->failed) give_up(*op);
+  }
+
   void abort(const std::string& cause) {
     Lock lock(mutex_.native());
     if (!failed_) fail(Error(Code::kAborted, cause.empty() ? "no cause given" : cause));
   }
-
-  std::string name() const { return name_; }
-  int world_rank(int rank) const { return ranks_[rank]; }
 
  private:
   struct Pair {
@@ -361,7 +368,14 @@ class Group final : public RefCounted {
     std::erase_if(live_, [&](const Ref<Op>& o) { return o.get() == &op; });
   }
 
-  Error late(const Op& op) const {
+  // Fails an op for which a rank will not come.
+  void give_up(Op& op) {
+    for (size_t i = 0; i < op.members.size(); ++i)
+      if (!op.here[i] && retired_[op.members[i]])
+        return fail_op(op, missing(op, Code::kFailedPrecondition, cat(who(op.members[i]), " has returned without it")));
+  }
+
+  Error missing(const Op& op, Code code, const std::string& what) const {
     std::string missing, present;
     const Request& r = op.requests[op.first];
     for (size_t i = 0; i < op.members.size(); ++i) {
@@ -371,8 +385,7 @@ class Group final : public RefCounted {
       const auto& [kind, number] = last_[op.members[i]];
       s += number ? cat(" (last at ", kind, " #", number, ")") : std::string(" (started nothing yet)");
     }
-    return Error(Code::kDeadlineExceeded, cat(where(r.kind, op.number), "the deadline has passed; missing: ", missing,
-                                              "; waiting in ", text_of(r), ": ", present));
+    return Error(code, cat(where(r.kind, op.number), what, "; missing: ", missing, "; waiting in ", text_of(r), ": ", present));
   }
 
   // This op fails with the error itself, all others and later ones as its consequence.
@@ -399,6 +412,7 @@ class Group final : public RefCounted {
   Mutex mutex_;
   std::vector<uint64_t> started_;  // by rank
   std::vector<std::pair<Collective, uint64_t>> last_;
+  std::vector<bool> retired_;
   std::deque<Ref<Op>> open_;  // not all ranks have come; the first has number base_ + 1
   uint64_t base_ = 0;
   std::map<std::pair<int, int>, Pair> pairs_;
@@ -453,6 +467,7 @@ class ThreadCommunicator final : public Communicator {
   }
 
   void abort(const std::string& cause) override { group_->abort(cause); }
+  void retire(bool on) { group_->retire(rank_, on); }
 
  private:
   Ref<Group> group_;
@@ -481,6 +496,12 @@ std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string n
   std::vector<Ref<Communicator>> all;
   for (int r = 0; r < size; ++r) all.push_back(make_ref<ThreadCommunicator>(group, r));
   return all;
+}
+
+void set_retired(Communicator& communicator, bool retired) {
+  auto* c = dynamic_cast<ThreadCommunicator*>(&communicator);
+  WEFT_BUG_IF(!c, "set_retired: not a communicator of threads");
+  c->retire(retired);
 }
 
 }  // namespace weft::dist

@@ -15,4 +15,8 @@ namespace weft::dist {
 /// The communicators of `size` ranks, by rank. `name` and `ranks` (their numbers in the world) are for messages.
 std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string name = "", std::vector<int> ranks = {});
 
+/// For the handle of such a communicator: its rank starts nothing more (or, again, may). Who waits for it fails at once
+/// instead of at the deadline.
+void set_retired(Communicator& communicator, bool retired);
+
 }  // namespace weft::dist

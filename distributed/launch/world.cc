@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -28,6 +29,8 @@ class Communicators {
     if (all.empty()) {
       all = make_thread_communicators(static_cast<int>(group.size()), axes, group);
       if (!cause_.empty()) all[0]->abort(cause_);
+      for (size_t i = 0; i < group.size(); ++i)
+        if (returned_.contains(group[i])) set_retired(*all[i], true);
     }
     return all[me - group.begin()];
   }
@@ -38,6 +41,25 @@ class Communicators {
     if (!cause_.empty()) return;
     cause_ = cause;
     for (auto& [key, all] : groups_) all[0]->abort(cause);
+  }
+
+  /// The rank has returned from its function: nobody need wait for it.
+  void leave(int rank) {
+    MutexLock lock(mutex_);
+    returned_.insert(rank);
+    for (auto& [key, all] : groups_) {
+      const std::vector<int> group = mesh_.group(key.second, key.first);
+      const auto me = std::find(group.begin(), group.end(), rank);
+      if (me != group.end()) set_retired(*all[me - group.begin()], true);
+    }
+  }
+  /// All ranks are there again.
+  void begin() {
+    MutexLock lock(mutex_);
+    if (returned_.empty()) return;
+    returned_.clear();
+    for (auto& [key, all] : groups_)
+      for (const Ref<Communicator>& c : all) set_retired(*c, false);
   }
 
   void reset() {
@@ -51,6 +73,7 @@ class Communicators {
   Mutex mutex_;
   std::map<std::pair<std::string, int>, std::vector<Ref<Communicator>>> groups_;  // by axes and first rank
   std::string cause_;
+  std::set<int> returned_;
 };
 
 class Rank final : public RankContext {
@@ -135,7 +158,7 @@ struct World::Impl {
     } catch (...) {
       cause = "an exception of unknown type";
     }
-    if (cause.empty()) return;
+    if (cause.empty()) return communicators.leave(r);
     cause = cat("rank ", r, ": ", cause);
     {
       std::lock_guard lock(mutex);
@@ -175,6 +198,7 @@ void World::run(const std::function<void(int)>& fn) {
     std::unique_lock lock(w.mutex);
     WEFT_CHECK_AS(kFailedPrecondition, !w.running, "world: run() is under way already");
     w.running = true;
+    w.communicators.begin();
     w.fn = &fn;
     w.left = size();
     ++w.generation;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <latch>
 #include <mutex>
 #include <numeric>
 #include <set>
@@ -109,13 +110,37 @@ TEST(World, TheFirstErrorWakesAllAndIsNamed) {
 
 TEST(World, ADeadlineNamesWhoIsMissing) {
   World world(Mesh{{"dp", 3}}, {.timeout = std::chrono::milliseconds(50)});
+  std::latch failed(2);
   const std::string text = error_of([&] {
-    world.run([](int r) {
-      if (r != 1) sum_over("dp", 1);
+    world.run([&](int r) {
+      if (r == 1) return failed.wait();
+      try {
+        sum_over("dp", 1);
+      } catch (...) {
+        failed.count_down();
+        throw;
+      }
     });
   });
   EXPECT_NE(text.find("all_reduce #1 over dp: the deadline has passed; missing: rank 1 (started nothing yet)"), std::string::npos) << text;
   world.run([](int) { EXPECT_EQ(sum_over("dp", 1), 3); });
+}
+
+TEST(World, ARankThatHasReturnedIsNotWaitedFor) {
+  World world(Mesh{{"dp", 3}});
+  for (int again = 0; again < 3; ++again) {
+    const std::string text = error_of([&] {
+      world.run([](int r) {
+        sum_over("dp", 1);
+        if (r != 1) sum_over("dp", 1);
+      });
+    });
+    EXPECT_NE(text.find("over dp: rank 1 has returned without it; missing: "), std::string::npos) << text;
+    world.run([](int r) {
+      if (r == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(sum_over("dp", 1), 3);
+    });
+  }
 }
 
 TEST(World, CollectivesLeftOverAreAnError) {
