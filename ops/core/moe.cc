@@ -36,7 +36,7 @@ Types infer_order(const InferCall& c) {
 }
 
 DimMap dims_order(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::parse("t k? -> r~, r~, (t k), e?, o?", in, out);
+  return DimMap::parse("t? k? -> r~, r~, (t? k?), e?, o?", in, out);
 }
 
 Cost cost_order(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
@@ -130,7 +130,9 @@ Types infer_dots(const InferCall& c) {
   return {TensorType{wide_of(y.dtype, x.dtype), y.device, Shape{rows / k, k}}};
 }
 
-// "by token": rows split as the tokens of their slots, each part with an order of its own.
+// t and r may only be split together, by who knows what it means: each rank sorts the slots of its own tokens. Then r's
+// parts are not those of the whole order, and slots, tokens and rows count from the rank's first token and row; counts
+// and offsets are terms of a sum. So no factor but d is free.
 DimMap parse_moves(const char* plain, const char* weighted, const Attrs& attrs, std::span<const TensorType> in,
                    std::span<const TensorType> out) {
   const std::pair<std::string, int64_t> sizes[] = {{"k", attrs.i("k")}};
@@ -140,10 +142,10 @@ DimMap dims_dispatch(const Attrs& attrs, std::span<const TensorType> in, std::sp
   return parse_moves("t? d, r~, r~, (t? k?) -> r~ d", "t? d, r~, r~, (t? k?), t? k? -> r~ d", attrs, in, out);
 }
 DimMap dims_combine(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return parse_moves("r~ d, r~, r~, (t k?) -> t d", "r~ d, r~, r~, (t k?), t k? -> t d", attrs, in, out);
+  return parse_moves("r~ d, r~, r~, (t? k?) -> t? d", "r~ d, r~, r~, (t? k?), t? k? -> t? d", attrs, in, out);
 }
 DimMap dims_dots(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return parse_moves("", "r~ d, t d, r~, r~, (t k?) -> t k?", attrs, in, out);
+  return parse_moves("", "r~ d, t? d, r~, r~, (t? k?) -> t? k?", attrs, in, out);
 }
 
 Cost cost_moves(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
