@@ -82,6 +82,8 @@ class Narrower {
     Attrs attrs = n.attrs;
     if (made && to->fits) attrs = attrs.with("dtype", kInt32);
     (to->fits ? to->narrow : to->wide) = added(*n.op, in, std::move(attrs), n);
+    // One number, say an offset kept inside an extent, is converted once: others are computed from it in 32 bits.
+    to->fits |= type == kInt64 && n.outputs[0].shape.numel() == 1 && in_32_bits(to->range);
   }
 
   MaskRange range(const Node& n) {

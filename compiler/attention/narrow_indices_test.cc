@@ -51,6 +51,14 @@ TEST(NarrowIndices, DistancesAreComputedIn32Bits) {
             0);
 }
 
+TEST(NarrowIndices, OneNumberKeptInsideBoundsIsConvertedOnce) {
+  EXPECT_EQ(wide_values([](Args x) {
+              const Tensor offset = minimum(maximum(x[0] * x[1], 0), 4095);  // may be anything before
+              return std::vector{(lanes() + offset - x[1]).to(kFloat32)};
+            }),
+            0);
+}
+
 TEST(NarrowIndices, ResultsKeepTheirTypes) {
   EXPECT_EQ(wide_values([](Args x) { return std::vector{lanes() + x[0] - x[1]}; }), 1);  // the result itself
 }

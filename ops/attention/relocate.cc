@@ -1,5 +1,6 @@
 #include "ops/attention/relocate.h"
 
+#include <algorithm>
 #include <array>
 
 #include "framework/dispatch/capture.h"
@@ -117,10 +118,12 @@ class Relocation {
           size_t next = args.size();
           for (const Moved& m : moved) {
             Tensor& i = args[m.input];
-            if (m.map->offset.defined()) i = i + in[next++];
-            if (m.map->table.defined()) i = in[next++][i];
-            // Says what is so, for those that count in fewer bits.
-            if (m.map->extent) i = minimum(maximum(i, 0), m.extent - 1);
+            // Bounds that hold anyway, for those that count in fewer bits where these are known.
+            auto bounded = [&](const Tensor& x) {
+              return m.map->extent ? minimum(maximum(x, 0), std::max<int64_t>(m.extent, 1) - 1) : x;
+            };
+            if (m.map->offset.defined()) i = i + bounded(in[next++]);
+            if (m.map->table.defined()) i = bounded(in[next++][i]);
           }
           return interpret(*from, args);
         },

@@ -2,6 +2,7 @@
 // whole's, forward and backward, in f64 within 1e-12 and in f32 within bounds of the roundings on the way.
 #include "ops/attention/relocate.h"
 
+#include "ops/attention/call_mask.h"
 #include "ops/attention/merge.h"
 #include "ops/attention/shard_cases.h"
 
@@ -232,6 +233,23 @@ TEST(Relocate, SkipsBlocks) {
     int64_t seen = 0;
     for (int64_t i = offsets[0]; i < offsets[1]; ++i) seen += ranges[static_cast<size_t>(3 * i + 1)] - ranges[static_cast<size_t>(3 * i)];
     EXPECT_EQ(seen, rank + 1);
+  }
+}
+
+// Lists made from the mask when the call runs: as many blocks on each rank of a head-tail layout, and no more than needed.
+TEST(Relocate, SkipsBlocksWhereRowsAreATable) {
+  const ShardSizes s{.b = 1, .hq = 1, .hkv = 1, .sq = 1024, .skv = 1024, .d = 4, .dv = 4};
+  const WholeCall w(s, kFloat32, shard_cases()[1], 8);
+  for (const Part& rank : head_tail(s.sq, 4)) {
+    std::vector<Tensor> in = w.call.operands;
+    in[0] = taken(in[0], 2, rank.at);
+    const internal::LocalAttention local = internal::relocated(w.call.attrs, in, {.q = rank.map});
+    std::vector<StridedView> tables;
+    for (size_t i = 3; i < local.operands.size(); ++i) tables.push_back(local.operands[i].view_for_kernel());
+    const auto mask = internal::mask_of_call(local.attrs.get<Ref<Graph>>("mask"), tables, {1, 1, 256, 1024}, true);
+    int64_t seen = 0;
+    for (const kernels::BlockRange& r : mask->lists.ranges) seen += r.last - r.first;
+    EXPECT_EQ(seen, 9);  // blocks i + 1 and 8 - i of 8
   }
 }
 
