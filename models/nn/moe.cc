@@ -54,7 +54,7 @@ MoEOut MoE::operator()(const Arg& arg) const {
     const Tensor x_ECD = dispatch_to_places(x_TD, plan);
     const Tensor h_ECF = silu(bmm(x_ECD, w1_EDF)) * bmm(x_ECD, w3_EDF);
     y_TD = combine_from_places(bmm(h_ECF, w2_EFD), plan, route.weights);
-    result.counts = sort_by_expert(route.experts, o.experts).counts;
+    result.counts = plan.counts;
     result.dropped = dropped_share(plan);
   } else {
     const ExpertOrder order = sort_by_expert(route.experts, o.experts);
@@ -69,7 +69,7 @@ MoEOut MoE::operator()(const Arg& arg) const {
   result.aux = zeros({});
   if (o.aux_loss > 0)
     result.aux =
-        result.aux + load_balance_loss(route.probs, route.experts) * (o.aux_loss / static_cast<double>(o.top_k));
+        result.aux + load_balance_loss(route.probs, result.counts) * (o.aux_loss / static_cast<double>(o.top_k));
   if (o.z_loss > 0) result.aux = result.aux + router_z_loss(logits_TE) * o.z_loss;
   return result;
 }

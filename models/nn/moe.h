@@ -26,7 +26,7 @@ struct MoEOptions {
 struct MoEOut {
   Tensor y;        // of x's shape and dtype
   Tensor aux;      // f32 0-d: both auxiliary losses with their coefficients
-  Tensor counts;   // i64 [experts]: tokens routed to each
+  Tensor counts;   // i64 [experts]: choices of each by all tokens of the call: one sum over them, global on any mesh
   Tensor dropped;  // f32 0-d: share of choices that found no room
 };
 
@@ -40,8 +40,9 @@ class MoE : public Module {
   MoE(int64_t dim, const MoEOptions& options);
   /// x[..., dim].
   MoEOut operator()(const Arg& x) const;
-  /// Moves the bias of each expert by bias_rate towards an even load (Wang et al. 2024), given tokens per expert of a
-  /// whole step; called once per step, after the gradients. Nothing without a bias.
+  /// Moves the bias of each expert by bias_rate towards an even load (Wang et al. 2024), given counts of a whole step:
+  /// of its microbatches added up, over all tokens wherever they are. The sign of mean - counts is taken of these sums,
+  /// so ranks must not take it of their own ones. Called once per step, after the gradients. Nothing without a bias.
   void update_balance(const Tensor& counts) const;
   const MoEOptions& options() const { return options_; }
 

@@ -94,21 +94,28 @@ int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, doub
                                                              static_cast<double>(num_experts))));
 }
 
+Tensor count_experts(const Arg& experts, int64_t num_experts) {
+  const Tensor& t = choices_of(experts, "count_experts");
+  LineScope line(experts.line());
+  return sum(one_hot(t, num_experts), {0, 1});
+}
+
 CapacityPlan assign_capacity(const Arg& experts, int64_t num_experts, int64_t capacity) {
   const Tensor& t = choices_of(experts, "assign_capacity");
   WEFT_CHECK(capacity >= 1, "assign_capacity: capacity is ", capacity, "; need at least 1");
   LineScope line(experts.line());
-  const int64_t tokens = t.size(0), k = t.size(1);
-  const Tensor by_priority = reshape(transpose(t, 0, 1), {-1});
-  const Tensor chosen = one_hot(by_priority, num_experts);
+  // Tokens and choices stay dims of their own, tokens first: a rank that holds some of the tokens lacks no more than
+  // the sums over those before.
+  const Tensor chosen_TKE = one_hot(t, num_experts), totals_KE = sum(chosen_TKE, 0);
+  const Tensor earlier_KE = cumsum(totals_KE, 0) - totals_KE;  // choices of higher priority
   // How many before this one chose the same expert.
-  const Tensor before = sum(cumsum(chosen, 0) * chosen, 1) - 1;
-  const Tensor position = transpose(reshape(before, {k, tokens}), 0, 1);
+  const Tensor position_TK = sum((cumsum(chosen_TKE, 0) + earlier_KE) * chosen_TKE, -1) - 1;
   CapacityPlan plan;
   plan.num_experts = num_experts;
   plan.capacity = capacity;
-  plan.kept = lt(position, capacity);
-  plan.place = where(plan.kept, t.to(kInt64) * capacity + position, num_experts * capacity);
+  plan.counts = sum(totals_KE, 0);
+  plan.kept = lt(position_TK, capacity);
+  plan.place = where(plan.kept, t.to(kInt64) * capacity + position_TK, num_experts * capacity);
   return plan;
 }
 
@@ -138,12 +145,20 @@ Tensor dropped_share(const CapacityPlan& plan) {
 
 Tensor load_balance_loss(const Arg& probs, const Arg& experts) {
   const Tensor& p = matrix_of(probs, 2, "load_balance_loss", "probs [T, E]");
-  const Tensor& t = choices_of(experts, "load_balance_loss");
-  WEFT_CHECK(t.size(0) == p.size(0), "load_balance_loss: ", p.size(0), " tokens in probs, ", t.size(0), " in experts");
-  LineScope line(probs.line());
+  const Tensor& t = tensor_of(experts, "load_balance_loss");
   const int64_t num_experts = p.size(1);
+  LineScope line(probs.line());
+  Tensor counts = t;
+  if (t.dim() == 1) {
+    WEFT_CHECK(is_integral(t.dtype()) && t.size(0) == num_experts, "load_balance_loss: counts are ", t.type(), " for ",
+               num_experts, " experts in probs; need integers [E]");
+  } else {
+    counts = count_experts(choices_of(experts, "load_balance_loss"), num_experts);
+    WEFT_CHECK(t.size(0) == p.size(0), "load_balance_loss: ", p.size(0), " tokens in probs, ", t.size(0),
+               " in experts");
+  }
   const Tensor x = widened(p);
-  const Tensor share = histogram(reshape(t, {-1}), num_experts).to(x.dtype()) / static_cast<double>(p.size(0));
+  const Tensor share = counts.to(x.dtype()) / static_cast<double>(p.size(0));
   return sum(share * mean(x, 0)) * static_cast<double>(num_experts);
 }
 

@@ -29,7 +29,8 @@ Routing route_top_k(const Arg& logits, const RouteOptions& options = {});
 // ---- dropless
 // --------------------------------------------------------------------------------------------------------
 
-/// Slots (token t's choice j is slot t k + j) sorted by expert, in order of slot within one: expert_order of any integers.
+/// Slots (token t's choice j is slot t k + j) sorted by expert, in order of slot within one: expert_order of any
+/// integers.
 ExpertOrder sort_by_expert(const Arg& experts, int64_t num_experts);
 /// Rows by expert [T k, D] of tokens x [T, D].
 Tensor dispatch_tokens(const Arg& x, const ExpertOrder& order);
@@ -43,8 +44,9 @@ Tensor combine_tokens(const Arg& y, const ExpertOrder& order, const Arg& weights
 int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, double factor);
 
 struct CapacityPlan {
-  Tensor place;  // i64 [T, k]: expert C + position in it, or E C if there was no room
-  Tensor kept;   // bool [T, k]
+  Tensor place;   // i64 [T, k]: expert C + position in it, or E C if there was no room
+  Tensor kept;    // bool [T, k]
+  Tensor counts;  // i64 [E]: choices of each expert, kept or not
   int64_t num_experts = 0, capacity = 0;
 };
 /// Gives out places: all first choices in order of token, then all second ones, ... (GShard's priority).
@@ -59,8 +61,11 @@ Tensor dropped_share(const CapacityPlan& plan);
 // ---- balance
 // ---------------------------------------------------------------------------------------------------------
 
+/// How many of the choices [T, k] are each expert, i64 [E]: one sum over the tokens, so that parts of them add up.
+Tensor count_experts(const Arg& experts, int64_t num_experts);
 /// E sum_e f_e P_e, with f_e the choices of e per token and P_e the mean of probs[:, e] (Fedus et al. 2021,
-/// arXiv:2101.03961, eq. 4-6; for k > 1 as in Mixtral: k when the load is even).
+/// arXiv:2101.03961, eq. 4-6; for k > 1 as in Mixtral: k when the load is even). experts: the choices [T, k], or their
+/// counts [E].
 Tensor load_balance_loss(const Arg& probs, const Arg& experts);
 /// mean(logsumexp(logits)^2) (Zoph et al. 2022, arXiv:2202.08906, eq. 5).
 Tensor router_z_loss(const Arg& logits);
