@@ -297,7 +297,7 @@ void FusionGraph::order_edges() {
     if (!live_[id]) continue;
     const Node& n = g_.node(id);
     if (n.op == &cell_op) cell[n.attrs.i("index")] = id;
-    if (!n.op->is(kSideEffect)) continue;
+    if (!n.op->is(kSideEffect) && !n.op->is(kOrdered)) continue;
     if (effect >= 0) edge(effect, id);
     effect = id;
   }

@@ -57,7 +57,8 @@ class FusionGraph {
     return {readers_.data() + first_reader_[id], readers_.data() + first_reader_[id + 1]};
   }
   const Read& read(int32_t i) const { return reads_[i]; }
-  /// Units that must run before or after without giving a value: readers of a cell and who writes it; side effects.
+  /// Units that must run before or after without giving a value: readers of a cell and who writes it; side effects and
+  /// ordered nodes among each other.
   std::span<const int32_t> before(int32_t id) const { return before_[id]; }
   std::span<const int32_t> after(int32_t id) const { return after_[id]; }
   /// The value, or a view of it, is an output or a cell's new value.

@@ -3,6 +3,7 @@
 #include "compiler/exec/compile.h"
 #include "compiler/exec/partitioned.h"
 #include "distributed/mesh/mesh.h"
+#include "distributed/passes/arrange.h"
 #include "distributed/strategies/plan.h"
 
 namespace weft::dist {
@@ -14,6 +15,7 @@ struct CompileOptions {
   std::string numerics = "fast";
   std::vector<std::string> disable = {};
   std::string kernel_cache = {};
+  CommunicationOptions communication = {};  // bucketing, overlap, and the network they are planned for
 
   /// The options of weft::compile, with the partitioner for this mesh.
   weft::CompileOptions for_one_rank() const;

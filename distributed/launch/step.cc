@@ -84,12 +84,18 @@ struct MeshStep::Ranks {
 MeshStep::~MeshStep() = default;
 
 MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options) : plan_(plan_mesh(joint, how)) {
-  for (const LocalGraph& local : plan_.locals) {
-    const Ref<Graph> g = run_passes(local.graph, local_passes(), {options.disable, all_passes(), nullptr});
+  std::vector<Ref<Graph>> locals;
+  for (const LocalGraph& local : plan_.locals)
+    locals.push_back(run_passes(with_sites(*local.graph), local_passes(), {options.disable, all_passes(), nullptr}));
+  communication_ = arrange_communication(how.mesh, locals, how.communication);
+  for (const Ref<Graph>& g : locals) {
     std::vector<internal::ArgumentLayout> layouts;
     for (Value v : g->inputs) layouts.push_back({contiguous_strides(g->type(v).shape)});
     planned_.push_back(internal::plan_joint(*g, layouts, options, false));
   }
+  std::vector<Ref<Graph>> final_order;
+  for (const internal::Planned& p : planned_) final_order.push_back(p.plan.graph);
+  check_same_sequence(final_order);
   for (internal::Planned& p : planned_) {
     WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
                   "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ", options.memory_budget);
@@ -182,6 +188,7 @@ std::string MeshStep::report() const {
     s += cat("  ", plan_.joint->cells[c]->name, " ", to_string(plan_.mesh, plan_.decision.cells[c].rest), "  ", plan_.decision.cells[c].why, "\n");
   for (const PlannedCollective& k : plan_.locals[0].collectives)
     s += cat("  ", k.backward ? "bwd " : "fwd ", to_string(k.move), "@", plan_.mesh.name(k.axes), " ", k.bytes, " bytes  ", k.what, "; ", k.why, "\n");
+  s += cat("  ", communication_.to_string(), "\n");
   for (const std::string& n : plan_.notes) s += cat("  note: ", n, "\n");
   return s;
 }

@@ -6,6 +6,7 @@
 
 #include "compiler/exec/entry.h"
 #include "distributed/launch/world.h"
+#include "distributed/passes/arrange.h"
 #include "distributed/propagate/emit.h"
 #include "distributed/strategies/strategies.h"
 
@@ -15,6 +16,7 @@ namespace weft::dist {
 struct LayOut {
   Mesh mesh;
   Plan plan;
+  CommunicationOptions communication = {};
 };
 
 /// The plan of a step over a mesh: pure data, made without memory or ranks.
@@ -56,6 +58,8 @@ class MeshStep final : public internal::PartitionedStep {
   void fill(weft::CompileStats& stats) const override;
 
   const MeshPlan& plan() const { return plan_; }
+  /// What was done with the collectives; sites count those of plan().locals[..].graph from 1.
+  const CommunicationReport& communication() const { return communication_; }
   World& world();
 
  private:
@@ -64,6 +68,7 @@ class MeshStep final : public internal::PartitionedStep {
   void start();
 
   MeshPlan plan_;
+  CommunicationReport communication_;
   std::vector<internal::Planned> planned_;  // by class
   std::unique_ptr<Ranks> ranks_;
 };
