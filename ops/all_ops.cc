@@ -4,6 +4,7 @@
 #include "ops/attention/record.h"
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
+#include "ops/core/exact.h"
 #include "ops/core/linear_cross_entropy.h"
 #include "ops/core/moe.h"
 #include "ops/core/softmax.h"
@@ -15,7 +16,7 @@ std::span<const OpDef* const> all_ops() {
     auto* v = new std::vector<const OpDef*>;
     for (auto family :
          {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(), collective_ops(),
-          softmax_ops(), linear_cross_entropy_ops(), moe_ops(), attention_ops(), autodiff_ops()})
+          softmax_ops(), linear_cross_entropy_ops(), moe_ops(), exact_ops(), attention_ops(), autodiff_ops()})
       v->insert(v->end(), family.begin(), family.end());
     return v;
   }();

@@ -57,6 +57,7 @@ std::span<const RefRow> creation_references();
 std::span<const RefRow> collective_references();
 std::span<const RefRow> linear_cross_entropy_references();
 std::span<const RefRow> moe_references();
+std::span<const RefRow> exact_references();
 
 /// Bound of a value computed with an absolute error of `error` and then rounded to `out`.
 Real rounding_bound(Real value, Real error, DType computed, DType out);

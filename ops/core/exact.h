@@ -1,0 +1,19 @@
+// Sums and products whose bits do not depend on order or on splits: floats become fixed-point integers (i64[..., 8],
+// ops/kernels/exact.h says which), which any plan may add up in parts, and exact_finish rounds the whole once. Not
+// linear in their operands, which are rounded before they get here; splits of what is summed give integer partial sums.
+#pragma once
+#include <span>
+
+#include "framework/ir/op_def.h"
+
+namespace weft {
+
+extern const OpDef exact_sum_op;          // (x) {dims}: as reduce_sum
+extern const OpDef exact_dot_op;          // (a, b) {a_batch, b_batch, a_contract, b_contract}
+extern const OpDef exact_grouped_dot_op;  // (a, b, offsets) {mode}
+extern const OpDef exact_index_add_op;    // (index, src) {rows}: sums of the rows of src with equal index
+extern const OpDef exact_scatter_add_op;  // (index, src) {dim, shape}: scatter_add to zeros of this shape
+extern const OpDef exact_finish_op;       // (i64[..., 8]) -> [...] {dtype}
+std::span<const OpDef* const> exact_ops();
+
+}  // namespace weft
