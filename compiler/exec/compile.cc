@@ -31,6 +31,9 @@ class CompiledCore {
   explicit CompiledCore(CompileOptions o) : options(std::move(o)), mode(exec_mode(options)) {
     WEFT_CHECK(options.numerics == "fast" || options.numerics == "eager", "compile: numerics is '", options.numerics,
                "'; need fast or eager");
+    WEFT_CHECK(!options.verify_numerics || mode != Exec::kEager,
+               "compile: verify_numerics changes the captured graph; need a step that is compiled or interpreted");
+    if (options.verify_numerics) options.numerics = "eager";  // a chain of 16-bit values may be cut by a mesh
     WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
     if (switch_value("WEFT_VERIFY") != "auto" && switch_on("WEFT_VERIFY")) options.verify = true;
   }

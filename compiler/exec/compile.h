@@ -21,6 +21,7 @@ struct CompileOptions {
   int64_t memory_budget = 0;      // bytes; a step that needs more is an error before it runs; 0 is no limit
   std::string numerics = "fast";  // "eager": the bits of eager. "fast": chains of 16-bit values round less often, and
                                   // what is found in the graph (attention, linear + cross-entropy) sums in its own order
+  bool verify_numerics = false;   // sums give the same bits on one device and on any mesh, slowly; numerics are eager
   bool verify = false;            // compare each plan's first results and writes with the reference, bit for bit
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
   std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default

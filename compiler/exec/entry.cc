@@ -63,7 +63,9 @@ void make_joint(Entry& e, const CompileOptions& options, bool little_memory) {
   const PassOptions pass_options{.disable = options.disable,
                                  .known = all_passes(),
                                  .report = &e.passes,
-                                 .facts = {.eager_bits = options.numerics == "eager", .little_memory = little_memory}};
+                                 .facts = {.eager_bits = options.numerics == "eager",
+                                           .little_memory = little_memory,
+                                           .exact_sums = options.verify_numerics}};
   if (options.memory_budget <= 0) {
     e.joint = run_passes(e.captured, pipeline(), pass_options);
     return;

@@ -1,7 +1,7 @@
 #include "compiler/exec/lower.h"
 
 #include "compiler/kir/fused.h"
-#include "framework/dispatch/capture.h"
+#include "compiler/passes/retrace.h"
 #include "framework/ir/op_def.h"
 
 namespace weft::internal {
@@ -15,46 +15,11 @@ bool must_lower(const Node& n) {
 }  // namespace
 
 Ref<Graph> expand(const Graph& g, FunctionRef<bool(const Node&)> which) {
-  Capture capture(Capture::kStep);
-  NoGrad guard;
-  Graph& to = capture.graph();
-  to.captured = g.captured;
-  to.cells = g.cells;
-  to.inputs.resize(g.inputs.size());
-  std::vector<std::vector<Tensor>> values(g.size());
-  const char* saved = thread_state.scope;
-  for (int32_t id = 0; id < g.size(); ++id) {
-    const Node& n = g.node(id);
-    std::vector<Tensor> in;
-    for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
-    if (which(n)) {
-      WEFT_BUG_IF(!n.op->decompose, "lower: ", n.op->name, " has no kernel, no view and no decomposition");
-      LineScope line(n.line);
-      const BackwardScope backward(n.backward);
-      thread_state.scope = n.scope;
-      try {
-        values[id] = n.op->decompose(n.attrs, in);
-      } catch (...) {
-        thread_state.scope = saved;
-        throw;
-      }
-      thread_state.scope = saved;
-      continue;
-    }
-    Node copy = n;
-    copy.inputs.clear();
-    for (const Tensor& t : in) copy.inputs.push_back(capture.value_of(t));
-    const int32_t now = to.add(std::move(copy));
-    if (n.op == &input_op) to.inputs[n.attrs.i("index")] = {now, 0};
-    for (size_t i = 0; i < n.outputs.size(); ++i) values[id].push_back(capture.wrap({now, static_cast<int32_t>(i)}));
-  }
-  for (const CellWrite& w : g.writes)
-    to.writes.push_back({w.cell, capture.value_of(values[w.value.node][w.value.index])});
-  std::vector<Tensor> out;
-  for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
-  Ref<Graph> next = capture.finish(out);
-  next->stage = g.stage;
-  return next;
+  return retrace(g, [&](const Node& n, std::span<const Tensor> in) {
+    if (!which(n)) return std::vector<Tensor>();
+    WEFT_BUG_IF(!n.op->decompose, "lower: ", n.op->name, " has no kernel, no view and no decomposition");
+    return n.op->decompose(n.attrs, in);
+  });
 }
 
 Ref<Graph> lower(const Graph& g) {

@@ -36,6 +36,7 @@ struct PassReport {
 struct PassFacts {
   bool eager_bits = false;     // the bits of eager, also where 16-bit values could be rounded less often
   bool little_memory = false;  // the step as usual needs more memory than it may
+  bool exact_sums = false;     // sums whose bits do not depend on order, so that one device and any mesh agree
 };
 
 struct PassOptions {

@@ -3,6 +3,7 @@
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
 #include "compiler/passes/discover_attention.h"
+#include "compiler/passes/exact_sums.h"
 #include "compiler/passes/fuse.h"
 #include "compiler/passes/linear_cross_entropy.h"
 #include "compiler/passes/rearrange.h"
@@ -23,6 +24,8 @@ std::span<const Pass> pipeline() {
        "before expand_grad: its gradient is one op; after dce, which shows who reads the logits"},
       {"expand_grad", expand_grad, "from here on gradients and optimiser are ordinary nodes", true},
       {"dce", dce, "derivatives of what needs none go before anything looks at them"},
+      {"exact_sums", exact_sums,
+       "after expand_grad, so that gradients are there; before cse, which merges what decompositions compute twice", true},
       {"simplify", simplify,
        "derivatives leave zeros, identity views and chains of casts; cse then finds more equal nodes"},
       {"cse", cse, "after simplify, which makes nodes equal; before dce, which drops what lost its last use"},

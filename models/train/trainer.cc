@@ -98,6 +98,7 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("memory_budget", o.memory_budget >= 0, std::to_string(o.memory_budget), "0 or more bytes");
   check("numerics", o.numerics == "fast" || o.numerics == "eager", cat("'", o.numerics, "'"), "fast or eager");
   check("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", cat("'", o.dtype, "'"), "f32, bf16 or f16");
+  check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false", "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
@@ -207,6 +208,7 @@ class Trainer {
     return {.enabled = options_.compile,
             .memory_budget = options_.memory_budget,
             .numerics = options_.numerics,
+            .verify_numerics = options_.verify_numerics,
             .verify = options_.verify,
             .kernel_cache = options_.kernel_cache};
   }

@@ -23,6 +23,7 @@ struct TrainOptions {
   bool compile = true;
   int64_t memory_budget = 0;
   std::string numerics = "fast";
+  bool verify_numerics = false;
   bool verify = false;
   std::string kernel_cache;
   std::string checkpoint_dir;

@@ -1,0 +1,100 @@
+#include "compiler/passes/exact_sums.h"
+
+#include "compiler/passes/new_node.h"
+#include "compiler/passes/pass.h"
+#include "compiler/passes/retrace.h"
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/creation.h"
+#include "ops/core/dot.h"
+#include "ops/core/exact.h"
+#include "ops/core/index.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+
+namespace weft {
+namespace {
+
+// A name for other primitives: whatever sums it holds come to light.
+bool is_composed(const Node& n) { return n.op->decompose && !n.op->is(kStructural); }
+
+bool has(const Graph& g, bool (*which)(const Node&)) {
+  for (int32_t id = 0; id < g.size(); ++id)
+    if (which(g.node(id))) return true;
+  return false;
+}
+
+Ref<Graph> primitives_of(const Graph& g) {
+  auto now = make_ref<Graph>(g);
+  while (has(*now, is_composed)) {
+    auto decomposed = [](const Node& n, std::span<const Tensor> in) {
+      return is_composed(n) ? n.op->decompose(n.attrs, in) : std::vector<Tensor>();
+    };
+    now = retrace(*now, decomposed, true);
+    if (has(*now, [](const Node& n) { return n.op == &grad_op; })) now = expand_grad(*now);  // of a score_mod
+  }
+  return now;
+}
+
+bool is_zero(const Graph& g, Value v) {
+  const Node* n = &g.node(v);
+  while (n->op == &broadcast_op || n->op == &reshape_op) n = &g.node(n->inputs[0]);
+  if (n->op != &constant_op) return false;
+  const AttrValue& value = *n->attrs.find("value");
+  const auto* real = std::get_if<double>(&value);
+  return real ? *real == 0 : n->attrs.i("value") == 0;
+}
+
+Tensor finish(const Tensor& digits, DType dtype) { return dispatch(exact_finish_op, {&digits}, {{"dtype", dtype}}); }
+
+// What is scattered, added to x.
+Tensor onto(const Graph& g, const Node& n, const Tensor& x, Tensor digits) {
+  if (!is_zero(g, n.inputs[0])) digits = digits + dispatch(exact_sum_op, {&x}, {{"dims", Shape{}}});
+  return finish(digits, x.dtype());
+}
+
+}  // namespace
+
+Ref<Graph> exact_sums(const Graph& start) {
+  if (!pass_facts().exact_sums) return nullptr;
+  const Ref<Graph> from = primitives_of(start);
+  const Graph& g = *from;
+  int sums = 0, products = 0;
+  auto exact = [&](const Node& n, std::span<const Tensor> in) -> std::vector<Tensor> {
+    if (n.outputs.empty() || !is_floating(n.outputs[0].dtype)) return {};
+    const DType t = n.outputs[0].dtype;
+    if (n.op == &reduce_sum_op) {
+      if (in[0].numel() == n.outputs[0].shape.numel()) return {};  // nothing is added
+      ++sums;
+      return {finish(dispatch(exact_sum_op, {&in[0]}, n.attrs.without("out_dtype")), t)};
+    }
+    if (n.op == &dot_op) {
+      ++products;
+      return {finish(dispatch(exact_dot_op, {&in[0], &in[1]}, n.attrs.without("out_dtype")), t)};
+    }
+    if (n.op == &grouped_dot_op) {
+      ++products;
+      const Attrs mode = n.attrs.without("out_dtype");
+      return {finish(dispatch(exact_grouped_dot_op, {&in[0], &in[1], &in[2]}, mode), t)};
+    }
+    if (n.op == &index_add_op) {
+      ++sums;
+      return {onto(g, n, in[0], dispatch(exact_index_add_op, {&in[1], &in[2]}, {{"rows", in[0].size(0)}}))};
+    }
+    if (n.op == &scatter_add_op) {
+      const int64_t dim = n.attrs.i("dim");
+      if (in[1].size(dim) <= 1) return {};  // one term for each element
+      ++sums;
+      const Attrs where{{"dim", dim}, {"shape", in[0].shape()}};
+      return {onto(g, n, in[0], dispatch(exact_scatter_add_op, {&in[1], &in[2]}, where))};
+    }
+    if (n.op == &reduce_prod_op) pass_note(cat("reduce_prod", at_line(n), " multiplies in an order that a mesh may change"));
+    return {};
+  };
+  Ref<Graph> now = retrace(g, exact);
+  pass_note(cat(products, " products and ", sums, " sums of floats do not depend on order"));
+  return now;
+}
+
+}  // namespace weft
