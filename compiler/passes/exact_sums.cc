@@ -89,7 +89,8 @@ Ref<Graph> exact_sums(const Graph& start) {
       const Attrs where{{"dim", dim}, {"shape", in[0].shape()}};
       return {onto(g, n, in[0], dispatch(exact_scatter_add_op, {&in[1], &in[2]}, where))};
     }
-    if (n.op == &reduce_prod_op) pass_note(cat("reduce_prod", at_line(n), " multiplies in an order that a mesh may change"));
+    if (n.op == &reduce_prod_op)
+      pass_note(cat("reduce_prod", at_line(n), " multiplies in an order that a mesh may change"));
     return {};
   };
   Ref<Graph> now = retrace(g, exact);

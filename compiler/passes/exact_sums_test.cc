@@ -74,18 +74,24 @@ TEST(ExactSums, NothingUnlessAsked) {
 TEST(ExactSums, EveryOpThatSums) {
   // Operands of N(0, 1), at most 40 terms: within 40 x 40 u of each other (Higham 2002, eq. 3.5), u = 2^-24.
   const double bound = 1600 * 0x1p-24;
-  expect_near([](auto x) { return Tensors{matmul(x[0], x[1])}; }, {normal({2, 5, 40}, 1), normal({2, 40, 7}, 2)}, bound);
+  expect_near([](auto x) { return Tensors{matmul(x[0], x[1])}; }, {normal({2, 5, 40}, 1), normal({2, 40, 7}, 2)},
+              bound);
   expect_near([](auto x) { return Tensors{sum(x[0], 1), mean(x[0], 0), sum(x[0])}; }, {normal({5, 40}, 3)}, 4 * bound);
   const Tensor index = Tensor::from_vector<int64_t>({2, 0, 2, 1, 2, 0}, {6});
-  expect_near([&](auto x) { return Tensors{index_add(x[0], 0, index, x[1])}; }, {normal({4, 9}, 4), normal({6, 9}, 5)}, bound);
+  expect_near([&](auto x) { return Tensors{index_add(x[0], 0, index, x[1])}; }, {normal({4, 9}, 4), normal({6, 9}, 5)},
+              bound);
   expect_near([&](auto x) { return Tensors{index_add(zeros({4, 9}), 0, index, x[0])}; }, {normal({6, 9}, 5)}, bound);
   const Tensor where = broadcast_to(unsqueeze(index, 1), {6, 9});
-  expect_near([&](auto x) { return Tensors{scatter_add(x[0], 0, where, x[1])}; }, {normal({4, 9}, 4), normal({6, 9}, 5)}, bound,
-              {"scatter_add"});
+  expect_near([&](auto x) { return Tensors{scatter_add(x[0], 0, where, x[1])}; },
+              {normal({4, 9}, 4), normal({6, 9}, 5)}, bound, {"scatter_add"});
   const Tensor offsets = Tensor::from_vector<int64_t>({0, 4, 4, 9}, {4});
   expect_near([&](auto x) { return Tensors{grouped_matmul(x[0], x[1], offsets)}; },
               {normal({10, 8}, 6), normal({3, 8, 5}, 7)}, bound);
-  expect_near([](auto x) { return Tensors{softmax(x[0], -1), logsumexp(x[0], 1)}; }, {normal({3, 40}, 8)}, bound, {"softmax"});
+  expect_near(
+      [](auto x) {
+        return Tensors{softmax(x[0], -1), logsumexp(x[0], 1)};
+      },
+      {normal({3, 40}, 8)}, bound, {"softmax"});
   expect_near([](auto x) { return Tensors{flex_attention(x[0], x[1], x[2])}; },
               {normal({1, 2, 6, 8}, 9), normal({1, 2, 6, 8}, 10), normal({1, 2, 6, 8}, 11)}, bound, {"attention"});
 }
@@ -94,7 +100,10 @@ TEST(ExactSums, OneTermStaysAsItIs) {
   const Tensor index = Tensor::from_vector<int64_t>({1, 0, 3}, {3, 1});
   const Tensors in{normal({3, 1}, 1), normal({3, 5}, 2)};
   const Ref<Graph> now = exact_of(*graph_of(
-      [&](auto x) { return Tensors{sum(x[0], 1), scatter_add(x[1], 1, index, x[0])}; }, in));
+      [&](auto x) {
+        return Tensors{sum(x[0], 1), scatter_add(x[1], 1, index, x[0])};
+      },
+      in));
   EXPECT_FALSE(ops_of(*now).contains("exact_finish"));
 }
 
@@ -110,7 +119,12 @@ TEST(ExactSums, IntegersAndDoubles) {
 
 TEST(ExactSums, NotesSayWhatItDidAndWhatNot) {
   std::vector<std::string> notes;
-  exact_of(*graph_of([](auto x) { return Tensors{matmul(x[0], t(x[0])), sum(x[0]), prod(x[0], 1)}; }, {normal({3, 4}, 1)}), &notes);
+  exact_of(*graph_of(
+               [](auto x) {
+                 return Tensors{matmul(x[0], t(x[0])), sum(x[0]), prod(x[0], 1)};
+               },
+               {normal({3, 4}, 1)}),
+           &notes);
   ASSERT_EQ(notes.size(), 2u);
   EXPECT_NE(notes[0].find("reduce_prod"), std::string::npos) << notes[0];
   EXPECT_NE(notes[1].find("1 products and 1 sums"), std::string::npos) << notes[1];

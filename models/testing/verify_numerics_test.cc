@@ -70,7 +70,16 @@ const Case kCases[] = {
     {"gpt_bf16", gpt::family(), {{"ffn", "64"}}, kBFloat16},
     {"llama", llama::family(), {{"kv_heads", "1"}, {"ffn", "48"}}, {}},
     {"moe", moe::family(), {{"kv_heads", "1"}, {"ffn", "32"}, {"experts", "4"}}, {}},
-    {"moe_shared", moe::family(), {{"kv_heads", "2"}, {"ffn", "32"}, {"experts", "4"}, {"shared_ffn", "32"}, {"dense_layers", "1"}, {"dense_ffn", "48"}, {"bias_rate", "0.01"}}, {}},
+    {"moe_shared",
+     moe::family(),
+     {{"kv_heads", "2"},
+      {"ffn", "32"},
+      {"experts", "4"},
+      {"shared_ffn", "32"},
+      {"dense_layers", "1"},
+      {"dense_ffn", "48"},
+      {"bias_rate", "0.01"}},
+     {}},
 };
 
 class VerifyNumerics : public ::testing::TestWithParam<Case> {};

@@ -201,8 +201,8 @@ Types infer_scatter_add(const InferCall& c) {
   const int64_t dim = c.attrs.i("dim");
   bool ok = index.shape == src.shape && shape.size() == index.shape.size() && dim >= 0 && dim < shape.size();
   for (int d = 0; ok && d < shape.size(); ++d) ok = shape[d] >= 0 && (d == dim || index.shape[d] <= shape[d]);
-  WEFT_CHECK(ok, "exact_scatter_add: index ", index.shape, " and src ", src.shape, " do not fit ", shape,
-             " along dim ", dim, "; need equal shapes, no longer outside dim ", dim);
+  WEFT_CHECK(ok, "exact_scatter_add: index ", index.shape, " and src ", src.shape, " do not fit ", shape, " along dim ",
+             dim, "; need equal shapes, no longer outside dim ", dim);
   return {with_digits({src.dtype, src.device, shape})};
 }
 

@@ -50,8 +50,8 @@ Range range_of(const double* x, int64_t n) {
     if (e == 0x7ff) r.finite = false;
     if (bits << 1 == 0) continue;
     r.top = std::max(r.top, e - 1022);
-    r.low = std::min(r.low, std::max(e, 1) - 1075 + (e ? std::countr_zero(mantissa | uint64_t{1} << 52)
-                                                       : std::countr_zero(mantissa)));
+    r.low = std::min(r.low, std::max(e, 1) - 1075 +
+                                (e ? std::countr_zero(mantissa | uint64_t{1} << 52) : std::countr_zero(mantissa)));
   }
   return r;
 }

@@ -1,5 +1,6 @@
 // Digits of terms for one instruction set (WEFT_ISA_NS). Adding 1.5 2^(52 + e) to x leaves x / 2^e, rounded to nearest
-// even, in the low bits of the sum: they are added up as integers, and the constant's own bits are taken off at the end.
+// even, in the low bits of the sum: they are added up as integers, and the constant's own bits are taken off at the
+// end.
 #include "ops/kernels/exact_isa.h"
 
 namespace weft::kernels::WEFT_ISA_NS {

@@ -58,7 +58,8 @@ std::vector<float> wide(std::mt19937_64& random, size_t n, int from, int to) {
   std::vector<float> x(n);
   for (float& v : x) {
     const double m = 1 + static_cast<double>(random() >> 12) * 0x1p-52;
-    v = static_cast<float>(std::ldexp(random() & 1 ? m : -m, from + static_cast<int>(random() % static_cast<uint64_t>(to - from + 1))));
+    v = static_cast<float>(
+        std::ldexp(random() & 1 ? m : -m, from + static_cast<int>(random() % static_cast<uint64_t>(to - from + 1))));
   }
   return x;
 }
@@ -71,7 +72,8 @@ float rounded(__int128 sum60) {
   while (v >> drop >= 1 << 24) ++drop;
   auto q = static_cast<uint64_t>(v >> drop);
   if (drop) {
-    const unsigned __int128 rest = v - (static_cast<unsigned __int128>(q) << drop), half = static_cast<unsigned __int128>(1) << (drop - 1);
+    const unsigned __int128 rest = v - (static_cast<unsigned __int128>(q) << drop),
+                            half = static_cast<unsigned __int128>(1) << (drop - 1);
     if (rest > half || (rest == half && q & 1)) ++q;
   }
   const auto r = static_cast<float>(std::ldexp(static_cast<double>(q), drop - 60));
@@ -123,8 +125,10 @@ TEST(Exact, AnyOrderAndAnySplitGiveTheSameBits) {
   std::mt19937_64 random(3);
   for (int round = 0; round < 60; ++round) {
     const size_t n = round < 50 ? 2 + random() % 3000 : kExactPlain + random() % 40000;
-    const int low = -140 + static_cast<int>(random() % 200), high = std::min(126, low + static_cast<int>(random() % 260));
-    std::vector<float> a = wide(random, n, low, high), b = wide(random, n, std::max(-140, -high), std::min(126 - std::max(high, 0), 30));
+    const int low = -140 + static_cast<int>(random() % 200),
+              high = std::min(126, low + static_cast<int>(random() % 260));
+    std::vector<float> a = wide(random, n, low, high),
+                       b = wide(random, n, std::max(-140, -high), std::min(126 - std::max(high, 0), 30));
     const float want_sum = finish(sum(a)), want_dot = finish(dot(a, b));
     std::vector<size_t> order(n);
     std::iota(order.begin(), order.end(), size_t{0});
@@ -140,7 +144,9 @@ TEST(Exact, AnyOrderAndAnySplitGiveTheSameBits) {
     Digits sums(kExactWidth), dots(kExactWidth);
     for (size_t at = 0; at < n;) {
       const size_t end = std::min(n, at + 1 + random() % (n / 3 + 1));
-      auto part = [&](const std::vector<float>& v) { return std::vector<float>(v.begin() + static_cast<int64_t>(at), v.begin() + static_cast<int64_t>(end)); };
+      auto part = [&](const std::vector<float>& v) {
+        return std::vector<float>(v.begin() + static_cast<int64_t>(at), v.begin() + static_cast<int64_t>(end));
+      };
       sums = plus(sums, sum(part(p)));
       dots = plus(dots, dot(part(p), part(q)));
       at = end;
@@ -169,7 +175,7 @@ TEST(Exact, DigitsLeftOutChangeNothing) {
 TEST(Exact, DenormalsAndWhatIsBelowTheGrid) {
   EXPECT_EQ(finish(sum({kLeastFloat, kLeastFloat, kLeastFloat})), 3 * kLeastFloat);
   EXPECT_EQ(finish(sum({0x1p-126f, -kLeastFloat})), 0x1p-126f - kLeastFloat);
-  EXPECT_EQ(finish(dot<float>({0x1p-75f}, {0x1p-75f})), 0);             // 2^-150: half of the grid, to even
+  EXPECT_EQ(finish(dot<float>({0x1p-75f}, {0x1p-75f})), 0);              // 2^-150: half of the grid, to even
   EXPECT_EQ(finish(dot<float>({0x1.8p-75f}, {0x1p-75f})), kLeastFloat);  // three quarters
   EXPECT_EQ(finish(dot<float>({kLeastFloat}, {kLeastFloat})), 0);
   EXPECT_EQ(finish(dot<float>({kLeastFloat, 3}, {kMost, 0})), kLeastFloat * kMost);
@@ -243,7 +249,8 @@ TEST(Exact, GroupsCutAnywhereAddUp) {
   std::vector<double> scratch(t * (k + n) + 16);
   auto product = [&](std::vector<int64_t> offsets) {
     Digits d(groups * k * n * kExactWidth);
-    exact_grouped_gemm(GroupedMode::contraction, x, g, view(offsets, {groups + 1}), view(d, {groups, k, n, kExactWidth}), scratch.data());
+    exact_grouped_gemm(GroupedMode::contraction, x, g, view(offsets, {groups + 1}),
+                       view(d, {groups, k, n, kExactWidth}), scratch.data());
     return d;
   };
   const Digits whole = product({0, 13, 13, 40, 60});
@@ -274,7 +281,8 @@ TEST(Exact, ScatteredRowsAddUpInAnyOrder) {
   std::vector<int64_t> wide_index(n * width);
   for (int64_t i = 0; i < n * width; ++i) wide_index[i] = index[i / width];
   Digits e(d.size());
-  exact_scatter_add(view(wide_index, {n, width}), view(src, {n, width}), 0, view(e, {rows, width, kExactWidth}), scratch.data());
+  exact_scatter_add(view(wide_index, {n, width}), view(src, {n, width}), 0, view(e, {rows, width, kExactWidth}),
+                    scratch.data());
   for (size_t at = 0; at < d.size(); at += kExactWidth)
     EXPECT_EQ(bits(finish(Digits(e.begin() + at, e.begin() + at + kExactWidth))),
               bits(finish(Digits(d.begin() + at, d.begin() + at + kExactWidth))));

@@ -91,8 +91,7 @@ std::vector<RefResult> exact_index_add(const RefCall& c) {
   Words w(c);
   const int64_t n = c.in[0].numel(), width = n ? c.in[1].numel() / n : 0;
   for (int64_t i = 0; i < n; ++i)
-    for (int64_t j = 0; j < width; ++j)
-      w.add(static_cast<int64_t>(c.in[0].v[i]) * width + j, c.in[1].v[i * width + j]);
+    for (int64_t j = 0; j < width; ++j) w.add(static_cast<int64_t>(c.in[0].v[i]) * width + j, c.in[1].v[i * width + j]);
   return w.results();
 }
 
