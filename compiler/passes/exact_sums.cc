@@ -9,6 +9,7 @@
 #include "ops/core/dot.h"
 #include "ops/core/exact.h"
 #include "ops/core/index.h"
+#include "ops/core/moe.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
@@ -16,8 +17,9 @@
 namespace weft {
 namespace {
 
-// A name for other primitives: whatever sums it holds come to light.
-bool is_composed(const Node& n) { return n.op->decompose && !n.op->is(kStructural); }
+// A name for other primitives: whatever sums it holds come to light. Ops that unfold (the moves of rows to experts and
+// back) keep their names, by which a mesh knows them; they add up a token's rows only, always in one order.
+bool is_composed(const Node& n) { return n.op->decompose && !n.op->is(kStructural) && !n.op->is(kUnfolds); }
 
 bool has(const Graph& g, bool (*which)(const Node&)) {
   for (int32_t id = 0; id < g.size(); ++id)
@@ -86,8 +88,15 @@ Ref<Graph> exact_sums(const Graph& start) {
       const int64_t dim = n.attrs.i("dim");
       if (in[1].size(dim) <= 1) return {};  // one term for each element
       ++sums;
-      const Attrs where{{"dim", dim}, {"shape", in[0].shape()}};
-      return {onto(g, n, in[0], dispatch(exact_scatter_add_op, {&in[1], &in[2]}, where))};
+      Tensor digits = dispatch(exact_scatter_add_op, {&in[1], &in[2]}, {{"dim", dim}, {"rows", in[0].size(dim)}});
+      std::vector<int64_t> beyond{0, 0};  // elements of x that no index reaches
+      for (int64_t d = in[0].dim() - 1; d >= 0; --d)
+        beyond.insert(beyond.end(), {0, d == dim ? 0 : in[0].size(d) - in[1].size(d)});
+      return {onto(g, n, in[0], pad(digits, beyond))};
+    }
+    if (n.op == &row_dots_op) {
+      ++products;
+      return {finish(dispatch(exact_row_dots_op, {&in[0], &in[1], &in[2], &in[3], &in[4]}, n.attrs), t)};
     }
     if (n.op == &reduce_prod_op)
       pass_note(cat("reduce_prod", at_line(n), " multiplies in an order that a mesh may change"));

@@ -16,6 +16,7 @@
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 #include "ops/core/exact.h"
+#include "ops/core/moe.h"
 
 namespace weft {
 namespace {
@@ -84,6 +85,11 @@ TEST(ExactSums, EveryOpThatSums) {
   const Tensor where = broadcast_to(unsqueeze(index, 1), {6, 9});
   expect_near([&](auto x) { return Tensors{scatter_add(x[0], 0, where, x[1])}; },
               {normal({4, 9}, 4), normal({6, 9}, 5)}, bound, {"scatter_add"});
+  expect_near([&](auto x) { return Tensors{scatter_add(x[0], 0, where, x[1])}; },
+              {normal({4, 12}, 4), normal({6, 9}, 5)}, bound, {"scatter_add"});
+  const Tensor experts = Tensor::from_vector<int64_t>({1, 0, 2, 1, 0, 2}, {3, 2});
+  expect_near([&](auto x) { return Tensors{row_dots(x[0], x[1], expert_order(experts, 3))}; },
+              {normal({6, 9}, 4), normal({3, 9}, 5)}, bound, {"row_dots"});
   const Tensor offsets = Tensor::from_vector<int64_t>({0, 4, 4, 9}, {4});
   expect_near([&](auto x) { return Tensors{grouped_matmul(x[0], x[1], offsets)}; },
               {normal({10, 8}, 6), normal({3, 8, 5}, 7)}, bound);

@@ -5,6 +5,7 @@
 #include "ops/core/dot.h"
 #include "ops/core/dot_product.h"
 #include "ops/core/index.h"
+#include "ops/core/moe.h"
 #include "ops/core/reduce.h"
 #include "ops/kernels/exact.h"
 #include "ops/kernels/kernels.h"
@@ -197,21 +198,21 @@ std::vector<Sample> samples_index_add() {
 Types infer_scatter_add(const InferCall& c) {
   check_index(c);
   const TensorType &index = c.in[0], &src = c.in[1];
-  const Shape& shape = c.attrs.ints("shape");
-  const int64_t dim = c.attrs.i("dim");
-  bool ok = index.shape == src.shape && shape.size() == index.shape.size() && dim >= 0 && dim < shape.size();
-  for (int d = 0; ok && d < shape.size(); ++d) ok = shape[d] >= 0 && (d == dim || index.shape[d] <= shape[d]);
-  WEFT_CHECK(ok, "exact_scatter_add: index ", index.shape, " and src ", src.shape, " do not fit ", shape, " along dim ",
-             dim, "; need equal shapes, no longer outside dim ", dim);
+  const int64_t dim = c.attrs.i("dim"), rows = c.attrs.i("rows");
+  WEFT_CHECK(index.shape == src.shape && dim >= 0 && dim < index.shape.size() && rows >= 0, "exact_scatter_add: index ",
+             index.shape, " and src ", src.shape, " along dim ", dim, " of ", rows,
+             "; need equal shapes with this dim");
+  Shape shape = src.shape;
+  shape[static_cast<int>(dim)] = rows;
   return {with_digits({src.dtype, src.device, shape})};
 }
 
 DimMap dims_scatter_add(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   std::vector<std::string> src, to;
   for (int d = 0; d < in[0].shape.size(); ++d) {
-    const bool along = d == attrs.i("dim"), same = !along && in[0].shape[d] == out[0].shape[d];
-    src.push_back(along ? "s" : cat("i", d, same ? "" : "?"));
-    to.push_back(along ? "r?" : same ? cat("i", d) : cat("o", d, "?"));
+    const bool along = d == attrs.i("dim");
+    src.push_back(along ? "s" : cat("d", d));
+    to.push_back(along ? "r?" : cat("d", d));
   }
   to.push_back("digits?");
   const std::string words = join_words(src);
@@ -220,20 +221,40 @@ DimMap dims_scatter_add(const Attrs& attrs, std::span<const TensorType> in, std:
 
 std::vector<Sample> samples_scatter_add() {
   auto index = [](const Shape& shape, double below, DType t = kInt64) { return SampleInput{shape, t, 0, below - 1}; };
-  auto to = [](int64_t dim, const Shape& shape) { return Attrs{{"dim", dim}, {"shape", shape}}; };
+  auto to = [](int64_t dim, int64_t rows) { return Attrs{{"dim", dim}, {"rows", rows}}; };
   return {
-      {{index({9}, 17), {Shape{9}}}, to(0, {17}), "", false},
-      {{index({3, 8}, 5), {Shape{3, 8}}}, to(1, {3, 5}), "", false},
-      {{index({7, 2}, 5, kInt32), {Shape{7, 2}}}, to(0, {5, 3}), "", false},
-      {{index({2, 3, 33}, 4), {Shape{2, 3, 33}}}, to(1, {2, 4, 33}), "", false},
-      {{index({0, 5}, 3), {Shape{0, 5}}}, to(0, {3, 5}), "", false},
-      {{index({3, 2}, 5), {Shape{3, 3}}}, to(1, {3, 5}), "exact_scatter_add: index [3, 2] and src [3, 3] do not fit"},
-      {{{Shape{2}, kInt64, 5, 5}, {Shape{2}}}, to(0, {5}), "exact_scatter_add: index 5"},
+      {{index({9}, 17), {Shape{9}}}, to(0, 17), "", false},
+      {{index({3, 8}, 5), {Shape{3, 8}}}, to(1, 5), "", false},
+      {{index({7, 2}, 5, kInt32), {Shape{7, 2}}}, to(0, 5), "", false},
+      {{index({2, 3, 33}, 4), {Shape{2, 3, 33}}}, to(1, 4), "", false},
+      {{index({0, 5}, 3), {Shape{0, 5}}}, to(0, 3), "", false},
+      {{index({3, 2}, 5), {Shape{3, 3}}}, to(1, 5), "exact_scatter_add: index [3, 2] and src [3, 3]"},
+      {{{Shape{2}, kInt64, 5, 5}, {Shape{2}}}, to(0, 5), "exact_scatter_add: index 5"},
   };
 }
 
 int64_t src_bytes(const Attrs&, std::span<const StridedView> in, std::span<const StridedView>) {
   return kernels::exact_copy_bytes(in[1]);
+}
+
+// ---- exact_row_dots ----
+
+int64_t row_dots_bytes(const Attrs&, std::span<const StridedView> in, std::span<const StridedView>) {
+  return kernels::exact_copy_bytes(in[0]) + kernels::exact_copy_bytes(in[1]);
+}
+
+std::vector<Sample> samples_row_dots() {
+  std::vector<Sample> s;
+  for (Sample p : row_dots_op.samples()) {
+    if (!p.error.empty()) continue;
+    p.grad = false;
+    s.push_back(p);
+  }
+  Sample bad = s[0];
+  bad.in[0].dtype = kInt32;
+  bad.error = "exact_row_dots: does not take i32";
+  s.push_back(bad);
+  return s;
 }
 
 // ---- exact_finish ----
@@ -333,7 +354,7 @@ const OpDef exact_index_add_op = {
 };
 const OpDef exact_scatter_add_op = {
     .name = "exact_scatter_add",
-    .doc = "Order-free sums of src along {dim} at the indices, of the result's {shape}.",
+    .doc = "Order-free sums of src along {dim} at the indices, below {rows}.",
     .traits = kIndexing | kNotDifferentiable,
     .num_inputs = 2,
     .infer = infer_scatter_add,
@@ -345,6 +366,18 @@ const OpDef exact_scatter_add_op = {
         },
     .workspace = src_bytes,
     .samples = samples_scatter_add,
+};
+const OpDef exact_row_dots_op = {
+    .name = "exact_row_dots",
+    .doc = "row_dots as order-free sums of its exact products.",
+    .traits = kIndexing | kNotDifferentiable,
+    .num_inputs = 5,
+    .infer = infer_like<row_dots_op>,
+    .dims = dims_like<row_dots_op>,
+    .cost = cost_indexed,
+    .kernel = [](const KernelCall& c) { kernels::exact_row_dots(c.in[0], c.in[1], c.in[4], c.out[0], c.workspace); },
+    .workspace = row_dots_bytes,
+    .samples = samples_row_dots,
 };
 const OpDef exact_finish_op = {
     .name = "exact_finish",
@@ -360,7 +393,8 @@ const OpDef exact_finish_op = {
 
 std::span<const OpDef* const> exact_ops() {
   static const OpDef* const all[] = {&exact_sum_op,       &exact_dot_op,         &exact_grouped_dot_op,
-                                     &exact_index_add_op, &exact_scatter_add_op, &exact_finish_op};
+                                     &exact_index_add_op, &exact_scatter_add_op, &exact_row_dots_op,
+                                     &exact_finish_op};
   return all;
 }
 

@@ -326,6 +326,20 @@ void exact_scatter_add(const StridedView& index, const StridedView& src, int dim
   });
 }
 
+void exact_row_dots(const StridedView& y, const StridedView& x, const StridedView& rows, const StridedView& out,
+                    void* workspace) {
+  int64_t* to = limbs_of("exact_row_dots", out);
+  const int64_t d = x.shape[1], k = out.shape[1], slots = rows.shape[0];
+  for (int64_t s = 0; s < slots; ++s) check_index("exact_row_dots", index_at(rows, s), s, y.shape[0]);
+  if (slots * d == 0) return;
+  const double* p = copied(y, workspace);
+  const double* q = copied(x, static_cast<char*>(workspace) + exact_copy_bytes(y));
+  const Row row(Digits(range_of_all(p, y.numel()) * range_of_all(q, x.numel())), true);
+  parallel_chunks(slots, rows_each(d), [&](int64_t begin, int64_t end) {
+    for (int64_t s = begin; s < end; ++s) row(p + index_at(rows, s) * d, q + s / k * d, d, to + s * kExactWidth);
+  });
+}
+
 // ---- back to one number ----
 
 namespace {

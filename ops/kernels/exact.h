@@ -35,6 +35,10 @@ void exact_index_add(const StridedView& index, const StridedView& src, const Str
 /// exact_copy_bytes(src).
 void exact_scatter_add(const StridedView& index, const StridedView& src, int dim, const StridedView& out,
                        void* workspace);
+/// out[t, j, 8] = sum over d of y[rows[t k + j], d] x[t, d], k choices j of each of T tokens; `workspace` has
+/// exact_copy_bytes(y) + exact_copy_bytes(x).
+void exact_row_dots(const StridedView& y, const StridedView& x, const StridedView& rows, const StridedView& out,
+                    void* workspace);
 /// out[...] = the value of limbs[..., 8], rounded once to out's dtype.
 void exact_finish(const StridedView& limbs, const StridedView& out);
 

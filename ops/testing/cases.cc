@@ -41,7 +41,8 @@ void fix_offsets(Case& c) {
 
 // Slots, tokens and rows of a random order, which the ops that move rows to experts and back take.
 void fix_order(Case& c, Random& random) {
-  const std::string_view name = c.op->name;
+  std::string_view name = c.op->name;
+  if (name == "exact_row_dots") name.remove_prefix(6);
   if (name != "dispatch_rows" && name != "combine_rows" && name != "row_dots") return;
   const size_t at = name == "row_dots" ? 2 : 1;
   const int64_t n = c.in[at].numel(), k = c.attrs.i("k");
@@ -124,7 +125,7 @@ std::vector<Case> cases_of(const OpDef& op) {
 
 std::vector<Case> large_cases_of(const OpDef& op) {
   std::string_view name = op.name;
-  if (name == "exact_dot" || name == "exact_grouped_dot") name.remove_prefix(6);
+  if (name == "exact_dot" || name == "exact_grouped_dot" || name == "exact_row_dots") name.remove_prefix(6);
   const SampleInput wide{Shape{37, 4099}}, square{Shape{300, 301}};
   auto index = [](const Shape& shape, int64_t end) {
     return SampleInput{shape, kInt64, 0, static_cast<double>(end - 1)};
@@ -198,7 +199,7 @@ std::vector<Case> large_cases_of(const OpDef& op) {
   } else if (name == "exact_index_add") {
     samples.push_back({{index(Shape{900}, 300), SampleInput{Shape{900, 301}}}, {{"rows", int64_t{300}}}});
   } else if (name == "exact_scatter_add") {
-    samples.push_back({{index(Shape{300, 301}, 300), square}, {{"dim", int64_t{0}}, {"shape", Shape{300, 301}}}});
+    samples.push_back({{index(Shape{300, 301}, 300), square}, {{"dim", int64_t{0}}, {"rows", int64_t{300}}}});
   } else if (name == "exact_finish") {
     samples.push_back({{SampleInput{Shape{5000, 8}, kInt64, -1e3, 1e3}}, {{"dtype", kFloat32}}});
   } else if (name == "sort") {

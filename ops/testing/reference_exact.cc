@@ -97,12 +97,23 @@ std::vector<RefResult> exact_index_add(const RefCall& c) {
 
 std::vector<RefResult> exact_scatter_add(const RefCall& c) {
   Words w(c);
-  const Shape& shape = c.attrs.ints("shape");
+  Shape shape = c.in[0].type.shape;
+  shape[static_cast<int>(c.attrs.i("dim"))] = c.attrs.i("rows");
   for (Index i(c.in[0].type.shape); i.valid(); i.next()) {
     Shape to = i.at();
     to[static_cast<int>(c.attrs.i("dim"))] = static_cast<int64_t>(c.in[0].v[i.flat()]);
     w.add(flat_of(shape, to), c.in[1].v[i.flat()]);
   }
+  return w.results();
+}
+
+std::vector<RefResult> exact_row_dots(const RefCall& c) {
+  Words w(c);
+  const int64_t d = c.in[1].type.shape[1], k = c.attrs.i("k");
+  for (size_t s = 0; s < c.in[4].v.size(); ++s)
+    for (int64_t j = 0; j < d; ++j)
+      w.add(static_cast<int64_t>(s), product(c.in[0].v[static_cast<size_t>(static_cast<int64_t>(c.in[4].v[s]) * d + j)],
+                                             c.in[1].v[static_cast<size_t>(static_cast<int64_t>(s) / k * d + j)]));
   return w.results();
 }
 
@@ -168,6 +179,7 @@ std::span<const RefRow> exact_references() {
                                 {"exact_grouped_dot", exact_grouped_dot},
                                 {"exact_index_add", exact_index_add},
                                 {"exact_scatter_add", exact_scatter_add},
+                                {"exact_row_dots", exact_row_dots},
                                 {"exact_finish", exact_finish}};
   return rows;
 }
