@@ -2,7 +2,12 @@
 // and positions of the whole are counted in as few bits as those of a part.
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "compiler/exec/compile.h"
+#include "framework/autodiff/grad.h"
+#include "framework/dispatch/generator.h"
+#include "framework/testing/compare.h"
 #include "framework/testing/values.h"
 #include "ops/attention/flex_attention.h"
 #include "ops/attention/relocate.h"
@@ -44,6 +49,35 @@ TEST(AttentionOnShards, OffsetsAndRanksCompileNothing) {
   ASSERT_NE(step.report().find("score_mods\n  x 2 "), std::string::npos) << step.report();
   for (int64_t ranks : {2, 4, 8, 16}) run(ranks);
   EXPECT_EQ(step.stats().compilations, compiled);
+}
+
+// In f64 attention is primitives, or on request a node of the plan that runs them.
+TEST(AttentionOnShards, F64NodesInAPlan) {
+  Random random(4);
+  const std::vector<Tensor> x{random_tensor(kFloat64, {2, 4, 24, 8}, random), random_tensor(kFloat64, {2, 2, 24, 8}, random),
+                              random_tensor(kFloat64, {2, 2, 24, 6}, random), random_tensor(kFloat64, {4}, random)};
+  auto make = [](bool keep) {
+    return compile([keep](const Tensor& q, const Tensor& k, const Tensor& v, const Tensor& slopes) {
+      std::optional<internal::KeepAttentionNodes> nodes;
+      if (keep) nodes.emplace();
+      const Tensor a = q.requires_grad(), b = k.requires_grad(), c = v.requires_grad(), s = slopes.requires_grad();
+      const Tensor y = flex_attention(a, b, c, {.score_mod = [s](const Score& z) { return z.value + s[z.h] * (z.kv - z.q); },
+                                                .mask_mod = [](Index, Index, Index i, Index j) { return i >= j; },
+                                                .enable_gqa = true,
+                                                .dropout_p = 0.1});
+      std::vector<Tensor> out = grad(sum(y * y), {a, b, c, s});
+      out.push_back(y);
+      return out;
+    });
+  };
+  auto plain = make(false), kept = make(true);
+  kept(x[0], x[1], x[2], x[3]);
+  EXPECT_NE(kept.report().find("op by op, in f64"), std::string::npos) << kept.report();
+  manual_seed(5);
+  const std::vector<Tensor> first = plain(x[0], x[1], x[2], x[3]);
+  manual_seed(5);
+  const std::vector<Tensor> second = kept(x[0], x[1], x[2], x[3]);
+  for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(testing::close(second[i], testing::to_reals(first[i]), kFloat64, 1000)) << i;
 }
 
 }  // namespace

@@ -318,7 +318,10 @@ class Report {
       const SourceLine at_line = mod->node(mod->outputs[0]).line;
       const std::string text =
           cat(at_line.line ? cat("at ", at_line, ", ") : std::string(), "head dims ", l.in[0].type.shape[3], " and ",
-              l.in[2].type.shape[3], ": ", describe_tile_mod ? describe_tile_mod(mod, tables) : "interpreted");
+              l.in[2].type.shape[3], ": ",
+              l.in[0].type.dtype == kFloat64 ? "op by op, in f64"
+              : describe_tile_mod            ? describe_tile_mod(mod, tables)
+                                             : "interpreted");
       auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& x) { return x.first == text; });
       if (known == lines.end()) known = lines.insert(known, {text, 0});
       ++known->second;
