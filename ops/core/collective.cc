@@ -298,12 +298,19 @@ StridedView rows(StridedView v, int64_t begin, int64_t count) {
   return v;
 }
 
+/// What to do about too many rows, where the bound came from a factor.
+std::string bound_advice(const Attrs& attrs, int64_t rows, int64_t bound) {
+  if (!attrs.has("factor")) return "";
+  const double factor = attrs.f("factor"), need = factor * static_cast<double>(rows) / static_cast<double>(bound);
+  return cat(" by factor ", factor, "; need a factor of ", need, ", or 0 for room for every row");
+}
+
 void run_all_to_all_rows(const KernelCall& c) {
   RankContext& me = RankContext::require(c.op.name);
   const std::vector<int64_t> send = values(c.in[1]), recv = values(c.in[2]);
   const int64_t n = total(recv), bound = c.out[0].shape[0];
   WEFT_CHECK_AS(kResourceExhausted, n <= bound, "all_to_all_rows: rank ", me.rank(), " receives ", n, " rows; the bound is ",
-                bound);
+                bound, bound_advice(c.attrs, n, bound));
   me.run(axes_of(c.attrs), {.kind = Collective::kAllToAll,
                             .in = c.in[0],
                             .out = c.out[0],

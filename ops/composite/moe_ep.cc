@@ -1,0 +1,111 @@
+#include "ops/composite/moe_ep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/state.h"
+#include "ops/core/collective.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+using internal::LineScope;
+using internal::tensor_of;
+
+std::vector<int64_t> owned_experts(const ExpertParallel& o) {
+  WEFT_CHECK(o.ranks >= 1 && o.num_experts >= 1 && o.factor >= 0, "exchange_experts: ", o.num_experts, " experts on ",
+             o.ranks, " ranks with factor ", o.factor, "; need one or more of each and a factor of 0 or more");
+  std::vector<int64_t> owned = o.owned;
+  if (owned.empty())
+    for (int64_t p = 0; p < o.ranks; ++p) owned.push_back(o.num_experts / o.ranks + (p < o.num_experts % o.ranks));
+  WEFT_CHECK(static_cast<int64_t>(owned.size()) == o.ranks &&
+                 std::accumulate(owned.begin(), owned.end(), int64_t{0}) == o.num_experts &&
+                 *std::min_element(owned.begin(), owned.end()) >= 0,
+             "exchange_experts: experts of the ranks are ", owned, "; need ", o.ranks, " numbers that add up to ",
+             o.num_experts);
+  const int64_t most = *std::max_element(owned.begin(), owned.end());
+  const bool even = *std::min_element(owned.begin(), owned.end()) == most;
+  WEFT_CHECK(o.own >= 0 ? std::find(owned.begin(), owned.end(), o.own) != owned.end() : even,
+             "exchange_experts: this rank owns ", o.own, " experts of ", owned, "; need one of these numbers");
+  return owned;
+}
+
+/// Counts [E] as [n, m], a row for each rank, zero where one has less than m experts.
+Tensor by_owner(const Tensor& counts, const std::vector<int64_t>& owned, int64_t most) {
+  const int64_t n = static_cast<int64_t>(owned.size()), num = counts.size(0);
+  if (n * most == num) return reshape(counts, {n, most});
+  std::vector<Tensor> parts;
+  int64_t at = 0;
+  for (int64_t own : owned) {
+    parts.push_back(pad(slice(counts, 0, at, at + own), {0, most - own}));
+    at += own;
+  }
+  return stack(parts);
+}
+
+Tensor rows_between(const Tensor& x, const Tensor& send, const Tensor& recv, const ExpertExchange& e, int64_t rows) {
+  Attrs attrs{{"axes", e.axes}, {"rows", rows}};
+  if (e.factor > 0) attrs = attrs.with("factor", e.factor);
+  return dispatch(all_to_all_rows_op, {&x, &send, &recv}, attrs);
+}
+
+}  // namespace
+
+ExpertExchange exchange_experts(const Arg& experts, const ExpertParallel& o) {
+  const Tensor& t = tensor_of(experts, "exchange_experts");
+  LineScope line(experts.line());
+  const std::vector<int64_t> owned = owned_experts(o);
+  const int64_t most = *std::max_element(owned.begin(), owned.end()), own = o.own >= 0 ? o.own : most;
+  ExpertExchange e;
+  e.axes = o.axes;
+  e.factor = o.factor;
+  e.sent = expert_order(t, o.num_experts);
+  const int64_t k = t.size(1), all = (o.group_tokens ? o.group_tokens : o.ranks * t.size(0)) * k;
+  const double room = std::ceil(o.factor * static_cast<double>(all) / static_cast<double>(o.ranks));
+  e.rows = o.factor == 0 || room > static_cast<double>(all) ? all : static_cast<int64_t>(room);
+
+  // [n, m] both: how many rows of each of rank p's experts go there, and come from rank p for each own expert.
+  const Tensor going = by_owner(e.sent.counts, owned, most);
+  const Tensor coming =
+      dispatch(all_to_all_op, {&going},
+               {{"axes", o.axes}, {"parts", o.ranks}, {"split_dim", int64_t{0}}, {"concat_dim", int64_t{0}}});
+  e.send_counts = sum(going, 1);
+  e.recv_counts = sum(coming, 1);
+
+  // The expert of each received row: how many of the runs (of one rank's rows for one expert) end at or before it says
+  // which run it is in; behind the last run there is nobody's expert, number m.
+  const Tensor ends = minimum(cumsum(reshape(coming, {-1}), 0), e.rows);
+  const Tensor run = slice(cumsum(histogram(ends, e.rows + 1), 0), 0, 0, e.rows);
+  const Tensor expert_of_run =
+      pad(reshape(expand(arange(most), {o.ranks, most}), {-1}), {0, 1}, static_cast<double>(most));
+  e.received = expert_order(unsqueeze(index_select(expert_of_run, 0, run), 1), most + 1);
+  e.offsets = slice(e.received.offsets, 0, 0, own + 1);
+  return e;
+}
+
+Tensor rows_to_experts(const Arg& rows, const ExpertExchange& e) {
+  const Tensor& x = tensor_of(rows, "rows_to_experts");
+  LineScope line(rows.line());
+  return dispatch_rows(rows_between(x, e.send_counts, e.recv_counts, e, e.rows), e.received);
+}
+
+Tensor rows_from_experts(const Arg& rows, const ExpertExchange& e) {
+  const Tensor& y = tensor_of(rows, "rows_from_experts");
+  LineScope line(rows.line());
+  return rows_between(combine_rows(y, e.received), e.recv_counts, e.send_counts, e, e.sent.slots.numel());
+}
+
+Tensor dispatch_to_experts(const Arg& x, const ExpertExchange& e) {
+  LineScope line(x.line());
+  return rows_to_experts(dispatch_rows(x, e.sent), e);
+}
+
+Tensor combine_from_experts(const Arg& y, const ExpertExchange& e, const Arg& weights) {
+  LineScope line(y.line());
+  return combine_rows(rows_from_experts(y, e), e.sent, weights);
+}
+
+}  // namespace weft
