@@ -54,16 +54,22 @@ Tensor rows_between(const Tensor& x, const Tensor& send, const Tensor& recv, con
 
 }  // namespace
 
-ExpertExchange exchange_experts(const Arg& experts, const ExpertParallel& o) {
+ExpertExchange exchange_experts(const Arg& experts, const ExpertParallel& options) {
   const Tensor& t = tensor_of(experts, "exchange_experts");
   LineScope line(experts.line());
+  return exchange_order(expert_order(t, options.num_experts), options);
+}
+
+ExpertExchange exchange_order(const ExpertOrder& order, const ExpertParallel& o) {
   const std::vector<int64_t> owned = owned_experts(o);
   const int64_t most = *std::max_element(owned.begin(), owned.end()), own = o.own >= 0 ? o.own : most;
+  WEFT_CHECK(order.counts.numel() == o.num_experts, "exchange_order: the order is of ", order.counts.numel(),
+             " experts; need ", o.num_experts);
   ExpertExchange e;
   e.axes = o.axes;
   e.factor = o.factor;
-  e.sent = expert_order(t, o.num_experts);
-  const int64_t k = t.size(1), all = (o.group_tokens ? o.group_tokens : o.ranks * t.size(0)) * k;
+  e.sent = order;
+  const int64_t all = o.group_tokens ? o.group_tokens * order.top_k : o.ranks * order.slots.numel();
   const double room = std::ceil(o.factor * static_cast<double>(all) / static_cast<double>(o.ranks));
   e.rows = o.factor == 0 || room > static_cast<double>(all) ? all : static_cast<int64_t>(room);
 

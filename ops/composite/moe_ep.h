@@ -32,7 +32,10 @@ struct ExpertExchange {
   std::string axes;
   double factor = 0;
 };
+/// For the choices [t, k] of this rank's tokens.
 ExpertExchange exchange_experts(const Arg& experts, const ExpertParallel& options);
+/// For the order of this rank's slots by expert.
+ExpertExchange exchange_order(const ExpertOrder& order, const ExpertParallel& options);
 
 /// Rows by expert of this rank's slots [R, D] -> rows of this rank's experts [B, D], for grouped_matmul with offsets.
 Tensor rows_to_experts(const Arg& rows, const ExpertExchange& exchange);
