@@ -19,7 +19,11 @@ class MeshPartitioner final : public internal::Partitioner {
 }  // namespace
 
 weft::CompileOptions CompileOptions::for_one_rank() const {
-  weft::CompileOptions o{.memory_budget = memory_budget, .numerics = numerics, .disable = disable, .kernel_cache = kernel_cache};
+  weft::CompileOptions o{.memory_budget = memory_budget,
+                         .numerics = numerics,
+                         .verify_numerics = verify_numerics,
+                         .disable = disable,
+                         .kernel_cache = kernel_cache};
   if (mesh.find("tp")) o.disable.push_back("linear_cross_entropy");  // the table of the loss is split over tp
   if (mesh.size() > 1) o.partitioner = std::make_shared<MeshPartitioner>(LayOut{mesh, plan, communication});
   return o;

@@ -13,6 +13,7 @@ struct CompileOptions {
   Plan plan = {};
   int64_t memory_budget = 0;  // bytes of one rank; 0 is no limit
   std::string numerics = "fast";
+  bool verify_numerics = false;  // the bits of one device that also has it: sums do not depend on order
   std::vector<std::string> disable = {};
   std::string kernel_cache = {};
   CommunicationOptions communication = {};  // bucketing, overlap, and the network they are planned for
