@@ -1,5 +1,5 @@
-// Context parallelism on ranks of a world: one captured graph for all of them, its collectives counted, its results those
-// of the whole call; with heads split over another mesh dimension, too.
+// Context parallelism on ranks of a world: one captured graph for all of them, its collectives counted, its results
+// those of the whole call; with heads split over another mesh dimension, too.
 #include "ops/attention/context_parallel.h"
 
 #include <map>
@@ -16,8 +16,8 @@ namespace weft::dist {
 namespace {
 
 using testing::Assembled;
-using testing::ShardBounds;
 using testing::shard_cases;
+using testing::ShardBounds;
 using testing::ShardSizes;
 using testing::WholeCall;
 
@@ -29,7 +29,8 @@ TensorFn program(const WholeCall& w, Lowering l, int64_t c, int64_t tp, const Te
   return [=, call = w.call, s = w.s](std::span<const Tensor> in) {
     ContextCall x{call.attrs, call.operands, {}, {}, layout, layout, rank_group("cp", c)};
     std::copy(in.begin(), in.begin() + 3, x.operands.begin());
-    if (tp > 1) x.h = {.offset = dispatch(rank_coordinate_op, {}, {{"axes", std::string("tp")}}) * (s.hq / tp), .extent = s.hq};
+    if (tp > 1)
+      x.h = {.offset = dispatch(rank_coordinate_op, {}, {{"axes", std::string("tp")}}) * (s.hq / tp), .extent = s.hq};
     const ContextResult f = l == kAllGather ? cp_all_gather(x) : l == kRing ? cp_ring(x) : cp_ulysses(x);
     std::vector<Tensor> r = l == kAllGather ? cp_all_gather_backward(x, f, in[3])
                             : l == kRing    ? cp_ring_backward(x, f, in[3])
@@ -42,12 +43,18 @@ TensorFn program(const WholeCall& w, Lowering l, int64_t c, int64_t tp, const Te
 class Cut {
  public:
   Cut(const WholeCall& w, int64_t c, int64_t tp, const Tensor& layout)
-      : w_(w), c_(c), tp_(tp), order_((layout.defined() ? layout : arange(w.s.sq, {.dtype = kInt64})).contiguous().to_vector<int64_t>()) {}
+      : w_(w),
+        c_(c),
+        tp_(tp),
+        order_((layout.defined() ? layout : arange(w.s.sq, {.dtype = kInt64})).contiguous().to_vector<int64_t>()) {}
   std::vector<int64_t> heads(int rank, int64_t n) const { return part(rank % tp_, n / tp_, false); }
   std::vector<int64_t> rows(int rank, int64_t n) const { return part(rank / tp_, n / c_, true); }
   Tensor own(const Tensor& t, int rank) const {
-    auto index = [](const std::vector<int64_t>& v) { return Tensor::from_vector<int64_t>(v, {static_cast<int64_t>(v.size())}); };
-    return index_select(index_select(t, 1, index(heads(rank, t.size(1)))), 2, index(rows(rank, t.size(2)))).contiguous();
+    auto index = [](const std::vector<int64_t>& v) {
+      return Tensor::from_vector<int64_t>(v, {static_cast<int64_t>(v.size())});
+    };
+    return index_select(index_select(t, 1, index(heads(rank, t.size(1)))), 2, index(rows(rank, t.size(2))))
+        .contiguous();
   }
   std::vector<Tensor> arguments(int rank) const {
     return {own(w_.call.operands[0], rank), own(w_.call.operands[1], rank), own(w_.call.operands[2], rank),
@@ -65,11 +72,13 @@ class Cut {
   std::vector<int64_t> order_;
 };
 
-void expect_whole(const WholeCall& w, const Cut& cut, const std::vector<std::vector<Tensor>>& got, const ShardBounds& b) {
+void expect_whole(const WholeCall& w, const Cut& cut, const std::vector<std::vector<Tensor>>& got,
+                  const ShardBounds& b) {
   std::vector<int64_t> batch;
   for (int64_t i = 0; i < w.s.b; ++i) batch.push_back(i);
   std::vector<Tensor> in = w.call.operands;
-  for (const Tensor& t : {w.out[0], w.out[1], w.upstream[0], zeros(w.out[1].shape(), {.dtype = w.out[1].dtype()})}) in.push_back(t);
+  for (const Tensor& t : {w.out[0], w.out[1], w.upstream[0], zeros(w.out[1].shape(), {.dtype = w.out[1].dtype()})})
+    in.push_back(t);
   const std::vector<Tensor> want = w.run(attention_backward_op, in);
   Assembled out(w.out[0]);
   std::vector<Assembled> grads(want.begin(), want.end());

@@ -17,11 +17,12 @@ using internal::AttentionOperands;
 /// What the lowerings share: shapes, and how a rank's part is told.
 class Context {
  public:
-  Context(const ContextCall& call, const char* op) : c(call), q(call.operands[0]), k(call.operands[1]), v(call.operands[2]) {
+  Context(const ContextCall& call, const char* op)
+      : c(call), q(call.operands[0]), k(call.operands[1]), v(call.operands[2]) {
     WEFT_CHECK(AttentionOperands(c.attrs).pages < 0, op, ": keys are in pages; need them together");
     WEFT_CHECK(c.group.size >= 1 && c.group.rank.defined(), op, ": got no group of ranks");
-    for (const auto& [t, n, name] : {std::tuple{&c.q_positions, q_length(), "queries"},
-                                     std::tuple{&c.kv_positions, kv_length(), "keys"}})
+    for (const auto& [t, n, name] :
+         {std::tuple{&c.q_positions, q_length(), "queries"}, std::tuple{&c.kv_positions, kv_length(), "keys"}})
       WEFT_CHECK(!t->defined() || (t->dtype() == kInt64 && t->shape() == Shape{n}), op, ": positions of ", name,
                  " are ", t->defined() ? t->type() : TensorType(), "; need i64 [", n, "], ", c.group.size,
                  " ranks with ", n / c.group.size, " each");
@@ -163,8 +164,8 @@ RankGroup rank_group(const std::string& axes, int64_t size, Device device) {
 ContextResult cp_all_gather(const ContextCall& c) {
   const Context x(c, "cp_all_gather");
   const Tensor kv = c.group.all_gather(x.joined(x.k, x.v), 2);
-  const std::vector<Tensor> r = x.forward(x.operands(x.q, x.keys(kv), x.values(kv)),
-                                          {c.b, c.h, x.queries_of(c.group.rank), x.all_keys()}, false);
+  const std::vector<Tensor> r =
+      x.forward(x.operands(x.q, x.keys(kv), x.values(kv)), {c.b, c.h, x.queries_of(c.group.rank), x.all_keys()}, false);
   return {r[0], r[1], r[2], {}};
 }
 
@@ -271,9 +272,9 @@ std::vector<Tensor> cp_ulysses_backward(const ContextCall& c, const ContextResul
   WEFT_CHECK(forward.saved.size() == 5, "cp_ulysses_backward: got ", forward.saved.size(),
              " saved tensors; need cp_ulysses' five");
   const std::vector<Tensor>& s = forward.saved;
-  std::vector<Tensor> g = x.narrowed(x.backward(x.operands(s[0], s[1], s[2]), maps, s[3], s[4],
-                                                c.group.all_to_all(dout, 1, 2),
-                                                dlse.defined() ? c.group.all_to_all(dlse, 1, 2) : Tensor()));
+  std::vector<Tensor> g =
+      x.narrowed(x.backward(x.operands(s[0], s[1], s[2]), maps, s[3], s[4], c.group.all_to_all(dout, 1, 2),
+                            dlse.defined() ? c.group.all_to_all(dlse, 1, 2) : Tensor()));
   for (size_t i = 0; i < 3; ++i) g[i] = c.group.all_to_all(g[i], 2, 1);
   return g;
 }

@@ -1,5 +1,5 @@
-// The three lowerings of context parallelism on simulated ranks (threads that exchange tensors): results and gradients of
-// the whole call, and as many exchanges as there should be.
+// The three lowerings of context parallelism on simulated ranks (threads that exchange tensors): results and gradients
+// of the whole call, and as many exchanges as there should be.
 #include "ops/attention/context_parallel.h"
 
 #include <condition_variable>
@@ -16,8 +16,8 @@ namespace {
 using testing::Assembled;
 using testing::error_of;
 using testing::Random;
-using testing::ShardBounds;
 using testing::shard_cases;
+using testing::ShardBounds;
 using testing::ShardSizes;
 using testing::WholeCall;
 
@@ -55,10 +55,13 @@ RankGroup group_of(Board& board, int64_t rank, int64_t ranks) {
     return slice(t, dim, rank * n, (rank + 1) * n);
   };
   RankGroup g{.size = ranks, .rank = full({}, rank, {.dtype = kInt64})};
-  g.all_gather = [&board, rank](const Tensor& x, int64_t dim) { return cat(board.exchange(rank, x, "all_gather"), dim); };
+  g.all_gather = [&board, rank](const Tensor& x, int64_t dim) {
+    return cat(board.exchange(rank, x, "all_gather"), dim);
+  };
   g.reduce_scatter = [=, &board](const Tensor& x, int64_t dim) {
     Tensor sum;
-    for (const Tensor& t : board.exchange(rank, x, "reduce_scatter")) sum = sum.defined() ? sum + part(t, dim) : part(t, dim);
+    for (const Tensor& t : board.exchange(rank, x, "reduce_scatter"))
+      sum = sum.defined() ? sum + part(t, dim) : part(t, dim);
     return sum;
   };
   g.all_to_all = [=, &board](const Tensor& x, int64_t split, int64_t concat) {
@@ -80,7 +83,8 @@ std::map<std::string, int> expect_whole(const WholeCall& w, Lowering lowering, i
                                         const ShardBounds& bounds) {
   const std::vector<Tensor>& x = w.call.operands;
   const int64_t sq = w.s.sq / c, skv = w.s.skv / c;
-  const std::vector<int64_t> order = (layout.defined() ? layout : arange(w.s.sq, {.dtype = kInt64})).contiguous().to_vector<int64_t>();
+  const std::vector<int64_t> order =
+      (layout.defined() ? layout : arange(w.s.sq, {.dtype = kInt64})).contiguous().to_vector<int64_t>();
   auto all = [](int64_t n) {
     std::vector<int64_t> v;
     for (int64_t i = 0; i < n; ++i) v.push_back(i);
@@ -89,22 +93,23 @@ std::map<std::string, int> expect_whole(const WholeCall& w, Lowering lowering, i
   Board board(c);
   std::vector<std::vector<Tensor>> got(static_cast<size_t>(c)), grads(static_cast<size_t>(c));
   std::vector<std::thread> threads;
-  for (int64_t r = 0; r < c; ++r) threads.emplace_back([&, r] {
-    const auto own = [&](const Tensor& t, int64_t n) {
-      std::vector<int64_t> at(order.begin() + r * n, order.begin() + (r + 1) * n);
-      return index_select(t, 2, Tensor::from_vector<int64_t>(at, {n}));
-    };
-    ContextCall call{w.call.attrs, x, {}, {}, layout, layout, group_of(board, r, c)};
-    call.operands[0] = own(x[0], sq), call.operands[1] = own(x[1], skv), call.operands[2] = own(x[2], skv);
-    const Tensor dout = own(w.upstream[0], sq), dlse = own(w.upstream[1], sq);
-    const ContextResult f = lowering == kAllGather ? cp_all_gather(call)
-                            : lowering == kRing    ? cp_ring(call)
-                                                   : cp_ulysses(call, true);
-    grads[static_cast<size_t>(r)] = lowering == kAllGather ? cp_all_gather_backward(call, f, dout, dlse)
-                                    : lowering == kRing    ? cp_ring_backward(call, f, dout, dlse)
-                                                           : cp_ulysses_backward(call, f, dout, dlse);
-    got[static_cast<size_t>(r)] = {f.out, f.lse, f.max};
-  });
+  for (int64_t r = 0; r < c; ++r)
+    threads.emplace_back([&, r] {
+      const auto own = [&](const Tensor& t, int64_t n) {
+        std::vector<int64_t> at(order.begin() + r * n, order.begin() + (r + 1) * n);
+        return index_select(t, 2, Tensor::from_vector<int64_t>(at, {n}));
+      };
+      ContextCall call{w.call.attrs, x, {}, {}, layout, layout, group_of(board, r, c)};
+      call.operands[0] = own(x[0], sq), call.operands[1] = own(x[1], skv), call.operands[2] = own(x[2], skv);
+      const Tensor dout = own(w.upstream[0], sq), dlse = own(w.upstream[1], sq);
+      const ContextResult f = lowering == kAllGather ? cp_all_gather(call)
+                              : lowering == kRing    ? cp_ring(call)
+                                                     : cp_ulysses(call, true);
+      grads[static_cast<size_t>(r)] = lowering == kAllGather ? cp_all_gather_backward(call, f, dout, dlse)
+                                      : lowering == kRing    ? cp_ring_backward(call, f, dout, dlse)
+                                                             : cp_ulysses_backward(call, f, dout, dlse);
+      got[static_cast<size_t>(r)] = {f.out, f.lse, f.max};
+    });
   for (std::thread& t : threads) t.join();
   std::vector<Assembled> out(w.out.begin(), w.out.end()), back(w.back.begin(), w.back.end());
   for (int64_t r = 0; r < c; ++r) {
@@ -189,7 +194,8 @@ TEST(ContextParallel, RingSteps) {
   const ShardSizes s;
   auto steps = [&](const testing::ShardCase& c, const Tensor& layout) {
     const WholeCall w(s, kFloat32, c, 16);
-    ContextCall call{w.call.attrs, w.call.operands, {}, {}, layout, layout, {.size = 4, .rank = full({}, 0, {.dtype = kInt64})}};
+    ContextCall call{
+        w.call.attrs, w.call.operands, {}, {}, layout, layout, {.size = 4, .rank = full({}, 0, {.dtype = kInt64})}};
     for (size_t i = 0; i < 3; ++i) call.operands[i] = slice(call.operands[i], 2, 0, s.sq / 4);
     return internal::ring_steps(call);
   };
@@ -205,9 +211,10 @@ TEST(ContextParallel, UlyssesNeedsKeyHeads) {
   const ShardSizes s;
   const WholeCall w(s, kFloat32, shard_cases()[0], 17);
   ContextCall call{w.call.attrs, w.call.operands, {}, {}, {}, {}, {.size = 4, .rank = full({}, 0, {.dtype = kInt64})}};
-  EXPECT_EQ(error_of([&] { cp_ulysses(call); }),
-            "cp_ulysses: 2 key heads of a rank cannot be dealt out to 4 ranks; degree 2 fits, or pass keys around a ring "
-            "or gather them (cp_ring, cp_all_gather)");
+  EXPECT_EQ(
+      error_of([&] { cp_ulysses(call); }),
+      "cp_ulysses: 2 key heads of a rank cannot be dealt out to 4 ranks; degree 2 fits, or pass keys around a ring "
+      "or gather them (cp_ring, cp_all_gather)");
 }
 
 }  // namespace

@@ -69,8 +69,9 @@ struct Plain {
       internal::check_reads("score_mod", *graph_of(attrs, "score"), indices, scores.shape(), seen);
     if (at.dropout >= 0) {
       const Shape whole = at.places >= 0 ? attrs.ints("dropout_extents") : raw.shape();
-      Tensor bits = dispatch(random_bits_op, {&in[static_cast<size_t>(at.dropout)], &in[static_cast<size_t>(at.dropout) + 1]},
-                             {{"shape", whole}, {"op_id", attrs.i("op_id")}});
+      Tensor bits =
+          dispatch(random_bits_op, {&in[static_cast<size_t>(at.dropout)], &in[static_cast<size_t>(at.dropout) + 1]},
+                   {{"shape", whole}, {"op_id", attrs.i("op_id")}});
       for (int d = 0; d < 4 && at.places >= 0; ++d)
         bits = index_select(bits, d, in[static_cast<size_t>(at.places + d)]);
       const Tensor u = mul(cast(shift_right_logical(bits, 8), kFloat32), 0x1p-24);
@@ -115,8 +116,8 @@ std::vector<Tensor> internal::gathered_pages(const Tensor& pages, const Tensor& 
   const Tensor chosen = minimum(maximum(reshape(pages, {-1}), 0), k.size(0) - 1);
   std::vector<Tensor> r;
   for (const Tensor* t : {&k, &v}) {
-    const Tensor rows = reshape(index_select(*t, 0, chosen),
-                                {pages.size(0), pages.size(1), t->size(1), t->size(2), t->size(3)});
+    const Tensor rows =
+        reshape(index_select(*t, 0, chosen), {pages.size(0), pages.size(1), t->size(1), t->size(2), t->size(3)});
     r.push_back(reshape(transpose(rows, 1, 2), {pages.size(0), t->size(1), pages.size(1) * t->size(2), t->size(3)}));
   }
   return r;
@@ -180,8 +181,7 @@ std::vector<Tensor> internal::plain_attention_backward(const Attrs& attrs, std::
     if (p.seen.defined()) ds = where(p.seen, ds, 0.0);
   }
   ds = ds * attrs.f("scale");
-  std::vector<Tensor> r{cast(matmul(ds, p.k), p.narrow(in[0])),
-                        p.grouped(matmul(transpose(ds, -1, -2), p.q), in[1]),
+  std::vector<Tensor> r{cast(matmul(ds, p.k), p.narrow(in[0])), p.grouped(matmul(transpose(ds, -1, -2), p.q), in[1]),
                         p.grouped(matmul(transpose(dropped, -1, -2), dout), in[2])};
   r.insert(r.end(), tables.begin(), tables.end());
   return r;

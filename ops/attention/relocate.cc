@@ -78,8 +78,8 @@ class Relocation {
                "; need 1 or more");
   }
 
-  /// The mod of the whole's positions as a mod of the local ones. What it needs for that comes after its tables, so that
-  /// tables keep their places and their gradients' order.
+  /// The mod of the whole's positions as a mod of the local ones. What it needs for that comes after its tables, so
+  /// that tables keep their places and their gradients' order.
   void mod(const char* key, size_t own, int first, int tables, LocalAttention* r) {
     if (!attrs_.has(key)) return;
     const Ref<Graph> from = attrs_.get<Ref<Graph>>(key);
@@ -133,7 +133,8 @@ class Relocation {
     r->attrs = r->attrs.with(key, body.graph).with(std::string(key) + "_tables", static_cast<int64_t>(tables));
   }
 
-  /// The part's rows of the lists of blocks, where they lie together; else none, and the kernels make them from the mask.
+  /// The part's rows of the lists of blocks, where they lie together; else none, and the kernels make them from the
+  /// mask.
   void blocks(LocalAttention* r) const {
     if (at_.blocks < 0) return;
     const int64_t batch = attrs_.i("block_batch"), heads = attrs_.i("block_heads"), unit = attrs_.i("block_q");
@@ -144,8 +145,8 @@ class Relocation {
     const int64_t q_blocks = (extent(2) + unit - 1) / unit, own = (lengths_[2] + unit - 1) / unit;
     const bool aligned = part < 2 || !m.offset.defined() || m.multiple % unit == 0;
     // Rows are (batch, heads, blocks of queries).
-    const bool together = int{b} + int{h} + int{q} <= 1 && !m.table.defined() && aligned &&
-                          (part == 0 || batch == 1) && (part < 2 || heads == 1);
+    const bool together = int{b} + int{h} + int{q} <= 1 && !m.table.defined() && aligned && (part == 0 || batch == 1) &&
+                          (part < 2 || heads == 1);
     if (moves(3) || (!together && (b || h || q))) {
       r->attrs = r->attrs.with("block_q", int64_t{0}).without("block_kv").without("block_batch").without("block_heads");
       return;

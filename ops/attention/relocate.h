@@ -1,6 +1,6 @@
-// Attention on a part of its batch entries, heads, queries and keys, as the whole sees it: mods count in positions of the
-// whole, dropout draws the whole's bits, and blocks that are empty in the whole are skipped in the part. Where the part
-// lies is data (0-d and 1-d i64 tensors), so that one graph and one plan serve all parts.
+// Attention on a part of its batch entries, heads, queries and keys, as the whole sees it: mods count in positions of
+// the whole, dropout draws the whole's bits, and blocks that are empty in the whole are skipped in the part. Where the
+// part lies is data (0-d and 1-d i64 tensors), so that one graph and one plan serve all parts.
 #pragma once
 #include <span>
 #include <vector>
@@ -28,15 +28,15 @@ struct ShardOptions {
   bool wide = false;  // results are f32 whatever the operands are: partial sums that are added up elsewhere
 };
 
-/// attention's results (out, lse, max) for a shard. `attrs`: of the whole's node; `local`: its operands in its order, with
-/// q, k, v (and a page table) local, tables, block lists, seed and step the whole's. kv heads are those that the local
-/// query heads read, the local number of query heads a multiple of them. Where keys are a part, results are those over
-/// these keys (see merge.h). f64 gives primitives. Throws naming the dim where maps and operands do not fit.
+/// attention's results (out, lse, max) for a shard. `attrs`: of the whole's node; `local`: its operands in its order,
+/// with q, k, v (and a page table) local, tables, block lists, seed and step the whole's. kv heads are those that the
+/// local query heads read, the local number of query heads a multiple of them. Where keys are a part, results are those
+/// over these keys (see merge.h). f64 gives primitives. Throws naming the dim where maps and operands do not fit.
 std::vector<Tensor> attention_on_shard(const Attrs& attrs, std::span<const Tensor> local, const ShardMaps& maps,
                                        const ShardOptions& options = {});
-/// attention_backward's results (dq, dk, dv, then the tables' gradients) for a shard; `local` ends with out, lse, dout and
-/// dlse of the local queries over all keys. Each is a sum over the shard alone: dq over its keys, dk and dv over its
-/// batch entries, query heads and queries, tables over everything.
+/// attention_backward's results (dq, dk, dv, then the tables' gradients) for a shard; `local` ends with out, lse, dout
+/// and dlse of the local queries over all keys. Each is a sum over the shard alone: dq over its keys, dk and dv over
+/// its batch entries, query heads and queries, tables over everything.
 std::vector<Tensor> attention_backward_on_shard(const Attrs& attrs, std::span<const Tensor> local,
                                                 const ShardMaps& maps, const ShardOptions& options = {});
 

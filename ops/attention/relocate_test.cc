@@ -1,5 +1,5 @@
-// attention_on_shard: a call cut by hand into parts of batch, heads, queries and keys, whose results put together are the
-// whole's, forward and backward, in f64 within 1e-12 and in f32 within bounds of the roundings on the way.
+// attention_on_shard: a call cut by hand into parts of batch, heads, queries and keys, whose results put together are
+// the whole's, forward and backward, in f64 within 1e-12 and in f32 within bounds of the roundings on the way.
 #include "ops/attention/relocate.h"
 
 #include "ops/attention/call_mask.h"
@@ -12,8 +12,8 @@ namespace {
 using testing::Assembled;
 using testing::error_of;
 using testing::Random;
-using testing::ShardBounds;
 using testing::shard_cases;
+using testing::ShardBounds;
 using testing::ShardSizes;
 using testing::WholeCall;
 
@@ -94,7 +94,8 @@ void expect_whole(const WholeCall& w, const Cut& cut, const ShardBounds& bounds,
           if (by_mask) {
             EXPECT_EQ(internal::relocated(w.call.attrs, operands(kv), maps).attrs.i("block_q"), 0);
           }
-          const std::vector<Tensor> r = attention_on_shard(w.call.attrs, operands(kv), maps, {.wide = cut.kv.size() > 1});
+          const std::vector<Tensor> r =
+              attention_on_shard(w.call.attrs, operands(kv), maps, {.wide = cut.kv.size() > 1});
           const PartialAttention p{r[0], r[1], r[2]};
           sum = sum.out.defined() ? merge_attention(sum, p) : p;
         }
@@ -168,17 +169,17 @@ TEST(Relocate, PartsAreTheWholeInBFloat16) {
 TEST(Relocate, BlockLists) {
   const ShardSizes s{.sq = 320, .skv = 256, .d = 4, .dv = 4};
   auto mask = [](bool batch, bool heads) {
-    return testing::ShardCase{"", [=](const ShardSizes& s, DType, Random&) {
-                                const MaskMod m = [=](Index b, Index h, Index q, Index kv) {
-                                  Tensor at = q - 30;
-                                  if (batch) at = at + b * 70;
-                                  if (heads) at = at - h * 20;
-                                  return at >= kv;
-                                };
-                                return FlexAttentionOptions{
-                                    .block_mask = create_block_mask(m, batch ? s.b : 1, heads ? s.hq : 1, s.sq, s.skv,
-                                                                    {.block_size = {64, 64}})};
-                              }};
+    return testing::ShardCase{
+        "", [=](const ShardSizes& s, DType, Random&) {
+          const MaskMod m = [=](Index b, Index h, Index q, Index kv) {
+            Tensor at = q - 30;
+            if (batch) at = at + b * 70;
+            if (heads) at = at - h * 20;
+            return at >= kv;
+          };
+          return FlexAttentionOptions{.block_mask = create_block_mask(m, batch ? s.b : 1, heads ? s.hq : 1, s.sq, s.skv,
+                                                                      {.block_size = {64, 64}})};
+        }};
   };
   auto blocks = [](Parts p, int64_t unit) {
     for (Part& x : p) x.map.multiple = unit;
@@ -215,28 +216,30 @@ TEST(Relocate, BlockLists) {
 TEST(Relocate, SkipsBlocks) {
   const ShardSizes s{.b = 1, .hq = 1, .hkv = 1, .sq = 512, .skv = 512, .d = 4, .dv = 4};
   const MaskMod causal = [](Index, Index, Index q, Index kv) { return q >= kv; };
-  const WholeCall w(s, kFloat32,
-                    {"", [&](const ShardSizes& z, DType, Random&) {
-                       return FlexAttentionOptions{.block_mask = create_block_mask(causal, 1, 1, z.sq, z.skv)};
-                     }},
-                    5);
+  const WholeCall w(
+      s, kFloat32,
+      {"", [&](const ShardSizes& z, DType,
+               Random&) { return FlexAttentionOptions{.block_mask = create_block_mask(causal, 1, 1, z.sq, z.skv)}; }},
+      5);
   for (int64_t rank = 0; rank < 4; ++rank) {
     std::vector<Tensor> in = w.call.operands;
     in[0] = slice(in[0], 2, rank * 128, rank * 128 + 128);
-    const internal::LocalAttention local = internal::relocated(
-        w.call.attrs, in, {.q = {.offset = number(rank * 128), .extent = 512, .multiple = 128}});
+    const internal::LocalAttention local =
+        internal::relocated(w.call.attrs, in, {.q = {.offset = number(rank * 128), .extent = 512, .multiple = 128}});
     const internal::AttentionOperands at(local.attrs);
     const std::vector<int64_t> offsets =
         local.operands[static_cast<size_t>(at.blocks)].contiguous().to_vector<int64_t>();
     const std::vector<int32_t> ranges =
         local.operands[static_cast<size_t>(at.blocks) + 1].contiguous().to_vector<int32_t>();
     int64_t seen = 0;
-    for (int64_t i = offsets[0]; i < offsets[1]; ++i) seen += ranges[static_cast<size_t>(3 * i + 1)] - ranges[static_cast<size_t>(3 * i)];
+    for (int64_t i = offsets[0]; i < offsets[1]; ++i)
+      seen += ranges[static_cast<size_t>(3 * i + 1)] - ranges[static_cast<size_t>(3 * i)];
     EXPECT_EQ(seen, rank + 1);
   }
 }
 
-// Lists made from the mask when the call runs: as many blocks on each rank of a head-tail layout, and no more than needed.
+// Lists made from the mask when the call runs: as many blocks on each rank of a head-tail layout, and no more than
+// needed.
 TEST(Relocate, SkipsBlocksWhereRowsAreATable) {
   const ShardSizes s{.b = 1, .hq = 1, .hkv = 1, .sq = 1024, .skv = 1024, .d = 4, .dv = 4};
   const WholeCall w(s, kFloat32, shard_cases()[1], 8);
@@ -276,7 +279,8 @@ TEST(Relocate, Errors) {
             std::string::npos);
   EXPECT_NE(error({.kv = {.table = arange(4, {.dtype = kInt64})}}).find("positions of keys are i64[4] for 32 of them"),
             std::string::npos);
-  EXPECT_NE(error({.b = {.offset = full({}, 1.0)}}).find("offset of batch is f32[]; need a 0-d i64"), std::string::npos);
+  EXPECT_NE(error({.b = {.offset = full({}, 1.0)}}).find("offset of batch is f32[]; need a 0-d i64"),
+            std::string::npos);
   std::vector<Tensor> in = w.call.operands;
   in[0] = slice(in[0], 1, 0, 1);
   EXPECT_NE(error_of([&] { attention_on_shard(w.call.attrs, in, {}); }).find("1 query heads and 2 key heads"),

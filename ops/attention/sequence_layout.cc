@@ -33,7 +33,8 @@ Tensor document_layout(const Tensor& document_ids, int64_t ranks) {
   // Of chunk or turn t: forth for the first c, back for the others.
   auto owner = [&](const Tensor& t) { return minimum(t, cut - 1 - t); };
   const Tensor over = lt(at, rest), turn = cumsum(cast(over, kInt64), 0) - 1;
-  return argsort(where(over, owner(remainder(maximum(turn, 0), cut)), owner(floor_divide(at - rest, maximum(chunk, 1)))), 0);
+  return argsort(
+      where(over, owner(remainder(maximum(turn, 0), cut)), owner(floor_divide(at - rest, maximum(chunk, 1)))), 0);
 }
 
 std::vector<int64_t> causal_pairs(int64_t length, int64_t ranks, const Tensor& layout, const Tensor& document_ids) {
@@ -46,7 +47,8 @@ std::vector<int64_t> causal_pairs(int64_t length, int64_t ranks, const Tensor& l
   for (size_t i = 1; i < seen.size(); ++i)
     if (id.empty() || id[i] == id[i - 1]) seen[i] = seen[i - 1] + 1;
   for (int64_t i = 0; i < length; ++i)
-    pairs[static_cast<size_t>(i / (length / ranks))] += seen[static_cast<size_t>(at.empty() ? i : at[static_cast<size_t>(i)])];
+    pairs[static_cast<size_t>(i / (length / ranks))] +=
+        seen[static_cast<size_t>(at.empty() ? i : at[static_cast<size_t>(i)])];
   return pairs;
 }
 

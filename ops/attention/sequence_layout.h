@@ -16,8 +16,8 @@ Tensor head_tail_layout(int64_t length, int64_t ranks);
 /// cheapest) are dealt out to all ranks in turn, forth and back. Throws unless c divides S.
 Tensor document_layout(const Tensor& document_ids, int64_t ranks);
 
-/// Pairs of a query and a key that each rank's queries see: keys of their own document at or before them. layout: as made
-/// above (undefined: in order); document_ids undefined: one document.
+/// Pairs of a query and a key that each rank's queries see: keys of their own document at or before them. layout: as
+/// made above (undefined: in order); document_ids undefined: one document.
 std::vector<int64_t> causal_pairs(int64_t length, int64_t ranks, const Tensor& layout = {},
                                   const Tensor& document_ids = {});
 

@@ -27,7 +27,8 @@ void expect_layout(const Tensor& layout, int64_t n, int64_t ranks) {
 
 Tensor ids(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> id;
-  for (size_t d = 0; d < lengths.size(); ++d) id.insert(id.end(), static_cast<size_t>(lengths[d]), static_cast<int64_t>(d * d));
+  for (size_t d = 0; d < lengths.size(); ++d)
+    id.insert(id.end(), static_cast<size_t>(lengths[d]), static_cast<int64_t>(d * d));
   return Tensor::from_vector<int64_t>(id, {static_cast<int64_t>(id.size())});
 }
 
@@ -92,7 +93,8 @@ TEST(SequenceLayout, InACapturedStep) {
 }
 
 TEST(SequenceLayout, Errors) {
-  EXPECT_EQ(testing::error_of([] { head_tail_layout(20, 4); }), "head_tail_layout: length 20 on 4 ranks; need a multiple of 8");
+  EXPECT_EQ(testing::error_of([] { head_tail_layout(20, 4); }),
+            "head_tail_layout: length 20 on 4 ranks; need a multiple of 8");
   EXPECT_EQ(testing::error_of([] { document_layout(zeros({10}, {.dtype = kInt64}), 4); }),
             "document_layout: length 10 on 4 ranks; need a multiple of 4");
 }

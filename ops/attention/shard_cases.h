@@ -62,8 +62,9 @@ inline std::vector<ShardCase> shard_cases() {
       {"alibi",
        [=](const ShardSizes& s, DType t, Random& random) {
          const Tensor slope = random_tensor(t, {s.hq}, random, 0, 0.3);
-         return O{.score_mod = [slope](const Score& c) { return c.value + slope[c.h] * cast(c.kv - c.q, slope.dtype()); },
-                  .mask_mod = causal};
+         return O{
+             .score_mod = [slope](const Score& c) { return c.value + slope[c.h] * cast(c.kv - c.q, slope.dtype()); },
+             .mask_mod = causal};
        }},
       {"relative bias",
        [](const ShardSizes& s, DType t, Random& random) {
@@ -132,11 +133,11 @@ class Assembled {
   ::testing::AssertionResult is(const Tensor& whole, double bound) const {
     const std::vector<Real> want = to_reals(whole);
     for (size_t i = 0; i < want.size(); ++i) {
-      const bool same = std::isinf(static_cast<double>(want[i])) ? values_[i] == want[i]
-                                                                 : std::abs(values_[i] - want[i]) <= bound;
+      const bool same =
+          std::isinf(static_cast<double>(want[i])) ? values_[i] == want[i] : std::abs(values_[i] - want[i]) <= bound;
       if (!same)
-        return ::testing::AssertionFailure() << "element " << i << " is " << static_cast<double>(values_[i]) << "; want "
-                                             << static_cast<double>(want[i]) << " within " << bound;
+        return ::testing::AssertionFailure() << "element " << i << " is " << static_cast<double>(values_[i])
+                                             << "; want " << static_cast<double>(want[i]) << " within " << bound;
     }
     return ::testing::AssertionSuccess();
   }
@@ -146,10 +147,10 @@ class Assembled {
   std::vector<Real> values_;
 };
 
-/// How far results of two orders of summation may be apart, for operands, gradients and tables of magnitude 1, score_mods
-/// with derivatives of magnitude up to 2. Probabilities of a row sum to 1 (1 / (1 - p) with dropout), so that a row of
-/// scores' gradients sums to no more than 4 (dv + 1) in magnitude; each score, exponential and sum has at most d + keys +
-/// 32 roundings.
+/// How far results of two orders of summation may be apart, for operands, gradients and tables of magnitude 1,
+/// score_mods with derivatives of magnitude up to 2. Probabilities of a row sum to 1 (1 / (1 - p) with dropout), so
+/// that a row of scores' gradients sums to no more than 4 (dv + 1) in magnitude; each score, exponential and sum has at
+/// most d + keys + 32 roundings.
 struct ShardBounds {
   double out, lse, dq, dk, table;
   ShardBounds(const ShardSizes& s, DType t, bool dropout) {
