@@ -26,7 +26,7 @@ std::string key_of(const Graph& g, const Node& n) {
 
 class Applier {
  public:
-  Applier(const Graph& g, const Buckets& buckets) : g_(g), flow_(g), buckets_(buckets), bucket_(g.size(), -1), r_(g), bring_(g, r_, [this](int32_t id) { return make(id); }) {
+  Applier(const Graph& g, const Buckets& buckets) : g_(g), flow_(g), buckets_(buckets), bucket_(g.size(), -1), under_way_(buckets.size()), r_(g), bring_(g, r_, [this](int32_t id) { return make(id); }) {
     for (size_t b = 0; b < buckets.size(); ++b)
       for (int32_t id : buckets[b]) bucket_[static_cast<size_t>(id)] = static_cast<int>(b);
   }
@@ -43,6 +43,8 @@ class Applier {
   bool make(int32_t id) {
     const int b = bucket_[static_cast<size_t>(id)];
     if (b < 0) return false;
+    WEFT_BUG_IF(under_way_[static_cast<size_t>(b)], "bucket: %", id, " (", g_.node(id).op->name, ") needs itself");
+    under_way_[static_cast<size_t>(b)] = true;
     pack(buckets_[static_cast<size_t>(b)]);
     return true;
   }
@@ -109,9 +111,52 @@ class Applier {
   const Graph& g_;
   const Flow flow_;
   const Buckets& buckets_;
-  std::vector<int> bucket_;  // by node
+  std::vector<int> bucket_;       // by node
+  std::vector<bool> under_way_;   // by bucket
   Rewriter r_;
   Bringer bring_;
+};
+
+}  // namespace
+
+namespace {
+
+// Heavy nodes on a line, each before those that need it. A bucket takes one place between what all its members need and
+// what needs one of them, so the graph stays free of cycles whatever becomes of other buckets.
+class Line {
+ public:
+  explicit Line(const Flow& flow) : flow_(flow), at_(flow.live.size()), after_(flow.live.size()) {
+    for (size_t id = 0; id < at_.size(); ++id) {
+      at_[id] = static_cast<double>(id);
+      if (!flow.light[id])
+        for (int32_t from : flow.before[id]) after_[static_cast<size_t>(from)].push_back(static_cast<int32_t>(id));
+    }
+  }
+  double ready(int32_t id) const {
+    double t = -1;
+    for (int32_t from : flow_.before[static_cast<size_t>(id)]) t = std::max(t, at_[static_cast<size_t>(from)]);
+    return t;
+  }
+  double use(int32_t id) const {
+    auto t = static_cast<double>(at_.size());
+    for (int32_t to : after_[static_cast<size_t>(id)]) t = std::min(t, at_[static_cast<size_t>(to)]);
+    return t;
+  }
+  /// Puts nodes that are ready and used so in one place.
+  void join(const std::vector<int32_t>& nodes, double ready, double use) {
+    double first = use, last = -1;
+    for (int32_t id : nodes) {
+      first = std::min(first, at_[static_cast<size_t>(id)]);
+      last = std::max(last, at_[static_cast<size_t>(id)]);
+    }
+    const double place = first > ready ? first : last < use ? last : (ready + use) / 2;
+    for (int32_t id : nodes) at_[static_cast<size_t>(id)] = place;
+  }
+
+ private:
+  const Flow& flow_;
+  std::vector<double> at_;
+  std::vector<std::vector<int32_t>> after_;
 };
 
 }  // namespace
@@ -127,6 +172,7 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, con
     const int64_t most = options.member_bytes > 0 ? options.member_bytes : static_cast<int64_t>(link.latency * net.machine.bytes / 4);
     if (collective_bytes(g, n) <= most) alike[key_of(g, n)].push_back(id);
   }
+  Line line(flow);
   Buckets buckets;
   for (auto& [key, nodes] : alike) {
     const Link& link = net.along(g.node(nodes[0]).attrs.get<std::string>("axes"));
@@ -136,21 +182,24 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, con
     });
     std::vector<int32_t> bucket;
     int64_t bytes = 0;
-    int32_t ready = -1, use = g.size();
+    double ready = 0, use = 0;
     auto close = [&] {
-      if (bucket.size() > 1) buckets.push_back(bucket);
+      if (bucket.size() > 1) {
+        line.join(bucket, ready, use);
+        buckets.push_back(bucket);
+      }
       bucket.clear();
-      bytes = 0;
-      ready = -1;
-      use = g.size();
     };
     for (int32_t id : nodes) {
       const int64_t size = collective_bytes(g, g.node(id));
-      if (!bucket.empty() && (bytes + size > most || std::max(ready, flow.ready[id]) >= std::min(use, flow.use[id]))) close();
+      bool needs = false;
+      for (int32_t from : flow.before[static_cast<size_t>(id)]) needs |= std::find(bucket.begin(), bucket.end(), from) != bucket.end();
+      if (!bucket.empty() && (needs || bytes + size > most || std::max(ready, line.ready(id)) >= std::min(use, line.use(id)))) close();
+      const bool first = bucket.empty();
       bucket.push_back(id);
-      bytes += size;
-      ready = std::max(ready, flow.ready[id]);
-      use = std::min(use, flow.use[id]);
+      bytes = size + (first ? 0 : bytes);
+      ready = first ? line.ready(id) : std::max(ready, line.ready(id));
+      use = first ? line.use(id) : std::min(use, line.use(id));
     }
     close();
   }

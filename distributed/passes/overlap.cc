@@ -85,8 +85,10 @@ std::string_view layer_of(const Node& n) { return std::string_view(n.scope).subs
 
 class Scheduler {
  public:
-  Scheduler(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options)
-      : g_(g), flow_(g), net_(net), options_(options), memory_(g, flow_), n_(g.size()) {
+  /// `limit`: bytes from which on nothing is begun or fetched early. In place: as the graph stands.
+  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Network& net, const OverlapOptions& options, int64_t window, int64_t limit,
+            bool in_place)
+      : g_(g), flow_(flow), look_ahead_(options.look_ahead), window_(window), budget_(limit), in_place_(in_place), memory_(g, flow_), n_(g.size()) {
     for (int32_t id = 0; id < g.size(); ++id) {
       if (!flow_.live[id] || flow_.light[id]) continue;
       const Node& n = g.node(id);
@@ -105,25 +107,14 @@ class Scheduler {
         if (communicates(n)) s_.communication += collective_seconds(net, mesh, g, n), s_.exposed += collective_seconds(net, mesh, g, n);
       }
     }
-    std::map<std::pair<std::string_view, bool>, int64_t> layers;
-    for (int32_t id : open_)
-      if (flow_.ready[id] < 0) layers[{layer_of(g.node(id)), g.node(id).backward}] += memory_.bytes(id);
-    window_ = options.prefetch_bytes;
-    if (window_ <= 0)
-      for (const auto& [layer, bytes] : layers) window_ = std::max(window_, bytes);
-    Memory plain(g, flow_);
-    for (int32_t id : order_) {
-      plain.make(id);
-      plain.read(id);
-    }
-    s_.peak_before = plain.peak();
-    budget_ = options.memory_bytes > 0 ? options.memory_bytes : plain.peak() + window_;
   }
 
   Schedule run() {
     for (size_t head = 0; head < order_.size();) {
-      begin_ready(head);
-      end_done();
+      if (!in_place_) {
+        begin_ready(head);
+        end_done();
+      }
       const int32_t id = order_[head];
       Info& x = n_[id];
       if (x.done || x.begun) {
@@ -131,7 +122,7 @@ class Scheduler {
         continue;
       }
       const double until = free_at(id);
-      if (until > clock_ && !x.fixed) {
+      if (until > clock_ && !x.fixed && !in_place_) {
         if (const int32_t other = work_meanwhile(head); other >= 0) {
           run_node(other);
           continue;
@@ -140,6 +131,7 @@ class Scheduler {
       need(id);
       if (x.talks) {
         begin(id);
+        if (in_place_ && !x.done) end(id);
       } else {
         run_node(id);
       }
@@ -271,7 +263,7 @@ class Scheduler {
 
   /// The first node after `head` that could run now and keeps to the budget, or -1.
   int32_t work_meanwhile(size_t head) const {
-    const size_t end = std::min(order_.size(), head + static_cast<size_t>(options_.look_ahead));
+    const size_t end = std::min(order_.size(), head + static_cast<size_t>(look_ahead_));
     for (size_t i = head + 1; i < end; ++i) {
       const int32_t id = order_[i];
       const Info& x = n_[id];
@@ -284,23 +276,49 @@ class Scheduler {
   }
 
   const Graph& g_;
-  const Flow flow_;
-  const Network& net_;
-  const OverlapOptions& options_;
+  const Flow& flow_;
+  const int look_ahead_;
+  const int64_t window_, budget_;
+  const bool in_place_;
   Memory memory_;
   std::vector<Info> n_;
   std::vector<int32_t> order_, open_, under_way_;  // open: collectives not begun, in order
   std::map<int32_t, std::vector<int32_t>> meanwhile_;
   std::map<std::string, double> network_;  // when it is free
-  int64_t window_ = 0, ahead_ = 0, budget_ = 0;
+  int64_t ahead_ = 0;
   double clock_ = 0;
   Schedule s_;
 };
 
+Schedule plain_of(Schedule s) {
+  s.peak_before = s.peak;
+  return s;
+}
+
 }  // namespace
 
 Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options) {
-  return Scheduler(g, mesh, net, options).run();
+  const Flow flow(g);
+  int64_t window = options.prefetch_bytes;
+  if (window <= 0) {
+    std::map<std::pair<std::string_view, bool>, int64_t> layers;
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const Node& n = g.node(id);
+      if (flow.live[id] && flow.ready[id] < 0 && communicates(n)) window = std::max(window, layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes());
+    }
+  }
+  const Schedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
+  const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + window;
+  // What is begun must be ended, and what is computed kept: a limit on beginning is no limit on all that is live, so it
+  // is lowered until that fits.
+  int64_t limit = budget;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    Schedule s = Scheduler(g, flow, mesh, net, options, window, limit, false).run();
+    s.peak_before = plain.peak;
+    if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
+    limit -= s.peak - budget;
+  }
+  return plain_of(plain);
 }
 
 Ref<Graph> apply_schedule(const Graph& g, const Schedule& s) {

@@ -38,7 +38,7 @@ struct Schedule {
   int64_t peak_before = 0, peak = 0;  // estimated live bytes besides cells and arguments, before fusion
 };
 
-/// Collectives have their sites already.
+/// Collectives have their sites already. If no schedule found keeps to the memory, all of them stay in place.
 Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options = {});
 
 /// The graph in this order, with collectives as start and wait; for any graph of the same structure.
