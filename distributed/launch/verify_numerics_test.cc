@@ -77,7 +77,7 @@ TEST(MeshVerifyNumerics, TheBitsOfOneDeviceInBfloat16) {
 
 TEST(MeshVerifyNumerics, TheBitsOfOneDeviceWithExperts) {
   const Trained want = train("", {}, true);
-  for (const char* mesh : {"dp2", "fsdp2", "tp2"}) expect_bits(mesh, {}, want, true);
+  for (const char* mesh : {"dp2", "fsdp2", "tp2", "ep2", "dp2,ep2"}) expect_bits(mesh, {}, want, true);
 }
 
 }  // namespace
