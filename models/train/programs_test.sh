@@ -45,6 +45,14 @@ for dtype in bf16 f16; do
   same $dtype-true.jsonl $dtype-false.jsonl "$dtype: --compile=false differs from --compile=true"
 done
 
+# Sums that do not depend on order: near the plain run, the same for any number of threads.
+for threads in 1 2; do
+  "$train" "${flags[@]}" --steps 4 --verify_numerics --threads $threads --checkpoint_every 0 --metrics v$threads.jsonl >v.txt 2>&1 || fail "train --verify_numerics: $(tail -1 v.txt)"
+done
+same v1.jsonl v2.jsonl "--verify_numerics: one thread differs from two"
+[[ $(grep -oE '"loss":[0-9]+\.[0-9]{3}' v1.jsonl | head -1) == "$(grep -oE '"loss":[0-9]+\.[0-9]{3}' whole.jsonl | head -1)" ]] || fail "--verify_numerics: another first loss"
+expect 2 "--verify_numerics: got --compile=false" "$train" "${flags[@]}" --verify_numerics --compile=false
+
 # A loss that is no number stops the run and names the op.
 expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --checkpoint_every 0
 grep -q "first" err.txt || fail "no op named: $(cat err.txt)"
