@@ -98,7 +98,8 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
   const AttentionOperands at(attrs);
   // Of pages, which entries' keys they hold is known only at run time.
   const std::string batch = at.pages >= 0 ? "p?" : in[1].shape[0] == in[0].shape[0] ? "b" : "1";
-  const std::string k = batch + " h t? d?", v = batch + " h t? e", o = "b (h g) s e", row = "b (h g) s";
+  // The log-sum-exp lacks the values' dim: split, each rank would give all of it.
+  const std::string k = batch + " h t? d?", v = batch + " h t? e?", o = "b (h g) s e?", row = "b (h g) s";
   std::vector<std::string> from{"b (h g) s d?", k, v}, to;
   auto whole = [](const TensorType& t, int i) {
     std::vector<std::string> words;

@@ -46,15 +46,15 @@ Types infer(const InferCall& c) {
   return out;
 }
 
-// Nothing may be split: a shard of rows would need its part of w's gradient summed, which no factor says here.
+// Rows pass: of w's and bias's gradients a shard of them has terms of a sum. Each row needs all of d and v.
 DimMap dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  std::string text = "n? d?, v? d?, n?";
+  std::string text = "n d?, v? d?, n";
   const bool grad = out.size() > 1;
-  if (grad) text += ", n?";
+  if (grad) text += ", n";
   const bool bias = in.size() > (grad ? 4 : 3);
   if (bias) text += ", v?";
-  text += " -> n?";
-  if (grad) text += ", n? d?, v? d?";
+  text += " -> n";
+  if (grad) text += ", n d?, v? d?";
   if (grad && bias) text += ", v?";
   return DimMap::parse(text, in, out);
 }

@@ -185,6 +185,15 @@ Grads vjp_cast(const VjpCall& c) {
   return {is_floating(c.in[0].dtype()) ? cast(c.grad[0], c.in[0].dtype()) : Tensor()};
 }
 
+// Linear where no value is rounded to fewer digits: sums of terms may then be cast term by term.
+DimMap dims_cast(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
+  DimMap m = dims_pointwise(attrs, in, out);
+  const DType from = in[0].dtype, to = out[0].dtype;
+  const bool wider = itemsize(to) > itemsize(from) || (to == from && to != kBool);
+  m.linear = wider && from != kBool && to != kBool && (is_floating(to) || !is_floating(from));
+  return m;
+}
+
 std::vector<Sample> samples_cast() {
   std::vector<Sample> s;
   for (DType to : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kBool})
@@ -202,11 +211,12 @@ const OpDef cast_op = {
     .traits = kPointwise,
     .infer = infer_cast,
     .vjp = vjp_cast,
-    .dims = dims_pointwise,
+    .dims = dims_cast,
     .kernel = [](const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); },
     .samples = samples_cast,
     .vjp_reads_in = 0,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 
 std::span<const OpDef* const> pointwise_ops() {

@@ -99,6 +99,7 @@ template <char kSuffix>
 DimMap dims_of(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const char suffix[] = {kSuffix, 0};
   DimMap m = dims_reduced(in, out, mask_of(attrs.ints("dims")), kSuffix == '+' ? "" : suffix);
+  m.linear = kSuffix == '+' || in[0].shape.numel() == out[0].shape.numel();  // of one element it is that element
   return m;
 }
 
@@ -275,6 +276,7 @@ const OpDef reduce_max_op = {
     .kernel = run_reduce<Rd::max>,
     .workspace = reduce_bytes<Rd::max>,
     .samples = samples_max,
+    .linear = 1,
 };
 const OpDef reduce_min_op = {
     .name = "reduce_min",
@@ -286,6 +288,7 @@ const OpDef reduce_min_op = {
     .kernel = run_reduce<Rd::min>,
     .workspace = reduce_bytes<Rd::min>,
     .samples = samples_min,
+    .linear = 1,
 };
 const OpDef reduce_prod_op = {
     .name = "reduce_prod",
@@ -298,6 +301,7 @@ const OpDef reduce_prod_op = {
     .workspace = reduce_bytes<Rd::prod>,
     .samples = samples_prod,
     .vjp_reads_out = 0,
+    .linear = 1,
 };
 const OpDef argmax_op = {
     .name = "argmax",

@@ -1,6 +1,8 @@
 // Records of the ops that move elements without arithmetic. Linear in what they move.
 #include "ops/core/view.h"
 
+#include <numeric>
+
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/dim_text.h"
 #include "ops/core/reduce.h"
@@ -77,8 +79,7 @@ DimMap dims_reshape(const Attrs&, std::span<const TensorType> in, std::span<cons
       right = ++j < to.size() ? to[j] : 1;
       continue;
     }
-    if (left % right == 0 || right % left == 0) {
-      const int64_t size = std::min(left, right);
+    if (const int64_t size = std::gcd(left, right); size > 1) {
       const std::string name = factor_name(static_cast<int>(sizes.size()));
       sizes.push_back({name, size});
       dims[0][i].push_back(name);
@@ -415,7 +416,7 @@ DimMap dims_concat(const Attrs& attrs, std::span<const TensorType> in, std::span
   for (size_t i = 0; i <= in.size(); ++i) {
     Words words;
     for (int d = 0; d < rank; ++d)
-      words.push_back(d == dim ? factor_name(rank + static_cast<int>(i)) + "?" : factor_name(d));
+      words.push_back(d == dim && in.size() > 1 ? factor_name(rank + static_cast<int>(i)) + "?" : factor_name(d));
     text += (i == 0 ? "" : i == in.size() ? " -> " : ", ") + join_words(words);
   }
   return DimMap::parse(text, in, out);

@@ -169,7 +169,7 @@ TEST(View, DimMaps) {
   EXPECT_EQ(map(reshape_op, shape({3, 8}), {6, 4}), "(a b) c -> a (b c)");
   EXPECT_EQ(map(reshape_op, shape({2, 12}), {2, 3, 4}), "a b c -> a (b c)");
   EXPECT_EQ(map(reshape_op, shape({2, 1, 6}), {2, 6, 1}), "a b 1 -> a 1 b");
-  EXPECT_EQ(map(reshape_op, shape({6, 6, 5}), {4, 9, 5}), "a? c? e -> b? d? e");
+  EXPECT_EQ(map(reshape_op, shape({6, 6, 5}), {4, 9, 5}), "(a b?) d? f -> (a c?) e? f");
   EXPECT_EQ(map(broadcast_op, shape({4, 2, 3}), {2, 1}), "b 1 -> a b c");
   EXPECT_EQ(map(permute_op, {{"dims", Shape{1, 2, 0}}}, {2, 3, 4}), "a b c -> b c a");
 }
