@@ -33,18 +33,18 @@ Rule rule_of(const Graph& g, const Node& n) {
   std::vector<TensorType> in;
   for (Value v : n.inputs) in.push_back(g.type(v));
   Rule r;
+  auto whole_dims = [&](const TensorType& t) {
+    DimFactors dims;
+    for (int64_t extent : t.shape) {
+      dims.push_back({static_cast<int>(r.map.factors.size())});
+      r.map.factors.push_back({"w", FactorKind::kWhole, extent});
+    }
+    return dims;
+  };
   if (n.op->dims) {
     r.map = n.op->dims(n.attrs, in, {n.outputs.data(), n.outputs.size()});
-    while (r.map.in.size() < in.size()) r.map.in.emplace_back(static_cast<size_t>(in[r.map.in.size()].shape.size()));
+    while (r.map.in.size() < in.size()) r.map.in.push_back(whole_dims(in[r.map.in.size()]));  // not read: a barrier's
   } else {
-    auto whole_dims = [&](const TensorType& t) {
-      DimFactors dims;
-      for (int64_t extent : t.shape) {
-        dims.push_back({static_cast<int>(r.map.factors.size())});
-        r.map.factors.push_back({"w", FactorKind::kWhole, extent});
-      }
-      return dims;
-    };
     for (const TensorType& t : in) r.map.in.push_back(whole_dims(t));
     for (const TensorType& t : n.outputs) r.map.out.push_back(whole_dims(t));
   }
@@ -54,6 +54,8 @@ Rule rule_of(const Graph& g, const Node& n) {
     r.reduces.push_back(f.kind == FactorKind::kMax ? ReduceOp::kMax : f.kind == FactorKind::kMin ? ReduceOp::kMin : ReduceOp::kSum);
   }
   allow_indexed(n, r);
+  r.linear = r.map.linear ? n.op->linear : 0;
+  r.jointly = n.op->jointly;
   return r;
 }
 

@@ -17,6 +17,8 @@ struct Rule {
   std::vector<bool> splittable;   // by factor
   std::vector<ReduceOp> reduces;  // by factor: what results without it are, of a split one: terms of a sum, max, min
   bool in_terms = false;          // of such a split operand 0 has to be terms of a sum too (index_add)
+  uint32_t linear = 0;            // bit i: if operand i is terms of a sum, so is every result ...
+  bool jointly = false;           // ... if all of these are
 };
 
 /// The rule of a node; ops without a dim map may not be split at all.

@@ -329,6 +329,10 @@ class Decider {
 
   // What operand i has to be for this split.
   Spec needed(const Node& n, const Rule& rule, size_t i, const Split& split, uint32_t passing) {
+    if (n.op == &barrier_op && i > 0) {  // only has to exist
+      const Value v = n.inputs[i];
+      return free(v) || lazy(v) ? out_.prefer[static_cast<size_t>(v.node)] : state(v).base;
+    }
     Spec s = operand_spec(mesh_, rule, i, split);
     if (passing == 0) return s;
     auto add_all = [&](size_t of) {

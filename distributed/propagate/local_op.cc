@@ -1,5 +1,8 @@
 #include "distributed/propagate/local_op.h"
 
+#include <functional>
+#include <limits>
+
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/core.h"
 
@@ -32,16 +35,35 @@ Tensor scalar(int64_t v) { return constant(v, kInt64); }
 
 Tensor iota(int64_t n) { return arange(n, TensorOptions{.dtype = kInt64}); }
 
-// Indices into a segment that is split: local ones, and which of them are ours.
+// Indices into a dim that is split: local ones, and which of them are ours.
 struct Owned {
   Tensor index, inside;
 };
 Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
-  WEFT_CHECK(dim.size() == 1 && dim[0].layout == Layout::kBlock, c.node.op->name, ": the dim that is looked up is split as ",
-             to_string(c.locals.mesh(), Spec{{dim}, {}}), "; need one block for each rank");
-  const int64_t extent = local_extent(c.locals.mesh(), dim, c.locals.rank());
-  const Tensor at = index.to(kInt64) - block_begin(c.locals, dim[0]);
-  const Tensor inside = logical_and(ge(at, int64_t{0}), lt(at, extent));
+  const Mesh& mesh = c.locals.mesh();
+  Tensor rest = index.to(kInt64), at, inside;
+  auto both = [](const Tensor& a, const Tensor& b) { return a.defined() ? logical_and(a, b) : b; };
+  int64_t stride = 1;  // of a segment, in local positions: from the minor one up
+  for (size_t k = dim.size(); k-- > 0;) {
+    const Seg& s = dim[k];
+    Tensor own = k == 0 ? rest : remainder(rest, s.extent);
+    if (k > 0) rest = floor_divide(rest, s.extent);
+    const int64_t extent = local_extent(mesh, s, c.locals.rank());
+    if (s.layout == Layout::kHeadTail) {
+      const int64_t n = mesh.parts(s.axes);
+      WEFT_CHECK(s.extent % (2 * n) == 0, c.node.op->name, ": ", s.extent, " positions do not divide into ", 2 * n, " chunks, head to tail");
+      const int64_t chunk = s.extent / (2 * n);
+      const Tensor i = c.locals.coordinate(s.axes);
+      const Tensor which = floor_divide(own, chunk), head = eq(which, i), tail = eq(which, 2 * n - 1 - i);
+      own = where(head, own - i * chunk, own - (2 * n - 2 - i) * chunk);
+      inside = both(inside, logical_or(head, tail));
+    } else if (!s.axes.empty()) {
+      own = own - block_begin(c.locals, s);
+      inside = both(inside, logical_and(ge(own, int64_t{0}), lt(own, extent)));
+    }
+    at = at.defined() ? at + own * stride : own;
+    stride *= extent;
+  }
   return {where(inside, at, int64_t{0}), inside};
 }
 
@@ -61,6 +83,7 @@ std::vector<Tensor> local_lookup(const LocalCall& c) {
   const int64_t dim = c.node.attrs.i("dim");
   const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
   if (whole(own)) return same_op(c, c.node.attrs);
+  if (c.in[0].size(dim) == 0) return {zeros(result_shape(c, 0), {.dtype = c.in[0].dtype()})};
   const Owned at = owned(c, own, c.in[1]);
   const Tensor in[] = {c.in[0], at.index};
   SmallVec<const Tensor*, 4> ptrs;
@@ -73,6 +96,7 @@ std::vector<Tensor> local_add(const LocalCall& c) {
   const int64_t dim = c.node.op == &index_add_op ? 0 : c.node.attrs.i("dim");
   const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
   if (whole(own)) return same_op(c, c.node.attrs);
+  if (c.in[0].size(dim) == 0) return {c.in[0]};
   const Owned at = owned(c, own, c.in[1]);
   const Tensor& src = c.in[2];
   const Tensor in[] = {c.in[0], at.index, where(shaped_like(at.inside, src.shape(), static_cast<int>(dim)), src, zeros_like(src))};
@@ -102,9 +126,10 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   if (!split) return same_op(c, c.node.attrs);
   // Each segment is a dim of its own, head-tail segments are two dims: which chunk, and where in it.
   Shape shape, strides;
-  Tensor base;
+  const bool placed = c.node.op == &random_bits_at_op;
+  Tensor base = placed ? c.in[2] : Tensor();
   auto add = [&](const Tensor& t) { base = base.defined() ? base + t : t; };
-  const Shape outer = contiguous_strides(global);
+  const Shape outer = placed ? c.node.attrs.ints("strides") : contiguous_strides(global);
   std::vector<std::pair<int, Seg>> tails;  // dims of two chunks: done by calls of their own
   for (int d = 0; d < global.size(); ++d) {
     const std::vector<Seg> segs = segments(c, c.rule.map.out[0][static_cast<size_t>(d)]);
@@ -128,21 +153,33 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   auto words = [&](const Shape& own, const Tensor& at) {
     return dispatch(random_bits_at_op, {&c.in[0], &c.in[1], &at}, attrs.with("shape", own), c.node.line);
   };
-  WEFT_CHECK(tails.size() <= 1, "random_bits: two dims are split head to tail; need one");
-  Tensor y;
-  if (tails.empty()) {
-    y = words(shape, base);
-  } else {
-    const auto& [dim, seg] = tails[0];
+  std::function<Tensor(size_t, const Shape&, const Tensor&)> draw = [&](size_t tail, const Shape& own, const Tensor& at) -> Tensor {
+    if (tail == tails.size()) return words(own, at);
+    const auto& [dim, seg] = tails[tail];
     const int64_t n = c.locals.mesh().parts(seg.axes);
-    WEFT_CHECK(seg.extent % (2 * n) == 0, "random_bits: ", seg.extent, " positions do not divide into ", 2 * n, " chunks");
+    WEFT_CHECK(seg.extent % (2 * n) == 0, c.node.op->name, ": ", seg.extent, " positions do not divide into ", 2 * n, " chunks, head to tail");
     const int64_t chunk = seg.extent / (2 * n);
     const Tensor i = c.locals.coordinate(seg.axes);
-    Shape half = shape;
+    Shape half = own;
     half[dim] = chunk;
-    y = cat({words(half, base + i * (chunk * strides[dim])), words(half, base + (2 * n - 1 - i) * (chunk * strides[dim]))}, dim);
-  }
+    return cat({draw(tail + 1, half, at + i * (chunk * strides[dim])), draw(tail + 1, half, at + (2 * n - 1 - i) * (chunk * strides[dim]))}, dim);
+  };
+  const Tensor y = draw(0, shape, base);
   return {reshape(y, result_shape(c, 0))};
+}
+
+// Of a rank that has nothing of a reduced dim: what loses against everything.
+std::vector<Tensor> local_extreme(const LocalCall& c) {
+  if (c.in[0].numel() > 0) return same_op(c, c.node.attrs);
+  const DType t = c.in[0].dtype();
+  const bool least = c.node.op == &reduce_max_op;
+  const Shape shape = result_shape(c, 0);
+  if (is_floating(t)) return {full(shape, least ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity(), {.dtype = t})};
+  const int bits = static_cast<int>(itemsize(t)) * 8;
+  const bool sign = t != kUInt8 && t != kBool;
+  const int64_t lowest = sign ? std::numeric_limits<int64_t>::min() >> (64 - bits) : 0;
+  const int64_t greatest = t == kBool ? 1 : sign ? std::numeric_limits<int64_t>::max() >> (64 - bits) : (int64_t{1} << bits) - 1;
+  return {broadcast_to(constant(least ? lowest : greatest, t), shape)};
 }
 
 std::vector<Tensor> local_cut(const LocalCall& c) {  // slice and pad: dims that are split are not cut
@@ -186,14 +223,31 @@ Tensor global_index(Locals& locals, const DimSpec& dim) {
   return all;
 }
 
+// A rank that has nothing of any result: fewer heads than ranks, say.
+bool nothing_here(const LocalCall& c) {
+  if (c.node.outputs.empty() || c.node.op->is(kSideEffect) || c.node.op->is(kCollective)) return false;
+  bool anywhere = false;
+  for (size_t i = 0; i < c.node.outputs.size(); ++i) {
+    if (result_shape(c, i).numel() > 0) return false;
+    anywhere |= c.node.outputs[i].shape.numel() > 0;
+  }
+  return anywhere;
+}
+
 std::vector<Tensor> local_op(const LocalCall& c) {
   const OpDef* op = c.node.op;
+  if (nothing_here(c)) {
+    std::vector<Tensor> none;
+    for (size_t i = 0; i < c.node.outputs.size(); ++i) none.push_back(zeros(result_shape(c, i), {.dtype = c.node.outputs[i].dtype}));
+    return none;
+  }
   if (op == &reshape_op || op == &broadcast_op) return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));
   if (op == &slice_op || op == &pad_op) return local_cut(c);
   if (op == &iota_op) return local_iota(c);
-  if (op == &random_bits_op) return local_random(c);
+  if (op == &random_bits_op || op == &random_bits_at_op) return local_random(c);
   if (op == &index_select_op || op == &gather_op) return local_lookup(c);
   if (op == &index_add_op || op == &scatter_add_op) return local_add(c);
+  if (op == &reduce_max_op || op == &reduce_min_op) return local_extreme(c);
   if (op == &dynamic_slice_op) return same_op(c, c.node.attrs.with("sizes", result_shape(c, 0)));
   return same_op(c, c.node.attrs);
 }
