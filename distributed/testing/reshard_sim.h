@@ -1,0 +1,12 @@
+// What the steps of a reshard do to the parts of all ranks, one rank after another in this thread.
+#pragma once
+#include <vector>
+
+#include "distributed/propagate/reshard.h"
+
+namespace weft::testing {
+
+/// The parts of all ranks after the stages; WEFT_CHECKs that each step fits what is there.
+std::vector<Tensor> simulate(const dist::Mesh& mesh, const std::vector<dist::Stage>& stages, std::vector<Tensor> parts);
+
+}  // namespace weft::testing

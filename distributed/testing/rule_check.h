@@ -1,0 +1,27 @@
+// Checks of one rule on whole tensors: is every split that it allows right, and does it allow every one that is?
+#pragma once
+#include <string>
+#include <vector>
+
+#include "distributed/placement/rule.h"
+#include "distributed/testing/rule_cases.h"
+
+namespace weft::testing {
+
+struct WrongReport {
+  int tried = 0;
+  std::vector<std::string> wrong;
+};
+/// Runs every split that the rule allows, over one axis of 2 and of 3 ranks and over pairs of axes, on each rank in
+/// turn, and compares each rank's results with its part of the whole.
+WrongReport wrong_splits(const OpDef& op, const Sample& sample);
+
+struct MissingReport {
+  int valid = 0;  // combinations of placements that give the right results
+  std::vector<std::string> missing;
+};
+/// Runs the op itself on two ranks with every combination of operands replicated, split and, of floats, terms of a sum;
+/// reports those that give a result's parts, or terms, and that the rule does not say.
+MissingReport missing_splits(const OpDef& op, const Sample& sample);
+
+}  // namespace weft::testing
