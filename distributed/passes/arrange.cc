@@ -99,6 +99,12 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
       report.notes.push_back("ranks have graphs of different structure: collectives stay where they are");
       return report;
     }
+  if (const std::vector<Ring> rings = choose_rings(*classes[0], mesh, net, options.async_tp); !rings.empty()) {
+    for (const Ring& r : rings) report.rings.push_back(classes[0]->node(r.collective).attrs.i("site", 0));
+    for (Ref<Graph>& g : classes) g = apply_rings(*g, rings);
+    report.after = count(*classes[0]);
+    report.schedule = plain_schedule(*classes[0], mesh, net);
+  }
   if (options.bucket) {
     const Graph& first = *classes[0];
     const Buckets buckets = choose_buckets(first, mesh, net, options.buckets);
@@ -121,6 +127,7 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
 }
 
 std::string CommunicationReport::hidden_by(int64_t site) const {
+  if (std::find(rings.begin(), rings.end(), site) != rings.end()) return "passed on in pieces beside the product";
   std::string prefix;
   for (const std::vector<int64_t>& b : buckets)
     if (std::find(b.begin(), b.end(), site) != b.end()) {
@@ -140,7 +147,8 @@ std::string CommunicationReport::hidden_by(int64_t site) const {
 
 std::string CommunicationReport::to_string() const {
   std::string s = cat("collectives: ", before);
-  if (after != before) s += cat(", in buckets ", after);
+  if (!rings.empty()) s += cat(", ", rings.size(), " in pieces beside their products");
+  if (!buckets.empty()) s += cat(", in buckets ", after);
   s += cat("; predicted ", ms(plain.communication), " ms of communication beside ", ms(plain.compute), " ms of work; exposed ", ms(schedule.exposed), " ms");
   if (schedule.peak > 0)
     s += cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");

@@ -1,8 +1,9 @@
-// What is done with the collectives of emitted graphs before they are planned: bucketed, then overlapped. Every shape
-// class gets what was decided for the first one, so that all ranks begin and end the same collectives in the same order.
+// What is done with the collectives of emitted graphs before they are planned: taken apart with their products, bucketed,
+// overlapped. Every shape class gets what was decided for the first one, so that all ranks begin and end the same collectives in the same order.
 #pragma once
 #include <span>
 
+#include "distributed/passes/async_tp.h"
 #include "distributed/passes/bucket.h"
 #include "distributed/passes/overlap.h"
 
@@ -10,6 +11,7 @@ namespace weft::dist {
 
 struct CommunicationOptions {
   bool bucket = true, overlap = true;
+  AsyncTp async_tp = AsyncTp::kAuto;
   Network network = {};
   BucketOptions buckets = {};
   OverlapOptions overlapping = {};
@@ -18,6 +20,7 @@ struct CommunicationOptions {
 /// What became of a graph's collectives.
 struct CommunicationReport {
   int64_t before = 0, after = 0;  // number of collectives
+  std::vector<int64_t> rings;     // sites of gathers and scatters made with their products, piece by piece
   Schedule plain, schedule;       // predicted: each collective where it stands, and as arranged; events left out
   std::vector<std::vector<int64_t>> buckets;  // sites that became one: that of the first
   std::vector<std::string> notes;

@@ -20,6 +20,7 @@ struct Link {
 struct Network {
   Machine machine = kPlannedMachine;
   double launch = 1e-6;             // seconds that any kernel takes at least
+  bool shares_cores = true;         // communication is done by the cores that compute
   Link link = {};                   // of mesh dimensions that `links` does not name
   std::map<std::string, Link> links = {};  // by name of a mesh dimension
 
