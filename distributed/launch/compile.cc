@@ -1,6 +1,8 @@
 #include "distributed/launch/compile.h"
 
+#include "compiler/exec/entry.h"
 #include "distributed/launch/step.h"
+#include "distributed/plan/forbid.h"
 
 namespace weft::dist {
 namespace {
@@ -16,17 +18,65 @@ class MeshPartitioner final : public internal::Partitioner {
   LayOut how_;
 };
 
+// A step that tells its plan and cannot run.
+class PlannedStep final : public internal::PartitionedStep {
+ public:
+  explicit PlannedStep(MeshPlan p) : plan(std::move(p)) {}
+  std::vector<Tensor> run(std::span<const Tensor>) override {
+    WEFT_CHECK_AS(kFailedPrecondition, false, "plan: the step was planned only; dist::compile makes one that runs");
+    return {};
+  }
+  std::string report() const override { return PlanReport(plan, "h100").to_string(); }
+  const Graph* graph(const std::string& stage) const override { return stage == "partitioned" ? plan.locals[0].graph.get() : nullptr; }
+  void fill(CompileStats&) const override {}
+
+  const MeshPlan plan;
+};
+
+class PlanOnly final : public internal::Partitioner {
+ public:
+  explicit PlanOnly(LayOut how) : how_(std::move(how)) {}
+  std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint, const weft::CompileOptions&) override {
+    return std::make_unique<PlannedStep>(plan_mesh(joint, how_));
+  }
+
+ private:
+  LayOut how_;
+};
+
+LayOut lay_out(const CompileOptions& o) { return {.mesh = o.mesh, .plan = o.plan, .communication = o.communication, .forbid = o.forbid, .disable = o.disable}; }
+
 }  // namespace
 
 weft::CompileOptions CompileOptions::for_one_rank() const {
+  parse_forbid(mesh, forbid);
   weft::CompileOptions o{.memory_budget = memory_budget,
                          .numerics = numerics,
                          .verify_numerics = verify_numerics,
                          .disable = disable,
                          .kernel_cache = kernel_cache};
   if (mesh.find("tp")) o.disable.push_back("linear_cross_entropy");  // the table of the loss is split over tp
-  if (mesh.size() > 1) o.partitioner = std::make_shared<MeshPartitioner>(LayOut{mesh, plan, communication});
+  if (mesh.size() > 1) o.partitioner = std::make_shared<MeshPartitioner>(lay_out(*this));
   return o;
 }
 
 }  // namespace weft::dist
+
+namespace weft::internal {
+
+CompileOptions options_to_plan(const dist::CompileOptions& options) {
+  dist::machine_preset(options.machine);
+  CompileOptions o = options.for_one_rank();
+  o.partitioner = std::make_shared<dist::PlanOnly>(dist::lay_out(options));
+  o.memory_budget = 0;
+  return o;
+}
+
+dist::PlanReport plan_report(const CompiledCore& core, const std::string& machine) {
+  const Entry& e = current_entry(core, "plan");
+  if (auto* step = dynamic_cast<const dist::MeshStep*>(e.partitioned.get())) return {step->plan(), machine, step->planned_peak_bytes()};
+  if (auto* planned = dynamic_cast<const dist::PlannedStep*>(e.partitioned.get())) return {planned->plan, machine};
+  return {dist::plan_mesh(e.joint, {}), machine, e.plan.peak_bytes()};
+}
+
+}  // namespace weft::internal

@@ -1,14 +1,11 @@
 #include "distributed/launch/step.h"
 
+#include <algorithm>
 #include <map>
 #include <mutex>
 
 #include "compiler/exec/dump_kernels.h"
 #include "compiler/exec/verify_fused.h"
-#include "compiler/passes/cse.h"
-#include "compiler/passes/dce.h"
-#include "compiler/passes/pipeline.h"
-#include "compiler/passes/simplify.h"
 #include "framework/dispatch/parameter.h"
 
 namespace weft::dist {
@@ -25,31 +22,7 @@ std::shared_ptr<World> world_of(const Mesh& mesh) {
   return w;
 }
 
-std::span<const Pass> local_passes() {
-  static constexpr Pass kPasses[] = {
-      {"dce", dce, "values that were made for nobody"},
-      {"simplify", simplify, "resharding leaves views and casts next to each other"},
-      {"cse", cse, "coordinates and positions are computed once"},
-      {"dce", dce, "what cse bypassed"},
-  };
-  return kPasses;
-}
-
 }  // namespace
-
-MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
-  MeshPlan p{.mesh = how.mesh, .joint = joint};
-  p.pins = make_pins(how.mesh, *joint, how.plan, &p.notes);
-  p.decision = decide(how.mesh, *joint, p.pins);
-  for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
-  std::map<std::string, int> classes;
-  for (int r = 0; r < how.mesh.size(); ++r) {
-    const auto [it, fresh] = classes.emplace(shape_class(how.mesh, *joint, p.decision, r), static_cast<int>(p.locals.size()));
-    if (fresh) p.locals.push_back(emit(how.mesh, *joint, p.decision, p.pins, r));
-    p.class_of.push_back(it->second);
-  }
-  return p;
-}
 
 ShardedCell::ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type) : mesh_(mesh), rest_(rest), type_(type) {
   for (int r = 0; r < mesh.size(); ++r) {
@@ -84,14 +57,12 @@ struct MeshStep::Ranks {
 MeshStep::~MeshStep() = default;
 
 MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options) : plan_(plan_mesh(joint, how)) {
-  std::vector<Ref<Graph>> locals;
-  for (const LocalGraph& local : plan_.locals)
-    locals.push_back(run_passes(with_sites(*local.graph), local_passes(), {options.disable, all_passes(), nullptr}));
-  communication_ = arrange_communication(how.mesh, locals, how.communication);
-  for (const Ref<Graph>& g : locals) {
+  for (size_t i = 0; i < plan_.locals.size(); ++i) {
+    const Ref<Graph>& g = plan_.arranged[i];
     std::vector<internal::ArgumentLayout> layouts;
     for (Value v : g->inputs) layouts.push_back({contiguous_strides(g->type(v).shape)});
     planned_.push_back(internal::plan_joint(*g, layouts, options, false));
+    plan_.locals[i].collectives = collectives_in(*planned_.back().plan.graph, plan_.locals[i].collectives);
   }
   std::vector<Ref<Graph>> final_order;
   for (const internal::Planned& p : planned_) final_order.push_back(p.plan.graph);
@@ -182,15 +153,12 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   return out;
 }
 
-std::string MeshStep::report() const {
-  std::string s = cat("mesh ", plan_.mesh.to_string(), ": ", plan_.mesh.size(), " ranks, ", plan_.locals.size(), " shapes\n");
-  for (size_t c = 0; c < plan_.joint->cells.size(); ++c)
-    s += cat("  ", plan_.joint->cells[c]->name, " ", to_string(plan_.mesh, plan_.decision.cells[c].rest), "  ", plan_.decision.cells[c].why, "\n");
-  for (const PlannedCollective& k : plan_.locals[0].collectives)
-    s += cat("  ", k.backward ? "bwd " : "fwd ", to_string(k.move), "@", plan_.mesh.name(k.axes), " ", k.bytes, " bytes  ", k.what, "; ", k.why, "\n");
-  s += cat("  ", communication_.to_string(), "\n");
-  for (const std::string& n : plan_.notes) s += cat("  note: ", n, "\n");
-  return s;
+std::string MeshStep::report() const { return PlanReport(plan_, "cpu", planned_peak_bytes()).to_string(); }
+
+int64_t MeshStep::planned_peak_bytes() const {
+  int64_t most = 0;
+  for (const internal::Planned& p : planned_) most = std::max(most, p.plan.peak_bytes());
+  return most;
 }
 
 const Graph* MeshStep::graph(const std::string& stage) const {

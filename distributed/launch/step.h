@@ -6,30 +6,9 @@
 
 #include "compiler/exec/entry.h"
 #include "distributed/launch/world.h"
-#include "distributed/passes/arrange.h"
-#include "distributed/propagate/emit.h"
-#include "distributed/strategies/strategies.h"
+#include "distributed/plan/report.h"
 
 namespace weft::dist {
-
-/// How a step is to be laid out.
-struct LayOut {
-  Mesh mesh;
-  Plan plan;
-  CommunicationOptions communication = {};
-};
-
-/// The plan of a step over a mesh: pure data, made without memory or ranks.
-struct MeshPlan {
-  Mesh mesh;
-  Ref<Graph> joint;
-  Pins pins;
-  Decision decision;
-  std::vector<int> class_of;       // by rank
-  std::vector<LocalGraph> locals;  // by class
-  std::vector<std::string> notes;
-};
-MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how);
 
 /// The shards of a cell: what its value is gathered from.
 class ShardedCell final : public RemoteValue {
@@ -57,9 +36,12 @@ class MeshStep final : public internal::PartitionedStep {
   const Graph* graph(const std::string& stage) const override;
   void fill(weft::CompileStats& stats) const override;
 
+  /// Collectives as the compiled graphs have them.
   const MeshPlan& plan() const { return plan_; }
-  /// What was done with the collectives; sites count those of plan().locals[..].graph from 1.
-  const CommunicationReport& communication() const { return communication_; }
+  /// What was done with the collectives; sites are those of plan().locals[..].graph.
+  const CommunicationReport& communication() const { return plan_.communication; }
+  /// Of the largest rank.
+  int64_t planned_peak_bytes() const;
   World& world();
 
  private:
@@ -68,7 +50,6 @@ class MeshStep final : public internal::PartitionedStep {
   void start();
 
   MeshPlan plan_;
-  CommunicationReport communication_;
   std::vector<internal::Planned> planned_;  // by class
   std::unique_ptr<Ranks> ranks_;
 };

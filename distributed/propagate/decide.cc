@@ -31,6 +31,7 @@ struct Home {
   Spec spec;
   DType dtype = kFloat32;
   bool each = false;
+  int32_t cell = -1;
 };
 
 class Decider {
@@ -50,6 +51,10 @@ class Decider {
     }
     if (pins_.sequence) roles_ = find_roles(g_);
     find_homes();
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const bool gradient = g_.node(id).backward && !g_.node(id).outputs.empty() && home({id, 0});
+      out_.gradient_of.push_back(gradient ? home({id, 0})->cell : -1);
+    }
     for (size_t c = 0; c < g_.cells.size(); ++c) out_.cells.push_back(pin_of(c));
     for (int32_t id = 0; id < g_.size(); ++id) decide(id);
     for (Value v : g_.outputs) {
@@ -85,7 +90,7 @@ class Decider {
   void find_homes() {
     for (const CellWrite& w : g_.writes) {
       const auto& pin = pins_.cells[static_cast<size_t>(w.cell)];
-      if (pin) give_home(w.value, {pin->home, g_.type(w.value).dtype, pin->reduce_each});
+      if (pin) give_home(w.value, {pin->home, g_.type(w.value).dtype, pin->reduce_each, w.cell});
     }
     for (int32_t id = g_.size(); id-- > 0;) {
       const Node& n = g_.node(id);
@@ -99,7 +104,7 @@ class Decider {
       for (size_t i = 0; i < n.inputs.size(); ++i) {
         const TensorType& t = g_.type(n.inputs[i]);
         if (t.shape.numel() != n.outputs[0].shape.numel() || t.shape.empty()) continue;
-        give_home(n.inputs[i], {operand_spec(mesh_, rule, i, split), is_floating(t.dtype) ? h.dtype : t.dtype, h.each});
+        give_home(n.inputs[i], {operand_spec(mesh_, rule, i, split), is_floating(t.dtype) ? h.dtype : t.dtype, h.each, h.cell});
       }
     }
   }

@@ -44,6 +44,7 @@ struct Decision {
   std::vector<CellPin> cells;
   std::vector<Spec> outputs;  // of the graph's results: nothing pending
   std::vector<Spec> prefer;   // by node: of free values, what splits them by default
+  std::vector<int32_t> gradient_of;  // by node: the cell whose gradient its first result is, before the update; else -1
   std::vector<std::string> notes;
 };
 

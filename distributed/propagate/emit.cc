@@ -1,5 +1,6 @@
 #include "distributed/propagate/emit.h"
 
+#include <algorithm>
 #include <map>
 
 #include "distributed/propagate/local_op.h"
@@ -52,13 +53,16 @@ class Emitter final : public Locals {
     }
     versions_.resize(static_cast<size_t>(g_.size()));
     for (int32_t id = 0; id < g_.size(); ++id) versions_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
+    while (first_backward_ < g_.size() && !g_.node(first_backward_).backward) ++first_backward_;
     for (int32_t id = 0; id < g_.size(); ++id) node(id);
     std::vector<Tensor> out;
     for (size_t i = 0; i < g_.outputs.size(); ++i) out.push_back(get(g_.outputs[i], d_.outputs[i], nullptr, "the result"));
     for (const CellWrite& w : g_.writes) {
       const Spec& rest = d_.cells[static_cast<size_t>(w.cell)].rest;
+      written_ = w.cell;
       to.writes.push_back({w.cell, capture_.value_of(get(w.value, rest, nullptr, "the cell at rest"))});
     }
+    written_ = -1;
     LocalGraph r{capture_.finish(out), std::move(collectives_)};
     r.graph->stage = "partitioned";
     return r;
@@ -238,18 +242,28 @@ class Emitter final : public Locals {
     return sizes;
   }
 
-  void note(const Step& step, const Tensor& before, const Tensor& after, Value v, const Node* user, const std::string& why) {
+  void note(Collective kind, const Step& step, const Tensor& before, const Tensor& after, Value v, const Node* user, const std::string& why) {
     const Node& n = g_.node(v);
-    const CellPin* parameter = parameter_of(v);
-    PlannedCollective c{step.move, step.axes, step.op, before.dtype(), std::max(before.type().nbytes(), after.type().nbytes()),
-                        user ? user->backward : n.backward, {}, {}};
-    if (parameter) {
-      Value cell = v;
-      while (g_.node(cell).op != &cell_op) cell = g_.node(cell).inputs[0];
-      c.what = g_.cells[static_cast<size_t>(g_.node(cell).attrs.i("index"))]->name;
-    } else {
-      c.what = cat(*n.scope ? cat(n.scope, ": ") : "", n.op->name, n.line.line ? cat(" at ", n.line.to_string()) : "");
+    const int32_t gradient = d_.gradient_of[static_cast<size_t>(v.node)];
+    PlannedCollective c{.kind = kind, .axes = mesh_.name(step.axes), .op = step.op, .dtype = before.dtype()};
+    c.bytes = std::max(before.type().nbytes(), after.type().nbytes());
+    c.site = sites_;
+    int32_t cell = written_;
+    if (parameter_of(v)) {
+      Value at = v;
+      while (g_.node(at).op != &cell_op) at = g_.node(at).inputs[0];
+      cell = static_cast<int32_t>(g_.node(at).attrs.i("index"));
     }
+    if (cell >= 0) {
+      c.subject = Subject::kParameter;
+      c.phase = user && user->backward ? Phase::kBackward : v.node < first_backward_ ? Phase::kForward : Phase::kUpdate;
+    } else {
+      c.subject = gradient >= 0 ? Subject::kGradient : Subject::kActivation;
+      c.phase = n.backward || (user && user->backward) ? Phase::kBackward : v.node < first_backward_ ? Phase::kForward : Phase::kUpdate;
+      cell = gradient;
+    }
+    c.what = cell >= 0 ? g_.cells[static_cast<size_t>(cell)]->name : cat(n.scope, *n.scope ? ": " : "", n.op->name);
+    c.line = n.line.to_string();
     if (user && user != &n) c.why = cat(user->op->name, user->line.line ? cat(" at ", user->line.to_string()) : "", ": ");
     c.why += why;
     collectives_.push_back(std::move(c));
@@ -281,16 +295,16 @@ class Emitter final : public Locals {
         return where(mine, t, zeros_like(t));
       }
       case Move::kAllReduce: {
-        const Tensor y = dispatch(all_reduce_op, {&t}, {{"axes", axes}, {"op", std::string(op_name(step.op))}});
-        note(step, t, y, v, user, why);
+        const Tensor y = dispatch(all_reduce_op, {&t}, {{"axes", axes}, {"op", std::string(op_name(step.op))}, {"site", ++sites_}});
+        note(Collective::kAllReduce, step, t, y, v, user, why);
         return y;
       }
       case Move::kAllGather: {
         const std::vector<int64_t> sizes = peer_extents(part, step.axes);
-        Attrs attrs{{"axes", axes}, {"dim", int64_t{dim}}, {"parts", n}};
+        Attrs attrs{{"axes", axes}, {"dim", int64_t{dim}}, {"parts", n}, {"site", ++sites_}};
         if (!is_even(sizes)) attrs = attrs.with("sizes", sizes_text(sizes));
         Tensor y = dispatch(all_gather_op, {&t}, attrs);
-        note(step, t, y, v, user, why);
+        note(Collective::kAllGather, step, t, y, v, user, why);
         if (part.layout == Layout::kHeadTail) y = in_order(y, dim, part, n);
         shrink(part);
         return y;
@@ -298,11 +312,11 @@ class Emitter final : public Locals {
       case Move::kReduceScatter: {
         grow(part, Layout::kBlock);
         const std::vector<int64_t> sizes = peer_extents(part, step.axes);
-        Attrs attrs{{"axes", axes}, {"op", std::string(op_name(step.op))}, {"dim", int64_t{dim}}, {"parts", n}};
+        Attrs attrs{{"axes", axes}, {"op", std::string(op_name(step.op))}, {"dim", int64_t{dim}}, {"parts", n}, {"site", ++sites_}};
         if (!is_even(sizes))
           attrs = attrs.with("sizes", sizes_text(sizes)).with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
         const Tensor y = dispatch(reduce_scatter_op, {&t}, attrs);
-        note(step, t, y, v, user, why);
+        note(Collective::kReduceScatter, step, t, y, v, user, why);
         return y;
       }
       case Move::kAllToAll: {
@@ -310,13 +324,13 @@ class Emitter final : public Locals {
         const std::vector<int64_t> joined = peer_extents(from, step.axes);
         grow(part, Layout::kBlock);
         const std::vector<int64_t> split = peer_extents(part, step.axes);
-        Attrs attrs{{"axes", axes}, {"split_dim", int64_t{dim}}, {"concat_dim", int64_t{step.from}}, {"parts", n}};
+        Attrs attrs{{"axes", axes}, {"split_dim", int64_t{dim}}, {"concat_dim", int64_t{step.from}}, {"parts", n}, {"site", ++sites_}};
         if (!is_even(split))
           attrs = attrs.with("split_sizes", sizes_text(split)).with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
         if (!is_even(joined)) attrs = attrs.with("concat_sizes", sizes_text(joined));
         shrink(from);
         const Tensor y = dispatch(all_to_all_op, {&t}, attrs);
-        note(step, t, y, v, user, why);
+        note(Collective::kAllToAll, step, t, y, v, user, why);
         return y;
       }
     }
@@ -366,17 +380,21 @@ class Emitter final : public Locals {
   std::vector<std::vector<std::vector<Version>>> versions_;
   std::map<std::string, Tensor> coordinates_;
   std::vector<PlannedCollective> collectives_;
+  int64_t sites_ = 0;         // given so far
+  int32_t first_backward_ = 0;
+  int32_t written_ = -1;      // the cell whose new value is being brought to rest
 };
 
 }  // namespace
 
-std::string shape_class(const Mesh& mesh, const Graph& g, const Decision& d, int rank) {
-  std::map<std::string, int64_t> uneven;
+std::vector<Axes> uneven_axes(const Mesh& mesh, const Decision& d) {
+  std::vector<Axes> uneven;
   auto look = [&](const Spec& spec) {
     for (const DimSpec& dim : spec.dims)
       for (const Seg& s : dim)
-        if (!s.axes.empty() && s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0)
-          uneven[mesh.name(s.axes)] = mesh.coordinate(rank, s.axes);
+        if (!s.axes.empty() && s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0 &&
+            std::find(uneven.begin(), uneven.end(), s.axes) == uneven.end())
+          uneven.push_back(s.axes);
   };
   for (const NodeChoice& c : d.nodes) {
     for (const Spec& s : c.in) look(s);
@@ -384,9 +402,7 @@ std::string shape_class(const Mesh& mesh, const Graph& g, const Decision& d, int
     for (const Spec& s : c.settled) look(s);
   }
   for (const CellPin& c : d.cells) look(c.rest);
-  std::string key;
-  for (const auto& [name, at] : uneven) key += cat(name, "=", at, ";");
-  return key;
+  return uneven;
 }
 
 LocalGraph emit(const Mesh& mesh, const Graph& g, const Decision& d, const Pins& pins, int rank) {

@@ -1,0 +1,78 @@
+#include "distributed/plan/collectives.h"
+
+#include <unordered_map>
+
+#include "ops/core/collective.h"
+
+namespace weft::dist {
+namespace {
+
+int64_t site_of(const Node& n) { return n.attrs.i("site", 0); }
+
+// Bytes as RankContext counts them: of the first operand or result, whichever is larger.
+int64_t bytes_of(const Graph& g, const Node& n, Collective kind) {
+  if (kind == Collective::kSend) return g.type(n.inputs[0]).nbytes();
+  if (kind == Collective::kRecv) return n.outputs[0].nbytes();
+  return std::max(g.type(n.inputs[0]).nbytes(), n.outputs[0].nbytes());
+}
+
+}  // namespace
+
+std::optional<Collective> collective_of(const Node& n) {
+  if (!n.op->is(kCollective)) return {};
+  static const std::pair<const OpDef*, Collective> kKinds[] = {
+      {&all_reduce_op, Collective::kAllReduce},         {&all_gather_op, Collective::kAllGather},
+      {&reduce_scatter_op, Collective::kReduceScatter}, {&all_to_all_op, Collective::kAllToAll},
+      {&all_to_all_rows_op, Collective::kAllToAll},     {&permute_ranks_op, Collective::kPermute},
+      {&broadcast_ranks_op, Collective::kBroadcast},    {&send_op, Collective::kSend},
+      {&recv_op, Collective::kRecv}};
+  for (const auto& [op, kind] : kKinds)
+    if (n.op == op || n.op == start_form(*op)) return kind;
+  return {};
+}
+
+std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<PlannedCollective>& known) {
+  std::unordered_map<int64_t, const PlannedCollective*> by_site;
+  for (const PlannedCollective& c : known) by_site.emplace(c.site, &c);
+  std::vector<PlannedCollective> out;
+  bool update = false;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    const auto kind = collective_of(n);
+    update |= n.backward;
+    if (!kind) continue;
+    const auto it = by_site.find(site_of(n));
+    PlannedCollective c;
+    if (it != by_site.end()) {
+      c = *it->second;
+    } else {  // of an op's own lowering
+      c.phase = n.backward ? Phase::kBackward : update ? Phase::kUpdate : Phase::kForward;
+      c.what = cat(n.scope, *n.scope ? ": " : "", n.op->name);
+      c.line = n.line.to_string();
+      c.why = "how its op works on shards";
+    }
+    c.kind = *kind;
+    c.axes = n.attrs.get<std::string>("axes");
+    c.dtype = *kind == Collective::kRecv ? n.outputs[0].dtype : g.type(n.inputs[0]).dtype;
+    c.bytes = bytes_of(g, n, *kind);
+    c.site = site_of(n);
+    out.push_back(std::move(c));
+  }
+  return out;
+}
+
+void tell_arranged(const CommunicationReport& report, std::vector<PlannedCollective>& collectives) {
+  std::unordered_map<int64_t, const Hidden*> hidden;
+  for (const Hidden& h : report.schedule.hidden) hidden.emplace(h.site, &h);
+  std::unordered_map<int64_t, size_t> shared;
+  for (const std::vector<int64_t>& b : report.buckets) shared.emplace(b[0], b.size());
+  for (PlannedCollective& c : collectives) {
+    if (const auto it = shared.find(c.site); it != shared.end()) c.members = static_cast<int32_t>(it->second);
+    const auto it = hidden.find(c.site);
+    if (it == hidden.end()) continue;
+    c.hidden_by = it->second->by;
+    c.exposed = it->second->seconds > 0 ? it->second->exposed / it->second->seconds : 1;
+  }
+}
+
+}  // namespace weft::dist

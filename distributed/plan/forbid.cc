@@ -1,0 +1,132 @@
+#include "distributed/plan/forbid.h"
+
+#include <algorithm>
+
+#include "distributed/plan/words.h"
+#include "framework/base/error.h"
+
+namespace weft::dist {
+namespace {
+
+constexpr std::pair<std::string_view, Collective> kKinds[] = {
+    {"allreduce", Collective::kAllReduce}, {"allgather", Collective::kAllGather}, {"reducescatter", Collective::kReduceScatter},
+    {"alltoall", Collective::kAllToAll},   {"permute", Collective::kPermute},     {"broadcast", Collective::kBroadcast},
+    {"send", Collective::kSend},           {"recv", Collective::kRecv}};
+constexpr std::string_view kDimensions[] = {"replica", "dp", "fsdp", "tp", "pp", "cp", "ep"};
+
+std::string plain(std::string_view word) {
+  std::string s;
+  for (char c : word)
+    if (c != '-' && c != '_') s += c;
+  return s;
+}
+
+// A word of 40 characters is enough to be recognised.
+std::string shown(const std::string& text) { return text.size() <= 40 ? text : text.substr(0, 40) + "..."; }
+
+std::string avoid(const Mesh& mesh, const PlannedCollective& c) {
+  const bool gather = c.kind == Collective::kAllGather;
+  if (c.subject == Subject::kParameter && gather)
+    return c.phase == Phase::kUpdate    ? "zero 0 keeps the update whole on every rank"
+           : c.phase == Phase::kForward ? "zero 2 or less keeps parameters whole between steps"
+                                        : "zero 2 or less keeps parameters whole, for backward too";
+  if (c.subject == Subject::kGradient)
+    return cat("gradients are summed over every dimension that splits the batch: a mesh without ", c.axes, " has none of it");
+  if (c.axes.find("tp") != c.axes.npos) {
+    if (gather && c.phase == Phase::kBackward) return "keep_gathered = true keeps what forward gathered; sequence = false has all-reduces instead";
+    if (gather || c.kind == Collective::kReduceScatter) return "sequence = false has all-reduces instead";
+    if (c.kind == Collective::kAllReduce) return "sequence = true has reduce-scatters and all-gathers instead";
+  }
+  return cat("a rule of the plan that places its operands alike over ", c.axes, ", or a mesh without it (this is ", mesh.to_string(), ")");
+}
+
+}  // namespace
+
+bool name_matches(std::string_view pattern, std::string_view name) {
+  // Greedy with one point of return: linear in both for any number of stars that matters.
+  size_t p = 0, n = 0, star = pattern.npos, back = 0;
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      back = n;
+    } else if (p < pattern.size() && pattern[p] == name[n]) {
+      ++p, ++n;
+    } else if (star != pattern.npos) {
+      p = star + 1;
+      n = ++back;
+    } else {
+      return false;
+    }
+  }
+  while (p < pattern.size() && pattern[p] == '*') ++p;
+  return p == pattern.size();
+}
+
+ForbidRule parse_forbid(const Mesh& mesh, const std::string& text) {
+  const size_t at = text.find('@');
+  WEFT_CHECK(at != text.npos, "forbid: got '", shown(text), "'; need KIND@DIMENSION or KIND@DIMENSION:WHAT, as in \"allgather@dp:activations\"");
+  const size_t colon = text.find(':', at);
+  ForbidRule r{.text = text};
+  const std::string kind = text.substr(0, at);
+  r.dimension = text.substr(at + 1, colon == text.npos ? text.npos : colon - at - 1);
+  if (kind != "*") {
+    std::string words;
+    for (const auto& [word, k] : kKinds) {
+      if (word == plain(kind)) r.kind = k;
+      words += cat(word, ", ");
+    }
+    WEFT_CHECK(r.kind, "forbid: '", shown(text), "' names the collective '", shown(kind), "'; need ", words, "or *");
+  }
+  if (r.dimension != "*") {
+    bool known = std::find(std::begin(kDimensions), std::end(kDimensions), r.dimension) != std::end(kDimensions);
+    std::string words;
+    for (const Mesh::Dim& d : mesh.dims()) {
+      known |= d.name == r.dimension;
+      words += cat(d.name, ", ");
+    }
+    WEFT_CHECK(known, "forbid: '", shown(text), "' names the mesh dimension '", shown(r.dimension), "'; need ", words, "or *");
+  }
+  if (colon != text.npos) {
+    const std::string what = text.substr(colon + 1);
+    WEFT_CHECK(!what.empty(), "forbid: '", shown(text), "' says nothing after ':'; need parameters, gradients, activations or a pattern of names");
+    if (what == "parameters") {
+      r.subject = Subject::kParameter;
+    } else if (what == "gradients") {
+      r.subject = Subject::kGradient;
+    } else if (what == "activations") {
+      r.subject = Subject::kActivation;
+    } else {
+      r.pattern = what;
+    }
+  }
+  return r;
+}
+
+std::vector<ForbidRule> parse_forbid(const Mesh& mesh, const std::vector<std::string>& rules) {
+  std::vector<ForbidRule> out;
+  for (const std::string& text : rules) out.push_back(parse_forbid(mesh, text));
+  return out;
+}
+
+bool matches(const ForbidRule& rule, const PlannedCollective& c) {
+  if (rule.kind && *rule.kind != c.kind) return false;
+  if (rule.subject && *rule.subject != c.subject) return false;
+  if (rule.dimension != "*") {
+    const std::vector<std::string> over = dimensions_of(c.axes);
+    if (std::find(over.begin(), over.end(), rule.dimension) == over.end()) return false;
+  }
+  return rule.pattern.empty() || name_matches(rule.pattern, c.what);
+}
+
+void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules, const std::vector<PlannedCollective>& collectives) {
+  for (const ForbidRule& r : rules)
+    for (const PlannedCollective& c : collectives) {
+      if (!matches(r, c)) continue;
+      internal::fail(Code::kFailedPrecondition,
+                     cat("forbid: '", r.text, "' forbids the ", title(c.kind), " of ", bytes_text(c.bytes), " over ", c.axes, " of ", c.what,
+                         " (", to_string(c.subject), ", ", to_string(c.phase), ")", c.line.empty() ? "" : cat(" made at ", c.line), "; it is there because ",
+                         c.why, "; what avoids it: ", avoid(mesh, c)));
+    }
+}
+
+}  // namespace weft::dist

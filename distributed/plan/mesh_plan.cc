@@ -1,0 +1,55 @@
+#include "distributed/plan/mesh_plan.h"
+
+#include <map>
+
+#include "compiler/passes/cse.h"
+#include "compiler/passes/dce.h"
+#include "compiler/passes/pipeline.h"
+#include "compiler/passes/simplify.h"
+#include "distributed/plan/forbid.h"
+
+namespace weft::dist {
+namespace {
+
+std::span<const Pass> local_passes() {
+  static constexpr Pass kPasses[] = {
+      {"dce", dce, "values that were made for nobody"},
+      {"simplify", simplify, "resharding leaves views and casts next to each other"},
+      {"cse", cse, "coordinates and positions are computed once"},
+      {"dce", dce, "what cse bypassed"},
+  };
+  return kPasses;
+}
+
+}  // namespace
+
+MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
+  const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
+  MeshPlan p{.mesh = how.mesh, .plan = how.plan, .joint = joint};
+  p.pins = make_pins(how.mesh, *joint, how.plan, &p.notes);
+  p.decision = decide(how.mesh, *joint, p.pins);
+  for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
+  const std::vector<Axes> uneven = uneven_axes(how.mesh, p.decision);
+  std::map<std::vector<int64_t>, int> classes;
+  for (int r = 0; r < how.mesh.size(); ++r) {
+    std::vector<int64_t> at;
+    for (const Axes& axes : uneven) at.push_back(how.mesh.coordinate(r, axes));
+    const auto [it, fresh] = classes.emplace(std::move(at), static_cast<int>(p.locals.size()));
+    p.class_of.push_back(it->second);
+    if (!fresh) continue;
+    LocalGraph local = emit(how.mesh, *joint, p.decision, p.pins, r);
+    local.graph = run_passes(with_sites(*local.graph), local_passes(), {how.disable, all_passes(), nullptr});
+    local.collectives = collectives_in(*local.graph, local.collectives);
+    check_forbidden(how.mesh, forbid, local.collectives);
+    p.arranged.push_back(local.graph);
+    p.locals.push_back(std::move(local));
+  }
+  p.communication = arrange_communication(how.mesh, p.arranged, how.communication);
+  for (size_t i = 0; i < p.locals.size(); ++i) {
+    tell_arranged(p.communication, p.locals[i].collectives);
+    p.locals[i].collectives = collectives_in(*p.arranged[i], p.locals[i].collectives);
+  }
+  return p;
+}
+
+}  // namespace weft::dist

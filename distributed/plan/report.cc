@@ -1,0 +1,263 @@
+#include "distributed/plan/report.h"
+
+#include <algorithm>
+#include <map>
+
+#include "distributed/plan/words.h"
+#include "framework/base/hash.h"
+#include "ops/core/core.h"
+
+namespace weft::dist {
+namespace {
+
+constexpr size_t kWide = 150;  // characters of a line
+
+std::string fitted(std::string s, size_t n) { return s.size() <= n ? s : s.substr(0, n - 3) + "..."; }
+std::string left(std::string s, size_t n) { return s.size() < n ? s + std::string(n - s.size(), ' ') : s; }
+std::string right(const std::string& s, size_t n) { return s.size() < n ? std::string(n - s.size(), ' ') + s : s; }
+
+// Rows of cells as columns; the last column is as long as the line allows.
+std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& numbers) {
+  std::vector<size_t> width(numbers.size(), 0);
+  for (const auto& row : rows)
+    for (size_t i = 0; i + 1 < row.size(); ++i) width[i] = std::max(width[i], row[i].size());
+  std::string out;
+  for (const auto& row : rows) {
+    std::string line = " ";
+    for (size_t i = 0; i < row.size(); ++i) line += cat(" ", i + 1 == row.size() ? row[i] : numbers[i] ? right(row[i], width[i]) : left(row[i], width[i]), " ");
+    line = fitted(line, kWide);
+    while (!line.empty() && line.back() == ' ') line.pop_back();
+    out += line + "\n";
+  }
+  return out;
+}
+
+// Some of the names, and how many more.
+struct Names {
+  std::vector<std::string> all;
+  void add(std::string name) {
+    name = layers_as_one(name);
+    if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(std::move(name));
+  }
+  std::string text(size_t width) const {
+    std::string s;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (i && s.size() + all[i].size() > width) return cat(s, " +", all.size() - i);
+      s += (i ? ", " : "") + all[i];
+    }
+    return s;
+  }
+};
+
+/// Things with equal keys, in the order of the first of each.
+template <class T>
+class Groups {
+ public:
+  T& at(const std::string& key) {
+    const auto [it, fresh] = index_.emplace(key, all_.size());
+    if (fresh) all_.emplace_back();
+    return all_[it->second];
+  }
+  std::vector<T>& all() { return all_; }
+
+ private:
+  std::map<std::string, size_t> index_;
+  std::vector<T> all_;
+};
+
+bool matters(const Node& n) { return n.op->is(kContraction) || n.op->decompose || n.op->is(kIndexing); }
+
+std::string options_text(const Mesh& mesh, const Plan& plan) {
+  const int zero = plan.zero >= 0 ? plan.zero : mesh.find("fsdp") ? 3 : 0;
+  std::string s = cat("zero ", zero);
+  if (mesh.find("tp")) s += cat(", sequence ", plan.sequence ? "on" : "off");
+  s += plan.keep_gathered ? ", what forward gathered is kept" : "";
+  if (!plan.rules.empty()) s += cat(", ", plan.rules.size(), " rules");
+  return s;
+}
+
+}  // namespace
+
+PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t exact_peak)
+    : mesh_(p.mesh), plan_(p.plan), machine_(machine), class_of_(p.class_of), notes_(p.notes), exact_peak_(exact_peak) {
+  for (size_t c = 0; c < p.joint->cells.size(); ++c) {
+    const Cell& cell = *p.joint->cells[c];
+    const CellPin& pin = p.decision.cells[c];
+    PlannedCell k{cell.name, cell.type, dist::to_string(mesh_, pin.rest), dist::to_string(mesh_, pin.use), pin.why, 0, cell.is_parameter};
+    if (k.why.empty()) k.why = "a copy on every rank";
+    k.bytes = local_bytes(mesh_, pin.rest, cell.type.dtype, mesh_.size() - 1);  // blocks grow: the last is the largest
+    cells_.push_back(std::move(k));
+  }
+  for (int32_t id = 0; id < p.joint->size(); ++id) {
+    const Node& n = p.joint->node(id);
+    const NodeChoice& c = p.decision.nodes[static_cast<size_t>(id)];
+    if (n.backward) break;
+    if (c.free || !matters(n) || c.settled.empty()) continue;
+    activations_.push_back({cat(n.scope, *n.scope ? ": " : "", n.op->name), dist::to_string(mesh_, c.settled[0]), n.line.to_string(),
+                            local_bytes(mesh_, c.settled[0], n.outputs[0].dtype, mesh_.size() - 1)});
+  }
+  auto all = std::make_shared<std::vector<std::vector<PlannedCollective>>>();
+  for (const LocalGraph& l : p.locals) all->push_back(l.collectives);
+  by_class_ = all;
+  const auto first = static_cast<size_t>(class_of_[0]);
+  collectives_ = p.locals[first].collectives;
+  for (size_t i = 0; i < p.locals.size() && i < 8; ++i) {
+    const Estimate e = dist::estimate(mesh_, *p.arranged[i], p.locals[i].collectives, machine_preset(machine), exact_peak == 0);
+    const int64_t most = std::max(estimate_.peak_bytes, e.peak_bytes);
+    if (i == first) estimate_ = e;
+    estimate_.peak_bytes = most;
+  }
+  if (p.communication.before > 0) notes_.push_back(p.communication.to_string());
+}
+
+const std::vector<PlannedCollective>& PlanReport::collectives(int rank) const {
+  WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < static_cast<int>(class_of_.size()), "plan: rank ", rank, " of a mesh with ", class_of_.size());
+  return (*by_class_)[static_cast<size_t>(class_of_[static_cast<size_t>(rank)])];
+}
+
+std::vector<PlannedCell> PlanReport::parameters() const {
+  std::vector<PlannedCell> out;
+  for (const PlannedCell& c : cells_)
+    if (c.parameter) out.push_back(c);
+  return out;
+}
+
+std::vector<CollectiveSum> PlanReport::totals() const {
+  Groups<CollectiveSum> sums;
+  for (const PlannedCollective& c : collectives_) {
+    CollectiveSum& s = sums.at(cat(c.axes, "/", c.kind));
+    s.axes = c.axes;
+    s.kind = c.kind;
+    ++s.count;
+    s.bytes += c.bytes;
+    s.sent += static_cast<double>(c.bytes) * bus_factor(c.kind, static_cast<double>(mesh_.parts(mesh_.axes(c.axes))));
+    s.seconds += seconds_of(mesh_, c, machine_preset(machine_));
+  }
+  return sums.all();
+}
+
+uint64_t PlanReport::hash() const {
+  std::string all = mesh_.to_string();
+  for (const PlannedCell& c : cells_) all += cat("\n", c.name, " ", c.rest, " ", c.use);
+  if (by_class_)
+    for (const auto& one : *by_class_)
+      for (const PlannedCollective& c : one) all += cat("\n", c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " ", c.site);
+  uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a: the same in every process
+  for (char c : all) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return h;
+}
+
+std::string PlanReport::to_string() const {
+  std::string s = cat("plan over ", mesh_.size() > 1 ? mesh_.to_string() : "one rank", ": ", mesh_.size(), mesh_.size() == 1 ? " rank" : " ranks", "; ",
+                      options_text(mesh_, plan_), "\n");
+
+  s += "parameters (at rest; at use; why)\n";
+  struct CellGroup {
+    Names names;
+    size_t count = 0;
+    int64_t bytes = 0;
+    const PlannedCell* one = nullptr;
+  };
+  Groups<CellGroup> parameters;
+  int64_t state_bytes = 0;
+  size_t states = 0;
+  for (const PlannedCell& c : cells_) {
+    if (!c.parameter) {
+      state_bytes += c.bytes;
+      ++states;
+      continue;
+    }
+    CellGroup& g = parameters.at(cat(c.rest, " ", c.use, " ", c.why));
+    g.names.add(c.name);
+    g.one = &c;
+    ++g.count;
+    g.bytes += c.bytes;
+  }
+  std::vector<std::vector<std::string>> rows;
+  for (const CellGroup& g : parameters.all())
+    rows.push_back({g.names.text(44), cat(g.count, " x ", g.one->type.dtype), bytes_text(static_cast<double>(g.bytes)), g.one->rest, g.one->use, g.one->why});
+  if (states) rows.push_back({"optimiser state and other cells", cat(states), bytes_text(static_cast<double>(state_bytes)), "as the update that they are part of"});
+  s += table(rows, {false, false, true, false, false, false});
+
+  struct ActivationGroup {
+    const PlannedActivation* one = nullptr;
+    size_t count = 0;
+    size_t at = 0;
+  };
+  Groups<ActivationGroup> activations;
+  for (const PlannedActivation& a : activations_) {
+    ActivationGroup& g = activations.at(cat(layers_as_one(a.name), " ", a.spec));
+    if (!g.count) g.at = static_cast<size_t>(&a - activations_.data());
+    g.one = &a;
+    ++g.count;
+  }
+  std::vector<ActivationGroup> large = activations.all();
+  std::stable_sort(large.begin(), large.end(), [](const auto& a, const auto& b) {
+    return static_cast<double>(a.one->bytes) * static_cast<double>(a.count) > static_cast<double>(b.one->bytes) * static_cast<double>(b.count);
+  });
+  if (large.size() > 8) large.resize(8);
+  std::stable_sort(large.begin(), large.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
+  rows.clear();
+  for (const ActivationGroup& g : large)
+    rows.push_back({layers_as_one(g.one->name), cat(g.count, " x"), bytes_text(static_cast<double>(g.one->bytes)), g.one->spec, g.one->line});
+  if (!rows.empty()) s += "activations (of one rank)\n" + table(rows, {false, true, true, false, false});
+
+  // Parameters and gradients of one kind are one line, activations one for each place in the model.
+  struct CollectiveGroup {
+    Names names;
+    size_t count = 0;
+    int64_t bytes = 0;
+    bool same_bytes = true;
+    size_t members = 0;
+    double seconds = 0, exposed = 0;
+    std::string by;
+    const PlannedCollective* one = nullptr;
+  };
+  Groups<CollectiveGroup> groups;
+  for (const PlannedCollective& c : collectives_) {
+    std::string key = cat(static_cast<int>(c.phase), c.kind, c.axes, c.dtype, static_cast<int>(c.subject));
+    if (c.subject == Subject::kActivation) key += cat(" ", c.bytes, " ", c.line);
+    CollectiveGroup& g = groups.at(key);
+    if (!g.one) g.one = &c;
+    g.same_bytes &= g.one->bytes == c.bytes;
+    g.names.add(c.what);
+    ++g.count;
+    g.bytes += c.bytes;
+    g.members += static_cast<size_t>(c.members);
+    const double seconds = seconds_of(mesh_, c, machine_preset(machine_));
+    g.seconds += seconds;
+    g.exposed += c.exposed * seconds;
+    if (g.by.empty()) g.by = c.hidden_by;
+  }
+  rows.clear();
+  for (const CollectiveGroup& g : groups.all()) {
+    const PlannedCollective& c = *g.one;
+    const std::string bytes = g.same_bytes ? bytes_text(static_cast<double>(c.bytes)) : cat(bytes_text(static_cast<double>(g.bytes)), " in all");
+    const int64_t percent = g.seconds > 0 ? static_cast<int64_t>(100 * (1 - g.exposed / g.seconds) + 0.5) : 0;
+    const std::string hidden = g.by.empty() || percent <= 0 ? "exposed" : fitted(cat(percent, "% hidden by ", g.by), 44);
+    rows.push_back({dist::to_string(c.phase), title(c.kind), c.axes, cat(g.count, " x"), bytes, cat(c.dtype),
+                    cat(dist::to_string(c.subject), " ", g.names.text(36), g.members > g.count ? cat(", ", g.members, " values") : ""), hidden, c.why});
+  }
+  if (!rows.empty()) s += "collectives (of rank 0)\n" + table(rows, {false, false, false, true, true, false, false, false, false});
+
+  rows.clear();
+  for (const CollectiveSum& t : totals())
+    rows.push_back({t.axes, title(t.kind), cat(t.count, " x"), bytes_text(static_cast<double>(t.bytes)), cat(bytes_text(t.sent), " over its link"),
+                    seconds_text(t.seconds)});
+  if (!rows.empty()) s += cat("totals of a rank's step (time on ", machine_, ")\n", table(rows, {false, false, true, true, true, true}));
+  s += cat("peak memory of a rank: ", bytes_text(static_cast<double>(peak_bytes())), peak_is_exact() ? " (planned)" : " (estimated)", ", of it cells ",
+           bytes_text(static_cast<double>(estimate_.cell_bytes)), "\n");
+  s += cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ", seconds_text(estimate_.compute_seconds), ", communication ",
+           seconds_text(estimate_.comm_seconds), ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
+  for (const std::string& n : notes_) s += cat("note: ", fitted(n, kWide), "\n");
+  if (!rejected.empty()) {
+    rows.clear();
+    for (const RejectedPlan& r : rejected)
+      rows.push_back({r.text, r.step_seconds > 0 ? seconds_text(r.step_seconds) : "", r.peak_bytes > 0 ? bytes_text(static_cast<double>(r.peak_bytes)) : "", r.reason});
+    if (rows.size() > 8) rows.resize(8);
+    s += "rejected plans (step, peak memory, why)\n" + table(rows, {false, true, true, false});
+  }
+  return s;
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,85 @@
+// PlanReport: a plan to read: where parameters and activations lie, every collective with its reason, and what it all
+// costs. A value: it outlives the step that it tells of.
+#pragma once
+#include <memory>
+
+#include "distributed/plan/estimate.h"
+#include "distributed/plan/mesh_plan.h"
+
+namespace weft::dist {
+
+struct PlannedCell {
+  std::string name;
+  TensorType type;          // of the whole
+  std::string rest, use;    // "[4096@(tp,fsdp), 1024]"
+  std::string why;
+  int64_t bytes = 0;        // of the largest rank's shard
+  bool parameter = false;   // else optimiser state and other cells
+};
+
+struct PlannedActivation {
+  std::string name, spec, line;  // "blocks.0/attn: dot"
+  int64_t bytes = 0;             // of one rank
+};
+
+/// Sums over a rank's collectives of one kind over the same mesh dimensions.
+struct CollectiveSum {
+  std::string axes;
+  Collective kind = Collective::kAllReduce;
+  int64_t count = 0, bytes = 0;
+  double sent = 0;  // bytes that cross a rank's link: PlannedCollective::bytes times bus_factor
+  double seconds = 0;
+};
+
+/// A plan that was considered and not taken.
+struct RejectedPlan {
+  std::string text;  // "dp2,tp2 zero 1"
+  double step_seconds = 0;
+  int64_t peak_bytes = 0;
+  std::string reason;
+};
+
+class PlanReport {
+ public:
+  PlanReport() = default;
+  /// `exact_peak`: of a compiled step, the largest rank's planned peak; 0: it is estimated.
+  PlanReport(const MeshPlan& plan, const std::string& machine, int64_t exact_peak = 0);
+
+  const Mesh& mesh() const { return mesh_; }
+  const Plan& plan() const { return plan_; }
+  /// Of rank 0, in the order in which every rank starts them.
+  const std::vector<PlannedCollective>& collectives() const { return collectives_; }
+  /// Of a rank. Throws OutOfRange for ranks that the mesh has not.
+  const std::vector<PlannedCollective>& collectives(int rank) const;
+  const std::vector<PlannedCell>& cells() const { return cells_; }
+  /// Those of cells() that are parameters.
+  std::vector<PlannedCell> parameters() const;
+  const std::vector<PlannedActivation>& activations() const { return activations_; }
+  std::vector<CollectiveSum> totals() const;
+  const Estimate& estimate() const { return estimate_; }
+  const std::string& machine() const { return machine_; }
+  int64_t peak_bytes() const { return exact_peak_ ? exact_peak_ : estimate_.peak_bytes; }
+  bool peak_is_exact() const { return exact_peak_ > 0; }
+  const std::vector<std::string>& notes() const { return notes_; }
+  /// Equal for plans with the same mesh, placements and collectives on all ranks.
+  uint64_t hash() const;
+  /// About 60 lines for a transformer of any depth: equal layers are one.
+  std::string to_string() const;
+
+  std::vector<RejectedPlan> rejected;  // by Plan::automatic(), best first
+
+ private:
+  Mesh mesh_;
+  Plan plan_;
+  std::string machine_;
+  std::vector<PlannedCell> cells_;
+  std::vector<PlannedActivation> activations_;
+  std::vector<PlannedCollective> collectives_;
+  std::vector<int> class_of_;
+  std::shared_ptr<const std::vector<std::vector<PlannedCollective>>> by_class_;
+  std::vector<std::string> notes_;
+  Estimate estimate_;
+  int64_t exact_peak_ = 0;
+};
+
+}  // namespace weft::dist
