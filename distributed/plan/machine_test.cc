@@ -1,0 +1,101 @@
+// The planner's formulas against published and computed figures.
+#include "distributed/plan/machine.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "distributed/plan/limits.h"
+
+namespace weft::dist {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+TEST(Limits, FullyShardedBreaksEvenAt4000) {
+  EXPECT_NEAR(fsdp_comm_seconds(70e9, 2, 200e9), 2.1, 1e-12);
+  EXPECT_NEAR(train_compute_seconds(70e9, 4e6, 200e12, 4000), 2.1, 1e-12);
+  // Half the bandwidth and twice the tokens: both take twice as long.
+  EXPECT_NEAR(fsdp_comm_seconds(70e9, 2, 100e9), 4.2, 1e-12);
+  EXPECT_NEAR(train_compute_seconds(70e9, 8e6, 200e12, 4000), 4.2, 1e-12);
+  // Twice the ranks: half the compute, the same communication.
+  EXPECT_NEAR(train_compute_seconds(70e9, 4e6, 200e12, 8000), 1.05, 1e-12);
+  EXPECT_NEAR(fsdp_comm_limit(4e6, 200e9, 200e12), 4000, 1e-9);
+  EXPECT_NEAR(fsdp_comm_limit(4e6, 200e9, 8 * 200e12), 500, 1e-9);
+  EXPECT_NEAR(fsdp_comm_limit(4e6, 20e9, 200e12), 400, 1e-9);
+  EXPECT_NEAR(fsdp_batch_limit(8e6, 8192), 976.6, 0.05);
+  EXPECT_NEAR(fsdp_batch_limit(8e6, 8000), 1000, 1e-9);
+}
+
+TEST(Limits, FourCases) {
+  auto first = [](double gpus) { return scale_case(gpus, 8e6, 8000, 200e9, 200e12); };
+  EXPECT_EQ(first(500), ScaleCase::kFsdp);
+  EXPECT_EQ(first(2000), ScaleCase::kBatch);
+  EXPECT_EQ(first(10000), ScaleCase::kBoth);
+  auto second = [](double gpus) { return scale_case(gpus, 8e6, 1000, 50e9, 200e12); };
+  EXPECT_EQ(second(4000), ScaleCase::kComm);
+  EXPECT_EQ(second(16000), ScaleCase::kBoth);
+}
+
+TEST(Limits, ExpertsAndLatency) {
+  EXPECT_EQ(dispatch_bytes(4096, 2, 1024, 8), 4096.0 * 2 * 1024 * 2 * 7 / 8);
+  const double skewed[8] = {0.9, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7, 0.1 / 7};
+  EXPECT_NEAR(expert_skew(skewed, 8), 7.2, 1e-12);
+  EXPECT_NEAR(latency_floor(100, 4, 30e-6), 12e-3, 1e-15);
+  EXPECT_NEAR(latency_floor(100, 4, 30e-6) * 1e6 / 3600, 3.3, 0.05);
+}
+
+TEST(Formulas, Rings) {
+  EXPECT_NEAR(ring_seconds(Collective::kAllReduce, kGiB, 8, 480e9), 3.915e-3, 0.0005e-3);
+  // A reduction of the products of a 70B block over tp 8, within a node and across.
+  const double block = 8192.0 * 8192 * 2;
+  EXPECT_NEAR(ring_seconds(Collective::kAllReduce, block, 8, 480e9), 0.49e-3, 0.005e-3);
+  EXPECT_NEAR(ring_seconds(Collective::kAllReduce, block, 8, 50e9), 4.7e-3, 0.05e-3);
+  // Data parallelism: an all-reduce of 2-byte gradients moves about twice their bytes; 1e9 parameters, 4 GB.
+  EXPECT_NEAR(2e9 * bus_factor(Collective::kAllReduce, 1024), 4e9, 0.005e9);
+  // DTensor's model of an all-gather: 6.6 us and 0.6 for each hop, 87.7 GB/s (GiB of 64 MiB).
+  EXPECT_NEAR(6.6e-6 + ring_seconds(Collective::kAllGather, 0.0625, 8, 87.7, 0.6e-6), 634.4e-6, 0.05e-6);
+  // An all-gather and a reduce-scatter move what an all-reduce does: sequence parallelism costs no bytes.
+  for (double n : {2.0, 8.0, 72.0})
+    EXPECT_DOUBLE_EQ(bus_factor(Collective::kAllGather, n) + bus_factor(Collective::kReduceScatter, n), bus_factor(Collective::kAllReduce, n));
+}
+
+TEST(H100, ReachesWhatWasMeasured) {
+  const MachinePreset& m = machine_preset("h100");
+  EXPECT_NEAR(bus_bandwidth(Collective::kAllReduce, 8, 1, m), 467e9, 0.5e9);
+  EXPECT_NEAR(bus_bandwidth(Collective::kAllReduce, 8, 1, m) / 480e9, 1, 0.03);
+  const double many = bus_bandwidth(Collective::kAllReduce, 128, 16, m);
+  EXPECT_NEAR(many, 334e9, 1e9);
+  EXPECT_GT(many, 320e9);
+  EXPECT_LT(many, 350e9);
+  // The table's all-gather of 64 MiB: 64 MiB / 394 GB/s and 30 us.
+  EXPECT_NEAR(collective_seconds(Collective::kAllGather, 64 * 1024 * 1024, 8, 1, m), 200e-6, 1e-6);
+  EXPECT_NEAR(m.memory_bandwidth, 3e12, 0);
+  EXPECT_NEAR(m.flops(kBFloat16), 989.5e12, 0);  // dense
+}
+
+TEST(Machines, TimesAreSane) {
+  for (const std::string& name : machine_names()) {
+    const MachinePreset& m = machine_preset(name);
+    for (Collective kind : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll, Collective::kPermute,
+                            Collective::kBroadcast}) {
+      EXPECT_EQ(collective_seconds(kind, 1e6, 1, 1, m), 0);
+      double before = 0;
+      for (double bytes : {0.0, 1e3, 1e6, 1e9}) {
+        const double s = collective_seconds(kind, bytes, 8, 1, m);
+        EXPECT_TRUE(std::isfinite(s) && s > before) << name << " " << to_string_view(kind) << " " << bytes;
+        before = s;
+      }
+      for (int nodes : {2, 3, 5, 64, 500}) {
+        EXPECT_GT(collective_seconds(kind, 1e8, 8 * nodes, nodes, m), 0) << name;
+        // One rank of each node has an eighth of its network.
+        if (m.node == 8 && kind != Collective::kAllToAll)
+          EXPECT_GE(collective_seconds(kind, 1e9, nodes, nodes, m), collective_seconds(kind, 1e9, 8 * nodes, nodes, m)) << name << " " << nodes;
+      }
+    }
+  }
+  EXPECT_THROW(machine_preset("abacus"), Error);
+}
+
+}  // namespace
+}  // namespace weft::dist
