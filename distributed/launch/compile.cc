@@ -79,4 +79,11 @@ dist::PlanReport plan_report(const CompiledCore& core, const std::string& machin
   return {dist::plan_mesh(e.joint, {}), machine, e.plan.peak_bytes()};
 }
 
+dist::World& world_of(const CompiledCore& core) {
+  const Entry& e = current_entry(core, "world");
+  auto* step = dynamic_cast<dist::MeshStep*>(e.partitioned.get());
+  WEFT_CHECK_AS(kFailedPrecondition, step, "world: the step has one rank, or was planned only");
+  return step->world();
+}
+
 }  // namespace weft::internal

@@ -6,6 +6,8 @@
 
 namespace weft::dist {
 
+class World;
+
 struct CompileOptions {
   Mesh mesh = {};
   Plan plan = {};
@@ -29,6 +31,7 @@ namespace weft::internal {
 /// Options whose partitioner plans only: calling the step is an error.
 CompileOptions options_to_plan(const dist::CompileOptions& options);
 dist::PlanReport plan_report(const CompiledCore& core, const std::string& machine);
+dist::World& world_of(const CompiledCore& core);
 
 }  // namespace weft::internal
 
@@ -41,6 +44,8 @@ class Compiled : public weft::Compiled<Fn> {
   Compiled(Fn fn, const CompileOptions& options) : weft::Compiled<Fn>(std::move(fn), options.for_one_rank()) {}
   /// How the call or prepare() used last is laid out; predicted times are of `machine`: "cpu", "h100", "a100".
   PlanReport plan(const std::string& machine = "cpu") const { return weft::internal::plan_report(*this->core(), machine); }
+  /// The ranks that run it, for their statistics. Throws FailedPrecondition before the first call, and for one rank.
+  World& world() const { return weft::internal::world_of(*this->core()); }
 };
 
 /// `fn` compiled as by weft::compile and run by all ranks of the mesh: arguments, results and cells are the whole ones.

@@ -10,7 +10,7 @@
 namespace weft::dist {
 namespace {
 
-constexpr size_t kWide = 150;  // characters of a line
+constexpr size_t kWide = 180;  // characters of a line
 
 std::string fitted(std::string s, size_t n) { return s.size() <= n ? s : s.substr(0, n - 3) + "..."; }
 std::string left(std::string s, size_t n) { return s.size() < n ? s + std::string(n - s.size(), ' ') : s; }

@@ -1,0 +1,163 @@
+// Plans against what ranks do: every collective predicted, rules that forbid some, and the bytes of published formulas.
+#include <gtest/gtest.h>
+
+#include "distributed/launch/compile.h"
+#include "distributed/launch/world.h"
+#include "distributed/plan/forbid.h"
+#include "distributed/plan/words.h"
+#include "models/gpt/model.h"
+#include "weft.h"
+
+namespace weft::dist {
+namespace {
+
+gpt::Config small_gpt(int64_t vocab = 48) {
+  gpt::Config c;
+  c.vocab = vocab;
+  c.context = 16;
+  c.layers = 2;
+  c.heads = 4;
+  c.dim = 32;
+  c.ffn = 64;
+  return c;
+}
+
+// A GPT's training step: model, optimiser and the function.
+struct Training {
+  explicit Training(const gpt::Config& config) : model(config), opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3}) {}
+  std::vector<Tensor> operator()(const Tensor& tokens, const Tensor& targets) {
+    Tensor loss = model.loss(tokens, targets).loss;
+    auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
+    opt.step(g);
+    return {loss, norm};
+  }
+  gpt::Model model;
+  optim::AdamW opt;
+};
+
+Tensor tokens_of(const gpt::Config& c) { return randint(0, c.vocab, {4, 16}, {.dtype = kInt32}); }
+
+PlanReport plan_gpt(const std::string& mesh, const CompileOptions& more = {}, const gpt::Config& config = small_gpt()) {
+  manual_seed(7);
+  Training t(config);
+  CompileOptions o = more;
+  o.mesh = Mesh::parse(mesh);
+  const Tensor x = Tensor::empty({kInt32, Device::meta(), {4, 16}});
+  return plan([&](Tensor a, Tensor b) { return t(a, b); }, o, x, x);
+}
+
+std::string text_of(const PlannedCollective& c) { return cat(c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " bytes, site ", c.site); }
+std::string text_of(const CollectiveRecord& c) { return cat(c.to_string(), ", site ", c.site); }
+
+void expect_as_planned(const std::string& mesh, const Plan& plan, int64_t vocab) {
+  SCOPED_TRACE(mesh);
+  manual_seed(7);
+  const gpt::Config config = small_gpt(vocab);
+  Training t(config);
+  auto step = compile([&](Tensor a, Tensor b) { return t(a, b); }, {.mesh = Mesh::parse(mesh), .plan = plan});
+  const Tensor x = tokens_of(config), y = tokens_of(config);
+  step.prepare(x, y);
+  const PlanReport p = step.plan();
+  step.world().clear_statistics();
+  step.world().record(true);
+  step(x, y);
+  step.world().record(false);
+  for (int r = 0; r < step.world().size(); ++r) {
+    const auto& got = step.world().rank(r).records();
+    const auto& want = p.collectives(r);
+    ASSERT_EQ(got.size(), want.size()) << "rank " << r;
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(text_of(got[i]), text_of(want[i])) << "rank " << r << ", collective " << i << " " << want[i].why;
+  }
+  EXPECT_FALSE(p.collectives().empty());
+}
+
+TEST(Plan, RanksDoWhatItSays) {
+  for (const char* mesh : {"dp2", "fsdp2", "tp2", "fsdp2,tp2", "cp2", "dp2,cp2,tp2"}) expect_as_planned(mesh, {}, 48);
+  Plan zero1, zero2, whole;
+  zero1.zero = 1;
+  zero2.zero = 2;
+  whole.sequence = false;
+  whole.keep_gathered = true;
+  expect_as_planned("dp4", zero1, 48);
+  expect_as_planned("dp2,tp2", zero2, 48);
+  expect_as_planned("fsdp2,tp2", whole, 48);
+  expect_as_planned("fsdp4", {}, 50);  // uneven shards
+}
+
+TEST(Plan, TellsEverything) {
+  const PlanReport p = plan_gpt("fsdp2,tp2");
+  EXPECT_EQ(p.mesh().to_string(), "fsdp2,tp2");
+  EXPECT_EQ(p.parameters().size(), 29u);
+  EXPECT_GT(p.peak_bytes(), 0);
+  EXPECT_FALSE(p.peak_is_exact());
+  EXPECT_GT(p.estimate().step_seconds(), 0);
+  for (const PlannedCollective& c : p.collectives()) {
+    EXPECT_FALSE(c.what.empty() || c.why.empty()) << text_of(c);
+    EXPECT_GT(c.site, 0);
+  }
+  const std::string text = p.to_string();
+  EXPECT_NE(text.find("blocks.*.attn.qkv.weight"), text.npos) << text;
+  // As many lines for many layers as for two.
+  gpt::Config deep = small_gpt();
+  deep.layers = 12;
+  const std::string more = plan_gpt("fsdp2,tp2", {}, deep).to_string();
+  auto lines = [](const std::string& s) { return std::count(s.begin(), s.end(), '\n'); };
+  EXPECT_EQ(lines(more), lines(text)) << more;
+  EXPECT_LE(lines(more), 60) << more;
+  EXPECT_NE(plan_gpt("fsdp2,tp2").hash(), plan_gpt("fsdp4").hash());
+  EXPECT_EQ(plan_gpt("fsdp2,tp2").hash(), p.hash());
+}
+
+TEST(Plan, OfOneRank) {
+  manual_seed(7);
+  Training t(small_gpt());
+  auto step = compile([&](Tensor a, Tensor b) { return t(a, b); }, {});
+  step.prepare(tokens_of(small_gpt()), tokens_of(small_gpt()));
+  EXPECT_TRUE(step.plan().collectives().empty());
+  EXPECT_TRUE(step.plan().peak_is_exact());
+}
+
+std::string forbidden(const std::string& mesh, const std::string& rule) {
+  try {
+    plan_gpt(mesh, {.forbid = {rule}});
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+TEST(Forbid, NamesTheCollectiveAndWhy) {
+  EXPECT_EQ(forbidden("fsdp2,tp2", "alltoall@*"), "");
+  EXPECT_EQ(forbidden("dp2", "allgather@dp:activations"), "");
+  EXPECT_EQ(forbidden("dp2", "allgather@tp"), "");
+  const std::string gather = forbidden("fsdp2", "allgather@fsdp:parameters");
+  for (const char* part : {"forbid: 'allgather@fsdp:parameters' forbids the all-gather of", "over fsdp", "it is there because", "zero 2 or less"})
+    EXPECT_NE(gather.find(part), gather.npos) << part << ": " << gather;
+  const std::string tp = forbidden("tp2", "reduce-scatter@tp:blocks.*");
+  for (const char* part : {"blocks.0", "made at models/gpt/model.cc:", "sequence = false"}) EXPECT_NE(tp.find(part), tp.npos) << part << ": " << tp;
+  EXPECT_NE(forbidden("dp2", "allreduce@*:gradients"), "");
+  EXPECT_NE(forbidden("dp2", "*@dp"), "");
+}
+
+TEST(Forbid, BadRulesAreOneSentence) {
+  EXPECT_EQ(forbidden("dp2", "allgather"), "forbid: got 'allgather'; need KIND@DIMENSION or KIND@DIMENSION:WHAT, as in \"allgather@dp:activations\"");
+  EXPECT_EQ(forbidden("dp2", "gather@dp"),
+            "forbid: 'gather@dp' names the collective 'gather'; need allreduce, allgather, reducescatter, alltoall, permute, broadcast, send, recv, or *");
+  EXPECT_EQ(forbidden("dp2", "allgather@xy"), "forbid: 'allgather@xy' names the mesh dimension 'xy'; need dp, or *");
+  EXPECT_EQ(forbidden("dp2", "allgather@dp:"),
+            "forbid: 'allgather@dp:' says nothing after ':'; need parameters, gradients, activations or a pattern of names");
+  EXPECT_NE(forbidden("dp2", std::string(100000, '@')), "");
+}
+
+TEST(Forbid, Patterns) {
+  EXPECT_TRUE(name_matches("blocks.*", "blocks.0.attn"));
+  EXPECT_TRUE(name_matches("*.qkv.*", "blocks.0.attn.qkv.weight"));
+  EXPECT_FALSE(name_matches("*.qkv", "blocks.0.attn.qkv.weight"));
+  EXPECT_TRUE(name_matches("*", ""));
+  EXPECT_FALSE(name_matches("", "a"));
+  // Many stars are no trap.
+  EXPECT_FALSE(name_matches(std::string(2000, '*') + "b", std::string(2000, 'a')));
+}
+
+}  // namespace
+}  // namespace weft::dist
