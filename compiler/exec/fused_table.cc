@@ -108,6 +108,8 @@ std::shared_ptr<FusedKernel> FusedTable::make(const Ref<Graph>& body, std::span<
                                               std::span<const kir::Layout> out, std::span<const StridedView> views) {
   auto done = [&](kir::Lowered lowered, FusedDot dot) {
     if (fault_for_test) fault_for_test(lowered);
+    for (const auto& k : dot.kernel)  // not before: what throws on the way takes them along
+      if (k) made_.push_back(k.get());
     auto kernel = std::make_shared<FusedKernel>(body, std::move(lowered), views, std::move(dot));
     made_.push_back(kernel.get());
     return kernel;
@@ -134,7 +136,6 @@ std::shared_ptr<FusedKernel> FusedTable::make(const Ref<Graph>& body, std::span<
     kir::Lowered low = kir::lower_prologue(p, own, options_);
     rounds.insert(rounds.end(), low.rounds_less.begin(), low.rounds_less.end());
     dot.kernel[k] = std::make_shared<FusedKernel>(p.body, std::move(low), own_views);
-    made_.push_back(dot.kernel[k].get());
     dot.prologue[k] = std::move(p);
   }
   kir::Lowered low = kir::lower_group(*dot.main, main_in, out, options_);

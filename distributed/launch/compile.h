@@ -16,7 +16,7 @@ struct CompileOptions {
   bool verify_numerics = false;  // the bits of one device that also has it: sums do not depend on order
   std::vector<std::string> disable = {};
   std::string kernel_cache = {};
-  CommunicationOptions communication = {};  // bucketing, overlap, and the network they are planned for
+  CommunicationOptions communication;  // bucketing, overlap, and the network they are planned for
   std::vector<std::string> forbid = {};  // "allgather@dp:activations": plans with such a collective are errors
   std::string machine = "cpu";           // for which Plan::automatic() chooses: distributed/plan/machine.h
 

@@ -42,7 +42,7 @@ PlanReport plan_gpt(const std::string& mesh, const CompileOptions& more = {}, co
   Training t(config);
   CompileOptions o = more;
   o.mesh = Mesh::parse(mesh);
-  const Tensor x = Tensor::empty({kInt32, Device::meta(), {4, 16}});
+  const Tensor x = tokens_of(config);
   return plan([&](Tensor a, Tensor b) { return t(a, b); }, o, x, x);
 }
 

@@ -89,8 +89,9 @@ TEST(Machines, TimesAreSane) {
       for (int nodes : {2, 3, 5, 64, 500}) {
         EXPECT_GT(collective_seconds(kind, 1e8, 8 * nodes, nodes, m), 0) << name;
         // One rank of each node has an eighth of its network.
-        if (m.node == 8 && kind != Collective::kAllToAll)
+        if (m.node == 8 && kind != Collective::kAllToAll) {
           EXPECT_GE(collective_seconds(kind, 1e9, nodes, nodes, m), collective_seconds(kind, 1e9, 8 * nodes, nodes, m)) << name << " " << nodes;
+        }
       }
     }
   }
