@@ -35,7 +35,7 @@ class PlannedStep final : public internal::PartitionedStep {
 
 class PlanOnly final : public internal::Partitioner {
  public:
-  explicit PlanOnly(LayOut how) : how_(std::move(how)) {}
+  explicit PlanOnly(LayOut how) : how_(std::move(how)) { how_.every_class = std::max(how_.mesh.size(), how_.plan.world) <= 64; }
   std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint, const weft::CompileOptions&) override {
     return std::make_unique<PlannedStep>(plan_mesh(joint, how_));
   }
@@ -44,7 +44,8 @@ class PlanOnly final : public internal::Partitioner {
   LayOut how_;
 };
 
-LayOut lay_out(const CompileOptions& o) { return {.mesh = o.mesh, .plan = o.plan, .communication = o.communication, .forbid = o.forbid, .disable = o.disable}; }
+LayOut lay_out(const CompileOptions& o) { return {.mesh = o.mesh, .plan = o.plan, .communication = o.communication, .forbid = o.forbid, .disable = o.disable, .machine = o.machine,
+          .memory_limit = o.memory_budget}; }
 
 }  // namespace
 
@@ -55,8 +56,10 @@ weft::CompileOptions CompileOptions::for_one_rank() const {
                          .verify_numerics = verify_numerics,
                          .disable = disable,
                          .kernel_cache = kernel_cache};
-  if (mesh.find("tp")) o.disable.push_back("linear_cross_entropy");  // the table of the loss is split over tp
-  if (mesh.size() > 1) o.partitioner = std::make_shared<MeshPartitioner>(lay_out(*this));
+  const bool any_mesh = plan.choose && mesh.size() <= 1 && plan.world > 1;
+  WEFT_CHECK(plan.world >= 0 && plan.world <= 1 << 20, "plan: automatic over ", plan.world, " ranks; need 1 to ", 1 << 20);
+  if (mesh.find("tp") || any_mesh) o.disable.push_back("linear_cross_entropy");  // the table of the loss is split over tp
+  if (mesh.size() > 1 || any_mesh) o.partitioner = std::make_shared<MeshPartitioner>(lay_out(*this));
   return o;
 }
 

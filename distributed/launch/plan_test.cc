@@ -1,9 +1,12 @@
 // Plans against what ranks do: every collective predicted, rules that forbid some, and the bytes of published formulas.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
 #include "distributed/plan/forbid.h"
+#include "distributed/plan/plan_text.h"
 #include "distributed/plan/words.h"
 #include "models/gpt/model.h"
 #include "weft.h"
@@ -157,6 +160,79 @@ TEST(Forbid, Patterns) {
   EXPECT_FALSE(name_matches("", "a"));
   // Many stars are no trap.
   EXPECT_FALSE(name_matches(std::string(2000, '*') + "b", std::string(2000, 'a')));
+}
+
+TEST(Automatic, TakesTheFastestThatFits) {
+  const PlanReport p = plan_gpt("dp2,tp2", {.plan = Plan::automatic()});
+  ASSERT_FALSE(p.rejected.empty());
+  for (const RejectedPlan& r : p.rejected) {
+    EXPECT_FALSE(r.reason.empty()) << r.text;
+    EXPECT_GE(r.step_seconds, p.estimate().step_seconds()) << r.text;
+  }
+  EXPECT_NE(p.to_string().find("rejected plans"), std::string::npos);
+  int64_t least = p.peak_bytes();
+  for (const RejectedPlan& r : p.rejected) least = std::min(least, r.peak_bytes);
+  if (least < p.peak_bytes()) {
+    const PlanReport small = plan_gpt("dp2,tp2", {.plan = Plan::automatic(), .memory_budget = least});
+    EXPECT_EQ(small.peak_bytes(), least);
+  }
+  EXPECT_THROW(plan_gpt("dp2,tp2", {.plan = Plan::automatic(), .memory_budget = 1000}), Error);
+}
+
+TEST(Automatic, ChoosesTheMesh) {
+  const PlanReport p = plan_gpt("", {.plan = Plan::automatic(4)});
+  EXPECT_EQ(p.mesh().size(), 4);
+  EXPECT_GE(p.rejected.size(), 10u);
+}
+
+TEST(Automatic, Trains) {
+  manual_seed(7);
+  const gpt::Config config = small_gpt();
+  Training t(config);
+  auto step = compile([&](Tensor a, Tensor b) { return t(a, b); }, {.plan = Plan::automatic(2)});
+  const std::vector<Tensor> out = step(tokens_of(config), tokens_of(config));
+  EXPECT_GT(out[0].item<float>(), 0);
+  EXPECT_EQ(step.plan().mesh().size(), 2);
+}
+
+TEST(PlanText, IsReadBack) {
+  Plan given{{"blocks.*.attn.qkv.weight", {{"tp", Shard(0)}}}, {"head.weight", {{"tp", Replicate()}}}};
+  given.zero = 2;
+  given.keep_gathered = true;
+  const PlanReport before = plan_gpt("dp2,tp2", {.plan = given});
+  const std::string path = ::testing::TempDir() + "/a.plan";
+  save_plan(before, path);
+  const SavedPlan saved = load_plan(path);
+  EXPECT_EQ(saved.mesh.to_string(), "dp2,tp2");
+  EXPECT_EQ(saved.hash, before.hash());
+  const PlanReport after = plan_gpt(saved.mesh.to_string(), {.plan = saved.plan});
+  EXPECT_EQ(after.hash(), saved.hash) << plan_text(before) << plan_text(after);
+  EXPECT_EQ(plan_text(after), plan_text(before));
+}
+
+TEST(PlanText, HostileTextIsAnError) {
+  const std::string good = plan_text(plan_gpt("dp2,tp2"));
+  auto error = [](const std::string& text) -> std::string {
+    try {
+      parse_plan(text);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(error(good), "");
+  EXPECT_EQ(error(""), "plan: the text is empty; need 'weft plan 1' and the lines of a plan");
+  EXPECT_EQ(error("weft plan 1\nmesh dp2\nzero 4"), "plan, line 3: zero is '4'; need a number from 0 to 3");
+  EXPECT_EQ(error("weft plan 1\nmesh dp2\nsplit w tp 0"), "plan: 'w' is placed along 'tp', which mesh dp2 has not");
+  EXPECT_NE(error("weft plan 1\nmesh dp99999999999"), "");
+  EXPECT_NE(error("weft plan 1\nsplit a dp 99999999999999999999"), "");
+  std::mt19937 random(5);
+  for (int i = 0; i < 3000; ++i) {  // damaged in some bytes: read or refused, never more
+    std::string text = good;
+    for (int k = 0; k < 1 + i % 5; ++k) text[random() % text.size()] = static_cast<char>(random() % 256);
+    if (i % 7 == 0) text.resize(random() % text.size());
+    error(text);
+  }
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "compiler/passes/dce.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/simplify.h"
+#include "distributed/plan/choose.h"
 #include "distributed/plan/forbid.h"
 
 namespace weft::dist {
@@ -24,6 +25,7 @@ std::span<const Pass> local_passes() {
 }  // namespace
 
 MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
+  if (how.plan.choose) return choose_plan(joint, how);
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
   MeshPlan p{.mesh = how.mesh, .plan = how.plan, .joint = joint};
   p.pins = make_pins(how.mesh, *joint, how.plan, &p.notes);
@@ -32,6 +34,10 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
   const std::vector<Axes> uneven = uneven_axes(how.mesh, p.decision);
   std::map<std::vector<int64_t>, int> classes;
   for (int r = 0; r < how.mesh.size(); ++r) {
+    if (!how.every_class && r > 0 && r + 1 < how.mesh.size() && !uneven.empty()) {
+      p.class_of.push_back(-1);
+      continue;
+    }
     std::vector<int64_t> at;
     for (const Axes& axes : uneven) at.push_back(how.mesh.coordinate(r, axes));
     const auto [it, fresh] = classes.emplace(std::move(at), static_cast<int>(p.locals.size()));

@@ -17,6 +17,17 @@ struct LayOut {
   CommunicationOptions communication = {};
   std::vector<std::string> forbid = {};   // rules of distributed/plan/forbid.h
   std::vector<std::string> disable = {};  // passes to leave out
+  std::string machine = "cpu";            // whose time Plan::automatic() makes short
+  int64_t memory_limit = 0;               // bytes of one rank that it keeps to; 0: no limit
+  bool every_class = true;                // false: only the first and the last rank's graph are made
+};
+
+/// A plan that was considered and not taken.
+struct RejectedPlan {
+  std::string text;  // "dp2,tp2, zero 1, sequence"
+  double step_seconds = 0;
+  int64_t peak_bytes = 0;
+  std::string reason;
 };
 
 struct MeshPlan {
@@ -25,11 +36,12 @@ struct MeshPlan {
   Ref<Graph> joint;
   Pins pins;
   Decision decision;
-  std::vector<int> class_of;       // by rank
+  std::vector<int> class_of;       // by rank; -1: not made
   std::vector<LocalGraph> locals;  // by class, simplified; collectives as they are in the graph that runs
   std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped
   CommunicationReport communication;
   std::vector<std::string> notes;
+  std::vector<RejectedPlan> rejected;  // by Plan::automatic(), the fastest first
 };
 
 /// Throws InvalidArgument for a plan that does not fit the step, and for collectives that `how.forbid` forbids.

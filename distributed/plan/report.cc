@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "distributed/plan/forbid.h"
 #include "distributed/plan/words.h"
 #include "framework/base/hash.h"
 #include "ops/core/core.h"
@@ -67,6 +68,30 @@ class Groups {
 
 bool matters(const Node& n) { return n.op->is(kContraction) || n.op->decompose || n.op->is(kIndexing); }
 
+// Whole mesh dimensions that split it, by dim; and those along which a rule of the plan says that it is whole.
+std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Plan& plan, const std::string& name, const Spec& use) {
+  std::vector<std::pair<std::string, int>> out;
+  for (size_t d = 0; d < use.dims.size(); ++d) {
+    if (use.dims[d].size() != 1) continue;
+    const Axes axes = axes_of(use.dims[d]);
+    for (size_t at = 0; at < axes.size();) {
+      const Mesh::Dim* found = nullptr;
+      for (const Mesh::Dim& m : mesh.dims()) {
+        bool here = !m.axes.empty() && at + m.axes.size() <= axes.size();
+        for (size_t i = 0; here && i < m.axes.size(); ++i) here = axes[at + i] == m.axes[i];
+        if (here && (!found || m.over.empty())) found = &m;
+      }
+      if (!found) break;
+      out.emplace_back(found->name, static_cast<int>(d));
+      at += found->axes.size();
+    }
+  }
+  for (const PlanRule& rule : plan.rules)
+    for (const auto& [dimension, placement] : rule.placements)
+      if (placement.dim < 0 && name_matches(rule.pattern, name) && mesh.find(dimension)) out.emplace_back(dimension, -1);
+  return out;
+}
+
 std::string options_text(const Mesh& mesh, const Plan& plan) {
   const int zero = plan.zero >= 0 ? plan.zero : mesh.find("fsdp") ? 3 : 0;
   std::string s = cat("zero ", zero);
@@ -79,13 +104,14 @@ std::string options_text(const Mesh& mesh, const Plan& plan) {
 }  // namespace
 
 PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t exact_peak)
-    : mesh_(p.mesh), plan_(p.plan), machine_(machine), class_of_(p.class_of), notes_(p.notes), exact_peak_(exact_peak) {
+    : rejected(p.rejected), mesh_(p.mesh), plan_(p.plan), machine_(machine), class_of_(p.class_of), notes_(p.notes), exact_peak_(exact_peak) {
   for (size_t c = 0; c < p.joint->cells.size(); ++c) {
     const Cell& cell = *p.joint->cells[c];
     const CellPin& pin = p.decision.cells[c];
     PlannedCell k{cell.name, cell.type, dist::to_string(mesh_, pin.rest), dist::to_string(mesh_, pin.use), pin.why, 0, cell.is_parameter};
     if (k.why.empty()) k.why = "a copy on every rank";
     k.bytes = local_bytes(mesh_, pin.rest, cell.type.dtype, mesh_.size() - 1);  // blocks grow: the last is the largest
+    if (cell.is_parameter) k.split = split_at_use(mesh_, p.plan, cell.name, pin.use);
     cells_.push_back(std::move(k));
   }
   for (int32_t id = 0; id < p.joint->size(); ++id) {
@@ -112,6 +138,8 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
 
 const std::vector<PlannedCollective>& PlanReport::collectives(int rank) const {
   WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < static_cast<int>(class_of_.size()), "plan: rank ", rank, " of a mesh with ", class_of_.size());
+  WEFT_CHECK_AS(kFailedPrecondition, class_of_[static_cast<size_t>(rank)] >= 0, "plan: rank ", rank,
+                " has shards of its own sizes, and only the first and the last rank were planned");
   return (*by_class_)[static_cast<size_t>(class_of_[static_cast<size_t>(rank)])];
 }
 

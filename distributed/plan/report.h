@@ -15,6 +15,7 @@ struct PlannedCell {
   std::string why;
   int64_t bytes = 0;        // of the largest rank's shard
   bool parameter = false;   // else optimiser state and other cells
+  std::vector<std::pair<std::string, int>> split = {};  // at use: mesh dimension and dim; -1: a rule keeps it whole there
 };
 
 struct PlannedActivation {
@@ -29,14 +30,6 @@ struct CollectiveSum {
   int64_t count = 0, bytes = 0;
   double sent = 0;  // bytes that cross a rank's link: PlannedCollective::bytes times bus_factor
   double seconds = 0;
-};
-
-/// A plan that was considered and not taken.
-struct RejectedPlan {
-  std::string text;  // "dp2,tp2 zero 1"
-  double step_seconds = 0;
-  int64_t peak_bytes = 0;
-  std::string reason;
 };
 
 class PlanReport {

@@ -27,7 +27,8 @@ struct Plan {
   int zero = -1;             // ZeRO stage 0 to 3 of the data dimensions; -1: 3 over fsdp if the mesh has it, else 0
   bool sequence = true;      // tensor parallelism splits the residual stream over the sequence (Korthikanti et al. 2022)
   bool keep_gathered = false;  // backward uses what forward gathered: less communication, more memory
-  bool choose = false;       // automatic(): rules and options above are chosen by the cost model
+  bool choose = false;       // automatic(): options above are chosen by the cost model
+  int world = 0;             // automatic(world): the mesh, too
 
   Plan() = default;
   Plan(std::initializer_list<PlanRule> r) : rules(r) {}
@@ -35,6 +36,12 @@ struct Plan {
   static Plan automatic() {
     Plan p;
     p.choose = true;
+    return p;
+  }
+  /// The same over all meshes of `world` ranks, where no mesh is given.
+  static Plan automatic(int world) {
+    Plan p = automatic();
+    p.world = world;
     return p;
   }
 };
