@@ -10,7 +10,9 @@ namespace {
 
 using weft::internal::tensor_of;
 
-Communicator& communicator(const char* op, const std::string& axes) { return RankContext::require(op).communicator(axes); }
+Communicator& communicator(const char* op, const std::string& axes) {
+  return RankContext::require(op).communicator(axes);
+}
 
 int64_t dim_of(const Tensor& x, int64_t dim, const char* op) { return normalize_dim(dim, x.dim(), op); }
 
@@ -22,7 +24,9 @@ Tensor all_reduce(const Arg& x, const std::string& axes, const std::string& op) 
 
 Tensor all_gather(const Arg& x, const std::string& axes, int64_t dim, const std::vector<int64_t>& sizes) {
   const Tensor& t = tensor_of(x, "all_gather");
-  Attrs attrs{{"axes", axes}, {"dim", dim_of(t, dim, "all_gather")}, {"parts", int64_t{communicator("all_gather", axes).size()}}};
+  Attrs attrs{{"axes", axes},
+              {"dim", dim_of(t, dim, "all_gather")},
+              {"parts", int64_t{communicator("all_gather", axes).size()}}};
   if (!sizes.empty()) attrs = attrs.with("sizes", sizes_text(sizes));
   return dispatch(all_gather_op, {&t}, attrs, x.line());
 }
@@ -33,7 +37,8 @@ Tensor reduce_scatter(const Arg& x, const std::string& axes, int64_t dim, const 
   const Communicator& c = communicator("reduce_scatter", axes);
   Attrs attrs{{"axes", axes}, {"op", op}, {"dim", dim_of(t, dim, "reduce_scatter")}, {"parts", int64_t{c.size()}}};
   if (!sizes.empty()) {
-    WEFT_CHECK(static_cast<int>(sizes.size()) == c.size(), "reduce_scatter: ", sizes.size(), " sizes; ", axes, " has ", c.size(), " ranks");
+    WEFT_CHECK(static_cast<int>(sizes.size()) == c.size(), "reduce_scatter: ", sizes.size(), " sizes; ", axes, " has ",
+               c.size(), " ranks");
     attrs = attrs.with("sizes", sizes_text(sizes)).with("extent", sizes[static_cast<size_t>(c.rank())]);
   }
   return dispatch(reduce_scatter_op, {&t}, attrs, x.line());
@@ -62,7 +67,8 @@ Tensor all_to_all(const Arg& x, const std::string& axes, int64_t split_dim, int6
                   x.line());
 }
 
-Tensor all_to_all_rows(const Arg& x, const Arg& send_counts, const Arg& recv_counts, const std::string& axes, int64_t rows) {
+Tensor all_to_all_rows(const Arg& x, const Arg& send_counts, const Arg& recv_counts, const std::string& axes,
+                       int64_t rows) {
   const char* op = "all_to_all_rows";
   return dispatch(all_to_all_rows_op, {&tensor_of(x, op), &tensor_of(send_counts, op), &tensor_of(recv_counts, op)},
                   {{"axes", axes}, {"rows", rows}}, x.line());

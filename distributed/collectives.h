@@ -25,9 +25,11 @@ Tensor all_to_all_single(const Arg& x, const std::string& axes, const std::vecto
 /// Parts along split_dim go to the ranks, parts from the ranks are joined along concat_dim. Backward: the same with the
 /// dims exchanged.
 Tensor all_to_all(const Arg& x, const std::string& axes, int64_t split_dim, int64_t concat_dim);
-/// As all_to_all_single for numbers of rows known only when it runs: i64 tensors with one count for each rank. The result
-/// has `rows` rows, the last ones zero; more than that is an error. Backward: the same with the counts exchanged.
-Tensor all_to_all_rows(const Arg& x, const Arg& send_counts, const Arg& recv_counts, const std::string& axes, int64_t rows);
+/// As all_to_all_single for numbers of rows known only when it runs: i64 tensors with one count for each rank. The
+/// result has `rows` rows, the last ones zero; more than that is an error. Backward: the same with the counts
+/// exchanged.
+Tensor all_to_all_rows(const Arg& x, const Arg& send_counts, const Arg& recv_counts, const std::string& axes,
+                       int64_t rows);
 /// x of rank `root`. Backward: the gradients' sum on root, zero elsewhere.
 Tensor broadcast(const Arg& x, const std::string& axes, int64_t root = 0);
 /// x of the rank `shift` places before this one in a ring. Backward: the ring the other way.

@@ -1,5 +1,5 @@
-// What the collectives compute on several ranks, their gradients, and compiled graphs in which they are begun and ended.
-// All numbers are exact in f64, so equality is asked for.
+// What the collectives compute on several ranks, their gradients, and compiled graphs in which they are begun and
+// ended. All numbers are exact in f64, so equality is asked for.
 #include "distributed/collectives.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,8 @@ namespace {
 // Multiples of 1/8, different on each rank.
 Tensor values(int rank, const Shape& shape, int salt = 0) {
   std::vector<double> v;
-  for (int64_t i = 0; i < shape.numel(); ++i) v.push_back(static_cast<double>((i * 37 + rank * 101 + salt * 53) % 97 - 48) / 8);
+  for (int64_t i = 0; i < shape.numel(); ++i)
+    v.push_back(static_cast<double>((i * 37 + rank * 101 + salt * 53) % 97 - 48) / 8);
   return Tensor::from_vector<double>(v, shape);
 }
 
@@ -89,13 +90,16 @@ TEST(Collectives, GradientsMatchDifferencesWithUnevenSizes) {
   World world(Mesh{{"tp", 3}});
   const std::vector<int64_t> sizes{2, 0, 1};
   check_gradient(world, {{2, 2}, {0, 2}, {1, 2}}, [&](const Tensor& x, int) { return all_gather(x, "tp", 0, sizes); });
-  check_gradient(world, {{2, 3}, {2, 3}, {2, 3}}, [&](const Tensor& x, int) { return reduce_scatter(x, "tp", 1, "sum", sizes); });
+  check_gradient(world, {{2, 3}, {2, 3}, {2, 3}},
+                 [&](const Tensor& x, int) { return reduce_scatter(x, "tp", 1, "sum", sizes); });
   const std::vector<std::vector<int64_t>> counts{{1, 0, 2}, {0, 0, 1}, {2, 1, 0}};  // from, to
   auto received = [&](int r) { return std::vector<int64_t>{counts[0][r], counts[1][r], counts[2][r]}; };
   const std::vector<Shape> rows{{3, 2}, {1, 2}, {3, 2}};
-  check_gradient(world, rows, [&](const Tensor& x, int r) { return all_to_all_single(x, "tp", counts[r], received(r)); });
+  check_gradient(world, rows,
+                 [&](const Tensor& x, int r) { return all_to_all_single(x, "tp", counts[r], received(r)); });
   check_gradient(world, rows, [&](const Tensor& x, int r) {
-    return all_to_all_rows(x, Tensor::from_vector<int64_t>(counts[r], {3}), Tensor::from_vector<int64_t>(received(r), {3}), "tp", 4);
+    return all_to_all_rows(x, Tensor::from_vector<int64_t>(counts[r], {3}),
+                           Tensor::from_vector<int64_t>(received(r), {3}), "tp", 4);
   });
 }
 
@@ -155,24 +159,36 @@ TEST(Collectives, ErrorsAreClear) {
   EXPECT_NE(on_ranks([&](int) { all_gather(x, "tp", 2); }).find("all_gather"), std::string::npos);
   EXPECT_NE(on_ranks([&](int r) { all_gather(values(0, {r + 1, 2}), "tp"); }).find("expects"), std::string::npos);
   const Tensor two = Tensor::from_vector<int64_t>({1, 1}, {2});
-  EXPECT_NE(on_ranks([&](int) { all_to_all_rows(x, two, two, "tp", 1); }).find("receives 2 rows; the bound is 1"), std::string::npos);
-  EXPECT_NE(on_ranks([&](int) { dispatch(all_gather_op, {&x}, {{"axes", std::string("tp")}, {"dim", int64_t{0}}, {"parts", int64_t{3}}}); }).find("parts is 3; tp has 2 ranks"), std::string::npos);
+  EXPECT_NE(on_ranks([&](int) { all_to_all_rows(x, two, two, "tp", 1); }).find("receives 2 rows; the bound is 1"),
+            std::string::npos);
+  EXPECT_NE(on_ranks([&](int) {
+              dispatch(all_gather_op, {&x}, {{"axes", std::string("tp")}, {"dim", int64_t{0}}, {"parts", int64_t{3}}});
+            }).find("parts is 3; tp has 2 ranks"),
+            std::string::npos);
 }
 
 // ---- begun and ended ----
 
-Tensor begin(const OpDef& op, const Tensor& x, Attrs attrs, int64_t site) { return dispatch(op, {&x}, attrs.with("site", site)); }
-Tensor wait(const Tensor& y, const Tensor& x, int64_t site) { return dispatch(collective_wait_op, {&y, &x}, {{"site", site}}); }
+Tensor begin(const OpDef& op, const Tensor& x, Attrs attrs, int64_t site) {
+  return dispatch(op, {&x}, attrs.with("site", site));
+}
+Tensor wait(const Tensor& y, const Tensor& x, int64_t site) {
+  return dispatch(collective_wait_op, {&y, &x}, {{"site", site}});
+}
 
 std::vector<Tensor> overlapped(std::span<const Tensor> in) {
   const std::string tp = "tp";
   const Tensor x = in[0] * 2.0;
   const Tensor sum_y = begin(all_reduce_start_op, x, {{"axes", tp}, {"op", std::string("sum")}}, 1);
   const Tensor all_y = begin(all_gather_start_op, in[0], {{"axes", tp}, {"dim", int64_t{1}}, {"parts", int64_t{2}}}, 2);
-  const Tensor part_y = begin(reduce_scatter_start_op, x, {{"axes", tp}, {"op", std::string("sum")}, {"dim", int64_t{1}}, {"parts", int64_t{2}}}, 3);
+  const Tensor part_y =
+      begin(reduce_scatter_start_op, x,
+            {{"axes", tp}, {"op", std::string("sum")}, {"dim", int64_t{1}}, {"parts", int64_t{2}}}, 3);
   const Tensor other = matmul(in[0].t(), x);  // meanwhile
   const Tensor s = wait(sum_y, x, 1), a = wait(all_y, in[0], 2), p = wait(part_y, x, 3);
-  const Tensor moved = begin(all_to_all_start_op, other, {{"axes", tp}, {"split_dim", int64_t{0}}, {"concat_dim", int64_t{1}}, {"parts", int64_t{2}}}, 4);
+  const Tensor moved =
+      begin(all_to_all_start_op, other,
+            {{"axes", tp}, {"split_dim", int64_t{0}}, {"concat_dim", int64_t{1}}, {"parts", int64_t{2}}}, 4);
   const Tensor ring = begin(permute_ranks_start_op, other, {{"axes", tp}, {"shift", int64_t{1}}}, 5);
   const Tensor meanwhile = s + 1.0;
   const Tensor r = wait(ring, other, 5), m = wait(moved, other, 4);
@@ -217,7 +233,8 @@ TEST(Collectives, CellsAreNotOverwrittenWhileTheyAreSent) {
     });
     const Tensor zero = values(0, {64, 64}) * 0.0, both = values(0, {64, 64}) + values(1, {64, 64});
     double scale = 1;
-    for (int i = 0; i < 4; ++i, scale /= 2) EXPECT_EQ(step(zero).to_vector<double>(), (both * scale).to_vector<double>()) << i;
+    for (int i = 0; i < 4; ++i, scale /= 2)
+      EXPECT_EQ(step(zero).to_vector<double>(), (both * scale).to_vector<double>()) << i;
   });
 }
 

@@ -1,6 +1,7 @@
 #include "distributed/comm/fake.h"
 
 #include <algorithm>
+#include <map>
 
 #include "distributed/comm/transfer.h"
 #include "framework/base/mutex.h"
@@ -29,14 +30,16 @@ class FakeCommunicator final : public Communicator {
     MutexLock lock(mutex_);
     if (!cause_.empty()) return make_ref<Done>(Error(Code::kAborted, "collective aborted: " + cause_));
     auto wrong = [&](const std::string& why) {
-      return make_ref<Done>(Error(Code::kInvalidArgument, cat(r.kind, axes_.empty() ? "" : " over ", axes_, ": ", why)));
+      return make_ref<Done>(
+          Error(Code::kInvalidArgument, cat(r.kind, axes_.empty() ? "" : " over ", axes_, ": ", why)));
     };
     const bool pair = r.kind == Collective::kSend || r.kind == Collective::kRecv;
     if (pair && (r.peer < 0 || r.peer >= size_ || r.peer == rank_))
       return wrong(cat("peer ", r.peer, "; need another rank below ", size_));
     if (r.kind == Collective::kBroadcast && (r.peer < 0 || r.peer >= size_))
       return wrong(cat("root ", r.peer, "; need a rank below ", size_));
-    if ((r.kind == Collective::kAllReduce || r.kind == Collective::kReduceScatter) && !internal::reduces(r.op, r.in.dtype))
+    if ((r.kind == Collective::kAllReduce || r.kind == Collective::kReduceScatter) &&
+        !internal::reduces(r.op, r.in.dtype))
       return wrong(cat("cannot take the ", r.op, " of ", r.in.dtype));
     for (auto counts : {r.send_counts, r.recv_counts})
       if (!counts.empty() && static_cast<int>(counts.size()) != size_)
@@ -44,8 +47,10 @@ class FakeCommunicator final : public Communicator {
     if (log_) {
       const StridedView& only = r.kind == Collective::kRecv ? r.out : r.in;
       int64_t bytes = only.numel();
-      if (r.kind == Collective::kBarrier) bytes = 0;
-      else if (!pair) bytes = std::max(r.in.numel(), r.out.numel());
+      if (r.kind == Collective::kBarrier)
+        bytes = 0;
+      else if (!pair)
+        bytes = std::max(r.in.numel(), r.out.numel());
       log_->push_back({r.kind, axes_, only.dtype, bytes * itemsize(only.dtype), r.site});
     }
     return make_ref<Done>();
@@ -70,11 +75,38 @@ class FakeCommunicator final : public Communicator {
   std::string cause_ WEFT_GUARDED_BY(mutex_);
 };
 
+class FakeRank final : public RankContext {
+ public:
+  FakeRank(int rank, int size, std::function<std::pair<int, int>(const std::string&)> place)
+      : RankContext(rank, size, Device::cpu()), place_(std::move(place)) {
+    recording = true;
+  }
+  ~FakeRank() override { abandon(); }
+  Communicator& communicator(const std::string& axes) override {
+    auto it = mine_.find(axes);
+    if (it == mine_.end()) {
+      const auto [coordinate, parts] = place_(axes);
+      it = mine_.emplace(axes, make_fake_communicator(coordinate, parts, axes)).first;
+    }
+    return *it->second;
+  }
+
+ private:
+  std::function<std::pair<int, int>(const std::string&)> place_;
+  std::map<std::string, Ref<Communicator>> mine_;
+};
+
 }  // namespace
 
 Ref<Communicator> make_fake_communicator(int rank, int size, std::string axes, std::vector<CollectiveRecord>* log) {
-  WEFT_CHECK(size >= 1 && rank >= 0 && rank < size, "fake communicator: rank ", rank, " of ", size, "; need a rank below the size");
+  WEFT_CHECK(size >= 1 && rank >= 0 && rank < size, "fake communicator: rank ", rank, " of ", size,
+             "; need a rank below the size");
   return make_ref<FakeCommunicator>(rank, size, std::move(axes), log);
+}
+
+std::unique_ptr<RankContext> make_fake_rank(int rank, int size,
+                                            std::function<std::pair<int, int>(const std::string&)> place) {
+  return std::make_unique<FakeRank>(rank, size, std::move(place));
 }
 
 }  // namespace weft::dist

@@ -14,8 +14,8 @@ TEST(SelfCommunicator, CollectivesCopy) {
   auto c = make_self_communicator();
   EXPECT_EQ(c->rank(), 0);
   EXPECT_EQ(c->size(), 1);
-  for (Collective kind : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll,
-                          Collective::kBroadcast}) {
+  for (Collective kind : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+                          Collective::kAllToAll, Collective::kBroadcast}) {
     std::vector<float> in{1, 2, 3}, out(3);
     auto work = c->start({.kind = kind, .in = view(in), .out = view(out)});
     EXPECT_FALSE(work->wait(kNow));

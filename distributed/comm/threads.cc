@@ -26,7 +26,9 @@ struct Request : CommRequest {
   std::vector<int64_t> send, recv;
   Request() = default;
   explicit Request(const CommRequest& r)
-      : CommRequest(r), send(r.send_counts.begin(), r.send_counts.end()), recv(r.recv_counts.begin(), r.recv_counts.end()) {}
+      : CommRequest(r),
+        send(r.send_counts.begin(), r.send_counts.end()),
+        recv(r.recv_counts.begin(), r.recv_counts.end()) {}
 };
 
 bool point_to_point(Collective c) { return c == Collective::kSend || c == Collective::kRecv; }
@@ -60,7 +62,7 @@ struct Op : RefCounted {
   size_t next = 0, done = 0;
   int active = 0;  // boxes being worked on
   std::condition_variable changed;
-  int splits = 0;                           // ranks that called split(); colour and key of each, and what they get
+  int splits = 0;  // ranks that called split(); colour and key of each, and what they get
   std::vector<std::pair<int, int>> colors;
   std::vector<Ref<Communicator>> parts;
 
@@ -76,7 +78,8 @@ class Group final : public RefCounted {
   int size() const { return size_; }
 
   /// The op, or the error that stands in its way.
-  Ref<Op> start(int rank, const CommRequest& request, std::optional<Error>* error, std::pair<int, int>* color = nullptr) {
+  Ref<Op> start(int rank, const CommRequest& request, std::optional<Error>* error,
+                std::pair<int, int>* color = nullptr) {
     Lock lock(mutex_.native());
     if (failed_) {
       *error = failed_;
@@ -150,7 +153,8 @@ class Group final : public RefCounted {
     Lock lock(mutex_.native());
     if (op.finished()) return;
     if (!op.failed)
-      fail_op(op, Error(Code::kAborted, cat(where(op.requests[position(op, rank)].kind, op.number), who(rank), " left it without waiting")));
+      fail_op(op, Error(Code::kAborted, cat(where(op.requests[position(op, rank)].kind, op.number), who(rank),
+                                            " left it without waiting")));
     while (!op.finished()) op.changed.wait(lock);
   }
 
@@ -234,17 +238,19 @@ class Group final : public RefCounted {
     if (a.kind == Collective::kPermute) same &= (a.shift - b.shift) % size_ == 0;
     if (!pair) same &= a.in_dim == b.in_dim && a.out_dim == b.out_dim;
     WEFT_CHECK(same, where(a.kind, op.number), who(op.members[second]), " started ", text_of(b), " where ",
-               who(op.members[first]), " started ", text_of(a), "; need the same order of the same collectives on all ranks");
+               who(op.members[first]), " started ", text_of(a),
+               "; need the same order of the same collectives on all ranks");
   }
 
   // The part of `view` along `dim` for or from rank `peer`.
-  StridedView part(const Op& op, int rank, const StridedView& view, int dim, const std::vector<int64_t>& counts, int peer) const {
+  StridedView part(const Op& op, int rank, const StridedView& view, int dim, const std::vector<int64_t>& counts,
+                   int peer) const {
     const Collective kind = op.requests[rank].kind;
     WEFT_CHECK(dim >= 0 && dim < view.shape.size(), where(kind, op.number), who(rank), " divides dim ", dim, " of ",
                view.shape, "; need a dim below ", view.shape.size());
     if (counts.empty()) {
-      WEFT_CHECK(view.shape[dim] % size_ == 0, where(kind, op.number), "dim ", dim, " of ", view.shape, " on ", who(rank),
-                 " cannot be divided by ", size_, "; need sizes for uneven parts");
+      WEFT_CHECK(view.shape[dim] % size_ == 0, where(kind, op.number), "dim ", dim, " of ", view.shape, " on ",
+                 who(rank), " cannot be divided by ", size_, "; need sizes for uneven parts");
       const int64_t n = view.shape[dim] / size_;
       return internal::slice(view, dim, peer * n, n);
     }
@@ -264,12 +270,12 @@ class Group final : public RefCounted {
     const Collective kind = op.requests[0].kind;
     for (const StridedView& f : t.from)
       WEFT_CHECK(f.shape == t.shape() && f.dtype == t.from[0].dtype, where(kind, op.number), "the inputs of ",
-                 who(op.members[0]), " and ", who(op.members[&f - t.from.data()]), " are ", t.from[0].dtype, t.shape(), " and ",
-                 f.dtype, f.shape, "; need equal ones");
+                 who(op.members[0]), " and ", who(op.members[&f - t.from.data()]), " are ", t.from[0].dtype, t.shape(),
+                 " and ", f.dtype, f.shape, "; need equal ones");
     for (size_t k = 0; k < t.to.size(); ++k)
       WEFT_CHECK(t.to[k].shape == t.shape() && t.to[k].dtype == t.from[0].dtype, where(kind, op.number),
-                 who(op.members[from_rank]), " gives ", t.from[0].dtype, t.shape(), " where ", who(op.members[to_ranks[k]]),
-                 " expects ", t.to[k].dtype, t.to[k].shape);
+                 who(op.members[from_rank]), " gives ", t.from[0].dtype, t.shape(), " where ",
+                 who(op.members[to_ranks[k]]), " expects ", t.to[k].dtype, t.to[k].shape);
     internal::cut(t, static_cast<int32_t>(op.transfers.size()), kBoxBytes, op.boxes);
     op.transfers.push_back(std::move(t));
   }
@@ -283,7 +289,8 @@ class Group final : public RefCounted {
     Transfer t;
     switch (r[0].kind) {
       case Collective::kBarrier:
-        WEFT_CHECK(op.splits == 0 || op.splits == n, where(r[0].kind, op.number), "some ranks call split() and some do not");
+        WEFT_CHECK(op.splits == 0 || op.splits == n, where(r[0].kind, op.number),
+                   "some ranks call split() and some do not");
         if (op.splits) make_parts(op);
         return;
       case Collective::kAllReduce:
@@ -295,7 +302,8 @@ class Group final : public RefCounted {
         }
         return add(op, std::move(t), 0, everyone);
       case Collective::kBroadcast:
-        WEFT_CHECK(r[0].peer >= 0 && r[0].peer < n, where(r[0].kind, op.number), "root ", r[0].peer, "; need a rank below ", n);
+        WEFT_CHECK(r[0].peer >= 0 && r[0].peer < n, where(r[0].kind, op.number), "root ", r[0].peer,
+                   "; need a rank below ", n);
         t.from = {r[r[0].peer].in};
         for (const Request& x : r) t.to.push_back(x.out);
         return add(op, std::move(t), r[0].peer, everyone);
@@ -342,7 +350,8 @@ class Group final : public RefCounted {
   }
   void check_reducible(const Op& op) const {
     const Request& r = op.requests[0];
-    WEFT_CHECK(internal::reduces(r.op, r.in.dtype), where(r.kind, op.number), "cannot take the ", r.op, " of ", r.in.dtype);
+    WEFT_CHECK(internal::reduces(r.op, r.in.dtype), where(r.kind, op.number), "cannot take the ", r.op, " of ",
+               r.in.dtype);
   }
   void make_parts(Op& op) const;
 
@@ -385,7 +394,8 @@ class Group final : public RefCounted {
       const auto& [kind, number] = last_[op.members[i]];
       s += number ? cat(" (last at ", kind, " #", number, ")") : std::string(" (started nothing yet)");
     }
-    return Error(code, cat(where(r.kind, op.number), what, "; missing: ", missing, "; waiting in ", text_of(r), ": ", present));
+    return Error(
+        code, cat(where(r.kind, op.number), what, "; missing: ", missing, "; waiting in ", text_of(r), ": ", present));
   }
 
   // This op fails with the error itself, all others and later ones as its consequence.
@@ -483,7 +493,8 @@ void Group::make_parts(Op& op) const {
     std::stable_sort(list.begin(), list.end());
     std::vector<int> ranks;
     for (auto [key, r] : list) ranks.push_back(ranks_[r]);
-    auto part = make_thread_communicators(static_cast<int>(list.size()), cat(name_, name_.empty() ? "" : "/", color), ranks);
+    auto part =
+        make_thread_communicators(static_cast<int>(list.size()), cat(name_, name_.empty() ? "" : "/", color), ranks);
     for (size_t i = 0; i < list.size(); ++i) op.parts[list[i].second] = part[i];
   }
 }

@@ -47,7 +47,8 @@ std::vector<T> values(int rank, int64_t n) {
 }
 
 template <class T>
-using Acc = std::conditional_t<std::is_integral_v<T>, int64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
+using Acc =
+    std::conditional_t<std::is_integral_v<T>, int64_t, std::conditional_t<std::is_same_v<T, double>, double, float>>;
 
 template <class T>
 std::vector<T> folded(int ranks, int64_t n, ReduceOp op) {
@@ -58,9 +59,12 @@ std::vector<T> folded(int ranks, int64_t n, ReduceOp op) {
     Acc<T> a = static_cast<Acc<T>>(in[0][i]);
     for (int r = 1; r < ranks; ++r) {
       const Acc<T> b = static_cast<Acc<T>>(in[r][i]);
-      if (op == ReduceOp::kMax) a = std::max(a, b);
-      else if (op == ReduceOp::kMin) a = std::min(a, b);
-      else a = a + b;
+      if (op == ReduceOp::kMax)
+        a = std::max(a, b);
+      else if (op == ReduceOp::kMin)
+        a = std::min(a, b);
+      else
+        a = a + b;
     }
     if (op == ReduceOp::kAvg) a = a / static_cast<Acc<T>>(ranks);
     out.push_back(T(a));
@@ -130,12 +134,20 @@ TEST(Threads, GathersAlongAnyDimWithUnevenSizes) {
       for (int64_t i = 0; i < own[0]; ++i)
         for (int64_t j = 0; j < own[1]; ++j)
           for (int64_t k = 0; k < own[2]; ++k) in.push_back(i * s[0] + j * s[1] + k * s[2] + begin * s[dim]);
-      auto g = c.start({.kind = Collective::kAllGather, .in = view(in, own), .out = view(out, whole), .recv_counts = sizes, .out_dim = dim});
+      auto g = c.start({.kind = Collective::kAllGather,
+                        .in = view(in, own),
+                        .out = view(out, whole),
+                        .recv_counts = sizes,
+                        .out_dim = dim});
       EXPECT_EQ(text(g->wait(in_a_minute())), "");
       EXPECT_EQ(out, want);
       // And back, summed over ranks.
       std::vector<int64_t> part(in.size());
-      auto b = c.start({.kind = Collective::kReduceScatter, .in = view(out, whole), .out = view(part, own), .send_counts = sizes, .in_dim = dim});
+      auto b = c.start({.kind = Collective::kReduceScatter,
+                        .in = view(out, whole),
+                        .out = view(part, own),
+                        .send_counts = sizes,
+                        .in_dim = dim});
       EXPECT_EQ(text(b->wait(in_a_minute())), "");
       for (size_t i = 0; i < part.size(); ++i) EXPECT_EQ(part[i], 4 * in[i]);
     });
@@ -148,7 +160,8 @@ TEST(Threads, AllToAllMovesDims) {
     std::vector<float> in, out(4 * 6), want;
     for (int i = 0; i < 12; ++i)
       for (int j = 0; j < 2; ++j) in.push_back(static_cast<float>(100 * i + 10 * r + j));
-    auto w = c.start({.kind = Collective::kAllToAll, .in = view(in, {12, 2}), .out = view(out, {4, 6}), .in_dim = 0, .out_dim = 1});
+    auto w = c.start(
+        {.kind = Collective::kAllToAll, .in = view(in, {12, 2}), .out = view(out, {4, 6}), .in_dim = 0, .out_dim = 1});
     EXPECT_EQ(text(w->wait(in_a_minute())), "");
     for (int i = 0; i < 4; ++i)
       for (int p = 0; p < 3; ++p)
@@ -170,7 +183,8 @@ TEST(Threads, RaggedAllToAll) {
       for (int64_t i = 0; i < counts[p][r]; ++i) want.push_back(static_cast<int32_t>(100 * p + 10 * r + i));
     }
     want.resize(5, -1);
-    auto w = c.start({.kind = Collective::kAllToAll, .in = view(in), .out = view(out), .send_counts = send, .recv_counts = recv});
+    auto w = c.start(
+        {.kind = Collective::kAllToAll, .in = view(in), .out = view(out), .send_counts = send, .recv_counts = recv});
     EXPECT_EQ(text(w->wait(in_a_minute())), "");
     EXPECT_EQ(out, want);
   });
@@ -180,10 +194,14 @@ TEST(Threads, BroadcastPermuteSendAndBarrier) {
   on_ranks(16, [&](Communicator& c) {
     const float r = static_cast<float>(c.rank());
     std::vector<float> in{r, r + 0.5f}, out(2);
-    EXPECT_EQ(text(c.start({.kind = Collective::kBroadcast, .in = view(in), .out = view(out), .peer = 11})->wait(in_a_minute())), "");
+    EXPECT_EQ(text(c.start({.kind = Collective::kBroadcast, .in = view(in), .out = view(out), .peer = 11})
+                       ->wait(in_a_minute())),
+              "");
     EXPECT_EQ(out, (std::vector<float>{11, 11.5}));
     for (int shift : {1, -1, 5, 17}) {
-      EXPECT_EQ(text(c.start({.kind = Collective::kPermute, .in = view(in), .out = view(out), .shift = shift})->wait(in_a_minute())), "");
+      EXPECT_EQ(text(c.start({.kind = Collective::kPermute, .in = view(in), .out = view(out), .shift = shift})
+                         ->wait(in_a_minute())),
+                "");
       EXPECT_EQ(out[0], static_cast<float>(((c.rank() - shift) % 16 + 16) % 16));
     }
     // Pairs in an order of their own, among collectives.
@@ -211,7 +229,9 @@ TEST(Threads, StridedOperands) {
     for (int i = 0; i < 12; ++i) EXPECT_EQ(out[i], static_cast<float>(2 * i + 100));
     StridedView broadcast{in.data(), kFloat32, {2, 3}, {0, 1}};
     std::vector<float> all(12);
-    EXPECT_EQ(text(c.start({.kind = Collective::kAllGather, .in = broadcast, .out = view(all, {4, 3})})->wait(in_a_minute())), "");
+    EXPECT_EQ(
+        text(c.start({.kind = Collective::kAllGather, .in = broadcast, .out = view(all, {4, 3})})->wait(in_a_minute())),
+        "");
     EXPECT_EQ(all, (std::vector<float>{0, 1, 2, 0, 1, 2, 100, 101, 102, 100, 101, 102}));
   });
 }
@@ -224,7 +244,8 @@ TEST(Threads, ManyUnderWayAtOnce) {
       in.push_back(std::vector<float>(1000 * (i % 3) + 1, static_cast<float>(i)));
       out.push_back(std::vector<float>(in.back().size()));
     }
-    for (int i = 0; i < 50; ++i) works.push_back(c.start({.kind = Collective::kAllReduce, .in = view(in[i]), .out = view(out[i])}));
+    for (int i = 0; i < 50; ++i)
+      works.push_back(c.start({.kind = Collective::kAllReduce, .in = view(in[i]), .out = view(out[i])}));
     for (int i = 49; i >= 0; --i) {
       EXPECT_EQ(text(works[i]->wait(in_a_minute())), "");
       for (float x : out[i]) ASSERT_EQ(x, static_cast<float>(4 * i));
@@ -240,15 +261,36 @@ TEST(Threads, MismatchNamesBothSides) {
   std::vector<float> f(4), g(4), h(6);
   std::vector<double> d(4);
   const Row rows[] = {
-      {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g), .site = 7}, {.kind = Collective::kBarrier}, "all_reduce sum of f32[4] (site 7)"},
-      {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g)}, {.kind = Collective::kAllReduce, .op = ReduceOp::kMax, .in = view(f), .out = view(g)}, "all_reduce max of f32[4]"},
-      {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g)}, {.kind = Collective::kAllReduce, .in = view(d), .out = view(d)}, "f64[4]"},
-      {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g)}, {.kind = Collective::kAllReduce, .in = view(h), .out = view(h)}, "f32[6]"},
-      {{.kind = Collective::kAllGather, .in = view(f), .out = view(g)}, {.kind = Collective::kAllGather, .in = view(f), .out = view(g)}, "expects f32[2]"},
-      {{.kind = Collective::kPermute, .in = view(f), .out = view(g), .shift = 1}, {.kind = Collective::kPermute, .in = view(f), .out = view(g), .shift = 2}, "permute of f32[4] by 2"},
-      {{.kind = Collective::kReduceScatter, .in = view(h), .out = view(h)}, {.kind = Collective::kReduceScatter, .in = view(h), .out = view(h)}, "f32[3]"},
-      {{.kind = Collective::kAllReduce, .op = ReduceOp::kAvg, .in = {nullptr, kInt64, {0}, {1}}, .out = {nullptr, kInt64, {0}, {1}}},
-       {.kind = Collective::kAllReduce, .op = ReduceOp::kAvg, .in = {nullptr, kInt64, {0}, {1}}, .out = {nullptr, kInt64, {0}, {1}}}, "cannot take the avg of i64"},
+      {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g), .site = 7},
+       {.kind = Collective::kBarrier},
+       "all_reduce sum of f32[4] (site 7)"},
+      {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g)},
+       {.kind = Collective::kAllReduce, .op = ReduceOp::kMax, .in = view(f), .out = view(g)},
+       "all_reduce max of f32[4]"},
+      {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g)},
+       {.kind = Collective::kAllReduce, .in = view(d), .out = view(d)},
+       "f64[4]"},
+      {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g)},
+       {.kind = Collective::kAllReduce, .in = view(h), .out = view(h)},
+       "f32[6]"},
+      {{.kind = Collective::kAllGather, .in = view(f), .out = view(g)},
+       {.kind = Collective::kAllGather, .in = view(f), .out = view(g)},
+       "expects f32[2]"},
+      {{.kind = Collective::kPermute, .in = view(f), .out = view(g), .shift = 1},
+       {.kind = Collective::kPermute, .in = view(f), .out = view(g), .shift = 2},
+       "permute of f32[4] by 2"},
+      {{.kind = Collective::kReduceScatter, .in = view(h), .out = view(h)},
+       {.kind = Collective::kReduceScatter, .in = view(h), .out = view(h)},
+       "f32[3]"},
+      {{.kind = Collective::kAllReduce,
+        .op = ReduceOp::kAvg,
+        .in = {nullptr, kInt64, {0}, {1}},
+        .out = {nullptr, kInt64, {0}, {1}}},
+       {.kind = Collective::kAllReduce,
+        .op = ReduceOp::kAvg,
+        .in = {nullptr, kInt64, {0}, {1}},
+        .out = {nullptr, kInt64, {0}, {1}}},
+       "cannot take the avg of i64"},
   };
   for (const Row& row : rows) {
     auto c = make_thread_communicators(2, "tp", {4, 6});
@@ -276,12 +318,14 @@ TEST(Threads, DeadlineNamesTheMissing) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Code::kDeadlineExceeded);
   EXPECT_EQ(std::string(error->what()),
-            "all_reduce #2 over dp: the deadline has passed; missing: rank 4 (last at barrier #1); waiting in all_reduce sum of "
+            "all_reduce #2 over dp: the deadline has passed; missing: rank 4 (last at barrier #1); waiting in "
+            "all_reduce sum of "
             "f32[4] (site 3): rank 0, rank 2");
   EXPECT_TRUE(b->done());
   EXPECT_EQ(text(b->wait(in_a_minute())), error->what());
   // The one that comes late learns it at once.
-  EXPECT_EQ(c[2]->start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)})->wait(in_a_minute())->code(), Code::kAborted);
+  EXPECT_EQ(c[2]->start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)})->wait(in_a_minute())->code(),
+            Code::kAborted);
 }
 
 TEST(Threads, AbortWakesAll) {
@@ -304,7 +348,9 @@ TEST(Threads, LeavingWithoutWaitingFailsTheOthers) {
   auto c = make_thread_communicators(2);
   std::vector<float> v(4), w(4);
   { auto dropped = c[0]->start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)}); }
-  EXPECT_NE(text(c[1]->start({.kind = Collective::kAllReduce, .in = view(w), .out = view(w)})->wait(in_a_minute())).find("left it without waiting"), std::string::npos);
+  EXPECT_NE(text(c[1]->start({.kind = Collective::kAllReduce, .in = view(w), .out = view(w)})->wait(in_a_minute()))
+                .find("left it without waiting"),
+            std::string::npos);
 }
 
 TEST(Threads, Split) {
@@ -315,7 +361,8 @@ TEST(Threads, Split) {
     EXPECT_EQ(part->size(), c.rank() % 2 ? 2 : 3);
     EXPECT_EQ(part->rank(), part->size() - 1 - c.rank() / 2);  // by key: descending
     std::vector<int64_t> in{c.rank()}, out(1);
-    EXPECT_EQ(text(part->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(out)})->wait(in_a_minute())), "");
+    EXPECT_EQ(
+        text(part->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(out)})->wait(in_a_minute())), "");
     EXPECT_EQ(out[0], c.rank() % 2 ? 1 + 3 : 0 + 2 + 4);
   });
 }

@@ -187,8 +187,8 @@ void cut(Transfer& t, int32_t index, int64_t bytes, std::vector<Box>& boxes) {
         v.shape = Shape{v.shape.numel()};
         v.strides = Shape{1};
       }
-  halve(index, Shape::filled(t.shape().size(), 0), t.shape(),
-        std::max<int64_t>(1, bytes / itemsize(t.from[0].dtype)), boxes);
+  halve(index, Shape::filled(t.shape().size(), 0), t.shape(), std::max<int64_t>(1, bytes / itemsize(t.from[0].dtype)),
+        boxes);
 }
 
 void run(const Transfer& t, const Box& box) {

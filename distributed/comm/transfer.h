@@ -7,8 +7,8 @@
 
 namespace weft::dist::internal {
 
-/// One shape, read from `from` and written to every view of `to`. Several sources are combined by `op` from the first to
-/// the last: 16-bit floats in f32, rounded once.
+/// One shape, read from `from` and written to every view of `to`. Several sources are combined by `op` from the first
+/// to the last: 16-bit floats in f32, rounded once.
 struct Transfer {
   std::vector<StridedView> from, to;
   ReduceOp op = ReduceOp::kSum;

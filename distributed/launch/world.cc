@@ -235,9 +235,9 @@ std::string World::statistics() const {
   for (const auto& [key, t] : sum) {
     if (t.count == 0) continue;
     char line[160];
-    std::snprintf(line, sizeof line, "%-15s %-9s %7.6g %12.9g %6.2f ms\n", std::string(to_string_view(key.first)).c_str(),
-                  key.second.c_str(), static_cast<double>(t.count) / n, static_cast<double>(t.bytes) / n,
-                  t.wait_seconds / n * 1e3);
+    std::snprintf(line, sizeof line, "%-15s %-9s %7.6g %12.9g %6.2f ms\n",
+                  std::string(to_string_view(key.first)).c_str(), key.second.c_str(), static_cast<double>(t.count) / n,
+                  static_cast<double>(t.bytes) / n, t.wait_seconds / n * 1e3);
     text += line;
   }
   return text;

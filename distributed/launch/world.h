@@ -12,9 +12,9 @@
 namespace weft::dist {
 
 struct WorldOptions {
-  int threads = 0;                                       // for all ranks together; 0: one for each core
+  int threads = 0;                                              // for all ranks together; 0: one for each core
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);  // how long a collective waits for its peers
-  bool record = false;                                   // keep a CollectiveRecord of each collective
+  bool record = false;                                          // keep a CollectiveRecord of each collective
 };
 
 class World {
@@ -25,8 +25,8 @@ class World {
 
   const Mesh& mesh() const;
   int size() const { return mesh().size(); }
-  /// fn(rank) on every rank at once; returns when all have returned. If any throws, all collectives are aborted, so that
-  /// none waits for it, and the first error is thrown again as "rank 3: ..."; the world can be used again then.
+  /// fn(rank) on every rank at once; returns when all have returned. If any throws, all collectives are aborted, so
+  /// that none waits for it, and the first error is thrown again as "rank 3: ..."; the world can be used again then.
   /// Throws FailedPrecondition if called while it runs.
   void run(const std::function<void(int rank)>& fn);
   /// The context of a rank, for its statistics; not while run() is under way.

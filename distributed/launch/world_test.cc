@@ -104,7 +104,13 @@ TEST(World, TheFirstErrorWakesAllAndIsNamed) {
               "rank 2: loader: out of data");
     world.run([](int) { EXPECT_EQ(sum_over("dp", 1), 4); });  // usable again
   }
-  EXPECT_EQ(error_of([&] { world.run([](int r) { if (r == 1) throw std::runtime_error("boom"); sum_over("world", 1); }); }), "rank 1: boom");
+  EXPECT_EQ(error_of([&] {
+              world.run([](int r) {
+                if (r == 1) throw std::runtime_error("boom");
+                sum_over("world", 1);
+              });
+            }),
+            "rank 1: boom");
   EXPECT_NE(error_of([&] { world.run([](int) { sum_over("tq", 1); }); }).find("tq"), std::string::npos);
 }
 
@@ -122,7 +128,9 @@ TEST(World, ADeadlineNamesWhoIsMissing) {
       }
     });
   });
-  EXPECT_NE(text.find("all_reduce #1 over dp: the deadline has passed; missing: rank 1 (started nothing yet)"), std::string::npos) << text;
+  EXPECT_NE(text.find("all_reduce #1 over dp: the deadline has passed; missing: rank 1 (started nothing yet)"),
+            std::string::npos)
+      << text;
   world.run([](int) { EXPECT_EQ(sum_over("dp", 1), 3); });
 }
 
@@ -148,7 +156,9 @@ TEST(World, CollectivesLeftOverAreAnError) {
   std::vector<std::vector<int64_t>> buffers(4, std::vector<int64_t>(1));
   const std::string text = error_of([&] {
     world.run([&](int r) {
-      RankContext::current()->start("dp", {.kind = Collective::kAllReduce, .in = view(buffers[2 * r]), .out = view(buffers[2 * r + 1]), .site = 4});
+      RankContext::current()->start(
+          "dp",
+          {.kind = Collective::kAllReduce, .in = view(buffers[2 * r]), .out = view(buffers[2 * r + 1]), .site = 4});
     });
   });
   EXPECT_NE(text.find("1 collectives were started and not waited for"), std::string::npos) << text;
@@ -162,7 +172,10 @@ TEST(World, StartAndFinishBySite) {
     me.start("dp", {.kind = Collective::kAllReduce, .in = view(a), .out = view(x), .site = 1});
     me.start("dp", {.kind = Collective::kAllReduce, .in = view(b), .out = view(y), .site = 2});
     EXPECT_EQ(me.under_way(), 2u);
-    EXPECT_NE(error_of([&] { me.start("dp", {.kind = Collective::kBarrier, .site = 2}); }).find("already under way at site 2"), std::string::npos);
+    EXPECT_NE(error_of([&] {
+                me.start("dp", {.kind = Collective::kBarrier, .site = 2});
+              }).find("already under way at site 2"),
+              std::string::npos);
     me.finish(2);
     me.finish(1);
     EXPECT_EQ(x[0], 1);
@@ -195,8 +208,14 @@ TEST(World, Statistics) {
 TEST(World, BadUseIsOneClearError) {
   EXPECT_NE(error_of([] { World(Mesh{{"dp", 2}}, {.threads = -1}); }).find("threads is -1"), std::string::npos);
   World world(Mesh{{"dp", 2}});
-  EXPECT_NE(error_of([&] { world.run([&](int r) { if (r == 0) world.run([](int) {}); }); }).find("run() is under way already"), std::string::npos);
-  EXPECT_NE(error_of([] { RankContext::require("all_reduce"); }).find("all_reduce: this thread is no rank"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              world.run([&](int r) {
+                if (r == 0) world.run([](int) {});
+              });
+            }).find("run() is under way already"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { RankContext::require("all_reduce"); }).find("all_reduce: this thread is no rank"),
+            std::string::npos);
   EXPECT_THROW(world.rank(2), Error);
 }
 

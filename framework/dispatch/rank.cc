@@ -44,7 +44,8 @@ void RankContext::clear_statistics() {
 
 RankContext::UnderWay RankContext::begin(const std::string& axes, const CommRequest& r) {
   const int64_t bytes = bytes_moved(r);
-  if (recording) records_.push_back({r.kind, axes, r.kind == Collective::kRecv ? r.out.dtype : r.in.dtype, bytes, r.site});
+  if (recording)
+    records_.push_back({r.kind, axes, r.kind == Collective::kRecv ? r.out.dtype : r.in.dtype, bytes, r.site});
   CollectiveTotal& total = totals_[{r.kind, axes}];
   ++total.count;
   total.bytes += bytes;

@@ -1,5 +1,5 @@
-// RankContext: what the current thread is among ranks. Kernels of collectives find their communicators, deadline and the
-// works under way here. One thread uses a context at a time; the kernels themselves know nothing of transports.
+// RankContext: what the current thread is among ranks. Kernels of collectives find their communicators, deadline and
+// the works under way here. One thread uses a context at a time; the kernels themselves know nothing of transports.
 #pragma once
 #include <chrono>
 #include <map>

@@ -1,6 +1,6 @@
-// Expert parallelism by hand (Lepikhin et al. 2020): every rank has its own tokens and some of the experts. Tokens travel
-// to their experts and back in two all-to-alls whose sizes only the run knows. No token is dropped; an expert without
-// tokens is no special case. Values and gradients equal those of one device with all tokens and all experts.
+// Expert parallelism by hand (Lepikhin et al. 2020): every rank has its own tokens and some of the experts. Tokens
+// travel to their experts and back in two all-to-alls whose sizes only the run knows. No token is dropped; an expert
+// without tokens is no special case. Values and gradients equal those of one device with all tokens and all experts.
 //   ./bazelw run //models/examples:raw_ep -- --ranks 4
 #include <algorithm>
 #include <cstdio>
@@ -49,7 +49,8 @@ Tensor by_hand(const Tensor& x, const Weights& w) {
   const int64_t bound = ranks * kTokens * kTopK;  // all rows of all ranks: the worst there is
   const Tensor received = dist::all_to_all_rows(dispatch_tokens(x, order), send, recv, "ep", bound);
 
-  // They lie by rank and within it by expert: find the expert of each row, and sort. The rest counts as one more expert.
+  // They lie by rank and within it by expert: find the expert of each row, and sort. The rest counts as one more
+  // expert.
   const Tensor ends = cumsum(counts.reshape({-1}), 0);
   const Tensor segment = (arange(bound).reshape({-1, 1}) >= ends).to(kInt64).sum({1});
   const Tensor expert = where(segment < ranks * local, remainder(segment, local), local);
@@ -73,9 +74,11 @@ int main(int argc, char** argv) try {
   WEFT_CHECK(ranks >= 1 && kExperts % ranks == 0, "raw_ep: --ranks is ", ranks, "; need a divisor of ", kExperts);
   manual_seed(0);
   const Tensor x = randn({ranks * kTokens, kDim}), dy = randn({ranks * kTokens, kDim});
-  const Weights all{randn({kDim, kExperts}), randn({kExperts, kDim, kHidden}) * 0.1, randn({kExperts, kHidden, kDim}) * 0.1};
+  const Weights all{randn({kDim, kExperts}), randn({kExperts, kDim, kHidden}) * 0.1,
+                    randn({kExperts, kHidden, kDim}) * 0.1};
   auto gradients = [](auto fn, Tensor xs, Weights w, const Tensor& dys) {
-    xs = xs.requires_grad(), w.router = w.router.requires_grad(), w.up = w.up.requires_grad(), w.down = w.down.requires_grad();
+    xs = xs.requires_grad(), w.router = w.router.requires_grad(), w.up = w.up.requires_grad(),
+    w.down = w.down.requires_grad();
     const Tensor y = fn(xs, w);
     std::vector<Tensor> result{y};
     for (const Tensor& g : grad(sum(y * dys), {xs, w.router, w.up, w.down})) result.push_back(g);

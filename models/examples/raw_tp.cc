@@ -1,5 +1,5 @@
-// Tensor parallelism by hand (Shoeybi et al. 2019, Korthikanti et al. 2022): a layer's weights are cut over the ranks of
-// the mesh, and the collectives between the pieces are written down. Values and gradients equal those of one device.
+// Tensor parallelism by hand (Shoeybi et al. 2019, Korthikanti et al. 2022): a layer's weights are cut over the ranks
+// of the mesh, and the collectives between the pieces are written down. Values and gradients equal those of one device.
 //   ./bazelw run //models/examples:raw_tp -- --ranks 4
 #include <algorithm>
 #include <cstdio>
@@ -33,7 +33,7 @@ double difference(const Tensor& got, const Tensor& want) {
 struct Layer {
   const char* title;
   // x and two weights in, y out, by what each rank has of them.
-  std::function<Tensor(const Tensor& x, const Tensor& a, const Tensor& b)> local, whole;
+  std::function<Tensor(const Tensor&x, const Tensor&a, const Tensor&b)> local, whole;
   int64_t x_dim, a_dim, b_dim, y_dim;  // the dim that is cut; -1: every rank has all
 };
 
@@ -48,7 +48,9 @@ const Layer kLayers[] = {
      [](auto& x, auto& a, auto&) { return matmul(x, a); }, 1, 0, -1, -1},
     // Both in turn: nothing is said in between, since gelu works on each column alone.
     {"sandwich: y = gelu(x A) B, column then row",
-     [](auto& x, auto& a, auto& b) { return dist::reduce_from(matmul(gelu(matmul(dist::copy_to(x, "tp"), a)), b), "tp"); },
+     [](auto& x, auto& a, auto& b) {
+       return dist::reduce_from(matmul(gelu(matmul(dist::copy_to(x, "tp"), a)), b), "tp");
+     },
      [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, -1, 1, 0, -1},
     // Sequence parallel: outside, each rank has some tokens. As many bytes as before, but nothing is kept twice.
     {"sandwich between parts of the sequence",

@@ -1,234 +1,20 @@
-// Kernels, types and derivatives of the collectives.
+// Records, kernels and derivatives of the collectives.
 #include "ops/core/collective.h"
-
-#include <cstdlib>
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/rank.h"
+#include "ops/core/collective_types.h"
 #include "ops/core/creation.h"
-#include "ops/core/dim_text.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft {
 
-std::string sizes_text(std::span<const int64_t> sizes) {
-  std::string s;
-  for (int64_t n : sizes) s += cat(s.empty() ? "" : ",", n);
-  return s;
-}
-
-std::vector<int64_t> parse_sizes(const std::string& text) {
-  std::vector<int64_t> sizes;
-  const char* p = text.c_str();
-  while (true) {
-    char* end = nullptr;
-    sizes.push_back(std::strtoll(p, &end, 10));
-    WEFT_CHECK(end != p && sizes.back() >= 0 && (*end == ',' || !*end), "sizes: got \"", text,
-               "\"; need numbers with commas between them: \"2,1,1\"");
-    if (!*end) return sizes;
-    p = end + 1;
-  }
-}
-
 namespace {
 
-using internal::factor_name;
-using internal::join_words;
-
-// ---- attributes ----
-
-ReduceOp reduce_op(const Attrs& attrs, const char* op) {
-  const std::string& name = attrs.get<std::string>("op");
-  for (ReduceOp r : {ReduceOp::kSum, ReduceOp::kAvg, ReduceOp::kMax, ReduceOp::kMin})
-    if (to_string_view(r) == name) return r;
-  WEFT_CHECK(false, op, ": op is '", name, "'; need sum, avg, max or min");
-  return {};
-}
-
-const std::string& axes_of(const Attrs& attrs) { return attrs.get<std::string>("axes"); }
-
-std::vector<int64_t> sizes_of(const Attrs& attrs, std::string_view key) {
-  return attrs.has(key) ? parse_sizes(attrs.get<std::string>(key)) : std::vector<int64_t>();
-}
-
-int64_t total(const std::vector<int64_t>& sizes) {
-  int64_t n = 0;
-  for (int64_t s : sizes) n += s;
-  return n;
-}
-
-int dim_of(const InferCall& c, const char* key) {
-  const int64_t d = c.attrs.i(key);
-  WEFT_CHECK_AS(kOutOfRange, d >= 0 && d < c.in[0].shape.size(), c.op.name, ": ", key, " is ", d, " of ", c.in[0].shape,
-                "; need a dim below ", c.in[0].shape.size());
-  return static_cast<int>(d);
-}
-
-int64_t parts_of(const InferCall& c) {
-  const int64_t n = c.attrs.i("parts");
-  WEFT_CHECK(n >= 1, c.op.name, ": parts is ", n, "; need 1 or more");
-  return n;
-}
-
-std::vector<int64_t> checked_sizes(const InferCall& c, const char* key, int64_t parts) {
-  std::vector<int64_t> sizes = sizes_of(c.attrs, key);
-  WEFT_CHECK(sizes.empty() || static_cast<int64_t>(sizes.size()) == parts, c.op.name, ": ", key, " are ", sizes,
-             "; need one for each of ", parts, " ranks");
-  return sizes;
-}
-
-void check_sizes_fit(const InferCall& c, const char* key, const std::vector<int64_t>& sizes, int dim) {
-  WEFT_CHECK(sizes.empty() || total(sizes) == c.in[0].shape[dim], c.op.name, ": ", key, " are ", sizes, " for dim ", dim, " of ",
-             c.in[0].shape, "; need them to add up to ", c.in[0].shape[dim]);
-}
-
-void check_reducible(const InferCall& c) {
-  const ReduceOp op = reduce_op(c.attrs, c.op.name);
-  const DType t = c.in[0].dtype;
-  const bool extreme = op == ReduceOp::kMax || op == ReduceOp::kMin;
-  const bool ok = is_floating(t) ? itemsize(t) > 1 : t == kBool ? extreme : op != ReduceOp::kAvg;
-  WEFT_CHECK(ok, c.op.name, ": cannot take the ", to_string_view(op), " of ", t, "; convert with to(f32) first");
-}
-
-// ---- types ----
-
-Types infer_same(const InferCall& c) { return {c.in[0]}; }
-
-Types infer_all_reduce(const InferCall& c) {
-  check_reducible(c);
-  WEFT_CHECK(!c.attrs.b("identity_grad", false) || reduce_op(c.attrs, c.op.name) == ReduceOp::kSum, c.op.name,
-             ": identity_grad needs op 'sum'");
-  return {c.in[0]};
-}
-
-Types infer_all_gather(const InferCall& c) {
-  const int d = dim_of(c, "dim");
-  const int64_t parts = parts_of(c);
-  const std::vector<int64_t> sizes = checked_sizes(c, "sizes", parts);
-  TensorType t = c.in[0];
-  bool known = sizes.empty();
-  for (int64_t s : sizes) known |= s == t.shape[d];
-  WEFT_CHECK(known, c.op.name, ": dim ", d, " of ", t.shape, " is none of the sizes ", sizes);
-  t.shape[d] = sizes.empty() ? t.shape[d] * parts : total(sizes);
-  return {t};
-}
-
-// A dim's extent on this rank after it was cut in parts.
-int64_t own_extent(const InferCall& c, int d, int64_t parts, const std::vector<int64_t>& sizes, const char* key) {
-  const int64_t n = c.in[0].shape[d];
-  if (c.attrs.has("extent")) {
-    bool known = sizes.empty();
-    for (int64_t s : sizes) known |= s == c.attrs.i("extent");
-    WEFT_CHECK(known, c.op.name, ": extent ", c.attrs.i("extent"), " is none of the ", key, " ", sizes);
-    return c.attrs.i("extent");
-  }
-  bool even = n % parts == 0;
-  for (int64_t s : sizes) even &= s == sizes[0];
-  WEFT_CHECK(even, c.op.name, ": dim ", d, " of ", c.in[0].shape, " cannot be cut in ", parts, " equal parts; need ", key,
-             " and extent");
-  return n / parts;
-}
-
-Types infer_reduce_scatter(const InferCall& c) {
-  check_reducible(c);
-  const int d = dim_of(c, "dim");
-  const int64_t parts = parts_of(c);
-  const std::vector<int64_t> sizes = checked_sizes(c, "sizes", parts);
-  check_sizes_fit(c, "sizes", sizes, d);
-  TensorType t = c.in[0];
-  t.shape[d] = own_extent(c, d, parts, sizes, "sizes");
-  return {t};
-}
-
-Types infer_all_to_all(const InferCall& c) {
-  const int from = dim_of(c, "split_dim"), to = dim_of(c, "concat_dim");
-  const int64_t parts = parts_of(c);
-  const std::vector<int64_t> split = checked_sizes(c, "split_sizes", parts), joined = checked_sizes(c, "concat_sizes", parts);
-  check_sizes_fit(c, "split_sizes", split, from);
-  TensorType t = c.in[0];
-  if (from == to) {
-    WEFT_CHECK(!split.empty() || t.shape[from] % parts == 0, c.op.name, ": dim ", from, " of ", t.shape, " cannot be cut in ",
-               parts, " equal parts; need split_sizes and concat_sizes");
-    if (!joined.empty()) t.shape[to] = total(joined);
-  } else {
-    t.shape[from] = own_extent(c, from, parts, split, "split_sizes");
-    t.shape[to] = joined.empty() ? t.shape[to] * parts : total(joined);
-  }
-  return {t};
-}
-
-Types infer_all_to_all_rows(const InferCall& c) {
-  WEFT_CHECK(c.in[0].shape.size() >= 1, "all_to_all_rows: operand is ", c.in[0], "; need rows");
-  for (int i : {1, 2})
-    WEFT_CHECK(c.in[i].dtype == kInt64 && c.in[i].shape.size() == 1 && c.in[i].shape == c.in[1].shape,
-               "all_to_all_rows: counts are ", c.in[1], " and ", c.in[2], "; need i64 with one number for each rank");
-  WEFT_CHECK(c.attrs.i("rows") >= 0, "all_to_all_rows: rows is ", c.attrs.i("rows"), "; need 0 or more");
-  TensorType t = c.in[0];
-  t.shape[0] = c.attrs.i("rows");
-  return {t};
-}
-
-Types infer_send(const InferCall& c) { return {TensorType{c.in[0].dtype, c.in[0].device, {}}}; }
-
-Types infer_rank_coordinate(const InferCall& c) {
-  TensorType t{kInt64, Device::cpu(), {}};
-  if (!c.attrs.has("device")) return {t};
-  const std::string& name = c.attrs.get<std::string>("device");
-  if (name == "meta") {
-    t.device = Device::meta();
-  } else {
-    WEFT_CHECK(name.starts_with("cpu"), c.op.name, ": device is '", name, "'; need cpu or meta");
-    t.device = Device::cpu(name.size() > 4 ? std::atoi(name.c_str() + 4) : 0);
-  }
-  return {t};
-}
-
-Types infer_wait(const InferCall& c) { return {c.in[0]}; }
-
-// ---- dim maps ----
-
-DimMap dims_same(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  DimMap m = DimMap::pointwise(in, out);
-  if (attrs.has("op")) m.linear = attrs.get<std::string>("op") == "sum" || attrs.get<std::string>("op") == "avg";
-  return m;
-}
-
-// All dims pass but those in `moved`, which are other ones in operand and result.
-DimMap dims_moved(std::span<const TensorType> in, std::span<const TensorType> out, uint32_t moved) {
-  std::vector<std::string> from, to;
-  const int n = in[0].shape.size();
-  for (int d = 0; d < n; ++d) {
-    const bool m = moved >> d & 1;
-    from.push_back(factor_name(d) + (m ? "?" : ""));
-    to.push_back(m ? factor_name(n + d) + "?" : factor_name(d));
-  }
-  std::string operands = join_words(from);
-  for (size_t i = 1; i < in.size(); ++i) operands += ", " + factor_name(2 * n + static_cast<int>(i)) + "?";
-  return DimMap::parse(operands + " -> " + join_words(to), in, out);
-}
-
-DimMap dims_of_dim(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  DimMap m = dims_moved(in, out, 1u << attrs.i("dim"));
-  if (attrs.has("op")) m.linear = attrs.get<std::string>("op") == "sum" || attrs.get<std::string>("op") == "avg";
-  return m;
-}
-DimMap dims_all_to_all(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return dims_moved(in, out, 1u << attrs.i("split_dim") | 1u << attrs.i("concat_dim"));
-}
-DimMap dims_rows(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return dims_moved(in, out, 1);
-}
-DimMap dims_send(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  std::vector<std::string> words;
-  for (int d = 0; d < in[0].shape.size(); ++d) words.push_back(factor_name(d) + "?");
-  return DimMap::parse(join_words(words) + " -> ", in, out);
-}
-DimMap dims_plain(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
-}
+using namespace internal;
 
 // ---- kernels ----
 
@@ -246,7 +32,9 @@ CommRequest ask_all_gather(const KernelCall& c, Counts& n) {
 }
 CommRequest ask_reduce_scatter(const KernelCall& c, Counts& n) {
   n.send = sizes_of(c.attrs, "sizes");
-  return {.kind = Collective::kReduceScatter, .op = reduce_op(c.attrs, c.op.name), .in_dim = static_cast<int>(c.attrs.i("dim"))};
+  return {.kind = Collective::kReduceScatter,
+          .op = reduce_op(c.attrs, c.op.name),
+          .in_dim = static_cast<int>(c.attrs.i("dim"))};
 }
 CommRequest ask_all_to_all(const KernelCall& c, Counts& n) {
   n.send = sizes_of(c.attrs, "split_sizes");
@@ -270,7 +58,8 @@ void run_collective(const KernelCall& c) {
   const std::string& axes = axes_of(c.attrs);
   if (c.attrs.has("parts")) {
     const int size = me.communicator(axes).size();
-    WEFT_CHECK(c.attrs.i("parts") == size, c.op.name, ": parts is ", c.attrs.i("parts"), "; ", axes, " has ", size, " ranks");
+    WEFT_CHECK(c.attrs.i("parts") == size, c.op.name, ": parts is ", c.attrs.i("parts"), "; ", axes, " has ", size,
+               " ranks");
   }
   Counts counts;
   CommRequest r = kAsk(c, counts);
@@ -309,8 +98,8 @@ void run_all_to_all_rows(const KernelCall& c) {
   RankContext& me = RankContext::require(c.op.name);
   const std::vector<int64_t> send = values(c.in[1]), recv = values(c.in[2]);
   const int64_t n = total(recv), bound = c.out[0].shape[0];
-  WEFT_CHECK_AS(kResourceExhausted, n <= bound, "all_to_all_rows: rank ", me.rank(), " receives ", n, " rows; the bound is ",
-                bound, bound_advice(c.attrs, n, bound));
+  WEFT_CHECK_AS(kResourceExhausted, n <= bound, "all_to_all_rows: rank ", me.rank(), " receives ", n,
+                " rows; the bound is ", bound, bound_advice(c.attrs, n, bound));
   me.run(axes_of(c.attrs), {.kind = Collective::kAllToAll,
                             .in = c.in[0],
                             .out = c.out[0],
@@ -376,8 +165,8 @@ Grads vjp_all_gather(const VjpCall& c) {
 
 Grads vjp_reduce_scatter(const VjpCall& c) {
   const std::string& op = c.attrs.get<std::string>("op");
-  WEFT_CHECK_AS(kUnimplemented, op == "sum" || op == "avg", "reduce_scatter: the ", op, " has no derivative; take the ", op,
-                " with all_reduce and slice");
+  WEFT_CHECK_AS(kUnimplemented, op == "sum" || op == "avg", "reduce_scatter: the ", op, " has no derivative; take the ",
+                op, " with all_reduce and slice");
   const Tensor g = dispatch(all_gather_op, {&c.grad[0]}, c.attrs.without("op").without("extent"));
   return {op == "sum" ? g : g / static_cast<double>(c.attrs.i("parts"))};
 }
@@ -393,8 +182,8 @@ Grads vjp_all_to_all(const VjpCall& c) {
 }
 
 Grads vjp_all_to_all_rows(const VjpCall& c) {
-  return {dispatch(all_to_all_rows_op, {&c.grad[0], &c.in[2], &c.in[1]}, c.attrs.with("rows", c.in[0].shape()[0])), Tensor(),
-          Tensor()};
+  return {dispatch(all_to_all_rows_op, {&c.grad[0], &c.in[2], &c.in[1]}, c.attrs.with("rows", c.in[0].shape()[0])),
+          Tensor(), Tensor()};
 }
 
 Grads vjp_permute(const VjpCall& c) {
@@ -412,9 +201,7 @@ Grads vjp_send(const VjpCall& c) {
   const Tensor like = internal::full_of(c.in[0].type(), 0);
   return {dispatch(recv_op, {&like}, c.attrs)};
 }
-Grads vjp_recv(const VjpCall& c) {
-  return {dispatch(send_op, {&c.grad[0]}, c.attrs).expand(c.in[0].shape())};
-}
+Grads vjp_recv(const VjpCall& c) { return {dispatch(send_op, {&c.grad[0]}, c.attrs).expand(c.in[0].shape())}; }
 Grads vjp_copy_to(const VjpCall& c) { return {reduced(c.grad[0], c.attrs, "sum")}; }
 
 // ---- samples: a world of one ----
@@ -433,7 +220,8 @@ std::vector<Sample> samples_all_reduce() {
   for (const char* op : {"sum", "max", "min"}) s.push_back({{{Shape{3, 5}}}, attrs({{"op", name(op)}})});
   s.push_back({{{Shape{}}}, attrs({{"op", name("sum")}, {"identity_grad", true}})});
   s.push_back({{{Shape{0, 3}}}, attrs({{"op", name("sum")}})});
-  s.push_back({{{Shape{4}, kFloat32}}, attrs({{"op", name("mul")}}), "all_reduce: op is 'mul'; need sum, avg, max or min"});
+  s.push_back(
+      {{{Shape{4}, kFloat32}}, attrs({{"op", name("mul")}}), "all_reduce: op is 'mul'; need sum, avg, max or min"});
   s.push_back({{{Shape{4}, kInt64}}, attrs({{"op", name("avg")}}), "all_reduce: cannot take the avg of i64"});
   s.push_back({{{Shape{4}, kBool, 0, 1}}, attrs({{"op", name("sum")}}), "all_reduce: cannot take the sum of bool"});
   return s;
@@ -441,31 +229,44 @@ std::vector<Sample> samples_all_reduce() {
 
 std::vector<Sample> samples_all_gather() {
   const int64_t one = 1;
-  return {{{{Shape{3, 5}}}, attrs({{"dim", one}, {"parts", one}})},
-          {{{Shape{3, 5}}}, attrs({{"dim", int64_t{0}}, {"parts", one}, {"sizes", name("3")}})},
-          {{{Shape{3}}}, attrs({{"dim", one}, {"parts", one}}), "all_gather: dim is 1 of [3]; need a dim below 1"},
-          {{{Shape{3}}}, attrs({{"dim", int64_t{0}}, {"parts", int64_t{2}}, {"sizes", name("2,1")}}),
-           "all_gather: dim 0 of [3] is none of the sizes [2, 1]"},
-          {{{Shape{3}}}, attrs({{"dim", int64_t{0}}, {"parts", int64_t{0}}}), "all_gather: parts is 0; need 1 or more"}};
+  return {
+      {{{Shape{3, 5}}}, attrs({{"dim", one}, {"parts", one}})},
+      {{{Shape{3, 5}}}, attrs({{"dim", int64_t{0}}, {"parts", one}, {"sizes", name("3")}})},
+      {{{Shape{3}}}, attrs({{"dim", one}, {"parts", one}}), "all_gather: dim is 1 of [3]; need a dim below 1"},
+      {{{Shape{3}}},
+       attrs({{"dim", int64_t{0}}, {"parts", int64_t{2}}, {"sizes", name("2,1")}}),
+       "all_gather: dim 0 of [3] is none of the sizes [2, 1]"},
+      {{{Shape{3}}}, attrs({{"dim", int64_t{0}}, {"parts", int64_t{0}}}), "all_gather: parts is 0; need 1 or more"}};
 }
 
 std::vector<Sample> samples_reduce_scatter() {
   const int64_t one = 1, two = 2;
-  return {{{{Shape{3, 5}}}, attrs({{"dim", one}, {"parts", one}, {"op", name("sum")}})},
-          {{{Shape{3, 5}}}, attrs({{"dim", int64_t{0}}, {"parts", one}, {"op", name("sum")}, {"sizes", name("3")}, {"extent", int64_t{3}}})},
-          {{{Shape{3, 5}}}, attrs({{"dim", one}, {"parts", two}, {"op", name("sum")}}),
-           "reduce_scatter: dim 1 of [3, 5] cannot be cut in 2 equal parts; need sizes and extent"},
-          {{{Shape{3, 5}}}, attrs({{"dim", one}, {"parts", two}, {"op", name("sum")}, {"sizes", name("2,2")}}),
-           "need them to add up to 5"},
-          {{{Shape{3, 5}}}, attrs({{"dim", one}, {"parts", two}, {"op", name("sum")}, {"sizes", name("2;3")}}),
-           "sizes: got \"2;3\""}};
+  return {
+      {{{Shape{3, 5}}}, attrs({{"dim", one}, {"parts", one}, {"op", name("sum")}})},
+      {{{Shape{3, 5}}},
+       attrs({{"dim", int64_t{0}}, {"parts", one}, {"op", name("sum")}, {"sizes", name("3")}, {"extent", int64_t{3}}})},
+      {{{Shape{3, 5}}},
+       attrs({{"dim", one}, {"parts", two}, {"op", name("sum")}}),
+       "reduce_scatter: dim 1 of [3, 5] cannot be cut in 2 equal parts; need sizes and extent"},
+      {{{Shape{3, 5}}},
+       attrs({{"dim", one}, {"parts", two}, {"op", name("sum")}, {"sizes", name("2,2")}}),
+       "need them to add up to 5"},
+      {{{Shape{3, 5}}},
+       attrs({{"dim", one}, {"parts", two}, {"op", name("sum")}, {"sizes", name("2;3")}}),
+       "sizes: got \"2;3\""}};
 }
 
 std::vector<Sample> samples_all_to_all() {
   const int64_t zero = 0, one = 1, two = 2;
   return {{{{Shape{3, 5}}}, attrs({{"split_dim", zero}, {"concat_dim", one}, {"parts", one}})},
-          {{{Shape{3, 5}}}, attrs({{"split_dim", one}, {"concat_dim", one}, {"parts", one}, {"split_sizes", name("5")}, {"concat_sizes", name("5")}})},
-          {{{Shape{3, 5}}}, attrs({{"split_dim", zero}, {"concat_dim", zero}, {"parts", two}}),
+          {{{Shape{3, 5}}},
+           attrs({{"split_dim", one},
+                  {"concat_dim", one},
+                  {"parts", one},
+                  {"split_sizes", name("5")},
+                  {"concat_sizes", name("5")}})},
+          {{{Shape{3, 5}}},
+           attrs({{"split_dim", zero}, {"concat_dim", zero}, {"parts", two}}),
            "all_to_all: dim 0 of [3, 5] cannot be cut in 2 equal parts"}};
 }
 
@@ -681,16 +482,17 @@ const OpDef collective_wait_op = {
     .num_inputs = 2,
     .flops_per_point = 0,
     .infer = infer_wait,
-    .dims = [](const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-      DimMap m = DimMap::pointwise(in.first(1), out);  // of the other operand nothing is read
-      DimFactors whole(in[1].shape.size());
-      for (int d = 0; d < in[1].shape.size(); ++d) {
-        whole[d] = {static_cast<int>(m.factors.size())};
-        m.factors.push_back({cat("x", d), FactorKind::kWhole, in[1].shape[d]});
-      }
-      m.in.push_back(std::move(whole));
-      return m;
-    },
+    .dims =
+        [](const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+          DimMap m = DimMap::pointwise(in.first(1), out);  // of the other operand nothing is read
+          DimFactors whole(in[1].shape.size());
+          for (int d = 0; d < in[1].shape.size(); ++d) {
+            whole[d] = {static_cast<int>(m.factors.size())};
+            m.factors.push_back({cat("x", d), FactorKind::kWhole, in[1].shape[d]});
+          }
+          m.in.push_back(std::move(whole));
+          return m;
+        },
     .kernel = run_wait,
 };
 
@@ -704,12 +506,23 @@ const OpDef* start_form(const OpDef& op) {
 }
 
 std::span<const OpDef* const> collective_ops() {
-  static const OpDef* const all[] = {
-      &all_reduce_op,          &all_gather_op,          &reduce_scatter_op,       &all_to_all_op,
-      &all_to_all_rows_op,     &permute_ranks_op,       &broadcast_ranks_op,      &send_op,
-      &recv_op,                &copy_to_op,             &rank_coordinate_op,      &all_reduce_start_op,
-      &all_gather_start_op,    &reduce_scatter_start_op, &all_to_all_start_op,    &permute_ranks_start_op,
-      &collective_wait_op};
+  static const OpDef* const all[] = {&all_reduce_op,
+                                     &all_gather_op,
+                                     &reduce_scatter_op,
+                                     &all_to_all_op,
+                                     &all_to_all_rows_op,
+                                     &permute_ranks_op,
+                                     &broadcast_ranks_op,
+                                     &send_op,
+                                     &recv_op,
+                                     &copy_to_op,
+                                     &rank_coordinate_op,
+                                     &all_reduce_start_op,
+                                     &all_gather_start_op,
+                                     &reduce_scatter_start_op,
+                                     &all_to_all_start_op,
+                                     &permute_ranks_start_op,
+                                     &collective_wait_op};
   return all;
 }
 

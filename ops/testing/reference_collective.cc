@@ -1,5 +1,5 @@
-// Collectives in a world of one rank, where all but the ragged exchange are copies. What several ranks do to one another
-// is tested in distributed/.
+// Collectives in a world of one rank, where all but the ragged exchange are copies. What several ranks do to one
+// another is tested in distributed/.
 #include "ops/testing/reference.h"
 
 namespace weft::testing {
@@ -19,9 +19,9 @@ std::vector<RefResult> coordinate(const RefCall&) { return {{{0}, {}}}; }
 }  // namespace
 
 std::span<const RefRow> collective_references() {
-  static const RefRow rows_[] = {{"all_reduce", same},     {"all_gather", same},      {"reduce_scatter", same},
-                                 {"all_to_all", same},     {"all_to_all_rows", rows}, {"permute_ranks", same},
-                                 {"broadcast_ranks", same}, {"copy_to", same},        {"rank_coordinate", coordinate}};
+  static const RefRow rows_[] = {{"all_reduce", same},      {"all_gather", same},      {"reduce_scatter", same},
+                                 {"all_to_all", same},      {"all_to_all_rows", rows}, {"permute_ranks", same},
+                                 {"broadcast_ranks", same}, {"copy_to", same},         {"rank_coordinate", coordinate}};
   return rows_;
 }
 

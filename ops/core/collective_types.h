@@ -1,0 +1,35 @@
+// Types and dim maps of the collectives' records, and what their attributes say.
+#pragma once
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "framework/dispatch/communicator.h"
+#include "framework/ir/op_def.h"
+
+namespace weft::internal {
+
+/// The attribute `op`; throws naming the record and the four there are.
+ReduceOp reduce_op(const Attrs& attrs, const char* op);
+const std::string& axes_of(const Attrs& attrs);
+/// The list behind an attribute like `sizes`; empty if absent.
+std::vector<int64_t> sizes_of(const Attrs& attrs, std::string_view key);
+int64_t total(const std::vector<int64_t>& sizes);
+
+Types infer_same(const InferCall& c);
+Types infer_all_reduce(const InferCall& c);
+Types infer_all_gather(const InferCall& c);
+Types infer_reduce_scatter(const InferCall& c);
+Types infer_all_to_all(const InferCall& c);
+Types infer_all_to_all_rows(const InferCall& c);
+Types infer_send(const InferCall& c);
+Types infer_rank_coordinate(const InferCall& c);
+Types infer_wait(const InferCall& c);
+DimMap dims_same(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
+DimMap dims_of_dim(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
+DimMap dims_all_to_all(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
+DimMap dims_rows(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out);
+DimMap dims_send(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out);
+DimMap dims_plain(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out);
+
+}  // namespace weft::internal
