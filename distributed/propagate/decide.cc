@@ -51,6 +51,7 @@ class Decider {
     }
     if (pins_.sequence) roles_ = find_roles(g_);
     find_homes();
+    find_sums();
     for (int32_t id = 0; id < g_.size(); ++id) {
       const bool gradient = g_.node(id).backward && !g_.node(id).outputs.empty() && home({id, 0});
       out_.gradient_of.push_back(gradient ? home({id, 0})->cell : -1);
@@ -110,6 +111,30 @@ class Decider {
   }
   void give_home(Value v, const Home& h) {
     if (!home(v) && !g_.type(v).shape.empty()) home(v) = h;
+  }
+
+  // Products that are used in nothing but one sum of such products are reduced after it, once.
+  void find_sums() {
+    added_up_.assign(static_cast<size_t>(g_.size()), false);
+    adds_up_.assign(static_cast<size_t>(g_.size()), false);
+    if (pins_.activations.empty()) return;
+    std::vector<int32_t> used(static_cast<size_t>(g_.size()), 0);
+    for (int32_t id = 0; id < g_.size(); ++id)
+      for (Value v : g_.node(id).inputs) ++used[static_cast<size_t>(v.node)];
+    for (Value v : g_.outputs) ++used[static_cast<size_t>(v.node)];
+    for (const CellWrite& w : g_.writes) ++used[static_cast<size_t>(w.value.node)];
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (std::string_view(n.op->name) != "add" || home({id, 0})) continue;
+      bool all = true;
+      for (Value v : n.inputs) {
+        const auto i = static_cast<size_t>(v.node);
+        all &= used[i] == 1 && (g_.node(v).op == &dot_op || adds_up_[i]) && g_.type(v).shape == n.outputs[0].shape;
+      }
+      if (!all) continue;
+      adds_up_[static_cast<size_t>(id)] = true;
+      for (Value v : n.inputs) added_up_[static_cast<size_t>(v.node)] = true;
+    }
   }
 
   CellPin pin_of(size_t c) {
@@ -254,7 +279,13 @@ class Decider {
       // The other operands become terms of the sum too: coordinate 0 keeps them.
       for (size_t i = 0; i < n.inputs.size() && i < 32; ++i) {
         if (!(n.op->linear >> i & 1) || can >> i & 1) continue;
-        if (!free(n.inputs[i]) && g_.type(n.inputs[i]).shape.numel() > kSmall) return 0;
+        if (free(n.inputs[i])) continue;
+        if (g_.type(n.inputs[i]).shape.numel() > kSmall) return 0;
+        // ... and have to be whole for that.
+        for (size_t k = 0; k < n.inputs.size() && k < 32; ++k)
+          if (can >> k & 1)
+            for (const Pending& p : current(n, k).pending)
+              if (current(n, i).splits(p.axis)) return 0;
       }
       return can;
     }
@@ -394,7 +425,8 @@ class Decider {
       if (h->each && h->dtype == g_.type(v).dtype) return h->spec;
       return computed;
     }
-    const bool activation = n.op->is(kContraction) || n.op->is(kIndexing);
+    if (added_up_[static_cast<size_t>(v.node)]) return computed;
+    const bool activation = n.op->is(kContraction) || n.op->is(kIndexing) || adds_up_[static_cast<size_t>(v.node)];
     if (!activation) return computed;
     Spec s = computed;
     s.pending = {};
@@ -482,6 +514,7 @@ class Decider {
   std::vector<std::vector<ValueState>> states_;
   std::vector<std::vector<std::optional<Home>>> home_;
   std::vector<ValueRoles> roles_;
+  std::vector<bool> added_up_, adds_up_;  // by node: find_sums()
 };
 
 }  // namespace
