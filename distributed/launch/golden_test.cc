@@ -40,10 +40,9 @@ PlanReport plan_of(int64_t layers, const std::string& mesh, int zero) {
 }
 
 // "forward activations all-gather@tp": how many.
-Counts counts_of(const PlanReport& p, bool layers_only = false) {
+Counts counts_of(const PlanReport& p) {
   Counts n;
-  for (const PlannedCollective& c : p.collectives())
-    if (!layers_only || c.what.find("blocks.") != c.what.npos) ++n[cat(to_string(c.phase), " ", to_string(c.subject), " ", title(c.kind), "@", c.axes)];
+  for (const PlannedCollective& c : p.collectives()) ++n[cat(to_string(c.phase), " ", to_string(c.subject), " ", title(c.kind), "@", c.axes)];
   return n;
 }
 
@@ -62,7 +61,58 @@ Counts per_layer(const std::string& mesh, int zero) {
   return two;
 }
 
-TEST(Golden, Show) { printf("%s\n", list_of(plan_of(1, "dp2,cp2,tp2", 3)).c_str()); for (auto& [w,n] : per_layer("dp2,cp2,tp2", 3)) printf("%s %ld\n", w.c_str(), n); }
+void expect_counts(const Counts& got, const Counts& want, const std::string& list) {
+  std::string text;
+  for (const auto& [what, n] : got) text += cat(what, " ", n, "\n");
+  EXPECT_EQ(got, want) << text << list;
+}
+
+// The table of one block: with sequence parallelism two gathers and two scatters each way, and what backward gathers
+// again for the gradients of columns; each parameter gathered forward, matrices again backward, gradients scattered once.
+// Keys and values are gathered over cp, in backward again, and their gradients scattered.
+TEST(Golden, DenseLayer) {
+  const PlanReport one = plan_of(1, "dp2,cp2,tp2", 3);
+  expect_counts(per_layer("dp2,cp2,tp2", 3),
+                {{"forward activations all-gather@tp", 2},
+                 {"forward activations reduce-scatter@tp", 2},
+                 {"forward activations all-gather@cp", 2},
+                 {"backward activations all-gather@tp", 4},
+                 {"backward activations reduce-scatter@tp", 2},
+                 {"backward activations all-gather@cp", 2},
+                 {"backward activations reduce-scatter@cp", 2},
+                 {"forward parameters all-gather@dp,cp", 12},
+                 {"backward parameters all-gather@dp,cp", 4},
+                 {"backward gradients reduce-scatter@dp,cp", 12},
+                 {"backward gradients all-reduce@tp", 6}},
+                list_of(one));
+}
+
+TEST(Golden, DataParallelLayer) {
+  expect_counts(per_layer("dp4", 0), {{"backward gradients all-reduce@dp", 12}}, list_of(plan_of(1, "dp4", 0)));
+  expect_counts(per_layer("fsdp4", 3),
+                {{"forward parameters all-gather@fsdp", 12}, {"backward parameters all-gather@fsdp", 4}, {"backward gradients reduce-scatter@fsdp", 12}},
+                list_of(plan_of(1, "fsdp4", 3)));
+  expect_counts(per_layer("dp4", 1), {{"backward gradients reduce-scatter@dp", 12}, {"update parameters all-gather@dp", 12}}, list_of(plan_of(1, "dp4", 1)));
+}
+
+// Logits are split over the vocabulary: only numbers for each token are exchanged for the loss. One reduction of the loss
+// itself, one for its tokens, one for the norm of the gradients.
+TEST(Golden, Loss) {
+  const PlanReport p = plan_of(1, "dp2,cp2,tp2", 3);
+  const int64_t tokens = 4 * 16 / 4, number = 4;
+  int64_t scalars = 0, loss = 0, norm = 0;
+  for (const PlannedCollective& c : p.collectives()) {
+    if (c.line.find("language_model.cc") != c.line.npos) {
+      EXPECT_LE(c.bytes, tokens * number) << c.what << " " << c.why;
+      scalars += c.axes == "tp";
+      loss += c.axes != "tp" && c.why.find("the result") != c.why.npos;
+    }
+    norm += c.line.find("clip.cc") != c.line.npos;
+  }
+  EXPECT_EQ(scalars, 3) << list_of(p);  // the maximum, the sum, the target's logit
+  EXPECT_EQ(loss, 1) << list_of(p);
+  EXPECT_EQ(norm, 1) << list_of(p);
+}
 
 }  // namespace
 }  // namespace weft::dist
