@@ -88,9 +88,7 @@ class Planner {
   bool is_pending(int8_t axis) const {
     return std::any_of(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.axis == axis; });
   }
-  bool wants_pending(int8_t axis) const {
-    return std::any_of(want_.begin(), want_.end(), [&](const Pending& p) { return p.axis == axis; });
-  }
+  bool wants(const Pending& p) const { return std::find(want_.begin(), want_.end(), p) != want_.end(); }
   bool used(int8_t axis) const {
     for (const Pair& p : pairs_)
       if (contains(p.now.axes, axis)) return true;
@@ -163,11 +161,11 @@ class Planner {
 
   bool reduce() {
     for (const Pending& first : pending_) {
-      if (wants_pending(first.axis)) continue;
+      if (wants(first)) continue;
       Axes run;
       const ReduceOp op = first.op;
       for (const Pending& p : pending_)
-        if (p.op == op && !wants_pending(p.axis)) run.push_back(p.axis);
+        if (p.op == op && !wants(p)) run.push_back(p.axis);
       stage_.steps.push_back({Move::kAllReduce, 0, 0, run, op});
       drop_pending(run);
       return true;
@@ -187,10 +185,11 @@ class Planner {
     return true;
   }
 
+  // Of a maximum, a minimum or a mean, copies are terms already.
   void make_pending() {
     Axes run;
     for (const Pending& p : want_)
-      if (!is_pending(p.axis)) run.push_back(p.axis);
+      if (!is_pending(p.axis) && p.op == ReduceOp::kSum) run.push_back(p.axis);
     if (!run.empty()) stage_.steps.push_back({Move::kMakePending, 0, 0, run});
   }
 
