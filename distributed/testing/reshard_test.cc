@@ -6,6 +6,7 @@
 
 #include "distributed/testing/reshard_sim.h"
 #include "distributed/testing/sharded_call.h"
+#include "distributed/testing/specs.h"
 #include "framework/testing/values.h"
 #include "ops/core/core.h"
 
@@ -19,73 +20,6 @@ using dist::Mesh;
 using dist::Move;
 using dist::Spec;
 
-// Every ordered choice of axes, none twice.
-std::vector<Axes> choices(int axes) {
-  std::vector<Axes> out{{}};
-  for (size_t i = 0; i < out.size(); ++i)
-    for (int8_t a = 0; a < axes; ++a) {
-      bool used = false;
-      for (int8_t x : out[i]) used |= x == a;
-      if (used) continue;
-      Axes more = out[i];
-      more.push_back(a);
-      out.push_back(more);
-    }
-  return out;
-}
-
-bool overlap(const Axes& a, const Axes& b) {
-  for (int8_t x : a)
-    for (int8_t y : b)
-      if (x == y) return true;
-  return false;
-}
-
-// The ways a dim may lie over these axes: blocks, head to tail, and as a flattened pair of segments.
-std::vector<DimSpec> ways(const Mesh& mesh, int64_t extent, const Axes& axes) {
-  std::vector<DimSpec> out{dist::one_segment(extent, axes)};
-  if (axes.empty()) return out;
-  if (extent % (2 * mesh.parts(axes)) == 0) out.push_back(dist::one_segment(extent, axes, Layout::kHeadTail));
-  for (int64_t major : {2, 4}) {
-    if (extent % major != 0 || extent == major) continue;
-    for (size_t first = 0; first < axes.size(); ++first) {  // these to the major segment, the others to the minor one
-      Axes a, b;
-      for (size_t i = 0; i < axes.size(); ++i) (i < first ? a : b).push_back(axes[i]);
-      DimSpec d;
-      d.push_back({major, a});
-      d.push_back({extent / major, b});
-      out.push_back(dist::canonical(mesh, d));
-    }
-  }
-  return out;
-}
-
-std::vector<Spec> specs(const Mesh& mesh, const Shape& shape) {
-  std::vector<Spec> out;
-  const auto all = choices(mesh.num_axes());
-  for (const Axes& a : all)
-    for (const Axes& b : all) {
-      if (overlap(a, b)) continue;
-      for (const DimSpec& first : ways(mesh, shape[0], a))
-        for (const DimSpec& second : ways(mesh, shape[1], b)) {
-          Spec s;
-          s.dims.push_back(first);
-          s.dims.push_back(second);
-          for (uint32_t pending = 0; pending < 1u << mesh.num_axes(); ++pending) {
-            Spec with = s;
-            bool fits = true;
-            for (int axis = 0; axis < mesh.num_axes(); ++axis) {
-              if (!(pending >> axis & 1)) continue;
-              fits &= !s.splits(axis);
-              with.add_pending(axis, ReduceOp::kSum);
-            }
-            if (fits && std::find(out.begin(), out.end(), with) == out.end()) out.push_back(with);
-          }
-        }
-    }
-  return out;
-}
-
 std::vector<Move> moves(const std::vector<dist::Stage>& stages) {
   std::vector<Move> out;
   for (const dist::Stage& s : stages)
@@ -96,30 +30,17 @@ std::vector<Move> moves(const std::vector<dist::Stage>& stages) {
 // Whole numbers: sums are exact.
 Tensor numbers(const Shape& shape) { return arange(shape.numel()).reshape(shape).to(kFloat64); }
 
-// Every `stride`-th pair from the pair `first` on.
-void all_pairs(const Mesh& mesh, const Shape& shape, size_t first, size_t stride) {
+// Every `stride`-th pair.
+void all_pairs(const Mesh& mesh, const Shape& shape, size_t stride, bool maxima) {
   const Tensor whole = numbers(shape);
-  const std::vector<Spec> all = specs(mesh, shape);
+  const std::vector<Spec> all = specs(mesh, shape, maxima);
   size_t count = 0, failures = 0;
   for (size_t i = 0; i < all.size(); ++i) {
     std::vector<Tensor> parts;
-    for (int r = 0; r < mesh.size(); ++r) {
-      Tensor part = dist::shard(mesh, all[i], whole, r).to(Device::cpu());
-      if (!all[i].pending.empty()) {  // terms: this rank's share is not all of it
-        Axes axes;
-        for (const auto& p : all[i].pending) axes.push_back(p.axis);
-        Spec rest = all[i];
-        rest.pending = {};
-        const Tensor own = dist::shard(mesh, rest, whole, r).to(Device::cpu());
-        const int64_t n = mesh.parts(axes), at = mesh.coordinate(r, axes);
-        part = own * static_cast<double>(at + 1);
-        if (at + 1 == n) part = own * static_cast<double>(1 - n * (n - 1) / 2);
-      }
-      parts.push_back(part);
-    }
+    for (int r = 0; r < mesh.size(); ++r) parts.push_back(whole_part(mesh, all[i], whole, r));
     const double gather = dist::cost_of(mesh, dist::reshard(mesh, all[i], Spec::replicated(shape)), kFloat64).bytes;
     for (size_t j = 0; j < all.size() && failures < 10; ++j) {
-      if (count++ % stride != first) continue;
+      if (count++ % stride != 0) continue;
       std::string why;
       const auto stages = dist::reshard(mesh, all[i], all[j]);
       try {
@@ -139,10 +60,10 @@ void all_pairs(const Mesh& mesh, const Shape& shape, size_t first, size_t stride
   ::testing::Test::RecordProperty("specs", static_cast<int>(all.size()));
 }
 
-TEST(Reshard, AllPairsOverTwoByTwoByTwo) { all_pairs(Mesh({{"a", 2}, {"b", 2}, {"c", 2}}), {8, 4}, 0, 5); }
-TEST(Reshard, AllPairsOverTwoByTwoByTwoUneven) { all_pairs(Mesh({{"a", 2}, {"b", 2}, {"c", 2}}), {6, 5}, 0, 1); }
-TEST(Reshard, AllPairsOverTwoByThree) { all_pairs(Mesh({{"a", 2}, {"b", 3}}), {12, 6}, 0, 1); }
-TEST(Reshard, AllPairsOverTwoByThreeUneven) { all_pairs(Mesh({{"a", 2}, {"b", 3}}), {7, 5}, 0, 1); }
+TEST(Reshard, AllPairsOverTwoByTwoByTwo) { all_pairs(Mesh({{"a", 2}, {"b", 2}, {"c", 2}}), {8, 4}, 5, false); }
+TEST(Reshard, AllPairsOverTwoByTwoByTwoUneven) { all_pairs(Mesh({{"a", 2}, {"b", 2}, {"c", 2}}), {6, 5}, 1, false); }
+TEST(Reshard, AllPairsOverTwoByThree) { all_pairs(Mesh({{"a", 2}, {"b", 3}}), {12, 6}, 1, true); }
+TEST(Reshard, AllPairsOverTwoByThreeUneven) { all_pairs(Mesh({{"a", 2}, {"b", 3}}), {7, 5}, 1, true); }
 
 // ---- the shortest ways ----
 

@@ -1,10 +1,8 @@
 // The rules of all ops: none wrong, none missing. DTensor's strategy_validation does the same for its strategies.
 #include <gtest/gtest.h>
 
-#include <memory>
-
-#include "distributed/comm/self.h"
 #include "distributed/testing/rule_check.h"
+#include "ops/all_ops.h"
 
 namespace weft::testing {
 namespace {
@@ -53,6 +51,41 @@ TEST_P(Rules, NoneIsMissing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Ops, Rules, ::testing::ValuesIn(ruled_ops()), [](const auto& info) { return std::string(info.param->name); });
+
+// Records with a mistake: the validator sees each.
+DimMap all_pass(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) { return DimMap::pointwise(in, out); }
+DimMap none_pass(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  return DimMap::parse("a? b? -> a? b?", in, out);
+}
+const Sample kMatrix{{{Shape{4, 6}}}, {}};
+const Sample kAlong{{{Shape{4, 6}}}, {{"dim", int64_t{1}}, {"reverse", false}}};
+
+TEST(RuleValidator, SeesSplitsThatAreWrong) {
+  OpDef op = *op_table().find("cumsum");
+  EXPECT_TRUE(wrong_splits(op, kAlong).wrong.empty());
+  op.dims = all_pass;
+  EXPECT_FALSE(wrong_splits(op, kAlong).wrong.empty());
+  op = *op_table().find("square");
+  EXPECT_TRUE(wrong_splits(op, kMatrix).wrong.empty());
+  op.linear = 1;
+  EXPECT_FALSE(wrong_splits(op, kMatrix).wrong.empty());
+  op = *op_table().find("add");
+  const Sample two{{{Shape{4, 6}}, {Shape{4, 6}}}, {}};
+  EXPECT_TRUE(wrong_splits(op, two).wrong.empty());
+  op.jointly = false;
+  EXPECT_FALSE(wrong_splits(op, two).wrong.empty());
+}
+
+TEST(RuleValidator, SeesSplitsThatAreMissing) {
+  OpDef op = *op_table().find("exp");
+  EXPECT_TRUE(missing_splits(op, kMatrix).missing.empty());
+  op.dims = none_pass;
+  EXPECT_EQ(missing_splits(op, kMatrix).missing.size(), 2u);
+  op = *op_table().find("neg");
+  EXPECT_TRUE(missing_splits(op, kMatrix).missing.empty());
+  op.linear = 0;
+  EXPECT_EQ(missing_splits(op, kMatrix).missing.size(), 1u);
+}
 
 }  // namespace
 }  // namespace weft::testing
