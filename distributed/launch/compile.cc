@@ -35,7 +35,10 @@ class PlannedStep final : public internal::PartitionedStep {
 
 class PlanOnly final : public internal::Partitioner {
  public:
-  explicit PlanOnly(LayOut how) : how_(std::move(how)) { how_.every_class = std::max(how_.mesh.size(), how_.plan.world) <= 64; }
+  explicit PlanOnly(LayOut how) : how_(std::move(how)) {
+    how_.for_machine = how_.machine != "cpu";
+    how_.every_class = std::max(how_.mesh.size(), how_.plan.world) <= 64;
+  }
   std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint, const weft::CompileOptions&) override {
     return std::make_unique<PlannedStep>(plan_mesh(joint, how_));
   }

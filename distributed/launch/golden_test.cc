@@ -42,14 +42,16 @@ PlanReport plan_of(int64_t layers, const std::string& mesh, int zero) {
 // "forward activations all-gather@tp": how many.
 Counts counts_of(const PlanReport& p) {
   Counts n;
-  for (const PlannedCollective& c : p.collectives()) ++n[cat(to_string(c.phase), " ", to_string(c.subject), " ", title(c.kind), "@", c.axes)];
+  for (const PlannedCollective& c : p.collectives())
+    ++n[cat(to_string(c.phase), " ", to_string(c.subject), " ", title(c.kind), "@", c.axes)];
   return n;
 }
 
 std::string list_of(const PlanReport& p) {
   std::string s;
   for (const PlannedCollective& c : p.collectives())
-    s += cat(to_string(c.phase), " ", title(c.kind), "@", c.axes, " ", c.bytes, " ", to_string(c.subject), " ", c.what, " ", c.line, "; ", c.why, "\n");
+    s += cat(to_string(c.phase), " ", title(c.kind), "@", c.axes, " ", c.bytes, " ", to_string(c.subject), " ", c.what,
+             " ", c.line, "; ", c.why, "\n");
   return s;
 }
 
@@ -68,8 +70,8 @@ void expect_counts(const Counts& got, const Counts& want, const std::string& lis
 }
 
 // The table of one block: with sequence parallelism two gathers and two scatters each way, and what backward gathers
-// again for the gradients of columns; each parameter gathered forward, matrices again backward, gradients scattered once.
-// Keys and values are gathered over cp, in backward again, and their gradients scattered.
+// again for the gradients of columns; each parameter gathered forward, matrices again backward, gradients scattered
+// once. Keys and values are gathered over cp, in backward again, and their gradients scattered.
 TEST(Golden, DenseLayer) {
   const PlanReport one = plan_of(1, "dp2,cp2,tp2", 3);
   expect_counts(per_layer("dp2,cp2,tp2", 3),
@@ -90,13 +92,17 @@ TEST(Golden, DenseLayer) {
 TEST(Golden, DataParallelLayer) {
   expect_counts(per_layer("dp4", 0), {{"backward gradients all-reduce@dp", 12}}, list_of(plan_of(1, "dp4", 0)));
   expect_counts(per_layer("fsdp4", 3),
-                {{"forward parameters all-gather@fsdp", 12}, {"backward parameters all-gather@fsdp", 4}, {"backward gradients reduce-scatter@fsdp", 12}},
+                {{"forward parameters all-gather@fsdp", 12},
+                 {"backward parameters all-gather@fsdp", 4},
+                 {"backward gradients reduce-scatter@fsdp", 12}},
                 list_of(plan_of(1, "fsdp4", 3)));
-  expect_counts(per_layer("dp4", 1), {{"backward gradients reduce-scatter@dp", 12}, {"update parameters all-gather@dp", 12}}, list_of(plan_of(1, "dp4", 1)));
+  expect_counts(per_layer("dp4", 1),
+                {{"backward gradients reduce-scatter@dp", 12}, {"update parameters all-gather@dp", 12}},
+                list_of(plan_of(1, "dp4", 1)));
 }
 
-// Logits are split over the vocabulary: only numbers for each token are exchanged for the loss. One reduction of the loss
-// itself, one for its tokens, one for the norm of the gradients.
+// Logits are split over the vocabulary: only numbers for each token are exchanged for the loss. One reduction of the
+// loss itself, one for its tokens, one for the norm of the gradients.
 TEST(Golden, Loss) {
   const PlanReport p = plan_of(1, "dp2,cp2,tp2", 3);
   const int64_t tokens = 4 * 16 / 4, number = 4;

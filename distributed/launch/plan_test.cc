@@ -27,7 +27,8 @@ gpt::Config small_gpt(int64_t vocab = 48) {
 
 // A GPT's training step: model, optimiser and the function.
 struct Training {
-  explicit Training(const gpt::Config& config) : model(config), opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3}) {}
+  explicit Training(const gpt::Config& config)
+      : model(config), opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3}) {}
   std::vector<Tensor> operator()(const Tensor& tokens, const Tensor& targets) {
     Tensor loss = model.loss(tokens, targets).loss;
     auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
@@ -49,7 +50,9 @@ PlanReport plan_gpt(const std::string& mesh, const CompileOptions& more = {}, co
   return plan([&](Tensor a, Tensor b) { return t(a, b); }, o, x, x);
 }
 
-std::string text_of(const PlannedCollective& c) { return cat(c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " bytes, site ", c.site); }
+std::string text_of(const PlannedCollective& c) {
+  return cat(c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " bytes, site ", c.site);
+}
 std::string text_of(const CollectiveRecord& c) { return cat(c.to_string(), ", site ", c.site); }
 
 void expect_as_planned(const std::string& mesh, const Plan& plan, int64_t vocab) {
@@ -69,7 +72,8 @@ void expect_as_planned(const std::string& mesh, const Plan& plan, int64_t vocab)
     const auto& got = step.world().rank(r).records();
     const auto& want = p.collectives(r);
     ASSERT_EQ(got.size(), want.size()) << "rank " << r;
-    for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(text_of(got[i]), text_of(want[i])) << "rank " << r << ", collective " << i << " " << want[i].why;
+    for (size_t i = 0; i < got.size(); ++i)
+      ASSERT_EQ(text_of(got[i]), text_of(want[i])) << "rank " << r << ", collective " << i << " " << want[i].why;
   }
   EXPECT_FALSE(p.collectives().empty());
 }
@@ -134,21 +138,26 @@ TEST(Forbid, NamesTheCollectiveAndWhy) {
   EXPECT_EQ(forbidden("dp2", "allgather@dp:activations"), "");
   EXPECT_EQ(forbidden("dp2", "allgather@tp"), "");
   const std::string gather = forbidden("fsdp2", "allgather@fsdp:parameters");
-  for (const char* part : {"forbid: 'allgather@fsdp:parameters' forbids the all-gather of", "over fsdp", "it is there because", "zero 2 or less"})
+  for (const char* part : {"forbid: 'allgather@fsdp:parameters' forbids the all-gather of", "over fsdp",
+                           "it is there because", "zero 2 or less"})
     EXPECT_NE(gather.find(part), gather.npos) << part << ": " << gather;
   const std::string tp = forbidden("tp2", "reduce-scatter@tp:blocks.*");
-  for (const char* part : {"blocks.0", "made at models/gpt/model.cc:", "sequence = false"}) EXPECT_NE(tp.find(part), tp.npos) << part << ": " << tp;
+  for (const char* part : {"blocks.0", "made at models/gpt/model.cc:", "sequence = false"})
+    EXPECT_NE(tp.find(part), tp.npos) << part << ": " << tp;
   EXPECT_NE(forbidden("dp2", "allreduce@*:gradients"), "");
   EXPECT_NE(forbidden("dp2", "*@dp"), "");
 }
 
 TEST(Forbid, BadRulesAreOneSentence) {
-  EXPECT_EQ(forbidden("dp2", "allgather"), "forbid: got 'allgather'; need KIND@DIMENSION or KIND@DIMENSION:WHAT, as in \"allgather@dp:activations\"");
+  EXPECT_EQ(forbidden("dp2", "allgather"),
+            "forbid: got 'allgather'; need KIND@DIMENSION or KIND@DIMENSION:WHAT, as in \"allgather@dp:activations\"");
   EXPECT_EQ(forbidden("dp2", "gather@dp"),
-            "forbid: 'gather@dp' names the collective 'gather'; need allreduce, allgather, reducescatter, alltoall, permute, broadcast, send, recv, or *");
+            "forbid: 'gather@dp' names the collective 'gather'; need allreduce, allgather, reducescatter, alltoall, "
+            "permute, broadcast, send, recv, or *");
   EXPECT_EQ(forbidden("dp2", "allgather@xy"), "forbid: 'allgather@xy' names the mesh dimension 'xy'; need dp, or *");
-  EXPECT_EQ(forbidden("dp2", "allgather@dp:"),
-            "forbid: 'allgather@dp:' says nothing after ':'; need parameters, gradients, activations or a pattern of names");
+  EXPECT_EQ(
+      forbidden("dp2", "allgather@dp:"),
+      "forbid: 'allgather@dp:' says nothing after ':'; need parameters, gradients, activations or a pattern of names");
   EXPECT_NE(forbidden("dp2", std::string(100000, '@')), "");
 }
 

@@ -37,10 +37,11 @@ std::vector<LayOut> candidate_layouts(const LayOut& how) {
   for (const Mesh& mesh : meshes) {
     const bool sharded = mesh.find("fsdp"), data = sharded || mesh.find("dp"), tp = mesh.find("tp");
     std::vector<int> stages{how.plan.zero};
-    if (how.plan.zero < 0) stages = !data ? std::vector<int>{0} : sharded ? std::vector<int>{3, 2, 1} : std::vector<int>{0, 1, 2, 3};
+    if (how.plan.zero < 0)
+      stages = !data ? std::vector<int>{0} : sharded ? std::vector<int>{3, 2, 1} : std::vector<int>{0, 1, 2, 3};
     for (int zero : stages)
       for (bool sequence : tp ? std::vector<bool>{true, false} : std::vector<bool>{true})
-        for (bool keep : tp && sequence ? std::vector<bool>{false, true} : std::vector<bool>{false}) {
+        for (bool keep : tp&& sequence ? std::vector<bool>{false, true} : std::vector<bool>{false}) {
           LayOut one = how;
           one.mesh = mesh;
           one.plan.choose = false;
@@ -54,7 +55,8 @@ std::vector<LayOut> candidate_layouts(const LayOut& how) {
 }
 
 std::string layout_text(const LayOut& how) {
-  return cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", zero ", how.plan.zero, how.mesh.find("tp") ? how.plan.sequence ? ", sequence" : ", no sequence" : "",
+  return cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", zero ", how.plan.zero,
+             how.mesh.find("tp") ? how.plan.sequence ? ", sequence" : ", no sequence" : "",
              how.plan.keep_gathered ? ", gathered kept" : "");
 }
 
@@ -90,14 +92,16 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const LayOut& how) {
     if (!best || key(r) < key(tried[*best])) best = i;
   }
   if (!best && first && least == INT64_MAX) throw *first;
-  WEFT_CHECK_AS(kResourceExhausted, best, "plan: none of ", candidates.size(), " plans for ", how.mesh.size() > 1 ? how.mesh.size() : how.plan.world,
-                " ranks fits ", how.memory_limit, " bytes; the smallest needs about ", least);
+  WEFT_CHECK_AS(kResourceExhausted, best, "plan: none of ", candidates.size(), " plans for ",
+                how.mesh.size() > 1 ? how.mesh.size() : how.plan.world, " ranks fits ", how.memory_limit,
+                " bytes; the smallest needs about ", least);
   MeshPlan p = plan_mesh(joint, candidates[*best]);
   for (size_t i = 0; i < tried.size(); ++i) {
     if (i == *best) continue;
     if (tried[i].reason.empty()) {
       const double more = tried[i].step_seconds / tried[*best].step_seconds - 1;
-      tried[i].reason = more > 0 ? cat("takes ", static_cast<int64_t>(more * 100 + 0.5), "% longer") : "takes as long and needs more memory";
+      tried[i].reason = more > 0 ? cat("takes ", static_cast<int64_t>(more * 100 + 0.5), "% longer")
+                                 : "takes as long and needs more memory";
     }
     p.rejected.push_back(tried[i]);
   }
@@ -105,7 +109,8 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const LayOut& how) {
     const double never = 1e30;
     return (a.step_seconds > 0 ? a.step_seconds : never) < (b.step_seconds > 0 ? b.step_seconds : never);
   });
-  p.notes.push_back(cat("chosen of ", candidates.size(), " plans: ", layout_text(candidates[*best]), " (predicted ", seconds_text(tried[*best].step_seconds), ", ",
+  p.notes.push_back(cat("chosen of ", candidates.size(), " plans: ", layout_text(candidates[*best]), " (predicted ",
+                        seconds_text(tried[*best].step_seconds), ", ",
                         bytes_text(static_cast<double>(tried[*best].peak_bytes)), ")"));
   return p;
 }

@@ -20,12 +20,15 @@ int64_t bytes_of(const Graph& g, const Node& n, Collective kind) {
 
 std::optional<Collective> collective_of(const Node& n) {
   if (!n.op->is(kCollective)) return {};
-  static const std::pair<const OpDef*, Collective> kKinds[] = {
-      {&all_reduce_op, Collective::kAllReduce},         {&all_gather_op, Collective::kAllGather},
-      {&reduce_scatter_op, Collective::kReduceScatter}, {&all_to_all_op, Collective::kAllToAll},
-      {&all_to_all_rows_op, Collective::kAllToAll},     {&permute_ranks_op, Collective::kPermute},
-      {&broadcast_ranks_op, Collective::kBroadcast},    {&send_op, Collective::kSend},
-      {&recv_op, Collective::kRecv}};
+  static const std::pair<const OpDef*, Collective> kKinds[] = {{&all_reduce_op, Collective::kAllReduce},
+                                                               {&all_gather_op, Collective::kAllGather},
+                                                               {&reduce_scatter_op, Collective::kReduceScatter},
+                                                               {&all_to_all_op, Collective::kAllToAll},
+                                                               {&all_to_all_rows_op, Collective::kAllToAll},
+                                                               {&permute_ranks_op, Collective::kPermute},
+                                                               {&broadcast_ranks_op, Collective::kBroadcast},
+                                                               {&send_op, Collective::kSend},
+                                                               {&recv_op, Collective::kRecv}};
   for (const auto& [op, kind] : kKinds)
     if (n.op == op || n.op == start_form(*op)) return kind;
   return {};
@@ -49,7 +52,8 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<
       c.phase = n.backward ? Phase::kBackward : update ? Phase::kUpdate : Phase::kForward;
       c.what = cat(n.scope, *n.scope ? ": " : "", n.op->name);
       c.line = n.line.to_string();
-      c.why = "how its op works on shards";
+      c.why = *kind == Collective::kPermute ? "one step of a ring, beside the product or attention that uses it"
+                                            : "how its op works on shards";
     }
     c.kind = *kind;
     c.axes = n.attrs.get<std::string>("axes");

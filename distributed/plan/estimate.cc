@@ -20,7 +20,28 @@ double seconds_of(const Mesh& mesh, const PlannedCollective& c, const MachinePre
   return collective_seconds(c.kind, static_cast<double>(c.bytes), ranks, nodes_of(mesh, c.axes, machine), machine);
 }
 
-Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCollective>& collectives, const MachinePreset& machine, bool memory) {
+Network network_of(const Mesh& mesh, const MachinePreset& machine) {
+  Network net;
+  net.machine = {.bytes = machine.memory_bandwidth * machine.reached,
+                 .flops = machine.flops32 * machine.reached / 8,  // outside of matrix units
+                 .products = machine.flops32 * machine.reached,
+                 .products16 = machine.flops16 * machine.reached};
+  net.launch = machine.launch;
+  for (const Mesh::Dim& d : mesh.dims()) {
+    if (d.size <= 1) continue;
+    const int nodes = nodes_of(mesh, d.name, machine);
+    const double whole = collective_seconds(Collective::kAllGather, 0, d.size, nodes, machine);
+    net.links[d.name] = {.latency = whole / (d.size - 1),
+                         .bytes_per_second = bus_bandwidth(Collective::kAllGather, d.size, nodes, machine)};
+    // What no dimension's name says goes over the slowest.
+    if (net.links[d.name].bytes_per_second < net.link.bytes_per_second || net.links.size() == 1)
+      net.link = net.links[d.name];
+  }
+  return net;
+}
+
+Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCollective>& collectives,
+                  const MachinePreset& machine, bool memory) {
   Estimate e;
   const KeepCosts costs(g);
   const double rate = machine.memory_bandwidth * machine.reached;
@@ -30,14 +51,16 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
     const Node& n = g.node(id);
     for (int32_t k = 0; k < static_cast<int32_t>(n.outputs.size()); ++k) {
       const ValueCost& v = costs.value({id, k});
-      if (!costs.node(id).alias && (v.stored || v.stored_after)) stored += static_cast<double>(n.outputs[static_cast<size_t>(k)].nbytes());
+      if (!costs.node(id).alias && (v.stored || v.stored_after))
+        stored += static_cast<double>(n.outputs[static_cast<size_t>(k)].nbytes());
     }
     if (!n.op->is(kContraction) && !n.op->decompose) continue;
     in.clear();
     for (Value v : n.inputs) in.push_back(g.type(v));
     const Cost c = op_cost(*n.op, n.attrs, in, {n.outputs.data(), n.outputs.size()});
     e.products += c.flops;
-    e.compute_seconds += std::max({machine.launch, c.flops / (machine.flops(in[0].dtype) * machine.reached), c.bytes / rate});
+    e.compute_seconds +=
+        std::max({machine.launch, c.flops / (machine.flops(in[0].dtype) * machine.reached), c.bytes / rate});
   }
   // What lies in memory between kernels is written once and read once; the update reads and writes every cell.
   for (const Ref<Cell>& c : g.cells) e.cell_bytes += c->type.nbytes();

@@ -8,10 +8,14 @@
 namespace weft::dist {
 namespace {
 
-constexpr std::pair<std::string_view, Collective> kKinds[] = {
-    {"allreduce", Collective::kAllReduce}, {"allgather", Collective::kAllGather}, {"reducescatter", Collective::kReduceScatter},
-    {"alltoall", Collective::kAllToAll},   {"permute", Collective::kPermute},     {"broadcast", Collective::kBroadcast},
-    {"send", Collective::kSend},           {"recv", Collective::kRecv}};
+constexpr std::pair<std::string_view, Collective> kKinds[] = {{"allreduce", Collective::kAllReduce},
+                                                              {"allgather", Collective::kAllGather},
+                                                              {"reducescatter", Collective::kReduceScatter},
+                                                              {"alltoall", Collective::kAllToAll},
+                                                              {"permute", Collective::kPermute},
+                                                              {"broadcast", Collective::kBroadcast},
+                                                              {"send", Collective::kSend},
+                                                              {"recv", Collective::kRecv}};
 constexpr std::string_view kDimensions[] = {"replica", "dp", "fsdp", "tp", "pp", "cp", "ep"};
 
 std::string plain(std::string_view word) {
@@ -31,13 +35,16 @@ std::string avoid(const Mesh& mesh, const PlannedCollective& c) {
            : c.phase == Phase::kForward ? "zero 2 or less keeps parameters whole between steps"
                                         : "zero 2 or less keeps parameters whole, for backward too";
   if (c.subject == Subject::kGradient)
-    return cat("gradients are summed over every dimension that splits the batch: a mesh without ", c.axes, " has none of it");
+    return cat("gradients are summed over every dimension that splits the batch: a mesh without ", c.axes,
+               " has none of it");
   if (c.axes.find("tp") != c.axes.npos) {
-    if (gather && c.phase == Phase::kBackward) return "keep_gathered = true keeps what forward gathered; sequence = false has all-reduces instead";
+    if (gather && c.phase == Phase::kBackward)
+      return "keep_gathered = true keeps what forward gathered; sequence = false has all-reduces instead";
     if (gather || c.kind == Collective::kReduceScatter) return "sequence = false has all-reduces instead";
     if (c.kind == Collective::kAllReduce) return "sequence = true has reduce-scatters and all-gathers instead";
   }
-  return cat("a rule of the plan that places its operands alike over ", c.axes, ", or a mesh without it (this is ", mesh.to_string(), ")");
+  return cat("a rule of the plan that places its operands alike over ", c.axes, ", or a mesh without it (this is ",
+             mesh.to_string(), ")");
 }
 
 }  // namespace
@@ -64,7 +71,8 @@ bool name_matches(std::string_view pattern, std::string_view name) {
 
 ForbidRule parse_forbid(const Mesh& mesh, const std::string& text) {
   const size_t at = text.find('@');
-  WEFT_CHECK(at != text.npos, "forbid: got '", shown(text), "'; need KIND@DIMENSION or KIND@DIMENSION:WHAT, as in \"allgather@dp:activations\"");
+  WEFT_CHECK(at != text.npos, "forbid: got '", shown(text),
+             "'; need KIND@DIMENSION or KIND@DIMENSION:WHAT, as in \"allgather@dp:activations\"");
   const size_t colon = text.find(':', at);
   ForbidRule r{.text = text};
   const std::string kind = text.substr(0, at);
@@ -84,11 +92,13 @@ ForbidRule parse_forbid(const Mesh& mesh, const std::string& text) {
       known |= d.name == r.dimension;
       words += cat(d.name, ", ");
     }
-    WEFT_CHECK(known, "forbid: '", shown(text), "' names the mesh dimension '", shown(r.dimension), "'; need ", words, "or *");
+    WEFT_CHECK(known, "forbid: '", shown(text), "' names the mesh dimension '", shown(r.dimension), "'; need ", words,
+               "or *");
   }
   if (colon != text.npos) {
     const std::string what = text.substr(colon + 1);
-    WEFT_CHECK(!what.empty(), "forbid: '", shown(text), "' says nothing after ':'; need parameters, gradients, activations or a pattern of names");
+    WEFT_CHECK(!what.empty(), "forbid: '", shown(text),
+               "' says nothing after ':'; need parameters, gradients, activations or a pattern of names");
     if (what == "parameters") {
       r.subject = Subject::kParameter;
     } else if (what == "gradients") {
@@ -118,14 +128,16 @@ bool matches(const ForbidRule& rule, const PlannedCollective& c) {
   return rule.pattern.empty() || name_matches(rule.pattern, c.what);
 }
 
-void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules, const std::vector<PlannedCollective>& collectives) {
+void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules,
+                     const std::vector<PlannedCollective>& collectives) {
   for (const ForbidRule& r : rules)
     for (const PlannedCollective& c : collectives) {
       if (!matches(r, c)) continue;
       internal::fail(Code::kFailedPrecondition,
-                     cat("forbid: '", r.text, "' forbids the ", title(c.kind), " of ", bytes_text(c.bytes), " over ", c.axes, " of ", c.what,
-                         " (", to_string(c.subject), ", ", to_string(c.phase), ")", c.line.empty() ? "" : cat(" made at ", c.line), "; it is there because ",
-                         c.why, "; what avoids it: ", avoid(mesh, c)));
+                     cat("forbid: '", r.text, "' forbids the ", title(c.kind), " of ", bytes_text(c.bytes), " over ",
+                         c.axes, " of ", c.what, " (", to_string(c.subject), ", ", to_string(c.phase), ")",
+                         c.line.empty() ? "" : cat(" made at ", c.line), "; it is there because ", c.why,
+                         "; what avoids it: ", avoid(mesh, c)));
     }
 }
 

@@ -12,7 +12,7 @@ struct ForbidRule {
   std::optional<Collective> kind;  // nothing: any
   std::string dimension;           // "*": any
   std::optional<Subject> subject;
-  std::string pattern;             // of names, * stands for any text; empty: any
+  std::string pattern;  // of names, * stands for any text; empty: any
 };
 
 /// KIND@DIMENSION[:WHAT], KIND one of allreduce, allgather, reducescatter, alltoall, permute, broadcast, send, recv and
@@ -25,7 +25,8 @@ bool matches(const ForbidRule& rule, const PlannedCollective& c);
 
 /// Throws FailedPrecondition naming the first collective that a rule forbids, its line, why it is there and what would
 /// avoid it.
-void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules, const std::vector<PlannedCollective>& collectives);
+void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules,
+                     const std::vector<PlannedCollective>& collectives);
 
 /// Whether a name fits a pattern in which * stands for any text.
 bool name_matches(std::string_view pattern, std::string_view name);

@@ -4,16 +4,21 @@
 
 namespace weft::dist {
 
-double fsdp_comm_seconds(double parameters, double bytes_each, double link_bandwidth) { return 3 * parameters * bytes_each / link_bandwidth; }
+double fsdp_comm_seconds(double parameters, double bytes_each, double link_bandwidth) {
+  return 3 * parameters * bytes_each / link_bandwidth;
+}
 
-double train_compute_seconds(double parameters, double tokens, double flops, double gpus) { return 6 * parameters * tokens / (flops * gpus); }
+double train_compute_seconds(double parameters, double tokens, double flops, double gpus) {
+  return 6 * parameters * tokens / (flops * gpus);
+}
 
 double fsdp_comm_limit(double tokens, double link_bandwidth, double flops) { return tokens * link_bandwidth / flops; }
 
 double fsdp_batch_limit(double tokens, double sequence) { return tokens / sequence; }
 
 ScaleCase scale_case(double gpus, double tokens, double sequence, double link_bandwidth, double flops) {
-  const bool batch = gpus > fsdp_batch_limit(tokens, sequence), comm = gpus > fsdp_comm_limit(tokens, link_bandwidth, flops);
+  const bool batch = gpus > fsdp_batch_limit(tokens, sequence),
+             comm = gpus > fsdp_comm_limit(tokens, link_bandwidth, flops);
   return batch ? comm ? ScaleCase::kBoth : ScaleCase::kBatch : comm ? ScaleCase::kComm : ScaleCase::kFsdp;
 }
 
@@ -21,6 +26,8 @@ double dispatch_bytes(double tokens, double k, double dim, double ep) { return t
 
 double expert_skew(const double* shares, int ranks) { return *std::max_element(shares, shares + ranks) * ranks; }
 
-double latency_floor(double layers, double collectives_each, double latency) { return layers * collectives_each * latency; }
+double latency_floor(double layers, double collectives_each, double latency) {
+  return layers * collectives_each * latency;
+}
 
 }  // namespace weft::dist

@@ -4,7 +4,8 @@
 
 namespace weft::dist {
 
-/// Seconds in which a rank's link carries fully sharded parameters of `bytes_each`: gathered twice, gradients scattered once.
+/// Seconds in which a rank's link carries fully sharded parameters of `bytes_each`: gathered twice, gradients scattered
+/// once.
 double fsdp_comm_seconds(double parameters, double bytes_each, double link_bandwidth);
 /// Seconds of 6 operations for each parameter and token (forward 2, backward 4; Kaplan et al. 2020) over `gpus`.
 double train_compute_seconds(double parameters, double tokens, double flops, double gpus);
@@ -15,10 +16,10 @@ double fsdp_comm_limit(double tokens, double link_bandwidth, double flops);
 double fsdp_batch_limit(double tokens, double sequence);
 
 enum class ScaleCase : uint8_t {
-  kFsdp = 1,       // within both limits
-  kBatch = 2,      // too few sequences: split them (cp, tp); a pipeline does not help
-  kComm = 3,       // too much communication: pp, or tp between nodes
-  kBoth = 4,       // cp or tp with pp, or tp between nodes
+  kFsdp = 1,   // within both limits
+  kBatch = 2,  // too few sequences: split them (cp, tp); a pipeline does not help
+  kComm = 3,   // too much communication: pp, or tp between nodes
+  kBoth = 4,   // cp or tp with pp, or tp between nodes
 };
 ScaleCase scale_case(double gpus, double tokens, double sequence, double link_bandwidth, double flops);
 

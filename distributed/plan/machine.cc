@@ -86,7 +86,8 @@ const std::vector<MachinePreset>& presets() {
   return *all;
 }
 
-// Between two points by bus bandwidth and, of latency, straight lines; beyond them the nearest bandwidth and the line on.
+// Between two points by bus bandwidth and, of latency, straight lines; beyond them the nearest bandwidth and the line
+// on.
 LinkPoint at(const std::vector<LinkPoint>& points, int size, Collective kind, double ranks_each) {
   auto bus = [&](const LinkPoint& p) { return p.bandwidth * bus_factor(kind, p.size * ranks_each); };
   size_t i = 0;
@@ -106,17 +107,22 @@ Reach reach(Collective kind, int ranks, int nodes, const MachinePreset& m) {
   const bool reduce = kind == Collective::kAllReduce;
   const double steps = (ranks - 1) * (reduce ? 2.0 : 1.0);
   if (nodes <= 1) {
-    if (kind == Collective::kAllToAll && m.inner_all_to_all > 0) return {m.inner_all_to_all_latency, m.inner_all_to_all * bus_factor(kind, ranks)};
+    if (kind == Collective::kAllToAll && m.inner_all_to_all > 0)
+      return {m.inner_all_to_all_latency, m.inner_all_to_all * bus_factor(kind, ranks)};
     const auto& points = reduce ? m.inner_reduce : m.inner_gather;
-    if (points.empty() || (kind != Collective::kAllReduce && kind != Collective::kAllGather && kind != Collective::kReduceScatter))
-      return {(reduce || kind == Collective::kAllGather || kind == Collective::kReduceScatter ? steps : 1) * m.inner_hop, m.inner_bus};
+    if (points.empty() ||
+        (kind != Collective::kAllReduce && kind != Collective::kAllGather && kind != Collective::kReduceScatter))
+      return {
+          (reduce || kind == Collective::kAllGather || kind == Collective::kReduceScatter ? steps : 1) * m.inner_hop,
+          m.inner_bus};
     const LinkPoint p = at(points, ranks, kind, 1);
     return {p.latency, p.bandwidth};
   }
   const double each = std::max(1.0, static_cast<double>(ranks) / nodes);
   if (kind == Collective::kAllToAll) {
     // What leaves the node goes through each rank's own port.
-    const double efficiency = 1 - 0.44 / nodes, outside = (ranks - each) / std::max(1.0, static_cast<double>(ranks - 1));
+    const double efficiency = 1 - 0.44 / nodes,
+                 outside = (ranks - each) / std::max(1.0, static_cast<double>(ranks - 1));
     const double latency = m.outer_all_to_all.empty() ? m.outer_hop * std::log2(nodes) + m.inner_all_to_all_latency
                                                       : at(m.outer_all_to_all, nodes, kind, 1).latency;
     return {latency, m.outer_bus * efficiency * m.ramp / std::max(outside, 1e-9)};

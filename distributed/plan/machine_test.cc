@@ -57,7 +57,8 @@ TEST(Formulas, Rings) {
   EXPECT_NEAR(6.6e-6 + ring_seconds(Collective::kAllGather, 0.0625, 8, 87.7, 0.6e-6), 634.4e-6, 0.05e-6);
   // An all-gather and a reduce-scatter move what an all-reduce does: sequence parallelism costs no bytes.
   for (double n : {2.0, 8.0, 72.0})
-    EXPECT_DOUBLE_EQ(bus_factor(Collective::kAllGather, n) + bus_factor(Collective::kReduceScatter, n), bus_factor(Collective::kAllReduce, n));
+    EXPECT_DOUBLE_EQ(bus_factor(Collective::kAllGather, n) + bus_factor(Collective::kReduceScatter, n),
+                     bus_factor(Collective::kAllReduce, n));
 }
 
 TEST(H100, ReachesWhatWasMeasured) {
@@ -77,8 +78,8 @@ TEST(H100, ReachesWhatWasMeasured) {
 TEST(Machines, TimesAreSane) {
   for (const std::string& name : machine_names()) {
     const MachinePreset& m = machine_preset(name);
-    for (Collective kind : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter, Collective::kAllToAll, Collective::kPermute,
-                            Collective::kBroadcast}) {
+    for (Collective kind : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+                            Collective::kAllToAll, Collective::kPermute, Collective::kBroadcast}) {
       EXPECT_EQ(collective_seconds(kind, 1e6, 1, 1, m), 0);
       double before = 0;
       for (double bytes : {0.0, 1e3, 1e6, 1e9}) {
@@ -90,7 +91,8 @@ TEST(Machines, TimesAreSane) {
         EXPECT_GT(collective_seconds(kind, 1e8, 8 * nodes, nodes, m), 0) << name;
         // One rank of each node has an eighth of its network.
         if (m.node == 8 && kind != Collective::kAllToAll) {
-          EXPECT_GE(collective_seconds(kind, 1e9, nodes, nodes, m), collective_seconds(kind, 1e9, 8 * nodes, nodes, m)) << name << " " << nodes;
+          EXPECT_GE(collective_seconds(kind, 1e9, nodes, nodes, m), collective_seconds(kind, 1e9, 8 * nodes, nodes, m))
+              << name << " " << nodes;
         }
       }
     }

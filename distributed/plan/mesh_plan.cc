@@ -7,6 +7,7 @@
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/simplify.h"
 #include "distributed/plan/choose.h"
+#include "distributed/plan/estimate.h"
 #include "distributed/plan/forbid.h"
 
 namespace weft::dist {
@@ -50,7 +51,9 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
     p.arranged.push_back(local.graph);
     p.locals.push_back(std::move(local));
   }
-  p.communication = arrange_communication(how.mesh, p.arranged, how.communication);
+  CommunicationOptions communication = how.communication;
+  if (how.for_machine) communication.network = network_of(how.mesh, machine_preset(how.machine));
+  p.communication = arrange_communication(how.mesh, p.arranged, communication);
   for (size_t i = 0; i < p.locals.size(); ++i) {
     tell_arranged(p.communication, p.locals[i].collectives);
     p.locals[i].collectives = collectives_in(*p.arranged[i], p.locals[i].collectives);

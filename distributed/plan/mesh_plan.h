@@ -19,6 +19,7 @@ struct LayOut {
   std::vector<std::string> disable = {};  // passes to leave out
   std::string machine = "cpu";            // whose time Plan::automatic() makes short
   int64_t memory_limit = 0;               // bytes of one rank that it keeps to; 0: no limit
+  bool for_machine = false;               // schedules are made for its links, not for `communication.network`
   bool every_class = true;                // false: only the first and the last rank's graph are made
 };
 
@@ -36,8 +37,8 @@ struct MeshPlan {
   Ref<Graph> joint;
   Pins pins;
   Decision decision;
-  std::vector<int> class_of;       // by rank; -1: not made
-  std::vector<LocalGraph> locals;  // by class, simplified; collectives as they are in the graph that runs
+  std::vector<int> class_of;         // by rank; -1: not made
+  std::vector<LocalGraph> locals;    // by class, simplified; collectives as they are in the graph that runs
   std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped
   CommunicationReport communication;
   std::vector<std::string> notes;

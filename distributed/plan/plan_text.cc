@@ -31,8 +31,8 @@ std::vector<std::string_view> words_of(std::string_view line) {
 int64_t number(std::string_view word, int64_t least, int64_t most, int line, const char* what) {
   int64_t n = 0;
   const auto [end, bad] = std::from_chars(word.data(), word.data() + word.size(), n);
-  WEFT_CHECK(bad == std::errc() && end == word.data() + word.size() && n >= least && n <= most, "plan, line ", line, ": ", what, " is '", shown(word),
-             "'; need a number from ", least, " to ", most);
+  WEFT_CHECK(bad == std::errc() && end == word.data() + word.size() && n >= least && n <= most, "plan, line ", line,
+             ": ", what, " is '", shown(word), "'; need a number from ", least, " to ", most);
   return n;
 }
 
@@ -48,10 +48,13 @@ std::string plan_text(const PlanReport& r) {
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(r.hash()));
   const Plan& p = r.plan();
   const int zero = p.zero >= 0 ? p.zero : r.mesh().find("fsdp") ? 3 : 0;
-  std::string s = cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero, "\nsequence ", p.sequence ? "on" : "off", "\nkeep_gathered ",
-                      p.keep_gathered ? "on" : "off", "\nhash ", hash, "\n");
+  std::string s =
+      cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero, "\nsequence ",
+          p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off", "\nhash ", hash, "\n");
   for (const PlannedCell& c : r.cells())
-    for (const auto& [dimension, dim] : c.split) s += dim >= 0 ? cat("split ", c.name, " ", dimension, " ", dim, "\n") : cat("whole ", c.name, " ", dimension, "\n");
+    for (const auto& [dimension, dim] : c.split)
+      s += dim >= 0 ? cat("split ", c.name, " ", dimension, " ", dim, "\n")
+                    : cat("whole ", c.name, " ", dimension, "\n");
   return s;
 }
 
@@ -74,10 +77,14 @@ SavedPlan parse_plan(std::string_view text) {
     if (w.empty() || w[0][0] == '#') continue;
     const bool split = w[0] == "split", whole = w[0] == "whole";
     if (split || whole) {
-      WEFT_CHECK(w.size() == (split ? 4u : 3u), "plan, line ", line_number, ": got '", shown(line), "'; need ", split ? "split NAME DIMENSION DIM" : "whole NAME DIMENSION");
-      WEFT_CHECK(w[1].find('*') == w[1].npos, "plan, line ", line_number, ": '", shown(w[1]), "' is a pattern; need the name of a parameter");
-      WEFT_CHECK(placed.emplace(w[1], w[2]).second, "plan, line ", line_number, ": '", shown(w[1]), "' is placed along '", shown(w[2]), "' twice");
-      const Placement placement = split ? Shard(static_cast<int>(number(w[3], 0, 31, line_number, "the dim"))) : Replicate();
+      WEFT_CHECK(w.size() == (split ? 4u : 3u), "plan, line ", line_number, ": got '", shown(line), "'; need ",
+                 split ? "split NAME DIMENSION DIM" : "whole NAME DIMENSION");
+      WEFT_CHECK(w[1].find('*') == w[1].npos, "plan, line ", line_number, ": '", shown(w[1]),
+                 "' is a pattern; need the name of a parameter");
+      WEFT_CHECK(placed.emplace(w[1], w[2]).second, "plan, line ", line_number, ": '", shown(w[1]),
+                 "' is placed along '", shown(w[2]), "' twice");
+      const Placement placement =
+          split ? Shard(static_cast<int>(number(w[3], 0, 31, line_number, "the dim"))) : Replicate();
       auto& rules = out.plan.rules;
       if (rules.empty() || rules.back().pattern != w[1]) rules.push_back({std::string(w[1]), {}});
       rules.back().placements.emplace_back(std::string(w[2]), placement);
@@ -86,9 +93,11 @@ SavedPlan parse_plan(std::string_view text) {
     WEFT_CHECK(w.size() == 2, "plan, line ", line_number, ": got '", shown(line), "'; need a word and its value");
     WEFT_CHECK(seen.emplace(w[0]).second, "plan, line ", line_number, ": '", shown(w[0]), "' is there twice");
     if (w[0] == "mesh") {
-      WEFT_CHECK(w[1].size() <= 200, "plan, line ", line_number, ": the mesh has ", w[1].size(), " characters; need at most 200");
+      WEFT_CHECK(w[1].size() <= 200, "plan, line ", line_number, ": the mesh has ", w[1].size(),
+                 " characters; need at most 200");
       if (w[1] != "one") out.mesh = Mesh::parse(w[1]);
-      WEFT_CHECK(out.mesh.size() <= kMostRanks, "plan, line ", line_number, ": the mesh has ", out.mesh.size(), " ranks; need at most ", kMostRanks);
+      WEFT_CHECK(out.mesh.size() <= kMostRanks, "plan, line ", line_number, ": the mesh has ", out.mesh.size(),
+                 " ranks; need at most ", kMostRanks);
     } else if (w[0] == "zero") {
       out.plan.zero = static_cast<int>(number(w[1], 0, 3, line_number, "zero"));
     } else if (w[0] == "sequence") {
@@ -97,16 +106,19 @@ SavedPlan parse_plan(std::string_view text) {
       out.plan.keep_gathered = on_off(w[1], line_number, "keep_gathered");
     } else if (w[0] == "hash") {
       const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.hash, 16);
-      WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size(), "plan, line ", line_number, ": hash is '", shown(w[1]), "'; need hexadecimal digits");
+      WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size(), "plan, line ", line_number, ": hash is '",
+                 shown(w[1]), "'; need hexadecimal digits");
     } else {
-      WEFT_CHECK(false, "plan, line ", line_number, ": got '", shown(w[0]), "'; need mesh, zero, sequence, keep_gathered, hash, split or whole");
+      WEFT_CHECK(false, "plan, line ", line_number, ": got '", shown(w[0]),
+                 "'; need mesh, zero, sequence, keep_gathered, hash, split or whole");
     }
   }
   WEFT_CHECK(line_number > 0, "plan: the text is empty; need 'weft plan 1' and the lines of a plan");
   WEFT_CHECK(seen.contains("mesh"), "plan: there is no line 'mesh ...'");
   for (const PlanRule& r : out.plan.rules)
     for (const auto& [dimension, placement] : r.placements)
-      WEFT_CHECK(out.mesh.find(dimension), "plan: '", shown(r.pattern), "' is placed along '", shown(dimension), "', which mesh ", out.mesh.to_string(), " has not");
+      WEFT_CHECK(out.mesh.find(dimension), "plan: '", shown(r.pattern), "' is placed along '", shown(dimension),
+                 "', which mesh ", out.mesh.to_string(), " has not");
   return out;
 }
 

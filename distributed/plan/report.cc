@@ -25,7 +25,12 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   std::string out;
   for (const auto& row : rows) {
     std::string line = " ";
-    for (size_t i = 0; i < row.size(); ++i) line += cat(" ", i + 1 == row.size() ? row[i] : numbers[i] ? right(row[i], width[i]) : left(row[i], width[i]), " ");
+    for (size_t i = 0; i < row.size(); ++i)
+      line += cat(" ",
+                  i + 1 == row.size() ? row[i]
+                  : numbers[i]        ? right(row[i], width[i])
+                                      : left(row[i], width[i]),
+                  " ");
     line = fitted(line, kWide);
     while (!line.empty() && line.back() == ' ') line.pop_back();
     out += line + "\n";
@@ -69,7 +74,8 @@ class Groups {
 bool matters(const Node& n) { return n.op->is(kContraction) || n.op->decompose || n.op->is(kIndexing); }
 
 // Whole mesh dimensions that split it, by dim; and those along which a rule of the plan says that it is whole.
-std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Plan& plan, const std::string& name, const Spec& use) {
+std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Plan& plan, const std::string& name,
+                                                      const Spec& use) {
   std::vector<std::pair<std::string, int>> out;
   for (size_t d = 0; d < use.dims.size(); ++d) {
     if (use.dims[d].size() != 1) continue;
@@ -88,7 +94,8 @@ std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Pl
   }
   for (const PlanRule& rule : plan.rules)
     for (const auto& [dimension, placement] : rule.placements)
-      if (placement.dim < 0 && name_matches(rule.pattern, name) && mesh.find(dimension)) out.emplace_back(dimension, -1);
+      if (placement.dim < 0 && name_matches(rule.pattern, name) && mesh.find(dimension))
+        out.emplace_back(dimension, -1);
   return out;
 }
 
@@ -104,11 +111,19 @@ std::string options_text(const Mesh& mesh, const Plan& plan) {
 }  // namespace
 
 PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t exact_peak)
-    : rejected(p.rejected), mesh_(p.mesh), plan_(p.plan), machine_(machine), class_of_(p.class_of), notes_(p.notes), exact_peak_(exact_peak) {
+    : rejected(p.rejected),
+      mesh_(p.mesh),
+      plan_(p.plan),
+      machine_(machine),
+      class_of_(p.class_of),
+      notes_(p.notes),
+      exact_peak_(exact_peak) {
   for (size_t c = 0; c < p.joint->cells.size(); ++c) {
     const Cell& cell = *p.joint->cells[c];
     const CellPin& pin = p.decision.cells[c];
-    PlannedCell k{cell.name, cell.type, dist::to_string(mesh_, pin.rest), dist::to_string(mesh_, pin.use), pin.why, 0, cell.is_parameter};
+    PlannedCell k{
+        cell.name, cell.type,        dist::to_string(mesh_, pin.rest), dist::to_string(mesh_, pin.use), pin.why,
+        0,         cell.is_parameter};
     if (k.why.empty()) k.why = "a copy on every rank";
     k.bytes = local_bytes(mesh_, pin.rest, cell.type.dtype, mesh_.size() - 1);  // blocks grow: the last is the largest
     if (cell.is_parameter) k.split = split_at_use(mesh_, p.plan, cell.name, pin.use);
@@ -119,7 +134,8 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
     const NodeChoice& c = p.decision.nodes[static_cast<size_t>(id)];
     if (n.backward) break;
     if (c.free || !matters(n) || c.settled.empty()) continue;
-    activations_.push_back({cat(n.scope, *n.scope ? ": " : "", n.op->name), dist::to_string(mesh_, c.settled[0]), n.line.to_string(),
+    activations_.push_back({cat(n.scope, *n.scope ? ": " : "", n.op->name), dist::to_string(mesh_, c.settled[0]),
+                            n.line.to_string(),
                             local_bytes(mesh_, c.settled[0], n.outputs[0].dtype, mesh_.size() - 1)});
   }
   auto all = std::make_shared<std::vector<std::vector<PlannedCollective>>>();
@@ -128,7 +144,8 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
   const auto first = static_cast<size_t>(class_of_[0]);
   collectives_ = p.locals[first].collectives;
   for (size_t i = 0; i < p.locals.size() && i < 8; ++i) {
-    const Estimate e = dist::estimate(mesh_, *p.arranged[i], p.locals[i].collectives, machine_preset(machine), exact_peak == 0);
+    const Estimate e =
+        dist::estimate(mesh_, *p.arranged[i], p.locals[i].collectives, machine_preset(machine), exact_peak == 0);
     const int64_t most = std::max(estimate_.peak_bytes, e.peak_bytes);
     if (i == first) estimate_ = e;
     estimate_.peak_bytes = most;
@@ -137,7 +154,8 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
 }
 
 const std::vector<PlannedCollective>& PlanReport::collectives(int rank) const {
-  WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < static_cast<int>(class_of_.size()), "plan: rank ", rank, " of a mesh with ", class_of_.size());
+  WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < static_cast<int>(class_of_.size()), "plan: rank ", rank,
+                " of a mesh with ", class_of_.size());
   WEFT_CHECK_AS(kFailedPrecondition, class_of_[static_cast<size_t>(rank)] >= 0, "plan: rank ", rank,
                 " has shards of its own sizes, and only the first and the last rank were planned");
   return (*by_class_)[static_cast<size_t>(class_of_[static_cast<size_t>(rank)])];
@@ -169,15 +187,16 @@ uint64_t PlanReport::hash() const {
   for (const PlannedCell& c : cells_) all += cat("\n", c.name, " ", c.rest, " ", c.use);
   if (by_class_)
     for (const auto& one : *by_class_)
-      for (const PlannedCollective& c : one) all += cat("\n", c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " ", c.site);
+      for (const PlannedCollective& c : one)
+        all += cat("\n", c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " ", c.site);
   uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a: the same in every process
   for (char c : all) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return h;
 }
 
 std::string PlanReport::to_string() const {
-  std::string s = cat("plan over ", mesh_.size() > 1 ? mesh_.to_string() : "one rank", ": ", mesh_.size(), mesh_.size() == 1 ? " rank" : " ranks", "; ",
-                      options_text(mesh_, plan_), "\n");
+  std::string s = cat("plan over ", mesh_.size() > 1 ? mesh_.to_string() : "one rank", ": ", mesh_.size(),
+                      mesh_.size() == 1 ? " rank" : " ranks", "; ", options_text(mesh_, plan_), "\n");
 
   s += "parameters (at rest; at use; why)\n";
   struct CellGroup {
@@ -203,8 +222,11 @@ std::string PlanReport::to_string() const {
   }
   std::vector<std::vector<std::string>> rows;
   for (const CellGroup& g : parameters.all())
-    rows.push_back({g.names.text(44), cat(g.count, " x ", g.one->type.dtype), bytes_text(static_cast<double>(g.bytes)), g.one->rest, g.one->use, g.one->why});
-  if (states) rows.push_back({"optimiser state and other cells", cat(states), bytes_text(static_cast<double>(state_bytes)), "as the update that they are part of"});
+    rows.push_back({g.names.text(44), cat(g.count, " x ", g.one->type.dtype), bytes_text(static_cast<double>(g.bytes)),
+                    g.one->rest, g.one->use, g.one->why});
+  if (states)
+    rows.push_back({"optimiser state and other cells", cat(states), bytes_text(static_cast<double>(state_bytes)),
+                    "as the update that they are part of"});
   s += table(rows, {false, false, true, false, false, false});
 
   struct ActivationGroup {
@@ -221,13 +243,15 @@ std::string PlanReport::to_string() const {
   }
   std::vector<ActivationGroup> large = activations.all();
   std::stable_sort(large.begin(), large.end(), [](const auto& a, const auto& b) {
-    return static_cast<double>(a.one->bytes) * static_cast<double>(a.count) > static_cast<double>(b.one->bytes) * static_cast<double>(b.count);
+    return static_cast<double>(a.one->bytes) * static_cast<double>(a.count) >
+           static_cast<double>(b.one->bytes) * static_cast<double>(b.count);
   });
   if (large.size() > 8) large.resize(8);
   std::stable_sort(large.begin(), large.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   rows.clear();
   for (const ActivationGroup& g : large)
-    rows.push_back({layers_as_one(g.one->name), cat(g.count, " x"), bytes_text(static_cast<double>(g.one->bytes)), g.one->spec, g.one->line});
+    rows.push_back({layers_as_one(g.one->name), cat(g.count, " x"), bytes_text(static_cast<double>(g.one->bytes)),
+                    g.one->spec, g.one->line});
   if (!rows.empty()) s += "activations (of one rank)\n" + table(rows, {false, true, true, false, false});
 
   // Parameters and gradients of one kind are one line, activations one for each place in the model.
@@ -260,28 +284,37 @@ std::string PlanReport::to_string() const {
   rows.clear();
   for (const CollectiveGroup& g : groups.all()) {
     const PlannedCollective& c = *g.one;
-    const std::string bytes = g.same_bytes ? bytes_text(static_cast<double>(c.bytes)) : cat(bytes_text(static_cast<double>(g.bytes)), " in all");
+    const std::string bytes = g.same_bytes ? bytes_text(static_cast<double>(c.bytes))
+                                           : cat(bytes_text(static_cast<double>(g.bytes)), " in all");
     const int64_t percent = g.seconds > 0 ? static_cast<int64_t>(100 * (1 - g.exposed / g.seconds) + 0.5) : 0;
-    const std::string hidden = g.by.empty() || percent <= 0 ? "exposed" : fitted(cat(percent, "% hidden by ", g.by), 44);
+    const std::string hidden =
+        g.by.empty() || percent <= 0 ? "exposed" : fitted(cat(percent, "% hidden by ", g.by), 44);
     rows.push_back({dist::to_string(c.phase), title(c.kind), c.axes, cat(g.count, " x"), bytes, cat(c.dtype),
-                    cat(dist::to_string(c.subject), " ", g.names.text(36), g.members > g.count ? cat(", ", g.members, " values") : ""), hidden, c.why});
+                    cat(dist::to_string(c.subject), " ", g.names.text(36),
+                        g.members > g.count ? cat(", ", g.members, " values") : ""),
+                    hidden, c.why});
   }
-  if (!rows.empty()) s += "collectives (of rank 0)\n" + table(rows, {false, false, false, true, true, false, false, false, false});
+  if (!rows.empty())
+    s += "collectives (of rank 0)\n" + table(rows, {false, false, false, true, true, false, false, false, false});
 
   rows.clear();
   for (const CollectiveSum& t : totals())
-    rows.push_back({t.axes, title(t.kind), cat(t.count, " x"), bytes_text(static_cast<double>(t.bytes)), cat(bytes_text(t.sent), " over its link"),
-                    seconds_text(t.seconds)});
-  if (!rows.empty()) s += cat("totals of a rank's step (time on ", machine_, ")\n", table(rows, {false, false, true, true, true, true}));
-  s += cat("peak memory of a rank: ", bytes_text(static_cast<double>(peak_bytes())), peak_is_exact() ? " (planned)" : " (estimated)", ", of it cells ",
+    rows.push_back({t.axes, title(t.kind), cat(t.count, " x"), bytes_text(static_cast<double>(t.bytes)),
+                    cat(bytes_text(t.sent), " over its link"), seconds_text(t.seconds)});
+  if (!rows.empty())
+    s += cat("totals of a rank's step (time on ", machine_, ")\n", table(rows, {false, false, true, true, true, true}));
+  s += cat("peak memory of a rank: ", bytes_text(static_cast<double>(peak_bytes())),
+           peak_is_exact() ? " (planned)" : " (estimated)", ", of it cells ",
            bytes_text(static_cast<double>(estimate_.cell_bytes)), "\n");
-  s += cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ", seconds_text(estimate_.compute_seconds), ", communication ",
-           seconds_text(estimate_.comm_seconds), ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
+  s += cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ",
+           seconds_text(estimate_.compute_seconds), ", communication ", seconds_text(estimate_.comm_seconds),
+           ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
   for (const std::string& n : notes_) s += cat("note: ", fitted(n, kWide), "\n");
   if (!rejected.empty()) {
     rows.clear();
     for (const RejectedPlan& r : rejected)
-      rows.push_back({r.text, r.step_seconds > 0 ? seconds_text(r.step_seconds) : "", r.peak_bytes > 0 ? bytes_text(static_cast<double>(r.peak_bytes)) : "", r.reason});
+      rows.push_back({r.text, r.step_seconds > 0 ? seconds_text(r.step_seconds) : "",
+                      r.peak_bytes > 0 ? bytes_text(static_cast<double>(r.peak_bytes)) : "", r.reason});
     if (rows.size() > 8) rows.resize(8);
     s += "rejected plans (step, peak memory, why)\n" + table(rows, {false, true, true, false});
   }

@@ -10,12 +10,13 @@ namespace weft::dist {
 
 struct PlannedCell {
   std::string name;
-  TensorType type;          // of the whole
-  std::string rest, use;    // "[4096@(tp,fsdp), 1024]"
+  TensorType type;        // of the whole
+  std::string rest, use;  // "[4096@(tp,fsdp), 1024]"
   std::string why;
-  int64_t bytes = 0;        // of the largest rank's shard
-  bool parameter = false;   // else optimiser state and other cells
-  std::vector<std::pair<std::string, int>> split = {};  // at use: mesh dimension and dim; -1: a rule keeps it whole there
+  int64_t bytes = 0;       // of the largest rank's shard
+  bool parameter = false;  // else optimiser state and other cells
+  std::vector<std::pair<std::string, int>> split =
+      {};  // at use: mesh dimension and dim; -1: a rule keeps it whole there
 };
 
 struct PlannedActivation {

@@ -68,7 +68,8 @@ std::string layers_as_one(const std::string& name) {
     const bool begins = i == 0 || name[i - 1] == '.' || name[i - 1] == '/';
     size_t end = i;
     while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end]))) ++end;
-    const bool alone = begins && end > i && (end == name.size() || name[end] == '.' || name[end] == '/' || name[end] == ':');
+    const bool alone =
+        begins && end > i && (end == name.size() || name[end] == '.' || name[end] == '/' || name[end] == ':');
     if (alone) {
       out += '*';
       i = end;
