@@ -76,6 +76,12 @@ void expect_as_planned(const std::string& mesh, const Plan& plan, int64_t vocab)
       ASSERT_EQ(text_of(got[i]), text_of(want[i])) << "rank " << r << ", collective " << i << " " << want[i].why;
   }
   EXPECT_FALSE(p.collectives().empty());
+  // Memory of the largest rank: as planned.
+  const CompileStats stats = step.stats();
+  EXPECT_EQ(stats.measured_peak_bytes, stats.planned_peak_bytes);
+  if (std::string_view(mesh).find("fsdp4") == mesh.npos || vocab % 4 == 0) {
+    EXPECT_EQ(p.peak_bytes(), stats.planned_peak_bytes);
+  }
 }
 
 TEST(Plan, RanksDoWhatItSays) {
