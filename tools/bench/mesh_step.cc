@@ -1,0 +1,119 @@
+// mesh_step: a training step on thread ranks beside the same step, of the same whole batch, on one rank with all cores;
+// the two take turns. Tells where the ranks' time goes: what they wait for one another and copy, by collective.
+#include <algorithm>
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "distributed/launch/compile.h"
+#include "distributed/launch/step.h"
+#include "framework/program/program.h"
+#include "tools/bench/model.h"
+#include "tools/bench/report.h"
+#include "weft.h"
+
+ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
+ABSL_FLAG(std::string, mesh, "dp8", "the ranks, as \"fsdp2,tp2\"");
+ABSL_FLAG(int64_t, batch, 16, "sequences of one step, in all");
+ABSL_FLAG(int32_t, rounds, 20, "steps of each side");
+ABSL_FLAG(bool, bucket, true, "small collectives share one message");
+ABSL_FLAG(bool, overlap, true, "collectives are begun early and ended late");
+ABSL_FLAG(bool, show_plan, false, "print the plan");
+ABSL_FLAG(std::string, json, "", "also write the results to this file");
+
+namespace weft::bench {
+namespace {
+
+using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
+
+// Keeps hold of the step that it makes.
+class Partition final : public internal::Partitioner {
+ public:
+  explicit Partition(dist::LayOut how) : how_(std::move(how)) {}
+  std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint, const CompileOptions& options) override {
+    auto made = std::make_unique<dist::MeshStep>(joint, how_, options);
+    step = made.get();
+    return made;
+  }
+  dist::MeshStep* step = nullptr;
+
+ private:
+  dist::LayOut how_;
+};
+
+class Side {
+ public:
+  Side(const ModelShape& shape, const CompileOptions& options)
+      : model_(shape), opt_(model_.parameters(), {.lr = 1e-3}), step_(weft::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
+          Tensor loss = model_.loss(tokens, targets, kFloat32);
+          opt_.step(grad(loss, model_.parameters()));
+          return loss;
+        }),
+        options)) {}
+  Side(const Side&) = delete;
+  double step(const Tensor& tokens, const Tensor& targets) {
+    const auto begin = Clock::now();
+    loss_ = step_(tokens, targets).template item<float>();
+    return seconds_since(begin);
+  }
+  float loss() const { return loss_; }
+  std::string report() const { return step_.report(); }
+
+ private:
+  Decoder model_;
+  optim::AdamW opt_;
+  Compiled<Fn> step_;
+  float loss_ = 0;
+};
+
+int run(const std::vector<std::string>& arguments) {
+  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+  ModelShape shape = model_shape(absl::GetFlag(FLAGS_config));
+  shape.batch = absl::GetFlag(FLAGS_batch);
+  const dist::Mesh mesh = dist::Mesh::parse(absl::GetFlag(FLAGS_mesh));
+  if (mesh.size() < 2) usage_error("--mesh has one rank; need two or more");
+  auto partition = std::make_shared<Partition>(
+      dist::LayOut{.mesh = mesh, .plan = {}, .communication = {.bucket = absl::GetFlag(FLAGS_bucket), .overlap = absl::GetFlag(FLAGS_overlap)}});
+  CompileOptions options = dist::CompileOptions{.mesh = mesh}.for_one_rank();
+  options.partitioner = partition;
+  manual_seed(0);
+  Side one(shape, {});
+  manual_seed(0);
+  Side ranks(shape, options);
+  std::vector<double> alone, together;
+  for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + 2 && !interrupted(); ++i) {
+    const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}), targets = randint(0, shape.vocab, {shape.batch, shape.context});
+    const double a = one.step(tokens, targets), b = ranks.step(tokens, targets);
+    if (i == 1) partition->step->world().clear_statistics();
+    if (i < 2) continue;
+    alone.push_back(a);
+    together.push_back(b);
+  }
+  if (absl::GetFlag(FLAGS_show_plan)) std::printf("%s\n", ranks.report().c_str());
+  std::vector<double> ratios;
+  for (size_t i = 0; i < alone.size(); ++i) ratios.push_back(together[i] / alone[i]);
+  std::printf("of %zu steps, of the average rank:\n%s%s\n", together.size(), partition->step->world().statistics().c_str(),
+              partition->step->communication().to_string().c_str());
+  Report report("mesh_step");
+  report.fact("config", shape.name);
+  report.fact("mesh", mesh.to_string());
+  report.fact("batch", std::to_string(shape.batch));
+  report.add({"one_rank", median(alone) * 1e3, "ms"});
+  report.add({"ranks", median(together) * 1e3, "ms", kNone, median(alone) * 1.15e3});
+  report.add({"fastest_one_rank", *std::min_element(alone.begin(), alone.end()) * 1e3, "ms"});
+  report.add({"fastest_ranks", *std::min_element(together.begin(), together.end()) * 1e3, "ms"});
+  report.add({"ratio_of_a_round", median(ratios), "", kNone, 1.15});
+  report.add({"loss_one_rank", one.loss(), ""});
+  report.add({"loss_ranks", ranks.loss(), ""});
+  report.finish(absl::GetFlag(FLAGS_json));
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::run_program(argc, argv, "Times a training step on thread ranks beside the same step on one.", weft::bench::run);
+}
