@@ -13,7 +13,7 @@ namespace {
 
 using Counts = std::map<std::string, int64_t>;
 
-PlanReport plan_of(int64_t layers, const std::string& mesh, int zero) {
+PlanReport plan_of(int64_t layers, const std::string& mesh, int zero, bool sequence = true) {
   gpt::Config config;
   config.vocab = 48;
   config.context = 16;
@@ -27,6 +27,7 @@ PlanReport plan_of(int64_t layers, const std::string& mesh, int zero) {
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
   o.plan.zero = zero;
+  o.plan.sequence = sequence;
   o.communication.bucket = o.communication.overlap = false;
   const Tensor x = zeros({4, 16}, {.dtype = kInt32});
   return plan(
@@ -56,9 +57,9 @@ std::string list_of(const PlanReport& p) {
 }
 
 // What one more layer adds.
-Counts per_layer(const std::string& mesh, int zero) {
-  Counts two = counts_of(plan_of(2, mesh, zero));
-  for (const auto& [what, n] : counts_of(plan_of(1, mesh, zero))) two[what] -= n;
+Counts per_layer(const std::string& mesh, int zero, bool sequence = true) {
+  Counts two = counts_of(plan_of(2, mesh, zero, sequence));
+  for (const auto& [what, n] : counts_of(plan_of(1, mesh, zero, sequence))) two[what] -= n;
   std::erase_if(two, [](const auto& x) { return x.second == 0; });
   return two;
 }
@@ -99,6 +100,30 @@ TEST(Golden, DataParallelLayer) {
   expect_counts(per_layer("dp4", 1),
                 {{"backward gradients reduce-scatter@dp", 12}, {"update parameters all-gather@dp", 12}},
                 list_of(plan_of(1, "dp4", 1)));
+}
+
+// Columns, then rows: one reduction for each pair and none between, so two in a block and two more in its backward.
+TEST(Golden, TensorParallelLayerWithoutSequence) {
+  expect_counts(per_layer("tp2", 0, false),
+                {{"forward activations all-reduce@tp", 2}, {"backward activations all-reduce@tp", 2}},
+                list_of(plan_of(1, "tp2", 0, false)));
+}
+
+// Work under a causal mask: row i has i + 1 columns. Head and tail together are as much for every rank; in blocks the
+// last of c ranks has 2c - 1 times the first's.
+TEST(Golden, HeadTailIsEven) {
+  for (int c : {2, 4, 8}) {
+    const Mesh mesh({{"cp", c}});
+    const int64_t rows = 16 * c;
+    auto work = [&](Layout layout, int rank) {
+      double sum = 0;
+      for (int64_t i : global_indices(mesh, one_segment(rows, mesh.axes("cp"), layout), rank))
+        sum += static_cast<double>(i) + 0.5;
+      return sum;
+    };
+    for (int r = 1; r < c; ++r) EXPECT_EQ(work(Layout::kHeadTail, r), work(Layout::kHeadTail, 0));
+    EXPECT_EQ(work(Layout::kBlock, c - 1), (2 * c - 1) * work(Layout::kBlock, 0));
+  }
 }
 
 // Logits are split over the vocabulary: only numbers for each token are exchanged for the loss. One reduction of the

@@ -17,6 +17,21 @@ std::string fitted(std::string s, size_t n) { return s.size() <= n ? s : s.subst
 std::string left(std::string s, size_t n) { return s.size() < n ? s + std::string(n - s.size(), ' ') : s; }
 std::string right(const std::string& s, size_t n) { return s.size() < n ? std::string(n - s.size(), ' ') + s : s; }
 
+// Files without their folders: "dot at model.cc:48".
+std::string without_folders(const std::string& text) {
+  std::string out;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    std::string word = text.substr(at, end - at);
+    if (const size_t slash = word.rfind('/'); slash != word.npos && word.find(".cc:") != word.npos)
+      word = word.substr(slash + 1);
+    out += word;
+    if (end < text.size()) out += ' ';
+    at = end + 1;
+  }
+  return out;
+}
+
 // Rows of cells as columns; the last column is as long as the line allows.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& numbers) {
   std::vector<size_t> width(numbers.size(), 0);
@@ -281,6 +296,8 @@ std::string PlanReport::to_string() const {
     g.exposed += c.exposed * seconds;
     if (g.by.empty()) g.by = c.hidden_by;
   }
+  std::stable_sort(groups.all().begin(), groups.all().end(),
+                   [](const auto& a, const auto& b) { return a.one->phase < b.one->phase; });
   rows.clear();
   for (const CollectiveGroup& g : groups.all()) {
     const PlannedCollective& c = *g.one;
@@ -288,11 +305,11 @@ std::string PlanReport::to_string() const {
                                            : cat(bytes_text(static_cast<double>(g.bytes)), " in all");
     const int64_t percent = g.seconds > 0 ? static_cast<int64_t>(100 * (1 - g.exposed / g.seconds) + 0.5) : 0;
     const std::string hidden =
-        g.by.empty() || percent <= 0 ? "exposed" : fitted(cat(percent, "% hidden by ", g.by), 44);
+        g.by.empty() || percent <= 0 ? "exposed" : fitted(cat(percent, "% behind ", without_folders(g.by)), 34);
     rows.push_back({dist::to_string(c.phase), title(c.kind), c.axes, cat(g.count, " x"), bytes, cat(c.dtype),
-                    cat(dist::to_string(c.subject), " ", g.names.text(36),
+                    cat(dist::to_string(c.subject), " ", g.names.text(30),
                         g.members > g.count ? cat(", ", g.members, " values") : ""),
-                    hidden, c.why});
+                    hidden, without_folders(c.why)});
   }
   if (!rows.empty())
     s += "collectives (of rank 0)\n" + table(rows, {false, false, false, true, true, false, false, false, false});
