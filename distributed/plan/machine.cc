@@ -130,10 +130,12 @@ Reach reach(Collective kind, int ranks, int nodes, const MachinePreset& m) {
   if (kind != Collective::kAllReduce && kind != Collective::kAllGather && kind != Collective::kReduceScatter)
     return {m.outer_hop, m.outer_bus};
   const auto& points = reduce ? m.outer_reduce : m.outer_gather;
-  if (points.empty()) return {steps * m.outer_hop, m.outer_bus * each * m.ramp};
+  // With one rank of each node, gathers and scatters go in steps of doubling distance (NCCL's PAT, since 2.23).
+  const double hops = each <= 1 ? std::ceil(std::log2(ranks)) * (reduce ? 2 : 1) : steps;
+  if (points.empty()) return {hops * m.outer_hop, m.outer_bus * each * m.ramp};
   const LinkPoint p = at(points, nodes, kind, m.node);
   // The points have all devices of a node in the ring; a ring with fewer has as many steps as ranks and as few ports.
-  return {each >= m.node ? p.latency : steps * m.outer_hop, p.bandwidth * each / m.node * m.ramp};
+  return {each >= m.node ? p.latency : hops * m.outer_hop, p.bandwidth * each / m.node * m.ramp};
 }
 
 }  // namespace
