@@ -129,6 +129,7 @@ class Scheduler {
         }
       }
       need(id);
+      make_room(memory_.bytes(id));
       if (x.talks) {
         begin(id);
         if (in_place_ && !x.done) end(id);
@@ -261,6 +262,16 @@ class Scheduler {
       if (n_[id].finish + n_[id].seconds <= clock_ && memory_.frees(id) > 0) end(id);
   }
 
+  /// Ends collectives whose operands' memory is wanted, the oldest first, until so much more fits.
+  void make_room(int64_t bytes) {
+    if (memory_.live() + bytes <= budget_) return;
+    const std::vector<int32_t> all = under_way_;
+    for (int32_t id : all) {
+      if (memory_.live() + bytes <= budget_) return;
+      if (memory_.frees(id) > 0) end(id);
+    }
+  }
+
   /// The first node after `head` that could run now and keeps to the budget, or -1.
   int32_t work_meanwhile(size_t head) const {
     const size_t end = std::min(order_.size(), head + static_cast<size_t>(look_ahead_));
@@ -308,15 +319,17 @@ Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const Ov
     }
   }
   const Schedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
-  const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + window;
+  const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
   // What is begun must be ended, and what is computed kept: a limit on beginning is no limit on all that is live, so it
   // is lowered until that fits.
   int64_t limit = budget;
+  OverlapOptions tried = options;
   for (int attempt = 0; attempt < 5; ++attempt) {
-    Schedule s = Scheduler(g, flow, mesh, net, options, window, limit, false).run();
+    if (attempt == 3) tried.look_ahead = 0;  // results of work done early lie in memory too
+    Schedule s = Scheduler(g, flow, mesh, net, tried, window, limit, false).run();
     s.peak_before = plain.peak;
     if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
-    limit -= s.peak - budget;
+    limit -= 2 * (s.peak - budget);
   }
   return plain_of(plain);
 }

@@ -12,7 +12,7 @@ namespace weft::dist {
 
 struct OverlapOptions {
   int64_t prefetch_bytes = 0;  // of parameters gathered ahead; 0: as much as the largest layer (equal outer scope) gathers
-  int64_t memory_bytes = 0;    // live at once, estimated; 0: what the graph needs as it is, and prefetch_bytes
+  int64_t memory_bytes = 0;    // live at once, estimated; 0: what the graph needs as it is, a fiftieth of that, and prefetch_bytes
   int look_ahead = 256;        // how many nodes ahead work is looked for
 };
 
