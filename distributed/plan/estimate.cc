@@ -27,6 +27,7 @@ Network network_of(const Mesh& mesh, const MachinePreset& machine) {
                  .products = machine.flops32 * machine.reached,
                  .products16 = machine.flops16 * machine.reached};
   net.launch = machine.launch;
+  net.shares_cores = machine.name == "cpu";
   for (const Mesh::Dim& d : mesh.dims()) {
     if (d.size <= 1) continue;
     const int nodes = nodes_of(mesh, d.name, machine);

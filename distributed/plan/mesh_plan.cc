@@ -52,7 +52,13 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
     p.locals.push_back(std::move(local));
   }
   CommunicationOptions communication = how.communication;
-  if (how.for_machine) communication.network = network_of(how.mesh, machine_preset(how.machine));
+  if (how.for_machine) {
+    const MachinePreset& machine = machine_preset(how.machine);
+    communication.network = network_of(how.mesh, machine);
+    // What is gathered ahead may take what the device has left.
+    if (communication.overlapping.memory_bytes == 0)
+      communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
+  }
   p.communication = arrange_communication(how.mesh, p.arranged, communication);
   for (size_t i = 0; i < p.locals.size(); ++i) {
     tell_arranged(p.communication, p.locals[i].collectives);
