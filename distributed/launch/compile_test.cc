@@ -44,10 +44,10 @@ gpt::Config small_gpt(bool tied, double dropout) {
   return c;
 }
 
-Trained train_gpt(const gpt::Config& config, const std::string& mesh, const Plan& plan, int steps = 3, std::string* report = nullptr) {
+Trained train_gpt(const gpt::Config& config, const std::string& mesh, const Plan& plan, int steps = 3, std::string* report = nullptr, DType dtype = kFloat64) {
   manual_seed(7);
   gpt::Model model(config);
-  model.to(kFloat64);
+  model.to(dtype);
   model.train();
   optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
   auto fn = [&](Tensor tokens, Tensor targets) {
@@ -95,6 +95,41 @@ TEST(MeshCompile, GptTrainsAsOnOneDevice) {
         printf("%s\n", report.c_str());
         return;
       }
+    }
+  }
+}
+
+// The attention node and linear + cross-entropy, which f64 has not.
+TEST(MeshCompile, GptInF32) {
+  const gpt::Config config = small_gpt(false, 0.1);
+  const Trained want = train_gpt(config, "", {}, 3, nullptr, kFloat32);
+  auto with = [](const char* cp, const char* layout) {
+    Plan p;
+    p.cp = cp;
+    p.cp_layout = layout;
+    return p;
+  };
+  const std::pair<const char*, Plan> cases[] = {{"dp2", {}},
+                                                {"tp2", {}},
+                                                {"fsdp2,tp2", {}},
+                                                {"cp2", with("allgather", "contiguous")},
+                                                {"cp2", with("allgather", "headtail")},
+                                                {"cp2", with("ring", "contiguous")},
+                                                {"cp2", with("ring", "headtail")},
+                                                {"cp2", with("ulysses", "contiguous")},
+                                                {"cp2", with("ulysses", "headtail")},
+                                                {"cp4", with("ring", "headtail")},
+                                                {"dp2,cp2,tp2", with("ring", "contiguous")},
+                                                {"cp2,tp2", with("ulysses", "auto")}};
+  for (const auto& [mesh, plan] : cases) {
+    SCOPED_TRACE(cat(mesh, " ", plan.cp, " ", plan.cp_layout));
+    std::string report;
+    const Trained got = train_gpt(config, mesh, plan, 3, &report, kFloat32);
+    for (size_t i = 0; i < want.losses.size(); ++i) EXPECT_NEAR(got.losses[i], want.losses[i], 1e-5 * want.losses[i]);
+    for (size_t i = 0; i < want.norms.size(); ++i) EXPECT_NEAR(got.norms[i], want.norms[i], 1e-4 * want.norms[i]);
+    if (HasFailure()) {
+      printf("%s\n", report.c_str());
+      return;
     }
   }
 }

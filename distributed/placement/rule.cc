@@ -1,5 +1,6 @@
 #include "distributed/placement/rule.h"
 
+#include "ops/attention/record.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {

@@ -5,6 +5,7 @@
 #include "distributed/propagate/roles.h"
 #include "framework/autodiff/grad.h"
 #include "framework/ir/rewrite.h"
+#include "ops/attention/record.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {
@@ -238,7 +239,41 @@ class Decider {
       const double cost = cost_of_split(id, rule, candidates[k], passing);
       if (k == 0 || cost < best) best = cost, chosen = k;
     }
-    choose(id, rule, candidates[chosen], passing);
+    Split split = candidates[chosen];
+    if (!pins_.context.empty() && (n.op == &attention_op || n.op == &attention_backward_op)) share_sequence(n, rule, split, c);
+    choose(id, rule, split, passing);
+  }
+
+  static size_t factor(const Rule& rule, std::string_view name) {
+    for (size_t f = 0; f < rule.map.factors.size(); ++f)
+      if (rule.map.factors[f].name == name) return f;
+    WEFT_BUG_IF(true, "decide: no factor '", name, "'");
+  }
+
+  // Attention whose queries are split over the sequence: as the pins want it done.
+  void share_sequence(const Node& n, const Rule& rule, Split& split, NodeChoice& c) {
+    const size_t s = factor(rule, "s"), h = factor(rule, "h"), t = factor(rule, "t");
+    const Axes own = axes_of(split[s]);
+    if (own.empty() || !(own == pins_.context) || split[s].size() != 1) return;
+    const int64_t ranks = mesh_.parts(own);
+    if (pins_.cp == CpKind::kRing && rule.map.factors[t].size == rule.map.factors[s].size &&
+        rule.map.factors[s].size % (2 * ranks) == 0) {
+      c.ring = true;
+    } else if (pins_.cp == CpKind::kUlysses) {
+      Axes heads = axes_of(split[h]);
+      for (int8_t a : own) heads.push_back(a);
+      const int64_t kv = rule.map.factors[h].size;
+      WEFT_CHECK(kv % mesh_.parts(heads) == 0, "cp ulysses: ", kv, " key heads (", n.line.to_string(), ") over ", mesh_.name(heads), " (",
+                 mesh_.parts(heads), " ranks) do not divide; need a divisor of ", kv, ", or cp ring or allgather");
+      split[h] = one_segment(kv, heads);
+      split[s] = one_segment(rule.map.factors[s].size);
+    }
+  }
+
+  // In a ring keys and values (operands 1 and 2, in backward results too) are split as the queries.
+  static void split_keys(const NodeChoice& c, const Rule& rule, size_t i, Spec& spec) {
+    if (!c.ring || i < 1 || i > 2) return;
+    spec.dims[2] = c.split[factor(rule, "s")];
   }
 
   // What is computed from one parameter alone (a cast, a transposed view) is computed on its shards.
@@ -470,7 +505,8 @@ class Decider {
     c.split = split;
     SmallVec<Pending, 2> kept;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
-      const Spec need = needed(n, rule, i, split, passing);
+      Spec need = needed(n, rule, i, split, passing);
+      split_keys(c, rule, i, need);
       if (passing >> i & 1)
         for (const Pending& p : need.pending)
           if (std::find(kept.begin(), kept.end(), p) == kept.end()) kept.push_back(p);
@@ -482,6 +518,13 @@ class Decider {
       Spec computed = result_spec(mesh_, rule, i, split);
       for (const Pending& p : kept)
         if (!computed.is_pending(p.axis)) computed.add_pending(p.axis, p.op);
+      if (c.ring && n.op == &attention_backward_op && (i == 1 || i == 2)) {
+        split_keys(c, rule, i, computed);
+        SmallVec<Pending, 2> left;
+        for (const Pending& p : computed.pending)
+          if (!computed.splits(p.axis)) left.push_back(p);
+        computed.pending = left;
+      }
       const Spec s = settled(v, computed, n);
       c.out.push_back(computed);
       c.settled.push_back(s);

@@ -23,15 +23,25 @@ struct CellPin {
   std::string why;            // "fsdp: dim 0 over fsdp"
 };
 
+/// How attention runs over a sequence that is split (context parallelism).
+enum class CpKind : uint8_t {
+  kAllGather,  // keys and values gathered
+  kRing,       // passed around (Liu et al. 2023)
+  kUlysses,    // heads exchanged for sequence (Jacobs et al. 2023)
+};
+
 struct Pins {
   std::vector<std::optional<CellPin>> cells;  // by index in Graph::cells
   std::vector<Spec> inputs;                   // what splits the work on each argument; the argument itself is global
   Axes activations;         // sums over these axes are reduced where they arise (tensor parallelism) ...
   bool sequence = false;    // ... and scattered over the dim that is the arguments' dim 1
+  Axes context;             // over which sequences are split (context parallelism)
+  CpKind cp = CpKind::kAllGather;
   bool keep_gathered = false;  // backward uses activations that forward gathered instead of gathering again
 };
 
 struct NodeChoice {
+  bool ring = false;  // attention with its keys split as its queries
   bool free = false;  // emitted in whatever way it is asked for
   Split split;
   SmallVec<Spec, 3> in;

@@ -77,6 +77,12 @@ class Emitter final : public Locals {
     return t;
   }
 
+  void uses(const Node& n, Move move, const Axes& axes, const Tensor& before, const Tensor& after) override {
+    collectives_.push_back({move, axes, ReduceOp::kSum, before.dtype(), std::max(before.type().nbytes(), after.type().nbytes()), n.backward,
+                            cat(*n.scope ? cat(n.scope, ": ") : "", n.op->name, n.line.line ? cat(" at ", n.line.to_string()) : ""),
+                            "keys go around the ring"});
+  }
+
  private:
   // Nodes made while it lives stand where the joint graph's node stood.
   class At {
@@ -115,7 +121,7 @@ class Emitter final : public Locals {
     const Rule rule = rule_of(g_, n);
     std::vector<Tensor> in;
     for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, cat("operand ", i)));
-    const std::vector<Tensor> out = local_op({n, g_, rule, c.split, in, *this});
+    const std::vector<Tensor> out = local_op({n, g_, rule, c.split, c.ring, in, *this});
     for (size_t i = 0; i < out.size(); ++i) {
       const Value v{id, static_cast<int32_t>(i)};
       check(n, out[i], c.out[i]);
@@ -182,7 +188,7 @@ class Emitter final : public Locals {
       if (direct == want) {
         std::vector<Tensor> in;
         for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], operand_spec(mesh_, rule, i, split), &n, "operand"));
-        Tensor t = local_op({n, g_, rule, split, in, *this})[static_cast<size_t>(v.index)];
+        Tensor t = local_op({n, g_, rule, split, false, in, *this})[static_cast<size_t>(v.index)];
         check(n, t, want);
         return t;
       }
@@ -333,6 +339,8 @@ class Emitter final : public Locals {
         note(Collective::kAllToAll, step, t, y, v, user, why);
         return y;
       }
+      case Move::kPermute:
+        break;
     }
     return t;
   }

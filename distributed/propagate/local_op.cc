@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "framework/dispatch/dispatch.h"
+#include "ops/attention/record.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {
@@ -197,6 +198,8 @@ std::vector<Tensor> local_cut(const LocalCall& c) {  // slice and pad: dims that
 
 }  // namespace
 
+std::vector<Tensor> local_attention(const LocalCall& c);  // local_attention.cc
+
 Tensor block_begin(Locals& locals, const Seg& seg) {
   if (seg.axes.empty()) return scalar(0);
   const int64_t n = locals.mesh().parts(seg.axes);
@@ -245,6 +248,7 @@ std::vector<Tensor> local_op(const LocalCall& c) {
   if (op == &slice_op || op == &pad_op) return local_cut(c);
   if (op == &iota_op) return local_iota(c);
   if (op == &random_bits_op || op == &random_bits_at_op) return local_random(c);
+  if (op == &attention_op || op == &attention_backward_op) return local_attention(c);
   if (op == &index_select_op || op == &gather_op) return local_lookup(c);
   if (op == &index_add_op || op == &scatter_add_op) return local_add(c);
   if (op == &reduce_max_op || op == &reduce_min_op) return local_extreme(c);

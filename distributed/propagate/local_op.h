@@ -1,9 +1,8 @@
 // What one op becomes on a shard: mostly itself with local shapes; positions, random words and look-ups in a split dim
 // take the rank's coordinates in.
 #pragma once
-#include <functional>
-
 #include "distributed/placement/rule.h"
+#include "distributed/propagate/reshard.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft::dist {
@@ -16,6 +15,8 @@ class Locals {
   virtual int rank() const = 0;  // one of the class that is emitted
   /// Where this rank stands along axes: i64 0-d, known at run time.
   virtual Tensor coordinate(const Axes& axes) = 0;
+  /// Tells of a collective that a local op uses.
+  virtual void uses(const Node& node, Move move, const Axes& axes, const Tensor& before, const Tensor& after) = 0;
 };
 
 struct LocalCall {
@@ -23,6 +24,7 @@ struct LocalCall {
   const Graph& graph;  // the joint one
   const Rule& rule;
   const Split& split;
+  bool ring = false;           // attention: keys are split as queries
   std::span<const Tensor> in;  // local
   Locals& locals;
 };

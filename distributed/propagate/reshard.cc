@@ -209,7 +209,7 @@ class Planner {
 }  // namespace
 
 const char* to_string(Move m) {
-  static constexpr const char* kNames[] = {"slice", "make-pending", "reduce-scatter", "all-reduce", "all-to-all", "all-gather"};
+  static constexpr const char* kNames[] = {"slice", "make-pending", "reduce-scatter", "all-reduce", "all-to-all", "all-gather", "permute"};
   return kNames[static_cast<int>(m)];
 }
 

@@ -13,6 +13,7 @@ enum class Move : uint8_t {
   kAllReduce,
   kAllToAll,
   kAllGather,
+  kPermute,  // a ring's; never part of a resharding
 };
 const char* to_string(Move m);
 

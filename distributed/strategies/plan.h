@@ -26,6 +26,8 @@ struct Plan {
   std::vector<PlanRule> rules = {};
   int zero = -1;             // ZeRO stage 0 to 3 of the data dimensions; -1: 3 over fsdp if the mesh has it, else 0
   bool sequence = true;      // tensor parallelism splits the residual stream over the sequence (Korthikanti et al. 2022)
+  std::string cp = "allgather";  // attention over a split sequence: allgather, ring or ulysses
+  std::string cp_layout = "auto";  // contiguous, headtail (equal work under a causal mask), or auto: headtail without tp
   bool keep_gathered = false;  // backward uses what forward gathered: less communication, more memory
   bool choose = false;       // automatic(): options above are chosen by the cost model
   int world = 0;             // automatic(world): the mesh, too

@@ -118,6 +118,19 @@ void pin_data_parallel(Strategy& s) {
     if (d.over.empty() && (d.name == "replica" || d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
       for (int8_t a : d.axes) batch.push_back(a);
   const Axes cp = s.axes("cp");
+  Layout layout = Layout::kBlock;
+  if (!cp.empty() && s.plan.cp_layout != "contiguous") {
+    bool divides = true;
+    for (Value v : s.graph.inputs) {
+      const Shape& shape = s.graph.type(v).shape;
+      divides &= shape.size() < 2 || shape[1] % (2 * s.mesh.parts(cp)) == 0;
+    }
+    const bool alone = s.axes("tp").empty() || !s.plan.sequence;
+    if (s.plan.cp_layout == "headtail")
+      WEFT_CHECK(divides && alone, "plan: cp_layout headtail needs sequences that divide into ", 2 * s.mesh.parts(cp),
+                 " chunks, and no tp with sequence parallelism; use contiguous");
+    if (divides && alone) layout = Layout::kHeadTail;
+  }
   for (Value v : s.graph.inputs) {
     const Shape& shape = s.graph.type(v).shape;
     Spec spec = Spec::replicated(shape);
@@ -132,7 +145,7 @@ void pin_data_parallel(Strategy& s) {
       WEFT_CHECK(shape[1] % c == 0, "mesh ", s.mesh.to_string(), ": sequences of ", shape[1], " (argument ", s.graph.type(v),
                  ") do not divide over cp (", c, " ranks); the nearest lengths that do are ", std::max<int64_t>(c, shape[1] / c * c), " and ",
                  (shape[1] / c + 1) * c);
-      spec.dims[1] = one_segment(shape[1], cp);
+      spec.dims[1] = one_segment(shape[1], cp, layout);
     }
     s.pins.inputs.push_back(spec);
   }
@@ -173,6 +186,9 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
     const bool known = std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return d.name == k; });
     WEFT_CHECK(known || d.size == 1, "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name, "'; need dp, fsdp, tp, cp or ep");
   }
+  WEFT_CHECK(plan.cp == "allgather" || plan.cp == "ring" || plan.cp == "ulysses", "plan: cp is '", plan.cp, "'; need allgather, ring or ulysses");
+  WEFT_CHECK(plan.cp_layout == "auto" || plan.cp_layout == "contiguous" || plan.cp_layout == "headtail", "plan: cp_layout is '", plan.cp_layout,
+             "'; need auto, contiguous or headtail");
   WEFT_CHECK(plan.zero >= -1 && plan.zero <= 3, "plan: zero is ", plan.zero, "; need a stage from 0 to 3");
   Strategy s{mesh, joint, plan};
   s.pins.cells.resize(joint.cells.size());
@@ -204,6 +220,8 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
   }
   s.pins.activations = s.axes("tp");
   s.pins.sequence = plan.sequence && !s.pins.activations.empty();
+  s.pins.context = s.axes("cp");
+  s.pins.cp = plan.cp == "ring" ? CpKind::kRing : plan.cp == "ulysses" ? CpKind::kUlysses : CpKind::kAllGather;
   s.pins.keep_gathered = plan.keep_gathered;
   if (notes) *notes = std::move(s.notes);
   return std::move(s.pins);

@@ -24,6 +24,11 @@ ABSL_FLAG(std::string, numerics, "fast", "fast, or eager: round exactly as op-by
 ABSL_FLAG(bool, verify_numerics, false, "sums that give the same bits on one device and on any mesh: slow; numerics are eager");
 ABSL_FLAG(bool, verify, false, "compare the compiled step with the interpreter on the first batch");
 ABSL_FLAG(std::string, kernel_cache, "", "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
+ABSL_FLAG(std::string, mesh, "", "ranks along dimensions dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); empty: one device");
+ABSL_FLAG(std::string, ranks, "threads", "what the ranks of --mesh are: threads of this process");
+ABSL_FLAG(int64_t, zero, -1, "with --mesh, ZeRO stage: 1 shards optimiser state over the data ranks, 2 gradients too, 3 parameters too; -1: 3 over fsdp, else 0");
+ABSL_FLAG(std::string, cp, "allgather", "with --mesh and a dimension cp, how attention sees the whole sequence: allgather, ring or ulysses");
+ABSL_FLAG(bool, show_plan, false, "print how the step is laid over the mesh, every collective with its reason, before the first step");
 ABSL_FLAG(std::string, checkpoint_dir, "", "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one");
 ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint in --checkpoint_dir, if there is one");
 ABSL_FLAG(std::string, metrics, "", "file for one JSON object a step");
@@ -61,6 +66,11 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     o.verify_numerics = absl::GetFlag(FLAGS_verify_numerics);
     o.verify = absl::GetFlag(FLAGS_verify);
     o.kernel_cache = absl::GetFlag(FLAGS_kernel_cache);
+    o.mesh = absl::GetFlag(FLAGS_mesh);
+    o.ranks = absl::GetFlag(FLAGS_ranks);
+    o.zero = absl::GetFlag(FLAGS_zero);
+    o.cp = absl::GetFlag(FLAGS_cp);
+    o.show_plan = absl::GetFlag(FLAGS_show_plan);
     o.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
     o.resume = absl::GetFlag(FLAGS_resume);
     o.metrics = absl::GetFlag(FLAGS_metrics);

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <optional>
 
+#include "distributed/launch/compile.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
 #include "framework/io/file.h"
@@ -61,6 +62,7 @@ struct Plan {
   int64_t checkpoint_every = 0;  // -1: auto
   std::string dir;
   bool on_text = true;
+  dist::Mesh mesh;
 };
 
 std::string pick_folder(const std::string& base, bool resume) {
@@ -100,6 +102,16 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", cat("'", o.dtype, "'"), "f32, bf16 or f16");
   check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false", "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
+  check("ranks", o.ranks == "threads", cat("'", o.ranks, "'"), "threads");
+  check("zero", o.zero >= -1 && o.zero <= 3, std::to_string(o.zero), "a stage from 0 to 3");
+  check("cp", o.cp == "allgather" || o.cp == "ring" || o.cp == "ulysses", cat("'", o.cp, "'"), "allgather, ring or ulysses");
+  try {
+    p.mesh = dist::Mesh::parse(o.mesh);
+  } catch (const Error& e) {
+    usage_error(cat("--mesh: ", e.what()));
+  }
+  check("mesh", p.mesh.size() == 1 || o.compile, o.mesh, "--compile as well: only captured steps are laid over a mesh");
+  check("show_plan", !o.show_plan || p.mesh.size() > 1, "true", "--mesh");
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
   } else {
@@ -162,6 +174,11 @@ class Trainer {
       Tensor tokens = to_tensor(batch.tokens, batch.rows), targets = to_tensor(batch.targets, batch.rows);
       const double lr = schedule.at(state_.step);
       optimizer_->set_lr(lr);
+      if (options_.show_plan && !shown_) {
+        step.prepare(tokens, targets);
+        std::printf("%s\n", step.report().c_str());
+        shown_ = true;
+      }
       StepOut out = step(tokens, targets);
       const bool ok = out.ok.item<bool>();
       StepMetrics m{.step = state_.step + 1, .loss = out.loss.item<double>(), .grad_norm = out.grad_norm.item<double>(), .lr = lr};
@@ -205,6 +222,15 @@ class Trainer {
 
  private:
   CompileOptions compile_options() const {
+    if (plan_.mesh.size() > 1) {
+      dist::CompileOptions o{.mesh = plan_.mesh,
+                             .memory_budget = options_.memory_budget,
+                             .numerics = options_.numerics,
+                             .kernel_cache = options_.kernel_cache};
+      o.plan.zero = static_cast<int>(options_.zero);
+      o.plan.cp = options_.cp;
+      return o.for_one_rank();
+    }
     return {.enabled = options_.compile,
             .memory_budget = options_.memory_budget,
             .numerics = options_.numerics,
@@ -400,6 +426,7 @@ class Trainer {
   Buffer scale_;
   TrainState state_;
   int64_t last_saved_ = -1;
+  bool shown_ = false;
   double last_save_time_ = 0, save_seconds_ = 0;
 };
 

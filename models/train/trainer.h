@@ -26,6 +26,11 @@ struct TrainOptions {
   bool verify_numerics = false;
   bool verify = false;
   std::string kernel_cache;
+  std::string mesh;              // "dp2,tp2"; empty: one device
+  std::string ranks = "threads";
+  int64_t zero = -1;             // ZeRO stage over the data dimensions; -1: 3 over fsdp, else 0
+  std::string cp = "allgather";  // attention over sequences split by cp: allgather, ring or ulysses
+  bool show_plan = false;
   std::string checkpoint_dir;
   bool resume = false;
   std::string metrics;
