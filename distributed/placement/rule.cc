@@ -1,7 +1,11 @@
 #include "distributed/placement/rule.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
+#include "ops/core/moe.h"
 
 namespace weft::dist {
 namespace {
@@ -26,6 +30,27 @@ void allow_indexed(const Node& n, Rule& r) {
   if (!add) return;
   allow(only_factor(r.map.in[1], n.op == &index_add_op ? 0 : dim));
   r.in_terms = true;
+}
+
+int named(const DimMap& map, std::string_view name) {
+  for (size_t f = 0; f < map.factors.size(); ++f)
+    if (map.factors[f].name == name) return static_cast<int>(f);
+  return -1;
+}
+
+// Ops of routing know tokens and rows; products of groups know rows and experts.
+void allow_rows(const Node& n, Rule& r) {
+  const bool moves = n.op == &expert_order_op || n.op == &dispatch_rows_op || n.op == &combine_rows_op || n.op == &row_dots_op;
+  if (!moves && n.op != &grouped_dot_op) return;
+  r.rows = named(r.map, "r");
+  if (moves) {
+    r.tokens = named(r.map, "t");
+    r.splittable[static_cast<size_t>(r.tokens)] = true;
+  } else {
+    r.experts = named(r.map, "e");
+    r.offsets = 2;
+    r.splittable[static_cast<size_t>(r.experts)] = true;
+  }
 }
 
 }  // namespace
@@ -55,6 +80,7 @@ Rule rule_of(const Graph& g, const Node& n) {
     r.reduces.push_back(f.kind == FactorKind::kMax ? ReduceOp::kMax : f.kind == FactorKind::kMin ? ReduceOp::kMin : ReduceOp::kSum);
   }
   allow_indexed(n, r);
+  allow_rows(n, r);
   r.linear = r.map.linear ? n.op->linear : 0;
   r.jointly = n.op->jointly;
   return r;
@@ -70,6 +96,11 @@ Split split_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, con
   Split s = whole(rule);
   for (size_t d = 0; d < tensor.size() && d < spec.dims.size(); ++d) {
     if (tensor[d].empty() || dist::whole(spec.dims[d])) continue;
+    if (is_rows(spec.dims[d])) {
+      const auto f = static_cast<size_t>(tensor[d][0]);
+      if (static_cast<int>(f) == rule.rows || rule.splittable[f]) s[f] = spec.dims[d];
+      continue;
+    }
     std::vector<int64_t> sizes;
     for (int f : tensor[d]) sizes.push_back(rule.map.factors[static_cast<size_t>(f)].size);
     const auto parts = cut(mesh, spec.dims[d], sizes);
@@ -99,6 +130,8 @@ Spec spec_of(const Mesh& mesh, const Rule& rule, const DimFactors& tensor, const
 Spec operand_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& split) {
   Spec s = spec_of(mesh, rule, rule.map.in[i], split);
   if (rule.in_terms && i == 0) s.pending = result_spec(mesh, rule, 0, split).pending;
+  if (static_cast<int>(i) == rule.offsets)
+    for (int8_t a : axes_of(split[static_cast<size_t>(rule.rows)])) s.add_pending(a, ReduceOp::kSum);
   return s;
 }
 
@@ -108,10 +141,46 @@ Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& spli
     bool kept = false;
     for (const auto& dim : rule.map.out[i])
       for (int k : dim) kept |= k == static_cast<int>(f);
+    // Tokens and their rows are one thing; where a rank has all rows of its experts, nothing is left to be added.
+    if (static_cast<int>(f) == rule.rows && rule.tokens >= 0) continue;
+    if (static_cast<int>(f) == rule.tokens)
+      for (const auto& dim : rule.map.out[i])
+        for (int k : dim) kept |= k == rule.rows;
     if (kept) continue;
+    if (static_cast<int>(f) == rule.rows && rule.experts >= 0) {
+      const Axes experts = axes_of(split[static_cast<size_t>(rule.experts)]);
+      for (int8_t a : axes_of(split[f]))
+        if (std::find(experts.begin(), experts.end(), a) == experts.end()) s.add_pending(a, ReduceOp::kSum);
+      continue;
+    }
     for (int8_t a : axes_of(split[f])) s.add_pending(a, rule.reduces[f]);
   }
   return s;
+}
+
+bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
+  if (rule.rows < 0) return true;
+  DimSpec& rows = split[static_cast<size_t>(rule.rows)];
+  const int64_t extent = rule.map.factors[static_cast<size_t>(rule.rows)].size;
+  if (rule.tokens >= 0) {
+    const Axes axes = axes_of(split[static_cast<size_t>(rule.tokens)]);
+    if (extent % mesh.parts(axes) != 0) return false;
+    rows = axes.empty() ? one_segment(extent) : one_segment(extent, axes, Layout::kByToken);
+    return true;
+  }
+  const Axes experts = axes_of(split[static_cast<size_t>(rule.experts)]), axes = axes_of(rows);
+  if (experts.empty()) {
+    if (!axes.empty()) rows = one_segment(extent, axes, Layout::kByToken);
+    return true;
+  }
+  for (int8_t a : experts)
+    if (std::find(axes.begin(), axes.end(), a) == axes.end()) return false;
+  const int64_t all = extent / mesh.parts(axes) * mesh.parts(experts);
+  const auto wanted = static_cast<int64_t>(std::ceil(room * static_cast<double>(all) / static_cast<double>(mesh.parts(experts))));
+  rows = one_segment(extent, axes, Layout::kByExpert);
+  rows[0].experts = experts;
+  rows[0].room = room == 0 ? all : std::min(all, wanted);
+  return true;
 }
 
 void merge(const Mesh& mesh, const Split& more, Split& split) {
@@ -125,6 +194,10 @@ void merge(const Mesh& mesh, const Split& more, Split& split) {
     for (int8_t a : axes_of(d)) used.push_back(a);
   for (size_t f = 0; f < split.size(); ++f) {
     if (!whole(split[f]) || whole(more[f])) continue;
+    if (is_rows(more[f])) {  // axes of rows are those of tokens, or hold those of experts
+      split[f] = more[f];
+      continue;
+    }
     DimSpec now;
     bool any = false;
     for (Seg s : more[f]) {

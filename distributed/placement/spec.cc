@@ -59,7 +59,7 @@ size_t Spec::hash() const {
   for (const DimSpec& d : dims) {
     mix(d.size());
     for (const Seg& s : d) {
-      mix(static_cast<uint64_t>(s.extent) * 2 + static_cast<uint64_t>(s.layout));
+      mix(static_cast<uint64_t>(s.extent) * 4 + static_cast<uint64_t>(s.layout));
       for (int8_t a : s.axes) mix(static_cast<uint64_t>(a) + 1);
     }
   }
@@ -86,6 +86,8 @@ bool whole(const DimSpec& dim) {
   return true;
 }
 
+bool is_rows(const DimSpec& dim) { return dim.size() == 1 && dim[0].is_rows(); }
+
 DimSpec canonical(const Mesh& mesh, const DimSpec& dim) {
   DimSpec out;
   for (const Seg& s : dim) {
@@ -97,7 +99,7 @@ DimSpec canonical(const Mesh& mesh, const DimSpec& dim) {
     Seg& last = out.back();
     const int64_t parts = mesh.parts(last.axes);
     const bool blocks = last.layout == Layout::kBlock && s.layout == Layout::kBlock;
-    if (s.axes.empty() && (last.axes.empty() || (last.extent % (last.layout == Layout::kBlock ? parts : 2 * parts) == 0))) {
+    if (s.axes.empty() && !last.is_rows() && (last.axes.empty() || (last.extent % (last.layout == Layout::kBlock ? parts : 2 * parts) == 0))) {
       last.extent *= s.extent;
     } else if (blocks && parts == last.extent && s.extent > 0) {
       last.extent *= s.extent;
@@ -112,6 +114,7 @@ DimSpec canonical(const Mesh& mesh, const DimSpec& dim) {
 
 std::optional<std::vector<DimSpec>> cut(const Mesh& mesh, const DimSpec& dim, const std::vector<int64_t>& sizes) {
   if (sizes.size() == 1) return std::vector<DimSpec>{dim};
+  if (is_rows(dim)) return {};
   std::vector<Seg> left(dim.begin(), dim.end());
   std::reverse(left.begin(), left.end());  // the next one at the back
   std::vector<DimSpec> out;
@@ -184,6 +187,7 @@ int64_t bound(int64_t extent, int64_t parts, int64_t i) { return i * extent / pa
 // [begin, end) pieces of a segment that a rank owns, in local order.
 SmallVec<std::pair<int64_t, int64_t>, 2> pieces(const Mesh& mesh, const Seg& seg, int rank) {
   SmallVec<std::pair<int64_t, int64_t>, 2> out;
+  WEFT_BUG_IF(seg.is_rows(), "rows by expert have no place in the whole");
   const int64_t n = mesh.parts(seg.axes), i = mesh.coordinate(rank, seg.axes);
   if (seg.layout == Layout::kBlock) {
     out.push_back({bound(seg.extent, n, i), bound(seg.extent, n, i + 1)});
@@ -232,6 +236,8 @@ char* bytes_of(const Tensor& t) { return static_cast<char*>(t.get().storage->dat
 
 int64_t local_extent(const Mesh& mesh, const Seg& seg, int rank) {
   if (seg.axes.empty()) return seg.extent;
+  if (seg.layout == Layout::kByExpert) return seg.room;
+  if (seg.layout == Layout::kByToken) return seg.extent / mesh.parts(seg.axes);
   int64_t n = 0;
   for (const auto& [begin, end] : pieces(mesh, seg, rank)) n += end - begin;
   return n;
@@ -269,7 +275,7 @@ std::vector<int64_t> global_indices(const Mesh& mesh, const DimSpec& dim, int ra
 bool even(const Mesh& mesh, const Spec& spec) {
   for (const DimSpec& d : spec.dims)
     for (const Seg& s : d)
-      if (s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0) return false;
+      if (!s.is_rows() && s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0) return false;
   return true;
 }
 
@@ -342,7 +348,8 @@ std::string to_string(const Mesh& mesh, const Spec& spec) {
       if (dim[i].axes.empty()) continue;
       const std::string names = mesh.name(dim[i].axes);
       s += names.find(',') == names.npos ? cat("@", names) : cat("@(", names, ")");
-      if (dim[i].layout == Layout::kHeadTail) s += "~head-tail";
+      static constexpr const char* kLayouts[] = {"", "~head-tail", "~by-token", "~by-expert"};
+      s += kLayouts[static_cast<int>(dim[i].layout)];
     }
     if (dim.size() > 1) s += ")";
   }

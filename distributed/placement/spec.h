@@ -15,13 +15,19 @@ namespace weft::dist {
 enum class Layout : uint8_t {
   kBlock,     // rank i of n: [floor(i N / n), floor((i + 1) N / n)): parts of parts are parts
   kHeadTail,  // chunks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
+  // Rows sorted by expert (ops/core/moe.h), which lie nowhere else in this way:
+  kByToken,   // a rank has the rows of its own tokens, sorted among themselves
+  kByExpert,  // along some of the axes a rank has the rows of its own experts, known when it runs; room for `room` rows
 };
 
 struct Seg {
   int64_t extent = 1;
   Axes axes = {};  // major first
   Layout layout = Layout::kBlock;
+  int64_t room = 0;   // kByExpert
+  Axes experts = {};  // kByExpert: over which experts are split, of the axes
   friend bool operator==(const Seg&, const Seg&) = default;
+  bool is_rows() const { return layout == Layout::kByToken || layout == Layout::kByExpert; }
 };
 
 /// The product of the extents is the dim's. Kept canonical: see canonical().
@@ -61,6 +67,8 @@ std::optional<std::vector<DimSpec>> cut(const Mesh& mesh, const DimSpec& dim, co
 DimSpec join(const Mesh& mesh, const std::vector<DimSpec>& parts);
 Axes axes_of(const DimSpec& dim);
 bool whole(const DimSpec& dim);
+/// Whether a dim is of rows sorted by expert, on more than one rank.
+bool is_rows(const DimSpec& dim);
 
 /// What a rank holds.
 int64_t local_extent(const Mesh& mesh, const Seg& seg, int rank);

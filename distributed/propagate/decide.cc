@@ -378,6 +378,8 @@ class Decider {
     std::vector<Split> out;
     auto add = [&](Split s) {
       for (size_t i : order) merge(mesh_, own[i], s);
+      if (rule.tokens >= 0) split_tokens(s[static_cast<size_t>(rule.tokens)]);
+      if (!complete(mesh_, rule, pins_.expert_room, s)) return;
       if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(std::move(s));
     };
     if (!n.outputs.empty() && passing == 0)
@@ -390,6 +392,18 @@ class Decider {
       if (out.size() < 6) add(own[i]);
     if (out.empty()) out.push_back(whole(rule));
     return out;
+  }
+
+  // Tokens that go to experts are split over the experts' axes too.
+  void split_tokens(DimSpec& tokens) const {
+    for (int8_t a : pins_.experts) {
+      const Axes have = axes_of(tokens);
+      if (std::find(have.begin(), have.end(), a) != have.end()) continue;
+      Seg& last = tokens.back();
+      if (last.layout != Layout::kBlock || last.extent % (mesh_.parts(last.axes) * mesh_.axis_size(a)) != 0) return;
+      last.axes.push_back(a);
+    }
+    tokens = canonical(mesh_, tokens);
   }
 
   static int64_t extent_of(const DimSpec& d) {

@@ -35,6 +35,8 @@ struct Pins {
   std::vector<Spec> inputs;                   // what splits the work on each argument; the argument itself is global
   Axes activations;         // sums over these axes are reduced where they arise (tensor parallelism) ...
   bool sequence = false;    // ... and scattered over the dim that is the arguments' dim 1
+  Axes experts;              // over which experts are split (expert parallelism)
+  double expert_room = 0;    // how many rows a rank takes for its experts, in average shares; 0: all there could be
   Axes context;             // over which sequences are split (context parallelism)
   CpKind cp = CpKind::kAllGather;
   bool keep_gathered = false;  // backward uses activations that forward gathered instead of gathering again

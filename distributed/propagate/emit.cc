@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "distributed/propagate/local_op.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
+#include "ops/composite/moe_ep.h"
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
 
@@ -78,9 +80,18 @@ class Emitter final : public Locals {
   }
 
   void uses(const Node& n, Move move, const Axes& axes, const Tensor& before, const Tensor& after) override {
-    collectives_.push_back({move, axes, ReduceOp::kSum, before.dtype(), std::max(before.type().nbytes(), after.type().nbytes()), n.backward,
-                            cat(*n.scope ? cat(n.scope, ": ") : "", n.op->name, n.line.line ? cat(" at ", n.line.to_string()) : ""),
-                            "keys go around the ring"});
+    PlannedCollective c{.kind = move == Move::kPermute     ? Collective::kPermute
+                               : move == Move::kAllGather   ? Collective::kAllGather
+                               : move == Move::kReduceScatter ? Collective::kReduceScatter
+                                                              : Collective::kAllToAll,
+                        .axes = mesh_.name(axes),
+                        .dtype = before.dtype()};
+    c.bytes = std::max(before.type().nbytes(), after.type().nbytes());
+    c.phase = n.backward ? Phase::kBackward : Phase::kForward;
+    c.what = cat(n.scope, *n.scope ? ": " : "", n.op->name);
+    c.line = n.line.to_string();
+    c.why = n.op == &expert_order_op ? "ranks tell each other how many rows come" : "keys go around the ring";
+    collectives_.push_back(std::move(c));
   }
 
  private:
@@ -121,6 +132,9 @@ class Emitter final : public Locals {
     const Rule rule = rule_of(g_, n);
     std::vector<Tensor> in;
     for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, cat("operand ", i)));
+    if (rule.offsets >= 0)
+      if (const DimSpec& rows = c.split[static_cast<size_t>(rule.rows)]; is_rows(rows) && rows[0].layout == Layout::kByExpert)
+        in[static_cast<size_t>(rule.offsets)] = exchange(n.inputs[static_cast<size_t>(rule.offsets)].node, rows[0].experts).offsets;
     const std::vector<Tensor> out = local_op({n, g_, rule, c.split, c.ring, in, *this});
     for (size_t i = 0; i < out.size(); ++i) {
       const Value v{id, static_cast<int32_t>(i)};
@@ -220,7 +234,7 @@ class Emitter final : public Locals {
       std::vector<Part> parts = stage.parts;
       auto exposed = [&] {
         Shape s;
-        for (const Part& p : parts) s.push_back(local_extent(mesh_, Seg{p.extent, p.axes, p.layout}, rank_));
+        for (const Part& p : parts) s.push_back(local_extent(mesh_, Seg{p.extent, p.axes, p.layout, p.room}, rank_));
         return s;
       };
       const Shape view = exposed();
@@ -229,7 +243,7 @@ class Emitter final : public Locals {
       Shape dims;
       int last = -1;
       for (const Part& p : parts) {
-        const int64_t n = local_extent(mesh_, Seg{p.extent, p.axes, p.layout}, rank_);
+        const int64_t n = local_extent(mesh_, Seg{p.extent, p.axes, p.layout, p.room}, rank_);
         if (p.dim == last) {
           dims.back() *= n;
         } else {
@@ -339,10 +353,60 @@ class Emitter final : public Locals {
         note(Collective::kAllToAll, step, t, y, v, user, why);
         return y;
       }
+      case Move::kRows: {
+        const ExpertExchange& e = exchange(order_of(v), step.axes);
+        const bool there = step.layout == Layout::kByExpert;
+        WEFT_BUG_IF(there && e.rows != step.room, "emit: room for ", step.room, " rows by expert; need ", e.rows);
+        const Tensor y = there ? rows_to_experts(t, e) : rows_from_experts(t, e);
+        note(Collective::kAllToAll, step, t, y, v, user, why);
+        part.layout = step.layout;
+        part.room = step.room;
+        return y;
+      }
       case Move::kPermute:
-        break;
+      case Move::kNever:
+        WEFT_BUG_IF(true, "emit: ", g_.node(v).op->name, " at ", g_.node(v).line.to_string(), " cannot lie so: ", why);
     }
     return t;
+  }
+
+  // The expert_order node that rows of v are sorted by.
+  int32_t order_of(Value v) const {
+    std::vector<int32_t> todo{v.node};
+    std::set<int32_t> seen;
+    while (!todo.empty()) {
+      const int32_t id = todo.back();
+      todo.pop_back();
+      if (!seen.insert(id).second) continue;
+      const Node& n = g_.node(id);
+      if (n.op == &expert_order_op) return id;
+      const bool moves = n.op == &dispatch_rows_op || n.op == &combine_rows_op || n.op == &row_dots_op;
+      for (size_t i = n.inputs.size(); i-- > 0;) {
+        const Value in = n.inputs[i];
+        if (moves && g_.node(in).op == &expert_order_op) return in.node;
+        if (n.op == &grouped_dot_op && i == 2) return in.node;
+        const Shape& shape = g_.type(in).shape;
+        if (!moves && !shape.empty() && shape[0] == g_.type(v).shape[0]) todo.push_back(in.node);
+      }
+    }
+    WEFT_BUG_IF(true, "emit: no order of rows behind ", g_.node(v).op->name);
+  }
+
+  const ExpertExchange& exchange(int32_t order, const Axes& axes) {
+    const auto key = std::make_pair(order, mesh_.name(axes));
+    if (auto it = exchanges_.find(key); it != exchanges_.end()) return it->second;
+    const Node& n = g_.node(order);
+    ExpertOrder local;
+    Tensor* const parts[] = {&local.slots, &local.tokens, &local.rows, &local.counts, &local.offsets};
+    for (int32_t i = 0; i < 5; ++i) *parts[i] = versions({order, i}).front().local;
+    local.top_k = g_.type(n.inputs[0]).shape[1];
+    const Seg experts{n.attrs.i("num_experts"), axes};
+    ExpertParallel o{.axes = key.second, .ranks = mesh_.parts(axes), .num_experts = experts.extent, .factor = pins_.expert_room};
+    for (int peer : mesh_.group(rank_, axes)) o.owned.push_back(local_extent(mesh_, experts, peer));
+    o.own = local_extent(mesh_, experts, rank_);
+    const At at(n);
+    uses(n, Move::kAllToAll, axes, local.counts, local.counts);
+    return exchanges_[key] = exchange_order(local, o);
   }
 
   // The own part of what `before` says, as `after` says.
@@ -387,6 +451,7 @@ class Emitter final : public Locals {
   Capture capture_;
   std::vector<std::vector<std::vector<Version>>> versions_;
   std::map<std::string, Tensor> coordinates_;
+  std::map<std::pair<int32_t, std::string>, ExpertExchange> exchanges_;
   std::vector<PlannedCollective> collectives_;
   int64_t sites_ = 0;         // given so far
   int32_t first_backward_ = 0;
@@ -400,7 +465,7 @@ std::vector<Axes> uneven_axes(const Mesh& mesh, const Decision& d) {
   auto look = [&](const Spec& spec) {
     for (const DimSpec& dim : spec.dims)
       for (const Seg& s : dim)
-        if (!s.axes.empty() && s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0 &&
+        if (!s.axes.empty() && !s.is_rows() && s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0 &&
             std::find(uneven.begin(), uneven.end(), s.axes) == uneven.end())
           uneven.push_back(s.axes);
   };

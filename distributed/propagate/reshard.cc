@@ -206,15 +206,41 @@ class Planner {
   Stage stage_;
 };
 
+// From one layout of rows by expert to the other, and on from there; rows go nowhere else.
+std::vector<Stage> move_rows(const Mesh& mesh, const Spec& from, const Spec& to, size_t dim) {
+  Stage s;
+  for (size_t d = 0; d < from.dims.size(); ++d)
+    for (const Seg& seg : from.dims[d]) s.parts.push_back({static_cast<int>(d), seg.extent, seg.axes, seg.layout, seg.room});
+  const Seg &a = from.dims[dim][0], &b = to.dims[dim][0];
+  Step step{Move::kNever, static_cast<int>(dim), 0, {}};
+  if (is_rows(from.dims[dim]) && is_rows(to.dims[dim]) && a.axes == b.axes && a.layout != b.layout && s.parts.size() == from.dims.size()) {
+    step.move = Move::kRows;
+    step.axes = a.layout == Layout::kByExpert ? a.experts : b.experts;
+    step.layout = b.layout;
+    step.room = b.room;
+  }
+  s.steps.push_back(step);
+  std::vector<Stage> out{s};
+  if (step.move == Move::kNever) return out;
+  Spec between = from;
+  between.dims[dim] = to.dims[dim];
+  for (Stage& rest : reshard(mesh, between, to)) out.push_back(std::move(rest));
+  return out;
+}
+
 }  // namespace
 
 const char* to_string(Move m) {
-  static constexpr const char* kNames[] = {"slice", "make-pending", "reduce-scatter", "all-reduce", "all-to-all", "all-gather", "permute"};
+  static constexpr const char* kNames[] = {"slice", "make-pending", "reduce-scatter", "all-reduce", "all-to-all", "all-gather", "all-to-all rows", "permute", "impossible"};
   return kNames[static_cast<int>(m)];
 }
 
 std::vector<Stage> reshard(const Mesh& mesh, const Spec& from, const Spec& to) {
   if (from == to) return {};
+  for (size_t d = 0; d < from.dims.size() && d < to.dims.size(); ++d) {
+    if (from.dims[d] == to.dims[d] || (!is_rows(from.dims[d]) && !is_rows(to.dims[d]))) continue;
+    return move_rows(mesh, from, to, d);
+  }
   WEFT_BUG_IF(from.dims.size() != to.dims.size(), "reshard: ", to_string(mesh, from), " to ", to_string(mesh, to));
   std::vector<Pair> pairs;
   for (size_t d = 0; d < from.dims.size(); ++d) {
@@ -251,6 +277,10 @@ double sent_bytes(Move move, double bytes, int64_t n) {
       return bytes * share;
     case Move::kAllReduce:
       return 2 * bytes * share;
+    case Move::kRows:
+      return bytes * share;
+    case Move::kNever:
+      return 1e30;
     default:
       return 0;
   }
@@ -261,7 +291,11 @@ MoveCost cost_of(const Mesh& mesh, const std::vector<Stage>& stages, DType dtype
   for (const Stage& s : stages) {
     double bytes = static_cast<double>(itemsize(dtype));
     for (const Part& p : s.parts) {
-      const int64_t n = mesh.parts(p.axes);
+      const int64_t n = p.room > 0 ? 1 : mesh.parts(p.axes);
+      if (p.room > 0) {
+        bytes *= static_cast<double>(p.room);
+        continue;
+      }
       bytes *= static_cast<double>((p.extent + n - 1) / n);
     }
     for (const Step& step : s.steps) {

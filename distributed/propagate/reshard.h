@@ -13,7 +13,9 @@ enum class Move : uint8_t {
   kAllReduce,
   kAllToAll,
   kAllGather,
+  kRows,     // rows sorted by expert go to the ranks of their experts, or back
   kPermute,  // a ring's; never part of a resharding
+  kNever,    // there is no way
 };
 const char* to_string(Move m);
 
@@ -23,6 +25,7 @@ struct Part {
   int64_t extent = 1;
   Axes axes = {};  // now
   Layout layout = Layout::kBlock;
+  int64_t room = 0;
 };
 
 struct Step {
@@ -31,7 +34,8 @@ struct Step {
   int from = 0;          // kAllToAll: the part that is joined
   Axes axes = {};        // that come or go
   ReduceOp op = ReduceOp::kSum;
-  Layout layout = Layout::kBlock;  // kSlice, kReduceScatter: of the new split
+  Layout layout = Layout::kBlock;  // kSlice, kReduceScatter, kRows: of the new split
+  int64_t room = 0;                // kRows
 };
 
 /// Steps over one set of parts. Where the two specs have no common refinement there are two stages: to the whole dims,

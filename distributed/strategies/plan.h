@@ -28,6 +28,7 @@ struct Plan {
   bool sequence = true;      // tensor parallelism splits the residual stream over the sequence (Korthikanti et al. 2022)
   std::string cp = "allgather";  // attention over a split sequence: allgather, ring or ulysses
   std::string cp_layout = "auto";  // contiguous, headtail (equal work under a causal mask), or auto: headtail without tp
+  double expert_room = 0;  // rows that a rank takes for its experts, in average shares; more is an error. 0: all there could be
   bool keep_gathered = false;  // backward uses what forward gathered: less communication, more memory
   bool choose = false;       // automatic(): options above are chosen by the cost model
   int world = 0;             // automatic(world): the mesh, too

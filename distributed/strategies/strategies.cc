@@ -220,6 +220,9 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
   }
   s.pins.activations = s.axes("tp");
   s.pins.sequence = plan.sequence && !s.pins.activations.empty();
+  for (const ParameterPin& p : s.parameters)
+    if (Strategy::uses(p, s.axes("ep"))) s.pins.experts = s.axes("ep");
+  s.pins.expert_room = plan.expert_room;
   s.pins.context = s.axes("cp");
   s.pins.cp = plan.cp == "ring" ? CpKind::kRing : plan.cp == "ulysses" ? CpKind::kUlysses : CpKind::kAllGather;
   s.pins.keep_gathered = plan.keep_gathered;
