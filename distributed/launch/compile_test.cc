@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "models/gpt/model.h"
+#include "models/moe/model.h"
 #include "weft.h"
 
 namespace weft::dist {
@@ -130,6 +131,75 @@ TEST(MeshCompile, GptInF32) {
     if (HasFailure()) {
       printf("%s\n", report.c_str());
       return;
+    }
+  }
+}
+
+moe::Config small_moe(double capacity) {
+  moe::Config c;
+  c.vocab = 48;
+  c.context = 16;
+  c.layers = 2;
+  c.heads = c.kv_heads = 4;
+  c.dim = 32;
+  c.experts = 4;
+  c.top_k = 2;
+  c.ffn = 32;
+  c.shared_ffn = 32;
+  c.dense_layers = 1;
+  c.dense_ffn = 48;
+  c.capacity_factor = capacity;
+  c.bias_rate = 1e-3;
+  return c;
+}
+
+Trained train_moe(const moe::Config& config, const std::string& mesh, const Plan& plan, std::string* report = nullptr, int steps = 3) {
+  manual_seed(7);
+  moe::Model model(config);
+  model.to(kFloat64);
+  model.train();
+  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
+  auto fn = [&](Tensor tokens, Tensor targets) {
+    nn::LossOut l = model.loss(tokens, targets);
+    auto [g, norm] = optim::clip_grad_norm(grad(l.loss, opt.parameters()), 1.0);
+    opt.step(g);
+    model.update_balance(l.expert_counts);
+    return std::vector<Tensor>{l.loss, norm, l.expert_load, l.dropped};
+  };
+  Trained r;
+  manual_seed(11);
+  weft::CompileOptions options;
+  if (!mesh.empty()) options = CompileOptions{.mesh = Mesh::parse(mesh), .plan = plan}.for_one_rank();
+  auto step = weft::compile(fn, options);
+  for (int i = 0; i < steps; ++i) {
+    Tensor tokens = randint(0, config.vocab, {4, 16}, {.dtype = kInt32}), targets = randint(0, config.vocab, {4, 16}, {.dtype = kInt32});
+    std::vector<Tensor> out = step(tokens, targets);
+    if (report) *report = step.report();
+    r.losses.push_back(out[0].item<double>());
+    r.norms.push_back(out[1].item<double>());
+    r.cells.emplace_back(cat("load ", i), out[2].to_vector<double>());
+  }
+  for (auto& [name, p] : model.named_parameters()) r.cells.emplace_back(name, p.value().to_vector<double>());
+  for (auto& [name, cell] : opt.named_cells()) r.cells.emplace_back(name, cell.value().to_vector<double>());
+  return r;
+}
+
+TEST(MeshCompile, ExpertsTrainAsOnOneDevice) {
+  for (double capacity : {0.0, 1.25}) {
+    const moe::Config config = small_moe(capacity);
+    const Trained want = train_moe(config, "", {});
+    for (const char* mesh : {"dp2", "ep2", "dp2,ep2", "ep4", "fsdp2,tp2", "dp2,tp2,ep2", "dp2,tp2,ep4(dp,tp)", "cp2,ep2", "fsdp2,tp2,ep2"}) {
+      SCOPED_TRACE(cat(mesh, " capacity ", capacity));
+      std::string report;
+      try {
+        expect_close(train_moe(config, mesh, {}, &report), want, 1e-9, mesh);
+      } catch (const Error& e) {
+        ADD_FAILURE() << e.what();
+      }
+      if (HasFailure()) {
+        printf("%s\n", report.c_str());
+        return;
+      }
     }
   }
 }

@@ -142,7 +142,7 @@ Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& spli
     for (const auto& dim : rule.map.out[i])
       for (int k : dim) kept |= k == static_cast<int>(f);
     // Tokens and their rows are one thing; where a rank has all rows of its experts, nothing is left to be added.
-    if (static_cast<int>(f) == rule.rows && rule.tokens >= 0) continue;
+    if ((static_cast<int>(f) == rule.rows && rule.tokens >= 0) || static_cast<int>(f) == rule.experts) continue;
     if (static_cast<int>(f) == rule.tokens)
       for (const auto& dim : rule.map.out[i])
         for (int k : dim) kept |= k == rule.rows;
@@ -169,6 +169,10 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
     return true;
   }
   const Axes experts = axes_of(split[static_cast<size_t>(rule.experts)]), axes = axes_of(rows);
+  for (size_t f = 0; f < split.size(); ++f)  // rows lie as they lie: no other factor may need their axes
+    if (static_cast<int>(f) != rule.rows && static_cast<int>(f) != rule.experts)
+      for (int8_t a : axes_of(split[f]))
+        if (std::find(axes.begin(), axes.end(), a) != axes.end()) return false;
   if (experts.empty()) {
     if (!axes.empty()) rows = one_segment(extent, axes, Layout::kByToken);
     return true;

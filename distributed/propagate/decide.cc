@@ -240,6 +240,9 @@ class Decider {
       if (k == 0 || cost < best) best = cost, chosen = k;
     }
     Split split = candidates[chosen];
+    if (best >= kForbidden)
+      out_.notes.push_back(cat(n.op->name, " at ", n.line.to_string(), *n.scope ? cat(" in ", n.scope) : "",
+                               ": a weight that is split over model dimensions is gathered there; no split of this op keeps it"));
     if (!pins_.context.empty() && (n.op == &attention_op || n.op == &attention_backward_op)) share_sequence(n, rule, split, c);
     choose(id, rule, split, passing);
   }
@@ -475,7 +478,7 @@ class Decider {
       return computed;
     }
     if (added_up_[static_cast<size_t>(v.node)]) return computed;
-    const bool activation = n.op->is(kContraction) || n.op->is(kIndexing) || adds_up_[static_cast<size_t>(v.node)];
+    const bool activation = ((n.op->is(kContraction) || n.op->is(kIndexing)) && is_floating(g_.type(v).dtype)) || adds_up_[static_cast<size_t>(v.node)];
     if (!activation) return computed;
     Spec s = computed;
     s.pending = {};

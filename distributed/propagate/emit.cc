@@ -365,7 +365,8 @@ class Emitter final : public Locals {
       }
       case Move::kPermute:
       case Move::kNever:
-        WEFT_BUG_IF(true, "emit: ", g_.node(v).op->name, " at ", g_.node(v).line.to_string(), " cannot lie so: ", why);
+        WEFT_BUG_IF(true, "emit: ", g_.node(v).op->name, " at ", g_.node(v).line.to_string(), " cannot lie so for ",
+                    user ? user->op->name : "the result", user && user->backward ? " in backward: " : ": ", why);
     }
     return t;
   }

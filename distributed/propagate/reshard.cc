@@ -34,7 +34,7 @@ bool refine(const Mesh& mesh, int dim, const DimSpec& from, const DimSpec& to, s
       for (size_t i = (*parts)[1].size(); i-- > 0;) rest.push_back((*parts)[1][i]);
       larger = (*parts)[0][0];
     }
-    out.push_back({{dim, x.extent, x.axes, x.layout}, y.axes, y.layout});
+    out.push_back({{dim, x.extent, x.axes, x.layout, x.room}, y.axes, y.layout});
   }
   for (auto* rest : {&a, &b})
     for (const Seg& s : *rest) {

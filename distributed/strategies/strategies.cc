@@ -89,7 +89,6 @@ void pin_rules(Strategy& s) {
 
 void pin_experts(Strategy& s) {
   const Axes ep = s.axes("ep");
-  if (ep.empty()) return;
   bool any = false;
   for (int32_t id = 0; id < s.graph.size(); ++id) {
     const Node& n = s.graph.node(id);
@@ -102,14 +101,15 @@ void pin_experts(Strategy& s) {
       const bool batched = n.op == &dot_op && n.attrs.ints(i == 0 ? "a_batch" : "b_batch").size() == 1;
       if (!grouped && !batched) continue;
       any = true;
-      if (p->split_by_rule || Strategy::uses(*p, ep)) continue;
+      p->expert = grouped;
+      if (ep.empty() || p->split_by_rule || Strategy::uses(*p, ep)) continue;
       WEFT_CHECK(p->shape[0] >= s.mesh.parts(ep), "mesh ", s.mesh.to_string(), ": ", p->shape[0], " experts ('", p->name,
                  "') over ep", s.mesh.parts(ep), "; need ep of at most ", p->shape[0]);
       p->split[0] = ep;
       p->why = "ep: experts";
     }
   }
-  if (!any) s.notes.push_back("ep: the step has no experts; ep is one more data dimension");
+  if (!any && !ep.empty()) s.notes.push_back("ep: the step has no experts; ep is one more data dimension");
 }
 
 void pin_data_parallel(Strategy& s) {
@@ -160,8 +160,10 @@ void pin_sharded(Strategy& s) {
     if (const Mesh::Dim* d = s.mesh.find(more); d && d->over.empty())
       for (int8_t a : d->axes) over.push_back(a);
   for (ParameterPin& p : s.parameters) {
-    Axes own;
-    for (int8_t a : over) {
+    Axes own, all = over;
+    if (p.expert && s.plan.sequence)
+      for (int8_t a : s.axes("tp")) all.push_back(a);
+    for (int8_t a : all) {
       Axes one;
       one.push_back(a);
       if (!Strategy::uses(p, one)) own.push_back(a);

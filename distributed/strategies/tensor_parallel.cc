@@ -47,7 +47,9 @@ class TensorParallel {
     if (!p) return;
     const bool product = n.op->is(kContraction), lookup = n.op == &index_select_op && i == 0;
     if (!p->split_by_rule && !Strategy::uses(*p, tp_)) {
-      if (product) {
+      if (n.op == &grouped_dot_op && s_.plan.sequence) {
+        // Tokens are split over tp there already.
+      } else if (product) {
         find_split(n, id, rule, i, split, *p);
       } else if (lookup && n.attrs.i("dim") == 0 && p->shape.size() == 2 && p->shape[0] >= s_.mesh.parts(tp_)) {
         pin(n.inputs[i], *p, 0, "tp: rows of the table");
