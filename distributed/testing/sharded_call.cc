@@ -22,6 +22,7 @@ class Here final : public dist::Locals {
   const Mesh& mesh() const override { return mesh_; }
   int rank() const override { return rank_; }
   Tensor coordinate(const Axes& axes) override { return constant(mesh_.coordinate(rank_, axes), kInt64); }
+  void uses(const Node&, dist::Move, const dist::Axes&, const Tensor&, const Tensor&) override {}
 
  private:
   const Mesh& mesh_;
@@ -110,7 +111,7 @@ std::vector<std::vector<Tensor>> run_on_all(const Mesh& mesh, const RuleCase& c,
     std::vector<Tensor> in;
     for (size_t i = 0; i < c.in.size(); ++i) in.push_back(part_of(mesh, call.in[i], c.in[i], r, 50 + i));
     Here here(mesh, r);
-    results.push_back(dist::local_op({c.call(), c.graph, rule, call.split, in, here}));
+    results.push_back(dist::local_op({c.call(), c.graph, rule, call.split, false, in, here}));
   }
   return results;
 }
