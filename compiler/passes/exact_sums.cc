@@ -1,5 +1,7 @@
 #include "compiler/passes/exact_sums.h"
 
+#include <algorithm>
+
 #include "compiler/passes/new_node.h"
 #include "compiler/passes/pass.h"
 #include "compiler/passes/retrace.h"
@@ -19,7 +21,11 @@ namespace {
 
 // A name for other primitives: whatever sums it holds come to light. Ops that unfold (the moves of rows to experts and
 // back) keep their names, by which a mesh knows them; they add up a token's rows only, always in one order.
-bool is_composed(const Node& n) { return n.op->decompose && !n.op->is(kStructural) && !n.op->is(kUnfolds); }
+// Ops of integers alone sum exactly as they are.
+bool has_float(const Node& n) {
+  return std::any_of(n.outputs.begin(), n.outputs.end(), [](const TensorType& t) { return is_floating(t.dtype); });
+}
+bool is_composed(const Node& n) { return n.op->decompose && !n.op->is(kStructural) && !n.op->is(kUnfolds) && has_float(n); }
 
 bool has(const Graph& g, bool (*which)(const Node&)) {
   for (int32_t id = 0; id < g.size(); ++id)

@@ -5,6 +5,7 @@
 
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
+#include "ops/core/exact.h"
 #include "ops/core/moe.h"
 
 namespace weft::dist {
@@ -40,8 +41,9 @@ int named(const DimMap& map, std::string_view name) {
 
 // Ops of routing know tokens and rows; products of groups know rows and experts.
 void allow_rows(const Node& n, Rule& r) {
-  const bool moves = n.op == &expert_order_op || n.op == &dispatch_rows_op || n.op == &combine_rows_op || n.op == &row_dots_op;
-  if (!moves && n.op != &grouped_dot_op) return;
+  const bool moves = n.op == &expert_order_op || n.op == &dispatch_rows_op || n.op == &combine_rows_op || n.op == &row_dots_op ||
+                     n.op == &exact_row_dots_op;
+  if (!moves && n.op != &grouped_dot_op && n.op != &exact_grouped_dot_op) return;
   r.rows = named(r.map, "r");
   if (moves) {
     r.tokens = named(r.map, "t");
