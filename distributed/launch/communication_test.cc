@@ -23,7 +23,8 @@ namespace {
 
 Tensor values(int rank, const Shape& shape, int salt) {
   std::vector<double> v;
-  for (int64_t i = 0; i < shape.numel(); ++i) v.push_back(std::sin(static_cast<double>(i * 37 + rank * 101 + salt * 53)));
+  for (int64_t i = 0; i < shape.numel(); ++i)
+    v.push_back(std::sin(static_cast<double>(i * 37 + rank * 101 + salt * 53)));
   return Tensor::from_vector<double>(v, shape);
 }
 
@@ -47,15 +48,22 @@ Random random_graph(uint32_t seed, int64_t k) {
   }
   for (int i = 0; i < 60; ++i) {
     // A third of all operands are inputs: those can be communicated early.
-    const int a = pick(3) == 0 ? pick(inputs) : pick(static_cast<int>(all.size())), b = pick(static_cast<int>(all.size()));
+    const int a = pick(3) == 0 ? pick(inputs) : pick(static_cast<int>(all.size())),
+              b = pick(static_cast<int>(all.size()));
     const Tensor &x = all[static_cast<size_t>(a)], &y = all[static_cast<size_t>(b)];
     const std::string axes = std::vector<std::string>{"a", "b", "a,b"}[static_cast<size_t>(pick(3))];
     const int64_t parts = axes == "a,b" ? 4 : 2, d = pick(2);
     Tensor z;
     switch (pick(8)) {
-      case 0: z = x.shape() == y.shape() ? x + y : tanh(x); break;
-      case 1: z = matmul(x, transpose(x, 0, 1)); break;
-      case 2: z = dispatch(all_reduce_op, {&x}, {{"axes", axes}, {"op", std::string(pick(3) ? "sum" : "max")}}); break;
+      case 0:
+        z = x.shape() == y.shape() ? x + y : tanh(x);
+        break;
+      case 1:
+        z = matmul(x, transpose(x, 0, 1));
+        break;
+      case 2:
+        z = dispatch(all_reduce_op, {&x}, {{"axes", axes}, {"op", std::string(pick(3) ? "sum" : "max")}});
+        break;
       case 3:
       case 4:
         if (x.shape()[static_cast<int>(d)] > 16 * k) continue;
@@ -64,9 +72,11 @@ Random random_graph(uint32_t seed, int64_t k) {
       case 5:
       case 6:
         if (x.shape()[static_cast<int>(d)] % (4 * k * parts)) continue;
-        z = dispatch(reduce_scatter_op, {&x}, {{"axes", axes}, {"dim", d}, {"parts", parts}, {"op", std::string("sum")}});
+        z = dispatch(reduce_scatter_op, {&x},
+                     {{"axes", axes}, {"dim", d}, {"parts", parts}, {"op", std::string("sum")}});
         break;
-      default: z = pick(2) ? transpose(x, 0, 1) : dispatch(permute_ranks_op, {&x}, {{"axes", axes}, {"shift", int64_t{1}}});
+      default:
+        z = pick(2) ? transpose(x, 0, 1) : dispatch(permute_ranks_op, {&x}, {{"axes", axes}, {"shift", int64_t{1}}});
     }
     if (z.numel() > 4096 * k * k) continue;
     unused.erase(a);
@@ -132,7 +142,8 @@ TEST(Communication, RandomGraphsKeepTheirBits) {
         verify(*g);
         check_starts(*g);
       }
-      EXPECT_EQ(run(world, *classes[0], small.inputs), want) << "seed " << seed << (bucket ? " bucket" : "") << (overlap ? " overlap" : "");
+      EXPECT_EQ(run(world, *classes[0], small.inputs), want)
+          << "seed " << seed << (bucket ? " bucket" : "") << (overlap ? " overlap" : "");
       EXPECT_LE(report.schedule.exposed, report.plain.exposed * (1 + 1e-12));
       buckets += static_cast<int64_t>(report.buckets.size());
       earlier += report.schedule.exposed < report.plain.exposed;
@@ -167,7 +178,8 @@ TEST(Communication, RingsGiveWhatProductsGive) {
   World world(mesh, {.timeout = std::chrono::seconds(60)});
   auto exact = [](int rank, const Shape& shape, int salt) {
     std::vector<double> v;
-    for (int64_t i = 0; i < shape.numel(); ++i) v.push_back(static_cast<double>((i * 37 + rank * 101 + salt * 53) % 17 - 8));
+    for (int64_t i = 0; i < shape.numel(); ++i)
+      v.push_back(static_cast<double>((i * 37 + rank * 101 + salt * 53) % 17 - 8));
     return Tensor::from_vector<double>(v, shape);
   };
   const std::vector<Shape> shapes = {{2, 3, 8}, {6, 8}, {8, 6}, {5, 6}};
@@ -177,10 +189,13 @@ TEST(Communication, RingsGiveWhatProductsGive) {
     NoGrad guard;
     std::vector<Tensor> in;
     for (const Shape& s : shapes) in.push_back(capture.add_input({kFloat64, Device::cpu(), s}));
-    const Tensor all = dispatch(all_gather_op, {&in[0]}, {{"axes", std::string("tp")}, {"dim", int64_t{1}}, {"parts", int64_t{4}}});
+    const Tensor all =
+        dispatch(all_gather_op, {&in[0]}, {{"axes", std::string("tp")}, {"dim", int64_t{1}}, {"parts", int64_t{4}}});
     const Tensor up = linear(all, in[1]), gate = matmul(all, in[2]);
     const Tensor y = linear(up * gate, in[3]);
-    const Tensor own = dispatch(reduce_scatter_op, {&y}, {{"axes", std::string("tp")}, {"dim", int64_t{1}}, {"parts", int64_t{4}}, {"op", std::string("sum")}});
+    const Tensor own =
+        dispatch(reduce_scatter_op, {&y},
+                 {{"axes", std::string("tp")}, {"dim", int64_t{1}}, {"parts", int64_t{4}}, {"op", std::string("sum")}});
     const std::vector<Tensor> out = {own, gate};
     g = with_sites(*capture.finish(out));
   }
@@ -205,7 +220,8 @@ TEST(Communication, RingsGiveWhatProductsGive) {
   EXPECT_FALSE(rings[1].gather);
   for (bool overlap : {false, true}) {
     std::vector<Ref<Graph>> classes{g};
-    const CommunicationReport report = arrange_communication(mesh, classes, {.overlap = overlap, .async_tp = AsyncTp::kOn, .network = apart});
+    const CommunicationReport report =
+        arrange_communication(mesh, classes, {.overlap = overlap, .async_tp = AsyncTp::kOn, .network = apart});
     verify(*classes[0]);
     if (overlap) check_starts(*classes[0]);
     EXPECT_EQ(report.after, 6);
@@ -218,7 +234,8 @@ struct Trained {
   std::string report;
 };
 
-Trained train(const std::string& mesh, int64_t vocab, const CommunicationOptions& communication, DType dtype = kFloat32) {
+Trained train(const std::string& mesh, int64_t vocab, const CommunicationOptions& communication,
+              DType dtype = kFloat32) {
   gpt::Config c;
   c.vocab = vocab;
   c.context = 16;
@@ -243,7 +260,8 @@ Trained train(const std::string& mesh, int64_t vocab, const CommunicationOptions
   Trained r;
   manual_seed(11);
   for (int i = 0; i < 3; ++i) {
-    Tensor tokens = randint(0, vocab, {4, 16}, {.dtype = kInt32}), targets = randint(0, vocab, {4, 16}, {.dtype = kInt32});
+    Tensor tokens = randint(0, vocab, {4, 16}, {.dtype = kInt32}),
+           targets = randint(0, vocab, {4, 16}, {.dtype = kInt32});
     for (const Tensor& t : step(tokens, targets)) r.all.push_back(t.to(kFloat64).to_vector<double>());
   }
   r.report = step.report();
@@ -253,7 +271,8 @@ Trained train(const std::string& mesh, int64_t vocab, const CommunicationOptions
 }
 
 TEST(Communication, StepsKeepTheirBits) {
-  for (const auto& [mesh, vocab] : {std::pair("fsdp2,tp2", 48), {"dp2,tp2", 48}, {"fsdp2,tp2", 50}, {"fsdp2,cp2", 48}}) {
+  for (const auto& [mesh, vocab] :
+       {std::pair("fsdp2,tp2", 48), {"dp2,tp2", 48}, {"fsdp2,tp2", 50}, {"fsdp2,cp2", 48}}) {
     const Trained plain = train(mesh, vocab, {.bucket = false, .overlap = false});
     const Trained buckets = train(mesh, vocab, {.bucket = true, .overlap = false});
     const Trained both = train(mesh, vocab, {});
@@ -265,7 +284,8 @@ TEST(Communication, StepsKeepTheirBits) {
 
 // Sums over ranks take another order: f64 within 1e-9, as on meshes of other shapes.
 TEST(Communication, StepsWithRingsTrainAlike) {
-  const Trained plain = train("dp2,tp2", 48, {}, kFloat64), rings = train("dp2,tp2", 48, {.async_tp = AsyncTp::kOn}, kFloat64);
+  const Trained plain = train("dp2,tp2", 48, {}, kFloat64),
+                rings = train("dp2,tp2", 48, {.async_tp = AsyncTp::kOn}, kFloat64);
   EXPECT_NE(rings.report.find("in pieces beside their products"), std::string::npos) << rings.report;
   double scale_all = 0;
   for (const auto& v : plain.all)
@@ -274,7 +294,8 @@ TEST(Communication, StepsWithRingsTrainAlike) {
   for (size_t i = 0; i < plain.all.size(); ++i) {
     double scale = 1e-3 * scale_all, worst = 0;
     for (double x : plain.all[i]) scale = std::max(scale, std::abs(x));
-    for (size_t k = 0; k < plain.all[i].size(); ++k) worst = std::max(worst, std::abs(plain.all[i][k] - rings.all[i][k]));
+    for (size_t k = 0; k < plain.all[i].size(); ++k)
+      worst = std::max(worst, std::abs(plain.all[i][k] - rings.all[i][k]));
     EXPECT_LE(worst, 1e-9 * scale) << i;
   }
 }

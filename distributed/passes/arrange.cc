@@ -80,13 +80,14 @@ void check_same_sequence(std::span<const Ref<Graph>> classes) {
     const size_t n = std::min(first.size(), other.size());
     size_t i = 0;
     while (i < n && first[i] == other[i]) ++i;
-    WEFT_BUG_IF(i < std::max(first.size(), other.size()), "mesh: ranks of shape class ", c, " have ", i < other.size() ? other[i] : "nothing",
-                " as collective ", i, " where those of class 0 have ", i < first.size() ? first[i] : "nothing",
-                "; need the same sequence on all ranks");
+    WEFT_BUG_IF(i < std::max(first.size(), other.size()), "mesh: ranks of shape class ", c, " have ",
+                i < other.size() ? other[i] : "nothing", " as collective ", i, " where those of class 0 have ",
+                i < first.size() ? first[i] : "nothing", "; need the same sequence on all ranks");
   }
 }
 
-CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes, const CommunicationOptions& options) {
+CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes,
+                                          const CommunicationOptions& options) {
   CommunicationReport report;
   check_same_sequence(classes);
   const Network& net = options.network;
@@ -149,9 +150,9 @@ std::string CommunicationReport::to_string() const {
   std::string s = cat("collectives: ", before);
   if (!rings.empty()) s += cat(", ", rings.size(), " in pieces beside their products");
   if (!buckets.empty()) s += cat(", in buckets ", after);
-  s += cat("; predicted ", ms(plain.communication), " ms of communication beside ", ms(plain.compute), " ms of work; exposed ", ms(schedule.exposed), " ms");
-  if (schedule.peak > 0)
-    s += cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");
+  s += cat("; predicted ", ms(plain.communication), " ms of communication beside ", ms(plain.compute),
+           " ms of work; exposed ", ms(schedule.exposed), " ms");
+  if (schedule.peak > 0) s += cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");
   for (const std::string& n : notes) s += cat("; ", n);
   return s;
 }

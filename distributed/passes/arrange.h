@@ -1,5 +1,6 @@
-// What is done with the collectives of emitted graphs before they are planned: taken apart with their products, bucketed,
-// overlapped. Every shape class gets what was decided for the first one, so that all ranks begin and end the same collectives in the same order.
+// What is done with the collectives of emitted graphs before they are planned: taken apart with their products,
+// bucketed, overlapped. Every shape class gets what was decided for the first one, so that all ranks begin and end the
+// same collectives in the same order.
 #pragma once
 #include <span>
 
@@ -42,6 +43,7 @@ std::vector<std::string> sequence_of_collectives(const Graph& g);
 void check_same_sequence(std::span<const Ref<Graph>> classes);
 
 /// Graphs made by with_sites (and passes that keep order); they are replaced.
-CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes, const CommunicationOptions& options);
+CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes,
+                                          const CommunicationOptions& options);
 
 }  // namespace weft::dist

@@ -16,7 +16,8 @@ bool contains(const Shape& dims, int64_t d) { return std::find(dims.begin(), dim
 
 // Which dim of a product's result is dim d of operand i, or -1 if that is a batch dim or contracted.
 int result_dim(const Graph& g, const Node& dot, int i, int64_t d) {
-  const Shape &batch = dot.attrs.ints(i ? "b_batch" : "a_batch"), &contract = dot.attrs.ints(i ? "b_contract" : "a_contract");
+  const Shape &batch = dot.attrs.ints(i ? "b_batch" : "a_batch"),
+              &contract = dot.attrs.ints(i ? "b_contract" : "a_contract");
   if (contains(batch, d) || contains(contract, d)) return -1;
   int at = batch.size();
   if (i == 1) at = g.type(dot.inputs[0]).shape.size() - dot.attrs.ints("a_contract").size();
@@ -39,13 +40,15 @@ bool wins(const Graph& g, const Mesh& mesh, const Network& net, const Ring& r) {
   const Node& c = g.node(r.collective);
   const auto p = static_cast<double>(c.attrs.i("parts"));
   const Link& link = net.along(c.attrs.get<std::string>("axes"));
-  const double piece = static_cast<double>(collective_bytes(g, c)) / p, pass = link.latency + piece / link.bytes_per_second;
+  const double piece = static_cast<double>(collective_bytes(g, c)) / p,
+               pass = link.latency + piece / link.bytes_per_second;
   double whole = 0, pieces = 0, placed = 0;
   for (int32_t id : r.dots) {
     const double seconds = compute_seconds(net, g, g.node(id));
     whole += seconds;
     pieces += net.launch + (seconds - net.launch) / p;
-    placed += 2 * static_cast<double>(g.node(id).outputs[0].nbytes()) / net.machine.bytes;  // pieces are copied or added
+    placed +=
+        2 * static_cast<double>(g.node(id).outputs[0].nbytes()) / net.machine.bytes;  // pieces are copied or added
   }
   return (p - 1) * std::max(pieces, pass) + pieces + placed < whole + collective_seconds(net, mesh, g, c);
 }
@@ -102,8 +105,10 @@ class Applier {
       v = capture_.value_of(get(v));
     }
     const int32_t now = capture_.graph().add(std::move(n));
-    if (g_.node(id).op == &input_op) capture_.graph().inputs[static_cast<size_t>(g_.node(id).attrs.i("index"))] = {now, 0};
-    for (size_t i = 0; i < g_.node(id).outputs.size(); ++i) mine.push_back(capture_.wrap({now, static_cast<int32_t>(i)}));
+    if (g_.node(id).op == &input_op)
+      capture_.graph().inputs[static_cast<size_t>(g_.node(id).attrs.i("index"))] = {now, 0};
+    for (size_t i = 0; i < g_.node(id).outputs.size(); ++i)
+      mine.push_back(capture_.wrap({now, static_cast<int32_t>(i)}));
   }
   const Tensor& operand(Value v) {
     if (values_[static_cast<size_t>(v.node)].empty()) copy(v.node);
@@ -137,7 +142,8 @@ class Applier {
         const Node& dot = g_.node(ring.dots[i]);
         const int side = dot.inputs[0].node == ring.collective ? 0 : 1;
         const Tensor other = operand(dot.inputs[1 - side]);
-        const Tensor y = side == 0 ? dispatch(dot_op, {&piece, &other}, dot.attrs) : dispatch(dot_op, {&other, &piece}, dot.attrs);
+        const Tensor y =
+            side == 0 ? dispatch(dot_op, {&piece, &other}, dot.attrs) : dispatch(dot_op, {&other, &piece}, dot.attrs);
         const int dim = result_dim(g_, dot, side, c.attrs.i("dim"));
         if (k == 0) out.push_back(zeros(dot.outputs[0].shape, {.dtype = y.dtype()}));
         out[i] = dynamic_update_slice(out[i], y, starts(y.dim(), dim, begin_of(axes, k, p, y.size(dim))));
@@ -159,8 +165,10 @@ class Applier {
     Tensor sum;
     for (int64_t k = 0; k < p; ++k) {
       const Tensor before = k ? passed_on(sum, axes, 1) : Tensor();
-      const Tensor part = dynamic_slice(whole, starts(whole.dim(), dim, begin_of(axes, p - 1 - k, p, sizes[dim])), sizes);
-      const Tensor y = side == 0 ? dispatch(dot_op, {&part, &other}, dot.attrs) : dispatch(dot_op, {&other, &part}, dot.attrs);
+      const Tensor part =
+          dynamic_slice(whole, starts(whole.dim(), dim, begin_of(axes, p - 1 - k, p, sizes[dim])), sizes);
+      const Tensor y =
+          side == 0 ? dispatch(dot_op, {&part, &other}, dot.attrs) : dispatch(dot_op, {&other, &part}, dot.attrs);
       sum = k ? before + y : y;
     }
     values_[static_cast<size_t>(ring.collective)] = {sum};
@@ -205,7 +213,9 @@ std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Network& 
     } else if (n.op == &reduce_scatter_op && even(n) && n.attrs.get<std::string>("op") == "sum") {
       const int32_t from = n.inputs[0].node;
       const Node& dot = g.node(from);
-      if (dot.op != &dot_op || kept[from] || taken[from] || readers[from].size() != 1 || operand_dim(g, dot, n.attrs.i("dim")).first < 0) continue;
+      if (dot.op != &dot_op || kept[from] || taken[from] || readers[from].size() != 1 ||
+          operand_dim(g, dot, n.attrs.i("dim")).first < 0)
+        continue;
       r.dots = {from};
     } else {
       continue;

@@ -21,13 +21,13 @@ struct Ring {
   bool gather = true;
 };
 
-/// All-gathers read by products alone along a dim that they do not contract, and reduce-scatters of the sum of a product
-/// that nobody else reads; even shards.
+/// All-gathers read by products alone along a dim that they do not contract, and reduce-scatters of the sum of a
+/// product that nobody else reads; even shards.
 std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Network& net, AsyncTp mode);
 
 /// The graph with those rings; permute_ranks take new sites after the largest there is. Rows of a gathered product are
-/// those of the products of its pieces. A scattered block b is summed from left to right over ranks b + 1, b + 2, ..., b
-/// (in the ring), the same each time but not the order of reduce_scatter, which is 0, 1, 2, ....
+/// those of the products of its pieces. A scattered block b is summed from left to right over ranks b + 1, b + 2, ...,
+/// b (in the ring), the same each time but not the order of reduce_scatter, which is 0, 1, 2, ....
 Ref<Graph> apply_rings(const Graph& g, const std::vector<Ring>& rings);
 
 }  // namespace weft::dist

@@ -18,7 +18,8 @@ bool can_share(const Graph& g, const Node& n) {
 
 // What members of one bucket have in common.
 std::string key_of(const Graph& g, const Node& n) {
-  std::string key = cat(n.op->name, " ", n.attrs.get<std::string>("axes"), " ", g.type(n.inputs[0]).dtype, n.backward ? " backward" : "");
+  std::string key = cat(n.op->name, " ", n.attrs.get<std::string>("axes"), " ", g.type(n.inputs[0]).dtype,
+                        n.backward ? " backward" : "");
   if (n.attrs.has("op")) key += " " + n.attrs.get<std::string>("op");
   if (n.attrs.b("identity_grad", false)) key += " identity_grad";
   return key;
@@ -26,7 +27,14 @@ std::string key_of(const Graph& g, const Node& n) {
 
 class Applier {
  public:
-  Applier(const Graph& g, const Buckets& buckets) : g_(g), flow_(g), buckets_(buckets), bucket_(g.size(), -1), under_way_(buckets.size()), r_(g), bring_(g, r_, [this](int32_t id) { return make(id); }) {
+  Applier(const Graph& g, const Buckets& buckets)
+      : g_(g),
+        flow_(g),
+        buckets_(buckets),
+        bucket_(g.size(), -1),
+        under_way_(buckets.size()),
+        r_(g),
+        bring_(g, r_, [this](int32_t id) { return make(id); }) {
     for (size_t b = 0; b < buckets.size(); ++b)
       for (int32_t id : buckets[b]) bucket_[static_cast<size_t>(id)] = static_cast<int>(b);
   }
@@ -98,7 +106,8 @@ class Applier {
     int64_t at = 0;
     for (size_t i = 0; i < members.size(); ++i) {
       const Node& n = g_.node(members[i]);
-      Value v = add(slice_op, {done}, {{"begin", Shape{0, at}}, {"end", Shape{rows, at + sizes[i]}}, {"step", Shape{1, 1}}}, n);
+      Value v = add(slice_op, {done},
+                    {{"begin", Shape{0, at}}, {"end", Shape{rows, at + sizes[i]}}, {"step", Shape{1, 1}}}, n);
       at += sizes[i];
       if (gather) {
         const Split s(g_.type(n.inputs[0]).shape, n.attrs.i("dim"));
@@ -111,8 +120,8 @@ class Applier {
   const Graph& g_;
   const Flow flow_;
   const Buckets& buckets_;
-  std::vector<int> bucket_;       // by node
-  std::vector<bool> under_way_;   // by bucket
+  std::vector<int> bucket_;      // by node
+  std::vector<bool> under_way_;  // by bucket
   Rewriter r_;
   Bringer bring_;
 };
@@ -169,14 +178,16 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, con
     if (!flow.live[id] || !can_share(g, n) || collective_parts(mesh, n) < 2) continue;
     const Link& link = net.along(n.attrs.get<std::string>("axes"));
     // Packing and unpacking read and write each byte twice.
-    const int64_t most = options.member_bytes > 0 ? options.member_bytes : static_cast<int64_t>(link.latency * net.machine.bytes / 4);
+    const int64_t most =
+        options.member_bytes > 0 ? options.member_bytes : static_cast<int64_t>(link.latency * net.machine.bytes / 4);
     if (collective_bytes(g, n) <= most) alike[key_of(g, n)].push_back(id);
   }
   Line line(flow);
   Buckets buckets;
   for (auto& [key, nodes] : alike) {
     const Link& link = net.along(g.node(nodes[0]).attrs.get<std::string>("axes"));
-    const int64_t most = options.bytes > 0 ? options.bytes : static_cast<int64_t>(8 * link.latency * link.bytes_per_second);
+    const int64_t most =
+        options.bytes > 0 ? options.bytes : static_cast<int64_t>(8 * link.latency * link.bytes_per_second);
     std::stable_sort(nodes.begin(), nodes.end(), [&](int32_t a, int32_t b) {
       return std::pair(flow.ready[a], flow.use[a]) < std::pair(flow.ready[b], flow.use[b]);
     });
@@ -193,8 +204,11 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, con
     for (int32_t id : nodes) {
       const int64_t size = collective_bytes(g, g.node(id));
       bool needs = false;
-      for (int32_t from : flow.before[static_cast<size_t>(id)]) needs |= std::find(bucket.begin(), bucket.end(), from) != bucket.end();
-      if (!bucket.empty() && (needs || bytes + size > most || std::max(ready, line.ready(id)) >= std::min(use, line.use(id)))) close();
+      for (int32_t from : flow.before[static_cast<size_t>(id)])
+        needs |= std::find(bucket.begin(), bucket.end(), from) != bucket.end();
+      if (!bucket.empty() &&
+          (needs || bytes + size > most || std::max(ready, line.ready(id)) >= std::min(use, line.use(id))))
+        close();
       const bool first = bucket.empty();
       bucket.push_back(id);
       bytes = size + (first ? 0 : bytes);

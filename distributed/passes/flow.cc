@@ -7,7 +7,8 @@
 
 namespace weft::dist {
 
-Flow::Flow(const Graph& g) : live(g.size()), light(g.size()), ready(g.size(), -1), use(g.size(), g.size()), before(g.size()) {
+Flow::Flow(const Graph& g)
+    : live(g.size()), light(g.size()), ready(g.size(), -1), use(g.size(), g.size()), before(g.size()) {
   for (Value v : g.inputs) live[v.node] = true;
   for (Value v : g.outputs) live[v.node] = true;
   for (const CellWrite& w : g.writes) live[w.value.node] = true;
@@ -48,7 +49,8 @@ Flow::Flow(const Graph& g) : live(g.size()), light(g.size()), ready(g.size(), -1
     const int32_t to = w.value.node;
     if (light[to]) continue;
     for (int32_t from : readers[static_cast<size_t>(w.cell)])
-      if (from < to && !light[from] && std::find(before[to].begin(), before[to].end(), from) == before[to].end()) before[to].push_back(from);
+      if (from < to && !light[from] && std::find(before[to].begin(), before[to].end(), from) == before[to].end())
+        before[to].push_back(from);
   }
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!live[id]) continue;

@@ -24,7 +24,8 @@ struct Flow {
 class Bringer {
  public:
   /// `make` emits a node that is not simply copied and returns true; it brings what it needs itself.
-  Bringer(const Graph& g, Rewriter& r, std::function<bool(int32_t id)> make = nullptr) : g_(g), r_(r), make_(std::move(make)) {}
+  Bringer(const Graph& g, Rewriter& r, std::function<bool(int32_t id)> make = nullptr)
+      : g_(g), r_(r), make_(std::move(make)) {}
   /// The new value for `v`.
   Value operator()(Value v);
   /// What outputs and cell writes need.

@@ -1,5 +1,5 @@
-// What communication and computation are assumed to cost when a schedule is made: never measured, so that every rank and
-// every run makes the same schedule.
+// What communication and computation are assumed to cost when a schedule is made: never measured, so that every rank
+// and every run makes the same schedule.
 #pragma once
 #include <map>
 #include <string>
@@ -12,16 +12,16 @@ namespace weft::dist {
 
 /// One link of a ring of ranks.
 struct Link {
-  double latency = 20e-6;           // seconds for each message
+  double latency = 20e-6;  // seconds for each message
   double bytes_per_second = 5e9;
 };
 
 /// The rates of one rank and of what joins it to the others. The default: threads of one process on shared cores.
 struct Network {
   Machine machine = kPlannedMachine;
-  double launch = 1e-6;             // seconds that any kernel takes at least
-  bool shares_cores = true;         // communication is done by the cores that compute
-  Link link = {};                   // of mesh dimensions that `links` does not name
+  double launch = 1e-6;                    // seconds that any kernel takes at least
+  bool shares_cores = true;                // communication is done by the cores that compute
+  Link link = {};                          // of mesh dimensions that `links` does not name
   std::map<std::string, Link> links = {};  // by name of a mesh dimension
 
   /// The slowest of the links that a collective over these axes ("tp", "dp,cp") takes.

@@ -81,14 +81,23 @@ class Memory {
   int64_t live_ = 0, peak_ = 0;
 };
 
-std::string_view layer_of(const Node& n) { return std::string_view(n.scope).substr(0, std::string_view(n.scope).find('/')); }
+std::string_view layer_of(const Node& n) {
+  return std::string_view(n.scope).substr(0, std::string_view(n.scope).find('/'));
+}
 
 class Scheduler {
  public:
   /// `limit`: bytes from which on nothing is begun or fetched early. In place: as the graph stands.
-  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Network& net, const OverlapOptions& options, int64_t window, int64_t limit,
-            bool in_place)
-      : g_(g), flow_(flow), look_ahead_(options.look_ahead), window_(window), budget_(limit), in_place_(in_place), memory_(g, flow_), n_(g.size()) {
+  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Network& net, const OverlapOptions& options,
+            int64_t window, int64_t limit, bool in_place)
+      : g_(g),
+        flow_(flow),
+        look_ahead_(options.look_ahead),
+        window_(window),
+        budget_(limit),
+        in_place_(in_place),
+        memory_(g, flow_),
+        n_(g.size()) {
     for (int32_t id = 0; id < g.size(); ++id) {
       if (!flow_.live[id] || flow_.light[id]) continue;
       const Node& n = g.node(id);
@@ -104,7 +113,8 @@ class Scheduler {
         s_.communication += x.seconds;
       } else {
         s_.compute += x.seconds;
-        if (communicates(n)) s_.communication += collective_seconds(net, mesh, g, n), s_.exposed += collective_seconds(net, mesh, g, n);
+        if (communicates(n))
+          s_.communication += collective_seconds(net, mesh, g, n), s_.exposed += collective_seconds(net, mesh, g, n);
       }
     }
   }
@@ -146,10 +156,10 @@ class Scheduler {
  private:
   struct Info {
     bool talks = false, fixed = false, begun = false, done = false;
-    int32_t missing = 0;         // of `before`: not done
+    int32_t missing = 0;  // of `before`: not done
     double seconds = 0, finish = 0;
-    size_t hidden = 0;           // of collectives: index in Schedule::hidden
-    int64_t ahead = 0;           // bytes of the window that it takes
+    size_t hidden = 0;  // of collectives: index in Schedule::hidden
+    int64_t ahead = 0;  // bytes of the window that it takes
     std::vector<int32_t> after;
   };
 
@@ -170,7 +180,8 @@ class Scheduler {
     if (n_[id].missing == 0) return;
     std::vector<int32_t> all;
     for (int32_t from : under_way_)
-      if (std::find(flow_.before[id].begin(), flow_.before[id].end(), from) != flow_.before[id].end()) all.push_back(from);
+      if (std::find(flow_.before[id].begin(), flow_.before[id].end(), from) != flow_.before[id].end())
+        all.push_back(from);
     for (int32_t from : all) end(from);
     WEFT_BUG_IF(n_[id].missing != 0, "overlap: %", id, " (", g_.node(id).op->name, ") comes before what it needs");
   }
@@ -315,7 +326,8 @@ Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const Ov
     std::map<std::pair<std::string_view, bool>, int64_t> layers;
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
-      if (flow.live[id] && flow.ready[id] < 0 && communicates(n)) window = std::max(window, layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes());
+      if (flow.live[id] && flow.ready[id] < 0 && communicates(n))
+        window = std::max(window, layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes());
     }
   }
   const Schedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
@@ -349,7 +361,8 @@ Ref<Graph> apply_schedule(const Graph& g, const Schedule& s) {
     } else {
       const auto [in, out] = begun.at(e.node);
       const Value both[] = {out, in};
-      r.map({e.node, 0}, {r.graph().add(new_node(r.graph(), collective_wait_op, both, {{"site", n.attrs.i("site")}}, n)), 0});
+      r.map({e.node, 0},
+            {r.graph().add(new_node(r.graph(), collective_wait_op, both, {{"site", n.attrs.i("site")}}, n)), 0});
     }
   }
   bring.bring_results();

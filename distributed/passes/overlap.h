@@ -11,9 +11,11 @@
 namespace weft::dist {
 
 struct OverlapOptions {
-  int64_t prefetch_bytes = 0;  // of parameters gathered ahead; 0: as much as the largest layer (equal outer scope) gathers
-  int64_t memory_bytes = 0;    // live at once, estimated; 0: what the graph needs as it is, a fiftieth of that, and prefetch_bytes
-  int look_ahead = 256;        // how many nodes ahead work is looked for
+  int64_t prefetch_bytes =
+      0;  // of parameters gathered ahead; 0: as much as the largest layer (equal outer scope) gathers
+  int64_t memory_bytes =
+      0;  // live at once, estimated; 0: what the graph needs as it is, a fiftieth of that, and prefetch_bytes
+  int look_ahead = 256;  // how many nodes ahead work is looked for
 };
 
 /// One thing of a schedule.
@@ -30,11 +32,11 @@ struct Hidden {
 };
 
 struct Schedule {
-  std::vector<Event> events;  // heavy nodes of Flow in their new order
-  std::vector<Hidden> hidden; // in order of start
-  double compute = 0;         // predicted seconds of one step, in all: computation
-  double communication = 0;   // ... of collectives one after another
-  double exposed = 0;         // ... in which the rank waits
+  std::vector<Event> events;          // heavy nodes of Flow in their new order
+  std::vector<Hidden> hidden;         // in order of start
+  double compute = 0;                 // predicted seconds of one step, in all: computation
+  double communication = 0;           // ... of collectives one after another
+  double exposed = 0;                 // ... in which the rank waits
   int64_t peak_before = 0, peak = 0;  // estimated live bytes besides cells and arguments, before fusion
 };
 

@@ -32,7 +32,8 @@ using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
 class Partition final : public internal::Partitioner {
  public:
   explicit Partition(dist::LayOut how) : how_(std::move(how)) {}
-  std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint, const CompileOptions& options) override {
+  std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint,
+                                                       const CompileOptions& options) override {
     auto made = std::make_unique<dist::MeshStep>(joint, how_, options);
     step = made.get();
     return made;
@@ -46,12 +47,14 @@ class Partition final : public internal::Partitioner {
 class Side {
  public:
   Side(const ModelShape& shape, const CompileOptions& options)
-      : model_(shape), opt_(model_.parameters(), {.lr = 1e-3}), step_(weft::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
-          Tensor loss = model_.loss(tokens, targets, kFloat32);
-          opt_.step(grad(loss, model_.parameters()));
-          return loss;
-        }),
-        options)) {}
+      : model_(shape),
+        opt_(model_.parameters(), {.lr = 1e-3}),
+        step_(weft::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
+                              Tensor loss = model_.loss(tokens, targets, kFloat32);
+                              opt_.step(grad(loss, model_.parameters()));
+                              return loss;
+                            }),
+                            options)) {}
   Side(const Side&) = delete;
   double step(const Tensor& tokens, const Tensor& targets) {
     const auto begin = Clock::now();
@@ -75,7 +78,9 @@ int run(const std::vector<std::string>& arguments) {
   const dist::Mesh mesh = dist::Mesh::parse(absl::GetFlag(FLAGS_mesh));
   if (mesh.size() < 2) usage_error("--mesh has one rank; need two or more");
   auto partition = std::make_shared<Partition>(
-      dist::LayOut{.mesh = mesh, .plan = {}, .communication = {.bucket = absl::GetFlag(FLAGS_bucket), .overlap = absl::GetFlag(FLAGS_overlap)}});
+      dist::LayOut{.mesh = mesh,
+                   .plan = {},
+                   .communication = {.bucket = absl::GetFlag(FLAGS_bucket), .overlap = absl::GetFlag(FLAGS_overlap)}});
   CompileOptions options = dist::CompileOptions{.mesh = mesh}.for_one_rank();
   options.partitioner = partition;
   manual_seed(0);
@@ -84,7 +89,8 @@ int run(const std::vector<std::string>& arguments) {
   Side ranks(shape, options);
   std::vector<double> alone, together;
   for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + 2 && !interrupted(); ++i) {
-    const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}), targets = randint(0, shape.vocab, {shape.batch, shape.context});
+    const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}),
+                 targets = randint(0, shape.vocab, {shape.batch, shape.context});
     const double a = one.step(tokens, targets), b = ranks.step(tokens, targets);
     if (i == 1) partition->step->world().clear_statistics();
     if (i < 2) continue;
@@ -94,8 +100,8 @@ int run(const std::vector<std::string>& arguments) {
   if (absl::GetFlag(FLAGS_show_plan)) std::printf("%s\n", ranks.report().c_str());
   std::vector<double> ratios;
   for (size_t i = 0; i < alone.size(); ++i) ratios.push_back(together[i] / alone[i]);
-  std::printf("of %zu steps, of the average rank:\n%s%s\n", together.size(), partition->step->world().statistics().c_str(),
-              partition->step->communication().to_string().c_str());
+  std::printf("of %zu steps, of the average rank:\n%s%s\n", together.size(),
+              partition->step->world().statistics().c_str(), partition->step->communication().to_string().c_str());
   Report report("mesh_step");
   report.fact("config", shape.name);
   report.fact("mesh", mesh.to_string());
@@ -115,5 +121,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times a training step on thread ranks beside the same step on one.", weft::bench::run);
+  return weft::run_program(argc, argv, "Times a training step on thread ranks beside the same step on one.",
+                           weft::bench::run);
 }
