@@ -19,7 +19,7 @@ class TensorParallel {
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
       for (const TensorType& t : n.outputs) specs_[static_cast<size_t>(id)].push_back(Spec::replicated(t.shape));
-      if (n.backward || n.inputs.empty() || n.op == &grad_free()) continue;
+      if (n.backward || n.inputs.empty()) continue;
       const Rule rule = rule_of(g, n);
       Split split = whole(rule);
       for (size_t i = 0; i < n.inputs.size(); ++i)
@@ -34,7 +34,6 @@ class TensorParallel {
   }
 
  private:
-  static const OpDef& grad_free() { return captured_op; }
   const Spec& spec(Value v) const { return specs_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
   ParameterPin* parameter(Value v) {
     const int32_t cell = parameter_behind(s_.graph, v);
@@ -52,12 +51,12 @@ class TensorParallel {
       } else if (product) {
         find_split(n, id, rule, i, split, *p);
       } else if (lookup && n.attrs.i("dim") == 0 && p->shape.size() == 2 && p->shape[0] >= s_.mesh.parts(tp_)) {
-        pin(n.inputs[i], *p, 0, "tp: rows of the table");
+        pin(n.inputs[i], *p, 0, tp_, "tp: rows of the table");
       } else if (!lookup) {
         // What meets a split value elementwise (a bias) is split like it.
         const Spec need = operand_spec(s_.mesh, rule, i, split);
         for (size_t d = 0; d < need.dims.size(); ++d)
-          if (!whole(need.dims[d])) pin(n.inputs[i], *p, d, "tp: with the values that it meets");
+          if (!whole(need.dims[d])) pin(n.inputs[i], *p, d, axes_of(need.dims[d]), "tp: with the values that it meets");
       }
     }
     merge(s_.mesh, split_of(s_.mesh, rule, rule.map.in[i], behind(n.inputs[i], *p)), split);
@@ -69,7 +68,7 @@ class TensorParallel {
       if (rule.map.in[i][d].size() != 1) continue;
       const auto f = static_cast<size_t>(rule.map.in[i][d][0]);
       if (rule.map.factors[f].kind != FactorKind::kSum || whole(split[f])) continue;
-      pin(n.inputs[i], p, d, "tp: rows");
+      pin(n.inputs[i], p, d, axes_of(split[f]), "tp: rows");
       return;
     }
     for (const DimSpec& d : split)
@@ -85,12 +84,26 @@ class TensorParallel {
       for (size_t k = 0; k < rule.map.in.size(); ++k)
         for (const auto& dim : rule.map.in[k]) shared |= k != i && std::find(dim.begin(), dim.end(), f) != dim.end();
       if (shared) continue;
-      Split columns = split;
-      columns[static_cast<size_t>(f)] = one_segment(factor.size, tp_);
-      if (!stays_split(id, result_spec(s_.mesh, rule, 0, columns))) continue;
-      pin(n.inputs[i], p, d, "tp: columns");
-      return;
+      // Over all of tp, or over as many of its axes as what follows can bear (fewer key heads than ranks).
+      for (Axes axes = tp_; !axes.empty(); axes = without_last(axes)) {
+        Split columns = split;
+        columns[static_cast<size_t>(f)] = one_segment(factor.size, axes);
+        if (!stays_split(id, result_spec(s_.mesh, rule, 0, columns))) continue;
+        pin(n.inputs[i], p, d, axes, "tp: columns");
+        if (axes.size() < tp_.size())
+          s_.notes.push_back(cat("tp: '", p.name, "' is split over ", s_.mesh.parts(axes), " of ", s_.mesh.parts(tp_),
+                                 " ranks only: what comes of it (heads) has no more parts; the rest of them compute the same"));
+        return;
+      }
     }
+    if (p.shape.size() >= 2 && p.shape.numel() >= (int64_t{1} << 16))
+      s_.notes.push_back(cat("tp: '", p.name, "' ", p.shape.to_string(), " is whole on every rank of tp: no split of its result lasts until the next weight"));
+  }
+
+  static Axes without_last(const Axes& axes) {
+    Axes out;
+    for (size_t i = 0; i + 1 < axes.size(); ++i) out.push_back(axes[i]);
+    return out;
   }
 
   // Whether a split result can stay so: until a weight sums over it, or until it is reduced at the end.
@@ -142,7 +155,10 @@ class TensorParallel {
       for (size_t d = 0; d < s.dims.size(); ++d)
         for (int8_t a : p.split[d])
           if (std::find(tp_.begin(), tp_.end(), a) != tp_.end()) {
-            s.dims[d] = one_segment(p.shape[static_cast<int>(d)], tp_);
+            Axes own;
+            for (int8_t b : p.split[d])
+              if (std::find(tp_.begin(), tp_.end(), b) != tp_.end()) own.push_back(b);
+            s.dims[d] = one_segment(p.shape[static_cast<int>(d)], own);
             break;
           }
       return s;
@@ -152,9 +168,9 @@ class TensorParallel {
   }
 
   // Splits the dim of the parameter that is dim d of v.
-  void pin(Value v, ParameterPin& p, size_t d, const char* why) {
+  void pin(Value v, ParameterPin& p, size_t d, const Axes& axes, const char* why) {
     Spec want = Spec::replicated(s_.graph.type(v).shape);
-    want.dims[d] = one_segment(s_.graph.type(v).shape[static_cast<int>(d)], tp_);
+    want.dims[d] = one_segment(s_.graph.type(v).shape[static_cast<int>(d)], axes);
     while (s_.graph.node(v).op != &cell_op) {
       const Node& n = s_.graph.node(v);
       const Rule rule = rule_of(s_.graph, n);
@@ -164,7 +180,7 @@ class TensorParallel {
     for (size_t k = 0; k < want.dims.size(); ++k) {
       if (whole(want.dims[k]) || want.dims[k].size() != 1) continue;
       if (!p.split[k].empty()) continue;  // split over another dimension (experts)
-      p.split[k] = tp_;
+      p.split[k] = axes;
       p.why += cat(p.why.empty() ? "" : "; ", why);
     }
   }

@@ -1,0 +1,37 @@
+// The model of the equality matrix: dense layers and layers with experts, grouped-query heads, packed documents,
+// dropout, tied embedding, accumulation over micro-batches; and one run of it, on one device or on a mesh.
+#pragma once
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "distributed/launch/compile.h"
+#include "weft.h"
+
+namespace weft::testing {
+
+struct MatrixCase {
+  std::string mesh;  // "": one device
+  dist::Plan plan;
+  double capacity = 0;  // of experts; 0: dropless
+  DType dtype = kFloat64;
+  int64_t vocab = 264;
+  int steps = 3;
+  bool one_device() const { return mesh.empty(); }
+  /// "dp2,tp2 zero1 cp:ring/headtail dropless f64".
+  std::string name() const;
+};
+
+/// What must be equal.
+struct MatrixRun {
+  std::vector<double> losses, norms;
+  std::vector<std::pair<std::string, std::vector<double>>> cells;  // parameters, optimiser state, counts, generator
+  std::vector<std::string> planned, actual;                        // collectives of the last rank in one step
+  int64_t planned_peak = 0, measured_peak = 0;                     // of the largest rank
+};
+MatrixRun run_case(const MatrixCase& c);
+
+/// What differs, first the most surprising; empty if runs are equal within `tol` (decisions.md 14), `loss_tol` for losses.
+std::string difference(const MatrixRun& got, const MatrixRun& want, double tol, double loss_tol);
+
+}  // namespace weft::testing
