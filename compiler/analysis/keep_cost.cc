@@ -65,7 +65,6 @@ KeepCosts::KeepCosts(const Graph& g, int64_t small) : small_(small), nodes_(g.si
     values_.resize(values_.size() + g.node(id).outputs.size());
     any_backward_ |= g.node(id).backward;
   }
-  if (!any_backward_) return;
   classify(g);
   find_stored(g);
   price(g);

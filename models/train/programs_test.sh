@@ -53,6 +53,53 @@ same v1.jsonl v2.jsonl "--verify_numerics: one thread differs from two"
 [[ $(grep -oE '"loss":[0-9]+\.[0-9]{3}' v1.jsonl | head -1) == "$(grep -oE '"loss":[0-9]+\.[0-9]{3}' whole.jsonl | head -1)" ]] || fail "--verify_numerics: another first loss"
 expect 2 "--verify_numerics: got --compile=false" "$train" "${flags[@]}" --verify_numerics --compile=false
 
+# Over a mesh the losses are those of one device: to rounding, with --verify_numerics to the bit. A checkpoint goes on
+# with any mesh or none.
+short=(--steps 4 --threads 2 --checkpoint_every 2 --keep 0)
+losses() { grep -oE '"loss":[0-9.e-]+' "$1" | cut -d: -f2; }
+near() { [[ $(lines "$1") == "$(lines "$2")" ]] && paste <(losses "$1") <(losses "$2") | awk '{d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * $2) exit 1}'; }
+same_state() {
+  for f in model optimizer; do cmp -s "$1/step_4/$f.safetensors" "$2/step_4/$f.safetensors" || fail "$3: $f.safetensors differs"; done
+}
+"$train" "${flags[@]}" "${short[@]}" --metrics m1.jsonl --checkpoint_dir m1 >m1.txt 2>&1 || fail "train: $(tail -1 m1.txt)"
+"$train" "${flags[@]}" "${short[@]}" --verify_numerics --metrics e1.jsonl --checkpoint_dir e1 >e1.txt 2>&1 || fail "train --verify_numerics: $(tail -1 e1.txt)"
+meshes=(dp2,tp2)
+[[ $config == moe_* ]] && meshes+=(dp2,ep2)
+for mesh in "${meshes[@]}"; do
+  on=(--mesh "$mesh" --ranks threads)
+  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --metrics "m-$mesh.jsonl" --checkpoint_dir "m-$mesh" --show_plan --save_plan "$mesh.plan" >m.txt 2>&1 || fail "--mesh $mesh: $(tail -1 m.txt)"
+  near "m-$mesh.jsonl" m1.jsonl || fail "--mesh $mesh: losses $(losses "m-$mesh.jsonl") instead of $(losses m1.jsonl)"
+  grep -q "^plan over $mesh: 4 ranks" m.txt && grep -q "^peak memory of a rank: .* (planned)" m.txt || fail "--show_plan: $(cat m.txt)"
+  "$train" "${flags[@]}" "${short[@]}" --plan "$mesh.plan" --checkpoint_every 0 --metrics "p-$mesh.jsonl" >p.txt 2>&1 || fail "--plan: $(tail -1 p.txt)"
+  same "m-$mesh.jsonl" "p-$mesh.jsonl" "--plan $mesh.plan differs from --mesh $mesh"
+  grep -q "^note:" p.txt && fail "--plan: $(grep '^note:' p.txt)"
+  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --verify_numerics --metrics "e-$mesh.jsonl" --checkpoint_dir "e-$mesh" >e.txt 2>&1 || fail "--mesh $mesh --verify_numerics: $(tail -1 e.txt)"
+  same "e-$mesh.jsonl" e1.jsonl "--verify_numerics: --mesh $mesh differs from one device"
+  same_state "e-$mesh" e1 "--verify_numerics --mesh $mesh"
+  mkdir -p "off-$mesh" "on-$mesh"
+  cp -r "e-$mesh/step_2" "off-$mesh/" && cp -r e1/step_2 "on-$mesh/"
+  "$train" "${flags[@]}" "${short[@]}" --verify_numerics --resume --checkpoint_dir "off-$mesh" >off.txt 2>&1 || fail "resume without a mesh: $(tail -1 off.txt)"
+  "$train" "${flags[@]}" "${short[@]}" "${on[@]}" --verify_numerics --resume --checkpoint_dir "on-$mesh" >on.txt 2>&1 || fail "resume on $mesh: $(tail -1 on.txt)"
+  grep -q "^resumed from " off.txt && grep -q "^resumed from " on.txt || fail "not resumed: $(cat off.txt on.txt)"
+  same_state "off-$mesh" e1 "written on $mesh, resumed without"
+  same_state "on-$mesh" e1 "written without a mesh, resumed on $mesh"
+done
+on=("$train" "${flags[@]}" --checkpoint_every 0)
+expect 2 "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" "${on[@]}" --mesh dp3
+expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, tp, cp or ep" "${on[@]}" --mesh zz2
+expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
+expect 2 "--verify: got true with --mesh" "${on[@]}" --mesh dp2 --verify
+expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
+expect 2 "--forbid: got 'allgather'; need KIND@DIMENSION" "${on[@]}" --mesh dp2 --forbid allgather
+expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or *" "${on[@]}" --mesh dp2 --forbid allgather@dpp
+expect 2 "--forbid: got allgather@dp; need --mesh" "${on[@]}" --forbid allgather@dp
+expect 0 "" "${on[@]}" --steps 1 --mesh dp2 --forbid allgather@dp,alltoall@dp
+expect 1 "forbid: 'allreduce@dp:gradients' forbids the all-reduce of" "${on[@]}" --mesh dp2 --forbid allgather@dp,allreduce@dp:gradients
+expect 2 "--mesh: got dp2; --plan dp2,tp2.plan is of mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
+expect 1 "no.plan" "${on[@]}" --plan no.plan
+echo "mesh dp2" >bad.plan
+expect 1 "plan, line 1: got 'mesh dp2'; need 'weft plan 1'" "${on[@]}" --plan bad.plan
+
 # A loss that is no number stops the run and names the op.
 expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --checkpoint_every 0
 grep -q "first" err.txt || fail "no op named: $(cat err.txt)"

@@ -29,6 +29,9 @@ ABSL_FLAG(std::string, ranks, "threads", "what the ranks of --mesh are: threads 
 ABSL_FLAG(int64_t, zero, -1, "with --mesh, ZeRO stage: 1 shards optimiser state over the data ranks, 2 gradients too, 3 parameters too; -1: 3 over fsdp, else 0");
 ABSL_FLAG(std::string, cp, "allgather", "with --mesh and a dimension cp, how attention sees the whole sequence: allgather, ring or ulysses");
 ABSL_FLAG(bool, show_plan, false, "print how the step is laid over the mesh, every collective with its reason, before the first step");
+ABSL_FLAG(std::vector<std::string>, forbid, {}, "with --mesh, collectives the plan may not have, as in allgather@dp:activations,allreduce@tp: KIND@DIMENSION[:WHAT], * for any; one that it has is an error");
+ABSL_FLAG(std::string, plan, "", "file that --save_plan wrote: mesh and placements are those of that plan");
+ABSL_FLAG(std::string, save_plan, "", "with --mesh, file for the plan, written before the first step");
 ABSL_FLAG(std::string, checkpoint_dir, "", "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one");
 ABSL_FLAG(bool, resume, false, "go on from the newest checkpoint in --checkpoint_dir, if there is one");
 ABSL_FLAG(std::string, metrics, "", "file for one JSON object a step");
@@ -71,6 +74,9 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     o.zero = absl::GetFlag(FLAGS_zero);
     o.cp = absl::GetFlag(FLAGS_cp);
     o.show_plan = absl::GetFlag(FLAGS_show_plan);
+    o.forbid = absl::GetFlag(FLAGS_forbid);
+    o.plan = absl::GetFlag(FLAGS_plan);
+    o.save_plan = absl::GetFlag(FLAGS_save_plan);
     o.checkpoint_dir = absl::GetFlag(FLAGS_checkpoint_dir);
     o.resume = absl::GetFlag(FLAGS_resume);
     o.metrics = absl::GetFlag(FLAGS_metrics);

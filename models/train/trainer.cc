@@ -7,6 +7,8 @@
 #include <optional>
 
 #include "distributed/launch/compile.h"
+#include "distributed/plan/forbid.h"
+#include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
 #include "framework/io/file.h"
@@ -63,7 +65,58 @@ struct Plan {
   std::string dir;
   bool on_text = true;
   dist::Mesh mesh;
+  dist::Plan placements;
+  uint64_t saved_hash = 0;  // of the plan of --plan; 0: none
 };
+
+// Names of the mesh and what must divide over them, before anything is made: plans a step that has the batch alone.
+void check_batch(const Plan& p, const TrainOptions& o) {
+  const int64_t context = std::stoll(p.config.at("context")), length = o.seq_len > 0 ? o.seq_len : std::min<int64_t>(context, 256);
+  dist::CompileOptions how{.mesh = p.mesh, .plan = p.placements};
+  how.plan.rules.clear();
+  try {
+    dist::plan([](const Tensor& ids) { return sum(ids); }, how,
+               zeros({o.batch_size / o.grad_accum, length}, {.dtype = kInt32}));
+  } catch (const Error& e) {
+    usage_error(cat("--", e.what()));
+  }
+}
+
+// --plan and --mesh, and what only means something with them.
+void settle_mesh(Plan& p, const TrainOptions& o) {
+  check("ranks", o.ranks == "threads", cat("'", o.ranks, "'"), "threads");
+  check("zero", o.zero >= -1 && o.zero <= 3, std::to_string(o.zero), "a stage from 0 to 3");
+  check("cp", o.cp == "allgather" || o.cp == "ring" || o.cp == "ulysses", cat("'", o.cp, "'"), "allgather, ring or ulysses");
+  try {
+    p.mesh = dist::Mesh::parse(o.mesh);
+  } catch (const Error& e) {
+    usage_error(cat("--mesh: ", e.what()));
+  }
+  p.placements.zero = static_cast<int>(o.zero);
+  if (!o.plan.empty()) {
+    const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
+    if (!o.mesh.empty() && !(p.mesh == saved.mesh))
+      usage_error(cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(), ", which needs no --mesh"));
+    check("zero", o.zero < 0 || o.zero == saved.plan.zero, std::to_string(o.zero),
+          cat("none: --plan ", o.plan, " has stage ", saved.plan.zero).c_str());
+    p.mesh = saved.mesh;
+    p.placements = saved.plan;
+    p.saved_hash = saved.hash;
+  }
+  p.placements.cp = o.cp;
+  const bool many = p.mesh.size() > 1;
+  check("mesh", !many || o.compile, p.mesh.to_string(), "--compile as well: only captured steps are laid over a mesh");
+  if (many) check_batch(p, o);
+  check("verify", !many || !o.verify, "true with --mesh", "one device; --verify_numerics gives its bits on a mesh");
+  check("show_plan", many || !o.show_plan, "true", "--mesh");
+  check("save_plan", many || o.save_plan.empty(), o.save_plan, "--mesh");
+  check("forbid", many || o.forbid.empty(), o.forbid.empty() ? "" : o.forbid[0], "--mesh");
+  try {
+    dist::parse_forbid(p.mesh, o.forbid);
+  } catch (const Error& e) {
+    usage_error(cat("--", e.what()));
+  }
+}
 
 std::string pick_folder(const std::string& base, bool resume) {
   std::string found = base;
@@ -102,16 +155,7 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", cat("'", o.dtype, "'"), "f32, bf16 or f16");
   check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false", "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
-  check("ranks", o.ranks == "threads", cat("'", o.ranks, "'"), "threads");
-  check("zero", o.zero >= -1 && o.zero <= 3, std::to_string(o.zero), "a stage from 0 to 3");
-  check("cp", o.cp == "allgather" || o.cp == "ring" || o.cp == "ulysses", cat("'", o.cp, "'"), "allgather, ring or ulysses");
-  try {
-    p.mesh = dist::Mesh::parse(o.mesh);
-  } catch (const Error& e) {
-    usage_error(cat("--mesh: ", e.what()));
-  }
-  check("mesh", p.mesh.size() == 1 || o.compile, o.mesh, "--compile as well: only captured steps are laid over a mesh");
-  check("show_plan", !o.show_plan || p.mesh.size() > 1, "true", "--mesh");
+  settle_mesh(p, o);
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
   } else {
@@ -174,10 +218,10 @@ class Trainer {
       Tensor tokens = to_tensor(batch.tokens, batch.rows), targets = to_tensor(batch.targets, batch.rows);
       const double lr = schedule.at(state_.step);
       optimizer_->set_lr(lr);
-      if (options_.show_plan && !shown_) {
+      if (plan_.mesh.size() > 1 && !planned_) {
         step.prepare(tokens, targets);
-        std::printf("%s\n", step.report().c_str());
-        shown_ = true;
+        tell_plan(internal::plan_report(*step.core(), "cpu"));
+        planned_ = true;
       }
       StepOut out = step(tokens, targets);
       const bool ok = out.ok.item<bool>();
@@ -221,14 +265,24 @@ class Trainer {
   }
 
  private:
-  CompileOptions compile_options() const {
+  // How the step is laid over the mesh, before it first runs.
+  void tell_plan(const dist::PlanReport& report) {
+    if (plan_.saved_hash != 0 && plan_.saved_hash != report.hash())
+      std::printf("note: %s was saved of another step or setting; its placements hold, its collectives may differ\n", options_.plan.c_str());
+    if (!options_.save_plan.empty()) dist::save_plan(report, io::resolve_path(options_.save_plan));
+    if (options_.show_plan) std::printf("%s\n", report.to_string().c_str());
+    std::fflush(stdout);
+  }
+
+  CompileOptions compile_options(bool evaluating = false) const {
     if (plan_.mesh.size() > 1) {
       dist::CompileOptions o{.mesh = plan_.mesh,
+                             .plan = plan_.placements,
                              .memory_budget = options_.memory_budget,
                              .numerics = options_.numerics,
+                             .verify_numerics = options_.verify_numerics,
                              .kernel_cache = options_.kernel_cache};
-      o.plan.zero = static_cast<int>(options_.zero);
-      o.plan.cp = options_.cp;
+      if (!evaluating) o.forbid = options_.forbid;
       return o.for_one_rank();
     }
     return {.enabled = options_.compile,
@@ -309,7 +363,7 @@ class Trainer {
             NoGrad guard;
             return model_->loss(tokens, targets).ce;
           },
-          compile_options());
+          compile_options(true));
     }
     model_->eval();
     const int64_t batches = std::min<int64_t>(eval_loader_->batches(), 8);
@@ -393,8 +447,10 @@ class Trainer {
     const int64_t n = model_->num_parameters();
     std::printf("%s %s: %.2f M parameters, %s, %s\n", family_.name.c_str(), plan_.config_name.c_str(), n * 1e-6, options_.dtype.c_str(),
                 plan_.on_text ? cat(split_.train.size(), " tokens of text").c_str() : "random tokens");
-    std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)\n", options_.steps, options_.batch_size, options_.seq_len,
-                num_threads(), cat(selected_isa()).c_str());
+    const int ranks = plan_.mesh.size();
+    std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)%s\n", options_.steps, options_.batch_size, options_.seq_len,
+                num_threads(), cat(selected_isa()).c_str(),
+                ranks > 1 ? cat(", ", ranks, " ranks as ", plan_.mesh.to_string()).c_str() : "");
     std::fflush(stdout);
   }
 
@@ -426,7 +482,7 @@ class Trainer {
   Buffer scale_;
   TrainState state_;
   int64_t last_saved_ = -1;
-  bool shown_ = false;
+  bool planned_ = false;
   double last_save_time_ = 0, save_seconds_ = 0;
 };
 

@@ -31,6 +31,9 @@ struct TrainOptions {
   int64_t zero = -1;             // ZeRO stage over the data dimensions; -1: 3 over fsdp, else 0
   std::string cp = "allgather";  // attention over sequences split by cp: allgather, ring or ulysses
   bool show_plan = false;
+  std::vector<std::string> forbid;  // collectives that the plan may not have
+  std::string plan;              // file of a saved plan; empty: the plan follows from the mesh
+  std::string save_plan;
   std::string checkpoint_dir;
   bool resume = false;
   std::string metrics;
