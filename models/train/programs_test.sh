@@ -93,7 +93,7 @@ expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
 expect 2 "--forbid: got 'allgather'; need KIND@DIMENSION" "${on[@]}" --mesh dp2 --forbid allgather
 expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or *" "${on[@]}" --mesh dp2 --forbid allgather@dpp
 expect 2 "--forbid: got allgather@dp; need --mesh" "${on[@]}" --forbid allgather@dp
-expect 0 "" "${on[@]}" --steps 1 --mesh dp2 --forbid allgather@dp,alltoall@dp
+"${on[@]}" --steps 1 --mesh dp2 --forbid allgather@dp,alltoall@dp >f.txt 2>&1 || fail "--forbid what is not there: $(tail -1 f.txt)"
 expect 1 "forbid: 'allreduce@dp:gradients' forbids the all-reduce of" "${on[@]}" --mesh dp2 --forbid allgather@dp,allreduce@dp:gradients
 expect 2 "--mesh: got dp2; --plan dp2,tp2.plan is of mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
 expect 1 "no.plan" "${on[@]}" --plan no.plan
