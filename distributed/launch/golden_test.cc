@@ -2,10 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <tuple>
 
 #include "distributed/launch/compile.h"
+#include "distributed/plan/machine.h"
 #include "distributed/plan/words.h"
 #include "models/gpt/model.h"
+#include "models/moe/model.h"
 #include "weft.h"
 
 namespace weft::dist {
@@ -107,6 +110,102 @@ TEST(Golden, TensorParallelLayerWithoutSequence) {
   expect_counts(per_layer("tp2", 0, false),
                 {{"forward activations all-reduce@tp", 2}, {"backward activations all-reduce@tp", 2}},
                 list_of(plan_of(1, "tp2", 0, false)));
+}
+
+PlanReport moe_plan_of(int64_t layers, const std::string& mesh, int zero, double capacity, double aux = 0) {
+  moe::Config config;
+  config.vocab = 48;
+  config.context = 16;
+  config.layers = layers;
+  config.heads = config.kv_heads = 4;
+  config.dim = 32;
+  config.experts = 8;
+  config.top_k = 2;
+  config.ffn = 24;
+  config.shared_ffn = 0;
+  config.dense_layers = 0;
+  config.capacity_factor = capacity;
+  config.bias_rate = 1e-3;
+  config.aux_loss = aux;
+  manual_seed(7);
+  moe::Model model(config);
+  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
+  CompileOptions o;
+  o.mesh = Mesh::parse(mesh);
+  o.plan.zero = zero;
+  o.communication.bucket = o.communication.overlap = false;
+  const Tensor x = zeros({4, 16}, {.dtype = kInt32});
+  return plan(
+      [&](Tensor tokens, Tensor targets) {
+        nn::LossOut l = model.loss(tokens, targets);
+        auto [g, norm] = optim::clip_grad_norm(grad(l.loss, opt.parameters()), 1.0);
+        opt.step(g);
+        model.update_balance(l.expert_counts);
+        return std::vector<Tensor>{l.loss, norm, l.expert_load, l.dropped};
+      },
+      o, x, x);
+}
+
+Counts per_moe_layer(const std::string& mesh, int zero, double capacity, double aux = 0) {
+  Counts two = counts_of(moe_plan_of(2, mesh, zero, capacity, aux));
+  for (const auto& [what, n] : counts_of(moe_plan_of(1, mesh, zero, capacity, aux))) two[what] -= n;
+  std::erase_if(two, [](const auto& x) { return x.second == 0; });
+  return two;
+}
+
+// Attention as in a dense layer. Tokens meet the router where they lie. Ranks tell each other once how many rows come;
+// then rows go to their experts and back, each way once forward and once backward. Experts lie over cp x tp: their
+// weights are gathered over dp alone, and so are their gradients scattered; nothing else of them is reduced. The counts
+// of all tokens are added once, for the balance.
+TEST(Golden, ExpertLayer) {
+  const std::string mesh = "dp2,cp2,tp2,ep4(cp,tp)";
+  const Counts want = {{"forward activations all-gather@tp", 1},
+                       {"forward activations reduce-scatter@tp", 1},
+                       {"forward activations all-gather@cp", 2},
+                       {"backward activations all-gather@tp", 2},
+                       {"backward activations reduce-scatter@tp", 1},
+                       {"backward activations all-gather@cp", 2},
+                       {"backward activations reduce-scatter@cp", 2},
+                       {"forward parameters all-gather@dp,cp", 5},   // two norms, qkv, out, router
+                       {"backward parameters all-gather@dp,cp", 3},  // qkv, out, router
+                       {"backward gradients reduce-scatter@dp,cp", 5},
+                       {"backward gradients all-reduce@tp", 3},  // norms, router: they meet tokens split over tp
+                       {"forward activations all-to-all@ep", 3},  // the counts, dispatch, combine
+                       {"backward activations all-to-all@ep", 2},
+                       {"forward activations all-reduce@dp,ep", 1},  // the counts
+                       {"forward parameters all-gather@dp", 3},
+                       {"backward parameters all-gather@dp", 3},
+                       {"backward gradients reduce-scatter@dp", 3}};
+  for (const double aux : {0.0, 0.01}) {
+    // Wherever in the step they are added: for the aux loss, the balance and what the step tells they are the same.
+    Counts got = per_moe_layer(mesh, 3, 0, aux);
+    int64_t added = 0;
+    for (const char* phase : {"forward", "backward", "update"}) {
+      const auto it = got.find(cat(phase, " activations all-reduce@dp,ep"));
+      if (it != got.end()) added += it->second, got.erase(it);
+    }
+    got["forward activations all-reduce@dp,ep"] = added;
+    expect_counts(got, want, list_of(moe_plan_of(1, mesh, 3, 0, aux)));
+  }
+}
+
+// Bytes of a layer's experts over a rank's link: tokens k d itemsize (ep - 1) / ep, twice forward and twice backward.
+TEST(Golden, ExpertBytes) {
+  for (const auto& [mesh, ranks, ep] : {std::tuple("ep2", 2, 2), std::tuple("ep4", 4, 4), std::tuple("dp2,ep2", 4, 2),
+                                        std::tuple("dp2,tp2,ep4(dp,tp)", 4, 4), std::tuple("dp2,cp2,tp2,ep4(cp,tp)", 8, 4)}) {
+    for (const int64_t layers : {1, 2}) {
+      const PlanReport p = moe_plan_of(layers, mesh, 3, 0);
+      const double tokens = 4.0 * 16 / ranks, k = 2, d = 32, itemsize = 4;
+      const double want = tokens * k * d * itemsize * (ep - 1) / ep;
+      double sum = 0;
+      for (const PlannedCollective& c : p.collectives()) {
+        if (c.what.find("all_to_all_rows") == c.what.npos) continue;
+        EXPECT_EQ(c.axes, "ep");
+        sum += static_cast<double>(c.bytes) * bus_factor(c.kind, ep);
+      }
+      EXPECT_EQ(sum, 4 * static_cast<double>(layers) * want) << mesh << "\n" << list_of(p);
+    }
+  }
 }
 
 // Work under a causal mask: row i has i + 1 columns. Head and tail together are as much for every rank; in blocks the

@@ -170,7 +170,12 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
     rows = axes.empty() ? one_segment(extent) : one_segment(extent, axes, Layout::kByToken);
     return true;
   }
-  const Axes experts = axes_of(split[static_cast<size_t>(rule.experts)]), axes = axes_of(rows);
+  const Axes axes = axes_of(rows);
+  DimSpec& owners = split[static_cast<size_t>(rule.experts)];
+  // Rows that lie by expert stay there; of a weight's gradient nothing else says so.
+  if (whole(owners) && is_rows(rows) && rows[0].layout == Layout::kByExpert)
+    owners = one_segment(rule.map.factors[static_cast<size_t>(rule.experts)].size, rows[0].experts);
+  const Axes experts = axes_of(owners);
   for (size_t f = 0; f < split.size(); ++f)  // rows lie as they lie: no other factor may need their axes
     if (static_cast<int>(f) != rule.rows && static_cast<int>(f) != rule.experts)
       for (int8_t a : axes_of(split[f]))

@@ -9,10 +9,12 @@ namespace {
 
 int64_t site_of(const Node& n) { return n.attrs.i("site", 0); }
 
-// Bytes as RankContext counts them: of the first operand or result, whichever is larger.
+// Bytes as RankContext counts them: of the first operand or result, whichever is larger; of an all-to-all the smaller,
+// as the other may have room for more rows than come.
 int64_t bytes_of(const Graph& g, const Node& n, Collective kind) {
   if (kind == Collective::kSend) return g.type(n.inputs[0]).nbytes();
   if (kind == Collective::kRecv) return n.outputs[0].nbytes();
+  if (kind == Collective::kAllToAll) return std::min(g.type(n.inputs[0]).nbytes(), n.outputs[0].nbytes());
   return std::max(g.type(n.inputs[0]).nbytes(), n.outputs[0].nbytes());
 }
 
@@ -53,7 +55,9 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<
       c.what = cat(n.scope, *n.scope ? ": " : "", n.op->name);
       c.line = n.line.to_string();
       c.why = *kind == Collective::kPermute ? "one step of a ring, beside the product or attention that uses it"
-                                            : "how its op works on shards";
+              : n.op == &all_to_all_rows_op || n.op == start_form(all_to_all_rows_op)
+                  ? "rows go to the ranks of their experts, or back"
+                  : "how its op works on shards";
     }
     c.kind = *kind;
     c.axes = n.attrs.get<std::string>("axes");

@@ -17,7 +17,7 @@ struct PlannedCollective {
   std::string axes;    // mesh dimensions, as Mesh::axes reads them: "tp", "dp,cp"
   ReduceOp op = ReduceOp::kSum;
   DType dtype = kFloat32;
-  int64_t bytes = 0;   // of the rank's operand or result, whichever is larger
+  int64_t bytes = 0;   // of the rank's operand or result, whichever is larger; all-to-all: smaller
   Phase phase = Phase::kForward;
   Subject subject = Subject::kActivation;
   int64_t site = 0;    // attribute of its node, from 1; unique in the graph

@@ -291,11 +291,7 @@ MoveCost cost_of(const Mesh& mesh, const std::vector<Stage>& stages, DType dtype
   for (const Stage& s : stages) {
     double bytes = static_cast<double>(itemsize(dtype));
     for (const Part& p : s.parts) {
-      const int64_t n = p.room > 0 ? 1 : mesh.parts(p.axes);
-      if (p.room > 0) {
-        bytes *= static_cast<double>(p.room);
-        continue;
-      }
+      const int64_t n = mesh.parts(p.axes);  // of rows by expert an average share, whatever the room
       bytes *= static_cast<double>((p.extent + n - 1) / n);
     }
     for (const Step& step : s.steps) {

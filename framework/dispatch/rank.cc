@@ -18,6 +18,8 @@ int64_t bytes_moved(const CommRequest& r) {
       return bytes_of(r.in);
     case Collective::kRecv:
       return bytes_of(r.out);
+    case Collective::kAllToAll:  // the larger may have room for more than comes
+      return std::min(bytes_of(r.in), bytes_of(r.out));
     default:
       return std::max(bytes_of(r.in), bytes_of(r.out));
   }

@@ -17,7 +17,7 @@ struct CollectiveRecord {
   Collective kind = Collective::kBarrier;
   std::string axes;
   DType dtype = kFloat32;
-  int64_t bytes = 0;  // of this rank's operand or result, whichever is larger
+  int64_t bytes = 0;  // of this rank's operand or result, whichever is larger; all-to-all: smaller
   uint64_t site = 0;
   friend bool operator==(const CollectiveRecord&, const CollectiveRecord&) = default;
   /// "all_gather tp f32 1024 bytes".
