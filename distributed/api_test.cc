@@ -53,13 +53,15 @@ TEST(DistributedApi, OneModelAnyMesh) {
   EXPECT_EQ(mesh.to_string(), "fsdp2,tp2");
   EXPECT_EQ(mesh, dist::Mesh::parse("fsdp2,tp2"));
   expect_same(losses([&](auto fn) { return dist::compile(fn, {.mesh = mesh}); }), want);
-  expect_same(losses([&](auto fn) { return dist::compile(fn, {.mesh = mesh, .plan = dist::Plan::automatic()}); }), want);
+  expect_same(losses([&](auto fn) { return dist::compile(fn, {.mesh = mesh, .plan = dist::Plan::automatic()}); }),
+              want);
 }
 
 TEST(DistributedApi, RulesPlaceParametersAndThePlanTellsThem) {
   manual_seed(3);
   Training t;
-  const dist::Plan rules = {{"blocks.*.attn.qkv.weight", {{"tp", Shard(0)}}}, {"tok.weight", {{"tp", dist::Replicate()}}}};
+  const dist::Plan rules = {{"blocks.*.attn.qkv.weight", {{"tp", Shard(0)}}},
+                            {"tok.weight", {{"tp", dist::Replicate()}}}};
   auto step = dist::compile(t.step(), {.mesh = dist::Mesh({{"dp", 2}, {"tp", 2}}), .plan = rules});
   const Tensor ids = zeros({4, 8}, {.dtype = kInt32});
   step.prepare(ids, ids);  // nothing has run
@@ -71,8 +73,8 @@ TEST(DistributedApi, RulesPlaceParametersAndThePlanTellsThem) {
   EXPECT_FALSE(plan.collectives().empty());
   EXPECT_EQ(plan.peak_bytes(), step.stats().planned_peak_bytes);
   const std::string text = step.plan().to_string();
-  for (const char* part : {"plan over dp2,tp2: 4 ranks", "blocks.*.attn.qkv.weight", "rule 'blocks.*.attn.qkv.weight'", "all-reduce",
-                           "peak memory of a rank:", "step on cpu:"})
+  for (const char* part : {"plan over dp2,tp2: 4 ranks", "blocks.*.attn.qkv.weight", "rule 'blocks.*.attn.qkv.weight'",
+                           "all-reduce", "peak memory of a rank:", "step on cpu:"})
     EXPECT_NE(text.find(part), text.npos) << part << "\n" << text;
 }
 

@@ -1,5 +1,6 @@
 // Tensor parallelism by hand (Shoeybi et al. 2019, Korthikanti et al. 2022): a layer's weights are cut over the ranks
-// of the mesh, and the collectives between the pieces are written down. Values and gradients equal those of one device.
+// of the mesh, and the collectives between the pieces are written down. Values and gradients equal those of one device,
+// and the collectives are those that dist::compile finds when it is told only where the tensors lie.
 //   ./bazelw run //models/examples:raw_tp -- --ranks 4
 #include <algorithm>
 #include <cstdio>
@@ -7,8 +8,7 @@
 
 #include "absl/flags/flag.h"
 #include "absl/flags/parse.h"
-#include "distributed/collectives.h"
-#include "distributed/launch/world.h"
+#include "distributed/distributed.h"
 #include "weft.h"
 
 ABSL_FLAG(int, ranks, 2, "ranks, each with its part of the weights; need a divisor of 256");
@@ -29,6 +29,8 @@ Tensor mine(const Tensor& x, int64_t dim) {
 double difference(const Tensor& got, const Tensor& want) {
   return ((got - want).abs().amax() / want.abs().amax()).item<float>();
 }
+
+constexpr const char* kNames[] = {"y", "dx", "dA", "dB"};
 
 struct Layer {
   const char* title;
@@ -60,6 +62,45 @@ const Layer kLayers[] = {
      [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, 0, 1, 0, 0},
 };
 
+/// y, dx, dA and, of two weights, dB; the loss is sum(y w).
+template <class Fn>
+std::vector<Tensor> gradients(const Fn& fn, bool pair, Tensor x, Tensor a, Tensor b, const Tensor& w) {
+  x = x.requires_grad(), a = a.requires_grad(), b = b.requires_grad();
+  const Tensor y = fn(x, a, b);
+  std::vector<Tensor> leaves{x, a}, all{y};
+  if (pair) leaves.push_back(b);
+  for (const Tensor& g : grad(sum(y * w), leaves)) all.push_back(g);
+  return all;
+}
+
+/// The compiler's: the layer of one device and where its tensors lie; the plan finds the collectives.
+std::string compiled(const Layer& layer, int ranks, const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& w,
+                     const std::vector<Tensor>& want) {
+  const bool pair = layer.b_dim >= 0;
+  const Parameter px(x, "x"), pa(a, "a"), pb(b, "b"), pw(w, "w");
+  auto lies = [](int64_t dim) { return dim < 0 ? dist::Replicate() : dist::Shard(static_cast<int>(dim)); };
+  dist::Plan plan = {
+      {"x", {{"tp", lies(layer.x_dim)}}}, {"a", {{"tp", lies(layer.a_dim)}}}, {"w", {{"tp", lies(layer.y_dim)}}}};
+  if (pair) plan.rules.push_back({"b", {{"tp", lies(layer.b_dim)}}});
+  auto step =
+      dist::compile([&] { return gradients(layer.whole, pair, px.value(), pa.value(), pb.value(), pw.value()); },
+                    {.mesh = dist::Mesh{{"tp", ranks}}, .plan = plan});
+  const std::vector<Tensor> got = step();
+  std::string text = "  compiled, against one device:";
+  char line[100];
+  for (size_t i = 0; i < got.size(); ++i) {
+    std::snprintf(line, sizeof line, " %s %.1e ", kNames[i], difference(got[i], want[i]));
+    text += line;
+  }
+  text += "\n";
+  for (const dist::CollectiveSum& c : step.plan().totals()) {
+    std::snprintf(line, sizeof line, "%-14s  %-8s %8ld %12ld   planned\n", cat(c.kind).c_str(), c.axes.c_str(), c.count,
+                  c.bytes);
+    text += line;
+  }
+  return text + "\n";
+}
+
 }  // namespace
 
 int main(int argc, char** argv) try {
@@ -72,15 +113,7 @@ int main(int argc, char** argv) try {
     const bool pair = layer.b_dim >= 0;
     const Tensor x = randn({kTokens, kDim}), a = randn({kDim, kHidden}) * 0.06, b = randn({kHidden, kDim}) * 0.03;
     const Tensor w = randn({kTokens, pair ? kDim : kHidden});  // the loss is sum(y w)
-    auto gradients = [&](auto& fn, Tensor xs, Tensor as, Tensor bs, const Tensor& ws) {
-      xs = xs.requires_grad(), as = as.requires_grad(), bs = bs.requires_grad();
-      const Tensor y = fn(xs, as, bs);
-      std::vector<Tensor> leaves{xs, as}, all{y};
-      if (pair) leaves.push_back(bs);
-      for (const Tensor& g : grad(sum(y * ws), leaves)) all.push_back(g);
-      return all;  // y, dx, dA, dB
-    };
-    const std::vector<Tensor> want = gradients(layer.whole, x, a, b, w);
+    const std::vector<Tensor> want = gradients(layer.whole, pair, x, a, b, w);
 
     std::vector<double> worst(4);
     world.clear_statistics();
@@ -88,14 +121,17 @@ int main(int argc, char** argv) try {
     world.run([&](int rank) {
       const int64_t dims[] = {layer.y_dim, layer.x_dim, layer.a_dim, layer.b_dim};
       auto part = [&](const Tensor& t, int64_t dim) { return dim < 0 ? t : mine(t, dim); };
-      const auto got = gradients(layer.local, part(x, dims[1]), part(a, dims[2]), part(b, dims[3]), part(w, dims[0]));
+      const auto got =
+          gradients(layer.local, pair, part(x, dims[1]), part(a, dims[2]), part(b, dims[3]), part(w, dims[0]));
       for (size_t i = 0; i < got.size(); ++i) off[rank].push_back(difference(got[i], part(want[i], dims[i])));
     });
     for (const auto& rank : off)
       for (size_t i = 0; i < rank.size(); ++i) worst[i] = std::max(worst[i], rank[i]);
     std::printf("%s\n  against one device: y %.1e  dx %.1e  dA %.1e", layer.title, worst[0], worst[1], worst[2]);
     if (pair) std::printf("  dB %.1e", worst[3]);
-    std::printf("\n%s\n", world.statistics().c_str());
+    std::printf("\n%s", world.statistics().c_str());
+
+    std::printf("%s", layer.x_dim == 0 ? "\n" : compiled(layer, ranks, x, a, b, w, want).c_str());
   }
 } catch (const Error& e) {
   std::fprintf(stderr, "%s\n", e.what());
