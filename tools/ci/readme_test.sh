@@ -16,6 +16,17 @@ out=$(models/examples/first_model) || fail "first_model: exit code $?"
 loss=$(sed -n 's/^step 500  loss \(.*\)/\1/p' <<<"$out")
 awk -v l="$loss" 'BEGIN {exit !(l != "" && l < 0.02)}' || fail "first_model learned to a loss of '$loss'; need below 0.02"
 
+# Blocks of programs over a mesh: their rows are those that the programs print, up to what a clock or a prediction says.
+rows() { grep -E ' [0-9]+ x |(all_to_all|all_reduce) +(tp|ep) ' | sed -E 's/ +(exposed|[0-9]+% behind|[0-9.]+ ms$).*//; s/over its link.*//; s/ +/ /g'; }
+models/moe/train --mesh dp2,ep2 --batch_size 8 --seq_len 64 --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 --show_plan >plan.txt || fail "train --mesh: exit code $?"
+{ models/examples/raw_tp; models/examples/raw_ep; } >by_hand.txt || fail "raw_tp, raw_ep: exit code $?"
+shown=$(awk '/^## / {on = /One model, any mesh/} on' README.md | rows)
+[[ $(wc -l <<<"$shown") -ge 20 ]] || fail "README.md shows too little of a plan: $shown"
+printed=$(cat plan.txt by_hand.txt | rows)
+while read -r row; do
+  grep -qF -- "$row" <<<"$printed" || fail "README.md: '$row' is not what the programs print"
+done <<<"$shown"
+
 for picture in $(grep -oE '\]\([^)]+\.(svg|png)\)' README.md | sed 's/^](//; s/)$//'); do
   [[ -s $picture ]] || fail "README.md shows $picture, which is not there"
 done
