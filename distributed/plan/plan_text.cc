@@ -48,9 +48,9 @@ std::string plan_text(const PlanReport& r) {
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(r.hash()));
   const Plan& p = r.plan();
   const int zero = p.zero >= 0 ? p.zero : r.mesh().find("fsdp") ? 3 : 0;
-  std::string s =
-      cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero, "\nsequence ",
-          p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off", "\nhash ", hash, "\n");
+  std::string s = cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero,
+                      "\nsequence ", p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off",
+                      "\ncp ", p.cp, "\ncp_layout ", p.cp_layout, "\nhash ", hash, "\n");
   for (const PlannedCell& c : r.cells())
     for (const auto& [dimension, dim] : c.split)
       s += dim >= 0 ? cat("split ", c.name, " ", dimension, " ", dim, "\n")
@@ -104,13 +104,21 @@ SavedPlan parse_plan(std::string_view text) {
       out.plan.sequence = on_off(w[1], line_number, "sequence");
     } else if (w[0] == "keep_gathered") {
       out.plan.keep_gathered = on_off(w[1], line_number, "keep_gathered");
+    } else if (w[0] == "cp") {
+      WEFT_CHECK(w[1] == "allgather" || w[1] == "ring" || w[1] == "ulysses", "plan, line ", line_number, ": cp is '",
+                 shown(w[1]), "'; need allgather, ring or ulysses");
+      out.plan.cp = w[1];
+    } else if (w[0] == "cp_layout") {
+      WEFT_CHECK(w[1] == "auto" || w[1] == "contiguous" || w[1] == "headtail", "plan, line ", line_number,
+                 ": cp_layout is '", shown(w[1]), "'; need auto, contiguous or headtail");
+      out.plan.cp_layout = w[1];
     } else if (w[0] == "hash") {
       const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.hash, 16);
       WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size(), "plan, line ", line_number, ": hash is '",
                  shown(w[1]), "'; need hexadecimal digits");
     } else {
       WEFT_CHECK(false, "plan, line ", line_number, ": got '", shown(w[0]),
-                 "'; need mesh, zero, sequence, keep_gathered, hash, split or whole");
+                 "'; need mesh, zero, sequence, keep_gathered, cp, cp_layout, hash, split or whole");
     }
   }
   WEFT_CHECK(line_number > 0, "plan: the text is empty; need 'weft plan 1' and the lines of a plan");

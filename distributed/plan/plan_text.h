@@ -12,8 +12,8 @@ struct SavedPlan {
   uint64_t hash = 0;  // PlanReport::hash() of the plan that was saved
 };
 
-/// Lines: "weft plan 1", "mesh fsdp2,tp2", "zero 3", "sequence on", "keep_gathered off", "hash 0123456789abcdef", and
-/// for each parameter "split NAME DIMENSION DIM" or "whole NAME DIMENSION".
+/// Lines: "weft plan 1", "mesh fsdp2,tp2", "zero 3", "sequence on", "keep_gathered off", "cp ring", "cp_layout auto",
+/// "hash 0123456789abcdef", and for each parameter "split NAME DIMENSION DIM" or "whole NAME DIMENSION".
 std::string plan_text(const PlanReport& report);
 /// Throws InvalidArgument with the line, what was got and what is needed; any bytes are safe.
 SavedPlan parse_plan(std::string_view text);

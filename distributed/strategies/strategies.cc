@@ -58,6 +58,12 @@ std::string nearest(const Strategy& s, const std::string& pattern) {
   return out;
 }
 
+// The multiples of n around `have`.
+std::string nearest(const char* what, int64_t have, int64_t n) {
+  if (have < n) return cat("the least that does is ", n);
+  return cat("the nearest ", what, " that do are ", have / n * n, " and ", (have / n + 1) * n);
+}
+
 }  // namespace
 
 void pin_rules(Strategy& s) {
@@ -137,14 +143,12 @@ void pin_data_parallel(Strategy& s) {
     const int64_t n = s.mesh.parts(batch), c = s.mesh.parts(cp);
     if (shape.size() > 0 && n > 1) {
       WEFT_CHECK(shape[0] % n == 0, "mesh ", s.mesh.to_string(), ": a batch of ", shape[0], " (argument ", s.graph.type(v),
-                 ") does not divide over ", s.mesh.name(batch), " (", n, " ranks); the nearest batches that do are ",
-                 std::max<int64_t>(n, shape[0] / n * n), " and ", (shape[0] / n + 1) * n);
+                 ") does not divide over ", s.mesh.name(batch), " (", n, " ranks); ", nearest("batches", shape[0], n));
       spec.dims[0] = one_segment(shape[0], batch);
     }
     if (shape.size() > 1 && c > 1) {
       WEFT_CHECK(shape[1] % c == 0, "mesh ", s.mesh.to_string(), ": sequences of ", shape[1], " (argument ", s.graph.type(v),
-                 ") do not divide over cp (", c, " ranks); the nearest lengths that do are ", std::max<int64_t>(c, shape[1] / c * c), " and ",
-                 (shape[1] / c + 1) * c);
+                 ") do not divide over cp (", c, " ranks); ", nearest("lengths", shape[1], c));
       spec.dims[1] = one_segment(shape[1], cp, layout);
     }
     s.pins.inputs.push_back(spec);

@@ -86,6 +86,8 @@ for mesh in "${meshes[@]}"; do
 done
 on=("$train" "${flags[@]}" --checkpoint_every 0)
 expect 2 "a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that do are 3 and 6" "${on[@]}" --mesh dp3
+expect 2 "does not divide over dp (8 ranks); the least that does is 8" "${on[@]}" --mesh dp8
+expect 2 "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths that do are 15 and 18" "${on[@]}" --mesh cp3
 expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, tp, cp or ep" "${on[@]}" --mesh zz2
 expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
 expect 2 "--verify: got true with --mesh" "${on[@]}" --mesh dp2 --verify
@@ -96,6 +98,10 @@ expect 2 "--forbid: got allgather@dp; need --mesh" "${on[@]}" --forbid allgather
 "${on[@]}" --steps 1 --mesh dp2 --forbid allgather@dp,alltoall@dp >f.txt 2>&1 || fail "--forbid what is not there: $(tail -1 f.txt)"
 expect 1 "forbid: 'allreduce@dp:gradients' forbids the all-reduce of" "${on[@]}" --mesh dp2 --forbid allgather@dp,allreduce@dp:gradients
 expect 2 "--mesh: got dp2; --plan dp2,tp2.plan is of mesh dp2,tp2" "${on[@]}" --mesh dp2 --plan dp2,tp2.plan
+"${on[@]}" --steps 2 --mesh cp2 --cp ring --save_plan ring.plan --metrics r1.jsonl >r.txt 2>&1 || fail "--cp ring: $(tail -1 r.txt)"
+"${on[@]}" --steps 2 --plan ring.plan --metrics r2.jsonl >r.txt 2>&1 || fail "--plan ring.plan: $(tail -1 r.txt)"
+same r1.jsonl r2.jsonl "--plan ring.plan differs from --cp ring"
+grep -q "^note:" r.txt && fail "--plan ring.plan: $(grep '^note:' r.txt)"
 expect 1 "no.plan" "${on[@]}" --plan no.plan
 echo "mesh dp2" >bad.plan
 expect 1 "plan, line 1: got 'mesh dp2'; need 'weft plan 1'" "${on[@]}" --plan bad.plan

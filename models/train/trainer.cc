@@ -93,17 +93,18 @@ void settle_mesh(Plan& p, const TrainOptions& o) {
     usage_error(cat("--mesh: ", e.what()));
   }
   p.placements.zero = static_cast<int>(o.zero);
+  p.placements.cp = o.cp;
   if (!o.plan.empty()) {
     const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
     if (!o.mesh.empty() && !(p.mesh == saved.mesh))
       usage_error(cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(), ", which needs no --mesh"));
     check("zero", o.zero < 0 || o.zero == saved.plan.zero, std::to_string(o.zero),
           cat("none: --plan ", o.plan, " has stage ", saved.plan.zero).c_str());
+    check("cp", o.cp == "allgather" || o.cp == saved.plan.cp, o.cp, cat("none: --plan ", o.plan, " has ", saved.plan.cp).c_str());
     p.mesh = saved.mesh;
     p.placements = saved.plan;
     p.saved_hash = saved.hash;
   }
-  p.placements.cp = o.cp;
   const bool many = p.mesh.size() > 1;
   check("mesh", !many || o.compile, p.mesh.to_string(), "--compile as well: only captured steps are laid over a mesh");
   if (many) check_batch(p, o);
