@@ -169,7 +169,7 @@ TEST(Golden, ExpertLayer) {
                        {"forward parameters all-gather@dp,cp", 5},   // two norms, qkv, out, router
                        {"backward parameters all-gather@dp,cp", 3},  // qkv, out, router
                        {"backward gradients reduce-scatter@dp,cp", 5},
-                       {"backward gradients all-reduce@tp", 3},  // norms, router: they meet tokens split over tp
+                       {"backward gradients all-reduce@tp", 3},   // norms, router: they meet tokens split over tp
                        {"forward activations all-to-all@ep", 3},  // the counts, dispatch, combine
                        {"backward activations all-to-all@ep", 2},
                        {"forward activations all-reduce@dp,ep", 1},  // the counts
@@ -191,8 +191,9 @@ TEST(Golden, ExpertLayer) {
 
 // Bytes of a layer's experts over a rank's link: tokens k d itemsize (ep - 1) / ep, twice forward and twice backward.
 TEST(Golden, ExpertBytes) {
-  for (const auto& [mesh, ranks, ep] : {std::tuple("ep2", 2, 2), std::tuple("ep4", 4, 4), std::tuple("dp2,ep2", 4, 2),
-                                        std::tuple("dp2,tp2,ep4(dp,tp)", 4, 4), std::tuple("dp2,cp2,tp2,ep4(cp,tp)", 8, 4)}) {
+  for (const auto& [mesh, ranks, ep] :
+       {std::tuple("ep2", 2, 2), std::tuple("ep4", 4, 4), std::tuple("dp2,ep2", 4, 2),
+        std::tuple("dp2,tp2,ep4(dp,tp)", 4, 4), std::tuple("dp2,cp2,tp2,ep4(cp,tp)", 8, 4)}) {
     for (const int64_t layers : {1, 2}) {
       const PlanReport p = moe_plan_of(layers, mesh, 3, 0);
       const double tokens = 4.0 * 16 / ranks, k = 2, d = 32, itemsize = 4;

@@ -247,6 +247,10 @@ class Decider {
     choose(id, rule, split, passing);
   }
 
+  void note_once(const std::string& text) {
+    if (std::find(out_.notes.begin(), out_.notes.end(), text) == out_.notes.end()) out_.notes.push_back(text);
+  }
+
   static size_t factor(const Rule& rule, std::string_view name) {
     for (size_t f = 0; f < rule.map.factors.size(); ++f)
       if (rule.map.factors[f].name == name) return f;
@@ -262,6 +266,9 @@ class Decider {
     if (pins_.cp == CpKind::kRing && rule.map.factors[t].size == rule.map.factors[s].size &&
         rule.map.factors[s].size % (2 * ranks) == 0) {
       c.ring = true;
+    } else if (pins_.cp == CpKind::kRing) {
+      note_once(cat("cp ring: attention at ", n.line.to_string(), " over ", rule.map.factors[t].size, " keys and ",
+                    rule.map.factors[s].size, " queries gathers its keys; a ring needs as many of both, a multiple of ", 2 * ranks));
     } else if (pins_.cp == CpKind::kUlysses) {
       Axes heads = axes_of(split[h]);
       for (int8_t a : own) heads.push_back(a);
@@ -509,7 +516,11 @@ class Decider {
       DimSpec& part = (*parts)[static_cast<size_t>(which)];
       if (part.size() != 1 || part[0].layout != Layout::kBlock) return;
       Seg& seg = part[0];
-      if (seg.extent % (mesh_.parts(seg.axes) * mesh_.parts(axes)) != 0) return;
+      if (seg.extent % (mesh_.parts(seg.axes) * mesh_.parts(axes)) != 0) {
+        note_once(cat("sequence parallelism: a sequence of ", seg.extent, " does not divide over ", mesh_.parts(seg.axes) * mesh_.parts(axes),
+                      " ranks (", mesh_.name(axes), "); sums over ", mesh_.name(axes), " are reduced to all of them"));
+        return;
+      }
       for (int8_t a : axes) seg.axes.push_back(a);
       s.dims[d] = join(mesh_, *parts);
       return;

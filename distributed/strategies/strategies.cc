@@ -46,15 +46,27 @@ bool matches(std::string_view pattern, std::string_view name) {
   return false;
 }
 
-std::string nearest(const Strategy& s, const std::string& pattern) {
-  // The names that share the longest end with the pattern.
-  std::string out;
-  size_t best = 0;
-  for (const ParameterPin& p : s.parameters) {
-    size_t same = 0;
-    while (same < p.name.size() && same < pattern.size() && p.name[p.name.size() - 1 - same] == pattern[pattern.size() - 1 - same]) ++same;
-    if (same > best || out.empty()) best = same, out = p.name;
+// Letters to change to make one of the other; * stands for any text.
+size_t distance(const std::string& pattern, const std::string& name) {
+  std::vector<size_t> row(name.size() + 1);
+  for (size_t j = 0; j <= name.size(); ++j) row[j] = j;
+  for (const char c : pattern) {
+    size_t corner = row[0];
+    row[0] += c != '*';
+    for (size_t j = 1; j <= name.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = c == '*' ? std::min(above, row[j - 1]) : std::min({corner + (c != name[j - 1]), above + 1, row[j - 1] + 1});
+      corner = above;
+    }
   }
+  return row.back();
+}
+
+std::string nearest(const Strategy& s, const std::string& pattern) {
+  std::string out;
+  size_t least = 0;
+  for (const ParameterPin& p : s.parameters)
+    if (const size_t d = distance(pattern.substr(0, 200), p.name); out.empty() || d < least) least = d, out = p.name;
   return out;
 }
 
@@ -67,6 +79,12 @@ std::string nearest(const char* what, int64_t have, int64_t n) {
 }  // namespace
 
 void pin_rules(Strategy& s) {
+  struct Said {
+    int32_t cell;
+    Axes axes;
+    std::string pattern;
+  };
+  std::vector<Said> said;
   for (const PlanRule& rule : s.plan.rules) {
     bool any = false;
     for (ParameterPin& p : s.parameters) {
@@ -77,13 +95,17 @@ void pin_rules(Strategy& s) {
         std::string known;
         for (const Mesh::Dim& k : s.mesh.dims()) known += (known.empty() ? "" : ", ") + k.name;
         WEFT_CHECK(d, "plan: rule '", rule.pattern, "' names mesh dimension '", dim_name, "'; there are ", known);
-        WEFT_CHECK(placement.dim < p.shape.size(), "plan: rule '", rule.pattern, "' shards dim ", placement.dim, " of '", p.name,
-                   "' ", p.shape, "; need a dim from 0 to ", p.shape.size() - 1);
+        WEFT_CHECK(placement.dim >= -1 && placement.dim < p.shape.size(), "plan: rule '", rule.pattern, "' shards dim ",
+                   placement.dim, " of '", p.name, "' ", p.shape, "; need a dim from 0 to ", p.shape.size() - 1);
+        for (const Said& earlier : said)
+          for (int8_t a : d->axes)
+            WEFT_CHECK(earlier.cell != p.cell || std::find(earlier.axes.begin(), earlier.axes.end(), a) == earlier.axes.end(),
+                       "plan: rule '", rule.pattern, "' says how '", p.name, "' lies over ", dim_name, ", as rule '",
+                       earlier.pattern, "' does already; need one rule for it");
+        said.push_back({p.cell, d->axes, rule.pattern});
         p.split_by_rule = true;
         p.why += cat(p.why.empty() ? "" : "; ", "rule '", rule.pattern, "'");
         if (placement.dim < 0) continue;
-        WEFT_CHECK(!Strategy::uses(p, d->axes), "plan: rule '", rule.pattern, "' shards '", p.name, "' over ", dim_name,
-                   ", over which an earlier rule (", p.why, ") shards it already; need one rule for it");
         WEFT_CHECK(p.shape[placement.dim] >= d->size, "plan: rule '", rule.pattern, "' shards dim ", placement.dim, " of '", p.name,
                    "' ", p.shape, " over ", dim_name, d->size, "; need an extent of at least ", d->size);
         for (int8_t a : d->axes) p.split[static_cast<size_t>(placement.dim)].push_back(a);
@@ -163,6 +185,7 @@ void pin_sharded(Strategy& s) {
   for (const char* more : {"ep", "cp"})
     if (const Mesh::Dim* d = s.mesh.find(more); d && d->over.empty())
       for (int8_t a : d->axes) over.push_back(a);
+  if (over.empty()) s.notes.push_back(cat("zero ", stage, ": the mesh has no dp, fsdp, cp or ep to shard over; every rank keeps what it uses"));
   for (ParameterPin& p : s.parameters) {
     Axes own, all = over;
     if (p.expert && s.plan.sequence)
@@ -190,6 +213,8 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
   for (const Mesh::Dim& d : mesh.dims()) {
     static constexpr const char* kKnown[] = {"replica", "dp", "fsdp", "tp", "cp", "ep"};
     const bool known = std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return d.name == k; });
+    WEFT_CHECK(d.name != "pp" || d.size == 1, "mesh ", mesh.to_string(),
+               ": pipeline stages (pp) cannot be cut yet; need dp, fsdp, tp, cp or ep");
     WEFT_CHECK(known || d.size == 1, "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name, "'; need dp, fsdp, tp, cp or ep");
   }
   WEFT_CHECK(plan.cp == "allgather" || plan.cp == "ring" || plan.cp == "ulysses", "plan: cp is '", plan.cp, "'; need allgather, ring or ulysses");
@@ -224,6 +249,15 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
     CellPin pin{.rest = stage == 3 ? shards : use, .use = use, .home = shards, .gather_again = stage == 3, .reduce_each = stage >= 2, .why = why};
     s.pins.cells[static_cast<size_t>(p.cell)] = pin;
   }
+  int64_t uneven = 0;
+  std::string first;
+  for (const ParameterPin& p : s.parameters) {
+    const Spec& home = s.pins.cells[static_cast<size_t>(p.cell)]->home;
+    if (even(mesh, home)) continue;
+    if (++uneven == 1) first = cat("'", p.name, "' as ", to_string(mesh, home));
+  }
+  if (uneven) s.notes.push_back(cat(uneven, uneven == 1 ? " parameter lies" : " parameters lie", " unevenly: ", first, uneven > 1 ? ", ..." : "",
+                                    "; ranks have shards of different sizes"));
   s.pins.activations = s.axes("tp");
   s.pins.sequence = plan.sequence && !s.pins.activations.empty();
   for (const ParameterPin& p : s.parameters)

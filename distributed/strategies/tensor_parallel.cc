@@ -79,11 +79,16 @@ class TensorParallel {
       if (rule.map.in[i][d].size() != 1) continue;
       const int f = rule.map.in[i][d][0];
       const Factor& factor = rule.map.factors[static_cast<size_t>(f)];
-      if (factor.kind != FactorKind::kPass || factor.size < s_.mesh.parts(tp_)) continue;
+      if (factor.kind != FactorKind::kPass) continue;
       bool shared = false;
       for (size_t k = 0; k < rule.map.in.size(); ++k)
         for (const auto& dim : rule.map.in[k]) shared |= k != i && std::find(dim.begin(), dim.end(), f) != dim.end();
       if (shared) continue;
+      if (factor.size < s_.mesh.parts(tp_)) {
+        s_.notes.push_back(cat("tp: '", p.name, "' ", p.shape.to_string(), " is whole on every rank of tp: a dim of ", factor.size,
+                               " has less than ", s_.mesh.parts(tp_), " parts"));
+        return;
+      }
       // Over all of tp, or over as many of its axes as what follows can bear (fewer key heads than ranks).
       for (Axes axes = tp_; !axes.empty(); axes = without_last(axes)) {
         Split columns = split;

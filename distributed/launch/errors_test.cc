@@ -1,0 +1,288 @@
+// What a mesh and a plan refuse, before anything is allocated, each in one sentence; and steps that fail or are
+// skipped.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "distributed/launch/compile.h"
+#include "distributed/launch/world.h"
+#include "models/gpt/model.h"
+#include "models/moe/model.h"
+#include "weft.h"
+
+namespace weft::dist {
+namespace {
+
+std::string error_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "";
+}
+
+struct Sizes {
+  int64_t batch = 4, length = 16;
+  int64_t heads = 4, dim = 32, ffn = 64;
+};
+
+std::string notes_of(const PlanReport& p) {
+  std::string s;
+  for (const std::string& n : p.notes()) s += n + "\n";
+  return s;
+}
+
+PlanReport plan_gpt(const std::string& mesh, const Plan& plan = {}, const Sizes& z = {}) {
+  gpt::Config c;
+  c.vocab = 48;
+  c.context = 32;
+  c.layers = 1;
+  c.heads = z.heads;
+  c.dim = z.dim;
+  c.ffn = z.ffn;
+  manual_seed(7);
+  gpt::Model model(c);
+  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
+  const Tensor x = zeros({z.batch, z.length}, {.dtype = kInt32});
+  return dist::plan(
+      [&](Tensor tokens, Tensor targets) {
+        Tensor loss = model.loss(tokens, targets).loss;
+        opt.step(grad(loss, opt.parameters()));
+        return loss;
+      },
+      {.mesh = Mesh::parse(mesh), .plan = plan}, x, x);
+}
+
+PlanReport plan_moe(const std::string& mesh, int64_t experts) {
+  moe::Config c;
+  c.vocab = 48;
+  c.context = 16;
+  c.layers = 1;
+  c.heads = c.kv_heads = 4;
+  c.dim = 32;
+  c.experts = experts;
+  c.top_k = 2;
+  c.ffn = 32;
+  moe::Model model(c);
+  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
+  const Tensor x = zeros({8, 16}, {.dtype = kInt32});
+  return dist::plan(
+      [&](Tensor tokens, Tensor targets) {
+        Tensor loss = model.loss(tokens, targets).loss;
+        opt.step(grad(loss, opt.parameters()));
+        return loss;
+      },
+      {.mesh = Mesh::parse(mesh)}, x, x);
+}
+
+std::string refused(const std::string& mesh, const Plan& plan = {}, const Sizes& z = {}) {
+  return error_of([&] { plan_gpt(mesh, plan, z); });
+}
+
+Plan with_cp(const char* cp, const char* layout = "auto") {
+  Plan p;
+  p.cp = cp;
+  p.cp_layout = layout;
+  return p;
+}
+Plan with_zero(int stage) {
+  Plan p;
+  p.zero = stage;
+  return p;
+}
+
+void expect_has(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), text.npos) << "need: " << part << "\ngot: " << text;
+}
+
+TEST(MeshErrors, WorkThatDoesNotDivide) {
+  expect_has(refused("dp3"),
+             "mesh dp3: a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches "
+             "that do are 3 and 6");
+  expect_has(refused("dp2,fsdp4"), "does not divide over dp,fsdp (8 ranks); the least that does is 8");
+  expect_has(refused("cp3"),
+             "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths that do "
+             "are 15 and 18");
+  expect_has(refused("cp2", with_cp("ring", "headtail"), {.length = 18}),
+             "headtail needs sequences that divide into 4 chunks");
+  expect_has(refused("cp8", with_cp("ulysses")), "4 key heads");
+  expect_has(refused("cp8", with_cp("ulysses")),
+             "over cp (8 ranks) do not divide; need a divisor of 4, or cp ring or allgather");
+  expect_has(error_of([] { plan_moe("ep4", 2); }), "over ep4; need ep of at most 2");
+  expect_has(error_of([] { plan_moe("dp2,tp2,ep4(dp,tp)", 3); }), "3 experts ('blocks.0.moe.w");
+}
+
+// What can be done otherwise is done, and said.
+TEST(MeshErrors, NothingIsLeftOutSilently) {
+  expect_has(notes_of(plan_gpt("cp2", with_cp("ring"), {.length = 18})), "cp ring: attention at models/gpt/model.cc:");
+  expect_has(notes_of(plan_gpt("cp2", with_cp("ring"), {.length = 18})),
+             "over 18 keys and 18 queries gathers its keys; a ring "
+             "needs as many of both, a multiple of 4");
+  expect_has(notes_of(plan_gpt("tp8")), "tp: 'blocks.0.attn.qkv.weight' is split over 4 of 8 ranks only");
+  expect_has(notes_of(plan_gpt("tp4", {}, {.ffn = 2})),
+             "[2, 32] is whole on every rank of tp: a dim of 2 has less than 4 parts");
+  expect_has(notes_of(plan_gpt("tp4", {}, {.ffn = 66})), "unevenly: 'blocks.0.");
+  expect_has(notes_of(plan_gpt("tp4", {}, {.length = 18})),
+             "sequence parallelism: a sequence of 18 does not divide over 4 ranks (tp)");
+  expect_has(notes_of(plan_moe("ep4", 6)), "unevenly: 'blocks.0.moe.");
+  expect_has(notes_of(plan_gpt("ep2")), "ep: the step has no experts");
+  expect_has(notes_of(plan_gpt("tp2", with_zero(3))), "zero 3: the mesh has no dp, fsdp, cp or ep to shard over");
+  // Micro-batches: slices of 3 rows over two ranks.
+  Parameter w(ones({4}));
+  auto fn = [&](Tensor a) {
+    Tensor l = zeros({});
+    for (int i = 0; i < 4; ++i) l = l + sum(slice(a, 0, i * 3, i * 3 + 3) * w.value());
+    return l;
+  };
+  expect_has(notes_of(dist::plan(fn, {.mesh = Mesh::parse("dp2")}, ones({12, 4}))),
+             "3 of dim 0 do not divide over dp (2)");
+}
+
+TEST(MeshErrors, MeshesAndOptions) {
+  expect_has(refused("xy2"), "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, tp, cp or ep");
+  expect_has(refused("dp2,pp2"), "mesh dp2,pp2: pipeline stages (pp) cannot be cut yet");
+  EXPECT_EQ(refused("dp2,pp1"), "");
+  expect_has(refused("dp2", with_zero(4)), "plan: zero is 4; need a stage from 0 to 3");
+  expect_has(refused("dp2", with_zero(-2)), "plan: zero is -2; need a stage from 0 to 3");
+  expect_has(refused("cp2", with_cp("rings")), "plan: cp is 'rings'; need allgather, ring or ulysses");
+  expect_has(refused("cp2", with_cp("ring", "zigzag")),
+             "plan: cp_layout is 'zigzag'; need auto, contiguous or headtail");
+  expect_has(error_of([] { Mesh::parse("dp1000,tp1000,cp1000"); }), "mesh: more than 1048576 ranks");
+  Parameter w(ones({4}));
+  auto fn = [&](Tensor x) { return sum(x * w.value()); };
+  auto step = compile(fn, {.mesh = Mesh::parse("dp8192")});
+  expect_has(error_of([&] { step(ones({8192, 4})); }), "8192 ranks as threads of one process; need at most 4096");
+}
+
+TEST(MeshErrors, Rules) {
+  expect_has(refused("tp2", {{"blocks.0.attn.qvk.weight", {{"tp", Shard(0)}}}}),
+             "matches no parameter; the nearest name is 'blocks.0.attn.qkv.weight'");
+  expect_has(refused("tp2", {{"blocks.*.attn.proj.weight", {{"tp", Shard(0)}}}}),
+             "the nearest name is 'blocks.0.attn.");
+  const std::string qkv = "blocks.*.attn.qkv.weight";
+  for (int dim : {2, 100, -2})
+    expect_has(refused("tp2", {{qkv, {{"tp", Shard(dim)}}}}),
+               cat("shards dim ", dim, " of 'blocks.0.attn.qkv.weight' [96, 32]; need a dim from 0 to 1"));
+  expect_has(refused("tp2", {{qkv, {{"pt", Shard(0)}}}}), "names mesh dimension 'pt'; there are tp");
+  const std::string twice =
+      "says how 'blocks.0.attn.qkv.weight' lies over tp, as rule 'blocks.*.attn.qkv.weight' does already; "
+      "need one rule for it";
+  expect_has(refused("tp2", {{qkv, {{"tp", Shard(0)}}}, {"blocks.0.attn.qkv.w*", {{"tp", Shard(1)}}}}),
+             "rule 'blocks.0.attn.qkv.w*' " + twice);
+  expect_has(refused("tp2", {{qkv, {{"tp", Shard(0)}}}, {"*.qkv.weight", {{"tp", Replicate()}}}}), twice);
+  expect_has(refused("tp2", {{qkv, {{"tp", Replicate()}}}, {"*.qkv.weight", {{"tp", Shard(0)}}}}), twice);
+  expect_has(refused("tp2", {{qkv, {{"tp", Shard(0)}, {"tp", Shard(1)}}}}), twice);
+  expect_has(refused("dp2,tp2,ep4(dp,tp)", {{qkv, {{"tp", Shard(0)}, {"ep", Shard(1)}}}}), "lies over ep, as rule");
+  expect_has(refused("tp8", {{"blocks.*.attn.qkv.weight", {{"tp", Shard(1)}}}}, {.dim = 4}),
+             "over tp8; need an extent of at least 8");
+  EXPECT_EQ(refused("dp2,tp2", {{qkv, {{"tp", Shard(0)}, {"dp", Replicate()}}}}), "");
+}
+
+TEST(MeshErrors, ArgumentsOfAnyShape) {
+  Parameter w(ones({4}));
+  auto fn = [&](Tensor a, Tensor b) { return sum(a * w.value()) + sum(b); };
+  auto step = compile(fn, {.mesh = Mesh::parse("dp2")});
+  EXPECT_EQ(step(ones({4, 4}), ones({})).item<double>(), 17);
+  EXPECT_EQ(step(ones({4, 4}), ones({6, 4})).item<double>(), 40);  // each argument is split by itself
+  EXPECT_EQ(step(ones({0, 4}), ones({2, 4})).item<double>(), 8);
+  expect_has(error_of([&] {
+               step(ones({4, 4}), ones({3, 4}));
+             }),
+             "a batch of 3 (argument f32[3, 4]) does not divide over dp (2 ranks)");
+  EXPECT_EQ(step(ones({4, 4}), ones({})).item<double>(), 17);
+}
+
+// A table [8, 3] that looks rows up and is trained; index out of range is a kernel's error on the rank that has the
+// row.
+struct Lookup {
+  Parameter table{Tensor::from_vector<float>(
+      {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}, {8, 3})};
+  bool guarded = false;
+  Tensor operator()(const Tensor& index, const Tensor& scale) {
+    const Tensor loss = sum(embedding(index, table) * unsqueeze(scale, 1));
+    if (guarded) commit_if(eq(loss - loss, 0.0));
+    table.set(table.value() - 0.5 * grad(loss, std::vector<Parameter>{table})[0]);
+    return loss;
+  }
+};
+Tensor rows(std::vector<int64_t> v) { return Tensor::from_vector<int64_t>(v, {static_cast<int64_t>(v.size())}); }
+std::vector<float> bits(const Parameter& p) { return p.value().to_vector<float>(); }
+
+TEST(MeshSteps, OneRankThatFailsFailsTheStep) {
+  Lookup alone, many;
+  auto one = weft::compile([&](Tensor i, Tensor s) { return alone(i, s); });
+  auto step = compile([&](Tensor i, Tensor s) { return many(i, s); }, {.mesh = Mesh::parse("dp4")});
+  const Tensor good = rows({0, 3, 3, 7}), scale = ones({4});
+  for (int k = 0; k < 3; ++k) {
+    EXPECT_EQ(step(good, scale).item<double>(), one(good, scale).item<double>());
+    EXPECT_EQ(bits(many.table), bits(alone.table));
+    // Rank 2 fails before any cell is written: the others end too, nothing changed, the world goes on.
+    const std::string e = error_of([&] { step(rows({0, 3, 8, 7}), scale); });
+    expect_has(e, "8");
+    EXPECT_EQ(bits(many.table), bits(alone.table));
+  }
+}
+
+TEST(MeshSteps, AStepThatFailsHalfWayTearsItsCells) {
+  Parameter w(ones({4}));
+  auto step = compile(
+      [&](Tensor index) {
+        w.set(w.value() + 1.0);
+        return index_select(w.value(), 0, index);
+      },
+      {.mesh = Mesh::parse("dp2")});
+  const Tensor good = rows({0, 1}), bad = rows({0, 9});
+  EXPECT_EQ(step(good).to_vector<float>(), std::vector<float>(2, 2));
+  EXPECT_NE(error_of([&] { step(bad); }), "");
+  const std::string e = error_of([&] { step(good); });
+  expect_has(e, "was torn by a step that failed half-way; load a checkpoint first");
+  w.set(zeros({4}));
+  EXPECT_EQ(step(good).to_vector<float>(), std::vector<float>(2, 1));
+}
+
+// A NaN in one rank's rows: no rank commits.
+TEST(MeshSteps, NanOnOneRankSkipsTheStepOnAll) {
+  for (const char* mesh : {"dp4", "fsdp4", "dp2,fsdp2"}) {
+    Lookup alone, many;
+    alone.guarded = many.guarded = true;
+    auto one = weft::compile([&](Tensor i, Tensor s) { return alone(i, s); });
+    auto step = compile([&](Tensor i, Tensor s) { return many(i, s); }, {.mesh = Mesh::parse(mesh)});
+    const Tensor index = rows({0, 3, 3, 7});
+    Tensor nan = Tensor::from_vector<float>({1, 1, std::numeric_limits<float>::quiet_NaN(), 1}, {4});
+    step(index, ones({4})), one(index, ones({4}));
+    const std::vector<float> before = bits(many.table);
+    EXPECT_EQ(before, bits(alone.table)) << mesh;
+    EXPECT_TRUE(std::isnan(step(index, nan).item<double>()));
+    EXPECT_EQ(bits(many.table), before) << mesh;
+    step(index, ones({4})), one(index, ones({4}));
+    EXPECT_EQ(bits(many.table), bits(alone.table)) << mesh;
+  }
+}
+
+// Cells between steps: read, set, and used by a step over another mesh.
+TEST(MeshSteps, CellsBelongToNoMesh) {
+  Lookup alone, many;
+  auto one = weft::compile([&](Tensor i, Tensor s) { return alone(i, s); });
+  auto both = [&](Tensor i, Tensor s) { return many(i, s); };
+  auto on_four = compile(both, {.mesh = Mesh::parse("fsdp4")});
+  auto on_two = compile(both, {.mesh = Mesh::parse("fsdp2,tp2")});
+  auto on_one = weft::compile(both);
+  const Tensor index = rows({0, 3, 3, 7}), scale = ones({4});
+  auto same = [&] { EXPECT_EQ(bits(many.table), bits(alone.table)); };
+  for (int k = 0; k < 2; ++k) {
+    on_four(index, scale), one(index, scale), same();
+    on_two(index, scale), one(index, scale);  // not read in between
+    on_four(index, scale), one(index, scale), same();
+    on_one(index, scale), one(index, scale);
+    on_two(index, scale), one(index, scale), same();
+    const Tensor fresh = full({8, 3}, 1.0 + k);
+    many.table.set(fresh), alone.table.set(fresh);
+    on_two(index, scale), one(index, scale), same();
+  }
+}
+
+}  // namespace
+}  // namespace weft::dist
