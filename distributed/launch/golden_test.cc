@@ -1,6 +1,7 @@
 // The collectives of one dense transformer block and its loss over dp, cp and tp with sharded parameters, one by one.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 #include <tuple>
 
@@ -207,6 +208,27 @@ TEST(Golden, ExpertBytes) {
       EXPECT_EQ(sum, 4 * static_cast<double>(layers) * want) << mesh << "\n" << list_of(p);
     }
   }
+}
+
+// Capacity: the places [E C, D] are those of one device, so any rank's tokens may take any place. index_add over split
+// tokens leaves terms of the whole buffer on every rank, which are scattered to the experts' ranks: E C D (n - 1) / n
+// sent by each, the buffer once and not n times. On the way back it is gathered, as every rank looks its tokens' places
+// up in all of it: as much again. Backward mirrors both. GShard counts places by rank, C / n in each: its all-to-alls
+// send 1 / n of this, and drop other tokens than one device does; dropless experts send no more than that either.
+TEST(Golden, CapacityBytes) {
+  const int64_t experts = 8, k = 2, tokens = 4 * 16, d = 32, n = 4;
+  const int64_t places = experts * static_cast<int64_t>(std::ceil(1.25 * static_cast<double>(tokens * k) / experts));
+  const PlanReport p = moe_plan_of(1, "ep4", 3, 1.25);
+  std::map<std::string, double> sent;
+  for (const PlannedCollective& c : p.collectives())
+    if (c.subject == Subject::kActivation && c.what.find("/moe") != c.what.npos && c.bytes >= places * d * 4)
+      sent[cat(to_string(c.phase), " ", title(c.kind))] += static_cast<double>(c.bytes) * bus_factor(c.kind, n);
+  const double buffer = static_cast<double>(places * d * 4) * (n - 1) / n;
+  const std::map<std::string, double> want = {{"forward reduce-scatter", buffer},
+                                              {"forward all-gather", buffer},
+                                              {"backward reduce-scatter", buffer},
+                                              {"backward all-gather", buffer}};
+  EXPECT_EQ(sent, want) << list_of(p);
 }
 
 // Work under a causal mask: row i has i + 1 columns. Head and tail together are as much for every rank; in blocks the
