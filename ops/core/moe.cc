@@ -175,7 +175,7 @@ Tensor by_slot(const Tensor& y, const Tensor& rows, int64_t k) {
 std::vector<Tensor> decompose_combine(const Attrs& attrs, std::span<const Tensor> in) {
   const Tensor parts = by_slot(in[0], in[3], attrs.i("k"));
   const Tensor* w = weights_of(in);
-  if (!w) return {sum(parts, 1)};
+  if (!w) return {attrs.i("k") == 1 ? select(parts, 1, 0) : sum(parts, 1)};
   const DType wide = wide_of(parts.dtype(), w->dtype());
   return {narrowed(sum(widened(parts, wide) * unsqueeze(widened(*w, wide), -1), 1), parts.dtype())};
 }
