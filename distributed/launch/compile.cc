@@ -10,7 +10,8 @@ namespace {
 class MeshPartitioner final : public internal::Partitioner {
  public:
   explicit MeshPartitioner(LayOut how) : how_(std::move(how)) {}
-  std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint, const weft::CompileOptions& options) override {
+  std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint,
+                                                       const weft::CompileOptions& options) override {
     return std::make_unique<MeshStep>(joint, how_, options);
   }
 
@@ -27,7 +28,9 @@ class PlannedStep final : public internal::PartitionedStep {
     return {};
   }
   std::string report() const override { return PlanReport(plan, "h100").to_string(); }
-  const Graph* graph(const std::string& stage) const override { return stage == "partitioned" ? plan.locals[0].graph.get() : nullptr; }
+  const Graph* graph(const std::string& stage) const override {
+    return stage == "partitioned" ? plan.locals[0].graph.get() : nullptr;
+  }
   void fill(CompileStats&) const override {}
 
   const MeshPlan plan;
@@ -47,8 +50,15 @@ class PlanOnly final : public internal::Partitioner {
   LayOut how_;
 };
 
-LayOut lay_out(const CompileOptions& o) { return {.mesh = o.mesh, .plan = o.plan, .communication = o.communication, .forbid = o.forbid, .disable = o.disable, .machine = o.machine,
-          .memory_limit = o.memory_budget}; }
+LayOut lay_out(const CompileOptions& o) {
+  return {.mesh = o.mesh,
+          .plan = o.plan,
+          .communication = o.communication,
+          .forbid = o.forbid,
+          .disable = o.disable,
+          .machine = o.machine,
+          .memory_limit = o.memory_budget};
+}
 
 }  // namespace
 
@@ -60,8 +70,10 @@ weft::CompileOptions CompileOptions::for_one_rank() const {
                          .disable = disable,
                          .kernel_cache = kernel_cache};
   const bool any_mesh = plan.choose && mesh.size() <= 1 && plan.world > 1;
-  WEFT_CHECK(plan.world >= 0 && plan.world <= 1 << 20, "plan: automatic over ", plan.world, " ranks; need 1 to ", 1 << 20);
-  if (mesh.find("tp") || any_mesh) o.disable.push_back("linear_cross_entropy");  // the table of the loss is split over tp
+  WEFT_CHECK(plan.world >= 0 && plan.world <= 1 << 20, "plan: automatic over ", plan.world, " ranks; need 1 to ",
+             1 << 20);
+  if (mesh.find("tp") || any_mesh)
+    o.disable.push_back("linear_cross_entropy");  // the table of the loss is split over tp
   if (mesh.size() > 1 || any_mesh) o.partitioner = std::make_shared<MeshPartitioner>(lay_out(*this));
   return o;
 }
@@ -80,7 +92,8 @@ CompileOptions options_to_plan(const dist::CompileOptions& options) {
 
 dist::PlanReport plan_report(const CompiledCore& core, const std::string& machine) {
   const Entry& e = current_entry(core, "plan");
-  if (auto* step = dynamic_cast<const dist::MeshStep*>(e.partitioned.get())) return {step->plan(), machine, step->planned_peak_bytes()};
+  if (auto* step = dynamic_cast<const dist::MeshStep*>(e.partitioned.get()))
+    return {step->plan(), machine, step->planned_peak_bytes()};
   if (auto* planned = dynamic_cast<const dist::PlannedStep*>(e.partitioned.get())) return {planned->plan, machine};
   return {dist::plan_mesh(e.joint, {}), machine, e.plan.peak_bytes()};
 }

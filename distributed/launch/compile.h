@@ -16,7 +16,7 @@ struct CompileOptions {
   bool verify_numerics = false;  // the bits of one device that also has it: sums do not depend on order
   std::vector<std::string> disable = {};
   std::string kernel_cache = {};
-  CommunicationOptions communication;  // bucketing, overlap, and the network they are planned for
+  CommunicationOptions communication;    // bucketing, overlap, and the network they are planned for
   std::vector<std::string> forbid = {};  // "allgather@dp:activations": plans with such a collective are errors
   std::string machine = "cpu";           // for which Plan::automatic() chooses: distributed/plan/machine.h
 
@@ -43,7 +43,9 @@ class Compiled : public weft::Compiled<Fn> {
  public:
   Compiled(Fn fn, const CompileOptions& options) : weft::Compiled<Fn>(std::move(fn), options.for_one_rank()) {}
   /// How the call or prepare() used last is laid out; predicted times are of `machine`: "cpu", "h100", "a100".
-  PlanReport plan(const std::string& machine = "cpu") const { return weft::internal::plan_report(*this->core(), machine); }
+  PlanReport plan(const std::string& machine = "cpu") const {
+    return weft::internal::plan_report(*this->core(), machine);
+  }
   /// The ranks that run it, for their statistics. Throws FailedPrecondition before the first call, and for one rank.
   World& world() const { return weft::internal::world_of(*this->core()); }
 };

@@ -27,7 +27,8 @@ void expect_close(const Trained& got, const Trained& want, double tol, const std
   for (size_t c = 0; c < want.cells.size(); ++c) {
     double scale = 1e-3 * scale_all, worst = 0;
     for (double x : want.cells[c].second) scale = std::max(scale, std::abs(x));
-    for (size_t i = 0; i < want.cells[c].second.size(); ++i) worst = std::max(worst, std::abs(got.cells[c].second[i] - want.cells[c].second[i]));
+    for (size_t i = 0; i < want.cells[c].second.size(); ++i)
+      worst = std::max(worst, std::abs(got.cells[c].second[i] - want.cells[c].second[i]));
     EXPECT_LE(worst, tol * scale) << what << ": " << want.cells[c].first;
   }
 }
@@ -45,7 +46,8 @@ gpt::Config small_gpt(bool tied, double dropout) {
   return c;
 }
 
-Trained train_gpt(const gpt::Config& config, const std::string& mesh, const Plan& plan, int steps = 3, std::string* report = nullptr, DType dtype = kFloat64) {
+Trained train_gpt(const gpt::Config& config, const std::string& mesh, const Plan& plan, int steps = 3,
+                  std::string* report = nullptr, DType dtype = kFloat64) {
   manual_seed(7);
   gpt::Model model(config);
   model.to(dtype);
@@ -61,7 +63,8 @@ Trained train_gpt(const gpt::Config& config, const std::string& mesh, const Plan
   auto go = [&](auto& step) {
     manual_seed(11);
     for (int i = 0; i < steps; ++i) {
-      Tensor tokens = randint(0, config.vocab, {4, 16}, {.dtype = kInt32}), targets = randint(0, config.vocab, {4, 16}, {.dtype = kInt32});
+      Tensor tokens = randint(0, config.vocab, {4, 16}, {.dtype = kInt32}),
+             targets = randint(0, config.vocab, {4, 16}, {.dtype = kInt32});
       auto out = step(tokens, targets);
       r.losses.push_back(out[0].template item<double>());
       r.norms.push_back(out[1].template item<double>());
@@ -84,7 +87,8 @@ TEST(MeshCompile, GptTrainsAsOnOneDevice) {
   for (bool tied : {false, true}) {
     const gpt::Config config = small_gpt(tied, 0.1);
     const Trained want = train_gpt(config, "", {});
-    for (const char* mesh : {"dp2", "fsdp2", "tp2", "dp2,tp2", "fsdp2,tp2", "cp2", "tp4", "dp2,fsdp2,tp2", "fsdp2,cp2,tp2"}) {
+    for (const char* mesh :
+         {"dp2", "fsdp2", "tp2", "dp2,tp2", "fsdp2,tp2", "cp2", "tp4", "dp2,fsdp2,tp2", "fsdp2,cp2,tp2"}) {
       std::string report;
       try {
         const Trained got = train_gpt(config, mesh, {}, 3, &report);
@@ -153,7 +157,8 @@ moe::Config small_moe(double capacity) {
   return c;
 }
 
-Trained train_moe(const moe::Config& config, const std::string& mesh, const Plan& plan, std::string* report = nullptr, int steps = 3) {
+Trained train_moe(const moe::Config& config, const std::string& mesh, const Plan& plan, std::string* report = nullptr,
+                  int steps = 3) {
   manual_seed(7);
   moe::Model model(config);
   model.to(kFloat64);
@@ -172,7 +177,8 @@ Trained train_moe(const moe::Config& config, const std::string& mesh, const Plan
   if (!mesh.empty()) options = CompileOptions{.mesh = Mesh::parse(mesh), .plan = plan}.for_one_rank();
   auto step = weft::compile(fn, options);
   for (int i = 0; i < steps; ++i) {
-    Tensor tokens = randint(0, config.vocab, {4, 16}, {.dtype = kInt32}), targets = randint(0, config.vocab, {4, 16}, {.dtype = kInt32});
+    Tensor tokens = randint(0, config.vocab, {4, 16}, {.dtype = kInt32}),
+           targets = randint(0, config.vocab, {4, 16}, {.dtype = kInt32});
     std::vector<Tensor> out = step(tokens, targets);
     if (report) *report = step.report();
     r.losses.push_back(out[0].item<double>());
@@ -188,7 +194,8 @@ TEST(MeshCompile, ExpertsTrainAsOnOneDevice) {
   for (double capacity : {0.0, 1.25}) {
     const moe::Config config = small_moe(capacity);
     const Trained want = train_moe(config, "", {});
-    for (const char* mesh : {"dp2", "ep2", "dp2,ep2", "ep4", "fsdp2,tp2", "dp2,tp2,ep2", "dp2,tp2,ep4(dp,tp)", "cp2,ep2", "fsdp2,tp2,ep2"}) {
+    for (const char* mesh : {"dp2", "ep2", "dp2,ep2", "ep4", "fsdp2,tp2", "dp2,tp2,ep2", "dp2,tp2,ep4(dp,tp)",
+                             "cp2,ep2", "fsdp2,tp2,ep2"}) {
       SCOPED_TRACE(cat(mesh, " capacity ", capacity));
       std::string report;
       try {
@@ -202,13 +209,6 @@ TEST(MeshCompile, ExpertsTrainAsOnOneDevice) {
       }
     }
   }
-}
-
-TEST(MeshCompile, DISABLED_Show) {
-  std::string report;
-  const char* mesh = std::getenv("SHOW_MESH");
-  train_gpt(small_gpt(false, 0.0), mesh ? mesh : "fsdp2,tp2", {}, 2, &report);
-  printf("%s\n", report.c_str());
 }
 
 }  // namespace

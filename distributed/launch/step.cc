@@ -24,7 +24,8 @@ std::shared_ptr<World> world_of(const Mesh& mesh) {
 
 }  // namespace
 
-ShardedCell::ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type) : mesh_(mesh), rest_(rest), type_(type) {
+ShardedCell::ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type)
+    : mesh_(mesh), rest_(rest), type_(type) {
   for (int r = 0; r < mesh.size(); ++r) {
     auto c = make_ref<Cell>();
     c->type = type;
@@ -56,7 +57,8 @@ struct MeshStep::Ranks {
 
 MeshStep::~MeshStep() = default;
 
-MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options) : plan_(plan_mesh(joint, how)) {
+MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options)
+    : plan_(plan_mesh(joint, how)) {
   for (size_t i = 0; i < plan_.locals.size(); ++i) {
     const Ref<Graph>& g = plan_.arranged[i];
     std::vector<internal::ArgumentLayout> layouts;
@@ -69,7 +71,8 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::Compi
   check_same_sequence(final_order);
   for (internal::Planned& p : planned_) {
     WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
-                  "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ", options.memory_budget);
+                  "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ",
+                  options.memory_budget);
     internal::dump_kernels(p.plan);
     if (p.plan.device.type == DeviceType::kCpu)
       p.load = p.table->load({.cache = options.kernel_cache, .faults_are_errors = internal::verifies_kernels()});
@@ -102,8 +105,8 @@ void MeshStep::start() {
     const auto i = static_cast<size_t>(r);
     std::vector<Ref<Cell>> own;
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
-    ranks->executables[i] = std::make_unique<internal::Executable>(planned_[static_cast<size_t>(plan_.class_of[i])].plan, ranks->arenas[i],
-                                                                   Device::cpu(r), std::move(own));
+    ranks->executables[i] = std::make_unique<internal::Executable>(
+        planned_[static_cast<size_t>(plan_.class_of[i])].plan, ranks->arenas[i], Device::cpu(r), std::move(own));
   });
   ranks_ = std::move(ranks);
 }
@@ -113,7 +116,8 @@ void MeshStep::bring_cells() {
   for (size_t c = 0; c < ranks_->cells.size(); ++c) {
     Cell& cell = *plan_.joint->cells[c];
     ShardedCell& own = *ranks_->cells[c];
-    WEFT_CHECK_AS(kDataLoss, !cell.torn, "cell '", cell.name, "' was torn by a step that failed half-way; load a checkpoint first");
+    WEFT_CHECK_AS(kDataLoss, !cell.torn, "cell '", cell.name,
+                  "' was torn by a step that failed half-way; load a checkpoint first");
     if (cell.remote.get() == &own && !cell.value.defined()) continue;
     NoGrad guard;
     own.scatter(CellHandle(plan_.joint->cells[c]).value());

@@ -44,7 +44,8 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims) {
       WEFT_CHECK(text.back() == ')', "mesh: got '", text, "'; need ')' at its end, as in \"ep(dp,tp)\"");
       d.name = text.substr(0, open);
       d.over = text.substr(open + 1, text.size() - open - 2);
-      WEFT_CHECK(!d.over.empty(), "mesh: view '", d.name, "' is folded over nothing; need dimensions, as in ep4(dp,tp)");
+      WEFT_CHECK(!d.over.empty(), "mesh: view '", d.name,
+                 "' is folded over nothing; need dimensions, as in ep4(dp,tp)");
     }
     WEFT_CHECK(is_name(d.name), "mesh: got dimension '", d.name, "'; need a name of letters, as in dp2,tp4");
     WEFT_CHECK(d.name != "world", "mesh: 'world' is the name of all ranks; need another one for a dimension");
@@ -117,12 +118,13 @@ Mesh Mesh::parse(std::string_view text) {
   std::vector<std::pair<std::string, int>> dims;
   size_t at = 0;
   auto fail = [&](const char* need) {
-    WEFT_CHECK(false, "mesh '", text, "': got '", text.substr(std::min(at, text.size())), "' at column ", at + 1, "; need ",
-               need, ", as in dp2,tp2 or dp2,tp2,ep4(dp,tp)");
+    WEFT_CHECK(false, "mesh '", text, "': got '", text.substr(std::min(at, text.size())), "' at column ", at + 1,
+               "; need ", need, ", as in dp2,tp2 or dp2,tp2,ep4(dp,tp)");
   };
   while (at < text.size()) {
     std::string name;
-    while (at < text.size() && (std::isalpha(static_cast<unsigned char>(text[at])) || text[at] == '_')) name += text[at++];
+    while (at < text.size() && (std::isalpha(static_cast<unsigned char>(text[at])) || text[at] == '_'))
+      name += text[at++];
     if (name.empty()) fail("the name of a dimension");
     int64_t size = 0;
     const size_t digits = at;
@@ -168,7 +170,8 @@ Axes Mesh::axes(std::string_view names) const {
       continue;
     }
     const std::string index = part.substr(colon + 1);
-    const bool ok = !index.empty() && index.size() < 3 && std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+    const bool ok = !index.empty() && index.size() < 3 &&
+                    std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
                     std::stoul(index) < d->axes.size();
     WEFT_CHECK_AS(kNotFound, ok, "mesh: got '", part, "'; need ", d->name, ":0 to ", d->name, ":", d->axes.size() - 1);
     out.push_back(d->axes[std::stoul(index)]);
@@ -218,7 +221,8 @@ int64_t Mesh::coordinate(int rank, const Axes& axes) const {
 
 std::vector<int> Mesh::group(int rank, const Axes& axes) const {
   int base = rank;
-  for (int8_t a : axes) base -= rank / axis_stride_[static_cast<size_t>(a)] % axis_size(a) * axis_stride_[static_cast<size_t>(a)];
+  for (int8_t a : axes)
+    base -= rank / axis_stride_[static_cast<size_t>(a)] % axis_size(a) * axis_stride_[static_cast<size_t>(a)];
   std::vector<int> out{base};
   for (int8_t a : axes) {
     std::vector<int> next;
@@ -231,7 +235,8 @@ std::vector<int> Mesh::group(int rank, const Axes& axes) const {
 
 std::string Mesh::to_string() const {
   std::string s;
-  for (const Dim& d : dims_) s += cat(s.empty() ? "" : ",", d.name, d.size, d.over.empty() ? "" : cat("(", d.over, ")"));
+  for (const Dim& d : dims_)
+    s += cat(s.empty() ? "" : ",", d.name, d.size, d.over.empty() ? "" : cat("(", d.over, ")"));
   return s;
 }
 

@@ -30,7 +30,8 @@ class Mesh {
   /// divide the product of those dimensions, of which it takes the innermost ranks. Throws on sizes below 1, names
   /// twice, views over unknown dimensions or of a size that does not fit.
   explicit Mesh(const std::vector<std::pair<std::string, int>>& dims);
-  Mesh(std::initializer_list<std::pair<std::string, int>> dims) : Mesh(std::vector<std::pair<std::string, int>>(dims)) {}
+  Mesh(std::initializer_list<std::pair<std::string, int>> dims)
+      : Mesh(std::vector<std::pair<std::string, int>>(dims)) {}
   /// "dp2,fsdp2,ep4(dp,fsdp)"; "" is one rank. Throws InvalidArgument with the place and what is needed.
   static Mesh parse(std::string_view text);
 
@@ -39,8 +40,8 @@ class Mesh {
   const std::vector<Dim>& dims() const { return dims_; }
   /// Null if there is none of this name.
   const Dim* find(std::string_view name) const;
-  /// The axes of a list of names, "tp" or "dp,cp", major first; "world" is all and "" none. Sub-axes are written "tp:1".
-  /// Throws NotFound naming the dimensions that there are.
+  /// The axes of a list of names, "tp" or "dp,cp", major first; "world" is all and "" none. Sub-axes are written
+  /// "tp:1". Throws NotFound naming the dimensions that there are.
   Axes axes(std::string_view names) const;
   int num_axes() const { return static_cast<int>(axis_size_.size()); }
   int axis_size(int axis) const { return axis_size_[static_cast<size_t>(axis)]; }

@@ -41,8 +41,8 @@ int named(const DimMap& map, std::string_view name) {
 
 // Ops of routing know tokens and rows; products of groups know rows and experts.
 void allow_rows(const Node& n, Rule& r) {
-  const bool moves = n.op == &expert_order_op || n.op == &dispatch_rows_op || n.op == &combine_rows_op || n.op == &row_dots_op ||
-                     n.op == &exact_row_dots_op;
+  const bool moves = n.op == &expert_order_op || n.op == &dispatch_rows_op || n.op == &combine_rows_op ||
+                     n.op == &row_dots_op || n.op == &exact_row_dots_op;
   if (!moves && n.op != &grouped_dot_op && n.op != &exact_grouped_dot_op) return;
   r.rows = named(r.map, "r");
   if (moves) {
@@ -77,9 +77,11 @@ Rule rule_of(const Graph& g, const Node& n) {
     for (const TensorType& t : n.outputs) r.map.out.push_back(whole_dims(t));
   }
   for (const Factor& f : r.map.factors) {
-    r.splittable.push_back(f.size > 1 && (f.kind == FactorKind::kPass || f.kind == FactorKind::kSum || f.kind == FactorKind::kMax ||
-                                          f.kind == FactorKind::kMin));
-    r.reduces.push_back(f.kind == FactorKind::kMax ? ReduceOp::kMax : f.kind == FactorKind::kMin ? ReduceOp::kMin : ReduceOp::kSum);
+    r.splittable.push_back(f.size > 1 && (f.kind == FactorKind::kPass || f.kind == FactorKind::kSum ||
+                                          f.kind == FactorKind::kMax || f.kind == FactorKind::kMin));
+    r.reduces.push_back(f.kind == FactorKind::kMax   ? ReduceOp::kMax
+                        : f.kind == FactorKind::kMin ? ReduceOp::kMin
+                                                     : ReduceOp::kSum);
   }
   allow_indexed(n, r);
   allow_rows(n, r);
@@ -187,7 +189,8 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
   for (int8_t a : experts)
     if (std::find(axes.begin(), axes.end(), a) == axes.end()) return false;
   const int64_t all = extent / mesh.parts(axes) * mesh.parts(experts);
-  const auto wanted = static_cast<int64_t>(std::ceil(room * static_cast<double>(all) / static_cast<double>(mesh.parts(experts))));
+  const auto wanted =
+      static_cast<int64_t>(std::ceil(room * static_cast<double>(all) / static_cast<double>(mesh.parts(experts))));
   rows = one_segment(extent, axes, Layout::kByExpert);
   rows[0].experts = experts;
   rows[0].room = room == 0 ? all : std::min(all, wanted);

@@ -99,7 +99,8 @@ DimSpec canonical(const Mesh& mesh, const DimSpec& dim) {
     Seg& last = out.back();
     const int64_t parts = mesh.parts(last.axes);
     const bool blocks = last.layout == Layout::kBlock && s.layout == Layout::kBlock;
-    if (s.axes.empty() && !last.is_rows() && (last.axes.empty() || (last.extent % (last.layout == Layout::kBlock ? parts : 2 * parts) == 0))) {
+    if (s.axes.empty() && !last.is_rows() &&
+        (last.axes.empty() || (last.extent % (last.layout == Layout::kBlock ? parts : 2 * parts) == 0))) {
       last.extent *= s.extent;
     } else if (blocks && parts == last.extent && s.extent > 0) {
       last.extent *= s.extent;
@@ -318,7 +319,10 @@ Tensor unshard(const Mesh& mesh, const Spec& spec, const TensorType& type, const
         Tensor term = parts[static_cast<size_t>(peer)].to(Device::cpu());
         if (!exact) term = term.to(kFloat64);
         const ReduceOp op = spec.pending[0].op;
-        sum = !sum.defined() ? term : op == ReduceOp::kMax ? maximum(sum, term) : op == ReduceOp::kMin ? minimum(sum, term) : sum + term;
+        sum = !sum.defined()         ? term
+              : op == ReduceOp::kMax ? maximum(sum, term)
+              : op == ReduceOp::kMin ? minimum(sum, term)
+                                     : sum + term;
       }
       reduced[static_cast<size_t>(r)] = sum.to(type.dtype);
     }

@@ -11,9 +11,9 @@
 namespace weft::dist {
 namespace {
 
-constexpr double kFlopsPerByte = 1000;   // what a byte on a link is worth: the order of today's accelerators
+constexpr double kFlopsPerByte = 1000;  // what a byte on a link is worth: the order of today's accelerators
 constexpr double kForbidden = 1e30;
-constexpr int64_t kSmall = 4096;         // elements of which terms of a sum are made without thought
+constexpr int64_t kSmall = 4096;  // elements of which terms of a sum are made without thought
 
 struct Version {
   Spec spec;
@@ -22,9 +22,9 @@ struct Version {
 };
 
 struct ValueState {
-  Spec base, anchor;        // as it is; as consumers should think of it
-  bool parameter = false;   // a cell, or what is made of one alone: its splits at use are not undone
-  bool again = true;        // CellPin::gather_again
+  Spec base, anchor;       // as it is; as consumers should think of it
+  bool parameter = false;  // a cell, or what is made of one alone: its splits at use are not undone
+  bool again = true;       // CellPin::gather_again
   std::vector<Version> versions;
 };
 
@@ -106,7 +106,8 @@ class Decider {
       for (size_t i = 0; i < n.inputs.size(); ++i) {
         const TensorType& t = g_.type(n.inputs[i]);
         if (t.shape.numel() != n.outputs[0].shape.numel() || t.shape.empty()) continue;
-        give_home(n.inputs[i], {operand_spec(mesh_, rule, i, split), is_floating(t.dtype) ? h.dtype : t.dtype, h.each, h.cell});
+        give_home(n.inputs[i],
+                  {operand_spec(mesh_, rule, i, split), is_floating(t.dtype) ? h.dtype : t.dtype, h.each, h.cell});
       }
     }
   }
@@ -156,9 +157,9 @@ class Decider {
 
   bool is_free(const Node& n) {
     if (n.op == &input_op || n.op == &captured_op || n.op == &constant_op || n.op == &iota_op) return true;
-    const bool plain = n.op->is(kPointwise) || n.op == &random_bits_op || n.op == &broadcast_op || n.op == &reshape_op ||
-                       n.op == &permute_op || n.op == &slice_op || n.op == &pad_op || n.op == &concat_op ||
-                       n.op == &stop_gradient_op;
+    const bool plain = n.op->is(kPointwise) || n.op == &random_bits_op || n.op == &broadcast_op ||
+                       n.op == &reshape_op || n.op == &permute_op || n.op == &slice_op || n.op == &pad_op ||
+                       n.op == &concat_op || n.op == &stop_gradient_op;
     if (!plain) return false;
     bool any = n.op == &random_bits_op;
     for (Value v : n.inputs) {
@@ -188,8 +189,9 @@ class Decider {
         const Axes axes = axes_of(dim);
         const bool fits = dim.size() == 1 && dim[0].layout == Layout::kBlock && t.shape[d] % mesh_.parts(axes) == 0;
         if (!fits && t.shape[d] > 1)
-          out_.notes.push_back(cat("slice at ", n.line.to_string(), ": ", t.shape[d], " of dim ", d, " do not divide over ",
-                                   mesh_.name(axes), " (", mesh_.parts(axes), "): computed as a whole on every rank of it"));
+          out_.notes.push_back(cat("slice at ", n.line.to_string(), ": ", t.shape[d], " of dim ", d,
+                                   " do not divide over ", mesh_.name(axes), " (", mesh_.parts(axes),
+                                   "): computed as a whole on every rank of it"));
         dim = fits ? one_segment(t.shape[d], axes) : one_segment(t.shape[d]);
       }
       return s;
@@ -241,9 +243,11 @@ class Decider {
     }
     Split split = candidates[chosen];
     if (best >= kForbidden)
-      out_.notes.push_back(cat(n.op->name, " at ", n.line.to_string(), *n.scope ? cat(" in ", n.scope) : "",
-                               ": a weight that is split over model dimensions is gathered there; no split of this op keeps it"));
-    if (!pins_.context.empty() && (n.op == &attention_op || n.op == &attention_backward_op)) share_sequence(n, rule, split, c);
+      out_.notes.push_back(
+          cat(n.op->name, " at ", n.line.to_string(), *n.scope ? cat(" in ", n.scope) : "",
+              ": a weight that is split over model dimensions is gathered there; no split of this op keeps it"));
+    if (!pins_.context.empty() && (n.op == &attention_op || n.op == &attention_backward_op))
+      share_sequence(n, rule, split, c);
     choose(id, rule, split, passing);
   }
 
@@ -268,13 +272,15 @@ class Decider {
       c.ring = true;
     } else if (pins_.cp == CpKind::kRing) {
       note_once(cat("cp ring: attention at ", n.line.to_string(), " over ", rule.map.factors[t].size, " keys and ",
-                    rule.map.factors[s].size, " queries gathers its keys; a ring needs as many of both, a multiple of ", 2 * ranks));
+                    rule.map.factors[s].size, " queries gathers its keys; a ring needs as many of both, a multiple of ",
+                    2 * ranks));
     } else if (pins_.cp == CpKind::kUlysses) {
       Axes heads = axes_of(split[h]);
       for (int8_t a : own) heads.push_back(a);
       const int64_t kv = rule.map.factors[h].size;
-      WEFT_CHECK(kv % mesh_.parts(heads) == 0, "cp ulysses: ", kv, " key heads (", n.line.to_string(), ") over ", mesh_.name(heads), " (",
-                 mesh_.parts(heads), " ranks) do not divide; need a divisor of ", kv, ", or cp ring or allgather");
+      WEFT_CHECK(kv % mesh_.parts(heads) == 0, "cp ulysses: ", kv, " key heads (", n.line.to_string(), ") over ",
+                 mesh_.name(heads), " (", mesh_.parts(heads), " ranks) do not divide; need a divisor of ", kv,
+                 ", or cp ring or allgather");
       split[h] = one_segment(kv, heads);
       split[s] = one_segment(rule.map.factors[s].size);
     }
@@ -289,11 +295,15 @@ class Decider {
   // What is computed from one parameter alone (a cast, a transposed view) is computed on its shards.
   bool made_of_parameter(int32_t id, const Rule& rule, NodeChoice& c) {
     const Node& n = g_.node(id);
-    if (n.inputs.size() != 1 || n.outputs.size() != 1 || (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op)) return false;
+    if (n.inputs.size() != 1 || n.outputs.size() != 1 ||
+        (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op))
+      return false;
     const ValueState from = state(n.inputs[0]);
     if (!from.parameter || home({id, 0})) return false;
-    const Split at_rest = split_of(mesh_, rule, rule.map.in[0], from.base), at_use = split_of(mesh_, rule, rule.map.in[0], from.anchor);
-    if (!(operand_spec(mesh_, rule, 0, at_rest) == from.base) || !(operand_spec(mesh_, rule, 0, at_use) == from.anchor)) return false;
+    const Split at_rest = split_of(mesh_, rule, rule.map.in[0], from.base),
+                at_use = split_of(mesh_, rule, rule.map.in[0], from.anchor);
+    if (!(operand_spec(mesh_, rule, 0, at_rest) == from.base) || !(operand_spec(mesh_, rule, 0, at_use) == from.anchor))
+      return false;
     const Spec base = result_spec(mesh_, rule, 0, at_rest);
     c.split = at_rest;
     c.in.push_back(from.base);
@@ -318,7 +328,8 @@ class Decider {
     if (n.op == &cast_op) {
       const DType from = g_.type(n.inputs[0]).dtype, to = n.outputs[0].dtype;
       const bool widens = is_floating(to) && (!is_floating(from) || itemsize(to) > itemsize(from));
-      return widens || from == to || (!is_floating(from) && !is_floating(to) && itemsize(to) >= itemsize(from)) ? can : 0;
+      return widens || from == to || (!is_floating(from) && !is_floating(to) && itemsize(to) >= itemsize(from)) ? can
+                                                                                                                : 0;
     }
     if (n.op->jointly) {
       // The other operands become terms of the sum too: coordinate 0 keeps them.
@@ -338,7 +349,8 @@ class Decider {
     uint32_t best = 0;
     int64_t most = -1;
     for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
-      if (can >> i & 1 && g_.type(n.inputs[i]).shape.numel() > most) most = g_.type(n.inputs[i]).shape.numel(), best = 1u << i;
+      if (can >> i & 1 && g_.type(n.inputs[i]).shape.numel() > most)
+        most = g_.type(n.inputs[i]).shape.numel(), best = 1u << i;
     return best;
   }
 
@@ -382,9 +394,8 @@ class Decider {
       for (DimSpec& d : s)
         for (int8_t a : axes_of(d))
           if (std::find(taken.begin(), taken.end(), a) != taken.end()) d = one_segment(extent_of(d));
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return g_.type(n.inputs[a]).nbytes() > g_.type(n.inputs[b]).nbytes();
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return g_.type(n.inputs[a]).nbytes() > g_.type(n.inputs[b]).nbytes(); });
     std::vector<Split> out;
     auto add = [&](Split s) {
       for (size_t i : order) merge(mesh_, own[i], s);
@@ -466,7 +477,9 @@ class Decider {
     for (const DimSpec& d : split) ranks *= mesh_.parts(axes_of(d));
     std::vector<TensorType> in;
     for (Value v : n.inputs) in.push_back(g_.type(v));
-    if (n.op->is(kContraction) || n.op->decompose) cost += op_cost(*n.op, n.attrs, in, {n.outputs.data(), n.outputs.size()}).flops / static_cast<double>(ranks) / kFlopsPerByte;
+    if (n.op->is(kContraction) || n.op->decompose)
+      cost += op_cost(*n.op, n.attrs, in, {n.outputs.data(), n.outputs.size()}).flops / static_cast<double>(ranks) /
+              kFlopsPerByte;
     for (size_t i = 0; i < n.outputs.size(); ++i) {
       const Spec r = result_spec(mesh_, rule, i, split);
       if (r.pending.empty()) continue;
@@ -485,13 +498,15 @@ class Decider {
       return computed;
     }
     if (added_up_[static_cast<size_t>(v.node)]) return computed;
-    const bool activation = ((n.op->is(kContraction) || n.op->is(kIndexing)) && is_floating(g_.type(v).dtype)) || adds_up_[static_cast<size_t>(v.node)];
+    const bool activation = ((n.op->is(kContraction) || n.op->is(kIndexing)) && is_floating(g_.type(v).dtype)) ||
+                            adds_up_[static_cast<size_t>(v.node)];
     if (!activation) return computed;
     Spec s = computed;
     s.pending = {};
     Axes reduced;
     for (const Pending& p : computed.pending) {
-      if (p.op == ReduceOp::kSum && std::find(pins_.activations.begin(), pins_.activations.end(), p.axis) != pins_.activations.end()) {
+      if (p.op == ReduceOp::kSum &&
+          std::find(pins_.activations.begin(), pins_.activations.end(), p.axis) != pins_.activations.end()) {
         reduced.push_back(p.axis);
       } else {
         s.pending.push_back(p);
@@ -517,8 +532,9 @@ class Decider {
       if (part.size() != 1 || part[0].layout != Layout::kBlock) return;
       Seg& seg = part[0];
       if (seg.extent % (mesh_.parts(seg.axes) * mesh_.parts(axes)) != 0) {
-        note_once(cat("sequence parallelism: a sequence of ", seg.extent, " does not divide over ", mesh_.parts(seg.axes) * mesh_.parts(axes),
-                      " ranks (", mesh_.name(axes), "); sums over ", mesh_.name(axes), " are reduced to all of them"));
+        note_once(cat("sequence parallelism: a sequence of ", seg.extent, " does not divide over ",
+                      mesh_.parts(seg.axes) * mesh_.parts(axes), " ranks (", mesh_.name(axes), "); sums over ",
+                      mesh_.name(axes), " are reduced to all of them"));
         return;
       }
       for (int8_t a : axes) seg.axes.push_back(a);

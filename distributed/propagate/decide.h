@@ -15,12 +15,12 @@ namespace weft::dist {
 
 /// How a cell lies and is used. For cells that no strategy pins: replicated, or as what their new value is made of.
 struct CellPin {
-  Spec rest;  // between steps
-  Spec use;   // what forward and backward see; splits in it are never undone
-  Spec home;  // where its update is computed and its gradient reduced to
-  bool gather_again = true;   // backward gathers it anew rather than keeping what forward gathered
-  bool reduce_each = false;   // its gradient is reduced where it arises, not after terms (of micro-batches) are added
-  std::string why;            // "fsdp: dim 0 over fsdp"
+  Spec rest;                 // between steps
+  Spec use;                  // what forward and backward see; splits in it are never undone
+  Spec home;                 // where its update is computed and its gradient reduced to
+  bool gather_again = true;  // backward gathers it anew rather than keeping what forward gathered
+  bool reduce_each = false;  // its gradient is reduced where it arises, not after terms (of micro-batches) are added
+  std::string why;           // "fsdp: dim 0 over fsdp"
 };
 
 /// How attention runs over a sequence that is split (context parallelism).
@@ -33,11 +33,11 @@ enum class CpKind : uint8_t {
 struct Pins {
   std::vector<std::optional<CellPin>> cells;  // by index in Graph::cells
   std::vector<Spec> inputs;                   // what splits the work on each argument; the argument itself is global
-  Axes activations;         // sums over these axes are reduced where they arise (tensor parallelism) ...
-  bool sequence = false;    // ... and scattered over the dim that is the arguments' dim 1
-  Axes experts;              // over which experts are split (expert parallelism)
-  double expert_room = 0;    // how many rows a rank takes for its experts, in average shares; 0: all there could be
-  Axes context;             // over which sequences are split (context parallelism)
+  Axes activations;        // sums over these axes are reduced where they arise (tensor parallelism) ...
+  bool sequence = false;   // ... and scattered over the dim that is the arguments' dim 1
+  Axes experts;            // over which experts are split (expert parallelism)
+  double expert_room = 0;  // how many rows a rank takes for its experts, in average shares; 0: all there could be
+  Axes context;            // over which sequences are split (context parallelism)
   CpKind cp = CpKind::kAllGather;
   bool keep_gathered = false;  // backward uses activations that forward gathered instead of gathering again
 };
@@ -54,8 +54,8 @@ struct NodeChoice {
 struct Decision {
   std::vector<NodeChoice> nodes;
   std::vector<CellPin> cells;
-  std::vector<Spec> outputs;  // of the graph's results: nothing pending
-  std::vector<Spec> prefer;   // by node: of free values, what splits them by default
+  std::vector<Spec> outputs;         // of the graph's results: nothing pending
+  std::vector<Spec> prefer;          // by node: of free values, what splits them by default
   std::vector<int32_t> gradient_of;  // by node: the cell whose gradient its first result is, before the update; else -1
   std::vector<std::string> notes;
 };

@@ -58,7 +58,8 @@ class Emitter final : public Locals {
     while (first_backward_ < g_.size() && !g_.node(first_backward_).backward) ++first_backward_;
     for (int32_t id = 0; id < g_.size(); ++id) node(id);
     std::vector<Tensor> out;
-    for (size_t i = 0; i < g_.outputs.size(); ++i) out.push_back(get(g_.outputs[i], d_.outputs[i], nullptr, "the result"));
+    for (size_t i = 0; i < g_.outputs.size(); ++i)
+      out.push_back(get(g_.outputs[i], d_.outputs[i], nullptr, "the result"));
     for (const CellWrite& w : g_.writes) {
       const Spec& rest = d_.cells[static_cast<size_t>(w.cell)].rest;
       written_ = w.cell;
@@ -80,10 +81,10 @@ class Emitter final : public Locals {
   }
 
   void uses(const Node& n, Move move, const Axes& axes, const Tensor& before, const Tensor& after) override {
-    PlannedCollective c{.kind = move == Move::kPermute     ? Collective::kPermute
-                               : move == Move::kAllGather   ? Collective::kAllGather
-                               : move == Move::kReduceScatter ? Collective::kReduceScatter
-                                                              : Collective::kAllToAll,
+    PlannedCollective c{.kind = move == Move::kPermute         ? Collective::kPermute
+                                : move == Move::kAllGather     ? Collective::kAllGather
+                                : move == Move::kReduceScatter ? Collective::kReduceScatter
+                                                               : Collective::kAllToAll,
                         .axes = mesh_.name(axes),
                         .dtype = before.dtype()};
     c.bytes = std::max(before.type().nbytes(), after.type().nbytes());
@@ -107,7 +108,9 @@ class Emitter final : public Locals {
     internal::BackwardScope backward_;
   };
 
-  std::vector<Version>& versions(Value v) { return versions_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  std::vector<Version>& versions(Value v) {
+    return versions_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  }
 
   void node(int32_t id) {
     const Node& n = g_.node(id);
@@ -124,7 +127,8 @@ class Emitter final : public Locals {
       Node copy = n;
       if (n.op == &cell_op) copy.outputs[0] = capture_.graph().cells[static_cast<size_t>(n.attrs.i("index"))]->type;
       const int32_t now = capture_.graph().add(std::move(copy));
-      versions({id, 0}).push_back({n.op == &cell_op ? c.out[0] : Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
+      versions({id, 0}).push_back(
+          {n.op == &cell_op ? c.out[0] : Spec::replicated(n.outputs[0].shape), capture_.wrap({now, 0})});
       return;
     }
     if (c.free) return;
@@ -133,8 +137,10 @@ class Emitter final : public Locals {
     std::vector<Tensor> in;
     for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, cat("operand ", i)));
     if (rule.offsets >= 0)
-      if (const DimSpec& rows = c.split[static_cast<size_t>(rule.rows)]; is_rows(rows) && rows[0].layout == Layout::kByExpert)
-        in[static_cast<size_t>(rule.offsets)] = exchange(n.inputs[static_cast<size_t>(rule.offsets)].node, rows[0].experts).offsets;
+      if (const DimSpec& rows = c.split[static_cast<size_t>(rule.rows)];
+          is_rows(rows) && rows[0].layout == Layout::kByExpert)
+        in[static_cast<size_t>(rule.offsets)] =
+            exchange(n.inputs[static_cast<size_t>(rule.offsets)].node, rows[0].experts).offsets;
     const std::vector<Tensor> out = local_op({n, g_, rule, c.split, c.ring, in, *this});
     for (size_t i = 0; i < out.size(); ++i) {
       const Value v{id, static_cast<int32_t>(i)};
@@ -147,8 +153,8 @@ class Emitter final : public Locals {
 
   void check(const Node& n, const Tensor& t, const Spec& spec) const {
     const Shape need = local_shape(mesh_, spec, rank_);
-    WEFT_BUG_IF(t.shape() != need, "emit: ", n.op->name, " at ", n.line.to_string(), " gives ", t.shape(), " on rank ", rank_, "; need ",
-                need, " for ", to_string(mesh_, spec));
+    WEFT_BUG_IF(t.shape() != need, "emit: ", n.op->name, " at ", n.line.to_string(), " gives ", t.shape(), " on rank ",
+                rank_, "; need ", need, " for ", to_string(mesh_, spec));
   }
 
   bool visible(const Version& v, bool parameter, bool again, const Node* user) const {
@@ -160,7 +166,9 @@ class Emitter final : public Locals {
     for (;;) {
       const Node& n = g_.node(v);
       if (n.op == &cell_op) return &d_.cells[static_cast<size_t>(n.attrs.i("index"))];
-      if (n.inputs.size() != 1 || n.outputs.size() != 1 || (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op)) return nullptr;
+      if (n.inputs.size() != 1 || n.outputs.size() != 1 ||
+          (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op))
+        return nullptr;
       v = n.inputs[0];
     }
   }
@@ -186,7 +194,8 @@ class Emitter final : public Locals {
     } else {
       WEFT_BUG_IF(!from, "emit: no version of an operand");
       made.gathered = is_gather(best) || from->gathered;
-      made.local = apply(from->local, best, v, user, cat(what, " needs ", to_string(mesh_, want), "; it lies as ", to_string(mesh_, from->spec)));
+      made.local = apply(from->local, best, v, user,
+                         cat(what, " needs ", to_string(mesh_, want), "; it lies as ", to_string(mesh_, from->spec)));
     }
     versions(v).push_back(made);
     return made.local;
@@ -201,7 +210,8 @@ class Emitter final : public Locals {
       const Spec direct = result_spec(mesh_, rule, static_cast<size_t>(v.index), split);
       if (direct == want) {
         std::vector<Tensor> in;
-        for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], operand_spec(mesh_, rule, i, split), &n, "operand"));
+        for (size_t i = 0; i < n.inputs.size(); ++i)
+          in.push_back(get(n.inputs[i], operand_spec(mesh_, rule, i, split), &n, "operand"));
         Tensor t = local_op({n, g_, rule, split, false, in, *this})[static_cast<size_t>(v.index)];
         check(n, t, want);
         return t;
@@ -220,7 +230,8 @@ class Emitter final : public Locals {
     const Node& n = g_.node(v);
     if (n.op == &constant_op) {
       const AttrValue& x = *n.attrs.find("value");
-      return std::holds_alternative<double>(x) ? std::get<double>(x) == 0 : std::holds_alternative<int64_t>(x) && std::get<int64_t>(x) == 0;
+      return std::holds_alternative<double>(x) ? std::get<double>(x) == 0
+                                               : std::holds_alternative<int64_t>(x) && std::get<int64_t>(x) == 0;
     }
     return (n.op == &broadcast_op || n.op == &reshape_op || n.op == &cast_op) && is_zero(n.inputs[0]);
   }
@@ -258,11 +269,13 @@ class Emitter final : public Locals {
 
   std::vector<int64_t> peer_extents(const Part& part, const Axes& along) const {
     std::vector<int64_t> sizes;
-    for (int peer : mesh_.group(rank_, along)) sizes.push_back(local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, peer));
+    for (int peer : mesh_.group(rank_, along))
+      sizes.push_back(local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, peer));
     return sizes;
   }
 
-  void note(Collective kind, const Step& step, const Tensor& before, const Tensor& after, Value v, const Node* user, const std::string& why) {
+  void note(Collective kind, const Step& step, const Tensor& before, const Tensor& after, Value v, const Node* user,
+            const std::string& why) {
     const Node& n = g_.node(v);
     const int32_t gradient = d_.gradient_of[static_cast<size_t>(v.node)];
     PlannedCollective c{.kind = kind, .axes = mesh_.name(step.axes), .op = step.op, .dtype = before.dtype()};
@@ -279,17 +292,21 @@ class Emitter final : public Locals {
       c.phase = user && user->backward ? Phase::kBackward : v.node < first_backward_ ? Phase::kForward : Phase::kUpdate;
     } else {
       c.subject = gradient >= 0 ? Subject::kGradient : Subject::kActivation;
-      c.phase = n.backward || (user && user->backward) ? Phase::kBackward : v.node < first_backward_ ? Phase::kForward : Phase::kUpdate;
+      c.phase = n.backward || (user && user->backward) ? Phase::kBackward
+                : v.node < first_backward_             ? Phase::kForward
+                                                       : Phase::kUpdate;
       cell = gradient;
     }
     c.what = cell >= 0 ? g_.cells[static_cast<size_t>(cell)]->name : cat(n.scope, *n.scope ? ": " : "", n.op->name);
     c.line = n.line.to_string();
-    if (user && user != &n) c.why = cat(user->op->name, user->line.line ? cat(" at ", user->line.to_string()) : "", ": ");
+    if (user && user != &n)
+      c.why = cat(user->op->name, user->line.line ? cat(" at ", user->line.to_string()) : "", ": ");
     c.why += why;
     collectives_.push_back(std::move(c));
   }
 
-  Tensor take_step(const Tensor& t, const Step& step, std::vector<Part>& parts, Value v, const Node* user, const std::string& why) {
+  Tensor take_step(const Tensor& t, const Step& step, std::vector<Part>& parts, Value v, const Node* user,
+                   const std::string& why) {
     const std::string axes = mesh_.name(step.axes);
     const auto n = static_cast<int64_t>(mesh_.parts(step.axes));
     Part& part = parts[static_cast<size_t>(step.part)];
@@ -315,7 +332,8 @@ class Emitter final : public Locals {
         return where(mine, t, zeros_like(t));
       }
       case Move::kAllReduce: {
-        const Tensor y = dispatch(all_reduce_op, {&t}, {{"axes", axes}, {"op", std::string(op_name(step.op))}, {"site", ++sites_}});
+        const Tensor y =
+            dispatch(all_reduce_op, {&t}, {{"axes", axes}, {"op", std::string(op_name(step.op))}, {"site", ++sites_}});
         note(Collective::kAllReduce, step, t, y, v, user, why);
         return y;
       }
@@ -332,9 +350,14 @@ class Emitter final : public Locals {
       case Move::kReduceScatter: {
         grow(part, Layout::kBlock);
         const std::vector<int64_t> sizes = peer_extents(part, step.axes);
-        Attrs attrs{{"axes", axes}, {"op", std::string(op_name(step.op))}, {"dim", int64_t{dim}}, {"parts", n}, {"site", ++sites_}};
+        Attrs attrs{{"axes", axes},
+                    {"op", std::string(op_name(step.op))},
+                    {"dim", int64_t{dim}},
+                    {"parts", n},
+                    {"site", ++sites_}};
         if (!is_even(sizes))
-          attrs = attrs.with("sizes", sizes_text(sizes)).with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
+          attrs = attrs.with("sizes", sizes_text(sizes))
+                      .with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
         const Tensor y = dispatch(reduce_scatter_op, {&t}, attrs);
         note(Collective::kReduceScatter, step, t, y, v, user, why);
         return y;
@@ -344,9 +367,14 @@ class Emitter final : public Locals {
         const std::vector<int64_t> joined = peer_extents(from, step.axes);
         grow(part, Layout::kBlock);
         const std::vector<int64_t> split = peer_extents(part, step.axes);
-        Attrs attrs{{"axes", axes}, {"split_dim", int64_t{dim}}, {"concat_dim", int64_t{step.from}}, {"parts", n}, {"site", ++sites_}};
+        Attrs attrs{{"axes", axes},
+                    {"split_dim", int64_t{dim}},
+                    {"concat_dim", int64_t{step.from}},
+                    {"parts", n},
+                    {"site", ++sites_}};
         if (!is_even(split))
-          attrs = attrs.with("split_sizes", sizes_text(split)).with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
+          attrs = attrs.with("split_sizes", sizes_text(split))
+                      .with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
         if (!is_even(joined)) attrs = attrs.with("concat_sizes", sizes_text(joined));
         shrink(from);
         const Tensor y = dispatch(all_to_all_op, {&t}, attrs);
@@ -402,7 +430,8 @@ class Emitter final : public Locals {
     for (int32_t i = 0; i < 5; ++i) *parts[i] = versions({order, i}).front().local;
     local.top_k = g_.type(n.inputs[0]).shape[1];
     const Seg experts{n.attrs.i("num_experts"), axes};
-    ExpertParallel o{.axes = key.second, .ranks = mesh_.parts(axes), .num_experts = experts.extent, .factor = pins_.expert_room};
+    ExpertParallel o{
+        .axes = key.second, .ranks = mesh_.parts(axes), .num_experts = experts.extent, .factor = pins_.expert_room};
     for (int peer : mesh_.group(rank_, axes)) o.owned.push_back(local_extent(mesh_, experts, peer));
     o.own = local_extent(mesh_, experts, rank_);
     const At at(n);
@@ -423,7 +452,8 @@ class Emitter final : public Locals {
     const Seg now{after.extent, after.axes, after.layout};
     if (after.layout == Layout::kHeadTail) {
       const int64_t n = mesh_.parts(after.axes);
-      WEFT_CHECK(after.extent % (2 * n) == 0, "a dim of ", after.extent, " does not divide into ", 2 * n, " chunks, head to tail");
+      WEFT_CHECK(after.extent % (2 * n) == 0, "a dim of ", after.extent, " does not divide into ", 2 * n,
+                 " chunks, head to tail");
       const int64_t chunk = after.extent / (2 * n);
       const Tensor i = coordinate(after.axes);
       return cat({block(i * chunk, chunk), block((2 * n - 1 - i) * chunk, chunk)}, dim);
@@ -454,9 +484,9 @@ class Emitter final : public Locals {
   std::map<std::string, Tensor> coordinates_;
   std::map<std::pair<int32_t, std::string>, ExpertExchange> exchanges_;
   std::vector<PlannedCollective> collectives_;
-  int64_t sites_ = 0;         // given so far
+  int64_t sites_ = 0;  // given so far
   int32_t first_backward_ = 0;
-  int32_t written_ = -1;      // the cell whose new value is being brought to rest
+  int32_t written_ = -1;  // the cell whose new value is being brought to rest
 };
 
 }  // namespace
@@ -466,7 +496,8 @@ std::vector<Axes> uneven_axes(const Mesh& mesh, const Decision& d) {
   auto look = [&](const Spec& spec) {
     for (const DimSpec& dim : spec.dims)
       for (const Seg& s : dim)
-        if (!s.axes.empty() && !s.is_rows() && s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0 &&
+        if (!s.axes.empty() && !s.is_rows() &&
+            s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0 &&
             std::find(uneven.begin(), uneven.end(), s.axes) == uneven.end())
           uneven.push_back(s.axes);
   };

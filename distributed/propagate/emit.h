@@ -14,16 +14,17 @@ enum class Subject : uint8_t { kParameter, kActivation, kGradient };
 /// One collective of the local graph.
 struct PlannedCollective {
   Collective kind = Collective::kAllReduce;
-  std::string axes;    // mesh dimensions, as Mesh::axes reads them: "tp", "dp,cp"
+  std::string axes;  // mesh dimensions, as Mesh::axes reads them: "tp", "dp,cp"
   ReduceOp op = ReduceOp::kSum;
   DType dtype = kFloat32;
-  int64_t bytes = 0;   // of the rank's operand or result, whichever is larger; all-to-all: smaller
+  int64_t bytes = 0;  // of the rank's operand or result, whichever is larger; all-to-all: smaller
   Phase phase = Phase::kForward;
   Subject subject = Subject::kActivation;
-  int64_t site = 0;    // attribute of its node, from 1; unique in the graph
-  std::string what;    // the parameter whose value or gradient it is: "blocks.0.attn.qkv.weight"; else "blocks.0/attn: dot"
-  std::string line;    // "model.cc:12", of the op whose result it is
-  std::string why;     // "dot at linear.cc:20: operand 0 needs [..]; it lies as [..]"
+  int64_t site = 0;  // attribute of its node, from 1; unique in the graph
+  std::string
+      what;  // the parameter whose value or gradient it is: "blocks.0.attn.qkv.weight"; else "blocks.0/attn: dot"
+  std::string line;            // "model.cc:12", of the op whose result it is
+  std::string why;             // "dot at linear.cc:20: operand 0 needs [..]; it lies as [..]"
   int32_t members = 1;         // values that share the message
   double exposed = 1;          // predicted share of its time in which the rank waits
   std::string hidden_by = {};  // what runs meanwhile; empty: nothing

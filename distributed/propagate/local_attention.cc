@@ -55,12 +55,14 @@ RankGroup group_of(const LocalCall& c, const Axes& axes) {
     return tell(Move::kAllGather, x, dispatch(all_gather_op, {&x}, {{"axes", name}, {"dim", dim}, {"parts", n}}));
   };
   g.reduce_scatter = [=](const Tensor& x, int64_t dim) {
-    return tell(Move::kReduceScatter, x,
-                dispatch(reduce_scatter_op, {&x}, {{"axes", name}, {"op", std::string("sum")}, {"dim", dim}, {"parts", n}}));
+    return tell(
+        Move::kReduceScatter, x,
+        dispatch(reduce_scatter_op, {&x}, {{"axes", name}, {"op", std::string("sum")}, {"dim", dim}, {"parts", n}}));
   };
   g.all_to_all = [=](const Tensor& x, int64_t split, int64_t concat) {
-    return tell(Move::kAllToAll, x,
-                dispatch(all_to_all_op, {&x}, {{"axes", name}, {"split_dim", split}, {"concat_dim", concat}, {"parts", n}}));
+    return tell(
+        Move::kAllToAll, x,
+        dispatch(all_to_all_op, {&x}, {{"axes", name}, {"split_dim", split}, {"concat_dim", concat}, {"parts", n}}));
   };
   g.permute = [=](const Tensor& x, int64_t shift) {
     return tell(Move::kPermute, x, dispatch(permute_ranks_op, {&x}, {{"axes", name}, {"shift", shift}}));
@@ -81,10 +83,12 @@ std::vector<Tensor> local_attention(const LocalCall& c) {
       for (const Tensor& t : c.in) in.push_back(&t);
       return dispatch_multi(*c.node.op, TensorPtrs(in), c.node.attrs, c.node.line);
     }
-    return backward ? attention_backward_on_shard(c.node.attrs, c.in, maps) : attention_on_shard(c.node.attrs, c.in, maps);
+    return backward ? attention_backward_on_shard(c.node.attrs, c.in, maps)
+                    : attention_on_shard(c.node.attrs, c.in, maps);
   }
   const internal::AttentionOperands at(c.node.attrs);
-  ContextCall call{.attrs = c.node.attrs, .operands = {c.in.begin(), c.in.begin() + at.count}, .b = maps.b, .h = maps.h};
+  ContextCall call{
+      .attrs = c.node.attrs, .operands = {c.in.begin(), c.in.begin() + at.count}, .b = maps.b, .h = maps.h};
   call.q_positions = call.kv_positions = positions(c.locals, s);
   call.group = group_of(c, s[0].axes);
   if (!backward) {

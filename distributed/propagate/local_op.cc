@@ -52,7 +52,8 @@ Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
     const int64_t extent = local_extent(mesh, s, c.locals.rank());
     if (s.layout == Layout::kHeadTail) {
       const int64_t n = mesh.parts(s.axes);
-      WEFT_CHECK(s.extent % (2 * n) == 0, c.node.op->name, ": ", s.extent, " positions do not divide into ", 2 * n, " chunks, head to tail");
+      WEFT_CHECK(s.extent % (2 * n) == 0, c.node.op->name, ": ", s.extent, " positions do not divide into ", 2 * n,
+                 " chunks, head to tail");
       const int64_t chunk = s.extent / (2 * n);
       const Tensor i = c.locals.coordinate(s.axes);
       const Tensor which = floor_divide(own, chunk), head = eq(which, i), tail = eq(which, 2 * n - 1 - i);
@@ -100,7 +101,8 @@ std::vector<Tensor> local_add(const LocalCall& c) {
   if (c.in[0].size(dim) == 0) return {c.in[0]};
   const Owned at = owned(c, own, c.in[1]);
   const Tensor& src = c.in[2];
-  const Tensor in[] = {c.in[0], at.index, where(shaped_like(at.inside, src.shape(), static_cast<int>(dim)), src, zeros_like(src))};
+  const Tensor in[] = {c.in[0], at.index,
+                       where(shaped_like(at.inside, src.shape(), static_cast<int>(dim)), src, zeros_like(src))};
   SmallVec<const Tensor*, 4> ptrs;
   return {dispatch(*c.node.op, pointers(in, ptrs), c.node.attrs, c.node.line)};
 }
@@ -154,16 +156,20 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   auto words = [&](const Shape& own, const Tensor& at) {
     return dispatch(random_bits_at_op, {&c.in[0], &c.in[1], &at}, attrs.with("shape", own), c.node.line);
   };
-  std::function<Tensor(size_t, const Shape&, const Tensor&)> draw = [&](size_t tail, const Shape& own, const Tensor& at) -> Tensor {
+  std::function<Tensor(size_t, const Shape&, const Tensor&)> draw = [&](size_t tail, const Shape& own,
+                                                                        const Tensor& at) -> Tensor {
     if (tail == tails.size()) return words(own, at);
     const auto& [dim, seg] = tails[tail];
     const int64_t n = c.locals.mesh().parts(seg.axes);
-    WEFT_CHECK(seg.extent % (2 * n) == 0, c.node.op->name, ": ", seg.extent, " positions do not divide into ", 2 * n, " chunks, head to tail");
+    WEFT_CHECK(seg.extent % (2 * n) == 0, c.node.op->name, ": ", seg.extent, " positions do not divide into ", 2 * n,
+               " chunks, head to tail");
     const int64_t chunk = seg.extent / (2 * n);
     const Tensor i = c.locals.coordinate(seg.axes);
     Shape half = own;
     half[dim] = chunk;
-    return cat({draw(tail + 1, half, at + i * (chunk * strides[dim])), draw(tail + 1, half, at + (2 * n - 1 - i) * (chunk * strides[dim]))}, dim);
+    return cat({draw(tail + 1, half, at + i * (chunk * strides[dim])),
+                draw(tail + 1, half, at + (2 * n - 1 - i) * (chunk * strides[dim]))},
+               dim);
   };
   const Tensor y = draw(0, shape, base);
   return {reshape(y, result_shape(c, 0))};
@@ -175,11 +181,15 @@ std::vector<Tensor> local_extreme(const LocalCall& c) {
   const DType t = c.in[0].dtype();
   const bool least = c.node.op == &reduce_max_op;
   const Shape shape = result_shape(c, 0);
-  if (is_floating(t)) return {full(shape, least ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity(), {.dtype = t})};
+  if (is_floating(t))
+    return {full(shape, least ? -std::numeric_limits<double>::infinity() : std::numeric_limits<double>::infinity(),
+                 {.dtype = t})};
   const int bits = static_cast<int>(itemsize(t)) * 8;
   const bool sign = t != kUInt8 && t != kBool;
   const int64_t lowest = sign ? std::numeric_limits<int64_t>::min() >> (64 - bits) : 0;
-  const int64_t greatest = t == kBool ? 1 : sign ? std::numeric_limits<int64_t>::max() >> (64 - bits) : (int64_t{1} << bits) - 1;
+  const int64_t greatest = t == kBool ? 1
+                           : sign     ? std::numeric_limits<int64_t>::max() >> (64 - bits)
+                                      : (int64_t{1} << bits) - 1;
   return {broadcast_to(constant(least ? lowest : greatest, t), shape)};
 }
 
@@ -214,7 +224,8 @@ Tensor global_index(Locals& locals, const DimSpec& dim) {
     Tensor own;
     if (s.layout == Layout::kHeadTail) {
       const int64_t n = locals.mesh().parts(s.axes);
-      WEFT_CHECK(s.extent % (2 * n) == 0, "a dim of ", s.extent, " does not divide into ", 2 * n, " chunks, head to tail");
+      WEFT_CHECK(s.extent % (2 * n) == 0, "a dim of ", s.extent, " does not divide into ", 2 * n,
+                 " chunks, head to tail");
       const int64_t chunk = s.extent / (2 * n);
       const Tensor i = locals.coordinate(s.axes);
       own = cat({iota(chunk) + i * chunk, iota(chunk) + (2 * n - 1 - i) * chunk}, 0);
@@ -241,7 +252,8 @@ std::vector<Tensor> local_op(const LocalCall& c) {
   const OpDef* op = c.node.op;
   if (nothing_here(c)) {
     std::vector<Tensor> none;
-    for (size_t i = 0; i < c.node.outputs.size(); ++i) none.push_back(zeros(result_shape(c, i), {.dtype = c.node.outputs[i].dtype}));
+    for (size_t i = 0; i < c.node.outputs.size(); ++i)
+      none.push_back(zeros(result_shape(c, i), {.dtype = c.node.outputs[i].dtype}));
     return none;
   }
   if (op == &reshape_op || op == &broadcast_op) return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));

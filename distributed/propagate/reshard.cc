@@ -177,7 +177,8 @@ class Planner {
     Pair& p = pairs_[i];
     const size_t n = common(p);
     if (n == p.now.axes.size()) return false;
-    stage_.steps.push_back({Move::kAllGather, static_cast<int>(i), 0, tail(p.now.axes, n), ReduceOp::kSum, p.now.layout});
+    stage_.steps.push_back(
+        {Move::kAllGather, static_cast<int>(i), 0, tail(p.now.axes, n), ReduceOp::kSum, p.now.layout});
     Axes left;
     for (size_t k = 0; k < n; ++k) left.push_back(p.now.axes[k]);
     p.now.axes = left;
@@ -210,10 +211,12 @@ class Planner {
 std::vector<Stage> move_rows(const Mesh& mesh, const Spec& from, const Spec& to, size_t dim) {
   Stage s;
   for (size_t d = 0; d < from.dims.size(); ++d)
-    for (const Seg& seg : from.dims[d]) s.parts.push_back({static_cast<int>(d), seg.extent, seg.axes, seg.layout, seg.room});
+    for (const Seg& seg : from.dims[d])
+      s.parts.push_back({static_cast<int>(d), seg.extent, seg.axes, seg.layout, seg.room});
   const Seg &a = from.dims[dim][0], &b = to.dims[dim][0];
   Step step{Move::kNever, static_cast<int>(dim), 0, {}};
-  if (is_rows(from.dims[dim]) && is_rows(to.dims[dim]) && a.axes == b.axes && a.layout != b.layout && s.parts.size() == from.dims.size()) {
+  if (is_rows(from.dims[dim]) && is_rows(to.dims[dim]) && a.axes == b.axes && a.layout != b.layout &&
+      s.parts.size() == from.dims.size()) {
     step.move = Move::kRows;
     step.axes = a.layout == Layout::kByExpert ? a.experts : b.experts;
     step.layout = b.layout;
@@ -231,7 +234,9 @@ std::vector<Stage> move_rows(const Mesh& mesh, const Spec& from, const Spec& to,
 }  // namespace
 
 const char* to_string(Move m) {
-  static constexpr const char* kNames[] = {"slice", "make-pending", "reduce-scatter", "all-reduce", "all-to-all", "all-gather", "all-to-all rows", "permute", "impossible"};
+  static constexpr const char* kNames[] = {"slice",           "make-pending", "reduce-scatter",
+                                           "all-reduce",      "all-to-all",   "all-gather",
+                                           "all-to-all rows", "permute",      "impossible"};
   return kNames[static_cast<int>(m)];
 }
 

@@ -7,8 +7,8 @@
 namespace weft::dist {
 
 enum class Move : uint8_t {
-  kSlice,          // keep the own part: no communication
-  kMakePending,    // coordinate 0 keeps the value, the others take zeros: no communication
+  kSlice,        // keep the own part: no communication
+  kMakePending,  // coordinate 0 keeps the value, the others take zeros: no communication
   kReduceScatter,
   kAllReduce,
   kAllToAll,
@@ -30,9 +30,9 @@ struct Part {
 
 struct Step {
   Move move = Move::kSlice;
-  int part = 0;          // kSlice, kReduceScatter, kAllGather: which; kAllToAll: which is split
-  int from = 0;          // kAllToAll: the part that is joined
-  Axes axes = {};        // that come or go
+  int part = 0;    // kSlice, kReduceScatter, kAllGather: which; kAllToAll: which is split
+  int from = 0;    // kAllToAll: the part that is joined
+  Axes axes = {};  // that come or go
   ReduceOp op = ReduceOp::kSum;
   Layout layout = Layout::kBlock;  // kSlice, kReduceScatter, kRows: of the new split
   int64_t room = 0;                // kRows

@@ -86,7 +86,8 @@ std::vector<ValueRoles> find_roles(const Graph& g) {
           Dim& to = factors[static_cast<size_t>(parts[k])];
           if (!has_role(to)) to = cuts[k];
         }
-        if (n.op == &slice_op && has_role(from[d]) && from[d].size() == 1) roles[d] = {{shape[static_cast<int>(d)], from[d][0].role}};
+        if (n.op == &slice_op && has_role(from[d]) && from[d].size() == 1)
+          roles[d] = {{shape[static_cast<int>(d)], from[d][0].role}};
       }
     }
     for (size_t d = 0; d < roles.size(); ++d) {

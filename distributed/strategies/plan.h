@@ -1,5 +1,5 @@
-// Plan: what a user may say about how a step is laid over a mesh. Everything unsaid follows from the names of the mesh's
-// dimensions.
+// Plan: what a user may say about how a step is laid over a mesh. Everything unsaid follows from the names of the
+// mesh's dimensions.
 #pragma once
 #include <initializer_list>
 #include <string>
@@ -24,14 +24,16 @@ struct PlanRule {
 
 struct Plan {
   std::vector<PlanRule> rules = {};
-  int zero = -1;             // ZeRO stage 0 to 3 of the data dimensions; -1: 3 over fsdp if the mesh has it, else 0
-  bool sequence = true;      // tensor parallelism splits the residual stream over the sequence (Korthikanti et al. 2022)
+  int zero = -1;         // ZeRO stage 0 to 3 of the data dimensions; -1: 3 over fsdp if the mesh has it, else 0
+  bool sequence = true;  // tensor parallelism splits the residual stream over the sequence (Korthikanti et al. 2022)
   std::string cp = "allgather";  // attention over a split sequence: allgather, ring or ulysses
-  std::string cp_layout = "auto";  // contiguous, headtail (equal work under a causal mask), or auto: headtail without tp
-  double expert_room = 0;  // rows that a rank takes for its experts, in average shares; more is an error. 0: all there could be
+  std::string cp_layout =
+      "auto";  // contiguous, headtail (equal work under a causal mask), or auto: headtail without tp
+  double expert_room =
+      0;  // rows that a rank takes for its experts, in average shares; more is an error. 0: all there could be
   bool keep_gathered = false;  // backward uses what forward gathered: less communication, more memory
-  bool choose = false;       // automatic(): options above are chosen by the cost model
-  int world = 0;             // automatic(world): the mesh, too
+  bool choose = false;         // automatic(): options above are chosen by the cost model
+  int world = 0;               // automatic(world): the mesh, too
 
   Plan() = default;
   Plan(std::initializer_list<PlanRule> r) : rules(r) {}

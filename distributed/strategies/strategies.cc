@@ -55,7 +55,8 @@ size_t distance(const std::string& pattern, const std::string& name) {
     row[0] += c != '*';
     for (size_t j = 1; j <= name.size(); ++j) {
       const size_t above = row[j];
-      row[j] = c == '*' ? std::min(above, row[j - 1]) : std::min({corner + (c != name[j - 1]), above + 1, row[j - 1] + 1});
+      row[j] =
+          c == '*' ? std::min(above, row[j - 1]) : std::min({corner + (c != name[j - 1]), above + 1, row[j - 1] + 1});
       corner = above;
     }
   }
@@ -99,19 +100,22 @@ void pin_rules(Strategy& s) {
                    placement.dim, " of '", p.name, "' ", p.shape, "; need a dim from 0 to ", p.shape.size() - 1);
         for (const Said& earlier : said)
           for (int8_t a : d->axes)
-            WEFT_CHECK(earlier.cell != p.cell || std::find(earlier.axes.begin(), earlier.axes.end(), a) == earlier.axes.end(),
-                       "plan: rule '", rule.pattern, "' says how '", p.name, "' lies over ", dim_name, ", as rule '",
-                       earlier.pattern, "' does already; need one rule for it");
+            WEFT_CHECK(
+                earlier.cell != p.cell || std::find(earlier.axes.begin(), earlier.axes.end(), a) == earlier.axes.end(),
+                "plan: rule '", rule.pattern, "' says how '", p.name, "' lies over ", dim_name, ", as rule '",
+                earlier.pattern, "' does already; need one rule for it");
         said.push_back({p.cell, d->axes, rule.pattern});
         p.split_by_rule = true;
         p.why += cat(p.why.empty() ? "" : "; ", "rule '", rule.pattern, "'");
         if (placement.dim < 0) continue;
-        WEFT_CHECK(p.shape[placement.dim] >= d->size, "plan: rule '", rule.pattern, "' shards dim ", placement.dim, " of '", p.name,
-                   "' ", p.shape, " over ", dim_name, d->size, "; need an extent of at least ", d->size);
+        WEFT_CHECK(p.shape[placement.dim] >= d->size, "plan: rule '", rule.pattern, "' shards dim ", placement.dim,
+                   " of '", p.name, "' ", p.shape, " over ", dim_name, d->size, "; need an extent of at least ",
+                   d->size);
         for (int8_t a : d->axes) p.split[static_cast<size_t>(placement.dim)].push_back(a);
       }
     }
-    WEFT_CHECK(any, "plan: rule '", rule.pattern, "' matches no parameter; the nearest name is '", nearest(s, rule.pattern), "'");
+    WEFT_CHECK(any, "plan: rule '", rule.pattern, "' matches no parameter; the nearest name is '",
+               nearest(s, rule.pattern), "'");
   }
 }
 
@@ -131,8 +135,8 @@ void pin_experts(Strategy& s) {
       any = true;
       p->expert = grouped;
       if (ep.empty() || p->split_by_rule || Strategy::uses(*p, ep)) continue;
-      WEFT_CHECK(p->shape[0] >= s.mesh.parts(ep), "mesh ", s.mesh.to_string(), ": ", p->shape[0], " experts ('", p->name,
-                 "') over ep", s.mesh.parts(ep), "; need ep of at most ", p->shape[0]);
+      WEFT_CHECK(p->shape[0] >= s.mesh.parts(ep), "mesh ", s.mesh.to_string(), ": ", p->shape[0], " experts ('",
+                 p->name, "') over ep", s.mesh.parts(ep), "; need ep of at most ", p->shape[0]);
       p->split[0] = ep;
       p->why = "ep: experts";
     }
@@ -164,13 +168,14 @@ void pin_data_parallel(Strategy& s) {
     Spec spec = Spec::replicated(shape);
     const int64_t n = s.mesh.parts(batch), c = s.mesh.parts(cp);
     if (shape.size() > 0 && n > 1) {
-      WEFT_CHECK(shape[0] % n == 0, "mesh ", s.mesh.to_string(), ": a batch of ", shape[0], " (argument ", s.graph.type(v),
-                 ") does not divide over ", s.mesh.name(batch), " (", n, " ranks); ", nearest("batches", shape[0], n));
+      WEFT_CHECK(shape[0] % n == 0, "mesh ", s.mesh.to_string(), ": a batch of ", shape[0], " (argument ",
+                 s.graph.type(v), ") does not divide over ", s.mesh.name(batch), " (", n, " ranks); ",
+                 nearest("batches", shape[0], n));
       spec.dims[0] = one_segment(shape[0], batch);
     }
     if (shape.size() > 1 && c > 1) {
-      WEFT_CHECK(shape[1] % c == 0, "mesh ", s.mesh.to_string(), ": sequences of ", shape[1], " (argument ", s.graph.type(v),
-                 ") do not divide over cp (", c, " ranks); ", nearest("lengths", shape[1], c));
+      WEFT_CHECK(shape[1] % c == 0, "mesh ", s.mesh.to_string(), ": sequences of ", shape[1], " (argument ",
+                 s.graph.type(v), ") do not divide over cp (", c, " ranks); ", nearest("lengths", shape[1], c));
       spec.dims[1] = one_segment(shape[1], cp, layout);
     }
     s.pins.inputs.push_back(spec);
@@ -185,7 +190,9 @@ void pin_sharded(Strategy& s) {
   for (const char* more : {"ep", "cp"})
     if (const Mesh::Dim* d = s.mesh.find(more); d && d->over.empty())
       for (int8_t a : d->axes) over.push_back(a);
-  if (over.empty()) s.notes.push_back(cat("zero ", stage, ": the mesh has no dp, fsdp, cp or ep to shard over; every rank keeps what it uses"));
+  if (over.empty())
+    s.notes.push_back(
+        cat("zero ", stage, ": the mesh has no dp, fsdp, cp or ep to shard over; every rank keeps what it uses"));
   for (ParameterPin& p : s.parameters) {
     Axes own, all = over;
     if (p.expert && s.plan.sequence)
@@ -202,7 +209,9 @@ void pin_sharded(Strategy& s) {
     for (int d = 0; d < p.shape.size() && best < 0; ++d)
       if (p.shape[d] % (n * s.mesh.parts(p.split[static_cast<size_t>(d)])) == 0) best = d;
     for (int d = 0; d < p.shape.size() && p.shape.size() > 0; ++d)
-      if (best < 0 || (p.shape[best] % (n * s.mesh.parts(p.split[static_cast<size_t>(best)])) != 0 && p.shape[d] > p.shape[best])) best = d;
+      if (best < 0 ||
+          (p.shape[best] % (n * s.mesh.parts(p.split[static_cast<size_t>(best)])) != 0 && p.shape[d] > p.shape[best]))
+        best = d;
     if (best < 0 || p.shape[best] < n * s.mesh.parts(p.split[static_cast<size_t>(best)])) continue;
     p.sharded = own;
     p.sharded_dim = best;
@@ -215,18 +224,21 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
     const bool known = std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return d.name == k; });
     WEFT_CHECK(d.name != "pp" || d.size == 1, "mesh ", mesh.to_string(),
                ": pipeline stages (pp) cannot be cut yet; need dp, fsdp, tp, cp or ep");
-    WEFT_CHECK(known || d.size == 1, "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name, "'; need dp, fsdp, tp, cp or ep");
+    WEFT_CHECK(known || d.size == 1, "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name,
+               "'; need dp, fsdp, tp, cp or ep");
   }
-  WEFT_CHECK(plan.cp == "allgather" || plan.cp == "ring" || plan.cp == "ulysses", "plan: cp is '", plan.cp, "'; need allgather, ring or ulysses");
-  WEFT_CHECK(plan.cp_layout == "auto" || plan.cp_layout == "contiguous" || plan.cp_layout == "headtail", "plan: cp_layout is '", plan.cp_layout,
-             "'; need auto, contiguous or headtail");
+  WEFT_CHECK(plan.cp == "allgather" || plan.cp == "ring" || plan.cp == "ulysses", "plan: cp is '", plan.cp,
+             "'; need allgather, ring or ulysses");
+  WEFT_CHECK(plan.cp_layout == "auto" || plan.cp_layout == "contiguous" || plan.cp_layout == "headtail",
+             "plan: cp_layout is '", plan.cp_layout, "'; need auto, contiguous or headtail");
   WEFT_CHECK(plan.zero >= -1 && plan.zero <= 3, "plan: zero is ", plan.zero, "; need a stage from 0 to 3");
   Strategy s{mesh, joint, plan};
   s.pins.cells.resize(joint.cells.size());
   for (size_t c = 0; c < joint.cells.size(); ++c) {
     const Cell& cell = *joint.cells[c];
     if (!cell.is_parameter) continue;
-    s.parameters.push_back({static_cast<int32_t>(c), cell.name, cell.type.shape, std::vector<Axes>(static_cast<size_t>(cell.type.shape.size()))});
+    s.parameters.push_back({static_cast<int32_t>(c), cell.name, cell.type.shape,
+                            std::vector<Axes>(static_cast<size_t>(cell.type.shape.size()))});
   }
   pin_rules(s);
   pin_experts(s);
@@ -237,7 +249,8 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
   for (const ParameterPin& p : s.parameters) {
     Spec use = Spec::replicated(p.shape);
     for (int d = 0; d < p.shape.size(); ++d)
-      if (!p.split[static_cast<size_t>(d)].empty()) use.dims[static_cast<size_t>(d)] = one_segment(p.shape[d], p.split[static_cast<size_t>(d)]);
+      if (!p.split[static_cast<size_t>(d)].empty())
+        use.dims[static_cast<size_t>(d)] = one_segment(p.shape[d], p.split[static_cast<size_t>(d)]);
     Spec shards = use;
     std::string why = p.why;
     if (p.sharded_dim >= 0) {
@@ -246,7 +259,12 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
       shards.dims[static_cast<size_t>(p.sharded_dim)] = one_segment(p.shape[p.sharded_dim], all);
       why += cat(why.empty() ? "" : "; ", "zero-", stage, ": dim ", p.sharded_dim, " over ", mesh.name(p.sharded));
     }
-    CellPin pin{.rest = stage == 3 ? shards : use, .use = use, .home = shards, .gather_again = stage == 3, .reduce_each = stage >= 2, .why = why};
+    CellPin pin{.rest = stage == 3 ? shards : use,
+                .use = use,
+                .home = shards,
+                .gather_again = stage == 3,
+                .reduce_each = stage >= 2,
+                .why = why};
     s.pins.cells[static_cast<size_t>(p.cell)] = pin;
   }
   int64_t uneven = 0;
@@ -256,8 +274,9 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
     if (even(mesh, home)) continue;
     if (++uneven == 1) first = cat("'", p.name, "' as ", to_string(mesh, home));
   }
-  if (uneven) s.notes.push_back(cat(uneven, uneven == 1 ? " parameter lies" : " parameters lie", " unevenly: ", first, uneven > 1 ? ", ..." : "",
-                                    "; ranks have shards of different sizes"));
+  if (uneven)
+    s.notes.push_back(cat(uneven, uneven == 1 ? " parameter lies" : " parameters lie", " unevenly: ", first,
+                          uneven > 1 ? ", ..." : "", "; ranks have shards of different sizes"));
   s.pins.activations = s.axes("tp");
   s.pins.sequence = plan.sequence && !s.pins.activations.empty();
   for (const ParameterPin& p : s.parameters)

@@ -14,7 +14,7 @@ struct ParameterPin {
   Axes sharded;             // at rest besides, over one dim (fsdp)
   int sharded_dim = -1;
   bool split_by_rule = false;
-  bool expert = false;      // weights of experts: tokens are split over tp where they meet them
+  bool expert = false;  // weights of experts: tokens are split over tp where they meet them
   std::string why;
 };
 

@@ -1,5 +1,5 @@
-// Tensor parallelism by the graph alone (Shoeybi et al. 2019): a weight whose input is whole is split by columns if what
-// comes of it can stay split until the next weight, which is split by rows then: one reduction for the pair.
+// Tensor parallelism by the graph alone (Shoeybi et al. 2019): a weight whose input is whole is split by columns if
+// what comes of it can stay split until the next weight, which is split by rows then: one reduction for the pair.
 #include <algorithm>
 #include <deque>
 
@@ -12,7 +12,9 @@ namespace {
 
 class TensorParallel {
  public:
-  TensorParallel(Strategy& s, const Axes& tp) : s_(s), tp_(tp), users_(users(s.graph)) { specs_.resize(static_cast<size_t>(s.graph.size())); }
+  TensorParallel(Strategy& s, const Axes& tp) : s_(s), tp_(tp), users_(users(s.graph)) {
+    specs_.resize(static_cast<size_t>(s.graph.size()));
+  }
 
   void run() {
     const Graph& g = s_.graph;
@@ -23,7 +25,8 @@ class TensorParallel {
       const Rule rule = rule_of(g, n);
       Split split = whole(rule);
       for (size_t i = 0; i < n.inputs.size(); ++i)
-        if (parameter(n.inputs[i]) == nullptr) merge(s_.mesh, split_of(s_.mesh, rule, rule.map.in[i], spec(n.inputs[i])), split);
+        if (parameter(n.inputs[i]) == nullptr)
+          merge(s_.mesh, split_of(s_.mesh, rule, rule.map.in[i], spec(n.inputs[i])), split);
       for (size_t i = 0; i < n.inputs.size(); ++i) weight(n, id, rule, i, split);
       for (size_t i = 0; i < n.outputs.size(); ++i) {
         Spec r = result_spec(s_.mesh, rule, i, split);
@@ -85,8 +88,8 @@ class TensorParallel {
         for (const auto& dim : rule.map.in[k]) shared |= k != i && std::find(dim.begin(), dim.end(), f) != dim.end();
       if (shared) continue;
       if (factor.size < s_.mesh.parts(tp_)) {
-        s_.notes.push_back(cat("tp: '", p.name, "' ", p.shape.to_string(), " is whole on every rank of tp: a dim of ", factor.size,
-                               " has less than ", s_.mesh.parts(tp_), " parts"));
+        s_.notes.push_back(cat("tp: '", p.name, "' ", p.shape.to_string(), " is whole on every rank of tp: a dim of ",
+                               factor.size, " has less than ", s_.mesh.parts(tp_), " parts"));
         return;
       }
       // Over all of tp, or over as many of its axes as what follows can bear (fewer key heads than ranks).
@@ -96,13 +99,15 @@ class TensorParallel {
         if (!stays_split(id, result_spec(s_.mesh, rule, 0, columns))) continue;
         pin(n.inputs[i], p, d, axes, "tp: columns");
         if (axes.size() < tp_.size())
-          s_.notes.push_back(cat("tp: '", p.name, "' is split over ", s_.mesh.parts(axes), " of ", s_.mesh.parts(tp_),
-                                 " ranks only: what comes of it (heads) has no more parts; the rest of them compute the same"));
+          s_.notes.push_back(
+              cat("tp: '", p.name, "' is split over ", s_.mesh.parts(axes), " of ", s_.mesh.parts(tp_),
+                  " ranks only: what comes of it (heads) has no more parts; the rest of them compute the same"));
         return;
       }
     }
     if (p.shape.size() >= 2 && p.shape.numel() >= (int64_t{1} << 16))
-      s_.notes.push_back(cat("tp: '", p.name, "' ", p.shape.to_string(), " is whole on every rank of tp: no split of its result lasts until the next weight"));
+      s_.notes.push_back(cat("tp: '", p.name, "' ", p.shape.to_string(),
+                             " is whole on every rank of tp: no split of its result lasts until the next weight"));
   }
 
   static Axes without_last(const Axes& axes) {

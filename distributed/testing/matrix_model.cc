@@ -8,7 +8,8 @@
 namespace weft::testing {
 namespace {
 
-constexpr int64_t kDim = 32, kHeads = 4, kKvHeads = 2, kHidden = 64, kExperts = 8, kTime = 32, kBatch = 16, kAccumulate = 2;
+constexpr int64_t kDim = 32, kHeads = 4, kKvHeads = 2, kHidden = 64, kExperts = 8, kTime = 32, kBatch = 16,
+                  kAccumulate = 2;
 constexpr int kLayers = 4, kDense = 2;
 
 struct Layer : nn::Module {
@@ -19,7 +20,10 @@ struct Layer : nn::Module {
   nn::Dropout drop;
 
   Layer(bool dense, double capacity)
-      : norm1(kDim), norm2(kDim), attn(kDim, kHeads, {.kv_heads = kKvHeads, .bias = true, .dropout = 0.1, .std = 0.1}), drop(0.1) {
+      : norm1(kDim),
+        norm2(kDim),
+        attn(kDim, kHeads, {.kv_heads = kKvHeads, .bias = true, .dropout = 0.1, .std = 0.1}),
+        drop(0.1) {
     register_module("norm1", norm1);
     register_module("attn", attn);
     register_module("norm2", norm2);
@@ -56,9 +60,10 @@ struct Model : nn::Module {
     std::vector<Tensor> counts;
   };
   Out loss(const Tensor& tokens, const Tensor& targets, const Tensor& documents) const {
-    const nn::AttentionContext context{
-        .rope = nn::rotary_tables(arange(tokens.size(1)), kDim / kHeads),
-        .mask_mod = [documents](Index b, Index h, Index q, Index kv) { return eq(Tensor(documents[b][q]), Tensor(documents[b][kv])); }};
+    const nn::AttentionContext context{.rope = nn::rotary_tables(arange(tokens.size(1)), kDim / kHeads),
+                                       .mask_mod = [documents](Index b, Index h, Index q, Index kv) {
+                                         return eq(Tensor(documents[b][q]), Tensor(documents[b][kv]));
+                                       }};
     Tensor x = tok(tokens);
     Out out;
     Tensor aux = zeros({});
@@ -127,7 +132,8 @@ MatrixRun run_case(const MatrixCase& c) {
     commit_if(logical_and(isfinite(loss), isfinite(norm)));
     opt.step(clipped);
     load.set(load.value() + counts);
-    for (int64_t l = 0; l < kLayers - kDense; ++l) model.layers[static_cast<size_t>(l + kDense)].moe->update_balance(select(counts, 0, l));
+    for (int64_t l = 0; l < kLayers - kDense; ++l)
+      model.layers[static_cast<size_t>(l + kDense)].moe->update_balance(select(counts, 0, l));
     return std::vector<Tensor>{loss * (1.0 / kAccumulate), norm};
   };
   MatrixRun r;
@@ -135,7 +141,8 @@ MatrixRun run_case(const MatrixCase& c) {
   auto go = [&](auto& step, auto&& last) {
     for (int i = 0; i < c.steps; ++i) {
       const Tensor tokens = randint(0, c.vocab, {kBatch, kTime}, {.dtype = kInt32});
-      const Tensor targets = where(rand({kBatch, kTime}) < 0.1, full({kBatch, kTime}, int64_t{-100}, {.dtype = kInt32}), roll(tokens, -1, 1));
+      const Tensor targets = where(rand({kBatch, kTime}) < 0.1, full({kBatch, kTime}, int64_t{-100}, {.dtype = kInt32}),
+                                   roll(tokens, -1, 1));
       const Tensor documents = cumsum((rand({kBatch, kTime}) < 0.1).to(kInt32), 1).to(kInt32);
       if (i + 1 == c.steps) last(true);
       const std::vector<Tensor> out = step(tokens, targets, documents);
@@ -174,8 +181,10 @@ std::string difference(const MatrixRun& got, const MatrixRun& want, double tol, 
   std::string out;
   auto far = [](double a, double b, double t) { return !(std::abs(a - b) <= t * std::abs(b)); };
   for (size_t i = 0; i < want.losses.size(); ++i) {
-    if (far(got.losses[i], want.losses[i], loss_tol)) out += cat("loss of step ", i, ": ", got.losses[i], ", one device ", want.losses[i], "\n");
-    if (far(got.norms[i], want.norms[i], tol)) out += cat("gradient norm of step ", i, ": ", got.norms[i], ", one device ", want.norms[i], "\n");
+    if (far(got.losses[i], want.losses[i], loss_tol))
+      out += cat("loss of step ", i, ": ", got.losses[i], ", one device ", want.losses[i], "\n");
+    if (far(got.norms[i], want.norms[i], tol))
+      out += cat("gradient norm of step ", i, ": ", got.norms[i], ", one device ", want.norms[i], "\n");
   }
   double all = 0;
   for (const auto& [name, v] : want.cells)

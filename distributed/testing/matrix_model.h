@@ -31,7 +31,8 @@ struct MatrixRun {
 };
 MatrixRun run_case(const MatrixCase& c);
 
-/// What differs, first the most surprising; empty if runs are equal within `tol` (decisions.md 14), `loss_tol` for losses.
+/// What differs, first the most surprising; empty if runs are equal within `tol` (decisions.md 14), `loss_tol` for
+/// losses.
 std::string difference(const MatrixRun& got, const MatrixRun& want, double tol, double loss_tol);
 
 }  // namespace weft::testing

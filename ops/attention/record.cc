@@ -48,8 +48,8 @@ Types infer(const InferCall& c) {
   WEFT_CHECK(q.shape.size() == 4 && k.shape.size() == 4 && v.shape.size() == 4, c.op.name, ": q ", q.shape, ", k ",
              k.shape, ", v ", v.shape, "; need [B, H, S, D] each");
   const bool paged = at.pages >= 0;
-  WEFT_CHECK((paged || k.shape[0] == q.shape[0] || k.shape[0] == 1) && v.shape[0] == k.shape[0] && v.shape[1] == k.shape[1] &&
-                 v.shape[2] == k.shape[2] && k.shape[3] == q.shape[3] && k.shape[1] > 0 &&
+  WEFT_CHECK((paged || k.shape[0] == q.shape[0] || k.shape[0] == 1) && v.shape[0] == k.shape[0] &&
+                 v.shape[1] == k.shape[1] && v.shape[2] == k.shape[2] && k.shape[3] == q.shape[3] && k.shape[1] > 0 &&
                  q.shape[1] % k.shape[1] == 0,
              c.op.name, ": q ", q.shape, ", k ", k.shape, ", v ", v.shape,
              "; need [B, Hq, Sq, D], [B or 1, Hkv, Skv, D], [B or 1, Hkv, Skv, Dv], Hq a multiple of Hkv");
@@ -156,9 +156,10 @@ class Call {
     }
     const bool masked = attrs.has("mask");
     if (masked && run) {
-      mask_ = internal::mask_of_call(attrs.get<Ref<Graph>>("mask"),
-                                     in.subspan(static_cast<size_t>(at_.mask_first), static_cast<size_t>(at_.mask_tables)),
-                                     {in[0].shape[0], in[0].shape[1], in[0].shape[2], keys}, at_.blocks < 0);
+      mask_ =
+          internal::mask_of_call(attrs.get<Ref<Graph>>("mask"),
+                                 in.subspan(static_cast<size_t>(at_.mask_first), static_cast<size_t>(at_.mask_tables)),
+                                 {in[0].shape[0], in[0].shape[1], in[0].shape[2], keys}, at_.blocks < 0);
       if (at_.blocks < 0) a.blocks = &mask_->view;
     }
     // The size of the workspace does not depend on what is masked.
@@ -248,8 +249,8 @@ class Call {
   bool scored_ = false;
 };
 
-/// Operands whose memory the kernels read as arrays: tables and what comes after q, k, v, made contiguous where they are
-/// not, in the workspace.
+/// Operands whose memory the kernels read as arrays: tables and what comes after q, k, v, made contiguous where they
+/// are not, in the workspace.
 struct Arrays {
   std::vector<StridedView> views;
   std::vector<int64_t> place;
@@ -327,7 +328,8 @@ int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span
 Tensor scattered_pages(const Tensor& pages, const Tensor& g, const Tensor& like) {
   const int64_t size = like.size(2);
   const Tensor rows = transpose(reshape(g, {g.size(0), g.size(1), pages.size(1), size, g.size(3)}), 1, 2);
-  return index_add(zeros(like.shape(), {.dtype = like.dtype()}), 0, minimum(maximum(reshape(pages, {-1}), 0), like.size(0) - 1),
+  return index_add(zeros(like.shape(), {.dtype = like.dtype()}), 0,
+                   minimum(maximum(reshape(pages, {-1}), 0), like.size(0) - 1),
                    reshape(rows, {pages.numel(), g.size(1), size, g.size(3)}));
 }
 
@@ -359,7 +361,8 @@ Grads vjp(const VjpCall& c) {
   size_t next = 0;
   for (int i = 0; i < 3; ++i) g[static_cast<size_t>(i)] = back[next++];
   for (int i = 0; i < at.score_tables; ++i)
-    if (const size_t k = static_cast<size_t>(at.score_first + i); internal::has_gradient(c.in[k].dtype())) g[k] = back[next++];
+    if (const size_t k = static_cast<size_t>(at.score_first + i); internal::has_gradient(c.in[k].dtype()))
+      g[k] = back[next++];
   return g;
 }
 
