@@ -156,6 +156,10 @@ class Simulation {
         part = to;
         return;
       }
+      case Move::kRows:
+      case Move::kPermute:
+      case Move::kNever:
+        WEFT_BUG_IF(true, "reshard: ", to_string(step.move), " is no move of a plain tensor");
     }
   }
 
