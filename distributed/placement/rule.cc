@@ -90,6 +90,12 @@ Rule rule_of(const Graph& g, const Node& n) {
   return r;
 }
 
+size_t factor(const Rule& rule, std::string_view name) {
+  const int f = named(rule.map, name);
+  WEFT_BUG_IF(f < 0, "rule: no factor '", name, "' in ", rule.map.to_string());
+  return static_cast<size_t>(f);
+}
+
 Split whole(const Rule& rule) {
   Split s;
   for (const Factor& f : rule.map.factors) s.push_back(one_segment(f.size));

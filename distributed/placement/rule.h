@@ -27,6 +27,8 @@ struct Rule {
 
 /// The rule of a node; ops without a dim map may not be split at all.
 Rule rule_of(const Graph& g, const Node& n);
+/// The factor of this name; a bug if there is none.
+size_t factor(const Rule& rule, std::string_view name);
 /// Every factor whole.
 Split whole(const Rule& rule);
 /// The split of the factors of one tensor that lies as `spec` says. Factors that may not be split, and dims that are

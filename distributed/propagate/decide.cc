@@ -2,9 +2,9 @@
 
 #include <algorithm>
 
+#include "distributed/propagate/homes.h"
 #include "distributed/propagate/roles.h"
 #include "framework/autodiff/grad.h"
-#include "framework/ir/rewrite.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
 
@@ -28,13 +28,6 @@ struct ValueState {
   std::vector<Version> versions;
 };
 
-struct Home {
-  Spec spec;
-  DType dtype = kFloat32;
-  bool each = false;
-  int32_t cell = -1;
-};
-
 class Decider {
  public:
   Decider(const Mesh& mesh, const Graph& g, const Pins& pins) : mesh_(mesh), g_(g), pins_(pins) {}
@@ -43,16 +36,15 @@ class Decider {
     out_.nodes.resize(static_cast<size_t>(g_.size()));
     out_.prefer.resize(static_cast<size_t>(g_.size()));
     states_.resize(static_cast<size_t>(g_.size()));
-    home_.resize(static_cast<size_t>(g_.size()));
     WEFT_BUG_IF(pins_.cells.size() != g_.cells.size() || pins_.inputs.size() != g_.inputs.size(), "decide: pins for ",
                 pins_.cells.size(), " cells and ", pins_.inputs.size(), " arguments");
-    for (int32_t id = 0; id < g_.size(); ++id) {
+    for (int32_t id = 0; id < g_.size(); ++id)
       states_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
-      home_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
-    }
     if (pins_.sequence) roles_ = find_roles(g_);
-    find_homes();
-    find_sums();
+    home_ = find_homes(mesh_, g_, pins_);
+    sums_ = find_sums(g_, pins_, home_);
+    for (int32_t id = 0; id < g_.size(); ++id)
+      if (g_.node(id).op == &cell_op) node_of_cell_[g_.node(id).attrs.i("index")] = id;
     for (int32_t id = 0; id < g_.size(); ++id) {
       const bool gradient = g_.node(id).backward && !g_.node(id).outputs.empty() && home({id, 0});
       out_.gradient_of.push_back(gradient ? home({id, 0})->cell : -1);
@@ -87,68 +79,15 @@ class Decider {
     return Spec::replicated(g_.type(n.inputs[0]).shape);
   }
 
-  // ---- homes: from what cells are written with, back through what is computed element by element ----
-
-  void find_homes() {
-    for (const CellWrite& w : g_.writes) {
-      const auto& pin = pins_.cells[static_cast<size_t>(w.cell)];
-      if (pin) give_home(w.value, {pin->home, g_.type(w.value).dtype, pin->reduce_each, w.cell});
-    }
-    for (int32_t id = g_.size(); id-- > 0;) {
-      const Node& n = g_.node(id);
-      if (n.inputs.empty() || !n.outputs.size() || !home({id, 0})) continue;
-      const Home h = *home({id, 0});
-      const bool view = n.op == &reshape_op || n.op == &permute_op || n.op == &barrier_op || n.op == &stop_gradient_op;
-      if (!n.op->is(kPointwise) && !view) continue;
-      const Rule rule = rule_of(g_, n);
-      const Split split = split_of(mesh_, rule, rule.map.out[0], h.spec);
-      if (!(result_spec(mesh_, rule, 0, split) == h.spec)) continue;
-      for (size_t i = 0; i < n.inputs.size(); ++i) {
-        const TensorType& t = g_.type(n.inputs[i]);
-        if (t.shape.numel() != n.outputs[0].shape.numel() || t.shape.empty()) continue;
-        give_home(n.inputs[i],
-                  {operand_spec(mesh_, rule, i, split), is_floating(t.dtype) ? h.dtype : t.dtype, h.each, h.cell});
-      }
-    }
-  }
-  void give_home(Value v, const Home& h) {
-    if (!home(v) && !g_.type(v).shape.empty()) home(v) = h;
-  }
-
-  // Products that are used in nothing but one sum of such products are reduced after it, once.
-  void find_sums() {
-    added_up_.assign(static_cast<size_t>(g_.size()), false);
-    adds_up_.assign(static_cast<size_t>(g_.size()), false);
-    if (pins_.activations.empty()) return;
-    std::vector<int32_t> used(static_cast<size_t>(g_.size()), 0);
-    for (int32_t id = 0; id < g_.size(); ++id)
-      for (Value v : g_.node(id).inputs) ++used[static_cast<size_t>(v.node)];
-    for (Value v : g_.outputs) ++used[static_cast<size_t>(v.node)];
-    for (const CellWrite& w : g_.writes) ++used[static_cast<size_t>(w.value.node)];
-    for (int32_t id = 0; id < g_.size(); ++id) {
-      const Node& n = g_.node(id);
-      if (std::string_view(n.op->name) != "add" || home({id, 0})) continue;
-      bool all = true;
-      for (Value v : n.inputs) {
-        const auto i = static_cast<size_t>(v.node);
-        all &= used[i] == 1 && (g_.node(v).op == &dot_op || adds_up_[i]) && g_.type(v).shape == n.outputs[0].shape;
-      }
-      if (!all) continue;
-      adds_up_[static_cast<size_t>(id)] = true;
-      for (Value v : n.inputs) added_up_[static_cast<size_t>(v.node)] = true;
-    }
-  }
-
   CellPin pin_of(size_t c) {
     if (pins_.cells[c]) return *pins_.cells[c];
     const Spec whole = Spec::replicated(g_.cells[c]->type.shape);
     CellPin pin{.rest = whole, .use = whole, .home = whole, .why = "replicated"};
-    for (int32_t id = 0; id < g_.size(); ++id) {
-      if (g_.node(id).op != &cell_op || g_.node(id).attrs.i("index") != static_cast<int64_t>(c)) continue;
-      if (const auto& h = home({id, 0})) {  // optimiser state lies where the update is computed
-        pin.rest = pin.use = pin.home = h->spec;
-        pin.why = "as the update that it is part of";
-      }
+    const auto node = node_of_cell_.find(static_cast<int64_t>(c));
+    if (node == node_of_cell_.end()) return pin;
+    if (const auto& h = home({node->second, 0})) {  // optimiser state lies where the update is computed
+      pin.rest = pin.use = pin.home = h->spec;
+      pin.why = "as the update that it is part of";
     }
     return pin;
   }
@@ -253,12 +192,6 @@ class Decider {
 
   void note_once(const std::string& text) {
     if (std::find(out_.notes.begin(), out_.notes.end(), text) == out_.notes.end()) out_.notes.push_back(text);
-  }
-
-  static size_t factor(const Rule& rule, std::string_view name) {
-    for (size_t f = 0; f < rule.map.factors.size(); ++f)
-      if (rule.map.factors[f].name == name) return f;
-    WEFT_BUG_IF(true, "decide: no factor '", name, "'");
   }
 
   // Attention whose queries are split over the sequence: as the pins want it done.
@@ -497,9 +430,9 @@ class Decider {
       if (h->each && h->dtype == g_.type(v).dtype) return h->spec;
       return computed;
     }
-    if (added_up_[static_cast<size_t>(v.node)]) return computed;
+    if (sums_.added_up[static_cast<size_t>(v.node)]) return computed;
     const bool activation = ((n.op->is(kContraction) || n.op->is(kIndexing)) && is_floating(g_.type(v).dtype)) ||
-                            adds_up_[static_cast<size_t>(v.node)];
+                            sums_.adds_up[static_cast<size_t>(v.node)];
     if (!activation) return computed;
     Spec s = computed;
     s.pending = {};
@@ -599,9 +532,10 @@ class Decider {
   const Pins& pins_;
   Decision out_;
   std::vector<std::vector<ValueState>> states_;
-  std::vector<std::vector<std::optional<Home>>> home_;
+  Homes home_;
+  Sums sums_;
+  std::unordered_map<int64_t, int32_t> node_of_cell_;
   std::vector<ValueRoles> roles_;
-  std::vector<bool> added_up_, adds_up_;  // by node: find_sums()
 };
 
 }  // namespace

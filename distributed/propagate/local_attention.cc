@@ -8,12 +8,6 @@
 namespace weft::dist {
 namespace {
 
-size_t factor(const Rule& rule, std::string_view name) {
-  for (size_t f = 0; f < rule.map.factors.size(); ++f)
-    if (rule.map.factors[f].name == name) return f;
-  WEFT_BUG_IF(true, "attention: no factor '", name, "'");
-}
-
 IndexMap map_of(Locals& locals, const DimSpec& dim) {
   IndexMap m;
   for (const Seg& s : dim) m.extent = m.extent ? m.extent * s.extent : s.extent;
