@@ -13,15 +13,16 @@
 #include <map>
 
 #include "framework/base/error.h"
+#include "framework/base/hash.h"
 #include "framework/io/checksum.h"
 #include "framework/io/file.h"
 
 namespace weft::jit {
 namespace {
 
-constexpr uint64_t kMagic = 0x314a544657ull;  // bump with any change of what follows
-constexpr std::string_view kSuffix = ".so";
-constexpr size_t kNameLength = 32 + kSuffix.size();
+constexpr uint64_t kMagic = 0x314a544657ull;               // bump with any change of what follows
+constexpr std::string_view kSuffix[] = {".so", ".cubin"};  // by ObjectKind
+constexpr size_t kHexLength = 32;
 constexpr int64_t kMaxObject = 64 << 20;
 // Links cost a name only; so many of them that a listing takes tens of milliseconds are too many.
 constexpr size_t kMaxNames = 20000;
@@ -100,6 +101,10 @@ std::string unsafe(const std::string& folder) {
 
 }  // namespace
 
+Key continued(Key base, std::string_view text) {
+  return {hash_combine(base.hi, io::checksum(text)), hash_text(text, base.lo)};
+}
+
 std::string Key::hex() const { return io::hex64(hi) + io::hex64(lo); }
 
 Cache::Inode inode_of(const std::string& path) {
@@ -108,7 +113,7 @@ Cache::Inode inode_of(const std::string& path) {
   return {st.st_dev, st.st_ino};
 }
 
-Cache::Cache(const std::string& folder, bool asked) {
+Cache::Cache(const std::string& folder, bool asked, ObjectKind kind) : kind_(kind) {
   WEFT_CHECK(!folder.empty() && folder != "/", "kernel cache: got '", folder, "'; need a folder of its own, or off");
   if (!io::exists(folder)) {
     try {
@@ -133,7 +138,21 @@ Cache::Cache(const std::string& folder, bool asked) {
   note_ = cat("kernel cache: ", folder, " ", why, "; kernels are kept in memory only");
 }
 
-std::string Cache::path_of(const Key& key) const { return cat(folder_, "/", key.hex(), kSuffix); }
+std::string Cache::path_of(const Key& key) const {
+  return cat(folder_, "/", key.hex(), kSuffix[static_cast<int>(kind_)]);
+}
+
+std::vector<Key> Cache::keys_of(int fd, std::string& bytes) const {
+  struct stat st;
+  if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != ::geteuid() || st.st_size > kMaxObject) return {};
+  bytes = read_all(fd, st.st_size);
+  std::vector<Key> keys = checked_keys(bytes);
+  // The time of last use, for shrink(). Kept coarse: a write per use is not worth it.
+  timespec now;
+  ::clock_gettime(CLOCK_REALTIME, &now);
+  if (!keys.empty() && now.tv_sec - st.st_mtim.tv_sec > 60) ::futimens(fd, nullptr);
+  return keys;
+}
 
 std::vector<Cache::Object> Cache::find(std::span<const Key> keys, int64_t& damaged) const {
   struct Seen {
@@ -150,13 +169,8 @@ std::vector<Cache::Object> Cache::find(std::span<const Key> keys, int64_t& damag
     if (file.fd < 0 || ::fstat(file.fd, &st) != 0) continue;
     auto [it, fresh] = seen.try_emplace(Inode{st.st_dev, st.st_ino});
     Seen& entry = it->second;
-    if (fresh && S_ISREG(st.st_mode) && st.st_uid == ::geteuid() && st.st_size <= kMaxObject) {
-      entry.keys = checked_keys(read_all(file.fd, st.st_size));
-      // The time of last use, for shrink(). Kept coarse: a write per use is not worth it.
-      timespec now;
-      ::clock_gettime(CLOCK_REALTIME, &now);
-      if (!entry.keys.empty() && now.tv_sec - st.st_mtim.tv_sec > 60) ::futimens(file.fd, nullptr);
-    }
+    std::string bytes;
+    if (fresh) entry.keys = keys_of(file.fd, bytes);
     if (std::find(entry.keys.begin(), entry.keys.end(), keys[i]) == entry.keys.end()) {
       ++damaged;
       remove(keys[i]);
@@ -169,6 +183,21 @@ std::vector<Cache::Object> Cache::find(std::span<const Key> keys, int64_t& damag
     objects[entry.object].holds.push_back(i);
   }
   return objects;
+}
+
+std::string Cache::read(const Key& key, int64_t& damaged) const {
+  if (folder_.empty()) return "";
+  File file(path_of(key), O_RDONLY | O_NOFOLLOW);
+  if (file.fd < 0) return "";
+  std::string bytes;
+  std::vector<Key> keys = keys_of(file.fd, bytes);
+  if (std::find(keys.begin(), keys.end(), key) == keys.end()) {
+    ++damaged;
+    remove(key);
+    return "";
+  }
+  bytes.resize(bytes.size() - sizeof(Trailer) - keys.size() * sizeof(Key));
+  return bytes;
 }
 
 void Cache::remove(const Key& key) const { ::unlink(path_of(key).c_str()); }
@@ -211,6 +240,22 @@ std::string Cache::store(const std::string& path, std::span<const Key> keys) con
   return path_of(keys[0]);
 }
 
+void Cache::store(std::span<const std::pair<Key, std::string_view>> objects) const {
+  if (folder_.empty() || objects.empty()) return;
+  io::remove_leftovers(folder_);
+  io::AtomicFolder work(folder_ + "/weft-compile");  // never committed
+  for (const auto& [key, bytes] : objects) {
+    const std::string path = work.path(key.hex());
+    {
+      File file(path, O_WRONLY | O_CREAT | O_EXCL, 0600);
+      const bool written =
+          file.fd >= 0 && ::write(file.fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size());
+      WEFT_CHECK_AS(kUnavailable, written, "kernel cache: cannot write to ", folder_, ": ", io::errno_text(errno));
+    }
+    store(path, std::span<const Key>(&key, 1));
+  }
+}
+
 namespace {
 
 struct Entry {
@@ -226,7 +271,8 @@ std::map<Cache::Inode, Entry> list_entries(const std::string& folder) {
   while (dirent* d = ::readdir(listing)) {
     std::string_view name = d->d_name;
     struct stat st;
-    if (name.size() != kNameLength || name.substr(32) != kSuffix) continue;
+    if (name.size() <= kHexLength) continue;
+    if (std::find(std::begin(kSuffix), std::end(kSuffix), name.substr(kHexLength)) == std::end(kSuffix)) continue;
     if (::fstatat(::dirfd(listing), d->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0) continue;
     Entry& entry = entries[{st.st_dev, st.st_ino}];
     entry.bytes = st.st_blocks * 512;

@@ -29,11 +29,6 @@ namespace {
 
 constexpr uint64_t kFormat = 1;  // of the text around a kernel; part of every key
 
-// Two hashes that have nothing in common: together 128 bits.
-Key continued(Key base, std::string_view text) {
-  return {hash_combine(base.hi, io::checksum(text)), hash_text(text, base.lo)};
-}
-
 // What this process has loaded, for the rest of its life.
 struct Table {
   Mutex mutex;

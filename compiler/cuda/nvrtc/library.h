@@ -1,0 +1,50 @@
+// NVRTC, the compiler of CUDA C++, found at run time: its functions in a table, declared here after its C interface, so
+// that no toolkit is needed to build. A machine without it gets the reason in one sentence.
+#pragma once
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace weft::cuda {
+
+/// A program under compilation, NVRTC's own.
+struct NvrtcProgram;
+
+/// NVRTC's functions by their names in its header; results are 0 for success.
+struct NvrtcTable {
+  int (*nvrtcVersion)(int* major, int* minor);
+  const char* (*nvrtcGetErrorString)(int result);
+  int (*nvrtcGetNumSupportedArchs)(int* count);
+  int (*nvrtcGetSupportedArchs)(int* archs);
+  int (*nvrtcCreateProgram)(NvrtcProgram** program, const char* text, const char* name, int headers,
+                            const char* const* header_texts, const char* const* header_names);
+  int (*nvrtcDestroyProgram)(NvrtcProgram** program);
+  int (*nvrtcCompileProgram)(NvrtcProgram* program, int options, const char* const* option);
+  int (*nvrtcGetCUBINSize)(NvrtcProgram* program, size_t* bytes);
+  int (*nvrtcGetCUBIN)(NvrtcProgram* program, char* cubin);
+  int (*nvrtcGetPTXSize)(NvrtcProgram* program, size_t* bytes);
+  int (*nvrtcGetPTX)(NvrtcProgram* program, char* ptx);
+  int (*nvrtcGetProgramLogSize)(NvrtcProgram* program, size_t* bytes);
+  int (*nvrtcGetProgramLog)(NvrtcProgram* program, char* log);
+};
+
+/// The library as found, or why there is none.
+struct Nvrtc {
+  NvrtcTable call = {};
+  std::string path;
+  int major = 0, minor = 0;
+  std::vector<int> archs;   // that it compiles for, as 80, 90, ...
+  std::string unavailable;  // not empty: it cannot be used, and why, in one sentence
+  std::string version() const { return std::to_string(major) + "." + std::to_string(minor); }
+};
+
+/// Looks once per process: switch WEFT_NVRTC, the loader's own path, the toolkit's usual folder, the folders of
+/// NVIDIA's Python wheels. Needs version 12.0 or later.
+const Nvrtc& nvrtc();
+
+namespace internal {
+/// The same for one file or name; for tests.
+Nvrtc open_nvrtc(const std::vector<std::string>& candidates);
+}  // namespace internal
+
+}  // namespace weft::cuda

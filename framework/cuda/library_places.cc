@@ -1,0 +1,47 @@
+#include "framework/cuda/library_places.h"
+
+#include <glob.h>
+
+#include <cstdlib>
+
+#include "framework/base/cat.h"
+
+namespace weft::cuda {
+namespace {
+
+// Paths that match, the last in order first: the newest of several versions.
+void append_matches(const std::string& pattern, std::vector<std::string>& out) {
+  glob_t found{};
+  if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
+    for (size_t i = found.gl_pathc; i-- > 0;) out.push_back(found.gl_pathv[i]);
+  ::globfree(&found);
+}
+
+}  // namespace
+
+std::vector<std::string> library_places(std::string_view stem, const std::string& asked) {
+  if (!asked.empty()) return {asked};
+  const std::string file = cat("lib", stem, ".so");
+  std::vector<std::string> out{file + ".13", file + ".12", file};
+  const std::string any = file + ".1[23]";
+  append_matches("/usr/local/cuda/lib64/" + any, out);
+  append_matches("/usr/local/cuda-1[23]*/lib64/" + any, out);
+  std::vector<std::string> packages{"/usr/lib/python3/dist-packages", "/usr/local/lib/python3*/dist-packages",
+                                    "/usr/local/lib/python3*/site-packages"};
+  for (const char* root : {"VIRTUAL_ENV", "CONDA_PREFIX"})
+    if (const char* folder = std::getenv(root); folder && *folder == '/') {
+      packages.push_back(cat(folder, "/lib/python3*/site-packages"));
+      append_matches(cat(folder, "/lib/", any), out);
+    }
+  if (const char* home = std::getenv("HOME"); home && *home == '/')
+    packages.push_back(cat(home, "/.local/lib/python3*/site-packages"));
+  // Wheels of CUDA 13 have one folder, those of CUDA 12 one for each library.
+  const std::string_view own = stem.substr(0, 6) == "cublas" ? "cublas" : stem;
+  for (const std::string& folder : packages) {
+    append_matches(cat(folder, "/nvidia/cu13/lib/", any), out);
+    append_matches(cat(folder, "/nvidia/", own == "nvrtc" ? "cuda_nvrtc" : own, "/lib/", any), out);
+  }
+  return out;
+}
+
+}  // namespace weft::cuda
