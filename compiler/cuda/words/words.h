@@ -1,0 +1,52 @@
+// The device words: the vocabulary that every generated CUDA kernel is written in, as text that precedes it. A kernel
+// uses nothing else but plain CUDA C++ (threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, float4, ...):
+// no inline assembly, no static shared memory. compiler/cuda/emulate has the same words on the CPU.
+//
+// All levels:
+//   f32 f64 i32 i64 u8 u16 bf16 f16 bool8, int8_t ... uint64_t, int64     types
+//   w_exp(x), w_tanh(x), ... Sum::f(a, b), get(x), put(p, v)   compiler/codegen/scalar_words.inc: the maths of the CPU
+//                                        (f32: the same bits), casts, rounding, reductions; w_philox (ops/scalar)
+//   from_bf16(u16) to_bf16(f32) from_f16 to_f16    conversions, round to nearest even
+//   pack_bf16(lo, hi) pack_f16(lo, hi)   two f32 rounded into a uint32_t, lo in the low half; NaN becomes 0x7fff
+//   bf16_lo(v) bf16_hi(v) f16_lo f16_hi  the two halves of such a uint32_t
+//   to_tf32(x)                           bits for mma_tf32, rounded to nearest, ties away
+//   exp2_fast log2_fast rcp_fast tanh_approx    one instruction: 2 ulp, 2^-22 absolute near 1, 1 ulp, 2^-11 relative;
+//                                        the first three take and give denormals as 0
+//   Shared<T> t = shared_at<T>(byte)     T elements of the dynamic shared memory; t[i] reads and writes (say
+//                                        `const T x = t[i]`, not auto: the emulation returns a proxy)
+//   load_shared16(t, i) store_shared16(t, i, uint4)    16 aligned bytes from element i on
+//   load_global<V>(p) store_global(p, v)     one access of 4, 8 or 16 bytes, aligned; also plain pointer access
+//   shfl_xor(v, mask) shfl_down(v, n) shfl_up(v, n) shfl(v, lane) ballot(p) any(p) all(p)     all 32 lanes take part
+//   warp_sum(v) warp_max(v) warp_min(v)  butterflies: every lane gets the same bits
+//   barrier_sync(id, threads) barrier_arrive(id, threads)     named barriers, id 1 to 15, threads a multiple of 32
+// sm_80:
+//   ldmatrix_x4(r, t, element) ldmatrix_x4_trans, ldmatrix_x2(r, t, element) ldmatrix_x2_trans    8x8 tiles of 16 bits:
+//                                        lane l gives the element where row l % 8 of tile l / 8 begins (16 bytes)
+//   mma_bf16(d, a, b) mma_f16            d[4] += a[4] b[2], m16n8k16; mma_tf32: m16n8k8. Layouts: the PTX ISA's
+//   cp_async16(t, element, src, valid)   16 bytes from global, zeros where not valid (src is not read)
+//   cp_async_commit() cp_async_wait<N>() until at most N of this thread's groups are under way
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compiler/cuda/words/kernel.h"
+
+namespace weft::cuda {
+
+/// What a text of words holds, each level with those before it.
+enum class Level { kBase, kSm80, kSm90, kSm90a };
+
+/// The words of a level as CUDA C++ for NVRTC, which needs no header and no include path. Lines of the kernel that
+/// follows are numbered from 1.
+const std::string& words(Level level);
+
+/// The least level for a kernel: by Kernel::least_sm and only_sm90a.
+Level level_of(const Kernel& kernel);
+
+/// words(level_of(kernel)) and the kernel's text: one program for NVRTC.
+std::string program(const Kernel& kernel);
+
+/// Options of NVRTC that are part of the words' meaning: C++20, --fmad=false, every function a device function.
+const std::vector<std::string>& nvrtc_options();
+
+}  // namespace weft::cuda
