@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "compiler/cuda/nvrtc/library.h"
+#include "compiler/cuda/words/words.h"
 #include "compiler/jit/cache.h"
 #include "compiler/jit/jit.h"
 #include "framework/base/error.h"
@@ -72,14 +73,17 @@ std::unique_ptr<jit::Cache> open_cache(const CompileOptions& options, std::vecto
 // ---- compiling ------------------------------------------------------------------------------------------------------
 
 // The text as NVRTC sees it; lines count from the kernel's first.
-std::string program_text(const Kernel& kernel, bool words) {
-  return cat(words ? cat("#include \"", kWordsName, "\"\n") : std::string(), "#line 1 \"", kernel.symbol, ".cu\"\n",
-             kernel.text);
+std::string program_text(const Kernel& kernel) {
+  return cat("#include \"", kWordsName, "\"\n#line 1 \"", kernel.symbol, ".cu\"\n", kernel.text);
+}
+
+const std::string& words_for(const Kernel& kernel, const CompileOptions& options) {
+  return options.words ? *options.words : words(level_of(kernel));
 }
 
 // Keeps what failed for people; returns its path.
 std::string keep_source(const Kernel& kernel, Arch arch, const CompileOptions& options) {
-  std::string text = cat("// ", arch.name(), "\n", options.words, "\n", kernel.text, "\n");
+  std::string text = cat("// ", arch.name(), "\n", words_for(kernel, options), "\n", kernel.text, "\n");
   std::vector<std::string> folders{switch_value("WEFT_DUMP")};
   for (const char* variable : {"TEST_TMPDIR", "TMPDIR"})
     if (const char* folder = std::getenv(variable)) folders.push_back(folder);
@@ -113,13 +117,12 @@ void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const 
     }
   } program{n};
   const Kernel& kernel = *job.kernel;
-  const std::string text = program_text(kernel, !options.words.empty());
-  const char* header = options.words.c_str();
-  const int headers = options.words.empty() ? 0 : 1;
+  const std::string text = program_text(kernel);
+  const char* header = words_for(kernel, options).c_str();
   std::vector<const char*> flag;
   for (const std::string& f : flags) flag.push_back(f.c_str());
-  int result = n.call.nvrtcCreateProgram(&program.p, text.c_str(), cat(kernel.symbol, ".cu").c_str(), headers, &header,
-                                         &kWordsName);
+  int result =
+      n.call.nvrtcCreateProgram(&program.p, text.c_str(), cat(kernel.symbol, ".cu").c_str(), 1, &header, &kWordsName);
   if (result == 0) result = n.call.nvrtcCompileProgram(program.p, static_cast<int>(flag.size()), flag.data());
   auto c = std::make_shared<Cubin>();
   size_t bytes = 0;
@@ -188,8 +191,9 @@ void check_available(const Nvrtc& n, Arch arch) {
 }  // namespace
 
 std::vector<std::string> nvrtc_options(Arch arch, const CompileOptions& options) {
-  std::vector<std::string> out{cat("-arch=", arch.name()), "--std=c++17",
-                               cat("--fmad=", options.fmad ? "true" : "false"), "--ptxas-options=-v"};
+  std::vector<std::string> out = nvrtc_options();
+  out.insert(out.end(), {cat("-arch=", arch.name()), "--ptxas-options=-v"});
+  if (options.fmad) std::replace(out.begin(), out.end(), std::string("--fmad=false"), std::string("--fmad=true"));
   if (options.line_info) out.push_back("-lineinfo");
   return out;
 }
@@ -232,9 +236,9 @@ Compiled compile(std::span<const Kernel> kernels, Arch arch, const CompileOption
   jit::Key base = continued(jit::Key{}, kFormat);
   base = continued(base, n.version());
   for (const std::string& flag : flags) base = continued(base, flag);
-  base = continued(base, options.words);
   std::vector<jit::Key> keys;
-  for (const Kernel& k : kernels) keys.push_back(continued(continued(base, k.symbol), k.text));
+  for (const Kernel& k : kernels)
+    keys.push_back(continued(continued(continued(base, words_for(k, options)), k.symbol), k.text));
 
   out.cubins.resize(kernels.size());
   std::vector<Job> jobs;

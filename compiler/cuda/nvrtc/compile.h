@@ -4,6 +4,7 @@
 #pragma once
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,9 +24,9 @@ struct Cubin {
 using CubinPtr = std::shared_ptr<const Cubin>;
 
 struct CompileOptions {
-  std::string words;       // text that stands before each kernel; empty: nothing
-  bool fmad = false;       // let the compiler fuse a*b+c
-  bool line_info = false;  // for sanitizers and profilers; names the user's lines
+  std::optional<std::string> words;  // text that stands before each kernel; none: the device words of its level
+  bool fmad = false;                 // let the compiler fuse a*b+c
+  bool line_info = false;            // for sanitizers and profilers
   bool check_limits = true;
   std::string cache;  // folder of the cache, "off", or empty for jit::default_cache()
   int threads = 0;    // 0: one per core
@@ -48,7 +49,7 @@ Compiled compile(std::span<const Kernel> kernels, Arch arch, const CompileOption
 /// A clause that tells by how much a kernel as compiled exceeds its own limits or the device's; empty if it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
 
-/// Options that compile() hands to NVRTC.
+/// Options that compile() hands to NVRTC: those of the words and what an architecture adds.
 std::vector<std::string> nvrtc_options(Arch arch, const CompileOptions& options);
 
 namespace internal {

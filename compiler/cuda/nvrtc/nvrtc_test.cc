@@ -143,6 +143,9 @@ TEST(Nvrtc, RefusesWhatCannotRunThere) {
 
 TEST(Nvrtc, WordsStandBeforeTheKernel) {
   NEED_NVRTC();
+  Kernel device = scale(7);
+  device.text.replace(device.text.find("p.x[i]"), 6, "w_exp(from_bf16(to_bf16(p.x[i])))");
+  EXPECT_EQ(error_of(device, {80}), "");
   Kernel k = scale(6);
   k.text.replace(k.text.find("p.x[i]"), 6, "twice(p.x[i])");
   CompileOptions o;
