@@ -1,0 +1,62 @@
+// A cuBLASLt for tests without a GPU: it records products, checks descriptors as the real one would and more (memory is
+// inside what was told, aligned as planned, results overlap no operand), and computes on host memory term by term.
+#pragma once
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/cuda/cublaslt_abi.h"
+
+namespace weft::cuda {
+
+/// A product as it arrived, in cuBLASLt's own terms.
+struct FakeMatmul {
+  struct Matrix {
+    int type = 0;
+    uint64_t rows = 0, cols = 0;
+    int64_t ld = 0, batch_stride = 0;
+    int32_t batch = 1;
+    auto operator<=>(const Matrix&) const = default;
+  };
+  int compute = 0, scale = 0, epilogue = lt::kDefault;
+  bool transpose_a = false, transpose_b = false;
+  Matrix a, b, c, d;
+  int64_t aux_ld = 0, aux_batch_stride = 0;
+  uint32_t align[4] = {256, 256, 256, 256};  // of a, b, c, d as planned
+  uint32_t reductions = 7;
+  uint64_t workspace = 0;
+};
+
+class FakeCublasLt {
+ public:
+  /// At most one at a time in a process.
+  FakeCublasLt();
+  ~FakeCublasLt();
+  FakeCublasLt(const FakeCublasLt&) = delete;
+
+  const lt::Table& table() const { return table_; }
+  /// Memory that products may touch; without any, all may be.
+  void allow(const void* data, size_t bytes);
+  /// Scratch that every plan asks for.
+  void set_workspace(uint64_t bytes) { workspace_ = bytes; }
+
+  /// Products run, and those that heuristics were asked for.
+  const std::vector<FakeMatmul>& ran() const { return ran_; }
+  const std::vector<FakeMatmul>& planned() const { return planned_; }
+  /// What was wrong, a sentence each.
+  const std::vector<std::string>& faults() const { return faults_; }
+  /// Descriptors not destroyed.
+  int64_t alive() const { return alive_; }
+
+ private:
+  friend struct FakeCublasLtCalls;
+  lt::Table table_;
+  std::vector<std::span<const char>> allowed_;
+  std::vector<FakeMatmul> ran_, planned_;
+  std::vector<std::string> faults_;
+  uint64_t workspace_ = 0;
+  int64_t alive_ = 0;
+};
+
+}  // namespace weft::cuda
