@@ -34,8 +34,7 @@ std::string lines(const char* begin, const char* end) {
 #define WEFT_TEXT(name) lines(weft_text_##name, weft_text_##name##_end)
 
 std::string make(Level level) {
-  std::string out = WEFT_TEXT(cuda_env) + codegen::prelude(codegen::cpu_scalar()) + WEFT_TEXT(philox) +
-                    WEFT_TEXT(cuda_types) + WEFT_TEXT(cuda_base) + WEFT_TEXT(cuda_derived);
+  std::string out = WEFT_TEXT(cuda_env) + scalar_words() + WEFT_TEXT(cuda_base) + shared_words();
   if (level >= Level::kSm80) out += WEFT_TEXT(cuda_sm80);
   return out + "#line 1\n";
 }
@@ -45,6 +44,16 @@ std::string make(Level level) {
 const std::string& words(Level level) {
   static const std::string texts[] = {make(Level::kBase), make(Level::kSm80), make(Level::kSm90), make(Level::kSm90a)};
   return texts[static_cast<int>(level)];
+}
+
+const std::string& scalar_words() {
+  static const std::string text = codegen::prelude(codegen::cpu_scalar()) + WEFT_TEXT(philox) + WEFT_TEXT(cuda_types);
+  return text;
+}
+
+const std::string& shared_words() {
+  static const std::string text = WEFT_TEXT(cuda_derived);
+  return text;
 }
 
 Level level_of(const Kernel& kernel) {

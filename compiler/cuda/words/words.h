@@ -1,6 +1,6 @@
 // The device words: the vocabulary that every generated CUDA kernel is written in, as text that precedes it. A kernel
-// uses nothing else but plain CUDA C++ (threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, float4, ...):
-// no inline assembly, no static shared memory. compiler/cuda/emulate has the same words on the CPU.
+// uses nothing else but plain CUDA C++ (threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, float4,
+// ...): no inline assembly, no static shared memory. compiler/cuda/emulate has the same words on the CPU.
 //
 // All levels:
 //   f32 f64 i32 i64 u8 u16 bf16 f16 bool8, int8_t ... uint64_t, int64     types
@@ -45,6 +45,10 @@ Level level_of(const Kernel& kernel);
 
 /// words(level_of(kernel)) and the kernel's text: one program for NVRTC.
 std::string program(const Kernel& kernel);
+
+/// The parts that both forms have: scalar maths, types, TensorMap; and the words made of other words.
+const std::string& scalar_words();
+const std::string& shared_words();
 
 /// Options of NVRTC that are part of the words' meaning: C++20, --fmad=false, every function a device function.
 const std::vector<std::string>& nvrtc_options();

@@ -1,0 +1,319 @@
+#include "compiler/cuda/emulate/block.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+
+namespace weft::cuda {
+namespace {
+
+Block* g_block = nullptr;  // the one that runs; launches are one at a time
+
+const abi::Host kHost = {
+    [](int offset, int bytes, int line) { return g_block->read(offset, bytes, line); },
+    [](int offset, int bytes, int line) { return g_block->write(offset, bytes, line); },
+    [](abi::Lane* lane) { g_block->collective(lane); },
+    [](int id, int threads, int waits, int line) { g_block->barrier(id, threads, waits != 0, line); },
+    [](const void* p, int bytes, int writes, int line) { g_block->global(p, bytes, writes != 0, line); },
+    [](int offset, const void* src, int valid, int line) { g_block->cp_async(offset, src, valid != 0, line); },
+    [] { g_block->cp_async_commit(); },
+    [](int groups) { g_block->cp_async_wait(groups); },
+    [](int offset, int count, int line) { g_block->mbarrier_init(offset, count, line); },
+    [](int offset, int bytes, int line) { g_block->mbarrier_arrive(offset, bytes, line); },
+    [](int offset, int parity, int line) { g_block->mbarrier_wait(offset, parity, line); },
+    [](int kind) { g_block->fence(kind); },
+    [](int offset, const void* map, int mbarrier, int dims, const int* at, int line) {
+      g_block->tma_load(offset, map, mbarrier, dims, at, line);
+    },
+    [](const void* map, int offset, int dims, const int* at, int line) {
+      g_block->tma_store(map, offset, dims, at, line);
+    },
+    [](int groups, int commit) { g_block->tma_store_wait(groups, commit != 0); },
+};
+
+std::string index(const abi::Index3& i) { return cat("(", i.x, ", ", i.y, ", ", i.z, ")"); }
+
+}  // namespace
+
+uint32_t Block::random() {
+  state_ ^= state_ << 13;
+  state_ ^= state_ >> 7;
+  state_ ^= state_ << 17;
+  return static_cast<uint32_t>(state_ >> 32);
+}
+
+std::string Block::launch(const Kernel& kernel, abi::Entry entry, Grid grid, const void* params, bool races,
+                          uint64_t seed, const std::vector<Range>& ranges) {
+  kernel_ = &kernel;
+  entry_ = entry;
+  params_ = params;
+  ranges_ = &ranges;
+  threads_ = kernel.threads;
+  state_ = seed * 0x9E3779B97F4A7C15ull | 1;
+  error_.clear();
+  stacks_.reserve(threads_);
+  fibers_.resize(threads_);
+  ready_.resize(threads_);
+  shadow_.begin_launch(threads_, kernel.shared_bytes, races);
+  g_block = this;
+  entry_(nullptr, &kHost, &current_);
+  const abi::Index3 blocks = {grid.x, grid.y, grid.z};
+  for (int t = 0; t < threads_; ++t)
+    fibers_[t].abi = {{static_cast<unsigned>(t), 0, 0}, {}, {static_cast<unsigned>(threads_), 1, 1}, blocks};
+  for (uint32_t z = 0; z < grid.z; ++z)
+    for (uint32_t y = 0; y < grid.y; ++y)
+      for (uint32_t x = 0; x < grid.x; ++x) {
+        begin_block(x, y, z);
+        if (const int first = next(); first >= 0) {
+          running_ = first;
+          *current_ = &fibers_[first].abi;
+          weft_fiber_switch(&main_sp_, fibers_[first].sp);
+        }
+        if (error_.empty() && ended_ < threads_) error_ = deadlock();
+        if (!error_.empty()) return error_;
+        ++counts.blocks;
+      }
+  return "";
+}
+
+void Block::begin_block(uint32_t x, uint32_t y, uint32_t z) {
+  const int warps = threads_ / 32;
+  shadow_.begin_block();
+  shadow_.clocks().sync_all();
+  groups_.assign(warps, Group());
+  warpgroups_.assign(threads_ / 128, Group());
+  tensor_cores_.assign(threads_ / 128, Warpgroup());
+  barriers_.assign(16, Barrier());
+  mbarriers_.clear();
+  loads_.clear();
+  ended_ = head_ = count_ = 0;
+  std::vector<int> order(warps);
+  for (int w = 0; w < warps; ++w) order[w] = w;
+  for (int w = warps - 1; w > 0; --w) std::swap(order[w], order[random() % (w + 1)]);
+  for (int w : order) {
+    const int turn = random() % 32;
+    for (int l = 0; l < 32; ++l) ready(w * 32 + (l + turn) % 32);
+  }
+  for (int t = 0; t < threads_; ++t) {
+    Fiber& f = fibers_[t];
+    f.abi.block = {x, y, z};
+    f.why = Why::kRuns;
+    f.group = f.stores = 0;
+    f.copies.clear();
+    f.held.clear();
+    f.sp = stacks_.start(t, [] { g_block->run_thread(); });
+  }
+}
+
+void Block::run_thread() {
+  entry_(params_, nullptr, nullptr);
+  Fiber& f = fibers_[running_];
+  f.why = Why::kEnded;
+  ++ended_;
+  leave();
+}
+
+// Goes on with another thread, or with launch() where there is none; the running one is not come back to.
+void Block::leave() {
+  void* none;
+  const int n = next();
+  if (n >= 0) {
+    running_ = n;
+    *current_ = &fibers_[n].abi;
+  }
+  weft_fiber_switch(&none, n >= 0 ? fibers_[n].sp : main_sp_);
+  std::abort();
+}
+
+int Block::next() {
+  while (count_ == 0)
+    if (!finish_load()) return -1;
+  const int t = ready_[head_];
+  if (++head_ == threads_) head_ = 0;
+  --count_;
+  ++counts.steps;
+  return t;
+}
+
+void Block::ready(int t) {
+  int at = head_ + count_++;
+  ready_[at >= threads_ ? at - threads_ : at] = t;
+}
+
+void Block::ready_all(const std::vector<int>& threads) {
+  const int n = static_cast<int>(threads.size());
+  if (n == 0) return;
+  const int turn = random() % n;
+  const bool back = random() & 1;
+  for (int i = 0; i < n; ++i) {
+    const int at = (i + turn) % n;
+    ready(threads[back ? n - 1 - at : at]);
+  }
+}
+
+void Block::wait(Why why, int at, int parity, int line) {
+  const int me = running_;
+  Fiber& f = fibers_[me];
+  f.why = why;
+  f.at = at;
+  f.parity = parity;
+  f.line = line;
+  const int n = next();
+  if (n != me) {
+    if (n >= 0) {
+      running_ = n;
+      *current_ = &fibers_[n].abi;
+    }
+    weft_fiber_switch(&f.sp, n >= 0 ? fibers_[n].sp : main_sp_);
+  }
+  f.why = Why::kRuns;
+}
+
+void Block::fail(const std::string& what, int line) {
+  const Fiber& f = fibers_[running_];
+  error_ = cat("kernel ", kernel_->symbol, ", block ", index(f.abi.block), ", thread ", running_,
+               line > 0 ? cat(", line ", line) : "", ": ", what);
+  void* none;
+  weft_fiber_switch(&none, main_sp_);
+  std::abort();
+}
+
+std::string Block::deadlock() {
+  // Threads that wait for the same are told together.
+  std::map<std::string, std::pair<int, int>> waiting;  // how many, the first
+  for (int t = 0; t < threads_; ++t) {
+    const Fiber& f = fibers_[t];
+    std::string what;
+    switch (f.why) {
+      case Why::kRuns:
+        what = "run";
+        break;
+      case Why::kEnded:
+        what = "have ended";
+        break;
+      case Why::kCollective:
+        what = cat("wait for the other lanes in ", f.word, " (line ", f.line, ")");
+        break;
+      case Why::kBarrier: {
+        const Barrier& b = barriers_[f.at];
+        what = cat("wait at ", f.at == 0 ? "__syncthreads" : cat("barrier ", f.at), " (line ", f.line, "), where ",
+                   b.arrived, " of ", b.threads, " arrived");
+        break;
+      }
+      case Why::kMbarrier: {
+        const Mbarrier& b = mbarriers_[f.at];
+        what = cat("wait for parity ", f.parity, " of the mbarrier at byte ", f.at, " (line ", f.line, "), in phase ",
+                   b.phase, " of which ", b.count - b.missing, " of ", b.count, " arrived and ", b.bytes,
+                   " bytes are to come");
+        break;
+      }
+    }
+    auto [it, added] = waiting.try_emplace(what, 0, t);
+    ++it->second.first;
+  }
+  std::string out = cat("kernel ", kernel_->symbol, ", block ", index(fibers_[0].abi.block), ": deadlock: ");
+  bool first = true;
+  for (const auto& [what, who] : waiting) {
+    out += cat(first ? "" : "; ", who.first, who.first == 1 ? " thread (" : " threads (from ", who.second, ") ", what);
+    first = false;
+  }
+  return out;
+}
+
+void* Block::read(int offset, int bytes, int line) {
+  must(shadow_.read(running_, offset, bytes, line), line);
+  return shadow_.at(offset);
+}
+
+void* Block::write(int offset, int bytes, int line) {
+  must(shadow_.write(running_, offset, bytes, line), line);
+  return shadow_.at(offset);
+}
+
+void Block::collective(abi::Lane* lane) {
+  const bool warp = lane->kind < abi::kFirstOfWarpgroup;
+  const int size = warp ? 32 : 128, t = running_, group = t / size;
+  if (!warp && group >= static_cast<int>(warpgroups_.size()))
+    fail(cat(lane->word, " by a thread of no whole warpgroup: the block has ", threads_, " threads"), lane->line);
+  Group& g = warp ? groups_[group] : warpgroups_[group];
+  if (g.lanes.empty()) g.lanes.resize(size);
+  if (g.arrived == 0) {
+    g.first = t;
+  } else {
+    const abi::Lane& f = *g.lanes[g.first % size];
+    if (f.kind != lane->kind || f.line != lane->line || f.detail != lane->detail)
+      fail(cat(warp ? "lanes of a warp" : "threads of a warpgroup", " part: this one is in ", lane->word, ", thread ",
+               g.first, " in ", f.word, f.word == lane->word && f.line == lane->line ? " with other operands" : "",
+               " (line ", f.line, ")"),
+           lane->line);
+  }
+  g.lanes[t % size] = lane;
+  if (++g.arrived < size) {
+    fibers_[t].word = lane->word;
+    wait(Why::kCollective, group, 0, lane->line);
+    return;
+  }
+  g.arrived = 0;
+  perform(g, group);
+  const int turn = random() % size;
+  for (int i = 0; i < size; ++i)
+    if (const int l = group * size + (i + turn) % size; l != t) ready(l);
+}
+
+void Block::barrier(int id, int threads, bool waits, int line) {
+  const bool whole = id == 0;
+  if (whole) threads = threads_;
+  if (id < 0 || id > 15) fail(cat("there are barriers 0 to 15, not ", id), line);
+  if (threads <= 0 || threads % 32 != 0 || threads > threads_)
+    fail(cat("barrier ", id, " for ", threads, " threads: a multiple of 32 up to the block's ", threads_, " is needed"),
+         line);
+  Barrier& b = barriers_[id];
+  if (b.arrived == 0) {
+    b.threads = threads;
+    b.line = line;
+  } else if (b.threads != threads) {
+    fail(cat("barrier ", id, " is for ", threads, " threads here and for ", b.threads, " in line ", b.line), line);
+  }
+  Clocks& clocks = shadow_.clocks();
+  if (!whole) clocks.release(running_, b.row);
+  if (++b.arrived < b.threads) {
+    if (!waits) return;
+    b.waiting.push_back(running_);
+    wait(Why::kBarrier, id, 0, line);
+    return;
+  }
+  b.arrived = 0;
+  if (whole) {
+    clocks.sync_all();
+  } else {
+    for (int t : b.waiting) clocks.acquire(t, b.row);
+    if (waits) clocks.acquire(running_, b.row);
+    b.row = Clocks::Row();
+  }
+  ready_all(b.waiting);
+  b.waiting.clear();
+}
+
+void Block::global(const void* p, int bytes, bool writes, int line) {
+  const char* does = writes ? "writes" : "reads";
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
+    fail(cat(does, " ", bytes, " bytes of global memory at an address that is not a multiple of ", bytes), line);
+  if (ranges_->empty()) return;
+  const char* c = static_cast<const char*>(p);
+  const Range* near = nullptr;
+  for (const Range& r : *ranges_) {
+    if (c >= r.begin && c + bytes <= r.begin + r.bytes) {
+      if (writes && !r.writable) fail(cat("writes to ", r.name, ", which is only read"), line);
+      return;
+    }
+    // The range that the address lies in or behind.
+    if (c >= r.begin && (!near || r.begin > near->begin)) near = &r;
+  }
+  fail(cat(does, " ", bytes, " bytes of global memory outside of what was handed over",
+           near ? cat(": at byte ", c - near->begin, " of ", near->name, ", which has ", near->bytes) : ""),
+       line);
+}
+
+}  // namespace weft::cuda

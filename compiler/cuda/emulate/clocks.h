@@ -1,0 +1,109 @@
+// Happens-before among the threads of a block, as vector clocks. Beside the threads there are agents: the copy engine
+// (TMA) and each warpgroup's tensor core. A barrier of the whole block starts a new age, in which all that went before
+// is ordered, so that clocks need only tell what happened within an age.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace weft::cuda {
+
+class Clocks {
+ public:
+  /// Age, who, and who's epoch; 0: never.
+  using Stamp = uint64_t;
+  static int who(Stamp s) { return static_cast<int>(s >> 28 & 0xfff); }
+
+  /// What those who arrived at a barrier knew.
+  struct Row {
+    std::vector<uint32_t> seen;
+    uint32_t age = 0;
+  };
+
+  void begin_launch(int threads) {
+    threads_ = threads;
+    width_ = threads + 9;
+    epoch_.assign(width_, 1);
+    seen_.assign(static_cast<size_t>(threads) * width_, 0);
+    row_age_.assign(threads, 0);
+    dirty_.assign(threads / 32 + 1, 0);
+    age_ = 1;
+  }
+  /// All that went before is before all that comes.
+  void sync_all() { ++age_; }
+  int copy_engine() const { return threads_; }
+  int tensor_core(int warpgroup) const { return threads_ + 1 + warpgroup; }
+
+  Stamp now(int who) const { return uint64_t{age_} << 40 | uint64_t(who) << 28 | epoch_[who]; }
+  /// True if what `s` stamps happened before what thread `t` does now.
+  bool ordered(Stamp s, int t) {
+    if (s >> 40 != age_) return true;
+    const int w = who(s);
+    return w == t || row(t)[w] >= (s & 0xfffffff);
+  }
+  /// What t did so far becomes known to those who acquire `r`.
+  void release(int t, Row& r) {
+    fit(r);
+    const uint32_t* mine = row(t);
+    for (int i = 0; i < width_; ++i) r.seen[i] = std::max(r.seen[i], mine[i]);
+    r.seen[t] = std::max(r.seen[t], epoch_[t]++);
+  }
+  void acquire(int t, Row& r) {
+    if (r.age != age_) return;
+    uint32_t* mine = row(t);
+    for (int i = 0; i < width_; ++i) mine[i] = std::max(mine[i], r.seen[i]);
+    dirty_[t / 32] = 1;
+  }
+  /// An agent's epoch ends: returns it.
+  uint32_t advance(int agent) { return epoch_[agent]++; }
+  void note(Row& r, int agent, uint32_t epoch) {
+    fit(r);
+    r.seen[agent] = std::max(r.seen[agent], epoch);
+  }
+  void learn(int t, int agent, uint32_t epoch) {
+    uint32_t& e = row(t)[agent];
+    e = std::max(e, epoch);
+    dirty_[t / 32] = 1;
+  }
+  /// __syncwarp.
+  void sync_warp(int warp) {
+    const int first = warp * 32;
+    uint32_t* const one = row(first);
+    for (int l = 1; l < 32; ++l) {
+      const uint32_t* other = row(first + l);
+      if (dirty_[warp])
+        for (int i = 0; i < width_; ++i) one[i] = std::max(one[i], other[i]);
+    }
+    for (int l = 0; l < 32; ++l) one[first + l] = epoch_[first + l]++;
+    for (int l = 1; l < 32; ++l) {
+      uint32_t* other = row(first + l);
+      if (dirty_[warp])
+        std::copy_n(one, width_, other);
+      else
+        std::copy_n(one + first, 32, other + first);
+    }
+    dirty_[warp] = 0;
+  }
+
+ private:
+  uint32_t* row(int t) {
+    uint32_t* r = &seen_[static_cast<size_t>(t) * width_];
+    if (row_age_[t] != age_) {
+      std::fill_n(r, width_, 0);
+      row_age_[t] = age_;
+    }
+    return r;
+  }
+  void fit(Row& r) {
+    if (r.age == age_ && r.seen.size() == static_cast<size_t>(width_)) return;
+    r.seen.assign(width_, 0);
+    r.age = age_;
+  }
+
+  int threads_ = 0, width_ = 0;
+  uint32_t age_ = 1;
+  std::vector<uint32_t> epoch_, seen_, row_age_;
+  std::vector<char> dirty_;  // of a warp: its threads' rows may differ outside the warp
+};
+
+}  // namespace weft::cuda

@@ -1,0 +1,63 @@
+// Kernels' CUDA text run on the CPU, to test what it means where there is no GPU: compiled by the host's compiler with
+// the words of compiler/cuda/words as functions, a block's threads as fibers. Every access to shared memory is checked:
+// bytes without a value, copies that have not landed, races between barriers; so are divergence and deadlock.
+#pragma once
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/cuda/words/kernel.h"
+
+namespace weft::cuda {
+
+class Block;
+struct Range;
+
+struct EmulatedOptions {
+  uint64_t seed = 1;  // of the order in which threads run
+  bool races = true;  // looked for; a few times faster without
+};
+
+class Emulated {
+ public:
+  /// Compiles all kernels (found again in the cache of compiler/jit). Their symbols differ. Throws weft::Error if one
+  /// does not compile, or (kUnavailable) where there is no host compiler.
+  explicit Emulated(std::span<const Kernel> kernels, const EmulatedOptions& options = {});
+  ~Emulated();
+  Emulated(Emulated&&) noexcept;
+
+  /// Runs a kernel on all blocks of the grid, one after another. `params`: the bytes of its parameter struct.
+  /// Throws weft::Error with one sentence, naming kernel, block, thread and line, for the first thing found wrong; what
+  /// the kernel wrote so far stays.
+  void launch(const std::string& symbol, Grid grid, std::span<const std::byte> params);
+  template <class P>
+  void launch(const std::string& symbol, Grid grid, const P& params) {
+    launch(symbol, grid, std::span<const std::byte>(reinterpret_cast<const std::byte*>(&params), sizeof(P)));
+  }
+
+  /// From now on load_global, store_global, cp_async16 and TMA may touch only ranges given so; a name for messages.
+  void allow(const std::string& name, const void* begin, size_t bytes, bool writable = true);
+  void forget_ranges();
+
+  void set_seed(uint64_t seed) { options_.seed = seed; }
+  /// Times a thread went on after a wait, over all launches.
+  int64_t steps() const;
+
+  /// The words as text for the host's compiler.
+  static const std::string& words();
+
+ private:
+  struct Loaded {
+    Kernel kernel;
+    void* entry;
+  };
+  EmulatedOptions options_;
+  std::map<std::string, Loaded> kernels_;
+  std::vector<Range> ranges_;
+  std::unique_ptr<Block> block_;
+};
+
+}  // namespace weft::cuda

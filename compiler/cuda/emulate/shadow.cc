@@ -1,0 +1,161 @@
+#include "compiler/cuda/emulate/shadow.h"
+
+#include <cstdlib>
+#include <cstring>
+
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+
+namespace weft::cuda {
+namespace {
+// Bits of the two bytes of cell c that [offset, offset + bytes) covers.
+int mask_of(int c, int offset, int bytes) { return (2 * c >= offset ? 1 : 0) | (2 * c + 1 < offset + bytes ? 2 : 0); }
+}  // namespace
+
+void Shadow::begin_launch(int threads, int bytes, bool races) {
+  clocks_.begin_launch(threads);
+  fences_.assign(threads, 0);
+  if (bytes > bytes_ || !memory_) {
+    const size_t room = (static_cast<size_t>(bytes) + 2047) / 1024 * 1024;
+    memory_ = {static_cast<char*>(std::aligned_alloc(1024, room)), [](char* p) { std::free(p); }};
+    WEFT_CHECK_AS(kResourceExhausted, memory_, "emulated kernel: no memory for ", bytes, " bytes of shared memory");
+    cells_.assign((bytes + 1) / 2, Cell());
+  }
+  bytes_ = bytes;
+  races_ = races;
+  std::memset(memory_.get(), 0xff, bytes);
+}
+
+std::string Shadow::where(const char* does, int offset, int bytes) const {
+  return cat(does, " ", bytes, " bytes at byte ", offset, " of shared memory");
+}
+
+std::string Shadow::other(Clocks::Stamp s, const char* did, int line) const {
+  const int w = Clocks::who(s), threads = const_cast<Shadow*>(this)->clocks_.copy_engine();
+  const std::string who = w < threads    ? cat("thread ", w)
+                          : w == threads ? "TMA"
+                                         : cat("warpgroup ", w - threads - 1, "'s wgmma");
+  return cat(who, " ", did, " (line ", line, ")");
+}
+
+std::string Shadow::trouble(const Cell& c) const {
+  return c.pending == kTma ? cat("which TMA (line ", c.write_line, ") is still to fill: no wait for its mbarrier")
+                           : cat("which cp_async16 (line ", c.write_line, ") is still to fill: no cp_async_wait");
+}
+
+std::string Shadow::bounds(const char* does, int offset, int bytes) const {
+  if (offset < 0 || offset + bytes > bytes_) return cat(where(does, offset, bytes), ", of which there are ", bytes_);
+  if (offset % bytes != 0) return cat(where(does, offset, bytes), ", which is not aligned");
+  return "";
+}
+
+// Inlined into both readers: most of the emulation's time goes here.
+[[gnu::always_inline]] inline std::string Shadow::check_read(Cell& c, int mask, int t, int me, Clocks::Stamp now,
+                                                             int offset, int bytes, int line) {
+  if (c.block != block_) [[unlikely]]
+    return cat(where("reads", offset, bytes), ", where nothing was written");
+  if (c.pending) [[unlikely]]
+    return cat(where("reads", offset, bytes), ", ", trouble(c));
+  if ((c.has & mask) != mask) [[unlikely]]
+    return cat(where("reads", offset, bytes), ", where nothing was written");
+  if (!races_) return "";
+  if ((c.last_write & mask) && !clocks_.ordered(c.write, t)) [[unlikely]]
+    return cat(where("reads", offset, bytes), ", which ", other(c.write, "wrote", c.write_line),
+               " with no barrier between");
+  c.read_line = static_cast<uint16_t>(line);
+  if (c.reads[0] == now) return "";
+  // Of readers in no order two are kept, of different warps where there are.
+  if (Clocks::who(c.reads[0]) != me && !clocks_.ordered(c.reads[0], t) &&
+      !(Clocks::who(c.reads[0]) / 32 == me / 32 && c.reads[1]))
+    c.reads[1] = c.reads[0];
+  c.reads[0] = now;
+  return "";
+}
+
+std::string Shadow::read(int t, int offset, int bytes, int line) {
+  if (offset < 0 || offset + bytes > bytes_ || offset & (bytes - 1)) return bounds("reads", offset, bytes);
+  const Clocks::Stamp now = clocks_.now(t);
+  const int mask = bytes == 1 ? 1 << (offset & 1) : 3;
+  for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i)
+    if (std::string wrong = check_read(cells_[i], mask, t, t, now, offset, bytes, line); !wrong.empty()) [[unlikely]]
+      return wrong;
+  return "";
+}
+
+std::string Shadow::read_async(int t, int agent, int offset, int bytes, int line) {
+  if (offset < 0 || offset + bytes > bytes_) return bounds("reads", offset, bytes);
+  const Clocks::Stamp now = clocks_.now(agent);
+  for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) {
+    Cell& c = cells_[i];
+    if (std::string wrong = check_read(c, 3, t, agent, now, offset, bytes, line); !wrong.empty()) return wrong;
+    const int writer = Clocks::who(c.write);
+    if (writer < clocks_.copy_engine() && c.write > fences_[writer])
+      return cat(where("reads through the async proxy", offset, bytes), ", which ",
+                 other(c.write, "wrote", c.write_line), " without a fence_async_shared after it");
+  }
+  return "";
+}
+
+std::string Shadow::check_write(Cell& c, int mask, int t, const char* does, int offset, int bytes) {
+  if (c.pending) [[unlikely]]
+    return cat(where(does, offset, bytes), ", ", trouble(c));
+  if (c.held) [[unlikely]]
+    return cat(where(does, offset, bytes), ", which a wgmma (line ", c.read_line, ") still reads: no wgmma_wait");
+  if (!races_) return "";
+  if ((c.last_write & mask) && !clocks_.ordered(c.write, t)) [[unlikely]]
+    return cat(where(does, offset, bytes), ", which ", other(c.write, "wrote", c.write_line),
+               " with no barrier between");
+  for (Clocks::Stamp r : c.reads)
+    if (r && !clocks_.ordered(r, t)) [[unlikely]]
+      return cat(where(does, offset, bytes), ", which ", other(r, "read", c.read_line), " with no barrier between");
+  return "";
+}
+
+std::string Shadow::write(int t, int offset, int bytes, int line) {
+  if (offset < 0 || offset + bytes > bytes_ || offset & (bytes - 1)) return bounds("writes", offset, bytes);
+  const Clocks::Stamp now = clocks_.now(t);
+  for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) {
+    Cell& c = fresh(cells_[i]);
+    const int mask = bytes == 1 ? 1 << (offset & 1) : 3;
+    // Readers are not told apart by byte: those of a neighbouring byte must not count.
+    if (bytes == 1) c.reads[0] = c.reads[1] = 0;
+    if (c.write | c.reads[0] | c.reads[1] | c.held | c.pending) {
+      if (std::string wrong = check_write(c, mask, t, "writes", offset, bytes); !wrong.empty()) return wrong;
+    }
+    c.write = now;
+    c.reads[0] = c.reads[1] = 0;
+    c.write_line = static_cast<uint16_t>(line);
+    c.has |= mask;
+    c.last_write = static_cast<uint8_t>(mask);
+  }
+  return "";
+}
+
+std::string Shadow::expect(int t, int offset, int bytes, Pending by, int line) {
+  if (offset < 0 || offset + bytes > bytes_) return bounds("fills", offset, bytes);
+  for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) {
+    Cell& c = fresh(cells_[i]);
+    if (std::string wrong = check_write(c, mask_of(i, offset, bytes), t, "fills", offset, bytes); !wrong.empty())
+      return wrong;
+    c.pending = by;
+    c.write_line = static_cast<uint16_t>(line);
+  }
+  return "";
+}
+
+void Shadow::arrive(int who, int offset, int bytes) {
+  const Clocks::Stamp now = clocks_.now(who);
+  for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) {
+    Cell& c = fresh(cells_[i]);
+    c.pending = kNone;
+    c.write = now;
+    c.reads[0] = c.reads[1] = 0;
+    c.has = c.last_write = 3;
+  }
+}
+
+void Shadow::hold(int offset, int bytes, int change) {
+  for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) cells_[i].held += change;
+}
+
+}  // namespace weft::cuda
