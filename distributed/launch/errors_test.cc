@@ -149,7 +149,7 @@ TEST(MeshErrors, MeshesAndOptions) {
   expect_has(refused("dp2", with_zero(-2)), "plan: zero is -2; need a stage from 0 to 3");
   expect_has(refused("cp2", with_cp("rings")), "plan: cp is 'rings'; need allgather, ring or ulysses");
   expect_has(refused("cp2", with_cp("ring", "zigzag")),
-             "plan: cp_layout is 'zigzag'; need auto, contiguous or headtail");
+             "plan: cp_layout is 'zigzag'; need auto, contiguous, headtail or documents");
   expect_has(error_of([] { Mesh::parse("dp1000,tp1000,cp1000"); }), "mesh: more than 1048576 ranks");
   Parameter w(ones({4}));
   auto fn = [&](Tensor x) { return sum(x * w.value()); };

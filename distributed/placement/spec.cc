@@ -59,7 +59,7 @@ size_t Spec::hash() const {
   for (const DimSpec& d : dims) {
     mix(d.size());
     for (const Seg& s : d) {
-      mix(static_cast<uint64_t>(s.extent) * 4 + static_cast<uint64_t>(s.layout));
+      mix(static_cast<uint64_t>(s.extent) * 8 + static_cast<uint64_t>(s.layout));
       for (int8_t a : s.axes) mix(static_cast<uint64_t>(a) + 1);
     }
   }
@@ -99,8 +99,8 @@ DimSpec canonical(const Mesh& mesh, const DimSpec& dim) {
     Seg& last = out.back();
     const int64_t parts = mesh.parts(last.axes);
     const bool blocks = last.layout == Layout::kBlock && s.layout == Layout::kBlock;
-    if (s.axes.empty() && !last.is_rows() &&
-        (last.axes.empty() || (last.extent % (last.layout == Layout::kBlock ? parts : 2 * parts) == 0))) {
+    const bool fixed = last.is_rows() || last.layout == Layout::kDocuments;  // says which positions, one by one
+    if (s.axes.empty() && !fixed && (last.axes.empty() || last.extent % last.pieces(parts) == 0)) {
       last.extent *= s.extent;
     } else if (blocks && parts == last.extent && s.extent > 0) {
       last.extent *= s.extent;
@@ -146,8 +146,8 @@ std::optional<std::vector<DimSpec>> cut(const Mesh& mesh, const DimSpec& dim, co
         continue;
       }
       if (s.extent % rem != 0) return {};
-      const int64_t parts = mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1);
-      if (rem % parts == 0) {
+      if (s.layout == Layout::kDocuments) return {};
+      if (rem % s.pieces(mesh.parts(s.axes)) == 0) {
         part.push_back({rem, s.axes, s.layout});
         left.push_back({s.extent / rem, {}, Layout::kBlock});
       } else {
@@ -188,7 +188,7 @@ int64_t bound(int64_t extent, int64_t parts, int64_t i) { return i * extent / pa
 // [begin, end) pieces of a segment that a rank owns, in local order.
 SmallVec<std::pair<int64_t, int64_t>, 2> pieces(const Mesh& mesh, const Seg& seg, int rank) {
   SmallVec<std::pair<int64_t, int64_t>, 2> out;
-  WEFT_BUG_IF(seg.is_rows(), "rows by expert have no place in the whole");
+  WEFT_BUG_IF(seg.is_rows() || seg.layout == Layout::kDocuments, "positions are known only when the step runs");
   const int64_t n = mesh.parts(seg.axes), i = mesh.coordinate(rank, seg.axes);
   if (seg.layout == Layout::kBlock) {
     out.push_back({bound(seg.extent, n, i), bound(seg.extent, n, i + 1)});
@@ -238,7 +238,7 @@ char* bytes_of(const Tensor& t) { return static_cast<char*>(t.get().storage->dat
 int64_t local_extent(const Mesh& mesh, const Seg& seg, int rank) {
   if (seg.axes.empty()) return seg.extent;
   if (seg.layout == Layout::kByExpert) return seg.room;
-  if (seg.layout == Layout::kByToken) return seg.extent / mesh.parts(seg.axes);
+  if (seg.layout == Layout::kByToken || seg.layout == Layout::kDocuments) return seg.extent / mesh.parts(seg.axes);
   int64_t n = 0;
   for (const auto& [begin, end] : pieces(mesh, seg, rank)) n += end - begin;
   return n;
@@ -276,7 +276,7 @@ std::vector<int64_t> global_indices(const Mesh& mesh, const DimSpec& dim, int ra
 bool even(const Mesh& mesh, const Spec& spec) {
   for (const DimSpec& d : spec.dims)
     for (const Seg& s : d)
-      if (!s.is_rows() && s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0) return false;
+      if (!s.is_rows() && s.extent % s.pieces(mesh.parts(s.axes)) != 0) return false;
   return true;
 }
 
@@ -352,7 +352,7 @@ std::string to_string(const Mesh& mesh, const Spec& spec) {
       if (dim[i].axes.empty()) continue;
       const std::string names = mesh.name(dim[i].axes);
       s += names.find(',') == names.npos ? cat("@", names) : cat("@(", names, ")");
-      static constexpr const char* kLayouts[] = {"", "~head-tail", "~by-token", "~by-expert"};
+      static constexpr const char* kLayouts[] = {"", "~head-tail", "~documents", "~by-token", "~by-expert"};
       s += kLayouts[static_cast<int>(dim[i].layout)];
     }
     if (dim.size() > 1) s += ")";

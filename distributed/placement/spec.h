@@ -15,6 +15,7 @@ namespace weft::dist {
 enum class Layout : uint8_t {
   kBlock,     // rank i of n: [floor(i N / n), floor((i + 1) N / n)): parts of parts are parts
   kHeadTail,  // chunks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
+  kDocuments,  // as many as the others, which ones a table says that is made when the step runs (sequence_layout.h)
   // Rows sorted by expert (ops/core/moe.h), which lie nowhere else in this way:
   kByToken,   // a rank has the rows of its own tokens, sorted among themselves
   kByExpert,  // along some of the axes a rank has the rows of its own experts, known when it runs; room for `room` rows
@@ -28,6 +29,8 @@ struct Seg {
   Axes experts = {};  // kByExpert: over which experts are split, of the axes
   friend bool operator==(const Seg&, const Seg&) = default;
   bool is_rows() const { return layout == Layout::kByToken || layout == Layout::kByExpert; }
+  /// Into how many pieces it is cut for n ranks; they have equal parts if these are equal.
+  int64_t pieces(int64_t n) const { return layout == Layout::kHeadTail ? 2 * n : n; }
 };
 
 /// The product of the extents is the dim's. Kept canonical: see canonical().

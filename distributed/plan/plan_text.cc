@@ -109,8 +109,8 @@ SavedPlan parse_plan(std::string_view text) {
                  shown(w[1]), "'; need allgather, ring or ulysses");
       out.plan.cp = w[1];
     } else if (w[0] == "cp_layout") {
-      WEFT_CHECK(w[1] == "auto" || w[1] == "contiguous" || w[1] == "headtail", "plan, line ", line_number,
-                 ": cp_layout is '", shown(w[1]), "'; need auto, contiguous or headtail");
+      WEFT_CHECK(w[1] == "auto" || w[1] == "contiguous" || w[1] == "headtail" || w[1] == "documents", "plan, line ",
+                 line_number, ": cp_layout is '", shown(w[1]), "'; need auto, contiguous, headtail or documents");
       out.plan.cp_layout = w[1];
     } else if (w[0] == "hash") {
       const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.hash, 16);

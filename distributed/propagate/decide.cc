@@ -54,6 +54,9 @@ class Decider {
     for (Value v : g_.outputs) {
       Spec s = free(v) || lazy(v) ? Spec::replicated(g_.type(v).shape) : state(v).base;
       s.pending = {};
+      for (DimSpec& dim : s.dims)
+        for (Seg& seg : dim)
+          if (seg.layout == Layout::kDocuments) seg.layout = Layout::kBlock;  // nobody outside knows the positions
       out_.outputs.push_back(s);
     }
     return std::move(out_);

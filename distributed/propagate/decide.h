@@ -39,6 +39,7 @@ struct Pins {
   double expert_room = 0;  // how many rows a rank takes for its experts, in average shares; 0: all there could be
   Axes context;            // over which sequences are split (context parallelism)
   CpKind cp = CpKind::kAllGather;
+  std::vector<Value> documents;  // Layout::kDocuments: ids [.., sequence], made of arguments alone
   bool keep_gathered = false;  // backward uses activations that forward gathered instead of gathering again
 };
 

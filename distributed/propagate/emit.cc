@@ -7,6 +7,7 @@
 #include "distributed/propagate/local_op.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
+#include "ops/attention/sequence_layout.h"
 #include "ops/composite/moe_ep.h"
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
@@ -80,6 +81,19 @@ class Emitter final : public Locals {
     return t;
   }
 
+  // Made of the whole arguments, on every rank alike.
+  const DocumentTable& documents() override {
+    if (documents_.positions.defined()) return documents_;
+    std::vector<Tensor> ids;
+    for (Value v : pins_.documents) {
+      const Tensor t = on_every_rank(v);
+      ids.push_back(reshape(t.to(kInt64), {-1, t.size(-1)}));
+    }
+    documents_.positions = document_layout(ids.size() == 1 ? ids[0] : cat(ids, 0), mesh_.parts(pins_.context));
+    documents_.places = argsort(documents_.positions, 0);
+    return documents_;
+  }
+
   void uses(const Node& n, Move move, const Axes& axes, const Tensor& before, const Tensor& after) override {
     PlannedCollective c{.kind = move == Move::kPermute         ? Collective::kPermute
                                 : move == Move::kAllGather     ? Collective::kAllGather
@@ -149,6 +163,26 @@ class Emitter final : public Locals {
       if (!(c.settled[i] == c.out[i])) t = move(t, c.out[i], c.settled[i], v, &n, "its terms are reduced at once");
       versions(v).push_back({c.settled[i], t});
     }
+  }
+
+  // A value that is made of arguments alone, whole.
+  Tensor on_every_rank(Value v) {
+    const Node& n = g_.node(v);
+    if (n.op == &input_op || n.op == &captured_op) return versions(v).front().local;
+    std::vector<Tensor>& done = whole_[v.node];
+    if (done.empty()) {
+      std::vector<Tensor> in;
+      for (Value operand : n.inputs) in.push_back(on_every_rank(operand));
+      SmallVec<const Tensor*, 4> ptrs;
+      for (const Tensor& t : in) ptrs.push_back(&t);
+      const At at(n);
+      done = dispatch_multi(*n.op, TensorPtrs(ptrs), n.attrs, n.line);
+    }
+    return done[static_cast<size_t>(v.index)];
+  }
+
+  Tensor own_documents(const Axes& axes) {
+    return global_index(*this, one_segment(documents().positions.size(0), axes, Layout::kDocuments));
   }
 
   void check(const Node& n, const Tensor& t, const Spec& spec) const {
@@ -343,12 +377,13 @@ class Emitter final : public Locals {
         if (!is_even(sizes)) attrs = attrs.with("sizes", sizes_text(sizes));
         Tensor y = dispatch(all_gather_op, {&t}, attrs);
         note(Collective::kAllGather, step, t, y, v, user, why);
-        if (part.layout == Layout::kHeadTail) y = in_order(y, dim, part, n);
+        y = in_order(y, dim, part);
         shrink(part);
         return y;
       }
       case Move::kReduceScatter: {
-        grow(part, Layout::kBlock);
+        grow(part, step.layout);
+        const Tensor x = by_rank(t, dim, part);
         const std::vector<int64_t> sizes = peer_extents(part, step.axes);
         Attrs attrs{{"axes", axes},
                     {"op", std::string(op_name(step.op))},
@@ -358,14 +393,15 @@ class Emitter final : public Locals {
         if (!is_even(sizes))
           attrs = attrs.with("sizes", sizes_text(sizes))
                       .with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
-        const Tensor y = dispatch(reduce_scatter_op, {&t}, attrs);
-        note(Collective::kReduceScatter, step, t, y, v, user, why);
+        const Tensor y = dispatch(reduce_scatter_op, {&x}, attrs);
+        note(Collective::kReduceScatter, step, x, y, v, user, why);
         return y;
       }
       case Move::kAllToAll: {
         Part& from = parts[static_cast<size_t>(step.from)];
         const std::vector<int64_t> joined = peer_extents(from, step.axes);
-        grow(part, Layout::kBlock);
+        grow(part, step.layout);
+        const Tensor x = by_rank(t, dim, part);
         const std::vector<int64_t> split = peer_extents(part, step.axes);
         Attrs attrs{{"axes", axes},
                     {"split_dim", int64_t{dim}},
@@ -376,10 +412,11 @@ class Emitter final : public Locals {
           attrs = attrs.with("split_sizes", sizes_text(split))
                       .with("extent", local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, rank_));
         if (!is_even(joined)) attrs = attrs.with("concat_sizes", sizes_text(joined));
+        const Tensor y = dispatch(all_to_all_op, {&x}, attrs);
+        note(Collective::kAllToAll, step, x, y, v, user, why);
+        const Tensor ordered = in_order(y, step.from, from);
         shrink(from);
-        const Tensor y = dispatch(all_to_all_op, {&t}, attrs);
-        note(Collective::kAllToAll, step, t, y, v, user, why);
-        return y;
+        return ordered;
       }
       case Move::kRows: {
         const ExpertExchange& e = exchange(order_of(v), step.axes);
@@ -458,20 +495,36 @@ class Emitter final : public Locals {
       const Tensor i = coordinate(after.axes);
       return cat({block(i * chunk, chunk), block((2 * n - 1 - i) * chunk, chunk)}, dim);
     }
+    if (after.layout == Layout::kDocuments) return index_select(t, dim, own_documents(after.axes));
     Tensor start = block_begin(*this, now);
     if (!before.axes.empty()) start = start - block_begin(*this, Seg{before.extent, before.axes, before.layout});
     return block(start, local_extent(mesh_, now, rank_));
   }
 
-  // Chunks (0, 2n-1, 1, 2n-2, ...) in their order.
-  Tensor in_order(const Tensor& t, int dim, const Part& part, int64_t n) const {
-    const int64_t chunk = part.extent / (2 * n);
-    std::vector<Tensor> chunks;
-    for (int64_t c = 0; c < 2 * n; ++c) {
-      const int64_t place = c < n ? 2 * c : 2 * (2 * n - 1 - c) + 1;
-      chunks.push_back(slice(t, dim, place * chunk, (place + 1) * chunk));
-    }
-    return cat(chunks, dim);
+  // Rank 0's positions, then rank 1's, ... as part says, in their order.
+  Tensor in_order(const Tensor& t, int dim, const Part& part) {
+    if (part.layout == Layout::kDocuments) return index_select(t, dim, documents().places);
+    if (part.layout != Layout::kHeadTail) return t;
+    const int64_t n = mesh_.parts(part.axes);
+    std::vector<int64_t> at;
+    for (int64_t c = 0; c < 2 * n; ++c) at.push_back(c < n ? 2 * c : 2 * (2 * n - 1 - c) + 1);
+    return chunks(t, dim, part.extent / (2 * n), at);
+  }
+
+  // The other way round.
+  Tensor by_rank(const Tensor& t, int dim, const Part& part) {
+    if (part.layout == Layout::kDocuments) return index_select(t, dim, documents().positions);
+    if (part.layout != Layout::kHeadTail) return t;
+    const int64_t n = mesh_.parts(part.axes);
+    std::vector<int64_t> at;
+    for (int64_t i = 0; i < n; ++i) at.insert(at.end(), {i, 2 * n - 1 - i});
+    return chunks(t, dim, part.extent / (2 * n), at);
+  }
+
+  static Tensor chunks(const Tensor& t, int dim, int64_t size, const std::vector<int64_t>& at) {
+    std::vector<Tensor> out;
+    for (int64_t c : at) out.push_back(slice(t, dim, c * size, (c + 1) * size));
+    return cat(out, dim);
   }
 
   const Mesh& mesh_;
@@ -482,6 +535,8 @@ class Emitter final : public Locals {
   Capture capture_;
   std::vector<std::vector<std::vector<Version>>> versions_;
   std::map<std::string, Tensor> coordinates_;
+  std::map<int32_t, std::vector<Tensor>> whole_;  // results of nodes computed on every rank
+  DocumentTable documents_;
   std::map<std::pair<int32_t, std::string>, ExpertExchange> exchanges_;
   std::vector<PlannedCollective> collectives_;
   int64_t sites_ = 0;  // given so far
@@ -497,7 +552,7 @@ std::vector<Axes> uneven_axes(const Mesh& mesh, const Decision& d) {
     for (const DimSpec& dim : spec.dims)
       for (const Seg& s : dim)
         if (!s.axes.empty() && !s.is_rows() &&
-            s.extent % (mesh.parts(s.axes) * (s.layout == Layout::kHeadTail ? 2 : 1)) != 0 &&
+            s.extent % s.pieces(mesh.parts(s.axes)) != 0 &&
             std::find(uneven.begin(), uneven.end(), s.axes) == uneven.end())
           uneven.push_back(s.axes);
   };

@@ -26,6 +26,7 @@ IndexMap map_of(Locals& locals, const DimSpec& dim) {
 // Positions of all ranks' parts, one after another; undefined where they are in order anyway.
 Tensor positions(Locals& locals, const DimSpec& dim) {
   if (dim[0].layout == Layout::kBlock) return {};
+  if (dim[0].layout == Layout::kDocuments) return locals.documents().positions;
   std::vector<int64_t> all;
   for (int peer : locals.mesh().group(locals.rank(), dim[0].axes))
     for (int64_t i : global_indices(locals.mesh(), dim, peer)) all.push_back(i);

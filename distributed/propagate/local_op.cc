@@ -59,6 +59,10 @@ Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
       const Tensor which = floor_divide(own, chunk), head = eq(which, i), tail = eq(which, 2 * n - 1 - i);
       own = where(head, own - i * chunk, own - (2 * n - 2 - i) * chunk);
       inside = both(inside, logical_or(head, tail));
+    } else if (s.layout == Layout::kDocuments) {
+      const Tensor place = index_select(c.locals.documents().places, 0, reshape(own, {-1}));
+      own = reshape(place, own.shape()) - block_begin(c.locals, s);
+      inside = both(inside, logical_and(ge(own, int64_t{0}), lt(own, extent)));
     } else if (!s.axes.empty()) {
       own = own - block_begin(c.locals, s);
       inside = both(inside, logical_and(ge(own, int64_t{0}), lt(own, extent)));
@@ -133,6 +137,8 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   Tensor base = placed ? c.in[2] : Tensor();
   auto add = [&](const Tensor& t) { base = base.defined() ? base + t : t; };
   const Shape outer = placed ? c.node.attrs.ints("strides") : contiguous_strides(global);
+  int listed = -1;  // dim whose positions a table says
+  Tensor places;    // what they add to base
   std::vector<std::pair<int, Seg>> tails;  // dims of two chunks: done by calls of their own
   for (int d = 0; d < global.size(); ++d) {
     const std::vector<Seg> segs = segments(c, c.rule.map.out[0][static_cast<size_t>(d)]);
@@ -148,10 +154,22 @@ std::vector<Tensor> local_random(const LocalCall& c) {
       shape.push_back(local_extent(c.locals.mesh(), s, c.locals.rank()));
       strides.push_back(stride);
       if (s.axes.empty() || s.layout == Layout::kHeadTail) continue;
+      if (s.layout == Layout::kDocuments) {
+        WEFT_BUG_IF(listed >= 0, "random words: two sequences of documents");
+        listed = shape.size() - 1;
+        places = global_index(c.locals, one_segment(s.extent, s.axes, s.layout)) * stride;
+        strides[listed] = 0;
+        continue;
+      }
       add(block_begin(c.locals, s) * stride);
     }
   }
   if (!base.defined()) base = scalar(0);
+  if (listed >= 0) {
+    Shape along = Shape::filled(shape.size(), 1);
+    along[listed] = shape[listed];
+    base = base + reshape(places, along);
+  }
   const Attrs attrs = c.node.attrs.without("shape").with("strides", strides);
   auto words = [&](const Shape& own, const Tensor& at) {
     return dispatch(random_bits_at_op, {&c.in[0], &c.in[1], &at}, attrs.with("shape", own), c.node.line);
@@ -229,6 +247,8 @@ Tensor global_index(Locals& locals, const DimSpec& dim) {
       const int64_t chunk = s.extent / (2 * n);
       const Tensor i = locals.coordinate(s.axes);
       own = cat({iota(chunk) + i * chunk, iota(chunk) + (2 * n - 1 - i) * chunk}, 0);
+    } else if (s.layout == Layout::kDocuments) {
+      own = dynamic_slice(locals.documents().positions, {block_begin(locals, s)}, {extent});
     } else {
       own = s.axes.empty() ? iota(extent) : iota(extent) + block_begin(locals, s);
     }

@@ -7,6 +7,12 @@
 
 namespace weft::dist {
 
+/// Which positions of a sequence each rank has under Layout::kDocuments.
+struct DocumentTable {
+  Tensor positions;  // i64 [sequence]: rank 0's, then rank 1's, ...
+  Tensor places;     // its inverse
+};
+
 /// What local ops ask of the emitter.
 class Locals {
  public:
@@ -15,6 +21,7 @@ class Locals {
   virtual int rank() const = 0;  // one of the class that is emitted
   /// Where this rank stands along axes: i64 0-d, known at run time.
   virtual Tensor coordinate(const Axes& axes) = 0;
+  virtual const DocumentTable& documents() = 0;
   /// Tells of a collective that a local op uses.
   virtual void uses(const Node& node, Move move, const Axes& axes, const Tensor& before, const Tensor& after) = 0;
 };

@@ -120,17 +120,17 @@ class Planner {
   }
 
   bool scatter(size_t i) {
-    if (pairs_[i].to_layout != Layout::kBlock) return false;
     Axes run;
     ReduceOp op = ReduceOp::kSum;
-    for (int8_t a : gains(i)) {
+    const Axes want = gains(i);
+    for (int8_t a : want) {
       auto it = std::find_if(pending_.begin(), pending_.end(), [&](const Pending& p) { return p.axis == a; });
       if (it == pending_.end() || (!run.empty() && it->op != op)) break;
       op = it->op;
       run.push_back(a);
     }
-    if (run.empty()) return false;
-    stage_.steps.push_back({Move::kReduceScatter, static_cast<int>(i), 0, run, op, Layout::kBlock});
+    if (run.empty() || (pairs_[i].to_layout != Layout::kBlock && run.size() != want.size())) return false;
+    stage_.steps.push_back({Move::kReduceScatter, static_cast<int>(i), 0, run, op, pairs_[i].to_layout});
     drop_pending(run);
     split(i, run);
     return true;
@@ -138,7 +138,7 @@ class Planner {
 
   // Part i takes over what part j has to give.
   bool exchange(size_t i, size_t j) {
-    if (i == j || pairs_[i].to_layout != Layout::kBlock || pairs_[j].now.layout != Layout::kBlock) return false;
+    if (i == j) return false;
     const Axes want = gains(i);
     const Axes give = tail(pairs_[j].now.axes, common(pairs_[j]));
     if (want.empty() || give.empty() || pairs_[j].to_layout != Layout::kBlock) return false;
@@ -147,12 +147,17 @@ class Planner {
       bool same = true;
       for (size_t k = 0; k < n; ++k) same &= give[give.size() - n + k] == want[k];
       if (!same) continue;
+      // Other orders than blocks come and go at once.
+      if (pairs_[i].to_layout != Layout::kBlock && n != want.size()) continue;
+      if (pairs_[j].now.layout != Layout::kBlock && n != pairs_[j].now.axes.size()) continue;
       Axes run;
       for (size_t k = 0; k < n; ++k) run.push_back(want[k]);
-      stage_.steps.push_back({Move::kAllToAll, static_cast<int>(i), static_cast<int>(j), run});
+      stage_.steps.push_back(
+          {Move::kAllToAll, static_cast<int>(i), static_cast<int>(j), run, ReduceOp::kSum, pairs_[i].to_layout});
       Axes left;
       for (size_t k = 0; k + n < pairs_[j].now.axes.size(); ++k) left.push_back(pairs_[j].now.axes[k]);
       pairs_[j].now.axes = left;
+      if (left.empty()) pairs_[j].now.layout = Layout::kBlock;
       split(i, run);
       return true;
     }

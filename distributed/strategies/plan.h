@@ -27,8 +27,9 @@ struct Plan {
   int zero = -1;         // ZeRO stage 0 to 3 of the data dimensions; -1: 3 over fsdp if the mesh has it, else 0
   bool sequence = true;  // tensor parallelism splits the residual stream over the sequence (Korthikanti et al. 2022)
   std::string cp = "allgather";  // attention over a split sequence: allgather, ring or ulysses
-  std::string cp_layout =
-      "auto";  // contiguous, headtail (equal work under a causal mask), or auto: headtail without tp
+  // contiguous; headtail: equal work under a causal mask; documents: equal work of documents packed in a row, whose ids
+  // the mask of attention compares; auto: headtail where it can be, which is without sequence parallelism
+  std::string cp_layout = "auto";
   double expert_room =
       0;  // rows that a rank takes for its experts, in average shares; more is an error. 0: all there could be
   bool keep_gathered = false;  // backward uses what forward gathered: less communication, more memory

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "distributed/strategies/documents.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {
@@ -144,25 +145,45 @@ void pin_experts(Strategy& s) {
   if (!any && !ep.empty()) s.notes.push_back("ep: the step has no experts; ep is one more data dimension");
 }
 
+namespace {
+
+// Which positions of sequences the ranks along cp have.
+Layout sequence_layout(Strategy& s, const Axes& cp) {
+  const std::string& how = s.plan.cp_layout;
+  const int64_t ranks = s.mesh.parts(cp);
+  const bool alone = s.axes("tp").empty() || !s.plan.sequence;
+  if (how == "contiguous") return Layout::kBlock;
+  if (how == "documents") {
+    WEFT_CHECK(alone, "plan: cp_layout documents with tp needs sequence off; use contiguous");
+    s.pins.documents = find_documents(s.graph);
+    const int64_t length = s.graph.type(s.pins.documents[0]).shape.back();
+    for (Value v : s.graph.inputs) {
+      const Shape& shape = s.graph.type(v).shape;
+      WEFT_CHECK(shape.size() < 2 || shape[1] == length, "plan: cp_layout documents with ids of ", length,
+                 " positions; argument ", s.graph.type(v), " has sequences of ", shape[1], "; need as many");
+    }
+    return Layout::kDocuments;
+  }
+  bool divides = true;
+  for (Value v : s.graph.inputs) {
+    const Shape& shape = s.graph.type(v).shape;
+    divides &= shape.size() < 2 || shape[1] % (2 * ranks) == 0;
+  }
+  if (how == "headtail")
+    WEFT_CHECK(divides && alone, "plan: cp_layout headtail needs sequences that divide into ", 2 * ranks,
+               " chunks, and no tp with sequence parallelism; use contiguous");
+  return divides && alone ? Layout::kHeadTail : Layout::kBlock;
+}
+
+}  // namespace
+
 void pin_data_parallel(Strategy& s) {
   Axes batch;
   for (const Mesh::Dim& d : s.mesh.dims())
     if (d.over.empty() && (d.name == "replica" || d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
       for (int8_t a : d.axes) batch.push_back(a);
   const Axes cp = s.axes("cp");
-  Layout layout = Layout::kBlock;
-  if (!cp.empty() && s.plan.cp_layout != "contiguous") {
-    bool divides = true;
-    for (Value v : s.graph.inputs) {
-      const Shape& shape = s.graph.type(v).shape;
-      divides &= shape.size() < 2 || shape[1] % (2 * s.mesh.parts(cp)) == 0;
-    }
-    const bool alone = s.axes("tp").empty() || !s.plan.sequence;
-    if (s.plan.cp_layout == "headtail")
-      WEFT_CHECK(divides && alone, "plan: cp_layout headtail needs sequences that divide into ", 2 * s.mesh.parts(cp),
-                 " chunks, and no tp with sequence parallelism; use contiguous");
-    if (divides && alone) layout = Layout::kHeadTail;
-  }
+  const Layout layout = cp.empty() ? Layout::kBlock : sequence_layout(s, cp);
   for (Value v : s.graph.inputs) {
     const Shape& shape = s.graph.type(v).shape;
     Spec spec = Spec::replicated(shape);
@@ -229,8 +250,9 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
   }
   WEFT_CHECK(plan.cp == "allgather" || plan.cp == "ring" || plan.cp == "ulysses", "plan: cp is '", plan.cp,
              "'; need allgather, ring or ulysses");
-  WEFT_CHECK(plan.cp_layout == "auto" || plan.cp_layout == "contiguous" || plan.cp_layout == "headtail",
-             "plan: cp_layout is '", plan.cp_layout, "'; need auto, contiguous or headtail");
+  static constexpr const char* kLayouts[] = {"auto", "contiguous", "headtail", "documents"};
+  WEFT_CHECK(std::any_of(std::begin(kLayouts), std::end(kLayouts), [&](const char* k) { return plan.cp_layout == k; }),
+             "plan: cp_layout is '", plan.cp_layout, "'; need auto, contiguous, headtail or documents");
   WEFT_CHECK(plan.zero >= -1 && plan.zero <= 3, "plan: zero is ", plan.zero, "; need a stage from 0 to 3");
   Strategy s{mesh, joint, plan};
   s.pins.cells.resize(joint.cells.size());

@@ -18,7 +18,7 @@ uint64_t seed = 1;
 
 // Settings by factor.
 enum Factor { kDp, kZero, kTp, kSequence, kCp, kCpKind, kEp, kCapacity, kVocab, kFactors };
-constexpr int kLevels[kFactors] = {3, 4, 3, 2, 3, 6, 4, 2, 2};
+constexpr int kLevels[kFactors] = {3, 4, 3, 2, 3, 9, 4, 2, 2};
 using Cell = std::array<int, kFactors>;
 
 int ranks(const Cell& c) { return (1 << c[kDp]) * (1 << c[kTp]) * (1 << c[kCp]) * (1 << c[kEp]); }
@@ -29,9 +29,9 @@ bool valid(const Cell& c, int most) {
   if ((1 << c[kDp]) * (1 << c[kEp]) > 8) return false;  // rows of a micro-batch
   if (c[kCp] == 0 && c[kCpKind] != 0) return false;
   if (c[kTp] == 0 && c[kSequence] == 0) return false;  // says nothing
-  const bool ulysses = c[kCpKind] % 3 == 2, head_tail = c[kCpKind] >= 3;
+  const bool ulysses = c[kCpKind] % 3 == 2, other_order = c[kCpKind] >= 3;
   if (ulysses && (1 << c[kTp]) * (1 << c[kCp]) > 2) return false;  // two key heads
-  if (head_tail && c[kTp] > 0 && c[kSequence] == 1) return false;  // one order of a sequence only
+  if (other_order && c[kTp] > 0 && c[kSequence] == 1) return false;  // one order of a sequence only
   return true;
 }
 
@@ -48,7 +48,8 @@ MatrixCase make(const Cell& c, DType dtype, int steps) {
   m.plan.sequence = c[kSequence] == 1;
   static constexpr const char* kKinds[] = {"allgather", "ring", "ulysses"};
   m.plan.cp = kKinds[c[kCpKind] % 3];
-  m.plan.cp_layout = c[kCpKind] >= 3 ? "headtail" : "contiguous";
+  static constexpr const char* kLayouts[] = {"contiguous", "headtail", "documents"};
+  m.plan.cp_layout = kLayouts[c[kCpKind] / 3];
   m.capacity = c[kCapacity] ? 1.25 : 0;
   m.vocab = c[kVocab] ? 261 : 264;
   m.dtype = dtype;
@@ -124,6 +125,7 @@ const MatrixRun& one_device(const MatrixCase& c) {
 
 void check(const MatrixCase& c) {
   SCOPED_TRACE(c.name());
+  ::testing::Test::RecordProperty("cell", c.name());
   MatrixRun got;
   try {
     got = run_case(c);

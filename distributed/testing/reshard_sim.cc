@@ -149,7 +149,7 @@ class Simulation {
       }
       case Move::kAllToAll: {
         Part& from = parts_[static_cast<size_t>(step.from)];
-        const Part whole = shrunk(from, step.axes), to = grown(part, step.axes, Layout::kBlock);
+        const Part whole = shrunk(from, step.axes), to = grown(part, step.axes, step.layout);
         join(step.from, from, whole, step.axes);
         from = whole;
         cut(step.part, part, to);

@@ -97,7 +97,7 @@ class Wrong {
   }
 
  private:
-  // Each factor over one axis, in blocks and head to tail.
+  // Each factor over one axis: in blocks, head to tail, in any order.
   std::vector<Split> singles(const Mesh& mesh, int8_t axis) const {
     std::vector<Split> out;
     dist::Axes axes;
@@ -105,19 +105,26 @@ class Wrong {
     for (size_t f = 0; f < rule_.splittable.size(); ++f) {
       if (!rule_.splittable[f] || of_routing(rule_, f)) continue;
       const int64_t size = rule_.map.factors[f].size;
-      for (Layout layout : {Layout::kBlock, Layout::kHeadTail}) {
-        if (layout == Layout::kHeadTail && size % (2 * mesh.axis_size(axis)) != 0) continue;
+      for (Layout layout : {Layout::kBlock, Layout::kHeadTail, Layout::kDocuments}) {
+        const dist::Seg seg{size, axes, layout};
+        if (layout != Layout::kBlock && size % seg.pieces(mesh.axis_size(axis)) != 0) continue;
         Split s = dist::whole(rule_);
-        s[f] = dist::one_segment(size, axes, layout);
+        s[f].clear();
+        s[f].push_back(seg);
         out.push_back(s);
       }
     }
     return out;
   }
 
-  // Two splits at once: of one factor the second splits the parts of the first, if both are blocks.
+  // Two splits at once: of one factor the second splits the parts of the first, if both are blocks. There is one table
+  // of positions.
   Split joined(const Split& a, const Split& b) const {
     Split s = a;
+    auto listed = [](const Split& split) {
+      return std::any_of(split.begin(), split.end(), [](const DimSpec& d) { return d[0].layout == Layout::kDocuments; });
+    };
+    if (listed(a) && listed(b)) return s;
     for (size_t f = 0; f < s.size(); ++f) {
       if (dist::whole(b[f])) continue;
       if (dist::whole(s[f])) {

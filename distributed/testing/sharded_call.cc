@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <random>
 
 #include "distributed/propagate/local_op.h"
 #include "framework/testing/values.h"
@@ -16,17 +18,32 @@ using dist::Spec;
 
 namespace {
 
+// Positions of a sequence in an order of no particular kind, the same in all calls.
+Tensor any_order(int64_t length) {
+  std::vector<int64_t> at(static_cast<size_t>(length));
+  std::iota(at.begin(), at.end(), 0);
+  std::shuffle(at.begin(), at.end(), std::mt19937(static_cast<uint32_t>(length)));
+  return Tensor::from_vector(at, {length});
+}
+
 class Here final : public dist::Locals {
  public:
-  Here(const Mesh& mesh, int rank) : mesh_(mesh), rank_(rank) {}
+  Here(const Mesh& mesh, const dist::Split& split, int rank) : mesh_(mesh), rank_(rank) {
+    for (const dist::DimSpec& dim : split)
+      for (const dist::Seg& s : dim)
+        if (s.layout == dist::Layout::kDocuments) documents_.positions = any_order(s.extent);
+    if (documents_.positions.defined()) documents_.places = argsort(documents_.positions, 0);
+  }
   const Mesh& mesh() const override { return mesh_; }
   int rank() const override { return rank_; }
   Tensor coordinate(const Axes& axes) override { return constant(mesh_.coordinate(rank_, axes), kInt64); }
+  const dist::DocumentTable& documents() override { return documents_; }
   void uses(const Node&, dist::Move, const dist::Axes&, const Tensor&, const Tensor&) override {}
 
  private:
   const Mesh& mesh_;
   int rank_;
+  dist::DocumentTable documents_;
 };
 
 Axes pending_axes(const Spec& spec) {
@@ -41,7 +58,27 @@ Spec without_pending(Spec spec) {
 }
 
 Tensor own_part(const Mesh& mesh, const Spec& spec, const Tensor& whole, int rank) {
-  return dist::shard(mesh, without_pending(spec), whole, rank).to(Device::cpu());
+  Spec own = without_pending(spec);
+  Tensor from = whole;
+  for (size_t d = 0; d < own.dims.size(); ++d) {  // such positions are blocks of the whole in their order
+    int64_t major = 1, minor = whole.size(static_cast<int64_t>(d));
+    for (dist::Seg& s : own.dims[d]) {
+      if (s.extent > 0) minor /= s.extent;
+      if (s.layout == dist::Layout::kDocuments) {
+        Shape apart;
+        for (int64_t k = 0; k < whole.dim(); ++k) {
+          if (k != static_cast<int64_t>(d)) apart.push_back(whole.size(k));
+          if (k == static_cast<int64_t>(d))
+            for (int64_t e : {major, s.extent, minor}) apart.push_back(e);
+        }
+        from = reshape(index_select(reshape(from, apart), static_cast<int64_t>(d) + 1, any_order(s.extent)),
+                       whole.shape());
+        s.layout = dist::Layout::kBlock;
+      }
+      major *= s.extent;
+    }
+  }
+  return dist::shard(mesh, own, from, rank).to(Device::cpu());
 }
 
 }  // namespace
@@ -110,7 +147,7 @@ std::vector<std::vector<Tensor>> run_on_all(const Mesh& mesh, const RuleCase& c,
   for (int r = 0; r < mesh.size(); ++r) {
     std::vector<Tensor> in;
     for (size_t i = 0; i < c.in.size(); ++i) in.push_back(part_of(mesh, call.in[i], c.in[i], r, 50 + i));
-    Here here(mesh, r);
+    Here here(mesh, call.split, r);
     results.push_back(dist::local_op({c.call(), c.graph, rule, call.split, false, in, here}));
   }
   return results;

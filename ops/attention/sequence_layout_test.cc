@@ -79,6 +79,18 @@ TEST(SequenceLayout, DocumentsAreBalancedEach) {
   }
 }
 
+// Stretches in which no row begins a document are whole chunks here, so the rows' work together is equal.
+TEST(SequenceLayout, RowsShareALayout) {
+  for (int64_t c : {2, 4}) {
+    const Tensor first = ids({8 * c, 24 * c}), second = ids({16 * c, 4 * c, 12 * c});
+    const Tensor layout = document_layout(stack({first, second}), c);
+    expect_layout(layout, 32 * c, c);
+    std::vector<int64_t> work = causal_pairs(32 * c, c, layout, first);
+    const std::vector<int64_t> more = causal_pairs(32 * c, c, layout, second);
+    for (size_t r = 0; r < work.size(); ++r) EXPECT_EQ(work[r] + more[r], work[0] + more[0]);
+  }
+}
+
 TEST(SequenceLayout, OneDocumentIsHeadTail) {
   EXPECT_EQ(values(document_layout(zeros({24}, {.dtype = kInt64}), 3)), values(head_tail_layout(24, 3)));
 }

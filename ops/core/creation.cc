@@ -86,11 +86,15 @@ void run_random_bits(const KernelCall& c) {
 }
 
 // The same words at other places: of a shard, whose position i0, i1, ... is base + i0 strides[0] + ... of the whole.
+// base: 0-d, or one for each position along some dims (1 or the extent in each).
 Types infer_random_bits_at(const InferCall& c) {
-  for (const TensorType& t : c.in)
-    WEFT_CHECK(t.dtype == kInt64 && t.shape.empty(), "random_bits_at: seed, step and base are ", c.in[0], ", ", c.in[1],
-               " and ", c.in[2], "; need i64 scalars");
-  const Shape &shape = c.attrs.ints("shape"), &strides = c.attrs.ints("strides");
+  const Shape &shape = c.attrs.ints("shape"), &strides = c.attrs.ints("strides"), &base = c.in[2].shape;
+  bool fits = base.empty() || base.size() == shape.size();
+  for (int d = 0; fits && d < base.size(); ++d) fits = base[d] == 1 || base[d] == shape[d];
+  WEFT_CHECK(c.in[0].dtype == kInt64 && c.in[0].shape.empty() && c.in[1].dtype == kInt64 && c.in[1].shape.empty() &&
+                 c.in[2].dtype == kInt64 && fits,
+             "random_bits_at: seed, step and base are ", c.in[0], ", ", c.in[1], " and ", c.in[2],
+             "; need i64 scalars, base 0-d or broadcastable to ", shape);
   checked_numel(shape, "random_bits_at");
   WEFT_CHECK(strides.size() == shape.size(), "random_bits_at: strides ", strides, " for shape ", shape,
              "; need one for each dim");
@@ -100,7 +104,7 @@ Types infer_random_bits_at(const InferCall& c) {
 void run_random_bits_at(const KernelCall& c) {
   const Shape &shape = c.attrs.ints("shape"), &strides = c.attrs.ints("strides");
   kernels::random_bits_at(static_cast<uint64_t>(*c.in[0].as<int64_t>()), static_cast<uint64_t>(*c.in[1].as<int64_t>()),
-                          static_cast<uint32_t>(c.attrs.i("op_id")), *c.in[2].as<int64_t>(), shape, strides, c.out[0]);
+                          static_cast<uint32_t>(c.attrs.i("op_id")), c.in[2], shape, strides, c.out[0]);
 }
 
 std::vector<Sample> samples_random_bits_at() {
@@ -112,8 +116,11 @@ std::vector<Sample> samples_random_bits_at() {
           {{word, word, word}, attrs({0, 4}, {4, 1})},
           {{word, word, word}, attrs({3, 5, 7}, {70, 14, 1})},
           {{word, word, word}, attrs({5, 6}, {1, 5})},
+          {{word, word, {Shape{1, 5, 1}, kInt64, 0, 1000}}, attrs({3, 5, 7}, {70, 0, 1})},
+          {{word, word, {Shape{3, 2}, kInt64, 0, 9}}, attrs({3, 5}, {5, 1}), "need i64 scalars"},
           {{word, word, word}, attrs({2, 2}, {1}), "strides [1] for shape [2, 2]"},
-          {{word, word, {Shape{1}, kInt64, 0, 9}}, attrs({2}, {1}), "need i64 scalars"}};
+          {{word, word, {Shape{1}, kInt64, 0, 9}}, attrs({2}, {1})},
+          {{word, word, {Shape{1}, kFloat32, 0, 9}}, attrs({2}, {1}), "need i64 scalars"}};
 }
 
 DimMap dims_of_result(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {

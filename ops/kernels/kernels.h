@@ -118,7 +118,8 @@ void topk(const StridedView& in, int64_t k, int dim, bool largest, const Strided
 /// {(first_index + i) / 4 in two words, op_id, low word of step}.
 void random_bits(uint64_t seed, uint64_t step, uint32_t op_id, int64_t first_index, const StridedView& out);
 /// The words at positions base + sum of index times stride, for every index of `shape`, in row-major order into `out`.
-void random_bits_at(uint64_t seed, uint64_t step, uint32_t op_id, int64_t base, const Shape& shape, const Shape& strides,
-                    const StridedView& out);
+/// base: i64, 0-d or with 1 or the extent in each dim.
+void random_bits_at(uint64_t seed, uint64_t step, uint32_t op_id, const StridedView& base, const Shape& shape,
+                    const Shape& strides, const StridedView& out);
 
 }  // namespace weft::kernels

@@ -31,21 +31,23 @@ void random_bits(uint64_t seed, uint64_t step, uint32_t op_id, int64_t first_ind
   });
 }
 
-void random_bits_at(uint64_t seed, uint64_t step, uint32_t op_id, int64_t base, const Shape& shape, const Shape& strides,
-                    const StridedView& out) {
+void random_bits_at(uint64_t seed, uint64_t step, uint32_t op_id, const StridedView& base, const Shape& shape,
+                    const Shape& strides, const StridedView& out) {
   WEFT_CHECK(out.dtype == kInt32, "random_bits_at: output has dtype ", out.dtype, "; need i32");
   const int rank = shape.size();
   parallel_chunks(shape.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
     uint64_t block = ~uint64_t{0};
     uint32_t words[4];
     for (int64_t i = begin; i < end; ++i) {
-      int64_t at = base, offset = 0;
+      int64_t at = 0, offset = 0, from = 0;
       for (int64_t d = rank - 1, rest = i; d >= 0; --d) {
-        const int64_t k = rest % shape[static_cast<int>(d)];
-        at += k * strides[static_cast<int>(d)];
-        offset += k * out.strides[static_cast<int>(d)];
-        rest /= shape[static_cast<int>(d)];
+        const int64_t k = rest % shape[d];
+        at += k * strides[d];
+        offset += k * out.strides[d];
+        if (!base.shape.empty() && base.shape[d] > 1) from += k * base.strides[d];
+        rest /= shape[d];
       }
+      at += base.as<int64_t>()[from];
       if (const uint64_t b = static_cast<uint64_t>(at) / 4; b != block) {
         philox4x32(seed, b, op_id, static_cast<uint32_t>(step), words);
         block = b;

@@ -39,7 +39,12 @@ std::vector<RefResult> random_bits(const RefCall& c) {
   for (int64_t k = 0; k < c.out[0].shape.numel(); ++k) {
     int64_t i = k;
     if (shard) {
-      i = static_cast<int64_t>(c.in[2].v[0]);
+      const Shape& base = c.in[2].type.shape;
+      const Shape lines = contiguous_strides(base);
+      int64_t from = 0;
+      for (int d = 0; d < base.size(); ++d)
+        if (base[d] > 1) from += k / own[d] % c.out[0].shape[d] * lines[d];
+      i = static_cast<int64_t>(c.in[2].v[static_cast<size_t>(from)]);
       for (int d = 0; d < own.size(); ++d) i += k / own[d] % c.out[0].shape[d] * c.attrs.ints("strides")[d];
     }
     const uint64_t block = static_cast<uint64_t>(i) / 4;
