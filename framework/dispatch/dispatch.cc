@@ -34,7 +34,7 @@ void call(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line, s
   for (const Tensor* t : in)
     WEFT_CHECK_AS(kFailedPrecondition, !t->get().trace, op.name,
                   ": an operand was traced by a capture that has ended; only the captured function's own return values leave it");
-  internal::run_eager(op, in, attrs, types, out);
+  internal::run_eager(op, in, attrs, types, out, line);
   if (should_record(op, in)) record(op, in, attrs, line_of(line), out);
 }
 
@@ -48,7 +48,10 @@ Types infer(const OpDef& op, TensorPtrs in, const Attrs& attrs) {
 }  // namespace
 
 Backend* backend(DeviceType type) { return backends[static_cast<int>(type)].load(std::memory_order_acquire); }
-void set_backend(DeviceType type, Backend* b) { backends[static_cast<int>(type)].store(b, std::memory_order_release); }
+void set_backend(DeviceType type, Backend* b) {
+  backends[static_cast<int>(type)].store(b, std::memory_order_release);
+  set_device_memory(type, b);
+}
 
 Tensor dispatch(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line) {
   Types types = infer(op, in, attrs);
@@ -73,7 +76,8 @@ Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type
 
 namespace internal {
 
-void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types, std::span<Tensor> out) {
+void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types, std::span<Tensor> out,
+               SourceLine line) {
   Device device = types.empty() ? Device::cpu() : types[0].device;
   if (device.type == DeviceType::kMeta) {
     for (size_t i = 0; i < out.size(); ++i) out[i] = Tensor::empty(types[i]);
@@ -117,7 +121,7 @@ void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<con
   if (device.type != DeviceType::kCpu) {
     Backend* b = backend(device.type);
     WEFT_CHECK_AS(kUnavailable, b, op.name, ": no backend for device ", device);
-    b->run_op({op, attrs, views, results});
+    b->run_op({op, attrs, views, results}, device, line_of(line));
     return;
   }
   Ref<Storage> scratch;

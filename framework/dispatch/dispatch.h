@@ -21,13 +21,9 @@ std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& 
 Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type, SourceLine line);
 
 /// Device work behind eager ops. The CPU needs none of it (kernels of records run directly); CUDA brings its own.
-struct Backend {
-  virtual ~Backend() = default;
-  /// Runs one op; operands and outputs are on the backend's device.
-  virtual void run_op(const KernelCall& call) = 0;
-  /// Copies between this device and the host, in either direction.
-  virtual void copy(const StridedView& from, Device from_device, const StridedView& to, Device to_device) = 0;
-  virtual Allocator& allocator(Device device) = 0;
+struct Backend : DeviceMemory {
+  /// Runs one op; operands and outputs are on `device`. `line` is the user's, where known.
+  virtual void run_op(const KernelCall& call, Device device, SourceLine line) = 0;
 };
 /// The backend of a device type or null; cpu and meta have none.
 Backend* backend(DeviceType type);
@@ -35,7 +31,8 @@ void set_backend(DeviceType type, Backend* b);
 
 namespace internal {
 /// The views, allocations and kernel of one eager call, without recording.
-void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types, std::span<Tensor> out);
+void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types, std::span<Tensor> out,
+               SourceLine line = {});
 }  // namespace internal
 
 }  // namespace weft

@@ -180,7 +180,7 @@ std::string Tensor::to_string() const {
     text += "[]";
   } else {
     if (dtype() != kFloat32 && dtype() != kInt64 && dtype() != kBool) suffixes.push_back(cat("dtype=", dtype()));
-    text += device().type == DeviceType::kCpu ? Printer(view_for_kernel()).text() : "...";
+    text += Printer(internal::on_host(*this).view_for_kernel()).text();
   }
   if (impl.grad) suffixes.push_back("requires_grad=True");
 

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <array>
+#include <atomic>
 #include <bit>
 #include <cstdlib>
 #include <map>
@@ -152,8 +153,21 @@ class CpuAllocator final : public Allocator {
 
 }  // namespace
 
+namespace {
+std::atomic<DeviceMemory*> memories[3];
+}  // namespace
+
+DeviceMemory* device_memory(DeviceType type) { return memories[static_cast<int>(type)].load(std::memory_order_acquire); }
+void set_device_memory(DeviceType type, DeviceMemory* memory) {
+  memories[static_cast<int>(type)].store(memory, std::memory_order_release);
+}
+
 Allocator& Allocator::of(Device device) {
-  WEFT_CHECK(device.type == DeviceType::kCpu, "allocate: device ", device, " is not available; need cpu");
+  if (device.type != DeviceType::kCpu) {
+    DeviceMemory* memory = device_memory(device.type);
+    WEFT_CHECK(memory, "allocate: device ", device, " is not available; need cpu");
+    return memory->allocator(device);
+  }
   if (device.index == 0) {
     static auto* first = new CpuAllocator(Device::cpu());
     return *first;

@@ -38,6 +38,20 @@ class Allocator {
   static Allocator& of(Device device);
 };
 
+struct StridedView;
+
+/// Memory of a device type other than the CPU and meta: its backend brings it.
+struct DeviceMemory {
+  virtual ~DeviceMemory() = default;
+  /// Throws Unavailable, saying why, where there is no such device.
+  virtual Allocator& allocator(Device device) = 0;
+  /// Copies between this device type and the host, or between its devices. A copy to the host waits for the values.
+  virtual void copy(const StridedView& from, Device from_device, const StridedView& to, Device to_device) = 0;
+};
+/// The memory of a device type, or null.
+DeviceMemory* device_memory(DeviceType type);
+void set_device_memory(DeviceType type, DeviceMemory* memory);
+
 /// Statistics of a device's allocator.
 MemoryStats memory_stats(Device device = Device::cpu());
 

@@ -103,9 +103,24 @@ StridedView Tensor::view_for_kernel(Loc loc) const {
   return {static_cast<char*>(i.storage->data()) + i.offset, i.type.dtype, i.type.shape, i.strides};
 }
 
+namespace internal {
+
+Tensor on_host(const Tensor& t) {
+  const Device device = t.device();
+  if (device.type == DeviceType::kCpu) return t;
+  DeviceMemory* memory = device_memory(device.type);
+  WEFT_CHECK_AS(kUnavailable, memory, "read: no backend for device ", device);
+  Tensor host = Tensor::empty({t.dtype(), Device::cpu(), t.shape()});
+  memory->copy(t.view_for_kernel(), device, host.view_for_kernel(), Device::cpu());
+  return host;
+}
+
+}  // namespace internal
+
 const void* Tensor::data_checked(DType dtype, Loc loc) const {
   require_concrete(*this, "data", loc);
   const TensorImpl& i = get();
+  WEFT_CHECK(i.type.device.type == DeviceType::kCpu, "data: tensor ", i.type, " is not in host memory; need one on the CPU: move with to(Device::cpu())");
   WEFT_CHECK(dtype == i.type.dtype, "data: asked for ", dtype, " of a tensor of ", i.type.dtype, "; convert with to(", dtype, ")");
   WEFT_CHECK(weft::is_contiguous(i.type.shape, i.strides), "data: tensor ", i.type, " has strides ", i.strides,
              "; need a contiguous one: call contiguous() first");
@@ -149,14 +164,16 @@ template <class T>
 T Tensor::item(Loc loc) const {
   require_concrete(*this, "item", loc);
   WEFT_CHECK(numel() == 1, "item: tensor ", type(), " has ", numel(), " elements; need exactly one");
-  StridedView v = view_for_kernel(loc);
+  Tensor host = internal::on_host(*this);
+  StridedView v = host.view_for_kernel(loc);
   return load<T>(v.data, v.dtype);
 }
 
 template <class T>
 std::vector<T> Tensor::to_vector(Loc loc) const {
   require_concrete(*this, "to_vector", loc);
-  StridedView v = view_for_kernel(loc);
+  Tensor host = internal::on_host(*this);
+  StridedView v = host.view_for_kernel(loc);
   int64_t n = v.numel(), size = itemsize(v.dtype);
   std::vector<T> out(n);
   Shape index = Shape::filled(v.shape.size(), 0);

@@ -157,6 +157,11 @@ class Tensor {
 
 std::ostream& operator<<(std::ostream& out, const Tensor& t);
 
+namespace internal {
+/// The same values in host memory: `t` itself if it is there.
+Tensor on_host(const Tensor& t);
+}  // namespace internal
+
 /// Throws, naming op and line, unless `t` is a concrete CPU-readable value.
 void require_concrete(const Tensor& t, const char* what, std::source_location loc);
 

@@ -1,0 +1,48 @@
+#include "framework/cuda/backend.h"
+
+#include <atomic>
+
+#include "framework/base/error.h"
+#include "framework/cuda/copy.h"
+#include "framework/cuda/device_allocator.h"
+#include "framework/cuda/gpu.h"
+
+namespace weft::cuda {
+namespace {
+
+class CudaBackend final : public Backend {
+ public:
+  void run_op(const KernelCall& call, Device device, SourceLine line) override {
+    OpRunner* runner = runner_.load(std::memory_order_acquire);
+    WEFT_CHECK_AS(kUnimplemented, runner, call.op.name, ": no kernels for ", device, " in this program");
+    runner->run_op(call, device, line);
+  }
+
+  void copy(const StridedView& from, Device from_device, const StridedView& to, Device to_device) override {
+    const bool from_cuda = from_device.type == DeviceType::kCuda, to_cuda = to_device.type == DeviceType::kCuda;
+    if (!from_cuda) {
+      copy_to_device(from, to, Gpu::of(to_device).stream());
+    } else if (!to_cuda) {
+      copy_to_host(from, to, Gpu::of(from_device).stream());
+    } else if (from_device == to_device) {
+      copy_on_device(from, to, Gpu::of(to_device).stream());
+    } else {
+      copy_between_devices(from, Gpu::of(from_device), to, Gpu::of(to_device));
+    }
+  }
+
+  Allocator& allocator(Device device) override { return Gpu::of(device).allocator(); }
+
+  std::atomic<OpRunner*> runner_{nullptr};
+};
+
+}  // namespace
+
+OpRunner* install_backend(OpRunner* runner) {
+  static auto* the = new CudaBackend;
+  OpRunner* previous = the->runner_.exchange(runner, std::memory_order_acq_rel);
+  set_backend(DeviceType::kCuda, the);
+  return previous;
+}
+
+}  // namespace weft::cuda

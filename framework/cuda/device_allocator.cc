@@ -1,0 +1,290 @@
+#include "framework/cuda/device_allocator.h"
+
+#include <algorithm>
+
+#include "framework/base/error.h"
+#include "framework/cuda/driver_error.h"
+#include "framework/cuda/gpu.h"
+
+namespace weft::cuda {
+namespace {
+
+constexpr int64_t kAlign = 512;                 // a block's size and address
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kSmall = 1 * kMiB;            // blocks up to this share segments of
+constexpr int64_t kSmallSegment = 2 * kMiB;     // this
+constexpr int64_t kLarge = 10 * kMiB;           // blocks below this share segments of
+constexpr int64_t kLargeSegment = 20 * kMiB;    // this; others get their own
+
+int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+int64_t accounted(int64_t bytes) { return round_up(bytes, 64); }
+
+struct Lister {
+  Mutex mutex;
+  std::function<std::vector<LiveTensor>(Device)> list WEFT_GUARDED_BY(mutex);
+};
+Lister& lister() {
+  static auto* l = new Lister;
+  return *l;
+}
+
+}  // namespace
+
+void set_live_tensors(std::function<std::vector<LiveTensor>(Device)> list) {
+  MutexLock lock(lister().mutex);
+  lister().list = std::move(list);
+}
+
+DeviceAllocator::DeviceAllocator(Gpu& gpu) : gpu_(gpu) {}
+
+DeviceAllocator::~DeviceAllocator() {
+  waiting_.clear();
+  for (auto& [address, block] : blocks_)
+    if (!block->before) ignore(driver().cuMemFree_v2(reinterpret_cast<CUdeviceptr>(address)));
+}
+
+void* DeviceAllocator::allocate(int64_t bytes) {
+  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlign), counted = accounted(bytes);
+  const bool small = size <= kSmall;
+  MutexLock lock(mutex_);
+  if (limit_ > 0 && stats_.live + counted > limit_) [[unlikely]]
+    out_of_memory(bytes, cat("the limit of ", bytes_text(limit_), " set for this device is reached"));
+  if (!waiting_.empty()) settle(false);
+  FreeSet& set = small ? small_ : large_;
+  Block* block = take(set, size);
+  if (!block) {
+    block = grow(size, small);
+    if (!block) out_of_memory(bytes, "the driver has no more");
+  }
+  // What a block does not need goes back, unless it is too little to be of use.
+  const int64_t rest = block->bytes - size;
+  if (rest >= (small ? kAlign : kSmall)) {
+    auto tail = std::make_unique<Block>();
+    tail->address = block->address + size;
+    tail->bytes = rest;
+    tail->small = small;
+    tail->free = true;
+    tail->before = block;
+    tail->after = block->after;
+    if (tail->after) tail->after->before = tail.get();
+    block->after = tail.get();
+    block->bytes = size;
+    set.insert(tail.get());
+    blocks_[tail->address] = std::move(tail);
+  }
+  block->counted = counted;
+  stats_.cached -= block->bytes;
+  stats_.live += counted;
+  stats_.peak = std::max(stats_.peak, stats_.live);
+  stats_.step_peak = std::max(stats_.step_peak, stats_.live);
+  ++stats_.allocations;
+  return block->address;
+}
+
+// The smallest free block that is large enough, or null.
+DeviceAllocator::Block* DeviceAllocator::take(FreeSet& set, int64_t bytes) {
+  Block key;
+  key.bytes = bytes;
+  auto it = set.lower_bound(&key);
+  if (it == set.end()) return nullptr;
+  // A block of its own segment is not broken up for a much smaller tensor: the next large one would find nothing.
+  if (bytes > kSmall && bytes < kLarge && (*it)->bytes > kLargeSegment && (*it)->bytes > 4 * bytes) return nullptr;
+  Block* block = *it;
+  set.erase(it);
+  block->free = false;
+  return block;
+}
+
+// A new segment as one block that is not in a free set; null if the driver has no memory left for it.
+DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
+  WEFT_CHECK_AS(kFailedPrecondition, !gpu_.stream().capturing(), "cuda: ", bytes_text(bytes),
+                " of device memory are needed while a graph is captured, and none that is free is large enough; "
+                "need to run the work once before, or to allocate outside of the capture");
+  const int64_t wanted = small ? kSmallSegment : bytes < kLarge ? kLargeSegment : round_up(bytes, 2 * kMiB);
+  gpu_.make_current();
+  CUdeviceptr p = 0;
+  CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
+  // First as planned; then after giving back what is free; then no more than is needed, and from any free block.
+  for (int attempt = 0; attempt < 3 && r == CUDA_ERROR_OUT_OF_MEMORY; ++attempt) {
+    if (attempt == 1) {
+      settle(true);
+      if (Block* block = take(small ? small_ : large_, bytes)) return block;
+      return_segments();
+    }
+    if (attempt == 2) {
+      FreeSet& set = small ? small_ : large_;
+      Block key;
+      key.bytes = bytes;
+      if (auto it = set.lower_bound(&key); it != set.end()) {
+        Block* block = *it;
+        set.erase(it);
+        block->free = false;
+        return block;
+      }
+    }
+    const int64_t size = attempt < 2 ? wanted : round_up(bytes, kAlign);
+    r = driver().cuMemAlloc_v2(&p, size);
+    if (r == CUDA_SUCCESS) {
+      auto block = std::make_unique<Block>();
+      Block* out = block.get();
+      out->address = reinterpret_cast<char*>(p);
+      out->bytes = size;
+      out->small = small;
+      reserved_ += size;
+      stats_.cached += size;
+      ++stats_.system_allocations;
+      blocks_[out->address] = std::move(block);
+      return out;
+    }
+  }
+  if (r != CUDA_ERROR_OUT_OF_MEMORY) check(r, "allocating ", bytes_text(bytes), " on ", gpu_.device());
+  return nullptr;
+}
+
+void DeviceAllocator::deallocate(void* p, int64_t bytes) {
+  MutexLock lock(mutex_);
+  auto it = blocks_.find(static_cast<char*>(p));
+  WEFT_BUG_IF(it == blocks_.end() || it->second->free, "memory given back that is not live on ", gpu_.device());
+  Block* block = it->second.get();
+  stats_.live -= block->counted;
+  stats_.cached += block->bytes;
+  if (poison_ && !gpu_.stream().capturing()) {
+    gpu_.make_current();
+    ignore(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block->address), 0xff, block->bytes, gpu_.stream().handle()));
+  }
+  std::vector<Stream*> streams = std::move(block->used_by);
+  block->used_by.clear();
+  if (streams.empty()) return put(block);
+  Waiting w{block, {}};
+  try {
+    for (Stream* stream : streams) {
+      w.events.push_back(std::make_unique<Event>(gpu_));
+      w.events.back()->record(*stream);
+    }
+  } catch (const Error&) {  // a device that has failed runs nothing more, and destructors come through here
+    return put(block);
+  }
+  waiting_.push_back(std::move(w));
+}
+
+// Into the free set, joined with free neighbours.
+void DeviceAllocator::put(Block* block) {
+  FreeSet& set = block->small ? small_ : large_;
+  auto absorb = [&](Block* into, Block* gone) {
+    into->bytes += gone->bytes;
+    into->after = gone->after;
+    if (into->after) into->after->before = into;
+    blocks_.erase(gone->address);
+  };
+  if (Block* next = block->after; next && next->free) {
+    set.erase(next);
+    absorb(block, next);
+  }
+  if (Block* previous = block->before; previous && previous->free) {
+    set.erase(previous);
+    absorb(previous, block);
+    block = previous;
+  }
+  block->free = true;
+  set.insert(block);
+}
+
+// Frees blocks whose other streams are done; waits for them if asked to.
+void DeviceAllocator::settle(bool wait) {
+  for (auto it = waiting_.begin(); it != waiting_.end();) {
+    bool done = true;
+    for (auto& event : it->events) {
+      if (wait) event->synchronize();
+      done = done && (wait || event->done());
+    }
+    if (!done) {
+      ++it;
+      continue;
+    }
+    put(it->block);
+    it = waiting_.erase(it);
+  }
+}
+
+void DeviceAllocator::return_segments() {
+  gpu_.synchronize();  // work may still use what the host has freed
+  for (auto it = blocks_.begin(); it != blocks_.end();) {
+    Block* block = it->second.get();
+    if (!block->free || block->before || block->after) {
+      ++it;
+      continue;
+    }
+    (block->small ? small_ : large_).erase(block);
+    check(driver().cuMemFree_v2(reinterpret_cast<CUdeviceptr>(block->address)), "freeing memory of ", gpu_.device());
+    reserved_ -= block->bytes;
+    stats_.cached -= block->bytes;
+    it = blocks_.erase(it);
+  }
+}
+
+void DeviceAllocator::out_of_memory(int64_t bytes, const std::string& why) {
+  std::string message = cat("out of memory on ", gpu_.device(), ": asked for ", bytes_text(bytes), " (", bytes, " bytes); ", why);
+  size_t free = 0, total = 0;
+  gpu_.make_current();
+  if (driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS)
+    message += cat("; the device has ", bytes_text(free), " free of ", bytes_text(total));
+  message += cat("; held here: ", bytes_text(stats_.live), " live, ", bytes_text(stats_.cached), " cached");
+  std::vector<LiveTensor> tensors;
+  {
+    MutexLock lock(lister().mutex);
+    if (lister().list) tensors = lister().list(gpu_.device());
+  }
+  const bool named = !tensors.empty();
+  if (!named)
+    for (auto& [address, block] : blocks_)
+      if (!block->free && block->counted > 0) tensors.push_back({"", block->counted});
+  std::stable_sort(tensors.begin(), tensors.end(), [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
+  if (tensors.size() > 5) tensors.resize(5);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    message += cat(i == 0 ? named ? "; largest live tensors: " : "; largest live blocks: " : ", ", tensors[i].name, named ? " " : "",
+                   bytes_text(tensors[i].bytes));
+  weft::internal::fail(Code::kResourceExhausted, message);
+}
+
+MemoryStats DeviceAllocator::stats() const {
+  MutexLock lock(mutex_);
+  return stats_;
+}
+void DeviceAllocator::reset_peak() {
+  MutexLock lock(mutex_);
+  stats_.peak = stats_.live;
+}
+void DeviceAllocator::reset_step_peak() {
+  MutexLock lock(mutex_);
+  stats_.step_peak = stats_.live;
+}
+void DeviceAllocator::set_limit(int64_t bytes) {
+  MutexLock lock(mutex_);
+  limit_ = bytes;
+}
+void DeviceAllocator::empty_cache() {
+  MutexLock lock(mutex_);
+  gpu_.make_current();
+  settle(true);
+  return_segments();
+}
+void DeviceAllocator::set_poison(bool on) {
+  MutexLock lock(mutex_);
+  poison_ = on;
+}
+int64_t DeviceAllocator::reserved() const {
+  MutexLock lock(mutex_);
+  return reserved_;
+}
+
+void DeviceAllocator::used_by(const void* p, Stream& stream) {
+  if (&stream == &gpu_.stream()) return;
+  MutexLock lock(mutex_);
+  auto it = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(p)));
+  WEFT_BUG_IF(it == blocks_.begin(), "not memory of ", gpu_.device());
+  Block* block = std::prev(it)->second.get();
+  WEFT_BUG_IF(block->free || p >= block->address + block->bytes, "not live memory of ", gpu_.device());
+  if (std::find(block->used_by.begin(), block->used_by.end(), &stream) == block->used_by.end()) block->used_by.push_back(&stream);
+}
+
+}  // namespace weft::cuda

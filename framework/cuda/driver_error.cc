@@ -1,0 +1,44 @@
+#include "framework/cuda/driver_error.h"
+
+#include "framework/base/error.h"
+
+namespace weft::cuda {
+
+std::string describe(CUresult result) {
+  const DriverApi& api = driver();
+  const char *name = nullptr, *text = nullptr;
+  api.cuGetErrorName(result, &name);
+  api.cuGetErrorString(result, &text);
+  return cat(name ? std::string(name) : cat("error ", static_cast<unsigned>(result)), text ? cat(" (", text, ")") : "");
+}
+
+bool is_device_fault(CUresult result) {
+  switch (result) {
+    case CUDA_ERROR_ILLEGAL_ADDRESS:
+    case CUDA_ERROR_LAUNCH_TIMEOUT:
+    case CUDA_ERROR_ASSERT:
+    case CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case CUDA_ERROR_MISALIGNED_ADDRESS:
+    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case CUDA_ERROR_INVALID_PC:
+    case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_ECC_UNCORRECTABLE: return true;
+    default: return false;
+  }
+}
+
+namespace internal {
+
+void fail_driver(CUresult result, const std::string& what) {
+  std::string message = cat("cuda: ", what, ": ", describe(result));
+  Code code = result == CUDA_ERROR_OUT_OF_MEMORY ? Code::kResourceExhausted : Code::kInternal;
+  if (is_device_fault(result)) {
+    code = Code::kAborted;
+    message += "; a kernel launched before this failed on the device: run again with WEFT_SYNC=1 to have it named";
+  }
+  weft::internal::fail(code, message);
+}
+
+}  // namespace internal
+}  // namespace weft::cuda

@@ -1,0 +1,82 @@
+// One GPU of this process: what it is, its context, its stream, its memory. Made at first use, kept until the driver is
+// replaced. Everything eager runs on its one stream, in program order.
+#pragma once
+#include <memory>
+#include <string>
+
+#include "framework/cuda/driver_api.h"
+#include "framework/tensor/device.h"
+
+namespace weft::cuda {
+
+class Stream;
+class DeviceAllocator;
+class PinnedPool;
+
+/// What a GPU is, as the driver says. Sizes in bytes.
+struct GpuProperties {
+  std::string name;           // "NVIDIA H100 80GB HBM3"
+  std::string pci_bus;        // "0000:1b:00.0"
+  int sm = 0;                 // compute capability times 10: 90
+  int multiprocessors = 0;
+  int64_t memory = 0;
+  int warp = 32;
+  int threads_per_block = 0, threads_per_multiprocessor = 0;
+  int64_t grid_x = 0, grid_y = 0, grid_z = 0;  // most blocks in a direction
+  int shared_per_block = 0;          // without asking
+  int shared_per_block_optin = 0;    // at most, when asked for
+  int shared_per_multiprocessor = 0;
+  int registers_per_block = 0, registers_per_multiprocessor = 0;
+  int l2_cache = 0;
+  int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
+
+  /// Peak rate of device memory in bytes per second, as the clocks say.
+  double memory_rate() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8; }
+  /// "NVIDIA H100 80GB HBM3, compute capability 9.0, 132 multiprocessors, 79.1 GiB".
+  std::string to_string() const;
+};
+
+/// Properties of the GPU `index`, without making a context. Throws if there is no such GPU.
+GpuProperties gpu_properties(int index);
+
+class Gpu {
+ public:
+  /// The GPU `index`. Throws Unavailable where there is no CUDA, NotFound naming the count where there is no such GPU.
+  static Gpu& get(int index);
+  static Gpu& of(Device device) { return get(device.index); }
+  ~Gpu();
+  Gpu(const Gpu&) = delete;
+
+  int index() const { return index_; }
+  Device device() const { return Device::cuda(index_); }
+  const GpuProperties& properties() const { return properties_; }
+  CUcontext context() const { return context_; }
+  /// Makes this GPU's context the calling thread's. Every wrapper here does so itself.
+  void make_current() const;
+  /// True under WEFT_SYNC=1, as read when the GPU was first used: every launch is waited for.
+  bool synchronous() const { return synchronous_; }
+
+  Stream& stream() { return *stream_; }
+  DeviceAllocator& allocator() { return *allocator_; }
+  /// Pinned host memory for copies.
+  PinnedPool& pinned() { return *pinned_; }
+  /// Waits for all work of all streams of this GPU.
+  void synchronize();
+  /// Free and total bytes of device memory now.
+  std::pair<int64_t, int64_t> memory_info() const;
+
+ private:
+  explicit Gpu(int index);
+  int index_ = 0;
+  bool synchronous_ = false;
+  GpuProperties properties_;
+  CUcontext context_ = nullptr;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<PinnedPool> pinned_;
+  std::unique_ptr<DeviceAllocator> allocator_;
+};
+
+/// "512 bytes", "2.0 KiB", "79.1 GiB": for messages.
+std::string bytes_text(int64_t bytes);
+
+}  // namespace weft::cuda

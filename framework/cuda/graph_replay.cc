@@ -1,0 +1,137 @@
+#include "framework/cuda/graph_replay.h"
+
+#include <utility>
+
+#include "framework/base/error.h"
+#include "framework/cuda/driver_error.h"
+#include "framework/cuda/gpu.h"
+
+namespace weft::cuda {
+namespace {
+
+// The capture that this thread is in the middle of.
+thread_local GraphReplay* recording = nullptr;
+
+}  // namespace
+
+GraphReplay::GraphReplay(GraphReplay&& other) noexcept { *this = std::move(other); }
+GraphReplay& GraphReplay::operator=(GraphReplay&& other) noexcept {
+  std::swap(gpu_, other.gpu_);
+  std::swap(graph_, other.graph_);
+  std::swap(exec_, other.exec_);
+  std::swap(kernels_, other.kernels_);
+  return *this;
+}
+GraphReplay::~GraphReplay() { release(); }
+
+void GraphReplay::release() {
+  if (exec_) ignore(driver().cuGraphExecDestroy(exec_));
+  if (graph_) ignore(driver().cuGraphDestroy(graph_));
+  exec_ = nullptr;
+  graph_ = nullptr;
+}
+
+GraphReplay GraphReplay::capture(Stream& stream, const std::function<void()>& work) {
+  GraphReplay g(stream.gpu());
+  g.record(stream, work);
+  g.instantiate();
+  return g;
+}
+
+void GraphReplay::record(Stream& stream, const std::function<void()>& work) {
+  WEFT_CHECK_AS(kFailedPrecondition, !recording, "cuda: a capture within a capture; need to end the first one");
+  const DriverApi& api = driver();
+  gpu_->make_current();
+  check(api.cuStreamBeginCapture_v2(stream.handle(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "beginning a capture on ", gpu_->device());
+  recording = this;
+  try {
+    work();
+  } catch (...) {
+    recording = nullptr;
+    CUgraph broken = nullptr;
+    ignore(api.cuStreamEndCapture(stream.handle(), &broken));
+    if (broken) ignore(api.cuGraphDestroy(broken));
+    throw;
+  }
+  recording = nullptr;
+  check(api.cuStreamEndCapture(stream.handle(), &graph_), "ending a capture on ", gpu_->device());
+}
+
+void GraphReplay::instantiate() {
+  check(driver().cuGraphInstantiateWithFlags(&exec_, graph_, 0), "making a captured graph of ", size(), " operations ready on ",
+        gpu_->device());
+}
+
+// Called by Function::launch after each launch: if it was captured, its node is the one the stream's next work would
+// follow.
+void GraphReplay::note(const Function& function, const Launch& launch, Stream& stream) {
+  if (!recording) return;
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  const CUgraphNode* last = nullptr;
+  const CUgraphEdgeData* edges = nullptr;
+  size_t count = 0;
+  check(driver().cuStreamGetCaptureInfo_v3(stream.handle(), &status, nullptr, nullptr, &last, &edges, &count),
+        "reading a capture");
+  if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return;
+  WEFT_BUG_IF(count != 1, "after a captured launch of ", function.name(), " the stream follows ", count, " nodes");
+  Launch l = launch;
+  l.parameters = nullptr;
+  recording->kernels_.push_back({function, l, last[0]});
+}
+
+size_t GraphReplay::size() const {
+  size_t count = 0;
+  check(driver().cuGraphGetNodes(graph_, nullptr, &count), "counting the operations of a captured graph");
+  return count;
+}
+
+void GraphReplay::upload(Stream& stream) {
+  gpu_->make_current();
+  check(driver().cuGraphUpload(exec_, stream.handle()), "uploading a captured graph to ", gpu_->device());
+}
+
+void GraphReplay::launch(Stream& stream) {
+  gpu_->make_current();
+  check(driver().cuGraphLaunch(exec_, stream.handle()), "replaying a captured graph on ", gpu_->device());
+}
+
+void GraphReplay::set_parameters(int kernel, std::span<const std::byte> parameters) {
+  const Kernel& k = kernels_[kernel];
+  WEFT_BUG_IF(parameters.size() != k.launch.parameter_bytes, k.function.name(), ": ", parameters.size(), " bytes of parameters, captured with ",
+              k.launch.parameter_bytes);
+  gpu_->make_current();
+  void* pointers[] = {const_cast<std::byte*>(parameters.data())};
+  CUDA_KERNEL_NODE_PARAMS p = {};
+  p.func = k.function.handle();
+  p.gridDimX = k.launch.grid_x;
+  p.gridDimY = k.launch.grid_y;
+  p.gridDimZ = k.launch.grid_z;
+  p.blockDimX = k.launch.threads;
+  p.blockDimY = p.blockDimZ = 1;
+  p.sharedMemBytes = k.launch.shared_bytes;
+  p.kernelParams = pointers;
+  check(driver().cuGraphExecKernelNodeSetParams_v2(exec_, k.node, &p), "changing the parameters of kernel ", k.function.name(),
+        " in a captured graph");
+}
+
+bool GraphReplay::recapture(Stream& stream, const std::function<void()>& work) {
+  GraphReplay fresh(*gpu_);
+  fresh.record(stream, work);
+  CUgraphExecUpdateResultInfo info = {};
+  CUresult r = driver().cuGraphExecUpdate_v2(exec_, fresh.graph_, &info);
+  if (r != CUDA_SUCCESS && r != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) check(r, "updating a captured graph of ", gpu_->device());
+  if (r == CUDA_SUCCESS) {
+    // Parameters are set by the nodes of the graph that the executable one was made of: those stay.
+    WEFT_BUG_IF(kernels_.size() != fresh.kernels_.size(), "an updated graph with another number of kernels");
+    for (size_t i = 0; i < kernels_.size(); ++i) {
+      kernels_[i].function = fresh.kernels_[i].function;
+      kernels_[i].launch = fresh.kernels_[i].launch;
+    }
+    return true;
+  }
+  fresh.instantiate();
+  *this = std::move(fresh);
+  return false;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,98 @@
+#include "framework/cuda/module.h"
+
+#include "framework/base/error.h"
+#include "framework/cuda/driver_error.h"
+#include "framework/cuda/gpu.h"
+#include "framework/cuda/graph_replay.h"
+
+namespace weft::cuda {
+namespace {
+
+// "kernel add_7 (add at model.cc:12)".
+std::string named(const std::string& kernel, const Launch& l) {
+  std::string line = l.line.to_string();
+  std::string of = cat(l.op, *l.op && !line.empty() ? " at " : "", line);
+  return cat("kernel ", kernel, of.empty() ? "" : cat(" (", of, ")"));
+}
+
+}  // namespace
+
+std::shared_ptr<Module> Module::load(Gpu& gpu, std::span<const char> image, std::string what) {
+  std::shared_ptr<Module> m(new Module(gpu, std::move(what)));
+  WEFT_CHECK(!image.empty(), "cuda: loading ", m->what_, ": the image is empty");
+  m->image_.assign(image.begin(), image.end());
+  gpu.make_current();
+  CUresult r = driver().cuModuleLoadData(&m->handle_, m->image_.data());
+  if (r != CUDA_SUCCESS) m->handle_ = nullptr;
+  check(r, "loading ", m->what_, " on ", gpu.device(), " (", gpu.properties().name, ")");
+  return m;
+}
+
+Module::~Module() {
+  if (handle_) ignore(driver().cuModuleUnload(handle_));
+}
+
+Function Module::function(const std::string& symbol, int shared_bytes) const {
+  const DriverApi& api = driver();
+  gpu_.make_current();
+  Function f;
+  f.module_ = shared_from_this();
+  f.name_ = symbol;
+  CUresult r = api.cuModuleGetFunction(&f.handle_, handle_, symbol.c_str());
+  WEFT_CHECK_AS(kNotFound, r != CUDA_ERROR_NOT_FOUND, "cuda: ", what_, " has no kernel ", symbol);
+  check(r, "finding kernel ", symbol, " in ", what_);
+  auto get = [&](CUfunction_attribute a, int* value) {
+    check(api.cuFuncGetAttribute(value, a, f.handle_), "reading an attribute of kernel ", symbol);
+  };
+  get(CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, &f.max_threads_);
+  get(CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, &f.static_shared_);
+  get(CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES, &f.spilled_bytes_);
+  get(CU_FUNC_ATTRIBUTE_NUM_REGS, &f.registers_);
+  size_t offset = 0;
+  if (api.cuFuncGetParamInfo(f.handle_, 0, &offset, &f.parameter_bytes_) != CUDA_SUCCESS) f.parameter_bytes_ = 0;
+
+  const GpuProperties& p = gpu_.properties();
+  WEFT_CHECK_AS(kResourceExhausted, shared_bytes + f.static_shared_ <= p.shared_per_block_optin, "cuda: kernel ", symbol, " needs ",
+                shared_bytes + f.static_shared_, " bytes of shared memory in a block; ", p.name, " has ", p.shared_per_block_optin);
+  f.max_dynamic_shared_ = p.shared_per_block - f.static_shared_;
+  if (shared_bytes > f.max_dynamic_shared_) {
+    check(api.cuFuncSetAttribute(f.handle_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes), "giving kernel ",
+          symbol, " ", shared_bytes, " bytes of shared memory");
+    f.max_dynamic_shared_ = shared_bytes;
+  }
+  return f;
+}
+
+Gpu& Function::gpu() const { return module_->gpu(); }
+
+int Function::blocks_per_multiprocessor(int threads, int shared_bytes) const {
+  gpu().make_current();
+  int blocks = 0;
+  check(driver().cuOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, handle_, threads, shared_bytes),
+        "asking how many blocks of kernel ", name_, " fit");
+  return blocks;
+}
+
+void Function::launch(Stream& stream, const Launch& l) const {
+  const GpuProperties& p = gpu().properties();
+  WEFT_CHECK(l.grid_x >= 1 && l.grid_y >= 1 && l.grid_z >= 1 && l.grid_x <= p.grid_x && l.grid_y <= p.grid_y && l.grid_z <= p.grid_z,
+             "cuda: ", named(name_, l), ": grid [", l.grid_x, ", ", l.grid_y, ", ", l.grid_z, "]; need 1 to [", p.grid_x, ", ",
+             p.grid_y, ", ", p.grid_z, "] blocks");
+  WEFT_CHECK(l.threads >= 1 && l.threads <= max_threads_, "cuda: ", named(name_, l), ": ", l.threads, " threads in a block; need 1 to ",
+             max_threads_);
+  WEFT_CHECK(l.shared_bytes <= max_dynamic_shared_, "cuda: ", named(name_, l), ": ", l.shared_bytes,
+             " bytes of shared memory; the function was made for ", max_dynamic_shared_);
+  WEFT_BUG_IF(l.parameter_bytes != parameter_bytes_, named(name_, l), ": ", l.parameter_bytes, " bytes of parameters, compiled with ",
+              parameter_bytes_);
+  gpu().make_current();
+  void* parameters[] = {const_cast<void*>(l.parameters)};
+  CUresult r = driver().cuLaunchKernel(handle_, l.grid_x, l.grid_y, l.grid_z, l.threads, 1, 1, l.shared_bytes, stream.handle(),
+                                       parameters, nullptr);
+  check(r, "launching ", named(name_, l));
+  GraphReplay::note(*this, l, stream);
+  if (!gpu().synchronous() || stream.capturing()) return;
+  r = driver().cuStreamSynchronize(stream.handle());
+  WEFT_CHECK_AS(kAborted, r == CUDA_SUCCESS, "cuda: ", named(name_, l), " failed on ", gpu().device(), ": ", describe(r));
+}
+
+}  // namespace weft::cuda

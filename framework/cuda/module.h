@@ -1,0 +1,74 @@
+// Compiled kernels on a GPU: a cubin loaded, its functions found, and their launches, each of which knows what it computes
+// for the sake of errors.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/cuda/stream.h"
+#include "framework/ir/graph.h"
+
+namespace weft::cuda {
+
+/// One launch: blocks, threads of a block, dynamic shared memory, the bytes of the kernel's one by-value parameter.
+struct Launch {
+  uint32_t grid_x = 1, grid_y = 1, grid_z = 1;
+  int threads = 256;
+  int shared_bytes = 0;
+  const void* parameters = nullptr;
+  size_t parameter_bytes = 0;
+  const char* op = "";  // what it computes, for messages; must live as long as the launch runs
+  SourceLine line;      // of the user's program
+};
+
+class Module;
+
+/// One kernel of a loaded module; keeps the module loaded.
+class Function {
+ public:
+  const std::string& name() const { return name_; }
+  CUfunction handle() const { return handle_; }
+  Gpu& gpu() const;
+  int registers() const { return registers_; }
+  int spilled_bytes() const { return spilled_bytes_; }
+  size_t parameter_bytes() const { return parameter_bytes_; }
+  /// Blocks of this many threads that one multiprocessor runs at a time.
+  int blocks_per_multiprocessor(int threads, int shared_bytes) const;
+
+  /// Queues a launch. Throws InvalidArgument if the device or the kernel cannot take it. Under WEFT_SYNC=1 it is waited
+  /// for (unless the stream is capturing), and a failing one named with its op and line.
+  void launch(Stream& stream, const Launch& launch) const;
+
+ private:
+  friend class Module;
+  Function() = default;
+  std::shared_ptr<const Module> module_;
+  std::string name_;
+  CUfunction handle_ = nullptr;
+  int max_threads_ = 0, registers_ = 0, spilled_bytes_ = 0, static_shared_ = 0, max_dynamic_shared_ = 0;
+  size_t parameter_bytes_ = 0;
+};
+
+/// A loaded cubin.
+class Module : public std::enable_shared_from_this<Module> {
+ public:
+  /// Loads a cubin (or PTX ending in a zero byte). `what` names it in errors.
+  static std::shared_ptr<Module> load(Gpu& gpu, std::span<const char> image, std::string what);
+  ~Module();
+  Module(const Module&) = delete;
+
+  Gpu& gpu() const { return gpu_; }
+  /// The kernel `symbol`, allowed `shared_bytes` of dynamic shared memory in a block. Throws NotFound, or
+  /// ResourceExhausted with the figures if the device has less shared memory.
+  Function function(const std::string& symbol, int shared_bytes = 0) const;
+
+ private:
+  Module(Gpu& gpu, std::string what) : gpu_(gpu), what_(std::move(what)) {}
+  Gpu& gpu_;
+  std::string what_;
+  std::vector<char> image_;  // drivers may read it late
+  CUmodule handle_ = nullptr;
+};
+
+}  // namespace weft::cuda

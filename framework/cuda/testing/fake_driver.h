@@ -1,0 +1,116 @@
+// A CUDA driver that is none: the whole table of driver_api.h on host memory, for tests on machines without a GPU. Work is
+// kept in stream order and run as late as the rules allow, so that a missing synchronisation shows as poison (0xFF bytes,
+// NaN in every float format); device memory cannot be read by the host; whatever is used wrongly is complained of.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/cuda/driver_api.h"
+
+namespace weft::cuda::testing {
+
+/// What the fake GPU claims to be; the figures of an H100 but for its memory.
+struct FakeGpu {
+  std::string name = "Fake GPU";
+  int sm = 90;  // compute capability times 10
+  size_t memory = size_t{256} << 20;
+  int multiprocessors = 132;
+  int shared_per_block = 48 << 10;
+  int shared_per_block_optin = 227 << 10;
+  int shared_per_multiprocessor = 228 << 10;
+  int threads_per_block = 1024;
+  int threads_per_multiprocessor = 2048;
+  int registers = 65536;  // of a block and of a multiprocessor
+};
+
+/// Bytes that a kernel reads or writes.
+struct FakeRange {
+  CUdeviceptr address = 0;
+  size_t bytes = 0;
+};
+
+/// One launch as its kernel sees it.
+struct FakeLaunch {
+  std::string symbol;
+  unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
+  unsigned shared_bytes = 0;
+  std::vector<std::byte> parameters;
+  template <class P>
+  const P& as() const {
+    return *reinterpret_cast<const P*>(parameters.data());
+  }
+};
+
+/// A kernel: what a cubin says of it, and what it does. `run` may throw weft::Error: an illegal address.
+struct FakeKernel {
+  size_t parameter_bytes = 0;
+  int max_threads = 1024;  // __launch_bounds__
+  int static_shared_bytes = 0;
+  int registers = 32;
+  int spilled_bytes = 0;
+  std::function<void(const FakeLaunch&)> run;
+  /// If given, the memory each launch touches: checked to be alive then, and free of pending work when it is freed.
+  std::function<std::vector<FakeRange>(const FakeLaunch&)> touches;
+};
+
+/// What the fake's cuTensorMapEncodeTiled writes into a descriptor, innermost dim first.
+struct FakeTensorMap {
+  uint64_t address = 0;
+  uint64_t strides[4] = {};  // bytes, of dims 1 to 4
+  uint32_t dims[5] = {};     // less one
+  uint16_t box[5] = {};
+  uint8_t rank = 0, element_bytes = 0, swizzle = 0;  // swizzle as CUtensorMapSwizzle
+};
+FakeTensorMap decode(const CUtensorMap& map);
+
+/// Finds the kernel `symbol` of a loaded module; `image` is what cuModuleLoadData was given.
+using FakeResolver = std::function<std::optional<FakeKernel>(const void* image, const std::string& symbol)>;
+
+/// The fake driver; one at a time. Put it in place with ScopedDriver(fake.table()), which must go first.
+class FakeDriver {
+ public:
+  explicit FakeDriver(FakeGpu gpu = {}, int count = 1);
+  ~FakeDriver();
+  FakeDriver(const FakeDriver&) = delete;
+
+  DriverApi table() const;
+
+  /// A kernel that every module has.
+  void add_kernel(const std::string& symbol, FakeKernel kernel);
+  /// Asked for symbols that add_kernel does not know.
+  void set_resolver(FakeResolver resolver);
+
+  /// What was used wrongly since the last call, a sentence each; empty in a sound program.
+  std::vector<std::string> take_complaints();
+  /// What is still held: "2 allocations of 1024 bytes", "1 stream"; empty when all was given back.
+  std::string leaks() const;
+
+  /// The version that cuDriverGetVersion gives from now on.
+  void set_version(int version);
+  /// Makes cuInit fail from now on.
+  void set_init_result(CUresult result);
+  /// Makes the allocation after `successes` more fail for want of memory, once.
+  void fail_allocation_after(int successes);
+  /// Makes the launch after `launches` more stop with this error, which then sticks to the device as a real one does.
+  void fail_launch_after(int launches, CUresult error);
+
+  /// Symbols of the kernels run so far, in the order they ran; replays of graphs too.
+  std::vector<std::string> kernels_run() const;
+  /// Calls of one function of the table: calls("cuMemAlloc_v2").
+  int calls(const std::string& function) const;
+  /// Operations given to streams and not run yet.
+  int pending() const;
+  size_t allocated_bytes() const;
+  /// Runs `read` with device memory readable by the host: how a test looks at what a kernel wrote.
+  void with_memory_open(const std::function<void()>& read);
+
+ private:
+  std::unique_ptr<struct FakeState> state_;
+};
+
+}  // namespace weft::cuda::testing

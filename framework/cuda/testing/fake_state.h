@@ -1,0 +1,161 @@
+// The fake driver's insides: memory, streams and graphs as plain data. Everything is guarded by State::mutex.
+#pragma once
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "framework/base/cat.h"
+#include "framework/cuda/testing/fake_driver.h"
+
+namespace weft::cuda::testing {
+
+struct FakeEvent;
+struct FakeStream;
+
+/// Memory of a device or pinned memory of the host.
+struct FakeMemory {
+  size_t bytes = 0;
+  size_t mapped = 0;  // whole pages
+  int device = -1;    // -1: pinned
+};
+
+/// One operation of a stream or node of a graph.
+struct FakeWork {
+  std::string what;                 // "copy of 64 bytes from host to device"
+  std::vector<FakeRange> touches;   // memory that must live until it has run
+  std::function<void()> run;        // copies and fills
+  std::shared_ptr<FakeLaunch> launch;  // of a kernel
+  struct FakeFunction* function = nullptr;
+  FakeEvent* event = nullptr;  // recorded, or waited for
+  bool waits = false;
+  uint64_t ordinal = 0;  // of the record that is waited for or made
+};
+
+struct FakeFunction {
+  std::string symbol;
+  FakeKernel kernel;
+  int max_dynamic_shared = 48 << 10;
+};
+struct FakeModule {
+  int device = 0;
+  const void* image = nullptr;
+  std::vector<std::unique_ptr<FakeFunction>> functions;
+};
+
+struct FakeGraph {
+  std::vector<std::unique_ptr<FakeWork>> nodes;  // in a topological order; a CUgraphNode points at one
+};
+struct FakeExec {
+  std::vector<FakeWork> nodes;
+  std::vector<const FakeWork*> made_of;  // the nodes of the graph it was instantiated from
+};
+
+struct FakeCapture {
+  FakeGraph* graph = nullptr;
+  FakeStream* origin = nullptr;
+  CUstreamCaptureMode mode = CU_STREAM_CAPTURE_MODE_GLOBAL;
+  std::thread::id thread;
+  bool broken = false;
+};
+
+struct FakeStream {
+  int device = 0;
+  std::deque<FakeWork> queue;
+  std::shared_ptr<FakeCapture> capture;
+  CUgraphNode last = nullptr;    // of the capture
+  CUgraphNode joined = nullptr;  // the last of its nodes that another stream waited for
+};
+struct FakeEvent {
+  int device = 0;
+  bool timing = true;
+  FakeStream* stream = nullptr;  // of the last record
+  uint64_t recorded = 0, done = 0;
+  double time_ms = 0;
+  std::shared_ptr<FakeCapture> captured;  // the last record was made under this capture,
+  CUgraphNode after = nullptr;            // behind this node
+};
+
+struct FakeContext {
+  int device = 0;
+  int retained = 0;
+};
+
+struct FakeState {
+  FakeGpu gpu;
+  int count = 1, version = 13000;
+  CUresult init_result = CUDA_SUCCESS;
+  mutable std::recursive_mutex mutex;
+  std::vector<std::string> complaints;
+  std::map<std::string, int> calls;
+  std::vector<FakeContext> contexts;
+  std::vector<CUresult> sticky;  // by device: the error that a launch left behind
+  std::map<uint64_t, FakeMemory> memory;  // by first address
+  std::map<uint64_t, FakeMemory> freed;   // kept unreadable so that later use is recognised
+  std::vector<size_t> used;               // by device
+  std::set<FakeStream*> streams;
+  std::set<FakeEvent*> events;
+  std::set<FakeModule*> modules;
+  std::set<FakeGraph*> graphs;
+  std::set<FakeExec*> execs;
+  std::map<std::string, FakeKernel> kernels;
+  FakeResolver resolver;
+  std::vector<std::string> run;
+  uint64_t records = 0, steps = 0;
+  int open = 0;  // nesting of with_memory_open
+  int allocations_to_failure = -1, launches_to_failure = -1;
+  CUresult launch_failure = CUDA_SUCCESS;
+
+  /// Notes a misuse and gives the code that the call returns.
+  template <class... A>
+  CUresult complain(CUresult code, const A&... what) {
+    complaints.push_back(cat(what...));
+    return code;
+  }
+  /// The device of this thread's context, or -1.
+  int current() const;
+
+  // memory (fake_memory.cc)
+  CUresult allocate(int device, size_t bytes, void** out);  // device -1: pinned
+  CUresult release(int device, uint64_t address);
+  void forget_freed(size_t keep);  // unmaps until at most this many bytes are kept
+  void open_memory();
+  void close_memory();
+  /// "" or what is wrong with these bytes: not allocated, freed, beyond the end, of another kind (device or pinned).
+  std::string wrong(const FakeRange& range, bool device) const;
+
+  // streams (fake_stream.cc)
+  CUresult enqueue(FakeStream* stream, FakeWork work);
+  CUresult check_stream(CUstream handle, FakeStream** out, const char* what);
+  void run_until(FakeStream* stream, size_t left);  // runs from the front until `left` operations are left
+  void run_event(FakeEvent* event);
+  void run_all(int device);
+  void execute(FakeStream* stream, FakeWork& work);
+  bool captures_here() const;  // this thread has a capture that forbids unsafe calls
+};
+
+/// Functions of the table by part; each fills its rows.
+struct FakeCalls {
+  static FakeState* state;
+  static void add_devices(DriverApi& t);
+  static void add_memory(DriverApi& t);
+  static void add_streams(DriverApi& t);
+  static void add_modules(DriverApi& t);
+  static void add_graphs(DriverApi& t);
+  static void add_tensor_maps(DriverApi& t);
+};
+
+/// Locks the live fake and counts the call.
+#define WEFT_FAKE_CALL(name)                            \
+  FakeState& s = *FakeCalls::state;             \
+  std::lock_guard<std::recursive_mutex> lock(s.mutex);  \
+  ++s.calls[#name]
+/// The same for calls that need a context; returns its sticky error if it has one.
+#define WEFT_FAKE_CONTEXT_CALL(name)                                                                         \
+  WEFT_FAKE_CALL(name);                                                                                      \
+  const int device = s.current();                                                                            \
+  if (device < 0) return s.complain(CUDA_ERROR_INVALID_CONTEXT, #name ": no context is current in this thread"); \
+  if (s.sticky[device] != CUDA_SUCCESS) return s.sticky[device]
+
+}  // namespace weft::cuda::testing
