@@ -16,6 +16,7 @@ WEFT_TEXT(emulated_abi)
 WEFT_TEXT(emulated_env)
 WEFT_TEXT(emulated_base)
 WEFT_TEXT(emulated_sm80)
+WEFT_TEXT(emulated_sm90)
 #undef WEFT_TEXT
 
 namespace weft::cuda {
@@ -24,7 +25,8 @@ const std::string& Emulated::words() {
 #define WEFT_TEXT(name) std::string(weft_text_##name, weft_text_##name##_end - weft_text_##name)
   // The scalar maths fuse by __CUDA_ARCH__; the kernel's own a*b+c does not, as with NVRTC's --fmad=false.
   static const std::string text = WEFT_TEXT(emulated_env) + scalar_words() + WEFT_TEXT(emulated_abi) +
-                                  WEFT_TEXT(emulated_base) + shared_words() + WEFT_TEXT(emulated_sm80) + R"(
+                                  WEFT_TEXT(emulated_base) + shared_words() + WEFT_TEXT(emulated_sm80) +
+                                  WEFT_TEXT(emulated_sm90) + R"(
 template <class P>
 void weft_enter(void (*kernel)(P), const void* params, const Host* host, Thread*** current) {
   if (host) {

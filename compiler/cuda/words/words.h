@@ -25,6 +25,38 @@
 //   mma_bf16(d, a, b) mma_f16            d[4] += a[4] b[2], m16n8k16; mma_tf32: m16n8k8. Layouts: the PTX ISA's
 //   cp_async16(t, element, src, valid)   16 bytes from global, zeros where not valid (src is not read)
 //   cp_async_commit() cp_async_wait<N>() until at most N of this thread's groups are under way
+// sm_90:
+//   mbarrier_init(b, i, count)           element i of a Shared<uint64_t> counts that many arrivals in each phase
+//   mbarrier_arrive(b, i)                one arrival, which releases what this thread did before
+//   mbarrier_expect(b, i, bytes)         one arrival too, and the phase ends only when TMA brought so many bytes more
+//   mbarrier_wait(b, i, parity)          until the phase of that parity has ended: 0 for the first, 1 for the second,
+//   ...
+//                                        (1 on a fresh mbarrier returns at once); acquires
+//   fence_mbarrier_init()                after mbarrier_init, before other threads or TMA use it
+//   fence_async_shared()                 after writing shared memory that TMA or WGMMA is to read, before the barrier
+//   TensorMap (alignas 64, 128 bytes, in the parameter struct), tma_prefetch(m)
+//   tma_load_2d(t, element, m, b, i, c0, c1) ... tma_load_5d    the map's box at those coordinates (c0 the innermost
+//   dim)
+//                                        to element of t, zeros where out of bounds; its bytes count at mbarrier b[i]
+//   tma_store_2d(m, t, element, c0, c1) ... tma_store_5d, tma_store_commit(), tma_store_wait<N>()    the other way;
+//                                        the wait: until at most N groups still read shared memory
+//   swizzle128(byte) swizzle64 swizzle32 where a swizzling TMA puts a byte of a tile (which begins at 0 modulo 1024)
+// sm_90a: 128 threads (a warpgroup) carry out each together
+//   wgmma_fence() wgmma_commit() wgmma_wait<N>()    before the first wgmma and after touching its registers; ends a
+//   group;
+//                                        until at most N groups are under way. wgmma_fence(d), wgmma_wait<N>(d): and
+//                                        keep what is done with the accumulators d on this side
+//   wgmma_desc(t, element, leading_bytes, stride_bytes, swizzle_bytes)    an operand in shared memory. Its K contiguous
+//                                        (K-major), swizzled: rows of swizzle_bytes, 8 rows are an atom, stride_bytes
+//                                        from one atom to the next along M or N, leading_bytes unused; next 16 along K:
+//                                        32 bytes on. M or N contiguous (transposed), swizzled: rows of K of
+//                                        swizzle_bytes, stride_bytes from 8 rows of K to the next, leading_bytes
+//                                        between atoms along M or N. swizzle_bytes 0: atoms of 8 x 16 bytes,
+//                                        leading_bytes apart along K and stride_bytes along M or N
+//   wgmma_bf16<n, trans_a, trans_b>(d, desc_a, desc_b, accumulate) wgmma_f16    float d[n / 2], m64 n k16: d = a b, or
+//                                        added to d if accumulate; n of 8 16 32 48 64 80 96 112 128 160 192 224 256
+//   wgmma_bf16<n, trans_b>(d, a, desc_b, accumulate) wgmma_f16    uint32_t a[4]: A in registers, laid out as mma's
+//   set_max_registers_up<n>() set_max_registers_down<n>()
 #pragma once
 #include <string>
 #include <vector>
@@ -49,6 +81,8 @@ std::string program(const Kernel& kernel);
 /// The parts that both forms have: scalar maths, types, TensorMap; and the words made of other words.
 const std::string& scalar_words();
 const std::string& shared_words();
+/// n of wgmma_bf16<n, ...>.
+const std::vector<int>& wgmma_widths();
 
 /// Options of NVRTC that are part of the words' meaning: C++20, --fmad=false, every function a device function.
 const std::vector<std::string>& nvrtc_options();
