@@ -85,6 +85,9 @@ struct AttentionValues {
 struct Bounded {
   std::vector<double> value, bound;
 };
+/// How operands of products are rounded: as the CPU's kernels do, in 16 bits wherever the type has no more (tensor cores),
+/// or of f32 all to 11 bits (TF32).
+enum class Products { kCpu, kTensorCores, kTf32 };
 /// softmax(score(scale q k^T) where mask) v and the derivative of sum(out dout) + sum(lse dlse), point by point in f64.
 /// Bounds follow from the unit roundoffs: of what scores and sums are computed in (`wide`), of the operands of products
 /// (`narrow`: 0 where they are as wide), of results and of tables.
@@ -93,7 +96,7 @@ struct DenseAttention {
   std::vector<Bounded> tables;
   /// type: of q, k, v and the results; table_types: of the tables.
   DenseAttention(const AttentionSizes& s, DType type, double scale, const AttentionValues& x, const MadeMask& mask,
-                 const MadeScore& score, std::span<const DType> table_types);
+                 const MadeScore& score, std::span<const DType> table_types, Products products = Products::kCpu);
 };
 
 }  // namespace weft::testing

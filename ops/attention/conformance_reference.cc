@@ -65,13 +65,17 @@ double greatest(const Reals& a) {
 }  // namespace
 
 DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale, const AttentionValues& x,
-                               const MadeMask& mask, const MadeScore& score, std::span<const DType> table_types) {
+                               const MadeMask& mask, const MadeScore& score, std::span<const DType> table_types,
+                               Products products) {
   const DType wide = type == kFloat64 ? kFloat64 : kFloat32;
   const double eps = unit_roundoff(wide), u = unit_roundoff(type), tiny = 2 * tiny_roundoff(type);
   // Exponentials and bf16 products may take what is below the smallest normal number as 0, term by term.
-  const double flushed = wide == kFloat64 ? 0 : 0x1p-126;
+  const bool half = type == kFloat16 && products == Products::kTensorCores;
+  const double flushed = wide == kFloat64 ? 0 : half ? 0x1p-24 : 0x1p-126;
+  // Operands of all products that are cut on the way in, relative to their size.
+  const double cut = products == Products::kTf32 ? 0x1p-11 : 0;
   // bf16 products take their operands, probabilities and gradients of scores among them, in bf16.
-  const double narrow = type == kBFloat16 ? 2 * u : 0;
+  const double narrow = type == kBFloat16 || half ? 2 * u : 4 * cut;
   const int64_t sq = s.sq, skv = s.skv, d = s.d, dv_n = s.dv, group = s.hq / s.hkv, rows = s.b * s.hq * sq,
                 keys = s.kv_b * s.hkv * skv;
   const double n = static_cast<double>(skv), kmax = greatest(x.k), qmax = greatest(x.q), vmax = greatest(x.v),
@@ -104,7 +108,7 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
         for (int64_t j = 0; j < skv; ++j) {
           at[j].value = -kInf;
           if (!mask.seen(b, h, i, j)) continue;
-          const double error = static_cast<double>(d + 12) * eps * nq[i] * nk[j] * scale;
+          const double error = (static_cast<double>(d + 12) * eps + 2.1 * cut) * nq[i] * nk[j] * scale;
           at[j] = score.at(b, h, i, j, s_i[j] * scale);
           if (at[j].value == -kInf) continue;
           raw_error = std::max(raw_error, error);
@@ -140,7 +144,7 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
           const double size = nd[i] * nv[j];  // of dp's terms
           const double change = std::abs(dp_i[j] - delta);
           const double plain = p_i[j] * (dp_i[j] - delta);
-          const double error = p_i[j] * ((probability + 4 * eps) * change + static_cast<double>(dv_n + 4) * eps * size +
+          const double error = p_i[j] * ((probability + 4 * eps) * change + (static_cast<double>(dv_n + 4) * eps + 2.1 * cut) * size +
                                          delta_error + eps * (size + delta_size));
           const double slope_error = at[j].curve * raw_error + 8 * eps * std::abs(at[j].slope);
           ds_i[j] = plain * at[j].slope;
@@ -161,7 +165,7 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
           }
         }
         for (int64_t e = 0; e < d; ++e)
-          dq.bound[row * d + e] = 1.01 * scale * kmax * (row_error + (n + 4) * eps * row_size);
+          dq.bound[row * d + e] = 1.01 * scale * kmax * (row_error + ((n + 4) * eps + 2.1 * cut) * row_size);
       }
       for (double& g : ds) g *= scale;
       add_product(sq, skv, d, ds.data(), k, &dq.value[row0 * d]);
@@ -171,9 +175,9 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
   const double queries = static_cast<double>(sq * group * (s.kv_b == 1 ? s.b : 1));
   for (int64_t j = 0; j < keys; ++j) {
     for (int64_t e = 0; e < d; ++e)
-      dk.bound[j * d + e] = 1.01 * scale * qmax * (key_error[j] + (queries + 4) * eps * key_size[j]);
+      dk.bound[j * d + e] = 1.01 * scale * qmax * (key_error[j] + ((queries + 4) * eps + 2.1 * cut) * key_size[j]);
     for (int64_t e = 0; e < dv_n; ++e)
-      dv.bound[j * dv_n + e] = 1.01 * dmax * (value_error[j] + (queries + 4) * eps * value_size[j]);
+      dv.bound[j * dv_n + e] = 1.01 * dmax * (value_error[j] + ((queries + 4) * eps + 2.1 * cut) * value_size[j]);
   }
   for (auto [r, terms] : {std::pair{&dq, n}, {&dk, queries}, {&dv, queries}})
     for (size_t i = 0; i < r->value.size(); ++i) r->bound[i] += std::abs(r->value[i]) * u + tiny + 2 * terms * flushed;

@@ -1,0 +1,116 @@
+#include "compiler/cuda/attention/emulated_case.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "compiler/cuda/emulate/emulate.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/attention/record.h"
+#include "ops/core/core.h"
+
+namespace weft::cuda {
+namespace {
+
+using testing::Bounded;
+using testing::Dice;
+
+/// Doubles that the dtype holds, and the tensor of them.
+struct Operand {
+  Tensor tensor;
+  std::vector<double> values;
+  Operand(DType type, const Shape& shape, Dice& dice) {
+    std::vector<float> v(shape.numel());
+    for (auto& x : v) x = static_cast<float>(dice.real(-1, 1));
+    tensor = Tensor::from_vector<float>(v, shape).to(type);
+    values = tensor.to(kFloat64).to_vector<double>();
+  }
+};
+
+void expect_within(const char* what, const Tensor& got, const Bounded& want) {
+  const std::vector<double> g = got.to(kFloat64).contiguous().to_vector<double>();
+  ASSERT_EQ(g.size(), want.value.size()) << what;
+  for (size_t i = 0; i < g.size(); ++i) {
+    const bool ok = std::isinf(want.value[i]) ? g[i] == want.value[i] : std::abs(g[i] - want.value[i]) <= want.bound[i];
+    ASSERT_TRUE(ok) << what << "[" << i << "] is " << g[i] << ", want " << want.value[i] << " within " << want.bound[i];
+  }
+}
+
+bool same_bits(const Tensor& a, const Tensor& b) {
+  const StridedView x = a.contiguous().view_for_kernel(), y = b.contiguous().view_for_kernel();
+  return x.shape == y.shape && std::memcmp(x.data, y.data, static_cast<size_t>(x.numel() * itemsize(x.dtype))) == 0;
+}
+
+template <class Named>
+const Named& named(std::span<const Named> all, const char* name) {
+  for (const Named& n : all)
+    if (std::string(n.name) == name) return n;
+  throw std::invalid_argument(name);
+}
+
+}  // namespace
+
+std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& in, bool backward,
+                                 const AttentionOptions& options, uint64_t seed) {
+  const OpDef& op = backward ? attention_backward_op : attention_op;
+  std::vector<TensorType> types;
+  std::vector<StridedView> in_views, out_views;
+  std::vector<Tensor> held, out;
+  for (const Tensor& t : in) {
+    held.push_back(t.contiguous());
+    types.push_back(held.back().type());
+    in_views.push_back(held.back().view_for_kernel());
+  }
+  for (const TensorType& t : op.infer({op, attrs, types})) {
+    out.push_back(Tensor::empty(t));
+    out_views.push_back(out.back().view_for_kernel());
+    std::memset(out_views.back().data, 0x7f, static_cast<size_t>(t.nbytes()));  // what is not written is seen
+  }
+  const AttentionProgram program(attrs, in_views, out_views, backward, options);
+  EXPECT_TRUE(program.serves(in_views, out_views));
+  std::vector<char> memory(static_cast<size_t>(program.workspace(in_views)) + 256, 0x7f);
+  void* workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  Emulated emulated(program.kernels(), {.seed = seed});
+  for (const AttentionLaunch& l : program.launches(in_views, out_views, workspace))
+    emulated.launch(program.kernels()[static_cast<size_t>(l.kernel)].symbol, l.grid, l.params);
+  return out;
+}
+
+void check_emulated(const EmulatedCase& c) {
+  const testing::AttentionSizes& s = c.sizes;
+  SCOPED_TRACE(cat("mask '", c.mask, "', score '", c.score, "', ", c.type, ", b ", s.b, " kv_b ", s.kv_b, " hq ", s.hq,
+                   " hkv ", s.hkv, " sq ", s.sq, " skv ", s.skv, " d ", s.d, " dv ", s.dv, " blocks ", c.blocks[0]));
+  Dice dice(c.seed);
+  const testing::MadeMask mask = named(testing::conformance_masks(), c.mask).make(s, dice);
+  const testing::MadeScore score = named(testing::conformance_scores(), c.score).make(s, dice);
+  const Operand q(c.type, {s.b, s.hq, s.sq, s.d}, dice), k(c.type, {s.kv_b, s.hkv, s.skv, s.d}, dice),
+      v(c.type, {s.kv_b, s.hkv, s.skv, s.dv}, dice), w(c.type, {s.b, s.hq, s.sq, s.dv}, dice),
+      u(kFloat32, {s.b, s.hq, s.sq}, dice);
+  FlexAttentionOptions o{.enable_gqa = s.hq != s.hkv};
+  if (score.mod) o.score_mod = score.mod(score.tables);
+  if (mask.mod && c.blocks[0]) {
+    o.block_mask = create_block_mask(mask.mod, s.b, s.hq, s.sq, s.skv, {.block_size = c.blocks});
+  } else {
+    o.mask_mod = mask.mod;
+  }
+  const weft::internal::AttentionCall call = weft::internal::attention_call(q.tensor, k.tensor, v.tensor, o);
+  std::vector<DType> types;
+  for (const Tensor& t : score.tables) types.push_back(t.dtype());
+  const testing::DenseAttention want(s, c.type, 1 / std::sqrt(static_cast<double>(s.d)),
+                                     {q.values, k.values, v.values, w.values, u.values}, mask, score, types,
+                                     c.options.tf32 ? testing::Products::kTf32 : testing::Products::kTensorCores);
+  std::vector<Tensor> got;
+  try {
+    got = run_emulated(call.attrs, call.operands, false, c.options);
+    const std::vector<Tensor> again = run_emulated(call.attrs, call.operands, false, c.options, 2);
+    for (size_t i = 0; i < got.size(); ++i) ASSERT_TRUE(same_bits(got[i], again[i])) << "result " << i;
+  } catch (const Error& e) {
+    FAIL() << e.what();
+  }
+  expect_within("out", got[0], want.out);
+  expect_within("lse", got[1], want.lse);
+  expect_within("max", got[2], want.max);
+}
+
+}  // namespace weft::cuda

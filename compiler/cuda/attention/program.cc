@@ -1,0 +1,335 @@
+#include "compiler/cuda/attention/program.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/cuda/attention/tiles.h"
+#include "framework/base/error.h"
+#include "ops/attention/map_mod.h"
+#include "ops/attention/record.h"
+
+namespace weft::cuda {
+namespace {
+
+using weft::internal::AttentionOperands;
+
+// Blocks that keep a device busy, and keys that a piece of them is worth: constants, so that the order of sums follows
+// from the shapes alone.
+constexpr int64_t kWantedBlocks = 528, kLeastPiece = 256;
+constexpr int64_t kPackedQueries = 64;  // so few queries of a head share a tile with those of its neighbours
+
+int64_t up_to_256(int64_t n) { return (n + 255) / 256 * 256; }
+int64_t ceil_div(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+
+AttentionRows rows_of(const StridedView& v) {
+  return {v.data, v.shape[0] == 1 ? 0 : v.strides[0], v.strides[1], v.strides[2]};
+}
+/// Rows that may be read 16 bytes at a time.
+bool aligned(const StridedView& v) {
+  const int64_t unit = 16 / itemsize(v.dtype);
+  bool whole = v.shape[3] % unit == 0 && reinterpret_cast<uintptr_t>(v.data) % 16 == 0;
+  for (int d = 0; d < 3; ++d) whole &= v.shape[d] == 1 || v.strides[d] % unit == 0;
+  return whole;
+}
+Ref<Graph> graph_of(const Attrs& attrs, const char* key) {
+  return attrs.has(key) ? attrs.get<Ref<Graph>>(key) : nullptr;
+}
+
+}  // namespace
+
+struct AttentionProgram::Sizes {
+  AttentionOperands at;
+  int64_t batch, heads, kv_heads, group, q_len, kv_len, entries, dim, value_dim, block_q, block_kv;
+  bool pack;     // heads that share keys fill a tile together
+  int64_t rows;  // of a tile's dimension
+  Sizes(const Attrs& attrs, std::span<const StridedView> in) : at(attrs) {
+    const Shape &q = in[0].shape, &k = in[1].shape;
+    batch = q[0], heads = q[1], q_len = q[2], dim = q[3], value_dim = in[2].shape[3];
+    entries = k[0], kv_heads = k[1], group = heads / kv_heads;
+    kv_len = k[2] * (at.pages >= 0 ? in[static_cast<size_t>(at.pages)].shape[1] : 1);
+    block_q = attrs.i("block_q"), block_kv = attrs.i("block_kv", 0);
+    pack = group > 1 && q_len < kPackedQueries && (block_q == 0 || attrs.i("block_heads") == 1);
+    rows = pack ? group * q_len : q_len;
+  }
+  /// Pieces of the keys.
+  int64_t splits(int64_t block_m) const {
+    const int64_t blocks = ceil_div(rows, block_m) * (pack ? kv_heads : heads) * batch;
+    if (blocks == 0 || blocks * 4 >= kWantedBlocks) return 1;
+    return std::clamp<int64_t>(kv_len / kLeastPiece, 1, std::min<int64_t>(kWantedBlocks / blocks, 64));
+  }
+};
+
+AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedView> in,
+                                   std::span<const StridedView> out, bool backward, const AttentionOptions& options)
+    : attrs_(attrs), options_(options), backward_(backward) {
+  for (size_t i = 0; i < 3; ++i)
+    WEFT_CHECK(in[i].shape[3] <= 1 || in[i].strides[3] == 1, "attention on CUDA: operand ", i, " has stride ",
+               in[i].strides[3], " along its last dim; need 1");
+  choices_ = choices(in, out);
+  const AttentionSpec base = base_spec(in, out);
+  const Sizes z(attrs_, in);
+  if (!backward) {
+    const AttentionSpec s = forward_spec(base, z);
+    add(s, AttentionPart::kForward);
+    if (s.split) add(s, AttentionPart::kMerge);
+    return;
+  }
+  add(delta_spec(base), AttentionPart::kDelta);
+  add(key_grad_spec(base, z), AttentionPart::kKeyGrad);
+  const AttentionSpec q = query_grad_spec(base, z);
+  add(q, AttentionPart::kQueryGrad);
+  if (learned_tables(in) > 0) {
+    add(table_grad_spec(base, z), AttentionPart::kTableGrad);
+    for (size_t i = 0; i < base.score_tables.size(); ++i)
+      if (weft::internal::has_gradient(base.score_tables[i].dtype)) {
+        AttentionSpec f = delta_spec(base);
+        f.type = base.wide ? kFloat32 : base.score_tables[i].dtype;
+        add(f, AttentionPart::kFinishTables);
+      }
+  }
+}
+
+int64_t AttentionProgram::learned_tables(std::span<const StridedView> in) const {
+  const AttentionOperands at(attrs_);
+  int64_t n = 0;
+  for (int i = 0; i < at.score_tables; ++i)
+    n += weft::internal::has_gradient(in[static_cast<size_t>(at.score_first + i)].dtype);
+  return n;
+}
+
+void AttentionProgram::add(const AttentionSpec& spec, AttentionPart part) {
+  specs_.push_back(spec);
+  parts_.push_back(part);
+  kernels_.push_back(attention_kernel(spec, part));
+}
+
+AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::span<const StridedView> out) const {
+  const AttentionOperands at(attrs_);
+  AttentionSpec s;
+  s.type = in[0].dtype;
+  s.dim = static_cast<int>(in[0].shape[3]), s.value_dim = static_cast<int>(in[2].shape[3]);
+  s.tf32 = options_.tf32 && s.type == kFloat32;
+  s.aligned = aligned(in[0]) && aligned(in[1]) && aligned(in[2]);
+  if (backward_) s.aligned = s.aligned && aligned(in[static_cast<size_t>(at.count + 2)]);
+  s.blocks = at.blocks >= 0;
+  s.score = graph_of(attrs_, "score"), s.mask = graph_of(attrs_, "mask");
+  s.scale_first = s.score || !(attrs_.f("scale") > 0);
+  s.dropout = at.dropout >= 0, s.places = at.places >= 0, s.paged = at.pages >= 0;
+  s.wide = out[0].dtype == kFloat32;
+  for (int i = 0; i < at.score_tables; ++i) {
+    const StridedView& t = in[static_cast<size_t>(at.score_first + i)];
+    s.score_tables.push_back({t.dtype, Device::cpu(), t.shape});
+  }
+  for (int i = 0; i < at.mask_tables; ++i) {
+    const StridedView& t = in[static_cast<size_t>(at.mask_first + i)];
+    s.mask_tables.push_back({t.dtype, Device::cpu(), t.shape});
+  }
+  WEFT_CHECK(s.score_tables.size() <= 8 && s.mask_tables.size() <= 8, "attention on CUDA: ", s.score_tables.size(),
+             " tensors captured by score_mod and ", s.mask_tables.size(), " by mask_mod; need at most 8 each");
+  return s;
+}
+
+AttentionSpec AttentionProgram::forward_spec(const AttentionSpec& base, const Sizes& z) const {
+  AttentionSpec s = forward_tiles(base, z.rows, z.block_q);
+  s.pack_heads = z.pack;
+  s.split = z.splits(s.block_m()) > 1;
+  return s;
+}
+AttentionSpec AttentionProgram::key_grad_spec(const AttentionSpec& base, const Sizes& z) const {
+  return key_grad_tiles(base, z.kv_len, z.block_q, z.block_kv);
+}
+AttentionSpec AttentionProgram::query_grad_spec(const AttentionSpec& base, const Sizes& z) const {
+  return query_grad_tiles(base, z.q_len, z.block_q);
+}
+AttentionSpec AttentionProgram::table_grad_spec(const AttentionSpec& base, const Sizes& z) const {
+  return table_grad_tiles(base, z.q_len, z.block_q);
+}
+AttentionSpec AttentionProgram::delta_spec(const AttentionSpec& base) const {
+  AttentionSpec s = base;
+  s.row_tiles = 1, s.warps = 8;
+  s.score = s.mask = nullptr, s.score_tables.clear(), s.mask_tables.clear();
+  s.value_cols = s.value_dim;
+  return s;
+}
+
+// All that the kernels' text depends on beside the attributes.
+std::string AttentionProgram::choices(std::span<const StridedView> in, std::span<const StridedView> out) const {
+  const AttentionSpec base = base_spec(in, out);
+  const Sizes z(attrs_, in);
+  std::string c = cat(base.type, " ", base.dim, " ", base.value_dim, " ", base.aligned, " ", base.wide);
+  for (const auto* tables : {&base.score_tables, &base.mask_tables})
+    for (const TensorType& t : *tables) c += cat(" ", t);
+  auto tiles = [&](const AttentionSpec& s) {
+    c += cat(" ", s.row_tiles, "x", s.warps, "x", s.block_n, s.split ? "s" : "", s.pack_heads ? "p" : "");
+  };
+  if (backward_) {
+    tiles(key_grad_spec(base, z)), tiles(query_grad_spec(base, z));
+  } else {
+    tiles(forward_spec(base, z));
+  }
+  return c;
+}
+
+bool AttentionProgram::serves(std::span<const StridedView> in, std::span<const StridedView> out) const {
+  return choices(in, out) == choices_;
+}
+
+AttentionParams AttentionProgram::params(std::span<const StridedView> in) const {
+  const Sizes z(attrs_, in);
+  AttentionParams p{};
+  p.q = rows_of(in[0]), p.k = rows_of(in[1]), p.v = rows_of(in[2]);
+  p.batch = static_cast<int32_t>(z.batch), p.heads = static_cast<int32_t>(z.heads);
+  p.group = static_cast<int32_t>(z.group), p.entries = static_cast<int32_t>(z.entries);
+  p.q_len = static_cast<int32_t>(z.q_len), p.kv_len = static_cast<int32_t>(z.kv_len);
+  p.scale = static_cast<float>(attrs_.f("scale"));
+  p.splits = 1;
+  auto view = [&](int i) -> const StridedView& { return in[static_cast<size_t>(i)]; };
+  if (z.at.blocks >= 0) {
+    p.offsets = view(z.at.blocks).as<int64_t>();
+    p.ranges = view(z.at.blocks + 1).as<int32_t>();
+    p.tiles = view(z.at.blocks + 2).as<uint8_t>();
+    p.block_q = static_cast<int32_t>(z.block_q), p.block_kv = static_cast<int32_t>(z.block_kv);
+    const int64_t q_blocks = ceil_div(z.q_len, z.block_q), heads = attrs_.i("block_heads");
+    p.mask_head = heads == 1 ? 0 : static_cast<int32_t>(q_blocks);
+    p.mask_batch = attrs_.i("block_batch") == 1 ? 0 : static_cast<int32_t>(q_blocks * heads);
+  }
+  if (z.at.dropout >= 0) {
+    const double rate = attrs_.f("dropout");
+    p.seed = view(z.at.dropout).as<int64_t>(), p.step = view(z.at.dropout + 1).as<int64_t>();
+    p.op_id = static_cast<uint32_t>(attrs_.i("op_id"));
+    p.threshold = static_cast<uint32_t>(std::ceil(static_cast<double>(static_cast<float>(rate)) * 0x1p24));
+    p.keep_scale = static_cast<float>(1 / (1 - rate));
+    if (z.at.places >= 0) {
+      const Shape& whole = attrs_.ints("dropout_extents");
+      for (int i = 0; i < 4; ++i) p.places[i] = view(z.at.places + i).as<int64_t>();
+      for (int i = 0; i < 3; ++i) p.whole[i] = whole[i + 1];
+    }
+  }
+  if (z.at.pages >= 0) {
+    p.pages = view(z.at.pages).as<int64_t>();
+    p.page_count = static_cast<int32_t>(view(z.at.pages).shape[1]);
+    p.page_size = static_cast<int32_t>(in[1].shape[2]), p.page_limit = static_cast<int32_t>(in[1].shape[0]);
+    p.k.batch = in[1].strides[0], p.v.batch = in[2].strides[0];
+  }
+  for (int i = 0; i < z.at.score_tables; ++i) p.score_table[i] = view(z.at.score_first + i).data;
+  for (int i = 0; i < z.at.mask_tables; ++i) p.mask_table[i] = view(z.at.mask_first + i).data;
+  return p;
+}
+
+// ---- launches ----
+
+namespace {
+
+/// Pieces of memory one after another.
+struct Layout {
+  char* base;
+  int64_t bytes = 0;
+  template <class T>
+  T* take(int64_t n) {
+    T* here = reinterpret_cast<T*>(base + bytes);
+    bytes += up_to_256(n * static_cast<int64_t>(sizeof(T)));
+    return here;
+  }
+};
+
+}  // namespace
+
+int64_t AttentionProgram::workspace(std::span<const StridedView> in) const {
+  Layout l{nullptr};
+  AttentionParams p = params(in);
+  lay_out(in, &p, &l.bytes, nullptr);
+  return l.bytes;
+}
+
+void AttentionProgram::lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes,
+                               void* workspace) const {
+  const Sizes z(attrs_, in);
+  Layout l{static_cast<char*>(workspace)};
+  const int64_t lines = z.batch * z.heads * z.q_len;
+  if (!backward_) {
+    p->splits = static_cast<int32_t>(z.splits(specs_[0].block_m()));
+    if (p->splits > 1) {
+      p->part_out = l.take<float>(p->splits * lines * z.value_dim);
+      p->part_max = l.take<float>(p->splits * lines);
+      p->part_sum = l.take<float>(p->splits * lines);
+    }
+  } else {
+    p->delta = l.take<float>(lines);
+    if (const int64_t elements = table_elements(in)) {
+      p->set_size = elements;
+      p->sets = static_cast<int32_t>(table_sets(in));
+      p->sums = l.take<float>(p->sets * elements);
+    }
+  }
+  *bytes = l.bytes;
+}
+
+int64_t AttentionProgram::table_elements(std::span<const StridedView> in) const {
+  const AttentionOperands at(attrs_);
+  int64_t n = 0;
+  for (int i = 0; i < at.score_tables; ++i)
+    if (const StridedView& t = in[static_cast<size_t>(at.score_first + i)]; weft::internal::has_gradient(t.dtype))
+      n += t.numel();
+  return n;
+}
+/// Private sums of the tables' gradients: as many as tasks, up to a number of bytes.
+int64_t AttentionProgram::table_sets(std::span<const StridedView> in) const {
+  constexpr int64_t kMostBytes = int64_t{256} << 20, kMostSets = 264;
+  const Sizes z(attrs_, in);
+  const AttentionSpec s = table_grad_spec(base_spec(in, {in.data(), 1}), z);
+  const int64_t tasks = ceil_div(z.q_len, s.block_m()) * z.heads * z.batch;
+  return std::clamp<int64_t>(kMostBytes / (4 * std::max<int64_t>(1, table_elements(in))), 1,
+                             std::max<int64_t>(1, std::min(tasks, kMostSets)));
+}
+
+std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedView> in,
+                                                        std::span<const StridedView> out, void* workspace) const {
+  const Sizes z(attrs_, in);
+  AttentionParams p = params(in);
+  int64_t bytes = 0;
+  lay_out(in, &p, &bytes, workspace);
+  std::vector<AttentionLaunch> all;
+  auto launch = [&](int kernel, int64_t blocks) {
+    WEFT_CHECK(blocks < (int64_t{1} << 31), "attention on CUDA: ", blocks, " blocks; need fewer than 2^31");
+    if (blocks > 0) all.push_back({kernel, {.x = static_cast<uint32_t>(blocks)}, p});
+  };
+  const int64_t lines = z.batch * z.heads * z.q_len;
+  if (!backward_) {
+    const AttentionSpec& s = specs_[0];
+    p.out = rows_of(out[0]);
+    p.lse = out[1].as<float>(), p.max = out[2].as<float>();
+    launch(0, ceil_div(z.rows, s.block_m()) * p.splits * column_chunks(s, AttentionPart::kForward) *
+                  (s.pack_heads ? z.kv_heads : z.heads) * z.batch);
+    if (s.split) launch(1, ceil_div(lines, s.warps));
+    return all;
+  }
+  const StridedView* rest = &in[static_cast<size_t>(z.at.count)];
+  p.out = rows_of(rest[0]);
+  p.lse = rest[1].as<float>();
+  p.dout = rows_of(rest[2]);
+  p.dlse = rest[3].as<float>();
+  p.dq = rows_of(out[0]), p.dk = rows_of(out[1]), p.dv = rows_of(out[2]);
+  launch(0, ceil_div(lines, specs_[0].warps));
+  launch(1, ceil_div(z.kv_len, specs_[1].block_m()) * column_chunks(specs_[1], AttentionPart::kKeyGrad) * z.kv_heads *
+                z.entries);
+  launch(2, ceil_div(z.q_len, specs_[2].block_m()) * column_chunks(specs_[2], AttentionPart::kQueryGrad) * z.heads *
+                z.batch);
+  if (p.sets > 0) {
+    launch(3, p.sets);
+    size_t next = 3;
+    int64_t first = 0;
+    int kernel = 4;
+    for (int i = 0; i < z.at.score_tables; ++i) {
+      const StridedView& t = in[static_cast<size_t>(z.at.score_first + i)];
+      if (!weft::internal::has_gradient(t.dtype)) continue;
+      p.table_grad = out[next++].data;
+      p.table_first = first, p.table_size = t.numel();
+      launch(kernel, ceil_div(t.numel(), specs_[static_cast<size_t>(kernel)].warps * 32));
+      ++kernel;
+      first += t.numel();
+    }
+  }
+  return all;
+}
+
+}  // namespace weft::cuda

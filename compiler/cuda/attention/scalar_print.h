@@ -1,0 +1,66 @@
+// A graph of 0-d values as the statements of a scalar C++ function: what is used once stands where it is used, the rest
+// gets a name. Tables are read by flat position.
+#pragma once
+#include <span>
+#include <string>
+#include <vector>
+
+#include "framework/ir/graph.h"
+#include "ops/attention/mask_range.h"
+
+namespace weft::cuda {
+
+/// Of what a value depends.
+enum ScalarDep : uint8_t { kOnQuery = 1, kOnKey = 2, kOnDistance = 4 };
+
+/// An input of the graph: how it is written, and what is known of it.
+struct ScalarInput {
+  std::string text;  // a name, or for a table the array's address
+  bool table = false;
+  internal::MaskRange range{};  // of integers
+  uint8_t deps = 0;             // ScalarDep
+};
+
+class ScalarPrinter {
+ public:
+  /// For outputs [first, last) of the graph, which must outlive the printer. what: names the mod in errors.
+  ScalarPrinter(const Graph& g, std::span<const ScalarInput> inputs, int first, int last, const char* what);
+  /// The expression of output i; statements() holds what it needs so far.
+  std::string output(int i);
+  /// On what output i depends.
+  uint8_t deps(int i) const;
+  const std::string& statements() const { return statements_; }
+
+ private:
+  struct At {
+    std::string text;
+    bool atom = false;    // stands beside any operator without parentheses
+    bool narrow = false;  // an i64 printed as int
+    bool printed = false;
+    internal::MaskRange range{};
+    uint8_t deps = 0;
+    int table = -1;  // input
+    char line = 0;   // 'q' or 'k': that position and a constant
+    int uses = 0;
+  };
+  void analyse(int32_t id);
+  void print(int32_t id);
+  std::string pointwise(const Node& n, At* to);
+  std::string constant(const Node& n) const;
+  std::string read(const Node& n);
+  /// Operand i, in parentheses unless `bare`; wide: an i64 as int64.
+  std::string operand(const Node& n, int i, bool wide, bool bare = false);
+  /// The operand that a choice comes to, known beforehand: -1 for none.
+  int settled(const Node& n) const;
+  At& of(Value v) { return at_[static_cast<size_t>(v.node)]; }
+  const At& of(Value v) const { return at_[static_cast<size_t>(v.node)]; }
+
+  const Graph& g_;
+  const char* what_;
+  std::vector<At> at_;
+  std::vector<ScalarInput> inputs_;
+  std::string statements_;
+  int names_ = 0;
+};
+
+}  // namespace weft::cuda

@@ -1,0 +1,147 @@
+#include "compiler/cuda/attention/spec.h"
+
+#include <string_view>
+
+#include "framework/base/error.h"
+
+#define WEFT_TEXT(name) extern "C" const char weft_text_attention_##name[], weft_text_attention_##name##_end[];
+WEFT_TEXT(params)
+WEFT_TEXT(tile)
+WEFT_TEXT(softmax)
+WEFT_TEXT(forward)
+WEFT_TEXT(merge)
+WEFT_TEXT(backward)
+WEFT_TEXT(key_grad)
+WEFT_TEXT(query_grad)
+WEFT_TEXT(table_grad)
+#undef WEFT_TEXT
+#define WEFT_TEXT(name)                                                                                             \
+  Body {                                                                                                            \
+#name ".inc",                                                                                                   \
+        std::string_view(weft_text_attention_##name, weft_text_attention_##name##_end - weft_text_attention_##name) \
+  }
+
+namespace weft::cuda {
+namespace {
+
+struct Body {
+  const char* name;
+  std::string_view text;
+};
+
+int padded(int n) { return (n + 15) / 16 * 16; }
+int itemsize_of(const AttentionSpec& s) { return s.type == kFloat32 ? 4 : 2; }
+int row_bytes(const AttentionSpec& s, int n) { return padded(n) * itemsize_of(s) + 16; }
+
+const char* name_of(AttentionPart part) {
+  constexpr const char* k[] = {"attention_forward",      "attention_merge",      "attention_delta",
+                               "attention_key_grad",     "attention_query_grad", "attention_table_grad",
+                               "attention_finish_tables"};
+  return k[static_cast<int>(part)];
+}
+bool is_backward(AttentionPart part) {
+  return part == AttentionPart::kKeyGrad || part == AttentionPart::kQueryGrad || part == AttentionPart::kTableGrad;
+}
+
+class Writer {
+ public:
+  explicit Writer(bool bodies) : bodies_(bodies) {}
+  void constant(const char* type, const char* name, const std::string& value, const char* note = "") {
+    text += cat("constexpr ", type, " ", name, " = ", value, ";", *note ? cat("  // ", note) : std::string(), "\n");
+  }
+  void flag(const char* name, bool value) { constant("bool", name, value ? "true" : "false"); }
+  void number(const char* name, int value, const char* note = "") { constant("int", name, cat(value), note); }
+  void body(const Body& b) {
+    if (bodies_) {
+      text += std::string(b.text);
+    } else {
+      text += cat("// ... ", b.name, "\n");
+    }
+  }
+  std::string text;
+
+ private:
+  bool bodies_;
+};
+
+}  // namespace
+
+int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
+  const int m = s.block_m(), n = s.block_n, k = row_bytes(s, s.dim), v = row_bytes(s, s.value_cols),
+            whole_v = row_bytes(s, s.value_dim);
+  switch (part) {
+    case AttentionPart::kForward:
+      return m * k + s.stages * n * (k + v);
+    case AttentionPart::kKeyGrad:
+    case AttentionPart::kQueryGrad:
+      return m * (k + whole_v) + s.stages * n * (k + whole_v);
+    case AttentionPart::kTableGrad:
+      return m * (k + whole_v) + s.stages * n * (k + whole_v) + m * (n + 4) * 8 + 64;
+    default:
+      return 0;
+  }
+}
+
+std::string internal::attention_text(const AttentionSpec& s, AttentionPart part, bool bodies) {
+  Writer w(bodies);
+  w.body(WEFT_TEXT(params));
+  w.text += "\n";
+  w.number("kType", s.type == kFloat32 ? 0 : s.type == kBFloat16 ? 1 : 2, to_string_view(s.type).data());
+  w.flag("kTf32", s.tf32);
+  w.number("kHeadDim", s.dim), w.number("kValueDim", s.value_dim);
+  w.number("kValueCols", s.value_cols);
+  w.number("kThreads", 32 * s.warps), w.number("kRowTiles", s.row_tiles);
+  w.number("kBlockM", s.block_m()), w.number("kBlockN", s.block_n), w.number("kStages", s.stages);
+  w.flag("kKeepRows", s.keep_rows), w.flag("kAligned", s.aligned);
+  w.flag("kBlocks", s.blocks), w.flag("kMasked", s.mask != nullptr), w.flag("kScored", s.score != nullptr);
+  w.flag("kScaleFirst", s.scale_first);
+  w.flag("kDropout", s.dropout), w.flag("kPlaces", s.places), w.flag("kPaged", s.paged);
+  w.flag("kWideOut", s.wide), w.flag("kSplit", s.split), w.flag("kPackHeads", s.pack_heads);
+  ScoreGradText grad;
+  if (s.score && is_backward(part)) grad = score_grad_text(*s.score, s.score_tables);
+  w.text += "\n";
+  w.body(WEFT_TEXT(tile));
+  w.text += "\n";
+  if (s.score && part != AttentionPart::kMerge) w.text += score_mod_text(*s.score, s.score_tables);
+  w.text += grad.text;
+  if (s.mask && part != AttentionPart::kMerge) w.text += mask_mod_text(*s.mask, s.mask_tables);
+  w.text += "\n";
+  w.body(WEFT_TEXT(softmax));
+  switch (part) {
+    case AttentionPart::kForward:
+      w.body(WEFT_TEXT(forward));
+      break;
+    case AttentionPart::kMerge:
+      w.body(WEFT_TEXT(merge));
+      break;
+    case AttentionPart::kKeyGrad:
+      w.body(WEFT_TEXT(backward));
+      w.body(WEFT_TEXT(key_grad));
+      break;
+    case AttentionPart::kQueryGrad:
+      w.body(WEFT_TEXT(backward));
+      w.body(WEFT_TEXT(query_grad));
+      break;
+    case AttentionPart::kTableGrad: {
+      w.body(WEFT_TEXT(backward));
+      break;
+    }
+    default:
+      w.body(WEFT_TEXT(backward));
+  }
+  const Kernel k{.symbol = name_of(part)};
+  w.text += cat("\nextern \"C\" __global__ void __launch_bounds__(", 32 * s.warps, ", 1) ", name_of(part),
+                "(const __grid_constant__ AttentionParams p) {\n  ", name_of(part), "_block(p);\n}\n");
+  return std::move(w.text);
+}
+
+Kernel attention_kernel(const AttentionSpec& s, AttentionPart part) {
+  Kernel k;
+  k.symbol = name_of(part);
+  k.text = internal::attention_text(s, part, true);
+  k.threads = 32 * s.warps;
+  k.shared_bytes = attention_shared_bytes(s, part);
+  return k;
+}
+
+}  // namespace weft::cuda
