@@ -1,0 +1,148 @@
+// Sums along an axis K that is not the lanes': 16 classes of steps x 32 lanes, so that the 16 logical lanes of a sum
+// are threads and neighbours read neighbours. Each class takes steps k, k + 16, ...; blocks of 1024 steps as in rows.
+#include <algorithm>
+
+#include "compiler/cuda/codegen/writer.h"
+#include "framework/base/cat.h"
+#include "ops/scalar/reduce_order.h"
+
+namespace weft::cuda {
+namespace {
+
+using kir::Instr;
+using kir::Level;
+using kir::Op;
+using kir::StrideKind;
+
+constexpr int kThreads = 512, kLanes = 32;
+constexpr int kArrayRegisters = 48;
+constexpr int kUnrolledWork = 8000;
+
+class Across : Writer {
+ public:
+  explicit Across(const Job& job) : Writer(job) {
+    steps_axis_ = k_.axes - 2;
+    extent_ = low_.extents[steps_axis_];
+    lanes_ = low_.lanes();
+    points_ = low_.outer_points();
+    tiles_ = (lanes_ + kLanes - 1) / kLanes;
+    narrow_ = is_narrow(job, steps_axis_, k_.axes);
+    few_ = is_narrow(job, points_ * tiles_);
+    one_ = extent_ <= kReduceBlock;
+    const int64_t n = (std::min<int64_t>(extent_, kReduceBlock) + kReduceLanes - 1) / kReduceLanes;
+    steps_ = static_cast<int>(n <= 4 ? std::max<int64_t>(n, 1) : n <= 16 ? (n + 3) / 4 * 4 : (n + 7) / 8 * 8);
+    arrays_ = choose_arrays(form_, steps_, !one_ || operations(form_) * steps_ > kUnrolledWork ? 0 : kArrayRegisters);
+    held_ = std::find(arrays_.kept.begin(), arrays_.kept.end(), true) != arrays_.kept.end();
+    element = [this](const Instr& i) { return place(i); };
+    position = [this](int axis) {
+      return axis == k_.axes - 1 ? std::string("l") : axis == steps_axis_ ? "k" : cat("i", axis);
+    };
+  }
+
+  CudaLaunch run() {
+    const std::string type = few_ ? "i32" : "i64", at = narrow_ ? "i32" : "i64", cast = few_ ? "(i32)" : "(i64)";
+    line("const int x = threadIdx.x % 32, y = threadIdx.x / 32;");
+    line("int turn = 0;");
+    const std::string units = few_ ? params.i32("units", points_ * tiles_) : params.i64("units", points_ * tiles_);
+    const std::string tiles = few_ ? params.div("tiles", tiles_) : params.i64("tiles", tiles_);
+    open(cat("for (", type, " unit = ", cast, "blockIdx.x; unit < ", units, "; unit += ", cast, "gridDim.x) {"));
+    const std::string n = extent(k_.axes - 1, narrow_);
+    line(cat("const ", type, " ", point(), " = unit / ", tiles, ";"));
+    line(cat("const ", at, " mine = unit % ", tiles, " * 32 + x, l = mine < ", n, " ? mine : ", n, " - 1;"));
+    steps_text_ = "n";
+    line(cat("const ", at, " n = mine < ", n, " ? ", extent(steps_axis_, narrow_), " : 0;"));
+    outer_positions(few_);
+    outer_pointers(false, all_needed());
+    for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
+      values_before(static_cast<int>(loop));
+      this->loop(static_cast<int>(loop));
+    }
+    values_before(static_cast<int>(form_.loops.size()));
+    if (!form_.last.empty()) {
+      open(cat("if (y == 0 && mine < ", n, ") {"));
+      for (int id : form_.last) store(id);
+      close();
+    }
+    close();
+    Grid grid;
+    grid.x = static_cast<uint32_t>(std::min<int64_t>(points_ * tiles_, job_.device.max_grid_x));
+    const std::string how =
+        cat(points_ == 1 ? "" : cat(points_, " x "), "sums of ", extent_, " steps for ", lanes_, " lanes",
+            held_                    ? ", kept in registers"
+            : form_.loops.size() > 1 ? ", read by each loop"
+                                     : "");
+    return finish(kThreads, 2 * kThreads * 8, grid, how);
+  }
+
+ private:
+  std::string place(const Instr& i) {
+    std::string index;
+    const auto& strides = k_.operands[i.slot].strides;
+    auto term = [&](int axis, const char* at) {
+      if (strides[axis] == StrideKind::kZero) return;
+      index += cat(index.empty() ? "" : " + ", at);
+      if (strides[axis] == StrideKind::kAny) index += cat(" * ", stride(i.slot, axis, narrow_));
+    };
+    if (Form::in_loop(i.level)) term(steps_axis_, "k");
+    if (i.level == Level::kBoth || i.level == Level::kLane) term(k_.axes - 1, "l");
+    if (index.empty()) index = "0";
+    return cat(pointer_name(i.slot), "[", index, index_term(i), "]");
+  }
+
+  void loop(int number) {
+    const Loop& l = form_.loops[number];
+    const std::string at = narrow_ ? "i32" : "i64";
+    for (int id : arrays_.compute[number])
+      if (arrays_.kept[id]) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[", steps_, "];"));
+    in_array = arrays_.kept;
+    const bool blocks = !one_ && !l.reduces.empty();
+    for (int r : l.reduces) {
+      const std::string t = type_name(k_.instrs[r].type);
+      if (blocks) line(cat("Counter<", op(r), ", ", t, "> r", r, ";"));
+    }
+    if (blocks) open(cat("for (", at, " k0 = 0; k0 < ", extent(steps_axis_, narrow_), "; k0 += 1024) {"));
+    for (int r : l.reduces)
+      line(cat(type_name(k_.instrs[r].type), " acc", r, " = identity<", op(r), ", ", type_name(k_.instrs[r].type),
+               ">();"));
+    if (held_) {
+      open(cat("UNROLL for (int i = 0; i < ", steps_, "; ++i) {"));
+      line(cat("const ", at, " k = y + 16 * i;"));
+      line("const bool in = k < n;");
+      guard = "in";
+    } else {
+      if (blocks) line(cat("const ", at, " end = n < k0 + 1024 ? n : k0 + 1024;"));
+      open(cat("_Pragma(\"unroll 4\") for (", at, " k = ", blocks ? "k0 + y" : "y", "; k < ", blocks ? "end" : "n",
+               "; k += 16) {"));
+    }
+    looping = true;
+    values_of(arrays_.compute[number]);
+    for (int r : l.reduces) take(r);
+    for (int id : l.stores) store(id);
+    looping = false;
+    guard.clear();
+    if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
+      line(cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
+    close();
+    for (int r : l.reduces) {
+      const std::string fold = cat("fold_across<", op(r), ">(acc", r, ", turn)");
+      line(blocks ? cat("r", r, ".add(", fold, ");")
+                  : cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", fold, ";"));
+    }
+    if (!blocks) return;
+    close();
+    for (int r : l.reduces) line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = r", r, ".result();"));
+  }
+  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
+
+  int steps_axis_, steps_;
+  int64_t extent_, lanes_, points_, tiles_;
+  bool narrow_, few_, one_, held_;
+  std::string steps_text_;
+  Arrays arrays_;
+};
+
+}  // namespace
+
+CudaLaunch print_across(const Job& job) { return Across(job).run(); }
+
+}  // namespace weft::cuda

@@ -1,0 +1,197 @@
+// Sums over rows. The rows of a block of 1024 fall into 16 classes (row % 16), the logical lanes of the sums: a thread
+// block takes one class, its 64 rows in order, and leaves each column's sum in partial[block][class]; the finishing
+// kernel combines those. Beside sums along the rows a class goes in batches: first each half warp sums along rows of
+// its own, whose results are put into shared memory, then threads go down the columns of the batch.
+#include <algorithm>
+
+#include "compiler/cuda/codegen/writer.h"
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+#include "ops/scalar/reduce_order.h"
+
+namespace weft::cuda {
+namespace {
+
+using kir::Instr;
+using kir::Op;
+using kir::StrideKind;
+
+constexpr int kThreads = 256;
+
+class Columns : Writer {
+ public:
+  explicit Columns(const Job& job) : Writer(job) {
+    lanes_ = low_.lanes();
+    points_ = low_.outer_points();
+    narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
+    units_ = (points_ + kReduceBlock - 1) / kReduceBlock * kReduceLanes;
+    partials_ = partial_offsets(job_, &total_);
+    element = [this](const Instr& i) { return place(i); };
+    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+    at_ = narrow_ ? "i32" : "i64";
+  }
+
+  CudaLaunch run() { return form_.has_reduces() || !form_.last.empty() ? run_both() : run_alone(); }
+
+ private:
+  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
+  std::string type(int r) const { return type_name(k_.instrs[r].type); }
+  std::string partial(int c) {
+    const int slot = k_.instrs[c].slot;
+    return params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]});
+  }
+
+  std::string place(const Instr& i) {
+    std::string index = "0";
+    if (Form::in_loop(i.level)) {
+      const StrideKind kind = k_.operands[i.slot].strides.back();
+      if (kind == StrideKind::kUnit) index = "l";
+      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+    }
+    return cat(pointer_name(i.slot), "[", index, index_term(i), "]");
+  }
+
+  void take_columns(int loop) {
+    for (int c : form_.loops[loop].columns)
+      line(cat("sum", k_.instrs[c].slot, " = ", op(c), "::f(sum", k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
+           k_.instrs[c].note);
+    for (int id : form_.loops[loop].stores) store(id);
+  }
+
+  // Only sums over rows: threads are columns, as many classes to a thread block as fit.
+  CudaLaunch run_alone() {
+    int columns = 32;
+    while (columns < kThreads && columns < lanes_) columns *= 2;
+    const int classes = kThreads / columns;
+    const int64_t tiles = (lanes_ + columns - 1) / columns;
+    const std::string units = params.i64("units", units_), rows = params.i64("rows", points_);
+    line(cat("const i64 unit = (i64)blockIdx.x", classes > 1 ? cat(" * ", classes, " + threadIdx.x / ", columns) : "",
+             ";"));
+    open(cat("for (", at_, " l = (", at_, ")blockIdx.y * ", columns, " + threadIdx.x % ", columns, "; l < ",
+             extent(k_.axes - 1, narrow_), " && unit < ", units, "; l += (", at_, ")gridDim.y * ", columns, ") {"));
+    line("const i64 first = unit / 16 * 1024;");
+    line(cat("const i64 end = ", rows, " < first + 1024 ? ", rows, " : first + 1024;"));
+    const int last = static_cast<int>(form_.loops.size()) - 1;
+    for (int c : form_.loops[last].columns)
+      line(cat(type(c), " sum", k_.instrs[c].slot, " = identity<", op(c), ", ", type(c), ">();"));
+    open(cat("_Pragma(\"unroll 8\") for (i64 ", point(), " = first + unit % 16; ", point(), " < end; ", point(),
+             " += 16) {"));
+    outer_positions(false);
+    outer_pointers(false, all_needed());
+    values_before(0);
+    values_of(form_.closure(last, {}));
+    take_columns(last);
+    close();
+    for (int c : form_.loops[last].columns)
+      line(cat(partial(c), "[unit * ", extent(k_.axes - 1, narrow_), " + l] = sum", k_.instrs[c].slot, ";"));
+    close();
+    Grid grid;
+    grid.x = static_cast<uint32_t>((units_ + classes - 1) / classes);
+    grid.y = static_cast<uint32_t>(std::min<int64_t>(tiles, 65535));
+    return finish(kThreads, 0, grid, cat("sums of ", points_, " rows for ", lanes_, " columns"));
+  }
+
+  CudaLaunch run_both() {
+    int halves = 1;
+    while (halves < 16 && int64_t{halves} * kReduceBlock < lanes_) halves *= 2;
+    const int rows = kThreads / 16 / halves;  // of a batch
+    WEFT_BUG_IF(int64_t{halves} * kReduceBlock < lanes_, "cuda: ", lanes_, " columns");
+    const int last = static_cast<int>(form_.loops.size()) - 1;
+    const std::string n = extent(k_.axes - 1, narrow_), points = params.i64("rows", points_),
+                      units = params.i64("units", units_);
+    line(cat("const int lane = threadIdx.x % ", 16 * halves, halves > 1 ? " / 16 * 1024 + threadIdx.x % 16" : "", ";"));
+    line("int turn = 0;");
+    // What the columns need of each row.
+    std::vector<int> told;
+    std::vector<bool> wanted(k_.instrs.size());
+    auto want = [&](int x) {
+      if (x < 0 || form_.in_loop(x)) return;
+      const int id = form_.same[x];
+      if (k_.instrs[id].op != Op::kConst && k_.instrs[id].op != Op::kParam) wanted[id] = true;
+    };
+    for (int id : form_.closure(last, {}))
+      for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c}) want(x);
+    for (const std::vector<int>* sinks : {&form_.loops[last].columns, &form_.loops[last].stores})
+      for (int id : *sinks) want(k_.instrs[id].a);
+    int bytes = halves > 1 ? kThreads : 0;
+    for (size_t id = 0; id < wanted.size(); ++id) {
+      if (!wanted[id]) continue;
+      told.push_back(static_cast<int>(id));
+      line(cat("const Shared<", type(static_cast<int>(id)), "> row_", name(static_cast<int>(id)), " = shared_at<",
+               type(static_cast<int>(id)), ">(", bytes, ");"));
+      bytes += 8 * rows;
+    }
+    open(cat("for (i64 unit = blockIdx.x; unit < ", units, "; unit += gridDim.x) {"));
+    line("const i64 first = unit / 16 * 1024;");
+    line(cat("const i64 end = ", points, " < first + 1024 ? ", points, " : first + 1024;"));
+    for (int c : form_.loops[last].columns)
+      line(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", kThreads, ") ", partial(c), "[unit * ", n,
+               " + l] = identity<", op(c), ", ", type(c), ">();"));
+    open(cat("for (i64 batch = first + unit % 16; batch < end; batch += ", 16 * rows, ") {"));
+    line("{  // along the rows");
+    open(cat("  const i64 mine = batch + 16 * (i64)(threadIdx.x / ", 16 * halves, "), ", point(),
+             " = mine < end ? mine : batch;"));
+    line(cat("const ", at_, " m = mine < end ? ", n, " : 0;"));
+    outer_positions(false);
+    outer_pointers(false, needed(0, last, true));
+    for (int loop = 0; loop < last; ++loop) {
+      values_before(loop);
+      const Loop& l = form_.loops[loop];
+      for (int r : l.reduces) line(cat(type(r), " acc", r, " = identity<", op(r), ", ", type(r), ">();"));
+      if (halves > 1)
+        line(cat("const ", at_, " stop", loop, " = m < lane - lane % 1024 + 1024 ? m : lane - lane % 1024 + 1024;"));
+      open(cat("_Pragma(\"unroll 8\") for (", at_, " l = lane; l < ", halves > 1 ? cat("stop", loop) : "m",
+               "; l += 16) {"));
+      values_of(form_.closure(loop, {}));
+      for (int r : l.reduces) take(r);
+      close();
+      for (int r : l.reduces)
+        line(cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves, ">(acc", r, ", turn);"));
+    }
+    for (int stage = last; stage <= last + 1; ++stage) values_before(stage);
+    open("if (lane == 0) {");
+    for (int id : told) line(cat("row_", name(id), "[threadIdx.x / ", 16 * halves, "] = ", name(id), ";"));
+    if (!form_.last.empty()) {
+      open("if (mine < end) {");
+      for (int id : form_.last) store(id);
+      close();
+    }
+    close();
+    close();
+    line("__syncthreads();");
+    open(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", kThreads, ") {  // down the columns"));
+    for (int c : form_.loops[last].columns)
+      line(cat(type(c), " sum", k_.instrs[c].slot, " = ", partial(c), "[unit * ", n, " + l];"));
+    line("int r = 0;");
+    open(cat("_Pragma(\"unroll 4\") for (i64 ", point(), " = batch; ", point(), " < end && r < ", rows, "; ", point(),
+             " += 16, ++r) {"));
+    outer_positions(false);
+    std::vector<int> used = form_.closure(last, {});
+    used.insert(used.end(), form_.loops[last].stores.begin(), form_.loops[last].stores.end());
+    outer_pointers(false, used);
+    for (int id : told) line(cat("const ", type(id), " ", name(id), " = row_", name(id), "[r];"));
+    values_of(form_.closure(last, {}));
+    take_columns(last);
+    close();
+    for (int c : form_.loops[last].columns) line(cat(partial(c), "[unit * ", n, " + l] = sum", k_.instrs[c].slot, ";"));
+    close();
+    line("__syncthreads();");
+    close();
+    close();
+    Grid grid;
+    grid.x = static_cast<uint32_t>(std::min<int64_t>(units_, job_.device.max_grid_x));
+    return finish(kThreads, bytes, grid,
+                  cat(points_, " rows of ", lanes_, " in batches of ", rows, ", and their columns"));
+  }
+
+  int64_t lanes_, points_, units_, total_;
+  bool narrow_;
+  std::string at_;
+  std::vector<int64_t> partials_;
+};
+
+}  // namespace
+
+CudaLaunch print_columns(const Job& job) { return Columns(job).run(); }
+
+}  // namespace weft::cuda

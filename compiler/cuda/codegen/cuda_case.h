@@ -1,0 +1,29 @@
+// For tests: lowered groups with memory filled by a seed, run by the interpreter and as CUDA text by the emulation, and
+// compared bit by bit.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compiler/codegen/kernel_case.h"
+#include "compiler/cuda/codegen/plan.h"
+
+namespace weft::cuda {
+
+struct CudaCase {
+  std::string name;
+  kir::Lowered low;
+  std::vector<kir::Layout> in, out;
+  int seed = 1;
+  bool extremes = true;           // NaN, infinities and the like among the inputs
+  int misaligned = 0;             // bytes by which operands miss 16-byte alignment, rounded to their elements
+  bool wide = false;              // PlanOptions::wide
+  std::vector<int64_t> in_below;  // by input: integers there are in [0, below), 0: any small ones
+};
+
+/// A kernel built by hand as a lowered group: each operand an input or result of its own, then its sums as results.
+CudaCase case_of(const codegen::KernelCase& c);
+
+/// Runs all cases by both (one compilation): the first difference or fault of each that has one, by name.
+std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_t seed = 1);
+
+}  // namespace weft::cuda

@@ -1,0 +1,181 @@
+// Elementwise: a thread takes a vector of up to 16 bytes of each operand at a time, in a grid-stride loop over the
+// vectors of all outer points.
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/cuda/codegen/writer.h"
+#include "framework/base/cat.h"
+
+namespace weft::cuda {
+namespace {
+
+using kir::Instr;
+using kir::Op;
+using kir::StrideKind;
+
+constexpr int kThreads = 256;
+constexpr int kBlocksEach = 32;  // thread blocks per multiprocessor in a grid
+
+class Flat : Writer {
+ public:
+  explicit Flat(const Job& job) : Writer(job) {
+    lanes_ = low_.lanes();
+    points_ = low_.outer_points();
+    narrow_ = is_narrow(job, 0, k_.axes);
+    find_packs();
+    width_ = choose_width();
+    for (const Instr& i : k_.instrs)
+      guards_ |= i.op == Op::kCheck || ((i.op == Op::kLoad || i.op == Op::kStore) && lane(i) && !packed(i));
+    full_ = lanes_ % width_ == 0;
+    type_ = narrow_ ? "i32" : "i64";
+    element = [this](const Instr& i) { return place(i); };
+    position = [this](int axis) {
+      return axis == k_.axes - 1 ? (width_ == 1 ? std::string("l") : "(l + j)") : cat("i", axis);
+    };
+  }
+
+  CudaLaunch run() {
+    const int outer = k_.outer_axes();
+    const int64_t vectors = (lanes_ + width_ - 1) / width_, all = vectors * points_;
+    const std::string thread = cat(narrow_ ? "(i32)" : "(i64)", "blockIdx.x * ", kThreads, " + threadIdx.x");
+    const std::string n = extent(k_.axes - 1, narrow_);
+    const std::string grid_step = cat(narrow_ ? "" : "(i64)", "gridDim.x * ", kThreads);
+    if (outer == 0) {
+      const std::string w = width_ == 1 ? "" : cat(width_, " * ");
+      open(cat("for (", type_, " l = ", w, width_ == 1 ? thread : cat("(", thread, ")"), "; l < ", n, "; l += ", w,
+               grid_step, ") {"));
+    } else {
+      const std::string total = narrow_ ? params.i32("vectors", all) : params.i64("vectors", all);
+      open(cat("for (", type_, " v = ", thread, "; v < ", total, "; v += ", grid_step, ") {"));
+      const std::string row = narrow_ ? params.div("row", vectors) : params.i64("row", vectors);
+      line(cat("const ", type_, " ", point(), " = v / ", row, ", l = v % ", row, width_ == 1 ? "" : cat(" * ", width_),
+               ";"));
+      outer_positions(narrow_);
+      outer_pointers(narrow_, all_needed());
+    }
+    values_before(0);
+    std::string left = full_ ? "" : cat(", ", n, " - l");
+    for (size_t slot = 0; slot < k_.operands.size(); ++slot) {
+      const kir::Operand& o = k_.operands[slot];
+      if (!pack_[slot] || width_ == 1) continue;
+      const int s = static_cast<int>(slot);
+      if (o.output) {
+        line(cat("Pack<", memory_type(o.dtype), ", ", width_, "> v", slot, ";"));
+      } else {
+        line(cat("const Pack<", memory_type(o.dtype), ", ", width_, "> v", slot, " = load<", width_, ">(", base(s),
+                 " + l", left, ");"));
+      }
+    }
+    // Rows that a number chooses: neighbours again.
+    for (size_t id = 0; id < k_.instrs.size(); ++id) {
+      const Instr& i = k_.instrs[id];
+      if (i.op == Op::kLoad && lane(i) && gathers_rows(i) && width_ > 1 && form_.same[id] == static_cast<int>(id))
+        line(cat("const Pack<", memory_type(k_.operands[i.slot].dtype), ", ", width_, "> v", i.slot, "_", id,
+                 " = load<", width_, ">(", base(i.slot), " + l", index_term(i), left, ");"));
+    }
+    if (width_ > 1) open(cat("UNROLL for (int j = 0; j < ", width_, "; ++j) {"));
+    const bool guarded = width_ > 1 && !full_ && guards_;
+    if (guarded) open(cat("if (l + j < ", n, ") {"));
+    for (const Loop& loop : form_.loops) {
+      const int number = static_cast<int>(&loop - form_.loops.data());
+      values_of(form_.closure(number, {}));
+      for (int id : loop.stores) store(id);
+    }
+    if (guarded) close();
+    if (width_ > 1) close();
+    for (size_t slot = 0; slot < k_.operands.size(); ++slot)
+      if (pack_[slot] && width_ > 1 && k_.operands[slot].output)
+        line(cat("store<", width_, ">(", base(static_cast<int>(slot)), " + l, v", slot, left, ");"));
+    if (!form_.last.empty()) {
+      open("if (l == 0) {");
+      for (int id : form_.last) store(id);
+      close();
+    }
+    close();
+    Grid grid;
+    const int64_t blocks = (all + kThreads - 1) / kThreads;
+    grid.x = static_cast<uint32_t>(std::min<int64_t>(
+        blocks, std::min<int64_t>(job_.device.max_grid_x, job_.device.multiprocessors * kBlocksEach)));
+    const std::string how = cat(points_ == 1 ? "" : cat(points_, " x "), lanes_, " elements, ", width_, " at a time");
+    return finish(kThreads, 0, grid, how);
+  }
+
+ private:
+  bool lane(const Instr& i) const { return Form::in_loop(i.level); }
+  bool gathers_rows(const Instr& i) const {
+    return i.a >= 0 && !form_.in_loop(i.a) && k_.operands[i.slot].strides.back() == StrideKind::kUnit;
+  }
+  bool packed(const Instr& i) const {
+    if (k_.operands[i.slot].strides.back() != StrideKind::kUnit)
+      return k_.operands[i.slot].strides.back() == StrideKind::kZero && i.op == Op::kLoad && i.a < 0;
+    return i.op == Op::kStore || i.a < 0 || gathers_rows(i);
+  }
+
+  void find_packs() {
+    pack_.assign(k_.operands.size(), false);
+    for (const Instr& i : k_.instrs)
+      if (lane(i) && (i.op == Op::kStore || (i.op == Op::kLoad && i.a < 0)))
+        pack_[i.slot] = k_.operands[i.slot].strides.back() == StrideKind::kUnit;
+  }
+
+  // Elements of a vector: 16 bytes of the narrowest operand of neighbours, halved until all begin at multiples of it.
+  int choose_width() const {
+    int narrowest = 0;
+    int64_t together = 0;  // what begins of vectors are multiples of, in elements
+    for (const Instr& i : k_.instrs) {
+      if ((i.op != Op::kLoad && i.op != Op::kStore) || !lane(i)) continue;
+      const kir::Operand& o = k_.operands[i.slot];
+      if (o.strides.back() != StrideKind::kUnit || !packed(i)) continue;
+      const int size = static_cast<int>(itemsize(o.dtype));
+      const kir::Bound& b = low_.bound[i.slot];
+      if (size > job_.options.alignment) return 1;
+      narrowest = narrowest == 0 ? size : std::min(narrowest, size);
+      // Vectors of an operand are read in pieces of at most 16 bytes: beginnings at multiples of 16 bytes do for all.
+      auto multiple = [&](int64_t elements) {
+        together = std::gcd(together, std::gcd<int64_t>(elements * size, 16) == 16 ? 0 : elements);
+      };
+      if (job_.options.alignment < 16) together = std::gcd(together, job_.options.alignment / size);
+      multiple(b.offset);
+      for (int a = 0; a + 1 < k_.axes; ++a)
+        if (low_.extents[a] > 1) multiple(b.strides[a]);
+      if (o.indexed) multiple(b.index_stride);
+    }
+    if (narrowest == 0) return 1;
+    int width = std::min(8, std::max(1, 16 / narrowest));
+    while (width > 1 && ((together != 0 && together % width != 0) || width > 2 * lanes_)) width /= 2;
+    return width;
+  }
+
+  std::string base(int slot) { return pointer_name(slot); }
+
+  std::string place(const Instr& i) {
+    if (!lane(i)) {
+      const std::string at = index_term(i);
+      return cat(base(i.slot), "[0", at, "]");
+    }
+    const StrideKind kind = k_.operands[i.slot].strides.back();
+    if (width_ > 1 && pack_[i.slot] && packed(i) && !(i.op == Op::kLoad && i.a >= 0)) return cat("v", i.slot, "[j]");
+    if (width_ > 1 && i.op == Op::kLoad && gathers_rows(i)) {
+      const auto same = std::find_if(k_.instrs.begin(), k_.instrs.end(), [&](const Instr& x) { return &x == &i; });
+      return cat("v", i.slot, "_", same - k_.instrs.begin(), "[j]");
+    }
+    const std::string l = width_ == 1 ? "l" : "(l + j)";
+    std::string index = kind == StrideKind::kUnit   ? l
+                        : kind == StrideKind::kZero ? "0"
+                                                    : cat(l, " * ", stride(i.slot, k_.axes - 1, narrow_));
+    if (kind == StrideKind::kUnit && width_ > 1) index = "l + j";
+    return cat(base(i.slot), "[", index, index_term(i), "]");
+  }
+
+  int64_t lanes_, points_;
+  bool narrow_, guards_ = false, full_;
+  int width_;
+  std::string type_;
+  std::vector<bool> pack_;
+};
+
+}  // namespace
+
+CudaLaunch print_flat(const Job& job) { return Flat(job).run(); }
+
+}  // namespace weft::cuda

@@ -1,0 +1,198 @@
+// Sums along rows. 16 threads, the logical lanes, take a block of 1024 elements of a row: thread t elements t, t + 16,
+// ... A row has as many half warps as blocks, up to 32, and a thread block as many rows as make 128 threads. What
+// several loops need stays in registers (kSteps of each thread) if the row fits; a longer row is read again.
+#include <algorithm>
+
+#include "compiler/cuda/codegen/writer.h"
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+#include "ops/scalar/reduce_order.h"
+
+namespace weft::cuda {
+namespace {
+
+using kir::Instr;
+using kir::Op;
+using kir::StrideKind;
+
+constexpr int kMostHalves = 32;       // of a row: 512 threads
+constexpr int kArrayRegisters = 96;   // of a thread, for values that later loops need
+constexpr int kUnrolledWork = 12000;  // operations of a kernel whose loops are written out
+
+int halves_of(int64_t lanes) {
+  int halves = 1;
+  while (halves < kMostHalves && int64_t{halves} * kReduceBlock < lanes) halves *= 2;
+  return halves;
+}
+
+// Steps of a half warp, in few sizes so that rows of similar length share a kernel.
+int steps_of(int64_t lanes) {
+  const int64_t n = (std::min<int64_t>(lanes, kReduceBlock) + kReduceLanes - 1) / kReduceLanes;
+  if (n <= 4 || lanes % kReduceLanes == 0) return static_cast<int>(std::max<int64_t>(n, 1));
+  return static_cast<int>(n <= 16 ? (n + 3) / 4 * 4 : (n + 7) / 8 * 8);
+}
+
+class Rows : Writer {
+ public:
+  explicit Rows(const Job& job) : Writer(job) {
+    lanes_ = low_.lanes();
+    halves_ = halves_of(lanes_);
+    blocks_ = (lanes_ + kReduceBlock - 1) / kReduceBlock;
+    long_ = blocks_ > halves_;
+    threads_ = std::max(128, 16 * halves_);
+    rows_ = threads_ / 16 / halves_;
+    points_ = low_.outer_points();
+    narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
+    few_ = is_narrow(job, points_);
+    steps_ = long_ ? 64 : steps_of(lanes_);
+    arrays_ = choose_arrays(form_, steps_, long_ || operations(form_) * steps_ > kUnrolledWork ? 0 : kArrayRegisters);
+    held_ = std::find(arrays_.kept.begin(), arrays_.kept.end(), true) != arrays_.kept.end();
+    // No element of a step is missing, and no row of a thread block.
+    full_ = !long_ && lanes_ == int64_t{halves_} * 16 * steps_ && points_ % rows_ == 0;
+    element = [this](const Instr& i) { return place(i); };
+    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+  }
+
+  CudaLaunch run() {
+    const std::string type = few_ ? "i32" : "i64",
+                      points = few_ ? params.i32("points", points_) : params.i64("points", points_);
+    const std::string row = halves_ == 1 ? "threadIdx.x / 16" : cat("threadIdx.x / ", 16 * halves_);
+    if (held_ || !long_) line(cat("constexpr int kSteps = ", steps_, ";"));
+    if (halves_ == 1) {
+      line("const int lane = threadIdx.x % 16;");
+    } else if (!long_) {
+      line(cat("const int lane = threadIdx.x % ", 16 * halves_, " / 16 * 1024 + threadIdx.x % 16;"));
+    } else {
+      line("const int half = threadIdx.x / 16, lane = threadIdx.x % 16;");
+    }
+    if (halves_ > 1 && !long_) line("int turn = 0;");
+    if (halves_ == 1) line("int turn;");
+    const std::string step = cat(rows_ == 1 ? "" : cat(rows_, " * "), type == "i64" ? "(i64)" : "", "gridDim.x");
+    open(cat("for (", type, " o0 = ", rows_ == 1 ? "" : cat(rows_, " * "), type == "i64" ? "(i64)" : "(i32)",
+             "blockIdx.x; o0 < ", points, "; o0 += ", step, ") {"));
+    if (rows_ == 1) {
+      line(cat("const ", type, " ", point(), " = o0;"));
+    } else if (full_) {
+      line(cat("const ", type, " ", point(), " = o0 + ", row, ";"));
+    } else {
+      line(cat("const ", type, " mine = o0 + ", row, ", ", point(), " = mine < ", points, " ? mine : ", points,
+               " - 1;"));
+    }
+    n_ = extent(k_.axes - 1, narrow_);
+    if (!full_ && rows_ > 1) {
+      line(cat("const ", narrow_ ? "i32" : "i64", " n = mine < ", points, " ? ", n_, " : 0;"));
+      n_ = "n";
+    }
+    outer_positions(few_);
+    outer_pointers(false, all_needed());
+    for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
+      values_before(static_cast<int>(loop));
+      this->loop(static_cast<int>(loop));
+    }
+    values_before(static_cast<int>(form_.loops.size()));
+    if (!form_.last.empty()) {
+      const std::string first = long_ ? "threadIdx.x == 0" : "lane == 0";
+      open(cat("if (", first, rows_ == 1 || full_ ? "" : cat(" && mine < ", points), ") {"));
+      for (int id : form_.last) store(id);
+      close();
+    }
+    close();
+    const int64_t blocks = (points_ + rows_ - 1) / rows_;
+    int shared = halves_ > 1 && !long_ ? threads_ : 0;
+    if (long_) shared = most_sums_ * 8 * static_cast<int>(area());
+    WEFT_CHECK(shared <= job_.device.max_shared_bytes, "cuda: ", k_.name, ": a row of ", lanes_, " elements needs ",
+               shared, " bytes of shared memory; there are ", job_.device.max_shared_bytes);
+    Grid grid;
+    grid.x = static_cast<uint32_t>(std::min<int64_t>(blocks, job_.device.max_grid_x));
+    return finish(threads_, shared, grid, how());
+  }
+
+ private:
+  std::string how() const {
+    std::string s =
+        cat(points_, " rows of ", lanes_, ", ", halves_ == 1 ? "a half warp" : cat(halves_, " half warps"), " each");
+    return s + (held_ ? ", kept in registers" : form_.loops.size() > 1 ? ", read by each loop" : "");
+  }
+  // Elements of shared memory for the blocks of a long row, with the levels of their tree.
+  int64_t area() const { return blocks_ + blocks_ / 16 + 4; }
+
+  std::string place(const Instr& i) {
+    std::string at = pointer_name(i.slot);
+    std::string index;
+    if (Form::in_loop(i.level)) {
+      const StrideKind kind = k_.operands[i.slot].strides.back();
+      if (kind == StrideKind::kUnit) index = "l";
+      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+    }
+    const std::string indexed = index_term(i);
+    if (index.empty()) index = "0";
+    return cat(at, "[", index, indexed, "]");
+  }
+
+  void loop(int number) {
+    const Loop& l = form_.loops[number];
+    std::string declared;
+    for (int id : arrays_.compute[number])
+      if (arrays_.kept[id]) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[kSteps];"));
+    in_array = arrays_.kept;
+    const std::string index = narrow_ ? "int" : "i64";
+    if (long_) {
+      most_sums_ = std::max(most_sums_, static_cast<int>(l.reduces.size()));
+      int at = 0;
+      for (int r : l.reduces)
+        line(cat("const Shared<", type_name(k_.instrs[r].type), "> blocks", r, " = shared_at<",
+                 type_name(k_.instrs[r].type), ">(", 8 * area() * at++, ");"));
+      open(cat("for (int block = half; block < ", params.i32("blocks", blocks_), "; block += ", halves_, ") {"));
+    }
+    for (int r : l.reduces) line(cat(type_name(k_.instrs[r].type), " acc", r, " = ", identity(r), ";"));
+    if (long_) {
+      line(cat("const ", index, " end = ", n_, " < block * (", index, ")1024 + 1024 ? ", n_, " : block * (", index,
+               ")1024 + 1024;"));
+      open(cat("_Pragma(\"unroll 8\") for (", index, " l = block * (", index, ")1024 + lane; l < end; l += 16) {"));
+    } else {
+      open(cat(held_ ? "UNROLL " : "_Pragma(\"unroll 8\") ", "for (int i = 0; i < kSteps; ++i) {"));
+      line(cat("const ", index, " l = lane + 16 * i;"));
+      if (!full_ && held_) line(cat("const bool in = l < ", n_, ";"));
+      if (!full_ && !held_) open(cat("if (l < ", n_, ") {"));
+      if (!full_ && held_) guard = "in";
+    }
+    looping = true;
+    values_of(arrays_.compute[number]);
+    for (int r : l.reduces) take(r);
+    for (int id : l.stores) store(id);
+    looping = false;
+    guard.clear();
+    if (!long_ && !full_ && !held_) close();
+    if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
+      line(cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
+    close();
+    if (long_) {
+      for (int r : l.reduces) {
+        line(cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
+        line(cat("if (lane == 0) blocks", r, "[block] = acc", r, ";"));
+      }
+      close();
+    }
+    for (int r : l.reduces) {
+      const std::string sum = long_
+                                  ? cat("fold_blocks<", op(r), ">(blocks", r, ", ", params.i32("blocks", blocks_), ")")
+                                  : cat("fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn)");
+      line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", sum, ";"));
+    }
+  }
+  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
+  std::string identity(int r) const { return cat("identity<", op(r), ", ", type_name(k_.instrs[r].type), ">()"); }
+
+  int64_t lanes_, blocks_, points_;
+  int halves_, threads_, rows_, steps_;
+  bool long_, narrow_, few_, held_, full_;
+  int most_sums_ = 1;
+  std::string n_;
+  Arrays arrays_;
+};
+
+}  // namespace
+
+CudaLaunch print_rows(const Job& job) { return Rows(job).run(); }
+
+}  // namespace weft::cuda

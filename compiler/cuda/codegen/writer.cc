@@ -1,0 +1,357 @@
+#include "compiler/cuda/codegen/writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+
+namespace weft::cuda {
+
+using kernels::Pw;
+using kir::Instr;
+using kir::Level;
+using kir::Op;
+using kir::StrideKind;
+using kir::Type;
+
+namespace {
+
+// Rows of pointwise.inc: name and expression in x, in a and b, or in c, a and b.
+struct PwText {
+  const char* name;
+  const char* expression;
+};
+constexpr PwText kPointwise[] = {
+#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) {#name, #expr},
+#define WEFT_TEST(name, types, expr, doc) {#name, #expr},
+#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) {#name, #expr},
+#define WEFT_COMPARE(name, types, expr, doc) {#name, #expr},
+#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) {#name, #expr},
+#include "ops/kernels/pointwise.inc"
+};
+constexpr const char* kReductionNames[] = {"sum", "max", "min", "prod"};
+constexpr const char* kReductionTypes[] = {"Sum", "Max", "Min", "Prod"};
+
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
+}
+bool is_float(Type t) { return t == Type::f32 || t == Type::f64; }
+
+std::string constant(Type t, double x) {
+  char text[40];
+  if (t == Type::pred) return x != 0 ? "true" : "false";
+  if (!is_float(t)) {
+    std::snprintf(text, sizeof text, t == Type::i64 ? "%lldll" : "%lld", static_cast<long long>(x));
+    return text;
+  }
+  const char* f = t == Type::f32 ? "f" : "";
+  if (std::isnan(x)) return cat("__builtin_nanf(\"\")");
+  if (std::isinf(x)) return cat(x < 0 ? "-" : "", "__builtin_inf", f, "()");
+  std::snprintf(text, sizeof text, t == Type::f32 ? "%.9g" : "%.17g", t == Type::f32 ? static_cast<float>(x) : x);
+  std::string s = text;
+  if (s.find_first_of(".e") == s.npos) s += ".0";
+  return s + f;
+}
+
+}  // namespace
+
+const char* memory_type(DType t) {
+  constexpr const char* k[] = {"f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool8"};
+  return k[static_cast<int>(t)];
+}
+const char* type_name(Type t) {
+  constexpr const char* k[] = {"f32", "f64", "i32", "i64", "bool"};
+  return k[static_cast<int>(t)];
+}
+Type computed_type(DType t) {
+  constexpr Type k[] = {Type::f32, Type::f64, Type::f32, Type::f32, Type::i64, Type::i32, Type::i32, Type::pred};
+  return k[static_cast<int>(t)];
+}
+const char* reduction_type(kernels::Rd rd) { return kReductionTypes[static_cast<int>(rd)]; }
+
+bool is_narrow(const Job& job, int64_t n) { return !job.options.wide && n < int64_t{1} << 30; }
+bool is_narrow(const Job& job, int first, int last) {
+  int64_t points = 1;
+  for (int a = first; a < last; ++a) points *= std::max<int64_t>(1, job.low.extents[a]);
+  bool narrow = is_narrow(job, points);
+  for (const kir::Bound& b : job.low.bound) {
+    int64_t span = 0;
+    for (int a = first; a < last; ++a) span += std::abs(b.strides[a]) * std::max<int64_t>(1, job.low.extents[a]);
+    narrow = narrow && is_narrow(job, span);
+  }
+  return narrow;
+}
+
+// ---- lines ----
+
+void Writer::line(const std::string& text, const std::string& note) {
+  body_.append(2 * depth_, ' ').append(text);
+  if (job_.options.notes && !note.empty()) body_.append("  // ").append(note);
+  body_ += '\n';
+}
+void Writer::open(const std::string& text) {
+  line(text);
+  ++depth_;
+}
+void Writer::close(const std::string& text) {
+  --depth_;
+  line(text);
+}
+
+// ---- values ----
+
+std::string Writer::name(int id) const {
+  const int at = form_.same[id];
+  const Instr& i = k_.instrs[at];
+  switch (i.op) {
+    case Op::kConst:
+      return cat("c", at);
+    case Op::kParam:
+      return cat("param", at);
+    case Op::kIndex:
+      return cat("index", at);
+    case Op::kLoad:
+      return cat("load", at);
+    case Op::kCheck:
+      return cat("at", at);
+    case Op::kPw:
+      return cat(kPointwise[static_cast<int>(i.pw)].name, at);
+    case Op::kCast:
+      return cat("cast", at);
+    case Op::kRound:
+      return cat("round", at);
+    case Op::kReduce:
+      return cat(kReductionNames[static_cast<int>(i.rd)], at);
+    default:
+      WEFT_BUG_IF(true, "cuda: instruction ", at, " has no value");
+  }
+}
+
+std::string Writer::use(int id) const {
+  const int at = form_.same[id];
+  const Instr& i = k_.instrs[at];
+  if (i.op == Op::kConst) return constant(i.type, i.value);
+  if (i.op == Op::kParam) return fields_->number(i.type, cat("param", i.slot), low_.params[i.slot]);
+  if (looping && !in_array.empty() && in_array[at]) return cat(name(at), "[", array_index, "]");
+  return name(at);
+}
+
+std::string Writer::converted(std::string x, Type from, Type to, bool wraps) const {
+  if (to == Type::pred && from != Type::pred) return cat("w_truth(", x, ")");
+  if (from == Type::pred && to != Type::pred) {
+    x = cat("i32(", x, ")");
+    from = Type::i32;
+  }
+  if (wraps && is_float(from)) {
+    x = cat("to_i64(", x, ")");
+    from = Type::i64;
+  }
+  if (from != to) x = cat("to_", type_name(to), "(", x, ")");
+  return wraps ? cat("wrap_u8(", x, ")") : x;
+}
+
+std::string Writer::pointwise(const Instr& i) const {
+  const int operands = kernels::pointwise_info(i.pw).operands;
+  if (operands == 3) return cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
+  std::string s;
+  const char* e = kPointwise[static_cast<int>(i.pw)].expression;
+  for (const char* p = e; *p; ++p) {
+    const bool alone = (p == e || !is_letter(p[-1])) && !is_letter(p[1]);
+    int id = -1;
+    if (alone && operands == 1 && *p == 'x') id = i.a;
+    if (alone && operands == 2 && *p == 'a') id = i.a;
+    if (alone && operands == 2 && *p == 'b') id = i.b;
+    std::string text = id < 0 ? std::string(1, *p) : use(id);
+    if (text[0] == '-' && !s.empty() && s.back() == '-') s += ' ';
+    s += text;
+  }
+  return s;
+}
+
+std::string Writer::index_term(const Instr& i) const {
+  if (i.op != Op::kLoad || i.a < 0) return "";
+  return cat(" + ", use(i.a), " * ", fields_->i64(cat("d", i.slot), low_.bound[i.slot].index_stride));
+}
+
+std::string Writer::guarded(const Instr& i, const std::string& x) const {
+  return looping && !guard.empty() && Form::in_loop(i.level) ? cat(guard, " ? ", x, " : ", type_name(i.type), "(0)")
+                                                             : x;
+}
+
+std::string Writer::expression(const Instr& i) const {
+  switch (i.op) {
+    case Op::kIndex:
+      return cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
+    case Op::kLoad:
+      return guarded(i,
+                     converted(cat("get(", element(i), ")"), computed_type(k_.operands[i.slot].dtype), i.type, false));
+    case Op::kCheck:
+      return guarded(
+          i, cat("check(", use(i.a), ", ", use(i.b), ", ", fields_->pointer("i32", "bad", {Pointer::kBad}), ")"));
+    case Op::kPw:
+      return pointwise(i);
+    case Op::kCast:
+      return converted(use(i.a), k_.instrs[form_.same[i.a]].type, i.type, i.type == Type::i32 && i.dtype == kUInt8);
+    case Op::kRound:
+      return cat("round_", to_string_view(i.dtype), "(", use(i.a), ")");
+    default:
+      WEFT_BUG_IF(true, "cuda: not a value");
+  }
+}
+
+void Writer::value(int id) {
+  const Instr& i = k_.instrs[id];
+  if (i.op == Op::kConst || i.op == Op::kParam || form_.same[id] != id) return;
+  const bool array = looping && !in_array.empty() && in_array[id];
+  line(cat(array ? "" : cat("const ", type_name(i.type), " "), use(id), " = ", expression(i), ";"), i.note);
+}
+
+void Writer::values_before(int stage, const std::function<bool(int)>& skip) {
+  for (int id = 0; id < static_cast<int>(k_.instrs.size()); ++id) {
+    const Instr& i = k_.instrs[id];
+    if (form_.same[id] != id || !form_.outside[id] || i.op == Op::kReduce || form_.stage[id] != stage) continue;
+    if (form_.in_loop(id) || (skip && skip(id))) continue;
+    value(id);
+  }
+}
+
+void Writer::values_of(const std::vector<int>& ids) {
+  for (int id : ids)
+    if (k_.instrs[id].op == Op::kLoad && k_.instrs[id].a < 0) value(id);
+  for (int id : ids)
+    if (k_.instrs[id].op != Op::kLoad || k_.instrs[id].a >= 0) value(id);
+}
+
+std::string Writer::stored(int id) const {
+  const Instr& i = k_.instrs[id];
+  const Type from = k_.instrs[form_.same[i.a]].type;
+  if (i.op != Op::kStore) return use(i.a);
+  const DType to = k_.operands[i.slot].dtype;
+  return converted(use(i.a), from, computed_type(to), to == kUInt8 && is_float(from));
+}
+void Writer::take(int r) {
+  const Instr& i = k_.instrs[r];
+  line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "acc", r, " = ", reduction_type(i.rd), "::f(acc", r, ", ",
+           use(i.a), ");"),
+       i.note);
+}
+void Writer::store(int id) {
+  line(cat(looping && !guard.empty() ? cat("if (", guard, ") ") : "", "put(", element(k_.instrs[id]), ", ", stored(id),
+           ");"),
+       k_.instrs[id].note);
+}
+
+bool Writer::moves(int slot) const {
+  const auto& strides = k_.operands[slot].strides;
+  return std::any_of(strides.begin(), strides.begin() + k_.outer_axes(),
+                     [](StrideKind s) { return s != StrideKind::kZero; });
+}
+std::string Writer::pointer_name(int slot) {
+  if (!moves(slot)) return operand_pointer(slot);
+  return cat(k_.operands[slot].output ? "y" : "x", slot);
+}
+std::string Writer::operand_pointer(int slot) {
+  const kir::Operand& o = k_.operands[slot];
+  return params.pointer(cat(o.output ? "" : "const ", memory_type(o.dtype)), cat(o.output ? "y" : "x", slot),
+                        {Pointer::kOperand, slot});
+}
+std::string Writer::stride(int slot, int axis, bool narrow) {
+  const std::string field = cat("s", slot, "_", axis);
+  const int64_t s = low_.bound[slot].strides[axis];
+  return narrow ? params.i32(field, s) : params.i64(field, s);
+}
+std::string Writer::extent(int axis, bool narrow) {
+  const std::string field = cat("n", axis);
+  return narrow ? params.i32(field, low_.extents[axis]) : params.i64(field, low_.extents[axis]);
+}
+
+std::string Writer::point() const { return k_.outer_axes() == 1 ? "i0" : "o"; }
+void Writer::outer_positions(bool narrow) {
+  const int outer = k_.outer_axes();
+  const std::string type = narrow ? "i32" : "i64";
+  if (outer == 0) return;
+  if (outer == 1) return;  // point() is i0 itself
+  std::string rest = "o", s = cat("const ", type, " ");
+  for (int a = outer - 1; a > 0; --a) {
+    const std::string n = narrow ? params.div(cat("n", a), low_.extents[a]) : extent(a, false);
+    s += cat("i", a, " = ", rest, " % ", n, ", ");
+    rest = cat(rest, " / ", n);
+  }
+  line(cat(s, "i0 = ", rest, ";"));
+}
+
+void Writer::outer_pointers(bool narrow, const std::vector<int>& used) {
+  for (int slot = 0; slot < static_cast<int>(k_.operands.size()); ++slot) {
+    const bool reads = std::any_of(used.begin(), used.end(), [&](int id) {
+      const Instr& i = k_.instrs[id];
+      return (i.op == Op::kLoad || i.op == Op::kStore) && i.slot == slot;
+    });
+    if (!reads || !moves(slot)) continue;
+    const kir::Operand& o = k_.operands[slot];
+    std::string at = operand_pointer(slot);
+    for (int a = 0; a < k_.outer_axes(); ++a) {
+      if (o.strides[a] == StrideKind::kZero) continue;
+      at += cat(" + i", a);
+      if (o.strides[a] == StrideKind::kAny) at += cat(" * ", stride(slot, a, narrow));
+    }
+    line(cat(o.output ? "" : "const ", memory_type(o.dtype), "* const ", pointer_name(slot), " = ", at, ";"));
+  }
+}
+
+std::vector<int> Writer::needed(int first, int last, bool ends) const {
+  std::vector<int> all;
+  for (int id = 0; id < static_cast<int>(k_.instrs.size()); ++id)
+    if (form_.same[id] == id && form_.outside[id]) all.push_back(id);
+  for (int loop = first; loop < last; ++loop) {
+    for (int id : form_.closure(loop, {})) all.push_back(id);
+    for (int id : form_.loops[loop].stores) all.push_back(id);
+  }
+  if (ends) all.insert(all.end(), form_.last.begin(), form_.last.end());
+  return all;
+}
+
+// ---- the whole ----
+
+std::string Writer::symbol() const {
+  if (!job_.options.symbol.empty()) return job_.options.symbol + suffix;
+  if (!job_.options.notes) return "kernel";
+  std::string s = (k_.name.empty() ? "kernel" : k_.name) + suffix;
+  for (char& c : s)
+    if (!is_letter(c)) c = '_';
+  if (s[0] >= '0' && s[0] <= '9') s = "k" + s;
+  return s;
+}
+
+CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::string& how, int min_blocks) {
+  CudaLaunch launch;
+  Kernel& kernel = launch.kernel;
+  kernel.symbol = symbol();
+  kernel.threads = threads;
+  kernel.min_blocks = min_blocks;
+  kernel.shared_bytes = shared_bytes;
+  std::string head;
+  if (job_.options.notes) {
+    head = cat("// ", k_.name.empty() ? "kernel" : k_.name, suffix, ": ", how, "\n");
+    if (suffix.empty()) {
+      for (size_t s = 0; s < k_.operands.size(); ++s)
+        head += cat("//   ", k_.operands[s].output ? "y" : "x", s, ": ", to_string_view(k_.operands[s].dtype),
+                    k_.operands[s].name.empty() ? "" : " ", k_.operands[s].name, "\n");
+      char cost[96];
+      if (low_.bytes > 0) {
+        std::snprintf(cost, sizeof cost, "//   cost: %.4g kB, %.4g kflop\n", low_.bytes / 1e3, low_.flops / 1e3);
+        head += cost;
+      }
+    }
+  }
+  const std::string parameters = kernel.symbol + "_args";
+  kernel.text = cat(head, params.text(parameters), "extern \"C\" __global__ void __launch_bounds__(", threads,
+                    min_blocks > 1 ? cat(", ", min_blocks) : "", ") ", kernel.symbol, "(const __grid_constant__ ",
+                    parameters, " p) {\n", body_, "}\n");
+  launch.grid = grid;
+  params.write(&launch);
+  return launch;
+}
+
+}  // namespace weft::cuda
