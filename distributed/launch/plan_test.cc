@@ -214,12 +214,14 @@ TEST(PlanText, IsReadBack) {
   Plan given{{"blocks.*.attn.qkv.weight", {{"tp", Shard(0)}}}, {"tok.weight", {{"tp", Replicate()}}}};
   given.zero = 2;
   given.keep_gathered = true;
+  given.expert_room = 2.5;
   const PlanReport before = plan_gpt("dp2,tp2", {.plan = given});
   const std::string path = ::testing::TempDir() + "/a.plan";
   save_plan(before, path);
   const SavedPlan saved = load_plan(path);
   EXPECT_EQ(saved.mesh.to_string(), "dp2,tp2");
   EXPECT_EQ(saved.hash, before.hash());
+  EXPECT_EQ(saved.plan.expert_room, 2.5);
   const PlanReport after = plan_gpt(saved.mesh.to_string(), {.plan = saved.plan});
   EXPECT_EQ(after.hash(), saved.hash) << plan_text(before) << plan_text(after);
   EXPECT_EQ(plan_text(after), plan_text(before));
@@ -239,6 +241,7 @@ TEST(PlanText, HostileTextIsAnError) {
   EXPECT_EQ(error(""), "plan: the text is empty; need 'weft plan 1' and the lines of a plan");
   EXPECT_EQ(error("weft plan 1\nmesh dp2\nzero 4"), "plan, line 3: zero is '4'; need a number from 0 to 3");
   EXPECT_EQ(error("weft plan 1\nmesh dp2\nsplit w tp 0"), "plan: 'w' is placed along 'tp', which mesh dp2 has not");
+  EXPECT_NE(error("weft plan 1\nmesh dp2\nexpert_room -1"), "");
   EXPECT_NE(error("weft plan 1\nmesh dp99999999999"), "");
   EXPECT_NE(error("weft plan 1\nsplit a dp 99999999999999999999"), "");
   std::mt19937 random(5);

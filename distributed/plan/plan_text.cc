@@ -1,6 +1,8 @@
 #include "distributed/plan/plan_text.h"
 
+#include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <set>
 
@@ -50,7 +52,8 @@ std::string plan_text(const PlanReport& r) {
   const int zero = p.zero >= 0 ? p.zero : r.mesh().find("fsdp") ? 3 : 0;
   std::string s = cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero,
                       "\nsequence ", p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off",
-                      "\ncp ", p.cp, "\ncp_layout ", p.cp_layout, "\nhash ", hash, "\n");
+                      "\ncp ", p.cp, "\ncp_layout ", p.cp_layout, "\nexpert_room ", p.expert_room,
+                      "\nhash ", hash, "\n");
   for (const PlannedCell& c : r.cells())
     for (const auto& [dimension, dim] : c.split)
       s += dim >= 0 ? cat("split ", c.name, " ", dimension, " ", dim, "\n")
@@ -105,20 +108,25 @@ SavedPlan parse_plan(std::string_view text) {
     } else if (w[0] == "keep_gathered") {
       out.plan.keep_gathered = on_off(w[1], line_number, "keep_gathered");
     } else if (w[0] == "cp") {
-      WEFT_CHECK(w[1] == "allgather" || w[1] == "ring" || w[1] == "ulysses", "plan, line ", line_number, ": cp is '",
-                 shown(w[1]), "'; need allgather, ring or ulysses");
+      WEFT_CHECK(std::ranges::count(kCpKinds, w[1]), "plan, line ", line_number, ": cp is '", shown(w[1]),
+                 "'; need allgather, ring or ulysses");
       out.plan.cp = w[1];
     } else if (w[0] == "cp_layout") {
-      WEFT_CHECK(w[1] == "auto" || w[1] == "contiguous" || w[1] == "headtail" || w[1] == "documents", "plan, line ",
-                 line_number, ": cp_layout is '", shown(w[1]), "'; need auto, contiguous, headtail or documents");
+      WEFT_CHECK(std::ranges::count(kCpLayouts, w[1]), "plan, line ", line_number, ": cp_layout is '", shown(w[1]),
+                 "'; need auto, contiguous, headtail or documents");
       out.plan.cp_layout = w[1];
+    } else if (w[0] == "expert_room") {
+      const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.plan.expert_room);
+      WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size() && out.plan.expert_room >= 0 &&
+                     std::isfinite(out.plan.expert_room),
+                 "plan, line ", line_number, ": expert_room is '", shown(w[1]), "'; need a number of average shares, or 0");
     } else if (w[0] == "hash") {
       const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.hash, 16);
       WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size(), "plan, line ", line_number, ": hash is '",
                  shown(w[1]), "'; need hexadecimal digits");
     } else {
       WEFT_CHECK(false, "plan, line ", line_number, ": got '", shown(w[0]),
-                 "'; need mesh, zero, sequence, keep_gathered, cp, cp_layout, hash, split or whole");
+                 "'; need mesh, zero, sequence, keep_gathered, cp, cp_layout, expert_room, hash, split or whole");
     }
   }
   WEFT_CHECK(line_number > 0, "plan: the text is empty; need 'weft plan 1' and the lines of a plan");

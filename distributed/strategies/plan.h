@@ -3,6 +3,7 @@
 #pragma once
 #include <initializer_list>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -21,6 +22,9 @@ struct PlanRule {
   std::string pattern;
   std::vector<std::pair<std::string, Placement>> placements;
 };
+
+inline constexpr std::string_view kCpKinds[] = {"allgather", "ring", "ulysses"};
+inline constexpr std::string_view kCpLayouts[] = {"auto", "contiguous", "headtail", "documents"};
 
 struct Plan {
   std::vector<PlanRule> rules = {};

@@ -248,11 +248,9 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
     WEFT_CHECK(known || d.size == 1, "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name,
                "'; need dp, fsdp, tp, cp or ep");
   }
-  WEFT_CHECK(plan.cp == "allgather" || plan.cp == "ring" || plan.cp == "ulysses", "plan: cp is '", plan.cp,
-             "'; need allgather, ring or ulysses");
-  static constexpr const char* kLayouts[] = {"auto", "contiguous", "headtail", "documents"};
-  WEFT_CHECK(std::any_of(std::begin(kLayouts), std::end(kLayouts), [&](const char* k) { return plan.cp_layout == k; }),
-             "plan: cp_layout is '", plan.cp_layout, "'; need auto, contiguous, headtail or documents");
+  WEFT_CHECK(std::ranges::count(kCpKinds, plan.cp), "plan: cp is '", plan.cp, "'; need allgather, ring or ulysses");
+  WEFT_CHECK(std::ranges::count(kCpLayouts, plan.cp_layout), "plan: cp_layout is '", plan.cp_layout,
+             "'; need auto, contiguous, headtail or documents");
   WEFT_CHECK(plan.zero >= -1 && plan.zero <= 3, "plan: zero is ", plan.zero, "; need a stage from 0 to 3");
   Strategy s{mesh, joint, plan};
   s.pins.cells.resize(joint.cells.size());

@@ -28,6 +28,8 @@ ABSL_FLAG(std::string, mesh, "", "ranks along dimensions dp, fsdp, tp, cp, ep, o
 ABSL_FLAG(std::string, ranks, "threads", "what the ranks of --mesh are: threads of this process");
 ABSL_FLAG(int64_t, zero, -1, "with --mesh, ZeRO stage: 1 shards optimiser state over the data ranks, 2 gradients too, 3 parameters too; -1: 3 over fsdp, else 0");
 ABSL_FLAG(std::string, cp, "allgather", "with --mesh and a dimension cp, how attention sees the whole sequence: allgather, ring or ulysses");
+ABSL_FLAG(std::string, cp_layout, "auto", "with --mesh and a dimension cp, which positions a rank has: contiguous, headtail (equal work under a causal mask), documents (equal work for packed documents), or auto");
+ABSL_FLAG(bool, sequence, true, "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)");
 ABSL_FLAG(bool, show_plan, false, "print how the step is laid over the mesh, every collective with its reason, before the first step");
 ABSL_FLAG(std::vector<std::string>, forbid, {}, "with --mesh, collectives the plan may not have, as in allgather@dp:activations,allreduce@tp: KIND@DIMENSION[:WHAT], * for any; one that it has is an error");
 ABSL_FLAG(std::string, plan, "", "file that --save_plan wrote: mesh and placements are those of that plan");
@@ -73,6 +75,8 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     o.ranks = absl::GetFlag(FLAGS_ranks);
     o.zero = absl::GetFlag(FLAGS_zero);
     o.cp = absl::GetFlag(FLAGS_cp);
+    o.cp_layout = absl::GetFlag(FLAGS_cp_layout);
+    o.sequence = absl::GetFlag(FLAGS_sequence);
     o.show_plan = absl::GetFlag(FLAGS_show_plan);
     o.forbid = absl::GetFlag(FLAGS_forbid);
     o.plan = absl::GetFlag(FLAGS_plan);

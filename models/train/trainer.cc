@@ -86,7 +86,8 @@ void check_batch(const Plan& p, const TrainOptions& o) {
 void settle_mesh(Plan& p, const TrainOptions& o) {
   check("ranks", o.ranks == "threads", cat("'", o.ranks, "'"), "threads");
   check("zero", o.zero >= -1 && o.zero <= 3, std::to_string(o.zero), "a stage from 0 to 3");
-  check("cp", o.cp == "allgather" || o.cp == "ring" || o.cp == "ulysses", cat("'", o.cp, "'"), "allgather, ring or ulysses");
+  check("cp", std::ranges::count(dist::kCpKinds, o.cp), cat("'", o.cp, "'"), "allgather, ring or ulysses");
+  check("cp_layout", std::ranges::count(dist::kCpLayouts, o.cp_layout), cat("'", o.cp_layout, "'"), "auto, contiguous, headtail or documents");
   try {
     p.mesh = dist::Mesh::parse(o.mesh);
   } catch (const Error& e) {
@@ -94,12 +95,17 @@ void settle_mesh(Plan& p, const TrainOptions& o) {
   }
   p.placements.zero = static_cast<int>(o.zero);
   p.placements.cp = o.cp;
+  p.placements.cp_layout = o.cp_layout;
+  p.placements.sequence = o.sequence;
   if (!o.plan.empty()) {
     const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
     if (!o.mesh.empty() && !(p.mesh == saved.mesh))
       usage_error(cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(), ", which needs no --mesh"));
     check("zero", o.zero < 0 || o.zero == saved.plan.zero, std::to_string(o.zero),
           cat("none: --plan ", o.plan, " has stage ", saved.plan.zero).c_str());
+    check("cp_layout", o.cp_layout == "auto" || o.cp_layout == saved.plan.cp_layout, o.cp_layout,
+          cat("none: --plan ", o.plan, " has ", saved.plan.cp_layout).c_str());
+    check("sequence", o.sequence || !saved.plan.sequence, "false", cat("none: --plan ", o.plan, " has sequence on").c_str());
     check("cp", o.cp == "allgather" || o.cp == saved.plan.cp, o.cp, cat("none: --plan ", o.plan, " has ", saved.plan.cp).c_str());
     p.mesh = saved.mesh;
     p.placements = saved.plan;

@@ -30,6 +30,8 @@ struct TrainOptions {
   std::string ranks = "threads";
   int64_t zero = -1;             // ZeRO stage over the data dimensions; -1: 3 over fsdp, else 0
   std::string cp = "allgather";  // attention over sequences split by cp: allgather, ring or ulysses
+  std::string cp_layout = "auto";  // which positions a rank has: contiguous, headtail, documents, or auto
+  bool sequence = true;            // tp splits sequences where it does not split features
   bool show_plan = false;
   std::vector<std::string> forbid;  // collectives that the plan may not have
   std::string plan;              // file of a saved plan; empty: the plan follows from the mesh
