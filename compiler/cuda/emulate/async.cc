@@ -185,14 +185,15 @@ void Block::tma_store(const void* map, int offset, int dims, const int* at, int 
   std::memcpy(&m, map, sizeof m);
   must(wrong_map(m, dims, offset), line);
   const int bytes = box_bytes(m);
-  must(shadow_.read_async(running_, shadow_.clocks().copy_engine(), offset, bytes, line), line);
+  Clocks& clocks = shadow_.clocks();
+  must(shadow_.read_async(running_, clocks.store_engine(), offset, bytes, line), line);
   for_box(m, at, offset, [&](int from, const char* to) {
     if (!to) return;
     global(to, m.element_bytes, true, line);
     std::memcpy(const_cast<char*>(to), shadow_.at(offset + from), m.element_bytes);
   });
   shadow_.hold(offset, bytes, 1);
-  fibers_[running_].held.push_back({fibers_[running_].stores, offset, bytes});
+  fibers_[running_].held.push_back({fibers_[running_].stores, offset, bytes, clocks.advance(clocks.store_engine())});
 }
 
 void Block::tma_store_wait(int groups, bool commit) {
@@ -203,10 +204,12 @@ void Block::tma_store_wait(int groups, bool commit) {
   }
   size_t kept = 0;
   for (const Held& h : f.held) {
-    if (h.group >= f.stores - groups)
+    if (h.group >= f.stores - groups) {
       f.held[kept++] = h;
-    else
-      shadow_.hold(h.offset, h.bytes, -1);
+      continue;
+    }
+    shadow_.hold(h.offset, h.bytes, -1);
+    shadow_.clocks().learn(running_, shadow_.clocks().store_engine(), h.epoch);
   }
   f.held.resize(kept);
 }

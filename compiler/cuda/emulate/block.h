@@ -61,6 +61,7 @@ class Block {
   };
   struct Held {
     int group, offset, bytes;
+    uint32_t epoch = 0;
   };
   struct Fiber {
     void* sp = nullptr;

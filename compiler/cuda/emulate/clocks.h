@@ -1,6 +1,6 @@
-// Happens-before among the threads of a block, as vector clocks. Beside the threads there are agents: the copy engine
-// (TMA) and each warpgroup's tensor core. A barrier of the whole block starts a new age, in which all that went before
-// is ordered, so that clocks need only tell what happened within an age.
+// Happens-before among the threads of a block, as vector clocks. Beside the threads there are agents: the copy engine's
+// loads and stores (TMA) and each warpgroup's tensor core. A barrier of the whole block starts a new age, in which all
+// that went before is ordered, so that clocks need only tell what happened within an age.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +22,7 @@ class Clocks {
 
   void begin_launch(int threads) {
     threads_ = threads;
-    width_ = threads + 9;
+    width_ = threads + 10;
     epoch_.assign(width_, 1);
     seen_.assign(static_cast<size_t>(threads) * width_, 0);
     row_age_.assign(threads, 0);
@@ -32,6 +32,7 @@ class Clocks {
   /// All that went before is before all that comes.
   void sync_all() { ++age_; }
   int copy_engine() const { return threads_; }
+  int store_engine() const { return threads_ + 9; }
   int tensor_core(int warpgroup) const { return threads_ + 1 + warpgroup; }
 
   Stamp now(int who) const { return uint64_t{age_} << 40 | uint64_t(who) << 28 | epoch_[who]; }

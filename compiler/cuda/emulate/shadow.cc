@@ -32,9 +32,9 @@ std::string Shadow::where(const char* does, int offset, int bytes) const {
 
 std::string Shadow::other(Clocks::Stamp s, const char* did, int line) const {
   const int w = Clocks::who(s), threads = const_cast<Shadow*>(this)->clocks_.copy_engine();
-  const std::string who = w < threads    ? cat("thread ", w)
-                          : w == threads ? "TMA"
-                                         : cat("warpgroup ", w - threads - 1, "'s wgmma");
+  const std::string who = w < threads                        ? cat("thread ", w)
+                          : w == threads || w == threads + 9 ? "TMA"
+                                                             : cat("warpgroup ", w - threads - 1, "'s wgmma");
   return cat(who, " ", did, " (line ", line, ")");
 }
 
