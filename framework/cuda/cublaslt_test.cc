@@ -9,11 +9,16 @@
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/cuda/copy.h"
+#include "framework/cuda/device_allocator.h"
 #include "framework/cuda/fake_cublaslt.h"
+#include "framework/cuda/gpu.h"
+#include "framework/cuda/stream.h"
+#include "framework/cuda/testing/fake_gpu_test.h"
+#include "framework/tensor/view.h"
 
-#if __has_include(<cublasLt.h>)
+#ifdef WEFT_CUDA_HEADERS
 #include <cublasLt.h>
-#define WEFT_HAS_CUBLASLT_H 1
 #endif
 
 namespace weft::cuda {
@@ -229,13 +234,42 @@ TEST(CublasLt, DescriptorsAreDestroyed) {
   EXPECT_EQ(fake.alive(), 0);
 }
 
+// On a fake GPU products wait for their turn in the stream and run again in graphs.
+class CublasLtOnGpu : public testing::FakeGpuTest {};
+
+TEST_F(CublasLtOnGpu, InTheOrderOfTheStream) {
+  FakeCublasLt fake_lt(&fake);
+  ScopedCublasLt in_its_place(fake_lt.table());
+  Gpu& gpu = Gpu::get(0);
+  gpu.make_current();
+  std::vector<float> a{1, 2, 3, 4}, b{5, 6, 7, 8};
+  const int64_t bytes = 3 * 256;
+  char* memory = static_cast<char*>(gpu.allocator().allocate(bytes));
+  auto at = [&](int i) { return StridedView{memory + 256 * i, kFloat32, {2, 2}, {2, 1}}; };
+  copy_to_device({a.data(), kFloat32, {2, 2}, {2, 1}}, at(0), gpu.stream());
+  copy_to_device({b.data(), kFloat32, {2, 2}, {2, 1}}, at(1), gpu.stream());
+  MatmulShape s;
+  s.m = s.n = s.k = 2;
+  s.a = s.b = {0, 2, 1};
+  s.out_row = 2;
+  CublasLt& lt = CublasLt::of(0);
+  EXPECT_EQ(&lt, &CublasLt::of(0));
+  lt.run(*lt.plan(s), {memory, memory + 256, nullptr, memory + 512, nullptr, nullptr, nullptr}, gpu.stream().handle());
+  EXPECT_GT(fake.pending(), 0);
+  std::vector<float> y(4);
+  copy_to_host(at(2), {y.data(), kFloat32, {2, 2}, {2, 1}}, gpu.stream());
+  EXPECT_EQ(y, (std::vector<float>{19, 22, 43, 50}));
+  gpu.allocator().deallocate(memory, bytes);
+  EXPECT_TRUE(fake_lt.faults().empty());
+}
+
 TEST(CublasLt, LibraryOrTheReason) {
   const CublasLtLibrary& l = cublaslt_library();
   if (!l.unavailable.empty()) GTEST_SKIP() << l.unavailable;
   EXPECT_GE(l.version, 120000);
 }
 
-#ifdef WEFT_HAS_CUBLASLT_H
+#ifdef WEFT_CUDA_HEADERS
 // Functions are compared as pointers that take our types for cuBLASLt's: the same number and sizes of arguments.
 template <class... A, class... B>
 constexpr bool same_shape(cublasStatus_t (*)(A...), int (*)(B...)) {

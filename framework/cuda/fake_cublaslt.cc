@@ -6,11 +6,16 @@
 
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/cuda/driver_api.h"
+#include "framework/cuda/testing/fake_driver.h"
 #include "framework/tensor/dtype.h"
 
 namespace weft::cuda {
 namespace lt {
-struct Context {};
+struct Context {
+  CUmodule module = nullptr;  // of a fake driver
+  CUfunction matmul = nullptr;
+};
 struct Layout : FakeMatmul::Matrix {};
 struct Desc {
   int compute, scale;
@@ -198,9 +203,9 @@ struct FakeCublasLtCalls {
     return a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
   }
 
-  static int matmul(lt::Context*, lt::Desc* desc, const void* alpha, const void* a, lt::Layout* la, const void* b,
-                    lt::Layout* lb, const void* beta, const void* c, lt::Layout* lc, void* d, lt::Layout* ld,
-                    const lt::Algo* algo, void* workspace, size_t workspace_bytes, void*) {
+  static int matmul(lt::Context* context, lt::Desc* desc, const void* alpha, const void* a, lt::Layout* la,
+                    const void* b, lt::Layout* lb, const void* beta, const void* c, lt::Layout* lc, void* d,
+                    lt::Layout* ld, const lt::Algo* algo, void* workspace, size_t workspace_bytes, void* stream) {
     FakeMatmul m = described(desc, la, lb, lc, ld);
     if (std::string why = malformed(m); !why.empty()) return fault(why);
     const uint64_t id = algo->data[0];
@@ -235,10 +240,37 @@ struct FakeCublasLtCalls {
     aux.batch_stride = m.aux_batch_stride;
     if (takes_aux(m.epilogue) && !inside(span_of(desc->aux, aux))) return fault("aux is memory of others");
     if (takes_bias(m.epilogue) && m.d.batch > 1) return fault("bias of a batch is not tested");
-    compute(m, *desc, al, a, b, be, c, d);
     the_fake->ran_.push_back(m);
-    return lt::kSuccess;
+    if (!the_fake->driver_) {
+      compute(m, *desc, al, a, b, be, c, d);
+      return lt::kSuccess;
+    }
+    auto range = [](std::span<const char> s) {
+      return testing::FakeRange{reinterpret_cast<CUdeviceptr>(s.data()), s.size()};
+    };
+    FakeCublasLt::Job job{[=, desc = *desc] { compute(m, desc, al, a, b, be, c, d); },
+                          {range(sa), range(sb), range(sd)}};
+    if (be != 0) job.touches.push_back(range(sc));
+    if (takes_aux(m.epilogue)) job.touches.push_back(range(span_of(desc->aux, aux)));
+    the_fake->jobs_.push_back(std::move(job));
+    return launch(*context, the_fake->jobs_.size() - 1, static_cast<CUstream>(stream));
   }
+
+  // A product as a kernel of the fake driver, known by its number.
+  static int launch(lt::Context& context, uint64_t job, CUstream stream) {
+    const DriverApi& api = driver();
+    if (!context.module && api.cuModuleLoadData(&context.module, "cublasLt") != CUDA_SUCCESS) return fault("no module");
+    if (!context.matmul && api.cuModuleGetFunction(&context.matmul, context.module, kKernel) != CUDA_SUCCESS)
+      return fault("no kernel");
+    void* parameters[] = {&job};
+    const CUresult r = api.cuLaunchKernel(context.matmul, 1, 1, 1, 1, 1, 1, 0, stream, parameters, nullptr);
+    return r == CUDA_SUCCESS ? int{lt::kSuccess} : fault("the launch of a product fails");
+  }
+  static int destroy_context(lt::Context* context) {
+    if (context->module) driver().cuModuleUnload(context->module);
+    return destroy(context);
+  }
+  static constexpr const char* kKernel = "cublaslt_matmul";
 
   static void compute(const FakeMatmul& m, const lt::Desc& desc, double alpha, const void* a, const void* b,
                       double beta, const void* c, void* d) {
@@ -300,17 +332,24 @@ struct FakeCublasLtCalls {
   }
 };
 
-FakeCublasLt::FakeCublasLt() {
+FakeCublasLt::FakeCublasLt(testing::FakeDriver* driver) : driver_(driver) {
   WEFT_BUG_IF(the_fake, "two fakes of cuBLASLt at once");
   the_fake = this;
   using F = FakeCublasLtCalls;
+  if (driver) {
+    testing::FakeKernel kernel;
+    kernel.parameter_bytes = sizeof(uint64_t);
+    kernel.run = [](const testing::FakeLaunch& l) { the_fake->jobs_[l.as<uint64_t>()].compute(); };
+    kernel.touches = [](const testing::FakeLaunch& l) { return the_fake->jobs_[l.as<uint64_t>()].touches; };
+    driver->add_kernel(F::kKernel, std::move(kernel));
+  }
   table_.cublasLtGetVersion = [] { return size_t{130000}; };
   table_.cublasLtGetStatusString = [](int status) {
     if (!the_fake->faults_.empty()) return the_fake->faults_.back().c_str();
     return status == lt::kNotSupported ? "not supported" : "no error";
   };
   table_.cublasLtCreate = [](lt::Context** out) { return F::made(out, new lt::Context); };
-  table_.cublasLtDestroy = F::destroy<lt::Context>;
+  table_.cublasLtDestroy = F::destroy_context;
   table_.cublasLtMatrixLayoutCreate = F::create_layout;
   table_.cublasLtMatrixLayoutDestroy = F::destroy<lt::Layout>;
   table_.cublasLtMatrixLayoutSetAttribute = F::set_layout;

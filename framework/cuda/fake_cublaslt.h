@@ -1,7 +1,10 @@
 // A cuBLASLt for tests without a GPU: it records products, checks descriptors as the real one would and more (memory is
-// inside what was told, aligned as planned, results overlap no operand), and computes on host memory term by term.
+// inside what was told, aligned as planned, results overlap no operand), and computes term by term: on host memory at
+// once, or as a kernel of a fake driver in the order of its stream.
 #pragma once
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -9,6 +12,10 @@
 #include "framework/cuda/cublaslt_abi.h"
 
 namespace weft::cuda {
+namespace testing {
+class FakeDriver;
+struct FakeRange;
+}  // namespace testing
 
 /// A product as it arrived, in cuBLASLt's own terms.
 struct FakeMatmul {
@@ -30,8 +37,8 @@ struct FakeMatmul {
 
 class FakeCublasLt {
  public:
-  /// At most one at a time in a process.
-  FakeCublasLt();
+  /// At most one at a time in a process. `driver`, if not null, runs the products, and outlives this.
+  explicit FakeCublasLt(testing::FakeDriver* driver = nullptr);
   ~FakeCublasLt();
   FakeCublasLt(const FakeCublasLt&) = delete;
 
@@ -51,6 +58,12 @@ class FakeCublasLt {
 
  private:
   friend struct FakeCublasLtCalls;
+  struct Job {
+    std::function<void()> compute;
+    std::vector<testing::FakeRange> touches;
+  };
+  std::deque<Job> jobs_;  // those of a driver, for good: graphs replay them
+  testing::FakeDriver* driver_ = nullptr;
   lt::Table table_;
   std::vector<std::span<const char>> allowed_;
   std::vector<FakeMatmul> ran_, planned_;

@@ -123,7 +123,8 @@ void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const 
   for (const std::string& f : flags) flag.push_back(f.c_str());
   int result =
       n.call.nvrtcCreateProgram(&program.p, text.c_str(), cat(kernel.symbol, ".cu").c_str(), 1, &header, &kWordsName);
-  if (result == 0) result = n.call.nvrtcCompileProgram(program.p, static_cast<int>(flag.size()), flag.data());
+  if (result == kNvrtcSuccess)
+    result = n.call.nvrtcCompileProgram(program.p, static_cast<int>(flag.size()), flag.data());
   auto c = std::make_shared<Cubin>();
   size_t bytes = 0;
   if (program.p && n.call.nvrtcGetProgramLogSize(program.p, &bytes) == 0 && bytes > 1) {
@@ -131,12 +132,12 @@ void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const 
     n.call.nvrtcGetProgramLog(program.p, c->log.data());
     c->log.resize(std::strlen(c->log.c_str()));
   }
-  if (result == 0) result = n.call.nvrtcGetCUBINSize(program.p, &bytes);
-  if (result == 0) {
+  if (result == kNvrtcSuccess) result = n.call.nvrtcGetCUBINSize(program.p, &bytes);
+  if (result == kNvrtcSuccess) {
     c->bytes.resize(bytes);
     result = n.call.nvrtcGetCUBIN(program.p, c->bytes.data());
   }
-  if (result != 0) {
+  if (result != kNvrtcSuccess) {
     const std::string_view error = first_error(c->log);
     job.failure = error.empty() ? std::string(n.call.nvrtcGetErrorString(result)) : std::string(error);
     return;

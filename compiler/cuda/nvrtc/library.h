@@ -9,23 +9,24 @@ namespace weft::cuda {
 
 /// A program under compilation, NVRTC's own.
 struct NvrtcProgram;
+enum NvrtcResult : int { kNvrtcSuccess = 0 };
 
-/// NVRTC's functions by their names in its header; results are 0 for success.
+/// NVRTC's functions by their names in its header.
 struct NvrtcTable {
-  int (*nvrtcVersion)(int* major, int* minor);
-  const char* (*nvrtcGetErrorString)(int result);
-  int (*nvrtcGetNumSupportedArchs)(int* count);
-  int (*nvrtcGetSupportedArchs)(int* archs);
-  int (*nvrtcCreateProgram)(NvrtcProgram** program, const char* text, const char* name, int headers,
-                            const char* const* header_texts, const char* const* header_names);
-  int (*nvrtcDestroyProgram)(NvrtcProgram** program);
-  int (*nvrtcCompileProgram)(NvrtcProgram* program, int options, const char* const* option);
-  int (*nvrtcGetCUBINSize)(NvrtcProgram* program, size_t* bytes);
-  int (*nvrtcGetCUBIN)(NvrtcProgram* program, char* cubin);
-  int (*nvrtcGetPTXSize)(NvrtcProgram* program, size_t* bytes);
-  int (*nvrtcGetPTX)(NvrtcProgram* program, char* ptx);
-  int (*nvrtcGetProgramLogSize)(NvrtcProgram* program, size_t* bytes);
-  int (*nvrtcGetProgramLog)(NvrtcProgram* program, char* log);
+  NvrtcResult (*nvrtcVersion)(int* major, int* minor);
+  const char* (*nvrtcGetErrorString)(NvrtcResult result);
+  NvrtcResult (*nvrtcGetNumSupportedArchs)(int* count);
+  NvrtcResult (*nvrtcGetSupportedArchs)(int* archs);
+  NvrtcResult (*nvrtcCreateProgram)(NvrtcProgram** program, const char* text, const char* name, int headers,
+                                    const char* const* header_texts, const char* const* header_names);
+  NvrtcResult (*nvrtcDestroyProgram)(NvrtcProgram** program);
+  NvrtcResult (*nvrtcCompileProgram)(NvrtcProgram* program, int options, const char* const* option);
+  NvrtcResult (*nvrtcGetCUBINSize)(NvrtcProgram* program, size_t* bytes);
+  NvrtcResult (*nvrtcGetCUBIN)(NvrtcProgram* program, char* cubin);
+  NvrtcResult (*nvrtcGetPTXSize)(NvrtcProgram* program, size_t* bytes);
+  NvrtcResult (*nvrtcGetPTX)(NvrtcProgram* program, char* ptx);
+  NvrtcResult (*nvrtcGetProgramLogSize)(NvrtcProgram* program, size_t* bytes);
+  NvrtcResult (*nvrtcGetProgramLog)(NvrtcProgram* program, char* log);
 };
 
 /// The library as found, or why there is none.

@@ -11,8 +11,34 @@
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 
+#ifdef WEFT_CUDA_HEADERS
+#include <nvrtc.h>
+
+#include "framework/cuda/testing/same_abi.h"
+#endif
+
 namespace weft::cuda {
 namespace {
+
+#ifdef WEFT_CUDA_HEADERS
+TEST(Nvrtc, DeclarationsAreTheToolkits) {
+#define SAME(name) EXPECT_TRUE((testing::same_abi<decltype(NvrtcTable::name), decltype(&::name)>())) << #name
+  SAME(nvrtcVersion);
+  SAME(nvrtcGetErrorString);
+  SAME(nvrtcGetNumSupportedArchs);
+  SAME(nvrtcGetSupportedArchs);
+  SAME(nvrtcCreateProgram);
+  SAME(nvrtcDestroyProgram);
+  SAME(nvrtcCompileProgram);
+  SAME(nvrtcGetCUBINSize);
+  SAME(nvrtcGetCUBIN);
+  SAME(nvrtcGetPTXSize);
+  SAME(nvrtcGetPTX);
+  SAME(nvrtcGetProgramLogSize);
+  SAME(nvrtcGetProgramLog);
+#undef SAME
+}
+#endif
 
 #define NEED_NVRTC() \
   if (!nvrtc().unavailable.empty()) GTEST_SKIP() << nvrtc().unavailable
