@@ -1,6 +1,5 @@
 #include "tools/machine.h"
 
-#include <dlfcn.h>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "compiler/jit/jit.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
+#include "tools/gpus.h"
 
 namespace weft::tools {
 namespace {
@@ -67,75 +67,6 @@ std::string size_text(double bytes) {
   else
     std::snprintf(text, sizeof text, "%.0f KiB", bytes / 1024);
   return text;
-}
-
-// A shared library opened by the first of its names that works; `error` is the loader's word on the first.
-struct Library {
-  void* handle = nullptr;
-  std::string error;
-
-  explicit Library(const std::vector<std::string>& names) {
-    const char* home = std::getenv("CUDA_HOME");
-    std::string folder = std::string(home ? home : "/usr/local/cuda") + "/lib64/";
-    for (const std::string& prefix : {std::string(), folder}) {
-      for (const std::string& name : names) {
-        if ((handle = dlopen((prefix + name).c_str(), RTLD_NOW | RTLD_LOCAL))) return;
-        if (error.empty()) error = dlerror();
-      }
-    }
-  }
-
-  template <typename F>
-  F* get(const char* name) const {
-    return reinterpret_cast<F*>(handle ? dlsym(handle, name) : nullptr);
-  }
-};
-
-std::string dotted(int version, int major_unit, int minor_unit) {
-  std::string out = std::to_string(version / major_unit) + "." + std::to_string(version % major_unit / minor_unit);
-  return minor_unit > 1 ? out + "." + std::to_string(version % minor_unit) : out;
-}
-
-void add_cuda_driver(Facts& facts) {
-  Library driver({"libcuda.so.1"});
-  auto* init = driver.get<int(unsigned)>("cuInit");
-  auto* version = driver.get<int(int*)>("cuDriverGetVersion");
-  auto* error_string = driver.get<int(int, const char**)>("cuGetErrorString");
-  auto* count = driver.get<int(int*)>("cuDeviceGetCount");
-  auto* name = driver.get<int(char*, int, int)>("cuDeviceGetName");
-  auto* memory = driver.get<int(size_t*, int)>("cuDeviceTotalMem_v2");
-  auto* attribute = driver.get<int(int*, int, int)>("cuDeviceGetAttribute");
-  if (!init || !version || !error_string || !count || !name || !memory || !attribute) {
-    facts.add_absent("libraries", "cuda_driver", driver.handle ? "libcuda.so.1 lacks a function" : driver.error);
-    return;
-  }
-  int value = 0;
-  if (int status = init(0)) {
-    const char* why = "unknown error";
-    error_string(status, &why);
-    facts.add_absent("libraries", "cuda_driver", std::string("cuInit: ") + why);
-    return;
-  }
-  version(&value);
-  // The driver counts 13000 for 13.0.
-  facts.add("libraries", "cuda_driver", std::to_string(value / 1000) + "." + std::to_string(value % 1000 / 10));
-  int devices = 0;
-  count(&devices);
-  facts.add("libraries", "gpus", static_cast<double>(devices));
-  constexpr int kMajor = 75, kMinor = 76, kMultiprocessors = 16;
-  for (int i = 0; i < devices; ++i) {
-    char device[128] = "";
-    size_t bytes = 0;
-    int major = 0, minor = 0, sms = 0;
-    name(device, sizeof device, i);
-    memory(&bytes, i);
-    attribute(&major, kMajor, i);
-    attribute(&minor, kMinor, i);
-    attribute(&sms, kMultiprocessors, i);
-    facts.add("libraries", "gpu_" + std::to_string(i),
-              std::string(device) + ", sm_" + std::to_string(major) + std::to_string(minor) + ", " +
-                  std::to_string(sms) + " SMs, " + size_text(static_cast<double>(bytes)));
-  }
 }
 
 }  // namespace
@@ -206,26 +137,7 @@ void add_libraries(Facts& facts) {
   const dnnl_version_t* dnnl = dnnl_version();
   facts.add("libraries", "onednn",
             std::to_string(dnnl->major) + "." + std::to_string(dnnl->minor) + "." + std::to_string(dnnl->patch));
-  add_cuda_driver(facts);
-
-  int major = 0, minor = 0, value = 0;
-  Library nvrtc({"libnvrtc.so.13", "libnvrtc.so.12"});
-  if (auto* version = nvrtc.get<int(int*, int*)>("nvrtcVersion"); version && version(&major, &minor) == 0)
-    facts.add("libraries", "nvrtc", std::to_string(major) + "." + std::to_string(minor));
-  else
-    facts.add_absent("libraries", "nvrtc", nvrtc.handle ? "nvrtcVersion fails" : nvrtc.error);
-
-  Library cublaslt({"libcublasLt.so.13", "libcublasLt.so.12"});
-  if (auto* version = cublaslt.get<size_t()>("cublasLtGetVersion"))
-    facts.add("libraries", "cublaslt", dotted(static_cast<int>(version()), 10000, 100));
-  else
-    facts.add_absent("libraries", "cublaslt", cublaslt.handle ? "cublasLtGetVersion is missing" : cublaslt.error);
-
-  Library nccl({"libnccl.so.2"});
-  if (auto* version = nccl.get<int(int*)>("ncclGetVersion"); version && version(&value) == 0)
-    facts.add("libraries", "nccl", dotted(value, 10000, 100));
-  else
-    facts.add_absent("libraries", "nccl", nccl.handle ? "ncclGetVersion fails" : nccl.error);
+  add_gpus(facts);
 }
 
 }  // namespace weft::tools

@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include "framework/cuda/testing/fake_driver.h"
 #include "tools/facts.h"
+#include "tools/gpus.h"
 
 namespace weft::tools {
 namespace {
@@ -41,6 +43,25 @@ TEST(Machine, DescribesItself) {
   for (const char* key :
        {"\"isa\"", "\"threads\"", "\"kernel_compiler\"", "\"kernel_cache\"", "\"cpu\"", "\"cores\"", "\"amx_bf16\"", "\"onednn\"", "\"nccl\"", "\"g++\""})
     EXPECT_THAT(facts.to_json(), HasSubstr(key));
+}
+
+TEST(Machine, ListsGpusOrSaysWhyNot) {
+  auto described = [] {
+    Facts facts;
+    add_gpus(facts);
+    return facts.to_json();
+  };
+  {
+    cuda::testing::FakeDriver fake({.name = "Fake H100", .memory = size_t{3} << 30}, 2);
+    cuda::ScopedDriver in_place(fake.table());
+    std::string text = described();
+    EXPECT_THAT(text, HasSubstr(R"("cuda_driver": "13.0")"));
+    EXPECT_THAT(text, HasSubstr(R"("gpus": 2.0)"));
+    EXPECT_THAT(text, HasSubstr(R"("gpu_1": "Fake H100, compute capability 9.0, 132 multiprocessors, 3.0 GiB")"));
+    for (const char* library : {"\"nvrtc\"", "\"cublaslt\"", "\"nccl\""}) EXPECT_THAT(text, HasSubstr(library));
+  }
+  cuda::ScopedDriver none((cuda::DriverApi()));
+  EXPECT_THAT(described(), HasSubstr(R"("cuda_driver_reason": "the NVIDIA driver is too old: the table lacks cuInit)"));
 }
 
 }  // namespace
