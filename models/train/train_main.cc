@@ -17,6 +17,7 @@ ABSL_FLAG(int64_t, grad_accum, 1, "parts a batch is split into, one after the ot
 ABSL_FLAG(int64_t, eval_every, -1, "steps between evaluations on held-out text; 0: never; -1: a quarter of the steps");
 ABSL_FLAG(std::string, checkpoint_every, "auto", "steps between checkpoints, 0 for none, or auto: about 1 % of the time");
 ABSL_FLAG(int64_t, keep, 3, "checkpoints to keep, the newest; 0: all");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N: where the model is trained");
 ABSL_FLAG(std::string, dtype, "f32", "f32, bf16 or f16: what activations are computed in; master weights are always f32");
 ABSL_FLAG(bool, compile, true, "capture the step as one graph and replay it; false: run it op by op");
 ABSL_FLAG(int64_t, memory_budget, 0, "most bytes a step may plan for; 0: no limit");
@@ -64,6 +65,7 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     o.eval_every = absl::GetFlag(FLAGS_eval_every);
     o.checkpoint_every = absl::GetFlag(FLAGS_checkpoint_every);
     o.keep = absl::GetFlag(FLAGS_keep);
+    o.device = absl::GetFlag(FLAGS_device);
     o.dtype = absl::GetFlag(FLAGS_dtype);
     o.compile = absl::GetFlag(FLAGS_compile);
     o.memory_budget = absl::GetFlag(FLAGS_memory_budget);

@@ -17,6 +17,7 @@
 #include "models/data/loader.h"
 #include "models/data/tokenizer.h"
 #include "models/train/checkpoint.h"
+#include "models/train/device.h"
 #include "models/train/generate.h"
 #include "models/train/metrics.h"
 #include "weft.h"
@@ -61,6 +62,7 @@ struct Plan {
   nn::ConfigMap config;
   std::string config_name;
   DType dtype = kFloat32;
+  Device device;
   int64_t checkpoint_every = 0;  // -1: auto
   std::string dir;
   bool on_text = true;
@@ -162,6 +164,8 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", cat("'", o.dtype, "'"), "f32, bf16 or f16");
   check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false", "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
+  p.device = parse_device(o.device);
+  WEFT_CHECK_AS(kUnimplemented, p.device.type == DeviceType::kCpu, "--device ", o.device, ": training on a GPU is not in this program yet");
   settle_mesh(p, o);
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;

@@ -19,6 +19,7 @@ struct TrainOptions {
   int64_t eval_every = 0;        // 0: never
   std::string checkpoint_every;  // a number of steps, 0 never, auto: about 1 % of the time
   int64_t keep = 3;
+  std::string device = "cpu";
   std::string dtype = "f32";
   bool compile = true;
   int64_t memory_budget = 0;
