@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256) scale(const __grid_constant__ 
   return k;
 }
 
-std::string temporary(const std::string& name) { return testing::TempDir() + "/" + name; }
+std::string temporary(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
 std::string error_of(const Kernel& k, Arch arch, const CompileOptions& options = {}) {
   try {
