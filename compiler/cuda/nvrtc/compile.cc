@@ -121,7 +121,7 @@ void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const 
   const char* header = words_for(kernel, options).c_str();
   std::vector<const char*> flag;
   for (const std::string& f : flags) flag.push_back(f.c_str());
-  int result =
+  NvrtcResult result =
       n.call.nvrtcCreateProgram(&program.p, text.c_str(), cat(kernel.symbol, ".cu").c_str(), 1, &header, &kWordsName);
   if (result == kNvrtcSuccess)
     result = n.call.nvrtcCompileProgram(program.p, static_cast<int>(flag.size()), flag.data());
