@@ -198,6 +198,18 @@ TEST(Automatic, ChoosesTheMesh) {
   const PlanReport p = plan_gpt("", {.plan = Plan::automatic(4)});
   EXPECT_EQ(p.mesh().size(), 4);
   EXPECT_GE(p.rejected.size(), 10u);
+  // Fewer rows than ranks: sequences may be split, too, in each of the three ways.
+  const PlanReport more = plan_gpt("", {.plan = Plan::automatic(8)});
+  std::string tried = more.mesh().to_string();
+  for (const RejectedPlan& r : more.rejected) tried += "\n" + r.text;
+  EXPECT_NE(tried.find("cp2"), std::string::npos) << tried;
+}
+
+TEST(Automatic, LooksAtWaysToSplitASequence) {
+  const PlanReport p = plan_gpt("cp2", {.plan = Plan::automatic()});
+  std::string tried;
+  for (const RejectedPlan& r : p.rejected) tried += r.text + "\n";
+  EXPECT_EQ(p.rejected.size(), 2u) << tried;
 }
 
 TEST(Automatic, Trains) {

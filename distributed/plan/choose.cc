@@ -2,117 +2,194 @@
 
 #include <algorithm>
 #include <optional>
+#include <tuple>
 
 #include "distributed/plan/estimate.h"
 #include "distributed/plan/words.h"
+#include "ops/attention/record.h"
+#include "ops/core/moe.h"
 
 namespace weft::dist {
 namespace {
 
-std::vector<Mesh> meshes_of(int world, int node) {
-  std::vector<Mesh> out;
-  for (int tp = 1; tp <= std::min(world, std::min(node, 8)); tp *= 2) {
-    if (world % tp != 0) break;
-    for (const char* data : {"dp", "fsdp"}) {
-      std::vector<std::pair<std::string, int>> dims;
-      if (world > tp) dims.emplace_back(data, world / tp);
-      if (tp > 1) dims.emplace_back("tp", tp);
-      if (world == tp && std::string_view(data) == "fsdp") continue;
-      out.emplace_back(dims);
-    }
+constexpr size_t kMeshesLookedInto = 4;
+
+// What a step has that a dimension of a mesh could split.
+struct Splittable {
+  int64_t rows = 0, experts = 0;  // of the first argument; the most of a product by experts
+  bool attention = false;
+};
+
+Splittable splittable(const Graph& g) {
+  Splittable s;
+  if (!g.inputs.empty() && !g.type(g.inputs[0]).shape.empty()) s.rows = g.type(g.inputs[0]).shape[0];
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    s.attention |= n.op == &attention_op;
+    if (n.op == &expert_order_op) s.experts = std::max(s.experts, n.attrs.i("num_experts"));
   }
+  return s;
+}
+
+// tp within a node; ep up to the number of experts; cp where there are fewer rows than ranks.
+std::vector<Mesh> meshes_of(int world, int node, const Splittable& has) {
+  std::vector<Mesh> out;
+  for (int tp = 1; tp <= std::min(world, std::min(node, 8)) && world % tp == 0; tp *= 2)
+    for (int ep = 1; ep == 1 || (ep <= has.experts && world % (tp * ep) == 0); ep *= 2)
+      for (int cp = 1; cp == 1 || (has.attention && cp <= 8 && world % (tp * ep * cp) == 0 &&
+                                   has.rows < world / (tp * cp / 2));
+           cp *= 2)
+        for (const char* data : {"dp", "fsdp"}) {
+          const int rest = world / (tp * ep * cp);
+          std::vector<std::pair<std::string, int>> dims;
+          if (rest > 1) dims.emplace_back(data, rest);
+          if (ep > 1) dims.emplace_back("ep", ep);
+          if (cp > 1) dims.emplace_back("cp", cp);
+          if (tp > 1) dims.emplace_back("tp", tp);
+          if (rest == 1 && std::string_view(data) == "fsdp") continue;
+          out.emplace_back(dims);
+        }
   return out;
 }
 
-}  // namespace
+LayOut on(const LayOut& how, const Mesh& mesh) {
+  LayOut one = how;
+  one.mesh = mesh;
+  one.plan.choose = false;
+  return one;
+}
 
-std::vector<LayOut> candidate_layouts(const LayOut& how) {
-  std::vector<Mesh> meshes;
-  if (how.mesh.size() > 1 || how.plan.world <= 1) {
-    meshes.push_back(how.mesh);
-  } else {
-    meshes = meshes_of(how.plan.world, machine_preset(how.machine).node);
-  }
+// All settings of what is still open on a mesh.
+std::vector<LayOut> settings(const LayOut& how) {
+  const Mesh& mesh = how.mesh;
+  const bool sharded = mesh.find("fsdp"), data = sharded || mesh.find("dp"), tp = mesh.find("tp");
+  std::vector<int> stages{how.plan.zero};
+  if (how.plan.zero < 0)
+    stages = !data ? std::vector<int>{0} : sharded ? std::vector<int>{3, 2, 1} : std::vector<int>{0, 1, 2, 3};
+  std::vector<std::string> kinds{how.plan.cp};
+  if (mesh.find("cp")) kinds.assign(std::begin(kCpKinds), std::end(kCpKinds));
   std::vector<LayOut> out;
-  for (const Mesh& mesh : meshes) {
-    const bool sharded = mesh.find("fsdp"), data = sharded || mesh.find("dp"), tp = mesh.find("tp");
-    std::vector<int> stages{how.plan.zero};
-    if (how.plan.zero < 0)
-      stages = !data ? std::vector<int>{0} : sharded ? std::vector<int>{3, 2, 1} : std::vector<int>{0, 1, 2, 3};
-    for (int zero : stages)
+  for (int zero : stages)
+    for (const std::string& cp : kinds)
       for (bool sequence : tp ? std::vector<bool>{true, false} : std::vector<bool>{true})
         for (bool keep : tp&& sequence ? std::vector<bool>{false, true} : std::vector<bool>{false}) {
           LayOut one = how;
-          one.mesh = mesh;
-          one.plan.choose = false;
           one.plan.zero = zero;
+          one.plan.cp = cp;
           one.plan.sequence = sequence;
           one.plan.keep_gathered = keep;
           out.push_back(std::move(one));
         }
-  }
   return out;
 }
 
-std::string layout_text(const LayOut& how) {
-  return cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", zero ", how.plan.zero,
+std::string text_of(const LayOut& how) {
+  const int zero = how.plan.zero >= 0 ? how.plan.zero : how.mesh.find("fsdp") ? 3 : 0;
+  return cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", zero ", zero,
+             how.mesh.find("cp") ? cat(", cp ", how.plan.cp) : "",
              how.mesh.find("tp") ? how.plan.sequence ? ", sequence" : ", no sequence" : "",
              how.plan.keep_gathered ? ", gathered kept" : "");
 }
 
-MeshPlan choose_plan(const Ref<Graph>& joint, const LayOut& how) {
-  const std::vector<LayOut> candidates = candidate_layouts(how);
-  const MachinePreset& machine = machine_preset(how.machine);
-  std::vector<RejectedPlan> tried(candidates.size());
-  std::optional<size_t> best;
-  std::optional<Error> first;
-  int64_t least = INT64_MAX;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    RejectedPlan& r = tried[i];
-    r.text = layout_text(candidates[i]);
+// Plans tried so far, by their text.
+class Trials {
+ public:
+  Trials(const Ref<Graph>& joint, const LayOut& how)
+      : joint_(joint), how_(how), machine_(machine_preset(how.machine)) {}
+
+  void add(const LayOut& one) {
+    RejectedPlan r;
+    r.text = text_of(one);
+    for (const RejectedPlan& t : tried_)
+      if (t.text == r.text) return;
+    layouts_.push_back(one);
     try {
-      LayOut one = candidates[i];
-      one.every_class = false;
-      const MeshPlan p = plan_mesh(joint, one);
-      const Estimate e = estimate(one.mesh, *p.arranged[0], p.locals[0].collectives, machine);
+      LayOut few = one;
+      few.every_class = false;
+      const MeshPlan p = plan_mesh(joint_, few);
+      const Estimate e = estimate(few.mesh, *p.arranged[0], p.locals[0].collectives, machine_);
       r.step_seconds = e.step_seconds();
       r.peak_bytes = e.peak_bytes;
-      least = std::min(least, r.peak_bytes);
+      least_ = std::min(least_, r.peak_bytes);
+      if (how_.memory_limit > 0 && r.peak_bytes > how_.memory_limit)
+        r.reason = cat("needs more than ", bytes_text(static_cast<double>(how_.memory_limit)));
     } catch (const Error& e) {
       r.reason = e.what();
-      if (!first) first = e;
-      continue;
+      if (!first_) first_ = e;
     }
-    if (how.memory_limit > 0 && r.peak_bytes > how.memory_limit) {
-      r.reason = cat("needs more than ", bytes_text(static_cast<double>(how.memory_limit)));
-      continue;
-    }
-    // Of equal times the one with less memory.
-    const auto key = [](const RejectedPlan& x) { return std::make_pair(x.step_seconds, x.peak_bytes); };
-    if (!best || key(r) < key(tried[*best])) best = i;
+    tried_.push_back(std::move(r));
   }
-  if (!best && first && least == INT64_MAX) throw *first;
-  WEFT_CHECK_AS(kResourceExhausted, best, "plan: none of ", candidates.size(), " plans for ",
-                how.mesh.size() > 1 ? how.mesh.size() : how.plan.world, " ranks fits ", how.memory_limit,
-                " bytes; the smallest needs about ", least);
-  MeshPlan p = plan_mesh(joint, candidates[*best]);
-  for (size_t i = 0; i < tried.size(); ++i) {
-    if (i == *best) continue;
-    if (tried[i].reason.empty()) {
-      const double more = tried[i].step_seconds / tried[*best].step_seconds - 1;
-      tried[i].reason = more > 0 ? cat("takes ", static_cast<int64_t>(more * 100 + 0.5), "% longer")
-                                 : "takes as long and needs more memory";
-    }
-    p.rejected.push_back(tried[i]);
+
+  // Indices, the best first: what fits by time, of equal times by memory; then what does not, by memory.
+  std::vector<size_t> ranked() const {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < tried_.size(); ++i)
+      if (tried_[i].step_seconds > 0) order.push_back(i);
+    const auto key = [&](size_t i) {
+      const RejectedPlan& t = tried_[i];
+      return t.reason.empty() ? std::tuple<bool, double, int64_t>(false, t.step_seconds, t.peak_bytes)
+                              : std::tuple<bool, double, int64_t>(true, static_cast<double>(t.peak_bytes), 0);
+    };
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+    return order;
   }
-  std::stable_sort(p.rejected.begin(), p.rejected.end(), [](const RejectedPlan& a, const RejectedPlan& b) {
-    const double never = 1e30;
-    return (a.step_seconds > 0 ? a.step_seconds : never) < (b.step_seconds > 0 ? b.step_seconds : never);
-  });
-  p.notes.push_back(cat("chosen of ", candidates.size(), " plans: ", layout_text(candidates[*best]), " (predicted ",
-                        seconds_text(tried[*best].step_seconds), ", ",
-                        bytes_text(static_cast<double>(tried[*best].peak_bytes)), ")"));
-  return p;
+
+  const LayOut& layout(size_t i) const { return layouts_[i]; }
+
+  MeshPlan finish() {
+    const std::vector<size_t> order = ranked();
+    if (order.empty() && first_) throw *first_;
+    WEFT_CHECK_AS(kResourceExhausted, !order.empty() && tried_[order[0]].reason.empty(), "plan: none of ",
+                  tried_.size(), " plans for ", how_.mesh.size() > 1 ? how_.mesh.size() : how_.plan.world,
+                  " ranks fits ", how_.memory_limit, " bytes; the smallest needs about ", least_);
+    const RejectedPlan best = tried_[order[0]];
+    MeshPlan p = plan_mesh(joint_, layouts_[order[0]]);
+    for (size_t i = 0; i < tried_.size(); ++i) {
+      if (i == order[0]) continue;
+      RejectedPlan r = tried_[i];
+      if (r.reason.empty()) {
+        const double more = r.step_seconds / best.step_seconds - 1;
+        r.reason = more > 0 ? cat("takes ", static_cast<int64_t>(more * 100 + 0.5), "% longer")
+                            : "takes as long and needs more memory";
+      }
+      p.rejected.push_back(std::move(r));
+    }
+    std::stable_sort(p.rejected.begin(), p.rejected.end(), [](const RejectedPlan& a, const RejectedPlan& b) {
+      const double never = 1e30;
+      return (a.step_seconds > 0 ? a.step_seconds : never) < (b.step_seconds > 0 ? b.step_seconds : never);
+    });
+    p.notes.push_back(cat("chosen of ", tried_.size(), " plans: ", best.text, " (predicted ",
+                          seconds_text(best.step_seconds), ", ", bytes_text(static_cast<double>(best.peak_bytes)),
+                          ")"));
+    return p;
+  }
+
+ private:
+  const Ref<Graph>& joint_;
+  const LayOut& how_;
+  const MachinePreset& machine_;
+  std::vector<LayOut> layouts_;
+  std::vector<RejectedPlan> tried_;  // reason: empty if it fits
+  std::optional<Error> first_;
+  int64_t least_ = INT64_MAX;
+};
+
+}  // namespace
+
+MeshPlan choose_plan(const Ref<Graph>& joint, const LayOut& how) {
+  Trials trials(joint, how);
+  std::vector<Mesh> meshes{how.mesh};
+  if (how.mesh.size() <= 1 && how.plan.world > 1) {
+    // Each mesh as it is by default; then what else can be said of the best few.
+    for (const Mesh& mesh : meshes_of(how.plan.world, machine_preset(how.machine).node, splittable(*joint)))
+      trials.add(on(how, mesh));
+    meshes.clear();
+    for (size_t i : trials.ranked())
+      if (meshes.size() < kMeshesLookedInto) meshes.push_back(trials.layout(i).mesh);
+  }
+  for (const Mesh& mesh : meshes)
+    for (const LayOut& one : settings(on(how, mesh))) trials.add(one);
+  return trials.finish();
 }
 
 }  // namespace weft::dist

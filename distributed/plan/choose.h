@@ -5,13 +5,9 @@
 
 namespace weft::dist {
 
-/// Layouts to try: of `how.mesh`, or of meshes with `how.plan.world` ranks; ZeRO stages, sequence parallelism, keeping
-/// what forward gathered. Rules and everything else are those of `how`.
-std::vector<LayOut> candidate_layouts(const LayOut& how);
-
-/// "fsdp4,tp2, zero 3, sequence".
-std::string layout_text(const LayOut& how);
-
+/// Tried are, of `how.mesh`, ZeRO stages, lowerings of context parallelism, sequence parallelism, keeping what forward
+/// gathered; with `how.plan.world` the meshes of so many ranks over dp or fsdp, ep, cp and tp, by default first, and the
+/// best four of them in every setting. Rules and everything else are those of `how`.
 /// Throws ResourceExhausted if none fits `how.memory_limit`, and the first candidate's error if none can be laid out.
 MeshPlan choose_plan(const Ref<Graph>& joint, const LayOut& how);
 
