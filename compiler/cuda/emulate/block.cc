@@ -277,7 +277,8 @@ void Block::barrier(int id, int threads, bool waits, int line) {
     fail(cat("barrier ", id, " is for ", threads, " threads here and for ", b.threads, " in line ", b.line), line);
   }
   Clocks& clocks = shadow_.clocks();
-  if (!whole) clocks.release(running_, b.row);
+  // Those who wait do nothing meanwhile, so that what they release can be told when all are there.
+  if (!waits) clocks.release(running_, b.row);
   if (++b.arrived < b.threads) {
     if (!waits) return;
     b.waiting.push_back(running_);
@@ -285,9 +286,11 @@ void Block::barrier(int id, int threads, bool waits, int line) {
     return;
   }
   b.arrived = 0;
-  if (whole) {
+  if (static_cast<int>(b.waiting.size()) + waits == threads_) {
     clocks.sync_all();
   } else {
+    for (int t : b.waiting) clocks.release(t, b.row);
+    if (waits) clocks.release(running_, b.row);
     for (int t : b.waiting) clocks.acquire(t, b.row);
     if (waits) clocks.acquire(running_, b.row);
     b.row = Clocks::Row();

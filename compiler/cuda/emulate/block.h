@@ -25,7 +25,7 @@ struct Range {
 
 struct Counts {
   int64_t blocks = 0, steps = 0;  // steps: times a thread went on
-  int64_t bank_conflicts = 0;     // reserved
+  int64_t bank_conflicts = 0;     // cycles that ldmatrix waits for banks
 };
 
 class Block {

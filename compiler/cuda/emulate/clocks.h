@@ -22,7 +22,7 @@ class Clocks {
 
   void begin_launch(int threads) {
     threads_ = threads;
-    width_ = threads + 10;
+    width_ = (threads + 10 + 15) / 16 * 16;
     epoch_.assign(width_, 1);
     seen_.assign(static_cast<size_t>(threads) * width_, 0);
     row_age_.assign(threads, 0);
@@ -45,14 +45,12 @@ class Clocks {
   /// What t did so far becomes known to those who acquire `r`.
   void release(int t, Row& r) {
     fit(r);
-    const uint32_t* mine = row(t);
-    for (int i = 0; i < width_; ++i) r.seen[i] = std::max(r.seen[i], mine[i]);
+    raise(r.seen.data(), row(t));
     r.seen[t] = std::max(r.seen[t], epoch_[t]++);
   }
   void acquire(int t, Row& r) {
     if (r.age != age_) return;
-    uint32_t* mine = row(t);
-    for (int i = 0; i < width_; ++i) mine[i] = std::max(mine[i], r.seen[i]);
+    raise(row(t), r.seen.data());
     dirty_[t / 32] = 1;
   }
   /// An agent's epoch ends: returns it.
@@ -72,8 +70,7 @@ class Clocks {
     uint32_t* const one = row(first);
     for (int l = 1; l < 32; ++l) {
       const uint32_t* other = row(first + l);
-      if (dirty_[warp])
-        for (int i = 0; i < width_; ++i) one[i] = std::max(one[i], other[i]);
+      if (dirty_[warp]) raise(one, other);
     }
     for (int l = 0; l < 32; ++l) one[first + l] = epoch_[first + l]++;
     for (int l = 1; l < 32; ++l) {
@@ -87,6 +84,11 @@ class Clocks {
   }
 
  private:
+  // In steps of a known length, which compilers turn into vectors.
+  void raise(uint32_t* a, const uint32_t* b) const {
+    for (int i = 0; i < width_; i += 16)
+      for (int j = 0; j < 16; ++j) a[i + j] = a[i + j] > b[i + j] ? a[i + j] : b[i + j];
+  }
   uint32_t* row(int t) {
     uint32_t* r = &seen_[static_cast<size_t>(t) * width_];
     if (row_age_[t] != age_) {

@@ -92,5 +92,6 @@ void Emulated::allow(const std::string& name, const void* begin, size_t bytes, b
 }
 void Emulated::forget_ranges() { ranges_.clear(); }
 int64_t Emulated::steps() const { return block_->counts.steps; }
+int64_t Emulated::bank_conflicts() const { return block_->counts.bank_conflicts; }
 
 }  // namespace weft::cuda

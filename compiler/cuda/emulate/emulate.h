@@ -45,6 +45,8 @@ class Emulated {
   void set_seed(uint64_t seed) { options_.seed = seed; }
   /// Times a thread went on after a wait, over all launches.
   int64_t steps() const;
+  /// Cycles beyond one that each ldmatrix tile took because its rows share banks, over all launches.
+  int64_t bank_conflicts() const;
 
   /// The words as text for the host's compiler.
   static const std::string& words();

@@ -80,6 +80,15 @@ TEST(Gemm, CpAsyncLdmatrixMma) {
     run_mma(e, c);
     c.expect();
   }
+  EXPECT_EQ(e.bank_conflicts(), 0);
+  // Rows of 64 bytes: 4 of a tile's 8 rows in the same banks.
+  Kernel narrow = k;
+  narrow.text.replace(narrow.text.find("kPitch = 40"), 11, "kPitch = 32");
+  Emulated slow({&narrow, 1});
+  Case c(64, 64, 32);
+  run_mma(slow, c);
+  c.expect();
+  EXPECT_EQ(slow.bank_conflicts(), 4 * 2 * 4 * 4 * 3);  // warps, steps, ldmatrix, tiles
 }
 
 TEST(Gemm, TmaWgmma) {

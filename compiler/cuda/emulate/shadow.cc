@@ -49,27 +49,29 @@ std::string Shadow::bounds(const char* does, int offset, int bytes) const {
   return "";
 }
 
-// Inlined into both readers: most of the emulation's time goes here.
-[[gnu::always_inline]] inline std::string Shadow::check_read(Cell& c, int mask, int t, int me, Clocks::Stamp now,
-                                                             int offset, int bytes, int line) {
-  if (c.block != block_) [[unlikely]]
-    return cat(where("reads", offset, bytes), ", where nothing was written");
-  if (c.pending) [[unlikely]]
-    return cat(where("reads", offset, bytes), ", ", trouble(c));
-  if ((c.has & mask) != mask) [[unlikely]]
-    return cat(where("reads", offset, bytes), ", where nothing was written");
-  if (!races_) return "";
+// Notes a read by `me` that thread t's clock judges; false if it is wrong. Most of the emulation's time goes here.
+inline bool Shadow::note_read(Cell& c, int mask, int t, int me, Clocks::Stamp now, int line) {
+  if (c.block != block_ || c.pending || (c.has & mask) != mask) [[unlikely]]
+    return false;
+  if (!races_) return true;
   if ((c.last_write & mask) && !clocks_.ordered(c.write, t)) [[unlikely]]
-    return cat(where("reads", offset, bytes), ", which ", other(c.write, "wrote", c.write_line),
-               " with no barrier between");
+    return false;
   c.read_line = static_cast<uint16_t>(line);
-  if (c.reads[0] == now) return "";
+  if (c.reads[0] == now) return true;
   // Of readers in no order two are kept, of different warps where there are.
   if (Clocks::who(c.reads[0]) != me && !clocks_.ordered(c.reads[0], t) &&
       !(Clocks::who(c.reads[0]) / 32 == me / 32 && c.reads[1]))
     c.reads[1] = c.reads[0];
   c.reads[0] = now;
-  return "";
+  return true;
+}
+
+std::string Shadow::wrong_read(const Cell& c, int mask, int offset, int bytes) const {
+  const std::string what = where("reads", offset, bytes);
+  if (c.block != block_) return cat(what, ", where nothing was written");
+  if (c.pending) return cat(what, ", ", trouble(c));
+  if ((c.has & mask) != mask) return cat(what, ", where nothing was written");
+  return cat(what, ", which ", other(c.write, "wrote", c.write_line), " with no barrier between");
 }
 
 std::string Shadow::read(int t, int offset, int bytes, int line) {
@@ -77,8 +79,8 @@ std::string Shadow::read(int t, int offset, int bytes, int line) {
   const Clocks::Stamp now = clocks_.now(t);
   const int mask = bytes == 1 ? 1 << (offset & 1) : 3;
   for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i)
-    if (std::string wrong = check_read(cells_[i], mask, t, t, now, offset, bytes, line); !wrong.empty()) [[unlikely]]
-      return wrong;
+    if (!note_read(cells_[i], mask, t, t, now, line)) [[unlikely]]
+      return wrong_read(cells_[i], mask, offset, bytes);
   return "";
 }
 
@@ -87,7 +89,7 @@ std::string Shadow::read_async(int t, int agent, int offset, int bytes, int line
   const Clocks::Stamp now = clocks_.now(agent);
   for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) {
     Cell& c = cells_[i];
-    if (std::string wrong = check_read(c, 3, t, agent, now, offset, bytes, line); !wrong.empty()) return wrong;
+    if (!note_read(c, 3, t, agent, now, line)) return wrong_read(c, 3, offset, bytes);
     const int writer = Clocks::who(c.write);
     if (writer < clocks_.copy_engine() && c.write > fences_[writer])
       return cat(where("reads through the async proxy", offset, bytes), ", which ",
@@ -96,32 +98,34 @@ std::string Shadow::read_async(int t, int agent, int offset, int bytes, int line
   return "";
 }
 
-std::string Shadow::check_write(Cell& c, int mask, int t, const char* does, int offset, int bytes) {
-  if (c.pending) [[unlikely]]
-    return cat(where(does, offset, bytes), ", ", trouble(c));
-  if (c.held) [[unlikely]]
-    return cat(where(does, offset, bytes), ", which a wgmma (line ", c.read_line, ") still reads: no wgmma_wait");
-  if (!races_) return "";
-  if ((c.last_write & mask) && !clocks_.ordered(c.write, t)) [[unlikely]]
-    return cat(where(does, offset, bytes), ", which ", other(c.write, "wrote", c.write_line),
-               " with no barrier between");
-  for (Clocks::Stamp r : c.reads)
-    if (r && !clocks_.ordered(r, t)) [[unlikely]]
-      return cat(where(does, offset, bytes), ", which ", other(r, "read", c.read_line), " with no barrier between");
-  return "";
+inline bool Shadow::may_write(const Cell& c, int mask, int t) {
+  if (c.pending || c.held) [[unlikely]]
+    return false;
+  if (!races_) return true;
+  return (!(c.last_write & mask) || clocks_.ordered(c.write, t)) && (!c.reads[0] || clocks_.ordered(c.reads[0], t)) &&
+         (!c.reads[1] || clocks_.ordered(c.reads[1], t));
+}
+
+std::string Shadow::wrong_write(const Cell& c, int mask, int t, const char* does, int offset, int bytes) {
+  const std::string what = where(does, offset, bytes);
+  if (c.pending) return cat(what, ", ", trouble(c));
+  if (c.held) return cat(what, ", which a wgmma or TMA store (line ", c.read_line, ") still reads: no wait for it");
+  if ((c.last_write & mask) && !clocks_.ordered(c.write, t))
+    return cat(what, ", which ", other(c.write, "wrote", c.write_line), " with no barrier between");
+  const Clocks::Stamp r = c.reads[0] && !clocks_.ordered(c.reads[0], t) ? c.reads[0] : c.reads[1];
+  return cat(what, ", which ", other(r, "read", c.read_line), " with no barrier between");
 }
 
 std::string Shadow::write(int t, int offset, int bytes, int line) {
   if (offset < 0 || offset + bytes > bytes_ || offset & (bytes - 1)) return bounds("writes", offset, bytes);
   const Clocks::Stamp now = clocks_.now(t);
+  const int mask = bytes == 1 ? 1 << (offset & 1) : 3;
   for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) {
     Cell& c = fresh(cells_[i]);
-    const int mask = bytes == 1 ? 1 << (offset & 1) : 3;
     // Readers are not told apart by byte: those of a neighbouring byte must not count.
     if (bytes == 1) c.reads[0] = c.reads[1] = 0;
-    if (c.write | c.reads[0] | c.reads[1] | c.held | c.pending) {
-      if (std::string wrong = check_write(c, mask, t, "writes", offset, bytes); !wrong.empty()) return wrong;
-    }
+    if (!may_write(c, mask, t)) [[unlikely]]
+      return wrong_write(c, mask, t, "writes", offset, bytes);
     c.write = now;
     c.reads[0] = c.reads[1] = 0;
     c.write_line = static_cast<uint16_t>(line);
@@ -135,8 +139,8 @@ std::string Shadow::expect(int t, int offset, int bytes, Pending by, int line) {
   if (offset < 0 || offset + bytes > bytes_) return bounds("fills", offset, bytes);
   for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) {
     Cell& c = fresh(cells_[i]);
-    if (std::string wrong = check_write(c, mask_of(i, offset, bytes), t, "fills", offset, bytes); !wrong.empty())
-      return wrong;
+    const int mask = mask_of(i, offset, bytes);
+    if (!may_write(c, mask, t)) return wrong_write(c, mask, t, "fills", offset, bytes);
     c.pending = by;
     c.write_line = static_cast<uint16_t>(line);
   }

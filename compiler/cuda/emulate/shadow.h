@@ -41,7 +41,7 @@ class Shadow {
   void hold(int offset, int bytes, int change);
 
  private:
-  struct Cell {
+  struct alignas(8) Cell {
     Clocks::Stamp write = 0, reads[2] = {0, 0};
     uint32_t block = 0;  // the rest is of that block; else the bytes were not touched
     uint16_t write_line = 0, read_line = 0;
@@ -59,8 +59,10 @@ class Shadow {
   std::string other(Clocks::Stamp s, const char* did, int line) const;
   std::string trouble(const Cell& c) const;
   std::string bounds(const char* does, int offset, int bytes) const;
-  std::string check_read(Cell& c, int mask, int t, int me, Clocks::Stamp now, int offset, int bytes, int line);
-  std::string check_write(Cell& c, int mask, int t, const char* does, int offset, int bytes);
+  bool note_read(Cell& c, int mask, int t, int me, Clocks::Stamp now, int line);
+  bool may_write(const Cell& c, int mask, int t);
+  std::string wrong_read(const Cell& c, int mask, int offset, int bytes) const;
+  std::string wrong_write(const Cell& c, int mask, int t, const char* does, int offset, int bytes);
 
   std::unique_ptr<char[], void (*)(char*)> memory_{nullptr, nullptr};
   int bytes_ = 0;

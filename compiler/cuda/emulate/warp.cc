@@ -1,6 +1,7 @@
 // Words of a warp: shuffles, votes, ldmatrix and mma. mma: products are exact; the sum over k is taken in double, k
 // ascending, the accumulator last, and rounded to f32 once. Hardware adds in an order of its own, aligned to the
 // greatest term and cut off, so that it may differ by some ulp of the greatest partial sum.
+#include <algorithm>
 #include <cstring>
 
 #include "compiler/cuda/emulate/block.h"
@@ -69,6 +70,17 @@ void Block::ldmatrix(Group& g, int warp) {
     const abi::Lane& lane = *g.lanes[l];
     must(shadow_.read(warp * 32 + l, lane.offset, 16, lane.line), lane.line);
     std::memcpy(rows[l], shadow_.at(lane.offset), 16);
+  }
+  // A tile's 8 rows come in one cycle if each lies in other banks: 16 bytes in each of 8 groups of 4 banks.
+  for (int m = 0; m < tiles; ++m) {
+    int most = 1, in_group[8] = {};
+    for (int i = 0; i < 8; ++i) {
+      const int row = g.lanes[8 * m + i]->offset / 16;
+      bool again = false;
+      for (int j = 0; j < i; ++j) again |= g.lanes[8 * m + j]->offset / 16 == row;
+      if (!again) most = std::max(most, ++in_group[row % 8]);
+    }
+    counts.bank_conflicts += most - 1;
   }
   for (int l = 0; l < 32; ++l) {
     uint32_t* r = static_cast<uint32_t*>(g.lanes[l]->d);
