@@ -82,12 +82,16 @@ struct Tensor {
   DType dtype;
   int64_t elements;
   std::vector<char> bytes;
-  char* begin;  // the first element
+  char* begin;         // the first element
+  char* on = nullptr;  // lies there instead
+  char* at() const { return on ? on : begin; }
 };
 
 Tensor tensor(const kir::Layout& l, int misaligned, std::mt19937& rng, bool extremes, int64_t below) {
   const int64_t size = itemsize(l.type.dtype);
-  Tensor t{l.type.dtype, span_of(l), {}, nullptr};
+  Tensor t;
+  t.dtype = l.type.dtype;
+  t.elements = span_of(l);
   t.bytes.resize(t.elements * size + 2 * kGuard + 32, 0x5a);
   const auto at = reinterpret_cast<uintptr_t>(t.bytes.data()) % 16;
   t.begin = t.bytes.data() + kGuard + (16 - at) % 16 + misaligned / size * size;
@@ -128,11 +132,20 @@ Memory by_interpreter(const CudaCase& c) {
 
 Memory by_emulation(const CudaCase& c, const CudaPlan& plan, Emulated& emulated) {
   Memory m = memory_of(c);
+  if (c.in_place) {
+    std::vector<bool> taken(m.in.size());
+    for (const auto& [input, output] : c.low.overwrites) {
+      Tensor &from = m.in[input], &to = m.out[output];
+      if (taken[input] || from.elements != to.elements || to.on) continue;
+      taken[input] = true;
+      to.on = from.begin;
+    }
+  }
   std::vector<char> scratch(plan.scratch_bytes + 256, 0x5a);
   int32_t bad = 0;
   emulated.forget_ranges();
   auto allow = [&](const std::string& name, Tensor& t) {
-    emulated.allow(name, t.begin, t.elements * itemsize(t.dtype));
+    emulated.allow(name, t.at(), t.elements * itemsize(t.dtype));
   };
   for (size_t i = 0; i < m.in.size(); ++i) allow(cat("in", i), m.in[i]);
   for (size_t i = 0; i < m.out.size(); ++i) allow(cat("out", i), m.out[i]);
@@ -144,17 +157,19 @@ Memory by_emulation(const CudaCase& c, const CudaPlan& plan, Emulated& emulated)
       char* at = nullptr;
       if (p.kind == Pointer::kBad) at = reinterpret_cast<char*>(&bad);
       if (p.kind == Pointer::kScratch) at = scratch.data() + p.offset;
-      if (p.kind == Pointer::kResult) at = m.out[p.index].begin;
+      if (p.kind == Pointer::kResult) at = m.out[p.index].at();
       if (p.kind == Pointer::kOperand) {
         const kir::Bound& b = c.low.bound[p.index];
         Tensor& t = p.index == c.low.tile ? m.tile : b.output ? m.out[b.index] : m.in[b.index];
-        at = t.begin + b.offset * itemsize(t.dtype);
+        at = t.at() + b.offset * itemsize(t.dtype);
       }
       std::memcpy(params.data() + p.at, &at, 8);
     }
     emulated.launch(l.kernel.symbol, l.grid, std::as_bytes(std::span<const char>(params)));
   }
   m.bad = bad != 0;
+  for (Tensor& t : m.out)
+    if (t.on) std::memcpy(t.begin, t.on, t.elements * itemsize(t.dtype));
   return m;
 }
 
@@ -229,17 +244,20 @@ CudaCase case_of(const codegen::KernelCase& c) {
   return r;
 }
 
+CudaPlan plan_of(const CudaCase& c, const std::string& symbol) {
+  PlanOptions options;
+  options.symbol = symbol;
+  options.wide = c.wide;
+  if (c.misaligned) options.alignment = 1;
+  while (c.misaligned && options.alignment < 16 && c.misaligned % (2 * options.alignment) == 0) options.alignment *= 2;
+  return plan(c.low, c.out, {}, options);
+}
+
 std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_t seed) {
   std::vector<CudaPlan> plans;
   std::vector<Kernel> kernels;
   for (const CudaCase& c : cases) {
-    PlanOptions options;
-    options.symbol = cat("k", plans.size());
-    options.wide = c.wide;
-    if (c.misaligned) options.alignment = 1;
-    while (c.misaligned && options.alignment < 16 && c.misaligned % (2 * options.alignment) == 0)
-      options.alignment *= 2;
-    plans.push_back(plan(c.low, c.out, {}, options));
+    plans.push_back(plan_of(c, cat("k", plans.size())));
     for (const CudaLaunch& l : plans.back().launches) kernels.push_back(l.kernel);
   }
   Emulated emulated(kernels, {.seed = seed});

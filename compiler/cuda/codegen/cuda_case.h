@@ -17,11 +17,15 @@ struct CudaCase {
   bool extremes = true;           // NaN, infinities and the like among the inputs
   int misaligned = 0;             // bytes by which operands miss 16-byte alignment, rounded to their elements
   bool wide = false;              // PlanOptions::wide
+  bool in_place = false;          // results lie on inputs wherever Lowered::overwrites says (the first for each)
   std::vector<int64_t> in_below;  // by input: integers there are in [0, below), 0: any small ones
 };
 
 /// A kernel built by hand as a lowered group: each operand an input or result of its own, then its sums as results.
 CudaCase case_of(const codegen::KernelCase& c);
+
+/// The plan of a case whose kernels' symbols begin with `symbol`.
+CudaPlan plan_of(const CudaCase& c, const std::string& symbol);
 
 /// Runs all cases by both (one compilation): the first difference or fault of each that has one, by name.
 std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_t seed = 1);

@@ -142,7 +142,9 @@ class Rows : Writer {
       for (int r : l.reduces)
         line(cat("const Shared<", type_name(k_.instrs[r].type), "> blocks", r, " = shared_at<",
                  type_name(k_.instrs[r].type), ">(", 8 * area() * at++, ");"));
-      open(cat("for (int block = half; block < ", params.i32("blocks", blocks_), "; block += ", halves_, ") {"));
+      // Both halves of a warp go on together.
+      open(cat("for (int block = half; block - half % 2 < ", params.i32("blocks", blocks_), "; block += ", halves_,
+               ") {"));
     }
     for (int r : l.reduces) line(cat(type_name(k_.instrs[r].type), " acc", r, " = ", identity(r), ";"));
     if (long_) {
@@ -169,7 +171,7 @@ class Rows : Writer {
     if (long_) {
       for (int r : l.reduces) {
         line(cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
-        line(cat("if (lane == 0) blocks", r, "[block] = acc", r, ";"));
+        line(cat("if (lane == 0 && block < ", params.i32("blocks", blocks_), ") blocks", r, "[block] = acc", r, ";"));
       }
       close();
     }

@@ -109,7 +109,8 @@ class Tiles : Writer {
 
   std::string place(const Instr& i) {
     const bool in = Form::in_loop(i.level);
-    if (in && i.op == Op::kLoad && codegen::is_turned(k_, i.slot)) return cat("t", i.slot, "[33 * x + r]");
+    if (in && i.op == Op::kLoad && codegen::is_turned(k_, i.slot))
+      return cat(memory_type(k_.operands[i.slot].dtype), "(t", i.slot, "[33 * x + r])");
     std::string index;
     auto term = [&](int axis, const std::string& at) {
       const StrideKind kind = k_.operands[i.slot].strides[axis];

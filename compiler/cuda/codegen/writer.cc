@@ -43,7 +43,7 @@ std::string constant(Type t, double x) {
   char text[40];
   if (t == Type::pred) return x != 0 ? "true" : "false";
   if (!is_float(t)) {
-    std::snprintf(text, sizeof text, t == Type::i64 ? "%lldll" : "%lld", static_cast<long long>(x));
+    std::snprintf(text, sizeof text, t == Type::i64 ? "i64(%lld)" : "%lld", static_cast<long long>(x));
     return text;
   }
   const char* f = t == Type::f32 ? "f" : "";
