@@ -8,7 +8,11 @@
 WEFT_TEXT(tiles)
 WEFT_TEXT(tiles_rows)
 WEFT_TEXT(tiles_even)
+WEFT_TEXT(pieces)
+WEFT_TEXT(mma_places)
 WEFT_TEXT(mma)
+WEFT_TEXT(wgmma_places)
+WEFT_TEXT(wgmma)
 WEFT_TEXT(fma)
 #undef WEFT_TEXT
 
@@ -20,7 +24,7 @@ constexpr int64_t kMostGroups = 4096;
 
 // Extents of tiles and what follows from them.
 struct Tiling {
-  bool mma = false;
+  bool mma = false, wgmma = false;  // both: of 16-bit floats
   int bm = 128, bn = 128, bk = 32, threads = 256;
   int warps_m = 2, stages = 3;  // of mma
   int micro = 8;                // of fma
@@ -53,12 +57,19 @@ std::string replaced(std::string text, const std::string& word, const std::strin
   return text;
 }
 
-Tiling tiling_of(const GroupedGemm& g) {
+Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm) {
   Tiling t;
   t.mma = itemsize(g.in) == 2;
-  if (t.mma) {
-    // Groups of few rows leave most of a tall tile empty.
-    const int64_t rows = g.mode == Mode::rows ? g.m / std::max<int64_t>(g.groups, 1) : g.m;
+  // Groups of few rows leave most of a tall tile empty.
+  const int64_t rows = g.mode == Mode::rows ? g.m / std::max<int64_t>(g.groups, 1) : g.m;
+  t.wgmma = t.mma && sm == 90 && vectors && rows > 64;
+  if (t.wgmma) {
+    t.bn = g.n > 128 ? 256 : 128;
+    t.bk = 64;
+    t.stages = 4;
+    t.min_blocks = 1;
+    t.shared = t.stages * (t.bm + t.bn) * t.bk * 2;
+  } else if (t.mma) {
     if (rows <= 64) t.bm = 64;
     t.shared = t.stages * (t.bm + t.bn) * t.bk * 2;
     const int warp_n = t.bn / (t.threads / 32 / t.warps_m);
@@ -123,15 +134,15 @@ Grid GemmKernel::grid(int multiprocessors) const {
       static_cast<uint32_t>(std::max<int64_t>(1, std::min<int64_t>(most_tiles, int64_t{multiprocessors} * blocks)))};
 }
 
-GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const GemmHook* hook) {
+GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const GemmHook* hook, int sm) {
   WEFT_CHECK_AS(kUnimplemented, g.mode != Mode::rows || g.groups <= kMostGroups, "grouped_dot: ", g.groups,
                 " groups; at most ", kMostGroups, " on CUDA");
   WEFT_BUG_IF(g.n > INT32_MAX / 2 || g.groups > INT32_MAX, "cuda: a product of ", g.n, " columns in ", g.groups,
               " groups");
-  const Tiling t = tiling_of(g);
   const bool ragged_m = g.mode == Mode::rows, ragged_k = g.mode == Mode::contraction;
   const Lines a = lines_of(g.m, g.a_m, g.k, g.a_k, g.a_e, ragged_m, ragged_k, g.aligned_a);
   const Lines b = lines_of(g.n, g.b_n, g.k, g.b_k, g.b_e, false, ragged_k, g.aligned_b);
+  const Tiling t = tiling_of(g, a.vector && b.vector, sm);
   const int64_t tiles_m = (g.m + t.bm - 1) / t.bm, tiles_n = (g.n + t.bn - 1) / t.bn;
 
   std::string s = cat("// ",
@@ -168,7 +179,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
   else
     constant("bool", "kRaggedTerms", ragged_k);
   if (t.mma) {
-    constant("int", "kWarpsM", t.warps_m);
+    if (!t.wgmma) constant("int", "kWarpsM", t.warps_m);
     constant("int", "kStages", t.stages);
     constant("bool", "kLinesA_m", a.along_terms);
     constant("bool", "kLinesB_n", b.along_terms);
@@ -181,8 +192,12 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
 #define WEFT_TEXT(name) std::string(weft_text_gemm_##name, weft_text_gemm_##name##_end)
   s += WEFT_TEXT(tiles) + (g.mode == Mode::rows ? WEFT_TEXT(tiles_rows) : WEFT_TEXT(tiles_even));
   s += hook ? hook->text : plain_finish(g, t.mma);
-  s += replaced(replaced(t.mma ? WEFT_TEXT(mma) : WEFT_TEXT(fma), "kSymbol", symbol), "kMma",
-                g.in == kBFloat16 ? "mma_bf16" : "mma_f16");
+  std::string product;
+  if (t.mma) product = (t.wgmma ? WEFT_TEXT(wgmma_places) : WEFT_TEXT(mma_places)) + WEFT_TEXT(pieces);
+  product += t.wgmma ? WEFT_TEXT(wgmma) : t.mma ? WEFT_TEXT(mma) : WEFT_TEXT(fma);
+  product = replaced(product, "kSymbol", symbol);
+  product = replaced(product, "kMma", g.in == kBFloat16 ? "mma_bf16" : "mma_f16");
+  s += replaced(product, "kWgmma", g.in == kBFloat16 ? "wgmma_bf16" : "wgmma_f16");
 #undef WEFT_TEXT
 
   GemmKernel out;
@@ -193,6 +208,8 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
   k.min_blocks = t.min_blocks;
   k.shared_bytes = t.shared;
   k.max_registers = t.min_blocks == 2 ? 128 : 255;
+  k.only_sm90a = t.wgmma;
+  if (t.wgmma) k.least_sm = 90;
   // A group's rows may end in the middle of a tile, and so may those before and after all groups.
   out.most_tiles =
       g.mode == Mode::rows ? (g.m == 0 ? 0 : (tiles_m + g.groups + 2) * tiles_n) : g.groups * tiles_m * tiles_n;

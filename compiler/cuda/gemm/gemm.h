@@ -54,8 +54,10 @@ struct GemmKernel {
   Grid grid(int multiprocessors) const;
 };
 
-/// The kernel for a problem. Throws weft::Error if more groups than shared memory holds numbers for (4096).
-GemmKernel gemm_kernel(const GroupedGemm& problem, const std::string& symbol, const GemmHook* hook = nullptr);
+/// The kernel for a problem on devices of compute capability `sm` / 10: for 90 it may be one that runs nowhere else, by
+/// the warpgroup tensor cores. Throws weft::Error if more groups than shared memory holds numbers for (4096).
+GemmKernel gemm_kernel(const GroupedGemm& problem, const std::string& symbol, const GemmHook* hook = nullptr,
+                       int sm = 80);
 
 /// The problem of a grouped_dot with these attributes and operands (their addresses tell alignments), y contiguous.
 GroupedGemm grouped_problem(const Attrs& attrs, std::span<const StridedView> in, const StridedView& out);

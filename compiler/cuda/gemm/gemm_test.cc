@@ -44,11 +44,13 @@ void expect_close(Mode mode, const Tensor& a, const Tensor& b, const Tensor& off
 }
 
 // Runs the kernel in emulation with a few blocks; the result starts as garbage.
-Tensor emulated(Mode mode, const Tensor& a, const Tensor& b, const Tensor& offsets, DType out_type, int blocks = 2) {
+Tensor emulated(Mode mode, const Tensor& a, const Tensor& b, const Tensor& offsets, DType out_type, int blocks = 2,
+                int sm = 80) {
   const Tensor out = full(grouped_dot(mode, a, b, offsets, out_type).shape(), 77.0).to(out_type);
   const StridedView in[] = {a.view_for_kernel(), b.view_for_kernel(), offsets.view_for_kernel()};
   const StridedView y = out.view_for_kernel();
-  const GemmKernel k = gemm_kernel(grouped_problem(mode_attrs(mode), in, y), "grouped");
+  const GemmKernel k = gemm_kernel(grouped_problem(mode_attrs(mode), in, y), "grouped", nullptr, sm);
+  EXPECT_EQ(k.kernel.only_sm90a, sm == 90);
   int32_t bad = 0;
   if (k.most_tiles) {
     Emulated e({&k.kernel, 1});
@@ -75,6 +77,22 @@ TEST(GroupedGemm, RowsAndTermsOfGroups) {
       expect_close(Mode::rows, g, wt, offsets, emulated(Mode::rows, g, wt, offsets, t));
     }
   }
+}
+
+TEST(GroupedGemm, WarpgroupsOfSm90) {
+  manual_seed(6);
+  // Rows before and after the groups, an empty one, more than a ring of pieces of terms, both widths of tiles.
+  const Tensor offsets = offsets_of({5, 5, 140, 290});
+  for (DType t : {kBFloat16, kFloat16})
+    for (int64_t n : {72, 264}) {
+      const int64_t k = n == 72 ? 328 : 40;
+      const Tensor x = randn({300, k}).to(t), w = randn({3, k, n}).to(t), g = randn({300, n}).to(t);
+      expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, t, 2, 90));
+      if (t == kFloat16) continue;
+      const Tensor wt = transpose(w, 1, 2);
+      expect_close(Mode::rows, g, wt, offsets, emulated(Mode::rows, g, wt, offsets, t, 2, 90));
+      if (k > 64) expect_close(Mode::contraction, x, g, offsets, emulated(Mode::contraction, x, g, offsets, t, 2, 90));
+    }
 }
 
 TEST(GroupedGemm, WhatCannotBeVectorised) {
@@ -198,9 +216,11 @@ GroupedGemm experts(Mode mode, DType t, int64_t n = 256, int64_t k = 192) {
 
 TEST(Gemm, CompilesWithinLimits) {
   std::vector<Kernel> kernels;
-  auto add = [&](const GroupedGemm& g) {
-    kernels.push_back(gemm_kernel(g, "gemm_" + std::to_string(kernels.size())).kernel);
+  auto add = [&](const GroupedGemm& g, int sm = 80) {
+    kernels.push_back(gemm_kernel(g, "gemm_" + std::to_string(kernels.size()), nullptr, sm).kernel);
   };
+  add(experts(Mode::rows, kBFloat16), 90);
+  add(experts(Mode::contraction, kFloat16, 128), 90);
   for (DType t : {kBFloat16, kFloat32}) {
     add(experts(Mode::rows, t));
     add(experts(Mode::contraction, t));

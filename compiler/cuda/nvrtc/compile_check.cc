@@ -20,6 +20,10 @@ std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions
       if (runs_on(k, arch)) selected.push_back(k);
     try {
       const Compiled c = compile(selected, arch, options);
+      // The assembler's word for tensor-core instructions that it made wait for each other.
+      for (size_t i = 0; i < selected.size(); ++i)
+        if (c.cubins[i]->log.find("Potential Performance Loss") != std::string::npos)
+          return cat("kernel ", selected[i].symbol, " on ", arch.name(), ": ", c.cubins[i]->log);
       for (size_t i = 0; table && i < selected.size(); ++i) {
         const Usage& u = c.cubins[i]->usage;
         *table += cat(selected[i].symbol, " ", arch.name(), ": ", u.registers, " registers, ", u.spill_store_bytes,

@@ -13,7 +13,8 @@
 namespace weft::cuda {
 
 /// The first thing wrong with `kernels` on `archs`, with its figures; empty if nothing is. Each kernel is compiled for
-/// those of the architectures that it runs on; there must be one. Adds what each takes to `table`, a line per kernel.
+/// those of the architectures that it runs on; there must be one. A warpgroup's products that wait for each other are a
+/// fault too. Adds what each takes to `table`, a line per kernel.
 std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions& options = {},
                            const std::vector<Arch>& archs = tested_archs(), std::string* table = nullptr);
 
