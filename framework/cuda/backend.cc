@@ -24,6 +24,7 @@ class CudaBackend final : public Backend {
       copy_to_device(from, to, Gpu::of(to_device).stream());
     } else if (!to_cuda) {
       copy_to_host(from, to, Gpu::of(from_device).stream());
+      if (OpRunner* runner = runner_.load(std::memory_order_acquire)) runner->look(from_device);
     } else if (from_device == to_device) {
       copy_on_device(from, to, Gpu::of(to_device).stream());
     } else {

@@ -9,6 +9,8 @@ namespace weft::cuda {
 struct OpRunner {
   virtual ~OpRunner() = default;
   virtual void run_op(const KernelCall& call, Device device, SourceLine line) = 0;
+  /// After a value of the device was read: throws what queued work has found wrong (an index out of range).
+  virtual void look(Device device) { static_cast<void>(device); }
 };
 
 /// Makes CUDA the backend of Device::cuda(i) for the process; `runner` (kept by the caller) may be null: then ops say that

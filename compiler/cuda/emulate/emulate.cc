@@ -29,7 +29,9 @@ const std::string& Emulated::words() {
                                   WEFT_TEXT(emulated_sm90) + R"(
 template <class P>
 void weft_enter(void (*kernel)(P), const void* params, const Host* host, Thread*** current) {
-  if (host) {
+  if (!host && !params) {
+    *(unsigned long*)current = sizeof(P);
+  } else if (host) {
     weft_host = host;
     *current = &weft_current;
   } else {
@@ -91,6 +93,11 @@ void Emulated::allow(const std::string& name, const void* begin, size_t bytes, b
   ranges_.push_back({name, static_cast<const char*>(begin), bytes, writable});
 }
 void Emulated::forget_ranges() { ranges_.clear(); }
+size_t Emulated::parameter_bytes(const std::string& symbol) const {
+  unsigned long bytes = 0;
+  reinterpret_cast<abi::Entry>(kernels_.at(symbol).entry)(nullptr, nullptr, reinterpret_cast<abi::Thread***>(&bytes));
+  return bytes;
+}
 int64_t Emulated::steps() const { return block_->counts.steps; }
 int64_t Emulated::bank_conflicts() const { return block_->counts.bank_conflicts; }
 

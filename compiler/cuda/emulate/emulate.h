@@ -38,6 +38,9 @@ class Emulated {
     launch(symbol, grid, std::span<const std::byte>(reinterpret_cast<const std::byte*>(&params), sizeof(P)));
   }
 
+  /// Bytes of a kernel's parameter struct, as its text has it.
+  size_t parameter_bytes(const std::string& symbol) const;
+
   /// From now on load_global, store_global, cp_async16 and TMA may touch only ranges given so; a name for messages.
   void allow(const std::string& name, const void* begin, size_t bytes, bool writable = true);
   void forget_ranges();

@@ -34,10 +34,17 @@ class Operation {
   virtual void enqueue(const Addresses& at, Stream& stream, SourceLine line) const = 0;
 };
 
+/// Choices of the whole step or program.
+struct PrepareOptions {
+  bool round_like_eager = false;  // fused 16-bit chains round where eager does (numerics = eager)
+  bool tf32 = false;              // f32 products on tensor cores with 11 bits of their operands: only if the user chose it
+};
+
 /// The operation of a node with operands and results that lie so (addresses are not read; they will be multiples of
 /// `alignment` bytes). Throws Unavailable naming the op where CUDA has none.
 std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                   std::span<const StridedView> out, const GpuProperties& gpu, int alignment = 16);
+                                   std::span<const StridedView> out, const GpuProperties& gpu, int alignment = 16,
+                                   const PrepareOptions& options = {});
 
 /// Compiles what the operations' kernels need (all at once, those that were compiled before excepted) and binds them.
 /// Throws naming the kernel that does not compile or exceeds the device.

@@ -1,0 +1,71 @@
+#include "compiler/cuda/exec/index_flags.h"
+
+#include <tuple>
+
+#include "framework/base/error.h"
+#include "framework/cuda/copy.h"
+#include "framework/cuda/device_allocator.h"
+#include "framework/cuda/driver_error.h"
+
+namespace weft::cuda {
+
+struct IndexFlags::OfGpu {
+  explicit OfGpu(Gpu& g) : gpu(g), flags(static_cast<int32_t*>(g.allocator().allocate(kMost * 4))) {
+    clear();
+  }
+  ~OfGpu() { gpu.allocator().deallocate(flags, kMost * 4); }
+  void clear() {
+    gpu.make_current();
+    check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(flags), 0, kMost, gpu.stream().handle()),
+          "clearing flags of indices");
+  }
+
+  Gpu& gpu;
+  int32_t* flags;
+  bool asked = false;  // since the last look
+  std::vector<std::string> names;
+  std::map<std::tuple<const char*, const char*, uint32_t>, int> places;
+};
+
+IndexFlags::IndexFlags() = default;
+IndexFlags::~IndexFlags() = default;
+
+int32_t* IndexFlags::of(Gpu& gpu, const char* op, SourceLine line) {
+  MutexLock lock(mutex_);
+  auto& g = gpus_[gpu.index()];
+  if (!g) g = std::make_unique<OfGpu>(gpu);
+  g->asked = true;
+  auto [at, fresh] = g->places.try_emplace({op, line.file, line.line}, static_cast<int>(g->names.size()));
+  if (fresh && static_cast<int>(g->names.size()) < kMost) {
+    const std::string where = line.to_string();
+    g->names.push_back(cat(op, where.empty() ? "" : " at ", where));
+  } else if (fresh) {
+    at->second = kMost - 1;
+    g->names.back() = "one of many ops";
+  }
+  return g->flags + at->second;
+}
+
+void IndexFlags::look(Gpu& gpu) {
+  MutexLock lock(mutex_);
+  const auto it = gpus_.find(gpu.index());
+  if (it == gpus_.end() || !it->second->asked) return;
+  OfGpu& g = *it->second;
+  g.asked = false;
+  const int64_t n = static_cast<int64_t>(g.names.size());
+  std::vector<int32_t> raised(n);
+  copy_to_host({g.flags, kInt32, {n}, {1}}, {raised.data(), kInt32, {n}, {1}}, gpu.stream());
+  for (int64_t i = 0; i < n; ++i) {
+    if (!raised[i]) continue;
+    g.clear();
+    WEFT_CHECK_AS(kOutOfRange, false, g.names[i], ": an index is out of range on ", gpu.device(),
+                  "; the same call on the CPU says which");
+  }
+}
+
+void IndexFlags::forget() {
+  MutexLock lock(mutex_);
+  gpus_.clear();
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,36 @@
+// Where eager ops leave word that an index was out of range: a device flag per op and line of the program, raised by
+// kernels and looked at when the host reads a value anyway. A flag that was never raised needs no clearing, so nothing
+// waits and nothing runs out.
+#pragma once
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/base/mutex.h"
+#include "framework/cuda/gpu.h"
+#include "framework/ir/graph.h"
+
+namespace weft::cuda {
+
+class IndexFlags {
+ public:
+  IndexFlags();
+  ~IndexFlags();
+  /// The flag of this op at this line; device memory. Ops beyond kMost share one.
+  int32_t* of(Gpu& gpu, const char* op, SourceLine line);
+  /// After a wait for the stream: throws OutOfRange naming op and line if a flag was raised since the last look, and
+  /// lowers it. Costs nothing where no op has asked for a flag since.
+  void look(Gpu& gpu);
+  /// Before the driver goes.
+  void forget();
+
+  static constexpr int kMost = 4096;
+
+ private:
+  struct OfGpu;
+  Mutex mutex_;
+  std::map<int, std::unique_ptr<OfGpu>> gpus_ WEFT_GUARDED_BY(mutex_);
+};
+
+}  // namespace weft::cuda

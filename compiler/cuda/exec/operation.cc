@@ -1,0 +1,73 @@
+// Which way an op goes on a GPU.
+#include "compiler/cuda/exec/operation.h"
+
+#include "compiler/cuda/exec/fused_operation.h"
+#include "compiler/kir/domain.h"
+#include "compiler/kir/fused.h"
+#include "framework/base/error.h"
+#include "framework/cuda/copy.h"
+#include "ops/core/view.h"
+
+namespace weft::cuda {
+namespace {
+
+using internal::body_of_one;
+using internal::group_operation;
+
+// Elements moved, by the driver's copies: what no kernel takes.
+class CopyOperation final : public Operation {
+ public:
+  CopyOperation(const StridedView& from, const StridedView& to) : from_(from), to_(to) {}
+  void enqueue(const Addresses& at, Stream& stream, SourceLine) const override {
+    StridedView from = from_, to = to_;
+    from.data = at.in[0];
+    to.data = at.out[0];
+    copy_on_device(from, to, stream);
+  }
+
+ private:
+  StridedView from_, to_;
+};
+
+class Nothing final : public Operation {
+ public:
+  void enqueue(const Addresses&, Stream&, SourceLine) const override {}
+};
+
+bool all_empty(std::span<const StridedView> out) {
+  for (const StridedView& v : out)
+    if (v.numel() > 0) return false;
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                   std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
+                                   const PrepareOptions& options) {
+  if (all_empty(out) && !op.is(kSideEffect)) return std::make_unique<Nothing>();
+  kir::LowerOptions lower;
+  lower.round_like_eager = options.round_like_eager;
+  if (&op == &kir::fused_op) {
+    const Graph& body = *attrs.get<Ref<Graph>>("body");
+    return group_operation(op.name, body, in, out, gpu, alignment, lower);
+  }
+  const Ref<Graph> body = body_of_one(op, attrs, in, out);
+  const Node& node = body->node(body->outputs[0]);
+  if (!kir::is_product(node) && kir::can_fuse(node) && kir::cannot_lower(*body).empty())
+    return group_operation(op.name, *body, in, out, gpu, alignment, lower);
+  // Types that kernels do not take, moved by the driver.
+  if (&op == &contiguous_op) return std::make_unique<CopyOperation>(in[0], out[0]);
+  if (op.view) {
+    Shape strides;
+    int64_t offset = 0;
+    if (op.view(attrs, in[0], {out[0].dtype, Device::cpu(), out[0].shape}, &strides, &offset)) {
+      StridedView from{nullptr, in[0].dtype, out[0].shape, strides};
+      return std::make_unique<CopyOperation>(from, out[0]);
+    }
+  }
+  WEFT_CHECK_AS(kUnavailable, false, op.name, ": CUDA has no kernel for this op on ", in.empty() ? out[0].dtype : in[0].dtype,
+                " yet; run it on the CPU");
+}
+
+}  // namespace weft::cuda
