@@ -137,7 +137,7 @@ TEST_F(FakeDriverTest, LaunchesAreCheckedAgainstKernelAndDevice) {
   EXPECT_EQ(api.cuFuncSetAttribute(k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10), CUDA_SUCCESS);
   EXPECT_EQ(launch(1, 1, 256, 100 << 10), CUDA_SUCCESS);
   api.cuModuleUnload(module);
-  EXPECT_EQ(complaint(), "cuModuleUnload: a launch of k is pending\ncuModuleUnload: a launch of k is pending");
+  EXPECT_EQ(complaint(), "cuModuleUnload: kernel k is pending\ncuModuleUnload: kernel k is pending");
 }
 
 TEST_F(FakeDriverTest, AnErrorOfALaunchSticksToTheDevice) {

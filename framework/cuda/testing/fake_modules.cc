@@ -21,10 +21,23 @@ CUresult module_unload(CUmodule handle) {
   WEFT_FAKE_CALL(cuModuleUnload);
   auto* module = reinterpret_cast<FakeModule*>(handle);
   if (!s.modules.count(module)) return s.complain(CUDA_ERROR_INVALID_HANDLE, "cuModuleUnload: no such module");
-  for (const FakeStream* stream : s.streams)
-    for (const FakeWork& w : stream->queue)
-      for (auto& f : module->functions)
-        if (w.function == f.get()) s.complain(CUDA_SUCCESS, "cuModuleUnload: a launch of ", f->symbol, " is pending");
+  auto forget = [&](FakeWork& w) {
+    for (auto& f : module->functions) {
+      if (w.function != f.get()) continue;
+      w.function = nullptr;
+      w.launch = nullptr;
+      w.unloaded = true;
+      return true;
+    }
+    return false;
+  };
+  for (FakeStream* stream : s.streams)
+    for (FakeWork& w : stream->queue)
+      if (forget(w)) s.complain(CUDA_SUCCESS, "cuModuleUnload: ", w.what, " is pending");
+  for (FakeGraph* graph : s.graphs)
+    for (auto& node : graph->nodes) forget(*node);
+  for (FakeExec* exec : s.execs)
+    for (FakeWork& node : exec->nodes) forget(node);
   s.modules.erase(module);
   delete module;
   return CUDA_SUCCESS;
@@ -183,6 +196,7 @@ CUresult graph_launch(CUgraphExec handle, CUstream stream_handle) {
   if (!exec) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphLaunch: no such executable graph");
   if (CUresult r = s.check_stream(stream_handle, &stream, "cuGraphLaunch"); r != CUDA_SUCCESS) return r;
   for (const FakeWork& node : exec->nodes) {
+    if (node.unloaded) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphLaunch: the module of ", node.what, " was unloaded");
     for (const FakeRange& t : node.touches) {
       std::string as_device = s.wrong(t, true), as_host = s.wrong(t, false);
       if (!as_device.empty() && !as_host.empty()) s.complain(CUDA_SUCCESS, "cuGraphLaunch: ", node.what, " touches ", as_device);

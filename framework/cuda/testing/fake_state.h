@@ -30,6 +30,7 @@ struct FakeWork {
   struct FakeFunction* function = nullptr;
   FakeEvent* event = nullptr;  // recorded, or waited for
   bool waits = false;
+  bool unloaded = false;   // its kernel's module is gone
   uint64_t ordinal = 0;  // of the record that is waited for or made
 };
 
