@@ -96,9 +96,14 @@ GpuProperties gpu_properties(int index) {
   p.registers_per_block = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
   p.registers_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
   p.l2_cache = get(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-  p.clock_khz = get(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-  p.memory_clock_khz = get(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
-  p.memory_bus_bits = get(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+  // Clocks are for estimates alone; a driver may keep them to itself.
+  auto clock = [&](CUdevice_attribute a) {
+    int value = 0;
+    return api.cuDeviceGetAttribute(&value, a, d) == CUDA_SUCCESS ? value : 0;
+  };
+  p.clock_khz = clock(CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+  p.memory_clock_khz = clock(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+  p.memory_bus_bits = clock(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
   return p;
 }
 

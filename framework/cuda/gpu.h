@@ -30,7 +30,7 @@ struct GpuProperties {
   int l2_cache = 0;
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
 
-  /// Peak rate of device memory in bytes per second, as the clocks say.
+  /// Peak rate of device memory in bytes per second, as the clocks say; 0 if the driver does not tell them.
   double memory_rate() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8; }
   /// "NVIDIA H100 80GB HBM3, compute capability 9.0, 132 multiprocessors, 79.1 GiB".
   std::string to_string() const;

@@ -9,13 +9,20 @@ namespace weft::cuda {
 namespace {
 
 // "kernel add_7 (add at model.cc:12)".
-std::string named(const std::string& kernel, const Launch& l) {
-  std::string line = l.line.to_string();
-  std::string of = cat(l.op, *l.op && !line.empty() ? " at " : "", line);
-  return cat("kernel ", kernel, of.empty() ? "" : cat(" (", of, ")"));
+std::string named(std::string_view what, std::string_view op, SourceLine at) {
+  std::string line = at.to_string();
+  std::string of = cat(op, !op.empty() && !line.empty() ? " at " : "", line);
+  return cat(what, of.empty() ? "" : cat(" (", of, ")"));
 }
+std::string named(const std::string& kernel, const Launch& l) { return named(cat("kernel ", kernel), l.op, l.line); }
 
 }  // namespace
+
+void check_queued(Stream& stream, std::string_view what, std::string_view op, SourceLine line) {
+  if (!stream.gpu().synchronous() || stream.capturing()) return;
+  CUresult r = driver().cuStreamSynchronize(stream.handle());
+  WEFT_CHECK_AS(kAborted, r == CUDA_SUCCESS, "cuda: ", named(what, op, line), " failed on ", stream.gpu().device(), ": ", describe(r));
+}
 
 std::shared_ptr<Module> Module::load(Gpu& gpu, std::span<const char> image, std::string what) {
   std::shared_ptr<Module> m(new Module(gpu, std::move(what)));
@@ -90,9 +97,7 @@ void Function::launch(Stream& stream, const Launch& l) const {
                                        parameters, nullptr);
   check(r, "launching ", named(name_, l));
   GraphReplay::note(*this, l, stream);
-  if (!gpu().synchronous() || stream.capturing()) return;
-  r = driver().cuStreamSynchronize(stream.handle());
-  WEFT_CHECK_AS(kAborted, r == CUDA_SUCCESS, "cuda: ", named(name_, l), " failed on ", gpu().device(), ": ", describe(r));
+  if (gpu().synchronous()) check_queued(stream, cat("kernel ", name_), l.op, l.line);
 }
 
 }  // namespace weft::cuda

@@ -145,6 +145,21 @@ TEST_F(ModuleTest, UnderSyncTheKernelAndTheLineAreNamed) {
   gpu().allocator().deallocate(p.y, 512);
 }
 
+TEST_F(ModuleTest, UnderSyncALibrarysWorkIsNamedToo) {
+  set_switch("WEFT_SYNC", "1");
+  check_queued(gpu().stream(), "cuBLASLt", "dot", {"model.cc", 4});
+  gpu().make_current();
+  auto loaded = Module::load(gpu(), std::string_view("x"), "x");
+  Function f = loaded->function("add");
+  AddParameters p{zeros(), 1};
+  void* parameters[] = {&p};
+  fake.fail_launch_after(0, CUDA_ERROR_MISALIGNED_ADDRESS);
+  driver().cuLaunchKernel(f.handle(), 1, 1, 1, 32, 1, 1, 0, gpu().stream().handle(), parameters, nullptr);  // as a library does
+  EXPECT_EQ(error_of([&] { check_queued(gpu().stream(), "cuBLASLt", "dot", {"model.cc", 4}); }),
+            "cuda: cuBLASLt (dot at model.cc:4) failed on cuda:0: CUDA_ERROR_MISALIGNED_ADDRESS (misaligned address)");
+  gpu().allocator().deallocate(p.y, 512);
+}
+
 TEST_F(ModuleTest, AKernelThatThrowsIsAFault) {
   fake.add_kernel("bad", {.run = [](const FakeLaunch&) { weft::internal::fail(Code::kOutOfRange, "element 9 of 8"); }});
   module = Module::load(gpu(), std::string_view("x"), "bad.cubin");
