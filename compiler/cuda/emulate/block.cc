@@ -31,6 +31,7 @@ const abi::Host kHost = {
       g_block->tma_store(map, offset, dims, at, line);
     },
     [](int groups, int commit) { g_block->tma_store_wait(groups, commit != 0); },
+    [](int line) { g_block->poisoned(line); },
 };
 
 std::string index(const abi::Index3& i) { return cat("(", i.x, ", ", i.y, ", ", i.z, ")"); }
@@ -297,6 +298,10 @@ void Block::barrier(int id, int threads, bool waits, int line) {
   }
   ready_all(b.waiting);
   b.waiting.clear();
+}
+
+void Block::poisoned(int line) {
+  fail("uses a value computed from accumulators of a wgmma that no wgmma_wait waited for", line);
 }
 
 void Block::global(const void* p, int bytes, bool writes, int line) {

@@ -51,6 +51,7 @@ class Block {
   void tma_store(const void* map, int offset, int dims, const int* at, int line);
   void tma_store_wait(int groups, bool commit);
   void fence(int kind);
+  [[noreturn]] void poisoned(int line);
   [[noreturn]] void run_thread();
 
  private:

@@ -1,5 +1,6 @@
 // The tensor cores of sm_90a: m64nNk16 with operands in shared memory, as their descriptors say (a wrong one reads the
-// wrong bytes), or A in registers. Accumulators hold NaN from wgmma to wgmma_wait. Sums as in warp.cc.
+// wrong bytes), or A in registers. Accumulators hold a NaN of its own from wgmma to wgmma_wait, which words that
+// store or convert do not take. Sums as in warp.cc.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -11,7 +12,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr uint32_t kPoison = 0x7fedcba9;  // a NaN
+constexpr uint32_t kPoison = 0x7fedcba9;  // also in base.inc; arithmetic keeps it
 
 struct Descriptor {
   int start, leading, stride, base, swizzle;

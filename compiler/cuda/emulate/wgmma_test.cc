@@ -3,6 +3,7 @@
 
 #include <bit>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "compiler/cuda/emulate/emulate.h"
@@ -160,7 +161,7 @@ extern "C" __global__ void __launch_bounds__(128) product(const __grid_constant_
   wgmma_commit();
   wgmma_wait<0>(d);
   for (int i = 0; i < 8; ++i)
-    p.c[(t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8) * 16 + i / 4 * 8 + t % 4 * 2 + i % 2] = d[i];
+    store_global(p.c + (t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8) * 16 + i / 4 * 8 + t % 4 * 2 + i % 2, d[i] * 2.0f);
 }
 )";
   k.text = body;
@@ -172,16 +173,23 @@ extern "C" __global__ void __launch_bounds__(128) product(const __grid_constant_
     for (int j = 0; j < 16; ++j) {
       int sum = 5;
       for (int x = 0; x < 16; ++x) sum += (i % 7 + x) * (x - j);
-      EXPECT_EQ(c[i * 16 + j], sum) << i << ", " << j;
+      EXPECT_EQ(c[i * 16 + j], 2 * sum) << i << ", " << j;
     }
-  // The threads' writes are not seen by WGMMA without the fence.
-  k.text.erase(k.text.find("fence_async_shared();"), 21);
-  Emulated unfenced({&k, 1});
-  try {
-    unfenced.launch("product", {}, p);
-    ADD_FAILURE();
-  } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("without a fence_async_shared"), std::string::npos) << error.what();
+  const std::pair<const char*, const char*> faults[] = {
+      {"fence_async_shared();", "without a fence_async_shared"},
+      {"wgmma_wait<0>(d);", "computed from accumulators of a wgmma that no wgmma_wait waited for"},
+      {"wgmma_commit();", "computed from accumulators of a wgmma that no wgmma_wait waited for"},
+      {"wgmma_fence(d);", "without wgmma_fence before it"}};
+  for (const auto& [erased, says] : faults) {
+    k.text = body;
+    k.text.erase(k.text.find(erased), std::string(erased).size());
+    Emulated faulty({&k, 1});
+    try {
+      faulty.launch("product", {}, p);
+      ADD_FAILURE() << erased;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what();
+    }
   }
 }
 
