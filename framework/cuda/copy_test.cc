@@ -10,6 +10,7 @@
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
+#include "framework/dispatch/parameter.h"
 
 namespace weft::cuda {
 namespace {
@@ -57,7 +58,6 @@ class CopyTest : public testing::FakeGpuTest {
   static std::vector<int32_t> elements(const Tensor& base, const StridedView& v) {
     auto* p = static_cast<const int32_t*>(v.data);
     std::vector<int32_t> out;
-    Shape index = Shape::filled(v.shape.size(), 0);
     for (int64_t i = 0; i < v.numel(); ++i) {
       int64_t at = 0, rest = i;
       for (int d = v.shape.size() - 1; d >= 0; --d) {
@@ -168,6 +168,14 @@ TEST_F(CopyTest, TensorsOnTheDevice) {
   EXPECT_NE(error_of([&] { y.data<float>(); }).find("is not in host memory; need one on the CPU: move with to(Device::cpu())"), std::string::npos);
   y = Tensor();
   EXPECT_EQ(memory_stats(Device::cuda(1)).live, 0);
+}
+
+// A lazy cell on the device owns its memory alone, whatever its initialiser returns.
+TEST_F(CopyTest, CellsOnTheDevice) {
+  Tensor x = numbers({8}).to(Device::cuda(0));
+  Parameter p({kInt32, Device::cuda(0), {2, 4}}, [&] { return x.reshape({2, 4}); }, "p");
+  EXPECT_EQ(p.value().to_vector<int32_t>(), x.to_vector<int32_t>());
+  EXPECT_NE(p.value().get().storage->data(), x.get().storage->data());
 }
 
 }  // namespace

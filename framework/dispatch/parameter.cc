@@ -54,8 +54,13 @@ void materialise(Cell& c) {
     // The cell owns its memory alone: an initialiser may return a constant that lives elsewhere too.
     if (t.get().storage->use_count() > 1 || t.get().storage->bytes() != c.type.nbytes()) {
       Tensor own = Tensor::empty(t.type());
+      const Device device = t.device();
       StridedView from = t.view_for_kernel();
-      if (c.type.nbytes() > 0) __builtin_memcpy(own.get().storage->data(), from.data, c.type.nbytes());
+      if (device.type != DeviceType::kCpu) {
+        device_memory(device.type)->copy(from, device, own.view_for_kernel(), device);
+      } else if (c.type.nbytes() > 0) {
+        __builtin_memcpy(own.get().storage->data(), from.data, c.type.nbytes());
+      }
       t = own;
     }
   }

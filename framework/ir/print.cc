@@ -104,7 +104,8 @@ std::string elements(const Tensor& t) {
 
 uint64_t content_hash(const Tensor& t) {
   if (t.is_contiguous()) {
-    StridedView v = t.view_for_kernel();
+    const Tensor host = internal::on_host(t);
+    StridedView v = host.view_for_kernel();
     return hash_bytes(v.data, v.numel() * itemsize(v.dtype));
   }
   std::vector<double> values = t.to_vector<double>();

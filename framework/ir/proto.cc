@@ -99,7 +99,8 @@ Message captured(const Tensor& t) {
   Message m;
   m.message(1, type(t.type()));
   if (!internal::is_inline(t)) return m;
-  StridedView v = t.view_for_kernel();
+  const Tensor host = internal::on_host(t);
+  StridedView v = host.view_for_kernel();
   std::string data;
   Shape index = Shape::filled(v.shape.size(), 0);
   for (int64_t i = 0, n = v.numel(), size = itemsize(v.dtype); i < n; ++i) {

@@ -36,7 +36,7 @@ std::vector<io::NamedView> views(const NamedCells& cells, std::vector<Tensor>* a
   NoGrad guard;
   std::vector<io::NamedView> v;
   for (auto& [name, cell] : cells) {
-    alive->push_back(cell.value());
+    alive->push_back(cell.value().to(Device::cpu()));
     v.push_back({name, alive->back().view_for_kernel()});
   }
   return v;
@@ -134,10 +134,10 @@ void load_cells(const std::string& folder, const std::string& stem, const NamedC
     const io::TensorInfo& info = file.at(name);
     WEFT_CHECK(info.shape == cell.shape() && info.dtype == cell.dtype(), path, ": tensor '", name, "' is ", info.dtype,
                info.shape, "; need ", cell.type());
-    Tensor t = Tensor::empty(cell.type());
+    Tensor t = Tensor::empty({cell.dtype(), Device::cpu(), cell.shape()});
     std::span<const std::byte> bytes = file.bytes(name);
     if (!bytes.empty()) std::memcpy(t.view_for_kernel().data, bytes.data(), bytes.size());
-    values.push_back(t);
+    values.push_back(t.to(cell.type().device));
   }
   WEFT_CHECK(file.names().size() == cells.size(), path, ": has ", file.names().size(), " tensors; need ", cells.size());
   for (size_t i = 0; i < cells.size(); ++i) cells[i].second.set(values[i]);
