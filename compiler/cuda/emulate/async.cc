@@ -104,41 +104,42 @@ namespace {
 template <class F>
 void for_box(const EmulatedMap& m, const int* at, int start, const F& move) {
   int i[5] = {0, 0, 0, 0, 0};
-  const int inner = m.box[0] * m.element_bytes, mask = m.swizzle / 16 - 1;
+  const int inner = m.box[0] * m.element_bytes, mask = m.swizzle_bytes() / 16 - 1;
   for (int line = 0;; ++line) {
-    const char* row = m.base;
+    const char* row = reinterpret_cast<const char*>(m.address);
     bool inside = true;
-    for (int d = 1; d < m.dims; ++d) {
+    for (int d = 1; d < m.rank; ++d) {
       const int64_t x = int64_t{at[d]} + i[d];
-      inside &= x >= 0 && x < m.extent[d];
-      row += x * m.stride[d];
+      inside &= x >= 0 && x <= m.dims[d];
+      row += x * static_cast<int64_t>(m.strides[d - 1]);
     }
     for (int x = 0; x < m.box[0]; ++x) {
       const int64_t c = int64_t{at[0]} + x;
       int to = line * inner + x * m.element_bytes;
       if (m.swizzle) to = ((start + to) ^ ((((start + to) >> 7) & mask) << 4)) - start;
-      move(to, inside && c >= 0 && c < m.extent[0] ? row + c * m.element_bytes : nullptr);
+      move(to, inside && c >= 0 && c <= m.dims[0] ? row + c * m.element_bytes : nullptr);
     }
     int d = 1;
-    for (; d < m.dims; ++d) {
+    for (; d < m.rank; ++d) {
       if (++i[d] < m.box[d]) break;
       i[d] = 0;
     }
-    if (d >= m.dims) return;
+    if (d >= m.rank) return;
   }
 }
 
 int box_bytes(const EmulatedMap& m) {
   int bytes = m.element_bytes;
-  for (int d = 0; d < m.dims; ++d) bytes *= m.box[d];
+  for (int d = 0; d < m.rank; ++d) bytes *= m.box[d];
   return bytes;
 }
 
 std::string wrong_map(const EmulatedMap& m, int dims, int offset) {
-  if (m.magic != EmulatedMap::kMagic) return "TMA with a TensorMap that was not encoded for the emulation";
-  if (m.dims != dims) return cat("TMA of ", dims, " dims with a TensorMap of ", int{m.dims});
+  if (m.rank < 1 || m.rank > 5 || m.element_bytes == 0 || m.swizzle > 3)
+    return "TMA with a TensorMap that was not encoded for the emulation";
+  if (m.rank != dims) return cat("TMA of ", dims, " dims with a TensorMap of ", int{m.rank});
   // Swizzling permutes within 8 rows, whose place the address itself gives.
-  const int align = m.swizzle ? 8 * m.swizzle : 128;
+  const int align = m.swizzle ? 8 * m.swizzle_bytes() : 128;
   if (offset % align) return cat("TMA at byte ", offset, " of shared memory, which is not a multiple of ", align);
   return "";
 }
@@ -226,28 +227,27 @@ void encode_tensor_map(void* map128, int element_bytes, const void* base, std::s
              "tensor map: the tensor does not begin at a multiple of 16 bytes");
   WEFT_CHECK(swizzle_bytes == 0 || swizzle_bytes == 32 || swizzle_bytes == 64 || swizzle_bytes == 128,
              "tensor map: a swizzle of ", swizzle_bytes, " bytes; need 0, 32, 64 or 128");
-  m.dims = static_cast<uint8_t>(n);
+  m.address = reinterpret_cast<uintptr_t>(base);
+  m.rank = static_cast<uint8_t>(n);
   m.element_bytes = static_cast<uint8_t>(element_bytes);
-  m.swizzle = static_cast<uint8_t>(swizzle_bytes);
-  m.base = static_cast<char*>(const_cast<void*>(base));
-  m.stride[0] = element_bytes;
+  m.swizzle = static_cast<uint8_t>(swizzle_bytes == 128 ? 3 : swizzle_bytes / 32);
   for (size_t d = 0; d < n; ++d) {
-    WEFT_CHECK(extents[d] >= 1 && extents[d] <= 0xffffffffull, "tensor map: extent ", extents[d], " of dim ", d);
+    WEFT_CHECK(extents[d] >= 1 && extents[d] <= uint64_t{1} << 32, "tensor map: extent ", extents[d], " of dim ", d);
     WEFT_CHECK(box[d] >= 1 && box[d] <= 256, "tensor map: a box of ", box[d], " elements in dim ", d,
                "; need 1 to 256");
-    if (d > 0)
-      WEFT_CHECK(strides[d - 1] % 16 == 0, "tensor map: a stride of ", strides[d - 1], " bytes in dim ", d,
-                 "; need a multiple of 16");
-    m.extent[d] = static_cast<uint32_t>(extents[d]);
+    m.dims[d] = static_cast<uint32_t>(extents[d] - 1);
     m.box[d] = static_cast<uint16_t>(box[d]);
-    if (d > 0) m.stride[d] = static_cast<int64_t>(strides[d - 1]);
+    if (d == 0) continue;
+    WEFT_CHECK(strides[d - 1] % 16 == 0, "tensor map: a stride of ", strides[d - 1], " bytes in dim ", d,
+               "; need a multiple of 16");
+    m.strides[d - 1] = strides[d - 1];
   }
   const uint32_t inner = box[0] * element_bytes;
   WEFT_CHECK(inner % 16 == 0, "tensor map: ", inner, " bytes in the box's innermost dim; need a multiple of 16");
   WEFT_CHECK(swizzle_bytes == 0 || inner <= static_cast<uint32_t>(swizzle_bytes), "tensor map: ", inner,
              " bytes in the box's innermost dim; need at most the swizzle's ", swizzle_bytes);
   std::memset(map128, 0, 128);
-  std::memcpy(map128, &m, sizeof m);
+  std::memcpy(map128, static_cast<void*>(&m), sizeof m);
 }
 
 }  // namespace weft::cuda

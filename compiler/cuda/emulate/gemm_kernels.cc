@@ -88,7 +88,7 @@ Kernel wgmma_gemm() {
 };
 const int kStages = 3, kStage = 24576;  // bytes: A 128 rows of 128, B 64 rows
 
-extern "C" __global__ void __launch_bounds__(384) wgmma_gemm(const __grid_constant__ TmaGemmParams p) {
+extern "C" __global__ void __launch_bounds__(384, 1) wgmma_gemm(const __grid_constant__ TmaGemmParams p) {
   const Shared<uint64_t> full = shared_at<uint64_t>(0), empty = shared_at<uint64_t>(64);
   const int m0 = blockIdx.y * 128, n0 = blockIdx.x * 64, steps = (p.k + 63) / 64;
   if (threadIdx.x == 0) {

@@ -5,15 +5,16 @@
 
 namespace weft::cuda {
 
-/// A tensor in global memory and the box that one TMA instruction moves. Dims run from the innermost.
+/// A tensor in global memory and the box that one TMA instruction moves; dims run from the innermost. The bytes are
+/// those that the fake driver's cuTensorMapEncodeTiled writes (framework/cuda/testing), so that kernels take either.
 struct EmulatedMap {
-  static constexpr uint32_t kMagic = 0x746d6170;
-  uint32_t magic = kMagic;
-  uint8_t dims = 0, element_bytes = 0, swizzle = 0, reserved = 0;  // swizzle: 0, 32, 64 or 128 bytes
-  char* base = nullptr;
-  uint32_t extent[5] = {1, 1, 1, 1, 1};
-  uint16_t box[6] = {1, 1, 1, 1, 1, 0};
-  int64_t stride[5] = {0, 0, 0, 0, 0};  // bytes; the innermost is element_bytes
+  uint64_t address = 0;
+  uint64_t strides[4] = {};  // bytes, of dims 1 to 4
+  uint32_t dims[5] = {};     // less one
+  uint16_t box[5] = {};
+  uint8_t rank = 0, element_bytes = 0, swizzle = 0;  // swizzle: 0, or 1 to 3 for 32, 64 and 128 bytes
+
+  int swizzle_bytes() const { return swizzle ? 16 << swizzle : 0; }
 };
 static_assert(sizeof(EmulatedMap) <= 128);
 

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "compiler/cuda/emulate/tensor_map.h"
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/cuda/testing/fake_driver.h"
 
 namespace weft::cuda {
 namespace {
@@ -248,6 +250,25 @@ extern "C" __global__ void __launch_bounds__(32) move(const __grid_constant__ P 
   const uint64_t odd[] = {8, 48};
   EXPECT_THROW(encode_tensor_map(p.a, 4, in.data(), extents, odd, box, 0), Error);
   EXPECT_THROW(encode_tensor_map(p.a, 4, in.data(), extents, strides, std::vector<uint32_t>{64, 2, 3}, 128), Error);
+}
+
+TEST(Tma, TheFakeDriversMapsAreTheSame) {
+  alignas(64) char mine[128];
+  alignas(64) CUtensorMap drivers;
+  alignas(64) static float data[4096];
+  const testing::FakeDriver fake;
+  const uint64_t extents[] = {33, 5, 2}, strides[] = {256, 2048};
+  const uint32_t box[] = {16, 4, 1}, ones[] = {1, 1, 1};
+  for (int swizzle = 0; swizzle < 4; ++swizzle) {
+    const uint32_t width[] = {swizzle == 1 ? 8u : box[0], box[1], box[2]};
+    encode_tensor_map(mine, 4, data, extents, strides, width, swizzle ? 16 << swizzle : 0);
+    ASSERT_EQ(fake.table().cuTensorMapEncodeTiled(&drivers, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 3, data, extents, strides,
+                                                  width, ones, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                                  static_cast<CUtensorMapSwizzle>(swizzle),
+                                                  CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+              CUDA_SUCCESS);
+    EXPECT_EQ(std::memcmp(mine, &drivers, 128), 0) << swizzle;
+  }
 }
 
 }  // namespace

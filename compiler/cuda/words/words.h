@@ -56,7 +56,7 @@
 //   wgmma_bf16<n, trans_a, trans_b>(d, desc_a, desc_b, accumulate) wgmma_f16    float d[n / 2], m64 n k16: d = a b, or
 //                                        added to d if accumulate; n of 8 16 32 48 64 80 96 112 128 160 192 224 256
 //   wgmma_bf16<n, trans_b>(d, a, desc_b, accumulate) wgmma_f16    uint32_t a[4]: A in registers, laid out as mma's
-//   set_max_registers_up<n>() set_max_registers_down<n>()
+//   set_max_registers_up<n>() set_max_registers_down<n>()    of a kernel with __launch_bounds__(threads, 1), else ignored
 #pragma once
 #include <string>
 #include <vector>

@@ -19,6 +19,7 @@ Kernel with(const char* symbol, std::string body, int sm, bool only_sm90a = fals
   k.shared_bytes = 32768;
   k.least_sm = sm;
   k.only_sm90a = only_sm90a;
+  if (only_sm90a) k.max_spill_bytes = 64;  // all widths in one function
   k.text = cat(R"(struct P {
   float* f;
   double* d;
@@ -27,7 +28,7 @@ Kernel with(const char* symbol, std::string body, int sm, bool only_sm90a = fals
   uint4* v;
   TensorMap m;
 };
-extern "C" __global__ void __launch_bounds__(128) )",
+extern "C" __global__ void __launch_bounds__(128, 1) )",
                symbol, "(const __grid_constant__ P p) {\n  const int t = threadIdx.x;\n", body, "}\n");
   return k;
 }
