@@ -86,6 +86,8 @@ class Writer {
   /// The launch: head with comments, struct and body as printed so far (which the caller has closed).
   CudaLaunch finish(int threads, int shared_bytes, Grid grid, const std::string& how, int min_blocks = 1);
   std::string symbol() const;
+  /// The lines printed so far.
+  const std::string& body() const { return body_; }
   /// In place of the kernel's own name, for a second kernel.
   std::string suffix;
 

@@ -57,20 +57,25 @@ std::string replaced(std::string text, const std::string& word, const std::strin
   return text;
 }
 
-Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm) {
+Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
   Tiling t;
   t.mma = itemsize(g.in) == 2;
   // Groups of few rows leave most of a tall tile empty.
   const int64_t rows = g.mode == Mode::rows ? g.m / std::max<int64_t>(g.groups, 1) : g.m;
   t.wgmma = t.mma && sm == 90 && vectors && rows > 64;
   if (t.wgmma) {
-    t.bn = g.n > 128 ? 256 : 128;
+    // A hook's values need registers beside the sums.
+    t.bn = g.n > 128 && !hooked ? 256 : 128;
     t.bk = 64;
     t.stages = 4;
     t.min_blocks = 1;
     t.shared = t.stages * (t.bm + t.bn) * t.bk * 2;
   } else if (t.mma) {
     if (rows <= 64) t.bm = 64;
+    if (hooked && t.bm > 64) {  // one block, with twice the registers, and more pieces under way
+      t.min_blocks = 1;
+      t.stages = 4;
+    }
     t.shared = t.stages * (t.bm + t.bn) * t.bk * 2;
     const int warp_n = t.bn / (t.threads / 32 / t.warps_m);
     t.shared = std::max(t.shared, t.threads / 32 * 16 * (warp_n + 8) * 4);
@@ -142,7 +147,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
   const bool ragged_m = g.mode == Mode::rows, ragged_k = g.mode == Mode::contraction;
   const Lines a = lines_of(g.m, g.a_m, g.k, g.a_k, g.a_e, ragged_m, ragged_k, g.aligned_a);
   const Lines b = lines_of(g.n, g.b_n, g.k, g.b_k, g.b_e, false, ragged_k, g.aligned_b);
-  const Tiling t = tiling_of(g, a.vector && b.vector, sm);
+  const Tiling t = tiling_of(g, a.vector && b.vector, sm, hook != nullptr);
   const int64_t tiles_m = (g.m + t.bm - 1) / t.bm, tiles_n = (g.n + t.bn - 1) / t.bn;
 
   std::string s = cat("// ",
@@ -150,7 +155,10 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
                       : g.mode == Mode::contraction ? "Groups of terms"
                                                     : "A batch",
                       ": ", g.groups, " products of ", g.m, " x ", g.k, " x ", g.n, ", ", g.in, " to ", g.out, ".\n");
-  s += cat("struct P {\n  const void *a, *b, *offsets;\n  void* y;\n  int* bad;\n", hook ? hook->fields : "", "};\n");
+  if (hook) s = hook->words + s;
+  s += hook && !hook->structure.empty() ? hook->structure
+                                        : cat("struct P {\n  const void *a, *b, *offsets;\n  void* y;\n  int* bad;\n",
+                                              hook ? hook->fields : "", "};\n");
   auto constant = [&](const char* type, const char* name, int64_t value) {
     s += cat("constexpr ", type, " ", name, " = ", value, ";\n");
   };

@@ -37,6 +37,8 @@ struct GroupedGemm {
 /// once; `fields` are declarations of what it reads of P, behind the fields of GemmParams.
 struct GemmHook {
   std::string fields, text;
+  std::string structure;  // not empty: all of struct P, with at least the fields of GemmParams but for y
+  std::string words;      // that stand before everything
 };
 
 /// The parameter struct P of a kernel without a hook.
