@@ -135,8 +135,10 @@ std::shared_ptr<Operation> Runner::operation_for(Key key, Gpu& gpu) {
   }
   // Outside the lock: other threads go on. Two that prepare the same at once both succeed.
   const std::span<const StridedView> views = key.views;
-  std::shared_ptr<Operation> made =
-      prepare(*key.op, key.attrs, views.first(key.operands), views.subspan(key.operands), gpu.properties(), key.alignment);
+  PrepareOptions options;
+  options.gpu = &gpu;
+  std::shared_ptr<Operation> made = prepare(*key.op, key.attrs, views.first(key.operands), views.subspan(key.operands),
+                                            gpu.properties(), key.alignment, options);
   Operation* one[] = {made.get()};
   load(gpu, one);
   MutexLock lock(mutex_);

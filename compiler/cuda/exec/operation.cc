@@ -1,11 +1,16 @@
 // Which way an op goes on a GPU.
 #include "compiler/cuda/exec/operation.h"
 
+#include "compiler/cuda/exec/attention_operation.h"
+#include "compiler/cuda/exec/dot_operation.h"
 #include "compiler/cuda/exec/fused_operation.h"
+#include "compiler/cuda/exec/graph_operation.h"
 #include "compiler/kir/domain.h"
 #include "compiler/kir/fused.h"
 #include "framework/base/error.h"
 #include "framework/cuda/copy.h"
+#include "ops/attention/record.h"
+#include "ops/core/dot.h"
 #include "ops/core/view.h"
 
 namespace weft::cuda {
@@ -50,11 +55,18 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   lower.round_like_eager = options.round_like_eager;
   if (&op == &kir::fused_op) {
     const Graph& body = *attrs.get<Ref<Graph>>("body");
+    for (int32_t id = 0; id < body.size(); ++id)
+      if (kir::is_product(body.node(id)))
+        return internal::fused_product_operation(op.name, body, in, out, gpu, alignment, options);
     return group_operation(op.name, body, in, out, gpu, alignment, lower);
   }
+  if (&op == &dot_op || &op == &grouped_dot_op)
+    return internal::product_operation(op, attrs, in, out, gpu, alignment, options);
+  if ((&op == &attention_op || &op == &attention_backward_op) && in[0].dtype != kFloat64)
+    return internal::attention_operation(op, attrs, in, out, gpu, options);
   const Ref<Graph> body = body_of_one(op, attrs, in, out);
   const Node& node = body->node(body->outputs[0]);
-  if (!kir::is_product(node) && kir::can_fuse(node) && kir::cannot_lower(*body).empty())
+  if (kir::can_fuse(node) && kir::cannot_lower(*body).empty())
     return group_operation(op.name, *body, in, out, gpu, alignment, lower);
   // Types that kernels do not take, moved by the driver.
   if (&op == &contiguous_op) return std::make_unique<CopyOperation>(in[0], out[0]);
@@ -66,6 +78,7 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
       return std::make_unique<CopyOperation>(from, out[0]);
     }
   }
+  if (op.decompose) return internal::decomposed_operation(op, attrs, in, out, gpu, alignment, options);
   WEFT_CHECK_AS(kUnavailable, false, op.name, ": CUDA has no kernel for this op on ", in.empty() ? out[0].dtype : in[0].dtype,
                 " yet; run it on the CPU");
 }

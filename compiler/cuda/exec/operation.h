@@ -38,6 +38,8 @@ class Operation {
 struct PrepareOptions {
   bool round_like_eager = false;  // fused 16-bit chains round where eager does (numerics = eager)
   bool tf32 = false;              // f32 products on tensor cores with 11 bits of their operands: only if the user chose it
+  bool lt_epilogues = true;       // epilogues of products by cuBLASLt where it has them
+  Gpu* gpu = nullptr;             // if given, cuBLASLt is asked now what it can do there; else it is taken to do it all
 };
 
 /// The operation of a node with operands and results that lie so (addresses are not read; they will be multiples of

@@ -25,7 +25,6 @@ Shape order_of(int rank, const Shape& batch, const Shape& contract, bool contrac
 }  // namespace
 
 Dot plan_dot(const Attrs& attrs, std::span<const StridedView> in, DType out) {
-  WEFT_BUG_IF(!cublaslt_takes(in[0].dtype), "cuda: a dot of ", in[0].dtype, " is not cuBLASLt's");
   const internal::DotProduct p(attrs, in);
   Dot d;
   MatmulShape& s = d.product;

@@ -1,0 +1,108 @@
+// The ops' samples run eagerly on the emulated GPU, against the CPU: the same bits, but for products, whose sums cuBLASLt
+// orders as it likes, which are held to the reference's bounds.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compiler/cuda/exec/operation.h"
+#include "compiler/cuda/exec/testing/emulated_gpu.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/all_ops.h"
+#include "ops/testing/cases.h"
+
+namespace weft::testing {
+namespace {
+
+using cuda::testing::ScopedEmulatedGpu;
+
+bool sums_in_its_own_order(std::string_view op) {
+  return op == "dot" || op == "grouped_dot" || op == "linear_cross_entropy" || op == "linear_cross_entropy_grad";
+}
+
+// All samples in f32, the first that there is in every other dtype.
+std::vector<Case> chosen_cases(const OpDef& op) {
+  std::vector<Case> all = cases_of(op), chosen;
+  std::vector<DType> seen;
+  for (Case& c : all) {
+    const DType t = c.in.empty() ? kFloat32 : c.in[0].dtype();
+    const bool fresh = std::find(seen.begin(), seen.end(), t) == seen.end();
+    if (t != kFloat32 && !fresh) continue;
+    seen.push_back(t);
+    chosen.push_back(std::move(c));
+  }
+  return chosen;
+}
+
+std::vector<const OpDef*> run_on_gpus() {
+  std::vector<const OpDef*> ops;
+  for (const OpDef* op : all_ops()) {
+    const std::string_view name = op->name;
+    if (op->is(kStructural) || !op->samples) continue;
+    if (op->is(kCollective) || op->is(kSideEffect) || name == "rank_coordinate" || name == "copy_to") continue;
+    ops.push_back(op);
+  }
+  return ops;
+}
+
+class EmulatedOps : public ::testing::TestWithParam<const OpDef*> {};
+
+// Has the kernels of all cases built together; leaves out those that CUDA has none for.
+void load_all(std::vector<Case>& cases) {
+  cuda::Gpu& gpu = cuda::Gpu::get(0);
+  std::vector<std::unique_ptr<cuda::Operation>> operations;
+  std::vector<cuda::Operation*> raw;
+  cuda::PrepareOptions options;
+  options.gpu = &gpu;
+  std::vector<Case> kept;
+  for (Case& c : cases) {
+    std::vector<StridedView> in, out;
+    for (const Tensor& t : c.in) in.push_back({nullptr, t.dtype(), t.shape(), contiguous_strides(t.shape())});
+    for (const TensorType& t : infer(c, c.in)) out.push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
+    if (c.op->kernel) {
+      try {
+        operations.push_back(cuda::prepare(*c.op, c.attrs, in, out, gpu.properties(), 16, options));
+      } catch (const Error& e) {
+        if (e.code() != Code::kUnavailable) throw;
+        std::printf("%s: %s\n", c.label.c_str(), e.what());
+        continue;
+      }
+      raw.push_back(operations.back().get());
+    }
+    kept.push_back(std::move(c));
+  }
+  cuda::load(gpu, raw);
+  cases = std::move(kept);
+}
+
+TEST_P(EmulatedOps, GiveTheBitsOfTheCpu) {
+  const OpDef& op = *GetParam();
+  std::vector<Case> cases = chosen_cases(op);
+  ScopedEmulatedGpu gpu;
+  load_all(cases);
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.label);
+    if (c.in.empty()) continue;
+    const std::vector<Tensor> want = run(c, c.in);
+    std::vector<Tensor> in, got;
+    for (const Tensor& t : c.in) in.push_back(t.to(Device::cuda()));
+    try {
+      for (const Tensor& t : run(c, in)) got.push_back(t.to(Device::cpu()));
+    } catch (const Error& e) {
+      if (e.code() != Code::kUnavailable) throw;
+      std::printf("%s: %s\n", c.label.c_str(), e.what());
+      continue;
+    }
+    ASSERT_EQ(got.size(), want.size());
+    if (sums_in_its_own_order(op.name)) {
+      EXPECT_TRUE(matches_reference(c, c.in, got));
+      continue;
+    }
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << "result " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EmulatedOps, ::testing::ValuesIn(run_on_gpus()),
+                         [](const auto& info) { return std::string(info.param->name); });
+
+}  // namespace
+}  // namespace weft::testing
