@@ -7,6 +7,7 @@
 
 #include "compiler/cuda/emulate/emulate.h"
 #include "framework/dispatch/dispatch.h"
+#include "ops/attention/map_mod.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"
 
@@ -111,6 +112,33 @@ void check_emulated(const EmulatedCase& c) {
   expect_within("out", got[0], want.out);
   expect_within("lse", got[1], want.lse);
   expect_within("max", got[2], want.max);
+  if (!c.backward || ::testing::Test::HasFatalFailure()) return;
+
+  std::vector<Tensor> operands = call.operands;
+  for (const Tensor& t : {got[0], got[1], w.tensor, u.tensor}) operands.push_back(t);
+  const Attrs attrs = c.wide ? call.attrs.with("wide", true) : call.attrs;
+  std::vector<Tensor> back;
+  try {
+    back = run_emulated(attrs, operands, true, c.options);
+    const std::vector<Tensor> again = run_emulated(attrs, operands, true, c.options, 2);
+    for (size_t i = 0; i < back.size(); ++i) ASSERT_TRUE(same_bits(back[i], again[i])) << "gradient " << i;
+  } catch (const Error& e) {
+    FAIL() << e.what();
+  }
+  expect_within("dq", back[0], want.dq);
+  expect_within("dk", back[1], want.dk);
+  expect_within("dv", back[2], want.dv);
+  // Captured tensors come in the order in which the mod reads them.
+  const weft::internal::AttentionOperands at(call.attrs);
+  size_t next = 3;
+  for (int i = 0; i < at.score_tables; ++i) {
+    const Tensor& operand = call.operands[static_cast<size_t>(at.score_first + i)];
+    if (!weft::internal::has_gradient(operand.dtype())) continue;
+    const Tensor& g = back[next++];
+    for (size_t t = 0; t < score.tables.size(); ++t)
+      if (score.tables[t].view_for_kernel().data == operand.view_for_kernel().data)
+        expect_within(cat("table ", t).c_str(), g, want.tables[t]);
+  }
 }
 
 }  // namespace weft::cuda

@@ -84,7 +84,10 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
       if (weft::internal::has_gradient(base.score_tables[i].dtype)) {
         AttentionSpec f = delta_spec(base);
         f.type = base.wide ? kFloat32 : base.score_tables[i].dtype;
-        add(f, AttentionPart::kFinishTables);
+        size_t k = 4;  // one for each type of element
+        while (k < specs_.size() && specs_[k].type != f.type) ++k;
+        if (k == specs_.size()) add(f, AttentionPart::kFinishTables);
+        finish_.push_back(static_cast<int>(k));
       }
   }
 }
@@ -318,14 +321,14 @@ std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedV
     launch(3, p.sets);
     size_t next = 3;
     int64_t first = 0;
-    int kernel = 4;
+    size_t table = 0;
     for (int i = 0; i < z.at.score_tables; ++i) {
       const StridedView& t = in[static_cast<size_t>(z.at.score_first + i)];
       if (!weft::internal::has_gradient(t.dtype)) continue;
       p.table_grad = out[next++].data;
       p.table_first = first, p.table_size = t.numel();
+      const int kernel = finish_[table++];
       launch(kernel, ceil_div(t.numel(), specs_[static_cast<size_t>(kernel)].warps * 32));
-      ++kernel;
       first += t.numel();
     }
   }

@@ -66,6 +66,7 @@ class AttentionProgram {
   std::vector<AttentionSpec> specs_;  // by kernel
   std::vector<AttentionPart> parts_;
   std::vector<Kernel> kernels_;
+  std::vector<int> finish_;  // of each learned table
 };
 
 }  // namespace weft::cuda

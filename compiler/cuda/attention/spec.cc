@@ -1,8 +1,10 @@
 #include "compiler/cuda/attention/spec.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "framework/base/error.h"
+#include "ops/attention/map_mod.h"
 
 #define WEFT_TEXT(name) extern "C" const char weft_text_attention_##name[], weft_text_attention_##name##_end[];
 WEFT_TEXT(params)
@@ -14,6 +16,7 @@ WEFT_TEXT(backward)
 WEFT_TEXT(key_grad)
 WEFT_TEXT(query_grad)
 WEFT_TEXT(table_grad)
+WEFT_TEXT(finish_tables)
 #undef WEFT_TEXT
 #define WEFT_TEXT(name)                                                                                             \
   Body {                                                                                                            \
@@ -39,8 +42,36 @@ const char* name_of(AttentionPart part) {
                                "attention_finish_tables"};
   return k[static_cast<int>(part)];
 }
+/// attention_forward_bf16_64: what a profiler shows.
+std::string symbol_of(const AttentionSpec& s, AttentionPart part) {
+  std::string symbol = cat(name_of(part), "_", to_string_view(s.type));
+  if (part != AttentionPart::kFinishTables) symbol += cat("_", s.dim);
+  if (part != AttentionPart::kFinishTables && s.value_dim != s.dim) symbol += cat("_", s.value_dim);
+  return symbol;
+}
 bool is_backward(AttentionPart part) {
   return part == AttentionPart::kKeyGrad || part == AttentionPart::kQueryGrad || part == AttentionPart::kTableGrad;
+}
+
+/// The reads of learned tables as types: where their sums lie in a set, and along what a tile's terms are summed.
+std::string reads_text(const ScoreGradText& grad, std::span<const TensorType> tables) {
+  std::vector<int64_t> first(tables.size(), 0);
+  int64_t next = 0;
+  for (size_t t = 0; t < tables.size(); ++t) {
+    first[t] = next;
+    if (weft::internal::has_gradient(tables[t].dtype)) next += tables[t].shape.numel();
+  }
+  std::string text = cat("constexpr int kReads = ", grad.reads.size(), ";\n"), all;
+  for (size_t i = 0; i < grad.reads.size(); ++i) {
+    const ModRead& r = grad.reads[i];
+    const int along = r.diagonal ? 3 : r.rows && r.cols ? 4 : r.cols ? 2 : r.rows ? 1 : 0;
+    text += cat("struct Read", i, " {\n  static constexpr int kRead = ", i, ", kAlong = ", along,
+                ";\n  static constexpr int64 kFirst = ", first[static_cast<size_t>(r.table)],
+                ";\n  int64 at(const AttentionParams& p, int b, int h, int q, int kv) const { return table_at", i,
+                "(p, b, h, q, kv); }\n};\n");
+    all += cat("  f(Read", i, "());\n");
+  }
+  return cat(text, "template <class F>\nW_WORD void for_reads(F f) {\n", all, "}\n");
 }
 
 class Writer {
@@ -67,16 +98,21 @@ class Writer {
 }  // namespace
 
 int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
-  const int m = s.block_m(), n = s.block_n, k = row_bytes(s, s.dim), v = row_bytes(s, s.value_cols),
-            whole_v = row_bytes(s, s.value_dim);
+  const int m = s.block_m(), n = s.block_n;
+  // A row of k and one of v; where columns are cut into pieces, whole pieces.
+  const auto pieces = [&](int wide) { return std::max(1, (wide + s.value_cols - 1) / s.value_cols); };
+  const auto row = [&](int dim, int chunks) { return row_bytes(s, chunks * padded((dim + chunks - 1) / chunks)); };
   switch (part) {
     case AttentionPart::kForward:
-      return m * k + s.stages * n * (k + v);
-    case AttentionPart::kKeyGrad:
+      return m * row(s.dim, 1) + s.stages * n * (row(s.dim, 1) + row(s.value_cols, 1));
+    case AttentionPart::kKeyGrad: {
+      const int chunks = pieces(std::max(s.dim, s.value_dim));
+      return (m + s.stages * n) * (row(s.dim, chunks) + row(s.value_dim, chunks)) + s.stages * n * 8;
+    }
     case AttentionPart::kQueryGrad:
-      return m * (k + whole_v) + s.stages * n * (k + whole_v);
+      return (m + s.stages * n) * (row(s.dim, pieces(s.dim)) + row(s.value_dim, 1));
     case AttentionPart::kTableGrad:
-      return m * (k + whole_v) + s.stages * n * (k + whole_v) + m * (n + 4) * 8 + 64;
+      return (m + s.stages * n) * (row(s.dim, pieces(s.dim)) + row(s.value_dim, 1)) + m * (n + 1) * 8 + 1024;
     default:
       return 0;
   }
@@ -122,22 +158,26 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
       w.body(WEFT_TEXT(backward));
       w.body(WEFT_TEXT(query_grad));
       break;
-    case AttentionPart::kTableGrad: {
+    case AttentionPart::kTableGrad:
       w.body(WEFT_TEXT(backward));
+      w.body(WEFT_TEXT(query_grad));
+      w.text += "\n" + reads_text(grad, s.score_tables) + "\n";
+      w.body(WEFT_TEXT(table_grad));
       break;
-    }
+    case AttentionPart::kFinishTables:
+      w.body(WEFT_TEXT(finish_tables));
+      break;
     default:
       w.body(WEFT_TEXT(backward));
   }
-  const Kernel k{.symbol = name_of(part)};
-  w.text += cat("\nextern \"C\" __global__ void __launch_bounds__(", 32 * s.warps, ", 1) ", name_of(part),
+  w.text += cat("\nextern \"C\" __global__ void __launch_bounds__(", 32 * s.warps, ", 1) ", symbol_of(s, part),
                 "(const __grid_constant__ AttentionParams p) {\n  ", name_of(part), "_block(p);\n}\n");
   return std::move(w.text);
 }
 
 Kernel attention_kernel(const AttentionSpec& s, AttentionPart part) {
   Kernel k;
-  k.symbol = name_of(part);
+  k.symbol = symbol_of(s, part);
   k.text = internal::attention_text(s, part, true);
   k.threads = 32 * s.warps;
   k.shared_bytes = attention_shared_bytes(s, part);

@@ -40,8 +40,10 @@ AttentionSpec forward_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
   const bool f32 = s.type == kFloat32;
   s.value_cols = s.value_dim <= 256 ? s.value_dim : 128;
   s.keep_rows = wide <= 128;
-  s.row_tiles = wide <= 64 ? 2 : 1;
-  s.warps = wide <= 64 ? 4 : 8;
+  // Rows in pairs of tiles halve the traffic of keys, where a mod leaves registers for it.
+  const bool pairs = wide <= 64 && !s.score && !s.dropout;
+  s.row_tiles = pairs ? 2 : 1;
+  s.warps = pairs ? 4 : 8;
   s.block_n = wide <= 128 && !f32 ? 64 : 32;
   s.stages = wide <= 64 && !f32 ? 3 : 2;
   if (wide > 128 && f32) s.warps = 2;
@@ -54,10 +56,12 @@ AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_q, int
   const bool f32 = s.type == kFloat32;
   s.stages = 2;
   s.row_tiles = 1;
-  s.value_cols = wide <= 128 ? wide : 128;
+  const int most = f32 ? 64 : 128;
+  s.value_cols = std::min(wide, most);
   s.keep_rows = wide <= 64;
   s.warps = wide <= 128 && !f32 ? 8 : wide <= 128 || !f32 ? 4 : 2;
-  s.block_n = wide <= 64 && !f32 ? 64 : wide <= 128 || !f32 ? 32 : 16;
+  s.block_n = wide <= 64 && !f32 ? 64 : wide <= 64 || !f32 ? 32 : 16;
+  if (s.dropout && !f32) s.block_n /= 2;  // the generator's registers
   limit_rows(&s, std::min<int64_t>(tile_for(keys), block_kv % 128 ? 64 : 128));
   return fitted(s, AttentionPart::kKeyGrad, "gradients of keys and values");
 }
@@ -71,6 +75,7 @@ AttentionSpec query_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
   s.keep_rows = wide <= 64;
   s.warps = wide <= 128 && !f32 ? 8 : wide <= 128 || !f32 ? 4 : 2;
   s.block_n = wide <= 64 && !f32 ? 64 : wide <= 128 || !f32 ? 32 : 16;
+  if (s.dropout && !f32) s.block_n /= 2;
   limit_rows(&s, std::min<int64_t>(tile_for(rows), block_q % 128 ? 64 : 128));
   return fitted(s, AttentionPart::kQueryGrad, "the gradient of queries");
 }
