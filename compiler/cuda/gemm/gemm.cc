@@ -64,8 +64,11 @@ Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
   const int64_t rows = g.mode == Mode::rows ? g.m / std::max<int64_t>(g.groups, 1) : g.m;
   t.wgmma = t.mma && sm == 90 && vectors && rows > 64;
   if (t.wgmma) {
-    // A hook's values need registers beside the sums.
-    t.bn = g.n > 128 && !hooked ? 256 : 128;
+    // Wide tiles read less for each product, where they are enough to go round a GPU's 132 multiprocessors; a hook's
+    // values need registers beside the sums.
+    const int64_t wide =
+        (g.mode == Mode::rows ? (g.m + 127) / 128 : g.groups * ((g.m + 127) / 128)) * ((g.n + 255) / 256);
+    t.bn = g.n > 128 && !hooked && wide >= 132 ? 256 : 128;
     t.bk = 64;
     t.stages = 4;
     t.min_blocks = 1;
