@@ -19,21 +19,7 @@ constexpr int64_t kLargeSegment = 20 * kMiB;    // this; others get their own
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 int64_t accounted(int64_t bytes) { return round_up(bytes, 64); }
 
-struct Lister {
-  Mutex mutex;
-  std::function<std::vector<LiveTensor>(Device)> list WEFT_GUARDED_BY(mutex);
-};
-Lister& lister() {
-  static auto* l = new Lister;
-  return *l;
-}
-
 }  // namespace
-
-void set_live_tensors(std::function<std::vector<LiveTensor>(Device)> list) {
-  MutexLock lock(lister().mutex);
-  lister().list = std::move(list);
-}
 
 DeviceAllocator::DeviceAllocator(Gpu& gpu) : gpu_(gpu) {}
 
@@ -44,7 +30,7 @@ DeviceAllocator::~DeviceAllocator() {
 }
 
 void* DeviceAllocator::allocate(int64_t bytes) {
-  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlign), counted = accounted(bytes);
+  const int64_t size = round_up(std::max<int64_t>(bytes, 1), kAlign), counted = accounted(std::max<int64_t>(bytes, 1));
   const bool small = size <= kSmall;
   MutexLock lock(mutex_);
   if (limit_ > 0 && stats_.live + counted > limit_) [[unlikely]]
@@ -144,10 +130,12 @@ DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
 void DeviceAllocator::deallocate(void* p, int64_t bytes) {
   MutexLock lock(mutex_);
   auto it = blocks_.find(static_cast<char*>(p));
-  WEFT_BUG_IF(it == blocks_.end() || it->second->free, "memory given back that is not live on ", gpu_.device());
+  WEFT_BUG_IF(it == blocks_.end() || it->second->counted == 0, "memory given back that is not live on ", gpu_.device());
   Block* block = it->second.get();
   stats_.live -= block->counted;
   stats_.cached += block->bytes;
+  block->counted = 0;
+  block->name.clear();
   if (poison_ && !gpu_.stream().capturing()) {
     gpu_.make_current();
     ignore(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block->address), 0xff, block->bytes, gpu_.stream().handle()));
@@ -229,20 +217,14 @@ void DeviceAllocator::out_of_memory(int64_t bytes, const std::string& why) {
   if (driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS)
     message += cat("; the device has ", bytes_text(free), " free of ", bytes_text(total));
   message += cat("; held here: ", bytes_text(stats_.live), " live, ", bytes_text(stats_.cached), " cached");
-  std::vector<LiveTensor> tensors;
-  {
-    MutexLock lock(lister().mutex);
-    if (lister().list) tensors = lister().list(gpu_.device());
-  }
-  const bool named = !tensors.empty();
-  if (!named)
-    for (auto& [address, block] : blocks_)
-      if (!block->free && block->counted > 0) tensors.push_back({"", block->counted});
-  std::stable_sort(tensors.begin(), tensors.end(), [](const LiveTensor& a, const LiveTensor& b) { return a.bytes > b.bytes; });
-  if (tensors.size() > 5) tensors.resize(5);
-  for (size_t i = 0; i < tensors.size(); ++i)
-    message += cat(i == 0 ? named ? "; largest live tensors: " : "; largest live blocks: " : ", ", tensors[i].name, named ? " " : "",
-                   bytes_text(tensors[i].bytes));
+  std::vector<const Block*> live;
+  for (auto& [address, block] : blocks_)
+    if (!block->free && block->counted > 0) live.push_back(block.get());
+  std::stable_sort(live.begin(), live.end(), [](const Block* a, const Block* b) { return a->counted > b->counted; });
+  if (live.size() > 5) live.resize(5);
+  for (size_t i = 0; i < live.size(); ++i)
+    message += cat(i == 0 ? "; largest live tensors: " : ", ", live[i]->name.empty() ? "one without a name" : live[i]->name, " ",
+                   bytes_text(live[i]->counted));
   weft::internal::fail(Code::kResourceExhausted, message);
 }
 
@@ -277,13 +259,23 @@ int64_t DeviceAllocator::reserved() const {
   return reserved_;
 }
 
+DeviceAllocator::Block* DeviceAllocator::live_block(const void* p) {
+  auto it = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(p)));
+  if (it == blocks_.begin()) return nullptr;
+  Block* block = std::prev(it)->second.get();
+  return block->free || block->counted == 0 || p >= block->address + block->bytes ? nullptr : block;
+}
+
+void DeviceAllocator::set_name(const void* p, std::string name) {
+  MutexLock lock(mutex_);
+  if (Block* block = live_block(p)) block->name = std::move(name);
+}
+
 void DeviceAllocator::used_by(const void* p, Stream& stream) {
   if (&stream == &gpu_.stream()) return;
   MutexLock lock(mutex_);
-  auto it = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(p)));
-  WEFT_BUG_IF(it == blocks_.begin(), "not memory of ", gpu_.device());
-  Block* block = std::prev(it)->second.get();
-  WEFT_BUG_IF(block->free || p >= block->address + block->bytes, "not live memory of ", gpu_.device());
+  Block* block = live_block(p);
+  WEFT_BUG_IF(!block, "not live memory of ", gpu_.device());
   if (std::find(block->used_by.begin(), block->used_by.end(), &stream) == block->used_by.end()) block->used_by.push_back(&stream);
 }
 

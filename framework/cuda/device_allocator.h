@@ -2,7 +2,6 @@
 // construction; memory that other streams used waits for them. The driver, which stops the device to allocate, is asked
 // for large segments only, and given back what is free before "out of memory" is said.
 #pragma once
-#include <functional>
 #include <list>
 #include <map>
 #include <memory>
@@ -15,14 +14,6 @@
 #include "framework/tensor/storage.h"
 
 namespace weft::cuda {
-
-/// A live tensor with its name, for the message of "out of memory".
-struct LiveTensor {
-  std::string name;
-  int64_t bytes = 0;
-};
-/// Who can name the live tensors of a device; the message lists the largest. One for the process; null for none.
-void set_live_tensors(std::function<std::vector<LiveTensor>(Device)> list);
 
 /// Blocks are 512-byte aligned. Live bytes count as on the CPU (rounded up to 64), so that plans agree with both.
 class DeviceAllocator final : public Allocator {
@@ -43,6 +34,9 @@ class DeviceAllocator final : public Allocator {
 
   /// Work of another stream uses the block that holds `p`: once freed, it is reused only when that work is done.
   void used_by(const void* p, Stream& stream);
+  /// Names the block that holds `p` for as long as it is live ("wte.weight", "arena of train_step"): the message of "out of
+  /// memory" lists the largest. Memory that is not of this allocator is passed over.
+  void set_name(const void* p, std::string name);
   /// Fills freed blocks with 0xFF bytes, in stream order, so that use after free is seen. For tests.
   void set_poison(bool on);
   /// Bytes held from the driver, free or live.
@@ -54,8 +48,9 @@ class DeviceAllocator final : public Allocator {
     int64_t bytes = 0;
     Block *before = nullptr, *after = nullptr;  // neighbours in the segment
     bool free = false, small = false;
-    int64_t counted = 0;             // of stats.live, while live
+    int64_t counted = 0;             // of stats.live; 0 unless live
     std::vector<Stream*> used_by;    // other streams
+    std::string name;                // while live
   };
   struct Smaller {
     bool operator()(const Block* a, const Block* b) const {
@@ -73,6 +68,7 @@ class DeviceAllocator final : public Allocator {
   Block* grow(int64_t bytes, bool small) WEFT_REQUIRES(mutex_);
   void settle(bool wait) WEFT_REQUIRES(mutex_);
   void return_segments() WEFT_REQUIRES(mutex_);
+  Block* live_block(const void* p) WEFT_REQUIRES(mutex_);  // null if there is none
   [[noreturn]] void out_of_memory(int64_t bytes, const std::string& why) WEFT_REQUIRES(mutex_);
 
   Gpu& gpu_;

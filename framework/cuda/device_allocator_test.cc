@@ -17,10 +17,6 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 
 class DeviceAllocatorTest : public testing::FakeGpuTest {
  protected:
-  void TearDown() override {
-    set_live_tensors(nullptr);
-    FakeGpuTest::TearDown();
-  }
   Gpu& gpu() { return Gpu::get(0); }
   DeviceAllocator& allocator() { return gpu().allocator(); }
   void fill(void* p, int value, int64_t bytes, Stream& stream) {
@@ -166,12 +162,11 @@ TEST_F(DeviceAllocatorTest, OutOfMemorySaysWhatWasAskedAndWhatIsHeld) {
   void* b = allocator().allocate(1000);
   EXPECT_EQ(error_of([&] { allocator().allocate(100 * kMiB); }),
             "out of memory on cuda:0: asked for 100.0 MiB (104857600 bytes); the driver has no more; the device has 54.0 MiB free of "
-            "256.0 MiB; held here: 200.0 MiB live, 2.0 MiB cached; largest live blocks: 200.0 MiB, 1.0 KiB");
-  set_live_tensors([](Device device) {
-    EXPECT_EQ(device, Device::cuda(0));
-    return std::vector<LiveTensor>{{"head.weight", 10 * kMiB}, {"wte.weight", 190 * kMiB}};
-  });
-  EXPECT_NE(error_of([&] { allocator().allocate(100 * kMiB); }).find("; largest live tensors: wte.weight 190.0 MiB, head.weight 10.0 MiB"),
+            "256.0 MiB; held here: 200.0 MiB live, 2.0 MiB cached; largest live tensors: one without a name 200.0 MiB, one without a "
+            "name 1.0 KiB");
+  allocator().set_name(static_cast<char*>(a) + 5, "wte.weight");
+  allocator().set_name(this, "of the host");
+  EXPECT_NE(error_of([&] { allocator().allocate(100 * kMiB); }).find("; largest live tensors: wte.weight 200.0 MiB, one without a name 1.0 KiB"),
             std::string::npos);
   try {
     allocator().allocate(100 * kMiB);
@@ -181,6 +176,9 @@ TEST_F(DeviceAllocatorTest, OutOfMemorySaysWhatWasAskedAndWhatIsHeld) {
   }
   void* c = allocator().allocate(kMiB);  // still of use
   allocator().deallocate(c, kMiB);
+  allocator().deallocate(a, 200 * kMiB);
+  a = allocator().allocate(200 * kMiB);
+  EXPECT_EQ(error_of([&] { allocator().allocate(100 * kMiB); }).find("wte.weight"), std::string::npos);  // the name went with it
   allocator().deallocate(a, 200 * kMiB);
   allocator().deallocate(b, 1000);
 }

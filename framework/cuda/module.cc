@@ -31,7 +31,12 @@ std::shared_ptr<Module> Module::load(Gpu& gpu, std::span<const char> image, std:
   gpu.make_current();
   CUresult r = driver().cuModuleLoadData(&m->handle_, m->image_.data());
   if (r != CUDA_SUCCESS) m->handle_ = nullptr;
-  check(r, "loading ", m->what_, " on ", gpu.device(), " (", gpu.properties().name, ")");
+  const GpuProperties& p = gpu.properties();
+  const bool unfit = r == CUDA_ERROR_NO_BINARY_FOR_GPU || r == CUDA_ERROR_INVALID_IMAGE || r == CUDA_ERROR_INVALID_PTX ||
+                     r == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  WEFT_CHECK_AS(kUnavailable, !unfit, "cuda: loading ", m->what_, ": ", describe(r), "; this GPU has compute capability ", p.sm / 10, ".",
+                p.sm % 10, " and its driver is for CUDA ", version_text(availability().version), ": need kernels compiled for both");
+  check(r, "loading ", m->what_, " on ", gpu.device(), " (", p.name, ")");
   return m;
 }
 

@@ -119,6 +119,10 @@ TEST_F(ModuleTest, WrongLaunchesAreRefusedByName) {
   EXPECT_NE(error_of([&] { f.launch(gpu().stream(), l); }).find("8 bytes of parameters, compiled with 16"), std::string::npos);
   EXPECT_EQ(error_of([&] { module->function("sub"); }), "cuda: add.cubin has no kernel sub");
   EXPECT_EQ(error_of([&] { Module::load(gpu(), {}, "nothing"); }), "cuda: loading nothing: the image is empty");
+  fake.fail_load(CUDA_ERROR_NO_BINARY_FOR_GPU);
+  EXPECT_EQ(error_of([&] { Module::load(gpu(), std::string_view("x"), "k.cubin"); }),
+            "cuda: loading k.cubin: CUDA_ERROR_NO_BINARY_FOR_GPU (no kernel image is available for execution on the device); this GPU has "
+            "compute capability 9.0 and its driver is for CUDA 13.0: need kernels compiled for both");
 }
 
 TEST_F(ModuleTest, AFaultIsSeenLaterWithAHint) {

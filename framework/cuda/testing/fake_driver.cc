@@ -27,6 +27,7 @@ constexpr ErrorText kErrors[] = {
     {CUDA_ERROR_OUT_OF_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY", "out of memory"},
     {CUDA_ERROR_NO_DEVICE, "CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"},
     {CUDA_ERROR_INVALID_DEVICE, "CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"},
+    {CUDA_ERROR_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
     {CUDA_ERROR_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
     {CUDA_ERROR_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {CUDA_ERROR_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
@@ -251,6 +252,10 @@ void FakeDriver::set_init_result(CUresult result) { state_->init_result = result
 void FakeDriver::fail_allocation_after(int successes) {
   WEFT_LOCK_STATE;
   state_->allocations_to_failure = successes;
+}
+void FakeDriver::fail_load(CUresult error) {
+  WEFT_LOCK_STATE;
+  state_->load_failure = error;
 }
 void FakeDriver::fail_launch_after(int launches, CUresult error) {
   WEFT_LOCK_STATE;

@@ -96,6 +96,8 @@ class FakeDriver {
   void set_init_result(CUresult result);
   /// Makes the allocation after `successes` more fail for want of memory, once.
   void fail_allocation_after(int successes);
+  /// Makes the next load of a module fail with this error.
+  void fail_load(CUresult error);
   /// Makes the launch after `launches` more stop with this error, which then sticks to the device as a real one does.
   void fail_launch_after(int launches, CUresult error);
 

@@ -1,6 +1,7 @@
 // Modules, functions, launches and executable graphs of the fake driver.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "framework/cuda/testing/fake_state.h"
 
@@ -10,6 +11,7 @@ namespace {
 CUresult module_load(CUmodule* out, const void* image) {
   WEFT_FAKE_CONTEXT_CALL(cuModuleLoadData);
   if (!image) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuModuleLoadData: no image");
+  if (s.load_failure != CUDA_SUCCESS) return std::exchange(s.load_failure, CUDA_SUCCESS);
   auto* module = new FakeModule;
   module->device = device;
   module->image = image;

@@ -106,7 +106,7 @@ struct FakeState {
   uint64_t records = 0, steps = 0;
   int open = 0;  // nesting of with_memory_open
   int allocations_to_failure = -1, launches_to_failure = -1;
-  CUresult launch_failure = CUDA_SUCCESS;
+  CUresult launch_failure = CUDA_SUCCESS, load_failure = CUDA_SUCCESS;
 
   /// Notes a misuse and gives the code that the call returns.
   template <class... A>
