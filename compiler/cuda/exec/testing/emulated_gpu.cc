@@ -9,7 +9,9 @@
 #include "compiler/cuda/exec/operation_blas.h"
 #include "compiler/cuda/exec/operation_load.h"
 #include "framework/base/error.h"
+#include "framework/cuda/device_allocator.h"
 #include "framework/cuda/driver_error.h"
+#include "framework/cuda/gpu.h"
 
 namespace weft::cuda::testing {
 
@@ -19,6 +21,7 @@ ScopedEmulatedGpu::ScopedEmulatedGpu(EmulatedGpuOptions options) : options_(std:
   internal::set_cublaslt(&blas_.table());
   internal::set_kernel_compiler([this](std::span<const Kernel> kernels, Arch) { return images_of(kernels); });
   install_eager();
+  Gpu::get(0).allocator().set_poison(true);  // what is read after it was freed is NaN
 }
 
 ScopedEmulatedGpu::~ScopedEmulatedGpu() {
