@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
+#include "compiler/cuda/emulate/faults.h"
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
 
@@ -60,6 +62,8 @@ std::string Block::launch(const Kernel& kernel, abi::Entry entry, Grid grid, con
   shadow_.begin_launch(threads_, kernel.shared_bytes, races);
   g_block = this;
   entry_(nullptr, &kHost, &current_);
+  last_line_ = 0;
+  const Faults faults([](const void* address) { g_block->fault(address); });
   const abi::Index3 blocks = {grid.x, grid.y, grid.z};
   for (int t = 0; t < threads_; ++t)
     fibers_[t].abi = {{static_cast<unsigned>(t), 0, 0}, {}, {static_cast<unsigned>(threads_), 1, 1}, blocks};
@@ -224,11 +228,13 @@ std::string Block::deadlock() {
 }
 
 void* Block::read(int offset, int bytes, int line) {
+  last_line_ = line;
   must(shadow_.read(running_, offset, bytes, line), line);
   return shadow_.at(offset);
 }
 
 void* Block::write(int offset, int bytes, int line) {
+  last_line_ = line;
   must(shadow_.write(running_, offset, bytes, line), line);
   return shadow_.at(offset);
 }
@@ -300,12 +306,21 @@ void Block::barrier(int id, int threads, bool waits, int line) {
   b.waiting.clear();
 }
 
+void Block::fault(const void* address) {
+  const int line = std::exchange(last_line_, 0);
+  fail(stacks_.has(address) ? std::string("its stack overflows: too large arrays of its own")
+                            : cat("touches address ", reinterpret_cast<uintptr_t>(address), ", where no memory is",
+                                  line > 0 ? cat(" (line ", line, " is the last that used a word)") : ""),
+       0);
+}
+
 void Block::poisoned(int line) {
   fail("uses a value computed from accumulators of a wgmma that no wgmma_wait waited for", line);
 }
 
 void Block::global(const void* p, int bytes, bool writes, int line) {
   const char* does = writes ? "writes" : "reads";
+  last_line_ = line;
   if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
     fail(cat(does, " ", bytes, " bytes of global memory at an address that is not a multiple of ", bytes), line);
   if (ranges_->empty()) return;

@@ -52,6 +52,8 @@ class Block {
   void tma_store_wait(int groups, bool commit);
   void fence(int kind);
   [[noreturn]] void poisoned(int line);
+  /// A segmentation fault of the running thread.
+  [[noreturn]] void fault(const void* address);
   [[noreturn]] void run_thread();
 
  private:
@@ -144,6 +146,7 @@ class Block {
   const std::vector<Range>* ranges_ = nullptr;
   int threads_ = 0, running_ = 0, ended_ = 0;
   uint64_t state_ = 1;
+  int last_line_ = 0;  // that a word told
   void* main_sp_ = nullptr;
   std::string error_;
   FiberStacks stacks_;

@@ -254,6 +254,14 @@ TEST(Emulate, GlobalMemory) {
       "p.f[t] = shared_at<float>(0)[4 * t];");
 }
 
+TEST(Emulate, FaultsAreErrors) {
+  expect_wrong("float* p0 = nullptr;\n__syncwarp();\nif (t == 5) p0[3] = 1.0f;",
+               {"kernel k, block (0, 0, 0), thread 5: touches address 12, where no memory is"});
+  expect_wrong("volatile float big[60000]; for (int i = t; i < 60000; ++i) big[i] = 1.0f; p.f[t] = big[t + 1];",
+               {"its stack overflows"});
+  expect_right("p.f[t] = 1.0f;");
+}
+
 TEST(Emulate, CopiesThatDidNotLand) {
   const std::string start = "Shared<uint16_t> s = shared_at<uint16_t>(0); cp_async16(s, 8 * t, p.h + 8 * t, true);\n";
   expect_wrong(start + "p.f[t] = (float)s[8 * t];",

@@ -19,6 +19,10 @@ class FiberStacks {
   void reserve(int count);
   /// A saved stack pointer that starts `function` (which never returns) on stack i.
   void* start(int i, void (*function)());
+  /// Whether an address lies in the stacks.
+  bool has(const void* p) const {
+    return p >= memory_ && p < static_cast<const char*>(memory_) + bytes_ && memory_ != nullptr;
+  }
 
  private:
   void* memory_ = nullptr;
