@@ -57,7 +57,7 @@ std::string Params::div(const std::string& name, int64_t divisor) {
   struct {
     uint32_t n, m, s;
   } d;
-  d.n = static_cast<uint32_t>(divisor);
+  d.n = static_cast<uint32_t>(std::max<int64_t>(divisor, 1));  // of nothing: not used
   d.s = 0;
   while (d.s < 31 && (uint64_t{1} << d.s) < d.n) ++d.s;
   d.m = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << d.s) - d.n)) / d.n + 1);

@@ -52,7 +52,7 @@ struct CudaLaunch {
   Grid grid;
   std::vector<char> params;  // bytes of the parameter struct, addresses zero
   std::vector<Pointer> pointers;
-  bool empty() const { return grid.x == 0; }  // nothing to do
+  bool empty() const { return grid.x == 0 || grid.y == 0; }  // nothing to do
 };
 
 /// Launches in stream order.

@@ -99,28 +99,32 @@ class Finish : Writer {
     const int64_t blocks = blocks_of(columns ? low_.outer_points() : low_.lanes());
     int64_t total = 0;
     const std::vector<int64_t> offsets = partial_offsets(job_, &total);
-    const int width = columns ? 32 : 1;
-    const std::string by = columns ? " * 32" : "";
-    const std::string all = params.i64("n", n), count = params.i64("blocks", blocks);
+    const std::string all = columns ? params.i64("n", n) : "", count = params.i64("blocks", blocks);
     for (size_t s = 0; s < sums.size(); ++s) {
       const kir::Finish& f = sums[s];
       const std::string t = type_name(f.type);
       const DType to = job_.out[f.output].type.dtype;
       const std::string p = params.pointer(t, cat("partial", f.slot), {Pointer::kScratch, f.slot, offsets[f.slot]});
       const std::string y = params.pointer(memory_type(to), cat("out", f.output), {Pointer::kResult, f.output});
-      const std::string to_type = type_name(computed_type(to));
-      if (sums.size() > 1) open(cat("if (blockIdx.y == ", s, ")"));
-      open(cat("for (i64 first = (i64)blockIdx.x", by, "; first < ", all, "; first += (i64)gridDim.x", by, ")"));
-      line(cat("finish<", reduction_type(f.rd), ", ", columns ? 16 : 1, ", ", width, ">(", p, ", ", count, ", ",
-               columns ? cat("16 * ", all, ", ", all, ", 1") : cat("1, 0, ", count), ", first, ", all, ", [&](i64 c, ",
-               t, " sum) { put(", y, "[c], ", to_type == t ? "sum" : cat("to_", to_type, "(sum)"), "); });"));
-      depth_less();
-      if (sums.size() > 1) depth_less();
+      const std::string to_type = type_name(computed_type(to)),
+                        sum = to_type == t ? "sum" : cat("to_", to_type, "(sum)");
+      const std::string if_mine = sums.size() > 1 ? cat("if (blockIdx.y == ", s, ") ") : "";
+      if (columns) {
+        open(cat(if_mine, "for (i64 first = (i64)blockIdx.x * 32; first < ", all, "; first += (i64)gridDim.x * 32)"));
+        line(cat("finish_columns<", reduction_type(f.rd), ">(", p, ", ", count, ", first, ", all, ", [&](i64 c, ", t,
+                 " sum) { set(", y, "[c], ", sum, "); });"));
+        depth_less();
+      } else {
+        line(cat(if_mine, "finish_row<", reduction_type(f.rd), ">(", p, " + blockIdx.x * ", count, ", ", count,
+                 ", [&](", t, " sum) { set(", y, "[blockIdx.x], ", sum, "); });"));
+      }
     }
+    const int width = columns ? 32 : 1;
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>((n + width - 1) / width, job_.device.max_grid_x));
     grid.y = static_cast<uint32_t>(sums.size());
-    return finish(kThreads, 0, grid, cat(n, columns ? " columns" : " rows", " of ", blocks, " blocks each"));
+    return finish(columns ? kThreads : 1024, 0, grid,
+                  cat(n, columns ? " columns" : " rows", " of ", blocks, blocks == 1 ? " block" : " blocks", " each"));
   }
 };
 

@@ -195,7 +195,7 @@ std::string Writer::expression(const Instr& i) const {
     case Op::kCast:
       return converted(use(i.a), k_.instrs[form_.same[i.a]].type, i.type, i.type == Type::i32 && i.dtype == kUInt8);
     case Op::kRound:
-      return cat("round_", to_string_view(i.dtype), "(", use(i.a), ")");
+      return cat("rounded_", to_string_view(i.dtype), "(", use(i.a), ")");
     default:
       WEFT_BUG_IF(true, "cuda: not a value");
   }
@@ -238,7 +238,7 @@ void Writer::take(int r) {
        i.note);
 }
 void Writer::store(int id) {
-  line(cat(looping && !guard.empty() ? cat("if (", guard, ") ") : "", "put(", element(k_.instrs[id]), ", ", stored(id),
+  line(cat(looping && !guard.empty() ? cat("if (", guard, ") ") : "", "set(", element(k_.instrs[id]), ", ", stored(id),
            ");"),
        k_.instrs[id].note);
 }
