@@ -16,7 +16,10 @@ using kir::Instr;
 using kir::Op;
 using kir::StrideKind;
 
-constexpr int kThreads = 256;
+constexpr int kThreads = 256;  // of sums over rows alone
+// Beside sums along rows a class of rows is all that a thread block has, so where these are few, the block is large;
+// 1024 threads have 64 registers each.
+constexpr int kThreadsOfBoth = 512, kManyThreadsOfBoth = 1024, kValuesOfMany = 24;
 
 class Columns : Writer {
  public:
@@ -92,17 +95,8 @@ class Columns : Writer {
   }
 
   CudaLaunch run_both() {
-    int halves = 1;
-    while (halves < 16 && int64_t{halves} * kReduceBlock < lanes_) halves *= 2;
-    const int rows = kThreads / 16 / halves;  // of a batch
-    WEFT_BUG_IF(int64_t{halves} * kReduceBlock < lanes_, "cuda: ", lanes_, " columns");
     const int last = static_cast<int>(form_.loops.size()) - 1;
-    const std::string n = extent(k_.axes - 1, narrow_), points = params.i64("rows", points_),
-                      units = params.i64("units", units_);
-    line(cat("const int lane = threadIdx.x % ", 16 * halves, halves > 1 ? " / 16 * 1024 + threadIdx.x % 16" : "", ";"));
-    line("int turn = 0;");
     // What the columns need of each row.
-    std::vector<int> told;
     std::vector<bool> wanted(k_.instrs.size());
     auto want = [&](int x) {
       if (x < 0 || form_.in_loop(x)) return;
@@ -113,7 +107,21 @@ class Columns : Writer {
       for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c}) want(x);
     for (const std::vector<int>* sinks : {&form_.loops[last].columns, &form_.loops[last].stores})
       for (int id : *sinks) want(k_.instrs[id].a);
-    int bytes = halves > 1 ? kThreads : 0;
+    size_t values = std::count(wanted.begin(), wanted.end(), true);
+    for (size_t loop = 0; loop < form_.loops.size(); ++loop)
+      values = std::max(values, form_.closure(static_cast<int>(loop), {}).size());
+    const bool many = units_ < 2 * job_.device.multiprocessors && values <= kValuesOfMany;
+    const int threads = many ? kManyThreadsOfBoth : kThreadsOfBoth;
+    int halves = 1;
+    while (halves < 16 && int64_t{halves} * kReduceBlock < lanes_) halves *= 2;
+    const int rows = threads / 16 / halves;  // of a batch
+    WEFT_BUG_IF(int64_t{halves} * kReduceBlock < lanes_, "cuda: ", lanes_, " columns");
+    const std::string n = extent(k_.axes - 1, narrow_), points = params.i64("rows", points_),
+                      units = params.i64("units", units_);
+    line(cat("const int lane = threadIdx.x % ", 16 * halves, halves > 1 ? " / 16 * 1024 + threadIdx.x % 16" : "", ";"));
+    line("int turn = 0;");
+    std::vector<int> told;
+    int bytes = halves > 1 ? threads : 0;
     for (size_t id = 0; id < wanted.size(); ++id) {
       if (!wanted[id]) continue;
       told.push_back(static_cast<int>(id));
@@ -125,11 +133,11 @@ class Columns : Writer {
     line("const i64 first = unit / 16 * 1024;");
     line(cat("const i64 end = ", points, " < first + 1024 ? ", points, " : first + 1024;"));
     for (int c : form_.loops[last].columns)
-      line(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", kThreads, ") ", partial(c), "[unit * ", n,
+      line(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") ", partial(c), "[unit * ", n,
                " + l] = identity<", op(c), ", ", type(c), ">();"));
     open(cat("for (i64 batch = first + unit % 16; batch < end; batch += ", 16 * rows, ") {"));
-    line("{  // along the rows");
-    open(cat("  const i64 mine = batch + 16 * (i64)(threadIdx.x / ", 16 * halves, "), ", point(),
+    open("{  // along the rows");
+    line(cat("const i64 mine = batch + 16 * (i64)(threadIdx.x / ", 16 * halves, "), ", point(),
              " = mine < end ? mine : batch;"));
     line(cat("const ", at_, " m = mine < end ? ", n, " : 0;"));
     outer_positions(false);
@@ -159,7 +167,7 @@ class Columns : Writer {
     close();
     close();
     line("__syncthreads();");
-    open(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", kThreads, ") {  // down the columns"));
+    open(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") {  // down the columns"));
     for (int c : form_.loops[last].columns)
       line(cat(type(c), " sum", k_.instrs[c].slot, " = ", partial(c), "[unit * ", n, " + l];"));
     line("int r = 0;");
@@ -180,7 +188,7 @@ class Columns : Writer {
     close();
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>(units_, job_.device.max_grid_x));
-    return finish(kThreads, bytes, grid,
+    return finish(threads, bytes, grid,
                   cat(points_, " rows of ", lanes_, " in batches of ", rows, ", and their columns"));
   }
 

@@ -250,7 +250,9 @@ CudaPlan plan_of(const CudaCase& c, const std::string& symbol) {
   options.wide = c.wide;
   if (c.misaligned) options.alignment = 1;
   while (c.misaligned && options.alignment < 16 && c.misaligned % (2 * options.alignment) == 0) options.alignment *= 2;
-  return plan(c.low, c.out, {}, options);
+  DeviceLimits device;
+  device.multiprocessors = c.multiprocessors;
+  return plan(c.low, c.out, device, options);
 }
 
 std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_t seed) {

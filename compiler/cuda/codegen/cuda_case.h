@@ -14,9 +14,10 @@ struct CudaCase {
   kir::Lowered low;
   std::vector<kir::Layout> in, out;
   int seed = 1;
-  bool extremes = true;           // NaN, infinities and the like among the inputs
-  int misaligned = 0;             // bytes by which operands miss 16-byte alignment, rounded to their elements
-  bool wide = false;              // PlanOptions::wide
+  bool extremes = true;  // NaN, infinities and the like among the inputs
+  int misaligned = 0;    // bytes by which operands miss 16-byte alignment, rounded to their elements
+  bool wide = false;     // PlanOptions::wide
+  int multiprocessors = 132;
   bool in_place = false;          // results lie on inputs wherever Lowered::overwrites says (the first for each)
   std::vector<int64_t> in_below;  // by input: integers there are in [0, below), 0: any small ones
 };

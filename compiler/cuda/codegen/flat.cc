@@ -14,6 +14,8 @@ using kir::Op;
 using kir::StrideKind;
 
 constexpr int kThreads = 256;
+constexpr int kThreadsOfMultiprocessor = 2048;
+constexpr int kLight = 40;  // operations at a point up to which a thread may take several vectors at once
 constexpr int kBlocksEach = 32;  // thread blocks per multiprocessor in a grid
 
 class Flat : Writer {
@@ -27,6 +29,13 @@ class Flat : Writer {
     for (const Instr& i : k_.instrs)
       guards_ |= i.op == Op::kCheck || ((i.op == Op::kLoad || i.op == Op::kStore) && lane(i) && !packed(i));
     full_ = lanes_ % width_ == 0;
+    // Few and light operands: a second vector each, so that enough bytes are under way to hide memory's latency.
+    const int64_t vectors = (lanes_ + width_ - 1) / width_;
+    int64_t reads = 0;
+    for_packs(false, [&](int, const std::string&) { ++reads; });
+    several_ = k_.outer_axes() == 0 && width_ > 1 && !guards_ && form_.last.empty() && reads >= 1 && reads <= 2 &&
+               operations(form_) <= kLight &&
+               vectors >= int64_t{2} * kThreadsOfMultiprocessor * job_.device.multiprocessors;
     type_ = narrow_ ? "i32" : "i64";
     element = [this](const Instr& i) { return place(i); };
     position = [this](int axis) {
@@ -42,8 +51,10 @@ class Flat : Writer {
     const std::string grid_step = cat(narrow_ ? "" : "(i64)", "gridDim.x * ", kThreads);
     if (outer == 0) {
       const std::string w = width_ == 1 ? "" : cat(width_, " * ");
-      open(cat("for (", type_, " l = ", w, width_ == 1 ? thread : cat("(", thread, ")"), "; l < ", n, "; l += ", w,
-               grid_step, ") {"));
+      const std::string first =
+          several_ ? cat(narrow_ ? "(i32)" : "(i64)", "blockIdx.x * ", 2 * kThreads, " + threadIdx.x") : thread;
+      open(cat("for (", type_, several_ ? " l0 = " : " l = ", w, width_ == 1 ? first : cat("(", first, ")"),
+               several_ ? "; l0 < " : "; l < ", n, several_ ? "; l0 += 2 * " : "; l += ", w, grid_step, ") {"));
     } else {
       const std::string total = narrow_ ? params.i32("vectors", all) : params.i64("vectors", all);
       open(cat("for (", type_, " v = ", thread, "; v < ", total, "; v += ", grid_step, ") {"));
@@ -54,18 +65,25 @@ class Flat : Writer {
       outer_pointers(narrow_, all_needed());
     }
     values_before(0);
-    std::string left = full_ ? "" : cat(", ", n, " - l");
-    for (size_t slot = 0; slot < k_.operands.size(); ++slot) {
-      const kir::Operand& o = k_.operands[slot];
-      if (!pack_[slot] || width_ == 1) continue;
-      const int s = static_cast<int>(slot);
-      if (o.output) {
-        line(cat("Pack<", memory_type(o.dtype), ", ", width_, "> v", slot, ";"));
-      } else {
-        line(cat("const Pack<", memory_type(o.dtype), ", ", width_, "> v", slot, " = load<", width_, ">(", base(s),
-                 " + l", left, ");"));
-      }
+    const std::string left = full_ && !several_ ? "" : cat(", ", n, " - l");
+    const std::string turn = cat("UNROLL for (int u = 0; u < 2; ++u) {"),
+                      here = cat("const ", type_, " l = l0 + u * ", width_ * kThreads, ";");
+    if (several_) {
+      for_packs(false, [&](int slot, const std::string& pack) { line(cat(pack, " v", slot, "[2];")); });
+      open(turn);
+      line(here);
+      for_packs(false, [&](int slot, const std::string&) {
+        line(cat("v", slot, "[u] = load<", width_, ">(", base(slot), " + l", left, ");"));
+      });
+      close();
+      open(turn);
+      line(here);
+    } else {
+      for_packs(false, [&](int slot, const std::string& pack) {
+        line(cat("const ", pack, " v", slot, " = load<", width_, ">(", base(slot), " + l", left, ");"));
+      });
     }
+    for_packs(true, [&](int slot, const std::string& pack) { line(cat(pack, " v", slot, ";")); });
     // Rows that a number chooses: neighbours again.
     for (size_t id = 0; id < k_.instrs.size(); ++id) {
       const Instr& i = k_.instrs[id];
@@ -83,9 +101,10 @@ class Flat : Writer {
     }
     if (guarded) close();
     if (width_ > 1) close();
-    for (size_t slot = 0; slot < k_.operands.size(); ++slot)
-      if (pack_[slot] && width_ > 1 && k_.operands[slot].output)
-        line(cat("store<", width_, ">(", base(static_cast<int>(slot)), " + l, v", slot, left, ");"));
+    for_packs(true, [&](int slot, const std::string&) {
+      line(cat("store<", width_, ">(", base(slot), " + l, v", slot, left, ");"));
+    });
+    if (several_) close();
     if (!form_.last.empty()) {
       open("if (l == 0) {");
       for (int id : form_.last) store(id);
@@ -93,14 +112,22 @@ class Flat : Writer {
     }
     close();
     Grid grid;
-    const int64_t blocks = (all + kThreads - 1) / kThreads;
+    const int64_t each = several_ ? 2 * kThreads : kThreads, blocks = (all + each - 1) / each;
     grid.x = static_cast<uint32_t>(std::min<int64_t>(
         blocks, std::min<int64_t>(job_.device.max_grid_x, job_.device.multiprocessors * kBlocksEach)));
-    const std::string how = cat(points_ == 1 ? "" : cat(points_, " x "), lanes_, " elements, ", width_, " at a time");
+    const std::string how = cat(points_ == 1 ? "" : cat(points_, " x "), lanes_, " elements, ", width_, " at a time",
+                                several_ ? ", twice" : "");
     return finish(kThreads, 0, grid, how);
   }
 
  private:
+  // Operands that are read, or results that are written, in vectors: f(slot, the vector's type).
+  template <class F>
+  void for_packs(bool output, F f) {
+    for (size_t slot = 0; slot < k_.operands.size(); ++slot)
+      if (pack_[slot] && width_ > 1 && k_.operands[slot].output == output)
+        f(static_cast<int>(slot), cat("Pack<", memory_type(k_.operands[slot].dtype), ", ", width_, ">"));
+  }
   bool lane(const Instr& i) const { return Form::in_loop(i.level); }
   bool gathers_rows(const Instr& i) const {
     return i.a >= 0 && !form_.in_loop(i.a) && k_.operands[i.slot].strides.back() == StrideKind::kUnit;
@@ -154,7 +181,8 @@ class Flat : Writer {
       return cat(base(i.slot), "[0", at, "]");
     }
     const StrideKind kind = k_.operands[i.slot].strides.back();
-    if (width_ > 1 && pack_[i.slot] && packed(i) && !(i.op == Op::kLoad && i.a >= 0)) return cat("v", i.slot, "[j]");
+    if (width_ > 1 && pack_[i.slot] && packed(i) && !(i.op == Op::kLoad && i.a >= 0))
+      return cat("v", i.slot, several_ && i.op == Op::kLoad ? "[u]" : "", "[j]");
     if (width_ > 1 && i.op == Op::kLoad && gathers_rows(i)) {
       const auto same = std::find_if(k_.instrs.begin(), k_.instrs.end(), [&](const Instr& x) { return &x == &i; });
       return cat("v", i.slot, "_", same - k_.instrs.begin(), "[j]");
@@ -168,7 +196,7 @@ class Flat : Writer {
   }
 
   int64_t lanes_, points_;
-  bool narrow_, guards_ = false, full_;
+  bool narrow_, guards_ = false, full_, several_ = false;
   int width_;
   std::string type_;
   std::vector<bool> pack_;

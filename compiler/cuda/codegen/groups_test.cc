@@ -138,6 +138,24 @@ TEST(Groups, Elementwise) {
   t.check_variants();
 }
 
+TEST(Groups, LargeElementwise) {
+  Cases t;
+  for (DType d : {kFloat32, kBFloat16, kFloat64})
+    for (int64_t n : {40000, 40960, 70001}) {
+      t.add(cat("relu of ", to_string_view(d), n), [](Args x) { return std::vector{relu(x[0]) * 2.0}; }, {{{n}, d}})
+          .multiprocessors = 1;
+      t.add(cat("sum of ", to_string_view(d), n),
+            [](Args x) {
+              return std::vector{x[0] + x[1], x[0]};
+            },
+            {{{n}, d}, {{n}, d}})
+          .multiprocessors = 1;
+    }
+  for (const CudaCase& c : t.cases)
+    EXPECT_NE(plan_of(c, "k").launches[0].kernel.text.find("v0[u]"), std::string::npos) << c.name;
+  t.check_variants();
+}
+
 TEST(Groups, Transposes) {
   Cases t;
   for (DType d : {kFloat32, kBFloat16, kFloat64, kInt64}) {
@@ -200,6 +218,9 @@ TEST(Groups, Rows) {
   t.add("of doubles", [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{5, 70}, kFloat64}});
   t.add("of long doubles", [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{2, 3000}, kFloat64}});
   t.add("long", [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{4, 40000}}});
+  t.add("layer norm of long rows", [](Args x) { return std::vector{layer_norm(x[0], {20000}, x[1], x[2])}; },
+        {{{5, 20000}, kBFloat16}, {{20000}, kBFloat16}, {{20000}, kBFloat16}});
+  t.add("softmax of 32768", [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{5, 32768}}});
   t.add("longer", [](Args x) { return std::vector{logsumexp(x[0], -1)}; }, {{{4, 1100000}, kBFloat16}});
   t.add("outer axes", [](Args x) { return std::vector{sum(x[0] * x[1], {-1})}; }, {{{3, 4, 50}}, {{4, 50}}});
   t.add("strided", [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{5, 70}, kFloat32, 0, {200, 2}}});

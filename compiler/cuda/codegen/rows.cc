@@ -1,6 +1,6 @@
 // Sums along rows. 16 threads, the logical lanes, take a block of 1024 elements of a row: thread t elements t, t + 16,
 // ... A row has as many half warps as blocks, up to 32, and a thread block as many rows as make 128 threads. What
-// several loops need stays in registers (kSteps of each thread) if the row fits; a longer row is read again.
+// several loops need stays in registers (kSteps of each thread) of rows up to 16384; longer ones are read again.
 #include <algorithm>
 
 #include "compiler/cuda/codegen/writer.h"
@@ -45,7 +45,9 @@ class Rows : Writer {
     narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
     few_ = is_narrow(job, points_);
     steps_ = long_ ? 64 : steps_of(lanes_);
-    arrays_ = choose_arrays(form_, steps_, long_ || operations(form_) * steps_ > kUnrolledWork ? 0 : kArrayRegisters);
+    // 512 threads have 128 registers each, which are too few for arrays.
+    const bool arrays = !long_ && halves_ < kMostHalves && operations(form_) * steps_ <= kUnrolledWork;
+    arrays_ = choose_arrays(form_, steps_, arrays ? kArrayRegisters : 0);
     held_ = std::find(arrays_.kept.begin(), arrays_.kept.end(), true) != arrays_.kept.end();
     // No element of a step is missing, and no row of a thread block.
     full_ = !long_ && lanes_ == int64_t{halves_} * 16 * steps_ && points_ % rows_ == 0;
