@@ -1,26 +1,180 @@
-// Eager ops on the emulated GPU.
+// Eager ops on the emulated GPU: nothing waits until a value is read, operations are found again, errors come with the
+// values and name their op and line, scratch goes back.
 #include "compiler/cuda/exec/eager.h"
 
 #include <gtest/gtest.h>
 
+#include "compiler/cuda/exec/operation.h"
+#include "compiler/cuda/exec/operation_load.h"
 #include "compiler/cuda/exec/testing/emulated_gpu.h"
+#include "framework/autodiff/grad.h"
+#include "framework/base/error.h"
+#include "framework/dispatch/dispatch.h"
 #include "ops/core/core.h"
 
 namespace weft::cuda {
 namespace {
 
+using internal::eager_counts;
 using testing::ScopedEmulatedGpu;
+
+std::string error_of(const std::function<void()>& f, Code code) {
+  try {
+    f();
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), code) << e.what();
+    return e.what();
+  }
+  return "no error";
+}
+
+// Small whole numbers: products and their sums are exact, whatever their order.
+Tensor whole(const Shape& shape, int seed) {
+  std::vector<float> v(shape.numel());
+  for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>((i * 7 + seed * 13) % 11) - 5;
+  return Tensor::from_vector<float>(v, shape);
+}
 
 TEST(Eager, ComputesWhenAValueIsRead) {
   ScopedEmulatedGpu gpu;
   Tensor x = arange(6, {.dtype = kFloat32}).to(Device::cuda());
-  const int waits = gpu.driver().calls("cuStreamSynchronize");
   Tensor y = x * 2 + 1;
+  Tensor z = sum(matmul(y.reshape({2, 3}), y.reshape({3, 2})));
   EXPECT_EQ(y.device(), Device::cuda(0));
   EXPECT_TRUE(gpu.driver().kernels_run().empty());
-  EXPECT_EQ(gpu.driver().calls("cuStreamSynchronize"), waits);
+  for (const char* call : {"cuStreamSynchronize", "cuCtxSynchronize", "cuEventSynchronize"})
+    EXPECT_EQ(gpu.driver().calls(call), 0) << call;
   EXPECT_EQ(y.to(Device::cpu()).to_vector<float>(), (std::vector<float>{1, 3, 5, 7, 9, 11}));
-  EXPECT_EQ(gpu.driver().kernels_run().size(), 4u);
+  EXPECT_EQ(z.item<float>(), 496);
+  EXPECT_EQ(gpu.cublaslt().ran().size(), 1u);
+}
+
+TEST(Eager, FindsItsOperationsAgain) {
+  ScopedEmulatedGpu gpu;
+  Tensor x = whole({4, 6}, 1).to(Device::cuda());
+  exp(x);
+  const internal::EagerCounts before = eager_counts();
+  const int64_t compiled = internal::compiled_kernels();
+  for (int i = 0; i < 5; ++i) exp(x);
+  EXPECT_EQ(eager_counts().found, before.found + 5);
+  EXPECT_EQ(eager_counts().prepared, before.prepared);
+  // Another shape: prepared, with the same kernel.
+  exp(whole({8, 6}, 1).to(Device::cuda()));
+  EXPECT_EQ(eager_counts().prepared, before.prepared + 1);
+  EXPECT_EQ(internal::compiled_kernels(), compiled);
+  // Other strides: another kernel.
+  exp(x.transpose(0, 1));
+  EXPECT_EQ(eager_counts().prepared, before.prepared + 2);
+}
+
+TEST(Eager, KeepsAsManyOperationsAsItMay) {
+  ScopedEmulatedGpu gpu;
+  internal::set_eager_capacity(2);
+  Tensor x = whole({4}, 1).to(Device::cuda());
+  exp(x), neg(x), abs(x);
+  EXPECT_EQ(eager_counts().kept, 2);
+  const int64_t prepared = eager_counts().prepared;
+  abs(x), neg(x);
+  EXPECT_EQ(eager_counts().prepared, prepared);
+  exp(x);  // was the least recently used
+  EXPECT_EQ(eager_counts().prepared, prepared + 1);
+  internal::set_eager_capacity(4096);
+}
+
+TEST(Eager, GradientsAreThoseOfTheCpu) {
+  ScopedEmulatedGpu gpu;
+  auto loss = [](const Tensor& x, const Tensor& w, const Tensor& b) {
+    Tensor y = relu(matmul(x, w) + b);
+    return sum(y * y);
+  };
+  const Tensor x = whole({5, 4}, 1), w = whole({4, 3}, 2), b = whole({3}, 3);
+  std::vector<Tensor> results[2];
+  for (int on_gpu : {0, 1}) {
+    const Device d = on_gpu ? Device::cuda() : Device::cpu();
+    std::vector<Tensor> leaves;
+    for (const Tensor& t : {x, w, b}) leaves.push_back(t.to(d).requires_grad());
+    const Tensor l = loss(leaves[0], leaves[1], leaves[2]);
+    results[on_gpu] = grad(l, leaves);
+    results[on_gpu].push_back(l);
+  }
+  for (size_t i = 0; i < results[0].size(); ++i) {
+    EXPECT_EQ(results[1][i].device(), Device::cuda(0));
+    EXPECT_EQ(results[1][i].to_vector<float>(), results[0][i].to_vector<float>()) << i;
+  }
+}
+
+TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
+  ScopedEmulatedGpu gpu;
+  Tensor x = whole({4, 3}, 1).to(Device::cuda());
+  auto indices = [](std::vector<int64_t> v) {
+    return Tensor::from_vector<int64_t>(v, {static_cast<int64_t>(v.size())}).to(Device::cuda());
+  };
+  Tensor good = index_select(x, 0, indices({3, 0}));
+  Tensor bad = index_select(x, 0, indices({1, 4}));
+  const int line = __LINE__ - 1;
+  EXPECT_EQ(gpu.driver().calls("cuStreamSynchronize"), 0);
+  const std::string what = error_of([&] { (good + 1).to_vector<float>(); }, Code::kOutOfRange);
+  EXPECT_EQ(what, cat("index_select at compiler/cuda/exec/eager_test.cc:", line,
+                      ": an index is out of range on cuda:0; the same call on the CPU says which"));
+  // Said once; other work goes on.
+  EXPECT_EQ(good.to_vector<float>(), index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3, 0}, {2})).to_vector<float>());
+  // Reading without such ops in between costs no second copy.
+  const int copies = gpu.driver().calls("cuMemcpyDtoHAsync_v2");
+  good.to_vector<float>();
+  EXPECT_EQ(gpu.driver().calls("cuMemcpyDtoHAsync_v2"), copies + 1);
+  EXPECT_NE(error_of([&] { index_select(x, 0, indices({-1})).to_vector<float>(); }, Code::kOutOfRange).find("index_select at"), std::string::npos);
+}
+
+TEST(Eager, ScratchGoesBack) {
+  ScopedEmulatedGpu gpu;
+  // Rows that do not lie one after another in either order: copied before the product.
+  Tensor a = whole({6, 2, 4}, 1), b = whole({2, 4, 5}, 2);
+  const OpDef& dot = dot_op;
+  const Attrs attrs{{"a_batch", Shape{}}, {"b_batch", Shape{}}, {"a_contract", Shape{1, 2}}, {"b_contract", Shape{0, 1}}};
+  const Tensor want = dispatch(dot, {&a, &b}, attrs);
+  Tensor ga = permute(permute(a, {2, 0, 1}).contiguous(), {1, 2, 0}).to(Device::cuda()), gb = b.to(Device::cuda());
+  ga = permute(permute(ga, {2, 0, 1}).contiguous(), {1, 2, 0});
+  const int64_t live = memory_stats(Device::cuda()).live;
+  {
+    Tensor y = dispatch(dot, {&ga, &gb}, attrs);
+    EXPECT_EQ(memory_stats(Device::cuda()).live, live + (want.numel() * 4 + 63) / 64 * 64);
+    EXPECT_EQ(y.to_vector<float>(), want.to_vector<float>());
+  }
+  EXPECT_EQ(memory_stats(Device::cuda()).live, live);
+}
+
+TEST(Eager, OutOfMemorySaysWhatWasAsked) {
+  testing::EmulatedGpuOptions options;
+  options.gpu.memory = size_t{24} << 20;
+  ScopedEmulatedGpu gpu(options);
+  Tensor x = zeros({1 << 20}, {.device = Device::cuda()});
+  const std::string what = error_of(
+      [&] {
+        std::vector<Tensor> kept;
+        for (int i = 0; i < 16; ++i) kept.push_back(x + x);
+      },
+      Code::kResourceExhausted);
+  EXPECT_NE(what.find("out of memory"), std::string::npos) << what;
+  EXPECT_NE(what.find("4.0 MiB"), std::string::npos) << what;
+  // It goes on.
+  EXPECT_EQ(sum(x).item<float>(), 0);
+}
+
+TEST(Eager, AnOpWithoutCudaSaysSo) {
+  ScopedEmulatedGpu gpu;
+  OpDef op = cast_op;
+  op.name = "unheard_of";
+  op.view = nullptr;
+  Tensor x = whole({4}, 1).to(Device::cuda());
+  EXPECT_EQ(error_of([&] { dispatch(op, {&x}, {{"dtype", kFloat64}}); }, Code::kUnavailable),
+            "unheard_of: CUDA has no kernel for this op on f32 yet; run it on the CPU");
+}
+
+TEST(Eager, WithoutCudaTheDeviceSaysWhy) {
+  if (availability().ok) GTEST_SKIP() << "this machine has a GPU";
+  install_eager();
+  const std::string what = error_of([] { zeros({2}, {.device = Device::cuda()}); }, Code::kUnavailable);
+  EXPECT_NE(what.find(availability().why), std::string::npos) << what;
 }
 
 }  // namespace

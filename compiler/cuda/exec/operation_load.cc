@@ -32,6 +32,13 @@ void forget_functions() {
     MutexLock lock(table().mutex);
     old.swap(table().of_gpu);
   }
+  // What is queued still needs its code.
+  for (auto& [index, functions] : old) {
+    try {
+      Gpu::get(index).synchronize();
+    } catch (const Error&) {  // a device that has failed runs nothing any more
+    }
+  }
 }
 
 // The limits of a launch are part of what a function is made for.
