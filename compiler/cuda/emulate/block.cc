@@ -286,6 +286,7 @@ void Block::barrier(int id, int threads, bool waits, int line) {
   Clocks& clocks = shadow_.clocks();
   // Those who wait do nothing meanwhile, so that what they release can be told when all are there.
   if (!waits) clocks.release(running_, b.row);
+  b.lanes[running_ / 32] |= 1u << running_ % 32;
   if (++b.arrived < b.threads) {
     if (!waits) return;
     b.waiting.push_back(running_);
@@ -293,6 +294,14 @@ void Block::barrier(int id, int threads, bool waits, int line) {
     return;
   }
   b.arrived = 0;
+  // A device counts warps.
+  for (uint32_t& lanes : b.lanes) {
+    if (lanes != 0 && lanes != 0xffffffffu)
+      fail(cat("lanes of warp ", &lanes - b.lanes, " part at ", whole ? "__syncthreads" : cat("barrier ", id),
+               ": some came and some did not"),
+           line);
+    lanes = 0;
+  }
   if (static_cast<int>(b.waiting.size()) + waits == threads_) {
     clocks.sync_all();
   } else {

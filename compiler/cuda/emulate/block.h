@@ -82,6 +82,7 @@ class Block {
   };
   struct Barrier {
     int threads = 0, arrived = 0, line = 0;
+    uint32_t lanes[32] = {};  // that arrived, of each warp
     std::vector<int> waiting;
     Clocks::Row row;
   };

@@ -284,6 +284,12 @@ TEST(Emulate, DivergenceIsFound) {
                {"deadlock: ", "31 threads (from ", ") wait for the other lanes in shfl_xor (line 7)", "have ended"});
 }
 
+TEST(Emulate, BarriersCountWarps) {
+  expect_wrong("if (t % 2) barrier_sync(1, 32);", {"lanes of warp 0 part at barrier 1: some came and some did not"});
+  expect_wrong("if (t % 2) barrier_arrive(1, 64); else barrier_sync(1, 64);\nif (t % 2) barrier_sync(2, 32);",
+               {" part at barrier 2"});
+}
+
 TEST(Emulate, DeadlocksAreFound) {
   expect_wrong("if (t < 32) __syncthreads();",
                {"deadlock: 32 threads (from ", "have ended", "wait at __syncthreads (line 7), where 32 of 64 arrived"});
