@@ -5,6 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/cuda/driver_error.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/graph_replay.h"
 
 namespace weft::cuda {
 namespace {
@@ -35,7 +36,7 @@ void* DeviceAllocator::allocate(int64_t bytes) {
   MutexLock lock(mutex_);
   if (limit_ > 0 && stats_.live + counted > limit_) [[unlikely]]
     out_of_memory(bytes, cat("the limit of ", bytes_text(limit_), " set for this device is reached"));
-  if (!waiting_.empty()) settle(false);
+  if (!waiting_.empty() && !thread_is_capturing()) settle(false);
   FreeSet& set = small ? small_ : large_;
   Block* block = take(set, size);
   if (!block) {
@@ -83,7 +84,7 @@ DeviceAllocator::Block* DeviceAllocator::take(FreeSet& set, int64_t bytes) {
 
 // A new segment as one block that is not in a free set; null if the driver has no memory left for it.
 DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
-  WEFT_CHECK_AS(kFailedPrecondition, !gpu_.stream().capturing(), "cuda: ", bytes_text(bytes),
+  WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(), "cuda: ", bytes_text(bytes),
                 " of device memory are needed while a graph is captured, and none that is free is large enough; "
                 "need to run the work once before, or to allocate outside of the capture");
   const int64_t wanted = small ? kSmallSegment : bytes < kLarge ? kLargeSegment : round_up(bytes, 2 * kMiB);
@@ -136,23 +137,28 @@ void DeviceAllocator::deallocate(void* p, int64_t bytes) {
   stats_.cached += block->bytes;
   block->counted = 0;
   block->name.clear();
-  if (poison_ && !gpu_.stream().capturing()) {
+  if (poison_ && !thread_is_capturing()) {
     gpu_.make_current();
     ignore(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block->address), 0xff, block->bytes, gpu_.stream().handle()));
   }
-  std::vector<Stream*> streams = std::move(block->used_by);
+  if (block->used_by.empty()) return put(block);
+  waiting_.push_back({block, std::move(block->used_by), {}});
   block->used_by.clear();
-  if (streams.empty()) return put(block);
-  Waiting w{block, {}};
+  if (!thread_is_capturing()) mark(waiting_.back());
+}
+
+// Records where the other streams are now. A device that has failed runs nothing more: nothing is to be waited for then,
+// and destructors come through here.
+void DeviceAllocator::mark(Waiting& w) {
   try {
-    for (Stream* stream : streams) {
+    for (Stream* stream : w.streams) {
       w.events.push_back(std::make_unique<Event>(gpu_));
       w.events.back()->record(*stream);
     }
-  } catch (const Error&) {  // a device that has failed runs nothing more, and destructors come through here
-    return put(block);
+  } catch (const Error&) {
+    w.events.clear();
   }
-  waiting_.push_back(std::move(w));
+  w.streams.clear();
 }
 
 // Into the free set, joined with free neighbours.
@@ -181,6 +187,7 @@ void DeviceAllocator::put(Block* block) {
 void DeviceAllocator::settle(bool wait) {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     bool done = true;
+    if (!it->streams.empty()) mark(*it);  // freed under a capture
     for (auto& event : it->events) {
       if (wait) event->synchronize();
       done = done && (wait || event->done());
@@ -245,6 +252,7 @@ void DeviceAllocator::set_limit(int64_t bytes) {
   limit_ = bytes;
 }
 void DeviceAllocator::empty_cache() {
+  WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(), "cuda: empty_cache while a graph is captured");
   MutexLock lock(mutex_);
   gpu_.make_current();
   settle(true);

@@ -28,7 +28,7 @@ class DeviceAllocator final : public Allocator {
   MemoryStats stats() const override;
   void reset_peak() override;
   void reset_step_peak() override;
-  /// Waits for the device, then returns every segment that is wholly free.
+  /// Waits for the device, then returns every segment that is wholly free. Throws FailedPrecondition under a capture.
   void empty_cache() override;
   void set_limit(int64_t bytes) override;
 
@@ -59,6 +59,7 @@ class DeviceAllocator final : public Allocator {
   };
   struct Waiting {  // freed, but other streams are not done with it
     Block* block;
+    std::vector<Stream*> streams;                // whose place is still to be recorded
     std::vector<std::unique_ptr<Event>> events;
   };
   using FreeSet = std::set<Block*, Smaller>;
@@ -66,6 +67,7 @@ class DeviceAllocator final : public Allocator {
   Block* take(FreeSet& set, int64_t bytes) WEFT_REQUIRES(mutex_);
   void put(Block* block) WEFT_REQUIRES(mutex_);
   Block* grow(int64_t bytes, bool small) WEFT_REQUIRES(mutex_);
+  void mark(Waiting& w) WEFT_REQUIRES(mutex_);
   void settle(bool wait) WEFT_REQUIRES(mutex_);
   void return_segments() WEFT_REQUIRES(mutex_);
   Block* live_block(const void* p) WEFT_REQUIRES(mutex_);  // null if there is none

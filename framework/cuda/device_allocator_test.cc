@@ -207,6 +207,34 @@ TEST_F(DeviceAllocatorTest, UnderCaptureOnlyCachedMemoryIsThere) {
   allocator().deallocate(a, 4096);
 }
 
+TEST_F(DeviceAllocatorTest, OtherStreamsUnderCapture) {
+  Stream side(gpu());
+  void* a = allocator().allocate(4096);
+  void* b = allocator().allocate(4096);
+  fill(b, 1, 4096, side);
+  allocator().used_by(b, side);
+  allocator().deallocate(b, 4096);  // waits for the fill
+  GraphReplay g = GraphReplay::capture(gpu().stream(), [&] {
+    EXPECT_TRUE(thread_is_capturing());
+    side.wait(gpu().stream());
+    fill(a, 0, 4096, side);
+    allocator().used_by(a, side);
+    allocator().deallocate(a, 4096);
+    void* c = allocator().allocate(4096);  // neither: events cannot be asked for now
+    EXPECT_TRUE(c != a && c != b);
+    allocator().deallocate(c, 4096);
+    EXPECT_EQ(error_of([&] { gpu().pinned().take(1); }),
+              "cuda: copying between host and device while a graph is captured; need to do so before or after");
+    EXPECT_EQ(error_of([&] { allocator().empty_cache(); }), "cuda: empty_cache while a graph is captured");
+    gpu().stream().wait(side);
+  });
+  EXPECT_FALSE(thread_is_capturing());
+  side.synchronize();
+  allocator().deallocate(allocator().allocate(64), 64);  // looks at what waits
+  allocator().empty_cache();
+  EXPECT_EQ(fake.allocated_bytes(), 0u);
+}
+
 TEST_F(DeviceAllocatorTest, ADeviceThatFailedStillTakesItsMemoryBack) {
   fake.add_kernel("k", {});
   Stream side(gpu());

@@ -14,6 +14,8 @@ thread_local GraphReplay* recording = nullptr;
 
 }  // namespace
 
+bool thread_is_capturing() { return recording != nullptr; }
+
 GraphReplay::GraphReplay(GraphReplay&& other) noexcept { *this = std::move(other); }
 GraphReplay& GraphReplay::operator=(GraphReplay&& other) noexcept {
   std::swap(gpu_, other.gpu_);

@@ -7,6 +7,10 @@
 
 namespace weft::cuda {
 
+/// True while GraphReplay captures on this thread: the driver then refuses whatever may wait for the device (to take or
+/// return memory, to synchronise, to ask for an event), and the capture is lost.
+bool thread_is_capturing();
+
 /// A captured piece of work, ready to be replayed. The memory it names must stay where it is until the last replay is
 /// over, or be renamed with set_parameters or recapture.
 class GraphReplay {

@@ -265,7 +265,7 @@ TEST_F(ModuleTest, ACaptureThatThrowsLeavesTheStreamUsable) {
   EXPECT_NE(error_of([&] { GraphReplay::capture(gpu().stream(), [&] { gpu().stream().synchronize(); }); })
                 .find("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
             std::string::npos);
-  EXPECT_EQ(complaint(), "cuStreamSynchronize: the stream is capturing");
+  EXPECT_EQ(complaint(), "cuStreamSynchronize: this thread has a stream capturing");
   f.launch(gpu().stream(), launch_of(p));
   gpu().stream().synchronize();
   EXPECT_EQ(first(p.y), 1);

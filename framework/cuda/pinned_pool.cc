@@ -5,6 +5,7 @@
 #include "framework/base/error.h"
 #include "framework/cuda/driver_error.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/graph_replay.h"
 
 namespace weft::cuda {
 
@@ -14,6 +15,8 @@ PinnedPool::~PinnedPool() {
 
 void* PinnedPool::take(int64_t bytes) {
   const int64_t size = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(bytes, 4096))));
+  WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(),
+                "cuda: copying between host and device while a graph is captured; need to do so before or after");
   MutexLock lock(mutex_);
   settle();
   if (auto& list = free_[size]; !list.empty()) {

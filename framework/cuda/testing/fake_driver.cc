@@ -151,7 +151,7 @@ CUresult context_set(CUcontext context) {
 }
 CUresult context_synchronize() {
   WEFT_FAKE_CONTEXT_CALL(cuCtxSynchronize);
-  if (s.captures_here()) return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuCtxSynchronize: a stream is capturing");
+  if (CUresult r = s.refuse_unsafe("cuCtxSynchronize"); r != CUDA_SUCCESS) return r;
   s.run_all(device);
   return s.sticky[device];
 }

@@ -161,9 +161,6 @@ TEST_F(FakeDriverTest, CaptureKeepsWorkForTheGraph) {
   CUdeviceptr d = device_memory(4);
   int* host = pinned<int>(1);
   ASSERT_EQ(api.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), CUDA_SUCCESS);
-  CUdeviceptr more = 0;
-  EXPECT_EQ(api.cuMemAlloc_v2(&more, 4), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  EXPECT_EQ(complaint(), "cuMemAlloc_v2: this thread has a stream capturing");
   api.cuMemsetD32Async(d, 3, 1, stream);
   EXPECT_EQ(fake.pending(), 0);
   CUgraph graph = nullptr;
@@ -178,7 +175,13 @@ TEST_F(FakeDriverTest, CaptureKeepsWorkForTheGraph) {
   // A wait under capture breaks it.
   api.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   EXPECT_EQ(api.cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  EXPECT_EQ(complaint(), "cuStreamSynchronize: the stream is capturing");
+  EXPECT_EQ(complaint(), "cuStreamSynchronize: this thread has a stream capturing");
+  EXPECT_EQ(api.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
+  // So does memory from the driver.
+  CUdeviceptr more = 0;
+  api.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
+  EXPECT_EQ(api.cuMemAlloc_v2(&more, 4), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+  EXPECT_EQ(complaint(), "cuMemAlloc_v2: this thread has a stream capturing");
   EXPECT_EQ(api.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
   api.cuMemFree_v2(d);
   EXPECT_EQ(api.cuGraphLaunch(exec, stream), CUDA_SUCCESS);

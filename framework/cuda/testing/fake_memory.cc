@@ -31,8 +31,7 @@ CUresult memory_info(size_t* free, size_t* total) {
 
 CUresult memory_alloc(CUdeviceptr* pointer, size_t bytes) {
   WEFT_FAKE_CONTEXT_CALL(cuMemAlloc_v2);
-  if (s.captures_here())
-    return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemAlloc_v2: this thread has a stream capturing");
+  if (CUresult r = s.refuse_unsafe("cuMemAlloc_v2"); r != CUDA_SUCCESS) return r;
   if (bytes == 0) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuMemAlloc_v2: of 0 bytes");
   if (s.allocations_to_failure >= 0 && s.allocations_to_failure-- == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   void* p = nullptr;
@@ -55,20 +54,19 @@ std::string pending_on(FakeState& s, int device, uint64_t address, size_t bytes)
 
 CUresult memory_free(CUdeviceptr pointer) {
   WEFT_FAKE_CALL(cuMemFree_v2);  // as the real one, it works whatever a launch left behind
-  if (s.captures_here())
-    return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemFree_v2: this thread has a stream capturing");
+  if (CUresult r = s.refuse_unsafe("cuMemFree_v2"); r != CUDA_SUCCESS) return r;
   return s.release(0, pointer);
 }
 
 CUresult host_alloc(void** pointer, size_t bytes, unsigned flags) {
   WEFT_FAKE_CONTEXT_CALL(cuMemHostAlloc);
-  if (s.captures_here())
-    return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuMemHostAlloc: this thread has a stream capturing");
+  if (CUresult r = s.refuse_unsafe("cuMemHostAlloc"); r != CUDA_SUCCESS) return r;
   if (bytes == 0 || flags > 7) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuMemHostAlloc: ", bytes, " bytes, flags ", flags);
   return s.allocate(-1, bytes, pointer);
 }
 CUresult host_free(void* pointer) {
   WEFT_FAKE_CALL(cuMemFreeHost);
+  if (CUresult r = s.refuse_unsafe("cuMemFreeHost"); r != CUDA_SUCCESS) return r;
   return s.release(-1, as_integer(pointer));
 }
 

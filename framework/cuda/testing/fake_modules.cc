@@ -10,6 +10,7 @@ namespace {
 
 CUresult module_load(CUmodule* out, const void* image) {
   WEFT_FAKE_CONTEXT_CALL(cuModuleLoadData);
+  if (CUresult r = s.refuse_unsafe("cuModuleLoadData"); r != CUDA_SUCCESS) return r;
   if (!image) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuModuleLoadData: no image");
   if (s.load_failure != CUDA_SUCCESS) return std::exchange(s.load_failure, CUDA_SUCCESS);
   auto* module = new FakeModule;
@@ -21,6 +22,7 @@ CUresult module_load(CUmodule* out, const void* image) {
 }
 CUresult module_unload(CUmodule handle) {
   WEFT_FAKE_CALL(cuModuleUnload);
+  if (CUresult r = s.refuse_unsafe("cuModuleUnload"); r != CUDA_SUCCESS) return r;
   auto* module = reinterpret_cast<FakeModule*>(handle);
   if (!s.modules.count(module)) return s.complain(CUDA_ERROR_INVALID_HANDLE, "cuModuleUnload: no such module");
   auto forget = [&](FakeWork& w) {

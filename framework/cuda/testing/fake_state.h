@@ -133,7 +133,8 @@ struct FakeState {
   void run_event(FakeEvent* event);
   void run_all(int device);
   void execute(FakeStream* stream, FakeWork& work);
-  bool captures_here() const;  // this thread has a capture that forbids unsafe calls
+  /// The error of a call that a capture of this thread forbids, which breaks the capture; success if there is none.
+  CUresult refuse_unsafe(const char* what);
 };
 
 /// Functions of the table by part; each fills its rows.

@@ -49,17 +49,17 @@ CUresult stream_destroy(CUstream stream) {
 }
 CUresult stream_synchronize(CUstream handle) {
   WEFT_FAKE_CONTEXT_CALL(cuStreamSynchronize);
+  if (CUresult r = s.refuse_unsafe("cuStreamSynchronize"); r != CUDA_SUCCESS) return r;
   FakeStream* stream = nullptr;
   if (CUresult r = s.check_stream(handle, &stream, "cuStreamSynchronize"); r != CUDA_SUCCESS) return r;
-  if (CUresult r = refuse_capture(s, stream, "cuStreamSynchronize"); r != CUDA_SUCCESS) return r;
   s.run_until(stream, 0);
   return s.sticky[device];
 }
 CUresult stream_query(CUstream handle) {
   WEFT_FAKE_CONTEXT_CALL(cuStreamQuery);
+  if (CUresult r = s.refuse_unsafe("cuStreamQuery"); r != CUDA_SUCCESS) return r;
   FakeStream* stream = nullptr;
   if (CUresult r = s.check_stream(handle, &stream, "cuStreamQuery"); r != CUDA_SUCCESS) return r;
-  if (CUresult r = refuse_capture(s, stream, "cuStreamQuery"); r != CUDA_SUCCESS) return r;
   if (stream->queue.empty()) return s.sticky[device];
   s.run_until(stream, stream->queue.size() - 1);  // asking often enough sees it finish
   return CUDA_ERROR_NOT_READY;
@@ -137,6 +137,7 @@ CUresult wait_event(CUstream stream_handle, CUevent event_handle, unsigned flags
 }
 CUresult event_query(CUevent handle) {
   WEFT_FAKE_CONTEXT_CALL(cuEventQuery);
+  if (CUresult r = s.refuse_unsafe("cuEventQuery"); r != CUDA_SUCCESS) return r;
   FakeEvent* event = nullptr;
   if (CUresult r = check_event(s, handle, &event, "cuEventQuery"); r != CUDA_SUCCESS) return r;
   if (event->captured) return s.complain(CUDA_ERROR_CAPTURED_EVENT, "cuEventQuery: the event was recorded under capture");
@@ -146,6 +147,7 @@ CUresult event_query(CUevent handle) {
 }
 CUresult event_synchronize(CUevent handle) {
   WEFT_FAKE_CONTEXT_CALL(cuEventSynchronize);
+  if (CUresult r = s.refuse_unsafe("cuEventSynchronize"); r != CUDA_SUCCESS) return r;
   FakeEvent* event = nullptr;
   if (CUresult r = check_event(s, handle, &event, "cuEventSynchronize"); r != CUDA_SUCCESS) return r;
   if (event->captured) return s.complain(CUDA_ERROR_CAPTURED_EVENT, "cuEventSynchronize: the event was recorded under capture");
@@ -231,12 +233,15 @@ CUresult FakeState::check_stream(CUstream handle, FakeStream** out, const char* 
   return CUDA_SUCCESS;
 }
 
-bool FakeState::captures_here() const {
-  for (const FakeStream* stream : streams)
-    if (stream->capture && stream->capture->mode != CU_STREAM_CAPTURE_MODE_RELAXED &&
-        (stream->capture->mode == CU_STREAM_CAPTURE_MODE_GLOBAL || stream->capture->thread == std::this_thread::get_id()))
-      return true;
-  return false;
+CUresult FakeState::refuse_unsafe(const char* what) {
+  bool forbidden = false;
+  for (const FakeStream* stream : streams) {
+    if (!stream->capture || stream->capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
+    if (stream->capture->mode != CU_STREAM_CAPTURE_MODE_GLOBAL && stream->capture->thread != std::this_thread::get_id()) continue;
+    stream->capture->broken = true;
+    forbidden = true;
+  }
+  return forbidden ? complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, what, ": this thread has a stream capturing") : CUDA_SUCCESS;
 }
 
 CUresult FakeState::enqueue(FakeStream* stream, FakeWork work) {
