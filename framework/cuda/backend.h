@@ -13,9 +13,9 @@ struct OpRunner {
   virtual void look(Device device) { static_cast<void>(device); }
 };
 
-/// Makes CUDA the backend of Device::cuda(i) for the process; `runner` (kept by the caller) may be null: then ops say that
-/// nothing runs them. May be called on any machine: where there is no CUDA, using the device says why. Returns the runner
-/// it replaces.
+/// Makes CUDA the backend of Device::cuda(i) for the process; `runner` (kept by the caller) may be null: then ops say
+/// that nothing runs them. May be called on any machine: where there is no CUDA, using the device says why. Returns the
+/// runner it replaces.
 OpRunner* install_backend(OpRunner* runner);
 
 }  // namespace weft::cuda

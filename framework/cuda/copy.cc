@@ -60,8 +60,8 @@ void receive(const char* from, char* to, int64_t bytes, Stream& stream) {
   for (int64_t at = 0; at < bytes; at += kCopyPiece) {
     const int64_t n = std::min(kCopyPiece, bytes - at);
     std::unique_ptr<Piece> next(new Piece{Pinned(gpu.pinned(), n), Event(gpu), at, n});
-    check(driver().cuMemcpyDtoHAsync_v2(next->block.data(), device_pointer(from + at), n, stream.handle()), "copying ", n,
-          " bytes from ", gpu.device());
+    check(driver().cuMemcpyDtoHAsync_v2(next->block.data(), device_pointer(from + at), n, stream.handle()), "copying ",
+          n, " bytes from ", gpu.device());
     next->event.record(stream);
     if (travelling) land(std::move(travelling));
     travelling = std::move(next);
@@ -79,7 +79,8 @@ void copy_rows(const CopyPlan& plan, Side from, Side to, Stream& stream) {
   constexpr int64_t kMaxPitch = 0x7fffffff;
   const CopyLoop inner = plan.loops.empty() ? CopyLoop{} : plan.loops[plan.loops.size() - 1];
   // A two-dimensional copy takes rows that go forward and do not overlap.
-  const bool rows = !plan.loops.empty() && inner.from >= plan.run && inner.to >= plan.run && inner.from <= kMaxPitch && inner.to <= kMaxPitch;
+  const bool rows = !plan.loops.empty() && inner.from >= plan.run && inner.to >= plan.run && inner.from <= kMaxPitch &&
+                    inner.to <= kMaxPitch;
   for_each_run(plan, rows ? 1 : 0, [&](int64_t a, int64_t b) {
     CUDA_MEMCPY2D c = {};
     c.WidthInBytes = plan.run;
@@ -98,12 +99,14 @@ void copy_rows(const CopyPlan& plan, Side from, Side to, Stream& stream) {
     } else {
       c.dstHost = to.data + b;
     }
-    check(driver().cuMemcpy2DAsync_v2(&c, stream.handle()), "copying rows of ", plan.run, " bytes on ", stream.gpu().device());
+    check(driver().cuMemcpy2DAsync_v2(&c, stream.handle()), "copying rows of ", plan.run, " bytes on ",
+          stream.gpu().device());
   });
 }
 
 CopyPlan plan_of(const StridedView& from, const StridedView& to) {
-  WEFT_BUG_IF(from.dtype != to.dtype || from.shape != to.shape, "a copy of ", from.dtype, from.shape, " to ", to.dtype, to.shape);
+  WEFT_BUG_IF(from.dtype != to.dtype || from.shape != to.shape, "a copy of ", from.dtype, from.shape, " to ", to.dtype,
+              to.shape);
   return plan_copy(from.shape, from.strides, to.strides, itemsize(from.dtype));
 }
 
@@ -162,8 +165,8 @@ void copy_on_device(const StridedView& from, const StridedView& to, Stream& stre
     copy_rows(plan, {static_cast<char*>(from.data), true}, {static_cast<char*>(to.data), true}, stream);
     return;
   }
-  check(driver().cuMemcpyDtoDAsync_v2(device_pointer(to.data), device_pointer(from.data), plan.run, stream.handle()), "copying ",
-        plan.run, " bytes on ", stream.gpu().device());
+  check(driver().cuMemcpyDtoDAsync_v2(device_pointer(to.data), device_pointer(from.data), plan.run, stream.handle()),
+        "copying ", plan.run, " bytes on ", stream.gpu().device());
 }
 
 void copy_between_devices(const StridedView& from, Gpu& from_gpu, const StridedView& to, Gpu& to_gpu) {
@@ -182,8 +185,8 @@ void copy_between_devices(const StridedView& from, Gpu& from_gpu, const StridedV
   ready.record(to_gpu.stream());
   from_gpu.stream().wait(ready);
   from_gpu.make_current();
-  check(driver().cuMemcpyPeerAsync(device_pointer(landed.data), to_gpu.context(), device_pointer(packed.data), from_gpu.context(),
-                                   bytes, from_gpu.stream().handle()),
+  check(driver().cuMemcpyPeerAsync(device_pointer(landed.data), to_gpu.context(), device_pointer(packed.data),
+                                   from_gpu.context(), bytes, from_gpu.stream().handle()),
         "copying ", bytes, " bytes from ", from_gpu.device(), " to ", to_gpu.device());
   sent.record(from_gpu.stream());
   to_gpu.stream().wait(sent);

@@ -55,11 +55,20 @@ void copy_on_host(const CopyPlan& plan, const void* from, void* to) {
   auto* t = static_cast<char*>(to);
   for_each_run(plan, inner, [&](int64_t a, int64_t b) {
     switch (plan.run) {  // single elements are moved as such
-      case 1: for (int64_t i = 0; i < loop.extent; ++i) t[b + i * loop.to] = f[a + i * loop.from]; return;
-      case 2: for (int64_t i = 0; i < loop.extent; ++i) std::memcpy(t + b + i * loop.to, f + a + i * loop.from, 2); return;
-      case 4: for (int64_t i = 0; i < loop.extent; ++i) std::memcpy(t + b + i * loop.to, f + a + i * loop.from, 4); return;
-      case 8: for (int64_t i = 0; i < loop.extent; ++i) std::memcpy(t + b + i * loop.to, f + a + i * loop.from, 8); return;
-      default: for (int64_t i = 0; i < loop.extent; ++i) std::memcpy(t + b + i * loop.to, f + a + i * loop.from, plan.run);
+      case 1:
+        for (int64_t i = 0; i < loop.extent; ++i) t[b + i * loop.to] = f[a + i * loop.from];
+        return;
+      case 2:
+        for (int64_t i = 0; i < loop.extent; ++i) std::memcpy(t + b + i * loop.to, f + a + i * loop.from, 2);
+        return;
+      case 4:
+        for (int64_t i = 0; i < loop.extent; ++i) std::memcpy(t + b + i * loop.to, f + a + i * loop.from, 4);
+        return;
+      case 8:
+        for (int64_t i = 0; i < loop.extent; ++i) std::memcpy(t + b + i * loop.to, f + a + i * loop.from, 8);
+        return;
+      default:
+        for (int64_t i = 0; i < loop.extent; ++i) std::memcpy(t + b + i * loop.to, f + a + i * loop.from, plan.run);
     }
   });
 }

@@ -12,8 +12,8 @@ struct CopyLoop {
   int64_t extent = 1, from = 0, to = 0;
 };
 
-/// A copy as nested loops around runs of bytes that lie together on both sides. Loops outermost first; no loop of extent 1,
-/// none that could be joined with the next.
+/// A copy as nested loops around runs of bytes that lie together on both sides. Loops outermost first; no loop of
+/// extent 1, none that could be joined with the next.
 struct CopyPlan {
   int64_t run = 0;  // bytes; 0 if there is nothing to copy
   SmallVec<CopyLoop, 4> loops;
@@ -22,8 +22,8 @@ struct CopyPlan {
 /// The plan for `shape` elements of `size` bytes; strides in elements, 0 where broadcast.
 CopyPlan plan_copy(const Shape& shape, const Shape& from_strides, const Shape& to_strides, int64_t size);
 
-/// Calls copy(from byte offset, to byte offset) for each run, in the order of the plan's last `loops` left out: with 0 each
-/// run, with 1 each row of runs.
+/// Calls copy(from byte offset, to byte offset) for each run, in the order of the plan's last `loops` left out: with 0
+/// each run, with 1 each row of runs.
 void for_each_run(const CopyPlan& plan, int inner_loops, const std::function<void(int64_t, int64_t)>& copy);
 
 /// Runs the plan on the host.

@@ -78,17 +78,17 @@ struct Layout {
   int64_t offset = 0;
 };
 const Layout kLayouts[] = {
-    {{6, 4}, {4, 1}},             // contiguous
-    {{4, 6}, {1, 4}},             // transposed
-    {{3, 2}, {8, 1}, 2},          // every other row, half of it
-    {{6, 4}, {0, 1}, 4},          // one row broadcast
-    {{6, 4}, {4, 0}},             // one column broadcast
-    {{2, 3, 2}, {12, 1, 4}},      // dims inside out
-    {{24}, {-1}, 23},             // backwards
-    {{2, 2}, {-12, 2}, 12},       // both
-    {{3}, {8}},                   // a column
-    {{}, {}, 5},                  // one element
-    {{0, 4}, {4, 1}},             // none
+    {{6, 4}, {4, 1}},         // contiguous
+    {{4, 6}, {1, 4}},         // transposed
+    {{3, 2}, {8, 1}, 2},      // every other row, half of it
+    {{6, 4}, {0, 1}, 4},      // one row broadcast
+    {{6, 4}, {4, 0}},         // one column broadcast
+    {{2, 3, 2}, {12, 1, 4}},  // dims inside out
+    {{24}, {-1}, 23},         // backwards
+    {{2, 2}, {-12, 2}, 12},   // both
+    {{3}, {8}},               // a column
+    {{}, {}, 5},              // one element
+    {{0, 4}, {4, 1}},         // none
 };
 
 TEST_F(CopyTest, AnyLayoutGoesThereAndBack) {
@@ -165,7 +165,10 @@ TEST_F(CopyTest, TensorsOnTheDevice) {
   EXPECT_EQ(y.to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ(y.to(Device::cuda(0)).to(Device::cpu()).to_vector<float>(), x.to_vector<float>());
   EXPECT_EQ(y.to_string(), "tensor([[0., 1.],\n        [2., 3.]], device='cuda:1')");
-  EXPECT_NE(error_of([&] { y.data<float>(); }).find("is not in host memory; need one on the CPU: move with to(Device::cpu())"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              y.data<float>();
+            }).find("is not in host memory; need one on the CPU: move with to(Device::cpu())"),
+            std::string::npos);
   y = Tensor();
   EXPECT_EQ(memory_stats(Device::cuda(1)).live, 0);
 }
@@ -173,7 +176,12 @@ TEST_F(CopyTest, TensorsOnTheDevice) {
 // A lazy cell on the device owns its memory alone, whatever its initialiser returns.
 TEST_F(CopyTest, CellsOnTheDevice) {
   Tensor x = numbers({8}).to(Device::cuda(0));
-  Parameter p({kInt32, Device::cuda(0), {2, 4}}, [&] { return x.reshape({2, 4}); }, "p");
+  Parameter p(
+      {kInt32, Device::cuda(0), {2, 4}},
+      [&] {
+        return x.reshape({2, 4});
+      },
+      "p");
   EXPECT_EQ(p.value().to_vector<int32_t>(), x.to_vector<int32_t>());
   EXPECT_NE(p.value().get().storage->data(), x.get().storage->data());
 }

@@ -10,12 +10,12 @@
 namespace weft::cuda {
 namespace {
 
-constexpr int64_t kAlign = 512;                 // a block's size and address
+constexpr int64_t kAlign = 512;  // a block's size and address
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kSmall = 1 * kMiB;            // blocks up to this share segments of
-constexpr int64_t kSmallSegment = 2 * kMiB;     // this
-constexpr int64_t kLarge = 10 * kMiB;           // blocks below this share segments of
-constexpr int64_t kLargeSegment = 20 * kMiB;    // this; others get their own
+constexpr int64_t kSmall = 1 * kMiB;          // blocks up to this share segments of
+constexpr int64_t kSmallSegment = 2 * kMiB;   // this
+constexpr int64_t kLarge = 10 * kMiB;         // blocks below this share segments of
+constexpr int64_t kLargeSegment = 20 * kMiB;  // this; others get their own
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 int64_t accounted(int64_t bytes) { return round_up(bytes, 64); }
@@ -139,7 +139,8 @@ void DeviceAllocator::deallocate(void* p, int64_t bytes) {
   block->name.clear();
   if (poison_ && !thread_is_capturing()) {
     gpu_.make_current();
-    ignore(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block->address), 0xff, block->bytes, gpu_.stream().handle()));
+    ignore(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(block->address), 0xff, block->bytes,
+                                    gpu_.stream().handle()));
   }
   if (block->used_by.empty()) return put(block);
   waiting_.push_back({block, std::move(block->used_by), {}});
@@ -147,8 +148,8 @@ void DeviceAllocator::deallocate(void* p, int64_t bytes) {
   if (!thread_is_capturing()) mark(waiting_.back());
 }
 
-// Records where the other streams are now. A device that has failed runs nothing more: nothing is to be waited for then,
-// and destructors come through here.
+// Records where the other streams are now. A device that has failed runs nothing more: nothing is to be waited for
+// then, and destructors come through here.
 void DeviceAllocator::mark(Waiting& w) {
   try {
     for (Stream* stream : w.streams) {
@@ -218,7 +219,8 @@ void DeviceAllocator::return_segments() {
 }
 
 void DeviceAllocator::out_of_memory(int64_t bytes, const std::string& why) {
-  std::string message = cat("out of memory on ", gpu_.device(), ": asked for ", bytes_text(bytes), " (", bytes, " bytes); ", why);
+  std::string message =
+      cat("out of memory on ", gpu_.device(), ": asked for ", bytes_text(bytes), " (", bytes, " bytes); ", why);
   size_t free = 0, total = 0;
   gpu_.make_current();
   if (driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS)
@@ -230,8 +232,8 @@ void DeviceAllocator::out_of_memory(int64_t bytes, const std::string& why) {
   std::stable_sort(live.begin(), live.end(), [](const Block* a, const Block* b) { return a->counted > b->counted; });
   if (live.size() > 5) live.resize(5);
   for (size_t i = 0; i < live.size(); ++i)
-    message += cat(i == 0 ? "; largest live tensors: " : ", ", live[i]->name.empty() ? "one without a name" : live[i]->name, " ",
-                   bytes_text(live[i]->counted));
+    message += cat(i == 0 ? "; largest live tensors: " : ", ",
+                   live[i]->name.empty() ? "one without a name" : live[i]->name, " ", bytes_text(live[i]->counted));
   weft::internal::fail(Code::kResourceExhausted, message);
 }
 
@@ -284,7 +286,8 @@ void DeviceAllocator::used_by(const void* p, Stream& stream) {
   MutexLock lock(mutex_);
   Block* block = live_block(p);
   WEFT_BUG_IF(!block, "not live memory of ", gpu_.device());
-  if (std::find(block->used_by.begin(), block->used_by.end(), &stream) == block->used_by.end()) block->used_by.push_back(&stream);
+  if (std::find(block->used_by.begin(), block->used_by.end(), &stream) == block->used_by.end())
+    block->used_by.push_back(&stream);
 }
 
 }  // namespace weft::cuda

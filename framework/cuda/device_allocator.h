@@ -1,6 +1,6 @@
-// The caching allocator of one GPU. Freed memory is reused at once by work of the same stream, which comes later in it by
-// construction; memory that other streams used waits for them. The driver, which stops the device to allocate, is asked
-// for large segments only, and given back what is free before "out of memory" is said.
+// The caching allocator of one GPU. Freed memory is reused at once by work of the same stream, which comes later in it
+// by construction; memory that other streams used waits for them. The driver, which stops the device to allocate, is
+// asked for large segments only, and given back what is free before "out of memory" is said.
 #pragma once
 #include <list>
 #include <map>
@@ -34,8 +34,8 @@ class DeviceAllocator final : public Allocator {
 
   /// Work of another stream uses the block that holds `p`: once freed, it is reused only when that work is done.
   void used_by(const void* p, Stream& stream);
-  /// Names the block that holds `p` for as long as it is live ("wte.weight", "arena of train_step"): the message of "out of
-  /// memory" lists the largest. Memory that is not of this allocator is passed over.
+  /// Names the block that holds `p` for as long as it is live ("wte.weight", "arena of train_step"): the message of
+  /// "out of memory" lists the largest. Memory that is not of this allocator is passed over.
   void set_name(const void* p, std::string name);
   /// Fills freed blocks with 0xFF bytes, in stream order, so that use after free is seen. For tests.
   void set_poison(bool on);
@@ -48,9 +48,9 @@ class DeviceAllocator final : public Allocator {
     int64_t bytes = 0;
     Block *before = nullptr, *after = nullptr;  // neighbours in the segment
     bool free = false, small = false;
-    int64_t counted = 0;             // of stats.live; 0 unless live
-    std::vector<Stream*> used_by;    // other streams
-    std::string name;                // while live
+    int64_t counted = 0;           // of stats.live; 0 unless live
+    std::vector<Stream*> used_by;  // other streams
+    std::string name;              // while live
   };
   struct Smaller {
     bool operator()(const Block* a, const Block* b) const {
@@ -59,7 +59,7 @@ class DeviceAllocator final : public Allocator {
   };
   struct Waiting {  // freed, but other streams are not done with it
     Block* block;
-    std::vector<Stream*> streams;                // whose place is still to be recorded
+    std::vector<Stream*> streams;  // whose place is still to be recorded
     std::vector<std::unique_ptr<Event>> events;
   };
   using FreeSet = std::set<Block*, Smaller>;

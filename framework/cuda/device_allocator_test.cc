@@ -161,12 +161,16 @@ TEST_F(DeviceAllocatorTest, OutOfMemorySaysWhatWasAskedAndWhatIsHeld) {
   void* a = allocator().allocate(200 * kMiB);
   void* b = allocator().allocate(1000);
   EXPECT_EQ(error_of([&] { allocator().allocate(100 * kMiB); }),
-            "out of memory on cuda:0: asked for 100.0 MiB (104857600 bytes); the driver has no more; the device has 54.0 MiB free of "
-            "256.0 MiB; held here: 200.0 MiB live, 2.0 MiB cached; largest live tensors: one without a name 200.0 MiB, one without a "
+            "out of memory on cuda:0: asked for 100.0 MiB (104857600 bytes); the driver has no more; the device has "
+            "54.0 MiB free of "
+            "256.0 MiB; held here: 200.0 MiB live, 2.0 MiB cached; largest live tensors: one without a name 200.0 MiB, "
+            "one without a "
             "name 1.0 KiB");
   allocator().set_name(static_cast<char*>(a) + 5, "wte.weight");
   allocator().set_name(this, "of the host");
-  EXPECT_NE(error_of([&] { allocator().allocate(100 * kMiB); }).find("; largest live tensors: wte.weight 200.0 MiB, one without a name 1.0 KiB"),
+  EXPECT_NE(error_of([&] {
+              allocator().allocate(100 * kMiB);
+            }).find("; largest live tensors: wte.weight 200.0 MiB, one without a name 1.0 KiB"),
             std::string::npos);
   try {
     allocator().allocate(100 * kMiB);
@@ -178,7 +182,8 @@ TEST_F(DeviceAllocatorTest, OutOfMemorySaysWhatWasAskedAndWhatIsHeld) {
   allocator().deallocate(c, kMiB);
   allocator().deallocate(a, 200 * kMiB);
   a = allocator().allocate(200 * kMiB);
-  EXPECT_EQ(error_of([&] { allocator().allocate(100 * kMiB); }).find("wte.weight"), std::string::npos);  // the name went with it
+  EXPECT_EQ(error_of([&] { allocator().allocate(100 * kMiB); }).find("wte.weight"),
+            std::string::npos);  // the name went with it
   allocator().deallocate(a, 200 * kMiB);
   allocator().deallocate(b, 1000);
 }
@@ -187,7 +192,10 @@ TEST_F(DeviceAllocatorTest, ALimit) {
   allocator().set_limit(2000);
   void* a = allocator().allocate(1000);
   std::string error = error_of([&] { allocator().allocate(1000); });
-  EXPECT_EQ(error.find("out of memory on cuda:0: asked for 1000 bytes (1000 bytes); the limit of 2.0 KiB set for this device"), 0u) << error;
+  EXPECT_EQ(error.find(
+                "out of memory on cuda:0: asked for 1000 bytes (1000 bytes); the limit of 2.0 KiB set for this device"),
+            0u)
+      << error;
   allocator().set_limit(0);
   void* b = allocator().allocate(1000);
   allocator().deallocate(a, 1000);
@@ -201,7 +209,8 @@ TEST_F(DeviceAllocatorTest, UnderCaptureOnlyCachedMemoryIsThere) {
     fill(b, 0, 4096, gpu().stream());
     allocator().deallocate(b, 4096);
     EXPECT_EQ(error_of([&] { allocator().allocate(5 * kMiB); }),
-              "cuda: 5.0 MiB of device memory are needed while a graph is captured, and none that is free is large enough; need to run "
+              "cuda: 5.0 MiB of device memory are needed while a graph is captured, and none that is free is large "
+              "enough; need to run "
               "the work once before, or to allocate outside of the capture");
   });
   allocator().deallocate(a, 4096);

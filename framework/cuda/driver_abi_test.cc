@@ -132,8 +132,8 @@ TEST(DriverAbi, ConstantsHaveTheToolkitsValues) {
   EXPECT_EQ(kHostAllocPortable, CU_MEMHOSTALLOC_PORTABLE);
 }
 
-#define WEFT_FIELD(type, field)                                                                              \
-  EXPECT_EQ(offsetof(weft::cuda::type, field), offsetof(::type, field)) << #type "." #field;                 \
+#define WEFT_FIELD(type, field)                                                              \
+  EXPECT_EQ(offsetof(weft::cuda::type, field), offsetof(::type, field)) << #type "." #field; \
   EXPECT_TRUE((same_abi<decltype(weft::cuda::type::field), decltype(::type::field)>())) << #type "." #field
 TEST(DriverAbi, StructsHaveTheToolkitsFields) {
   EXPECT_EQ(sizeof(weft::cuda::CUDA_MEMCPY2D), sizeof(::CUDA_MEMCPY2D));

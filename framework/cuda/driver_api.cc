@@ -20,7 +20,8 @@ std::string quoted_error(const DriverApi& table, CUresult r) {
   const char *name = nullptr, *text = nullptr;
   if (table.cuGetErrorName) table.cuGetErrorName(r, &name);
   if (table.cuGetErrorString) table.cuGetErrorString(r, &text);
-  return cat(name ? name : "error ", name ? "" : std::to_string(static_cast<unsigned>(r)), text ? cat(" (", text, ")") : "");
+  return cat(name ? name : "error ", name ? "" : std::to_string(static_cast<unsigned>(r)),
+             text ? cat(" (", text, ")") : "");
 }
 
 std::string no_gpu() {

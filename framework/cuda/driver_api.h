@@ -103,8 +103,8 @@ const DriverApi& driver();
 /// "13.0" of 13000.
 std::string version_text(int version);
 
-/// Puts another table in the driver's place for as long as it lives: the fake driver of tests. Everything that stands on
-/// the driver (devices, allocators, loaded modules) is torn down before and after. Not for use beside running work.
+/// Puts another table in the driver's place for as long as it lives: the fake driver of tests. Everything that stands
+/// on the driver (devices, allocators, loaded modules) is torn down before and after. Not for use beside running work.
 class ScopedDriver {
  public:
   explicit ScopedDriver(const DriverApi& table);
@@ -116,7 +116,8 @@ class ScopedDriver {
 };
 
 namespace internal {
-/// Registers what must go when the driver is replaced; run in reverse order of registration, each at most once a change.
+/// Registers what must go when the driver is replaced; run in reverse order of registration, each at most once a
+/// change.
 void at_driver_change(void (*forget)());
 /// What availability() says of a table read from `library`; `missing` is DynamicLibrary::fill's answer.
 Availability probe(const DriverApi& table, const std::string& library, const std::string& missing);

@@ -63,11 +63,13 @@ TEST(DriverApi, SaysWhatIsWrong) {
             "the NVIDIA driver is too old: it is for CUDA 11.8; need a driver for CUDA 12.4 or later");
   EXPECT_EQ(why([](FakeDriver&, DriverApi& t) { t.cuGraphLaunch = nullptr; }),
             "the NVIDIA driver is too old: the table lacks cuGraphLaunch; need a driver for CUDA 12.4 or later");
-  EXPECT_EQ(why([](FakeDriver& f, DriverApi&) { f.set_init_result(CUDA_ERROR_NO_DEVICE); }), "the NVIDIA driver finds no GPU");
+  EXPECT_EQ(why([](FakeDriver& f, DriverApi&) { f.set_init_result(CUDA_ERROR_NO_DEVICE); }),
+            "the NVIDIA driver finds no GPU");
   EXPECT_EQ(why([](FakeDriver& f, DriverApi&) { f.set_init_result(CUDA_ERROR_STUB_LIBRARY); }),
             "no NVIDIA driver: a table of the test is the toolkit's stub");
   EXPECT_EQ(why([](FakeDriver& f, DriverApi&) { f.set_init_result(CUDA_ERROR_SYSTEM_DRIVER_MISMATCH); }),
-            "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported display driver / "
+            "the NVIDIA driver does not start: cuInit gives CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (system has unsupported "
+            "display driver / "
             "cuda driver combination)");
   EXPECT_EQ(why([](FakeDriver& f, DriverApi&) { f.set_init_result(static_cast<CUresult>(12345)); }),
             "the NVIDIA driver does not start: cuInit gives error 12345");
@@ -86,7 +88,8 @@ TEST(DriverApi, ErrorsSayWhatWasBeingDone) {
   EXPECT_EQ(error_of([] { check(CUDA_ERROR_INVALID_VALUE, "copying ", 12, " bytes"); }),
             "cuda: copying 12 bytes: CUDA_ERROR_INVALID_VALUE (invalid argument)");
   EXPECT_EQ(error_of([] { check(CUDA_ERROR_ILLEGAL_ADDRESS, "waiting for cuda:0"); }),
-            "cuda: waiting for cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered); a kernel launched "
+            "cuda: waiting for cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered); a kernel "
+            "launched "
             "before this failed on the device: run again with WEFT_SYNC=1 to have it named");
   try {
     check(CUDA_ERROR_OUT_OF_MEMORY, "pinning");

@@ -17,8 +17,8 @@ namespace internal {
 [[noreturn]] void fail_driver(CUresult result, const std::string& what);
 }  // namespace internal
 
-/// Throws weft::Error("cuda: WHAT: ERROR (words)") unless the call succeeded. A fault of an earlier kernel gets the hint
-/// that WEFT_SYNC=1 names it. The text is built only then.
+/// Throws weft::Error("cuda: WHAT: ERROR (words)") unless the call succeeded. A fault of an earlier kernel gets the
+/// hint that WEFT_SYNC=1 names it. The text is built only then.
 template <class... A>
 inline void check(CUresult result, const A&... what) {
   if (result != CUDA_SUCCESS) [[unlikely]]

@@ -1,5 +1,5 @@
-// The runtime from end to end, the same tests on the fake driver and, where there is a GPU, on the real one. Kernels are
-// PTX, which the real driver compiles by itself; the fake finds them by name.
+// The runtime from end to end, the same tests on the fake driver and, where there is a GPU, on the real one. Kernels
+// are PTX, which the real driver compiles by itself; the fake finds them by name.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -82,7 +82,8 @@ class DriverSuite : public ::testing::TestWithParam<Which> {
     fake.emplace(testing::FakeGpu{}, 1);
     fake->add_kernel("add", {.parameter_bytes = sizeof(AddParameters), .run = [](const FakeLaunch& l) {
                                const auto& p = l.as<AddParameters>();
-                               for (unsigned i = 0; i < l.grid[0] * l.block[0] && static_cast<int>(i) < p.n; ++i) p.y[i] += p.x;
+                               for (unsigned i = 0; i < l.grid[0] * l.block[0] && static_cast<int>(i) < p.n; ++i)
+                                 p.y[i] += p.x;
                              }});
     fake->add_kernel("stray", {.parameter_bytes = sizeof(AddParameters), .run = [](const FakeLaunch&) {
                                  weft::internal::fail(Code::kOutOfRange, "address 16");
@@ -185,8 +186,9 @@ TEST_P(DriverSuite, CopiesOfEveryLayout) {
     Shape shape, strides;
     int64_t offset;
   };
-  for (const Layout& l : {Layout{{6, 4}, {4, 1}, 0}, Layout{{4, 6}, {1, 4}, 0}, Layout{{3, 2}, {8, 1}, 2}, Layout{{6, 4}, {0, 1}, 4},
-                          Layout{{24}, {-1}, 23}, Layout{{2, 3, 2}, {12, 1, 4}, 0}, Layout{{3}, {8}, 1}}) {
+  for (const Layout& l :
+       {Layout{{6, 4}, {4, 1}, 0}, Layout{{4, 6}, {1, 4}, 0}, Layout{{3, 2}, {8, 1}, 2}, Layout{{6, 4}, {0, 1}, 4},
+        Layout{{24}, {-1}, 23}, Layout{{2, 3, 2}, {12, 1, 4}, 0}, Layout{{3}, {8}, 1}}) {
     const int64_t n = l.shape.numel();
     std::vector<float> want;
     for (int64_t i = 0; i < n; ++i) {
@@ -327,8 +329,9 @@ TEST_P(DriverSuiteDeathTest, AFaultIsNamedUnderSync) {
     std::fprintf(stderr, "%s\n", error.c_str());
     std::_Exit(3);
   };
-  EXPECT_EXIT(run("0"), ::testing::ExitedWithCode(3),
-              "cuda: waiting for cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS .*run again with WEFT_SYNC=1 to have it named|skip");
+  EXPECT_EXIT(
+      run("0"), ::testing::ExitedWithCode(3),
+      "cuda: waiting for cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS .*run again with WEFT_SYNC=1 to have it named|skip");
   EXPECT_EXIT(run("1"), ::testing::ExitedWithCode(3),
               "cuda: kernel stray .stray at model.cc:7. failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS|skip");
 }

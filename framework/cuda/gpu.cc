@@ -60,7 +60,8 @@ std::string bytes_text(int64_t bytes) {
 }
 
 std::string GpuProperties::to_string() const {
-  return cat(name, ", compute capability ", sm / 10, ".", sm % 10, ", ", multiprocessors, " multiprocessors, ", bytes_text(memory));
+  return cat(name, ", compute capability ", sm / 10, ".", sm % 10, ", ", multiprocessors, " multiprocessors, ",
+             bytes_text(memory));
 }
 
 GpuProperties gpu_properties(int index) {

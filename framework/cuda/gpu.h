@@ -15,16 +15,16 @@ class PinnedPool;
 
 /// What a GPU is, as the driver says. Sizes in bytes.
 struct GpuProperties {
-  std::string name;           // "NVIDIA H100 80GB HBM3"
-  std::string pci_bus;        // "0000:1b:00.0"
-  int sm = 0;                 // compute capability times 10: 90
+  std::string name;     // "NVIDIA H100 80GB HBM3"
+  std::string pci_bus;  // "0000:1b:00.0"
+  int sm = 0;           // compute capability times 10: 90
   int multiprocessors = 0;
   int64_t memory = 0;
   int warp = 32;
   int threads_per_block = 0, threads_per_multiprocessor = 0;
   int64_t grid_x = 0, grid_y = 0, grid_z = 0;  // most blocks in a direction
-  int shared_per_block = 0;          // without asking
-  int shared_per_block_optin = 0;    // at most, when asked for
+  int shared_per_block = 0;                    // without asking
+  int shared_per_block_optin = 0;              // at most, when asked for
   int shared_per_multiprocessor = 0;
   int registers_per_block = 0, registers_per_multiprocessor = 0;
   int l2_cache = 0;

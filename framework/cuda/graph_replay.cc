@@ -44,7 +44,8 @@ void GraphReplay::record(Stream& stream, const std::function<void()>& work) {
   WEFT_CHECK_AS(kFailedPrecondition, !recording, "cuda: a capture within a capture; need to end the first one");
   const DriverApi& api = driver();
   gpu_->make_current();
-  check(api.cuStreamBeginCapture_v2(stream.handle(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "beginning a capture on ", gpu_->device());
+  check(api.cuStreamBeginCapture_v2(stream.handle(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "beginning a capture on ",
+        gpu_->device());
   recording = this;
   try {
     work();
@@ -60,8 +61,8 @@ void GraphReplay::record(Stream& stream, const std::function<void()>& work) {
 }
 
 void GraphReplay::instantiate() {
-  check(driver().cuGraphInstantiateWithFlags(&exec_, graph_, 0), "making a captured graph of ", size(), " operations ready on ",
-        gpu_->device());
+  check(driver().cuGraphInstantiateWithFlags(&exec_, graph_, 0), "making a captured graph of ", size(),
+        " operations ready on ", gpu_->device());
 }
 
 // Called by Function::launch after each launch: if it was captured, its node is the one the stream's next work would
@@ -99,8 +100,8 @@ void GraphReplay::launch(Stream& stream) {
 
 void GraphReplay::set_parameters(int kernel, std::span<const std::byte> parameters) {
   const Kernel& k = kernels_[kernel];
-  WEFT_BUG_IF(parameters.size() != k.launch.parameter_bytes, k.function.name(), ": ", parameters.size(), " bytes of parameters, captured with ",
-              k.launch.parameter_bytes);
+  WEFT_BUG_IF(parameters.size() != k.launch.parameter_bytes, k.function.name(), ": ", parameters.size(),
+              " bytes of parameters, captured with ", k.launch.parameter_bytes);
   gpu_->make_current();
   void* pointers[] = {const_cast<std::byte*>(parameters.data())};
   CUDA_KERNEL_NODE_PARAMS p = {};
@@ -112,8 +113,8 @@ void GraphReplay::set_parameters(int kernel, std::span<const std::byte> paramete
   p.blockDimY = p.blockDimZ = 1;
   p.sharedMemBytes = k.launch.shared_bytes;
   p.kernelParams = pointers;
-  check(driver().cuGraphExecKernelNodeSetParams_v2(exec_, k.node, &p), "changing the parameters of kernel ", k.function.name(),
-        " in a captured graph");
+  check(driver().cuGraphExecKernelNodeSetParams_v2(exec_, k.node, &p), "changing the parameters of kernel ",
+        k.function.name(), " in a captured graph");
 }
 
 bool GraphReplay::recapture(Stream& stream, const std::function<void()>& work) {
@@ -121,7 +122,8 @@ bool GraphReplay::recapture(Stream& stream, const std::function<void()>& work) {
   fresh.record(stream, work);
   CUgraphExecUpdateResultInfo info = {};
   CUresult r = driver().cuGraphExecUpdate_v2(exec_, fresh.graph_, &info);
-  if (r != CUDA_SUCCESS && r != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE) check(r, "updating a captured graph of ", gpu_->device());
+  if (r != CUDA_SUCCESS && r != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
+    check(r, "updating a captured graph of ", gpu_->device());
   if (r == CUDA_SUCCESS) {
     // Parameters are set by the nodes of the graph that the executable one was made of: those stay.
     WEFT_BUG_IF(kernels_.size() != fresh.kernels_.size(), "an updated graph with another number of kernels");

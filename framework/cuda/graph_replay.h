@@ -15,8 +15,8 @@ bool thread_is_capturing();
 /// over, or be renamed with set_parameters or recapture.
 class GraphReplay {
  public:
-  /// Runs `work` with `stream` capturing: nothing runs, all it queues is recorded. `work` may use other streams that wait
-  /// for this one and are waited for again; it must not synchronise or take new device memory from the driver.
+  /// Runs `work` with `stream` capturing: nothing runs, all it queues is recorded. `work` may use other streams that
+  /// wait for this one and are waited for again; it must not synchronise or take new device memory from the driver.
   static GraphReplay capture(Stream& stream, const std::function<void()>& work);
   GraphReplay(GraphReplay&& other) noexcept;
   GraphReplay& operator=(GraphReplay&& other) noexcept;

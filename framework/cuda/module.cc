@@ -21,7 +21,8 @@ std::string named(const std::string& kernel, const Launch& l) { return named(cat
 void check_queued(Stream& stream, std::string_view what, std::string_view op, SourceLine line) {
   if (!stream.gpu().synchronous() || stream.capturing()) return;
   CUresult r = driver().cuStreamSynchronize(stream.handle());
-  WEFT_CHECK_AS(kAborted, r == CUDA_SUCCESS, "cuda: ", named(what, op, line), " failed on ", stream.gpu().device(), ": ", describe(r));
+  WEFT_CHECK_AS(kAborted, r == CUDA_SUCCESS, "cuda: ", named(what, op, line), " failed on ", stream.gpu().device(),
+                ": ", describe(r));
 }
 
 std::shared_ptr<Module> Module::load(Gpu& gpu, std::span<const char> image, std::string what) {
@@ -32,10 +33,11 @@ std::shared_ptr<Module> Module::load(Gpu& gpu, std::span<const char> image, std:
   CUresult r = driver().cuModuleLoadData(&m->handle_, m->image_.data());
   if (r != CUDA_SUCCESS) m->handle_ = nullptr;
   const GpuProperties& p = gpu.properties();
-  const bool unfit = r == CUDA_ERROR_NO_BINARY_FOR_GPU || r == CUDA_ERROR_INVALID_IMAGE || r == CUDA_ERROR_INVALID_PTX ||
-                     r == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
-  WEFT_CHECK_AS(kUnavailable, !unfit, "cuda: loading ", m->what_, ": ", describe(r), "; this GPU has compute capability ", p.sm / 10, ".",
-                p.sm % 10, " and its driver is for CUDA ", version_text(availability().version), ": need kernels compiled for both");
+  const bool unfit = r == CUDA_ERROR_NO_BINARY_FOR_GPU || r == CUDA_ERROR_INVALID_IMAGE ||
+                     r == CUDA_ERROR_INVALID_PTX || r == CUDA_ERROR_UNSUPPORTED_PTX_VERSION;
+  WEFT_CHECK_AS(kUnavailable, !unfit, "cuda: loading ", m->what_, ": ", describe(r),
+                "; this GPU has compute capability ", p.sm / 10, ".", p.sm % 10, " and its driver is for CUDA ",
+                version_text(availability().version), ": need kernels compiled for both");
   check(r, "loading ", m->what_, " on ", gpu.device(), " (", p.name, ")");
   return m;
 }
@@ -64,12 +66,13 @@ Function Module::function(const std::string& symbol, int shared_bytes) const {
   if (api.cuFuncGetParamInfo(f.handle_, 0, &offset, &f.parameter_bytes_) != CUDA_SUCCESS) f.parameter_bytes_ = 0;
 
   const GpuProperties& p = gpu_.properties();
-  WEFT_CHECK_AS(kResourceExhausted, shared_bytes + f.static_shared_ <= p.shared_per_block_optin, "cuda: kernel ", symbol, " needs ",
-                shared_bytes + f.static_shared_, " bytes of shared memory in a block; ", p.name, " has ", p.shared_per_block_optin);
+  WEFT_CHECK_AS(kResourceExhausted, shared_bytes + f.static_shared_ <= p.shared_per_block_optin, "cuda: kernel ",
+                symbol, " needs ", shared_bytes + f.static_shared_, " bytes of shared memory in a block; ", p.name,
+                " has ", p.shared_per_block_optin);
   f.max_dynamic_shared_ = p.shared_per_block - f.static_shared_;
   if (shared_bytes > f.max_dynamic_shared_) {
-    check(api.cuFuncSetAttribute(f.handle_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes), "giving kernel ",
-          symbol, " ", shared_bytes, " bytes of shared memory");
+    check(api.cuFuncSetAttribute(f.handle_, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, shared_bytes),
+          "giving kernel ", symbol, " ", shared_bytes, " bytes of shared memory");
     f.max_dynamic_shared_ = shared_bytes;
   }
   return f;
@@ -87,19 +90,20 @@ int Function::blocks_per_multiprocessor(int threads, int shared_bytes) const {
 
 void Function::launch(Stream& stream, const Launch& l) const {
   const GpuProperties& p = gpu().properties();
-  WEFT_CHECK(l.grid_x >= 1 && l.grid_y >= 1 && l.grid_z >= 1 && l.grid_x <= p.grid_x && l.grid_y <= p.grid_y && l.grid_z <= p.grid_z,
-             "cuda: ", named(name_, l), ": grid [", l.grid_x, ", ", l.grid_y, ", ", l.grid_z, "]; need 1 to [", p.grid_x, ", ",
-             p.grid_y, ", ", p.grid_z, "] blocks");
-  WEFT_CHECK(l.threads >= 1 && l.threads <= max_threads_, "cuda: ", named(name_, l), ": ", l.threads, " threads in a block; need 1 to ",
-             max_threads_);
+  WEFT_CHECK(l.grid_x >= 1 && l.grid_y >= 1 && l.grid_z >= 1 && l.grid_x <= p.grid_x && l.grid_y <= p.grid_y &&
+                 l.grid_z <= p.grid_z,
+             "cuda: ", named(name_, l), ": grid [", l.grid_x, ", ", l.grid_y, ", ", l.grid_z, "]; need 1 to [",
+             p.grid_x, ", ", p.grid_y, ", ", p.grid_z, "] blocks");
+  WEFT_CHECK(l.threads >= 1 && l.threads <= max_threads_, "cuda: ", named(name_, l), ": ", l.threads,
+             " threads in a block; need 1 to ", max_threads_);
   WEFT_CHECK(l.shared_bytes <= max_dynamic_shared_, "cuda: ", named(name_, l), ": ", l.shared_bytes,
              " bytes of shared memory; the function was made for ", max_dynamic_shared_);
-  WEFT_BUG_IF(l.parameter_bytes != parameter_bytes_, named(name_, l), ": ", l.parameter_bytes, " bytes of parameters, compiled with ",
-              parameter_bytes_);
+  WEFT_BUG_IF(l.parameter_bytes != parameter_bytes_, named(name_, l), ": ", l.parameter_bytes,
+              " bytes of parameters, compiled with ", parameter_bytes_);
   gpu().make_current();
   void* parameters[] = {const_cast<void*>(l.parameters)};
-  CUresult r = driver().cuLaunchKernel(handle_, l.grid_x, l.grid_y, l.grid_z, l.threads, 1, 1, l.shared_bytes, stream.handle(),
-                                       parameters, nullptr);
+  CUresult r = driver().cuLaunchKernel(handle_, l.grid_x, l.grid_y, l.grid_z, l.threads, 1, 1, l.shared_bytes,
+                                       stream.handle(), parameters, nullptr);
   check(r, "launching ", named(name_, l));
   GraphReplay::note(*this, l, stream);
   if (gpu().synchronous()) check_queued(stream, cat("kernel ", name_), l.op, l.line);

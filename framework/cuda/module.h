@@ -1,5 +1,5 @@
-// Compiled kernels on a GPU: a cubin loaded, its functions found, and their launches, each of which knows what it computes
-// for the sake of errors.
+// Compiled kernels on a GPU: a cubin loaded, its functions found, and their launches, each of which knows what it
+// computes for the sake of errors.
 #pragma once
 #include <memory>
 #include <span>
@@ -22,8 +22,9 @@ struct Launch {
   SourceLine line;      // of the user's program
 };
 
-/// To be called after work was queued by other means than Function::launch, as by cuBLASLt: under WEFT_SYNC=1 it is waited
-/// for (unless the stream is capturing), and a failing one is named: "cuda: WHAT (op at file:line) failed on cuda:0: ...".
+/// To be called after work was queued by other means than Function::launch, as by cuBLASLt: under WEFT_SYNC=1 it is
+/// waited for (unless the stream is capturing), and a failing one is named: "cuda: WHAT (op at file:line) failed on
+/// cuda:0: ...".
 void check_queued(Stream& stream, std::string_view what, std::string_view op, SourceLine line);
 
 class Module;

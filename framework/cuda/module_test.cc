@@ -33,8 +33,8 @@ class ModuleTest : public testing::FakeGpuTest {
                                 },
                             .touches =
                                 [](const FakeLaunch& l) {
-                                  return std::vector<FakeRange>{
-                                      {reinterpret_cast<CUdeviceptr>(l.as<AddParameters>().y), l.grid[0] * l.block[0] * sizeof(float)}};
+                                  return std::vector<FakeRange>{{reinterpret_cast<CUdeviceptr>(l.as<AddParameters>().y),
+                                                                 l.grid[0] * l.block[0] * sizeof(float)}};
                                 }});
     set_switch("WEFT_SYNC", "0");
   }
@@ -63,7 +63,8 @@ class ModuleTest : public testing::FakeGpuTest {
   float* zeros() {
     auto* y = static_cast<float*>(gpu().allocator().allocate(512));
     gpu().make_current();
-    EXPECT_EQ(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(y), 0, 128, gpu().stream().handle()), CUDA_SUCCESS);
+    EXPECT_EQ(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(y), 0, 128, gpu().stream().handle()),
+              CUDA_SUCCESS);
     return y;
   }
   float first(const float* y) {
@@ -109,19 +110,22 @@ TEST_F(ModuleTest, WrongLaunchesAreRefusedByName) {
   AddParameters p{nullptr, 1};
   Launch l = launch_of(p);
   l.threads = 512;
-  EXPECT_EQ(error_of([&] { f.launch(gpu().stream(), l); }), "cuda: kernel add (add at model.cc:12): 512 threads in a block; need 1 to 256");
+  EXPECT_EQ(error_of([&] { f.launch(gpu().stream(), l); }),
+            "cuda: kernel add (add at model.cc:12): 512 threads in a block; need 1 to 256");
   l = launch_of(p);
   l.grid_y = 70000;
   EXPECT_EQ(error_of([&] { f.launch(gpu().stream(), l); }),
             "cuda: kernel add (add at model.cc:12): grid [2, 70000, 1]; need 1 to [2147483647, 65535, 65535] blocks");
   l = launch_of(p);
   l.parameter_bytes = 8;
-  EXPECT_NE(error_of([&] { f.launch(gpu().stream(), l); }).find("8 bytes of parameters, compiled with 16"), std::string::npos);
+  EXPECT_NE(error_of([&] { f.launch(gpu().stream(), l); }).find("8 bytes of parameters, compiled with 16"),
+            std::string::npos);
   EXPECT_EQ(error_of([&] { module->function("sub"); }), "cuda: add.cubin has no kernel sub");
   EXPECT_EQ(error_of([&] { Module::load(gpu(), {}, "nothing"); }), "cuda: loading nothing: the image is empty");
   fake.fail_load(CUDA_ERROR_NO_BINARY_FOR_GPU);
   EXPECT_EQ(error_of([&] { Module::load(gpu(), std::string_view("x"), "k.cubin"); }),
-            "cuda: loading k.cubin: CUDA_ERROR_NO_BINARY_FOR_GPU (no kernel image is available for execution on the device); this GPU has "
+            "cuda: loading k.cubin: CUDA_ERROR_NO_BINARY_FOR_GPU (no kernel image is available for execution on the "
+            "device); this GPU has "
             "compute capability 9.0 and its driver is for CUDA 13.0: need kernels compiled for both");
 }
 
@@ -131,7 +135,8 @@ TEST_F(ModuleTest, AFaultIsSeenLaterWithAHint) {
   fake.fail_launch_after(1, CUDA_ERROR_ILLEGAL_ADDRESS);
   for (int i = 0; i < 3; ++i) f.launch(gpu().stream(), launch_of(p));
   EXPECT_EQ(error_of([&] { gpu().stream().synchronize(); }),
-            "cuda: waiting for cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered); a kernel launched "
+            "cuda: waiting for cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered); a kernel "
+            "launched "
             "before this failed on the device: run again with WEFT_SYNC=1 to have it named");
   gpu().allocator().deallocate(p.y, 512);
 }
@@ -144,7 +149,8 @@ TEST_F(ModuleTest, UnderSyncTheKernelAndTheLineAreNamed) {
   f.launch(gpu().stream(), launch_of(p));
   EXPECT_EQ(fake.pending(), 0);
   EXPECT_EQ(error_of([&] { f.launch(gpu().stream(), launch_of(p)); }),
-            "cuda: kernel add (add at model.cc:12) failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was "
+            "cuda: kernel add (add at model.cc:12) failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory "
+            "access was "
             "encountered)");
   gpu().allocator().deallocate(p.y, 512);
 }
@@ -158,8 +164,11 @@ TEST_F(ModuleTest, UnderSyncALibrarysWorkIsNamedToo) {
   AddParameters p{zeros(), 1};
   void* parameters[] = {&p};
   fake.fail_launch_after(0, CUDA_ERROR_MISALIGNED_ADDRESS);
-  driver().cuLaunchKernel(f.handle(), 1, 1, 1, 32, 1, 1, 0, gpu().stream().handle(), parameters, nullptr);  // as a library does
-  EXPECT_EQ(error_of([&] { check_queued(gpu().stream(), "cuBLASLt", "dot", {"model.cc", 4}); }),
+  driver().cuLaunchKernel(f.handle(), 1, 1, 1, 32, 1, 1, 0, gpu().stream().handle(), parameters,
+                          nullptr);  // as a library does
+  EXPECT_EQ(error_of([&] {
+              check_queued(gpu().stream(), "cuBLASLt", "dot", {"model.cc", 4});
+            }),
             "cuda: cuBLASLt (dot at model.cc:4) failed on cuda:0: CUDA_ERROR_MISALIGNED_ADDRESS (misaligned address)");
   gpu().allocator().deallocate(p.y, 512);
 }
@@ -262,8 +271,9 @@ TEST_F(ModuleTest, ACaptureThatThrowsLeavesTheStreamUsable) {
             }),
             "no");
   EXPECT_FALSE(gpu().stream().capturing());
-  EXPECT_NE(error_of([&] { GraphReplay::capture(gpu().stream(), [&] { gpu().stream().synchronize(); }); })
-                .find("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
+  EXPECT_NE(error_of([&] {
+              GraphReplay::capture(gpu().stream(), [&] { gpu().stream().synchronize(); });
+            }).find("CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED"),
             std::string::npos);
   EXPECT_EQ(complaint(), "cuStreamSynchronize: this thread has a stream capturing");
   f.launch(gpu().stream(), launch_of(p));

@@ -1,5 +1,5 @@
-// Pinned host memory, which a GPU copies to and from by itself while the host goes on. Blocks are kept and reused: pinning
-// is slow. A block given back while a copy still uses it waits for that copy.
+// Pinned host memory, which a GPU copies to and from by itself while the host goes on. Blocks are kept and reused:
+// pinning is slow. A block given back while a copy still uses it waits for that copy.
 #pragma once
 #include <deque>
 #include <map>
@@ -37,10 +37,10 @@ class PinnedPool {
 
   Gpu& gpu_;
   mutable Mutex mutex_;
-  std::map<void*, int64_t> blocks_ WEFT_GUARDED_BY(mutex_);              // all, with their sizes
-  std::map<int64_t, std::vector<void*>> free_ WEFT_GUARDED_BY(mutex_);   // by size
+  std::map<void*, int64_t> blocks_ WEFT_GUARDED_BY(mutex_);             // all, with their sizes
+  std::map<int64_t, std::vector<void*>> free_ WEFT_GUARDED_BY(mutex_);  // by size
   std::deque<Waiting> waiting_ WEFT_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Event>> events_ WEFT_GUARDED_BY(mutex_);   // to be used again
+  std::vector<std::unique_ptr<Event>> events_ WEFT_GUARDED_BY(mutex_);  // to be used again
 };
 
 }  // namespace weft::cuda

@@ -7,7 +7,8 @@ namespace weft::cuda {
 
 Stream::Stream(Gpu& gpu, int priority) : gpu_(gpu) {
   gpu.make_current();
-  check(driver().cuStreamCreateWithPriority(&handle_, CU_STREAM_NON_BLOCKING, priority), "making a stream on ", gpu.device());
+  check(driver().cuStreamCreateWithPriority(&handle_, CU_STREAM_NON_BLOCKING, priority), "making a stream on ",
+        gpu.device());
 }
 Stream::~Stream() { ignore(driver().cuStreamDestroy_v2(handle_)); }
 
@@ -46,7 +47,8 @@ bool Stream::capturing() const {
 
 Event::Event(Gpu& gpu, bool timing) : gpu_(gpu) {
   gpu.make_current();
-  check(driver().cuEventCreate(&handle_, timing ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING), "making an event on ", gpu.device());
+  check(driver().cuEventCreate(&handle_, timing ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING), "making an event on ",
+        gpu.device());
 }
 Event::~Event() { ignore(driver().cuEventDestroy_v2(handle_)); }
 

@@ -21,7 +21,8 @@ Device parse_device(const std::string& name) {
   const cuda::Availability& cuda = cuda::availability();
   if (!cuda.ok) usage_error(cat("--device ", name, ": ", cuda.why));
   if (index >= cuda.devices)
-    usage_error(cat("--device ", name, ": this machine has ", cuda.devices, cuda.devices == 1 ? " GPU; need cuda" : " GPUs; need an index below that"));
+    usage_error(cat("--device ", name, ": this machine has ", cuda.devices,
+                    cuda.devices == 1 ? " GPU; need cuda" : " GPUs; need an index below that"));
   return Device::cuda(index);
 }
 

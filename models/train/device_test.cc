@@ -33,7 +33,8 @@ TEST(ParseDevice, WithoutOne) {
   fake.set_version(12030);
   cuda::ScopedDriver in_place(fake.table());
   EXPECT_EQ(parse_device("cpu"), Device::cpu());
-  EXPECT_EQ(error_of("cuda"), "--device cuda: the NVIDIA driver is too old: it is for CUDA 12.3; need a driver for CUDA 12.4 or later");
+  EXPECT_EQ(error_of("cuda"),
+            "--device cuda: the NVIDIA driver is too old: it is for CUDA 12.3; need a driver for CUDA 12.4 or later");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// A CUDA driver that is none: the whole table of driver_api.h on host memory, for tests on machines without a GPU. Work is
-// kept in stream order and run as late as the rules allow, so that a missing synchronisation shows as poison (0xFF bytes,
-// NaN in every float format); device memory cannot be read by the host; whatever is used wrongly is complained of.
+// A CUDA driver that is none: the whole table of driver_api.h on host memory, for tests on machines without a GPU. Work
+// is kept in stream order and run as late as the rules allow, so that a missing synchronisation shows as poison (0xFF
+// bytes, NaN in every float format); device memory cannot be read by the host; whatever is used wrongly is complained
+// of.
 #pragma once
 #include <cstddef>
 #include <cstdint>

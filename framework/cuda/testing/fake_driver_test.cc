@@ -6,7 +6,6 @@
 namespace weft::cuda::testing {
 namespace {
 
-
 class FakeDriverTest : public FakeGpuTest {
  protected:
   void SetUp() override {
@@ -133,7 +132,8 @@ TEST_F(FakeDriverTest, LaunchesAreCheckedAgainstKernelAndDevice) {
   EXPECT_EQ(complaint(), "cuLaunchKernel of k: grid [1, 65536, 1]");
   EXPECT_EQ(launch(1, 1, 256, 100 << 10), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(complaint(), "cuLaunchKernel of k: 102400 bytes of shared memory where 49152 were asked for");
-  EXPECT_EQ(api.cuFuncSetAttribute(k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 228 << 10), CUDA_ERROR_INVALID_VALUE);
+  EXPECT_EQ(api.cuFuncSetAttribute(k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 228 << 10),
+            CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(api.cuFuncSetAttribute(k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10), CUDA_SUCCESS);
   EXPECT_EQ(launch(1, 1, 256, 100 << 10), CUDA_SUCCESS);
   api.cuModuleUnload(module);
@@ -198,9 +198,9 @@ TEST_F(FakeDriverTest, TensorMapsAreCheckedAndReadable) {
   uint64_t dims[] = {64, 16}, strides[] = {128};
   uint32_t box[] = {64, 16}, ones[] = {1, 1};
   auto encode = [&](CUtensorMapSwizzle swizzle) {
-    return api.cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, reinterpret_cast<void*>(d), dims, strides, box, ones,
-                                      CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
-                                      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    return api.cuTensorMapEncodeTiled(&map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 2, reinterpret_cast<void*>(d), dims,
+                                      strides, box, ones, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
+                                      CU_TENSOR_MAP_L2_PROMOTION_L2_128B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   };
   ASSERT_EQ(encode(CU_TENSOR_MAP_SWIZZLE_128B), CUDA_SUCCESS);
   FakeTensorMap m = decode(map);
@@ -220,7 +220,12 @@ TEST_F(FakeDriverTest, TensorMapsAreCheckedAndReadable) {
 using FakeDriverDeathTest = FakeDriverTest;
 TEST_F(FakeDriverDeathTest, TheHostCannotReadDeviceMemory) {
   CUdeviceptr d = device_memory(4);
-  EXPECT_DEATH({ volatile int x = *reinterpret_cast<int*>(d); (void)x; }, "");
+  EXPECT_DEATH(
+      {
+        volatile int x = *reinterpret_cast<int*>(d);
+        (void)x;
+      },
+      "");
   int seen = 0;
   fake.with_memory_open([&] { seen = *reinterpret_cast<int*>(d); });
   EXPECT_EQ(seen, -1);

@@ -1,5 +1,5 @@
-// Memory of the fake driver: each allocation is its own run of pages, poisoned, closed to the host when on a device, with a
-// page behind it that nobody may touch.
+// Memory of the fake driver: each allocation is its own run of pages, poisoned, closed to the host when on a device,
+// with a page behind it that nobody may touch.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -61,7 +61,8 @@ CUresult memory_free(CUdeviceptr pointer) {
 CUresult host_alloc(void** pointer, size_t bytes, unsigned flags) {
   WEFT_FAKE_CONTEXT_CALL(cuMemHostAlloc);
   if (CUresult r = s.refuse_unsafe("cuMemHostAlloc"); r != CUDA_SUCCESS) return r;
-  if (bytes == 0 || flags > 7) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuMemHostAlloc: ", bytes, " bytes, flags ", flags);
+  if (bytes == 0 || flags > 7)
+    return s.complain(CUDA_ERROR_INVALID_VALUE, "cuMemHostAlloc: ", bytes, " bytes, flags ", flags);
   return s.allocate(-1, bytes, pointer);
 }
 CUresult host_free(void* pointer) {
@@ -129,8 +130,9 @@ CUresult copy_rows(const CUDA_MEMCPY2D* c, CUstream stream) {
   uint64_t from = side(c->srcMemoryType, c->srcHost, c->srcDevice, c->srcXInBytes, c->srcY, c->srcPitch);
   uint64_t to = side(c->dstMemoryType, c->dstHost, c->dstDevice, c->dstXInBytes, c->dstY, c->dstPitch);
   size_t width = c->WidthInBytes, rows = c->Height, from_pitch = c->srcPitch, to_pitch = c->dstPitch;
-  return copy(s, stream, "cuMemcpy2DAsync_v2", {to, (rows - 1) * to_pitch + width}, c->dstMemoryType == CU_MEMORYTYPE_DEVICE,
-              {from, (rows - 1) * from_pitch + width}, c->srcMemoryType == CU_MEMORYTYPE_DEVICE, [=] {
+  return copy(s, stream, "cuMemcpy2DAsync_v2", {to, (rows - 1) * to_pitch + width},
+              c->dstMemoryType == CU_MEMORYTYPE_DEVICE, {from, (rows - 1) * from_pitch + width},
+              c->srcMemoryType == CU_MEMORYTYPE_DEVICE, [=] {
                 for (size_t i = 0; i < rows; ++i) mover(to + i * to_pitch, from + i * from_pitch, width)();
               });
 }
@@ -225,7 +227,8 @@ std::string FakeState::wrong(const FakeRange& range, bool device) const {
     if (holder(freed, range.address) != freed.end()) return "memory that was freed";
     return device ? "an address that is not device memory" : "host memory that is not pinned";
   }
-  if (device != (it->second.device >= 0)) return device ? "host memory, given as device memory" : "device memory, given as host memory";
+  if (device != (it->second.device >= 0))
+    return device ? "host memory, given as device memory" : "device memory, given as host memory";
   uint64_t end = it->first + it->second.bytes;
   if (range.address + range.bytes > end)
     return cat("memory beyond its end: ", range.bytes, " bytes where ", end - range.address, " are left");

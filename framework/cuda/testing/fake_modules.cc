@@ -79,12 +79,23 @@ CUresult get_attribute(int* value, CUfunction_attribute attribute, CUfunction ha
   FakeFunction* f = nullptr;
   if (CUresult r = check_function(s, handle, &f, "cuFuncGetAttribute"); r != CUDA_SUCCESS) return r;
   switch (attribute) {
-    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *value = f->kernel.max_threads; break;
-    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES: *value = f->kernel.static_shared_bytes; break;
-    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES: *value = f->kernel.spilled_bytes; break;
-    case CU_FUNC_ATTRIBUTE_NUM_REGS: *value = f->kernel.registers; break;
-    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: *value = f->max_dynamic_shared; break;
-    default: return s.complain(CUDA_ERROR_INVALID_VALUE, "cuFuncGetAttribute: attribute ", static_cast<int>(attribute));
+    case CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK:
+      *value = f->kernel.max_threads;
+      break;
+    case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
+      *value = f->kernel.static_shared_bytes;
+      break;
+    case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
+      *value = f->kernel.spilled_bytes;
+      break;
+    case CU_FUNC_ATTRIBUTE_NUM_REGS:
+      *value = f->kernel.registers;
+      break;
+    case CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES:
+      *value = f->max_dynamic_shared;
+      break;
+    default:
+      return s.complain(CUDA_ERROR_INVALID_VALUE, "cuFuncGetAttribute: attribute ", static_cast<int>(attribute));
   }
   return CUDA_SUCCESS;
 }
@@ -94,7 +105,8 @@ CUresult set_attribute(CUfunction handle, CUfunction_attribute attribute, int va
   if (CUresult r = check_function(s, handle, &f, "cuFuncSetAttribute"); r != CUDA_SUCCESS) return r;
   if (attribute != CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES)
     return s.complain(CUDA_ERROR_INVALID_VALUE, "cuFuncSetAttribute: attribute ", static_cast<int>(attribute));
-  if (value < 0 || value + f->kernel.static_shared_bytes > s.gpu.shared_per_block_optin) return CUDA_ERROR_INVALID_VALUE;
+  if (value < 0 || value + f->kernel.static_shared_bytes > s.gpu.shared_per_block_optin)
+    return CUDA_ERROR_INVALID_VALUE;
   f->max_dynamic_shared = value;
   return CUDA_SUCCESS;
 }
@@ -110,11 +122,14 @@ CUresult parameter_info(CUfunction handle, size_t index, size_t* offset, size_t*
 CUresult occupancy(int* blocks, CUfunction handle, int threads, size_t shared_bytes) {
   WEFT_FAKE_CONTEXT_CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor);
   FakeFunction* f = nullptr;
-  if (CUresult r = check_function(s, handle, &f, "cuOccupancyMaxActiveBlocksPerMultiprocessor"); r != CUDA_SUCCESS) return r;
-  if (threads < 1) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuOccupancyMaxActiveBlocksPerMultiprocessor: ", threads, " threads");
+  if (CUresult r = check_function(s, handle, &f, "cuOccupancyMaxActiveBlocksPerMultiprocessor"); r != CUDA_SUCCESS)
+    return r;
+  if (threads < 1)
+    return s.complain(CUDA_ERROR_INVALID_VALUE, "cuOccupancyMaxActiveBlocksPerMultiprocessor: ", threads, " threads");
   int by_threads = s.gpu.threads_per_multiprocessor / threads;
   int by_registers = s.gpu.registers / std::max(1, f->kernel.registers * threads);
-  int by_shared = s.gpu.shared_per_multiprocessor / static_cast<int>(shared_bytes + f->kernel.static_shared_bytes + 1024);
+  int by_shared =
+      s.gpu.shared_per_multiprocessor / static_cast<int>(shared_bytes + f->kernel.static_shared_bytes + 1024);
   *blocks = std::min({by_threads, by_registers, by_shared, 32});
   return CUDA_SUCCESS;
 }
@@ -126,8 +141,10 @@ std::string wrong_launch(const FakeState& s, const FakeFunction& f, const FakeLa
     if (l.grid[i] < 1 || l.grid[i] > most[i]) return cat("grid [", l.grid[0], ", ", l.grid[1], ", ", l.grid[2], "]");
   const uint64_t threads = uint64_t{l.block[0]} * l.block[1] * l.block[2];
   const int limit = std::min(f.kernel.max_threads, s.gpu.threads_per_block);
-  if (threads < 1 || threads > static_cast<uint64_t>(limit)) return cat(threads, " threads in a block, at most ", limit);
-  if (threads * f.kernel.registers > static_cast<uint64_t>(s.gpu.registers)) return cat("too many registers for ", threads, " threads");
+  if (threads < 1 || threads > static_cast<uint64_t>(limit))
+    return cat(threads, " threads in a block, at most ", limit);
+  if (threads * f.kernel.registers > static_cast<uint64_t>(s.gpu.registers))
+    return cat("too many registers for ", threads, " threads");
   if (static_cast<int>(l.shared_bytes) > f.max_dynamic_shared)
     return cat(l.shared_bytes, " bytes of shared memory where ", f.max_dynamic_shared, " were asked for");
   return {};
@@ -177,7 +194,8 @@ FakeWork copied(const FakeWork& from) {
 CUresult graph_instantiate(CUgraphExec* out, CUgraph handle, unsigned long long flags) {
   WEFT_FAKE_CONTEXT_CALL(cuGraphInstantiateWithFlags);
   FakeGraph* graph = graph_of(s, handle);
-  if (!graph || flags) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphInstantiateWithFlags: no such graph, or flags");
+  if (!graph || flags)
+    return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphInstantiateWithFlags: no such graph, or flags");
   auto* exec = new FakeExec;
   for (auto& node : graph->nodes) {
     exec->nodes.push_back(copied(*node));
@@ -200,10 +218,12 @@ CUresult graph_launch(CUgraphExec handle, CUstream stream_handle) {
   if (!exec) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphLaunch: no such executable graph");
   if (CUresult r = s.check_stream(stream_handle, &stream, "cuGraphLaunch"); r != CUDA_SUCCESS) return r;
   for (const FakeWork& node : exec->nodes) {
-    if (node.unloaded) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphLaunch: the module of ", node.what, " was unloaded");
+    if (node.unloaded)
+      return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphLaunch: the module of ", node.what, " was unloaded");
     for (const FakeRange& t : node.touches) {
       std::string as_device = s.wrong(t, true), as_host = s.wrong(t, false);
-      if (!as_device.empty() && !as_host.empty()) s.complain(CUDA_SUCCESS, "cuGraphLaunch: ", node.what, " touches ", as_device);
+      if (!as_device.empty() && !as_host.empty())
+        s.complain(CUDA_SUCCESS, "cuGraphLaunch: ", node.what, " touches ", as_device);
     }
     s.enqueue(stream, copied(node));
   }
@@ -215,7 +235,8 @@ CUresult graph_nodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
   if (!graph) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphGetNodes: no such graph");
   const size_t n = graph->nodes.size();
   if (nodes)  // the real order is not stated, so this one is not that of capture
-    for (size_t i = 0; i < n && i < *count; ++i) nodes[i] = reinterpret_cast<CUgraphNode>(graph->nodes[n - 1 - i].get());
+    for (size_t i = 0; i < n && i < *count; ++i)
+      nodes[i] = reinterpret_cast<CUgraphNode>(graph->nodes[n - 1 - i].get());
   *count = n;
   return CUDA_SUCCESS;
 }
@@ -224,11 +245,16 @@ CUresult set_node_parameters(CUgraphExec exec_handle, CUgraphNode node, const CU
   FakeExec* exec = exec_of(s, exec_handle);
   if (!exec) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphExecKernelNodeSetParams_v2: no such executable graph");
   auto it = std::find(exec->made_of.begin(), exec->made_of.end(), reinterpret_cast<const FakeWork*>(node));
-  if (it == exec->made_of.end()) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphExecKernelNodeSetParams_v2: no such node");
+  if (it == exec->made_of.end())
+    return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphExecKernelNodeSetParams_v2: no such node");
   FakeWork& w = exec->nodes[it - exec->made_of.begin()];
   FakeFunction* f = nullptr;
   if (CUresult r = check_function(s, p->func, &f, "cuGraphExecKernelNodeSetParams_v2"); r != CUDA_SUCCESS) return r;
-  FakeLaunch l{f->symbol, {p->gridDimX, p->gridDimY, p->gridDimZ}, {p->blockDimX, p->blockDimY, p->blockDimZ}, p->sharedMemBytes, {}};
+  FakeLaunch l{f->symbol,
+               {p->gridDimX, p->gridDimY, p->gridDimZ},
+               {p->blockDimX, p->blockDimY, p->blockDimZ},
+               p->sharedMemBytes,
+               {}};
   if (std::string wrong = w.launch ? wrong_launch(s, *f, l) : "the node is no kernel"; !wrong.empty() || p->extra)
     return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphExecKernelNodeSetParams_v2 of ", f->symbol, ": ", wrong);
   auto* bytes = f->kernel.parameter_bytes ? static_cast<const std::byte*>(p->kernelParams[0]) : nullptr;

@@ -23,15 +23,15 @@ struct FakeMemory {
 
 /// One operation of a stream or node of a graph.
 struct FakeWork {
-  std::string what;                 // "copy of 64 bytes from host to device"
-  std::vector<FakeRange> touches;   // memory that must live until it has run
-  std::function<void()> run;        // copies and fills
+  std::string what;                    // "copy of 64 bytes from host to device"
+  std::vector<FakeRange> touches;      // memory that must live until it has run
+  std::function<void()> run;           // copies and fills
   std::shared_ptr<FakeLaunch> launch;  // of a kernel
   struct FakeFunction* function = nullptr;
   FakeEvent* event = nullptr;  // recorded, or waited for
   bool waits = false;
-  bool unloaded = false;   // its kernel's module is gone
-  uint64_t ordinal = 0;  // of the record that is waited for or made
+  bool unloaded = false;  // its kernel's module is gone
+  uint64_t ordinal = 0;   // of the record that is waited for or made
 };
 
 struct FakeFunction {
@@ -91,7 +91,7 @@ struct FakeState {
   std::vector<std::string> complaints;
   std::map<std::string, int> calls;
   std::vector<FakeContext> contexts;
-  std::vector<CUresult> sticky;  // by device: the error that a launch left behind
+  std::vector<CUresult> sticky;           // by device: the error that a launch left behind
   std::map<uint64_t, FakeMemory> memory;  // by first address
   std::map<uint64_t, FakeMemory> freed;   // kept unreadable so that later use is recognised
   std::vector<size_t> used;               // by device
@@ -149,14 +149,14 @@ struct FakeCalls {
 };
 
 /// Locks the live fake and counts the call.
-#define WEFT_FAKE_CALL(name)                            \
-  FakeState& s = *FakeCalls::state;             \
-  std::lock_guard<std::recursive_mutex> lock(s.mutex);  \
+#define WEFT_FAKE_CALL(name)                           \
+  FakeState& s = *FakeCalls::state;                    \
+  std::lock_guard<std::recursive_mutex> lock(s.mutex); \
   ++s.calls[#name]
 /// The same for calls that need a context; returns its sticky error if it has one.
-#define WEFT_FAKE_CONTEXT_CALL(name)                                                                         \
-  WEFT_FAKE_CALL(name);                                                                                      \
-  const int device = s.current();                                                                            \
+#define WEFT_FAKE_CONTEXT_CALL(name)                                                                             \
+  WEFT_FAKE_CALL(name);                                                                                          \
+  const int device = s.current();                                                                                \
   if (device < 0) return s.complain(CUDA_ERROR_INVALID_CONTEXT, #name ": no context is current in this thread"); \
   if (s.sticky[device] != CUDA_SUCCESS) return s.sticky[device]
 

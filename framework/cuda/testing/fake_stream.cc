@@ -27,8 +27,10 @@ CUresult refuse_capture(FakeState& s, FakeStream* stream, const char* what) {
 CUresult stream_create(CUstream* out, unsigned flags, int priority) {
   WEFT_FAKE_CONTEXT_CALL(cuStreamCreateWithPriority);
   if (flags != CU_STREAM_NON_BLOCKING)
-    return s.complain(CUDA_ERROR_INVALID_VALUE, "cuStreamCreateWithPriority: a stream that waits for the default stream");
-  if (priority > 0 || priority < -5) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuStreamCreateWithPriority: priority ", priority);
+    return s.complain(CUDA_ERROR_INVALID_VALUE,
+                      "cuStreamCreateWithPriority: a stream that waits for the default stream");
+  if (priority > 0 || priority < -5)
+    return s.complain(CUDA_ERROR_INVALID_VALUE, "cuStreamCreateWithPriority: priority ", priority);
   auto* stream = new FakeStream;
   stream->device = device;
   s.streams.insert(stream);
@@ -125,7 +127,8 @@ CUresult wait_event(CUstream stream_handle, CUevent event_handle, unsigned flags
   }
   if (stream->capture) {
     stream->capture->broken = true;
-    return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuStreamWaitEvent: a capture waits for work outside of it");
+    return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
+                      "cuStreamWaitEvent: a capture waits for work outside of it");
   }
   if (event->recorded == event->done) return CUDA_SUCCESS;
   FakeWork w;
@@ -140,7 +143,8 @@ CUresult event_query(CUevent handle) {
   if (CUresult r = s.refuse_unsafe("cuEventQuery"); r != CUDA_SUCCESS) return r;
   FakeEvent* event = nullptr;
   if (CUresult r = check_event(s, handle, &event, "cuEventQuery"); r != CUDA_SUCCESS) return r;
-  if (event->captured) return s.complain(CUDA_ERROR_CAPTURED_EVENT, "cuEventQuery: the event was recorded under capture");
+  if (event->captured)
+    return s.complain(CUDA_ERROR_CAPTURED_EVENT, "cuEventQuery: the event was recorded under capture");
   if (event->done == event->recorded) return s.sticky[device];
   if (event->stream && !event->stream->queue.empty()) s.run_until(event->stream, event->stream->queue.size() - 1);
   return CUDA_ERROR_NOT_READY;
@@ -150,7 +154,8 @@ CUresult event_synchronize(CUevent handle) {
   if (CUresult r = s.refuse_unsafe("cuEventSynchronize"); r != CUDA_SUCCESS) return r;
   FakeEvent* event = nullptr;
   if (CUresult r = check_event(s, handle, &event, "cuEventSynchronize"); r != CUDA_SUCCESS) return r;
-  if (event->captured) return s.complain(CUDA_ERROR_CAPTURED_EVENT, "cuEventSynchronize: the event was recorded under capture");
+  if (event->captured)
+    return s.complain(CUDA_ERROR_CAPTURED_EVENT, "cuEventSynchronize: the event was recorded under capture");
   s.run_event(event);
   return s.sticky[device];
 }
@@ -199,7 +204,8 @@ CUresult end_capture(CUstream handle, CUgraph* graph) {
     s.graphs.erase(capture->graph);
     delete capture->graph;
     if (capture->broken) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
-    return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNJOINED, "cuStreamEndCapture: work of another stream was not waited for");
+    return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNJOINED,
+                      "cuStreamEndCapture: work of another stream was not waited for");
   }
   *graph = reinterpret_cast<CUgraph>(capture->graph);
   return CUDA_SUCCESS;
@@ -209,7 +215,7 @@ CUresult capture_info(CUstream handle, CUstreamCaptureStatus* status, uint64_t* 
   WEFT_FAKE_CONTEXT_CALL(cuStreamGetCaptureInfo_v3);
   FakeStream* stream = nullptr;
   if (CUresult r = s.check_stream(handle, &stream, "cuStreamGetCaptureInfo_v3"); r != CUDA_SUCCESS) return r;
-  *status = !stream->capture           ? CU_STREAM_CAPTURE_STATUS_NONE
+  *status = !stream->capture          ? CU_STREAM_CAPTURE_STATUS_NONE
             : stream->capture->broken ? CU_STREAM_CAPTURE_STATUS_INVALIDATED
                                       : CU_STREAM_CAPTURE_STATUS_ACTIVE;
   if (!stream->capture) return CUDA_SUCCESS;
@@ -228,7 +234,8 @@ CUresult FakeState::check_stream(CUstream handle, FakeStream** out, const char* 
   auto it = streams.find(reinterpret_cast<FakeStream*>(handle));
   if (it == streams.end()) return complain(CUDA_ERROR_INVALID_HANDLE, what, ": no such stream");
   if ((*it)->device != current())
-    return complain(CUDA_ERROR_INVALID_CONTEXT, what, ": the stream is of device ", (*it)->device, ", the context of device ", current());
+    return complain(CUDA_ERROR_INVALID_CONTEXT, what, ": the stream is of device ", (*it)->device,
+                    ", the context of device ", current());
   *out = *it;
   return CUDA_SUCCESS;
 }
@@ -237,11 +244,13 @@ CUresult FakeState::refuse_unsafe(const char* what) {
   bool forbidden = false;
   for (const FakeStream* stream : streams) {
     if (!stream->capture || stream->capture->mode == CU_STREAM_CAPTURE_MODE_RELAXED) continue;
-    if (stream->capture->mode != CU_STREAM_CAPTURE_MODE_GLOBAL && stream->capture->thread != std::this_thread::get_id()) continue;
+    if (stream->capture->mode != CU_STREAM_CAPTURE_MODE_GLOBAL && stream->capture->thread != std::this_thread::get_id())
+      continue;
     stream->capture->broken = true;
     forbidden = true;
   }
-  return forbidden ? complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, what, ": this thread has a stream capturing") : CUDA_SUCCESS;
+  return forbidden ? complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, what, ": this thread has a stream capturing")
+                   : CUDA_SUCCESS;
 }
 
 CUresult FakeState::enqueue(FakeStream* stream, FakeWork work) {

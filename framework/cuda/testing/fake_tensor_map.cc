@@ -11,11 +11,14 @@ static_assert(sizeof(FakeTensorMap) <= sizeof(CUtensorMap));
 
 int element_bytes(CUtensorMapDataType type) {
   switch (type) {
-    case CU_TENSOR_MAP_DATA_TYPE_UINT8: return 1;
+    case CU_TENSOR_MAP_DATA_TYPE_UINT8:
+      return 1;
     case CU_TENSOR_MAP_DATA_TYPE_FLOAT16:
-    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16: return 2;
+    case CU_TENSOR_MAP_DATA_TYPE_BFLOAT16:
+      return 2;
     case CU_TENSOR_MAP_DATA_TYPE_INT32:
-    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32: return 4;
+    case CU_TENSOR_MAP_DATA_TYPE_FLOAT32:
+      return 4;
   }
   return 0;
 }
@@ -30,7 +33,8 @@ CUresult encode(CUtensorMap* out, CUtensorMapDataType type, uint32_t rank, void*
   if (reinterpret_cast<uint64_t>(out) % 64) return bad("the descriptor is not aligned to 64 bytes");
   if (reinterpret_cast<uint64_t>(address) % 16) return bad("the address is not a multiple of 16");
   if (rank < 1 || rank > 5 || size == 0) return bad("rank ", rank, ", type ", static_cast<int>(type));
-  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) return bad("interleave or fill");
+  if (interleave != CU_TENSOR_MAP_INTERLEAVE_NONE || fill != CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE)
+    return bad("interleave or fill");
   FakeTensorMap m;
   m.address = reinterpret_cast<uint64_t>(address);
   m.rank = static_cast<uint8_t>(rank);
@@ -43,7 +47,8 @@ CUresult encode(CUtensorMap* out, CUtensorMapDataType type, uint32_t rank, void*
     m.dims[i] = static_cast<uint32_t>(dims[i] - 1);
     m.box[i] = static_cast<uint16_t>(box[i]);
     if (i + 1 < rank) {
-      if (strides[i] % 16 || strides[i] >= (uint64_t{1} << 40)) return bad("stride ", strides[i], "; need a multiple of 16");
+      if (strides[i] % 16 || strides[i] >= (uint64_t{1} << 40))
+        return bad("stride ", strides[i], "; need a multiple of 16");
       m.strides[i] = strides[i];
     }
   }

@@ -1,12 +1,13 @@
-// Whether two declarations of one C function are called alike: the check of our declarations against a vendor's headers.
+// Whether two declarations of one C function are called alike: the check of our declarations against a vendor's
+// headers.
 #pragma once
 #include <type_traits>
 
 namespace weft::cuda::testing {
 
-/// True if values of A and B have the same size and are passed in the same way: same arithmetic type, an enum of the same
-/// size, a pointer to alike things (const where const), or a struct. Structs are compared by name elsewhere, field by
-/// field; here any struct is like any other of the same size, and any incomplete one like any struct.
+/// True if values of A and B have the same size and are passed in the same way: same arithmetic type, an enum of the
+/// same size, a pointer to alike things (const where const), or a struct. Structs are compared by name elsewhere, field
+/// by field; here any struct is like any other of the same size, and any incomplete one like any struct.
 template <class A, class B>
 constexpr bool same_abi();
 
@@ -20,12 +21,14 @@ inline constexpr bool complete<T, std::void_t<decltype(sizeof(T))>> = true;
 template <class A, class B>
 struct SameFunction : std::false_type {};
 template <class R, class... A, class S, class... B>
-  requires(sizeof...(A) == sizeof...(B))
-struct SameFunction<R(A...), S(B...)> : std::bool_constant<same_abi<R, S>() && (same_abi<A, B>() && ...)> {};
+requires(sizeof...(A) == sizeof...(B)) struct SameFunction<R(A...), S(B...)>
+    : std::bool_constant<same_abi<R, S>() && (same_abi<A, B>() && ...)> {
+};
 
 template <class A, class B>
 constexpr bool same_integer() {
-  return sizeof(A) == sizeof(B) && std::is_integral_v<A> == std::is_integral_v<B> && std::is_signed_v<A> == std::is_signed_v<B>;
+  return sizeof(A) == sizeof(B) && std::is_integral_v<A> == std::is_integral_v<B> &&
+         std::is_signed_v<A> == std::is_signed_v<B>;
 }
 
 }  // namespace internal
@@ -46,7 +49,7 @@ constexpr bool same_abi() {
     return sizeof(A) == sizeof(B);
   } else if constexpr (std::is_arithmetic_v<A> && std::is_arithmetic_v<B>) {
     return internal::same_integer<A, B>();  // unsigned long and unsigned long long are alike
-  } else if constexpr ((std::is_class_v<A> || std::is_union_v<A>) && (std::is_class_v<B> || std::is_union_v<B>)) {
+  } else if constexpr ((std::is_class_v<A> || std::is_union_v<A>)&&(std::is_class_v<B> || std::is_union_v<B>)) {
     if constexpr (internal::complete<A> && internal::complete<B>) return sizeof(A) == sizeof(B);
     return true;
   } else {
