@@ -80,5 +80,16 @@ TEST(AttentionCompiles, Mods) {
   expect_compiles(kernels);
 }
 
+TEST(AttentionCompiles, Hopper) {
+  std::vector<Kernel> kernels;
+  const AttentionOptions hopper{.sm90a = true, .maps = true};
+  for (int64_t d : {64, 128}) {
+    add_kernels(&kernels, kBFloat16, d, d, {.block_mask = causal()}, 1024, hopper, false);
+    add_kernels(&kernels, kFloat16, d, d, {.score_mod = attention::alibi(4), .block_mask = causal()}, 1024, hopper,
+                false);
+  }
+  expect_compiles(kernels);
+}
+
 }  // namespace
 }  // namespace weft::cuda

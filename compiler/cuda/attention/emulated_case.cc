@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "compiler/cuda/emulate/emulate.h"
+#include "compiler/cuda/emulate/tensor_map.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/map_mod.h"
 #include "ops/attention/record.h"
@@ -59,7 +60,8 @@ std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& 
   std::vector<StridedView> in_views, out_views;
   std::vector<Tensor> held, out;
   for (const Tensor& t : in) {
-    held.push_back(t.contiguous());
+    // The first three keep their layouts.
+    held.push_back(held.size() < 3 ? t : t.contiguous());
     types.push_back(held.back().type());
     in_views.push_back(held.back().view_for_kernel());
   }
@@ -72,9 +74,22 @@ std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& 
   EXPECT_TRUE(program.serves(in_views, out_views));
   std::vector<char> memory(static_cast<size_t>(program.workspace(in_views)) + 256, 0x7f);
   void* workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
+  if (options.maps && !backward) {
+    EXPECT_NE(program.kernels()[0].symbol.find("hopper"), std::string::npos);
+  }
   Emulated emulated(program.kernels(), {.seed = seed});
-  for (const AttentionLaunch& l : program.launches(in_views, out_views, workspace))
-    emulated.launch(program.kernels()[static_cast<size_t>(l.kernel)].symbol, l.grid, l.params);
+  struct alignas(64) Parameters {
+    std::byte bytes[kAttentionMapsAt + 3 * 128];
+  } parameters;
+  for (const AttentionLaunch& l : program.launches(in_views, out_views, workspace)) {
+    std::memcpy(parameters.bytes, &l.params, sizeof l.params);
+    for (size_t i = 0; i < l.maps.size(); ++i)
+      encode_tensor_map(parameters.bytes + kAttentionMapsAt + 128 * i, 2, l.maps[i].base, l.maps[i].extents,
+                        l.maps[i].strides, l.maps[i].box, 128);
+    const size_t bytes = l.maps.empty() ? sizeof l.params : kAttentionMapsAt + 128 * l.maps.size();
+    emulated.launch(program.kernels()[static_cast<size_t>(l.kernel)].symbol, l.grid,
+                    std::span<const std::byte>(parameters.bytes, bytes));
+  }
   return out;
 }
 

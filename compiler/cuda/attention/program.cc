@@ -54,7 +54,7 @@ struct AttentionProgram::Sizes {
   /// Pieces of the keys.
   int64_t splits(int64_t block_m) const {
     const int64_t blocks = ceil_div(rows, block_m) * (pack ? kv_heads : heads) * batch;
-    if (blocks == 0 || blocks * 4 >= kWantedBlocks) return 1;
+    if (blocks == 0 || blocks * 4 >= kWantedBlocks || (block_m > 32 && blocks * 8 >= kWantedBlocks / 2)) return 1;
     return std::clamp<int64_t>(kv_len / kLeastPiece, 1, std::min<int64_t>(kWantedBlocks / blocks, 64));
   }
 };
@@ -70,7 +70,7 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
   const Sizes z(attrs_, in);
   if (!backward) {
     const AttentionSpec s = forward_spec(base, z);
-    add(s, AttentionPart::kForward);
+    add(s, hopper(s, z) ? AttentionPart::kForwardHopper : AttentionPart::kForward);
     if (s.split) add(s, AttentionPart::kMerge);
     return;
   }
@@ -136,7 +136,10 @@ AttentionSpec AttentionProgram::forward_spec(const AttentionSpec& base, const Si
   AttentionSpec s = forward_tiles(base, z.rows, z.block_q);
   s.pack_heads = z.pack;
   s.split = z.splits(s.block_m()) > 1;
-  return s;
+  return hopper(s, z) ? hopper_tiles(s, z.block_kv) : s;
+}
+bool AttentionProgram::hopper(const AttentionSpec& forward, const Sizes& z) const {
+  return options_.sm90a && options_.maps && hopper_takes(forward, z.rows, z.block_q);
 }
 AttentionSpec AttentionProgram::key_grad_spec(const AttentionSpec& base, const Sizes& z) const {
   return key_grad_tiles(base, z.kv_len, z.block_q, z.block_kv);
@@ -223,6 +226,20 @@ AttentionParams AttentionProgram::params(std::span<const StridedView> in) const 
 
 namespace {
 
+AttentionMap map_of(const StridedView& v, int rows) {
+  AttentionMap m;
+  m.base = v.data;
+  m.box[0] = 64, m.box[1] = static_cast<uint32_t>(rows), m.box[2] = m.box[3] = 1;
+  const int dim[] = {3, 2, 1, 0};  // of the view
+  for (int i = 0; i < 4; ++i) m.extents[i] = static_cast<uint64_t>(v.shape[dim[i]]);
+  for (int i = 0; i < 3; ++i) {  // a dim of one element may have any stride
+    const uint64_t within = i == 0 ? m.extents[0] * 2 : m.strides[i - 1] * m.extents[i];
+    m.strides[i] =
+        v.shape[dim[i + 1]] == 1 ? (within + 15) / 16 * 16 : static_cast<uint64_t>(v.strides[dim[i + 1]]) * 2;
+  }
+  return m;
+}
+
 /// Pieces of memory one after another.
 struct Layout {
   char* base;
@@ -301,6 +318,11 @@ std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedV
     const AttentionSpec& s = specs_[0];
     p.out = rows_of(out[0]);
     p.lse = out[1].as<float>(), p.max = out[2].as<float>();
+    if (parts_[0] == AttentionPart::kForwardHopper) {
+      launch(0, ceil_div(z.q_len, s.block_m()) * z.heads * z.batch);
+      if (!all.empty()) all[0].maps = {map_of(in[0], s.block_m()), map_of(in[1], s.block_n), map_of(in[2], s.block_n)};
+      return all;
+    }
     launch(0, ceil_div(z.rows, s.block_m()) * p.splits * column_chunks(s, AttentionPart::kForward) *
                   (s.pack_heads ? z.kv_heads : z.heads) * z.batch);
     if (s.split) launch(1, ceil_div(lines, s.warps));

@@ -15,15 +15,27 @@ namespace weft::cuda {
 struct AttentionOptions {
   /// f32 products on tensor cores with 11 bits of their operands (TF32); else exact products and f32 sums.
   bool tf32 = false;
-  /// Kernels of sm_90a alone may be chosen: TMA and WGMMA.
-  bool sm90a = false;
+  /// The device is of sm_90a, and maps of launches are encoded: TMA and WGMMA may be chosen.
+  bool sm90a = false, maps = false;
+};
+
+/// An operand as TMA sees it, for cuTensorMapEncodeTiled: elements of 2 bytes, dims from the innermost, 128-byte
+/// swizzle.
+struct AttentionMap {
+  void* base = nullptr;
+  uint64_t extents[4] = {}, strides[3] = {};  // strides in bytes, of dims 1 to 3
+  uint32_t box[4] = {};
 };
 
 struct AttentionLaunch {
   int kernel = 0;  // of AttentionProgram::kernels()
   Grid grid;
   AttentionParams params{};
+  /// Not empty: the kernel's parameters are `params`, padded to 64 bytes, and these maps encoded, 128 bytes each.
+  std::vector<AttentionMap> maps = {};
 };
+/// Where the first map of a launch's parameters begins.
+inline constexpr size_t kAttentionMapsAt = (sizeof(AttentionParams) + 63) / 64 * 64;
 
 /// Views are of device memory: operands as ops/attention/record.h lists them (of attention, or of attention_backward),
 /// results contiguous or with a last stride of 1. Nothing is read through them but by the kernels.
@@ -47,6 +59,7 @@ class AttentionProgram {
   std::string choices(std::span<const StridedView> in, std::span<const StridedView> out) const;
   AttentionSpec base_spec(std::span<const StridedView> in, std::span<const StridedView> out) const;
   AttentionSpec forward_spec(const AttentionSpec& base, const Sizes& z) const;
+  bool hopper(const AttentionSpec& forward, const Sizes& z) const;
   AttentionSpec key_grad_spec(const AttentionSpec& base, const Sizes& z) const;
   AttentionSpec query_grad_spec(const AttentionSpec& base, const Sizes& z) const;
   AttentionSpec table_grad_spec(const AttentionSpec& base, const Sizes& z) const;

@@ -17,6 +17,8 @@ WEFT_TEXT(key_grad)
 WEFT_TEXT(query_grad)
 WEFT_TEXT(table_grad)
 WEFT_TEXT(finish_tables)
+WEFT_TEXT(finish)
+WEFT_TEXT(hopper)
 #undef WEFT_TEXT
 #define WEFT_TEXT(name)                                                                                             \
   Body {                                                                                                            \
@@ -37,9 +39,9 @@ int itemsize_of(const AttentionSpec& s) { return s.type == kFloat32 ? 4 : 2; }
 int row_bytes(const AttentionSpec& s, int n) { return padded(n) * itemsize_of(s) + 16; }
 
 const char* name_of(AttentionPart part) {
-  constexpr const char* k[] = {"attention_forward",      "attention_merge",      "attention_delta",
-                               "attention_key_grad",     "attention_query_grad", "attention_table_grad",
-                               "attention_finish_tables"};
+  constexpr const char* k[] = {"attention_forward",       "attention_merge",         "attention_delta",
+                               "attention_key_grad",      "attention_query_grad",    "attention_table_grad",
+                               "attention_finish_tables", "attention_forward_hopper"};
   return k[static_cast<int>(part)];
 }
 /// attention_forward_bf16_64: what a profiler shows.
@@ -48,6 +50,10 @@ std::string symbol_of(const AttentionSpec& s, AttentionPart part) {
   if (part != AttentionPart::kFinishTables) symbol += cat("_", s.dim);
   if (part != AttentionPart::kFinishTables && s.value_dim != s.dim) symbol += cat("_", s.value_dim);
   return symbol;
+}
+/// A warpgroup that brings tiles stands before those that compute.
+int threads_of(const AttentionSpec& s, AttentionPart part) {
+  return 32 * s.warps + (part == AttentionPart::kForwardHopper ? 128 : 0);
 }
 bool is_backward(AttentionPart part) {
   return part == AttentionPart::kKeyGrad || part == AttentionPart::kQueryGrad || part == AttentionPart::kTableGrad;
@@ -113,6 +119,10 @@ int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
       return (m + s.stages * n) * (row(s.dim, pieces(s.dim)) + row(s.value_dim, 1));
     case AttentionPart::kTableGrad:
       return (m + s.stages * n) * (row(s.dim, pieces(s.dim)) + row(s.value_dim, 1)) + m * (n + 1) * 8 + 1024;
+    case AttentionPart::kForwardHopper: {  // panels of 64 columns
+      const int k = (s.dim + 63) / 64 * 128, v = (s.value_dim + 63) / 64 * 128;
+      return 1024 + m * k + s.stages * n * (k + v);
+    }
     default:
       return 0;
   }
@@ -126,7 +136,7 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
   w.flag("kTf32", s.tf32);
   w.number("kHeadDim", s.dim), w.number("kValueDim", s.value_dim);
   w.number("kValueCols", s.value_cols);
-  w.number("kThreads", 32 * s.warps), w.number("kRowTiles", s.row_tiles);
+  w.number("kThreads", threads_of(s, part)), w.number("kRowTiles", s.row_tiles);
   w.number("kBlockM", s.block_m()), w.number("kBlockN", s.block_n), w.number("kStages", s.stages);
   w.flag("kKeepRows", s.keep_rows), w.flag("kAligned", s.aligned);
   w.flag("kBlocks", s.blocks), w.flag("kMasked", s.mask != nullptr), w.flag("kScored", s.score != nullptr);
@@ -145,7 +155,12 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
   w.body(WEFT_TEXT(softmax));
   switch (part) {
     case AttentionPart::kForward:
+      w.body(WEFT_TEXT(finish));
       w.body(WEFT_TEXT(forward));
+      break;
+    case AttentionPart::kForwardHopper:
+      w.body(WEFT_TEXT(finish));
+      w.body(WEFT_TEXT(hopper));
       break;
     case AttentionPart::kMerge:
       w.body(WEFT_TEXT(merge));
@@ -170,8 +185,10 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
     default:
       w.body(WEFT_TEXT(backward));
   }
-  w.text += cat("\nextern \"C\" __global__ void __launch_bounds__(", 32 * s.warps, ", 1) ", symbol_of(s, part),
-                "(const __grid_constant__ AttentionParams p) {\n  ", name_of(part), "_block(p);\n}\n");
+  w.text +=
+      cat("\nextern \"C\" __global__ void __launch_bounds__(", threads_of(s, part), ", 1) ", symbol_of(s, part),
+          "(const __grid_constant__ ", part == AttentionPart::kForwardHopper ? "AttentionTmaParams" : "AttentionParams",
+          " p) {\n  ", name_of(part), "_block(p);\n}\n");
   return std::move(w.text);
 }
 
@@ -179,7 +196,8 @@ Kernel attention_kernel(const AttentionSpec& s, AttentionPart part) {
   Kernel k;
   k.symbol = symbol_of(s, part);
   k.text = internal::attention_text(s, part, true);
-  k.threads = 32 * s.warps;
+  k.threads = threads_of(s, part);
+  if (part == AttentionPart::kForwardHopper) k.least_sm = 90, k.only_sm90a = true, k.max_registers = 168;
   k.shared_bytes = attention_shared_bytes(s, part);
   return k;
 }

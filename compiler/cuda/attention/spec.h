@@ -10,7 +10,7 @@
 namespace weft::cuda {
 
 /// Which kernel of attention.
-enum class AttentionPart { kForward, kMerge, kDelta, kKeyGrad, kQueryGrad, kTableGrad, kFinishTables };
+enum class AttentionPart { kForward, kMerge, kDelta, kKeyGrad, kQueryGrad, kTableGrad, kFinishTables, kForwardHopper };
 
 struct AttentionSpec {
   DType type = kFloat32;

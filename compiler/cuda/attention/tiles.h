@@ -14,6 +14,10 @@ AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_q, int
 AttentionSpec query_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q);
 AttentionSpec table_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q);
 
+/// Of the kernel for sm_90a, which takes only some calls: see hopper_takes.
+AttentionSpec hopper_tiles(AttentionSpec s, int64_t block_kv);
+bool hopper_takes(const AttentionSpec& s, int64_t rows, int64_t block_q);
+
 /// Pieces of the columns of results, each a block's.
 int column_chunks(const AttentionSpec& s, AttentionPart part);
 
