@@ -1,5 +1,6 @@
 // Sums along an axis K that is not the lanes': 16 classes of steps x 32 lanes, so that the 16 logical lanes of a sum
 // are threads and neighbours read neighbours. Each class takes steps k, k + 16, ...; blocks of 1024 steps as in rows.
+// Of at most 16 steps each logical lane takes one: then a thread does a whole sum.
 #include <algorithm>
 
 #include "compiler/cuda/codegen/writer.h"
@@ -15,6 +16,7 @@ using kir::Op;
 using kir::StrideKind;
 
 constexpr int kThreads = 512, kLanes = 32;
+constexpr int kThreadsOfFew = 256;
 constexpr int kArrayRegisters = 48;
 constexpr int kUnrolledWork = 8000;
 
@@ -29,8 +31,11 @@ class Across : Writer {
     narrow_ = is_narrow(job, steps_axis_, k_.axes);
     few_ = is_narrow(job, points_ * tiles_);
     one_ = extent_ <= kReduceBlock;
+    few_steps_ = extent_ <= kReduceLanes;
     const int64_t n = (std::min<int64_t>(extent_, kReduceBlock) + kReduceLanes - 1) / kReduceLanes;
     steps_ = static_cast<int>(n <= 4 ? std::max<int64_t>(n, 1) : n <= 16 ? (n + 3) / 4 * 4 : (n + 7) / 8 * 8);
+    if (few_steps_)
+      for (steps_ = 1; steps_ < extent_;) steps_ *= 2;
     arrays_ = choose_arrays(form_, steps_, !one_ || operations(form_) * steps_ > kUnrolledWork ? 0 : kArrayRegisters);
     held_ = std::find(arrays_.kept.begin(), arrays_.kept.end(), true) != arrays_.kept.end();
     element = [this](const Instr& i) { return place(i); };
@@ -39,7 +44,64 @@ class Across : Writer {
     };
   }
 
-  CudaLaunch run() {
+  CudaLaunch run() { return few_steps_ ? run_few() : run_many(); }
+
+ private:
+  // A thread is an outer point and a lane.
+  CudaLaunch run_few() {
+    const bool narrow = is_narrow(job_, points_ * lanes_);
+    const std::string type = narrow ? "i32" : "i64", cast = cat("(", type, ")");
+    const std::string units = narrow ? params.i32("units", points_ * lanes_) : params.i64("units", points_ * lanes_);
+    const std::string n = narrow ? params.div("lanes", lanes_) : params.i64("lanes", lanes_);
+    open(cat("for (", type, " unit = ", cast, "blockIdx.x * ", kThreadsOfFew, " + threadIdx.x; unit < ", units,
+             "; unit += ", cast, "gridDim.x * ", kThreadsOfFew, ") {"));
+    line(cat("const ", type, " ", point(), " = unit / ", n, ", l = unit % ", n, ";"));
+    few_ = narrow;
+    outer_positions(few_);
+    outer_pointers(false, all_needed());
+    array_index = "k";
+    for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
+      values_before(static_cast<int>(loop));
+      few_loop(static_cast<int>(loop));
+    }
+    values_before(static_cast<int>(form_.loops.size()));
+    for (int id : form_.last) store(id);
+    close();
+    Grid grid;
+    grid.x = static_cast<uint32_t>(
+        std::min<int64_t>((points_ * lanes_ + kThreadsOfFew - 1) / kThreadsOfFew, job_.device.max_grid_x));
+    return finish(kThreadsOfFew, 0, grid,
+                  cat(points_ == 1 ? "" : cat(points_, " x "), "sums of ", extent_, " steps for ", lanes_,
+                      " lanes, each a thread's"));
+  }
+
+  void few_loop(int number) {
+    const Loop& l = form_.loops[number];
+    for (int id : arrays_.compute[number])
+      if (arrays_.kept[id]) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[", steps_, "];"));
+    in_array = arrays_.kept;
+    for (int r : l.reduces) {
+      line(cat(type_name(k_.instrs[r].type), " acc", r, "[16];"));
+      line(cat("UNROLL for (int k = 0; k < 16; ++k) acc", r, "[k] = identity<", op(r), ", ",
+               type_name(k_.instrs[r].type), ">();"));
+    }
+    open(cat("UNROLL for (int k = 0; k < ", steps_, "; ++k) {"));
+    if (steps_ != extent_) {
+      line(cat("const bool in = k < ", extent(steps_axis_, narrow_), ";"));
+      guard = "in";
+    }
+    looping = true;
+    values_of(arrays_.compute[number]);
+    for (int r : l.reduces) take(r, "[k]");
+    for (int id : l.stores) store(id);
+    looping = false;
+    guard.clear();
+    close();
+    for (int r : l.reduces)
+      line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = fold_lanes<", op(r), ">(acc", r, ");"));
+  }
+
+  CudaLaunch run_many() {
     const std::string type = few_ ? "i32" : "i64", at = narrow_ ? "i32" : "i64", cast = few_ ? "(i32)" : "(i64)";
     line("const int x = threadIdx.x % 32, y = threadIdx.x / 32;");
     line("int turn = 0;");
@@ -74,7 +136,6 @@ class Across : Writer {
     return finish(kThreads, 2 * kThreads * 8, grid, how);
   }
 
- private:
   std::string place(const Instr& i) {
     std::string index;
     const auto& strides = k_.operands[i.slot].strides;
@@ -136,7 +197,7 @@ class Across : Writer {
 
   int steps_axis_, steps_;
   int64_t extent_, lanes_, points_, tiles_;
-  bool narrow_, few_, one_, held_;
+  bool narrow_, few_, one_, few_steps_, held_;
   std::string steps_text_;
   Arrays arrays_;
 };

@@ -15,7 +15,7 @@ using kir::StrideKind;
 
 constexpr int kThreads = 256;
 constexpr int kThreadsOfMultiprocessor = 2048;
-constexpr int kLight = 40;  // operations at a point up to which a thread may take several vectors at once
+constexpr int kLight = 40;       // operations at a point up to which a thread may take several vectors at once
 constexpr int kBlocksEach = 32;  // thread blocks per multiprocessor in a grid
 
 class Flat : Writer {

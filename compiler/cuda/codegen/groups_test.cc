@@ -266,7 +266,7 @@ TEST(Groups, Columns) {
 
 TEST(Groups, AcrossLanes) {
   Cases t;
-  for (int64_t k : {2, 15, 16, 37, 300, 1025}) {
+  for (int64_t k : {2, 3, 15, 16, 37, 300, 1025}) {
     t.add(cat("softmax over ", k), [](Args x) { return std::vector{softmax(x[0], 1)}; }, {{{3, k, 50}}});
     t.add(cat("sum over ", k), [](Args x) { return std::vector{sum(x[0] * 2.0, {1})}; }, {{{2, k, 33}, kBFloat16}});
   }

@@ -231,10 +231,10 @@ std::string Writer::stored(int id) const {
   const DType to = k_.operands[i.slot].dtype;
   return converted(use(i.a), from, computed_type(to), to == kUInt8 && is_float(from));
 }
-void Writer::take(int r) {
+void Writer::take(int r, const char* at) {
   const Instr& i = k_.instrs[r];
-  line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "acc", r, " = ", reduction_type(i.rd), "::f(acc", r, ", ",
-           use(i.a), ");"),
+  line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "acc", r, at, " = ", reduction_type(i.rd), "::f(acc", r, at,
+           ", ", use(i.a), ");"),
        i.note);
 }
 void Writer::store(int id) {
@@ -331,6 +331,7 @@ CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::s
   kernel.threads = threads;
   kernel.min_blocks = min_blocks;
   kernel.shared_bytes = shared_bytes;
+  kernel.max_spill_bytes = 32;  // the assembler gives up a few for another thread block
   std::string head;
   if (job_.options.notes) {
     head = cat("// ", k_.name.empty() ? "kernel" : k_.name, suffix, ": ", how, "\n");

@@ -60,8 +60,8 @@ class Writer {
   /// Loads of operands that are no operands' positions come first: what follows may wait for memory once.
   void values_of(const std::vector<int>& ids);
   void store(int id);
-  /// acc = Op::f(acc, value) of reduction r.
-  void take(int r);
+  /// acc = Op::f(acc, value) of reduction r; `at` follows acc ("[k]").
+  void take(int r, const char* at = "");
   std::string stored(int id) const;                   // the value of a store or reduction, as memory takes it
   std::string index_term(const kir::Instr& i) const;  // " + at * d" of an indexed load outside lanes' own
 
