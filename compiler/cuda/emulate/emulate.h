@@ -7,6 +7,7 @@
 // memory, plain accesses to it outside of what is allowed, registers of A that change under a wgmma.
 #pragma once
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <span>
