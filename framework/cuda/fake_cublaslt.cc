@@ -288,11 +288,15 @@ struct FakeCublasLtCalls {
         for (int64_t i = 0; i < rows; ++i) {
           double x = 0;
           for (int64_t p = 0; p < k; ++p) x += at_a(batch, i, p) * at_b(batch, p, j);
-          x *= alpha;
+          // Rounded to the compute type after each of the epilogue's steps; the sum itself is better than theirs.
+          auto rounded = [&](double v) {
+            return m.scale == lt::kR64F ? v : static_cast<double>(static_cast<float>(v));
+          };
+          x = rounded(rounded(x) * alpha);
           const int64_t at = batch * m.d.batch_stride + j * m.d.ld + i;
-          if (beta != 0) x += beta * load(c, batch * m.c.batch_stride + j * m.c.ld + i, m.c.type);
+          if (beta != 0) x = rounded(x + beta * load(c, batch * m.c.batch_stride + j * m.c.ld + i, m.c.type));
           const int64_t aux = batch * m.aux_batch_stride + j * m.aux_ld + i;
-          if (e & lt::kBias) x += load(desc.bias, i, m.d.type);
+          if (e & lt::kBias) x = rounded(x + load(desc.bias, i, m.d.type));
           if (e & 32) {
             if (takes_aux(e)) store(desc.aux, aux, m.d.type, x);
             x = gelu(x);

@@ -118,7 +118,8 @@ std::optional<CudaLaunch> fused_product(const kir::Lowered& low, std::span<const
   WEFT_BUG_IF(low.lanes() != product.n, "cuda: ", low.kernel.name, " walks ", low.lanes(), " columns of ", product.n);
   CudaLaunch launch;
   auto print = [&](const PlanOptions& with, const std::string& symbol, CudaLaunch* into) {
-    Finish finish({low, out, form, device, with}, mma ? 8 : 4);
+    const Job job{low, out, form, device, with};
+    Finish finish(job, mma ? 8 : 4);
     const GemmHook hook = finish.run();
     if (into) finish.write(into);
     return gemm_kernel(product, symbol, &hook, sm);
