@@ -63,7 +63,7 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   if (&op == &dot_op || &op == &grouped_dot_op)
     return internal::product_operation(op, attrs, in, out, gpu, alignment, options);
   if ((&op == &attention_op || &op == &attention_backward_op) && in[0].dtype != kFloat64)
-    return internal::attention_operation(op, attrs, in, out, gpu, options);
+    return internal::attention_operation(op, attrs, in, out, gpu, alignment, options);
   const Ref<Graph> body = body_of_one(op, attrs, in, out);
   const Node& node = body->node(body->outputs[0]);
   if (kir::can_fuse(node) && kir::cannot_lower(*body).empty())
