@@ -55,6 +55,9 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   lower.round_like_eager = options.round_like_eager;
   if (&op == &kir::fused_op) {
     const Graph& body = *attrs.get<Ref<Graph>>("body");
+    // A body that no kernel takes whole runs op by op.
+    if (!kir::cannot_lower(body).empty())
+      return internal::graph_operation(op.name, body, in, out, gpu, alignment, options);
     for (int32_t id = 0; id < body.size(); ++id)
       if (kir::is_product(body.node(id)))
         return internal::fused_product_operation(op.name, body, in, out, gpu, alignment, options);
