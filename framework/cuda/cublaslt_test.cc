@@ -176,6 +176,11 @@ TEST(CublasLt, Epilogues) {
       EXPECT_EQ(c.bias[j], c.b[j] + c.b[8 + j] + c.b[16 + j] + c.b[24 + j]);
     }
   }
+  // One bias for all of a batch.
+  Case batch(2, 3, 8, 4, {12, 4, 1}, {32, 8, 1});
+  batch.s.epilogue = MatmulEpilogue::bias;
+  ASSERT_TRUE(batch.run(fake, lt));
+  for (int64_t x = 0; x < 2; ++x) EXPECT_EQ(batch.result(x, 1, 5), batch.product(x, 1, 5) + batch.bias[5]);
   // A row of 7 is none that cuBLASLt keeps beside gelu: the caller computes it apart.
   Case odd(1, 3, 7, 4, {0, 4, 1}, {0, 7, 1});
   odd.s.epilogue = MatmulEpilogue::gelu_bias_aux;

@@ -59,6 +59,7 @@ void* DeviceAllocator::allocate(int64_t bytes) {
     set.insert(tail.get());
     blocks_[tail->address] = std::move(tail);
   }
+  block->asked = bytes;
   block->counted = counted;
   stats_.cached -= block->bytes;
   stats_.live += counted;
@@ -269,11 +270,18 @@ int64_t DeviceAllocator::reserved() const {
   return reserved_;
 }
 
-DeviceAllocator::Block* DeviceAllocator::live_block(const void* p) {
+DeviceAllocator::Block* DeviceAllocator::live_block(const void* p) const {
   auto it = blocks_.upper_bound(static_cast<char*>(const_cast<void*>(p)));
   if (it == blocks_.begin()) return nullptr;
   Block* block = std::prev(it)->second.get();
   return block->free || block->counted == 0 || p >= block->address + block->bytes ? nullptr : block;
+}
+
+std::pair<const void*, int64_t> DeviceAllocator::holding(const void* p) const {
+  MutexLock lock(mutex_);
+  const Block* block = live_block(p);
+  return block ? std::pair<const void*, int64_t>{block->address, block->asked}
+               : std::pair<const void*, int64_t>{nullptr, 0};
 }
 
 void DeviceAllocator::set_name(const void* p, std::string name) {

@@ -34,6 +34,8 @@ class DeviceAllocator final : public Allocator {
 
   /// Work of another stream uses the block that holds `p`: once freed, it is reused only when that work is done.
   void used_by(const void* p, Stream& stream);
+  /// The live block that holds `p`: its address and the bytes that were asked for; {null, 0} if there is none.
+  std::pair<const void*, int64_t> holding(const void* p) const;
   /// Names the block that holds `p` for as long as it is live ("wte.weight", "arena of train_step"): the message of
   /// "out of memory" lists the largest. Memory that is not of this allocator is passed over.
   void set_name(const void* p, std::string name);
@@ -48,6 +50,7 @@ class DeviceAllocator final : public Allocator {
     int64_t bytes = 0;
     Block *before = nullptr, *after = nullptr;  // neighbours in the segment
     bool free = false, small = false;
+    int64_t asked = 0;             // bytes, while live
     int64_t counted = 0;           // of stats.live; 0 unless live
     std::vector<Stream*> used_by;  // other streams
     std::string name;              // while live
@@ -70,7 +73,7 @@ class DeviceAllocator final : public Allocator {
   void mark(Waiting& w) WEFT_REQUIRES(mutex_);
   void settle(bool wait) WEFT_REQUIRES(mutex_);
   void return_segments() WEFT_REQUIRES(mutex_);
-  Block* live_block(const void* p) WEFT_REQUIRES(mutex_);  // null if there is none
+  Block* live_block(const void* p) const WEFT_REQUIRES(mutex_);  // null if there is none
   [[noreturn]] void out_of_memory(int64_t bytes, const std::string& why) WEFT_REQUIRES(mutex_);
 
   Gpu& gpu_;

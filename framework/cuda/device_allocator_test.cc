@@ -51,6 +51,18 @@ TEST_F(DeviceAllocatorTest, CountsAndReuses) {
   EXPECT_EQ(allocator().reserved(), 0);
 }
 
+TEST_F(DeviceAllocatorTest, KnowsItsLiveBlocks) {
+  auto* a = static_cast<char*>(allocator().allocate(1000));
+  const std::pair<const void*, int64_t> none{nullptr, 0}, block{a, 1000};
+  EXPECT_EQ(allocator().holding(a), block);
+  EXPECT_EQ(allocator().holding(a + 999), block);
+  EXPECT_EQ(allocator().holding(a + 1024), none);
+  EXPECT_EQ(allocator().holding(&block), none);
+  EXPECT_EQ(allocator().holding(nullptr), none);
+  allocator().deallocate(a, 1000);
+  EXPECT_EQ(allocator().holding(a), none);
+}
+
 TEST_F(DeviceAllocatorTest, NeighboursJoinAgain) {
   std::vector<void*> p;
   for (int i = 0; i < 5; ++i) p.push_back(allocator().allocate(4 * kMiB));  // one segment of 20 MiB

@@ -155,6 +155,29 @@ TEST_F(ModuleTest, UnderSyncTheKernelAndTheLineAreNamed) {
   gpu().allocator().deallocate(p.y, 512);
 }
 
+TEST_F(ModuleTest, ALaunchKnowsTheLiveBlocksItsParametersPointInto) {
+  std::vector<FakeRange> seen;
+  fake.add_kernel("look",
+                  {.parameter_bytes = sizeof(AddParameters), .run = [&](const FakeLaunch& l) { seen = l.pointed; }});
+  fake.set_live_memory([&](CUdeviceptr p) -> std::optional<FakeRange> {
+    auto [begin, bytes] = gpu().allocator().holding(reinterpret_cast<const void*>(p));
+    if (!begin) return std::nullopt;
+    return FakeRange{reinterpret_cast<CUdeviceptr>(begin), static_cast<size_t>(bytes)};
+  });
+  auto loaded = Module::load(gpu(), std::string_view("x"), "x");
+  auto* y = static_cast<float*>(gpu().allocator().allocate(500));
+  AddParameters p{y + 3, 1};
+  loaded->function("look").launch(gpu().stream(), launch_of(p));
+  gpu().allocator().deallocate(y, 500);  // after the launch, in stream order
+  gpu().stream().synchronize();
+  ASSERT_EQ(seen.size(), 1u);
+  EXPECT_EQ(seen[0].address, reinterpret_cast<CUdeviceptr>(y));
+  EXPECT_EQ(seen[0].bytes, 500u);
+  loaded->function("look").launch(gpu().stream(), launch_of(p));
+  gpu().stream().synchronize();
+  EXPECT_TRUE(seen.empty());
+}
+
 TEST_F(ModuleTest, UnderSyncALibrarysWorkIsNamedToo) {
   set_switch("WEFT_SYNC", "1");
   check_queued(gpu().stream(), "cuBLASLt", "dot", {"model.cc", 4});

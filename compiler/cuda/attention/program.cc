@@ -112,7 +112,7 @@ AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::
   s.type = in[0].dtype;
   s.dim = static_cast<int>(in[0].shape[3]), s.value_dim = static_cast<int>(in[2].shape[3]);
   s.tf32 = options_.tf32 && s.type == kFloat32;
-  s.aligned = aligned(in[0]) && aligned(in[1]) && aligned(in[2]);
+  s.aligned = options_.alignment >= 16 && aligned(in[0]) && aligned(in[1]) && aligned(in[2]);
   if (backward_) s.aligned = s.aligned && aligned(in[static_cast<size_t>(at.count + 2)]);
   s.blocks = at.blocks >= 0;
   s.score = graph_of(attrs_, "score"), s.mask = graph_of(attrs_, "mask");

@@ -17,6 +17,8 @@ struct AttentionOptions {
   bool tf32 = false;
   /// The device is of sm_90a, and maps of launches are encoded: TMA and WGMMA may be chosen.
   bool sm90a = false, maps = false;
+  /// Of all addresses, where they are not given yet.
+  int alignment = 16;
 };
 
 /// An operand as TMA sees it, for cuTensorMapEncodeTiled: elements of 2 bytes, dims from the innermost, 128-byte

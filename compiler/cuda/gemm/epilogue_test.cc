@@ -96,6 +96,27 @@ TEST(Epilogue, SixteenBitsMayRoundLess) {
   }
 }
 
+TEST(Epilogue, Batches) {
+  const std::vector<TensorType> types{{kBFloat16, Device::cpu(), {3, 6, 4}},
+                                      {kBFloat16, Device::cpu(), {3, 4, 8}},
+                                      {kBFloat16, Device::cpu(), {8}},
+                                      {kBFloat16, Device::cpu(), {3, 6, 8}}};
+  auto match_batch = [&](const Body& body) {
+    const Ref<Graph> g = capture_graph(body, types);
+    int32_t dot = 0;
+    while (g->node(dot).op != &dot_op) ++dot;
+    return match_epilogue(*g, dot, false);
+  };
+  auto e = match_batch([](Inputs x) { return std::vector{bmm(x[0], x[1]) + x[2]}; });
+  ASSERT_TRUE(e);
+  EXPECT_EQ(e->kind, MatmulEpilogue::bias);
+  // Each product of a batch would have sums of its own.
+  EXPECT_FALSE(match_batch([](Inputs x) {
+    const Tensor y = bmm(x[0], x[1]);
+    return std::vector{y, y.sum({0, 1})};
+  }));
+}
+
 TEST(Epilogue, BitsThatMustNotChange) {
   for (bool eager : {false, true})
     for (DType t : {kFloat32, kBFloat16}) {

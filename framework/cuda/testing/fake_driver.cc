@@ -264,6 +264,10 @@ void FakeDriver::set_resolver(FakeResolver resolver) {
   WEFT_LOCK_STATE;
   state_->resolver = std::move(resolver);
 }
+void FakeDriver::set_live_memory(std::function<std::optional<FakeRange>(CUdeviceptr)> holding) {
+  WEFT_LOCK_STATE;
+  state_->holding = std::move(holding);
+}
 std::vector<std::string> FakeDriver::take_complaints() {
   WEFT_LOCK_STATE;
   return std::exchange(state_->complaints, {});

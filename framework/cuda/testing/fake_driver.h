@@ -41,6 +41,8 @@ struct FakeLaunch {
   unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
   unsigned shared_bytes = 0;
   std::vector<std::byte> parameters;
+  /// The blocks of memory that words of the parameters point into, as set_live_memory knew them at the launch.
+  std::vector<FakeRange> pointed;
   template <class P>
   const P& as() const {
     return *reinterpret_cast<const P*>(parameters.data());
@@ -85,6 +87,10 @@ class FakeDriver {
   void add_kernel(const std::string& symbol, FakeKernel kernel);
   /// Asked for symbols that add_kernel does not know.
   void set_resolver(FakeResolver resolver);
+
+  /// Who knows the block of memory that holds an address, where blocks are finer than the driver's: the allocator. May
+  /// be null; asked at each launch.
+  void set_live_memory(std::function<std::optional<FakeRange>(CUdeviceptr)> holding);
 
   /// What was used wrongly since the last call, a sentence each; empty in a sound program.
   std::vector<std::string> take_complaints();

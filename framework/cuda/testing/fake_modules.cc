@@ -150,20 +150,39 @@ std::string wrong_launch(const FakeState& s, const FakeFunction& f, const FakeLa
   return {};
 }
 
-CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                unsigned shared, CUstream handle, void** parameters, void** extra) {
+// Checks a launch and copies its parameters.
+CUresult prepare_launch(CUfunction function, CUstream handle, void** parameters, void** extra, FakeLaunch* l,
+                        std::function<std::optional<FakeRange>(CUdeviceptr)>* holding) {
   WEFT_FAKE_CONTEXT_CALL(cuLaunchKernel);
   FakeFunction* f = nullptr;
   FakeStream* stream = nullptr;
   if (CUresult r = check_function(s, function, &f, "cuLaunchKernel"); r != CUDA_SUCCESS) return r;
   if (CUresult r = s.check_stream(handle, &stream, "cuLaunchKernel"); r != CUDA_SUCCESS) return r;
-  FakeLaunch l{f->symbol, {gx, gy, gz}, {bx, by, bz}, shared, {}};
-  if (std::string wrong = wrong_launch(s, *f, l); !wrong.empty())
+  l->symbol = f->symbol;
+  if (std::string wrong = wrong_launch(s, *f, *l); !wrong.empty())
     return s.complain(CUDA_ERROR_INVALID_VALUE, "cuLaunchKernel of ", f->symbol, ": ", wrong);
   if (extra || (f->kernel.parameter_bytes > 0 && (!parameters || !parameters[0])))
     return s.complain(CUDA_ERROR_INVALID_VALUE, "cuLaunchKernel of ", f->symbol, ": no parameters");
   auto* bytes = f->kernel.parameter_bytes ? static_cast<const std::byte*>(parameters[0]) : nullptr;
-  l.parameters.assign(bytes, bytes + f->kernel.parameter_bytes);
+  l->parameters.assign(bytes, bytes + f->kernel.parameter_bytes);
+  *holding = s.holding;
+  return CUDA_SUCCESS;
+}
+
+CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                unsigned shared, CUstream handle, void** parameters, void** extra) {
+  FakeLaunch l{.grid = {gx, gy, gz}, .block = {bx, by, bz}, .shared_bytes = shared};
+  std::function<std::optional<FakeRange>(CUdeviceptr)> holding;
+  if (CUresult r = prepare_launch(function, handle, parameters, extra, &l, &holding); r != CUDA_SUCCESS) return r;
+  // Asked without the fake's lock: the allocator calls the driver while it holds its own.
+  for (size_t at = 0; holding && at + sizeof(CUdeviceptr) <= l.parameters.size(); at += sizeof(CUdeviceptr)) {
+    CUdeviceptr word = 0;
+    std::memcpy(&word, l.parameters.data() + at, sizeof word);
+    if (std::optional<FakeRange> block = holding(word)) l.pointed.push_back(*block);
+  }
+  FakeState& s = *FakeCalls::state;
+  std::lock_guard<std::recursive_mutex> lock(s.mutex);
+  FakeFunction* f = reinterpret_cast<FakeFunction*>(function);
   FakeWork w;
   w.what = cat("kernel ", f->symbol);
   w.function = f;
@@ -172,7 +191,7 @@ CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsi
     if (std::string wrong = s.wrong(t, true); !wrong.empty())
       s.complain(CUDA_SUCCESS, "cuLaunchKernel of ", f->symbol, ": touches ", wrong);
   w.launch = std::make_shared<FakeLaunch>(std::move(l));
-  return s.enqueue(stream, std::move(w));
+  return s.enqueue(reinterpret_cast<FakeStream*>(handle), std::move(w));
 }
 
 FakeGraph* graph_of(FakeState& s, CUgraph handle) {
@@ -250,11 +269,10 @@ CUresult set_node_parameters(CUgraphExec exec_handle, CUgraphNode node, const CU
   FakeWork& w = exec->nodes[it - exec->made_of.begin()];
   FakeFunction* f = nullptr;
   if (CUresult r = check_function(s, p->func, &f, "cuGraphExecKernelNodeSetParams_v2"); r != CUDA_SUCCESS) return r;
-  FakeLaunch l{f->symbol,
-               {p->gridDimX, p->gridDimY, p->gridDimZ},
-               {p->blockDimX, p->blockDimY, p->blockDimZ},
-               p->sharedMemBytes,
-               {}};
+  FakeLaunch l{.symbol = f->symbol,
+               .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
+               .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
+               .shared_bytes = p->sharedMemBytes};
   if (std::string wrong = w.launch ? wrong_launch(s, *f, l) : "the node is no kernel"; !wrong.empty() || p->extra)
     return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphExecKernelNodeSetParams_v2 of ", f->symbol, ": ", wrong);
   auto* bytes = f->kernel.parameter_bytes ? static_cast<const std::byte*>(p->kernelParams[0]) : nullptr;

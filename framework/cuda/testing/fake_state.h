@@ -102,6 +102,7 @@ struct FakeState {
   std::set<FakeExec*> execs;
   std::map<std::string, FakeKernel> kernels;
   FakeResolver resolver;
+  std::function<std::optional<FakeRange>(CUdeviceptr)> holding;
   std::vector<std::string> run;
   uint64_t records = 0, steps = 0;
   int open = 0;  // nesting of with_memory_open

@@ -21,7 +21,13 @@ ScopedEmulatedGpu::ScopedEmulatedGpu(EmulatedGpuOptions options) : options_(std:
   internal::set_cublaslt(&blas_.table());
   internal::set_kernel_compiler([this](std::span<const Kernel> kernels, Arch) { return images_of(kernels); });
   install_eager();
-  Gpu::get(0).allocator().set_poison(true);  // what is read after it was freed is NaN
+  DeviceAllocator& allocator = Gpu::get(0).allocator();
+  allocator.set_poison(true);  // what is read after it was freed is NaN
+  driver_.set_live_memory([&allocator](CUdeviceptr p) -> std::optional<FakeRange> {
+    auto [begin, bytes] = allocator.holding(reinterpret_cast<const void*>(p));
+    if (!begin) return std::nullopt;
+    return FakeRange{reinterpret_cast<CUdeviceptr>(begin), static_cast<size_t>(bytes)};
+  });
 }
 
 ScopedEmulatedGpu::~ScopedEmulatedGpu() {
@@ -37,7 +43,8 @@ ScopedEmulatedGpu::~ScopedEmulatedGpu() {
 
 std::vector<std::string> ScopedEmulatedGpu::take_faults() {
   std::vector<std::string> all = driver_.take_complaints();
-  for (; faults_seen_ < blas_.faults().size(); ++faults_seen_) all.push_back(cat("cublaslt: ", blas_.faults()[faults_seen_]));
+  for (; faults_seen_ < blas_.faults().size(); ++faults_seen_)
+    all.push_back(cat("cublaslt: ", blas_.faults()[faults_seen_]));
   return all;
 }
 
@@ -84,6 +91,10 @@ std::optional<FakeKernel> ScopedEmulatedGpu::find(const void* image, const std::
                " threads; made for ", kernel.threads);
     WEFT_CHECK(static_cast<int>(l.shared_bytes) == kernel.shared_bytes, "kernel ", kernel.symbol, ": launched with ",
                l.shared_bytes, " bytes of shared memory; made for ", kernel.shared_bytes);
+    emulated.forget_ranges();  // only memory that was live when it was launched
+    for (const FakeRange& block : l.pointed)
+      emulated.allow(cat("a block of ", block.bytes, " bytes"), reinterpret_cast<const void*>(block.address),
+                     block.bytes);
     emulated.launch(kernel.symbol, {l.grid[0], l.grid[1], l.grid[2]}, std::span<const std::byte>(l.parameters));
   };
   return k;
