@@ -72,6 +72,7 @@ TEST(CudaKernels, OfMeasuredModelsCompile) {
       for (const cuda::CudaLaunch& l : cuda::plan_of(c, cat("k", kernels.size())).launches)
         if (seen.insert(l.key).second) kernels.push_back(l.kernel);
   }
+  if (std::getenv("WEFT_SHOW")) for (const cuda::Kernel& k : kernels) printf("%s\n", k.text.substr(cuda::loop_words().size()).c_str());
   EXPECT_GE(kernels.size(), 20u);
   WEFT_EXPECT_COMPILES(kernels);
 }

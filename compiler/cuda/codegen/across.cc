@@ -39,6 +39,7 @@ class Across : Writer {
     arrays_ = choose_arrays(form_, steps_, !one_ || operations(form_) * steps_ > kUnrolledWork ? 0 : kArrayRegisters);
     held_ = std::find(arrays_.kept.begin(), arrays_.kept.end(), true) != arrays_.kept.end();
     element = [this](const Instr& i) { return place(i); };
+    tells_unwritten = true;
     position = [this](int axis) {
       return axis == k_.axes - 1 ? std::string("l") : axis == steps_axis_ ? "k" : cat("i", axis);
     };

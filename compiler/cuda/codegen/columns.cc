@@ -30,6 +30,7 @@ class Columns : Writer {
     units_ = (points_ + kReduceBlock - 1) / kReduceBlock * kReduceLanes;
     partials_ = partial_offsets(job_, &total_);
     element = [this](const Instr& i) { return place(i); };
+    tells_unwritten = true;
     position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
     at_ = narrow_ ? "i32" : "i64";
   }
@@ -56,7 +57,8 @@ class Columns : Writer {
 
   void take_columns(int loop) {
     for (int c : form_.loops[loop].columns)
-      line(cat("sum", k_.instrs[c].slot, " = ", op(c), "::f(sum", k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
+      line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "sum", k_.instrs[c].slot, " = ", op(c), "::f(sum",
+               k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
            k_.instrs[c].note);
     for (int id : form_.loops[loop].stores) store(id);
   }
@@ -170,16 +172,43 @@ class Columns : Writer {
     open(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") {  // down the columns"));
     for (int c : form_.loops[last].columns)
       line(cat(type(c), " sum", k_.instrs[c].slot, " = ", partial(c), "[unit * ", n, " + l];"));
-    line("int r = 0;");
-    open(cat("_Pragma(\"unroll 4\") for (i64 ", point(), " = batch; ", point(), " < end && r < ", rows, "; ", point(),
-             " += 16, ++r) {"));
-    outer_positions(false);
-    std::vector<int> used = form_.closure(last, {});
-    used.insert(used.end(), form_.loops[last].stores.begin(), form_.loops[last].stores.end());
-    outer_pointers(false, used);
-    for (int id : told) line(cat("const ", type(id), " ", name(id), " = row_", name(id), "[r];"));
-    values_of(form_.closure(last, {}));
-    take_columns(last);
+    // Several rows are read before any is written: results may lie on operands, so that no compiler would do so.
+    const int together = std::min(4, rows);
+    std::vector<int> first, reads, rest;
+    in_array.assign(k_.instrs.size(), false);
+    for (int id : form_.closure(last, {})) {
+      const Instr& i = k_.instrs[id];
+      const bool load = i.op == Op::kLoad && i.a < 0;
+      (!load ? rest : moves(i.slot) ? reads : first).push_back(id);
+      in_array[id] = load && moves(i.slot);
+    }
+    values_of(first);
+    open(cat("for (int r = 0; r < ", rows, " && batch + 16 * r < end; r += ", together, ") {"));
+    for (int id : reads) line(cat(type(id), " ", name(id), "[", together, "];"));
+    array_index = "j";
+    looping = true;
+    guard = "in";
+    for (const bool writes : {false, true}) {
+      if (!writes && reads.empty()) continue;
+      open(cat("UNROLL for (int j = 0; j < ", together, "; ++j) {"));
+      line(cat("const i64 ", point(), " = batch + 16 * (r + j);"));
+      line(cat("const bool in = ", point(), " < end;"));
+      outer_positions(false);
+      std::vector<int> used = writes ? rest : reads;
+      if (writes) used.insert(used.end(), form_.loops[last].stores.begin(), form_.loops[last].stores.end());
+      outer_pointers(false, used);
+      if (!writes) {
+        values_of(reads);
+      } else {
+        for (int id : told) line(cat("const ", type(id), " ", name(id), " = row_", name(id), "[r + j];"));
+        values_of(rest);
+        take_columns(last);
+      }
+      close();
+    }
+    guard.clear();
+    looping = false;
+    in_array.clear();
     close();
     for (int c : form_.loops[last].columns) line(cat(partial(c), "[unit * ", n, " + l] = sum", k_.instrs[c].slot, ";"));
     close();

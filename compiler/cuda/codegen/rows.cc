@@ -52,6 +52,7 @@ class Rows : Writer {
     // No element of a step is missing, and no row of a thread block.
     full_ = !long_ && lanes_ == int64_t{halves_} * 16 * steps_ && points_ % rows_ == 0;
     element = [this](const Instr& i) { return place(i); };
+    tells_unwritten = true;
     position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
   }
 

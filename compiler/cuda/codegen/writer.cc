@@ -175,6 +175,12 @@ std::string Writer::index_term(const Instr& i) const {
   return cat(" + ", use(i.a), " * ", fields_->i64(cat("d", i.slot), low_.bound[i.slot].index_stride));
 }
 
+bool Writer::is_unwritten(int slot) const {
+  const kir::Bound& b = low_.bound[slot];
+  return tells_unwritten && !b.output && slot != low_.tile &&
+         std::none_of(low_.overwrites.begin(), low_.overwrites.end(),
+                      [&](const auto& pair) { return pair.first == b.index; });
+}
 std::string Writer::guarded(const Instr& i, const std::string& x) const {
   return looping && !guard.empty() && Form::in_loop(i.level) ? cat(guard, " ? ", x, " : ", type_name(i.type), "(0)")
                                                              : x;
@@ -185,8 +191,9 @@ std::string Writer::expression(const Instr& i) const {
     case Op::kIndex:
       return cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
     case Op::kLoad:
-      return guarded(i,
-                     converted(cat("get(", element(i), ")"), computed_type(k_.operands[i.slot].dtype), i.type, false));
+      return guarded(i, converted(cat(is_unwritten(i.slot) ? "get(unwritten(" : "get(", element(i),
+                                      is_unwritten(i.slot) ? "))" : ")"),
+                                  computed_type(k_.operands[i.slot].dtype), i.type, false));
     case Op::kCheck:
       return guarded(
           i, cat("check(", use(i.a), ", ", use(i.b), ", ", fields_->pointer("i32", "bad", {Pointer::kBad}), ")"));

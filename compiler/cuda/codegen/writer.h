@@ -44,6 +44,8 @@ class Writer {
   std::function<std::string(const kir::Instr& i)> element;
   std::function<std::string(int axis)> position;
   /// In loops, values that lie in arrays are NAME[array_index].
+  /// Operands that no result may lie on are read by unwritten(): the compiler need not keep such reads before stores.
+  bool tells_unwritten = false;
   std::vector<bool> in_array;
   std::string array_index = "i";
   bool looping = false;
@@ -99,6 +101,7 @@ class Writer {
 
  private:
   std::string expression(const kir::Instr& i) const;
+  bool is_unwritten(int slot) const;
   std::string guarded(const kir::Instr& i, const std::string& x) const;
   std::string converted(std::string x, kir::Type from, kir::Type to, bool wraps) const;
   std::string pointwise(const kir::Instr& i) const;
