@@ -13,27 +13,43 @@ namespace {
 
 Block* g_block = nullptr;  // the one that runs; launches are one at a time
 
+struct Stop {};  // thrown by fail, so that what the services hold is given back
+
+// A service's work. No exception passes through a kernel's own code: after one the fiber is left as it stands.
+template <class F>
+auto guarded(const F& work) {
+  try {
+    return work();
+  } catch (const Stop&) {
+  }
+  g_block->stop();
+}
+
 const abi::Host kHost = {
-    [](int offset, int bytes, int line) { return g_block->read(offset, bytes, line); },
-    [](int offset, int bytes, int line) { return g_block->write(offset, bytes, line); },
-    [](abi::Lane* lane) { g_block->collective(lane); },
-    [](int id, int threads, int waits, int line) { g_block->barrier(id, threads, waits != 0, line); },
-    [](const void* p, int bytes, int writes, int line) { g_block->global(p, bytes, writes != 0, line); },
-    [](int offset, const void* src, int valid, int line) { g_block->cp_async(offset, src, valid != 0, line); },
-    [] { g_block->cp_async_commit(); },
-    [](int groups) { g_block->cp_async_wait(groups); },
-    [](int offset, int count, int line) { g_block->mbarrier_init(offset, count, line); },
-    [](int offset, int bytes, int line) { g_block->mbarrier_arrive(offset, bytes, line); },
-    [](int offset, int parity, int line) { g_block->mbarrier_wait(offset, parity, line); },
-    [](int kind) { g_block->fence(kind); },
+    [](int offset, int bytes, int line) { return guarded([&] { return g_block->read(offset, bytes, line); }); },
+    [](int offset, int bytes, int line) { return guarded([&] { return g_block->write(offset, bytes, line); }); },
+    [](abi::Lane* lane) { guarded([&] { g_block->collective(lane); }); },
+    [](int id, int threads, int waits, int line) { guarded([&] { g_block->barrier(id, threads, waits != 0, line); }); },
+    [](const void* p, int bytes, int writes, int line) {
+      guarded([&] { g_block->global(p, bytes, writes != 0, line); });
+    },
+    [](int offset, const void* src, int valid, int line) {
+      guarded([&] { g_block->cp_async(offset, src, valid != 0, line); });
+    },
+    [] { guarded([&] { g_block->cp_async_commit(); }); },
+    [](int groups) { guarded([&] { g_block->cp_async_wait(groups); }); },
+    [](int offset, int count, int line) { guarded([&] { g_block->mbarrier_init(offset, count, line); }); },
+    [](int offset, int bytes, int line) { guarded([&] { g_block->mbarrier_arrive(offset, bytes, line); }); },
+    [](int offset, int parity, int line) { guarded([&] { g_block->mbarrier_wait(offset, parity, line); }); },
+    [](int kind) { guarded([&] { g_block->fence(kind); }); },
     [](int offset, const void* map, int mbarrier, int dims, const int* at, int line) {
-      g_block->tma_load(offset, map, mbarrier, dims, at, line);
+      guarded([&] { g_block->tma_load(offset, map, mbarrier, dims, at, line); });
     },
     [](const void* map, int offset, int dims, const int* at, int line) {
-      g_block->tma_store(map, offset, dims, at, line);
+      guarded([&] { g_block->tma_store(map, offset, dims, at, line); });
     },
-    [](int groups, int commit) { g_block->tma_store_wait(groups, commit != 0); },
-    [](int line) { g_block->poisoned(line); },
+    [](int groups, int commit) { guarded([&] { g_block->tma_store_wait(groups, commit != 0); }); },
+    [](int line) { guarded([&] { g_block->poisoned(line); }); },
 };
 
 std::string index(const abi::Index3& i) { return cat("(", i.x, ", ", i.y, ", ", i.z, ")"); }
@@ -180,6 +196,10 @@ void Block::fail(const std::string& what, int line) {
   const Fiber& f = fibers_[running_];
   error_ = cat("kernel ", kernel_->symbol, ", block ", index(f.abi.block), ", thread ", running_,
                line > 0 ? cat(", line ", line) : "", ": ", what);
+  throw Stop();
+}
+
+void Block::stop() {
   void* none;
   weft_fiber_switch(&none, main_sp_);
   std::abort();
@@ -317,10 +337,14 @@ void Block::barrier(int id, int threads, bool waits, int line) {
 
 void Block::fault(const void* address) {
   const int line = std::exchange(last_line_, 0);
-  fail(stacks_.has(address) ? std::string("its stack overflows: too large arrays of its own")
-                            : cat("touches address ", reinterpret_cast<uintptr_t>(address), ", where no memory is",
-                                  line > 0 ? cat(" (line ", line, " is the last that used a word)") : ""),
-       0);
+  try {
+    fail(stacks_.has(address) ? std::string("its stack overflows: too large arrays of its own")
+                              : cat("touches address ", reinterpret_cast<uintptr_t>(address), ", where no memory is",
+                                    line > 0 ? cat(" (line ", line, " is the last that used a word)") : ""),
+         0);
+  } catch (const Stop&) {
+  }
+  stop();
 }
 
 void Block::poisoned(int line) {

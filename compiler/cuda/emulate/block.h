@@ -55,6 +55,8 @@ class Block {
   /// A segmentation fault of the running thread.
   [[noreturn]] void fault(const void* address);
   [[noreturn]] void run_thread();
+  /// Leaves the running thread for good after an error; launch() goes on.
+  [[noreturn]] void stop();
 
  private:
   enum class Why : uint8_t { kRuns, kCollective, kBarrier, kMbarrier, kEnded };
