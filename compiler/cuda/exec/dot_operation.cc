@@ -9,6 +9,7 @@
 #include "compiler/cuda/exec/operation_blas.h"
 #include "compiler/cuda/gemm/dot.h"
 #include "compiler/cuda/gemm/epilogue.h"
+#include "compiler/cuda/gemm/fused_product.h"
 #include "compiler/cuda/gemm/gemm.h"
 #include "compiler/kir/fused.h"
 #include "compiler/kir/prologue.h"
@@ -118,6 +119,32 @@ class ProductOperation final : public Operation {
     checks_ = true;
     has_work_ = out_shape.numel() > 0;
     if (has_work_) gemm(g, "grouped_dot");
+  }
+
+  /// A grouped_dot and the group behind it in one kernel; false if the group is none that takes sums element by element.
+  bool fused(const kir::Lowered& low, std::span<const kir::Layout> out, const Attrs& attrs,
+             std::span<const StridedView> operands, std::array<Place, 3> places, const Shape& product) {
+    if (product.numel() == 0) return false;
+    const StridedView y{nullptr, kFloat32, product, contiguous_strides(product)};
+    GroupedGemm g = grouped_problem(attrs, operands, y);
+    const bool aligned = alignment_ >= 16;
+    g.aligned_a = places[0].operand < 0 || aligned;
+    g.aligned_b = places[1].operand < 0 || aligned;
+    DeviceLimits limits;
+    limits.multiprocessors = properties_.multiprocessors;
+    limits.max_shared_bytes = properties_.shared_per_block_optin;
+    PlanOptions plan;
+    plan.alignment = alignment_;
+    plan.notes = false;
+    plan.symbol = GroupLaunches::symbol();
+    std::optional<CudaLaunch> launch = fused_product(low, out, g, properties_.sm, limits, plan);
+    if (!launch) return false;
+    epilogue_.emplace(low, std::move(*launch), &kernels_);
+    a_ = places[0];
+    b_ = places[1];
+    offsets_ = places[2];
+    checks_ = fused_ = true;
+    return true;
   }
 
   /// Where the product's result goes: result `index` of the node.
@@ -233,6 +260,7 @@ class ProductOperation final : public Operation {
   Place a_, b_, offsets_, tile_, blas_scratch_, epilogue_scratch_;
   MatmulShape shape_;
   bool has_work_ = true, checks_ = false;
+  bool fused_ = false;  // the epilogue computes the product
   std::optional<GemmKernel> gemm_;
   size_t gemm_kernel_ = 0;
   std::vector<Function> function_;
@@ -258,6 +286,12 @@ void ProductOperation::enqueue(const Addresses& at, Stream& stream, SourceLine l
   };
   for (const Copied& c : copied_)
     if (!c.to_result) copy(c, c.to.in(at));
+  if (fused_) {
+    GroupLaunches::At all{at.in, at.out, nullptr, nullptr, at.bad, {}};
+    const Place* const of[] = {&a_, &b_, &offsets_};
+    for (int i = 0; i < 3; ++i) all.product[i] = of[i]->in(at);
+    return epilogue_->enqueue(all, stream, name_, line);
+  }
   void* out = result_ >= 0 ? at.out[result_] : tile_.in(at);
   if (!has_work_) {
     const int64_t n = shape_.batch * shape_.m * shape_.n * itemsize(result_ >= 0 || !epilogue_ ? shape_.out : kFloat32);
@@ -407,6 +441,7 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
   if (n.op == &dot_op) {
     p->dot(n.attrs, operands, places[0], places[1], kFloat32);
   } else {
+    if (p->fused(low, out_layouts, n.attrs, operands, places, n.outputs[0].shape)) return p;
     p->grouped(n.attrs, operands, places, kFloat32, n.outputs[0].shape);
   }
   p->into_tile(low, out_layouts);

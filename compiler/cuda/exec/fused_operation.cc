@@ -61,17 +61,30 @@ GroupLaunches::GroupLaunches(const kir::Lowered& low, std::span<const kir::Layou
   options.notes = false;
   options.symbol = kPlaceholder;
   CudaPlan p = plan(low, out, limits, options);
-  for (CudaLaunch& l : p.launches) {
-    if (l.empty()) continue;
-    const std::string symbol = symbol_of(low.kernel.name, l.key);
-    replace_all(l.kernel.text, l.kernel.symbol, symbol);
-    l.kernel.symbol = symbol;
-    launches_.push_back({kernels->size(), l.grid, l.kernel.threads, l.kernel.shared_bytes, std::move(l.params),
-                         std::move(l.pointers), {}});
-    kernels->push_back(std::move(l.kernel));
-  }
+  for (CudaLaunch& l : p.launches)
+    if (!l.empty()) add(low, std::move(l), kernels);
   scratch_bytes_ = p.scratch_bytes;
   checks_ = p.reads_bad;
+  find_sources(low);
+}
+
+GroupLaunches::GroupLaunches(const kir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels) : checks_(true) {
+  if (!fused.empty()) add(low, std::move(fused), kernels);
+  find_sources(low);
+}
+
+const char* GroupLaunches::symbol() { return kPlaceholder; }
+
+void GroupLaunches::add(const kir::Lowered& low, CudaLaunch l, std::vector<Kernel>* kernels) {
+  const std::string symbol = symbol_of(low.kernel.name, l.key);
+  replace_all(l.kernel.text, l.kernel.symbol, symbol);
+  l.kernel.symbol = symbol;
+  launches_.push_back({kernels->size(), l.grid, l.kernel.threads, l.kernel.shared_bytes, std::move(l.params),
+                       std::move(l.pointers), {}});
+  kernels->push_back(std::move(l.kernel));
+}
+
+void GroupLaunches::find_sources(const kir::Lowered& low) {
   for (size_t i = 0; i < low.bound.size(); ++i) {
     const kir::Bound& b = low.bound[i];
     const bool tile = static_cast<int32_t>(i) == low.tile;
@@ -91,7 +104,12 @@ void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, Source
       char* address = nullptr;
       switch (p.kind) {
         case Pointer::kOperand: {
-          const Source& s = sources_[p.index];
+          const size_t index = p.index;
+          if (index >= sources_.size()) {
+            address = static_cast<char*>(const_cast<void*>(at.product[index - sources_.size()]));
+            break;
+          }
+          const Source& s = sources_[index];
           address = static_cast<char*>(s.index < 0 ? at.tile : s.output ? at.out[s.index] : at.in[s.index]) + s.offset;
           break;
         }

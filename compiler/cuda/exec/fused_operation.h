@@ -16,6 +16,10 @@ class GroupLaunches {
   /// Appends its kernels to `kernels`; `out`: how its results lie.
   GroupLaunches(const kir::Lowered& low, std::span<const kir::Layout> out, const GpuProperties& gpu, int alignment,
                 std::vector<Kernel>* kernels);
+  /// A product and the group behind it as one launch (fused_product), printed with symbol(): its name follows.
+  GroupLaunches(const kir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels);
+  /// The symbol to print kernels with that are given their name here.
+  static const char* symbol();
   /// `functions`: of all kernels of the vector that the constructor appended to.
   void bind(std::span<const Function> functions);
   int64_t scratch_bytes() const { return scratch_bytes_; }
@@ -26,10 +30,13 @@ class GroupLaunches {
     void* tile = nullptr;            // the product that it finishes
     char* scratch = nullptr;
     int32_t* bad = nullptr;
+    const void* product[3] = {};  // a, b and offsets of the product that it computes itself
   };
   void enqueue(const At& at, Stream& stream, const char* op, SourceLine line) const;
 
  private:
+  void add(const kir::Lowered& low, CudaLaunch launch, std::vector<Kernel>* kernels);
+  void find_sources(const kir::Lowered& low);
   struct One {
     size_t kernel;  // of the vector
     Grid grid;
