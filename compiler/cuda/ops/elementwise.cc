@@ -23,6 +23,23 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
+// Where operand and result lie across each other: 32 x 32 tiles through shared memory, read and written along lines.
+constexpr std::string_view kTranspose = R"(
+extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+  const Shared<T> tile = shared_at<T>(0);
+  const I across = (I)blockIdx.x % p.tiles_n * 32, down = (I)blockIdx.x / p.tiles_n % p.tiles_m * 32;
+  const I outer = (I)blockIdx.x / p.tiles_n / p.tiles_m;
+  const T* x = p.x + offset_of<kRank>(outer, p.shape, p.from);
+  T* y = p.y + offset_of<kRank>(outer, p.shape, p.to);
+  const int i = threadIdx.x % 32;
+  for (int j = threadIdx.x / 32; j < 32; j += kThreads / 32)
+    if (across + j < p.columns && down + i < p.rows) tile[j * 33 + i] = x[(across + j) * p.x_column + down + i];
+  __syncthreads();
+  for (int j = threadIdx.x / 32; j < 32; j += kThreads / 32)
+    if (across + i < p.columns && down + j < p.rows) y[(down + j) * p.y_row + across + i] = tile[i * 33 + j];
+}
+)";
+
 constexpr std::string_view kConvert = R"(
 template <class T>
 static inline auto value_of(T x) { return get(x); }
@@ -133,6 +150,33 @@ int vector_bytes(int64_t element, const Shape& shape, std::initializer_list<Shap
   return static_cast<int>(element);
 }
 
+namespace {
+
+// Adds a copy of y's lines from x's columns; false if they do not lie so, or are short.
+bool add_transpose(Launches& to, const Walk& w, const Place& from, const Place& at, int bytes) {
+  const int last = w.rank() - 1;
+  const Shape &x = w.strides[0], &y = w.strides[1];
+  int row = -1;
+  for (int d = 0; d < last; ++d)
+    if (x[d] == 1) row = d;
+  if (row < 0 || y[last] != 1 || x[last] == 1 || x[last] == 0 || w.shape[row] < 16 || w.shape[last] < 16 || bytes > 8)
+    return false;
+  Shape outer = w.shape, outer_x = x, outer_y = y;
+  for (int d : {last, row})
+    for (Shape* s : {&outer, &outer_x, &outer_y}) s->erase(d);
+  const Walk others(outer, {outer_x, outer_y});
+  const int64_t tiles_m = blocks_for(w.shape[row], 32), tiles_n = blocks_for(w.shape[last], 32);
+  Text t("transpose", w.wide());
+  t.type("T", bytes_type(bytes)).words(kOffsetWords).address("const T* x", from).address("T* y", at);
+  t.index("rows", w.shape[row]).index("columns", w.shape[last]).index("tiles_m", tiles_m).index("tiles_n", tiles_n);
+  t.index("x_column", x[last]).index("y_row", y[row]);
+  others.declare(t, {"from", "to"});
+  to.add(t.step(kTranspose, others.n * tiles_m * tiles_n, 256, 32 * 33 * bytes));
+  return true;
+}
+
+}  // namespace
+
 void add_copy(Launches& to, const StridedView& x, const Place& from, const StridedView& y, const Place& at,
               int alignment) {
   if (y.numel() == 0) return;
@@ -141,6 +185,7 @@ void add_copy(Launches& to, const StridedView& x, const Place& from, const Strid
   if (!converts) {
     const int bytes = vector_bytes(itemsize(x.dtype), w.shape, {w.strides[0], w.strides[1]}, {from.bytes, at.bytes},
                                    alignment);
+    if (bytes == itemsize(x.dtype) && add_transpose(to, w, from, at, bytes)) return;
     const int64_t each = bytes / itemsize(x.dtype);
     const int last = w.rank() - 1;
     w.n /= each;

@@ -49,7 +49,8 @@ Attrs along(int64_t dim) { return {{"dim", dim}}; }
 TEST(CudaOpLayouts, Views) {
   const Tensor x = values({6, 8, 10}, 1), y = transpose(values({10, 8, 6}, 2), 0, 2), z = slice(x, 2, 1, 9, 2);
   expect_equal(contiguous_op, {{{}, {y}}, {{}, {z}}, {{}, {broadcast_to(values({8, 1}, 3), {6, 8, 10})}},
-                               {{}, {transpose(values({64, 48}, 4, kBFloat16), 0, 1)}}});
+                               {{}, {transpose(values({64, 48}, 4, kBFloat16), 0, 1)}},
+                               {{}, {transpose(values({2, 37, 3, 70}, 5), 1, 3)}}});
   expect_equal(concat_op, {{along(1), {x, y}}, {along(0), {x, y, x}}, {along(2), {slice(x, 2, 0, 8), x, z}}});
   const Attrs pads{{"lo", Shape{0, 4, 0}}, {"hi", Shape{1, 2, 0}}, {"value", 0.0}};
   const Attrs filled{{"lo", Shape{1, 0, 2}}, {"hi", Shape{0, 0, 1}}, {"value", -1.5}};

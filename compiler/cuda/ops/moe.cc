@@ -144,8 +144,15 @@ bool make_expert_order(const Request& r, Launches& to) {
 
 // ---- rows to experts and back ----------------------------------------------------------------------------------------
 
+// kEach neighbours of a row, which lie side by side if they are more than one.
 constexpr std::string_view kVectors = R"(
 struct alignas(kEach * sizeof(T)) Some { T v[kEach]; };
+static inline Some some_at(const T* row, int64 c, int64 step) {
+  if (kEach > 1) return *(const Some*)(row + c);
+  Some s;
+  s.v[0] = row[c * step];
+  return s;
+}
 )";
 
 constexpr std::string_view kDispatch = R"(
@@ -154,9 +161,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   if (task >= p.tasks) return;
   const int64 r = task / p.width, c = task % p.width * kEach;
   const int64 token = checked((int64)p.tokens[r * p.token_step], p.limit, p.bad);
-  Some s;
-#pragma unroll
-  for (int k = 0; k < kEach; ++k) s.v[k] = p.x[token * p.x_row + (c + k) * p.x_step];
+  Some s = some_at(p.x + token * p.x_row, c, p.x_step);
   if (kWeights) {
     const int64 slot = checked((int64)p.slots[r * p.slot_step], p.slots_limit, p.bad);
     const A w = (A)get(p.weights[slot / p.k * p.w_row + slot % p.k * p.w_step]);
@@ -185,9 +190,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
       if (first + l >= kChoices) continue;
       const int64 row = checked((int64)p.rows[(t * kChoices + first + l) * p.row_step], p.limit, p.bad);
       const A w = kWeights ? (A)get(p.weights[t * p.w_row + (first + l) * p.w_step]) : (A)1;
+      const Some some = some_at(p.x + row * p.x_row, c, p.x_step);
 #pragma unroll
       for (int k = 0; k < kEach; ++k) {
-        const A v = (A)get(p.x[row * p.x_row + (c + k) * p.x_step]);
+        const A v = (A)get(some.v[k]);
         sum[l][k] = sum[l][k] + (kWeights ? v * w : v);
       }
     }
