@@ -183,8 +183,8 @@ void add_copy(Launches& to, const StridedView& x, const Place& from, const Strid
   const bool converts = x.dtype != y.dtype;
   Walk w(y.shape, {spread(x, y.shape).strides, y.strides});
   if (!converts) {
-    const int bytes = vector_bytes(itemsize(x.dtype), w.shape, {w.strides[0], w.strides[1]}, {from.bytes, at.bytes},
-                                   alignment);
+    const int bytes =
+        vector_bytes(itemsize(x.dtype), w.shape, {w.strides[0], w.strides[1]}, {from.bytes, at.bytes}, alignment);
     if (bytes == itemsize(x.dtype) && add_transpose(to, w, from, at, bytes)) return;
     const int64_t each = bytes / itemsize(x.dtype);
     const int last = w.rank() - 1;
@@ -244,7 +244,8 @@ void add_bad(Launches& to) {
   to.add(t.step(kBad, 1, 32));
 }
 
-// ---- elementwise ops -------------------------------------------------------------------------------------------------
+// ---- elementwise ops
+// -------------------------------------------------------------------------------------------------
 
 namespace {
 

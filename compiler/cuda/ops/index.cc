@@ -17,7 +17,8 @@ Shape without(Shape s, int dim) {
   return s;
 }
 
-// ---- gather, index_select --------------------------------------------------------------------------------------------
+// ---- gather, index_select
+// --------------------------------------------------------------------------------------------
 
 constexpr std::string_view kGather = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
@@ -57,7 +58,8 @@ bool make_index_select(const Request& r, Launches& to) {
   return gather(r, to, of_index);
 }
 
-// ---- index_add -------------------------------------------------------------------------------------------------------
+// ---- index_add
+// -------------------------------------------------------------------------------------------------------
 
 // A thread takes the sums of kEach neighbours of the row that begins at its place of the order, if one does.
 constexpr std::string_view kAddRows = R"(
@@ -95,7 +97,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-
 bool make_index_add(const Request& r, Launches& to) {
   const StridedView &index = r.in[1], &src = r.in[2], &y = r.out[0];
   const int64_t n = index.shape[0];
@@ -128,7 +129,8 @@ bool make_index_add(const Request& r, Launches& to) {
   return true;
 }
 
-// ---- scatter_add -----------------------------------------------------------------------------------------------------
+// ---- scatter_add
+// -----------------------------------------------------------------------------------------------------
 
 constexpr int64_t kShortLine = 256;
 
@@ -208,7 +210,8 @@ bool make_scatter_add(const Request& r, Launches& to) {
   return true;
 }
 
-// ---- index_copy ------------------------------------------------------------------------------------------------------
+// ---- index_copy
+// ------------------------------------------------------------------------------------------------------
 
 // Of rows written twice the last stays: stays[i] tells of each source whether it is that one.
 constexpr std::string_view kStays = R"(

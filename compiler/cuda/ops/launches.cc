@@ -1,14 +1,20 @@
 #include "compiler/cuda/ops/launches.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 
 #include "framework/base/error.h"
 
 namespace weft::cuda {
+namespace {
 
-std::vector<std::byte> Step::parameters_at(const Addresses& at) const {
-  std::vector<std::byte> bytes = parameters;
+constexpr size_t kMostParameters = 4096;  // of a launch
+
+}  // namespace
+
+void Step::write_parameters(const Addresses& at, std::byte* to) const {
+  std::memcpy(to, parameters.data(), parameters.size());
   for (const auto& [offset, place] : addresses) {
     char* p = nullptr;
     switch (place.kind) {
@@ -26,9 +32,8 @@ std::vector<std::byte> Step::parameters_at(const Addresses& at) const {
         break;
     }
     p += place.bytes;
-    std::memcpy(bytes.data() + offset, &p, sizeof p);
+    std::memcpy(to + offset, &p, sizeof p);
   }
-  return bytes;
 }
 
 bool Step::left_out(const Addresses& at) const { return same_in >= 0 && at.in[same_in] == at.out[same_out]; }
@@ -51,14 +56,15 @@ void Launches::enqueue(const Addresses& at, Stream& stream, SourceLine line) con
   for (size_t i = 0; i < steps_.size(); ++i) {
     const Step& s = steps_[i];
     if (s.left_out(at)) continue;
-    const std::vector<std::byte> bytes = s.parameters_at(at);
+    alignas(16) std::byte bytes[kMostParameters];
+    s.write_parameters(at, bytes);
     functions_[i].launch(stream, {.grid_x = s.grid.x,
                                   .grid_y = s.grid.y,
                                   .grid_z = s.grid.z,
                                   .threads = s.kernel.threads,
                                   .shared_bytes = s.kernel.shared_bytes,
-                                  .parameters = bytes.data(),
-                                  .parameter_bytes = bytes.size(),
+                                  .parameters = bytes,
+                                  .parameter_bytes = s.parameters.size(),
                                   .op = op_,
                                   .line = line});
   }
@@ -145,6 +151,8 @@ Text& Text::real(std::string_view name, double value) {
 Step Text::step(std::string_view body, int64_t blocks, int threads, int shared) {
   WEFT_BUG_IF(blocks < 1 || blocks > INT32_MAX, "cuda: ", name_, " needs ", blocks, " blocks");
   if (alignment_ > 1) put(nullptr, 0, alignment_);
+  WEFT_BUG_IF(step_.parameters.size() > kMostParameters, "cuda: ", name_, " has ", step_.parameters.size(),
+              " bytes of parameters");
   step_.grid.x = static_cast<uint32_t>(blocks);
   Kernel& k = step_.kernel;
   k.threads = threads;

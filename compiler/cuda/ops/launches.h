@@ -30,8 +30,8 @@ struct Step {
   std::vector<std::pair<int, Place>> addresses;
   int same_in = -1, same_out = -1;  // left out where this operand and this result lie at one address
 
-  /// The parameters for a run.
-  std::vector<std::byte> parameters_at(const Addresses& at) const;
+  /// Writes the parameters for a run, parameters.size() bytes.
+  void write_parameters(const Addresses& at, std::byte* to) const;
   bool left_out(const Addresses& at) const;
 };
 

@@ -24,7 +24,8 @@ Tensor values(const Shape& shape, uint64_t seed, DType t = kFloat32) {
 }
 
 // Runs calls of one op under emulation and by the CPU's kernel.
-void expect_equal(const OpDef& op, const std::vector<std::pair<Attrs, std::vector<Tensor>>>& calls, int alignment = 16) {
+void expect_equal(const OpDef& op, const std::vector<std::pair<Attrs, std::vector<Tensor>>>& calls,
+                  int alignment = 16) {
   OpRunner runner;
   std::vector<testing::Case> cases;
   for (const auto& [attrs, in] : calls) {
@@ -48,7 +49,9 @@ Attrs along(int64_t dim) { return {{"dim", dim}}; }
 
 TEST(CudaOpLayouts, Views) {
   const Tensor x = values({6, 8, 10}, 1), y = transpose(values({10, 8, 6}, 2), 0, 2), z = slice(x, 2, 1, 9, 2);
-  expect_equal(contiguous_op, {{{}, {y}}, {{}, {z}}, {{}, {broadcast_to(values({8, 1}, 3), {6, 8, 10})}},
+  expect_equal(contiguous_op, {{{}, {y}},
+                               {{}, {z}},
+                               {{}, {broadcast_to(values({8, 1}, 3), {6, 8, 10})}},
                                {{}, {transpose(values({64, 48}, 4, kBFloat16), 0, 1)}},
                                {{}, {transpose(values({2, 37, 3, 70}, 5), 1, 3)}}});
   expect_equal(concat_op, {{along(1), {x, y}}, {along(0), {x, y, x}}, {along(2), {slice(x, 2, 0, 8), x, z}}});
@@ -56,16 +59,25 @@ TEST(CudaOpLayouts, Views) {
   const Attrs filled{{"lo", Shape{1, 0, 2}}, {"hi", Shape{0, 0, 1}}, {"value", -1.5}};
   const Attrs spread{{"lo", Shape{1, 0, 4}}, {"hi", Shape{0, 0, 2}}, {"interior", Shape{0, 2, 1}}, {"value", 0.0}};
   const Attrs columns{{"lo", Shape{0, 0, 4}}, {"hi", Shape{0, 0, 2}}, {"value", 0.0}};
-  expect_equal(pad_op, {{pads, {x}}, {filled, {x}}, {spread, {x}}, {pads, {y}}, {columns, {slice(x, 2, 0, 8)}},
+  expect_equal(pad_op, {{pads, {x}},
+                        {filled, {x}},
+                        {spread, {x}},
+                        {pads, {y}},
+                        {columns, {slice(x, 2, 0, 8)}},
                         {columns, {values({6, 8, 8}, 5, kBFloat16)}}});
   const Attrs two{{"dims", Shape{0, 2}}};
-  expect_equal(reduce_sum_op, {{two, {x}}, {two, {y}}, {two, {values({70, 2, 33}, 6)}},
-                               {two, {values({70, 2, 333}, 7, kBFloat16)}}, {two, {values({90, 1, 333}, 7)}}});
+  expect_equal(reduce_sum_op, {{two, {x}},
+                               {two, {y}},
+                               {two, {values({70, 2, 33}, 6)}},
+                               {two, {values({70, 2, 333}, 7, kBFloat16)}},
+                               {two, {values({90, 1, 333}, 7)}}});
   expect_equal(argmax_op, {{along(0), {x}}, {along(1), {y}}, {along(2), {z}}, {along(0), {values({3000}, 8)}}});
   for (bool reverse : {false, true}) {
     auto scan = [&](int64_t d) { return Attrs{{"dim", d}, {"reverse", reverse}}; };
-    expect_equal(cumsum_op, {{scan(0), {values({70, 50}, 1)}}, {scan(1), {values({3, 2500}, 2)}},
-                             {scan(1), {transpose(values({70, 50}, 3), 0, 1)}}, {scan(0), {integers({2500}, 9, 4)}},
+    expect_equal(cumsum_op, {{scan(0), {values({70, 50}, 1)}},
+                             {scan(1), {values({3, 2500}, 2)}},
+                             {scan(1), {transpose(values({70, 50}, 3), 0, 1)}},
+                             {scan(0), {integers({2500}, 9, 4)}},
                              {scan(1), {values({3, 100}, 5, kBFloat16)}}});
   }
 }
@@ -74,18 +86,27 @@ TEST(CudaOpLayouts, Order) {
   for (bool down : {false, true}) {
     auto sort = [&](int64_t d) { return Attrs{{"dim", d}, {"descending", down}}; };
     auto topk = [&](int64_t d, int64_t k) { return Attrs{{"dim", d}, {"k", k}, {"largest", down}}; };
-    const Tensor few = integers({9000}, 7, 1, kInt32), rows = values({3, 2500}, 2), wide = integers({2, 2500}, 1 << 30, 3);
+    const Tensor few = integers({9000}, 7, 1, kInt32), rows = values({3, 2500}, 2),
+                 wide = integers({2, 2500}, 1 << 30, 3);
     Tensor special = values({700}, 5);
     float* p = static_cast<float*>(special.view_for_kernel().data);
     p[3] = p[400] = NAN;
     p[9] = -0.0f;
     p[10] = 0.0f;
     p[11] = -INFINITY;
-    expect_equal(sort_op, {{sort(0), {few}}, {sort(1), {rows}}, {sort(0), {transpose(rows, 0, 1)}}, {sort(1), {wide}},
-                           {sort(0), {special}}, {sort(0), {values({65}, 3, kFloat64)}}});
-    expect_equal(topk_op, {{topk(1, 8), {values({37, 64}, 1)}}, {topk(1, 2), {values({9, 257}, 2, kBFloat16)}},
-                           {topk(0, 50), {few}}, {topk(1, 2200), {rows}}, {topk(1, 3), {rows}},
-                           {topk(0, 1), {transpose(values({5, 300}, 7), 0, 1)}}, {topk(1, 5), {wide}}});
+    expect_equal(sort_op, {{sort(0), {few}},
+                           {sort(1), {rows}},
+                           {sort(0), {transpose(rows, 0, 1)}},
+                           {sort(1), {wide}},
+                           {sort(0), {special}},
+                           {sort(0), {values({65}, 3, kFloat64)}}});
+    expect_equal(topk_op, {{topk(1, 8), {values({37, 64}, 1)}},
+                           {topk(1, 2), {values({9, 257}, 2, kBFloat16)}},
+                           {topk(0, 50), {few}},
+                           {topk(1, 2200), {rows}},
+                           {topk(1, 3), {rows}},
+                           {topk(0, 1), {transpose(values({5, 300}, 7), 0, 1)}},
+                           {topk(1, 5), {wide}}});
   }
 }
 
@@ -128,7 +149,8 @@ TEST(CudaOpLayouts, Experts) {
     }
   }
   const ExpertOrder o = expert_order(integers({4, 1}, 3, 3), 3);
-  expect_equal(row_dots_op, {{{{"k", int64_t{1}}}, {values({4, 5000}, 1), values({4, 5000}, 2), o.slots, o.tokens, o.rows}}});
+  expect_equal(row_dots_op,
+               {{{{"k", int64_t{1}}}, {values({4, 5000}, 1), values({4, 5000}, 2), o.slots, o.tokens, o.rows}}});
 }
 
 TEST(CudaOpLayouts, EightBitFloats) {
@@ -162,7 +184,8 @@ TEST(CudaOpLayouts, InPlace) {
 
 TEST(CudaOpLayouts, WhatIsOutOfRangeIsTold) {
   const Tensor x = values({5, 4}, 1), wrong = Tensor::from_vector(std::vector<int64_t>{0, 5}, {2});
-  const Tensor far = Tensor::from_vector(std::vector<int64_t>{4}, {}), zero = Tensor::from_vector(std::vector<int64_t>{0}, {});
+  const Tensor far = Tensor::from_vector(std::vector<int64_t>{4}, {}),
+               zero = Tensor::from_vector(std::vector<int64_t>{0}, {});
   const Tensor divisor = Tensor::from_vector(std::vector<int32_t>{0, 5}, {2});
   const std::vector<testing::Case> cases = {
       {&index_add_op, {}, {x, wrong, values({2, 4}, 2)}},

@@ -11,7 +11,8 @@
 namespace weft::cuda {
 namespace {
 
-// ---- expert_order ----------------------------------------------------------------------------------------------------
+// ---- expert_order
+// ----------------------------------------------------------------------------------------------------
 
 // A block sorts kTile slots by expert and place, and finds where each expert's begin: what it has is the difference.
 constexpr std::string_view kSortShare = R"(
@@ -142,7 +143,8 @@ bool make_expert_order(const Request& r, Launches& to) {
   return true;
 }
 
-// ---- rows to experts and back ----------------------------------------------------------------------------------------
+// ---- rows to experts and back
+// ----------------------------------------------------------------------------------------
 
 // kEach neighbours of a row, which lie side by side if they are more than one.
 constexpr std::string_view kVectors = R"(
@@ -244,7 +246,8 @@ DType wide_of(DType a, DType b) { return a == kFloat64 || b == kFloat64 ? kFloat
 int64_t each_of(const Request& r, const StridedView& x, const StridedView& y, int64_t most) {
   const int64_t element = itemsize(x.dtype);
   int64_t each = std::min<int64_t>({16, r.alignment}) / element;
-  while (each > 1 && (each > most || x.shape[1] % each || x.strides[1] != 1 || x.strides[0] % each || y.strides[0] % each))
+  while (each > 1 &&
+         (each > most || x.shape[1] % each || x.strides[1] != 1 || x.strides[0] % each || y.strides[0] % each))
     each /= 2;
   return std::max<int64_t>(1, each);
 }

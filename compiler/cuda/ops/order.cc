@@ -97,8 +97,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t n, int64_t keep) {
   const int most = source.wide ? kMostTile / 2 : kMostTile;
-  const auto tile = static_cast<int>(std::min<int64_t>(most, static_cast<int64_t>(std::bit_ceil(
-                                                                static_cast<uint64_t>(std::max<int64_t>(n, 64))))));
+  const auto tile = static_cast<int>(
+      std::min<int64_t>(most, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 64))))));
   const int64_t bytes = source.wide ? 16 : 8;
   int64_t tiles = (n + tile - 1) / tile, run = std::min<int64_t>(keep, tile);
   // Entries of a line: whole runs and the rest of the last one.
@@ -109,9 +109,13 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
     Text t(cat("sort_tiles_", source.name), true);
     t.types(kEntryTypes).words(kEntryWords).type("E", type).constant("kTile", tile);
     source.declare(t, source.of);
-    t.address("E* y", scratch_place(at)).whole("length", n).whole("tiles", tiles).whole("keep", run).whole("row", length);
-    to.add(t.step(cat(source.text, kTiles), lines * tiles, tile / 4 < 32 ? 32 : tile / 4,
-                  static_cast<int>(tile * bytes)));
+    t.address("E* y", scratch_place(at))
+        .whole("length", n)
+        .whole("tiles", tiles)
+        .whole("keep", run)
+        .whole("row", length);
+    to.add(
+        t.step(cat(source.text, kTiles), lines * tiles, tile / 4 < 32 ? 32 : tile / 4, static_cast<int>(tile * bytes)));
   }
   const int64_t other = tiles > 1 ? to.scratch(lines * length * bytes) : at;
   int64_t from = at, into = other;
@@ -120,7 +124,11 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
     const int64_t last = length - 2 * (pairs - 1) * run;  // of the last pair
     const int64_t length_to = (pairs - 1) * kept + std::min(kept, last), chunks = (kept + 7) / 8;
     Text t("sort_merge", true);
-    t.types(kEntryTypes).words(kEntryWords).type("E", type).address("const E* x", scratch_place(from)).address("E* y", scratch_place(into));
+    t.types(kEntryTypes)
+        .words(kEntryWords)
+        .type("E", type)
+        .address("const E* x", scratch_place(from))
+        .address("E* y", scratch_place(into));
     t.whole("tasks", lines * pairs * chunks).whole("chunks", chunks).whole("pairs", pairs).whole("run", run);
     t.whole("length", length).whole("keep", kept).whole("row", length).whole("row_to", length_to);
     to.add(t.step(kMerge, blocks_for(lines * pairs * chunks)));
@@ -255,7 +263,11 @@ struct Line {
   Walk walk;  // strides: x, values, indices
 
   Line(const Request& r, int d, bool down)
-      : x(r.in[0]), values(r.out[0]), indices(r.out[1]), dim(d), descending(down),
+      : x(r.in[0]),
+        values(r.out[0]),
+        indices(r.out[1]),
+        dim(d),
+        descending(down),
         walk(without(x.shape, d), {without(x.strides, d), without(values.strides, d), without(indices.strides, d)}) {}
   void declare(Text& t) const {
     t.type("T", x.dtype).constant("kDescending", descending).words(kOffsetWords).words(kKeys);
@@ -277,7 +289,10 @@ bool order(const Request& r, Launches& to, int64_t keep, bool descending) {
   const char* type = wide ? "Wide" : "uint64_t";
   if (keep <= 16 && n <= 512) {
     Text t("topk_few", true);
-    t.types(kEntryTypes).words(kEntryWords).type("E", type).constant("kPer", static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((n + 31) / 32))));
+    t.types(kEntryTypes)
+        .words(kEntryWords)
+        .type("E", type)
+        .constant("kPer", static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((n + 31) / 32))));
     line.declare(t);
     line.declare_results(t);
     t.whole("length", n).whole("keep", keep);

@@ -7,9 +7,9 @@ namespace weft::cuda {
 
 /// Where the entries to sort come from.
 struct EntrySource {
-  std::string name;         // part of the kernel's symbol, with what `text` is specialised by
-  std::string text;         // static inline E entry_at(const P& p, int64 line, int64 i)
-  bool wide = false;        // E is Wide (64-bit keys), else uint64_t: the key above, the index in the low half
+  std::string name;   // part of the kernel's symbol, with what `text` is specialised by
+  std::string text;   // static inline E entry_at(const P& p, int64 line, int64 i)
+  bool wide = false;  // E is Wide (64-bit keys), else uint64_t: the key above, the index in the low half
   void (*declare)(Text& text, const void* of) = nullptr;  // what the text reads of P, and its types
   const void* of = nullptr;
 };

@@ -1,15 +1,16 @@
 // Reductions of any dtype over any dims, in the order of ops/scalar/reduce_order.h, argmax and argmin, running sums.
+#include "ops/core/reduce.h"
+
 #include "compiler/cuda/ops/families.h"
 #include "compiler/cuda/ops/layout.h"
 #include "framework/base/error.h"
-#include "ops/core/reduce.h"
 #include "ops/scalar/reduce_order.h"
 
 namespace weft::cuda {
 namespace {
 
-
-// ---- sum, prod, max, min ---------------------------------------------------------------------------------------------
+// ---- sum, prod, max, min
+// ---------------------------------------------------------------------------------------------
 
 // 16 threads take a block of 1024 elements of one result.
 constexpr std::string_view kBlocks = R"(
@@ -98,7 +99,8 @@ bool make_prod(const Request& r, Launches& to) { return reduce(r, to, "Prod", r.
 bool make_max(const Request& r, Launches& to) { return reduce(r, to, "Max", r.attrs.ints("dims"), 0); }
 bool make_min(const Request& r, Launches& to) { return reduce(r, to, "Min", r.attrs.ints("dims"), 0); }
 
-// ---- argmax, argmin --------------------------------------------------------------------------------------------------
+// ---- argmax, argmin
+// --------------------------------------------------------------------------------------------------
 
 // A block for each result. NaN is best of all; of equals the first.
 constexpr std::string_view kArg = R"(
@@ -167,7 +169,8 @@ bool arg(const Request& r, Launches& to, bool largest) {
 bool make_argmax(const Request& r, Launches& to) { return arg(r, to, true); }
 bool make_argmin(const Request& r, Launches& to) { return arg(r, to, false); }
 
-// ---- running sums ----------------------------------------------------------------------------------------------------
+// ---- running sums
+// ----------------------------------------------------------------------------------------------------
 
 // Sums go one after another, as on the CPU. A thread for each line: where lines lie side by side, or are many.
 constexpr std::string_view kScanLines = R"(
@@ -266,7 +269,7 @@ bool make_cumsum(const Request& r, Launches& to) {
 
 std::span<const MakerRow> reduce_makers() {
   static const MakerRow rows[] = {{&reduce_sum_op, make_sum}, {&reduce_prod_op, make_prod}, {&reduce_max_op, make_max},
-                                  {&reduce_min_op, make_min}, {&argmax_op, make_argmax},   {&argmin_op, make_argmin},
+                                  {&reduce_min_op, make_min}, {&argmax_op, make_argmax},    {&argmin_op, make_argmin},
                                   {&cumsum_op, make_cumsum}};
   return rows;
 }

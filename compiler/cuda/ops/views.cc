@@ -136,7 +136,8 @@ bool make_concat(const Request& r, Launches& to) {
   return true;
 }
 
-// ---- blocks at starts that the device knows --------------------------------------------------------------------------
+// ---- blocks at starts that the device knows
+// --------------------------------------------------------------------------
 
 // Elements of kEach each: the side that moves is found at `starts`, each of which must let the block fit.
 constexpr std::string_view kBlock = R"(

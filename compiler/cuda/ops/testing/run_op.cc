@@ -36,7 +36,8 @@ bool OpRunner::prepare(const testing::Case& c, int alignment) {
   call.op = make_op(*c.op, c.attrs, in, out, {}, alignment);
   if (!call.op) return false;
   for (const Kernel& k : call.op->kernels()) {
-    const auto at = std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& o) { return o.symbol == k.symbol; });
+    const auto at =
+        std::find_if(kernels_.begin(), kernels_.end(), [&](const Kernel& o) { return o.symbol == k.symbol; });
     if (at == kernels_.end()) {
       kernels_.push_back(k);
     } else {
@@ -58,15 +59,17 @@ OpRunner::Result OpRunner::run(size_t i, const std::vector<Tensor>& in, bool in_
   for (const TensorType& t : call.out) {
     r.out.push_back(in_place && r.out.empty() ? in[0] : Tensor::empty(t));
     to.push_back(r.out.back().view_for_kernel().data);
-    if (!(in_place && r.out.size() == 1) && t.nbytes() > 0) std::memset(to.back(), 0xcd, static_cast<size_t>(t.nbytes()));
+    if (!(in_place && r.out.size() == 1) && t.nbytes() > 0)
+      std::memset(to.back(), 0xcd, static_cast<size_t>(t.nbytes()));
   }
   std::vector<std::byte> memory(static_cast<size_t>(launches.workspace_bytes()) + 256, std::byte{0xcd});
   int32_t bad = 0;
-  const Addresses at{from, to,
-                     reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256), &bad};
+  const Addresses at{from, to, reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256),
+                     &bad};
   for (const Step& s : launches.steps()) {
     if (s.left_out(at)) continue;
-    const std::vector<std::byte> bytes = s.parameters_at(at);
+    std::vector<std::byte> bytes(s.parameters.size());
+    s.write_parameters(at, bytes.data());
     emulated_->launch(s.kernel.symbol, s.grid, std::span<const std::byte>(bytes));
   }
   r.bad = bad != 0;
