@@ -2,7 +2,6 @@
 
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
-#include "framework/cuda/driver_api.h"
 #include "framework/cuda/dynamic_library.h"
 #include "framework/cuda/library_places.h"
 
@@ -214,45 +213,7 @@ const CublasLtLibrary& cublaslt_library() {
   return *found;
 }
 
-namespace {
-
-const lt::Table* replacement = nullptr;
-
-struct Handles {
-  Mutex mutex;
-  std::map<int, std::unique_ptr<CublasLt>> of WEFT_GUARDED_BY(mutex);
-};
-Handles& handles() {
-  static Handles* h = new Handles;
-  return *h;
-}
-void forget_handles() {
-  MutexLock lock(handles().mutex);
-  handles().of.clear();
-}
-
-}  // namespace
-
-ScopedCublasLt::ScopedCublasLt(const lt::Table& table) : previous_(replacement) {
-  forget_handles();
-  replacement = &table;
-}
-ScopedCublasLt::~ScopedCublasLt() {
-  forget_handles();
-  replacement = previous_;
-}
-
-CublasLt& CublasLt::of(int index) {
-  static const bool registered = (internal::at_driver_change(forget_handles), true);
-  static_cast<void>(registered);
-  MutexLock lock(handles().mutex);
-  std::unique_ptr<CublasLt>& lt = handles().of[index];
-  if (!lt) lt = std::make_unique<CublasLt>();
-  return *lt;
-}
-
 const lt::Table& CublasLt::checked_table() {
-  if (replacement) return *replacement;
   const CublasLtLibrary& l = cublaslt_library();
   WEFT_CHECK_AS(kUnavailable, l.unavailable.empty(), l.unavailable);
   return l.call;

@@ -87,8 +87,6 @@ class CublasLt {
   explicit CublasLt(const lt::Table& table = checked_table());
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
-  /// The one of GPU `index`, whose context must be current; made at first use, kept until the driver is replaced.
-  static CublasLt& of(int index);
 
   /// The fastest way for a shape by cuBLASLt's heuristics, remembered per shape; null where it has none within
   /// `workspace_limit` (epilogues ask for alignments that the shape may not have). Extents must be positive.
@@ -102,17 +100,6 @@ class CublasLt {
   lt::Context* handle_ = nullptr;
   Mutex mutex_;
   std::map<std::pair<MatmulShape, int64_t>, std::unique_ptr<MatmulPlan>> plans_ WEFT_GUARDED_BY(mutex_);
-};
-
-/// Puts another table in the library's place for as long as it lives: the fake of tests. Forgets all of CublasLt::of.
-class ScopedCublasLt {
- public:
-  explicit ScopedCublasLt(const lt::Table& table);
-  ~ScopedCublasLt();
-  ScopedCublasLt(const ScopedCublasLt&) = delete;
-
- private:
-  const lt::Table* previous_;
 };
 
 }  // namespace weft::cuda
