@@ -37,6 +37,7 @@ void add_kernels(std::vector<Kernel>* to, DType type, int64_t d, int64_t dv, con
       const std::string name = cat(kernel.symbol, "_", to->size());
       kernel.text.replace(kernel.text.rfind(kernel.symbol + "(const __grid"), kernel.symbol.size(), name);
       kernel.symbol = name;
+      kernel.max_spill_bytes = 0;
       to->push_back(std::move(kernel));
     }
   }

@@ -31,8 +31,8 @@ std::vector<ScalarInput> inputs(bool score, bool grad, const char* array, size_t
   if (score) in.push_back({.text = "score"});
   if (grad) in.push_back({.text = "grad"});
   const MaskRange position = MaskRange::between(0, internal::kGeneratedPositions);
-  in.push_back({.text = "b", .range = position});
-  in.push_back({.text = "h", .range = position});
+  in.push_back({.text = "b", .range = position, .deps = kOnBatch});
+  in.push_back({.text = "h", .range = position, .deps = kOnHead});
   in.push_back({.text = "q", .range = position, .deps = kOnQuery});
   in.push_back({.text = "kv", .range = position, .deps = kOnKey});
   for (size_t i = 0; i < tables; ++i)
@@ -63,7 +63,7 @@ std::string score_mod_text(const Graph& mod, std::span<const TensorType> tables)
              kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
 }
 
-std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables) {
+std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables, MaskDeps* deps) {
   const TensorType first[] = {scalar(kInt64), scalar(kInt64), scalar(kInt64), scalar(kInt64)};
   const Ref<Graph> g = traced(
       [&](std::span<const Tensor> in) {
@@ -74,6 +74,7 @@ std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables)
       first, tables);
   ScalarPrinter printer(*g, inputs(false, false, "mask_table", tables.size()), 0, 1, "mask_mod");
   const std::string result = printer.output(0);
+  if (deps) *deps = {(printer.deps(0) & kOnBatch) != 0, (printer.deps(0) & kOnHead) != 0};
   return cat("/// Whether the query sees the key.\nW_WORD bool mask_mod(const AttentionParams& p, ", kIndices, ") {\n",
              printer.statements(), "  return ", result, ";\n}\n");
 }
@@ -126,7 +127,7 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
     r.reads.push_back({.table = reads.all[static_cast<size_t>(i)].input - 5,
                        .rows = (deps & (kOnQuery | kOnDistance)) != 0,
                        .cols = (deps & (kOnKey | kOnDistance)) != 0,
-                       .diagonal = deps == kOnDistance});
+                       .diagonal = (deps & (kOnQuery | kOnKey | kOnDistance)) == kOnDistance});
     r.text += cat("W_WORD int64 table_at", i, "(const AttentionParams& p, ", kIndices, ") {\n", printer.statements(),
                   "  return ", at, ";\n}\n");
   }

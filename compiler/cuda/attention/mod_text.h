@@ -20,8 +20,13 @@ struct ModRead {
 /// Throws naming the op and the user's line where a mod has no such form.
 std::string score_mod_text(const Graph& mod, std::span<const TensorType> tables);
 
+/// Whether a mask differs from one batch entry, or head, to another.
+struct MaskDeps {
+  bool batch = false, head = false;
+};
+
 /// `W_WORD bool mask_mod(const AttentionParams& p, int b, int h, int q, int kv)`.
-std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables);
+std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables, MaskDeps* deps = nullptr);
 
 struct ScoreGradText {
   /// `float score_mod_grad(p, score, grad, b, h, q, kv)`: the gradient of the score; and if a table is learned,

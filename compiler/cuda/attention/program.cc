@@ -16,6 +16,7 @@ using weft::internal::AttentionOperands;
 // Blocks that keep a device busy, and keys that a piece of them is worth: constants, so that the order of sums follows
 // from the shapes alone.
 constexpr int64_t kWantedBlocks = 528, kLeastPiece = 256;
+constexpr int64_t kClassPoints = 128;   // block of a mask without lists
 constexpr int64_t kPackedQueries = 64;  // so few queries of a head share a tile with those of its neighbours
 
 int64_t up_to_256(int64_t n) { return (n + 255) / 256 * 256; }
@@ -40,15 +41,18 @@ Ref<Graph> graph_of(const Attrs& attrs, const char* key) {
 struct AttentionProgram::Sizes {
   AttentionOperands at;
   int64_t batch, heads, kv_heads, group, q_len, kv_len, entries, dim, value_dim, block_q, block_kv;
-  bool pack;     // heads that share keys fill a tile together
-  int64_t rows;  // of a tile's dimension
-  Sizes(const Attrs& attrs, std::span<const StridedView> in) : at(attrs) {
+  bool pack;                                                  // heads that share keys fill a tile together
+  int64_t class_batches, class_heads, q_classes, kv_classes;  // of a mask without lists
+  int64_t rows;                                               // of a tile's dimension
+  Sizes(const Attrs& attrs, std::span<const StridedView> in, const MaskDeps& mask) : at(attrs) {
     const Shape &q = in[0].shape, &k = in[1].shape;
     batch = q[0], heads = q[1], q_len = q[2], dim = q[3], value_dim = in[2].shape[3];
     entries = k[0], kv_heads = k[1], group = heads / kv_heads;
     kv_len = k[2] * (at.pages >= 0 ? in[static_cast<size_t>(at.pages)].shape[1] : 1);
     block_q = attrs.i("block_q"), block_kv = attrs.i("block_kv", 0);
-    pack = group > 1 && q_len < kPackedQueries && (block_q == 0 || attrs.i("block_heads") == 1);
+    pack = group > 1 && q_len < kPackedQueries && (block_q == 0 ? !mask.head : attrs.i("block_heads") == 1);
+    class_batches = mask.batch ? batch : 1, class_heads = mask.head ? heads : 1;
+    q_classes = ceil_div(q_len, kClassPoints), kv_classes = ceil_div(kv_len, kClassPoints);
     rows = pack ? group * q_len : q_len;
   }
   /// Pieces of the keys.
@@ -65,15 +69,25 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
   for (size_t i = 0; i < 3; ++i)
     WEFT_CHECK(in[i].shape[3] <= 1 || in[i].strides[3] == 1, "attention on CUDA: operand ", i, " has stride ",
                in[i].strides[3], " along its last dim; need 1");
-  choices_ = choices(in, out);
   const AttentionSpec base = base_spec(in, out);
-  const Sizes z(attrs_, in);
+  if (base.classes) mask_mod_text(*base.mask, base.mask_tables, &mask_deps_);
+  choices_ = choices(in, out);
+  const Sizes z(attrs_, in, mask_deps_);
   if (!backward) {
     const AttentionSpec s = forward_spec(base, z);
     add(s, hopper(s, z) ? AttentionPart::kForwardHopper : AttentionPart::kForward);
     if (s.split) add(s, AttentionPart::kMerge);
-    return;
+  } else {
+    add_backward(base, z, in);
   }
+  if (base.classes) {
+    AttentionSpec c = base;
+    c.row_tiles = 1, c.warps = 8;
+    add(c, AttentionPart::kClassify);
+  }
+}
+
+void AttentionProgram::add_backward(const AttentionSpec& base, const Sizes& z, std::span<const StridedView> in) {
   add(delta_spec(base), AttentionPart::kDelta);
   add(key_grad_spec(base, z), AttentionPart::kKeyGrad);
   const AttentionSpec q = query_grad_spec(base, z);
@@ -116,6 +130,7 @@ AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::
   if (backward_) s.aligned = s.aligned && aligned(in[static_cast<size_t>(at.count + 2)]);
   s.blocks = at.blocks >= 0;
   s.score = graph_of(attrs_, "score"), s.mask = graph_of(attrs_, "mask");
+  s.classes = s.mask && !s.blocks;
   s.scale_first = s.score || !(attrs_.f("scale") > 0);
   s.dropout = at.dropout >= 0, s.places = at.places >= 0, s.paged = at.pages >= 0;
   s.wide = out[0].dtype == kFloat32;
@@ -161,7 +176,7 @@ AttentionSpec AttentionProgram::delta_spec(const AttentionSpec& base) const {
 // All that the kernels' text depends on beside the attributes.
 std::string AttentionProgram::choices(std::span<const StridedView> in, std::span<const StridedView> out) const {
   const AttentionSpec base = base_spec(in, out);
-  const Sizes z(attrs_, in);
+  const Sizes z(attrs_, in, mask_deps_);
   std::string c = cat(base.type, " ", base.dim, " ", base.value_dim, " ", base.aligned, " ", base.wide);
   for (const auto* tables : {&base.score_tables, &base.mask_tables})
     for (const TensorType& t : *tables) c += cat(" ", t);
@@ -181,7 +196,7 @@ bool AttentionProgram::serves(std::span<const StridedView> in, std::span<const S
 }
 
 AttentionParams AttentionProgram::params(std::span<const StridedView> in) const {
-  const Sizes z(attrs_, in);
+  const Sizes z(attrs_, in, mask_deps_);
   AttentionParams p{};
   p.q = rows_of(in[0]), p.k = rows_of(in[1]), p.v = rows_of(in[2]);
   p.batch = static_cast<int32_t>(z.batch), p.heads = static_cast<int32_t>(z.heads);
@@ -198,6 +213,12 @@ AttentionParams AttentionProgram::params(std::span<const StridedView> in) const 
     const int64_t q_blocks = ceil_div(z.q_len, z.block_q), heads = attrs_.i("block_heads");
     p.mask_head = heads == 1 ? 0 : static_cast<int32_t>(q_blocks);
     p.mask_batch = attrs_.i("block_batch") == 1 ? 0 : static_cast<int32_t>(q_blocks * heads);
+  }
+  if (z.at.blocks < 0 && attrs_.has("mask")) {
+    p.block_q = p.block_kv = static_cast<int32_t>(kClassPoints);
+    p.class_batches = static_cast<int32_t>(z.class_batches), p.class_heads = static_cast<int32_t>(z.class_heads);
+    p.mask_head = z.class_heads == 1 ? 0 : static_cast<int32_t>(z.q_classes);
+    p.mask_batch = z.class_batches == 1 ? 0 : static_cast<int32_t>(z.q_classes * z.class_heads);
   }
   if (z.at.dropout >= 0) {
     const double rate = attrs_.f("dropout");
@@ -263,9 +284,11 @@ int64_t AttentionProgram::workspace(std::span<const StridedView> in) const {
 
 void AttentionProgram::lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes,
                                void* workspace) const {
-  const Sizes z(attrs_, in);
+  const Sizes z(attrs_, in, mask_deps_);
   Layout l{static_cast<char*>(workspace)};
   const int64_t lines = z.batch * z.heads * z.q_len;
+  if (parts_.back() == AttentionPart::kClassify)
+    p->classes = l.take<uint8_t>(z.class_batches * z.class_heads * z.q_classes * z.kv_classes);
   if (!backward_) {
     p->splits = static_cast<int32_t>(z.splits(specs_[0].block_m()));
     if (p->splits > 1) {
@@ -295,7 +318,7 @@ int64_t AttentionProgram::table_elements(std::span<const StridedView> in) const 
 /// Private sums of the tables' gradients: as many as tasks, up to a number of bytes.
 int64_t AttentionProgram::table_sets(std::span<const StridedView> in) const {
   constexpr int64_t kMostBytes = int64_t{256} << 20, kMostSets = 264;
-  const Sizes z(attrs_, in);
+  const Sizes z(attrs_, in, mask_deps_);
   const AttentionSpec s = table_grad_spec(base_spec(in, {in.data(), 1}), z);
   const int64_t tasks = ceil_div(z.q_len, s.block_m()) * z.heads * z.batch;
   return std::clamp<int64_t>(kMostBytes / (4 * std::max<int64_t>(1, table_elements(in))), 1,
@@ -304,7 +327,7 @@ int64_t AttentionProgram::table_sets(std::span<const StridedView> in) const {
 
 std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedView> in,
                                                         std::span<const StridedView> out, void* workspace) const {
-  const Sizes z(attrs_, in);
+  const Sizes z(attrs_, in, mask_deps_);
   AttentionParams p = params(in);
   int64_t bytes = 0;
   lay_out(in, &p, &bytes, workspace);
@@ -314,13 +337,16 @@ std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedV
     if (blocks > 0) all.push_back({kernel, {.x = static_cast<uint32_t>(blocks)}, p});
   };
   const int64_t lines = z.batch * z.heads * z.q_len;
+  if (parts_.back() == AttentionPart::kClassify && lines > 0)
+    launch(static_cast<int>(parts_.size()) - 1, z.class_batches * z.class_heads * z.q_classes * z.kv_classes);
   if (!backward_) {
     const AttentionSpec& s = specs_[0];
     p.out = rows_of(out[0]);
     p.lse = out[1].as<float>(), p.max = out[2].as<float>();
     if (parts_[0] == AttentionPart::kForwardHopper) {
       launch(0, ceil_div(z.q_len, s.block_m()) * z.heads * z.batch);
-      if (!all.empty()) all[0].maps = {map_of(in[0], s.block_m()), map_of(in[1], s.block_n), map_of(in[2], s.block_n)};
+      if (!all.empty() && all.back().kernel == 0)
+        all.back().maps = {map_of(in[0], s.block_m()), map_of(in[1], s.block_n), map_of(in[2], s.block_n)};
       return all;
     }
     launch(0, ceil_div(z.rows, s.block_m()) * p.splits * column_chunks(s, AttentionPart::kForward) *

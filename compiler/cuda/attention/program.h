@@ -67,6 +67,7 @@ class AttentionProgram {
   AttentionSpec table_grad_spec(const AttentionSpec& base, const Sizes& z) const;
   AttentionSpec delta_spec(const AttentionSpec& base) const;
   void add(const AttentionSpec& spec, AttentionPart part);
+  void add_backward(const AttentionSpec& base, const Sizes& z, std::span<const StridedView> in);
   AttentionParams params(std::span<const StridedView> in) const;
   /// Where scratch lies in the workspace.
   void lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes, void* workspace) const;
@@ -77,6 +78,7 @@ class AttentionProgram {
   Attrs attrs_;
   AttentionOptions options_;
   bool backward_ = false;
+  MaskDeps mask_deps_;  // of a mask without lists
   std::string choices_;
   std::vector<AttentionSpec> specs_;  // by kernel
   std::vector<AttentionPart> parts_;

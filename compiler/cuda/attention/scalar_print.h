@@ -11,7 +11,7 @@
 namespace weft::cuda {
 
 /// Of what a value depends.
-enum ScalarDep : uint8_t { kOnQuery = 1, kOnKey = 2, kOnDistance = 4 };
+enum ScalarDep : uint8_t { kOnQuery = 1, kOnKey = 2, kOnDistance = 4, kOnBatch = 8, kOnHead = 16 };
 
 /// An input of the graph: how it is written, and what is known of it.
 struct ScalarInput {

@@ -19,6 +19,7 @@ WEFT_TEXT(table_grad)
 WEFT_TEXT(finish_tables)
 WEFT_TEXT(finish)
 WEFT_TEXT(hopper)
+WEFT_TEXT(classify)
 #undef WEFT_TEXT
 #define WEFT_TEXT(name)                                                                                             \
   Body {                                                                                                            \
@@ -39,9 +40,9 @@ int itemsize_of(const AttentionSpec& s) { return s.type == kFloat32 ? 4 : 2; }
 int row_bytes(const AttentionSpec& s, int n) { return padded(n) * itemsize_of(s) + 16; }
 
 const char* name_of(AttentionPart part) {
-  constexpr const char* k[] = {"attention_forward",       "attention_merge",         "attention_delta",
-                               "attention_key_grad",      "attention_query_grad",    "attention_table_grad",
-                               "attention_finish_tables", "attention_forward_hopper"};
+  constexpr const char* k[] = {"attention_forward",       "attention_merge",          "attention_delta",
+                               "attention_key_grad",      "attention_query_grad",     "attention_table_grad",
+                               "attention_finish_tables", "attention_forward_hopper", "attention_classify"};
   return k[static_cast<int>(part)];
 }
 /// attention_forward_bf16_64: what a profiler shows.
@@ -123,6 +124,8 @@ int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
       const int k = (s.dim + 63) / 64 * 128, v = (s.value_dim + 63) / 64 * 128;
       return 1024 + m * k + s.stages * n * (k + v);
     }
+    case AttentionPart::kClassify:
+      return 4 * s.warps;
     default:
       return 0;
   }
@@ -139,7 +142,8 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
   w.number("kThreads", threads_of(s, part)), w.number("kRowTiles", s.row_tiles);
   w.number("kBlockM", s.block_m()), w.number("kBlockN", s.block_n), w.number("kStages", s.stages);
   w.flag("kKeepRows", s.keep_rows), w.flag("kAligned", s.aligned);
-  w.flag("kBlocks", s.blocks), w.flag("kMasked", s.mask != nullptr), w.flag("kScored", s.score != nullptr);
+  w.flag("kBlocks", s.blocks), w.flag("kClasses", s.classes), w.flag("kMasked", s.mask != nullptr),
+      w.flag("kScored", s.score != nullptr);
   w.flag("kScaleFirst", s.scale_first);
   w.flag("kDropout", s.dropout), w.flag("kPlaces", s.places), w.flag("kPaged", s.paged);
   w.flag("kWideOut", s.wide), w.flag("kSplit", s.split), w.flag("kPackHeads", s.pack_heads);
@@ -161,6 +165,9 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
     case AttentionPart::kForwardHopper:
       w.body(WEFT_TEXT(finish));
       w.body(WEFT_TEXT(hopper));
+      break;
+    case AttentionPart::kClassify:
+      w.body(WEFT_TEXT(classify));
       break;
     case AttentionPart::kMerge:
       w.body(WEFT_TEXT(merge));
@@ -197,6 +204,8 @@ Kernel attention_kernel(const AttentionSpec& s, AttentionPart part) {
   k.symbol = symbol_of(s, part);
   k.text = internal::attention_text(s, part, true);
   k.threads = threads_of(s, part);
+  // A user's mod may be of any size; compile_test holds ours to no spills at all.
+  if (s.score || s.mask || s.dropout) k.max_spill_bytes = 1 << 16;
   if (part == AttentionPart::kForwardHopper) k.least_sm = 90, k.only_sm90a = true, k.max_registers = 168;
   k.shared_bytes = attention_shared_bytes(s, part);
   return k;

@@ -10,7 +10,17 @@
 namespace weft::cuda {
 
 /// Which kernel of attention.
-enum class AttentionPart { kForward, kMerge, kDelta, kKeyGrad, kQueryGrad, kTableGrad, kFinishTables, kForwardHopper };
+enum class AttentionPart {
+  kForward,
+  kMerge,
+  kDelta,
+  kKeyGrad,
+  kQueryGrad,
+  kTableGrad,
+  kFinishTables,
+  kForwardHopper,
+  kClassify
+};
 
 struct AttentionSpec {
   DType type = kFloat32;
@@ -18,6 +28,7 @@ struct AttentionSpec {
   bool tf32 = false;         // f32 products in tf32: a choice of the caller
   bool aligned = true;       // rows begin at multiples of 16 bytes
   bool blocks = false;       // there is a block mask
+  bool classes = false;      // else: its blocks are classified before
   bool scale_first = false;  // a mod reads scores, or the scale is not above 0
   bool dropout = false, places = false, paged = false, wide = false;
   Ref<Graph> score, mask;  // null: none

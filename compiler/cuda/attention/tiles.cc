@@ -58,7 +58,7 @@ AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_q, int
   s.row_tiles = 1;
   const int most = f32 ? 64 : 128;
   s.value_cols = std::min(wide, most);
-  s.keep_rows = wide <= 64;
+  s.keep_rows = wide <= 64 && !s.score;  // a mod needs the registers
   s.warps = wide <= 128 && !f32 ? 8 : wide <= 128 || !f32 ? 4 : 2;
   s.block_n = wide <= 64 && !f32 ? 64 : wide <= 64 || !f32 ? 32 : 16;
   if (s.dropout && !f32) s.block_n /= 2;  // the generator's registers
@@ -72,7 +72,7 @@ AttentionSpec query_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
   s.stages = 2;
   s.row_tiles = 1;
   s.value_cols = s.dim <= 256 ? s.dim : 128;
-  s.keep_rows = wide <= 64;
+  s.keep_rows = wide <= 64 && !s.score;  // a mod needs the registers
   s.warps = wide <= 128 && !f32 ? 8 : wide <= 128 || !f32 ? 4 : 2;
   s.block_n = wide <= 64 && !f32 ? 64 : wide <= 128 || !f32 ? 32 : 16;
   if (s.dropout && !f32) s.block_n /= 2;
