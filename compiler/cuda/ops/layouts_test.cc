@@ -171,6 +171,19 @@ TEST(CudaOpLayouts, EightBitFloats) {
   }
 }
 
+// Addresses that are only as aligned as an element.
+TEST(CudaOpLayouts, Unaligned) {
+  const Tensor x = values({9, 16}, 1), ids = integers({30}, 9, 2), src = values({30, 16}, 3);
+  expect_equal(index_add_op, {{{}, {x, ids, src}}}, 4);
+  expect_equal(concat_op, {{along(0), {x, x}}}, 4);
+  expect_equal(pad_op, {{{{"lo", Shape{1, 4}}, {"hi", Shape{0, 4}}, {"value", 0.0}}, {x}}}, 4);
+  const Tensor word = Tensor::from_vector(std::vector<int64_t>{7}, {});
+  expect_equal(random_bits_op, {{{{"shape", Shape{9, 5}}, {"op_id", int64_t{3}}}, {word, word}}}, 4);
+  const ExpertOrder o = expert_order(integers({9, 2}, 3, 3), 3);
+  const Attrs k{{"k", int64_t{2}}};
+  expect_equal(dispatch_rows_op, {{k, {x, o.slots, o.tokens, o.rows}}}, 4);
+}
+
 TEST(CudaOpLayouts, InPlace) {
   const Tensor x = values({19, 24}, 1), ids = integers({70}, 19, 2), src = values({70, 24}, 3);
   testing::Case c;

@@ -46,6 +46,15 @@ TEST_P(CudaOps, GivesTheBitsOfTheCpu) {
   }
 }
 
+// All that have a kernel of their own on the CPU and none here, with a reason.
+TEST(CudaOpsList, OnlyThese) {
+  std::vector<std::string> names;
+  for (const OpDef* op : all_ops())
+    if (op->kernel && !op->is(kCollective) && !why_not(*op).empty()) names.push_back(op->name);
+  EXPECT_EQ(names, (std::vector<std::string>{"dot", "grouped_dot", "debug_print", "linear_cross_entropy",
+                                             "linear_cross_entropy_grad", "attention", "attention_backward"}));
+}
+
 std::vector<const OpDef*> with_samples() {
   std::vector<const OpDef*> ops;
   for (const OpDef* op : all_ops())
