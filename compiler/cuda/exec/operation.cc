@@ -5,6 +5,7 @@
 #include "compiler/cuda/exec/dot_operation.h"
 #include "compiler/cuda/exec/fused_operation.h"
 #include "compiler/cuda/exec/graph_operation.h"
+#include "compiler/cuda/ops/ops.h"
 #include "compiler/kir/domain.h"
 #include "compiler/kir/fused.h"
 #include "framework/base/error.h"
@@ -71,6 +72,7 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   const Node& node = body->node(body->outputs[0]);
   if (kir::can_fuse(node) && kir::cannot_lower(*body).empty())
     return group_operation(op.name, *body, in, out, gpu, alignment, lower);
+  if (std::unique_ptr<Operation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
   // Types that kernels do not take, moved by the driver.
   if (&op == &contiguous_op) return std::make_unique<CopyOperation>(in[0], out[0]);
   if (op.view) {
