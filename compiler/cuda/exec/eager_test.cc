@@ -125,6 +125,24 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   EXPECT_NE(error_of([&] { index_select(x, 0, indices({-1})).to_vector<float>(); }, Code::kOutOfRange).find("index_select at"), std::string::npos);
 }
 
+TEST(Eager, SoIsAnIntegerDivisionByZero) {
+  ScopedEmulatedGpu gpu;
+  Tensor a = Tensor::from_vector<int64_t>({7, 8}, {2}).to(Device::cuda());
+  Tensor b = Tensor::from_vector<int64_t>({2, 0}, {2}).to(Device::cuda());
+  Tensor c = remainder(a, b);
+  EXPECT_EQ(error_of([&] { c.to_vector<int64_t>(); }, Code::kInvalidArgument),
+            cat("remainder at compiler/cuda/exec/eager_test.cc:", __LINE__ - 2, ": integer division by zero on cuda:0"));
+}
+
+TEST(Eager, PrintsFromTheHost) {
+  ScopedEmulatedGpu gpu;
+  Tensor x = whole({3}, 1).to(Device::cuda()) * 2;
+  ::testing::internal::CaptureStderr();
+  Tensor y = debug_print(x, "x");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "x = " + x.to(Device::cpu()).to_string() + "\n");
+  EXPECT_EQ(y.to_vector<float>(), x.to_vector<float>());
+}
+
 TEST(Eager, ScratchGoesBack) {
   ScopedEmulatedGpu gpu;
   // Rows that do not lie one after another in either order: copied before the product.

@@ -82,6 +82,9 @@ class SequenceOperation final : public Operation {
   }
   int64_t workspace_bytes() const override { return workspace_; }
   bool checks_indices() const override { return checks_; }
+  bool capturable() const override {
+    return std::all_of(steps_.begin(), steps_.end(), [](const Step& s) { return s.operation->capturable(); });
+  }
 
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override {
     auto address = [&](const Home& h) -> void* {

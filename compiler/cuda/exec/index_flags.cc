@@ -1,5 +1,6 @@
 #include "compiler/cuda/exec/index_flags.h"
 
+#include <string_view>
 #include <tuple>
 
 #include "framework/base/error.h"
@@ -23,7 +24,11 @@ struct IndexFlags::OfGpu {
   Gpu& gpu;
   int32_t* flags;
   bool asked = false;  // since the last look
-  std::vector<std::string> names;
+  struct Name {
+    std::string text;
+    bool divides = false;  // integers, by what may be zero
+  };
+  std::vector<Name> names;
   std::map<std::tuple<const char*, const char*, uint32_t>, int> places;
 };
 
@@ -38,10 +43,11 @@ int32_t* IndexFlags::of(Gpu& gpu, const char* op, SourceLine line) {
   auto [at, fresh] = g->places.try_emplace({op, line.file, line.line}, static_cast<int>(g->names.size()));
   if (fresh && static_cast<int>(g->names.size()) < kMost) {
     const std::string where = line.to_string();
-    g->names.push_back(cat(op, where.empty() ? "" : " at ", where));
+    const std::string_view name = op;
+    g->names.push_back({cat(op, where.empty() ? "" : " at ", where), name == "remainder" || name == "floor_divide"});
   } else if (fresh) {
     at->second = kMost - 1;
-    g->names.back() = "one of many ops";
+    g->names.back() = {"one of many ops"};
   }
   return g->flags + at->second;
 }
@@ -58,7 +64,9 @@ void IndexFlags::look(Gpu& gpu) {
   for (int64_t i = 0; i < n; ++i) {
     if (!raised[i]) continue;
     g.clear();
-    WEFT_CHECK_AS(kOutOfRange, false, g.names[i], ": an index is out of range on ", gpu.device(),
+    const auto& [name, divides] = g.names[i];
+    WEFT_CHECK(!divides, name, ": integer division by zero on ", gpu.device());
+    WEFT_CHECK_AS(kOutOfRange, false, name, ": an index is out of range on ", gpu.device(),
                   "; the same call on the CPU says which");
   }
 }

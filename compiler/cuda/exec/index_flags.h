@@ -1,4 +1,4 @@
-// Where eager ops leave word that an index was out of range: a device flag per op and line of the program, raised by
+// Where eager ops leave word that an index was out of range, or an integer divided by zero: a device flag per op and line of the program, raised by
 // kernels and looked at when the host reads a value anyway. A flag that was never raised needs no clearing, so nothing
 // waits and nothing runs out.
 #pragma once
@@ -19,8 +19,8 @@ class IndexFlags {
   ~IndexFlags();
   /// The flag of this op at this line; device memory. Ops beyond kMost share one.
   int32_t* of(Gpu& gpu, const char* op, SourceLine line);
-  /// After a wait for the stream: throws OutOfRange naming op and line if a flag was raised since the last look, and
-  /// lowers it. Costs nothing where no op has asked for a flag since.
+  /// After a wait for the stream: throws OutOfRange (InvalidArgument of an integer division by zero) naming op and line
+  /// if a flag was raised since the last look, and lowers it. Costs nothing where no op has asked for a flag since.
   void look(Gpu& gpu);
   /// Before the driver goes.
   void forget();

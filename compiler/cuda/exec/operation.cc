@@ -12,6 +12,7 @@
 #include "framework/cuda/copy.h"
 #include "ops/attention/record.h"
 #include "ops/core/dot.h"
+#include "ops/core/misc.h"
 #include "ops/core/view.h"
 
 namespace weft::cuda {
@@ -32,6 +33,29 @@ class CopyOperation final : public Operation {
   }
 
  private:
+  StridedView from_, to_;
+};
+
+// debug_print: the CPU's, of the value as the host gets it.
+class PrintOperation final : public Operation {
+ public:
+  PrintOperation(const OpDef& op, const Attrs& attrs, const StridedView& from, const StridedView& to)
+      : op_(op), attrs_(attrs), from_(from), to_(to) {}
+  bool capturable() const override { return false; }
+  void enqueue(const Addresses& at, Stream& stream, SourceLine) const override {
+    StridedView from = from_, to = to_;
+    from.data = at.in[0];
+    to.data = at.out[0];
+    const Tensor value = Tensor::empty({from.dtype, Device::cpu(), from.shape}), same = Tensor::empty(value.type());
+    const StridedView host[] = {value.view_for_kernel()}, result[] = {same.view_for_kernel()};
+    copy_to_host(from, host[0], stream);
+    op_.kernel({op_, attrs_, host, result});
+    copy_on_device(from, to, stream);
+  }
+
+ private:
+  const OpDef& op_;
+  const Attrs attrs_;
   StridedView from_, to_;
 };
 
@@ -68,6 +92,7 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
     return internal::product_operation(op, attrs, in, out, gpu, alignment, options);
   if ((&op == &attention_op || &op == &attention_backward_op) && in[0].dtype != kFloat64)
     return internal::attention_operation(op, attrs, in, out, gpu, alignment, options);
+  if (&op == &debug_print_op) return std::make_unique<PrintOperation>(op, attrs, in[0], out[0]);
   const Ref<Graph> body = body_of_one(op, attrs, in, out);
   const Node& node = body->node(body->outputs[0]);
   if (kir::can_fuse(node) && kir::cannot_lower(*body).empty())

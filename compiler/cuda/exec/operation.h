@@ -30,6 +30,8 @@ class Operation {
   virtual int64_t workspace_bytes() const { return 0; }
   /// Whether an index may turn out to be out of range (Addresses::bad is written).
   virtual bool checks_indices() const { return false; }
+  /// False where enqueue() waits for the stream (debug_print): no part of a captured graph.
+  virtual bool capturable() const { return true; }
   /// Puts the work on the stream and returns; nothing is waited for. `line` is the user's, for messages.
   virtual void enqueue(const Addresses& at, Stream& stream, SourceLine line) const = 0;
 };
