@@ -88,6 +88,9 @@ AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedVi
 }
 
 void AttentionProgram::add_backward(const AttentionSpec& base, const Sizes& z, std::span<const StridedView> in) {
+  for (const TensorType& t : base.score_tables)
+    WEFT_CHECK(t.dtype != kFloat64, "attention on CUDA: score_mod captures ", t,
+               "; need f32, bf16 or f16 for its gradient");
   add(delta_spec(base), AttentionPart::kDelta);
   add(key_grad_spec(base, z), AttentionPart::kKeyGrad);
   const AttentionSpec q = query_grad_spec(base, z);
