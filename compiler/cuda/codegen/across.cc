@@ -112,7 +112,6 @@ class Across : Writer {
     const std::string n = extent(k_.axes - 1, narrow_);
     line(cat("const ", type, " ", point(), " = unit / ", tiles, ";"));
     line(cat("const ", at, " mine = unit % ", tiles, " * 32 + x, l = mine < ", n, " ? mine : ", n, " - 1;"));
-    steps_text_ = "n";
     line(cat("const ", at, " n = mine < ", n, " ? ", extent(steps_axis_, narrow_), " : 0;"));
     outer_positions(few_);
     outer_pointers(false, all_needed());
@@ -166,15 +165,39 @@ class Across : Writer {
     for (int r : l.reduces)
       line(cat(type_name(k_.instrs[r].type), " acc", r, " = identity<", op(r), ", ", type_name(k_.instrs[r].type),
                ">();"));
+    const std::string start = blocks ? "k0 + y" : "y", stop = blocks ? "end" : "n";
+    if (blocks && !held_) line(cat("const ", at, " end = n < k0 + 1024 ? n : k0 + 1024;"));
+    if (const int together = held_ ? 0 : together_of(number, arrays_.compute[number])) {
+      open(cat("for (", at, " k1 = ", start, "; k1 < ", stop, "; k1 += ", 16 * together, ") {"));
+      read_together(number, arrays_.compute[number], together, [&] {
+        line(cat("const ", at, " k = k1 + 16 * j;"));
+        line(cat("const bool in = k < ", stop, ";"));
+      });
+      close();
+    } else {
+      one_by_one(number, start, stop);
+    }
+    for (int r : l.reduces) {
+      const std::string fold = cat("fold_across<", op(r), ">(acc", r, ", turn)");
+      line(blocks ? cat("r", r, ".add(", fold, ");")
+                  : cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", fold, ";"));
+    }
+    if (!blocks) return;
+    close();
+    for (int r : l.reduces) line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = r", r, ".result();"));
+  }
+
+  // The loop's body for each of its steps.
+  void one_by_one(int number, const std::string& start, const std::string& stop) {
+    const Loop& l = form_.loops[number];
+    const std::string at = narrow_ ? "i32" : "i64";
     if (held_) {
       open(cat("UNROLL for (int i = 0; i < ", steps_, "; ++i) {"));
       line(cat("const ", at, " k = y + 16 * i;"));
       line("const bool in = k < n;");
       guard = "in";
     } else {
-      if (blocks) line(cat("const ", at, " end = n < k0 + 1024 ? n : k0 + 1024;"));
-      open(cat("_Pragma(\"unroll 4\") for (", at, " k = ", blocks ? "k0 + y" : "y", "; k < ", blocks ? "end" : "n",
-               "; k += 16) {"));
+      open(cat("_Pragma(\"unroll 4\") for (", at, " k = ", start, "; k < ", stop, "; k += 16) {"));
     }
     looping = true;
     values_of(arrays_.compute[number]);
@@ -185,21 +208,13 @@ class Across : Writer {
     if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
       line(cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
     close();
-    for (int r : l.reduces) {
-      const std::string fold = cat("fold_across<", op(r), ">(acc", r, ", turn)");
-      line(blocks ? cat("r", r, ".add(", fold, ");")
-                  : cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", fold, ";"));
-    }
-    if (!blocks) return;
-    close();
-    for (int r : l.reduces) line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = r", r, ".result();"));
   }
+
   std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
 
   int steps_axis_, steps_;
   int64_t extent_, lanes_, points_, tiles_;
   bool narrow_, few_, one_, few_steps_, held_;
-  std::string steps_text_;
   Arrays arrays_;
 };
 

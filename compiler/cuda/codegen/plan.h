@@ -1,19 +1,21 @@
 // From loop IR to CUDA: the kernels that run a lowered group, each with its grid and the bytes of its parameters.
 //
-// Schedules, by what the kernel does (schedule.h):
-//   flat     elementwise: a thread takes 16 bytes of each operand at a time, several such, in a grid-stride loop;
+// Schedules, by what the kernel does (a file each):
+//   flat     elementwise: a thread takes 16 bytes of each operand at a time, twice where it is light, in a grid-stride
+//            loop; fewer where addresses or extents are no such multiples;
 //   tiles    elementwise with operands that lie across the lanes: tiles of 32 x 32 go through padded shared memory;
-//   rows     sums along rows: 16 threads to a block of 1024 elements, so one half warp for a short row, up to 32 of
-//   them
-//            for a long one; what several loops need of a row stays in registers where it fits, else it is read again;
+//   rows     sums along rows: 16 threads to a block of 1024 elements, so one half warp for a short row, up to 32 for a
+//            long one; what several loops need of a row stays in registers where it fits, else it is read again;
 //   columns  sums over rows, alone or beside sums along them: a block of threads to one of 16 classes of 1024 rows,
 //            whose sums a second kernel combines;
-//   across   sums along an axis that is not the lanes': 16 x 32 threads;
+//   across   sums along an axis that is not the lanes': 16 x 32 threads, or a thread for at most 16 steps;
 //   split    few long rows: a half warp to each block of 1024; a second kernel combines them.
+// Positions are 32-bit where all extents and distances are below 2^30, else 64-bit.
 // Order of sums: that of ops/scalar/reduce_order.h, in every schedule, whatever the grid or device: threads are its
 // logical lanes. A sum of f32 has the bits of the CPU's, and no atomics are used. What it costs: along rows, 4 bytes a
 // thread are read at a time rather than 16 (whole 32-byte sectors all the same).
-// Results may lie where Lowered::overwrites says: what is read at an element is read before it is written.
+// Results may lie where Lowered::overwrites says, and on no other operand: what is read at an element is read before it
+// is written, and other operands are read whenever it suits.
 #pragma once
 #include <cstdint>
 #include <span>

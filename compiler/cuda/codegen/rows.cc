@@ -134,7 +134,6 @@ class Rows : Writer {
 
   void loop(int number) {
     const Loop& l = form_.loops[number];
-    std::string declared;
     for (int id : arrays_.compute[number])
       if (arrays_.kept[id]) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[kSteps];"));
     in_array = arrays_.kept;
@@ -153,7 +152,43 @@ class Rows : Writer {
     if (long_) {
       line(cat("const ", index, " end = ", n_, " < block * (", index, ")1024 + 1024 ? ", n_, " : block * (", index,
                ")1024 + 1024;"));
-      open(cat("_Pragma(\"unroll 8\") for (", index, " l = block * (", index, ")1024 + lane; l < end; l += 16) {"));
+    }
+    const std::string start = long_ ? cat("block * (", index, ")1024 + lane") : "lane";
+    if (const int together = held_ ? 0 : together_of(number, arrays_.compute[number])) {
+      std::string stop = long_ ? "end" : n_;
+      if (!long_ && halves_ > 1) {
+        line(cat("const ", index, " edge = lane - lane % 1024 + 1024, end", number, " = ", n_, " < edge ? ", n_,
+                 " : edge;"));
+        stop = cat("end", number);
+      }
+      open(cat("for (", index, " l0 = ", start, "; l0 < ", stop, "; l0 += ", 16 * together, ") {"));
+      read_together(number, arrays_.compute[number], together, [&] {
+        line(cat("const ", index, " l = l0 + 16 * j;"));
+        line(cat("const bool in = l < ", stop, ";"));
+      });
+    } else {
+      one_by_one(number, index, start);
+    }
+    close();
+    if (long_) {
+      for (int r : l.reduces) {
+        line(cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
+        line(cat("if (lane == 0 && block < ", params.i32("blocks", blocks_), ") blocks", r, "[block] = acc", r, ";"));
+      }
+      close();
+    }
+    for (int r : l.reduces) {
+      const std::string sum = long_
+                                  ? cat("fold_blocks<", op(r), ">(blocks", r, ", ", params.i32("blocks", blocks_), ")")
+                                  : cat("fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn)");
+      line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", sum, ";"));
+    }
+  }
+  // The loop's body for each of its positions; leaves the loop open.
+  void one_by_one(int number, const std::string& index, const std::string& start) {
+    const Loop& l = form_.loops[number];
+    if (long_) {
+      open(cat("_Pragma(\"unroll 8\") for (", index, " l = ", start, "; l < end; l += 16) {"));
     } else {
       open(cat(held_ ? "UNROLL " : "_Pragma(\"unroll 8\") ", "for (int i = 0; i < kSteps; ++i) {"));
       line(cat("const ", index, " l = lane + 16 * i;"));
@@ -170,21 +205,8 @@ class Rows : Writer {
     if (!long_ && !full_ && !held_) close();
     if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
       line(cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
-    close();
-    if (long_) {
-      for (int r : l.reduces) {
-        line(cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
-        line(cat("if (lane == 0 && block < ", params.i32("blocks", blocks_), ") blocks", r, "[block] = acc", r, ";"));
-      }
-      close();
-    }
-    for (int r : l.reduces) {
-      const std::string sum = long_
-                                  ? cat("fold_blocks<", op(r), ">(blocks", r, ", ", params.i32("blocks", blocks_), ")")
-                                  : cat("fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn)");
-      line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", sum, ";"));
-    }
   }
+
   std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
   std::string identity(int r) const { return cat("identity<", op(r), ", ", type_name(k_.instrs[r].type), ">()"); }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <utility>
 
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
@@ -248,6 +249,43 @@ void Writer::store(int id) {
   line(cat(looping && !guard.empty() ? cat("if (", guard, ") ") : "", "set(", element(k_.instrs[id]), ", ", stored(id),
            ");"),
        k_.instrs[id].note);
+}
+
+bool Writer::reads_first(int id) const {
+  const Instr& i = k_.instrs[id];
+  return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !is_unwritten(i.slot);
+}
+int Writer::together_of(int loop, const std::vector<int>& values) const {
+  if (form_.loops[loop].stores.empty()) return 0;
+  const auto reads = std::count_if(values.begin(), values.end(), [&](int id) { return reads_first(id); });
+  return reads == 0 ? 0 : reads <= 2 ? 4 : 2;
+}
+void Writer::read_together(int loop, const std::vector<int>& values, int together,
+                           const std::function<void()>& declare) {
+  std::vector<int> reads, rest;
+  in_array.assign(k_.instrs.size(), false);
+  for (int id : values) {
+    (reads_first(id) ? reads : rest).push_back(id);
+    in_array[id] = reads_first(id);
+  }
+  for (int id : reads) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[", together, "];"));
+  const std::string index = std::exchange(array_index, "j");
+  looping = true;
+  guard = "in";
+  for (const bool writes : {false, true}) {
+    open(cat("UNROLL for (int j = 0; j < ", together, "; ++j) {"));
+    declare();
+    values_of(writes ? rest : reads);
+    if (writes) {
+      for (int r : form_.loops[loop].reduces) take(r);
+      for (int id : form_.loops[loop].stores) store(id);
+    }
+    close();
+  }
+  looping = false;
+  guard.clear();
+  array_index = index;
+  in_array.clear();
 }
 
 bool Writer::moves(int slot) const {

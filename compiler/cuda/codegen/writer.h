@@ -67,6 +67,12 @@ class Writer {
   std::string stored(int id) const;                   // the value of a store or reduction, as memory takes it
   std::string index_term(const kir::Instr& i) const;  // " + at * d" of an indexed load outside lanes' own
 
+  /// How many positions at a time a loop is to read before it stores: operands that a result may lie on are not read
+  /// past a store by any compiler. 0: it need not.
+  int together_of(int loop, const std::vector<int>& values) const;
+  /// The body of such a loop: two loops over j, of which `declare` prints the position and `in`, whether there is one.
+  void read_together(int loop, const std::vector<int>& values, int together, const std::function<void()>& declare);
+
   std::string operand_pointer(int slot);
   /// "s0_1", an i32 or i64 field.
   std::string stride(int slot, int axis, bool narrow);
@@ -102,6 +108,7 @@ class Writer {
  private:
   std::string expression(const kir::Instr& i) const;
   bool is_unwritten(int slot) const;
+  bool reads_first(int id) const;
   std::string guarded(const kir::Instr& i, const std::string& x) const;
   std::string converted(std::string x, kir::Type from, kir::Type to, bool wraps) const;
   std::string pointwise(const kir::Instr& i) const;
