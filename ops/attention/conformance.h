@@ -85,8 +85,8 @@ struct AttentionValues {
 struct Bounded {
   std::vector<double> value, bound;
 };
-/// How operands of products are rounded: as the CPU's kernels do, in 16 bits wherever the type has no more (tensor cores),
-/// or of f32 all to 11 bits (TF32).
+/// How operands of products are rounded: as the CPU's kernels do, in 16 bits wherever the type has no more (tensor
+/// cores), or of f32 all to 11 bits (TF32).
 enum class Products { kCpu, kTensorCores, kTf32 };
 /// softmax(score(scale q k^T) where mask) v and the derivative of sum(out dout) + sum(lse dlse), point by point in f64.
 /// Bounds follow from the unit roundoffs: of what scores and sums are computed in (`wide`), of the operands of products

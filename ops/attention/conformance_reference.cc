@@ -144,8 +144,9 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
           const double size = nd[i] * nv[j];  // of dp's terms
           const double change = std::abs(dp_i[j] - delta);
           const double plain = p_i[j] * (dp_i[j] - delta);
-          const double error = p_i[j] * ((probability + 4 * eps) * change + (static_cast<double>(dv_n + 4) * eps + 2.1 * cut) * size +
-                                         delta_error + eps * (size + delta_size));
+          const double error =
+              p_i[j] * ((probability + 4 * eps) * change + (static_cast<double>(dv_n + 4) * eps + 2.1 * cut) * size +
+                        delta_error + eps * (size + delta_size));
           const double slope_error = at[j].curve * raw_error + 8 * eps * std::abs(at[j].slope);
           ds_i[j] = plain * at[j].slope;
           const double whole = error * (std::abs(at[j].slope) + slope_error) + std::abs(plain) * slope_error +
