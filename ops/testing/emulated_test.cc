@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "compiler/cuda/exec/operation.h"
 #include "compiler/cuda/exec/testing/emulated_gpu.h"
 #include "compiler/cuda/exec/testing/run_operation.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/all_ops.h"
+#include "ops/core/core.h"
 #include "ops/testing/cases.h"
 
 namespace weft::testing {
@@ -88,6 +90,45 @@ TEST_P(EmulatedOps, GiveTheBitsOfTheCpu) {
       continue;
     }
     for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << "result " << i;
+  }
+}
+
+// Operands of a GPU that are turned round (their first dim lies side by side), or begin one element behind a boundary.
+Tensor turned(const Tensor& t) {
+  if (t.dim() < 2) return t.to(Device::cuda());
+  Shape back;
+  for (int d = t.dim() - 1; d >= 0; --d) back.push_back(d);
+  return permute(permute(t, back).contiguous().to(Device::cuda()), back);
+}
+Tensor shifted(const Tensor& t) {
+  const int64_t n = t.numel();
+  if (n == 0) return t.to(Device::cuda());
+  Tensor flat = Tensor::empty({t.dtype(), Device::cpu(), {n + 1}});
+  const StridedView to = flat.view_for_kernel(), from = t.contiguous().view_for_kernel();
+  const int64_t size = itemsize(t.dtype());
+  std::memset(to.data, 0, size);
+  std::memcpy(to.as<char>() + size, from.data, n * size);
+  return reshape(flat.to(Device::cuda()).slice(0, 1, n + 1), t.shape());
+}
+
+TEST_P(EmulatedOps, TakeOperandsAsTheyLie) {
+  const OpDef& op = *GetParam();
+  ScopedEmulatedGpu gpu;
+  int left = 2;
+  for (const Case& c : chosen_cases(op)) {
+    if (c.in.empty() || c.in[0].numel() < 2 || left-- <= 0) continue;
+    SCOPED_TRACE(c.label);
+    const std::vector<Tensor> want = run(c, c.in);
+    for (auto place : {turned, shifted}) {
+      std::vector<Tensor> in, got;
+      for (const Tensor& t : c.in) in.push_back(place(t));
+      for (const Tensor& t : run(c, in)) got.push_back(t.to(Device::cpu()));
+      if (sums_in_its_own_order(op.name)) {
+        EXPECT_TRUE(matches_reference(c, c.in, got));
+        continue;
+      }
+      for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << "result " << i;
+    }
   }
 }
 
