@@ -64,7 +64,7 @@ class CompiledCore {
       NoGrad guard;
       return {interpret(*e.joint, args), e.like};
     }
-    if (!e.executable) e.executable = std::make_unique<Executable>(e.plan, arena, options.verify || verifies_kernels() ? &fused_check : nullptr);
+    if (!e.executable) e.executable = make_executable(e);
     if (!options.verify || e.verified) return {e.executable->run(args), e.like};
     return {verified_run(e, args), e.like};
   }
@@ -88,13 +88,24 @@ class CompiledCore {
       const TensorImpl& t = args[i].get();
       WEFT_CHECK_AS(kFailedPrecondition, !t.trace, "compile: argument ", i,
                     " was traced by a capture that has ended; only the captured function's own return values leave it");
-      WEFT_CHECK_AS(kUnavailable, t.type.device.type != DeviceType::kCuda, "compile: argument ", i, " is on ",
-                    t.type.device, "; need cpu");
+      const Device first = args[0].device();
+      WEFT_CHECK(t.type.device == first || (t.type.device.type != DeviceType::kCuda && first.type != DeviceType::kCuda),
+                 "compile: argument ", i, " is on ", t.type.device, " and argument 0 on ", first,
+                 "; need one device: move with to(device)");
       key.types.push_back(t.type);
       key.layouts.push_back({is_contiguous(t.type.shape, t.strides) ? contiguous_strides(t.type.shape) : t.strides});
     }
     key.structure.assign(structure.begin(), structure.end());
     key.grad = grad_enabled();
+  }
+
+  std::unique_ptr<Executable> make_executable(const Entry& e) {
+    if (e.plan.device.type == DeviceType::kCuda) {
+      WEFT_CHECK_AS(kUnimplemented, !options.verify, "compile: verify compares a step's bits with the interpreter's on the CPU; the step is on ",
+                    e.plan.device);
+      return std::make_unique<Executable>(e.plan, arena, *e.maker, options.cuda_graph && switch_on("WEFT_CUDA_GRAPH"));
+    }
+    return std::make_unique<Executable>(e.plan, arena, options.verify || verifies_kernels() ? &fused_check : nullptr);
   }
 
   Entry* add(const Entry* same_types, CompiledCall::Trace fn) {

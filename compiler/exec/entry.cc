@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "compiler/exec/dump_kernels.h"
+#include "compiler/exec/gpu_launches.h"
 #include "compiler/exec/lower.h"
 #include "compiler/exec/order.h"
 #include "compiler/exec/verify_fused.h"
@@ -41,15 +42,22 @@ thread_local struct {
   FusionReport* report = nullptr;
 } fusing;
 
+std::shared_ptr<LaunchMaker> maker_for(Device device, const CompileOptions& options) {
+  const bool like_eager = options.numerics == "eager";
+  if (device.type == DeviceType::kCuda)
+    return std::make_shared<GpuLaunches>(device, cuda::PrepareOptions{.round_like_eager = like_eager, .tf32 = options.tf32});
+  return std::make_shared<FusedTable>(kir::LowerOptions{.round_like_eager = like_eager});
+}
+
 /// The better of two orders of execution.
 void draft(Planned& p, std::span<const ArgumentLayout> layouts) {
   const Graph& g = *p.fused;
   const std::vector<int32_t> first = insertion_order(g);
-  p.plan = draft_plan(reorder(g, first), layouts, p.table.get());
+  p.plan = draft_plan(reorder(g, first), layouts, p.maker.get());
   p.order = "as written";
   if (p.plan.arena_bytes == 0) return;
   if (std::vector<int32_t> frugal = frugal_order(g); frugal != first) {
-    Plan other = draft_plan(reorder(g, frugal), layouts, p.table.get());
+    Plan other = draft_plan(reorder(g, frugal), layouts, p.maker.get());
     if (other.peak_bytes() < p.plan.peak_bytes()) {
       p.plan = std::move(other);
       p.order = "rearranged to need less memory";
@@ -118,8 +126,8 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
   e.plan_ms = ms_since(start);
   check_budget(e, options);
   dump_kernels(e.plan);
-  if (e.plan.device.type == DeviceType::kCpu)
-    e.load = e.table->load({.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
+  if (e.plan.device.type != DeviceType::kMeta)
+    e.load = e.maker->load({.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
 }
 
 }  // namespace
@@ -131,9 +139,12 @@ Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, 
   p.report = std::make_shared<FusionReport>();
   fusing = {fuse_options(options.disable), p.report.get()};
   fusing.options.little_memory = little_memory;
+  const Device device = device_of(joint);
+  // Products on a GPU are a library's: it reads operands from memory, and what follows a product reads the tile there.
+  if (device.type == DeviceType::kCuda) fusing.options.prologue = fusing.options.epilogue = false;
   static constexpr Pass kFuse[] = {{"fuse", [](const Graph& g) { return fuse(g, fusing.options, fusing.report); }, ""}};
   p.fused = run_passes(lower(joint), kFuse, {options.disable, all_passes(), &p.fusion});
-  p.table = std::make_shared<FusedTable>(kir::LowerOptions{.round_like_eager = options.numerics == "eager"});
+  p.maker = maker_for(device, options);
   std::vector<std::string> notes;
   for (;;) {
     try {
@@ -181,7 +192,7 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
     for (size_t i = 0; i < out.size(); ++i)
       WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i,
                     " of the function is an undefined tensor");
-    if (thread_state.step->used) advance_random_step();
+    if (thread_state.step->used()) advance_random_step();
     e->captured = capture.finish(out);
     e->flags = capture.flags;
   }

@@ -39,7 +39,7 @@ struct Rematerialisation {
 struct Planned {
   Ref<Graph> fused;
   Plan plan;
-  std::shared_ptr<FusedTable> table;
+  std::shared_ptr<LaunchMaker> maker;
   std::vector<PassReport> fusion;  // what the pass did
   std::shared_ptr<FusionReport> report;
   LoadReport load;

@@ -24,6 +24,7 @@ bool has_other_holder(const Tensor& t) {
 double flops_of(const Launch& l, const Graph& g) {
   if (l.fused) return l.fused->lowered().flops;
   if (l.copy) return 0;
+  if (l.op == &kir::fused_op) return kir::body_flops(kir::body_of(g.node(l.node)));
   SmallVec<TensorType, 4> in, out;
   for (const Place& p : l.in) in.push_back(p.type);
   for (const Place& p : l.out) out.push_back(p.type);
@@ -36,6 +37,11 @@ std::string name_of(const Cell& c) { return c.name.empty() ? cat("a cell of ", c
 
 Executable::Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check)
     : plan_(plan), arena_(arena), device_(plan.device), cells_(plan.graph->cells), check_(check) {
+  build();
+}
+
+Executable::Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed)
+    : plan_(plan), arena_(arena), device_(plan.device), cells_(plan.graph->cells), maker_(&maker), replayed_(replayed) {
   build();
 }
 
@@ -81,6 +87,21 @@ void Executable::build() {
   }
   collected_ = {};
   run_setup();
+  if (maker_) device_calls_ = maker_->calls(device_, device_calls_of(plan_.launches, calls_), replayed_ && !trace_ && !debug_);
+  WEFT_BUG_IF(!device_calls_ && device_.type != DeviceType::kCpu, "executable: nothing runs launches on ", device_);
+}
+
+std::vector<DeviceCall> Executable::device_calls_of(const std::vector<Launch>& launches,
+                                                    const std::vector<Call>& calls) const {
+  std::vector<DeviceCall> all;
+  all.reserve(launches.size());
+  for (size_t i = 0; i < launches.size(); ++i) {
+    const Launch& l = launches[i];
+    void* const* at = calls[i].operands.get();
+    const size_t in = l.in.size(), out = l.out.size();
+    all.push_back({&l, {at, in}, {at + in, out}, &calls[i].call.workspace, &plan_.graph->node(l.node)});
+  }
+  return all;
 }
 
 int32_t Executable::base_of(const PlanBuffer& b) {
@@ -150,6 +171,13 @@ void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Ca
         address(p, &c.operands[i], b.offset * itemsize(p.type.dtype));
       }
     }
+    if (l.operation) {
+      Call& c = calls.back();
+      c.operands = std::make_unique<void*[]>(l.in.size() + l.out.size());
+      void** slot = c.operands.get();
+      for (const Place& p : l.in) address(p, slot++, 0);
+      for (const Place& p : l.out) address(p, slot++, 0);
+    }
     if (l.workspace >= 0) add_patch(plan_.buffers[l.workspace], l.workspace, &calls.back().call.workspace, 0);
   }
 }
@@ -157,6 +185,10 @@ void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Ca
 void Executable::run_setup() {
   Ref<Storage> scratch;
   if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, device_);
+  if (maker_ && !setup_.empty()) {
+    for (Call& c : setup_) c.call.workspace = scratch ? scratch->data() : nullptr;
+    if (auto calls = maker_->calls(device_, device_calls_of(plan_.setup, setup_), false)) return calls->run(true);
+  }
   for (size_t i = 0; i < setup_.size(); ++i) {
     setup_[i].call.workspace = scratch ? scratch->data() : nullptr;
     run_timed(setup_[i], plan_.setup[i]);
@@ -167,11 +199,12 @@ void Executable::bind(int32_t base, void* address) {
   Base& b = bases_[base];
   if (b.address == address) return;
   b.address = address;
+  moved_ = true;
   for (int32_t i = b.begin; i < b.end; ++i) *patches_[i].slot = static_cast<char*>(address) + patches_[i].offset;
 }
 
 void Executable::bind_arena() {
-  if (arena_.bytes() < plan_.arena_bytes) {
+  if (arena_.bytes() < plan_.arena_bytes || (arena_.storage && !(arena_.storage->device() == device_))) {
     arena_.storage = {};  // the smaller one goes first: never both at once
     arena_.storage = Storage::allocate(plan_.arena_bytes, device_);
   }
@@ -268,7 +301,9 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   // The first is slow for other reasons.
   const bool timed = replays_ > 0 && replays_ <= kTimedReplays;
   if (replays_ <= kTimedReplays) ++replays_;
-  if (trace_ || debug_ || check_ || timed) {
+  if (device_calls_) {
+    launch_on_device();
+  } else if (trace_ || debug_ || check_ || timed) {
     launch_traced(timed || trace_ || debug_);
   } else {
     launch_all();
@@ -289,6 +324,40 @@ void Executable::launch_all() {
   }
 }
 
+void Executable::launch_on_device() {
+  try {
+    if (!trace_ && !debug_) {
+      device_calls_->run(moved_);
+      moved_ = false;
+      return;
+    }
+    const double start = now_us();
+    std::vector<double> us(calls_.size());
+    device_calls_->run_timed(us);
+    double at = start;
+    for (size_t i = 0; i < us.size(); ++i) {
+      launch_us_[i] = launch_us_[i] > 0 ? std::min(launch_us_[i], us[i]) : us[i];
+      tell(i, at, us[i]);
+      at += us[i];
+    }
+  } catch (...) {
+    failed(device_calls_->at());
+  }
+}
+
+void Executable::tell(size_t at, double start, double us) const {
+  const Graph& g = *plan_.graph;
+  const Call& c = calls_[at];
+  const char* scope = g.node(plan_.launches[at].node).scope;
+  const char* name = c.fused ? c.fused->name() : c.call.op.name;
+  if (trace_) record_launch(name, scope, start, us);
+  if (!debug_) return;
+  double bytes = 0;
+  for (const auto& list : {c.call.in, c.call.out})
+    for (const StridedView& v : list) bytes += static_cast<double>(v.numel() * itemsize(v.dtype));
+  print_launch(name, scope, us, bytes, flops_of(plan_.launches[at], g));
+}
+
 double Executable::run_timed(const Call& c, const Launch& l) {
   const bool verify = check_ && c.fused && !c.fused->verified;
   std::vector<Tensor> in;
@@ -303,21 +372,12 @@ double Executable::run_timed(const Call& c, const Launch& l) {
 }
 
 void Executable::launch_traced(bool keep) {
-  const Graph& g = *plan_.graph;
   size_t at = 0;
   try {
     for (; at < calls_.size(); ++at) {
-      const Call& c = calls_[at];
-      const double start = now_us(), us = run_timed(c, plan_.launches[at]);
-      const char* scope = g.node(plan_.launches[at].node).scope;
-      const char* name = c.fused ? c.fused->name() : c.call.op.name;
+      const double start = now_us(), us = run_timed(calls_[at], plan_.launches[at]);
       if (keep && !check_) launch_us_[at] = launch_us_[at] > 0 ? std::min(launch_us_[at], us) : us;
-      if (trace_) record_launch(name, scope, start, us);
-      if (!debug_) continue;
-      double bytes = 0;
-      for (const auto& list : {c.call.in, c.call.out})
-        for (const StridedView& v : list) bytes += static_cast<double>(v.numel() * itemsize(v.dtype));
-      print_launch(name, scope, us, bytes, flops_of(plan_.launches[at], g));
+      tell(at, start, us);
     }
   } catch (...) {
     failed(at);

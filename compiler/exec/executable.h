@@ -1,8 +1,10 @@
 // Executable: a plan bound to memory. A replay binds addresses, runs a flat list of prebuilt kernel calls and commits;
-// it allocates nothing, infers nothing and looks nothing up.
+// it allocates nothing, infers nothing and looks nothing up. On a GPU the calls are queued, or replayed as one graph, and
+// nothing is waited for: errors of what runs there show where a value is read.
 #pragma once
 #include <memory>
 
+#include "compiler/exec/launch_maker.h"
 #include "compiler/exec/plan.h"
 
 namespace weft::internal {
@@ -34,6 +36,8 @@ class Executable {
   /// Computes the plan's constants. Plan and arena must outlive it. With `check` the first result of each fused kernel
   /// is compared with the reference.
   Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check = nullptr);
+  /// The same on the device of plan and maker, which must outlive it; `replayed`: as one piece where the device can.
+  Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed);
   /// The same for one of several ranks that run one plan: on its own device, with its own cells (by index, of the
   /// plan's types).
   Executable(const Plan& plan, SharedArena& arena, Device device, std::vector<Ref<Cell>> cells);
@@ -48,6 +52,8 @@ class Executable {
   /// Microseconds of launch `t`, the least of the replays that were timed (the three after the first, and all under
   /// WEFT_TRACE and WEFT_DEBUG); 0 before.
   double launch_us(size_t t) const { return t < launch_us_.size() ? launch_us_[t] : 0; }
+  /// Null on the CPU.
+  const DeviceCalls* device_calls() const { return device_calls_.get(); }
 
  private:
   struct Patch {
@@ -62,7 +68,7 @@ class Executable {
     void (*kernel)(const KernelCall&) = nullptr;
     KernelCall call;
     const FusedKernel* fused = nullptr;   // run in place of `kernel`
-    std::unique_ptr<void*[]> operands{};  // of the fused kernel
+    std::unique_ptr<void*[]> operands{};  // of the fused kernel; of a device's call, operands then results
 
     void run() const {
       if (fused) {
@@ -82,12 +88,16 @@ class Executable {
   void build_calls(const std::vector<Launch>& launches, std::vector<Call>& calls);
   void run_setup();
   void bind(int32_t base, void* address);
+  std::vector<DeviceCall> device_calls_of(const std::vector<Launch>& launches, const std::vector<Call>& calls) const;
+  void launch_on_device();
   void bind_arena();
   void bind_cells();
   void bind_outputs();
   void launch_all();
   /// Times each launch; keeps the times if asked.
   void launch_traced(bool keep);
+  /// To WEFT_TRACE and WEFT_DEBUG.
+  void tell(size_t at, double start, double us) const;
   /// Microseconds; checks the result too if it is the first of a fused kernel.
   double run_timed(const Call& c, const Launch& l);
   [[noreturn]] void failed(size_t at);
@@ -113,6 +123,10 @@ class Executable {
   std::vector<Storage*> chosen_;                 // of this replay
   int64_t reused_bytes_ = 0;                     // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
+  LaunchMaker* maker_ = nullptr;
+  bool replayed_ = false;
+  std::unique_ptr<DeviceCalls> device_calls_;  // run in place of calls_
+  bool moved_ = true;                          // an address changed since the last replay
   const FusedCheck* check_ = nullptr;  // until the first replay is done
   std::vector<double> launch_us_;
   int replays_ = 0;  // at most kTimedReplays + 1

@@ -151,7 +151,22 @@ std::shared_ptr<FusedKernel> FusedTable::make(const Ref<Graph>& body, std::span<
   return done(std::move(low), std::move(dot));
 }
 
-LoadReport FusedTable::load(const jit::Options& options) {
+int64_t FusedTable::prepare(Launch& l, const Graph& g, std::span<const StridedView> in,
+                            std::span<const StridedView> out) {
+  const Node& n = g.node(l.node);
+  if (!l.copy && n.op == &kir::fused_op) {
+    l.fused = get(n, in, out);
+    return l.fused->workspace_bytes();
+  }
+  WEFT_BUG_IF(!l.op->kernel, "plan: ", l.op->name, " has neither kernel nor view");
+  return l.op->workspace ? l.op->workspace(n.attrs, in, out) : 0;
+}
+
+bool FusedTable::may_overwrite(const Launch& l, int32_t in, int32_t out) const {
+  return l.fused->lowered().may_overwrite(in, out);
+}
+
+LoadReport FusedTable::load(const LoadOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   LoadReport report;
   std::unordered_map<std::string, std::vector<FusedKernel*>> wanted;
@@ -180,7 +195,7 @@ LoadReport FusedTable::load(const jit::Options& options) {
     k.verify();
     request.kernels.push_back({"kernel", codegen::print(k, target)});
   }
-  const jit::Loaded got = jit::load(request, options);
+  const jit::Loaded got = jit::load(request, {.cache = options.cache, .faults_are_errors = options.faults_are_errors});
   report.notes = got.notes;
   if (!got.unavailable.empty()) {
     report.notes.push_back(cat("kernels are interpreted: ", got.unavailable));

@@ -1,4 +1,4 @@
-// FusedTable: the kernels of a plan's fused nodes. Equal bodies over equal layouts are lowered once; equal texts are
+// FusedTable: the kernels of a plan's fused nodes on the CPU. Equal bodies over equal layouts are lowered once; equal texts are
 // compiled once in a process, all those missing in one batch.
 #pragma once
 #include <memory>
@@ -7,34 +7,24 @@
 #include <vector>
 
 #include "compiler/exec/fused_kernel.h"
+#include "compiler/exec/launch_maker.h"
 #include "compiler/jit/jit.h"
 
 namespace weft::internal {
 
-/// What load() did.
-struct LoadReport {
-  int64_t kernels = 0;   // distinct texts of this plan
-  int64_t compiled = 0;  // of these, by a compiler now
-  int64_t from_disk = 0;
-  double ms = 0;
-  std::vector<std::string> notes;  // what does not work as it could: no compiler, no cache folder
-};
-
-/// Thrown where a body cannot be one kernel for the layouts that the plan has.
-struct CannotLower {
-  Ref<Graph> body;
-  std::string why;
-};
-
-class FusedTable {
+class FusedTable final : public LaunchMaker {
  public:
   explicit FusedTable(kir::LowerOptions options = {}) : options_(options) {}
 
   /// The kernel of a fused node whose operands and results lie so (addresses are not read). Throws CannotLower.
   std::shared_ptr<FusedKernel> get(const Node& n, std::span<const StridedView> in, std::span<const StridedView> out);
 
+  int64_t prepare(Launch& l, const Graph& g, std::span<const StridedView> in,
+                  std::span<const StridedView> out) override;
+  bool may_overwrite(const Launch& l, int32_t in, int32_t out) const override;
+  bool may_spread(const Node&) const override { return true; }
   /// Gives every kernel made so far its function, compiling what is missing; without a compiler they are interpreted.
-  LoadReport load(const jit::Options& options = {});
+  LoadReport load(const LoadOptions& options = {}) override;
 
  private:
   struct Entry {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "compiler/exec/arena.h"
-#include "compiler/exec/fused_table.h"
+#include "compiler/exec/launch_maker.h"
 #include "compiler/kir/fused.h"
 #include "compiler/kir/lower_group.h"
 #include "ops/attention/record.h"
@@ -19,8 +19,8 @@ StridedView view_of(const Place& p) { return {nullptr, p.type.dtype, p.type.shap
 
 class Planner {
  public:
-  Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, FusedTable* fused)
-      : g_(*graph), arguments_(arguments), fused_(fused) {
+  Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, LaunchMaker* maker)
+      : g_(*graph), arguments_(arguments), maker_(maker) {
     plan_.graph = std::move(graph);
     plan_.cells.resize(g_.cells.size());
     cell_buffer_.assign(g_.cells.size(), -1);
@@ -32,7 +32,8 @@ class Planner {
   }
 
   Plan run() {
-    find_device();
+    plan_.device = device_of(g_);
+    if (maker_) plan_.alignment = maker_->alignment();
     find_joined();
     for (int32_t id = 0; id < g_.size(); ++id) place_node(id);
     for (const CellWrite& w : g_.writes) plan_write(w);
@@ -54,20 +55,11 @@ class Planner {
     Place value;
   };
 
-  void find_device() {
-    bool known = false;
-    for (int32_t id = 0; id < g_.size() && !known; ++id)
-      for (const TensorType& t : g_.node(id).outputs) {
-        plan_.device = t.device;
-        known = true;
-      }
-  }
-
   // ---- concatenations made where they will be ----
 
   /// Results of fused nodes and of attention's derivative that only a concat reads, maybe through views, lie in its result if all its operands do.
   void find_joined() {
-    if (!fused_) return;
+    if (!maker_) return;
     std::map<Value, int32_t> uses;
     for (int32_t id = 0; id < g_.size(); ++id)
       for (Value v : g_.node(id).inputs) ++uses[v];
@@ -100,9 +92,9 @@ class Planner {
     for (;; v = g_.node(v).inputs[0]) {
       const Node& n = g_.node(v);
       if (uses.at(v) != 1) return {};
-      if (n.op == &kir::fused_op) return strided_result(kir::body_of(n), p) ? v : Value();
+      if (n.op == &kir::fused_op) return maker_->may_spread(n) && strided_result(kir::body_of(n), p) ? v : Value();
       // The gradients of q, k and v go wherever their rows are whole.
-      if (n.op == &attention_backward_op && v.index < 3) return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
+      if (n.op == &attention_backward_op && v.index < 3 && maker_->may_spread(n)) return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
       if (n.op != &permute_op && n.op != &reshape_op) return {};
       const TensorType& in = g_.type(n.inputs[0]);
       Shape strides = in.shape;
@@ -169,7 +161,7 @@ class Planner {
     } else if (auto joined = joined_.find(id); joined != joined_.end()) {
       own.push_back({joined->second, 0, n.outputs[0], contiguous_strides(n.outputs[0].shape)});
     } else if (!show(n, own)) {
-      WEFT_BUG_IF(!n.op->kernel && !(n.op == &kir::fused_op && fused_), "plan: ", n.op->name,
+      WEFT_BUG_IF(!n.op->kernel && !maker_, "plan: ", n.op->name,
                   " has neither kernel nor view");
       launch(id, n, own);
     }
@@ -218,18 +210,7 @@ class Planner {
       own.push_back({b, 0, t, contiguous_strides(t.shape)});
       l.out.push_back(own.back());
     }
-    int64_t scratch = 0;
-    if (n.op->workspace || n.op == &kir::fused_op) {
-      SmallVec<StridedView, 4> in, out;
-      for (const Place& p : l.in) in.push_back(view_of(p));
-      for (const Place& p : l.out) out.push_back(view_of(p));
-      if (n.op == &kir::fused_op) {
-        l.fused = fused_->get(n, in, out);
-        scratch = l.fused->workspace_bytes();
-      } else {
-        scratch = n.op->workspace(n.attrs, in, out);
-      }
-    }
+    const int64_t scratch = prepare(l);
     if (fold) {
       plan_.setup_workspace = std::max(plan_.setup_workspace, scratch);
       plan_.setup.push_back(std::move(l));
@@ -237,6 +218,16 @@ class Planner {
     }
     if (scratch > 0) l.workspace = add_buffer(Home::kArena, 0, scratch);
     main_.push_back(std::move(l));
+  }
+
+  /// Gives the launch what runs it; returns the bytes of its workspace.
+  int64_t prepare(Launch& l) {
+    if (!maker_ && !l.op->workspace) return 0;
+    SmallVec<StridedView, 4> in, out;
+    for (const Place& p : l.in) in.push_back(view_of(p));
+    for (const Place& p : l.out) out.push_back(view_of(p));
+    if (maker_) return maker_->prepare(l, g_, in, out);
+    return l.op->workspace(g_.node(l.node).attrs, in, out);
   }
 
   // ---- where results go ----
@@ -320,6 +311,8 @@ class Planner {
     l.copy = true;
     l.in.push_back(t.from);
     l.out.push_back(t.to);
+    const int64_t scratch = prepare(l);
+    if (scratch > 0) l.workspace = add_buffer(Home::kArena, 0, scratch);
     plan_.launches.push_back(std::move(l));
   }
 
@@ -365,12 +358,12 @@ class Planner {
   bool may_overwrite(const Launch& l, int32_t b, size_t o) {
     if (l.copy) return false;
     const Place& out = l.out[o];
-    if (l.fused) {
+    if (l.fused || l.operation) {
       for (size_t i = 0; i < l.in.size(); ++i) {
         const Place& p = l.in[i];
         if (p.buffer != b) continue;
         if (!whole(p) || p.type.dtype != out.type.dtype) return false;
-        if (!l.fused->lowered().may_overwrite(static_cast<int32_t>(i), static_cast<int32_t>(o))) return false;
+        if (!maker_->may_overwrite(l, static_cast<int32_t>(i), static_cast<int32_t>(o))) return false;
       }
       return true;
     }
@@ -462,7 +455,7 @@ class Planner {
     for (PlanBuffer& x : plan_.buffers) {
       if (x.home != Home::kFolded) continue;
       x.offset = plan_.folded_bytes;
-      plan_.folded_bytes += accounted(x.bytes);
+      plan_.folded_bytes += aligned(x.bytes, plan_.alignment);
     }
     plan_.live_bytes = plan_.arena_bytes = bytes_live(plan_);
 
@@ -484,7 +477,7 @@ class Planner {
 
   const Graph& g_;
   std::span<const ArgumentLayout> arguments_;
-  FusedTable* fused_;
+  LaunchMaker* maker_;
   Plan plan_;
   std::vector<SmallVec<Place, 1>> places_;  // of each node's results
   std::vector<Launch> main_;
@@ -499,8 +492,24 @@ class Planner {
 
 }  // namespace
 
-Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, FusedTable* fused) {
-  return Planner(std::move(graph), arguments, fused).run();
+Device device_of(const Graph& g) {
+  const Node* gpu = nullptr;
+  const Node* other = nullptr;
+  for (int32_t id = 0; id < g.size(); ++id)
+    for (const TensorType& t : g.node(id).outputs) {
+      const Node*& first = t.device.type == DeviceType::kCuda ? gpu : other;
+      if (!first) first = &g.node(id);
+      if (gpu && t.device.type == DeviceType::kCuda && !(t.device == gpu->outputs[0].device)) other = &g.node(id);
+    }
+  if (!gpu) return other ? other->outputs[0].device : Device();
+  auto named = [](const Node& n) { return n.line.line ? cat(n.op->name, " at ", n.line) : cat(n.op->name); };
+  WEFT_CHECK(!other, "compile: ", named(*gpu), " is on ", gpu->outputs[0].device, " and ", named(*other), " on ",
+             other->outputs[0].device, "; need a step on one device: move with to(device)");
+  return gpu->outputs[0].device;
+}
+
+Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, LaunchMaker* maker) {
+  return Planner(std::move(graph), arguments, maker).run();
 }
 
 Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {

@@ -2,7 +2,7 @@
 // alone: a plan needs no memory, so a model on meta can be planned. Every decision is fixed here; a replay only binds
 // addresses.
 //
-// What the predicted peak counts, each block rounded up to 64 bytes as the allocator accounts it:
+// What the predicted peak counts, each block rounded up to 64 bytes as the allocators account it:
 //   arena + folded constants + cells that the step reads or writes + one block per output + fresh cell storages.
 // Not counted: arguments, captured tensors, and outputs of earlier calls that the caller still holds.
 #pragma once
@@ -13,9 +13,13 @@
 #include "framework/ir/graph.h"
 #include "framework/ir/op_def.h"
 
+namespace weft::cuda {
+class Operation;
+}
+
 namespace weft::internal {
 
-class FusedTable;
+class LaunchMaker;
 
 enum class Home : uint8_t {
   kArena,     // bytes [offset, offset + bytes) of the arena
@@ -52,7 +56,8 @@ struct Launch {
   SmallVec<Place, 3> in;
   SmallVec<Place, 1> out;
   int32_t workspace = -1;  // buffer
-  std::shared_ptr<FusedKernel> fused;  // of a fused node
+  std::shared_ptr<FusedKernel> fused;  // of a fused node, on the CPU
+  std::shared_ptr<cuda::Operation> operation;  // on a GPU
 };
 
 /// One result of the function.
@@ -84,6 +89,7 @@ struct Plan {
   int64_t setup_workspace = 0;
   int64_t fixed_bytes = 0;  // all that is counted but the arena, with every cell written in place
   Device device;
+  int64_t alignment = 64;  // of buffers in the arena and among the constants
   std::vector<std::string> notes;  // what could not be done, and why
 
   int64_t peak_bytes() const { return arena_bytes + fixed_bytes; }
@@ -96,11 +102,14 @@ struct ArgumentLayout {
 
 /// Bytes as the allocator counts them.
 constexpr int64_t accounted(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
+constexpr int64_t aligned(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
+/// The device that a graph runs on. Throws if part of it is on a GPU and part elsewhere, naming an op of each.
+Device device_of(const Graph& g);
 /// Plans a graph whose nodes all have a kernel, or a view that is always possible; the arena is not laid out yet: its
-/// size is the least it can be. Fused nodes get their kernels from `fused`, which then has to load them; without a table
-/// they are a bug.
-Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, FusedTable* fused = nullptr);
+/// size is the least it can be. Launches are prepared by `maker`, which then has to load them; without one, fused nodes
+/// are a bug.
+Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, LaunchMaker* maker = nullptr);
 /// Gives arena buffers their offsets.
 void lay_out(Plan& plan);
 /// The least arena that any placement could have.

@@ -14,7 +14,7 @@ std::vector<Interval> arena_intervals(const Plan& plan, std::vector<int32_t>& wh
   for (int32_t b = 0; b < static_cast<int32_t>(plan.buffers.size()); ++b) {
     const PlanBuffer& x = plan.buffers[b];
     if (x.home != Home::kArena || x.bytes == 0 || x.first < 0) continue;
-    intervals.push_back({accounted(x.bytes), x.first, x.last, 0});
+    intervals.push_back({aligned(x.bytes, plan.alignment), x.first, x.last, 0});
     which.push_back(b);
   }
   return intervals;

@@ -22,6 +22,7 @@ constexpr Switch kSwitches[] = {
     {"WEFT_CXX_SECONDS", "time limit of one run of that compiler; then kernels are interpreted", "60"},
     {"WEFT_NVRTC", "path of libnvrtc, the compiler of CUDA kernels; empty: the usual places", ""},
     {"WEFT_CUBLASLT", "path of libcublasLt, matrix products on a GPU; empty: the usual places", ""},
+    {"WEFT_CUDA_GRAPH", "replay compiled steps on a GPU as one CUDA graph: 0 or 1", "1"},
     {"WEFT_SYNC", "run devices synchronously: 0 or 1", "0"},
     {"WEFT_ISA", "instruction set of CPU kernels: auto, baseline, avx2 or avx512", "auto"},
     {"WEFT_THREADS", "threads of the pool, 0 for all cores", "0"},

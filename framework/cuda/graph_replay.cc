@@ -1,5 +1,6 @@
 #include "framework/cuda/graph_replay.h"
 
+#include <tuple>
 #include <utility>
 
 #include "framework/base/error.h"
@@ -11,6 +12,14 @@ namespace {
 
 // The capture that this thread is in the middle of.
 thread_local GraphReplay* recording = nullptr;
+
+// The kernels that this thread is giving other parameters.
+struct Renaming {
+  GraphReplay* graph;
+  int next, end;
+  bool fits;
+};
+thread_local Renaming* renaming = nullptr;
 
 }  // namespace
 
@@ -80,6 +89,48 @@ void GraphReplay::note(const Function& function, const Launch& launch, Stream& s
   Launch l = launch;
   l.parameters = nullptr;
   recording->kernels_.push_back({function, l, last[0]});
+}
+
+GraphReplay::Position GraphReplay::position(Stream& stream) {
+  WEFT_BUG_IF(!recording, "cuda: asked how far a capture is, without one");
+  CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
+  CUgraph graph = nullptr;
+  const CUgraphNode* last = nullptr;
+  const CUgraphEdgeData* edges = nullptr;
+  size_t following = 0, count = 0;
+  check(driver().cuStreamGetCaptureInfo_v3(stream.handle(), &status, nullptr, &graph, &last, &edges, &following),
+        "reading a capture");
+  check(driver().cuGraphGetNodes(graph, nullptr, &count), "counting the operations of a capture");
+  return {static_cast<int>(recording->kernels_.size()), count};
+}
+
+bool GraphReplay::take_renamed(const Function& function, const Launch& launch) {
+  if (!renaming) return false;
+  Renaming& r = *renaming;
+  if (!r.fits || r.next == r.end) {
+    r.fits = false;
+    return true;
+  }
+  const Kernel& k = r.graph->kernels_[r.next];
+  const auto shape = [](const Launch& l) {
+    return std::tuple(l.grid_x, l.grid_y, l.grid_z, l.threads, l.shared_bytes, l.parameter_bytes);
+  };
+  r.fits = k.function.handle() == function.handle() && shape(k.launch) == shape(launch);
+  if (r.fits) r.graph->set_parameters(r.next++, {static_cast<const std::byte*>(launch.parameters), launch.parameter_bytes});
+  return true;
+}
+
+bool GraphReplay::rename(int kernel, int count, const std::function<void()>& work) {
+  Renaming now{this, kernel, kernel + count, true};
+  renaming = &now;
+  try {
+    work();
+  } catch (...) {
+    renaming = nullptr;
+    throw;
+  }
+  renaming = nullptr;
+  return now.fits && now.next == now.end;
 }
 
 size_t GraphReplay::size() const {

@@ -35,6 +35,17 @@ class GraphReplay {
   /// The parameters of kernel `kernel` in later replays; as many bytes as were captured.
   void set_parameters(int kernel, std::span<const std::byte> parameters);
 
+  /// Gives kernels [kernel, kernel + count) the parameters that `work` launches kernels with: nothing runs. False if those
+  /// are not the kernels, grids and blocks of the capture; then some parameters may have changed: capture again.
+  bool rename(int kernel, int count, const std::function<void()>& work);
+
+  /// How far the capture that this thread is in the middle of has come on `stream`.
+  struct Position {
+    int kernels = 0;
+    size_t operations = 0;
+  };
+  static Position position(Stream& stream);
+
   /// Captures again and takes over the new addresses, sizes and parameters; where the shape of the work changed, all is
   /// made anew. Returns true if the old one could be kept.
   bool recapture(Stream& stream, const std::function<void()>& work);
@@ -51,6 +62,8 @@ class GraphReplay {
   void instantiate();
   void release();
   static void note(const Function& function, const Launch& launch, Stream& stream);
+  /// True if the launch only renames a captured kernel; it was taken.
+  static bool take_renamed(const Function& function, const Launch& launch);
 
   Gpu* gpu_ = nullptr;
   CUgraph graph_ = nullptr;

@@ -100,6 +100,7 @@ void Function::launch(Stream& stream, const Launch& l) const {
              " bytes of shared memory; the function was made for ", max_dynamic_shared_);
   WEFT_BUG_IF(l.parameter_bytes != parameter_bytes_, named(name_, l), ": ", l.parameter_bytes,
               " bytes of parameters, compiled with ", parameter_bytes_);
+  if (GraphReplay::take_renamed(*this, l)) return;
   gpu().make_current();
   void* parameters[] = {const_cast<void*>(l.parameters)};
   CUresult r = driver().cuLaunchKernel(handle_, l.grid_x, l.grid_y, l.grid_z, l.threads, 1, 1, l.shared_bytes,

@@ -1,7 +1,12 @@
 #include "framework/dispatch/generator.h"
 
+#include <algorithm>
 #include <atomic>
+#include <map>
+#include <memory>
+#include <vector>
 
+#include "framework/base/mutex.h"
 #include "framework/dispatch/state.h"
 
 namespace weft {
@@ -11,37 +16,88 @@ using internal::thread_state;
 namespace {
 Tensor scalar_i64(int64_t v) { return Tensor::from_vector<int64_t>({v}, Shape{}); }
 std::atomic<int64_t> implicit_ordinal{0};
-}  // namespace
 
-Generator& default_generator() {
-  static auto* g = new Generator{Buffer(scalar_i64(0), "rng.seed"), Buffer(scalar_i64(1), "rng.step")};
+Tensor scalar_i64(int64_t v, Device device) {
+  Tensor host = scalar_i64(v);
+  if (device.type == DeviceType::kCpu) return host;
+  DeviceMemory* memory = device_memory(device.type);
+  WEFT_CHECK_AS(kUnavailable, memory, "random numbers: no backend for device ", device);
+  Tensor t = Tensor::empty({kInt64, device, Shape{}});
+  memory->copy(host.view_for_kernel(), Device::cpu(), t.view_for_kernel(), device);
+  return t;
+}
+
+struct OfDevice {
+  Generator generator;
+  Tensor outside;  // the step of ops outside any
+};
+struct Generators {
+  Mutex mutex;
+  int64_t seed WEFT_GUARDED_BY(mutex) = 0;
+  std::map<std::pair<DeviceType, int>, std::unique_ptr<OfDevice>> all WEFT_GUARDED_BY(mutex);
+};
+Generators& generators() {
+  static auto* g = new Generators;
   return *g;
 }
 
+Device home_of(Device d) { return d.type == DeviceType::kCuda ? d : Device::cpu(); }
+
+OfDevice& of_device(Device wanted) {
+  const Device device = home_of(wanted);
+  Generators& g = generators();
+  MutexLock lock(g.mutex);
+  auto& own = g.all[{device.type, device.index}];
+  if (!own)
+    own.reset(new OfDevice{{Buffer(scalar_i64(g.seed, device), "rng.seed"), Buffer(scalar_i64(1, device), "rng.step")},
+                           scalar_i64(0, device)});
+  return *own;
+}
+}  // namespace
+
+Generator& default_generator(Device device) { return of_device(device).generator; }
+
 void manual_seed(uint64_t seed) {
-  Generator& g = default_generator();
-  g.seed.set(scalar_i64(static_cast<int64_t>(seed)));
-  g.step.set(scalar_i64(1));
+  default_generator();
+  Generators& g = generators();
+  std::vector<std::pair<Device, Generator*>> all;
+  {
+    MutexLock lock(g.mutex);
+    g.seed = static_cast<int64_t>(seed);
+    for (auto& [key, own] : g.all)
+      all.emplace_back(Device{key.first, static_cast<int16_t>(key.second)}, &own->generator);
+  }
+  for (auto& [device, generator] : all) {
+    generator->seed.set(scalar_i64(static_cast<int64_t>(seed), device));
+    generator->step.set(scalar_i64(1, device));
+  }
   implicit_ordinal = 0;
 }
 
-RandomKey next_random_key() {
-  Generator& g = default_generator();
+RandomKey next_random_key(Device device) {
+  OfDevice& own = of_device(device);
+  Generator& g = own.generator;
   RandomKey k;
   k.seed = g.seed.value();
   if (internal::StepScope* s = thread_state.step) {
     k.step = g.step.value();
     k.op_id = s->ordinal++;
-    s->used = true;
+    const Device home = home_of(device);
+    if (std::find(s->used_on.begin(), s->used_on.end(), home) == s->used_on.end()) s->used_on.push_back(home);
   } else {
-    static const Tensor* outside = new Tensor(scalar_i64(0));
-    k.step = *outside;
+    k.step = own.outside;
     k.op_id = implicit_ordinal.fetch_add(1);
   }
   return k;
 }
 
 namespace internal {
+void forget_generators(DeviceType type) {
+  Generators& g = generators();
+  MutexLock lock(g.mutex);
+  std::erase_if(g.all, [&](const auto& entry) { return entry.first.first == type; });
+}
+
 EagerStep::EagerStep() : saved_(thread_state.step) { thread_state.step = &scope_; }
 EagerStep::~EagerStep() { thread_state.step = saved_; }
 }  // namespace internal

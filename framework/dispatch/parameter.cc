@@ -51,6 +51,7 @@ void materialise(Cell& c) {
     t = Tensor::empty(c.type);
   } else {
     t = interpret(*c.init, {})[0].contiguous();
+    if (c.type.device.type == DeviceType::kCuda) t = t.to(c.type.device);
     // The cell owns its memory alone: an initialiser may return a constant that lives elsewhere too.
     if (t.get().storage->use_count() > 1 || t.get().storage->bytes() != c.type.nbytes()) {
       Tensor own = Tensor::empty(t.type());
@@ -130,6 +131,17 @@ void CellHandle::convert(DType dtype) const {
     c.init = capture.finish({&t, 1});
   }
   c.type.dtype = dtype;
+  c.leaf = {};
+}
+
+void CellHandle::convert(Device device) const {
+  Cell& c = cell();
+  if (c.type.device == device) return;
+  NoGrad guard;
+  if (c.remote && !c.value.defined()) materialise(c);
+  c.remote = {};
+  if (c.value.defined()) c.value = c.value.to(device);
+  c.type.device = device;
   c.leaf = {};
 }
 

@@ -36,6 +36,7 @@ class CellHandle {
   const Ref<Cell>& ref() const { return cell_; }
   /// Changes dtype or device of the cell; a lazy one stays lazy.
   void convert(DType dtype) const;
+  void convert(Device device) const;
   friend bool operator==(const CellHandle& a, const CellHandle& b) { return a.cell_ == b.cell_; }
 
  protected:

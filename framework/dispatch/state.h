@@ -13,7 +13,8 @@ namespace internal {
 /// Ordinals of random ops within one step (decision: op id = ordinal in program order within the step scope).
 struct StepScope {
   int64_t ordinal = 0;
-  bool used = false;
+  std::vector<Device> used_on;  // whose generators random ops were keyed by
+  bool used() const { return !used_on.empty(); }
   Tensor ok;  // see commit_if
 };
 

@@ -7,12 +7,13 @@ namespace weft::nn {
 
 LossOut LanguageModel::loss(const Tensor& tokens, const Tensor& targets) const {
   const Tensor ce = cross_entropy(logits(tokens), targets);
+  const Device device = ce.device();
   return {.loss = ce,
           .ce = ce,
-          .aux = zeros({}),
-          .expert_load = zeros({0}),
-          .dropped = zeros({}),
-          .expert_counts = zeros({0, 0}, {.dtype = kInt64})};
+          .aux = zeros({}, {.device = device}),
+          .expert_load = zeros({0}, {.device = device}),
+          .dropped = zeros({}, {.device = device}),
+          .expert_counts = zeros({0, 0}, {.dtype = kInt64, .device = device})};
 }
 
 KvCache LanguageModel::make_cache(int64_t batch, int64_t capacity) const {

@@ -160,7 +160,7 @@ void Module::load_state_dict(const StateDict& values, bool strict) const {
   if (!shapes.empty()) problems += (problems.empty() ? "" : "; ") + shapes;
   WEFT_CHECK(problems.empty(), "load_state_dict: ", problems);
   NoGrad guard;
-  for (const auto& [cell, value] : writes) cell.set(value->to(cell.dtype()));
+  for (const auto& [cell, value] : writes) cell.set(value->to(cell.dtype()).to(cell.type().device));
 }
 
 void Module::to(DType dtype) const {
@@ -168,6 +168,10 @@ void Module::to(DType dtype) const {
              "; need a floating-point type");
   for (const auto& [name, cell] : named_cells())
     if (is_floating(cell.dtype())) cell.convert(dtype);
+}
+
+void Module::to(Device device) const {
+  for (const auto& [name, cell] : named_cells()) cell.convert(device);
 }
 
 void Module::train(bool on) const {

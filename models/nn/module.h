@@ -43,6 +43,8 @@ class Module {
 
   /// Converts every floating-point cell; lazy ones stay lazy.
   void to(DType dtype) const;
+  /// Moves every cell; lazy ones stay lazy. Optimisers are made after it: their state lies where the parameters do.
+  void to(Device device) const;
   /// Dropout on (train) or off (eval), here and in all children. A compiled function captures again for each mode.
   void train(bool on = true) const;
   void eval() const { train(false); }

@@ -62,11 +62,11 @@ MoEOut MoE::operator()(const Arg& arg) const {
     const Tensor h_RF = silu(grouped_matmul(x_RD, w1_EDF, order.offsets)) * grouped_matmul(x_RD, w3_EDF, order.offsets);
     y_TD = combine_tokens(grouped_matmul(h_RF, w2_EFD, order.offsets), order, route.weights);
     result.counts = order.counts;
-    result.dropped = zeros({});
+    result.dropped = zeros({}, {.device = x.device()});
   }
   if (shared) y_TD = y_TD + (*shared)(x_TD);
   result.y = reshape(y_TD, x.shape());
-  result.aux = zeros({});
+  result.aux = zeros({}, {.device = x.device()});
   if (o.aux_loss > 0)
     result.aux =
         result.aux + load_balance_loss(route.probs, result.counts) * (o.aux_loss / static_cast<double>(o.top_k));

@@ -9,7 +9,7 @@ namespace {
 
 // 1 - beta^step in f64: in f32 the first steps' differences would lose their digits.
 Tensor bias_correction(const Tensor& step, double beta) {
-  return beta == 0 ? Tensor::from_vector<double>({1}, {}) : -expm1(step * ::std::log(beta));
+  return beta == 0 ? Tensor::from_vector<double>({1}, {}).to(step.device()) : -expm1(step * ::std::log(beta));
 }
 
 void check_betas(const std::array<double, 2>& betas, const char* op) {

@@ -9,6 +9,12 @@ namespace {
 
 DType arithmetic(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
 
+Device device_of(const std::vector<ParamGroup>& groups) {
+  for (const ParamGroup& g : groups)
+    if (!g.params.empty()) return g.params[0].type().device;
+  return {};
+}
+
 }  // namespace
 
 std::vector<ParamGroup> decay_groups(const std::vector<Parameter>& params, double weight_decay) {
@@ -22,7 +28,8 @@ std::vector<ParamGroup> decay_groups(const std::vector<Parameter>& params, doubl
 
 Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay,
                      const std::vector<std::string>& state_names)
-    : lr(full({}, lr_value), "opt.lr"), steps(zeros({}, {.dtype = kInt64}), "opt.steps") {
+    : lr(full({}, lr_value).to(device_of(groups)), "opt.lr"),
+      steps(zeros({}, {.dtype = kInt64}).to(device_of(groups)), "opt.steps") {
   WEFT_CHECK(lr_value >= 0, "optimiser: lr is ", lr_value, "; need a number >= 0");
   for (const ParamGroup& group : groups) {
     for (const Parameter& p : group.params) {
@@ -48,7 +55,7 @@ std::vector<Parameter> Optimizer::parameters(bool trainable) const {
   return out;
 }
 
-void Optimizer::set_lr(double value) const { lr.set(full({}, value)); }
+void Optimizer::set_lr(double value) const { lr.set(full({}, value, {.device = lr.type().device})); }
 
 void Optimizer::step(const std::vector<Tensor>& grads) {
   std::vector<Slot*> trained;
@@ -117,7 +124,7 @@ void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values) con
     }
   }
   WEFT_CHECK(problems.empty(), "load_state_dict: optimiser state: ", problems);
-  for (const auto& [name, cell] : cells) cell.set(values.at(name).to(cell.dtype()));
+  for (const auto& [name, cell] : cells) cell.set(values.at(name).to(cell.dtype()).to(cell.type().device));
 }
 
 }  // namespace weft::optim

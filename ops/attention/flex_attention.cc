@@ -94,10 +94,10 @@ internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& 
     attrs.push_back({"block_kv", v.block_kv});
     attrs.push_back({"block_batch", v.batch});
     attrs.push_back({"block_heads", v.heads});
-    for (Tensor& t : arrays_of(o.block_mask)) in.push_back(std::move(t));
+    for (Tensor& t : arrays_of(o.block_mask)) in.push_back(t.to(q.device()));
   }
   if (o.dropout_p > 0) {
-    const RandomKey random = next_random_key();
+    const RandomKey random = next_random_key(q.device());
     in.push_back(random.seed);
     in.push_back(random.step);
     attrs.push_back({"dropout", o.dropout_p});

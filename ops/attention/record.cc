@@ -328,7 +328,7 @@ int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span
 Tensor scattered_pages(const Tensor& pages, const Tensor& g, const Tensor& like) {
   const int64_t size = like.size(2);
   const Tensor rows = transpose(reshape(g, {g.size(0), g.size(1), pages.size(1), size, g.size(3)}), 1, 2);
-  return index_add(zeros(like.shape(), {.dtype = like.dtype()}), 0,
+  return index_add(zeros(like.shape(), {.dtype = like.dtype(), .device = like.device()}), 0,
                    minimum(maximum(reshape(pages, {-1}), 0), like.size(0) - 1),
                    reshape(rows, {pages.numel(), g.size(1), size, g.size(3)}));
 }

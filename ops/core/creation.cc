@@ -166,7 +166,7 @@ std::vector<Sample> samples_random_bits() {
 Tensor finish(const Tensor& t, const TensorOptions& options) { return options.requires_grad ? t.requires_grad() : t; }
 
 Tensor random_bits(const Shape& shape, Device device) {
-  RandomKey key = next_random_key();
+  RandomKey key = next_random_key(device);
   return dispatch(random_bits_op, {&key.seed, &key.step},
                   with_device({{"shape", shape}, {"op_id", key.op_id}}, device));
 }
@@ -408,8 +408,11 @@ Tensor bernoulli(const Arg& p) {
 }
 
 void advance_random_step() {
-  const Buffer& step = default_generator().step;
-  step.set(add(step.value(), 1));
+  StepScope* scope = thread_state.step;
+  for (Device d : scope ? scope->used_on : std::vector{Device::cpu()}) {
+    const Buffer& step = default_generator(d).step;
+    step.set(add(step.value(), 1));
+  }
 }
 
 }  // namespace weft

@@ -32,6 +32,11 @@ class Operation {
   virtual bool checks_indices() const { return false; }
   /// False where enqueue() waits for the stream (debug_print): no part of a captured graph.
   virtual bool capturable() const { return true; }
+  /// Whether result `out` may have the address of operand `in`, where the two have one dtype and lie alike.
+  virtual bool may_overwrite(int in, int out) const {
+    static_cast<void>(in), static_cast<void>(out);
+    return false;
+  }
   /// Puts the work on the stream and returns; nothing is waited for. `line` is the user's, for messages.
   virtual void enqueue(const Addresses& at, Stream& stream, SourceLine line) const = 0;
 };

@@ -1,0 +1,152 @@
+#include "compiler/exec/gpu_launches.h"
+
+#include <bit>
+#include <chrono>
+#include <deque>
+
+#include "compiler/cuda/exec/graph_step.h"
+#include "compiler/kir/domain.h"
+#include "compiler/kir/fused.h"
+#include "compiler/kir/lower_group.h"
+#include "framework/base/hash.h"
+#include "framework/cuda/device_allocator.h"
+#include "ops/core/pointwise.h"
+
+namespace weft::internal {
+namespace {
+
+// Bytes of which the addresses of all places are multiples, at most 16: buffers start on more.
+int alignment_of(const Launch& l) {
+  uint64_t bits = 16;
+  for (const Place& p : l.in) bits |= static_cast<uint64_t>(p.offset);
+  for (const Place& p : l.out) bits |= static_cast<uint64_t>(p.offset);
+  return 1 << std::countr_zero(bits);
+}
+
+class GpuCalls final : public DeviceCalls {
+ public:
+  GpuCalls(cuda::Gpu& gpu, const std::vector<DeviceCall>& calls, bool replayed)
+      : gpu_(gpu), step_(gpu, steps_of(calls), replayed) {}
+
+  void run(bool moved) override { step_.run(moved); }
+  size_t at() const override { return step_.at(); }
+
+  void run_timed(std::span<double> us) override {
+    std::deque<cuda::Event> marks;
+    step_.run_by_one([&](size_t) {
+      marks.emplace_back(gpu_, true);
+      marks.back().record(gpu_.stream());
+    });
+    for (size_t i = 0; i < us.size(); ++i) us[i] = marks[i + 1].ms_since(marks[i]) * 1e3;
+  }
+
+  std::string to_string() const override {
+    const cuda::GraphCounts& c = step_.counts();
+    return cat("CUDA graph: ", c.replays, " replays, ", c.captures, " captures, ", c.recaptures, " of them again for moved memory, ",
+               c.renamed, " kernels given other addresses; ", c.queued, " runs call by call");
+  }
+
+ private:
+  static std::vector<cuda::StepCall> steps_of(const std::vector<DeviceCall>& calls) {
+    std::vector<cuda::StepCall> steps;
+    steps.reserve(calls.size());
+    for (const DeviceCall& c : calls)
+      steps.push_back({c.launch->operation.get(), c.in, c.out, c.workspace, nullptr, c.node->line});
+    return steps;
+  }
+
+  cuda::Gpu& gpu_;
+  cuda::GraphStep step_;
+};
+
+}  // namespace
+
+decltype(&cuda::prepare) prepare_for_test = nullptr;
+
+GpuLaunches::GpuLaunches(Device device, cuda::PrepareOptions options)
+    : device_(device), options_(options), gpu_(cuda::gpu_properties(device.index)) {}
+GpuLaunches::~GpuLaunches() = default;
+
+uint64_t GpuLaunches::hash_of(const Ref<Graph>& body) {
+  auto [at, fresh] = hashes_.try_emplace(body.get(), 0);
+  if (fresh) {
+    hashed_.push_back(body);
+    at->second = structural_hash(*body);
+  }
+  return at->second;
+}
+
+int64_t GpuLaunches::prepare(Launch& l, const Graph& g, std::span<const StridedView> in,
+                             std::span<const StridedView> out) {
+  const Node& n = g.node(l.node);
+  const bool fused = !l.copy && n.op == &kir::fused_op;
+  // Copies are casts to the same type: kernels, whose addresses can be renamed.
+  const OpDef& op = l.copy ? cast_op : *l.op;
+  Made m{.op = &op, .alignment = alignment_of(l)};
+  if (l.copy) {
+    m.attrs = Attrs{{"dtype", out[0].dtype}};
+  } else if (fused) {
+    m.body = n.attrs.get<Ref<Graph>>("body");
+  } else {
+    m.attrs = n.attrs;
+  }
+  for (const auto& list : {in, out}) m.views.insert(m.views.end(), list.begin(), list.end());
+  uint64_t hash = hash_combine(reinterpret_cast<uintptr_t>(&op), fused ? hash_of(m.body) : m.attrs.hash());
+  for (const StridedView& v : m.views)
+    for (int d = 0; d < v.shape.size(); ++d) hash = hash_combine(hash_combine(hash, v.shape[d]), v.strides[d]);
+  auto alike = [&](const StridedView& a, const StridedView& b) {
+    return a.dtype == b.dtype && a.shape == b.shape && a.strides == b.strides;
+  };
+  for (auto [at, end] = made_.equal_range(hash); at != end; ++at) {
+    const Made& have = at->second;
+    if (have.op != m.op || have.alignment != m.alignment || !(have.attrs == m.attrs) ||
+        !std::equal(have.views.begin(), have.views.end(), m.views.begin(), m.views.end(), alike))
+      continue;
+    if (fused && have.body.get() != m.body.get() && !structurally_equal(*have.body, *m.body)) continue;
+    l.operation = have.operation;
+    return l.operation->workspace_bytes();
+  }
+  try {
+    m.operation = (prepare_for_test ? prepare_for_test : cuda::prepare)(op, l.copy ? m.attrs : n.attrs, in, out, gpu_, m.alignment, options_);
+  } catch (const Error& e) {
+    if (fused) throw CannotLower{m.body, e.what()};
+    throw Error(e.code(), n.line.line ? cat(e.what(), "; at ", n.line) : std::string(e.what()));
+  } catch (const kir::Unfusable& u) {
+    if (fused) throw CannotLower{m.body, u.why};
+    throw Error(Code::kUnavailable, cat(op.name, ": CUDA has no kernel: ", u.why));
+  }
+  l.operation = m.operation;
+  made_.emplace(hash, std::move(m));
+  return l.operation->workspace_bytes();
+}
+
+bool GpuLaunches::may_overwrite(const Launch& l, int32_t in, int32_t out) const {
+  return l.operation->may_overwrite(in, out);
+}
+
+bool GpuLaunches::may_spread(const Node& n) const {
+  if (n.op != &kir::fused_op) return false;
+  const Graph& body = kir::body_of(n);
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (kir::is_product(body.node(id))) return false;
+  return true;
+}
+
+LoadReport GpuLaunches::load(const LoadOptions&) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<cuda::Operation*> all;
+  LoadReport report;
+  for (auto& [hash, m] : made_) {
+    all.push_back(m.operation.get());
+    report.kernels += static_cast<int64_t>(m.operation->kernels().size());
+  }
+  cuda::load(cuda::Gpu::of(device_), all);
+  report.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+std::unique_ptr<DeviceCalls> GpuLaunches::calls(Device device, std::vector<DeviceCall> calls, bool replayed) {
+  return std::make_unique<GpuCalls>(cuda::Gpu::of(device), calls, replayed);
+}
+
+}  // namespace weft::internal
