@@ -277,7 +277,7 @@ class Discovery {
       const Graph& g = d_.g_;
       const Node& n = g.node(v);
       const Shape& shape = g.type(v).shape;
-      if (n.op == &constant_op) return dispatch(constant_op, {}, n.attrs, n.line);
+      if (n.op == &constant_op) return dispatch(constant_op, {}, n.attrs.without("device"), n.line);
       if (n.op == &iota_op) return iota(n, at);
       if (n.op->is(kPointwise)) {
         SmallVec<Tensor, 3> in;
@@ -404,7 +404,10 @@ class Discovery {
       // A row without keys: NaN, as softmax has it.
       const TensorType& t = r.graph().type(y);
       const Value lse = shaped({y.node, 1}, {t.shape[0], t.shape[1], t.shape[2], 1});
-      auto constant = [&](double c, DType type) { return add(constant_op, {}, {{"value", c}, {"dtype", type}}); };
+      auto constant = [&](double c, DType type) {
+        const Attrs attrs{{"value", c}, {"dtype", type}};
+        return add(constant_op, {}, t.device == Device::cpu() ? attrs : attrs.with("device", t.device.to_string()));
+      };
       const Value empty = add(op("eq"), {lse, constant(-kInf, kFloat32)}, {});
       result = add(op("where"), {add(broadcast_op, {empty}, {{"shape", t.shape}}), constant(std::nan(""), t.dtype), y}, {});
     }

@@ -408,7 +408,7 @@ Tensor bernoulli(const Arg& p) {
 }
 
 void advance_random_step() {
-  StepScope* scope = thread_state.step;
+  internal::StepScope* scope = internal::thread_state.step;
   for (Device d : scope ? scope->used_on : std::vector{Device::cpu()}) {
     const Buffer& step = default_generator(d).step;
     step.set(add(step.value(), 1));

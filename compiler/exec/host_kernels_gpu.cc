@@ -1,0 +1,193 @@
+#include "compiler/exec/host_kernels_gpu.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "compiler/exec/fused_table.h"
+#include "compiler/exec/gpu_launches.h"
+#include "compiler/kir/fused.h"
+#include "framework/cuda/backend.h"
+
+namespace weft::internal {
+namespace {
+
+using cuda::testing::FakeKernel;
+using cuda::testing::FakeLaunch;
+using cuda::testing::FakeRange;
+
+constexpr const char* kWork[] = {
+    "cuLaunchKernel",    "cuLaunchKernelEx",      "cuGraphLaunch",          "cuGraphExecKernelNodeSetParams_v2",
+    "cuGraphExecUpdate_v2", "cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2", "cuStreamSynchronize",
+    "cuEventSynchronize", "cuCtxSynchronize",     "cuMemcpyDtoHAsync_v2",   "cuMemcpyHtoDAsync_v2",
+    "cuMemcpyAsync",     "cuMemcpyDtoDAsync_v2",  "cuMemsetD8Async",        "cuMemsetD32Async",
+    "cuMemcpy2DAsync_v2", "cuMemcpy3DAsync_v2",   "cuMemAlloc_v2",          "cuEventRecord"};
+
+}  // namespace
+
+// Operations that are the CPU's kernels, and the functions that carry them.
+struct HostKernels {
+  struct Work {
+    const OpDef* op;
+    Attrs attrs;
+    std::vector<StridedView> in, out;
+    std::shared_ptr<FusedKernel> fused;
+
+    int64_t workspace() const {
+      return fused ? fused->workspace_bytes() : op->workspace ? op->workspace(attrs, in, out) : 0;
+    }
+    void run(void* const* at) const {
+      std::vector<StridedView> i = in, o = out;
+      for (StridedView& v : i) v.data = *at++;
+      for (StridedView& v : o) v.data = *at++;
+      if (!fused) return op->kernel({*op, attrs, i, o, *at});
+      std::vector<void*> operands(fused->bindings().size());
+      for (size_t k = 0; k < operands.size(); ++k) {
+        const Binding& b = fused->bindings()[k];
+        if (b.index < 0) continue;
+        const StridedView& v = b.output ? o[b.index] : i[b.index];
+        operands[k] = static_cast<char*>(v.data) + b.offset * itemsize(v.dtype);
+      }
+      fused->run({operands.data(), i, o, *at});
+    }
+  };
+  static std::vector<std::shared_ptr<const Work>>& all() {
+    static auto* a = new std::vector<std::shared_ptr<const Work>>;
+    return *a;
+  }
+  static std::map<size_t, cuda::Function>& functions() {
+    static auto* f = new std::map<size_t, cuda::Function>;
+    return *f;
+  }
+  static const cuda::Function& function_for(cuda::Gpu& gpu, size_t addresses) {
+    auto at = functions().find(addresses);
+    if (at == functions().end()) {
+      const std::string image = "host kernels";
+      const auto module = cuda::Module::load(gpu, image, "host kernels");
+      at = functions().emplace(addresses, module->function(cat("host_", addresses))).first;
+    }
+    return at->second;
+  }
+
+  class Operation final : public cuda::Operation {
+   public:
+    explicit Operation(size_t id) : id_(id) {}
+    int64_t workspace_bytes() const override { return all()[id_]->workspace(); }
+    bool may_overwrite(int in, int out) const override {
+      const Work& w = *all()[id_];
+      if (w.fused) return w.fused->lowered().may_overwrite(in, out);
+      if (w.out.size() != 1 || !(w.in[in].shape == w.out[0].shape)) return false;
+      return (w.op->is(kPointwise) && w.op->scalar >= 0) || (w.op->is(kInPlace) && in == 0);
+    }
+    void enqueue(const cuda::Addresses& at, cuda::Stream& stream, SourceLine line) const override {
+      std::vector<void*> p{reinterpret_cast<void*>(id_)};
+      p.insert(p.end(), at.in.begin(), at.in.end());
+      p.insert(p.end(), at.out.begin(), at.out.end());
+      p.push_back(at.workspace);
+      function_for(stream.gpu(), p.size())
+          .launch(stream, {.threads = 32,
+                           .parameters = p.data(),
+                           .parameter_bytes = p.size() * sizeof(void*),
+                           .op = all()[id_]->op->name,
+                           .line = line});
+    }
+
+   private:
+    size_t id_;
+  };
+
+  static std::unique_ptr<cuda::Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                                  std::span<const StridedView> out, const cuda::GpuProperties&, int,
+                                                  const cuda::PrepareOptions& options) {
+    auto w = std::make_shared<Work>(Work{&op, attrs, {in.begin(), in.end()}, {out.begin(), out.end()}, {}});
+    if (&op == &kir::fused_op) {
+      Node n;
+      n.op = &op;
+      n.attrs = attrs;
+      for (const StridedView& v : out) n.outputs.push_back({v.dtype, Device::cpu(), v.shape});
+      FusedTable table({.round_like_eager = options.round_like_eager});
+      try {
+        w->fused = table.get(n, in, out);
+      } catch (const CannotLower& c) {
+        throw Error(Code::kUnavailable, c.why);
+      }
+    }
+    all().push_back(std::move(w));
+    return std::make_unique<Operation>(all().size() - 1);
+  }
+
+  static FakeKernel kernel(size_t addresses) {
+    auto parts = [](const FakeLaunch& l) {
+      void* const* p = reinterpret_cast<void* const*>(l.parameters.data());
+      return std::pair(all().at(reinterpret_cast<size_t>(p[0])).get(), p + 1);
+    };
+    FakeKernel k;
+    k.parameter_bytes = addresses * sizeof(void*);
+    k.run = [parts](const FakeLaunch& l) {
+      const auto [work, at] = parts(l);
+      work->run(at);
+    };
+    k.touches = [parts](const FakeLaunch& l) {
+      const auto [work, at] = parts(l);
+      std::vector<FakeRange> ranges;
+      void* const* p = at;
+      for (const auto* list : {&work->in, &work->out})
+        for (const StridedView& v : *list) {
+          int64_t last = 0;
+          for (int d = 0; d < v.shape.size(); ++d) last += (v.shape[d] - 1) * v.strides[d];
+          if (v.numel() > 0)
+            ranges.push_back({reinterpret_cast<cuda::CUdeviceptr>(*p), static_cast<size_t>((last + 1) * itemsize(v.dtype))});
+          ++p;
+        }
+      if (const int64_t bytes = work->workspace()) ranges.push_back({reinterpret_cast<cuda::CUdeviceptr>(*p), static_cast<size_t>(bytes)});
+      return ranges;
+    };
+    return k;
+  }
+
+  struct Runner final : cuda::OpRunner {
+    void run_op(const KernelCall& c, Device device, SourceLine line) override {
+      std::vector<void*> in, out;
+      for (const StridedView& v : c.in) in.push_back(v.data);
+      for (const StridedView& v : c.out) out.push_back(v.data);
+      auto op = prepare(c.op, c.attrs, c.in, c.out, cuda::Gpu::of(device).properties(), 16, {});
+      Ref<Storage> scratch;
+      if (op->workspace_bytes() > 0) scratch = Storage::allocate(op->workspace_bytes(), device);
+      op->enqueue({in, out, scratch ? scratch->data() : nullptr}, cuda::Gpu::of(device).stream(), line);
+    }
+  };
+  static Runner& runner() {
+    static auto* r = new Runner;
+    return *r;
+  }
+};
+
+HostKernelsGpu::HostKernelsGpu(cuda::testing::FakeGpu gpu) : driver_(gpu) {
+  driver_.set_resolver([](const void*, const std::string& symbol) -> std::optional<FakeKernel> {
+    return HostKernels::kernel(std::stoul(symbol.substr(symbol.find('_') + 1)));
+  });
+  in_place_.emplace(driver_.table());
+  prepare_for_test = HostKernels::prepare;
+  cuda::install_backend(&HostKernels::runner());
+}
+
+HostKernelsGpu::~HostKernelsGpu() {
+  HostKernels::functions().clear();
+  in_place_.reset();
+  HostKernels::all().clear();
+  prepare_for_test = nullptr;
+  for (const std::string& c : driver_.take_complaints()) ADD_FAILURE() << c;
+  EXPECT_EQ(driver_.leaks(), "");
+}
+
+std::map<std::string, int> HostKernelsGpu::take_calls() {
+  std::map<std::string, int> since;
+  for (const char* name : kWork) {
+    const int now = driver_.calls(name);
+    if (now != seen_[name]) since[name] = now - seen_[name];
+    seen_[name] = now;
+  }
+  return since;
+}
+
+}  // namespace weft::internal

@@ -1,0 +1,35 @@
+// A GPU for tests of compiled steps: every launch goes through the fake driver, as parameters of a kernel, and does on its
+// memory what the CPU's kernel of the op does. So a step on it has the CPU's bits, and what is compared is the path: order,
+// addresses, lifetimes, captures and replays. (compiler/cuda/exec/testing/emulated_gpu.h runs the GPU's own kernels.)
+#pragma once
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "framework/cuda/module.h"
+#include "framework/cuda/testing/fake_driver.h"
+
+namespace weft::internal {
+
+class HostKernelsGpu {
+ public:
+  explicit HostKernelsGpu(cuda::testing::FakeGpu gpu = {});
+  /// Fails the running test with the driver's complaints and with what was left behind. Tensors, cells and compiled
+  /// functions on the GPU must have gone.
+  ~HostKernelsGpu();
+  HostKernelsGpu(const HostKernelsGpu&) = delete;
+
+  cuda::testing::FakeDriver& driver() { return driver_; }
+  /// Calls of the driver that put work on streams or wait, since the last call: {"cuGraphLaunch", 1}; zeros left out.
+  std::map<std::string, int> take_calls();
+
+ private:
+  friend struct HostKernels;
+  cuda::testing::FakeDriver driver_;
+  std::optional<cuda::ScopedDriver> in_place_;
+  std::map<std::string, int> seen_;
+};
+
+}  // namespace weft::internal
