@@ -3,27 +3,171 @@
 
 #include "compiler/exec/compile.h"
 #include "compiler/exec/host_kernels_gpu.h"
+#include "framework/autodiff/grad.h"
+#include "framework/base/switches.h"
 #include "framework/cuda/gpu.h"
 #include "framework/dispatch/generator.h"
 #include "framework/testing/compare.h"
+#include "ops/core/dot.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
 
 namespace weft::internal {
 namespace {
 
-const Device kGpu = Device::cuda();
+using Calls = std::map<std::string, int>;
 
-TEST(GpuStep, Pointwise) {
+std::string error_of(const std::function<void()>& f) {
+  try {
+    f();
+  } catch (const Error& e) {
+    return e.what();
+  }
+  return "no error";
+}
+
+// A linear model trained with momentum and dropout, its cells on one device.
+struct Model {
+  explicit Model(Device d, const CompileOptions& options = {}) : device(d) {
+    manual_seed(3);
+    w = Parameter(TensorType{.shape = {8, 4}}, [] { return normal({8, 4}, 0, 0.5); }, "w");
+    m = Buffer(TensorType{.shape = {8, 4}}, [] { return zeros({8, 4}); }, "m");
+    w.convert(d);
+    m.convert(d);
+    step = std::make_unique<Compiled<std::function<Tensor(Tensor)>>>(
+        std::function<Tensor(Tensor)>([this](Tensor x) { return train(x); }), options);
+  }
+  Tensor train(const Tensor& x) {
+    const Tensor kept = rand(x.shape(), {.device = x.device()}) < 0.75;
+    const Tensor y = matmul(where(kept, x, 0.0), w);
+    const Tensor loss = mean(square(tanh(y) - 0.25));
+    const Tensor g = grad(loss, std::vector<Tensor>{w.value()})[0];
+    NoGrad guard;
+    commit_if(isfinite(loss));
+    m.set(m.value() * 0.9 + g);
+    w.set(w.value() - m.value() * 0.1);
+    return loss;
+  }
+  Tensor input(int i) const {
+    std::vector<float> v;
+    for (int k = 0; k < 48; ++k) v.push_back(static_cast<float>((k * 7 + i * 5) % 11) / 4 - 1);
+    return Tensor::from_vector(v, {6, 8}).to(device);
+  }
+
+  Device device;
+  Parameter w;
+  Buffer m;
+  std::unique_ptr<Compiled<std::function<Tensor(Tensor)>>> step;
+};
+
+struct GpuStep : ::testing::Test {
+  GpuStep() { set_switch("WEFT_CXX", "none"); }  // interpreted: quicker for so little data
   HostKernelsGpu gpu;
+  const Device cuda = Device::cuda();
+};
+
+TEST_F(GpuStep, Pointwise) {
   auto f = compile([](const Tensor& x) { return exp(x) * 2 + 1; });
   const Tensor x = Tensor::from_vector({0, 1, 2, 3}, {4});
   const std::vector<float> want = f(x).to_vector<float>();
   for (int i = 0; i < 4; ++i) {
-    const Tensor y = f(x.to(kGpu));
-    EXPECT_EQ(y.device(), kGpu);
+    const Tensor y = f(x.to(cuda));
+    EXPECT_EQ(y.device(), cuda);
     EXPECT_EQ(y.to_vector<float>(), want) << i;
   }
+}
+
+TEST_F(GpuStep, TrainsWithTheBitsOfTheCpu) {
+  std::vector<float> want, weights;
+  {
+    Model cpu(Device::cpu());
+    for (int i = 0; i < 5; ++i) want.push_back((*cpu.step)(cpu.input(i)).item<float>());
+    weights = cpu.w.value().to_vector<float>();
+  }
+  for (const bool graph : {true, false}) {
+    Model on(cuda, {.cuda_graph = graph});
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_EQ((*on.step)(on.input(i)).item<float>(), want[i]) << i;
+      const CompileStats s = on.step->stats();
+      EXPECT_EQ(s.measured_peak_bytes, s.planned_peak_bytes) << i;
+      EXPECT_GT(s.in_place_writes, 0);
+      EXPECT_EQ(s.fresh_writes, i == 0 ? s.fresh_writes : 0) << i;
+    }
+    EXPECT_EQ(on.w.value().to_vector<float>(), weights) << graph;
+  }
+}
+
+TEST_F(GpuStep, OneLaunchAReplay) {
+  Model on(cuda);
+  const Tensor x = on.input(0);
+  for (int i = 0; i < 3; ++i) (*on.step)(x);
+  gpu.take_calls();
+  (*on.step)(x);
+  EXPECT_EQ(gpu.take_calls(), (Calls{{"cuGraphLaunch", 1}}));
+  EXPECT_EQ(gpu.driver().pending() > 0, true);  // nothing waited
+}
+
+TEST_F(GpuStep, MovedArgumentsAndKeptOutputsRenameKernels) {
+  Model on(cuda), same(cuda, {.cuda_graph = false});
+  std::vector<Tensor> inputs, losses, want;
+  for (int i = 0; i < 6; ++i) inputs.push_back(on.input(i));
+  manual_seed(9);
+  for (int i = 0; i < 6; ++i) want.push_back((*same.step)(inputs[i]));
+  manual_seed(9);
+  for (int i = 0; i < 6; ++i) {
+    gpu.take_calls();
+    losses.push_back((*on.step)(inputs[i]));  // both the input and the loss lie elsewhere each time
+    const Calls calls = gpu.take_calls();
+    if (i < 3) continue;
+    EXPECT_EQ(calls.at("cuGraphLaunch"), 1);
+    EXPECT_EQ(calls.count("cuStreamBeginCapture_v2"), 0u);
+    EXPECT_LE(calls.at("cuGraphExecKernelNodeSetParams_v2"), 4);
+    EXPECT_EQ(calls.count("cuStreamSynchronize"), 0u);
+  }
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(losses[i].item<float>(), want[i].item<float>()) << i;
+}
+
+TEST_F(GpuStep, CellsThatOthersHoldGetFreshMemory) {
+  Model on(cuda);
+  const Tensor x = on.input(0);
+  for (int i = 0; i < 3; ++i) (*on.step)(x);
+  const Tensor held = on.w.value();
+  const std::vector<float> before = held.to_vector<float>();
+  (*on.step)(x);
+  EXPECT_EQ(on.step->stats().fresh_writes, 1);
+  EXPECT_EQ(held.to_vector<float>(), before);
+  EXPECT_NE(on.w.value().to_vector<float>(), before);
+}
+
+TEST_F(GpuStep, SwitchedOff) {
+  Model on(cuda, {.cuda_graph = false});
+  const Tensor x = on.input(0);
+  for (int i = 0; i < 3; ++i) (*on.step)(x);
+  const Calls calls = gpu.take_calls();
+  EXPECT_EQ(calls.count("cuGraphLaunch"), 0u);
+}
+
+TEST_F(GpuStep, FailedLaunchLeavesCellsTorn) {
+  Model on(cuda, {.cuda_graph = false});
+  const Tensor x = on.input(0);
+  for (int i = 0; i < 2; ++i) (*on.step)(x).item<float>();
+  gpu.driver().fail_launch_after(0, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
+  (*on.step)(x);
+  EXPECT_NE(error_of([&] { on.w.value().to_vector<float>(); }), "no error");
+  gpu.driver().take_complaints();
+}
+
+TEST_F(GpuStep, OneDevice) {
+  auto f = compile([](const Tensor& a, const Tensor& b) { return std::pair(a + 1, b + 1); });
+  const Tensor x = zeros({2});
+  EXPECT_EQ(error_of([&] { f(x.to(cuda), x); }),
+            "compile: argument 1 is on cpu and argument 0 on cuda:0; need one device: move with to(device)");
+  const Parameter p(ones({2}), "p");
+  auto g = compile([&](const Tensor& a) { return a + p; });
+  EXPECT_NE(error_of([&] { g(x.to(cuda)); }).find("need a step on one device: move with to(device)"), std::string::npos);
+  auto h = compile([&](const Tensor& a) { return std::pair(a + 1, p.value() + 1); });
+  EXPECT_NE(error_of([&] { h(x.to(cuda)); }).find("need a step on one device: move with to(device)"), std::string::npos);
 }
 
 }  // namespace

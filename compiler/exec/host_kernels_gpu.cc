@@ -8,6 +8,7 @@
 #include "compiler/exec/gpu_launches.h"
 #include "compiler/kir/fused.h"
 #include "framework/cuda/backend.h"
+#include "framework/cuda/gpu.h"
 
 namespace weft::internal {
 namespace {
@@ -172,6 +173,11 @@ HostKernelsGpu::HostKernelsGpu(cuda::testing::FakeGpu gpu) : driver_(gpu) {
 }
 
 HostKernelsGpu::~HostKernelsGpu() {
+  try {
+    cuda::Gpu::get(0).synchronize();
+  } catch (const Error&) {
+    // An error that a test provoked sticks.
+  }
   HostKernels::functions().clear();
   in_place_.reset();
   HostKernels::all().clear();

@@ -53,7 +53,7 @@ Tensor Model::forward(const Tensor& tokens_BT, const nn::AttentionContext& conte
 
 Tensor Model::logits(const Tensor& tokens) const {
   check_tokens(tokens);
-  return forward(tokens, {.rope = rope(arange(tokens.size(1)))});
+  return forward(tokens, {.rope = rope(arange(tokens.size(1), {.dtype = kInt64, .device = tokens.device()}))});
 }
 
 Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) const {

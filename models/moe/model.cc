@@ -65,7 +65,7 @@ Model::Model(const Config& c) : config_(c), tok_(c.vocab, c.dim, {.std = kStd}),
 Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const {
   check_tokens(tokens_BT);
   const int64_t T = tokens_BT.size(1);
-  const Tensor positions_T = cache ? cache->next_positions(T) : arange(T);
+  const Tensor positions_T = cache ? cache->next_positions(T) : arange(T, {.dtype = kInt64, .device = tokens_BT.device()});
   Tensor x_BTD = tok_(tokens_BT);
   if (pos_) x_BTD = x_BTD + (cache ? (*pos_)(positions_T) : slice(pos_->weight, 0, 0, T));
   nn::AttentionContext context{.cache = cache};

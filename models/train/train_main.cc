@@ -22,6 +22,7 @@ ABSL_FLAG(std::string, dtype, "f32", "f32, bf16 or f16: what activations are com
 ABSL_FLAG(bool, compile, true, "capture the step as one graph and replay it; false: run it op by op");
 ABSL_FLAG(int64_t, memory_budget, 0, "most bytes a step may plan for; 0: no limit");
 ABSL_FLAG(std::string, numerics, "fast", "fast, or eager: round exactly as op-by-op execution does");
+ABSL_FLAG(bool, tf32, false, "with --device cuda and f32: products on tensor cores, which round operands to 11 bits");
 ABSL_FLAG(bool, verify_numerics, false, "sums that give the same bits on one device and on any mesh: slow; numerics are eager");
 ABSL_FLAG(bool, verify, false, "compare the compiled step with the interpreter on the first batch");
 ABSL_FLAG(std::string, kernel_cache, "", "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
@@ -70,6 +71,7 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     o.compile = absl::GetFlag(FLAGS_compile);
     o.memory_budget = absl::GetFlag(FLAGS_memory_budget);
     o.numerics = absl::GetFlag(FLAGS_numerics);
+    o.tf32 = absl::GetFlag(FLAGS_tf32);
     o.verify_numerics = absl::GetFlag(FLAGS_verify_numerics);
     o.verify = absl::GetFlag(FLAGS_verify);
     o.kernel_cache = absl::GetFlag(FLAGS_kernel_cache);

@@ -40,14 +40,15 @@ std::string join(const std::vector<std::string>& v) {
 }
 
 // Matrix products per second in `dtype`: what MFU is a share of.
-double measured_gemm_rate(DType dtype) {
+double measured_gemm_rate(DType dtype, Device device) {
   NoGrad guard;
-  const int64_t n = 1024;
-  Tensor a = randn({n, n}).to(dtype), b = randn({n, n}).to(dtype);
+  const int64_t n = device.type == DeviceType::kCpu ? 1024 : 8192;
+  Tensor a = randn({n, n}).to(dtype).to(device), b = randn({n, n}).to(dtype).to(device);
   double best = 0;
   for (int i = 0; i < 4; ++i) {
     const double t = now_seconds();
-    matmul(a, b);
+    const Tensor c = matmul(a, b);
+    if (device.type != DeviceType::kCpu) c.slice(0, 0, 1).slice(1, 0, 1).to_vector<float>();  // waits
     best = std::max(best, 2.0 * n * n * n / (now_seconds() - t));
   }
   return best;
@@ -165,7 +166,10 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false", "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
   p.device = parse_device(o.device);
-  WEFT_CHECK_AS(kUnimplemented, p.device.type == DeviceType::kCpu, "--device ", o.device, ": training on a GPU is not in this program yet");
+  const bool on_gpu = p.device.type == DeviceType::kCuda;
+  check("tf32", on_gpu || !o.tf32, "true", "--device cuda: it is how a GPU multiplies f32");
+  check("mesh", !on_gpu || p.mesh.size() == 1, p.mesh.to_string(), "none with --device cuda: ranks are threads of the CPU");
+  check("verify", !on_gpu || !o.verify, "true", "--device cpu: it compares with the CPU's bits");
   settle_mesh(p, o);
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
@@ -192,6 +196,7 @@ class Trainer {
     if (options_.threads > 0) set_num_threads(static_cast<int>(options_.threads));
     manual_seed(options_.seed);
     model_ = family.make(plan_.config);
+    model_->to(plan_.device);
     if (plan_.dtype != kFloat32) model_->set_compute_dtype(plan_.dtype);
     if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
     check("seq_len", options_.seq_len <= model_->context(), std::to_string(options_.seq_len),
@@ -216,7 +221,7 @@ class Trainer {
     std::optional<MetricsFile> file;
     if (!options_.metrics.empty()) file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
     MetricsFile& metrics = file ? *file : no_metrics;
-    const double rate = measured_gemm_rate(plan_.dtype);
+    const double rate = measured_gemm_rate(plan_.dtype, plan_.device);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     auto step = compile([this](Tensor tokens, Tensor targets) { return train_step(tokens, targets); }, compile_options());
     const bool moe = family_.name == "moe";
@@ -301,11 +306,12 @@ class Trainer {
             .numerics = options_.numerics,
             .verify_numerics = options_.verify_numerics,
             .verify = options_.verify,
+            .tf32 = options_.tf32,
             .kernel_cache = options_.kernel_cache};
   }
 
   Tensor to_tensor(const std::vector<int32_t>& ids, int64_t rows) const {
-    return Tensor::from_vector<int32_t>(ids, {rows, options_.seq_len});
+    return Tensor::from_vector<int32_t>(ids, {rows, options_.seq_len}).to(plan_.device);
   }
 
   // Forward, backward and optimiser: what compile() captures. The batch goes through in grad_accum parts.
@@ -399,8 +405,8 @@ class Trainer {
   NamedCells model_cells() const { return model_->named_cells(); }
   NamedCells optimizer_cells() const {
     NamedCells cells = optimizer_->named_cells();
-    cells.emplace_back("rng.seed", default_generator().seed);
-    cells.emplace_back("rng.step", default_generator().step);
+    cells.emplace_back("rng.seed", default_generator(plan_.device).seed);
+    cells.emplace_back("rng.step", default_generator(plan_.device).step);
     return cells;
   }
 

@@ -24,6 +24,7 @@ struct TrainOptions {
   bool compile = true;
   int64_t memory_budget = 0;
   std::string numerics = "fast";
+  bool tf32 = false;             // a GPU's f32 products of operands rounded to 11 bits
   bool verify_numerics = false;
   bool verify = false;
   std::string kernel_cache;

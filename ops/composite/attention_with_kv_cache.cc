@@ -124,7 +124,7 @@ struct Call {
 };
 
 Tensor positions_from(const Tensor& first, int64_t count) {
-  return unsqueeze(first, -1) + arange(count, {.dtype = kInt64});
+  return unsqueeze(first, -1) + arange(count, {.dtype = kInt64, .device = first.device()});
 }
 
 // x [B, H, S, D] with its first features turned by rows `at` [B or 1, S] of the tables.

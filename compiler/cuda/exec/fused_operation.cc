@@ -1,5 +1,6 @@
 #include "compiler/cuda/exec/fused_operation.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "compiler/kir/domain.h"
@@ -32,18 +33,22 @@ class GroupOperation final : public Operation {
  public:
   GroupOperation(const char* name, const kir::Lowered& low, std::span<const kir::Layout> out, const GpuProperties& gpu,
                  int alignment)
-      : name_(name), launches_(low, out, gpu, alignment, &kernels_) {}
+      : name_(name), overwrites_(low.overwrites), launches_(low, out, gpu, alignment, &kernels_) {}
 
   std::span<const Kernel> kernels() const override { return kernels_; }
   void bind(std::span<const Function> functions) override { launches_.bind(functions); }
   int64_t workspace_bytes() const override { return launches_.scratch_bytes(); }
   bool checks_indices() const override { return launches_.checks_indices(); }
+  bool may_overwrite(int in, int out) const override {
+    return std::find(overwrites_.begin(), overwrites_.end(), std::pair{in, out}) != overwrites_.end();
+  }
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override {
     launches_.enqueue({at.in, at.out, nullptr, static_cast<char*>(at.workspace), at.bad}, stream, name_, line);
   }
 
  private:
   const char* name_;
+  std::vector<std::pair<int32_t, int32_t>> overwrites_;
   std::vector<Kernel> kernels_;
   GroupLaunches launches_;
 };
