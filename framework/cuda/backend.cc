@@ -6,6 +6,7 @@
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/gpu.h"
+#include "framework/dispatch/generator.h"
 
 namespace weft::cuda {
 namespace {
@@ -32,7 +33,13 @@ class CudaBackend final : public Backend {
     }
   }
 
-  Allocator& allocator(Device device) override { return Gpu::of(device).allocator(); }
+  Allocator& allocator(Device device) override {
+    Gpu& gpu = Gpu::of(device);
+    // After the GPU's own, so before it: what goes last was registered first.
+    [[maybe_unused]] static const bool registered =
+        (internal::at_driver_change([] { weft::internal::forget_generators(DeviceType::kCuda); }), true);
+    return gpu.allocator();
+  }
 
   std::atomic<OpRunner*> runner_{nullptr};
 };

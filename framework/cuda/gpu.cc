@@ -11,7 +11,6 @@
 #include "framework/cuda/driver_error.h"
 #include "framework/cuda/pinned_pool.h"
 #include "framework/cuda/stream.h"
-#include "framework/dispatch/generator.h"
 
 namespace weft::cuda {
 namespace {
@@ -31,7 +30,6 @@ thread_local uint64_t current_epoch = 0;
 thread_local int current_index = -1;
 
 void forget_gpus() {
-  weft::internal::forget_generators(DeviceType::kCuda);
   std::map<int, Gpu*> all;
   {
     MutexLock lock(gpus().mutex);

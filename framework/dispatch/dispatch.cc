@@ -69,6 +69,10 @@ std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& 
 }
 
 Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type, SourceLine line) {
+  for (size_t i = 0; i < in.size(); ++i) {
+    const Device d = in[i]->get().type.device;
+    if (!(d == type.device) && (d.type == DeviceType::kCuda || type.device.type == DeviceType::kCuda)) check_operands(op, in);
+  }
   Tensor out;
   call(op, in, {}, line, {&type, 1}, {&out, 1});
   return out;

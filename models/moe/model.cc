@@ -93,14 +93,15 @@ Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) const {
 nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
   std::vector<nn::MoEOut> routed;
   const Tensor ce = cross_entropy(forward(tokens, nullptr, routed), targets);
-  Tensor aux = zeros({}), dropped = zeros({});
+  const TensorOptions here{.device = ce.device()};
+  Tensor aux = zeros({}, here), dropped = zeros({}, here);
   std::vector<Tensor> counts;
   for (const nn::MoEOut& r : routed) {
     aux = aux + r.aux;
     dropped = dropped + r.dropped;
     counts.push_back(r.counts);
   }
-  const Tensor counts_LE = counts.empty() ? zeros({0, config_.experts}, {.dtype = kInt64}) : stack(counts);
+  const Tensor counts_LE = counts.empty() ? zeros({0, config_.experts}, {.dtype = kInt64, .device = ce.device()}) : stack(counts);
   const double choices = static_cast<double>(tokens.numel() * config_.top_k) * static_cast<double>(counts.size());
   return {.loss = ce + aux,
           .ce = ce,
