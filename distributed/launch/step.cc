@@ -75,7 +75,7 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::Compi
                   options.memory_budget);
     internal::dump_kernels(p.plan);
     if (p.plan.device.type == DeviceType::kCpu)
-      p.load = p.table->load({.cache = options.kernel_cache, .faults_are_errors = internal::verifies_kernels()});
+      p.load = p.maker->load({.cache = options.kernel_cache, .faults_are_errors = internal::verifies_kernels()});
   }
 }
 
