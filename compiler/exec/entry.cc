@@ -140,8 +140,8 @@ Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, 
   fusing = {fuse_options(options.disable), p.report.get()};
   fusing.options.little_memory = little_memory;
   const Device device = device_of(joint);
-  // Products on a GPU are a library's: it reads operands from memory, and what follows a product reads the tile there.
-  if (device.type == DeviceType::kCuda) fusing.options.prologue = fusing.options.epilogue = false;
+  // Products on a GPU are a library's: it reads operands from memory.
+  if (device.type == DeviceType::kCuda) fusing.options.prologue = false;
   static constexpr Pass kFuse[] = {{"fuse", [](const Graph& g) { return fuse(g, fusing.options, fusing.report); }, ""}};
   p.fused = run_passes(lower(joint), kFuse, {options.disable, all_passes(), &p.fusion});
   p.maker = maker_for(device, options);

@@ -87,8 +87,15 @@ void Executable::build() {
   }
   collected_ = {};
   run_setup();
-  if (maker_) device_calls_ = maker_->calls(device_, device_calls_of(plan_.launches, calls_), replayed_ && !trace_ && !debug_);
+  if (maker_) device_calls_ = maker_->calls(device_, device_calls_of(plan_.launches, calls_), replayed_ && !trace_ && !debug_, written_cells());
   WEFT_BUG_IF(!device_calls_ && device_.type != DeviceType::kCpu, "executable: nothing runs launches on ", device_);
+}
+
+std::vector<Ref<Cell>> Executable::written_cells() const {
+  std::vector<Ref<Cell>> all;
+  for (const BoundCell& b : bound_)
+    if (plan_.cells[b.cell].written) all.push_back(cells_[b.cell]);
+  return all;
 }
 
 std::vector<DeviceCall> Executable::device_calls_of(const std::vector<Launch>& launches,
@@ -187,7 +194,7 @@ void Executable::run_setup() {
   if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, device_);
   if (maker_ && !setup_.empty()) {
     for (Call& c : setup_) c.call.workspace = scratch ? scratch->data() : nullptr;
-    if (auto calls = maker_->calls(device_, device_calls_of(plan_.setup, setup_), false)) return calls->run(true);
+    if (auto calls = maker_->calls(device_, device_calls_of(plan_.setup, setup_), false, {})) return calls->run(true);
   }
   for (size_t i = 0; i < setup_.size(); ++i) {
     setup_[i].call.workspace = scratch ? scratch->data() : nullptr;

@@ -89,6 +89,7 @@ class Executable {
   void run_setup();
   void bind(int32_t base, void* address);
   std::vector<DeviceCall> device_calls_of(const std::vector<Launch>& launches, const std::vector<Call>& calls) const;
+  std::vector<Ref<Cell>> written_cells() const;
   void launch_on_device();
   void bind_arena();
   void bind_cells();

@@ -5,11 +5,13 @@
 #include <deque>
 
 #include "compiler/cuda/exec/graph_step.h"
+#include "compiler/cuda/exec/index_flags.h"
 #include "compiler/kir/domain.h"
 #include "compiler/kir/fused.h"
 #include "compiler/kir/lower_group.h"
 #include "framework/base/hash.h"
 #include "framework/cuda/device_allocator.h"
+#include "ops/core/index.h"
 #include "ops/core/pointwise.h"
 
 namespace weft::internal {
@@ -25,10 +27,17 @@ int alignment_of(const Launch& l) {
 
 class GpuCalls final : public DeviceCalls {
  public:
-  GpuCalls(cuda::Gpu& gpu, const std::vector<DeviceCall>& calls, bool replayed)
-      : gpu_(gpu), step_(gpu, steps_of(calls), replayed) {}
+  GpuCalls(cuda::Gpu& gpu, const std::vector<DeviceCall>& calls, bool replayed, std::vector<Ref<Cell>> writes)
+      : gpu_(gpu),
+        writes_(std::make_shared<const std::vector<Ref<Cell>>>(std::move(writes))),
+        step_(gpu, steps_of(gpu, calls), replayed) {
+    for (const DeviceCall& c : calls) checks_ |= c.launch->operation->checks_indices();
+  }
 
-  void run(bool moved) override { step_.run(moved); }
+  void run(bool moved) override {
+    step_.run(moved);
+    if (checks_) cuda::index_flags().queued(gpu_, writes_);
+  }
   size_t at() const override { return step_.at(); }
 
   void run_timed(std::span<double> us) override {
@@ -47,15 +56,29 @@ class GpuCalls final : public DeviceCalls {
   }
 
  private:
-  static std::vector<cuda::StepCall> steps_of(const std::vector<DeviceCall>& calls) {
+  static std::vector<cuda::StepCall> steps_of(cuda::Gpu& gpu, const std::vector<DeviceCall>& calls) {
     std::vector<cuda::StepCall> steps;
     steps.reserve(calls.size());
-    for (const DeviceCall& c : calls)
-      steps.push_back({c.launch->operation.get(), c.in, c.out, c.workspace, nullptr, c.node->line});
+    for (const DeviceCall& c : calls) {
+      const cuda::Operation& op = *c.launch->operation;
+      int32_t* bad = op.checks_indices() ? cuda::index_flags().of(gpu, name_of(c), c.node->line) : nullptr;
+      steps.push_back({&op, c.in, c.out, c.workspace, bad, c.node->line});
+    }
     return steps;
   }
 
+  // Of a group, the op that looks something up.
+  static const char* name_of(const DeviceCall& c) {
+    if (c.launch->op != &kir::fused_op) return c.launch->op->name;
+    const Graph& body = kir::body_of(*c.node);
+    for (int32_t id = 0; id < body.size(); ++id)
+      if (body.node(id).op == &gather_op || body.node(id).op == &index_select_op) return body.node(id).op->name;
+    return c.launch->op->name;
+  }
+
   cuda::Gpu& gpu_;
+  std::shared_ptr<const std::vector<Ref<Cell>>> writes_;
+  bool checks_ = false;
   cuda::GraphStep step_;
 };
 
@@ -145,8 +168,9 @@ LoadReport GpuLaunches::load(const LoadOptions&) {
   return report;
 }
 
-std::unique_ptr<DeviceCalls> GpuLaunches::calls(Device device, std::vector<DeviceCall> calls, bool replayed) {
-  return std::make_unique<GpuCalls>(cuda::Gpu::of(device), calls, replayed);
+std::unique_ptr<DeviceCalls> GpuLaunches::calls(Device device, std::vector<DeviceCall> calls, bool replayed,
+                                                std::vector<Ref<Cell>> writes) {
+  return std::make_unique<GpuCalls>(cuda::Gpu::of(device), calls, replayed, std::move(writes));
 }
 
 }  // namespace weft::internal

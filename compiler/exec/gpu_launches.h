@@ -19,7 +19,8 @@ class GpuLaunches final : public LaunchMaker {
   bool may_overwrite(const Launch& l, int32_t in, int32_t out) const override;
   bool may_spread(const Node& n) const override;
   LoadReport load(const LoadOptions& options) override;
-  std::unique_ptr<DeviceCalls> calls(Device device, std::vector<DeviceCall> calls, bool replayed) override;
+  std::unique_ptr<DeviceCalls> calls(Device device, std::vector<DeviceCall> calls, bool replayed,
+                                     std::vector<Ref<Cell>> writes) override;
 
  private:
   struct Made {

@@ -66,9 +66,10 @@ class LaunchMaker {
   virtual bool may_spread(const Node& n) const = 0;
   /// Compiles what the prepared launches need.
   virtual LoadReport load(const LoadOptions& options) = 0;
-  /// Null: launches are called, as on the CPU.
-  virtual std::unique_ptr<DeviceCalls> calls(Device device, std::vector<DeviceCall> calls, bool replayed) {
-    static_cast<void>(device), static_cast<void>(calls), static_cast<void>(replayed);
+  /// Null: launches are called, as on the CPU. `writes`: the cells that are torn if what was queued goes wrong.
+  virtual std::unique_ptr<DeviceCalls> calls(Device device, std::vector<DeviceCall> calls, bool replayed,
+                                             std::vector<Ref<Cell>> writes) {
+    static_cast<void>(device), static_cast<void>(calls), static_cast<void>(replayed), static_cast<void>(writes);
     return {};
   }
 };

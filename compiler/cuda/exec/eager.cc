@@ -56,7 +56,6 @@ class Runner final : public OpRunner {
       old.swap(all_);
       index_.clear();
     }
-    flags().forget();
   }
   internal::EagerCounts counts() {
     MutexLock lock(mutex_);
@@ -75,10 +74,7 @@ class Runner final : public OpRunner {
     uint64_t hash;
     std::shared_ptr<Operation> operation;
   };
-  static IndexFlags& flags() {
-    static auto* f = new IndexFlags;
-    return *f;
-  }
+  static IndexFlags& flags() { return index_flags(); }
   std::shared_ptr<Operation> operation_for(Key key, Gpu& gpu);
   std::shared_ptr<Operation> find(const Key& key, uint64_t hash) WEFT_REQUIRES(mutex_);
   void shrink() WEFT_REQUIRES(mutex_);

@@ -13,6 +13,7 @@ constexpr int kMostCapturesInARow = 4;
 GraphStep::GraphStep(Gpu& gpu, std::vector<StepCall> calls, bool graphs)
     : gpu_(gpu), calls_(std::move(calls)), graphs_(graphs && !gpu.synchronous()) {
   captured_.resize(calls_.size());
+  for (const StepCall& c : calls_) graphs_ &= c.operation->capturable();
 }
 GraphStep::~GraphStep() = default;
 

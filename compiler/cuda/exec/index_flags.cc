@@ -1,7 +1,9 @@
 #include "compiler/cuda/exec/index_flags.h"
 
+#include <algorithm>
 #include <string_view>
 #include <tuple>
+#include <utility>
 
 #include "framework/base/error.h"
 #include "framework/cuda/copy.h"
@@ -24,6 +26,7 @@ struct IndexFlags::OfGpu {
   Gpu& gpu;
   int32_t* flags;
   bool asked = false;  // since the last look
+  std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>> writes;  // of work queued since the last look
   struct Name {
     std::string text;
     bool divides = false;  // integers, by what may be zero
@@ -52,18 +55,30 @@ int32_t* IndexFlags::of(Gpu& gpu, const char* op, SourceLine line) {
   return g->flags + at->second;
 }
 
+void IndexFlags::queued(Gpu& gpu, std::shared_ptr<const std::vector<Ref<Cell>>> writes) {
+  MutexLock lock(mutex_);
+  const auto it = gpus_.find(gpu.index());
+  if (it == gpus_.end()) return;
+  it->second->asked = true;
+  auto& all = it->second->writes;
+  if (writes && std::find(all.begin(), all.end(), writes) == all.end()) all.push_back(std::move(writes));
+}
+
 void IndexFlags::look(Gpu& gpu) {
   MutexLock lock(mutex_);
   const auto it = gpus_.find(gpu.index());
   if (it == gpus_.end() || !it->second->asked) return;
   OfGpu& g = *it->second;
   g.asked = false;
+  const auto writes = std::exchange(g.writes, {});
   const int64_t n = static_cast<int64_t>(g.names.size());
   std::vector<int32_t> raised(n);
   copy_to_host({g.flags, kInt32, {n}, {1}}, {raised.data(), kInt32, {n}, {1}}, gpu.stream());
   for (int64_t i = 0; i < n; ++i) {
     if (!raised[i]) continue;
     g.clear();
+    for (const auto& cells : writes)
+      for (const Ref<Cell>& c : *cells) c->torn = true;
     const auto& [name, divides] = g.names[i];
     WEFT_CHECK(!divides, name, ": integer division by zero on ", gpu.device());
     WEFT_CHECK_AS(kOutOfRange, false, name, ": an index is out of range on ", gpu.device(),
@@ -74,6 +89,13 @@ void IndexFlags::look(Gpu& gpu) {
 void IndexFlags::forget() {
   MutexLock lock(mutex_);
   gpus_.clear();
+}
+
+IndexFlags& index_flags() {
+  static auto* f = new IndexFlags;
+  // At the first use of a GPU's flag, so before that GPU: what goes last was registered first.
+  [[maybe_unused]] static const bool registered = (internal::at_driver_change([] { f->forget(); }), true);
+  return *f;
 }
 
 }  // namespace weft::cuda

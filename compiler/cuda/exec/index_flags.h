@@ -9,6 +9,7 @@
 
 #include "framework/base/mutex.h"
 #include "framework/cuda/gpu.h"
+#include "framework/ir/cell.h"
 #include "framework/ir/graph.h"
 
 namespace weft::cuda {
@@ -19,6 +20,9 @@ class IndexFlags {
   ~IndexFlags();
   /// The flag of this op at this line; device memory. Ops beyond kMost share one.
   int32_t* of(Gpu& gpu, const char* op, SourceLine line);
+  /// Work that was given its flags before was queued again, and writes these cells: if the next look finds a flag raised,
+  /// they are torn.
+  void queued(Gpu& gpu, std::shared_ptr<const std::vector<Ref<Cell>>> writes);
   /// After a wait for the stream: throws OutOfRange (InvalidArgument of an integer division by zero) naming op and line
   /// if a flag was raised since the last look, and lowers it. Costs nothing where no op has asked for a flag since.
   void look(Gpu& gpu);
@@ -32,5 +36,8 @@ class IndexFlags {
   Mutex mutex_;
   std::map<int, std::unique_ptr<OfGpu>> gpus_ WEFT_GUARDED_BY(mutex_);
 };
+
+/// The flags of this process.
+IndexFlags& index_flags();
 
 }  // namespace weft::cuda
