@@ -1,5 +1,5 @@
-// The ops' samples run eagerly on the emulated GPU, against the CPU: the same bits, but for products, whose sums cuBLASLt
-// orders as it likes, which are held to the reference's bounds.
+// The ops' samples run eagerly on the emulated GPU, against the CPU: the same bits, but for products, whose sums
+// cuBLASLt orders as it likes, which are held to the reference's bounds.
 #include <gtest/gtest.h>
 
 #include <algorithm>

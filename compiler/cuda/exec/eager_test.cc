@@ -117,12 +117,15 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   EXPECT_EQ(what, cat("index_select at compiler/cuda/exec/eager_test.cc:", line,
                       ": an index is out of range on cuda:0; the same call on the CPU says which"));
   // Said once; other work goes on.
-  EXPECT_EQ(good.to_vector<float>(), index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3, 0}, {2})).to_vector<float>());
+  EXPECT_EQ(good.to_vector<float>(),
+            index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3, 0}, {2})).to_vector<float>());
   // Reading without such ops in between costs no second copy.
   const int copies = gpu.driver().calls("cuMemcpyDtoHAsync_v2");
   good.to_vector<float>();
   EXPECT_EQ(gpu.driver().calls("cuMemcpyDtoHAsync_v2"), copies + 1);
-  EXPECT_NE(error_of([&] { index_select(x, 0, indices({-1})).to_vector<float>(); }, Code::kOutOfRange).find("index_select at"), std::string::npos);
+  EXPECT_NE(error_of([&] { index_select(x, 0, indices({-1})).to_vector<float>(); }, Code::kOutOfRange)
+                .find("index_select at"),
+            std::string::npos);
 }
 
 TEST(Eager, SoIsAnIntegerDivisionByZero) {
@@ -130,8 +133,9 @@ TEST(Eager, SoIsAnIntegerDivisionByZero) {
   Tensor a = Tensor::from_vector<int64_t>({7, 8}, {2}).to(Device::cuda());
   Tensor b = Tensor::from_vector<int64_t>({2, 0}, {2}).to(Device::cuda());
   Tensor c = remainder(a, b);
+  const int line = __LINE__ - 1;
   EXPECT_EQ(error_of([&] { c.to_vector<int64_t>(); }, Code::kInvalidArgument),
-            cat("remainder at compiler/cuda/exec/eager_test.cc:", __LINE__ - 2, ": integer division by zero on cuda:0"));
+            cat("remainder at compiler/cuda/exec/eager_test.cc:", line, ": integer division by zero on cuda:0"));
 }
 
 TEST(Eager, PrintsFromTheHost) {
@@ -148,7 +152,8 @@ TEST(Eager, ScratchGoesBack) {
   // Rows that do not lie one after another in either order: copied before the product.
   Tensor a = whole({6, 2, 4}, 1), b = whole({2, 4, 5}, 2);
   const OpDef& dot = dot_op;
-  const Attrs attrs{{"a_batch", Shape{}}, {"b_batch", Shape{}}, {"a_contract", Shape{1, 2}}, {"b_contract", Shape{0, 1}}};
+  const Attrs attrs{
+      {"a_batch", Shape{}}, {"b_batch", Shape{}}, {"a_contract", Shape{1, 2}}, {"b_contract", Shape{0, 1}}};
   const Tensor want = dispatch(dot, {&a, &b}, attrs);
   Tensor ga = permute(permute(a, {2, 0, 1}).contiguous(), {1, 2, 0}).to(Device::cuda()), gb = b.to(Device::cuda());
   ga = permute(permute(ga, {2, 0, 1}).contiguous(), {1, 2, 0});
@@ -184,7 +189,11 @@ TEST(Eager, AnOpWithoutCudaSaysSo) {
   op.name = "unheard_of";
   op.view = nullptr;
   Tensor x = whole({4}, 1).to(Device::cuda());
-  EXPECT_EQ(error_of([&] { dispatch(op, {&x}, {{"dtype", kFloat64}}); }, Code::kUnavailable),
+  EXPECT_EQ(error_of(
+                [&] {
+                  dispatch(op, {&x}, {{"dtype", kFloat64}});
+                },
+                Code::kUnavailable),
             "unheard_of: CUDA has no kernel for this op on f32 yet; run it on the CPU");
 }
 

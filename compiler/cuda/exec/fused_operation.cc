@@ -84,8 +84,13 @@ void GroupLaunches::add(const kir::Lowered& low, CudaLaunch l, std::vector<Kerne
   const std::string symbol = symbol_of(low.kernel.name, l.key);
   replace_all(l.kernel.text, l.kernel.symbol, symbol);
   l.kernel.symbol = symbol;
-  launches_.push_back({kernels->size(), l.grid, l.kernel.threads, l.kernel.shared_bytes, std::move(l.params),
-                       std::move(l.pointers), {}});
+  launches_.push_back({kernels->size(),
+                       l.grid,
+                       l.kernel.threads,
+                       l.kernel.shared_bytes,
+                       std::move(l.params),
+                       std::move(l.pointers),
+                       {}});
   kernels->push_back(std::move(l.kernel));
 }
 
@@ -118,9 +123,15 @@ void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, Source
           address = static_cast<char*>(s.index < 0 ? at.tile : s.output ? at.out[s.index] : at.in[s.index]) + s.offset;
           break;
         }
-        case Pointer::kResult: address = static_cast<char*>(at.out[p.index]); break;
-        case Pointer::kScratch: address = at.scratch + p.offset; break;
-        case Pointer::kBad: address = reinterpret_cast<char*>(at.bad); break;
+        case Pointer::kResult:
+          address = static_cast<char*>(at.out[p.index]);
+          break;
+        case Pointer::kScratch:
+          address = at.scratch + p.offset;
+          break;
+        case Pointer::kBad:
+          address = reinterpret_cast<char*>(at.bad);
+          break;
       }
       std::memcpy(params + p.at, &address, sizeof address);
     }

@@ -23,12 +23,14 @@ class SequenceOperation final : public Operation {
   SequenceOperation(const char* name, const Graph& g, std::span<const StridedView> in, std::span<const StridedView> out,
                     const GpuProperties& gpu, int alignment, const PrepareOptions& options)
       : name_(name) {
-    WEFT_CHECK_AS(kUnavailable, g.captured.empty() && g.cells.empty(), name, ": its parts keep tensors; CUDA has no kernel for it yet");
+    WEFT_CHECK_AS(kUnavailable, g.captured.empty() && g.cells.empty(), name,
+                  ": its parts keep tensors; CUDA has no kernel for it yet");
     std::vector<std::vector<StridedView>> views(g.size());
     std::vector<std::vector<Home>> homes(g.size());
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
-      for (const TensorType& t : n.outputs) views[id].push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
+      for (const TensorType& t : n.outputs)
+        views[id].push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
       homes[id].resize(n.outputs.size());
       if (n.op == &input_op) {
         const int i = static_cast<int>(n.attrs.i("index"));
@@ -60,7 +62,8 @@ class SequenceOperation final : public Operation {
             views[id][i] = out[k];
             break;
           }
-        if (homes[id][i].kind == Home::kScratch) workspace_ += round_to_256(views[id][i].numel() * itemsize(views[id][i].dtype));
+        if (homes[id][i].kind == Home::kScratch)
+          workspace_ += round_to_256(views[id][i].numel() * itemsize(views[id][i].dtype));
       }
       add(prepare(*n.op, n.attrs, operands, views[id], gpu, least(alignment, at), options), at, homes[id]);
     }
@@ -70,7 +73,8 @@ class SequenceOperation final : public Operation {
       const Home& home = homes[v.node][v.index];
       if (home.kind == Home::kOut && home.index == static_cast<int>(k)) continue;
       const StridedView from[] = {views[v.node][v.index]}, to[] = {out[k]};
-      add(prepare(contiguous_op, {}, from, to, gpu, least(alignment, {home}), options), {home}, {{Home::kOut, static_cast<int>(k), 0}});
+      add(prepare(contiguous_op, {}, from, to, gpu, least(alignment, {home}), options), {home},
+          {{Home::kOut, static_cast<int>(k), 0}});
     }
     step_scratch_ = workspace_;
     workspace_ += most_scratch_;

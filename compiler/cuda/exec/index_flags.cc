@@ -13,9 +13,7 @@
 namespace weft::cuda {
 
 struct IndexFlags::OfGpu {
-  explicit OfGpu(Gpu& g) : gpu(g), flags(static_cast<int32_t*>(g.allocator().allocate(kMost * 4))) {
-    clear();
-  }
+  explicit OfGpu(Gpu& g) : gpu(g), flags(static_cast<int32_t*>(g.allocator().allocate(kMost * 4))) { clear(); }
   ~OfGpu() { gpu.allocator().deallocate(flags, kMost * 4); }
   void clear() {
     gpu.make_current();

@@ -1,6 +1,6 @@
-// Where eager ops leave word that an index was out of range, or an integer divided by zero: a device flag per op and line of the program, raised by
-// kernels and looked at when the host reads a value anyway. A flag that was never raised needs no clearing, so nothing
-// waits and nothing runs out.
+// Where eager ops leave word that an index was out of range, or an integer divided by zero: a device flag per op and
+// line of the program, raised by kernels and looked at when the host reads a value anyway. A flag that was never raised
+// needs no clearing, so nothing waits and nothing runs out.
 #pragma once
 #include <map>
 #include <memory>

@@ -109,8 +109,8 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
     }
   }
   if (op.decompose) return internal::decomposed_operation(op, attrs, in, out, gpu, alignment, options);
-  WEFT_CHECK_AS(kUnavailable, false, op.name, ": CUDA has no kernel for this op on ", in.empty() ? out[0].dtype : in[0].dtype,
-                " yet; run it on the CPU");
+  WEFT_CHECK_AS(kUnavailable, false, op.name, ": CUDA has no kernel for this op on ",
+                in.empty() ? out[0].dtype : in[0].dtype, " yet; run it on the CPU");
 }
 
 }  // namespace weft::cuda

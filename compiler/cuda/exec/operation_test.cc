@@ -32,7 +32,8 @@ Tensor whole(const Shape& shape, int seed, DType t = kFloat32) {
 
 void expect_same(const FusedRun& r) {
   ASSERT_EQ(r.run.out.size(), r.want.size());
-  for (size_t i = 0; i < r.want.size(); ++i) EXPECT_TRUE(weft::testing::same_bits(r.run.out[i], r.want[i])) << "result " << i;
+  for (size_t i = 0; i < r.want.size(); ++i)
+    EXPECT_TRUE(weft::testing::same_bits(r.run.out[i], r.want[i])) << "result " << i;
   EXPECT_FALSE(r.run.bad);
 }
 
@@ -105,7 +106,8 @@ TEST(Operation, GroupsOfRows) {
     expect_same(run_fused(fn, {x, w, offsets}, options));
     const Tensor wrong = Tensor::from_vector<int64_t>({0, 7, 7, 21}, {4});
     auto types = [&](const Tensor& v) { return v.type(); };
-    const testing::OperationRun bad = testing::run_operation(grouped_dot_op, Attrs{{"mode", std::string("rows")}}, {x, w, wrong}, {types(whole({20, 24}, 0, t))});
+    const testing::OperationRun bad = testing::run_operation(grouped_dot_op, Attrs{{"mode", std::string("rows")}},
+                                                             {x, w, wrong}, {types(whole({20, 24}, 0, t))});
     EXPECT_TRUE(bad.bad);
   }
 }
@@ -135,7 +137,8 @@ TEST(Operation, Attention) {
       options.sm90a = true;
       options.maps = many;
       const std::vector<Tensor> in = {q, k, v}, want = run_emulated(n.attrs, in, false, options);
-      const testing::OperationRun r = testing::run_operation(attention_op, n.attrs, in, {n.outputs.begin(), n.outputs.end()});
+      const testing::OperationRun r =
+          testing::run_operation(attention_op, n.attrs, in, {n.outputs.begin(), n.outputs.end()});
       for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(weft::testing::same_bits(r.out[i], want[i])) << i;
     }
     EXPECT_EQ(found, 1);
@@ -144,10 +147,15 @@ TEST(Operation, Attention) {
 
 TEST(Operation, WhatNoKernelTakesRunsOpByOp) {
   ScopedEmulatedGpu gpu;
-  expect_same(run_fused([](Inputs in) { return Outputs{relu(softmax(in[0], -1) * 2), in[0].transpose(0, 1)}; }, {whole({3, 7}, 1)}));
+  expect_same(run_fused(
+      [](Inputs in) {
+        return Outputs{relu(softmax(in[0], -1) * 2), in[0].transpose(0, 1)};
+      },
+      {whole({3, 7}, 1)}));
   // No terms: zeros. No elements: nothing runs.
   expect_same(run_fused([](Inputs in) { return Outputs{mm(in[0], in[1]) + 1}; }, {whole({3, 0}, 1), whole({0, 4}, 1)}));
-  expect_same(run_fused([](Inputs in) { return Outputs{relu(mm(in[0], in[1]))}; }, {whole({0, 3}, 1), whole({3, 4}, 1)}));
+  expect_same(
+      run_fused([](Inputs in) { return Outputs{relu(mm(in[0], in[1]))}; }, {whole({0, 3}, 1), whole({3, 4}, 1)}));
 }
 
 }  // namespace

@@ -23,7 +23,9 @@ OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vecto
     from.push_back(in_views.back().data);
   }
   auto poison = [&](void* p, int64_t bytes) {
-    if (bytes > 0) check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(p), 0xff, bytes, gpu.stream().handle()), "poisoning");
+    if (bytes > 0)
+      check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(p), 0xff, bytes, gpu.stream().handle()),
+            "poisoning");
   };
   for (TensorType t : out) {
     t.device = Device::cuda();
@@ -41,8 +43,11 @@ OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vecto
   Tensor workspace = Tensor::empty({kUInt8, Device::cuda(), {r.workspace + 1}});
   poison(workspace.view_for_kernel().data, r.workspace);
   Tensor bad = Tensor::empty({kInt32, Device::cuda(), {1}});
-  check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(bad.view_for_kernel().data), 0, 4, gpu.stream().handle()), "clearing");
-  operation->enqueue({from, to, workspace.view_for_kernel().data, bad.view_for_kernel().as<int32_t>()}, gpu.stream(), {});
+  check(
+      driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(bad.view_for_kernel().data), 0, 4, gpu.stream().handle()),
+      "clearing");
+  operation->enqueue({from, to, workspace.view_for_kernel().data, bad.view_for_kernel().as<int32_t>()}, gpu.stream(),
+                     {});
   for (const Tensor& t : results) r.out.push_back(t.to(Device::cpu()));
   r.bad = bad.to_vector<int32_t>()[0] != 0;
   EXPECT_TRUE(!r.bad || operation->checks_indices());
