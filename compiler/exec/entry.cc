@@ -45,7 +45,7 @@ thread_local struct {
 std::shared_ptr<LaunchMaker> maker_for(Device device, const CompileOptions& options) {
   const bool like_eager = options.numerics == "eager";
   if (device.type == DeviceType::kCuda)
-    return std::make_shared<GpuLaunches>(device, cuda::PrepareOptions{.round_like_eager = like_eager, .tf32 = options.tf32});
+    return std::make_shared<GpuLaunches>(device, cuda::PrepareOptions{.round_like_eager = like_eager, .tf32 = options.tf32, .gpu = &cuda::Gpu::of(device)});
   return std::make_shared<FusedTable>(kir::LowerOptions{.round_like_eager = like_eager});
 }
 
