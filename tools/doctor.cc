@@ -7,6 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 #include "framework/program/program.h"
+#include "tools/libraries.h"
 #include "tools/machine.h"
 #include "tools/measure.h"
 

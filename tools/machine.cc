@@ -8,7 +8,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <dnnl.hpp>
 #include <fstream>
 #include <set>
 #include <sstream>
@@ -17,7 +16,6 @@
 #include "compiler/jit/jit.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
-#include "tools/gpus.h"
 
 namespace weft::tools {
 namespace {
@@ -131,13 +129,6 @@ void add_choice(Facts& facts) {
                                            size_text(static_cast<double>(kernels.cache_bytes)));
   else
     facts.add_absent("weft", "kernel_cache", kernels.note);
-}
-
-void add_libraries(Facts& facts) {
-  const dnnl_version_t* dnnl = dnnl_version();
-  facts.add("libraries", "onednn",
-            std::to_string(dnnl->major) + "." + std::to_string(dnnl->minor) + "." + std::to_string(dnnl->patch));
-  add_gpus(facts);
 }
 
 }  // namespace weft::tools

@@ -1,4 +1,4 @@
-// Looks at the machine: processor, memory, compilers, and the libraries that Weft loads where it finds them.
+// Looks at the machine: processor, memory, compilers.
 #pragma once
 #include "tools/facts.h"
 
@@ -16,8 +16,5 @@ void add_machine(Facts& facts);
 /// Adds section "weft": the instruction set, features and threads that Weft uses here, the compiler of kernels and where
 /// they are kept. Throws weft::Error where WEFT_ISA or WEFT_THREADS asks for what is not there.
 void add_choice(Facts& facts);
-
-/// Adds section "libraries": oneDNN, and CUDA's libraries with their versions or the reason they cannot be used.
-void add_libraries(Facts& facts);
 
 }  // namespace weft::tools

@@ -1,3 +1,4 @@
+#include "tools/libraries.h"
 #include "tools/machine.h"
 
 #include <gmock/gmock.h>

@@ -7,6 +7,7 @@
 #include "absl/flags/flag.h"
 #include "compiler/analysis/roofline.h"
 #include "framework/program/program.h"
+#include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"
 

@@ -11,6 +11,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/io/json.h"
 #include "framework/program/program.h"
+#include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"
 

@@ -8,8 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/analysis/machine.h"
-
 namespace weft::bench {
 
 inline constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -78,9 +76,5 @@ double process_age();
 
 /// The most memory that this process had resident, in bytes.
 double peak_resident_bytes();
-
-/// bytes (a copy), products and products16 (large, of matrices of 1.0), with all threads: the bounds; kNone where not
-/// measured. Takes a few seconds (tools/measure.h).
-Machine measure_machine();
 
 }  // namespace weft::bench

@@ -19,6 +19,7 @@
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/program/program.h"
+#include "tools/bench/bounds.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
 #include "weft.h"

@@ -1,0 +1,227 @@
+// gpu bench: what a GPU reaches in Weft, beside what it could: copies and memory-bound ops, products (and what the data
+// does to power and clocks), flex_attention, chains of ops eagerly, compiled and replayed, whole training steps.
+// torch_bench.py does the same work under the same names.
+#include <cstdio>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/flags/flag.h"
+#include "framework/cuda/driver_api.h"
+#include "framework/cuda/gpu.h"
+#include "framework/cuda/nvml.h"
+#include "framework/cuda/stream.h"
+#include "framework/program/program.h"
+#include "tools/bench/model.h"
+#include "tools/bench/report.h"
+#include "weft.h"
+
+ABSL_FLAG(std::string, json, "", "also write the results to this file");
+ABSL_FLAG(std::string, only, "", "run only the parts whose name contains this: memory, products, attention, chains, train");
+ABSL_FLAG(int32_t, device, 0, "which GPU");
+
+namespace weft::bench {
+namespace {
+
+using cuda::Event;
+using cuda::Gpu;
+
+Gpu& gpu() { return Gpu::get(absl::GetFlag(FLAGS_device)); }
+Device device() { return gpu().device(); }
+
+struct Timed {
+  double device_ms = 0;  // of one call
+  double host_us = 0;    // until the call returned
+};
+
+/// Medians over 7 repetitions, each of as many calls as take about 20 ms.
+Timed time_on_gpu(const std::function<void()>& body) {
+  Event begin(gpu(), true), end(gpu(), true);
+  auto run = [&](int64_t calls) {
+    begin.record(gpu().stream());
+    const auto start = Clock::now();
+    for (int64_t i = 0; i < calls; ++i) body();
+    const double host = seconds_since(start);
+    end.record(gpu().stream());
+    return Timed{end.ms_since(begin) / static_cast<double>(calls), host * 1e6 / static_cast<double>(calls)};
+  };
+  run(3);
+  const double once = std::max(run(1).device_ms, 1e-3);
+  const auto calls = static_cast<int64_t>(std::clamp(20 / once, 1.0, 2000.0));
+  std::vector<double> device, host;
+  for (int r = 0; r < 7; ++r) {
+    const Timed t = run(calls);
+    device.push_back(t.device_ms);
+    host.push_back(t.host_us);
+  }
+  return {median(device), median(host)};
+}
+
+Tensor normal(const Shape& shape, DType dtype) { return randn(shape).to(dtype).to(device()); }
+
+double copy_rate = kNone;  // GB/s, read and written
+
+void memory(Report& report) {
+  const int64_t n = int64_t{1} << 28;
+  auto rate = [](double bytes, const Timed& t) { return bytes / (t.device_ms * 1e6); };
+  {
+    const Tensor x = zeros({n}).to(device());
+    auto copy = compile([](Tensor a) { return a * 1.0; });
+    copy_rate = rate(8.0 * n, time_on_gpu([&] { copy(x); }));
+    report.add({"x * 1 f32, 1 GiB", copy_rate, "GB/s", gpu().properties().memory_rate() / 1e9});
+  }
+  const int64_t rows = 16384, cols = 4096;
+  for (DType t : {kFloat32, kBFloat16}) {
+    const double bytes = static_cast<double>(rows * cols * itemsize(t));
+    const Tensor x = normal({rows, cols}, t), y = normal({rows, cols}, t), w = normal({cols}, t);
+    auto add = [&](const char* name, double passes, const std::function<void()>& body) {
+      report.add({cat(name, " ", t), rate(passes * bytes, time_on_gpu(body)), "GB/s", copy_rate, 0.9 * copy_rate});
+    };
+    auto gelu_mul = compile([](Tensor a, Tensor b) { return gelu(a) * b; });
+    add("gelu(a) * b", 3, [&] { gelu_mul(x, y); });
+    auto soft = compile([](Tensor a) { return softmax(a, 1); });
+    add("softmax rows", 2, [&] { soft(x); });
+    auto norm = compile([=](Tensor a, Tensor b, Tensor c) { return rms_norm(a + b, {cols}, c); });
+    add("rms_norm(a + b)", 3, [&] { norm(x, y, w); });
+    auto sums = compile([](Tensor a) { return sum(a, 0); });
+    add("sum over rows", 1, [&] { sums(x); });
+    auto turn = compile([](Tensor a, Tensor b) { return a.transpose(0, 1) + b; });
+    const Tensor square = normal({8192, 8192}, t), other = normal({8192, 8192}, t);
+    const double square_bytes = 8192.0 * 8192 * static_cast<double>(itemsize(t));
+    report.add({cat("a.T + b ", t), rate(3 * square_bytes, time_on_gpu([&] { turn(square, other); })), "GB/s", copy_rate,
+                0.9 * copy_rate});
+  }
+}
+
+void products(Report& report) {
+  const int64_t n = 8192;
+  const double flops = 2.0 * n * n * n;
+  const cuda::Nvml nvml(gpu().properties().pci_bus);
+  if (!nvml.why_not().empty()) report.fact("nvml", nvml.why_not());
+  // Data decides what a tensor core draws, and so its clock.
+  const std::pair<const char*, Tensor> data[] = {{"zeros", zeros({n, n})}, {"normal", randn({n, n})}, {"uniform", rand({n, n})}};
+  for (const auto& [name, values] : data) {
+    const Tensor a = values.to(kBFloat16).to(device()), b = a * 1;
+    double watts = 0, mhz = 0;
+    const Timed t = time_on_gpu([&] { matmul(a, b); });
+    for (int i = 0; i < 200; ++i) matmul(a, b);
+    for (int i = 0; i < 10; ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      watts = std::max(watts, nvml.watts());
+      mhz = std::max(mhz, nvml.clock_mhz());
+    }
+    gpu().synchronize();
+    report.add({cat("product bf16 8192 ", name), flops / (t.device_ms * 1e9), "TFLOP/s"});
+    report.add({cat("product bf16 8192 ", name, " power"), watts, "W"});
+    report.add({cat("product bf16 8192 ", name, " clock"), mhz, "MHz"});
+  }
+  const Tensor x = normal({8192, 4096}, kBFloat16), w = normal({4096, 4096}, kBFloat16), bias = normal({4096}, kBFloat16);
+  auto plain = compile([](Tensor a, Tensor b) { return matmul(a, b); });
+  auto fused = compile([](Tensor a, Tensor b, Tensor c) { return gelu(matmul(a, b) + c, "tanh"); });
+  const Timed alone = time_on_gpu([&] { plain(x, w); }), whole = time_on_gpu([&] { fused(x, w, bias); });
+  report.add({"gelu(x w + b) bf16", whole.device_ms, "ms", alone.device_ms, 1.05 * alone.device_ms});
+}
+
+void attention(Report& report) {
+  const int64_t heads = 16, length = 8192, dim = 128;
+  const Tensor q = normal({1, heads, length, dim}, kBFloat16), k = normal({1, heads, length, dim}, kBFloat16),
+               v = normal({1, heads, length, dim}, kBFloat16);
+  struct Case {
+    const char* name;
+    double share, goal, goal_backward;  // of all pairs
+    FlexAttentionOptions options;
+  };
+  auto blocks = [&](const MaskMod& m) { return create_block_mask(m, 1, 1, length, length); };
+  const Case cases[] = {
+      {"none", 1, kNone, kNone, {}},
+      {"causal", 0.5, 450, 350, {.block_mask = blocks(attention::causal())}},
+      {"window 512", 512.0 / length, kNone, kNone, {.block_mask = blocks(attention::sliding_window(512))}},
+      {"alibi", 1, kNone, kNone, {.score_mod = attention::alibi(heads)}},
+  };
+  for (const Case& c : cases) {
+    const double flops = 4.0 * heads * length * length * dim * c.share;
+    auto forward = compile([&](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, c.options); });
+    auto both = compile([&](Tensor a, Tensor b, Tensor d) {
+      a.requires_grad(), b.requires_grad(), d.requires_grad();
+      const Tensor y = flex_attention(a, b, d, c.options);
+      return grad(sum(y.to(kFloat32)), {a, b, d});
+    });
+    const Timed f = time_on_gpu([&] { forward(q, k, v); }), all = time_on_gpu([&] { both(q, k, v); });
+    report.add({cat("attention ", c.name), flops / (f.device_ms * 1e9), "TFLOP/s", kNone, c.goal});
+    report.add({cat("attention ", c.name, " backward"), 2.5 * flops / ((all.device_ms - f.device_ms) * 1e9), "TFLOP/s",
+                kNone, c.goal_backward});
+  }
+}
+
+// From which size on does the device, not the host, set the pace?
+void chains(Report& report) {
+  constexpr int kOps = 32;
+  const char* names[] = {"eager", "compiled", "graph"};
+  double meets[3] = {kNone, kNone, kNone};
+  for (int64_t n = 64; n <= 4096; n *= 2) {
+    const Tensor x = normal({n, n}, kBFloat16), w = normal({n, n}, kBFloat16);
+    auto chain = [](Tensor a, Tensor b) {
+      for (int i = 0; i < kOps; ++i) a = matmul(a, b);
+      return a;
+    };
+    for (int how = 0; how < 3; ++how) {
+      auto step = compile(chain, {.enabled = how > 0, .cuda_graph = how == 2});
+      const Timed t = time_on_gpu([&] { step(x, w); });
+      report.add({cat("32 products of ", n, " ", names[how]), t.device_ms * 1e3, "us"});
+      report.add({cat("32 products of ", n, " ", names[how], ", host"), t.host_us, "us"});
+      if (std::isnan(meets[how]) && t.device_ms * 1e3 > 1.1 * t.host_us) meets[how] = static_cast<double>(n);
+    }
+  }
+  for (int how = 0; how < 3; ++how) report.add({cat("device keeps busy from ", names[how]), meets[how], "rows"});
+}
+
+void train(Report& report) {
+  for (const char* name : {"gpt_tiny", "gpt_base", "moe_small"}) {
+    const ModelShape& shape = model_shape(name);
+    Decoder model(shape);
+    model.to(device());
+    optim::AdamW opt(model.parameters(), {.lr = 1e-3});
+    auto step = compile([&](Tensor tokens, Tensor targets) {
+      const Tensor loss = model.loss(tokens, targets, kBFloat16);
+      opt.step(grad(loss, model.parameters()));
+      return loss;
+    });
+    const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}).to(device()),
+                 targets = randint(0, shape.vocab, {shape.batch, shape.context}).to(device());
+    const Timed t = time_on_gpu([&] { step(tokens, targets); });
+    report.add({cat("step of ", name, " bf16"), t.device_ms, "ms"});
+    report.add({cat("step of ", name, " bf16, host"), t.host_us, "us", kNone, 20});
+    report.add({cat("step of ", name, " bf16 rate"), model.step_flops() / (t.device_ms * 1e9), "TFLOP/s"});
+  }
+}
+
+int run() {
+  if (const cuda::Availability& cuda = cuda::availability(); !cuda.ok) {
+    std::printf("skipped: %s\n", cuda.why.c_str());
+    return 77;
+  }
+  Report report("gpu");
+  report.fact("gpu", gpu().properties().to_string());
+  const std::pair<const char*, void (*)(Report&)> parts[] = {
+      {"memory", memory}, {"products", products}, {"attention", attention}, {"chains", chains}, {"train", train}};
+  for (const auto& [name, part] : parts) {
+    if (std::string_view(name).find(absl::GetFlag(FLAGS_only)) == std::string_view::npos) continue;
+    try {
+      part(report);
+    } catch (const Error& e) {  // the others still count
+      std::fprintf(stderr, "%s: %s\n", name, e.what());
+      report.fact(cat(name, " failed"), e.what());
+    }
+  }
+  report.finish(absl::GetFlag(FLAGS_json));
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  return weft::run_program(argc, argv, "Times ops, attention and training steps on a GPU; exit code 77 without one.",
+                           [](const std::vector<std::string>&) { return weft::bench::run(); });
+}

@@ -1,0 +1,134 @@
+#!/usr/bin/env python3
+"""What tools/gpu/bench.cc measures, in PyTorch, under the same names: eager, and torch.compile where it helps."""
+import argparse
+import json
+import statistics
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+rows = []
+
+
+def gpu_ms(body):
+    def run(calls):
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        begin.record()
+        for _ in range(calls):
+            body()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / calls
+    run(3)
+    calls = int(min(max(20 / max(run(1), 1e-3), 1), 2000))
+    return statistics.median(run(calls) for _ in range(7))
+
+
+def add(name, value, unit):
+    rows.append({"name": name, "value": value, "unit": unit})
+    print(f"{name:45} {value:10.4g} {unit}")
+
+
+def normal(*shape, dtype):
+    return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
+
+
+def memory():
+    n = 1 << 28
+    x = torch.zeros(n, device="cuda")
+    times = torch.compile(lambda a: a * 1.0)
+    add("x * 1 f32, 1 GiB", 8 * n / (gpu_ms(lambda: times(x)) * 1e6), "GB/s")
+    del x
+    for dtype, name in ((torch.float32, "f32"), (torch.bfloat16, "bf16")):
+        x, y, w = normal(16384, 4096, dtype=dtype), normal(16384, 4096, dtype=dtype), normal(4096, dtype=dtype)
+        bytes_ = x.numel() * x.element_size()
+        cases = {
+            "gelu(a) * b": (3, torch.compile(lambda a, b: F.gelu(a) * b), (x, y)),
+            "softmax rows": (2, torch.compile(lambda a: torch.softmax(a, 1)), (x,)),
+            "rms_norm(a + b)": (3, torch.compile(lambda a, b, c: F.rms_norm(a + b, (4096,), c)), (x, y, w)),
+            "sum over rows": (1, torch.compile(lambda a: a.sum(0)), (x,)),
+        }
+        for case, (passes, fn, args) in cases.items():
+            add(f"{case} {name}", passes * bytes_ / (gpu_ms(lambda: fn(*args)) * 1e6), "GB/s")
+        a, b = normal(8192, 8192, dtype=dtype), normal(8192, 8192, dtype=dtype)
+        turn = torch.compile(lambda p, q: p.T + q)
+        add(f"a.T + b {name}", 3 * a.numel() * a.element_size() / (gpu_ms(lambda: turn(a, b)) * 1e6), "GB/s")
+
+
+def products():
+    n = 8192
+    make = {"zeros": torch.zeros, "normal": torch.randn, "uniform": torch.rand}
+    for name, of in make.items():
+        a = of(n, n, device="cuda").to(torch.bfloat16)
+        b = a.clone()
+        add(f"product bf16 8192 {name}", 2 * n**3 / (gpu_ms(lambda: a @ b) * 1e9), "TFLOP/s")
+    x, w, c = (normal(*s, dtype=torch.bfloat16) for s in ((8192, 4096), (4096, 4096), (4096,)))
+    fused = torch.compile(lambda p, q, r: F.gelu(p @ q + r, approximate="tanh"))
+    add("gelu(x w + b) bf16", gpu_ms(lambda: fused(x, w, c)), "ms")
+
+
+def attention():
+    heads, length, dim = 16, 8192, 128
+    q, k, v = (normal(1, heads, length, dim, dtype=torch.bfloat16).requires_grad_() for _ in range(3))
+    slopes = torch.exp2(-8.0 * torch.arange(1, heads + 1, device="cuda") / heads)
+    causal = create_block_mask(lambda b, h, i, j: i >= j, 1, 1, length, length)
+    window = create_block_mask(lambda b, h, i, j: (i >= j) & (i - j < 512), 1, 1, length, length)
+    cases = {
+        "none": (1, {}),
+        "causal": (0.5, {"block_mask": causal}),
+        "window 512": (512 / length, {"block_mask": window}),
+        "alibi": (1, {"score_mod": lambda s, b, h, i, j: s + slopes[h] * (j - i)}),
+    }
+    for name, (share, options) in cases.items():
+        flops = 4 * heads * length * length * dim * share
+        fn = torch.compile(flex_attention, dynamic=False)
+        y = fn(q, k, v, **options)
+        g = torch.ones_like(y)
+        with torch.no_grad():
+            add(f"attention {name}", flops / (gpu_ms(lambda: fn(q, k, v, **options)) * 1e9), "TFLOP/s")
+        back = gpu_ms(lambda: torch.autograd.grad(y, (q, k, v), g, retain_graph=True))
+        add(f"attention {name} backward", 2.5 * flops / (back * 1e9), "TFLOP/s")
+
+
+def chains():
+    n = 64
+    while n <= 4096:
+        x, w = normal(n, n, dtype=torch.bfloat16), normal(n, n, dtype=torch.bfloat16)
+
+        def chain():
+            a = x
+            for _ in range(32):
+                a = a @ w
+            return a
+        add(f"32 products of {n} eager", gpu_ms(chain) * 1e3, "us")
+        side = torch.cuda.Stream()
+        with torch.cuda.stream(side):
+            chain()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            chain()
+        add(f"32 products of {n} graph", gpu_ms(graph.replay) * 1e3, "us")
+        n *= 2
+
+
+def main():
+    flags = argparse.ArgumentParser(description=__doc__)
+    flags.add_argument("--json", default="")
+    flags.add_argument("--only", default="")
+    args = flags.parse_args()
+    for part in (memory, products, attention, chains):
+        if args.only not in part.__name__:
+            continue
+        try:
+            part()
+        except Exception as error:  # the others still count
+            print(f"{part.__name__}: {error}")
+    result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "rows": rows}
+    if args.json:
+        with open(args.json, "w") as out:
+            json.dump(result, out, indent=1)
+
+
+main()
