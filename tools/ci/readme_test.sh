@@ -27,6 +27,16 @@ while read -r row; do
   grep -qF -- "$row" <<<"$printed" || fail "README.md: '$row' is not what the programs print"
 done <<<"$shown"
 
+# The section on GPUs: the kernel shown is what the printer makes, the sentence is what a trainer says without one.
+kernel=$(awk '/^## / {gpu = /On an NVIDIA GPU/} /^```c\+\+$/ {on = gpu; next} /^```$/ {on = 0} on' README.md)
+[[ $kernel == "$(cat compiler/cuda/codegen/testdata/gelu_mul.golden)" ]] || fail "the README's kernel differs from gelu_mul.golden"
+said=$(models/moe/train --device cuda --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 2>&1 >/dev/null)
+code=$?
+if [[ $said == *libcuda.so.1* ]]; then
+  [[ $code -eq 2 ]] || fail "train --device cuda: exit code $code; need 2"
+  grep -qF -- "$said" README.md || fail "README.md does not show '$said'"
+fi
+
 for picture in $(grep -oE '\]\([^)]+\.(svg|png)\)' README.md | sed 's/^](//; s/)$//'); do
   [[ -s $picture ]] || fail "README.md shows $picture, which is not there"
 done
