@@ -331,7 +331,18 @@ void Executable::launch_all() {
   }
 }
 
+// Once: cells rarely move, and then to memory as large.
+void Executable::name_memory() {
+  named_ = true;
+  if (arena_.storage) maker_->set_name(device_, arena_.storage->data(), "a step's own values");
+  for (const BoundCell& b : bound_) {
+    const Cell& c = *cells_[b.cell];
+    if (c.value.defined() && !c.name.empty()) maker_->set_name(device_, c.value.get().storage->data(), c.name);
+  }
+}
+
 void Executable::launch_on_device() {
+  if (!named_) name_memory();
   try {
     if (!trace_ && !debug_) {
       device_calls_->run(moved_);

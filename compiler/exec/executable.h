@@ -91,6 +91,7 @@ class Executable {
   std::vector<DeviceCall> device_calls_of(const std::vector<Launch>& launches, const std::vector<Call>& calls) const;
   std::vector<Ref<Cell>> written_cells() const;
   void launch_on_device();
+  void name_memory();
   void bind_arena();
   void bind_cells();
   void bind_outputs();
@@ -127,6 +128,7 @@ class Executable {
   LaunchMaker* maker_ = nullptr;
   bool replayed_ = false;
   std::unique_ptr<DeviceCalls> device_calls_;  // run in place of calls_
+  bool named_ = false;
   bool moved_ = true;                          // an address changed since the last replay
   const FusedCheck* check_ = nullptr;  // until the first replay is done
   std::vector<double> launch_us_;

@@ -155,6 +155,10 @@ bool GpuLaunches::may_spread(const Node& n) const {
   return true;
 }
 
+void GpuLaunches::set_name(Device device, const void* p, const std::string& name) {
+  cuda::Gpu::of(device).allocator().set_name(p, name);
+}
+
 LoadReport GpuLaunches::load(const LoadOptions&) {
   const auto start = std::chrono::steady_clock::now();
   std::vector<cuda::Operation*> all;

@@ -18,6 +18,7 @@ class GpuLaunches final : public LaunchMaker {
                   std::span<const StridedView> out) override;
   bool may_overwrite(const Launch& l, int32_t in, int32_t out) const override;
   bool may_spread(const Node& n) const override;
+  void set_name(Device device, const void* p, const std::string& name) override;
   LoadReport load(const LoadOptions& options) override;
   std::unique_ptr<DeviceCalls> calls(Device device, std::vector<DeviceCall> calls, bool replayed,
                                      std::vector<Ref<Cell>> writes) override;

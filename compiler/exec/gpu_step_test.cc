@@ -140,6 +140,15 @@ TEST_F(GpuStep, CellsThatOthersHoldGetFreshMemory) {
   EXPECT_NE(on.w.value().to_vector<float>(), before);
 }
 
+TEST_F(GpuStep, OutOfMemoryNamesCells) {
+  Model model(cuda);
+  (*model.step)(model.input(0));
+  const std::string text = error_of([&] { Tensor::empty({kFloat32, cuda, Shape{int64_t{1} << 40}}); });
+  EXPECT_NE(text.find("largest live tensors"), std::string::npos) << text;
+  EXPECT_NE(text.find("w 128 bytes"), std::string::npos) << text;
+  EXPECT_NE(text.find("a step's own values"), std::string::npos) << text;
+}
+
 TEST_F(GpuStep, SwitchedOff) {
   Model on(cuda, {.cuda_graph = false});
   const Tensor x = on.input(0);

@@ -64,6 +64,10 @@ class LaunchMaker {
   virtual bool may_overwrite(const Launch& l, int32_t in, int32_t out) const = 0;
   /// Results of such a node may lie spread over a larger buffer, their last dim dense.
   virtual bool may_spread(const Node& n) const = 0;
+  /// What lies at an address of the device, for its message of "out of memory".
+  virtual void set_name(Device device, const void* p, const std::string& name) {
+    static_cast<void>(device), static_cast<void>(p), static_cast<void>(name);
+  }
   /// Compiles what the prepared launches need.
   virtual LoadReport load(const LoadOptions& options) = 0;
   /// Null: launches are called, as on the CPU. `writes`: the cells that are torn if what was queued goes wrong.
