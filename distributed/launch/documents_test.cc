@@ -47,7 +47,7 @@ struct Trained {
   std::vector<double> losses, logits, weights;
 };
 
-Trained train(const std::string& mesh, const Plan& plan) {
+Trained train(const std::string& mesh, const Plan& plan, bool exact = false) {
   internal::KeepAttentionNodes keep;
   manual_seed(3);
   Packed model;
@@ -63,6 +63,7 @@ Trained train(const std::string& mesh, const Plan& plan) {
   };
   weft::CompileOptions options;
   if (!mesh.empty()) options = CompileOptions{.mesh = Mesh::parse(mesh), .plan = plan}.for_one_rank();
+  options.verify_numerics = exact;
   auto step = weft::compile(fn, options);
   Trained r;
   manual_seed(5);
@@ -97,6 +98,16 @@ TEST(Documents, TrainAsOnOneDevice) {
       expect_close(got.logits, want.logits, "logits");
       expect_close(got.weights, want.weights, "weights");
     }
+  }
+}
+
+TEST(Documents, HaveTheBitsOfOneDeviceIfAsked) {
+  const Trained want = train("", {}, true);
+  for (const char* mesh : {"cp2", "fsdp2,cp2"}) {
+    const Trained got = train(mesh, documents("allgather"), true);
+    EXPECT_EQ(got.losses, want.losses) << mesh;
+    EXPECT_EQ(got.logits, want.logits) << mesh;
+    EXPECT_EQ(got.weights, want.weights) << mesh;
   }
 }
 

@@ -49,9 +49,11 @@ std::set<int64_t> compared(const Graph& mask) {
 
 std::vector<Value> find_documents(const Graph& g) {
   std::vector<Value> ids;
+  bool attention = false;
   int64_t length = -1;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
+    attention |= n.op == &attention_op;
     if (n.op != &attention_op || !n.attrs.has("mask")) continue;
     const internal::AttentionOperands at(n.attrs);
     const int64_t queries = g.type(n.inputs[0]).shape[2];
@@ -72,7 +74,7 @@ std::vector<Value> find_documents(const Graph& g) {
       ids.push_back(v);
     }
   }
-  WEFT_CHECK(!ids.empty(),
+  WEFT_CHECK(!ids.empty() || !attention,
              "plan: cp_layout documents: no attention asks whether a query and a key have equal ids; need a mask such "
              "as attention::document(ids), or use headtail");
   return ids;

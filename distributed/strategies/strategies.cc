@@ -156,6 +156,11 @@ Layout sequence_layout(Strategy& s, const Axes& cp) {
   if (how == "documents") {
     WEFT_CHECK(alone, "plan: cp_layout documents with tp needs sequence off; use contiguous");
     s.pins.documents = find_documents(s.graph);
+    if (s.pins.documents.empty()) {
+      s.notes.push_back(
+          "cp_layout documents: the step has no attention, or verify_numerics took it apart; sequences lie in order");
+      return Layout::kBlock;
+    }
     const int64_t length = s.graph.type(s.pins.documents[0]).shape.back();
     for (Value v : s.graph.inputs) {
       const Shape& shape = s.graph.type(v).shape;
