@@ -123,27 +123,7 @@ std::vector<Row> covering_array(uint64_t seed) {
 
 // ---- one case ----
 
-/// Doubles that the dtype holds, and the tensor of them.
-struct Operand {
-  Tensor tensor;
-  std::vector<double> values;
-  Operand(DType type, const Shape& shape, Dice& dice) {
-    std::vector<float> v(shape.numel());
-    for (auto& x : v) x = static_cast<float>(dice.real(-1, 1));
-    tensor = Tensor::from_vector<float>(v, shape).to(type);
-    values = tensor.to(kFloat64).to_vector<double>();
-  }
-};
-
-/// As compare.h's within, in doubles.
-void expect_within(const char* what, const Tensor& got, const Bounded& want) {
-  const std::vector<double> g = got.to(kFloat64).contiguous().to_vector<double>();
-  ASSERT_EQ(g.size(), want.value.size()) << what;
-  for (size_t i = 0; i < g.size(); ++i) {
-    const bool ok = std::isinf(want.value[i]) ? g[i] == want.value[i] : std::abs(g[i] - want.value[i]) <= want.bound[i];
-    ASSERT_TRUE(ok) << what << "[" << i << "] is " << g[i] << ", want " << want.value[i] << " within " << want.bound[i];
-  }
-}
+using Operand = RandomOperand;
 
 struct Case {
   AttentionSizes s;

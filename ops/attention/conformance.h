@@ -81,10 +81,19 @@ struct AttentionValues {
   std::vector<double> q, k, v, dout, dlse;
 };
 
+/// Doubles that the dtype holds, in [-1, 1), and the tensor of them.
+struct RandomOperand {
+  Tensor tensor;
+  std::vector<double> values;
+  RandomOperand(DType type, const Shape& shape, Dice& dice);
+};
+
 /// A result and how far a kernel may be from it.
 struct Bounded {
   std::vector<double> value, bound;
 };
+/// A fatal failure of the running test at the first element that lies beyond its bound.
+void expect_within(const char* what, const Tensor& got, const Bounded& want);
 /// How operands of products are rounded: as the CPU's kernels do, in 16 bits wherever the type has no more (tensor
 /// cores), or of f32 all to 11 bits (TF32).
 enum class Products { kCpu, kTensorCores, kTf32 };

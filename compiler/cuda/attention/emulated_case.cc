@@ -15,29 +15,9 @@
 namespace weft::cuda {
 namespace {
 
-using testing::Bounded;
 using testing::Dice;
-
-/// Doubles that the dtype holds, and the tensor of them.
-struct Operand {
-  Tensor tensor;
-  std::vector<double> values;
-  Operand(DType type, const Shape& shape, Dice& dice) {
-    std::vector<float> v(shape.numel());
-    for (auto& x : v) x = static_cast<float>(dice.real(-1, 1));
-    tensor = Tensor::from_vector<float>(v, shape).to(type);
-    values = tensor.to(kFloat64).to_vector<double>();
-  }
-};
-
-void expect_within(const char* what, const Tensor& got, const Bounded& want) {
-  const std::vector<double> g = got.to(kFloat64).contiguous().to_vector<double>();
-  ASSERT_EQ(g.size(), want.value.size()) << what;
-  for (size_t i = 0; i < g.size(); ++i) {
-    const bool ok = std::isinf(want.value[i]) ? g[i] == want.value[i] : std::abs(g[i] - want.value[i]) <= want.bound[i];
-    ASSERT_TRUE(ok) << what << "[" << i << "] is " << g[i] << ", want " << want.value[i] << " within " << want.bound[i];
-  }
-}
+using testing::expect_within;
+using Operand = testing::RandomOperand;
 
 bool same_bits(const Tensor& a, const Tensor& b) {
   const StridedView x = a.contiguous().view_for_kernel(), y = b.contiguous().view_for_kernel();
