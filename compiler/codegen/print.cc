@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "compiler/codegen/choices.h"
+#include "compiler/codegen/scalar_text.h"
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
 
@@ -46,35 +47,9 @@ std::string fill(const char* pattern, Holes holes) {
   return out;
 }
 
-// Rows of pointwise.inc: name and expression in x, in a and b, or in c, a and b.
-struct PwText {
-  const char* name;
-  const char* expression;
-};
-constexpr PwText kPointwise[] = {
-#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) {#name, #expr},
-#define WEFT_TEST(name, types, expr, doc) {#name, #expr},
-#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) {#name, #expr},
-#define WEFT_COMPARE(name, types, expr, doc) {#name, #expr},
-#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) {#name, #expr},
-#include "ops/kernels/pointwise.inc"
-};
-
-constexpr const char* kReductionNames[] = {"sum", "max", "min", "prod"};
-constexpr const char* kReductionTypes[] = {"Sum", "Max", "Min", "Prod"};
 constexpr const char* kElements[] = {"f32", "f64", "i32", "i64", "pred"};
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
-}
-
-bool is_float(Type t) { return t == Type::f32 || t == Type::f64; }
 bool is_long(Type t) { return t == Type::f64 || t == Type::i64; }
-
-Type natural(DType d) {
-  constexpr Type k[] = {Type::f32, Type::f64, Type::f32, Type::f32, Type::i64, Type::i32, Type::i32, Type::pred};
-  return k[static_cast<int>(d)];
-}
 
 class Printer {
  public:
@@ -279,33 +254,7 @@ class Printer {
 
   std::string type(Type t) const { return (wide_ ? t_.wide : t_.type)[static_cast<int>(t)]; }
 
-  std::string name(int id) const {
-    const Instr& i = k_.instrs[id];
-    switch (i.op) {
-      case Op::kConst:
-        return cat("c", id);
-      case Op::kParam:
-        return cat("param", id);
-      case Op::kIndex:
-        return cat("index", id);
-      case Op::kLoad:
-        return cat("load", id);
-      case Op::kCheck:
-        return cat("at", id);
-      case Op::kPw:
-        return cat(kPointwise[static_cast<int>(i.pw)].name, id);
-      case Op::kCast:
-        return cat("cast", id);
-      case Op::kRound:
-        return cat("round", id);
-      case Op::kKept:
-        return cat("kept", id);
-      case Op::kReduce:
-        return cat(kReductionNames[static_cast<int>(i.rd)], id);
-      default:
-        WEFT_BUG_IF(true, "print: instruction ", id, " has no value");
-    }
-  }
+  std::string name(int id) const { return value_name(k_, id); }
   std::string use(int id) const {
     const Instr& i = k_.instrs[id];
     if (across_ && i.level == Level::kLane) return fill(t_.this_vector, {{"x", name(id)}});
@@ -320,13 +269,8 @@ class Printer {
       std::snprintf(text, sizeof text, t == Type::i64 ? "%lldll" : "%lld", static_cast<long long>(x));
       return text;
     }
-    const char* f = t == Type::f32 ? "f" : "";
-    if (std::isnan(x)) return cat("__builtin_nan", f, "(\"\")");
-    if (std::isinf(x)) return cat(x < 0 ? "-" : "", "__builtin_inf", f, "()");
-    std::snprintf(text, sizeof text, t == Type::f32 ? "%.9g" : "%.17g", t == Type::f32 ? static_cast<float>(x) : x);
-    std::string s = text;
-    if (s.find_first_of(".e") == s.npos) s += ".0";
-    return s + f;
+    if (std::isnan(x)) return t == Type::f32 ? "__builtin_nanf(\"\")" : "__builtin_nan(\"\")";
+    return float_text(t, x);
   }
 
   std::string all(Type t, const std::string& x) const { return fill(t_.all, {{"t", type(t)}, {"x", x}}); }
@@ -354,25 +298,15 @@ class Printer {
     if (operands == 3) return fill(t_.select, {{"c", use(i.a)}, {"a", use(i.b)}, {"b", use(i.c)}});
     const Type of = k_.instrs[i.a].type;
     const bool ordered = of == Type::pred && (i.pw == Pw::lt || i.pw == Pw::le || i.pw == Pw::gt || i.pw == Pw::ge);
-    std::string s;
-    const char* e = kPointwise[static_cast<int>(i.pw)].expression;
-    for (const char* p = e; *p; ++p) {
-      const bool alone = (p == e || !is_letter(p[-1])) && !is_letter(p[1]);
-      int id = -1;
-      if (alone && operands == 1 && *p == 'x') id = i.a;
-      if (alone && operands == 2 && *p == 'a') id = i.a;
-      if (alone && operands == 2 && *p == 'b') id = i.b;
-      if (id < 0) {
-        s += *p;
-      } else {
-        s += ordered ? fill(t_.order_pred, {{"x", use(id)}}) : use(id);
-      }
-    }
+    const std::string s = pointwise_text(i.pw, [&](int which) {
+      const std::string x = use(which == 0 ? i.a : i.b);
+      return ordered ? fill(t_.order_pred, {{"x", x}}) : x;
+    });
     return i.type == Type::pred && is_long(of) ? fill(t_.long_pred, {{"x", s}}) : s;
   }
 
   std::string load(const Instr& i) const {
-    const Type as = natural(k_.operands[i.slot].dtype);
+    const Type as = read_type(k_.operands[i.slot].dtype);
     const StrideKind lanes = lane_stride(i);
     const std::string s = lanes == StrideKind::kAny    ? cat("s", i.slot, "_", lane_axis_)
                           : lanes == StrideKind::kUnit ? "1"
@@ -431,7 +365,7 @@ class Printer {
       case Op::kStore: {
         const DType to = k_.operands[i.slot].dtype;
         const std::string v =
-            converted(use(i.a), k_.instrs[i.a].type, natural(to), to == kUInt8 && is_float(k_.instrs[i.a].type));
+            converted(use(i.a), k_.instrs[i.a].type, read_type(to), to == kUInt8 && is_float(k_.instrs[i.a].type));
         const char* const how[] = {t_.put_one, *t_.far && may_be_far(k_, i) ? t_.put_far : t_.put, t_.put_strided};
         return line(fill(how[static_cast<int>(lane_stride(i))],
                          {{"p", address(i)}, {"s", stride_text(i)}, {"v", v}, {"f", far(i)}}),
@@ -442,7 +376,7 @@ class Printer {
       case Op::kColumn:
         return line(fill(t_.column, {{"p", cat("col", i.slot, " + l")},
                                      {"t", type(i.type)},
-                                     {"rd", kReductionTypes[static_cast<int>(i.rd)]},
+                                     {"rd", reduction_type(i.rd)},
                                      {"v", use(i.a)}}),
                     i.note);
       case Op::kReduce:
@@ -496,7 +430,7 @@ class Printer {
         pattern,
         {{"i", cat(id)},
          {"x", name(id)},
-         {"rd", kReductionTypes[static_cast<int>(i.rd)]},
+         {"rd", reduction_type(i.rd)},
          {"t", type(i.type)},
          {"n", cat(has_lanes(i.level) ? vectors_ : 1)},
          {"e", e},

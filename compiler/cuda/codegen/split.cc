@@ -106,7 +106,7 @@ class Finish : Writer {
       const DType to = job_.out[f.output].type.dtype;
       const std::string p = params.pointer(t, cat("partial", f.slot), {Pointer::kScratch, f.slot, offsets[f.slot]});
       const std::string y = params.pointer(memory_type(to), cat("out", f.output), {Pointer::kResult, f.output});
-      const std::string to_type = type_name(computed_type(to)),
+      const std::string to_type = type_name(read_type(to)),
                         sum = to_type == t ? "sum" : cat("to_", to_type, "(sum)");
       const std::string if_mine = sums.size() > 1 ? cat("if (blockIdx.y == ", s, ") ") : "";
       if (columns) {

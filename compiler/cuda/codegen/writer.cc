@@ -10,7 +10,6 @@
 
 namespace weft::cuda {
 
-using kernels::Pw;
 using kir::Instr;
 using kir::Level;
 using kir::Op;
@@ -19,41 +18,15 @@ using kir::Type;
 
 namespace {
 
-// Rows of pointwise.inc: name and expression in x, in a and b, or in c, a and b.
-struct PwText {
-  const char* name;
-  const char* expression;
-};
-constexpr PwText kPointwise[] = {
-#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) {#name, #expr},
-#define WEFT_TEST(name, types, expr, doc) {#name, #expr},
-#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) {#name, #expr},
-#define WEFT_COMPARE(name, types, expr, doc) {#name, #expr},
-#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) {#name, #expr},
-#include "ops/kernels/pointwise.inc"
-};
-constexpr const char* kReductionNames[] = {"sum", "max", "min", "prod"};
-constexpr const char* kReductionTypes[] = {"Sum", "Max", "Min", "Prod"};
-
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
-}
-bool is_float(Type t) { return t == Type::f32 || t == Type::f64; }
-
 std::string constant(Type t, double x) {
   char text[40];
   if (t == Type::pred) return x != 0 ? "true" : "false";
-  if (!is_float(t)) {
+  if (!codegen::is_float(t)) {
     std::snprintf(text, sizeof text, t == Type::i64 ? "i64(%lld)" : "%lld", static_cast<long long>(x));
     return text;
   }
-  const char* f = t == Type::f32 ? "f" : "";
-  if (std::isnan(x)) return cat("__builtin_nanf(\"\")");
-  if (std::isinf(x)) return cat(x < 0 ? "-" : "", "__builtin_inf", f, "()");
-  std::snprintf(text, sizeof text, t == Type::f32 ? "%.9g" : "%.17g", t == Type::f32 ? static_cast<float>(x) : x);
-  std::string s = text;
-  if (s.find_first_of(".e") == s.npos) s += ".0";
-  return s + f;
+  if (std::isnan(x)) return "__builtin_nanf(\"\")";
+  return codegen::float_text(t, x);
 }
 
 }  // namespace
@@ -66,12 +39,6 @@ const char* type_name(Type t) {
   constexpr const char* k[] = {"f32", "f64", "i32", "i64", "bool"};
   return k[static_cast<int>(t)];
 }
-Type computed_type(DType t) {
-  constexpr Type k[] = {Type::f32, Type::f64, Type::f32, Type::f32, Type::i64, Type::i32, Type::i32, Type::pred};
-  return k[static_cast<int>(t)];
-}
-const char* reduction_type(kernels::Rd rd) { return kReductionTypes[static_cast<int>(rd)]; }
-
 bool is_narrow(const Job& job, int64_t n) { return !job.options.wide && n < int64_t{1} << 30; }
 bool is_narrow(const Job& job, int first, int last) {
   int64_t points = 1;
@@ -103,32 +70,7 @@ void Writer::close(const std::string& text) {
 
 // ---- values ----
 
-std::string Writer::name(int id) const {
-  const int at = form_.same[id];
-  const Instr& i = k_.instrs[at];
-  switch (i.op) {
-    case Op::kConst:
-      return cat("c", at);
-    case Op::kParam:
-      return cat("param", at);
-    case Op::kIndex:
-      return cat("index", at);
-    case Op::kLoad:
-      return cat("load", at);
-    case Op::kCheck:
-      return cat("at", at);
-    case Op::kPw:
-      return cat(kPointwise[static_cast<int>(i.pw)].name, at);
-    case Op::kCast:
-      return cat("cast", at);
-    case Op::kRound:
-      return cat("round", at);
-    case Op::kReduce:
-      return cat(kReductionNames[static_cast<int>(i.rd)], at);
-    default:
-      WEFT_BUG_IF(true, "cuda: instruction ", at, " has no value");
-  }
-}
+std::string Writer::name(int id) const { return codegen::value_name(k_, form_.same[id]); }
 
 std::string Writer::use(int id) const {
   const int at = form_.same[id];
@@ -145,7 +87,7 @@ std::string Writer::converted(std::string x, Type from, Type to, bool wraps) con
     x = cat("i32(", x, ")");
     from = Type::i32;
   }
-  if (wraps && is_float(from)) {
+  if (wraps && codegen::is_float(from)) {
     x = cat("to_i64(", x, ")");
     from = Type::i64;
   }
@@ -154,21 +96,8 @@ std::string Writer::converted(std::string x, Type from, Type to, bool wraps) con
 }
 
 std::string Writer::pointwise(const Instr& i) const {
-  const int operands = kernels::pointwise_info(i.pw).operands;
-  if (operands == 3) return cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
-  std::string s;
-  const char* e = kPointwise[static_cast<int>(i.pw)].expression;
-  for (const char* p = e; *p; ++p) {
-    const bool alone = (p == e || !is_letter(p[-1])) && !is_letter(p[1]);
-    int id = -1;
-    if (alone && operands == 1 && *p == 'x') id = i.a;
-    if (alone && operands == 2 && *p == 'a') id = i.a;
-    if (alone && operands == 2 && *p == 'b') id = i.b;
-    std::string text = id < 0 ? std::string(1, *p) : use(id);
-    if (text[0] == '-' && !s.empty() && s.back() == '-') s += ' ';
-    s += text;
-  }
-  return s;
+  if (kernels::pointwise_info(i.pw).operands == 3) return cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
+  return codegen::pointwise_text(i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); });
 }
 
 std::string Writer::index_term(const Instr& i) const {
@@ -194,7 +123,7 @@ std::string Writer::expression(const Instr& i) const {
     case Op::kLoad:
       return guarded(i, converted(cat(is_unwritten(i.slot) ? "get(unwritten(" : "get(", element(i),
                                       is_unwritten(i.slot) ? "))" : ")"),
-                                  computed_type(k_.operands[i.slot].dtype), i.type, false));
+                                  read_type(k_.operands[i.slot].dtype), i.type, false));
     case Op::kCheck:
       return guarded(
           i, cat("check(", use(i.a), ", ", use(i.b), ", ", fields_->pointer("i32", "bad", {Pointer::kBad}), ")"));
@@ -237,7 +166,7 @@ std::string Writer::stored(int id) const {
   const Type from = k_.instrs[form_.same[i.a]].type;
   if (i.op != Op::kStore) return use(i.a);
   const DType to = k_.operands[i.slot].dtype;
-  return converted(use(i.a), from, computed_type(to), to == kUInt8 && is_float(from));
+  return converted(use(i.a), from, read_type(to), to == kUInt8 && codegen::is_float(from));
 }
 void Writer::take(int r, const char* at) {
   const Instr& i = k_.instrs[r];
@@ -364,7 +293,7 @@ std::string Writer::symbol() const {
   if (!job_.options.notes) return "kernel";
   std::string s = (k_.name.empty() ? "kernel" : k_.name) + suffix;
   for (char& c : s)
-    if (!is_letter(c)) c = '_';
+    if (!codegen::is_letter(c)) c = '_';
   if (s[0] >= '0' && s[0] <= '9') s = "k" + s;
   return s;
 }

@@ -5,10 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "compiler/codegen/scalar_text.h"
 #include "compiler/cuda/codegen/form.h"
 #include "compiler/cuda/codegen/params.h"
 
 namespace weft::cuda {
+
+using codegen::read_type;
+using codegen::reduction_type;
 
 struct Job {
   const kir::Lowered& low;
@@ -20,7 +24,6 @@ struct Job {
 
 const char* memory_type(DType t);    // in memory: "bf16"
 const char* type_name(kir::Type t);  // computed: "f32"
-kir::Type computed_type(DType t);
 /// Whether 32 bits do for `n` positions, with room for a step beyond.
 bool is_narrow(const Job& job, int64_t n);
 /// The same for all positions and distances in elements that the axes [first, last) span, over all operands.
@@ -129,9 +132,6 @@ Arrays choose_arrays(const Form& form, int steps, int budget);
 int steps_at_once(const Form& form, const Arrays& arrays, int loop, int steps);
 /// Operations of all loops at one position.
 int operations(const Form& form);
-
-/// "Sum" for Rd::sum.
-const char* reduction_type(kernels::Rd rd);
 
 CudaLaunch print_flat(const Job& job);
 CudaLaunch print_tiles(const Job& job);
