@@ -7,6 +7,7 @@
 #include "framework/base/switches.h"
 #include "framework/dispatch/arg.h"
 #include "framework/dispatch/capture.h"
+#include "framework/dispatch/commit_always.h"
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/tensor/dlpack.h"

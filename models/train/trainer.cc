@@ -26,8 +26,6 @@ namespace weft::train {
 namespace {
 
 constexpr double kClip = 1.0;
-constexpr double kInitialScale = 65536;     // f16 loss scaling (Micikevicius et al. 2018)
-constexpr int64_t kScaleGrowthSteps = 2000;
 
 struct StepOut {
   Tensor loss, grad_norm, ok, aux, expert_load, dropped;
@@ -209,7 +207,7 @@ class Trainer {
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
     optimizer_.emplace(optim::decay_groups(model_->parameters(), 0.1), optim::AdamWOptions{.lr = options_.lr, .betas = {0.9, 0.95}, .eps = 1e-8});
-    scale_ = Buffer(full({}, plan_.dtype == kFloat16 ? kInitialScale : 1.0), "loss_scale");
+    if (plan_.dtype == kFloat16) scaler_.emplace(optim::GradScalerOptions{.device = plan_.device});
     parameters_ = optimizer_->parameters(true);
   }
 
@@ -248,7 +246,6 @@ class Trainer {
                                             std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
                                             step.first_nonfinite(tokens, targets)));
       }
-      rescale(ok);
       ++state_.step;
       state_.samples = loader_->position();
       m.step_ms = (now_seconds() - begin) * 1e3;
@@ -317,7 +314,6 @@ class Trainer {
   // Forward, backward and optimiser: what compile() captures. The batch goes through in grad_accum parts.
   StepOut train_step(const Tensor& tokens, const Tensor& targets) {
     const int64_t parts = options_.grad_accum, rows = options_.batch_size / parts;
-    const bool scaled = plan_.dtype == kFloat16;
     nn::LossOut sum;
     std::vector<Tensor> grads;
     auto add_to = [](Tensor& a, const Tensor& b) { a = a.defined() ? a + b : b; };
@@ -326,7 +322,7 @@ class Trainer {
       Tensor x = parts > 1 ? tokens.slice(0, i * rows, (i + 1) * rows) : tokens;
       Tensor y = parts > 1 ? targets.slice(0, i * rows, (i + 1) * rows) : targets;
       nn::LossOut out = model_->loss(x, y);
-      std::vector<Tensor> g = grad(scaled ? out.loss * scale_ : out.loss, parameters_);
+      std::vector<Tensor> g = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, parameters_);
       if (grads.empty()) {
         grads = g;
       } else {
@@ -341,9 +337,8 @@ class Trainer {
     NoGrad guard;
     NameScope scope("update");
     const double share = 1.0 / static_cast<double>(parts);
-    if (scaled) {
-      Tensor factor = share / scale_.value();
-      for (Tensor& g : grads) g = g * factor;
+    if (scaler_) {
+      grads = scaler_->unscale(grads, share);
     } else if (parts > 1) {
       for (Tensor& g : grads) g = g * share;
     }
@@ -351,25 +346,11 @@ class Trainer {
     auto [clipped, norm] = optim::clip_grad_norm(grads, kClip);
     StepOut out{mean(sum.ce), norm, {}, mean(sum.aux), mean(sum.expert_load), mean(sum.dropped)};
     out.ok = logical_and(isfinite(out.loss), isfinite(norm));
+    if (scaler_) scaler_->update(out.ok);
     commit_if(out.ok);
     optimizer_->step(clipped);
     model_->update_balance(sum.expert_counts);
     return out;
-  }
-
-  // f16: halve the scale after a step that overflowed, double it after many that did not.
-  void rescale(bool ok) {
-    if (plan_.dtype != kFloat16) return;
-    if (!ok) {
-      state_.good_steps = 0;
-      state_.loss_scale = std::max(1.0, state_.loss_scale / 2);
-    } else if (++state_.good_steps >= kScaleGrowthSteps) {
-      state_.good_steps = 0;
-      state_.loss_scale *= 2;
-    } else {
-      return;
-    }
-    scale_.set(full({}, state_.loss_scale));
   }
 
   double evaluate() {
@@ -417,6 +398,10 @@ class Trainer {
     state_.family = family_.name;
     state_.model = plan_.config;
     state_.run = run_flags();
+    if (scaler_) {
+      state_.loss_scale = scaler_->get_scale();
+      state_.good_steps = scaler_->good_steps.value().item<int64_t>();
+    }
     const std::string folder = save_checkpoint(plan_.dir, state_, model_cells(), optimizer_cells(), options_.keep);
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
@@ -438,7 +423,6 @@ class Trainer {
   }
 
   void restore() {
-    state_.loss_scale = plan_.dtype == kFloat16 ? kInitialScale : 1;
     if (!options_.resume) return;
     const std::string folder = latest_checkpoint(plan_.dir);
     if (folder.empty()) {
@@ -455,7 +439,11 @@ class Trainer {
     load_cells(folder, "optimizer", optimizer_cells());
     state_ = s;
     loader_->seek(s.samples);
-    scale_.set(full({}, s.loss_scale));
+    if (scaler_) {
+      // What a run in another type left counts for nothing.
+      if (s.loss_scale > 1 || s.good_steps > 0) scaler_->scale_factor.set(full({}, s.loss_scale).to(plan_.device));
+      scaler_->good_steps.set(full({}, s.good_steps, {.dtype = kInt64}).to(plan_.device));
+    }
     last_saved_ = s.step;
     std::printf("resumed from %s\n", folder.c_str());
   }
@@ -496,7 +484,7 @@ class Trainer {
   std::optional<optim::AdamW> optimizer_;
   std::optional<Compiled<std::function<Tensor(Tensor, Tensor)>>> eval_;
   std::vector<Parameter> parameters_;
-  Buffer scale_;
+  std::optional<optim::GradScaler> scaler_;  // f16
   TrainState state_;
   int64_t last_saved_ = -1;
   bool planned_ = false;

@@ -1,0 +1,56 @@
+#include "models/optim/grad_scaler.h"
+
+#include <cmath>
+
+#include "framework/dispatch/commit_always.h"
+#include "ops/composite/activation.h"
+#include "ops/core/creation.h"
+#include "ops/core/pointwise.h"
+
+namespace weft::optim {
+
+GradScaler::GradScaler(const GradScalerOptions& options)
+    : scale_factor(full({}, options.init_scale).to(options.device), "loss_scale"),
+      good_steps(zeros({}, {.dtype = kInt64}).to(options.device), "good_steps"),
+      options_(options) {
+  WEFT_CHECK(std::isfinite(static_cast<float>(options.init_scale)) && options.init_scale >= 1, "GradScaler: init_scale is ",
+             options.init_scale, "; need a number >= 1 that fits f32");
+  WEFT_CHECK(options.growth_factor >= 1, "GradScaler: growth_factor is ", options.growth_factor, "; need a number >= 1");
+  WEFT_CHECK(options.backoff_factor > 0 && options.backoff_factor <= 1, "GradScaler: backoff_factor is ",
+             options.backoff_factor, "; need a number above 0, at most 1");
+  WEFT_CHECK(options.growth_interval >= 1, "GradScaler: growth_interval is ", options.growth_interval, "; need at least 1");
+}
+
+Tensor GradScaler::scale(const Tensor& loss) const {
+  return (loss.dtype() == kFloat64 ? loss : loss.to(kFloat32)) * scale_factor.value();
+}
+
+std::vector<Tensor> GradScaler::unscale(const std::vector<Tensor>& grads, double factor) const {
+  NoGrad guard;
+  const Tensor inverse = factor / scale_factor.value();
+  std::vector<Tensor> out;
+  out.reserve(grads.size());
+  // 16-bit gradients would lose in f16 what the scale kept.
+  for (const Tensor& g : grads) out.push_back(!g.defined() ? g : (itemsize(g.dtype()) == 2 ? g.to(kFloat32) : g) * inverse);
+  return out;
+}
+
+void GradScaler::update(const Tensor& ok) const {
+  WEFT_CHECK(ok.dtype() == kBool && ok.dim() == 0, "GradScaler: update got ", ok.type(), "; need a 0-d bool");
+  NoGrad guard;
+  CommitAlways always;
+  const Tensor scale = scale_factor.value(), good = good_steps.value() + 1;
+  const Tensor grown = scale * options_.growth_factor;
+  const Tensor due = ge(good, options_.growth_interval);
+  const Tensor next = where(logical_and(due, isfinite(grown)), grown, scale);
+  scale_factor.set(where(ok, next, clamp_min(scale * options_.backoff_factor, 1.0)));
+  good_steps.set(where(logical_and(ok, logical_not(due)), good, 0));
+}
+
+double GradScaler::get_scale() const { return scale_factor.value().item<double>(); }
+
+std::vector<std::pair<std::string, CellHandle>> GradScaler::named_cells() const {
+  return {{scale_factor.name(), scale_factor}, {good_steps.name(), good_steps}};
+}
+
+}  // namespace weft::optim
