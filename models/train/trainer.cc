@@ -439,9 +439,9 @@ class Trainer {
     load_cells(folder, "optimizer", optimizer_cells());
     state_ = s;
     loader_->seek(s.samples);
-    if (scaler_) {
-      // What a run in another type left counts for nothing.
-      if (s.loss_scale > 1 || s.good_steps > 0) scaler_->scale_factor.set(full({}, s.loss_scale).to(plan_.device));
+    // A run in another type knew no scale.
+    if (scaler_ && s.run["dtype"] == "f16") {
+      scaler_->scale_factor.set(full({}, s.loss_scale).to(plan_.device));
       scaler_->good_steps.set(full({}, s.good_steps, {.dtype = kInt64}).to(plan_.device));
     }
     last_saved_ = s.step;
