@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "compiler/cuda/emulate/emulate.h"
 #include "compiler/cuda/emulate/tensor_map.h"
@@ -29,6 +30,38 @@ const Named& named(std::span<const Named> all, const char* name) {
   for (const Named& n : all)
     if (std::string(n.name) == name) return n;
   throw std::invalid_argument(name);
+}
+
+bool dirty_key(const testing::AttentionSizes& s, int64_t kv) { return kv > s.skv / 2 && kv % 16 == 5; }
+
+/// v with infinity and NaN at dirty keys.
+Tensor dirty(const testing::AttentionSizes& s, const Operand& v) {
+  constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
+  std::vector<double> x = v.values;
+  for (size_t i = 0; i < x.size(); ++i)
+    if (const size_t row = i / static_cast<size_t>(s.dv); dirty_key(s, static_cast<int64_t>(row) % s.skv))
+      x[i] = i % 3 == 0 ? kInf : i % 3 == 1 ? -kInf : kNan;
+  return Tensor::from_vector<double>(x, v.tensor.shape()).to(v.tensor.dtype());
+}
+
+/// Rows that see a dirty key hold no number; the others are as if there were none.
+void expect_clean(const EmulatedCase& c, const testing::MadeMask& mask, const Tensor& out, testing::Bounded want) {
+  const testing::AttentionSizes& s = c.sizes;
+  std::vector<double> got = out.to(kFloat64).contiguous().to_vector<double>();
+  int64_t clean = 0;
+  for (int64_t row = 0; row < s.b * s.hq * s.sq; ++row) {
+    bool sees = false;
+    for (int64_t kv = 0; kv < s.skv; ++kv)
+      sees |= dirty_key(s, kv) && mask.seen(row / s.sq / s.hq, row / s.sq % s.hq, row % s.sq, kv);
+    clean += !sees;
+    for (int64_t i = row * s.dv; sees && i < (row + 1) * s.dv; ++i) {
+      EXPECT_FALSE(std::isfinite(got[i])) << "out[" << i << "]";
+      got[i] = want.value[i];
+    }
+  }
+  EXPECT_GT(clean, 0);
+  EXPECT_LT(clean, s.b * s.hq * s.sq);
+  expect_within("out", Tensor::from_vector<double>(got, out.shape()), want);
 }
 
 }  // namespace
@@ -90,7 +123,8 @@ void check_emulated(const EmulatedCase& c) {
   } else {
     o.mask_mod = mask.mod;
   }
-  const weft::internal::AttentionCall call = weft::internal::attention_call(q.tensor, k.tensor, v.tensor, o);
+  const Tensor values = c.dirty_values ? dirty(s, v) : v.tensor;
+  const weft::internal::AttentionCall call = weft::internal::attention_call(q.tensor, k.tensor, values, o);
   std::vector<DType> types;
   for (const Tensor& t : score.tables) types.push_back(t.dtype());
   const testing::DenseAttention want(s, c.type, 1 / std::sqrt(static_cast<double>(s.d)),
@@ -104,7 +138,7 @@ void check_emulated(const EmulatedCase& c) {
   } catch (const Error& e) {
     FAIL() << e.what();
   }
-  expect_within("out", got[0], want.out);
+  c.dirty_values ? expect_clean(c, mask, got[0], want.out) : expect_within("out", got[0], want.out);
   expect_within("lse", got[1], want.lse);
   expect_within("max", got[2], want.max);
   if (!c.backward || ::testing::Test::HasFatalFailure()) return;

@@ -19,6 +19,8 @@ struct EmulatedCase {
   std::array<int64_t, 2> blocks = {0, 0};  // of a block mask; 0: the mask alone
   bool backward = false;
   bool wide = false;
+  /// V holds infinity and NaN at some of the keys beyond the middle: only rows that see one of them may show it.
+  bool dirty_values = false;
   uint64_t seed = 1;
   AttentionOptions options;
 };

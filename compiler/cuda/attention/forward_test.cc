@@ -84,5 +84,21 @@ TEST(AttentionForward, Scores) {
                     .score = m.name});
 }
 
+// What stands in the values of keys that a row does not see never reaches it.
+TEST(AttentionForward, HiddenInfinityAndNan) {
+  for (DType type : {kFloat32, kBFloat16, kFloat16})
+    for (const char* mask : {"causal", "sliding window"})
+      check_emulated({.sizes = {.b = 2, .kv_b = 2, .hq = 2, .hkv = 1, .sq = 90, .skv = 100, .d = 16, .dv = 24},
+                      .type = type,
+                      .mask = mask,
+                      .blocks = {mask[0] == 'c' ? 64 : 0, 64},
+                      .dirty_values = true});
+  // Of pieces of the keys too.
+  check_emulated({.sizes = {.b = 4, .kv_b = 4, .hq = 2, .hkv = 2, .sq = 2, .skv = 1100, .d = 16, .dv = 16},
+                  .mask = "padding",
+                  .blocks = {128, 128},
+                  .dirty_values = true});
+}
+
 }  // namespace
 }  // namespace weft::cuda

@@ -33,5 +33,19 @@ TEST(AttentionHopper, Mods) {
                     .options = kHopper});
 }
 
+// What stands in the values of keys that a row does not see never reaches it.
+TEST(AttentionHopper, HiddenInfinityAndNan) {
+  check_emulated({.sizes = {.sq = 260, .skv = 260, .d = 64, .dv = 64},
+                  .mask = "causal",
+                  .blocks = {128, 128},
+                  .dirty_values = true,
+                  .options = kHopper});
+  check_emulated({.sizes = {.hq = 2, .hkv = 2, .sq = 150, .skv = 150, .d = 32, .dv = 104},
+                  .type = kFloat16,
+                  .mask = "sliding window",
+                  .dirty_values = true,
+                  .options = kHopper});
+}
+
 }  // namespace
 }  // namespace weft::cuda
