@@ -74,6 +74,8 @@ void Block::mbarrier_arrive(int offset, int bytes, int line) {
   if (b.missing == 0)
     fail(cat("arrives at the mbarrier at byte ", offset, " beyond its ", b.count, " arrivals of phase ", b.phase),
          line);
+  if (bytes < 0 || bytes + b.bytes >= 1 << 20)
+    fail(cat("expects ", bytes + b.bytes, " bytes at an mbarrier, which counts fewer than 2^20"), line);
   shadow_.clocks().release(running_, b.now);
   b.bytes += bytes;
   --b.missing;
@@ -147,6 +149,7 @@ std::string wrong_map(const EmulatedMap& m, int dims, int offset) {
 }  // namespace
 
 void Block::tma_load(int offset, const void* map, int mbarrier, int dims, const int* at, int line) {
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0) fail("TMA with a TensorMap that is not at a multiple of 64 bytes", line);
   EmulatedMap m;
   std::memcpy(&m, map, sizeof m);
   must(wrong_map(m, dims, offset), line);
@@ -182,6 +185,7 @@ bool Block::finish_load() {
 }
 
 void Block::tma_store(const void* map, int offset, int dims, const int* at, int line) {
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0) fail("TMA with a TensorMap that is not at a multiple of 64 bytes", line);
   EmulatedMap m;
   std::memcpy(&m, map, sizeof m);
   must(wrong_map(m, dims, offset), line);

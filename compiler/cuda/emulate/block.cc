@@ -93,6 +93,7 @@ std::string Block::launch(const Kernel& kernel, abi::Entry entry, Grid grid, con
           weft_fiber_switch(&main_sp_, fibers_[first].sp);
         }
         if (error_.empty() && ended_ < threads_) error_ = deadlock();
+        if (error_.empty()) error_ = missing_registers();
         if (!error_.empty()) return error_;
         ++counts.blocks;
       }

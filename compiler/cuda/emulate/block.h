@@ -106,6 +106,7 @@ class Block {
   };
   struct Warpgroup {
     int group = 0, line = 0;
+    int registers = 0;  // of a thread, where it set them
     bool fenced = false;
     std::vector<Hidden> hidden;
     std::vector<Held> held;
@@ -141,6 +142,9 @@ class Block {
   // wgmma.cc
   void wgmma(Group& g, int warpgroup);
   void wgmma_wait(Group& g, int warpgroup);
+  void set_registers(Group& g, int warpgroup);
+  int registers_at_entry() const;
+  std::string missing_registers() const;
 
   const Kernel* kernel_ = nullptr;
   abi::Entry entry_ = nullptr;

@@ -35,6 +35,8 @@ void Block::perform(Group& g, int group) {
       return;
     case abi::kWgmmaWait:
       return wgmma_wait(g, group);
+    case abi::kRegisters:
+      return set_registers(g, group);
   }
 }
 

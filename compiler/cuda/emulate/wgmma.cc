@@ -146,4 +146,30 @@ void Block::wgmma_wait(Group& g, int warpgroup) {
   w.fenced = false;
 }
 
+// What __launch_bounds__(threads, 1) gives a thread: the whole multiprocessor's, in lots of 8.
+int Block::registers_at_entry() const { return std::min(255, 65536 / threads_) / 8 * 8; }
+
+void Block::set_registers(Group& g, int warpgroup) {
+  int& now = tensor_cores_[warpgroup].registers;
+  const int before = now ? now : registers_at_entry(), wanted = g.lanes[0]->detail / 2, line = g.lanes[0]->line;
+  const bool up = g.lanes[0]->detail % 2;
+  if (up ? wanted < before : wanted > before)
+    fail(cat(g.lanes[0]->word, ": from ", before, " registers to ", wanted), line);
+  now = wanted;
+}
+
+// More than the block has is waited for forever.
+std::string Block::missing_registers() const {
+  int all = 0;
+  bool any = false;
+  for (const Warpgroup& w : tensor_cores_) {
+    any |= w.registers != 0;
+    all += 128 * (w.registers ? w.registers : registers_at_entry());
+  }
+  const int there = registers_at_entry() * threads_;
+  if (!any || all <= there) return "";
+  return cat("kernel ", kernel_->symbol, ": its warpgroups set ", all, " registers; a block of ", threads_,
+             " threads has ", there);
+}
+
 }  // namespace weft::cuda

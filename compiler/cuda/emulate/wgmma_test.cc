@@ -195,6 +195,32 @@ extern "C" __global__ void __launch_bounds__(128) product(const __grid_constant_
   }
 }
 
+// A warpgroup waits for registers until another gave them back, or forever.
+TEST(Registers, ABlockHasNoMoreThanItsOwn) {
+  auto run = [](int down, int up, const char* who = "threadIdx.x < 128") {
+    Kernel k;
+    k.symbol = "split";
+    k.threads = 384;
+    k.only_sm90a = true;
+    k.text = cat("struct P {\n  int* y;\n};\nextern \"C\" __global__ void __launch_bounds__(384, 1) split(const "
+                 "__grid_constant__ P p) {\n  if (", who, ") {\n    set_max_registers_down<", down,
+                 ">();\n  } else {\n    set_max_registers_up<", up, ">();\n  }\n}\n");
+    int* none = nullptr;
+    try {
+      Emulated({&k, 1}).launch("split", {}, none);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(run(24, 240), "");
+  EXPECT_EQ(run(40, 232), "");
+  EXPECT_NE(run(40, 240).find("set 66560 registers; a block of 384 threads has 64512"), std::string::npos);
+  EXPECT_NE(run(176, 232).find("from 168 registers to 176"), std::string::npos);
+  EXPECT_NE(run(24, 160).find("from 168 registers to 160"), std::string::npos);
+  EXPECT_NE(run(24, 240, "threadIdx.x < 32").find("threads of a warpgroup part"), std::string::npos);
+}
+
 TEST(Tma, BoxesBeyondTheTensorAndStores) {
   Kernel k;
   k.symbol = "move";

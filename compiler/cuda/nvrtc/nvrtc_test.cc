@@ -222,6 +222,51 @@ TEST(NvrtcCache, MemoryDiskAndDamage) {
   EXPECT_EQ(d.cubins[0]->bytes, c.cubins[0]->bytes);
 }
 
+// What the assembler only mentions in its log is a fault of a kernel that asked for it.
+TEST(CompileCheck, FindsProductsThatWaitForEachOtherAndIgnoredRegisterBudgets) {
+  NEED_NVRTC();
+  Kernel k;
+  k.symbol = "hopper";
+  k.least_sm = 90;
+  k.only_sm90a = true;
+  const std::string product = R"(
+extern "C" __global__ void __launch_bounds__(128, 1) hopper(float* y) {
+  float d[64];
+  for (int i = 0; i < 64; ++i) d[i] = y[i];
+  const Shared<uint16_t> a = shared_at<uint16_t>(0);
+  wgmma_fence(d);
+  for (int k = 0; k < 2; ++k) {
+    wgmma_bf16<128, 0, 0>(d, wgmma_desc(a, 16 * k, 0, 1024, 128), wgmma_desc(a, 4096, 0, 1024, 128), true);
+    /* here */
+  }
+  wgmma_commit();
+  wgmma_wait<0>(d);
+  for (int i = 0; i < 64; ++i) y[i] = d[i];
+}
+)";
+  const std::string budgets = R"(
+extern "C" __global__ void __launch_bounds__(384, 1) hopper(float* y) {
+  if (threadIdx.x < 128) {
+    set_max_registers_down<24>();
+    y[0] = 1.0f;
+    return;
+  }
+  set_max_registers_up<240>();
+  y[threadIdx.x] = 2.0f;
+}
+)";
+  const std::pair<const char*, const char*> faults[] = {{"/* here */", "d[3] += 1.0f;"}, {"(384, 1)", "(384)"}};
+  int i = 0;
+  for (const std::string& text : {product, budgets}) {
+    k.text = text;
+    EXPECT_EQ(compile_faults({&k, 1}, {}, {{90, true}}), "");
+    const std::string from = faults[i].first;
+    k.text.replace(k.text.find(from), from.size(), faults[i++].second);
+    const std::string fault = compile_faults({&k, 1}, {}, {{90, true}});
+    EXPECT_NE(fault.find("Potential Performance Loss"), std::string::npos) << fault;
+  }
+}
+
 TEST(NvrtcCache, UnsafeFolderIsRefused) {
   NEED_NVRTC();
   const std::string folder = temporary("open_to_all");
