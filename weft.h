@@ -9,6 +9,7 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/commit_always.h"
 #include "framework/dispatch/generator.h"
+#include "framework/dispatch/host_read.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/tensor/dlpack.h"
 #include "framework/tensor/tensor.h"

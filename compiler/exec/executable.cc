@@ -413,12 +413,15 @@ void Executable::failed(size_t at) {
   }
   for (BoundCell& b : bound_) {
     if (torn && plan_.cells[b.cell].written) cells_[b.cell]->torn = true;
+    torn |= cells_[b.cell]->torn;  // by a fault of the device
     b.fresh = {};
   }
   auto fail = [&](const Error& e, const Node& n) {
     std::string where;
-    if (n.line.line) where += cat("; at ", n.line);
-    if (*n.scope) where += cat("; in ", n.scope);
+    // A fault of a device is found by a later call, unless each is waited for.
+    const bool here = !device_calls_ || e.code() != Code::kAborted || switch_on("WEFT_SYNC");
+    if (here && n.line.line) where += cat("; at ", n.line);
+    if (here && *n.scope) where += cat("; in ", n.scope);
     if (torn) where += "; cells were already being written: load a checkpoint before the next step";
     throw Error(e.code(), e.what() + where);
   };

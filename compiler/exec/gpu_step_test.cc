@@ -7,6 +7,7 @@
 #include "framework/base/switches.h"
 #include "framework/cuda/gpu.h"
 #include "framework/dispatch/generator.h"
+#include "framework/dispatch/host_read.h"
 #include "framework/testing/compare.h"
 #include "ops/core/dot.h"
 #include "ops/core/creation.h"
@@ -108,6 +109,51 @@ TEST_F(GpuStep, OneLaunchAReplay) {
   EXPECT_EQ(gpu.driver().pending() > 0, true);  // nothing waited
 }
 
+TEST_F(GpuStep, ReadsWaitForTheirOwnStepAlone) {
+  Model on(cuda), same(cuda);
+  const Tensor x = on.input(0);
+  std::vector<float> want, got;
+  manual_seed(9);
+  for (int i = 0; i < 8; ++i) want.push_back((*same.step)(x).item<float>());
+  manual_seed(9);
+  HostRead last;
+  for (int i = 0; i < 8; ++i) {
+    HostRead now({(*on.step)(x)});  // the loss itself is let go: every step's lies at the same place
+    if (i == 4) gpu.take_calls();
+    if (i > 0) got.push_back(last.wait()[0].item<float>());
+    if (i > 0) {
+      EXPECT_FALSE(now.ready()) << i;
+    }
+    last = std::move(now);
+  }
+  const Calls calls = gpu.take_calls();
+  EXPECT_EQ(calls, (Calls{{"cuGraphLaunch", 3}, {"cuMemcpyDtoHAsync_v2", 3}, {"cuEventRecord", 3}, {"cuEventSynchronize", 4}}));
+  got.push_back(last.wait()[0].item<float>());
+  EXPECT_TRUE(last.ready());
+  EXPECT_EQ(got, want);
+  EXPECT_EQ(HostRead({zeros({2})}).wait()[0].to_vector<float>(), (std::vector<float>{0, 0}));
+  EXPECT_EQ(error_of([] { HostRead({Tensor()}); }), "HostRead: value 0 is an undefined tensor");
+}
+
+TEST_F(GpuStep, SmallCellsAreSetWhereTheyLie) {
+  const Buffer rate(full({}, 2.0).to(cuda), "rate");
+  auto f = compile([&](const Tensor& x) { return x * rate.value(); });
+  const Tensor x = ones({4}).to(cuda);
+  for (int i = 0; i < 6; ++i) {
+    gpu.take_calls();
+    rate.set(full({}, i).to(cuda));
+    HostRead y({f(x)});
+    if (i > 2) {
+      EXPECT_EQ(gpu.take_calls().count("cuGraphExecKernelNodeSetParams_v2"), 0u);
+    }
+    EXPECT_EQ(y.wait()[0].to_vector<float>()[3], i);
+  }
+  const Tensor held = rate.value();
+  rate.set(full({}, 9).to(cuda));
+  EXPECT_EQ(held.item<float>(), 5);
+  EXPECT_EQ(rate.value().item<float>(), 9);
+}
+
 TEST_F(GpuStep, MovedArgumentsAndKeptOutputsRenameKernels) {
   Model on(cuda), same(cuda, {.cuda_graph = false});
   std::vector<Tensor> inputs, losses, want;
@@ -164,6 +210,31 @@ TEST_F(GpuStep, FailedLaunchLeavesCellsTorn) {
   gpu.driver().fail_launch_after(0, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
   (*on.step)(x);
   EXPECT_NE(error_of([&] { on.w.value().to_vector<float>(); }), "no error");
+  gpu.driver().take_complaints();
+}
+
+TEST_F(GpuStep, AFaultFoundLateTearsCellsAndSaysWhatWasQueued) {
+  Model on(cuda);
+  const Tensor x = on.input(0);
+  HostRead last({(*on.step)(x)});
+  for (int i = 0; i < 3; ++i) {
+    HostRead now({(*on.step)(x)});
+    last.wait();
+    last = std::move(now);
+  }
+  last.wait();
+  gpu.driver().fail_launch_after(2, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
+  last = HostRead({(*on.step)(x)});
+  HostRead next({(*on.step)(x)});  // queued behind, knowing nothing
+  EXPECT_FALSE(on.w.cell().torn);
+  const std::string found = error_of([&] { last.wait(); });
+  EXPECT_NE(found.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << found;
+  EXPECT_NE(found.find("run again with WEFT_SYNC=1 to have it named; queued last there: a compiled step of "), std::string::npos) << found;
+  EXPECT_NE(found.find(" at compiler/exec/gpu_step_test.cc:"), std::string::npos) << found;
+  for (const CellHandle& c : {CellHandle(on.w), CellHandle(on.m)})
+    EXPECT_EQ(error_of([&] { c.value(); }), cat("cell '", c.name(), "' was torn by a step that failed half-way; load a checkpoint first"));
+  EXPECT_NE(error_of([&] { (*on.step)(x); }).find("was torn by a step that failed half-way"), std::string::npos);
+  EXPECT_NE(error_of([&] { next.wait(); }).find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos);
   gpu.driver().take_complaints();
 }
 

@@ -10,6 +10,7 @@
 namespace weft::internal {
 
 Tensor copy_of(const Tensor& t) {
+  if (t.device().type == DeviceType::kCuda) return on_host(t);
   Tensor own = Tensor::empty(t.type());
   if (t.device().type == DeviceType::kMeta || t.numel() == 0) return own;
   kernels::cast_copy(t.view_for_kernel(), own.view_for_kernel());
@@ -77,9 +78,10 @@ struct Worst {
 };
 
 // The worst kind of value in a tensor, and where it is first.
-Worst worst_of(const Tensor& t) {
+Worst worst_of(const Tensor& value) {
   Worst w;
-  if (!is_floating(t.dtype()) || t.numel() == 0) return w;
+  if (!is_floating(value.dtype()) || value.numel() == 0) return w;
+  const Tensor t = on_host(value);
   Tensor wide = Tensor::empty({kFloat64, t.device(), t.shape()});
   kernels::cast_copy(t.view_for_kernel(), wide.view_for_kernel());
   const double* x = wide.data<double>();
@@ -95,7 +97,7 @@ Worst worst_of(const Tensor& t) {
 }  // namespace
 
 void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what) {
-  WEFT_CHECK_AS(kInternal, got.type() == want.type(), "verify: ", what, " is ", got.type(), "; the reference gives ",
+  WEFT_CHECK_AS(kInternal, got.dtype() == want.dtype() && got.shape() == want.shape(), "verify: ", what, " is ", got.type(), "; the reference gives ",
                 want.type());
   if (got.numel() == 0 || got.device().type == DeviceType::kMeta) return;
   const Tensor a = copy_of(got), b = copy_of(want);

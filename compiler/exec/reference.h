@@ -22,7 +22,7 @@ Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor&
 /// Throws naming the first element in which `got` differs from `want` bit for bit; `what` says whose value it is.
 void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what);
 
-/// A contiguous copy in memory of its own.
+/// A contiguous copy in memory of its own; of a value on a GPU in host memory.
 Tensor copy_of(const Tensor& t);
 
 /// Sentence naming the first op of the step that makes a NaN from operands without one, or an infinity from finite

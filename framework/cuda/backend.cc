@@ -6,6 +6,7 @@
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/queued_read.h"
 #include "framework/dispatch/generator.h"
 
 namespace weft::cuda {
@@ -44,12 +45,24 @@ class CudaBackend final : public Backend {
   std::atomic<OpRunner*> runner_{nullptr};
 };
 
+CudaBackend& the_backend() {
+  static auto* the = new CudaBackend;
+  return *the;
+}
+
+std::unique_ptr<weft::internal::QueuedRead> queue_read(Device device, std::span<const StridedView> from,
+                                                       std::span<const StridedView> to) {
+  OpRunner* runner = the_backend().runner_.load(std::memory_order_acquire);
+  return std::make_unique<QueuedRead>(Gpu::of(device), from, to, runner ? runner->queue_look(device) : nullptr);
+}
+
 }  // namespace
 
 OpRunner* install_backend(OpRunner* runner) {
-  static auto* the = new CudaBackend;
-  OpRunner* previous = the->runner_.exchange(runner, std::memory_order_acq_rel);
-  set_backend(DeviceType::kCuda, the);
+  CudaBackend& the = the_backend();
+  OpRunner* previous = the.runner_.exchange(runner, std::memory_order_acq_rel);
+  set_backend(DeviceType::kCuda, &the);
+  weft::internal::set_queue_read(DeviceType::kCuda, queue_read);
   return previous;
 }
 

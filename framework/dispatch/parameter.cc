@@ -95,6 +95,14 @@ Tensor CellHandle::value() const {
   return with_tape(c.value, Ref<TapeNode>(static_cast<TapeNode*>(c.leaf.get())), 0);
 }
 
+// On a GPU a small value (a learning rate, a step count) is copied to where the cell lies, so that captured launches that
+// know the address stay as they are; unless somebody else holds the memory.
+static bool stays_in_place(const Cell& c) {
+  if (c.type.device.type != DeviceType::kCuda || !c.value.defined() || c.torn || c.type.nbytes() > 4096) return false;
+  const TensorImpl& i = c.value.get();
+  return i.refs.load(std::memory_order_acquire) == 1 && i.storage->use_count() == 1 && i.storage->owned();
+}
+
 void CellHandle::set(const Tensor& value) const {
   Cell& c = cell();
   WEFT_CHECK(value.shape() == c.type.shape && value.dtype() == c.type.dtype && value.device() == c.type.device, "set: cell ",
@@ -112,8 +120,12 @@ void CellHandle::set(const Tensor& value) const {
     return;
   }
   require_concrete(t, "set", std::source_location::current());
-  c.value = t.detach().contiguous();
   c.leaf = {};  // the new value is another variable: gradients of losses that used the old one do not reach it
+  if (stays_in_place(c)) {
+    device_memory(c.type.device.type)->copy(t.view_for_kernel(), c.type.device, c.value.view_for_kernel(), c.type.device);
+    return;
+  }
+  c.value = t.detach().contiguous();
   c.torn = false;
 }
 

@@ -55,7 +55,8 @@ std::vector<Parameter> Optimizer::parameters(bool trainable) const {
   return out;
 }
 
-void Optimizer::set_lr(double value) const { lr.set(full({}, value, {.device = lr.type().device})); }
+// The number travels as data: on a GPU a constant is part of a kernel's text, and each would be compiled.
+void Optimizer::set_lr(double value) const { lr.set(full({}, value).to(lr.type().device)); }
 
 void Optimizer::step(const std::vector<Tensor>& grads) {
   std::vector<Slot*> trained;

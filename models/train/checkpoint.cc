@@ -62,14 +62,21 @@ std::map<std::string, std::string> to_map(const io::Json& j, const std::string& 
 
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep) {
+  const std::string path = cat(dir, "/step_", state.step);
+  std::vector<Tensor> alive;
+  std::vector<io::NamedView> model_views, optimizer_views;
+  try {
+    model_views = views(model, &alive);
+    optimizer_views = views(optimizer, &alive);
+  } catch (const Error& e) {
+    throw Error(e.code(), cat(path, " was not written: ", e.what()));
+  }
   io::make_folders(dir);
   io::remove_leftovers(dir);
-  const std::string path = cat(dir, "/step_", state.step);
   {
     io::AtomicFolder folder(path);
-    std::vector<Tensor> alive;
-    io::write_safetensors_folder(folder.folder(), "model", views(model, &alive), {{"format", "pt"}});
-    io::write_safetensors_folder(folder.folder(), "optimizer", views(optimizer, &alive));
+    io::write_safetensors_folder(folder.folder(), "model", model_views, {{"format", "pt"}});
+    io::write_safetensors_folder(folder.folder(), "optimizer", optimizer_views);
     io::OrderedJson j;
     j["format"] = kFormat;
     j["step"] = state.step;

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdlib>
+#include <deque>
 #include <optional>
 
 #include "distributed/launch/compile.h"
@@ -11,6 +12,8 @@
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
+#include "framework/cuda/gpu.h"
+#include "framework/dispatch/host_read.h"
 #include "framework/io/file.h"
 #include "framework/program/program.h"
 #include "models/data/dataset.h"
@@ -31,6 +34,18 @@ struct StepOut {
   Tensor loss, grad_norm, ok, aux, expert_load, dropped;
 };
 
+// A GPU computes step t while the host prepares and queues step t + 1, then reads the results of t.
+constexpr size_t kLookahead = 1;
+
+// A step that was queued and whose results are on their way.
+struct Flight {
+  int64_t step = 0;
+  double begin = 0, lr = 0;
+  int64_t samples = 0;  // of the loader, behind its batch
+  data::Batch batch;
+  HostRead results;  // loss, norm, ok; of mixtures of experts aux, dropped, load
+};
+
 std::string join(const std::vector<std::string>& v) {
   std::string s;
   for (const std::string& x : v) s += (s.empty() ? "" : ", ") + x;
@@ -40,7 +55,9 @@ std::string join(const std::vector<std::string>& v) {
 // Matrix products per second in `dtype`: what MFU is a share of.
 double measured_gemm_rate(DType dtype, Device device) {
   NoGrad guard;
-  const int64_t n = device.type == DeviceType::kCpu ? 1024 : 8192;
+  // A GPU shows its rate at a size that the host's calls do not matter for, if it has the memory.
+  const bool large = device.type == DeviceType::kCuda && cuda::gpu_properties(device.index).memory > (int64_t{4} << 30);
+  const int64_t n = large ? 8192 : 1024;
   Tensor a = randn({n, n}).to(dtype).to(device), b = randn({n, n}).to(dtype).to(device);
   double best = 0;
   for (int i = 0; i < 4; ++i) {
@@ -207,7 +224,11 @@ class Trainer {
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
     optimizer_.emplace(optim::decay_groups(model_->parameters(), 0.1), optim::AdamWOptions{.lr = options_.lr, .betas = {0.9, 0.95}, .eps = 1e-8});
-    if (plan_.dtype == kFloat16) scaler_.emplace(optim::GradScalerOptions{.device = plan_.device});
+    if (plan_.dtype == kFloat16) {
+      scaler_.emplace(optim::GradScalerOptions{.device = plan_.device});
+    } else if (lookahead() > 0) {
+      healthy_ = Buffer(ones({}, {.dtype = kBool}).to(plan_.device), "healthy");
+    }
     parameters_ = optimizer_->parameters(true);
   }
 
@@ -225,47 +246,74 @@ class Trainer {
     const bool moe = family_.name == "moe";
 
     Progress progress(state_.step, options_.steps);
+    std::deque<Flight> flights;
+    double finished = 0;  // when the last one was
+    // Takes the results of the oldest steps until `left` are under way.
+    auto finish = [&](size_t left) {
+      while (flights.size() > left) {
+        Flight f = std::move(flights.front());
+        flights.pop_front();
+        const std::vector<Tensor>& got = f.results.wait();
+        StepMetrics m{.step = f.step, .loss = got[0].item<double>(), .grad_norm = got[1].item<double>(), .lr = f.lr};
+        if (!got[2].item<bool>() && !scaler_) {
+          progress.finish();
+          // Steps queued since changed nothing either (healthy_): the cells are those that this one met.
+          optimizer_->set_lr(f.lr);
+          internal::fail(Code::kInternal,
+                         cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
+                             std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
+                             step.first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows), to_tensor(f.batch.targets, f.batch.rows))));
+        }
+        state_.step = f.step;
+        state_.samples = f.samples;
+        const double now = now_seconds();
+        m.step_ms = (now - std::max(f.begin, finished)) * 1e3;
+        finished = now;
+        m.tokens_per_s = options_.batch_size * options_.seq_len / (m.step_ms * 1e-3);
+        m.mfu = model_->flops_per_token(options_.seq_len) * m.tokens_per_s / rate;
+        m.moe = moe;
+        if (moe) {
+          m.aux_loss = got[3].item<double>();
+          m.dropped = got[4].item<double>();
+          m.expert_load = got[5].to_vector<double>();
+        }
+        metrics.write(m);
+        progress.update(m);
+      }
+    };
     model_->train();
-    while (state_.step < options_.steps && !interrupted()) {
-      const double begin = now_seconds();
-      data::Batch batch = loader_->next();
-      Tensor tokens = to_tensor(batch.tokens, batch.rows), targets = to_tensor(batch.targets, batch.rows);
-      const double lr = schedule.at(state_.step);
-      optimizer_->set_lr(lr);
-      if (plan_.mesh.size() > 1 && !planned_) {
-        step.prepare(tokens, targets);
-        tell_plan(internal::plan_report(*step.core(), "cpu"));
-        planned_ = true;
+    int64_t queued = state_.step;
+    while (queued < options_.steps && !interrupted()) {
+      Flight f{.step = queued + 1, .begin = now_seconds(), .lr = schedule.at(queued)};
+      f.batch = loader_->next();
+      f.samples = loader_->position();
+      optimizer_->set_lr(f.lr);
+      {
+        // Let go before the next step takes such tensors: they lie where these do.
+        const Tensor tokens = to_tensor(f.batch.tokens, f.batch.rows), targets = to_tensor(f.batch.targets, f.batch.rows);
+        if (plan_.mesh.size() > 1 && !planned_) {
+          step.prepare(tokens, targets);
+          tell_plan(internal::plan_report(*step.core(), "cpu"));
+          planned_ = true;
+        }
+        const StepOut out = step(tokens, targets);
+        std::vector<Tensor> wanted{out.loss, out.grad_norm, out.ok};
+        if (moe) wanted.insert(wanted.end(), {out.aux, out.dropped, out.expert_load});
+        f.results = HostRead(wanted);
       }
-      StepOut out = step(tokens, targets);
-      const bool ok = out.ok.item<bool>();
-      StepMetrics m{.step = state_.step + 1, .loss = out.loss.item<double>(), .grad_norm = out.grad_norm.item<double>(), .lr = lr};
-      if (!ok && plan_.dtype != kFloat16) {
-        progress.finish();
-        internal::fail(Code::kInternal, cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
-                                            std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
-                                            step.first_nonfinite(tokens, targets)));
-      }
-      ++state_.step;
-      state_.samples = loader_->position();
-      m.step_ms = (now_seconds() - begin) * 1e3;
-      m.tokens_per_s = options_.batch_size * options_.seq_len / (m.step_ms * 1e-3);
-      m.mfu = model_->flops_per_token(options_.seq_len) * m.tokens_per_s / rate;
-      m.moe = moe;
-      if (moe) {
-        m.aux_loss = out.aux.item<double>();
-        m.dropped = out.dropped.item<double>();
-        m.expert_load = out.expert_load.to_vector<double>();
-      }
-      metrics.write(m);
-      progress.update(m);
-      if (options_.eval_every > 0 && (state_.step % options_.eval_every == 0 || state_.step == options_.steps)) {
+      flights.push_back(std::move(f));
+      ++queued;
+      const bool evaluates = options_.eval_every > 0 && (queued % options_.eval_every == 0 || queued == options_.steps);
+      const bool saves = checkpoint_due(queued);
+      finish(evaluates || saves || queued == options_.steps ? 0 : lookahead());
+      if (evaluates) {
         const double loss = evaluate();
         metrics.write_eval(state_.step, loss);
         progress.note(cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
-      if (checkpoint_due()) save(metrics, progress, false);
+      if (saves) save(metrics, progress, false);
     }
+    finish(0);
     progress.finish();
     if (plan_.checkpoint_every != 0 && last_saved_ != state_.step) save(metrics, progress, true);
     if (interrupted()) {
@@ -278,6 +326,8 @@ class Trainer {
   }
 
  private:
+  size_t lookahead() const { return plan_.device.type == DeviceType::kCuda ? kLookahead : 0; }
+
   // How the step is laid over the mesh, before it first runs.
   void tell_plan(const dist::PlanReport& report) {
     if (plan_.saved_hash != 0 && plan_.saved_hash != report.hash())
@@ -347,7 +397,13 @@ class Trainer {
     StepOut out{mean(sum.ce), norm, {}, mean(sum.aux), mean(sum.expert_load), mean(sum.dropped)};
     out.ok = logical_and(isfinite(out.loss), isfinite(norm));
     if (scaler_) scaler_->update(out.ok);
-    commit_if(out.ok);
+    Tensor commits = out.ok;
+    if (healthy_.defined()) {
+      commits = logical_and(healthy_.value(), out.ok);
+      CommitAlways always;
+      healthy_.set(commits);
+    }
+    commit_if(commits);
     optimizer_->step(clipped);
     model_->update_balance(sum.expert_counts);
     return out;
@@ -374,8 +430,8 @@ class Trainer {
     return total / static_cast<double>(batches);
   }
 
-  bool checkpoint_due() {
-    if (plan_.checkpoint_every > 0) return state_.step % plan_.checkpoint_every == 0;
+  bool checkpoint_due(int64_t step) {
+    if (plan_.checkpoint_every > 0) return step % plan_.checkpoint_every == 0;
     if (plan_.checkpoint_every == 0) return false;
     // auto: as often as keeps writing near 1 % of the time, and at most every 30 s.
     const double now = now_seconds();
@@ -485,6 +541,7 @@ class Trainer {
   std::optional<Compiled<std::function<Tensor(Tensor, Tensor)>>> eval_;
   std::vector<Parameter> parameters_;
   std::optional<optim::GradScaler> scaler_;  // f16
+  Buffer healthy_;  // else, where steps are queued ahead: no step has failed yet; after one that did none commits
   TrainState state_;
   int64_t last_saved_ = -1;
   bool planned_ = false;

@@ -48,6 +48,7 @@ class Runner final : public OpRunner {
  public:
   void run_op(const KernelCall& call, Device device, SourceLine line) override;
   void look(Device device) override { flags().look(Gpu::of(device)); }
+  std::unique_ptr<QueuedLook> queue_look(Device device) override { return flags().queue_look(Gpu::of(device)); }
 
   void forget() {
     std::list<Entry> old;

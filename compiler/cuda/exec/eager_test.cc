@@ -10,6 +10,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/host_read.h"
 #include "ops/core/core.h"
 
 namespace weft::cuda {
@@ -126,6 +127,19 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   EXPECT_NE(error_of([&] { index_select(x, 0, indices({-1})).to_vector<float>(); }, Code::kOutOfRange)
                 .find("index_select at"),
             std::string::npos);
+}
+
+TEST(Eager, AReadThatIsQueuedFindsItWhenItIsWaitedFor) {
+  ScopedEmulatedGpu gpu;
+  Tensor x = whole({4, 3}, 1).to(Device::cuda());
+  auto pick = [&](int64_t i) { return index_select(x, 0, Tensor::from_vector<int64_t>({i}, {1}).to(Device::cuda())); };
+  HostRead before({pick(3)});
+  HostRead bad({pick(4)});
+  EXPECT_EQ(before.wait()[0].to_vector<float>(), index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3}, {1})).to_vector<float>());
+  EXPECT_NE(error_of([&] { bad.wait(); }, Code::kOutOfRange).find("an index is out of range on cuda:0"), std::string::npos);
+  { HostRead dropped({pick(5)}); }  // nobody waited: the next read says so
+  EXPECT_NE(error_of([&] { x.to_vector<float>(); }, Code::kOutOfRange).find("an index is out of range"), std::string::npos);
+  EXPECT_EQ(HostRead({pick(1)}).wait()[0].numel(), 3);
 }
 
 TEST(Eager, SoIsAnIntegerDivisionByZero) {

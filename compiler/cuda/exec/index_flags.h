@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "framework/base/mutex.h"
+#include "framework/cuda/backend.h"
 #include "framework/cuda/gpu.h"
 #include "framework/ir/cell.h"
 #include "framework/ir/graph.h"
@@ -26,6 +27,9 @@ class IndexFlags {
   /// After a wait for the stream: throws OutOfRange (InvalidArgument of an integer division by zero) naming op and line
   /// if a flag was raised since the last look, and lowers it. Costs nothing where no op has asked for a flag since.
   void look(Gpu& gpu);
+  /// The look whose flags are copied to the host now and judged later; null where look() would cost nothing. What was
+  /// raised before may be reported by every look queued until the first was judged.
+  std::unique_ptr<QueuedLook> queue_look(Gpu& gpu);
   /// Before the driver goes.
   void forget();
 
@@ -33,6 +37,9 @@ class IndexFlags {
 
  private:
   struct OfGpu;
+  class Queued;
+  using Writes = std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>>;
+  void judge(OfGpu& g, const int32_t* raised, int64_t n, const Writes& writes) WEFT_REQUIRES(mutex_);
   Mutex mutex_;
   std::map<int, std::unique_ptr<OfGpu>> gpus_ WEFT_GUARDED_BY(mutex_);
 };

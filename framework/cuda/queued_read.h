@@ -1,0 +1,33 @@
+// Values copied to pinned memory in the order of the GPU's stream, with an event behind them: the host waits for that
+// event alone, not for what is queued later.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "framework/cuda/backend.h"
+#include "framework/cuda/gpu.h"
+#include "framework/cuda/stream.h"
+#include "framework/dispatch/host_read.h"
+
+namespace weft::cuda {
+
+class QueuedRead final : public weft::internal::QueuedRead {
+ public:
+  /// Queues the copies; `look`, if given, was queued already and is judged once they have arrived.
+  QueuedRead(Gpu& gpu, std::span<const StridedView> from, std::span<const StridedView> to,
+             std::unique_ptr<QueuedLook> look);
+  ~QueuedRead() override;
+
+  bool done() const override { return event_->done(); }
+  void wait() override;
+
+ private:
+  Gpu& gpu_;
+  const std::vector<StridedView> to_;
+  std::unique_ptr<QueuedLook> look_;
+  std::unique_ptr<Event> event_;
+  char* pinned_ = nullptr;
+};
+
+}  // namespace weft::cuda

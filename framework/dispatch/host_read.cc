@@ -1,0 +1,69 @@
+#include "framework/dispatch/host_read.h"
+
+#include <atomic>
+#include <source_location>
+
+#include "framework/dispatch/state.h"
+
+namespace weft {
+namespace {
+
+std::atomic<internal::QueueRead> queues[8];
+
+}  // namespace
+
+void internal::set_queue_read(DeviceType type, QueueRead queue) {
+  queues[static_cast<int>(type)].store(queue, std::memory_order_release);
+}
+
+HostRead::HostRead(const std::vector<Tensor>& values) {
+  NoGrad guard;
+  values_.reserve(values.size());
+  struct OfDevice {
+    Device device;
+    std::vector<Tensor> alive;
+    std::vector<StridedView> from, to;
+  };
+  std::vector<OfDevice> devices;
+  for (const Tensor& t : values) {
+    WEFT_CHECK_AS(kFailedPrecondition, t.defined(), "HostRead: value ", values_.size(), " is an undefined tensor");
+    require_concrete(t, "HostRead", std::source_location::current());
+    const Device device = t.device();
+    if (device.type == DeviceType::kCpu) {
+      values_.push_back(t.detach());
+      continue;
+    }
+    if (!queues[static_cast<int>(device.type)].load(std::memory_order_acquire)) {
+      values_.push_back(internal::on_host(t));
+      continue;
+    }
+    values_.push_back(Tensor::empty({t.dtype(), Device::cpu(), t.shape()}));
+    auto of = devices.begin();
+    while (of != devices.end() && !(of->device == device)) ++of;
+    if (of == devices.end()) of = devices.insert(of, OfDevice{device, {}, {}, {}});
+    of->alive.push_back(t.contiguous());
+    of->from.push_back(of->alive.back().view_for_kernel());
+    of->to.push_back(values_.back().view_for_kernel());
+  }
+  for (const OfDevice& of : devices)
+    queued_.push_back(queues[static_cast<int>(of.device.type)].load(std::memory_order_acquire)(of.device, of.from, of.to));
+}
+
+HostRead::~HostRead() = default;
+
+bool HostRead::ready() const {
+  for (const auto& q : queued_)
+    if (!q->done()) return false;
+  return true;
+}
+
+const std::vector<Tensor>& HostRead::wait() {
+  while (!queued_.empty()) {
+    const std::unique_ptr<internal::QueuedRead> q = std::move(queued_.back());
+    queued_.pop_back();
+    q->wait();
+  }
+  return values_;
+}
+
+}  // namespace weft
