@@ -42,12 +42,18 @@ bool Form::has_reduces() const {
 }
 
 std::vector<int> Form::closure(int loop, const std::vector<bool>& have) const {
+  std::vector<int> sinks = loops[loop].reduces;
+  for (const std::vector<int>* more : {&loops[loop].columns, &loops[loop].stores})
+    sinks.insert(sinks.end(), more->begin(), more->end());
+  return closure_of(sinks, have);
+}
+
+std::vector<int> Form::closure_of(const std::vector<int>& sinks, const std::vector<bool>& have) const {
   std::vector<bool> needed(kernel->instrs.size());
   auto want = [&](int id) {
     if (id >= 0 && in_loop(id)) needed[same[id]] = true;
   };
-  for (const std::vector<int>* sinks : {&loops[loop].reduces, &loops[loop].columns, &loops[loop].stores})
-    for (int id : *sinks) want(kernel->instrs[id].a);
+  for (int id : sinks) want(kernel->instrs[id].a);
   std::vector<int> list;
   for (int id = static_cast<int>(needed.size()); id-- > 0;) {
     if (!needed[id]) continue;

@@ -27,6 +27,8 @@ struct Form {
 
   /// Values that loop `l` computes, in order; those in `have` are taken as they are and not looked into.
   std::vector<int> closure(int loop, const std::vector<bool>& have) const;
+  /// The same for these reductions, column sums and stores alone.
+  std::vector<int> closure_of(const std::vector<int>& sinks, const std::vector<bool>& have) const;
   bool has_reduces() const;
 };
 

@@ -220,6 +220,9 @@ class Rows : Writer {
 
 }  // namespace
 
-CudaLaunch print_rows(const Job& job) { return Rows(job).run(); }
+CudaLaunch print_rows(const Job& job) {
+  CudaLaunch launch;
+  return print_staged_rows(job, &launch) ? launch : Rows(job).run();
+}
 
 }  // namespace weft::cuda

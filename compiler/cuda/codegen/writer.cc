@@ -107,7 +107,7 @@ std::string Writer::index_term(const Instr& i) const {
 
 bool Writer::is_unwritten(int slot) const {
   const kir::Bound& b = low_.bound[slot];
-  return tells_unwritten && !b.output && slot != low_.tile &&
+  return !b.output && slot != low_.tile &&
          std::none_of(low_.overwrites.begin(), low_.overwrites.end(),
                       [&](const auto& pair) { return pair.first == b.index; });
 }
@@ -121,8 +121,8 @@ std::string Writer::expression(const Instr& i) const {
     case Op::kIndex:
       return cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
     case Op::kLoad:
-      return guarded(i, converted(cat(is_unwritten(i.slot) ? "get(unwritten(" : "get(", element(i),
-                                      is_unwritten(i.slot) ? "))" : ")"),
+      return guarded(i, converted(cat(tells_unwritten && is_unwritten(i.slot) ? "get(unwritten(" : "get(", element(i),
+                                      tells_unwritten && is_unwritten(i.slot) ? "))" : ")"),
                                   read_type(k_.operands[i.slot].dtype), i.type, false));
     case Op::kCheck:
       return guarded(
@@ -182,7 +182,7 @@ void Writer::store(int id) {
 
 bool Writer::reads_first(int id) const {
   const Instr& i = k_.instrs[id];
-  return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !is_unwritten(i.slot);
+  return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !(tells_unwritten && is_unwritten(i.slot));
 }
 int Writer::together_of(int loop, const std::vector<int>& values) const {
   if (form_.loops[loop].stores.empty()) return 0;

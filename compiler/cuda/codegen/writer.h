@@ -47,7 +47,7 @@ class Writer {
   std::function<std::string(const kir::Instr& i)> element;
   std::function<std::string(int axis)> position;
   /// In loops, values that lie in arrays are NAME[array_index].
-  /// Operands that no result may lie on are read by unwritten(): the compiler need not keep such reads before stores.
+  /// Those that is_unwritten() are read by unwritten(): the compiler need not keep such reads before stores.
   bool tells_unwritten = false;
   std::vector<bool> in_array;
   std::string array_index = "i";
@@ -92,6 +92,8 @@ class Writer {
   /// Where operand `slot` begins: its own name at the outer point, or the parameter if it is the same at all.
   std::string pointer_name(int slot);
   bool moves(int slot) const;
+  /// An operand that no result may lie on.
+  bool is_unwritten(int slot) const;
 
   // ---- the whole ----
   /// The launch: head with comments, struct and body as printed so far (which the caller has closed).
@@ -110,7 +112,6 @@ class Writer {
 
  private:
   std::string expression(const kir::Instr& i) const;
-  bool is_unwritten(int slot) const;
   bool reads_first(int id) const;
   std::string guarded(const kir::Instr& i, const std::string& x) const;
   std::string converted(std::string x, kir::Type from, kir::Type to, bool wraps) const;
@@ -136,6 +137,8 @@ int operations(const Form& form);
 CudaLaunch print_flat(const Job& job);
 CudaLaunch print_tiles(const Job& job);
 CudaLaunch print_rows(const Job& job);
+/// False: the rows do not fit in shared memory, or nothing would come there.
+bool print_staged_rows(const Job& job, CudaLaunch* launch);
 CudaLaunch print_columns(const Job& job);
 CudaLaunch print_across(const Job& job);
 CudaLaunch print_split(const Job& job);
