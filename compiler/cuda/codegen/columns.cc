@@ -35,7 +35,11 @@ class Columns : Writer {
     at_ = narrow_ ? "i32" : "i64";
   }
 
-  CudaLaunch run() { return form_.has_reduces() || !form_.last.empty() ? run_both() : run_alone(); }
+  CudaLaunch run() {
+    if (!form_.has_reduces() && form_.last.empty()) return run_alone();
+    CudaLaunch launch;
+    return print_staged_columns(job_, &launch) ? launch : run_both();
+  }
 
  private:
   std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }

@@ -101,6 +101,21 @@ bool Stage::has_gathered() const {
   return std::any_of(loads_.begin(), loads_.end(), [](const Tile& t) { return t.gathered; });
 }
 
+bool Stage::tiles_even() const {
+  return std::all_of(loads_.begin(), loads_.end(), [](const Tile& t) { return t.even; });
+}
+std::vector<int> Stage::staged() const {
+  std::vector<int> ids;
+  for (const Tile& t : loads_) ids.push_back(t.id);
+  return ids;
+}
+std::vector<int> Stage::unstaged(const std::vector<int>& ids) const {
+  std::vector<int> rest;
+  for (int id : ids)
+    if (!tile_of(id)) rest.push_back(id);
+  return rest;
+}
+
 const Stage::Tile* Stage::tile_of(int id) const {
   for (const std::vector<Tile>* list : {&loads_, &kept_})
     for (const Tile& t : *list)

@@ -35,6 +35,11 @@ class Stage : protected Writer {
   void copy_tiles(bool gathered, const std::string& n, const std::string& who, const std::string& team);
   /// Whether there are loads of that kind.
   bool has_gathered() const;
+  /// Whether the plan proves that all rows that come begin and end at multiples of 16 bytes.
+  bool tiles_even() const;
+  /// The loads that come to shared memory; those of `ids` that do not.
+  std::vector<int> staged() const;
+  std::vector<int> unstaged(const std::vector<int>& ids) const;
 
   /// Values of a part at position l, and what it keeps.
   void lane_values(const Part& part);

@@ -140,6 +140,8 @@ CudaLaunch print_rows(const Job& job);
 /// False: the rows do not fit in shared memory, or nothing would come there.
 bool print_staged_rows(const Job& job, CudaLaunch* launch);
 CudaLaunch print_columns(const Job& job);
+/// False: batches of rows do not fit in shared memory.
+bool print_staged_columns(const Job& job, CudaLaunch* launch);
 CudaLaunch print_across(const Job& job);
 CudaLaunch print_split(const Job& job);
 /// Combines partial sums that print_columns or print_split left in scratch.
