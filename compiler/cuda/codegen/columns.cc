@@ -1,7 +1,8 @@
-// Sums over rows. The rows of a block of 1024 fall into 16 classes (row % 16), the logical lanes of the sums: a thread
-// block takes one class, its 64 rows in order, and leaves each column's sum in partial[block][class]; the finishing
-// kernel combines those. Beside sums along the rows a class goes in batches: first each half warp sums along rows of
-// its own, whose results are put into shared memory, then threads go down the columns of the batch.
+// Sums over rows beside sums along them, where rows do not come to shared memory (staged_columns.cc). The rows of a
+// block of 1024 fall into 16 classes (row % 16), the logical lanes of the sums: a thread block takes one class, its 64
+// rows in order, and leaves each column's sum in partial[block][class]; the finishing kernel combines those. A class
+// goes in batches: first each half warp sums along rows of its own, whose results are put into shared memory, then
+// threads go down the columns of the batch.
 #include <algorithm>
 
 #include "compiler/cuda/codegen/writer.h"
@@ -16,8 +17,7 @@ using kir::Instr;
 using kir::Op;
 using kir::StrideKind;
 
-constexpr int kThreads = 256;  // of sums over rows alone
-// Beside sums along rows a class of rows is all that a thread block has, so where these are few, the block is large;
+// A class of rows is all that a thread block has, so where these are few, the block is large;
 // 1024 threads have 64 registers each.
 constexpr int kThreadsOfBoth = 512, kManyThreadsOfBoth = 1024, kValuesOfMany = 24;
 
@@ -36,71 +36,6 @@ class Columns : Writer {
   }
 
   CudaLaunch run() {
-    if (!form_.has_reduces() && form_.last.empty()) return run_alone();
-    CudaLaunch launch;
-    return print_staged_columns(job_, &launch) ? launch : run_both();
-  }
-
- private:
-  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
-  std::string type(int r) const { return type_name(k_.instrs[r].type); }
-  std::string partial(int c) {
-    const int slot = k_.instrs[c].slot;
-    return params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]});
-  }
-
-  std::string place(const Instr& i) {
-    std::string index = "0";
-    if (Form::in_loop(i.level)) {
-      const StrideKind kind = k_.operands[i.slot].strides.back();
-      if (kind == StrideKind::kUnit) index = "l";
-      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
-    }
-    return cat(pointer_name(i.slot), "[", index, index_term(i), "]");
-  }
-
-  void take_columns(int loop) {
-    for (int c : form_.loops[loop].columns)
-      line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "sum", k_.instrs[c].slot, " = ", op(c), "::f(sum",
-               k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
-           k_.instrs[c].note);
-    for (int id : form_.loops[loop].stores) store(id);
-  }
-
-  // Only sums over rows: threads are columns, as many classes to a thread block as fit.
-  CudaLaunch run_alone() {
-    int columns = 32;
-    while (columns < kThreads && columns < lanes_) columns *= 2;
-    const int classes = kThreads / columns;
-    const int64_t tiles = (lanes_ + columns - 1) / columns;
-    const std::string units = params.i64("units", units_), rows = params.i64("rows", points_);
-    line(cat("const i64 unit = (i64)blockIdx.x", classes > 1 ? cat(" * ", classes, " + threadIdx.x / ", columns) : "",
-             ";"));
-    open(cat("for (", at_, " l = (", at_, ")blockIdx.y * ", columns, " + threadIdx.x % ", columns, "; l < ",
-             extent(k_.axes - 1, narrow_), " && unit < ", units, "; l += (", at_, ")gridDim.y * ", columns, ") {"));
-    line("const i64 first = unit / 16 * 1024;");
-    line(cat("const i64 end = ", rows, " < first + 1024 ? ", rows, " : first + 1024;"));
-    const int last = static_cast<int>(form_.loops.size()) - 1;
-    for (int c : form_.loops[last].columns)
-      line(cat(type(c), " sum", k_.instrs[c].slot, " = identity<", op(c), ", ", type(c), ">();"));
-    open(cat("_Pragma(\"unroll 8\") for (i64 ", point(), " = first + unit % 16; ", point(), " < end; ", point(),
-             " += 16) {"));
-    outer_positions(false);
-    outer_pointers(false, all_needed());
-    values_before(0);
-    values_of(form_.closure(last, {}));
-    take_columns(last);
-    close();
-    for (int c : form_.loops[last].columns)
-      line(cat(partial(c), "[unit * ", extent(k_.axes - 1, narrow_), " + l] = sum", k_.instrs[c].slot, ";"));
-    close();
-    Grid grid;
-    grid.x = static_cast<uint32_t>((units_ + classes - 1) / classes);
-    grid.y = static_cast<uint32_t>(std::min<int64_t>(tiles, 65535));
-    return finish(kThreads, 0, grid, cat("sums of ", points_, " rows for ", lanes_, " columns"));
-  }
-
-  CudaLaunch run_both() {
     const int last = static_cast<int>(form_.loops.size()) - 1;
     // What the columns need of each row.
     std::vector<bool> wanted(k_.instrs.size());
@@ -225,6 +160,32 @@ class Columns : Writer {
                   cat(points_, " rows of ", lanes_, " in batches of ", rows, ", and their columns"));
   }
 
+ private:
+  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
+  std::string type(int r) const { return type_name(k_.instrs[r].type); }
+  std::string partial(int c) {
+    const int slot = k_.instrs[c].slot;
+    return params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]});
+  }
+
+  std::string place(const Instr& i) {
+    std::string index = "0";
+    if (Form::in_loop(i.level)) {
+      const StrideKind kind = k_.operands[i.slot].strides.back();
+      if (kind == StrideKind::kUnit) index = "l";
+      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+    }
+    return cat(pointer_name(i.slot), "[", index, index_term(i), "]");
+  }
+
+  void take_columns(int loop) {
+    for (int c : form_.loops[loop].columns)
+      line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "sum", k_.instrs[c].slot, " = ", op(c), "::f(sum",
+               k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
+           k_.instrs[c].note);
+    for (int id : form_.loops[loop].stores) store(id);
+  }
+
   int64_t lanes_, points_, units_, total_;
   bool narrow_;
   std::string at_;
@@ -233,6 +194,10 @@ class Columns : Writer {
 
 }  // namespace
 
-CudaLaunch print_columns(const Job& job) { return Columns(job).run(); }
+CudaLaunch print_columns(const Job& job) {
+  if (!job.form.has_reduces() && job.form.last.empty()) return print_column_sums(job);
+  CudaLaunch launch;
+  return print_staged_columns(job, &launch) ? launch : Columns(job).run();
+}
 
 }  // namespace weft::cuda

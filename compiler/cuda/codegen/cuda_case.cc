@@ -150,6 +150,7 @@ Memory by_emulation(const CudaCase& c, const CudaPlan& plan, Emulated& emulated)
   for (size_t i = 0; i < m.in.size(); ++i) allow(cat("in", i), m.in[i]);
   for (size_t i = 0; i < m.out.size(); ++i) allow(cat("out", i), m.out[i]);
   if (c.low.tile >= 0) allow("tile", m.tile);
+  if (plan.scratch_bytes > 0) emulated.allow("scratch", scratch.data(), plan.scratch_bytes);
   for (const CudaLaunch& l : plan.launches) {
     if (l.empty()) continue;
     std::vector<char> params = l.params;

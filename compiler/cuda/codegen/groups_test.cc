@@ -227,6 +227,27 @@ TEST(Groups, Rows) {
   t.check();
 }
 
+TEST(Groups, RowsWherever) {
+  Cases t;
+  for (DType d : {kFloat32, kBFloat16})
+    for (int64_t n : {65, 768, 1100}) {
+      t.add(cat("softmax of ", to_string_view(d), n), [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{5, n}, d}});
+      t.add(cat("layer norm of ", to_string_view(d), n),
+            [=](Args x) {
+              const Tensor y = where(x[3], x[0], 0.0) + x[4].to(kFloat32);
+              return std::vector{layer_norm(y, {n}, x[1], x[2]), y.to(kBFloat16)};
+            },
+            {{{6, n}}, {{n}}, {{n}}, {{6, n}, kBool}, {{6, n}, d}});
+      t.add(cat("norm of a sum of ", to_string_view(d), n), [](Args x) { return std::vector{sum(x[0] * x[1])}; },
+            {{{9, n}, d}, {{9, n}, d}});
+    }
+  t.add("norm of chosen rows",
+        [](Args x) { return std::vector{layer_norm(index_select(x[0], 0, x[1]) + x[2], {96}, x[3], x[3])}; },
+        {{{11, 96}}, {{7}, kInt64, 11}, {{7, 96}}, {{96}}});
+  t.add("padded rows", [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{5, 100}, kFloat32, 0, {110, 1}}});
+  t.check_variants();
+}
+
 TEST(Groups, Columns) {
   Cases t;
   for (int64_t rows : {16, 17, 1025, 2300})
@@ -251,6 +272,21 @@ TEST(Groups, Columns) {
                 return std::vector{(g - h * mean(g * h, {-1}, true)) * r, sum(x[2] * h, {0}), sum(x[2], {0})};
               },
               {{{rows, n}}, {{n}}, {{rows, n}}});
+    }
+  for (DType d : {kFloat32, kBFloat16})
+    for (int64_t n : {768, 1536}) {
+      t.add(cat("norm backward in batches of ", to_string_view(d), n),
+            [](Args x) {
+              const Tensor a = x[0].to(kFloat32), g = x[2].to(kFloat32) * x[1];
+              Tensor r = rsqrt(mean(a * a, {-1}, true) + 1e-5);
+              Tensor h = a * r;
+              return std::vector{((g - h * mean(g * h, {-1}, true)) * r).to(x[0].dtype()),
+                                 sum(x[2].to(kFloat32) * h, {0}), sum(where(x[3], x[2].to(kFloat32), 0.0), {0})};
+            },
+            {{{290, n}, d}, {{n}}, {{290, n}, d}, {{290, n}, kBool}});
+      t.add(cat("bias, many columns of ", to_string_view(d), n), [](Args x) { return std::vector{sum(x[0] + x[1], {0})}; },
+            {{{40, n}, d}, {{n}, d}})
+          .multiprocessors = 1;
     }
   t.add("norm backward of long rows",
         [](Args x) {

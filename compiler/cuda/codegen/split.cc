@@ -1,93 +1,101 @@
-// Sums that two kernels make: few long rows, a half warp to a block of 1024 (kSplit); and the kernel that combines the
-// partial sums of these and of columns.cc, in place in scratch, by the tree of reduce_order.h.
+// Sums that two kernels make: few long rows, of which thread blocks take neighbouring blocks of 1024, a half warp each
+// (kSplit), by shared memory (stage.h); and the kernel that combines the partial sums of these and of sums over rows, in
+// place in scratch, by the tree of reduce_order.h.
 #include <algorithm>
 
-#include "compiler/cuda/codegen/writer.h"
+#include "compiler/cuda/codegen/stage.h"
 #include "framework/base/cat.h"
 #include "ops/scalar/reduce_order.h"
 
 namespace weft::cuda {
 
-using kir::Instr;
-using kir::Op;
-using kir::StrideKind;
 
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int64_t kManyBytes = 66 * 1024;  // of shared memory of a thread block
 
 int64_t blocks_of(int64_t n) { return (n + kReduceBlock - 1) / kReduceBlock; }
 
-class Split : Writer {
+// Neighbouring blocks of a row that one thread block takes, a half warp each: a power of two, so that the tree over
+// them is a part of the row's.
+int together(const Job& job, int64_t bytes) {
+  int halves = 16;
+  const int64_t blocks = blocks_of(job.low.lanes()), points = job.low.outer_points();
+  while (halves > 2 && (halves * bytes > kManyBytes ||
+                        points * ((blocks + halves - 1) / halves) < int64_t{2} * job.device.multiprocessors))
+    halves /= 2;
+  return halves;
+}
+
+class Split : Stage {
  public:
-  explicit Split(const Job& job) : Writer(job) {
-    narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
-    blocks_ = blocks_of(low_.lanes());
-    units_ = blocks_ * low_.outer_points();
-    few_ = is_narrow(job, units_);
-    element = [this](const Instr& i) { return place(i); };
-    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+  explicit Split(const Job& job) : Stage(job, std::min<int64_t>(job.low.lanes(), kReduceBlock)) {
+    find_parts(false);
+    halves_ = together(job, row_bytes());
+    groups_ = (blocks_of(lanes_) + halves_ - 1) / halves_;
+    few_ = is_narrow(job, groups_ * points_);
+    origin = " + first";
+    tile_index = "i";
   }
+  int64_t groups() const { return groups_; }
 
   CudaLaunch run() {
-    const std::string type = few_ ? "i32" : "i64", at = narrow_ ? "i32" : "i64", cast = few_ ? "(i32)" : "(i64)";
+    const std::string at = narrow_ ? "i32" : "i64", index = few_ ? "i32" : "i64", cast = cat("(", index, ")");
     int64_t total = 0;
     const std::vector<int64_t> offsets = partial_offsets(job_, &total);
-    const std::string units = few_ ? params.i32("units", units_) : params.i64("units", units_);
+    const int64_t all = groups_ * points_;
+    const std::string units = few_ ? params.i32("units", all) : params.i64("units", all),
+                      groups = few_ ? params.div("groups", groups_) : params.i64("groups", groups_),
+                      n = extent(k_.axes - 1, narrow_);
     line("const int lane = threadIdx.x % 16;");
-    open(cat("for (", type, " u0 = ", cast, "blockIdx.x * 16; u0 < ", units, "; u0 += ", cast, "gridDim.x * 16) {"));
-    line(cat("const ", type, " mine = u0 + threadIdx.x / 16, unit = mine < ", units, " ? mine : ", units, " - 1;"));
-    const std::string blocks = few_ ? params.div("blocks", blocks_) : params.i64("blocks", blocks_);
-    line(cat("const ", type, " ", point(), " = unit / ", blocks, ";"));
-    line(cat("const ", at, " first = unit % ", blocks, " * (", at, ")1024;"));
-    const std::string n = extent(k_.axes - 1, narrow_);
-    line(cat("const ", at, " end = ", n, " < first + 1024 ? ", n, " : first + 1024;"));
+    line("int turn = 0;");
+    declare_tiles(cat(fold_bytes(), " + threadIdx.x / 16 * ", row_bytes()));
+    open(cat("for (", index, " unit = ", cast, "blockIdx.x; unit < ", units, "; unit += ", cast, "gridDim.x) {"));
+    line(cat("const ", index, " ", point(), " = unit / ", groups, ";"));
+    line(cat("const ", at, " first = (", at, ")(unit % ", groups, " * ", halves_, " + threadIdx.x / 16) * 1024;"));
+    line(cat("const int m = first >= ", n, " ? 0 : ", n, " - first < 1024 ? (int)(", n, " - first) : 1024;"));
     outer_positions(few_);
     outer_pointers(false, all_needed());
+    copy_tiles(false, "m", "lane", "16");
     values_before(0);
-    for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
-      const Loop& l = form_.loops[loop];
-      for (int r : l.reduces)
-        line(cat(type_name(k_.instrs[r].type), " acc", r, " = identity<", op(r), ", ", type_name(k_.instrs[r].type),
-                 ">();"));
-      open(cat("_Pragma(\"unroll 16\") for (", at, " l = first + lane; l < end; l += 16) {"));
-      values_of(form_.closure(static_cast<int>(loop), {}));
-      for (int r : l.reduces) take(r);
+    copy_tiles(true, "m", "lane", "16");
+    line("cp_async_commit();");
+    line("cp_async_wait<0>();");
+    line("__syncwarp();");
+    for (const Part& part : parts_) {
+      for (int r : part.sinks) line(cat(type(r), " acc", r, " = ", identity(r), ";"));
+      open("_Pragma(\"unroll 16\") for (int i = lane; i < m; i += 16) {");
+      line(cat("const ", at, " l = first + i;"));
+      lane_values(part);
+      for (int r : part.sinks) take(r);
       close();
-      for (int r : l.reduces) {
+      for (int r : part.sinks) {
         const int slot = k_.instrs[r].slot;
-        line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = fold16<", op(r), ">(acc", r, ");"));
-        line(cat("if (lane == 0 && mine < ", units, ") ",
-                 params.pointer(type_name(k_.instrs[r].type), cat("partial", slot),
-                                {Pointer::kScratch, slot, offsets[slot]}),
-                 "[unit] = ", name(r), ";"));
+        line(cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
+        line(cat("if (threadIdx.x == 0) ",
+                 params.pointer(type(r), cat("partial", slot), {Pointer::kScratch, slot, offsets[slot]}), "[unit] = ",
+                 name(r), ";"));
       }
     }
+    line("__syncwarp();", "before the next come");
     close();
     Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>((units_ + 15) / 16, job_.device.max_grid_x));
-    return finish(kThreads, 0, grid,
-                  cat(low_.outer_points(), " rows of ", low_.lanes(), ", a half warp to each block of 1024"));
+    grid.x = static_cast<uint32_t>(std::min<int64_t>(all, job_.device.max_grid_x));
+    return finish(16 * halves_, static_cast<int>(fold_bytes() + halves_ * row_bytes()), grid,
+                  cat(points_, " rows of ", lanes_, ", a half warp to each block of 1024, ", halves_, " of them together"));
   }
 
  private:
-  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
-  std::string place(const Instr& i) {
-    std::string index = "0";
-    if (Form::in_loop(i.level)) {
-      const StrideKind kind = k_.operands[i.slot].strides.back();
-      if (kind == StrideKind::kUnit) index = "l";
-      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
-    }
-    return cat(pointer_name(i.slot), "[", index, index_term(i), "]");
-  }
-  bool narrow_, few_;
-  int64_t blocks_, units_;
+  int fold_bytes() const { return 256; }
+  bool few_;
+  int halves_;
+  int64_t groups_;
 };
 
 int bytes_of(kir::Type t) { return t == kir::Type::f64 || t == kir::Type::i64 ? 8 : 4; }
 
-// The second kernel. Columns: partial[block][16 classes][lane]. Split: partial[point][block].
+// The second kernel. Columns: partial[block][16 classes][lane]. Split: partial[point][blocks of a thread block].
 class Finish : Writer {
  public:
   explicit Finish(const Job& job) : Writer(job) { suffix = "_finish"; }
@@ -96,7 +104,7 @@ class Finish : Writer {
     const bool columns = !low_.columns.empty();
     const auto& sums = columns ? low_.columns : low_.partials;
     const int64_t n = columns ? low_.lanes() : low_.outer_points();
-    const int64_t blocks = blocks_of(columns ? low_.outer_points() : low_.lanes());
+    const int64_t blocks = columns ? blocks_of(low_.outer_points()) : Split(job_).groups();
     int64_t total = 0;
     const std::vector<int64_t> offsets = partial_offsets(job_, &total);
     const std::string all = columns ? params.i64("n", n) : "", count = params.i64("blocks", blocks);
@@ -123,7 +131,7 @@ class Finish : Writer {
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>((n + width - 1) / width, job_.device.max_grid_x));
     grid.y = static_cast<uint32_t>(sums.size());
-    return finish(columns ? kThreads : 1024, 0, grid,
+    return finish(columns && blocks <= 8 ? kThreads : 1024, 0, grid,
                   cat(n, columns ? " columns" : " rows", " of ", blocks, blocks == 1 ? " block" : " blocks", " each"));
   }
 };
@@ -135,7 +143,7 @@ std::vector<int64_t> partial_offsets(const Job& job, int64_t* total) {
   const bool columns = !low.columns.empty();
   const auto& sums = columns ? low.columns : low.partials;
   const int64_t elements = columns ? blocks_of(low.outer_points()) * kReduceLanes * low.lanes()
-                                   : blocks_of(low.lanes()) * low.outer_points();
+                                   : Split(job).groups() * low.outer_points();
   std::vector<int64_t> offsets(sums.size());
   *total = 0;
   for (const kir::Finish& f : sums) {

@@ -123,7 +123,7 @@ const Stage::Tile* Stage::tile_of(int id) const {
   return nullptr;
 }
 
-std::string Stage::address(const Instr& i) { return cat(pointer_name(i.slot), index_term(i)); }
+std::string Stage::address(const Instr& i) { return cat(pointer_name(i.slot), index_term(i), origin); }
 
 void Stage::declare_tiles(const std::string& at) {
   for (const std::vector<Tile>* list : {&loads_, &kept_})
@@ -155,7 +155,8 @@ std::string Stage::place(const Instr& i) {
   const int id = static_cast<int>(&i - k_.instrs.data());
   if (const Tile* t = i.op == Op::kLoad ? tile_of(id) : nullptr; t && !t->kept) {
     if (in_vectors_ && even_ && t->even) return cat("v", id, "[j]");
-    return cat(memory_type(k_.operands[i.slot].dtype), "(t", id, "[", t->even ? "" : cat("shift", id, " + "), "l])");
+    return cat(memory_type(k_.operands[i.slot].dtype), "(t", id, "[", t->even ? "" : cat("shift", id, " + "),
+               tile_index, "])");
   }
   if (packed(id)) return i.op == Op::kStore ? cat("r", i.slot, "[j]") : cat("v", id, "[j]");
   std::string index = "0";

@@ -50,6 +50,8 @@ class Stage : protected Writer {
   std::string type(int id) const { return type_name(k_.instrs[id].type); }
   std::string identity(int r) const { return cat_identity(r); }
 
+  std::string tile_index = "l";  // of position l in a row's tile
+  std::string origin;            // what is added to where operands begin, for that tile: " + first"
   std::vector<Part> parts_;
   int64_t lanes_, points_;
   bool narrow_;

@@ -140,6 +140,8 @@ CudaLaunch print_rows(const Job& job);
 /// False: the rows do not fit in shared memory, or nothing would come there.
 bool print_staged_rows(const Job& job, CudaLaunch* launch);
 CudaLaunch print_columns(const Job& job);
+/// Sums over rows alone.
+CudaLaunch print_column_sums(const Job& job);
 /// False: batches of rows do not fit in shared memory.
 bool print_staged_columns(const Job& job, CudaLaunch* launch);
 CudaLaunch print_across(const Job& job);
