@@ -5,6 +5,7 @@
 
 #include "compiler/exec/entry.h"
 #include "compiler/exec/reference.h"
+#include "compiler/exec/verify_device.h"
 #include "compiler/exec/verify_fused.h"
 #include "compiler/passes/fuse_report.h"
 #include "framework/base/switches.h"
@@ -65,7 +66,7 @@ class CompiledCore {
       return {interpret(*e.joint, args), e.like};
     }
     if (!e.executable) e.executable = make_executable(e);
-    if (!options.verify || e.verified) return {e.executable->run(args), e.like};
+    if (!options.verify || e.verified || e.plan.device.type == DeviceType::kCuda) return {e.executable->run(args), e.like};
     return {verified_run(e, args), e.like};
   }
 
@@ -100,11 +101,10 @@ class CompiledCore {
   }
 
   std::unique_ptr<Executable> make_executable(const Entry& e) {
-    if (e.plan.device.type == DeviceType::kCuda) {
-      WEFT_CHECK_AS(kUnimplemented, !options.verify, "compile: verify compares a step's bits with the interpreter's on the CPU; the step is on ",
-                    e.plan.device);
-      return std::make_unique<Executable>(e.plan, arena, *e.maker, options.cuda_graph && switch_on("WEFT_CUDA_GRAPH"));
-    }
+    if (e.plan.device.type == DeviceType::kCuda)
+      return std::make_unique<Executable>(
+          e.plan, arena, *e.maker, options.cuda_graph && switch_on("WEFT_CUDA_GRAPH"),
+          options.verify ? make_device_check(options.numerics == "eager", options.tf32) : nullptr);
     return std::make_unique<Executable>(e.plan, arena, options.verify || verifies_kernels() ? &fused_check : nullptr);
   }
 

@@ -72,7 +72,7 @@ BoundedValue select(const Tensor& c, const BoundedValue& a, const BoundedValue& 
 
 class Evaluator {
  public:
-  explicit Evaluator(const Graph& g) : g_(g), values_(g.size()) {}
+  Evaluator(const Graph& g, double operand_error) : g_(g), operand_error_(operand_error), values_(g.size()) {}
 
   std::vector<BoundedValue> run(std::span<const Tensor> in) {
     for (int32_t id = 0; id < g_.size(); ++id) {
@@ -286,7 +286,10 @@ class Evaluator {
     auto middle = [](const BoundedValue& x) { return (x.lo + x.hi) * 0.5; };
     auto radius = [](const BoundedValue& x) { return (x.hi - x.lo) * 0.5; };
     const BoundedValue &a = in(n, 0), &b = in(n, 1);
-    const Tensor ma = middle(a), mb = middle(b), ra = radius(a), rb = radius(b);
+    const Tensor ma = middle(a), mb = middle(b);
+    Tensor ra = radius(a), rb = radius(b);
+    if (operand_error_ > 0 && a.eager.dtype() == kFloat32)
+      ra = ra + (abs(ma) + ra) * operand_error_, rb = rb + (abs(mb) + rb) * operand_error_;
     Attrs attrs = n.attrs;
     if (attrs.has("out_dtype")) attrs = attrs.with("out_dtype", kFloat64);
     const bool grouped = n.op == &grouped_dot_op;
@@ -394,14 +397,15 @@ class Evaluator {
   static Shape shape_of(const Tensor& a, const Tensor& b) { return a.dim() ? a.shape() : b.shape(); }
 
   const Graph& g_;
+  const double operand_error_;
   std::vector<BoundedValue> values_;
 };
 
 }  // namespace
 
-std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in) {
+std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in, double operand_error) {
   NoGrad guard;
-  return Evaluator(body).run(in);
+  return Evaluator(body, operand_error).run(in);
 }
 
 int64_t first_outside(const Tensor& got, const BoundedValue& want) {

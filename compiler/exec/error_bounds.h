@@ -15,8 +15,9 @@ struct BoundedValue {
   Tensor unsure;  // others: bool, true where another rounding may give another value; undefined: nowhere
 };
 
-/// The outputs of a body of primitives for these operands (concrete tensors, taken as exact).
-std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in);
+/// The outputs of a body of primitives for these operands (concrete tensors, taken as exact). Products of f32 may have
+/// rounded their operands by this much, relatively.
+std::vector<BoundedValue> bounded_outputs(const Graph& body, std::span<const Tensor> in, double operand_error = 0);
 
 /// The flat position of the first element of `got` that the bounds exclude, or -1; NaN agrees with NaN.
 int64_t first_outside(const Tensor& got, const BoundedValue& want);

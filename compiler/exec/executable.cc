@@ -1,6 +1,8 @@
 #include "compiler/exec/executable.h"
 
 #include <algorithm>
+#include <exception>
+#include <utility>
 
 #include "compiler/exec/trace.h"
 #include "compiler/kir/fused.h"
@@ -40,8 +42,9 @@ Executable::Executable(const Plan& plan, SharedArena& arena, const FusedCheck* c
   build();
 }
 
-Executable::Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed)
-    : plan_(plan), arena_(arena), device_(plan.device), cells_(plan.graph->cells), maker_(&maker), replayed_(replayed) {
+Executable::Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed,
+                       std::unique_ptr<DeviceCheck> check)
+    : plan_(plan), arena_(arena), device_(plan.device), cells_(plan.graph->cells), maker_(&maker), replayed_(replayed), device_check_(std::move(check)) {
   build();
 }
 
@@ -343,6 +346,7 @@ void Executable::name_memory() {
 
 void Executable::launch_on_device() {
   if (!named_) name_memory();
+  if (device_check_ && !std::exchange(compared_, true)) return launch_compared();
   try {
     if (!trace_ && !debug_) {
       device_calls_->run(moved_);
@@ -360,6 +364,41 @@ void Executable::launch_on_device() {
     }
   } catch (...) {
     failed(device_calls_->at());
+  }
+}
+
+void Executable::launch_compared() {
+  const Graph& g = *plan_.graph;
+  std::vector<Tensor> in;
+  size_t wrong = 0;
+  std::exception_ptr error;
+  const auto on_host = [&](std::span<const StridedView> views) {
+    std::vector<Tensor> all;
+    for (const StridedView& v : views) {
+      all.push_back(Tensor::empty({v.dtype, Device::cpu(), v.shape}));
+      if (v.numel() > 0) device_memory(device_.type)->copy(v, device_, all.back().view_for_kernel(), Device::cpu());
+    }
+    return all;
+  };
+  try {
+    device_calls_->run_by_one([&](size_t i) {
+      if (error) return;
+      try {
+        if (i > 0) device_check_->compare(plan_.launches[i - 1], g.node(plan_.launches[i - 1].node), in, on_host(calls_[i - 1].call.out));
+        if (i < calls_.size()) in = on_host(calls_[i].call.in);
+      } catch (...) {
+        wrong = i > 0 ? i - 1 : 0;
+        error = std::current_exception();
+      }
+    });
+  } catch (...) {
+    failed(device_calls_->at());
+  }
+  if (!error) return;
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    failed(wrong);
   }
 }
 

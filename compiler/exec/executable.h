@@ -31,13 +31,23 @@ struct FusedCheck {
                   std::span<const StridedView> out);
 };
 
+/// The same on a device: launches are compared one after the other with operands and results in host memory.
+struct DeviceCheck {
+  virtual ~DeviceCheck() = default;
+  /// Throws naming the launch and the first element. `in` is from before the launch.
+  virtual void compare(const Launch& l, const Node& n, std::span<const Tensor> in, std::span<const Tensor> out) = 0;
+  /// One line for reports: how many were compared, how.
+  virtual std::string to_string() const = 0;
+};
+
 class Executable {
  public:
   /// Computes the plan's constants. Plan and arena must outlive it. With `check` the first result of each fused kernel
   /// is compared with the reference.
   Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check = nullptr);
   /// The same on the device of plan and maker, which must outlive it; `replayed`: as one piece where the device can.
-  Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed);
+  Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed,
+             std::unique_ptr<DeviceCheck> check = {});
   /// The same for one of several ranks that run one plan: on its own device, with its own cells (by index, of the
   /// plan's types).
   Executable(const Plan& plan, SharedArena& arena, Device device, std::vector<Ref<Cell>> cells);
@@ -54,6 +64,8 @@ class Executable {
   double launch_us(size_t t) const { return t < launch_us_.size() ? launch_us_[t] : 0; }
   /// Null on the CPU.
   const DeviceCalls* device_calls() const { return device_calls_.get(); }
+  /// Null unless the first replay is compared or was.
+  const DeviceCheck* device_check() const { return device_check_.get(); }
 
  private:
   struct Patch {
@@ -91,6 +103,7 @@ class Executable {
   std::vector<DeviceCall> device_calls_of(const std::vector<Launch>& launches, const std::vector<Call>& calls) const;
   std::vector<Ref<Cell>> written_cells() const;
   void launch_on_device();
+  void launch_compared();
   void name_memory();
   void bind_arena();
   void bind_cells();
@@ -128,6 +141,8 @@ class Executable {
   LaunchMaker* maker_ = nullptr;
   bool replayed_ = false;
   std::unique_ptr<DeviceCalls> device_calls_;  // run in place of calls_
+  std::unique_ptr<DeviceCheck> device_check_;
+  bool compared_ = false;
   bool named_ = false;
   bool moved_ = true;                          // an address changed since the last replay
   const FusedCheck* check_ = nullptr;  // until the first replay is done

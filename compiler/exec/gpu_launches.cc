@@ -42,10 +42,15 @@ class GpuCalls final : public DeviceCalls {
   }
   size_t at() const override { return step_.at(); }
 
-  void run_timed(std::span<double> us) override {
+  void run_by_one(const std::function<void(size_t)>& before) override {
     writes_.queued();
+    step_.run_by_one(before);
+    if (checks_) cuda::index_flags().queued(gpu_, writes_.cells());
+  }
+
+  void run_timed(std::span<double> us) override {
     std::deque<cuda::Event> marks;
-    step_.run_by_one([&](size_t) {
+    run_by_one([&](size_t) {
       marks.emplace_back(gpu_, true);
       marks.back().record(gpu_.stream());
     });

@@ -6,6 +6,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/base/switches.h"
 #include "framework/cuda/gpu.h"
+#include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/testing/compare.h"
@@ -236,6 +237,32 @@ TEST_F(GpuStep, AFaultFoundLateTearsCellsAndSaysWhatWasQueued) {
   EXPECT_NE(error_of([&] { (*on.step)(x); }).find("was torn by a step that failed half-way"), std::string::npos);
   EXPECT_NE(error_of([&] { next.wait(); }).find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos);
   gpu.driver().take_complaints();
+}
+
+TEST_F(GpuStep, VerifyComparesEachLaunchWithTheCpu) {
+  Model on(cuda, {.verify = true});
+  const Tensor x = on.input(0);
+  for (int i = 0; i < 4; ++i) (*on.step)(x).item<float>();
+  const std::string report = on.step->report();
+  EXPECT_NE(report.find("verify: "), std::string::npos) << report;
+  EXPECT_NE(report.find(" (products) are within their bounds"), std::string::npos) << report;
+  EXPECT_NE(report.find("CUDA graph: 2 replays"), std::string::npos) << report;
+}
+
+TEST_F(GpuStep, VerifyFindsAWrongKernel) {
+  // An op whose kernel gives another result at each run.
+  static int runs = 0;
+  static const OpDef unsteady = {.name = "unsteady",
+                                 .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+                                 .kernel =
+                                     [](const KernelCall& c) {
+                                       for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = 0;
+                                       c.out[0].as<float>()[2] = static_cast<float>(runs++);
+                                     }};
+  const Parameter w(ones({2, 2}).to(cuda), "w");
+  auto step = compile([&](Tensor x) { w.set(dispatch(unsteady, {&x}) + w.value()); }, {.verify = true});
+  const std::string e = error_of([&] { step(ones({2, 2}).to(cuda)); });
+  EXPECT_NE(e.find("verify: on a GPU unsteady: result 0 differs from the reference first at [1, 0]: got 0; need 1"), std::string::npos) << e;
 }
 
 TEST_F(GpuStep, OneDevice) {

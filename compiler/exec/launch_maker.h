@@ -1,6 +1,7 @@
 // LaunchMaker: what differs between kinds of devices when a plan is made and run. It prepares each launch for its types
 // and layouts, says what that needs, and on devices other than the CPU runs the launches.
 #pragma once
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,6 +46,8 @@ class DeviceCalls {
   virtual void run(bool moved) = 0;
   /// The same call by call, which takes these microseconds each; waits.
   virtual void run_timed(std::span<double> us) = 0;
+  /// Queues call by call, with `before(i)` ahead of call i and `before(calls)` after the last.
+  virtual void run_by_one(const std::function<void(size_t)>& before) = 0;
   /// The call that run() was queuing: what an exception belongs to.
   virtual size_t at() const = 0;
   /// One line for reports: how often what was done.

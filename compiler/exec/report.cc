@@ -87,6 +87,9 @@ class Report {
     line("  ", stats_.to_string());
     line("  capture ", fixed(e_.capture_ms, 2), " ms, passes ", fixed(e_.passes_ms, 2), " ms, plan ",
          fixed(e_.plan_ms, 2), " ms; numerics ", options_.numerics, options_.verify ? ", verified" : "");
+    if (!e_.executable) return;
+    if (const DeviceCalls* calls = e_.executable->device_calls()) line("  ", calls->to_string());
+    if (const DeviceCheck* check = e_.executable->device_check()) line("  verify: ", check->to_string());
   }
 
   // What a later call will not see changed.

@@ -24,7 +24,7 @@ ABSL_FLAG(int64_t, memory_budget, 0, "most bytes a step may plan for; 0: no limi
 ABSL_FLAG(std::string, numerics, "fast", "fast, or eager: round exactly as op-by-op execution does");
 ABSL_FLAG(bool, tf32, false, "with --device cuda and f32: products on tensor cores, which round operands to 11 bits");
 ABSL_FLAG(bool, verify_numerics, false, "sums that give the same bits on one device and on any mesh: slow; numerics are eager");
-ABSL_FLAG(bool, verify, false, "compare the compiled step with the interpreter on the first batch");
+ABSL_FLAG(bool, verify, false, "compare the compiled step with the interpreter on the first batch; with --device cuda each of its launches with the CPU");
 ABSL_FLAG(std::string, kernel_cache, "", "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
 ABSL_FLAG(std::string, mesh, "", "ranks along dimensions dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); empty: one device");
 ABSL_FLAG(std::string, ranks, "threads", "what the ranks of --mesh are: threads of this process");

@@ -184,7 +184,6 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   const bool on_gpu = p.device.type == DeviceType::kCuda;
   check("tf32", on_gpu || !o.tf32, "true", "--device cuda: it is how a GPU multiplies f32");
   check("mesh", !on_gpu || p.mesh.size() == 1, p.mesh.to_string(), "none with --device cuda: ranks are threads of the CPU");
-  check("verify", !on_gpu || !o.verify, "true", "--device cpu: it compares with the CPU's bits");
   settle_mesh(p, o);
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
