@@ -18,13 +18,15 @@ struct Mapped {
   int table = -1;  // input of the graph; -1: no part of a table
   Tensor at;       // flat position of the part's first element, by score
   Shape rest;      // the part's shape
+  int depth = 0;   // dims of the table that indices have chosen; -1: it was reshaped
   int one = -1;    // input of the graph: a table of one number, which may be read without an index
 };
 
 class Mapper {
  public:
-  Mapper(const Graph& g, int mapped, std::span<const Tensor> in, TableReads* reads, std::vector<IndexRead>* indices)
-      : g_(g), in_(in), reads_(reads), indices_(indices), values_(static_cast<size_t>(g.size())) {
+  Mapper(const Graph& g, int mapped, std::span<const Tensor> in, TableReads* reads, std::vector<IndexRead>* indices,
+         const TableExtents* extents)
+      : g_(g), in_(in), reads_(reads), indices_(indices), extents_(extents), values_(static_cast<size_t>(g.size())) {
     int next = 0;
     for (Value v : g.inputs) {
       const Tensor& t = in_[static_cast<size_t>(next)];
@@ -54,7 +56,9 @@ class Mapper {
       Mapped m = operand(n, 0);
       if (m.table >= 0) {
         m.rest = n.outputs[0].shape;
+        if (!left_of(m.table, m.depth, m.rest)) m.depth = -1;
       } else if (!m.mapped) {
+        if (m.t.shape() != n.outputs[0].shape) m.depth = -1;
         m.t = reshape(m.t, n.outputs[0].shape);
       }
       return m;
@@ -83,27 +87,36 @@ class Mapper {
   Mapped chosen(const Mapped& from, const Tensor& index, const Node& n, int32_t id) {
     const Shape& shape = from.table >= 0 ? from.rest : from.t.shape();
     const int64_t rows = shape[0];
+    const int table = from.table >= 0 ? from.table : input_of(from.t);
+    const Tensor* extent = nullptr;
+    if (extents_ && from.depth >= 0)
+      if (const auto& of = (*extents_)[static_cast<size_t>(table)]; from.depth < static_cast<int>(of.size()))
+        extent = &of[static_cast<size_t>(from.depth)];
     Tensor i = cast(index, kInt64);
-    const Tensor outside = logical_or(lt(i, 0), ge(i, rows));
+    const Tensor outside = logical_or(lt(i, 0), extent ? ge(i, *extent) : ge(i, rows));
     if (bad_.defined()) {
       bad_ = logical_or(bad_, outside);
     } else {
       bad_ = outside;
     }
-    if (indices_)
-      indices_->push_back({from.table >= 0 ? from.table : input_of(from.t), i, rows, users_line(g_, id)});
+    if (indices_) indices_->push_back({table, i, rows, users_line(g_, id)});
     i = where(outside, int64_t{0}, i);
     Mapped m;
     m.mapped = true;
     m.rest = n.outputs[0].shape;
-    if (from.table >= 0) {
-      m.table = from.table;
-      m.at = add(mul(from.at, rows), i);
-    } else {
-      m.table = input_of(from.t);
-      m.at = i;
-    }
+    m.table = table;
+    m.depth = from.depth < 0 ? -1 : from.depth + 1;
+    m.at = from.table < 0 ? i : add(extent ? mul(from.at, *extent) : mul(from.at, rows), i);
     return m;
+  }
+
+  // Whether `shape` is what stands behind the first dims of a table.
+  bool left_of(int table, int depth, const Shape& shape) const {
+    const Shape& whole = in_[static_cast<size_t>(table)].shape();
+    if (depth < 0 || shape.size() + static_cast<size_t>(depth) != whole.size()) return false;
+    for (size_t i = 0; i < shape.size(); ++i)
+      if (shape[i] != whole[i + static_cast<size_t>(depth)]) return false;
+    return true;
   }
 
   int input_of(const Tensor& table) const {
@@ -144,6 +157,7 @@ class Mapper {
   std::span<const Tensor> in_;
   TableReads* reads_;
   std::vector<IndexRead>* indices_;
+  const TableExtents* extents_;
   std::vector<Mapped> values_;
   Tensor bad_;
 };
@@ -156,8 +170,8 @@ Tensor own_tape(const Tensor& t) {
 }
 
 Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads,
-               std::vector<IndexRead>* indices) {
-  return Mapper(mod, mapped, in, reads, indices).run();
+               std::vector<IndexRead>* indices, const TableExtents* extents) {
+  return Mapper(mod, mapped, in, reads, indices, extents).run();
 }
 
 }  // namespace weft::internal

@@ -25,12 +25,16 @@ struct IndexRead {
   SourceLine line;  // the user's
 };
 
+/// Extents of the inputs (0-d, i64) that stand in place of those of `in`, so that what is captured is right for tables
+/// of any length; of an input that has none, or of a table that the mod reshapes, its own.
+using TableExtents = std::vector<std::vector<Tensor>>;
+
 /// The mod's result for in[0], ..., in[mapped - 1], tensors of one rank that broadcast against each other, in place of
 /// the graph's first inputs; the others are tables. An index outside its table gives NaN (floating point), or is taken
 /// as 0; `indices`, if given, gets all of them. With `reads`, floating-point tables are read through f32 (f64) tensors
 /// that record: grad() may be asked for reads->all[i].value.
 Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads = nullptr,
-               std::vector<IndexRead>* indices = nullptr);
+               std::vector<IndexRead>* indices = nullptr, const TableExtents* extents = nullptr);
 
 /// Whether tables of this dtype have gradients.
 inline bool has_gradient(DType t) { return is_floating(t) && itemsize(t) > 1; }

@@ -25,6 +25,15 @@ TEST(AttentionHopper, DimsAndHeads) {
          .options = kHopper});
 }
 
+// More tiles than the ring has places, none for some rows, several ranges of a row.
+TEST(AttentionHopper, ManyTiles) {
+  for (const char* mask : {"none", "stream with sinks", "empty rows", "holes", "nothing"})
+    check_emulated({.sizes = {.hq = 2, .hkv = 1, .sq = 140, .skv = 500, .d = 72, .dv = 16},
+                    .mask = mask,
+                    .blocks = {mask[0] == 'n' ? 0 : 128, 128},
+                    .options = kHopper});
+}
+
 TEST(AttentionHopper, Mods) {
   for (const char* score : {"learned alibi", "softcap", "relative bias", "minus infinity"})
     check_emulated({.sizes = {.b = 2, .kv_b = 2, .hq = 2, .hkv = 2, .sq = 130, .skv = 100, .d = 32, .dv = 32},

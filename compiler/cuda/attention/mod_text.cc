@@ -17,16 +17,25 @@ using internal::MaskRange;
 
 constexpr const char* kIndices = "int b, int h, int q, int kv";
 
+TensorType scalar(DType t) { return {t, Device::cpu(), {}}; }
+
+/// How many of a table's extents are numbers that a launch hands over: all, where params.inc has room for them.
+size_t extents_of(const TensorType& t) {
+  bool small = t.shape.size() <= 4;
+  for (int64_t n : t.shape) small &= n <= internal::kGeneratedPositions;
+  return small ? t.shape.size() : 0;
+}
+
+/// Inputs: `first`, the tables, their extents.
 Ref<Graph> traced(const TensorFn& fn, std::span<const TensorType> first, std::span<const TensorType> tables) {
   std::vector<TensorType> types(first.begin(), first.end());
   // Tables come flat: a position in one is a number.
   for (const TensorType& t : tables) types.push_back({t.dtype, Device::cpu(), {t.shape.numel()}});
+  for (const TensorType& t : tables) types.insert(types.end(), extents_of(t), scalar(kInt64));
   return run_passes(capture_body(fn, types).graph, pipeline(), {});
 }
 
-TensorType scalar(DType t) { return {t, Device::cpu(), {}}; }
-
-std::vector<ScalarInput> inputs(bool score, bool grad, const char* array, size_t tables) {
+std::vector<ScalarInput> inputs(bool score, bool grad, const char* of, std::span<const TensorType> tables) {
   std::vector<ScalarInput> in;
   if (score) in.push_back({.text = "score"});
   if (grad) in.push_back({.text = "grad"});
@@ -35,29 +44,47 @@ std::vector<ScalarInput> inputs(bool score, bool grad, const char* array, size_t
   in.push_back({.text = "h", .range = position, .deps = kOnHead});
   in.push_back({.text = "q", .range = position, .deps = kOnQuery});
   in.push_back({.text = "kv", .range = position, .deps = kOnKey});
-  for (size_t i = 0; i < tables; ++i)
-    in.push_back({.text = cat("p.", array, "[", i, "]"), .table = true, .range = MaskRange::any(kInt64)});
+  for (size_t i = 0; i < tables.size(); ++i)
+    in.push_back({.text = cat("p.", of, "_table[", i, "]"), .table = true, .range = MaskRange::any(kInt64)});
+  for (size_t i = 0; i < tables.size(); ++i)
+    for (size_t d = 0; d < extents_of(tables[i]); ++d)
+      in.push_back({.text = cat("p.", of, "_extent[", i, "][", d, "]"), .range = position});
   return in;
 }
 
-/// What map_mod takes after the score: the indices, and the tables in their shapes.
-void add_operands(std::vector<Tensor>* to, std::span<const Tensor> in, std::span<const TensorType> tables) {
+/// What map_mod takes after the score: the indices, and the tables in their shapes; and the extents of all it takes.
+internal::TableExtents add_operands(std::vector<Tensor>* to, std::span<const Tensor> in,
+                                    std::span<const TensorType> tables) {
   for (size_t i = 0; i < 4; ++i) to->push_back(in[i]);
-  for (size_t i = 0; i < tables.size(); ++i) to->push_back(reshape(in[4 + i], tables[i].shape));
+  internal::TableExtents extents(to->size());
+  in = in.subspan(4);
+  for (size_t i = 0; i < tables.size(); ++i) to->push_back(reshape(in[i], tables[i].shape));
+  in = in.subspan(tables.size());
+  for (const TensorType& t : tables) {
+    const size_t n = extents_of(t);
+    extents.emplace_back(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(n));
+    in = in.subspan(n);
+  }
+  return extents;
 }
 
 }  // namespace
+
+std::string table_key(const TensorType& t) {
+  // Of one number, or none, a mod knows it.
+  return t.shape.numel() <= 1 || extents_of(t) != t.shape.size() ? cat(t) : cat(t.dtype, "x", t.shape.size());
+}
 
 std::string score_mod_text(const Graph& mod, std::span<const TensorType> tables) {
   const TensorType first[] = {scalar(kFloat32), scalar(kInt64), scalar(kInt64), scalar(kInt64), scalar(kInt64)};
   const Ref<Graph> g = traced(
       [&](std::span<const Tensor> in) {
         std::vector<Tensor> args{in[0]};
-        add_operands(&args, in.subspan(1), tables);
-        return std::vector<Tensor>{internal::map_mod(mod, 5, args)};
+        const internal::TableExtents extents = add_operands(&args, in.subspan(1), tables);
+        return std::vector<Tensor>{internal::map_mod(mod, 5, args, nullptr, nullptr, &extents)};
       },
       first, tables);
-  ScalarPrinter printer(*g, inputs(true, false, "score_table", tables.size()), 0, 1, "score_mod");
+  ScalarPrinter printer(*g, inputs(true, false, "score", tables), 0, 1, "score_mod");
   const std::string result = printer.output(0);
   return cat("/// What stands in a score's place.\nW_WORD float score_mod(const AttentionParams& p, float score, ",
              kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
@@ -68,11 +95,11 @@ std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables,
   const Ref<Graph> g = traced(
       [&](std::span<const Tensor> in) {
         std::vector<Tensor> args;
-        add_operands(&args, in, tables);
-        return std::vector<Tensor>{internal::map_mod(mask, 4, args)};
+        const internal::TableExtents extents = add_operands(&args, in, tables);
+        return std::vector<Tensor>{internal::map_mod(mask, 4, args, nullptr, nullptr, &extents)};
       },
       first, tables);
-  ScalarPrinter printer(*g, inputs(false, false, "mask_table", tables.size()), 0, 1, "mask_mod");
+  ScalarPrinter printer(*g, inputs(false, false, "mask", tables), 0, 1, "mask_mod");
   const std::string result = printer.output(0);
   if (deps) *deps = {(printer.deps(0) & kOnBatch) != 0, (printer.deps(0) & kOnHead) != 0};
   return cat("/// Whether the query sees the key.\nW_WORD bool mask_mod(const AttentionParams& p, ", kIndices, ") {\n",
@@ -88,15 +115,15 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
         reads.all.clear();
         const Tensor score = internal::own_tape(in[0]);
         std::vector<Tensor> args{score}, wrt{score};
-        add_operands(&args, in.subspan(2), tables);
-        const Tensor out = internal::map_mod(mod, 5, args, &reads);
+        const internal::TableExtents extents = add_operands(&args, in.subspan(2), tables);
+        const Tensor out = internal::map_mod(mod, 5, args, &reads, nullptr, &extents);
         for (const internal::TableRead& r : reads.all) wrt.push_back(r.value);
         std::vector<Tensor> result = grad(out, wrt, {.grad_output = in[1]});
         for (const internal::TableRead& r : reads.all) result.push_back(r.at);
         return result;
       },
       first, tables);
-  const std::vector<ScalarInput> in = inputs(true, true, "score_table", tables.size());
+  const std::vector<ScalarInput> in = inputs(true, true, "score", tables);
   const int n = static_cast<int>(reads.all.size());
   ScoreGradText r;
   {

@@ -9,6 +9,9 @@
 
 namespace weft::cuda {
 
+/// What of a captured tensor's type stands in a mod's text: dtype and rank, but not extents that launches hand over.
+std::string table_key(const TensorType& t);
+
 /// How the gradient of one read of a learned table reaches the table.
 struct ModRead {
   int table = 0;  // of the score's tables

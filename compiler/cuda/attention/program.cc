@@ -32,6 +32,12 @@ bool aligned(const StridedView& v) {
   for (int d = 0; d < 3; ++d) whole &= v.shape[d] == 1 || v.strides[d] % unit == 0;
   return whole;
 }
+/// Rows whose places a tensor map can tell.
+bool in_boxes(const StridedView& v) {
+  bool forward = true;
+  for (int d = 0; d < 3; ++d) forward &= v.shape[d] == 1 || (v.strides[d] > 0 && v.strides[d] < int64_t{1} << 39);
+  return forward && v.numel() > 0;
+}
 Ref<Graph> graph_of(const Attrs& attrs, const char* key) {
   return attrs.has(key) ? attrs.get<Ref<Graph>>(key) : nullptr;
 }
@@ -130,6 +136,7 @@ AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::
   s.dim = static_cast<int>(in[0].shape[3]), s.value_dim = static_cast<int>(in[2].shape[3]);
   s.tf32 = options_.tf32 && s.type == kFloat32;
   s.aligned = options_.alignment >= 16 && aligned(in[0]) && aligned(in[1]) && aligned(in[2]);
+  s.boxes = in_boxes(in[0]) && in_boxes(in[1]) && in_boxes(in[2]);
   if (backward_) s.aligned = s.aligned && aligned(in[static_cast<size_t>(at.count + 2)]);
   s.blocks = at.blocks >= 0;
   s.score = graph_of(attrs_, "score"), s.mask = graph_of(attrs_, "mask");
@@ -180,9 +187,10 @@ AttentionSpec AttentionProgram::delta_spec(const AttentionSpec& base) const {
 std::string AttentionProgram::choices(std::span<const StridedView> in, std::span<const StridedView> out) const {
   const AttentionSpec base = base_spec(in, out);
   const Sizes z(attrs_, in, mask_deps_);
-  std::string c = cat(base.type, " ", base.dim, " ", base.value_dim, " ", base.aligned, " ", base.wide);
+  std::string c =
+      cat(base.type, " ", base.dim, " ", base.value_dim, " ", base.aligned, " ", base.boxes, " ", base.wide);
   for (const auto* tables : {&base.score_tables, &base.mask_tables})
-    for (const TensorType& t : *tables) c += cat(" ", t);
+    for (const TensorType& t : *tables) c += " " + table_key(t);
   auto tiles = [&](const AttentionSpec& s) {
     c += cat(" ", s.row_tiles, "x", s.warps, "x", s.block_n, s.split ? "s" : "", s.pack_heads ? "p" : "");
   };
@@ -241,8 +249,19 @@ AttentionParams AttentionProgram::params(std::span<const StridedView> in) const 
     p.page_size = static_cast<int32_t>(in[1].shape[2]), p.page_limit = static_cast<int32_t>(in[1].shape[0]);
     p.k.batch = in[1].strides[0], p.v.batch = in[2].strides[0];
   }
-  for (int i = 0; i < z.at.score_tables; ++i) p.score_table[i] = view(z.at.score_first + i).data;
-  for (int i = 0; i < z.at.mask_tables; ++i) p.mask_table[i] = view(z.at.mask_first + i).data;
+  auto captured = [&](int i, const void** data, int32_t(&extents)[4]) {
+    const StridedView& t = view(i);
+    *data = t.data;
+    for (size_t d = 0; d < std::min<size_t>(4, t.shape.size()); ++d) extents[d] = static_cast<int32_t>(t.shape[d]);
+  };
+  int64_t first = 0;
+  for (int i = 0; i < z.at.score_tables; ++i) {
+    const StridedView& t = view(z.at.score_first + i);
+    captured(z.at.score_first + i, &p.score_table[i], p.score_extent[i]);
+    p.score_first[i] = first;
+    if (weft::internal::has_gradient(t.dtype)) first += t.numel();
+  }
+  for (int i = 0; i < z.at.mask_tables; ++i) captured(z.at.mask_first + i, &p.mask_table[i], p.mask_extent[i]);
   return p;
 }
 

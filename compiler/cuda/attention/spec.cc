@@ -61,20 +61,14 @@ bool is_backward(AttentionPart part) {
 }
 
 /// The reads of learned tables as types: where their sums lie in a set, and along what a tile's terms are summed.
-std::string reads_text(const ScoreGradText& grad, std::span<const TensorType> tables) {
-  std::vector<int64_t> first(tables.size(), 0);
-  int64_t next = 0;
-  for (size_t t = 0; t < tables.size(); ++t) {
-    first[t] = next;
-    if (weft::internal::has_gradient(tables[t].dtype)) next += tables[t].shape.numel();
-  }
+std::string reads_text(const ScoreGradText& grad) {
   std::string text = cat("constexpr int kReads = ", grad.reads.size(), ";\n"), all;
   for (size_t i = 0; i < grad.reads.size(); ++i) {
     const ModRead& r = grad.reads[i];
     const int along = r.diagonal ? 3 : r.rows && r.cols ? 4 : r.cols ? 2 : r.rows ? 1 : 0;
     text += cat("struct Read", i, " {\n  static constexpr int kRead = ", i, ", kAlong = ", along,
-                ";\n  static constexpr int64 kFirst = ", first[static_cast<size_t>(r.table)],
-                ";\n  int64 at(const AttentionParams& p, int b, int h, int q, int kv) const { return table_at", i,
+                ";\n  int64 first(const AttentionParams& p) const { return p.score_first[", r.table,
+                "]; }\n  int64 at(const AttentionParams& p, int b, int h, int q, int kv) const { return table_at", i,
                 "(p, b, h, q, kv); }\n};\n");
     all += cat("  f(Read", i, "());\n");
   }
@@ -183,7 +177,7 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
     case AttentionPart::kTableGrad:
       w.body(WEFT_TEXT(backward));
       w.body(WEFT_TEXT(query_grad));
-      w.text += "\n" + reads_text(grad, s.score_tables) + "\n";
+      w.text += "\n" + reads_text(grad) + "\n";
       w.body(WEFT_TEXT(table_grad));
       break;
     case AttentionPart::kFinishTables:

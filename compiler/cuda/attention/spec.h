@@ -27,6 +27,7 @@ struct AttentionSpec {
   int dim = 64, value_dim = 64;
   bool tf32 = false;         // f32 products in tf32: a choice of the caller
   bool aligned = true;       // rows begin at multiples of 16 bytes
+  bool boxes = true;         // and TMA can find its way from one to the next
   bool blocks = false;       // there is a block mask
   bool classes = false;      // else: its blocks are classified before
   bool scale_first = false;  // a mod reads scores, or the scale is not above 0

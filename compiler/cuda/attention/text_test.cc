@@ -59,6 +59,20 @@ TEST(AttentionText, Document) {
   expect_golden("document", text_of({.block_mask = mask}, AttentionPart::kForward));
 }
 
+// Tables of another length are the same kernels, of another rank not.
+TEST(AttentionText, LengthsOfTablesAreParameters) {
+  auto of_mask = [](int64_t n) {
+    return text_of({.mask_mod = attention::document(zeros({n}, {.dtype = kInt32}))}, AttentionPart::kForward);
+  };
+  EXPECT_EQ(of_mask(256), of_mask(300));
+  auto of_score = [](int64_t n, AttentionPart part) {
+    const Tensor bias = zeros({4, n}).requires_grad(), slopes = full({4}, 0.5).requires_grad();
+    return text_of({.score_mod = [=](const Score& s) { return s.value + bias[s.h][s.kv] * slopes[s.h]; }}, part);
+  };
+  for (AttentionPart part : {AttentionPart::kForward, AttentionPart::kTableGrad})
+    EXPECT_EQ(of_score(256, part), of_score(300, part));
+}
+
 }  // namespace
 }  // namespace weft::cuda
 

@@ -88,15 +88,15 @@ AttentionSpec table_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
 }
 
 bool hopper_takes(const AttentionSpec& s, int64_t rows, int64_t block_q) {
-  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && !s.paged && !s.pack_heads && !s.split && rows > 64 &&
-         block_q % 128 == 0;
+  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && s.boxes && !s.paged && !s.pack_heads && !s.split &&
+         rows > 64 && block_q % 128 == 0;
 }
 
 AttentionSpec hopper_tiles(AttentionSpec s, int64_t block_kv) {
   s.row_tiles = 1, s.warps = 8;
   s.value_cols = s.value_dim;
   s.block_n = block_kv % 128 || s.score || s.dropout ? 64 : 128;
-  s.stages = widest(s) <= 64 ? 4 : 2;
+  s.stages = (widest(s) <= 64 ? 4 : 2) * 128 / s.block_n;
   return s;
 }
 

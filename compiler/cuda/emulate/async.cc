@@ -149,7 +149,8 @@ std::string wrong_map(const EmulatedMap& m, int dims, int offset) {
 }  // namespace
 
 void Block::tma_load(int offset, const void* map, int mbarrier, int dims, const int* at, int line) {
-  if (reinterpret_cast<uintptr_t>(map) % 64 != 0) fail("TMA with a TensorMap that is not at a multiple of 64 bytes", line);
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0)
+    fail("TMA with a TensorMap that is not at a multiple of 64 bytes", line);
   EmulatedMap m;
   std::memcpy(&m, map, sizeof m);
   must(wrong_map(m, dims, offset), line);
@@ -185,7 +186,8 @@ bool Block::finish_load() {
 }
 
 void Block::tma_store(const void* map, int offset, int dims, const int* at, int line) {
-  if (reinterpret_cast<uintptr_t>(map) % 64 != 0) fail("TMA with a TensorMap that is not at a multiple of 64 bytes", line);
+  if (reinterpret_cast<uintptr_t>(map) % 64 != 0)
+    fail("TMA with a TensorMap that is not at a multiple of 64 bytes", line);
   EmulatedMap m;
   std::memcpy(&m, map, sizeof m);
   must(wrong_map(m, dims, offset), line);
