@@ -15,7 +15,8 @@ namespace weft::internal {
 
 class HostKernelsGpu {
  public:
-  explicit HostKernelsGpu(cuda::testing::FakeGpu gpu = {});
+  /// `idle`: kernels, copies and waits of the host do nothing and cost nothing: to time what queues them.
+  explicit HostKernelsGpu(cuda::testing::FakeGpu gpu = {}, bool idle = false);
   /// Fails the running test with the driver's complaints and with what was left behind. Tensors, cells and compiled
   /// functions on the GPU must have gone.
   ~HostKernelsGpu();

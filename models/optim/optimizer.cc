@@ -55,7 +55,7 @@ std::vector<Parameter> Optimizer::parameters(bool trainable) const {
   return out;
 }
 
-// The number travels as data: on a GPU a constant is part of a kernel's text, and each would be compiled.
+// The number travels as data: a kernel prepared for each would be of no use again.
 void Optimizer::set_lr(double value) const { lr.set(full({}, value).to(lr.type().device)); }
 
 void Optimizer::step(const std::vector<Tensor>& grads) {

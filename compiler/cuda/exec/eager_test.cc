@@ -129,6 +129,16 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
             std::string::npos);
 }
 
+TEST(Eager, NumbersAreNoTextOfKernels) {
+  ScopedEmulatedGpu gpu;
+  const Tensor x = whole({4, 3}, 1).to(Device::cuda());
+  const auto f = [&](double a) { return (x * a + arange(a, a + 3, 1, {.dtype = kFloat32, .device = x.device()})).to_vector<float>(); };
+  EXPECT_EQ(f(0.5)[1], whole({4, 3}, 1).to_vector<float>()[1] * 0.5f + 1.5f);
+  const int64_t compiled = internal::compiled_kernels();
+  for (const double a : {0.25, 3.0, -1.75}) EXPECT_EQ(f(a)[1], whole({4, 3}, 1).to_vector<float>()[1] * static_cast<float>(a) + static_cast<float>(a + 1)) << a;
+  EXPECT_EQ(internal::compiled_kernels(), compiled);
+}
+
 TEST(Eager, AReadThatIsQueuedFindsItWhenItIsWaitedFor) {
   ScopedEmulatedGpu gpu;
   Tensor x = whole({4, 3}, 1).to(Device::cuda());

@@ -11,6 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/cuda/copy.h"
 #include "ops/attention/record.h"
+#include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/misc.h"
 #include "ops/core/view.h"
@@ -93,6 +94,9 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   if ((&op == &attention_op || &op == &attention_backward_op) && in[0].dtype != kFloat64)
     return internal::attention_operation(op, attrs, in, out, gpu, alignment, options);
   if (&op == &debug_print_op) return std::make_unique<PrintOperation>(op, attrs, in[0], out[0]);
+  // Numbers are parameters of these kernels, and text of a group: eager programs make ever new ones.
+  if (&op == &constant_op || &op == &iota_op)
+    if (std::unique_ptr<Operation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
   const Ref<Graph> body = body_of_one(op, attrs, in, out);
   const Node& node = body->node(body->outputs[0]);
   if (kir::can_fuse(node) && kir::cannot_lower(*body).empty())
