@@ -5,6 +5,7 @@
 #include <set>
 
 #include "compiler/cuda/codegen/cuda_case.h"
+#include "compiler/cuda/codegen/traffic.h"
 #include "compiler/cuda/nvrtc/compile_check.h"
 #include "compiler/exec/entry.h"
 #include "framework/base/cat.h"
@@ -60,6 +61,31 @@ TEST(CudaKernels, OfSmallModelsGiveTheInterpretersBits) {
     }
 }
 
+TEST(CudaKernels, OfMeasuredStepsFillTheGpu) {
+  const auto model = gpt::family().make(gpt::family().preset("gpt_base"));
+  model->set_compute_dtype(kBFloat16);
+  optim::AdamW opt(model->parameters(), {.lr = 1e-2});
+  auto step = compile([&](Tensor x, Tensor y) {
+    const Tensor loss = model->loss(x, y).loss;
+    opt.step(grad(loss, model->parameters()));
+    return loss;
+  });
+  const TensorType ids{kInt32, Device::cpu(), Shape{16, 256}};
+  step.prepare(Tensor::empty(ids), Tensor::empty(ids));
+  cuda::DeviceLimits device;
+  device.max_shared_bytes = 227 * 1024;
+  int kernels = 0;
+  for (const internal::FusedKernel* k : internal::kernels_of(internal::current_entry(*step.core(), "test").plan)) {
+    std::vector<kir::Layout> out;
+    for (Value v : k->body().outputs) out.push_back({k->body().type(v), contiguous_strides(k->body().type(v).shape)});
+    const cuda::CudaPlan p = cuda::plan(k->lowered(), out, device);
+    EXPECT_EQ(cuda::fault_of(cuda::traffic_of(k->lowered(), p.launches[0], device), device), "")
+        << p.launches[0].kernel.text.substr(cuda::loop_words().size());
+    ++kernels;
+  }
+  EXPECT_GE(kernels, 20);
+}
+
 TEST(CudaKernels, OfMeasuredModelsCompile) {
   const std::pair<const nn::ModelFamily*, const char*> models[] = {{&gpt::family(), "gpt_base"},
                                                                    {&moe::family(), "moe_small"}};
@@ -72,7 +98,8 @@ TEST(CudaKernels, OfMeasuredModelsCompile) {
       for (const cuda::CudaLaunch& l : cuda::plan_of(c, cat("k", kernels.size())).launches)
         if (seen.insert(l.key).second) kernels.push_back(l.kernel);
   }
-  if (std::getenv("WEFT_SHOW")) for (const cuda::Kernel& k : kernels) printf("%s\n", k.text.substr(cuda::loop_words().size()).c_str());
+  if (std::getenv("WEFT_SHOW"))
+    for (const cuda::Kernel& k : kernels) printf("%s\n", k.text.substr(cuda::loop_words().size()).c_str());
   EXPECT_GE(kernels.size(), 20u);
   WEFT_EXPECT_COMPILES(kernels);
 }

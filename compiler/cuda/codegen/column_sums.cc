@@ -17,9 +17,10 @@ using kir::Op;
 using kir::StrideKind;
 
 constexpr int kThreads = 256;
-constexpr int kLeastThreads = 64;    // of a multiprocessor, below which vectors are narrower
-constexpr int kReadRegisters = 64;   // of a thread, for what it reads before it uses the first
-constexpr int kUnrolledWork = 1000;  // operations that are written out
+constexpr int kLeastThreads = 64;     // of a multiprocessor, below which vectors are narrower
+constexpr int kUnderWay = 22 * 1024;  // bytes on each multiprocessor: 4.3 TB/s x 0.65 us / 132
+constexpr int kReadRegisters = 64;    // of a thread, for what it reads before it uses the first
+constexpr int kUnrolledWork = 1000;   // operations that are written out
 
 class ColumnSums : Writer {
  public:
@@ -39,10 +40,20 @@ class ColumnSums : Writer {
 
   CudaLaunch run() {
     const int64_t vectors = (lanes_ + width_ - 1) / width_;
-    int columns = static_cast<int>(std::min<int64_t>((vectors + 31) / 32 * 32, kThreads));
-    if (vectors < 32)
+    // As many threads along the columns as leave the fewest idle.
+    int columns = 32;
+    if (vectors < 32) {
       for (columns = 1; columns < vectors;) columns *= 2;
-    const int classes = kThreads / columns;
+    } else {
+      for (int c = 64; c <= kThreads; c += 32)
+        if ((vectors + c - 1) / c * c <= (vectors + columns - 1) / columns * columns) columns = c;
+    }
+    // Fewer in a thread block where multiprocessors would have none.
+    const int64_t enough = int64_t{2} * job_.device.multiprocessors;
+    int classes = kThreads / columns;
+    auto blocks = [&] { return (units_ + classes - 1) / classes * ((vectors + columns - 1) / columns); };
+    while (classes > 1 && blocks() < enough) classes /= 2;
+    if (blocks() < enough) columns = std::min(columns, 32);
     const int64_t tiles = (vectors + columns - 1) / columns;
     const std::string n = extent(k_.axes - 1, narrow_), units = params.i64("units", units_),
                       rows = params.i64("rows", points_), w = width_ > 1 ? cat(width_, " * ") : "";
@@ -58,17 +69,14 @@ class ColumnSums : Writer {
       line(cat("UNROLL for (int j = 0; j < ", width_, "; ++j) sum", k_.instrs[c].slot, "[j] = identity<", op(c), ", ",
                type(c), ">();"));
     }
-    std::vector<int> moving;
-    for (int id : values_) {
-      if (!packed(id)) continue;
-      if (moves(k_.instrs[id].slot)) {
-        moving.push_back(id);
-      } else {
+    for (int id : values_)
+      if (packed(id) && !moves(k_.instrs[id].slot))
         line(cat("const ", pack(id), " v", id, " = load", is_unwritten(k_.instrs[id].slot) ? "_unwritten<" : "<",
                  width_, ">(", pointer_name(k_.instrs[id].slot), " + l0);"));
-      }
-    }
-    const int together = rows_together(moving);
+    std::vector<int> moving;
+    for (int id : values_)
+      if (packed(id) && moves(k_.instrs[id].slot)) moving.push_back(id);
+    const int together = rows_together(width_);
     open(cat("for (i64 r0 = first; r0 < end; r0 += ", 16 * together, ") {"));
     if (!moving.empty()) {
       for (int id : moving) line(cat(pack(id), " v", id, "[", together, "];"));
@@ -106,8 +114,8 @@ class ColumnSums : Writer {
     for (int c : sums) {
       const int slot = k_.instrs[c].slot;
       line(cat("store<", width_, ">(",
-               params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]}),
-               " + unit * ", n, " + l0, sum", slot, ");"));
+               params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]}), " + unit * ",
+               n, " + l0, sum", slot, ");"));
     }
     close();
     Grid grid;
@@ -160,17 +168,31 @@ class ColumnSums : Writer {
         if (low_.extents[a] > 1) multiple(b.strides[a]);
     }
     width_ = narrowest == 0 ? 1 : std::min(8, std::max(1, 16 / narrowest));
-    const int64_t least = int64_t{kLeastThreads} * job_.device.multiprocessors;
-    while (width_ > 1 && (together % width_ != 0 || units_ * lanes_ / width_ < least)) width_ /= 2;
+    while (width_ > 1 && together % width_ != 0) width_ /= 2;
+    // Narrower ones, of more threads, where too few threads or bytes would be under way.
+    const double least = double{kUnderWay} * job_.device.multiprocessors;
+    while (width_ > 1 && (threads(width_) < int64_t{kLeastThreads} * job_.device.multiprocessors ||
+                          (under_way(width_) < least && under_way(width_ / 2) > 1.4 * under_way(width_))))
+      width_ /= 2;
   }
 
-  int rows_together(const std::vector<int>& moving) const {
-    int registers = 0;
-    for (int id : moving)
-      registers +=
-          std::max<int>(1, static_cast<int>(itemsize(k_.operands[k_.instrs[id].slot].dtype)) * width_ / 4);
+  int64_t threads(int width) const { return units_ * ((lanes_ + width - 1) / width); }
+  // Bytes of a row that a thread reads.
+  int bytes_read(int width) const {
+    int bytes = 0;
+    for (int id : values_)
+      if (packed(id) && moves(k_.instrs[id].slot))
+        bytes += std::max(4, static_cast<int>(itemsize(k_.operands[k_.instrs[id].slot].dtype)) * width);
+    return bytes;
+  }
+  double under_way(int width) const {
+    return static_cast<double>(threads(width)) * bytes_read(width) * rows_together(width);
+  }
+  int rows_together(int width) const {
     int rows = 16;
-    while (rows > 2 && (rows * registers > kReadRegisters || operations(form_) * width_ * rows > kUnrolledWork)) rows /= 2;
+    while (rows > 2 &&
+           (rows * bytes_read(width) > 4 * kReadRegisters || operations(form_) * width * rows > kUnrolledWork))
+      rows /= 2;
     return rows;
   }
 

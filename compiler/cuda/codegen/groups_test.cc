@@ -231,7 +231,8 @@ TEST(Groups, RowsWherever) {
   Cases t;
   for (DType d : {kFloat32, kBFloat16})
     for (int64_t n : {65, 768, 1100}) {
-      t.add(cat("softmax of ", to_string_view(d), n), [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{5, n}, d}});
+      t.add(cat("softmax of ", to_string_view(d), n), [](Args x) { return std::vector{softmax(x[0], -1)}; },
+            {{{5, n}, d}});
       t.add(cat("layer norm of ", to_string_view(d), n),
             [=](Args x) {
               const Tensor y = where(x[3], x[0], 0.0) + x[4].to(kFloat32);
@@ -284,8 +285,8 @@ TEST(Groups, Columns) {
                                  sum(x[2].to(kFloat32) * h, {0}), sum(where(x[3], x[2].to(kFloat32), 0.0), {0})};
             },
             {{{290, n}, d}, {{n}}, {{290, n}, d}, {{290, n}, kBool}});
-      t.add(cat("bias, many columns of ", to_string_view(d), n), [](Args x) { return std::vector{sum(x[0] + x[1], {0})}; },
-            {{{40, n}, d}, {{n}, d}})
+      t.add(cat("bias, many columns of ", to_string_view(d), n),
+            [](Args x) { return std::vector{sum(x[0] + x[1], {0})}; }, {{{40, n}, d}, {{n}, d}})
           .multiprocessors = 1;
     }
   t.add("norm backward of long rows",

@@ -1,6 +1,6 @@
 // Sums that two kernels make: few long rows, of which thread blocks take neighbouring blocks of 1024, a half warp each
-// (kSplit), by shared memory (stage.h); and the kernel that combines the partial sums of these and of sums over rows, in
-// place in scratch, by the tree of reduce_order.h.
+// (kSplit), by shared memory (stage.h); and the kernel that combines the partial sums of these and of sums over rows,
+// in place in scratch, by the tree of reduce_order.h.
 #include <algorithm>
 
 #include "compiler/cuda/codegen/stage.h"
@@ -8,7 +8,6 @@
 #include "ops/scalar/reduce_order.h"
 
 namespace weft::cuda {
-
 
 namespace {
 
@@ -74,16 +73,17 @@ class Split : Stage {
         const int slot = k_.instrs[r].slot;
         line(cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
         line(cat("if (threadIdx.x == 0) ",
-                 params.pointer(type(r), cat("partial", slot), {Pointer::kScratch, slot, offsets[slot]}), "[unit] = ",
-                 name(r), ";"));
+                 params.pointer(type(r), cat("partial", slot), {Pointer::kScratch, slot, offsets[slot]}),
+                 "[unit] = ", name(r), ";"));
       }
     }
     line("__syncwarp();", "before the next come");
     close();
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>(all, job_.device.max_grid_x));
-    return finish(16 * halves_, static_cast<int>(fold_bytes() + halves_ * row_bytes()), grid,
-                  cat(points_, " rows of ", lanes_, ", a half warp to each block of 1024, ", halves_, " of them together"));
+    return finish(
+        16 * halves_, static_cast<int>(fold_bytes() + halves_ * row_bytes()), grid,
+        cat(points_, " rows of ", lanes_, ", a half warp to each block of 1024, ", halves_, " of them together"));
   }
 
  private:
@@ -114,8 +114,7 @@ class Finish : Writer {
       const DType to = job_.out[f.output].type.dtype;
       const std::string p = params.pointer(t, cat("partial", f.slot), {Pointer::kScratch, f.slot, offsets[f.slot]});
       const std::string y = params.pointer(memory_type(to), cat("out", f.output), {Pointer::kResult, f.output});
-      const std::string to_type = type_name(read_type(to)),
-                        sum = to_type == t ? "sum" : cat("to_", to_type, "(sum)");
+      const std::string to_type = type_name(read_type(to)), sum = to_type == t ? "sum" : cat("to_", to_type, "(sum)");
       const std::string if_mine = sums.size() > 1 ? cat("if (blockIdx.y == ", s, ") ") : "";
       if (columns) {
         open(cat(if_mine, "for (i64 first = (i64)blockIdx.x * 32; first < ", all, "; first += (i64)gridDim.x * 32)"));
@@ -142,8 +141,8 @@ std::vector<int64_t> partial_offsets(const Job& job, int64_t* total) {
   const kir::Lowered& low = job.low;
   const bool columns = !low.columns.empty();
   const auto& sums = columns ? low.columns : low.partials;
-  const int64_t elements = columns ? blocks_of(low.outer_points()) * kReduceLanes * low.lanes()
-                                   : Split(job).groups() * low.outer_points();
+  const int64_t elements =
+      columns ? blocks_of(low.outer_points()) * kReduceLanes * low.lanes() : Split(job).groups() * low.outer_points();
   std::vector<int64_t> offsets(sums.size());
   *total = 0;
   for (const kir::Finish& f : sums) {

@@ -23,7 +23,9 @@ std::vector<int> costs(const Form& form) {
   for (size_t id = 0; id < all.size(); ++id) {
     const Instr& i = all[form.same[id]];
     if (!form.in_loop(static_cast<int>(id)) || i.op == Op::kIndex) continue;
-    int c = i.op == Op::kPw ? codegen::operations(i) : i.op == Op::kLoad ? (i.a >= 0 && form.in_loop(i.a) ? kMuch : 0) : 1;
+    int c = i.op == Op::kPw     ? codegen::operations(i)
+            : i.op == Op::kLoad ? (i.a >= 0 && form.in_loop(i.a) ? kMuch : 0)
+                                : 1;
     for (int x : {i.a, i.b, i.c})
       if (x >= 0) c += cost[form.same[x]];
     cost[id] = std::min(c, 1000);
@@ -45,9 +47,10 @@ Stage::Stage(const Job& job, int64_t n) : Writer(job), n_(n) {
   for (int id : needed(0, static_cast<int>(form_.loops.size()), false)) {
     const Instr& i = k_.instrs[id];
     if (i.op == Op::kStore && Form::in_loop(i.level) && is_unit(i.slot)) see(i.slot);
-    if (i.op != Op::kLoad || !Form::in_loop(i.level) || form_.same[id] != id || !is_unit(i.slot) || tile_of(id)) continue;
+    if (i.op != Op::kLoad || !Form::in_loop(i.level) || form_.same[id] != id || !is_unit(i.slot) || tile_of(id))
+      continue;
     const bool gathered = i.a >= 0;
-    if (gathered ? form_.in_loop(i.a) || form_.stage[form_.same[i.a]] > 0 : !moves(i.slot)) continue;
+    if (gathered ? form_.in_loop(i.a) || form_.stage[form_.same[i.a]] > 0 : !moves(i.slot) && points_ > 1) continue;
     see(i.slot);
     const int64_t bytes = (n * static_cast<int64_t>(itemsize(k_.operands[i.slot].dtype)) + 16 + 15) / 16 * 16;
     loads_.push_back({id, loads_bytes_, is_even(i.slot, gathered), gathered, false});
@@ -93,7 +96,8 @@ void Stage::find_parts(bool keeps) {
         have[id] = cost[id] >= kMuch && (k_.instrs[id].type == Type::f32 || k_.instrs[id].type == Type::i32);
     parts_.push_back(std::move(part));
   };
-  for (size_t loop = 0; loop < form_.loops.size(); ++loop) add(static_cast<int>(loop), false, form_.loops[loop].reduces);
+  for (size_t loop = 0; loop < form_.loops.size(); ++loop)
+    add(static_cast<int>(loop), false, form_.loops[loop].reduces);
   if (!form_.loops.empty()) add(static_cast<int>(form_.loops.size()) - 1, true, form_.loops.back().stores);
 }
 

@@ -12,7 +12,8 @@ namespace weft::cuda {
 
 class Stage : protected Writer {
  protected:
-  /// Of rows (or pieces of them that begin at multiples of 1024) of at most n elements.
+  /// Of rows (or pieces of them that begin at multiples of 1024) of at most n elements. What is the same for all rows
+  /// stays where it is, unless there is one row.
   Stage(const Job& job, int64_t n);
 
   /// Sums along the lanes, or stores in vectors.
@@ -25,8 +26,8 @@ class Stage : protected Writer {
   void find_parts(bool keeps);
   /// Whether some operand comes to shared memory.
   bool stages() const { return !loads_.empty(); }
-  /// Bytes of shared memory of one row, a multiple of 64 that is none of 128: half warps on neighbouring rows meet in no
-  /// bank.
+  /// Bytes of shared memory of one row, a multiple of 64 that is none of 128: half warps on neighbouring rows meet in
+  /// no bank.
   int64_t row_bytes() const { return (row_bytes_ + 127) / 128 * 128 + 64; }
 
   /// Declares the tiles of a row that begins at byte `at`, and shifts; pointers are declared.
@@ -55,8 +56,8 @@ class Stage : protected Writer {
   std::vector<Part> parts_;
   int64_t lanes_, points_;
   bool narrow_;
-  int width_ = 1;       // elements of a vector of stores
-  bool even_ = false;   // stores are at multiples of width_, of lengths that are such
+  int width_ = 1;      // elements of a vector of stores
+  bool even_ = false;  // stores are at multiples of width_, of lengths that are such
 
  private:
   struct Tile {

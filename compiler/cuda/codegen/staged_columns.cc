@@ -1,7 +1,7 @@
-// Sums along rows beside sums over them, where batches of rows fit in shared memory (stage.h). As in columns.cc, a thread
-// block takes one of 16 classes of a block of 1024 rows and leaves each column's sum in partial[block][class]. Its rows
-// come in batches, the next one while threads work on this one: half warps sum along rows, then threads go down the
-// columns, then all store results in vectors.
+// Sums along rows beside sums over them, where batches of rows fit in shared memory (stage.h). As in columns.cc, a
+// thread block takes one of 16 classes of a block of 1024 rows and leaves each column's sum in partial[block][class].
+// Its rows come in batches, the next one while threads work on this one: half warps sum along rows, then threads go
+// down the columns, then all store results in vectors.
 #include <algorithm>
 
 #include "compiler/cuda/codegen/stage.h"
@@ -40,8 +40,8 @@ class StagedColumns : Stage {
     const std::string n = params.i32("n", lanes_), points = params.i64("rows", points_),
                       units = params.i64("units", units_);
     const std::vector<int>& columns = form_.loops[last_].columns;
-    line(cat("const int team = threadIdx.x / ", team_, ", who = threadIdx.x % ", team_, ", lane = ",
-             halves_ > 1 ? "who / 16 * 1024 + who % 16;" : "who;"));
+    line(cat("const int team = threadIdx.x / ", team_, ", who = threadIdx.x % ", team_,
+             ", lane = ", halves_ > 1 ? "who / 16 * 1024 + who % 16;" : "who;"));
     line("int turn = 0;");
     int64_t at = fold_bytes();
     for (int id : told_) {

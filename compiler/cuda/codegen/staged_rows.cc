@@ -1,6 +1,6 @@
 // Sums along rows that fit in shared memory: each row comes there once (stage.h); 16 threads, the logical lanes, take a
-// block of 1024 elements of it: thread t elements t, t + 16, ... A row has as many half warps as blocks, up to 32, and a
-// thread block as many rows as make 128 threads, fewer where there are few rows or they are long.
+// block of 1024 elements of it: thread t elements t, t + 16, ... A row has as many half warps as blocks, up to 32, and
+// a thread block as many rows as make 128 threads, fewer where there are few rows or they are long.
 #include <algorithm>
 
 #include "compiler/cuda/codegen/stage.h"
@@ -26,7 +26,8 @@ class StagedRows : Stage {
       find_parts(keeps);
       if (fits(least())) break;
     }
-    // As many rows as make the threads of a block, unless there are multiprocessors without any or it takes much memory.
+    // As many rows as make the threads of a block, unless there are multiprocessors without any or it takes much
+    // memory.
     for (rows_ = std::max(kThreads / team_, 1); rows_ > least(); rows_ /= 2)
       if (rows_ * row_bytes() <= kManyBytes && points_ >= int64_t{rows_} * job_.device.multiprocessors) break;
     threads_ = rows_ * team_;
