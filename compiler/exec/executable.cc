@@ -16,6 +16,8 @@ namespace {
 
 const Attrs kNoAttrs;
 constexpr int kTimedReplays = 3;
+// What is larger is not copied to a fixed place: a device then takes the new address. (64 MiB take a GPU 40 us.)
+constexpr int64_t kMostStand = int64_t{64} << 20;
 
 // True if a handle other than the cell's own shows its memory.
 bool has_other_holder(const Tensor& t) {
@@ -72,6 +74,8 @@ void Executable::build() {
       bound_.push_back({static_cast<int32_t>(c), add_base(), plan_.cells[c].written ? add_base() : -1, {}});
   pool_.resize(plan_.output_blocks.size());
   chosen_.resize(plan_.output_blocks.size());
+  argument_stands_.resize(g.inputs.size());
+  output_stands_.resize(plan_.output_blocks.size());
 
   size_t views = 0;
   for (const auto* list : {&plan_.setup, &plan_.launches})
@@ -248,8 +252,66 @@ void Executable::bind_cells() {
   }
 }
 
+// A value that lies elsewhere in each run makes a captured step dear, so it gets a fixed place when it moves for the first
+// time. Most never do: pools give the same blocks again.
+bool Executable::should_stand(const Stand& s, void* address, int64_t bytes) const {
+  if (!device_calls_ || bytes == 0) return false;
+  if (reinterpret_cast<uintptr_t>(address) % device_calls_->alignment() != 0) return true;
+  if (!device_calls_->wants_fixed_addresses() || bytes > kMostStand) return false;
+  return s.memory || (s.last && s.last != address);
+}
+
+void Executable::bind_argument(size_t i, const Tensor& argument) {
+  const TensorImpl& t = argument.get();
+  Stand& s = argument_stands_[i];
+  char* const address = static_cast<char*>(t.storage->data()) + t.offset;
+  if (!device_calls_) return bind(argument_base_[i], address);
+  // All bytes from the first element to the last.
+  int64_t begin = 0, end = itemsize(t.type.dtype);
+  if (t.type.shape.numel() == 0) end = 0;
+  for (int d = 0; d < t.type.shape.size() && end > 0; ++d) {
+    const int64_t reach = (t.type.shape[d] - 1) * t.strides[d] * itemsize(t.type.dtype);
+    (reach < 0 ? begin : end) += reach;
+  }
+  if (!should_stand(s, address, end - begin)) {
+    s.last = address;
+    return bind(argument_base_[i], address);
+  }
+  // The first element keeps its alignment, whatever lies before it.
+  const int64_t before = (-begin + 255) / 256 * 256;
+  if (!s.memory) {
+    s.memory = Storage::allocate(before + end, device_);
+    stand_bytes_ += accounted(before + end);
+  }
+  char* const to = static_cast<char*>(s.memory->data()) + before;
+  device_calls_->copy(to + begin, address + begin, end - begin);
+  bind(argument_base_[i], to);
+}
+
+void Executable::bind_output(size_t k) {
+  Stand& s = output_stands_[k];
+  void* const address = chosen_[k]->data();
+  if (!should_stand(s, address, plan_.output_blocks[k])) {
+    s.last = address;
+    if (s.memory) stand_bytes_ -= accounted(plan_.output_blocks[k]);
+    s.memory = {};
+    return bind(output_base_[k], address);
+  }
+  if (!s.memory) {
+    s.memory = Storage::allocate(plan_.output_blocks[k], device_);
+    stand_bytes_ += accounted(plan_.output_blocks[k]);
+  }
+  bind(output_base_[k], s.memory->data());
+}
+
+void Executable::copy_outputs() {
+  for (size_t k = 0; k < chosen_.size(); ++k)
+    if (const Stand& s = output_stands_[k]; s.memory)
+      device_calls_->copy(chosen_[k]->data(), s.memory->data(), plan_.output_blocks[k]);
+}
+
 // The pool of a block: the first that no caller holds; one more is kept, the rest goes back to the allocator.
-void Executable::bind_outputs() {
+void Executable::choose_outputs() {
   for (size_t k = 0; k < pool_.size(); ++k) {
     auto& blocks = pool_[k];
     chosen_[k] = nullptr;
@@ -286,26 +348,24 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   // From here on the replay's own memory is measured.
   Allocator& allocator = Allocator::of(device_);
   reused_bytes_ = 0;
-  bind_outputs();
-  int64_t own = accounted(arena_.bytes()) + plan_.folded_bytes + reused_bytes_;
+  choose_outputs();
+  int64_t own = accounted(arena_.bytes()) + plan_.folded_bytes + reused_bytes_ + stand_bytes_;
   for (const BoundCell& b : bound_)
     if (cells_[b.cell]->value.defined()) own += accounted(cells_[b.cell]->type.nbytes());
   allocator.reset_step_peak();
   const int64_t before = allocator.stats().live;
   last_ = {.predicted_peak_bytes = plan_.fixed_bytes + accounted(arena_.bytes())};
 
-  for (size_t i = 0; i < args.size(); ++i) {
-    const TensorImpl& t = args[i].get();
-    bind(argument_base_[i], static_cast<char*>(t.storage->data()) + t.offset);
-  }
+  for (size_t i = 0; i < args.size(); ++i) bind_argument(i, args[i]);
   bind_cells();
   for (size_t k = 0; k < pool_.size(); ++k) {
     if (!chosen_[k]) {
       pool_[k].push_back(Storage::allocate(plan_.output_blocks[k], device_));
       chosen_[k] = pool_[k].back().get();
     }
-    bind(output_base_[k], chosen_[k]->data());
+    bind_output(k);
   }
+  last_.predicted_peak_bytes += stand_bytes_;
   // Launches allocate nothing; checking their results does.
   int64_t peak = check_ ? allocator.stats().step_peak : 0;
   // The first is slow for other reasons.
@@ -346,12 +406,15 @@ void Executable::name_memory() {
 
 void Executable::launch_on_device() {
   if (!named_) name_memory();
-  if (device_check_ && !std::exchange(compared_, true)) return launch_compared();
+  if (device_check_ && !std::exchange(compared_, true)) {
+    launch_compared();
+    return copy_outputs();
+  }
   try {
     if (!trace_ && !debug_) {
       device_calls_->run(moved_);
       moved_ = false;
-      return;
+      return copy_outputs();
     }
     const double start = now_us();
     std::vector<double> us(calls_.size());
@@ -362,6 +425,7 @@ void Executable::launch_on_device() {
       tell(i, at, us[i]);
       at += us[i];
     }
+    copy_outputs();
   } catch (...) {
     failed(device_calls_->at());
   }

@@ -96,6 +96,13 @@ class Executable {
     Ref<Storage> fresh;
   };
 
+  // An argument, or an output block, and the memory that stands for it once its address is known to change, or is not
+  // aligned as kernels take it for granted.
+  struct Stand {
+    void* last = nullptr;  // address in the last run
+    Ref<Storage> memory;
+  };
+
   int32_t base_of(const PlanBuffer& b);
   void build_calls(const std::vector<Launch>& launches, std::vector<Call>& calls);
   void run_setup();
@@ -107,7 +114,12 @@ class Executable {
   void name_memory();
   void bind_arena();
   void bind_cells();
-  void bind_outputs();
+  void bind_argument(size_t i, const Tensor& argument);
+  void choose_outputs();
+  void bind_output(size_t k);
+  /// Copies outputs from where they were computed to where the caller finds them.
+  void copy_outputs();
+  bool should_stand(const Stand& s, void* address, int64_t bytes) const;
   void launch_all();
   /// Times each launch; keeps the times if asked.
   void launch_traced(bool keep);
@@ -136,6 +148,8 @@ class Executable {
   std::vector<BoundCell> bound_;
   std::vector<std::vector<Ref<Storage>>> pool_;  // per output block
   std::vector<Storage*> chosen_;                 // of this replay
+  std::vector<Stand> argument_stands_, output_stands_;
+  int64_t stand_bytes_ = 0;                      // of all stands, as accounted
   int64_t reused_bytes_ = 0;                     // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
   LaunchMaker* maker_ = nullptr;

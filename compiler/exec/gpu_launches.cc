@@ -11,6 +11,7 @@
 #include "compiler/kir/fused.h"
 #include "compiler/kir/lower_group.h"
 #include "framework/base/hash.h"
+#include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
 #include "ops/core/index.h"
 #include "ops/core/pointwise.h"
@@ -41,6 +42,11 @@ class GpuCalls final : public DeviceCalls {
     if (checks_) cuda::index_flags().queued(gpu_, writes_.cells());
   }
   size_t at() const override { return step_.at(); }
+  bool wants_fixed_addresses() const override { return step_.graphs(); }
+  void copy(void* to, const void* from, int64_t bytes) override {
+    gpu_.make_current();
+    cuda::copy_on_device(to, from, bytes, gpu_.stream());
+  }
 
   void run_by_one(const std::function<void(size_t)>& before) override {
     writes_.queued();

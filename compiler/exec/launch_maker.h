@@ -50,6 +50,12 @@ class DeviceCalls {
   virtual void run_by_one(const std::function<void(size_t)>& before) = 0;
   /// The call that run() was queuing: what an exception belongs to.
   virtual size_t at() const = 0;
+  /// Runs are dearer where an address is another than in the last one: what moves is better copied to one place.
+  virtual bool wants_fixed_addresses() const = 0;
+  /// Queues a copy of bytes that lie together, on the device.
+  virtual void copy(void* to, const void* from, int64_t bytes) = 0;
+  /// Bytes of which every address is a multiple.
+  virtual int64_t alignment() const { return 16; }
   /// One line for reports: how often what was done.
   virtual std::string to_string() const = 0;
 };

@@ -165,8 +165,14 @@ void copy_on_device(const StridedView& from, const StridedView& to, Stream& stre
     copy_rows(plan, {static_cast<char*>(from.data), true}, {static_cast<char*>(to.data), true}, stream);
     return;
   }
-  check(driver().cuMemcpyDtoDAsync_v2(device_pointer(to.data), device_pointer(from.data), plan.run, stream.handle()),
-        "copying ", plan.run, " bytes on ", stream.gpu().device());
+  copy_on_device(to.data, from.data, plan.run, stream);
+}
+
+void copy_on_device(void* to, const void* from, int64_t bytes, Stream& stream) {
+  if (bytes == 0) return;
+  stream.gpu().make_current();
+  check(driver().cuMemcpyDtoDAsync_v2(device_pointer(to), device_pointer(from), bytes, stream.handle()), "copying ",
+        bytes, " bytes on ", stream.gpu().device());
 }
 
 void copy_between_devices(const StridedView& from, Gpu& from_gpu, const StridedView& to, Gpu& to_gpu) {

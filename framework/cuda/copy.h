@@ -12,6 +12,8 @@ void copy_to_device(const StridedView& from, const StridedView& to, Stream& stre
 void copy_to_host(const StridedView& from, const StridedView& to, Stream& stream);
 /// Queues a copy on one device. The two may not overlap.
 void copy_on_device(const StridedView& from, const StridedView& to, Stream& stream);
+/// Queues a copy of bytes that lie together, on one device. The two may not overlap.
+void copy_on_device(void* to, const void* from, int64_t bytes, Stream& stream);
 /// Queues a copy from one GPU to another, in the order of both GPUs' own streams.
 void copy_between_devices(const StridedView& from, Gpu& from_gpu, const StridedView& to, Gpu& to_gpu);
 

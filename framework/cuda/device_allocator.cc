@@ -204,7 +204,9 @@ void DeviceAllocator::settle(bool wait) {
 }
 
 void DeviceAllocator::return_segments() {
-  gpu_.synchronize();  // work may still use what the host has freed
+  // Work may still use what the host has freed: of this stream, as settle() waits for others. Not for the whole device,
+  // which would break off the capture of another thread.
+  gpu_.stream().synchronize();
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     Block* block = it->second.get();
     if (!block->free || block->before || block->after) {

@@ -32,6 +32,7 @@ bool is_device_fault(CUresult result) {
     case CUDA_ERROR_INVALID_ADDRESS_SPACE:
     case CUDA_ERROR_INVALID_PC:
     case CUDA_ERROR_LAUNCH_FAILED:
+    case CUDA_ERROR_TENSOR_MEMORY_LEAK:
     case CUDA_ERROR_ECC_UNCORRECTABLE:
       return true;
     default:

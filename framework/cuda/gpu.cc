@@ -9,6 +9,7 @@
 #include "framework/base/switches.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/driver_error.h"
+#include "framework/cuda/graph_replay.h"
 #include "framework/cuda/pinned_pool.h"
 #include "framework/cuda/stream.h"
 
@@ -145,7 +146,18 @@ void Gpu::make_current() const {
   current_epoch = now;
 }
 
+void Gpu::make_current_if_possible() const noexcept {
+  const uint64_t now = epoch.load(std::memory_order_acquire);
+  if (current_index == index_ && current_epoch == now) return;
+  if (driver().cuCtxSetCurrent(context_) != CUDA_SUCCESS) return;
+  current_index = index_;
+  current_epoch = now;
+}
+
 void Gpu::synchronize() {
+  WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(), "cuda: waiting for ", device(),
+                " while a graph is captured; need to do so before or after");
+  MutexLock lock(captures_);
   make_current();
   check(driver().cuCtxSynchronize(), "waiting for ", device());
 }

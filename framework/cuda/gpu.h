@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "framework/base/mutex.h"
 #include "framework/cuda/driver_api.h"
 #include "framework/tensor/device.h"
 
@@ -53,6 +54,8 @@ class Gpu {
   CUcontext context() const { return context_; }
   /// Makes this GPU's context the calling thread's. Every wrapper here does so itself.
   void make_current() const;
+  /// The same for destructors: the driver frees nothing for a thread without a context. Errors are passed over.
+  void make_current_if_possible() const noexcept;
   /// True under WEFT_SYNC=1, as read when the GPU was first used: every launch is waited for.
   bool synchronous() const { return synchronous_; }
 
@@ -60,8 +63,11 @@ class Gpu {
   DeviceAllocator& allocator() { return *allocator_; }
   /// Pinned host memory for copies.
   PinnedPool& pinned() { return *pinned_; }
-  /// Waits for all work of all streams of this GPU.
+  /// Waits for all work of all streams of this GPU; a capture of another thread is let finish first, as the driver would
+  /// break it off. Throws FailedPrecondition where this thread captures.
   void synchronize();
+  /// Held while a stream of this GPU captures.
+  Mutex& captures() { return captures_; }
   /// Free and total bytes of device memory now.
   std::pair<int64_t, int64_t> memory_info() const;
 
@@ -71,6 +77,7 @@ class Gpu {
   bool synchronous_ = false;
   GpuProperties properties_;
   CUcontext context_ = nullptr;
+  Mutex captures_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<PinnedPool> pinned_;
   std::unique_ptr<DeviceAllocator> allocator_;

@@ -52,6 +52,7 @@ GraphReplay GraphReplay::capture(Stream& stream, const std::function<void()>& wo
 void GraphReplay::record(Stream& stream, const std::function<void()>& work) {
   WEFT_CHECK_AS(kFailedPrecondition, !recording, "cuda: a capture within a capture; need to end the first one");
   const DriverApi& api = driver();
+  MutexLock lock(gpu_->captures());
   gpu_->make_current();
   check(api.cuStreamBeginCapture_v2(stream.handle(), CU_STREAM_CAPTURE_MODE_THREAD_LOCAL), "beginning a capture on ",
         gpu_->device());

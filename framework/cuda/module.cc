@@ -43,7 +43,9 @@ std::shared_ptr<Module> Module::load(Gpu& gpu, std::span<const char> image, std:
 }
 
 Module::~Module() {
-  if (handle_) ignore(driver().cuModuleUnload(handle_));
+  if (!handle_) return;
+  gpu_.make_current_if_possible();
+  ignore(driver().cuModuleUnload(handle_));
 }
 
 Function Module::function(const std::string& symbol, int shared_bytes) const {

@@ -59,6 +59,7 @@ void PinnedPool::settle() {
 
 void PinnedPool::empty_cache() {
   MutexLock lock(mutex_);
+  gpu_.make_current();
   for (Waiting& w : waiting_) w.event->synchronize();
   settle();
   for (auto& [size, list] : free_) {

@@ -10,7 +10,10 @@ Stream::Stream(Gpu& gpu, int priority) : gpu_(gpu) {
   check(driver().cuStreamCreateWithPriority(&handle_, CU_STREAM_NON_BLOCKING, priority), "making a stream on ",
         gpu.device());
 }
-Stream::~Stream() { ignore(driver().cuStreamDestroy_v2(handle_)); }
+Stream::~Stream() {
+  gpu_.make_current_if_possible();
+  ignore(driver().cuStreamDestroy_v2(handle_));
+}
 
 void Stream::synchronize() {
   gpu_.make_current();
@@ -50,7 +53,10 @@ Event::Event(Gpu& gpu, bool timing) : gpu_(gpu) {
   check(driver().cuEventCreate(&handle_, timing ? CU_EVENT_DEFAULT : CU_EVENT_DISABLE_TIMING), "making an event on ",
         gpu.device());
 }
-Event::~Event() { ignore(driver().cuEventDestroy_v2(handle_)); }
+Event::~Event() {
+  gpu_.make_current_if_possible();
+  ignore(driver().cuEventDestroy_v2(handle_));
+}
 
 void Event::record(Stream& stream) {
   stream.gpu().make_current();

@@ -17,12 +17,12 @@ GraphStep::GraphStep(Gpu& gpu, std::vector<StepCall> calls, bool graphs)
 }
 GraphStep::~GraphStep() = default;
 
-void GraphStep::enqueue(const StepCall& c) const {
-  c.operation->enqueue({c.in, c.out, c.workspace ? *c.workspace : nullptr, c.bad}, gpu_.stream(), c.line);
+void GraphStep::enqueue(const StepCall& c, Stream& stream) const {
+  c.operation->enqueue({c.in, c.out, c.workspace ? *c.workspace : nullptr, c.bad}, stream, c.line);
 }
 
 void GraphStep::queue_all() {
-  for (at_ = 0; at_ < calls_.size(); ++at_) enqueue(calls_[at_]);
+  for (at_ = 0; at_ < calls_.size(); ++at_) enqueue(calls_[at_], gpu_.stream());
 }
 
 std::vector<void*> GraphStep::addresses_of(const StepCall& c) const {
@@ -33,12 +33,14 @@ std::vector<void*> GraphStep::addresses_of(const StepCall& c) const {
 }
 
 void GraphStep::capture() {
+  // On a stream of its own: what other threads queue on the GPU's stream meanwhile is no part of the step.
+  Stream side(gpu_);
   const auto work = [&] {
     for (at_ = 0; at_ < calls_.size(); ++at_) {
       Captured& c = captured_[at_];
-      const GraphReplay::Position before = GraphReplay::position(gpu_.stream());
-      enqueue(calls_[at_]);
-      const GraphReplay::Position after = GraphReplay::position(gpu_.stream());
+      const GraphReplay::Position before = GraphReplay::position(side);
+      enqueue(calls_[at_], side);
+      const GraphReplay::Position after = GraphReplay::position(side);
       c.kernel = before.kernels;
       c.kernels = after.kernels - before.kernels;
       c.renameable = after.operations - before.operations == static_cast<size_t>(c.kernels);
@@ -46,9 +48,9 @@ void GraphStep::capture() {
     }
   };
   if (!graph_) {
-    graph_.emplace(GraphReplay::capture(gpu_.stream(), work));
+    graph_.emplace(GraphReplay::capture(side, work));
     ++counts_.captures;
-  } else if (graph_->recapture(gpu_.stream(), work)) {
+  } else if (graph_->recapture(side, work)) {
     ++counts_.recaptures;
   } else {
     ++counts_.captures;
@@ -71,7 +73,7 @@ bool GraphStep::rename() {
   for (size_t i : moved) {
     at_ = i;
     Captured& c = captured_[i];
-    if (!graph_->rename(c.kernel, c.kernels, [&] { enqueue(calls_[i]); })) return false;
+    if (!graph_->rename(c.kernel, c.kernels, [&] { enqueue(calls_[i], gpu_.stream()); })) return false;
     c.addresses = addresses_of(calls_[i]);
     counts_.renamed += c.kernels;
   }

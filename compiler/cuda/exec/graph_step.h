@@ -43,10 +43,12 @@ class GraphStep {
     ++counts_.queued;
     for (at_ = 0; at_ < calls_.size(); ++at_) {
       before(at_);
-      enqueue(calls_[at_]);
+      enqueue(calls_[at_], gpu_.stream());
     }
     before(at_);
   }
+  /// Whether runs are replays, or will be from the second on.
+  bool graphs() const { return graphs_; }
   /// The call that was being queued: what an exception belongs to.
   size_t at() const { return at_; }
   const GraphCounts& counts() const { return counts_; }
@@ -57,7 +59,7 @@ class GraphStep {
     bool renameable = false;      // all it queued are kernels of ours
     std::vector<void*> addresses;
   };
-  void enqueue(const StepCall& call) const;
+  void enqueue(const StepCall& call, Stream& stream) const;
   void queue_all();
   std::vector<void*> addresses_of(const StepCall& call) const;
   void capture();

@@ -191,6 +191,12 @@ CUresult context_set(CUcontext context) {
 CUresult context_synchronize() {
   WEFT_FAKE_CONTEXT_CALL(cuCtxSynchronize);
   if (CUresult r = s.refuse_unsafe("cuCtxSynchronize"); r != CUDA_SUCCESS) return r;
+  // Of any thread: to wait for a context is to wait for its streams under capture, which breaks them off.
+  for (const FakeStream* stream : s.streams) {
+    if (!stream->capture || stream->device != device) continue;
+    stream->capture->broken = true;
+    return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, "cuCtxSynchronize: a stream of the context is capturing");
+  }
   s.run_all(device);
   return s.sticky[device];
 }

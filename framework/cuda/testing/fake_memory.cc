@@ -53,7 +53,7 @@ std::string pending_on(FakeState& s, int device, uint64_t address, size_t bytes)
 }
 
 CUresult memory_free(CUdeviceptr pointer) {
-  WEFT_FAKE_CALL(cuMemFree_v2);  // as the real one, it works whatever a launch left behind
+  WEFT_FAKE_RELEASE_CALL(cuMemFree_v2);  // as the real one, it works whatever a launch left behind
   if (CUresult r = s.refuse_unsafe("cuMemFree_v2"); r != CUDA_SUCCESS) return r;
   return s.release(0, pointer);
 }
@@ -66,7 +66,7 @@ CUresult host_alloc(void** pointer, size_t bytes, unsigned flags) {
   return s.allocate(-1, bytes, pointer);
 }
 CUresult host_free(void* pointer) {
-  WEFT_FAKE_CALL(cuMemFreeHost);
+  WEFT_FAKE_RELEASE_CALL(cuMemFreeHost);
   if (CUresult r = s.refuse_unsafe("cuMemFreeHost"); r != CUDA_SUCCESS) return r;
   return s.release(-1, as_integer(pointer));
 }

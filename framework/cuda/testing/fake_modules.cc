@@ -21,7 +21,7 @@ CUresult module_load(CUmodule* out, const void* image) {
   return CUDA_SUCCESS;
 }
 CUresult module_unload(CUmodule handle) {
-  WEFT_FAKE_CALL(cuModuleUnload);
+  WEFT_FAKE_RELEASE_CALL(cuModuleUnload);
   if (CUresult r = s.refuse_unsafe("cuModuleUnload"); r != CUDA_SUCCESS) return r;
   auto* module = reinterpret_cast<FakeModule*>(handle);
   if (!s.modules.count(module)) return s.complain(CUDA_ERROR_INVALID_HANDLE, "cuModuleUnload: no such module");

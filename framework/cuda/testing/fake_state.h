@@ -154,6 +154,10 @@ struct FakeCalls {
   FakeState& s = *FakeCalls::state;                    \
   std::lock_guard<std::recursive_mutex> lock(s.mutex); \
   ++s.calls[#name]
+/// The same for calls that give back what a context holds: they need one, and work whatever a launch left behind.
+#define WEFT_FAKE_RELEASE_CALL(name) \
+  WEFT_FAKE_CALL(name);              \
+  if (s.current() < 0) return s.complain(CUDA_ERROR_INVALID_CONTEXT, #name ": no context is current in this thread")
 /// The same for calls that need a context; returns its sticky error if it has one.
 #define WEFT_FAKE_CONTEXT_CALL(name)                                                                             \
   WEFT_FAKE_CALL(name);                                                                                          \

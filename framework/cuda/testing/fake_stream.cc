@@ -38,7 +38,7 @@ CUresult stream_create(CUstream* out, unsigned flags, int priority) {
   return CUDA_SUCCESS;
 }
 CUresult stream_destroy(CUstream stream) {
-  WEFT_FAKE_CALL(cuStreamDestroy_v2);
+  WEFT_FAKE_RELEASE_CALL(cuStreamDestroy_v2);
   auto it = s.streams.find(reinterpret_cast<FakeStream*>(stream));
   if (it == s.streams.end()) return s.complain(CUDA_ERROR_INVALID_HANDLE, "cuStreamDestroy_v2: no such stream");
   if ((*it)->capture) s.complain(CUDA_SUCCESS, "cuStreamDestroy_v2: the stream is capturing");
@@ -78,7 +78,7 @@ CUresult event_create(CUevent* out, unsigned flags) {
   return CUDA_SUCCESS;
 }
 CUresult event_destroy(CUevent handle) {
-  WEFT_FAKE_CALL(cuEventDestroy_v2);
+  WEFT_FAKE_RELEASE_CALL(cuEventDestroy_v2);
   FakeEvent* event = nullptr;
   if (CUresult r = check_event(s, handle, &event, "cuEventDestroy_v2"); r != CUDA_SUCCESS) return r;
   s.run_event(event);
