@@ -11,6 +11,7 @@
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/dispatch/parameter.h"
+#include "framework/dispatch/tf32.h"
 #include "framework/tensor/dlpack.h"
 #include "framework/tensor/tensor.h"
 #include "models/nn/nn.h"

@@ -1,7 +1,10 @@
 #include "framework/cuda/cublaslt.h"
 
+#include <atomic>
+
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
+#include "framework/cuda/driver_api.h"
 #include "framework/cuda/dynamic_library.h"
 #include "framework/cuda/library_places.h"
 
@@ -29,6 +32,8 @@ std::optional<Form> form_of(int64_t rows, int64_t cols, const MatrixStrides& s) 
   if (auto ld = along(rows, s.row, cols, s.col)) return Form{true, *ld};
   return {};
 }
+
+std::atomic<uint64_t> made{0};
 
 lt::DataType type_of(DType t) {
   switch (t) {
@@ -76,13 +81,28 @@ bool has_aux(MatmulEpilogue e) {
   return e == MatmulEpilogue::gelu_aux || e == MatmulEpilogue::gelu_bias_aux || e == MatmulEpilogue::dgelu ||
          e == MatmulEpilogue::dgelu_bias_grad;
 }
+// Elements between lines of what gelu takes: it lies as the result does.
+int64_t aux_ld(const MatmulShape& s) { return s.m == 1 ? s.n : s.out_row; }
 bool has_bias(MatmulEpilogue e) {
   return e != MatmulEpilogue::none && e != MatmulEpilogue::gelu && e != MatmulEpilogue::gelu_aux &&
          e != MatmulEpilogue::dgelu;
 }
 
+void check_shape(const MatmulShape& s) {
+  WEFT_BUG_IF(s.batch < 1 || s.m < 1 || s.n < 1 || s.k < 1, "cublaslt: extents ", s.batch, " x ", s.m, " x ", s.n,
+              " x ", s.k);
+  WEFT_BUG_IF(s.batch > INT32_MAX, "cublaslt: ", s.batch, " matrices");
+  WEFT_BUG_IF(!readable_in_place(s.m, s.k, s.a) || !readable_in_place(s.k, s.n, s.b),
+              "cublaslt: strides of an operand need a copy");
+  WEFT_BUG_IF(s.m > 1 && s.out_row < s.n, "cublaslt: rows of the result overlap");
+  WEFT_BUG_IF(s.out != s.in && !(s.out == kFloat32 && itemsize(s.in) == 2), "cublaslt: ", s.in, " to ", s.out);
+  WEFT_BUG_IF(s.tf32 && s.in != kFloat32, "cublaslt: TF32 of ", s.in);
+}
+
+}  // namespace
+
 // The descriptors of one product, destroyed with it.
-class Descriptors {
+class MatmulPlan::Descriptors {
  public:
   Descriptors(const lt::Table& call, const MatmulShape& s) : call_(call) {
     const bool f64 = s.in == kFloat64;
@@ -93,11 +113,11 @@ class Descriptors {
     set(lt::kDescTransB, static_cast<int32_t>(fa.transposed ? lt::kT : lt::kN));
     set(lt::kDescEpilogue, static_cast<int32_t>(epilogue_of(s.epilogue)));
     if (has_aux(s.epilogue)) {
-      set(lt::kDescAuxLd, s.m == 1 ? s.n : s.out_row);
+      set(lt::kDescAuxLd, aux_ld(s));
       if (s.batch > 1) set(lt::kDescAuxBatchStride, s.out_batch);
     }
-    // Heuristics want to know that there will be addresses.
-    const uintptr_t some = 256;
+    // Heuristics want to know that there will be addresses, and how they are aligned.
+    const uintptr_t some = s.align_out;
     if (has_bias(s.epilogue)) set(lt::kDescBiasPointer, some);
     if (has_aux(s.epilogue)) set(lt::kDescAuxPointer, some);
     const lt::DataType in = type_of(s.in);
@@ -136,6 +156,13 @@ class Descriptors {
     WEFT_CHECK_AS(kInternal, status == lt::kSuccess, "cublaslt: ", what, ": ", call_.cublasLtGetStatusString(status));
   }
 
+  /// The addresses that the next call finds; held until it was made.
+  void point(const MatmulShape& s, const MatmulPointers& at) WEFT_REQUIRES(mutex) {
+    if (has_bias(s.epilogue) && at.bias != bias_) set(lt::kDescBiasPointer, static_cast<const void*>(bias_ = at.bias));
+    if (has_aux(s.epilogue) && at.aux != aux_) set(lt::kDescAuxPointer, static_cast<void*>(aux_ = at.aux));
+  }
+
+  Mutex mutex;
   Desc* desc = nullptr;
   Layout *first = nullptr, *second = nullptr, *out = nullptr;
   Preference* preference = nullptr;
@@ -151,20 +178,11 @@ class Descriptors {
     return l;
   }
   const lt::Table& call_;
+  void *bias_ = nullptr, *aux_ = nullptr;
 };
 
-void check_shape(const MatmulShape& s) {
-  WEFT_BUG_IF(s.batch < 1 || s.m < 1 || s.n < 1 || s.k < 1, "cublaslt: extents ", s.batch, " x ", s.m, " x ", s.n,
-              " x ", s.k);
-  WEFT_BUG_IF(s.batch > INT32_MAX, "cublaslt: ", s.batch, " matrices");
-  WEFT_BUG_IF(!readable_in_place(s.m, s.k, s.a) || !readable_in_place(s.k, s.n, s.b),
-              "cublaslt: strides of an operand need a copy");
-  WEFT_BUG_IF(s.m > 1 && s.out_row < s.n, "cublaslt: rows of the result overlap");
-  WEFT_BUG_IF(s.out != s.in && !(s.out == kFloat32 && itemsize(s.in) == 2), "cublaslt: ", s.in, " to ", s.out);
-  WEFT_BUG_IF(s.tf32 && s.in != kFloat32, "cublaslt: TF32 of ", s.in);
-}
-
-}  // namespace
+MatmulPlan::MatmulPlan() = default;
+MatmulPlan::~MatmulPlan() = default;
 
 bool readable_in_place(int64_t rows, int64_t cols, const MatrixStrides& s) {
   return form_of(rows, cols, s).has_value();
@@ -173,7 +191,7 @@ bool readable_in_place(int64_t rows, int64_t cols, const MatrixStrides& s) {
 const CublasLtLibrary& cublaslt_library() {
   static const CublasLtLibrary* found = [] {
     auto* l = new CublasLtLibrary;
-    DynamicLibrary library(library_places("cublasLt", switch_value("WEFT_CUBLASLT")));
+    DynamicLibrary library(library_places("cublasLt", switch_value("WEFT_CUBLASLT"), availability().version / 1000));
     if (!library.open()) {
       l->unavailable =
           cat("cuBLASLt cannot be used: ", library.why_not(), "; need CUDA 12 or later, or its path in WEFT_CUBLASLT");
@@ -219,35 +237,46 @@ const lt::Table& CublasLt::checked_table() {
   return l.call;
 }
 
-CublasLt::CublasLt(const lt::Table& table) : call_(table) {
+CublasLt::CublasLt(const lt::Table& table) : call_(table), serial_(++made) {
   const int status = call_.cublasLtCreate(&handle_);
-  WEFT_CHECK_AS(kUnavailable, status == lt::kSuccess, "cublaslt: no handle: ", call_.cublasLtGetStatusString(status));
+  WEFT_CHECK_AS(kUnavailable, status == lt::kSuccess, "cublaslt: version ", call_.cublasLtGetVersion(),
+                " does not start: ", call_.cublasLtGetStatusString(status), "; the driver is for CUDA ",
+                version_text(availability().version), ": need one for the library's CUDA or later");
 }
 
-CublasLt::~CublasLt() { call_.cublasLtDestroy(handle_); }
+CublasLt::~CublasLt() {
+  plans_.clear();
+  call_.cublasLtDestroy(handle_);
+}
 
 const MatmulPlan* CublasLt::plan(const MatmulShape& s, int64_t workspace_limit) {
   check_shape(s);
   MutexLock lock(mutex_);
   auto [it, fresh] = plans_.try_emplace({s, workspace_limit});
   if (!fresh) return it->second.get();
-  Descriptors d(call_, s);
+  // What gelu takes is stored in lines of 16-byte pieces.
+  if (has_aux(s.epilogue) && (s.align_out < 16 || aux_ld(s) % 8 != 0 || (s.batch > 1 && s.out_batch % 8 != 0)))
+    return nullptr;
+  auto plan = std::make_unique<MatmulPlan>();
+  plan->shape = s;
+  plan->descriptors = std::make_unique<MatmulPlan::Descriptors>(call_, s);
+  MatmulPlan::Descriptors& d = *plan->descriptors;
   d.prefer(s, workspace_limit);
   lt::HeuristicResult result = {};
   int found = 0;
   const int status = call_.cublasLtMatmulAlgoGetHeuristic(handle_, d.desc, d.first, d.second, d.out, d.out,
                                                           d.preference, 1, &result, &found);
-  if (status != lt::kNotSupported) d.check(status, "choice of an algorithm");
-  if (status == lt::kSuccess && found > 0 && result.state == lt::kSuccess)
-    it->second = std::make_unique<MatmulPlan>(MatmulPlan{s, result.algo, static_cast<int64_t>(result.workspace)});
-  return it->second.get();
+  // An epilogue that it has not, or not for this shape, is refused in several ways.
+  if (status != lt::kNotSupported && s.epilogue == MatmulEpilogue::none) d.check(status, "choice of an algorithm");
+  if (status != lt::kSuccess || found == 0 || result.state != lt::kSuccess) return nullptr;
+  plan->algo = result.algo;
+  plan->workspace = static_cast<int64_t>(result.workspace);
+  return (it->second = std::move(plan)).get();
 }
 
 void CublasLt::run(const MatmulPlan& plan, const MatmulPointers& at, void* stream) {
   const MatmulShape& s = plan.shape;
-  Descriptors d(call_, s);
-  if (has_bias(s.epilogue)) d.set(lt::kDescBiasPointer, static_cast<const void*>(at.bias));
-  if (has_aux(s.epilogue)) d.set(lt::kDescAuxPointer, static_cast<void*>(at.aux));
+  MatmulPlan::Descriptors& d = *plan.descriptors;
   const double alpha64 = s.alpha, beta64 = s.beta;
   const float alpha32 = static_cast<float>(s.alpha), beta32 = static_cast<float>(s.beta);
   const bool f64 = s.in == kFloat64;
@@ -255,6 +284,8 @@ void CublasLt::run(const MatmulPlan& plan, const MatmulPointers& at, void* strea
   const void* beta = f64 ? static_cast<const void*>(&beta64) : &beta32;
   // Where beta is 0, c is not read; the result itself stands for it.
   const void* c = s.beta != 0 ? at.c : at.out;
+  MutexLock lock(d.mutex);
+  d.point(s, at);
   d.check(call_.cublasLtMatmul(handle_, d.desc, alpha, at.b, d.first, at.a, d.second, beta, c, d.out, at.out, d.out,
                                &plan.algo, at.workspace, plan.workspace, stream),
           "product");

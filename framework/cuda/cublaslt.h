@@ -64,11 +64,18 @@ struct MatmulShape {
 /// passes over its lines. An operand of which this is not true must be copied first.
 bool readable_in_place(int64_t rows, int64_t cols, const MatrixStrides& s);
 
-/// A product made ready: its algorithm and how much scratch it takes.
+/// A product made ready: its algorithm, how much scratch it takes, and the library's descriptors, made once.
 struct MatmulPlan {
+  MatmulPlan();
+  ~MatmulPlan();
   MatmulShape shape;
   lt::Algo algo = {};
   int64_t workspace = 0;
+
+ private:
+  friend class CublasLt;
+  class Descriptors;
+  std::unique_ptr<Descriptors> descriptors;
 };
 
 /// Addresses of one call, all on the device.
@@ -93,10 +100,13 @@ class CublasLt {
   const MatmulPlan* plan(const MatmulShape& shape, int64_t workspace_limit = int64_t{32} << 20);
   /// Puts the product on a stream.
   void run(const MatmulPlan& plan, const MatmulPointers& at, void* stream);
+  /// Another number for each CublasLt of a process: a plan that was remembered with it is still there.
+  uint64_t serial() const { return serial_; }
 
  private:
   static const lt::Table& checked_table();
   const lt::Table& call_;
+  const uint64_t serial_;
   lt::Context* handle_ = nullptr;
   Mutex mutex_;
   std::map<std::pair<MatmulShape, int64_t>, std::unique_ptr<MatmulPlan>> plans_ WEFT_GUARDED_BY(mutex_);

@@ -140,6 +140,7 @@ TEST(CublasLt, Epilogues) {
                  MatmulEpilogue::bias_grad_a, MatmulEpilogue::bias_grad_b}) {
     Case c(1, 3, 8, 4, {0, 4, 1}, {0, 8, 1});
     c.s.epilogue = e;
+    c.s.align_out = 16;  // of vectors
     const Case before = c;
     ASSERT_TRUE(c.run(fake, lt)) << static_cast<int>(e);
     std::vector<double> column_sums(8, 0);
@@ -184,7 +185,12 @@ TEST(CublasLt, Epilogues) {
   // A row of 7 is none that cuBLASLt keeps beside gelu: the caller computes it apart.
   Case odd(1, 3, 7, 4, {0, 4, 1}, {0, 7, 1});
   odd.s.epilogue = MatmulEpilogue::gelu_bias_aux;
+  odd.s.align_out = 16;
   EXPECT_FALSE(odd.run(fake, lt));
+  // Nor one that does not begin on 16 bytes.
+  Case off(1, 3, 8, 4, {0, 4, 1}, {0, 8, 1});
+  off.s.epilogue = MatmulEpilogue::dgelu;
+  EXPECT_FALSE(off.run(fake, lt));
   EXPECT_TRUE(fake.faults().empty()) << fake.faults()[0];
 }
 
@@ -228,13 +234,24 @@ TEST(CublasLt, ComputeTypesAndChoice) {
   EXPECT_NE(fake.faults().back().find("workspace"), std::string::npos);
 }
 
-TEST(CublasLt, DescriptorsAreDestroyed) {
+TEST(CublasLt, DescriptorsAreMadeOnceForAShape) {
   FakeCublasLt fake;
   {
     CublasLt lt(fake.table());
-    Case c(2, 3, 5, 4, {12, 4, 1}, {20, 5, 1});
+    Case c(2, 3, 8, 4, {12, 4, 1}, {32, 8, 1});
+    c.s.epilogue = MatmulEpilogue::bias;
     ASSERT_TRUE(c.run(fake, lt));
-    EXPECT_EQ(fake.alive(), 1);  // the handle
+    const int made = fake.made();
+    const Case other = c;  // other addresses
+    Case again = other;
+    ASSERT_TRUE(again.run(fake, lt));
+    EXPECT_EQ(fake.made(), made);
+    EXPECT_EQ(again.out, c.out);
+    again.s.align_a = 16;
+    again.s.align_b = 16;
+    again.s.align_out = 16;
+    ASSERT_TRUE(again.run(fake, lt));
+    EXPECT_GT(fake.made(), made);
   }
   EXPECT_EQ(fake.alive(), 0);
 }

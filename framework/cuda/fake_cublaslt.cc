@@ -175,7 +175,9 @@ struct FakeCublasLtCalls {
     if (wanted < 1) return fault("no algorithms wanted");
     if (takes_bias(m.epilogue) && !d->bias) return fault("no bias");
     // As documented: aux wants lines of multiples of 8 and 16-byte addresses; so do gelu's kernels.
-    if (takes_aux(m.epilogue) && (m.aux_ld % 8 || !d->aux || m.aux_batch_stride % 8)) return lt::kNotSupported;
+    if (takes_aux(m.epilogue) &&
+        (m.aux_ld % 8 || !d->aux || reinterpret_cast<uintptr_t>(d->aux) % 16 || m.aux_batch_stride % 8))
+      return lt::kNotSupported;
     if (the_fake->workspace_ > p->workspace) return lt::kNotSupported;
     std::memcpy(m.align, p->align, sizeof m.align);
     m.reductions = p->reductions;
@@ -239,6 +241,7 @@ struct FakeCublasLtCalls {
     aux.ld = m.aux_ld;
     aux.batch_stride = m.aux_batch_stride;
     if (takes_aux(m.epilogue) && !inside(span_of(desc->aux, aux))) return fault("aux is memory of others");
+    if (takes_aux(m.epilogue) && reinterpret_cast<uintptr_t>(desc->aux) % 16) return fault("aux is not aligned");
     if ((m.epilogue & (16 | lt::kBGradA | lt::kBGradB)) && m.d.batch > 1) return fault("sums of a batch into one bias");
     the_fake->ran_.push_back(m);
     if (!the_fake->driver_) {
@@ -318,6 +321,7 @@ struct FakeCublasLtCalls {
   template <class T>
   static int made(T** out, T* object) {
     ++the_fake->alive_;
+    ++the_fake->made_;
     *out = object;
     return lt::kSuccess;
   }

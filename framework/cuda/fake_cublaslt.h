@@ -55,6 +55,8 @@ class FakeCublasLt {
   const std::vector<std::string>& faults() const { return faults_; }
   /// Descriptors not destroyed.
   int64_t alive() const { return alive_; }
+  /// Descriptors made so far.
+  int64_t made() const { return made_; }
 
  private:
   friend struct FakeCublasLtCalls;
@@ -69,7 +71,7 @@ class FakeCublasLt {
   std::vector<FakeMatmul> ran_, planned_;
   std::vector<std::string> faults_;
   uint64_t workspace_ = 0;
-  int64_t alive_ = 0;
+  int64_t alive_ = 0, made_ = 0;
 };
 
 }  // namespace weft::cuda

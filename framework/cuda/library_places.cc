@@ -2,6 +2,7 @@
 
 #include <glob.h>
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "framework/base/cat.h"
@@ -17,9 +18,15 @@ void append_matches(const std::string& pattern, std::vector<std::string>& out) {
   ::globfree(&found);
 }
 
+// 13 of ".../libnvrtc.so.13", 0 where the name does not say.
+int major_of(const std::string& path) {
+  const size_t at = path.rfind(".so.");
+  return at == std::string::npos ? 0 : std::atoi(path.c_str() + at + 4);
+}
+
 }  // namespace
 
-std::vector<std::string> library_places(std::string_view stem, const std::string& asked) {
+std::vector<std::string> library_places(std::string_view stem, const std::string& asked, int driver_major) {
   if (!asked.empty()) return {asked};
   const std::string file = cat("lib", stem, ".so");
   std::vector<std::string> out{file + ".13", file + ".12", file};
@@ -41,6 +48,8 @@ std::vector<std::string> library_places(std::string_view stem, const std::string
     append_matches(cat(folder, "/nvidia/cu13/lib/", any), out);
     append_matches(cat(folder, "/nvidia/", own == "nvrtc" ? "cuda_nvrtc" : own, "/lib/", any), out);
   }
+  if (driver_major > 0)
+    std::stable_partition(out.begin(), out.end(), [&](const std::string& p) { return major_of(p) <= driver_major; });
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include "absl/flags/flag.h"
 #include "framework/base/error.h"
+#include "framework/dispatch/tf32.h"
 #include "framework/program/program.h"
 #include "models/train/trainer.h"
 
@@ -72,6 +73,7 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     o.memory_budget = absl::GetFlag(FLAGS_memory_budget);
     o.numerics = absl::GetFlag(FLAGS_numerics);
     o.tf32 = absl::GetFlag(FLAGS_tf32);
+    set_tf32(o.tf32);  // what runs outside of compiled steps
     o.verify_numerics = absl::GetFlag(FLAGS_verify_numerics);
     o.verify = absl::GetFlag(FLAGS_verify);
     o.kernel_cache = absl::GetFlag(FLAGS_kernel_cache);

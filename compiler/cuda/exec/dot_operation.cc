@@ -1,6 +1,7 @@
 #include "compiler/cuda/exec/dot_operation.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <optional>
 
@@ -247,6 +248,7 @@ class ProductOperation final : public Operation {
       if (const MatmulPlan* p = blas_of(*options_.gpu).plan(shape_, limit)) bytes = p->workspace;
     blas_scratch_ = scratch(bytes);
   }
+  const MatmulPlan* plan_of(CublasLt& blas) const;
   void run_blas(const Addresses& at, void* out, Stream& stream) const;
   void run_gemm(const Addresses& at, void* out, Stream& stream, SourceLine line) const;
 
@@ -268,7 +270,18 @@ class ProductOperation final : public Operation {
   std::optional<GroupLaunches> epilogue_;
   std::optional<LtEpilogue> lt_;
   int64_t workspace_ = 0;
+  // Of the cuBLASLt that ran it last: looked up once.
+  mutable std::atomic<const MatmulPlan*> plan_{nullptr};
+  mutable std::atomic<uint64_t> plan_serial_{0};
 };
+
+const MatmulPlan* ProductOperation::plan_of(CublasLt& blas) const {
+  if (plan_serial_.load(std::memory_order_acquire) != blas.serial()) {
+    plan_.store(blas.plan(shape_, blas_workspace(shape_)), std::memory_order_relaxed);
+    plan_serial_.store(blas.serial(), std::memory_order_release);
+  }
+  return plan_.load(std::memory_order_relaxed);
+}
 
 void ProductOperation::enqueue(const Addresses& at, Stream& stream, SourceLine line) const {
   char* const memory = static_cast<char*>(at.workspace);
@@ -313,7 +326,7 @@ void ProductOperation::enqueue(const Addresses& at, Stream& stream, SourceLine l
 void ProductOperation::run_blas(const Addresses& at, void* out, Stream& stream) const {
   CublasLt& blas = blas_of(stream.gpu());
   stream.gpu().make_current();
-  const MatmulPlan* plan = blas.plan(shape_, blas_workspace(shape_));
+  const MatmulPlan* plan = plan_of(blas);
   WEFT_CHECK_AS(kUnimplemented, plan, name_, ": cuBLASLt has no product of ", shape_.in, " [", shape_.batch, ", ",
                 shape_.m, ", ", shape_.k, "] x [", shape_.k, ", ", shape_.n, "] into ", shape_.out, " on ",
                 stream.gpu().properties().name);

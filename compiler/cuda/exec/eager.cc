@@ -12,6 +12,7 @@
 #include "framework/base/mutex.h"
 #include "framework/cuda/backend.h"
 #include "framework/cuda/device_allocator.h"
+#include "framework/dispatch/tf32.h"
 
 namespace weft::cuda {
 namespace {
@@ -22,10 +23,11 @@ struct Key {
   Attrs attrs;
   std::vector<StridedView> views;  // operands, then results; no addresses
   int operands = 0, alignment = 16, gpu = 0;
+  bool tf32 = false;
 
   uint64_t hash() const {
     uint64_t h = hash_combine(reinterpret_cast<uintptr_t>(op), attrs.hash());
-    h = hash_combine(h, static_cast<uint64_t>(operands * 4096 + alignment * 64 + gpu));
+    h = hash_combine(h, static_cast<uint64_t>(operands * 4096 + alignment * 64 + gpu) * 2 + tf32);
     for (const StridedView& v : views) {
       h = hash_combine(h, static_cast<uint64_t>(v.dtype) * 64 + v.shape.size());
       for (int d = 0; d < v.shape.size(); ++d) h = hash_combine(hash_combine(h, v.shape[d]), v.strides[d]);
@@ -33,7 +35,7 @@ struct Key {
     return h;
   }
   friend bool operator==(const Key& a, const Key& b) {
-    if (a.op != b.op || a.operands != b.operands || a.alignment != b.alignment || a.gpu != b.gpu ||
+    if (a.op != b.op || a.operands != b.operands || a.alignment != b.alignment || a.gpu != b.gpu || a.tf32 != b.tf32 ||
         a.views.size() != b.views.size())
       return false;
     for (size_t i = 0; i < a.views.size(); ++i)
@@ -134,6 +136,7 @@ std::shared_ptr<Operation> Runner::operation_for(Key key, Gpu& gpu) {
   const std::span<const StridedView> views = key.views;
   PrepareOptions options;
   options.gpu = &gpu;
+  options.tf32 = key.tf32;
   std::shared_ptr<Operation> made = prepare(*key.op, key.attrs, views.first(key.operands), views.subspan(key.operands),
                                             gpu.properties(), key.alignment, options);
   Operation* one[] = {made.get()};
@@ -154,6 +157,7 @@ void Runner::run_op(const KernelCall& call, Device device, SourceLine line) {
   key.operands = static_cast<int>(call.in.size());
   key.alignment = alignment_of(call.in, call.out);
   key.gpu = gpu.index();
+  key.tf32 = tf32();
   SmallVec<void*, 8> addresses;
   for (auto views : {call.in, call.out})
     for (StridedView v : views) {

@@ -11,6 +11,7 @@
 #include "framework/base/error.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/host_read.h"
+#include "framework/dispatch/tf32.h"
 #include "ops/core/core.h"
 
 namespace weft::cuda {
@@ -66,6 +67,34 @@ TEST(Eager, FindsItsOperationsAgain) {
   // Other strides: another kernel.
   exp(x.transpose(0, 1));
   EXPECT_EQ(eager_counts().prepared, before.prepared + 2);
+}
+
+TEST(Eager, Tf32IsAChoice) {
+  ScopedEmulatedGpu gpu;
+  const Tensor x = whole({4, 4}, 1).to(Device::cuda());
+  const Tensor y = matmul(x, x);
+  set_tf32(true);
+  const Tensor z = matmul(x, x);
+  set_tf32(false);
+  const Tensor again = matmul(x, x);
+  EXPECT_EQ(z.to_vector<float>(), y.to_vector<float>());
+  again.to_vector<float>();
+  ASSERT_EQ(gpu.cublaslt().ran().size(), 3u);
+  EXPECT_EQ(gpu.cublaslt().ran()[0].compute, lt::kCompute32F);
+  EXPECT_EQ(gpu.cublaslt().ran()[1].compute, lt::kCompute32FFastTF32);
+  EXPECT_EQ(gpu.cublaslt().ran()[2].compute, lt::kCompute32F);
+}
+
+// The library's descriptors and its choice belong to the operation: a product that was seen is one call.
+TEST(Eager, ProductsArePreparedOnce) {
+  ScopedEmulatedGpu gpu;
+  const Tensor a = whole({4, 8}, 1).to(Device::cuda()), b = whole({8, 4}, 2).to(Device::cuda());
+  matmul(a, b);
+  const int64_t made = gpu.cublaslt().made();
+  for (int i = 0; i < 3; ++i) matmul(a, b);
+  EXPECT_EQ(gpu.cublaslt().made(), made);
+  EXPECT_EQ(gpu.cublaslt().planned().size(), 1u);
+  EXPECT_EQ(gpu.cublaslt().ran().size(), 4u);
 }
 
 TEST(Eager, KeepsAsManyOperationsAsItMay) {

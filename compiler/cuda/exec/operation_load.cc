@@ -7,6 +7,7 @@
 
 #include "compiler/cuda/exec/operation.h"
 #include "compiler/cuda/nvrtc/compile.h"
+#include "compiler/cuda/nvrtc/library.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 
@@ -47,6 +48,11 @@ std::string key_of(const Kernel& k) {
 }
 
 std::vector<std::string> by_nvrtc(std::span<const Kernel> kernels, Arch arch) {
+  const Nvrtc& n = nvrtc();
+  const int driver = availability().version;
+  WEFT_CHECK_AS(kUnavailable, !n.unavailable.empty() || n.major <= driver / 1000, "cuda: NVRTC ", n.version(), " at ",
+                n.path, " compiles for drivers of CUDA ", n.major, ".0 or later, and this one is for CUDA ",
+                version_text(driver), ": need a newer driver, or NVRTC ", driver / 1000, " (its path in WEFT_NVRTC)");
   const Compiled compiled = compile(kernels, arch);
   std::vector<std::string> images;
   for (const CubinPtr& c : compiled.cubins) images.push_back(c->bytes);

@@ -1,11 +1,28 @@
 #include "compiler/cuda/nvrtc/library.h"
 
+#include <glob.h>
+
 #include "framework/base/cat.h"
 #include "framework/base/switches.h"
+#include "framework/cuda/driver_api.h"
 #include "framework/cuda/dynamic_library.h"
 #include "framework/cuda/library_places.h"
 
 namespace weft::cuda {
+namespace {
+
+// NVRTC opens its second file by name alone when it compiles, which the loader does not find in the folder of a Python
+// wheel; one that is open already is found.
+void open_builtins(const std::string& path) {
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  glob_t found{};
+  if (!folder.empty() && ::glob((folder + "libnvrtc-builtins.so.*").c_str(), 0, nullptr, &found) == 0)
+    for (size_t i = 0; i < found.gl_pathc; ++i) static_cast<void>(DynamicLibrary{found.gl_pathv[i]});
+  ::globfree(&found);
+}
+
+}  // namespace
+
 namespace internal {
 
 Nvrtc open_nvrtc(const std::vector<std::string>& candidates) {
@@ -17,6 +34,7 @@ Nvrtc open_nvrtc(const std::vector<std::string>& candidates) {
     return n;
   }
   n.path = library.path();
+  open_builtins(n.path);
 #define WEFT_ROW(name) \
   { #name, reinterpret_cast < void**>(&n.call.name) }
   const WantedSymbol rows[] = {
@@ -47,7 +65,7 @@ Nvrtc open_nvrtc(const std::vector<std::string>& candidates) {
 
 const Nvrtc& nvrtc() {
   // Never unloaded: compilations may be under way when the process ends.
-  static const Nvrtc* n = new Nvrtc(internal::open_nvrtc(library_places("nvrtc", switch_value("WEFT_NVRTC"))));
+  static const Nvrtc* n = new Nvrtc(internal::open_nvrtc(library_places("nvrtc", switch_value("WEFT_NVRTC"), availability().version / 1000)));
   return *n;
 }
 
