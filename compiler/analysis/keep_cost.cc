@@ -39,11 +39,17 @@ Redo redo_of(const Node& n) {
   return op.kernel ? Redo::kDear : Redo::kNever;
 }
 
-int64_t cost_again(const Graph& g, const Node& n, Redo redo) {
+DeviceType device_of(const Graph& g) {
+  for (int32_t id = 0; id < g.size(); ++id)
+    for (const TensorType& t : g.node(id).outputs)
+      if (t.device.type == DeviceType::kCuda) return t.device.type;
+  return DeviceType::kCpu;
+}
+
+int64_t cost_again(const Graph& g, const Node& n, Redo redo, const Machine& m) {
   SmallVec<TensorType, 4> in;
   for (Value v : n.inputs) in.push_back(g.type(v));
   const Cost c = op_cost(*n.op, n.attrs, in, n.outputs);
-  constexpr const Machine& m = kPlannedMachine;
   double bytes = c.flops * m.bytes / m.flops;
   if (n.op->is(kContraction)) {
     bytes = c.flops * m.bytes / m.products_of(itemsize(in[0].dtype));
@@ -52,6 +58,7 @@ int64_t cost_again(const Graph& g, const Node& n, Redo redo) {
   } else if (redo == Redo::kReduce) {
     bytes += static_cast<double>(in[0].nbytes()) / 4;  // a pass over rows in cache
   }
+  if (redo == Redo::kDear || redo == Redo::kReduce) bytes += m.launch * m.bytes;  // seldom inside another's kernel
   return static_cast<int64_t>(bytes * kCostPerByte);
 }
 
@@ -59,7 +66,7 @@ int64_t cost_again(const Graph& g, const Node& n, Redo redo) {
 
 bool KeepCosts::reads_memory(const OpDef& op) { return !fusible(op) && !op.is(kStructural); }
 
-KeepCosts::KeepCosts(const Graph& g, int64_t small) : small_(small), nodes_(g.size()), first_(g.size()) {
+KeepCosts::KeepCosts(const Graph& g, int64_t small) : small_(small), machine_(planned_machine(device_of(g))), nodes_(g.size()), first_(g.size()) {
   for (int32_t id = 0; id < g.size(); ++id) {
     first_[id] = static_cast<int32_t>(values_.size());
     values_.resize(values_.size() + g.node(id).outputs.size());
@@ -161,7 +168,7 @@ void KeepCosts::price(const Graph& g) {
     NodeCost& c = nodes_[id];
     if (c.backward || c.always) continue;
     if (c.redo != Redo::kFree && c.redo != Redo::kNever) {
-      c.again = cost_again(g, n, c.redo);
+      c.again = cost_again(g, n, c.redo, machine_);
       if (c.redo == Redo::kCheap) c.again *= std::max(1, times[id]);
     }
     const bool arena = !(n.inputs.empty() && n.op->is(kStructural));

@@ -2,7 +2,7 @@
 // compute it there again. Made before fusion and for fusion: chains of pointwise ops, views and row reductions are
 // taken to run in registers, so only values that some op needs in memory cost traffic.
 //
-// Costs are in sixteenths of a byte moved, at the rates of kPlannedMachine.
+// Costs are in sixteenths of a byte moved, at the rates of planned_machine() for the graph's device.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -45,6 +45,7 @@ class KeepCosts {
   explicit KeepCosts(const Graph& g, int64_t small = 4096);
   const NodeCost& node(int32_t id) const { return nodes_[id]; }
   const ValueCost& value(Value v) const { return values_[first_[v.node] + v.index]; }
+  const Machine& machine() const { return machine_; }
   /// Some node was made by reverse mode.
   bool any_backward() const { return any_backward_; }
   /// Ops that need this operand in memory: contraction, indexing, sort, scan.
@@ -57,6 +58,7 @@ class KeepCosts {
   void price(const Graph& g);
 
   const int64_t small_;
+  const Machine& machine_;
   std::vector<NodeCost> nodes_;
   std::vector<ValueCost> values_;
   std::vector<int32_t> first_;  // of each node: its first entry in values_

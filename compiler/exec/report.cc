@@ -232,7 +232,7 @@ class Report {
       r.flops = c.flops;
       if (l.op->is(kContraction) && !in.empty()) product = in[0].dtype;
     }
-    const Machine& machine = this_machine();
+    const Machine machine = rates_of(plan_.device);
     r.predicted_us = 1e6 * std::max(r.bytes / machine.bytes, r.flops / machine.products_of(itemsize(product)));
     if (e_.executable) r.measured_us = e_.executable->launch_us(t);
     return r;
@@ -253,7 +253,7 @@ class Report {
 
   // Each kernel once, with the user's ops; times are of one launch, predicted by bytes and FLOPs at measured rates.
   void kernels() {
-    const Machine& machine = this_machine();
+    const Machine machine = rates_of(plan_.device);
     struct Row {
       const FusedKernel* kernel;
       const Graph* body;

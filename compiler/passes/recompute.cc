@@ -155,7 +155,7 @@ class Recomputer {
     std::sort(kept.begin(), kept.end());
     kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
     for (Value v : kept) result_.kept_bytes += cost_.value(v).bytes;
-    result_.seconds = static_cast<double>(total) / kCostPerByte / kPlannedMachine.bytes;
+    result_.seconds = static_cast<double>(total) / kCostPerByte / cost_.machine().bytes;
   }
 
   // ---- the new graph ----

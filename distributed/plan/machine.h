@@ -35,7 +35,7 @@ struct MachinePreset {
   double flops(DType dtype) const;
 };
 
-/// "h100" (SXM), "a100" (SXM, 80 GB), "cpu" (threads of this process). Throws InvalidArgument naming them.
+/// "h100" and "h200" (SXM), "a100" (SXM, 80 GB), "cpu" (threads of this process). Throws InvalidArgument naming them.
 const MachinePreset& machine_preset(const std::string& name);
 std::vector<std::string> machine_names();
 

@@ -1,6 +1,9 @@
 // Modules, launches, WEFT_SYNC, and captured graphs.
 #include "framework/cuda/module.h"
 
+#include <chrono>
+#include <thread>
+
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
 #include "framework/cuda/device_allocator.h"
@@ -280,6 +283,26 @@ TEST_F(ModuleTest, ACaptureAcrossStreams) {
   EXPECT_EQ(first(q.y), 5);
   gpu().allocator().deallocate(p.y, 512);
   gpu().allocator().deallocate(q.y, 512);
+}
+
+// The driver breaks a capture off when another thread waits for the device: such a wait comes after it.
+TEST_F(ModuleTest, AWaitForTheDeviceLetsACaptureFinish) {
+  Stream side(gpu());
+  auto* y = static_cast<float*>(gpu().allocator().allocate(512));
+  AddParameters p{y, 1};
+  const Function f = add();
+  std::thread other;
+  {
+    GraphReplay graph = GraphReplay::capture(side, [&] {
+      other = std::thread([&] { gpu().synchronize(); });
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      f.launch(side, launch_of(p));
+      EXPECT_NE(error_of([&] { gpu().synchronize(); }).find("while a graph is captured"), std::string::npos);
+    });
+    other.join();
+    EXPECT_EQ(graph.kernels(), 1);
+  }
+  gpu().allocator().deallocate(y, 512);
 }
 
 TEST_F(ModuleTest, ACaptureThatThrowsLeavesTheStreamUsable) {
