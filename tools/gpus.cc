@@ -39,7 +39,8 @@ void add_gpus(Facts& facts) {
   }
 
   const cuda::Nvrtc& nvrtc = cuda::nvrtc();
-  add(facts, "nvrtc", nvrtc.version(), nvrtc.unavailable);
+  const std::string unfit = driver.ok ? cuda::unfit_for_driver(nvrtc, driver.version) : "";
+  add(facts, "nvrtc", nvrtc.version(), nvrtc.unavailable.empty() ? unfit : nvrtc.unavailable);
   const cuda::CublasLtLibrary& cublaslt = cuda::cublaslt_library();
   add(facts, "cublaslt", dotted(cublaslt.version), cublaslt.unavailable);
 

@@ -48,11 +48,8 @@ std::string key_of(const Kernel& k) {
 }
 
 std::vector<std::string> by_nvrtc(std::span<const Kernel> kernels, Arch arch) {
-  const Nvrtc& n = nvrtc();
-  const int driver = availability().version;
-  WEFT_CHECK_AS(kUnavailable, !n.unavailable.empty() || n.major <= driver / 1000, "cuda: NVRTC ", n.version(), " at ",
-                n.path, " compiles for drivers of CUDA ", n.major, ".0 or later, and this one is for CUDA ",
-                version_text(driver), ": need a newer driver, or NVRTC ", driver / 1000, " (its path in WEFT_NVRTC)");
+  const std::string unfit = unfit_for_driver(nvrtc(), availability().version);
+  WEFT_CHECK_AS(kUnavailable, unfit.empty(), "cuda: ", unfit);
   const Compiled compiled = compile(kernels, arch);
   std::vector<std::string> images;
   for (const CubinPtr& c : compiled.cubins) images.push_back(c->bytes);

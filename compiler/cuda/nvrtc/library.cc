@@ -63,6 +63,14 @@ Nvrtc open_nvrtc(const std::vector<std::string>& candidates) {
 
 }  // namespace internal
 
+std::string unfit_for_driver(const Nvrtc& n, int driver_version) {
+  const int driver = driver_version / 1000;
+  if (!n.unavailable.empty() || n.major <= driver) return "";
+  return cat("NVRTC ", n.version(), " at ", n.path, " compiles for drivers of CUDA ", n.major,
+             ".0 or later, and this one is for CUDA ", version_text(driver_version), "; need a newer driver, or NVRTC ",
+             driver, " (its path in WEFT_NVRTC)");
+}
+
 const Nvrtc& nvrtc() {
   // Never unloaded: compilations may be under way when the process ends.
   static const Nvrtc* n = new Nvrtc(internal::open_nvrtc(library_places("nvrtc", switch_value("WEFT_NVRTC"), availability().version / 1000)));

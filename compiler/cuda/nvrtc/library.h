@@ -43,6 +43,10 @@ struct Nvrtc {
 /// NVIDIA's Python wheels. Needs version 12.0 or later.
 const Nvrtc& nvrtc();
 
+/// One sentence if a driver of this version (13000: CUDA 13.0) does not take what this NVRTC compiles, else empty: a
+/// driver runs what toolkits of its own major version and of older ones make.
+std::string unfit_for_driver(const Nvrtc& n, int driver_version);
+
 namespace internal {
 /// The same for one file or name; for tests.
 Nvrtc open_nvrtc(const std::vector<std::string>& candidates);

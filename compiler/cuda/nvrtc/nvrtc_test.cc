@@ -295,5 +295,16 @@ TEST(NvrtcCache, ManyAtOnceEqualOneByOne) {
     for (const Compiled& c : b) EXPECT_EQ(a.cubins[i]->bytes, c.cubins[i]->bytes);
 }
 
+TEST(Nvrtc, NewerThanTheDriverIsSaid) {
+  Nvrtc n;
+  n.major = 13;
+  n.path = "/x/libnvrtc.so.13";
+  EXPECT_EQ(unfit_for_driver(n, 13000), "");
+  EXPECT_EQ(unfit_for_driver(n, 14010), "");
+  EXPECT_EQ(unfit_for_driver(n, 12040),
+            "NVRTC 13.0 at /x/libnvrtc.so.13 compiles for drivers of CUDA 13.0 or later, and this one is for CUDA 12.4; "
+            "need a newer driver, or NVRTC 12 (its path in WEFT_NVRTC)");
+}
+
 }  // namespace
 }  // namespace weft::cuda
