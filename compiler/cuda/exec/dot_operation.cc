@@ -86,24 +86,7 @@ class ProductOperation final : public Operation {
     shape_ = d.product;
     has_work_ = d.has_work();
     if (!has_work_) return;
-    if (!cublaslt_takes(shape_.in)) {
-      GroupedGemm g;
-      g.mode = GroupedGemm::Mode::dense;
-      g.in = shape_.in;
-      g.out = out;
-      g.groups = shape_.batch;
-      g.m = shape_.m;
-      g.n = shape_.n;
-      g.k = shape_.k;
-      g.a_e = shape_.a.batch;
-      g.a_m = shape_.a.row;
-      g.a_k = shape_.a.col;
-      g.b_e = shape_.b.batch;
-      g.b_k = shape_.b.row;
-      g.b_n = shape_.b.col;
-      g.y_row = shape_.n;
-      return gemm(g, "dot");
-    }
+    if (!cublaslt_takes(shape_.in)) return gemm(dense(), "dot");
     shape_.align_a = a_.operand >= 0 ? alignment_ : 256;
     shape_.align_b = b_.operand >= 0 ? alignment_ : 256;
     shape_.tf32 = options_.tf32 && shape_.in == kFloat32;
@@ -229,6 +212,25 @@ class ProductOperation final : public Operation {
     copied_.push_back(copy_of(std::array{turned}, std::array{dense}, from, to));
     return to;
   }
+  // The product as one of ours.
+  GroupedGemm dense() const {
+    GroupedGemm g;
+    g.mode = GroupedGemm::Mode::dense;
+    g.in = shape_.in;
+    g.out = shape_.out;
+    g.groups = shape_.batch;
+    g.m = shape_.m;
+    g.n = shape_.n;
+    g.k = shape_.k;
+    g.a_e = shape_.a.batch;
+    g.a_m = shape_.a.row;
+    g.a_k = shape_.a.col;
+    g.b_e = shape_.b.batch;
+    g.b_k = shape_.b.row;
+    g.b_n = shape_.b.col;
+    g.y_row = shape_.n;
+    return g;
+  }
   void gemm(GroupedGemm g, const char* name) {
     const bool aligned = alignment_ >= 16;
     g.aligned_a = a_.operand < 0 || aligned;
@@ -244,8 +246,12 @@ class ProductOperation final : public Operation {
     if (!has_work_ || gemm_) return;
     const int64_t limit = blas_workspace(shape_);
     int64_t bytes = limit;
-    if (options_.gpu)
-      if (const MatmulPlan* p = blas_of(*options_.gpu).plan(shape_, limit)) bytes = p->workspace;
+    if (options_.gpu) {
+      const MatmulPlan* p = blas_of(*options_.gpu).plan(shape_, limit);
+      // Whatever it may refuse, it is computed.
+      if (!p && !lt_) return gemm(dense(), "dot");
+      if (p) bytes = p->workspace;
+    }
     blas_scratch_ = scratch(bytes);
   }
   const MatmulPlan* plan_of(CublasLt& blas) const;

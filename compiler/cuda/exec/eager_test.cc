@@ -97,6 +97,15 @@ TEST(Eager, ProductsArePreparedOnce) {
   EXPECT_EQ(gpu.cublaslt().ran().size(), 4u);
 }
 
+TEST(Eager, ProductsThatCublasLtRefusesAreComputed) {
+  ScopedEmulatedGpu gpu;
+  gpu.cublaslt().set_workspace(uint64_t{1} << 30);  // more than it is given
+  const Tensor a = whole({4, 8}, 1), b = whole({8, 4}, 2);
+  const Tensor y = matmul(a.to(Device::cuda()), b.to(Device::cuda()));
+  EXPECT_EQ(y.to_vector<float>(), matmul(a, b).to_vector<float>());
+  EXPECT_TRUE(gpu.cublaslt().ran().empty());
+}
+
 TEST(Eager, KeepsAsManyOperationsAsItMay) {
   ScopedEmulatedGpu gpu;
   internal::set_eager_capacity(2);
