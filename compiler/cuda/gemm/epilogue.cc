@@ -198,6 +198,8 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
   for (size_t i = 0; i < body.outputs.size(); ++i) {
     if (i == 1 && !exact && body.node(dot).attrs.ints("a_batch").empty()) {  // of a batch there would be several sums
       if (auto sums = summed_rows(body, body.outputs[1], points)) {
+        // cuBLASLt writes them in the result's type.
+        if (body.type(body.outputs[1]).dtype != body.type(body.outputs[0]).dtype) return {};
         const auto of_sums = points.numbers(*sums);
         if (!of_sums || !equals(*of_sums, [&](size_t k) { return f[0][k]; })) return {};
         e.bias_output = 1;

@@ -90,6 +90,11 @@ TEST(Epilogue, SixteenBitsMayRoundLess) {
     EXPECT_EQ(e->kind, MatmulEpilogue::dgelu_bias_grad);
     EXPECT_EQ(e->aux_input, 3);
     EXPECT_EQ(e->bias_output, 1);
+    // Its sums have the result's type.
+    EXPECT_FALSE(match(t, [&](Inputs x) {
+      const Tensor g = backward(x)[0];
+      return std::vector{g, cast(g, kFloat32).sum({0})};
+    }));
     e = match(t, [&](Inputs x) { return std::vector{backward(x)[0]}; });
     ASSERT_TRUE(e);
     EXPECT_EQ(e->kind, MatmulEpilogue::dgelu);
