@@ -84,11 +84,13 @@ TEST(AttentionCompiles, Mods) {
 TEST(AttentionCompiles, Hopper) {
   std::vector<Kernel> kernels;
   const AttentionOptions hopper{.sm90a = true, .maps = true};
-  for (int64_t d : {64, 128}) {
+  for (int64_t d : {64, 128, 256}) {
     add_kernels(&kernels, kBFloat16, d, d, {.block_mask = causal()}, 1024, hopper, false);
     add_kernels(&kernels, kFloat16, d, d, {.score_mod = attention::alibi(4), .block_mask = causal()}, 1024, hopper,
                 false);
+    if (d <= 128) add_kernels(&kernels, kBFloat16, d, d, {.dropout_p = 0.1}, 1024, hopper, false);
   }
+  add_kernels(&kernels, kBFloat16, 192, 128, {.mask_mod = attention::sliding_window(100)}, 1024, hopper, false);
   expect_compiles(kernels);
 }
 

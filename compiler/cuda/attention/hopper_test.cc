@@ -16,7 +16,7 @@ TEST(AttentionHopper, Causal) {
 }
 
 TEST(AttentionHopper, DimsAndHeads) {
-  for (auto [d, dv] : {std::pair{128, 128}, {80, 24}, {32, 104}})
+  for (auto [d, dv] : {std::pair{128, 128}, {80, 24}, {32, 104}, {192, 128}, {256, 224}})
     check_emulated(
         {.sizes = {.b = 2, .kv_b = d == 80 ? 1 : 2, .hq = 2, .hkv = 1, .sq = 130, .skv = 150, .d = d, .dv = dv},
          .type = d == 80 ? kFloat16 : kBFloat16,

@@ -88,15 +88,19 @@ AttentionSpec table_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
 }
 
 bool hopper_takes(const AttentionSpec& s, int64_t rows, int64_t block_q) {
-  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && s.boxes && !s.paged && !s.pack_heads && !s.split &&
-         rows > 64 && block_q % 128 == 0;
+  // Wide sums leave no registers for dropout's generator.
+  const bool dims =
+      widest(s) <= 128 || (widest(s) <= 256 && !s.dropout && (s.value_dim <= 128 || s.value_dim % 32 == 0));
+  return s.type != kFloat32 && dims && s.aligned && s.boxes && !s.paged && !s.pack_heads && !s.split && rows > 64 &&
+         block_q % 128 == 0;
 }
 
 AttentionSpec hopper_tiles(AttentionSpec s, int64_t block_kv) {
+  const int wide = widest(s);
   s.row_tiles = 1, s.warps = 8;
   s.value_cols = s.value_dim;
-  s.block_n = block_kv % 128 || s.score || s.dropout ? 64 : 128;
-  s.stages = (widest(s) <= 64 ? 4 : 2) * 128 / s.block_n;
+  s.block_n = block_kv % 128 || s.score || s.dropout || wide > 128 ? 64 : 128;
+  s.stages = wide > 128 ? 2 : (wide <= 64 ? 4 : 2) * 128 / s.block_n;
   return s;
 }
 
