@@ -19,7 +19,8 @@ using Visitor = std::function<bool(int32_t id, std::span<const Tensor> in, std::
 /// memory.
 Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor& visit = {});
 
-/// Throws naming the first element in which `got` differs from `want` bit for bit; `what` says whose value it is.
+/// Throws naming the first element in which `got` differs from `want` bit for bit, any NaN agreeing with any; `what` says
+/// whose value it is.
 void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what);
 
 /// A contiguous copy in memory of its own; of a value on a GPU in host memory.

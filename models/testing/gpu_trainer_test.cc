@@ -101,6 +101,14 @@ TEST_F(GpuTrainer, InF16) {
   });
 }
 
+TEST_F(GpuTrainer, OpByOp) {
+  expect_same_run("eager", gpt::family(), {2}, [](train::TrainOptions& o) {
+    o.compile = false;
+    o.steps = 2;
+    o.seq_len = 4;
+  });
+}
+
 TEST_F(GpuTrainer, ResumesWhereItWas) {
   internal::HostKernelsGpu gpu;
   train::TrainOptions o = options("resumed", "cuda");

@@ -420,11 +420,13 @@ class Trainer {
     }
     model_->eval();
     const int64_t batches = std::min<int64_t>(eval_loader_->batches(), 8);
-    double total = 0;
+    std::vector<HostRead> losses;
     for (int64_t i = 0; i < batches; ++i) {
-      data::Batch b = eval_loader_->batch(i);
-      total += (*eval_)(to_tensor(b.tokens, b.rows), to_tensor(b.targets, b.rows)).item<double>();
+      const data::Batch b = eval_loader_->batch(i);
+      losses.emplace_back(std::vector{(*eval_)(to_tensor(b.tokens, b.rows), to_tensor(b.targets, b.rows))});
     }
+    double total = 0;
+    for (HostRead& loss : losses) total += loss.wait()[0].item<double>();
     model_->train();
     return total / static_cast<double>(batches);
   }
