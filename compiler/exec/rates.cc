@@ -53,6 +53,7 @@ double gemm_rate(DType t) {
 // Operations of one multiprocessor in a cycle (the architectures' white papers): f32 multiply-adds and dense products of
 // 16-bit operands on tensor cores. An H100 SXM at 1.83 GHz: 132 of them make 989 TFLOP/s.
 Machine gpu_rates(const cuda::GpuProperties& p) {
+  if (p.clock_khz <= 0 || p.memory_rate() <= 0) return kPlannedGpu;  // a driver that keeps them to itself
   const double cycles = 1e3 * p.clock_khz * p.multiprocessors;
   const double f32 = p.sm == 80 ? 128 : 256;
   const double bf16 = p.sm == 80 ? 2048 : p.sm == 90 ? 4096 : p.sm >= 100 && p.sm < 120 ? 8192 : 1024;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/analysis/keep_cost.h"
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
 #include "compiler/passes/pass.h"
@@ -257,6 +258,25 @@ TEST(Recompute, RandomGraphs) {
     ASSERT_EQ(testing::difference(g, *r.graph, testing::random_arguments(random, g)), "") << g.to_string() << r.graph->to_string();
   }
   EXPECT_GT(changed, 50);
+}
+
+// A product of 16-bit floats is worth 75 operations a byte on the CPU that plans are made for, 295 on the GPU, where it
+// also costs a launch.
+TEST(KeepCosts, AreThoseOfTheGraphsDevice) {
+  for (const Device device : {Device::cpu(), Device::cuda(0)}) {
+    const TensorType t{kBFloat16, device, {1024, 1024}};
+    const Ref<Graph> g = capture_graph(
+        [](std::span<const Tensor> x) { return std::vector{matmul(x[0], x[1])}; }, std::vector{t, t});
+    const KeepCosts costs(*g);
+    const Machine& m = planned_machine(device.type);
+    EXPECT_EQ(&costs.machine(), &m);
+    int32_t product = 0;
+    while (!g->node(product).op->is(kContraction)) ++product;
+    const double bytes = 2.0 * 1024 * 1024 * 1024 * m.bytes / m.products16 + m.launch * m.bytes;
+    EXPECT_NEAR(static_cast<double>(costs.node(product).again), bytes * kCostPerByte, 1);
+  }
+  EXPECT_NEAR(kPlannedMachine.products16 / kPlannedMachine.bytes, 75, 1);
+  EXPECT_NEAR(kPlannedGpu.products16 / kPlannedGpu.bytes, 295, 1);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "framework/cuda/library_places.h"
+
 namespace weft::cuda {
 namespace {
 
@@ -49,6 +51,21 @@ TEST(DynamicLibrary, AFileThatIsNoLibraryIsNamedAsSuch) {
   DynamicLibrary library = {"/proc/self/status"};
   EXPECT_FALSE(library.open());
   EXPECT_EQ(library.why_not().rfind("/proc/self/status cannot be opened (", 0), 0u) << library.why_not();
+}
+
+TEST(LibraryPlaces, WhatADriverRunsComesFirst) {
+  const std::vector<std::string> any = library_places("nvrtc", ""), old = library_places("nvrtc", "", 12);
+  ASSERT_GE(any.size(), 3u);
+  EXPECT_EQ(any[0], "libnvrtc.so.13");
+  EXPECT_EQ(old[0], "libnvrtc.so.12");
+  EXPECT_EQ(any.size(), old.size());
+  bool newer = false;  // from the first of a newer major on, all are
+  for (const std::string& p : old) {
+    const bool is = p.find(".so.13") != std::string::npos;
+    EXPECT_TRUE(is || !newer) << p;
+    newer |= is;
+  }
+  EXPECT_EQ(library_places("nvrtc", "/x/libnvrtc.so.13", 12), (std::vector<std::string>{"/x/libnvrtc.so.13"}));
 }
 
 }  // namespace
