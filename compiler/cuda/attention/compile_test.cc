@@ -95,5 +95,25 @@ TEST(AttentionCompiles, Hopper) {
   expect_compiles(kernels);
 }
 
+TEST(AttentionCompiles, HopperBackward) {
+  std::vector<Kernel> all, kernels;
+  const AttentionOptions hopper{.sm90a = true, .maps = true};
+  const Tensor slopes = full({4}, 0.5), ids = zeros({1024}, {.dtype = kInt32});
+  for (int64_t d : {64, 96, 128}) {
+    add_kernels(&all, kBFloat16, d, d, {.block_mask = causal()}, 1024, hopper);
+    add_kernels(&all, kFloat16, d, d, {.score_mod = attention::alibi(slopes), .block_mask = causal()}, 1024, hopper);
+  }
+  add_kernels(&all, kBFloat16, 128, 128,
+              {.score_mod = attention::softcap(30), .mask_mod = attention::document(ids) & attention::causal()}, 1024,
+              hopper);
+  for (int64_t d : {64, 128})
+    add_kernels(&all, kBFloat16, d, d, {.block_mask = causal(), .dropout_p = 0.1}, 1024, hopper);
+  add_kernels(&all, kBFloat16, 128, 64, {.scale = -1.0}, 1024, hopper);
+  for (Kernel& k : all)
+    if (k.symbol.find("grad_hopper") != k.symbol.npos) kernels.push_back(std::move(k));
+  EXPECT_EQ(kernels.size(), 20u);
+  expect_compiles(kernels);
+}
+
 }  // namespace
 }  // namespace weft::cuda

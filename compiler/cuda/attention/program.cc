@@ -98,9 +98,9 @@ void AttentionProgram::add_backward(const AttentionSpec& base, const Sizes& z, s
     WEFT_CHECK(t.dtype != kFloat64, "attention on CUDA: score_mod captures ", t,
                "; need f32, bf16 or f16 for its gradient");
   add(delta_spec(base), AttentionPart::kDelta);
-  add(key_grad_spec(base, z), AttentionPart::kKeyGrad);
+  add(key_grad_spec(base, z), key_grad_part(base, z));
   const AttentionSpec q = query_grad_spec(base, z);
-  add(q, AttentionPart::kQueryGrad);
+  add(q, query_grad_part(base, z));
   if (learned_tables(in) > 0) {
     add(table_grad_spec(base, z), AttentionPart::kTableGrad);
     for (size_t i = 0; i < base.score_tables.size(); ++i)
@@ -138,6 +138,7 @@ AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::
   s.aligned = options_.alignment >= 16 && aligned(in[0]) && aligned(in[1]) && aligned(in[2]);
   s.boxes = in_boxes(in[0]) && in_boxes(in[1]) && in_boxes(in[2]);
   if (backward_) s.aligned = s.aligned && aligned(in[static_cast<size_t>(at.count + 2)]);
+  for (size_t i = 0; backward_ && i < 3 && out.size() >= 3; ++i) s.aligned = s.aligned && aligned(out[i]);
   s.blocks = at.blocks >= 0;
   s.score = graph_of(attrs_, "score"), s.mask = graph_of(attrs_, "mask");
   s.classes = s.mask && !s.blocks;
@@ -166,11 +167,26 @@ AttentionSpec AttentionProgram::forward_spec(const AttentionSpec& base, const Si
 bool AttentionProgram::hopper(const AttentionSpec& forward, const Sizes& z) const {
   return options_.sm90a && options_.maps && hopper_takes(forward, z.rows, z.block_q);
 }
+AttentionPart AttentionProgram::key_grad_part(const AttentionSpec& base, const Sizes& z) const {
+  return options_.sm90a && options_.maps && z.batch * z.heads > 0 &&
+                 hopper_takes_key_grad(base, z.q_len, z.kv_len, z.block_q, z.block_kv)
+             ? AttentionPart::kKeyGradHopper
+             : AttentionPart::kKeyGrad;
+}
+AttentionPart AttentionProgram::query_grad_part(const AttentionSpec& base, const Sizes& z) const {
+  return options_.sm90a && options_.maps && z.batch * z.heads > 0 &&
+                 hopper_takes_query_grad(base, z.q_len, z.kv_len, z.block_q, z.block_kv)
+             ? AttentionPart::kQueryGradHopper
+             : AttentionPart::kQueryGrad;
+}
 AttentionSpec AttentionProgram::key_grad_spec(const AttentionSpec& base, const Sizes& z) const {
-  return key_grad_tiles(base, z.kv_len, z.block_q, z.block_kv);
+  const AttentionPart part = key_grad_part(base, z);
+  return part == AttentionPart::kKeyGrad ? key_grad_tiles(base, z.kv_len, z.block_q, z.block_kv)
+                                         : hopper_grad_tiles(base, part);
 }
 AttentionSpec AttentionProgram::query_grad_spec(const AttentionSpec& base, const Sizes& z) const {
-  return query_grad_tiles(base, z.q_len, z.block_q);
+  const AttentionPart part = query_grad_part(base, z);
+  return part == AttentionPart::kQueryGrad ? query_grad_tiles(base, z.q_len, z.block_q) : hopper_grad_tiles(base, part);
 }
 AttentionSpec AttentionProgram::table_grad_spec(const AttentionSpec& base, const Sizes& z) const {
   return table_grad_tiles(base, z.q_len, z.block_q);
@@ -196,6 +212,7 @@ std::string AttentionProgram::choices(std::span<const StridedView> in, std::span
   };
   if (backward_) {
     tiles(key_grad_spec(base, z)), tiles(query_grad_spec(base, z));
+    c += cat(" ", static_cast<int>(key_grad_part(base, z)), " ", static_cast<int>(query_grad_part(base, z)));
   } else {
     tiles(forward_spec(base, z));
   }
@@ -385,8 +402,14 @@ std::vector<AttentionLaunch> AttentionProgram::launches(std::span<const StridedV
   launch(0, ceil_div(lines, specs_[0].warps));
   launch(1, ceil_div(z.kv_len, specs_[1].block_m()) * column_chunks(specs_[1], AttentionPart::kKeyGrad) * z.kv_heads *
                 z.entries);
+  if (parts_[1] == AttentionPart::kKeyGradHopper) {
+    const int rows = specs_[1].block_m(), tile = specs_[1].block_n;
+    all.back().maps = {map_of(in[0], tile), map_of(in[1], rows), map_of(in[2], rows), map_of(rest[2], tile)};
+  }
   launch(2, ceil_div(z.q_len, specs_[2].block_m()) * column_chunks(specs_[2], AttentionPart::kQueryGrad) * z.heads *
                 z.batch);
+  if (parts_[2] == AttentionPart::kQueryGradHopper)
+    all.back().maps = {map_of(in[1], specs_[2].block_n), map_of(in[2], specs_[2].block_n)};
   if (p.sets > 0) {
     launch(3, p.sets);
     size_t next = 3;

@@ -36,8 +36,8 @@ struct AttentionLaunch {
   /// Not empty: the kernel's parameters are `params`, padded to 64 bytes, and these maps encoded, 128 bytes each.
   std::vector<AttentionMap> maps = {};
 };
-/// Where the first map of a launch's parameters begins.
-inline constexpr size_t kAttentionMapsAt = (sizeof(AttentionParams) + 63) / 64 * 64;
+/// Where the first map of a launch's parameters begins, and how many there are at most.
+inline constexpr size_t kAttentionMapsAt = (sizeof(AttentionParams) + 63) / 64 * 64, kMostAttentionMaps = 4;
 
 /// Views are of device memory: operands as ops/attention/record.h lists them (of attention, or of attention_backward),
 /// results contiguous or with a last stride of 1. Nothing is read through them but by the kernels.
@@ -62,6 +62,8 @@ class AttentionProgram {
   AttentionSpec base_spec(std::span<const StridedView> in, std::span<const StridedView> out) const;
   AttentionSpec forward_spec(const AttentionSpec& base, const Sizes& z) const;
   bool hopper(const AttentionSpec& forward, const Sizes& z) const;
+  AttentionPart key_grad_part(const AttentionSpec& base, const Sizes& z) const;
+  AttentionPart query_grad_part(const AttentionSpec& base, const Sizes& z) const;
   AttentionSpec key_grad_spec(const AttentionSpec& base, const Sizes& z) const;
   AttentionSpec query_grad_spec(const AttentionSpec& base, const Sizes& z) const;
   AttentionSpec table_grad_spec(const AttentionSpec& base, const Sizes& z) const;

@@ -13,12 +13,16 @@ WEFT_TEXT(softmax)
 WEFT_TEXT(forward)
 WEFT_TEXT(merge)
 WEFT_TEXT(backward)
+WEFT_TEXT(query_walk)
 WEFT_TEXT(key_grad)
 WEFT_TEXT(query_grad)
 WEFT_TEXT(table_grad)
 WEFT_TEXT(finish_tables)
 WEFT_TEXT(finish)
 WEFT_TEXT(hopper)
+WEFT_TEXT(hopper_grad)
+WEFT_TEXT(hopper_key_grad)
+WEFT_TEXT(hopper_query_grad)
 WEFT_TEXT(classify)
 #undef WEFT_TEXT
 #define WEFT_TEXT(name)                                                                                             \
@@ -35,14 +39,25 @@ struct Body {
   std::string_view text;
 };
 
+// 24 + 2 x 240 is what three warpgroups of 168 registers a thread have.
+constexpr int kHopperGradProducer = 24, kHopperGradConsumer = 240;
+
 int padded(int n) { return (n + 15) / 16 * 16; }
 int itemsize_of(const AttentionSpec& s) { return s.type == kFloat32 ? 4 : 2; }
 int row_bytes(const AttentionSpec& s, int n) { return padded(n) * itemsize_of(s) + 16; }
 
 const char* name_of(AttentionPart part) {
-  constexpr const char* k[] = {"attention_forward",       "attention_merge",          "attention_delta",
-                               "attention_key_grad",      "attention_query_grad",     "attention_table_grad",
-                               "attention_finish_tables", "attention_forward_hopper", "attention_classify"};
+  constexpr const char* k[] = {"attention_forward",
+                               "attention_merge",
+                               "attention_delta",
+                               "attention_key_grad",
+                               "attention_query_grad",
+                               "attention_table_grad",
+                               "attention_finish_tables",
+                               "attention_forward_hopper",
+                               "attention_classify",
+                               "attention_key_grad_hopper",
+                               "attention_query_grad_hopper"};
   return k[static_cast<int>(part)];
 }
 /// attention_forward_bf16_64: what a profiler shows.
@@ -52,12 +67,15 @@ std::string symbol_of(const AttentionSpec& s, AttentionPart part) {
   if (part != AttentionPart::kFinishTables && s.value_dim != s.dim) symbol += cat("_", s.value_dim);
   return symbol;
 }
-/// A warpgroup that brings tiles stands before those that compute.
-int threads_of(const AttentionSpec& s, AttentionPart part) {
-  return 32 * s.warps + (part == AttentionPart::kForwardHopper ? 128 : 0);
+bool is_hopper_grad(AttentionPart part) {
+  return part == AttentionPart::kKeyGradHopper || part == AttentionPart::kQueryGradHopper;
 }
+bool is_hopper(AttentionPart part) { return part == AttentionPart::kForwardHopper || is_hopper_grad(part); }
+/// A warpgroup that brings tiles stands before those that compute.
+int threads_of(const AttentionSpec& s, AttentionPart part) { return 32 * s.warps + (is_hopper(part) ? 128 : 0); }
 bool is_backward(AttentionPart part) {
-  return part == AttentionPart::kKeyGrad || part == AttentionPart::kQueryGrad || part == AttentionPart::kTableGrad;
+  return part == AttentionPart::kKeyGrad || part == AttentionPart::kQueryGrad || part == AttentionPart::kTableGrad ||
+         is_hopper_grad(part);
 }
 
 /// The reads of learned tables as types: where their sums lie in a set, and along what a tile's terms are summed.
@@ -118,6 +136,12 @@ int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
       const int k = (s.dim + 63) / 64 * 128, v = (s.value_dim + 63) / 64 * 128;
       return 1024 + m * k + s.stages * n * (k + v);
     }
+    case AttentionPart::kKeyGradHopper: {
+      const int row = (s.dim + 63) / 64 * 128 + (s.value_dim + 63) / 64 * 128;
+      return 1024 + (s.stages * n * 8 + 1023) / 1024 * 1024 + (m + s.stages * n) * row;
+    }
+    case AttentionPart::kQueryGradHopper:
+      return 1024 + s.stages * n * ((s.dim + 63) / 64 * 128 + (s.value_dim + 63) / 64 * 128);
     case AttentionPart::kClassify:
       return 4 * s.warps;
     default:
@@ -135,6 +159,10 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
   w.number("kValueCols", s.value_cols);
   w.number("kThreads", threads_of(s, part)), w.number("kRowTiles", s.row_tiles);
   w.number("kBlockM", s.block_m()), w.number("kBlockN", s.block_n), w.number("kStages", s.stages);
+  if (is_hopper_grad(part)) {
+    // 128 threads with fewer and 256 with more make no more than the kernel has.
+    w.number("kProducerRegisters", kHopperGradProducer), w.number("kConsumerRegisters", kHopperGradConsumer);
+  }
   w.flag("kKeepRows", s.keep_rows), w.flag("kAligned", s.aligned);
   w.flag("kBlocks", s.blocks), w.flag("kClasses", s.classes), w.flag("kMasked", s.mask != nullptr),
       w.flag("kScored", s.score != nullptr);
@@ -168,11 +196,23 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
       break;
     case AttentionPart::kKeyGrad:
       w.body(WEFT_TEXT(backward));
+      w.body(WEFT_TEXT(query_walk));
       w.body(WEFT_TEXT(key_grad));
       break;
     case AttentionPart::kQueryGrad:
       w.body(WEFT_TEXT(backward));
       w.body(WEFT_TEXT(query_grad));
+      break;
+    case AttentionPart::kKeyGradHopper:
+      w.body(WEFT_TEXT(backward));
+      w.body(WEFT_TEXT(query_walk));
+      w.body(WEFT_TEXT(hopper_grad));
+      w.body(WEFT_TEXT(hopper_key_grad));
+      break;
+    case AttentionPart::kQueryGradHopper:
+      w.body(WEFT_TEXT(backward));
+      w.body(WEFT_TEXT(hopper_grad));
+      w.body(WEFT_TEXT(hopper_query_grad));
       break;
     case AttentionPart::kTableGrad:
       w.body(WEFT_TEXT(backward));
@@ -186,10 +226,9 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
     default:
       w.body(WEFT_TEXT(backward));
   }
-  w.text +=
-      cat("\nextern \"C\" __global__ void __launch_bounds__(", threads_of(s, part), ", 1) ", symbol_of(s, part),
-          "(const __grid_constant__ ", part == AttentionPart::kForwardHopper ? "AttentionTmaParams" : "AttentionParams",
-          " p) {\n  ", name_of(part), "_block(p);\n}\n");
+  w.text += cat("\nextern \"C\" __global__ void __launch_bounds__(", threads_of(s, part), ", 1) ", symbol_of(s, part),
+                "(const __grid_constant__ ", is_hopper(part) ? "AttentionTmaParams" : "AttentionParams", " p) {\n  ",
+                name_of(part), "_block(p);\n}\n");
   return std::move(w.text);
 }
 
@@ -200,7 +239,7 @@ Kernel attention_kernel(const AttentionSpec& s, AttentionPart part) {
   k.threads = threads_of(s, part);
   // A user's mod may be of any size; compile_test holds ours to no spills at all.
   if (s.score || s.mask || s.dropout) k.max_spill_bytes = 1 << 16;
-  if (part == AttentionPart::kForwardHopper) k.least_sm = 90, k.only_sm90a = true, k.max_registers = 168;
+  if (is_hopper(part)) k.least_sm = 90, k.only_sm90a = true, k.max_registers = 168;
   k.shared_bytes = attention_shared_bytes(s, part);
   return k;
 }

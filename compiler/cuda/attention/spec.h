@@ -19,7 +19,9 @@ enum class AttentionPart {
   kTableGrad,
   kFinishTables,
   kForwardHopper,
-  kClassify
+  kClassify,
+  kKeyGradHopper,
+  kQueryGradHopper
 };
 
 struct AttentionSpec {

@@ -104,8 +104,30 @@ AttentionSpec hopper_tiles(AttentionSpec s, int64_t block_kv) {
   return s;
 }
 
+AttentionSpec hopper_grad_tiles(AttentionSpec s, AttentionPart part) {
+  s.row_tiles = 1, s.warps = 8;
+  s.value_cols = widest(s);
+  // A mod's registers, and those of the keys' two sums, come out of the scores'.
+  const bool few = s.score || (s.dropout && part == AttentionPart::kKeyGradHopper);
+  s.block_n = few && widest(s) > 96 ? 32 : 64;
+  s.stages = 4;
+  s.keep_rows = false;
+  return s;
+}
+
+bool hopper_takes_key_grad(const AttentionSpec& s, int64_t rows, int64_t keys, int64_t block_q, int64_t block_kv) {
+  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && !s.paged && rows > 0 && keys > 64 &&
+         block_q % 64 == 0 && block_kv % 128 == 0;
+}
+bool hopper_takes_query_grad(const AttentionSpec& s, int64_t rows, int64_t keys, int64_t block_q, int64_t block_kv) {
+  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && !s.paged && rows > 64 && keys > 0 &&
+         block_q % 128 == 0 && block_kv % 64 == 0;
+}
+
 int column_chunks(const AttentionSpec& s, AttentionPart part) {
-  const int cols = part == AttentionPart::kForward ? s.value_dim : part == AttentionPart::kKeyGrad ? widest(s) : s.dim;
+  const int cols = part == AttentionPart::kForward                                            ? s.value_dim
+                   : part == AttentionPart::kKeyGrad || part == AttentionPart::kKeyGradHopper ? widest(s)
+                                                                                              : s.dim;
   return std::max(1, (cols + s.value_cols - 1) / s.value_cols);
 }
 

@@ -18,6 +18,11 @@ AttentionSpec table_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q);
 AttentionSpec hopper_tiles(AttentionSpec s, int64_t block_kv);
 bool hopper_takes(const AttentionSpec& s, int64_t rows, int64_t block_q);
 
+/// Of the backward kernels for sm_90a, likewise. Head dims over 128 leave no registers for a warpgroup's sums.
+AttentionSpec hopper_grad_tiles(AttentionSpec s, AttentionPart part);
+bool hopper_takes_key_grad(const AttentionSpec& s, int64_t rows, int64_t keys, int64_t block_q, int64_t block_kv);
+bool hopper_takes_query_grad(const AttentionSpec& s, int64_t rows, int64_t keys, int64_t block_q, int64_t block_kv);
+
 /// Pieces of the columns of results, each a block's.
 int column_chunks(const AttentionSpec& s, AttentionPart part);
 

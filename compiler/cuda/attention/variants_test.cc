@@ -27,30 +27,34 @@ void expect_near(const char* what, const Tensor& got, const Tensor& want, double
   for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], bound) << what << "[" << i << "]";
 }
 
-/// f32 operands of magnitude at most 1; keep: one over the part that dropout keeps.
-void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, double keep, bool backward = true) {
+/// f32 or bf16 operands of magnitude at most 1; keep: one over the part that dropout keeps.
+void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, double keep, bool backward = true,
+           const AttentionOptions& options = {}) {
   const int64_t d = in[0].size(3), dv = in[2].size(3);
   std::vector<Tensor> wide = in;
   for (size_t i = 0; i < 3; ++i) wide[i] = in[i].to(kFloat64);
   const std::vector<Tensor> want = weft::internal::plain_attention(attrs, wide);
-  const std::vector<Tensor> got = run_emulated(attrs, in, false);
+  const std::vector<Tensor> got = run_emulated(attrs, in, false, options);
   // Of a probability: what scores, exponents (up to sqrt(d)) and the sum over the keys lose.
   const double score = static_cast<double>(d + 12) * std::sqrt(static_cast<double>(d)) * kEps;
   const double relative = 2 * score + static_cast<double>(3 * d + 20 + 2 * keys) * kEps;
-  expect_near("out", got[0], want[0], relative * keep);
+  // Of probabilities, gradients of scores and results, where these are rounded to bf16.
+  const double half = in[0].dtype() == kBFloat16 ? 0x1p-9 : 0;
+  expect_near("out", got[0], want[0], (relative + 2 * half) * keep);
   expect_near("lse", got[1], want[1], relative);
   if (!backward) return;
-  const Tensor dout = values(got[0].shape(), 77), dlse = values(got[1].shape(), 78);
+  const Tensor dout = values(got[0].shape(), 77).to(in[0].dtype()), dlse = values(got[1].shape(), 78);
   std::vector<Tensor> back = in, wide_back = wide;
   for (const Tensor& t : {got[0], got[1], dout, dlse}) back.push_back(t);
   for (const Tensor& t : {want[0], want[1], dout.to(kFloat64), dlse.to(kFloat64)}) wide_back.push_back(t);
-  const std::vector<Tensor> g = run_emulated(attrs, back, true),
+  const std::vector<Tensor> g = run_emulated(attrs, back, true, options),
                             w = weft::internal::plain_attention_backward(attrs, wide_back);
   const double queries = static_cast<double>(in[0].size(2) * in[0].size(1) / in[1].size(1));
-  const double term = 4 * relative * keep * static_cast<double>(dv + 1);  // of a row of score gradients
+  // Of a row of score gradients, whose sum of magnitudes is at most 2 keep dv; out's rounding is in delta.
+  const double term = (4 * relative + 6 * half) * keep * static_cast<double>(dv + 1);
   expect_near("dq", g[0], w[0], term);
   expect_near("dk", g[1], w[1], term * queries);
-  expect_near("dv", g[2], w[2], 4 * relative * keep * queries);
+  expect_near("dv", g[2], w[2], (4 * relative + 2 * half) * keep * queries);
 }
 
 TEST(AttentionVariants, Dropout) {
@@ -58,6 +62,16 @@ TEST(AttentionVariants, Dropout) {
   const weft::internal::AttentionCall c =
       weft::internal::attention_call(q, k, v, {.mask_mod = attention::causal(), .enable_gqa = true, .dropout_p = 0.3});
   check(c.attrs, c.operands, 45, 1 / 0.7);
+}
+
+TEST(AttentionVariants, DropoutOnHopper) {
+  for (int64_t d : {16, 128}) {
+    const Tensor q = values({1, 2, 100, d}, 1).to(kBFloat16), k = values({1, 1, 140, d}, 2).to(kBFloat16),
+                 v = values({1, 1, 140, d}, 3).to(kBFloat16);
+    const weft::internal::AttentionCall c = weft::internal::attention_call(
+        q, k, v, {.mask_mod = attention::causal(), .enable_gqa = true, .dropout_p = 0.3});
+    check(c.attrs, c.operands, 140, 1 / 0.7, true, {.sm90a = true, .maps = true});
+  }
 }
 
 // A part of a whole drops what the whole drops there.

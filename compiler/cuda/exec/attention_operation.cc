@@ -83,7 +83,7 @@ class AttentionOperation final : public Operation {
       l.shared_bytes = k.shared_bytes;
       l.parameters = &a.params;
       l.parameter_bytes = sizeof a.params;
-      alignas(64) std::byte with_maps[kAttentionMapsAt + 3 * sizeof(CUtensorMap)];
+      alignas(64) std::byte with_maps[kAttentionMapsAt + kMostAttentionMaps * sizeof(CUtensorMap)];
       if (!a.maps.empty()) {
         std::memcpy(with_maps, &a.params, sizeof a.params);
         for (size_t i = 0; i < a.maps.size(); ++i)

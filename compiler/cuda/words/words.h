@@ -46,6 +46,7 @@
 //   group;
 //                                        until at most N groups are under way. wgmma_fence(d), wgmma_wait<N>(d): and
 //                                        keep what is done with the accumulators d on this side
+//   wgmma_keep(a)                        the same for operands uint32_t a[..][4] in registers, before the fence
 //   wgmma_desc(t, element, leading_bytes, stride_bytes, swizzle_bytes)    an operand in shared memory. Its K contiguous
 //                                        (K-major), swizzled: rows of swizzle_bytes, 8 rows are an atom, stride_bytes
 //                                        from one atom to the next along M or N, leading_bytes unused; next 16 along K:
