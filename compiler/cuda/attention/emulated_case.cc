@@ -88,9 +88,10 @@ std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& 
   EXPECT_TRUE(program.serves(in_views, out_views));
   std::vector<char> memory(static_cast<size_t>(program.workspace(in_views)) + 256, 0x7f);
   void* workspace = reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256);
-  if (options.maps)
+  if (options.maps) {
     EXPECT_TRUE(std::any_of(program.kernels().begin(), program.kernels().end(),
                             [](const Kernel& k) { return k.symbol.find("hopper") != std::string::npos; }));
+  }
   Emulated emulated(program.kernels(), {.seed = seed});
   struct alignas(64) Parameters {
     std::byte bytes[kAttentionMapsAt + kMostAttentionMaps * 128];

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "compiler/cuda/attention/program.h"
+#include "compiler/cuda/attention/tiles.h"
 #include "framework/base/cat.h"
 #include "ops/attention/flex_attention.h"
 #include "ops/core/core.h"
@@ -25,6 +26,7 @@ std::string text_of(const FlexAttentionOptions& o, AttentionPart part, DType typ
   const auto graph = [&](const char* key) { return call.attrs.has(key) ? call.attrs.get<Ref<Graph>>(key) : nullptr; };
   s.score = graph("score"), s.mask = graph("mask");
   s.scale_first = s.score != nullptr;
+  if (part == AttentionPart::kKeyGradHopper) s = hopper_grad_tiles(std::move(s), part);
   size_t next = 3;
   for (int64_t i = 0; i < call.attrs.i("score_tables"); ++i) s.score_tables.push_back(call.operands[next++].type());
   for (int64_t i = 0; i < call.attrs.i("mask_tables"); ++i) s.mask_tables.push_back(call.operands[next++].type());
@@ -45,6 +47,11 @@ void expect_golden(const std::string& name, const std::string& text) {
 TEST(AttentionText, Causal) {
   const BlockMask mask = create_block_mask(attention::causal(), 1, 1, 256, 256);
   expect_golden("causal", text_of({.block_mask = mask}, AttentionPart::kForward));
+}
+
+TEST(AttentionText, CausalBackward) {
+  const BlockMask mask = create_block_mask(attention::causal(), 1, 1, 256, 256);
+  expect_golden("causal_backward_sm90a", text_of({.block_mask = mask}, AttentionPart::kKeyGradHopper));
 }
 
 TEST(AttentionText, Alibi) {
