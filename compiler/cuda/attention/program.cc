@@ -137,7 +137,10 @@ AttentionSpec AttentionProgram::base_spec(std::span<const StridedView> in, std::
   s.tf32 = options_.tf32 && s.type == kFloat32;
   s.aligned = options_.alignment >= 16 && aligned(in[0]) && aligned(in[1]) && aligned(in[2]);
   s.boxes = in_boxes(in[0]) && in_boxes(in[1]) && in_boxes(in[2]);
-  if (backward_) s.aligned = s.aligned && aligned(in[static_cast<size_t>(at.count + 2)]);
+  if (backward_) {
+    const StridedView& dout = in[static_cast<size_t>(at.count + 2)];
+    s.aligned = s.aligned && aligned(dout), s.boxes = s.boxes && in_boxes(dout);
+  }
   for (size_t i = 0; backward_ && i < 3 && out.size() >= 3; ++i) s.aligned = s.aligned && aligned(out[i]);
   s.blocks = at.blocks >= 0;
   s.score = graph_of(attrs_, "score"), s.mask = graph_of(attrs_, "mask");
@@ -168,14 +171,12 @@ bool AttentionProgram::hopper(const AttentionSpec& forward, const Sizes& z) cons
   return options_.sm90a && options_.maps && hopper_takes(forward, z.rows, z.block_q);
 }
 AttentionPart AttentionProgram::key_grad_part(const AttentionSpec& base, const Sizes& z) const {
-  return options_.sm90a && options_.maps && z.batch * z.heads > 0 &&
-                 hopper_takes_key_grad(base, z.q_len, z.kv_len, z.block_q, z.block_kv)
+  return options_.sm90a && options_.maps && hopper_takes_key_grad(base, z.q_len, z.kv_len, z.block_q, z.block_kv)
              ? AttentionPart::kKeyGradHopper
              : AttentionPart::kKeyGrad;
 }
 AttentionPart AttentionProgram::query_grad_part(const AttentionSpec& base, const Sizes& z) const {
-  return options_.sm90a && options_.maps && z.batch * z.heads > 0 &&
-                 hopper_takes_query_grad(base, z.q_len, z.kv_len, z.block_q, z.block_kv)
+  return options_.sm90a && options_.maps && hopper_takes_query_grad(base, z.q_len, z.kv_len, z.block_q, z.block_kv)
              ? AttentionPart::kQueryGradHopper
              : AttentionPart::kQueryGrad;
 }

@@ -116,11 +116,11 @@ AttentionSpec hopper_grad_tiles(AttentionSpec s, AttentionPart part) {
 }
 
 bool hopper_takes_key_grad(const AttentionSpec& s, int64_t rows, int64_t keys, int64_t block_q, int64_t block_kv) {
-  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && !s.paged && rows > 0 && keys > 64 &&
+  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && s.boxes && !s.paged && rows > 0 && keys > 64 &&
          block_q % 64 == 0 && block_kv % 128 == 0;
 }
 bool hopper_takes_query_grad(const AttentionSpec& s, int64_t rows, int64_t keys, int64_t block_q, int64_t block_kv) {
-  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && !s.paged && rows > 64 && keys > 0 &&
+  return s.type != kFloat32 && widest(s) <= 128 && s.aligned && s.boxes && !s.paged && rows > 64 && keys > 0 &&
          block_q % 128 == 0 && block_kv % 64 == 0;
 }
 
