@@ -510,6 +510,14 @@ void Executable::failed(size_t at) {
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
   bool torn = false;
+  if (device_calls_) {
+    try {
+      throw;
+    } catch (const Error& e) {
+      torn = e.code() == Code::kAborted;  // the device is lost, and what it holds
+    } catch (...) {
+    }
+  }
   for (const BoundCell& b : bound_) {
     const PlanCell& p = plan_.cells[b.cell];
     torn |= p.written && !b.fresh && p.first_write >= 0 && p.first_write <= static_cast<int32_t>(at);

@@ -251,6 +251,25 @@ TEST_F(GpuStep, AFaultFoundLateTearsCellsAndSaysWhatWasQueued) {
   gpu.driver().take_complaints();
 }
 
+TEST(GpuStepInSync, AFaultNamesKernelOpAndLine) {
+  set_switch("WEFT_CXX", "none");
+  set_switch("WEFT_SYNC", "1");
+  {
+    HostKernelsGpu gpu;
+    Model on(Device::cuda());
+    const Tensor x = on.input(0);
+    for (int i = 0; i < 2; ++i) (*on.step)(x);
+    gpu.driver().fail_launch_after(1, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
+    const std::string found = error_of([&] { (*on.step)(x); });
+    EXPECT_EQ(found.find("cuda: kernel host_"), 0u) << found;
+    EXPECT_NE(found.find(" (fused at compiler/exec/gpu_step_test.cc:"), std::string::npos) << found;
+    EXPECT_NE(found.find(" failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << found;
+    EXPECT_TRUE(on.w.cell().torn && on.m.cell().torn);
+    gpu.driver().take_complaints();
+  }
+  set_switch("WEFT_SYNC", "0");
+}
+
 TEST_F(GpuStep, VerifyComparesEachLaunchWithTheCpu) {
   Model on(cuda, {.verify = true});
   const Tensor x = on.input(0);
