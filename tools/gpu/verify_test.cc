@@ -13,9 +13,9 @@
 namespace weft::testing {
 namespace {
 
-class SmallVerify : public ::testing::TestWithParam<const char*> {};
+class Verify : public ::testing::TestWithParam<const char*> {};
 
-TEST_P(SmallVerify, EveryLaunchIsRight) {
+TEST_P(Verify, EveryLaunchIsRight) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
   const std::string name = GetParam();
   const nn::ModelFamily& family = name == "gpt" ? gpt::family() : name == "llama" ? llama::family() : moe::family();
@@ -30,7 +30,7 @@ TEST_P(SmallVerify, EveryLaunchIsRight) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(, SmallVerify, ::testing::Values("gpt", "llama", "moe"));
+INSTANTIATE_TEST_SUITE_P(, Verify, ::testing::Values("gpt", "llama", "moe"));
 
 }  // namespace
 }  // namespace weft::testing
