@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 
 #include "compiler/cuda/attention/emulated_case.h"
 #include "framework/dispatch/dispatch.h"
@@ -91,6 +92,27 @@ TEST(AttentionVariants, Pages) {
   const weft::internal::AttentionCall c = weft::internal::attention_call(
       q, k, v, {.mask_mod = attention::padding(lengths), .enable_gqa = true, .page_table = pages});
   check(c.attrs, c.operands, 64, 1, false);
+}
+
+// Infinity and NaN among the values of keys that no query sees reach no result and no gradient.
+TEST(AttentionVariants, ValuesOfHiddenKeys) {
+  const Tensor lengths = Tensor::from_vector<int64_t>({41, 70}, {2});
+  const Tensor hidden = reshape(ge(arange(0, 70, 1, {.dtype = kInt64}), reshape(lengths, {2, 1})), {2, 1, 70, 1});
+  for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+    for (DType type : {kFloat32, kBFloat16}) {
+      const Tensor q = values({2, 2, 37, 16}, 1).to(type), k = values({2, 2, 70, 16}, 2).to(type),
+                   v = where(hidden, bad, values({2, 2, 70, 16}, 3)).to(type);
+      const weft::internal::AttentionCall c =
+          weft::internal::attention_call(q, k, v, {.mask_mod = attention::padding(lengths)});
+      const std::vector<Tensor> got = run_emulated(c.attrs, c.operands, false);
+      std::vector<Tensor> back = c.operands;
+      for (const Tensor& t : {got[0], got[1], values(got[0].shape(), 77).to(type), values(got[1].shape(), 78)})
+        back.push_back(t);
+      std::vector<Tensor> all = run_emulated(c.attrs, back, true);
+      all.push_back(got[0]);
+      for (size_t i = 0; i < all.size(); ++i)
+        for (double x : all[i].to(kFloat64).contiguous().to_vector<double>()) ASSERT_TRUE(std::isfinite(x)) << i;
+    }
 }
 
 // Rows that lie apart, and such that begin anywhere.

@@ -202,9 +202,11 @@ TEST(Registers, ABlockHasNoMoreThanItsOwn) {
     k.symbol = "split";
     k.threads = 384;
     k.only_sm90a = true;
-    k.text = cat("struct P {\n  int* y;\n};\nextern \"C\" __global__ void __launch_bounds__(384, 1) split(const "
-                 "__grid_constant__ P p) {\n  if (", who, ") {\n    set_max_registers_down<", down,
-                 ">();\n  } else {\n    set_max_registers_up<", up, ">();\n  }\n}\n");
+    k.text =
+        cat("struct P {\n  int* y;\n};\nextern \"C\" __global__ void __launch_bounds__(384, 1) split(const "
+            "__grid_constant__ P p) {\n  if (",
+            who, ") {\n    set_max_registers_down<", down, ">();\n  } else {\n    set_max_registers_up<", up,
+            ">();\n  }\n}\n");
     int* none = nullptr;
     try {
       Emulated({&k, 1}).launch("split", {}, none);
