@@ -14,6 +14,8 @@
 namespace weft::internal {
 namespace {
 
+void* begin_of(const Tensor& t) { return static_cast<char*>(t.get().storage->data()) + t.get().offset; }
+
 const Attrs kNoAttrs;
 constexpr int kTimedReplays = 3;
 // What is larger is not copied to a fixed place: a device then takes the new address. (64 MiB take a GPU 40 us.)
@@ -66,6 +68,7 @@ void Executable::build() {
     bases_.emplace_back();
     return static_cast<int32_t>(bases_.size()) - 1;
   };
+  if (maker_) least_alignment_ = static_cast<uintptr_t>(maker_->least_alignment());
   arena_base_ = add_base();
   for (size_t i = 0; i < g.inputs.size(); ++i) argument_base_.push_back(add_base());
   for (size_t i = 0; i < plan_.output_blocks.size(); ++i) output_base_.push_back(add_base());
@@ -96,6 +99,10 @@ void Executable::build() {
   run_setup();
   if (maker_) device_calls_ = maker_->calls(device_, device_calls_of(plan_.launches, calls_), replayed_ && !trace_ && !debug_, written_cells());
   WEFT_BUG_IF(!device_calls_ && device_.type != DeviceType::kCpu, "executable: nothing runs launches on ", device_);
+}
+
+bool Executable::misaligned(const Tensor& t) const {
+  return least_alignment_ > 1 && reinterpret_cast<uintptr_t>(begin_of(t)) % least_alignment_ != 0;
 }
 
 std::vector<Ref<Cell>> Executable::written_cells() const {
@@ -155,8 +162,9 @@ void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Ca
     if (b.home == Home::kFolded) {
       if (folded_) *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset + offset;  // else all are empty
     } else if (b.home == Home::kCaptured) {
-      const TensorImpl& t = g.captured[b.index].get();
-      *slot = static_cast<char*>(t.storage->data()) + t.offset + p.offset + offset;
+      const Tensor& captured = g.captured[b.index];
+      if (misaligned(captured)) copies_.push_back(maker_->aligned(captured));
+      *slot = static_cast<char*>(begin_of(misaligned(captured) ? copies_.back() : captured)) + p.offset + offset;
     } else {
       add_patch(b, p.buffer, slot, p.offset + offset);
     }
@@ -336,6 +344,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   for (BoundCell& b : bound_) {
     b.fresh = {};
     const Cell& c = *cells_[b.cell];
+    if (c.value.defined() && misaligned(c.value)) cells_[b.cell]->value = maker_->aligned(c.value);
     if (!plan_.cells[b.cell].read) continue;
     WEFT_CHECK_AS(kDataLoss, !c.torn, name_of(c), " was torn by a step that failed half-way; load a checkpoint first");
     if (!c.value.defined()) {

@@ -108,6 +108,7 @@ class Executable {
   void run_setup();
   void bind(int32_t base, void* address);
   std::vector<DeviceCall> device_calls_of(const std::vector<Launch>& launches, const std::vector<Call>& calls) const;
+  bool misaligned(const Tensor& t) const;  // as the device reads
   std::vector<Ref<Cell>> written_cells() const;
   void launch_on_device();
   void launch_compared();
@@ -153,6 +154,8 @@ class Executable {
   int64_t reused_bytes_ = 0;                     // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
   LaunchMaker* maker_ = nullptr;
+  uintptr_t least_alignment_ = 1;  // LaunchMaker's
+  std::vector<Tensor> copies_;     // of captured tensors that do not begin at a multiple of it
   bool replayed_ = false;
   std::unique_ptr<DeviceCalls> device_calls_;  // run in place of calls_
   std::unique_ptr<DeviceCheck> device_check_;

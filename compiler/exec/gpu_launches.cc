@@ -75,7 +75,8 @@ class GpuCalls final : public DeviceCalls {
     steps.reserve(calls.size());
     for (const DeviceCall& c : calls) {
       const cuda::Operation& op = *c.launch->operation;
-      int32_t* bad = op.checks_indices() ? cuda::index_flags().of(gpu, name_of(c), c.node->line) : nullptr;
+      const Node& looks = node_that_looks(c);
+      int32_t* bad = op.checks_indices() ? cuda::index_flags().of(gpu, looks.op->name, looks.line) : nullptr;
       steps.push_back({&op, c.in, c.out, c.workspace, bad, c.node->line});
     }
     return steps;
@@ -84,18 +85,18 @@ class GpuCalls final : public DeviceCalls {
   // "a compiled step of 34 operations, from gather at a.cc:3 to mul at b.cc:12".
   static std::string what_of(const std::vector<DeviceCall>& calls) {
     const auto end = [](const DeviceCall& c) {
-      return cat(name_of(c), c.node->line.line ? cat(" at ", c.node->line) : std::string());
+      return cat(node_that_looks(c).op->name, c.node->line.line ? cat(" at ", c.node->line) : std::string());
     };
     return calls.empty() ? "" : cat("a compiled step of ", calls.size(), " operations, from ", end(calls.front()), " to ", end(calls.back()));
   }
 
   // Of a group, the op that looks something up.
-  static const char* name_of(const DeviceCall& c) {
-    if (c.launch->op != &kir::fused_op) return c.launch->op->name;
+  static const Node& node_that_looks(const DeviceCall& c) {
+    if (c.launch->op != &kir::fused_op) return *c.node;
     const Graph& body = kir::body_of(*c.node);
     for (int32_t id = 0; id < body.size(); ++id)
-      if (body.node(id).op == &gather_op || body.node(id).op == &index_select_op) return body.node(id).op->name;
-    return c.launch->op->name;
+      if (body.node(id).op == &gather_op || body.node(id).op == &index_select_op) return body.node(id);
+    return *c.node;
   }
 
   cuda::Gpu& gpu_;
@@ -111,6 +112,22 @@ decltype(&cuda::prepare) prepare_for_test = nullptr;
 GpuLaunches::GpuLaunches(Device device, cuda::PrepareOptions options)
     : device_(device), options_(options), gpu_(cuda::gpu_properties(device.index)) {}
 GpuLaunches::~GpuLaunches() = default;
+
+Tensor GpuLaunches::aligned(const Tensor& t) {
+  const TensorImpl& from = t.get();
+  int64_t elements = from.type.shape.numel() > 0;
+  for (int d = 0; d < from.strides.size(); ++d)
+    if (elements > 0) elements += (from.type.shape[d] - 1) * from.strides[d];
+  const Shape bytes{elements * itemsize(from.type.dtype)};
+  auto* impl = new TensorImpl;
+  const Tensor copy(impl);
+  impl->type = from.type;
+  impl->strides = from.strides;
+  impl->storage = Storage::allocate(bytes[0], device_);
+  cuda::copy_on_device({static_cast<char*>(from.storage->data()) + from.offset, kUInt8, bytes, {1}},
+                       {impl->storage->data(), kUInt8, bytes, {1}}, cuda::Gpu::of(device_).stream());
+  return copy;
+}
 
 uint64_t GpuLaunches::hash_of(const Ref<Graph>& body) {
   auto [at, fresh] = hashes_.try_emplace(body.get(), 0);

@@ -14,6 +14,8 @@ class GpuLaunches final : public LaunchMaker {
   ~GpuLaunches() override;
 
   int64_t alignment() const override { return 256; }
+  int64_t least_alignment() const override { return 16; }
+  Tensor aligned(const Tensor& t) override;
   int64_t prepare(Launch& l, const Graph& g, std::span<const StridedView> in,
                   std::span<const StridedView> out) override;
   bool may_overwrite(const Launch& l, int32_t in, int32_t out) const override;

@@ -80,6 +80,49 @@ TEST_F(GpuStep, Pointwise) {
   }
 }
 
+// What is filled has elements of its own, wherever it was made.
+TEST_F(GpuStep, FilledTensorsAreWhole) {
+  const std::function<std::vector<Tensor>(const Tensor&)> f = [](const Tensor& x) {
+    return std::vector<Tensor>{zeros_like(x), full(x.shape(), 2, {.device = x.device()}), zeros_like(x) + 1,
+                               zeros_like(x).transpose(0, 1)};
+  };
+  auto step = compile(f);
+  const Tensor x = Tensor::from_vector({0, 1, 2, 3, 4, 5}, {2, 3});
+  for (const auto& made : {std::pair{f(x), f(x.to(cuda))}, std::pair{step(x), step(x.to(cuda))}})
+    for (size_t i = 0; i < made.first.size(); ++i) {
+      EXPECT_EQ(made.second[i].strides(), made.first[i].strides()) << i;
+      EXPECT_EQ(made.second[i].to_vector<float>(), made.first[i].to_vector<float>()) << i;
+    }
+  EXPECT_TRUE(zeros_like(x.to(cuda)).is_contiguous());
+}
+
+// Operands that begin at no multiple of 16 bytes: kernels read such copies of them.
+TEST_F(GpuStep, ArgumentsMayBeginAnywhere) {
+  Parameter w(Tensor::from_vector({1, 2, 3, 4, 5, 6, 7, 8, 9}, {9}).to(cuda).slice(0, 1, 9));
+  const Tensor constant = Tensor::from_vector({5, 4, 3, 2, 1, 0, 1, 2, 3}, {9}).to(cuda).slice(0, 1, 9);
+  auto step = compile([&](const Tensor& x) {
+    w.set(w.value() + x);
+    return std::vector<Tensor>{x * constant, x};
+  });
+  const Tensor all = Tensor::from_vector({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, {13}).to(cuda);
+  for (int i = 0; i < 5; ++i) {
+    const Tensor x = all.slice(0, i, i + 8);
+    const std::vector<Tensor> y = step(x);
+    std::vector<float> want, same;
+    for (int k = 0; k < 8; ++k) {
+      same.push_back(static_cast<float>(i + k));
+      want.push_back(static_cast<float>((i + k) * std::abs(4 - k)));
+    }
+    EXPECT_EQ(y[0].to_vector<float>(), want) << i;
+    EXPECT_EQ(y[1].to_vector<float>(), same) << i;
+  }
+  // Every other column of a table, from its second one on.
+  auto twice = compile([](const Tensor& x) { return x * 2; });
+  const Tensor table = Tensor::from_vector({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {2, 6}).to(cuda);
+  EXPECT_EQ(twice(table.slice(1, 1, 6, 2)).to_vector<float>(), (std::vector<float>{2, 6, 10, 14, 18, 22}));
+  EXPECT_EQ(w.value().to_vector<float>(), (std::vector<float>{12, 18, 24, 30, 36, 42, 48, 54}));
+}
+
 TEST_F(GpuStep, TrainsWithTheBitsOfTheCpu) {
   std::vector<float> want, weights;
   {

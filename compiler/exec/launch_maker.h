@@ -73,6 +73,10 @@ class LaunchMaker {
   virtual bool may_overwrite(const Launch& l, int32_t in, int32_t out) const = 0;
   /// Results of such a node may lie spread over a larger buffer, their last dim dense.
   virtual bool may_spread(const Node& n) const = 0;
+  /// What cells and captured tensors must begin at a multiple of; and the same tensor, of the same strides, in memory that
+  /// does. (Arguments: DeviceCalls::alignment.)
+  virtual int64_t least_alignment() const { return 1; }
+  virtual Tensor aligned(const Tensor& t) { return t; }
   /// What lies at an address of the device, for its message of "out of memory".
   virtual void set_name(Device device, const void* p, const std::string& name) {
     static_cast<void>(device), static_cast<void>(p), static_cast<void>(name);

@@ -461,6 +461,7 @@ Loaded load(const Request& request, const Options& options) {
   l.compiler = find_compiler(options.compiler, l.cache ? l.cache->folder() : "");
   if (l.compiler.unavailable.empty()) {
     l.flags = kernel_flags(l.compiler, request.isa);
+    l.flags.insert(l.flags.end(), request.flags.begin(), request.flags.end());
     Key base = continued({kFormat, kFormat}, l.compiler.version);
     for (const std::string& flag : l.flags) base = continued(base, flag);
     base = continued(base, request.prelude);

@@ -22,6 +22,7 @@ struct Request {
   std::string prelude;
   std::vector<Source> kernels;
   Isa isa = Isa::baseline;
+  std::vector<std::string> flags = {};  // of the compiler, behind its own
 };
 
 struct Options {

@@ -200,7 +200,8 @@ Tensor filled(const TensorType& type, double value, int64_t integer, bool exact,
   if (thread_state.capture || type.device.type != DeviceType::kCpu) {
     const Tensor v =
         exact ? constant(integer, type.dtype, type.device, line) : constant(value, type.dtype, type.device, line);
-    return broadcast_to(v, type.shape, line);
+    const Tensor all = broadcast_to(v, type.shape, line);
+    return thread_state.capture ? all : contiguous(all);  // elements of their own, as on the CPU
   }
   Tensor t = Tensor::empty(type);
   if (n == 0) return t;

@@ -3,24 +3,34 @@
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/lines.h"
+#include "ops/scalar/scan_order.h"
 
 namespace weft::kernels {
 namespace {
 
 constexpr int64_t kBlock = 512;
+static_assert(kBlock % kScanBlock == 0);
 
 // Side by side: `cols` neighbouring lines, one step after another.
 template <class Acc>
 void scan_columns(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
                   int64_t first, int64_t cols, bool reverse) {
-  Acc acc[kBlock] = {}, row[kBlock];
+  Acc base[kBlock] = {}, own[kBlock] = {}, row[kBlock];
   const DType type = DTypeOf<Acc>::value;
   const int64_t in_step = in_lines.next_line(), out_step = out_lines.next_line();
   for (int64_t i = 0; i < in_lines.length; ++i) {
     const int64_t at = reverse ? in_lines.length - 1 - i : i;
     cast_copy({in_lines.at(in, first, at), in.dtype, {cols}, {in_step}}, {row, type, {cols}, {1}});
-    for (int64_t c = 0; c < cols; ++c) acc[c] += row[c];
-    cast_copy({acc, type, {cols}, {1}}, {out_lines.at(out, first, at), out.dtype, {cols}, {out_step}});
+    if (i % kScanBlock == 0)
+      for (int64_t c = 0; c < cols; ++c) {
+        base[c] += own[c];
+        own[c] = 0;
+      }
+    for (int64_t c = 0; c < cols; ++c) {
+      own[c] += row[c];
+      row[c] = base[c] + own[c];
+    }
+    cast_copy({row, type, {cols}, {1}}, {out_lines.at(out, first, at), out.dtype, {cols}, {out_step}});
   }
 }
 
@@ -28,14 +38,19 @@ void scan_columns(const StridedView& in, const StridedView& out, const Lines& in
 template <class Acc>
 void scan_line(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
                int64_t line, bool reverse) {
-  Acc acc = 0, block[kBlock];
+  Acc base = 0, own = 0, block[kBlock];
   const DType type = DTypeOf<Acc>::value;
   for (int64_t i = 0; i < in_lines.length; i += kBlock) {
     const int64_t n = std::min(kBlock, in_lines.length - i), at = reverse ? in_lines.length - i - n : i;
     cast_copy({in_lines.at(in, line, at), in.dtype, {n}, {in_lines.stride}}, {block, type, {n}, {1}});
     for (int64_t j = 0; j < n; ++j) {
+      if (j % kScanBlock == 0) {
+        base += own;
+        own = 0;
+      }
       Acc& v = block[reverse ? n - 1 - j : j];
-      v = acc += v;
+      own += v;
+      v = base + own;
     }
     cast_copy({block, type, {n}, {1}}, {out_lines.at(out, line, at), out.dtype, {n}, {out_lines.stride}});
   }

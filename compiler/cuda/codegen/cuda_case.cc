@@ -7,6 +7,7 @@
 #include <random>
 
 #include "compiler/cuda/emulate/emulate.h"
+#include "compiler/cuda/words/kernel.h"
 #include "compiler/kir/run_lowered.h"
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
@@ -142,7 +143,7 @@ Memory by_emulation(const CudaCase& c, const CudaPlan& plan, Emulated& emulated)
     }
   }
   std::vector<char> scratch(plan.scratch_bytes + 256, 0x5a);
-  int32_t bad = 0;
+  BadIndex bad;
   emulated.forget_ranges();
   auto allow = [&](const std::string& name, Tensor& t) {
     emulated.allow(name, t.at(), t.elements * itemsize(t.dtype));
@@ -168,7 +169,7 @@ Memory by_emulation(const CudaCase& c, const CudaPlan& plan, Emulated& emulated)
     }
     emulated.launch(l.kernel.symbol, l.grid, std::as_bytes(std::span<const char>(params)));
   }
-  m.bad = bad != 0;
+  m.bad = bad.raised != 0;
   for (Tensor& t : m.out)
     if (t.on) std::memcpy(t.begin, t.on, t.elements * itemsize(t.dtype));
   return m;

@@ -116,6 +116,38 @@ std::string Writer::guarded(const Instr& i, const std::string& x) const {
                                                              : x;
 }
 
+// The row-major position of the index that `check` looks at, or -1 where it is not known: what it is computed from element
+// by element tells it, by its element's address, if it lies in the order of the axes without gaps.
+std::string Writer::place_of_index(const Instr& check) const {
+  int best = -1;
+  int64_t most = 0;
+  std::vector<int> from{check.a};
+  while (!from.empty()) {
+    const int id = from.back();
+    const Instr& i = k_.instrs[id];
+    from.pop_back();
+    if (i.op == Op::kPw || i.op == Op::kCast || i.op == Op::kRound)
+      for (int operand : {i.a, i.b, i.c})
+        if (operand >= 0) from.push_back(operand);
+    if (i.op != Op::kLoad || i.a >= 0) continue;
+    const kir::Bound& b = low_.bound[i.slot];
+    int64_t next = 1;
+    for (size_t a = b.strides.size(); a-- > 0 && next > 0;)
+      if (b.strides[a] != 0 && low_.extents[a] > 1) next = b.strides[a] == next ? next * low_.extents[a] : 0;
+    if (next > most) best = id;
+    most = std::max(most, next);
+  }
+  if (best < 0) return "-1";
+  const Instr& load = k_.instrs[best];
+  const std::string start = fields_->pointer(cat("const ", memory_type(k_.operands[load.slot].dtype)),
+                                             cat("x", load.slot), {Pointer::kOperand, load.slot});
+  const int64_t offset = low_.bound[load.slot].offset;
+  std::string at = element(load);
+  if (at.starts_with("v")) at = cat(moves(load.slot) ? cat("x", load.slot) : start, "[l + j]");  // lies in registers
+  if (at.find('(') < at.find('[')) return "-1";
+  return cat("&", at, " - ", start, offset ? cat(" + ", fields_->i64(cat("first", load.slot), offset)) : "");
+}
+
 std::string Writer::expression(const Instr& i) const {
   switch (i.op) {
     case Op::kIndex:
@@ -125,8 +157,8 @@ std::string Writer::expression(const Instr& i) const {
                                       tells_unwritten && is_unwritten(i.slot) ? "))" : ")"),
                                   read_type(k_.operands[i.slot].dtype), i.type, false));
     case Op::kCheck:
-      return guarded(
-          i, cat("check(", use(i.a), ", ", use(i.b), ", ", fields_->pointer("i32", "bad", {Pointer::kBad}), ")"));
+      return guarded(i, cat("check_at(", use(i.a), ", ", use(i.b), ", ", place_of_index(i), ", ",
+                            fields_->pointer("i32", "bad", {Pointer::kBad}), ")"));
     case Op::kPw:
       return pointwise(i);
     case Op::kCast:

@@ -68,6 +68,7 @@ class Writer {
   /// acc = Op::f(acc, value) of reduction r; `at` follows acc ("[k]").
   void take(int r, const char* at = "");
   std::string stored(int id) const;                   // the value of a store or reduction, as memory takes it
+  std::string place_of_index(const kir::Instr& check) const;
   std::string index_term(const kir::Instr& i) const;  // " + at * d" of an indexed load outside lanes' own
 
   /// How many positions at a time a loop is to read before it stores: operands that a result may lie on are not read

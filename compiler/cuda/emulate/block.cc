@@ -50,6 +50,7 @@ const abi::Host kHost = {
     },
     [](int groups, int commit) { guarded([&] { g_block->tma_store_wait(groups, commit != 0); }); },
     [](int line) { guarded([&] { g_block->poisoned(line); }); },
+    [](const void* p, int bytes, int line) { guarded([&] { g_block->misaligned(p, bytes, line); }); },
 };
 
 std::string index(const abi::Index3& i) { return cat("(", i.x, ", ", i.y, ", ", i.z, ")"); }
@@ -346,6 +347,12 @@ void Block::fault(const void* address) {
   } catch (const Stop&) {
   }
   stop();
+}
+
+void Block::misaligned(const void* p, int bytes, int line) {
+  fail(cat("touches what needs a multiple of ", bytes, " at address ", reinterpret_cast<uintptr_t>(p), ", which is ",
+           reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes), " past one"),
+       line);
 }
 
 void Block::poisoned(int line) {

@@ -52,6 +52,7 @@ class Block {
   void tma_store_wait(int groups, bool commit);
   void fence(int kind);
   [[noreturn]] void poisoned(int line);
+  [[noreturn]] void misaligned(const void* p, int bytes, int line);
   /// A segmentation fault of the running thread.
   [[noreturn]] void fault(const void* address);
   [[noreturn]] void run_thread();

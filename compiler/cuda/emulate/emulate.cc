@@ -48,6 +48,8 @@ Emulated::Emulated(std::span<const Kernel> kernels, const EmulatedOptions& optio
   jit::Request request;
   request.prelude = words();
   request.isa = selected_isa();
+  // Accesses that a device refuses (error 716) call __ubsan_handle_type_mismatch_v1 of the words.
+  request.flags = {"-fsanitize=alignment"};
   for (const Kernel& k : kernels) {
     WEFT_CHECK(k.threads >= 32 && k.threads <= 1024 && k.threads % 32 == 0, "emulated kernel ", k.symbol, ": ",
                k.threads, " threads; need a multiple of 32 up to 1024");

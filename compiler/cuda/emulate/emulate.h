@@ -1,6 +1,7 @@
 // Kernels' CUDA text run on the CPU, to test what it means where there is no GPU: compiled by the host's compiler with
 // the words of compiler/cuda/words as functions, a block's threads as fibers. Every access to shared memory is checked:
-// bytes without a value, copies that have not landed, races between barriers; so are divergence and deadlock.
+// bytes without a value, copies that have not landed, races between barriers; so are divergence and deadlock, and
+// accesses to addresses that a device refuses for their type.
 //
 // Stricter than a device: lanes of a warp meet in the same line; a thread that has ended never counts at a barrier;
 // shuffles and votes order no memory, __syncwarp does. Copies land as late as they may. Not seen: races in global

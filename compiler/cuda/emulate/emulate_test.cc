@@ -262,6 +262,13 @@ TEST(Emulate, FaultsAreErrors) {
   expect_right("p.f[t] = 1.0f;");
 }
 
+TEST(Emulate, MisalignedAccessesAreErrors) {
+  expect_wrong("if (t < 4)\n  p.f[t] = ((const float4*)(p.f + 4 + t))->x;",
+               {"thread 1", "line 8", "touches what needs a multiple of 16 at address ", "which is 4 past one"});
+  expect_wrong("*(uint2*)(p.f + 2 * t + 1) = make_uint2(1, 2);", {"touches what needs a multiple of 8"});
+  expect_right("*(uint2*)(p.f + 2 * (t / 2)) = make_uint2(1, 2);");
+}
+
 TEST(Emulate, CopiesThatDidNotLand) {
   const std::string start = "Shared<uint16_t> s = shared_at<uint16_t>(0); cp_async16(s, 8 * t, p.h + 8 * t, true);\n";
   expect_wrong(start + "p.f[t] = (float)s[8 * t];",

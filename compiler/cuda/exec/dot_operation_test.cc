@@ -47,7 +47,7 @@ std::vector<std::string> check(const TensorFn& fn, const std::vector<Tensor>& in
   Operation* const ops[] = {op.get()};
   load(device, ops);
   const Tensor workspace = randn({op->workspace_bytes() / 4 + 1}).to(Device::cuda()),
-               bad = Tensor::from_vector(std::vector<int32_t>{0}, {1}).to(Device::cuda());
+               bad = Tensor::from_vector(std::vector<int32_t>(sizeof(BadIndex) / 4), {sizeof(BadIndex) / 4}).to(Device::cuda());
   before = (device.synchronize(), gpu.driver().kernels_run().size());
   op->enqueue({addresses, out_addresses, workspace.view_for_kernel().data, bad.view_for_kernel().as<int32_t>()},
               device.stream(), {});

@@ -153,8 +153,8 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   const int line = __LINE__ - 1;
   EXPECT_EQ(gpu.driver().calls("cuStreamSynchronize"), 0);
   const std::string what = error_of([&] { (good + 1).to_vector<float>(); }, Code::kOutOfRange);
-  EXPECT_EQ(what, cat("index_select at compiler/cuda/exec/eager_test.cc:", line,
-                      ": an index is out of range on cuda:0; the same call on the CPU says which"));
+  EXPECT_EQ(what, cat("index_select: index 4 at position 1 is out of range; need 0 to 3; at compiler/cuda/exec/eager_test.cc:",
+                      line));
   // Said once; other work goes on.
   EXPECT_EQ(good.to_vector<float>(),
             index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3, 0}, {2})).to_vector<float>());
@@ -163,7 +163,7 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   good.to_vector<float>();
   EXPECT_EQ(gpu.driver().calls("cuMemcpyDtoHAsync_v2"), copies + 1);
   EXPECT_NE(error_of([&] { index_select(x, 0, indices({-1})).to_vector<float>(); }, Code::kOutOfRange)
-                .find("index_select at"),
+                .find("index_select: index -1 at position 0 "),
             std::string::npos);
 }
 
@@ -184,9 +184,9 @@ TEST(Eager, AReadThatIsQueuedFindsItWhenItIsWaitedFor) {
   HostRead before({pick(3)});
   HostRead bad({pick(4)});
   EXPECT_EQ(before.wait()[0].to_vector<float>(), index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3}, {1})).to_vector<float>());
-  EXPECT_NE(error_of([&] { bad.wait(); }, Code::kOutOfRange).find("an index is out of range on cuda:0"), std::string::npos);
+  EXPECT_NE(error_of([&] { bad.wait(); }, Code::kOutOfRange).find("index 4 at position 0 is out of range"), std::string::npos);
   { HostRead dropped({pick(5)}); }  // nobody waited: the next read says so
-  EXPECT_NE(error_of([&] { x.to_vector<float>(); }, Code::kOutOfRange).find("an index is out of range"), std::string::npos);
+  EXPECT_NE(error_of([&] { x.to_vector<float>(); }, Code::kOutOfRange).find("index 5 at position 0 is out of range"), std::string::npos);
   EXPECT_EQ(HostRead({pick(1)}).wait()[0].numel(), 3);
 }
 
@@ -197,7 +197,7 @@ TEST(Eager, SoIsAnIntegerDivisionByZero) {
   Tensor c = remainder(a, b);
   const int line = __LINE__ - 1;
   EXPECT_EQ(error_of([&] { c.to_vector<int64_t>(); }, Code::kInvalidArgument),
-            cat("remainder at compiler/cuda/exec/eager_test.cc:", line, ": integer division by zero on cuda:0"));
+            cat("remainder: integer division by zero; at compiler/cuda/exec/eager_test.cc:", line));
 }
 
 TEST(Eager, PrintsFromTheHost) {

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "compiler/cuda/exec/operation.h"
 #include "framework/base/error.h"
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
@@ -14,25 +15,45 @@
 namespace weft::cuda {
 
 struct IndexFlags::OfGpu {
-  explicit OfGpu(Gpu& g) : gpu(g), flags(static_cast<int32_t*>(g.allocator().allocate(kMost * 4))) { clear(); }
-  ~OfGpu() { gpu.allocator().deallocate(flags, kMost * 4); }
+  static constexpr int64_t kBytes = kMost * sizeof(BadIndex);
+  explicit OfGpu(Gpu& g) : gpu(g), flags(static_cast<BadIndex*>(g.allocator().allocate(kBytes))) { clear(); }
+  ~OfGpu() { gpu.allocator().deallocate(flags, kBytes); }
   void clear() {
     gpu.make_current();
-    check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(flags), 0, kMost, gpu.stream().handle()),
+    check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(flags), 0, kBytes / 4, gpu.stream().handle()),
           "clearing flags of indices");
   }
 
   Gpu& gpu;
-  int32_t* flags;
+  BadIndex* flags;
   bool asked = false;  // since the last look
   std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>> writes;  // of work queued since the last look
   struct Name {
-    std::string text;
-    bool divides = false;  // integers, by what may be zero
+    std::string op, where;  // "; at model.cc:43"
   };
   std::vector<Name> names;
   std::map<std::tuple<const char*, const char*, uint32_t>, int> places;
 };
+
+namespace {
+
+// What the CPU's kernel says.
+std::string sentence_of(const std::string& op, const BadIndex& b) {
+  if (op == "remainder" || op == "floor_divide") return cat(op, ": integer division by zero");
+  if (b.told == 0) return cat(op, ": an index is out of range; the same call on the CPU says which");
+  const int64_t last = b.limit - 1, detail = b.told - 1;
+  if (op == "expert_order")
+    return cat(op, ": expert ", b.value, " of token ", b.position / detail, ", choice ", b.position % detail,
+               ", is out of range; need 0 to ", last);
+  if (op == "dynamic_slice" || op == "dynamic_update_slice")
+    return cat(op, ": start ", b.value, " of dim ", detail, " puts the block outside; need 0 to ", last);
+  if (op.starts_with("linear_cross_entropy"))
+    return cat("cross_entropy: a target is no class: got ", b.value, " at position ", b.position, "; need 0 to ", last);
+  const std::string position = b.position < 0 ? "" : cat(" at position ", b.position);
+  return cat(op, ": index ", b.value, position, " is out of range; need 0 to ", last);
+}
+
+}  // namespace
 
 IndexFlags::IndexFlags() = default;
 IndexFlags::~IndexFlags() = default;
@@ -45,13 +66,12 @@ int32_t* IndexFlags::of(Gpu& gpu, const char* op, SourceLine line) {
   auto [at, fresh] = g->places.try_emplace({op, line.file, line.line}, static_cast<int>(g->names.size()));
   if (fresh && static_cast<int>(g->names.size()) < kMost) {
     const std::string where = line.to_string();
-    const std::string_view name = op;
-    g->names.push_back({cat(op, where.empty() ? "" : " at ", where), name == "remainder" || name == "floor_divide"});
+    g->names.push_back({op, where.empty() ? "" : cat("; at ", where)});
   } else if (fresh) {
     at->second = kMost - 1;
-    g->names.back() = {"one of many ops"};
+    g->names.back() = {"one of many ops", ""};
   }
-  return g->flags + at->second;
+  return &g->flags[at->second].raised;
 }
 
 void IndexFlags::queued(Gpu& gpu, std::shared_ptr<const std::vector<Ref<Cell>>> writes) {
@@ -71,31 +91,32 @@ void IndexFlags::look(Gpu& gpu) {
   g.asked = false;
   const Writes writes = std::exchange(g.writes, {});
   const int64_t n = static_cast<int64_t>(g.names.size());
-  std::vector<int32_t> raised(n);
-  copy_to_host({g.flags, kInt32, {n}, {1}}, {raised.data(), kInt32, {n}, {1}}, gpu.stream());
-  judge(g, raised.data(), n, writes);
+  std::vector<BadIndex> found(n);
+  const Shape words{n * static_cast<int64_t>(sizeof(BadIndex) / 4)};
+  copy_to_host({g.flags, kInt32, words, {1}}, {found.data(), kInt32, words, {1}}, gpu.stream());
+  judge(g, found.data(), n, writes);
 }
 
-void IndexFlags::judge(OfGpu& g, const int32_t* raised, int64_t n, const Writes& writes) {
+void IndexFlags::judge(OfGpu& g, const BadIndex* found, int64_t n, const Writes& writes) {
   for (int64_t i = 0; i < n; ++i) {
-    if (!raised[i]) continue;
+    if (!found[i].raised) continue;
     g.clear();
     for (const auto& cells : writes)
       for (const Ref<Cell>& c : *cells) c->torn = true;
-    const auto& [name, divides] = g.names[i];
-    WEFT_CHECK(!divides, name, ": integer division by zero on ", g.gpu.device());
-    WEFT_CHECK_AS(kOutOfRange, false, name, ": an index is out of range on ", g.gpu.device(),
-                  "; the same call on the CPU says which");
+    const auto& [op, where] = g.names[i];
+    const std::string what = sentence_of(op, found[i]) + where;
+    WEFT_CHECK(what.find("division by zero") == what.npos, what);
+    WEFT_CHECK_AS(kOutOfRange, false, what);
   }
 }
 
-// Flags of the moment it was queued, in pinned memory.
+// What was told at the moment it was queued, in pinned memory.
 class IndexFlags::Queued final : public QueuedLook {
  public:
-  Queued(IndexFlags& all, Gpu& gpu, int32_t* raised, int64_t n, Writes writes)
-      : all_(all), gpu_(gpu), raised_(raised), n_(n), writes_(std::move(writes)) {}
+  Queued(IndexFlags& all, Gpu& gpu, BadIndex* found, int64_t n, Writes writes)
+      : all_(all), gpu_(gpu), found_(found), n_(n), writes_(std::move(writes)) {}
   ~Queued() override {
-    if (!raised_) return;
+    if (!found_) return;
     {
       MutexLock lock(all_.mutex_);
       if (const auto it = all_.gpus_.find(gpu_.index()); it != all_.gpus_.end()) {
@@ -105,23 +126,23 @@ class IndexFlags::Queued final : public QueuedLook {
       }
     }
     try {
-      gpu_.pinned().give_back(raised_, gpu_.stream());
+      gpu_.pinned().give_back(found_, gpu_.stream());
     } catch (...) {
       // The device is lost: so is the block.
     }
   }
   void judge() override {
-    const std::vector<int32_t> raised(raised_, raised_ + n_);
-    gpu_.pinned().give_back(std::exchange(raised_, nullptr));
+    const std::vector<BadIndex> found(found_, found_ + n_);
+    gpu_.pinned().give_back(std::exchange(found_, nullptr));
     MutexLock lock(all_.mutex_);
     if (const auto it = all_.gpus_.find(gpu_.index()); it != all_.gpus_.end())
-      all_.judge(*it->second, raised.data(), n_, writes_);
+      all_.judge(*it->second, found.data(), n_, writes_);
   }
 
  private:
   IndexFlags& all_;
   Gpu& gpu_;
-  int32_t* raised_;
+  BadIndex* found_;
   const int64_t n_;
   const Writes writes_;
 };
@@ -132,13 +153,14 @@ std::unique_ptr<QueuedLook> IndexFlags::queue_look(Gpu& gpu) {
   if (it == gpus_.end() || !it->second->asked) return {};
   OfGpu& g = *it->second;
   const int64_t n = static_cast<int64_t>(g.names.size());
-  auto* raised = static_cast<int32_t*>(gpu.pinned().take(n * 4));
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(BadIndex));
+  auto* found = static_cast<BadIndex*>(gpu.pinned().take(bytes));
   gpu.make_current();
-  const CUresult r = driver().cuMemcpyDtoHAsync_v2(raised, reinterpret_cast<CUdeviceptr>(g.flags), n * 4, gpu.stream().handle());
-  if (r != CUDA_SUCCESS) gpu.pinned().give_back(raised);
+  const CUresult r = driver().cuMemcpyDtoHAsync_v2(found, reinterpret_cast<CUdeviceptr>(g.flags), bytes, gpu.stream().handle());
+  if (r != CUDA_SUCCESS) gpu.pinned().give_back(found);
   check(r, "copying flags of indices from ", gpu.device());
   g.asked = false;
-  return std::make_unique<Queued>(*this, gpu, raised, n, std::exchange(g.writes, {}));
+  return std::make_unique<Queued>(*this, gpu, found, n, std::exchange(g.writes, {}));
 }
 
 void IndexFlags::forget() {

@@ -18,7 +18,7 @@ namespace weft::cuda {
 struct Addresses {
   std::span<void* const> in, out;  // of element 0 of operands and results of the node
   void* workspace = nullptr;       // workspace_bytes(), 256-byte aligned
-  int32_t* bad = nullptr;          // device memory: becomes 1 where an index is out of range
+  int32_t* bad = nullptr;          // a BadIndex in device memory
 };
 
 class Operation {

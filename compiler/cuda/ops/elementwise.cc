@@ -66,7 +66,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 )";
 
 constexpr std::string_view kBad = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) { *p.bad = 1; }
+extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+  if (threadIdx.x == 0) checked((int64)*p.index, 0, 0, p.bad);
+}
 )";
 
 constexpr std::string_view kFloat8Types = "struct f8e4m3 { u8 bits; };\nstruct f8e5m2 { u8 bits; };\n";
@@ -238,9 +240,9 @@ void fill(Launches& to, const StridedView& y, const Place& at, V value) {
 void add_fill(Launches& to, const StridedView& y, const Place& at, double value) { fill(to, y, at, value); }
 void add_fill(Launches& to, const StridedView& y, const Place& at, int64_t value) { fill(to, y, at, value); }
 
-void add_bad(Launches& to) {
+void add_bad(Launches& to, const StridedView& index, int place) {
   Text t("bad_index");
-  t.bad();
+  t.type("X", index.dtype).words(kCheckWords).address("const X* index", in_place(place)).bad();
   to.add(t.step(kBad, 1, 32));
 }
 

@@ -147,7 +147,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   if (i >= p.results) return;
   Limbs l;
   clear(l);
-  const int64 row = checked((int64)p.rows[i * p.row_step], p.limit, p.bad);
+  const int64 row = checked((int64)p.rows[i * p.row_step], p.limit, i, p.bad);
   add_products(l, p.a + row * p.a_row, p.a_step, p.b + i / p.k * p.b_row, p.b_step, p.width);
 #pragma unroll
   for (int j = 0; j < 8; ++j) p.y[i * 8 + j] = l.d[j];
@@ -254,16 +254,6 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-void field(Text& t, std::string_view count, std::string_view name, const Walk& w,
-           std::initializer_list<std::string_view> strides) {
-  t.constant(count, w.rank()).indices(cat(name, "[", count, "]"), {w.shape.begin(), w.shape.end()});
-  size_t k = 0;
-  for (std::string_view s : strides) {
-    t.indices(cat(s, "[", count, "]"), {w.strides[k].begin(), w.strides[k].end()});
-    ++k;
-  }
-}
-
 /// Clears the result: sums of nothing.
 bool empty(Launches& to, const StridedView& y) {
   add_fill(to, y, out_place(0), int64_t{0});
@@ -273,21 +263,14 @@ bool empty(Launches& to, const StridedView& y) {
 bool make_sum(const Request& r, Launches& to) {
   const StridedView &x = r.in[0], &y = r.out[0];
   if (y.numel() == 0 || !y.contiguous()) return y.numel() == 0;
-  const Shape& dims = r.attrs.ints("dims");
-  Shape kept, from, reduced, step;
-  for (int d = 0, k = 0; d < x.shape.size(); ++d) {
-    const bool sums = k < dims.size() && dims[k] == d;
-    (sums ? reduced : kept).push_back(x.shape[d]);
-    (sums ? step : from).push_back(x.strides[d]);
-    k += sums;
-  }
-  const Walk outer(kept, {from}), inner(reduced, {step});
+  const Reduced split(x, r.attrs.ints("dims"));
+  const Walk outer(split.kept, {split.kept_strides}), inner(split.reduced, {split.reduced_strides});
   if (inner.n == 0) return empty(to, y);
   Text t("exact_sum", true);
   t.type("X", x.dtype).words(kOffsetWords).words(kDigits);
   t.address("const X* x", in_place(0)).address("int64* y", out_place(0)).whole("sums", outer.n).whole("terms", inner.n);
-  field(t, "kKept", "kept", outer, {"from"});
-  field(t, "kReduced", "extent", inner, {"step"});
+  outer.declare(t, "kKept", "kept", {"from"});
+  inner.declare(t, "kReduced", "extent", {"step"});
   to.add(t.step(kSum, blocks_for(outer.n, 4), 128));
   return true;
 }
@@ -326,10 +309,10 @@ bool make_dot(const Request& r, Launches& to) {
   t.type("A", a.dtype).type("B", b.dtype).words(kOffsetWords).words(kDigits);
   t.address("const A* a", in_place(0)).address("const B* b", in_place(1)).address("int64* y", out_place(0));
   t.whole("results", y.numel() / 8).whole("m", m.n).whole("n", n.n).whole("k", k.n);
-  field(t, "kBatch", "batch", z, {"a_batch", "b_batch"});
-  field(t, "kRows", "rows", m, {"a_rows"});
-  field(t, "kColumns", "columns", n, {"b_columns"});
-  field(t, "kTerms", "terms", k, {"a_terms", "b_terms"});
+  z.declare(t, "kBatch", "batch", {"a_batch", "b_batch"});
+  m.declare(t, "kRows", "rows", {"a_rows"});
+  n.declare(t, "kColumns", "columns", {"b_columns"});
+  k.declare(t, "kTerms", "terms", {"a_terms", "b_terms"});
   to.add(t.step(kDot, blocks_for(y.numel() / 8)));
   return true;
 }
@@ -357,7 +340,7 @@ bool make_row_dots(const Request& r, Launches& to) {
   if (y.numel() == 0 || !y.contiguous()) return y.numel() == 0;
   to.set_checks_indices();
   if (a.shape[0] == 0) {
-    add_bad(to);
+    add_bad(to, rows, 4);
     return true;
   }
   Text t("exact_row_dots", true);
@@ -380,7 +363,7 @@ bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
   if (index.numel() == 0) return true;
   to.set_checks_indices();
   if (limit == 0) {
-    add_bad(to);
+    add_bad(to, index, 0);
     return true;
   }
   // Lines: the index's other dims; columns: those of src that the index lacks.
@@ -406,8 +389,8 @@ bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
   t.address("const uint64_t* order", scratch_place(order)).whole("tasks", w.n * length * columns.n);
   t.whole("columns", columns.n).whole("length", length).whole("along", src.strides[dim]);
   t.whole("y_along", y.strides[dim] / 8);
-  field(t, "kLines", "lines", w, {"from", "to"});
-  field(t, "kColumnDims", "inner", columns, {"column"});
+  w.declare(t, "kLines", "lines", {"from", "to"});
+  columns.declare(t, "kColumnDims", "inner", {"column"});
   to.add(t.step(kAdd, blocks_for(w.n * length * columns.n)));
   return true;
 }
@@ -434,7 +417,7 @@ bool make_finish(const Request& r, Launches& to) {
   t.words(kOffsetWords).words(kDigits).words(kWriteWords);
   t.address("const int64* x", in_place(0)).address("Y* y", out_place(0)).whole("results", y.numel());
   t.whole("digit", x.strides.back());
-  field(t, "kKept", "kept", kept, {"from"});
+  kept.declare(t, "kKept", "kept", {"from"});
   to.add(t.step(kFinish, blocks_for(y.numel())));
   return true;
 }

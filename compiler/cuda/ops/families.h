@@ -27,8 +27,10 @@ std::span<const MakerRow> elementwise_makers();
 std::span<const MakerRow> view_makers();
 std::span<const MakerRow> random_makers();
 std::span<const MakerRow> reduce_makers();
+std::span<const MakerRow> scan_makers();
 std::span<const MakerRow> order_makers();
 std::span<const MakerRow> index_makers();
+std::span<const MakerRow> at_target_makers();
 std::span<const MakerRow> moe_makers();
 std::span<const MakerRow> exact_makers();
 /// Elementwise ops have one maker for all.
@@ -42,8 +44,9 @@ void add_copy_unless_same(const Request& r, Launches& to);
 /// Adds y = value, converted as casts from f64 (`whole`: from i64) are.
 void add_fill(Launches& to, const StridedView& y, const Place& at, double value);
 void add_fill(Launches& to, const StridedView& y, const Place& at, int64_t value);
-/// Adds a launch that sets the flag for an index out of range: there are indices and nothing they could point at.
-void add_bad(Launches& to);
+/// Adds a launch that tells of the first of the indices, operand `place`, that it is out of range: there is nothing that
+/// they could point at.
+void add_bad(Launches& to, const StridedView& index, int place);
 
 /// The widest access, in bytes up to 16, with which a contiguous innermost dim can be moved in all these views.
 int vector_bytes(int64_t element, const Shape& shape, std::initializer_list<Shape> strides,

@@ -47,12 +47,38 @@ bool Walk::wide() const {
 }
 
 void Walk::declare(Text& text, std::initializer_list<std::string_view> names) const {
-  text.constant("kRank", rank()).index("n", n).indices("shape[kRank]", {shape.begin(), shape.end()});
+  text.index("n", n);
+  declare(text, "kRank", "shape", names);
+}
+
+void Walk::declare(Text& text, std::string_view count, std::string_view extents,
+                   std::initializer_list<std::string_view> names) const {
+  text.constant(count, rank()).indices(cat(extents, "[", count, "]"), {shape.begin(), shape.end()});
   size_t k = 0;
   for (std::string_view name : names) {
-    text.indices(cat(name, "[kRank]"), {strides[k].begin(), strides[k].end()});
+    text.indices(cat(name, "[", count, "]"), {strides[k].begin(), strides[k].end()});
     ++k;
   }
+}
+
+Reduced::Reduced(const StridedView& x, const Shape& dims) {
+  for (int d = 0, k = 0; d < x.shape.size(); ++d) {
+    const bool taken = k < dims.size() && dims[k] == d;
+    (taken ? reduced : kept).push_back(x.shape[d]);
+    (taken ? reduced_strides : kept_strides).push_back(x.strides[d]);
+    k += taken;
+  }
+}
+
+Shape without(Shape s, int dim) {
+  s.erase(dim);
+  return s;
+}
+
+int64_t elements_behind(const StridedView& v, int dim) {
+  int64_t n = 1;
+  for (int d = dim + 1; d < v.shape.size(); ++d) n *= v.shape[d];
+  return n;
 }
 
 bool is_wide(const StridedView& v) { return v.numel() > kMost || reach(v.shape, v.strides) > kMost; }
@@ -78,10 +104,14 @@ static inline I offset_of(I i, const I* shape, const I* stride) {
 )";
 
 const std::string_view kCheckWords = R"(
-static inline int64 checked(int64 v, int64 limit, int* bad) {
+static inline int64 checked(int64 v, int64 limit, int64 position, int* bad, int64 detail = 0) {
   if (v >= 0 && v < limit) return v;
-  *bad = 1;
+  tell_bad_index(bad, v, position, limit, detail);
   return 0;
+}
+// Place i of a line, the lines numbered by the dims around theirs, of which `inner` elements lie behind it.
+static inline int64 position_of(int64 line, int64 i, int64 length, int64 inner) {
+  return (line / inner * length + i) * inner + line % inner;
 }
 )";
 

@@ -22,6 +22,15 @@ struct Walk {
   bool wide() const;
   /// Declares kRank, `n`, `shape` and the strides under these names.
   void declare(Text& text, std::initializer_list<std::string_view> names) const;
+  /// Declares the rank, the shape and the strides under these names: of kernels that walk more than one shape.
+  void declare(Text& text, std::string_view rank, std::string_view shape,
+               std::initializer_list<std::string_view> names) const;
+};
+
+/// A view's dims that a reduction keeps and those it takes together.
+struct Reduced {
+  Shape kept, kept_strides, reduced, reduced_strides;
+  Reduced(const StridedView& x, const Shape& dims);
 };
 
 /// What sums of a dtype are computed in: f64, f32, or i64.
@@ -31,9 +40,15 @@ bool is_wide(const StridedView& v);
 /// Strides of a view where dims of one element may be read at any index: 0 there.
 Shape broadcast_strides(const StridedView& v);
 
+/// The other dims.
+Shape without(Shape s, int dim);
+/// Elements of a view's shape behind dim `dim`.
+int64_t elements_behind(const StridedView& v, int dim);
+
 /// offset_of<kRank>(i, shape, stride): where point i of a row-major walk lies.
 extern const std::string_view kOffsetWords;
-/// checked(v, limit, bad): v, or 0 and the flag where it is out of range.
+/// checked(v, limit, position, bad): v, or 0 and word of it where it is out of range; position_of(line, i, length,
+/// inner): the row-major position of an element of a line.
 extern const std::string_view kCheckWords;
 /// write(T& y, v): v converted to an element as casts are.
 extern const std::string_view kWriteWords;

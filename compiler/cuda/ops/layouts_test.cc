@@ -71,14 +71,22 @@ TEST(CudaOpLayouts, Views) {
                                {two, {values({70, 2, 33}, 6)}},
                                {two, {values({70, 2, 333}, 7, kBFloat16)}},
                                {two, {values({90, 1, 333}, 7)}}});
-  expect_equal(argmax_op, {{along(0), {x}}, {along(1), {y}}, {along(2), {z}}, {along(0), {values({3000}, 8)}}});
+  expect_equal(argmax_op, {{along(0), {x}},
+                           {along(1), {y}},
+                           {along(2), {z}},
+                           {along(0), {values({3000}, 8)}},
+                           {along(1), {integers({3, 9000}, 50, 9)}},
+                           {along(0), {values({9000, 2}, 8)}}});
   for (bool reverse : {false, true}) {
     auto scan = [&](int64_t d) { return Attrs{{"dim", d}, {"reverse", reverse}}; };
     expect_equal(cumsum_op, {{scan(0), {values({70, 50}, 1)}},
                              {scan(1), {values({3, 2500}, 2)}},
                              {scan(1), {transpose(values({70, 50}, 3), 0, 1)}},
                              {scan(0), {integers({2500}, 9, 4)}},
-                             {scan(1), {values({3, 100}, 5, kBFloat16)}}});
+                             {scan(1), {values({3, 100}, 5, kBFloat16)}},
+                             {scan(1), {values({2, 9000}, 6)}},
+                             {scan(0), {values({300, 40}, 7, kFloat64)}},
+                             {scan(0), {integers({9000, 2}, 9, 8, kInt32)}}});
   }
 }
 
@@ -116,14 +124,24 @@ TEST(CudaOpLayouts, SumsAtIndices) {
       return t == kInt64 ? integers(s, 1000, seed) : values(s, seed, t);
     };
     const Tensor ids = integers({700}, 19, 1), often = integers({3000}, 3, 2, kInt32);
+    // Runs of 31 to 33, one of all, and one that begins at a multiple of 32.
+    std::vector<int64_t> runs;
+    for (int64_t target : {0, 2, 3, 5})
+      runs.insert(runs.end(), target == 0 ? 32 : target == 2 ? 33 : target == 3 ? 31 : 100, target);
+    const Tensor edges = Tensor::from_vector(runs, {static_cast<int64_t>(runs.size())});
     expect_equal(index_add_op, {{{}, {some({19, 24}, 3), ids, some({700, 24}, 4)}},
                                 {{}, {some({19, 5}, 3), ids, some({700, 5}, 4)}},
                                 {{}, {some({3}, 5), often, some({3000}, 6)}},
-                                {{}, {some({19, 3, 8}, 3), ids, transpose(some({700, 8, 3}, 4), 1, 2)}}});
+                                {{}, {some({19, 3, 8}, 3), ids, transpose(some({700, 8, 3}, 4), 1, 2)}},
+                                {{}, {some({6, 80}, 3), edges, some({196, 80}, 4)}},
+                                {{}, {some({6, 7}, 3), edges, some({196, 7}, 4)}},
+                                {{}, {some({2, 36}, 3), integers({700}, 1, 1), some({700, 36}, 4)}}});
     expect_equal(scatter_add_op, {{along(1), {some({5, 30}, 1), integers({5, 40}, 30, 2), some({5, 40}, 3)}},
                                   {along(0), {some({30, 5}, 1), integers({40, 4}, 30, 2), some({40, 4}, 3)}},
                                   {along(1), {some({3, 30}, 1), integers({3, 700}, 30, 2), some({3, 700}, 3)}},
-                                  {along(0), {some({7}, 1), integers({2600}, 7, 2), some({2600}, 3)}}});
+                                  {along(0), {some({7}, 1), integers({2600}, 7, 2), some({2600}, 3)}},
+                                  {along(0), {some({7}, 1), edges, some({196}, 3)}},
+                                  {along(0), {some({70, 3}, 1), integers({100, 3}, 70, 2), some({100, 3}, 3)}}});
     expect_equal(index_copy_op, {{{}, {some({19, 24}, 3), ids, some({700, 24}, 4)}},
                                  {{}, {some({19, 5}, 3), slice(ids, 0, 0, 60, 3), some({20, 5}, 4)}}});
   }

@@ -25,23 +25,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
     if (i < count) {
       const int64 slot = first + i;
       const int64 expert = (int64)p.experts[slot / p.k * p.token_step + slot % p.k * p.choice_step];
-      e = (uint64_t)checked(expert, p.num, p.bad) << 32 | (uint64_t)i;
+      e = (uint64_t)checked(expert, p.num, slot, p.bad, p.k) << 32 | (uint64_t)i;
     }
     tile[i] = e;
   }
-  for (int size = 2; size <= kTile; size *= 2)
-    for (int step = size / 2; step > 0; step /= 2) {
-      __syncthreads();
-      for (int t = threadIdx.x; t < kTile / 2; t += kThreads) {
-        const int i = 2 * t - (t & (step - 1)), j = i + step;
-        const uint64_t a = tile[i], b = tile[j];
-        if ((b < a) == ((i & size) == 0)) {
-          tile[i] = b;
-          tile[j] = a;
-        }
-      }
-    }
-  __syncthreads();
+  sort_tile<kTile>(tile);
   for (int i = threadIdx.x; i < count; i += kThreads) p.sorted[first + i] = tile[i];
   for (int64 e = threadIdx.x; e <= p.num; e += kThreads) {
     int lo = 0, hi = count;
@@ -56,37 +44,46 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// One block: how many slots each expert has, where its rows begin, and where each share's do.
+// One block: how many slots each expert has (a warp adds up its shares), where its rows begin, and where each share's
+// do.
 constexpr std::string_view kPlaces = R"(
+static inline int64 share_of(const P& p, int64 b, int64 e) {
+  if (b >= p.blocks) return 0;
+  const int* begins = p.begins + b * (p.num + 1) + e;
+  return begins[1] - begins[0];
+}
+static inline int64 sum_up_to(int64 v) {  // of the lanes up to this one
+  for (int m = 1; m < 32; m *= 2) {
+    const int64 other = shfl_up(v, m);
+    if (threadIdx.x % 32 >= m) v += other;
+  }
+  return v;
+}
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 row = p.num + 1;
-  for (int64 e = threadIdx.x; e < p.num; e += kThreads) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  for (int64 e = warp; e < p.num; e += kThreads / 32) {
     int64 sum = 0;
-    for (int64 b = 0; b < p.blocks; ++b) sum += p.begins[b * row + e + 1] - p.begins[b * row + e];
-    p.counts[e] = sum;
+    for (int64 b = lane; b < p.blocks; b += 32) sum += share_of(p, b, e);
+    sum = warp_sum(sum);
+    if (lane == 0) p.counts[e] = sum;
   }
   __syncthreads();
-  if (threadIdx.x < 32) {  // a warp adds up: whole numbers
-    const int lane = threadIdx.x;
+  if (warp == 0) {
     int64 before = 0;
     if (lane == 0) p.offsets[0] = 0;
     for (int64 e = 0; e < p.num; e += 32) {
-      int64 v = e + lane < p.num ? p.counts[e + lane] : 0;
-      for (int m = 1; m < 32; m *= 2) {
-        const int64 other = shfl_up(v, m);
-        if (lane >= m) v += other;
-      }
-      v += before;
+      const int64 v = sum_up_to(e + lane < p.num ? p.counts[e + lane] : 0) + before;
       if (e + lane < p.num) p.offsets[e + lane + 1] = v;
       before = shfl(v, 31);
     }
   }
   __syncthreads();
-  for (int64 e = threadIdx.x; e < p.num; e += kThreads) {
-    int64 at = p.offsets[e];
-    for (int64 b = 0; b < p.blocks; ++b) {
-      p.next[b * p.num + e] = at;
-      at += p.begins[b * row + e + 1] - p.begins[b * row + e];
+  for (int64 e = warp; e < p.num; e += kThreads / 32) {
+    int64 before = p.offsets[e];
+    for (int64 b = 0; b < p.blocks; b += 32) {
+      const int64 mine = share_of(p, b + lane, e), v = sum_up_to(mine) + before;
+      if (b + lane < p.blocks) p.next[(b + lane) * p.num + e] = v - mine;
+      before = shfl(v, 31);
     }
   }
 }
@@ -124,6 +121,7 @@ bool make_expert_order(const Request& r, Launches& to) {
   {
     Text t("expert_sort", true);
     t.type("X", experts.dtype).constant("kTile", tile).words(kCheckWords);
+    t.types(kEntryTypes).words(kEntryWords).words(kSortTileWords);
     t.address("const X* experts", in_place(0)).address("uint64_t* sorted", sorted).address("int* begins", begins).bad();
     t.whole("slots", slots).whole("k", k).whole("num", num).whole("token_step", experts.strides[0]);
     t.whole("choice_step", experts.strides[1]);
@@ -133,7 +131,7 @@ bool make_expert_order(const Request& r, Launches& to) {
     Text t("expert_places", true);
     t.address("const int* begins", begins).address("int64* next", next).address("int64* counts", out_place(3));
     t.address("int64* offsets", out_place(4)).whole("num", num).whole("blocks", blocks);
-    to.add(t.step(kPlaces, 1, num > 64 ? 256 : 64));
+    to.add(t.step(kPlaces, 1, num > 16 ? 1024 : 256));
   }
   Text t("expert_order", true);
   t.constant("kTile", tile).address("const uint64_t* sorted", sorted).address("const int* begins", begins);
@@ -162,10 +160,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
   if (task >= p.tasks) return;
   const int64 r = task / p.width, c = task % p.width * kEach;
-  const int64 token = checked((int64)p.tokens[r * p.token_step], p.limit, p.bad);
+  const int64 token = checked((int64)p.tokens[r * p.token_step], p.limit, r, p.bad);
   Some s = some_at(p.x + token * p.x_row, c, p.x_step);
   if (kWeights) {
-    const int64 slot = checked((int64)p.slots[r * p.slot_step], p.slots_limit, p.bad);
+    const int64 slot = checked((int64)p.slots[r * p.slot_step], p.slots_limit, r, p.bad);
     const A w = (A)get(p.weights[slot / p.k * p.w_row + slot % p.k * p.w_step]);
 #pragma unroll
     for (int k = 0; k < kEach; ++k) write(s.v[k], (A)get(s.v[k]) * w);
@@ -185,12 +183,20 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   for (int l = 0; l < 16; ++l)
 #pragma unroll
     for (int k = 0; k < kEach; ++k) sum[l][k] = (A)0;
+  int64 wrong = -1, wrong_row = 0;  // the first row out of range is told at the end, at one place
 #pragma unroll 1
   for (int first = 0; first < kChoices; first += 16)
 #pragma unroll
     for (int l = 0; l < 16; ++l) {
       if (first + l >= kChoices) continue;
-      const int64 row = checked((int64)p.rows[(t * kChoices + first + l) * p.row_step], p.limit, p.bad);
+      int64 row = (int64)p.rows[(t * kChoices + first + l) * p.row_step];
+      if (row < 0 || row >= p.limit) {
+        if (wrong < 0) {
+          wrong = t * kChoices + first + l;
+          wrong_row = row;
+        }
+        row = 0;
+      }
       const A w = kWeights ? (A)get(p.weights[t * p.w_row + (first + l) * p.w_step]) : (A)1;
       const Some some = some_at(p.x + row * p.x_row, c, p.x_step);
 #pragma unroll
@@ -199,6 +205,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
         sum[l][k] = sum[l][k] + (kWeights ? v * w : v);
       }
     }
+  if (wrong >= 0) tell_bad_index(p.bad, wrong_row, wrong, p.limit, 0);
   Some s;
 #pragma unroll
   for (int m = 8; m > 0; m /= 2)
@@ -219,7 +226,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   const int64 task = (int64)blockIdx.x * (kThreads / 16) + threadIdx.x / 16;
   const bool live = task < p.tasks;
   const int64 slot = live ? task : 0;
-  const int64 row = checked((int64)p.rows[slot * p.row_step], p.limit, p.bad);
+  const int64 row = checked((int64)p.rows[slot * p.row_step], p.limit, slot, p.bad);
   const T* a = p.a + row * p.a_row;
   const T* b = p.b + slot / p.k * p.b_row;
   A stack[kDepth];

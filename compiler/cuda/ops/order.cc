@@ -27,21 +27,10 @@ static inline Wide from_lane(const Wide& e, int mask) {
 }
 )";
 
-namespace {
-
-constexpr int kMostTile = 2048;
-
-// A block sorts a tile: bitonic, in shared memory.
-constexpr std::string_view kTiles = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const Shared<E> tile = shared_at<E>(0);
-  const int64 line = blockIdx.x / p.tiles, first = blockIdx.x % p.tiles * kTile;
-  for (int i = threadIdx.x; i < kTile; i += kThreads) {
-    E e;
-    if (first + i < p.length) e = entry_at(p, line, first + i);
-    else set_last(e);
-    tile[i] = e;
-  }
+// Bitonic.
+const std::string_view kSortTileWords = R"(
+template <int kTile, class E>
+static inline void sort_tile(const Shared<E>& tile) {
   for (int size = 2; size <= kTile; size *= 2)
     for (int step = size / 2; step > 0; step /= 2) {
       __syncthreads();
@@ -55,6 +44,25 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
       }
     }
   __syncthreads();
+}
+)";
+
+namespace {
+
+constexpr int kMostTile = 2048;
+
+// A block sorts a tile.
+constexpr std::string_view kTiles = R"(
+extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+  const Shared<E> tile = shared_at<E>(0);
+  const int64 line = blockIdx.x / p.tiles, first = blockIdx.x % p.tiles * kTile;
+  for (int i = threadIdx.x; i < kTile; i += kThreads) {
+    E e;
+    if (first + i < p.length) e = entry_at(p, line, first + i);
+    else set_last(e);
+    tile[i] = e;
+  }
+  sort_tile<kTile>(tile);
   const int64 left = p.length - first, most = left < p.keep ? left : p.keep;
   E* y = p.y + line * p.row + blockIdx.x % p.tiles * p.keep;
   for (int i = threadIdx.x; i < most; i += kThreads) y[i] = tile[i];
@@ -107,7 +115,7 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
   const char* type = source.wide ? "Wide" : "uint64_t";
   {
     Text t(cat("sort_tiles_", source.name), true);
-    t.types(kEntryTypes).words(kEntryWords).type("E", type).constant("kTile", tile);
+    t.types(kEntryTypes).words(kEntryWords).words(kSortTileWords).type("E", type).constant("kTile", tile);
     source.declare(t, source.of);
     t.address("E* y", scratch_place(at))
         .whole("length", n)
@@ -145,14 +153,9 @@ namespace {
 constexpr std::string_view kTargets = R"(
 static inline E entry_at(const P& p, int64 line, int64 i) {
   const int64 at = (int64)p.index[offset_of<kRank>(line, p.shape, p.of_index) + i * p.index_along];
-  return (uint64_t)checked(at, p.limit, p.bad) << 32 | (uint64_t)i;
+  return (uint64_t)checked(at, p.limit, position_of(line, i, p.length, p.inner), p.bad) << 32 | (uint64_t)i;
 }
 )";
-
-Shape without(Shape s, int dim) {
-  s.erase(dim);
-  return s;
-}
 
 }  // namespace
 
@@ -167,6 +170,7 @@ int64_t add_target_sort(Launches& to, const Targets& targets) {
     t.type("X", s.index.dtype).words(kOffsetWords).words(kCheckWords);
     t.address("const X* index", in_place(s.place)).bad();
     t.whole("limit", s.limit).index("index_along", s.index.strides[s.dim]);
+    t.whole("inner", elements_behind(s.index, s.dim));
     Walk(without(s.index.shape, s.dim), {without(s.index.strides, s.dim)}).declare(t, {"of_index"});
   };
   const int64_t n = index.shape[targets.dim];

@@ -1,5 +1,7 @@
-// Reductions of any dtype over any dims, in the order of ops/scalar/reduce_order.h, argmax and argmin, running sums.
+// Reductions of any dtype over any dims, in the order of ops/scalar/reduce_order.h, argmax and argmin.
 #include "ops/core/reduce.h"
+
+#include <algorithm>
 
 #include "compiler/cuda/ops/families.h"
 #include "compiler/cuda/ops/layout.h"
@@ -42,34 +44,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-void declare(Text& t, const char* count, const char* field, const Walk& w, std::initializer_list<const char*> strides) {
-  t.constant(count, w.rank()).indices(cat(field, "[", count, "]"), {w.shape.begin(), w.shape.end()});
-  size_t k = 0;
-  for (const char* name : strides) {
-    t.indices(cat(name, "[", count, "]"), {w.strides[k].begin(), w.strides[k].end()});
-    ++k;
-  }
-}
-
 bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, int64_t identity) {
   const StridedView &x = r.in[0], &y = r.out[0];
   if (y.numel() == 0) return true;
-  Shape reduced, step, from;
-  for (int d = 0, k = 0; d < x.shape.size(); ++d) {
-    if (k < dims.size() && dims[k] == d) {
-      reduced.push_back(x.shape[d]);
-      step.push_back(x.strides[d]);
-      ++k;
-    } else {
-      from.push_back(x.strides[d]);
-    }
-  }
-  const int64_t n = reduced.numel();
+  const Reduced split(x, dims);
+  const int64_t n = split.reduced.numel();
   if (n == 0) {
     add_fill(to, y, out_place(0), identity);
     return true;
   }
-  const Walk kept(y.shape, {from, y.strides}), inner(reduced, {step});
+  const Walk kept(y.shape, {split.kept_strides, y.strides}), inner(split.reduced, {split.reduced_strides});
   const int64_t blocks = (n + kReduceBlock - 1) / kReduceBlock;
   const bool wide = is_wide(x) || kept.wide();
   const DType e = sums_of(x.dtype);
@@ -80,15 +64,15 @@ bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, i
     t.words(kOffsetWords).words(kWriteWords);
     t.address("const X* x", in_place(0)).address("Y* y", out_place(0)).address("E* partial", scratch_place(partial));
     t.index("outputs", y.numel()).index("blocks", blocks).index("n", n);
-    declare(t, "kKept", "kept", kept, {"from", "to"});
-    declare(t, "kReduced", "extent", inner, {"step"});
+    kept.declare(t, "kKept", "kept", {"from", "to"});
+    inner.declare(t, "kReduced", "extent", {"step"});
     to.add(t.step(kBlocks, blocks_for(y.numel() * blocks, 16)));
   }
   if (blocks > 1) {
     Text t("reduce_tree", wide);
     t.type("R", op).type("E", e).type("Y", y.dtype).words(kOffsetWords).words(kWriteWords);
     t.address("Y* y", out_place(0)).address("E* partial", scratch_place(partial)).index("blocks", blocks);
-    declare(t, "kKept", "kept", kept, {"from", "to"});
+    kept.declare(t, "kKept", "kept", {"from", "to"});
     to.add(t.step(kTree, y.numel()));
   }
   return true;
@@ -102,7 +86,8 @@ bool make_min(const Request& r, Launches& to) { return reduce(r, to, "Min", r.at
 // ---- argmax, argmin
 // --------------------------------------------------------------------------------------------------
 
-// A block for each result. NaN is best of all; of equals the first.
+// A block for each result, or for each part of a long line of few (kTold 1), whose finds a second launch goes through
+// (kTold 2): which is best does not depend on the order. NaN is best of all; of equals the first.
 constexpr std::string_view kArg = R"(
 static inline bool goes_before(E a, int64 i, E b, int64 j) {  // i, j < 0: nothing
   if (i < 0 || j < 0) return j < 0 && i >= 0;
@@ -110,14 +95,18 @@ static inline bool goes_before(E a, int64 i, E b, int64 j) {  // i, j < 0: nothi
   return (kLargest ? a > b : a < b) || (a == b && i < j);
 }
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const X* x = p.x + offset_of<kKept>((I)blockIdx.x, p.kept, p.from);
+  const I parts = kTold == 1 ? p.parts : 1, o = (I)blockIdx.x / parts, begin = (I)blockIdx.x % parts * p.span;
+  const I end = p.n - begin < p.span ? p.n : begin + p.span;
+  const X* x = p.x + offset_of<kKept>(o, p.kept, p.from);
   E best = (E)0;
   int64 at = -1;
-  for (I i = threadIdx.x; i < p.n; i += kThreads) {
-    const E v = (E)get(x[i * p.step]);
-    if (goes_before(v, i, best, at)) {
+#pragma unroll 4
+  for (I i = begin + threadIdx.x; i < end; i += kThreads) {
+    const E v = kTold == 2 ? p.bests[o * p.n + i] : (E)get(x[i * p.step]);
+    const int64 j = kTold == 2 ? p.ats[o * p.n + i] : (int64)i;
+    if (goes_before(v, j, best, at)) {
       best = v;
-      at = i;
+      at = j;
     }
   }
   for (int m = 16; m > 0; m /= 2) {
@@ -146,7 +135,13 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
         }
       }
   }
-  if (threadIdx.x == 0) p.y[offset_of<kKept>((I)blockIdx.x, p.kept, p.to)] = at;
+  if (threadIdx.x != 0) return;
+  if (kTold == 1) {
+    p.bests[blockIdx.x] = best;
+    p.ats[blockIdx.x] = at;
+  } else {
+    p.y[offset_of<kKept>(o, p.kept, p.to)] = at;
+  }
 }
 )";
 
@@ -157,120 +152,36 @@ bool arg(const Request& r, Launches& to, bool largest) {
   Shape from = x.strides;
   from.erase(dim);
   const Walk kept(y.shape, {from, y.strides});
-  const int threads = x.shape[dim] > 1024 ? 256 : 32;
-  Text t("arg_best", is_wide(x) || kept.wide());
-  t.type("E", sums_of(x.dtype)).type("X", x.dtype).constant("kLargest", largest).words(kOffsetWords);
-  t.address("const X* x", in_place(0)).address("int64* y", out_place(0));
-  t.index("n", x.shape[dim]).index("step", x.strides[dim]);
-  declare(t, "kKept", "kept", kept, {"from", "to"});
-  to.add(t.step(kArg, y.numel(), threads, threads > 32 ? 512 : 0));
+  const int64_t n = x.shape[dim], span = 4096, outputs = y.numel();
+  const int64_t parts = outputs <= 256 ? blocks_for(n, span) : 1;
+  const int64_t bests = parts > 1 ? to.scratch(outputs * parts * 8) : 0,
+                ats = parts > 1 ? to.scratch(outputs * parts * 8) : 0;
+  auto pass = [&](int told, int64_t count, int64_t each, int64_t blocks) {
+    const int threads = std::min(count, each) > 1024 ? 256 : 32;
+    Text t("arg_best", is_wide(x) || kept.wide());
+    t.type("E", sums_of(x.dtype)).type("X", x.dtype).constant("kLargest", largest).constant("kTold", told);
+    t.words(kOffsetWords).address("const X* x", in_place(0)).address("int64* y", out_place(0));
+    t.address("E* bests", scratch_place(bests)).address("int64* ats", scratch_place(ats));
+    t.index("n", count).index("span", each).index("parts", parts).index("step", x.strides[dim]);
+    kept.declare(t, "kKept", "kept", {"from", "to"});
+    to.add(t.step(kArg, blocks, threads, threads > 32 ? 512 : 0));
+  };
+  if (parts == 1) {
+    pass(0, n, n, outputs);
+  } else {
+    pass(1, n, span, outputs * parts);
+    pass(2, parts, parts, outputs);
+  }
   return true;
 }
 bool make_argmax(const Request& r, Launches& to) { return arg(r, to, true); }
 bool make_argmin(const Request& r, Launches& to) { return arg(r, to, false); }
 
-// ---- running sums
-// ----------------------------------------------------------------------------------------------------
-
-// Sums go one after another, as on the CPU. A thread for each line: where lines lie side by side, or are many.
-constexpr std::string_view kScanLines = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const I line = (I)blockIdx.x * kThreads + threadIdx.x;
-  if (line >= p.lines) return;
-  const X* x = p.x + offset_of<kRank>(line, p.shape, p.from);
-  Y* y = p.y + offset_of<kRank>(line, p.shape, p.to);
-  E sum = (E)0;
-  for (I i = 0; i < p.length; i += 8) {
-    E v[8];
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const I at = kReverse ? p.length - 1 - i - k : i + k;
-      v[k] = i + k < p.length ? (E)get(x[at * p.x_step]) : (E)0;
-    }
-#pragma unroll
-    for (int k = 0; k < 8; ++k) {
-      const I at = kReverse ? p.length - 1 - i - k : i + k;
-      sum = sum + v[k];
-      if (i + k < p.length) write(y[at * p.y_step], sum);
-    }
-  }
-}
-)";
-
-// A warp for each line: 32 x kEach elements go through shared memory, where one lane adds floats in order. Whole
-// numbers are added by all lanes: their sums are the same in any order.
-constexpr std::string_view kScanLine = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const I line = (I)blockIdx.x;
-  const X* x = p.x + offset_of<kRank>(line, p.shape, p.from);
-  Y* y = p.y + offset_of<kRank>(line, p.shape, p.to);
-  const Shared<E> tile = shared_at<E>(0);
-  const int lane = threadIdx.x;
-  E sum = (E)0;
-  for (I begin = 0; begin < p.length; begin += 1024) {
-    const I left = p.length - begin;
-    const int count = left < 1024 ? (int)left : 1024;
-    for (int i = lane; i < count; i += 32) {
-      const I at = kReverse ? p.length - 1 - begin - i : begin + i;
-      tile[i] = (E)get(x[at * p.x_step]);
-    }
-    __syncwarp();
-    if (kWhole) {
-      for (int i = 0; i < count; i += 32) {
-        E v = i + lane < count ? (E)tile[i + lane] : (E)0;
-        for (int m = 1; m < 32; m *= 2) {
-          const E before = shfl_up(v, m);
-          if (lane >= m) v = v + before;
-        }
-        v = v + sum;
-        if (i + lane < count) tile[i + lane] = v;
-        sum = shfl(v, 31);
-      }
-    } else if (lane == 0) {
-#pragma unroll 8
-      for (int i = 0; i < count; ++i) {
-        sum = sum + (E)tile[i];
-        tile[i] = sum;
-      }
-    }
-    __syncwarp();
-    for (int i = lane; i < count; i += 32) {
-      const I at = kReverse ? p.length - 1 - begin - i : begin + i;
-      write(y[at * p.y_step], (E)tile[i]);
-    }
-    __syncwarp();
-  }
-}
-)";
-
-bool make_cumsum(const Request& r, Launches& to) {
-  const StridedView &x = r.in[0], &y = r.out[0];
-  if (y.numel() == 0) return true;
-  const int dim = static_cast<int>(r.attrs.i("dim"));
-  Shape shape = x.shape, from = x.strides, at = y.strides;
-  for (Shape* s : {&shape, &from, &at}) s->erase(dim);
-  const Walk lines(shape, {from, at});
-  const DType e = sums_of(x.dtype);
-  const bool side_by_side = lines.n >= 32 && lines.strides[0].back() == 1;
-  const bool alone = !side_by_side && x.shape[dim] > 32;
-  Text t(alone ? "scan_line" : "scan_lines", is_wide(x) || is_wide(y));
-  t.type("E", e).type("X", x.dtype).type("Y", y.dtype).constant("kReverse", r.attrs.b("reverse"));
-  if (alone) t.constant("kWhole", !is_floating(e));
-  t.words(kOffsetWords).words(kWriteWords).address("const X* x", in_place(0)).address("Y* y", out_place(0));
-  t.index("lines", lines.n).index("length", x.shape[dim]).index("x_step", x.strides[dim]);
-  t.index("y_step", y.strides[dim]);
-  lines.declare(t, {"from", "to"});
-  to.add(alone ? t.step(alone ? kScanLine : kScanLines, lines.n, 32, static_cast<int>(1024 * itemsize(e)))
-               : t.step(alone ? kScanLine : kScanLines, blocks_for(lines.n, 128), 128));
-  return true;
-}
-
 }  // namespace
 
 std::span<const MakerRow> reduce_makers() {
   static const MakerRow rows[] = {{&reduce_sum_op, make_sum}, {&reduce_prod_op, make_prod}, {&reduce_max_op, make_max},
-                                  {&reduce_min_op, make_min}, {&argmax_op, make_argmax},    {&argmin_op, make_argmin},
-                                  {&cumsum_op, make_cumsum}};
+                                  {&reduce_min_op, make_min}, {&argmax_op, make_argmax},    {&argmin_op, make_argmin}};
   return rows;
 }
 

@@ -146,7 +146,7 @@ static inline int64 block_offset(const P& p) {
 #pragma unroll
   for (int d = 0; d < kStarts; ++d) {
     const int64 s = p.is_long[d] ? *(const int64*)p.start[d] : (int64)*(const int*)p.start[d];
-    at += checked(s, p.places[d], p.bad) * p.step[d];
+    at += checked(s, p.places[d], 0, p.bad, d) * p.step[d];
   }
   return at / kEach;
 }

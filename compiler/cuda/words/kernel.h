@@ -20,6 +20,13 @@ struct Kernel {
   int max_spill_bytes = 0;
 };
 
+/// What the word tell_bad_index leaves where an index is out of range; zeros before.
+struct BadIndex {
+  int32_t raised = 0, lock = 0;  // the lock is the kernels'
+  int64_t position = 0, value = 0, limit = 0;
+  int64_t told = 0;  // 0: of the other fields nothing is known; else 1 + what the op has to say besides
+};
+
 struct Grid {
   uint32_t x = 1, y = 1, z = 1;  // blocks; y and z at most 65535
 };

@@ -16,6 +16,9 @@
 //                                        `const T x = t[i]`, not auto: the emulation returns a proxy)
 //   load_shared16(t, i) store_shared16(t, i, uint4)    16 aligned bytes from element i on
 //   load_global<V>(p) store_global(p, v)     one access of 4, 8 or 16 bytes, aligned; also plain pointer access
+//   tell_bad_index(bad, value, position, limit, detail)    word of an index that is not in [0, limit), left at the
+//                                        BadIndex `bad` (kernel.h); of several the first by position stays
+//   check_at(x, limit, place, bad)       x, or 0 and word of it where it is not in [0, limit)
 //   shfl_xor(v, mask) shfl_down(v, n) shfl_up(v, n) shfl(v, lane) ballot(p) any(p) all(p)     all 32 lanes take part
 //   warp_sum(v) warp_max(v) warp_min(v)  butterflies: every lane gets the same bits
 //   barrier_sync(id, threads) barrier_arrive(id, threads)     named barriers, id 1 to 15, threads a multiple of 32

@@ -63,16 +63,17 @@ OpRunner::Result OpRunner::run(size_t i, const std::vector<Tensor>& in, bool in_
       std::memset(to.back(), 0xcd, static_cast<size_t>(t.nbytes()));
   }
   std::vector<std::byte> memory(static_cast<size_t>(launches.workspace_bytes()) + 256, std::byte{0xcd});
-  int32_t bad = 0;
+  BadIndex bad;
   const Addresses at{from, to, reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256),
-                     &bad};
+                     &bad.raised};
   for (const Step& s : launches.steps()) {
     if (s.left_out(at)) continue;
     std::vector<std::byte> bytes(s.parameters.size());
     s.write_parameters(at, bytes.data());
     emulated_->launch(s.kernel.symbol, s.grid, std::span<const std::byte>(bytes));
   }
-  r.bad = bad != 0;
+  r.bad = bad.raised != 0;
+  r.index = bad;
   return r;
 }
 

@@ -21,6 +21,7 @@ class OpRunner {
   struct Result {
     std::vector<Tensor> out;
     bool bad = false;
+    BadIndex index;  // what is known of it
   };
   /// Runs prepared call i on operands that lie as those it was prepared with. `in_place`: result 0 is operand 0.
   Result run(size_t i, const std::vector<Tensor>& in, bool in_place = false);
