@@ -103,12 +103,12 @@ class Across : Writer {
   }
 
   CudaLaunch run_many() {
-    const std::string type = few_ ? "i32" : "i64", at = narrow_ ? "i32" : "i64", cast = few_ ? "(i32)" : "(i64)";
+    const std::string type = few_ ? "i32" : "i64", at = narrow_ ? "i32" : "i64";
     line("const int x = threadIdx.x % 32, y = threadIdx.x / 32;");
     line("int turn = 0;");
     const std::string units = few_ ? params.i32("units", points_ * tiles_) : params.i64("units", points_ * tiles_);
     const std::string tiles = few_ ? params.div("tiles", tiles_) : params.i64("tiles", tiles_);
-    open(cat("for (", type, " unit = ", cast, "blockIdx.x; unit < ", units, "; unit += ", cast, "gridDim.x) {"));
+    open_units(units, few_);
     const std::string n = extent(k_.axes - 1, narrow_);
     line(cat("const ", type, " ", point(), " = unit / ", tiles, ";"));
     line(cat("const ", at, " mine = unit % ", tiles, " * 32 + x, l = mine < ", n, " ? mine : ", n, " - 1;"));

@@ -70,7 +70,7 @@ class Columns : Writer {
                type(static_cast<int>(id)), ">(", bytes, ");"));
       bytes += 8 * rows;
     }
-    open(cat("for (i64 unit = blockIdx.x; unit < ", units, "; unit += gridDim.x) {"));
+    open_units(units, false);
     line("const i64 first = unit / 16 * 1024;");
     line(cat("const i64 end = ", points, " < first + 1024 ? ", points, " : first + 1024;"));
     for (int c : form_.loops[last].columns)

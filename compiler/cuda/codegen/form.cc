@@ -48,12 +48,14 @@ std::vector<int> Form::closure(int loop, const std::vector<bool>& have) const {
   return closure_of(sinks, have);
 }
 
-std::vector<int> Form::closure_of(const std::vector<int>& sinks, const std::vector<bool>& have) const {
+std::vector<int> Form::closure_of(const std::vector<int>& sinks, const std::vector<bool>& have,
+                                  const std::vector<int>& values) const {
   std::vector<bool> needed(kernel->instrs.size());
   auto want = [&](int id) {
     if (id >= 0 && in_loop(id)) needed[same[id]] = true;
   };
   for (int id : sinks) want(kernel->instrs[id].a);
+  for (int id : values) want(id);
   std::vector<int> list;
   for (int id = static_cast<int>(needed.size()); id-- > 0;) {
     if (!needed[id]) continue;

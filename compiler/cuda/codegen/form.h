@@ -27,8 +27,9 @@ struct Form {
 
   /// Values that loop `l` computes, in order; those in `have` are taken as they are and not looked into.
   std::vector<int> closure(int loop, const std::vector<bool>& have) const;
-  /// The same for these reductions, column sums and stores alone.
-  std::vector<int> closure_of(const std::vector<int>& sinks, const std::vector<bool>& have) const;
+  /// The same for these reductions, column sums and stores alone, and for `values` (which are in the list).
+  std::vector<int> closure_of(const std::vector<int>& sinks, const std::vector<bool>& have,
+                              const std::vector<int>& values = {}) const;
   bool has_reduces() const;
 };
 

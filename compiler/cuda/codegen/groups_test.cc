@@ -245,6 +245,14 @@ TEST(Groups, RowsWherever) {
   t.add("norm of chosen rows",
         [](Args x) { return std::vector{layer_norm(index_select(x[0], 0, x[1]) + x[2], {96}, x[3], x[3])}; },
         {{{11, 96}}, {{7}, kInt64, 11}, {{7, 96}}, {{96}}});
+  for (int64_t n : {96, 100, 1088})
+    t.add(cat("norm after dropout of ", n),
+          [=](Args x) {
+            const Tensor keep = x[1].to(kFloat32) * 0.125 >= 0.1;
+            const Tensor y = x[0] + where(keep, (x[2].to(kFloat32) + x[3]) * 1.25, 0.0) * sigmoid(x[0]);
+            return std::vector{keep, y, layer_norm(y, {n}, x[3], x[3]), y.to(kBFloat16)};
+          },
+          {{{6, n}}, {{6, n}, kInt32, 9}, {{6, n}, kBFloat16}, {{n}}});
   t.add("padded rows", [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{5, 100}, kFloat32, 0, {110, 1}}});
   t.check_variants();
 }

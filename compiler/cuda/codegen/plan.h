@@ -4,16 +4,19 @@
 //   flat     elementwise: a thread takes 16 bytes of each operand at a time, twice where it is light, in a grid-stride
 //            loop; fewer where addresses or extents are no such multiples;
 //   tiles    elementwise with operands that lie across the lanes: tiles of 32 x 32 go through padded shared memory;
-//   rows     sums along rows: 16 threads to a block of 1024 elements, so one half warp for a short row, up to 32 for a
-//            long one; what several loops need of a row stays in registers where it fits, else it is read again;
-//   columns  sums over rows, alone or beside sums along them: a block of threads to one of 16 classes of 1024 rows,
-//            whose sums a second kernel combines;
+//   rows     sums along rows: where they fit, rows come to shared memory once, 16 bytes at a time (staged_rows); 16
+//            threads to a block of 1024 elements, so one half warp for a short row, up to 32 for a long one; results
+//            leave in vectors. Else (rows) what several loops need of a row stays in registers where it fits;
+//   columns  sums over rows: alone (column_sums), a thread has one of 16 classes of 1024 rows for neighbouring columns;
+//            beside sums along rows, a block of threads has a class, whose rows come to shared memory in batches
+//            (staged_columns; columns where they do not fit). A second kernel combines the classes;
 //   across   sums along an axis that is not the lanes': 16 x 32 threads, or a thread for at most 16 steps;
-//   split    few long rows: a half warp to each block of 1024; a second kernel combines them.
+//   split    few long rows: a half warp to each block of 1024, which comes to shared memory; a second kernel combines
+//            neighbouring blocks.
 // Positions are 32-bit where all extents and distances are below 2^30, else 64-bit.
 // Order of sums: that of ops/scalar/reduce_order.h, in every schedule, whatever the grid or device: threads are its
-// logical lanes. A sum of f32 has the bits of the CPU's, and no atomics are used. What it costs: along rows, 4 bytes a
-// thread are read at a time rather than 16 (whole 32-byte sectors all the same).
+// logical lanes. A sum of f32 has the bits of the CPU's, and no atomics are used.
+// What launches move, in vectors or one by one, and whether enough is under way at once: traffic_test.
 // Results may lie where Lowered::overwrites says, and on no other operand: what is read at an element is read before it
 // is written, and other operands are read whenever it suits.
 #pragma once

@@ -57,9 +57,6 @@ class Rows : Writer {
   }
 
   CudaLaunch run() {
-    const std::string type = few_ ? "i32" : "i64",
-                      points = few_ ? params.i32("points", points_) : params.i64("points", points_);
-    const std::string row = halves_ == 1 ? "threadIdx.x / 16" : cat("threadIdx.x / ", 16 * halves_);
     if (held_ || !long_) line(cat("constexpr int kSteps = ", steps_, ";"));
     if (halves_ == 1) {
       line("const int lane = threadIdx.x % 16;");
@@ -70,22 +67,7 @@ class Rows : Writer {
     }
     if (halves_ > 1 && !long_) line("int turn = 0;");
     if (halves_ == 1) line("int turn;");
-    const std::string step = cat(rows_ == 1 ? "" : cat(rows_, " * "), type == "i64" ? "(i64)" : "", "gridDim.x");
-    open(cat("for (", type, " o0 = ", rows_ == 1 ? "" : cat(rows_, " * "), type == "i64" ? "(i64)" : "(i32)",
-             "blockIdx.x; o0 < ", points, "; o0 += ", step, ") {"));
-    if (rows_ == 1) {
-      line(cat("const ", type, " ", point(), " = o0;"));
-    } else if (full_) {
-      line(cat("const ", type, " ", point(), " = o0 + ", row, ";"));
-    } else {
-      line(cat("const ", type, " mine = o0 + ", row, ", ", point(), " = mine < ", points, " ? mine : ", points,
-               " - 1;"));
-    }
-    n_ = extent(k_.axes - 1, narrow_);
-    if (!full_ && rows_ > 1) {
-      line(cat("const ", narrow_ ? "i32" : "i64", " n = mine < ", points, " ? ", n_, " : 0;"));
-      n_ = "n";
-    }
+    n_ = open_rows(rows_, 16 * halves_, full_, few_, narrow_);
     outer_positions(few_);
     outer_pointers(false, all_needed());
     for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
@@ -95,7 +77,7 @@ class Rows : Writer {
     values_before(static_cast<int>(form_.loops.size()));
     if (!form_.last.empty()) {
       const std::string first = long_ ? "threadIdx.x == 0" : "lane == 0";
-      open(cat("if (", first, rows_ == 1 || full_ ? "" : cat(" && mine < ", points), ") {"));
+      open(cat("if (", has_row(rows_, full_, few_), first, ") {"));
       for (int id : form_.last) store(id);
       close();
     }

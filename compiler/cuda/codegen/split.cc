@@ -40,7 +40,7 @@ class Split : Stage {
   int64_t groups() const { return groups_; }
 
   CudaLaunch run() {
-    const std::string at = narrow_ ? "i32" : "i64", index = few_ ? "i32" : "i64", cast = cat("(", index, ")");
+    const std::string at = narrow_ ? "i32" : "i64", index = few_ ? "i32" : "i64";
     int64_t total = 0;
     const std::vector<int64_t> offsets = partial_offsets(job_, &total);
     const int64_t all = groups_ * points_;
@@ -50,7 +50,7 @@ class Split : Stage {
     line("const int lane = threadIdx.x % 16;");
     line("int turn = 0;");
     declare_tiles(cat(fold_bytes(), " + threadIdx.x / 16 * ", row_bytes()));
-    open(cat("for (", index, " unit = ", cast, "blockIdx.x; unit < ", units, "; unit += ", cast, "gridDim.x) {"));
+    open_units(units, few_);
     line(cat("const ", index, " ", point(), " = unit / ", groups, ";"));
     line(cat("const ", at, " first = (", at, ")(unit % ", groups, " * ", halves_, " + threadIdx.x / 16) * 1024;"));
     line(cat("const int m = first >= ", n, " ? 0 : ", n, " - first < 1024 ? (int)(", n, " - first) : 1024;"));

@@ -16,8 +16,8 @@ namespace {
 
 constexpr int kMuch = 8;  // operations from which on a value is kept rather than computed again
 
-// Operations that a value in a loop takes from loads on.
-std::vector<int> costs(const Form& form) {
+// Operations that a value in a loop takes from loads, and from those in `have`, on.
+std::vector<int> costs(const Form& form, const std::vector<bool>& have) {
   const auto& all = form.kernel->instrs;
   std::vector<int> cost(all.size(), 0);
   for (size_t id = 0; id < all.size(); ++id) {
@@ -27,7 +27,7 @@ std::vector<int> costs(const Form& form) {
             : i.op == Op::kLoad ? (i.a >= 0 && form.in_loop(i.a) ? kMuch : 0)
                                 : 1;
     for (int x : {i.a, i.b, i.c})
-      if (x >= 0) c += cost[form.same[x]];
+      if (x >= 0 && !have[form.same[x]]) c += cost[form.same[x]];
     cost[id] = std::min(c, 1000);
   }
   return cost;
@@ -52,11 +52,8 @@ Stage::Stage(const Job& job, int64_t n) : Writer(job), n_(n) {
     const bool gathered = i.a >= 0;
     if (gathered ? form_.in_loop(i.a) || form_.stage[form_.same[i.a]] > 0 : !moves(i.slot) && points_ > 1) continue;
     see(i.slot);
-    const int64_t bytes = (n * static_cast<int64_t>(itemsize(k_.operands[i.slot].dtype)) + 16 + 15) / 16 * 16;
-    loads_.push_back({id, loads_bytes_, is_even(i.slot, gathered), gathered, false});
-    loads_bytes_ += bytes;
+    loads_.push_back({id, 0, is_even(i.slot, gathered), gathered, false});
   }
-  row_bytes_ = loads_bytes_;
   width_ = narrowest == 0 ? 1 : std::min(8, std::max(1, 16 / narrowest));
   even_ = lanes_ % width_ == 0;
   for (int id : form_.loops.empty() ? std::vector<int>() : form_.loops.back().stores)
@@ -79,26 +76,81 @@ bool Stage::is_even(int slot, bool indexed) const {
 void Stage::find_parts(bool keeps) {
   parts_.clear();
   kept_.clear();
-  row_bytes_ = loads_bytes_;
-  const std::vector<int> cost = costs(form_);
   std::vector<bool> have(k_.instrs.size());
   auto add = [&](int loop, bool stores, const std::vector<int>& sinks) {
     if (sinks.empty()) return;
     Part part{loop, stores, sinks, {}, {}};
     for (int id : form_.closure_of(sinks, have)) (have[id] ? part.reads : part.compute).push_back(id);
-    for (int id : part.reads) {
-      if (tile_of(id)) continue;
-      kept_.push_back({id, row_bytes_, true, false, true});
-      row_bytes_ += (n_ * 4 + 15) / 16 * 16;
-    }
-    if (keeps)
-      for (int id : part.compute)
-        have[id] = cost[id] >= kMuch && (k_.instrs[id].type == Type::f32 || k_.instrs[id].type == Type::i32);
+    for (int id : part.reads)
+      if (!tile_of(id)) kept_.push_back({id, 0, true, false, true});
+    const std::vector<int> cost = costs(form_, have);
+    std::vector<bool> now = have;
+    for (int id : part.compute)
+      now[id] = keeps && cost[id] >= kMuch && (k_.instrs[id].type == Type::f32 || k_.instrs[id].type == Type::i32);
+    have = now;
     parts_.push_back(std::move(part));
   };
   for (size_t loop = 0; loop < form_.loops.size(); ++loop)
     add(static_cast<int>(loop), false, form_.loops[loop].reduces);
   if (!form_.loops.empty()) add(static_cast<int>(form_.loops.size()) - 1, true, form_.loops.back().stores);
+  find_first_part();
+  row_bytes_ = 0;
+  for (Tile& t : loads_) {
+    t.offset = row_bytes_;
+    row_bytes_ += (n_ * static_cast<int64_t>(itemsize(k_.operands[k_.instrs[t.id].slot].dtype)) + 16 + 15) / 16 * 16;
+  }
+  for (Tile& t : kept_) {
+    t.offset = row_bytes_;
+    row_bytes_ += (n_ * 4 + 15) / 16 * 16;
+  }
+}
+
+void Stage::find_first_part() {
+  std::vector<bool> early(k_.instrs.size());
+  std::vector<int> values;
+  for (const Tile& t : kept_)
+    if (form_.stage[t.id] == 0) early[t.id] = true, values.push_back(t.id);
+  if (values.empty() || !even_) return;
+  Part first{0, true, {}, {}, {}};
+  std::vector<Part> rest = parts_;
+  if (rest.back().stores) {
+    std::vector<int> later;
+    for (int id : rest.back().sinks)
+      (form_.stage[form_.same[k_.instrs[id].a]] == 0 ? first.sinks : later).push_back(id);
+    rest.back().sinks = later;
+  }
+  std::vector<bool> have(k_.instrs.size()), needed(k_.instrs.size());
+  for (const Tile& t : kept_) have[t.id] = early[t.id];
+  for (Part& part : rest) {
+    part.reads.clear();
+    part.compute.clear();
+    for (int id : form_.closure_of(part.sinks, have)) {
+      (have[id] ? part.reads : part.compute).push_back(id);
+      if (!have[id]) needed[id] = true;
+    }
+    for (int id : part.compute)
+      if (std::any_of(kept_.begin(), kept_.end(), [&](const Tile& t) { return t.id == id; })) have[id] = true;
+  }
+  // In what order values of kept ones are computed.
+  first.compute = form_.closure_of(first.sinks, {}, values);
+  // What stays in memory until later must not be written before, and must be read in vectors here.
+  for (const Part& part : rest)
+    for (int id : part.compute) {
+      const Instr& i = k_.instrs[id];
+      if (i.op == Op::kLoad && Form::in_loop(i.level) && !tile_of(id) && !is_unwritten(i.slot)) return;
+    }
+  std::vector<Tile> loads;
+  for (const Tile& t : loads_) {
+    if (needed[t.id]) {
+      loads.push_back(t);
+    } else if (!t.even) {
+      return;
+    }
+  }
+  loads_ = loads;
+  if (rest.back().stores && rest.back().sinks.empty()) rest.pop_back();
+  parts_ = std::move(rest);
+  parts_.insert(parts_.begin(), std::move(first));
 }
 
 bool Stage::has_gathered() const {
@@ -152,7 +204,7 @@ bool Stage::packed(int id) const {
   const Instr& i = k_.instrs[id];
   if (!in_vectors_ || !Form::in_loop(i.level) || !is_unit(i.slot)) return false;
   if (i.op == Op::kStore) return true;
-  return even_ && i.a < 0 && !tile_of(id) && is_even(i.slot, false);
+  return even_ && (i.a < 0 || gathers_rows(i)) && !tile_of(id) && is_even(i.slot, i.a >= 0);
 }
 
 std::string Stage::place(const Instr& i) {
@@ -216,6 +268,10 @@ void Stage::print_stores(const Part& part, const std::string& n, const std::stri
   for (int id : part.sinks)
     if (packed(id)) outs.push_back(k_.instrs[id].slot);
   for (int slot : outs) line(cat(pack(memory_type(k_.operands[slot].dtype)), " r", slot, ";"));
+  std::vector<int> keeps;
+  for (int id : part.compute)
+    if (const Tile* t = tile_of(id); t && t->kept) keeps.push_back(id);
+  for (int id : keeps) line(cat(pack(type(id)), " k", id, ";"));
   open(cat("UNROLL for (int j = 0; j < ", w, "; ++j) {"));
   line("const int l = l0 + j;");
   looping = true;
@@ -227,10 +283,12 @@ void Stage::print_stores(const Part& part, const std::string& n, const std::stri
     line(cat("const ", type(id), " ", name(id), " = ",
              even_ ? cat("v", id, "[j]") : cat("in ? ", type(id), "(t", id, "[l]) : ", type(id), "(0)"), ";"));
   values_of(part.compute);
+  for (int id : keeps) line(cat("k", id, "[j] = ", name(id), ";"));
   for (int id : part.sinks) store(id);
   looping = false;
   guard.clear();
   close();
+  for (int id : keeps) line(cat("store_tile<", w, ">(t", id, ", l0, k", id, ");"));
   for (int slot : outs)
     line(even_ ? cat("store<", w, ">(", pointer_name(slot), " + l0, r", slot, ");")
                : cat("store_some<", w, ">(", pointer_name(slot), " + l0, r", slot, ", -l0, ", n, " - l0);"));

@@ -16,7 +16,8 @@ class Stage : protected Writer {
   /// stays where it is, unless there is one row.
   Stage(const Job& job, int64_t n);
 
-  /// Sums along the lanes, or stores in vectors.
+  /// Sums along the lanes, or stores in vectors; or, first, in vectors too, values that cost much and that no sum is
+  /// needed for, with the stores that need none: what only these read does not come to shared memory.
   struct Part {
     int loop = 0;
     bool stores = false;
@@ -24,8 +25,9 @@ class Stage : protected Writer {
   };
   /// The loops as parts; values that cost much and that several need are kept. What is kept is laid out behind loads.
   void find_parts(bool keeps);
-  /// Whether some operand comes to shared memory.
-  bool stages() const { return !loads_.empty(); }
+  /// Whether some operand, or some value, comes to shared memory.
+  bool stages() const { return !loads_.empty() || !kept_.empty(); }
+  bool copies() const { return !loads_.empty(); }
   /// Bytes of shared memory of one row, a multiple of 64 that is none of 128: half warps on neighbouring rows meet in
   /// no bank.
   int64_t row_bytes() const { return (row_bytes_ + 127) / 128 * 128 + 64; }
@@ -69,13 +71,17 @@ class Stage : protected Writer {
   bool is_even(int slot, bool indexed) const;
   bool is_unit(int slot) const { return k_.operands[slot].strides.back() == kir::StrideKind::kUnit; }
   const Tile* tile_of(int id) const;
+  void find_first_part();
+  bool gathers_rows(const kir::Instr& i) const {
+    return i.a >= 0 && !form_.in_loop(i.a) && form_.stage[form_.same[i.a]] == 0;
+  }
   std::string address(const kir::Instr& i);
   std::string place(const kir::Instr& i);
   bool packed(int id) const;
 
   std::vector<Tile> loads_, kept_;
   int64_t n_;
-  int64_t loads_bytes_ = 0, row_bytes_ = 0;
+  int64_t row_bytes_ = 0;
   bool in_vectors_ = false;
 };
 

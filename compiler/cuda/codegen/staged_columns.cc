@@ -32,7 +32,7 @@ class StagedColumns : Stage {
   }
 
   bool possible() const {
-    return stages() && !has_gathered() && tiles_even() && int64_t{halves_} * kReduceBlock >= lanes_ &&
+    return copies() && !has_gathered() && tiles_even() && int64_t{halves_} * kReduceBlock >= lanes_ &&
            shared_bytes() <= job_.device.max_shared_bytes;
   }
 
@@ -52,7 +52,7 @@ class StagedColumns : Stage {
       line(cat("const Shared<", type(c), "> sums", k_.instrs[c].slot, " = shared_at<", type(c), ">(", at, ");"));
       at += sum_bytes();
     }
-    open(cat("for (i64 unit = blockIdx.x; unit < ", units, "; unit += gridDim.x) {"));
+    open_units(units, false);
     line("const i64 first = unit / 16 * 1024 + unit % 16, stop = unit / 16 * 1024 + 1024;");
     line(cat("const i64 end = ", points, " < stop ? ", points, " : stop;"));
     line("const int count = first < end ? (int)((end - first + 15) / 16) : 0;", "rows");

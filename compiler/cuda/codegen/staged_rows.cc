@@ -38,8 +38,6 @@ class StagedRows : Stage {
   bool possible() const { return stages() && lanes_ >= kLeastLanes && fits(least()); }
 
   CudaLaunch run() {
-    const std::string type = few_ ? "i32" : "i64", cast = few_ ? "(i32)" : "(i64)",
-                      points = few_ ? params.i32("points", points_) : params.i64("points", points_);
     if (rows_ > 1 || !long_) line(cat("const int who = threadIdx.x % ", team_, ";"));
     if (long_) {
       line("const int who = threadIdx.x, half = threadIdx.x / 16, lane = threadIdx.x % 16;");
@@ -49,23 +47,10 @@ class StagedRows : Stage {
       line("const int lane = who / 16 * 1024 + who % 16;");
     }
     if (!long_) line(cat("int turn", halves_ > 1 ? " = 0;" : ";"));
-    const std::string row = cat("threadIdx.x / ", team_), at = cat("at");
-    line(cat("const int at = ", fold_bytes(), rows_ > 1 ? cat(" + ", row, " * ", row_bytes()) : "", ";"));
+    line(cat("const int at = ", fold_bytes(), rows_ > 1 ? cat(" + threadIdx.x / ", team_, " * ", row_bytes()) : "",
+             ";"));
     declare_tiles("at");
-    const std::string many = rows_ == 1 ? "" : cat(rows_, " * ");
-    open(cat("for (", type, " o0 = ", many, cast, "blockIdx.x; o0 < ", points, "; o0 += ", many, few_ ? "" : "(i64)",
-             "gridDim.x) {"));
-    n_ = params.i32("n", lanes_);
-    if (rows_ == 1) {
-      line(cat("const ", type, " ", point(), " = o0;"));
-    } else if (full_) {
-      line(cat("const ", type, " ", point(), " = o0 + ", row, ";"));
-    } else {
-      line(cat("const ", type, " mine = o0 + ", row, ", ", point(), " = mine < ", points, " ? mine : ", points,
-               " - 1;"));
-      line(cat("const int n = mine < ", points, " ? ", n_, " : 0;"));
-      n_ = "n";
-    }
+    n_ = open_rows(rows_, team_, full_, few_, true);
     if (!full_ && halves_ > 1 && !long_)
       line(cat("const int edge = who / 16 * 1024 + 1024, end = ", n_, " < edge ? ", n_, " : edge;"));
     outer_positions(few_);
@@ -73,15 +58,18 @@ class StagedRows : Stage {
     copy_tiles(false, n_, "who", cat(team_));
     values_before(0);
     copy_tiles(true, n_, "who", cat(team_));
-    line("cp_async_commit();");
-    line("cp_async_wait<0>();");
-    line(sync());
+    if (copies()) {
+      line("cp_async_commit();");
+      line("cp_async_wait<0>();");
+      line(sync());
+    }
     int stage = 1;
     for (const Part& part : parts_) {
       for (; stage <= part.loop; ++stage) values_before(stage);
       if (part.stores) {
         if (!part.reads.empty()) line(sync());
         print_stores(part, n_, "who", cat(team_));
+        if (&part != &parts_.back()) line(sync());
       } else if (long_) {
         long_sums(part);
       } else {
@@ -90,7 +78,7 @@ class StagedRows : Stage {
     }
     for (; stage <= static_cast<int>(form_.loops.size()); ++stage) values_before(stage);
     if (!form_.last.empty()) {
-      open(cat("if (who == 0", rows_ == 1 || full_ ? "" : cat(" && mine < ", points), ") {"));
+      open(cat("if (", has_row(rows_, full_, few_), "who == 0) {"));
       for (int id : form_.last) store(id);
       close();
     }
@@ -98,11 +86,9 @@ class StagedRows : Stage {
     close();
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>((points_ + rows_ - 1) / rows_, job_.device.max_grid_x));
-    CudaLaunch launch =
-        finish(threads_, static_cast<int>(fold_bytes() + rows_ * row_bytes()), grid,
-               cat(points_, " rows of ", lanes_, ", ", halves_ == 1 ? "a half warp" : cat(halves_, " half warps"),
-                   " each, in shared memory"));
-    return launch;
+    return finish(threads_, static_cast<int>(fold_bytes() + rows_ * row_bytes()), grid,
+                  cat(points_, " rows of ", lanes_, ", ", halves_ == 1 ? "a half warp" : cat(halves_, " half warps"),
+                      " each, in shared memory"));
   }
 
  private:

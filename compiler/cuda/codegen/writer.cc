@@ -288,6 +288,37 @@ void Writer::outer_positions(bool narrow) {
   line(cat(s, "i0 = ", rest, ";"));
 }
 
+void Writer::open_units(const std::string& units, bool narrow) {
+  const std::string type = narrow ? "i32" : "i64";
+  open(cat("for (", type, " unit = (", type, ")blockIdx.x; unit < ", units, "; unit += (", type, ")gridDim.x) {"));
+}
+
+std::string Writer::open_rows(int rows, int team, bool full, bool narrow_rows, bool narrow_length) {
+  const int64_t n = low_.outer_points();
+  const std::string type = narrow_rows ? "i32" : "i64",
+                    points = narrow_rows ? params.i32("points", n) : params.i64("points", n),
+                    many = rows == 1 ? "" : cat(rows, " * "), length = extent(k_.axes - 1, narrow_length);
+  open(cat("for (", type, " o0 = ", many, "(", type, ")blockIdx.x; o0 < ", points, "; o0 += ", many,
+           narrow_rows ? "" : "(i64)", "gridDim.x) {"));
+  if (rows == 1) {
+    line(cat("const ", type, " ", point(), " = o0;"));
+    return length;
+  }
+  const std::string row = cat("threadIdx.x / ", team);
+  if (full) {
+    line(cat("const ", type, " ", point(), " = o0 + ", row, ";"));
+    return length;
+  }
+  line(cat("const ", type, " mine = o0 + ", row, ", ", point(), " = mine < ", points, " ? mine : ", points, " - 1;"));
+  line(cat("const ", narrow_length ? "i32" : "i64", " n = mine < ", points, " ? ", length, " : 0;"));
+  return "n";
+}
+std::string Writer::has_row(int rows, bool full, bool narrow_rows) {
+  if (rows == 1 || full) return "";
+  const int64_t n = low_.outer_points();
+  return cat("mine < ", narrow_rows ? params.i32("points", n) : params.i64("points", n), " && ");
+}
+
 void Writer::outer_pointers(bool narrow, const std::vector<int>& used) {
   for (int slot = 0; slot < static_cast<int>(k_.operands.size()); ++slot) {
     const bool reads = std::any_of(used.begin(), used.end(), [&](int id) {

@@ -87,6 +87,13 @@ class Writer {
   void outer_positions(bool narrow);
   /// Declares x0, y1, ...: where operands that `used` loads and stores touch begin at the outer point.
   void outer_pointers(bool narrow, const std::vector<int>& used);
+  /// Opens the loop of a thread block over `units` of its own.
+  void open_units(const std::string& units, bool narrow);
+  /// Opens the loop of a thread block over rows (outer points), `rows` at a time with `team` threads each, and names
+  /// the point. Gives how the length of the thread's row is spelled: 0 where there is none. full: there always is one.
+  std::string open_rows(int rows, int team, bool full, bool narrow_rows, bool narrow_length);
+  /// "MINE && " before what only threads with a row do, or nothing.
+  std::string has_row(int rows, bool full, bool narrow_rows);
   /// Instructions outside loops, of loops [first, last) and, if asked, the stores after them.
   std::vector<int> needed(int first, int last, bool ends) const;
   std::vector<int> all_needed() const { return needed(0, static_cast<int>(form_.loops.size()), true); }
