@@ -99,16 +99,17 @@ TEST(AttentionVariants, ValuesOfHiddenKeys) {
   const Tensor lengths = Tensor::from_vector<int64_t>({41, 70}, {2});
   const Tensor hidden = reshape(ge(arange(0, 70, 1, {.dtype = kInt64}), reshape(lengths, {2, 1})), {2, 1, 70, 1});
   for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
-    for (DType type : {kFloat32, kBFloat16}) {
-      const Tensor q = values({2, 2, 37, 16}, 1).to(type), k = values({2, 2, 70, 16}, 2).to(type),
+    for (const auto& [type, sm90a] : {std::pair{kFloat32, false}, {kBFloat16, false}, {kBFloat16, true}}) {
+      const AttentionOptions options{.sm90a = sm90a, .maps = sm90a};
+      const Tensor q = values({2, 2, sm90a ? 90 : 37, 16}, 1).to(type), k = values({2, 2, 70, 16}, 2).to(type),
                    v = where(hidden, bad, values({2, 2, 70, 16}, 3)).to(type);
       const weft::internal::AttentionCall c =
           weft::internal::attention_call(q, k, v, {.mask_mod = attention::padding(lengths)});
-      const std::vector<Tensor> got = run_emulated(c.attrs, c.operands, false);
+      const std::vector<Tensor> got = run_emulated(c.attrs, c.operands, false, options);
       std::vector<Tensor> back = c.operands;
       for (const Tensor& t : {got[0], got[1], values(got[0].shape(), 77).to(type), values(got[1].shape(), 78)})
         back.push_back(t);
-      std::vector<Tensor> all = run_emulated(c.attrs, back, true);
+      std::vector<Tensor> all = run_emulated(c.attrs, back, true, options);
       all.push_back(got[0]);
       for (size_t i = 0; i < all.size(); ++i)
         for (double x : all[i].to(kFloat64).contiguous().to_vector<double>()) ASSERT_TRUE(std::isfinite(x)) << i;
