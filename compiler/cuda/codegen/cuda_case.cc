@@ -152,6 +152,7 @@ Memory by_emulation(const CudaCase& c, const CudaPlan& plan, Emulated& emulated)
   for (size_t i = 0; i < m.out.size(); ++i) allow(cat("out", i), m.out[i]);
   if (c.low.tile >= 0) allow("tile", m.tile);
   if (plan.scratch_bytes > 0) emulated.allow("scratch", scratch.data(), plan.scratch_bytes);
+  emulated.allow("bad", &bad, sizeof bad);
   for (const CudaLaunch& l : plan.launches) {
     if (l.empty()) continue;
     std::vector<char> params = l.params;
@@ -255,6 +256,29 @@ CudaPlan plan_of(const CudaCase& c, const std::string& symbol) {
   DeviceLimits device;
   device.multiprocessors = c.multiprocessors;
   return plan(c.low, c.out, device, options);
+}
+
+std::vector<std::string> faults(const std::vector<CudaCase>& cases,
+                                const std::function<std::string(std::string)>& change) {
+  std::vector<CudaPlan> plans;
+  std::vector<Kernel> kernels;
+  for (const CudaCase& c : cases) {
+    plans.push_back(plan_of(c, cat("k", plans.size())));
+    for (CudaLaunch& l : plans.back().launches) {
+      l.kernel.text = change(l.kernel.text);
+      kernels.push_back(l.kernel);
+    }
+  }
+  Emulated emulated(kernels);
+  std::vector<std::string> found(cases.size());
+  for (size_t i = 0; i < cases.size(); ++i) {
+    try {
+      by_emulation(cases[i], plans[i], emulated);
+    } catch (const Error& e) {
+      found[i] = e.what();
+    }
+  }
+  return found;
 }
 
 std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_t seed) {

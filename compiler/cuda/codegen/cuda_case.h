@@ -1,6 +1,7 @@
 // For tests: lowered groups with memory filled by a seed, run by the interpreter and as CUDA text by the emulation, and
 // compared bit by bit.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,5 +31,10 @@ CudaPlan plan_of(const CudaCase& c, const std::string& symbol);
 
 /// Runs all cases by both (one compilation): the first difference or fault of each that has one, by name.
 std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_t seed = 1);
+
+/// Runs all cases by the emulation alone, `change` applied to each kernel's text: what it finds wrong with each, or an
+/// empty string.
+std::vector<std::string> faults(const std::vector<CudaCase>& cases,
+                                const std::function<std::string(std::string)>& change);
 
 }  // namespace weft::cuda

@@ -1,10 +1,14 @@
 #include "compiler/cuda/emulate/block.h"
 
+#include <dlfcn.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "compiler/cuda/emulate/faults.h"
+#include "compiler/cuda/emulate/parameters.h"
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
 
@@ -25,33 +29,42 @@ auto guarded(const F& work) {
   g_block->stop();
 }
 
-const abi::Host kHost = {
-    [](int offset, int bytes, int line) { return guarded([&] { return g_block->read(offset, bytes, line); }); },
-    [](int offset, int bytes, int line) { return guarded([&] { return g_block->write(offset, bytes, line); }); },
-    [](abi::Lane* lane) { guarded([&] { g_block->collective(lane); }); },
-    [](int id, int threads, int waits, int line) { guarded([&] { g_block->barrier(id, threads, waits != 0, line); }); },
-    [](const void* p, int bytes, int writes, int line) {
-      guarded([&] { g_block->global(p, bytes, writes != 0, line); });
-    },
-    [](int offset, const void* src, int valid, int line) {
-      guarded([&] { g_block->cp_async(offset, src, valid != 0, line); });
-    },
-    [] { guarded([&] { g_block->cp_async_commit(); }); },
-    [](int groups) { guarded([&] { g_block->cp_async_wait(groups); }); },
-    [](int offset, int count, int line) { guarded([&] { g_block->mbarrier_init(offset, count, line); }); },
-    [](int offset, int bytes, int line) { guarded([&] { g_block->mbarrier_arrive(offset, bytes, line); }); },
-    [](int offset, int parity, int line) { guarded([&] { g_block->mbarrier_wait(offset, parity, line); }); },
-    [](int kind) { guarded([&] { g_block->fence(kind); }); },
-    [](int offset, const void* map, int mbarrier, int dims, const int* at, int line) {
-      guarded([&] { g_block->tma_load(offset, map, mbarrier, dims, at, line); });
-    },
-    [](const void* map, int offset, int dims, const int* at, int line) {
-      guarded([&] { g_block->tma_store(map, offset, dims, at, line); });
-    },
-    [](int groups, int commit) { guarded([&] { g_block->tma_store_wait(groups, commit != 0); }); },
-    [](int line) { guarded([&] { g_block->poisoned(line); }); },
-    [](const void* p, int bytes, int line) { guarded([&] { g_block->misaligned(p, bytes, line); }); },
-};
+abi::Host host_of(const FiberStacks& own) {
+  abi::Host host = {
+      [](int offset, int bytes, int line) { return guarded([&] { return g_block->read(offset, bytes, line); }); },
+      [](int offset, int bytes, int line) { return guarded([&] { return g_block->write(offset, bytes, line); }); },
+      [](abi::Lane* lane) { guarded([&] { g_block->collective(lane); }); },
+      [](int id, int threads, int waits, int line) {
+        guarded([&] { g_block->barrier(id, threads, waits != 0, line); });
+      },
+      [](const void* p, int bytes, int writes, int line) {
+        guarded([&] { g_block->global(p, bytes, writes != 0, line, writes == 2); });
+      },
+      [](int offset, const void* src, int valid, int line) {
+        guarded([&] { g_block->cp_async(offset, src, valid != 0, line); });
+      },
+      [] { guarded([&] { g_block->cp_async_commit(); }); },
+      [](int groups) { guarded([&] { g_block->cp_async_wait(groups); }); },
+      [](int offset, int count, int line) { guarded([&] { g_block->mbarrier_init(offset, count, line); }); },
+      [](int offset, int bytes, int line) { guarded([&] { g_block->mbarrier_arrive(offset, bytes, line); }); },
+      [](int offset, int parity, int line) { guarded([&] { g_block->mbarrier_wait(offset, parity, line); }); },
+      [](int kind) { guarded([&] { g_block->fence(kind); }); },
+      [](int offset, const void* map, int mbarrier, int dims, const int* at, int line) {
+        guarded([&] { g_block->tma_load(offset, map, mbarrier, dims, at, line); });
+      },
+      [](const void* map, int offset, int dims, const int* at, int line) {
+        guarded([&] { g_block->tma_store(map, offset, dims, at, line); });
+      },
+      [](int groups, int commit) { guarded([&] { g_block->tma_store_wait(groups, commit != 0); }); },
+      [](int line) { guarded([&] { g_block->poisoned(line); }); },
+      [](const void* p, int bytes, int line) { guarded([&] { g_block->misaligned(p, bytes, line); }); },
+      reinterpret_cast<unsigned long>(own.begin()),
+      own.bytes(),
+  };
+  return host;
+}
+
+constexpr int kSharedMost = 256 << 10;
 
 std::string index(const abi::Index3& i) { return cat("(", i.x, ", ", i.y, ", ", i.z, ")"); }
 
@@ -64,11 +77,12 @@ uint32_t Block::random() {
   return static_cast<uint32_t>(state_ >> 32);
 }
 
-std::string Block::launch(const Kernel& kernel, abi::Entry entry, Grid grid, const void* params, bool races,
-                          uint64_t seed, const std::vector<Range>& ranges) {
+std::string Block::launch(const Kernel& kernel, abi::Entry entry, Grid grid, const void* params, int parameter_bytes,
+                          bool races, uint64_t seed, const std::vector<Range>& ranges) {
   kernel_ = &kernel;
   entry_ = entry;
   params_ = params;
+  parameter_bytes_ = parameter_bytes;
   ranges_ = &ranges;
   threads_ = kernel.threads;
   state_ = seed * 0x9E3779B97F4A7C15ull | 1;
@@ -76,27 +90,38 @@ std::string Block::launch(const Kernel& kernel, abi::Entry entry, Grid grid, con
   stacks_.reserve(threads_);
   fibers_.resize(threads_);
   ready_.resize(threads_);
-  shadow_.begin_launch(threads_, kernel.shared_bytes, races);
+  // Of the room, threads' places lie behind the shared memory.
+  shadow_.begin_launch(threads_, stacks_.room(), kernel.shared_bytes, races);
+  auto* threads = reinterpret_cast<abi::Thread*>(stacks_.room() + kSharedMost);
+  static_assert(kSharedMost + 1024 * sizeof(abi::Thread) <= FiberStacks::kRoom);
+  races_ = races;
+  if (races) global_.begin_launch();
+  last_range_ = nullptr;
+  block_ = 0;
   g_block = this;
-  entry_(nullptr, &kHost, &current_);
+  const abi::Host host = host_of(stacks_);
+  entry_(nullptr, &host, &current_);
   last_line_ = 0;
   const Faults faults([](const void* address) { g_block->fault(address); });
   const abi::Index3 blocks = {grid.x, grid.y, grid.z};
-  for (int t = 0; t < threads_; ++t)
-    fibers_[t].abi = {{static_cast<unsigned>(t), 0, 0}, {}, {static_cast<unsigned>(threads_), 1, 1}, blocks};
+  for (int t = 0; t < threads_; ++t) {
+    threads[t] = {{static_cast<unsigned>(t), 0, 0}, {}, {static_cast<unsigned>(threads_), 1, 1}, blocks};
+    fibers_[t].abi = &threads[t];
+  }
   for (uint32_t z = 0; z < grid.z; ++z)
     for (uint32_t y = 0; y < grid.y; ++y)
       for (uint32_t x = 0; x < grid.x; ++x) {
         begin_block(x, y, z);
         if (const int first = next(); first >= 0) {
           running_ = first;
-          *current_ = &fibers_[first].abi;
+          *current_ = fibers_[first].abi;
           weft_fiber_switch(&main_sp_, fibers_[first].sp);
         }
         if (error_.empty() && ended_ < threads_) error_ = deadlock();
         if (error_.empty()) error_ = missing_registers();
         if (!error_.empty()) return error_;
         ++counts.blocks;
+        ++block_;
       }
   return "";
 }
@@ -121,7 +146,7 @@ void Block::begin_block(uint32_t x, uint32_t y, uint32_t z) {
   }
   for (int t = 0; t < threads_; ++t) {
     Fiber& f = fibers_[t];
-    f.abi.block = {x, y, z};
+    f.abi->block = {x, y, z};
     f.why = Why::kRuns;
     f.group = f.stores = 0;
     f.copies.clear();
@@ -144,7 +169,7 @@ void Block::leave() {
   const int n = next();
   if (n >= 0) {
     running_ = n;
-    *current_ = &fibers_[n].abi;
+    *current_ = fibers_[n].abi;
   }
   weft_fiber_switch(&none, n >= 0 ? fibers_[n].sp : main_sp_);
   std::abort();
@@ -187,7 +212,7 @@ void Block::wait(Why why, int at, int parity, int line) {
   if (n != me) {
     if (n >= 0) {
       running_ = n;
-      *current_ = &fibers_[n].abi;
+      *current_ = fibers_[n].abi;
     }
     weft_fiber_switch(&f.sp, n >= 0 ? fibers_[n].sp : main_sp_);
   }
@@ -196,7 +221,7 @@ void Block::wait(Why why, int at, int parity, int line) {
 
 void Block::fail(const std::string& what, int line) {
   const Fiber& f = fibers_[running_];
-  error_ = cat("kernel ", kernel_->symbol, ", block ", index(f.abi.block), ", thread ", running_,
+  error_ = cat("kernel ", kernel_->symbol, ", block ", index(f.abi->block), ", thread ", running_,
                line > 0 ? cat(", line ", line) : "", ": ", what);
   throw Stop();
 }
@@ -240,7 +265,7 @@ std::string Block::deadlock() {
     auto [it, added] = waiting.try_emplace(what, 0, t);
     ++it->second.first;
   }
-  std::string out = cat("kernel ", kernel_->symbol, ", block ", index(fibers_[0].abi.block), ": deadlock: ");
+  std::string out = cat("kernel ", kernel_->symbol, ", block ", index(fibers_[0].abi->block), ": deadlock: ");
   bool first = true;
   for (const auto& [what, who] : waiting) {
     out += cat(first ? "" : "; ", who.first, who.first == 1 ? " thread (" : " threads (from ", who.second, ") ", what);
@@ -359,25 +384,73 @@ void Block::poisoned(int line) {
   fail("uses a value computed from accumulators of a wgmma that no wgmma_wait waited for", line);
 }
 
-void Block::global(const void* p, int bytes, bool writes, int line) {
-  const char* does = writes ? "writes" : "reads";
-  last_line_ = line;
-  if (reinterpret_cast<uintptr_t>(p) % bytes != 0)
-    fail(cat(does, " ", bytes, " bytes of global memory at an address that is not a multiple of ", bytes), line);
-  if (ranges_->empty()) return;
+void Block::global(const void* p, int bytes, bool writes, int line, bool flag) {
+  if (line > 0) last_line_ = line;
+  if (reinterpret_cast<uintptr_t>(p) % bytes != 0) [[unlikely]]
+    fail(cat(writes ? "writes " : "reads ", bytes, " bytes of global memory at an address that is not a multiple of ",
+             bytes, where(p, line)),
+         line);
+  if (!ranges_->empty() && !in_range(p, bytes, writes, line)) return;
+  if (!races_ || flag) return;
+  if (const auto other = global_.access(shadow_.clocks(), block_, running_, p, bytes, writes)) [[unlikely]] {
+    const abi::Index3 n = fibers_[running_].abi->blocks;
+    fail(cat(writes ? "writes " : "reads ", bytes, " bytes of global memory", where(p, line), ", which ",
+             other.block == block_
+                 ? std::string()
+                 : cat("block ", index({other.block % n.x, other.block / n.x % n.y, other.block / n.x / n.y}), ", "),
+             "thread ", other.thread, other.many ? " and others" : "", other.wrote ? " wrote" : " read",
+             other.block == block_ ? " with no barrier between" : " in the same launch"),
+         line);
+  }
+}
+
+// True if the bytes are memory that was handed over; false if they are the kernel's constants.
+bool Block::in_range(const void* p, int bytes, bool writes, int line) {
+  const char* c = static_cast<const char*>(p);
+  const auto holds = [&](const Range& r) { return c >= r.begin && c + bytes <= r.begin + r.bytes; };
+  if (!last_range_ || !holds(*last_range_) || (writes && !last_range_->writable)) [[unlikely]] {
+    last_range_ = nullptr;
+    for (const Range& r : *ranges_)
+      if (holds(r) && (!last_range_ || r.writable)) last_range_ = &r;
+    if (!last_range_) {
+      Dl_info of_kernel, of_address;
+      if (!writes && ::dladdr(reinterpret_cast<void*>(entry_), &of_kernel) && ::dladdr(p, &of_address) &&
+          of_kernel.dli_fbase == of_address.dli_fbase)
+        return false;
+      fail(cat(writes ? "writes " : "reads ", bytes, " bytes of global memory outside of what was handed over",
+               where(p, line)),
+           line);
+    }
+    if (writes && !last_range_->writable) fail(cat("writes to ", last_range_->name, ", which is only read"), line);
+  }
+  return true;
+}
+
+// " (byte 8 of in0, which has 64, byte 8 behind parameter x0)".
+std::string Block::where(const void* p, int line) const {
   const char* c = static_cast<const char*>(p);
   const Range* near = nullptr;
-  for (const Range& r : *ranges_) {
-    if (c >= r.begin && c + bytes <= r.begin + r.bytes) {
-      if (writes && !r.writable) fail(cat("writes to ", r.name, ", which is only read"), line);
-      return;
-    }
-    // The range that the address lies in or behind.
+  for (const Range& r : *ranges_)
     if (c >= r.begin && (!near || r.begin > near->begin)) near = &r;
+  std::string out;
+  if (near) out = cat(" (byte ", c - near->begin, " of ", near->name, ", which has ", near->bytes);
+  // Which parameter it is: the nearest address before it.
+  uint64_t best = 0;
+  int place = -1;
+  for (int at = 0; at + 8 <= parameter_bytes_; at += 8) {
+    uint64_t word;
+    std::memcpy(&word, static_cast<const char*>(params_) + at, 8);
+    if (word <= reinterpret_cast<uint64_t>(p) && word > best) {
+      best = word;
+      place = at;
+    }
   }
-  fail(cat(does, " ", bytes, " bytes of global memory outside of what was handed over",
-           near ? cat(": at byte ", c - near->begin, " of ", near->name, ", which has ", near->bytes) : ""),
-       line);
+  if (place >= 0 && reinterpret_cast<uint64_t>(p) - best < uint64_t{1} << 32)
+    out += cat(out.empty() ? " (" : ", ", "byte ", reinterpret_cast<uint64_t>(p) - best, " behind ",
+               parameter_name(kernel_->text, place));
+  if (line <= 0 && last_line_ > 0)
+    out += cat(out.empty() ? " (" : ", ", "line ", last_line_, " is the last that used a word");
+  return out.empty() ? out : cat(out, ")");
 }
 
 }  // namespace weft::cuda

@@ -10,6 +10,7 @@
 
 #include "compiler/cuda/emulate/abi.h"
 #include "compiler/cuda/emulate/fiber.h"
+#include "compiler/cuda/emulate/global_shadow.h"
 #include "compiler/cuda/emulate/shadow.h"
 #include "compiler/cuda/words/kernel.h"
 
@@ -31,8 +32,8 @@ struct Counts {
 class Block {
  public:
   /// Runs all blocks of a grid. Returns what went wrong in one sentence, or an empty string.
-  std::string launch(const Kernel& kernel, abi::Entry entry, Grid grid, const void* params, bool races, uint64_t seed,
-                     const std::vector<Range>& ranges);
+  std::string launch(const Kernel& kernel, abi::Entry entry, Grid grid, const void* params, int parameter_bytes,
+                     bool races, uint64_t seed, const std::vector<Range>& ranges);
   Counts counts;
 
   // The services behind abi::Host, called on the running thread.
@@ -40,7 +41,8 @@ class Block {
   void* write(int offset, int bytes, int line);
   void collective(abi::Lane* lane);
   void barrier(int id, int threads, bool waits, int line);
-  void global(const void* p, int bytes, bool writes, int line);
+  /// An access to global memory; `flag`: one that may race with its like.
+  void global(const void* p, int bytes, bool writes, int line, bool flag = false);
   void cp_async(int offset, const void* src, bool valid, int line);
   void cp_async_commit();
   void cp_async_wait(int groups);
@@ -71,7 +73,7 @@ class Block {
   };
   struct Fiber {
     void* sp = nullptr;
-    abi::Thread abi;
+    abi::Thread* abi = nullptr;
     Why why = Why::kRuns;
     int at = 0, parity = 0, line = 0;  // barrier's id or mbarrier's offset
     const char* word = "";
@@ -122,6 +124,8 @@ class Block {
   void ready(int t);
   void ready_all(const std::vector<int>& threads);
   [[noreturn]] void fail(const std::string& what, int line);
+  bool in_range(const void* p, int bytes, bool writes, int line);
+  std::string where(const void* p, int line) const;
   std::string deadlock();
   uint32_t random();
   void must(std::string wrong, int line) {
@@ -150,6 +154,7 @@ class Block {
   const Kernel* kernel_ = nullptr;
   abi::Entry entry_ = nullptr;
   const void* params_ = nullptr;
+  int parameter_bytes_ = 0;
   abi::Thread** current_ = nullptr;
   const std::vector<Range>* ranges_ = nullptr;
   int threads_ = 0, running_ = 0, ended_ = 0;
@@ -167,6 +172,10 @@ class Block {
   std::vector<Load> loads_;
   std::vector<Warpgroup> tensor_cores_;
   Shadow shadow_;
+  GlobalShadow global_;
+  bool races_ = true;
+  uint32_t block_ = 0;                 // the running block's number in the grid
+  const Range* last_range_ = nullptr;  // that an access lay in
 };
 
 }  // namespace weft::cuda

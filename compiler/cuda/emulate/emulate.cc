@@ -28,12 +28,14 @@ const std::string& Emulated::words() {
                                   WEFT_TEXT(emulated_base) + shared_words() + WEFT_TEXT(emulated_sm80) +
                                   WEFT_TEXT(emulated_sm90) + R"(
 template <class P>
-void weft_enter(void (*kernel)(P), const void* params, const Host* host, Thread*** current) {
+__attribute__((no_sanitize("thread"))) void weft_enter(void (*kernel)(P), const void* params, const Host* host, Thread*** current) {
   if (!host && !params) {
     *(unsigned long*)current = sizeof(P);
   } else if (host) {
-    weft_host = host;
-    *current = &weft_current;
+    weft_services = *host;
+    weft_own = host->own;
+    weft_own_bytes = host->own_bytes;
+    *current = &weft_running;
   } else {
     kernel(*(const P*)params);
   }
@@ -48,8 +50,8 @@ Emulated::Emulated(std::span<const Kernel> kernels, const EmulatedOptions& optio
   jit::Request request;
   request.prelude = words();
   request.isa = selected_isa();
-  // Accesses that a device refuses (error 716) call __ubsan_handle_type_mismatch_v1 of the words.
-  request.flags = {"-fsanitize=alignment"};
+  // Every access of a kernel is told, and those that a device refuses (error 716): see the words' base.inc.
+  request.flags = {"-fsanitize=thread", "-fsanitize=alignment"};
   for (const Kernel& k : kernels) {
     WEFT_CHECK(k.threads >= 32 && k.threads <= 1024 && k.threads % 32 == 0, "emulated kernel ", k.symbol, ": ",
                k.threads, " threads; need a multiple of 32 up to 1024");
@@ -86,8 +88,9 @@ void Emulated::launch(const std::string& symbol, Grid grid, std::span<const std:
   if (!params.empty()) std::memcpy(bytes, params.data(), params.size());
   static Mutex one_at_a_time;
   MutexLock lock(one_at_a_time);
-  const std::string wrong = block_->launch(it->second.kernel, reinterpret_cast<abi::Entry>(it->second.entry), grid,
-                                           bytes, options_.races, options_.seed, ranges_);
+  const std::string wrong =
+      block_->launch(it->second.kernel, reinterpret_cast<abi::Entry>(it->second.entry), grid, bytes,
+                     static_cast<int>(params.size()), options_.races, options_.seed, ranges_);
   WEFT_CHECK_AS(kFailedPrecondition, wrong.empty(), wrong);
 }
 

@@ -1,11 +1,13 @@
 // Kernels' CUDA text run on the CPU, to test what it means where there is no GPU: compiled by the host's compiler with
 // the words of compiler/cuda/words as functions, a block's threads as fibers. Every access to shared memory is checked:
-// bytes without a value, copies that have not landed, races between barriers; so are divergence and deadlock, and
-// accesses to addresses that a device refuses for their type.
+// bytes without a value, copies that have not landed, races between barriers; so are divergence and deadlock. Every
+// access to global memory, plain ones too (the compiler tells of them, as it does for its detector of data races), must
+// be aligned, inside of what was handed over, and in an order with others to the same bytes: blocks of a launch have
+// none, threads of a block get one from barriers. Writes of equal values race as others do.
 //
 // Stricter than a device: lanes of a warp meet in the same line; a thread that has ended never counts at a barrier;
-// shuffles and votes order no memory, __syncwarp does. Copies land as late as they may. Not seen: races in global
-// memory, plain accesses to it outside of what is allowed, registers of A that change under a wgmma.
+// shuffles and votes order no memory, __syncwarp does. Copies land as late as they may. Not seen: registers of A that
+// change under a wgmma.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -24,7 +26,7 @@ struct Range;
 
 struct EmulatedOptions {
   uint64_t seed = 1;  // of the order in which threads run
-  bool races = true;  // looked for; a few times faster without
+  bool races = true;  // looked for, and plain accesses checked; a few times faster without
 };
 
 class Emulated {
@@ -47,7 +49,7 @@ class Emulated {
   /// Bytes of a kernel's parameter struct, as its text has it.
   size_t parameter_bytes(const std::string& symbol) const;
 
-  /// From now on load_global, store_global, cp_async16 and TMA may touch only ranges given so; a name for messages.
+  /// From now on kernels may touch only ranges of global memory given so; a name for messages.
   void allow(const std::string& name, const void* begin, size_t bytes, bool writable = true);
   void forget_ranges();
 

@@ -244,7 +244,8 @@ TEST(Emulate, ReadsOfNothingAndOutside) {
 
 TEST(Emulate, GlobalMemory) {
   expect_wrong("p.f[t] = load_global<float4>(p.f + 4 * t + 1).x;", {"reads 16 bytes", "not a multiple of 16"});
-  expect_wrong("store_global(p.f + 200 + t, 1.0f);", {"writes 4 bytes", "at byte 10", "of f, which has 1024"}, 64,
+  expect_wrong("store_global(p.f + 200 + t, 1.0f);",
+               {"writes 4 bytes", "outside of what", "byte 10", "of f, which has 1024", "behind parameter f"}, 64,
                true);
   expect_wrong("store_global((void*)(p.h + 2 * t), 1u);", {"writes to h, which is only read"}, 64, true);
   expect_wrong("cp_async16(shared_at<float>(0), 4 * t, p.h + 8 * t + 2000, true);", {"line 7: reads 16 bytes"}, 64,
@@ -252,6 +253,66 @@ TEST(Emulate, GlobalMemory) {
   expect_right(
       "cp_async16(shared_at<float>(0), 4 * t, p.h + 8 * t, t < 32); cp_async_commit(); cp_async_wait<0>();"
       "p.f[t] = shared_at<float>(0)[4 * t];");
+}
+
+// What a launch of two blocks says.
+std::string of_two_blocks(const std::string& body, uint64_t seed) {
+  const Kernel k = kernel(body);
+  Emulated e({&k, 1}, {.seed = seed});
+  std::vector<float> f(256);
+  std::vector<uint16_t> h(256);
+  try {
+    e.launch("k", {.x = 2}, Params{f.data(), h.data()});
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Emulate, RacesInGlobalMemory) {
+  expect_wrong("p.f[t / 2] = 1.0f;", {"writes 4 bytes of global memory", "behind parameter f", ", which thread ",
+                                      "wrote with no barrier between"});
+  expect_wrong("p.f[t] = 1.0f;\np.f[t + 64] = p.f[t ^ 1];", {"4 bytes of global memory", "with no barrier between"});
+  expect_right("p.f[t] = 1.0f;\n__syncwarp();\np.f[t + 64] = p.f[t ^ 1];");
+  expect_wrong("p.f[t] = 1.0f;\n__syncwarp();\np.f[t + 64] = p.f[t ^ 32];",
+               {"4 bytes of global memory", "with no barrier between"});
+  expect_right("p.f[t] = 1.0f;\n__syncthreads();\np.f[t + 64] = p.f[t ^ 32];");
+  expect_wrong("const float x = p.f[t ^ 32];\n__syncwarp();\np.f[t] = x;",
+               {"4 bytes of global memory", "with no barrier between"});
+  expect_right("const float x = p.f[t ^ 32];\n__syncthreads();\np.f[t] = x;");
+  // Neighbours within a word, and what a wider access covers of them.
+  expect_right("uint16_t* h = (uint16_t*)p.f; h[t] = 1; ((char*)(h + 64))[t] = 2;");
+  expect_wrong(
+      "uint16_t* h = (uint16_t*)p.f; h[t] = 1; if (t == 40) store_global((float4*)p.f, make_float4(1, 1, 1, 1));",
+      {"bytes of global memory", "no barrier between"});
+  expect_wrong("cp_async16(shared_at<float>(0), 4 * t, p.f + 4 * (t % 4), true); p.f[t % 16] = 1.0f;",
+               {"bytes of global memory", " with no barrier between"});
+  // Arrays of a thread's own and constants of the text are no global memory.
+  expect_right(
+      "static const float table[4] = {1, 2, 3, 4}; float own[8]; for (int i = 0; i < 8; ++i) own[(i + t) % 8] = "
+      "table[i % 4]; p.f[t] = own[t % 8];");
+}
+
+TEST(Emulate, RacesBetweenBlocks) {
+  for (uint64_t seed : {1, 2, 3}) {
+    const std::string both = of_two_blocks("p.f[t] = 1.0f;", seed);
+    EXPECT_NE(both.find("kernel k, block (1, 0, 0), thread "), both.npos) << both;
+    EXPECT_NE(both.find(", which block (0, 0, 0), thread "), both.npos) << both;
+    EXPECT_NE(both.find(" wrote in the same launch"), both.npos) << both;
+    const std::string read = of_two_blocks("if (blockIdx.x == 0) p.f[t] = 1.0f; else p.f[t + 64] = p.f[t];", seed);
+    EXPECT_NE(read.find("reads 4 bytes"), read.npos) << read;
+    const std::string write = of_two_blocks("if (blockIdx.x == 1) p.f[t] = 1.0f; else p.f[t + 64] = p.f[t];", seed);
+    EXPECT_NE(write.find(" read in the same launch"), write.npos) << write;
+    EXPECT_EQ(of_two_blocks("p.f[64 * blockIdx.x + t] = p.f[128 + t];", seed), "");
+  }
+}
+
+TEST(Emulate, PlainAccessesAreChecked) {
+  expect_wrong("p.f[t + 256] = 1.0f;", {"outside of what was handed over", "of f, which has 1024"}, 64, true);
+  expect_wrong("const_cast<uint16_t*>(p.h)[t] = 1;", {"writes to h, which is only read"}, 64, true);
+  expect_wrong("typedef float two __attribute__((vector_size(8))); *(two*)(p.f + 2 * t + 1) = two{1, 2};",
+               {"writes 8 bytes", "at an address that is not a multiple of 8"});
+  expect_right("p.f[t] = (float)p.h[t];");
 }
 
 TEST(Emulate, FaultsAreErrors) {
@@ -331,7 +392,8 @@ TEST(Emulate, MbarrierPhases) {
 }
 
 TEST(Emulate, ManyBlocksInEveryOrder) {
-  const Kernel k = kernel("p.f[blockIdx.x + 3 * blockIdx.y + 6 * blockIdx.z] = (float)(blockDim.x + gridDim.x);");
+  const Kernel k =
+      kernel("if (t == 5) p.f[blockIdx.x + 3 * blockIdx.y + 6 * blockIdx.z] = (float)(blockDim.x + gridDim.x);");
   Emulated e({&k, 1});
   std::vector<float> out(12);
   e.launch("k", {.x = 3, .y = 2, .z = 2}, Params{out.data(), nullptr});

@@ -79,18 +79,20 @@ void FiberStacks::reserve(int count) {
   if (memory_) ::munmap(memory_, bytes_);
   memory_ = nullptr;
   count_ = 0;
-  bytes_ = kStack * count;
+  bytes_ = kRoom + kStack * count;
   void* p = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   WEFT_CHECK_AS(kResourceExhausted, p != MAP_FAILED, "emulated kernel: no memory for the stacks of ", count,
                 " threads");
   memory_ = p;
   count_ = count;
-  for (int i = 0; i < count; ++i) ::mprotect(static_cast<char*>(p) + i * kStack, kPage, PROT_NONE);
+  for (int i = 0; i < count; ++i) ::mprotect(room() + kRoom + i * kStack, kPage, PROT_NONE);
 }
+
+char* FiberStacks::room() { return static_cast<char*>(memory_); }
 
 void* FiberStacks::start(int i, void (*function)()) {
   // Tops at different distances from the stack's end, else all hot frames would share few sets of the cache.
-  char* top = static_cast<char*>(memory_) + (i + 1) * kStack - 64 - i * 832 % 12288;
+  char* top = room() + kRoom + (i + 1) * kStack - 64 - i * 832 % 12288;
   top = reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t{15});
 #if defined(__x86_64__)
   void** frame = reinterpret_cast<void**>(top) - 6;  // the return address lies at a multiple of 16

@@ -19,15 +19,22 @@ class FiberStacks {
   void reserve(int count);
   /// A saved stack pointer that starts `function` (which never returns) on stack i.
   void* start(int i, void (*function)());
+  /// Memory beside the stacks for what belongs to the block that runs: kRoom bytes, at a multiple of 4096.
+  char* room();
+  static constexpr size_t kRoom = 512 << 10;
+  /// All of it: room and stacks.
+  const void* begin() const { return memory_; }
+  size_t bytes() const { return bytes_; }
   /// Whether an address lies in the stacks.
   bool has(const void* p) const {
-    return p >= memory_ && p < static_cast<const char*>(memory_) + bytes_ && memory_ != nullptr;
+    return memory_ != nullptr && p >= static_cast<const char*>(memory_) + kRoom &&
+           p < static_cast<const char*>(memory_) + bytes_;
   }
 
  private:
   void* memory_ = nullptr;
   size_t bytes_ = 0;
-  int count_ = 0;
+  int count_ = 0;  // stacks
 };
 
 }  // namespace weft::cuda

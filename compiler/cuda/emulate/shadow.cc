@@ -1,10 +1,8 @@
 #include "compiler/cuda/emulate/shadow.h"
 
-#include <cstdlib>
 #include <cstring>
 
 #include "framework/base/cat.h"
-#include "framework/base/error.h"
 
 namespace weft::cuda {
 namespace {
@@ -12,18 +10,14 @@ namespace {
 int mask_of(int c, int offset, int bytes) { return (2 * c >= offset ? 1 : 0) | (2 * c + 1 < offset + bytes ? 2 : 0); }
 }  // namespace
 
-void Shadow::begin_launch(int threads, int bytes, bool races) {
+void Shadow::begin_launch(int threads, char* memory, int bytes, bool races) {
   clocks_.begin_launch(threads);
   fences_.assign(threads, 0);
-  if (bytes > bytes_ || !memory_) {
-    const size_t room = (static_cast<size_t>(bytes) + 2047) / 1024 * 1024;
-    memory_ = {static_cast<char*>(std::aligned_alloc(1024, room)), [](char* p) { std::free(p); }};
-    WEFT_CHECK_AS(kResourceExhausted, memory_, "emulated kernel: no memory for ", bytes, " bytes of shared memory");
-    cells_.assign((bytes + 1) / 2, Cell());
-  }
+  memory_ = memory;
+  if (bytes > static_cast<int>(2 * cells_.size())) cells_.assign((bytes + 1) / 2, Cell());
   bytes_ = bytes;
   races_ = races;
-  std::memset(memory_.get(), 0xff, bytes);
+  std::memset(memory, 0xff, bytes);
 }
 
 std::string Shadow::where(const char* does, int offset, int bytes) const {

@@ -2,7 +2,6 @@
 // read by a tensor core, and who wrote and read them last. Every access is checked against that.
 #pragma once
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,11 +13,11 @@ class Shadow {
  public:
   enum Pending : uint8_t { kNone, kCpAsync, kTma };
 
-  /// `bytes` of shared memory, all without a value.
-  void begin_launch(int threads, int bytes, bool races);
+  /// `bytes` of shared memory, all without a value, that lie at `memory`.
+  void begin_launch(int threads, char* memory, int bytes, bool races);
   void begin_block() { ++block_; }
   int bytes() const { return bytes_; }
-  char* at(int offset) { return memory_.get() + offset; }
+  char* at(int offset) { return memory_ + offset; }
   Clocks& clocks() { return clocks_; }
 
   // Each of these returns what is wrong ("reads bytes 8 to 12 of shared memory, which ..."), or an empty string.
@@ -64,7 +63,7 @@ class Shadow {
   std::string wrong_read(const Cell& c, int mask, int offset, int bytes) const;
   std::string wrong_write(const Cell& c, int mask, int t, const char* does, int offset, int bytes);
 
-  std::unique_ptr<char[], void (*)(char*)> memory_{nullptr, nullptr};
+  char* memory_ = nullptr;
   int bytes_ = 0;
   bool races_ = true;
   uint32_t block_ = 0;

@@ -295,7 +295,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
     const std::string_view name = kNames[operands == 3 && k > 0 ? k : first + k];
     s += cat("  const auto ", name, " = get(p.in", k, "[offset_of<kRank>(i, p.shape, p.of", k, ")]);\n");
   }
-  if (divides) s += "  if (b == 0) {\n    *p.bad = 1;\n    return;\n  }\n";
+  if (divides) s += "  if (b == 0) {\n    raise_flag(p.bad);\n    return;\n  }\n";
   return s + cat("  write(p.y[offset_of<kRank>(i, p.shape, p.to)], ", expression_of(op), ");\n}\n");
 }
 

@@ -111,7 +111,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
     int64 before = 0;
     for (int64 e = 0; e <= p.groups; ++e) {
       const int64 o = (int64)p.offsets[e * p.offset_step];
-      if (o < before || o > p.t) *p.bad = 1;
+      if (o < before || o > p.t) raise_flag(p.bad);
       before = o;
     }
   }

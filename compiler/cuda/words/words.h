@@ -19,6 +19,7 @@
 //   tell_bad_index(bad, value, position, limit, detail)    word of an index that is not in [0, limit), left at the
 //                                        BadIndex `bad` (kernel.h); of several the first by position stays
 //   check_at(x, limit, place, bad)       x, or 0 and word of it where it is not in [0, limit)
+//   raise_flag(int* flag)                1, whoever else does the same; read after the launch. No other access may race
 //   shfl_xor(v, mask) shfl_down(v, n) shfl_up(v, n) shfl(v, lane) ballot(p) any(p) all(p)     all 32 lanes take part
 //   warp_sum(v) warp_max(v) warp_min(v)  butterflies: every lane gets the same bits
 //   barrier_sync(id, threads) barrier_arrive(id, threads)     named barriers, id 1 to 15, threads a multiple of 32
