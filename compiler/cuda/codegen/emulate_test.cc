@@ -41,8 +41,12 @@ TEST(Emulate, RacesAreFound) {
         faults(cases, [&](const std::string& text) { return replaced(text, from, to); });
     for (size_t i = 0; i < cases.size(); ++i) {
       uint64_t blocks = 0;
-      for (const CudaLaunch& l : plan_of(cases[i], "k").launches) blocks = std::max<uint64_t>(blocks, l.grid.x);
-      if (std::string(by) == "blocks" && blocks < 2) continue;
+      int threads = 0;
+      for (const CudaLaunch& l : plan_of(cases[i], "k").launches) {
+        blocks = std::max<uint64_t>(blocks, l.grid.x);
+        threads = std::max(threads, l.kernel.threads);
+      }
+      if ((std::string(by) == "blocks" && blocks < 2) || (std::string(by) == "warps" && threads < 64)) continue;
       const bool race =
           found[i].find(", which thread ") != found[i].npos || found[i].find(", which block ") != found[i].npos;
       EXPECT_TRUE(race) << by << " of " << cases[i].name << ": " << found[i];

@@ -26,7 +26,7 @@ struct Range;
 
 struct EmulatedOptions {
   uint64_t seed = 1;  // of the order in which threads run
-  bool races = true;  // looked for, and plain accesses checked; a few times faster without
+  bool races = true;  // looked for; a few times faster without
 };
 
 class Emulated {
