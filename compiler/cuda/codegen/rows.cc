@@ -76,6 +76,8 @@ class Rows : Writer {
     }
     values_before(static_cast<int>(form_.loops.size()));
     if (!form_.last.empty()) {
+      // Other threads, those of rows beyond the last too, may still have to read what is overwritten now.
+      if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
       const std::string first = long_ ? "threadIdx.x == 0" : "lane == 0";
       open(cat("if (", has_row(rows_, full_, few_), first, ") {"));
       for (int id : form_.last) store(id);

@@ -78,6 +78,7 @@ class StagedRows : Stage {
     }
     for (; stage <= static_cast<int>(form_.loops.size()); ++stage) values_before(stage);
     if (!form_.last.empty()) {
+      if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
       open(cat("if (", has_row(rows_, full_, few_), "who == 0) {"));
       for (int id : form_.last) store(id);
       close();

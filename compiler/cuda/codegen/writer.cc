@@ -111,6 +111,11 @@ bool Writer::is_unwritten(int slot) const {
          std::none_of(low_.overwrites.begin(), low_.overwrites.end(),
                       [&](const auto& pair) { return pair.first == b.index; });
 }
+bool Writer::overwrites_points() const {
+  return std::any_of(k_.instrs.begin(), k_.instrs.end(), [&](const Instr& i) {
+    return i.op == Op::kLoad && !Form::in_loop(i.level) && !is_unwritten(i.slot);
+  });
+}
 std::string Writer::guarded(const Instr& i, const std::string& x) const {
   return looping && !guard.empty() && Form::in_loop(i.level) ? cat(guard, " ? ", x, " : ", type_name(i.type), "(0)")
                                                              : x;

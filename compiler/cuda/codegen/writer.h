@@ -102,6 +102,8 @@ class Writer {
   bool moves(int slot) const;
   /// An operand that no result may lie on.
   bool is_unwritten(int slot) const;
+  /// Whether an operand that each point of the outer axes has one of may lie where such a result goes.
+  bool overwrites_points() const;
 
   // ---- the whole ----
   /// The launch: head with comments, struct and body as printed so far (which the caller has closed).
