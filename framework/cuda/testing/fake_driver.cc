@@ -296,6 +296,10 @@ std::string FakeDriver::leaks() const {
   say(held, "context");
   return out;
 }
+void FakeDriver::set_seed(uint64_t seed) {
+  WEFT_LOCK_STATE;
+  state_->random = seed * 0x9E3779B97F4A7C15ull | 1;
+}
 void FakeDriver::set_version(int version) { state_->version = version; }
 void FakeDriver::set_init_result(CUresult result) { state_->init_result = result; }
 void FakeDriver::fail_allocation_after(int successes) {

@@ -1,7 +1,8 @@
 // A CUDA driver that is none: the whole table of driver_api.h on host memory, for tests on machines without a GPU. Work
 // is kept in stream order and run as late as the rules allow, so that a missing synchronisation shows as poison (0xFF
 // bytes, NaN in every float format); device memory cannot be read by the host; whatever is used wrongly is complained
-// of.
+// of: work of several streams on the same memory that no event and no wait of the host orders, too, and sources of
+// copies that the host changes before they ran.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -97,6 +98,8 @@ class FakeDriver {
   /// What is still held: "2 allocations of 1024 bytes", "1 stream"; empty when all was given back.
   std::string leaks() const;
 
+  /// Of the order in which streams go on where any may.
+  void set_seed(uint64_t seed);
   /// The version that cuDriverGetVersion gives from now on.
   void set_version(int version);
   /// Makes cuInit fail from now on.

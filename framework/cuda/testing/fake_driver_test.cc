@@ -46,6 +46,7 @@ TEST_F(FakeDriverTest, CopiesRunWhenSomebodyWaits) {
   EXPECT_EQ(to[0], -1);  // not there yet
   from[0] = 7;           // too early: the copy has not read it
   EXPECT_EQ(api.cuStreamSynchronize(stream), CUDA_SUCCESS);
+  EXPECT_EQ(complaint(), "cuMemcpyHtoDAsync_v2 of 16 bytes on stream 1: the host changed its source before it ran");
   EXPECT_EQ(to[0], 7);
   EXPECT_EQ(to[3], 4);
   api.cuMemFree_v2(d);
@@ -98,6 +99,10 @@ TEST_F(FakeDriverTest, StreamsRunApartUntilAnEventOrdersThem) {
   api.cuMemcpyDtoHAsync_v2(host + 1, d, 4, other);  // no order: reads poison
   api.cuStreamSynchronize(other);
   EXPECT_EQ(host[1], -1);
+  api.cuStreamSynchronize(stream);
+  EXPECT_EQ(complaint(),
+            "cuMemcpyHtoDAsync_v2 of 4 bytes on stream 1 and cuMemcpyDtoHAsync_v2 of 4 bytes on stream 2 "
+            "touch the same memory, and nothing orders them");
   api.cuEventRecord(event, stream);
   EXPECT_EQ(api.cuEventQuery(event), CUDA_ERROR_NOT_READY);
   api.cuStreamWaitEvent(other, event, 0);
@@ -109,6 +114,64 @@ TEST_F(FakeDriverTest, StreamsRunApartUntilAnEventOrdersThem) {
   api.cuStreamDestroy_v2(other);
   EXPECT_EQ(api.cuStreamSynchronize(other), CUDA_ERROR_INVALID_HANDLE);
   EXPECT_EQ(complaint(), "cuStreamSynchronize: no such stream");
+  api.cuMemFree_v2(d);
+  api.cuMemFreeHost(host);
+}
+
+// Work of two streams on the same memory: in an order by an event or by a wait of the host, else it is complained of,
+// whichever happens to run first.
+TEST_F(FakeDriverTest, WhatNothingOrdersIsARace) {
+  CUstream other = nullptr;
+  CUevent event = nullptr;
+  api.cuStreamCreateWithPriority(&other, CU_STREAM_NON_BLOCKING, 0);
+  api.cuEventCreate(&event, CU_EVENT_DISABLE_TIMING);
+  CUdeviceptr d = device_memory(64);
+  int* host = pinned<int>(32);
+  struct Params {
+    CUdeviceptr p;
+  };
+  fake.add_kernel("k", {.parameter_bytes = 8, .touches = [](const FakeLaunch& l) {
+                          return std::vector{FakeRange{l.as<Params>().p, 64}};
+                        }});
+  CUmodule module = nullptr;
+  CUfunction k = nullptr;
+  api.cuModuleLoadData(&module, "image");
+  ASSERT_EQ(api.cuModuleGetFunction(&k, module, "k"), CUDA_SUCCESS);
+  void* parameters[] = {&d};
+  const auto launch = [&](CUstream on) { api.cuLaunchKernel(k, 1, 1, 1, 32, 1, 1, 0, on, parameters, nullptr); };
+  enum Order { kNone, kEvent, kEventTooEarly, kHostEvent, kHostStream, kOneStream };
+  for (uint64_t seed : {1, 2, 3, 4}) {
+    fake.set_seed(seed);
+    for (Order order : {kNone, kEvent, kEventTooEarly, kHostEvent, kHostStream, kOneStream}) {
+      for (const bool reads : {false, true}) {
+        if (order == kEventTooEarly) api.cuEventRecord(event, stream);
+        launch(stream);
+        if (order == kEvent || order == kHostEvent) api.cuEventRecord(event, stream);
+        if (order == kEvent || order == kEventTooEarly) api.cuStreamWaitEvent(other, event, 0);
+        if (order == kHostEvent) api.cuEventSynchronize(event);
+        if (order == kHostStream) api.cuStreamSynchronize(stream);
+        const CUstream second = order == kOneStream ? stream : other;
+        if (reads)
+          api.cuMemcpyDtoHAsync_v2(host, d, 64, second);
+        else
+          launch(second);
+        api.cuCtxSynchronize();
+        const std::string found = complaint();
+        const bool race = order == kNone || order == kEventTooEarly;
+        EXPECT_EQ(found.find("touch the same memory, and nothing orders them") != found.npos, race)
+            << order << " " << reads << ": " << found;
+        if (race) EXPECT_NE(found.find("kernel k on stream "), found.npos) << found;
+      }
+    }
+  }
+  // Both may read.
+  api.cuMemcpyDtoHAsync_v2(host, d, 64, stream);
+  api.cuMemcpyDtoHAsync_v2(host + 16, d, 64, other);
+  api.cuCtxSynchronize();
+  EXPECT_EQ(complaint(), "");
+  api.cuModuleUnload(module);
+  api.cuEventDestroy_v2(event);
+  api.cuStreamDestroy_v2(other);
   api.cuMemFree_v2(d);
   api.cuMemFreeHost(host);
 }

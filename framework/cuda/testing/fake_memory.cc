@@ -84,6 +84,8 @@ CUresult copy(FakeState& s, CUstream handle, const char* name, FakeRange to, boo
   FakeWork w;
   w.what = cat(name, " of ", from.bytes, " bytes");
   w.touches = {to, from};
+  w.written = 0;
+  if (!from_device && whole) w.source = 1;
   w.run = std::move(run);
   return s.enqueue(stream, std::move(w));
 }
@@ -148,6 +150,7 @@ CUresult fill(FakeState& s, const char* name, CUdeviceptr to, T value, size_t co
   FakeWork w;
   w.what = cat(name, " of ", range.bytes, " bytes");
   w.touches = {range};
+  w.written = 0;
   w.run = [=] {
     for (size_t i = 0; i < count; ++i) reinterpret_cast<T*>(to)[i] = value;
   };
@@ -193,6 +196,7 @@ CUresult FakeState::release(int device, uint64_t address) {
   mprotect(reinterpret_cast<void*>(address), m.mapped, PROT_NONE);
   madvise(reinterpret_cast<void*>(address), m.mapped, MADV_DONTNEED);
   memory.erase(it);
+  accesses.forget(address, m.mapped);
   freed[address] = m;
   forget_freed(kKeptFreed);
   return CUDA_SUCCESS;

@@ -143,8 +143,9 @@ std::string wrong_launch(const FakeState& s, const FakeFunction& f, const FakeLa
   const int limit = std::min(f.kernel.max_threads, s.gpu.threads_per_block);
   if (threads < 1 || threads > static_cast<uint64_t>(limit))
     return cat(threads, " threads in a block, at most ", limit);
-  if (threads * f.kernel.registers > static_cast<uint64_t>(s.gpu.registers))
-    return cat("too many registers for ", threads, " threads");
+  // Registers are handed out to whole warps, eight a thread at a time.
+  const uint64_t registers = (threads + 31) / 32 * 32 * ((f.kernel.registers + 7) / 8 * 8);
+  if (registers > static_cast<uint64_t>(s.gpu.registers)) return cat("too many registers for ", threads, " threads");
   if (static_cast<int>(l.shared_bytes) > f.max_dynamic_shared)
     return cat(l.shared_bytes, " bytes of shared memory where ", f.max_dynamic_shared, " were asked for");
   return {};

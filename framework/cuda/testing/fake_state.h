@@ -8,6 +8,7 @@
 
 #include "framework/base/cat.h"
 #include "framework/cuda/testing/fake_driver.h"
+#include "framework/cuda/testing/fake_order.h"
 
 namespace weft::cuda::testing {
 
@@ -23,8 +24,12 @@ struct FakeMemory {
 
 /// One operation of a stream or node of a graph.
 struct FakeWork {
-  std::string what;                    // "copy of 64 bytes from host to device"
-  std::vector<FakeRange> touches;      // memory that must live until it has run
+  std::string what;                // "copy of 64 bytes from host to device"
+  std::vector<FakeRange> touches;  // memory that must live until it has run
+  int written = -1;                // of `touches`, the one that is written; -1: any may be
+  int source = -1;                 // of `touches`, host memory that stays as it is until it has run
+  uint64_t source_sum = 0;         // what it held when it was queued
+  FakePlace place;
   std::function<void()> run;           // copies and fills
   std::shared_ptr<FakeLaunch> launch;  // of a kernel
   struct FakeFunction* function = nullptr;
@@ -63,6 +68,8 @@ struct FakeCapture {
 
 struct FakeStream {
   int device = 0;
+  uint64_t number = 0, count = 0;  // from 1 on; operations queued so far
+  FakeClock clock;                 // of its last operation
   std::deque<FakeWork> queue;
   std::shared_ptr<FakeCapture> capture;
   CUgraphNode last = nullptr;    // of the capture
@@ -74,6 +81,7 @@ struct FakeEvent {
   FakeStream* stream = nullptr;  // of the last record
   uint64_t recorded = 0, done = 0;
   double time_ms = 0;
+  FakeClock clock;                        // what the last record comes behind
   std::shared_ptr<FakeCapture> captured;  // the last record was made under this capture,
   CUgraphNode after = nullptr;            // behind this node
 };
@@ -104,7 +112,10 @@ struct FakeState {
   FakeResolver resolver;
   std::function<std::optional<FakeRange>(CUdeviceptr)> holding;
   std::vector<std::string> run;
-  uint64_t records = 0, steps = 0;
+  uint64_t records = 0, steps = 0, streams_made = 0;
+  uint64_t random = 1;  // in which order streams go on
+  FakeClock host;       // what the host waited for
+  FakeAccesses accesses;
   int open = 0;  // nesting of with_memory_open
   int allocations_to_failure = -1, launches_to_failure = -1;
   CUresult launch_failure = CUDA_SUCCESS, load_failure = CUDA_SUCCESS;
@@ -134,6 +145,7 @@ struct FakeState {
   void run_event(FakeEvent* event);
   void run_all(int device);
   void execute(FakeStream* stream, FakeWork& work);
+  void check_order(const FakeWork& work);
   /// The error of a call that a capture of this thread forbids, which breaks the capture; success if there is none.
   CUresult refuse_unsafe(const char* what);
 };

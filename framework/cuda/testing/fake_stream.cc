@@ -17,6 +17,13 @@ CUresult check_event(FakeState& s, CUevent event, FakeEvent** out, const char* w
   return CUDA_SUCCESS;
 }
 
+uint64_t sum_of(const FakeRange& range) {
+  const auto* p = reinterpret_cast<const unsigned char*>(range.address);
+  uint64_t sum = range.bytes;
+  for (size_t i = 0; i < range.bytes; ++i) sum = (sum ^ p[i]) * 0x100000001b3ull;
+  return sum;
+}
+
 // A call that must not be made on a stream under capture, or that would break a capture of this thread.
 CUresult refuse_capture(FakeState& s, FakeStream* stream, const char* what) {
   if (!stream->capture) return CUDA_SUCCESS;
@@ -33,6 +40,7 @@ CUresult stream_create(CUstream* out, unsigned flags, int priority) {
     return s.complain(CUDA_ERROR_INVALID_VALUE, "cuStreamCreateWithPriority: priority ", priority);
   auto* stream = new FakeStream;
   stream->device = device;
+  stream->number = ++s.streams_made;
   s.streams.insert(stream);
   *out = handle(stream);
   return CUDA_SUCCESS;
@@ -55,6 +63,7 @@ CUresult stream_synchronize(CUstream handle) {
   FakeStream* stream = nullptr;
   if (CUresult r = s.check_stream(handle, &stream, "cuStreamSynchronize"); r != CUDA_SUCCESS) return r;
   s.run_until(stream, 0);
+  s.host.join(stream->clock);
   return s.sticky[device];
 }
 CUresult stream_query(CUstream handle) {
@@ -62,7 +71,7 @@ CUresult stream_query(CUstream handle) {
   if (CUresult r = s.refuse_unsafe("cuStreamQuery"); r != CUDA_SUCCESS) return r;
   FakeStream* stream = nullptr;
   if (CUresult r = s.check_stream(handle, &stream, "cuStreamQuery"); r != CUDA_SUCCESS) return r;
-  if (stream->queue.empty()) return s.sticky[device];
+  if (stream->queue.empty()) return s.host.join(stream->clock), s.sticky[device];
   s.run_until(stream, stream->queue.size() - 1);  // asking often enough sees it finish
   return CUDA_ERROR_NOT_READY;
 }
@@ -107,7 +116,9 @@ CUresult event_record(CUevent event_handle, CUstream stream_handle) {
   w.what = "event";
   w.event = event;
   w.ordinal = event->recorded = ++s.records;
-  return s.enqueue(stream, std::move(w));
+  const CUresult r = s.enqueue(stream, std::move(w));
+  event->clock = stream->clock;
+  return r;
 }
 CUresult wait_event(CUstream stream_handle, CUevent event_handle, unsigned flags) {
   WEFT_FAKE_CONTEXT_CALL(cuStreamWaitEvent);
@@ -130,6 +141,7 @@ CUresult wait_event(CUstream stream_handle, CUevent event_handle, unsigned flags
     return s.complain(CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED,
                       "cuStreamWaitEvent: a capture waits for work outside of it");
   }
+  stream->clock.join(event->clock);
   if (event->recorded == event->done) return CUDA_SUCCESS;
   FakeWork w;
   w.what = "wait for an event";
@@ -145,7 +157,7 @@ CUresult event_query(CUevent handle) {
   if (CUresult r = check_event(s, handle, &event, "cuEventQuery"); r != CUDA_SUCCESS) return r;
   if (event->captured)
     return s.complain(CUDA_ERROR_CAPTURED_EVENT, "cuEventQuery: the event was recorded under capture");
-  if (event->done == event->recorded) return s.sticky[device];
+  if (event->done == event->recorded) return s.host.join(event->clock), s.sticky[device];
   if (event->stream && !event->stream->queue.empty()) s.run_until(event->stream, event->stream->queue.size() - 1);
   return CUDA_ERROR_NOT_READY;
 }
@@ -157,6 +169,7 @@ CUresult event_synchronize(CUevent handle) {
   if (event->captured)
     return s.complain(CUDA_ERROR_CAPTURED_EVENT, "cuEventSynchronize: the event was recorded under capture");
   s.run_event(event);
+  s.host.join(event->clock);
   return s.sticky[device];
 }
 CUresult event_elapsed(float* milliseconds, CUevent start_handle, CUevent end_handle) {
@@ -255,6 +268,11 @@ CUresult FakeState::refuse_unsafe(const char* what) {
 
 CUresult FakeState::enqueue(FakeStream* stream, FakeWork work) {
   if (!stream->capture) {
+    // It comes behind what the stream holds and behind what the host waited for before it asked for it.
+    stream->clock.join(host);
+    stream->clock.know(stream->number, ++stream->count);
+    work.place = {stream->number, stream->count, stream->clock};
+    if (work.source >= 0) work.source_sum = sum_of(work.touches[work.source]);
     stream->queue.push_back(std::move(work));
     return CUDA_SUCCESS;
   }
@@ -279,8 +297,35 @@ void FakeState::run_event(FakeEvent* event) {
 }
 
 void FakeState::run_all(int device) {
-  for (FakeStream* stream : streams)
-    if (stream->device == device) run_until(stream, 0);
+  for (;;) {
+    std::vector<FakeStream*> busy;
+    for (FakeStream* stream : streams)
+      if (stream->device == device && !stream->queue.empty()) busy.push_back(stream);
+    if (busy.empty()) break;
+    std::sort(busy.begin(), busy.end(), [](auto* a, auto* b) { return a->number < b->number; });
+    random ^= random << 13;
+    random ^= random >> 7;
+    random ^= random << 17;
+    FakeStream* stream = busy[(random >> 32) % busy.size()];
+    run_until(stream, stream->queue.size() - 1);
+  }
+  for (const FakeStream* stream : streams)
+    if (stream->device == device) host.join(stream->clock);
+}
+
+void FakeState::check_order(const FakeWork& w) {
+  const auto touch = [&](const FakeRange& r, FakeAccesses::Kind kind) {
+    if (std::string other = accesses.touch(r.address, r.bytes, kind, w.place, w.what); !other.empty())
+      complain(CUDA_SUCCESS, w.what, " on stream ", w.place.stream, " and ", other,
+               " touch the same memory, and nothing orders them");
+  };
+  for (size_t i = 0; i < w.touches.size(); ++i)
+    touch(w.touches[i],
+          w.written < 0 || w.written == static_cast<int>(i) ? FakeAccesses::kWrites : FakeAccesses::kReads);
+  if (w.launch && w.touches.empty())
+    for (const FakeRange& r : w.launch->pointed) touch(r, FakeAccesses::kUses);
+  if (w.source >= 0 && w.source_sum != sum_of(w.touches[w.source]))
+    complain(CUDA_SUCCESS, w.what, " on stream ", w.place.stream, ": the host changed its source before it ran");
 }
 
 void FakeState::execute(FakeStream* stream, FakeWork& work) {
@@ -297,6 +342,7 @@ void FakeState::execute(FakeStream* stream, FakeWork& work) {
   for (const FakeRange& t : work.touches)
     if (wrong(t, true) == "memory that was freed" || wrong(t, false) == "memory that was freed")
       return void(complain(CUDA_SUCCESS, work.what, ": memory was freed before it ran"));
+  check_order(work);
   open_memory();
   if (work.run) work.run();
   if (work.launch) {

@@ -1,0 +1,59 @@
+// What of the fake driver's work is before what: vector clocks of streams, events and the host, and who touched each
+// byte last. Work that touches what other work touches must come after it or before it by an event, a wait of the host
+// or the order of one stream.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace weft::cuda::testing {
+
+/// How much of each stream (by number) is known to be done or to come first.
+class FakeClock {
+ public:
+  void join(const FakeClock& other) {
+    for (const auto& [stream, n] : other.seen_) know(stream, n);
+  }
+  void know(uint64_t stream, uint64_t n) {
+    uint64_t& mine = seen_[stream];
+    if (mine < n) mine = n;
+  }
+  bool knows(uint64_t stream, uint64_t n) const {
+    auto it = seen_.find(stream);
+    return it != seen_.end() && it->second >= n;
+  }
+
+ private:
+  std::map<uint64_t, uint64_t> seen_;
+};
+
+/// The place of one operation in the order.
+struct FakePlace {
+  uint64_t stream = 0, n = 0;  // the n-th operation of that stream
+  FakeClock clock;             // what comes before it
+};
+
+class FakeAccesses {
+ public:
+  /// kUses: a kernel that may read or write; two of these are not told apart from two that read.
+  enum Kind { kReads, kWrites, kUses };
+
+  /// An operation runs. Returns what is in no order with it ("kernel k on stream 2"), or an empty string.
+  std::string touch(uint64_t address, size_t bytes, Kind kind, const FakePlace& place, const std::string& what);
+  void forget(uint64_t address, size_t bytes);
+
+ private:
+  struct Access {
+    uint64_t n = 0;
+    std::string what;
+  };
+  struct Segment {
+    uint64_t end = 0;
+    std::map<uint64_t, Access> by[3];  // Kind, stream: the last
+  };
+  void split(uint64_t at);
+  std::map<uint64_t, Segment> segments_;  // by begin; they do not overlap
+};
+
+}  // namespace weft::cuda::testing
