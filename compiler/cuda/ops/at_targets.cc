@@ -343,6 +343,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 #pragma unroll
     for (int j = 0; j < 8; ++j) v[j] = next[j];
   }
+  __syncwarp();  // all lanes have read y
   if (threadIdx.x % 32 == 0) write(y, sum);
 }
 )";
