@@ -18,7 +18,10 @@ KvCache::KvCache(const KvCacheShape& s) : position(zeros_buffer({}, kInt64)), ca
     layers.push_back({zeros_buffer(shape, s.dtype), zeros_buffer(shape, s.dtype)});
     layers.back().keys.set_name(cat("cache.", i, ".keys"));
     layers.back().values.set_name(cat("cache.", i, ".values"));
+    layers.back().keys.convert(s.device);
+    layers.back().values.convert(s.device);
   }
+  position.convert(s.device);
 }
 
 void KvCache::reset() const { position.set(zeros({}, {.dtype = kInt64, .device = position.type().device})); }

@@ -9,6 +9,7 @@ namespace weft::nn {
 struct KvCacheShape {
   int64_t batch = 1, layers = 0, kv_heads = 0, capacity = 0, head_dim = 0;
   DType dtype = kFloat32;
+  Device device = Device::cpu();
 };
 
 struct KvCache {

@@ -23,6 +23,7 @@ KvCache LanguageModel::make_cache(int64_t batch, int64_t capacity) const {
   shape.batch = batch;
   shape.capacity = capacity;
   if (compute_dtype_) shape.dtype = *compute_dtype_;
+  shape.device = device();
   return KvCache(shape);
 }
 

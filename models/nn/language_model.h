@@ -43,6 +43,9 @@ class LanguageModel : public Module {
   /// appendix B).
   virtual double flops_per_token(int64_t length) const = 0;
 
+  /// Where the parameters lie.
+  Device device() const { return parameters().front().type().device; }
+  /// For `batch` texts of `capacity` tokens, where the parameters lie.
   KvCache make_cache(int64_t batch, int64_t capacity) const;
   /// Activations are computed in this dtype (weights are converted where they are used); unset: the weights' own.
   void set_compute_dtype(std::optional<DType> dtype) { compute_dtype_ = dtype; }

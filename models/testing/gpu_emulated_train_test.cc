@@ -1,6 +1,5 @@
-// Training steps of the models on the emulated GPU: the kernels' own text, cuBLASLt's products, the CUDA graph. Generated
-// kernels sum in the CPU's order; products and attention do not, so losses agree to the bound that f32 losses of one model
-// have anywhere (1e-5), as they do over meshes.
+// Training steps and generation of the models on the emulated GPU: the kernels' own text, cuBLASLt's products, the CUDA
+// graph. Generated kernels sum in the CPU's order; products and attention do not.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,75 +8,113 @@
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
-#include "weft.h"
+#include "models/testing/train_steps.h"
 
 namespace weft {
 namespace {
 
-struct Case {
-  const char* name;
-  const nn::ModelFamily& family;
-  nn::ConfigMap changes;
-};
+using testing::TrainCase;
+using testing::TrainSteps;
 
-constexpr int kSteps = 3;
+const nn::ConfigMap kSize = {{"vocab", "32"}, {"context", "8"}, {"layers", "1"}, {"heads", "2"}, {"dim", "32"}};
+const nn::ConfigMap kLlama = {{"kv_heads", "1"}}, kMoe = {{"kv_heads", "1"}, {"experts", "4"}, {"top_k", "2"}};
 
-std::vector<double> losses(const Case& c, Device device) {
-  manual_seed(1);
-  nn::ConfigMap config = c.family.preset(c.family.default_preset);
-  const nn::ConfigMap tiny{{"vocab", "32"}, {"context", "8"}, {"layers", "1"}, {"heads", "2"}, {"dim", "32"}};
-  for (const nn::ConfigMap* changes : {&tiny, &c.changes})
-    for (const auto& [field, text] : *changes) config[field] = text;
-  const auto model = c.family.make(config);
-  model->to(device);
-  const Tensor text = randint(0, 32, {2, 9}).to(device);
-  const Tensor tokens = text.slice(1, 0, 8).contiguous(), targets = text.slice(1, 1, 9).contiguous();
-  optim::AdamW opt(model->parameters(), {.lr = 1e-2});
-  auto step = compile([&](Tensor x, Tensor y) {
-    const nn::LossOut out = model->loss(x, y);
-    auto [grads, norm] = optim::clip_grad_norm(grad(out.loss, opt.parameters()), 1.0);
-    commit_if(logical_and(isfinite(out.loss), isfinite(norm)));
-    opt.step(grads);
-    model->update_balance(out.expert_counts);
-    return out.loss;
-  });
+// What losses of one model may differ by: 1e-5 in f32, as over meshes; with 16-bit activations one rounding of each
+// logit (a loss is a mean of differences of logits, of a few units each).
+double tolerance(const TrainCase& c) { return !c.dtype ? 1e-5 : c.dtype == kBFloat16 ? 0x1p-8 : 0x1p-11; }
+
+std::vector<double> losses(const TrainCase& c, Device device, int steps = 3) {
+  TrainSteps training(c, {.size = kSize, .batch = 2, .device = device});
   std::vector<double> all;
   std::vector<Tensor> kept;  // so each batch and each loss lies elsewhere, as from a loader
-  for (int i = 0; i < kSteps; ++i) {
-    kept.insert(kept.end(), {tokens + 0, targets + 0});
-    kept.push_back(step(kept[3 * i], kept[3 * i + 1]));
-    all.push_back(kept.back().item<double>());
-    EXPECT_EQ(step.stats().measured_peak_bytes, step.stats().planned_peak_bytes) << i;
+  for (int i = 0; i < steps; ++i) {
+    kept.push_back(training.text().to(device) + 0);
+    const testing::StepOut out = training.step(kept.back());
+    kept.push_back(out.loss);
+    EXPECT_TRUE(out.ok.item<bool>()) << i;
+    all.push_back(out.loss.item<double>());
+    EXPECT_EQ(training.stats().measured_peak_bytes, training.stats().planned_peak_bytes) << i;
   }
   return all;
 }
 
-class EmulatedTraining : public ::testing::TestWithParam<int> {};
-
-const std::vector<Case>& cases() {
-  static const auto* all = new std::vector<Case>{
-      {"gpt", gpt::family(), {}},
-      {"llama", llama::family(), {{"kv_heads", "1"}}},
-      {"moe", moe::family(), {{"kv_heads", "1"}, {"experts", "4"}, {"top_k", "2"}}},
+const std::vector<TrainCase>& cases() {
+  static const auto* all = new std::vector<TrainCase>{
+      {"gpt", gpt::family()},
+      {"gpt_bf16", gpt::family(), {}, kBFloat16},
+      {"gpt_f16", gpt::family(), {}, kFloat16},
+      {"llama", llama::family(), kLlama},
+      {"llama_bf16", llama::family(), kLlama, kBFloat16},
+      {"llama_f16", llama::family(), kLlama, kFloat16},
+      {"moe", moe::family(), kMoe},
+      {"moe_bf16", moe::family(), kMoe, kBFloat16},
+      {"moe_f16", moe::family(), kMoe, kFloat16},
   };
   return *all;
 }
 
-TEST_P(EmulatedTraining, LossesAreTheCpus) {
-  const Case& c = cases()[GetParam()];
+class Emulated : public ::testing::TestWithParam<int> {
+ protected:
+  const TrainCase& c = cases()[GetParam()];
+};
+
+TEST_P(Emulated, LossesAreTheCpus) {
   const std::vector<double> want = losses(c, Device::cpu());
   cuda::testing::ScopedEmulatedGpu gpu;
   const std::vector<double> got = losses(c, Device::cuda());
-  for (int i = 0; i < kSteps; ++i) EXPECT_NEAR(got[i], want[i], 1e-5 * std::fabs(want[i])) << i;
+  for (size_t i = 0; i < want.size(); ++i) EXPECT_NEAR(got[i], want[i], tolerance(c) * std::fabs(want[i])) << i;
   // Captured once, and no node of the graph was touched since: not for new batches either.
   EXPECT_EQ(gpu.driver().calls("cuStreamBeginCapture_v2"), 1);
   EXPECT_EQ(gpu.driver().calls("cuGraphExecKernelNodeSetParams_v2"), 0);
-  EXPECT_EQ(gpu.driver().calls("cuGraphLaunch"), kSteps - 1);
+  EXPECT_EQ(gpu.driver().calls("cuGraphLaunch"), 2);
   EXPECT_LT(got.back(), got.front());
 }
 
-INSTANTIATE_TEST_SUITE_P(, EmulatedTraining, ::testing::Range(0, 3),
+// Logits of a prompt, then of one token after another through the cache.
+std::vector<Tensor> decoded(const TrainCase& c, Device device) {
+  TrainSteps made(c, {.size = kSize, .batch = 2, .device = device});
+  const nn::LanguageModel& model = made.model();
+  model.eval();
+  NoGrad guard;
+  const nn::KvCache cache = model.make_cache(2, 8);
+  auto step = compile([&](Tensor tokens) {
+    NoGrad inside;
+    return model.logits(tokens, cache);
+  });
+  std::vector<Tensor> logits;
+  for (const auto& [from, to] : {std::pair(0, 5), std::pair(5, 6), std::pair(6, 7), std::pair(7, 8)})
+    logits.push_back(step(made.text().slice(1, from, to).to(device)).to(Device::cpu()).to(kFloat32));
+  EXPECT_EQ(cache.position.value().item<int64_t>(), 8);
+  return logits;
+}
+
+TEST_P(Emulated, DecodesAsTheCpu) {
+  const std::vector<Tensor> want = decoded(c, Device::cpu());
+  cuda::testing::ScopedEmulatedGpu gpu;
+  const std::vector<Tensor> got = decoded(c, Device::cuda());
+  for (size_t i = 0; i < want.size(); ++i) {
+    const double most = amax(abs(want[i])).item<double>();
+    // A logit ends a chain of some ten roundings of values of its size.
+    EXPECT_LE(amax(abs(got[i] - want[i])).item<double>(), (c.dtype ? 8 : 1) * tolerance(c) * most) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, Emulated, ::testing::Range(0, 9),
                          [](const auto& info) { return std::string(cases()[info.param].name); });
+
+// A scale that overflows f16: the step changes nothing, the scale is halved until it fits.
+TEST(EmulatedLossScaling, StepsThatOverflowAreSkipped) {
+  cuda::testing::ScopedEmulatedGpu gpu;
+  const TrainCase c{"gpt_f16", gpt::family(), {}, kFloat16};
+  TrainSteps training(c, {.size = kSize, .batch = 2, .device = Device::cuda(), .loss_scale = 0x1p28});
+  const auto before = training.cells();
+  EXPECT_FALSE(training.step().ok.item<bool>());
+  EXPECT_EQ(training.cells(), before);
+  int skipped = 1;
+  while (!training.step().ok.item<bool>()) ASSERT_LT(++skipped, 28);
+  EXPECT_EQ(training.loss_scale(), std::ldexp(1.0, 28 - skipped));
+  EXPECT_NE(training.cells(), before);
+}
 
 }  // namespace
 }  // namespace weft

@@ -10,16 +10,14 @@
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
-#include "weft.h"
+#include "models/testing/train_steps.h"
 
 namespace weft {
 namespace {
 
-struct Case {
-  const char* name;
-  const nn::ModelFamily& family;
-  nn::ConfigMap changes;
-  std::optional<DType> dtype;
+using testing::TrainSteps;
+
+struct Case : testing::TrainCase {
   bool generated = false;  // kernels; else interpreted, as quickly for so little data as they are compiled
 };
 
@@ -33,43 +31,29 @@ struct Trained {
 Trained train(const Case& c, CompileOptions options) {
   options.numerics = "eager";  // 16-bit values rounded alike wherever they are computed again
   set_switch("WEFT_CXX", c.generated ? "" : "none");
-  manual_seed(1);
-  nn::ConfigMap config = c.family.preset(c.family.default_preset);
-  const nn::ConfigMap tiny{{"vocab", "64"}, {"context", "32"}, {"layers", "3"}, {"heads", "4"}, {"dim", "64"}};
-  for (const nn::ConfigMap* changes : {&tiny, &c.changes})
-    for (const auto& [field, text] : *changes) config[field] = text;
-  const auto model = c.family.make(config);
-  model->set_compute_dtype(c.dtype);
-  const Tensor text = randint(0, 64, {8, 33});
-  const Tensor tokens = text.slice(1, 0, 32), targets = text.slice(1, 1, 33);
-  optim::AdamW opt(model->parameters(), {.lr = 1e-2});
-  auto step = compile(
-      [&](Tensor x, Tensor y) {
-        const nn::LossOut out = model->loss(x, y);
-        opt.step(optim::clip_grad_norm(grad(out.loss, opt.parameters()), 1.0).grads);
-        model->update_balance(out.expert_counts);
-        return out.loss;
-      },
-      options);
+  TrainSteps training(
+      c, {.size = {{"vocab", "64"}, {"context", "32"}, {"layers", "3"}, {"heads", "4"}, {"dim", "64"}},
+          .batch = 8,
+          .compile = options});
   Trained run;
-  for (int i = 0; i < 2; ++i) run.values.push_back(step(tokens, targets));
-  for (const Parameter& p : opt.parameters()) {
-    run.values.push_back(p.value().detach());
-    run.fixed += 4 * run.values.back().type().nbytes();  // AdamW has two moments
+  for (int i = 0; i < 2; ++i) run.values.push_back(training.step().loss);
+  for (const Tensor& p : training.parameters()) {
+    run.values.push_back(p);
+    run.fixed += 4 * p.type().nbytes();  // AdamW has two moments
   }
-  run.stats = step.stats();
-  run.report = step.report();
+  run.stats = training.stats();
+  run.report = training.report();
   return run;
 }
 
 const Case kCases[] = {
-    {"gpt", gpt::family(), {{"ffn", "256"}}, {}, true},
-    {"gpt_bf16", gpt::family(), {{"ffn", "256"}}, kBFloat16},
-    {"gpt_dropout", gpt::family(), {{"ffn", "256"}, {"dropout", "0.1"}}, {}},
-    {"llama", llama::family(), {{"kv_heads", "2"}, {"ffn", "192"}}, {}},
-    {"llama_bf16", llama::family(), {{"kv_heads", "2"}, {"ffn", "192"}}, kBFloat16},
-    {"moe", moe::family(), {{"kv_heads", "2"}, {"ffn", "96"}, {"experts", "4"}}, {}},
-    {"moe_bf16", moe::family(), {{"kv_heads", "2"}, {"ffn", "96"}, {"experts", "4"}}, kBFloat16, true},
+    {{"gpt", gpt::family(), {{"ffn", "256"}}, {}}, true},
+    {{"gpt_bf16", gpt::family(), {{"ffn", "256"}}, kBFloat16}},
+    {{"gpt_dropout", gpt::family(), {{"ffn", "256"}, {"dropout", "0.1"}}, {}}},
+    {{"llama", llama::family(), {{"kv_heads", "2"}, {"ffn", "192"}}, {}}},
+    {{"llama_bf16", llama::family(), {{"kv_heads", "2"}, {"ffn", "192"}}, kBFloat16}},
+    {{"moe", moe::family(), {{"kv_heads", "2"}, {"ffn", "96"}, {"experts", "4"}}, {}}},
+    {{"moe_bf16", moe::family(), {{"kv_heads", "2"}, {"ffn", "96"}, {"experts", "4"}}, kBFloat16}, true},
 };
 
 class MemoryBudget : public ::testing::TestWithParam<Case> {};

@@ -10,17 +10,13 @@
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
-#include "weft.h"
+#include "models/testing/train_steps.h"
 
 namespace weft {
 namespace {
 
-struct Case {
-  const char* name;
-  const nn::ModelFamily& family;
-  nn::ConfigMap changes;
-  std::optional<DType> dtype;
-};
+using testing::TrainCase;
+using testing::TrainSteps;
 
 struct Trained {
   std::vector<double> losses;
@@ -31,41 +27,24 @@ struct Trained {
 constexpr int64_t kBatch = 6;
 
 // Sequence i of the batch is sequence (i + turn) % kBatch of the text.
-Trained train(const Case& c, const CompileOptions& options, int64_t turn = 0) {
+Trained train(const TrainCase& c, const CompileOptions& options, int64_t turn = 0) {
   set_switch("WEFT_CXX", "none");  // interpreted: quicker for so little data
-  manual_seed(1);
-  nn::ConfigMap config = c.family.preset(c.family.default_preset);
-  const nn::ConfigMap tiny{{"vocab", "64"}, {"context", "16"}, {"layers", "2"}, {"heads", "2"}, {"dim", "32"}};
-  for (const nn::ConfigMap* changes : {&tiny, &c.changes})
-    for (const auto& [field, text] : *changes) config[field] = text;
-  const auto model = c.family.make(config);
-  model->set_compute_dtype(c.dtype);
-  const Tensor text = randint(0, 64, {kBatch, 17});
+  TrainSteps training(c, {.batch = kBatch, .compile = options});
+  const Tensor& text = training.text();
   const Tensor turned = cat(std::vector<Tensor>{text.slice(0, turn, kBatch), text.slice(0, 0, turn)});
-  const Tensor tokens = turned.slice(1, 0, 16), targets = turned.slice(1, 1, 17);
-  optim::AdamW opt(model->parameters(), {.lr = 1e-2});
-  auto step = compile(
-      [&](Tensor x, Tensor y) {
-        const nn::LossOut out = model->loss(x, y);
-        auto [grads, norm] = optim::clip_grad_norm(grad(out.loss, opt.parameters()), 1.0);
-        opt.step(grads);
-        model->update_balance(out.expert_counts);
-        return std::pair(out.loss, norm);
-      },
-      options);
   Trained run;
   for (int i = 0; i < 3; ++i) {
-    const auto [loss, norm] = step(tokens, targets);
-    run.losses.push_back(loss.item<double>());
-    run.values.push_back(loss);
-    run.values.push_back(norm);
+    const testing::StepOut out = training.step(turned);
+    run.losses.push_back(out.loss.item<double>());
+    run.values.push_back(out.loss);
+    run.values.push_back(out.norm);
   }
-  for (const Parameter& p : opt.parameters()) run.values.push_back(p.value().detach());
-  run.report = step.report();
+  for (const Tensor& p : training.parameters()) run.values.push_back(p);
+  run.report = training.report();
   return run;
 }
 
-const Case kCases[] = {
+const TrainCase kCases[] = {
     {"gpt", gpt::family(), {{"ffn", "64"}}, {}},
     {"gpt_bf16", gpt::family(), {{"ffn", "64"}}, kBFloat16},
     {"llama", llama::family(), {{"kv_heads", "1"}, {"ffn", "48"}}, {}},
@@ -82,7 +61,7 @@ const Case kCases[] = {
      {}},
 };
 
-class VerifyNumerics : public ::testing::TestWithParam<Case> {};
+class VerifyNumerics : public ::testing::TestWithParam<TrainCase> {};
 
 TEST_P(VerifyNumerics, LossesAreThoseOfThePlainRun) {
   const Trained plain = train(GetParam(), {}), exact = train(GetParam(), {.verify_numerics = true});

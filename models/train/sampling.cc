@@ -49,7 +49,8 @@ std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_
   });
   std::vector<int32_t> all = prompt, made;
   auto feed = [&](std::span<const int32_t> ids) {
-    return step(Tensor::from_vector<int32_t>({ids.begin(), ids.end()}, {1, static_cast<int64_t>(ids.size())})).to_vector<float>();
+    const Tensor tokens = Tensor::from_vector<int32_t>({ids.begin(), ids.end()}, {1, static_cast<int64_t>(ids.size())});
+    return step(tokens.to(model.device())).to_vector<float>();
   };
   // Keeps the last half of the context once it is full (or all of a short prompt).
   auto restart = [&] {

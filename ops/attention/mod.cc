@@ -5,6 +5,7 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/op_def.h"
+#include "ops/attention/trace_on.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
 #include "ops/core/view.h"
@@ -140,8 +141,11 @@ Body hoisted(Body body, size_t own) {
 
 }  // namespace
 
-Body trace_mask(const MaskMod& mask) {
-  const TensorType index{kInt64, Device::cpu(), {}};
+Body trace_mask(const MaskMod& mask) { return trace_mask_on(mask, Device::cpu()); }
+Body trace_score(const ScoreMod& mod, DType dtype) { return trace_score_on(mod, dtype, Device::cpu()); }
+
+Body trace_mask_on(const MaskMod& mask, Device device) {
+  const TensorType index{kInt64, device, {}};
   const std::vector<TensorType> types(4, index);
   Body body = capture_body(
       [&](std::span<const Tensor> in) {
@@ -156,8 +160,8 @@ Body trace_mask(const MaskMod& mask) {
   return body;
 }
 
-Body trace_score(const ScoreMod& mod, DType dtype) {
-  const TensorType index{kInt64, Device::cpu(), {}};
+Body trace_score_on(const ScoreMod& mod, DType dtype, Device device) {
+  const TensorType index{kInt64, device, {}};
   std::vector<TensorType> types(5, index);
   types[0].dtype = dtype;
   Body body = capture_body(

@@ -1,0 +1,77 @@
+// TrainSteps: a small model of a family in training, for tests: the model, AdamW and one compiled step (loss, gradients
+// clipped to norm 1, guarded update, experts balanced; f16 with the trainer's loss scaling). Same seed, same run.
+#pragma once
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "models/nn/language_model.h"
+#include "weft.h"
+
+namespace weft::testing {
+
+/// Which model: `changes` to the family's default preset, activations in `dtype`.
+struct TrainCase {
+  const char* name;
+  const nn::ModelFamily& family;
+  nn::ConfigMap changes = {};
+  std::optional<DType> dtype = {};
+};
+
+/// How it is trained. `size` stands below the case's own changes.
+struct TrainHow {
+  nn::ConfigMap size = {{"vocab", "64"}, {"context", "16"}, {"layers", "2"}, {"heads", "2"}, {"dim", "32"}};
+  int64_t batch = 4;
+  Device device = Device::cpu();
+  CompileOptions compile = {};
+  optim::AdamWOptions adamw = {.lr = 1e-2};
+  DType weights = kFloat32;  // kFloat64: everything in f64, from the f32 run's own initial values
+  double loss_scale = 1024;  // f16: halved after a step that overflowed
+  /// Changes the gradients before they are clipped: the deliberate faults of tests.
+  std::function<void(const std::vector<Parameter>&, std::vector<Tensor>&)> tamper = {};
+};
+
+/// What a step returns, all 0-d but expert_load [E] (0 elements without experts).
+struct StepOut {
+  Tensor loss, ce, norm, expert_load, ok;
+};
+
+class TrainSteps {
+ public:
+  TrainSteps(const TrainCase& c, TrainHow how);
+  TrainSteps(const TrainSteps&) = delete;
+
+  /// Random tokens i64[batch, context + 1], drawn once the model is made; on the CPU.
+  const Tensor& text() const { return text_; }
+  /// One step on a text of that shape, wherever it lies: the model reads all but the last token of each row.
+  StepOut step(const Tensor& text);
+  StepOut step() { return step(text_); }
+
+  nn::LanguageModel& model() { return *model_; }
+  optim::AdamW& optimizer() { return *optimizer_; }
+  CompileStats stats() const { return step_->stats(); }
+  std::string report() const { return step_->report(); }
+  double loss_scale() const { return how_.loss_scale; }
+  /// The parameters' values, detached.
+  std::vector<Tensor> parameters() const;
+  /// Values of all cells of model and optimiser, on the CPU, as f32.
+  std::vector<std::vector<float>> cells() const;
+
+ private:
+  StepOut train(const Tensor& tokens, const Tensor& targets);
+
+  struct Step {
+    TrainSteps* of;
+    StepOut operator()(Tensor tokens, Tensor targets) const { return of->train(tokens, targets); }
+  };
+  TrainHow how_;
+  bool scaled_ = false;
+  std::unique_ptr<nn::LanguageModel> model_;
+  std::optional<optim::AdamW> optimizer_;
+  Buffer scale_;
+  Tensor text_;
+  std::optional<Compiled<Step>> step_;
+};
+
+}  // namespace weft::testing
