@@ -14,8 +14,7 @@ TrainSteps::TrainSteps(const TrainCase& c, TrainHow how) : how_(std::move(how)) 
     model_->to(how_.weights);
   }
   model_->set_compute_dtype(c.dtype);
-  scaled_ = c.dtype == kFloat16;
-  if (scaled_) scale_ = Buffer(full({}, how_.loss_scale).to(how_.device), "loss_scale");
+  if (c.dtype == kFloat16) scaler_.emplace(optim::GradScalerOptions{.init_scale = how_.loss_scale, .device = how_.device});
   text_ = randint(0, model_->vocab(), {how_.batch, model_->context() + 1});
   optimizer_.emplace(model_->parameters(), how_.adamw);
   step_.emplace(Step{this}, how_.compile);
@@ -23,13 +22,13 @@ TrainSteps::TrainSteps(const TrainCase& c, TrainHow how) : how_(std::move(how)) 
 
 StepOut TrainSteps::train(const Tensor& tokens, const Tensor& targets) {
   const nn::LossOut out = model_->loss(tokens, targets);
-  std::vector<Tensor> grads = grad(scaled_ ? out.loss * scale_ : out.loss, optimizer_->parameters());
+  std::vector<Tensor> grads = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, optimizer_->parameters());
   NoGrad guard;
-  if (scaled_)
-    for (Tensor& g : grads) g = g * (1.0 / scale_.value());
+  if (scaler_) grads = scaler_->unscale(grads);
   if (how_.tamper) how_.tamper(optimizer_->parameters(), grads);
   const auto [clipped, norm] = optim::clip_grad_norm(grads, 1.0);
   const Tensor ok = logical_and(isfinite(out.loss), isfinite(norm));
+  if (scaler_) scaler_->update(ok);
   commit_if(ok);
   optimizer_->step(clipped);
   model_->update_balance(out.expert_counts);
@@ -39,12 +38,7 @@ StepOut TrainSteps::train(const Tensor& tokens, const Tensor& targets) {
 StepOut TrainSteps::step(const Tensor& text) {
   const Tensor here = text.to(how_.device);
   const int64_t length = model_->context();
-  const StepOut out = (*step_)(here.slice(1, 0, length), here.slice(1, 1, length + 1));
-  if (scaled_ && !out.ok.item<bool>()) {
-    how_.loss_scale /= 2;
-    scale_.set(full({}, how_.loss_scale).to(how_.device));
-  }
-  return out;
+  return (*step_)(here.slice(1, 0, length), here.slice(1, 1, length + 1));
 }
 
 std::vector<Tensor> TrainSteps::parameters() const {

@@ -27,7 +27,7 @@ struct TrainHow {
   CompileOptions compile = {};
   optim::AdamWOptions adamw = {.lr = 1e-2};
   DType weights = kFloat32;  // kFloat64: everything in f64, from the f32 run's own initial values
-  double loss_scale = 1024;  // f16: halved after a step that overflowed
+  double loss_scale = 1024;  // of f16 runs, at first
   /// Changes the gradients before they are clipped: the deliberate faults of tests.
   std::function<void(const std::vector<Parameter>&, std::vector<Tensor>&)> tamper = {};
 };
@@ -52,7 +52,7 @@ class TrainSteps {
   optim::AdamW& optimizer() { return *optimizer_; }
   CompileStats stats() const { return step_->stats(); }
   std::string report() const { return step_->report(); }
-  double loss_scale() const { return how_.loss_scale; }
+  double loss_scale() const { return scaler_->get_scale(); }
   /// The parameters' values, detached.
   std::vector<Tensor> parameters() const;
   /// Values of all cells of model and optimiser, on the CPU, as f32.
@@ -66,10 +66,9 @@ class TrainSteps {
     StepOut operator()(Tensor tokens, Tensor targets) const { return of->train(tokens, targets); }
   };
   TrainHow how_;
-  bool scaled_ = false;
   std::unique_ptr<nn::LanguageModel> model_;
   std::optional<optim::AdamW> optimizer_;
-  Buffer scale_;
+  std::optional<optim::GradScaler> scaler_;  // f16
   Tensor text_;
   std::optional<Compiled<Step>> step_;
 };

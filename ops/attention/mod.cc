@@ -139,42 +139,77 @@ Body hoisted(Body body, size_t own) {
   return out.graph ? out : body;
 }
 
+/// The same graph with every value on the CPU: a mod is single values, wherever its kernel runs.
+Ref<Graph> on_cpu(const Graph& from) {
+  Ref<Graph> to = make_ref<Graph>();
+  for (int32_t id = 0; id < from.size(); ++id) {
+    Node n = from.node(id);
+    for (TensorType& t : n.outputs) t.device = Device::cpu();
+    if (n.op == &input_op) {
+      to->add_input(n.outputs[0]);
+      continue;
+    }
+    n.attrs = n.attrs.without("device");
+    to->add(std::move(n));
+  }
+  to->outputs = from.outputs;
+  WEFT_BUG_IF(to->inputs != from.inputs, "mod: inputs of its graph are out of order");
+  return to;
+}
+
+/// A mod's graph. Its indices are traced on the CPU, where numbers and presets' tables are; where it closes over tensors
+/// of the call's own device, there.
+Body traced(const char* what, Device device, std::vector<TensorType> types,
+            const std::function<Tensor(std::span<const Tensor>)>& mod) {
+  auto body_with = [&] {
+    return hoisted(capture_body([&](std::span<const Tensor> in) { return std::vector<Tensor>{mod(in)}; }, types), types.size());
+  };
+  Body body;
+  try {
+    body = body_with();
+  } catch (const Error&) {
+    if (device == Device::cpu()) throw;
+    for (TensorType& t : types) t.device = device;
+    body = body_with();
+    body.graph = on_cpu(*body.graph);
+  }
+  check_ops(*body.graph, what);
+  // What it closes over comes along; a constant outside of the step.
+  for (Tensor& t : body.lifted) {
+    if (t.device() == device || device == Device::cpu()) continue;
+    struct Outside {
+      Capture* const saved = thread_state.capture;
+      ~Outside() { thread_state.capture = saved; }
+    } outside;
+    if (!t.get().trace) thread_state.capture = nullptr;
+    t = t.to(device);
+  }
+  return body;
+}
+
 }  // namespace
 
 Body trace_mask(const MaskMod& mask) { return trace_mask_on(mask, Device::cpu()); }
 Body trace_score(const ScoreMod& mod, DType dtype) { return trace_score_on(mod, dtype, Device::cpu()); }
 
 Body trace_mask_on(const MaskMod& mask, Device device) {
-  const TensorType index{kInt64, device, {}};
-  const std::vector<TensorType> types(4, index);
-  Body body = capture_body(
-      [&](std::span<const Tensor> in) {
-        Tensor m = mask(Index(in[0]), Index(in[1]), Index(in[2]), Index(in[3]));
-        WEFT_CHECK(m.defined() && m.dtype() == kBool && m.dim() == 0, "mask_mod: gave ",
-                   m.defined() ? cat(m.type()) : "nothing", "; need one bool, as q >= kv is");
-        return std::vector<Tensor>{m};
-      },
-      types);
-  body = hoisted(std::move(body), types.size());
-  check_ops(*body.graph, "mask_mod");
-  return body;
+  return traced("mask_mod", device, {4, {kInt64, Device::cpu(), {}}}, [&](std::span<const Tensor> in) {
+    Tensor m = mask(Index(in[0]), Index(in[1]), Index(in[2]), Index(in[3]));
+    WEFT_CHECK(m.defined() && m.dtype() == kBool && m.dim() == 0, "mask_mod: gave ",
+               m.defined() ? cat(m.type()) : "nothing", "; need one bool, as q >= kv is");
+    return m;
+  });
 }
 
 Body trace_score_on(const ScoreMod& mod, DType dtype, Device device) {
-  const TensorType index{kInt64, device, {}};
-  std::vector<TensorType> types(5, index);
+  std::vector<TensorType> types(5, {kInt64, Device::cpu(), {}});
   types[0].dtype = dtype;
-  Body body = capture_body(
-      [&](std::span<const Tensor> in) {
-        Tensor s = mod(Score{in[0], Index(in[1]), Index(in[2]), Index(in[3]), Index(in[4])});
-        WEFT_CHECK(s.defined() && is_floating(s.dtype()) && s.dim() == 0, "score_mod: gave ",
-                   s.defined() ? cat(s.type()) : "nothing", "; need one floating-point value, as s.value * 2 is");
-        return std::vector<Tensor>{cast(s, dtype)};
-      },
-      types);
-  body = hoisted(std::move(body), types.size());
-  check_ops(*body.graph, "score_mod");
-  return body;
+  return traced("score_mod", device, types, [&](std::span<const Tensor> in) {
+    Tensor s = mod(Score{in[0], Index(in[1]), Index(in[2]), Index(in[3]), Index(in[4])});
+    WEFT_CHECK(s.defined() && is_floating(s.dtype()) && s.dim() == 0, "score_mod: gave ",
+               s.defined() ? cat(s.type()) : "nothing", "; need one floating-point value, as s.value * 2 is");
+    return cast(s, dtype);
+  });
 }
 
 SourceLine users_line(const Graph& g, int32_t node) {

@@ -143,7 +143,7 @@ void attention(Report& report) {
     const double flops = 4.0 * heads * length * length * dim * c.share;
     auto forward = compile([&](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, c.options); });
     auto both = compile([&](Tensor a, Tensor b, Tensor d) {
-      a.requires_grad(), b.requires_grad(), d.requires_grad();
+      a = a.requires_grad(), b = b.requires_grad(), d = d.requires_grad();
       const Tensor y = flex_attention(a, b, d, c.options);
       return grad(sum(y.to(kFloat32)), {a, b, d});
     });

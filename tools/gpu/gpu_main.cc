@@ -1,0 +1,71 @@
+// main() of tests that run on a GPU where nobody watches: a test that hangs or loses the device ends the process, with
+// the test's name, so that check.sh goes on with the others in a new one. Exit code 77: there is no GPU (under check.sh).
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "framework/base/error.h"
+#include "framework/cuda/driver_api.h"
+#include "framework/cuda/gpu.h"
+
+namespace weft {
+namespace {
+
+class Watch : public ::testing::EmptyTestEventListener {
+ public:
+  explicit Watch(int seconds) : seconds_(seconds) {
+    std::thread([this] {
+      for (;; std::this_thread::sleep_for(std::chrono::milliseconds(100)))
+        if (const int64_t at = end_; at && now() > at) leave("still running after its time: it hangs", 71);
+    }).detach();
+  }
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    name_ = std::string(test.test_suite_name()) + "." + test.name();
+    end_ = now() + 1000 * seconds_;
+  }
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    if (test.result()->Failed() && cuda::availability().ok) {  // an asynchronous fault sticks to the device
+      try {
+        cuda::Gpu::get(0).synchronize();
+      } catch (const std::exception& e) {
+        leave(e.what(), 70);
+      }
+    }
+    end_ = 0;
+  }
+
+ private:
+  static int64_t now() {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+  void leave(const char* why, int code) {
+    std::printf("%s\n[  FAILED  ] %s (ended the process)\n", why, name_.c_str());
+    std::fflush(stdout);
+    _exit(code);
+  }
+  int seconds_;
+  std::string name_;
+  std::atomic<int64_t> end_{0};
+};
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  if (std::getenv("WEFT_GPU_CHECK")) {
+    if (const auto& cuda = weft::cuda::availability(); !cuda.ok) {
+      std::fprintf(stderr, "skipped: %s\n", cuda.why.c_str());
+      return 77;
+    }
+    const char* limit = std::getenv("WEFT_GPU_TEST_SECONDS");
+    ::testing::UnitTest::GetInstance()->listeners().Append(new weft::Watch(limit ? std::atoi(limit) : 90));
+  }
+  return RUN_ALL_TESTS();
+}
