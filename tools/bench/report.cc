@@ -40,7 +40,7 @@ std::string today() {
 std::string Report::to_text() const {
   std::vector<std::vector<std::string>> table = {{"", "value", "unit", "bound", "x bound", "goal", ""}};
   for (const Row& r : rows_) {
-    const bool rate = r.unit.size() > 2 && r.unit.find("/s") != std::string::npos;
+    const bool rate = r.unit.find("/s") != std::string::npos || r.unit == "MFU";
     std::string verdict;
     if (!std::isnan(r.goal)) verdict = (rate ? r.value >= r.goal : r.value <= r.goal) ? "met" : "missed";
     table.push_back({r.name, number(r.value), r.unit, number(r.bound), number(r.value / r.bound), number(r.goal), verdict});

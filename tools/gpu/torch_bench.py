@@ -9,6 +9,14 @@ import torch.nn.functional as F
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 rows = []
+out = ""
+
+
+def write():
+    """What there is so far: a row stays whatever happens behind it."""
+    if out:
+        with open(out, "w") as file:
+            json.dump({"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "rows": rows}, file, indent=1)
 
 
 def gpu_ms(body):
@@ -27,7 +35,8 @@ def gpu_ms(body):
 
 def add(name, value, unit):
     rows.append({"name": name, "value": value, "unit": unit})
-    print(f"{name:45} {value:10.4g} {unit}")
+    print(f"{name:45} {value:10.4g} {unit}", flush=True)
+    write()
 
 
 def normal(*shape, dtype):
@@ -94,7 +103,7 @@ def attention():
 def chains():
     n = 64
     while n <= 4096:
-        x, w = normal(n, n, dtype=torch.bfloat16), normal(n, n, dtype=torch.bfloat16)
+        x, w = normal(n, n, dtype=torch.bfloat16), (torch.randn(n, n, device="cuda") / n**0.5).to(torch.bfloat16)
 
         def chain():
             a = x
@@ -118,17 +127,16 @@ def main():
     flags.add_argument("--json", default="")
     flags.add_argument("--only", default="")
     args = flags.parse_args()
-    for part in (memory, products, attention, chains):
+    global out
+    out = args.json
+    for part in (products, attention, memory, chains):
         if args.only not in part.__name__:
             continue
         try:
             part()
         except Exception as error:  # the others still count
             print(f"{part.__name__}: {error}")
-    result = {"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "rows": rows}
-    if args.json:
-        with open(args.json, "w") as out:
-            json.dump(result, out, indent=1)
+    write()
 
 
 main()
