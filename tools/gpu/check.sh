@@ -6,12 +6,12 @@
 #   DIR/check.sh [--out FILE] [--only PART,PART] [--minutes N]
 #                                      runs there, or on any x86-64 Linux with an NVIDIA driver to which DIR was copied
 #
-# Parts, most valuable first: ops attention train runtime products flex steps memory chains memcheck racecheck synccheck
+# Parts, most valuable first: ops attention train verify runtime products flex steps memory chains memcheck racecheck synccheck
 # torch. Each has a limit of its own; together they keep to N minutes (9), and what is left over is said to be so.
 # Exit code: 0 all held, 1 something failed, 2 bad usage, 77 there is no GPU.
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-all="ops attention train runtime products flex steps memory chains memcheck racecheck synccheck torch"
+all="ops attention train verify runtime products flex steps memory chains memcheck racecheck synccheck torch"
 usage() {
   echo "check.sh: $1" >&2
   sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
@@ -161,6 +161,7 @@ for part in $all; do
     ops) tests ops 120 '*SmallOps*' ;;
     attention) tests attention 60 '*Attention*' ;;
     train) tests train 150 '*Train.*' ;;
+    verify) tests verify 60 '*Verify*' ;;
     runtime) tests runtime 30 '*DriverSuite.*' ;;
     products) bench products 40 ;;
     flex) bench flex 40 ;;
