@@ -15,7 +15,7 @@
 namespace weft::testing {
 namespace {
 
-constexpr int kSteps = 30;
+constexpr int kSteps = 50;
 
 TrainHow small() {
   return {.size = {{"vocab", "64"}, {"context", "16"}, {"layers", "2"}, {"heads", "2"}, {"dim", "32"}},
