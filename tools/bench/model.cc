@@ -37,7 +37,7 @@ Decoder::Decoder(const ModelShape& s)
 }
 
 Tensor Decoder::loss(const Tensor& tokens, const Tensor& targets, DType dtype) const {
-  Tensor x = (tok_(tokens) + pos_(arange(tokens.size(1)))).to(dtype);
+  Tensor x = (tok_(tokens) + pos_(arange(tokens.size(1), {.dtype = kInt64, .device = tokens.device()}))).to(dtype);
   Tensor aux;
   for (const Layer& l : layers_) {
     x = x + l.attn(l.norm1(x));

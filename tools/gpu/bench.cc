@@ -1,27 +1,23 @@
 // gpu bench: what a GPU reaches in Weft, beside what it could: copies and memory-bound ops, products (and what the data
 // does to power and clocks), flex_attention, chains of ops eagerly, compiled and replayed, whole training steps.
 // torch_bench.py does the same work under the same names.
+#include "tools/gpu/bench.h"
+
 #include <cstdio>
 #include <functional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "absl/flags/flag.h"
 #include "framework/cuda/driver_api.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/nvml.h"
 #include "framework/cuda/stream.h"
 #include "framework/io/file.h"
-#include "framework/program/program.h"
 #include "models/gpt/config.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
+#include "tools/gpu/extents.h"
 #include "weft.h"
-
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
-ABSL_FLAG(std::string, only, "", "run only the parts whose name contains this: products, flex, steps, memory, chains");
-ABSL_FLAG(int32_t, device, 0, "which GPU");
 
 namespace weft::bench {
 namespace {
@@ -29,7 +25,9 @@ namespace {
 using cuda::Event;
 using cuda::Gpu;
 
-Gpu& gpu() { return Gpu::get(absl::GetFlag(FLAGS_device)); }
+GpuBenchOptions options;
+
+Gpu& gpu() { return Gpu::get(options.device); }
 Device device() { return gpu().device(); }
 
 struct Timed {
@@ -50,6 +48,7 @@ Timed time_on_gpu(const std::function<void()>& body) {
   };
   // Kernels are compiled, graphs captured, and the clocks rise in the first 100 ms.
   run(3);
+  if (shrunk()) return run(2);
   const double once = std::max(run(1).device_ms, 1e-3);
   run(static_cast<int64_t>(std::clamp(100 / once, 1.0, 10000.0)));
   const auto calls = static_cast<int64_t>(std::clamp(20 / once, 1.0, 2000.0));
@@ -66,8 +65,7 @@ void add(Report& report, const Row& row) {
   std::printf("%s: %.5g %s\n", row.name.c_str(), row.value, row.unit.c_str());
   std::fflush(stdout);
   report.add(row);
-  if (const std::string file = absl::GetFlag(FLAGS_json); !file.empty())
-    io::write_file_atomic(io::resolve_path(file), report.to_json());
+  if (!options.json.empty()) io::write_file_atomic(io::resolve_path(options.json), report.to_json());
 }
 
 Tensor normal(const Shape& shape, DType dtype) { return randn(shape).to(dtype).to(device()); }
@@ -75,7 +73,7 @@ Tensor normal(const Shape& shape, DType dtype) { return randn(shape).to(dtype).t
 double copy_rate = kNone;  // GB/s, read and written
 
 void memory(Report& report) {
-  const int64_t n = int64_t{1} << 28;
+  const int64_t n = at_most(int64_t{1} << 28, int64_t{1} << 12);
   auto rate = [](double bytes, const Timed& t) { return bytes / (t.device_ms * 1e6); };
   {
     const Tensor x = zeros({n}).to(device());
@@ -83,7 +81,8 @@ void memory(Report& report) {
     copy_rate = rate(8.0 * n, time_on_gpu([&] { copy(x); }));
     add(report, {"x * 1 f32, 1 GiB", copy_rate, "GB/s", gpu().properties().memory_rate() / 1e9});
   }
-  const int64_t rows = 16384, cols = 4096;
+  // Operands of 512 MB and more: the second level cache holds little of them from call to call.
+  const int64_t rows = at_most<int64_t>(65536, 64), cols = at_most<int64_t>(4096, 64), side = at_most<int64_t>(16384, 64);
   for (DType t : {kFloat32, kBFloat16}) {
     const double bytes = static_cast<double>(rows * cols * itemsize(t));
     const Tensor x = normal({rows, cols}, t), y = normal({rows, cols}, t), w = normal({cols}, t);
@@ -99,15 +98,15 @@ void memory(Report& report) {
     auto sums = compile([](Tensor a) { return sum(a, 0); });
     row("sum over rows", 1, [&] { sums(x); });
     auto turn = compile([](Tensor a, Tensor b) { return a.transpose(0, 1) + b; });
-    const Tensor square = normal({8192, 8192}, t), other = normal({8192, 8192}, t);
-    const double square_bytes = 8192.0 * 8192 * static_cast<double>(itemsize(t));
+    const Tensor square = normal({side, side}, t), other = normal({side, side}, t);
+    const double square_bytes = static_cast<double>(side * side * itemsize(t));
     add(report, {cat("a.T + b ", t), rate(3 * square_bytes, time_on_gpu([&] { turn(square, other); })), "GB/s", copy_rate,
                 0.9 * copy_rate});
   }
 }
 
 void products(Report& report) {
-  const int64_t n = 8192;
+  const int64_t n = at_most<int64_t>(8192, 64);
   const double flops = 2.0 * n * n * n;
   const cuda::Nvml nvml(gpu().properties().pci_bus);
   if (!nvml.why_not().empty()) report.fact("nvml", nvml.why_not());
@@ -122,12 +121,12 @@ void products(Report& report) {
     auto work = [&](double ms) {
       for (double t = 0; t < ms; t += once) matmul(a, b);
     };
-    work(750);
+    work(at_most(750.0, once));
     Event begin(gpu(), true), end(gpu(), true);
     begin.record(gpu().stream());
     std::vector<double> all_watts, all_mhz;
     int64_t done = 0;
-    for (const auto start = Clock::now(); seconds_since(start) < 0.75; ++done) {
+    for (const auto start = Clock::now(); done == 0 || seconds_since(start) < at_most(0.75, 0.0); ++done) {
       matmul(a, b);
       if (done % 16) continue;
       gpu().stream().synchronize();
@@ -142,7 +141,8 @@ void products(Report& report) {
     add(report, {cat("product bf16 8192 ", name, " power"), watts, "W"});
     add(report, {cat("product bf16 8192 ", name, " clock"), mhz, "MHz"});
   }
-  const Tensor x = normal({8192, 4096}, kBFloat16), w = normal({4096, 4096}, kBFloat16), bias = normal({4096}, kBFloat16);
+  const int64_t m = at_most<int64_t>(4096, 64);
+  const Tensor x = normal({n, m}, kBFloat16), w = normal({m, m}, kBFloat16), bias = normal({m}, kBFloat16);
   auto plain = compile([](Tensor a, Tensor b) { return matmul(a, b); });
   auto fused = compile([](Tensor a, Tensor b, Tensor c) { return gelu(matmul(a, b) + c, "tanh"); });
   const Timed alone = time_on_gpu([&] { plain(x, w); }), whole = time_on_gpu([&] { fused(x, w, bias); });
@@ -150,7 +150,7 @@ void products(Report& report) {
 }
 
 void flex(Report& report) {
-  const int64_t heads = 16, length = 8192, dim = 128;
+  const int64_t heads = at_most<int64_t>(16, 2), length = at_most<int64_t>(8192, 256), dim = 128;
   const Tensor q = normal({1, heads, length, dim}, kBFloat16), k = normal({1, heads, length, dim}, kBFloat16),
                v = normal({1, heads, length, dim}, kBFloat16);
   struct Case {
@@ -162,11 +162,11 @@ void flex(Report& report) {
   const Case cases[] = {
       {"none", 1, kNone, kNone, {}},
       {"causal", 0.5, 450, 350, {.block_mask = blocks(attention::causal())}},
-      {"window 512", 512.0 / length, kNone, kNone, {.block_mask = blocks(attention::sliding_window(512))}},
+      {"window 512", 512.0 / static_cast<double>(length), kNone, kNone, {.block_mask = blocks(attention::sliding_window(512))}},
       {"alibi", 1, kNone, kNone, {.score_mod = attention::alibi(heads)}},
   };
   for (const Case& c : cases) {
-    const double flops = 4.0 * heads * length * length * dim * c.share;
+    const double flops = 4.0 * static_cast<double>(heads * length * length * dim) * c.share;
     auto forward = compile([&](Tensor a, Tensor b, Tensor d) { return flex_attention(a, b, d, c.options); });
     auto both = compile([&](Tensor a, Tensor b, Tensor d) {
       a = a.requires_grad(), b = b.requires_grad(), d = d.requires_grad();
@@ -185,7 +185,7 @@ void chains(Report& report) {
   constexpr int kOps = 32;
   const char* names[] = {"eager", "compiled", "graph"};
   double meets[3] = {kNone, kNone, kNone};
-  for (int64_t n = 64; n <= 4096; n *= 2) {
+  for (int64_t n = 64; n <= at_most<int64_t>(4096, 64); n *= 2) {
     // Scaled so that values keep their size over all products.
     const Tensor x = normal({n, n}, kBFloat16), w = (randn({n, n}) * (1 / std::sqrt(static_cast<double>(n)))).to(kBFloat16).to(device());
     auto chain = [](Tensor a, Tensor b) {
@@ -207,8 +207,11 @@ void chains(Report& report) {
 double peak_flops(int sm) { return sm == 80 ? 312e12 : sm == 90 ? 989.5e12 : sm == 100 ? 2250e12 : 0; }
 
 void gpt2(Report& report) {
-  const int64_t batch = 16, length = 1024;
-  const auto model = gpt::family().make(gpt::family().preset("gpt2"));
+  const int64_t batch = at_most<int64_t>(16, 1), length = at_most<int64_t>(1024, 64);
+  nn::ConfigMap config = gpt::family().preset("gpt2");
+  config["dropout"] = "0";  // as those measure whose figures are the goals
+  if (shrunk()) config["layers"] = "1", config["vocab"] = "256";
+  const auto model = gpt::family().make(config);
   model->to(device());
   model->set_compute_dtype(kBFloat16);
   optim::AdamW opt(model->parameters(), {.lr = 1e-4});
@@ -229,7 +232,8 @@ void gpt2(Report& report) {
 void steps(Report& report) {
   gpt2(report);
   for (const char* name : {"gpt_tiny", "gpt_base", "moe_small"}) {
-    const ModelShape& shape = model_shape(name);
+    ModelShape shape = model_shape(name);
+    if (shrunk()) shape.layers = 1, shape.vocab = 256, shape.context = 64, shape.batch = 1;
     Decoder model(shape);
     model.to(device());
     optim::AdamW opt(model.parameters(), {.lr = 1e-3});
@@ -247,7 +251,10 @@ void steps(Report& report) {
   }
 }
 
-int run() {
+}  // namespace
+
+int run_gpu_bench(const GpuBenchOptions& asked) {
+  options = asked;
   if (const cuda::Availability& cuda = cuda::availability(); !cuda.ok) {
     std::printf("skipped: %s\n", cuda.why.c_str());
     return 77;
@@ -258,7 +265,7 @@ int run() {
       {"products", products}, {"flex", flex}, {"steps", steps}, {"memory", memory}, {"chains", chains}};
   bool failed = false;
   for (const auto& [name, part] : parts) {
-    if (std::string_view(name).find(absl::GetFlag(FLAGS_only)) == std::string_view::npos) continue;
+    if (std::string_view(name).find(options.only) == std::string_view::npos) continue;
     try {
       part(report);
     } catch (const Error& e) {  // the others still count
@@ -267,14 +274,8 @@ int run() {
       failed = true;
     }
   }
-  report.finish(absl::GetFlag(FLAGS_json));
+  report.finish(options.json);
   return failed ? 1 : 0;
 }
 
-}  // namespace
 }  // namespace weft::bench
-
-int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times ops, attention and training steps on a GPU; exit code 77 without one.",
-                           [](const std::vector<std::string>&) { return weft::bench::run(); });
-}

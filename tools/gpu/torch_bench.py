@@ -50,7 +50,7 @@ def memory():
     add("x * 1 f32, 1 GiB", 8 * n / (gpu_ms(lambda: times(x)) * 1e6), "GB/s")
     del x
     for dtype, name in ((torch.float32, "f32"), (torch.bfloat16, "bf16")):
-        x, y, w = normal(16384, 4096, dtype=dtype), normal(16384, 4096, dtype=dtype), normal(4096, dtype=dtype)
+        x, y, w = normal(65536, 4096, dtype=dtype), normal(65536, 4096, dtype=dtype), normal(4096, dtype=dtype)
         bytes_ = x.numel() * x.element_size()
         cases = {
             "gelu(a) * b": (3, torch.compile(lambda a, b: F.gelu(a) * b), (x, y)),
@@ -60,7 +60,7 @@ def memory():
         }
         for case, (passes, fn, args) in cases.items():
             add(f"{case} {name}", passes * bytes_ / (gpu_ms(lambda: fn(*args)) * 1e6), "GB/s")
-        a, b = normal(8192, 8192, dtype=dtype), normal(8192, 8192, dtype=dtype)
+        a, b = normal(16384, 16384, dtype=dtype), normal(16384, 16384, dtype=dtype)
         turn = torch.compile(lambda p, q: p.T + q)
         add(f"a.T + b {name}", 3 * a.numel() * a.element_size() / (gpu_ms(lambda: turn(a, b)) * 1e6), "GB/s")
 
@@ -100,6 +100,52 @@ def attention():
         add(f"attention {name} backward", 2.5 * flops / (back * 1e9), "TFLOP/s")
 
 
+class Block(torch.nn.Module):
+    def __init__(self, dim, heads):
+        super().__init__()
+        self.heads = heads
+        self.norms = torch.nn.ModuleList(torch.nn.LayerNorm(dim) for _ in range(2))
+        self.qkv, self.out = torch.nn.Linear(dim, 3 * dim), torch.nn.Linear(dim, dim)
+        self.up, self.down = torch.nn.Linear(dim, 4 * dim), torch.nn.Linear(4 * dim, dim)
+
+    def forward(self, x):
+        batch, length, dim = x.shape
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norms[0](x)).split(dim, 2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(y.transpose(1, 2).reshape(batch, length, dim))
+        return x + self.down(F.gelu(self.up(self.norms[1](x)), approximate="tanh"))
+
+
+class Gpt2(torch.nn.Module):
+    def __init__(self, vocab, context, layers, heads, dim):
+        super().__init__()
+        self.tokens, self.places = torch.nn.Embedding(vocab, dim), torch.nn.Embedding(context, dim)
+        self.blocks = torch.nn.Sequential(*(Block(dim, heads) for _ in range(layers)))
+        self.norm, self.head = torch.nn.LayerNorm(dim), torch.nn.Linear(dim, vocab, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens, targets):
+        x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
+        logits = self.head(self.norm(self.blocks(x)))
+        return F.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
+
+
+def steps():
+    batch, length, vocab = 16, 1024, 50257
+    torch.set_float32_matmul_precision("high")
+    model = torch.compile(Gpt2(vocab, length, 12, 12, 768).cuda())
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    text = torch.randint(0, vocab, (batch, length + 1), device="cuda")
+
+    def step():
+        with torch.autocast("cuda", dtype=torch.bfloat16):
+            loss = model(text[:, :-1], text[:, 1:])
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+    add("step of gpt2 124M bf16", gpu_ms(step), "ms")
+
+
 def chains():
     n = 64
     while n <= 4096:
@@ -129,7 +175,7 @@ def main():
     args = flags.parse_args()
     global out
     out = args.json
-    for part in (products, attention, memory, chains):
+    for part in (products, attention, steps, memory, chains):
         if args.only not in part.__name__:
             continue
         try:

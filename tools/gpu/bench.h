@@ -1,0 +1,16 @@
+// The benchmarks that check.sh runs on a GPU, as a function, so that a test can run them, shrunk.
+#pragma once
+#include <string>
+
+namespace weft::bench {
+
+struct GpuBenchOptions {
+  std::string json;  // also write the results to this file, row by row
+  std::string only;  // run only the parts whose name contains this: products, flex, steps, memory, chains
+  int device = 0;
+};
+
+/// Prints and writes what was measured; 0, 1 if a part failed, 77 without a GPU.
+int run_gpu_bench(const GpuBenchOptions& options);
+
+}  // namespace weft::bench
