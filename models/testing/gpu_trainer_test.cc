@@ -9,7 +9,9 @@
 #include "framework/base/switches.h"
 #include "framework/io/file.h"
 #include "models/gpt/config.h"
+#include "models/llama/config.h"
 #include "models/train/checkpoint.h"
+#include "models/train/generate.h"
 #include "models/train/trainer.h"
 #include "weft.h"
 
@@ -195,6 +197,20 @@ TEST_F(GpuTrainer, ASteadyStepWaitsForThePreviousOneAlone) {
                                            {"cuEventRecord", 4},         // behind the copies
                                            {"cuEventSynchronize", 1}};   // of the step before
   EXPECT_EQ(a_step, want);
+}
+
+TEST_F(GpuTrainer, TextAndScoresAreTheCpus) {
+  internal::HostKernelsGpu gpu;
+  manual_seed(5);
+  const auto model = llama::family().make({{"vocab", "256"}, {"context", "16"}, {"layers", "1"}, {"heads", "2"}, {"kv_heads", "1"}, {"dim", "32"}, {"ffn", "64"}});
+  model->eval();
+  const std::vector<int32_t> prompt{1, 5, 9, 200, 3};
+  const train::SampleOptions how{.max_new_tokens = 20, .seed = 3};  // past the context
+  const std::vector<int32_t> text = train::generate(*model, prompt, how);
+  const std::vector<double> scores = train::score(*model, text);
+  model->to(Device::cuda());
+  EXPECT_EQ(train::generate(*model, prompt, how), text);
+  EXPECT_EQ(train::score(*model, text), scores);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@ ABSL_FLAG(double, top_p, 1.0, "choose among the likeliest tokens that have this 
 ABSL_FLAG(int64_t, seed, 0, "seed of the choices");
 ABSL_FLAG(std::string, dtype, "f32", "f32, bf16 or f16: what activations are computed in");
 ABSL_FLAG(bool, json, false, "print one JSON object {prompt_ids, ids, text} instead of the text");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N: where the model runs");
 ABSL_FLAG(int64_t, threads, 0, "threads; 0: all cores");
 
 namespace weft::train {
@@ -44,7 +45,7 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
     const int64_t threads = absl::GetFlag(FLAGS_threads);
     if (threads < 0) usage_error(cat("--threads: got ", threads, "; need 0 or more"));
     if (threads > 0) set_num_threads(static_cast<int>(threads));
-    LoadedModel m = load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype));
+    LoadedModel m = load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_device));
     const std::vector<int32_t> ids = m.tokenizer->encode(prompt);
     const bool json = absl::GetFlag(FLAGS_json);
     watch_interrupts();

@@ -149,6 +149,10 @@ expect 2 "--config: got 'gtp'; need one of" "$train" --config gtp
 expect 2 "--dtype: got 'f23'" "$train" --dtype f23
 expect 2 "--device: got 'gpu'; need cpu, cuda or cuda:N" "$train" --device gpu
 CUDA_VISIBLE_DEVICES= expect 2 "--device cuda: " "$train" --device cuda  # no GPU, or none to be seen: one line says why
+for program in "$generate" "$score --text ids.txt"; do
+  expect 2 "--device: got 'gpu'; need cpu, cuda or cuda:N" $program --checkpoint whole --device gpu
+  CUDA_VISIBLE_DEVICES= expect 2 "--device cuda: " $program --checkpoint whole --device cuda
+done
 expect 2 "a divisor of --batch_size" "$train" "${flags[@]}" --grad_accum 3
 expect 2 "add --resume to go on" "$train" "${flags[@]}" --checkpoint_dir whole
 expect 1 "no/such/file" "$train" --data no/such/file

@@ -100,7 +100,8 @@ std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_
     const int64_t begin = done == 0 ? 0 : std::max<int64_t>(0, done - (window - stride));
     const int64_t end = std::min(n, begin + window);
     std::vector<int32_t> x(tokens.begin() + begin, tokens.begin() + end), y(tokens.begin() + begin + 1, tokens.begin() + end + 1);
-    std::vector<double> lp = log_probs(Tensor::from_vector<int32_t>(x, {1, end - begin}), Tensor::from_vector<int32_t>(y, {1, end - begin})).to_vector<double>();
+    auto row = [&](const std::vector<int32_t>& ids) { return Tensor::from_vector<int32_t>(ids, {1, end - begin}).to(model.device()); };
+    std::vector<double> lp = log_probs(row(x), row(y)).to_vector<double>();
     out.insert(out.end(), lp.begin() + (done - begin), lp.end());
     done = end;
   }

@@ -17,6 +17,7 @@ ABSL_FLAG(std::string, text, "", "text file to score");
 ABSL_FLAG(std::string, tokens, "", "file of token ids separated by white space, instead of --text");
 ABSL_FLAG(std::string, out, "", "file for one JSON object {token, logprob} a line and {loss, perplexity, tokens} at the end");
 ABSL_FLAG(std::string, dtype, "f32", "f32, bf16 or f16: what activations are computed in");
+ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N: where the model runs");
 ABSL_FLAG(int64_t, threads, 0, "threads; 0: all cores");
 
 namespace weft::train {
@@ -51,7 +52,7 @@ int score_main(int argc, char** argv, const nn::ModelFamily& family) {
     const int64_t threads = absl::GetFlag(FLAGS_threads);
     if (threads < 0) usage_error(cat("--threads: got ", threads, "; need 0 or more"));
     if (threads > 0) set_num_threads(static_cast<int>(threads));
-    LoadedModel m = load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype));
+    LoadedModel m = load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_device));
     const std::string path = io::resolve_path(text.empty() ? tokens : text);
     const std::vector<int32_t> ids = text.empty() ? read_ids(path) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));
     WEFT_CHECK(ids.size() >= 2, path, ": has ", ids.size(), " tokens; need at least 2");
