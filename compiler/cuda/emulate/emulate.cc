@@ -51,7 +51,7 @@ Emulated::Emulated(std::span<const Kernel> kernels, const EmulatedOptions& optio
   request.prelude = words();
   request.isa = selected_isa();
   // Every access of a kernel is told, and those that a device refuses (error 716): see the words' base.inc.
-  request.flags = {"-fsanitize=thread", "-fsanitize=alignment"};
+  request.flags = {"-fsanitize=thread", "-fsanitize=alignment", "-fno-sanitize-recover=alignment"};
   for (const Kernel& k : kernels) {
     WEFT_CHECK(k.threads >= 32 && k.threads <= 1024 && k.threads % 32 == 0, "emulated kernel ", k.symbol, ": ",
                k.threads, " threads; need a multiple of 32 up to 1024");
