@@ -253,7 +253,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   if (task >= (int64)p.n * p.length) return;
   const I line = (I)(kAlongLast ? task / p.length : task % p.n), i = (I)(kAlongLast ? task % p.length : task / p.n);
   const X* index = p.index + offset_of<kRank>(line, p.shape, p.of_index);
-  const int64 target = checked((int64)index[i * p.index_along], p.limit, position_of(line, i, p.length, p.inner), p.bad);
+  const int64 target = (int64)index[i * p.index_along];
+  // A bad index adds nowhere: element 0, where reads of one would go, is another thread's.
+  if (checked(target, p.limit, position_of(line, i, p.length, p.inner), p.bad) != target) return;
   for (I j = 0; j < i; ++j)
     if ((int64)index[j * p.index_along] == target) return;
   const T* x = p.x + offset_of<kRank>(line, p.shape, p.from);
