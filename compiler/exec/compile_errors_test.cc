@@ -155,16 +155,7 @@ TEST(CompileErrors, DebugPrintRunsEachStep) {
 }
 
 TEST(CompileErrors, VerifyFindsAWrongKernel) {
-  // An op whose kernel gives another result at each run.
-  static int runs = 0;
-  static const OpDef unsteady = {.name = "unsteady",
-                                 .infer = [](const InferCall& c) { return Types{c.in[0]}; },
-                                 .kernel =
-                                     [](const KernelCall& c) {
-                                       for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = 0;
-                                       c.out[0].as<float>()[2] = static_cast<float>(runs++);
-                                     }};
-  auto step = compile([&](Tensor x) { return dispatch(unsteady, {&x}); }, {.verify = true});
+  auto step = compile([&](Tensor x) { return dispatch(testing::unsteady_op(), {&x}); }, {.verify = true});
   std::string e = error_of([&] { step(ones({2, 2})); });
   EXPECT_NE(e.find("verify: output 0 differs from the reference first at [1, 0]: got 1; need 0"), std::string::npos)
       << e;

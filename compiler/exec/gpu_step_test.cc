@@ -3,6 +3,7 @@
 
 #include "compiler/exec/compile.h"
 #include "compiler/exec/host_kernels_gpu.h"
+#include "compiler/exec/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/switches.h"
 #include "framework/cuda/gpu.h"
@@ -18,16 +19,8 @@
 namespace weft::internal {
 namespace {
 
+using testing::error_of;
 using Calls = std::map<std::string, int>;
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 // A linear model trained with momentum and dropout, its cells on one device.
 struct Model {
@@ -265,7 +258,7 @@ TEST_F(GpuStep, FailedLaunchLeavesCellsTorn) {
   for (int i = 0; i < 2; ++i) (*on.step)(x).item<float>();
   gpu.driver().fail_launch_after(0, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
   (*on.step)(x);
-  EXPECT_NE(error_of([&] { on.w.value().to_vector<float>(); }), "no error");
+  EXPECT_THROW(on.w.value().to_vector<float>(), Error);
   gpu.driver().take_complaints();
 }
 
@@ -324,17 +317,8 @@ TEST_F(GpuStep, VerifyComparesEachLaunchWithTheCpu) {
 }
 
 TEST_F(GpuStep, VerifyFindsAWrongKernel) {
-  // An op whose kernel gives another result at each run.
-  static int runs = 0;
-  static const OpDef unsteady = {.name = "unsteady",
-                                 .infer = [](const InferCall& c) { return Types{c.in[0]}; },
-                                 .kernel =
-                                     [](const KernelCall& c) {
-                                       for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = 0;
-                                       c.out[0].as<float>()[2] = static_cast<float>(runs++);
-                                     }};
   const Parameter w(ones({2, 2}).to(cuda), "w");
-  auto step = compile([&](Tensor x) { w.set(dispatch(unsteady, {&x}) + w.value()); }, {.verify = true});
+  auto step = compile([&](Tensor x) { w.set(dispatch(testing::unsteady_op(), {&x}) + w.value()); }, {.verify = true});
   const std::string e = error_of([&] { step(ones({2, 2}).to(cuda)); });
   EXPECT_NE(e.find("verify: on a GPU unsteady: result 0 differs from the reference first at [1, 0]: got 0; need 1"), std::string::npos) << e;
 }

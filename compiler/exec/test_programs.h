@@ -38,6 +38,19 @@ inline Parameter random_parameter(const Shape& shape) {
   return Parameter(TensorType{kFloat32, {}, shape}, [=] { return randn(shape) * 0.3; });
 }
 
+/// An op of f32 whose kernel gives another result at each run: zeros, but the runs before it at position 2.
+inline const OpDef& unsteady_op() {
+  static int runs = 0;
+  static const OpDef op = {.name = "unsteady",
+                           .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+                           .kernel =
+                               [](const KernelCall& c) {
+                                 for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = 0;
+                                 c.out[0].as<float>()[2] = static_cast<float>(runs++);
+                               }};
+  return op;
+}
+
 /// fn's ops in a graph, as kernels have them.
 inline Ref<Graph> lowered_body(const TensorFn& fn, const Tensors& in) {
   std::vector<TensorType> types;

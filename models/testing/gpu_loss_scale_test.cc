@@ -8,6 +8,7 @@
 #include "compiler/exec/host_kernels_gpu.h"
 #include "distributed/launch/compile.h"
 #include "framework/base/switches.h"
+#include "framework/testing/compare.h"
 #include "weft.h"
 
 namespace weft {
@@ -170,14 +171,7 @@ TEST_F(GpuLossScale, UnscalesIn32Bits) {
 }
 
 TEST_F(GpuLossScale, RefusesWhatDoesNotFit) {
-  auto error_of = [](const std::function<void()>& f) -> std::string {
-    try {
-      f();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
-  };
+  using testing::error_of;
   EXPECT_EQ(error_of([] { optim::GradScaler({.init_scale = 0}); }), "GradScaler: init_scale is 0; need a number >= 1 that fits f32");
   EXPECT_EQ(error_of([] { optim::GradScaler({.growth_interval = 0}); }), "GradScaler: growth_interval is 0; need at least 1");
   EXPECT_EQ(error_of([] { optim::GradScaler().update(ones({2})); }), "GradScaler: update got f32[2]; need a 0-d bool");

@@ -8,6 +8,7 @@
 #include "compiler/exec/host_kernels_gpu.h"
 #include "framework/base/switches.h"
 #include "framework/io/file.h"
+#include "framework/testing/compare.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/train/checkpoint.h"
@@ -57,15 +58,6 @@ train::TrainOptions options(const std::string& name, const std::string& device) 
   o.checkpoint_dir = folder(name + "-" + device);
   o.metrics = folder(name + "-" + device + ".jsonl");
   return o;
-}
-
-std::string error_of(const nn::ModelFamily& family, const train::TrainOptions& o) {
-  try {
-    train::train(family, o);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 struct GpuTrainer : ::testing::Test {
@@ -132,7 +124,7 @@ TEST_F(GpuTrainer, AFailedStepIsNamedThoughTheNextIsQueued) {
     o.lr = 1e30;
     o.warmup = 0;
     o.checkpoint_every = "0";
-    errors.push_back(error_of(gpt::family(), o));
+    errors.push_back(testing::error_of([&] { train::train(gpt::family(), o); }));
   }
   const auto without_device = [](std::string s) {
     for (size_t at; (at = s.find("@cuda:0")) != std::string::npos;) s.erase(at, 7);
@@ -157,14 +149,7 @@ TEST_F(GpuTrainer, NothingIsSavedAfterAFault) {
   const auto save = [&](const Parameter& p) {
     return [&dir, p] { train::save_checkpoint(dir, {.step = 3, .family = "gpt"}, {{"p", p}}, {}, 0); };
   };
-  const auto error_of = [](const std::function<void()>& f) -> std::string {
-    try {
-      f();
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "no error";
-  };
+  using testing::error_of;
   gpu.driver().fail_launch_after(0, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
   step(x);  // not found yet
   const std::string found = error_of(save(w));
