@@ -1,5 +1,5 @@
 // What the umbrella wires up for every program: GPUs behind Device::cuda(i), looked for at first use.
-#include "compiler/cuda/exec/eager.h"
+#include "compiler/targets/cuda/run/eager.h"
 
 namespace weft {
 namespace {

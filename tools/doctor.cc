@@ -6,7 +6,7 @@
 #include "absl/flags/flag.h"
 #include "framework/base/error.h"
 #include "framework/io/file.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "tools/libraries.h"
 #include "tools/machine.h"
 #include "tools/measure.h"

@@ -1,6 +1,6 @@
 #include "tools/gpus.h"
 
-#include "compiler/cuda/nvrtc/library.h"
+#include "compiler/targets/cuda/nvrtc/library.h"
 #include "framework/base/error.h"
 #include "framework/cuda/cublaslt.h"
 #include "framework/cuda/dynamic_library.h"

@@ -6,7 +6,7 @@
 
 #include "compiler/aot/plan_text.h"
 #include "compiler/aot/step.h"
-#include "compiler/codegen/print.h"
+#include "compiler/targets/cpu/print/print.h"
 #include "compiler/exec/entry.h"
 #include "framework/io/file.h"
 #include "framework/io/safetensors.h"
@@ -154,12 +154,12 @@ class Exporter {
     s += cat("namespace kernels {\n", codegen::prelude(codegen::cpu()), '\n');
     std::map<std::string, std::string> symbols;  // by what the kernel computes
     for (const FusedKernel* k : kernels) {
-      const kir::Kernel& kernel = k->lowered().kernel;
+      const loop_ir::Kernel& kernel = k->lowered().kernel;
       auto [at, fresh] = symbols.try_emplace(kernel_key(kernel), cat(name_, "_", symbols.size(), "_", kernel.name));
       if (fresh) s += codegen::print(kernel, codegen::cpu(), {.symbol = at->second, .notes = true}) + '\n';
       table += cat("\n    reinterpret_cast<const void*>(kernels::", at->second, "),");
     }
-    s += cat("}  // namespace kernels\n", codegen::forget_words());
+    s += cat("}  // namespace kernels\n", codegen::forget_intrinsics());
     for (const char* macro : {"__AVX2__", "__FMA__", "__F16C__", "__AVX512F__"})
       s += cat("#pragma pop_macro(\"", macro, "\")\n");
     s += "#pragma GCC diagnostic pop\n#pragma GCC pop_options\n\n";

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "compiler/kir/fused.h"
-#include "compiler/kir/prologue.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/prologue.h"
 #include "framework/ir/text_reader.h"
 
 namespace weft::internal {
@@ -163,14 +163,14 @@ void visit(auto& a, auto& c, const PlanCell*) {
   a("direct", c.direct);
 }
 
-void visit(auto& a, auto& f, const kir::Finish*) {
+void visit(auto& a, auto& f, const loop_ir::Finish*) {
   a("slot", f.slot);
   a("output", f.output);
   a("rd", f.rd);
   a("type", f.type);
 }
 
-void visit(auto& a, auto& b, const kir::Bound*) {
+void visit(auto& a, auto& b, const loop_ir::Bound*) {
   a("output", b.output);
   a("index", b.index);
   a("offset", b.offset);
@@ -179,7 +179,7 @@ void visit(auto& a, auto& b, const kir::Bound*) {
 }
 
 // What the driver of a kernel reads of its loop IR.
-void visit(auto& a, auto& low, const kir::Lowered*) {
+void visit(auto& a, auto& low, const loop_ir::Lowered*) {
   auto& k = low.kernel;
   a("mode", k.mode);
   a("axes", k.axes);
@@ -225,7 +225,7 @@ struct KernelText {
   int32_t part = -1;  // 0, 1: it computes that operand of the product in the node
   std::vector<int32_t> parts;  // of a product: kernels for its operands; -1: from memory
   bool reduces = false;
-  kir::Lowered lowered;
+  loop_ir::Lowered lowered;
   std::vector<DType> dtypes;  // of what the kernel sees
   std::vector<Place> in;      // types and strides of the operands as lowered
 };
@@ -308,7 +308,7 @@ std::string plan_to_text(const Plan& plan) {
       if (!l.fused) continue;
       KernelText& k = kernels[all.back().kernel = number(l.fused.get())];
       // The numbers of a kernel's nodes are those of its own body, of which equal ones may number theirs otherwise.
-      if (k.node >= 0 || &kir::body_of(plan.graph->node(l.node)) != &l.fused->body()) continue;
+      if (k.node >= 0 || &loop_ir::body_of(plan.graph->node(l.node)) != &l.fused->body()) continue;
       k.node = l.node;
       for (int part = 0; part < 2; ++part) {
         const FusedKernel* operand = l.fused->parts().kernel[part].get();
@@ -326,10 +326,10 @@ std::string plan_to_text(const Plan& plan) {
     WEFT_BUG_IF(k.node < 0, "plan: no node has the body of kernel ", fused[i]->name());
     k.name = fused[i]->lowered().kernel.name;
     k.lowered = fused[i]->lowered();
-    for (const kir::Operand& o : k.lowered.kernel.operands) k.dtypes.push_back(o.dtype);
+    for (const loop_ir::Operand& o : k.lowered.kernel.operands) k.dtypes.push_back(o.dtype);
     const auto& instrs = k.lowered.kernel.instrs;
     k.reduces =
-        std::any_of(instrs.begin(), instrs.end(), [](const kir::Instr& i) { return i.op == kir::Op::kReduce; });
+        std::any_of(instrs.begin(), instrs.end(), [](const loop_ir::Instr& i) { return i.op == loop_ir::Op::kReduce; });
     for (const StridedView& v : fused[i]->in()) k.in.push_back({0, 0, {v.dtype, {}, v.shape}, v.strides});
   }
   Writer w;
@@ -355,20 +355,20 @@ Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const voi
   };
   std::vector<std::shared_ptr<FusedKernel>> fused;
   for (KernelText& k : kernels) {
-    kir::Kernel& kernel = k.lowered.kernel;
+    loop_ir::Kernel& kernel = k.lowered.kernel;
     kernel.name = k.name;
     for (DType t : k.dtypes) kernel.operands.emplace_back().dtype = t;
     // All that a driver asks of instructions is whether one of them reduces.
-    if (k.reduces) kernel.instrs.emplace_back().op = kir::Op::kReduce;
+    if (k.reduces) kernel.instrs.emplace_back().op = loop_ir::Op::kReduce;
     std::vector<StridedView> in;
     for (const Place& p : k.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
     const Node& n = node(k.node);
-    WEFT_CHECK(n.op == &kir::fused_op, "plan: node ", k.node, " is ", n.op->name, "; need fused");
+    WEFT_CHECK(n.op == &loop_ir::fused_op, "plan: node ", k.node, " is ", n.op->name, "; need fused");
     Ref<Graph> body = n.attrs.get<Ref<Graph>>("body");
     FusedDot dot;
     const bool computes = std::any_of(k.parts.begin(), k.parts.end(), [](int32_t p) { return p >= 0; });
     if (k.part >= 0 || computes) {
-      std::optional<kir::DotParts> parts = kir::take_apart(*body);
+      std::optional<loop_ir::DotParts> parts = loop_ir::take_apart(*body);
       WEFT_CHECK(parts && k.part < 2, "plan: node ", k.node, " computes no operand of a product");
       if (computes) dot.main = parts->main;
       for (int part = 0; part < 2 && computes; ++part) {
@@ -378,7 +378,7 @@ Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const voi
       if (k.part >= 0) body = parts->operand[k.part].body;
     }
     auto one = std::make_shared<FusedKernel>(std::move(body), std::move(k.lowered), in, std::move(dot));
-    one->bind(reinterpret_cast<kir::Fn>(const_cast<void*>(functions[fused.size()])));
+    one->bind(reinterpret_cast<loop_ir::Fn>(const_cast<void*>(functions[fused.size()])));
     fused.push_back(std::move(one));
   }
   auto make = [&](std::vector<LaunchText>& from, std::vector<Launch>& to) {

@@ -6,7 +6,7 @@
 
 #include "compiler/aot/plan_text.h"
 #include "compiler/exec/executable.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "framework/base/cpu.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/state.h"
@@ -74,7 +74,7 @@ Isa isa_named(std::string_view name) {
 const OpTable& replay_ops() {
   static const auto* table = [] {
     std::vector<const OpDef*> ops(all_ops().begin(), all_ops().end());
-    ops.push_back(&kir::fused_op);
+    ops.push_back(&loop_ir::fused_op);
     return new OpTable(ops);
   }();
   return *table;

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "compiler/analysis/keep_cost.h"
-#include "compiler/analysis/peak_estimate.h"
+#include "compiler/cost/keep_cost.h"
+#include "compiler/cost/peak_estimate.h"
 #include "compiler/exec/entry.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/recompute.h"

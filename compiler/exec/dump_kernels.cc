@@ -4,7 +4,7 @@
 #include <fstream>
 #include <set>
 
-#include "compiler/codegen/print.h"
+#include "compiler/targets/cpu/print/print.h"
 #include "compiler/exec/fused_table.h"
 #include "framework/base/hash.h"
 #include "framework/base/switches.h"
@@ -40,8 +40,8 @@ void dump_kernel(const FusedKernel& k) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   const std::string name = dump_name(k), path = cat(folder, "/", name);
-  const kir::Lowered& low = k.lowered();
-  write(path + ".kir", cat(k.body().to_string(), "\n", low.kernel.to_string(), "\nextents ", numbers(low.extents),
+  const loop_ir::Lowered& low = k.lowered();
+  write(path + ".loop_ir", cat(k.body().to_string(), "\n", low.kernel.to_string(), "\nextents ", numbers(low.extents),
                            "\nparams ", numbers(low.params), "\n"));
   write(path + ".cc", cat("// g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march=x86-64-v4 -w -c ", name, ".cc\n",
                           codegen::prelude(codegen::cpu()), "\n",

@@ -7,7 +7,7 @@
 #include "compiler/exec/lower.h"
 #include "compiler/exec/order.h"
 #include "compiler/exec/verify_fused.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse.h"
 #include "compiler/passes/fuse_report.h"
 #include "compiler/passes/pipeline.h"
@@ -46,7 +46,7 @@ std::shared_ptr<LaunchMaker> maker_for(Device device, const CompileOptions& opti
   const bool like_eager = options.numerics == "eager";
   if (device.type == DeviceType::kCuda)
     return std::make_shared<GpuLaunches>(device, cuda::PrepareOptions{.round_like_eager = like_eager, .tf32 = options.tf32, .gpu = &cuda::Gpu::of(device)});
-  return std::make_shared<FusedTable>(kir::LowerOptions{.round_like_eager = like_eager});
+  return std::make_shared<FusedTable>(loop_ir::LowerOptions{.round_like_eager = like_eager});
 }
 
 /// The better of two orders of execution.
@@ -153,7 +153,7 @@ Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, 
     } catch (const CannotLower& c) {
       // Rare: fusion looks at types, a kernel at how the operands lie.
       p.fused =
-          expand(*p.fused, [&](const Node& n) { return n.op == &kir::fused_op && &kir::body_of(n) == c.body.get(); });
+          expand(*p.fused, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
       notes.push_back(cat("not one kernel: ", ops_text(*c.body, 8), ": ", c.why));
     }
   }

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "compiler/exec/trace.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/rank.h"
@@ -30,7 +30,7 @@ bool has_other_holder(const Tensor& t) {
 double flops_of(const Launch& l, const Graph& g) {
   if (l.fused) return l.fused->lowered().flops;
   if (l.copy) return 0;
-  if (l.op == &kir::fused_op) return kir::body_flops(kir::body_of(g.node(l.node)));
+  if (l.op == &loop_ir::fused_op) return loop_ir::body_flops(loop_ir::body_of(g.node(l.node)));
   SmallVec<TensorType, 4> in, out;
   for (const Place& p : l.in) in.push_back(p.type);
   for (const Place& p : l.out) out.push_back(p.type);
@@ -496,7 +496,7 @@ double Executable::run_timed(const Call& c, const Launch& l) {
   c.run();
   const double us = now_us() - start;
   if (!verify) return us;
-  check_->compare(*c.fused, kir::body_of(plan_.graph->node(l.node)), in, c.call.out);
+  check_->compare(*c.fused, loop_ir::body_of(plan_.graph->node(l.node)), in, c.call.out);
   c.fused->verified = true;
   return us;
 }

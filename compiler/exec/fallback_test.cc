@@ -136,7 +136,7 @@ TEST(Fallback, DumpHoldsEachKernel) {
   const size_t at = report.find("source: ");
   ASSERT_NE(at, std::string::npos) << report;
   const std::string path = report.substr(at + 8, report.find('\n', at) - at - 8);
-  std::string ir = path.substr(0, path.size() - 3) + ".kir";
+  std::string ir = path.substr(0, path.size() - 3) + ".loop_ir";
   for (const std::string& file : {path, ir}) EXPECT_TRUE(std::filesystem::exists(file)) << file;
   if (std::system("g++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no g++";
   EXPECT_EQ(std::system(cat("g++ -std=c++20 -O1 -fsyntax-only -w -march=x86-64-v3 ", path).c_str()), 0);

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "compiler/exec/fused_kernel.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "ops/core/dot.h"
@@ -24,8 +24,8 @@ struct FusedKernel::Dot {
 /// GemmFill::cost of a computed operand: packing an element takes about as long as a few operations, of 16-bit ones
 /// fewer, as kernels compute in f32.
 int FusedKernel::fill_cost(int operand) const {
-  const kir::Prologue& p = parts_.prologue[operand];
-  const double per_element = kir::body_flops(*p.body) / static_cast<double>(p.type.shape.numel());
+  const loop_ir::Prologue& p = parts_.prologue[operand];
+  const double per_element = loop_ir::body_flops(*p.body) / static_cast<double>(p.type.shape.numel());
   const double packing = itemsize(p.type.dtype) == 2 ? 2 : 8;
   return static_cast<int>(std::clamp(per_element / packing, 1.0, 4.0));
 }
@@ -74,13 +74,13 @@ int64_t FusedKernel::plan_grouped(std::span<const StridedView> in) {
 /// Writes a piece of a computed operand.
 struct FusedKernel::Fill {
   const FusedKernel* kernel;
-  const kir::Prologue* prologue;
+  const loop_ir::Prologue* prologue;
   const FusedOperands* x;  // ptr: of this kernel
 
   static void run(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, void* out,
                   int64_t ld) {
     const Fill& f = *static_cast<const Fill*>(context);
-    const kir::Prologue& p = *f.prologue;
+    const loop_ir::Prologue& p = *f.prologue;
     // Along and across the lines of the operand.
     const int64_t along = p.transposed ? row : col, length = p.transposed ? rows : cols;
     const int64_t first = p.transposed ? col : row, lines = p.transposed ? cols : rows;
@@ -88,14 +88,14 @@ struct FusedKernel::Fill {
   }
 
   void write(int64_t at, int64_t length, int64_t lines, char* out, int64_t ld) const {
-    const kir::Kernel& k = kernel->lowered_.kernel;
+    const loop_ir::Kernel& k = kernel->lowered_.kernel;
     const int64_t lanes = kernel->lanes_, size = itemsize(prologue->type.dtype);
     const int outer = k.outer_axes(), slot = static_cast<int>(k.operands.size()) - 1;
     SmallVec<void*, 16> ptr(k.operands.size());
     for (size_t i = 0; i < ptr.size(); ++i) ptr[i] = x->ptr[i];
     SmallVec<int64_t, 48> stride(kernel->strides_.size());
     for (size_t i = 0; i < stride.size(); ++i) stride[i] = kernel->strides_[i];
-    kir::Args a = kernel->args(*x, 0);
+    loop_ir::Args a = kernel->args(*x, 0);
     a.ptr = ptr.data();
     a.stride = stride.data();
     // Seen from position 0 of all axes.
@@ -127,7 +127,7 @@ struct FusedKernel::Epilogue {
 
   static void run(const void* context, const kernels::GemmTile& t) {
     const auto& [self, x, m] = *static_cast<const Epilogue*>(context);
-    const kir::Kernel& k = self->lowered_.kernel;
+    const loop_ir::Kernel& k = self->lowered_.kernel;
     const int outer = k.outer_axes(), tile = self->lowered_.tile;
     const int64_t first = t.batch * m + t.row;
     SmallVec<void*, 16> ptr(k.operands.size());
@@ -143,7 +143,7 @@ struct FusedKernel::Epilogue {
     stride[tile * k.axes + outer] = 1;
     ptr[tile] = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(t.data) -
                                         static_cast<uintptr_t>((first * t.ld + t.col) * 4));
-    kir::Args a = self->args(*x, 0);
+    loop_ir::Args a = self->args(*x, 0);
     a.ptr = ptr.data();
     a.stride = stride.data();
     self->call(a, first, first + t.rows, 1, t.col, t.col + t.cols);
@@ -177,7 +177,7 @@ void FusedKernel::run_grouped(const FusedOperands& x) const {
 
 /// Operands and results of the epilogue that lie like the product's result, row by row.
 int FusedKernel::touches(const FusedOperands& x, std::span<kernels::GemmEpilogue::Touch> to) const {
-  const kir::Kernel& k = lowered_.kernel;
+  const loop_ir::Kernel& k = lowered_.kernel;
   const int outer = k.outer_axes();
   size_t n = 0;
   for (int i = 0; i < static_cast<int>(k.operands.size()) && n < to.size(); ++i) {

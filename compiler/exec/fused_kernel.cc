@@ -3,14 +3,14 @@
 #include <algorithm>
 #include <cstring>
 
-#include "compiler/kir/interpret.h"
+#include "compiler/loop_ir/interpret.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/state.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
-#include "ops/scalar/reduce_order.h"
+#include "ops/numerics/reduce_order.h"
 
 namespace weft::internal {
 namespace {
@@ -22,8 +22,8 @@ constexpr int64_t kInlineBytes = 256 * 1024;  // sums of lane rows and blocks be
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 constexpr int64_t cut(int64_t n, int64_t i, int64_t parts) { return n / parts * i + n % parts * i / parts; }
 
-DType dtype_of(kir::Type t) { return t == kir::Type::f64 ? kFloat64 : t == kir::Type::i64 ? kInt64 : kFloat32; }
-int64_t size_of(kir::Type t) { return t == kir::Type::f32 ? 4 : 8; }
+DType dtype_of(loop_ir::Type t) { return t == loop_ir::Type::f64 ? kFloat64 : t == loop_ir::Type::i64 ? kInt64 : kFloat32; }
+int64_t size_of(loop_ir::Type t) { return t == loop_ir::Type::f32 ? 4 : 8; }
 
 // The address `elements` before p: kernels index columns and tiles by absolute position.
 void* before(void* p, int64_t bytes) {
@@ -40,50 +40,50 @@ void combine_blocks(kernels::Rd rd, DType type, char* rows, int64_t row_bytes, i
 // The sum or product of nothing.
 void fill_nothing(kernels::Rd rd, const StridedView& out) { kernels::fill(out, rd == kernels::Rd::prod ? 1 : 0); }
 
-void write_result(const void* from, kir::Type type, int64_t first, int64_t n, const StridedView& out) {
+void write_result(const void* from, loop_ir::Type type, int64_t first, int64_t n, const StridedView& out) {
   kernels::cast_copy({const_cast<void*>(from), dtype_of(type), {n}, {1}},
                      {out.as<char>() + first * itemsize(out.dtype), out.dtype, {n}, {1}});
 }
 
 }  // namespace
 
-FusedKernel::FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const StridedView> in, FusedDot dot)
+FusedKernel::FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<const StridedView> in, FusedDot dot)
     : body_(std::move(body)), lowered_(std::move(lowered)), in_(in.begin(), in.end()), parts_(std::move(dot)) {
   if (!parts_.main) parts_.main = body_;
   bind_operands();
-  const kir::Kernel& k = lowered_.kernel;
+  const loop_ir::Kernel& k = lowered_.kernel;
   points_ = lowered_.outer_points();
   lanes_ = lowered_.lanes();
   const bool empty = points_ == 0 || lanes_ == 0;
   const bool reduces =
-      std::any_of(k.instrs.begin(), k.instrs.end(), [](const kir::Instr& i) { return i.op == kir::Op::kReduce; });
-  any_part_of_lanes_ = k.mode == kir::Mode::kAcross || (k.mode == kir::Mode::kRows && !reduces);
+      std::any_of(k.instrs.begin(), k.instrs.end(), [](const loop_ir::Instr& i) { return i.op == loop_ir::Op::kReduce; });
+  any_part_of_lanes_ = k.mode == loop_ir::Mode::kAcross || (k.mode == loop_ir::Mode::kRows && !reduces);
   cost_ = lowered_.bytes + lowered_.flops / 4;
   strides_.assign(k.operands.size() * k.axes, 0);
   for (size_t i = 0; i < k.operands.size(); ++i)
     if (static_cast<int32_t>(i) != lowered_.tile)
       std::copy(lowered_.bound[i].strides.begin(), lowered_.bound[i].strides.end(), strides_.begin() + i * k.axes);
-  for (const kir::Bound& b : lowered_.bound) index_strides_.push_back(b.index_stride);
-  auto accumulators = [](const std::vector<kir::Finish>& finishes, int slots) {
+  for (const loop_ir::Bound& b : lowered_.bound) index_strides_.push_back(b.index_stride);
+  auto accumulators = [](const std::vector<loop_ir::Finish>& finishes, int slots) {
     std::vector<Accumulator> all(slots);
-    for (const kir::Finish& f : finishes) all[f.slot] = {f.type, f.rd, f.output, size_of(f.type), 0, 0};
+    for (const loop_ir::Finish& f : finishes) all[f.slot] = {f.type, f.rd, f.output, size_of(f.type), 0, 0};
     return all;
   };
   columns_ = accumulators(lowered_.columns, k.columns);
   partials_ = accumulators(lowered_.partials, k.partials);
-  blocks_ = empty ? 0 : ((k.mode == kir::Mode::kSplit ? lanes_ : points_) + kReduceBlock - 1) / kReduceBlock;
+  blocks_ = empty ? 0 : ((k.mode == loop_ir::Mode::kSplit ? lanes_ : points_) + kReduceBlock - 1) / kReduceBlock;
   plan_workspace(in);
 }
 
 void FusedKernel::bind_operands() {
   for (size_t i = 0; i < lowered_.bound.size(); ++i) {
-    const kir::Bound& b = lowered_.bound[i];
+    const loop_ir::Bound& b = lowered_.bound[i];
     bindings_.push_back({b.output, static_cast<int32_t>(i) == lowered_.tile ? -1 : b.index, b.offset});
   }
   std::string name;
   for (int k = 0; k < 2; ++k) {
     if (!parts_.kernel[k]) continue;
-    for (const kir::Bound& b : parts_.kernel[k]->lowered().bound)
+    for (const loop_ir::Bound& b : parts_.kernel[k]->lowered().bound)
       bindings_.push_back({false, b.output ? -1 : parts_.prologue[k].inputs[b.index], b.offset});
     name += cat(parts_.kernel[k]->name(), "_");
   }
@@ -118,15 +118,15 @@ void FusedKernel::plan_workspace(std::span<const StridedView> in) {
   workspace_ = at;
 }
 
-void FusedKernel::call(const kir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const {
+void FusedKernel::call(const loop_ir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const {
   if (fn_) {
     fn_(&a, o0, o1, step, l0, l1);
   } else {
-    kir::interpret(lowered_.kernel, a, o0, o1, step, l0, l1);
+    loop_ir::interpret(lowered_.kernel, a, o0, o1, step, l0, l1);
   }
 }
 
-kir::Args FusedKernel::args(const FusedOperands& x, int64_t slot) const {
+loop_ir::Args FusedKernel::args(const FusedOperands& x, int64_t slot) const {
   return {x.ptr,
           strides_.data(),
           lowered_.extents.data(),
@@ -233,7 +233,7 @@ void FusedKernel::run_columns_by_chunks(const FusedOperands& x) const {
   const int64_t tasks = tasks_wanted(units);
   if (units == 0) return;
   parallel_for(tasks, [&](int64_t i) {
-    kir::Args a = args(x, i);
+    loop_ir::Args a = args(x, i);
     SmallVec<void*, 8> column;
     column.resize(static_cast<int>(columns_.size()));
     a.column = column.data();
@@ -269,7 +269,7 @@ void FusedKernel::run_columns_by_rows(const FusedOperands& x) const {
   for (int64_t first = 0; first < blocks_; first += wave_) {
     const int64_t units = std::min(wave_, blocks_ - first) * kReduceLanes, tasks = tasks_wanted(units);
     parallel_for(tasks, [&](int64_t i) {
-      kir::Args a = args(x, i);
+      loop_ir::Args a = args(x, i);
       SmallVec<void*, 8> column;
       column.resize(static_cast<int>(columns_.size()));
       a.column = column.data();
@@ -341,7 +341,7 @@ void FusedKernel::run_split(const FusedOperands& x) const {
   const int64_t units = points_ * blocks_, tasks = tasks_wanted(units);
   if (units)
     parallel_for(tasks, [&](int64_t i) {
-      kir::Args a = args(x, i);
+      loop_ir::Args a = args(x, i);
       a.partial = partial.data();
       for (int64_t u = cut(units, i, tasks), end = cut(units, i + 1, tasks); u < end;) {
         const int64_t o = u / blocks_, b0 = u % blocks_, b1 = std::min(blocks_, b0 + end - u);

@@ -1,11 +1,11 @@
 // FusedKernel: a lowered kernel and how it runs on the thread pool. Any cut into tasks gives the same bits: instances
-// are independent, and sums over outer points keep the blocks, lanes and trees of ops/scalar/reduce_order.h.
+// are independent, and sums over outer points keep the blocks, lanes and trees of ops/numerics/reduce_order.h.
 #pragma once
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "compiler/kir/prologue.h"
+#include "compiler/loop_ir/prologue.h"
 #include "framework/base/error.h"
 #include "framework/tensor/view.h"
 #include "ops/kernels/gemm.h"
@@ -31,7 +31,7 @@ class FusedKernel;
 /// A product with the operands that are computed while they are packed.
 struct FusedDot {
   Ref<Graph> main;                         // where Lowered::dot is
-  kir::Prologue prologue[2];               // without body: from memory
+  loop_ir::Prologue prologue[2];               // without body: from memory
   std::shared_ptr<FusedKernel> kernel[2];  // of these
 };
 
@@ -46,11 +46,11 @@ struct Binding {
 class FusedKernel {
  public:
   /// `in` describes the operands of the node as lowered (addresses are not read).
-  FusedKernel(Ref<Graph> body, kir::Lowered lowered, std::span<const StridedView> in, FusedDot dot = {});
+  FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<const StridedView> in, FusedDot dot = {});
 
   const Graph& body() const { return *body_; }
   const Ref<Graph>& body_ref() const { return body_; }
-  const kir::Lowered& lowered() const { return lowered_; }
+  const loop_ir::Lowered& lowered() const { return lowered_; }
   /// The operands as they lay when it was lowered, without addresses.
   std::span<const StridedView> in() const { return in_; }
   const char* name() const { return name_; }
@@ -59,8 +59,8 @@ class FusedKernel {
   /// The kernels for a product's operands, if any are computed.
   const FusedDot& parts() const { return parts_; }
   /// The compiled function; null: the loop IR is interpreted.
-  kir::Fn fn() const { return fn_; }
-  void bind(kir::Fn fn) { fn_ = fn; }
+  loop_ir::Fn fn() const { return fn_; }
+  void bind(loop_ir::Fn fn) { fn_ = fn; }
   int64_t workspace_bytes() const { return workspace_; }
   /// Throws FailedNode, OutOfRange as the op itself, where an index is.
   void run(FusedOperands x) const;
@@ -70,15 +70,15 @@ class FusedKernel {
 
  private:
   struct Accumulator {  // of one column or partial slot
-    kir::Type type = kir::Type::f32;
+    loop_ir::Type type = loop_ir::Type::f32;
     kernels::Rd rd{};
     int32_t output = 0;
     int64_t size = 4;               // bytes of an element
     int64_t blocks = 0, lanes = 0;  // offsets of block results and lane rows in the workspace
   };
 
-  void call(const kir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const;
-  kir::Args args(const FusedOperands& x, int64_t slot) const;
+  void call(const loop_ir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const;
+  loop_ir::Args args(const FusedOperands& x, int64_t slot) const;
   int tasks_wanted(int64_t units) const;
   void run_all(const FusedOperands& x) const;
   [[noreturn]] void fail_index(const FusedOperands& x) const;
@@ -98,10 +98,10 @@ class FusedKernel {
   int64_t plan_grouped(std::span<const StridedView> in);
 
   Ref<Graph> body_;
-  kir::Lowered lowered_;
+  loop_ir::Lowered lowered_;
   std::vector<StridedView> in_;
   const char* name_;
-  kir::Fn fn_ = nullptr;
+  loop_ir::Fn fn_ = nullptr;
 
   std::vector<int64_t> strides_;                 // [operands][axes]
   std::vector<int64_t> index_strides_;           // [operands]

@@ -9,7 +9,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/testing/compare.h"
 #include "framework/testing/values.h"
-#include "ops/scalar/reduce_order.h"
+#include "ops/numerics/reduce_order.h"
 
 namespace weft::internal {
 namespace {
@@ -28,25 +28,25 @@ struct Threads {
 };
 
 // A kernel over [points, lanes] with one f32 operand and whatever results.
-kir::Lowered lowered_of(int64_t points, int64_t lanes, kir::Mode mode, bool reduces) {
-  kir::Lowered low;
+loop_ir::Lowered lowered_of(int64_t points, int64_t lanes, loop_ir::Mode mode, bool reduces) {
+  loop_ir::Lowered low;
   low.kernel.name = "by_hand";
   low.kernel.mode = mode;
   low.kernel.axes = 2;
   low.extents = {points, lanes};
-  kir::Operand x;
-  x.strides = {kir::StrideKind::kAny, kir::StrideKind::kUnit};
+  loop_ir::Operand x;
+  x.strides = {loop_ir::StrideKind::kAny, loop_ir::StrideKind::kUnit};
   low.kernel.operands.push_back(x);
   low.bound.push_back({false, 0, 0, {lanes, 1}});
   low.bytes = static_cast<double>(points * lanes * 4);
-  if (reduces) low.kernel.instrs.push_back({.op = kir::Op::kReduce});
+  if (reduces) low.kernel.instrs.push_back({.op = loop_ir::Op::kReduce});
   return low;
 }
 
 std::vector<char> workspace_of(const FusedKernel& k) { return std::vector<char>(k.workspace_bytes() + 64, 0x7f); }
 void* aligned(std::vector<char>& v) { return v.data() + (64 - reinterpret_cast<uintptr_t>(v.data()) % 64) % 64; }
 
-void count_points(const kir::Args* a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
+void count_points(const loop_ir::Args* a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
   for (int64_t o = o0; o < o1; o += step)
     for (int64_t l = l0; l < l1; ++l) {
       float* x = static_cast<float*>(a->ptr[0]) + o * a->stride[0] + l * a->stride[1];
@@ -64,7 +64,7 @@ TEST(FusedKernel, WalksEveryPointOnce) {
         Tensor x = Tensor::empty({kFloat32, {}, {points, lanes}});
         const StridedView v = x.view_for_kernel();
         kernels::fill(v, 0);
-        FusedKernel k({}, lowered_of(points, lanes, kir::Mode::kRows, whole_rows), {});
+        FusedKernel k({}, lowered_of(points, lanes, loop_ir::Mode::kRows, whole_rows), {});
         k.bind(count_points);
         std::vector<char> memory = workspace_of(k);
         void* ptr[] = {v.data};
@@ -74,7 +74,7 @@ TEST(FusedKernel, WalksEveryPointOnce) {
 }
 
 // column[0][l] += x[o, l]
-void add_to_columns(const kir::Args* a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
+void add_to_columns(const loop_ir::Args* a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
   float* column = static_cast<float*>(a->column[0]);
   for (int64_t o = o0; o < o1; o += step)
     for (int64_t l = l0; l < l1; ++l) column[l] += static_cast<float*>(a->ptr[0])[o * a->stride[0] + l];
@@ -93,9 +93,9 @@ TEST(FusedKernel, ColumnSumsHaveTheBitsOfEager) {
         for (int threads : {1, 2, 3}) {
           SCOPED_TRACE(cat(threads, " threads, ", points, " x ", lanes, whole_rows ? ", whole rows" : ""));
           Threads scope(threads);
-          kir::Lowered low = lowered_of(points, lanes, kir::Mode::kRows, whole_rows);
+          loop_ir::Lowered low = lowered_of(points, lanes, loop_ir::Mode::kRows, whole_rows);
           low.kernel.columns = 1;
-          low.columns.push_back({0, 0, kernels::Rd::sum, kir::Type::f32});
+          low.columns.push_back({0, 0, kernels::Rd::sum, loop_ir::Type::f32});
           FusedKernel k({}, low, {});
           k.bind(add_to_columns);
           Tensor got = Tensor::empty(want.type());
@@ -110,7 +110,7 @@ TEST(FusedKernel, ColumnSumsHaveTheBitsOfEager) {
 }
 
 // partial[0][o * blocks + block] = the block's sum
-void sum_blocks(const kir::Args* a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
+void sum_blocks(const loop_ir::Args* a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
   const int64_t lanes = a->extent[1], blocks = (lanes + kReduceBlock - 1) / kReduceBlock;
   for (int64_t o = o0; o < o1; o += step)
     for (int64_t l = l0; l < l1; l += kReduceBlock) {
@@ -129,9 +129,9 @@ TEST(FusedKernel, FewLongRowsAreCutIntoBlocks) {
     for (int threads : {1, 2, 3}) {
       SCOPED_TRACE(cat(threads, " threads, ", points, " x ", lanes));
       Threads scope(threads);
-      kir::Lowered low = lowered_of(points, lanes, kir::Mode::kSplit, true);
+      loop_ir::Lowered low = lowered_of(points, lanes, loop_ir::Mode::kSplit, true);
       low.kernel.partials = 1;
-      low.partials.push_back({0, 0, kernels::Rd::sum, kir::Type::f32});
+      low.partials.push_back({0, 0, kernels::Rd::sum, loop_ir::Type::f32});
       FusedKernel k({}, low, {});
       k.bind(sum_blocks);
       Tensor got = Tensor::empty(want.type());

@@ -4,7 +4,7 @@
 
 #include "compiler/exec/lower.h"
 #include "compiler/exec/test_programs.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "compiler/exec/fused_table.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/cpu.h"
@@ -114,7 +114,7 @@ TEST(FusedStep, LengthsShareKernels) {
 }
 
 // What verification says of a step whose kernels were damaged.
-std::string caught(void (*fault)(kir::Lowered&), const TensorFn& fn, const Tensors& in) {
+std::string caught(void (*fault)(loop_ir::Lowered&), const TensorFn& fn, const Tensors& in) {
   internal::fault_for_test = fault;
   auto step = compile([&](Tensors x) { return fused(fn, x); });
   const std::string error = testing::error_of([&] { step(in); });
@@ -127,22 +127,22 @@ TEST(FusedStep, DamagedKernelsAreCaughtNamedAndReproduced) {
   const TensorFn soft = [](Args x) { return Tensors{softmax(x[0], -1)}; };
   const Tensors in = {normal({7, 37})};
   std::string e = caught(
-      [](kir::Lowered& low) {
-        for (kir::Instr& i : low.kernel.instrs)
-          if (i.op == kir::Op::kPw && i.pw == kernels::Pw::exp) i.pw = kernels::Pw::expm1;
+      [](loop_ir::Lowered& low) {
+        for (loop_ir::Instr& i : low.kernel.instrs)
+          if (i.op == loop_ir::Op::kPw && i.pw == kernels::Pw::exp) i.pw = kernels::Pw::expm1;
       },
       soft, in);
   EXPECT_NE(e.find("exp"), std::string::npos) << e;
   EXPECT_NE(e.find("[0, 0]"), std::string::npos) << e;
   // The maximum is not taken away: the same in exact arithmetic.
   caught(
-      [](kir::Lowered& low) {
-        for (kir::Instr& i : low.kernel.instrs)
-          if (i.op == kir::Op::kPw && i.pw == kernels::Pw::sub) i.pw = kernels::Pw::maximum;
+      [](loop_ir::Lowered& low) {
+        for (loop_ir::Instr& i : low.kernel.instrs)
+          if (i.op == loop_ir::Op::kPw && i.pw == kernels::Pw::sub) i.pw = kernels::Pw::maximum;
       },
       soft, in);
   // One lane too few.
-  e = caught([](kir::Lowered& low) { low.extents.back() -= 1; }, [](Args x) { return Tensors{exp(x[0]) * 2.0}; },
+  e = caught([](loop_ir::Lowered& low) { low.extents.back() -= 1; }, [](Args x) { return Tensors{exp(x[0]) * 2.0}; },
              {normal({1000})});
   EXPECT_NE(e.find("[999]"), std::string::npos) << e;
   // The file compiles alone and shows the difference.

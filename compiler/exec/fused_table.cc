@@ -4,9 +4,9 @@
 #include <chrono>
 #include <cstdio>
 
-#include "compiler/codegen/print.h"
-#include "compiler/kir/domain.h"
-#include "compiler/kir/fused.h"
+#include "compiler/targets/cpu/print/print.h"
+#include "compiler/loop_ir/domain.h"
+#include "compiler/loop_ir/fused.h"
 #include "framework/base/cpu.h"
 #include "framework/base/hash.h"
 #include "framework/base/mutex.h"
@@ -17,7 +17,7 @@ namespace {
 // Functions this process has, by kernel_key. Generated code is never unloaded.
 struct Loaded {
   Mutex mutex;
-  std::unordered_map<std::string, kir::Fn> fns WEFT_GUARDED_BY(mutex);
+  std::unordered_map<std::string, loop_ir::Fn> fns WEFT_GUARDED_BY(mutex);
 };
 Loaded& loaded() {
   static Loaded* l = new Loaded;
@@ -31,9 +31,9 @@ void say_once(const std::string& note) {
 
 }  // namespace
 
-void (*fault_for_test)(kir::Lowered&) = nullptr;
+void (*fault_for_test)(loop_ir::Lowered&) = nullptr;
 
-std::string kernel_key(const kir::Kernel& k) {
+std::string kernel_key(const loop_ir::Kernel& k) {
   std::string key;
   auto put = [&](const auto& v) { key.append(reinterpret_cast<const char*>(&v), sizeof v); };
   auto small = [&](auto v) { put(static_cast<int16_t>(v)); };
@@ -41,14 +41,14 @@ std::string kernel_key(const kir::Kernel& k) {
   small(k.axes);
   for (int n : {k.params, k.kept, k.columns, k.partials}) small(n);
   small(k.operands.size());
-  for (const kir::Operand& o : k.operands) {
+  for (const loop_ir::Operand& o : k.operands) {
     small(o.dtype);
     small(o.output);
     small(o.indexed);
-    for (kir::StrideKind s : o.strides) small(s);
+    for (loop_ir::StrideKind s : o.strides) small(s);
   }
   small(k.instrs.size());
-  for (const kir::Instr& i : k.instrs) {
+  for (const loop_ir::Instr& i : k.instrs) {
     small(i.op);
     small(i.type);
     small(i.level);
@@ -61,7 +61,7 @@ std::string kernel_key(const kir::Kernel& k) {
     small(i.rd);
     small(i.dtype);
   }
-  for (const kir::Segment& s : k.segments) {
+  for (const loop_ir::Segment& s : k.segments) {
     small(s.loop);
     small(s.instrs.size());
     for (int i : s.instrs) small(i);
@@ -89,7 +89,7 @@ std::shared_ptr<FusedKernel> FusedTable::get(const Node& n, std::span<const Stri
   for (auto e = begin; e != end; ++e)
     if (e->second.strides == strides && structurally_equal(e->second.kernel->body(), *body)) return e->second.kernel;
 
-  std::vector<kir::Layout> layouts_in, layouts_out;
+  std::vector<loop_ir::Layout> layouts_in, layouts_out;
   for (size_t i = 0; i < in.size(); ++i) layouts_in.push_back({body->type(body->inputs[i]), in[i].strides});
   for (size_t i = 0; i < out.size(); ++i) layouts_out.push_back({n.outputs[static_cast<int>(i)], out[i].strides});
   std::shared_ptr<FusedKernel> kernel;
@@ -97,16 +97,16 @@ std::shared_ptr<FusedKernel> FusedTable::get(const Node& n, std::span<const Stri
     kernel = make(body, layouts_in, layouts_out, in);
   } catch (const Error& e) {
     throw CannotLower{body, e.what()};
-  } catch (const kir::Unfusable& u) {
+  } catch (const loop_ir::Unfusable& u) {
     throw CannotLower{body, u.why};
   }
   kernels_.emplace(hash, Entry{std::move(strides), kernel});
   return kernel;
 }
 
-std::shared_ptr<FusedKernel> FusedTable::make(const Ref<Graph>& body, std::span<const kir::Layout> in,
-                                              std::span<const kir::Layout> out, std::span<const StridedView> views) {
-  auto done = [&](kir::Lowered lowered, FusedDot dot) {
+std::shared_ptr<FusedKernel> FusedTable::make(const Ref<Graph>& body, std::span<const loop_ir::Layout> in,
+                                              std::span<const loop_ir::Layout> out, std::span<const StridedView> views) {
+  auto done = [&](loop_ir::Lowered lowered, FusedDot dot) {
     if (fault_for_test) fault_for_test(lowered);
     for (const auto& k : dot.kernel)  // not before: what throws on the way takes them along
       if (k) made_.push_back(k.get());
@@ -114,47 +114,47 @@ std::shared_ptr<FusedKernel> FusedTable::make(const Ref<Graph>& body, std::span<
     made_.push_back(kernel.get());
     return kernel;
   };
-  std::optional<kir::DotParts> parts = kir::take_apart(*body);
-  if (!parts) return done(kir::lower_group(*body, in, out, options_), {});
+  std::optional<loop_ir::DotParts> parts = loop_ir::take_apart(*body);
+  if (!parts) return done(loop_ir::lower_group(*body, in, out, options_), {});
 
   FusedDot dot;
   dot.main = parts->main;
-  std::vector<kir::Layout> main_in(in.begin(), in.end());
+  std::vector<loop_ir::Layout> main_in(in.begin(), in.end());
   std::vector<std::string> rounds;
   std::vector<int32_t> filling;
   for (int k = 0; k < 2; ++k) {
-    kir::Prologue& p = parts->operand[k];
+    loop_ir::Prologue& p = parts->operand[k];
     if (!p.body) continue;
     main_in.push_back({p.type, contiguous_strides(p.type.shape)});
-    std::vector<kir::Layout> own;
+    std::vector<loop_ir::Layout> own;
     std::vector<StridedView> own_views;
     for (int32_t i : p.inputs) {
       own.push_back(in[i]);
       own_views.push_back(views[i]);
       filling.push_back(i);
     }
-    kir::Lowered low = kir::lower_prologue(p, own, options_);
+    loop_ir::Lowered low = loop_ir::lower_prologue(p, own, options_);
     rounds.insert(rounds.end(), low.rounds_less.begin(), low.rounds_less.end());
     dot.kernel[k] = std::make_shared<FusedKernel>(p.body, std::move(low), own_views);
     dot.prologue[k] = std::move(p);
   }
-  kir::Lowered low = kir::lower_group(*dot.main, main_in, out, options_);
+  loop_ir::Lowered low = loop_ir::lower_group(*dot.main, main_in, out, options_);
   low.rounds_less.insert(low.rounds_less.begin(), rounds.begin(), rounds.end());
   // A task may still pack what another's tile would overwrite.
   std::erase_if(low.overwrites, [&](const auto& pair) {
     return std::find(filling.begin(), filling.end(), pair.first) != filling.end();
   });
-  low.flops = kir::body_flops(*body);
+  low.flops = loop_ir::body_flops(*body);
   low.bytes = 0;
   for (const auto& list : {in, out})
-    for (const kir::Layout& l : list) low.bytes += static_cast<double>(l.type.nbytes());
+    for (const loop_ir::Layout& l : list) low.bytes += static_cast<double>(l.type.nbytes());
   return done(std::move(low), std::move(dot));
 }
 
 int64_t FusedTable::prepare(Launch& l, const Graph& g, std::span<const StridedView> in,
                             std::span<const StridedView> out) {
   const Node& n = g.node(l.node);
-  if (!l.copy && n.op == &kir::fused_op) {
+  if (!l.copy && n.op == &loop_ir::fused_op) {
     l.fused = get(n, in, out);
     return l.fused->workspace_bytes();
   }
@@ -191,7 +191,7 @@ LoadReport FusedTable::load(const LoadOptions& options) {
   const codegen::Target& target = codegen::cpu();
   jit::Request request{codegen::prelude(target), {}, selected_isa()};
   for (const std::string* key : missing) {
-    const kir::Kernel& k = wanted.at(*key)[0]->lowered().kernel;
+    const loop_ir::Kernel& k = wanted.at(*key)[0]->lowered().kernel;
     k.verify();
     request.kernels.push_back({"kernel", codegen::print(k, target)});
   }
@@ -206,7 +206,7 @@ LoadReport FusedTable::load(const LoadOptions& options) {
   MutexLock lock(loaded().mutex);
   for (size_t i = 0; i < missing.size(); ++i) {
     if (!got.functions[i]) continue;
-    const auto fn = reinterpret_cast<kir::Fn>(got.functions[i]);
+    const auto fn = reinterpret_cast<loop_ir::Fn>(got.functions[i]);
     loaded().fns.emplace(*missing[i], fn);
     for (FusedKernel* k : wanted.at(*missing[i])) k->bind(fn);
   }

@@ -14,7 +14,7 @@ namespace weft::internal {
 
 class FusedTable final : public LaunchMaker {
  public:
-  explicit FusedTable(kir::LowerOptions options = {}) : options_(options) {}
+  explicit FusedTable(loop_ir::LowerOptions options = {}) : options_(options) {}
 
   /// The kernel of a fused node whose operands and results lie so (addresses are not read). Throws CannotLower.
   std::shared_ptr<FusedKernel> get(const Node& n, std::span<const StridedView> in, std::span<const StridedView> out);
@@ -32,10 +32,10 @@ class FusedTable final : public LaunchMaker {
     std::shared_ptr<FusedKernel> kernel;
   };
   uint64_t hash_of(const Ref<Graph>& body);
-  std::shared_ptr<FusedKernel> make(const Ref<Graph>& body, std::span<const kir::Layout> in,
-                                    std::span<const kir::Layout> out, std::span<const StridedView> views);
+  std::shared_ptr<FusedKernel> make(const Ref<Graph>& body, std::span<const loop_ir::Layout> in,
+                                    std::span<const loop_ir::Layout> out, std::span<const StridedView> views);
 
-  kir::LowerOptions options_;
+  loop_ir::LowerOptions options_;
   std::unordered_multimap<uint64_t, Entry> kernels_;
   std::vector<FusedKernel*> made_;
   std::unordered_map<const Graph*, uint64_t> hashes_;
@@ -43,9 +43,9 @@ class FusedTable final : public LaunchMaker {
 };
 
 /// Tests set it to damage what lowering gives; null else.
-extern void (*fault_for_test)(kir::Lowered&);
+extern void (*fault_for_test)(loop_ir::Lowered&);
 
 /// Bytes that tell apart kernels with different code, whatever their names and notes.
-std::string kernel_key(const kir::Kernel& k);
+std::string kernel_key(const loop_ir::Kernel& k);
 
 }  // namespace weft::internal

@@ -2,7 +2,7 @@
 // ops and of steps that are queued or replayed.
 #include <gtest/gtest.h>
 
-#include "compiler/cuda/exec/testing/emulated_gpu.h"
+#include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "compiler/exec/compile.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"

@@ -4,12 +4,12 @@
 #include <chrono>
 #include <deque>
 
-#include "compiler/cuda/exec/graph_step.h"
-#include "compiler/cuda/exec/index_flags.h"
-#include "compiler/cuda/exec/queued_writes.h"
-#include "compiler/kir/domain.h"
-#include "compiler/kir/fused.h"
-#include "compiler/kir/lower_group.h"
+#include "compiler/targets/cuda/run/graph_step.h"
+#include "compiler/targets/cuda/run/index_flags.h"
+#include "compiler/targets/cuda/run/queued_writes.h"
+#include "compiler/loop_ir/domain.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "framework/base/hash.h"
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
@@ -92,8 +92,8 @@ class GpuCalls final : public DeviceCalls {
 
   // Of a group, the op that looks something up.
   static const Node& node_that_looks(const DeviceCall& c) {
-    if (c.launch->op != &kir::fused_op) return *c.node;
-    const Graph& body = kir::body_of(*c.node);
+    if (c.launch->op != &loop_ir::fused_op) return *c.node;
+    const Graph& body = loop_ir::body_of(*c.node);
     for (int32_t id = 0; id < body.size(); ++id)
       if (body.node(id).op == &gather_op || body.node(id).op == &index_select_op) return body.node(id);
     return *c.node;
@@ -141,7 +141,7 @@ uint64_t GpuLaunches::hash_of(const Ref<Graph>& body) {
 int64_t GpuLaunches::prepare(Launch& l, const Graph& g, std::span<const StridedView> in,
                              std::span<const StridedView> out) {
   const Node& n = g.node(l.node);
-  const bool fused = !l.copy && n.op == &kir::fused_op;
+  const bool fused = !l.copy && n.op == &loop_ir::fused_op;
   // Copies are casts to the same type: kernels, whose addresses can be renamed.
   const OpDef& op = l.copy ? cast_op : *l.op;
   Made m{.op = &op, .alignment = alignment_of(l)};
@@ -173,7 +173,7 @@ int64_t GpuLaunches::prepare(Launch& l, const Graph& g, std::span<const StridedV
   } catch (const Error& e) {
     if (fused) throw CannotLower{m.body, e.what()};
     throw Error(e.code(), n.line.line ? cat(e.what(), "; at ", n.line) : std::string(e.what()));
-  } catch (const kir::Unfusable& u) {
+  } catch (const loop_ir::Unfusable& u) {
     if (fused) throw CannotLower{m.body, u.why};
     throw Error(Code::kUnavailable, cat(op.name, ": CUDA has no kernel: ", u.why));
   }
@@ -187,10 +187,10 @@ bool GpuLaunches::may_overwrite(const Launch& l, int32_t in, int32_t out) const 
 }
 
 bool GpuLaunches::may_spread(const Node& n) const {
-  if (n.op != &kir::fused_op) return false;
-  const Graph& body = kir::body_of(n);
+  if (n.op != &loop_ir::fused_op) return false;
+  const Graph& body = loop_ir::body_of(n);
   for (int32_t id = 0; id < body.size(); ++id)
-    if (kir::is_product(body.node(id))) return false;
+    if (loop_ir::is_product(body.node(id))) return false;
   return true;
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 #include <unordered_map>
 
-#include "compiler/cuda/exec/operation.h"
+#include "compiler/targets/cuda/run/operation.h"
 #include "compiler/exec/launch_maker.h"
 
 namespace weft::internal {

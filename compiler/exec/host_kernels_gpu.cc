@@ -6,7 +6,7 @@
 
 #include "compiler/exec/fused_table.h"
 #include "compiler/exec/gpu_launches.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "framework/cuda/backend.h"
 #include "framework/cuda/gpu.h"
 
@@ -101,7 +101,7 @@ struct HostKernels {
                                                   std::span<const StridedView> out, const cuda::GpuProperties&, int,
                                                   const cuda::PrepareOptions& options) {
     auto w = std::make_shared<Work>(Work{&op, attrs, {in.begin(), in.end()}, {out.begin(), out.end()}, {}});
-    if (&op == &kir::fused_op) {
+    if (&op == &loop_ir::fused_op) {
       Node n;
       n.op = &op;
       n.attrs = attrs;

@@ -1,6 +1,6 @@
 #include "compiler/exec/lower.h"
 
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "compiler/passes/retrace.h"
 #include "framework/ir/op_def.h"
 
@@ -9,7 +9,7 @@ namespace {
 
 bool must_lower(const Node& n) {
   if (n.op->is(kUnfolds)) return true;
-  return n.op != &kir::fused_op && n.op != &input_op && n.op != &cell_op && n.op != &captured_op && !n.op->kernel && !n.op->view;
+  return n.op != &loop_ir::fused_op && n.op != &input_op && n.op != &cell_op && n.op != &captured_op && !n.op->kernel && !n.op->view;
 }
 
 }  // namespace

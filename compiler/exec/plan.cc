@@ -5,8 +5,8 @@
 
 #include "compiler/exec/arena.h"
 #include "compiler/exec/launch_maker.h"
-#include "compiler/kir/fused.h"
-#include "compiler/kir/lower_group.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "ops/attention/record.h"
 #include "ops/core/view.h"
 
@@ -92,7 +92,7 @@ class Planner {
     for (;; v = g_.node(v).inputs[0]) {
       const Node& n = g_.node(v);
       if (uses.at(v) != 1) return {};
-      if (n.op == &kir::fused_op) return maker_->may_spread(n) && strided_result(kir::body_of(n), p) ? v : Value();
+      if (n.op == &loop_ir::fused_op) return maker_->may_spread(n) && strided_result(loop_ir::body_of(n), p) ? v : Value();
       // The gradients of q, k and v go wherever their rows are whole.
       if (n.op == &attention_backward_op && v.index < 3 && maker_->may_spread(n)) return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
       if (n.op != &permute_op && n.op != &reshape_op) return {};
@@ -116,8 +116,8 @@ class Planner {
     for (int32_t id = 0; id < body.size(); ++id) {
       const Node& n = body.node(id);
       if (n.op->is(kReduction)) return false;
-      if (!kir::is_product(n)) continue;
-      if (kir::product_columns(body, n) != 1 || !(n.outputs[0].shape == p.type.shape)) return false;
+      if (!loop_ir::is_product(n)) continue;
+      if (loop_ir::product_columns(body, n) != 1 || !(n.outputs[0].shape == p.type.shape)) return false;
     }
     return true;
   }

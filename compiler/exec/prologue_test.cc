@@ -1,6 +1,6 @@
 // Operands of products computed while they are packed: the bits of the ops one by one, whatever the layout, the dims
 // and the number of threads; and what a training step holds of what two products can compute.
-#include "compiler/kir/prologue.h"
+#include "compiler/loop_ir/prologue.h"
 
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ using Args = std::span<const Tensor>;
 using Tensors = std::vector<Tensor>;
 
 void check(const TensorFn& fn, const Tensors& in) {
-  EXPECT_EQ(kir::cannot_lower(*lowered_body(fn, in)), "");
-  EXPECT_TRUE(kir::take_apart(*lowered_body(fn, in)));
+  EXPECT_EQ(loop_ir::cannot_lower(*lowered_body(fn, in)), "");
+  EXPECT_TRUE(loop_ir::take_apart(*lowered_body(fn, in)));
   testing::expect_fused_bits(fn, in, {1, 3});
 }
 
@@ -60,7 +60,7 @@ TEST(Prologue, BatchesMasksAndInterleavedHeads) {
 }
 
 TEST(Prologue, WhatProductsCannotTakeInPieces) {
-  auto why = [](const TensorFn& fn, const Tensors& in) { return kir::cannot_lower(*lowered_body(fn, in)); };
+  auto why = [](const TensorFn& fn, const Tensors& in) { return loop_ir::cannot_lower(*lowered_body(fn, in)); };
   auto rows = [](Args x) { return Tensors{matmul(exp(x[0]), x[1])}; };
   EXPECT_NE(why(rows, {normal({3, 64}), normal({64, 64})}), "");  // streamed: another order of sums
   EXPECT_NE(why(rows, {normal({30, 64}), normal({64, 1})}), "");

@@ -1,6 +1,6 @@
 // How fast a device copies memory and multiplies matrices: what a report's predicted times are made of.
 #pragma once
-#include "compiler/analysis/machine.h"
+#include "compiler/cost/machine.h"
 
 namespace weft::internal {
 

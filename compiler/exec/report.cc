@@ -7,7 +7,7 @@
 #include "compiler/exec/entry.h"
 #include "compiler/exec/rates.h"
 #include "compiler/exec/verify_fused.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "framework/base/switches.h"
 #include "compiler/passes/fuse_report.h"
 #include "ops/attention/record.h"
@@ -220,7 +220,7 @@ class Report {
     if (l.fused) {
       r.bytes = l.fused->lowered().bytes;
       r.flops = l.fused->lowered().flops;
-      const Graph& body = kir::body_of(g_.node(l.node));
+      const Graph& body = loop_ir::body_of(g_.node(l.node));
       for (int32_t id = 0; id < body.size(); ++id)
         if (body.node(id).op->is(kContraction)) product = body.type(body.node(id).inputs[0]).dtype;
     } else {
@@ -274,7 +274,7 @@ class Report {
       add(l.fused ? fused : others);
       if (!l.fused) continue;
       auto at = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.kernel == l.fused.get(); });
-      if (at == rows.end()) at = rows.insert(at, {l.fused.get(), &kir::body_of(g_.node(l.node)), 0, {}});
+      if (at == rows.end()) at = rows.insert(at, {l.fused.get(), &loop_ir::body_of(g_.node(l.node)), 0, {}});
       ++at->launches;
       add(at->sum);
     }
@@ -291,7 +291,7 @@ class Report {
     });
     const std::string dump = switch_value("WEFT_DUMP");
     for (const Row& r : rows) {
-      const kir::Lowered& low = r.kernel->lowered();
+      const loop_ir::Lowered& low = r.kernel->lowered();
       line("  ", r.kernel->name(), " x ", r.launches, ": ", bytes_text(static_cast<int64_t>(low.bytes)), ", ",
            fixed(low.flops / 1e6, 3), " MFLOP, ", time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches),
            interpreted(*r.kernel) ? ", interpreted" : "", ": ", ops_text(*r.body, 6));

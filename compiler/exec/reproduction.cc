@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/codegen/print.h"
+#include "compiler/targets/cpu/print/print.h"
 #include "compiler/exec/reference.h"
 #include "framework/base/cpu.h"
 #include "framework/base/switches.h"
@@ -44,22 +44,22 @@ void write_operand(std::ostream& f, const std::string& name, const Tensor& value
 }
 
 // Element types as the text of kernels names them; null: none that a driver here adds up.
-const char* type_name(kir::Type t) {
-  return t == kir::Type::f32 ? "f32" : t == kir::Type::f64 ? "f64" : t == kir::Type::i64 ? "i64" : nullptr;
+const char* type_name(loop_ir::Type t) {
+  return t == loop_ir::Type::f32 ? "f32" : t == loop_ir::Type::f64 ? "f64" : t == loop_ir::Type::i64 ? "i64" : nullptr;
 }
 
-bool sums_as_stored(const std::vector<kir::Finish>& all, std::span<const BoundedValue> want) {
-  for (const kir::Finish& x : all) {
+bool sums_as_stored(const std::vector<loop_ir::Finish>& all, std::span<const BoundedValue> want) {
+  for (const loop_ir::Finish& x : all) {
     const DType stored = want[x.output].eager.dtype();
-    const bool same = x.type == kir::Type::f32   ? stored == kFloat32
-                      : x.type == kir::Type::f64 ? stored == kFloat64
-                                                 : x.type == kir::Type::i64 && stored == kInt64;
+    const bool same = x.type == loop_ir::Type::f32   ? stored == kFloat32
+                      : x.type == loop_ir::Type::f64 ? stored == kFloat64
+                                                 : x.type == loop_ir::Type::i64 && stored == kInt64;
     if (!same || x.rd > kernels::Rd::prod) return false;
   }
   return true;
 }
 
-// The orders of ops/scalar/reduce_order.h, for one thread.
+// The orders of ops/numerics/reduce_order.h, for one thread.
 constexpr const char* kDriver = R"(
 template <class T>
 static T taken(int rd, T a, T b) {  // sum, max, min, prod; NaN wins
@@ -88,12 +88,12 @@ static void over_blocks(int rd, T* rows, long n, long blocks) {
 )";
 
 // Columns: a row of accumulators for each lane of a block of outer points; splits: one for each block of a row.
-void write_sums(std::ostream& f, const kir::Lowered& low) {
+void write_sums(std::ostream& f, const loop_ir::Lowered& low) {
   const bool split = !low.partials.empty();
   const int64_t points = low.outer_points(), lanes = low.lanes();
   const int64_t blocks = ((split ? lanes : points) + 1023) / 1024;
   const auto& all = split ? low.partials : low.columns;
-  for (const kir::Finish& x : all)
+  for (const loop_ir::Finish& x : all)
     f << "  static " << type_name(x.type) << " sum" << x.slot << "[" << (split ? points * blocks : 16 * lanes) + 64
       << "], done" << x.slot << "[" << (split ? 1 : blocks * lanes) + 64 << "];\n";
   f << "  void* sums[] = {";
@@ -101,7 +101,7 @@ void write_sums(std::ostream& f, const kir::Lowered& low) {
   f << "nullptr};\n  args." << (split ? "partial" : "column") << " = sums;\n";
   if (split) {
     f << "  kernel(&args, 0, " << points << ", 1, 0, " << lanes << ");\n";
-    for (const kir::Finish& x : all)
+    for (const loop_ir::Finish& x : all)
       f << "  for (long o = 0; o < " << points << "; ++o) {\n    over_blocks(" << static_cast<int>(x.rd) << ", sum" << x.slot
         << " + o * " << blocks << ", 1, " << blocks << ");\n    reinterpret_cast<" << type_name(x.type) << "*>(out"
         << x.output << ")[o] = sum" << x.slot << "[o * " << blocks << "];\n  }\n";
@@ -110,17 +110,17 @@ void write_sums(std::ostream& f, const kir::Lowered& low) {
   f << "  for (long b = 0; b < " << blocks << "; ++b) {\n    const long end = b * kBlock + kBlock < " << points
     << " ? b * kBlock + kBlock : " << points << ", present = end - b * kBlock < kLanes ? end - b * kBlock : kLanes;\n"
     << "    for (long l = 0; l < present; ++l) {\n";
-  for (const kir::Finish& x : all)
+  for (const loop_ir::Finish& x : all)
     f << "      for (long i = 0; i < " << lanes << "; ++i) sum" << x.slot << "[l * " << lanes << " + i] = nothing<"
       << type_name(x.type) << ">(" << static_cast<int>(x.rd) << ");\n      sums[" << x.slot << "] = sum" << x.slot
       << " + l * " << lanes << ";\n";
   f << "      kernel(&args, b * kBlock + l, end, kLanes, 0, " << lanes << ");\n    }\n";
-  for (const kir::Finish& x : all)
+  for (const loop_ir::Finish& x : all)
     f << "    over_lanes(" << static_cast<int>(x.rd) << ", sum" << x.slot << ", " << lanes
       << ", present);\n    __builtin_memcpy(done" << x.slot << " + b * " << lanes << ", sum" << x.slot << ", " << lanes
       << " * sizeof *sum" << x.slot << ");\n";
   f << "  }\n";
-  for (const kir::Finish& x : all)
+  for (const loop_ir::Finish& x : all)
     f << "  over_blocks(" << static_cast<int>(x.rd) << ", done" << x.slot << ", " << lanes << ", " << blocks
       << ");\n  __builtin_memcpy(out" << x.output << ", done" << x.slot << ", " << lanes << " * sizeof *done" << x.slot
       << ");\n";
@@ -135,7 +135,7 @@ Tensor product_of(const FusedKernel& k, const Graph& body, std::span<const Tenso
 
 void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::span<const Tensor> in,
                 std::span<const BoundedValue> want) {
-  const kir::Lowered& low = k.lowered();
+  const loop_ir::Lowered& low = k.lowered();
   for (size_t i = 0; i < in.size(); ++i) write_operand(f, cat("in", i), in[i], k.in()[i]);
   for (size_t i = 0; i < want.size(); ++i) {
     const Tensor& w = want[i].eager;
@@ -145,7 +145,7 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
     f << "alignas(64) static unsigned long out" << i << "[" << own.type().nbytes() / 8 + 8 << "];\n";
   }
   std::vector<int64_t> strides, index_strides;
-  for (const kir::Bound& b : low.bound) index_strides.push_back(b.index_stride);
+  for (const loop_ir::Bound& b : low.bound) index_strides.push_back(b.index_stride);
   if (low.dot >= 0) {
     const Tensor tile = product_of(k, body, in);
     write_bytes(f, "tile", tile.view_for_kernel().data, tile.type().nbytes());
@@ -154,7 +154,7 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
   if (sums) f << kDriver;
   f << "int main() {\n  void* ptr[] = {";
   for (size_t i = 0; i < low.bound.size(); ++i) {
-    const kir::Bound& b = low.bound[i];
+    const loop_ir::Bound& b = low.bound[i];
     if (static_cast<int32_t>(i) == low.tile) {
       // Outer points are its rows.
       std::vector<int64_t> own(low.extents.size(), 1);
@@ -202,7 +202,7 @@ std::string write_reproduction(const FusedKernel& k, const Graph& body, std::spa
   std::error_code failed;
   fs::create_directories(folder, failed);
   std::ofstream f(path);
-  const kir::Kernel& kernel = k.lowered().kernel;
+  const loop_ir::Kernel& kernel = k.lowered().kernel;
   int64_t bytes = 0;
   for (const Tensor& t : in) bytes += t.type().nbytes();
   for (const BoundedValue& w : want) bytes += w.eager.type().nbytes();

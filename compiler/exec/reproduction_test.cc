@@ -24,7 +24,7 @@ int status_of(const TensorFn& fn, const Tensors& in, bool damage = false) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());
   Ref<Graph> body = capture_graph(fn, types);
-  std::vector<kir::Layout> layouts_in, layouts_out;
+  std::vector<loop_ir::Layout> layouts_in, layouts_out;
   std::vector<StridedView> views;
   for (const Tensor& t : in) {
     layouts_in.push_back({t.type(), t.strides()});
@@ -34,10 +34,10 @@ int status_of(const TensorFn& fn, const Tensors& in, bool damage = false) {
   for (Value v : body->outputs) layouts_out.push_back({body->type(v), contiguous_strides(body->type(v).shape)});
   std::vector<internal::BoundedValue> want;
   for (Tensor& t : internal::evaluate(*body, in).outputs) want.push_back({std::move(t), {}, {}, {}});
-  kir::Lowered low = kir::lower_group(*body, layouts_in, layouts_out);
+  loop_ir::Lowered low = loop_ir::lower_group(*body, layouts_in, layouts_out);
   if (damage)
-    for (kir::Instr& i : low.kernel.instrs)
-      if (i.op == kir::Op::kPw && i.pw == kernels::Pw::mul) i.pw = kernels::Pw::add;
+    for (loop_ir::Instr& i : low.kernel.instrs)
+      if (i.op == loop_ir::Op::kPw && i.pw == kernels::Pw::mul) i.pw = kernels::Pw::add;
   const internal::FusedKernel k(body, std::move(low), views);
   const std::string said = internal::write_reproduction(k, *body, in, want);
   const std::string path = said.substr(said.find(": ") + 2), out = path + ".out";

@@ -4,7 +4,7 @@
 
 #include "compiler/exec/compile.h"
 #include "compiler/exec/lower.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/fused.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/capture.h"
@@ -63,7 +63,7 @@ inline Tensors fused(const TensorFn& fn, const Tensors& in) {
   if (!internal::thread_state.capture) return fn(in);
   SmallVec<const Tensor*, 4> operands;
   for (const Tensor& t : in) operands.push_back(&t);
-  return dispatch_multi(kir::fused_op, operands, {{"body", lowered_body(fn, in)}});
+  return dispatch_multi(loop_ir::fused_op, operands, {{"body", lowered_body(fn, in)}});
 }
 
 /// The bits of eager from one fused node, whatever the number of threads.

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "compiler/cuda/exec/operation.h"
+#include "compiler/targets/cuda/run/operation.h"
 #include "compiler/exec/error_bounds.h"
 #include "compiler/exec/reference.h"
 #include "compiler/exec/verify_fused.h"
-#include "compiler/kir/domain.h"
-#include "compiler/kir/fused.h"
+#include "compiler/loop_ir/domain.h"
+#include "compiler/loop_ir/fused.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/state.h"
 #include "ops/attention/record.h"
@@ -48,7 +48,7 @@ Ref<Graph> graph_of_one(const Node& node, std::span<const Tensor> in) {
 
 bool has_product(const Graph& body) {
   for (int32_t id = 0; id < body.size(); ++id)
-    if (kir::is_product(body.node(id))) return true;
+    if (loop_ir::is_product(body.node(id))) return true;
   return false;
 }
 
@@ -77,8 +77,8 @@ class Check final : public DeviceCheck {
       ++left_out_;
       return;
     }
-    const bool fused = n.op == &kir::fused_op;
-    const Ref<Graph> body = fused ? on_cpu(kir::body_of(n)) : graph_of_one(n, in);
+    const bool fused = n.op == &loop_ir::fused_op;
+    const Ref<Graph> body = fused ? on_cpu(loop_ir::body_of(n)) : graph_of_one(n, in);
     const bool product = has_product(*body);
     if (product || (fused && !like_eager_ && keeps_16bit(*body))) {
       ++bounds_;
@@ -101,7 +101,7 @@ class Check final : public DeviceCheck {
   static std::string name_of(const Launch& l, const Node& n) {
     const auto kernels = l.operation->kernels();
     return cat(kernels.empty() ? std::string() : cat("kernel ", kernels.front().symbol, " ("),
-               l.copy ? std::string("copy") : n.op == &kir::fused_op ? ops_text(kir::body_of(n), 8)
+               l.copy ? std::string("copy") : n.op == &loop_ir::fused_op ? ops_text(loop_ir::body_of(n), 8)
                       : cat(n.op->name, n.line.line ? cat(" at ", n.line) : std::string()),
                kernels.empty() ? "" : ")");
   }

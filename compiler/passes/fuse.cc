@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
-#include "compiler/kir/lower_group.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "compiler/passes/fuse_build.h"
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/fuse_report.h"
@@ -32,7 +32,7 @@ std::vector<Body> lowerable_bodies(Partition& p) {
       bodies[i] = make_body(p, flow, i);
       if (!bodies[i].graph) continue;
       auto [it, fresh] = known.try_emplace(structural_hash(*bodies[i].graph));
-      if (fresh) it->second = kir::cannot_lower(*bodies[i].graph);
+      if (fresh) it->second = loop_ir::cannot_lower(*bodies[i].graph);
       if (it->second.empty()) continue;
       changed = true;
       Group& x = p.group(i);

@@ -4,8 +4,8 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "compiler/kir/fused.h"
-#include "compiler/kir/lower_group.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
@@ -96,7 +96,7 @@ class BodyMaker {
     const auto readers = g_.readers(product);
     const DType t = old_.node(product).outputs[0].dtype;
     return readers.size() == 1 && old_.node(g_.read(readers[0]).node).op == &concat_op && !g_.pinned({product, 0}) &&
-           (t == kFloat32 || t == kBFloat16 || t == kFloat16) && kir::cannot_lower(*alone(product)).empty();
+           (t == kFloat32 || t == kBFloat16 || t == kFloat16) && loop_ir::cannot_lower(*alone(product)).empty();
   }
   Ref<Graph> alone(int32_t id) const {
     auto g = make_ref<Graph>();
@@ -245,7 +245,7 @@ class Builder {
     const Group& x = p_.group(i);
     const Node& main = old_.node(x.product >= 0 ? x.product : b.nodes.back());
     Node n;
-    n.op = &kir::fused_op;
+    n.op = &loop_ir::fused_op;
     n.line = main.line;
     n.scope = main.scope;
     n.no_grad = main.no_grad;

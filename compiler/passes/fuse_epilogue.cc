@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <unordered_set>
 
-#include "compiler/kir/lower_group.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "framework/ir/op_def.h"
 
 namespace weft::fusion {
@@ -38,7 +38,7 @@ class Epilogues {
     const Node& n = g_.graph().node(d);
     const Shape& shape = n.outputs[0].shape;
     int64_t c = 1;
-    for (int i = 0; i < kir::product_columns(g_.graph(), n); ++i) c *= shape[shape.size() - 1 - i];
+    for (int i = 0; i < loop_ir::product_columns(g_.graph(), n); ++i) c *= shape[shape.size() - 1 - i];
     return c;
   }
   bool takes_epilogue(int32_t d) const {

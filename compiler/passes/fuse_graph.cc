@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/kir/lower_group.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "framework/autodiff/grad.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
@@ -129,7 +129,7 @@ int64_t FusionGraph::points(int32_t id) const {
 }
 
 bool FusionGraph::fusible(const Node& n) const {
-  if (n.outputs.size() != 1 || n.op->is(kSideEffect) || n.op->is(kRandom) || !kir::can_fuse(n)) return false;
+  if (n.outputs.size() != 1 || n.op->is(kSideEffect) || n.op->is(kRandom) || !loop_ir::can_fuse(n)) return false;
   if (n.outputs[0].shape.numel() == 0) return false;
   for (Value v : n.inputs)
     if (g_.type(v).shape.numel() == 0) return false;
@@ -191,7 +191,7 @@ void FusionGraph::classify(bool free_chains) {
         continue;
       }
     }
-    if (kir::is_product(n) && n.outputs[0].shape.numel() > 0 && g_.type(n.inputs[0]).shape.numel() > 0 &&
+    if (loop_ir::is_product(n) && n.outputs[0].shape.numel() > 0 && g_.type(n.inputs[0]).shape.numel() > 0 &&
         g_.type(n.inputs[1]).shape.numel() > 0) {
       role = Role::kProduct;
     } else if (fuse && n.op->is(kReduction)) {

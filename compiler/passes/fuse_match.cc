@@ -13,7 +13,7 @@ namespace {
 // Joins across more library calls than this must not keep memory alive.
 constexpr int32_t kNear = 2;
 constexpr int64_t kSmallBytes = 65536;
-// As in compiler/kir/schedule.cc: few long rows are reduced in pieces, so that nothing can follow in the kernel.
+// As in compiler/loop_ir/schedule.cc: few long rows are reduced in pieces, so that nothing can follow in the kernel.
 constexpr int64_t kLongRow = 32768, kFewRows = 4, kMaxColumns = 16384;
 constexpr double kCheapFlops = 6;
 constexpr double kChoice = 8;  // of an element at a position of its own, in operations

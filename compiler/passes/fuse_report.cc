@@ -5,7 +5,7 @@
 #include <charconv>
 #include <cstdio>
 
-#include "compiler/kir/lower_group.h"
+#include "compiler/loop_ir/lower_group.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/text.h"
 #include "ops/core/dot.h"
@@ -111,14 +111,14 @@ std::string general_reason(const FusionReport& r, const FusionGroup& a, const Fu
   };
   auto product = [&](const FusionGroup& x) {
     for (int32_t id : x.nodes)
-      if (kir::is_product(g.node(id))) return true;
+      if (loop_ir::is_product(g.node(id))) return true;
     return false;
   };
   if (product(a) && product(b)) return "both are products";
   if (product(a) || product(b)) {
     const FusionGroup &p = product(a) ? a : b, &other = product(a) ? b : a;
     for (int32_t id : p.nodes)
-      if (kir::is_product(g.node(id)))
+      if (loop_ir::is_product(g.node(id)))
         for (Value v : g.node(id).inputs)
           if (std::find(other.nodes.begin(), other.nodes.end(), root(g, v).node) != other.nodes.end())
             return "it feeds an operand of the product, which is packed for the matrix units";

@@ -4,9 +4,9 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/kir/fused.h"
-#include "compiler/kir/prologue.h"
-#include "compiler/kir/run_lowered.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/prologue.h"
+#include "compiler/loop_ir/run_lowered.h"
 #include "compiler/passes/fuse_report.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/passes/random_ops_graph.h"
@@ -47,8 +47,8 @@ std::vector<std::string> launches(const Graph& g) {
   std::vector<std::string> lines;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (n.op == &kir::fused_op) {
-      std::string s = "[" + ops_of(kir::body_of(n)) + "]";
+    if (n.op == &loop_ir::fused_op) {
+      std::string s = "[" + ops_of(loop_ir::body_of(n)) + "]";
       if (n.outputs.size() > 1) s += cat(" -> ", n.outputs.size());
       lines.push_back(s);
     } else if (!n.inputs.empty() && !n.op->view) {
@@ -78,11 +78,11 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
       values[id] = {g.captured[n.attrs.i("index")]};
       continue;
     }
-    if (n.op == &kir::fused_op && kir::take_apart(kir::body_of(n))) {
-      EXPECT_EQ(kir::cannot_lower(kir::body_of(n)), "");  // run as several kernels: see compiler/exec/prologue_test.cc
-    } else if (n.op == &kir::fused_op) {
-      const Graph& body = kir::body_of(n);
-      std::vector<kir::Layout> li, lo;
+    if (n.op == &loop_ir::fused_op && loop_ir::take_apart(loop_ir::body_of(n))) {
+      EXPECT_EQ(loop_ir::cannot_lower(loop_ir::body_of(n)), "");  // run as several kernels: see compiler/exec/prologue_test.cc
+    } else if (n.op == &loop_ir::fused_op) {
+      const Graph& body = loop_ir::body_of(n);
+      std::vector<loop_ir::Layout> li, lo;
       std::vector<StridedView> vi, vo;
       for (const Tensor& t : in) {
         li.push_back({t.type(), t.strides()});
@@ -93,10 +93,10 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
         lo.push_back({t, contiguous_strides(t.shape)});
         vo.push_back(values[id].back().view_for_kernel());
       }
-      const kir::Lowered low = kir::lower_group(body, li, lo, {.round_like_eager = true});
+      const loop_ir::Lowered low = loop_ir::lower_group(body, li, lo, {.round_like_eager = true});
       low.kernel.verify();
       if (low.dot < 0) {
-        kir::run_lowered(low, vi, vo);
+        loop_ir::run_lowered(low, vi, vo);
         continue;
       }
     }

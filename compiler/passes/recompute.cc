@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "compiler/analysis/keep_cost.h"
-#include "compiler/analysis/max_flow.h"
+#include "compiler/cost/keep_cost.h"
+#include "compiler/cost/max_flow.h"
 #include "compiler/passes/dce.h"
 #include "framework/ir/op_def.h"
 #include "framework/ir/rewrite.h"

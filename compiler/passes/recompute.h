@@ -3,7 +3,7 @@
 //
 // The kept values are a minimum cut between forward and backward (as in Griewank and Walther 2000; PyTorch's
 // partitioner, arXiv 2211.03375): each value may be cut at the cost of writing, reading and storing it, each node may
-// lie on the backward side at the cost of running it again (compiler/analysis/keep_cost.h).
+// lie on the backward side at the cost of running it again (compiler/cost/keep_cost.h).
 #pragma once
 #include <vector>
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <map>
 
-#include "compiler/analysis/keep_cost.h"
+#include "compiler/cost/keep_cost.h"
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
 #include "compiler/passes/pass.h"

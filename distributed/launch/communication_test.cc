@@ -8,8 +8,8 @@
 
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
-#include "distributed/passes/arrange.h"
-#include "distributed/passes/flow.h"
+#include "distributed/overlap/arrange.h"
+#include "distributed/overlap/flow.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"

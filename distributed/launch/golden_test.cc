@@ -7,7 +7,7 @@
 
 #include "distributed/launch/compile.h"
 #include "distributed/plan/machine.h"
-#include "distributed/plan/words.h"
+#include "distributed/plan/collective_names.h"
 #include "models/gpt/model.h"
 #include "models/moe/model.h"
 #include "weft.h"

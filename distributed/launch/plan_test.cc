@@ -7,7 +7,7 @@
 #include "distributed/launch/world.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/plan_text.h"
-#include "distributed/plan/words.h"
+#include "distributed/plan/collective_names.h"
 #include "models/gpt/model.h"
 #include "weft.h"
 

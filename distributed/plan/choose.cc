@@ -5,7 +5,7 @@
 #include <tuple>
 
 #include "distributed/plan/estimate.h"
-#include "distributed/plan/words.h"
+#include "distributed/plan/collective_names.h"
 #include "ops/attention/record.h"
 #include "ops/core/moe.h"
 

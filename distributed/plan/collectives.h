@@ -3,7 +3,7 @@
 #pragma once
 #include <optional>
 
-#include "distributed/passes/arrange.h"
+#include "distributed/overlap/arrange.h"
 #include "distributed/propagate/emit.h"
 
 namespace weft::dist {

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <set>
 
-#include "compiler/analysis/keep_cost.h"
-#include "compiler/analysis/peak_estimate.h"
+#include "compiler/cost/keep_cost.h"
+#include "compiler/cost/peak_estimate.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "distributed/plan/words.h"
+#include "distributed/plan/collective_names.h"
 #include "framework/base/error.h"
 
 namespace weft::dist {

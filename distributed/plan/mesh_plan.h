@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "distributed/passes/arrange.h"
+#include "distributed/overlap/arrange.h"
 #include "distributed/plan/collectives.h"
 #include "distributed/strategies/strategies.h"
 

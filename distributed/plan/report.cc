@@ -4,7 +4,7 @@
 #include <map>
 
 #include "distributed/plan/forbid.h"
-#include "distributed/plan/words.h"
+#include "distributed/plan/collective_names.h"
 #include "framework/base/hash.h"
 #include "ops/core/core.h"
 

@@ -4,9 +4,9 @@
 
 #include <set>
 
-#include "compiler/cuda/codegen/cuda_case.h"
-#include "compiler/cuda/codegen/traffic.h"
-#include "compiler/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/print/cuda_case.h"
+#include "compiler/targets/cuda/print/traffic.h"
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/exec/entry.h"
 #include "framework/base/cat.h"
 #include "models/gpt/config.h"
@@ -76,11 +76,11 @@ TEST(CudaKernels, OfMeasuredStepsFillTheGpu) {
   device.max_shared_bytes = 227 * 1024;
   int kernels = 0;
   for (const internal::FusedKernel* k : internal::kernels_of(internal::current_entry(*step.core(), "test").plan)) {
-    std::vector<kir::Layout> out;
+    std::vector<loop_ir::Layout> out;
     for (Value v : k->body().outputs) out.push_back({k->body().type(v), contiguous_strides(k->body().type(v).shape)});
     const cuda::CudaPlan p = cuda::plan(k->lowered(), out, device);
     EXPECT_EQ(cuda::fault_of(cuda::traffic_of(k->lowered(), p.launches[0], device), device), "")
-        << p.launches[0].kernel.text.substr(cuda::loop_words().size());
+        << p.launches[0].kernel.text.substr(cuda::loop_intrinsics().size());
     ++kernels;
   }
   EXPECT_GE(kernels, 20);
@@ -99,7 +99,7 @@ TEST(CudaKernels, OfMeasuredModelsCompile) {
         if (seen.insert(l.key).second) kernels.push_back(l.kernel);
   }
   if (std::getenv("WEFT_SHOW"))
-    for (const cuda::Kernel& k : kernels) printf("%s\n", k.text.substr(cuda::loop_words().size()).c_str());
+    for (const cuda::Kernel& k : kernels) printf("%s\n", k.text.substr(cuda::loop_intrinsics().size()).c_str());
   EXPECT_GE(kernels.size(), 20u);
   WEFT_EXPECT_COMPILES(kernels);
 }

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "compiler/cuda/exec/testing/emulated_gpu.h"
+#include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"

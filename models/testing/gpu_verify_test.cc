@@ -2,7 +2,7 @@
 // its ops on the CPU or, where it multiplies, keeps to their bounds.
 #include <gtest/gtest.h>
 
-#include "compiler/cuda/exec/testing/emulated_gpu.h"
+#include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"

@@ -4,7 +4,7 @@
 
 #include "framework/base/error.h"
 #include "framework/cuda/driver_api.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 
 namespace weft::train {
 

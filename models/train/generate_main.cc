@@ -5,7 +5,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "models/data/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/generate.h"

@@ -1,7 +1,7 @@
 #include "models/train/load.h"
 
 #include "framework/io/file.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 

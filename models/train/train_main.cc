@@ -4,7 +4,7 @@
 #include "absl/flags/flag.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/tf32.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "models/train/trainer.h"
 
 ABSL_FLAG(std::string, config, "", "configuration by name (--config list prints them); empty: the program's default");

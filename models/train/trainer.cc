@@ -15,7 +15,7 @@
 #include "framework/cuda/gpu.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/io/file.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "models/data/dataset.h"
 #include "models/data/loader.h"
 #include "models/data/tokenizer.h"

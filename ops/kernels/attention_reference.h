@@ -9,7 +9,7 @@
 
 #include "ops/kernels/attention.h"
 #include "ops/kernels/test_arrays.h"
-#include "ops/scalar/philox.h"
+#include "ops/numerics/philox.h"
 
 namespace weft::kernels {
 

@@ -2,7 +2,7 @@
 
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
-#include "ops/scalar/philox.h"
+#include "ops/numerics/philox.h"
 
 namespace weft::kernels {
 

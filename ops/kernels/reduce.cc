@@ -11,7 +11,7 @@
 #include "ops/kernels/reduce_plan.h"
 #include "ops/kernels/strided_loop.h"
 #include "ops/kernels/tables.h"
-#include "ops/scalar/reduce_order.h"
+#include "ops/numerics/reduce_order.h"
 
 namespace weft::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // Reductions of one instruction set (WEFT_ISA_NS), in the order of reduce_order.h: of one block of contiguous elements,
 // and of the rows of one block, columns side by side.
 #include "ops/kernels/tables.h"
-#include "ops/scalar/reduce_order.h"
+#include "ops/numerics/reduce_order.h"
 
 namespace weft::kernels::WEFT_ISA_NS {
 namespace {

@@ -9,7 +9,7 @@
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/test_arrays.h"
-#include "ops/scalar/reduce_order.h"
+#include "ops/numerics/reduce_order.h"
 
 namespace weft::kernels {
 namespace {

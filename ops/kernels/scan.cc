@@ -3,7 +3,7 @@
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/lines.h"
-#include "ops/scalar/scan_order.h"
+#include "ops/numerics/scan_order.h"
 
 namespace weft::kernels {
 namespace {

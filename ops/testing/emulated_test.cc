@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "compiler/cuda/exec/operation.h"
-#include "compiler/cuda/exec/testing/emulated_gpu.h"
-#include "compiler/cuda/exec/testing/run_operation.h"
+#include "compiler/targets/cuda/run/operation.h"
+#include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
+#include "compiler/targets/cuda/testing/gpu/run_operation.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/all_ops.h"
 #include "ops/core/core.h"

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "ops/attention/masks.h"
 #include "tools/bench/report.h"
 #include "weft.h"

@@ -1,6 +1,6 @@
 // What this machine allows: the bounds of benchmarks.
 #pragma once
-#include "compiler/analysis/machine.h"
+#include "compiler/cost/machine.h"
 
 namespace weft::bench {
 

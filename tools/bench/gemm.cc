@@ -11,7 +11,7 @@
 
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/kernels.h"
 #include "tools/bench/report.h"

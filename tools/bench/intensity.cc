@@ -1,12 +1,12 @@
 // intensity: one multiply repeated K times over an array that fits no cache, fused into one kernel and op by op. Memory
-// hides the arithmetic up to some K; the roofline says which (compiler/analysis/roofline.h).
+// hides the arithmetic up to some K; the roofline says which (compiler/cost/roofline.h).
 #include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "compiler/analysis/roofline.h"
-#include "framework/program/program.h"
+#include "compiler/cost/roofline.h"
+#include "framework/cli/cli.h"
 #include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"

@@ -9,7 +9,7 @@
 #include "absl/flags/flag.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/step.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
 #include "weft.h"

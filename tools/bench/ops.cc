@@ -10,7 +10,7 @@
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
 #include "framework/io/json.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
 #include "weft.h"

@@ -18,7 +18,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "tools/bench/bounds.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"

@@ -29,7 +29,7 @@ done <<<"$shown"
 
 # The section on GPUs: the kernel shown is what the printer makes, the sentence is what a trainer says without one.
 kernel=$(awk '/^## / {gpu = /On an NVIDIA GPU/} /^```c\+\+$/ {on = gpu; next} /^```$/ {on = 0} on' README.md)
-[[ $kernel == "$(cat compiler/cuda/codegen/testdata/gelu_mul.golden)" ]] || fail "the README's kernel differs from gelu_mul.golden"
+[[ $kernel == "$(cat compiler/targets/cuda/print/testdata/gelu_mul.golden)" ]] || fail "the README's kernel differs from gelu_mul.golden"
 said=$(models/moe/train --device cuda --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 2>&1 >/dev/null)
 code=$?
 if [[ $said == *libcuda.so.1* ]]; then

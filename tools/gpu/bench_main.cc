@@ -1,5 +1,5 @@
 #include "absl/flags/flag.h"
-#include "framework/program/program.h"
+#include "framework/cli/cli.h"
 #include "tools/gpu/bench.h"
 
 ABSL_FLAG(std::string, json, "", "also write the results to this file");

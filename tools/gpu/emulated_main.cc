@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <optional>
 
-#include "compiler/cuda/exec/testing/emulated_gpu.h"
+#include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 
 namespace {
 

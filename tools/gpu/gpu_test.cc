@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "compiler/cuda/exec/operation.h"
+#include "compiler/targets/cuda/run/operation.h"
 #include "framework/cuda/driver_api.h"
 #include "framework/cuda/gpu.h"
 #include "framework/testing/compare.h"

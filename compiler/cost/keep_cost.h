@@ -1,0 +1,68 @@
+// What it costs to keep each forward value of a training step until the backward part reads it, and what it costs to
+// compute it there again. Made before fusion and for fusion: chains of pointwise ops, views and row reductions are
+// taken to run in registers, so only values that some op needs in memory cost traffic.
+//
+// Costs are in sixteenths of a byte moved, at the rates of planned_machine() for the graph's device.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "compiler/cost/machine.h"
+#include "framework/ir/graph.h"
+
+namespace weft {
+
+inline constexpr int64_t kCostPerByte = 16;
+
+enum class Redo : uint8_t {
+  kNever,   // arguments, cells, side effects, and what is too small to be worth a launch
+  kFree,    // a view, a number, an index row
+  kCheap,   // pointwise: runs inside the kernel that reads it
+  kReduce,  // a reduction
+  kDear,    // contraction, indexing, sorting, scan, random bits
+};
+
+struct NodeCost {
+  bool backward = false;  // made by reverse mode, or depends on what was
+  bool always = false;    // a small constant: there at any time, costs nothing
+  bool alias = false;     // a view that shows its operand's memory
+  Redo redo = Redo::kNever;
+  int32_t level = 0;      // number of results that had to be complete before: equal levels may share a kernel
+  int64_t again = 0;      // cost to compute once more
+};
+
+struct ValueCost {
+  Value base;             // whose memory it shows: itself unless an alias
+  int64_t bytes = 0;      // of the base if it lies in the arena, else 0: these live from forward to backward if kept
+  int64_t keep = 0;       // cost to write (unless some op needs it in memory anyway) and read again
+  bool stored = false;    // some forward op needs it in memory
+  bool stored_after = false;  // some backward op needs it in memory
+};
+
+class KeepCosts {
+ public:
+  /// Nodes whose results have at most `small` bytes are kept (and are constants, if made from constants alone).
+  explicit KeepCosts(const Graph& g, int64_t small = 4096);
+  const NodeCost& node(int32_t id) const { return nodes_[id]; }
+  const ValueCost& value(Value v) const { return values_[first_[v.node] + v.index]; }
+  const Machine& machine() const { return machine_; }
+  /// Some node was made by reverse mode.
+  bool any_backward() const { return any_backward_; }
+  /// Ops that need this operand in memory: contraction, indexing, sort, scan.
+  static bool reads_memory(const OpDef& op);
+
+ private:
+  ValueCost& at(Value v) { return values_[first_[v.node] + v.index]; }
+  void classify(const Graph& g);
+  void find_stored(const Graph& g);
+  void price(const Graph& g);
+
+  const int64_t small_;
+  const Machine& machine_;
+  std::vector<NodeCost> nodes_;
+  std::vector<ValueCost> values_;
+  std::vector<int32_t> first_;  // of each node: its first entry in values_
+  bool any_backward_ = false;
+};
+
+}  // namespace weft

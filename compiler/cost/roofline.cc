@@ -1,0 +1,33 @@
+#include "compiler/cost/roofline.h"
+
+#include <algorithm>
+
+namespace weft {
+namespace {
+
+double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
+}  // namespace
+
+double roofline_seconds(const Machine& m, const Work& w) {
+  return std::max({seconds(w.bytes, m.bytes), seconds(w.flops, m.flops), seconds(w.products, m.products)});
+}
+
+double free_operations(const Machine& m, double bytes) { return operations_for(m, bytes, 1); }
+
+double operations_for(const Machine& m, double bytes, double times) { return times * bytes / m.bytes * m.flops; }
+
+std::vector<double> time_shares(const Machine& m, const std::vector<Work>& kinds) {
+  std::vector<double> shares;
+  double all = 0;
+  for (const Work& w : kinds) all += shares.emplace_back(roofline_seconds(m, w));
+  for (double& s : shares) s = all > 0 ? s / all : 0;
+  return shares;
+}
+
+double rest_after_speedup(double share, double speedup) {
+  const double rest = 1 - share;
+  return rest / (share / speedup + rest);
+}
+
+}  // namespace weft

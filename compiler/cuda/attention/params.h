@@ -1,7 +1,0 @@
-// params.inc for the host.
-#pragma once
-#include <cstdint>
-
-namespace weft::cuda {
-#include "compiler/cuda/attention/params.inc"
-}  // namespace weft::cuda

@@ -1,0 +1,17 @@
+// fused: a group of nodes that runs as one generated kernel. Its body is an ordinary Graph, so the interpreter, the
+// reference and every analysis see the ops themselves; a fused node is an optimisation and never a new meaning.
+#pragma once
+#include "framework/ir/op_def.h"
+
+namespace weft::loop_ir {
+
+/// {body: Graph}: operands are the body's inputs, results its outputs. The body holds primitives only and neither cells
+/// nor captured tensors. decompose runs the body; there is no kernel: the plan gives each node one.
+extern const OpDef fused_op;
+
+/// Floating-point operations of one run of a body.
+double body_flops(const Graph& body);
+
+inline const Graph& body_of(const Node& n) { return *n.attrs.get<Ref<Graph>>("body"); }
+
+}  // namespace weft::loop_ir

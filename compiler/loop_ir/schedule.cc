@@ -1,0 +1,286 @@
+#include "compiler/loop_ir/schedule.h"
+
+#include <algorithm>
+
+#include "framework/base/cat.h"
+
+namespace weft::loop_ir {
+namespace {
+
+// More columns than this are summed across rows in registers; fewer go through an accumulator per row of lanes.
+constexpr int64_t kMaxColumns = 16384;
+// A row longer than this, with few rows to share among threads, is summed in pieces or not at all.
+constexpr int64_t kLongRow = 32768;
+constexpr int64_t kFewRows = 4;
+
+struct Sets {
+  uint32_t all = 0;
+  uint32_t consumed = 0;  // axes of reductions whose result is used in the kernel
+  bool consumes = false;
+  std::vector<uint32_t> ends;  // of reductions that only are results
+};
+
+class Scheduler {
+ public:
+  Scheduler(const Domain& d, std::vector<Access>& accesses, bool in_order)
+      : d_(d), accesses_(accesses), in_order_(in_order) {}
+
+  Schedule run() {
+    s_.is_column.resize(d_.exprs.size());
+    for (size_t a = 0; a < d_.extents.size(); ++a) sets_.all |= 1u << a;
+    collect();
+    choose();
+    if (!s_.loop && !s_.lanes) choose_lanes();
+    order();
+    return std::move(s_);
+  }
+
+ private:
+  int64_t points(uint32_t set) const {
+    int64_t n = 1;
+    for (size_t a = 0; a < d_.extents.size(); ++a)
+      if (set >> a & 1) n *= d_.extents[a];
+    return n;
+  }
+  uint32_t last() const { return sets_.all ? 1u << (d_.extents.size() - 1) : 0; }
+  /// `set` holds neighbours only, in the order of the domain.
+  static bool run_of_axes(uint32_t set) {
+    if (!set) return false;
+    while (!(set & 1)) set >>= 1;
+    return (set & (set + 1)) == 0;
+  }
+  bool suffix(uint32_t set) const { return (set & last()) && run_of_axes(set); }
+
+  void collect() {
+    std::vector<bool> used(d_.exprs.size());
+    for (const Expr& e : d_.exprs)
+      for (int32_t a : e.args) used[a] = true;
+    bool first = true;
+    for (size_t i = 0; i < d_.exprs.size(); ++i) {
+      const Expr& e = d_.exprs[i];
+      if (e.kind != Expr::kReduction) continue;
+      if (!e.reduced) throw Unfusable{"a sum covers one element only"};
+      if (!used[i]) {
+        sets_.ends.push_back(e.reduced);
+        continue;
+      }
+      if (!first && sets_.consumed != e.reduced) throw Unfusable{"its reductions run over different axes"};
+      sets_.consumed = e.reduced;
+      sets_.consumes = true;
+      first = false;
+    }
+  }
+
+  /// Sets loop and lanes from the reductions, if there are any.
+  void choose() {
+    if (d_.dot >= 0) {
+      if (sets_.consumes || !sets_.ends.empty()) throw Unfusable{"a reduction needs more than one tile of the product"};
+      return;  // lanes are the product's columns: see order()
+    }
+    if (sets_.consumes) {
+      set_rows(sets_.consumed);
+      const int64_t rows = points(sets_.all & ~s_.loop & ~s_.lanes);
+      if (s_.mode == Mode::kRows && rows < kFewRows && points(s_.loop) > kLongRow)
+        throw Unfusable{"its rows are few and long: what follows the sum waits for all of it"};
+      for (uint32_t e : sets_.ends)
+        if (e != s_.loop) set_column(e);
+      return;
+    }
+    if (sets_.ends.empty()) return;
+    // Only results: rows if one of them takes the last axis, else columns or across.
+    uint32_t rows = 0;
+    for (uint32_t e : sets_.ends)
+      if (e & last()) rows = e;
+    if (rows) {
+      set_rows(rows);
+      bool same = true;
+      for (uint32_t e : sets_.ends) same &= e == rows;
+      if (!same) {
+        for (uint32_t e : sets_.ends)
+          if (e != rows) set_column(e);
+      } else if (s_.mode == Mode::kRows && points(sets_.all & ~rows) < kFewRows && points(rows) > kLongRow) {
+        if (only_ends()) {
+          s_.mode = Mode::kSplit;
+        } else {
+          throw Unfusable{"its rows are few and long, and other results need them too"};
+        }
+      }
+      return;
+    }
+    const uint32_t r = sets_.ends[0];
+    for (uint32_t e : sets_.ends)
+      if (e != r) throw Unfusable{"its reductions run over different axes"};
+    const uint32_t kept = sets_.all & ~r;
+    const bool leading = suffix(kept);
+    if (leading && points(kept) <= kMaxColumns && points(r) >= 64 && points(kept) >= 16 && one_axis(kept)) {
+      s_.reduces = true;
+      s_.loop = s_.lanes = kept;
+      set_column(r);
+      return;
+    }
+    set_rows(r);
+  }
+
+  void set_rows(uint32_t r) {
+    s_.reduces = true;
+    if (suffix(r)) {
+      s_.mode = Mode::kRows;
+      s_.loop = s_.lanes = r;
+      return;
+    }
+    if (!run_of_axes(r)) throw Unfusable{"it reduces axes that do not lie together"};
+    s_.mode = Mode::kAcross;
+    s_.loop = r;
+    s_.lanes = last();
+  }
+
+  void set_column(uint32_t r) {
+    if (s_.mode != Mode::kRows || r != (sets_.all & ~s_.loop))
+      throw Unfusable{"a sum over rows beside it leaves out some of the outer axes"};
+    if (points(s_.loop) > kMaxColumns) throw Unfusable{"a sum over rows beside it has too many columns"};
+    for (size_t i = 0; i < d_.exprs.size(); ++i)
+      if (d_.exprs[i].kind == Expr::kReduction && d_.exprs[i].reduced == r) s_.is_column[i] = true;
+  }
+
+  bool only_ends() const {
+    for (const Result& r : d_.results)
+      if (d_.exprs[r.expr].kind != Expr::kReduction) return false;
+    return true;
+  }
+
+  /// Elementwise: the axis along which most bytes lie side by side.
+  void choose_lanes() {
+    if (d_.dot >= 0) {
+      // Its columns: the last dims of the result.
+      const IndexMap* map = nullptr;
+      for (const Expr& e : d_.exprs)
+        if (e.kind == Expr::kTile) map = &e.map;
+      if (!map) throw Unfusable{"the product is not used"};
+      for (int i = 0; i < d_.dot_columns; ++i)
+        for (const Term& t : (*map)[map->size() - 1 - i].terms) s_.lanes |= 1u << t.axis;
+      if (!s_.lanes) throw Unfusable{"the product has one column"};
+      s_.loop = s_.lanes;
+      return;
+    }
+    if (!sets_.all) return;
+    int best = -1;
+    double most = -1;
+    for (int a = static_cast<int>(d_.extents.size()) - 1; a >= 0; --a) {
+      double w = 0;
+      for (const Access& x : accesses_)
+        if (x.strides[a] == 1) w += x.weight * share(x) * (d_.extents[a] >= 16 ? 1.0 : 0.25);
+      if (w > most) {
+        most = w;
+        best = a;
+      }
+    }
+    s_.lanes = s_.loop = 1u << best;
+  }
+
+  /// Less than 1 for what stays the same along an axis. By classes of extents, so that other lengths choose alike.
+  double share(const Access& x) const {
+    double s = 1;
+    for (size_t a = 0; a < d_.extents.size(); ++a)
+      if (x.strides[a] == 0 && x.index_stride == 0) s /= d_.extents[a] >= 16 ? 16 : 2;
+    return s;
+  }
+
+  bool joins(int major, int minor) const {
+    for (const Access& x : accesses_)
+      if (x.strides[major] != x.strides[minor] * d_.extents[minor]) return false;
+    return true;
+  }
+
+  /// Neighbouring axes that every access can walk as one.
+  bool one_axis(uint32_t set) const {
+    for (int a = 0, before = -1; a < static_cast<int>(d_.extents.size()); ++a) {
+      if (!(set >> a & 1)) continue;
+      if (before >= 0 && !joins(before, a)) return false;
+      before = a;
+    }
+    return true;
+  }
+
+  void order() {
+    const bool across = s_.mode == Mode::kAcross;
+    std::vector<int> outer, loop, lanes;
+    for (int a = 0; a < static_cast<int>(d_.extents.size()); ++a) {
+      if (s_.lanes >> a & 1) {
+        lanes.push_back(a);
+      } else if (across && (s_.loop >> a & 1)) {
+        loop.push_back(a);
+      } else {
+        outer.push_back(a);
+      }
+    }
+    const bool elementwise = sets_.ends.empty() && !sets_.consumes && d_.dot < 0;
+    if ((elementwise || across) && !lanes.empty()) {
+      // Neighbours of the lane axis that lie beside it in every access become part of it.
+      for (bool grown = true; grown;) {
+        grown = false;
+        for (size_t i = 0; i < outer.size() && !grown; ++i)
+          if (joins(outer[i], lanes.front())) {
+            lanes.insert(lanes.begin(), outer[i]);
+            outer.erase(outer.begin() + i);
+            grown = true;
+          }
+      }
+    }
+    if (elementwise && !in_order_ && !lanes.empty()) put_across_last(outer, lanes.back());
+    add_merged(outer, false);
+    if (across) add_merged(loop, true);
+    if (lanes.empty()) {
+      s_.axes.push_back({});
+      s_.extents.push_back(1);
+    } else {
+      add_merged(lanes, true);
+    }
+    for (Access& x : accesses_) {
+      std::vector<int64_t> strides;
+      for (const auto& group : s_.axes) strides.push_back(group.empty() ? 0 : x.strides[group.back()]);
+      x.strides = std::move(strides);
+    }
+  }
+
+  /// Operands that do not lie side by side along the lanes are read by tiles of lanes and the last outer axis, so that
+  /// is the one along which most bytes of theirs do.
+  void put_across_last(std::vector<int>& outer, int lane) const {
+    double most = 0;
+    size_t best = outer.size();
+    for (size_t i = 0; i < outer.size(); ++i) {
+      double w = 0;
+      for (const Access& x : accesses_)
+        if (x.strides[lane] > 1 && x.strides[outer[i]] == 1 && x.index_stride == 0 && d_.extents[outer[i]] >= 16)
+          w += x.weight * share(x);
+      if (w > most) most = w, best = i;
+    }
+    if (best < outer.size()) std::rotate(outer.begin() + best, outer.begin() + best + 1, outer.end());
+  }
+
+  void add_merged(const std::vector<int>& list, bool whole) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (i > 0 && joins(list[i - 1], list[i])) {
+        s_.axes.back().push_back(list[i]);
+        s_.extents.back() *= d_.extents[list[i]];
+        continue;
+      }
+      if (i > 0 && whole) throw Unfusable{"an operand's layout keeps the axes of its loop apart"};
+      s_.axes.push_back({list[i]});
+      s_.extents.push_back(d_.extents[list[i]]);
+    }
+  }
+
+  const Domain& d_;
+  std::vector<Access>& accesses_;
+  const bool in_order_;
+  Schedule s_;
+  Sets sets_;
+};
+
+}  // namespace
+
+Schedule make_schedule(const Domain& d, std::vector<Access>& accesses, bool in_order) {
+  return Scheduler(d, accesses, in_order).run();
+}
+
+}  // namespace weft::loop_ir

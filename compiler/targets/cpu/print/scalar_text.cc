@@ -1,0 +1,97 @@
+#include "compiler/targets/cpu/print/scalar_text.h"
+
+#include <cmath>
+#include <cstdio>
+
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+
+namespace weft::codegen {
+namespace {
+
+using loop_ir::Op;
+using loop_ir::Type;
+
+// Rows of pointwise.inc: name and expression in x, in a and b, or in c, a and b.
+struct PwText {
+  const char* name;
+  const char* expression;
+};
+constexpr PwText kPointwise[] = {
+#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) {#name, #expr},
+#define WEFT_TEST(name, types, expr, doc) {#name, #expr},
+#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) {#name, #expr},
+#define WEFT_COMPARE(name, types, expr, doc) {#name, #expr},
+#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) {#name, #expr},
+#include "ops/kernels/pointwise.inc"
+};
+
+}  // namespace
+
+std::string value_name(const loop_ir::Kernel& k, int id) {
+  static constexpr const char* kReductions[] = {"sum", "max", "min", "prod"};
+  const loop_ir::Instr& i = k.instrs[id];
+  switch (i.op) {
+    case Op::kConst:
+      return cat("c", id);
+    case Op::kParam:
+      return cat("param", id);
+    case Op::kIndex:
+      return cat("index", id);
+    case Op::kLoad:
+      return cat("load", id);
+    case Op::kCheck:
+      return cat("at", id);
+    case Op::kPw:
+      return cat(kPointwise[static_cast<int>(i.pw)].name, id);
+    case Op::kCast:
+      return cat("cast", id);
+    case Op::kRound:
+      return cat("round", id);
+    case Op::kKept:
+      return cat("kept", id);
+    case Op::kReduce:
+      return cat(kReductions[static_cast<int>(i.rd)], id);
+    default:
+      WEFT_BUG_IF(true, "print: instruction ", id, " has no value");
+  }
+}
+
+const char* reduction_type(kernels::Rd rd) {
+  static constexpr const char* kTypes[] = {"Sum", "Max", "Min", "Prod"};
+  return kTypes[static_cast<int>(rd)];
+}
+
+Type read_type(DType t) {
+  constexpr Type k[] = {Type::f32, Type::f64, Type::f32, Type::f32, Type::i64, Type::i32, Type::i32, Type::pred};
+  return k[static_cast<int>(t)];
+}
+
+std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand) {
+  const int operands = kernels::pointwise_info(op).operands;
+  const char* e = kPointwise[static_cast<int>(op)].expression;
+  std::string s;
+  for (const char* p = e; *p; ++p) {
+    const bool alone = (p == e || !is_letter(p[-1])) && !is_letter(p[1]);
+    int which = -1;
+    if (alone && operands == 1 && *p == 'x') which = 0;
+    if (alone && operands == 2 && *p == 'a') which = 0;
+    if (alone && operands == 2 && *p == 'b') which = 1;
+    const std::string text = which < 0 ? std::string(1, *p) : operand(which);
+    if (text[0] == '-' && which >= 0 && !s.empty() && s.back() == '-') s += ' ';  // no decrement
+    s += text;
+  }
+  return s;
+}
+
+std::string float_text(Type t, double x) {
+  const char* f = t == Type::f32 ? "f" : "";
+  if (std::isinf(x)) return cat(x < 0 ? "-" : "", "__builtin_inf", f, "()");
+  char text[40];
+  std::snprintf(text, sizeof text, t == Type::f32 ? "%.9g" : "%.17g", t == Type::f32 ? static_cast<float>(x) : x);
+  std::string s = text;
+  if (s.find_first_of(".e") == s.npos) s += ".0";
+  return s + f;
+}
+
+}  // namespace weft::codegen

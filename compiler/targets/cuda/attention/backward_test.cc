@@ -1,0 +1,77 @@
+// Attention's backward kernels in the emulation, against f64.
+#include <gtest/gtest.h>
+
+#include "compiler/targets/cuda/attention/emulated_case.h"
+
+namespace weft::cuda {
+namespace {
+
+TEST(AttentionBackward, CausalBf16) {
+  check_emulated(
+      {.sizes = {.sq = 130, .skv = 130, .d = 64, .dv = 64}, .mask = "causal", .blocks = {128, 128}, .backward = true});
+}
+
+TEST(AttentionBackward, Types) {
+  for (DType type : {kFloat32, kBFloat16, kFloat16})
+    check_emulated({.sizes = {.b = 2, .kv_b = 2, .hq = 2, .hkv = 1, .sq = 70, .skv = 90, .d = 64, .dv = 64},
+                    .type = type,
+                    .mask = "sliding window",
+                    .score = "softcap",
+                    .blocks = {64, 64},
+                    .backward = true});
+}
+
+TEST(AttentionBackward, Tf32) {
+  check_emulated({.sizes = {.sq = 40, .skv = 70, .d = 24, .dv = 40},
+                  .type = kFloat32,
+                  .mask = "causal",
+                  .backward = true,
+                  .options = {.tf32 = true}});
+}
+
+TEST(AttentionBackward, HeadDims) {
+  for (auto [d, dv] : {std::pair{1, 1}, {8, 24}, {40, 65}, {128, 128}, {192, 128}, {256, 256}, {64, 320}, {320, 16}})
+    for (DType type : {kBFloat16, kFloat32})
+      check_emulated({.sizes = {.sq = 33, .skv = 50, .d = d, .dv = dv},
+                      .type = type,
+                      .mask = "causal",
+                      .backward = true,
+                      .wide = d == 8});
+}
+
+TEST(AttentionBackward, Lengths) {
+  for (int sq : {1, 17, 65, 129})
+    for (int skv : {1, 31, 127, 200})
+      check_emulated({.sizes = {.sq = sq, .skv = skv, .d = 16, .dv = 16}, .mask = "none", .backward = true});
+}
+
+TEST(AttentionBackward, GroupedHeads) {
+  for (auto [hq, hkv] : {std::pair{3, 1}, {6, 2}, {8, 1}})
+    for (int sq : {5, 70})
+      check_emulated(
+          {.sizes = {.b = 2, .kv_b = hq == 8 ? 1 : 2, .hq = hq, .hkv = hkv, .sq = sq, .skv = 67, .d = 16, .dv = 16},
+           .mask = "padding",
+           .score = "distance",
+           .blocks = {sq == 5 ? 64 : 0, 64},
+           .backward = true});
+}
+
+TEST(AttentionBackward, Masks) {
+  for (const auto& m : testing::conformance_masks())
+    check_emulated({.sizes = {.b = 2, .kv_b = 2, .hq = 2, .hkv = 2, .sq = 80, .skv = 100, .d = 16, .dv = 16},
+                    .mask = m.name,
+                    .blocks = {(m.name[0] + m.name[1]) % 2 ? 64 : 0, 64},
+                    .backward = true});
+}
+
+TEST(AttentionBackward, Scores) {
+  for (const auto& m : testing::conformance_scores())
+    check_emulated({.sizes = {.b = 2, .kv_b = 2, .hq = 2, .hkv = 1, .sq = 40, .skv = 70, .d = 16, .dv = 16},
+                    .type = m.name[0] % 2 ? kBFloat16 : kFloat32,
+                    .mask = "causal",
+                    .score = m.name,
+                    .backward = true});
+}
+
+}  // namespace
+}  // namespace weft::cuda

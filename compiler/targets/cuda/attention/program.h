@@ -1,0 +1,91 @@
+// attention and attention_backward as CUDA kernels: which kernels a call needs, and each launch's grid and parameters.
+// The kernels depend on types, head dims and mods; lengths, batch and heads are parameters of the launches.
+#pragma once
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "compiler/targets/cuda/attention/params.h"
+#include "compiler/targets/cuda/attention/spec.h"
+#include "framework/ir/attr.h"
+#include "framework/tensor/view.h"
+
+namespace weft::cuda {
+
+struct AttentionOptions {
+  /// f32 products on tensor cores with 11 bits of their operands (TF32); else exact products and f32 sums.
+  bool tf32 = false;
+  /// The device is of sm_90a, and maps of launches are encoded: TMA and WGMMA may be chosen.
+  bool sm90a = false, maps = false;
+  /// Of all addresses, where they are not given yet.
+  int alignment = 16;
+};
+
+/// An operand as TMA sees it, for cuTensorMapEncodeTiled: elements of 2 bytes, dims from the innermost, 128-byte
+/// swizzle.
+struct AttentionMap {
+  void* base = nullptr;
+  uint64_t extents[4] = {}, strides[3] = {};  // strides in bytes, of dims 1 to 3
+  uint32_t box[4] = {};
+};
+
+struct AttentionLaunch {
+  int kernel = 0;  // of AttentionProgram::kernels()
+  Grid grid;
+  AttentionParams params{};
+  /// Not empty: the kernel's parameters are `params`, padded to 64 bytes, and these maps encoded, 128 bytes each.
+  std::vector<AttentionMap> maps = {};
+};
+/// Where the first map of a launch's parameters begins, and how many there are at most.
+inline constexpr size_t kAttentionMapsAt = (sizeof(AttentionParams) + 63) / 64 * 64, kMostAttentionMaps = 4;
+
+/// Views are of device memory: operands as ops/attention/record.h lists them (of attention, or of attention_backward),
+/// results contiguous or with a last stride of 1. Nothing is read through them but by the kernels.
+class AttentionProgram {
+ public:
+  /// Throws where a mod has no CUDA form, or head dims need more shared memory than a block may have.
+  AttentionProgram(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView> out, bool backward,
+                   const AttentionOptions& options = {});
+  /// One after another in this order, as launches() names them.
+  std::span<const Kernel> kernels() const { return kernels_; }
+  /// Whether the same kernels serve a call with these views.
+  bool serves(std::span<const StridedView> in, std::span<const StridedView> out) const;
+  /// Bytes of scratch for such a call; 256-byte aligned.
+  int64_t workspace(std::span<const StridedView> in) const;
+  /// In the order of launching, on one stream.
+  std::vector<AttentionLaunch> launches(std::span<const StridedView> in, std::span<const StridedView> out,
+                                        void* workspace) const;
+
+ private:
+  struct Sizes;
+  std::string choices(std::span<const StridedView> in, std::span<const StridedView> out) const;
+  AttentionSpec base_spec(std::span<const StridedView> in, std::span<const StridedView> out) const;
+  AttentionSpec forward_spec(const AttentionSpec& base, const Sizes& z) const;
+  bool hopper(const AttentionSpec& forward, const Sizes& z) const;
+  AttentionPart key_grad_part(const AttentionSpec& base, const Sizes& z) const;
+  AttentionPart query_grad_part(const AttentionSpec& base, const Sizes& z) const;
+  AttentionSpec key_grad_spec(const AttentionSpec& base, const Sizes& z) const;
+  AttentionSpec query_grad_spec(const AttentionSpec& base, const Sizes& z) const;
+  AttentionSpec table_grad_spec(const AttentionSpec& base, const Sizes& z) const;
+  AttentionSpec delta_spec(const AttentionSpec& base) const;
+  void add(const AttentionSpec& spec, AttentionPart part);
+  void add_backward(const AttentionSpec& base, const Sizes& z, std::span<const StridedView> in);
+  AttentionParams params(std::span<const StridedView> in) const;
+  /// Where scratch lies in the workspace.
+  void lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes, void* workspace) const;
+  int64_t learned_tables(std::span<const StridedView> in) const;
+  int64_t table_elements(std::span<const StridedView> in) const;
+  int64_t table_sets(std::span<const StridedView> in) const;
+
+  Attrs attrs_;
+  AttentionOptions options_;
+  bool backward_ = false;
+  MaskDeps mask_deps_;  // of a mask without lists
+  std::string choices_;
+  std::vector<AttentionSpec> specs_;  // by kernel
+  std::vector<AttentionPart> parts_;
+  std::vector<Kernel> kernels_;
+  std::vector<int> finish_;  // of each learned table
+};
+
+}  // namespace weft::cuda

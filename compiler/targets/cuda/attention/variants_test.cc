@@ -1,0 +1,131 @@
+// Dropout, keys in pages and layouts in the emulation, against the record's decomposition in f64.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "compiler/targets/cuda/attention/emulated_case.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/attention/record.h"
+#include "ops/core/core.h"
+
+namespace weft::cuda {
+namespace {
+
+constexpr double kEps = 0x1p-24;
+
+Tensor values(const Shape& shape, uint64_t seed) {
+  testing::Dice dice(seed);
+  std::vector<float> v(static_cast<size_t>(shape.numel()));
+  for (float& x : v) x = static_cast<float>(dice.real(-1, 1));
+  return Tensor::from_vector<float>(v, shape);
+}
+
+void expect_near(const char* what, const Tensor& got, const Tensor& want, double bound) {
+  const std::vector<double> g = got.to(kFloat64).contiguous().to_vector<double>(),
+                            w = want.contiguous().to_vector<double>();
+  ASSERT_EQ(g.size(), w.size()) << what;
+  for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], bound) << what << "[" << i << "]";
+}
+
+/// f32 or bf16 operands of magnitude at most 1; keep: one over the part that dropout keeps.
+void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, double keep, bool backward = true,
+           const AttentionOptions& options = {}) {
+  const int64_t d = in[0].size(3), dv = in[2].size(3);
+  std::vector<Tensor> wide = in;
+  for (size_t i = 0; i < 3; ++i) wide[i] = in[i].to(kFloat64);
+  const std::vector<Tensor> want = weft::internal::plain_attention(attrs, wide);
+  const std::vector<Tensor> got = run_emulated(attrs, in, false, options);
+  // Of a probability: what scores, exponents (up to sqrt(d)) and the sum over the keys lose.
+  const double score = static_cast<double>(d + 12) * std::sqrt(static_cast<double>(d)) * kEps;
+  const double relative = 2 * score + static_cast<double>(3 * d + 20 + 2 * keys) * kEps;
+  // Of probabilities, gradients of scores and results, where these are rounded to bf16.
+  const double half = in[0].dtype() == kBFloat16 ? 0x1p-9 : 0;
+  expect_near("out", got[0], want[0], (relative + 2 * half) * keep);
+  expect_near("lse", got[1], want[1], relative);
+  if (!backward) return;
+  const Tensor dout = values(got[0].shape(), 77).to(in[0].dtype()), dlse = values(got[1].shape(), 78);
+  std::vector<Tensor> back = in, wide_back = wide;
+  for (const Tensor& t : {got[0], got[1], dout, dlse}) back.push_back(t);
+  for (const Tensor& t : {want[0], want[1], dout.to(kFloat64), dlse.to(kFloat64)}) wide_back.push_back(t);
+  const std::vector<Tensor> g = run_emulated(attrs, back, true, options),
+                            w = weft::internal::plain_attention_backward(attrs, wide_back);
+  const double queries = static_cast<double>(in[0].size(2) * in[0].size(1) / in[1].size(1));
+  // Of a row of score gradients, whose sum of magnitudes is at most 2 keep dv; out's rounding is in delta.
+  const double term = (4 * relative + 6 * half) * keep * static_cast<double>(dv + 1);
+  expect_near("dq", g[0], w[0], term);
+  expect_near("dk", g[1], w[1], term * queries);
+  expect_near("dv", g[2], w[2], (4 * relative + 2 * half) * keep * queries);
+}
+
+TEST(AttentionVariants, Dropout) {
+  const Tensor q = values({2, 4, 37, 16}, 1), k = values({2, 2, 45, 16}, 2), v = values({2, 2, 45, 8}, 3);
+  const weft::internal::AttentionCall c =
+      weft::internal::attention_call(q, k, v, {.mask_mod = attention::causal(), .enable_gqa = true, .dropout_p = 0.3});
+  check(c.attrs, c.operands, 45, 1 / 0.7);
+}
+
+TEST(AttentionVariants, DropoutOnHopper) {
+  for (int64_t d : {16, 128}) {
+    const Tensor q = values({1, 2, 100, d}, 1).to(kBFloat16), k = values({1, 1, 140, d}, 2).to(kBFloat16),
+                 v = values({1, 1, 140, d}, 3).to(kBFloat16);
+    const weft::internal::AttentionCall c = weft::internal::attention_call(
+        q, k, v, {.mask_mod = attention::causal(), .enable_gqa = true, .dropout_p = 0.3});
+    check(c.attrs, c.operands, 140, 1 / 0.7, true, {.sm90a = true, .maps = true});
+  }
+}
+
+// A part of a whole drops what the whole drops there.
+TEST(AttentionVariants, DropoutOfAPart) {
+  const Tensor q = values({1, 2, 20, 16}, 1), k = values({1, 2, 33, 16}, 2), v = values({1, 2, 33, 16}, 3);
+  weft::internal::AttentionCall c = weft::internal::attention_call(q, k, v, {.dropout_p = 0.5});
+  const TensorOptions i64{.dtype = kInt64};
+  for (const Tensor& t : {arange(1, 2, 1, i64), arange(4, 6, 1, i64), arange(0, 40, 2, i64), arange(66, 0, -2, i64)})
+    c.operands.push_back(t);
+  check(c.attrs.with("dropout_extents", Shape{2, 6, 40, 70}), c.operands, 33, 2);
+}
+
+TEST(AttentionVariants, Pages) {
+  const Tensor q = values({2, 4, 3, 16}, 1), k = values({9, 2, 16, 16}, 2), v = values({9, 2, 16, 16}, 3);
+  const Tensor pages = Tensor::from_vector<int64_t>({3, 1, 8, -1, 0, 2, 4, 5}, {2, 4});
+  const Tensor lengths = Tensor::from_vector<int64_t>({41, 64}, {2});
+  const weft::internal::AttentionCall c = weft::internal::attention_call(
+      q, k, v, {.mask_mod = attention::padding(lengths), .enable_gqa = true, .page_table = pages});
+  check(c.attrs, c.operands, 64, 1, false);
+}
+
+// Infinity and NaN among the values of keys that no query sees reach no result and no gradient.
+TEST(AttentionVariants, ValuesOfHiddenKeys) {
+  const Tensor lengths = Tensor::from_vector<int64_t>({41, 70}, {2});
+  const Tensor hidden = reshape(ge(arange(0, 70, 1, {.dtype = kInt64}), reshape(lengths, {2, 1})), {2, 1, 70, 1});
+  for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
+    for (const auto& [type, sm90a] : {std::pair{kFloat32, false}, {kBFloat16, false}, {kBFloat16, true}}) {
+      const AttentionOptions options{.sm90a = sm90a, .maps = sm90a};
+      const Tensor q = values({2, 2, sm90a ? 90 : 37, 16}, 1).to(type), k = values({2, 2, 70, 16}, 2).to(type),
+                   v = where(hidden, bad, values({2, 2, 70, 16}, 3)).to(type);
+      const weft::internal::AttentionCall c =
+          weft::internal::attention_call(q, k, v, {.mask_mod = attention::padding(lengths)});
+      const std::vector<Tensor> got = run_emulated(c.attrs, c.operands, false, options);
+      std::vector<Tensor> back = c.operands;
+      for (const Tensor& t : {got[0], got[1], values(got[0].shape(), 77).to(type), values(got[1].shape(), 78)})
+        back.push_back(t);
+      std::vector<Tensor> all = run_emulated(c.attrs, back, true, options);
+      all.push_back(got[0]);
+      for (size_t i = 0; i < all.size(); ++i)
+        for (double x : all[i].to(kFloat64).contiguous().to_vector<double>()) ASSERT_TRUE(std::isfinite(x)) << i;
+    }
+}
+
+// Rows that lie apart, and such that begin anywhere.
+TEST(AttentionVariants, Layouts) {
+  const Tensor wide = values({2, 30, 4, 3 * 16}, 1);
+  for (int64_t first : {0, 1}) {
+    const auto part = [&](int64_t i) { return transpose(slice(wide, 3, i * 15 + first, i * 15 + first + 12), 1, 2); };
+    const weft::internal::AttentionCall c =
+        weft::internal::attention_call(part(0), part(1), part(2), {.mask_mod = attention::causal()});
+    check(c.attrs, c.operands, 30, 1);
+  }
+}
+
+}  // namespace
+}  // namespace weft::cuda

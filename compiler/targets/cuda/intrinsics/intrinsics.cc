@@ -1,0 +1,122 @@
+#include "compiler/targets/cuda/intrinsics/intrinsics.h"
+
+#include <string_view>
+
+#include "compiler/targets/cpu/print/target.h"
+#include "framework/base/cat.h"
+
+#define WEFT_TEXT(name) extern "C" const char weft_text_##name[], weft_text_##name##_end[];
+WEFT_TEXT(cuda_env)
+WEFT_TEXT(cuda_types)
+WEFT_TEXT(cuda_base)
+WEFT_TEXT(cuda_derived)
+WEFT_TEXT(cuda_sm80)
+WEFT_TEXT(cuda_sm90)
+WEFT_TEXT(cuda_sm90a)
+WEFT_TEXT(philox)
+#undef WEFT_TEXT
+
+namespace weft::cuda {
+namespace {
+
+// Without comments and blank lines.
+std::string lines(const char* begin, const char* end) {
+  std::string_view text(begin, end - begin);
+  std::string out;
+  while (!text.empty()) {
+    const size_t length = text.find('\n');
+    std::string_view line = text.substr(0, length);
+    text.remove_prefix(length == text.npos ? text.size() : length + 1);
+    const size_t comment = line.find("//");
+    if (comment != line.npos) line = line.substr(0, comment);
+    while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
+    if (!line.empty()) out.append(line).push_back('\n');
+  }
+  return out;
+}
+#define WEFT_TEXT(name) lines(weft_text_##name, weft_text_##name##_end)
+
+// wgmma_bf16 and wgmma_f16: one instruction per width, each with its own number of registers.
+std::string wgmma() {
+  std::string out;
+  std::string chain[2];  // A in shared memory, in registers
+  for (int n : wgmma_widths()) {
+    const int m = n / 2;
+    std::string names, operands;
+    for (int i = 0; i < m; ++i) {
+      names += cat(i ? ", %" : "%", i);
+      operands += cat(i ? ", \"+f\"(d[" : "\"+f\"(d[", i, "])");
+    }
+    out += cat("#define W_NAMES", n, " \"", names, "\"\n#define W_SUMS", n, " ", operands, "\n");
+    auto branch = [&](bool registers) {
+      // Operands after the accumulators: A (1 or 4), B, accumulate, the transpositions.
+      const int b = m + (registers ? 4 : 1);
+      std::string text =
+          cat("  if constexpr (N == ", n, ") asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, %", b + 1,
+              ", 0;\\nwgmma.mma_async.sync.aligned.m64n", n, "k16.f32.\" W_TYPE \" {\" W_NAMES", n, " \"}, ");
+      if (registers)
+        text += cat("{%", m, ", %", m + 1, ", %", m + 2, ", %", m + 3, "}, %", b, ", p, 1, 1, %", b + 2,
+                    ";\\n}\" : W_SUMS", n,
+                    " : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), \"r\"((int)accumulate), "
+                    "\"n\"(trans_b));\n");
+      else
+        text += cat("%", m, ", %", b, ", p, 1, 1, %", b + 2, ", %", b + 3, ";\\n}\" : W_SUMS", n,
+                    " : \"l\"(a), \"l\"(b), \"r\"((int)accumulate), \"n\"(trans_a), \"n\"(trans_b));\n");
+      return text;
+    };
+    for (bool registers : {false, true}) chain[registers] += branch(registers);
+  }
+  for (const char* type : {"bf16", "f16"})
+    out += cat("#define W_TYPE \"", type, ".", type,
+               "\"\ntemplate <int N, int trans_a = 0, int trans_b = 0>\nW_WORD void wgmma_", type,
+               "(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {\n", chain[0],
+               "}\ntemplate <int N, int trans_b = 0>\nW_WORD void wgmma_", type,
+               "(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) {\n", chain[1],
+               "}\n#undef W_TYPE\n");
+  return out;
+}
+
+std::string make(Level level) {
+  std::string out = WEFT_TEXT(cuda_env) + scalar_intrinsics() + WEFT_TEXT(cuda_base) + shared_intrinsics();
+  if (level >= Level::kSm80) out += WEFT_TEXT(cuda_sm80);
+  if (level >= Level::kSm90) out += WEFT_TEXT(cuda_sm90);
+  if (level >= Level::kSm90a) out += WEFT_TEXT(cuda_sm90a) + wgmma();
+  return out + "#line 1\n";
+}
+
+}  // namespace
+
+const std::vector<int>& wgmma_widths() {
+  static const std::vector<int> widths = {8, 16, 32, 48, 64, 80, 96, 112, 128, 160, 192, 224, 256};
+  return widths;
+}
+
+const std::string& words(Level level) {
+  static const std::string texts[] = {make(Level::kBase), make(Level::kSm80), make(Level::kSm90), make(Level::kSm90a)};
+  return texts[static_cast<int>(level)];
+}
+
+const std::string& scalar_intrinsics() {
+  static const std::string text = codegen::prelude(codegen::cpu_scalar()) + WEFT_TEXT(philox) + WEFT_TEXT(cuda_types);
+  return text;
+}
+
+const std::string& shared_intrinsics() {
+  static const std::string text = WEFT_TEXT(cuda_derived);
+  return text;
+}
+
+Level level_of(const Kernel& kernel) {
+  if (kernel.only_sm90a) return Level::kSm90a;
+  return kernel.least_sm >= 90 ? Level::kSm90 : Level::kSm80;
+}
+
+std::string program(const Kernel& kernel) { return words(level_of(kernel)) + kernel.text; }
+
+const std::vector<std::string>& nvrtc_options() {
+  static const std::vector<std::string> options = {"--std=c++20", "--fmad=false", "--device-as-default-execution-space",
+                                                   "--disable-warnings"};
+  return options;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,38 @@
+// The kernels of these ops compile by NVRTC for the architectures that are tested, within their limits.
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/ops/ops.h"
+#include "compiler/targets/cuda/testing/ops/run_op.h"
+#include "ops/all_ops.h"
+
+namespace weft::cuda {
+namespace {
+
+// One kernel of each form: what is the same but for extents' dims or lengths in constants is compiled once.
+std::string form_of(const Kernel& k) {
+  std::string s;
+  for (char c : k.symbol)
+    if (c < '0' || c > '9' || s.ends_with("f") || s.ends_with("i") || s.ends_with("u")) s += c;
+  return s;
+}
+
+TEST(CudaOpsCompile, OnEveryArchitecture) {
+  std::set<std::string> forms;
+  std::vector<Kernel> kernels;
+  for (const OpDef* op : all_ops()) {
+    if (!op->samples || !why_not(*op).empty() || (op->is(kPointwise) && op->scalar >= 0)) continue;
+    OpRunner runner;
+    for (DType t : {kBFloat16, kFloat64})
+      for (const testing::Case& c : testing::cases_of(*op, t)) runner.prepare(c);
+    for (const Kernel& k : runner.kernels())
+      if (forms.insert(form_of(k)).second) kernels.push_back(k);
+  }
+  EXPECT_GT(kernels.size(), 30u);
+  WEFT_EXPECT_COMPILES(kernels);
+}
+
+}  // namespace
+}  // namespace weft::cuda

@@ -1,0 +1,104 @@
+// Operations that are a few kernel launches, one after another, whose sizes and layouts are known beforehand: only
+// addresses are filled in when they are enqueued. And how a kernel's text and the bytes of its parameters are written
+// side by side, so that the two agree.
+#pragma once
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "compiler/targets/cuda/run/operation.h"
+
+namespace weft::cuda {
+
+/// What an address parameter is the address of.
+struct Place {
+  enum Kind { kIn, kOut, kWorkspace, kBad } kind = kIn;
+  int index = 0;      // of the operand or result
+  int64_t bytes = 0;  // from its element 0, or from the workspace's start
+};
+inline Place in_place(int i, int64_t bytes = 0) { return {Place::kIn, i, bytes}; }
+inline Place out_place(int i, int64_t bytes = 0) { return {Place::kOut, i, bytes}; }
+inline Place scratch_place(int64_t bytes) { return {Place::kWorkspace, 0, bytes}; }
+
+/// One launch.
+struct Step {
+  Kernel kernel;
+  Grid grid;
+  std::vector<std::byte> parameters;  // with addresses missing
+  std::vector<std::pair<int, Place>> addresses;
+  int same_in = -1, same_out = -1;  // left out where this operand and this result lie at one address
+
+  /// Writes the parameters for a run, parameters.size() bytes.
+  void write_parameters(const Addresses& at, std::byte* to) const;
+  bool left_out(const Addresses& at) const;
+};
+
+class Launches final : public Operation {
+ public:
+  explicit Launches(const char* op) : op_(op) {}
+  void add(Step step);
+  /// Bytes of scratch from a 256-byte boundary on: where they begin.
+  int64_t scratch(int64_t bytes);
+  void set_checks_indices() { checks_ = true; }
+  /// The last step is left out of a run where operand and result lie at one address.
+  void leave_out_where_same(int in, int out) {
+    steps_.back().same_in = in;
+    steps_.back().same_out = out;
+  }
+  const std::vector<Step>& steps() const { return steps_; }
+
+  std::span<const Kernel> kernels() const override { return kernels_; }
+  void bind(std::span<const Function> functions) override;
+  int64_t workspace_bytes() const override { return workspace_; }
+  bool checks_indices() const override { return checks_; }
+  void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override;
+
+ private:
+  const char* op_;
+  std::vector<Step> steps_;
+  std::vector<Kernel> kernels_;
+  std::vector<Function> functions_;
+  int64_t workspace_ = 0;
+  bool checks_ = false;
+};
+
+/// Writes a kernel: what its text is specialised by (which is part of its symbol), its parameters in order, its body.
+class Text {
+ public:
+  /// `wide`: the type I of positions is int64, else int.
+  explicit Text(std::string_view name, bool wide = false);
+  Text& type(std::string_view name, DType dtype);
+  Text& type(std::string_view name, std::string_view text);
+  Text& constant(std::string_view name, int64_t value);
+  /// Declarations of types that are used from here on.
+  Text& types(std::string_view text);
+  /// Text that the kernel stands on; the same for every kernel of this name, or told by `key`.
+  Text& words(std::string_view text, std::string_view key = "");
+
+  Text& address(std::string_view declaration, const Place& place);
+  Text& bad() { return address("int* bad", {Place::kBad}); }
+  Text& index(std::string_view name, int64_t value);  // I
+  Text& indices(std::string_view name, std::span<const int64_t> values);
+  Text& whole(std::string_view name, int64_t value);  // int64
+  Text& real(std::string_view name, double value);    // f64
+
+  /// `body` defines the kernel kSymbol.
+  Step step(std::string_view body, int64_t blocks, int threads = 256, int shared = 0);
+
+ private:
+  void put(const void* data, int bytes, int alignment);
+  std::string name_, head_, fields_, words_;
+  bool wide_;
+  int alignment_ = 1;
+  Step step_;
+};
+
+/// The name of a dtype's elements in kernels' texts.
+std::string_view element_type(DType t);
+
+/// Blocks of `per` that cover n.
+inline int64_t blocks_for(int64_t n, int64_t per = 256) { return (n + per - 1) / per; }
+
+}  // namespace weft::cuda

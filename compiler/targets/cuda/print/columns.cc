@@ -1,0 +1,203 @@
+// Sums over rows beside sums along them, where rows do not come to shared memory (staged_columns.cc). The rows of a
+// block of 1024 fall into 16 classes (row % 16), the logical lanes of the sums: a thread block takes one class, its 64
+// rows in order, and leaves each column's sum in partial[block][class]; the finishing kernel combines those. A class
+// goes in batches: first each half warp sums along rows of its own, whose results are put into shared memory, then
+// threads go down the columns of the batch.
+#include <algorithm>
+
+#include "compiler/targets/cuda/print/writer.h"
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+#include "ops/numerics/reduce_order.h"
+
+namespace weft::cuda {
+namespace {
+
+using loop_ir::Instr;
+using loop_ir::Op;
+using loop_ir::StrideKind;
+
+// A class of rows is all that a thread block has, so where these are few, the block is large;
+// 1024 threads have 64 registers each.
+constexpr int kThreadsOfBoth = 512, kManyThreadsOfBoth = 1024, kValuesOfMany = 24;
+
+class Columns : Writer {
+ public:
+  explicit Columns(const Job& job) : Writer(job) {
+    lanes_ = low_.lanes();
+    points_ = low_.outer_points();
+    narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
+    units_ = (points_ + kReduceBlock - 1) / kReduceBlock * kReduceLanes;
+    partials_ = partial_offsets(job_, &total_);
+    element = [this](const Instr& i) { return place(i); };
+    tells_unwritten = true;
+    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+    at_ = narrow_ ? "i32" : "i64";
+  }
+
+  CudaLaunch run() {
+    const int last = static_cast<int>(form_.loops.size()) - 1;
+    // What the columns need of each row.
+    std::vector<bool> wanted(k_.instrs.size());
+    auto want = [&](int x) {
+      if (x < 0 || form_.in_loop(x)) return;
+      const int id = form_.same[x];
+      if (k_.instrs[id].op != Op::kConst && k_.instrs[id].op != Op::kParam) wanted[id] = true;
+    };
+    for (int id : form_.closure(last, {}))
+      for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c}) want(x);
+    for (const std::vector<int>* sinks : {&form_.loops[last].columns, &form_.loops[last].stores})
+      for (int id : *sinks) want(k_.instrs[id].a);
+    size_t values = std::count(wanted.begin(), wanted.end(), true);
+    for (size_t loop = 0; loop < form_.loops.size(); ++loop)
+      values = std::max(values, form_.closure(static_cast<int>(loop), {}).size());
+    const bool many = units_ < 2 * job_.device.multiprocessors && values <= kValuesOfMany;
+    const int threads = many ? kManyThreadsOfBoth : kThreadsOfBoth;
+    int halves = 1;
+    while (halves < 16 && int64_t{halves} * kReduceBlock < lanes_) halves *= 2;
+    const int rows = threads / 16 / halves;  // of a batch
+    WEFT_BUG_IF(int64_t{halves} * kReduceBlock < lanes_, "cuda: ", lanes_, " columns");
+    const std::string n = extent(k_.axes - 1, narrow_), points = params.i64("rows", points_),
+                      units = params.i64("units", units_);
+    line(cat("const int lane = threadIdx.x % ", 16 * halves, halves > 1 ? " / 16 * 1024 + threadIdx.x % 16" : "", ";"));
+    line("int turn = 0;");
+    std::vector<int> told;
+    int bytes = halves > 1 ? threads : 0;
+    for (size_t id = 0; id < wanted.size(); ++id) {
+      if (!wanted[id]) continue;
+      told.push_back(static_cast<int>(id));
+      line(cat("const Shared<", type(static_cast<int>(id)), "> row_", name(static_cast<int>(id)), " = shared_at<",
+               type(static_cast<int>(id)), ">(", bytes, ");"));
+      bytes += 8 * rows;
+    }
+    open_units(units, false);
+    line("const i64 first = unit / 16 * 1024;");
+    line(cat("const i64 end = ", points, " < first + 1024 ? ", points, " : first + 1024;"));
+    for (int c : form_.loops[last].columns)
+      line(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") ", partial(c), "[unit * ", n,
+               " + l] = identity<", op(c), ", ", type(c), ">();"));
+    open(cat("for (i64 batch = first + unit % 16; batch < end; batch += ", 16 * rows, ") {"));
+    open("{  // along the rows");
+    line(cat("const i64 mine = batch + 16 * (i64)(threadIdx.x / ", 16 * halves, "), ", point(),
+             " = mine < end ? mine : batch;"));
+    line(cat("const ", at_, " m = mine < end ? ", n, " : 0;"));
+    outer_positions(false);
+    outer_pointers(false, needed(0, last, true));
+    for (int loop = 0; loop < last; ++loop) {
+      values_before(loop);
+      const Loop& l = form_.loops[loop];
+      for (int r : l.reduces) line(cat(type(r), " acc", r, " = identity<", op(r), ", ", type(r), ">();"));
+      if (halves > 1)
+        line(cat("const ", at_, " stop", loop, " = m < lane - lane % 1024 + 1024 ? m : lane - lane % 1024 + 1024;"));
+      open(cat("_Pragma(\"unroll 8\") for (", at_, " l = lane; l < ", halves > 1 ? cat("stop", loop) : "m",
+               "; l += 16) {"));
+      values_of(form_.closure(loop, {}));
+      for (int r : l.reduces) take(r);
+      close();
+      for (int r : l.reduces)
+        line(cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves, ">(acc", r, ", turn);"));
+    }
+    for (int stage = last; stage <= last + 1; ++stage) values_before(stage);
+    open("if (lane == 0) {");
+    for (int id : told) line(cat("row_", name(id), "[threadIdx.x / ", 16 * halves, "] = ", name(id), ";"));
+    if (!form_.last.empty()) {
+      open("if (mine < end) {");
+      for (int id : form_.last) store(id);
+      close();
+    }
+    close();
+    close();
+    line("__syncthreads();");
+    open(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") {  // down the columns"));
+    for (int c : form_.loops[last].columns)
+      line(cat(type(c), " sum", k_.instrs[c].slot, " = ", partial(c), "[unit * ", n, " + l];"));
+    // Several rows are read before any is written: results may lie on operands, so that no compiler would do so.
+    const int together = std::min(4, rows);
+    std::vector<int> first, reads, rest;
+    in_array.assign(k_.instrs.size(), false);
+    for (int id : form_.closure(last, {})) {
+      const Instr& i = k_.instrs[id];
+      const bool load = i.op == Op::kLoad && i.a < 0;
+      (!load ? rest : moves(i.slot) ? reads : first).push_back(id);
+      in_array[id] = load && moves(i.slot);
+    }
+    values_of(first);
+    open(cat("for (int r = 0; r < ", rows, " && batch + 16 * r < end; r += ", together, ") {"));
+    for (int id : reads) line(cat(type(id), " ", name(id), "[", together, "];"));
+    array_index = "j";
+    looping = true;
+    guard = "in";
+    for (const bool writes : {false, true}) {
+      if (!writes && reads.empty()) continue;
+      open(cat("UNROLL for (int j = 0; j < ", together, "; ++j) {"));
+      line(cat("const i64 ", point(), " = batch + 16 * (r + j);"));
+      line(cat("const bool in = ", point(), " < end;"));
+      outer_positions(false);
+      std::vector<int> used = writes ? rest : reads;
+      if (writes) used.insert(used.end(), form_.loops[last].stores.begin(), form_.loops[last].stores.end());
+      outer_pointers(false, used);
+      if (!writes) {
+        values_of(reads);
+      } else {
+        for (int id : told) line(cat("const ", type(id), " ", name(id), " = row_", name(id), "[r + j];"));
+        values_of(rest);
+        take_columns(last);
+      }
+      close();
+    }
+    guard.clear();
+    looping = false;
+    in_array.clear();
+    close();
+    for (int c : form_.loops[last].columns) line(cat(partial(c), "[unit * ", n, " + l] = sum", k_.instrs[c].slot, ";"));
+    close();
+    line("__syncthreads();");
+    close();
+    close();
+    Grid grid;
+    grid.x = static_cast<uint32_t>(std::min<int64_t>(units_, job_.device.max_grid_x));
+    return finish(threads, bytes, grid,
+                  cat(points_, " rows of ", lanes_, " in batches of ", rows, ", and their columns"));
+  }
+
+ private:
+  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
+  std::string type(int r) const { return type_name(k_.instrs[r].type); }
+  std::string partial(int c) {
+    const int slot = k_.instrs[c].slot;
+    return params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]});
+  }
+
+  std::string place(const Instr& i) {
+    std::string index = "0";
+    if (Form::in_loop(i.level)) {
+      const StrideKind kind = k_.operands[i.slot].strides.back();
+      if (kind == StrideKind::kUnit) index = "l";
+      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+    }
+    return cat(pointer_name(i.slot), "[", index, index_term(i), "]");
+  }
+
+  void take_columns(int loop) {
+    for (int c : form_.loops[loop].columns)
+      line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "sum", k_.instrs[c].slot, " = ", op(c), "::f(sum",
+               k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
+           k_.instrs[c].note);
+    for (int id : form_.loops[loop].stores) store(id);
+  }
+
+  int64_t lanes_, points_, units_, total_;
+  bool narrow_;
+  std::string at_;
+  std::vector<int64_t> partials_;
+};
+
+}  // namespace
+
+CudaLaunch print_columns(const Job& job) {
+  if (!job.form.has_reduces() && job.form.last.empty()) return print_column_sums(job);
+  CudaLaunch launch;
+  return print_staged_columns(job, &launch) ? launch : Columns(job).run();
+}
+
+}  // namespace weft::cuda

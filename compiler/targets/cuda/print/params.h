@@ -1,0 +1,38 @@
+// The parameter struct of a kernel: its text, and its bytes for one launch.
+#pragma once
+#include <string>
+#include <vector>
+
+#include "compiler/targets/cuda/print/plan.h"
+#include "compiler/loop_ir/loop_ir.h"
+
+namespace weft::cuda {
+
+/// Fields are added when the text first uses them; each call gives how the kernel's body spells it ("p.n0").
+class Params {
+ public:
+  std::string pointer(const std::string& type, const std::string& name, Pointer what);
+  std::string number(loop_ir::Type type, const std::string& name, double value);
+  std::string i32(const std::string& name, int64_t value);
+  std::string i64(const std::string& name, int64_t value);
+  /// A divisor (loops.inc: Div) of numbers below 2^31.
+  std::string div(const std::string& name, int64_t divisor);
+
+  /// "struct NAME { ... };", fields by falling size.
+  std::string text(const std::string& name) const;
+  void write(CudaLaunch* launch) const;
+
+ private:
+  struct Field {
+    std::string type, name;
+    std::vector<char> bytes;
+    Pointer what;
+    bool is_pointer = false;
+    int align = 8;
+  };
+  std::string add(Field field);
+  std::vector<Field> sorted() const;
+  std::vector<Field> fields_;
+};
+
+}  // namespace weft::cuda

@@ -1,0 +1,68 @@
+#include "compiler/targets/cuda/print/plan.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "compiler/targets/cpu/print/choices.h"
+#include "compiler/targets/cuda/print/writer.h"
+
+extern "C" const char weft_text_cuda_loops[], weft_text_cuda_loops_end[];
+
+namespace weft::cuda {
+namespace {
+
+using Print = CudaLaunch (*)(const Job&);
+
+std::vector<Print> schedule_of(const Form& form) {
+  const loop_ir::Kernel& k = *form.kernel;
+  if (k.mode == loop_ir::Mode::kAcross) return {print_across};
+  if (k.mode == loop_ir::Mode::kSplit) return {print_split, print_finish};
+  if (k.columns > 0) return {print_columns, print_finish};
+  if (form.has_reduces()) return {print_rows};
+  if (codegen::goes_by_tiles(k)) return {print_tiles};
+  return {print_flat};
+}
+
+}  // namespace
+
+const std::string& loop_intrinsics() {
+  // Without comments: they are the same in every kernel.
+  static const std::string text = [] {
+    std::string_view all(weft_text_cuda_loops, static_cast<size_t>(weft_text_cuda_loops_end - weft_text_cuda_loops));
+    std::string out;
+    while (!all.empty()) {
+      const size_t end = all.find('\n');
+      std::string_view line = all.substr(0, end);
+      all.remove_prefix(end == all.npos ? all.size() : end + 1);
+      if (const size_t comment = line.find("//"); comment != line.npos) line = line.substr(0, comment);
+      while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
+      if (!line.empty()) out.append(line).push_back('\n');
+    }
+    return out;
+  }();
+  return text;
+}
+
+CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const DeviceLimits& device,
+              const PlanOptions& options) {
+  CudaPlan all;
+  const Form form = form_of(low.kernel);
+  PlanOptions plain = options;
+  plain.notes = false;
+  plain.symbol.clear();
+  const Job job{low, out, form, device, options}, plain_job{low, out, form, device, plain};
+  const bool nothing = std::find(low.extents.begin(), low.extents.begin() + low.kernel.outer_axes(), 0) !=
+                       low.extents.begin() + low.kernel.outer_axes();
+  for (const Print print : schedule_of(form)) {
+    CudaLaunch launch = print(job);
+    launch.key = loop_intrinsics() + print(plain_job).kernel.text;
+    launch.kernel.text = loop_intrinsics() + launch.kernel.text;
+    if (nothing && print != print_finish) launch.grid.x = 0;
+    for (const Pointer& p : launch.pointers) all.reads_bad |= p.kind == Pointer::kBad;
+    all.launches.push_back(std::move(launch));
+  }
+  if (low.kernel.columns || low.kernel.partials) partial_offsets(job, &all.scratch_bytes);
+  return all;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,47 @@
+// The CUDA text of kernels of every kind is what it was (testdata), and compiles within its limits for every
+// architecture.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+
+#include "compiler/targets/cpu/print/sample_kernels.h"
+#include "compiler/targets/cuda/print/cuda_case.h"
+#include "compiler/targets/cuda/print/plan.h"
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "framework/base/cat.h"
+
+namespace weft::cuda {
+namespace {
+
+// WEFT_UPDATE_GOLDEN=DIR writes the texts there.
+TEST(Print, GoldenTexts) {
+  const char* update = std::getenv("WEFT_UPDATE_GOLDEN");
+  for (const codegen::KernelCase& k : codegen::sample_cases()) {
+    const CudaCase c = case_of(k);
+    std::string text;
+    for (const CudaLaunch& l : plan(c.low, c.out).launches) text += l.kernel.text.substr(loop_intrinsics().size());
+    EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 100) << k.name;
+    if (update) {
+      std::ofstream(cat(update, "/", k.name, ".golden")) << text;
+      continue;
+    }
+    std::ifstream file(cat("compiler/targets/cuda/print/testdata/", k.name, ".golden"));
+    EXPECT_EQ(text, std::string(std::istreambuf_iterator<char>(file), {})) << k.name;
+  }
+}
+
+TEST(Print, CompilesWithinItsLimits) {
+  std::vector<Kernel> kernels;
+  for (const codegen::KernelCase& k : codegen::sample_cases()) {
+    const CudaCase c = case_of(k);
+    for (const CudaLaunch& l : plan(c.low, c.out).launches) kernels.push_back(l.kernel);
+  }
+  std::string table;
+  WEFT_EXPECT_COMPILES(kernels, {}, tested_archs(), &table);
+  if (std::getenv("WEFT_SHOW")) printf("%s", table.c_str());
+}
+
+}  // namespace
+}  // namespace weft::cuda

@@ -1,0 +1,212 @@
+// Sums along rows. 16 threads, the logical lanes, take a block of 1024 elements of a row: thread t elements t, t + 16,
+// ... A row has as many half warps as blocks, up to 32, and a thread block as many rows as make 128 threads. What
+// several loops need stays in registers (kSteps of each thread) of rows up to 16384; longer ones are read again.
+#include <algorithm>
+
+#include "compiler/targets/cuda/print/writer.h"
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+#include "ops/numerics/reduce_order.h"
+
+namespace weft::cuda {
+namespace {
+
+using loop_ir::Instr;
+using loop_ir::Op;
+using loop_ir::StrideKind;
+
+constexpr int kMostHalves = 32;       // of a row: 512 threads
+constexpr int kArrayRegisters = 96;   // of a thread, for values that later loops need
+constexpr int kUnrolledWork = 12000;  // operations of a kernel whose loops are written out
+
+int halves_of(int64_t lanes) {
+  int halves = 1;
+  while (halves < kMostHalves && int64_t{halves} * kReduceBlock < lanes) halves *= 2;
+  return halves;
+}
+
+// Steps of a half warp, in few sizes so that rows of similar length share a kernel.
+int steps_of(int64_t lanes) {
+  const int64_t n = (std::min<int64_t>(lanes, kReduceBlock) + kReduceLanes - 1) / kReduceLanes;
+  if (n <= 4 || lanes % kReduceLanes == 0) return static_cast<int>(std::max<int64_t>(n, 1));
+  return static_cast<int>(n <= 16 ? (n + 3) / 4 * 4 : (n + 7) / 8 * 8);
+}
+
+class Rows : Writer {
+ public:
+  explicit Rows(const Job& job) : Writer(job) {
+    lanes_ = low_.lanes();
+    halves_ = halves_of(lanes_);
+    blocks_ = (lanes_ + kReduceBlock - 1) / kReduceBlock;
+    long_ = blocks_ > halves_;
+    threads_ = std::max(128, 16 * halves_);
+    rows_ = threads_ / 16 / halves_;
+    points_ = low_.outer_points();
+    narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
+    few_ = is_narrow(job, points_);
+    steps_ = long_ ? 64 : steps_of(lanes_);
+    // 512 threads have 128 registers each, which are too few for arrays.
+    const bool arrays = !long_ && halves_ < kMostHalves && operations(form_) * steps_ <= kUnrolledWork;
+    arrays_ = choose_arrays(form_, steps_, arrays ? kArrayRegisters : 0);
+    held_ = std::find(arrays_.kept.begin(), arrays_.kept.end(), true) != arrays_.kept.end();
+    // No element of a step is missing, and no row of a thread block.
+    full_ = !long_ && lanes_ == int64_t{halves_} * 16 * steps_ && points_ % rows_ == 0;
+    element = [this](const Instr& i) { return place(i); };
+    tells_unwritten = true;
+    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+  }
+
+  CudaLaunch run() {
+    if (held_ || !long_) line(cat("constexpr int kSteps = ", steps_, ";"));
+    if (halves_ == 1) {
+      line("const int lane = threadIdx.x % 16;");
+    } else if (!long_) {
+      line(cat("const int lane = threadIdx.x % ", 16 * halves_, " / 16 * 1024 + threadIdx.x % 16;"));
+    } else {
+      line("const int half = threadIdx.x / 16, lane = threadIdx.x % 16;");
+    }
+    if (halves_ > 1 && !long_) line("int turn = 0;");
+    if (halves_ == 1) line("int turn;");
+    n_ = open_rows(rows_, 16 * halves_, full_, few_, narrow_);
+    outer_positions(few_);
+    outer_pointers(false, all_needed());
+    for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
+      values_before(static_cast<int>(loop));
+      this->loop(static_cast<int>(loop));
+    }
+    values_before(static_cast<int>(form_.loops.size()));
+    if (!form_.last.empty()) {
+      // Other threads, those of rows beyond the last too, may still have to read what is overwritten now.
+      if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
+      const std::string first = long_ ? "threadIdx.x == 0" : "lane == 0";
+      open(cat("if (", has_row(rows_, full_, few_), first, ") {"));
+      for (int id : form_.last) store(id);
+      close();
+    }
+    close();
+    const int64_t blocks = (points_ + rows_ - 1) / rows_;
+    int shared = halves_ > 1 && !long_ ? threads_ : 0;
+    if (long_) shared = most_sums_ * 8 * static_cast<int>(area());
+    WEFT_CHECK(shared <= job_.device.max_shared_bytes, "cuda: ", k_.name, ": a row of ", lanes_, " elements needs ",
+               shared, " bytes of shared memory; there are ", job_.device.max_shared_bytes);
+    Grid grid;
+    grid.x = static_cast<uint32_t>(std::min<int64_t>(blocks, job_.device.max_grid_x));
+    return finish(threads_, shared, grid, how());
+  }
+
+ private:
+  std::string how() const {
+    std::string s =
+        cat(points_, " rows of ", lanes_, ", ", halves_ == 1 ? "a half warp" : cat(halves_, " half warps"), " each");
+    return s + (held_ ? ", kept in registers" : form_.loops.size() > 1 ? ", read by each loop" : "");
+  }
+  // Elements of shared memory for the blocks of a long row, with the levels of their tree.
+  int64_t area() const { return blocks_ + blocks_ / 16 + 4; }
+
+  std::string place(const Instr& i) {
+    std::string at = pointer_name(i.slot);
+    std::string index;
+    if (Form::in_loop(i.level)) {
+      const StrideKind kind = k_.operands[i.slot].strides.back();
+      if (kind == StrideKind::kUnit) index = "l";
+      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+    }
+    const std::string indexed = index_term(i);
+    if (index.empty()) index = "0";
+    return cat(at, "[", index, indexed, "]");
+  }
+
+  void loop(int number) {
+    const Loop& l = form_.loops[number];
+    for (int id : arrays_.compute[number])
+      if (arrays_.kept[id]) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[kSteps];"));
+    in_array = arrays_.kept;
+    const std::string index = narrow_ ? "int" : "i64";
+    if (long_) {
+      most_sums_ = std::max(most_sums_, static_cast<int>(l.reduces.size()));
+      int at = 0;
+      for (int r : l.reduces)
+        line(cat("const Shared<", type_name(k_.instrs[r].type), "> blocks", r, " = shared_at<",
+                 type_name(k_.instrs[r].type), ">(", 8 * area() * at++, ");"));
+      // Both halves of a warp go on together.
+      open(cat("for (int block = half; block - half % 2 < ", params.i32("blocks", blocks_), "; block += ", halves_,
+               ") {"));
+    }
+    for (int r : l.reduces) line(cat(type_name(k_.instrs[r].type), " acc", r, " = ", identity(r), ";"));
+    if (long_) {
+      line(cat("const ", index, " end = ", n_, " < block * (", index, ")1024 + 1024 ? ", n_, " : block * (", index,
+               ")1024 + 1024;"));
+    }
+    const std::string start = long_ ? cat("block * (", index, ")1024 + lane") : "lane";
+    if (const int together = held_ ? 0 : together_of(number, arrays_.compute[number])) {
+      std::string stop = long_ ? "end" : n_;
+      if (!long_ && halves_ > 1) {
+        line(cat("const ", index, " edge = lane - lane % 1024 + 1024, end", number, " = ", n_, " < edge ? ", n_,
+                 " : edge;"));
+        stop = cat("end", number);
+      }
+      open(cat("for (", index, " l0 = ", start, "; l0 < ", stop, "; l0 += ", 16 * together, ") {"));
+      read_together(number, arrays_.compute[number], together, [&] {
+        line(cat("const ", index, " l = l0 + 16 * j;"));
+        line(cat("const bool in = l < ", stop, ";"));
+      });
+    } else {
+      one_by_one(number, index, start);
+    }
+    close();
+    if (long_) {
+      for (int r : l.reduces) {
+        line(cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
+        line(cat("if (lane == 0 && block < ", params.i32("blocks", blocks_), ") blocks", r, "[block] = acc", r, ";"));
+      }
+      close();
+    }
+    for (int r : l.reduces) {
+      const std::string sum = long_
+                                  ? cat("fold_blocks<", op(r), ">(blocks", r, ", ", params.i32("blocks", blocks_), ")")
+                                  : cat("fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn)");
+      line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", sum, ";"));
+    }
+  }
+  // The loop's body for each of its positions; leaves the loop open.
+  void one_by_one(int number, const std::string& index, const std::string& start) {
+    const Loop& l = form_.loops[number];
+    if (long_) {
+      open(cat("_Pragma(\"unroll 8\") for (", index, " l = ", start, "; l < end; l += 16) {"));
+    } else {
+      open(cat(held_ ? "UNROLL " : "_Pragma(\"unroll 8\") ", "for (int i = 0; i < kSteps; ++i) {"));
+      line(cat("const ", index, " l = lane + 16 * i;"));
+      if (!full_ && held_) line(cat("const bool in = l < ", n_, ";"));
+      if (!full_ && !held_) open(cat("if (l < ", n_, ") {"));
+      if (!full_ && held_) guard = "in";
+    }
+    looping = true;
+    values_of(arrays_.compute[number]);
+    for (int r : l.reduces) take(r);
+    for (int id : l.stores) store(id);
+    looping = false;
+    guard.clear();
+    if (!long_ && !full_ && !held_) close();
+    if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
+      line(cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
+  }
+
+  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
+  std::string identity(int r) const { return cat("identity<", op(r), ", ", type_name(k_.instrs[r].type), ">()"); }
+
+  int64_t lanes_, blocks_, points_;
+  int halves_, threads_, rows_, steps_;
+  bool long_, narrow_, few_, held_, full_;
+  int most_sums_ = 1;
+  std::string n_;
+  Arrays arrays_;
+};
+
+}  // namespace
+
+CudaLaunch print_rows(const Job& job) {
+  CudaLaunch launch;
+  return print_staged_rows(job, &launch) ? launch : Rows(job).run();
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,400 @@
+#include "compiler/targets/cuda/print/writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <utility>
+
+#include "framework/base/cat.h"
+#include "framework/base/error.h"
+
+namespace weft::cuda {
+
+using loop_ir::Instr;
+using loop_ir::Level;
+using loop_ir::Op;
+using loop_ir::StrideKind;
+using loop_ir::Type;
+
+namespace {
+
+std::string constant(Type t, double x) {
+  char text[40];
+  if (t == Type::pred) return x != 0 ? "true" : "false";
+  if (!codegen::is_float(t)) {
+    std::snprintf(text, sizeof text, t == Type::i64 ? "i64(%lld)" : "%lld", static_cast<long long>(x));
+    return text;
+  }
+  if (std::isnan(x)) return "__builtin_nanf(\"\")";
+  return codegen::float_text(t, x);
+}
+
+}  // namespace
+
+const char* memory_type(DType t) {
+  constexpr const char* k[] = {"f32", "f64", "bf16", "f16", "i64", "i32", "u8", "bool8"};
+  return k[static_cast<int>(t)];
+}
+const char* type_name(Type t) {
+  constexpr const char* k[] = {"f32", "f64", "i32", "i64", "bool"};
+  return k[static_cast<int>(t)];
+}
+bool is_narrow(const Job& job, int64_t n) { return !job.options.wide && n < int64_t{1} << 30; }
+bool is_narrow(const Job& job, int first, int last) {
+  int64_t points = 1;
+  for (int a = first; a < last; ++a) points *= std::max<int64_t>(1, job.low.extents[a]);
+  bool narrow = is_narrow(job, points);
+  for (const loop_ir::Bound& b : job.low.bound) {
+    int64_t span = 0;
+    for (int a = first; a < last; ++a) span += std::abs(b.strides[a]) * std::max<int64_t>(1, job.low.extents[a]);
+    narrow = narrow && is_narrow(job, span);
+  }
+  return narrow;
+}
+
+// ---- lines ----
+
+void Writer::line(const std::string& text, const std::string& note) {
+  body_.append(2 * depth_, ' ').append(text);
+  if (job_.options.notes && !note.empty()) body_.append("  // ").append(note);
+  body_ += '\n';
+}
+void Writer::open(const std::string& text) {
+  line(text);
+  ++depth_;
+}
+void Writer::close(const std::string& text) {
+  --depth_;
+  line(text);
+}
+
+// ---- values ----
+
+std::string Writer::name(int id) const { return codegen::value_name(k_, form_.same[id]); }
+
+std::string Writer::use(int id) const {
+  const int at = form_.same[id];
+  const Instr& i = k_.instrs[at];
+  if (i.op == Op::kConst) return constant(i.type, i.value);
+  if (i.op == Op::kParam) return fields_->number(i.type, cat("param", i.slot), low_.params[i.slot]);
+  if (looping && !in_array.empty() && in_array[at]) return cat(name(at), "[", array_index, "]");
+  return name(at);
+}
+
+std::string Writer::converted(std::string x, Type from, Type to, bool wraps) const {
+  if (to == Type::pred && from != Type::pred) return cat("w_truth(", x, ")");
+  if (from == Type::pred && to != Type::pred) {
+    x = cat("i32(", x, ")");
+    from = Type::i32;
+  }
+  if (wraps && codegen::is_float(from)) {
+    x = cat("to_i64(", x, ")");
+    from = Type::i64;
+  }
+  if (from != to) x = cat("to_", type_name(to), "(", x, ")");
+  return wraps ? cat("wrap_u8(", x, ")") : x;
+}
+
+std::string Writer::pointwise(const Instr& i) const {
+  if (kernels::pointwise_info(i.pw).operands == 3) return cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
+  return codegen::pointwise_text(i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); });
+}
+
+std::string Writer::index_term(const Instr& i) const {
+  if (i.op != Op::kLoad || i.a < 0) return "";
+  return cat(" + ", use(i.a), " * ", fields_->i64(cat("d", i.slot), low_.bound[i.slot].index_stride));
+}
+
+bool Writer::is_unwritten(int slot) const {
+  const loop_ir::Bound& b = low_.bound[slot];
+  return !b.output && slot != low_.tile &&
+         std::none_of(low_.overwrites.begin(), low_.overwrites.end(),
+                      [&](const auto& pair) { return pair.first == b.index; });
+}
+bool Writer::overwrites_points() const {
+  return std::any_of(k_.instrs.begin(), k_.instrs.end(), [&](const Instr& i) {
+    return i.op == Op::kLoad && !Form::in_loop(i.level) && !is_unwritten(i.slot);
+  });
+}
+std::string Writer::guarded(const Instr& i, const std::string& x) const {
+  return looping && !guard.empty() && Form::in_loop(i.level) ? cat(guard, " ? ", x, " : ", type_name(i.type), "(0)")
+                                                             : x;
+}
+
+// The row-major position of the index that `check` looks at, or -1 where it is not known: what it is computed from element
+// by element tells it, by its element's address, if it lies in the order of the axes without gaps.
+std::string Writer::place_of_index(const Instr& check) const {
+  int best = -1;
+  int64_t most = 0;
+  std::vector<int> from{check.a};
+  while (!from.empty()) {
+    const int id = from.back();
+    const Instr& i = k_.instrs[id];
+    from.pop_back();
+    if (i.op == Op::kPw || i.op == Op::kCast || i.op == Op::kRound)
+      for (int operand : {i.a, i.b, i.c})
+        if (operand >= 0) from.push_back(operand);
+    if (i.op != Op::kLoad || i.a >= 0) continue;
+    const loop_ir::Bound& b = low_.bound[i.slot];
+    int64_t next = 1;
+    for (size_t a = b.strides.size(); a-- > 0 && next > 0;)
+      if (b.strides[a] != 0 && low_.extents[a] > 1) next = b.strides[a] == next ? next * low_.extents[a] : 0;
+    if (next > most) best = id;
+    most = std::max(most, next);
+  }
+  if (best < 0) return "-1";
+  const Instr& load = k_.instrs[best];
+  const std::string start = fields_->pointer(cat("const ", memory_type(k_.operands[load.slot].dtype)),
+                                             cat("x", load.slot), {Pointer::kOperand, load.slot});
+  const int64_t offset = low_.bound[load.slot].offset;
+  std::string at = element(load);
+  if (at.starts_with("v")) at = cat(moves(load.slot) ? cat("x", load.slot) : start, "[l + j]");  // lies in registers
+  if (at.find('(') < at.find('[')) return "-1";
+  return cat("&", at, " - ", start, offset ? cat(" + ", fields_->i64(cat("first", load.slot), offset)) : "");
+}
+
+std::string Writer::expression(const Instr& i) const {
+  switch (i.op) {
+    case Op::kIndex:
+      return cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
+    case Op::kLoad:
+      return guarded(i, converted(cat(tells_unwritten && is_unwritten(i.slot) ? "get(unwritten(" : "get(", element(i),
+                                      tells_unwritten && is_unwritten(i.slot) ? "))" : ")"),
+                                  read_type(k_.operands[i.slot].dtype), i.type, false));
+    case Op::kCheck:
+      return guarded(i, cat("check_at(", use(i.a), ", ", use(i.b), ", ", place_of_index(i), ", ",
+                            fields_->pointer("i32", "bad", {Pointer::kBad}), ")"));
+    case Op::kPw:
+      return pointwise(i);
+    case Op::kCast:
+      return converted(use(i.a), k_.instrs[form_.same[i.a]].type, i.type, i.type == Type::i32 && i.dtype == kUInt8);
+    case Op::kRound:
+      return cat("rounded_", to_string_view(i.dtype), "(", use(i.a), ")");
+    default:
+      WEFT_BUG_IF(true, "cuda: not a value");
+  }
+}
+
+void Writer::value(int id) {
+  const Instr& i = k_.instrs[id];
+  if (i.op == Op::kConst || i.op == Op::kParam || form_.same[id] != id) return;
+  const bool array = looping && !in_array.empty() && in_array[id];
+  line(cat(array ? "" : cat("const ", type_name(i.type), " "), use(id), " = ", expression(i), ";"), i.note);
+}
+
+void Writer::values_before(int stage, const std::function<bool(int)>& skip) {
+  for (int id = 0; id < static_cast<int>(k_.instrs.size()); ++id) {
+    const Instr& i = k_.instrs[id];
+    if (form_.same[id] != id || !form_.outside[id] || i.op == Op::kReduce || form_.stage[id] != stage) continue;
+    if (form_.in_loop(id) || (skip && skip(id))) continue;
+    value(id);
+  }
+}
+
+void Writer::values_of(const std::vector<int>& ids) {
+  for (int id : ids)
+    if (k_.instrs[id].op == Op::kLoad && k_.instrs[id].a < 0) value(id);
+  for (int id : ids)
+    if (k_.instrs[id].op != Op::kLoad || k_.instrs[id].a >= 0) value(id);
+}
+
+std::string Writer::stored(int id) const {
+  const Instr& i = k_.instrs[id];
+  const Type from = k_.instrs[form_.same[i.a]].type;
+  if (i.op != Op::kStore) return use(i.a);
+  const DType to = k_.operands[i.slot].dtype;
+  return converted(use(i.a), from, read_type(to), to == kUInt8 && codegen::is_float(from));
+}
+void Writer::take(int r, const char* at) {
+  const Instr& i = k_.instrs[r];
+  line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "acc", r, at, " = ", reduction_type(i.rd), "::f(acc", r, at,
+           ", ", use(i.a), ");"),
+       i.note);
+}
+void Writer::store(int id) {
+  line(cat(looping && !guard.empty() ? cat("if (", guard, ") ") : "", "set(", element(k_.instrs[id]), ", ", stored(id),
+           ");"),
+       k_.instrs[id].note);
+}
+
+bool Writer::reads_first(int id) const {
+  const Instr& i = k_.instrs[id];
+  return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !(tells_unwritten && is_unwritten(i.slot));
+}
+int Writer::together_of(int loop, const std::vector<int>& values) const {
+  if (form_.loops[loop].stores.empty()) return 0;
+  const auto reads = std::count_if(values.begin(), values.end(), [&](int id) { return reads_first(id); });
+  return reads == 0 ? 0 : reads <= 2 ? 4 : 2;
+}
+void Writer::read_together(int loop, const std::vector<int>& values, int together,
+                           const std::function<void()>& declare) {
+  std::vector<int> reads, rest;
+  in_array.assign(k_.instrs.size(), false);
+  for (int id : values) {
+    (reads_first(id) ? reads : rest).push_back(id);
+    in_array[id] = reads_first(id);
+  }
+  for (int id : reads) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[", together, "];"));
+  const std::string index = std::exchange(array_index, "j");
+  looping = true;
+  guard = "in";
+  for (const bool writes : {false, true}) {
+    open(cat("UNROLL for (int j = 0; j < ", together, "; ++j) {"));
+    declare();
+    values_of(writes ? rest : reads);
+    if (writes) {
+      for (int r : form_.loops[loop].reduces) take(r);
+      for (int id : form_.loops[loop].stores) store(id);
+    }
+    close();
+  }
+  looping = false;
+  guard.clear();
+  array_index = index;
+  in_array.clear();
+}
+
+bool Writer::moves(int slot) const {
+  const auto& strides = k_.operands[slot].strides;
+  return std::any_of(strides.begin(), strides.begin() + k_.outer_axes(),
+                     [](StrideKind s) { return s != StrideKind::kZero; });
+}
+std::string Writer::pointer_name(int slot) {
+  if (!moves(slot)) return operand_pointer(slot);
+  return cat(k_.operands[slot].output ? "y" : "x", slot);
+}
+std::string Writer::operand_pointer(int slot) {
+  const loop_ir::Operand& o = k_.operands[slot];
+  return params.pointer(cat(o.output ? "" : "const ", memory_type(o.dtype)), cat(o.output ? "y" : "x", slot),
+                        {Pointer::kOperand, slot});
+}
+std::string Writer::stride(int slot, int axis, bool narrow) {
+  const std::string field = cat("s", slot, "_", axis);
+  const int64_t s = low_.bound[slot].strides[axis];
+  return narrow ? params.i32(field, s) : params.i64(field, s);
+}
+std::string Writer::extent(int axis, bool narrow) {
+  const std::string field = cat("n", axis);
+  return narrow ? params.i32(field, low_.extents[axis]) : params.i64(field, low_.extents[axis]);
+}
+
+std::string Writer::point() const { return k_.outer_axes() == 1 ? "i0" : "o"; }
+void Writer::outer_positions(bool narrow) {
+  const int outer = k_.outer_axes();
+  const std::string type = narrow ? "i32" : "i64";
+  if (outer == 0) return;
+  if (outer == 1) return;  // point() is i0 itself
+  std::string rest = "o", s = cat("const ", type, " ");
+  for (int a = outer - 1; a > 0; --a) {
+    const std::string n = narrow ? params.div(cat("n", a), low_.extents[a]) : extent(a, false);
+    s += cat("i", a, " = ", rest, " % ", n, ", ");
+    rest = cat(rest, " / ", n);
+  }
+  line(cat(s, "i0 = ", rest, ";"));
+}
+
+void Writer::open_units(const std::string& units, bool narrow) {
+  const std::string type = narrow ? "i32" : "i64";
+  open(cat("for (", type, " unit = (", type, ")blockIdx.x; unit < ", units, "; unit += (", type, ")gridDim.x) {"));
+}
+
+std::string Writer::open_rows(int rows, int team, bool full, bool narrow_rows, bool narrow_length) {
+  const int64_t n = low_.outer_points();
+  const std::string type = narrow_rows ? "i32" : "i64",
+                    points = narrow_rows ? params.i32("points", n) : params.i64("points", n),
+                    many = rows == 1 ? "" : cat(rows, " * "), length = extent(k_.axes - 1, narrow_length);
+  open(cat("for (", type, " o0 = ", many, "(", type, ")blockIdx.x; o0 < ", points, "; o0 += ", many,
+           narrow_rows ? "" : "(i64)", "gridDim.x) {"));
+  if (rows == 1) {
+    line(cat("const ", type, " ", point(), " = o0;"));
+    return length;
+  }
+  const std::string row = cat("threadIdx.x / ", team);
+  if (full) {
+    line(cat("const ", type, " ", point(), " = o0 + ", row, ";"));
+    return length;
+  }
+  line(cat("const ", type, " mine = o0 + ", row, ", ", point(), " = mine < ", points, " ? mine : ", points, " - 1;"));
+  line(cat("const ", narrow_length ? "i32" : "i64", " n = mine < ", points, " ? ", length, " : 0;"));
+  return "n";
+}
+std::string Writer::has_row(int rows, bool full, bool narrow_rows) {
+  if (rows == 1 || full) return "";
+  const int64_t n = low_.outer_points();
+  return cat("mine < ", narrow_rows ? params.i32("points", n) : params.i64("points", n), " && ");
+}
+
+void Writer::outer_pointers(bool narrow, const std::vector<int>& used) {
+  for (int slot = 0; slot < static_cast<int>(k_.operands.size()); ++slot) {
+    const bool reads = std::any_of(used.begin(), used.end(), [&](int id) {
+      const Instr& i = k_.instrs[id];
+      return (i.op == Op::kLoad || i.op == Op::kStore) && i.slot == slot;
+    });
+    if (!reads || !moves(slot)) continue;
+    const loop_ir::Operand& o = k_.operands[slot];
+    std::string at = operand_pointer(slot);
+    for (int a = 0; a < k_.outer_axes(); ++a) {
+      if (o.strides[a] == StrideKind::kZero) continue;
+      at += cat(" + i", a);
+      if (o.strides[a] == StrideKind::kAny) at += cat(" * ", stride(slot, a, narrow));
+    }
+    line(cat(o.output ? "" : "const ", memory_type(o.dtype), "* const ", pointer_name(slot), " = ", at, ";"));
+  }
+}
+
+std::vector<int> Writer::needed(int first, int last, bool ends) const {
+  std::vector<int> all;
+  for (int id = 0; id < static_cast<int>(k_.instrs.size()); ++id)
+    if (form_.same[id] == id && form_.outside[id]) all.push_back(id);
+  for (int loop = first; loop < last; ++loop) {
+    for (int id : form_.closure(loop, {})) all.push_back(id);
+    for (int id : form_.loops[loop].stores) all.push_back(id);
+  }
+  if (ends) all.insert(all.end(), form_.last.begin(), form_.last.end());
+  return all;
+}
+
+// ---- the whole ----
+
+std::string Writer::symbol() const {
+  if (!job_.options.symbol.empty()) return job_.options.symbol + suffix;
+  if (!job_.options.notes) return "kernel";
+  std::string s = (k_.name.empty() ? "kernel" : k_.name) + suffix;
+  for (char& c : s)
+    if (!codegen::is_letter(c)) c = '_';
+  if (s[0] >= '0' && s[0] <= '9') s = "k" + s;
+  return s;
+}
+
+CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::string& how, int min_blocks) {
+  CudaLaunch launch;
+  Kernel& kernel = launch.kernel;
+  kernel.symbol = symbol();
+  kernel.threads = threads;
+  kernel.min_blocks = min_blocks;
+  kernel.shared_bytes = shared_bytes;
+  kernel.max_spill_bytes = 32;  // the assembler gives up a few for another thread block
+  std::string head;
+  if (job_.options.notes) {
+    head = cat("// ", k_.name.empty() ? "kernel" : k_.name, suffix, ": ", how, "\n");
+    if (suffix.empty()) {
+      for (size_t s = 0; s < k_.operands.size(); ++s)
+        head += cat("//   ", k_.operands[s].output ? "y" : "x", s, ": ", to_string_view(k_.operands[s].dtype),
+                    k_.operands[s].name.empty() ? "" : " ", k_.operands[s].name, "\n");
+      char cost[96];
+      if (low_.bytes > 0) {
+        std::snprintf(cost, sizeof cost, "//   cost: %.4g kB, %.4g kflop\n", low_.bytes / 1e3, low_.flops / 1e3);
+        head += cost;
+      }
+    }
+  }
+  const std::string parameters = kernel.symbol + "_args";
+  kernel.text = cat(head, params.text(parameters), "extern \"C\" __global__ void __launch_bounds__(", threads,
+                    min_blocks > 1 ? cat(", ", min_blocks) : "", ") ", kernel.symbol, "(const __grid_constant__ ",
+                    parameters, " p) {\n", body_, "}\n");
+  launch.grid = grid;
+  params.write(&launch);
+  return launch;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,20 @@
+// Products on a GPU, alone or with what surrounds them in a fused body: operands that the body computes go to scratch
+// first, then cuBLASLt (or a kernel of ours: groups of rows, integers), then an epilogue.
+#pragma once
+#include <memory>
+
+#include "compiler/targets/cuda/run/operation.h"
+
+namespace weft::cuda::internal {
+
+/// The operation of dot or grouped_dot.
+std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                             std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
+                                             const PrepareOptions& options);
+
+/// The operation of a fused body with one product.
+std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph& body, std::span<const StridedView> in,
+                                                   std::span<const StridedView> out, const GpuProperties& gpu,
+                                                   int alignment, const PrepareOptions& options);
+
+}  // namespace weft::cuda::internal

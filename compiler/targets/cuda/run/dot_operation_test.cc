@@ -1,0 +1,85 @@
+// Products with ops around them as one node on the emulated GPU: in f32 the bits of the same ops one after another.
+#include <gtest/gtest.h>
+
+#include "compiler/targets/cuda/run/eager.h"
+#include "compiler/targets/cuda/run/operation.h"
+#include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
+#include "compiler/exec/lower.h"
+#include "compiler/loop_ir/fused.h"
+#include "framework/dispatch/capture.h"
+#include "ops/composite/composite.h"
+#include "ops/core/core.h"
+
+namespace weft::cuda {
+namespace {
+
+using Inputs = std::span<const Tensor>;
+
+// Runs `fn` op by op and as one fused node; expects the same bits. Returns the kernels that the node ran.
+std::vector<std::string> check(const TensorFn& fn, const std::vector<Tensor>& in) {
+  testing::ScopedEmulatedGpu gpu;
+  std::vector<TensorType> types;
+  std::vector<Tensor> on_gpu;
+  for (const Tensor& t : in) {
+    on_gpu.push_back(t.to(Device::cuda()));
+    types.push_back(on_gpu.back().type());
+  }
+  const std::vector<Tensor> apart = fn(on_gpu);
+  std::vector<Tensor> want;
+  for (const Tensor& t : apart) want.push_back(t.to(Device::cpu()));
+  size_t before = 0;
+  const Ref<Graph> body = weft::internal::lower(*capture_graph(fn, types));
+  std::vector<StridedView> views, out_views;
+  std::vector<void*> addresses, out_addresses;
+  std::vector<Tensor> got;
+  for (const Tensor& t : on_gpu) {
+    views.push_back(t.view_for_kernel());
+    addresses.push_back(views.back().data);
+  }
+  for (const Tensor& t : apart) {
+    got.push_back(t * 0.0);
+    out_views.push_back(got.back().view_for_kernel());
+    out_addresses.push_back(out_views.back().data);
+  }
+  Gpu& device = Gpu::get(0);
+  const std::unique_ptr<Operation> op =
+      prepare(loop_ir::fused_op, {{"body", body}}, views, out_views, device.properties(), 16, {.gpu = &device});
+  Operation* const ops[] = {op.get()};
+  load(device, ops);
+  const Tensor workspace = randn({op->workspace_bytes() / 4 + 1}).to(Device::cuda()),
+               bad = Tensor::from_vector(std::vector<int32_t>(sizeof(BadIndex) / 4), {sizeof(BadIndex) / 4}).to(Device::cuda());
+  before = (device.synchronize(), gpu.driver().kernels_run().size());
+  op->enqueue({addresses, out_addresses, workspace.view_for_kernel().data, bad.view_for_kernel().as<int32_t>()},
+              device.stream(), {});
+  device.synchronize();
+  std::vector<std::string> ran = gpu.driver().kernels_run();
+  ran.erase(ran.begin(), ran.begin() + static_cast<int64_t>(before));
+  for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(all(got[i].to(Device::cpu()) == want[i]).item<bool>());
+  EXPECT_EQ(bad.to(Device::cpu()).to_vector<int32_t>()[0], 0);
+  return ran;
+}
+
+TEST(DotOperation, Residual) {
+  manual_seed(1);
+  const auto ran = check([](Inputs x) { return std::vector{mm(x[0], x[1]) + x[2]}; },
+                         {randn({12, 8}), randn({8, 16}), randn({12, 16})});
+  EXPECT_EQ(ran, std::vector<std::string>{"cublaslt_matmul"});
+}
+
+TEST(DotOperation, WhatCublasLtDoesNotFinish) {
+  manual_seed(2);
+  const auto ran = check([](Inputs x) { return std::vector{silu(mm(x[0], x[1])) * x[2]}; },
+                         {randn({12, 8}), randn({8, 16}), randn({12, 16})});
+  EXPECT_EQ(ran.size(), 2u);
+}
+
+TEST(DotOperation, ExpertsAreFinishedInTheTile) {
+  manual_seed(3);
+  const Tensor offsets = Tensor::from_vector(std::vector<int64_t>{2, 9, 9, 30}, {4});
+  const auto ran = check([](Inputs x) { return std::vector{silu(grouped_matmul(x[0], x[1], x[2])) * x[3]}; },
+                         {randn({32, 8}), randn({3, 8, 20}), offsets, randn({32, 20})});
+  EXPECT_EQ(ran.size(), 1u);
+}
+
+}  // namespace
+}  // namespace weft::cuda

@@ -1,0 +1,178 @@
+#include "compiler/targets/cuda/run/fused_operation.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "compiler/loop_ir/domain.h"
+#include "framework/base/error.h"
+#include "framework/base/hash.h"
+
+namespace weft::cuda::internal {
+namespace {
+
+// A name for people with the content's hash: equal texts have equal symbols, others differ.
+std::string symbol_of(const std::string& name, const std::string& text) {
+  static const char digits[] = "0123456789abcdef";
+  std::string s;
+  for (char c : name.substr(0, 64)) s += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  if (s.empty() || std::isdigit(static_cast<unsigned char>(s[0]))) s = "k" + s;
+  s += '_';
+  const uint64_t h = hash_text(text);
+  for (int i = 60; i >= 0; i -= 4) s += digits[h >> i & 15];
+  return s;
+}
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+    text.replace(at, from.size(), to);
+}
+
+constexpr char kPlaceholder[] = "weft_kernel_";
+
+class GroupOperation final : public Operation {
+ public:
+  GroupOperation(const char* name, const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const GpuProperties& gpu,
+                 int alignment)
+      : name_(name), overwrites_(low.overwrites), launches_(low, out, gpu, alignment, &kernels_) {}
+
+  std::span<const Kernel> kernels() const override { return kernels_; }
+  void bind(std::span<const Function> functions) override { launches_.bind(functions); }
+  int64_t workspace_bytes() const override { return launches_.scratch_bytes(); }
+  bool checks_indices() const override { return launches_.checks_indices(); }
+  bool may_overwrite(int in, int out) const override {
+    return std::find(overwrites_.begin(), overwrites_.end(), std::pair{in, out}) != overwrites_.end();
+  }
+  void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override {
+    launches_.enqueue({at.in, at.out, nullptr, static_cast<char*>(at.workspace), at.bad}, stream, name_, line);
+  }
+
+ private:
+  const char* name_;
+  std::vector<std::pair<int32_t, int32_t>> overwrites_;
+  std::vector<Kernel> kernels_;
+  GroupLaunches launches_;
+};
+
+}  // namespace
+
+GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const GpuProperties& gpu,
+                             int alignment, std::vector<Kernel>* kernels) {
+  DeviceLimits limits;
+  limits.multiprocessors = gpu.multiprocessors;
+  limits.max_shared_bytes = gpu.shared_per_block_optin;
+  limits.max_grid_x = gpu.grid_x;
+  PlanOptions options;
+  options.alignment = alignment;
+  options.notes = false;
+  options.symbol = kPlaceholder;
+  CudaPlan p = plan(low, out, limits, options);
+  for (CudaLaunch& l : p.launches)
+    if (!l.empty()) add(low, std::move(l), kernels);
+  scratch_bytes_ = p.scratch_bytes;
+  checks_ = p.reads_bad;
+  find_sources(low);
+}
+
+GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels) : checks_(true) {
+  if (!fused.empty()) add(low, std::move(fused), kernels);
+  find_sources(low);
+}
+
+const char* GroupLaunches::symbol() { return kPlaceholder; }
+
+void GroupLaunches::add(const loop_ir::Lowered& low, CudaLaunch l, std::vector<Kernel>* kernels) {
+  const std::string symbol = symbol_of(low.kernel.name, l.key);
+  replace_all(l.kernel.text, l.kernel.symbol, symbol);
+  l.kernel.symbol = symbol;
+  launches_.push_back({kernels->size(),
+                       l.grid,
+                       l.kernel.threads,
+                       l.kernel.shared_bytes,
+                       std::move(l.params),
+                       std::move(l.pointers),
+                       {}});
+  kernels->push_back(std::move(l.kernel));
+}
+
+void GroupLaunches::find_sources(const loop_ir::Lowered& low) {
+  for (size_t i = 0; i < low.bound.size(); ++i) {
+    const loop_ir::Bound& b = low.bound[i];
+    const bool tile = static_cast<int32_t>(i) == low.tile;
+    sources_.push_back({b.output, tile ? -1 : b.index, b.offset * itemsize(low.kernel.operands[i].dtype)});
+  }
+}
+
+void GroupLaunches::bind(std::span<const Function> functions) {
+  for (One& l : launches_) l.function.assign(1, functions[l.kernel]);
+}
+
+void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, SourceLine line) const {
+  alignas(16) char params[4096];
+  for (const One& l : launches_) {
+    std::memcpy(params, l.params.data(), l.params.size());
+    for (const Pointer& p : l.pointers) {
+      char* address = nullptr;
+      switch (p.kind) {
+        case Pointer::kOperand: {
+          const size_t index = p.index;
+          if (index >= sources_.size()) {
+            address = static_cast<char*>(const_cast<void*>(at.product[index - sources_.size()]));
+            break;
+          }
+          const Source& s = sources_[index];
+          address = static_cast<char*>(s.index < 0 ? at.tile : s.output ? at.out[s.index] : at.in[s.index]) + s.offset;
+          break;
+        }
+        case Pointer::kResult:
+          address = static_cast<char*>(at.out[p.index]);
+          break;
+        case Pointer::kScratch:
+          address = at.scratch + p.offset;
+          break;
+        case Pointer::kBad:
+          address = reinterpret_cast<char*>(at.bad);
+          break;
+      }
+      std::memcpy(params + p.at, &address, sizeof address);
+    }
+    Launch launch;
+    launch.grid_x = l.grid.x;
+    launch.grid_y = l.grid.y;
+    launch.grid_z = l.grid.z;
+    launch.threads = l.threads;
+    launch.shared_bytes = l.shared_bytes;
+    launch.parameters = params;
+    launch.parameter_bytes = l.params.size();
+    launch.op = op;
+    launch.line = line;
+    l.function.at(0).launch(stream, launch);
+  }
+}
+
+loop_ir::Layout layout_of(const StridedView& v) { return {{v.dtype, Device::cpu(), v.shape}, v.strides}; }
+
+Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                       std::span<const StridedView> out) {
+  auto body = make_ref<Graph>();
+  Node n;
+  n.op = &op;
+  n.attrs = attrs;
+  for (const StridedView& v : in) n.inputs.push_back(body->add_input({v.dtype, Device::cpu(), v.shape}));
+  for (const StridedView& v : out) n.outputs.push_back({v.dtype, Device::cpu(), v.shape});
+  const int32_t id = body->add(std::move(n));
+  for (size_t i = 0; i < out.size(); ++i) body->outputs.push_back({id, static_cast<int32_t>(i)});
+  return body;
+}
+
+std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
+                                           std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
+                                           const loop_ir::LowerOptions& options) {
+  std::vector<loop_ir::Layout> in_layouts, out_layouts;
+  for (const StridedView& v : in) in_layouts.push_back(layout_of(v));
+  for (const StridedView& v : out) out_layouts.push_back(layout_of(v));
+  const loop_ir::Lowered low = loop_ir::lower_group(body, in_layouts, out_layouts, options);
+  WEFT_BUG_IF(low.dot >= 0, "cuda: ", name, ": a product in a group without one");
+  return std::make_unique<GroupOperation>(name, low, out_layouts, gpu, alignment);
+}
+
+}  // namespace weft::cuda::internal

@@ -1,0 +1,167 @@
+#include "compiler/targets/cuda/run/graph_operation.h"
+
+#include <algorithm>
+
+#include "compiler/targets/cuda/run/fused_operation.h"
+#include "compiler/loop_ir/domain.h"
+#include "framework/base/error.h"
+#include "framework/dispatch/capture.h"
+#include "ops/core/view.h"
+
+namespace weft::cuda::internal {
+namespace {
+
+// Where a value lies.
+struct Home {
+  enum Kind : uint8_t { kNone, kIn, kOut, kScratch } kind = kNone;
+  int index = 0;       // of operand or result
+  int64_t offset = 0;  // bytes
+};
+
+class SequenceOperation final : public Operation {
+ public:
+  SequenceOperation(const char* name, const Graph& g, std::span<const StridedView> in, std::span<const StridedView> out,
+                    const GpuProperties& gpu, int alignment, const PrepareOptions& options)
+      : name_(name) {
+    WEFT_CHECK_AS(kUnavailable, g.captured.empty() && g.cells.empty(), name,
+                  ": its parts keep tensors; CUDA has no kernel for it yet");
+    std::vector<std::vector<StridedView>> views(g.size());
+    std::vector<std::vector<Home>> homes(g.size());
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const Node& n = g.node(id);
+      for (const TensorType& t : n.outputs)
+        views[id].push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
+      homes[id].resize(n.outputs.size());
+      if (n.op == &input_op) {
+        const int i = static_cast<int>(n.attrs.i("index"));
+        views[id][0] = in[i];
+        homes[id][0] = {Home::kIn, i, 0};
+        continue;
+      }
+      std::vector<StridedView> operands;
+      std::vector<Home> at;
+      for (Value v : n.inputs) {
+        operands.push_back(views[v.node][v.index]);
+        at.push_back(homes[v.node][v.index]);
+      }
+      if (n.op->view) {
+        Shape strides;
+        int64_t offset = 0;
+        if (n.op->view(n.attrs, operands[0], n.outputs[0], &strides, &offset)) {
+          views[id][0].strides = strides;
+          homes[id][0] = at[0];
+          homes[id][0].offset += offset * itemsize(n.outputs[0].dtype);
+          continue;
+        }
+      }
+      for (size_t i = 0; i < n.outputs.size(); ++i) {
+        homes[id][i] = {Home::kScratch, 0, workspace_};
+        for (size_t k = 0; k < g.outputs.size(); ++k)
+          if (g.outputs[k] == Value{id, static_cast<int32_t>(i)}) {
+            homes[id][i] = {Home::kOut, static_cast<int>(k), 0};
+            views[id][i] = out[k];
+            break;
+          }
+        if (homes[id][i].kind == Home::kScratch)
+          workspace_ += round_to_256(views[id][i].numel() * itemsize(views[id][i].dtype));
+      }
+      add(prepare(*n.op, n.attrs, operands, views[id], gpu, least(alignment, at), options), at, homes[id]);
+    }
+    // Results that are views, operands or given twice.
+    for (size_t k = 0; k < g.outputs.size(); ++k) {
+      const Value v = g.outputs[k];
+      const Home& home = homes[v.node][v.index];
+      if (home.kind == Home::kOut && home.index == static_cast<int>(k)) continue;
+      const StridedView from[] = {views[v.node][v.index]}, to[] = {out[k]};
+      add(prepare(contiguous_op, {}, from, to, gpu, least(alignment, {home}), options), {home},
+          {{Home::kOut, static_cast<int>(k), 0}});
+    }
+    step_scratch_ = workspace_;
+    workspace_ += most_scratch_;
+  }
+
+  std::span<const Kernel> kernels() const override { return kernels_; }
+  void bind(std::span<const Function> functions) override {
+    for (Step& s : steps_) s.operation->bind(functions.subspan(s.first, s.operation->kernels().size()));
+  }
+  int64_t workspace_bytes() const override { return workspace_; }
+  bool checks_indices() const override { return checks_; }
+  bool capturable() const override {
+    return std::all_of(steps_.begin(), steps_.end(), [](const Step& s) { return s.operation->capturable(); });
+  }
+
+  void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override {
+    auto address = [&](const Home& h) -> void* {
+      char* base = h.kind == Home::kIn    ? static_cast<char*>(at.in[h.index])
+                   : h.kind == Home::kOut ? static_cast<char*>(at.out[h.index])
+                                          : static_cast<char*>(at.workspace);
+      return base + h.offset;
+    };
+    for (const Step& s : steps_) {
+      SmallVec<void*, 8> in, out;
+      for (const Home& h : s.in) in.push_back(address(h));
+      for (const Home& h : s.out) out.push_back(address(h));
+      s.operation->enqueue({{in.data(), static_cast<size_t>(in.size())},
+                            {out.data(), static_cast<size_t>(out.size())},
+                            static_cast<char*>(at.workspace) + step_scratch_,
+                            at.bad},
+                           stream, line);
+    }
+  }
+
+ private:
+  struct Step {
+    std::unique_ptr<Operation> operation;
+    size_t first;  // kernel
+    std::vector<Home> in, out;
+  };
+
+  // What operands that begin inside of others are still multiples of.
+  static int least(int alignment, const std::vector<Home>& at) {
+    for (const Home& h : at)
+      while (h.offset % alignment != 0) alignment /= 2;
+    return alignment;
+  }
+  void add(std::unique_ptr<Operation> operation, std::vector<Home> in, std::vector<Home> out) {
+    most_scratch_ = std::max(most_scratch_, round_to_256(operation->workspace_bytes()));
+    checks_ |= operation->checks_indices();
+    const size_t first = kernels_.size();
+    kernels_.insert(kernels_.end(), operation->kernels().begin(), operation->kernels().end());
+    steps_.push_back({std::move(operation), first, std::move(in), std::move(out)});
+  }
+
+  const char* name_;
+  std::vector<Kernel> kernels_;
+  std::vector<Step> steps_;
+  int64_t workspace_ = 0, most_scratch_ = 0, step_scratch_ = 0;
+  bool checks_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Operation> decomposed_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                                std::span<const StridedView> out, const GpuProperties& gpu,
+                                                int alignment, const PrepareOptions& options) {
+  std::vector<TensorType> types;
+  for (const StridedView& v : in) types.push_back({v.dtype, Device::cpu(), v.shape});
+  const Ref<Graph> body = capture_graph([&](std::span<const Tensor> x) { return op.decompose(attrs, x); }, types);
+  return graph_operation(op.name, *body, in, out, gpu, alignment, options);
+}
+
+std::unique_ptr<Operation> graph_operation(const char* name, const Graph& body, std::span<const StridedView> in,
+                                           std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
+                                           const PrepareOptions& options) {
+  bool one_group = body.captured.empty() && body.cells.empty();
+  for (int32_t id = 0; id < body.size(); ++id) {
+    const Node& n = body.node(id);
+    one_group &= n.op == &input_op || (!loop_ir::is_product(n) && loop_ir::can_fuse(n));
+  }
+  if (one_group && loop_ir::cannot_lower(body).empty()) {
+    loop_ir::LowerOptions lower;
+    lower.round_like_eager = true;  // the op's own roundings are in its definition
+    return group_operation(name, body, in, out, gpu, alignment, lower);
+  }
+  return std::make_unique<SequenceOperation>(name, body, in, out, gpu, alignment, options);
+}
+
+}  // namespace weft::cuda::internal

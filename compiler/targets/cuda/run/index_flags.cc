@@ -1,0 +1,178 @@
+#include "compiler/targets/cuda/run/index_flags.h"
+
+#include <algorithm>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+#include "compiler/targets/cuda/run/operation.h"
+#include "framework/base/error.h"
+#include "framework/cuda/copy.h"
+#include "framework/cuda/device_allocator.h"
+#include "framework/cuda/driver_error.h"
+#include "framework/cuda/pinned_pool.h"
+
+namespace weft::cuda {
+
+struct IndexFlags::OfGpu {
+  static constexpr int64_t kBytes = kMost * sizeof(BadIndex);
+  explicit OfGpu(Gpu& g) : gpu(g), flags(static_cast<BadIndex*>(g.allocator().allocate(kBytes))) { clear(); }
+  ~OfGpu() { gpu.allocator().deallocate(flags, kBytes); }
+  void clear() {
+    gpu.make_current();
+    check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(flags), 0, kBytes / 4, gpu.stream().handle()),
+          "clearing flags of indices");
+  }
+
+  Gpu& gpu;
+  BadIndex* flags;
+  bool asked = false;  // since the last look
+  std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>> writes;  // of work queued since the last look
+  struct Name {
+    std::string op, where;  // "; at model.cc:43"
+  };
+  std::vector<Name> names;
+  std::map<std::tuple<const char*, const char*, uint32_t>, int> places;
+};
+
+namespace {
+
+// What the CPU's kernel says.
+std::string sentence_of(const std::string& op, const BadIndex& b) {
+  if (op == "remainder" || op == "floor_divide") return cat(op, ": integer division by zero");
+  if (b.told == 0) return cat(op, ": an index is out of range; the same call on the CPU says which");
+  const int64_t last = b.limit - 1, detail = b.told - 1;
+  if (op == "expert_order")
+    return cat(op, ": expert ", b.value, " of token ", b.position / detail, ", choice ", b.position % detail,
+               ", is out of range; need 0 to ", last);
+  if (op == "dynamic_slice" || op == "dynamic_update_slice")
+    return cat(op, ": start ", b.value, " of dim ", detail, " puts the block outside; need 0 to ", last);
+  if (op.starts_with("linear_cross_entropy"))
+    return cat("cross_entropy: a target is no class: got ", b.value, " at position ", b.position, "; need 0 to ", last);
+  const std::string position = b.position < 0 ? "" : cat(" at position ", b.position);
+  return cat(op, ": index ", b.value, position, " is out of range; need 0 to ", last);
+}
+
+}  // namespace
+
+IndexFlags::IndexFlags() = default;
+IndexFlags::~IndexFlags() = default;
+
+int32_t* IndexFlags::of(Gpu& gpu, const char* op, SourceLine line) {
+  MutexLock lock(mutex_);
+  auto& g = gpus_[gpu.index()];
+  if (!g) g = std::make_unique<OfGpu>(gpu);
+  g->asked = true;
+  auto [at, fresh] = g->places.try_emplace({op, line.file, line.line}, static_cast<int>(g->names.size()));
+  if (fresh && static_cast<int>(g->names.size()) < kMost) {
+    const std::string where = line.to_string();
+    g->names.push_back({op, where.empty() ? "" : cat("; at ", where)});
+  } else if (fresh) {
+    at->second = kMost - 1;
+    g->names.back() = {"one of many ops", ""};
+  }
+  return &g->flags[at->second].raised;
+}
+
+void IndexFlags::queued(Gpu& gpu, std::shared_ptr<const std::vector<Ref<Cell>>> writes) {
+  MutexLock lock(mutex_);
+  const auto it = gpus_.find(gpu.index());
+  if (it == gpus_.end()) return;
+  it->second->asked = true;
+  auto& all = it->second->writes;
+  if (writes && std::find(all.begin(), all.end(), writes) == all.end()) all.push_back(std::move(writes));
+}
+
+void IndexFlags::look(Gpu& gpu) {
+  MutexLock lock(mutex_);
+  const auto it = gpus_.find(gpu.index());
+  if (it == gpus_.end() || !it->second->asked) return;
+  OfGpu& g = *it->second;
+  g.asked = false;
+  const Writes writes = std::exchange(g.writes, {});
+  const int64_t n = static_cast<int64_t>(g.names.size());
+  std::vector<BadIndex> found(n);
+  const Shape words{n * static_cast<int64_t>(sizeof(BadIndex) / 4)};
+  copy_to_host({g.flags, kInt32, words, {1}}, {found.data(), kInt32, words, {1}}, gpu.stream());
+  judge(g, found.data(), n, writes);
+}
+
+void IndexFlags::judge(OfGpu& g, const BadIndex* found, int64_t n, const Writes& writes) {
+  for (int64_t i = 0; i < n; ++i) {
+    if (!found[i].raised) continue;
+    g.clear();
+    for (const auto& cells : writes)
+      for (const Ref<Cell>& c : *cells) c->torn = true;
+    const auto& [op, where] = g.names[i];
+    const std::string what = sentence_of(op, found[i]) + where;
+    WEFT_CHECK(what.find("division by zero") == what.npos, what);
+    WEFT_CHECK_AS(kOutOfRange, false, what);
+  }
+}
+
+// What was told at the moment it was queued, in pinned memory.
+class IndexFlags::Queued final : public QueuedLook {
+ public:
+  Queued(IndexFlags& all, Gpu& gpu, BadIndex* found, int64_t n, Writes writes)
+      : all_(all), gpu_(gpu), found_(found), n_(n), writes_(std::move(writes)) {}
+  ~Queued() override {
+    if (!found_) return;
+    {
+      MutexLock lock(all_.mutex_);
+      if (const auto it = all_.gpus_.find(gpu_.index()); it != all_.gpus_.end()) {
+        OfGpu& g = *it->second;
+        g.asked = true;
+        g.writes.insert(g.writes.end(), writes_.begin(), writes_.end());
+      }
+    }
+    try {
+      gpu_.pinned().give_back(found_, gpu_.stream());
+    } catch (...) {
+      // The device is lost: so is the block.
+    }
+  }
+  void judge() override {
+    const std::vector<BadIndex> found(found_, found_ + n_);
+    gpu_.pinned().give_back(std::exchange(found_, nullptr));
+    MutexLock lock(all_.mutex_);
+    if (const auto it = all_.gpus_.find(gpu_.index()); it != all_.gpus_.end())
+      all_.judge(*it->second, found.data(), n_, writes_);
+  }
+
+ private:
+  IndexFlags& all_;
+  Gpu& gpu_;
+  BadIndex* found_;
+  const int64_t n_;
+  const Writes writes_;
+};
+
+std::unique_ptr<QueuedLook> IndexFlags::queue_look(Gpu& gpu) {
+  MutexLock lock(mutex_);
+  const auto it = gpus_.find(gpu.index());
+  if (it == gpus_.end() || !it->second->asked) return {};
+  OfGpu& g = *it->second;
+  const int64_t n = static_cast<int64_t>(g.names.size());
+  const int64_t bytes = n * static_cast<int64_t>(sizeof(BadIndex));
+  auto* found = static_cast<BadIndex*>(gpu.pinned().take(bytes));
+  gpu.make_current();
+  const CUresult r = driver().cuMemcpyDtoHAsync_v2(found, reinterpret_cast<CUdeviceptr>(g.flags), bytes, gpu.stream().handle());
+  if (r != CUDA_SUCCESS) gpu.pinned().give_back(found);
+  check(r, "copying flags of indices from ", gpu.device());
+  g.asked = false;
+  return std::make_unique<Queued>(*this, gpu, found, n, std::exchange(g.writes, {}));
+}
+
+void IndexFlags::forget() {
+  MutexLock lock(mutex_);
+  gpus_.clear();
+}
+
+IndexFlags& index_flags() {
+  static auto* f = new IndexFlags;
+  // At the first use of a GPU's flag, so before that GPU: what goes last was registered first.
+  [[maybe_unused]] static const bool registered = (internal::at_driver_change([] { f->forget(); }), true);
+  return *f;
+}
+
+}  // namespace weft::cuda

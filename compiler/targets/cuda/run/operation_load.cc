@@ -1,0 +1,101 @@
+// One table of functions per GPU for the whole process, by the kernels' text: a kernel is compiled and loaded once.
+#include "compiler/targets/cuda/run/operation_load.h"
+
+#include <atomic>
+#include <map>
+#include <unordered_map>
+
+#include "compiler/targets/cuda/run/operation.h"
+#include "compiler/targets/cuda/nvrtc/compile.h"
+#include "compiler/targets/cuda/nvrtc/library.h"
+#include "framework/base/error.h"
+#include "framework/base/mutex.h"
+
+namespace weft::cuda {
+namespace {
+
+using Functions = std::unordered_map<std::string, Function>;
+
+struct Table {
+  Mutex mutex;
+  std::map<int, Functions> of_gpu WEFT_GUARDED_BY(mutex);
+  internal::KernelCompiler compiler WEFT_GUARDED_BY(mutex);
+};
+Table& table() {
+  static auto* t = new Table;
+  return *t;
+}
+std::atomic<int64_t> compiled_count{0};
+
+void forget_functions() {
+  std::map<int, Functions> old;
+  {
+    MutexLock lock(table().mutex);
+    old.swap(table().of_gpu);
+  }
+  // What is queued still needs its code.
+  for (auto& [index, functions] : old) {
+    try {
+      Gpu::get(index).synchronize();
+    } catch (const Error&) {  // a device that has failed runs nothing any more
+    }
+  }
+}
+
+// The limits of a launch are part of what a function is made for.
+std::string key_of(const Kernel& k) {
+  return cat(k.symbol, '\n', k.threads, ' ', k.min_blocks, ' ', k.shared_bytes, '\n', k.text);
+}
+
+std::vector<std::string> by_nvrtc(std::span<const Kernel> kernels, Arch arch) {
+  const std::string unfit = unfit_for_driver(nvrtc(), availability().version);
+  WEFT_CHECK_AS(kUnavailable, unfit.empty(), "cuda: ", unfit);
+  const Compiled compiled = compile(kernels, arch);
+  std::vector<std::string> images;
+  for (const CubinPtr& c : compiled.cubins) images.push_back(c->bytes);
+  return images;
+}
+
+}  // namespace
+
+namespace internal {
+void set_kernel_compiler(KernelCompiler compiler) {
+  MutexLock lock(table().mutex);
+  table().compiler = std::move(compiler);
+}
+int64_t compiled_kernels() { return compiled_count.load(); }
+}  // namespace internal
+
+void load(Gpu& gpu, std::span<Operation* const> operations) {
+  [[maybe_unused]] static const bool registered = (internal::at_driver_change(forget_functions), true);
+  Table& t = table();
+  // Held while compiling: whoever asks for the same kernels at the same time waits for them rather than compile again.
+  MutexLock lock(t.mutex);
+  Functions& functions = t.of_gpu[gpu.index()];
+  std::vector<Kernel> missing;
+  std::vector<std::string> keys;
+  std::unordered_map<std::string, bool> asked;
+  for (const Operation* op : operations)
+    for (const Kernel& k : op->kernels()) {
+      std::string key = key_of(k);
+      if (functions.count(key) || !asked.try_emplace(key, true).second) continue;
+      missing.push_back(k);
+      keys.push_back(std::move(key));
+    }
+  if (!missing.empty()) {
+    const Arch arch = arch_of_device(gpu.properties().sm);
+    const std::vector<std::string> images = t.compiler ? t.compiler(missing, arch) : by_nvrtc(missing, arch);
+    for (size_t i = 0; i < missing.size(); ++i) {
+      auto module = Module::load(gpu, {images[i].data(), images[i].size()}, cat("kernel ", missing[i].symbol));
+      functions.emplace(keys[i], module->function(missing[i].symbol, missing[i].shared_bytes));
+    }
+    compiled_count += static_cast<int64_t>(missing.size());
+  }
+  for (Operation* op : operations) {
+    std::vector<Function> bound;
+    for (const Kernel& k : op->kernels()) bound.push_back(functions.at(key_of(k)));
+    op->bind(bound);
+  }
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,181 @@
+// One block under emulation: its threads as fibers, one after another in an order drawn from a seed; what makes them
+// wait and go on; and the first thing found wrong, which ends the block.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "compiler/targets/cuda/testing/emulate/abi.h"
+#include "compiler/targets/cuda/testing/emulate/fiber.h"
+#include "compiler/targets/cuda/testing/emulate/global_shadow.h"
+#include "compiler/targets/cuda/testing/emulate/shadow.h"
+#include "compiler/targets/cuda/intrinsics/kernel.h"
+
+namespace weft::cuda {
+
+/// Global memory that kernels may touch.
+struct Range {
+  std::string name;
+  const char* begin = nullptr;
+  size_t bytes = 0;
+  bool writable = true;
+};
+
+struct Counts {
+  int64_t blocks = 0, steps = 0;  // steps: times a thread went on
+  int64_t bank_conflicts = 0;     // cycles that ldmatrix waits for banks
+};
+
+class Block {
+ public:
+  /// Runs all blocks of a grid. Returns what went wrong in one sentence, or an empty string.
+  std::string launch(const Kernel& kernel, abi::Entry entry, Grid grid, const void* params, int parameter_bytes,
+                     bool races, uint64_t seed, const std::vector<Range>& ranges);
+  Counts counts;
+
+  // The services behind abi::Host, called on the running thread.
+  void* read(int offset, int bytes, int line);
+  void* write(int offset, int bytes, int line);
+  void collective(abi::Lane* lane);
+  void barrier(int id, int threads, bool waits, int line);
+  /// An access to global memory; `flag`: one that may race with its like.
+  void global(const void* p, int bytes, bool writes, int line, bool flag = false);
+  void cp_async(int offset, const void* src, bool valid, int line);
+  void cp_async_commit();
+  void cp_async_wait(int groups);
+  void mbarrier_init(int offset, int count, int line);
+  void mbarrier_arrive(int offset, int bytes, int line);
+  void mbarrier_wait(int offset, int parity, int line);
+  void tma_load(int offset, const void* map, int mbarrier, int dims, const int* at, int line);
+  void tma_store(const void* map, int offset, int dims, const int* at, int line);
+  void tma_store_wait(int groups, bool commit);
+  void fence(int kind);
+  [[noreturn]] void poisoned(int line);
+  [[noreturn]] void misaligned(const void* p, int bytes, int line);
+  /// A segmentation fault of the running thread.
+  [[noreturn]] void fault(const void* address);
+  [[noreturn]] void run_thread();
+  /// Leaves the running thread for good after an error; launch() goes on.
+  [[noreturn]] void stop();
+
+ private:
+  enum class Why : uint8_t { kRuns, kCollective, kBarrier, kMbarrier, kEnded };
+  struct Copy {  // a cp_async16 under way
+    int offset, group;
+    const void* src;  // null: zeros
+  };
+  struct Held {
+    int group, offset, bytes;
+    uint32_t epoch = 0;
+  };
+  struct Fiber {
+    void* sp = nullptr;
+    abi::Thread* abi = nullptr;
+    Why why = Why::kRuns;
+    int at = 0, parity = 0, line = 0;  // barrier's id or mbarrier's offset
+    const char* word = "";
+    int group = 0, stores = 0;  // groups of cp_async and of TMA stores that were begun
+    std::vector<Copy> copies;
+    std::vector<Held> held;  // by TMA stores
+  };
+  struct Group {  // a warp or a warpgroup at a collective word
+    int arrived = 0, first = 0;
+    std::vector<abi::Lane*> lanes;
+  };
+  struct Barrier {
+    int threads = 0, arrived = 0, line = 0;
+    uint32_t lanes[32] = {};  // that arrived, of each warp
+    std::vector<int> waiting;
+    Clocks::Row row;
+  };
+  struct Mbarrier {
+    int count = 0, missing = 0, phase = 0;
+    bool fenced = false;
+    int64_t bytes = 0;  // that TMA still brings
+    Clocks::Row now, done;
+    std::vector<int> waiting;
+  };
+  struct Load {  // a TMA load under way
+    int offset, mbarrier, bytes;
+    std::vector<char> data;
+  };
+  struct Hidden {  // accumulators while a tensor core works on them
+    int n = 0, group = 0;
+    std::vector<float> sums;        // 64 x n
+    std::vector<float*> registers;  // of each lane
+  };
+  struct Warpgroup {
+    int group = 0, line = 0;
+    int registers = 0;  // of a thread, where it set them
+    bool fenced = false;
+    std::vector<Hidden> hidden;
+    std::vector<Held> held;
+    std::vector<std::pair<int, uint32_t>> epochs;  // group, the agent's epoch in it
+  };
+
+  // block.cc
+  void begin_block(uint32_t x, uint32_t y, uint32_t z);
+  int next();
+  [[noreturn]] void leave();
+  void wait(Why why, int at, int parity, int line);
+  void ready(int t);
+  void ready_all(const std::vector<int>& threads);
+  [[noreturn]] void fail(const std::string& what, int line);
+  bool in_range(const void* p, int bytes, bool writes, int line);
+  std::string where(const void* p, int line) const;
+  std::string deadlock();
+  uint32_t random();
+  void must(std::string wrong, int line) {
+    if (!wrong.empty()) [[unlikely]]
+      fail(wrong, line);
+  }
+
+  // warp.cc
+  void perform(Group& g, int group);
+  void shuffle(Group& g);
+  void ldmatrix(Group& g, int warp);
+  void mma(Group& g);
+
+  // async.cc
+  bool finish_load();
+  void completed(int offset);
+  Mbarrier& mbarrier_at(int offset, int line);
+
+  // wgmma.cc
+  void wgmma(Group& g, int warpgroup);
+  void wgmma_wait(Group& g, int warpgroup);
+  void set_registers(Group& g, int warpgroup);
+  int registers_at_entry() const;
+  std::string missing_registers() const;
+
+  const Kernel* kernel_ = nullptr;
+  abi::Entry entry_ = nullptr;
+  const void* params_ = nullptr;
+  int parameter_bytes_ = 0;
+  abi::Thread** current_ = nullptr;
+  const std::vector<Range>* ranges_ = nullptr;
+  int threads_ = 0, running_ = 0, ended_ = 0;
+  uint64_t state_ = 1;
+  int last_line_ = 0;  // that a word told
+  void* main_sp_ = nullptr;
+  std::string error_;
+  FiberStacks stacks_;
+  std::vector<Fiber> fibers_;
+  std::vector<int> ready_;  // a ring
+  int head_ = 0, count_ = 0;
+  std::vector<Group> groups_, warpgroups_;
+  std::vector<Barrier> barriers_;
+  std::map<int, Mbarrier> mbarriers_;
+  std::vector<Load> loads_;
+  std::vector<Warpgroup> tensor_cores_;
+  Shadow shadow_;
+  GlobalShadow global_;
+  bool races_ = true;
+  uint32_t block_ = 0;                 // the running block's number in the grid
+  const Range* last_range_ = nullptr;  // that an access lay in
+};
+
+}  // namespace weft::cuda

@@ -1,0 +1,160 @@
+#include "distributed/overlap/arrange.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "distributed/overlap/flow.h"
+#include "framework/ir/op_def.h"
+#include "ops/core/collective.h"
+
+namespace weft::dist {
+namespace {
+
+std::string ms(double seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g", seconds * 1e3);
+  return text;
+}
+
+int64_t count(const Graph& g) {
+  const Flow flow(g);
+  int64_t n = 0;
+  for (int32_t id = 0; id < g.size(); ++id) n += flow.live[id] && communicates(g.node(id));
+  return n;
+}
+
+// Collectives at once where they stand: all of their time is waited for.
+Schedule plain_schedule(const Graph& g, const Mesh& mesh, const Network& net) {
+  Schedule s;
+  const Flow flow(g);
+  for (int32_t id = 0; id < g.size(); ++id) {
+    if (!flow.live[id]) continue;
+    const Node& n = g.node(id);
+    if (communicates(n)) {
+      s.communication += collective_seconds(net, mesh, g, n);
+    } else if (!flow.light[id]) {
+      s.compute += compute_seconds(net, g, n);
+    }
+  }
+  s.exposed = s.communication;
+  return s;
+}
+
+}  // namespace
+
+Ref<Graph> with_sites(const Graph& g) {
+  Rewriter r(g);
+  int64_t site = 0;
+  for (int32_t id = 0; id < g.size(); ++id)
+    if (g.node(id).op->is(kCollective)) site = std::max(site, g.node(id).attrs.i("site", 0));
+  for (int32_t id = 0; id < g.size(); ++id) {
+    if (!communicates(g.node(id)) || g.node(id).attrs.i("site", 0) > 0) {
+      r.copy(id);
+      continue;
+    }
+    Node n = g.node(id);
+    for (Value& v : n.inputs) v = r(v);
+    n.attrs = n.attrs.with("site", ++site);
+    const int32_t now = r.graph().add(std::move(n));
+    for (int32_t i = 0; i < static_cast<int32_t>(g.node(id).outputs.size()); ++i) r.map({id, i}, {now, i});
+  }
+  return r.finish();
+}
+
+std::vector<std::string> sequence_of_collectives(const Graph& g) {
+  std::vector<std::string> all;
+  const Flow flow(g);
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (!flow.live[id] || !n.op->is(kCollective) || n.op == &rank_coordinate_op || n.op == &copy_to_op) continue;
+    all.push_back(cat(n.op->name, " ", n.attrs.i("site", 0)));
+  }
+  return all;
+}
+
+void check_same_sequence(std::span<const Ref<Graph>> classes) {
+  if (classes.size() < 2) return;
+  const std::vector<std::string> first = sequence_of_collectives(*classes[0]);
+  for (size_t c = 1; c < classes.size(); ++c) {
+    const std::vector<std::string> other = sequence_of_collectives(*classes[c]);
+    const size_t n = std::min(first.size(), other.size());
+    size_t i = 0;
+    while (i < n && first[i] == other[i]) ++i;
+    WEFT_BUG_IF(i < std::max(first.size(), other.size()), "mesh: ranks of shape class ", c, " have ",
+                i < other.size() ? other[i] : "nothing", " as collective ", i, " where those of class 0 have ",
+                i < first.size() ? first[i] : "nothing", "; need the same sequence on all ranks");
+  }
+}
+
+CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes,
+                                          const CommunicationOptions& options) {
+  CommunicationReport report;
+  check_same_sequence(classes);
+  const Network& net = options.network;
+  report.before = count(*classes[0]);
+  report.after = report.before;
+  report.plain = report.schedule = plain_schedule(*classes[0], mesh, net);
+  if (report.before == 0) return report;
+  for (const Ref<Graph>& g : classes)
+    if (!same_structure(*classes[0], *g)) {
+      report.notes.push_back("ranks have graphs of different structure: collectives stay where they are");
+      return report;
+    }
+  if (const std::vector<Ring> rings = choose_rings(*classes[0], mesh, net, options.async_tp); !rings.empty()) {
+    for (const Ring& r : rings) report.rings.push_back(classes[0]->node(r.collective).attrs.i("site", 0));
+    for (Ref<Graph>& g : classes) g = apply_rings(*g, rings);
+    report.after = count(*classes[0]);
+    report.schedule = plain_schedule(*classes[0], mesh, net);
+  }
+  if (options.bucket) {
+    const Graph& first = *classes[0];
+    const Buckets buckets = choose_buckets(first, mesh, net, options.buckets);
+    for (const std::vector<int32_t>& b : buckets) {
+      report.buckets.emplace_back();
+      for (int32_t id : b) report.buckets.back().push_back(first.node(id).attrs.i("site", 0));
+    }
+    if (!buckets.empty())
+      for (Ref<Graph>& g : classes) g = apply_buckets(*g, buckets);
+    report.after = count(*classes[0]);
+    report.schedule = plain_schedule(*classes[0], mesh, net);
+  }
+  if (options.overlap) {
+    report.schedule = schedule(*classes[0], mesh, net, options.overlapping);
+    for (Ref<Graph>& g : classes) g = apply_schedule(*g, report.schedule);
+    report.schedule.events.clear();
+  }
+  check_same_sequence(classes);
+  return report;
+}
+
+std::string CommunicationReport::hidden_by(int64_t site) const {
+  if (std::find(rings.begin(), rings.end(), site) != rings.end()) return "passed on in pieces beside the product";
+  std::string prefix;
+  for (const std::vector<int64_t>& b : buckets)
+    if (std::find(b.begin(), b.end(), site) != b.end()) {
+      prefix = cat("one of ", b.size(), " in a bucket");
+      site = b[0];
+    }
+  for (const Hidden& h : schedule.hidden) {
+    if (h.site != site) continue;
+    std::string s = prefix.empty() ? "" : prefix + "; ";
+    if (h.exposed >= h.seconds && h.seconds > 0) return s + cat("exposed, ", ms(h.seconds), " ms");
+    s += cat("hidden by ", h.by.empty() ? "nothing" : h.by);
+    if (h.exposed > 0) s += cat(" (", ms(h.exposed), " of ", ms(h.seconds), " ms exposed)");
+    return s;
+  }
+  return prefix;
+}
+
+std::string CommunicationReport::to_string() const {
+  std::string s = cat("collectives: ", before);
+  if (!rings.empty()) s += cat(", ", rings.size(), " in pieces beside their products");
+  if (!buckets.empty()) s += cat(", in buckets ", after);
+  s += cat("; predicted ", ms(plain.communication), " ms of communication beside ", ms(plain.compute),
+           " ms of work; exposed ", ms(schedule.exposed), " ms");
+  if (schedule.peak > 0) s += cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");
+  for (const std::string& n : notes) s += cat("; ", n);
+  return s;
+}
+
+}  // namespace weft::dist

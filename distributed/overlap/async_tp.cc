@@ -1,0 +1,235 @@
+#include "distributed/overlap/async_tp.h"
+
+#include <algorithm>
+#include <map>
+
+#include "distributed/overlap/flow.h"
+#include "framework/dispatch/capture.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/collective.h"
+#include "ops/core/core.h"
+
+namespace weft::dist {
+namespace {
+
+bool contains(const Shape& dims, int64_t d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
+
+// Which dim of a product's result is dim d of operand i, or -1 if that is a batch dim or contracted.
+int result_dim(const Graph& g, const Node& dot, int i, int64_t d) {
+  const Shape &batch = dot.attrs.ints(i ? "b_batch" : "a_batch"),
+              &contract = dot.attrs.ints(i ? "b_contract" : "a_contract");
+  if (contains(batch, d) || contains(contract, d)) return -1;
+  int at = batch.size();
+  if (i == 1) at = g.type(dot.inputs[0]).shape.size() - dot.attrs.ints("a_contract").size();
+  for (int64_t k = 0; k < d; ++k) at += !contains(batch, k) && !contains(contract, k);
+  return at;
+}
+
+// The operand and its dim that dim d of a product's result is; {-1, -1} if it is a batch dim.
+std::pair<int, int> operand_dim(const Graph& g, const Node& dot, int64_t d) {
+  for (int i : {0, 1})
+    for (int k = 0; k < g.type(dot.inputs[i]).shape.size(); ++k)
+      if (result_dim(g, dot, i, k) == d) return {i, k};
+  return {-1, -1};
+}
+
+bool even(const Node& n) { return !n.attrs.has("sizes") && !n.attrs.has("extent") && n.attrs.i("parts") > 1; }
+
+bool wins(const Graph& g, const Mesh& mesh, const Network& net, const Ring& r) {
+  if (net.shares_cores) return false;
+  const Node& c = g.node(r.collective);
+  const auto p = static_cast<double>(c.attrs.i("parts"));
+  const Link& link = net.along(c.attrs.get<std::string>("axes"));
+  const double piece = static_cast<double>(collective_bytes(g, c)) / p,
+               pass = link.latency + piece / link.bytes_per_second;
+  double whole = 0, pieces = 0, placed = 0;
+  for (int32_t id : r.dots) {
+    const double seconds = compute_seconds(net, g, g.node(id));
+    whole += seconds;
+    pieces += net.launch + (seconds - net.launch) / p;
+    placed +=
+        2 * static_cast<double>(g.node(id).outputs[0].nbytes()) / net.machine.bytes;  // pieces are copied or added
+  }
+  return (p - 1) * std::max(pieces, pass) + pieces + placed < whole + collective_seconds(net, mesh, g, c);
+}
+
+class Applier {
+ public:
+  Applier(const Graph& g, const std::vector<Ring>& rings) : g_(g), capture_(Capture::kStep), values_(g.size()) {
+    for (const Ring& r : rings) {
+      of_[r.gather ? r.dots[0] : r.collective] = &r;
+      skipped_.push_back(r.gather ? r.collective : r.dots[0]);
+      if (r.gather) skipped_.insert(skipped_.end(), r.dots.begin() + 1, r.dots.end());
+    }
+    for (int32_t id = 0; id < g.size(); ++id)
+      if (g.node(id).op->is(kCollective)) site_ = std::max(site_, g.node(id).attrs.i("site", 0));
+  }
+
+  Ref<Graph> run() {
+    NoGrad guard;
+    Graph& to = capture_.graph();
+    to.captured = g_.captured;
+    to.cells = g_.cells;
+    to.inputs.resize(g_.inputs.size());
+    const char* saved = internal::thread_state.scope;
+    for (int32_t id = 0; id < g_.size(); ++id) {
+      const Node& n = g_.node(id);
+      if (const auto it = of_.find(id); it != of_.end()) {
+        internal::LineScope line(n.line);
+        const internal::BackwardScope backward(n.backward);
+        internal::thread_state.scope = n.scope;
+        it->second->gather ? gather(*it->second) : scatter(*it->second);
+        internal::thread_state.scope = saved;
+      } else if (std::find(skipped_.begin(), skipped_.end(), id) == skipped_.end()) {
+        copy(id);
+      }
+    }
+    for (const CellWrite& w : g_.writes) to.writes.push_back({w.cell, capture_.value_of(get(w.value))});
+    std::vector<Tensor> out;
+    for (Value v : g_.outputs) out.push_back(get(v));
+    Ref<Graph> next = capture_.finish(out);
+    next->stage = g_.stage;
+    return next;
+  }
+
+ private:
+  // What a ring comes before in the old order may be wanted earlier than its place: products that share a gather.
+  const Tensor& get(Value v) { return values_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+
+  void copy(int32_t id) {
+    Node n = g_.node(id);
+    auto& mine = values_[static_cast<size_t>(id)];
+    if (!mine.empty()) return;
+    for (Value& v : n.inputs) {
+      if (values_[static_cast<size_t>(v.node)].empty()) copy(v.node);
+      v = capture_.value_of(get(v));
+    }
+    const int32_t now = capture_.graph().add(std::move(n));
+    if (g_.node(id).op == &input_op)
+      capture_.graph().inputs[static_cast<size_t>(g_.node(id).attrs.i("index"))] = {now, 0};
+    for (size_t i = 0; i < g_.node(id).outputs.size(); ++i)
+      mine.push_back(capture_.wrap({now, static_cast<int32_t>(i)}));
+  }
+  const Tensor& operand(Value v) {
+    if (values_[static_cast<size_t>(v.node)].empty()) copy(v.node);
+    return get(v);
+  }
+
+  Tensor passed_on(const Tensor& x, const std::string& axes, int64_t shift) {
+    return dispatch(permute_ranks_op, {&x}, {{"axes", axes}, {"shift", shift}, {"site", ++site_}});
+  }
+  // First index of block (rank + k) mod p, blocks of n.
+  Tensor begin_of(const std::string& axes, int64_t k, int64_t p, int64_t n) {
+    const Tensor me = dispatch(rank_coordinate_op, {}, {{"axes", axes}}) + k;
+    return where(me >= p, me - p, me) * n;
+  }
+  std::vector<Tensor> starts(int dims, int dim, const Tensor& at) {
+    std::vector<Tensor> s(static_cast<size_t>(dims), constant(int64_t{0}, kInt64));
+    s[static_cast<size_t>(dim)] = at;
+    return s;
+  }
+
+  // Piece k on rank r is that of rank r + k.
+  void gather(const Ring& ring) {
+    const Node& c = g_.node(ring.collective);
+    const std::string& axes = c.attrs.get<std::string>("axes");
+    const int64_t p = c.attrs.i("parts");
+    Tensor piece = operand(c.inputs[0]);
+    std::vector<Tensor> out;
+    for (int64_t k = 0; k < p; ++k) {
+      const Tensor next = k + 1 < p ? passed_on(piece, axes, -1) : Tensor();
+      for (size_t i = 0; i < ring.dots.size(); ++i) {
+        const Node& dot = g_.node(ring.dots[i]);
+        const int side = dot.inputs[0].node == ring.collective ? 0 : 1;
+        const Tensor other = operand(dot.inputs[1 - side]);
+        const Tensor y =
+            side == 0 ? dispatch(dot_op, {&piece, &other}, dot.attrs) : dispatch(dot_op, {&other, &piece}, dot.attrs);
+        const int dim = result_dim(g_, dot, side, c.attrs.i("dim"));
+        if (k == 0) out.push_back(zeros(dot.outputs[0].shape, {.dtype = y.dtype()}));
+        out[i] = dynamic_update_slice(out[i], y, starts(y.dim(), dim, begin_of(axes, k, p, y.size(dim))));
+      }
+      piece = next;
+    }
+    for (size_t i = 0; i < ring.dots.size(); ++i) values_[static_cast<size_t>(ring.dots[i])] = {out[i]};
+  }
+
+  // In step k rank r adds its part of block r - 1 - k to what its neighbour passed on.
+  void scatter(const Ring& ring) {
+    const Node &c = g_.node(ring.collective), &dot = g_.node(ring.dots[0]);
+    const std::string& axes = c.attrs.get<std::string>("axes");
+    const int64_t p = c.attrs.i("parts");
+    const auto [side, dim] = operand_dim(g_, dot, c.attrs.i("dim"));
+    const Tensor whole = operand(dot.inputs[side]), other = operand(dot.inputs[1 - side]);
+    Shape sizes = whole.shape();
+    sizes[dim] /= p;
+    Tensor sum;
+    for (int64_t k = 0; k < p; ++k) {
+      const Tensor before = k ? passed_on(sum, axes, 1) : Tensor();
+      const Tensor part =
+          dynamic_slice(whole, starts(whole.dim(), dim, begin_of(axes, p - 1 - k, p, sizes[dim])), sizes);
+      const Tensor y =
+          side == 0 ? dispatch(dot_op, {&part, &other}, dot.attrs) : dispatch(dot_op, {&other, &part}, dot.attrs);
+      sum = k ? before + y : y;
+    }
+    values_[static_cast<size_t>(ring.collective)] = {sum};
+  }
+
+  const Graph& g_;
+  Capture capture_;
+  std::vector<std::vector<Tensor>> values_;
+  std::map<int32_t, const Ring*> of_;  // by the node in whose place it is made
+  std::vector<int32_t> skipped_;
+  int64_t site_ = 0;
+};
+
+}  // namespace
+
+std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Network& net, AsyncTp mode) {
+  std::vector<Ring> rings;
+  if (mode == AsyncTp::kOff) return rings;
+  const Flow flow(g);
+  std::vector<std::vector<int32_t>> readers(g.size());
+  for (int32_t id = 0; id < g.size(); ++id)
+    if (flow.live[id])
+      for (Value v : g.node(id).inputs) readers[v.node].push_back(id);
+  std::vector<bool> kept(g.size()), taken(g.size());
+  for (Value v : g.outputs) kept[v.node] = true;
+  for (const CellWrite& w : g.writes) kept[w.value.node] = true;
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (!flow.live[id]) continue;
+    Ring r{id, {}, n.op == &all_gather_op};
+    if (n.op == &all_gather_op && even(n) && !kept[id] && !readers[id].empty()) {
+      bool fits = true;
+      for (int32_t to : readers[id]) {
+        const Node& dot = g.node(to);
+        fits = fits && dot.op == &dot_op && !taken[to] && dot.inputs[0].node != dot.inputs[1].node &&
+               result_dim(g, dot, dot.inputs[0].node == id ? 0 : 1, n.attrs.i("dim")) >= 0;
+        // All products are made where the first stands: none may need another.
+        fits = fits && (to == readers[id][0] || flow.ready[to] < readers[id][0]);
+        r.dots.push_back(to);
+      }
+      if (!fits) continue;
+    } else if (n.op == &reduce_scatter_op && even(n) && n.attrs.get<std::string>("op") == "sum") {
+      const int32_t from = n.inputs[0].node;
+      const Node& dot = g.node(from);
+      if (dot.op != &dot_op || kept[from] || taken[from] || readers[from].size() != 1 ||
+          operand_dim(g, dot, n.attrs.i("dim")).first < 0)
+        continue;
+      r.dots = {from};
+    } else {
+      continue;
+    }
+    if (mode == AsyncTp::kAuto && !wins(g, mesh, net, r)) continue;
+    for (int32_t d : r.dots) taken[d] = true;
+    rings.push_back(std::move(r));
+  }
+  return rings;
+}
+
+Ref<Graph> apply_rings(const Graph& g, const std::vector<Ring>& rings) {
+  if (rings.empty()) return nullptr;
+  return Applier(g, rings).run();
+}
+
+}  // namespace weft::dist

@@ -1,0 +1,372 @@
+#include "distributed/overlap/overlap.h"
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+#include "compiler/passes/new_node.h"
+#include "distributed/overlap/flow.h"
+#include "ops/core/collective.h"
+
+namespace weft::dist {
+namespace {
+
+// Live bytes while nodes run in some order; what light nodes show of another node's memory keeps that.
+class Memory {
+ public:
+  Memory(const Graph& g, const Flow& flow) : g_(g), flow_(flow), uses_(g.size()), bytes_(g.size()), reads_(g.size()) {
+    for (int32_t id = 0; id < g.size(); ++id) {
+      if (!flow.live[id] || flow.light[id]) continue;
+      for (const TensorType& t : g.node(id).outputs) bytes_[id] += t.nbytes();
+      find_reads(id);
+      for (int32_t from : reads_[id]) ++uses_[from];
+    }
+    auto keep = [&](Value v) {
+      std::vector<int32_t> stack{v.node};
+      while (!stack.empty()) {
+        const int32_t id = stack.back();
+        stack.pop_back();
+        if (!flow.light[id]) {
+          ++uses_[id];
+        } else if (g.node(id).op->view && !g.node(id).inputs.empty()) {
+          stack.push_back(g.node(id).inputs[0].node);
+        }
+      }
+    };
+    for (Value v : g.outputs) keep(v);
+    for (const CellWrite& w : g.writes) keep(w.value);
+  }
+
+  int64_t live() const { return live_; }
+  int64_t peak() const { return peak_; }
+  int64_t bytes(int32_t id) const { return bytes_[id]; }
+  void make(int32_t id) {
+    live_ += bytes_[id];
+    peak_ = std::max(peak_, live_);
+    if (uses_[id] == 0) live_ -= bytes_[id];
+  }
+  void read(int32_t id) {
+    for (int32_t from : reads_[id])
+      if (--uses_[from] == 0) live_ -= bytes_[from];
+  }
+  /// Bytes that would become free if this node had read its operands.
+  int64_t frees(int32_t id) const {
+    int64_t bytes = 0;
+    for (int32_t from : reads_[id])
+      if (uses_[from] == 1) bytes += bytes_[from];
+    return bytes;
+  }
+
+ private:
+  void find_reads(int32_t id) {
+    std::vector<int32_t> stack;
+    for (Value v : g_.node(id).inputs) stack.push_back(v.node);
+    auto& to = reads_[id];
+    while (!stack.empty()) {
+      const int32_t from = stack.back();
+      stack.pop_back();
+      if (!flow_.light[from]) {
+        if (std::find(to.begin(), to.end(), from) == to.end()) to.push_back(from);
+      } else if (g_.node(from).op->view && !g_.node(from).inputs.empty()) {
+        stack.push_back(g_.node(from).inputs[0].node);
+      }
+    }
+  }
+
+  const Graph& g_;
+  const Flow& flow_;
+  std::vector<int> uses_;
+  std::vector<int64_t> bytes_;
+  std::vector<std::vector<int32_t>> reads_;
+  int64_t live_ = 0, peak_ = 0;
+};
+
+std::string_view layer_of(const Node& n) {
+  return std::string_view(n.scope).substr(0, std::string_view(n.scope).find('/'));
+}
+
+class Scheduler {
+ public:
+  /// `limit`: bytes from which on nothing is begun or fetched early. In place: as the graph stands.
+  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Network& net, const OverlapOptions& options,
+            int64_t window, int64_t limit, bool in_place)
+      : g_(g),
+        flow_(flow),
+        look_ahead_(options.look_ahead),
+        window_(window),
+        budget_(limit),
+        in_place_(in_place),
+        memory_(g, flow_),
+        n_(g.size()) {
+    for (int32_t id = 0; id < g.size(); ++id) {
+      if (!flow_.live[id] || flow_.light[id]) continue;
+      const Node& n = g.node(id);
+      Info& x = n_[id];
+      order_.push_back(id);
+      x.missing = static_cast<int32_t>(flow_.before[id].size());
+      for (int32_t from : flow_.before[id]) n_[from].after.push_back(id);
+      x.talks = communicates(n) && start_form(*n.op);
+      x.fixed = n.op->is(kSideEffect) || (communicates(n) && !x.talks) || n.op->is(kOrdered);
+      x.seconds = x.talks ? collective_seconds(net, mesh, g, n) : communicates(n) ? 0 : compute_seconds(net, g, n);
+      if (x.talks) {
+        open_.push_back(id);
+        s_.communication += x.seconds;
+      } else {
+        s_.compute += x.seconds;
+        if (communicates(n))
+          s_.communication += collective_seconds(net, mesh, g, n), s_.exposed += collective_seconds(net, mesh, g, n);
+      }
+    }
+  }
+
+  Schedule run() {
+    for (size_t head = 0; head < order_.size();) {
+      if (!in_place_) {
+        begin_ready(head);
+        end_done();
+      }
+      const int32_t id = order_[head];
+      Info& x = n_[id];
+      if (x.done || x.begun) {
+        ++head;
+        continue;
+      }
+      const double until = free_at(id);
+      if (until > clock_ && !x.fixed && !in_place_) {
+        if (const int32_t other = work_meanwhile(head); other >= 0) {
+          run_node(other);
+          continue;
+        }
+      }
+      need(id);
+      make_room(memory_.bytes(id));
+      if (x.talks) {
+        begin(id);
+        if (in_place_ && !x.done) end(id);
+      } else {
+        run_node(id);
+      }
+      ++head;
+    }
+    while (!under_way_.empty()) end(under_way_.front());
+    s_.peak = memory_.peak();
+    return std::move(s_);
+  }
+
+ private:
+  struct Info {
+    bool talks = false, fixed = false, begun = false, done = false;
+    int32_t missing = 0;  // of `before`: not done
+    double seconds = 0, finish = 0;
+    size_t hidden = 0;  // of collectives: index in Schedule::hidden
+    int64_t ahead = 0;  // bytes of the window that it takes
+    std::vector<int32_t> after;
+  };
+
+  /// When all that stands before a node could be there; never, if something is not begun.
+  double free_at(int32_t id) const {
+    double t = clock_;
+    for (int32_t from : flow_.before[id]) {
+      const Info& x = n_[from];
+      if (x.done) continue;
+      if (!x.begun) return 1e30;
+      t = std::max(t, x.finish);
+    }
+    return t;
+  }
+
+  /// Waits for collectives that a node needs.
+  void need(int32_t id) {
+    if (n_[id].missing == 0) return;
+    std::vector<int32_t> all;
+    for (int32_t from : under_way_)
+      if (std::find(flow_.before[id].begin(), flow_.before[id].end(), from) != flow_.before[id].end())
+        all.push_back(from);
+    for (int32_t from : all) end(from);
+    WEFT_BUG_IF(n_[id].missing != 0, "overlap: %", id, " (", g_.node(id).op->name, ") comes before what it needs");
+  }
+
+  void finish(int32_t id) {
+    Info& x = n_[id];
+    x.done = true;
+    memory_.read(id);
+    for (int32_t to : x.after) --n_[to].missing;
+  }
+
+  void run_node(int32_t id) {
+    need(id);
+    Info& x = n_[id];
+    s_.events.push_back({Event::kRun, id});
+    memory_.make(id);
+    clock_ += x.seconds;
+    for (int32_t c : under_way_) meanwhile_[c].push_back(id);
+    finish(id);
+  }
+
+  void begin(int32_t id) {
+    need(id);
+    Info& x = n_[id];
+    x.begun = true;
+    double& network = network_[g_.node(id).attrs.get<std::string>("axes")];
+    network = std::max(network, clock_) + x.seconds;
+    x.finish = network;
+    x.hidden = s_.hidden.size();
+    s_.hidden.push_back({g_.node(id).attrs.i("site", 0), x.seconds, 0, {}});
+    s_.events.push_back({Event::kStart, id});
+    memory_.make(id);
+    if (x.seconds <= 0) return end_at_once(id);
+    under_way_.push_back(id);
+    std::erase(open_, id);
+  }
+  void end_at_once(int32_t id) {
+    std::erase(open_, id);
+    under_way_.push_back(id);
+    end(id);
+  }
+
+  void end(int32_t id) {
+    Info& x = n_[id];
+    Hidden& h = s_.hidden[x.hidden];
+    h.exposed = std::max(0.0, x.finish - clock_);
+    s_.exposed += h.exposed;
+    clock_ = std::max(clock_, x.finish);
+    h.by = by(meanwhile_[id]);
+    meanwhile_.erase(id);
+    ahead_ -= x.ahead;
+    std::erase(under_way_, id);
+    s_.events.push_back({Event::kWait, id});
+    finish(id);
+  }
+
+  std::string by(const std::vector<int32_t>& nodes) const {
+    const Node* longest = nullptr;
+    double most = 0;
+    for (int32_t id : nodes)
+      if (n_[id].seconds > most) most = n_[id].seconds, longest = &g_.node(id);
+    if (!longest) return "";
+    std::string s = cat(longest->op->name, at_line(*longest));
+    if (nodes.size() > 1) s += cat(" and ", nodes.size() - 1, " more");
+    return s;
+  }
+
+  /// Begins what can be begun without waiting. Gathers of parameters only within the window; none beyond the budget.
+  void begin_ready(size_t head) {
+    const std::vector<int32_t> open = open_;
+    for (int32_t id : open) {
+      Info& x = n_[id];
+      if (free_at(id) > clock_) continue;
+      if (memory_.live() + memory_.bytes(id) > budget_) continue;
+      if (flow_.ready[id] < 0 && id > order_[head]) {
+        const int64_t bytes = memory_.bytes(id);
+        if (ahead_ > 0 && ahead_ + bytes > window_) break;  // in the order of use
+        ahead_ += bytes;
+        x.ahead = bytes;
+      }
+      begin(id);
+    }
+  }
+
+  /// Ends what is long done and whose operand's memory is wanted by nobody else.
+  void end_done() {
+    const std::vector<int32_t> all = under_way_;
+    for (int32_t id : all)
+      if (n_[id].finish + n_[id].seconds <= clock_ && memory_.frees(id) > 0) end(id);
+  }
+
+  /// Ends collectives whose operands' memory is wanted, the oldest first, until so much more fits.
+  void make_room(int64_t bytes) {
+    if (memory_.live() + bytes <= budget_) return;
+    const std::vector<int32_t> all = under_way_;
+    for (int32_t id : all) {
+      if (memory_.live() + bytes <= budget_) return;
+      if (memory_.frees(id) > 0) end(id);
+    }
+  }
+
+  /// The first node after `head` that could run now and keeps to the budget, or -1.
+  int32_t work_meanwhile(size_t head) const {
+    const size_t end = std::min(order_.size(), head + static_cast<size_t>(look_ahead_));
+    for (size_t i = head + 1; i < end; ++i) {
+      const int32_t id = order_[i];
+      const Info& x = n_[id];
+      if (x.done || x.begun || x.talks || x.fixed || x.seconds <= 0) continue;
+      if (free_at(id) > clock_) continue;
+      if (memory_.live() + memory_.bytes(id) - memory_.frees(id) > std::max(memory_.live(), budget_)) continue;
+      return id;
+    }
+    return -1;
+  }
+
+  const Graph& g_;
+  const Flow& flow_;
+  const int look_ahead_;
+  const int64_t window_, budget_;
+  const bool in_place_;
+  Memory memory_;
+  std::vector<Info> n_;
+  std::vector<int32_t> order_, open_, under_way_;  // open: collectives not begun, in order
+  std::map<int32_t, std::vector<int32_t>> meanwhile_;
+  std::map<std::string, double> network_;  // when it is free
+  int64_t ahead_ = 0;
+  double clock_ = 0;
+  Schedule s_;
+};
+
+Schedule plain_of(Schedule s) {
+  s.peak_before = s.peak;
+  return s;
+}
+
+}  // namespace
+
+Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options) {
+  const Flow flow(g);
+  int64_t window = options.prefetch_bytes;
+  if (window <= 0) {
+    std::map<std::pair<std::string_view, bool>, int64_t> layers;
+    for (int32_t id = 0; id < g.size(); ++id) {
+      const Node& n = g.node(id);
+      if (flow.live[id] && flow.ready[id] < 0 && communicates(n))
+        window = std::max(window, layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes());
+    }
+  }
+  const Schedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
+  const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
+  // What is begun must be ended, and what is computed kept: a limit on beginning is no limit on all that is live, so it
+  // is lowered until that fits.
+  int64_t limit = budget;
+  OverlapOptions tried = options;
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    if (attempt == 3) tried.look_ahead = 0;  // results of work done early lie in memory too
+    Schedule s = Scheduler(g, flow, mesh, net, tried, window, limit, false).run();
+    s.peak_before = plain.peak;
+    if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
+    limit -= 2 * (s.peak - budget);
+  }
+  return plain_of(plain);
+}
+
+Ref<Graph> apply_schedule(const Graph& g, const Schedule& s) {
+  Rewriter r(g);
+  Bringer bring(g, r);
+  std::map<int32_t, std::pair<Value, Value>> begun;  // operand and result
+  for (const Event& e : s.events) {
+    const Node& n = g.node(e.node);
+    if (e.kind == Event::kRun) {
+      bring({e.node, 0});
+    } else if (e.kind == Event::kStart) {
+      const Value in = bring(n.inputs[0]);
+      const Value out{r.graph().add(new_node(r.graph(), *start_form(*n.op), {&in, 1}, n.attrs, n)), 0};
+      begun[e.node] = {in, out};
+    } else {
+      const auto [in, out] = begun.at(e.node);
+      const Value both[] = {out, in};
+      r.map({e.node, 0},
+            {r.graph().add(new_node(r.graph(), collective_wait_op, both, {{"site", n.attrs.i("site")}}, n)), 0});
+    }
+  }
+  bring.bring_results();
+  return r.finish();
+}
+
+}  // namespace weft::dist
