@@ -1,9 +1,9 @@
 // The public names are a contract: what the documentation shows compiles against weft.h alone and means what it says.
-#include "weft.h"
-
 #include <gtest/gtest.h>
 
 #include <sstream>
+
+#include "weft.h"
 
 namespace {
 
@@ -28,7 +28,9 @@ TEST(Api, TensorsAreValues) {
   EXPECT_EQ(c.slice(-1, -1, 2).to_vector<float>(), (std::vector<float>{2, 4}));
   float memory[2] = {5, 6};
   bool freed = false;
-  { Tensor blob = Tensor::from_blob(memory, {2}, kFloat32, [&](void*) { freed = true; }); }
+  {
+    Tensor blob = Tensor::from_blob(memory, {2}, kFloat32, [&](void*) { freed = true; });
+  }
   EXPECT_TRUE(freed);
   Tensor back = from_dlpack(to_dlpack(c));
   EXPECT_EQ(back.to_vector<float>(), c.to_vector<float>());
@@ -45,14 +47,46 @@ TEST(Api, TensorsAreValues) {
 
 TEST(Api, EveryOpOfTheListIsThere) {
   Tensor x = rand({4, 6}) + 0.5, y = rand({4, 6}) + 0.5, i = Tensor::from_vector<int64_t>({0, 2}, {2});
-  for (Tensor t : {add(x, y), sub(x, y), mul(x, y), div(x, y), pow(x, y), neg(x), abs(x), exp(x), log(x), log1p(x), sqrt(x), rsqrt(x),
-                   sin(x), cos(x), tanh(x), sigmoid(x), erf(x), relu(x), gelu(x, "none"), gelu(x, "tanh"), silu(x), softplus(x),
-                   maximum(x, y), minimum(x, y), clamp(x, 0.6, 1.0), where(x > y, x, y), softmax(x, -1), log_softmax(x, -1),
-                   cumsum(x, 0), tril(x), triu(x), layer_norm(x, {6}, ones({6}), zeros({6}), 1e-5), rms_norm(x, ones({6}), 1e-5), dropout(x, 0.5, true)})
+  for (Tensor t : {add(x, y),
+                   sub(x, y),
+                   mul(x, y),
+                   div(x, y),
+                   pow(x, y),
+                   neg(x),
+                   abs(x),
+                   exp(x),
+                   log(x),
+                   log1p(x),
+                   sqrt(x),
+                   rsqrt(x),
+                   sin(x),
+                   cos(x),
+                   tanh(x),
+                   sigmoid(x),
+                   erf(x),
+                   relu(x),
+                   gelu(x, "none"),
+                   gelu(x, "tanh"),
+                   silu(x),
+                   softplus(x),
+                   maximum(x, y),
+                   minimum(x, y),
+                   clamp(x, 0.6, 1.0),
+                   where(x > y, x, y),
+                   softmax(x, -1),
+                   log_softmax(x, -1),
+                   cumsum(x, 0),
+                   tril(x),
+                   triu(x),
+                   layer_norm(x, {6}, ones({6}), zeros({6}), 1e-5),
+                   rms_norm(x, ones({6}), 1e-5),
+                   dropout(x, 0.5, true)})
     EXPECT_EQ(t.shape(), x.shape());
-  for (Tensor t : {eq(x, y), ne(x, y), lt(x, y), le(x, y), gt(x, y), ge(x, y), logical_and(x, y), logical_or(x, y), logical_not(x), isfinite(x)})
+  for (Tensor t : {eq(x, y), ne(x, y), lt(x, y), le(x, y), gt(x, y), ge(x, y), logical_and(x, y), logical_or(x, y),
+                   logical_not(x), isfinite(x)})
     EXPECT_EQ(t.dtype(), kBool);
-  for (Tensor t : {sum(x), mean(x), amax(x), amin(x), prod(x), var(x), argmax(x), logsumexp(x, {0, 1}), mse_loss(x, y)}) EXPECT_EQ(t.dim(), 0);
+  for (Tensor t : {sum(x), mean(x), amax(x), amin(x), prod(x), var(x), argmax(x), logsumexp(x, {0, 1}), mse_loss(x, y)})
+    EXPECT_EQ(t.dim(), 0);
   EXPECT_EQ(topk(x, 3).values.shape(), Shape({4, 3}));
   EXPECT_EQ(sort(x).indices.dtype(), kInt64);
   EXPECT_EQ(reshape(x, {3, -1}).shape(), Shape({3, 8}));
@@ -107,7 +141,8 @@ TEST(Api, Differentiation) {
     NoGrad guard;
     EXPECT_FALSE((w * 2.0).requires_grad_enabled());
   }
-  EXPECT_EQ(grad(sum(checkpoint([](const Tensor& x) { return x * x; }, w)), {w})[0].to_vector<float>(), (std::vector<float>{2, 2}));
+  EXPECT_EQ(grad(sum(checkpoint([](const Tensor& x) { return x * x; }, w)), {w})[0].to_vector<float>(),
+            (std::vector<float>{2, 2}));
 }
 
 struct Mlp : nn::Module {

@@ -14,9 +14,9 @@ namespace weft {
 std::span<const OpDef* const> all_ops() {
   static const auto* all = [] {
     auto* v = new std::vector<const OpDef*>;
-    for (auto family :
-         {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(), collective_ops(),
-          softmax_ops(), linear_cross_entropy_ops(), moe_ops(), exact_ops(), attention_ops(), autodiff_ops()})
+    for (auto family : {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(),
+                        collective_ops(), softmax_ops(), linear_cross_entropy_ops(), moe_ops(), exact_ops(),
+                        attention_ops(), autodiff_ops()})
       v->insert(v->end(), family.begin(), family.end());
     return v;
   }();

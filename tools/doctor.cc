@@ -5,8 +5,8 @@
 
 #include "absl/flags/flag.h"
 #include "framework/base/error.h"
-#include "framework/io/file.h"
 #include "framework/cli/cli.h"
+#include "framework/io/file.h"
 #include "tools/libraries.h"
 #include "tools/machine.h"
 #include "tools/measure.h"

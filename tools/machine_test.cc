@@ -1,4 +1,3 @@
-#include "tools/libraries.h"
 #include "tools/machine.h"
 
 #include <gmock/gmock.h>
@@ -6,6 +5,7 @@
 #include "framework/cuda/testing/fake_driver.h"
 #include "tools/facts.h"
 #include "tools/gpus.h"
+#include "tools/libraries.h"
 
 namespace weft::tools {
 namespace {
@@ -41,8 +41,8 @@ TEST(Machine, DescribesItself) {
   add_choice(facts);
   add_machine(facts);
   add_libraries(facts);
-  for (const char* key :
-       {"\"isa\"", "\"threads\"", "\"kernel_compiler\"", "\"kernel_cache\"", "\"cpu\"", "\"cores\"", "\"amx_bf16\"", "\"onednn\"", "\"nccl\"", "\"g++\""})
+  for (const char* key : {"\"isa\"", "\"threads\"", "\"kernel_compiler\"", "\"kernel_cache\"", "\"cpu\"", "\"cores\"",
+                          "\"amx_bf16\"", "\"onednn\"", "\"nccl\"", "\"g++\""})
     EXPECT_THAT(facts.to_json(), HasSubstr(key));
 }
 

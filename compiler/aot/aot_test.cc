@@ -62,8 +62,8 @@ TEST_P(Exported, TrainsWithTheBitsOfTheCompiledStep) {
   // No compiler, no cache, nothing on PATH.
   const std::string values = mlp ? "-" : kFolder + name + ".safetensors", saved = scratch(name + ".safetensors");
   for (int threads : {1, 3})
-    EXPECT_EQ(run(cat("PATH= WEFT_CXX=/nowhere WEFT_CACHE=off WEFT_THREADS=", threads, " ", kFolder, "trainer ", name, " ",
-                      values, " ", kSteps, " ", saved)),
+    EXPECT_EQ(run(cat("PATH= WEFT_CXX=/nowhere WEFT_CACHE=off WEFT_THREADS=", threads, " ", kFolder, "trainer ", name,
+                      " ", values, " ", kSteps, " ", saved)),
               want)
         << name << ", " << threads << " threads";
   const io::SafetensorsFile file(saved);
@@ -85,7 +85,8 @@ INSTANTIATE_TEST_SUITE_P(Steps, Exported, ::testing::Values("mlp_step", "gpt_ste
 TEST(Aot, TheProgramHasNoCodeGenerator) {
   const std::string deps = io::read_file(std::string(kFolder) + "step_deps");
   EXPECT_NE(deps.find("//compiler/exec:replay"), std::string::npos) << deps;
-  for (const char* package : {"//compiler/targets/cpu/print", "//compiler/jit", "//compiler/passes", "//compiler/exec:exec\n", "//:weft"})
+  for (const char* package :
+       {"//compiler/targets/cpu/print", "//compiler/jit", "//compiler/passes", "//compiler/exec:exec\n", "//:weft"})
     EXPECT_EQ(deps.find(package), std::string::npos) << package;
   const std::string program = io::read_file(std::string(kFolder) + "trainer");
   for (const char* symbol : {"weft7codegen", "weft3jit", "weft_text_"})
@@ -142,7 +143,8 @@ TEST(Aot, WrongCallsSayWhatIsWrong) {
   EXPECT_EQ(error_of([&] { step(Tensor(), in[1]); }), "mlp_step: argument 0 holds no memory; need f32[32, 16]");
   EXPECT_EQ(error_of([&] { step.cell("nothing"); }),
             cat("mlp_step: there is no cell 'nothing'; need one of its ", step.cells().size(), " cells"));
-  EXPECT_NE(error_of([&] { step.load(scratch("missing.safetensors")); }).find("missing.safetensors"), std::string::npos);
+  EXPECT_NE(error_of([&] { step.load(scratch("missing.safetensors")); }).find("missing.safetensors"),
+            std::string::npos);
   io::write_safetensors(scratch("wrong.safetensors"), {});
   EXPECT_NE(error_of([&] { step.load(scratch("wrong.safetensors")); }).find("wrong.safetensors"), std::string::npos);
   EXPECT_TRUE(same_bits(step.cell("out.weight"), weight));

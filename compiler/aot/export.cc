@@ -6,8 +6,8 @@
 
 #include "compiler/aot/plan_text.h"
 #include "compiler/aot/step.h"
-#include "compiler/targets/cpu/print/print.h"
 #include "compiler/exec/entry.h"
+#include "compiler/targets/cpu/print/print.h"
 #include "framework/io/file.h"
 #include "framework/io/safetensors.h"
 #include "framework/ir/text.h"
@@ -65,7 +65,8 @@ class Exporter {
                    place(static_cast<const char*>(t.storage->data()) + t.offset, elements * itemsize(t.type.dtype)),
                    " strides ", t.strides, '\n');
     }
-    for (size_t i = 0; i < g_.inputs.size(); ++i) rows_ += cat("argument ", i, " strides ", e_.key.layouts[i].strides, '\n');
+    for (size_t i = 0; i < g_.inputs.size(); ++i)
+      rows_ += cat("argument ", i, " strides ", e_.key.layouts[i].strides, '\n');
   }
 
   // " at 8 bytes 4" of the data.
@@ -93,7 +94,8 @@ class Exporter {
   }
 
   std::string header() const {
-    return cat("// ", name_, ": a step compiled ahead of time, written by Weft's aot_export. Link //compiler/aot:step.\n",
+    return cat("// ", name_,
+               ": a step compiled ahead of time, written by Weft's aot_export. Link //compiler/aot:step.\n",
                "#pragma once\n#include \"compiler/aot/step.h\"\n\n/// (", types(false), ") -> ", types(true), "; ",
                g_.cells.size(), " cells", views_.empty() ? "" : cat(": load(\"", name_, ".safetensors\") first"),
                ".\nclass ", name_, " final : public weft::AotStep {\n public:\n  ", name_, "();\n  ", result_type(),
@@ -102,25 +104,26 @@ class Exporter {
 
   std::string source(bool values_in_file) const {
     const Isa isa = selected_isa();
-    std::string s = cat(
-        "// ", name_, ": a step compiled ahead of time, written by Weft's aot_export.\n//   arguments  ", types(false),
-        "\n//   results    ", types(true), "\n//   memory     ", e_.plan.peak_bytes(), " bytes at its peak, ",
-        e_.plan.arena_bytes, " of them in the arena\n//   values     ",
-        values_in_file ? cat(name_, ".safetensors") : std::string("below"),
-        "\n// The graph and the plan are data of AotStep, which runs them; then come the kernels, for ", isa, ".\n",
-        "#include \"", options_.include_folder.empty() ? "" : options_.include_folder + "/", name_, ".h\"\n\nnamespace {\n\n",
-        "constexpr std::string_view kGraph = R\"weft(\n", g_.to_string(), ")weft\";\n\n",
-        "constexpr std::string_view kPlan = R\"weft(", plan_to_text(e_.plan), ")weft\";\n\n",
-        "constexpr std::string_view kValues = R\"weft(", rows_, ")weft\";\n\n");
+    std::string s =
+        cat("// ", name_, ": a step compiled ahead of time, written by Weft's aot_export.\n//   arguments  ",
+            types(false), "\n//   results    ", types(true), "\n//   memory     ", e_.plan.peak_bytes(),
+            " bytes at its peak, ", e_.plan.arena_bytes, " of them in the arena\n//   values     ",
+            values_in_file ? cat(name_, ".safetensors") : std::string("below"),
+            "\n// The graph and the plan are data of AotStep, which runs them; then come the kernels, for ", isa, ".\n",
+            "#include \"", options_.include_folder.empty() ? "" : options_.include_folder + "/", name_,
+            ".h\"\n\nnamespace {\n\n", "constexpr std::string_view kGraph = R\"weft(\n", g_.to_string(), ")weft\";\n\n",
+            "constexpr std::string_view kPlan = R\"weft(", plan_to_text(e_.plan), ")weft\";\n\n",
+            "constexpr std::string_view kValues = R\"weft(", rows_, ")weft\";\n\n");
     append_data(s);
     std::string table;
     append_kernels(s, isa, table);
-    s += cat("const void* const kKernels[] = {", table.empty() ? "nullptr" : table, "};\n\nweft::AotProgram program() {\n",
-             "  return {\"", name_, "\", \"", isa, "\", kGraph, kPlan, {kKernels, ", kernels_of(e_.plan).size(),
+    s += cat("const void* const kKernels[] = {", table.empty() ? "nullptr" : table,
+             "};\n\nweft::AotProgram program() {\n", "  return {\"", name_, "\", \"", isa,
+             "\", kGraph, kPlan, {kKernels, ", kernels_of(e_.plan).size(),
              "}, kValues, kData};\n}\n\n}  // namespace\n\n", name_, "::", name_, "() : AotStep(program()) {}\n\n",
              result_type(), " ", name_, "::operator()(", parameters("const weft::Tensor& "), ") {\n");
-    const std::string call = g_.inputs.empty() ? std::string("run({})")
-                                               : cat("run(std::vector<weft::Tensor>{", parameters(""), "})");
+    const std::string call =
+        g_.inputs.empty() ? std::string("run({})") : cat("run(std::vector<weft::Tensor>{", parameters(""), "})");
     s += cat("  ", g_.outputs.empty() ? "" : "return ", call, g_.outputs.size() == 1 ? "[0]" : "", ";\n}\n");
     return s;
   }

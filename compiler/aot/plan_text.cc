@@ -40,15 +40,11 @@ class Writer {
   void put(Home v) { out_ += kHomeNames[static_cast<int>(v)]; }
   void put(DType v) { out_ += to_string_view(v); }
   template <class T>
-    requires std::is_integral_v<T>
-  void put(T v) {
-    out_ += cat(v);
-  }
+  requires std::is_integral_v<T>
+  void put(T v) { out_ += cat(v); }
   template <class T>
-    requires std::is_enum_v<T>
-  void put(T v) {
-    out_ += cat(static_cast<int>(v));
-  }
+  requires std::is_enum_v<T>
+  void put(T v) { out_ += cat(static_cast<int>(v)); }
   void put(const Shape& v) { put_all(v); }
   template <class T>
   void put(const std::vector<T>& v) {
@@ -112,15 +108,11 @@ class Reader : TextReader {
     fail(quoted(w), "a dtype");
   }
   template <class T>
-    requires std::is_integral_v<T>
-  void get(T& v) {
-    v = static_cast<T>(integer());
-  }
+  requires std::is_integral_v<T>
+  void get(T& v) { v = static_cast<T>(integer()); }
   template <class T>
-    requires std::is_enum_v<T>
-  void get(T& v) {
-    v = static_cast<T>(integer());
-  }
+  requires std::is_enum_v<T>
+  void get(T& v) { v = static_cast<T>(integer()); }
   void get(Shape& v) { get_all<int64_t>(v); }
   template <class T>
   void get(std::vector<T>& v) {
@@ -221,8 +213,8 @@ void visit(auto& a, auto& t, const LaunchText*) {
 
 struct KernelText {
   std::string name;
-  int32_t node = -1;  // one that it runs, for its body
-  int32_t part = -1;  // 0, 1: it computes that operand of the product in the node
+  int32_t node = -1;           // one that it runs, for its body
+  int32_t part = -1;           // 0, 1: it computes that operand of the product in the node
   std::vector<int32_t> parts;  // of a product: kernels for its operands; -1: from memory
   bool reduces = false;
   loop_ir::Lowered lowered;

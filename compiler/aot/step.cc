@@ -150,7 +150,8 @@ std::vector<std::string> AotStep::cells() const { return state_->names; }
 
 Tensor AotStep::cell(std::string_view name) const {
   const Cell& c = state_->cell(name);
-  WEFT_CHECK_AS(kFailedPrecondition, c.value.defined(), state_->name, ": cell '", name, "' has no value yet; load() them");
+  WEFT_CHECK_AS(kFailedPrecondition, c.value.defined(), state_->name, ": cell '", name,
+                "' has no value yet; load() them");
   return CellHandle(Ref<Cell>(const_cast<Cell*>(&c))).value().detach();
 }
 
@@ -171,7 +172,8 @@ void AotStep::load(const std::string& path) {
     WEFT_CHECK(info.dtype == type.dtype && info.shape == type.shape, state_->name, ": ", path, ": '", info.name,
                "' is ", TensorType{info.dtype, {}, info.shape}, "; need ", type);
     const auto bytes = file.bytes(info.name);
-    values.push_back(tensor_over(bytes.data(), static_cast<int64_t>(bytes.size()), type, contiguous_strides(type.shape)));
+    values.push_back(
+        tensor_over(bytes.data(), static_cast<int64_t>(bytes.size()), type, contiguous_strides(type.shape)));
   }
   for (size_t i = 0; i < values.size(); ++i) {
     g.cells[i]->value = values[i];

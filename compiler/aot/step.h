@@ -16,11 +16,11 @@ class Graph;
 /// What an exported file holds. All of it lives as long as the program.
 struct AotProgram {
   const char* name = "";
-  const char* isa = "";        // instruction set of the kernels
-  std::string_view graph;      // the scheduled graph, with the user's ops and lines
-  std::string_view plan;       // compiler/aot/plan_text.h
+  const char* isa = "";    // instruction set of the kernels
+  std::string_view graph;  // the scheduled graph, with the user's ops and lines
+  std::string_view plan;   // compiler/aot/plan_text.h
   std::span<const void* const> kernels;
-  std::string_view values;     // text: what lies where in `data`; of cells, where they are in a file, nothing
+  std::string_view values;  // text: what lies where in `data`; of cells, where they are in a file, nothing
   std::span<const unsigned long long> data;
 };
 

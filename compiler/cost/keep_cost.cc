@@ -66,7 +66,8 @@ int64_t cost_again(const Graph& g, const Node& n, Redo redo, const Machine& m) {
 
 bool KeepCosts::reads_memory(const OpDef& op) { return !fusible(op) && !op.is(kStructural); }
 
-KeepCosts::KeepCosts(const Graph& g, int64_t small) : small_(small), machine_(planned_machine(device_of(g))), nodes_(g.size()), first_(g.size()) {
+KeepCosts::KeepCosts(const Graph& g, int64_t small)
+    : small_(small), machine_(planned_machine(device_of(g))), nodes_(g.size()), first_(g.size()) {
   for (int32_t id = 0; id < g.size(); ++id) {
     first_[id] = static_cast<int32_t>(values_.size());
     values_.resize(values_.size() + g.node(id).outputs.size());
@@ -101,7 +102,8 @@ void KeepCosts::classify(const Graph& g) {
       const Value v = n.inputs[0];
       const TensorType& t = g.type(v);
       int64_t offset = 0;
-      const StridedView in{nullptr, t.dtype, t.shape, nodes_[v.node].alias ? strides[v.node] : contiguous_strides(t.shape)};
+      const StridedView in{nullptr, t.dtype, t.shape,
+                           nodes_[v.node].alias ? strides[v.node] : contiguous_strides(t.shape)};
       if (n.op->view(n.attrs, in, n.outputs[0], &strides[id], &offset)) {
         c.alias = true;
         at({id, 0}).base = at(v).base;

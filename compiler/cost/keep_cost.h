@@ -27,15 +27,15 @@ struct NodeCost {
   bool always = false;    // a small constant: there at any time, costs nothing
   bool alias = false;     // a view that shows its operand's memory
   Redo redo = Redo::kNever;
-  int32_t level = 0;      // number of results that had to be complete before: equal levels may share a kernel
-  int64_t again = 0;      // cost to compute once more
+  int32_t level = 0;  // number of results that had to be complete before: equal levels may share a kernel
+  int64_t again = 0;  // cost to compute once more
 };
 
 struct ValueCost {
-  Value base;             // whose memory it shows: itself unless an alias
-  int64_t bytes = 0;      // of the base if it lies in the arena, else 0: these live from forward to backward if kept
-  int64_t keep = 0;       // cost to write (unless some op needs it in memory anyway) and read again
-  bool stored = false;    // some forward op needs it in memory
+  Value base;           // whose memory it shows: itself unless an alias
+  int64_t bytes = 0;    // of the base if it lies in the arena, else 0: these live from forward to backward if kept
+  int64_t keep = 0;     // cost to write (unless some op needs it in memory anyway) and read again
+  bool stored = false;  // some forward op needs it in memory
   bool stored_after = false;  // some backward op needs it in memory
 };
 

@@ -58,7 +58,8 @@ TEST(MaxFlow, EqualsTheLeastOfAllCuts) {
     };
     std::vector<Arc> arcs;
     for (unsigned k = random() % 30; k > 0; --k)
-      arcs.push_back({static_cast<int>(random() % n), static_cast<int>(random() % n), static_cast<int64_t>(random() % 9)});
+      arcs.push_back(
+          {static_cast<int>(random() % n), static_cast<int>(random() % n), static_cast<int64_t>(random() % 9)});
     FlowNetwork f(n);
     for (const Arc& a : arcs) f.add_arc(a.from, a.to, a.capacity);
     int64_t least = INT64_MAX;

@@ -38,7 +38,8 @@ std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
         all.back().late_stored_byte = late;
       }
   }
-  for (int32_t span = 2; span < std::min<int32_t>(static_cast<int32_t>(narrow.size()), 64); span += std::max(1, span / 2))
+  for (int32_t span = 2; span < std::min<int32_t>(static_cast<int32_t>(narrow.size()), 64);
+       span += std::max(1, span / 2))
     all.push_back({.stored_byte = 128, .dear = true, .span = span, .share = 1});
   return all;
 }
@@ -99,14 +100,17 @@ void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
   std::vector<Candidate> all = candidates(*e.before_recompute, about);
   auto try_it = [&](const Candidate& c) {
     std::vector<PassReport> reports;
-    Ref<Graph> joint = run_passes(c.result.graph, after, {.disable = options.disable, .known = all_passes(), .report = &reports});
+    Ref<Graph> joint =
+        run_passes(c.result.graph, after, {.disable = options.disable, .known = all_passes(), .report = &reports});
     Planned p = plan_joint(*joint, e.key.layouts, options, e.little_memory, about.least_peak);
     ++about.plans;
     about.least_peak = std::min(about.least_peak, p.plan.peak_bytes());
     if (switch_int("WEFT_DEBUG") >= 2)
-      std::fprintf(stderr, "weft: budget: byte %g, share %g, then %g, span %d: %lld kept, %d copies, %.3f ms, peak %lld\n",
-                   c.policy.stored_byte, c.policy.share, c.policy.late_stored_byte, c.policy.span, static_cast<long long>(c.result.kept_bytes),
-                   c.result.copies, c.result.seconds * 1e3, static_cast<long long>(p.plan.peak_bytes()));
+      std::fprintf(stderr,
+                   "weft: budget: byte %g, share %g, then %g, span %d: %lld kept, %d copies, %.3f ms, peak %lld\n",
+                   c.policy.stored_byte, c.policy.share, c.policy.late_stored_byte, c.policy.span,
+                   static_cast<long long>(c.result.kept_bytes), c.result.copies, c.result.seconds * 1e3,
+                   static_cast<long long>(p.plan.peak_bytes()));
     if (p.plan.peak_bytes() > budget) return false;
     static_cast<Planned&>(e) = std::move(p);
     e.joint = joint;

@@ -66,7 +66,8 @@ class CompiledCore {
       return {interpret(*e.joint, args), e.like};
     }
     if (!e.executable) e.executable = make_executable(e);
-    if (!options.verify || e.verified || e.plan.device.type == DeviceType::kCuda) return {e.executable->run(args), e.like};
+    if (!options.verify || e.verified || e.plan.device.type == DeviceType::kCuda)
+      return {e.executable->run(args), e.like};
     return {verified_run(e, args), e.like};
   }
 
@@ -252,7 +253,8 @@ const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
 
 std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b) {
   const Entry& e = current_entry(core, "why");
-  WEFT_CHECK_AS(kFailedPrecondition, !e.partitioned, "why: the step is partitioned over a mesh; ask a step of one device");
+  WEFT_CHECK_AS(kFailedPrecondition, !e.partitioned,
+                "why: the step is partitioned over a mesh; ask a step of one device");
   WEFT_CHECK_AS(kFailedPrecondition, e.report && e.report->before,
                 "why: nothing was fused; need a step with the pass fuse enabled");
   std::string notes;

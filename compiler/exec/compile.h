@@ -20,12 +20,12 @@ struct CompileOptions {
   bool enabled = true;            // false: fn runs eagerly, in the same random step
   int64_t memory_budget = 0;      // bytes; a step that needs more is an error before it runs; 0 is no limit
   std::string numerics = "fast";  // "eager": the bits of eager. "fast": chains of 16-bit values round less often, and
-                                  // what is found in the graph (attention, linear + cross-entropy) sums in its own order
-  bool verify_numerics = false;   // sums give the same bits on one device and on any mesh, slowly; numerics are eager
-  bool verify = false;            // compare each plan's first results and writes with the reference, bit for bit; on CUDA
-                                  // each launch's with its ops on the CPU, products within bounds
-  bool tf32 = false;              // CUDA: f32 products on tensor cores, of operands rounded to 11 bits
-  bool cuda_graph = true;         // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA_GRAPH
+      // what is found in the graph (attention, linear + cross-entropy) sums in its own order
+  bool verify_numerics = false;  // sums give the same bits on one device and on any mesh, slowly; numerics are eager
+  bool verify = false;     // compare each plan's first results and writes with the reference, bit for bit; on CUDA
+                           // each launch's with its ops on the CPU, products within bounds
+  bool tf32 = false;       // CUDA: f32 products on tensor cores, of operands rounded to 11 bits
+  bool cuda_graph = true;  // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA_GRAPH
   std::vector<std::string> disable = {};  // passes to leave out, or "all"
   std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
   std::shared_ptr<internal::Partitioner> partitioner = {};  // set by dist::compile

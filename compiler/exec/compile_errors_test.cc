@@ -1,5 +1,6 @@
 // compile(): errors name lines and leave state whole; what a step can tell of itself.
 #include <gtest/gtest.h>
+
 #include <limits>
 #include <thread>
 

@@ -1,5 +1,6 @@
 // compile(): memory that others hold is not written, replays allocate nothing, peaks are predicted, budgets are kept.
 #include <gtest/gtest.h>
+
 #include <set>
 
 #include "compiler/exec/test_programs.h"

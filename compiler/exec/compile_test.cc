@@ -65,7 +65,8 @@ TEST(Compile, CommitIfLeavesCellsAlone) {
 
 TEST(Compile, SwapsRotationsAndSharedValues) {
   auto make = [] {
-    Parameter a = random_parameter({3, 3}), b = random_parameter({3, 3}), c = random_parameter({3, 3}), d = random_parameter({3, 3}), e = random_parameter({3, 3});
+    Parameter a = random_parameter({3, 3}), b = random_parameter({3, 3}), c = random_parameter({3, 3}),
+              d = random_parameter({3, 3}), e = random_parameter({3, 3});
     return Program{{a, b, c, d, e}, [=](Tensors in) {
                      Tensor x = a, y = b, z = c;
                      a.set(y);

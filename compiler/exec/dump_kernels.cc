@@ -4,8 +4,8 @@
 #include <fstream>
 #include <set>
 
-#include "compiler/targets/cpu/print/print.h"
 #include "compiler/exec/fused_table.h"
+#include "compiler/targets/cpu/print/print.h"
 #include "framework/base/hash.h"
 #include "framework/base/switches.h"
 
@@ -42,7 +42,7 @@ void dump_kernel(const FusedKernel& k) {
   const std::string name = dump_name(k), path = cat(folder, "/", name);
   const loop_ir::Lowered& low = k.lowered();
   write(path + ".loop_ir", cat(k.body().to_string(), "\n", low.kernel.to_string(), "\nextents ", numbers(low.extents),
-                           "\nparams ", numbers(low.params), "\n"));
+                               "\nparams ", numbers(low.params), "\n"));
   write(path + ".cc", cat("// g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march=x86-64-v4 -w -c ", name, ".cc\n",
                           codegen::prelude(codegen::cpu()), "\n",
                           codegen::print(low.kernel, codegen::cpu(), {.symbol = "kernel", .notes = true})));

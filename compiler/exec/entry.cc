@@ -28,12 +28,12 @@ void check_budget(const Entry& e, const CompileOptions& options) {
   for (size_t c = 0; c < plan.cells.size(); ++c)
     if (plan.cells[c].used) cells += accounted(plan.graph->cells[c]->type.nbytes());
   for (int64_t b : plan.output_blocks) outputs += accounted(b);
-  internal::fail(Code::kResourceExhausted,
-                 cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
-                     ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
-                     e.remat.tried ? cat(", ", e.remat.least_peak, " at the least, computing again what it can")
-                                   : std::string(),
-                     "; memory_budget is ", options.memory_budget));
+  internal::fail(
+      Code::kResourceExhausted,
+      cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes, ", cells ",
+          cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
+          e.remat.tried ? cat(", ", e.remat.least_peak, " at the least, computing again what it can") : std::string(),
+          "; memory_budget is ", options.memory_budget));
 }
 
 // What the pass runner has no room for.
@@ -45,7 +45,9 @@ thread_local struct {
 std::shared_ptr<LaunchMaker> maker_for(Device device, const CompileOptions& options) {
   const bool like_eager = options.numerics == "eager";
   if (device.type == DeviceType::kCuda)
-    return std::make_shared<GpuLaunches>(device, cuda::PrepareOptions{.round_like_eager = like_eager, .tf32 = options.tf32, .gpu = &cuda::Gpu::of(device)});
+    return std::make_shared<GpuLaunches>(
+        device,
+        cuda::PrepareOptions{.round_like_eager = like_eager, .tf32 = options.tf32, .gpu = &cuda::Gpu::of(device)});
   return std::make_shared<FusedTable>(loop_ir::LowerOptions{.round_like_eager = like_eager});
 }
 
@@ -152,8 +154,8 @@ Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, 
       break;
     } catch (const CannotLower& c) {
       // Rare: fusion looks at types, a kernel at how the operands lie.
-      p.fused =
-          expand(*p.fused, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
+      p.fused = expand(
+          *p.fused, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
       notes.push_back(cat("not one kernel: ", ops_text(*c.body, 8), ": ", c.why));
     }
   }

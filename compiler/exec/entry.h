@@ -25,14 +25,14 @@ struct CallKey {
 
 /// What was computed again so that the plan keeps to the memory budget.
 struct Rematerialisation {
-  bool tried = false;       // the plan without it exceeds the budget
+  bool tried = false;  // the plan without it exceeds the budget
   bool fits = false;
-  int64_t peak_before = 0;  // of the plan without it
-  int64_t least_peak = 0;   // if it does not fit: of all that was tried
+  int64_t peak_before = 0;            // of the plan without it
+  int64_t least_peak = 0;             // if it does not fit: of all that was tried
   int64_t kept_before = 0, kept = 0;  // bytes alive from forward to backward, estimated
-  int32_t copies = 0;       // nodes computed again
-  double flops = 0;         // of these
-  double seconds = 0;       // estimated time that it costs
+  int32_t copies = 0;                 // nodes computed again
+  double flops = 0;                   // of these
+  double seconds = 0;                 // estimated time that it costs
   int32_t policies = 0, plans = 0;    // of the search
 };
 
@@ -43,7 +43,7 @@ struct Planned {
   std::vector<PassReport> fusion;  // what the pass did
   std::shared_ptr<FusionReport> report;
   LoadReport load;
-  const char* order = "";  // which order of execution it has
+  const char* order = "";      // which order of execution it has
   bool little_memory = false;  // products compute again what is dear to compute, so that it is not kept
 };
 
@@ -59,7 +59,7 @@ struct Entry : Planned {
   Ref<Graph> captured, joint;
   Ref<Graph> before_recompute;  // the joint graph at that pass; only under a memory budget
   Rematerialisation remat;
-  bool saved_memory = false;  // passes were asked for what needs less memory
+  bool saved_memory = false;         // passes were asked for what needs less memory
   std::shared_ptr<const void> like;  // the result's structure
   std::vector<PassReport> passes;
   double capture_ms = 0, passes_ms = 0, plan_ms = 0;

@@ -228,13 +228,13 @@ class Evaluator {
       const BoundedValue &a = in(n, 0), &b = in(n, 1);
       const bool logical = pw == Pw::logical_and || pw == Pw::logical_or || pw == Pw::logical_xor;
       const Tensor points = logical_and(is_point(a), is_point(b));
-      const Tensor meet = logical ? logical_or(holds_zero(a), holds_zero(b))
-                                  : logical_and(le(a.lo, b.hi), le(b.lo, a.hi));
+      const Tensor meet =
+          logical ? logical_or(holds_zero(a), holds_zero(b)) : logical_and(le(a.lo, b.hi), le(b.lo, a.hi));
       add(logical_and(meet, logical_not(points)));
     } else if (floats && count == 1) {
       const BoundedValue& a = in(n, 0);
-      const Tensor open = pw == Pw::logical_not ? holds_zero(a)
-                                                : logical_or(logical_not(isfinite(a.lo)), logical_not(isfinite(a.hi)));
+      const Tensor open =
+          pw == Pw::logical_not ? holds_zero(a) : logical_or(logical_not(isfinite(a.lo)), logical_not(isfinite(a.hi)));
       add(logical_and(open, logical_not(is_point(a))));
     }
     if (unsure.defined()) v.unsure = broadcast_to(unsure, eager.shape());
@@ -381,7 +381,8 @@ class Evaluator {
         v = hull({call2(a.lo, b.lo), call2(a.lo, b.hi), call2(a.hi, b.lo), call2(a.hi, b.hi)});
         const Shape s = v.lo.shape();
         const Tensor points = broadcast_to(logical_and(is_point(a), is_point(b)), s);
-        const Tensor whole = broadcast_to(logical_and(logical_and(is_point(b), eq(floor(b.lo), b.lo)), ge(b.lo, 0.0)), s);
+        const Tensor whole =
+            broadcast_to(logical_and(logical_and(is_point(b), eq(floor(b.lo), b.lo)), ge(b.lo, 0.0)), s);
         v.lo = where(logical_and(whole, broadcast_to(holds_zero(a), s)), minimum(v.lo, 0.0), v.lo);
         const Tensor known = logical_or(logical_or(points, whole), broadcast_to(gt(a.lo, 0.0), s));
         return select(known, v, unknown_value(v.lo));
@@ -413,8 +414,8 @@ int64_t first_outside(const Tensor& got, const BoundedValue& want) {
   Tensor bad;
   if (want.lo.defined()) {
     const Tensor x = wide(got);
-    const Tensor agree = logical_or(logical_and(isnan(got), isnan(want.eager)),
-                                    logical_and(le(want.lo, x), le(x, want.hi)));
+    const Tensor agree =
+        logical_or(logical_and(isnan(got), isnan(want.eager)), logical_and(le(want.lo, x), le(x, want.hi)));
     const Tensor lost = logical_and(isnan(got), logical_or(eq(want.lo, -kInf), eq(want.hi, kInf)));
     bad = logical_not(logical_or(agree, lost));
   } else {

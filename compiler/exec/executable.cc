@@ -48,7 +48,13 @@ Executable::Executable(const Plan& plan, SharedArena& arena, const FusedCheck* c
 
 Executable::Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed,
                        std::unique_ptr<DeviceCheck> check)
-    : plan_(plan), arena_(arena), device_(plan.device), cells_(plan.graph->cells), maker_(&maker), replayed_(replayed), device_check_(std::move(check)) {
+    : plan_(plan),
+      arena_(arena),
+      device_(plan.device),
+      cells_(plan.graph->cells),
+      maker_(&maker),
+      replayed_(replayed),
+      device_check_(std::move(check)) {
   build();
 }
 
@@ -97,7 +103,9 @@ void Executable::build() {
   }
   collected_ = {};
   run_setup();
-  if (maker_) device_calls_ = maker_->calls(device_, device_calls_of(plan_.launches, calls_), replayed_ && !trace_ && !debug_, written_cells());
+  if (maker_)
+    device_calls_ = maker_->calls(device_, device_calls_of(plan_.launches, calls_), replayed_ && !trace_ && !debug_,
+                                  written_cells());
   WEFT_BUG_IF(!device_calls_ && device_.type != DeviceType::kCpu, "executable: nothing runs launches on ", device_);
 }
 
@@ -457,7 +465,9 @@ void Executable::launch_compared() {
     device_calls_->run_by_one([&](size_t i) {
       if (error) return;
       try {
-        if (i > 0) device_check_->compare(plan_.launches[i - 1], g.node(plan_.launches[i - 1].node), in, on_host(calls_[i - 1].call.out));
+        if (i > 0)
+          device_check_->compare(plan_.launches[i - 1], g.node(plan_.launches[i - 1].node), in,
+                                 on_host(calls_[i - 1].call.out));
         if (i < calls_.size()) in = on_host(calls_[i].call.in);
       } catch (...) {
         wrong = i > 0 ? i - 1 : 0;

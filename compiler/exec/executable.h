@@ -79,8 +79,8 @@ class Executable {
   struct Call {
     void (*kernel)(const KernelCall&) = nullptr;
     KernelCall call;
-    const FusedKernel* fused = nullptr;   // run in place of `kernel`
-    std::unique_ptr<void*[]> operands{};  // of the fused kernel; of a device's call, operands then results
+    const FusedKernel* fused = nullptr;     // run in place of `kernel`
+    std::unique_ptr<void* []> operands {};  // of the fused kernel; of a device's call, operands then results
 
     void run() const {
       if (fused) {
@@ -150,8 +150,8 @@ class Executable {
   std::vector<std::vector<Ref<Storage>>> pool_;  // per output block
   std::vector<Storage*> chosen_;                 // of this replay
   std::vector<Stand> argument_stands_, output_stands_;
-  int64_t stand_bytes_ = 0;                      // of all stands, as accounted
-  int64_t reused_bytes_ = 0;                     // output blocks that existed before this replay
+  int64_t stand_bytes_ = 0;   // of all stands, as accounted
+  int64_t reused_bytes_ = 0;  // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
   LaunchMaker* maker_ = nullptr;
   uintptr_t least_alignment_ = 1;  // LaunchMaker's
@@ -161,7 +161,7 @@ class Executable {
   std::unique_ptr<DeviceCheck> device_check_;
   bool compared_ = false;
   bool named_ = false;
-  bool moved_ = true;                          // an address changed since the last replay
+  bool moved_ = true;                  // an address changed since the last replay
   const FusedCheck* check_ = nullptr;  // until the first replay is done
   std::vector<double> launch_us_;
   int replays_ = 0;  // at most kTimedReplays + 1

@@ -24,7 +24,8 @@ std::string temporary(const std::string& name) {
 std::string fake_compiler(const std::string& name, const std::string& body) {
   const std::string path = temporary(name);
   std::ofstream(path) << "#!/bin/bash\nif [ \"$1\" = --version ]; then echo fake 1.0; exit 0; fi\n"
-                      << "last=\"${@: -1}\"\nfor ((i = 1; i < $#; ++i)); do [ \"${!i}\" = -o ] && { j=$((i + 1)); out=\"${!j}\"; }; done\n"
+                      << "last=\"${@: -1}\"\nfor ((i = 1; i < $#; ++i)); do [ \"${!i}\" = -o ] && { j=$((i + 1)); "
+                         "out=\"${!j}\"; }; done\n"
                       << body << "\n";
   ::chmod(path.c_str(), 0755);
   return path;
@@ -61,9 +62,9 @@ void expect_interpreted(const Served& s, const std::string& why) {
 }
 
 TEST(Fallback, ACompilerThatFails) {
-  expect_interpreted(serve([](Tensor x) { return exp(x) - 1.0 / (1.0 + exp(x)); },
-                           fake_compiler("fails", "echo broken >&2; exit 3")),
-                     "ended with exit status 3");
+  expect_interpreted(
+      serve([](Tensor x) { return exp(x) - 1.0 / (1.0 + exp(x)); }, fake_compiler("fails", "echo broken >&2; exit 3")),
+      "ended with exit status 3");
 }
 
 TEST(Fallback, ACompilerThatHangsCostsOnlyTheKernel) {
@@ -75,8 +76,9 @@ TEST(Fallback, ACompilerThatHangsCostsOnlyTheKernel) {
 }
 
 TEST(Fallback, ACompilerThatWritesGarbage) {
-  expect_interpreted(serve([](Tensor x) { return exp(x) * x * x; }, fake_compiler("garbage", "echo garbage > \"$out\"")),
-                     "cannot be loaded");
+  expect_interpreted(
+      serve([](Tensor x) { return exp(x) * x * x; }, fake_compiler("garbage", "echo garbage > \"$out\"")),
+      "cannot be loaded");
 }
 
 TEST(Fallback, AKernelThatDoesNotCompileCostsOnlyItself) {
@@ -98,9 +100,10 @@ TEST(Fallback, AKernelThatDoesNotCompileCostsOnlyItself) {
 }
 
 TEST(Fallback, UnderVerifyAKernelThatDoesNotCompileIsAnError) {
-  const std::string compiler = fake_compiler(
-      "strict", "s=$(awk '/^#line 1 \"kernel/ {s = $3; gsub(/\"/, \"\", s); print s; exit}' \"$last\")\n"
-                "echo \"$s:1:1: error: wrong text\" >&2; exit 1");
+  const std::string compiler =
+      fake_compiler("strict",
+                    "s=$(awk '/^#line 1 \"kernel/ {s = $3; gsub(/\"/, \"\", s); print s; exit}' \"$last\")\n"
+                    "echo \"$s:1:1: error: wrong text\" >&2; exit 1");
   Switched cxx("WEFT_CXX", compiler), verify("WEFT_VERIFY", "1");
   auto step = compile([](Tensor x) { return exp(x) + x * x * x; }, {.kernel_cache = "off"});
   EXPECT_NE(testing::error_of([&] { step(ones({8})); }).find("does not compile"), std::string::npos);

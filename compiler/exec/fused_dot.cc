@@ -64,8 +64,8 @@ int64_t FusedKernel::plan_grouped(std::span<const StridedView> in) {
   const StridedView &a = in[d.of[0]], &b = in[d.of[1]];
   WEFT_BUG_IF(a.shape[0] != points_ || b.shape[2] != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
               "; its product has ", a.shape[0], " x ", b.shape[2]);
-  const int64_t bytes = kernels::grouped_gemm_workspace(kernels::GroupedMode::rows, d.in, d.out, b.shape[0], points_,
-                                                        a.shape[1], lanes_);
+  const int64_t bytes =
+      kernels::grouped_gemm_workspace(kernels::GroupedMode::rows, d.in, d.out, b.shape[0], points_, a.shape[1], lanes_);
   d.zeros_at = (bytes + 63) / 64 * 64;
   dot_ = std::make_shared<Dot>(std::move(d));
   return dot_->zeros_at + lanes_ * 4;

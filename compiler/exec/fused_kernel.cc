@@ -15,14 +15,16 @@
 namespace weft::internal {
 namespace {
 
-constexpr double kTaskBytes = 16 * 1024;  // work worth a task of its own
-constexpr int64_t kColumnBytes = 32 * 1024;  // lane rows of one task: they stay in the first two caches
+constexpr double kTaskBytes = 16 * 1024;      // work worth a task of its own
+constexpr int64_t kColumnBytes = 32 * 1024;   // lane rows of one task: they stay in the first two caches
 constexpr int64_t kInlineBytes = 256 * 1024;  // sums of lane rows and blocks below this are not shared out
 
 constexpr int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 constexpr int64_t cut(int64_t n, int64_t i, int64_t parts) { return n / parts * i + n % parts * i / parts; }
 
-DType dtype_of(loop_ir::Type t) { return t == loop_ir::Type::f64 ? kFloat64 : t == loop_ir::Type::i64 ? kInt64 : kFloat32; }
+DType dtype_of(loop_ir::Type t) {
+  return t == loop_ir::Type::f64 ? kFloat64 : t == loop_ir::Type::i64 ? kInt64 : kFloat32;
+}
 int64_t size_of(loop_ir::Type t) { return t == loop_ir::Type::f32 ? 4 : 8; }
 
 // The address `elements` before p: kernels index columns and tiles by absolute position.
@@ -55,8 +57,8 @@ FusedKernel::FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<co
   points_ = lowered_.outer_points();
   lanes_ = lowered_.lanes();
   const bool empty = points_ == 0 || lanes_ == 0;
-  const bool reduces =
-      std::any_of(k.instrs.begin(), k.instrs.end(), [](const loop_ir::Instr& i) { return i.op == loop_ir::Op::kReduce; });
+  const bool reduces = std::any_of(k.instrs.begin(), k.instrs.end(),
+                                   [](const loop_ir::Instr& i) { return i.op == loop_ir::Op::kReduce; });
   any_part_of_lanes_ = k.mode == loop_ir::Mode::kAcross || (k.mode == loop_ir::Mode::kRows && !reduces);
   cost_ = lowered_.bytes + lowered_.flops / 4;
   strides_.assign(k.operands.size() * k.axes, 0);
@@ -141,7 +143,8 @@ loop_ir::Args FusedKernel::args(const FusedOperands& x, int64_t slot) const {
 int FusedKernel::tasks_wanted(int64_t units) const {
   const int64_t worth = static_cast<int64_t>(std::min(cost_ / kTaskBytes, 1e6));
   if (worth <= 1) return 1;
-  return static_cast<int>(std::clamp<int64_t>(std::min<int64_t>({worth, units, num_threads(), max_threads()}), 1, 4096));
+  return static_cast<int>(
+      std::clamp<int64_t>(std::min<int64_t>({worth, units, num_threads(), max_threads()}), 1, 4096));
 }
 
 void FusedKernel::run(FusedOperands x) const {

@@ -31,7 +31,7 @@ class FusedKernel;
 /// A product with the operands that are computed while they are packed.
 struct FusedDot {
   Ref<Graph> main;                         // where Lowered::dot is
-  loop_ir::Prologue prologue[2];               // without body: from memory
+  loop_ir::Prologue prologue[2];           // without body: from memory
   std::shared_ptr<FusedKernel> kernel[2];  // of these
 };
 

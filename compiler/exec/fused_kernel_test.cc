@@ -57,8 +57,16 @@ void count_points(const loop_ir::Args* a, int64_t o0, int64_t o1, int64_t step, 
 TEST(FusedKernel, WalksEveryPointOnce) {
   for (int threads : {1, 2, 3})
     for (bool whole_rows : {false, true})
-      for (auto [points, lanes] : {std::pair<int64_t, int64_t>{1, 1}, {1, 100'000}, {1, 16'385}, {3, 10'000}, {5, 4001},
-                                   {1000, 33}, {4097, 7}, {2, 65}, {0, 5}, {5, 0}}) {
+      for (auto [points, lanes] : {std::pair<int64_t, int64_t>{1, 1},
+                                   {1, 100'000},
+                                   {1, 16'385},
+                                   {3, 10'000},
+                                   {5, 4001},
+                                   {1000, 33},
+                                   {4097, 7},
+                                   {2, 65},
+                                   {0, 5},
+                                   {5, 0}}) {
         SCOPED_TRACE(cat(threads, " threads, ", points, " x ", lanes, whole_rows ? ", whole rows" : ""));
         Threads scope(threads);
         Tensor x = Tensor::empty({kFloat32, {}, {points, lanes}});
@@ -81,8 +89,16 @@ void add_to_columns(const loop_ir::Args* a, int64_t o0, int64_t o1, int64_t step
 }
 
 TEST(FusedKernel, ColumnSumsHaveTheBitsOfEager) {
-  for (auto [points, lanes] : {std::pair<int64_t, int64_t>{1, 1}, {5, 16}, {16, 100}, {1000, 700}, {1024, 64},
-                               {1025, 3}, {5000, 130}, {40'000, 5}, {768, 1030}, {0, 9}}) {
+  for (auto [points, lanes] : {std::pair<int64_t, int64_t>{1, 1},
+                               {5, 16},
+                               {16, 100},
+                               {1000, 700},
+                               {1024, 64},
+                               {1025, 3},
+                               {5000, 130},
+                               {40'000, 5},
+                               {768, 1030},
+                               {0, 9}}) {
     const Tensor x = random_f32({points, lanes}, points + lanes);
     for (DType out_dtype : {kFloat32, kBFloat16}) {
       Tensor want = Tensor::empty({out_dtype, {}, {lanes}});
@@ -122,7 +138,8 @@ void sum_blocks(const loop_ir::Args* a, int64_t o0, int64_t o1, int64_t step, in
 }
 
 TEST(FusedKernel, FewLongRowsAreCutIntoBlocks) {
-  for (auto [points, lanes] : {std::pair<int64_t, int64_t>{1, 3}, {1, 1024}, {1, 300'001}, {3, 70'000}, {2, 2049}, {1, 0}}) {
+  for (auto [points, lanes] :
+       {std::pair<int64_t, int64_t>{1, 3}, {1, 1024}, {1, 300'001}, {3, 70'000}, {2, 2049}, {1, 0}}) {
     const Tensor x = random_f32({points, lanes}, points + lanes);
     Tensor want = Tensor::empty({kFloat32, {}, {points}});
     kernels::reduce(kernels::Rd::sum, x.view_for_kernel(), 2, want.view_for_kernel(), nullptr);

@@ -2,10 +2,10 @@
 // the number of threads, results take the memory of operands and cells, and lengths share kernels.
 #include <gtest/gtest.h>
 
+#include "compiler/exec/fused_table.h"
 #include "compiler/exec/lower.h"
 #include "compiler/exec/test_programs.h"
 #include "compiler/loop_ir/fused.h"
-#include "compiler/exec/fused_table.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
@@ -28,15 +28,23 @@ using Tensors = std::vector<Tensor>;
 TEST(FusedStep, KernelsGiveTheBitsOfTheirOps) {
   for (DType t : {kFloat32, kBFloat16}) {
     SCOPED_TRACE(cat(t));
-    expect_fused_bits([](Args x) { return Tensors{gelu(x[0], "tanh") * x[1]}; }, {normal({5, 700, 33}, t), normal({5, 700, 33}, t)});
-    expect_fused_bits([](Args x) { return Tensors{exp(x[0]).transpose(0, 1) + x[1]}; }, {normal({33, 200}, t), normal({200, 33}, t)});
-    expect_fused_bits([](Args x) { return Tensors{x[0] + x[1]}; }, {normal({200, 330}, t).transpose(0, 1), normal({330, 200}, t)});
+    expect_fused_bits([](Args x) { return Tensors{gelu(x[0], "tanh") * x[1]}; },
+                      {normal({5, 700, 33}, t), normal({5, 700, 33}, t)});
+    expect_fused_bits([](Args x) { return Tensors{exp(x[0]).transpose(0, 1) + x[1]}; },
+                      {normal({33, 200}, t), normal({200, 33}, t)});
+    expect_fused_bits([](Args x) { return Tensors{x[0] + x[1]}; },
+                      {normal({200, 330}, t).transpose(0, 1), normal({330, 200}, t)});
     expect_fused_bits([](Args x) { return Tensors{softmax(x[0], -1)}; }, {normal({70, 300}, t)});
     expect_fused_bits([](Args x) { return Tensors{softmax(x[0], 0)}; }, {normal({70, 300}, t)});
-    expect_fused_bits([](Args x) { return Tensors{rms_norm(x[0] + x[1], {300}, x[2]), x[0] + x[1]}; },
-          {normal({70, 300}, t), normal({70, 300}, t), normal({300}, t)});
-    expect_fused_bits([](Args x) { return Tensors{(x[0] * x[1]).sum({0})}; }, {normal({3000, 30}, t), normal({3000, 30}, t)});
-    expect_fused_bits([](Args x) { return Tensors{(x[0] * x[1]).sum()}; }, {normal({300'000}, t), normal({300'000}, t)});
+    expect_fused_bits(
+        [](Args x) {
+          return Tensors{rms_norm(x[0] + x[1], {300}, x[2]), x[0] + x[1]};
+        },
+        {normal({70, 300}, t), normal({70, 300}, t), normal({300}, t)});
+    expect_fused_bits([](Args x) { return Tensors{(x[0] * x[1]).sum({0})}; },
+                      {normal({3000, 30}, t), normal({3000, 30}, t)});
+    expect_fused_bits([](Args x) { return Tensors{(x[0] * x[1]).sum()}; },
+                      {normal({300'000}, t), normal({300'000}, t)});
     expect_fused_bits([](Args x) { return Tensors{x[0].amax({1}) - x[1]}; }, {normal({3, 3000}, t), normal({3}, t)});
   }
 }
@@ -53,14 +61,15 @@ TEST(FusedStep, NormBackwardSumsRowsAndColumnsAtOnce) {
 }
 
 TEST(FusedStep, EpiloguesOfProductsRunOnTheTile) {
-  for (auto [m, n, k] : {std::array<int64_t, 3>{5, 7, 3}, {300, 520, 64}, {1, 64, 64}, {64, 1000, 32}, {256, 512, 100}}) {
+  for (auto [m, n, k] :
+       {std::array<int64_t, 3>{5, 7, 3}, {300, 520, 64}, {1, 64, 64}, {64, 1000, 32}, {256, 512, 100}}) {
     SCOPED_TRACE(cat(m, " ", n, " ", k));
     expect_fused_bits([](Args x) { return Tensors{gelu(matmul(x[0], x[1]) + x[2], "tanh") + x[3]}; },
-          {normal({m, k}), normal({k, n}), normal({n}), normal({m, n})});
+                      {normal({m, k}), normal({k, n}), normal({n}), normal({m, n})});
     expect_fused_bits([](Args x) { return Tensors{matmul(x[0], x[1]) * 0.125 + x[2]}; },
-          {normal({2, 3, m, k}), normal({2, 3, k, n}), normal({m, n})});
+                      {normal({2, 3, m, k}), normal({2, 3, k, n}), normal({m, n})});
     expect_fused_bits([](Args x) { return Tensors{relu(matmul(x[0], x[1]) + x[2])}; },
-          {normal({m, k}, kBFloat16), normal({k, n}, kBFloat16), normal({n}, kBFloat16)});
+                      {normal({m, k}, kBFloat16), normal({k, n}, kBFloat16), normal({n}, kBFloat16)});
   }
 }
 
@@ -68,7 +77,8 @@ TEST(FusedStep, SeveralResultsTakeTheMemoryOfCells) {
   auto make = [] {
     testing::Program p;
     std::vector<Parameter> cells;
-    for (int i = 0; i < 3; ++i) cells.push_back(Parameter(TensorType{kFloat32, {}, {40, 50}}, [] { return randn({40, 50}); }));
+    for (int i = 0; i < 3; ++i)
+      cells.push_back(Parameter(TensorType{kFloat32, {}, {40, 50}}, [] { return randn({40, 50}); }));
     for (const Parameter& c : cells) p.cells.push_back(c);
     p.step = [cells](Tensors in) {
       Tensors n = fused(
@@ -102,9 +112,8 @@ TEST(FusedStep, ResultsTakeTheMemoryOfOperands) {
 }
 
 TEST(FusedStep, LengthsShareKernels) {
-  auto step = compile([&](Tensors x) {
-    return fused([](Args y) { return Tensors{softmax(y[0] * 0.5, -1) * y[1]}; }, x);
-  });
+  auto step =
+      compile([&](Tensors x) { return fused([](Args y) { return Tensors{softmax(y[0] * 0.5, -1) * y[1]}; }, x); });
   const Tensor w = normal({64});
   step(Tensors{normal({2, 64}), w});
   const int64_t compiled = step.stats().compilations;
@@ -149,7 +158,9 @@ TEST(FusedStep, DamagedKernelsAreCaughtNamedAndReproduced) {
   const size_t at = e.find("reproduction: ");
   ASSERT_NE(at, std::string::npos) << e;
   const std::string path = e.substr(at + 14, e.find(".cc", at) + 3 - at - 14), out = path + ".out";
-  const std::string isa = selected_isa() == Isa::avx512 ? "x86-64-v4" : selected_isa() == Isa::avx2 ? "x86-64-v3" : "x86-64-v2";
+  const std::string isa = selected_isa() == Isa::avx512 ? "x86-64-v4"
+                          : selected_isa() == Isa::avx2 ? "x86-64-v3"
+                                                        : "x86-64-v2";
   if (std::system("g++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no g++";
   ASSERT_EQ(std::system(cat("g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -mprefer-vector-width=512 -Wno-psabi -march=",
                             isa, " ", path, " -o ", out)

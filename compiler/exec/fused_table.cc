@@ -4,9 +4,9 @@
 #include <chrono>
 #include <cstdio>
 
-#include "compiler/targets/cpu/print/print.h"
 #include "compiler/loop_ir/domain.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/targets/cpu/print/print.h"
 #include "framework/base/cpu.h"
 #include "framework/base/hash.h"
 #include "framework/base/mutex.h"
@@ -105,7 +105,8 @@ std::shared_ptr<FusedKernel> FusedTable::get(const Node& n, std::span<const Stri
 }
 
 std::shared_ptr<FusedKernel> FusedTable::make(const Ref<Graph>& body, std::span<const loop_ir::Layout> in,
-                                              std::span<const loop_ir::Layout> out, std::span<const StridedView> views) {
+                                              std::span<const loop_ir::Layout> out,
+                                              std::span<const StridedView> views) {
   auto done = [&](loop_ir::Lowered lowered, FusedDot dot) {
     if (fault_for_test) fault_for_test(lowered);
     for (const auto& k : dot.kernel)  // not before: what throws on the way takes them along

@@ -2,8 +2,8 @@
 // ops and of steps that are queued or replayed.
 #include <gtest/gtest.h>
 
-#include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "compiler/exec/compile.h"
+#include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 

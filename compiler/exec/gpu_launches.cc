@@ -4,12 +4,12 @@
 #include <chrono>
 #include <deque>
 
-#include "compiler/targets/cuda/run/graph_step.h"
-#include "compiler/targets/cuda/run/index_flags.h"
-#include "compiler/targets/cuda/run/queued_writes.h"
 #include "compiler/loop_ir/domain.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/lower_group.h"
+#include "compiler/targets/cuda/run/graph_step.h"
+#include "compiler/targets/cuda/run/index_flags.h"
+#include "compiler/targets/cuda/run/queued_writes.h"
 #include "framework/base/hash.h"
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
@@ -30,9 +30,7 @@ int alignment_of(const Launch& l) {
 class GpuCalls final : public DeviceCalls {
  public:
   GpuCalls(cuda::Gpu& gpu, const std::vector<DeviceCall>& calls, bool replayed, std::vector<Ref<Cell>> writes)
-      : gpu_(gpu),
-        writes_(gpu, std::move(writes), what_of(calls)),
-        step_(gpu, steps_of(gpu, calls), replayed) {
+      : gpu_(gpu), writes_(gpu, std::move(writes), what_of(calls)), step_(gpu, steps_of(gpu, calls), replayed) {
     for (const DeviceCall& c : calls) checks_ |= c.launch->operation->checks_indices();
   }
 
@@ -65,8 +63,9 @@ class GpuCalls final : public DeviceCalls {
 
   std::string to_string() const override {
     const cuda::GraphCounts& c = step_.counts();
-    return cat("CUDA graph: ", c.replays, " replays, ", c.captures, " captures, ", c.recaptures, " of them again for moved memory, ",
-               c.renamed, " kernels given other addresses; ", c.queued, " runs call by call");
+    return cat("CUDA graph: ", c.replays, " replays, ", c.captures, " captures, ", c.recaptures,
+               " of them again for moved memory, ", c.renamed, " kernels given other addresses; ", c.queued,
+               " runs call by call");
   }
 
  private:
@@ -87,7 +86,9 @@ class GpuCalls final : public DeviceCalls {
     const auto end = [](const DeviceCall& c) {
       return cat(node_that_looks(c).op->name, c.node->line.line ? cat(" at ", c.node->line) : std::string());
     };
-    return calls.empty() ? "" : cat("a compiled step of ", calls.size(), " operations, from ", end(calls.front()), " to ", end(calls.back()));
+    return calls.empty() ? ""
+                         : cat("a compiled step of ", calls.size(), " operations, from ", end(calls.front()), " to ",
+                               end(calls.back()));
   }
 
   // Of a group, the op that looks something up.
@@ -169,7 +170,8 @@ int64_t GpuLaunches::prepare(Launch& l, const Graph& g, std::span<const StridedV
     return l.operation->workspace_bytes();
   }
   try {
-    m.operation = (prepare_for_test ? prepare_for_test : cuda::prepare)(op, l.copy ? m.attrs : n.attrs, in, out, gpu_, m.alignment, options_);
+    m.operation = (prepare_for_test ? prepare_for_test : cuda::prepare)(op, l.copy ? m.attrs : n.attrs, in, out, gpu_,
+                                                                        m.alignment, options_);
   } catch (const Error& e) {
     if (fused) throw CannotLower{m.body, e.what()};
     throw Error(e.code(), n.line.line ? cat(e.what(), "; at ", n.line) : std::string(e.what()));

@@ -2,8 +2,8 @@
 #pragma once
 #include <unordered_map>
 
-#include "compiler/targets/cuda/run/operation.h"
 #include "compiler/exec/launch_maker.h"
+#include "compiler/targets/cuda/run/operation.h"
 
 namespace weft::internal {
 

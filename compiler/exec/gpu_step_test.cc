@@ -11,8 +11,8 @@
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/testing/compare.h"
-#include "ops/core/dot.h"
 #include "ops/core/creation.h"
+#include "ops/core/dot.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
 
@@ -26,8 +26,18 @@ using Calls = std::map<std::string, int>;
 struct Model {
   explicit Model(Device d, const CompileOptions& options = {}) : device(d) {
     manual_seed(3);
-    w = Parameter(TensorType{.shape = {8, 4}}, [] { return normal({8, 4}, 0, 0.5); }, "w");
-    m = Buffer(TensorType{.shape = {8, 4}}, [] { return zeros({8, 4}); }, "m");
+    w = Parameter(
+        TensorType{.shape = {8, 4}},
+        [] {
+          return normal({8, 4}, 0, 0.5);
+        },
+        "w");
+    m = Buffer(
+        TensorType{.shape = {8, 4}},
+        [] {
+          return zeros({8, 4});
+        },
+        "m");
     w.convert(d);
     m.convert(d);
     step = std::make_unique<Compiled<std::function<Tensor(Tensor)>>>(
@@ -164,7 +174,9 @@ TEST_F(GpuStep, ReadsWaitForTheirOwnStepAlone) {
     last = std::move(now);
   }
   const Calls calls = gpu.take_calls();
-  EXPECT_EQ(calls, (Calls{{"cuGraphLaunch", 3}, {"cuMemcpyDtoHAsync_v2", 3}, {"cuEventRecord", 3}, {"cuEventSynchronize", 4}}));
+  EXPECT_EQ(
+      calls,
+      (Calls{{"cuGraphLaunch", 3}, {"cuMemcpyDtoHAsync_v2", 3}, {"cuEventRecord", 3}, {"cuEventSynchronize", 4}}));
   got.push_back(last.wait()[0].item<float>());
   EXPECT_TRUE(last.ready());
   EXPECT_EQ(got, want);
@@ -278,10 +290,13 @@ TEST_F(GpuStep, AFaultFoundLateTearsCellsAndSaysWhatWasQueued) {
   EXPECT_FALSE(on.w.cell().torn);
   const std::string found = error_of([&] { last.wait(); });
   EXPECT_NE(found.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << found;
-  EXPECT_NE(found.find("run again with WEFT_SYNC=1 to have it named; queued last there: a compiled step of "), std::string::npos) << found;
+  EXPECT_NE(found.find("run again with WEFT_SYNC=1 to have it named; queued last there: a compiled step of "),
+            std::string::npos)
+      << found;
   EXPECT_NE(found.find(" at compiler/exec/gpu_step_test.cc:"), std::string::npos) << found;
   for (const CellHandle& c : {CellHandle(on.w), CellHandle(on.m)})
-    EXPECT_EQ(error_of([&] { c.value(); }), cat("cell '", c.name(), "' was torn by a step that failed half-way; load a checkpoint first"));
+    EXPECT_EQ(error_of([&] { c.value(); }),
+              cat("cell '", c.name(), "' was torn by a step that failed half-way; load a checkpoint first"));
   EXPECT_NE(error_of([&] { (*on.step)(x); }).find("was torn by a step that failed half-way"), std::string::npos);
   EXPECT_NE(error_of([&] { next.wait(); }).find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos);
   gpu.driver().take_complaints();
@@ -320,7 +335,9 @@ TEST_F(GpuStep, VerifyFindsAWrongKernel) {
   const Parameter w(ones({2, 2}).to(cuda), "w");
   auto step = compile([&](Tensor x) { w.set(dispatch(testing::unsteady_op(), {&x}) + w.value()); }, {.verify = true});
   const std::string e = error_of([&] { step(ones({2, 2}).to(cuda)); });
-  EXPECT_NE(e.find("verify: on a GPU unsteady: result 0 differs from the reference first at [1, 0]: got 0; need 1"), std::string::npos) << e;
+  EXPECT_NE(e.find("verify: on a GPU unsteady: result 0 differs from the reference first at [1, 0]: got 0; need 1"),
+            std::string::npos)
+      << e;
 }
 
 TEST_F(GpuStep, OneDevice) {
@@ -332,7 +349,8 @@ TEST_F(GpuStep, OneDevice) {
   auto g = compile([&](const Tensor& a) { return a + p; });
   EXPECT_NE(error_of([&] { g(x.to(cuda)); }).find("need one device: move with to(device)"), std::string::npos);
   auto h = compile([&](const Tensor& a) { return std::pair(a + 1, p.value() + 1); });
-  EXPECT_NE(error_of([&] { h(x.to(cuda)); }).find("need a step on one device: move with to(device)"), std::string::npos);
+  EXPECT_NE(error_of([&] { h(x.to(cuda)); }).find("need a step on one device: move with to(device)"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -17,12 +17,16 @@ using cuda::testing::FakeKernel;
 using cuda::testing::FakeLaunch;
 using cuda::testing::FakeRange;
 
-constexpr const char* kWork[] = {
-    "cuLaunchKernel",    "cuLaunchKernelEx",      "cuGraphLaunch",          "cuGraphExecKernelNodeSetParams_v2",
-    "cuGraphExecUpdate_v2", "cuGraphInstantiateWithFlags", "cuStreamBeginCapture_v2", "cuStreamSynchronize",
-    "cuEventSynchronize", "cuCtxSynchronize",     "cuMemcpyDtoHAsync_v2",   "cuMemcpyHtoDAsync_v2",
-    "cuMemcpyAsync",     "cuMemcpyDtoDAsync_v2",  "cuMemsetD8Async",        "cuMemsetD32Async",
-    "cuMemcpy2DAsync_v2", "cuMemcpy3DAsync_v2",   "cuMemAlloc_v2",          "cuEventRecord"};
+constexpr const char* kWork[] = {"cuLaunchKernel",          "cuLaunchKernelEx",
+                                 "cuGraphLaunch",           "cuGraphExecKernelNodeSetParams_v2",
+                                 "cuGraphExecUpdate_v2",    "cuGraphInstantiateWithFlags",
+                                 "cuStreamBeginCapture_v2", "cuStreamSynchronize",
+                                 "cuEventSynchronize",      "cuCtxSynchronize",
+                                 "cuMemcpyDtoHAsync_v2",    "cuMemcpyHtoDAsync_v2",
+                                 "cuMemcpyAsync",           "cuMemcpyDtoDAsync_v2",
+                                 "cuMemsetD8Async",         "cuMemsetD32Async",
+                                 "cuMemcpy2DAsync_v2",      "cuMemcpy3DAsync_v2",
+                                 "cuMemAlloc_v2",           "cuEventRecord"};
 
 }  // namespace
 
@@ -137,10 +141,12 @@ struct HostKernels {
           int64_t last = 0;
           for (int d = 0; d < v.shape.size(); ++d) last += (v.shape[d] - 1) * v.strides[d];
           if (v.numel() > 0)
-            ranges.push_back({reinterpret_cast<cuda::CUdeviceptr>(*p), static_cast<size_t>((last + 1) * itemsize(v.dtype))});
+            ranges.push_back(
+                {reinterpret_cast<cuda::CUdeviceptr>(*p), static_cast<size_t>((last + 1) * itemsize(v.dtype))});
           ++p;
         }
-      if (const int64_t bytes = work->workspace()) ranges.push_back({reinterpret_cast<cuda::CUdeviceptr>(*p), static_cast<size_t>(bytes)});
+      if (const int64_t bytes = work->workspace())
+        ranges.push_back({reinterpret_cast<cuda::CUdeviceptr>(*p), static_cast<size_t>(bytes)});
       return ranges;
     };
     return k;
@@ -171,8 +177,14 @@ cuda::DriverApi idle_table(cuda::DriverApi t) {
   static DriverApi real;
   real = t;
   static thread_local bool capturing = false;
-  t.cuStreamBeginCapture_v2 = [](auto... a) { capturing = true; return real.cuStreamBeginCapture_v2(a...); };
-  t.cuStreamEndCapture = [](auto... a) { capturing = false; return real.cuStreamEndCapture(a...); };
+  t.cuStreamBeginCapture_v2 = [](auto... a) {
+    capturing = true;
+    return real.cuStreamBeginCapture_v2(a...);
+  };
+  t.cuStreamEndCapture = [](auto... a) {
+    capturing = false;
+    return real.cuStreamEndCapture(a...);
+  };
   t.cuLaunchKernel = [](auto... a) { return capturing ? real.cuLaunchKernel(a...) : CUDA_SUCCESS; };
   t.cuGraphLaunch = [](auto...) { return CUDA_SUCCESS; };
   t.cuGraphExecKernelNodeSetParams_v2 = [](auto...) { return CUDA_SUCCESS; };

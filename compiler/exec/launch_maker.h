@@ -20,7 +20,7 @@ struct LoadReport {
 };
 
 struct LoadOptions {
-  std::string cache = {};          // folder of compiled kernels, or "off"; empty: the default
+  std::string cache = {};         // folder of compiled kernels, or "off"; empty: the default
   bool faults_are_errors = true;  // what a compiler does not take is an error
 };
 
@@ -33,7 +33,7 @@ struct CannotLower {
 /// One launch of an executable and the slots that hold its addresses; the slots stay, their values may change.
 struct DeviceCall {
   const Launch* launch = nullptr;
-  std::span<void* const> in, out;
+  std::span<void*const> in, out;
   void* const* workspace = nullptr;  // null: none
   const Node* node = nullptr;        // whose line and scope it has
 };

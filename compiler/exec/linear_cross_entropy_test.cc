@@ -112,7 +112,8 @@ TEST(LinearCrossEntropyPass, ResultsAreThoseOfThePlainForm) {
       const double terms = static_cast<double>(p.d + 2 * p.v + p.n), wide = static_cast<double>(p.d + 2 + 4);
       for (size_t i = 0; i < plain.size(); ++i) {
         EXPECT_TRUE(testing::same_bits(eager[i], plain[i])) << to_string_view(t) << ' ' << i;
-        EXPECT_TRUE(testing::close(fast[i], plain[i], t, t == kFloat32 ? terms : wide)) << to_string_view(t) << ' ' << i;
+        EXPECT_TRUE(testing::close(fast[i], plain[i], t, t == kFloat32 ? terms : wide))
+            << to_string_view(t) << ' ' << i;
       }
       EXPECT_EQ(count(*passed(p.fn(), in, nullptr, {.eager_bits = true}), "linear_cross_entropy_grad"), 0);
     }

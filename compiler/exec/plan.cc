@@ -92,9 +92,11 @@ class Planner {
     for (;; v = g_.node(v).inputs[0]) {
       const Node& n = g_.node(v);
       if (uses.at(v) != 1) return {};
-      if (n.op == &loop_ir::fused_op) return maker_->may_spread(n) && strided_result(loop_ir::body_of(n), p) ? v : Value();
+      if (n.op == &loop_ir::fused_op)
+        return maker_->may_spread(n) && strided_result(loop_ir::body_of(n), p) ? v : Value();
       // The gradients of q, k and v go wherever their rows are whole.
-      if (n.op == &attention_backward_op && v.index < 3 && maker_->may_spread(n)) return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
+      if (n.op == &attention_backward_op && v.index < 3 && maker_->may_spread(n))
+        return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
       if (n.op != &permute_op && n.op != &reshape_op) return {};
       const TensorType& in = g_.type(n.inputs[0]);
       Shape strides = in.shape;
@@ -161,8 +163,7 @@ class Planner {
     } else if (auto joined = joined_.find(id); joined != joined_.end()) {
       own.push_back({joined->second, 0, n.outputs[0], contiguous_strides(n.outputs[0].shape)});
     } else if (!show(n, own)) {
-      WEFT_BUG_IF(!n.op->kernel && !maker_, "plan: ", n.op->name,
-                  " has neither kernel nor view");
+      WEFT_BUG_IF(!n.op->kernel && !maker_, "plan: ", n.op->name, " has neither kernel nor view");
       launch(id, n, own);
     }
   }

@@ -55,8 +55,8 @@ struct Launch {
   bool copy = false;  // op is copy_op: moves a value to its cell or output block
   SmallVec<Place, 3> in;
   SmallVec<Place, 1> out;
-  int32_t workspace = -1;  // buffer
-  std::shared_ptr<FusedKernel> fused;  // of a fused node, on the CPU
+  int32_t workspace = -1;                      // buffer
+  std::shared_ptr<FusedKernel> fused;          // of a fused node, on the CPU
   std::shared_ptr<cuda::Operation> operation;  // on a GPU
 };
 
@@ -89,7 +89,7 @@ struct Plan {
   int64_t setup_workspace = 0;
   int64_t fixed_bytes = 0;  // all that is counted but the arena, with every cell written in place
   Device device;
-  int64_t alignment = 64;  // of buffers in the arena and among the constants
+  int64_t alignment = 64;          // of buffers in the arena and among the constants
   std::vector<std::string> notes;  // what could not be done, and why
 
   int64_t peak_bytes() const { return arena_bytes + fixed_bytes; }

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "compiler/exec/trace.h"
-#include "framework/cuda/gpu.h"
 #include "framework/base/thread_pool.h"
+#include "framework/cuda/gpu.h"
 #include "framework/tensor/view.h"
 #include "ops/kernels/gemm.h"
 
@@ -64,7 +64,8 @@ Machine gpu_rates(const cuda::GpuProperties& p) {
 
 Machine rates_of(Device device) {
   if (device.type == DeviceType::kCuda) return gpu_rates(cuda::gpu_properties(device.index));
-  static const Machine machine{.bytes = copy_rate(), .products = gemm_rate(kFloat32), .products16 = gemm_rate(kBFloat16)};
+  static const Machine machine{
+      .bytes = copy_rate(), .products = gemm_rate(kFloat32), .products16 = gemm_rate(kBFloat16)};
   return machine;
 }
 

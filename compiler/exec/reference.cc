@@ -97,8 +97,8 @@ Worst worst_of(const Tensor& value) {
 }  // namespace
 
 void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what) {
-  WEFT_CHECK_AS(kInternal, got.dtype() == want.dtype() && got.shape() == want.shape(), "verify: ", what, " is ", got.type(), "; the reference gives ",
-                want.type());
+  WEFT_CHECK_AS(kInternal, got.dtype() == want.dtype() && got.shape() == want.shape(), "verify: ", what, " is ",
+                got.type(), "; the reference gives ", want.type());
   if (got.numel() == 0 || got.device().type == DeviceType::kMeta) return;
   const Tensor a = copy_of(got), b = copy_of(want);
   const char *x = static_cast<const char*>(a.view_for_kernel().data),
@@ -107,7 +107,8 @@ void check_same_bits(const Tensor& got, const Tensor& want, const std::string& w
   if (std::memcmp(x, y, a.numel() * size) == 0) return;
   const auto is_nan = [&](const char* p) {
     double value = 0;
-    if (is_floating(a.dtype())) kernels::cast_copy({const_cast<char*>(p), a.dtype(), {}, {}}, {&value, kFloat64, {}, {}});
+    if (is_floating(a.dtype()))
+      kernels::cast_copy({const_cast<char*>(p), a.dtype(), {}, {}}, {&value, kFloat64, {}, {}});
     return (std::bit_cast<uint64_t>(value) & ~(uint64_t{1} << 63)) > uint64_t{0x7ff} << 52;
   };
   for (int64_t i = 0; i < a.numel(); ++i) {

@@ -8,8 +8,8 @@
 #include "compiler/exec/rates.h"
 #include "compiler/exec/verify_fused.h"
 #include "compiler/loop_ir/fused.h"
-#include "framework/base/switches.h"
 #include "compiler/passes/fuse_report.h"
+#include "framework/base/switches.h"
 #include "ops/attention/record.h"
 #include "ops/attention/score_tiles.h"
 #include "ops/core/creation.h"
@@ -167,8 +167,7 @@ class Report {
       }
     std::vector<const PlanBuffer*> big;
     for (const PlanBuffer& b : plan_.buffers)
-      if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0 && b.first <= peak && peak <= b.last)
-        big.push_back(&b);
+      if (b.home == Home::kArena && b.bytes > 0 && b.first >= 0 && b.first <= peak && peak <= b.last) big.push_back(&b);
     if (big.empty()) return;
     line("  most of the arena is live at launch ", peak, ", ", describe(plan_.launches[peak]), ": ", big.size(),
          " buffers, the largest:");
@@ -247,7 +246,8 @@ class Report {
   static std::string time_text(double predicted_us, double measured_us) {
     std::string s = cat("predicted ", fixed(predicted_us, 1), " us");
     if (measured_us > 0)
-      s += cat(", measured ", fixed(measured_us, 1), " us (", fixed(100 * predicted_us / measured_us, 0), "% of the roofline)");
+      s += cat(", measured ", fixed(measured_us, 1), " us (", fixed(100 * predicted_us / measured_us, 0),
+               "% of the roofline)");
     return s;
   }
 
@@ -293,7 +293,8 @@ class Report {
     for (const Row& r : rows) {
       const loop_ir::Lowered& low = r.kernel->lowered();
       line("  ", r.kernel->name(), " x ", r.launches, ": ", bytes_text(static_cast<int64_t>(low.bytes)), ", ",
-           fixed(low.flops / 1e6, 3), " MFLOP, ", time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches),
+           fixed(low.flops / 1e6, 3), " MFLOP, ",
+           time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches),
            interpreted(*r.kernel) ? ", interpreted" : "", ": ", ops_text(*r.body, 6));
       if (!dump.empty()) line("    source: ", dump, "/", dump_name(*r.kernel), ".cc");
       if (!low.rounds_less.empty()) {
@@ -319,12 +320,11 @@ class Report {
       for (int i = 0; i < at.score_tables; ++i) tables.push_back(l.in[static_cast<size_t>(at.score_first + i)].type);
       const Ref<Graph> mod = n.attrs.get<Ref<Graph>>("score");
       const SourceLine at_line = mod->node(mod->outputs[0]).line;
-      const std::string text =
-          cat(at_line.line ? cat("at ", at_line, ", ") : std::string(), "head dims ", l.in[0].type.shape[3], " and ",
-              l.in[2].type.shape[3], ": ",
-              l.in[0].type.dtype == kFloat64 ? "op by op, in f64"
-              : describe_tile_mod            ? describe_tile_mod(mod, tables)
-                                             : "interpreted");
+      const std::string text = cat(at_line.line ? cat("at ", at_line, ", ") : std::string(), "head dims ",
+                                   l.in[0].type.shape[3], " and ", l.in[2].type.shape[3], ": ",
+                                   l.in[0].type.dtype == kFloat64 ? "op by op, in f64"
+                                   : describe_tile_mod            ? describe_tile_mod(mod, tables)
+                                                                  : "interpreted");
       auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& x) { return x.first == text; });
       if (known == lines.end()) known = lines.insert(known, {text, 0});
       ++known->second;

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/targets/cpu/print/print.h"
 #include "compiler/exec/reference.h"
+#include "compiler/targets/cpu/print/print.h"
 #include "framework/base/cpu.h"
 #include "framework/base/switches.h"
 #include "ops/kernels/kernels.h"
@@ -53,7 +53,7 @@ bool sums_as_stored(const std::vector<loop_ir::Finish>& all, std::span<const Bou
     const DType stored = want[x.output].eager.dtype();
     const bool same = x.type == loop_ir::Type::f32   ? stored == kFloat32
                       : x.type == loop_ir::Type::f64 ? stored == kFloat64
-                                                 : x.type == loop_ir::Type::i64 && stored == kInt64;
+                                                     : x.type == loop_ir::Type::i64 && stored == kInt64;
     if (!same || x.rd > kernels::Rd::prod) return false;
   }
   return true;
@@ -102,9 +102,9 @@ void write_sums(std::ostream& f, const loop_ir::Lowered& low) {
   if (split) {
     f << "  kernel(&args, 0, " << points << ", 1, 0, " << lanes << ");\n";
     for (const loop_ir::Finish& x : all)
-      f << "  for (long o = 0; o < " << points << "; ++o) {\n    over_blocks(" << static_cast<int>(x.rd) << ", sum" << x.slot
-        << " + o * " << blocks << ", 1, " << blocks << ");\n    reinterpret_cast<" << type_name(x.type) << "*>(out"
-        << x.output << ")[o] = sum" << x.slot << "[o * " << blocks << "];\n  }\n";
+      f << "  for (long o = 0; o < " << points << "; ++o) {\n    over_blocks(" << static_cast<int>(x.rd) << ", sum"
+        << x.slot << " + o * " << blocks << ", 1, " << blocks << ");\n    reinterpret_cast<" << type_name(x.type)
+        << "*>(out" << x.output << ")[o] = sum" << x.slot << "[o * " << blocks << "];\n  }\n";
     return;
   }
   f << "  for (long b = 0; b < " << blocks << "; ++b) {\n    const long end = b * kBlock + kBlock < " << points
@@ -172,7 +172,8 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
   char number[40];
   for (double p : low.params) std::snprintf(number, sizeof number, "%a, ", p), f << number;
   f << "0};\n  alignas(64) static float scratch[" << low.scratch_floats() + 64 << "];\n"
-    << "  Args args = {ptr, reinterpret_cast<const i64*>(stride), reinterpret_cast<const i64*>(extent), param, scratch, "
+    << "  Args args = {ptr, reinterpret_cast<const i64*>(stride), reinterpret_cast<const i64*>(extent), param, "
+       "scratch, "
        "nullptr, nullptr, reinterpret_cast<const i64*>(index_stride), &bad};\n";
   if (sums) {
     write_sums(f, low);
@@ -183,7 +184,8 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
     const int64_t n = want[i].eager.numel(), size = itemsize(want[i].eager.dtype());
     f << "  for (long i = 0; i < " << n << "; ++i)\n    if (__builtin_memcmp(reinterpret_cast<char*>(out" << i
       << ") + i * " << size << ", reinterpret_cast<char*>(want" << i << ") + i * " << size << ", " << size
-      << ")) {\n      std::printf(\"result " << i << " differs at flat position %ld\\n\", i);\n      return 1;\n    }\n";
+      << ")) {\n      std::printf(\"result " << i
+      << " differs at flat position %ld\\n\", i);\n      return 1;\n    }\n";
   }
   f << "  std::puts(\"equal\");\n}\n";
 }
@@ -217,7 +219,9 @@ std::string write_reproduction(const FusedKernel& k, const Graph& body, std::spa
   f << "// " << k.name() << ": built by\n//   g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march="
     << kMarch[static_cast<int>(selected_isa())] << " -mprefer-vector-width=512 -Wno-psabi " << path.filename().string()
     << "\n// it " << (runs ? "compares the kernel with its ops run one by one" : "compiles; a driver has to run it")
-    << ".\n/*\n" << body.to_string() << "\n" << kernel.to_string() << "*/\n#include <cstdio>\n\n"
+    << ".\n/*\n"
+    << body.to_string() << "\n"
+    << kernel.to_string() << "*/\n#include <cstdio>\n\n"
     << codegen::prelude(codegen::cpu()) << "\n"
     << codegen::print(kernel, codegen::cpu(), {.symbol = "kernel", .notes = true}) << "\n";
   if (runs) {

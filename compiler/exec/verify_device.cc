@@ -2,12 +2,12 @@
 
 #include <algorithm>
 
-#include "compiler/targets/cuda/run/operation.h"
 #include "compiler/exec/error_bounds.h"
 #include "compiler/exec/reference.h"
 #include "compiler/exec/verify_fused.h"
 #include "compiler/loop_ir/domain.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/targets/cuda/run/operation.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/state.h"
 #include "ops/attention/record.h"
@@ -73,7 +73,8 @@ class Check final : public DeviceCheck {
     }
     const std::initializer_list<const OpDef*> own_order{&attention_op, &attention_backward_op, &linear_cross_entropy_op,
                                                         &linear_cross_entropy_grad_op};
-    if (n.op->is(kSideEffect) || n.op->is(kCollective) || std::find(own_order.begin(), own_order.end(), n.op) != own_order.end()) {
+    if (n.op->is(kSideEffect) || n.op->is(kCollective) ||
+        std::find(own_order.begin(), own_order.end(), n.op) != own_order.end()) {
       ++left_out_;
       return;
     }
@@ -93,16 +94,18 @@ class Check final : public DeviceCheck {
   }
 
   std::string to_string() const override {
-    return cat(bits_, " launches have the bits of their ops on the CPU, ", bounds_, " (products) are within their bounds",
-               left_out_ ? cat(", ", left_out_, " (attention, linear + cross-entropy) were not compared") : std::string());
+    return cat(
+        bits_, " launches have the bits of their ops on the CPU, ", bounds_, " (products) are within their bounds",
+        left_out_ ? cat(", ", left_out_, " (attention, linear + cross-entropy) were not compared") : std::string());
   }
 
  private:
   static std::string name_of(const Launch& l, const Node& n) {
     const auto kernels = l.operation->kernels();
     return cat(kernels.empty() ? std::string() : cat("kernel ", kernels.front().symbol, " ("),
-               l.copy ? std::string("copy") : n.op == &loop_ir::fused_op ? ops_text(loop_ir::body_of(n), 8)
-                      : cat(n.op->name, n.line.line ? cat(" at ", n.line) : std::string()),
+               l.copy                       ? std::string("copy")
+               : n.op == &loop_ir::fused_op ? ops_text(loop_ir::body_of(n), 8)
+                                            : cat(n.op->name, n.line.line ? cat(" at ", n.line) : std::string()),
                kernels.empty() ? "" : ")");
   }
   static void same_bits(const Launch& l, const Node& n, const Tensor& got, const Tensor& want, size_t i) {

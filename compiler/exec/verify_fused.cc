@@ -113,10 +113,10 @@ void verify_fused(const FusedKernel& k, const Graph& body, std::span<const Tenso
     if (want[i].lo.defined())
       need += cat(" or at least within [", element_text(copy_of(want[i].lo), at), ", ",
                   element_text(copy_of(want[i].hi), at), "]");
-    internal::fail(Code::kInternal, cat("verify: kernel ", k.name(), " (", ops_text(body, 8), "): result ", i, " ",
-                                        got.type(), " first differs from its ops run one by one at ",
-                                        index_text(at, got.shape()), ": got ", element_text(got, at), "; need ", need,
-                                        "; ", write_reproduction(k, body, in, want)));
+    internal::fail(Code::kInternal,
+                   cat("verify: kernel ", k.name(), " (", ops_text(body, 8), "): result ", i, " ", got.type(),
+                       " first differs from its ops run one by one at ", index_text(at, got.shape()), ": got ",
+                       element_text(got, at), "; need ", need, "; ", write_reproduction(k, body, in, want)));
   }
 }
 

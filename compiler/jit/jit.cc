@@ -271,8 +271,9 @@ std::string blame(Load& l, const Unit& unit, const std::vector<size_t>& kernels)
     known |= named == l.symbol(i);
   }
   if (known && !internal_error) {
-    at_fault(l, guilty, cat("kernel ", l.request.kernels[guilty].symbol, " does not compile: ", line,
-                            "; its source is in ", keep_source(l, guilty)));
+    at_fault(l, guilty,
+             cat("kernel ", l.request.kernels[guilty].symbol, " does not compile: ", line, "; its source is in ",
+                 keep_source(l, guilty)));
     return "";
   }
   std::string said = line.empty() ? first_line(unit.output) : line;
@@ -283,8 +284,8 @@ std::string blame(Load& l, const Unit& unit, const std::vector<size_t>& kernels)
 // A kernel on which the compiler does not end.
 void too_slow(Load& l, size_t i, const std::string& failure) {
   l.faulty[i] = true;
-  l.out.notes.push_back(cat("kernel ", l.request.kernels[i].symbol, " is interpreted: the compiler ", l.compiler.path,
-                            " ", failure));
+  l.out.notes.push_back(
+      cat("kernel ", l.request.kernels[i].symbol, " is interpreted: the compiler ", l.compiler.path, " ", failure));
   MutexLock lock(table().mutex);
   table().slow.emplace(l.keys[i], l.out.notes.back());
 }

@@ -26,9 +26,9 @@ struct Request {
 };
 
 struct Options {
-  std::string cache;       // folder of the cache, "off", or empty for default_cache()
-  std::string compiler;    // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
-  double time_limit = 0;   // seconds of wall time for one run of the compiler; 0: switch WEFT_CXX_SECONDS
+  std::string cache;      // folder of the cache, "off", or empty for default_cache()
+  std::string compiler;   // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
+  double time_limit = 0;  // seconds of wall time for one run of the compiler; 0: switch WEFT_CXX_SECONDS
   int64_t max_bytes = int64_t{256} << 20;      // of the folder; the least recently used entries go first
   int64_t min_free_bytes = int64_t{16} << 20;  // a disk with less free space is not written to
   int units = 0;                               // translation units of one load; 0: one per core

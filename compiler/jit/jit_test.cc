@@ -230,7 +230,8 @@ TEST(JitFailure, AKernelThatTakesTooLongCostsOnlyItself) {
   // Hangs on the second kernel: all are in one unit first, then each is alone.
   Request request = adders(3100, 6);
   request.kernels[1].text += "// hang\n";
-  std::string compiler = fake_compiler("slow", "for last; do :; done; grep -q '// hang' \"$last\" && exec sleep 1000; exec g++ \"$@\"");
+  std::string compiler =
+      fake_compiler("slow", "for last; do :; done; grep -q '// hang' \"$last\" && exec sleep 1000; exec g++ \"$@\"");
   Loaded l = load(request, {.compiler = compiler, .time_limit = 4, .units = 1});
   EXPECT_EQ(l.unavailable, "");
   EXPECT_EQ(l.compiled, 5);

@@ -106,7 +106,8 @@ class Lowering : Instructions {
     if (a.strides.back() == 1) o.strides.back() = StrideKind::kUnit;
     // An operand that lies across the lanes is read several outer points at a time.
     const size_t axes = a.strides.size();
-    if (!output && s_.mode == Mode::kRows && !s_.reduces && axes >= 2 && a.strides[axes - 1] > 1 && a.strides[axes - 2] == 1)
+    if (!output && s_.mode == Mode::kRows && !s_.reduces && axes >= 2 && a.strides[axes - 1] > 1 &&
+        a.strides[axes - 2] == 1)
       o.strides[axes - 2] = StrideKind::kUnit;
     o.name = output ? cat("out", index) : cat("in", index);
     low_.kernel.operands.push_back(std::move(o));
@@ -436,8 +437,8 @@ class Lowering : Instructions {
   std::vector<std::vector<int>> straight_, loop_;  // by stage
   std::vector<std::map<int32_t, int>> looped_;     // by stage: expression -> instruction
   std::map<int32_t, int> kept_;                    // expression -> scratch row
-  std::vector<std::pair<int32_t, int>> stores_;  // output, instruction
-  std::vector<bool> in_indices_;                 // by operand of the node
+  std::vector<std::pair<int32_t, int>> stores_;    // output, instruction
+  std::vector<bool> in_indices_;                   // by operand of the node
 };
 
 }  // namespace

@@ -79,8 +79,11 @@ TEST(LowerGroup, BroadcastsAndViewsBecomeIndexMaps) {
         Mode::kRows, 3);
   check([](Args x) { return std::vector{exp(x[0]).transpose(0, 1) + x[1]}; }, {normal({33, 20}), normal({20, 33})},
         Mode::kRows, 2);
-  check([](Args x) { return std::vector{(x[0] + 1.0).reshape({4, 6, 10}) * x[1]}; }, {normal({24, 10}), normal({6, 10})},
-        Mode::kRows, 2);
+  check(
+      [](Args x) {
+        return std::vector{(x[0] + 1.0).reshape({4, 6, 10}) * x[1]};
+      },
+      {normal({24, 10}), normal({6, 10})}, Mode::kRows, 2);
   // Heads taken out of one matrix, as attention does.
   check(
       [](Args x) {
@@ -101,7 +104,8 @@ TEST(LowerGroup, TransposedOperandsAreReadByTiles) {
   check(add, in, Mode::kRows, 3);
   int across = 0;
   const Kernel kernel = run(add, in).low.kernel;
-  for (const Operand& o : kernel.operands) across += o.strides[2] == StrideKind::kAny && o.strides[1] == StrideKind::kUnit;
+  for (const Operand& o : kernel.operands)
+    across += o.strides[2] == StrideKind::kAny && o.strides[1] == StrideKind::kUnit;
   EXPECT_EQ(across, 1) << kernel.to_string();
 }
 
@@ -167,8 +171,12 @@ TEST(LowerGroup, NormBackwardGivesRowsAndColumnsAtOnce) {
 }
 
 TEST(LowerGroup, ColumnSumsBesideElementwise) {
-  check([](Args x) { Tensor y = x[0] * x[1]; return std::vector{y, sum(y, {0, 1})}; },
-        {normal({30, 70, 33}), normal({30, 70, 33})}, Mode::kRows, 2);
+  check(
+      [](Args x) {
+        Tensor y = x[0] * x[1];
+        return std::vector{y, sum(y, {0, 1})};
+      },
+      {normal({30, 70, 33}), normal({30, 70, 33})}, Mode::kRows, 2);
   check([](Args x) { return std::vector{sum(exp(x[0]), {0})}; }, {normal({2100, 40})}, Mode::kRows, 2);
 }
 
@@ -196,8 +204,8 @@ TEST(LowerGroup, SixteenBitsRoundWhereEagerDoesIfAsked) {
   Ran fast = run(fn, in, {});
   EXPECT_FALSE(same_bits(fast.got[0], fast.want[0]));
   EXPECT_EQ(fast.low.rounds_less.size(), 2u);
-  check([](Args x) { return std::vector{softmax(x[0].to(kFloat32), -1).to(kBFloat16)}; },
-        {normal({4, 65}, kBFloat16)}, Mode::kRows, 2);
+  check([](Args x) { return std::vector{softmax(x[0].to(kFloat32), -1).to(kBFloat16)}; }, {normal({4, 65}, kBFloat16)},
+        Mode::kRows, 2);
 }
 
 TEST(LowerGroup, AnOptimiserStepOverwritesItsState) {
@@ -221,8 +229,11 @@ TEST(LowerGroup, RowsReadAfterTheyWereWrittenAreNotOverwritten) {
 }
 
 TEST(LowerGroup, WhatIsReadAfterAnotherResultWasWrittenIsNotOverwrittenByIt) {
-  Ran r = run([](Args x) { return std::vector{x[0] + 1.0, x[1] * x[0], x[1] + 2.0}; },
-              {normal({8, 30}), normal({8, 30})});
+  Ran r = run(
+      [](Args x) {
+        return std::vector{x[0] + 1.0, x[1] * x[0], x[1] + 2.0};
+      },
+      {normal({8, 30}), normal({8, 30})});
   EXPECT_TRUE(r.low.may_overwrite(0, 0));
   EXPECT_FALSE(r.low.may_overwrite(1, 0));
   EXPECT_TRUE(r.low.may_overwrite(1, 2));
@@ -245,10 +256,17 @@ TEST(LowerGroup, SaysWhyNot) {
   };
   EXPECT_EQ(why([](Args x) { return std::vector{cumsum(x[0], 0)}; }, {normal({8})}),
             "cumsum of f32 has no generated code");
-  EXPECT_EQ(why([](Args x) { return std::vector{sum(x[0], {0}), sum(x[0], {1}) + 1.0, sum(x[0], {0}) * 2.0}; },
+  EXPECT_EQ(why(
+                [](Args x) {
+                  return std::vector{sum(x[0], {0}), sum(x[0], {1}) + 1.0, sum(x[0], {0}) * 2.0};
+                },
                 {normal({80, 30})}),
             "its reductions run over different axes");
-  EXPECT_EQ(why([](Args x) { return std::vector{sum(x[0], {0, 2})}; }, {normal({8, 9, 10})}),
+  EXPECT_EQ(why(
+                [](Args x) {
+                  return std::vector{sum(x[0], {0, 2})};
+                },
+                {normal({8, 9, 10})}),
             "it reduces axes that do not lie together");
   EXPECT_EQ(why([](Args x) { return std::vector{exp(x[0]) / sum(exp(x[0]))}; }, {normal({80, 3000})}),
             "its rows are few and long: what follows the sum waits for all of it");

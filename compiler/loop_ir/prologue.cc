@@ -55,8 +55,7 @@ std::vector<int32_t> inputs_of(const Graph& g, Value v) {
     const Node& n = g.node(stack.back());
     stack.pop_back();
     if (n.op == &input_op) found.push_back(static_cast<int32_t>(n.attrs.i("index")));
-    if (n.op->is(kReduction) || is_product(n))
-      throw Unfusable{"an operand of the product is not computed elementwise"};
+    if (n.op->is(kReduction) || is_product(n)) throw Unfusable{"an operand of the product is not computed elementwise"};
     for (Value u : n.inputs) {
       if (seen[u.node]) continue;
       seen[u.node] = true;

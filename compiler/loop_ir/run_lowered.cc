@@ -104,8 +104,9 @@ class Driver {
   void call(int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
     for (size_t i = 0; i < columns_.size(); ++i) column_[i] = columns_[i].data();
     for (size_t i = 0; i < partials_.size(); ++i) partial_[i] = partials_[i].data();
-    const Args args{ptr_.data(),    strides_.data(), low_.extents.data(),   low_.params.data(), scratch_.data(),
-                    column_.data(), partial_.data(), index_strides_.data(), &bad_};
+    const Args args{ptr_.data(),        strides_.data(),       low_.extents.data(),
+                    low_.params.data(), scratch_.data(),       column_.data(),
+                    partial_.data(),    index_strides_.data(), &bad_};
     interpret(low_.kernel, args, o0, o1, step, l0, l1);
   }
 

@@ -26,10 +26,10 @@ constexpr double kInf = std::numeric_limits<double>::infinity();
 /// One attention: which nodes it replaces and what they mean.
 struct Found {
   int32_t softmax = -1, scores = -1, out = -1;  // scores and out: the two products
-  Value top;                                     // what softmax is taken of, below the mask
-  Value value;                                   // the scaled scores
-  Value mask;                                    // or none
-  bool mask_hides = false;                       // true where a score is hidden
+  Value top;                                    // what softmax is taken of, below the mask
+  Value value;                                  // the scaled scores
+  Value mask;                                   // or none
+  bool mask_hides = false;                      // true where a score is hidden
   double scale = 1;
   int32_t random = -1;  // dropout: its random bits
   double dropout = 0;
@@ -409,7 +409,8 @@ class Discovery {
         return add(constant_op, {}, t.device == Device::cpu() ? attrs : attrs.with("device", t.device.to_string()));
       };
       const Value empty = add(op("eq"), {lse, constant(-kInf, kFloat32)}, {});
-      result = add(op("where"), {add(broadcast_op, {empty}, {{"shape", t.shape}}), constant(std::nan(""), t.dtype), y}, {});
+      result =
+          add(op("where"), {add(broadcast_op, {empty}, {{"shape", t.shape}}), constant(std::nan(""), t.dtype), y}, {});
     }
     return shaped(result, out.outputs[0].shape);
   }

@@ -45,7 +45,8 @@ struct Passed {
 Passed passed(const TensorFn& fn, const std::vector<Tensor>& in) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());
-  static constexpr Pass kPasses[] = {{"dce", dce, ""}, {"discover_attention", discover_attention, ""}, {"dce", dce, ""}};
+  static constexpr Pass kPasses[] = {
+      {"dce", dce, ""}, {"discover_attention", discover_attention, ""}, {"dce", dce, ""}};
   std::vector<PassReport> reports;
   Passed p;
   p.before = capture_graph(fn, types);
@@ -74,7 +75,8 @@ void expect_same(const TensorFn& fn, const std::vector<Tensor>& in, const char* 
   EXPECT_EQ(count(*p.after, "softmax"), 0) << what;
   const std::vector<Tensor> want = interpret(*expand_grad(*p.before), in), got = interpret(*expand_grad(*p.after), in);
   for (size_t i = 0; i < want.size(); ++i)
-    EXPECT_TRUE(testing::close(got[i], want[i], in[0].dtype(), in[0].dtype() == kFloat32 ? 600 : 60)) << what << " " << i;
+    EXPECT_TRUE(testing::close(got[i], want[i], in[0].dtype(), in[0].dtype() == kFloat32 ? 600 : 60))
+        << what << " " << i;
 }
 
 std::vector<Tensor> qkv(DType t, int64_t b = 2, int64_t h = 3, int64_t s = 20, int64_t d = 8) {
@@ -97,7 +99,8 @@ TEST(DiscoverAttention, FindsWhatProgramsWrite) {
   const Tensor bias = random_tensor(kFloat32, {3, 20, 20}, random), slopes = random_tensor(kFloat32, {3, 1, 1}, random);
   expect_same([](In a) { return std::vector<Tensor>{matmul(softmax(scores(a) * 0.3, -1), a[2])}; }, x, "plain");
   expect_same([](In a) { return std::vector<Tensor>{matmul(softmax(scores(a) / 3.0, -1), a[2])}; }, x, "divided");
-  expect_same([](In a) { return std::vector<Tensor>{matmul(softmax(causal(scores(a) * 0.3), -1), a[2])}; }, x, "causal");
+  expect_same([](In a) { return std::vector<Tensor>{matmul(softmax(causal(scores(a) * 0.3), -1), a[2])}; }, x,
+              "causal");
   expect_same(
       [](In a) {
         const Tensor above = triu(ones({20, 20}), 1);

@@ -25,7 +25,9 @@ namespace {
 bool has_float(const Node& n) {
   return std::any_of(n.outputs.begin(), n.outputs.end(), [](const TensorType& t) { return is_floating(t.dtype); });
 }
-bool is_composed(const Node& n) { return n.op->decompose && !n.op->is(kStructural) && !n.op->is(kUnfolds) && has_float(n); }
+bool is_composed(const Node& n) {
+  return n.op->decompose && !n.op->is(kStructural) && !n.op->is(kUnfolds) && has_float(n);
+}
 
 bool has(const Graph& g, bool (*which)(const Node&)) {
   for (int32_t id = 0; id < g.size(); ++id)

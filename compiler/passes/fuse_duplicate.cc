@@ -181,7 +181,8 @@ class Duplicator {
     const Node& n = g.node(product);
     for (int i = 0; i < static_cast<int>(n.inputs.size()); ++i)
       if (g_.root(n.inputs[i]).node == id &&
-          (operands_ == Operands::kNone || n.op != &dot_op || !loop_ir::cannot_fill(n, g.type(n.inputs[0]), g.type(n.inputs[1]), i).empty()))
+          (operands_ == Operands::kNone || n.op != &dot_op ||
+           !loop_ir::cannot_fill(n, g.type(n.inputs[0]), g.type(n.inputs[1]), i).empty()))
         return false;
     return true;
   }

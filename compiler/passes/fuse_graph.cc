@@ -164,7 +164,8 @@ void FusionGraph::classify(bool free_chains) {
       chain_[id] = 1;
       continue;
     }
-    if (fuse && n.op != &iota_op && !is_gather(n) && !n.op->is(kReduction) && (free_chains || is_view(n)) && !reread[id]) {
+    if (fuse && n.op != &iota_op && !is_gather(n) && !n.op->is(kReduction) && (free_chains || is_view(n)) &&
+        !reread[id]) {
       int ops = 1;
       for (Value v : n.inputs) ops += role_[v.node] == Role::kFree ? chain_[v.node] : kMaxFreeChain;
       if (ops <= kMaxFreeChain && !n.inputs.empty()) {

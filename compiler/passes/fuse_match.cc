@@ -155,7 +155,8 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
     for (const Read& r : g_.reads(id))
       if (r.gathered) {
         const Node& n = g_.graph().node(id);
-        if (!carries(n.inputs[0], static_cast<int>(n.attrs.i("dim")), producer, consumer)) return {Fit::kNone, kCarried};
+        if (!carries(n.inputs[0], static_cast<int>(n.attrs.i("dim")), producer, consumer))
+          return {Fit::kNone, kCarried};
       }
   return {fit, ""};
 }

@@ -14,8 +14,8 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
-#include "ops/composite/composite.h"
 #include "ops/all_ops.h"
+#include "ops/composite/composite.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -79,7 +79,8 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
       continue;
     }
     if (n.op == &loop_ir::fused_op && loop_ir::take_apart(loop_ir::body_of(n))) {
-      EXPECT_EQ(loop_ir::cannot_lower(loop_ir::body_of(n)), "");  // run as several kernels: see compiler/exec/prologue_test.cc
+      EXPECT_EQ(loop_ir::cannot_lower(loop_ir::body_of(n)),
+                "");  // run as several kernels: see compiler/exec/prologue_test.cc
     } else if (n.op == &loop_ir::fused_op) {
       const Graph& body = loop_ir::body_of(n);
       std::vector<loop_ir::Layout> li, lo;
@@ -235,8 +236,7 @@ TEST(Fuse, AttentionHoldsOneMaskForAllHeads) {
   EXPECT_EQ(products, 6);
   EXPECT_EQ(others, 2) << g->to_string();  // the gradient of the scores does not depend on the result
   for (int32_t id = 0; id < g->size(); ++id)
-    for (const TensorType& o : g->node(id).outputs)
-      EXPECT_TRUE(o.dtype != kBool || o.shape.numel() <= 40 * 40);
+    for (const TensorType& o : g->node(id).outputs) EXPECT_TRUE(o.dtype != kBool || o.shape.numel() <= 40 * 40);
 }
 
 TEST(Fuse, ProductsTakeTheirEpilogue) {
@@ -296,7 +296,8 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
     return big;
   };
   auto with = fused(joint(mlp, types), {.little_memory = true}), dear = fused(joint(mlp, types)),
-       outside = fused(joint(mlp, types), {.prologue = false}), without = fused(joint(mlp, types), {.duplicate = false});
+       outside = fused(joint(mlp, types), {.prologue = false}),
+       without = fused(joint(mlp, types), {.duplicate = false});
   EXPECT_EQ(count(*with), 2) << with->to_string();  // h and its gradient: products compute the activation themselves
   EXPECT_EQ(count(*dear), 3) << dear->to_string();  // two products need it
   EXPECT_EQ(count(*outside), 3) << outside->to_string();
@@ -316,7 +317,9 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
 TEST(Fuse, ElementsChosenByIndex) {
   const TensorType ids{kInt64, Device::cpu(), {12}};
   // Rows are read where they lie, whatever follows.
-  auto lookup = [](std::span<const Tensor> x) { return std::vector{(index_select(x[0], 0, x[1]) * x[2]).to(kBFloat16)}; };
+  auto lookup = [](std::span<const Tensor> x) {
+    return std::vector{(index_select(x[0], 0, x[1]) * x[2]).to(kBFloat16)};
+  };
   EXPECT_EQ(launches(*fused(joint(lookup, {f32({5, 24}), ids, f32({12, 24})}))), Lines{"[index_select mul cast]"});
   // One element of a row beside the row's sums, of a value that is nowhere in memory.
   auto pick = [](std::span<const Tensor> x) {
@@ -342,8 +345,12 @@ TEST(Fuse, GroupedProductsTakeTheirEpilogue) {
     return std::vector{grouped_matmul(silu(a) * b, x[4], x[3]) * x[5]};
   };
   for (auto type : {f32, bf16}) {
-    Ref<Graph> g = fuse(*joint(experts, {type({40, 16}), type({3, 16, 24}), type({3, 16, 24}),
-                                         {kInt64, Device::cpu(), {4}}, type({3, 24, 16}), type({40, 1})}),
+    Ref<Graph> g = fuse(*joint(experts, {type({40, 16}),
+                                         type({3, 16, 24}),
+                                         type({3, 16, 24}),
+                                         {kInt64, Device::cpu(), {4}},
+                                         type({3, 24, 16}),
+                                         type({40, 1})}),
                         {}, nullptr);
     ASSERT_TRUE(g);
     const Lines l = launches(*g);

@@ -166,8 +166,8 @@ class Discovery {
         Linear linear;
         const std::string why = refused(*m, linear);
         if (why.empty() || large(g_.node(logits)))
-          pass_note(cat("logits ", g_.type(logits), at_line(n), why.empty() ? " are never whole in memory" : " stay: ",
-                        why));
+          pass_note(
+              cat("logits ", g_.type(logits), at_line(n), why.empty() ? " are never whole in memory" : " stay: ", why));
         if (!why.empty()) return {};
         return Found{*m, linear};
       }
@@ -226,7 +226,8 @@ class Discovery {
       return "their product is not x[..., D] times a matrix";
     if (x.dtype == kFloat64) return "sums of f64 run over all rows at once";
     if (pass_facts().eager_bits && x.dtype != kFloat32) return "numerics=eager rounds them to 16 bits";
-    if (pass_facts().eager_bits && linear.bias.valid()) return "numerics=eager sums the bias's gradient over all rows at once";
+    if (pass_facts().eager_bits && linear.bias.valid())
+      return "numerics=eager sums the bias's gradient over all rows at once";
     // Gradients of the operands are added up in the order of their readers.
     for (int32_t id = linear.dot + 1; id < m.inside.back(); ++id)
       if (!contains(m.inside, id) && !contains(linear.chain, id))
@@ -293,7 +294,7 @@ class Discovery {
 
 Ref<Graph> linear_cross_entropy(const Graph& g) {
   if (pass_facts().exact_sums) return nullptr;  // one gradient for all sizes and meshes
-  bool large = false;  // most graphs have nothing to look for
+  bool large = false;                           // most graphs have nothing to look for
   for (int32_t id = 0; id < g.size() && !large; ++id)
     large = g.node(id).op == &dot_op &&
             (pass_facts().little_memory || g.node(id).outputs[0].shape.numel() * 4 > kLargeLogitsBytes);

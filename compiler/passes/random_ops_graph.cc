@@ -20,8 +20,7 @@ constexpr const char* kOps[] = {
     "relu",      "maximum",   "minimum",     "where", "where",  "eq",         "ne",         "lt",       "logical_not",
     "exp",       "tanh",      "div",         "cast",  "cast",   "reshape",    "reshape",    "permute",  "permute",
     "broadcast", "broadcast", "slice",       "slice", "pad",    "reduce_sum", "reduce_max", "constant", "constant",
-    "bit_and",   "bit_or",    "logical_and", "floor", "concat", "isfinite",
-    "gather",    "gather",    "index_select"};
+    "bit_and",   "bit_or",    "logical_and", "floor", "concat", "isfinite",   "gather",     "gather",   "index_select"};
 
 class Generator {
  public:
@@ -167,7 +166,8 @@ class Generator {
     }
     if (!at.valid()) {
       const int64_t count = 1 + below(shape[dim]);
-      at = add(iota_op, {}, {{"size", count}, {"start", int64_t{shape[dim] - 1}}, {"step", int64_t{-1}}, {"dtype", kInt64}});
+      at = add(iota_op, {},
+               {{"size", count}, {"start", int64_t{shape[dim] - 1}}, {"step", int64_t{-1}}, {"dtype", kInt64}});
       if (&op == &gather_op) {
         Shape s = Shape::filled(shape.size(), 1), whole = shape;
         s[dim] = whole[dim] = count;
@@ -177,7 +177,9 @@ class Generator {
     } else {
       if (g_->type(at).dtype == kBool) at = add(cast_op, {at}, {{"dtype", kInt64}});
       const Shape s = g_->type(at).shape;
-      auto whole = [&](int64_t value) { return s.empty() ? number(value) : add(broadcast_op, {number(value)}, {{"shape", s}}); };
+      auto whole = [&](int64_t value) {
+        return s.empty() ? number(value) : add(broadcast_op, {number(value)}, {{"shape", s}});
+      };
       at = add(*op_table().find("maximum"), {at, whole(0)}, {});
       at = add(*op_table().find("minimum"), {at, whole(shape[dim] - 1)}, {});
     }

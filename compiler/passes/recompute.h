@@ -27,12 +27,12 @@ struct RecomputePolicy {
 };
 
 struct RecomputeResult {
-  Ref<Graph> graph;        // null: nothing to recompute
-  int64_t kept_bytes = 0;  // of the arena, alive from forward to backward
-  int32_t copies = 0;      // nodes computed again
+  Ref<Graph> graph;            // null: nothing to recompute
+  int64_t kept_bytes = 0;      // of the arena, alive from forward to backward
+  int32_t copies = 0;          // nodes computed again
   std::vector<double> narrow;  // places: the share of the forward part up to each
-  double seconds = 0;      // estimated: keeping and recomputing, to be compared between policies
-  double flops = 0;        // of what is computed again
+  double seconds = 0;          // estimated: keeping and recomputing, to be compared between policies
+  double flops = 0;            // of what is computed again
 };
 
 /// `costs` are those of g with policy.small, for callers that try several policies.

@@ -92,8 +92,7 @@ TEST(Recompute, OfGeluOnlyThePreactivationIsKept) {
     Kept all = kept(*checked(*g));
     // The dot's result before and after the activation: both are operands of backward, the latter of a dot.
     EXPECT_EQ(all["dot" + d], 1) << ::testing::PrintToString(all);
-    for (const char* op : {"sigmoid", "tanh", "square", "add", "exp"})
-      EXPECT_EQ(all.count(cat(op, " f32")), 0) << op;
+    for (const char* op : {"sigmoid", "tanh", "square", "add", "exp"}) EXPECT_EQ(all.count(cat(op, " f32")), 0) << op;
   }
 }
 
@@ -160,8 +159,11 @@ TEST(Recompute, CopiesKeepLineAndScopeAndAreMarked) {
 }
 
 TEST(Recompute, NothingWithoutABackwardPart) {
-  Ref<Graph> g = capture_graph([](std::span<const Tensor> in) { return std::vector<Tensor>{gelu(in[0]), exp(in[0])}; },
-                               std::vector<TensorType>{f32({64, 64})});
+  Ref<Graph> g = capture_graph(
+      [](std::span<const Tensor> in) {
+        return std::vector<Tensor>{gelu(in[0]), exp(in[0])};
+      },
+      std::vector<TensorType>{f32({64, 64})});
   EXPECT_FALSE(recompute(*g));
 }
 
@@ -191,7 +193,8 @@ Ref<Graph> deep(int blocks) {
   return gradients(
       [=](std::span<const Tensor> in) {
         Tensor x = in[0] * 1.5;
-        for (int i = 0; i < blocks; ++i) x = x + linear(gelu(linear(rms_norm(x, full({32}, 1.25), 1e-5), in[1 + 2 * i])), in[2 + 2 * i]);
+        for (int i = 0; i < blocks; ++i)
+          x = x + linear(gelu(linear(rms_norm(x, full({32}, 1.25), 1e-5), in[1 + 2 * i])), in[2 + 2 * i]);
         return std::vector<Tensor>{square(x).sum()};
       },
       types);
@@ -255,7 +258,8 @@ TEST(Recompute, RandomGraphs) {
     ++changed;
     verify(*r.graph);
     verify_same_interface(g, *r.graph);
-    ASSERT_EQ(testing::difference(g, *r.graph, testing::random_arguments(random, g)), "") << g.to_string() << r.graph->to_string();
+    ASSERT_EQ(testing::difference(g, *r.graph, testing::random_arguments(random, g)), "")
+        << g.to_string() << r.graph->to_string();
   }
   EXPECT_GT(changed, 50);
 }
@@ -265,8 +269,8 @@ TEST(Recompute, RandomGraphs) {
 TEST(KeepCosts, AreThoseOfTheGraphsDevice) {
   for (const Device device : {Device::cpu(), Device::cuda(0)}) {
     const TensorType t{kBFloat16, device, {1024, 1024}};
-    const Ref<Graph> g = capture_graph(
-        [](std::span<const Tensor> x) { return std::vector{matmul(x[0], x[1])}; }, std::vector{t, t});
+    const Ref<Graph> g =
+        capture_graph([](std::span<const Tensor> x) { return std::vector{matmul(x[0], x[1])}; }, std::vector{t, t});
     const KeepCosts costs(*g);
     const Machine& m = planned_machine(device.type);
     EXPECT_EQ(&costs.machine(), &m);

@@ -124,9 +124,10 @@ std::string refused(const std::string& mesh, const MaskMod& mask) {
 }
 
 TEST(Documents, WhatCannotBeSharedOut) {
-  EXPECT_EQ(refused("cp2", attention::causal()),
-            "plan: cp_layout documents: no attention asks whether a query and a key have equal ids; need a mask such as "
-            "attention::document(ids), or use headtail");
+  EXPECT_EQ(
+      refused("cp2", attention::causal()),
+      "plan: cp_layout documents: no attention asks whether a query and a key have equal ids; need a mask such as "
+      "attention::document(ids), or use headtail");
   Buffer ids(zeros({kTime}, {.dtype = kInt64}), "ids");
   const std::string text = refused("cp2", [&](Index, Index, Index q, Index kv) {
     const Tensor now = ids.value();

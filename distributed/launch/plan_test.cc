@@ -5,9 +5,9 @@
 
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
+#include "distributed/plan/collective_names.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/plan_text.h"
-#include "distributed/plan/collective_names.h"
 #include "models/gpt/model.h"
 #include "weft.h"
 

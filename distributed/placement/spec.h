@@ -13,8 +13,8 @@ namespace weft::dist {
 
 /// Which indices of a segment a rank owns.
 enum class Layout : uint8_t {
-  kBlock,     // rank i of n: [floor(i N / n), floor((i + 1) N / n)): parts of parts are parts
-  kHeadTail,  // chunks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
+  kBlock,      // rank i of n: [floor(i N / n), floor((i + 1) N / n)): parts of parts are parts
+  kHeadTail,   // chunks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
   kDocuments,  // as many as the others, which ones a table says that is made when the step runs (sequence_layout.h)
   // Rows sorted by expert (ops/core/moe.h), which lie nowhere else in this way:
   kByToken,   // a rank has the rows of its own tokens, sorted among themselves

@@ -4,8 +4,8 @@
 #include <optional>
 #include <tuple>
 
-#include "distributed/plan/estimate.h"
 #include "distributed/plan/collective_names.h"
+#include "distributed/plan/estimate.h"
 #include "ops/attention/record.h"
 #include "ops/core/moe.h"
 
@@ -36,8 +36,8 @@ std::vector<Mesh> meshes_of(int world, int node, const Splittable& has) {
   std::vector<Mesh> out;
   for (int tp = 1; tp <= std::min(world, std::min(node, 8)) && world % tp == 0; tp *= 2)
     for (int ep = 1; ep == 1 || (ep <= has.experts && world % (tp * ep) == 0); ep *= 2)
-      for (int cp = 1; cp == 1 || (has.attention && cp <= 8 && world % (tp * ep * cp) == 0 &&
-                                   has.rows < world / (tp * cp / 2));
+      for (int cp = 1;
+           cp == 1 || (has.attention && cp <= 8 && world % (tp * ep * cp) == 0 && has.rows < world / (tp * cp / 2));
            cp *= 2)
         for (const char* data : {"dp", "fsdp"}) {
           const int rest = world / (tp * ep * cp);

@@ -50,10 +50,10 @@ std::string plan_text(const PlanReport& r) {
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(r.hash()));
   const Plan& p = r.plan();
   const int zero = p.zero >= 0 ? p.zero : r.mesh().find("fsdp") ? 3 : 0;
-  std::string s = cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero,
-                      "\nsequence ", p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off",
-                      "\ncp ", p.cp, "\ncp_layout ", p.cp_layout, "\nexpert_room ", p.expert_room,
-                      "\nhash ", hash, "\n");
+  std::string s =
+      cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero, "\nsequence ",
+          p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off", "\ncp ", p.cp, "\ncp_layout ",
+          p.cp_layout, "\nexpert_room ", p.expert_room, "\nhash ", hash, "\n");
   for (const PlannedCell& c : r.cells())
     for (const auto& [dimension, dim] : c.split)
       s += dim >= 0 ? cat("split ", c.name, " ", dimension, " ", dim, "\n")
@@ -119,7 +119,8 @@ SavedPlan parse_plan(std::string_view text) {
       const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.plan.expert_room);
       WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size() && out.plan.expert_room >= 0 &&
                      std::isfinite(out.plan.expert_room),
-                 "plan, line ", line_number, ": expert_room is '", shown(w[1]), "'; need a number of average shares, or 0");
+                 "plan, line ", line_number, ": expert_room is '", shown(w[1]),
+                 "'; need a number of average shares, or 0");
     } else if (w[0] == "hash") {
       const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.hash, 16);
       WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size(), "plan, line ", line_number, ": hash is '",

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "distributed/plan/forbid.h"
 #include "distributed/plan/collective_names.h"
+#include "distributed/plan/forbid.h"
 #include "framework/base/hash.h"
 #include "ops/core/core.h"
 

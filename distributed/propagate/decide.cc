@@ -38,8 +38,7 @@ class Decider {
     states_.resize(static_cast<size_t>(g_.size()));
     WEFT_BUG_IF(pins_.cells.size() != g_.cells.size() || pins_.inputs.size() != g_.inputs.size(), "decide: pins for ",
                 pins_.cells.size(), " cells and ", pins_.inputs.size(), " arguments");
-    for (int32_t id = 0; id < g_.size(); ++id)
-      states_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
+    for (int32_t id = 0; id < g_.size(); ++id) states_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
     if (pins_.sequence) roles_ = find_roles(g_);
     home_ = find_homes(mesh_, g_, pins_);
     sums_ = find_sums(g_, pins_, home_);

@@ -40,7 +40,7 @@ struct Pins {
   Axes context;            // over which sequences are split (context parallelism)
   CpKind cp = CpKind::kAllGather;
   std::vector<Value> documents;  // Layout::kDocuments: ids [.., sequence], made of arguments alone
-  bool keep_gathered = false;  // backward uses activations that forward gathered instead of gathering again
+  bool keep_gathered = false;    // backward uses activations that forward gathered instead of gathering again
 };
 
 struct NodeChoice {

@@ -551,8 +551,7 @@ std::vector<Axes> uneven_axes(const Mesh& mesh, const Decision& d) {
   auto look = [&](const Spec& spec) {
     for (const DimSpec& dim : spec.dims)
       for (const Seg& s : dim)
-        if (!s.axes.empty() && !s.is_rows() &&
-            s.extent % s.pieces(mesh.parts(s.axes)) != 0 &&
+        if (!s.axes.empty() && !s.is_rows() && s.extent % s.pieces(mesh.parts(s.axes)) != 0 &&
             std::find(uneven.begin(), uneven.end(), s.axes) == uneven.end())
           uneven.push_back(s.axes);
   };

@@ -137,8 +137,8 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   Tensor base = placed ? c.in[2] : Tensor();
   auto add = [&](const Tensor& t) { base = base.defined() ? base + t : t; };
   const Shape outer = placed ? c.node.attrs.ints("strides") : contiguous_strides(global);
-  int listed = -1;  // dim whose positions a table says
-  Tensor places;    // what they add to base
+  int listed = -1;                         // dim whose positions a table says
+  Tensor places;                           // what they add to base
   std::vector<std::pair<int, Seg>> tails;  // dims of two chunks: done by calls of their own
   for (int d = 0; d < global.size(); ++d) {
     const std::vector<Seg> segs = segments(c, c.rule.map.out[0][static_cast<size_t>(d)]);

@@ -30,7 +30,7 @@ bool valid(const Cell& c, int most) {
   if (c[kCp] == 0 && c[kCpKind] != 0) return false;
   if (c[kTp] == 0 && c[kSequence] == 0) return false;  // says nothing
   const bool ulysses = c[kCpKind] % 3 == 2, other_order = c[kCpKind] >= 3;
-  if (ulysses && (1 << c[kTp]) * (1 << c[kCp]) > 2) return false;  // two key heads
+  if (ulysses && (1 << c[kTp]) * (1 << c[kCp]) > 2) return false;    // two key heads
   if (other_order && c[kTp] > 0 && c[kSequence] == 1) return false;  // one order of a sequence only
   return true;
 }

@@ -40,11 +40,14 @@ std::vector<int64_t> places(const std::vector<int64_t>& have, const std::vector<
   return out;
 }
 
-Tensor add(const Tensor& a, const Tensor& b, ReduceOp op) { return op == ReduceOp::kMax ? maximum(a, b) : op == ReduceOp::kMin ? minimum(a, b) : a + b; }
+Tensor add(const Tensor& a, const Tensor& b, ReduceOp op) {
+  return op == ReduceOp::kMax ? maximum(a, b) : op == ReduceOp::kMin ? minimum(a, b) : a + b;
+}
 
 class Simulation {
  public:
-  Simulation(const Mesh& mesh, const dist::Stage& stage, std::vector<Tensor> parts) : mesh_(mesh), parts_(stage.parts), at_(std::move(parts)) {
+  Simulation(const Mesh& mesh, const dist::Stage& stage, std::vector<Tensor> parts)
+      : mesh_(mesh), parts_(stage.parts), at_(std::move(parts)) {
     for (int r = 0; r < mesh.size(); ++r) {
       Shape s;
       for (const Part& p : parts_) s.push_back(dist::local_extent(mesh, seg(p), r));
@@ -114,7 +117,8 @@ class Simulation {
     out.axes = {};
     const size_t left = p.axes.size() - axes.size();
     for (size_t i = 0; i < left; ++i) out.axes.push_back(p.axes[i]);
-    for (size_t i = 0; i < axes.size(); ++i) WEFT_CHECK(p.axes[left + i] == axes[i], "reshard: axes that go are not the minor ones");
+    for (size_t i = 0; i < axes.size(); ++i)
+      WEFT_CHECK(p.axes[left + i] == axes[i], "reshard: axes that go are not the minor ones");
     if (out.axes.empty()) out.layout = Layout::kBlock;
     return out;
   }

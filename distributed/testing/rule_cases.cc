@@ -35,11 +35,14 @@ struct Excuse {
   const char* reason;
 };
 constexpr Excuse kExcuses[] = {
-    {"cast", 0, [](const RuleCase& c) { return !dist::rule_of(c.graph, c.call()).map.linear; }, "each term would be rounded to fewer digits before they are added"},
+    {"cast", 0, [](const RuleCase& c) { return !dist::rule_of(c.graph, c.call()).map.linear; },
+     "each term would be rounded to fewer digits before they are added"},
     {"debug_print", 0, nullptr, "prints values, not terms"},
     {"barrier", 1, nullptr, "not read: it stays as it lies (decide)"},
-    {"linear_cross_entropy_grad", 3, nullptr, "the gradients would be terms, the loss not: a rule says one thing of all results"},
-    {"dynamic_update_slice", 0, [](const RuleCase& c) { return c.in[0].shape() == c.in[1].shape(); }, "overwritten whole, so not read"},
+    {"linear_cross_entropy_grad", 3, nullptr,
+     "the gradients would be terms, the loss not: a rule says one thing of all results"},
+    {"dynamic_update_slice", 0, [](const RuleCase& c) { return c.in[0].shape() == c.in[1].shape(); },
+     "overwritten whole, so not read"},
 };
 
 using In = SampleInput;
@@ -63,9 +66,11 @@ std::vector<Sample> elementwise(const OpDef& op) {
 std::vector<Sample> views(std::string_view op) {
   auto shape = [](const Shape& in, const Shape& to) { return Sample{{{in}}, {{"shape", to}}}; };
   if (op == "reshape")
-    return {shape({4, 6}, {24}),       shape({24}, {4, 6}),           shape({4, 6}, {2, 2, 6}), shape({6, 4}, {3, 8}),
-            shape({12, 4, 2}, {6, 8, 2}), shape({4, 1, 6}, {1, 4, 2, 3}), shape({4, 9}, {6, 6})};
-  if (op == "broadcast") return {shape({4, 1}, {4, 6}), shape({6}, {4, 6}), shape({}, {4}), shape({2, 1, 4}, {6, 2, 4, 4})};
+    return {shape({4, 6}, {24}),   shape({24}, {4, 6}),          shape({4, 6}, {2, 2, 6}),
+            shape({6, 4}, {3, 8}), shape({12, 4, 2}, {6, 8, 2}), shape({4, 1, 6}, {1, 4, 2, 3}),
+            shape({4, 9}, {6, 6})};
+  if (op == "broadcast")
+    return {shape({4, 1}, {4, 6}), shape({6}, {4, 6}), shape({}, {4}), shape({2, 1, 4}, {6, 2, 4, 4})};
   if (op == "permute") return {{{{Shape{4, 2, 6}}}, {{"dims", Shape{2, 0, 1}}}}};
   if (op == "contiguous" || op == "stop_gradient") return {{{{Shape{4, 6}}}, {}}};
   if (op == "barrier") return {{{{Shape{4, 6}}}, {}}, {{{Shape{4, 6}}, {Shape{5, 3}}}, {}}};
@@ -76,7 +81,9 @@ std::vector<Sample> views(std::string_view op) {
     return {{{{Shape{4, 6}}}, {{"lo", Shape{0, 1}}, {"hi", Shape{0, 3}}, {"value", 0.0}}},
             {{{Shape{4, 6}}}, {{"lo", Shape{2, 0}}, {"hi", Shape{2, 0}}, {"value", 1.5}}}};
   if (op == "concat")
-    return {{{{Shape{4, 6}}, {Shape{2, 6}}}, along(0)}, {{{Shape{4, 6}}, {Shape{4, 2}}, {Shape{4, 4}}}, along(1)}, {{{Shape{4, 6}}}, along(1)}};
+    return {{{{Shape{4, 6}}, {Shape{2, 6}}}, along(0)},
+            {{{Shape{4, 6}}, {Shape{4, 2}}, {Shape{4, 4}}}, along(1)},
+            {{{Shape{4, 6}}}, along(1)}};
   return {};
 }
 
@@ -97,7 +104,9 @@ std::vector<Sample> contractions(std::string_view op) {
     std::vector<Sample> out;
     for (bool bias : {false, true}) {
       Sample s{{{Shape{8, 4}}, {Shape{6, 4}}, index({8}, 6)},
-               {{"ignore_index", int64_t{bias ? 2 : -100}}, {"label_smoothing", bias ? 0.25 : 0.0}, {"z_loss", bias ? 0.125 : 0.0}}};
+               {{"ignore_index", int64_t{bias ? 2 : -100}},
+                {"label_smoothing", bias ? 0.25 : 0.0},
+                {"z_loss", bias ? 0.125 : 0.0}}};
       if (op.ends_with("_grad")) s.in.push_back({Shape{8}});
       if (bias) s.in.push_back({Shape{6}});
       out.push_back(s);
@@ -111,8 +120,10 @@ std::vector<Sample> contractions(std::string_view op) {
 std::vector<Sample> attention(std::string_view op) {
   std::vector<Sample> out;
   for (int64_t kv_batch : {6, 1}) {
-    const In q{Shape{6, 12, 4, 8}}, k{Shape{kv_batch, 6, 5, 8}}, v{Shape{kv_batch, 6, 5, 4}}, o{Shape{6, 12, 4, 4}}, row{Shape{6, 12, 4}};
-    Sample s{{q, k, v}, {{"scale", 0.25}, {"score_tables", int64_t{0}}, {"mask_tables", int64_t{0}}, {"block_q", int64_t{0}}}};
+    const In q{Shape{6, 12, 4, 8}}, k{Shape{kv_batch, 6, 5, 8}}, v{Shape{kv_batch, 6, 5, 4}}, o{Shape{6, 12, 4, 4}},
+        row{Shape{6, 12, 4}};
+    Sample s{{q, k, v},
+             {{"scale", 0.25}, {"score_tables", int64_t{0}}, {"mask_tables", int64_t{0}}, {"block_q", int64_t{0}}}};
     if (op == "attention_backward")
       for (const In& in : {o, row, o, row}) s.in.push_back(in);
     out.push_back(s);
@@ -122,25 +133,34 @@ std::vector<Sample> attention(std::string_view op) {
 
 std::vector<Sample> exact(std::string_view op) {
   if (op == "exact_index_add") return {{{index({8}, 4), {Shape{8, 6}}}, {{"rows", int64_t{4}}}}};
-  if (op == "exact_scatter_add") return {{{index({4, 8}, 6), {Shape{4, 8}}}, {{"dim", int64_t{1}}, {"rows", int64_t{6}}}}};
+  if (op == "exact_scatter_add")
+    return {{{index({4, 8}, 6), {Shape{4, 8}}}, {{"dim", int64_t{1}}, {"rows", int64_t{6}}}}};
   if (op == "exact_finish") return {{{{Shape{4, 6, 8}, kInt64, -1000, 1000}}, {{"dtype", kFloat64}}}};
   return {};
 }
 
 std::vector<Sample> indexed(std::string_view op) {
   const In x{Shape{4, 6}};
-  if (op == "gather") return {{{x, index({4, 8}, 6)}, along(1)}, {{x, index({2, 6}, 4)}, along(0)}, {{x, index({2, 4}, 4)}, along(0)}};
+  if (op == "gather")
+    return {{{x, index({4, 8}, 6)}, along(1)}, {{x, index({2, 6}, 4)}, along(0)}, {{x, index({2, 4}, 4)}, along(0)}};
   if (op == "scatter_add")
-    return {{{x, index({4, 8}, 6), {Shape{4, 8}}}, along(1)}, {{x, index({2, 6}, 4), {Shape{2, 6}}}, along(0)}, {{x, index({6, 4}, 4), {Shape{6, 4}}}, along(0)}};
+    return {{{x, index({4, 8}, 6), {Shape{4, 8}}}, along(1)},
+            {{x, index({2, 6}, 4), {Shape{2, 6}}}, along(0)},
+            {{x, index({6, 4}, 4), {Shape{6, 4}}}, along(0)}};
   if (op == "index_select") return {{{x, index({8}, 4)}, along(0)}, {{x, index({2}, 6)}, along(1)}};
   if (op == "index_add") return {{{x, index({8}, 4), {Shape{8, 6}}}, {}}};
   if (op == "index_copy") return {{{x, index({2}, 4), {Shape{2, 6}}}, {}}};
   if (op == "dynamic_update_slice")
-    return {{{{Shape{8, 4}}, {Shape{4, 4}}, index({}, 5), index({}, 1)}, {}}, {{{Shape{8, 4}}, {Shape{2, 2}}, index({}, 7), index({}, 3)}, {}}};
+    return {{{{Shape{8, 4}}, {Shape{4, 4}}, index({}, 5), index({}, 1)}, {}},
+            {{{Shape{8, 4}}, {Shape{2, 2}}, index({}, 7), index({}, 3)}, {}}};
   if (op == "dynamic_slice")
-    return {{{{Shape{8, 4}}, index({}, 5), index({}, 1)}, {{"sizes", Shape{4, 4}}}}, {{{Shape{8, 4}}, index({}, 7), index({}, 3)}, {{"sizes", Shape{2, 2}}}}};
-  if (op == "sort") return {{{x}, {{"dim", int64_t{1}}, {"descending", false}}}, {{x}, {{"dim", int64_t{0}}, {"descending", true}}}};
-  if (op == "topk") return {{{x}, {{"k", int64_t{2}}, {"dim", int64_t{1}}, {"largest", true}}}, {{x}, {{"k", int64_t{4}}, {"dim", int64_t{0}}, {"largest", false}}}};
+    return {{{{Shape{8, 4}}, index({}, 5), index({}, 1)}, {{"sizes", Shape{4, 4}}}},
+            {{{Shape{8, 4}}, index({}, 7), index({}, 3)}, {{"sizes", Shape{2, 2}}}}};
+  if (op == "sort")
+    return {{{x}, {{"dim", int64_t{1}}, {"descending", false}}}, {{x}, {{"dim", int64_t{0}}, {"descending", true}}}};
+  if (op == "topk")
+    return {{{x}, {{"k", int64_t{2}}, {"dim", int64_t{1}}, {"largest", true}}},
+            {{x}, {{"k", int64_t{4}}, {"dim", int64_t{0}}, {"largest", false}}}};
   const In order{Shape{8}, kInt64, 0, 0}, y{Shape{8, 6}}, w{Shape{4, 2}};
   const Attrs k{{"k", int64_t{2}}};
   if (op == "expert_order") return {{{index({8, 2}, 4)}, {{"num_experts", int64_t{4}}}}};
@@ -161,9 +181,11 @@ std::vector<Sample> others(const OpDef& op) {
   if (name == "cumsum")
     for (int64_t d : {0, 1}) out.push_back({{x}, {{"dim", d}, {"reverse", d == 1}}});
   if (name == "iota")
-    for (DType t : {kFloat32, kInt64}) out.push_back({{}, {{"size", int64_t{12}}, {"dtype", t}, {"start", int64_t{5}}, {"step", int64_t{-3}}}});
+    for (DType t : {kFloat32, kInt64})
+      out.push_back({{}, {{"size", int64_t{12}}, {"dtype", t}, {"start", int64_t{5}}, {"step", int64_t{-3}}}});
   if (name == "random_bits") out.push_back({{word, word}, {{"shape", Shape{4, 6, 8}}, {"op_id", int64_t{7}}}});
-  if (name == "random_bits_at") out.push_back({{word, word, word}, {{"shape", Shape{4, 12}}, {"strides", Shape{40, 3}}, {"op_id", int64_t{7}}}});
+  if (name == "random_bits_at")
+    out.push_back({{word, word, word}, {{"shape", Shape{4, 12}}, {"strides", Shape{40, 3}}, {"op_id", int64_t{7}}}});
   if (name == "debug_print") out.push_back({{{Shape{4, 6}}}, {{"label", std::string("x")}}});
   return out;
 }

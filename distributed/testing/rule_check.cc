@@ -50,7 +50,8 @@ std::vector<uint32_t> pending_sets(const RuleCase& c, const Rule& rule) {
   return sets;
 }
 
-SplitCall call_of(const Mesh& mesh, const RuleCase& c, const Rule& rule, const Split& split, uint32_t pending, int pending_axis) {
+SplitCall call_of(const Mesh& mesh, const RuleCase& c, const Rule& rule, const Split& split, uint32_t pending,
+                  int pending_axis) {
   SplitCall call{split, {}, {}};
   for (size_t i = 0; i < c.in.size(); ++i) {
     Spec s = dist::operand_spec(mesh, rule, i, split);
@@ -77,7 +78,8 @@ std::string split_text(const Mesh& mesh, const SplitCall& call) {
 
 class Wrong {
  public:
-  Wrong(const OpDef& op, const Sample& sample) : c_(rule_case(op, sample, 7)), rule_(dist::rule_of(c_.graph, c_.call())) {}
+  Wrong(const OpDef& op, const Sample& sample)
+      : c_(rule_case(op, sample, 7)), rule_(dist::rule_of(c_.graph, c_.call())) {}
 
   WrongReport run() {
     const Mesh two({{"x", 2}}), three({{"x", 3}}), both({{"x", 2}, {"y", 2}}), uneven({{"x", 3}, {"y", 2}});
@@ -122,7 +124,8 @@ class Wrong {
   Split joined(const Split& a, const Split& b) const {
     Split s = a;
     auto listed = [](const Split& split) {
-      return std::any_of(split.begin(), split.end(), [](const DimSpec& d) { return d[0].layout == Layout::kDocuments; });
+      return std::any_of(split.begin(), split.end(),
+                         [](const DimSpec& d) { return d[0].layout == Layout::kDocuments; });
     };
     if (listed(a) && listed(b)) return s;
     for (size_t f = 0; f < s.size(); ++f) {
@@ -191,7 +194,8 @@ enum : int { kWhole = -1, kSum = -2, kMax = -3, kMin = -4, kOther = -5 };  // or
 using Places = std::vector<int>;
 
 int place_of(const Spec& s) {
-  if (!s.pending.empty()) return s.pending[0].op == ReduceOp::kSum ? kSum : s.pending[0].op == ReduceOp::kMax ? kMax : kMin;
+  if (!s.pending.empty())
+    return s.pending[0].op == ReduceOp::kSum ? kSum : s.pending[0].op == ReduceOp::kMax ? kMax : kMin;
   for (size_t d = 0; d < s.dims.size(); ++d) {
     if (dist::whole(s.dims[d])) continue;
     return s.dims[d].size() == 1 && s.dims[d][0].layout == Layout::kBlock ? static_cast<int>(d) : kOther;
@@ -337,7 +341,9 @@ class Missing {
     for (size_t o = 0; o < first().out.size(); ++o) {
       Places p;
       for (int place : valid[0][o])
-        if (!constant(o) && std::all_of(valid.begin(), valid.end(), [&](const auto& v) { return v[o].count(place) > 0; })) p.push_back(place);
+        if (!constant(o) &&
+            std::all_of(valid.begin(), valid.end(), [&](const auto& v) { return v[o].count(place) > 0; }))
+          p.push_back(place);
       if (!p.empty()) ++report_.valid;
       if (constant(o)) p = {kOther};
       both.push_back(p);
@@ -346,7 +352,8 @@ class Missing {
       for (const Said& s : said_)
         if (derives(s, in, out)) return;
       if (std::all_of(out.begin(), out.end(), [](int p) { return p == kOther; })) return;
-      if (report_.missing.size() < kMostErrors) report_.missing.push_back(cat(describe(first()), "\n    ", text_of(in, out)));
+      if (report_.missing.size() < kMostErrors)
+        report_.missing.push_back(cat(describe(first()), "\n    ", text_of(in, out)));
     });
   }
 
@@ -366,7 +373,8 @@ class Missing {
     return true;
   }
 
-  void look(const Tensor& whole, const std::vector<std::vector<Tensor>>& results, size_t o, std::set<int>& valid) const {
+  void look(const Tensor& whole, const std::vector<std::vector<Tensor>>& results, size_t o,
+            std::set<int>& valid) const {
     std::vector<Tensor> parts;
     for (const auto& r : results) parts.push_back(r[o]);
     Places places{kWhole, kMax, kMin};

@@ -50,10 +50,13 @@ TEST_P(Rules, NoneIsMissing) {
   EXPECT_TRUE(missing.empty()) << missing;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, Rules, ::testing::ValuesIn(ruled_ops()), [](const auto& info) { return std::string(info.param->name); });
+INSTANTIATE_TEST_SUITE_P(Ops, Rules, ::testing::ValuesIn(ruled_ops()),
+                         [](const auto& info) { return std::string(info.param->name); });
 
 // Records with a mistake: the validator sees each.
-DimMap all_pass(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) { return DimMap::pointwise(in, out); }
+DimMap all_pass(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  return DimMap::pointwise(in, out);
+}
 DimMap none_pass(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   return DimMap::parse("a? b? -> a? b?", in, out);
 }

@@ -134,15 +134,18 @@ std::string difference(const Tensor& got, const Tensor& want, bool exact) {
   return "";
 }
 
-std::string difference(const Mesh& mesh, const Spec& spec, const std::vector<Tensor>& parts, const Tensor& whole, bool exact) {
+std::string difference(const Mesh& mesh, const Spec& spec, const std::vector<Tensor>& parts, const Tensor& whole,
+                       bool exact) {
   for (int r = 0; r < mesh.size(); ++r) {
-    const std::string d = difference(reduced(mesh, spec, parts, r), own_part(mesh, spec, whole, r), exact && spec.pending.empty());
+    const std::string d =
+        difference(reduced(mesh, spec, parts, r), own_part(mesh, spec, whole, r), exact && spec.pending.empty());
     if (!d.empty()) return cat("rank ", r, ": ", d);
   }
   return "";
 }
 
-std::vector<std::vector<Tensor>> run_on_all(const Mesh& mesh, const RuleCase& c, const Rule& rule, const SplitCall& call) {
+std::vector<std::vector<Tensor>> run_on_all(const Mesh& mesh, const RuleCase& c, const Rule& rule,
+                                            const SplitCall& call) {
   std::vector<std::vector<Tensor>> results;
   for (int r = 0; r < mesh.size(); ++r) {
     std::vector<Tensor> in;

@@ -17,7 +17,8 @@ Tensor reduced(const dist::Mesh& mesh, const dist::Spec& spec, const std::vector
 /// every bit too. A sentence saying how not, or "".
 std::string difference(const Tensor& got, const Tensor& want, bool exact);
 /// The parts of all ranks against the whole result.
-std::string difference(const dist::Mesh& mesh, const dist::Spec& spec, const std::vector<Tensor>& parts, const Tensor& whole, bool exact);
+std::string difference(const dist::Mesh& mesh, const dist::Spec& spec, const std::vector<Tensor>& parts,
+                       const Tensor& whole, bool exact);
 
 /// How operands and results of one call lie.
 struct SplitCall {
@@ -25,6 +26,7 @@ struct SplitCall {
   std::vector<dist::Spec> in, out;
 };
 /// Runs local_op on every rank: results by rank. Throws what it throws.
-std::vector<std::vector<Tensor>> run_on_all(const dist::Mesh& mesh, const RuleCase& c, const dist::Rule& rule, const SplitCall& call);
+std::vector<std::vector<Tensor>> run_on_all(const dist::Mesh& mesh, const RuleCase& c, const dist::Rule& rule,
+                                            const SplitCall& call);
 
 }  // namespace weft::testing

@@ -22,7 +22,8 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
     WEFT_CHECK(tape_node(wrt[i]), "grad: operand ", i, " (", wrt[i].type(),
                ") does not record; need a Parameter's value or a tensor after requires_grad(), taken outside NoGrad");
   TapeNode* root = tape_node(loss);
-  WEFT_CHECK(root, "grad: the loss does not depend on anything that records; was it computed inside NoGrad or detached?");
+  WEFT_CHECK(root,
+             "grad: the loss does not depend on anything that records; was it computed inside NoGrad or detached?");
 
   // All nodes below the loss, oldest first: a topological order.
   std::unordered_map<TapeNode*, Slots> slots;
@@ -79,7 +80,8 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
     for (size_t i = 0; i < g.size(); ++i) {
       TapeNode* up = tape_node(n->in[i]);
       if (!g[i].defined() || !up || !slots[up].needed) continue;
-      WEFT_BUG_IF(g[i].shape() != n->in[i].shape(), n->op->name, ": gradient ", i, " has shape ", g[i].shape(), ", operand ", n->in[i].shape());
+      WEFT_BUG_IF(g[i].shape() != n->in[i].shape(), n->op->name, ": gradient ", i, " has shape ", g[i].shape(),
+                  ", operand ", n->in[i].shape());
       accumulate_into(slots[up].grads[n->in[i].get().index], g[i]);
     }
   }
@@ -92,9 +94,11 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
 
 thread_local const internal::ExpandNow* internal::expand_now = nullptr;
 
-std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options, std::source_location loc) {
+std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
+                         std::source_location loc) {
   for (const Tensor& t : wrt)
-    WEFT_CHECK(is_floating(t.dtype()), "grad: cannot differentiate with respect to ", t.type(), "; need a floating-point tensor");
+    WEFT_CHECK(is_floating(t.dtype()), "grad: cannot differentiate with respect to ", t.type(),
+               "; need a floating-point tensor");
   if (is_capturing()) {
     if (internal::expand_now) return (*internal::expand_now)(loss, wrt, options.grad_output);
     SmallVec<const Tensor*, 8> in;
@@ -113,11 +117,13 @@ std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, con
   return eager_grad(loss, wrt, options);
 }
 
-std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options, std::source_location loc) {
+std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options,
+                         std::source_location loc) {
   std::vector<Tensor> values;
   EnableGrad record;
   for (const Parameter& p : wrt) {
-    WEFT_CHECK(p.requires_grad(), "grad: parameter '", p.name(), "' is frozen; call requires_grad(true) or leave it out");
+    WEFT_CHECK(p.requires_grad(), "grad: parameter '", p.name(),
+               "' is frozen; call requires_grad(true) or leave it out");
     values.push_back(p.value());
   }
   return grad(loss, values, options, loc);

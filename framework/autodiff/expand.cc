@@ -51,7 +51,8 @@ class Expander {
         values[id] = replay(n, in);
       }
     }
-    for (const CellWrite& w : from_.writes) to.writes.push_back({w.cell, capture_.value_of(values[w.value.node][w.value.index])});
+    for (const CellWrite& w : from_.writes)
+      to.writes.push_back({w.cell, capture_.value_of(values[w.value.node][w.value.index])});
     std::vector<Tensor> out;
     for (Value v : from_.outputs) out.push_back(values[v.node][v.index]);
     Ref<Graph> g = capture_.finish(out);
@@ -113,7 +114,8 @@ class Expander {
       WEFT_BUG_IF(back.size() != in.size(), n.op->name, ": vjp returned ", back.size(), " gradients");
       for (size_t i = 0; i < back.size(); ++i) {
         if (!back[i].defined() || !needed[n.inputs[i].node]) continue;
-        WEFT_BUG_IF(back[i].shape() != in[i].shape(), n.op->name, ": gradient ", i, " has shape ", back[i].shape(), ", operand ", in[i].shape());
+        WEFT_BUG_IF(back[i].shape() != in[i].shape(), n.op->name, ": gradient ", i, " has shape ", back[i].shape(),
+                    ", operand ", in[i].shape());
         add_to(n.inputs[i], back[i]);
       }
       if (!is_wrt(id, wrt)) grads[id].clear();
@@ -197,7 +199,8 @@ Ref<Graph> inline_bodies(const Graph& from) {
       if (n.op == &input_op) to.inputs[n.attrs.i("index")] = {now, 0};
       for (size_t i = 0; i < n.outputs.size(); ++i) values[id].push_back(capture.wrap({now, static_cast<int32_t>(i)}));
     }
-    for (const CellWrite& w : g.writes) to.writes.push_back({w.cell, capture.value_of(values[w.value.node][w.value.index])});
+    for (const CellWrite& w : g.writes)
+      to.writes.push_back({w.cell, capture.value_of(values[w.value.node][w.value.index])});
     std::vector<Tensor> out;
     for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
     Ref<Graph> next = capture.finish(out);

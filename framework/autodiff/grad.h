@@ -10,8 +10,8 @@
 namespace weft {
 
 struct GradOptions {
-  bool create_graph = false;        // the gradients themselves record (always so under capture)
-  Tensor grad_output = {};          // gradient of `loss`; needed unless loss has one element
+  bool create_graph = false;  // the gradients themselves record (always so under capture)
+  Tensor grad_output = {};    // gradient of `loss`; needed unless loss has one element
 };
 
 /// Gradients of `loss` with respect to `wrt`, each of its operand's type; zeros where loss does not depend on it.
@@ -27,9 +27,8 @@ template <class Fn, class... T>
 Tensor checkpoint(Fn&& fn, const T&... inputs) {
   return checkpoint_n(
       [&](std::span<const Tensor> in) {
-        return [&]<size_t... I>(std::index_sequence<I...>) {
-          return std::vector<Tensor>{fn(in[I]...)};
-        }(std::index_sequence_for<T...>{});
+        return [&]<size_t... I>(std::index_sequence<I...>) { return std::vector<Tensor>{fn(in[I]...)}; }
+        (std::index_sequence_for<T...>{});
       },
       {Tensor(inputs)...})[0];
 }
@@ -69,7 +68,8 @@ std::span<const OpDef* const> autodiff_ops();
 
 namespace internal {
 // Set while expand_grad runs on this thread: grad() then differentiates at once instead of recording a node.
-using ExpandNow = std::function<std::vector<Tensor>(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& grad_output)>;
+using ExpandNow =
+    std::function<std::vector<Tensor>(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& grad_output)>;
 extern thread_local const ExpandNow* expand_now;
 
 // Defined in ops/core: what differentiation itself computes.

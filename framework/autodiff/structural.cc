@@ -38,7 +38,8 @@ Types infer_grad(const InferCall& c) {
 
 Types infer_body(const InferCall& c) {
   const Graph& body = *c.attrs.get<Ref<Graph>>("body");
-  WEFT_CHECK(body.inputs.size() == c.in.size(), c.op.name, ": body takes ", body.inputs.size(), " operands; got ", c.in.size());
+  WEFT_CHECK(body.inputs.size() == c.in.size(), c.op.name, ": body takes ", body.inputs.size(), " operands; got ",
+             c.in.size());
   for (size_t i = 0; i < c.in.size(); ++i) {
     const TensorType& want = body.type(body.inputs[i]);
     WEFT_CHECK(want.shape == c.in[i].shape && want.dtype == c.in[i].dtype, c.op.name, ": operand ", i, " is ", c.in[i],
@@ -115,7 +116,8 @@ Grads vjp_custom(const VjpCall& c) {
   for (const Tensor& t : c.out) args.push_back(t);
   for (size_t i = 0; i < c.out.size(); ++i)
     args.push_back(c.grad[i].defined() ? c.grad[i] : internal::full_of(c.out[i].type(), 0));
-  for (size_t i = body.inputs.size() - c.attrs.i("backward_lifted"); i < body.inputs.size(); ++i) args.push_back(c.in[i]);
+  for (size_t i = body.inputs.size() - c.attrs.i("backward_lifted"); i < body.inputs.size(); ++i)
+    args.push_back(c.in[i]);
   std::vector<Tensor> g = interpret(backward, args);
   Grads result(c.in.size());
   for (int64_t i = 0, k = 0; i < own; ++i)
@@ -210,11 +212,12 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
   Body backward = capture_body(
       [&](std::span<const Tensor> a) {
         std::vector<Tensor> g = backward_(a.subspan(0, n), a.subspan(n, m), a.subspan(n + m, m)), kept;
-        WEFT_CHECK(g.size() == n, "custom_grad: backward returned ", g.size(), " gradients; need ", n, ", one per input");
+        WEFT_CHECK(g.size() == n, "custom_grad: backward returned ", g.size(), " gradients; need ", n,
+                   ", one per input");
         for (size_t i = 0; i < n; ++i) {
           if (!g[i].defined()) continue;
-          WEFT_CHECK(g[i].shape() == types[i].shape, "custom_grad: the gradient of input ", i, " has shape ", g[i].shape(),
-                     "; need ", types[i].shape);
+          WEFT_CHECK(g[i].shape() == types[i].shape, "custom_grad: the gradient of input ", i, " has shape ",
+                     g[i].shape(), "; need ", types[i].shape);
           defined |= int64_t{1} << i;
           kept.push_back(g[i]);
         }
@@ -245,7 +248,8 @@ CustomGrad custom_grad(std::function<Tensor(Tensor)> fn, std::function<Tensor(Te
 
 Tensor Tensor::requires_grad(bool on) const {
   if (!on) return detach();
-  WEFT_CHECK(is_floating(dtype()), "requires_grad: a tensor of ", dtype(), " has no gradient; need a floating-point dtype");
+  WEFT_CHECK(is_floating(dtype()), "requires_grad: a tensor of ", dtype(),
+             " has no gradient; need a floating-point dtype");
   if (is_traced()) return dispatch(barrier_op, {this});
   return get().grad ? *this : with_tape(*this, make_leaf(), 0);
 }

@@ -19,8 +19,8 @@ inline void append(std::string& s, char v) { s.push_back(v); }
 inline void append(std::string& s, bool v) { s.append(v ? "true" : "false"); }
 
 template <class T>
-  requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>)
-void append(std::string& s, T v) {
+requires(std::is_integral_v<T> && !std::is_same_v<T, bool> && !std::is_same_v<T, char>) void append(std::string& s,
+                                                                                                    T v) {
   if constexpr (std::is_signed_v<T>) {
     append(s, static_cast<int64_t>(v));
   } else {
@@ -28,15 +28,11 @@ void append(std::string& s, T v) {
   }
 }
 template <class T>
-  requires requires(const T& v) { v.to_string(); }
-void append(std::string& s, const T& v) {
-  s.append(v.to_string());
-}
+requires requires(const T& v) { v.to_string(); }
+void append(std::string& s, const T& v) { s.append(v.to_string()); }
 template <class T>
-  requires requires(T v) { to_string_view(v); }
-void append(std::string& s, T v) {
-  s.append(to_string_view(v));
-}
+requires requires(T v) { to_string_view(v); }
+void append(std::string& s, T v) { s.append(to_string_view(v)); }
 template <class T>
 void append(std::string& s, std::span<const T> v) {
   s.push_back('[');

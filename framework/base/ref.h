@@ -1,8 +1,8 @@
 // Intrusive reference counting: RefCounted objects are shared by Ref handles and deleted with the last one.
 #pragma once
 #include <atomic>
-#include <cstdint>
 #include <cstddef>
+#include <cstdint>
 #include <type_traits>
 #include <utility>
 
@@ -38,8 +38,7 @@ class Ref {
   Ref(const Ref& o) : Ref(o.p_) {}
   Ref(Ref&& o) noexcept : p_(std::exchange(o.p_, nullptr)) {}
   template <class U>
-    requires std::is_convertible_v<U*, T*>
-  Ref(const Ref<U>& o) : Ref(o.get()) {}
+  requires std::is_convertible_v<U*, T*> Ref(const Ref<U>& o) : Ref(o.get()) {}
   ~Ref() {
     if (p_) p_->release();
   }

@@ -114,7 +114,8 @@ std::vector<std::string> parse(int argc, char** argv) {
           nearest = known;
         }
       }
-      usage_error(cat("unknown flag --", name, nearest.empty() ? "" : cat("; did you mean --", nearest, "?"), "; --help lists all"));
+      usage_error(cat("unknown flag --", name, nearest.empty() ? "" : cat("; did you mean --", nearest, "?"),
+                      "; --help lists all"));
     } else if (!has_value) {
       if (it->second->IsOfType<bool>()) {
         value = "true";
@@ -144,7 +145,8 @@ void on_interrupt(int) {
 
 void usage_error(const std::string& message) { throw UsageError(message); }
 
-int run_program(int argc, char** argv, const char* summary, const std::function<int(const std::vector<std::string>&)>& body) {
+int run_program(int argc, char** argv, const char* summary,
+                const std::function<int(const std::vector<std::string>&)>& body) {
   std::string name = argc > 0 ? argv[0] : "weft";
   name = name.substr(name.rfind('/') + 1);
   try {

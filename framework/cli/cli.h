@@ -12,7 +12,8 @@ namespace weft {
 
 /// Parses flags and runs `body` with the remaining arguments; prints errors as one line "NAME: sentence" on stderr.
 /// Returns the exit code for main(). `summary` is the first line of --help.
-int run_program(int argc, char** argv, const char* summary, const std::function<int(const std::vector<std::string>&)>& body);
+int run_program(int argc, char** argv, const char* summary,
+                const std::function<int(const std::vector<std::string>&)>& body);
 
 /// True once Ctrl-C or SIGTERM came (after watch_interrupts()); a second one ends the process at once.
 bool interrupted();

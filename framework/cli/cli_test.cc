@@ -18,17 +18,19 @@ struct Outcome {
   std::vector<std::string> rest;
 };
 
-Outcome run(std::vector<std::string> args, const std::function<int()>& body = [] { return 0; }) {
+Outcome run(
+    std::vector<std::string> args, const std::function<int()>& body = [] { return 0; }) {
   args.insert(args.begin(), "/bin/prog");
   std::vector<char*> argv;
   for (auto& a : args) argv.push_back(a.data());
   Outcome o;
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  o.code = run_program(static_cast<int>(argv.size()), argv.data(), "A test.", [&](const std::vector<std::string>& rest) {
-    o.rest = rest;
-    return body();
-  });
+  o.code =
+      run_program(static_cast<int>(argv.size()), argv.data(), "A test.", [&](const std::vector<std::string>& rest) {
+        o.rest = rest;
+        return body();
+      });
   o.out = testing::internal::GetCapturedStdout();
   o.err = testing::internal::GetCapturedStderr();
   return o;

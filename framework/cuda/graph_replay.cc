@@ -117,7 +117,8 @@ bool GraphReplay::take_renamed(const Function& function, const Launch& launch) {
     return std::tuple(l.grid_x, l.grid_y, l.grid_z, l.threads, l.shared_bytes, l.parameter_bytes);
   };
   r.fits = k.function.handle() == function.handle() && shape(k.launch) == shape(launch);
-  if (r.fits) r.graph->set_parameters(r.next++, {static_cast<const std::byte*>(launch.parameters), launch.parameter_bytes});
+  if (r.fits)
+    r.graph->set_parameters(r.next++, {static_cast<const std::byte*>(launch.parameters), launch.parameter_bytes});
   return true;
 }
 

@@ -57,8 +57,9 @@ QueuedRead::QueuedRead(Gpu& gpu, std::span<const StridedView> from, std::span<co
     int64_t at = 0;
     for (const StridedView& v : from) {
       if (const int64_t bytes = bytes_of(v); bytes > 0)
-        check(driver().cuMemcpyDtoHAsync_v2(pinned_ + at, reinterpret_cast<CUdeviceptr>(v.data), bytes, stream.handle()),
-              "copying ", bytes, " bytes from ", gpu.device());
+        check(
+            driver().cuMemcpyDtoHAsync_v2(pinned_ + at, reinterpret_cast<CUdeviceptr>(v.data), bytes, stream.handle()),
+            "copying ", bytes, " bytes from ", gpu.device());
       at += room_of(v);
     }
     event_->record(stream);

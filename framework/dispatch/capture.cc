@@ -55,8 +55,9 @@ Value Capture::value_of(const Tensor& t) {
     Capture* owner = static_cast<Link*>(i.trace.get())->capture;
     bool outer = false;
     for (Capture* c = parent_; c; c = c->parent_) outer |= c == owner;
-    WEFT_CHECK_AS(kFailedPrecondition, owner && outer && kind_ == kBody, "capture: a traced ", i.type,
-                  " is used outside the captured function that made it; only returned values leave a captured function");
+    WEFT_CHECK_AS(
+        kFailedPrecondition, owner && outer && kind_ == kBody, "capture: a traced ", i.type,
+        " is used outside the captured function that made it; only returned values leave a captured function");
   }
   // Traced tensors are new handles at every read of a cell, so they are told apart by their value, not their address.
   const void* key = i.trace ? static_cast<const void*>(i.trace.get()) : &i;

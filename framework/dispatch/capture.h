@@ -75,10 +75,10 @@ class Capture final {
   Ref<Graph> graph_;
   Ref<Link> link_;
   std::vector<Tensor> lifted_;
-  std::unordered_map<const void*, Value> seen_;        // TensorImpl -> value
-  std::vector<Tensor> keep_;                           // keeps seen_'s addresses valid
-  std::unordered_map<const Cell*, Value> cell_now_;    // latest value of a cell in program order
-  std::unordered_set<const Cell*> written_;            // cells set and not read since
+  std::unordered_map<const void*, Value> seen_;      // TensorImpl -> value
+  std::vector<Tensor> keep_;                         // keeps seen_'s addresses valid
+  std::unordered_map<const Cell*, Value> cell_now_;  // latest value of a cell in program order
+  std::unordered_set<const Cell*> written_;          // cells set and not read since
 };
 
 using TensorFn = std::function<std::vector<Tensor>(std::span<const Tensor>)>;

@@ -14,7 +14,8 @@ namespace {
 std::atomic<Backend*> backends[3];
 
 void check_operands(const OpDef& op, TensorPtrs in) {
-  WEFT_BUG_IF(op.num_inputs >= 0 && static_cast<int>(in.size()) != op.num_inputs, op.name, ": ", in.size(), " operands");
+  WEFT_BUG_IF(op.num_inputs >= 0 && static_cast<int>(in.size()) != op.num_inputs, op.name, ": ", in.size(),
+              " operands");
   for (size_t i = 0; i < in.size(); ++i) {
     WEFT_CHECK_AS(kFailedPrecondition, in[i]->defined(), op.name, ": operand ", i, " is an undefined tensor");
     Device d = in[i]->get().type.device, first = in[0]->get().type.device;
@@ -32,8 +33,9 @@ void call(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line, s
     return;
   }
   for (const Tensor* t : in)
-    WEFT_CHECK_AS(kFailedPrecondition, !t->get().trace, op.name,
-                  ": an operand was traced by a capture that has ended; only the captured function's own return values leave it");
+    WEFT_CHECK_AS(
+        kFailedPrecondition, !t->get().trace, op.name,
+        ": an operand was traced by a capture that has ended; only the captured function's own return values leave it");
   internal::run_eager(op, in, attrs, types, out, line);
   if (should_record(op, in)) record(op, in, attrs, line_of(line), out);
 }
@@ -71,7 +73,8 @@ std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& 
 Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type, SourceLine line) {
   for (size_t i = 0; i < in.size(); ++i) {
     const Device d = in[i]->get().type.device;
-    if (!(d == type.device) && (d.type == DeviceType::kCuda || type.device.type == DeviceType::kCuda)) check_operands(op, in);
+    if (!(d == type.device) && (d.type == DeviceType::kCuda || type.device.type == DeviceType::kCuda))
+      check_operands(op, in);
   }
   Tensor out;
   call(op, in, {}, line, {&type, 1}, {&out, 1});
@@ -80,8 +83,8 @@ Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type
 
 namespace internal {
 
-void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types, std::span<Tensor> out,
-               SourceLine line) {
+void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types,
+               std::span<Tensor> out, SourceLine line) {
   Device device = types.empty() ? Device::cpu() : types[0].device;
   if (device.type == DeviceType::kMeta) {
     for (size_t i = 0; i < out.size(); ++i) out[i] = Tensor::empty(types[i]);

@@ -11,7 +11,8 @@ using TensorPtrs = std::span<const Tensor* const>;
 
 /// Calls an op with one result.
 Tensor dispatch(const OpDef& op, TensorPtrs in, const Attrs& attrs = {}, SourceLine line = {});
-inline Tensor dispatch(const OpDef& op, std::initializer_list<const Tensor*> in, const Attrs& attrs = {}, SourceLine line = {}) {
+inline Tensor dispatch(const OpDef& op, std::initializer_list<const Tensor*> in, const Attrs& attrs = {},
+                       SourceLine line = {}) {
   return dispatch(op, TensorPtrs(in.begin(), in.size()), attrs, line);
 }
 /// Calls an op with any number of results.
@@ -31,8 +32,8 @@ void set_backend(DeviceType type, Backend* b);
 
 namespace internal {
 /// The views, allocations and kernel of one eager call, without recording.
-void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types, std::span<Tensor> out,
-               SourceLine line = {});
+void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types,
+               std::span<Tensor> out, SourceLine line = {});
 }  // namespace internal
 
 }  // namespace weft

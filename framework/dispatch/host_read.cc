@@ -46,7 +46,8 @@ HostRead::HostRead(const std::vector<Tensor>& values) {
     of->to.push_back(values_.back().view_for_kernel());
   }
   for (const OfDevice& of : devices)
-    queued_.push_back(queues[static_cast<int>(of.device.type)].load(std::memory_order_acquire)(of.device, of.from, of.to));
+    queued_.push_back(
+        queues[static_cast<int>(of.device.type)].load(std::memory_order_acquire)(of.device, of.from, of.to));
 }
 
 HostRead::~HostRead() = default;

@@ -7,7 +7,8 @@
 namespace weft {
 
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
-  WEFT_CHECK(args.size() == g.inputs.size(), "interpret: the graph takes ", g.inputs.size(), " arguments; got ", args.size());
+  WEFT_CHECK(args.size() == g.inputs.size(), "interpret: the graph takes ", g.inputs.size(), " arguments; got ",
+             args.size());
   std::vector<std::vector<Tensor>> values(g.size());
   std::vector<int32_t> last_use(g.size(), -1);
   for (int32_t id = 0; id < g.size(); ++id)

@@ -11,7 +11,9 @@ using internal::thread_state;
 
 namespace {
 
-std::string label(const Cell& c) { return c.name.empty() ? cat("a ", c.is_parameter ? "parameter" : "buffer", " ", c.type) : cat("'", c.name, "'"); }
+std::string label(const Cell& c) {
+  return c.name.empty() ? cat("a ", c.is_parameter ? "parameter" : "buffer", " ", c.type) : cat("'", c.name, "'");
+}
 
 Ref<Cell> make_cell(const Tensor& value, std::string name, bool parameter) {
   WEFT_CHECK_AS(kFailedPrecondition, value.defined(), "Parameter: undefined value");
@@ -33,7 +35,8 @@ Ref<Cell> make_lazy_cell(const TensorType& type, const Initializer& init, std::s
   NoGrad guard;
   Capture capture(Capture::kInitializer);
   Tensor t = init();
-  WEFT_CHECK(t.shape() == type.shape && t.dtype() == type.dtype, "Parameter: the initialiser made ", t.type(), "; need ", type);
+  WEFT_CHECK(t.shape() == type.shape && t.dtype() == type.dtype, "Parameter: the initialiser made ", t.type(),
+             "; need ", type);
   c->init = capture.finish({&t, 1});
   return c;
 }
@@ -79,7 +82,8 @@ Tensor CellHandle::value() const {
   Cell& c = cell();
   if (Capture* capture = thread_state.capture)
     if (Capture* root = capture->root()) return root->read_cell(cell_);
-  WEFT_CHECK_AS(kDataLoss, !c.torn, "cell ", label(c), " was torn by a step that failed half-way; load a checkpoint first");
+  WEFT_CHECK_AS(kDataLoss, !c.torn, "cell ", label(c),
+                " was torn by a step that failed half-way; load a checkpoint first");
   if (!c.value.defined()) {
     Capture* saved = std::exchange(thread_state.capture, nullptr);  // a body of eager code materialises eagerly
     try {
@@ -105,8 +109,8 @@ static bool stays_in_place(const Cell& c) {
 
 void CellHandle::set(const Tensor& value) const {
   Cell& c = cell();
-  WEFT_CHECK(value.shape() == c.type.shape && value.dtype() == c.type.dtype && value.device() == c.type.device, "set: cell ",
-             label(c), " holds ", c.type, "; got ", value.type());
+  WEFT_CHECK(value.shape() == c.type.shape && value.dtype() == c.type.dtype && value.device() == c.type.device,
+             "set: cell ", label(c), " holds ", c.type, "; got ", value.type());
   Tensor t = value;
   if (thread_state.step && thread_state.step->ok.defined()) {
     NoGrad guard;
@@ -122,7 +126,8 @@ void CellHandle::set(const Tensor& value) const {
   require_concrete(t, "set", std::source_location::current());
   c.leaf = {};  // the new value is another variable: gradients of losses that used the old one do not reach it
   if (stays_in_place(c)) {
-    device_memory(c.type.device.type)->copy(t.view_for_kernel(), c.type.device, c.value.view_for_kernel(), c.type.device);
+    device_memory(c.type.device.type)
+        ->copy(t.view_for_kernel(), c.type.device, c.value.view_for_kernel(), c.type.device);
     return;
   }
   c.value = t.detach().contiguous();

@@ -75,7 +75,9 @@ class NoGrad {
 /// While it lives, ops on this thread are recorded for grad() again, also inside NoGrad.
 class EnableGrad {
  public:
-  explicit EnableGrad(bool on = true) : saved_(internal::thread_state.grad_enabled) { internal::thread_state.grad_enabled = on; }
+  explicit EnableGrad(bool on = true) : saved_(internal::thread_state.grad_enabled) {
+    internal::thread_state.grad_enabled = on;
+  }
   ~EnableGrad() { internal::thread_state.grad_enabled = saved_; }
   EnableGrad(const EnableGrad&) = delete;
 

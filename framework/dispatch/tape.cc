@@ -62,7 +62,8 @@ bool should_record(const OpDef& op, std::span<const Tensor* const> in) {
   return false;
 }
 
-void record(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line, std::span<Tensor> out) {
+void record(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
+            std::span<Tensor> out) {
   auto node = make_ref<TapeNode>();
   node->op = &op;
   node->attrs = attrs;

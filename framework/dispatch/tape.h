@@ -9,10 +9,10 @@ struct Cell;
 struct TapeNode final : RefCounted {
   const OpDef* op = nullptr;  // null: a leaf (a parameter, or a tensor after requires_grad())
   Attrs attrs;
-  SmallVec<Tensor, 3> in;     // with their own tape links; values the derivative never reads are replaced by meta tensors
-  SmallVec<Tensor, 1> out;    // without links (no reference cycles)
+  SmallVec<Tensor, 3> in;   // with their own tape links; values the derivative never reads are replaced by meta tensors
+  SmallVec<Tensor, 1> out;  // without links (no reference cycles)
   SourceLine line;
-  uint64_t sequence = 0;      // later nodes have larger numbers: a topological order
+  uint64_t sequence = 0;  // later nodes have larger numbers: a topological order
   ~TapeNode() override;
 };
 
@@ -23,7 +23,8 @@ Tensor with_tape(const Tensor& t, Ref<TapeNode> node, int index);
 /// A new leaf.
 Ref<TapeNode> make_leaf();
 /// Records a call whose results were just computed; `out` gets its links.
-void record(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line, std::span<Tensor> out);
+void record(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
+            std::span<Tensor> out);
 /// True if any operand records and recording is on.
 bool should_record(const OpDef& op, std::span<const Tensor* const> in);
 

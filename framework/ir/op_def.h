@@ -21,9 +21,9 @@ enum Trait : uint32_t {
   kCommutative = 1 << 7,  // of its first two operands
   kIndexing = 1 << 8,     // gather, scatter
   kNotDifferentiable = 1 << 9,
-  kOfHistory = 1 << 10,  // grad: meaning depends on how its operands were computed; the interpreter calls decompose
-  kTapeStart = 1 << 11,  // barrier: grad may be asked of its result, so the interpreter lets it start a tape
-  kInPlace = 1 << 12,    // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
+  kOfHistory = 1 << 10,   // grad: meaning depends on how its operands were computed; the interpreter calls decompose
+  kTapeStart = 1 << 11,   // barrier: grad may be asked of its result, so the interpreter lets it start a tape
+  kInPlace = 1 << 12,     // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
   kCollective = 1 << 13,  // depends on or talks to other ranks: never folded to a constant, nor computed again
   kOrdered = 1 << 14,     // keeps its place among such nodes and is not moved forward
   kSameMemory = 1 << 15,  // the kernel leaves its result in operand 0's memory if they are given as one

@@ -8,8 +8,8 @@
 namespace weft {
 
 namespace {
-constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64",  "bf16",   "f16",   "i64",
-                                                 "i32", "u8", "bool", "f8e4m3", "f8e5m2"};
+constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16", "f16",    "i64",
+                                                 "i32", "u8",  "bool", "f8e4m3", "f8e5m2"};
 }  // namespace
 
 std::string_view to_string_view(DType t) { return kNames[static_cast<int>(t)]; }
@@ -17,7 +17,8 @@ std::string_view to_string_view(DType t) { return kNames[static_cast<int>(t)]; }
 DType parse_dtype(std::string_view name) {
   for (int i = 0; i < kNumDTypes; ++i)
     if (name == kNames[i]) return static_cast<DType>(i);
-  internal::fail(Code::kInvalidArgument, cat("unknown dtype '", name, "'; need one of f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2"));
+  internal::fail(Code::kInvalidArgument,
+                 cat("unknown dtype '", name, "'; need one of f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2"));
 }
 
 DType promote(DType a, DType b) {

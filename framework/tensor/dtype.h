@@ -70,22 +70,40 @@ float float8_to_float(uint8_t bits, DType format);
 template <class T>
 struct DTypeOf;
 template <>
-struct DTypeOf<float> { static constexpr DType value = kFloat32; };
+struct DTypeOf<float> {
+  static constexpr DType value = kFloat32;
+};
 template <>
-struct DTypeOf<double> { static constexpr DType value = kFloat64; };
+struct DTypeOf<double> {
+  static constexpr DType value = kFloat64;
+};
 template <>
-struct DTypeOf<bfloat16> { static constexpr DType value = kBFloat16; };
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = kBFloat16;
+};
 template <>
-struct DTypeOf<float16> { static constexpr DType value = kFloat16; };
+struct DTypeOf<float16> {
+  static constexpr DType value = kFloat16;
+};
 template <>
-struct DTypeOf<int64_t> { static constexpr DType value = kInt64; };
+struct DTypeOf<int64_t> {
+  static constexpr DType value = kInt64;
+};
 template <>
-struct DTypeOf<long long> { static constexpr DType value = kInt64; };
+struct DTypeOf<long long> {
+  static constexpr DType value = kInt64;
+};
 template <>
-struct DTypeOf<int32_t> { static constexpr DType value = kInt32; };
+struct DTypeOf<int32_t> {
+  static constexpr DType value = kInt32;
+};
 template <>
-struct DTypeOf<uint8_t> { static constexpr DType value = kUInt8; };
+struct DTypeOf<uint8_t> {
+  static constexpr DType value = kUInt8;
+};
 template <>
-struct DTypeOf<bool> { static constexpr DType value = kBool; };
+struct DTypeOf<bool> {
+  static constexpr DType value = kBool;
+};
 
 }  // namespace weft

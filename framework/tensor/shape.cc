@@ -57,7 +57,8 @@ int64_t checked_numel(const Shape& shape, const char* op) {
   }
   if (zero) return 0;
   for (int64_t d : shape)
-    WEFT_CHECK(!__builtin_mul_overflow(n, d, &n) && n < (int64_t{1} << 58), op, ": shape ", shape, " has too many elements");
+    WEFT_CHECK(!__builtin_mul_overflow(n, d, &n) && n < (int64_t{1} << 58), op, ": shape ", shape,
+               " has too many elements");
   return n;
 }
 

@@ -16,9 +16,12 @@ namespace weft {
 
 std::string Device::to_string() const {
   switch (type) {
-    case DeviceType::kCpu: return index == 0 ? "cpu" : cat("cpu:", index);
-    case DeviceType::kCuda: return cat("cuda:", index);
-    case DeviceType::kMeta: return "meta";
+    case DeviceType::kCpu:
+      return index == 0 ? "cpu" : cat("cpu:", index);
+    case DeviceType::kCuda:
+      return cat("cuda:", index);
+    case DeviceType::kMeta:
+      return "meta";
   }
   return "?";
 }
@@ -133,7 +136,8 @@ class CpuAllocator final : public Allocator {
   static void* from_system(int64_t bytes) {
     // Pages of 2 MiB for large blocks: fewer faults and TLB misses.
     constexpr int64_t kHuge = int64_t{2} << 20;
-    void* p = std::aligned_alloc(bytes >= kHuge ? kHuge : 64, bytes >= kHuge ? (bytes + kHuge - 1) / kHuge * kHuge : bytes);
+    void* p =
+        std::aligned_alloc(bytes >= kHuge ? kHuge : 64, bytes >= kHuge ? (bytes + kHuge - 1) / kHuge * kHuge : bytes);
     if (p && bytes >= 2 * kHuge) madvise(p, bytes, MADV_HUGEPAGE);
     return p;
   }
@@ -157,7 +161,9 @@ namespace {
 std::atomic<DeviceMemory*> memories[3];
 }  // namespace
 
-DeviceMemory* device_memory(DeviceType type) { return memories[static_cast<int>(type)].load(std::memory_order_acquire); }
+DeviceMemory* device_memory(DeviceType type) {
+  return memories[static_cast<int>(type)].load(std::memory_order_acquire);
+}
 void set_device_memory(DeviceType type, DeviceMemory* memory) {
   memories[static_cast<int>(type)].store(memory, std::memory_order_release);
 }

@@ -11,11 +11,11 @@ namespace weft {
 
 /// Counts of one device's allocator, in bytes (rounded up to 64 per block) unless said.
 struct MemoryStats {
-  int64_t live = 0;         // held by tensors, cells and arenas now
-  int64_t peak = 0;         // high-water mark of live since the last reset_peak
-  int64_t step_peak = 0;    // the same since the last reset_step_peak: what one replay of an executable needed
-  int64_t cached = 0;       // freed blocks kept for reuse
-  int64_t allocations = 0;  // number of blocks handed out so far
+  int64_t live = 0;                // held by tensors, cells and arenas now
+  int64_t peak = 0;                // high-water mark of live since the last reset_peak
+  int64_t step_peak = 0;           // the same since the last reset_step_peak: what one replay of an executable needed
+  int64_t cached = 0;              // freed blocks kept for reuse
+  int64_t allocations = 0;         // number of blocks handed out so far
   int64_t system_allocations = 0;  // of these, taken from the operating system
   std::string to_string() const;
 };

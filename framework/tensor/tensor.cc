@@ -57,7 +57,8 @@ Tensor Tensor::empty(const TensorType& type) {
   TensorImpl& i = *t.impl_;
   i.type = type;
   i.strides = contiguous_strides(type.shape);
-  if (type.device.type != DeviceType::kMeta) i.storage = Storage::allocate(checked_numel(type.shape, "empty") * itemsize(type.dtype), type.device);
+  if (type.device.type != DeviceType::kMeta)
+    i.storage = Storage::allocate(checked_numel(type.shape, "empty") * itemsize(type.dtype), type.device);
   return t;
 }
 
@@ -74,7 +75,8 @@ Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype, std::funct
 template <class T>
 Tensor Tensor::from_vector(const std::vector<T>& values, const Shape& shape) {
   int64_t n = checked_numel(shape, "from_vector");
-  WEFT_CHECK(static_cast<int64_t>(values.size()) == n, "from_vector: got ", values.size(), " values; shape ", shape, " needs ", n);
+  WEFT_CHECK(static_cast<int64_t>(values.size()) == n, "from_vector: got ", values.size(), " values; shape ", shape,
+             " needs ", n);
   Tensor t = empty({DTypeOf<T>::value, Device::cpu(), shape});
   T* out = static_cast<T*>(t.impl_->storage->data());
   for (int64_t i = 0; i < n; ++i) out[i] = values[i];
@@ -82,7 +84,8 @@ Tensor Tensor::from_vector(const std::vector<T>& values, const Shape& shape) {
 }
 
 const Shape& Tensor::strides() const {
-  WEFT_CHECK_AS(kFailedPrecondition, !get().trace, "strides: a traced tensor has no memory layout; need a concrete tensor");
+  WEFT_CHECK_AS(kFailedPrecondition, !get().trace,
+                "strides: a traced tensor has no memory layout; need a concrete tensor");
   return get().strides;
 }
 
@@ -120,8 +123,10 @@ Tensor on_host(const Tensor& t) {
 const void* Tensor::data_checked(DType dtype, Loc loc) const {
   require_concrete(*this, "data", loc);
   const TensorImpl& i = get();
-  WEFT_CHECK(i.type.device.type == DeviceType::kCpu, "data: tensor ", i.type, " is not in host memory; need one on the CPU: move with to(Device::cpu())");
-  WEFT_CHECK(dtype == i.type.dtype, "data: asked for ", dtype, " of a tensor of ", i.type.dtype, "; convert with to(", dtype, ")");
+  WEFT_CHECK(i.type.device.type == DeviceType::kCpu, "data: tensor ", i.type,
+             " is not in host memory; need one on the CPU: move with to(Device::cpu())");
+  WEFT_CHECK(dtype == i.type.dtype, "data: asked for ", dtype, " of a tensor of ", i.type.dtype, "; convert with to(",
+             dtype, ")");
   WEFT_CHECK(weft::is_contiguous(i.type.shape, i.strides), "data: tensor ", i.type, " has strides ", i.strides,
              "; need a contiguous one: call contiguous() first");
   return static_cast<char*>(i.storage->data()) + i.offset;
@@ -144,16 +149,25 @@ T load(const void* p, DType t) {
     return v;
   };
   switch (t) {
-    case kFloat32: return cast(as(float{}));
-    case kFloat64: return cast(as(double{}));
-    case kBFloat16: return cast(static_cast<float>(as(bfloat16{})));
-    case kFloat16: return cast(static_cast<float>(as(float16{})));
-    case kInt64: return cast(as(int64_t{}));
-    case kInt32: return cast(as(int32_t{}));
-    case kUInt8: return cast(as(uint8_t{}));
-    case kBool: return cast(static_cast<int>(as(uint8_t{}) != 0));
+    case kFloat32:
+      return cast(as(float{}));
+    case kFloat64:
+      return cast(as(double{}));
+    case kBFloat16:
+      return cast(static_cast<float>(as(bfloat16{})));
+    case kFloat16:
+      return cast(static_cast<float>(as(float16{})));
+    case kInt64:
+      return cast(as(int64_t{}));
+    case kInt32:
+      return cast(as(int32_t{}));
+    case kUInt8:
+      return cast(as(uint8_t{}));
+    case kBool:
+      return cast(static_cast<int>(as(uint8_t{}) != 0));
     case kFloat8E4M3:
-    case kFloat8E5M2: return cast(float8_to_float(as(uint8_t{}), t));
+    case kFloat8E5M2:
+      return cast(float8_to_float(as(uint8_t{}), t));
   }
   return T{};
 }
@@ -190,8 +204,8 @@ std::vector<T> Tensor::to_vector(Loc loc) const {
   return out;
 }
 
-#define WEFT_INSTANTIATE(T)                                  \
-  template T Tensor::item<T>(Loc) const;                     \
+#define WEFT_INSTANTIATE(T)              \
+  template T Tensor::item<T>(Loc) const; \
   template std::vector<T> Tensor::to_vector<T>(Loc) const;
 WEFT_INSTANTIATE(float)
 WEFT_INSTANTIATE(double)

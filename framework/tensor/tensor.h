@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "framework/base/ref.h"
-#include "framework/tensor/storage.h"
 #include "framework/tensor/dtype.h"
 #include "framework/tensor/shape.h"
+#include "framework/tensor/storage.h"
 #include "framework/tensor/view.h"
 
 namespace weft {
@@ -29,12 +29,12 @@ struct TensorType {
 struct TensorImpl final {
   TensorType type;
   Shape strides;
-  Ref<Storage> storage;    // null for traced and meta tensors
-  int64_t offset = 0;      // bytes into storage
-  Ref<RefCounted> trace;   // dispatch/capture.h: the open capture this tensor stands for a Value of
-  Ref<RefCounted> grad;    // dispatch/tape.h: the tape node that computed this tensor
-  int32_t node = -1;       // traced: node of the Value
-  int32_t index = 0;       // which result of the node
+  Ref<Storage> storage;   // null for traced and meta tensors
+  int64_t offset = 0;     // bytes into storage
+  Ref<RefCounted> trace;  // dispatch/capture.h: the open capture this tensor stands for a Value of
+  Ref<RefCounted> grad;   // dispatch/tape.h: the tape node that computed this tensor
+  int32_t node = -1;      // traced: node of the Value
+  int32_t index = 0;      // which result of the node
 
   static void* operator new(size_t);
   static void operator delete(void*);
@@ -45,7 +45,14 @@ struct TensorImpl final {
   mutable std::atomic<int64_t> refs{0};
   TensorImpl() = default;
   TensorImpl(const TensorImpl& o)
-      : type(o.type), strides(o.strides), storage(o.storage), offset(o.offset), trace(o.trace), grad(o.grad), node(o.node), index(o.index) {}
+      : type(o.type),
+        strides(o.strides),
+        storage(o.storage),
+        offset(o.offset),
+        trace(o.trace),
+        grad(o.grad),
+        node(o.node),
+        index(o.index) {}
 };
 
 struct TensorOptions {
@@ -66,7 +73,9 @@ class Tensor {
   /// A contiguous copy of `values`, whose count must equal the product of `shape`.
   template <class T>
   static Tensor from_vector(const std::vector<T>& values, const Shape& shape);
-  static Tensor from_vector(const std::vector<float>& values, const Shape& shape) { return from_vector<float>(values, shape); }
+  static Tensor from_vector(const std::vector<float>& values, const Shape& shape) {
+    return from_vector<float>(values, shape);
+  }
   /// Memory owned by the caller: `deleter(data)` runs when the last alias is gone.
   static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void(void*)> deleter = {});
 

@@ -65,7 +65,8 @@ Model::Model(const Config& c) : config_(c), tok_(c.vocab, c.dim, {.std = kStd}),
 Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const {
   check_tokens(tokens_BT);
   const int64_t T = tokens_BT.size(1);
-  const Tensor positions_T = cache ? cache->next_positions(T) : arange(T, {.dtype = kInt64, .device = tokens_BT.device()});
+  const Tensor positions_T =
+      cache ? cache->next_positions(T) : arange(T, {.dtype = kInt64, .device = tokens_BT.device()});
   Tensor x_BTD = tok_(tokens_BT);
   if (pos_) x_BTD = x_BTD + (cache ? (*pos_)(positions_T) : slice(pos_->weight, 0, 0, T));
   nn::AttentionContext context{.cache = cache};
@@ -101,7 +102,8 @@ nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
     dropped = dropped + r.dropped;
     counts.push_back(r.counts);
   }
-  const Tensor counts_LE = counts.empty() ? zeros({0, config_.experts}, {.dtype = kInt64, .device = ce.device()}) : stack(counts);
+  const Tensor counts_LE =
+      counts.empty() ? zeros({0, config_.experts}, {.dtype = kInt64, .device = ce.device()}) : stack(counts);
   const double choices = static_cast<double>(tokens.numel() * config_.top_k) * static_cast<double>(counts.size());
   return {.loss = ce + aux,
           .ce = ce,

@@ -23,7 +23,8 @@ RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const Rotary
     }
     frequencies.push_back(static_cast<float>(f));
   }
-  const Tensor angle = unsqueeze(positions.to(kFloat32), -1) * Tensor::from_vector(frequencies, {head_dim / 2}).to(positions.device());
+  const Tensor angle =
+      unsqueeze(positions.to(kFloat32), -1) * Tensor::from_vector(frequencies, {head_dim / 2}).to(positions.device());
   return {cos(angle), sin(angle)};
 }
 

@@ -26,7 +26,9 @@ KvCache::KvCache(const KvCacheShape& s) : position(zeros_buffer({}, kInt64)), ca
 
 void KvCache::reset() const { position.set(zeros({}, {.dtype = kInt64, .device = position.type().device})); }
 
-Tensor KvCache::next_positions(int64_t count) const { return position.value() + arange(count, {.dtype = kInt64, .device = position.type().device}); }
+Tensor KvCache::next_positions(int64_t count) const {
+  return position.value() + arange(count, {.dtype = kInt64, .device = position.type().device});
+}
 
 KvCache::All KvCache::append(int64_t layer, const Tensor& keys, const Tensor& values) const {
   const Layer& l = layers[layer];

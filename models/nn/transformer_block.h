@@ -15,7 +15,7 @@ struct BlockOptions {
   bool rms_norm = false;  // RMSNorm instead of LayerNorm
   bool swiglu = false;    // SwiGlu instead of Mlp
   bool bias = true;
-  bool causal = true;       // of attention, as in AttentionOptions
+  bool causal = true;  // of attention, as in AttentionOptions
   ScoreMod score_mod = {};
   MaskMod mask_mod = {};
   double norm_eps = 1e-5;

@@ -13,12 +13,14 @@ GradScaler::GradScaler(const GradScalerOptions& options)
     : scale_factor(full({}, options.init_scale).to(options.device), "loss_scale"),
       good_steps(zeros({}, {.dtype = kInt64}).to(options.device), "good_steps"),
       options_(options) {
-  WEFT_CHECK(std::isfinite(static_cast<float>(options.init_scale)) && options.init_scale >= 1, "GradScaler: init_scale is ",
-             options.init_scale, "; need a number >= 1 that fits f32");
-  WEFT_CHECK(options.growth_factor >= 1, "GradScaler: growth_factor is ", options.growth_factor, "; need a number >= 1");
+  WEFT_CHECK(std::isfinite(static_cast<float>(options.init_scale)) && options.init_scale >= 1,
+             "GradScaler: init_scale is ", options.init_scale, "; need a number >= 1 that fits f32");
+  WEFT_CHECK(options.growth_factor >= 1, "GradScaler: growth_factor is ", options.growth_factor,
+             "; need a number >= 1");
   WEFT_CHECK(options.backoff_factor > 0 && options.backoff_factor <= 1, "GradScaler: backoff_factor is ",
              options.backoff_factor, "; need a number above 0, at most 1");
-  WEFT_CHECK(options.growth_interval >= 1, "GradScaler: growth_interval is ", options.growth_interval, "; need at least 1");
+  WEFT_CHECK(options.growth_interval >= 1, "GradScaler: growth_interval is ", options.growth_interval,
+             "; need at least 1");
 }
 
 Tensor GradScaler::scale(const Tensor& loss) const {
@@ -31,7 +33,8 @@ std::vector<Tensor> GradScaler::unscale(const std::vector<Tensor>& grads, double
   std::vector<Tensor> out;
   out.reserve(grads.size());
   // 16-bit gradients would lose in f16 what the scale kept.
-  for (const Tensor& g : grads) out.push_back(!g.defined() ? g : (itemsize(g.dtype()) == 2 ? g.to(kFloat32) : g) * inverse);
+  for (const Tensor& g : grads)
+    out.push_back(!g.defined() ? g : (itemsize(g.dtype()) == 2 ? g.to(kFloat32) : g) * inverse);
   return out;
 }
 

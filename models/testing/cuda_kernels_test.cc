@@ -4,10 +4,10 @@
 
 #include <set>
 
+#include "compiler/exec/entry.h"
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/print/cuda_case.h"
 #include "compiler/targets/cuda/print/traffic.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
-#include "compiler/exec/entry.h"
 #include "framework/base/cat.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"

@@ -4,9 +4,9 @@
 
 #include <set>
 
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/run/operation_load.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"

@@ -106,7 +106,8 @@ TEST_F(GpuLossScale, GoesTheWayOfTheReference) {
       Training run(Device::cpu());
       run.early = early;
       Reference want;
-      const std::vector<float> state = follow(run, compile(run.direct(), {.enabled = compiled, .numerics = "eager"}), want);
+      const std::vector<float> state =
+          follow(run, compile(run.direct(), {.enabled = compiled, .numerics = "eager"}), want);
       if (eager.empty()) eager = state;
       EXPECT_EQ(state, eager) << compiled << early;
     }
@@ -145,7 +146,8 @@ TEST_F(GpuLossScale, GoesOnFromASave) {
   follow(first, compile(first.direct()), again, 0, 8);
   second.w.set(first.w.value());
   second.opt->load_state_dict(first.opt->state_dict());
-  for (size_t i = 0; i < 2; ++i) second.scaler->named_cells()[i].second.set(first.scaler->named_cells()[i].second.value());
+  for (size_t i = 0; i < 2; ++i)
+    second.scaler->named_cells()[i].second.set(first.scaler->named_cells()[i].second.value());
   EXPECT_EQ(follow(second, compile(second.direct()), again, 8, kSteps), end);
 }
 
@@ -172,8 +174,10 @@ TEST_F(GpuLossScale, UnscalesIn32Bits) {
 
 TEST_F(GpuLossScale, RefusesWhatDoesNotFit) {
   using testing::error_of;
-  EXPECT_EQ(error_of([] { optim::GradScaler({.init_scale = 0}); }), "GradScaler: init_scale is 0; need a number >= 1 that fits f32");
-  EXPECT_EQ(error_of([] { optim::GradScaler({.growth_interval = 0}); }), "GradScaler: growth_interval is 0; need at least 1");
+  EXPECT_EQ(error_of([] { optim::GradScaler({.init_scale = 0}); }),
+            "GradScaler: init_scale is 0; need a number >= 1 that fits f32");
+  EXPECT_EQ(error_of([] { optim::GradScaler({.growth_interval = 0}); }),
+            "GradScaler: growth_interval is 0; need at least 1");
   EXPECT_EQ(error_of([] { optim::GradScaler().update(ones({2})); }), "GradScaler: update got f32[2]; need a 0-d bool");
 }
 

@@ -154,7 +154,9 @@ TEST_F(GpuTrainer, NothingIsSavedAfterAFault) {
   step(x);  // not found yet
   const std::string found = error_of(save(w));
   EXPECT_NE(found.find("/fault/step_3 was not written: cuda: "), std::string::npos) << found;
-  EXPECT_EQ(error_of(save(w)), cat(dir, "/step_3 was not written: cell 'w' was torn by a step that failed half-way; load a checkpoint first"));
+  EXPECT_EQ(
+      error_of(save(w)),
+      cat(dir, "/step_3 was not written: cell 'w' was torn by a step that failed half-way; load a checkpoint first"));
   EXPECT_NE(error_of(save(unused)).find("/fault/step_3 was not written: cuda: "), std::string::npos);
   EXPECT_FALSE(io::exists(dir));
   gpu.driver().take_complaints();
@@ -187,7 +189,13 @@ TEST_F(GpuTrainer, ASteadyStepWaitsForThePreviousOneAlone) {
 TEST_F(GpuTrainer, TextAndScoresAreTheCpus) {
   internal::HostKernelsGpu gpu;
   manual_seed(5);
-  const auto model = llama::family().make({{"vocab", "256"}, {"context", "16"}, {"layers", "1"}, {"heads", "2"}, {"kv_heads", "1"}, {"dim", "32"}, {"ffn", "64"}});
+  const auto model = llama::family().make({{"vocab", "256"},
+                                           {"context", "16"},
+                                           {"layers", "1"},
+                                           {"heads", "2"},
+                                           {"kv_heads", "1"},
+                                           {"dim", "32"},
+                                           {"ffn", "64"}});
   model->eval();
   const std::vector<int32_t> prompt{1, 5, 9, 200, 3};
   const train::SampleOptions how{.max_new_tokens = 20, .seed = 3};  // past the context

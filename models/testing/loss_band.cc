@@ -10,7 +10,8 @@ namespace weft::testing {
 // Abramowitz and Stegun 26.7.4: with theta = atan(t / sqrt(n)), P(|T| <= t) = sin theta (1 + 1/2 cos^2 + 1 3 / (2 4)
 // cos^4 + ... up to cos^(n - 2)).
 double student_quantile(int n, double p) {
-  WEFT_CHECK(n > 0 && n % 2 == 0 && p > 0 && p < 1, "student_quantile: ", n, " degrees, p ", p, "; need an even number, 0 < p < 1");
+  WEFT_CHECK(n > 0 && n % 2 == 0 && p > 0 && p < 1, "student_quantile: ", n, " degrees, p ", p,
+             "; need an even number, 0 < p < 1");
   auto outside = [&](double t) {
     const double c2 = n / (n + t * t), s = t / std::sqrt(n + t * t);
     // 1 - s (sum of n / 2 terms): all terms give 1 / s, so what is left out is summed, lest small p cancel.
@@ -53,7 +54,8 @@ Tensor band_text(const TrainCase& c, const TrainHow& how, int i) {
 
 double band_noise(const TrainCase& c, const TrainHow& how) {
   if (c.dtype && itemsize(*c.dtype) == 2) return unit_roundoff(*c.dtype) * std::sqrt(4.0);
-  const int64_t longest = std::max({how.batch * setting(c, how, "context"), setting(c, how, "ffn"), setting(c, how, "vocab")});
+  const int64_t longest =
+      std::max({how.batch * setting(c, how, "context"), setting(c, how, "ffn"), setting(c, how, "vocab")});
   return unit_roundoff(kFloat32) * std::sqrt(static_cast<double>(longest) / 2);
 }
 

@@ -43,7 +43,8 @@ struct BandOptions {
 Tensor band_text(const TrainCase& c, const TrainHow& how, int i);
 
 /// Losses of that many steps on these texts; `noise`: a above, 0 for the run itself.
-std::vector<double> band_losses(const TrainCase& c, const TrainHow& how, int steps, double noise = 0, uint64_t seed = 0);
+std::vector<double> band_losses(const TrainCase& c, const TrainHow& how, int steps, double noise = 0,
+                                uint64_t seed = 0);
 
 /// What band_losses does around each step; either may be empty.
 struct AroundStep {

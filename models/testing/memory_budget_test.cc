@@ -31,10 +31,9 @@ struct Trained {
 Trained train(const Case& c, CompileOptions options) {
   options.numerics = "eager";  // 16-bit values rounded alike wherever they are computed again
   set_switch("WEFT_CXX", c.generated ? "" : "none");
-  TrainSteps training(
-      c, {.size = {{"vocab", "64"}, {"context", "32"}, {"layers", "3"}, {"heads", "4"}, {"dim", "64"}},
-          .batch = 8,
-          .compile = options});
+  TrainSteps training(c, {.size = {{"vocab", "64"}, {"context", "32"}, {"layers", "3"}, {"heads", "4"}, {"dim", "64"}},
+                          .batch = 8,
+                          .compile = options});
   Trained run;
   for (int i = 0; i < 2; ++i) run.values.push_back(training.step().loss);
   for (const Tensor& p : training.parameters()) {
@@ -84,7 +83,8 @@ TEST_P(MemoryBudget, IsKeptWithTheSameBits) {
   EXPECT_THROW(train(GetParam(), {.memory_budget = least - 1}), Error);
 
   int64_t last = peak;
-  for (int64_t budget : std::set<int64_t, std::greater<>>{peak, std::max(peak * 4 / 5, least), std::max(peak * 3 / 5, least), least}) {
+  for (int64_t budget :
+       std::set<int64_t, std::greater<>>{peak, std::max(peak * 4 / 5, least), std::max(peak * 3 / 5, least), least}) {
     const Trained run = train(GetParam(), {.memory_budget = budget});
     EXPECT_LE(run.stats.planned_peak_bytes, budget);
     EXPECT_LE(run.stats.planned_peak_bytes, last) << "a smaller budget has a larger peak";

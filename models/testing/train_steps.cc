@@ -14,7 +14,8 @@ TrainSteps::TrainSteps(const TrainCase& c, TrainHow how) : how_(std::move(how)) 
     model_->to(how_.weights);
   }
   model_->set_compute_dtype(c.dtype);
-  if (c.dtype == kFloat16) scaler_.emplace(optim::GradScalerOptions{.init_scale = how_.loss_scale, .device = how_.device});
+  if (c.dtype == kFloat16)
+    scaler_.emplace(optim::GradScalerOptions{.init_scale = how_.loss_scale, .device = how_.device});
   text_ = randint(0, model_->vocab(), {how_.batch, model_->context() + 1});
   optimizer_.emplace(model_->parameters(), how_.adamw);
   step_.emplace(Step{this}, how_.compile);

@@ -107,7 +107,8 @@ std::string latest_checkpoint(const std::string& dir) {
 std::string find_checkpoint(const std::string& path) {
   if (io::exists(path + "/state.json")) return path;
   std::string found = latest_checkpoint(path);
-  WEFT_CHECK_AS(kNotFound, !found.empty(), path, ": no checkpoint here; need a folder step_N with state.json, or a folder of those");
+  WEFT_CHECK_AS(kNotFound, !found.empty(), path,
+                ": no checkpoint here; need a folder step_N with state.json, or a folder of those");
   return found;
 }
 
@@ -122,7 +123,8 @@ TrainState read_state(const std::string& folder) {
   s.metrics_bytes = io::json_get<int64_t>(j, "metrics_bytes", path);
   std::string seed = io::json_get<std::string>(j, "seed", path);
   auto r = std::from_chars(seed.data(), seed.data() + seed.size(), s.seed);
-  WEFT_CHECK_AS(kDataLoss, r.ec == std::errc() && s.step >= 0 && s.samples >= 0 && s.metrics_bytes >= 0, path, ": bad numbers");
+  WEFT_CHECK_AS(kDataLoss, r.ec == std::errc() && s.step >= 0 && s.samples >= 0 && s.metrics_bytes >= 0, path,
+                ": bad numbers");
   s.loss_scale = io::json_get<double>(j, "loss_scale", path);
   s.good_steps = io::json_get<int64_t>(j, "good_steps", path);
   s.family = io::json_get<std::string>(j, "family", path);
@@ -137,7 +139,8 @@ void load_cells(const std::string& folder, const std::string& stem, const NamedC
   io::SafetensorsModel file(path);
   std::vector<Tensor> values;
   for (auto& [name, cell] : cells) {
-    WEFT_CHECK_AS(kNotFound, file.contains(name), path, ": no tensor '", name, "'; the checkpoint is of another model or configuration");
+    WEFT_CHECK_AS(kNotFound, file.contains(name), path, ": no tensor '", name,
+                  "'; the checkpoint is of another model or configuration");
     const io::TensorInfo& info = file.at(name);
     WEFT_CHECK(info.shape == cell.shape() && info.dtype == cell.dtype(), path, ": tensor '", name, "' is ", info.dtype,
                info.shape, "; need ", cell.type());

@@ -15,15 +15,15 @@ using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
 
 /// What a run needs beside tensors to go on as if it had never stopped.
 struct TrainState {
-  int64_t step = 0;                           // optimiser steps done
-  int64_t samples = 0;                        // position of the data loader
-  int64_t metrics_bytes = 0;                  // length of the metrics file at this step
+  int64_t step = 0;           // optimiser steps done
+  int64_t samples = 0;        // position of the data loader
+  int64_t metrics_bytes = 0;  // length of the metrics file at this step
   uint64_t seed = 0;
-  double loss_scale = 1;                      // f16 only
-  int64_t good_steps = 0;                     // f16 only: steps since the scale last changed
-  std::string family;                         // gpt, llama, moe
-  std::map<std::string, std::string> model;   // configuration of the model
-  std::map<std::string, std::string> run;     // flags that change the result: batch_size, seq_len, lr, data, ...
+  double loss_scale = 1;                     // f16 only
+  int64_t good_steps = 0;                    // f16 only: steps since the scale last changed
+  std::string family;                        // gpt, llama, moe
+  std::map<std::string, std::string> model;  // configuration of the model
+  std::map<std::string, std::string> run;    // flags that change the result: batch_size, seq_len, lr, data, ...
 };
 
 /// Writes `dir/step_N` and then removes all but the newest `keep` checkpoints (0 keeps all). Returns the folder.

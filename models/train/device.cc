@@ -3,8 +3,8 @@
 #include <charconv>
 
 #include "framework/base/error.h"
-#include "framework/cuda/driver_api.h"
 #include "framework/cli/cli.h"
+#include "framework/cuda/driver_api.h"
 
 namespace weft::train {
 

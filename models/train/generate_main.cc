@@ -3,9 +3,9 @@
 
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
+#include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "framework/cli/cli.h"
 #include "models/data/tokenizer.h"
 #include "models/train/checkpoint.h"
 #include "models/train/generate.h"
@@ -36,7 +36,8 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
                     .top_p = absl::GetFlag(FLAGS_top_p),
                     .seed = static_cast<uint64_t>(absl::GetFlag(FLAGS_seed))};
     const std::string prompt = absl::GetFlag(FLAGS_prompt);
-    if (absl::GetFlag(FLAGS_checkpoint).empty()) usage_error("--checkpoint is needed: a folder that a train program wrote");
+    if (absl::GetFlag(FLAGS_checkpoint).empty())
+      usage_error("--checkpoint is needed: a folder that a train program wrote");
     if (prompt.empty()) usage_error("--prompt: got an empty text; need at least one character");
     if (o.max_new_tokens < 0) usage_error(cat("--max_new_tokens: got ", o.max_new_tokens, "; need 0 or more"));
     if (!(o.temperature >= 0)) usage_error(cat("--temperature: got ", o.temperature, "; need 0 or more"));
@@ -45,7 +46,8 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
     const int64_t threads = absl::GetFlag(FLAGS_threads);
     if (threads < 0) usage_error(cat("--threads: got ", threads, "; need 0 or more"));
     if (threads > 0) set_num_threads(static_cast<int>(threads));
-    LoadedModel m = load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_device));
+    LoadedModel m =
+        load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_device));
     const std::vector<int32_t> ids = m.tokenizer->encode(prompt);
     const bool json = absl::GetFlag(FLAGS_json);
     watch_interrupts();

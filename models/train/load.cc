@@ -1,7 +1,7 @@
 #include "models/train/load.h"
 
-#include "framework/io/file.h"
 #include "framework/cli/cli.h"
+#include "framework/io/file.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 
@@ -9,11 +9,13 @@ namespace weft::train {
 
 LoadedModel load_model(const nn::ModelFamily& family, const std::string& checkpoint, const std::string& dtype,
                        const std::string& device) {
-  if (dtype != "f32" && dtype != "bf16" && dtype != "f16") usage_error(cat("--dtype: got '", dtype, "'; need f32, bf16 or f16"));
+  if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
+    usage_error(cat("--dtype: got '", dtype, "'; need f32, bf16 or f16"));
   const Device where = parse_device(device);
   const std::string folder = find_checkpoint(io::resolve_path(checkpoint));
   TrainState state = read_state(folder);
-  WEFT_CHECK(state.family == family.name, folder, ": holds a ", state.family, " model; use //models/", state.family, " for it");
+  WEFT_CHECK(state.family == family.name, folder, ": holds a ", state.family, " model; use //models/", state.family,
+             " for it");
   LoadedModel m;
   m.model = family.make(state.model);
   load_cells(folder, "model", m.model->named_cells());

@@ -11,7 +11,9 @@
 
 namespace weft::train {
 
-double now_seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 std::string duration_text(double seconds) {
   int64_t s = static_cast<int64_t>(std::max(0.0, seconds) + 0.5);
@@ -30,8 +32,8 @@ MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(pat
   io::make_folders(io::folder_of(path));
   const bool resume = resume_at >= 0 && io::exists(path);
   if (resume) {
-    WEFT_CHECK_AS(kDataLoss, io::file_size(path) >= resume_at, path, ": has ", io::file_size(path), " bytes; the checkpoint says ",
-                  resume_at, "; give another --metrics file");
+    WEFT_CHECK_AS(kDataLoss, io::file_size(path) >= resume_at, path, ": has ", io::file_size(path),
+                  " bytes; the checkpoint says ", resume_at, "; give another --metrics file");
     WEFT_CHECK(truncate(path.c_str(), resume_at) == 0, path, ": cannot be cut to the checkpoint's step");
   }
   file_ = std::fopen(path.c_str(), resume ? "a" : "w");
@@ -99,8 +101,8 @@ void Progress::update(const StepMetrics& m) {
   const double done = static_cast<double>(m.step - first_), share = steps_ ? 100.0 * m.step / steps_ : 100;
   const double left = done > 0 ? (now - started_) / done * (steps_ - m.step) : 0;
   char text[256];
-  std::snprintf(text, sizeof text, "step %ld/%ld %3.0f%%  loss %.4f  grad norm %.2f  lr %.2e  %.0f tokens/s  %s", m.step, steps_,
-                share, m.loss, m.grad_norm, m.lr, m.tokens_per_s,
+  std::snprintf(text, sizeof text, "step %ld/%ld %3.0f%%  loss %.4f  grad norm %.2f  lr %.2e  %.0f tokens/s  %s",
+                m.step, steps_, share, m.loss, m.grad_norm, m.lr, m.tokens_per_s,
                 last ? ("took " + duration_text(now - started_)).c_str() : (duration_text(left) + " left").c_str());
   if (terminal_) {
     const int width = 20, full = static_cast<int>(share * width / 100);

@@ -18,7 +18,8 @@ int32_t sample_token(std::span<const float> logits, const SampleOptions& o, doub
   size_t n = o.top_k > 0 ? std::min<size_t>(o.top_k, order.size()) : order.size();
   std::vector<double> p(n);
   double total = 0;
-  for (size_t i = 0; i < n; ++i) total += p[i] = std::exp((static_cast<double>(logits[order[i]]) - logits[order[0]]) / o.temperature);
+  for (size_t i = 0; i < n; ++i)
+    total += p[i] = std::exp((static_cast<double>(logits[order[i]]) - logits[order[0]]) / o.temperature);
   if (o.top_p < 1) {
     double kept = 0;
     size_t i = 0;
@@ -38,7 +39,8 @@ std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_
                               const std::function<bool(int32_t)>& emit) {
   WEFT_CHECK(!prompt.empty(), "generate: the prompt is empty; need at least one token");
   for (int32_t id : prompt)
-    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "generate: token ", id, " in the prompt; the model knows 0 to ", model.vocab() - 1);
+    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "generate: token ", id,
+                  " in the prompt; the model knows 0 to ", model.vocab() - 1);
   NoGrad guard;
   const int64_t context = model.context();
   nn::KvCache cache = model.make_cache(1, context);
@@ -86,7 +88,8 @@ std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_
 
 std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_t> tokens) {
   for (int32_t id : tokens)
-    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "score: token ", id, "; the model knows 0 to ", model.vocab() - 1);
+    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "score: token ", id, "; the model knows 0 to ",
+                  model.vocab() - 1);
   NoGrad guard;
   auto log_probs = compile([&](Tensor x, Tensor y) {
     NoGrad inside;
@@ -94,13 +97,17 @@ std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_
     return gather(lp, -1, y.unsqueeze(-1)).squeeze(-1);
   });
   // Windows of the context's length; each but the first scores only its later half.
-  const int64_t n = static_cast<int64_t>(tokens.size()) - 1, window = model.context(), stride = std::max<int64_t>(1, window / 2);
+  const int64_t n = static_cast<int64_t>(tokens.size()) - 1, window = model.context(),
+                stride = std::max<int64_t>(1, window / 2);
   std::vector<double> out;
   for (int64_t done = 0; done < n;) {
     const int64_t begin = done == 0 ? 0 : std::max<int64_t>(0, done - (window - stride));
     const int64_t end = std::min(n, begin + window);
-    std::vector<int32_t> x(tokens.begin() + begin, tokens.begin() + end), y(tokens.begin() + begin + 1, tokens.begin() + end + 1);
-    auto row = [&](const std::vector<int32_t>& ids) { return Tensor::from_vector<int32_t>(ids, {1, end - begin}).to(model.device()); };
+    std::vector<int32_t> x(tokens.begin() + begin, tokens.begin() + end),
+        y(tokens.begin() + begin + 1, tokens.begin() + end + 1);
+    auto row = [&](const std::vector<int32_t>& ids) {
+      return Tensor::from_vector<int32_t>(ids, {1, end - begin}).to(model.device());
+    };
     std::vector<double> lp = log_probs(row(x), row(y)).to_vector<double>();
     out.insert(out.end(), lp.begin() + (done - begin), lp.end());
     done = end;

@@ -12,10 +12,10 @@
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
+#include "framework/cli/cli.h"
 #include "framework/cuda/gpu.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/io/file.h"
-#include "framework/cli/cli.h"
 #include "models/data/dataset.h"
 #include "models/data/loader.h"
 #include "models/data/tokenizer.h"
@@ -89,7 +89,8 @@ struct Plan {
 
 // Names of the mesh and what must divide over them, before anything is made: plans a step that has the batch alone.
 void check_batch(const Plan& p, const TrainOptions& o) {
-  const int64_t context = std::stoll(p.config.at("context")), length = o.seq_len > 0 ? o.seq_len : std::min<int64_t>(context, 256);
+  const int64_t context = std::stoll(p.config.at("context")),
+                length = o.seq_len > 0 ? o.seq_len : std::min<int64_t>(context, 256);
   dist::CompileOptions how{.mesh = p.mesh, .plan = p.placements};
   how.plan.rules.clear();
   try {
@@ -105,7 +106,8 @@ void settle_mesh(Plan& p, const TrainOptions& o) {
   check("ranks", o.ranks == "threads", cat("'", o.ranks, "'"), "threads");
   check("zero", o.zero >= -1 && o.zero <= 3, std::to_string(o.zero), "a stage from 0 to 3");
   check("cp", std::ranges::count(dist::kCpKinds, o.cp), cat("'", o.cp, "'"), "allgather, ring or ulysses");
-  check("cp_layout", std::ranges::count(dist::kCpLayouts, o.cp_layout), cat("'", o.cp_layout, "'"), "auto, contiguous, headtail or documents");
+  check("cp_layout", std::ranges::count(dist::kCpLayouts, o.cp_layout), cat("'", o.cp_layout, "'"),
+        "auto, contiguous, headtail or documents");
   try {
     p.mesh = dist::Mesh::parse(o.mesh);
   } catch (const Error& e) {
@@ -118,13 +120,16 @@ void settle_mesh(Plan& p, const TrainOptions& o) {
   if (!o.plan.empty()) {
     const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
     if (!o.mesh.empty() && !(p.mesh == saved.mesh))
-      usage_error(cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(), ", which needs no --mesh"));
+      usage_error(cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(),
+                      ", which needs no --mesh"));
     check("zero", o.zero < 0 || o.zero == saved.plan.zero, std::to_string(o.zero),
           cat("none: --plan ", o.plan, " has stage ", saved.plan.zero).c_str());
     check("cp_layout", o.cp_layout == "auto" || o.cp_layout == saved.plan.cp_layout, o.cp_layout,
           cat("none: --plan ", o.plan, " has ", saved.plan.cp_layout).c_str());
-    check("sequence", o.sequence || !saved.plan.sequence, "false", cat("none: --plan ", o.plan, " has sequence on").c_str());
-    check("cp", o.cp == "allgather" || o.cp == saved.plan.cp, o.cp, cat("none: --plan ", o.plan, " has ", saved.plan.cp).c_str());
+    check("sequence", o.sequence || !saved.plan.sequence, "false",
+          cat("none: --plan ", o.plan, " has sequence on").c_str());
+    check("cp", o.cp == "allgather" || o.cp == saved.plan.cp, o.cp,
+          cat("none: --plan ", o.plan, " has ", saved.plan.cp).c_str());
     p.mesh = saved.mesh;
     p.placements = saved.plan;
     p.saved_hash = saved.hash;
@@ -178,27 +183,30 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("memory_budget", o.memory_budget >= 0, std::to_string(o.memory_budget), "0 or more bytes");
   check("numerics", o.numerics == "fast" || o.numerics == "eager", cat("'", o.numerics, "'"), "fast or eager");
   check("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", cat("'", o.dtype, "'"), "f32, bf16 or f16");
-  check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false", "--compile=true: it works on the captured step");
+  check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false",
+        "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
   p.device = parse_device(o.device);
   const bool on_gpu = p.device.type == DeviceType::kCuda;
   check("tf32", on_gpu || !o.tf32, "true", "--device cuda: it is how a GPU multiplies f32");
-  check("mesh", !on_gpu || p.mesh.size() == 1, p.mesh.to_string(), "none with --device cuda: ranks are threads of the CPU");
+  check("mesh", !on_gpu || p.mesh.size() == 1, p.mesh.to_string(),
+        "none with --device cuda: ranks are threads of the CPU");
   settle_mesh(p, o);
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
   } else {
     const char* end = o.checkpoint_every.data() + o.checkpoint_every.size();
     auto r = std::from_chars(o.checkpoint_every.data(), end, p.checkpoint_every);
-    check("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0, cat("'", o.checkpoint_every, "'"),
-          "a number of steps, 0 or auto");
+    check("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
+          cat("'", o.checkpoint_every, "'"), "a number of steps, 0 or auto");
   }
   if (o.checkpoint_dir.empty()) {
     p.dir = pick_folder(io::resolve_path(cat("runs/", family.name, "-", p.config_name)), o.resume);
   } else {
     p.dir = io::resolve_path(o.checkpoint_dir);
     if (!o.resume && p.checkpoint_every != 0 && !latest_checkpoint(p.dir).empty())
-      usage_error(cat("--checkpoint_dir: ", p.dir, " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
+      usage_error(cat("--checkpoint_dir: ", p.dir,
+                      " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
   }
   return p;
 }
@@ -222,7 +230,8 @@ class Trainer {
     const std::string path = options_.data.empty() || !plan_.on_text ? options_.data : io::resolve_path(options_.data);
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
-    optimizer_.emplace(optim::decay_groups(model_->parameters(), 0.1), optim::AdamWOptions{.lr = options_.lr, .betas = {0.9, 0.95}, .eps = 1e-8});
+    optimizer_.emplace(optim::decay_groups(model_->parameters(), 0.1),
+                       optim::AdamWOptions{.lr = options_.lr, .betas = {0.9, 0.95}, .eps = 1e-8});
     if (plan_.dtype == kFloat16) {
       scaler_.emplace(optim::GradScalerOptions{.device = plan_.device});
     } else if (lookahead() > 0) {
@@ -237,11 +246,13 @@ class Trainer {
     announce();
     MetricsFile no_metrics;
     std::optional<MetricsFile> file;
-    if (!options_.metrics.empty()) file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
+    if (!options_.metrics.empty())
+      file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
     MetricsFile& metrics = file ? *file : no_metrics;
     const double rate = measured_gemm_rate(plan_.dtype, plan_.device);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
-    auto step = compile([this](Tensor tokens, Tensor targets) { return train_step(tokens, targets); }, compile_options());
+    auto step =
+        compile([this](Tensor tokens, Tensor targets) { return train_step(tokens, targets); }, compile_options());
     const bool moe = family_.name == "moe";
 
     Progress progress(state_.step, options_.steps);
@@ -261,7 +272,8 @@ class Trainer {
           internal::fail(Code::kInternal,
                          cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
                              std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
-                             step.first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows), to_tensor(f.batch.targets, f.batch.rows))));
+                             step.first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows),
+                                                  to_tensor(f.batch.targets, f.batch.rows))));
         }
         state_.step = f.step;
         state_.samples = f.samples;
@@ -289,7 +301,8 @@ class Trainer {
       optimizer_->set_lr(f.lr);
       {
         // Let go before the next step takes such tensors: they lie where these do.
-        const Tensor tokens = to_tensor(f.batch.tokens, f.batch.rows), targets = to_tensor(f.batch.targets, f.batch.rows);
+        const Tensor tokens = to_tensor(f.batch.tokens, f.batch.rows),
+                     targets = to_tensor(f.batch.targets, f.batch.rows);
         if (plan_.mesh.size() > 1 && !planned_) {
           step.prepare(tokens, targets);
           tell_plan(internal::plan_report(*step.core(), "cpu"));
@@ -330,7 +343,8 @@ class Trainer {
   // How the step is laid over the mesh, before it first runs.
   void tell_plan(const dist::PlanReport& report) {
     if (plan_.saved_hash != 0 && plan_.saved_hash != report.hash())
-      std::printf("note: %s was saved of another step or setting; its placements hold, its collectives may differ\n", options_.plan.c_str());
+      std::printf("note: %s was saved of another step or setting; its placements hold, its collectives may differ\n",
+                  options_.plan.c_str());
     if (!options_.save_plan.empty()) dist::save_plan(report, io::resolve_path(options_.save_plan));
     if (options_.show_plan) std::printf("%s\n", report.to_string().c_str());
     std::fflush(stdout);
@@ -410,7 +424,8 @@ class Trainer {
 
   double evaluate() {
     if (!eval_) {
-      eval_loader_.emplace(split_.validation, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed, "validation"});
+      eval_loader_.emplace(split_.validation,
+                           data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed, "validation"});
       eval_.emplace(
           [this](const Tensor& tokens, const Tensor& targets) {
             NoGrad guard;
@@ -467,16 +482,11 @@ class Trainer {
   }
 
   std::map<std::string, std::string> run_flags() const {
-    return {{"config", plan_.config_name},
-            {"data", options_.data},
-            {"steps", cat(options_.steps)},
-            {"batch_size", cat(options_.batch_size)},
-            {"seq_len", cat(options_.seq_len)},
-            {"lr", cat(options_.lr)},
-            {"warmup", cat(options_.warmup)},
-            {"grad_accum", cat(options_.grad_accum)},
-            {"dtype", options_.dtype},
-            {"seed", cat(options_.seed)}};
+    return {{"config", plan_.config_name},      {"data", options_.data},
+            {"steps", cat(options_.steps)},     {"batch_size", cat(options_.batch_size)},
+            {"seq_len", cat(options_.seq_len)}, {"lr", cat(options_.lr)},
+            {"warmup", cat(options_.warmup)},   {"grad_accum", cat(options_.grad_accum)},
+            {"dtype", options_.dtype},          {"seed", cat(options_.seed)}};
   }
 
   void restore() {
@@ -491,7 +501,8 @@ class Trainer {
                "); give the --config it was made with (", s.run.count("config") ? s.run["config"] : "unknown", ")");
     for (auto& [flag, value] : run_flags())
       if (s.run.count(flag) && s.run[flag] != value)
-        std::printf("note: --%s was '%s' and is now '%s'; the run goes on with the new one\n", flag.c_str(), s.run[flag].c_str(), value.c_str());
+        std::printf("note: --%s was '%s' and is now '%s'; the run goes on with the new one\n", flag.c_str(),
+                    s.run[flag].c_str(), value.c_str());
     load_cells(folder, "model", model_cells());
     load_cells(folder, "optimizer", optimizer_cells());
     state_ = s;
@@ -507,11 +518,12 @@ class Trainer {
 
   void announce() {
     const int64_t n = model_->num_parameters();
-    std::printf("%s %s: %.2f M parameters, %s, %s\n", family_.name.c_str(), plan_.config_name.c_str(), n * 1e-6, options_.dtype.c_str(),
+    std::printf("%s %s: %.2f M parameters, %s, %s\n", family_.name.c_str(), plan_.config_name.c_str(), n * 1e-6,
+                options_.dtype.c_str(),
                 plan_.on_text ? cat(split_.train.size(), " tokens of text").c_str() : "random tokens");
     const int ranks = plan_.mesh.size();
-    std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)%s\n", options_.steps, options_.batch_size, options_.seq_len,
-                num_threads(), cat(selected_isa()).c_str(),
+    std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)%s\n", options_.steps, options_.batch_size,
+                options_.seq_len, num_threads(), cat(selected_isa()).c_str(),
                 ranks > 1 ? cat(", ", ranks, " ranks as ", plan_.mesh.to_string()).c_str() : "");
     std::fflush(stdout);
   }
@@ -521,7 +533,8 @@ class Trainer {
     const std::string prompt = "\n";
     std::vector<int32_t> ids = tokenizer_->encode(prompt);
     model_->eval();
-    generate(*model_, ids, {.max_new_tokens = options_.sample_tokens, .temperature = 0.8, .top_k = 40, .seed = options_.seed},
+    generate(*model_, ids,
+             {.max_new_tokens = options_.sample_tokens, .temperature = 0.8, .top_k = 40, .seed = options_.seed},
              [&](int32_t id) {
                std::fputs(tokenizer_->decode({&id, 1}).c_str(), stdout);
                std::fflush(stdout);

@@ -99,9 +99,10 @@ const BlockMask::Data& BlockMask::data(const char* what) const {
 
 const BlockMask::Data& BlockMask::lists_for(const char* what) const {
   const Data& d = data(what);
-  WEFT_CHECK_AS(kFailedPrecondition, !d.traced, "BlockMask::", what,
-                ": the mask reads tensors of the function that is being captured, so its blocks are known only when the "
-                "step runs; make the block mask outside, or leave it to flex_attention");
+  WEFT_CHECK_AS(
+      kFailedPrecondition, !d.traced, "BlockMask::", what,
+      ": the mask reads tensors of the function that is being captured, so its blocks are known only when the "
+      "step runs; make the block mask outside, or leave it to flex_attention");
   return d;
 }
 bool BlockMask::traced() const { return data("traced").traced; }

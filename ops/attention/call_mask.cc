@@ -21,7 +21,7 @@ struct Kept {
 
 /// Masks that were made lately, the last first: the layers of a step and its backward ask for the same one.
 struct Cache {
-  static constexpr size_t kMost = 256;  // every rank of a process has its own
+  static constexpr size_t kMost = 256;                      // every rank of a process has its own
   static constexpr int64_t kMostBytes = int64_t{64} << 20;  // of all; a mask that takes more than half is not kept
   Mutex mutex;
   std::list<std::shared_ptr<const Kept>> all WEFT_GUARDED_BY(mutex);

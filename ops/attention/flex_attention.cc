@@ -19,7 +19,8 @@ constexpr const char* kOp = "flex_attention";
 thread_local bool keep_nodes = false;
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentionOptions& o) {
-  WEFT_CHECK(is_floating(q.dtype()) && itemsize(q.dtype()) > 1, kOp, ": q is ", q.dtype(), "; need f32, bf16, f16 or f64");
+  WEFT_CHECK(is_floating(q.dtype()) && itemsize(q.dtype()) > 1, kOp, ": q is ", q.dtype(),
+             "; need f32, bf16, f16 or f64");
   WEFT_CHECK(k.dtype() == q.dtype() && v.dtype() == q.dtype(), kOp, ": dtypes of q, k, v are ", q.dtype(), ", ",
              k.dtype(), ", ", v.dtype(), "; need one");
   WEFT_CHECK(q.dim() == 4 && k.dim() == 4 && v.dim() == 4, kOp, ": q ", q.shape(), ", k ", k.shape(), ", v ", v.shape(),
@@ -32,18 +33,19 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentio
   if (paged) {
     const Tensor& t = o.page_table;
     WEFT_CHECK(is_integral(t.dtype()) && t.dim() == 2 && t.size(0) == q.size(0), kOp, ": page_table is ", t.type(),
-               " for q ", q.shape(), "; need integers [B, pages of an entry], as in i32[", q.size(0), ", 16] for pages k ",
-               Shape{64, k.size(1), 128, k.size(3)});
+               " for q ", q.shape(), "; need integers [B, pages of an entry], as in i32[", q.size(0),
+               ", 16] for pages k ", Shape{64, k.size(1), 128, k.size(3)});
     WEFT_CHECK(k.size(0) > 0, kOp, ": k ", k.shape(), " has no pages; need one or more");
   }
   const int64_t keys = k.size(2) * (paged ? o.page_table.size(1) : 1);
-  WEFT_CHECK(paged || k.size(0) == q.size(0) || k.size(0) == 1, kOp, ": batch of q is ", q.size(0), " and of k and v ", k.size(0),
-             "; need the same, or 1 for keys that all share");
+  WEFT_CHECK(paged || k.size(0) == q.size(0) || k.size(0) == 1, kOp, ": batch of q is ", q.size(0), " and of k and v ",
+             k.size(0), "; need the same, or 1 for keys that all share");
   WEFT_CHECK(q.size(1) == k.size(1) || o.enable_gqa, kOp, ": q has ", q.size(1), " heads, k and v have ", k.size(1),
              "; set .enable_gqa = true if neighbouring query heads share a key head");
   WEFT_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, kOp, ": ", q.size(1), " query heads and ", k.size(1),
              " key heads; need a multiple");
-  WEFT_CHECK(!(o.block_mask && o.mask_mod), kOp, ": got both block_mask and mask_mod; need one: "
+  WEFT_CHECK(!(o.block_mask && o.mask_mod), kOp,
+             ": got both block_mask and mask_mod; need one: "
              "create_block_mask(a & b, B, H, Sq, Skv) holds what two masks both let pass");
   if (o.block_mask) o.block_mask.check_fits(kOp, q.size(0), q.size(1), q.size(2), keys);
   WEFT_CHECK(o.dropout_p >= 0 && o.dropout_p < 1, kOp, ": dropout_p is ", o.dropout_p, "; need 0 or more, below 1");

@@ -35,7 +35,10 @@ std::vector<Tensor> operands(const Sizes& s, DType t, uint64_t seed) {
 }
 
 FlexAttentionOptions with(ScoreMod score, MaskMod mask, double dropout = 0) {
-  return {.score_mod = std::move(score), .mask_mod = std::move(mask), .scale = 0.4, .enable_gqa = true,
+  return {.score_mod = std::move(score),
+          .mask_mod = std::move(mask),
+          .scale = 0.4,
+          .enable_gqa = true,
           .dropout_p = dropout};
 }
 
@@ -63,7 +66,8 @@ TEST(FlexAttention, IsWhatLoopsCompute) {
         Real sum = 0, most = -std::numeric_limits<Real>::infinity();
         for (int64_t j = 0; j < s.skv; ++j) {
           Real dot = 0;
-          for (int64_t d = 0; d < s.d; ++d) dot += q[((b * s.hq + h) * s.sq + i) * s.d + d] * k[(kv * s.skv + j) * s.d + d];
+          for (int64_t d = 0; d < s.d; ++d)
+            dot += q[((b * s.hq + h) * s.sq + i) * s.d + d] * k[(kv * s.skv + j) * s.d + d];
           const bool seen = i != 3 && i != 20 && (i + j + h) % 3 == 0;
           const Real score = dot * 0.4 * 1.5 + table[h * (s.sq + s.skv) + i - j + s.skv];
           p.push_back(seen ? std::exp(score) : 0);
@@ -215,22 +219,32 @@ TEST(FlexAttention, ModsAndGradientsOfTheirTables) {
                bias = random_tensor(kFloat32, {s.hq, s.sq + s.skv}, random),
                docs = random_tensor(kInt64, {s.skv}, random, 0, 3), one = random_tensor(kFloat32, {}, random, 0.5, 1);
   for (DType t : {kFloat32, kBFloat16}) {
-    check(s, t, {slopes}, [](std::span<const Tensor> in) {
-      const Tensor a = in[0];
-      return with([a](const Score& c) { return c.value + a[c.h] * (c.kv - c.q); }, kCausal);
-    }, 1, 210);
-    check(s, t, {bias, one}, [](std::span<const Tensor> in) {
-      const Tensor a = in[0], m = in[1];
-      return with([a, m](const Score& c) { return c.value * m + a[c.h][c.q - c.kv + 140]; }, {});
-    }, 1, 8);
-    check(s, t, {}, [](std::span<const Tensor>) {
-      return with([](const Score& c) { return tanh(c.value / 2.0) * 2.0; }, kCausal);
-    }, 1, 8);
-    check(s, t, {docs}, [](std::span<const Tensor> in) {
-      const Tensor doc = in[0];
-      return with([](const Score& c) { return c.value + cast(c.q - c.kv, kFloat32) * 0.01; },
-                  [doc](Index, Index, Index q, Index kv) { return doc[q] == doc[kv]; });
-    }, 1, 8);
+    check(
+        s, t, {slopes},
+        [](std::span<const Tensor> in) {
+          const Tensor a = in[0];
+          return with([a](const Score& c) { return c.value + a[c.h] * (c.kv - c.q); }, kCausal);
+        },
+        1, 210);
+    check(
+        s, t, {bias, one},
+        [](std::span<const Tensor> in) {
+          const Tensor a = in[0], m = in[1];
+          return with([a, m](const Score& c) { return c.value * m + a[c.h][c.q - c.kv + 140]; }, {});
+        },
+        1, 8);
+    check(
+        s, t, {},
+        [](std::span<const Tensor>) { return with([](const Score& c) { return tanh(c.value / 2.0) * 2.0; }, kCausal); },
+        1, 8);
+    check(
+        s, t, {docs},
+        [](std::span<const Tensor> in) {
+          const Tensor doc = in[0];
+          return with([](const Score& c) { return c.value + cast(c.q - c.kv, kFloat32) * 0.01; },
+                      [doc](Index, Index, Index q, Index kv) { return doc[q] == doc[kv]; });
+        },
+        1, 8);
   }
 }
 
@@ -269,9 +283,8 @@ TEST(FlexAttention, BlockMasksChangeNothingButTheWork) {
       const std::vector<Tensor> x = operands(s, t, 14);
       const BlockMask blocks = create_block_mask(m, 1, s.hq, s.sq, s.skv, {.block_size = {64, 128}});
       const std::vector<Tensor> with_mod = run(x, {}, [&](auto) { return with({}, m); });
-      const std::vector<Tensor> with_blocks = run(x, {}, [&](auto) {
-        return FlexAttentionOptions{.block_mask = blocks, .scale = 0.4, .enable_gqa = true};
-      });
+      const std::vector<Tensor> with_blocks = run(
+          x, {}, [&](auto) { return FlexAttentionOptions{.block_mask = blocks, .scale = 0.4, .enable_gqa = true}; });
       for (size_t i = 0; i < with_mod.size(); ++i) EXPECT_TRUE(testing::same_bits(with_mod[i], with_blocks[i])) << i;
     }
     check(s, kFloat32, {}, [&](auto) {
@@ -331,8 +344,9 @@ TEST(FlexAttention, ErrorsSayWhatAndHow) {
             std::string::npos);
   EXPECT_NE(error(q[0], k, k).find("need 4 dims each: [batch, heads, sequence, head_dim]"), std::string::npos);
   EXPECT_NE(error(q, k.to(kBFloat16), k).find("dtypes of q, k, v are f32, bf16, f32; need one"), std::string::npos);
-  EXPECT_NE(error(ones({3, 2, 8, 16}), ones({2, 2, 8, 16}), ones({2, 2, 8, 16})).find("batch of q is 3 and of k and v 2"),
-            std::string::npos);
+  EXPECT_NE(
+      error(ones({3, 2, 8, 16}), ones({2, 2, 8, 16}), ones({2, 2, 8, 16})).find("batch of q is 3 and of k and v 2"),
+      std::string::npos);
 }
 
 // On request f64 attention is a node of the graph, which gives the bits of the primitives.
@@ -366,7 +380,8 @@ TEST(FlexAttention, F64AsANode) {
   EXPECT_EQ(nodes(*kept), 1);
   const std::vector<Tensor> want = interpret(*plain, x), got = interpret(*kept, x);
   EXPECT_TRUE(testing::same_bits(got.back(), want.back()));
-  for (size_t i = 0; i < want.size(); ++i) EXPECT_TRUE(testing::close(got[i], testing::to_reals(want[i]), kFloat64, 1000)) << i;
+  for (size_t i = 0; i < want.size(); ++i)
+    EXPECT_TRUE(testing::close(got[i], testing::to_reals(want[i]), kFloat64, 1000)) << i;
 }
 
 }  // namespace

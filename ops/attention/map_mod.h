@@ -8,7 +8,7 @@ namespace weft::internal {
 
 /// One place where a mod reads a table: flat row-major positions (i64), and what stands there.
 struct TableRead {
-  int input = 0;      // of the mod's graph
+  int input = 0;     // of the mod's graph
   Tensor at, value;  // of one shape (but see TableReads), which broadcasts to the scores'
 };
 

@@ -81,7 +81,8 @@ MaskMod document_offsets(const Tensor& cu_seqlens, MaskMod inner) {
 MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k, MaskMod inner) {
   const std::vector<int64_t> q = offsets_of("cu_seqlens_q", cu_seqlens_q), k = offsets_of("cu_seqlens_k", cu_seqlens_k);
   WEFT_CHECK(q.size() == k.size(), "attention::document_offsets: cu_seqlens_q is ", cu_seqlens_q.type(),
-             " and cu_seqlens_k is ", cu_seqlens_k.type(), "; need as many documents in both, as in {0, 1, 4} and {0, 3, 7}");
+             " and cu_seqlens_k is ", cu_seqlens_k.type(),
+             "; need as many documents in both, as in {0, 1, 4} and {0, 3, 7}");
   // Of each position its document (none behind the last), and what stands for the document's first position.
   std::vector<int64_t> of_q(q.back() + 1, -1), of_k(k.back() + 1, -2), first_q(q.back() + 1), first_k(k.back() + 1);
   for (size_t d = 0; d + 1 < q.size(); ++d) {
@@ -91,12 +92,12 @@ MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k,
     std::fill(first_k.begin() + k[d], first_k.begin() + k[d + 1], k[d]);
   }
   const int64_t end_q = q.back(), end_k = k.back();
-  return [of_q = integers(of_q, {end_q + 1}), of_k = integers(of_k, {end_k + 1}),
-          first_q = integers(first_q, {end_q + 1}), first_k = integers(first_k, {end_k + 1}), end_q, end_k,
-          inner](Index b, Index h, Index i, Index j) {
-    const Tensor at = minimum(i, end_q), to = minimum(j, end_k);
-    return (of_q[at] == of_k[to]) & inner(b, h, Index(i - first_q[at]), Index(j - first_k[to]));
-  };
+  return
+      [of_q = integers(of_q, {end_q + 1}), of_k = integers(of_k, {end_k + 1}), first_q = integers(first_q, {end_q + 1}),
+       first_k = integers(first_k, {end_k + 1}), end_q, end_k, inner](Index b, Index h, Index i, Index j) {
+        const Tensor at = minimum(i, end_q), to = minimum(j, end_k);
+        return (of_q[at] == of_k[to]) & inner(b, h, Index(i - first_q[at]), Index(j - first_k[to]));
+      };
 }
 
 MaskMod padding(const Tensor& lengths) {

@@ -46,8 +46,9 @@ namespace {
 void check_ops(const Graph& g, const char* what) {
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    const bool indexing = (n.op == &index_select_op && n.attrs.i("dim") == 0 && g.type(n.inputs[1]).shape.numel() == 1) ||
-                          n.op == &reshape_op;
+    const bool indexing =
+        (n.op == &index_select_op && n.attrs.i("dim") == 0 && g.type(n.inputs[1]).shape.numel() == 1) ||
+        n.op == &reshape_op;
     const bool scalar = n.op->is(kPointwise) && n.outputs[0].shape.empty();
     WEFT_CHECK(indexing || scalar || n.op->is(kStructural) || n.op == &constant_op, what, ": uses ", n.op->name,
                n.line.line ? " at " : "", n.line.to_string(),
@@ -162,7 +163,8 @@ Ref<Graph> on_cpu(const Graph& from) {
 Body traced(const char* what, Device device, std::vector<TensorType> types,
             const std::function<Tensor(std::span<const Tensor>)>& mod) {
   auto body_with = [&] {
-    return hoisted(capture_body([&](std::span<const Tensor> in) { return std::vector<Tensor>{mod(in)}; }, types), types.size());
+    return hoisted(capture_body([&](std::span<const Tensor> in) { return std::vector<Tensor>{mod(in)}; }, types),
+                   types.size());
   };
   Body body;
   try {

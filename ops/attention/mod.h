@@ -29,8 +29,8 @@ class ScoreMod {
   using Fn = std::function<Tensor(const Score&)>;
   ScoreMod() = default;
   template <class F>
-    requires(std::is_invocable_r_v<Tensor, F&, const Score&> && !std::is_same_v<std::decay_t<F>, ScoreMod>)
-  ScoreMod(F fn) : fn_(std::move(fn)) {}
+  requires(std::is_invocable_r_v<Tensor, F&, const Score&> && !std::is_same_v<std::decay_t<F>, ScoreMod>) ScoreMod(F fn)
+      : fn_(std::move(fn)) {}
   Tensor operator()(const Score& s) const { return fn_(s); }
   explicit operator bool() const { return static_cast<bool>(fn_); }
   /// What the mod makes of the score as if it stood at (q + dq, kv + dkv).
@@ -46,9 +46,9 @@ class MaskMod {
   using Fn = std::function<Tensor(Index, Index, Index, Index)>;
   MaskMod() = default;
   template <class F>
-    requires(std::is_invocable_r_v<Tensor, F&, Index, Index, Index, Index> &&
-             !std::is_same_v<std::decay_t<F>, MaskMod>)
-  MaskMod(F fn) : fn_(std::move(fn)) {}
+  requires(std::is_invocable_r_v<Tensor, F&, Index, Index, Index, Index> && !std::is_same_v<std::decay_t<F>, MaskMod>)
+      MaskMod(F fn)
+      : fn_(std::move(fn)) {}
   Tensor operator()(const Index& b, const Index& h, const Index& q, const Index& kv) const { return fn_(b, h, q, kv); }
   explicit operator bool() const { return static_cast<bool>(fn_); }
   /// The mask as it is at (q + dq, kv + dkv). With dq = Skv - Sq the last query meets the last key, as in

@@ -25,7 +25,8 @@ namespace internal {
 
 /// Operand positions of an attention node.
 struct AttentionOperands {
-  int score_first = 3, score_tables = 0, mask_first = 3, mask_tables = 0, blocks = -1, dropout = -1, places = -1, pages = -1;
+  int score_first = 3, score_tables = 0, mask_first = 3, mask_tables = 0, blocks = -1, dropout = -1, places = -1,
+      pages = -1;
   int count = 3;  // attention's own operands
   AttentionOperands(const Attrs& attrs);
 };

@@ -26,8 +26,10 @@ class Interpreted final : public TileMod {
     NoGrad guard;
     Tensor raw = Tensor::empty({kFloat32, Device::cpu(), {t.rows, t.cols}});
     copy(scores, t.ld, data(raw), t.cols, t);
-    copy(broadcast_to(map_mod(*mod_, 5, operands(t, mul(raw, static_cast<double>(t.scale)))), raw.shape()).contiguous().data<float>(), t.cols, scores, t.ld,
-         t);
+    copy(broadcast_to(map_mod(*mod_, 5, operands(t, mul(raw, static_cast<double>(t.scale)))), raw.shape())
+             .contiguous()
+             .data<float>(),
+         t.cols, scores, t.ld, t);
   }
 
   void backward(const kernels::ScoreTile& t, const float* raw, float* grad, float* const* table_grad) const override {

@@ -67,8 +67,8 @@ Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg&
   LineScope line(query.line());
 
   const int64_t hq = q.dim() > 2 ? q.size(-3) : 1, hk = k.dim() > 2 ? k.size(-3) : 1, hv = v.dim() > 2 ? v.size(-3) : 1;
-  const Shape batch = broadcast_shapes(broadcast_shapes(leading(q.shape(), 3), leading(k.shape(), 3), kOp),
-                                       leading(v.shape(), 3), kOp);
+  const Shape batch =
+      broadcast_shapes(broadcast_shapes(leading(q.shape(), 3), leading(k.shape(), 3), kOp), leading(v.shape(), 3), kOp);
   int64_t heads = hq, kv_heads = std::max(hk, hv);
   if (options.enable_gqa) {
     WEFT_CHECK(hk == hv && hk > 0 && hq % hk == 0, kOp, ": ", hq, " query heads, ", hk, " key and ", hv,

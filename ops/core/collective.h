@@ -10,13 +10,14 @@
 
 namespace weft {
 
-extern const OpDef all_reduce_op;       // x {axes, op: sum avg max min, identity_grad?}
-extern const OpDef all_gather_op;       // x {axes, dim, parts, sizes?}: the ranks' x along dim; sizes "2,1,1" if uneven
-extern const OpDef reduce_scatter_op;   // x {axes, op, dim, parts, sizes?, extent?}: extent of the own part if uneven
-extern const OpDef all_to_all_op;       // x {axes, split_dim, concat_dim, parts, split_sizes?, concat_sizes?, extent?}
-extern const OpDef all_to_all_rows_op;  // x, send i64[parts], recv i64[parts] {axes, rows, factor?}: the rest of rows is
-                                        // zero; factor: what the bound came from, for the error
-extern const OpDef permute_ranks_op;    // x {axes, shift}: that of rank - shift, in a ring
+extern const OpDef all_reduce_op;      // x {axes, op: sum avg max min, identity_grad?}
+extern const OpDef all_gather_op;      // x {axes, dim, parts, sizes?}: the ranks' x along dim; sizes "2,1,1" if uneven
+extern const OpDef reduce_scatter_op;  // x {axes, op, dim, parts, sizes?, extent?}: extent of the own part if uneven
+extern const OpDef all_to_all_op;      // x {axes, split_dim, concat_dim, parts, split_sizes?, concat_sizes?, extent?}
+extern const OpDef
+    all_to_all_rows_op;               // x, send i64[parts], recv i64[parts] {axes, rows, factor?}: the rest of rows is
+                                      // zero; factor: what the bound came from, for the error
+extern const OpDef permute_ranks_op;  // x {axes, shift}: that of rank - shift, in a ring
 extern const OpDef broadcast_ranks_op;  // x {axes, root}
 extern const OpDef send_op;             // x {axes, peer} -> 0-d zero, the receipt
 extern const OpDef recv_op;             // like {axes, peer} -> a value of like's type

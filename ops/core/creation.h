@@ -64,9 +64,9 @@ namespace internal {
 const Tensor& tensor_of(const Arg& x, const char* op);
 }  // namespace internal
 
-extern const OpDef constant_op;     // () -> 0-d {value: f64 or i64, dtype, device?}
-extern const OpDef iota_op;         // () -> [size] {size, dtype, start, step: f64 or i64, device?}
-extern const OpDef random_bits_op;  // (seed, step) -> i32 {shape, op_id, device?}
+extern const OpDef constant_op;        // () -> 0-d {value: f64 or i64, dtype, device?}
+extern const OpDef iota_op;            // () -> [size] {size, dtype, start, step: f64 or i64, device?}
+extern const OpDef random_bits_op;     // (seed, step) -> i32 {shape, op_id, device?}
 extern const OpDef random_bits_at_op;  // (seed, step, base) -> i32 {shape, strides, op_id, device?}
 std::span<const OpDef* const> creation_ops();
 

@@ -140,7 +140,7 @@ DimMap dims_dot(const Attrs& attrs, std::span<const TensorType> in, std::span<co
 
 DimMap dims_grouped(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   return groups_mode(attrs) == "rows" ? DimMap::parse("r~ k, e? k n, o? -> r~ n", in, out)
-                                          : DimMap::parse("r~ k, r~ n, o? -> e? k n", in, out);
+                                      : DimMap::parse("r~ k, r~ n, o? -> e? k n", in, out);
 }
 
 Cost cost_grouped(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {

@@ -509,9 +509,9 @@ const OpDef dynamic_slice_op = {
 };
 
 std::span<const OpDef* const> index_ops() {
-  static const OpDef* const all[] = {
-      &gather_op,        &scatter_add_op, &index_select_op, &index_add_op, &index_copy_op,
-      &dynamic_update_slice_op, &dynamic_slice_op, &sort_op, &topk_op};
+  static const OpDef* const all[] = {&gather_op,        &scatter_add_op, &index_select_op,
+                                     &index_add_op,     &index_copy_op,  &dynamic_update_slice_op,
+                                     &dynamic_slice_op, &sort_op,        &topk_op};
   return all;
 }
 

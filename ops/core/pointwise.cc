@@ -54,7 +54,8 @@ DType result_type(std::span<const Arg* const> args) {
       have = true;
     }
   };
-  lower([](const Arg& a, DType* d) { return a.is_tensor() && a.tensor().dim() == 0 && (*d = a.tensor().dtype(), true); });
+  lower(
+      [](const Arg& a, DType* d) { return a.is_tensor() && a.tensor().dim() == 0 && (*d = a.tensor().dtype(), true); });
   lower([](const Arg& a, DType* d) {
     if (a.is_tensor()) return false;
     *d = a.kind() == Arg::kFloat ? kFloat32 : a.kind() == Arg::kInt ? kInt64 : kBool;
@@ -66,7 +67,8 @@ DType result_type(std::span<const Arg* const> args) {
 Tensor number(const Arg& a, DType dtype, Device device) {
   const bool exact = a.kind() != Arg::kFloat;
   if (thread_state.capture || device.type != DeviceType::kCpu)
-    return exact && !is_floating(dtype) ? constant(a.integer(), dtype, device, a.line()) : constant(a.number(), dtype, device, a.line());
+    return exact && !is_floating(dtype) ? constant(a.integer(), dtype, device, a.line())
+                                        : constant(a.number(), dtype, device, a.line());
   Tensor t = Tensor::empty({dtype, device, {}});
   StridedView v{t.get().storage->data(), dtype, {}, {}};
   if (exact && !is_floating(dtype)) {
@@ -84,7 +86,8 @@ Tensor finish(Pw op, std::span<const Tensor* const> in, DType result, const Shap
   const OpDef& record = internal::pointwise_records()[static_cast<int>(op)];
   const TensorImpl& lead = in.back()->get();
   const TensorType type{result, lead.type.device, shape};
-  if (thread_state.capture || lead.type.device.type != DeviceType::kCpu) return dispatch_pointwise(record, in, type, line);
+  if (thread_state.capture || lead.type.device.type != DeviceType::kCpu)
+    return dispatch_pointwise(record, in, type, line);
   const int64_t n = shape.numel();
   const void* data[3];
   uint32_t scalars = 0;
@@ -121,7 +124,8 @@ void check_type(Pw op, DType dtype) {
 
 DType computed_in(Pw op, DType t) {
   if (kernels::pointwise_info(op).types == PwTypes::FLOAT && !is_floating(t)) return kFloat32;
-  if (kernels::pointwise_info(op).types == PwTypes::NUMERIC && t == kBool && (op == Pw::add || op == Pw::mul)) return kInt64;
+  if (kernels::pointwise_info(op).types == PwTypes::NUMERIC && t == kBool && (op == Pw::add || op == Pw::mul))
+    return kInt64;
   return t;
 }
 
@@ -147,7 +151,8 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
   }
   if (a.is_tensor() && b.is_tensor() && a.tensor().defined() && b.tensor().defined()) {
     const TensorImpl &ta = a.tensor().get(), &tb = b.tensor().get();
-    if (ta.type.dtype == tb.type.dtype && ta.type.shape == tb.type.shape && kernels::pointwise_takes(op, ta.type.dtype)) {
+    if (ta.type.dtype == tb.type.dtype && ta.type.shape == tb.type.shape &&
+        kernels::pointwise_takes(op, ta.type.dtype)) {
       const Tensor* operands[] = {&a.tensor(), &b.tensor()};
       return finish(op, operands, info.bool_result ? kBool : ta.type.dtype, ta.type.shape, line);
     }
@@ -162,7 +167,8 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
   const DType dtype = computed_in(op, result_type(args));
   check_type(op, dtype);
   Tensor in[2];
-  for (int i = 0; i < 2; ++i) in[i] = args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : number(*args[i], dtype, device);
+  for (int i = 0; i < 2; ++i)
+    in[i] = args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : number(*args[i], dtype, device);
   Shape shape = in[0].shape().empty() ? in[1].shape() : in[0].shape();
   if (!in[0].shape().empty() && !in[1].shape().empty() && !(in[0].shape() == in[1].shape())) {
     shape = broadcast_shapes(in[0].shape(), in[1].shape(), info.name);
@@ -184,7 +190,8 @@ Tensor ternary(Pw op, const Arg& c, const Arg& a, const Arg& b) {
   Tensor in[3] = {c.tensor(), {}, {}};
   Shape shape = in[0].shape();
   for (int i = 0; i < 2; ++i) {
-    in[i + 1] = args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : number(*args[i], dtype, c.tensor().device());
+    in[i + 1] =
+        args[i]->is_tensor() ? as(args[i]->tensor(), dtype, line) : number(*args[i], dtype, c.tensor().device());
     const Shape& s = in[i + 1].shape();
     if (shape.empty()) {
       shape = s;

@@ -11,7 +11,9 @@ using kernels::Pw;
 
 // True if `text` mentions the identifier `name`: tells which values a derivative reads, hence which memory it keeps.
 constexpr bool mentions(std::string_view text, char name) {
-  auto word = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; };
+  auto word = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  };
   for (size_t i = 0; i < text.size(); ++i)
     if (text[i] == name && (i == 0 || !word(text[i - 1])) && (i + 1 == text.size() || !word(text[i + 1]))) return true;
   return false;
@@ -31,7 +33,8 @@ Types infer_pointwise(const InferCall& c) {
   }
   if (first) WEFT_CHECK(c.in[0].dtype == kBool, "where: the condition is ", c.in[0].dtype, "; need bool");
   for (size_t i = first; i < c.in.size(); ++i)
-    WEFT_CHECK(c.in[i].dtype == lead.dtype, c.op.name, ": operands are ", lead.dtype, " and ", c.in[i].dtype, "; need one dtype");
+    WEFT_CHECK(c.in[i].dtype == lead.dtype, c.op.name, ": operands are ", lead.dtype, " and ", c.in[i].dtype,
+               "; need one dtype");
   WEFT_CHECK(kernels::pointwise_takes(op, lead.dtype), c.op.name, ": does not take ", lead.dtype);
   return {TensorType{info.bool_result ? kBool : lead.dtype, lead.device, shape}};
 }
@@ -79,11 +82,11 @@ std::vector<Sample> samples_of(Pw op, double lo, double hi) {
   return s;
 }
 
-#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc)                           \
-  Grads vjp_##name(const VjpCall& c) {                                                   \
-    [[maybe_unused]] const Tensor &g = c.grad[0], &x = c.in[0], &y = c.out[0];           \
-    return {Tensor(vjp)};                                                                \
-  }                                                                                      \
+#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc)                 \
+  Grads vjp_##name(const VjpCall& c) {                                         \
+    [[maybe_unused]] const Tensor &g = c.grad[0], &x = c.in[0], &y = c.out[0]; \
+    return {Tensor(vjp)};                                                      \
+  }                                                                            \
   std::vector<Sample> samples_##name() { return samples_of(Pw::name, lo, hi); }
 #define WEFT_TEST(name, types, expr, doc) \
   std::vector<Sample> samples_##name() { return samples_of(Pw::name, -1, 1); }
@@ -95,11 +98,11 @@ std::vector<Sample> samples_of(Pw op, double lo, double hi) {
   std::vector<Sample> samples_##name() { return samples_of(Pw::name, lo, hi); }
 #define WEFT_COMPARE(name, types, expr, doc) \
   std::vector<Sample> samples_##name() { return samples_of(Pw::name, 0, 2); }
-#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc)                                                    \
-  Grads vjp_##name(const VjpCall& op) {                                                                              \
-    [[maybe_unused]] const Tensor &g = op.grad[0], &c = op.in[0], &a = op.in[1], &b = op.in[2];                      \
+#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc)                                                      \
+  Grads vjp_##name(const VjpCall& op) {                                                                                \
+    [[maybe_unused]] const Tensor &g = op.grad[0], &c = op.in[0], &a = op.in[1], &b = op.in[2];                        \
     return {Tensor(), op.needs(1) ? fit(Tensor(vjp_a), a) : Tensor(), op.needs(2) ? fit(Tensor(vjp_b), b) : Tensor()}; \
-  }                                                                                                                  \
+  }                                                                                                                    \
   std::vector<Sample> samples_##name() { return samples_of(Pw::name, -3, 3); }
 #include "ops/kernels/pointwise.inc"
 
@@ -107,8 +110,16 @@ std::vector<Sample> samples_of(Pw op, double lo, double hi) {
 // of 0 and -0.
 constexpr bool commutes(Pw op) {
   switch (op) {
-    case Pw::add: case Pw::mul: case Pw::bit_and: case Pw::bit_or:
-    case Pw::bit_xor: case Pw::eq: case Pw::ne: case Pw::logical_and: case Pw::logical_or: case Pw::logical_xor:
+    case Pw::add:
+    case Pw::mul:
+    case Pw::bit_and:
+    case Pw::bit_or:
+    case Pw::bit_xor:
+    case Pw::eq:
+    case Pw::ne:
+    case Pw::logical_and:
+    case Pw::logical_or:
+    case Pw::logical_xor:
       return true;
     default:
       return false;
@@ -119,9 +130,12 @@ constexpr bool commutes(Pw op) {
 constexpr uint32_t linear_in(Pw op, bool* jointly) {
   *jointly = op == Pw::add || op == Pw::sub || op == Pw::where;
   switch (op) {
-    case Pw::add: case Pw::sub: case Pw::mul:
+    case Pw::add:
+    case Pw::sub:
+    case Pw::mul:
       return 3;
-    case Pw::neg: case Pw::div:
+    case Pw::neg:
+    case Pw::div:
       return 1;
     case Pw::where:
       return 6;
@@ -137,8 +151,9 @@ constexpr uint32_t reads2(std::string_view va, std::string_view vb, char first, 
   return r;
 }
 
-constexpr OpDef record(const char* name, const char* doc, Pw op, int operands, double flops, Grads (*vjp)(const VjpCall&),
-                       std::vector<Sample> (*samples)(), uint32_t reads_in, uint32_t reads_out) {
+constexpr OpDef record(const char* name, const char* doc, Pw op, int operands, double flops,
+                       Grads (*vjp)(const VjpCall&), std::vector<Sample> (*samples)(), uint32_t reads_in,
+                       uint32_t reads_out) {
   OpDef r;
   r.name = name;
   r.doc = doc;
@@ -162,13 +177,13 @@ constexpr OpDef record(const char* name, const char* doc, Pw op, int operands, d
 constexpr bool differentiable(kernels::PwTypes t) { return t != kernels::PwTypes::INT && t != kernels::PwTypes::BITS; }
 
 const OpDef kRecords[] = {
-#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc)                                                     \
-  record(#name, doc, Pw::name, 1, flops, differentiable(kernels::PwTypes::types) ? vjp_##name : nullptr, samples_##name, \
-         mentions(#vjp, 'x'), mentions(#vjp, 'y')),
+#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc)                                           \
+  record(#name, doc, Pw::name, 1, flops, differentiable(kernels::PwTypes::types) ? vjp_##name : nullptr, \
+         samples_##name, mentions(#vjp, 'x'), mentions(#vjp, 'y')),
 #define WEFT_TEST(name, types, expr, doc) record(#name, doc, Pw::name, 1, 1, nullptr, samples_##name, 0, 0),
-#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc)                                           \
-  record(#name, doc, Pw::name, 2, flops, differentiable(kernels::PwTypes::types) ? vjp_##name : nullptr, samples_##name, \
-         reads2(#vjp_a, #vjp_b, 'a', 'b'), mentions(#vjp_a, 'y') || mentions(#vjp_b, 'y')),
+#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc)                                 \
+  record(#name, doc, Pw::name, 2, flops, differentiable(kernels::PwTypes::types) ? vjp_##name : nullptr, \
+         samples_##name, reads2(#vjp_a, #vjp_b, 'a', 'b'), mentions(#vjp_a, 'y') || mentions(#vjp_b, 'y')),
 #define WEFT_COMPARE(name, types, expr, doc) record(#name, doc, Pw::name, 2, 1, nullptr, samples_##name, 0, 0),
 #define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) \
   record(#name, doc, Pw::name, 3, flops, vjp_##name, samples_##name, 1, 0),
@@ -198,7 +213,10 @@ std::vector<Sample> samples_cast() {
   std::vector<Sample> s;
   for (DType to : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kBool})
     for (DType from : {kFloat32, kInt64, kBool})
-      s.push_back({{{Shape{3, 17}, from, from == kBool ? 0. : -3., from == kBool ? 1. : 3.}}, {{"dtype", to}}, "", from == kFloat32 && to == kFloat64});
+      s.push_back({{{Shape{3, 17}, from, from == kBool ? 0. : -3., from == kBool ? 1. : 3.}},
+                   {{"dtype", to}},
+                   "",
+                   from == kFloat32 && to == kFloat64});
   s.push_back({{{Shape{0}, kFloat32, -3, 3}}, {{"dtype", kFloat64}}, "", true});
   return s;
 }

@@ -30,7 +30,7 @@ struct ForwardPlan {
   bool in_place;                              // and so few queries that it is not packed at all
   int64_t pieces;                             // the keys of a tile may be several tasks', merged afterwards
   int64_t tiles, tasks, slots;
-  int64_t packed_keys, k_bytes, v_bytes;      // packed together
+  int64_t packed_keys, k_bytes, v_bytes;  // packed together
   // In a slot:
   int64_t q, gathered, scores, p, bits, keep, row, state, slot_keys, together, slot_bytes;
   // In the workspace, after the slots:
@@ -400,7 +400,8 @@ class Forward {
       const int64_t here_ld = direct ? out_.strides[2] : s_.v_dim;
       finite &= s_.stages->finish({rows.queries, s_.v_dim, state.out + first * plan_.out_ld(), plan_.out_ld(),
                                    state.base + first, state.sum + first * kSumLanes, state.top + first, top_scale_,
-                                   here, here_ld, panel_type(out_.dtype), lse_ ? lse_ + line : nullptr, max_ ? max_ + line : nullptr});
+                                   here, here_ld, panel_type(out_.dtype), lse_ ? lse_ + line : nullptr,
+                                   max_ ? max_ + line : nullptr});
       if (direct) continue;
       for (int64_t r = 0; r < rows.queries; ++r)
         for (int64_t d = 0; d < s_.v_dim; ++d)

@@ -121,8 +121,8 @@ class Backward {
   Backward(const Attention& a, const AttentionGrad& g, char* workspace)
       : a_(a), g_(g), workspace_(workspace), plan_(a), s_(plan_.s) {
     auto check = [&](const StridedView& v, const StridedView& like, const char* name, bool wide) {
-      WEFT_CHECK(v.shape == like.shape && (v.dtype == a.q.dtype || (wide && v.dtype == kFloat32)), "attention_backward: ", name, " is ", v.dtype, " ",
-                 v.shape, "; need ", a.q.dtype, " ", like.shape);
+      WEFT_CHECK(v.shape == like.shape && (v.dtype == a.q.dtype || (wide && v.dtype == kFloat32)),
+                 "attention_backward: ", name, " is ", v.dtype, " ", v.shape, "; need ", a.q.dtype, " ", like.shape);
     };
     check(g.dq, a.q, "dq", true), check(g.dk, a.k, "dk", true), check(g.dv, a.v, "dv", true);
     StridedView out = a.q;

@@ -20,7 +20,7 @@ typedef u16 P;
 constexpr bool kNarrow = false;
 typedef float P;
 #endif
-constexpr i64 kGroup = 32;  // columns are padded to whole groups
+constexpr i64 kGroup = 32;                        // columns are padded to whole groups
 constexpr i64 kFetchKeys = 16, kFetchValues = 8;  // rows ahead
 constexpr i64 kNr = kNarrow ? 32 : 2 * kF;
 constexpr float kInf = __builtin_inff(), kMostAboveBase = 8;

@@ -24,9 +24,8 @@ AttentionSizes::AttentionSizes(const Attention& a) {
   batch = q.shape[0], heads = q.shape[1], q_len = q.shape[2], dim = q.shape[3];
   kv_batch = k.shape[0], kv_heads = k.shape[1], kv_len = k.shape[2], v_dim = v.shape[3];
   const bool batch_fits = a.pages || kv_batch == batch || kv_batch == 1;
-  WEFT_CHECK(batch_fits && v.shape[0] == kv_batch && v.shape[1] == kv_heads &&
-                 v.shape[2] == kv_len && k.shape[3] == dim && kv_heads > 0 && heads % kv_heads == 0 && heads > 0 &&
-                 dim > 0 && v_dim > 0,
+  WEFT_CHECK(batch_fits && v.shape[0] == kv_batch && v.shape[1] == kv_heads && v.shape[2] == kv_len &&
+                 k.shape[3] == dim && kv_heads > 0 && heads % kv_heads == 0 && heads > 0 && dim > 0 && v_dim > 0,
              "attention: q ", q.shape, ", k ", k.shape, ", v ", v.shape,
              "; need [B, Hq, Sq, D], [B or 1, Hkv, Skv, D], [B or 1, Hkv, Skv, Dv], Hq a multiple of Hkv");
   group = heads / kv_heads;

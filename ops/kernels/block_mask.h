@@ -13,9 +13,9 @@ struct BlockRange {
 
 /// A block mask's arrays; all of them live as long as the call that reads them.
 struct BlockMaskView {
-  int64_t batch = 1, heads = 1;            // each 1 (the same for all) or attention's own
-  int64_t q_len = 0, kv_len = 0;           // points; the last block of either may be cut
-  int64_t block_q = 128, block_kv = 128;   // multiples of 64 of the points
+  int64_t batch = 1, heads = 1;           // each 1 (the same for all) or attention's own
+  int64_t q_len = 0, kv_len = 0;          // points; the last block of either may be cut
+  int64_t block_q = 128, block_kv = 128;  // multiples of 64 of the points
   /// Rows are (batch, head, block of queries), row-major; row r has entries offsets[r] to offsets[r + 1], ascending and
   /// disjoint in keys.
   const int64_t* offsets = nullptr;

@@ -341,7 +341,8 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (p.k == 0) return no_sums(c, p, hooks.epilogue);
   if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
-  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k, {hooks.a ? std::max(hooks.a->cost, 1) : 0, hooks.b ? std::max(hooks.b->cost, 1) : 0});
+  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k,
+                  {hooks.a ? std::max(hooks.a->cost, 1) : 0, hooks.b ? std::max(hooks.b->cost, 1) : 0});
   char stack[kOnStack + 64];  // aligned by hand: AddressSanitizer's stack keeps no alignas(64)
   if (plan.workspace() <= kOnStack) workspace = stack + 64 - reinterpret_cast<uintptr_t>(stack) % 64;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");

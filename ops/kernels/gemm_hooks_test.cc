@@ -124,7 +124,8 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
 
 TEST(GemmHooks, SumsThatGoOnGiveTheBitsOfTheWholeProduct) {
   for (DType t : {kFloat32, kBFloat16, kFloat16})
-    for (const Size& s : {Size{1, 40, 50, 200}, Size{2, 130, 33, 640}, Size{1, 700, 96, 1500}, Size{1, 129, 513, 601}}) {
+    for (const Size& s :
+         {Size{1, 40, 50, 200}, Size{2, 130, 33, 640}, Size{1, 700, 96, 1500}, Size{1, 129, 513, 601}}) {
       const Array a = random(t, {s.batch, s.m, s.k}, 1), b = random(t, {s.batch, s.k, s.n}, 2);
       const Array want = product(a, b, kFloat32);
       Array c(kFloat32, {s.batch, s.m, s.n});

@@ -39,9 +39,7 @@ int64_t partial_rows(DType acc, int64_t classes, int64_t dim) {
 }
 
 /// Rows of the next chunk: products of a few rows have an order of sums of their own, so no rest is that small.
-int64_t chunk_rows(int64_t left, int64_t most) {
-  return left <= most ? left : left - most <= 4 ? most / 2 : most;
-}
+int64_t chunk_rows(int64_t left, int64_t most) { return left <= most ? left : left - most <= 4 ? most / 2 : most; }
 
 /// The sizes of chunks that there are.
 std::vector<int64_t> chunks(int64_t n, int64_t most) {

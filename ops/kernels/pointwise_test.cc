@@ -294,8 +294,8 @@ TEST(Pointwise, AccurateOverTheWholeRange) {
   std::vector<float> y(x.size());
   const int64_t n = x.size();
   const StridedView in{x.data(), kFloat32, {n}, {1}}, out{y.data(), kFloat32, {n}, {1}};
-  for (Pw op : {Pw::exp, Pw::expm1, Pw::log, Pw::log1p, Pw::sqrt, Pw::rsqrt, Pw::sin, Pw::cos, Pw::tanh, Pw::tanh_fast, Pw::sigmoid,
-                Pw::erf}) {
+  for (Pw op : {Pw::exp, Pw::expm1, Pw::log, Pw::log1p, Pw::sqrt, Pw::rsqrt, Pw::sin, Pw::cos, Pw::tanh, Pw::tanh_fast,
+                Pw::sigmoid, Pw::erf}) {
     const Reference& ref = references().at(pointwise_info(op).name);
     pointwise(op, {&in, 1}, out);
     double worst = 0;

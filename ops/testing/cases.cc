@@ -211,7 +211,8 @@ std::vector<Case> large_cases_of(const OpDef& op) {
     samples.push_back({{word, word}, {{"shape", Shape{100003}}, {"op_id", int64_t{5}}}});
   } else if (name == "random_bits_at") {
     const SampleInput word{Shape{}, kInt64, 0, 1e9};
-    samples.push_back({{word, word, word}, {{"shape", Shape{301, 333}}, {"strides", Shape{5000, 1}}, {"op_id", int64_t{5}}}});
+    samples.push_back(
+        {{word, word, word}, {{"shape", Shape{301, 333}}, {"strides", Shape{5000, 1}}, {"op_id", int64_t{5}}}});
   } else if (name == "iota") {
     samples.push_back({{}, {{"size", int64_t{100003}}, {"dtype", kFloat32}, {"start", 0.5}, {"step", 0.25}}});
   }

@@ -67,7 +67,8 @@ std::vector<RefResult> random_bits(const RefCall& c) {
 }  // namespace
 
 std::span<const RefRow> creation_references() {
-  static const RefRow rows[] = {{"constant", constant}, {"iota", iota}, {"random_bits", random_bits}, {"random_bits_at", random_bits}};
+  static const RefRow rows[] = {
+      {"constant", constant}, {"iota", iota}, {"random_bits", random_bits}, {"random_bits_at", random_bits}};
   return rows;
 }
 

@@ -161,7 +161,8 @@ std::vector<RefResult> derived_pointwise(const RefCall& c) {
     }
     if (!is_floating(out)) y = rounded(y, out);
     r.v.push_back(y);
-    const Real error = is_floating(out) && std::isfinite(y) ? c.op.flops_per_point * unit_roundoff(computed) * moves : 0;
+    const Real error =
+        is_floating(out) && std::isfinite(y) ? c.op.flops_per_point * unit_roundoff(computed) * moves : 0;
     r.bound.push_back(rounding_bound(y, error, computed, out));
   }
   return {r};

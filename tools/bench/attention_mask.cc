@@ -36,7 +36,8 @@ Tensor documents(int64_t n) {
 
 int run(const std::vector<std::string>& arguments) {
   if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
-  if (absl::GetFlag(FLAGS_longest) < 2048) usage_error(cat("--longest is ", absl::GetFlag(FLAGS_longest), "; need 2048 or more"));
+  if (absl::GetFlag(FLAGS_longest) < 2048)
+    usage_error(cat("--longest is ", absl::GetFlag(FLAGS_longest), "; need 2048 or more"));
   bench::Report report("attention_mask");
   const int repetitions = absl::GetFlag(FLAGS_repetitions);
   const std::string only = absl::GetFlag(FLAGS_only);

@@ -33,9 +33,12 @@ int run(const std::vector<std::string>& arguments) {
     report.add({name, s * 1e9, "ns", bench::kNone, goal_ns});
   };
   auto loop = [&](const char* name, double goal_ns, auto&& body) {
-    row(name, goal_ns, [&](int n) {
-      for (int i = 0; i < n; ++i) body();
-    }, 1000);
+    row(
+        name, goal_ns,
+        [&](int n) {
+          for (int i = 0; i < n; ++i) body();
+        },
+        1000);
   };
 
   const Tensor a = randn({16}), b = randn({16}), s = randn({}), t = randn({}), m = randn({8, 8}), q = randn({16, 16});

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "framework/io/json.h"
 #include "framework/cli/cli.h"
+#include "framework/io/json.h"
 #include "tools/bench/report.h"
 #include "weft.h"
 
@@ -40,8 +40,7 @@ std::vector<Case> cases() {
       {"alibi", 1.15, [] { return FlexAttentionOptions{.score_mod = attention::alibi(kHeads)}; }},
       {"softcap", 1.4, [] { return FlexAttentionOptions{.score_mod = attention::softcap(20)}; }},
       {"causal", 0.6, [] { return FlexAttentionOptions{.block_mask = blocks(attention::causal())}; }},
-      {"window_256", 0.22,
-       [] { return FlexAttentionOptions{.block_mask = blocks(attention::sliding_window(256))}; }},
+      {"window_256", 0.22, [] { return FlexAttentionOptions{.block_mask = blocks(attention::sliding_window(256))}; }},
       {"documents_300", 0.22,
        [] {
          return FlexAttentionOptions{

@@ -2,6 +2,8 @@
 // product taken in turn with it; and what the operands' values do to the rate. The shapes are those of gpt_tiny (768
 // tokens), gpt_base (4096) and moe_small: of each linear layer the forward product, the one for the input's gradient
 // (dx) and the one for the weight's (dw); attention's batched products; and the experts' grouped ones.
+#include "ops/kernels/gemm.h"
+
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -12,7 +14,6 @@
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
 #include "framework/cli/cli.h"
-#include "ops/kernels/gemm.h"
 #include "ops/kernels/kernels.h"
 #include "tools/bench/report.h"
 
@@ -86,8 +87,10 @@ struct Timed {
 
 Timed product(const Size& s, DType t, const std::string& data = "normal") {
   const Shape sa{s.batch, s.m, s.k}, sb{s.batch, s.k, s.n};
-  auto a = std::make_shared<Matrix>(t, sa, s.layout[0] == 'N' ? contiguous_strides(sa) : Shape{s.m * s.k, 1, s.m}, data);
-  auto b = std::make_shared<Matrix>(t, sb, s.layout[1] == 'N' ? contiguous_strides(sb) : Shape{s.k * s.n, 1, s.k}, data);
+  auto a =
+      std::make_shared<Matrix>(t, sa, s.layout[0] == 'N' ? contiguous_strides(sa) : Shape{s.m * s.k, 1, s.m}, data);
+  auto b =
+      std::make_shared<Matrix>(t, sb, s.layout[1] == 'N' ? contiguous_strides(sb) : Shape{s.k * s.n, 1, s.k}, data);
   auto c = std::make_shared<Matrix>(t, Shape{s.batch, s.m, s.n});
   auto w = std::make_shared<Memory>(kernels::gemm_workspace(t, t, s.batch, s.m, s.n, s.k));
   return {[=] { kernels::gemm(a->view, b->view, c->view, w->get()); },
@@ -98,19 +101,19 @@ Timed product(const Size& s, DType t, const std::string& data = "normal") {
 Timed grouped(kernels::GroupedMode mode, DType t, int64_t k, int64_t n, bool transposed) {
   const int64_t rows = 8192, groups = 8;
   const bool by_rows = mode == kernels::GroupedMode::rows;
-  auto offsets = std::make_shared<std::vector<int64_t>>(
-      std::vector<int64_t>{0, 700, 1900, 2700, 3900, 4500, 6100, 7000, rows});
+  auto offsets =
+      std::make_shared<std::vector<int64_t>>(std::vector<int64_t>{0, 700, 1900, 2700, 3900, 4500, 6100, 7000, rows});
   auto a = std::make_shared<Matrix>(t, Shape{rows, k});
-  auto b = by_rows ? std::make_shared<Matrix>(t, Shape{groups, k, n},
-                                              transposed ? Shape{k * n, 1, k} : Shape{k * n, n, 1})
-                   : std::make_shared<Matrix>(t, Shape{rows, n});
+  auto b = by_rows
+               ? std::make_shared<Matrix>(t, Shape{groups, k, n}, transposed ? Shape{k * n, 1, k} : Shape{k * n, n, 1})
+               : std::make_shared<Matrix>(t, Shape{rows, n});
   auto c = std::make_shared<Matrix>(t, by_rows ? Shape{rows, n} : Shape{groups, k, n});
   auto w = std::make_shared<Memory>(kernels::grouped_gemm_workspace(mode, t, t, groups, rows, k, n));
-  return {[=] {
-            kernels::grouped_gemm(mode, a->view, b->view, {offsets->data(), kInt64, {groups + 1}, {1}}, c->view,
-                                  w->get());
-          },
-          2.0 * static_cast<double>(rows * k) * static_cast<double>(n)};
+  return {
+      [=] {
+        kernels::grouped_gemm(mode, a->view, b->view, {offsets->data(), kInt64, {groups + 1}, {1}}, c->view, w->get());
+      },
+      2.0 * static_cast<double>(rows * k) * static_cast<double>(n)};
 }
 
 std::vector<Size> sizes() {
@@ -121,7 +124,8 @@ std::vector<Size> sizes() {
     all.push_back({model + " dx", 1, tokens, out, in, "NN"});
     all.push_back({model + " dw", 1, out, tokens, in, "TN"});
   };
-  for (auto [in, out] : {std::pair(128, 384), {128, 128}, {128, 512}, {512, 128}, {128, 96}}) linear("tiny", 768, in, out);
+  for (auto [in, out] : {std::pair(128, 384), {128, 128}, {128, 512}, {512, 128}, {128, 96}})
+    linear("tiny", 768, in, out);
   for (auto [in, out] : {std::pair(384, 1152), {384, 384}, {384, 1536}, {1536, 384}, {384, 96}})
     linear("base", 4096, in, out);
   for (auto [in, out] : {std::pair(256, 768), {256, 256}, {256, 96}, {256, 8}}) linear("moe", 4096, in, out);

@@ -66,7 +66,8 @@ int run(int steps) {
     last = std::move(now);
   });
   const CompileStats s = step.stats();
-  std::printf("gpt_base bf16: %ld launches, %ld cells a step\n", static_cast<long>(s.kernels), static_cast<long>(s.cells));
+  std::printf("gpt_base bf16: %ld launches, %ld cells a step\n", static_cast<long>(s.kernels),
+              static_cast<long>(s.cells));
   std::printf("  replay, nothing moved            %7.1f us\n", same);
   std::printf("  replay, arguments moved          %7.1f us\n", moved);
   std::printf("  learning rate, batch, step, read %7.1f us\n", loop);

@@ -19,7 +19,8 @@ Decoder::Decoder(const ModelShape& s)
   register_module("tok", tok_);
   register_module("pos", pos_);
   for (int64_t i = 0; i < s.layers; ++i) {
-    Layer& l = layers_.emplace_back(Layer{nn::RMSNorm(s.dim), nn::Attention(s.dim, s.heads), nn::RMSNorm(s.dim), {}, {}});
+    Layer& l =
+        layers_.emplace_back(Layer{nn::RMSNorm(s.dim), nn::Attention(s.dim, s.heads), nn::RMSNorm(s.dim), {}, {}});
     const std::string at = "blocks." + std::to_string(i) + ".";
     register_module(at + "norm1", l.norm1);
     register_module(at + "attn", l.attn);

@@ -9,8 +9,8 @@
 
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
-#include "framework/io/json.h"
 #include "framework/cli/cli.h"
+#include "framework/io/json.h"
 #include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"
@@ -26,16 +26,20 @@ namespace {
 
 struct Case {
   std::string name;
-  double bytes;       // least traffic of the case: each operand read once, each result written once
-  double flops;       // of a product; 0: bound by memory
+  double bytes;  // least traffic of the case: each operand read once, each result written once
+  double flops;  // of a product; 0: bound by memory
   DType dtype;
-  double goal;        // times the bound
+  double goal;  // times the bound
   std::function<std::vector<Tensor>()> make;
   std::function<Tensor(const std::vector<Tensor>&)> run;
 };
 
 Case scaled(int times) {
-  return {"mul_x" + std::to_string(times), 2.0 * 4 * (32 << 20), 0, kFloat32, times <= 16 ? 1.15 : kNone,
+  return {"mul_x" + std::to_string(times),
+          2.0 * 4 * (32 << 20),
+          0,
+          kFloat32,
+          times <= 16 ? 1.15 : kNone,
           [] { return std::vector{randn({32 << 20})}; },
           [times](const std::vector<Tensor>& in) {
             Tensor x = in[0];
@@ -45,13 +49,26 @@ Case scaled(int times) {
 }
 
 Case square(const char* name, int matrices, double goal, std::function<Tensor(const std::vector<Tensor>&)> run) {
-  return {name, matrices * 4.0 * 4096 * 4096, 0, kFloat32, goal,
-          [] { return std::vector{randn({4096, 4096}), randn({4096, 4096}), randn({4096}), randn({4096})}; }, std::move(run)};
+  return {name,
+          matrices * 4.0 * 4096 * 4096,
+          0,
+          kFloat32,
+          goal,
+          [] {
+            return std::vector{randn({4096, 4096}), randn({4096, 4096}), randn({4096}), randn({4096})};
+          },
+          std::move(run)};
 }
 
 Case product(DType dtype, int64_t n) {
-  return {"matmul_" + std::string(to_string_view(dtype)) + "_" + std::to_string(n), 0, 2.0 * n * n * n, dtype, kNone,
-          [=] { return std::vector{randn({n, n}).to(dtype), randn({n, n}).to(dtype)}; },
+  return {"matmul_" + std::string(to_string_view(dtype)) + "_" + std::to_string(n),
+          0,
+          2.0 * n * n * n,
+          dtype,
+          kNone,
+          [=] {
+            return std::vector{randn({n, n}).to(dtype), randn({n, n}).to(dtype)};
+          },
           [](const std::vector<Tensor>& in) { return matmul(in[0], in[1]); }};
 }
 
@@ -61,7 +78,8 @@ std::vector<Case> all_cases() {
   cases.push_back(square("gelu_mul", 3, 1.3, [](In in) { return gelu(in[0], "tanh") * in[1]; }));
   cases.push_back(square("softmax", 2, 1.3, [](In in) { return softmax(in[0], -1); }));
   cases.push_back(square("layer_norm", 2, 1.3, [](In in) { return layer_norm(in[0], {4096}, in[2], in[3]); }));
-  cases.push_back(square("rms_norm_residual", 3, 1.3, [](In in) { return rms_norm(in[0] + in[1], {4096}, in[2], 1e-5); }));
+  cases.push_back(
+      square("rms_norm_residual", 3, 1.3, [](In in) { return rms_norm(in[0] + in[1], {4096}, in[2], 1e-5); }));
   cases.push_back(square("logsumexp", 1, 1.3, [](In in) { return logsumexp(in[0], -1); }));
   cases.push_back(square("sum_over_rows", 1, 1.1, [](In in) { return in[0].sum({0}); }));
   cases.push_back(square("transpose_add", 3, 1.5, [](In in) { return in[0].t() + in[1]; }));
@@ -92,8 +110,9 @@ class CopyTimer {
 // A case ready to be timed.
 class Timed {
  public:
-  explicit Timed(const Case& c)
-      : in_(c.make()), run_(compile(c.run, {.enabled = absl::GetFlag(FLAGS_compile)})) { (void)seconds(); }
+  explicit Timed(const Case& c) : in_(c.make()), run_(compile(c.run, {.enabled = absl::GetFlag(FLAGS_compile)})) {
+    (void)seconds();
+  }
   /// Of one call, or the mean of as many as take 10 ms; reads no value back.
   double seconds() {
     int calls = 0;
@@ -165,5 +184,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times memory-bound ops and products of matrices beside their bounds.", weft::bench::run);
+  return weft::run_program(argc, argv, "Times memory-bound ops and products of matrices beside their bounds.",
+                           weft::bench::run);
 }

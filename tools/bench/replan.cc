@@ -58,4 +58,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 }  // namespace weft::bench
 
-int main(int argc, char** argv) { return weft::run_program(argc, argv, "Times what a compiled step costs at a new sequence length.", weft::bench::run); }
+int main(int argc, char** argv) {
+  return weft::run_program(argc, argv, "Times what a compiled step costs at a new sequence length.", weft::bench::run);
+}

@@ -43,7 +43,8 @@ std::string Report::to_text() const {
     const bool rate = r.unit.find("/s") != std::string::npos || r.unit == "MFU";
     std::string verdict;
     if (!std::isnan(r.goal)) verdict = (rate ? r.value >= r.goal : r.value <= r.goal) ? "met" : "missed";
-    table.push_back({r.name, number(r.value), r.unit, number(r.bound), number(r.value / r.bound), number(r.goal), verdict});
+    table.push_back(
+        {r.name, number(r.value), r.unit, number(r.bound), number(r.value / r.bound), number(r.goal), verdict});
   }
   std::vector<size_t> widths(table[0].size(), 0);
   for (size_t i = 1; i < table.size(); ++i)

@@ -16,9 +16,9 @@
 #include "compiler/exec/trace.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
+#include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "framework/cli/cli.h"
 #include "tools/bench/bounds.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
@@ -27,7 +27,8 @@
 ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
 ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16: what activations are computed in; master weights are f32");
 ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eagerly");
-ABSL_FLAG(int64_t, memory_budget, 0, "most bytes a step may plan for; what does not fit is computed again; 0: no limit");
+ABSL_FLAG(int64_t, memory_budget, 0,
+          "most bytes a step may plan for; what does not fit is computed again; 0: no limit");
 ABSL_FLAG(std::string, kernel_cache, "",
           "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
 ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: about 20 seconds of them");
@@ -157,7 +158,8 @@ int run(const std::vector<std::string>& arguments) {
   }
   manual_seed(0);
   Trainer trainer(*shape, parse_dtype(dtype_name),
-                  {.enabled = compiled, .memory_budget = absl::GetFlag(FLAGS_memory_budget),
+                  {.enabled = compiled,
+                   .memory_budget = absl::GetFlag(FLAGS_memory_budget),
                    .kernel_cache = absl::GetFlag(FLAGS_kernel_cache)});
   const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();
   if (absl::GetFlag(FLAGS_report)) {

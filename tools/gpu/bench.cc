@@ -82,7 +82,8 @@ void memory(Report& report) {
     add(report, {"x * 1 f32, 1 GiB", copy_rate, "GB/s", gpu().properties().memory_rate() / 1e9});
   }
   // Operands of 512 MB and more: the second level cache holds little of them from call to call.
-  const int64_t rows = at_most<int64_t>(65536, 64), cols = at_most<int64_t>(4096, 64), side = at_most<int64_t>(16384, 64);
+  const int64_t rows = at_most<int64_t>(65536, 64), cols = at_most<int64_t>(4096, 64),
+                side = at_most<int64_t>(16384, 64);
   for (DType t : {kFloat32, kBFloat16}) {
     const double bytes = static_cast<double>(rows * cols * itemsize(t));
     const Tensor x = normal({rows, cols}, t), y = normal({rows, cols}, t), w = normal({cols}, t);
@@ -100,8 +101,8 @@ void memory(Report& report) {
     auto turn = compile([](Tensor a, Tensor b) { return a.transpose(0, 1) + b; });
     const Tensor square = normal({side, side}, t), other = normal({side, side}, t);
     const double square_bytes = static_cast<double>(side * side * itemsize(t));
-    add(report, {cat("a.T + b ", t), rate(3 * square_bytes, time_on_gpu([&] { turn(square, other); })), "GB/s", copy_rate,
-                0.9 * copy_rate});
+    add(report, {cat("a.T + b ", t), rate(3 * square_bytes, time_on_gpu([&] { turn(square, other); })), "GB/s",
+                 copy_rate, 0.9 * copy_rate});
   }
 }
 
@@ -111,7 +112,8 @@ void products(Report& report) {
   const cuda::Nvml nvml(gpu().properties().pci_bus);
   if (!nvml.why_not().empty()) report.fact("nvml", nvml.why_not());
   // Data decides what a tensor core draws, and so its clock.
-  const std::pair<const char*, Tensor> data[] = {{"zeros", zeros({n, n})}, {"normal", randn({n, n})}, {"uniform", rand({n, n})}};
+  const std::pair<const char*, Tensor> data[] = {
+      {"zeros", zeros({n, n})}, {"normal", randn({n, n})}, {"uniform", rand({n, n})}};
   for (const auto& [name, values] : data) {
     const Tensor a = values.to(kBFloat16).to(device()), b = a * 1;
     double watts = 0, mhz = 0;
@@ -162,7 +164,11 @@ void flex(Report& report) {
   const Case cases[] = {
       {"none", 1, kNone, kNone, {}},
       {"causal", 0.5, 450, 350, {.block_mask = blocks(attention::causal())}},
-      {"window 512", 512.0 / static_cast<double>(length), kNone, kNone, {.block_mask = blocks(attention::sliding_window(512))}},
+      {"window 512",
+       512.0 / static_cast<double>(length),
+       kNone,
+       kNone,
+       {.block_mask = blocks(attention::sliding_window(512))}},
       {"alibi", 1, kNone, kNone, {.score_mod = attention::alibi(heads)}},
   };
   for (const Case& c : cases) {
@@ -176,7 +182,7 @@ void flex(Report& report) {
     const Timed f = time_on_gpu([&] { forward(q, k, v); }), all = time_on_gpu([&] { both(q, k, v); });
     add(report, {cat("attention ", c.name), flops / (f.device_ms * 1e9), "TFLOP/s", kNone, c.goal});
     add(report, {cat("attention ", c.name, " backward"), 2.5 * flops / ((all.device_ms - f.device_ms) * 1e9), "TFLOP/s",
-                kNone, c.goal_backward});
+                 kNone, c.goal_backward});
   }
 }
 
@@ -187,7 +193,8 @@ void chains(Report& report) {
   double meets[3] = {kNone, kNone, kNone};
   for (int64_t n = 64; n <= at_most<int64_t>(4096, 64); n *= 2) {
     // Scaled so that values keep their size over all products.
-    const Tensor x = normal({n, n}, kBFloat16), w = (randn({n, n}) * (1 / std::sqrt(static_cast<double>(n)))).to(kBFloat16).to(device());
+    const Tensor x = normal({n, n}, kBFloat16),
+                 w = (randn({n, n}) * (1 / std::sqrt(static_cast<double>(n)))).to(kBFloat16).to(device());
     auto chain = [](Tensor a, Tensor b) {
       for (int i = 0; i < kOps; ++i) a = matmul(a, b);
       return a;
@@ -226,7 +233,8 @@ void gpt2(Report& report) {
   const double rate = model->flops_per_token(length) * static_cast<double>(batch * length) / (t.device_ms * 1e-3);
   add(report, {"step of gpt2 124M bf16", t.device_ms, "ms"});
   add(report, {"step of gpt2 124M bf16, host", t.host_us, "us", kNone, 20});
-  if (const double peak = peak_flops(gpu().properties().sm)) add(report, {"step of gpt2 124M bf16, MFU", rate / peak, "MFU", 1, 0.5});
+  if (const double peak = peak_flops(gpu().properties().sm))
+    add(report, {"step of gpt2 124M bf16, MFU", rate / peak, "MFU", 1, 0.5});
 }
 
 void steps(Report& report) {

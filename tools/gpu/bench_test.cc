@@ -36,8 +36,7 @@ TEST_P(GpuBench, Runs) {
                                                           {"steps", "step of gpt2 124M bf16"},
                                                           {"memory", "a.T + b bf16"},
                                                           {"chains", "32 products of 64 graph"}};
-  for (const auto& [part, name] : expected)
-    EXPECT_TRUE(part != GetParam() || names.contains(name)) << part;
+  for (const auto& [part, name] : expected) EXPECT_TRUE(part != GetParam() || names.contains(name)) << part;
 }
 
 INSTANTIATE_TEST_SUITE_P(, GpuBench, ::testing::Values("products", "flex", "steps", "memory", "chains"),

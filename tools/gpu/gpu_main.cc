@@ -42,7 +42,8 @@ class Watch : public ::testing::EmptyTestEventListener {
 
  private:
   static int64_t now() {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+    return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
+        .count();
   }
   void leave(const char* why, int code) {
     std::printf("%s\n[  FAILED  ] %s (ended the process)\n", why, name_.c_str());

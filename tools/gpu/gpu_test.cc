@@ -1,5 +1,7 @@
 // What only a GPU can show: ops and attention on it, against references and the CPU. Tests named Small also run under
 // NVIDIA's sanitizer.
+#include "framework/cuda/gpu.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +9,6 @@
 
 #include "compiler/targets/cuda/run/operation.h"
 #include "framework/cuda/driver_api.h"
-#include "framework/cuda/gpu.h"
 #include "framework/testing/compare.h"
 #include "ops/all_ops.h"
 #include "ops/testing/cases.h"
@@ -41,7 +42,8 @@ void build_together(const std::vector<Case>& cases) {
       if (!c.op->kernel || c.in.empty()) continue;
       std::vector<StridedView> in, out;
       for (const Tensor& t : c.in) in.push_back({nullptr, t.dtype(), t.shape(), contiguous_strides(t.shape())});
-      for (const TensorType& t : infer(c, c.in)) out.push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
+      for (const TensorType& t : infer(c, c.in))
+        out.push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
       operations.push_back(cuda::prepare(*c.op, c.attrs, in, out, gpu.properties(), 16, options));
       raw.push_back(operations.back().get());
     }
@@ -114,7 +116,9 @@ TEST_P(Attention, IsThatOfTheCpu) {
                                  .enable_gqa = c.heads != c.kv_heads};
     if (c.documents) {
       const Tensor ids = (arange(c.kv_len, {.dtype = kInt64}) / 37).to(kInt64).to(device);
-      options.mask_mod = options.mask_mod & MaskMod([ids](weft::Index, weft::Index, weft::Index i, weft::Index j) { return ids[i] == ids[j]; });
+      options.mask_mod = options.mask_mod & MaskMod([ids](weft::Index, weft::Index, weft::Index i, weft::Index j) {
+                           return ids[i] == ids[j];
+                         });
     }
     std::vector<Tensor> in{q.to(dtype).to(device), k.to(dtype).to(device), v.to(dtype).to(device)};
     for (Tensor& t : in) t = t.requires_grad();
@@ -134,17 +138,17 @@ TEST_P(Attention, IsThatOfTheCpu) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , Attention,
-    ::testing::Values(AttentionCase{"Small", 1, 2, 1, 96, 96, 64, kBFloat16, true, false},
-                      AttentionCase{"SmallF32", 1, 2, 2, 70, 70, 32, kFloat32, true, true},
-                      AttentionCase{"Causal", 2, 8, 8, 1024, 1024, 64, kBFloat16, true, false},
-                      AttentionCase{"Half", 2, 8, 2, 1000, 1000, 128, kFloat16, true, false},
-                      AttentionCase{"Alibi", 1, 8, 8, 777, 777, 64, kBFloat16, true, true},
-                      AttentionCase{"Full", 1, 4, 4, 512, 2048, 96, kBFloat16, false, false},
-                      AttentionCase{"F32", 1, 4, 4, 512, 512, 64, kFloat32, true, false},
-                      AttentionCase{"SmallDocuments", 1, 2, 2, 150, 150, 64, kBFloat16, true, false, true}),
-    [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(, Attention,
+                         ::testing::Values(AttentionCase{"Small", 1, 2, 1, 96, 96, 64, kBFloat16, true, false},
+                                           AttentionCase{"SmallF32", 1, 2, 2, 70, 70, 32, kFloat32, true, true},
+                                           AttentionCase{"Causal", 2, 8, 8, 1024, 1024, 64, kBFloat16, true, false},
+                                           AttentionCase{"Half", 2, 8, 2, 1000, 1000, 128, kFloat16, true, false},
+                                           AttentionCase{"Alibi", 1, 8, 8, 777, 777, 64, kBFloat16, true, true},
+                                           AttentionCase{"Full", 1, 4, 4, 512, 2048, 96, kBFloat16, false, false},
+                                           AttentionCase{"F32", 1, 4, 4, 512, 512, 64, kFloat32, true, false},
+                                           AttentionCase{"SmallDocuments", 1, 2, 2, 150, 150, 64, kBFloat16, true,
+                                                         false, true}),
+                         [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
 }  // namespace weft::testing

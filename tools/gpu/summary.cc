@@ -48,7 +48,8 @@ OrderedJson tests_of(const std::string& log) {
   std::string now, text, line;
   std::set<std::string> told;
   auto abandon = [&] {
-    if (!now.empty()) unfinished.push_back({{"test", now}, {"log", text.substr(text.size() - std::min<size_t>(text.size(), 2000))}});
+    if (!now.empty())
+      unfinished.push_back({{"test", now}, {"log", text.substr(text.size() - std::min<size_t>(text.size(), 2000))}});
     now.clear();
   };
   for (std::istringstream in(log); std::getline(in, line);) {
@@ -84,7 +85,9 @@ struct Line {
   double times() const { return rate() ? weft / torch : torch / weft; }
 };
 
-double number(const Json& row, const char* key) { return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN; }
+double number(const Json& row, const char* key) {
+  return row.contains(key) && row[key].is_number() ? row[key].get<double>() : NAN;
+}
 
 std::vector<Line> lines_of(const std::vector<Json>& benches, const Json& torch) {
   std::map<std::string, double> theirs;
@@ -94,7 +97,8 @@ std::vector<Line> lines_of(const std::vector<Json>& benches, const Json& torch) 
   for (const Json& bench : benches)
     if (bench.is_object() && bench.contains("rows"))
       for (const Json& r : bench["rows"]) {
-        Line l{r.value("name", ""), r.value("unit", ""), number(r, "value"), number(r, "bound"), number(r, "goal"), NAN};
+        Line l{r.value("name", ""), r.value("unit", ""), number(r, "value"),
+               number(r, "bound"),  number(r, "goal"),   NAN};
         if (auto it = theirs.find(l.name); it != theirs.end()) l.torch = it->second;
         lines.push_back(l);
       }
@@ -128,16 +132,19 @@ int main_of(const std::string& folder, bool table) {
   std::vector<Json> benches;
   std::set<std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder))
-    if (const std::string name = entry.path().filename(); name.rfind("bench_", 0) == 0 && name.ends_with(".json")) files.insert(name);
+    if (const std::string name = entry.path().filename(); name.rfind("bench_", 0) == 0 && name.ends_with(".json"))
+      files.insert(name);
   for (const std::string& name : files) benches.push_back(load(folder + "/" + name));
   const Json torch = load(folder + "/torch.json");
   const std::vector<Line> lines = lines_of(benches, torch);
   if (table) {
     std::printf("%-46s %10s %10s %-8s %10s %8s\n", "", "goal", "measured", "", "PyTorch", "times");
     for (const Line& l : lines) {
-      const char* verdict = std::isnan(l.goal) ? "" : (l.rate() ? l.weft >= l.goal : l.weft <= l.goal) ? "met" : "missed";
-      std::printf("%-46s %10s %10s %-8s %10s %8s %s\n", l.name.c_str(), cell(l.goal).c_str(), cell(l.weft).c_str(), l.unit.c_str(),
-                  cell(l.torch).c_str(), cell(l.times()).c_str(), verdict);
+      const char* verdict = std::isnan(l.goal)                                 ? ""
+                            : (l.rate() ? l.weft >= l.goal : l.weft <= l.goal) ? "met"
+                                                                               : "missed";
+      std::printf("%-46s %10s %10s %-8s %10s %8s %s\n", l.name.c_str(), cell(l.goal).c_str(), cell(l.weft).c_str(),
+                  l.unit.c_str(), cell(l.torch).c_str(), cell(l.times()).c_str(), verdict);
     }
     return 0;
   }

@@ -65,7 +65,8 @@ TEST_P(Train, WrongRunsAreSeen) {
   auto worst = [&](const TrainHow& h) {
     TrainSteps training(c, h);
     std::vector<double> losses;
-    for (int i = 0; i < steps; ++i) losses.push_back(training.step(band_text(c, how(Device::cpu(), false), i)).loss.item<double>());
+    for (int i = 0; i < steps; ++i)
+      losses.push_back(training.step(band_text(c, how(Device::cpu(), false), i)).loss.item<double>());
     return band.worst(losses);
   };
   TrainHow off = how(Device::cuda(), false);

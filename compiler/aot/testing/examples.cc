@@ -25,8 +25,13 @@ Step mlp() {
 
 Step gpt(bool bf16) {
   nn::ConfigMap config = gpt::family().preset("gpt_tiny");
-  for (const auto& [field, text] : nn::ConfigMap{{"vocab", "64"}, {"context", "16"}, {"layers", "2"}, {"heads", "2"},
-                                                 {"dim", "32"}, {"ffn", "96"}, {"dropout", "0.1"}})
+  for (const auto& [field, text] : nn::ConfigMap{{"vocab", "64"},
+                                                 {"context", "16"},
+                                                 {"layers", "2"},
+                                                 {"heads", "2"},
+                                                 {"dim", "32"},
+                                                 {"ffn", "96"},
+                                                 {"dropout", "0.1"}})
     config[field] = text;
   std::shared_ptr<nn::LanguageModel> model = gpt::family().make(config);
   if (bf16) model->set_compute_dtype(kBFloat16);

@@ -1,8 +1,8 @@
 // A user's day: a two-layer model, AdamW, and a loop. ../pytorch/daily_loop.cc is the same against libtorch.
-#include "weft.h"
-
 #include <chrono>
 #include <iostream>
+
+#include "weft.h"
 
 using namespace weft;
 struct Mlp : nn::Module {
@@ -25,6 +25,7 @@ int main() {
   for (int k = 0; k < 5; k++) {
     auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < 100000; i++) Tensor r = s + t;
-    std::cout << "add " << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() * 10 << " us" << std::endl;
+    std::cout << "add " << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() * 10 << " us"
+              << std::endl;
   }
 }

@@ -25,6 +25,7 @@ int main() {
   for (int k = 0; k < 5; k++) {
     auto begin = std::chrono::steady_clock::now();
     for (int i = 0; i < 100000; i++) auto r = s + t;
-    std::cout << "add " << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() * 10 << " us" << std::endl;
+    std::cout << "add " << std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() * 10 << " us"
+              << std::endl;
   }
 }

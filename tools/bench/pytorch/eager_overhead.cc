@@ -33,7 +33,8 @@ torch::Tensor chain(const torch::Tensor& x, const torch::Tensor& w, const torch:
 int main() {
   torch::manual_seed(0);
   auto a = torch::randn({16}), b = torch::randn({16}), s = torch::randn({}), t = torch::randn({});
-  auto m = torch::randn({8, 8}), q = torch::randn({16, 16}), x = torch::randn({4, 8}), w = torch::randn({8, 8}), bias = torch::randn({8});
+  auto m = torch::randn({8, 8}), q = torch::randn({16, 16}), x = torch::randn({4, 8}), w = torch::randn({8, 8}),
+       bias = torch::randn({8});
   auto ar = a.clone().requires_grad_();
   {
     torch::NoGradGuard guard;

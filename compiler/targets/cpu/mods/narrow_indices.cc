@@ -72,8 +72,8 @@ class Narrower {
     const bool made = n.op == &iota_op || n.op == &constant_op;
     to->fits = type == kInt64 && in_32_bits(to->range) && (made || ((view || same_in_32_bits(n)) && fit));
     // Comparisons and conversions take the narrow operands, and give what they gave.
-    const bool takes = any && fit && (to->fits || (n.op->scalar >= 0 && type == kBool) ||
-                                      (n.op == &cast_op && is_floating(type)));
+    const bool takes =
+        any && fit && (to->fits || (n.op->scalar >= 0 && type == kBool) || (n.op == &cast_op && is_floating(type)));
     SmallVec<Value, 4> in;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       At& at = operand(n, i);

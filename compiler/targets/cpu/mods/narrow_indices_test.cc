@@ -69,8 +69,8 @@ TEST(NarrowIndices, WhatMayOverflowStaysIn64Bits) {
   EXPECT_GT(wide_values([](Args x) { return std::vector{gt(lanes() + x[0] + x[1] + x[0], int64_t{1} << 31)}; }), 0);
   // Products first too large, then small again.
   EXPECT_GT(wide_values([](Args x) { return std::vector{floor_divide((lanes() + x[0]) * 64, 64).to(kFloat32)}; }), 0);
-  EXPECT_GT(wide_values([](Args x) { return std::vector{shift_right(shift_left(lanes() + x[0], 20), 20).to(kFloat32)}; }),
-            0);
+  EXPECT_GT(
+      wide_values([](Args x) { return std::vector{shift_right(shift_left(lanes() + x[0], 20), 20).to(kFloat32)}; }), 0);
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <list>
 
-#include "compiler/targets/cpu/mods/narrow_indices.h"
 #include "compiler/exec/dump_kernels.h"
 #include "compiler/exec/fused_table.h"
 #include "compiler/exec/lower.h"
@@ -11,6 +10,7 @@
 #include "compiler/loop_ir/interpret.h"
 #include "compiler/passes/pass.h"
 #include "compiler/passes/pipeline.h"
+#include "compiler/targets/cpu/mods/narrow_indices.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"
@@ -186,7 +186,7 @@ void launch(const Part& part, const ScoreTile& t, std::span<void* const> operand
   for (int64_t e : low.extents) extent.push_back(e == kRows ? t.rows : e == kCols ? t.cols : e);
   int32_t bad = 0;  // stays so: map_mod keeps indices inside their tables
   const loop_ir::Args args{ptr.data(), stride.data(),       extent.data(), low.params.data(), nullptr, nullptr,
-                       nullptr,    index_stride.data(), &bad};
+                           nullptr,    index_stride.data(), &bad};
   const int64_t lanes = extent[extent.size() - 1];
   int64_t points = 1;
   for (int a = 0; a < low.kernel.outer_axes(); ++a) points *= extent[a];
@@ -346,10 +346,12 @@ std::string describe(const Ref<Graph>& mod, std::span<const TensorType> tables) 
   const std::shared_ptr<Program> p = program_of(mod, tables);
   if (!p->interpreted.empty()) return cat("interpreted: ", p->interpreted);
   auto name = [](const Part& part) {
-    return !part.kernel ? std::string("no kernel") : cat(part.kernel->name(), part.kernel->fn() ? "" : " (interpreted)");
+    return !part.kernel ? std::string("no kernel")
+                        : cat(part.kernel->name(), part.kernel->fn() ? "" : " (interpreted)");
   };
   std::string s = cat("forward ", name(p->forward), ", backward ", name(p->gradient));
-  if (!p->reads.empty()) s += cat(", ", p->reads.size(), p->reads.size() == 1 ? " read" : " reads", " of learned tables");
+  if (!p->reads.empty())
+    s += cat(", ", p->reads.size(), p->reads.size() == 1 ? " read" : " reads", " of learned tables");
   if (const std::string folder = switch_value("WEFT_DUMP"); !folder.empty())
     for (const FusedKernel* k : kernels_of(*p)) {
       dump_kernel(*k);

@@ -32,14 +32,18 @@ std::vector<Case> cases() {
       {"softcap", {}, [](const Score& s, auto) { return tanh(s.value / 20.0) * 20.0; }},
       {"relative", {}, [](const Score& s, auto) { return s.value + (s.q - s.kv); }},
       {"alibi", {table({8})}, [](const Score& s, auto t) { return s.value + t[0][s.h] * (s.kv - s.q); }},
-      {"head and row", {table({8}), table({700})},
+      {"head and row",
+       {table({8}), table({700})},
        [](const Score& s, auto t) { return s.value * t[0][s.h] + t[1][s.q]; }},
-      {"bias by distance", {table({8, 1400})},
+      {"bias by distance",
+       {table({8, 1400})},
        [](const Score& s, auto t) { return s.value + t[0][s.h][s.q - s.kv + 700]; }},
-      {"twice the same table", {table({1400})},
+      {"twice the same table",
+       {table({1400})},
        [](const Score& s, auto t) { return s.value + t[0][s.q] * t[0][s.kv] + t[0][s.kv]; }},
       {"16-bit table", {table({700}, kBFloat16)}, [](const Score& s, auto t) { return s.value + t[0][s.kv]; }},
-      {"integers choose", {random_tensor(kInt64, {700}, random, 0, 4), table({5})},
+      {"integers choose",
+       {random_tensor(kInt64, {700}, random, 0, 4), table({5})},
        [](const Score& s, auto t) { return s.value + t[1][t[0][s.kv]]; }},
       {"one number", {table({})}, [](const Score& s, auto t) { return s.value * t[0]; }},
       {"without the score", {table({700})}, [](const Score& s, auto t) { return t[0][s.kv] + s.value * 0.0; }},
@@ -56,10 +60,12 @@ TEST(TileMod, GivesTheBitsOfTheInterpreter) {
     ASSERT_NE(generated, nullptr) << c.name;
     const auto plain = internal::interpreted_tile_mod(body.graph, views);
     Random random(2);
-    for (const auto& [rows, cols, ld] : {std::array<int64_t, 3>{1, 1, 128}, {64, 128, 128}, {7, 128, 144}, {33, 5, 160}}) {
-      const kernels::ScoreTile tile{.task = 0, .batch = 1, .head = 5, .q0 = 192, .kv0 = 384, .rows = rows, .cols = cols,
-                                    .ld = ld};
-      const Tensor raw = random_tensor(kFloat32, {rows, ld}, random, -4, 4), g = random_tensor(kFloat32, {rows, ld}, random);
+    for (const auto& [rows, cols, ld] :
+         {std::array<int64_t, 3>{1, 1, 128}, {64, 128, 128}, {7, 128, 144}, {33, 5, 160}}) {
+      const kernels::ScoreTile tile{
+          .task = 0, .batch = 1, .head = 5, .q0 = 192, .kv0 = 384, .rows = rows, .cols = cols, .ld = ld};
+      const Tensor raw = random_tensor(kFloat32, {rows, ld}, random, -4, 4),
+                   g = random_tensor(kFloat32, {rows, ld}, random);
       std::vector<std::vector<float>> out[2];
       for (int way = 0; way < 2; ++way) {
         const internal::TileMod& mod = way ? *generated : *plain;
@@ -77,10 +83,11 @@ TEST(TileMod, GivesTheBitsOfTheInterpreter) {
         for (size_t k = 0; k < out[0][i].size(); ++k) {
           // Sums over a tile run in another order: of up to rows x cols values below 1, each of a 16-bit table rounded.
           const double terms = static_cast<double>(i < 2 ? 0 : rows * cols);
-          const double narrow = i >= 2 && body.lifted[i - 2].dtype() == kBFloat16 ? 0x1p-9 * static_cast<double>(rows) : 0;
+          const double narrow =
+              i >= 2 && body.lifted[i - 2].dtype() == kBFloat16 ? 0x1p-9 * static_cast<double>(rows) : 0;
           const double bound = terms * 0x1p-24 * terms + narrow + narrow * std::abs(out[0][i][k]);
-          ASSERT_NEAR(out[0][i][k], out[1][i][k], bound) << c.name << ": result " << i << " element " << k << " of "
-                                                         << rows << " x " << cols;
+          ASSERT_NEAR(out[0][i][k], out[1][i][k], bound)
+              << c.name << ": result " << i << " element " << k << " of " << rows << " x " << cols;
         }
     }
   }
@@ -107,8 +114,9 @@ TEST(TileMod, NewLengthsCompileNothing) {
   const Tensor slopes = random_tensor(kFloat32, {4}, random, 0.01, 0.1);
   auto step = compile([&](const Tensor& q, const Tensor& k, const Tensor& v) {
     const Tensor x = q.requires_grad(), s = slopes.requires_grad();
-    const Tensor y = flex_attention(x, k, v, {.score_mod = [s](const Score& c) { return c.value + s[c.h] * (c.kv - c.q); },
-                                              .mask_mod = [](Index, Index, Index i, Index j) { return i >= j; }});
+    const Tensor y = flex_attention(x, k, v,
+                                    {.score_mod = [s](const Score& c) { return c.value + s[c.h] * (c.kv - c.q); },
+                                     .mask_mod = [](Index, Index, Index i, Index j) { return i >= j; }});
     return grad(sum(y * y), {x, s});
   });
   int64_t compiled = 0;

@@ -254,10 +254,14 @@ TEST(Words, CheckedPositions) {
   };
   b.once();
   const int limit = b.constant(4, Type::i64);
-  const int row = add(
-      {.op = loop_ir::Op::kCheck, .type = Type::i64, .level = Level::kPoint, .a = b.load(rows, Level::kPoint), .b = limit});
+  const int row = add({.op = loop_ir::Op::kCheck,
+                       .type = Type::i64,
+                       .level = Level::kPoint,
+                       .a = b.load(rows, Level::kPoint),
+                       .b = limit});
   b.loop();
-  const int at = add({.op = loop_ir::Op::kCheck, .type = Type::i64, .level = Level::kBoth, .a = b.load(each), .b = limit});
+  const int at =
+      add({.op = loop_ir::Op::kCheck, .type = Type::i64, .level = Level::kBoth, .a = b.load(each), .b = limit});
   const int p = add({.op = loop_ir::Op::kLoad, .level = Level::kBoth, .a = row, .slot = table});
   const int q = add({.op = loop_ir::Op::kLoad, .level = Level::kBoth, .a = at, .slot = flat});
   b.store(y, b.pw(Pw::add, p, q));

@@ -240,8 +240,9 @@ Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& pa
   const int64_t row = k.mode == Mode::kAcross ? c.extents[k.axes - 2] * 16 : (lanes + 15) / 16 * 16;
   std::vector<float> scratch(k.kept * row);
   int32_t bad = 0;
-  const loop_ir::Args args{ptr.data(),    strides.data(), c.extents.data(),       c.params.data(), scratch.data(),
-                       column.data(), partial.data(), c.index_strides.data(), &bad};
+  const loop_ir::Args args{ptr.data(),      strides.data(),         c.extents.data(),
+                           c.params.data(), scratch.data(),         column.data(),
+                           partial.data(),  c.index_strides.data(), &bad};
   if (parts.empty()) {
     fn(args, 0, c.points(), 1, 0, lanes);
   } else {

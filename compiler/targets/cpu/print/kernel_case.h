@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/targets/cpu/print/print.h"
 #include "compiler/loop_ir/loop_ir.h"
+#include "compiler/targets/cpu/print/print.h"
 
 namespace weft::codegen {
 
@@ -49,7 +49,7 @@ struct KernelCase {
   std::vector<std::vector<int64_t>> strides;  // by operand and axis
   std::vector<double> params;
   int seed = 1;
-  bool extremes = true;  // NaN, infinities, denormals and the like among the inputs
+  bool extremes = true;                     // NaN, infinities, denormals and the like among the inputs
   std::vector<int64_t> index_strides = {};  // by operand, of indexed ones
   std::vector<int64_t> index_extents = {};  // by operand: their indexed dim
 

@@ -178,7 +178,8 @@ class Printer {
       if (i.op == Op::kConst || i.op == Op::kParam) same[id] = 1;
       if (i.op == Op::kCheck || i.op == Op::kPw || i.op == Op::kCast || i.op == Op::kRound) same[id] = all;
       const auto zero = [](StrideKind s) { return s == StrideKind::kZero; };
-      if (i.op == Op::kLoad && all && std::all_of(k_.operands[i.slot].strides.begin(), k_.operands[i.slot].strides.end(), zero))
+      if (i.op == Op::kLoad && all &&
+          std::all_of(k_.operands[i.slot].strides.begin(), k_.operands[i.slot].strides.end(), zero))
         same[id] = 2;
     });
     fixed_.assign(k_.instrs.size(), 0);

@@ -3,8 +3,8 @@
 #pragma once
 #include <string>
 
-#include "compiler/targets/cpu/print/target.h"
 #include "compiler/loop_ir/loop_ir.h"
+#include "compiler/targets/cpu/print/target.h"
 
 namespace weft::codegen {
 

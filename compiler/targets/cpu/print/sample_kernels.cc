@@ -191,9 +191,8 @@ std::vector<KernelCase> sample_cases() {
   KernelCase softmax{"softmax", softmax_kernel(), {5, 2100}};
   softmax.kernel.name = "softmax";
   softmax.lay_out();
-  return {gelu_times(), softmax,         layer_norm(),    rms_norm_backward(), cross_entropy(),
-          adamw(),      transpose_add(), long_chain(),  outer_softmax(),     log_product(),
-          split_sum()};
+  return {gelu_times(),    softmax,      layer_norm(),    rms_norm_backward(), cross_entropy(), adamw(),
+          transpose_add(), long_chain(), outer_softmax(), log_product(),       split_sum()};
 }
 
 }  // namespace weft::codegen

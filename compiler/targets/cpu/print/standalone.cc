@@ -140,8 +140,8 @@ std::string print_standalone(const loop_ir::Kernel& k, const Launch& launch, boo
 
   std::string s = kHead;
   s += cat("namespace vector_text {\n", prelude(cpu()), "\n", print(k, cpu(), {.symbol = "kernel", .notes = notes}),
-           "}  // namespace vector_text\n\n", forget_intrinsics(), "namespace scalar_text {\n", prelude(cpu_scalar()), "\n",
-           print(k, cpu_scalar(), {.symbol = "reference", .notes = notes}), "}  // namespace scalar_text\n");
+           "}  // namespace vector_text\n\n", forget_intrinsics(), "namespace scalar_text {\n", prelude(cpu_scalar()),
+           "\n", print(k, cpu_scalar(), {.symbol = "reference", .notes = notes}), "}  // namespace scalar_text\n");
   s += cat("\nstatic const int64_t strides[] = {", list(strides), "}, extents[] = {", list(launch.extents),
            "}, index_strides[] = {", list(index_strides), "};\nstatic const double params[] = {", list(launch.params),
            "};\nstatic const long long points = ", points, ", lanes = ", lanes, ", kept = ", k.kept * row,

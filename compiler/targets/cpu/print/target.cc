@@ -187,8 +187,8 @@ const std::string& forget_intrinsics() {
 }
 
 const std::string& prelude(const Target& target) {
-  static const std::string vectors = 
-      texts({"ops/kernels/simd.inc", "compiler/targets/cpu/print/cpu_intrinsics.inc", "compiler/targets/cpu/print/cpu_loops.inc"});
+  static const std::string vectors = texts({"ops/kernels/simd.inc", "compiler/targets/cpu/print/cpu_intrinsics.inc",
+                                            "compiler/targets/cpu/print/cpu_loops.inc"});
   static const std::string scalars = texts({"compiler/targets/cpu/print/scalar_intrinsics.inc"});
   return target.lanes == 1 ? scalars : vectors;
 }

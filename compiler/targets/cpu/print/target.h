@@ -33,12 +33,12 @@ struct Target {
   const char *far, *put_far, *far_end;
   const char* column;  // {p} combined with {v}
 
-  const char *tiles, *tiles_end;          // around outer points, parts of L: where an operand is transposed; or empty
-  const char *turned, *line;              // there, of operand {p}, elements {m}: what copies lines; the one of {n} points
-  const char *fetch, *fetch_to;           // {p}, which is read soon, or written if not {f}, into the cache
-  const char *along, *along_end;          // a loop over L
-  const char *along_wide, *now;           // that of a long chain, and {x} there before anything that comes later
-  const char *blocks, *blocks_end;        // the same with reductions
+  const char *tiles, *tiles_end;    // around outer points, parts of L: where an operand is transposed; or empty
+  const char *turned, *line;        // there, of operand {p}, elements {m}: what copies lines; the one of {n} points
+  const char *fetch, *fetch_to;     // {p}, which is read soon, or written if not {f}, into the cache
+  const char *along, *along_end;    // a loop over L
+  const char *along_wide, *now;     // that of a long chain, and {x} there before anything that comes later
+  const char *blocks, *blocks_end;  // the same with reductions
   const char *instances, *instances_end;  // of a kAcross kernel, {n} lanes each
   const char *vectors, *vectors_end;      // those of an instance; empty: it is one
   const char *across, *across_end;        // a loop over K with reductions

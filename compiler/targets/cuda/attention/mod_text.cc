@@ -1,8 +1,8 @@
 #include "compiler/targets/cuda/attention/mod_text.h"
 
-#include "compiler/targets/cuda/attention/scalar_print.h"
 #include "compiler/passes/pass.h"
 #include "compiler/passes/pipeline.h"
+#include "compiler/targets/cuda/attention/scalar_print.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/capture.h"

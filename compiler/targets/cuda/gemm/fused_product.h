@@ -3,8 +3,8 @@
 #pragma once
 #include <optional>
 
-#include "compiler/targets/cuda/print/plan.h"
 #include "compiler/targets/cuda/gemm/gemm.h"
+#include "compiler/targets/cuda/print/plan.h"
 
 namespace weft::cuda {
 

@@ -5,10 +5,10 @@
 
 #include <cstring>
 
-#include "compiler/targets/cuda/testing/emulate/emulate.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/exec/lower.h"
 #include "compiler/loop_ir/run_lowered.h"
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"

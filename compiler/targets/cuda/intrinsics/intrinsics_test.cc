@@ -5,8 +5,8 @@
 
 #include <vector>
 
-#include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/base/cat.h"
 
 namespace weft::cuda {

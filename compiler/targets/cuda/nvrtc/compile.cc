@@ -10,10 +10,10 @@
 #include <map>
 #include <thread>
 
-#include "compiler/targets/cuda/nvrtc/library.h"
-#include "compiler/targets/cuda/intrinsics/intrinsics.h"
 #include "compiler/jit/cache.h"
 #include "compiler/jit/jit.h"
+#include "compiler/targets/cuda/intrinsics/intrinsics.h"
+#include "compiler/targets/cuda/nvrtc/library.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "compiler/targets/cuda/nvrtc/arch.h"
 #include "compiler/targets/cuda/nvrtc/ptxas_log.h"
-#include "compiler/targets/cuda/intrinsics/kernel.h"
 
 namespace weft::cuda {
 

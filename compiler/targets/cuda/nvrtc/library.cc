@@ -73,7 +73,8 @@ std::string unfit_for_driver(const Nvrtc& n, int driver_version) {
 
 const Nvrtc& nvrtc() {
   // Never unloaded: compilations may be under way when the process ends.
-  static const Nvrtc* n = new Nvrtc(internal::open_nvrtc(library_places("nvrtc", switch_value("WEFT_NVRTC"), availability().version / 1000)));
+  static const Nvrtc* n = new Nvrtc(
+      internal::open_nvrtc(library_places("nvrtc", switch_value("WEFT_NVRTC"), availability().version / 1000)));
   return *n;
 }
 

@@ -4,10 +4,10 @@
 
 #include <thread>
 
+#include "compiler/jit/cache.h"
 #include "compiler/targets/cuda/nvrtc/compile.h"
 #include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/nvrtc/library.h"
-#include "compiler/jit/cache.h"
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 
@@ -301,9 +301,10 @@ TEST(Nvrtc, NewerThanTheDriverIsSaid) {
   n.path = "/x/libnvrtc.so.13";
   EXPECT_EQ(unfit_for_driver(n, 13000), "");
   EXPECT_EQ(unfit_for_driver(n, 14010), "");
-  EXPECT_EQ(unfit_for_driver(n, 12040),
-            "NVRTC 13.0 at /x/libnvrtc.so.13 compiles for drivers of CUDA 13.0 or later, and this one is for CUDA 12.4; "
-            "need a newer driver, or NVRTC 12 (its path in WEFT_NVRTC)");
+  EXPECT_EQ(
+      unfit_for_driver(n, 12040),
+      "NVRTC 13.0 at /x/libnvrtc.so.13 compiles for drivers of CUDA 13.0 or later, and this one is for CUDA 12.4; "
+      "need a newer driver, or NVRTC 12 (its path in WEFT_NVRTC)");
 }
 
 }  // namespace

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/targets/cuda/testing/ops/run_op.h"
 #include "compiler/loop_ir/lower_group.h"
+#include "compiler/targets/cuda/testing/ops/run_op.h"
 #include "ops/all_ops.h"
 #include "ops/testing/cases.h"
 

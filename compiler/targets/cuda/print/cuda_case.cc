@@ -6,9 +6,9 @@
 #include <limits>
 #include <random>
 
-#include "compiler/targets/cuda/testing/emulate/emulate.h"
-#include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "compiler/loop_ir/run_lowered.h"
+#include "compiler/targets/cuda/intrinsics/kernel.h"
+#include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
 #include "framework/tensor/tensor.h"

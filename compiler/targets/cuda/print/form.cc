@@ -18,7 +18,8 @@ bool has_value(Op op) { return op != Op::kStore && op != Op::kKeep && op != Op::
 std::vector<int> find_same(const Kernel& k) {
   std::vector<int> same(k.instrs.size());
   std::vector<int> kept(k.kept, -1);
-  std::map<std::tuple<Op, loop_ir::Type, loop_ir::Level, int, int, int, int, uint64_t, kernels::Pw, kernels::Rd, DType>, int>
+  std::map<std::tuple<Op, loop_ir::Type, loop_ir::Level, int, int, int, int, uint64_t, kernels::Pw, kernels::Rd, DType>,
+           int>
       first;
   for (int id = 0; id < static_cast<int>(k.instrs.size()); ++id) {
     const Instr& i = k.instrs[id];

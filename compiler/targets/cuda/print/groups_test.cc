@@ -5,12 +5,12 @@
 #include <cstdlib>
 #include <set>
 
-#include "compiler/targets/cuda/print/cuda_case.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/exec/lower.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse.h"
 #include "compiler/passes/random_ops_graph.h"
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/print/cuda_case.h"
 #include "framework/base/cat.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/capture.h"

@@ -3,8 +3,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/targets/cuda/print/plan.h"
 #include "compiler/loop_ir/loop_ir.h"
+#include "compiler/targets/cuda/print/plan.h"
 
 namespace weft::cuda {
 

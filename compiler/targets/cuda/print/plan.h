@@ -25,8 +25,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "compiler/loop_ir/lower_group.h"
+#include "compiler/targets/cuda/intrinsics/kernel.h"
 
 namespace weft::cuda {
 

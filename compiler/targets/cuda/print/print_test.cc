@@ -7,9 +7,9 @@
 #include <fstream>
 
 #include "compiler/targets/cpu/print/sample_kernels.h"
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/print/cuda_case.h"
 #include "compiler/targets/cuda/print/plan.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "framework/base/cat.h"
 
 namespace weft::cuda {

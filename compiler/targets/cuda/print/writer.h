@@ -22,7 +22,7 @@ struct Job {
   const PlanOptions& options;
 };
 
-const char* memory_type(DType t);    // in memory: "bf16"
+const char* memory_type(DType t);        // in memory: "bf16"
 const char* type_name(loop_ir::Type t);  // computed: "f32"
 /// Whether 32 bits do for `n` positions, with room for a step beyond.
 bool is_narrow(const Job& job, int64_t n);
@@ -67,7 +67,7 @@ class Writer {
   void store(int id);
   /// acc = Op::f(acc, value) of reduction r; `at` follows acc ("[k]").
   void take(int r, const char* at = "");
-  std::string stored(int id) const;                   // the value of a store or reduction, as memory takes it
+  std::string stored(int id) const;  // the value of a store or reduction, as memory takes it
   std::string place_of_index(const loop_ir::Instr& check) const;
   std::string index_term(const loop_ir::Instr& i) const;  // " + at * d" of an indexed load outside lanes' own
 

@@ -5,15 +5,15 @@
 #include <cstring>
 #include <optional>
 
-#include "compiler/targets/cuda/run/fused_operation.h"
-#include "compiler/targets/cuda/run/graph_operation.h"
-#include "compiler/targets/cuda/run/operation_blas.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/prologue.h"
 #include "compiler/targets/cuda/gemm/dot.h"
 #include "compiler/targets/cuda/gemm/epilogue.h"
 #include "compiler/targets/cuda/gemm/fused_product.h"
 #include "compiler/targets/cuda/gemm/gemm.h"
-#include "compiler/loop_ir/fused.h"
-#include "compiler/loop_ir/prologue.h"
+#include "compiler/targets/cuda/run/fused_operation.h"
+#include "compiler/targets/cuda/run/graph_operation.h"
+#include "compiler/targets/cuda/run/operation_blas.h"
 #include "framework/base/error.h"
 #include "framework/base/hash.h"
 #include "framework/cuda/driver_error.h"

@@ -1,11 +1,11 @@
 // Products with ops around them as one node on the emulated GPU: in f32 the bits of the same ops one after another.
 #include <gtest/gtest.h>
 
+#include "compiler/exec/lower.h"
+#include "compiler/loop_ir/fused.h"
 #include "compiler/targets/cuda/run/eager.h"
 #include "compiler/targets/cuda/run/operation.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
-#include "compiler/exec/lower.h"
-#include "compiler/loop_ir/fused.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -47,7 +47,8 @@ std::vector<std::string> check(const TensorFn& fn, const std::vector<Tensor>& in
   Operation* const ops[] = {op.get()};
   load(device, ops);
   const Tensor workspace = randn({op->workspace_bytes() / 4 + 1}).to(Device::cuda()),
-               bad = Tensor::from_vector(std::vector<int32_t>(sizeof(BadIndex) / 4), {sizeof(BadIndex) / 4}).to(Device::cuda());
+               bad = Tensor::from_vector(std::vector<int32_t>(sizeof(BadIndex) / 4), {sizeof(BadIndex) / 4})
+                         .to(Device::cuda());
   before = (device.synchronize(), gpu.driver().kernels_run().size());
   op->enqueue({addresses, out_addresses, workspace.view_for_kernel().data, bad.view_for_kernel().as<int32_t>()},
               device.stream(), {});

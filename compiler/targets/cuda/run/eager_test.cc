@@ -153,7 +153,8 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   const int line = __LINE__ - 1;
   EXPECT_EQ(gpu.driver().calls("cuStreamSynchronize"), 0);
   const std::string what = error_of([&] { (good + 1).to_vector<float>(); }, Code::kOutOfRange);
-  EXPECT_EQ(what, cat("index_select: index 4 at position 1 is out of range; need 0 to 3; at compiler/targets/cuda/run/eager_test.cc:",
+  EXPECT_EQ(what, cat("index_select: index 4 at position 1 is out of range; need 0 to 3; at "
+                      "compiler/targets/cuda/run/eager_test.cc:",
                       line));
   // Said once; other work goes on.
   EXPECT_EQ(good.to_vector<float>(),
@@ -170,10 +171,13 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
 TEST(Eager, NumbersAreNoTextOfKernels) {
   ScopedEmulatedGpu gpu;
   const Tensor x = whole({4, 3}, 1).to(Device::cuda());
-  const auto f = [&](double a) { return (x * a + arange(a, a + 3, 1, {.dtype = kFloat32, .device = x.device()})).to_vector<float>(); };
+  const auto f = [&](double a) {
+    return (x * a + arange(a, a + 3, 1, {.dtype = kFloat32, .device = x.device()})).to_vector<float>();
+  };
   EXPECT_EQ(f(0.5)[1], whole({4, 3}, 1).to_vector<float>()[1] * 0.5f + 1.5f);
   const int64_t compiled = internal::compiled_kernels();
-  for (const double a : {0.25, 3.0, -1.75}) EXPECT_EQ(f(a)[1], whole({4, 3}, 1).to_vector<float>()[1] * static_cast<float>(a) + static_cast<float>(a + 1)) << a;
+  for (const double a : {0.25, 3.0, -1.75})
+    EXPECT_EQ(f(a)[1], whole({4, 3}, 1).to_vector<float>()[1] * static_cast<float>(a) + static_cast<float>(a + 1)) << a;
   EXPECT_EQ(internal::compiled_kernels(), compiled);
 }
 
@@ -183,10 +187,13 @@ TEST(Eager, AReadThatIsQueuedFindsItWhenItIsWaitedFor) {
   auto pick = [&](int64_t i) { return index_select(x, 0, Tensor::from_vector<int64_t>({i}, {1}).to(Device::cuda())); };
   HostRead before({pick(3)});
   HostRead bad({pick(4)});
-  EXPECT_EQ(before.wait()[0].to_vector<float>(), index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3}, {1})).to_vector<float>());
-  EXPECT_NE(error_of([&] { bad.wait(); }, Code::kOutOfRange).find("index 4 at position 0 is out of range"), std::string::npos);
+  EXPECT_EQ(before.wait()[0].to_vector<float>(),
+            index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3}, {1})).to_vector<float>());
+  EXPECT_NE(error_of([&] { bad.wait(); }, Code::kOutOfRange).find("index 4 at position 0 is out of range"),
+            std::string::npos);
   { HostRead dropped({pick(5)}); }  // nobody waited: the next read says so
-  EXPECT_NE(error_of([&] { x.to_vector<float>(); }, Code::kOutOfRange).find("index 5 at position 0 is out of range"), std::string::npos);
+  EXPECT_NE(error_of([&] { x.to_vector<float>(); }, Code::kOutOfRange).find("index 5 at position 0 is out of range"),
+            std::string::npos);
   EXPECT_EQ(HostRead({pick(1)}).wait()[0].numel(), 3);
 }
 

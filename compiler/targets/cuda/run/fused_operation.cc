@@ -31,8 +31,8 @@ constexpr char kPlaceholder[] = "weft_kernel_";
 
 class GroupOperation final : public Operation {
  public:
-  GroupOperation(const char* name, const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const GpuProperties& gpu,
-                 int alignment)
+  GroupOperation(const char* name, const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out,
+                 const GpuProperties& gpu, int alignment)
       : name_(name), overwrites_(low.overwrites), launches_(low, out, gpu, alignment, &kernels_) {}
 
   std::span<const Kernel> kernels() const override { return kernels_; }
@@ -55,8 +55,8 @@ class GroupOperation final : public Operation {
 
 }  // namespace
 
-GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const GpuProperties& gpu,
-                             int alignment, std::vector<Kernel>* kernels) {
+GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out,
+                             const GpuProperties& gpu, int alignment, std::vector<Kernel>* kernels) {
   DeviceLimits limits;
   limits.multiprocessors = gpu.multiprocessors;
   limits.max_shared_bytes = gpu.shared_per_block_optin;
@@ -73,7 +73,8 @@ GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_i
   find_sources(low);
 }
 
-GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels) : checks_(true) {
+GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels)
+    : checks_(true) {
   if (!fused.empty()) add(low, std::move(fused), kernels);
   find_sources(low);
 }

@@ -4,9 +4,9 @@
 #include <span>
 #include <vector>
 
+#include "compiler/loop_ir/lower_group.h"
 #include "compiler/targets/cuda/print/plan.h"
 #include "compiler/targets/cuda/run/operation.h"
-#include "compiler/loop_ir/lower_group.h"
 
 namespace weft::cuda::internal {
 
@@ -14,8 +14,8 @@ namespace weft::cuda::internal {
 class GroupLaunches {
  public:
   /// Appends its kernels to `kernels`; `out`: how its results lie.
-  GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const GpuProperties& gpu, int alignment,
-                std::vector<Kernel>* kernels);
+  GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const GpuProperties& gpu,
+                int alignment, std::vector<Kernel>* kernels);
   /// A product and the group behind it as one launch (fused_product), printed with symbol(): its name follows.
   GroupLaunches(const loop_ir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels);
   /// The symbol to print kernels with that are given their name here.
@@ -26,8 +26,8 @@ class GroupLaunches {
   bool checks_indices() const { return checks_; }
 
   struct At {
-    std::span<void* const> in, out;  // of the body
-    void* tile = nullptr;            // the product that it finishes
+    std::span<void*const> in, out;  // of the body
+    void* tile = nullptr;           // the product that it finishes
     char* scratch = nullptr;
     int32_t* bad = nullptr;
     const void* product[3] = {};  // a, b and offsets of the product that it computes itself

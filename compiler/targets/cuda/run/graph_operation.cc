@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "compiler/targets/cuda/run/fused_operation.h"
 #include "compiler/loop_ir/domain.h"
+#include "compiler/targets/cuda/run/fused_operation.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/capture.h"
 #include "ops/core/view.h"

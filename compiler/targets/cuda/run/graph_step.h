@@ -13,7 +13,7 @@ namespace weft::cuda {
 /// One operation of a step and the slots that hold its addresses now; the slots stay, their values may change.
 struct StepCall {
   const Operation* operation = nullptr;
-  std::span<void* const> in, out;
+  std::span<void*const> in, out;
   void* const* workspace = nullptr;  // null: none
   int32_t* bad = nullptr;            // Addresses::bad; does not move
   SourceLine line;

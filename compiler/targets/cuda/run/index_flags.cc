@@ -26,7 +26,7 @@ struct IndexFlags::OfGpu {
 
   Gpu& gpu;
   BadIndex* flags;
-  bool asked = false;  // since the last look
+  bool asked = false;                                                 // since the last look
   std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>> writes;  // of work queued since the last look
   struct Name {
     std::string op, where;  // "; at model.cc:43"
@@ -156,7 +156,8 @@ std::unique_ptr<QueuedLook> IndexFlags::queue_look(Gpu& gpu) {
   const int64_t bytes = n * static_cast<int64_t>(sizeof(BadIndex));
   auto* found = static_cast<BadIndex*>(gpu.pinned().take(bytes));
   gpu.make_current();
-  const CUresult r = driver().cuMemcpyDtoHAsync_v2(found, reinterpret_cast<CUdeviceptr>(g.flags), bytes, gpu.stream().handle());
+  const CUresult r =
+      driver().cuMemcpyDtoHAsync_v2(found, reinterpret_cast<CUdeviceptr>(g.flags), bytes, gpu.stream().handle());
   if (r != CUDA_SUCCESS) gpu.pinned().give_back(found);
   check(r, "copying flags of indices from ", gpu.device());
   g.asked = false;

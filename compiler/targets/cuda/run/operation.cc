@@ -1,13 +1,13 @@
 // Which way an op goes on a GPU.
 #include "compiler/targets/cuda/run/operation.h"
 
+#include "compiler/loop_ir/domain.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/targets/cuda/ops/ops.h"
 #include "compiler/targets/cuda/run/attention_operation.h"
 #include "compiler/targets/cuda/run/dot_operation.h"
 #include "compiler/targets/cuda/run/fused_operation.h"
 #include "compiler/targets/cuda/run/graph_operation.h"
-#include "compiler/targets/cuda/ops/ops.h"
-#include "compiler/loop_ir/domain.h"
-#include "compiler/loop_ir/fused.h"
 #include "framework/base/error.h"
 #include "framework/cuda/copy.h"
 #include "ops/attention/record.h"

@@ -16,9 +16,9 @@ namespace weft::cuda {
 
 /// What one run works on.
 struct Addresses {
-  std::span<void* const> in, out;  // of element 0 of operands and results of the node
-  void* workspace = nullptr;       // workspace_bytes(), 256-byte aligned
-  int32_t* bad = nullptr;          // a BadIndex in device memory
+  std::span<void*const> in, out;  // of element 0 of operands and results of the node
+  void* workspace = nullptr;      // workspace_bytes(), 256-byte aligned
+  int32_t* bad = nullptr;         // a BadIndex in device memory
 };
 
 class Operation {
@@ -44,9 +44,9 @@ class Operation {
 /// Choices of the whole step or program.
 struct PrepareOptions {
   bool round_like_eager = false;  // fused 16-bit chains round where eager does (numerics = eager)
-  bool tf32 = false;              // f32 products on tensor cores with 11 bits of their operands: only if the user chose it
-  bool lt_epilogues = true;       // epilogues of products by cuBLASLt where it has them
-  Gpu* gpu = nullptr;             // if given, cuBLASLt is asked now what it can do there; else it is taken to do it all
+  bool tf32 = false;         // f32 products on tensor cores with 11 bits of their operands: only if the user chose it
+  bool lt_epilogues = true;  // epilogues of products by cuBLASLt where it has them
+  Gpu* gpu = nullptr;        // if given, cuBLASLt is asked now what it can do there; else it is taken to do it all
 };
 
 /// The operation of a node with operands and results that lie so (addresses are not read; they will be multiples of

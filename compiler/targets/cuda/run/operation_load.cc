@@ -5,9 +5,9 @@
 #include <map>
 #include <unordered_map>
 
-#include "compiler/targets/cuda/run/operation.h"
 #include "compiler/targets/cuda/nvrtc/compile.h"
 #include "compiler/targets/cuda/nvrtc/library.h"
+#include "compiler/targets/cuda/run/operation.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 

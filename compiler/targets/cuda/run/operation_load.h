@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/targets/cuda/nvrtc/arch.h"
 #include "compiler/targets/cuda/intrinsics/kernel.h"
+#include "compiler/targets/cuda/nvrtc/arch.h"
 
 namespace weft::cuda::internal {
 

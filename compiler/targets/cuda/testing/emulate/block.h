@@ -8,11 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "compiler/targets/cuda/testing/emulate/abi.h"
 #include "compiler/targets/cuda/testing/emulate/fiber.h"
 #include "compiler/targets/cuda/testing/emulate/global_shadow.h"
 #include "compiler/targets/cuda/testing/emulate/shadow.h"
-#include "compiler/targets/cuda/intrinsics/kernel.h"
 
 namespace weft::cuda {
 

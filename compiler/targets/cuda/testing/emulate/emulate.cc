@@ -4,10 +4,10 @@
 #include <cstring>
 #include <string_view>
 
-#include "compiler/targets/cpu/print/target.h"
-#include "compiler/targets/cuda/testing/emulate/block.h"
-#include "compiler/targets/cuda/intrinsics/intrinsics.h"
 #include "compiler/jit/jit.h"
+#include "compiler/targets/cpu/print/target.h"
+#include "compiler/targets/cuda/intrinsics/intrinsics.h"
+#include "compiler/targets/cuda/testing/emulate/block.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 

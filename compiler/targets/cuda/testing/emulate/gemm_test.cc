@@ -7,10 +7,10 @@
 #include <cstring>
 #include <vector>
 
+#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "compiler/targets/cuda/testing/emulate/gemm_kernels.h"
 #include "compiler/targets/cuda/testing/emulate/tensor_map.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "framework/base/error.h"
 
 namespace weft::cuda {

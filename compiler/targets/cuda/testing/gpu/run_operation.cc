@@ -43,9 +43,9 @@ OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vecto
   Tensor workspace = Tensor::empty({kUInt8, Device::cuda(), {r.workspace + 1}});
   poison(workspace.view_for_kernel().data, r.workspace);
   Tensor bad = Tensor::empty({kInt32, Device::cuda(), {sizeof(BadIndex) / 4}});
-  check(
-      driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(bad.view_for_kernel().data), 0, sizeof(BadIndex), gpu.stream().handle()),
-      "clearing");
+  check(driver().cuMemsetD8Async(reinterpret_cast<CUdeviceptr>(bad.view_for_kernel().data), 0, sizeof(BadIndex),
+                                 gpu.stream().handle()),
+        "clearing");
   operation->enqueue({from, to, workspace.view_for_kernel().data, bad.view_for_kernel().as<int32_t>()}, gpu.stream(),
                      {});
   for (const Tensor& t : results) r.out.push_back(t.to(Device::cpu()));

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "compiler/targets/cuda/ops/launches.h"
+#include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "ops/testing/cases.h"
 
 namespace weft::cuda {
