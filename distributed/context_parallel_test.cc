@@ -120,7 +120,7 @@ TEST(ContextParallel, OneGraphServesAllRanks) {
     const WholeCall w(s, kFloat32, c, 21);
     for (Lowering l : {kAllGather, kRing, kUlysses})
       for (const Tensor& layout : {Tensor(), head_tail_layout(s.sq, 4)}) {
-        SCOPED_TRACE(cat(c.name, ", ", kNames[l], layout.defined() ? ", head-tail" : ""));
+        SCOPED_TRACE(str_cat(c.name, ", ", kNames[l], layout.defined() ? ", head-tail" : ""));
         const Cut cut(w, 4, 1, layout);
         const Ref<Graph> g = captured(program(w, l, 4, 1, layout), cut.arguments(0));
         EXPECT_EQ(collectives(*g), want[l]);
@@ -140,7 +140,7 @@ TEST(ContextParallel, BesideTensorParallelHeads) {
     const WholeCall w(s, kFloat32, c, 22);
     const Cut cut(w, 2, 2, layout);
     for (Lowering l : {kAllGather, kRing, kUlysses}) {
-      SCOPED_TRACE(cat(c.name, ", ", kNames[l]));
+      SCOPED_TRACE(str_cat(c.name, ", ", kNames[l]));
       std::vector<std::vector<Tensor>> got(4);
       const TensorFn fn = program(w, l, 2, 2, layout);
       world.run([&](int r) { got[static_cast<size_t>(r)] = fn(cut.arguments(r)); });

@@ -101,7 +101,7 @@ TEST(ExpertParallel, GivesTheBitsOfOneDevice) {
   for (Load load : {Load::kSpread, Load::kFew, Load::kOne})
     for (int64_t k : {1, 2, 3})
       for (DType dtype : {kFloat32, kBFloat16}) {
-        SCOPED_TRACE(cat("load ", static_cast<int>(load), ", k ", k, ", ", dtype));
+        SCOPED_TRACE(str_cat("load ", static_cast<int>(load), ", k ", k, ", ", dtype));
         check(two, {k, {6, 6}, {4, 4}, load, dtype, ++seed}, 0, false);
         check(four, {k, {5, 5, 5, 5}, {2, 2, 2, 2}, load, dtype, ++seed}, 0, false);
       }

@@ -10,7 +10,7 @@ namespace weft::tools {
 namespace {
 
 // "13.1.0" of a version that counts 10000 for a major and 100 for a minor one.
-std::string dotted(size_t version) { return cat(version / 10000, ".", version % 10000 / 100, ".", version % 100); }
+std::string dotted(size_t version) { return str_cat(version / 10000, ".", version % 10000 / 100, ".", version % 100); }
 
 void add(Facts& facts, const char* name, const std::string& version, const std::string& unavailable) {
   if (unavailable.empty()) {
@@ -34,7 +34,7 @@ void add_gpus(Facts& facts) {
       } catch (const Error& e) {
         text = e.what();
       }
-      facts.add("libraries", cat("gpu_", i), text);
+      facts.add("libraries", str_cat("gpu_", i), text);
     }
   }
 

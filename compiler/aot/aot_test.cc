@@ -62,8 +62,8 @@ TEST_P(Exported, TrainsWithTheBitsOfTheCompiledStep) {
   // No compiler, no cache, nothing on PATH.
   const std::string values = mlp ? "-" : kFolder + name + ".safetensors", saved = scratch(name + ".safetensors");
   for (int threads : {1, 3})
-    EXPECT_EQ(run(cat("PATH= WEFT_CXX=/nowhere WEFT_CACHE=off WEFT_THREADS=", threads, " ", kFolder, "trainer ", name,
-                      " ", values, " ", kSteps, " ", saved)),
+    EXPECT_EQ(run(str_cat("PATH= WEFT_CXX=/nowhere WEFT_CACHE=off WEFT_THREADS=", threads, " ", kFolder, "trainer ",
+                          name, " ", values, " ", kSteps, " ", saved)),
               want)
         << name << ", " << threads << " threads";
   const io::SafetensorsFile file(saved);
@@ -142,7 +142,7 @@ TEST(Aot, WrongCallsSayWhatIsWrong) {
             "mlp_step: argument 1 is i32[32]; it was exported for i64[32]");
   EXPECT_EQ(error_of([&] { step(Tensor(), in[1]); }), "mlp_step: argument 0 holds no memory; need f32[32, 16]");
   EXPECT_EQ(error_of([&] { step.cell("nothing"); }),
-            cat("mlp_step: there is no cell 'nothing'; need one of its ", step.cells().size(), " cells"));
+            str_cat("mlp_step: there is no cell 'nothing'; need one of its ", step.cells().size(), " cells"));
   EXPECT_NE(error_of([&] { step.load(scratch("missing.safetensors")); }).find("missing.safetensors"),
             std::string::npos);
   io::write_safetensors(scratch("wrong.safetensors"), {});

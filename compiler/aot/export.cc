@@ -52,7 +52,7 @@ class Exporter {
       values_.push_back(CellHandle(g_.cells[i]).value());
       const StridedView v = values_.back().view_for_kernel();
       if (in_text) {
-        rows_ += cat("cell ", i, place(v.data, v.numel() * itemsize(v.dtype)), '\n');
+        rows_ += str_cat("cell ", i, place(v.data, v.numel() * itemsize(v.dtype)), '\n');
       } else {
         views_.push_back({aot_cell_name(g_, i), v});
       }
@@ -61,12 +61,12 @@ class Exporter {
       const TensorImpl& t = g_.captured[i].get();
       int64_t elements = t.type.shape.numel() ? 1 : 0;
       for (int d = 0; d < t.type.shape.size() && elements; ++d) elements += (t.type.shape[d] - 1) * t.strides[d];
-      rows_ += cat("captured ", i,
-                   place(static_cast<const char*>(t.storage->data()) + t.offset, elements * itemsize(t.type.dtype)),
-                   " strides ", t.strides, '\n');
+      rows_ += str_cat("captured ", i,
+                       place(static_cast<const char*>(t.storage->data()) + t.offset, elements * itemsize(t.type.dtype)),
+                       " strides ", t.strides, '\n');
     }
     for (size_t i = 0; i < g_.inputs.size(); ++i)
-      rows_ += cat("argument ", i, " strides ", e_.key.layouts[i].strides, '\n');
+      rows_ += str_cat("argument ", i, " strides ", e_.key.layouts[i].strides, '\n');
   }
 
   // " at 8 bytes 4" of the data.
@@ -74,12 +74,12 @@ class Exporter {
     const size_t at = data_.size();
     data_.resize(at + (bytes + 7) / 8);
     if (bytes) std::memcpy(&data_[at], from, bytes);
-    return cat(" at ", 8 * at, " bytes ", bytes);
+    return str_cat(" at ", 8 * at, " bytes ", bytes);
   }
 
   std::string types(bool results) const {
     std::string s;
-    for (Value v : results ? g_.outputs : g_.inputs) s += cat(s.empty() ? "" : ", ", g_.type(v));
+    for (Value v : results ? g_.outputs : g_.inputs) s += str_cat(s.empty() ? "" : ", ", g_.type(v));
     return s.empty() ? "nothing" : s;
   }
 
@@ -89,42 +89,42 @@ class Exporter {
 
   std::string parameters(const char* type) const {
     std::string s;
-    for (size_t i = 0; i < g_.inputs.size(); ++i) s += cat(i ? ", " : "", type, "a", i);
+    for (size_t i = 0; i < g_.inputs.size(); ++i) s += str_cat(i ? ", " : "", type, "a", i);
     return s;
   }
 
   std::string header() const {
-    return cat("// ", name_,
-               ": a step compiled ahead of time, written by Weft's aot_export. Link //compiler/aot:step.\n",
-               "#pragma once\n#include \"compiler/aot/step.h\"\n\n/// (", types(false), ") -> ", types(true), "; ",
-               g_.cells.size(), " cells", views_.empty() ? "" : cat(": load(\"", name_, ".safetensors\") first"),
-               ".\nclass ", name_, " final : public weft::AotStep {\n public:\n  ", name_, "();\n  ", result_type(),
-               " operator()(", parameters("const weft::Tensor& "), ");\n};\n");
+    return str_cat(
+        "// ", name_, ": a step compiled ahead of time, written by Weft's aot_export. Link //compiler/aot:step.\n",
+        "#pragma once\n#include \"compiler/aot/step.h\"\n\n/// (", types(false), ") -> ", types(true), "; ",
+        g_.cells.size(), " cells", views_.empty() ? "" : str_cat(": load(\"", name_, ".safetensors\") first"),
+        ".\nclass ", name_, " final : public weft::AotStep {\n public:\n  ", name_, "();\n  ", result_type(),
+        " operator()(", parameters("const weft::Tensor& "), ");\n};\n");
   }
 
   std::string source(bool values_in_file) const {
     const Isa isa = selected_isa();
     std::string s =
-        cat("// ", name_, ": a step compiled ahead of time, written by Weft's aot_export.\n//   arguments  ",
-            types(false), "\n//   results    ", types(true), "\n//   memory     ", e_.plan.peak_bytes(),
-            " bytes at its peak, ", e_.plan.arena_bytes, " of them in the arena\n//   values     ",
-            values_in_file ? cat(name_, ".safetensors") : std::string("below"),
-            "\n// The graph and the plan are data of AotStep, which runs them; then come the kernels, for ", isa, ".\n",
-            "#include \"", options_.include_folder.empty() ? "" : options_.include_folder + "/", name_,
-            ".h\"\n\nnamespace {\n\n", "constexpr std::string_view kGraph = R\"weft(\n", g_.to_string(), ")weft\";\n\n",
-            "constexpr std::string_view kPlan = R\"weft(", plan_to_text(e_.plan), ")weft\";\n\n",
-            "constexpr std::string_view kValues = R\"weft(", rows_, ")weft\";\n\n");
+        str_cat("// ", name_, ": a step compiled ahead of time, written by Weft's aot_export.\n//   arguments  ",
+                types(false), "\n//   results    ", types(true), "\n//   memory     ", e_.plan.peak_bytes(),
+                " bytes at its peak, ", e_.plan.arena_bytes, " of them in the arena\n//   values     ",
+                values_in_file ? str_cat(name_, ".safetensors") : std::string("below"),
+                "\n// The graph and the plan are data of AotStep, which runs them; then come the kernels, for ", isa,
+                ".\n", "#include \"", options_.include_folder.empty() ? "" : options_.include_folder + "/", name_,
+                ".h\"\n\nnamespace {\n\n", "constexpr std::string_view kGraph = R\"weft(\n", g_.to_string(),
+                ")weft\";\n\n", "constexpr std::string_view kPlan = R\"weft(", plan_to_text(e_.plan), ")weft\";\n\n",
+                "constexpr std::string_view kValues = R\"weft(", rows_, ")weft\";\n\n");
     append_data(s);
     std::string table;
     append_kernels(s, isa, table);
-    s += cat("const void* const kKernels[] = {", table.empty() ? "nullptr" : table,
-             "};\n\nweft::AotProgram program() {\n", "  return {\"", name_, "\", \"", isa,
-             "\", kGraph, kPlan, {kKernels, ", kernels_of(e_.plan).size(),
-             "}, kValues, kData};\n}\n\n}  // namespace\n\n", name_, "::", name_, "() : AotStep(program()) {}\n\n",
-             result_type(), " ", name_, "::operator()(", parameters("const weft::Tensor& "), ") {\n");
+    s += str_cat("const void* const kKernels[] = {", table.empty() ? "nullptr" : table,
+                 "};\n\nweft::AotProgram program() {\n", "  return {\"", name_, "\", \"", isa,
+                 "\", kGraph, kPlan, {kKernels, ", kernels_of(e_.plan).size(),
+                 "}, kValues, kData};\n}\n\n}  // namespace\n\n", name_, "::", name_, "() : AotStep(program()) {}\n\n",
+                 result_type(), " ", name_, "::operator()(", parameters("const weft::Tensor& "), ") {\n");
     const std::string call =
-        g_.inputs.empty() ? std::string("run({})") : cat("run(std::vector<weft::Tensor>{", parameters(""), "})");
-    s += cat("  ", g_.outputs.empty() ? "" : "return ", call, g_.outputs.size() == 1 ? "[0]" : "", ";\n}\n");
+        g_.inputs.empty() ? std::string("run({})") : str_cat("run(std::vector<weft::Tensor>{", parameters(""), "})");
+    s += str_cat("  ", g_.outputs.empty() ? "" : "return ", call, g_.outputs.size() == 1 ? "[0]" : "", ";\n}\n");
     return s;
   }
 
@@ -144,27 +144,29 @@ class Exporter {
     if (kernels.empty()) return;
     const auto& target = kTargets[static_cast<int>(isa)];
     // The floating-point rules of all kernels: nothing contracted, nothing reordered.
-    s += cat("#pragma GCC push_options\n#pragma GCC target(\"arch=", target.arch, ",prefer-vector-width=512\")\n",
-             "#pragma GCC optimize(\"O2\", \"fp-contract=off\", \"no-math-errno\", \"no-trapping-math\", \"wrapv\", "
-             "\"no-strict-aliasing\")\n#pragma GCC diagnostic push\n");
+    s +=
+        str_cat("#pragma GCC push_options\n#pragma GCC target(\"arch=", target.arch, ",prefer-vector-width=512\")\n",
+                "#pragma GCC optimize(\"O2\", \"fp-contract=off\", \"no-math-errno\", \"no-trapping-math\", \"wrapv\", "
+                "\"no-strict-aliasing\")\n#pragma GCC diagnostic push\n");
     for (const char* quiet : {"-Wpsabi", "-Wunused-variable", "-Wunused-but-set-variable", "-Wunused-function"})
-      s += cat("#pragma GCC diagnostic ignored \"", quiet, "\"\n");
+      s += str_cat("#pragma GCC diagnostic ignored \"", quiet, "\"\n");
     for (const char* macro : {"__AVX2__", "__FMA__", "__F16C__", "__AVX512F__"}) {
       bool on = false;
       for (const char* m : target.macros) on |= m && !std::strcmp(m, macro);
-      s += cat("#pragma push_macro(\"", macro, "\")\n#undef ", macro, "\n", on ? cat("#define ", macro, " 1\n") : "");
+      s += str_cat("#pragma push_macro(\"", macro, "\")\n#undef ", macro, "\n",
+                   on ? str_cat("#define ", macro, " 1\n") : "");
     }
-    s += cat("namespace kernels {\n", codegen::prelude(codegen::cpu()), '\n');
+    s += str_cat("namespace kernels {\n", codegen::prelude(codegen::cpu()), '\n');
     std::map<std::string, std::string> symbols;  // by what the kernel computes
     for (const FusedKernel* k : kernels) {
       const loop_ir::Kernel& kernel = k->lowered().kernel;
-      auto [at, fresh] = symbols.try_emplace(kernel_key(kernel), cat(name_, "_", symbols.size(), "_", kernel.name));
+      auto [at, fresh] = symbols.try_emplace(kernel_key(kernel), str_cat(name_, "_", symbols.size(), "_", kernel.name));
       if (fresh) s += codegen::print(kernel, codegen::cpu(), {.symbol = at->second, .notes = true}) + '\n';
-      table += cat("\n    reinterpret_cast<const void*>(kernels::", at->second, "),");
+      table += str_cat("\n    reinterpret_cast<const void*>(kernels::", at->second, "),");
     }
-    s += cat("}  // namespace kernels\n", codegen::forget_intrinsics());
+    s += str_cat("}  // namespace kernels\n", codegen::forget_intrinsics());
     for (const char* macro : {"__AVX2__", "__FMA__", "__F16C__", "__AVX512F__"})
-      s += cat("#pragma pop_macro(\"", macro, "\")\n");
+      s += str_cat("#pragma pop_macro(\"", macro, "\")\n");
     s += "#pragma GCC diagnostic pop\n#pragma GCC pop_options\n\n";
   }
 

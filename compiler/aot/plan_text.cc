@@ -14,17 +14,17 @@ constexpr const char* kHomeNames[kHomes] = {"arena", "folded", "argument", "cell
 // Writer and Reader have one interface, so that what a record consists of is said once, in the functions after them.
 class Writer {
  public:
-  void line(const char* tag) { out_ += cat(out_.empty() ? "" : "\n", tag); }
+  void line(const char* tag) { out_ += str_cat(out_.empty() ? "" : "\n", tag); }
   template <class T>
   void operator()(const char* label, const T& v) {
-    out_ += cat(' ', label, ' ');
+    out_ += str_cat(' ', label, ' ');
     put(v);
   }
   /// A list of records, each on a line of its own.
   template <class List, class F>
   void list(const char* tag, const List& values, F&& each) {
     line(tag);
-    out_ += cat(' ', values.size());
+    out_ += str_cat(' ', values.size());
     for (const auto& v : values) {
       line("  ");
       each(v);
@@ -41,10 +41,10 @@ class Writer {
   void put(DType v) { out_ += to_string_view(v); }
   template <class T>
   requires std::is_integral_v<T>
-  void put(T v) { out_ += cat(v); }
+  void put(T v) { out_ += str_cat(v); }
   template <class T>
   requires std::is_enum_v<T>
-  void put(T v) { out_ += cat(static_cast<int>(v)); }
+  void put(T v) { out_ += str_cat(static_cast<int>(v)); }
   void put(const Shape& v) { put_all(v); }
   template <class T>
   void put(const std::vector<T>& v) {

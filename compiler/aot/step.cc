@@ -26,7 +26,7 @@ std::string aot_cell_name(const Graph& g, size_t index) {
   const std::string& name = g.cells[index]->name;
   int64_t same = 0;
   for (const Ref<Cell>& c : g.cells) same += c->name == name;
-  return name.empty() || same > 1 ? cat("cell.", index) : name;
+  return name.empty() || same > 1 ? str_cat("cell.", index) : name;
 }
 
 namespace {
@@ -123,7 +123,7 @@ AotStep::AotStep(const AotProgram& program) : state_(std::make_unique<State>()) 
   try {
     s.plan = plan_from_text(program.plan, parse_graph(program.graph, replay_ops()), program.kernels);
   } catch (const Error& e) {
-    throw Error(e.code(), cat(s.name, ": written by another version of Weft: ", e.what()));
+    throw Error(e.code(), str_cat(s.name, ": written by another version of Weft: ", e.what()));
   }
   Graph& g = s.graph();
   for (size_t i = 0; i < g.cells.size(); ++i) s.names.push_back(aot_cell_name(g, i));

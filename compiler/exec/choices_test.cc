@@ -67,7 +67,7 @@ void expect_same_error(const Step& fn, const Tensors& good, const Tensors& bad, 
     const Tensors first = step(good);
     const std::string got = error_of([&] { step(bad); });
     EXPECT_TRUE(got.starts_with(want)) << got << "\n" << want;
-    EXPECT_NE(got.find(cat("choices_test.cc:", line)), got.npos) << got;
+    EXPECT_NE(got.find(str_cat("choices_test.cc:", line)), got.npos) << got;
     const Tensors again = step(good);
     for (size_t i = 0; i < first.size(); ++i) EXPECT_TRUE(same_bits(first[i], again[i]));
     EXPECT_LT(step.stats().kernels, compile(fn, {.disable = {"fuse"}}).stats().kernels + 3);

@@ -149,10 +149,10 @@ class CompiledCore {
     }
     const Evaluation want = evaluate(*e.joint, args);
     std::vector<Tensor> out = e.executable->run(args);
-    for (size_t i = 0; i < out.size(); ++i) check_same_bits(out[i], want.outputs[i], cat("output ", i));
+    for (size_t i = 0; i < out.size(); ++i) check_same_bits(out[i], want.outputs[i], str_cat("output ", i));
     for (size_t i = 0; i < want.writes.size(); ++i) {
       const Cell& c = *e.joint->cells[e.joint->writes[i].cell];
-      check_same_bits(c.value, want.writes[i], c.name.empty() ? cat("cell ", i) : cat("cell '", c.name, "'"));
+      check_same_bits(c.value, want.writes[i], c.name.empty() ? str_cat("cell ", i) : str_cat("cell '", c.name, "'"));
     }
     e.verified = true;
     return out;
@@ -259,11 +259,11 @@ std::string core_why(const CompiledCore& core, const std::string& a, const std::
                 "why: nothing was fused; need a step with the pass fuse enabled");
   std::string notes;
   for (const PassReport& p : e.passes)
-    for (const std::string& note : p.notes) notes += cat("\n", p.name, ": ", note);
+    for (const std::string& note : p.notes) notes += str_cat("\n", p.name, ": ", note);
   try {
     return why(*e.report, a, b) + notes;
   } catch (const Error& error) {  // of what a pass replaced there is no launch
-    internal::fail(error.code(), cat(error.what(), notes));
+    internal::fail(error.code(), str_cat(error.what(), notes));
   }
 }
 

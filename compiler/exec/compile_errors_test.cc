@@ -17,7 +17,7 @@ using testing::error_of;
 TEST(CompileErrors, ReadingAValueInCaptureNamesTheLine) {
   auto step = compile([](Tensor x) { return x * x.sum().item<float>(); });
   std::string e = error_of([&] { step(ones({3})); });
-  EXPECT_NE(e.find(cat("compile_errors_test.cc:", __LINE__ - 2)), std::string::npos) << e;
+  EXPECT_NE(e.find(str_cat("compile_errors_test.cc:", __LINE__ - 2)), std::string::npos) << e;
   EXPECT_NE(e.find("inside capture"), std::string::npos) << e;
   // The failed capture leaves nothing behind.
   EXPECT_FALSE(is_capturing());
@@ -115,7 +115,7 @@ TEST(CompileErrors, FirstNonfiniteNamesOpAndLine) {
   Tensor x = Tensor::from_vector({1, 2}, {2});
   std::string e = step.first_nonfinite(x);
   EXPECT_NE(e.find("NaN first at [1] of the result of log"), std::string::npos) << e;
-  EXPECT_NE(e.find(cat("compile_errors_test.cc:", __LINE__ - 7)), std::string::npos) << e;
+  EXPECT_NE(e.find(str_cat("compile_errors_test.cc:", __LINE__ - 7)), std::string::npos) << e;
   EXPECT_EQ(w.value().to_vector<float>(), (std::vector<float>{1, -1}));
   e = step.first_nonfinite(Tensor::from_vector({1, -2}, {2}));
   EXPECT_NE(e.find("no op"), std::string::npos) << e;

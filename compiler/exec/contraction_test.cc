@@ -127,7 +127,7 @@ TEST(Contraction, HasTheValuesOfF64AndTheBitsOfEager) {
   uint64_t seed = 0;
   for (const Contraction& c : kContractions)
     for (const Shape3 s : {Shape3{1, 1, 1}, {5, 3, 17}, {33, 47, 16}, {16, 130, 67}, {1, 64, 40}, {40, 64, 1}}) {
-      SCOPED_TRACE(cat(c.name, " ", s.m, "x", s.k, "x", s.n));
+      SCOPED_TRACE(str_cat(c.name, " ", s.m, "x", s.k, "x", s.n));
       manual_seed(++seed);
       const Tensor a = randn({s.m, s.k}), b = randn({s.k, s.n}), w = randn({s.m, s.n});
       const auto step = [&](const Tensors& in) {

@@ -14,7 +14,7 @@ namespace {
 
 std::string numbers(const auto& values) {
   std::string s;
-  for (auto v : values) s += cat(s.empty() ? "" : ", ", v);
+  for (auto v : values) s += str_cat(s.empty() ? "" : ", ", v);
   return s;
 }
 
@@ -31,7 +31,7 @@ std::string dump_name(const FusedKernel& k) {
   char hash[24];
   std::snprintf(hash, sizeof hash, "%08llx",
                 static_cast<unsigned long long>(hash_text(kernel_key(k.lowered().kernel), 0) & 0xffffffff));
-  return cat(k.name(), "_", std::string_view(hash));
+  return str_cat(k.name(), "_", std::string_view(hash));
 }
 
 void dump_kernel(const FusedKernel& k) {
@@ -39,13 +39,13 @@ void dump_kernel(const FusedKernel& k) {
   if (folder.empty()) return;
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
-  const std::string name = dump_name(k), path = cat(folder, "/", name);
+  const std::string name = dump_name(k), path = str_cat(folder, "/", name);
   const loop_ir::Lowered& low = k.lowered();
-  write(path + ".loop_ir", cat(k.body().to_string(), "\n", low.kernel.to_string(), "\nextents ", numbers(low.extents),
-                               "\nparams ", numbers(low.params), "\n"));
-  write(path + ".cc", cat("// g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march=x86-64-v4 -w -c ", name, ".cc\n",
-                          codegen::prelude(codegen::cpu()), "\n",
-                          codegen::print(low.kernel, codegen::cpu(), {.symbol = "kernel", .notes = true})));
+  write(path + ".loop_ir", str_cat(k.body().to_string(), "\n", low.kernel.to_string(), "\nextents ",
+                                   numbers(low.extents), "\nparams ", numbers(low.params), "\n"));
+  write(path + ".cc", str_cat("// g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -march=x86-64-v4 -w -c ", name, ".cc\n",
+                              codegen::prelude(codegen::cpu()), "\n",
+                              codegen::print(low.kernel, codegen::cpu(), {.symbol = "kernel", .notes = true})));
 }
 
 void dump_kernels(const Plan& plan) {

@@ -28,12 +28,12 @@ void check_budget(const Entry& e, const CompileOptions& options) {
   for (size_t c = 0; c < plan.cells.size(); ++c)
     if (plan.cells[c].used) cells += accounted(plan.graph->cells[c]->type.nbytes());
   for (int64_t b : plan.output_blocks) outputs += accounted(b);
-  internal::fail(
-      Code::kResourceExhausted,
-      cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes, ", cells ",
-          cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
-          e.remat.tried ? cat(", ", e.remat.least_peak, " at the least, computing again what it can") : std::string(),
-          "; memory_budget is ", options.memory_budget));
+  internal::fail(Code::kResourceExhausted,
+                 str_cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
+                         ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
+                         e.remat.tried ? str_cat(", ", e.remat.least_peak, " at the least, computing again what it can")
+                                       : std::string(),
+                         "; memory_budget is ", options.memory_budget));
 }
 
 // What the pass runner has no room for.
@@ -156,7 +156,7 @@ Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, 
       // Rare: fusion looks at types, a kernel at how the operands lie.
       p.fused = expand(
           *p.fused, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
-      notes.push_back(cat("not one kernel: ", ops_text(*c.body, 8), ": ", c.why));
+      notes.push_back(str_cat("not one kernel: ", ops_text(*c.body, 8), ": ", c.why));
     }
   }
   p.plan.notes.insert(p.plan.notes.end(), notes.begin(), notes.end());

@@ -37,7 +37,9 @@ double flops_of(const Launch& l, const Graph& g) {
   return op_cost(*l.op, g.node(l.node).attrs, in, out).flops;
 }
 
-std::string name_of(const Cell& c) { return c.name.empty() ? cat("a cell of ", c.type) : cat("cell '", c.name, "'"); }
+std::string name_of(const Cell& c) {
+  return c.name.empty() ? str_cat("a cell of ", c.type) : str_cat("cell '", c.name, "'");
+}
 
 }  // namespace
 
@@ -550,8 +552,8 @@ void Executable::failed(size_t at) {
     std::string where;
     // A fault of a device is found by a later call, unless each is waited for.
     const bool here = !device_calls_ || e.code() != Code::kAborted || switch_on("WEFT_SYNC");
-    if (here && n.line.line) where += cat("; at ", n.line);
-    if (here && *n.scope) where += cat("; in ", n.scope);
+    if (here && n.line.line) where += str_cat("; at ", n.line);
+    if (here && *n.scope) where += str_cat("; in ", n.scope);
     if (torn) where += "; cells were already being written: load a checkpoint before the next step";
     throw Error(e.code(), e.what() + where);
   };

@@ -17,7 +17,7 @@ using testing::same_bits;
 using testing::Switched;
 
 std::string temporary(const std::string& name) {
-  return cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/", name);
+  return str_cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/", name);
 }
 
 // A program that answers --version and else does `body`; $last is the source, $out the file to make.
@@ -142,7 +142,7 @@ TEST(Fallback, DumpHoldsEachKernel) {
   std::string ir = path.substr(0, path.size() - 3) + ".loop_ir";
   for (const std::string& file : {path, ir}) EXPECT_TRUE(std::filesystem::exists(file)) << file;
   if (std::system("g++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no g++";
-  EXPECT_EQ(std::system(cat("g++ -std=c++20 -O1 -fsyntax-only -w -march=x86-64-v3 ", path).c_str()), 0);
+  EXPECT_EQ(std::system(str_cat("g++ -std=c++20 -O1 -fsyntax-only -w -march=x86-64-v3 ", path).c_str()), 0);
 }
 
 TEST(Fallback, ReportTellsTimes) {

@@ -87,7 +87,7 @@ void FusedKernel::bind_operands() {
     if (!parts_.kernel[k]) continue;
     for (const loop_ir::Bound& b : parts_.kernel[k]->lowered().bound)
       bindings_.push_back({false, b.output ? -1 : parts_.prologue[k].inputs[b.index], b.offset});
-    name += cat(parts_.kernel[k]->name(), "_");
+    name += str_cat(parts_.kernel[k]->name(), "_");
   }
   name_ = intern(name + lowered_.kernel.name);
 }

@@ -67,7 +67,7 @@ TEST(FusedKernel, WalksEveryPointOnce) {
                                    {2, 65},
                                    {0, 5},
                                    {5, 0}}) {
-        SCOPED_TRACE(cat(threads, " threads, ", points, " x ", lanes, whole_rows ? ", whole rows" : ""));
+        SCOPED_TRACE(str_cat(threads, " threads, ", points, " x ", lanes, whole_rows ? ", whole rows" : ""));
         Threads scope(threads);
         Tensor x = Tensor::empty({kFloat32, {}, {points, lanes}});
         const StridedView v = x.view_for_kernel();
@@ -107,7 +107,7 @@ TEST(FusedKernel, ColumnSumsHaveTheBitsOfEager) {
       kernels::cast_copy(wide.view_for_kernel(), want.view_for_kernel());
       for (bool whole_rows : {false, true})
         for (int threads : {1, 2, 3}) {
-          SCOPED_TRACE(cat(threads, " threads, ", points, " x ", lanes, whole_rows ? ", whole rows" : ""));
+          SCOPED_TRACE(str_cat(threads, " threads, ", points, " x ", lanes, whole_rows ? ", whole rows" : ""));
           Threads scope(threads);
           loop_ir::Lowered low = lowered_of(points, lanes, loop_ir::Mode::kRows, whole_rows);
           low.kernel.columns = 1;
@@ -144,7 +144,7 @@ TEST(FusedKernel, FewLongRowsAreCutIntoBlocks) {
     Tensor want = Tensor::empty({kFloat32, {}, {points}});
     kernels::reduce(kernels::Rd::sum, x.view_for_kernel(), 2, want.view_for_kernel(), nullptr);
     for (int threads : {1, 2, 3}) {
-      SCOPED_TRACE(cat(threads, " threads, ", points, " x ", lanes));
+      SCOPED_TRACE(str_cat(threads, " threads, ", points, " x ", lanes));
       Threads scope(threads);
       loop_ir::Lowered low = lowered_of(points, lanes, loop_ir::Mode::kSplit, true);
       low.kernel.partials = 1;

@@ -27,7 +27,7 @@ using Tensors = std::vector<Tensor>;
 
 TEST(FusedStep, KernelsGiveTheBitsOfTheirOps) {
   for (DType t : {kFloat32, kBFloat16}) {
-    SCOPED_TRACE(cat(t));
+    SCOPED_TRACE(str_cat(t));
     expect_fused_bits([](Args x) { return Tensors{gelu(x[0], "tanh") * x[1]}; },
                       {normal({5, 700, 33}, t), normal({5, 700, 33}, t)});
     expect_fused_bits([](Args x) { return Tensors{exp(x[0]).transpose(0, 1) + x[1]}; },
@@ -63,7 +63,7 @@ TEST(FusedStep, NormBackwardSumsRowsAndColumnsAtOnce) {
 TEST(FusedStep, EpiloguesOfProductsRunOnTheTile) {
   for (auto [m, n, k] :
        {std::array<int64_t, 3>{5, 7, 3}, {300, 520, 64}, {1, 64, 64}, {64, 1000, 32}, {256, 512, 100}}) {
-    SCOPED_TRACE(cat(m, " ", n, " ", k));
+    SCOPED_TRACE(str_cat(m, " ", n, " ", k));
     expect_fused_bits([](Args x) { return Tensors{gelu(matmul(x[0], x[1]) + x[2], "tanh") + x[3]}; },
                       {normal({m, k}), normal({k, n}), normal({n}), normal({m, n})});
     expect_fused_bits([](Args x) { return Tensors{matmul(x[0], x[1]) * 0.125 + x[2]}; },
@@ -162,10 +162,11 @@ TEST(FusedStep, DamagedKernelsAreCaughtNamedAndReproduced) {
                           : selected_isa() == Isa::avx2 ? "x86-64-v3"
                                                         : "x86-64-v2";
   if (std::system("g++ --version > /dev/null 2>&1") != 0) GTEST_SKIP() << "no g++";
-  ASSERT_EQ(std::system(cat("g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -mprefer-vector-width=512 -Wno-psabi -march=",
-                            isa, " ", path, " -o ", out)
-                            .c_str()),
-            0);
+  ASSERT_EQ(
+      std::system(str_cat("g++ -std=c++20 -O2 -ffp-contract=off -fwrapv -mprefer-vector-width=512 -Wno-psabi -march=",
+                          isa, " ", path, " -o ", out)
+                      .c_str()),
+      0);
   EXPECT_EQ(WEXITSTATUS(std::system(out.c_str())), 1);
 }
 

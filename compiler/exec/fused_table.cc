@@ -199,7 +199,7 @@ LoadReport FusedTable::load(const LoadOptions& options) {
   const jit::Loaded got = jit::load(request, {.cache = options.cache, .faults_are_errors = options.faults_are_errors});
   report.notes = got.notes;
   if (!got.unavailable.empty()) {
-    report.notes.push_back(cat("kernels are interpreted: ", got.unavailable));
+    report.notes.push_back(str_cat("kernels are interpreted: ", got.unavailable));
     say_once(report.notes.back());
   }
   report.compiled = got.compiled;

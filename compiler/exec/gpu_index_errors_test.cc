@@ -65,7 +65,7 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   // Eager: the CPU's sentence (behind what a composite op puts before it, which a GPU's sentence comes too late for).
   const std::string eager = error_of([&] { c.fn(x, wrong, src); });
   const std::string on_gpu = error_of([&] { c.fn(gx, gwrong, gsrc).to_vector<float>(); });
-  ASSERT_NE(eager.find(cat(" at position ", place, " is out of range")), std::string::npos) << eager;
+  ASSERT_NE(eager.find(str_cat(" at position ", place, " is out of range")), std::string::npos) << eager;
   const std::string told = on_gpu.substr(0, on_gpu.find("; at "));
   EXPECT_TRUE(eager.ends_with(told)) << eager << "\n" << on_gpu;
   EXPECT_NE(on_gpu.find("gpu_index_errors_test.cc:"), std::string::npos) << on_gpu;

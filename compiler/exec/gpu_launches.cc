@@ -63,9 +63,9 @@ class GpuCalls final : public DeviceCalls {
 
   std::string to_string() const override {
     const cuda::GraphCounts& c = step_.counts();
-    return cat("CUDA graph: ", c.replays, " replays, ", c.captures, " captures, ", c.recaptures,
-               " of them again for moved memory, ", c.renamed, " kernels given other addresses; ", c.queued,
-               " runs call by call");
+    return str_cat("CUDA graph: ", c.replays, " replays, ", c.captures, " captures, ", c.recaptures,
+                   " of them again for moved memory, ", c.renamed, " kernels given other addresses; ", c.queued,
+                   " runs call by call");
   }
 
  private:
@@ -84,11 +84,11 @@ class GpuCalls final : public DeviceCalls {
   // "a compiled step of 34 operations, from gather at a.cc:3 to mul at b.cc:12".
   static std::string what_of(const std::vector<DeviceCall>& calls) {
     const auto end = [](const DeviceCall& c) {
-      return cat(node_that_looks(c).op->name, c.node->line.line ? cat(" at ", c.node->line) : std::string());
+      return str_cat(node_that_looks(c).op->name, c.node->line.line ? str_cat(" at ", c.node->line) : std::string());
     };
     return calls.empty() ? ""
-                         : cat("a compiled step of ", calls.size(), " operations, from ", end(calls.front()), " to ",
-                               end(calls.back()));
+                         : str_cat("a compiled step of ", calls.size(), " operations, from ", end(calls.front()),
+                                   " to ", end(calls.back()));
   }
 
   // Of a group, the op that looks something up.
@@ -174,10 +174,10 @@ int64_t GpuLaunches::prepare(Launch& l, const Graph& g, std::span<const StridedV
                                                                         m.alignment, options_);
   } catch (const Error& e) {
     if (fused) throw CannotLower{m.body, e.what()};
-    throw Error(e.code(), n.line.line ? cat(e.what(), "; at ", n.line) : std::string(e.what()));
+    throw Error(e.code(), n.line.line ? str_cat(e.what(), "; at ", n.line) : std::string(e.what()));
   } catch (const loop_ir::Unfusable& u) {
     if (fused) throw CannotLower{m.body, u.why};
-    throw Error(Code::kUnavailable, cat(op.name, ": CUDA has no kernel: ", u.why));
+    throw Error(Code::kUnavailable, str_cat(op.name, ": CUDA has no kernel: ", u.why));
   }
   l.operation = m.operation;
   made_.emplace(hash, std::move(m));

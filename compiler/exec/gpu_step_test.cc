@@ -296,7 +296,7 @@ TEST_F(GpuStep, AFaultFoundLateTearsCellsAndSaysWhatWasQueued) {
   EXPECT_NE(found.find(" at compiler/exec/gpu_step_test.cc:"), std::string::npos) << found;
   for (const CellHandle& c : {CellHandle(on.w), CellHandle(on.m)})
     EXPECT_EQ(error_of([&] { c.value(); }),
-              cat("cell '", c.name(), "' was torn by a step that failed half-way; load a checkpoint first"));
+              str_cat("cell '", c.name(), "' was torn by a step that failed half-way; load a checkpoint first"));
   EXPECT_NE(error_of([&] { (*on.step)(x); }).find("was torn by a step that failed half-way"), std::string::npos);
   EXPECT_NE(error_of([&] { next.wait(); }).find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos);
   gpu.driver().take_complaints();

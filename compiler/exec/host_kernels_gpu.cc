@@ -69,7 +69,7 @@ struct HostKernels {
     if (at == functions().end()) {
       const std::string image = "host kernels";
       const auto module = cuda::Module::load(gpu, image, "host kernels");
-      at = functions().emplace(addresses, module->function(cat("host_", addresses))).first;
+      at = functions().emplace(addresses, module->function(str_cat("host_", addresses))).first;
     }
     return at->second;
   }

@@ -503,7 +503,7 @@ Device device_of(const Graph& g) {
       if (gpu && t.device.type == DeviceType::kCuda && !(t.device == gpu->outputs[0].device)) other = &g.node(id);
     }
   if (!gpu) return other ? other->outputs[0].device : Device();
-  auto named = [](const Node& n) { return n.line.line ? cat(n.op->name, " at ", n.line) : cat(n.op->name); };
+  auto named = [](const Node& n) { return n.line.line ? str_cat(n.op->name, " at ", n.line) : str_cat(n.op->name); };
   WEFT_CHECK(!other, "compile: ", named(*gpu), " is on ", gpu->outputs[0].device, " and ", named(*other), " on ",
              other->outputs[0].device, "; need a step on one device: move with to(device)");
   return gpu->outputs[0].device;

@@ -26,7 +26,7 @@ void check(const TensorFn& fn, const Tensors& in) {
 TEST(Prologue, EitherOperandEitherWayRound) {
   for (DType t : {kFloat32, kBFloat16})
     for (auto [m, n, k] : {std::array<int64_t, 3>{17, 20, 40}, {300, 520, 64}, {130, 96, 700}, {64, 16, 1100}}) {
-      SCOPED_TRACE(cat(t, " ", m, " ", n, " ", k));
+      SCOPED_TRACE(str_cat(t, " ", m, " ", n, " ", k));
       check([](Args x) { return Tensors{matmul(gelu(x[0], "tanh"), x[1])}; }, {normal({m, k}, t), normal({k, n}, t)});
       check([](Args x) { return Tensors{matmul(x[0], exp(x[1]) * x[2]) + x[3]}; },
             {normal({m, k}, t), normal({k, n}, t), normal({n}, t), normal({m, n}, t)});

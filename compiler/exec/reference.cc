@@ -68,7 +68,7 @@ std::string element_text(const void* p, DType t) {
   StridedView v{const_cast<void*>(p), t, {}, {}};
   double value = 0;
   kernels::cast_copy(v, {&value, kFloat64, {}, {}});
-  return cat(value);
+  return str_cat(value);
 }
 
 enum Kind { kFinite, kInfinite, kNan };
@@ -114,9 +114,9 @@ void check_same_bits(const Tensor& got, const Tensor& want, const std::string& w
   for (int64_t i = 0; i < a.numel(); ++i) {
     if (std::memcmp(x + i * size, y + i * size, size) == 0) continue;
     if (is_nan(x + i * size) && is_nan(y + i * size)) continue;  // devices differ in which NaN they make
-    internal::fail(Code::kInternal,
-                   cat("verify: ", what, " differs from the reference first at ", index_text(i, a.shape()), ": got ",
-                       element_text(x + i * size, a.dtype()), "; need ", element_text(y + i * size, a.dtype())));
+    internal::fail(Code::kInternal, str_cat("verify: ", what, " differs from the reference first at ",
+                                            index_text(i, a.shape()), ": got ", element_text(x + i * size, a.dtype()),
+                                            "; need ", element_text(y + i * size, a.dtype())));
   }
 }
 
@@ -134,18 +134,18 @@ std::string find_nonfinite(const Graph& g, std::span<const Tensor> args) {
       if (w.kind <= before) continue;
       // Infinities written down by the program (masks) are no failure.
       if (w.kind == kInfinite && (n.inputs.empty() || n.op->view)) continue;
-      found = cat(w.kind == kNan ? "NaN" : "infinity", " first at ", index_text(w.at, out[i].shape()), " of ");
+      found = str_cat(w.kind == kNan ? "NaN" : "infinity", " first at ", index_text(w.at, out[i].shape()), " of ");
       if (source) {
         const int64_t index = n.attrs.i("index");
-        found += n.op == &input_op  ? cat("argument ", index)
-                 : n.op == &cell_op ? cat("cell '", g.cells[index]->name, "'")
-                                    : cat("captured tensor ", index);
+        found += n.op == &input_op  ? str_cat("argument ", index)
+                 : n.op == &cell_op ? str_cat("cell '", g.cells[index]->name, "'")
+                                    : str_cat("captured tensor ", index);
       } else {
-        found += cat("the result of ", n.op->name);
+        found += str_cat("the result of ", n.op->name);
       }
-      found += cat(", ", out[i].type());
-      if (n.line.line) found += cat(", at ", n.line);
-      if (*n.scope) found += cat(", in ", n.scope);
+      found += str_cat(", ", out[i].type());
+      if (n.line.line) found += str_cat(", at ", n.line);
+      if (*n.scope) found += str_cat(", in ", n.scope);
       return false;
     }
     return true;

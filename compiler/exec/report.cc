@@ -20,7 +20,7 @@ namespace {
 
 std::string bytes_text(int64_t n) {
   char s[32];
-  if (n < 10 * 1024) return cat(n, " B");
+  if (n < 10 * 1024) return str_cat(n, " B");
   const double kib = static_cast<double>(n) / 1024;
   if (kib < 10 * 1024) {
     std::snprintf(s, sizeof s, "%.1f KiB", kib);
@@ -39,16 +39,17 @@ std::string fixed(double v, int digits) {
 }
 
 std::string cell_name(const Graph& g, int32_t c) {
-  return g.cells[c]->name.empty() ? cat("cell ", c) : cat("cell '", g.cells[c]->name, "'");
+  return g.cells[c]->name.empty() ? str_cat("cell ", c) : str_cat("cell '", g.cells[c]->name, "'");
 }
 
 }  // namespace
 
 std::string CompileStats::to_string() const {
-  return cat(captures, " captures, ", plans, " plans (", plans_kept, " kept), ", compilations, " kernels compiled, ",
-             fixed(compile_seconds * 1e3, 1), " ms; ", kernels, " launches per step (", copies, " copies); peak ",
-             bytes_text(planned_peak_bytes), " planned, ", bytes_text(measured_peak_bytes), " measured; ", cells,
-             " cells, ", in_place_writes, " written in place, ", fresh_writes, " to fresh storage");
+  return str_cat(captures, " captures, ", plans, " plans (", plans_kept, " kept), ", compilations,
+                 " kernels compiled, ", fixed(compile_seconds * 1e3, 1), " ms; ", kernels, " launches per step (",
+                 copies, " copies); peak ", bytes_text(planned_peak_bytes), " planned, ",
+                 bytes_text(measured_peak_bytes), " measured; ", cells, " cells, ", in_place_writes,
+                 " written in place, ", fresh_writes, " to fresh storage");
 }
 
 namespace internal {
@@ -74,7 +75,7 @@ class Report {
  private:
   template <class... A>
   void line(const A&... a) {
-    out_ += cat(a...);
+    out_ += str_cat(a...);
     out_ += '\n';
   }
 
@@ -104,15 +105,15 @@ class Report {
       std::string value;
       for (const auto& [k, v] : n.attrs.entries()) {
         if (k != "value") continue;
-        if (const int64_t* i = std::get_if<int64_t>(&v)) value = cat(*i);
-        if (const double* d = std::get_if<double>(&v)) value = cat(*d);
+        if (const int64_t* i = std::get_if<int64_t>(&v)) value = str_cat(*i);
+        if (const double* d = std::get_if<double>(&v)) value = str_cat(*d);
       }
       std::pair<std::string, std::string> key{value, n.line.to_string()};
       if (seen[key]++ == 0) order.push_back(key);
     }
     for (const auto& key : order)
       line("  ", key.first, key.second.empty() ? "" : " at ", key.second,
-           seen[key] > 1 ? cat(" (", seen[key], " times)") : std::string());
+           seen[key] > 1 ? str_cat(" (", seen[key], " times)") : std::string());
     for (size_t i = 0; i < g.captured.size(); ++i)
       line("  tensor ", g.captured[i].type(), " closed over, ", bytes_text(g.captured[i].type().nbytes()));
     for (size_t i = 0; i < e_.flags.size(); ++i)
@@ -180,8 +181,8 @@ class Report {
   std::string describe(const Launch& l) const {
     const Node& n = g_.node(l.node);
     std::string s = l.fused ? l.fused->name() : l.op->name;
-    if (n.line.line) s += cat(" at ", n.line);
-    if (*n.scope) s += cat(" in ", n.scope);
+    if (n.line.line) s += str_cat(" at ", n.line);
+    if (*n.scope) s += str_cat(" in ", n.scope);
     return s;
   }
 
@@ -197,13 +198,13 @@ class Report {
       all_bytes += c.bytes;
       all_flops += c.flops;
       std::string types;
-      for (const TensorType& o : out) types += cat(types.empty() ? "" : ", ", o);
+      for (const TensorType& o : out) types += str_cat(types.empty() ? "" : ", ", o);
       bool in_place = false;
       for (const Place& a : l.in)
         for (const Place& b : l.out) in_place |= a.buffer == b.buffer;
       const double us = e_.executable ? e_.executable->launch_us(t) : 0;
       line("  ", t, ": ", describe(l), " -> ", types, in_place ? ", in place" : "", ", ", fixed(c.bytes, 0), ", ",
-           fixed(c.flops, 0), us > 0 ? cat(", ", fixed(us, 1), " us") : std::string());
+           fixed(c.flops, 0), us > 0 ? str_cat(", ", fixed(us, 1), " us") : std::string());
     }
     line("  total ", fixed(all_bytes, 0), " bytes, ", fixed(all_flops, 0), " FLOPs");
   }
@@ -244,10 +245,10 @@ class Report {
   }
 
   static std::string time_text(double predicted_us, double measured_us) {
-    std::string s = cat("predicted ", fixed(predicted_us, 1), " us");
+    std::string s = str_cat("predicted ", fixed(predicted_us, 1), " us");
     if (measured_us > 0)
-      s += cat(", measured ", fixed(measured_us, 1), " us (", fixed(100 * predicted_us / measured_us, 0),
-               "% of the roofline)");
+      s += str_cat(", measured ", fixed(measured_us, 1), " us (", fixed(100 * predicted_us / measured_us, 0),
+                   "% of the roofline)");
     return s;
   }
 
@@ -300,8 +301,8 @@ class Report {
       if (!low.rounds_less.empty()) {
         std::string ops;
         for (size_t i = 0; i < std::min<size_t>(low.rounds_less.size(), 4); ++i)
-          ops += cat(i ? ", " : "", low.rounds_less[i]);
-        if (low.rounds_less.size() > 4) ops += cat(" and ", low.rounds_less.size() - 4, " more");
+          ops += str_cat(i ? ", " : "", low.rounds_less[i]);
+        if (low.rounds_less.size() > 4) ops += str_cat(" and ", low.rounds_less.size() - 4, " more");
         line("    rounds less often than eager: ", ops);
       }
     }
@@ -320,11 +321,11 @@ class Report {
       for (int i = 0; i < at.score_tables; ++i) tables.push_back(l.in[static_cast<size_t>(at.score_first + i)].type);
       const Ref<Graph> mod = n.attrs.get<Ref<Graph>>("score");
       const SourceLine at_line = mod->node(mod->outputs[0]).line;
-      const std::string text = cat(at_line.line ? cat("at ", at_line, ", ") : std::string(), "head dims ",
-                                   l.in[0].type.shape[3], " and ", l.in[2].type.shape[3], ": ",
-                                   l.in[0].type.dtype == kFloat64 ? "op by op, in f64"
-                                   : describe_tile_mod            ? describe_tile_mod(mod, tables)
-                                                                  : "interpreted");
+      const std::string text = str_cat(at_line.line ? str_cat("at ", at_line, ", ") : std::string(), "head dims ",
+                                       l.in[0].type.shape[3], " and ", l.in[2].type.shape[3], ": ",
+                                       l.in[0].type.dtype == kFloat64 ? "op by op, in f64"
+                                       : describe_tile_mod            ? describe_tile_mod(mod, tables)
+                                                                      : "interpreted");
       auto known = std::find_if(lines.begin(), lines.end(), [&](const auto& x) { return x.first == text; });
       if (known == lines.end()) known = lines.insert(known, {text, 0});
       ++known->second;
@@ -354,7 +355,7 @@ class Report {
       } else if (to.home == Home::kOutput) {
         line("  a result is copied (", moved, " moved): it shows ",
              from.home == Home::kCell || from.home == Home::kCellNew ? cell_name(g_, from.index)
-             : from.home == Home::kArgument                          ? cat("part of argument ", from.index)
+             : from.home == Home::kArgument                          ? str_cat("part of argument ", from.index)
                                                                      : std::string("part of a larger value"));
       } else {
         line("  ", cell_name(g_, from.index), " is set aside (", moved, " moved): another cell takes its old value");

@@ -20,7 +20,7 @@ constexpr int64_t kMaxBytes = 4 << 20;  // of data in the file
 
 std::string list(const auto& values) {
   std::string s;
-  for (auto v : values) s += cat(s.empty() ? "" : ", ", v);
+  for (auto v : values) s += str_cat(s.empty() ? "" : ", ", v);
   return s.empty() ? "0" : s;
 }
 
@@ -136,12 +136,12 @@ Tensor product_of(const FusedKernel& k, const Graph& body, std::span<const Tenso
 void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::span<const Tensor> in,
                 std::span<const BoundedValue> want) {
   const loop_ir::Lowered& low = k.lowered();
-  for (size_t i = 0; i < in.size(); ++i) write_operand(f, cat("in", i), in[i], k.in()[i]);
+  for (size_t i = 0; i < in.size(); ++i) write_operand(f, str_cat("in", i), in[i], k.in()[i]);
   for (size_t i = 0; i < want.size(); ++i) {
     const Tensor& w = want[i].eager;
     Tensor own = Tensor::empty(w.type());
     if (w.numel()) kernels::cast_copy(w.view_for_kernel(), own.view_for_kernel());
-    write_bytes(f, cat("want", i), own.view_for_kernel().data, own.type().nbytes());
+    write_bytes(f, str_cat("want", i), own.view_for_kernel().data, own.type().nbytes());
     f << "alignas(64) static unsigned long out" << i << "[" << own.type().nbytes() / 8 + 8 << "];\n";
   }
   std::vector<int64_t> strides, index_strides;
@@ -200,7 +200,7 @@ std::string write_reproduction(const FusedKernel& k, const Graph& body, std::spa
                           : temporary                        ? fs::path(temporary)
                                                              : fs::path("/tmp");
   static std::atomic<int> count{0};
-  const fs::path path = folder / cat("weft_", k.name(), "_", ::getpid(), "_", ++count, ".cc");
+  const fs::path path = folder / str_cat("weft_", k.name(), "_", ::getpid(), "_", ++count, ".cc");
   std::error_code failed;
   fs::create_directories(folder, failed);
   std::ofstream f(path);
@@ -230,7 +230,7 @@ std::string write_reproduction(const FusedKernel& k, const Graph& body, std::spa
     f << "int main() {}\n";
   }
   f.close();
-  return f ? cat("reproduction: ", path.string()) : cat("no reproduction: cannot write ", path.string());
+  return f ? str_cat("reproduction: ", path.string()) : str_cat("no reproduction: cannot write ", path.string());
 }
 
 }  // namespace weft::internal

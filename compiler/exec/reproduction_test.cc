@@ -42,8 +42,8 @@ int status_of(const TensorFn& fn, const Tensors& in, bool damage = false) {
   const std::string said = internal::write_reproduction(k, *body, in, want);
   const std::string path = said.substr(said.find(": ") + 2), out = path + ".out";
   constexpr const char* kMarch[] = {"x86-64-v2", "x86-64-v3", "x86-64-v4"};
-  EXPECT_EQ(std::system(cat("g++ -std=c++20 -O1 -ffp-contract=off -fwrapv -w -mprefer-vector-width=512 -march=",
-                            kMarch[static_cast<int>(selected_isa())], " ", path, " -o ", out)
+  EXPECT_EQ(std::system(str_cat("g++ -std=c++20 -O1 -ffp-contract=off -fwrapv -w -mprefer-vector-width=512 -march=",
+                                kMarch[static_cast<int>(selected_isa())], " ", path, " -o ", out)
                             .c_str()),
             0)
       << said;

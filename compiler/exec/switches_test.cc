@@ -23,7 +23,7 @@ std::string read_all(const std::string& path) {
 }
 
 TEST(Switches, TraceHasOneEventPerLaunch) {
-  const std::string path = cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/trace.json");
+  const std::string path = str_cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/trace.json");
   Switched trace("WEFT_TRACE", path);
   auto step = compile([](Tensor x) {
     NameScope scope("block \"0\"");
@@ -54,7 +54,7 @@ TEST(Switches, DebugPrintsOneLinePerLaunch) {
 }
 
 TEST(Switches, DumpHoldsTheScheduledGraph) {
-  const std::string folder = cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/dump");
+  const std::string folder = str_cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/dump");
   Switched dump("WEFT_DUMP", folder);
   auto step = compile([](Tensor x) { return exp(x).sum(); });
   step(ones({4}));

@@ -94,31 +94,32 @@ class Check final : public DeviceCheck {
   }
 
   std::string to_string() const override {
-    return cat(
+    return str_cat(
         bits_, " launches have the bits of their ops on the CPU, ", bounds_, " (products) are within their bounds",
-        left_out_ ? cat(", ", left_out_, " (attention, linear + cross-entropy) were not compared") : std::string());
+        left_out_ ? str_cat(", ", left_out_, " (attention, linear + cross-entropy) were not compared") : std::string());
   }
 
  private:
   static std::string name_of(const Launch& l, const Node& n) {
     const auto kernels = l.operation->kernels();
-    return cat(kernels.empty() ? std::string() : cat("kernel ", kernels.front().symbol, " ("),
-               l.copy                       ? std::string("copy")
-               : n.op == &loop_ir::fused_op ? ops_text(loop_ir::body_of(n), 8)
-                                            : cat(n.op->name, n.line.line ? cat(" at ", n.line) : std::string()),
-               kernels.empty() ? "" : ")");
+    return str_cat(kernels.empty() ? std::string() : str_cat("kernel ", kernels.front().symbol, " ("),
+                   l.copy ? std::string("copy")
+                   : n.op == &loop_ir::fused_op
+                       ? ops_text(loop_ir::body_of(n), 8)
+                       : str_cat(n.op->name, n.line.line ? str_cat(" at ", n.line) : std::string()),
+                   kernels.empty() ? "" : ")");
   }
   static void same_bits(const Launch& l, const Node& n, const Tensor& got, const Tensor& want, size_t i) {
-    check_same_bits(got, want, cat("on a GPU ", name_of(l, n), ": result ", i));
+    check_same_bits(got, want, str_cat("on a GPU ", name_of(l, n), ": result ", i));
   }
   [[noreturn]] static void fail(const Launch& l, const Node& n, size_t i, const Tensor& got, int64_t at,
                                 const BoundedValue& want) {
     auto number = [&](const Tensor& t) { return t.to(kFloat64).to_vector<double>()[at]; };
-    std::string need = cat(number(want.eager));
-    if (want.lo.defined()) need += cat(" or at least within [", number(want.lo), ", ", number(want.hi), "]");
-    internal::fail(Code::kInternal, cat("verify: on a GPU ", name_of(l, n), ": result ", i, " ", got.type(),
-                                        " differs from its ops run on the CPU first at flat position ", at, ": got ",
-                                        number(got), "; need ", need));
+    std::string need = str_cat(number(want.eager));
+    if (want.lo.defined()) need += str_cat(" or at least within [", number(want.lo), ", ", number(want.hi), "]");
+    internal::fail(Code::kInternal, str_cat("verify: on a GPU ", name_of(l, n), ": result ", i, " ", got.type(),
+                                            " differs from its ops run on the CPU first at flat position ", at,
+                                            ": got ", number(got), "; need ", need));
   }
 
   const bool like_eager_, tf32_;

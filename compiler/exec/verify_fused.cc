@@ -85,13 +85,13 @@ std::string ops_text(const Graph& body, size_t lines) {
     auto at = by_line.begin();
     while (at != by_line.end() && at->first != line) ++at;
     if (at == by_line.end()) at = by_line.insert(at, {line, ""});
-    if ((", " + at->second + ",").find(cat(", ", n.op->name, ",")) != std::string::npos) continue;
-    at->second += cat(at->second.empty() ? "" : ", ", n.op->name);
+    if ((", " + at->second + ",").find(str_cat(", ", n.op->name, ",")) != std::string::npos) continue;
+    at->second += str_cat(at->second.empty() ? "" : ", ", n.op->name);
   }
   std::string s;
   for (size_t i = 0; i < by_line.size() && i < lines; ++i)
-    s += cat(s.empty() ? "" : "; ", by_line[i].second, by_line[i].first.empty() ? "" : " at ", by_line[i].first);
-  if (by_line.size() > lines) s += cat("; and ", by_line.size() - lines, " more lines");
+    s += str_cat(s.empty() ? "" : "; ", by_line[i].second, by_line[i].first.empty() ? "" : " at ", by_line[i].first);
+  if (by_line.size() > lines) s += str_cat("; and ", by_line.size() - lines, " more lines");
   return s.empty() ? "moves elements" : s;
 }
 
@@ -111,12 +111,12 @@ void verify_fused(const FusedKernel& k, const Graph& body, std::span<const Tenso
     if (at < 0) continue;
     std::string need = element_text(copy_of(want[i].eager), at);
     if (want[i].lo.defined())
-      need += cat(" or at least within [", element_text(copy_of(want[i].lo), at), ", ",
-                  element_text(copy_of(want[i].hi), at), "]");
+      need += str_cat(" or at least within [", element_text(copy_of(want[i].lo), at), ", ",
+                      element_text(copy_of(want[i].hi), at), "]");
     internal::fail(Code::kInternal,
-                   cat("verify: kernel ", k.name(), " (", ops_text(body, 8), "): result ", i, " ", got.type(),
-                       " first differs from its ops run one by one at ", index_text(at, got.shape()), ": got ",
-                       element_text(got, at), "; need ", need, "; ", write_reproduction(k, body, in, want)));
+                   str_cat("verify: kernel ", k.name(), " (", ops_text(body, 8), "): result ", i, " ", got.type(),
+                           " first differs from its ops run one by one at ", index_text(at, got.shape()), ": got ",
+                           element_text(got, at), "; need ", need, "; ", write_reproduction(k, body, in, want)));
   }
 }
 

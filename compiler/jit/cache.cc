@@ -91,12 +91,12 @@ std::string replaceable(const std::string& path) {
 // Empty, or why code must not be loaded from the folder.
 std::string unsafe(const std::string& folder) {
   struct stat st;
-  if (::stat(folder.c_str(), &st) != 0) return cat("cannot be read: ", io::errno_text(errno));
+  if (::stat(folder.c_str(), &st) != 0) return str_cat("cannot be read: ", io::errno_text(errno));
   if (!S_ISDIR(st.st_mode)) return "is not a folder";
   if (st.st_uid != ::geteuid()) return "belongs to another user, and code is loaded from it";
-  if (st.st_mode & 0077) return cat("is open to other users, and code is loaded from it; need: chmod 700 ", folder);
+  if (st.st_mode & 0077) return str_cat("is open to other users, and code is loaded from it; need: chmod 700 ", folder);
   std::string parent = replaceable(folder);
-  return parent.empty() ? "" : cat("lies in ", parent, ", which any user can write, and code is loaded from it");
+  return parent.empty() ? "" : str_cat("lies in ", parent, ", which any user can write, and code is loaded from it");
 }
 
 }  // namespace
@@ -124,8 +124,8 @@ Cache::Cache(const std::string& folder, bool asked, ObjectKind kind) : kind_(kin
       note_ = error.what();
     }
     if (!note_.empty()) {
-      note_ =
-          cat("kernel cache: the folder ", folder, " cannot be made (", note_, "); kernels are kept in memory only");
+      note_ = str_cat("kernel cache: the folder ", folder, " cannot be made (", note_,
+                      "); kernels are kept in memory only");
       return;
     }
   }
@@ -135,11 +135,11 @@ Cache::Cache(const std::string& folder, bool asked, ObjectKind kind) : kind_(kin
     return;
   }
   WEFT_CHECK_AS(kPermissionDenied, !asked, "kernel cache: ", folder, " ", why);
-  note_ = cat("kernel cache: ", folder, " ", why, "; kernels are kept in memory only");
+  note_ = str_cat("kernel cache: ", folder, " ", why, "; kernels are kept in memory only");
 }
 
 std::string Cache::path_of(const Key& key) const {
-  return cat(folder_, "/", key.hex(), kSuffix[static_cast<int>(kind_)]);
+  return str_cat(folder_, "/", key.hex(), kSuffix[static_cast<int>(kind_)]);
 }
 
 std::vector<Key> Cache::keys_of(int fd, std::string& bytes) const {
@@ -311,7 +311,7 @@ void Cache::shrink(int64_t max_bytes, std::span<const Inode> in_use) const {
   });
   for (const Entry* entry : idle) {
     if (bytes <= max_bytes && names <= kMaxNames) return;
-    for (const std::string& name : entry->names) ::unlink(cat(folder_, "/", name).c_str());
+    for (const std::string& name : entry->names) ::unlink(str_cat(folder_, "/", name).c_str());
     bytes -= entry->bytes;
     names -= entry->names.size();
   }

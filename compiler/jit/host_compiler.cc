@@ -33,7 +33,7 @@ std::string find_program(const std::string& name) {
   std::string folders = variable ? variable : "/usr/local/bin:/usr/bin:/bin";
   for (size_t begin = 0; begin <= folders.size();) {
     size_t end = std::min(folders.find(':', begin), folders.size());
-    std::string path = cat(std::string_view(folders).substr(begin, end - begin), "/", name);
+    std::string path = str_cat(std::string_view(folders).substr(begin, end - begin), "/", name);
     if (path[0] == '/' && is_program(path)) return path;
     begin = end + 1;
   }
@@ -57,9 +57,9 @@ std::string memo_name(const std::string& path) {
     std::fclose(file);
   }
   if (head != "\177ELF") return "";
-  std::string identity = cat(real, " ", int64_t{st.st_size}, " ", int64_t{st.st_mtim.tv_sec}, " ",
-                             int64_t{st.st_mtim.tv_nsec}, " ", uint64_t{st.st_ino}, " ", uint64_t{st.st_dev});
-  return cat("compiler-", io::hex64(io::checksum(identity)), ".txt");
+  std::string identity = str_cat(real, " ", int64_t{st.st_size}, " ", int64_t{st.st_mtim.tv_sec}, " ",
+                                 int64_t{st.st_mtim.tv_nsec}, " ", uint64_t{st.st_ino}, " ", uint64_t{st.st_dev});
+  return str_cat("compiler-", io::hex64(io::checksum(identity)), ".txt");
 }
 
 // First line: checksum of the rest.
@@ -75,7 +75,7 @@ std::string read_memo(const std::string& path) {
 
 void write_memo(const std::string& path, const std::string& version) {
   try {
-    io::write_file_atomic(path, cat(io::hex64(io::checksum(version)), "\n", version));
+    io::write_file_atomic(path, str_cat(io::hex64(io::checksum(version)), "\n", version));
   } catch (const Error&) {  // the next process asks the compiler again
   }
 }
@@ -84,19 +84,19 @@ HostCompiler try_compiler(const std::string& name, const std::string& memo_folde
   HostCompiler c;
   c.path = find_program(name);
   if (c.path.empty()) {
-    c.unavailable = cat("there is no program ", name);
+    c.unavailable = str_cat("there is no program ", name);
     return c;
   }
   std::string memo = memo_folder.empty() ? "" : memo_name(c.path);
   if (!memo.empty()) {
-    memo = cat(memo_folder, "/", memo);
+    memo = str_cat(memo_folder, "/", memo);
     c.version = read_memo(memo);
     if (!c.version.empty()) return c;
   }
   Command command{{c.path, "--version"}, {"LC_ALL=C"}};
   Outcome outcome = run_all({&command, 1}, 10)[0];
   if (!outcome.failure.empty() || outcome.output.empty()) {
-    c.unavailable = cat(c.path, " --version ", outcome.failure.empty() ? "prints nothing" : outcome.failure);
+    c.unavailable = str_cat(c.path, " --version ", outcome.failure.empty() ? "prints nothing" : outcome.failure);
     return c;
   }
   c.version = outcome.output;
@@ -152,7 +152,7 @@ void compile(const HostCompiler& compiler, const std::vector<std::string>& flags
              const std::string& folder, double seconds) {
   std::vector<Command> commands;
   for (const Unit& unit : units) {
-    Command command{{compiler.path}, {cat("TMPDIR=", folder), "LC_ALL=C"}};
+    Command command{{compiler.path}, {str_cat("TMPDIR=", folder), "LC_ALL=C"}};
     command.argv.insert(command.argv.end(), flags.begin(), flags.end());
     for (const char* arg : {"-shared", "-nostdlib", "-Wl,--build-id=none"}) command.argv.push_back(arg);
     command.argv.insert(command.argv.end(), {"-o", unit.object, unit.source});

@@ -58,7 +58,7 @@ struct Load {
   std::unique_ptr<Cache> cache;  // null: off
   Loaded out;
 
-  std::string symbol(size_t i) const { return cat(request.kernels[i].symbol, "_", io::hex64(keys[i].lo)); }
+  std::string symbol(size_t i) const { return str_cat(request.kernels[i].symbol, "_", io::hex64(keys[i].lo)); }
 };
 
 std::vector<size_t> missing(const Load& l) {
@@ -95,7 +95,7 @@ void* open_object(const std::string& path) {
   void* handle = nullptr;
   // The descriptor stays open: the loader takes a path seen before for the library seen before.
   if (::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()))
-    handle = ::dlopen(cat("/proc/self/fd/", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
+    handle = ::dlopen(str_cat("/proc/self/fd/", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) ::close(fd);
   return handle;
 }
@@ -176,7 +176,7 @@ Work make_work(Load& l, std::vector<std::string>& places) {
         why = error.what();
       }
     }
-    if (in_cache) l.out.notes.push_back(cat("kernel cache: ", cache, " takes no new kernels: ", why));
+    if (in_cache) l.out.notes.push_back(str_cat("kernel cache: ", cache, " takes no new kernels: ", why));
   }
   return {};
 }
@@ -188,8 +188,8 @@ Work make_work(Load& l, std::vector<std::string>& places) {
 void append_kernel(std::string& text, const Load& l, size_t i) {
   const Source& kernel = l.request.kernels[i];
   std::string symbol = l.symbol(i);
-  text += cat("\n#define ", kernel.symbol, " ", symbol, "\nnamespace in_", symbol, " {\n#line 1 \"", symbol, "\"\n",
-              kernel.text, "\n}\n#undef ", kernel.symbol, "\n");
+  text += str_cat("\n#define ", kernel.symbol, " ", symbol, "\nnamespace in_", symbol, " {\n#line 1 \"", symbol, "\"\n",
+                  kernel.text, "\n}\n#undef ", kernel.symbol, "\n");
 }
 
 int usable_cores() {
@@ -227,9 +227,9 @@ std::string first_line(const std::string& text) { return text.substr(0, text.fin
 
 // Writes a kernel with its prelude to a file that stays.
 std::string keep_source(const Load& l, size_t i) {
-  std::string text = cat("// g++ ");
-  for (const std::string& flag : l.flags) text += cat(flag, " ");
-  text += cat("-c THIS_FILE\n", l.request.prelude, "\n", l.request.kernels[i].text, "\n");
+  std::string text = str_cat("// g++ ");
+  for (const std::string& flag : l.flags) text += str_cat(flag, " ");
+  text += str_cat("-c THIS_FILE\n", l.request.prelude, "\n", l.request.kernels[i].text, "\n");
   for (std::string folder :
        {switch_value("WEFT_DUMP"), std::string("TEST_TMPDIR"), std::string("TMPDIR"), std::string("/tmp")}) {
     if (folder == "TEST_TMPDIR" || folder == "TMPDIR") {
@@ -237,7 +237,7 @@ std::string keep_source(const Load& l, size_t i) {
       folder = value ? value : "";
     }
     if (folder.empty()) continue;
-    std::string path = cat(io::resolve_path(folder), "/weft-", l.symbol(i), ".cc");
+    std::string path = str_cat(io::resolve_path(folder), "/weft-", l.symbol(i), ".cc");
     try {
       io::write_file_atomic(path, text);
       return path;
@@ -251,7 +251,7 @@ std::string keep_source(const Load& l, size_t i) {
 void at_fault(Load& l, size_t i, const std::string& why) {
   WEFT_CHECK_AS(kInternal, !l.options.faults_are_errors, why, "; this is a fault of Weft");
   l.faulty[i] = true;
-  l.out.notes.push_back(cat(why, "; it is interpreted: this is a fault of Weft"));
+  l.out.notes.push_back(str_cat(why, "; it is interpreted: this is a fault of Weft"));
   MutexLock lock(table().mutex);
   table().faults.emplace(l.keys[i], l.out.notes.back());
 }
@@ -272,20 +272,20 @@ std::string blame(Load& l, const Unit& unit, const std::vector<size_t>& kernels)
   }
   if (known && !internal_error) {
     at_fault(l, guilty,
-             cat("kernel ", l.request.kernels[guilty].symbol, " does not compile: ", line, "; its source is in ",
-                 keep_source(l, guilty)));
+             str_cat("kernel ", l.request.kernels[guilty].symbol, " does not compile: ", line, "; its source is in ",
+                     keep_source(l, guilty)));
     return "";
   }
   std::string said = line.empty() ? first_line(unit.output) : line;
-  return cat("the compiler ", l.compiler.path, " ", unit.failure, said.empty() ? "" : ": ", said,
-             internal_error ? cat("; the source is in ", keep_source(l, guilty)) : "");
+  return str_cat("the compiler ", l.compiler.path, " ", unit.failure, said.empty() ? "" : ": ", said,
+                 internal_error ? str_cat("; the source is in ", keep_source(l, guilty)) : "");
 }
 
 // A kernel on which the compiler does not end.
 void too_slow(Load& l, size_t i, const std::string& failure) {
   l.faulty[i] = true;
   l.out.notes.push_back(
-      cat("kernel ", l.request.kernels[i].symbol, " is interpreted: the compiler ", l.compiler.path, " ", failure));
+      str_cat("kernel ", l.request.kernels[i].symbol, " is interpreted: the compiler ", l.compiler.path, " ", failure));
   MutexLock lock(table().mutex);
   table().slow.emplace(l.keys[i], l.out.notes.back());
 }
@@ -312,7 +312,7 @@ void give_up_or_isolate(Load& l, const std::vector<std::vector<size_t>>& parts, 
   if (failure.empty()) return;
   MutexLock lock(table().mutex);
   if (++table().waits[l.compiler.path] < kMostWaits && !all_alone) return;
-  l.out.unavailable = cat("the compiler ", l.compiler.path, " ", failure);
+  l.out.unavailable = str_cat("the compiler ", l.compiler.path, " ", failure);
   table().given_up[l.compiler.path] = l.out.unavailable;
 }
 
@@ -323,9 +323,9 @@ Round compile_round(Load& l, Work& work, int round, const std::vector<std::vecto
   bool again = false;
   std::vector<Unit> units;
   for (size_t u = 0; u < parts.size(); ++u) {
-    const std::string name = cat(u, round ? cat("_", round) : "");
+    const std::string name = str_cat(u, round ? str_cat("_", round) : "");
     Unit unit{work.folder->path(name + ".cc"), work.folder->path(name + ".so"), "", "", false};
-    std::string text = cat("#line 1 \"prelude\"\n", l.request.prelude);
+    std::string text = str_cat("#line 1 \"prelude\"\n", l.request.prelude);
     for (size_t i : parts[u]) append_kernel(text, l, i);
     // Not written through io: nothing here outlives this call, so nothing need be synced.
     FILE* file = std::fopen(unit.source.c_str(), "we");
@@ -381,7 +381,7 @@ bool compile_in(Load& l, Work& work) {
     if (kernels.empty()) break;
     if (round == kRounds) {
       for (size_t i : kernels)
-        at_fault(l, i, cat("kernel ", l.request.kernels[i].symbol, " was compiled with faulty ones"));
+        at_fault(l, i, str_cat("kernel ", l.request.kernels[i].symbol, " was compiled with faulty ones"));
       break;
     }
     r = compile_round(l, work, round, split(l, kernels));
@@ -422,7 +422,7 @@ void compile_missing(Load& l) {
       return;
     }
     if (in_cache)
-      l.out.notes.push_back(cat("kernel cache: ", l.cache->folder(), " takes no new kernels: the disk is full"));
+      l.out.notes.push_back(str_cat("kernel cache: ", l.cache->folder(), " takes no new kernels: the disk is full"));
   }
 }
 

@@ -184,7 +184,7 @@ TEST(JitCache, AProcessKilledInTheMiddleLeavesNothingWrong) {
   // With the version of the real one: its kernels have the same keys.
   std::string slow = temporary("slow");
   io::write_file_atomic(
-      slow, cat("#!/bin/sh\nif [ \"$1\" != --version ]; then touch ", mark, "; sleep 1000; fi\nexec g++ \"$@\"\n"));
+      slow, str_cat("#!/bin/sh\nif [ \"$1\" != --version ]; then touch ", mark, "; sleep 1000; fi\nexec g++ \"$@\"\n"));
   ::chmod(slow.c_str(), 0755);
   Options options{.cache = temporary("killed"), .compiler = slow};
   Request request = adders(5600, 4);
@@ -207,7 +207,7 @@ TEST(JitCache, AProcessKilledInTheMiddleLeavesNothingWrong) {
   // Its compiler goes on sleeping; end it by the path of its output.
   for (const std::string& pid : io::list_folder("/proc")) {
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
-    int fd = ::open(cat("/proc/", pid, "/cmdline").c_str(), O_RDONLY);
+    int fd = ::open(str_cat("/proc/", pid, "/cmdline").c_str(), O_RDONLY);
     char text[4096];
     ssize_t n = fd < 0 ? 0 : ::read(fd, text, sizeof text);
     if (fd >= 0) ::close(fd);
@@ -391,8 +391,8 @@ TEST(JitFolder, AFullDiskIsSaidAndWorkedAround) {
   EXPECT_EQ(names_with(options.cache, ".so").size(), 0u);
   // The compiler finds out only while it works.
   std::string compiler = fake_compiler(
-      "no_space", cat("case \"$*\" in *", temporary("full2"),
-                      "*) echo 'fatal error: No space left on device'; exit 1;; esac\n", "exec g++ \"$@\""));
+      "no_space", str_cat("case \"$*\" in *", temporary("full2"),
+                          "*) echo 'fatal error: No space left on device'; exit 1;; esac\n", "exec g++ \"$@\""));
   r = load_in_child(adders(6600, 2), {.cache = temporary("full2"), .compiler = compiler}, 6600);
   EXPECT_TRUE(r.right) << r.to_string();
   EXPECT_TRUE(contains(r.text, "the disk is full")) << r.text;

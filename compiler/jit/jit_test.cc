@@ -54,9 +54,9 @@ TEST(Jit, OneNameWithSeveralTextsAndOneKernelTwice) {
 TEST(Jit, HelpersOfOneKernelAreUnseenByOthers) {
   Request request = adders(0, 0);
   for (int64_t i = 0; i < 2; ++i) {
-    std::string text = cat("static int64 help(int64 x) { return x + ", 1200 + i, "; }\n", "extern \"C\" int64 k", i,
-                           "(int64 x) { return help(x); }\n");
-    request.kernels.push_back({cat("k", i), text});
+    std::string text = str_cat("static int64 help(int64 x) { return x + ", 1200 + i, "; }\n", "extern \"C\" int64 k", i,
+                               "(int64 x) { return help(x); }\n");
+    request.kernels.push_back({str_cat("k", i), text});
   }
   EXPECT_TRUE(adds(load(request, {.units = 1}), 1200));
 }
@@ -114,7 +114,8 @@ TEST(Jit, AnErrorNamesTheKernelAndKeepsItsSource) {
 TEST(Jit, AFaultyKernelCostsOnlyItself) {
   Request request = adders(1320, 5);
   for (int bad : {1, 3})
-    request.kernels[bad].text = cat("extern \"C\" int64 adder", bad, "(int64 x) {\n  return x + missing_name;\n}\n");
+    request.kernels[bad].text =
+        str_cat("extern \"C\" int64 adder", bad, "(int64 x) {\n  return x + missing_name;\n}\n");
   for (bool again : {false, true}) {
     const Loaded l = load(request, {.units = 1, .faults_are_errors = false});
     EXPECT_EQ(l.unavailable, "");

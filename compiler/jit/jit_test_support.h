@@ -22,13 +22,13 @@ using AddFunction = int64_t (*)(int64_t);
 
 /// extern "C" int64_t symbol(int64_t x) { return x + constant; }
 inline Source adder(int64_t constant, const std::string& symbol = "adder") {
-  return {symbol, cat("extern \"C\" int64 ", symbol, "(int64 x) {\n  return x + ", constant, ";\n}\n")};
+  return {symbol, str_cat("extern \"C\" int64 ", symbol, "(int64 x) {\n  return x + ", constant, ";\n}\n")};
 }
 
 /// Adders of from, from + 1, ... Constants differ between tests, so that none finds another's kernels.
 inline Request adders(int64_t from, int count) {
   Request r{"typedef __INT64_TYPE__ int64;\n", {}, Isa::baseline};
-  for (int i = 0; i < count; ++i) r.kernels.push_back(adder(from + i, cat("adder", i)));
+  for (int i = 0; i < count; ++i) r.kernels.push_back(adder(from + i, str_cat("adder", i)));
   return r;
 }
 
@@ -47,7 +47,7 @@ inline std::string temporary(const std::string& name) { return testing::TempDir(
 inline std::string fake_compiler(const std::string& name, const std::string& body) {
   std::string path = temporary(name);
   io::write_file_atomic(path,
-                        cat("#!/bin/sh\nif [ \"$1\" = --version ]; then echo fake 1.0; exit 0; fi\n", body, "\n"));
+                        str_cat("#!/bin/sh\nif [ \"$1\" = --version ]; then echo fake 1.0; exit 0; fi\n", body, "\n"));
   ::chmod(path.c_str(), 0755);
   return path;
 }
@@ -59,8 +59,8 @@ struct InChild {
   int signal = 0;        // that ended the child
   char text[1024] = {};  // notes, `unavailable` or the error thrown
   std::string to_string() const {
-    return cat("compiled ", compiled, ", disk ", from_disk, ", damaged ", damaged, ", right ", right, ", signal ",
-               signal, ", ", std::string(text));
+    return str_cat("compiled ", compiled, ", disk ", from_disk, ", damaged ", damaged, ", right ", right, ", signal ",
+                   signal, ", ", std::string(text));
   }
 };
 
@@ -85,7 +85,7 @@ class Child {
         result.notes = static_cast<int64_t>(l.notes.size());
         result.right = adds(l, from);
         text = l.unavailable;
-        for (const std::string& note : l.notes) text += cat(note, "\n");
+        for (const std::string& note : l.notes) text += str_cat(note, "\n");
       } catch (const std::exception& error) {
         text = error.what();
       }

@@ -12,7 +12,7 @@
 #include <chrono>
 #include <cmath>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "framework/io/file.h"
 
 extern char** environ;
@@ -53,7 +53,7 @@ Child start(const Command& command, Outcome& outcome) {
   Child child;
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
-    outcome.failure = cat("could not be started: ", io::errno_text(errno));
+    outcome.failure = str_cat("could not be started: ", io::errno_text(errno));
     return child;
   }
   posix_spawn_file_actions_t actions;
@@ -80,7 +80,7 @@ Child start(const Command& command, Outcome& outcome) {
   ::close(ends[1]);
   if (error) {
     ::close(ends[0]);
-    outcome.failure = cat("could not be started: ", io::errno_text(error));
+    outcome.failure = str_cat("could not be started: ", io::errno_text(error));
     return child;
   }
   ::fcntl(ends[0], F_SETFL, O_NONBLOCK);
@@ -121,8 +121,9 @@ void reap(Child& child, Outcome& outcome, int flags) {
   child.pipe = -1;
   // ECHILD: this process ignores SIGCHLD; the caller sees by the results.
   if (got < 0 || outcome.timed_out) return;
-  if (WIFSIGNALED(status)) outcome.failure = cat("was ended by signal ", WTERMSIG(status));
-  if (WIFEXITED(status) && WEXITSTATUS(status)) outcome.failure = cat("ended with exit status ", WEXITSTATUS(status));
+  if (WIFSIGNALED(status)) outcome.failure = str_cat("was ended by signal ", WTERMSIG(status));
+  if (WIFEXITED(status) && WEXITSTATUS(status))
+    outcome.failure = str_cat("ended with exit status ", WEXITSTATUS(status));
 }
 
 }  // namespace
@@ -156,7 +157,7 @@ std::vector<Outcome> run_all(std::span<const Command> commands, double seconds) 
   for (size_t i = 0; i < children.size(); ++i) {
     if (children[i].ended) continue;
     outcomes[i].timed_out = true;
-    outcomes[i].failure = cat("did not end within ", seconds, " s and was stopped");
+    outcomes[i].failure = str_cat("did not end within ", seconds, " s and was stopped");
     ::kill(-children[i].pid, SIGKILL);
     reap(children[i], outcomes[i], 0);
   }

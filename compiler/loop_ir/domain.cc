@@ -37,7 +37,7 @@ class Finder {
   Domain run() {
     spread();
     for (Value v : g_.outputs) {
-      if (!anchors_[v.node]) throw Unfusable{cat(name(v.node), " does not iterate over the same points")};
+      if (!anchors_[v.node]) throw Unfusable{str_cat(name(v.node), " does not iterate over the same points")};
       domain_.results.push_back({pull(v.node, *anchors_[v.node]), *anchors_[v.node]});
     }
     return std::move(domain_);
@@ -50,7 +50,7 @@ class Finder {
   std::string name(int32_t id) const {
     const Node& n = g_.node(id);
     std::string s = n.op->name;
-    if (n.line.line) s += cat(" at ", n.line.to_string());
+    if (n.line.line) s += str_cat(" at ", n.line.to_string());
     return s;
   }
 
@@ -203,12 +203,12 @@ class Finder {
     const int32_t x = n.inputs[0].node;
     if (is_index_map(n)) {
       auto m = through([&] { return operand_map(n, g_.type(n.inputs[0]), map, domain_.extents, &split); });
-      if (!m) throw Unfusable{cat(name(id), " is no affine index")};
+      if (!m) throw Unfusable{str_cat(name(id), " is no affine index")};
       return pull(x, *m);
     }
     if (is_reduction(n)) {
       if (!anchors_[id] || !(map == *anchors_[id]) || !anchors_[x])
-        throw Unfusable{cat(name(id), " is needed at other points than those it is reduced from")};
+        throw Unfusable{str_cat(name(id), " is needed at other points than those it is reduced from")};
       e.kind = Expr::kReduction;
       for (int64_t d : n.attrs.ints("dims"))
         for (const Term& t : (*anchors_[x])[d].terms) e.reduced |= 1u << t.axis;
@@ -230,7 +230,7 @@ class Finder {
     IndexMap at = map;
     if (n.op == &index_select_op) at = {map[dim]};
     if (!all_positions(at, g_.type(n.inputs[1]).shape))
-      throw Unfusable{cat("not all indices of ", name(id), " are looked at, and each must lie in its range")};
+      throw Unfusable{str_cat("not all indices of ", name(id), " are looked at, and each must lie in its range")};
     Expr e;
     e.kind = Expr::kPosition;
     e.node = id;
@@ -267,12 +267,12 @@ class Finder {
       std::vector<Term> terms(map[d].terms.begin(), map[d].terms.end());
       std::sort(terms.begin(), terms.end(), [](const Term& a, const Term& b) { return a.coeff > b.coeff; });
       for (const Term& t : terms) {
-        if (t.axis <= last) throw Unfusable{cat(n.op->name, " runs through its dims in another order")};
+        if (t.axis <= last) throw Unfusable{str_cat(n.op->name, " runs through its dims in another order")};
         last = t.axis;
         points *= domain_.extents[t.axis];
       }
     }
-    if (points != elements) throw Unfusable{cat(n.op->name, " covers part of an axis")};
+    if (points != elements) throw Unfusable{str_cat(n.op->name, " covers part of an axis")};
   }
 
   const Graph& g_;
@@ -298,13 +298,13 @@ Domain find_domain(const Graph& g) {
   };
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (n.outputs.size() != 1) throw Unfusable{cat(n.op->name, " has several results")};
+    if (n.outputs.size() != 1) throw Unfusable{str_cat(n.op->name, " has several results")};
     if (n.outputs[0].shape.numel() == 0) throw Unfusable{"a value is empty"};
     if (is_product(n)) {
       if (dot >= 0) throw Unfusable{"it has two products"};
       dot = id;
     } else if (n.op != &input_op && !can_fuse(n)) {
-      throw Unfusable{cat(n.op->name, " of ", n.outputs[0].dtype, " has no generated code")};
+      throw Unfusable{str_cat(n.op->name, " of ", n.outputs[0].dtype, " has no generated code")};
     }
     if (n.op->is(kReduction)) widest(n.inputs[0]);
   }

@@ -59,7 +59,7 @@ Level Instructions::join(Level a, Level b) {
 
 std::string Instructions::note_of(int32_t node) const {
   const Node& n = g_.node(node);
-  return n.line.line ? cat(n.op->name, "  ", n.line.to_string()) : std::string(n.op->name);
+  return n.line.line ? str_cat(n.op->name, "  ", n.line.to_string()) : std::string(n.op->name);
 }
 
 int Instructions::add(Instr instr, std::vector<int>& segment) {
@@ -151,7 +151,8 @@ void Instructions::list_rounds() {
       for (Value v : g_.node(u).inputs) inside |= v.node == node;
     const Node& n = g_.node(node);
     if (inside)
-      low_.rounds_less.push_back(n.line.line ? cat(n.op->name, " at ", n.line.to_string()) : std::string(n.op->name));
+      low_.rounds_less.push_back(n.line.line ? str_cat(n.op->name, " at ", n.line.to_string())
+                                             : std::string(n.op->name));
   }
 }
 

@@ -2,8 +2,8 @@
 
 #include <cstdio>
 
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::loop_ir {
 namespace {
@@ -22,58 +22,58 @@ std::string number(double x) {
 
 std::string line_of(const Kernel& k, int id, bool notes) {
   const Instr& i = k.instrs[id];
-  auto v = [](int x) { return cat("%", x); };
-  auto place = [&](int slot) { return cat(k.operands[slot].output ? "out" : "in", slot); };
+  auto v = [](int x) { return str_cat("%", x); };
+  auto place = [&](int slot) { return str_cat(k.operands[slot].output ? "out" : "in", slot); };
   std::string s;
   switch (i.op) {
     case Op::kConst:
       s = number(i.value);
       break;
     case Op::kParam:
-      s = cat("param", i.slot);
+      s = str_cat("param", i.slot);
       break;
     case Op::kIndex:
-      s = cat("index of axis ", i.slot);
+      s = str_cat("index of axis ", i.slot);
       break;
     case Op::kLoad:
-      s = cat("load ", place(i.slot));
-      if (i.a >= 0) s += cat(" at ", v(i.a));
+      s = str_cat("load ", place(i.slot));
+      if (i.a >= 0) s += str_cat(" at ", v(i.a));
       break;
     case Op::kCheck:
-      s = cat(v(i.a), " checked below ", v(i.b));
+      s = str_cat(v(i.a), " checked below ", v(i.b));
       break;
     case Op::kPw:
       s = kernels::pointwise_info(i.pw).name;
       for (int x : {i.a, i.b, i.c})
-        if (x >= 0) s += cat(" ", v(x));
+        if (x >= 0) s += str_cat(" ", v(x));
       break;
     case Op::kCast:
-      s = cat("cast ", v(i.a), i.dtype == kUInt8 ? " (u8)" : "");
+      s = str_cat("cast ", v(i.a), i.dtype == kUInt8 ? " (u8)" : "");
       break;
     case Op::kRound:
-      s = cat("round ", v(i.a), " to ", to_string_view(i.dtype));
+      s = str_cat("round ", v(i.a), " to ", to_string_view(i.dtype));
       break;
     case Op::kStore:
-      s = cat("store ", place(i.slot), " = ", v(i.a));
+      s = str_cat("store ", place(i.slot), " = ", v(i.a));
       break;
     case Op::kReduce:
-      s = cat(kReductions[static_cast<int>(i.rd)], " of ", v(i.a));
-      if (k.mode == Mode::kSplit) s += cat(" by blocks to partial", i.slot);
+      s = str_cat(kReductions[static_cast<int>(i.rd)], " of ", v(i.a));
+      if (k.mode == Mode::kSplit) s += str_cat(" by blocks to partial", i.slot);
       break;
     case Op::kKeep:
-      s = cat("keep row", i.slot, " = ", v(i.a));
+      s = str_cat("keep row", i.slot, " = ", v(i.a));
       break;
     case Op::kKept:
-      s = cat("kept row", i.slot);
+      s = str_cat("kept row", i.slot);
       break;
     case Op::kColumn:
-      s = cat("column", i.slot, " = ", kReductions[static_cast<int>(i.rd)], " of it and ", v(i.a));
+      s = str_cat("column", i.slot, " = ", kReductions[static_cast<int>(i.rd)], " of it and ", v(i.a));
       break;
   }
   const bool names = i.op != Op::kStore && i.op != Op::kKeep && i.op != Op::kColumn;
-  std::string line = names ? cat(v(id), ": ", kTypes[static_cast<int>(i.type)], " = ", s) : s;
-  line += cat("  [", kLevels[static_cast<int>(i.level)], "]");
-  if (notes && !i.note.empty()) line += cat("  // ", i.note);
+  std::string line = names ? str_cat(v(id), ": ", kTypes[static_cast<int>(i.type)], " = ", s) : s;
+  line += str_cat("  [", kLevels[static_cast<int>(i.level)], "]");
+  if (notes && !i.note.empty()) line += str_cat("  // ", i.note);
   return line;
 }
 
@@ -86,22 +86,22 @@ bool Kernel::reduces() const {
 }
 
 std::string Kernel::to_string(bool notes) const {
-  std::string s = cat("kernel", notes && !name.empty() ? " " + name : "", " (", kModes[static_cast<int>(mode)], ", ",
-                      axes, axes == 1 ? " axis" : " axes");
+  std::string s = str_cat("kernel", notes && !name.empty() ? " " + name : "", " (", kModes[static_cast<int>(mode)],
+                          ", ", axes, axes == 1 ? " axis" : " axes");
   for (const auto& [count, what] :
        {std::pair{params, "params"}, {kept, "kept rows"}, {columns, "columns"}, {partials, "partials"}})
-    if (count) s += cat(", ", count, " ", what);
+    if (count) s += str_cat(", ", count, " ", what);
   s += ")\n";
   for (size_t p = 0; p < operands.size(); ++p) {
-    s += cat("  ", operands[p].output ? "out" : "in", p, ": ", to_string_view(operands[p].dtype), " strides");
+    s += str_cat("  ", operands[p].output ? "out" : "in", p, ": ", to_string_view(operands[p].dtype), " strides");
     if (operands[p].indexed) s += " indexed,";
-    for (StrideKind kind : operands[p].strides) s += cat(" ", kStrides[static_cast<int>(kind)]);
-    if (notes && !operands[p].name.empty()) s += cat("  // ", operands[p].name);
+    for (StrideKind kind : operands[p].strides) s += str_cat(" ", kStrides[static_cast<int>(kind)]);
+    if (notes && !operands[p].name.empty()) s += str_cat("  // ", operands[p].name);
     s += "\n";
   }
   for (const Segment& segment : segments) {
     s += segment.loop ? "  loop\n" : "  once\n";
-    for (int i : segment.instrs) s += cat("    ", line_of(*this, i, notes), "\n");
+    for (int i : segment.instrs) s += str_cat("    ", line_of(*this, i, notes), "\n");
   }
   return s;
 }

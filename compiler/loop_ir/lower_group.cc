@@ -109,7 +109,7 @@ class Lowering : Instructions {
     if (!output && s_.mode == Mode::kRows && !s_.reduces && axes >= 2 && a.strides[axes - 1] > 1 &&
         a.strides[axes - 2] == 1)
       o.strides[axes - 2] = StrideKind::kUnit;
-    o.name = output ? cat("out", index) : cat("in", index);
+    o.name = output ? str_cat("out", index) : str_cat("in", index);
     low_.kernel.operands.push_back(std::move(o));
     low_.bound.push_back({output, index, a.offset, a.strides, a.index_stride});
     return static_cast<int>(low_.bound.size()) - 1;
@@ -124,7 +124,8 @@ class Lowering : Instructions {
         for (const Term& t : dim.terms) covered |= 1u << t.axis;
       for (size_t a = 0; a < d_.extents.size(); ++a) all |= 1u << a;
       const bool fits = column ? covered == s_.loop : covered == all || (s_.reduces && covered == (all & ~s_.loop));
-      if (!fits) throw Unfusable{cat(g_.node(g_.outputs[k]).op->name, " has fewer elements than its group has points")};
+      if (!fits)
+        throw Unfusable{str_cat(g_.node(g_.outputs[k]).op->name, " has fewer elements than its group has points")};
     }
   }
 

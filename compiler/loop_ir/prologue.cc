@@ -92,7 +92,7 @@ Prologue prologue_of(const Graph& g, const Node& dot, int operand) {
 
 std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& b, int operand) {
   const DType t = a.dtype;
-  if (t != kFloat32 && t != kBFloat16 && t != kFloat16) return cat("a product of ", t, " reads memory");
+  if (t != kFloat32 && t != kBFloat16 && t != kFloat16) return str_cat("a product of ", t, " reads memory");
   const DotProduct p = product_of(dot, a, b);
   if (p.m() <= kFewRows || p.n() == 1) return "a product of few rows or one column streams its operands";
   if (p.m() * p.n() * p.k() <= kLeastWork) return "the product is small";

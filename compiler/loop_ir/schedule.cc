@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::loop_ir {
 namespace {

@@ -15,7 +15,7 @@ namespace {
 using testing::test_ops;
 
 std::string merged(std::string_view body) {
-  Ref<Graph> g = parse_graph(cat("graph captured (%0: f32[2], %1: f32[2]) {\n", body, "\n}"), test_ops()),
+  Ref<Graph> g = parse_graph(str_cat("graph captured (%0: f32[2], %1: f32[2]) {\n", body, "\n}"), test_ops()),
              now = cse(*g);
   if (!now) return "unchanged";
   verify(*now);
@@ -57,12 +57,12 @@ TEST(Cse, LeavesApartWhatDiffers) {
 
 TEST(Cse, WhilstGradIsPendingItsOperandsStay) {
   constexpr const char* kBody = "%2 = neg %0\n %3 = neg %0\n %4 = sum %2\n";
-  EXPECT_EQ(merged(cat(kBody, "%5 = grad %4, %3 : f32[]\n return %5")), "unchanged");
-  EXPECT_EQ(merged(cat(kBody, "%5 = grad %4, %2 : f32[]\n return %5, %3")), "unchanged");
-  EXPECT_NE(merged(cat(kBody, "%5 = grad %4, %0 : f32[]\n return %5, %3")), "unchanged");
+  EXPECT_EQ(merged(str_cat(kBody, "%5 = grad %4, %3 : f32[]\n return %5")), "unchanged");
+  EXPECT_EQ(merged(str_cat(kBody, "%5 = grad %4, %2 : f32[]\n return %5, %3")), "unchanged");
+  EXPECT_NE(merged(str_cat(kBody, "%5 = grad %4, %0 : f32[]\n return %5, %3")), "unchanged");
   constexpr const char* kNoGrad = "%2 = neg %0 no_grad\n %3 = neg %0\n %4 = sum %2\n";
-  EXPECT_EQ(merged(cat(kNoGrad, "%5 = grad %4, %0 : f32[]\n return %5, %3")), "unchanged");
-  EXPECT_NE(merged(cat(kNoGrad, "return %4, %3")), "unchanged");
+  EXPECT_EQ(merged(str_cat(kNoGrad, "%5 = grad %4, %0 : f32[]\n return %5, %3")), "unchanged");
+  EXPECT_NE(merged(str_cat(kNoGrad, "return %4, %3")), "unchanged");
 }
 
 TEST(Cse, RandomGraphsShrinkAndSettleAtOnce) {

@@ -58,7 +58,8 @@ class Discovery {
       f.softmax = id;
       const std::string why = look(f);
       if (why == kNotAttention) continue;
-      pass_note(cat("softmax", at_line(g_.node(id)), why.empty() ? " is attention's: one kernel" : " stays: ", why));
+      pass_note(
+          str_cat("softmax", at_line(g_.node(id)), why.empty() ? " is attention's: one kernel" : " stays: ", why));
       if (why.empty()) by_out.emplace(f.out, std::move(f));
     }
     if (by_out.empty()) return nullptr;
@@ -98,20 +99,20 @@ class Discovery {
     if (rank < 2 || softmax.attrs.i("dim") != rank - 1) return kNotAttention;
     if (std::string why = down(f, shape); !why.empty()) return why;
     if (std::string why = up(f, shape); !why.empty()) return why;
-    if (softmax.outputs[0].dtype != kFloat32) return cat("scores are ", softmax.outputs[0].dtype, ", not f32");
-    if (rank > 4) return cat("scores ", shape, " have more than four dims");
+    if (softmax.outputs[0].dtype != kFloat32) return str_cat("scores are ", softmax.outputs[0].dtype, ", not f32");
+    if (rank > 4) return str_cat("scores ", shape, " have more than four dims");
     const TensorType &q = g_.type(g_.node(f.scores).inputs[0]), &v = g_.type(g_.node(f.out).inputs[1]);
     if (q.dtype != v.dtype || g_.node(f.out).outputs[0].dtype != v.dtype)
-      return cat("q is ", q.dtype, ", v ", v.dtype, " and the result ", g_.node(f.out).outputs[0].dtype);
+      return str_cat("q is ", q.dtype, ", v ", v.dtype, " and the result ", g_.node(f.out).outputs[0].dtype);
     for (int32_t id : f.inside) {
       if (id == f.out) continue;
       if (output_[static_cast<size_t>(id)] || pending_.keeps(id))
-        return cat(g_.node(id).op->name, at_line(g_.node(id)), " is a result too");
+        return str_cat(g_.node(id).op->name, at_line(g_.node(id)), " is a result too");
       if (g_.node(id).no_grad != softmax.no_grad) return "gradients stop inside";
       for (int32_t u : users_[static_cast<size_t>(id)])
         if (!f.inside.contains(u))
-          return cat(g_.node(id).op->name, at_line(g_.node(id)), " is read by ", g_.node(u).op->name,
-                     at_line(g_.node(u)), " too");
+          return str_cat(g_.node(id).op->name, at_line(g_.node(id)), " is read by ", g_.node(u).op->name,
+                         at_line(g_.node(u)), " too");
     }
     return "";
   }

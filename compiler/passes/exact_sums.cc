@@ -107,11 +107,11 @@ Ref<Graph> exact_sums(const Graph& start) {
       return {finish(dispatch(exact_row_dots_op, {&in[0], &in[1], &in[2], &in[3], &in[4]}, n.attrs), t)};
     }
     if (n.op == &reduce_prod_op)
-      pass_note(cat("reduce_prod", at_line(n), " multiplies in an order that a mesh may change"));
+      pass_note(str_cat("reduce_prod", at_line(n), " multiplies in an order that a mesh may change"));
     return {};
   };
   Ref<Graph> now = retrace(g, exact);
-  pass_note(cat(products, " products and ", sums, " sums of floats do not depend on order"));
+  pass_note(str_cat(products, " products and ", sums, " sums of floats do not depend on order"));
   return now;
 }
 

@@ -14,13 +14,13 @@ namespace weft {
 namespace {
 
 std::string line_of(const Node& n) {
-  return n.line.line ? cat(internal::base_name(n.line.file), ":", n.line.line) : std::string();
+  return n.line.line ? str_cat(internal::base_name(n.line.file), ":", n.line.line) : std::string();
 }
 
 std::string name_of(const Graph& g, int32_t id) {
   const Node& n = g.node(id);
   const std::string line = line_of(n);
-  return cat(n.op->name, " (%", id, line.empty() ? "" : ", ", line, ")");
+  return str_cat(n.op->name, " (%", id, line.empty() ? "" : ", ", line, ")");
 }
 
 std::string megabytes(double bytes) {
@@ -125,9 +125,9 @@ std::string general_reason(const FusionReport& r, const FusionGroup& a, const Fu
     return "the product's epilogue would move more bytes than the group that reads it";
   }
   for (const FusionGroup* x : {&a, &b})
-    if (const Node* n = library(*x)) return cat(n->op->name, " is a library call");
+    if (const Node* n = library(*x)) return str_cat(n->op->name, " is a library call");
   if (points(g, a) != points(g, b))
-    return cat("they iterate over different points (", points(g, a), " and ", points(g, b), ")");
+    return str_cat("they iterate over different points (", points(g, a), " and ", points(g, b), ")");
   return direct ? "a node between them needs the first and is needed by the second"
                 : "what they share is little beside what each reads alone";
 }
@@ -136,11 +136,11 @@ std::string sentence(const FusionReport& r, int32_t a, int32_t b) {
   const Graph& g = *r.before;
   for (const FusionGroup& x : r.groups)
     if (together(x, a, b))
-      return cat(name_of(g, a), " and ", name_of(g, b), " are in one kernel: %", x.node, " of ",
-                 x.nodes.size() + x.clones.size(), " ops, ", megabytes(x.bytes), " through memory.");
+      return str_cat(name_of(g, a), " and ", name_of(g, b), " are in one kernel: %", x.node, " of ",
+                     x.nodes.size() + x.clones.size(), " ops, ", megabytes(x.bytes), " through memory.");
   const int32_t i = group_of(r, a, true), j = group_of(r, b, true);
   for (const auto& [id, at] : {std::pair{a, i}, std::pair{b, j}})
-    if (at < 0) return cat(name_of(g, id), " is no launch: it is a view, a constant, or nothing needs it.");
+    if (at < 0) return str_cat(name_of(g, id), " is no launch: it is a view, a constant, or nothing needs it.");
   double bytes = 0;
   std::string reason;
   if (const auto* x = refusal(r, i, j)) {
@@ -149,8 +149,8 @@ std::string sentence(const FusionReport& r, int32_t a, int32_t b) {
   } else {
     reason = general_reason(r, r.groups[i], r.groups[j], &bytes);
   }
-  std::string s = cat(name_of(g, a), " and ", name_of(g, b), " are not in one kernel: ", reason);
-  if (bytes > 0) s += cat("; ", megabytes(bytes), " are moved for it");
+  std::string s = str_cat(name_of(g, a), " and ", name_of(g, b), " are not in one kernel: ", reason);
+  if (bytes > 0) s += str_cat("; ", megabytes(bytes), " are moved for it");
   return s + ".";
 }
 
@@ -219,15 +219,15 @@ std::string fusion_costs(const FusionReport& r, int most) {
   std::string s;
   for (const auto& x : r.refused) {
     if (most-- <= 0) break;
-    s += cat(megabytes(x.bytes), "  ", name_of(*r.before, x.from), " | ", name_of(*r.before, x.to), ": ", x.reason,
-             "\n");
+    s += str_cat(megabytes(x.bytes), "  ", name_of(*r.before, x.from), " | ", name_of(*r.before, x.to), ": ", x.reason,
+                 "\n");
   }
   return s;
 }
 
 std::string fusion_summary(const FusionReport& r) {
-  return cat(r.launches_before, " -> ", r.launches_after, " launches, ", megabytes(r.bytes_before), " -> ",
-             megabytes(r.bytes_after), " through memory");
+  return str_cat(r.launches_before, " -> ", r.launches_after, " launches, ", megabytes(r.bytes_before), " -> ",
+                 megabytes(r.bytes_after), " through memory");
 }
 
 }  // namespace weft

@@ -49,7 +49,7 @@ std::vector<std::string> launches(const Graph& g) {
     const Node& n = g.node(id);
     if (n.op == &loop_ir::fused_op) {
       std::string s = "[" + ops_of(loop_ir::body_of(n)) + "]";
-      if (n.outputs.size() > 1) s += cat(" -> ", n.outputs.size());
+      if (n.outputs.size() > 1) s += str_cat(" -> ", n.outputs.size());
       lines.push_back(s);
     } else if (!n.inputs.empty() && !n.op->view) {
       lines.push_back(n.op->name);

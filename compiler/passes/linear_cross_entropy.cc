@@ -166,8 +166,8 @@ class Discovery {
         Linear linear;
         const std::string why = refused(*m, linear);
         if (why.empty() || large(g_.node(logits)))
-          pass_note(
-              cat("logits ", g_.type(logits), at_line(n), why.empty() ? " are never whole in memory" : " stay: ", why));
+          pass_note(str_cat("logits ", g_.type(logits), at_line(n),
+                            why.empty() ? " are never whole in memory" : " stay: ", why));
         if (!why.empty()) return {};
         return Found{*m, linear};
       }
@@ -203,8 +203,8 @@ class Discovery {
     const int64_t classes = shape.back(), rows = shape.numel() / classes;
     if (g_.type(m.logits).device.type != DeviceType::kCpu) return "they are not on the CPU";
     const int64_t least = 2 * kernels::linear_cross_entropy_rows(classes);
-    if (rows < least) return cat("there are only ", rows, " rows, less than two chunks of ", least / 2);
-    if (classes <= 4) return cat("there are only ", classes, " classes");
+    if (rows < least) return str_cat("there are only ", rows, " rows, less than two chunks of ", least / 2);
+    if (classes <= 4) return str_cat("there are only ", classes, " classes");
     Value v = m.logits;
     for (;; v = g_.node(v).inputs[0]) {
       const Node& n = g_.node(v);
@@ -215,7 +215,7 @@ class Discovery {
           n.op == &reshape_op && g_.type(n.inputs[0]).shape.size() > 0 && g_.type(n.inputs[0]).shape.back() == classes;
       const bool bias = n.op == &add_ && !linear.bias.valid() && bias_of(n).valid();
       if (bias) linear.bias = bias_of(n);
-      if (!cast && !reshape && !bias) return cat("they are the result of ", n.op->name, ", not of a linear layer");
+      if (!cast && !reshape && !bias) return str_cat("they are the result of ", n.op->name, ", not of a linear layer");
     }
     linear.dot = v.node;
     const Node& dot = g_.node(v);
@@ -234,7 +234,7 @@ class Discovery {
         for (Value in : g_.node(id).inputs)
           for (Value operand : dot.inputs)
             if (in == operand && !g_.node(id).no_grad && is_floating(g_.node(id).outputs[0].dtype))
-              return cat(g_.node(id).op->name, at_line(g_.node(id)), " reads their factors in between");
+              return str_cat(g_.node(id).op->name, at_line(g_.node(id)), " reads their factors in between");
     for (const std::vector<int32_t>* part : {static_cast<const std::vector<int32_t>*>(&linear.chain), &m.inside})
       for (int32_t id : *part) {
         if (id == m.inside.back()) continue;
@@ -243,7 +243,7 @@ class Discovery {
         if (output_[id] || pending_.keeps(id)) return "they, or what comes of them, are a result too";
         for (int32_t u : users_[id])
           if (!contains(m.inside, u) && !contains(linear.chain, u))
-            return cat(g_.node(u).op->name, at_line(g_.node(u)), " reads them too");
+            return str_cat(g_.node(u).op->name, at_line(g_.node(u)), " reads them too");
       }
     return {};
   }

@@ -29,7 +29,7 @@ inline Node new_node(const Graph& to, const OpDef& op, std::span<const Value> in
 /// " at model.cc:43", or nothing for a node without a line: for notes.
 inline std::string at_line(const Node& n) {
   const std::string line = n.line.to_string();
-  return line.empty() ? "" : cat(" at ", line);
+  return line.empty() ? "" : str_cat(" at ", line);
 }
 
 }  // namespace weft

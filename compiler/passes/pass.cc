@@ -50,7 +50,7 @@ class Dump {
     if (folder_.empty()) return;
     static std::atomic<int> next{0};
     int n = next++;
-    std::string path = cat(folder_, "/", n < 10 ? "0" : "", n, "_", g.stage, "_", what, ".wir");
+    std::string path = str_cat(folder_, "/", n < 10 ? "0" : "", n, "_", g.stage, "_", what, ".wir");
     std::ofstream out(path);
     out << g.to_string();
     out.close();
@@ -90,11 +90,11 @@ void pass_note(std::string line) {
 }
 
 std::string PassReport::to_string() const {
-  if (disabled) return cat(name, "  disabled");
+  if (disabled) return str_cat(name, "  disabled");
   char time[32];
   std::snprintf(time, sizeof time, "%.2f", ms);
-  if (!changed) return cat(name, "  ", time, " ms  unchanged");
-  return cat(name, "  ", time, " ms  ", nodes_before, " -> ", nodes_after, " nodes");
+  if (!changed) return str_cat(name, "  ", time, " ms  unchanged");
+  return str_cat(name, "  ", time, " ms  ", nodes_before, " -> ", nodes_after, " nodes");
 }
 
 void verify_same_interface(const Graph& before, const Graph& after) {
@@ -147,8 +147,8 @@ Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const Pass
           verify_same_interface(*graph, *next);
         }
       } catch (const Error& e) {
-        if (next) dump.write(*next, cat(pass.name, "_broken"));
-        internal::fail(e.code(), cat("pass ", pass.name, ": ", e.what()));
+        if (next) dump.write(*next, str_cat(pass.name, "_broken"));
+        internal::fail(e.code(), str_cat("pass ", pass.name, ": ", e.what()));
       }
       if (r.changed) {
         graph = std::move(next);

@@ -19,7 +19,7 @@ class Parser {
  private:
   [[noreturn]] void fail(const char* need) const {
     internal::bug(__FILE__, __LINE__, "row",
-                  cat("pattern \"", text_, "\": got '", text_.substr(at_), "'; need ", need));
+                  str_cat("pattern \"", text_, "\": got '", text_.substr(at_), "'; need ", need));
   }
   bool take(char c) {
     while (at_ < text_.size() && text_[at_] == ' ') ++at_;

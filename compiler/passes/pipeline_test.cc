@@ -65,9 +65,9 @@ TEST(Pipeline, RandomGraphsKeepTheirBits) {
 TEST(Pipeline, ManyLayersAreQuick) {  // a quadratic pass would run into the test's time limit
   std::string text = "graph captured (%0: f32[4, 4]) {\n%v0 = neg %0\n";
   for (int i = 0; i < 4000; ++i)
-    text += cat("%a", i, " = tanh %v", i, "\n%b", i, " = permute %a", i, " {dims=[1, 0]}\n%c", i, " = permute %b", i,
-                " {dims=[1, 0]}\n%d", i, " = constant {value=1.0, dtype=f32}\n%e", i, " = mul %c", i, ", %d", i, "\n%v",
-                i + 1, " = add %e", i, ", %v", i, "\n");
+    text += str_cat("%a", i, " = tanh %v", i, "\n%b", i, " = permute %a", i, " {dims=[1, 0]}\n%c", i, " = permute %b",
+                    i, " {dims=[1, 0]}\n%d", i, " = constant {value=1.0, dtype=f32}\n%e", i, " = mul %c", i, ", %d", i,
+                    "\n%v", i + 1, " = add %e", i, ", %v", i, "\n");
   text += "%s = reduce_sum %v4000 {dims=[0, 1]}\n%g = grad %s, %0 {seeded=false}\nreturn %g\n}";
   Ref<Graph> now = run_passes(parse_graph(text, op_table()), pipeline());
   EXPECT_GT(now->size(), 4000);

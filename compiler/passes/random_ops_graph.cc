@@ -256,26 +256,26 @@ std::vector<Tensor> random_arguments(std::mt19937& random, const Graph& g) {
 }
 
 std::string difference(const Tensor& a, const Tensor& b) {
-  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return cat("type ", a.type(), " and ", b.type());
+  if (a.dtype() != b.dtype() || !(a.shape() == b.shape())) return str_cat("type ", a.type(), " and ", b.type());
   if (!is_floating(a.dtype())) {
     auto x = a.to_vector<int64_t>(), y = b.to_vector<int64_t>();
     for (size_t i = 0; i < x.size(); ++i)
-      if (x[i] != y[i]) return cat("element ", i, ": ", x[i], " and ", y[i]);
+      if (x[i] != y[i]) return str_cat("element ", i, ": ", x[i], " and ", y[i]);
     return "";
   }
   auto x = a.to_vector<double>(), y = b.to_vector<double>();
   for (size_t i = 0; i < x.size(); ++i) {
     bool same = (x[i] != x[i] && y[i] != y[i]) || (x[i] == y[i] && std::signbit(x[i]) == std::signbit(y[i]));
-    if (!same) return cat("element ", i, " of ", a.type(), ": ", x[i], " and ", y[i]);
+    if (!same) return str_cat("element ", i, " of ", a.type(), ": ", x[i], " and ", y[i]);
   }
   return "";
 }
 
 std::string difference(const Graph& a, const Graph& b, std::span<const Tensor> args) {
   std::vector<Tensor> x = interpret(a, args), y = interpret(b, args);
-  if (x.size() != y.size()) return cat(x.size(), " and ", y.size(), " outputs");
+  if (x.size() != y.size()) return str_cat(x.size(), " and ", y.size(), " outputs");
   for (size_t i = 0; i < x.size(); ++i)
-    if (std::string d = difference(x[i], y[i]); !d.empty()) return cat("output ", i, ": ", d);
+    if (std::string d = difference(x[i], y[i]); !d.empty()) return str_cat("output ", i, ": ", d);
   return "";
 }
 

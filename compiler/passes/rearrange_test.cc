@@ -76,9 +76,10 @@ TEST(Rearrange, PadsThatOverlapOrDifferStay) {
                                 "lo=[0, 0], hi=[0, 0], value=0.0"};
   const char* const shapes[] = {"f32[2, 3]", "f32[2, 3]", "f32[4, 3]"};
   for (int i = 0; i < 3; ++i)
-    EXPECT_EQ(rearranged(cat("graph joint (%0: f32[2, 3], %1: ", shapes[i], ") {\n%3 = pad %0 {lo=[1, 0], hi=[1, 0], ",
-                             "value=0.0}\n%4 = pad %1 {", second[i], "}\n%5 = add %3, %4\nreturn %5\n}")),
-              "unchanged")
+    EXPECT_EQ(
+        rearranged(str_cat("graph joint (%0: f32[2, 3], %1: ", shapes[i], ") {\n%3 = pad %0 {lo=[1, 0], hi=[1, 0], ",
+                           "value=0.0}\n%4 = pad %1 {", second[i], "}\n%5 = add %3, %4\nreturn %5\n}")),
+        "unchanged")
         << i;
 }
 
@@ -149,7 +150,7 @@ TEST(Rearrange, AScatterOfOneElementPerRowIsElementwise) {
     %5 = broadcast %4 {shape=[2, 3, 7]}
 )";
   const std::string now =
-      rearranged(cat(kHead, "%6 = scatter_add %5, %1, %2 {dim=2}\n%7 = mul %6, %0\nreturn %3, %7\n}"), 7, false);
+      rearranged(str_cat(kHead, "%6 = scatter_add %5, %1, %2 {dim=2}\n%7 = mul %6, %0\nreturn %3, %7\n}"), 7, false);
   EXPECT_NE(now.find("where"), now.npos) << now;
   // Nobody else would find an index out of range.
   EXPECT_EQ(rearranged(R"(graph joint (%0: i64[2, 1], %1: f32[2, 1]) {

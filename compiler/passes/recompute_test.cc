@@ -56,7 +56,7 @@ std::map<std::string, int> kept(const Graph& g) {
       while (!backward[v.node] && g.node(v).op->is(kView) && !g.node(v).inputs.empty()) v = g.node(v).inputs[0];
       if (backward[v.node] || seen[v.node] || g.type(v).nbytes() <= 4096) continue;
       seen[v.node] = true;
-      ++found[cat(g.node(v).op->name, " ", g.type(v).dtype)];
+      ++found[str_cat(g.node(v).op->name, " ", g.type(v).dtype)];
     }
   }
   return found;
@@ -88,11 +88,12 @@ TEST(Recompute, OfGeluOnlyThePreactivationIsKept) {
           return std::vector<Tensor>{square(linear(h, cast(in[2], dtype))).sum()};
         },
         {f32({64, 32}), f32({128, 32}), f32({16, 128})});
-    const std::string d = cat(" ", dtype);
+    const std::string d = str_cat(" ", dtype);
     Kept all = kept(*checked(*g));
     // The dot's result before and after the activation: both are operands of backward, the latter of a dot.
     EXPECT_EQ(all["dot" + d], 1) << ::testing::PrintToString(all);
-    for (const char* op : {"sigmoid", "tanh", "square", "add", "exp"}) EXPECT_EQ(all.count(cat(op, " f32")), 0) << op;
+    for (const char* op : {"sigmoid", "tanh", "square", "add", "exp"})
+      EXPECT_EQ(all.count(str_cat(op, " f32")), 0) << op;
   }
 }
 

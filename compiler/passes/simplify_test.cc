@@ -138,9 +138,9 @@ TEST(Simplify, EveryViewAndCastRowKeepsTheBits) {
   std::map<std::string, int> applied;
   for (const auto& [row, lines] : cases)
     for (DType t : {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8, kBool}) {
-      std::string text = cat("graph joint (%0: ", t, "[2, 1, 3]) {\n");
-      for (size_t i = 0; i < lines.size(); ++i) text += cat("%", i + 1, " = ", lines[i], "\n");
-      text += cat("return %", lines.size(), "\n}");
+      std::string text = str_cat("graph joint (%0: ", t, "[2, 1, 3]) {\n");
+      for (size_t i = 0; i < lines.size(); ++i) text += str_cat("%", i + 1, " = ", lines[i], "\n");
+      text += str_cat("return %", lines.size(), "\n}");
       if (size_t at = text.find("DTYPE"); at != text.npos) text.replace(at, 5, to_string_view(t));
       Ref<Graph> g = parse_graph(text, op_table());
       bool undefined =
@@ -234,9 +234,9 @@ TEST(Simplify, LeavesAloneWhatGradStillNeeds) {
     %2 = neg %1
     %3 = reduce_sum %2 {dims=[0, 1]}
 )";
-  EXPECT_EQ(simplified(cat(kHead, "%4 = grad %3, %1 {seeded=false}\n return %4\n}")), "unchanged");
-  EXPECT_EQ(simplified(cat(kHead, "%4 = grad %3, %2 {seeded=false}\n return %4\n}")), "unchanged");
-  EXPECT_NE(simplified(cat(kHead, "%4 = grad %3, %0 {seeded=false}\n return %4\n}")), "unchanged");
+  EXPECT_EQ(simplified(str_cat(kHead, "%4 = grad %3, %1 {seeded=false}\n return %4\n}")), "unchanged");
+  EXPECT_EQ(simplified(str_cat(kHead, "%4 = grad %3, %2 {seeded=false}\n return %4\n}")), "unchanged");
+  EXPECT_NE(simplified(str_cat(kHead, "%4 = grad %3, %0 {seeded=false}\n return %4\n}")), "unchanged");
   EXPECT_EQ(simplified(R"(graph captured (%0: f32[2, 3]) {
     %1 = neg %0 no_grad
     %2 = neg %1
@@ -251,7 +251,7 @@ TEST(Simplify, NoRowIsForgottenInTheTable) {
   std::set<std::string> seen;
   for (std::span<const RewriteRule> rules : {arith_rules(), view_rules(), cast_rules()})
     for (const RewriteRule& rule : rules) {
-      EXPECT_TRUE(seen.insert(cat(rule.pattern, " -> ", rule.result, static_cast<int>(rule.only))).second)
+      EXPECT_TRUE(seen.insert(str_cat(rule.pattern, " -> ", rule.result, static_cast<int>(rule.only))).second)
           << rule.pattern;
       EXPECT_TRUE(rule.build || parse_pattern(rule.result, op_table()).args.size() < 9);
     }

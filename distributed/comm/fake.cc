@@ -31,19 +31,19 @@ class FakeCommunicator final : public Communicator {
     if (!cause_.empty()) return make_ref<Done>(Error(Code::kAborted, "collective aborted: " + cause_));
     auto wrong = [&](const std::string& why) {
       return make_ref<Done>(
-          Error(Code::kInvalidArgument, cat(r.kind, axes_.empty() ? "" : " over ", axes_, ": ", why)));
+          Error(Code::kInvalidArgument, str_cat(r.kind, axes_.empty() ? "" : " over ", axes_, ": ", why)));
     };
     const bool pair = r.kind == Collective::kSend || r.kind == Collective::kRecv;
     if (pair && (r.peer < 0 || r.peer >= size_ || r.peer == rank_))
-      return wrong(cat("peer ", r.peer, "; need another rank below ", size_));
+      return wrong(str_cat("peer ", r.peer, "; need another rank below ", size_));
     if (r.kind == Collective::kBroadcast && (r.peer < 0 || r.peer >= size_))
-      return wrong(cat("root ", r.peer, "; need a rank below ", size_));
+      return wrong(str_cat("root ", r.peer, "; need a rank below ", size_));
     if ((r.kind == Collective::kAllReduce || r.kind == Collective::kReduceScatter) &&
         !internal::reduces(r.op, r.in.dtype))
-      return wrong(cat("cannot take the ", r.op, " of ", r.in.dtype));
+      return wrong(str_cat("cannot take the ", r.op, " of ", r.in.dtype));
     for (auto counts : {r.send_counts, r.recv_counts})
       if (!counts.empty() && static_cast<int>(counts.size()) != size_)
-        return wrong(cat(counts.size(), " parts; need ", size_));
+        return wrong(str_cat(counts.size(), " parts; need ", size_));
     if (log_) {
       const StridedView& only = r.kind == Collective::kRecv ? r.out : r.in;
       int64_t bytes = only.numel();

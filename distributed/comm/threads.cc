@@ -36,15 +36,15 @@ bool combines(Collective c) { return c == Collective::kAllReduce || c == Collect
 DType dtype_of(const Request& r) { return r.kind == Collective::kRecv ? r.out.dtype : r.in.dtype; }
 
 std::string text_of(const Request& r) {
-  std::string s = cat(r.kind);
+  std::string s = str_cat(r.kind);
   if (r.kind != Collective::kBarrier) {
-    if (combines(r.kind)) s += cat(" ", r.op);
+    if (combines(r.kind)) s += str_cat(" ", r.op);
     const StridedView& v = r.kind == Collective::kRecv ? r.out : r.in;
-    s += cat(" of ", v.dtype, v.shape);
+    s += str_cat(" of ", v.dtype, v.shape);
   }
-  if (r.kind == Collective::kBroadcast) s += cat(" from rank ", r.peer);
-  if (r.kind == Collective::kPermute) s += cat(" by ", r.shift);
-  if (r.site) s += cat(" (site ", r.site, ")");
+  if (r.kind == Collective::kBroadcast) s += str_cat(" from rank ", r.peer);
+  if (r.kind == Collective::kPermute) s += str_cat(" by ", r.shift);
+  if (r.site) s += str_cat(" (site ", r.site, ")");
   return s;
 }
 
@@ -87,8 +87,8 @@ class Group final : public RefCounted {
     }
     Request r(request);
     if (point_to_point(r.kind) && (r.peer < 0 || r.peer >= size_ || r.peer == rank)) {
-      const Error wrong(Code::kInvalidArgument,
-                        cat(where(r.kind, 0), who(rank), " names peer ", r.peer, "; need another rank below ", size_));
+      const Error wrong(Code::kInvalidArgument, str_cat(where(r.kind, 0), who(rank), " names peer ", r.peer,
+                                                        "; need another rank below ", size_));
       fail(wrong);
       *error = wrong;
       return {};
@@ -153,8 +153,8 @@ class Group final : public RefCounted {
     Lock lock(mutex_.native());
     if (op.finished()) return;
     if (!op.failed)
-      fail_op(op, Error(Code::kAborted, cat(where(op.requests[position(op, rank)].kind, op.number), who(rank),
-                                            " left it without waiting")));
+      fail_op(op, Error(Code::kAborted, str_cat(where(op.requests[position(op, rank)].kind, op.number), who(rank),
+                                                " left it without waiting")));
     while (!op.finished()) op.changed.wait(lock);
   }
 
@@ -177,11 +177,11 @@ class Group final : public RefCounted {
     std::map<uint64_t, Ref<Op>> open;
   };
 
-  std::string who(int rank) const { return cat("rank ", ranks_[rank]); }
+  std::string who(int rank) const { return str_cat("rank ", ranks_[rank]); }
   std::string where(Collective kind, uint64_t number) const {
-    std::string s = cat(kind);
-    if (number) s += cat(" #", number);
-    return name_.empty() ? s + ": " : cat(s, " over ", name_, ": ");
+    std::string s = str_cat(kind);
+    if (number) s += str_cat(" #", number);
+    return name_.empty() ? s + ": " : str_cat(s, " over ", name_, ": ");
   }
   static size_t position(const Op& op, int rank) {
     return std::find(op.members.begin(), op.members.end(), rank) - op.members.begin();
@@ -381,7 +381,8 @@ class Group final : public RefCounted {
   void give_up(Op& op) {
     for (size_t i = 0; i < op.members.size(); ++i)
       if (!op.here[i] && retired_[op.members[i]])
-        return fail_op(op, missing(op, Code::kFailedPrecondition, cat(who(op.members[i]), " has returned without it")));
+        return fail_op(op,
+                       missing(op, Code::kFailedPrecondition, str_cat(who(op.members[i]), " has returned without it")));
   }
 
   Error missing(const Op& op, Code code, const std::string& what) const {
@@ -389,13 +390,13 @@ class Group final : public RefCounted {
     const Request& r = op.requests[op.first];
     for (size_t i = 0; i < op.members.size(); ++i) {
       std::string& s = op.here[i] ? present : missing;
-      s += cat(s.empty() ? "" : ", ", who(op.members[i]));
+      s += str_cat(s.empty() ? "" : ", ", who(op.members[i]));
       if (op.here[i]) continue;
       const auto& [kind, number] = last_[op.members[i]];
-      s += number ? cat(" (last at ", kind, " #", number, ")") : std::string(" (started nothing yet)");
+      s += number ? str_cat(" (last at ", kind, " #", number, ")") : std::string(" (started nothing yet)");
     }
-    return Error(
-        code, cat(where(r.kind, op.number), what, "; missing: ", missing, "; waiting in ", text_of(r), ": ", present));
+    return Error(code, str_cat(where(r.kind, op.number), what, "; missing: ", missing, "; waiting in ", text_of(r),
+                               ": ", present));
   }
 
   // This op fails with the error itself, all others and later ones as its consequence.
@@ -406,7 +407,7 @@ class Group final : public RefCounted {
     fail(Error(Code::kAborted, error.what()));
   }
   void fail(const Error& error) {
-    failed_ = Error(Code::kAborted, cat("collective aborted: ", error.what()));
+    failed_ = Error(Code::kAborted, str_cat("collective aborted: ", error.what()));
     for (const Ref<Op>& op : live_) {
       if (op->failed || op->finished()) continue;
       op->failed = true;
@@ -493,8 +494,8 @@ void Group::make_parts(Op& op) const {
     std::stable_sort(list.begin(), list.end());
     std::vector<int> ranks;
     for (auto [key, r] : list) ranks.push_back(ranks_[r]);
-    auto part =
-        make_thread_communicators(static_cast<int>(list.size()), cat(name_, name_.empty() ? "" : "/", color), ranks);
+    auto part = make_thread_communicators(static_cast<int>(list.size()),
+                                          str_cat(name_, name_.empty() ? "" : "/", color), ranks);
     for (size_t i = 0; i < list.size(); ++i) op.parts[list[i].second] = part[i];
   }
 }

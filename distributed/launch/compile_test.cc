@@ -92,7 +92,7 @@ TEST(MeshCompile, GptTrainsAsOnOneDevice) {
       std::string report;
       try {
         const Trained got = train_gpt(config, mesh, {}, 3, &report);
-        expect_close(got, want, 1e-9, cat(mesh, tied ? " tied" : ""));
+        expect_close(got, want, 1e-9, str_cat(mesh, tied ? " tied" : ""));
       } catch (const Error& e) {
         ADD_FAILURE() << mesh << ": " << e.what();
       }
@@ -127,7 +127,7 @@ TEST(MeshCompile, GptInF32) {
                                                 {"dp2,cp2,tp2", with("ring", "contiguous")},
                                                 {"cp2,tp2", with("ulysses", "auto")}};
   for (const auto& [mesh, plan] : cases) {
-    SCOPED_TRACE(cat(mesh, " ", plan.cp, " ", plan.cp_layout));
+    SCOPED_TRACE(str_cat(mesh, " ", plan.cp, " ", plan.cp_layout));
     std::string report;
     const Trained got = train_gpt(config, mesh, plan, 3, &report, kFloat32);
     for (size_t i = 0; i < want.losses.size(); ++i) EXPECT_NEAR(got.losses[i], want.losses[i], 1e-5 * want.losses[i]);
@@ -183,7 +183,7 @@ Trained train_moe(const moe::Config& config, const std::string& mesh, const Plan
     if (report) *report = step.report();
     r.losses.push_back(out[0].item<double>());
     r.norms.push_back(out[1].item<double>());
-    r.cells.emplace_back(cat("load ", i), out[2].to_vector<double>());
+    r.cells.emplace_back(str_cat("load ", i), out[2].to_vector<double>());
   }
   for (auto& [name, p] : model.named_parameters()) r.cells.emplace_back(name, p.value().to_vector<double>());
   for (auto& [name, cell] : opt.named_cells()) r.cells.emplace_back(name, cell.value().to_vector<double>());
@@ -196,7 +196,7 @@ TEST(MeshCompile, ExpertsTrainAsOnOneDevice) {
     const Trained want = train_moe(config, "", {});
     for (const char* mesh : {"dp2", "ep2", "dp2,ep2", "ep4", "fsdp2,tp2", "dp2,tp2,ep2", "dp2,tp2,ep4(dp,tp)",
                              "cp2,ep2", "fsdp2,tp2,ep2"}) {
-      SCOPED_TRACE(cat(mesh, " capacity ", capacity));
+      SCOPED_TRACE(str_cat(mesh, " capacity ", capacity));
       std::string report;
       try {
         expect_close(train_moe(config, mesh, {}, &report), want, 1e-9, mesh);

@@ -92,7 +92,7 @@ TEST(Documents, TrainAsOnOneDevice) {
   for (const char* mesh : {"cp2", "cp4", "dp2,cp2", "fsdp2,cp2"}) {
     for (const char* cp : {"allgather", "ring", "ulysses"}) {
       if (std::string(cp) == "ulysses" && std::string(mesh) == "cp4") continue;  // two key heads
-      SCOPED_TRACE(cat(mesh, " ", cp));
+      SCOPED_TRACE(str_cat(mesh, " ", cp));
       const Trained got = train(mesh, documents(cp));
       expect_close(got.losses, want.losses, "losses");
       expect_close(got.logits, want.logits, "logits");

@@ -165,7 +165,7 @@ TEST(MeshErrors, Rules) {
   const std::string qkv = "blocks.*.attn.qkv.weight";
   for (int dim : {2, 100, -2})
     expect_has(refused("tp2", {{qkv, {{"tp", Shard(dim)}}}}),
-               cat("shards dim ", dim, " of 'blocks.0.attn.qkv.weight' [96, 32]; need a dim from 0 to 1"));
+               str_cat("shards dim ", dim, " of 'blocks.0.attn.qkv.weight' [96, 32]; need a dim from 0 to 1"));
   expect_has(refused("tp2", {{qkv, {{"pt", Shard(0)}}}}), "names mesh dimension 'pt'; there are tp");
   const std::string twice =
       "says how 'blocks.0.attn.qkv.weight' lies over tp, as rule 'blocks.*.attn.qkv.weight' does already; "

@@ -48,15 +48,15 @@ PlanReport plan_of(int64_t layers, const std::string& mesh, int zero, bool seque
 Counts counts_of(const PlanReport& p) {
   Counts n;
   for (const PlannedCollective& c : p.collectives())
-    ++n[cat(to_string(c.phase), " ", to_string(c.subject), " ", title(c.kind), "@", c.axes)];
+    ++n[str_cat(to_string(c.phase), " ", to_string(c.subject), " ", title(c.kind), "@", c.axes)];
   return n;
 }
 
 std::string list_of(const PlanReport& p) {
   std::string s;
   for (const PlannedCollective& c : p.collectives())
-    s += cat(to_string(c.phase), " ", title(c.kind), "@", c.axes, " ", c.bytes, " ", to_string(c.subject), " ", c.what,
-             " ", c.line, "; ", c.why, "\n");
+    s += str_cat(to_string(c.phase), " ", title(c.kind), "@", c.axes, " ", c.bytes, " ", to_string(c.subject), " ",
+                 c.what, " ", c.line, "; ", c.why, "\n");
   return s;
 }
 
@@ -70,7 +70,7 @@ Counts per_layer(const std::string& mesh, int zero, bool sequence = true) {
 
 void expect_counts(const Counts& got, const Counts& want, const std::string& list) {
   std::string text;
-  for (const auto& [what, n] : got) text += cat(what, " ", n, "\n");
+  for (const auto& [what, n] : got) text += str_cat(what, " ", n, "\n");
   EXPECT_EQ(got, want) << text << list;
 }
 
@@ -182,7 +182,7 @@ TEST(Golden, ExpertLayer) {
     Counts got = per_moe_layer(mesh, 3, 0, aux);
     int64_t added = 0;
     for (const char* phase : {"forward", "backward", "update"}) {
-      const auto it = got.find(cat(phase, " activations all-reduce@dp,ep"));
+      const auto it = got.find(str_cat(phase, " activations all-reduce@dp,ep"));
       if (it != got.end()) added += it->second, got.erase(it);
     }
     got["forward activations all-reduce@dp,ep"] = added;
@@ -222,7 +222,7 @@ TEST(Golden, CapacityBytes) {
   std::map<std::string, double> sent;
   for (const PlannedCollective& c : p.collectives())
     if (c.subject == Subject::kActivation && c.what.find("/moe") != c.what.npos && c.bytes >= places * d * 4)
-      sent[cat(to_string(c.phase), " ", title(c.kind))] += static_cast<double>(c.bytes) * bus_factor(c.kind, n);
+      sent[str_cat(to_string(c.phase), " ", title(c.kind))] += static_cast<double>(c.bytes) * bus_factor(c.kind, n);
   const double buffer = static_cast<double>(places * d * 4) * (n - 1) / n;
   const std::map<std::string, double> want = {{"forward reduce-scatter", buffer},
                                               {"forward all-gather", buffer},

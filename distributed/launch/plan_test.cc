@@ -51,9 +51,9 @@ PlanReport plan_gpt(const std::string& mesh, const CompileOptions& more = {}, co
 }
 
 std::string text_of(const PlannedCollective& c) {
-  return cat(c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " bytes, site ", c.site);
+  return str_cat(c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " bytes, site ", c.site);
 }
-std::string text_of(const CollectiveRecord& c) { return cat(c.to_string(), ", site ", c.site); }
+std::string text_of(const CollectiveRecord& c) { return str_cat(c.to_string(), ", site ", c.site); }
 
 void expect_as_planned(const std::string& mesh, const Plan& plan, int64_t vocab) {
   SCOPED_TRACE(mesh);

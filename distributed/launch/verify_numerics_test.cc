@@ -45,8 +45,8 @@ Trained train(const std::string& mesh, std::optional<DType> dtype, bool experts)
     Tensor tokens = randint(0, 48, {4, 16}, {.dtype = kInt32});
     Tensor targets = randint(0, 48, {4, 16}, {.dtype = kInt32});
     auto out = step(tokens, targets);
-    r.values.emplace_back(cat("loss ", i), out[0]);
-    r.values.emplace_back(cat("norm ", i), out[1]);
+    r.values.emplace_back(str_cat("loss ", i), out[0]);
+    r.values.emplace_back(str_cat("norm ", i), out[1]);
   }
   for (auto& [name, p] : model->named_parameters()) r.values.emplace_back(name, p.value().detach());
   for (auto& [name, cell] : opt.named_cells()) r.values.emplace_back(name, cell.value());

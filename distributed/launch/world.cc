@@ -148,7 +148,7 @@ struct World::Impl {
       const size_t left_over = ranks[r]->under_way();
       if (left_over) {
         code = Code::kFailedPrecondition;
-        cause = cat(left_over, " collectives were started and not waited for");
+        cause = str_cat(left_over, " collectives were started and not waited for");
       }
     } catch (const Error& e) {
       cause = e.what();
@@ -159,7 +159,7 @@ struct World::Impl {
       cause = "an exception of unknown type";
     }
     if (cause.empty()) return communicators.leave(r);
-    cause = cat("rank ", r, ": ", cause);
+    cause = str_cat("rank ", r, ": ", cause);
     {
       std::lock_guard lock(mutex);
       // Those who follow only tell that another failed.

@@ -206,7 +206,7 @@ std::string Mesh::name(const Axes& axes) const {
     for (const Dim& d : dims_) {
       if (!d.over.empty()) continue;
       for (size_t k = 0; k < d.axes.size(); ++k)
-        if (d.axes[k] == axes[i]) out += cat(d.name, ":", k);
+        if (d.axes[k] == axes[i]) out += str_cat(d.name, ":", k);
     }
     ++i;
   }
@@ -236,7 +236,7 @@ std::vector<int> Mesh::group(int rank, const Axes& axes) const {
 std::string Mesh::to_string() const {
   std::string s;
   for (const Dim& d : dims_)
-    s += cat(s.empty() ? "" : ",", d.name, d.size, d.over.empty() ? "" : cat("(", d.over, ")"));
+    s += str_cat(s.empty() ? "" : ",", d.name, d.size, d.over.empty() ? "" : str_cat("(", d.over, ")"));
   return s;
 }
 

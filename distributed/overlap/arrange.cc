@@ -67,7 +67,7 @@ std::vector<std::string> sequence_of_collectives(const Graph& g) {
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (!flow.live[id] || !n.op->is(kCollective) || n.op == &rank_coordinate_op || n.op == &copy_to_op) continue;
-    all.push_back(cat(n.op->name, " ", n.attrs.i("site", 0)));
+    all.push_back(str_cat(n.op->name, " ", n.attrs.i("site", 0)));
   }
   return all;
 }
@@ -132,28 +132,28 @@ std::string CommunicationReport::hidden_by(int64_t site) const {
   std::string prefix;
   for (const std::vector<int64_t>& b : buckets)
     if (std::find(b.begin(), b.end(), site) != b.end()) {
-      prefix = cat("one of ", b.size(), " in a bucket");
+      prefix = str_cat("one of ", b.size(), " in a bucket");
       site = b[0];
     }
   for (const Hidden& h : schedule.hidden) {
     if (h.site != site) continue;
     std::string s = prefix.empty() ? "" : prefix + "; ";
-    if (h.exposed >= h.seconds && h.seconds > 0) return s + cat("exposed, ", ms(h.seconds), " ms");
-    s += cat("hidden by ", h.by.empty() ? "nothing" : h.by);
-    if (h.exposed > 0) s += cat(" (", ms(h.exposed), " of ", ms(h.seconds), " ms exposed)");
+    if (h.exposed >= h.seconds && h.seconds > 0) return s + str_cat("exposed, ", ms(h.seconds), " ms");
+    s += str_cat("hidden by ", h.by.empty() ? "nothing" : h.by);
+    if (h.exposed > 0) s += str_cat(" (", ms(h.exposed), " of ", ms(h.seconds), " ms exposed)");
     return s;
   }
   return prefix;
 }
 
 std::string CommunicationReport::to_string() const {
-  std::string s = cat("collectives: ", before);
-  if (!rings.empty()) s += cat(", ", rings.size(), " in pieces beside their products");
-  if (!buckets.empty()) s += cat(", in buckets ", after);
-  s += cat("; predicted ", ms(plain.communication), " ms of communication beside ", ms(plain.compute),
-           " ms of work; exposed ", ms(schedule.exposed), " ms");
-  if (schedule.peak > 0) s += cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");
-  for (const std::string& n : notes) s += cat("; ", n);
+  std::string s = str_cat("collectives: ", before);
+  if (!rings.empty()) s += str_cat(", ", rings.size(), " in pieces beside their products");
+  if (!buckets.empty()) s += str_cat(", in buckets ", after);
+  s += str_cat("; predicted ", ms(plain.communication), " ms of communication beside ", ms(plain.compute),
+               " ms of work; exposed ", ms(schedule.exposed), " ms");
+  if (schedule.peak > 0) s += str_cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");
+  for (const std::string& n : notes) s += str_cat("; ", n);
   return s;
 }
 

@@ -18,8 +18,8 @@ bool can_share(const Graph& g, const Node& n) {
 
 // What members of one bucket have in common.
 std::string key_of(const Graph& g, const Node& n) {
-  std::string key = cat(n.op->name, " ", n.attrs.get<std::string>("axes"), " ", g.type(n.inputs[0]).dtype,
-                        n.backward ? " backward" : "");
+  std::string key = str_cat(n.op->name, " ", n.attrs.get<std::string>("axes"), " ", g.type(n.inputs[0]).dtype,
+                            n.backward ? " backward" : "");
   if (n.attrs.has("op")) key += " " + n.attrs.get<std::string>("op");
   if (n.attrs.b("identity_grad", false)) key += " identity_grad";
   return key;

@@ -244,8 +244,8 @@ class Scheduler {
     for (int32_t id : nodes)
       if (n_[id].seconds > most) most = n_[id].seconds, longest = &g_.node(id);
     if (!longest) return "";
-    std::string s = cat(longest->op->name, at_line(*longest));
-    if (nodes.size() > 1) s += cat(" and ", nodes.size() - 1, " more");
+    std::string s = str_cat(longest->op->name, at_line(*longest));
+    if (nodes.size() > 1) s += str_cat(" and ", nodes.size() - 1, " more");
     return s;
   }
 

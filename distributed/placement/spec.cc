@@ -348,10 +348,10 @@ std::string to_string(const Mesh& mesh, const Spec& spec) {
     if (dim.size() > 1) s += "(";
     for (size_t i = 0; i < dim.size(); ++i) {
       if (i) s += " ";
-      s += cat(dim[i].extent);
+      s += str_cat(dim[i].extent);
       if (dim[i].axes.empty()) continue;
       const std::string names = mesh.name(dim[i].axes);
-      s += names.find(',') == names.npos ? cat("@", names) : cat("@(", names, ")");
+      s += names.find(',') == names.npos ? str_cat("@", names) : str_cat("@(", names, ")");
       static constexpr const char* kLayouts[] = {"", "~head-tail", "~documents", "~by-token", "~by-expert"};
       s += kLayouts[static_cast<int>(dim[i].layout)];
     }
@@ -367,7 +367,8 @@ std::string to_string(const Mesh& mesh, const Spec& spec) {
   static constexpr const char* kNames[] = {"sum", "avg", "max", "min"};
   for (const auto& [op, axes] : by_op) {
     const std::string names = mesh.name(axes);
-    s += cat(" + ", kNames[static_cast<int>(op)], "@", names.find(',') == names.npos ? names : cat("(", names, ")"));
+    s += str_cat(" + ", kNames[static_cast<int>(op)], "@",
+                 names.find(',') == names.npos ? names : str_cat("(", names, ")"));
   }
   return s;
 }

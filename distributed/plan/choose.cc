@@ -85,10 +85,10 @@ std::vector<LayOut> settings(const LayOut& how) {
 
 std::string text_of(const LayOut& how) {
   const int zero = how.plan.zero >= 0 ? how.plan.zero : how.mesh.find("fsdp") ? 3 : 0;
-  return cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", zero ", zero,
-             how.mesh.find("cp") ? cat(", cp ", how.plan.cp) : "",
-             how.mesh.find("tp") ? how.plan.sequence ? ", sequence" : ", no sequence" : "",
-             how.plan.keep_gathered ? ", gathered kept" : "");
+  return str_cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", zero ", zero,
+                 how.mesh.find("cp") ? str_cat(", cp ", how.plan.cp) : "",
+                 how.mesh.find("tp") ? how.plan.sequence ? ", sequence" : ", no sequence" : "",
+                 how.plan.keep_gathered ? ", gathered kept" : "");
 }
 
 // Plans tried so far, by their text.
@@ -112,7 +112,7 @@ class Trials {
       r.peak_bytes = e.peak_bytes;
       least_ = std::min(least_, r.peak_bytes);
       if (how_.memory_limit > 0 && r.peak_bytes > how_.memory_limit)
-        r.reason = cat("needs more than ", bytes_text(static_cast<double>(how_.memory_limit)));
+        r.reason = str_cat("needs more than ", bytes_text(static_cast<double>(how_.memory_limit)));
     } catch (const Error& e) {
       r.reason = e.what();
       if (!first_) first_ = e;
@@ -149,7 +149,7 @@ class Trials {
       RejectedPlan r = tried_[i];
       if (r.reason.empty()) {
         const double more = r.step_seconds / best.step_seconds - 1;
-        r.reason = more > 0 ? cat("takes ", static_cast<int64_t>(more * 100 + 0.5), "% longer")
+        r.reason = more > 0 ? str_cat("takes ", static_cast<int64_t>(more * 100 + 0.5), "% longer")
                             : "takes as long and needs more memory";
       }
       p.rejected.push_back(std::move(r));
@@ -158,9 +158,9 @@ class Trials {
       const double never = 1e30;
       return (a.step_seconds > 0 ? a.step_seconds : never) < (b.step_seconds > 0 ? b.step_seconds : never);
     });
-    p.notes.push_back(cat("chosen of ", tried_.size(), " plans: ", best.text, " (predicted ",
-                          seconds_text(best.step_seconds), ", ", bytes_text(static_cast<double>(best.peak_bytes)),
-                          ")"));
+    p.notes.push_back(str_cat("chosen of ", tried_.size(), " plans: ", best.text, " (predicted ",
+                              seconds_text(best.step_seconds), ", ", bytes_text(static_cast<double>(best.peak_bytes)),
+                              ")"));
     return p;
   }
 

@@ -52,7 +52,7 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<
       c = *it->second;
     } else {  // of an op's own lowering
       c.phase = n.backward ? Phase::kBackward : update ? Phase::kUpdate : Phase::kForward;
-      c.what = cat(n.scope, *n.scope ? ": " : "", n.op->name);
+      c.what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
       c.line = n.line.to_string();
       c.why = *kind == Collective::kPermute ? "one step of a ring, beside the product or attention that uses it"
               : n.op == &all_to_all_rows_op || n.op == start_form(all_to_all_rows_op)

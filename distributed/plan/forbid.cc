@@ -35,16 +35,16 @@ std::string avoid(const Mesh& mesh, const PlannedCollective& c) {
            : c.phase == Phase::kForward ? "zero 2 or less keeps parameters whole between steps"
                                         : "zero 2 or less keeps parameters whole, for backward too";
   if (c.subject == Subject::kGradient)
-    return cat("gradients are summed over every dimension that splits the batch: a mesh without ", c.axes,
-               " has none of it");
+    return str_cat("gradients are summed over every dimension that splits the batch: a mesh without ", c.axes,
+                   " has none of it");
   if (c.axes.find("tp") != c.axes.npos) {
     if (gather && c.phase == Phase::kBackward)
       return "keep_gathered = true keeps what forward gathered; sequence = false has all-reduces instead";
     if (gather || c.kind == Collective::kReduceScatter) return "sequence = false has all-reduces instead";
     if (c.kind == Collective::kAllReduce) return "sequence = true has reduce-scatters and all-gathers instead";
   }
-  return cat("a rule of the plan that places its operands alike over ", c.axes, ", or a mesh without it (this is ",
-             mesh.to_string(), ")");
+  return str_cat("a rule of the plan that places its operands alike over ", c.axes, ", or a mesh without it (this is ",
+                 mesh.to_string(), ")");
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ ForbidRule parse_forbid(const Mesh& mesh, const std::string& text) {
     std::string words;
     for (const auto& [word, k] : kKinds) {
       if (word == plain(kind)) r.kind = k;
-      words += cat(word, ", ");
+      words += str_cat(word, ", ");
     }
     WEFT_CHECK(r.kind, "forbid: '", shown(text), "' names the collective '", shown(kind), "'; need ", words, "or *");
   }
@@ -90,7 +90,7 @@ ForbidRule parse_forbid(const Mesh& mesh, const std::string& text) {
     std::string words;
     for (const Mesh::Dim& d : mesh.dims()) {
       known |= d.name == r.dimension;
-      words += cat(d.name, ", ");
+      words += str_cat(d.name, ", ");
     }
     WEFT_CHECK(known, "forbid: '", shown(text), "' names the mesh dimension '", shown(r.dimension), "'; need ", words,
                "or *");
@@ -134,10 +134,10 @@ void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules,
     for (const PlannedCollective& c : collectives) {
       if (!matches(r, c)) continue;
       internal::fail(Code::kFailedPrecondition,
-                     cat("forbid: '", r.text, "' forbids the ", title(c.kind), " of ", bytes_text(c.bytes), " over ",
-                         c.axes, " of ", c.what, " (", to_string(c.subject), ", ", to_string(c.phase), ")",
-                         c.line.empty() ? "" : cat(" made at ", c.line), "; it is there because ", c.why,
-                         "; what avoids it: ", avoid(mesh, c)));
+                     str_cat("forbid: '", r.text, "' forbids the ", title(c.kind), " of ", bytes_text(c.bytes),
+                             " over ", c.axes, " of ", c.what, " (", to_string(c.subject), ", ", to_string(c.phase),
+                             ")", c.line.empty() ? "" : str_cat(" made at ", c.line), "; it is there because ", c.why,
+                             "; what avoids it: ", avoid(mesh, c)));
     }
 }
 

@@ -168,8 +168,8 @@ const MachinePreset& machine_preset(const std::string& name) {
   for (const MachinePreset& m : presets())
     if (m.name == name) return m;
   std::string words;
-  for (const MachinePreset& m : presets()) words += cat(words.empty() ? "" : ", ", m.name);
-  internal::fail(Code::kInvalidArgument, cat("machine: got '", name.substr(0, 40), "'; need one of ", words));
+  for (const MachinePreset& m : presets()) words += str_cat(words.empty() ? "" : ", ", m.name);
+  internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words));
 }
 
 std::vector<std::string> machine_names() {

@@ -51,13 +51,13 @@ std::string plan_text(const PlanReport& r) {
   const Plan& p = r.plan();
   const int zero = p.zero >= 0 ? p.zero : r.mesh().find("fsdp") ? 3 : 0;
   std::string s =
-      cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero, "\nsequence ",
-          p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off", "\ncp ", p.cp, "\ncp_layout ",
-          p.cp_layout, "\nexpert_room ", p.expert_room, "\nhash ", hash, "\n");
+      str_cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero, "\nsequence ",
+              p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off", "\ncp ", p.cp,
+              "\ncp_layout ", p.cp_layout, "\nexpert_room ", p.expert_room, "\nhash ", hash, "\n");
   for (const PlannedCell& c : r.cells())
     for (const auto& [dimension, dim] : c.split)
-      s += dim >= 0 ? cat("split ", c.name, " ", dimension, " ", dim, "\n")
-                    : cat("whole ", c.name, " ", dimension, "\n");
+      s += dim >= 0 ? str_cat("split ", c.name, " ", dimension, " ", dim, "\n")
+                    : str_cat("whole ", c.name, " ", dimension, "\n");
   return s;
 }
 

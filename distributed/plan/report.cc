@@ -41,11 +41,11 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   for (const auto& row : rows) {
     std::string line = " ";
     for (size_t i = 0; i < row.size(); ++i)
-      line += cat(" ",
-                  i + 1 == row.size() ? row[i]
-                  : numbers[i]        ? right(row[i], width[i])
-                                      : left(row[i], width[i]),
-                  " ");
+      line += str_cat(" ",
+                      i + 1 == row.size() ? row[i]
+                      : numbers[i]        ? right(row[i], width[i])
+                                          : left(row[i], width[i]),
+                      " ");
     line = fitted(line, kWide);
     while (!line.empty() && line.back() == ' ') line.pop_back();
     out += line + "\n";
@@ -63,7 +63,7 @@ struct Names {
   std::string text(size_t width) const {
     std::string s;
     for (size_t i = 0; i < all.size(); ++i) {
-      if (i && s.size() + all[i].size() > width) return cat(s, " +", all.size() - i);
+      if (i && s.size() + all[i].size() > width) return str_cat(s, " +", all.size() - i);
       s += (i ? ", " : "") + all[i];
     }
     return s;
@@ -116,10 +116,10 @@ std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Pl
 
 std::string options_text(const Mesh& mesh, const Plan& plan) {
   const int zero = plan.zero >= 0 ? plan.zero : mesh.find("fsdp") ? 3 : 0;
-  std::string s = cat("zero ", zero);
-  if (mesh.find("tp")) s += cat(", sequence ", plan.sequence ? "on" : "off");
+  std::string s = str_cat("zero ", zero);
+  if (mesh.find("tp")) s += str_cat(", sequence ", plan.sequence ? "on" : "off");
   s += plan.keep_gathered ? ", what forward gathered is kept" : "";
-  if (!plan.rules.empty()) s += cat(", ", plan.rules.size(), " rules");
+  if (!plan.rules.empty()) s += str_cat(", ", plan.rules.size(), " rules");
   return s;
 }
 
@@ -149,7 +149,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
     const NodeChoice& c = p.decision.nodes[static_cast<size_t>(id)];
     if (n.backward) break;
     if (c.free || !matters(n) || c.settled.empty()) continue;
-    activations_.push_back({cat(n.scope, *n.scope ? ": " : "", n.op->name), dist::to_string(mesh_, c.settled[0]),
+    activations_.push_back({str_cat(n.scope, *n.scope ? ": " : "", n.op->name), dist::to_string(mesh_, c.settled[0]),
                             n.line.to_string(),
                             local_bytes(mesh_, c.settled[0], n.outputs[0].dtype, mesh_.size() - 1)});
   }
@@ -186,7 +186,7 @@ std::vector<PlannedCell> PlanReport::parameters() const {
 std::vector<CollectiveSum> PlanReport::totals() const {
   Groups<CollectiveSum> sums;
   for (const PlannedCollective& c : collectives_) {
-    CollectiveSum& s = sums.at(cat(c.axes, "/", c.kind));
+    CollectiveSum& s = sums.at(str_cat(c.axes, "/", c.kind));
     s.axes = c.axes;
     s.kind = c.kind;
     ++s.count;
@@ -199,19 +199,19 @@ std::vector<CollectiveSum> PlanReport::totals() const {
 
 uint64_t PlanReport::hash() const {
   std::string all = mesh_.to_string();
-  for (const PlannedCell& c : cells_) all += cat("\n", c.name, " ", c.rest, " ", c.use);
+  for (const PlannedCell& c : cells_) all += str_cat("\n", c.name, " ", c.rest, " ", c.use);
   if (by_class_)
     for (const auto& one : *by_class_)
       for (const PlannedCollective& c : one)
-        all += cat("\n", c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " ", c.site);
+        all += str_cat("\n", c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " ", c.site);
   uint64_t h = 0xcbf29ce484222325ull;  // FNV-1a: the same in every process
   for (char c : all) h = (h ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
   return h;
 }
 
 std::string PlanReport::to_string() const {
-  std::string s = cat("plan over ", mesh_.size() > 1 ? mesh_.to_string() : "one rank", ": ", mesh_.size(),
-                      mesh_.size() == 1 ? " rank" : " ranks", "; ", options_text(mesh_, plan_), "\n");
+  std::string s = str_cat("plan over ", mesh_.size() > 1 ? mesh_.to_string() : "one rank", ": ", mesh_.size(),
+                          mesh_.size() == 1 ? " rank" : " ranks", "; ", options_text(mesh_, plan_), "\n");
 
   s += "parameters (at rest; at use; why)\n";
   struct CellGroup {
@@ -229,7 +229,7 @@ std::string PlanReport::to_string() const {
       ++states;
       continue;
     }
-    CellGroup& g = parameters.at(cat(c.rest, " ", c.use, " ", c.why));
+    CellGroup& g = parameters.at(str_cat(c.rest, " ", c.use, " ", c.why));
     g.names.add(c.name);
     g.one = &c;
     ++g.count;
@@ -237,10 +237,10 @@ std::string PlanReport::to_string() const {
   }
   std::vector<std::vector<std::string>> rows;
   for (const CellGroup& g : parameters.all())
-    rows.push_back({g.names.text(44), cat(g.count, " x ", g.one->type.dtype), bytes_text(static_cast<double>(g.bytes)),
-                    g.one->rest, g.one->use, g.one->why});
+    rows.push_back({g.names.text(44), str_cat(g.count, " x ", g.one->type.dtype),
+                    bytes_text(static_cast<double>(g.bytes)), g.one->rest, g.one->use, g.one->why});
   if (states)
-    rows.push_back({"optimiser state and other cells", cat(states), bytes_text(static_cast<double>(state_bytes)),
+    rows.push_back({"optimiser state and other cells", str_cat(states), bytes_text(static_cast<double>(state_bytes)),
                     "as the update that they are part of"});
   s += table(rows, {false, false, true, false, false, false});
 
@@ -251,7 +251,7 @@ std::string PlanReport::to_string() const {
   };
   Groups<ActivationGroup> activations;
   for (const PlannedActivation& a : activations_) {
-    ActivationGroup& g = activations.at(cat(layers_as_one(a.name), " ", a.spec));
+    ActivationGroup& g = activations.at(str_cat(layers_as_one(a.name), " ", a.spec));
     if (!g.count) g.at = static_cast<size_t>(&a - activations_.data());
     g.one = &a;
     ++g.count;
@@ -265,7 +265,7 @@ std::string PlanReport::to_string() const {
   std::stable_sort(large.begin(), large.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   rows.clear();
   for (const ActivationGroup& g : large)
-    rows.push_back({layers_as_one(g.one->name), cat(g.count, " x"), bytes_text(static_cast<double>(g.one->bytes)),
+    rows.push_back({layers_as_one(g.one->name), str_cat(g.count, " x"), bytes_text(static_cast<double>(g.one->bytes)),
                     g.one->spec, g.one->line});
   if (!rows.empty()) s += "activations (of one rank)\n" + table(rows, {false, true, true, false, false});
 
@@ -282,8 +282,8 @@ std::string PlanReport::to_string() const {
   };
   Groups<CollectiveGroup> groups;
   for (const PlannedCollective& c : collectives_) {
-    std::string key = cat(static_cast<int>(c.phase), c.kind, c.axes, c.dtype, static_cast<int>(c.subject));
-    if (c.subject == Subject::kActivation) key += cat(" ", c.bytes, " ", c.line);
+    std::string key = str_cat(static_cast<int>(c.phase), c.kind, c.axes, c.dtype, static_cast<int>(c.subject));
+    if (c.subject == Subject::kActivation) key += str_cat(" ", c.bytes, " ", c.line);
     CollectiveGroup& g = groups.at(key);
     if (!g.one) g.one = &c;
     g.same_bytes &= g.one->bytes == c.bytes;
@@ -302,13 +302,13 @@ std::string PlanReport::to_string() const {
   for (const CollectiveGroup& g : groups.all()) {
     const PlannedCollective& c = *g.one;
     const std::string bytes = g.same_bytes ? bytes_text(static_cast<double>(c.bytes))
-                                           : cat(bytes_text(static_cast<double>(g.bytes)), " in all");
+                                           : str_cat(bytes_text(static_cast<double>(g.bytes)), " in all");
     const int64_t percent = g.seconds > 0 ? static_cast<int64_t>(100 * (1 - g.exposed / g.seconds) + 0.5) : 0;
     const std::string hidden =
-        g.by.empty() || percent <= 0 ? "exposed" : fitted(cat(percent, "% behind ", without_folders(g.by)), 34);
-    rows.push_back({dist::to_string(c.phase), title(c.kind), c.axes, cat(g.count, " x"), bytes, cat(c.dtype),
-                    cat(dist::to_string(c.subject), " ", g.names.text(30),
-                        g.members > g.count ? cat(", ", g.members, " values") : ""),
+        g.by.empty() || percent <= 0 ? "exposed" : fitted(str_cat(percent, "% behind ", without_folders(g.by)), 34);
+    rows.push_back({dist::to_string(c.phase), title(c.kind), c.axes, str_cat(g.count, " x"), bytes, str_cat(c.dtype),
+                    str_cat(dist::to_string(c.subject), " ", g.names.text(30),
+                            g.members > g.count ? str_cat(", ", g.members, " values") : ""),
                     hidden, without_folders(c.why)});
   }
   if (!rows.empty())
@@ -316,17 +316,18 @@ std::string PlanReport::to_string() const {
 
   rows.clear();
   for (const CollectiveSum& t : totals())
-    rows.push_back({t.axes, title(t.kind), cat(t.count, " x"), bytes_text(static_cast<double>(t.bytes)),
-                    cat(bytes_text(t.sent), " over its link"), seconds_text(t.seconds)});
+    rows.push_back({t.axes, title(t.kind), str_cat(t.count, " x"), bytes_text(static_cast<double>(t.bytes)),
+                    str_cat(bytes_text(t.sent), " over its link"), seconds_text(t.seconds)});
   if (!rows.empty())
-    s += cat("totals of a rank's step (time on ", machine_, ")\n", table(rows, {false, false, true, true, true, true}));
-  s += cat("peak memory of a rank: ", bytes_text(static_cast<double>(peak_bytes())),
-           peak_is_exact() ? " (planned)" : " (estimated)", ", of it cells ",
-           bytes_text(static_cast<double>(estimate_.cell_bytes)), "\n");
-  s += cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ",
-           seconds_text(estimate_.compute_seconds), ", communication ", seconds_text(estimate_.comm_seconds),
-           ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
-  for (const std::string& n : notes_) s += cat("note: ", fitted(n, kWide), "\n");
+    s += str_cat("totals of a rank's step (time on ", machine_, ")\n",
+                 table(rows, {false, false, true, true, true, true}));
+  s += str_cat("peak memory of a rank: ", bytes_text(static_cast<double>(peak_bytes())),
+               peak_is_exact() ? " (planned)" : " (estimated)", ", of it cells ",
+               bytes_text(static_cast<double>(estimate_.cell_bytes)), "\n");
+  s += str_cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ",
+               seconds_text(estimate_.compute_seconds), ", communication ", seconds_text(estimate_.comm_seconds),
+               ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
+  for (const std::string& n : notes_) s += str_cat("note: ", fitted(n, kWide), "\n");
   if (!rejected.empty()) {
     rows.clear();
     for (const RejectedPlan& r : rejected)

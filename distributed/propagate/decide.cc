@@ -130,9 +130,9 @@ class Decider {
         const Axes axes = axes_of(dim);
         const bool fits = dim.size() == 1 && dim[0].layout == Layout::kBlock && t.shape[d] % mesh_.parts(axes) == 0;
         if (!fits && t.shape[d] > 1)
-          out_.notes.push_back(cat("slice at ", n.line.to_string(), ": ", t.shape[d], " of dim ", d,
-                                   " do not divide over ", mesh_.name(axes), " (", mesh_.parts(axes),
-                                   "): computed as a whole on every rank of it"));
+          out_.notes.push_back(str_cat("slice at ", n.line.to_string(), ": ", t.shape[d], " of dim ", d,
+                                       " do not divide over ", mesh_.name(axes), " (", mesh_.parts(axes),
+                                       "): computed as a whole on every rank of it"));
         dim = fits ? one_segment(t.shape[d], axes) : one_segment(t.shape[d]);
       }
       return s;
@@ -185,8 +185,8 @@ class Decider {
     Split split = candidates[chosen];
     if (best >= kForbidden)
       out_.notes.push_back(
-          cat(n.op->name, " at ", n.line.to_string(), *n.scope ? cat(" in ", n.scope) : "",
-              ": a weight that is split over model dimensions is gathered there; no split of this op keeps it"));
+          str_cat(n.op->name, " at ", n.line.to_string(), *n.scope ? str_cat(" in ", n.scope) : "",
+                  ": a weight that is split over model dimensions is gathered there; no split of this op keeps it"));
     if (!pins_.context.empty() && (n.op == &attention_op || n.op == &attention_backward_op))
       share_sequence(n, rule, split, c);
     choose(id, rule, split, passing);
@@ -206,9 +206,9 @@ class Decider {
         rule.map.factors[s].size % (2 * ranks) == 0) {
       c.ring = true;
     } else if (pins_.cp == CpKind::kRing) {
-      note_once(cat("cp ring: attention at ", n.line.to_string(), " over ", rule.map.factors[t].size, " keys and ",
-                    rule.map.factors[s].size, " queries gathers its keys; a ring needs as many of both, a multiple of ",
-                    2 * ranks));
+      note_once(str_cat("cp ring: attention at ", n.line.to_string(), " over ", rule.map.factors[t].size, " keys and ",
+                        rule.map.factors[s].size,
+                        " queries gathers its keys; a ring needs as many of both, a multiple of ", 2 * ranks));
     } else if (pins_.cp == CpKind::kUlysses) {
       Axes heads = axes_of(split[h]);
       for (int8_t a : own) heads.push_back(a);
@@ -467,9 +467,9 @@ class Decider {
       if (part.size() != 1 || part[0].layout != Layout::kBlock) return;
       Seg& seg = part[0];
       if (seg.extent % (mesh_.parts(seg.axes) * mesh_.parts(axes)) != 0) {
-        note_once(cat("sequence parallelism: a sequence of ", seg.extent, " does not divide over ",
-                      mesh_.parts(seg.axes) * mesh_.parts(axes), " ranks (", mesh_.name(axes), "); sums over ",
-                      mesh_.name(axes), " are reduced to all of them"));
+        note_once(str_cat("sequence parallelism: a sequence of ", seg.extent, " does not divide over ",
+                          mesh_.parts(seg.axes) * mesh_.parts(axes), " ranks (", mesh_.name(axes), "); sums over ",
+                          mesh_.name(axes), " are reduced to all of them"));
         return;
       }
       for (int8_t a : axes) seg.axes.push_back(a);

@@ -103,7 +103,7 @@ class Emitter final : public Locals {
                         .dtype = before.dtype()};
     c.bytes = std::max(before.type().nbytes(), after.type().nbytes());
     c.phase = n.backward ? Phase::kBackward : Phase::kForward;
-    c.what = cat(n.scope, *n.scope ? ": " : "", n.op->name);
+    c.what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
     c.line = n.line.to_string();
     c.why = n.op == &expert_order_op ? "ranks tell each other how many rows come" : "keys go around the ring";
     collectives_.push_back(std::move(c));
@@ -149,7 +149,7 @@ class Emitter final : public Locals {
     const At at(n);
     const Rule rule = rule_of(g_, n);
     std::vector<Tensor> in;
-    for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, cat("operand ", i)));
+    for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, str_cat("operand ", i)));
     if (rule.offsets >= 0)
       if (const DimSpec& rows = c.split[static_cast<size_t>(rule.rows)];
           is_rows(rows) && rows[0].layout == Layout::kByExpert)
@@ -228,8 +228,9 @@ class Emitter final : public Locals {
     } else {
       WEFT_BUG_IF(!from, "emit: no version of an operand");
       made.gathered = is_gather(best) || from->gathered;
-      made.local = apply(from->local, best, v, user,
-                         cat(what, " needs ", to_string(mesh_, want), "; it lies as ", to_string(mesh_, from->spec)));
+      made.local =
+          apply(from->local, best, v, user,
+                str_cat(what, " needs ", to_string(mesh_, want), "; it lies as ", to_string(mesh_, from->spec)));
     }
     versions(v).push_back(made);
     return made.local;
@@ -331,10 +332,10 @@ class Emitter final : public Locals {
                                                        : Phase::kUpdate;
       cell = gradient;
     }
-    c.what = cell >= 0 ? g_.cells[static_cast<size_t>(cell)]->name : cat(n.scope, *n.scope ? ": " : "", n.op->name);
+    c.what = cell >= 0 ? g_.cells[static_cast<size_t>(cell)]->name : str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
     c.line = n.line.to_string();
     if (user && user != &n)
-      c.why = cat(user->op->name, user->line.line ? cat(" at ", user->line.to_string()) : "", ": ");
+      c.why = str_cat(user->op->name, user->line.line ? str_cat(" at ", user->line.to_string()) : "", ": ");
     c.why += why;
     collectives_.push_back(std::move(c));
   }

@@ -74,8 +74,8 @@ std::string nearest(const Strategy& s, const std::string& pattern) {
 
 // The multiples of n around `have`.
 std::string nearest(const char* what, int64_t have, int64_t n) {
-  if (have < n) return cat("the least that does is ", n);
-  return cat("the nearest ", what, " that do are ", have / n * n, " and ", (have / n + 1) * n);
+  if (have < n) return str_cat("the least that does is ", n);
+  return str_cat("the nearest ", what, " that do are ", have / n * n, " and ", (have / n + 1) * n);
 }
 
 }  // namespace
@@ -107,7 +107,7 @@ void pin_rules(Strategy& s) {
                 earlier.pattern, "' does already; need one rule for it");
         said.push_back({p.cell, d->axes, rule.pattern});
         p.split_by_rule = true;
-        p.why += cat(p.why.empty() ? "" : "; ", "rule '", rule.pattern, "'");
+        p.why += str_cat(p.why.empty() ? "" : "; ", "rule '", rule.pattern, "'");
         if (placement.dim < 0) continue;
         WEFT_CHECK(p.shape[placement.dim] >= d->size, "plan: rule '", rule.pattern, "' shards dim ", placement.dim,
                    " of '", p.name, "' ", p.shape, " over ", dim_name, d->size, "; need an extent of at least ",
@@ -218,7 +218,7 @@ void pin_sharded(Strategy& s) {
       for (int8_t a : d->axes) over.push_back(a);
   if (over.empty())
     s.notes.push_back(
-        cat("zero ", stage, ": the mesh has no dp, fsdp, cp or ep to shard over; every rank keeps what it uses"));
+        str_cat("zero ", stage, ": the mesh has no dp, fsdp, cp or ep to shard over; every rank keeps what it uses"));
   for (ParameterPin& p : s.parameters) {
     Axes own, all = over;
     if (p.expert && s.plan.sequence)
@@ -282,7 +282,7 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
       Axes all = p.split[static_cast<size_t>(p.sharded_dim)];
       for (int8_t a : p.sharded) all.push_back(a);
       shards.dims[static_cast<size_t>(p.sharded_dim)] = one_segment(p.shape[p.sharded_dim], all);
-      why += cat(why.empty() ? "" : "; ", "zero-", stage, ": dim ", p.sharded_dim, " over ", mesh.name(p.sharded));
+      why += str_cat(why.empty() ? "" : "; ", "zero-", stage, ": dim ", p.sharded_dim, " over ", mesh.name(p.sharded));
     }
     CellPin pin{.rest = stage == 3 ? shards : use,
                 .use = use,
@@ -297,11 +297,11 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
   for (const ParameterPin& p : s.parameters) {
     const Spec& home = s.pins.cells[static_cast<size_t>(p.cell)]->home;
     if (even(mesh, home)) continue;
-    if (++uneven == 1) first = cat("'", p.name, "' as ", to_string(mesh, home));
+    if (++uneven == 1) first = str_cat("'", p.name, "' as ", to_string(mesh, home));
   }
   if (uneven)
-    s.notes.push_back(cat(uneven, uneven == 1 ? " parameter lies" : " parameters lie", " unevenly: ", first,
-                          uneven > 1 ? ", ..." : "", "; ranks have shards of different sizes"));
+    s.notes.push_back(str_cat(uneven, uneven == 1 ? " parameter lies" : " parameters lie", " unevenly: ", first,
+                              uneven > 1 ? ", ..." : "", "; ranks have shards of different sizes"));
   s.pins.activations = s.axes("tp");
   s.pins.sequence = plan.sequence && !s.pins.activations.empty();
   for (const ParameterPin& p : s.parameters)

@@ -88,8 +88,9 @@ class TensorParallel {
         for (const auto& dim : rule.map.in[k]) shared |= k != i && std::find(dim.begin(), dim.end(), f) != dim.end();
       if (shared) continue;
       if (factor.size < s_.mesh.parts(tp_)) {
-        s_.notes.push_back(cat("tp: '", p.name, "' ", p.shape.to_string(), " is whole on every rank of tp: a dim of ",
-                               factor.size, " has less than ", s_.mesh.parts(tp_), " parts"));
+        s_.notes.push_back(str_cat("tp: '", p.name, "' ", p.shape.to_string(),
+                                   " is whole on every rank of tp: a dim of ", factor.size, " has less than ",
+                                   s_.mesh.parts(tp_), " parts"));
         return;
       }
       // Over all of tp, or over as many of its axes as what follows can bear (fewer key heads than ranks).
@@ -100,14 +101,14 @@ class TensorParallel {
         pin(n.inputs[i], p, d, axes, "tp: columns");
         if (axes.size() < tp_.size())
           s_.notes.push_back(
-              cat("tp: '", p.name, "' is split over ", s_.mesh.parts(axes), " of ", s_.mesh.parts(tp_),
-                  " ranks only: what comes of it (heads) has no more parts; the rest of them compute the same"));
+              str_cat("tp: '", p.name, "' is split over ", s_.mesh.parts(axes), " of ", s_.mesh.parts(tp_),
+                      " ranks only: what comes of it (heads) has no more parts; the rest of them compute the same"));
         return;
       }
     }
     if (p.shape.size() >= 2 && p.shape.numel() >= (int64_t{1} << 16))
-      s_.notes.push_back(cat("tp: '", p.name, "' ", p.shape.to_string(),
-                             " is whole on every rank of tp: no split of its result lasts until the next weight"));
+      s_.notes.push_back(str_cat("tp: '", p.name, "' ", p.shape.to_string(),
+                                 " is whole on every rank of tp: no split of its result lasts until the next weight"));
   }
 
   static Axes without_last(const Axes& axes) {
@@ -191,7 +192,7 @@ class TensorParallel {
       if (whole(want.dims[k]) || want.dims[k].size() != 1) continue;
       if (!p.split[k].empty()) continue;  // split over another dimension (experts)
       p.split[k] = axes;
-      p.why += cat(p.why.empty() ? "" : "; ", why);
+      p.why += str_cat(p.why.empty() ? "" : "; ", why);
     }
   }
 

@@ -68,7 +68,7 @@ struct Model : nn::Module {
     Out out;
     Tensor aux = zeros({});
     for (size_t i = 0; i < layers.size(); ++i) {
-      NameScope scope(cat("layers.", i).c_str());
+      NameScope scope(str_cat("layers.", i).c_str());
       const Layer& l = layers[i];
       const Tensor h = x + l.attn(l.norm1(x), context, static_cast<int64_t>(i));
       Tensor y;
@@ -94,11 +94,11 @@ std::vector<double> values(const Tensor& t) { return t.to_vector<double>(); }
 
 std::string MatrixCase::name() const {
   std::string s = one_device() ? "one device" : mesh;
-  if (plan.zero >= 0) s += cat(" zero", plan.zero);
+  if (plan.zero >= 0) s += str_cat(" zero", plan.zero);
   if (!plan.sequence) s += " whole-sequence";
-  if (mesh.find("cp") != mesh.npos) s += cat(" cp:", plan.cp, "/", plan.cp_layout);
+  if (mesh.find("cp") != mesh.npos) s += str_cat(" cp:", plan.cp, "/", plan.cp_layout);
   s += capacity > 0 ? " capacity" : " dropless";
-  return cat(s, " ", dtype, " ", steps, " steps", vocab == 264 ? "" : cat(" V", vocab));
+  return str_cat(s, " ", dtype, " ", steps, " steps", vocab == 264 ? "" : str_cat(" V", vocab));
 }
 
 MatrixRun run_case(const MatrixCase& c) {
@@ -182,9 +182,9 @@ std::string difference(const MatrixRun& got, const MatrixRun& want, double tol, 
   auto far = [](double a, double b, double t) { return !(std::abs(a - b) <= t * std::abs(b)); };
   for (size_t i = 0; i < want.losses.size(); ++i) {
     if (far(got.losses[i], want.losses[i], loss_tol))
-      out += cat("loss of step ", i, ": ", got.losses[i], ", one device ", want.losses[i], "\n");
+      out += str_cat("loss of step ", i, ": ", got.losses[i], ", one device ", want.losses[i], "\n");
     if (far(got.norms[i], want.norms[i], tol))
-      out += cat("gradient norm of step ", i, ": ", got.norms[i], ", one device ", want.norms[i], "\n");
+      out += str_cat("gradient norm of step ", i, ": ", got.norms[i], ", one device ", want.norms[i], "\n");
   }
   double all = 0;
   for (const auto& [name, v] : want.cells)
@@ -199,7 +199,7 @@ std::string difference(const MatrixRun& got, const MatrixRun& want, double tol, 
     for (double x : w) scale = std::max(scale, std::abs(x));
     for (size_t i = 0; i < w.size(); ++i) worst = std::max(worst, std::isnan(g[i]) ? INFINITY : std::abs(g[i] - w[i]));
     const bool whole = name == "load" || name == "rng.step" || name == "opt.steps";
-    if (whole ? worst != 0 : !(worst <= tol * scale)) out += cat(name, " differs by ", worst, " of ", scale, "\n");
+    if (whole ? worst != 0 : !(worst <= tol * scale)) out += str_cat(name, " differs by ", worst, " of ", scale, "\n");
   }
   return out;
 }

@@ -38,7 +38,7 @@ bool valid(const Cell& c, int most) {
 MatrixCase make(const Cell& c, DType dtype, int steps) {
   MatrixCase m;
   auto add = [&](const char* name, int level) {
-    if (level > 0) m.mesh += cat(m.mesh.empty() ? "" : ",", name, 1 << level);
+    if (level > 0) m.mesh += str_cat(m.mesh.empty() ? "" : ",", name, 1 << level);
   };
   add("dp", c[kDp]);
   add("ep", c[kEp]);

@@ -49,11 +49,11 @@ void all_pairs(const Mesh& mesh, const Shape& shape, size_t stride, bool maxima)
         why = e.what();
       }
       const double bytes = dist::cost_of(mesh, stages, kFloat64).bytes;
-      if (why.empty() && bytes > gather) why = cat(bytes, " bytes; gathering all takes ", gather);
+      if (why.empty() && bytes > gather) why = str_cat(bytes, " bytes; gathering all takes ", gather);
       if (why.empty()) continue;
       ++failures;
       std::string steps;
-      for (Move m : moves(stages)) steps += cat(" ", to_string(m));
+      for (Move m : moves(stages)) steps += str_cat(" ", to_string(m));
       ADD_FAILURE() << to_string(mesh, all[i]) << " to " << to_string(mesh, all[j]) << ":" << steps << ": " << why;
     }
   }

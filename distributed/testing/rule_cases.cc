@@ -266,14 +266,14 @@ RuleCase rule_case(const OpDef& op, const Sample& sample, uint64_t seed) {
 
 std::string describe(const RuleCase& c) {
   std::string s = c.call().op->name;
-  for (const Tensor& t : c.in) s += cat(" ", t.type());
+  for (const Tensor& t : c.in) s += str_cat(" ", t.type());
   s += " ->";
-  for (const TensorType& t : c.call().outputs) s += cat(" ", t);
+  for (const TensorType& t : c.call().outputs) s += str_cat(" ", t);
   for (const auto& [key, value] : c.call().attrs.entries())
     if (const auto* i = std::get_if<int64_t>(&value))
-      s += cat(" ", key, "=", *i);
+      s += str_cat(" ", key, "=", *i);
     else if (const auto* dims = std::get_if<Shape>(&value))
-      s += cat(" ", key, "=", *dims);
+      s += str_cat(" ", key, "=", *dims);
   return s;
 }
 

@@ -173,13 +173,13 @@ class Wrong {
         std::vector<Tensor> parts;
         for (const auto& r : results) parts.push_back(r[o]);
         why = difference(mesh, call.out[o], parts, c_.out[o], exact);
-        if (!why.empty()) why = cat("result ", o, ", ", why);
+        if (!why.empty()) why = str_cat("result ", o, ", ", why);
       }
     } catch (const Error& e) {
       why = e.what();
     }
     if (!why.empty() && report_.wrong.size() < kMostErrors)
-      report_.wrong.push_back(cat(describe(c_), "\n    ", split_text(mesh, call), "\n    ", why));
+      report_.wrong.push_back(str_cat(describe(c_), "\n    ", split_text(mesh, call), "\n    ", why));
   }
 
   RuleCase c_;
@@ -220,9 +220,9 @@ const char* text_of(int place) {
 }
 std::string text_of(const Places& in, const Places& out) {
   std::string s;
-  for (int p : in) s += cat(s.empty() ? "" : ", ", text_of(p));
+  for (int p : in) s += str_cat(s.empty() ? "" : ", ", text_of(p));
   s += " ->";
-  for (int p : out) s += cat(" ", text_of(p));
+  for (int p : out) s += str_cat(" ", text_of(p));
   return s;
 }
 
@@ -353,7 +353,7 @@ class Missing {
         if (derives(s, in, out)) return;
       if (std::all_of(out.begin(), out.end(), [](int p) { return p == kOther; })) return;
       if (report_.missing.size() < kMostErrors)
-        report_.missing.push_back(cat(describe(first()), "\n    ", text_of(in, out)));
+        report_.missing.push_back(str_cat(describe(first()), "\n    ", text_of(in, out)));
     });
   }
 

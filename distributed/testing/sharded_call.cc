@@ -117,7 +117,7 @@ Tensor reduced(const Mesh& mesh, const Spec& spec, const std::vector<Tensor>& pa
 }
 
 std::string difference(const Tensor& got, const Tensor& want, bool exact) {
-  if (got.shape() != want.shape() || got.dtype() != want.dtype()) return cat(got.type(), " for ", want.type());
+  if (got.shape() != want.shape() || got.dtype() != want.dtype()) return str_cat(got.type(), " for ", want.type());
   const std::vector<Real> a = to_reals(got), b = to_reals(want);
   Real bound = 0;
   if (is_floating(want.dtype()) && !exact) {
@@ -129,7 +129,7 @@ std::string difference(const Tensor& got, const Tensor& want, bool exact) {
   for (size_t i = 0; i < a.size(); ++i) {
     if (a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i]))) continue;
     if (!(std::abs(a[i] - b[i]) <= bound))
-      return cat("element ", i, " is ", static_cast<double>(a[i]), "; need ", static_cast<double>(b[i]));
+      return str_cat("element ", i, " is ", static_cast<double>(a[i]), "; need ", static_cast<double>(b[i]));
   }
   return "";
 }
@@ -139,7 +139,7 @@ std::string difference(const Mesh& mesh, const Spec& spec, const std::vector<Ten
   for (int r = 0; r < mesh.size(); ++r) {
     const std::string d =
         difference(reduced(mesh, spec, parts, r), own_part(mesh, spec, whole, r), exact && spec.pending.empty());
-    if (!d.empty()) return cat("rank ", r, ": ", d);
+    if (!d.empty()) return str_cat("rank ", r, ": ", d);
   }
   return "";
 }

@@ -17,10 +17,10 @@ namespace weft {
 namespace {
 
 TEST(Cat, JoinsAnything) {
-  EXPECT_EQ(cat("a", 1, ' ', -2L, ' ', 3u, ' ', 0.5, ' ', true), "a1 -2 3 0.5 true");
-  EXPECT_EQ(cat(std::vector<int64_t>{1, 2}, std::vector<std::string>{}), "[1, 2][]");
-  EXPECT_EQ(cat(NAN, ' ', -INFINITY, ' ', 1e300), "nan -inf 1e+300");
-  EXPECT_EQ(cat(INT64_MIN, ' ', UINT64_MAX), "-9223372036854775808 18446744073709551615");
+  EXPECT_EQ(str_cat("a", 1, ' ', -2L, ' ', 3u, ' ', 0.5, ' ', true), "a1 -2 3 0.5 true");
+  EXPECT_EQ(str_cat(std::vector<int64_t>{1, 2}, std::vector<std::string>{}), "[1, 2][]");
+  EXPECT_EQ(str_cat(NAN, ' ', -INFINITY, ' ', 1e300), "nan -inf 1e+300");
+  EXPECT_EQ(str_cat(INT64_MIN, ' ', UINT64_MAX), "-9223372036854775808 18446744073709551615");
 }
 
 TEST(Error, MessagesAreLazyAndCarryACode) {

@@ -107,7 +107,7 @@ Isa parse_isa(std::string_view value, Isa best) {
                   "; its best is ", best);
     return static_cast<Isa>(i);
   }
-  fail(Code::kInvalidArgument, cat("WEFT_ISA: got '", value, "'; need auto, baseline, avx2 or avx512"));
+  fail(Code::kInvalidArgument, str_cat("WEFT_ISA: got '", value, "'; need auto, baseline, avx2 or avx512"));
 }
 }  // namespace internal
 

@@ -18,7 +18,7 @@ void append(std::string& s, uint64_t v) { s.append(std::to_string(v)); }
 void fail(Code code, const std::string& message) { throw Error(code, message); }
 
 void bug(const char* file, int line, const char* condition, const std::string& message) {
-  throw Error(Code::kInternal, cat("bug in Weft at ", file, ":", line, " (", condition, ") ", message));
+  throw Error(Code::kInternal, str_cat("bug in Weft at ", file, ":", line, " (", condition, ") ", message));
 }
 
 }  // namespace weft::internal

@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft {
 
@@ -47,11 +47,11 @@ namespace internal {
 #define WEFT_CHECK_AS(code, cond, ...)                                      \
   do {                                                                      \
     if (!(cond)) [[unlikely]]                                               \
-      ::weft::internal::fail(::weft::Code::code, ::weft::cat(__VA_ARGS__)); \
+      ::weft::internal::fail(::weft::Code::code, ::weft::str_cat(__VA_ARGS__)); \
   } while (0)
 /// A broken invariant of Weft itself: throws weft::Error(kInternal) naming the place.
 #define WEFT_BUG_IF(cond, ...)                                                    \
   do {                                                                            \
     if (cond) [[unlikely]]                                                        \
-      ::weft::internal::bug(__FILE__, __LINE__, #cond, ::weft::cat(__VA_ARGS__)); \
+      ::weft::internal::bug(__FILE__, __LINE__, #cond, ::weft::str_cat(__VA_ARGS__)); \
   } while (0)

@@ -41,7 +41,7 @@ Overrides& overrides() {
 const Switch& find(std::string_view name) {
   for (const Switch& s : kSwitches)
     if (name == s.name) return s;
-  internal::fail(Code::kNotFound, cat("unknown switch ", name));
+  internal::fail(Code::kNotFound, str_cat("unknown switch ", name));
 }
 
 }  // namespace
@@ -71,7 +71,7 @@ bool switch_on(std::string_view name) {
     if (v == t) return true;
   for (const char* f : {"", "0", "false", "off", "no"})
     if (v == f) return false;
-  internal::fail(Code::kInvalidArgument, cat(name, ": got '", v, "'; need 0 or 1"));
+  internal::fail(Code::kInvalidArgument, str_cat(name, ": got '", v, "'; need 0 or 1"));
 }
 
 long switch_int(std::string_view name) {

@@ -92,7 +92,7 @@ std::vector<std::string> parse(int argc, char** argv) {
     }
     if (std::string s = switch_name(name); !s.empty()) {
       if (!has_value) {
-        if (i + 1 >= argc) usage_error(cat("--", name, " needs a value"));
+        if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value"));
         value = argv[++i];
       }
       set_switch(s, value);
@@ -114,24 +114,24 @@ std::vector<std::string> parse(int argc, char** argv) {
           nearest = known;
         }
       }
-      usage_error(cat("unknown flag --", name, nearest.empty() ? "" : cat("; did you mean --", nearest, "?"),
-                      "; --help lists all"));
+      usage_error(str_cat("unknown flag --", name, nearest.empty() ? "" : str_cat("; did you mean --", nearest, "?"),
+                          "; --help lists all"));
     } else if (!has_value) {
       if (it->second->IsOfType<bool>()) {
         value = "true";
       } else {
-        if (i + 1 >= argc) usage_error(cat("--", name, " needs a value: ", to_std(it->second->Help())));
+        if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value: ", to_std(it->second->Help())));
         value = argv[++i];
       }
     }
     std::string error;
     if (!it->second->ParseFrom(value, &error))
-      usage_error(cat("--", it->first, ": got '", value, "'; need ",
-                      it->second->IsOfType<bool>()      ? "true or false"
-                      : it->second->IsOfType<int64_t>() ? "a whole number"
-                      : it->second->IsOfType<double>()  ? "a number"
-                                                        : "another value",
-                      " (", to_std(it->second->Help()), ")"));
+      usage_error(str_cat("--", it->first, ": got '", value, "'; need ",
+                          it->second->IsOfType<bool>()      ? "true or false"
+                          : it->second->IsOfType<int64_t>() ? "a whole number"
+                          : it->second->IsOfType<double>()  ? "a number"
+                                                            : "another value",
+                          " (", to_std(it->second->Help()), ")"));
   }
   return rest;
 }

@@ -99,19 +99,19 @@ TEST_F(CopyTest, AnyLayoutGoesThereAndBack) {
     // Strided on the host, contiguous on the device.
     Tensor there = Tensor::empty({kInt32, Device::cuda(0), l.shape});
     copy_to_device(view(base, l.shape, l.strides, l.offset), there.view_for_kernel(), gpu().stream());
-    EXPECT_EQ(there.to_vector<int32_t>(), want) << "to the device: " << cat(l.shape, l.strides);
+    EXPECT_EQ(there.to_vector<int32_t>(), want) << "to the device: " << str_cat(l.shape, l.strides);
     // Strided on the device, contiguous on the host.
     Tensor back = Tensor::empty({kInt32, Device::cpu(), l.shape});
     copy_to_host(view(base_on_gpu, l.shape, l.strides, l.offset), back.view_for_kernel(), gpu().stream());
-    EXPECT_EQ(back.to_vector<int32_t>(), want) << "to the host: " << cat(l.shape, l.strides);
+    EXPECT_EQ(back.to_vector<int32_t>(), want) << "to the host: " << str_cat(l.shape, l.strides);
     // Strided on the device, contiguous on the device.
     Tensor beside = Tensor::empty({kInt32, Device::cuda(0), l.shape});
     copy_on_device(view(base_on_gpu, l.shape, l.strides, l.offset), beside.view_for_kernel(), gpu().stream());
-    EXPECT_EQ(beside.to_vector<int32_t>(), want) << "on the device: " << cat(l.shape, l.strides);
+    EXPECT_EQ(beside.to_vector<int32_t>(), want) << "on the device: " << str_cat(l.shape, l.strides);
     // To another device.
     Tensor far = Tensor::empty({kInt32, Device::cuda(1), l.shape});
     copy_between_devices(view(base_on_gpu, l.shape, l.strides, l.offset), gpu(), far.view_for_kernel(), Gpu::get(1));
-    EXPECT_EQ(far.to_vector<int32_t>(), want) << "between devices: " << cat(l.shape, l.strides);
+    EXPECT_EQ(far.to_vector<int32_t>(), want) << "between devices: " << str_cat(l.shape, l.strides);
   }
 }
 

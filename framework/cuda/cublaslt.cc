@@ -193,8 +193,8 @@ const CublasLtLibrary& cublaslt_library() {
     auto* l = new CublasLtLibrary;
     DynamicLibrary library(library_places("cublasLt", switch_value("WEFT_CUBLASLT"), availability().version / 1000));
     if (!library.open()) {
-      l->unavailable =
-          cat("cuBLASLt cannot be used: ", library.why_not(), "; need CUDA 12 or later, or its path in WEFT_CUBLASLT");
+      l->unavailable = str_cat("cuBLASLt cannot be used: ", library.why_not(),
+                               "; need CUDA 12 or later, or its path in WEFT_CUBLASLT");
       return l;
     }
     l->path = library.path();
@@ -219,13 +219,13 @@ const CublasLtLibrary& cublaslt_library() {
     };
 #undef WEFT_ROW
     if (std::string missing = library.fill(rows); !missing.empty()) {
-      l->unavailable = cat("cuBLASLt cannot be used: ", missing, "; need CUDA 12 or later");
+      l->unavailable = str_cat("cuBLASLt cannot be used: ", missing, "; need CUDA 12 or later");
       return l;
     }
     // 12.x counts as 12xxyy, 11.x as 11xxyy.
     l->version = l->call.cublasLtGetVersion();
     if (l->version < 120000)
-      l->unavailable = cat("cuBLASLt at ", l->path, " has version ", l->version, "; need 120000 or later");
+      l->unavailable = str_cat("cuBLASLt at ", l->path, " has version ", l->version, "; need 120000 or later");
     return l;
   }();
   return *found;

@@ -35,7 +35,7 @@ void* DeviceAllocator::allocate(int64_t bytes) {
   const bool small = size <= kSmall;
   MutexLock lock(mutex_);
   if (limit_ > 0 && stats_.live + counted > limit_) [[unlikely]]
-    out_of_memory(bytes, cat("the limit of ", bytes_text(limit_), " set for this device is reached"));
+    out_of_memory(bytes, str_cat("the limit of ", bytes_text(limit_), " set for this device is reached"));
   if (!waiting_.empty() && !thread_is_capturing()) settle(false);
   FreeSet& set = small ? small_ : large_;
   Block* block = take(set, size);
@@ -223,20 +223,20 @@ void DeviceAllocator::return_segments() {
 
 void DeviceAllocator::out_of_memory(int64_t bytes, const std::string& why) {
   std::string message =
-      cat("out of memory on ", gpu_.device(), ": asked for ", bytes_text(bytes), " (", bytes, " bytes); ", why);
+      str_cat("out of memory on ", gpu_.device(), ": asked for ", bytes_text(bytes), " (", bytes, " bytes); ", why);
   size_t free = 0, total = 0;
   gpu_.make_current();
   if (driver().cuMemGetInfo_v2(&free, &total) == CUDA_SUCCESS)
-    message += cat("; the device has ", bytes_text(free), " free of ", bytes_text(total));
-  message += cat("; held here: ", bytes_text(stats_.live), " live, ", bytes_text(stats_.cached), " cached");
+    message += str_cat("; the device has ", bytes_text(free), " free of ", bytes_text(total));
+  message += str_cat("; held here: ", bytes_text(stats_.live), " live, ", bytes_text(stats_.cached), " cached");
   std::vector<const Block*> live;
   for (auto& [address, block] : blocks_)
     if (!block->free && block->counted > 0) live.push_back(block.get());
   std::stable_sort(live.begin(), live.end(), [](const Block* a, const Block* b) { return a->counted > b->counted; });
   if (live.size() > 5) live.resize(5);
   for (size_t i = 0; i < live.size(); ++i)
-    message += cat(i == 0 ? "; largest live tensors: " : ", ",
-                   live[i]->name.empty() ? "one without a name" : live[i]->name, " ", bytes_text(live[i]->counted));
+    message += str_cat(i == 0 ? "; largest live tensors: " : ", ",
+                       live[i]->name.empty() ? "one without a name" : live[i]->name, " ", bytes_text(live[i]->counted));
   weft::internal::fail(Code::kResourceExhausted, message);
 }
 

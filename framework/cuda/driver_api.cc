@@ -20,13 +20,14 @@ std::string quoted_error(const DriverApi& table, CUresult r) {
   const char *name = nullptr, *text = nullptr;
   if (table.cuGetErrorName) table.cuGetErrorName(r, &name);
   if (table.cuGetErrorString) table.cuGetErrorString(r, &text);
-  return cat(name ? name : "error ", name ? "" : std::to_string(static_cast<unsigned>(r)),
-             text ? cat(" (", text, ")") : "");
+  return str_cat(name ? name : "error ", name ? "" : std::to_string(static_cast<unsigned>(r)),
+                 text ? str_cat(" (", text, ")") : "");
 }
 
 std::string no_gpu() {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return cat("the NVIDIA driver finds no GPU", visible ? cat(" (CUDA_VISIBLE_DEVICES is '", visible, "')") : "");
+  return str_cat("the NVIDIA driver finds no GPU",
+                 visible ? str_cat(" (CUDA_VISIBLE_DEVICES is '", visible, "')") : "");
 }
 
 Loaded load() {
@@ -39,7 +40,7 @@ Loaded load() {
   };
   std::string missing = library.fill(wanted);
   if (!library.open()) {
-    d.availability.why = cat("no NVIDIA driver: ", missing);
+    d.availability.why = str_cat("no NVIDIA driver: ", missing);
     return d;
   }
   d.availability = internal::probe(d.table, library.path(), missing);
@@ -79,28 +80,28 @@ namespace internal {
 Availability probe(const DriverApi& table, const std::string& library, const std::string& missing) {
   Availability a;
   a.library = library;
-  const std::string need = cat("; need a driver for CUDA ", version_text(kLeastDriverVersion), " or later");
+  const std::string need = str_cat("; need a driver for CUDA ", version_text(kLeastDriverVersion), " or later");
   if (table.cuDriverGetVersion && table.cuDriverGetVersion(&a.version) == CUDA_SUCCESS && a.version > 0 &&
       a.version < kLeastDriverVersion) {
-    a.why = cat("the NVIDIA driver is too old: it is for CUDA ", version_text(a.version), need);
+    a.why = str_cat("the NVIDIA driver is too old: it is for CUDA ", version_text(a.version), need);
     return a;
   }
   if (!missing.empty()) {
-    a.why = cat("the NVIDIA driver is too old: ", missing, need);
+    a.why = str_cat("the NVIDIA driver is too old: ", missing, need);
     return a;
   }
   if (CUresult r = table.cuInit(0); r != CUDA_SUCCESS) {
     if (r == CUDA_ERROR_NO_DEVICE) {
       a.why = no_gpu();
     } else if (r == CUDA_ERROR_STUB_LIBRARY) {
-      a.why = cat("no NVIDIA driver: ", library, " is the toolkit's stub");
+      a.why = str_cat("no NVIDIA driver: ", library, " is the toolkit's stub");
     } else {
-      a.why = cat("the NVIDIA driver does not start: cuInit gives ", quoted_error(table, r));
+      a.why = str_cat("the NVIDIA driver does not start: cuInit gives ", quoted_error(table, r));
     }
     return a;
   }
   if (CUresult r = table.cuDeviceGetCount(&a.devices); r != CUDA_SUCCESS) {
-    a.why = cat("the NVIDIA driver does not list its GPUs: ", quoted_error(table, r));
+    a.why = str_cat("the NVIDIA driver does not list its GPUs: ", quoted_error(table, r));
   } else if (a.devices == 0) {
     a.why = no_gpu();
   } else {
@@ -124,7 +125,7 @@ const DriverApi& driver() {
   return d.table;
 }
 
-std::string version_text(int version) { return cat(version / 1000, ".", version % 1000 / 10); }
+std::string version_text(int version) { return str_cat(version / 1000, ".", version % 1000 / 10); }
 
 ScopedDriver::ScopedDriver(const DriverApi& table) {
   forget_everything();

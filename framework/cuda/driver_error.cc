@@ -18,7 +18,8 @@ std::string describe(CUresult result) {
   const char *name = nullptr, *text = nullptr;
   api.cuGetErrorName(result, &name);
   api.cuGetErrorString(result, &text);
-  return cat(name ? std::string(name) : cat("error ", static_cast<unsigned>(result)), text ? cat(" (", text, ")") : "");
+  return str_cat(name ? std::string(name) : str_cat("error ", static_cast<unsigned>(result)),
+                 text ? str_cat(" (", text, ")") : "");
 }
 
 bool is_device_fault(CUresult result) {
@@ -50,7 +51,7 @@ void at_device_fault(TellOfFault tell) {
 }
 
 void fail_driver(CUresult result, const std::string& what) {
-  std::string message = cat("cuda: ", what, ": ", describe(result));
+  std::string message = str_cat("cuda: ", what, ": ", describe(result));
   Code code = result == CUDA_ERROR_OUT_OF_MEMORY ? Code::kResourceExhausted : Code::kInternal;
   if (is_device_fault(result)) {
     code = Code::kAborted;

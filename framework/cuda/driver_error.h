@@ -2,7 +2,7 @@
 #pragma once
 #include <string>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "framework/cuda/driver_api.h"
 
 namespace weft::cuda {
@@ -22,7 +22,7 @@ namespace internal {
 template <class... A>
 inline void check(CUresult result, const A&... what) {
   if (result != CUDA_SUCCESS) [[unlikely]]
-    internal::fail_driver(result, cat(what...));
+    internal::fail_driver(result, str_cat(what...));
 }
 
 /// For destructors: a failing call there is of no use to anybody, and must not throw.

@@ -202,10 +202,10 @@ TEST_P(DriverSuite, CopiesOfEveryLayout) {
     StridedView from{y.data + l.offset, kFloat32, l.shape, l.strides};
     std::vector<float> host(n, -1.0f);
     copy_to_host(from, {host.data(), kFloat32, l.shape, contiguous_strides(l.shape)}, stream());
-    EXPECT_EQ(host, want) << cat("to the host ", l.shape, l.strides);
+    EXPECT_EQ(host, want) << str_cat("to the host ", l.shape, l.strides);
     Floats z(gpu(), n);
     copy_on_device(from, {z.data, kFloat32, l.shape, contiguous_strides(l.shape)}, stream());
-    EXPECT_EQ(z.read(), want) << cat("on the device ", l.shape, l.strides);
+    EXPECT_EQ(z.read(), want) << str_cat("on the device ", l.shape, l.strides);
   }
 }
 

@@ -3,7 +3,7 @@
 #include <dlfcn.h>
 #include <link.h>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -25,15 +25,15 @@ DynamicLibrary::DynamicLibrary(std::span<const std::string> names) {
     }
     const char* error = dlerror();
     std::string text = error ? error : "dlopen failed";
-    if (broken.empty() && !says_absent(text, name)) broken = cat(name, " cannot be opened (", text, ")");
-    listed += cat(listed.empty() ? "" : ", ", name);
+    if (broken.empty() && !says_absent(text, name)) broken = str_cat(name, " cannot be opened (", text, ")");
+    listed += str_cat(listed.empty() ? "" : ", ", name);
   }
   if (!broken.empty()) {
     why_not_ = broken;
   } else if (names.size() > 1) {
-    why_not_ = cat("none of ", listed, " was found");
+    why_not_ = str_cat("none of ", listed, " was found");
   } else {
-    why_not_ = cat(listed.empty() ? "no library" : listed, " was not found");
+    why_not_ = str_cat(listed.empty() ? "no library" : listed, " was not found");
   }
 }
 
@@ -54,7 +54,7 @@ std::string DynamicLibrary::fill(std::span<const WantedSymbol> table) const {
   }
   if (!handle_) return why_not_;
   if (missing == 0) return {};
-  return cat(name_, " lacks ", first, missing > 1 ? cat(" and ", missing - 1, " more") : "");
+  return str_cat(name_, " lacks ", first, missing > 1 ? str_cat(" and ", missing - 1, " more") : "");
 }
 
 }  // namespace weft::cuda

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <functional>
 
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 #include "framework/cuda/driver_api.h"
 #include "framework/cuda/testing/fake_driver.h"
 #include "framework/tensor/dtype.h"
@@ -90,7 +90,7 @@ struct FakeCublasLtCalls {
 
   template <class T>
   static int set(T& to, const void* value, size_t bytes, const char* what) {
-    if (bytes != sizeof to) return fault(cat(what, ": ", bytes, " bytes; need ", sizeof to));
+    if (bytes != sizeof to) return fault(str_cat(what, ": ", bytes, " bytes; need ", sizeof to));
     std::memcpy(&to, value, bytes);
     return lt::kSuccess;
   }
@@ -98,7 +98,7 @@ struct FakeCublasLtCalls {
   static int set_layout(lt::Layout* l, int attribute, const void* value, size_t bytes) {
     if (attribute == lt::kLayoutBatchCount) return set(l->batch, value, bytes, "batch count");
     if (attribute == lt::kLayoutBatchStride) return set(l->batch_stride, value, bytes, "batch stride");
-    return fault(cat("layout attribute ", attribute));
+    return fault(str_cat("layout attribute ", attribute));
   }
   static int set_desc(lt::Desc* d, int attribute, const void* value, size_t bytes) {
     switch (attribute) {
@@ -117,7 +117,7 @@ struct FakeCublasLtCalls {
       case lt::kDescAuxBatchStride:
         return set(d->aux_batch_stride, value, bytes, "aux batch stride");
       default:
-        return fault(cat("descriptor attribute ", attribute));
+        return fault(str_cat("descriptor attribute ", attribute));
     }
   }
   static int set_preference(lt::Preference* p, int attribute, const void* value, size_t bytes) {
@@ -125,7 +125,7 @@ struct FakeCublasLtCalls {
     if (attribute == lt::kReductionSchemes) return set(p->reductions, value, bytes, "reductions");
     if (attribute >= lt::kAlignmentA && attribute <= lt::kAlignmentD)
       return set(p->align[attribute - lt::kAlignmentA], value, bytes, "alignment");
-    return fault(cat("preference attribute ", attribute));
+    return fault(str_cat("preference attribute ", attribute));
   }
 
   static FakeMatmul described(const lt::Desc* d, const lt::Layout* a, const lt::Layout* b, const lt::Layout* c,
@@ -150,20 +150,20 @@ struct FakeCublasLtCalls {
     const uint64_t rows = m.transpose_a ? m.a.cols : m.a.rows, k = m.transpose_a ? m.a.rows : m.a.cols;
     const uint64_t cols = m.transpose_b ? m.b.rows : m.b.cols, k2 = m.transpose_b ? m.b.cols : m.b.rows;
     if (k != k2 || rows != m.d.rows || cols != m.d.cols || m.c.rows != rows || m.c.cols != cols)
-      return cat("extents ", rows, " x ", k, " times ", k2, " x ", cols, " to ", m.d.rows, " x ", m.d.cols);
+      return str_cat("extents ", rows, " x ", k, " times ", k2, " x ", cols, " to ", m.d.rows, " x ", m.d.cols);
     if (rows == 0 || cols == 0 || k == 0) return "an extent is 0";
     for (const auto* x : {&m.a, &m.b, &m.c, &m.d}) {
-      if (x->ld < static_cast<int64_t>(x->rows)) return cat("leading dimension ", x->ld, " of ", x->rows, " rows");
-      if (x->batch != m.d.batch) return cat("batches of ", x->batch, " and ", m.d.batch);
+      if (x->ld < static_cast<int64_t>(x->rows)) return str_cat("leading dimension ", x->ld, " of ", x->rows, " rows");
+      if (x->batch != m.d.batch) return str_cat("batches of ", x->batch, " and ", m.d.batch);
     }
     const bool f64 = m.a.type == lt::kR64F;
     if (m.a.type != m.b.type || m.c.type != m.d.type) return "operands of two types";
     if (m.scale != (f64 ? lt::kR64F : lt::kR32F)) return "type of alpha";
     if (m.compute != (f64 ? lt::kCompute64F : lt::kCompute32F) &&
         (m.a.type != lt::kR32F || m.compute != lt::kCompute32FFastTF32))
-      return cat("compute type ", m.compute, " for operands of type ", m.a.type);
-    if (!known_epilogue(m.epilogue)) return cat("epilogue ", m.epilogue);
-    if (takes_aux(m.epilogue) && m.aux_ld < static_cast<int64_t>(rows)) return cat("aux ld ", m.aux_ld);
+      return str_cat("compute type ", m.compute, " for operands of type ", m.a.type);
+    if (!known_epilogue(m.epilogue)) return str_cat("epilogue ", m.epilogue);
+    if (takes_aux(m.epilogue) && m.aux_ld < static_cast<int64_t>(rows)) return str_cat("aux ld ", m.aux_ld);
     return "";
   }
 
@@ -218,11 +218,11 @@ struct FakeCublasLtCalls {
       return fault("run as another product than planned");
     std::memcpy(m.align, plan.align, sizeof m.align);
     if (workspace_bytes < plan.workspace || (plan.workspace && !workspace))
-      return fault(cat("workspace of ", workspace_bytes, " bytes; planned ", plan.workspace));
+      return fault(str_cat("workspace of ", workspace_bytes, " bytes; planned ", plan.workspace));
     const void* address[] = {a, b, c, d};
     for (int i = 0; i < 4; ++i)
       if (!address[i] || reinterpret_cast<uintptr_t>(address[i]) % m.align[i])
-        return fault(cat("address ", i, " is not aligned to ", m.align[i], " bytes as planned"));
+        return fault(str_cat("address ", i, " is not aligned to ", m.align[i], " bytes as planned"));
     const double al = m.scale == lt::kR64F ? *static_cast<const double*>(alpha) : *static_cast<const float*>(alpha);
     const double be = m.scale == lt::kR64F ? *static_cast<const double*>(beta) : *static_cast<const float*>(beta);
     const auto sa = span_of(a, m.a), sb = span_of(b, m.b), sc = span_of(c, m.c), sd = span_of(d, m.d);

@@ -50,7 +50,7 @@ void check_index(int index) {
 }  // namespace
 
 std::string bytes_text(int64_t bytes) {
-  if (bytes < 1024) return cat(bytes, bytes == 1 ? " byte" : " bytes");
+  if (bytes < 1024) return str_cat(bytes, bytes == 1 ? " byte" : " bytes");
   const char* units[] = {"KiB", "MiB", "GiB", "TiB"};
   double v = static_cast<double>(bytes) / 1024;
   int u = 0;
@@ -61,8 +61,8 @@ std::string bytes_text(int64_t bytes) {
 }
 
 std::string GpuProperties::to_string() const {
-  return cat(name, ", compute capability ", sm / 10, ".", sm % 10, ", ", multiprocessors, " multiprocessors, ",
-             bytes_text(memory));
+  return str_cat(name, ", compute capability ", sm / 10, ".", sm % 10, ", ", multiprocessors, " multiprocessors, ",
+                 bytes_text(memory));
 }
 
 GpuProperties gpu_properties(int index) {

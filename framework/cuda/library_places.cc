@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -28,7 +28,7 @@ int major_of(const std::string& path) {
 
 std::vector<std::string> library_places(std::string_view stem, const std::string& asked, int driver_major) {
   if (!asked.empty()) return {asked};
-  const std::string file = cat("lib", stem, ".so");
+  const std::string file = str_cat("lib", stem, ".so");
   std::vector<std::string> out{file + ".13", file + ".12", file};
   const std::string any = file + ".1[23]";
   append_matches("/usr/local/cuda/lib64/" + any, out);
@@ -37,16 +37,16 @@ std::vector<std::string> library_places(std::string_view stem, const std::string
                                     "/usr/local/lib/python3*/site-packages"};
   for (const char* root : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const char* folder = std::getenv(root); folder && *folder == '/') {
-      packages.push_back(cat(folder, "/lib/python3*/site-packages"));
-      append_matches(cat(folder, "/lib/", any), out);
+      packages.push_back(str_cat(folder, "/lib/python3*/site-packages"));
+      append_matches(str_cat(folder, "/lib/", any), out);
     }
   if (const char* home = std::getenv("HOME"); home && *home == '/')
-    packages.push_back(cat(home, "/.local/lib/python3*/site-packages"));
+    packages.push_back(str_cat(home, "/.local/lib/python3*/site-packages"));
   // Wheels of CUDA 13 have one folder, those of CUDA 12 one for each library.
   const std::string_view own = stem.substr(0, 6) == "cublas" ? "cublas" : stem;
   for (const std::string& folder : packages) {
-    append_matches(cat(folder, "/nvidia/cu13/lib/", any), out);
-    append_matches(cat(folder, "/nvidia/", own == "nvrtc" ? "cuda_nvrtc" : own, "/lib/", any), out);
+    append_matches(str_cat(folder, "/nvidia/cu13/lib/", any), out);
+    append_matches(str_cat(folder, "/nvidia/", own == "nvrtc" ? "cuda_nvrtc" : own, "/lib/", any), out);
   }
   if (driver_major > 0)
     std::stable_partition(out.begin(), out.end(), [&](const std::string& p) { return major_of(p) <= driver_major; });

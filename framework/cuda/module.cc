@@ -11,10 +11,12 @@ namespace {
 // "kernel add_7 (add at model.cc:12)".
 std::string named(std::string_view what, std::string_view op, SourceLine at) {
   std::string line = at.to_string();
-  std::string of = cat(op, !op.empty() && !line.empty() ? " at " : "", line);
-  return cat(what, of.empty() ? "" : cat(" (", of, ")"));
+  std::string of = str_cat(op, !op.empty() && !line.empty() ? " at " : "", line);
+  return str_cat(what, of.empty() ? "" : str_cat(" (", of, ")"));
 }
-std::string named(const std::string& kernel, const Launch& l) { return named(cat("kernel ", kernel), l.op, l.line); }
+std::string named(const std::string& kernel, const Launch& l) {
+  return named(str_cat("kernel ", kernel), l.op, l.line);
+}
 
 }  // namespace
 
@@ -109,7 +111,7 @@ void Function::launch(Stream& stream, const Launch& l) const {
                                        stream.handle(), parameters, nullptr);
   check(r, "launching ", named(name_, l));
   GraphReplay::note(*this, l, stream);
-  if (gpu().synchronous()) check_queued(stream, cat("kernel ", name_), l.op, l.line);
+  if (gpu().synchronous()) check_queued(stream, str_cat("kernel ", name_), l.op, l.line);
 }
 
 }  // namespace weft::cuda

@@ -29,7 +29,7 @@ const Functions& functions() {
                                    {"nvmlDeviceGetClockInfo", reinterpret_cast<void**>(&f.clock)}};
     f.why_not = library.open() ? library.fill(wanted) : library.why_not();
     if (!f.why_not.empty()) return f;
-    if (const int error = f.init()) f.why_not = cat("nvmlInit_v2 gave error ", error);
+    if (const int error = f.init()) f.why_not = str_cat("nvmlInit_v2 gave error ", error);
     return f;
   }();
   return f;
@@ -41,7 +41,7 @@ Nvml::Nvml(const std::string& pci_bus) : why_not_(functions().why_not) {
   if (!why_not_.empty()) return;
   if (const int error = functions().by_bus(pci_bus.c_str(), &device_)) {
     device_ = nullptr;
-    why_not_ = cat("NVML has no GPU at ", pci_bus, " (error ", error, ")");
+    why_not_ = str_cat("NVML has no GPU at ", pci_bus, " (error ", error, ")");
   }
 }
 

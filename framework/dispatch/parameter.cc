@@ -12,7 +12,8 @@ using internal::thread_state;
 namespace {
 
 std::string label(const Cell& c) {
-  return c.name.empty() ? cat("a ", c.is_parameter ? "parameter" : "buffer", " ", c.type) : cat("'", c.name, "'");
+  return c.name.empty() ? str_cat("a ", c.is_parameter ? "parameter" : "buffer", " ", c.type)
+                        : str_cat("'", c.name, "'");
 }
 
 Ref<Cell> make_cell(const Tensor& value, std::string name, bool parameter) {

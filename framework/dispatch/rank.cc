@@ -27,7 +27,7 @@ int64_t bytes_moved(const CommRequest& r) {
 
 }  // namespace
 
-std::string CollectiveRecord::to_string() const { return cat(kind, " ", axes, " ", dtype, " ", bytes, " bytes"); }
+std::string CollectiveRecord::to_string() const { return str_cat(kind, " ", axes, " ", dtype, " ", bytes, " bytes"); }
 
 RankContext::~RankContext() = default;
 

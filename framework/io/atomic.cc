@@ -27,7 +27,7 @@ std::string plain(const std::string& path) {
 
 std::string temporary_name(const std::string& path) {
   static std::atomic<int64_t> count{0};
-  return cat(path, kMark, static_cast<int64_t>(::getpid()), "-", count.fetch_add(1));
+  return str_cat(path, kMark, static_cast<int64_t>(::getpid()), "-", count.fetch_add(1));
 }
 
 bool is_temporary_name(const std::string& name) {

@@ -43,7 +43,7 @@ void fail(int error, std::string_view what, const std::string& path) {
     default:
       break;
   }
-  weft::internal::fail(code, cat("cannot ", what, " '", path, "': ", errno_text(error)));
+  weft::internal::fail(code, str_cat("cannot ", what, " '", path, "': ", errno_text(error)));
 }
 
 int open_or_fail(const std::string& path, int flags, std::string_view what, int mode) {
@@ -76,8 +76,8 @@ int open_regular(const std::string& path, int64_t* size) {
   if (!S_ISREG(st.st_mode)) {
     ::close(fd);
     weft::internal::fail(Code::kInvalidArgument,
-                         cat("cannot read '", path, "': it is ",
-                             S_ISDIR(st.st_mode) ? "a folder" : "not a regular file", "; need a file"));
+                         str_cat("cannot read '", path, "': it is ",
+                                 S_ISDIR(st.st_mode) ? "a folder" : "not a regular file", "; need a file"));
   }
   *size = st.st_size;
   return fd;

@@ -14,7 +14,8 @@ std::string plain_message(const char* message) {
 }
 
 [[noreturn]] void wrong_type(const Json& value, std::string_view key, std::string_view what, const char* need) {
-  weft::internal::fail(Code::kInvalidArgument, cat(what, ": \"", key, "\" is ", value.type_name(), "; need ", need));
+  weft::internal::fail(Code::kInvalidArgument,
+                       str_cat(what, ": \"", key, "\" is ", value.type_name(), "; need ", need));
 }
 
 }  // namespace
@@ -37,7 +38,7 @@ Json parse_json(std::string_view text, std::string_view what, int max_depth) {
   try {
     return Json::parse(text.begin(), text.end(), callback);
   } catch (const Json::exception& e) {
-    weft::internal::fail(Code::kInvalidArgument, cat(what, ": not valid JSON: ", plain_message(e.what())));
+    weft::internal::fail(Code::kInvalidArgument, str_cat(what, ": not valid JSON: ", plain_message(e.what())));
   }
 }
 

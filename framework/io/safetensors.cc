@@ -28,7 +28,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
 /// Reads one header entry; `data` is where the data section begins.
 TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data, int64_t file_size,
                        const std::string& path) {
-  std::string what = cat(path, ": tensor '", name, "'");
+  std::string what = str_cat(path, ": tensor '", name, "'");
   TensorInfo info;
   info.name = name;
   std::string dtype = json_get<std::string>(entry, "dtype", what);
@@ -181,7 +181,7 @@ void write_safetensors(const std::string& path, std::span<const NamedView> tenso
     entry = {{"dtype", kNames[static_cast<int>(t->view.dtype)]},
              {"shape", t->view.shape.vec()},
              {"data_offsets", {at, end}}};
-    checksums[cat(kChecksumKey, t->name)] = hex64(checksum(data));
+    checksums[str_cat(kChecksumKey, t->name)] = hex64(checksum(data));
     at = end;
   }
   for (const auto& [key, value] : checksums.items()) meta[key] = value;

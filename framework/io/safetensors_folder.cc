@@ -16,7 +16,7 @@ constexpr std::string_view kIndex = ".safetensors.index.json";
 std::string part_name(const std::string& stem, size_t i, size_t n) {
   char text[40];
   std::snprintf(text, sizeof text, "-%05zu-of-%05zu", i + 1, n);
-  return cat(stem, text, kFile);
+  return str_cat(stem, text, kFile);
 }
 
 /// The file or index that a folder stands for.
@@ -24,7 +24,7 @@ std::string pick(const std::string& folder) {
   std::vector<std::string> names = list_folder(folder);
   auto has = [&](const std::string& name) { return std::binary_search(names.begin(), names.end(), name); };
   for (std::string_view suffix : {kIndex, kFile})
-    if (has(cat("model", suffix))) return cat(folder, "/model", suffix);
+    if (has(str_cat("model", suffix))) return str_cat(folder, "/model", suffix);
   for (std::string_view suffix : {kIndex, kFile}) {
     std::vector<std::string> found;
     for (const std::string& name : names)
@@ -33,7 +33,7 @@ std::string pick(const std::string& folder) {
     WEFT_CHECK(found.empty(), folder, ": holds ", found.size(), " files *", suffix, " and none named model", suffix,
                "; name one");
   }
-  weft::internal::fail(Code::kNotFound, cat(folder, ": holds no .safetensors file"));
+  weft::internal::fail(Code::kNotFound, str_cat(folder, ": holds no .safetensors file"));
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ void write_safetensors_folder(const std::string& folder, const std::string& stem
     total += bytes;
   }
   parts.push_back(tensors.subspan(begin));
-  if (parts.size() == 1) return write_safetensors(cat(folder, "/", stem, kFile), tensors, metadata);
+  if (parts.size() == 1) return write_safetensors(str_cat(folder, "/", stem, kFile), tensors, metadata);
 
   Json map = Json::object();
   for (size_t p = 0; p < parts.size(); ++p) {
@@ -65,7 +65,7 @@ void write_safetensors_folder(const std::string& folder, const std::string& stem
     write_safetensors(folder + "/" + name, parts[p], metadata);
   }
   Json index = {{"metadata", {{"total_size", total}}}, {"weight_map", std::move(map)}};
-  write_file_atomic(cat(folder, "/", stem, kIndex), write_json(index, 2) + "\n");
+  write_file_atomic(str_cat(folder, "/", stem, kIndex), write_json(index, 2) + "\n");
 }
 
 SafetensorsModel::SafetensorsModel(const std::string& path) : path_(is_folder(path) ? pick(path) : path) {

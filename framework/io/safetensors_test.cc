@@ -49,7 +49,7 @@ TEST(Safetensors, RoundTripOfAllDtypes) {
   std::vector<NamedView> tensors;
   for (int d = 0; d < kNumDTypes; ++d) {
     DType t = static_cast<DType>(d);
-    tensors.push_back(view(cat("t.", to_string_view(t)), data.data(), t, {2, 3}));
+    tensors.push_back(view(str_cat("t.", to_string_view(t)), data.data(), t, {2, 3}));
   }
   tensors.push_back(view("scalar \"quoted\" \xC3\xA9", data.data(), kFloat32, {}));
   tensors.push_back(view("empty", nullptr, kInt64, {0, 7}));
@@ -138,7 +138,7 @@ TEST(Safetensors, LyingFiles) {
     return text;
   };
   auto entry = [](const char* dtype, const char* shape, const char* offsets) {
-    return cat("{\"w\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":", offsets, "}}");
+    return str_cat("{\"w\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":", offsets, "}}");
   };
   std::string data(8, 'x');
   EXPECT_EQ(read(entry("F32", "[2]", "[0,8]"), data), "no error");
@@ -184,7 +184,7 @@ TEST(SafetensorsFolder, SplitsAndFindsBack) {
   std::vector<std::vector<float>> data;
   std::vector<NamedView> tensors;
   for (int i = 0; i < 5; ++i) data.push_back(std::vector<float>(10, i));
-  for (int i = 0; i < 5; ++i) tensors.push_back(view(cat("layer.", i), data[i].data(), kFloat32, {10}));
+  for (int i = 0; i < 5; ++i) tensors.push_back(view(str_cat("layer.", i), data[i].data(), kFloat32, {10}));
   write_safetensors_folder(dir, "model", tensors, {{"a", "b"}}, 80);
   EXPECT_THAT(list_folder(dir), ElementsAre("model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
                                             "model-00003-of-00003.safetensors", "model.safetensors.index.json"));
@@ -193,7 +193,7 @@ TEST(SafetensorsFolder, SplitsAndFindsBack) {
     EXPECT_EQ(m.names().size(), 5u);
     EXPECT_EQ(m.files().size(), 3u);
     EXPECT_EQ(m.metadata().at("a"), "b");
-    for (int i = 0; i < 5; ++i) EXPECT_EQ(std::memcmp(m.bytes(cat("layer.", i)).data(), data[i].data(), 40), 0);
+    for (int i = 0; i < 5; ++i) EXPECT_EQ(std::memcmp(m.bytes(str_cat("layer.", i)).data(), data[i].data(), 40), 0);
     EXPECT_FALSE(m.contains("x"));
     EXPECT_THAT(message([&] { m.at("x"); }), HasSubstr("no tensor 'x' among its 5"));
   }

@@ -81,7 +81,7 @@ const T& Attrs::get(std::string_view key) const {
   if (!v) {
     std::vector<std::string> names;
     for (const Entry& e : entries()) names.push_back(e.first);
-    internal::fail(Code::kNotFound, cat("attrs: no attribute '", key, "'; got ", names));
+    internal::fail(Code::kNotFound, str_cat("attrs: no attribute '", key, "'; got ", names));
   }
   const T* x = std::get_if<T>(v);
   WEFT_CHECK(x, "attrs: '", key, "' is ", kind_name(*v), "; need ", kind_name<T>());

@@ -48,7 +48,8 @@ class Parser {
 
  private:
   std::string where() const {
-    return cat("dim map \"", text_, "\": got '", text_.substr(std::min(pos_, text_.size())), "' at column ", pos_ + 1);
+    return str_cat("dim map \"", text_, "\": got '", text_.substr(std::min(pos_, text_.size())), "' at column ",
+                   pos_ + 1);
   }
   void skip() {
     while (pos_ < text_.size() && text_[pos_] == ' ') ++pos_;

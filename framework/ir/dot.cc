@@ -32,13 +32,13 @@ const char* look(const Node& n) {
 
 std::string node_text(const Graph& g, int32_t id) {
   const Node& n = g.node(id);
-  std::string s = cat('%', id, ' ', n.op->name);
-  if (n.op == &cell_op) s = cat('%', id, ' ', g.cells[n.attrs.i("index")]->name);
+  std::string s = str_cat('%', id, ' ', n.op->name);
+  if (n.op == &cell_op) s = str_cat('%', id, ' ', g.cells[n.attrs.i("index")]->name);
   if (n.op != &cell_op && n.op != &captured_op && n.op != &input_op && !n.attrs.empty()) {
     s += " {";
     bool first = true;
     for (const auto& [key, value] : n.attrs.entries()) {
-      s += cat(first ? "" : ", ", key, '=');
+      s += str_cat(first ? "" : ", ", key, '=');
       first = false;
       if (std::holds_alternative<Ref<Graph>>(value))
         s += "graph";
@@ -47,20 +47,21 @@ std::string node_text(const Graph& g, int32_t id) {
     }
     s += '}';
   }
-  for (const TensorType& t : n.outputs) s += cat('\n', t);
-  if (n.line.line) s += cat('\n', internal::base_name(n.line.file), ':', n.line.line);
+  for (const TensorType& t : n.outputs) s += str_cat('\n', t);
+  if (n.line.line) s += str_cat('\n', internal::base_name(n.line.file), ':', n.line.line);
   return s;
 }
 
 }  // namespace
 
 std::string Graph::to_dot() const {
-  std::string out = cat("digraph ", label(stage), " {\n  node [shape=box, fontname=\"monospace\", fontsize=10];\n");
+  std::string out = str_cat("digraph ", label(stage), " {\n  node [shape=box, fontname=\"monospace\", fontsize=10];\n");
   std::map<std::string_view, std::string> scopes;  // the nodes of each box, in order
   for (int32_t id = 0; id < size(); ++id) {
     const Node& n = node(id);
-    std::string line = cat("n", id, " [label=", label(node_text(*this, id)), ", ",
-                           n.op == &cell_op ? "shape=cylinder, style=filled, fillcolor=\"#cfe2f3\"" : look(n), "];\n");
+    std::string line =
+        str_cat("n", id, " [label=", label(node_text(*this, id)), ", ",
+                n.op == &cell_op ? "shape=cylinder, style=filled, fillcolor=\"#cfe2f3\"" : look(n), "];\n");
     if (n.scope && *n.scope)
       scopes[n.scope] += "    " + line;
     else
@@ -68,19 +69,21 @@ std::string Graph::to_dot() const {
   }
   int box = 0;
   for (const auto& [scope, nodes] : scopes)
-    out += cat("  subgraph cluster_", box++, " {\n    label=", label(scope), "; color=\"#999999\";\n", nodes, "  }\n");
+    out +=
+        str_cat("  subgraph cluster_", box++, " {\n    label=", label(scope), "; color=\"#999999\";\n", nodes, "  }\n");
   for (int32_t id = 0; id < size(); ++id)
     for (Value v : node(id).inputs) {
-      out += cat("  n", v.node, " -> n", id);
-      if (node(v).outputs.size() > 1) out += cat(" [taillabel=\"", v.index, "\"]");
+      out += str_cat("  n", v.node, " -> n", id);
+      if (node(v).outputs.size() > 1) out += str_cat(" [taillabel=\"", v.index, "\"]");
       out += ";\n";
     }
   for (const CellWrite& w : writes)
-    out += cat("  w", w.cell, " [label=", label("write " + cells[w.cell]->name),
-               ", shape=cylinder, style=filled, fillcolor=\"#9fc5e8\"];\n  n", w.value.node, " -> w", w.cell, ";\n");
+    out +=
+        str_cat("  w", w.cell, " [label=", label("write " + cells[w.cell]->name),
+                ", shape=cylinder, style=filled, fillcolor=\"#9fc5e8\"];\n  n", w.value.node, " -> w", w.cell, ";\n");
   for (size_t i = 0; i < outputs.size(); ++i)
-    out += cat("  o", i, " [label=", label(cat("output ", i)),
-               ", shape=ellipse, style=filled, fillcolor=\"#d9ead3\"];\n  n", outputs[i].node, " -> o", i, ";\n");
+    out += str_cat("  o", i, " [label=", label(str_cat("output ", i)),
+                   ", shape=ellipse, style=filled, fillcolor=\"#d9ead3\"];\n  n", outputs[i].node, " -> o", i, ";\n");
   return out + "}\n";
 }
 

@@ -23,7 +23,7 @@ struct SourceLine {
   SourceLine() = default;
   SourceLine(const char* f, uint32_t l) : file(f), line(l) {}
   SourceLine(std::source_location l) : file(l.file_name()), line(l.line()) {}
-  std::string to_string() const { return line ? cat(file, ":", line) : std::string(); }
+  std::string to_string() const { return line ? str_cat(file, ":", line) : std::string(); }
 };
 
 /// A copy of the text that lives as long as the process; equal texts give equal pointers. For Node::scope and files.

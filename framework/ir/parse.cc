@@ -35,7 +35,7 @@ class Parser : internal::TextReader {
     Shape s;
     while (!take(']')) {
       if (!s.empty()) expect(',');
-      if (s.size() == kMaxDims) fail(cat("']': at most ", kMaxDims, " entries"));
+      if (s.size() == kMaxDims) fail(str_cat("']': at most ", kMaxDims, " entries"));
       s.push_back(integer());
     }
     return s;
@@ -56,7 +56,7 @@ class Parser : internal::TextReader {
     try {
       checked_numel(t.shape, "type");
     } catch (const Error& e) {
-      fail(cat(t), e.what());
+      fail(str_cat(t), e.what());
     }
     if (peek() == '@') {
       ++pos_;
@@ -104,7 +104,7 @@ class Parser : internal::TextReader {
       std::string key = peek() == '"' ? string() : std::string(word());
       if (key.empty()) fail("an attribute's name");
       for (const Attrs::Entry& e : entries)
-        if (e.first == key) fail(cat("attribute ", key, " twice"), "distinct names");
+        if (e.first == key) fail(str_cat("attribute ", key, " twice"), "distinct names");
       expect('=');
       entries.emplace_back(std::move(key), value());
     }
@@ -130,7 +130,7 @@ class Parser : internal::TextReader {
   }
 
   void define(Scope& s, const std::string& name, Value v) {
-    if (!s.values.emplace(name, v).second) fail(cat("%", name, " defined again"), "each value defined once");
+    if (!s.values.emplace(name, v).second) fail(str_cat("%", name, " defined again"), "each value defined once");
   }
 
   void add_argument(Scope& s, const std::string& name, size_t index) {
@@ -162,13 +162,13 @@ class Parser : internal::TextReader {
     }
     if (it == s.values.end()) {
       pos_ = was;
-      fail(cat("%", name), "a value defined above");
+      fail(str_cat("%", name), "a value defined above");
     }
     return it->second;
   }
 
   Ref<Graph> graph() {
-    if (++depth_ > kMaxDepth) fail("graphs nested more deeply", cat("at most ", kMaxDepth, " levels"));
+    if (++depth_ > kMaxDepth) fail("graphs nested more deeply", str_cat("at most ", kMaxDepth, " levels"));
     auto result = make_ref<Graph>();
     Scope s{*result, {}, {}, {}};
     skip();
@@ -202,7 +202,7 @@ class Parser : internal::TextReader {
       if (r.ec != std::errc() || r.ptr != end) {
         first.push_back(i);
       } else if (!s.later.emplace(number, std::pair(names[i], i)).second) {
-        fail(cat("%", names[i], " defined again"), "each value defined once");
+        fail(str_cat("%", names[i], " defined again"), "each value defined once");
       }
     }
     for (size_t i : first) add_argument(s, names[i], i);
@@ -246,7 +246,7 @@ class Parser : internal::TextReader {
   /// "c3" or "t3" with the number that comes next.
   void numbered(char letter, size_t next) {
     skip();
-    std::string want = cat(letter, next);
+    std::string want = str_cat(letter, next);
     if (word() != want) {
       fail("another name", want);
     }
@@ -276,7 +276,7 @@ class Parser : internal::TextReader {
 
   int64_t reference(char letter, size_t count, std::string_view what) {
     skip();
-    if (peek() != letter || !std::isdigit(static_cast<unsigned char>(peek(1)))) fail(cat(letter, " and a number"));
+    if (peek() != letter || !std::isdigit(static_cast<unsigned char>(peek(1)))) fail(str_cat(letter, " and a number"));
     ++pos_;
     return index(count, what);
   }
@@ -297,16 +297,16 @@ class Parser : internal::TextReader {
   Tensor zeros(const TensorType& t) {
     if (t.device.type != DeviceType::kCpu) return Tensor::empty(t);
     if (t.nbytes() > kMaxCapturedBytes)
-      fail(cat("a captured tensor of ", t.nbytes(), " bytes"), cat("at most ", kMaxCapturedBytes));
+      fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), str_cat("at most ", kMaxCapturedBytes));
     void* p = std::calloc(t.nbytes() + 1, 1);
-    if (!p) fail(cat("a captured tensor of ", t.nbytes(), " bytes"), "what fits in memory");
+    if (!p) fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), "what fits in memory");
     Tensor z = Tensor::from_blob(p, t.shape, t.dtype, [](void* q) { std::free(q); });
     return z;
   }
 
   Tensor elements(const TensorType& t) {
     if (t.shape.numel() > internal::kInlineElements || t.device.type != DeviceType::kCpu)
-      fail(cat("elements of ", t), cat("at most ", internal::kInlineElements, " elements on cpu"));
+      fail(str_cat("elements of ", t), str_cat("at most ", internal::kInlineElements, " elements on cpu"));
     Tensor x = Tensor::empty(t);
     char* p = static_cast<char*>(x.view_for_kernel().data);
     expect('[');
@@ -330,7 +330,7 @@ class Parser : internal::TextReader {
     if (is_integral(t)) {
       const int64_t* i = std::get_if<int64_t>(&number);
       bool fits = i && (t == kInt64 || (t == kInt32 ? *i == static_cast<int32_t>(*i) : *i == static_cast<uint8_t>(*i)));
-      if (!fits) fail("another number", cat("an integer that fits ", t));
+      if (!fits) fail("another number", str_cat("an integer that fits ", t));
       if (t == kInt64) return put(*i);
       if (t == kInt32) return put(static_cast<int32_t>(*i));
       return put(static_cast<uint8_t>(*i));
@@ -358,7 +358,8 @@ class Parser : internal::TextReader {
     Node n;
     n.op = ops_.find(op_name);
     if (!n.op)
-      fail(cat("unknown op ", internal::quoted(op_name)), cat("one of the ", ops_.ops().size(), " ops of the table"));
+      fail(str_cat("unknown op ", internal::quoted(op_name)),
+           str_cat("one of the ", ops_.ops().size(), " ops of the table"));
     skip_blanks();
     bool cell = n.op == &cell_op && peek() == 'c', captured = n.op == &captured_op && peek() == 't';
     if (cell || captured) {
@@ -384,7 +385,8 @@ class Parser : internal::TextReader {
     n.backward = marked("backward");
     n.recomputed = marked("recomputed");
     auto counts = [&](const char* what, size_t have, int need) {
-      if (need >= 0 && have != static_cast<size_t>(need)) fail(cat(n.op->name, " with ", have, " ", what), cat(need));
+      if (need >= 0 && have != static_cast<size_t>(need))
+        fail(str_cat(n.op->name, " with ", have, " ", what), str_cat(need));
     };
     counts("operands", n.inputs.size(), n.op->num_inputs);
     if (take_here(':')) {
@@ -396,7 +398,7 @@ class Parser : internal::TextReader {
     }
     counts("results", n.outputs.size(), n.op->num_outputs);
     if (names.size() != n.outputs.size())
-      fail(cat(names.size(), " names for ", n.outputs.size(), " results"), "one name for each");
+      fail(str_cat(names.size(), " names for ", n.outputs.size(), " results"), "one name for each");
     line_comment(n);
     due_arguments(s, false);
     int32_t id = s.g.add(std::move(n));
@@ -411,7 +413,7 @@ class Parser : internal::TextReader {
     try {
       n.outputs = n.op->infer({*n.op, n.attrs, in});
     } catch (const Error& e) {
-      internal::fail(e.code(), cat("parse_graph: line ", at, ": ", e.what()));
+      internal::fail(e.code(), str_cat("parse_graph: line ", at, ": ", e.what()));
     }
   }
 

@@ -49,7 +49,7 @@ std::string exact(double v) {
     uint64_t u = std::bit_cast<uint64_t>(v), quiet = std::bit_cast<uint64_t>(std::nan(""));
     if ((u & ~kSign) == (quiet & ~kSign)) return u & kSign ? "-nan" : "nan";
     auto end = std::to_chars(buf, buf + sizeof buf, u, 16).ptr;
-    return cat("nan(0x", std::string_view(buf, end - buf), ")");
+    return str_cat("nan(0x", std::string_view(buf, end - buf), ")");
   }
   if (std::isinf(v)) return v < 0 ? "-inf" : "inf";
   auto end = std::to_chars(buf, buf + sizeof buf, v).ptr;
@@ -66,8 +66,8 @@ bool is_identifier(std::string_view s) {
 }
 
 std::string value_name(const Graph& g, Value v) {
-  if (g.node(v).outputs.size() == 1) return cat('%', v.node);
-  return cat('%', v.node, '.', v.index);
+  if (g.node(v).outputs.size() == 1) return str_cat('%', v.node);
+  return str_cat('%', v.node, '.', v.index);
 }
 
 std::string_view base_name(std::string_view file) { return file.substr(file.find_last_of('/') + 1); }
@@ -113,15 +113,15 @@ uint64_t content_hash(const Tensor& t) {
 }
 
 void print_captured(std::string& out, const Tensor& t, size_t index) {
-  out += cat("captured t", index);
+  out += str_cat("captured t", index);
   if (!t.defined()) return void(out += " undefined");
-  out += cat(" ", t.type());
+  out += str_cat(" ", t.type());
   if (is_inline(t)) {
     out += " = " + elements(t);
   } else if (!t.is_traced() && t.device().type == DeviceType::kCpu) {
     char hash[17];
     auto end = std::to_chars(hash, hash + sizeof hash, content_hash(t), 16).ptr;
-    out += cat(" hash 0x", std::string_view(hash, end - hash));
+    out += str_cat(" hash 0x", std::string_view(hash, end - hash));
   }
 }
 
@@ -144,7 +144,7 @@ bool print_short(std::string& out, const Node& n) {
   const AttrValue* index = n.attrs.find("index");
   if (n.attrs.entries().size() != 1 || !std::holds_alternative<int64_t>(*index) || std::get<int64_t>(*index) < 0)
     return false;
-  out += cat(n.op == &cell_op ? " c" : " t", std::get<int64_t>(*index));
+  out += str_cat(n.op == &cell_op ? " c" : " t", std::get<int64_t>(*index));
   return true;
 }
 
@@ -157,12 +157,12 @@ void print_line_comment(std::string& out, const Node& n, size_t line_start) {
   if (n.line.line) {
     std::string_view file = base_name(n.line.file);
     bool plain = !file.empty() && file.find_first_of(" \t\n\"#:") == file.npos;
-    out += cat(' ', plain ? std::string(file) : quoted(file), ':', n.line.line);
+    out += str_cat(' ', plain ? std::string(file) : quoted(file), ':', n.line.line);
   }
   if (scope) {
     std::string_view s = n.scope;
     bool plain = s.find_first_of(" \t\n\r\"#:") == s.npos;
-    out += cat(' ', plain ? std::string(s) : quoted(s));
+    out += str_cat(' ', plain ? std::string(s) : quoted(s));
   }
 }
 
@@ -178,8 +178,8 @@ void print_node(std::string& out, const Graph& g, int32_t id, const std::string&
   out += indent;
   size_t line_start = out.size() - indent.size();
   int count = static_cast<int>(n.outputs.size());
-  for (int i = 0; i < count; ++i) out += cat(i ? ", " : "", value_name(g, {id, i}));
-  out += cat(count ? " = " : "", n.op->name);
+  for (int i = 0; i < count; ++i) out += str_cat(i ? ", " : "", value_name(g, {id, i}));
+  out += str_cat(count ? " = " : "", n.op->name);
   if (!print_short(out, n)) {
     for (size_t i = 0; i < n.inputs.size(); ++i) out += (i ? ", " : " ") + value_name(g, n.inputs[i]);
     if (!n.attrs.empty()) print_attrs(out, n.attrs, indent);
@@ -188,7 +188,7 @@ void print_node(std::string& out, const Graph& g, int32_t id, const std::string&
   if (n.backward) out += " backward";
   if (n.recomputed) out += " recomputed";
   if (count) out += " : ";
-  for (int i = 0; i < count; ++i) out += cat(i ? ", " : "", n.outputs[i]);
+  for (int i = 0; i < count; ++i) out += str_cat(i ? ", " : "", n.outputs[i]);
   size_t last_line = out.find_last_of('\n');
   if (last_line != out.npos && last_line >= line_start) line_start = last_line + 1;
   print_line_comment(out, n, line_start);
@@ -196,16 +196,16 @@ void print_node(std::string& out, const Graph& g, int32_t id, const std::string&
 }
 
 void print_graph(std::string& out, const Graph& g, const std::string& indent) {
-  out += cat("graph ", is_identifier(g.stage) ? g.stage : quoted(g.stage), " (");
+  out += str_cat("graph ", is_identifier(g.stage) ? g.stage : quoted(g.stage), " (");
   for (size_t i = 0; i < g.inputs.size(); ++i)
-    out += cat(i ? ", " : "", value_name(g, g.inputs[i]), ": ", g.type(g.inputs[i]));
+    out += str_cat(i ? ", " : "", value_name(g, g.inputs[i]), ": ", g.type(g.inputs[i]));
   out += ") {\n";
   std::string in = indent + "  ";
   for (size_t i = 0; i < g.cells.size(); ++i) {
     const Cell& c = *g.cells[i];
-    out += cat(in, "cell c", i, ' ', quoted(c.name), c.is_parameter ? " parameter" : " buffer");
+    out += str_cat(in, "cell c", i, ' ', quoted(c.name), c.is_parameter ? " parameter" : " buffer");
     if (c.is_parameter != c.requires_grad) out += c.is_parameter ? " frozen" : " requires_grad";
-    out += cat(' ', c.type, '\n');
+    out += str_cat(' ', c.type, '\n');
   }
   for (size_t i = 0; i < g.captured.size(); ++i) {
     out += in;
@@ -214,7 +214,7 @@ void print_graph(std::string& out, const Graph& g, const std::string& indent) {
   }
   for (int32_t i = 0; i < g.size(); ++i)
     if (!is_argument(g, i)) print_node(out, g, i, in);
-  for (const CellWrite& w : g.writes) out += cat(in, "write c", w.cell, ", ", value_name(g, w.value), '\n');
+  for (const CellWrite& w : g.writes) out += str_cat(in, "write c", w.cell, ", ", value_name(g, w.value), '\n');
   out += in + "return";
   for (size_t i = 0; i < g.outputs.size(); ++i) out += (i ? ", " : " ") + value_name(g, g.outputs[i]);
   out += '\n' + indent + "}";

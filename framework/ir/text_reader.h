@@ -51,7 +51,7 @@ class TextReader {
   }
   [[noreturn]] void fail(const std::string& need) const { fail(got(), need); }
   [[noreturn]] void fail(const std::string& got, const std::string& need) const {
-    weft::internal::fail(Code::kInvalidArgument, cat("parse_graph: line ", line_, ": got ", got, "; need ", need));
+    weft::internal::fail(Code::kInvalidArgument, str_cat("parse_graph: line ", line_, ": got ", got, "; need ", need));
   }
   static bool word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.'; }
 
@@ -69,7 +69,7 @@ class TextReader {
     return true;
   }
   void expect(char c) {
-    if (!take(c)) fail(cat("'", c, "'"));
+    if (!take(c)) fail(str_cat("'", c, "'"));
   }
   std::string_view word() {
     skip();
@@ -90,7 +90,7 @@ class TextReader {
     return true;
   }
   void keyword(std::string_view w) {
-    if (!take_word(w)) fail(cat("'", w, "'"));
+    if (!take_word(w)) fail(str_cat("'", w, "'"));
   }
 
   std::string string() {
@@ -143,7 +143,7 @@ class TextReader {
     int64_t i = integer();
     if (i >= 0 && i < static_cast<int64_t>(limit)) return i;
     pos_ = was;
-    fail(cat("the index of one of the ", limit, " ", what));
+    fail(str_cat("the index of one of the ", limit, " ", what));
   }
 
   using Number = std::variant<int64_t, double>;
@@ -169,7 +169,7 @@ class TextReader {
       pos_ = end - text_.data();
       expect(')');
       double v = std::bit_cast<double>(u);
-      if (v == v) fail(cat("0x... of a number"), "the bits of a NaN");
+      if (v == v) fail(str_cat("0x... of a number"), "the bits of a NaN");
       return v;
     }
     pos_ = was;

@@ -116,7 +116,7 @@ TEST(GraphText, LargeCapturedTensorsShowTheirHashAndReadAsZeros) {
 }
 
 TEST(GraphText, ErrorsNameLineGotAndNeed) {
-  auto body = [](const char* line) { return cat("graph captured (%0: f32[2]) {\n  ", line, "\n  return %0\n}\n"); };
+  auto body = [](const char* line) { return str_cat("graph captured (%0: f32[2]) {\n  ", line, "\n  return %0\n}\n"); };
   const std::pair<std::string, const char*> cases[] = {
       {"", "line 1: got the end of the text; need 'graph'"},
       {"graph captured (%0: f33[2]) {}", "line 1: got \"f33\"; need a dtype: f32 f64"},

@@ -23,7 +23,7 @@ DLDataType dl_dtype(DType t) {
     case kBool:
       return {kDLBool, bits, 1};
     default:
-      internal::fail(Code::kInvalidArgument, cat("to_dlpack: got dtype ", t, "; need one that DLPack 0.8 has"));
+      internal::fail(Code::kInvalidArgument, str_cat("to_dlpack: got dtype ", t, "; need one that DLPack 0.8 has"));
   }
 }
 
@@ -33,8 +33,8 @@ DType weft_dtype(DLDataType d) {
     DLDataType x = dl_dtype(t);
     if (x.code == d.code && x.bits == d.bits) return t;
   }
-  internal::fail(Code::kInvalidArgument, cat("from_dlpack: got dtype code ", int{d.code}, " of ", int{d.bits},
-                                             " bits; need f32, f64, bf16, f16, i64, i32, u8 or bool"));
+  internal::fail(Code::kInvalidArgument, str_cat("from_dlpack: got dtype code ", int{d.code}, " of ", int{d.bits},
+                                                 " bits; need f32, f64, bf16, f16, i64, i32, u8 or bool"));
 }
 
 /// What a capsule made here holds on to.

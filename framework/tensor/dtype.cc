@@ -18,7 +18,7 @@ DType parse_dtype(std::string_view name) {
   for (int i = 0; i < kNumDTypes; ++i)
     if (name == kNames[i]) return static_cast<DType>(i);
   internal::fail(Code::kInvalidArgument,
-                 cat("unknown dtype '", name, "'; need one of f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2"));
+                 str_cat("unknown dtype '", name, "'; need one of f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2"));
 }
 
 DType promote(DType a, DType b) {

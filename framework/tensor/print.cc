@@ -159,7 +159,7 @@ class Printer {
 
 std::string size_suffix(const Shape& shape) {
   std::string s = "size=(";
-  for (int i = 0; i < shape.size(); ++i) s += cat(i ? ", " : "", shape[i]);
+  for (int i = 0; i < shape.size(); ++i) s += str_cat(i ? ", " : "", shape[i]);
   return s + (shape.size() == 1 ? ",)" : ")");
 }
 
@@ -168,18 +168,18 @@ std::string size_suffix(const Shape& shape) {
 std::string Tensor::to_string() const {
   if (!defined()) return "Tensor(undefined)";
   const TensorImpl& impl = get();
-  if (impl.trace) return cat("Tensor(traced ", impl.type, ")");
-  if (device().type == DeviceType::kMeta) return cat("Tensor(meta ", dtype(), shape(), ")");
+  if (impl.trace) return str_cat("Tensor(traced ", impl.type, ")");
+  if (device().type == DeviceType::kMeta) return str_cat("Tensor(meta ", dtype(), shape(), ")");
 
   std::string text = "tensor(";
   std::vector<std::string> suffixes;
-  if (device() != Device::cpu()) suffixes.push_back(cat("device='", device(), "'"));
+  if (device() != Device::cpu()) suffixes.push_back(str_cat("device='", device(), "'"));
   if (numel() == 0) {
     if (dim() != 1) suffixes.push_back(size_suffix(shape()));
-    if (dtype() != kFloat32) suffixes.push_back(cat("dtype=", dtype()));
+    if (dtype() != kFloat32) suffixes.push_back(str_cat("dtype=", dtype()));
     text += "[]";
   } else {
-    if (dtype() != kFloat32 && dtype() != kInt64 && dtype() != kBool) suffixes.push_back(cat("dtype=", dtype()));
+    if (dtype() != kFloat32 && dtype() != kInt64 && dtype() != kBool) suffixes.push_back(str_cat("dtype=", dtype()));
     text += Printer(internal::on_host(*this).view_for_kernel()).text();
   }
   if (impl.grad) suffixes.push_back("requires_grad=True");

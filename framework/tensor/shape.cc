@@ -2,7 +2,7 @@
 
 namespace weft {
 
-std::string Shape::to_string() const { return cat(std::span<const int64_t>(*this)); }
+std::string Shape::to_string() const { return str_cat(std::span<const int64_t>(*this)); }
 
 Shape contiguous_strides(const Shape& shape) {
   Shape s = shape;

@@ -17,9 +17,9 @@ namespace weft {
 std::string Device::to_string() const {
   switch (type) {
     case DeviceType::kCpu:
-      return index == 0 ? "cpu" : cat("cpu:", index);
+      return index == 0 ? "cpu" : str_cat("cpu:", index);
     case DeviceType::kCuda:
-      return cat("cuda:", index);
+      return str_cat("cuda:", index);
     case DeviceType::kMeta:
       return "meta";
   }
@@ -27,8 +27,8 @@ std::string Device::to_string() const {
 }
 
 std::string MemoryStats::to_string() const {
-  return cat("live ", live, " B, peak ", peak, " B, cached ", cached, " B, ", allocations, " allocations (",
-             system_allocations, " from the system)");
+  return str_cat("live ", live, " B, peak ", peak, " B, cached ", cached, " B, ", allocations, " allocations (",
+                 system_allocations, " from the system)");
 }
 
 namespace {
@@ -144,8 +144,8 @@ class CpuAllocator final : public Allocator {
 
   [[noreturn]] void out_of_memory(int64_t bytes, const char* why) WEFT_REQUIRES(mutex_) {
     internal::fail(Code::kResourceExhausted,
-                   cat("out of memory on ", device_, ": asked for ", bytes, " bytes; live ", stats_.live, ", cached ",
-                       stats_.cached, ", limit ", limit_, "; ", why));
+                   str_cat("out of memory on ", device_, ": asked for ", bytes, " bytes; live ", stats_.live,
+                           ", cached ", stats_.cached, ", limit ", limit_, "; ", why));
   }
 
   const Device device_;

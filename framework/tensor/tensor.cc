@@ -5,7 +5,7 @@
 namespace weft {
 
 std::string TensorType::to_string() const {
-  return device == Device::cpu() ? cat(dtype, shape) : cat(dtype, shape, "@", device);
+  return device == Device::cpu() ? str_cat(dtype, shape) : str_cat(dtype, shape, "@", device);
 }
 
 namespace {

@@ -154,8 +154,8 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
                                        << ": got " << g[worst] << ", need " << w << " +- " << bound[worst] << " (error "
                                        << std::fabs(g[worst] - w) << " = " << worst_ratio << " bounds"
                                        << (is_floating(got.dtype())
-                                               ? cat(", about ", static_cast<double>(std::fabs(g[worst] - w) / ulp),
-                                                     " ulp")
+                                               ? str_cat(", about ", static_cast<double>(std::fabs(g[worst] - w) / ulp),
+                                                         " ulp")
                                                : "")
                                        << ")";
 }

@@ -137,7 +137,7 @@ std::vector<Tensor> analytic(const TensorFn& fn, const std::vector<Tensor>& inpu
       if (!ok)
         return ::testing::AssertionFailure()
                << "operand " << wrt[k] << " " << x.type().to_string()
-               << (all ? ", random direction" : cat(", element ", at)) << ": grad gives " << want
+               << (all ? ", random direction" : str_cat(", element ", at)) << ": grad gives " << want
                << ", central differences " << fine << " +- " << bound << (options.captured ? " (captured)" : "");
     }
   }

@@ -85,14 +85,14 @@ TokenDataset keep_as_shards(const std::vector<io::MappedFile>& files, const Toke
   int64_t total = 0, done = 0;
   for (const io::MappedFile& f : files) total += f.size();
   io::Checksum key;
-  key.update(cat(tokenizer.name(), "\n", tokenizer.vocab_size(), "\n", options.shard_tokens, "\n"));
+  key.update(str_cat(tokenizer.name(), "\n", tokenizer.vocab_size(), "\n", options.shard_tokens, "\n"));
   for (const io::MappedFile& f : files) {
     f.advise(io::MappedFile::Advice::kSequential);
-    key.update(cat(f.size(), "\n"));
+    key.update(str_cat(f.size(), "\n"));
     key.update(f.bytes());
   }
   std::string cache = options.cache_folder.empty() ? default_cache_folder() : options.cache_folder;
-  std::string folder = cat(cache, "/", io::hex64(key.value()));
+  std::string folder = str_cat(cache, "/", io::hex64(key.value()));
   TokenDataset out;
   if (open_kept(folder, &out)) return out;
 
@@ -140,9 +140,9 @@ void check_tokenizer(const TokenDataset& data, const std::string& path, const To
 }  // namespace
 
 std::string default_cache_folder() {
-  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return cat(cache, "/weft/data");
-  if (const char* home = std::getenv("HOME"); home && *home == '/') return cat(home, "/.cache/weft/data");
-  return cat(std::filesystem::temp_directory_path().string(), "/weft/data");
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache && *cache == '/') return str_cat(cache, "/weft/data");
+  if (const char* home = std::getenv("HOME"); home && *home == '/') return str_cat(home, "/.cache/weft/data");
+  return str_cat(std::filesystem::temp_directory_path().string(), "/weft/data");
 }
 
 TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::string_view what) {

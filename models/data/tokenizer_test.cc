@@ -29,7 +29,7 @@ TEST(ByteTokenizer, RefusesOtherIds) {
       ByteTokenizer().decode(std::vector<int32_t>{65, bad});
       FAIL();
     } catch (const Error& e) {
-      EXPECT_EQ(std::string(e.what()), cat("decode: got token ", bad, "; need 0 to 255"));
+      EXPECT_EQ(std::string(e.what()), str_cat("decode: got token ", bad, "; need 0 to 255"));
     }
   }
   EXPECT_THROW(make_tokenizer("words"), Error);

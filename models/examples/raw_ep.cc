@@ -119,7 +119,7 @@ int main(int argc, char** argv) try {
   for (size_t i = 0; i < 5; ++i) std::printf(" %s %.1e", names[i], difference(got[i], want[i]));
   std::printf("\n");
   for (const dist::CollectiveSum& c : step.plan().totals())
-    std::printf("%-14s  %-8s %8ld %12ld   planned\n", cat(c.kind).c_str(), c.axes.c_str(), c.count, c.bytes);
+    std::printf("%-14s  %-8s %8ld %12ld   planned\n", str_cat(c.kind).c_str(), c.axes.c_str(), c.count, c.bytes);
 } catch (const Error& e) {
   std::fprintf(stderr, "%s\n", e.what());
   return 1;

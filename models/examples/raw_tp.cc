@@ -94,8 +94,8 @@ std::string compiled(const Layer& layer, int ranks, const Tensor& x, const Tenso
   }
   text += "\n";
   for (const dist::CollectiveSum& c : step.plan().totals()) {
-    std::snprintf(line, sizeof line, "%-14s  %-8s %8ld %12ld   planned\n", cat(c.kind).c_str(), c.axes.c_str(), c.count,
-                  c.bytes);
+    std::snprintf(line, sizeof line, "%-14s  %-8s %8ld %12ld   planned\n", str_cat(c.kind).c_str(), c.axes.c_str(),
+                  c.count, c.bytes);
     text += line;
   }
   return text + "\n";

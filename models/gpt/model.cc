@@ -46,7 +46,7 @@ Model::Model(const Config& c)
 Tensor Model::forward(const Tensor& tokens_BT, const Tensor& positions_TD, const nn::AttentionContext& context) const {
   Tensor x_BTD = drop_(in_compute_dtype(tok_(tokens_BT) + positions_TD));
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    NameScope scope(cat("blocks.", i).c_str());
+    NameScope scope(str_cat("blocks.", i).c_str());
     x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
   }
   x_BTD = norm_(x_BTD);

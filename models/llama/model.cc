@@ -44,7 +44,7 @@ RopeTables Model::rope(const Tensor& positions) const {
 Tensor Model::forward(const Tensor& tokens_BT, const nn::AttentionContext& context) const {
   Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    NameScope scope(cat("blocks.", i).c_str());
+    NameScope scope(str_cat("blocks.", i).c_str());
     x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
   }
   x_BTD = norm_(x_BTD);

@@ -73,7 +73,7 @@ Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::ve
   if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), {.theta = config_.rope_theta});
   x_BTD = in_compute_dtype(x_BTD);
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    NameScope scope(cat("blocks.", i).c_str());
+    NameScope scope(str_cat("blocks.", i).c_str());
     x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i), routed);
   }
   if (cache) cache->advance(T);

@@ -37,7 +37,7 @@ void parse(const std::string& field, const std::string& text, bool& out) {
 
 void fail_unknown(const ConfigMap& map, const ConfigMap& known) {
   std::string names;
-  for (const auto& [name, value] : known) names += cat(names.empty() ? "" : ", ", name);
+  for (const auto& [name, value] : known) names += str_cat(names.empty() ? "" : ", ", name);
   for (const auto& [name, value] : map)
     WEFT_CHECK(known.count(name), "config: no field '", name, "'; there are ", names);
   WEFT_BUG_IF(true, "fail_unknown called for a known map");

@@ -16,8 +16,8 @@ KvCache::KvCache(const KvCacheShape& s) : position(zeros_buffer({}, kInt64)), ca
   const Shape shape{s.batch, s.kv_heads, s.capacity, s.head_dim};
   for (int64_t i = 0; i < s.layers; ++i) {
     layers.push_back({zeros_buffer(shape, s.dtype), zeros_buffer(shape, s.dtype)});
-    layers.back().keys.set_name(cat("cache.", i, ".keys"));
-    layers.back().values.set_name(cat("cache.", i, ".values"));
+    layers.back().keys.set_name(str_cat("cache.", i, ".keys"));
+    layers.back().values.set_name(str_cat("cache.", i, ".values"));
     layers.back().keys.convert(s.device);
     layers.back().values.convert(s.device);
   }

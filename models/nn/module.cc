@@ -118,7 +118,7 @@ std::string nearest(const std::string& name, const std::vector<std::string>& can
   int64_t best_distance = static_cast<int64_t>(name.size()) / 2 + 1;
   for (const std::string& c : candidates)
     if (int64_t d = edit_distance(name, c); d < best_distance) best = &c, best_distance = d;
-  return best ? cat(" (nearest there: '", *best, "')") : "";
+  return best ? str_cat(" (nearest there: '", *best, "')") : "";
 }
 
 // "2 missing: 'a' (nearest there: 'b'), 'c'" for the first few names.
@@ -126,9 +126,9 @@ void append_names(std::string& text, const char* what, const std::vector<std::st
                   const std::vector<std::string>& candidates) {
   constexpr size_t kShown = 8;
   if (names.empty()) return;
-  text += cat(text.empty() ? "" : "; ", names.size(), " ", what, ": ");
+  text += str_cat(text.empty() ? "" : "; ", names.size(), " ", what, ": ");
   for (size_t i = 0; i < std::min(names.size(), kShown); ++i)
-    text += cat(i ? ", '" : "'", names[i], "'", nearest(names[i], candidates));
+    text += str_cat(i ? ", '" : "'", names[i], "'", nearest(names[i], candidates));
   if (names.size() > kShown) text += ", ...";
 }
 
@@ -144,7 +144,8 @@ void Module::load_state_dict(const StateDict& values, bool strict) const {
     if (it == values.end()) {
       missing.push_back(name);
     } else if (it->second.shape() != cell.shape()) {
-      shapes += cat(shapes.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
+      shapes +=
+          str_cat(shapes.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
     } else {
       writes.emplace_back(cell, &it->second);
     }

@@ -35,13 +35,13 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double wei
     for (const Parameter& p : group.params) {
       for (const Slot& other : slots_)
         WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice");
-      const std::string name = p.name().empty() ? cat("param", slots_.size()) : p.name();
+      const std::string name = p.name().empty() ? str_cat("param", slots_.size()) : p.name();
       Slot slot{.param = p, .weight_decay = group.weight_decay.value_or(weight_decay), .lr_scale = group.lr_scale};
       const TensorType type{.dtype = arithmetic(p.dtype()), .device = p.type().device, .shape = p.shape()};
       for (const std::string& state : state_names)
         slot.state.emplace_back(
             type, [&] { return zeros(type.shape, {.dtype = type.dtype, .device = type.device}); },
-            cat(name, ".", state));
+            str_cat(name, ".", state));
       slots_.push_back(std::move(slot));
     }
   }
@@ -109,19 +109,19 @@ void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values) con
   for (const auto& [name, cell] : cells) {
     auto it = values.find(name);
     if (it == values.end()) {
-      problems += cat(problems.empty() ? "" : ", ", "'", name, "' is missing");
+      problems += str_cat(problems.empty() ? "" : ", ", "'", name, "' is missing");
       continue;
     }
     ++found;
     if (it->second.shape() != cell.shape())
       problems +=
-          cat(problems.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
+          str_cat(problems.empty() ? "" : ", ", "'", name, "' has shape ", it->second.shape(), ", need ", cell.shape());
   }
   if (found < values.size()) {
     for (const auto& [name, value] : values) {
       bool known = false;
       for (const auto& [own, cell] : cells) known |= own == name;
-      if (!known) problems += cat(problems.empty() ? "" : ", ", "'", name, "' is unexpected");
+      if (!known) problems += str_cat(problems.empty() ? "" : ", ", "'", name, "' is unexpected");
     }
   }
   WEFT_CHECK(problems.empty(), "load_state_dict: optimiser state: ", problems);

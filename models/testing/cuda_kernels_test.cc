@@ -8,7 +8,7 @@
 #include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/print/cuda_case.h"
 #include "compiler/targets/cuda/print/traffic.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"
 #include "models/moe/config.h"
@@ -36,7 +36,7 @@ std::vector<CudaCase> kernels_of_step(nn::LanguageModel& model, const Tensor& to
   for (const internal::FusedKernel* k : internal::kernels_of(internal::current_entry(*step.core(), "test").plan)) {
     CudaCase c;
     c.low = k->lowered();
-    c.name = cat(c.low.kernel.name, " ", cases.size());
+    c.name = str_cat(c.low.kernel.name, " ", cases.size());
     c.extremes = false;
     c.seed = static_cast<int>(cases.size()) + 1;
     for (const StridedView& v : k->in()) {
@@ -95,7 +95,7 @@ TEST(CudaKernels, OfMeasuredModelsCompile) {
     const auto model = family->make(family->preset(preset));
     const Tensor tokens = randint(0, 96, {2, 256});
     for (const CudaCase& c : kernels_of_step(*model, tokens, tokens, kBFloat16))
-      for (const cuda::CudaLaunch& l : cuda::plan_of(c, cat("k", kernels.size())).launches)
+      for (const cuda::CudaLaunch& l : cuda::plan_of(c, str_cat("k", kernels.size())).launches)
         if (seen.insert(l.key).second) kernels.push_back(l.kernel);
   }
   if (std::getenv("WEFT_SHOW"))

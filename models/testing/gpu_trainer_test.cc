@@ -77,7 +77,7 @@ void expect_same_run(const std::string& name, const nn::ModelFamily& family, con
   EXPECT_EQ(plain(cuda + ".jsonl"), plain(cpu + ".jsonl"));
   for (const int step : saved)
     for (const char* file : {"model", "optimizer"}) {
-      const std::string at = cat("/step_", step, "/", file, ".safetensors");
+      const std::string at = str_cat("/step_", step, "/", file, ".safetensors");
       EXPECT_FALSE(read(cpu + at).empty()) << at;
       EXPECT_TRUE(read(cuda + at) == read(cpu + at)) << at;
     }
@@ -156,7 +156,8 @@ TEST_F(GpuTrainer, NothingIsSavedAfterAFault) {
   EXPECT_NE(found.find("/fault/step_3 was not written: cuda: "), std::string::npos) << found;
   EXPECT_EQ(
       error_of(save(w)),
-      cat(dir, "/step_3 was not written: cell 'w' was torn by a step that failed half-way; load a checkpoint first"));
+      str_cat(dir,
+              "/step_3 was not written: cell 'w' was torn by a step that failed half-way; load a checkpoint first"));
   EXPECT_NE(error_of(save(unused)).find("/fault/step_3 was not written: cuda: "), std::string::npos);
   EXPECT_FALSE(io::exists(dir));
   gpu.driver().take_complaints();
@@ -166,7 +167,7 @@ TEST_F(GpuTrainer, ASteadyStepWaitsForThePreviousOneAlone) {
   internal::HostKernelsGpu gpu;
   std::map<std::string, int> calls[2];
   for (const int more : {0, 1}) {
-    train::TrainOptions o = options(cat("steady", more), "cuda");
+    train::TrainOptions o = options(str_cat("steady", more), "cuda");
     o.steps = more ? 10 : 6;
     o.eval_every = 0;
     o.checkpoint_every = "0";

@@ -91,7 +91,7 @@ TEST_P(MemoryBudget, IsKeptWithTheSameBits) {
     EXPECT_EQ(run.stats.measured_peak_bytes, run.stats.planned_peak_bytes);
     EXPECT_EQ(run.report.find("computed again") != run.report.npos, budget < peak) << run.report;
     last = run.stats.planned_peak_bytes;
-    expect_same(free, run, cat("budget ", budget));
+    expect_same(free, run, str_cat("budget ", budget));
     if (HasFailure()) return;
   }
 }

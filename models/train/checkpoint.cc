@@ -62,14 +62,14 @@ std::map<std::string, std::string> to_map(const io::Json& j, const std::string& 
 
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep) {
-  const std::string path = cat(dir, "/step_", state.step);
+  const std::string path = str_cat(dir, "/step_", state.step);
   std::vector<Tensor> alive;
   std::vector<io::NamedView> model_views, optimizer_views;
   try {
     model_views = views(model, &alive);
     optimizer_views = views(optimizer, &alive);
   } catch (const Error& e) {
-    throw Error(e.code(), cat(path, " was not written: ", e.what()));
+    throw Error(e.code(), str_cat(path, " was not written: ", e.what()));
   }
   io::make_folders(dir);
   io::remove_leftovers(dir);
@@ -94,14 +94,14 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
   if (keep > 0) {
     std::vector<int64_t> steps = steps_in(dir);
     for (size_t i = 0; i + keep < steps.size(); ++i)
-      if (steps[i] != state.step) io::remove_all(cat(dir, "/step_", steps[i]));
+      if (steps[i] != state.step) io::remove_all(str_cat(dir, "/step_", steps[i]));
   }
   return path;
 }
 
 std::string latest_checkpoint(const std::string& dir) {
   std::vector<int64_t> steps = steps_in(dir);
-  return steps.empty() ? "" : cat(dir, "/step_", steps.back());
+  return steps.empty() ? "" : str_cat(dir, "/step_", steps.back());
 }
 
 std::string find_checkpoint(const std::string& path) {

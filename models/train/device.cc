@@ -17,12 +17,12 @@ Device parse_device(const std::string& name) {
     auto r = std::from_chars(begin, end, index);
     known = r.ec == std::errc() && r.ptr == end && index >= 0;
   }
-  if (!known) usage_error(cat("--device: got '", name, "'; need cpu, cuda or cuda:N"));
+  if (!known) usage_error(str_cat("--device: got '", name, "'; need cpu, cuda or cuda:N"));
   const cuda::Availability& cuda = cuda::availability();
-  if (!cuda.ok) usage_error(cat("--device ", name, ": ", cuda.why));
+  if (!cuda.ok) usage_error(str_cat("--device ", name, ": ", cuda.why));
   if (index >= cuda.devices)
-    usage_error(cat("--device ", name, ": this machine has ", cuda.devices,
-                    cuda.devices == 1 ? " GPU; need cuda" : " GPUs; need an index below that"));
+    usage_error(str_cat("--device ", name, ": this machine has ", cuda.devices,
+                        cuda.devices == 1 ? " GPU; need cuda" : " GPUs; need an index below that"));
   return Device::cuda(index);
 }
 

@@ -27,9 +27,9 @@ ABSL_FLAG(int64_t, threads, 0, "threads; 0: all cores");
 namespace weft::train {
 
 int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
-  const std::string summary = cat("Writes text with a ", family.name, " model.");
+  const std::string summary = str_cat("Writes text with a ", family.name, " model.");
   return run_program(argc, argv, summary.c_str(), [&](const std::vector<std::string>& rest) {
-    if (!rest.empty()) usage_error(cat("unexpected argument '", rest[0], "'; --help lists the flags"));
+    if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
     SampleOptions o{.max_new_tokens = absl::GetFlag(FLAGS_max_new_tokens),
                     .temperature = absl::GetFlag(FLAGS_temperature),
                     .top_k = absl::GetFlag(FLAGS_top_k),
@@ -39,12 +39,12 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
     if (absl::GetFlag(FLAGS_checkpoint).empty())
       usage_error("--checkpoint is needed: a folder that a train program wrote");
     if (prompt.empty()) usage_error("--prompt: got an empty text; need at least one character");
-    if (o.max_new_tokens < 0) usage_error(cat("--max_new_tokens: got ", o.max_new_tokens, "; need 0 or more"));
-    if (!(o.temperature >= 0)) usage_error(cat("--temperature: got ", o.temperature, "; need 0 or more"));
-    if (o.top_k < 0) usage_error(cat("--top_k: got ", o.top_k, "; need 0 or more"));
-    if (!(o.top_p > 0 && o.top_p <= 1)) usage_error(cat("--top_p: got ", o.top_p, "; need above 0 and at most 1"));
+    if (o.max_new_tokens < 0) usage_error(str_cat("--max_new_tokens: got ", o.max_new_tokens, "; need 0 or more"));
+    if (!(o.temperature >= 0)) usage_error(str_cat("--temperature: got ", o.temperature, "; need 0 or more"));
+    if (o.top_k < 0) usage_error(str_cat("--top_k: got ", o.top_k, "; need 0 or more"));
+    if (!(o.top_p > 0 && o.top_p <= 1)) usage_error(str_cat("--top_p: got ", o.top_p, "; need above 0 and at most 1"));
     const int64_t threads = absl::GetFlag(FLAGS_threads);
-    if (threads < 0) usage_error(cat("--threads: got ", threads, "; need 0 or more"));
+    if (threads < 0) usage_error(str_cat("--threads: got ", threads, "; need 0 or more"));
     if (threads > 0) set_num_threads(static_cast<int>(threads));
     LoadedModel m =
         load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_device));

@@ -10,7 +10,7 @@ namespace weft::train {
 LoadedModel load_model(const nn::ModelFamily& family, const std::string& checkpoint, const std::string& dtype,
                        const std::string& device) {
   if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
-    usage_error(cat("--dtype: got '", dtype, "'; need f32, bf16 or f16"));
+    usage_error(str_cat("--dtype: got '", dtype, "'; need f32, bf16 or f16"));
   const Device where = parse_device(device);
   const std::string folder = find_checkpoint(io::resolve_path(checkpoint));
   TrainState state = read_state(folder);

@@ -45,16 +45,16 @@ std::vector<int32_t> read_ids(const std::string& path) {
 
 int score_main(int argc, char** argv, const nn::ModelFamily& family) {
   const std::string summary =
-      cat("Loss, perplexity and the log-probability of each token of a text under a ", family.name, " model.");
+      str_cat("Loss, perplexity and the log-probability of each token of a text under a ", family.name, " model.");
   return run_program(argc, argv, summary.c_str(), [&](const std::vector<std::string>& rest) {
-    if (!rest.empty()) usage_error(cat("unexpected argument '", rest[0], "'; --help lists the flags"));
+    if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
     const std::string text = absl::GetFlag(FLAGS_text), tokens = absl::GetFlag(FLAGS_tokens),
                       out = absl::GetFlag(FLAGS_out);
     if (absl::GetFlag(FLAGS_checkpoint).empty())
       usage_error("--checkpoint is needed: a folder that a train program wrote");
     if (text.empty() == tokens.empty()) usage_error("need one of --text FILE and --tokens FILE");
     const int64_t threads = absl::GetFlag(FLAGS_threads);
-    if (threads < 0) usage_error(cat("--threads: got ", threads, "; need 0 or more"));
+    if (threads < 0) usage_error(str_cat("--threads: got ", threads, "; need 0 or more"));
     if (threads > 0) set_num_threads(static_cast<int>(threads));
     LoadedModel m =
         load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_device));

@@ -66,9 +66,9 @@ ABSL_FLAG(int64_t, sample, -1, "tokens of text to write at the end; 0: none; -1:
 namespace weft::train {
 
 int train_main(int argc, char** argv, const nn::ModelFamily& family) {
-  const std::string summary = cat("Trains a ", family.name, " language model.");
+  const std::string summary = str_cat("Trains a ", family.name, " language model.");
   return run_program(argc, argv, summary.c_str(), [&](const std::vector<std::string>& rest) {
-    if (!rest.empty()) usage_error(cat("unexpected argument '", rest[0], "'; --help lists the flags"));
+    if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
     if (absl::GetFlag(FLAGS_config) == "list") {
       for (const std::string& name : family.presets)
         std::printf("%s%s\n", name.c_str(), name == family.default_preset ? "  (the default)" : "");
@@ -110,7 +110,7 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     o.resume = absl::GetFlag(FLAGS_resume);
     o.metrics = absl::GetFlag(FLAGS_metrics);
     const int64_t seed = absl::GetFlag(FLAGS_seed);
-    if (seed < 0) usage_error(cat("--seed: got ", seed, "; need 0 or more"));
+    if (seed < 0) usage_error(str_cat("--seed: got ", seed, "; need 0 or more"));
     o.seed = static_cast<uint64_t>(seed);
     o.threads = absl::GetFlag(FLAGS_threads);
     o.sample_tokens = absl::GetFlag(FLAGS_sample);

@@ -70,7 +70,7 @@ double measured_gemm_rate(DType dtype, Device device) {
 }
 
 void check(const char* flag, bool ok, const std::string& got, const char* need) {
-  if (!ok) usage_error(cat("--", flag, ": got ", got, "; need ", need));
+  if (!ok) usage_error(str_cat("--", flag, ": got ", got, "; need ", need));
 }
 
 // Everything a flag may leave open, settled and checked.
@@ -97,21 +97,21 @@ void check_batch(const Plan& p, const TrainOptions& o) {
     dist::plan([](const Tensor& ids) { return sum(ids); }, how,
                zeros({o.batch_size / o.grad_accum, length}, {.dtype = kInt32}));
   } catch (const Error& e) {
-    usage_error(cat("--", e.what()));
+    usage_error(str_cat("--", e.what()));
   }
 }
 
 // --plan and --mesh, and what only means something with them.
 void settle_mesh(Plan& p, const TrainOptions& o) {
-  check("ranks", o.ranks == "threads", cat("'", o.ranks, "'"), "threads");
+  check("ranks", o.ranks == "threads", str_cat("'", o.ranks, "'"), "threads");
   check("zero", o.zero >= -1 && o.zero <= 3, std::to_string(o.zero), "a stage from 0 to 3");
-  check("cp", std::ranges::count(dist::kCpKinds, o.cp), cat("'", o.cp, "'"), "allgather, ring or ulysses");
-  check("cp_layout", std::ranges::count(dist::kCpLayouts, o.cp_layout), cat("'", o.cp_layout, "'"),
+  check("cp", std::ranges::count(dist::kCpKinds, o.cp), str_cat("'", o.cp, "'"), "allgather, ring or ulysses");
+  check("cp_layout", std::ranges::count(dist::kCpLayouts, o.cp_layout), str_cat("'", o.cp_layout, "'"),
         "auto, contiguous, headtail or documents");
   try {
     p.mesh = dist::Mesh::parse(o.mesh);
   } catch (const Error& e) {
-    usage_error(cat("--mesh: ", e.what()));
+    usage_error(str_cat("--mesh: ", e.what()));
   }
   p.placements.zero = static_cast<int>(o.zero);
   p.placements.cp = o.cp;
@@ -120,16 +120,16 @@ void settle_mesh(Plan& p, const TrainOptions& o) {
   if (!o.plan.empty()) {
     const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
     if (!o.mesh.empty() && !(p.mesh == saved.mesh))
-      usage_error(cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(),
-                      ", which needs no --mesh"));
+      usage_error(str_cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(),
+                          ", which needs no --mesh"));
     check("zero", o.zero < 0 || o.zero == saved.plan.zero, std::to_string(o.zero),
-          cat("none: --plan ", o.plan, " has stage ", saved.plan.zero).c_str());
+          str_cat("none: --plan ", o.plan, " has stage ", saved.plan.zero).c_str());
     check("cp_layout", o.cp_layout == "auto" || o.cp_layout == saved.plan.cp_layout, o.cp_layout,
-          cat("none: --plan ", o.plan, " has ", saved.plan.cp_layout).c_str());
+          str_cat("none: --plan ", o.plan, " has ", saved.plan.cp_layout).c_str());
     check("sequence", o.sequence || !saved.plan.sequence, "false",
-          cat("none: --plan ", o.plan, " has sequence on").c_str());
+          str_cat("none: --plan ", o.plan, " has sequence on").c_str());
     check("cp", o.cp == "allgather" || o.cp == saved.plan.cp, o.cp,
-          cat("none: --plan ", o.plan, " has ", saved.plan.cp).c_str());
+          str_cat("none: --plan ", o.plan, " has ", saved.plan.cp).c_str());
     p.mesh = saved.mesh;
     p.placements = saved.plan;
     p.saved_hash = saved.hash;
@@ -144,14 +144,14 @@ void settle_mesh(Plan& p, const TrainOptions& o) {
   try {
     dist::parse_forbid(p.mesh, o.forbid);
   } catch (const Error& e) {
-    usage_error(cat("--", e.what()));
+    usage_error(str_cat("--", e.what()));
   }
 }
 
 std::string pick_folder(const std::string& base, bool resume) {
   std::string found = base;
   for (int n = 2; !latest_checkpoint(found).empty(); ++n) {
-    std::string next = cat(base, "-", n);
+    std::string next = str_cat(base, "-", n);
     if (resume && latest_checkpoint(next).empty()) break;
     found = next;
   }
@@ -163,7 +163,7 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   p.on_text = o.data != "synthetic";
   p.config_name = o.config.empty() ? family.default_preset : o.config;
   if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
-    usage_error(cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
+    usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
   p.config = family.preset(p.config_name);
   const bool own = p.config_name == family.default_preset;
   if (o.steps == 0) o.steps = own ? 600 : 200;
@@ -172,7 +172,7 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("steps", o.steps > 0, std::to_string(o.steps), "more than 0");
   check("batch_size", o.batch_size > 0, std::to_string(o.batch_size), "more than 0");
   check("seq_len", o.seq_len >= 0, std::to_string(o.seq_len), "more than 0");
-  check("lr", o.lr > 0 && std::isfinite(o.lr), cat(o.lr), "a number above 0");
+  check("lr", o.lr > 0 && std::isfinite(o.lr), str_cat(o.lr), "a number above 0");
   if (o.warmup < 0) o.warmup = std::max<int64_t>(1, o.steps / 20);
   if (o.eval_every < 0) o.eval_every = p.on_text ? std::max<int64_t>(1, o.steps / 4) : 0;
   if (o.sample_tokens < 0) o.sample_tokens = p.on_text ? 400 : 0;
@@ -181,8 +181,9 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("keep", o.keep >= 0, std::to_string(o.keep), "0 or more");
   check("threads", o.threads >= 0, std::to_string(o.threads), "0 or more");
   check("memory_budget", o.memory_budget >= 0, std::to_string(o.memory_budget), "0 or more bytes");
-  check("numerics", o.numerics == "fast" || o.numerics == "eager", cat("'", o.numerics, "'"), "fast or eager");
-  check("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", cat("'", o.dtype, "'"), "f32, bf16 or f16");
+  check("numerics", o.numerics == "fast" || o.numerics == "eager", str_cat("'", o.numerics, "'"), "fast or eager");
+  check("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", str_cat("'", o.dtype, "'"),
+        "f32, bf16 or f16");
   check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false",
         "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
@@ -198,15 +199,15 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
     const char* end = o.checkpoint_every.data() + o.checkpoint_every.size();
     auto r = std::from_chars(o.checkpoint_every.data(), end, p.checkpoint_every);
     check("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
-          cat("'", o.checkpoint_every, "'"), "a number of steps, 0 or auto");
+          str_cat("'", o.checkpoint_every, "'"), "a number of steps, 0 or auto");
   }
   if (o.checkpoint_dir.empty()) {
-    p.dir = pick_folder(io::resolve_path(cat("runs/", family.name, "-", p.config_name)), o.resume);
+    p.dir = pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", p.config_name)), o.resume);
   } else {
     p.dir = io::resolve_path(o.checkpoint_dir);
     if (!o.resume && p.checkpoint_every != 0 && !latest_checkpoint(p.dir).empty())
-      usage_error(cat("--checkpoint_dir: ", p.dir,
-                      " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
+      usage_error(str_cat("--checkpoint_dir: ", p.dir,
+                          " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
   }
   return p;
 }
@@ -222,11 +223,11 @@ class Trainer {
     if (plan_.dtype != kFloat32) model_->set_compute_dtype(plan_.dtype);
     if (options_.seq_len == 0) options_.seq_len = std::min<int64_t>(model_->context(), 256);
     check("seq_len", options_.seq_len <= model_->context(), std::to_string(options_.seq_len),
-          cat("at most the model's context of ", model_->context()).c_str());
+          str_cat("at most the model's context of ", model_->context()).c_str());
     tokenizer_ = data::make_tokenizer("bytes");
     if (plan_.on_text && model_->vocab() < tokenizer_->vocab_size())
-      usage_error(cat("--config: '", plan_.config_name, "' knows ", model_->vocab(), " tokens and text needs ",
-                      tokenizer_->vocab_size(), "; use --data synthetic or another configuration"));
+      usage_error(str_cat("--config: '", plan_.config_name, "' knows ", model_->vocab(), " tokens and text needs ",
+                          tokenizer_->vocab_size(), "; use --data synthetic or another configuration"));
     const std::string path = options_.data.empty() || !plan_.on_text ? options_.data : io::resolve_path(options_.data);
     split_ = data::open_data(path, *tokenizer_, model_->vocab(), options_.seed).split(options_.seq_len);
     loader_.emplace(split_.train, data::LoaderOptions{options_.batch_size, options_.seq_len, options_.seed});
@@ -270,10 +271,10 @@ class Trainer {
           // Steps queued since changed nothing either (healthy_): the cells are those that this one met.
           optimizer_->set_lr(f.lr);
           internal::fail(Code::kInternal,
-                         cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
-                             std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
-                             step.first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows),
-                                                  to_tensor(f.batch.targets, f.batch.rows))));
+                         str_cat("step ", m.step, ": the ", std::isfinite(m.loss) ? "gradient norm" : "loss", " is ",
+                                 std::isfinite(m.loss) ? m.grad_norm : m.loss, " and nothing was changed; ",
+                                 step.first_nonfinite(to_tensor(f.batch.tokens, f.batch.rows),
+                                                      to_tensor(f.batch.targets, f.batch.rows))));
         }
         state_.step = f.step;
         state_.samples = f.samples;
@@ -321,7 +322,7 @@ class Trainer {
       if (evaluates) {
         const double loss = evaluate();
         metrics.write_eval(state_.step, loss);
-        progress.note(cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
+        progress.note(str_cat("step ", state_.step, ": held-out loss ", std::round(loss * 1e4) / 1e4));
       }
       if (saves) save(metrics, progress, false);
     }
@@ -381,7 +382,7 @@ class Trainer {
     std::vector<Tensor> grads;
     auto add_to = [](Tensor& a, const Tensor& b) { a = a.defined() ? a + b : b; };
     for (int64_t i = 0; i < parts; ++i) {
-      NameScope scope(parts > 1 ? cat("part", i).c_str() : "model");
+      NameScope scope(parts > 1 ? str_cat("part", i).c_str() : "model");
       Tensor x = parts > 1 ? tokens.slice(0, i * rows, (i + 1) * rows) : tokens;
       Tensor y = parts > 1 ? targets.slice(0, i * rows, (i + 1) * rows) : targets;
       nn::LossOut out = model_->loss(x, y);
@@ -478,15 +479,20 @@ class Trainer {
     last_saved_ = state_.step;
     last_save_time_ = now_seconds();
     save_seconds_ = last_save_time_ - begin;
-    if (tell) progress.note(cat("checkpoint: ", folder));
+    if (tell) progress.note(str_cat("checkpoint: ", folder));
   }
 
   std::map<std::string, std::string> run_flags() const {
-    return {{"config", plan_.config_name},      {"data", options_.data},
-            {"steps", cat(options_.steps)},     {"batch_size", cat(options_.batch_size)},
-            {"seq_len", cat(options_.seq_len)}, {"lr", cat(options_.lr)},
-            {"warmup", cat(options_.warmup)},   {"grad_accum", cat(options_.grad_accum)},
-            {"dtype", options_.dtype},          {"seed", cat(options_.seed)}};
+    return {{"config", plan_.config_name},
+            {"data", options_.data},
+            {"steps", str_cat(options_.steps)},
+            {"batch_size", str_cat(options_.batch_size)},
+            {"seq_len", str_cat(options_.seq_len)},
+            {"lr", str_cat(options_.lr)},
+            {"warmup", str_cat(options_.warmup)},
+            {"grad_accum", str_cat(options_.grad_accum)},
+            {"dtype", options_.dtype},
+            {"seed", str_cat(options_.seed)}};
   }
 
   void restore() {
@@ -520,11 +526,11 @@ class Trainer {
     const int64_t n = model_->num_parameters();
     std::printf("%s %s: %.2f M parameters, %s, %s\n", family_.name.c_str(), plan_.config_name.c_str(), n * 1e-6,
                 options_.dtype.c_str(),
-                plan_.on_text ? cat(split_.train.size(), " tokens of text").c_str() : "random tokens");
+                plan_.on_text ? str_cat(split_.train.size(), " tokens of text").c_str() : "random tokens");
     const int ranks = plan_.mesh.size();
     std::printf("%ld steps of %ld x %ld tokens on %d threads (%s)%s\n", options_.steps, options_.batch_size,
-                options_.seq_len, num_threads(), cat(selected_isa()).c_str(),
-                ranks > 1 ? cat(", ", ranks, " ranks as ", plan_.mesh.to_string()).c_str() : "");
+                options_.seq_len, num_threads(), str_cat(selected_isa()).c_str(),
+                ranks > 1 ? str_cat(", ", ranks, " ranks as ", plan_.mesh.to_string()).c_str() : "");
     std::fflush(stdout);
   }
 

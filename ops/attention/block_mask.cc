@@ -297,9 +297,9 @@ BlockMask BlockMask::resize(int64_t q_len, int64_t kv_len) const {
   } catch (const Error& e) {
     internal::fail(
         e.code(),
-        cat("BlockMask::resize: cannot go from lengths ", l.q_len, " x ", l.kv_len, " to ", q_len, " x ", kv_len,
-            d.from_lists ? ": the mask was made from lists of blocks, which say nothing of longer ones: " : ": ",
-            e.what()));
+        str_cat("BlockMask::resize: cannot go from lengths ", l.q_len, " x ", l.kv_len, " to ", q_len, " x ", kv_len,
+                d.from_lists ? ": the mask was made from lists of blocks, which say nothing of longer ones: " : ": ",
+                e.what()));
   }
 }
 
@@ -336,7 +336,7 @@ BlockMask BlockMask::from_kv_blocks(const Tensor& kv_num_blocks, const Tensor& k
   constexpr const char* kOp = "BlockMask::from_kv_blocks";
   check_block_size(kOp, options.block_size);
   WEFT_CHECK(kv_num_blocks.defined() && kv_indices.defined() && kv_indices.dim() == 4, kOp, ": kv_indices is ",
-             kv_indices.defined() ? cat(kv_indices.type()) : "undefined",
+             kv_indices.defined() ? str_cat(kv_indices.type()) : "undefined",
              "; need kv_num_blocks [B, H, q blocks] and kv_indices [B, H, q blocks, kv blocks]");
   const Shape all = kv_indices.shape();
   const int64_t batch = all[0], heads = all[1], rows = all[2], cols = all[3];
@@ -386,10 +386,10 @@ std::string BlockMask::to_string(int64_t limit, std::array<int64_t, 2> grid) con
   std::string s;
   for (int64_t image = 0; image < images; ++image) {
     if (image == limit) {
-      s += cat("... ", images - limit, " more: to_string(", images, ") shows all, at(b, h) one of them\n");
+      s += str_cat("... ", images - limit, " more: to_string(", images, ") shows all, at(b, h) one of them\n");
       break;
     }
-    s += cat("(", image / d.heads, ", ", image % d.heads, ")\n");
+    s += str_cat("(", image / d.heads, ", ", image % d.heads, ")\n");
     const int64_t from = (image / d.heads % l.batch * l.heads + image % d.heads % l.heads) * rows;
     for (int64_t r0 = 0; r0 < rows; r0 += row_step) {
       const int64_t r1 = std::min(rows, r0 + row_step);

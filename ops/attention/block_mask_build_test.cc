@@ -121,7 +121,8 @@ TEST(BlockMaskBuild, EqualsDenseOnRandomMasks) {
     std::mt19937_64 rng(seed);
     const int64_t B = 1 + rng() % 2, H = 1 + rng() % 2, q_len = 1 + rng() % 700, kv_len = 1 + rng() % 700;
     const int64_t sizes[] = {64, 128, 256}, bq = sizes[rng() % 3], bkv = sizes[rng() % 3];
-    SCOPED_TRACE(cat("seed ", seed, " B ", B, " H ", H, " lengths ", q_len, " x ", kv_len, " blocks ", bq, " x ", bkv));
+    SCOPED_TRACE(
+        str_cat("seed ", seed, " B ", B, " H ", H, " lengths ", q_len, " x ", kv_len, " blocks ", bq, " x ", bkv));
     const MaskMod mask = RandomMask(seed, B, H, q_len, kv_len).mask();
     const MaskProgram program(mask);
     const Body body = trace_mask(mask);

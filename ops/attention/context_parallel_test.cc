@@ -56,7 +56,7 @@ RankGroup group_of(Board& board, int64_t rank, int64_t ranks) {
   };
   RankGroup g{.size = ranks, .rank = full({}, rank, {.dtype = kInt64})};
   g.all_gather = [&board, rank](const Tensor& x, int64_t dim) {
-    return cat(board.exchange(rank, x, "all_gather"), dim);
+    return str_cat(board.exchange(rank, x, "all_gather"), dim);
   };
   g.reduce_scatter = [=, &board](const Tensor& x, int64_t dim) {
     Tensor sum;
@@ -141,7 +141,7 @@ TEST(ContextParallel, EveryLoweringIsTheWholeInF64) {
     const WholeCall w(s, kFloat64, c, 11);
     for (Lowering l : {kAllGather, kRing, kUlysses})
       for (const Tensor& layout : {Tensor(), head_tail_layout(s.sq, 4)}) {
-        SCOPED_TRACE(cat(c.name, ", ", kNames[l], layout.defined() ? ", head-tail" : ""));
+        SCOPED_TRACE(str_cat(c.name, ", ", kNames[l], layout.defined() ? ", head-tail" : ""));
         expect_whole(w, l, 4, layout, bounds);
       }
   }
@@ -153,7 +153,7 @@ TEST(ContextParallel, EveryLoweringIsTheWholeInKernels) {
     const WholeCall w(s, kFloat32, c, 12);
     for (Lowering l : {kAllGather, kRing, kUlysses})
       for (int64_t ranks : {1, 2}) {
-        SCOPED_TRACE(cat(c.name, ", ", kNames[l], ", ", ranks));
+        SCOPED_TRACE(str_cat(c.name, ", ", kNames[l], ", ", ranks));
         const Tensor layout = ranks == 1 ? Tensor() : head_tail_layout(s.sq, ranks);
         expect_whole(w, l, ranks, layout, ShardBounds(s, kFloat32, std::string(c.name) == "dropout"));
       }

@@ -132,8 +132,8 @@ struct MaskProgram::Run {
         }
         if (in.fn(operand, data[id], n, ones))
           fail(Code::kInvalidArgument,
-               cat("mask_mod: ", kernels::pointwise_info(in.op).name, ": integer division by zero",
-                   in.line.line ? cat(" at ", in.line.to_string()) : std::string()));
+               str_cat("mask_mod: ", kernels::pointwise_info(in.op).name, ": integer division by zero",
+                       in.line.line ? str_cat(" at ", in.line.to_string()) : std::string()));
         break;
       case MaskInstr::kLookup: {
         const unsigned char* table = p.tables_[in.index].view.as<unsigned char>();
@@ -200,10 +200,10 @@ struct MaskProgram::Run {
     const int64_t q = t.q0 + (cls == kByRow ? i : cls == kMixed ? row : 0);
     const int64_t kv = t.kv0 + (cls == kByColumn || cls == kMixed ? i : 0);
     fail(Code::kOutOfRange,
-         cat("mask_mod: index ", value(i), " is out of range for a captured ", in.dtype, p.tables_[in.index].view.shape,
-             " at (b ", t.b, ", h ", t.h, ", q ", q, ", kv ", kv, ")",
-             in.line.line ? cat(", read at ", in.line.to_string()) : std::string(), "; need 0 <= index < ",
-             in.extents[k], ": make the table as long as the lengths, or clamp the index"));
+         str_cat("mask_mod: index ", value(i), " is out of range for a captured ", in.dtype,
+                 p.tables_[in.index].view.shape, " at (b ", t.b, ", h ", t.h, ", q ", q, ", kv ", kv, ")",
+                 in.line.line ? str_cat(", read at ", in.line.to_string()) : std::string(), "; need 0 <= index < ",
+                 in.extents[k], ": make the table as long as the lengths, or clamp the index"));
   }
 };
 

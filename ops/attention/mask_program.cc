@@ -66,7 +66,7 @@ class MaskLowering {
     return of(pointwise(static_cast<Pw>(n.op->scalar), args, n.outputs[0].dtype, n.line));
   }
 
-  static std::string at(const Node& n) { return n.line.line ? cat(" at ", n.line.to_string()) : std::string(); }
+  static std::string at(const Node& n) { return n.line.line ? str_cat(" at ", n.line.to_string()) : std::string(); }
   static Lowered of(int32_t instr) {
     Lowered r;
     r.instr = instr;

@@ -166,7 +166,7 @@ MaskMod tree(const Tensor& parents) {
 MaskMod graph(const Tensor& adjacency) {
   WEFT_CHECK(adjacency.defined() && (adjacency.dtype() == kBool || is_integral(adjacency.dtype())) &&
                  adjacency.dim() >= 2 && adjacency.dim() <= 4,
-             "attention::graph: adjacency is ", adjacency.defined() ? cat(adjacency.type()) : "undefined",
+             "attention::graph: adjacency is ", adjacency.defined() ? str_cat(adjacency.type()) : "undefined",
              "; need bool or integers [S, S], [B, S, S] or [B, H, S, S]");
   return [adjacency](Index b, Index h, Index q, Index kv) {
     Tensor t = row_of(adjacency, 2, b);

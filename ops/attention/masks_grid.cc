@@ -8,7 +8,7 @@ namespace {
 using Extents = std::vector<int64_t>;
 using Coordinates = std::vector<Tensor>;
 
-std::string text(const Extents& e) { return cat(e); }
+std::string text(const Extents& e) { return str_cat(e); }
 
 template <size_t n>
 Extents list(const std::array<int64_t, n>& a) {

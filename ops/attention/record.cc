@@ -103,7 +103,7 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
   std::vector<std::string> from{"b (h g) s d?", k, v}, to;
   auto whole = [](const TensorType& t, int i) {
     std::vector<std::string> words;
-    for (int d = 0; d < t.shape.size(); ++d) words.push_back(cat("x", i, "d", d, "?"));
+    for (int d = 0; d < t.shape.size(); ++d) words.push_back(str_cat("x", i, "d", d, "?"));
     return internal::join_words(words);
   };
   for (int i = 3; i < at.count; ++i) from.push_back(whole(in[static_cast<size_t>(i)], i));

@@ -137,7 +137,7 @@ TEST(Relocate, PartsAreTheWholeInF64) {
   for (const testing::ShardCase& c : shard_cases()) {
     const WholeCall w(s, kFloat64, c, 1);
     for (const auto& [name, cut] : cuts(s)) {
-      SCOPED_TRACE(cat(c.name, ", ", name));
+      SCOPED_TRACE(str_cat(c.name, ", ", name));
       expect_whole(w, cut, bounds);
     }
   }
@@ -148,7 +148,7 @@ TEST(Relocate, PartsAreTheWholeInKernels) {
   for (const testing::ShardCase& c : shard_cases()) {
     const WholeCall w(s, kFloat32, c, 2);
     for (const auto& [name, cut] : cuts(s)) {
-      SCOPED_TRACE(cat(c.name, ", ", name));
+      SCOPED_TRACE(str_cat(c.name, ", ", name));
       expect_whole(w, cut, ShardBounds(s, kFloat32, std::string(c.name) == "dropout"));
     }
   }

@@ -9,7 +9,7 @@ namespace {
 
 void check_table(const char* op, const char* name, const Tensor& t, int least, int most, const char* shapes) {
   WEFT_CHECK(t.defined() && is_floating(t.dtype()) && t.dim() >= least && t.dim() <= most, op, ": ", name, " is ",
-             t.defined() ? cat(t.type()) : "undefined", "; need floating-point values ", shapes);
+             t.defined() ? str_cat(t.type()) : "undefined", "; need floating-point values ", shapes);
 }
 
 }  // namespace

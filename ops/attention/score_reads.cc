@@ -23,11 +23,11 @@ void check_reads(const char* what, const Graph& mod, const std::vector<IndexRead
       if (!outside(at[i]) || (seen.defined() && !passes[i])) continue;
       const int64_t kv = i % scores[3], row = i / scores[3];
       fail(Code::kOutOfRange,
-           cat(what, ": index ", at[i], " is out of range for a captured ", mod.type(mod.inputs[r.input]), " at (b ",
-               origin[0] + row / scores[2] / scores[1], ", h ", origin[1] + row / scores[2] % scores[1], ", q ",
-               origin[2] + row % scores[2], ", kv ", origin[3] + kv, ")",
-               r.line.line ? cat(", read at ", r.line.to_string()) : std::string(), "; need 0 <= index < ", r.extent,
-               ": make the table as long as the lengths, or clamp the index"));
+           str_cat(what, ": index ", at[i], " is out of range for a captured ", mod.type(mod.inputs[r.input]),
+                   " at (b ", origin[0] + row / scores[2] / scores[1], ", h ", origin[1] + row / scores[2] % scores[1],
+                   ", q ", origin[2] + row % scores[2], ", kv ", origin[3] + kv, ")",
+                   r.line.line ? str_cat(", read at ", r.line.to_string()) : std::string(), "; need 0 <= index < ",
+                   r.extent, ": make the table as long as the lengths, or clamp the index"));
     }
   }
 }

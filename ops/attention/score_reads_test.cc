@@ -40,17 +40,17 @@ TEST(ScoreReads, OutsideATableIsAnErrorWithTheUsersLine) {
         return error_of([&] { flex_attention(x.q, x.k, x.v, {.score_mod = mod, .mask_mod = mask}); });
       };
       std::string text = error([&](const Score& s) { return s.value + bias[s.h][s.kv]; });
-      EXPECT_NE(text.find(cat("score_mod: index ", skv - 10, " is out of range for a captured f32[2, ", skv - 10,
-                              "] at (b 0, h 0, q 0, kv ", skv - 10, "), read at ")),
+      EXPECT_NE(text.find(str_cat("score_mod: index ", skv - 10, " is out of range for a captured f32[2, ", skv - 10,
+                                  "] at (b 0, h 0, q 0, kv ", skv - 10, "), read at ")),
                 std::string::npos)
           << text;
-      EXPECT_NE(text.find(cat("score_reads_test.cc:", line, "; need 0 <= index < ", skv - 10)), std::string::npos)
+      EXPECT_NE(text.find(str_cat("score_reads_test.cc:", line, "; need 0 <= index < ", skv - 10)), std::string::npos)
           << text;
       // Only the last key of all is outside; it is seen by head 1 alone.
       const Tensor almost = zeros({skv - 1});
       text = error([&](const Score& s) { return s.value + almost[s.kv]; },
                    [=](Index, Index h, Index, Index kv) { return (kv < skv - 1) | (h == 1); });
-      EXPECT_NE(text.find(cat("at (b 0, h 1, q 0, kv ", skv - 1, ")")), std::string::npos) << text;
+      EXPECT_NE(text.find(str_cat("at (b 0, h 1, q 0, kv ", skv - 1, ")")), std::string::npos) << text;
       // An integer table that leads outside another.
       text = error([&](const Score& s) { return s.value + bias[0][doc[s.kv] * 1000]; });
       EXPECT_NE(text.find("score_mod: index 7000 is out of range"), std::string::npos) << text;
@@ -58,7 +58,7 @@ TEST(ScoreReads, OutsideATableIsAnErrorWithTheUsersLine) {
       EXPECT_NE(text.find("score_mod: index -1 is out of range"), std::string::npos) << text;
       // Masks say the same.
       text = error({}, [&](Index, Index, Index, Index kv) { return doc[kv + 1] == 7; });
-      EXPECT_NE(text.find(cat("mask_mod: index ", skv, " is out of range for a captured i64[", skv, "]")),
+      EXPECT_NE(text.find(str_cat("mask_mod: index ", skv, " is out of range for a captured i64[", skv, "]")),
                 std::string::npos)
           << text;
     }

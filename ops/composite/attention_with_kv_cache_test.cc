@@ -321,8 +321,8 @@ TEST(AttentionWithKvCache, PagesAndThreadsDoNotChangeBits) {
           ThreadPool pool(threads);
           ScopedPool scope(pool);
           const KvCacheAttention got = e.run();
-          EXPECT_TRUE(same_bits(got.out, want.out)) << cat(t) << " page " << page << " sq " << s.sq;
-          EXPECT_TRUE(same_bits(got.lse, want.lse)) << cat(t) << " page " << page << " sq " << s.sq;
+          EXPECT_TRUE(same_bits(got.out, want.out)) << str_cat(t) << " page " << page << " sq " << s.sq;
+          EXPECT_TRUE(same_bits(got.lse, want.lse)) << str_cat(t) << " page " << page << " sq " << s.sq;
         }
       }
 }

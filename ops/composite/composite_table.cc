@@ -49,7 +49,7 @@ std::vector<Tensor> with_gradients(const TensorFn& fn, std::span<const Tensor> g
 TEST_P(Composite, MatchesTheReference) {
   const CompositeRow& row = GetParam();
   for (DType t : {kFloat64, kFloat32, kBFloat16, kFloat16}) {
-    SCOPED_TRACE(cat(t));
+    SCOPED_TRACE(str_cat(t));
     std::vector<Tensor> in = operands(row, t);
     std::vector<Reals> values;
     for (const Tensor& x : in) values.push_back(to_reals(x));
@@ -79,7 +79,7 @@ TEST_P(Composite, HasTheRightDerivative) {
 TEST_P(Composite, GivesTheSameBitsCaptured) {
   const CompositeRow& row = GetParam();
   for (DType t : {kFloat32, kBFloat16}) {
-    SCOPED_TRACE(cat(t));
+    SCOPED_TRACE(str_cat(t));
     std::vector<Tensor> in = operands(row, t);
     TensorFn fn = [&](std::span<const Tensor> a) { return with_gradients(function_of(row), a); };
     std::vector<Tensor> eager = fn(in);
@@ -95,7 +95,7 @@ TEST_P(Composite, GivesTheSameBitsCaptured) {
 TEST_P(Composite, GivesTheSameBitsCompiled) {
   const CompositeRow& row = GetParam();
   for (DType t : {kFloat32, kBFloat16}) {
-    SCOPED_TRACE(cat(t));
+    SCOPED_TRACE(str_cat(t));
     std::vector<Tensor> in = operands(row, t);
     auto fn = [&](std::vector<Tensor> a) { return with_gradients(function_of(row), a); };
     std::vector<Tensor> eager = fn(in), compiled = compile(fn)(in);

@@ -89,7 +89,7 @@ TEST(MoeRecords, GiveTheBitsOfPrimitivesForwardAndBackward) {
           for (size_t i = 0; i < got.size(); ++i) {
             if (i == 1 && k > 2) continue;  // a token's rows: in order of choice here, of expert there
             EXPECT_TRUE(same_bits(got[i], want[i]))
-                << "seed " << seed << ", k " << k << ", " << cat(dtype) << ", " << i;
+                << "seed " << seed << ", k " << k << ", " << str_cat(dtype) << ", " << i;
           }
         }
 }
@@ -103,7 +103,7 @@ TEST(MoeRecords, CompiledGivesTheSameBits) {
         },
         {.numerics = "eager"});
     const auto got = step(l.x, l.experts, l.weights, l.w), want = with_gradients(by_records, l);
-    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << cat(dtype) << ", " << i;
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_TRUE(same_bits(got[i], want[i])) << str_cat(dtype) << ", " << i;
   }
 }
 

@@ -91,7 +91,7 @@ StridedView rows(StridedView v, int64_t begin, int64_t count) {
 std::string bound_advice(const Attrs& attrs, int64_t rows, int64_t bound) {
   if (!attrs.has("factor")) return "";
   const double factor = attrs.f("factor"), need = factor * static_cast<double>(rows) / static_cast<double>(bound);
-  return cat(" by factor ", factor, "; need a factor of ", need, ", or 0 for room for every row");
+  return str_cat(" by factor ", factor, "; need a factor of ", need, ", or 0 for room for every row");
 }
 
 void run_all_to_all_rows(const KernelCall& c) {
@@ -488,7 +488,7 @@ const OpDef collective_wait_op = {
           DimFactors whole(in[1].shape.size());
           for (int d = 0; d < in[1].shape.size(); ++d) {
             whole[d] = {static_cast<int>(m.factors.size())};
-            m.factors.push_back({cat("x", d), FactorKind::kWhole, in[1].shape[d]});
+            m.factors.push_back({str_cat("x", d), FactorKind::kWhole, in[1].shape[d]});
           }
           m.in.push_back(std::move(whole));
           return m;

@@ -9,7 +9,7 @@ namespace weft {
 
 std::string sizes_text(std::span<const int64_t> sizes) {
   std::string s;
-  for (int64_t n : sizes) s += cat(s.empty() ? "" : ",", n);
+  for (int64_t n : sizes) s += str_cat(s.empty() ? "" : ",", n);
   return s;
 }
 

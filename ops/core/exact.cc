@@ -174,8 +174,8 @@ Types infer_index_add(const InferCall& c) {
 DimMap dims_index_add(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   std::vector<std::string> src{"s"}, to{"r?"};
   for (int d = 1; d < in[1].shape.size(); ++d) {
-    src.push_back(cat("d", d));
-    to.push_back(cat("d", d));
+    src.push_back(str_cat("d", d));
+    to.push_back(str_cat("d", d));
   }
   to.push_back("digits?");
   return DimMap::parse("s, " + join_words(src) + " -> " + join_words(to), in, out);
@@ -211,8 +211,8 @@ DimMap dims_scatter_add(const Attrs& attrs, std::span<const TensorType> in, std:
   std::vector<std::string> src, to;
   for (int d = 0; d < in[0].shape.size(); ++d) {
     const bool along = d == attrs.i("dim");
-    src.push_back(along ? "s" : cat("d", d));
-    to.push_back(along ? "r?" : cat("d", d));
+    src.push_back(along ? "s" : str_cat("d", d));
+    to.push_back(along ? "r?" : str_cat("d", d));
   }
   to.push_back("digits?");
   const std::string words = join_words(src);

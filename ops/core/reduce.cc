@@ -207,8 +207,8 @@ std::vector<Sample> samples_dims(const char* name, bool empty_ok) {
                            one({1, 7, 1}, {0, 2}),
                            {{{Shape{3, 5}, kInt32, -2, 2}}, over({1})}};
   if (empty_ok) s.push_back(one({3, 0}, {1}));
-  if (!empty_ok) s.push_back({{{Shape{3, 0}}}, over({1}), cat(name, ": dim 1 of [3, 0] is empty")});
-  s.push_back({{{Shape{3, 5}}}, over({2}), cat(name, ": dims [2] of [3, 5]; need ascending dims below 2")});
+  if (!empty_ok) s.push_back({{{Shape{3, 0}}}, over({1}), str_cat(name, ": dim 1 of [3, 0] is empty")});
+  s.push_back({{{Shape{3, 5}}}, over({2}), str_cat(name, ": dims [2] of [3, 5]; need ascending dims below 2")});
   s.push_back({{{Shape{3, 5}}}, over({1, 0}), "need ascending dims"});
   return s;
 }
@@ -237,14 +237,14 @@ std::vector<Sample> samples_along(const char* name, bool reverse) {
     for (int d = 0; d < shape.size(); ++d) s.push_back({{{shape}}, along(d), "", true});
   s.push_back({{{Shape{0, 3}}}, along(1), "", true});
   s.push_back({{{Shape{3, 7}, kInt32, -5, 5}}, along(1)});
-  s.push_back({{{Shape{3}}}, along(1), cat(name, ": dim")});
+  s.push_back({{{Shape{3}}}, along(1), str_cat(name, ": dim")});
   return s;
 }
 std::vector<Sample> samples_cumsum() { return samples_along("cumsum", true); }
 std::vector<Sample> arg_samples(const char* name) {
   std::vector<Sample> s = samples_along(name, false);
-  s.back().error = cat(name, ": dims [1] of [3]");
-  s.push_back({{{Shape{3, 0}}}, {{"dim", int64_t{1}}}, cat(name, ": dim 1 of [3, 0] is empty")});
+  s.back().error = str_cat(name, ": dims [1] of [3]");
+  s.push_back({{{Shape{3, 0}}}, {{"dim", int64_t{1}}}, str_cat(name, ": dim 1 of [3, 0] is empty")});
   return s;
 }
 std::vector<Sample> samples_argmax() { return arg_samples("argmax"); }

@@ -12,9 +12,9 @@ inline constexpr DType kTypes[] = {kFloat32, kBFloat16, kFloat16};
 
 /// What a failing test prints of a call.
 inline std::string text(const Case& c) {
-  return cat("b", c.b, " hq", c.hq, " hkv", c.hkv, " sq", c.sq, " skv", c.skv, " d", c.d, " dv", c.dv, " type ",
-             to_string_view(c.type), " mask ", static_cast<int>(c.mask), " layout ", static_cast<int>(c.layout),
-             " hook ", static_cast<int>(c.hook));
+  return str_cat("b", c.b, " hq", c.hq, " hkv", c.hkv, " sq", c.sq, " skv", c.skv, " d", c.d, " dv", c.dv, " type ",
+                 to_string_view(c.type), " mask ", static_cast<int>(c.mask), " layout ", static_cast<int>(c.layout),
+                 " hook ", static_cast<int>(c.hook));
 }
 
 /// Lengths and head dims of many kinds in each layout.

@@ -70,7 +70,7 @@ void whole_numbers(const StridedView& a, const StridedView& b, const StridedView
     case kUInt8:
       return same ? plain<uint8_t, uint64_t, uint8_t>(a, b, c, p) : plain<uint8_t, uint64_t, uint64_t>(a, b, c, p);
     default:
-      internal::fail(Code::kInvalidArgument, cat("matmul: does not take dtype ", a.dtype));
+      internal::fail(Code::kInvalidArgument, str_cat("matmul: does not take dtype ", a.dtype));
   }
 }
 

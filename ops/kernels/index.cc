@@ -17,8 +17,8 @@ int64_t read_index(const void* data, DType dtype, int64_t i) {
 }
 
 [[noreturn]] void out_of_range(const char* name, int64_t value, int64_t position, int64_t limit) {
-  internal::fail(Code::kOutOfRange,
-                 cat(name, ": index ", value, " at position ", position, " is out of range; need 0 to ", limit - 1));
+  internal::fail(Code::kOutOfRange, str_cat(name, ": index ", value, " at position ", position,
+                                            " is out of range; need 0 to ", limit - 1));
 }
 
 void check_dtype(const char* name, const StridedView& index) {
@@ -77,7 +77,7 @@ void by_number(const char* name, DType dtype, F f) {
     case kUInt8:
       return f(uint8_t{});
     default:
-      internal::fail(Code::kInvalidArgument, cat(name, ": does not take dtype ", dtype));
+      internal::fail(Code::kInvalidArgument, str_cat(name, ": does not take dtype ", dtype));
   }
 }
 template <class T>

@@ -27,7 +27,7 @@ int64_t checked(const char* op, const StridedView& index, int64_t i, int64_t lim
   const int64_t v = index_at(index, i);
   if (v < 0 || v >= limit) [[unlikely]]
     internal::fail(Code::kOutOfRange,
-                   cat(op, ": index ", v, " at position ", i, " is out of range; need 0 to ", limit - 1));
+                   str_cat(op, ": index ", v, " at position ", i, " is out of range; need 0 to ", limit - 1));
   return v;
 }
 
@@ -90,8 +90,8 @@ void expert_order(const StridedView& experts, const StridedView& slots, const St
     int64_t* here = next.data() + b * num;
     for (int64_t i = b * block, end = std::min(n, i + block); i < end; ++i) {
       if (row[i] < 0 || row[i] >= num) [[unlikely]]
-        internal::fail(Code::kOutOfRange, cat("expert_order: expert ", row[i], " of token ", i / k, ", choice ", i % k,
-                                              ", is out of range; need 0 to ", num - 1));
+        internal::fail(Code::kOutOfRange, str_cat("expert_order: expert ", row[i], " of token ", i / k, ", choice ",
+                                                  i % k, ", is out of range; need 0 to ", num - 1));
       ++here[row[i]];
     }
   });

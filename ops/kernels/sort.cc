@@ -164,7 +164,7 @@ void dispatch(const char* name, const StridedView& in, int64_t k, int dim, bool 
     case kBool:
       return order<bool>(in, k, dim, descending, values, indices);
     default:
-      internal::fail(Code::kInvalidArgument, cat(name, ": does not take dtype ", in.dtype));
+      internal::fail(Code::kInvalidArgument, str_cat(name, ": does not take dtype ", in.dtype));
   }
 }
 

@@ -94,7 +94,7 @@ std::vector<Case> cases_of(const OpDef& op, DType dtype) {
   for (size_t i = 0; i < samples.size(); ++i) {
     if (!samples[i].error.empty() || !has_free(op, samples[i])) continue;
     Case c = make_case(op, samples[i], dtype, 1000 + i);
-    c.label = cat("sample ", i, ", ", dtype);
+    c.label = str_cat("sample ", i, ", ", dtype);
     cases.push_back(std::move(c));
   }
   return cases;
@@ -108,7 +108,7 @@ std::vector<Case> cases_of(const OpDef& op) {
     if (!samples[i].error.empty()) continue;
     auto add = [&](DType t, bool must) {
       Case c = make_case(op, samples[i], t, 1000 + i);
-      c.label = cat("sample ", i, ", ", t);
+      c.label = str_cat("sample ", i, ", ", t);
       if (must || accepted(c)) cases.push_back(std::move(c));
     };
     const bool floats = std::any_of(samples[i].in.begin(), samples[i].in.end(),
@@ -220,7 +220,7 @@ std::vector<Case> large_cases_of(const OpDef& op) {
   for (const Sample& s : samples)
     for (DType t : {kFloat32, kBFloat16, kFloat64}) {
       Case c = make_case(op, s, t, 77);
-      c.label = cat("large, ", t);
+      c.label = str_cat("large, ", t);
       if (accepted(c)) cases.push_back(std::move(c));
     }
   return cases;

@@ -112,7 +112,7 @@ TEST_P(OpTable, SpecialValues) {
                                        0.5, 2,     -3,    most,   -most, least, -least,
                                        100, -100,  1e-3L, -1e-3L, 7.5,   1e4L};
     Case c = make_case(op(), sample, t, 1);
-    c.label = cat("special values, ", t);
+    c.label = str_cat("special values, ", t);
     SCOPED_TRACE(c.label);
     std::vector<std::vector<Real>> v(c.in.size());
     for (Real a : special)
@@ -135,7 +135,7 @@ TEST_P(OpTable, SpecialValues) {
         if (!(got[i] == want.v[i]) && !(std::isnan(got[i]) && std::isnan(want.v[i])) &&
             !(std::fabs(got[i] - want.v[i]) <= want.bound[i]))
           ok << "; of " << static_cast<double>(in[0].v[i])
-             << (in.size() > 1 ? cat(" and ", static_cast<double>(in[1].v[i])) : "") << ": "
+             << (in.size() > 1 ? str_cat(" and ", static_cast<double>(in[1].v[i])) : "") << ": "
              << static_cast<double>(got[i]) << ", need " << static_cast<double>(want.v[i]);
     }
     EXPECT_TRUE(ok);

@@ -37,7 +37,7 @@ Tensor documents(int64_t n) {
 int run(const std::vector<std::string>& arguments) {
   if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
   if (absl::GetFlag(FLAGS_longest) < 2048)
-    usage_error(cat("--longest is ", absl::GetFlag(FLAGS_longest), "; need 2048 or more"));
+    usage_error(str_cat("--longest is ", absl::GetFlag(FLAGS_longest), "; need 2048 or more"));
   bench::Report report("attention_mask");
   const int repetitions = absl::GetFlag(FLAGS_repetitions);
   const std::string only = absl::GetFlag(FLAGS_only);
@@ -57,7 +57,7 @@ int run(const std::vector<std::string>& arguments) {
   };
   for (const Case& c : cases)
     for (int64_t n = 2048; n <= absl::GetFlag(FLAGS_longest); n *= 8) {
-      const std::string name = cat(c.name, " ", n);
+      const std::string name = str_cat(c.name, " ", n);
       if (!wanted(name)) continue;
       const MaskMod mask = c.mask(n);
       BlockMask m;

@@ -61,11 +61,11 @@ struct Decode {
     for (const char* b : {"b1", "b8"})
       for (const char* s : {"s4096", "s16384"})
         for (const char* g : {"gqa1", "gqa4", "mqa"})
-          for (const char* layout : {"", " paged"}) all.push_back(cat("decode ", b, " ", s, " ", g, layout));
+          for (const char* layout : {"", " paged"}) all.push_back(str_cat("decode ", b, " ", s, " ", g, layout));
     return all;
   }
   explicit Decode(const std::string& name) {
-    auto has = [&](const char* word) { return (name + " ").find(cat(" ", word, " ")) != name.npos; };
+    auto has = [&](const char* word) { return (name + " ").find(str_cat(" ", word, " ")) != name.npos; };
     batch = has("b8") ? 8 : 1, length = has("s16384") ? 16384 : 4096;
     kv_heads = has("mqa") ? 1 : has("gqa4") ? 2 : 8;
     paged = has("paged");
@@ -173,26 +173,26 @@ int run(const std::vector<std::string>& arguments) {
   }
   const std::string only = absl::GetFlag(FLAGS_only);
   Report report("flex");
-  report.fact("shape", cat("B1 H", kHeads, " S", kLength, " D", kDim));
+  report.fact("shape", str_cat("B1 H", kHeads, " S", kLength, " D", kDim));
   for (const char* t : {"f32", "bf16"}) {
-    const std::string plain = cat(t, " none");
+    const std::string plain = str_cat(t, " none");
     if (only.find("decode") != std::string::npos) break;
     Timed base(plain);
     const double base_ms = base.beside_bound().ms;
     for (const Case& c : cases())
       for (const char* way : {"", " backward"}) {
-        const std::string name = cat(t, " ", c.name, way);
+        const std::string name = str_cat(t, " ", c.name, way);
         if (name.find(only) == std::string::npos) continue;
         const auto begin = Clock::now();
         Timed timed(name);
         const double first = seconds_since(begin) * 1e3, ms = timed.beside_bound().ms;
         report.add({name, ms, "ms", kNone, *way ? kNone : c.goal * base_ms});
-        report.add({cat(name, ", mask and first call"), first, "ms", kNone, 200 + ms});
+        report.add({str_cat(name, ", mask and first call"), first, "ms", kNone, 200 + ms});
       }
   }
   for (const char* t : {"f32", "bf16"})
     for (const std::string& d : Decode::names()) {
-      const std::string name = cat(t, " ", d);
+      const std::string name = str_cat(t, " ", d);
       if (name.find(only) == std::string::npos) continue;
       Timed timed(name);
       const auto [ms, bound] = timed.beside_bound();

@@ -88,7 +88,7 @@ void memory(Report& report) {
     const double bytes = static_cast<double>(rows * cols * itemsize(t));
     const Tensor x = normal({rows, cols}, t), y = normal({rows, cols}, t), w = normal({cols}, t);
     auto row = [&](const char* name, double passes, const std::function<void()>& body) {
-      add(report, {cat(name, " ", t), rate(passes * bytes, time_on_gpu(body)), "GB/s", copy_rate, 0.9 * copy_rate});
+      add(report, {str_cat(name, " ", t), rate(passes * bytes, time_on_gpu(body)), "GB/s", copy_rate, 0.9 * copy_rate});
     };
     auto gelu_mul = compile([](Tensor a, Tensor b) { return gelu(a) * b; });
     row("gelu(a) * b", 3, [&] { gelu_mul(x, y); });
@@ -101,7 +101,7 @@ void memory(Report& report) {
     auto turn = compile([](Tensor a, Tensor b) { return a.transpose(0, 1) + b; });
     const Tensor square = normal({side, side}, t), other = normal({side, side}, t);
     const double square_bytes = static_cast<double>(side * side * itemsize(t));
-    add(report, {cat("a.T + b ", t), rate(3 * square_bytes, time_on_gpu([&] { turn(square, other); })), "GB/s",
+    add(report, {str_cat("a.T + b ", t), rate(3 * square_bytes, time_on_gpu([&] { turn(square, other); })), "GB/s",
                  copy_rate, 0.9 * copy_rate});
   }
 }
@@ -139,9 +139,9 @@ void products(Report& report) {
     end.record(gpu().stream());
     const double ms = end.ms_since(begin) / static_cast<double>(done);
     watts = median(all_watts), mhz = median(all_mhz);
-    add(report, {cat("product bf16 8192 ", name), flops / (ms * 1e9), "TFLOP/s"});
-    add(report, {cat("product bf16 8192 ", name, " power"), watts, "W"});
-    add(report, {cat("product bf16 8192 ", name, " clock"), mhz, "MHz"});
+    add(report, {str_cat("product bf16 8192 ", name), flops / (ms * 1e9), "TFLOP/s"});
+    add(report, {str_cat("product bf16 8192 ", name, " power"), watts, "W"});
+    add(report, {str_cat("product bf16 8192 ", name, " clock"), mhz, "MHz"});
   }
   const int64_t m = at_most<int64_t>(4096, 64);
   const Tensor x = normal({n, m}, kBFloat16), w = normal({m, m}, kBFloat16), bias = normal({m}, kBFloat16);
@@ -180,9 +180,9 @@ void flex(Report& report) {
       return grad(sum(y.to(kFloat32)), {a, b, d});
     });
     const Timed f = time_on_gpu([&] { forward(q, k, v); }), all = time_on_gpu([&] { both(q, k, v); });
-    add(report, {cat("attention ", c.name), flops / (f.device_ms * 1e9), "TFLOP/s", kNone, c.goal});
-    add(report, {cat("attention ", c.name, " backward"), 2.5 * flops / ((all.device_ms - f.device_ms) * 1e9), "TFLOP/s",
-                 kNone, c.goal_backward});
+    add(report, {str_cat("attention ", c.name), flops / (f.device_ms * 1e9), "TFLOP/s", kNone, c.goal});
+    add(report, {str_cat("attention ", c.name, " backward"), 2.5 * flops / ((all.device_ms - f.device_ms) * 1e9),
+                 "TFLOP/s", kNone, c.goal_backward});
   }
 }
 
@@ -202,12 +202,12 @@ void chains(Report& report) {
     for (int how = 0; how < 3; ++how) {
       auto step = compile(chain, {.enabled = how > 0, .cuda_graph = how == 2});
       const Timed t = time_on_gpu([&] { step(x, w); });
-      add(report, {cat("32 products of ", n, " ", names[how]), t.device_ms * 1e3, "us"});
-      add(report, {cat("32 products of ", n, " ", names[how], ", host"), t.host_us, "us"});
+      add(report, {str_cat("32 products of ", n, " ", names[how]), t.device_ms * 1e3, "us"});
+      add(report, {str_cat("32 products of ", n, " ", names[how], ", host"), t.host_us, "us"});
       if (std::isnan(meets[how]) && t.device_ms * 1e3 > 1.1 * t.host_us) meets[how] = static_cast<double>(n);
     }
   }
-  for (int how = 0; how < 3; ++how) add(report, {cat("device keeps busy from ", names[how]), meets[how], "rows"});
+  for (int how = 0; how < 3; ++how) add(report, {str_cat("device keeps busy from ", names[how]), meets[how], "rows"});
 }
 
 // Dense bf16 products at the boost clock, as NVIDIA states them without sparsity; 0 for other GPUs.
@@ -253,9 +253,9 @@ void steps(Report& report) {
     const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}).to(device()),
                  targets = randint(0, shape.vocab, {shape.batch, shape.context}).to(device());
     const Timed t = time_on_gpu([&] { step(tokens, targets); });
-    add(report, {cat("step of ", name, " bf16"), t.device_ms, "ms"});
-    add(report, {cat("step of ", name, " bf16, host"), t.host_us, "us", kNone, 20});
-    add(report, {cat("step of ", name, " bf16 rate"), model.step_flops() / (t.device_ms * 1e9), "TFLOP/s"});
+    add(report, {str_cat("step of ", name, " bf16"), t.device_ms, "ms"});
+    add(report, {str_cat("step of ", name, " bf16, host"), t.host_us, "us", kNone, 20});
+    add(report, {str_cat("step of ", name, " bf16 rate"), model.step_flops() / (t.device_ms * 1e9), "TFLOP/s"});
   }
 }
 
@@ -278,7 +278,7 @@ int run_gpu_bench(const GpuBenchOptions& asked) {
       part(report);
     } catch (const Error& e) {  // the others still count
       std::fprintf(stderr, "%s: %s\n", name, e.what());
-      report.fact(cat(name, " failed"), e.what());
+      report.fact(str_cat(name, " failed"), e.what());
       failed = true;
     }
   }

@@ -22,7 +22,7 @@ TEST_P(Verify, EveryLaunchIsRight) {
   const nn::ConfigMap config{{"vocab", "256"}, {"context", "64"}, {"layers", "2"}, {"heads", "4"}, {"dim", "128"}};
   for (const std::optional<DType> dtype : {std::optional<DType>(), std::optional(kBFloat16), std::optional(kFloat16)})
     for (const char* numerics : {"fast", "eager"}) {
-      const std::string what = cat(name, " ", dtype.value_or(kFloat32), " ", numerics);
+      const std::string what = str_cat(name, " ", dtype.value_or(kFloat32), " ", numerics);
       SCOPED_TRACE(what);
       const VerifiedStep r = verified_step(family, config, dtype, numerics, 4);
       EXPECT_LT(r.losses.back(), r.losses.front());

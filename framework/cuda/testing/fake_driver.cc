@@ -88,7 +88,7 @@ CUresult device_name(char* name, int size, CUdevice device) {
 }
 CUresult pci_bus_id(char* id, int size, CUdevice device) {
   WEFT_FAKE_CALL(cuDeviceGetPCIBusId);
-  std::strncpy(id, cat("0000:0", device, ":00.0").c_str(), size);
+  std::strncpy(id, str_cat("0000:0", device, ":00.0").c_str(), size);
   id[size - 1] = 0;
   return CUDA_SUCCESS;
 }
@@ -283,7 +283,7 @@ std::string FakeDriver::leaks() const {
   const FakeState& s = *state_;
   std::string out;
   auto say = [&](size_t n, const char* what) {
-    if (n) out += cat(out.empty() ? "" : ", ", n, " ", what, n == 1 ? "" : "s");
+    if (n) out += str_cat(out.empty() ? "" : ", ", n, " ", what, n == 1 ? "" : "s");
   };
   say(s.memory.size(), "allocation");
   say(s.streams.size(), "stream");

@@ -82,7 +82,7 @@ CUresult copy(FakeState& s, CUstream handle, const char* name, FakeRange to, boo
   const bool whole = to.bytes == from.bytes;  // rows with gaps between them are left as they are
   if (!to_device && whole && !stream->capture) std::memset(reinterpret_cast<void*>(to.address), 0xff, to.bytes);
   FakeWork w;
-  w.what = cat(name, " of ", from.bytes, " bytes");
+  w.what = str_cat(name, " of ", from.bytes, " bytes");
   w.touches = {to, from};
   w.written = 0;
   if (!from_device && whole) w.source = 1;
@@ -148,7 +148,7 @@ CUresult fill(FakeState& s, const char* name, CUdeviceptr to, T value, size_t co
   if (std::string wrong = s.wrong(range, true); !wrong.empty())
     return s.complain(CUDA_ERROR_INVALID_VALUE, name, ": to ", wrong);
   FakeWork w;
-  w.what = cat(name, " of ", range.bytes, " bytes");
+  w.what = str_cat(name, " of ", range.bytes, " bytes");
   w.touches = {range};
   w.written = 0;
   w.run = [=] {
@@ -235,7 +235,7 @@ std::string FakeState::wrong(const FakeRange& range, bool device) const {
     return device ? "host memory, given as device memory" : "device memory, given as host memory";
   uint64_t end = it->first + it->second.bytes;
   if (range.address + range.bytes > end)
-    return cat("memory beyond its end: ", range.bytes, " bytes where ", end - range.address, " are left");
+    return str_cat("memory beyond its end: ", range.bytes, " bytes where ", end - range.address, " are left");
   return {};
 }
 

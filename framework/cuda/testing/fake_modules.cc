@@ -138,16 +138,18 @@ CUresult occupancy(int* blocks, CUfunction handle, int threads, size_t shared_by
 std::string wrong_launch(const FakeState& s, const FakeFunction& f, const FakeLaunch& l) {
   const unsigned most[] = {0x7fffffffu, 65535u, 65535u};
   for (int i = 0; i < 3; ++i)
-    if (l.grid[i] < 1 || l.grid[i] > most[i]) return cat("grid [", l.grid[0], ", ", l.grid[1], ", ", l.grid[2], "]");
+    if (l.grid[i] < 1 || l.grid[i] > most[i])
+      return str_cat("grid [", l.grid[0], ", ", l.grid[1], ", ", l.grid[2], "]");
   const uint64_t threads = uint64_t{l.block[0]} * l.block[1] * l.block[2];
   const int limit = std::min(f.kernel.max_threads, s.gpu.threads_per_block);
   if (threads < 1 || threads > static_cast<uint64_t>(limit))
-    return cat(threads, " threads in a block, at most ", limit);
+    return str_cat(threads, " threads in a block, at most ", limit);
   // Registers are handed out to whole warps, eight a thread at a time.
   const uint64_t registers = (threads + 31) / 32 * 32 * ((f.kernel.registers + 7) / 8 * 8);
-  if (registers > static_cast<uint64_t>(s.gpu.registers)) return cat("too many registers for ", threads, " threads");
+  if (registers > static_cast<uint64_t>(s.gpu.registers))
+    return str_cat("too many registers for ", threads, " threads");
   if (static_cast<int>(l.shared_bytes) > f.max_dynamic_shared)
-    return cat(l.shared_bytes, " bytes of shared memory where ", f.max_dynamic_shared, " were asked for");
+    return str_cat(l.shared_bytes, " bytes of shared memory where ", f.max_dynamic_shared, " were asked for");
   return {};
 }
 
@@ -185,7 +187,7 @@ CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsi
   std::lock_guard<std::recursive_mutex> lock(s.mutex);
   FakeFunction* f = reinterpret_cast<FakeFunction*>(function);
   FakeWork w;
-  w.what = cat("kernel ", f->symbol);
+  w.what = str_cat("kernel ", f->symbol);
   w.function = f;
   if (f->kernel.touches) w.touches = f->kernel.touches(l);
   for (const FakeRange& t : w.touches)

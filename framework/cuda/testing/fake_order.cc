@@ -2,7 +2,7 @@
 
 #include <iterator>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda::testing {
 
@@ -34,7 +34,7 @@ std::string FakeAccesses::touch(uint64_t address, size_t bytes, Kind kind, const
       if (kind != kWrites && k != kWrites) continue;
       for (const auto& [stream, access] : s.by[k])
         if (stream != place.stream && !place.clock.knows(stream, access.n) && other.empty())
-          other = cat(access.what, " on stream ", stream);
+          other = str_cat(access.what, " on stream ", stream);
     }
     // What a write is ordered behind need not be kept: whoever comes after it comes after that.
     if (kind == kWrites)

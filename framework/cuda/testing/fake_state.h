@@ -6,7 +6,7 @@
 #include <set>
 #include <thread>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "framework/cuda/testing/fake_driver.h"
 #include "framework/cuda/testing/fake_order.h"
 
@@ -123,7 +123,7 @@ struct FakeState {
   /// Notes a misuse and gives the code that the call returns.
   template <class... A>
   CUresult complain(CUresult code, const A&... what) {
-    complaints.push_back(cat(what...));
+    complaints.push_back(str_cat(what...));
     return code;
   }
   /// The device of this thread's context, or -1.

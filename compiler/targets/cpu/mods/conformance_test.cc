@@ -161,10 +161,10 @@ struct Case {
   }
 
   std::string text() const {
-    return cat("mask '", mask_name.name, "', score '", score_name.name, "', ", type, ", b ", s.b, " kv_b ", s.kv_b,
-               " hq ", s.hq, " hkv ", s.hkv, " sq ", s.sq, " skv ", s.skv, " d ", s.d, " dv ", s.dv,
-               generated ? ", generated" : ", interpreted",
-               blocks[0] ? cat(", blocks of ", blocks[0], " x ", blocks[1]) : std::string());
+    return str_cat("mask '", mask_name.name, "', score '", score_name.name, "', ", type, ", b ", s.b, " kv_b ", s.kv_b,
+                   " hq ", s.hq, " hkv ", s.hkv, " sq ", s.sq, " skv ", s.skv, " d ", s.d, " dv ", s.dv,
+                   generated ? ", generated" : ", interpreted",
+                   blocks[0] ? str_cat(", blocks of ", blocks[0], " x ", blocks[1]) : std::string());
   }
 
   /// out, lse, max, dq, dk, dv, gradients of the floating-point tables.
@@ -232,7 +232,7 @@ struct Case {
     expect_within("dv", got[5], want.dv);
     size_t next = 6;
     for (size_t t = 0; t < tables.size(); ++t)
-      if (is_floating(tables[t].dtype())) expect_within(cat("table ", t).c_str(), got[next++], want.tables[t]);
+      if (is_floating(tables[t].dtype())) expect_within(str_cat("table ", t).c_str(), got[next++], want.tables[t]);
   }
 };
 

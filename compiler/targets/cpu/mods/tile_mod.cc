@@ -344,18 +344,18 @@ std::unique_ptr<TileMod> generated_tile_mod(const Ref<Graph>& mod, std::span<con
 
 std::string describe(const Ref<Graph>& mod, std::span<const TensorType> tables) {
   const std::shared_ptr<Program> p = program_of(mod, tables);
-  if (!p->interpreted.empty()) return cat("interpreted: ", p->interpreted);
+  if (!p->interpreted.empty()) return str_cat("interpreted: ", p->interpreted);
   auto name = [](const Part& part) {
     return !part.kernel ? std::string("no kernel")
-                        : cat(part.kernel->name(), part.kernel->fn() ? "" : " (interpreted)");
+                        : str_cat(part.kernel->name(), part.kernel->fn() ? "" : " (interpreted)");
   };
-  std::string s = cat("forward ", name(p->forward), ", backward ", name(p->gradient));
+  std::string s = str_cat("forward ", name(p->forward), ", backward ", name(p->gradient));
   if (!p->reads.empty())
-    s += cat(", ", p->reads.size(), p->reads.size() == 1 ? " read" : " reads", " of learned tables");
+    s += str_cat(", ", p->reads.size(), p->reads.size() == 1 ? " read" : " reads", " of learned tables");
   if (const std::string folder = switch_value("WEFT_DUMP"); !folder.empty())
     for (const FusedKernel* k : kernels_of(*p)) {
       dump_kernel(*k);
-      s += cat("\n    source: ", folder, "/", dump_name(*k), ".cc");
+      s += str_cat("\n    source: ", folder, "/", dump_name(*k), ".cc");
     }
   return s;
 }

@@ -130,7 +130,8 @@ TEST(TileMod, NewLengthsCompileNothing) {
 }
 
 TEST(TileMod, ReportNamesItAndDumpHoldsItsText) {
-  const std::string folder = cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/tile_mod_dump");
+  const std::string folder =
+      str_cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/tile_mod_dump");
   ASSERT_EQ(setenv("WEFT_DUMP", folder.c_str(), 1), 0);
   const Tensor bias = ones({40});
   uint32_t line = 0;
@@ -146,7 +147,7 @@ TEST(TileMod, ReportNamesItAndDumpHoldsItsText) {
   const size_t at = report.find("score_mods\n");
   ASSERT_NE(at, std::string::npos) << report;
   const std::string text = report.substr(at, report.find("launches (", at) - at);
-  EXPECT_NE(text.find(cat("tile_mod_test.cc:", line, ", head dims 16 and 8: forward ")), std::string::npos) << text;
+  EXPECT_NE(text.find(str_cat("tile_mod_test.cc:", line, ", head dims 16 and 8: forward ")), std::string::npos) << text;
   EXPECT_NE(text.find("  x 2 at "), std::string::npos) << text;  // forward and backward
   EXPECT_NE(text.find(", 1 read of learned tables"), std::string::npos) << text;
   int sources = 0;

@@ -10,7 +10,7 @@
 
 #include "compiler/targets/cpu/print/sample_kernels.h"
 #include "compiler/targets/cpu/print/standalone.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::codegen {
 namespace {
@@ -22,7 +22,7 @@ std::string read(const std::string& path) {
 }
 
 bool installed(const std::string& program) {
-  return std::system(cat("command -v ", program, " >/dev/null 2>&1").c_str()) == 0;
+  return std::system(str_cat("command -v ", program, " >/dev/null 2>&1").c_str()) == 0;
 }
 
 TEST(Arm, KernelsBecomeNeonAndGiveTheSameBits) {
@@ -31,16 +31,16 @@ TEST(Arm, KernelsBecomeNeonAndGiveTheSameBits) {
   const bool runs = installed(kEmulator);
   const std::string dir = ::testing::TempDir();
   for (const KernelCase& c : sample_cases()) {
-    const std::string base = cat(dir, "/", c.name), log = base + ".log";
+    const std::string base = str_cat(dir, "/", c.name), log = base + ".log";
     std::ofstream(base + ".cc") << print_standalone(c.kernel, {c.extents, c.strides, c.params});
     const std::string assembly =
-        cat(kCompiler, " -std=c++20 -O1 -w -ffp-contract=off -S ", base, ".cc -o ", base, ".s >", log, " 2>&1");
+        str_cat(kCompiler, " -std=c++20 -O1 -w -ffp-contract=off -S ", base, ".cc -o ", base, ".s >", log, " 2>&1");
     ASSERT_EQ(std::system(assembly.c_str()), 0) << c.name << "\n" << read(log);
     // Four f32 to a register.
     EXPECT_NE(read(base + ".s").find(".4s"), std::string::npos) << c.name << " has no NEON in it";
     if (!runs) continue;
-    const std::string program = cat(kCompiler, " -static ", base, ".s -o ", base, " >", log, " 2>&1 && ", kEmulator,
-                                    " ", base, " >", log, " 2>&1");
+    const std::string program = str_cat(kCompiler, " -static ", base, ".s -o ", base, " >", log, " 2>&1 && ", kEmulator,
+                                        " ", base, " >", log, " 2>&1");
     EXPECT_EQ(std::system(program.c_str()), 0) << c.name << "\n" << read(log);
     EXPECT_EQ(read(log), "equal\n") << c.name;
   }

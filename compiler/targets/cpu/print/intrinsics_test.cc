@@ -6,7 +6,7 @@
 #include <random>
 
 #include "compiler/targets/cpu/print/kernel_case.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::codegen {
 namespace {
@@ -56,7 +56,7 @@ TEST(Words, EveryPointwiseRowOnEveryType) {
       if (info.operands > 1) v[1] = b.load(y);
       if (info.operands > 2) v[2] = b.load(z);
       b.store(out, b.pw(pw, v[0], v[1], v[2]));
-      cases.push_back({cat(info.name, " of ", to_string_view(t)), b.kernel});
+      cases.push_back({str_cat(info.name, " of ", to_string_view(t)), b.kernel});
     }
   check(cases, {{0}, {1}, {37}, {1040}});
 }
@@ -71,7 +71,7 @@ TEST(Words, EveryCastAndRounding) {
         const int x = b.in(kDTypes[from], "1"), y = b.out(u8 ? kUInt8 : kDTypes[to], "1");
         b.loop();
         b.store(y, b.cast(b.load(x), static_cast<Type>(to), u8 ? kUInt8 : kFloat32));
-        cases.push_back({cat("cast ", from, " to ", to, u8 ? " u8" : ""), b.kernel});
+        cases.push_back({str_cat("cast ", from, " to ", to, u8 ? " u8" : ""), b.kernel});
       }
   for (DType t : {kBFloat16, kFloat16}) {
     KernelBuilder b(Mode::kRows, 1);
@@ -92,7 +92,7 @@ TEST(Words, MemoryOfEveryDTypeAndStride) {
         const int x = b.in(static_cast<DType>(t), in), y = b.out(static_cast<DType>(t), out);
         b.loop();
         b.store(y, b.load(x));
-        cases.push_back({cat(to_string_view(static_cast<DType>(t)), " ", in, " to ", out), b.kernel});
+        cases.push_back({str_cat(to_string_view(static_cast<DType>(t)), " ", in, " to ", out), b.kernel});
       }
   check(cases, {{3, 1}, {2, 17}, {5, 64}, {18, 70}, {150, 135}});
 }
@@ -162,7 +162,7 @@ TEST(Words, PartsOfTiles) {
     const int x = b.in(t, "s1s"), z = b.in(t, "ss1"), y = b.out(t, "ss1");
     b.loop();
     b.store(y, b.pw(Pw::add, b.load(x), b.load(z)));
-    cases.push_back({cat("tiles of ", to_string_view(t)), b.kernel});
+    cases.push_back({str_cat("tiles of ", to_string_view(t)), b.kernel});
   }
   // Points of a tile that do not follow one another in memory, steps, lanes from anywhere on.
   check(cases, {{3, 90, 100}, {2, 130, 70}},
@@ -176,7 +176,8 @@ TEST(Words, LongChains) {
     for (const char* z : {"1", "s", "0"}) {
       if (dtype != kFloat32 && *z != (dtype == kBFloat16 ? 's' : '1')) continue;
       KernelBuilder b(Mode::kRows, 2);
-      const int x = b.in(dtype, "s1"), w = b.in(dtype, cat("s", z)), y = b.out(dtype, "s1"), less = b.out(kBool, "s1");
+      const int x = b.in(dtype, "s1"), w = b.in(dtype, str_cat("s", z)), y = b.out(dtype, "s1"),
+                less = b.out(kBool, "s1");
       b.loop();
       const int step = b.load(w);
       int v = b.load(x);
@@ -185,7 +186,7 @@ TEST(Words, LongChains) {
       v = b.pw(Pw::where, b.pw(Pw::lt, v, at), v, step);
       b.store(y, v);
       b.store(less, b.pw(Pw::lt, v, step));
-      cases.push_back({cat("chain of ", to_string_view(dtype), " ", z), b.kernel});
+      cases.push_back({str_cat("chain of ", to_string_view(dtype), " ", z), b.kernel});
       EXPECT_NE(print(b.kernel, cpu()).find("along_wide"), std::string::npos);
     }
   check(cases, {{2, 1}, {3, 16}, {1, 63}, {2, 65}, {2, 128}, {2, 129}, {3, 500}});
@@ -235,7 +236,7 @@ TEST(Words, RandomKernels) {
     loads();
     ops(5);
     b.store(y, b.pw(Pw::add, now.back(), now[2]));
-    cases.push_back({cat("random ", seed), b.kernel, {}, {}, {1.5}, seed});
+    cases.push_back({str_cat("random ", seed), b.kernel, {}, {}, {1.5}, seed});
   }
   check(cases, {{3, 19}, {20, 130}});
 }

@@ -12,9 +12,9 @@
 #include <random>
 
 #include "compiler/loop_ir/interpret.h"
-#include "framework/base/cat.h"
 #include "framework/base/cpu.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::codegen {
 
@@ -253,7 +253,7 @@ Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& pa
 }
 
 std::string difference(const Outcome& a, const Outcome& b) {
-  if (a.bad != b.bad) return cat("only the ", a.bad ? "first" : "second", " meets an index out of range");
+  if (a.bad != b.bad) return str_cat("only the ", a.bad ? "first" : "second", " meets an index out of range");
   for (size_t m = 0; m < a.memory.size(); ++m) {
     const auto& [dtype, x] = a.memory[m];
     const auto& y = b.memory[m].second;
@@ -266,12 +266,12 @@ std::string difference(const Outcome& a, const Outcome& b) {
         double d = 0;
         int64_t i = 0;
         std::memcpy(&i, p, size);
-        if (dtype == kFloat32) return std::memcpy(&f, p, 4), cat(f, " (", i, ")");
-        if (dtype == kFloat64) return std::memcpy(&d, p, 8), cat(d, " (", i, ")");
-        return cat(i);
+        if (dtype == kFloat32) return std::memcpy(&f, p, 4), str_cat(f, " (", i, ")");
+        if (dtype == kFloat64) return std::memcpy(&d, p, 8), str_cat(d, " (", i, ")");
+        return str_cat(i);
       };
-      return cat("memory ", m, " (", to_string_view(dtype), ") at ", static_cast<int64_t>(at / size) - kGuard, ": ",
-                 text(&x[at]), " and ", text(&y[at]));
+      return str_cat("memory ", m, " (", to_string_view(dtype), ") at ", static_cast<int64_t>(at / size) - kGuard, ": ",
+                     text(&x[at]), " and ", text(&y[at]));
     }
   }
   return "";
@@ -288,17 +288,17 @@ std::string march() {
 std::vector<KernelFn> compile(const std::vector<loop_ir::Kernel>& kernels, const Target& target) {
   static int count = 0;
   const char* dir = std::getenv("TEST_TMPDIR");
-  const std::string path = cat(dir ? dir : "/tmp", "/", target.name, "_", ++count);
+  const std::string path = str_cat(dir ? dir : "/tmp", "/", target.name, "_", ++count);
   {
     std::ofstream file(path + ".cc");
     file << prelude(target);
-    for (size_t k = 0; k < kernels.size(); ++k) file << print(kernels[k], target, {.symbol = cat("k", k)});
+    for (size_t k = 0; k < kernels.size(); ++k) file << print(kernels[k], target, {.symbol = str_cat("k", k)});
   }
-  const std::string command =
-      cat("g++ -x c++ -std=c++20 -O1 -fgcse -fno-tree-pta -march=", march(),
-          " -mprefer-vector-width=512 -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fno-strict-aliasing"
-          " -fPIC -shared -nostdlib -w -o ",
-          path, ".so ", path, ".cc 2> ", path, ".log");
+  const std::string command = str_cat(
+      "g++ -x c++ -std=c++20 -O1 -fgcse -fno-tree-pta -march=", march(),
+      " -mprefer-vector-width=512 -ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv -fno-strict-aliasing"
+      " -fPIC -shared -nostdlib -w -o ",
+      path, ".so ", path, ".cc 2> ", path, ".log");
   if (std::system(command.c_str()) != 0) {
     std::ifstream log(path + ".log");
     WEFT_BUG_IF(true, "compile: ", command, "\n", std::string(std::istreambuf_iterator<char>(log), {}));
@@ -307,7 +307,7 @@ std::vector<KernelFn> compile(const std::vector<loop_ir::Kernel>& kernels, const
   WEFT_BUG_IF(!library, "compile: ", dlerror());
   std::vector<KernelFn> fns;
   for (size_t k = 0; k < kernels.size(); ++k) {
-    const loop_ir::Fn fn = reinterpret_cast<loop_ir::Fn>(dlsym(library, cat("k", k).c_str()));
+    const loop_ir::Fn fn = reinterpret_cast<loop_ir::Fn>(dlsym(library, str_cat("k", k).c_str()));
     fns.push_back([fn](const loop_ir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) {
       fn(&a, o0, o1, step, l0, l1);
     });

@@ -9,8 +9,8 @@
 
 #include "compiler/targets/cpu/print/choices.h"
 #include "compiler/targets/cpu/print/scalar_text.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::codegen {
 namespace {
@@ -70,14 +70,15 @@ class Printer {
     declare_fixed();
     if (tiled_) open(t_.tiles);
     for (size_t p = 0; tiled_ && p < k_.operands.size(); ++p)
-      if (turned(p)) line(fill(t_.turned, {{"m", memory(p)}, {"p", cat(p)}}));
+      if (turned(p)) line(fill(t_.turned, {{"m", memory(p)}, {"p", str_cat(p)}}));
     open("for (i64 o = o0; o < o1; o += step) {");
     declare_point();
     for (size_t p = 0; tiled_ && p < k_.operands.size(); ++p)
       if (turned(p))
-        line(fill(t_.line,
-                  {{"m", memory(p)}, {"p", cat(p)}, {"s", cat("s", p, "_", lane_axis_)}, {"n", points_left()}}));
-    if (across_) open(fill(t_.instances, {{"n", cat(vectors_ * t_.lanes)}}));
+        line(
+            fill(t_.line,
+                 {{"m", memory(p)}, {"p", str_cat(p)}, {"s", str_cat("s", p, "_", lane_axis_)}, {"n", points_left()}}));
+    if (across_) open(fill(t_.instances, {{"n", str_cat(vectors_ * t_.lanes)}}));
     for (const Segment& s : k_.segments) segment(s);
     if (across_) close(t_.instances_end);
     close("}");
@@ -105,41 +106,43 @@ class Printer {
   }
 
   void comment() {
-    line(cat("// ", k_.name.empty() ? "kernel" : k_.name));
+    line(str_cat("// ", k_.name.empty() ? "kernel" : k_.name));
     for (size_t p = 0; p < k_.operands.size(); ++p)
-      line(cat("//   ", k_.operands[p].output ? "y" : "x", p, ": ", to_string_view(k_.operands[p].dtype), " ",
-               k_.operands[p].name));
+      line(str_cat("//   ", k_.operands[p].output ? "y" : "x", p, ": ", to_string_view(k_.operands[p].dtype), " ",
+                   k_.operands[p].name));
   }
 
   // ---- arguments and addresses ----
 
   std::string memory(size_t p) const { return t_.memory[static_cast<int>(k_.operands[p].dtype)]; }
-  std::string here(size_t p) const { return cat(before_points_ ? "p" : k_.operands[p].output ? "y" : "x", p); }
+  std::string here(size_t p) const { return str_cat(before_points_ ? "p" : k_.operands[p].output ? "y" : "x", p); }
 
   void declare_arguments() {
     const int outer = k_.outer_axes();
     for (int a = 0; a < k_.axes; ++a) {
       const bool divides = a > 0 && a < outer, loops = a == loop_axis_;
       const bool lanes = a == lane_axis_ && (k_.mode == Mode::kSplit || (k_.kept && !across_));
-      if (divides || loops || lanes) line(cat("const i64 n", a, " = args->extent[", a, "];"));
+      if (divides || loops || lanes) line(str_cat("const i64 n", a, " = args->extent[", a, "];"));
     }
     for (size_t p = 0; p < k_.operands.size(); ++p) {
       std::string strides;
       for (int a = 0; a < k_.axes; ++a)
         if (k_.operands[p].strides[a] == StrideKind::kAny)
-          strides += cat(strides.empty() ? "const i64 s" : ", s", p, "_", a, " = args->stride[", p * k_.axes + a, "]");
+          strides +=
+              str_cat(strides.empty() ? "const i64 s" : ", s", p, "_", a, " = args->stride[", p * k_.axes + a, "]");
       if (k_.operands[p].indexed)
-        strides += cat(strides.empty() ? "const i64 d" : ", d", p, " = args->index_stride[", p, "]");
-      line(cat(memory(p), "* const p", p, " = (", memory(p), "*)args->ptr[", p, "];",
-               strides.empty() ? "" : cat(" ", strides, ";")));
+        strides += str_cat(strides.empty() ? "const i64 d" : ", d", p, " = args->index_stride[", p, "]");
+      line(str_cat(memory(p), "* const p", p, " = (", memory(p), "*)args->ptr[", p, "];",
+                   strides.empty() ? "" : str_cat(" ", strides, ";")));
     }
     for (int c = 0; c < k_.columns; ++c) {
       const std::string e = kElements[static_cast<int>(column_type(c))];
-      line(cat(e, "* const col", c, " = (", e, "*)args->column[", c, "];"));
+      line(str_cat(e, "* const col", c, " = (", e, "*)args->column[", c, "];"));
     }
     for (int r = 0; r < k_.kept; ++r) {
-      const std::string row = across_ ? cat("n", loop_axis_, " * 16") : cat("((n", lane_axis_, " + 15) / 16 * 16)");
-      line(cat("f32* const k", r, " = args->scratch", r ? cat(" + ", r, " * ", row) : "", ";"));
+      const std::string row =
+          across_ ? str_cat("n", loop_axis_, " * 16") : str_cat("((n", lane_axis_, " + 15) / 16 * 16)");
+      line(str_cat("f32* const k", r, " = args->scratch", r ? str_cat(" + ", r, " * ", row) : "", ";"));
     }
   }
   Type column_type(int c) const {
@@ -155,8 +158,9 @@ class Printer {
     for (const Instr& i : k_.instrs) {
       if (!*t_.far || !may_be_far(k_, i) || seen[i.slot]) continue;
       seen[i.slot] = true;
-      line(fill(t_.far, {{"f", far(i)}, {"n", cat(k_.axes)}, {"w", cat(k_.operands.size())}, {"p", cat(i.slot)}}));
-      all += cat(all.empty() ? "" : " || ", far(i));
+      line(fill(t_.far,
+                {{"f", far(i)}, {"n", str_cat(k_.axes)}, {"w", str_cat(k_.operands.size())}, {"p", str_cat(i.slot)}}));
+      all += str_cat(all.empty() ? "" : " || ", far(i));
     }
     far_end_ = fill(t_.far_end, {{"f", all}});
     return !all.empty();
@@ -203,15 +207,15 @@ class Printer {
     } else if (outer > 1) {
       std::string s = "const i64 ", rest = "o";
       for (int a = outer - 1; a > 0; --a) {
-        s += cat("i", a, " = ", rest, " % n", a, ", ");
-        rest = cat(rest, " / n", a);
+        s += str_cat("i", a, " = ", rest, " % n", a, ", ");
+        rest = str_cat(rest, " / n", a);
       }
-      line(cat(s, "i0 = ", rest, ";"));
+      line(str_cat(s, "i0 = ", rest, ";"));
     }
     for (size_t p = 0; p < k_.operands.size(); ++p) {
-      std::string at = cat("p", p);
-      for (int a = 0; a < outer; ++a) at += term(p, a, cat("i", a));
-      line(cat(k_.operands[p].output ? "" : "const ", memory(p), "* const ", here(p), " = ", at, ";"));
+      std::string at = str_cat("p", p);
+      for (int a = 0; a < outer; ++a) at += term(p, a, str_cat("i", a));
+      line(str_cat(k_.operands[p].output ? "" : "const ", memory(p), "* const ", here(p), " = ", at, ";"));
     }
   }
   // " + position * stride".
@@ -220,11 +224,11 @@ class Printer {
       case StrideKind::kZero:
         return "";
       case StrideKind::kUnit:
-        return cat(" + ", position);
+        return str_cat(" + ", position);
       case StrideKind::kAny:
         break;
     }
-    return cat(" + ", position, " * s", p, "_", axis);
+    return str_cat(" + ", position, " * s", p, "_", axis);
   }
 
   // Operand p is copied by tiles before it is read.
@@ -232,14 +236,14 @@ class Printer {
   // Points from this one on that are neighbours along the last outer axis.
   std::string points_left() const {
     const int last = k_.outer_axes() - 1;
-    return last == 0 ? "o1 - o" : cat("less(n", last, " - i", last, ", o1 - o)");
+    return last == 0 ? "o1 - o" : str_cat("less(n", last, " - i", last, ", o1 - o)");
   }
 
   static bool has_lanes(Level l) { return l == Level::kLane || l == Level::kBoth; }
   static bool in_loop(Level l) { return l == Level::kStep || l == Level::kBoth; }
 
   std::string address(const Instr& i, const char* step = "k") const {
-    if (i.op == Op::kLoad && turned(i.slot) && has_lanes(i.level)) return cat("line", i.slot, " + l");
+    if (i.op == Op::kLoad && turned(i.slot) && has_lanes(i.level)) return str_cat("line", i.slot, " + l");
     std::string at = here(i.slot);
     if (across_ && in_loop(i.level)) at += term(i.slot, loop_axis_, step);
     if (has_lanes(i.level)) at += term(i.slot, lane_axis_, "l");
@@ -249,7 +253,7 @@ class Printer {
     if (i.op == Op::kLoad && turned(i.slot) && has_lanes(i.level)) return StrideKind::kUnit;
     return has_lanes(i.level) ? k_.operands[i.slot].strides[lane_axis_] : StrideKind::kZero;
   }
-  std::string stride_text(const Instr& i) const { return cat("s", i.slot, "_", lane_axis_); }
+  std::string stride_text(const Instr& i) const { return str_cat("s", i.slot, "_", lane_axis_); }
 
   // ---- values ----
 
@@ -279,7 +283,7 @@ class Printer {
   // `x` of type `from` as type `to`; through u8 if wraps.
   std::string converted(std::string x, Type from, Type to, bool wraps) const {
     if (to == Type::pred && from != Type::pred) {
-      x = cat("w_truth(", x, ")");
+      x = str_cat("w_truth(", x, ")");
       return is_long(from) ? fill(t_.long_pred, {{"x", x}}) : x;
     }
     if (from == Type::pred && to != Type::pred) {
@@ -287,11 +291,11 @@ class Printer {
       from = Type::i32;
     }
     if (wraps && is_float(from)) {
-      x = cat("to_i64(", x, ")");
+      x = str_cat("to_i64(", x, ")");
       from = Type::i64;
     }
-    if (from != to) x = cat("to_", kElements[static_cast<int>(to)], "(", x, ")");
-    return wraps ? cat("wrap_u8(", x, ")") : x;
+    if (from != to) x = str_cat("to_", kElements[static_cast<int>(to)], "(", x, ")");
+    return wraps ? str_cat("wrap_u8(", x, ")") : x;
   }
 
   std::string pointwise(const Instr& i) const {
@@ -309,7 +313,7 @@ class Printer {
   std::string load(const Instr& i) const {
     const Type as = read_type(k_.operands[i.slot].dtype);
     const StrideKind lanes = lane_stride(i);
-    const std::string s = lanes == StrideKind::kAny    ? cat("s", i.slot, "_", lane_axis_)
+    const std::string s = lanes == StrideKind::kAny    ? str_cat("s", i.slot, "_", lane_axis_)
                           : lanes == StrideKind::kUnit ? "1"
                                                        : "0";
     std::string p = address(i);
@@ -321,10 +325,10 @@ class Printer {
       if (has_lanes(k_.instrs[i.a].level)) {
         how = t_.get_indexed;
       } else {
-        p += cat(" + ", fill(t_.number, {{"x", use(i.a)}}), " * d", i.slot);
+        p += str_cat(" + ", fill(t_.number, {{"x", use(i.a)}}), " * d", i.slot);
       }
     }
-    const std::string x = fill(how, {{"t", type(as)}, {"p", p}, {"s", s}, {"x", index}, {"d", cat("d", i.slot)}});
+    const std::string x = fill(how, {{"t", type(as)}, {"p", p}, {"s", s}, {"x", index}, {"d", str_cat("d", i.slot)}});
     return converted(x, as, i.type, false);
   }
 
@@ -333,13 +337,14 @@ class Printer {
       case Op::kConst:
         return all(i.type, constant(i.type, i.value));
       case Op::kParam: {
-        const std::string p = cat("args->param[", i.slot, "]");
-        if (i.type == Type::pred) return all(i.type, cat("-(", p, " != 0)"));
-        return all(i.type, cat("(", kElements[static_cast<int>(i.type)], ")", p));
+        const std::string p = str_cat("args->param[", i.slot, "]");
+        if (i.type == Type::pred) return all(i.type, str_cat("-(", p, " != 0)"));
+        return all(i.type, str_cat("(", kElements[static_cast<int>(i.type)], ")", p));
       }
       case Op::kIndex:
         if (i.slot == lane_axis_) return fill(t_.iota, {{"t", type(i.type)}, {"l", "l"}});
-        return all(i.type, cat(i.type == Type::i32 ? "(i32)" : "", i.slot == loop_axis_ ? "k" : cat("i", i.slot)));
+        return all(i.type,
+                   str_cat(i.type == Type::i32 ? "(i32)" : "", i.slot == loop_axis_ ? "k" : str_cat("i", i.slot)));
       case Op::kLoad:
         return load(i);
       case Op::kCheck:
@@ -349,14 +354,14 @@ class Printer {
       case Op::kCast:
         return converted(use(i.a), k_.instrs[i.a].type, i.type, i.type == Type::i32 && i.dtype == kUInt8);
       case Op::kRound:
-        return cat("round_", to_string_view(i.dtype), "(", use(i.a), ")");
+        return str_cat("round_", to_string_view(i.dtype), "(", use(i.a), ")");
       case Op::kKept:
         return fill(t_.get, {{"t", type(i.type)}, {"p", scratch(i)}});
       default:
         WEFT_BUG_IF(true, "print: not a value");
     }
   }
-  std::string scratch(const Instr& i) const { return cat("k", i.slot, " + ", across_ ? "k * 16" : "l"); }
+  std::string scratch(const Instr& i) const { return str_cat("k", i.slot, " + ", across_ ? "k * 16" : "l"); }
 
   // ---- statements ----
 
@@ -375,21 +380,21 @@ class Printer {
       case Op::kKeep:
         return line(fill(t_.put, {{"p", scratch(i)}, {"v", use(i.a)}}), i.note);
       case Op::kColumn:
-        return line(fill(t_.column, {{"p", cat("col", i.slot, " + l")},
+        return line(fill(t_.column, {{"p", str_cat("col", i.slot, " + l")},
                                      {"t", type(i.type)},
                                      {"rd", reduction_type(i.rd)},
                                      {"v", use(i.a)}}),
                     i.note);
       case Op::kReduce:
         return line(fill(across_ ? t_.take_across : t_.take,
-                         {{"i", cat(id)}, {"v", use(i.a)}, {"n", has_lanes(i.level) ? "v" : "0"}}),
+                         {{"i", str_cat(id)}, {"v", use(i.a)}, {"n", has_lanes(i.level) ? "v" : "0"}}),
                     i.note);
       default:
         if (across_ && i.level == Level::kLane && *t_.per_vector)
-          return line(cat(use(id), " = ", value(i), ";"), i.note);
+          return line(str_cat(use(id), " = ", value(i), ";"), i.note);
         std::string v = value(i);
         if (wide_ && i.op == Op::kPw && in_loop(i.level)) v = fill(t_.now, {{"x", v}});
-        return line(cat("const ", type(i.type), " ", name(id), " = ", v, ";"), i.note);
+        return line(str_cat("const ", type(i.type), " ", name(id), " = ", v, ";"), i.note);
     }
   }
 
@@ -411,7 +416,7 @@ class Printer {
     if (*t_.vectors) {
       for (int id : lanes)
         if (k_.instrs[id].level == Level::kLane && has_value(k_.instrs[id]))
-          line(fill(t_.per_vector, {{"t", type(k_.instrs[id].type)}, {"x", name(id)}, {"n", cat(vectors_)}}));
+          line(fill(t_.per_vector, {{"t", type(k_.instrs[id].type)}, {"x", name(id)}, {"n", str_cat(vectors_)}}));
       open(t_.vectors);
     }
     for (int id : lanes) {
@@ -427,15 +432,14 @@ class Printer {
   std::string reduction(int id, const char* pattern) const {
     const Instr& i = k_.instrs[id];
     const std::string e = kElements[static_cast<int>(i.type)];
-    return fill(
-        pattern,
-        {{"i", cat(id)},
-         {"x", name(id)},
-         {"rd", reduction_type(i.rd)},
-         {"t", type(i.type)},
-         {"n", cat(has_lanes(i.level) ? vectors_ : 1)},
-         {"e", e},
-         {"p", cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_, " + 1023) / 1024) + l0 / 1024")}});
+    return fill(pattern, {{"i", str_cat(id)},
+                          {"x", name(id)},
+                          {"rd", reduction_type(i.rd)},
+                          {"t", type(i.type)},
+                          {"n", str_cat(has_lanes(i.level) ? vectors_ : 1)},
+                          {"e", e},
+                          {"p", str_cat("(", e, "*)args->partial[", i.slot, "] + o * ((n", lane_axis_,
+                                        " + 1023) / 1024) + l0 / 1024")}});
   }
 
   // What is read or written soon: of the next row, of the row that a later loop writes, of the next tile.
@@ -460,11 +464,11 @@ class Printer {
         ahead = term(i.slot, axis, "step");
       }
       seen[i.slot] = true;
-      line(fill(i.op == Op::kLoad ? t_.fetch : t_.fetch_to, {{"p", cat(address(i), ahead)}, {"f", far(i)}}));
+      line(fill(i.op == Op::kLoad ? t_.fetch : t_.fetch_to, {{"p", str_cat(address(i), ahead)}, {"f", far(i)}}));
     }
   }
   // Whether a store goes past the caches, as text.
-  std::string far(const Instr& store) const { return may_be_far(k_, store) ? cat("far", store.slot) : "false"; }
+  std::string far(const Instr& store) const { return may_be_far(k_, store) ? str_cat("far", store.slot) : "false"; }
 
   void segment(const Segment& s) {
     std::vector<int> reductions, before, inside;
@@ -480,12 +484,12 @@ class Printer {
     std::string list;
     for (int id : reductions) {
       line(reduction(id, k_.mode == Mode::kSplit ? t_.split : across_ ? t_.reduce_across : t_.reduce));
-      list += cat(list.empty() ? "" : ", ", "r", id);
+      list += str_cat(list.empty() ? "" : ", ", "r", id);
     }
     const char* last;
     if (across_) {
-      const std::string extent = cat("n", loop_axis_);
-      open(reductions.empty() ? cat("for (i64 k = 0; k < ", extent, "; ++k) {") : fill(t_.across, {{"k", extent}}));
+      const std::string extent = str_cat("n", loop_axis_);
+      open(reductions.empty() ? str_cat("for (i64 k = 0; k < ", extent, "; ++k) {") : fill(t_.across, {{"k", extent}}));
       last = reductions.empty() ? "}" : t_.across_end;
     } else if (reductions.empty()) {
       open(wide_ ? t_.along_wide : t_.along);

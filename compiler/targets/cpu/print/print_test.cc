@@ -11,7 +11,7 @@
 #include "compiler/targets/cpu/print/kernel_case.h"
 #include "compiler/targets/cpu/print/sample_kernels.h"
 #include "compiler/targets/cpu/print/standalone.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::codegen {
 namespace {
@@ -42,7 +42,7 @@ void check(const std::vector<KernelCase>& cases) {
 TEST(Print, SoftmaxOfEveryLength) {
   std::vector<KernelCase> cases;
   for (int64_t n : {0, 1, 15, 16, 17, 1023, 1024, 1025, 2049, 4096, 5000}) {
-    KernelCase c{cat("softmax of ", n), softmax_kernel(), {3, n}};
+    KernelCase c{str_cat("softmax of ", n), softmax_kernel(), {3, n}};
     c.lay_out();
     c.extremes = false;
     cases.push_back(c);
@@ -110,9 +110,9 @@ TEST(Print, StandaloneProgramsCompareTheirTwins) {
           if (product == text.npos) continue;
           text[product + 1] = '-';
         }
-        const std::string file = cat(dir, "/alone");
+        const std::string file = str_cat(dir, "/alone");
         std::ofstream(file + ".cc") << text;
-        EXPECT_EQ(output_of(cat("g++ -O1 -w -march=", march(), " -o ", file, " ", file, ".cc 2>&1")), "");
+        EXPECT_EQ(output_of(str_cat("g++ -O1 -w -march=", march(), " -o ", file, " ", file, ".cc 2>&1")), "");
         if (wrong) {
           EXPECT_NE(output_of(file).find("differs at element"), std::string::npos) << c.name;
         } else {
@@ -129,10 +129,10 @@ TEST(Print, GoldenTexts) {
     const std::string text = print(c.kernel, cpu(), {.symbol = c.name, .notes = true});
     EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 60) << c.name;
     if (update) {
-      std::ofstream(cat(update, "/", c.name, ".golden")) << text;
+      std::ofstream(str_cat(update, "/", c.name, ".golden")) << text;
       continue;
     }
-    std::ifstream file(cat("compiler/targets/cpu/print/testdata/", c.name, ".golden"));
+    std::ifstream file(str_cat("compiler/targets/cpu/print/testdata/", c.name, ".golden"));
     EXPECT_EQ(text, std::string(std::istreambuf_iterator<char>(file), {})) << c.name;
   }
 }

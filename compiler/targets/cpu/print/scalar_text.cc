@@ -3,8 +3,8 @@
 #include <cmath>
 #include <cstdio>
 
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::codegen {
 namespace {
@@ -33,25 +33,25 @@ std::string value_name(const loop_ir::Kernel& k, int id) {
   const loop_ir::Instr& i = k.instrs[id];
   switch (i.op) {
     case Op::kConst:
-      return cat("c", id);
+      return str_cat("c", id);
     case Op::kParam:
-      return cat("param", id);
+      return str_cat("param", id);
     case Op::kIndex:
-      return cat("index", id);
+      return str_cat("index", id);
     case Op::kLoad:
-      return cat("load", id);
+      return str_cat("load", id);
     case Op::kCheck:
-      return cat("at", id);
+      return str_cat("at", id);
     case Op::kPw:
-      return cat(kPointwise[static_cast<int>(i.pw)].name, id);
+      return str_cat(kPointwise[static_cast<int>(i.pw)].name, id);
     case Op::kCast:
-      return cat("cast", id);
+      return str_cat("cast", id);
     case Op::kRound:
-      return cat("round", id);
+      return str_cat("round", id);
     case Op::kKept:
-      return cat("kept", id);
+      return str_cat("kept", id);
     case Op::kReduce:
-      return cat(kReductions[static_cast<int>(i.rd)], id);
+      return str_cat(kReductions[static_cast<int>(i.rd)], id);
     default:
       WEFT_BUG_IF(true, "print: instruction ", id, " has no value");
   }
@@ -86,7 +86,7 @@ std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand
 
 std::string float_text(Type t, double x) {
   const char* f = t == Type::f32 ? "f" : "";
-  if (std::isinf(x)) return cat(x < 0 ? "-" : "", "__builtin_inf", f, "()");
+  if (std::isinf(x)) return str_cat(x < 0 ? "-" : "", "__builtin_inf", f, "()");
   char text[40];
   std::snprintf(text, sizeof text, t == Type::f32 ? "%.9g" : "%.17g", t == Type::f32 ? static_cast<float>(x) : x);
   std::string s = text;

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::codegen {
 namespace {
@@ -97,7 +97,7 @@ std::string list(const std::vector<T>& values) {
   for (const T& v : values) {
     char text[40];
     std::snprintf(text, sizeof text, "%.17g", static_cast<double>(v));
-    s += cat(s.empty() ? "" : ", ", text);
+    s += str_cat(s.empty() ? "" : ", ", text);
   }
   return s.empty() ? "0" : s;
 }
@@ -115,7 +115,7 @@ std::string print_standalone(const loop_ir::Kernel& k, const Launch& launch, boo
   index_strides.resize(k.operands.size());
   std::string memory;
   auto add = [&](const std::string& name, DType t, int64_t elements) {
-    memory += cat("    {\"", name, "\", ", itemsize(t), ", '", std::string(1, kind_of(t)), "', ", elements, "},\n");
+    memory += str_cat("    {\"", name, "\", ", itemsize(t), ", '", std::string(1, kind_of(t)), "', ", elements, "},\n");
   };
   for (size_t p = 0; p < k.operands.size(); ++p) {
     int64_t last = 0;
@@ -123,13 +123,13 @@ std::string print_standalone(const loop_ir::Kernel& k, const Launch& launch, boo
     if (k.operands[p].indexed && p < launch.index_extents.size())
       last += index_strides[p] * std::max<int64_t>(0, launch.index_extents[p] - 1);
     strides.insert(strides.end(), launch.strides[p].begin(), launch.strides[p].end());
-    add(cat(k.operands[p].output ? "y" : "x", p), k.operands[p].dtype, last + 1);
+    add(str_cat(k.operands[p].output ? "y" : "x", p), k.operands[p].dtype, last + 1);
   }
   constexpr DType kDTypes[] = {kFloat32, kFloat64, kInt32, kInt64, kBool};
   auto slots = [&](loop_ir::Op op, int count, const char* name, int64_t size) {
     for (int s = 0; s < count; ++s)
       for (const loop_ir::Instr& i : k.instrs)
-        if (i.op == op && i.slot == s) add(cat(name, s), kDTypes[static_cast<int>(i.type)], size);
+        if (i.op == op && i.slot == s) add(str_cat(name, s), kDTypes[static_cast<int>(i.type)], size);
   };
   slots(loop_ir::Op::kColumn, k.columns, "column", lanes);
   slots(loop_ir::Op::kReduce, k.partials, "partial", points * ((lanes + 1023) / 1024));
@@ -139,17 +139,19 @@ std::string print_standalone(const loop_ir::Kernel& k, const Launch& launch, boo
     if (k.operands[p].indexed) limit = std::min(limit, std::max<int64_t>(1, launch.index_extents[p]));
 
   std::string s = kHead;
-  s += cat("namespace vector_text {\n", prelude(cpu()), "\n", print(k, cpu(), {.symbol = "kernel", .notes = notes}),
-           "}  // namespace vector_text\n\n", forget_intrinsics(), "namespace scalar_text {\n", prelude(cpu_scalar()),
-           "\n", print(k, cpu_scalar(), {.symbol = "reference", .notes = notes}), "}  // namespace scalar_text\n");
-  s += cat("\nstatic const int64_t strides[] = {", list(strides), "}, extents[] = {", list(launch.extents),
-           "}, index_strides[] = {", list(index_strides), "};\nstatic const double params[] = {", list(launch.params),
-           "};\nstatic const long long points = ", points, ", lanes = ", lanes, ", kept = ", k.kept * row,
-           ", limit = ", limit, ";\nstatic const int operands = ", k.operands.size(), ", columns = ", k.columns, ";\n");
+  s += str_cat("namespace vector_text {\n", prelude(cpu()), "\n", print(k, cpu(), {.symbol = "kernel", .notes = notes}),
+               "}  // namespace vector_text\n\n", forget_intrinsics(), "namespace scalar_text {\n",
+               prelude(cpu_scalar()), "\n", print(k, cpu_scalar(), {.symbol = "reference", .notes = notes}),
+               "}  // namespace scalar_text\n");
+  s += str_cat("\nstatic const int64_t strides[] = {", list(strides), "}, extents[] = {", list(launch.extents),
+               "}, index_strides[] = {", list(index_strides), "};\nstatic const double params[] = {",
+               list(launch.params), "};\nstatic const long long points = ", points, ", lanes = ", lanes,
+               ", kept = ", k.kept * row, ", limit = ", limit, ";\nstatic const int operands = ", k.operands.size(),
+               ", columns = ", k.columns, ";\n");
   // Memory is declared before it is used and described after it is known.
   std::string main = kMain;
   const std::string mark = "static bool is_nan";
-  main.insert(main.find(mark), cat("static const Memory all[] = {\n", memory, "};\n\n"));
+  main.insert(main.find(mark), str_cat("static const Memory all[] = {\n", memory, "};\n\n"));
   return s + main;
 }
 

@@ -34,7 +34,7 @@ void add_kernels(std::vector<Kernel>* to, DType type, int64_t d, int64_t dv, con
       results.push_back({nullptr, x.dtype, x.shape, contiguous_strides(x.shape)});
     const AttentionProgram program(call.attrs, views, results, back, options);
     for (Kernel kernel : program.kernels()) {
-      const std::string name = cat(kernel.symbol, "_", to->size());
+      const std::string name = str_cat(kernel.symbol, "_", to->size());
       kernel.text.replace(kernel.text.rfind(kernel.symbol + "(const __grid"), kernel.symbol.size(), name);
       kernel.symbol = name;
       kernel.max_spill_bytes = 0;

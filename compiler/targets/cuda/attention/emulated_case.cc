@@ -110,8 +110,9 @@ std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& 
 
 void check_emulated(const EmulatedCase& c) {
   const testing::AttentionSizes& s = c.sizes;
-  SCOPED_TRACE(cat("mask '", c.mask, "', score '", c.score, "', ", c.type, ", b ", s.b, " kv_b ", s.kv_b, " hq ", s.hq,
-                   " hkv ", s.hkv, " sq ", s.sq, " skv ", s.skv, " d ", s.d, " dv ", s.dv, " blocks ", c.blocks[0]));
+  SCOPED_TRACE(str_cat("mask '", c.mask, "', score '", c.score, "', ", c.type, ", b ", s.b, " kv_b ", s.kv_b, " hq ",
+                       s.hq, " hkv ", s.hkv, " sq ", s.sq, " skv ", s.skv, " d ", s.d, " dv ", s.dv, " blocks ",
+                       c.blocks[0]));
   Dice dice(c.seed);
   const testing::MadeMask mask = named(testing::conformance_masks(), c.mask).make(s, dice);
   const testing::MadeScore score = named(testing::conformance_scores(), c.score).make(s, dice);
@@ -168,7 +169,7 @@ void check_emulated(const EmulatedCase& c) {
     const Tensor& g = back[next++];
     for (size_t t = 0; t < score.tables.size(); ++t)
       if (score.tables[t].view_for_kernel().data == operand.view_for_kernel().data)
-        expect_within(cat("table ", t).c_str(), g, want.tables[t]);
+        expect_within(str_cat("table ", t).c_str(), g, want.tables[t]);
   }
 }
 

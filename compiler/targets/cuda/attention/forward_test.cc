@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/attention/emulated_case.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {

@@ -45,10 +45,10 @@ std::vector<ScalarInput> inputs(bool score, bool grad, const char* of, std::span
   in.push_back({.text = "q", .range = position, .deps = kOnQuery});
   in.push_back({.text = "kv", .range = position, .deps = kOnKey});
   for (size_t i = 0; i < tables.size(); ++i)
-    in.push_back({.text = cat("p.", of, "_table[", i, "]"), .table = true, .range = MaskRange::any(kInt64)});
+    in.push_back({.text = str_cat("p.", of, "_table[", i, "]"), .table = true, .range = MaskRange::any(kInt64)});
   for (size_t i = 0; i < tables.size(); ++i)
     for (size_t d = 0; d < extents_of(tables[i]); ++d)
-      in.push_back({.text = cat("p.", of, "_extent[", i, "][", d, "]"), .range = position});
+      in.push_back({.text = str_cat("p.", of, "_extent[", i, "][", d, "]"), .range = position});
   return in;
 }
 
@@ -72,7 +72,7 @@ internal::TableExtents add_operands(std::vector<Tensor>* to, std::span<const Ten
 
 std::string table_key(const TensorType& t) {
   // Of one number, or none, a mod knows it.
-  return t.shape.numel() <= 1 || extents_of(t) != t.shape.size() ? cat(t) : cat(t.dtype, "x", t.shape.size());
+  return t.shape.numel() <= 1 || extents_of(t) != t.shape.size() ? str_cat(t) : str_cat(t.dtype, "x", t.shape.size());
 }
 
 std::string score_mod_text(const Graph& mod, std::span<const TensorType> tables) {
@@ -86,8 +86,8 @@ std::string score_mod_text(const Graph& mod, std::span<const TensorType> tables)
       first, tables);
   ScalarPrinter printer(*g, inputs(true, false, "score", tables), 0, 1, "score_mod");
   const std::string result = printer.output(0);
-  return cat("/// What stands in a score's place.\nW_WORD float score_mod(const AttentionParams& p, float score, ",
-             kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
+  return str_cat("/// What stands in a score's place.\nW_WORD float score_mod(const AttentionParams& p, float score, ",
+                 kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
 }
 
 std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables, MaskDeps* deps) {
@@ -102,8 +102,8 @@ std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables,
   ScalarPrinter printer(*g, inputs(false, false, "mask", tables), 0, 1, "mask_mod");
   const std::string result = printer.output(0);
   if (deps) *deps = {(printer.deps(0) & kOnBatch) != 0, (printer.deps(0) & kOnHead) != 0};
-  return cat("/// Whether the query sees the key.\nW_WORD bool mask_mod(const AttentionParams& p, ", kIndices, ") {\n",
-             printer.statements(), "  return ", result, ";\n}\n");
+  return str_cat("/// Whether the query sees the key.\nW_WORD bool mask_mod(const AttentionParams& p, ", kIndices,
+                 ") {\n", printer.statements(), "  return ", result, ";\n}\n");
 }
 
 ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tables) {
@@ -129,10 +129,10 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
   {
     ScalarPrinter printer(*g, in, 0, 1, "score_mod");
     const std::string result = printer.output(0);
-    r.text =
-        cat("/// The gradient of the score, from that of what stands in its place.\nW_WORD float score_mod_grad(const "
-            "AttentionParams& p, float score, float grad, ",
-            kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
+    r.text = str_cat(
+        "/// The gradient of the score, from that of what stands in its place.\nW_WORD float score_mod_grad(const "
+        "AttentionParams& p, float score, float grad, ",
+        kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
   }
   if (n == 0) return r;
   {
@@ -140,12 +140,12 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
     std::string all;
     for (int i = 0; i < n; ++i) {
       const std::string x = printer.output(1 + i);
-      all += cat("  to[", i, "] = ", x, ";\n");
+      all += str_cat("  to[", i, "] = ", x, ";\n");
     }
-    r.text +=
-        cat("/// The gradient at each place where a learned table was read.\nW_WORD void table_grads(const "
-            "AttentionParams& p, float score, float grad, ",
-            kIndices, ", float (&to)[", n, "]) {\n", printer.statements(), all, "}\n");
+    r.text += str_cat(
+        "/// The gradient at each place where a learned table was read.\nW_WORD void table_grads(const "
+        "AttentionParams& p, float score, float grad, ",
+        kIndices, ", float (&to)[", n, "]) {\n", printer.statements(), all, "}\n");
   }
   for (int i = 0; i < n; ++i) {
     ScalarPrinter printer(*g, in, 1 + n + i, 2 + n + i, "score_mod");
@@ -155,8 +155,8 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
                        .rows = (deps & (kOnQuery | kOnDistance)) != 0,
                        .cols = (deps & (kOnKey | kOnDistance)) != 0,
                        .diagonal = (deps & (kOnQuery | kOnKey | kOnDistance)) == kOnDistance});
-    r.text += cat("W_WORD int64 table_at", i, "(const AttentionParams& p, ", kIndices, ") {\n", printer.statements(),
-                  "  return ", at, ";\n}\n");
+    r.text += str_cat("W_WORD int64 table_at", i, "(const AttentionParams& p, ", kIndices, ") {\n",
+                      printer.statements(), "  return ", at, ";\n}\n");
   }
   return r;
 }

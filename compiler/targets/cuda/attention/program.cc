@@ -205,15 +205,15 @@ std::string AttentionProgram::choices(std::span<const StridedView> in, std::span
   const AttentionSpec base = base_spec(in, out);
   const Sizes z(attrs_, in, mask_deps_);
   std::string c =
-      cat(base.type, " ", base.dim, " ", base.value_dim, " ", base.aligned, " ", base.boxes, " ", base.wide);
+      str_cat(base.type, " ", base.dim, " ", base.value_dim, " ", base.aligned, " ", base.boxes, " ", base.wide);
   for (const auto* tables : {&base.score_tables, &base.mask_tables})
     for (const TensorType& t : *tables) c += " " + table_key(t);
   auto tiles = [&](const AttentionSpec& s) {
-    c += cat(" ", s.row_tiles, "x", s.warps, "x", s.block_n, s.split ? "s" : "", s.pack_heads ? "p" : "");
+    c += str_cat(" ", s.row_tiles, "x", s.warps, "x", s.block_n, s.split ? "s" : "", s.pack_heads ? "p" : "");
   };
   if (backward_) {
     tiles(key_grad_spec(base, z)), tiles(query_grad_spec(base, z));
-    c += cat(" ", static_cast<int>(key_grad_part(base, z)), " ", static_cast<int>(query_grad_part(base, z)));
+    c += str_cat(" ", static_cast<int>(key_grad_part(base, z)), " ", static_cast<int>(query_grad_part(base, z)));
   } else {
     tiles(forward_spec(base, z));
   }

@@ -125,7 +125,7 @@ void ScalarPrinter::analyse(int32_t id) {
     return;
   }
   WEFT_CHECK(t.shape.numel() == 1, what_, ": ", n.op->name, " gives ", t,
-             n.line.line ? cat(" at ", n.line.to_string()) : "", "; a CUDA kernel computes one score at a time");
+             n.line.line ? str_cat(" at ", n.line.to_string()) : "", "; a CUDA kernel computes one score at a time");
   bool ints = t.dtype == kInt64 || t.dtype == kBool || t.dtype == kInt32 || t.dtype == kUInt8, any_wide = false;
   for (Value v : n.inputs) {
     if (of(v).table >= 0) continue;
@@ -179,8 +179,8 @@ std::string ScalarPrinter::operand(const Node& n, int i, bool wide, bool bare) {
   print(v.node);
   const At& at = of(v);
   const bool widens = wide && at.narrow && g_.type(v).dtype == kInt64;
-  std::string s = at.atom || (bare && !widens) ? at.text : cat("(", at.text, ")");
-  return widens ? cat("(int64)", s) : s;
+  std::string s = at.atom || (bare && !widens) ? at.text : str_cat("(", at.text, ")");
+  return widens ? str_cat("(int64)", s) : s;
 }
 
 std::string ScalarPrinter::constant(const Node& n) const {
@@ -192,22 +192,22 @@ std::string ScalarPrinter::constant(const Node& n) const {
   if (!is_floating(t)) {
     const int64_t i = std::holds_alternative<int64_t>(v) ? std::get<int64_t>(v) : static_cast<int64_t>(x);
     const bool narrow = i > std::numeric_limits<int32_t>::min() && i <= std::numeric_limits<int32_t>::max();
-    std::string s = narrow ? cat(i) : cat("(int64)0x", [&] {
+    std::string s = narrow ? str_cat(i) : str_cat("(int64)0x", [&] {
       std::snprintf(text, sizeof text, "%llxull", static_cast<unsigned long long>(i));
       return std::string(text);
     }());
-    return i < 0 && narrow ? cat("(", s, ")") : s;
+    return i < 0 && narrow ? str_cat("(", s, ")") : s;
   }
   const char* f = t == kFloat64 ? "" : "f";
-  if (std::isnan(x)) return cat("__builtin_nanf(\"\")");
-  if (std::isinf(x)) return cat(x < 0 ? "(-" : "(", "__builtin_inff())");
+  if (std::isnan(x)) return str_cat("__builtin_nanf(\"\")");
+  if (std::isinf(x)) return str_cat(x < 0 ? "(-" : "(", "__builtin_inff())");
   const float rounded = t == kBFloat16  ? static_cast<float>(bfloat16(static_cast<float>(x)))
                         : t == kFloat16 ? static_cast<float>(float16(static_cast<float>(x)))
                                         : static_cast<float>(x);
   std::snprintf(text, sizeof text, t == kFloat64 ? "%.17g" : "%.9g", t == kFloat64 ? x : rounded);
   std::string s = text;
   if (s.find_first_of(".e") == s.npos) s += ".0";
-  return s[0] == '-' ? cat("(", s, f, ")") : s + f;
+  return s[0] == '-' ? str_cat("(", s, f, ")") : s + f;
 }
 
 std::string ScalarPrinter::read(const Node& n) {
@@ -217,11 +217,11 @@ std::string ScalarPrinter::read(const Node& n) {
              " of a tensor computed inside it; need a tensor made outside");
   print(index.node);
   const DType type = g_.type(table).dtype;
-  const std::string x =
-      cat("((const ", element_text(type), "*)", inputs_[static_cast<size_t>(t.table)].text, ")[", of(index).text, "]");
-  return type == kBFloat16  ? cat("from_bf16(", x, ")")
-         : type == kFloat16 ? cat("from_f16(", x, ")")
-         : type == kBool    ? cat("(", x, " != 0)")
+  const std::string x = str_cat("((const ", element_text(type), "*)", inputs_[static_cast<size_t>(t.table)].text, ")[",
+                                of(index).text, "]");
+  return type == kBFloat16  ? str_cat("from_bf16(", x, ")")
+         : type == kFloat16 ? str_cat("from_f16(", x, ")")
+         : type == kBool    ? str_cat("(", x, " != 0)")
                             : x;
 }
 
@@ -234,16 +234,16 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
   wide |= n.outputs[0].dtype == kInt64 && !to->narrow;
   const char* e = kExpressions[static_cast<int>(op)];
   to->atom = false;
-  if (op == Pw::logical_not && of_type == kBool) return cat("!", operand(n, 0, false));
+  if (op == Pw::logical_not && of_type == kBool) return str_cat("!", operand(n, 0, false));
   if (of_type == kBool && (op == Pw::logical_or || op == Pw::logical_and))
-    return cat(operand(n, 0, false), op == Pw::logical_or ? " || " : " && ", operand(n, 1, false));
+    return str_cat(operand(n, 0, false), op == Pw::logical_or ? " || " : " && ", operand(n, 1, false));
   if ((op == Pw::floor_divide || op == Pw::remainder) && !is_floating(of_type)) {
     const MaskRange &a = of(n.inputs[0]).range, &b = of(n.inputs[1]).range;
     if (a.lo >= 0 && b.lo > 0)
-      return cat(operand(n, 0, wide), op == Pw::remainder ? " % " : " / ", operand(n, 1, wide));
+      return str_cat(operand(n, 0, wide), op == Pw::remainder ? " % " : " / ", operand(n, 1, wide));
     to->atom = true;
-    return cat(op == Pw::remainder ? "modulo(" : "floor_div(", operand(n, 0, wide, true), ", ",
-               operand(n, 1, wide, true), ")");
+    return str_cat(op == Pw::remainder ? "modulo(" : "floor_div(", operand(n, 0, wide, true), ", ",
+                   operand(n, 1, wide, true), ")");
   }
   // Operators convert a number to the other operand's type; overloaded functions do not.
   const bool function = std::string_view(e).starts_with("w_");
@@ -265,7 +265,7 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
     s += operand(n, i, as_wide, bare);
   }
   to->atom = function && s.back() == ')' && std::string_view(e).find(')') == std::string_view(e).size() - 1;
-  if (n.outputs[0].dtype == kUInt8) s = cat("(", s, ") & 255");
+  if (n.outputs[0].dtype == kUInt8) s = str_cat("(", s, ") & 255");
   return s;
 }
 
@@ -282,10 +282,10 @@ void ScalarPrinter::print(int32_t id) {
     if (from.table >= 0) {  // a table of one number
       WEFT_CHECK(n.outputs[0].shape.numel() == 1, what_, ": a whole table as a value");
       const DType t = g_.type(n.inputs[0]).dtype;
-      const std::string x = cat("*(const ", element_text(t), "*)", from.text);
-      to.text = t == kBFloat16  ? cat("from_bf16(", x, ")")
-                : t == kFloat16 ? cat("from_f16(", x, ")")
-                                : cat("(", x, ")");
+      const std::string x = str_cat("*(const ", element_text(t), "*)", from.text);
+      to.text = t == kBFloat16  ? str_cat("from_bf16(", x, ")")
+                : t == kFloat16 ? str_cat("from_f16(", x, ")")
+                                : str_cat("(", x, ")");
       to.atom = true;
       to.table = -1;
       return;
@@ -309,7 +309,7 @@ void ScalarPrinter::print(int32_t id) {
     const At& from = of(v);
     to.text = from.text, to.atom = from.atom;
     if (g_.type(v).dtype == kInt64 && from.narrow != to.narrow)
-      to.text = cat("(", type_text(type, to.narrow), ")", from.atom ? from.text : cat("(", from.text, ")")),
+      to.text = str_cat("(", type_text(type, to.narrow), ")", from.atom ? from.text : str_cat("(", from.text, ")")),
       to.atom = true;
     return;
   }
@@ -318,18 +318,18 @@ void ScalarPrinter::print(int32_t id) {
     const std::string x = operand(n, 0, false);
     to.atom = true;
     if (type == kBool) {
-      to.text = cat(x, " != 0");
+      to.text = str_cat(x, " != 0");
       to.atom = false;
     } else if (type == kBFloat16 || type == kFloat16) {
-      to.text = from == type
-                    ? x
-                    : cat(type == kBFloat16 ? "round_bf16(" : "round_f16(", is_floating(from) ? "" : "(float)", x, ")");
+      to.text = from == type ? x
+                             : str_cat(type == kBFloat16 ? "round_bf16(" : "round_f16(",
+                                       is_floating(from) ? "" : "(float)", x, ")");
       to.atom = true;
     } else if (type_text(type, to.narrow) == std::string(type_text(from, of(n.inputs[0]).narrow))) {
       to.text = x, to.atom = true;
     } else {
-      to.text = cat("(", type_text(type, to.narrow), ")", x);
-      if (type == kUInt8) to.text = cat("(", to.text, " & 255)");
+      to.text = str_cat("(", type_text(type, to.narrow), ")", x);
+      if (type == kUInt8) to.text = str_cat("(", to.text, " & 255)");
     }
   } else if (n.op == &index_select_op || n.op == &gather_op) {
     to.text = read(n);
@@ -338,14 +338,14 @@ void ScalarPrinter::print(int32_t id) {
   } else if (n.op->scalar >= 0) {
     to.text = pointwise(n, &to);
     if ((type == kBFloat16 || type == kFloat16))
-      to.text = cat(type == kBFloat16 ? "round_bf16(" : "round_f16(", to.text, ")"), to.atom = true;
+      to.text = str_cat(type == kBFloat16 ? "round_bf16(" : "round_f16(", to.text, ")"), to.atom = true;
   } else {
-    WEFT_CHECK(false, what_, ": ", n.op->name, n.line.line ? cat(" at ", n.line.to_string()) : std::string(),
+    WEFT_CHECK(false, what_, ": ", n.op->name, n.line.line ? str_cat(" at ", n.line.to_string()) : std::string(),
                " has no form in a CUDA kernel");
   }
   if (!named && to.text.size() <= kLongText) return;
-  const std::string name = cat("t", names_++);
-  statements_ += cat("  const ", type_text(type, to.narrow), " ", name, " = ", to.text, ";\n");
+  const std::string name = str_cat("t", names_++);
+  statements_ += str_cat("  const ", type_text(type, to.narrow), " ", name, " = ", to.text, ";\n");
   to.text = name;
   to.atom = true;
 }

@@ -62,9 +62,9 @@ const char* name_of(AttentionPart part) {
 }
 /// attention_forward_bf16_64: what a profiler shows.
 std::string symbol_of(const AttentionSpec& s, AttentionPart part) {
-  std::string symbol = cat(name_of(part), "_", to_string_view(s.type));
-  if (part != AttentionPart::kFinishTables) symbol += cat("_", s.dim);
-  if (part != AttentionPart::kFinishTables && s.value_dim != s.dim) symbol += cat("_", s.value_dim);
+  std::string symbol = str_cat(name_of(part), "_", to_string_view(s.type));
+  if (part != AttentionPart::kFinishTables) symbol += str_cat("_", s.dim);
+  if (part != AttentionPart::kFinishTables && s.value_dim != s.dim) symbol += str_cat("_", s.value_dim);
   return symbol;
 }
 bool is_hopper_grad(AttentionPart part) {
@@ -80,32 +80,33 @@ bool is_backward(AttentionPart part) {
 
 /// The reads of learned tables as types: where their sums lie in a set, and along what a tile's terms are summed.
 std::string reads_text(const ScoreGradText& grad) {
-  std::string text = cat("constexpr int kReads = ", grad.reads.size(), ";\n"), all;
+  std::string text = str_cat("constexpr int kReads = ", grad.reads.size(), ";\n"), all;
   for (size_t i = 0; i < grad.reads.size(); ++i) {
     const ModRead& r = grad.reads[i];
     const int along = r.diagonal ? 3 : r.rows && r.cols ? 4 : r.cols ? 2 : r.rows ? 1 : 0;
-    text += cat("struct Read", i, " {\n  static constexpr int kRead = ", i, ", kAlong = ", along,
-                ";\n  int64 first(const AttentionParams& p) const { return p.score_first[", r.table,
-                "]; }\n  int64 at(const AttentionParams& p, int b, int h, int q, int kv) const { return table_at", i,
-                "(p, b, h, q, kv); }\n};\n");
-    all += cat("  f(Read", i, "());\n");
+    text += str_cat("struct Read", i, " {\n  static constexpr int kRead = ", i, ", kAlong = ", along,
+                    ";\n  int64 first(const AttentionParams& p) const { return p.score_first[", r.table,
+                    "]; }\n  int64 at(const AttentionParams& p, int b, int h, int q, int kv) const { return table_at",
+                    i, "(p, b, h, q, kv); }\n};\n");
+    all += str_cat("  f(Read", i, "());\n");
   }
-  return cat(text, "template <class F>\nW_WORD void for_reads(F f) {\n", all, "}\n");
+  return str_cat(text, "template <class F>\nW_WORD void for_reads(F f) {\n", all, "}\n");
 }
 
 class Writer {
  public:
   explicit Writer(bool bodies) : bodies_(bodies) {}
   void constant(const char* type, const char* name, const std::string& value, const char* note = "") {
-    text += cat("constexpr ", type, " ", name, " = ", value, ";", *note ? cat("  // ", note) : std::string(), "\n");
+    text +=
+        str_cat("constexpr ", type, " ", name, " = ", value, ";", *note ? str_cat("  // ", note) : std::string(), "\n");
   }
   void flag(const char* name, bool value) { constant("bool", name, value ? "true" : "false"); }
-  void number(const char* name, int value, const char* note = "") { constant("int", name, cat(value), note); }
+  void number(const char* name, int value, const char* note = "") { constant("int", name, str_cat(value), note); }
   void body(const Body& b) {
     if (bodies_) {
       text += std::string(b.text);
     } else {
-      text += cat("// ... ", b.name, "\n");
+      text += str_cat("// ... ", b.name, "\n");
     }
   }
   std::string text;
@@ -226,9 +227,10 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
     default:
       w.body(WEFT_TEXT(backward));
   }
-  w.text += cat("\nextern \"C\" __global__ void __launch_bounds__(", threads_of(s, part), ", 1) ", symbol_of(s, part),
-                "(const __grid_constant__ ", is_hopper(part) ? "AttentionTmaParams" : "AttentionParams", " p) {\n  ",
-                name_of(part), "_block(p);\n}\n");
+  w.text +=
+      str_cat("\nextern \"C\" __global__ void __launch_bounds__(", threads_of(s, part), ", 1) ", symbol_of(s, part),
+              "(const __grid_constant__ ", is_hopper(part) ? "AttentionTmaParams" : "AttentionParams", " p) {\n  ",
+              name_of(part), "_block(p);\n}\n");
   return std::move(w.text);
 }
 

@@ -7,7 +7,7 @@
 
 #include "compiler/targets/cuda/attention/program.h"
 #include "compiler/targets/cuda/attention/tiles.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "ops/attention/flex_attention.h"
 #include "ops/core/core.h"
 
@@ -35,10 +35,10 @@ std::string text_of(const FlexAttentionOptions& o, AttentionPart part, DType typ
 
 void expect_golden(const std::string& name, const std::string& text) {
   if (!g_update.empty()) {
-    std::ofstream(cat(g_update, "/", name, ".golden")) << text;
+    std::ofstream(str_cat(g_update, "/", name, ".golden")) << text;
     return;
   }
-  std::ifstream file(cat("compiler/targets/cuda/attention/testdata/", name, ".golden"));
+  std::ifstream file(str_cat("compiler/targets/cuda/attention/testdata/", name, ".golden"));
   std::stringstream want;
   want << file.rdbuf();
   EXPECT_EQ(text, want.str()) << name;

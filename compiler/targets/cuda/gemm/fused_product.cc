@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -26,12 +26,12 @@ class Finish : Writer {
     }
     for (const Instr& i : k_.instrs) guards_ |= i.op == Op::kCheck;
     element = [this](const Instr& i) { return place(i); };
-    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("(col + j)") : cat("i", axis); };
+    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("(col + j)") : str_cat("i", axis); };
   }
 
   GemmHook run() {
     const char* type = narrow_ ? "i32" : "i64";
-    line(cat("const ", type, " ", point(), " = (", type, ")row;"));
+    line(str_cat("const ", type, " ", point(), " = (", type, ")row;"));
     outer_positions(narrow_);
     std::vector<int> used;
     for (int id : all_needed())
@@ -41,11 +41,11 @@ class Finish : Writer {
     for (int slot = 0; slot < static_cast<int>(k_.operands.size()); ++slot) {
       if (!pack_[slot]) continue;
       const loop_ir::Operand& o = k_.operands[slot];
-      const std::string pack = cat("Pack<", memory_type(o.dtype), ", ", width_, "> v", slot);
-      line(o.output ? cat(pack, ";")
-                    : cat("const ", pack, " = load<", width_, ">(", pointer_name(slot), " + col, count);"));
+      const std::string pack = str_cat("Pack<", memory_type(o.dtype), ", ", width_, "> v", slot);
+      line(o.output ? str_cat(pack, ";")
+                    : str_cat("const ", pack, " = load<", width_, ">(", pointer_name(slot), " + col, count);"));
     }
-    open(cat("UNROLL for (int j = 0; j < ", width_, "; ++j) {"));
+    open(str_cat("UNROLL for (int j = 0; j < ", width_, "; ++j) {"));
     if (guards_) open("if (j < count) {");
     values_of(form_.closure(0, {}));
     for (int id : form_.loops[0].stores) store(id);
@@ -53,7 +53,7 @@ class Finish : Writer {
     close();
     for (int slot = 0; slot < static_cast<int>(k_.operands.size()); ++slot)
       if (pack_[slot] && k_.operands[slot].output)
-        line(cat("store<", width_, ">(", pointer_name(slot), " + col, v", slot, ", count);"));
+        line(str_cat("store<", width_, ">(", pointer_name(slot), " + col, v", slot, ", count);"));
     const int n = static_cast<int>(low_.bound.size());
     params.pointer("const void", "a", {Pointer::kOperand, n});
     params.pointer("const void", "b", {Pointer::kOperand, n + 1});
@@ -62,8 +62,8 @@ class Finish : Writer {
     GemmHook hook;
     hook.words = loop_intrinsics();
     hook.structure = params.text("P");
-    hook.text = cat("// ", k_.name, "\nstatic inline void finish(const P& p, int64 row, int col, int count, ",
-                    "const f32 (&v)[8]) {\n", body(), "}\n");
+    hook.text = str_cat("// ", k_.name, "\nstatic inline void finish(const P& p, int64 row, int col, int count, ",
+                        "const f32 (&v)[8]) {\n", body(), "}\n");
     return hook;
   }
   void write(CudaLaunch* launch) const { params.write(launch); }
@@ -87,13 +87,13 @@ class Finish : Writer {
   std::string place(const Instr& i) {
     if (i.slot == low_.tile) return "v[j]";
     const std::string base = pointer_name(i.slot);
-    if (!lane(i)) return cat(base, "[0", index_term(i), "]");
-    if (pack_[i.slot] && packs(i)) return cat("v", i.slot, "[j]");
+    if (!lane(i)) return str_cat(base, "[0", index_term(i), "]");
+    if (pack_[i.slot] && packs(i)) return str_cat("v", i.slot, "[j]");
     const StrideKind kind = k_.operands[i.slot].strides.back();
     const std::string at = kind == StrideKind::kUnit   ? "col + j"
                            : kind == StrideKind::kZero ? "0"
-                                                       : cat("(col + j) * ", stride(i.slot, k_.axes - 1, narrow_));
-    return cat(base, "[", at, index_term(i), "]");
+                                                       : str_cat("(col + j) * ", stride(i.slot, k_.axes - 1, narrow_));
+    return str_cat(base, "[", at, index_term(i), "]");
   }
 
   int width_;

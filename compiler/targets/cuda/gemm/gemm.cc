@@ -116,21 +116,22 @@ Lines lines_of(int64_t x, int64_t x_stride, int64_t terms, int64_t term_stride, 
 std::string plain_finish(const GroupedGemm& g, bool mma) {
   const char* sums = mma ? "f32" : text_type(g.in);
   std::string s =
-      cat("static inline void finish(const P& p, int64 row, int col, int count, const ", sums, " (&v)[8]) {\n", "  ",
-          text_type(g.out), "* y = (", text_type(g.out), "*)p.y + row * kY_row + col;\n");
+      str_cat("static inline void finish(const P& p, int64 row, int col, int count, const ", sums, " (&v)[8]) {\n",
+              "  ", text_type(g.out), "* y = (", text_type(g.out), "*)p.y + row * kY_row + col;\n");
   const int64_t per16 = 16 / itemsize(g.out);
   const bool vector = mma && g.aligned_y && g.n % 8 == 0 && g.y_row % per16 == 0;
   if (vector && itemsize(g.out) == 2) {
     const char* pack = g.out == kBFloat16 ? "pack_bf16" : "pack_f16";
-    s += cat("  store_global(y, make_uint4(", pack, "(v[0], v[1]), ", pack, "(v[2], v[3]), ", pack, "(v[4], v[5]), ",
-             pack, "(v[6], v[7])));\n}\n");
+    s += str_cat("  store_global(y, make_uint4(", pack, "(v[0], v[1]), ", pack, "(v[2], v[3]), ", pack,
+                 "(v[4], v[5]), ", pack, "(v[6], v[7])));\n}\n");
   } else if (vector) {
     s += "  store_global(y, make_float4(v[0], v[1], v[2], v[3]));\n";
     s += "  store_global(y + 4, make_float4(v[4], v[5], v[6], v[7]));\n}\n";
   } else {
     const std::string element = g.out == kBFloat16 ? "to_bf16(v[i])" : g.out == kFloat16 ? "to_f16(v[i])" : "v[i]";
     const std::string target = itemsize(g.out) == 2 ? "((u16*)y)[i]" : "y[i]";
-    s += cat("#pragma unroll\n  for (int i = 0; i < 8; ++i)\n    if (i < count) ", target, " = ", element, ";\n}\n");
+    s +=
+        str_cat("#pragma unroll\n  for (int i = 0; i < 8; ++i)\n    if (i < count) ", target, " = ", element, ";\n}\n");
   }
   return s;
 }
@@ -153,19 +154,21 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
   const Tiling t = tiling_of(g, a.vector && b.vector, sm, hook != nullptr);
   const int64_t tiles_m = (g.m + t.bm - 1) / t.bm, tiles_n = (g.n + t.bn - 1) / t.bn;
 
-  std::string s = cat("// ",
-                      g.mode == Mode::rows          ? "Groups of rows"
-                      : g.mode == Mode::contraction ? "Groups of terms"
-                                                    : "A batch",
-                      ": ", g.groups, " products of ", g.m, " x ", g.k, " x ", g.n, ", ", g.in, " to ", g.out, ".\n");
+  std::string s =
+      str_cat("// ",
+              g.mode == Mode::rows          ? "Groups of rows"
+              : g.mode == Mode::contraction ? "Groups of terms"
+                                            : "A batch",
+              ": ", g.groups, " products of ", g.m, " x ", g.k, " x ", g.n, ", ", g.in, " to ", g.out, ".\n");
   if (hook) s = hook->words + s;
-  s += hook && !hook->structure.empty() ? hook->structure
-                                        : cat("struct P {\n  const void *a, *b, *offsets;\n  void* y;\n  int* bad;\n",
-                                              hook ? hook->fields : "", "};\n");
+  s += hook && !hook->structure.empty()
+           ? hook->structure
+           : str_cat("struct P {\n  const void *a, *b, *offsets;\n  void* y;\n  int* bad;\n", hook ? hook->fields : "",
+                     "};\n");
   auto constant = [&](const char* type, const char* name, int64_t value) {
-    s += cat("constexpr ", type, " ", name, " = ", value, ";\n");
+    s += str_cat("constexpr ", type, " ", name, " = ", value, ";\n");
   };
-  s += cat("typedef ", text_type(g.offsets), " kOffset;\n");
+  s += str_cat("typedef ", text_type(g.offsets), " kOffset;\n");
   constant("int64", "kRows", g.mode == Mode::rows ? g.m : g.k);
   constant("int", "kGroups", g.groups);
   constant("int64", "kM", g.m);
@@ -198,7 +201,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
     constant("bool", "kVectorB", b.vector);
   } else {
     constant("int", "kMicro", t.micro);
-    s += cat("typedef ", text_type(g.in), " T;\n");
+    s += str_cat("typedef ", text_type(g.in), " T;\n");
   }
 #define WEFT_TEXT(name) std::string(weft_text_gemm_##name, weft_text_gemm_##name##_end)
   s += WEFT_TEXT(tiles) + (g.mode == Mode::rows ? WEFT_TEXT(tiles_rows) : WEFT_TEXT(tiles_even));

@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "compiler/targets/cpu/print/target.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 #define WEFT_TEXT(name) extern "C" const char weft_text_##name[], weft_text_##name##_end[];
 WEFT_TEXT(cuda_env)
@@ -44,35 +44,35 @@ std::string wgmma() {
     const int m = n / 2;
     std::string names, operands;
     for (int i = 0; i < m; ++i) {
-      names += cat(i ? ", %" : "%", i);
-      operands += cat(i ? ", \"+f\"(d[" : "\"+f\"(d[", i, "])");
+      names += str_cat(i ? ", %" : "%", i);
+      operands += str_cat(i ? ", \"+f\"(d[" : "\"+f\"(d[", i, "])");
     }
-    out += cat("#define W_NAMES", n, " \"", names, "\"\n#define W_SUMS", n, " ", operands, "\n");
+    out += str_cat("#define W_NAMES", n, " \"", names, "\"\n#define W_SUMS", n, " ", operands, "\n");
     auto branch = [&](bool registers) {
       // Operands after the accumulators: A (1 or 4), B, accumulate, the transpositions.
       const int b = m + (registers ? 4 : 1);
       std::string text =
-          cat("  if constexpr (N == ", n, ") asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, %", b + 1,
-              ", 0;\\nwgmma.mma_async.sync.aligned.m64n", n, "k16.f32.\" W_TYPE \" {\" W_NAMES", n, " \"}, ");
+          str_cat("  if constexpr (N == ", n, ") asm volatile(\"{\\n.reg .pred p;\\nsetp.ne.b32 p, %", b + 1,
+                  ", 0;\\nwgmma.mma_async.sync.aligned.m64n", n, "k16.f32.\" W_TYPE \" {\" W_NAMES", n, " \"}, ");
       if (registers)
-        text += cat("{%", m, ", %", m + 1, ", %", m + 2, ", %", m + 3, "}, %", b, ", p, 1, 1, %", b + 2,
-                    ";\\n}\" : W_SUMS", n,
-                    " : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), \"r\"((int)accumulate), "
-                    "\"n\"(trans_b));\n");
+        text += str_cat("{%", m, ", %", m + 1, ", %", m + 2, ", %", m + 3, "}, %", b, ", p, 1, 1, %", b + 2,
+                        ";\\n}\" : W_SUMS", n,
+                        " : \"r\"(a[0]), \"r\"(a[1]), \"r\"(a[2]), \"r\"(a[3]), \"l\"(b), \"r\"((int)accumulate), "
+                        "\"n\"(trans_b));\n");
       else
-        text += cat("%", m, ", %", b, ", p, 1, 1, %", b + 2, ", %", b + 3, ";\\n}\" : W_SUMS", n,
-                    " : \"l\"(a), \"l\"(b), \"r\"((int)accumulate), \"n\"(trans_a), \"n\"(trans_b));\n");
+        text += str_cat("%", m, ", %", b, ", p, 1, 1, %", b + 2, ", %", b + 3, ";\\n}\" : W_SUMS", n,
+                        " : \"l\"(a), \"l\"(b), \"r\"((int)accumulate), \"n\"(trans_a), \"n\"(trans_b));\n");
       return text;
     };
     for (bool registers : {false, true}) chain[registers] += branch(registers);
   }
   for (const char* type : {"bf16", "f16"})
-    out += cat("#define W_TYPE \"", type, ".", type,
-               "\"\ntemplate <int N, int trans_a = 0, int trans_b = 0>\nW_WORD void wgmma_", type,
-               "(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {\n", chain[0],
-               "}\ntemplate <int N, int trans_b = 0>\nW_WORD void wgmma_", type,
-               "(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) {\n", chain[1],
-               "}\n#undef W_TYPE\n");
+    out += str_cat("#define W_TYPE \"", type, ".", type,
+                   "\"\ntemplate <int N, int trans_a = 0, int trans_b = 0>\nW_WORD void wgmma_", type,
+                   "(float (&d)[N / 2], uint64_t a, uint64_t b, bool accumulate) {\n", chain[0],
+                   "}\ntemplate <int N, int trans_b = 0>\nW_WORD void wgmma_", type,
+                   "(float (&d)[N / 2], const uint32_t (&a)[4], uint64_t b, bool accumulate) {\n", chain[1],
+                   "}\n#undef W_TYPE\n");
   return out;
 }
 

@@ -7,7 +7,7 @@
 
 #include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -19,7 +19,7 @@ Kernel with(const char* symbol, std::string body, int sm, bool only_sm90a = fals
   k.shared_bytes = 32768;
   k.least_sm = sm;
   k.only_sm90a = only_sm90a;
-  k.text = cat(R"(struct P {
+  k.text = str_cat(R"(struct P {
   float* f;
   double* d;
   int64* l;
@@ -28,7 +28,7 @@ Kernel with(const char* symbol, std::string body, int sm, bool only_sm90a = fals
   TensorMap m;
 };
 extern "C" __global__ void __launch_bounds__(128, 1) )",
-               symbol, "(const __grid_constant__ P p) {\n  const int t = threadIdx.x;\n", body, "}\n");
+                   symbol, "(const __grid_constant__ P p) {\n  const int t = threadIdx.x;\n", body, "}\n");
   return k;
 }
 
@@ -140,8 +140,8 @@ std::vector<Kernel> kernels() {
   // One function per width: together they would want more registers than there are.
   for (int n : wgmma_widths())
     all.push_back(
-        with(cat("warpgroup_intrinsics", n).c_str(),
-             cat(R"(
+        with(str_cat("warpgroup_intrinsics", n).c_str(),
+             str_cat(R"(
   Shared<uint16_t> s = shared_at<uint16_t>(1024);
   s[t] = 0;
   fence_async_shared();
@@ -149,12 +149,12 @@ std::vector<Kernel> kernels() {
   const uint64_t da = wgmma_desc(s, 0, 1, 1024, 128), db = wgmma_desc(s, 0, 1, 1024, 128);
   const uint32_t a[4] = {1u, 2u, 3u, 4u};
   float d[)",
-                 n / 2, "];\n  for (int i = 0; i < ", n / 2, "; ++i) d[i] = 0.0f;\n  wgmma_fence(d);\n  wgmma_bf16<", n,
-                 ">(d, da, db, true);\n  wgmma_f16<", n, ", 1, 1>(d, da, db, true);\n  wgmma_bf16<", n,
-                 ">(d, a, db, false);\n  wgmma_f16<", n,
-                 ", 1>(d, a, db, true);\n  wgmma_commit();\n  wgmma_wait<0>(d);\n"
-                 "  float sum = 0.0f;\n  for (int i = 0; i < ",
-                 n / 2, "; ++i) sum += d[i];\n  p.f[t] = sum;\n"),
+                     n / 2, "];\n  for (int i = 0; i < ", n / 2,
+                     "; ++i) d[i] = 0.0f;\n  wgmma_fence(d);\n  wgmma_bf16<", n, ">(d, da, db, true);\n  wgmma_f16<", n,
+                     ", 1, 1>(d, da, db, true);\n  wgmma_bf16<", n, ">(d, a, db, false);\n  wgmma_f16<", n,
+                     ", 1>(d, a, db, true);\n  wgmma_commit();\n  wgmma_wait<0>(d);\n"
+                     "  float sum = 0.0f;\n  for (int i = 0; i < ",
+                     n / 2, "; ++i) sum += d[i];\n  p.f[t] = sum;\n"),
              90, true));
   return all;
 }

@@ -74,7 +74,7 @@ std::unique_ptr<jit::Cache> open_cache(const CompileOptions& options, std::vecto
 
 // The text as NVRTC sees it; lines count from the kernel's first.
 std::string program_text(const Kernel& kernel) {
-  return cat("#include \"", kWordsName, "\"\n#line 1 \"", kernel.symbol, ".cu\"\n", kernel.text);
+  return str_cat("#include \"", kWordsName, "\"\n#line 1 \"", kernel.symbol, ".cu\"\n", kernel.text);
 }
 
 const std::string& words_for(const Kernel& kernel, const CompileOptions& options) {
@@ -83,14 +83,14 @@ const std::string& words_for(const Kernel& kernel, const CompileOptions& options
 
 // Keeps what failed for people; returns its path.
 std::string keep_source(const Kernel& kernel, Arch arch, const CompileOptions& options) {
-  std::string text = cat("// ", arch.name(), "\n", words_for(kernel, options), "\n", kernel.text, "\n");
+  std::string text = str_cat("// ", arch.name(), "\n", words_for(kernel, options), "\n", kernel.text, "\n");
   std::vector<std::string> folders{switch_value("WEFT_DUMP")};
   for (const char* variable : {"TEST_TMPDIR", "TMPDIR"})
     if (const char* folder = std::getenv(variable)) folders.push_back(folder);
   folders.push_back("/tmp");
   for (const std::string& folder : folders) {
     if (folder.empty()) continue;
-    const std::string path = cat(io::resolve_path(folder), "/weft-", kernel.symbol, ".cu");
+    const std::string path = str_cat(io::resolve_path(folder), "/weft-", kernel.symbol, ".cu");
     try {
       io::write_file_atomic(path, text);
       return path;
@@ -121,8 +121,8 @@ void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const 
   const char* header = words_for(kernel, options).c_str();
   std::vector<const char*> flag;
   for (const std::string& f : flags) flag.push_back(f.c_str());
-  NvrtcResult result =
-      n.call.nvrtcCreateProgram(&program.p, text.c_str(), cat(kernel.symbol, ".cu").c_str(), 1, &header, &kWordsName);
+  NvrtcResult result = n.call.nvrtcCreateProgram(&program.p, text.c_str(), str_cat(kernel.symbol, ".cu").c_str(), 1,
+                                                 &header, &kWordsName);
   if (result == kNvrtcSuccess)
     result = n.call.nvrtcCompileProgram(program.p, static_cast<int>(flag.size()), flag.data());
   auto c = std::make_shared<Cubin>();
@@ -144,7 +144,7 @@ void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const 
   }
   const auto usage = parse_ptxas_log(c->log, kernel.symbol);
   if (!usage) {
-    job.failure = cat("NVRTC ", n.version(), " reports no figures for it; its log is: ", c->log);
+    job.failure = str_cat("NVRTC ", n.version(), " reports no figures for it; its log is: ", c->log);
     return;
   }
   c->usage = *usage;
@@ -184,7 +184,7 @@ void check_available(const Nvrtc& n, Arch arch) {
   WEFT_CHECK_AS(kUnavailable, n.unavailable.empty(), n.unavailable);
   if (n.archs.empty() || std::find(n.archs.begin(), n.archs.end(), arch.sm) != n.archs.end()) return;
   std::string known;
-  for (int sm : n.archs) known += cat(known.empty() ? "" : ", ", sm);
+  for (int sm : n.archs) known += str_cat(known.empty() ? "" : ", ", sm);
   WEFT_CHECK_AS(kUnimplemented, false, "cuda: NVRTC ", n.version(), " at ", n.path, " does not compile for ",
                 arch.name(), "; it knows ", known);
 }
@@ -193,7 +193,7 @@ void check_available(const Nvrtc& n, Arch arch) {
 
 std::vector<std::string> nvrtc_options(Arch arch, const CompileOptions& options) {
   std::vector<std::string> out = nvrtc_options();
-  out.insert(out.end(), {cat("-arch=", arch.name()), "--ptxas-options=-v"});
+  out.insert(out.end(), {str_cat("-arch=", arch.name()), "--ptxas-options=-v"});
   if (options.fmad) std::replace(out.begin(), out.end(), std::string("--fmad=false"), std::string("--fmad=true"));
   if (nvrtc().major >= 13) out.push_back("--minimal");
   if (options.line_info) out.push_back("-lineinfo");
@@ -202,21 +202,22 @@ std::vector<std::string> nvrtc_options(Arch arch, const CompileOptions& options)
 
 std::string exceeds(const Kernel& k, const Usage& u, Arch arch) {
   const int spills = u.spill_load_bytes + u.spill_store_bytes;
-  if (u.registers > k.max_registers) return cat("takes ", u.registers, " registers; its limit is ", k.max_registers);
+  if (u.registers > k.max_registers)
+    return str_cat("takes ", u.registers, " registers; its limit is ", k.max_registers);
   if (spills > k.max_spill_bytes)
-    return cat("spills ", u.spill_store_bytes, " bytes and loads ", u.spill_load_bytes, " back; its limit is ",
-               k.max_spill_bytes);
+    return str_cat("spills ", u.spill_store_bytes, " bytes and loads ", u.spill_load_bytes, " back; its limit is ",
+                   k.max_spill_bytes);
   const SharedLimits shared = shared_limits(arch.sm);
   const int bytes = k.shared_bytes + u.shared_bytes;
   if (bytes > shared.block)
-    return cat("needs ", bytes, " bytes of shared memory; a block has ", shared.block, " on ", arch.name());
+    return str_cat("needs ", bytes, " bytes of shared memory; a block has ", shared.block, " on ", arch.name());
   if (k.min_blocks > 1 && k.min_blocks * (bytes + shared.reserved) > shared.multiprocessor)
-    return cat("states ", k.min_blocks, " blocks on a multiprocessor with ", bytes, " + ", shared.reserved,
-               " bytes of shared memory each; there are ", shared.multiprocessor, " on ", arch.name());
+    return str_cat("states ", k.min_blocks, " blocks on a multiprocessor with ", bytes, " + ", shared.reserved,
+                   " bytes of shared memory each; there are ", shared.multiprocessor, " on ", arch.name());
   const int warps = (k.threads + 31) / 32, lot = (u.registers * 32 + 255) / 256 * 256;
   if (k.min_blocks * warps * lot > kRegistersOfMultiprocessor)
-    return cat("states ", k.min_blocks, " blocks of ", k.threads, " threads with ", u.registers,
-               " registers; a multiprocessor has ", kRegistersOfMultiprocessor);
+    return str_cat("states ", k.min_blocks, " blocks of ", k.threads, " threads with ", u.registers,
+                   " registers; a multiprocessor has ", kRegistersOfMultiprocessor);
   return "";
 }
 
@@ -231,7 +232,7 @@ Compiled compile(std::span<const Kernel> kernels, Arch arch, const CompileOption
   check_available(n, arch);
   for (const Kernel& k : kernels)
     WEFT_CHECK(runs_on(k, arch), "cuda: kernel ", k.symbol, " needs ",
-               k.only_sm90a ? std::string("sm_90a") : cat("sm_", k.least_sm, " or later"), "; got ", arch.name());
+               k.only_sm90a ? std::string("sm_90a") : str_cat("sm_", k.least_sm, " or later"), "; got ", arch.name());
 
   Compiled out;
   const std::vector<std::string> flags = nvrtc_options(arch, options);

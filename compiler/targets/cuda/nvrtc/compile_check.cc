@@ -10,7 +10,7 @@ std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions
                            const std::vector<Arch>& archs, std::string* table) {
   for (const Kernel& k : kernels)
     if (std::none_of(archs.begin(), archs.end(), [&](Arch a) { return runs_on(k, a); }))
-      return cat("kernel ", k.symbol, " runs on none of the architectures asked for");
+      return str_cat("kernel ", k.symbol, " runs on none of the architectures asked for");
   for (const Arch& arch : archs) {
     // An older NVRTC does not know the newest architectures.
     const std::vector<int>& known = nvrtc().archs;
@@ -23,12 +23,13 @@ std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions
       // The assembler's word for tensor-core instructions that it made wait for each other.
       for (size_t i = 0; i < selected.size(); ++i)
         if (c.cubins[i]->log.find("Potential Performance Loss") != std::string::npos)
-          return cat("kernel ", selected[i].symbol, " on ", arch.name(), ": ", c.cubins[i]->log);
+          return str_cat("kernel ", selected[i].symbol, " on ", arch.name(), ": ", c.cubins[i]->log);
       for (size_t i = 0; table && i < selected.size(); ++i) {
         const Usage& u = c.cubins[i]->usage;
-        *table += cat(selected[i].symbol, " ", arch.name(), ": ", u.registers, " registers, ", u.spill_store_bytes,
-                      " + ", u.spill_load_bytes, " bytes spilled, ", u.stack_bytes, " of stack, ",
-                      selected[i].shared_bytes + u.shared_bytes, " shared, ", c.cubins[i]->bytes.size(), " of code\n");
+        *table +=
+            str_cat(selected[i].symbol, " ", arch.name(), ": ", u.registers, " registers, ", u.spill_store_bytes, " + ",
+                    u.spill_load_bytes, " bytes spilled, ", u.stack_bytes, " of stack, ",
+                    selected[i].shared_bytes + u.shared_bytes, " shared, ", c.cubins[i]->bytes.size(), " of code\n");
       }
     } catch (const Error& error) {
       return error.what();

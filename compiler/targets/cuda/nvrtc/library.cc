@@ -2,7 +2,7 @@
 
 #include <glob.h>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "framework/base/switches.h"
 #include "framework/cuda/driver_api.h"
 #include "framework/cuda/dynamic_library.h"
@@ -29,8 +29,8 @@ Nvrtc open_nvrtc(const std::vector<std::string>& candidates) {
   Nvrtc n;
   DynamicLibrary library(candidates);
   if (!library.open()) {
-    n.unavailable = cat("NVRTC, NVIDIA's compiler of kernels, cannot be used: ", library.why_not(),
-                        "; need CUDA 12 or later, or its path in WEFT_NVRTC");
+    n.unavailable = str_cat("NVRTC, NVIDIA's compiler of kernels, cannot be used: ", library.why_not(),
+                            "; need CUDA 12 or later, or its path in WEFT_NVRTC");
     return n;
   }
   n.path = library.path();
@@ -46,12 +46,12 @@ Nvrtc open_nvrtc(const std::vector<std::string>& candidates) {
   };
 #undef WEFT_ROW
   if (std::string missing = library.fill(rows); !missing.empty()) {
-    n.unavailable = cat("NVRTC cannot be used: ", missing, "; need CUDA 12 or later");
+    n.unavailable = str_cat("NVRTC cannot be used: ", missing, "; need CUDA 12 or later");
     return n;
   }
   int count = 0;
   if (n.call.nvrtcVersion(&n.major, &n.minor) != 0 || n.major < 12) {
-    n.unavailable = cat("NVRTC at ", n.path, " has version ", n.version(), "; need 12.0 or later");
+    n.unavailable = str_cat("NVRTC at ", n.path, " has version ", n.version(), "; need 12.0 or later");
     return n;
   }
   if (n.call.nvrtcGetNumSupportedArchs(&count) == 0 && count > 0) {
@@ -66,9 +66,9 @@ Nvrtc open_nvrtc(const std::vector<std::string>& candidates) {
 std::string unfit_for_driver(const Nvrtc& n, int driver_version) {
   const int driver = driver_version / 1000;
   if (!n.unavailable.empty() || n.major <= driver) return "";
-  return cat("NVRTC ", n.version(), " at ", n.path, " compiles for drivers of CUDA ", n.major,
-             ".0 or later, and this one is for CUDA ", version_text(driver_version), "; need a newer driver, or NVRTC ",
-             driver, " (its path in WEFT_NVRTC)");
+  return str_cat("NVRTC ", n.version(), " at ", n.path, " compiles for drivers of CUDA ", n.major,
+                 ".0 or later, and this one is for CUDA ", version_text(driver_version),
+                 "; need a newer driver, or NVRTC ", driver, " (its path in WEFT_NVRTC)");
 }
 
 const Nvrtc& nvrtc() {

@@ -47,11 +47,11 @@ TEST(Nvrtc, DeclarationsAreTheToolkits) {
 Kernel scale(int factor) {
   Kernel k;
   k.symbol = "scale";
-  k.text = cat(R"(struct P { float* y; const float* x; int n; };
+  k.text = str_cat(R"(struct P { float* y; const float* x; int n; };
 extern "C" __global__ void __launch_bounds__(256) scale(const __grid_constant__ P p) {
   int i = blockIdx.x * 256 + threadIdx.x;
   if (i < p.n) p.y[i] = p.x[i] * )",
-               factor, R"(.0f + 1.0f;
+                   factor, R"(.0f + 1.0f;
 }
 )");
   return k;

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -28,12 +28,12 @@ std::string_view line_at(std::string_view text, size_t at) {
 std::optional<Usage> parse_ptxas_log(std::string_view log, std::string_view symbol) {
   // From the line that opens the kernel to the next that opens one.
   constexpr std::string_view opens = "Compiling entry function '";
-  size_t begin = log.find(cat(opens, symbol, "'"));
+  size_t begin = log.find(str_cat(opens, symbol, "'"));
   if (begin == std::string_view::npos) return {};
   log.remove_prefix(begin + opens.size());
   log = log.substr(0, log.find(opens));
   // Functions that were not inlined have properties of their own; the kernel's stand under its name.
-  const size_t own = log.find(cat("Function properties for ", symbol));
+  const size_t own = log.find(str_cat("Function properties for ", symbol));
   const std::string_view properties = own == std::string_view::npos ? log : log.substr(own);
   Usage u;
   const auto registers = number_before(log, " registers");

@@ -293,10 +293,10 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 )";
   for (int k = 0; k < operands; ++k) {
     const std::string_view name = kNames[operands == 3 && k > 0 ? k : first + k];
-    s += cat("  const auto ", name, " = get(p.in", k, "[offset_of<kRank>(i, p.shape, p.of", k, ")]);\n");
+    s += str_cat("  const auto ", name, " = get(p.in", k, "[offset_of<kRank>(i, p.shape, p.of", k, ")]);\n");
   }
   if (divides) s += "  if (b == 0) {\n    raise_flag(p.bad);\n    return;\n  }\n";
-  return s + cat("  write(p.y[offset_of<kRank>(i, p.shape, p.to)], ", expression_of(op), ");\n}\n");
+  return s + str_cat("  write(p.y[offset_of<kRank>(i, p.shape, p.to)], ", expression_of(op), ");\n}\n");
 }
 
 bool make_cast(const Request& r, Launches& to) {
@@ -349,10 +349,10 @@ bool make_pointwise(const Request& r, Launches& to) {
   const Walk w(y.shape, {y.strides, in[0].strides, operands > 1 ? in[1].strides : y.strides,
                          operands > 2 ? in[2].strides : y.strides});
   Text t(r.op.name, w.wide());
-  for (int k = 0; k < operands; ++k) t.type(cat("X", k), in[k].dtype);
+  for (int k = 0; k < operands; ++k) t.type(str_cat("X", k), in[k].dtype);
   t.type("Y", y.dtype).words(kOffsetWords).words(kWriteWords);
   if (divides) t.words(kDivide);
-  for (int k = 0; k < operands; ++k) t.address(cat("const X", k, "* in", k), in_place(k));
+  for (int k = 0; k < operands; ++k) t.address(str_cat("const X", k, "* in", k), in_place(k));
   t.address("Y* y", out_place(0));
   if (divides) {
     t.bad();

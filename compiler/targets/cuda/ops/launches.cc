@@ -75,12 +75,12 @@ std::string_view element_type(DType t) {
   return kNames[static_cast<int>(t)];
 }
 
-Text::Text(std::string_view name, bool wide) : name_(cat("w_", name, wide ? "_wide" : "")), wide_(wide) {
+Text::Text(std::string_view name, bool wide) : name_(str_cat("w_", name, wide ? "_wide" : "")), wide_(wide) {
   head_ = wide ? "typedef int64 I;\n" : "typedef int I;\n";
 }
 
 Text& Text::type(std::string_view name, std::string_view text) {
-  head_ += cat("typedef ", text, " ", name, ";\n");
+  head_ += str_cat("typedef ", text, " ", name, ";\n");
   name_ += "_";
   for (char c : text) name_ += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return *this;
@@ -88,8 +88,8 @@ Text& Text::type(std::string_view name, std::string_view text) {
 Text& Text::type(std::string_view name, DType dtype) { return type(name, element_type(dtype)); }
 
 Text& Text::constant(std::string_view name, int64_t value) {
-  head_ += cat("constexpr int ", name, " = ", value, ";\n");
-  name_ += cat("_", value < 0 ? "m" : "", value < 0 ? -value : value);
+  head_ += str_cat("constexpr int ", name, " = ", value, ";\n");
+  name_ += str_cat("_", value < 0 ? "m" : "", value < 0 ? -value : value);
   return *this;
 }
 
@@ -100,7 +100,7 @@ Text& Text::types(std::string_view text) {
 
 Text& Text::words(std::string_view text, std::string_view key) {
   words_ += text;
-  if (!key.empty()) name_ += cat("_", key);
+  if (!key.empty()) name_ += str_cat("_", key);
   return *this;
 }
 
@@ -117,7 +117,7 @@ Text& Text::address(std::string_view declaration, const Place& place) {
   const void* none = nullptr;
   put(&none, 8, 8);
   step_.addresses.emplace_back(static_cast<int>(step_.parameters.size()) - 8, place);
-  if (!declaration.empty()) fields_ += cat("  ", declaration, ";\n");
+  if (!declaration.empty()) fields_ += str_cat("  ", declaration, ";\n");
   return *this;
 }
 
@@ -127,7 +127,7 @@ Text& Text::index(std::string_view name, int64_t value) {
 }
 
 Text& Text::indices(std::string_view name, std::span<const int64_t> values) {
-  fields_ += cat("  I ", name, ";\n");
+  fields_ += str_cat("  I ", name, ";\n");
   for (int64_t v : values) {
     const auto narrow = static_cast<int32_t>(v);
     WEFT_BUG_IF(!wide_ && narrow != v, "cuda: ", name, " of ", name_, " is ", v, ", beyond 32 bits");
@@ -137,13 +137,13 @@ Text& Text::indices(std::string_view name, std::span<const int64_t> values) {
 }
 
 Text& Text::whole(std::string_view name, int64_t value) {
-  if (!name.empty()) fields_ += cat("  int64 ", name, ";\n");
+  if (!name.empty()) fields_ += str_cat("  int64 ", name, ";\n");
   put(&value, 8, 8);
   return *this;
 }
 
 Text& Text::real(std::string_view name, double value) {
-  fields_ += cat("  f64 ", name, ";\n");
+  fields_ += str_cat("  f64 ", name, ";\n");
   put(&value, 8, 8);
   return *this;
 }
@@ -157,10 +157,10 @@ Step Text::step(std::string_view body, int64_t blocks, int threads, int shared) 
   Kernel& k = step_.kernel;
   k.threads = threads;
   k.shared_bytes = shared;
-  k.symbol = threads == 256 ? name_ : cat(name_, "_by", threads);
+  k.symbol = threads == 256 ? name_ : str_cat(name_, "_by", threads);
   std::string text(body);
   for (size_t at; (at = text.find("kSymbol")) != text.npos;) text.replace(at, 7, k.symbol);
-  k.text = cat(head_, "constexpr int kThreads = ", threads, ";\n", words_, "struct P {\n", fields_, "};\n", text);
+  k.text = str_cat(head_, "constexpr int kThreads = ", threads, ";\n", words_, "struct P {\n", fields_, "};\n", text);
   return std::move(step_);
 }
 

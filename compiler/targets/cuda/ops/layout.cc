@@ -53,10 +53,10 @@ void Walk::declare(Text& text, std::initializer_list<std::string_view> names) co
 
 void Walk::declare(Text& text, std::string_view count, std::string_view extents,
                    std::initializer_list<std::string_view> names) const {
-  text.constant(count, rank()).indices(cat(extents, "[", count, "]"), {shape.begin(), shape.end()});
+  text.constant(count, rank()).indices(str_cat(extents, "[", count, "]"), {shape.begin(), shape.end()});
   size_t k = 0;
   for (std::string_view name : names) {
-    text.indices(cat(name, "[", count, "]"), {strides[k].begin(), strides[k].end()});
+    text.indices(str_cat(name, "[", count, "]"), {strides[k].begin(), strides[k].end()});
     ++k;
   }
 }

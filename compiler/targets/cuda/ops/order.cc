@@ -114,7 +114,7 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
   int64_t at = to.scratch(lines * length * bytes);
   const char* type = source.wide ? "Wide" : "uint64_t";
   {
-    Text t(cat("sort_tiles_", source.name), true);
+    Text t(str_cat("sort_tiles_", source.name), true);
     t.types(kEntryTypes).words(kEntryWords).words(kSortTileWords).type("E", type).constant("kTile", tile);
     source.declare(t, source.of);
     t.address("E* y", scratch_place(at))
@@ -122,8 +122,8 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
         .whole("tiles", tiles)
         .whole("keep", run)
         .whole("row", length);
-    to.add(
-        t.step(cat(source.text, kTiles), lines * tiles, tile / 4 < 32 ? 32 : tile / 4, static_cast<int>(tile * bytes)));
+    to.add(t.step(str_cat(source.text, kTiles), lines * tiles, tile / 4 < 32 ? 32 : tile / 4,
+                  static_cast<int>(tile * bytes)));
   }
   const int64_t other = tiles > 1 ? to.scratch(lines * length * bytes) : at;
   int64_t from = at, into = other;

@@ -58,7 +58,7 @@ void add_any(const Request& r, Launches& to, bool based, const Shape& shape, con
   t.address("const int64* seed", in_place(0)).address("const int64* step", in_place(1));
   t.address("const int64* base", in_place(based ? 2 : 0)).address("uint32_t* y", out_place(0));
   t.whole("id", r.attrs.i("op_id")).whole("n", y.numel());
-  auto field = [&](const char* name, const Shape& s) { t.indices(cat(name, "[kRank]"), {s.begin(), s.end()}); };
+  auto field = [&](const char* name, const Shape& s) { t.indices(str_cat(name, "[kRank]"), {s.begin(), s.end()}); };
   field("shape", extent);
   field("strides", step);
   field("to", at);

@@ -112,7 +112,7 @@ bool make_pad(const Request& r, Launches& to) {
   }
   t.constant("kRank", shape.size()).address("const T* x", in_place(0)).address("T* y", out_place(0));
   t.real("value", value).index("n", shape.numel());
-  auto field = [&](const char* name, const Shape& s) { t.indices(cat(name, "[kRank]"), {s.begin(), s.end()}); };
+  auto field = [&](const char* name, const Shape& s) { t.indices(str_cat(name, "[kRank]"), {s.begin(), s.end()}); };
   field("shape", shape);
   field("to", at);
   field("lo", low);

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
@@ -41,7 +41,7 @@ class Across : Writer {
     element = [this](const Instr& i) { return place(i); };
     tells_unwritten = true;
     position = [this](int axis) {
-      return axis == k_.axes - 1 ? std::string("l") : axis == steps_axis_ ? "k" : cat("i", axis);
+      return axis == k_.axes - 1 ? std::string("l") : axis == steps_axis_ ? "k" : str_cat("i", axis);
     };
   }
 
@@ -51,12 +51,12 @@ class Across : Writer {
   // A thread is an outer point and a lane.
   CudaLaunch run_few() {
     const bool narrow = is_narrow(job_, points_ * lanes_);
-    const std::string type = narrow ? "i32" : "i64", cast = cat("(", type, ")");
+    const std::string type = narrow ? "i32" : "i64", cast = str_cat("(", type, ")");
     const std::string units = narrow ? params.i32("units", points_ * lanes_) : params.i64("units", points_ * lanes_);
     const std::string n = narrow ? params.div("lanes", lanes_) : params.i64("lanes", lanes_);
-    open(cat("for (", type, " unit = ", cast, "blockIdx.x * ", kThreadsOfFew, " + threadIdx.x; unit < ", units,
-             "; unit += ", cast, "gridDim.x * ", kThreadsOfFew, ") {"));
-    line(cat("const ", type, " ", point(), " = unit / ", n, ", l = unit % ", n, ";"));
+    open(str_cat("for (", type, " unit = ", cast, "blockIdx.x * ", kThreadsOfFew, " + threadIdx.x; unit < ", units,
+                 "; unit += ", cast, "gridDim.x * ", kThreadsOfFew, ") {"));
+    line(str_cat("const ", type, " ", point(), " = unit / ", n, ", l = unit % ", n, ";"));
     few_ = narrow;
     outer_positions(few_);
     outer_pointers(false, all_needed());
@@ -72,23 +72,23 @@ class Across : Writer {
     grid.x = static_cast<uint32_t>(
         std::min<int64_t>((points_ * lanes_ + kThreadsOfFew - 1) / kThreadsOfFew, job_.device.max_grid_x));
     return finish(kThreadsOfFew, 0, grid,
-                  cat(points_ == 1 ? "" : cat(points_, " x "), "sums of ", extent_, " steps for ", lanes_,
-                      " lanes, each a thread's"));
+                  str_cat(points_ == 1 ? "" : str_cat(points_, " x "), "sums of ", extent_, " steps for ", lanes_,
+                          " lanes, each a thread's"));
   }
 
   void few_loop(int number) {
     const Loop& l = form_.loops[number];
     for (int id : arrays_.compute[number])
-      if (arrays_.kept[id]) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[", steps_, "];"));
+      if (arrays_.kept[id]) line(str_cat(type_name(k_.instrs[id].type), " ", name(id), "[", steps_, "];"));
     in_array = arrays_.kept;
     for (int r : l.reduces) {
-      line(cat(type_name(k_.instrs[r].type), " acc", r, "[16];"));
-      line(cat("UNROLL for (int k = 0; k < 16; ++k) acc", r, "[k] = identity<", op(r), ", ",
-               type_name(k_.instrs[r].type), ">();"));
+      line(str_cat(type_name(k_.instrs[r].type), " acc", r, "[16];"));
+      line(str_cat("UNROLL for (int k = 0; k < 16; ++k) acc", r, "[k] = identity<", op(r), ", ",
+                   type_name(k_.instrs[r].type), ">();"));
     }
-    open(cat("UNROLL for (int k = 0; k < ", steps_, "; ++k) {"));
+    open(str_cat("UNROLL for (int k = 0; k < ", steps_, "; ++k) {"));
     if (steps_ != extent_) {
-      line(cat("const bool in = k < ", extent(steps_axis_, narrow_), ";"));
+      line(str_cat("const bool in = k < ", extent(steps_axis_, narrow_), ";"));
       guard = "in";
     }
     looping = true;
@@ -99,7 +99,7 @@ class Across : Writer {
     guard.clear();
     close();
     for (int r : l.reduces)
-      line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = fold_lanes<", op(r), ">(acc", r, ");"));
+      line(str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = fold_lanes<", op(r), ">(acc", r, ");"));
   }
 
   CudaLaunch run_many() {
@@ -110,9 +110,9 @@ class Across : Writer {
     const std::string tiles = few_ ? params.div("tiles", tiles_) : params.i64("tiles", tiles_);
     open_units(units, few_);
     const std::string n = extent(k_.axes - 1, narrow_);
-    line(cat("const ", type, " ", point(), " = unit / ", tiles, ";"));
-    line(cat("const ", at, " mine = unit % ", tiles, " * 32 + x, l = mine < ", n, " ? mine : ", n, " - 1;"));
-    line(cat("const ", at, " n = mine < ", n, " ? ", extent(steps_axis_, narrow_), " : 0;"));
+    line(str_cat("const ", type, " ", point(), " = unit / ", tiles, ";"));
+    line(str_cat("const ", at, " mine = unit % ", tiles, " * 32 + x, l = mine < ", n, " ? mine : ", n, " - 1;"));
+    line(str_cat("const ", at, " n = mine < ", n, " ? ", extent(steps_axis_, narrow_), " : 0;"));
     outer_positions(few_);
     outer_pointers(false, all_needed());
     for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
@@ -121,7 +121,7 @@ class Across : Writer {
     }
     values_before(static_cast<int>(form_.loops.size()));
     if (!form_.last.empty()) {
-      open(cat("if (y == 0 && mine < ", n, ") {"));
+      open(str_cat("if (y == 0 && mine < ", n, ") {"));
       for (int id : form_.last) store(id);
       close();
     }
@@ -129,10 +129,10 @@ class Across : Writer {
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>(points_ * tiles_, job_.device.max_grid_x));
     const std::string how =
-        cat(points_ == 1 ? "" : cat(points_, " x "), "sums of ", extent_, " steps for ", lanes_, " lanes",
-            held_                    ? ", kept in registers"
-            : form_.loops.size() > 1 ? ", read by each loop"
-                                     : "");
+        str_cat(points_ == 1 ? "" : str_cat(points_, " x "), "sums of ", extent_, " steps for ", lanes_, " lanes",
+                held_                    ? ", kept in registers"
+                : form_.loops.size() > 1 ? ", read by each loop"
+                                         : "");
     return finish(kThreads, 2 * kThreads * 8, grid, how);
   }
 
@@ -141,50 +141,51 @@ class Across : Writer {
     const auto& strides = k_.operands[i.slot].strides;
     auto term = [&](int axis, const char* at) {
       if (strides[axis] == StrideKind::kZero) return;
-      index += cat(index.empty() ? "" : " + ", at);
-      if (strides[axis] == StrideKind::kAny) index += cat(" * ", stride(i.slot, axis, narrow_));
+      index += str_cat(index.empty() ? "" : " + ", at);
+      if (strides[axis] == StrideKind::kAny) index += str_cat(" * ", stride(i.slot, axis, narrow_));
     };
     if (Form::in_loop(i.level)) term(steps_axis_, "k");
     if (i.level == Level::kBoth || i.level == Level::kLane) term(k_.axes - 1, "l");
     if (index.empty()) index = "0";
-    return cat(pointer_name(i.slot), "[", index, index_term(i), "]");
+    return str_cat(pointer_name(i.slot), "[", index, index_term(i), "]");
   }
 
   void loop(int number) {
     const Loop& l = form_.loops[number];
     const std::string at = narrow_ ? "i32" : "i64";
     for (int id : arrays_.compute[number])
-      if (arrays_.kept[id]) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[", steps_, "];"));
+      if (arrays_.kept[id]) line(str_cat(type_name(k_.instrs[id].type), " ", name(id), "[", steps_, "];"));
     in_array = arrays_.kept;
     const bool blocks = !one_ && !l.reduces.empty();
     for (int r : l.reduces) {
       const std::string t = type_name(k_.instrs[r].type);
-      if (blocks) line(cat("Counter<", op(r), ", ", t, "> r", r, ";"));
+      if (blocks) line(str_cat("Counter<", op(r), ", ", t, "> r", r, ";"));
     }
-    if (blocks) open(cat("for (", at, " k0 = 0; k0 < ", extent(steps_axis_, narrow_), "; k0 += 1024) {"));
+    if (blocks) open(str_cat("for (", at, " k0 = 0; k0 < ", extent(steps_axis_, narrow_), "; k0 += 1024) {"));
     for (int r : l.reduces)
-      line(cat(type_name(k_.instrs[r].type), " acc", r, " = identity<", op(r), ", ", type_name(k_.instrs[r].type),
-               ">();"));
+      line(str_cat(type_name(k_.instrs[r].type), " acc", r, " = identity<", op(r), ", ", type_name(k_.instrs[r].type),
+                   ">();"));
     const std::string start = blocks ? "k0 + y" : "y", stop = blocks ? "end" : "n";
-    if (blocks && !held_) line(cat("const ", at, " end = n < k0 + 1024 ? n : k0 + 1024;"));
+    if (blocks && !held_) line(str_cat("const ", at, " end = n < k0 + 1024 ? n : k0 + 1024;"));
     if (const int together = held_ ? 0 : together_of(number, arrays_.compute[number])) {
-      open(cat("for (", at, " k1 = ", start, "; k1 < ", stop, "; k1 += ", 16 * together, ") {"));
+      open(str_cat("for (", at, " k1 = ", start, "; k1 < ", stop, "; k1 += ", 16 * together, ") {"));
       read_together(number, arrays_.compute[number], together, [&] {
-        line(cat("const ", at, " k = k1 + 16 * j;"));
-        line(cat("const bool in = k < ", stop, ";"));
+        line(str_cat("const ", at, " k = k1 + 16 * j;"));
+        line(str_cat("const bool in = k < ", stop, ";"));
       });
       close();
     } else {
       one_by_one(number, start, stop);
     }
     for (int r : l.reduces) {
-      const std::string fold = cat("fold_across<", op(r), ">(acc", r, ", turn)");
-      line(blocks ? cat("r", r, ".add(", fold, ");")
-                  : cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", fold, ";"));
+      const std::string fold = str_cat("fold_across<", op(r), ">(acc", r, ", turn)");
+      line(blocks ? str_cat("r", r, ".add(", fold, ");")
+                  : str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", fold, ";"));
     }
     if (!blocks) return;
     close();
-    for (int r : l.reduces) line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = r", r, ".result();"));
+    for (int r : l.reduces)
+      line(str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = r", r, ".result();"));
   }
 
   // The loop's body for each of its steps.
@@ -192,12 +193,12 @@ class Across : Writer {
     const Loop& l = form_.loops[number];
     const std::string at = narrow_ ? "i32" : "i64";
     if (held_) {
-      open(cat("UNROLL for (int i = 0; i < ", steps_, "; ++i) {"));
-      line(cat("const ", at, " k = y + 16 * i;"));
+      open(str_cat("UNROLL for (int i = 0; i < ", steps_, "; ++i) {"));
+      line(str_cat("const ", at, " k = y + 16 * i;"));
       line("const bool in = k < n;");
       guard = "in";
     } else {
-      open(cat("_Pragma(\"unroll 4\") for (", at, " k = ", start, "; k < ", stop, "; k += 16) {"));
+      open(str_cat("_Pragma(\"unroll 4\") for (", at, " k = ", start, "; k < ", stop, "; k += 16) {"));
     }
     looping = true;
     values_of(arrays_.compute[number]);
@@ -206,7 +207,7 @@ class Across : Writer {
     looping = false;
     guard.clear();
     if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
-      line(cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
+      line(str_cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
     close();
   }
 

@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "compiler/targets/cuda/print/writer.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
@@ -34,7 +34,7 @@ class ColumnSums : Writer {
     values_ = form_.closure(last_, {});
     choose_width();
     element = [this](const Instr& i) { return place(i); };
-    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
     at_ = narrow_ ? "i32" : "i64";
   }
 
@@ -56,34 +56,34 @@ class ColumnSums : Writer {
     if (blocks() < enough) columns = std::min(columns, 32);
     const int64_t tiles = (vectors + columns - 1) / columns;
     const std::string n = extent(k_.axes - 1, narrow_), units = params.i64("units", units_),
-                      rows = params.i64("rows", points_), w = width_ > 1 ? cat(width_, " * ") : "";
-    line(cat("const i64 unit = (i64)blockIdx.x", classes > 1 ? cat(" * ", classes, " + threadIdx.x / ", columns) : "",
-             ";"));
-    open(cat("for (", at_, " l0 = ", w, "((", at_, ")blockIdx.y * ", columns, " + threadIdx.x % ", columns, "); l0 < ",
-             n, " && unit < ", units, "; l0 += ", w, "(", at_, ")gridDim.y * ", columns, ") {"));
+                      rows = params.i64("rows", points_), w = width_ > 1 ? str_cat(width_, " * ") : "";
+    line(str_cat("const i64 unit = (i64)blockIdx.x",
+                 classes > 1 ? str_cat(" * ", classes, " + threadIdx.x / ", columns) : "", ";"));
+    open(str_cat("for (", at_, " l0 = ", w, "((", at_, ")blockIdx.y * ", columns, " + threadIdx.x % ", columns,
+                 "); l0 < ", n, " && unit < ", units, "; l0 += ", w, "(", at_, ")gridDim.y * ", columns, ") {"));
     line("const i64 first = unit / 16 * 1024 + unit % 16, stop = unit / 16 * 1024 + 1024;");
-    line(cat("const i64 end = ", rows, " < stop ? ", rows, " : stop;"));
+    line(str_cat("const i64 end = ", rows, " < stop ? ", rows, " : stop;"));
     const std::vector<int>& sums = form_.loops[last_].columns;
     for (int c : sums) {
-      line(cat("Pack<", type(c), ", ", width_, "> sum", k_.instrs[c].slot, ";"));
-      line(cat("UNROLL for (int j = 0; j < ", width_, "; ++j) sum", k_.instrs[c].slot, "[j] = identity<", op(c), ", ",
-               type(c), ">();"));
+      line(str_cat("Pack<", type(c), ", ", width_, "> sum", k_.instrs[c].slot, ";"));
+      line(str_cat("UNROLL for (int j = 0; j < ", width_, "; ++j) sum", k_.instrs[c].slot, "[j] = identity<", op(c),
+                   ", ", type(c), ">();"));
     }
     for (int id : values_)
       if (packed(id) && !moves(k_.instrs[id].slot))
-        line(cat("const ", pack(id), " v", id, " = load", is_unwritten(k_.instrs[id].slot) ? "_unwritten<" : "<",
-                 width_, ">(", pointer_name(k_.instrs[id].slot), " + l0);"));
+        line(str_cat("const ", pack(id), " v", id, " = load", is_unwritten(k_.instrs[id].slot) ? "_unwritten<" : "<",
+                     width_, ">(", pointer_name(k_.instrs[id].slot), " + l0);"));
     std::vector<int> moving;
     for (int id : values_)
       if (packed(id) && moves(k_.instrs[id].slot)) moving.push_back(id);
     const int together = rows_together(width_);
-    open(cat("for (i64 r0 = first; r0 < end; r0 += ", 16 * together, ") {"));
+    open(str_cat("for (i64 r0 = first; r0 < end; r0 += ", 16 * together, ") {"));
     if (!moving.empty()) {
-      for (int id : moving) line(cat(pack(id), " v", id, "[", together, "];"));
+      for (int id : moving) line(str_cat(pack(id), " v", id, "[", together, "];"));
       open_row(together, moving);
       for (int id : moving)
-        line(cat("v", id, "[u] = load", is_unwritten(k_.instrs[id].slot) ? "_unwritten<" : "<", width_, ">(",
-                 pointer_name(k_.instrs[id].slot), " + l0);"));
+        line(str_cat("v", id, "[u] = load", is_unwritten(k_.instrs[id].slot) ? "_unwritten<" : "<", width_, ">(",
+                     pointer_name(k_.instrs[id].slot), " + l0);"));
       close();
       close();
     }
@@ -96,46 +96,46 @@ class ColumnSums : Writer {
     for (int id : form_.loops[last_].stores) {
       if (!packed(id)) continue;
       outs.push_back(k_.instrs[id].slot);
-      line(cat(pack(id), " r", k_.instrs[id].slot, ";"));
+      line(str_cat(pack(id), " r", k_.instrs[id].slot, ";"));
     }
-    open(cat("UNROLL for (int j = 0; j < ", width_, "; ++j) {"));
-    line(cat("const ", at_, " l = l0 + j;"));
+    open(str_cat("UNROLL for (int j = 0; j < ", width_, "; ++j) {"));
+    line(str_cat("const ", at_, " l = l0 + j;"));
     values_of(values_);
     for (int c : sums)
-      line(cat("sum", k_.instrs[c].slot, "[j] = ", op(c), "::f(sum", k_.instrs[c].slot, "[j], ", use(k_.instrs[c].a),
-               ");"),
+      line(str_cat("sum", k_.instrs[c].slot, "[j] = ", op(c), "::f(sum", k_.instrs[c].slot, "[j], ",
+                   use(k_.instrs[c].a), ");"),
            k_.instrs[c].note);
     for (int id : form_.loops[last_].stores) store(id);
     close();
-    for (int slot : outs) line(cat("store<", width_, ">(", pointer_name(slot), " + l0, r", slot, ");"));
+    for (int slot : outs) line(str_cat("store<", width_, ">(", pointer_name(slot), " + l0, r", slot, ");"));
     close();
     close();
     close();
     for (int c : sums) {
       const int slot = k_.instrs[c].slot;
-      line(cat("store<", width_, ">(",
-               params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]}), " + unit * ",
-               n, " + l0, sum", slot, ");"));
+      line(str_cat("store<", width_, ">(",
+                   params.pointer(type(c), str_cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]}),
+                   " + unit * ", n, " + l0, sum", slot, ");"));
     }
     close();
     Grid grid;
     grid.x = static_cast<uint32_t>((units_ + classes - 1) / classes);
     grid.y = static_cast<uint32_t>(std::min<int64_t>(tiles, 65535));
     return finish(columns * classes, 0, grid,
-                  cat("sums of ", points_, " rows for ", lanes_, " columns, ", width_, " at a time"));
+                  str_cat("sums of ", points_, " rows for ", lanes_, " columns, ", width_, " at a time"));
   }
 
  private:
   std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
   std::string type(int r) const { return type_name(k_.instrs[r].type); }
   std::string pack(int id) const {
-    return cat("Pack<", memory_type(k_.operands[k_.instrs[id].slot].dtype), ", ", width_, ">");
+    return str_cat("Pack<", memory_type(k_.operands[k_.instrs[id].slot].dtype), ", ", width_, ">");
   }
   // Opens a loop over the rows that are read together, and the condition that there is one.
   void open_row(int together, const std::vector<int>& used) {
-    open(cat("UNROLL for (int u = 0; u < ", together, "; ++u) {"));
-    line(cat("const i64 ", point(), " = r0 + 16 * u;"));
-    open(cat("if (", point(), " < end) {"));
+    open(str_cat("UNROLL for (int u = 0; u < ", together, "; ++u) {"));
+    line(str_cat("const i64 ", point(), " = r0 + 16 * u;"));
+    open(str_cat("if (", point(), " < end) {"));
     outer_positions(false);
     outer_pointers(false, used);
   }
@@ -199,15 +199,15 @@ class ColumnSums : Writer {
   std::string place(const Instr& i) {
     const int id = static_cast<int>(&i - k_.instrs.data());
     if (packed(id))
-      return i.op == Op::kStore ? cat("r", i.slot, "[j]") : cat("v", id, moves(i.slot) ? "[u][j]" : "[j]");
+      return i.op == Op::kStore ? str_cat("r", i.slot, "[j]") : str_cat("v", id, moves(i.slot) ? "[u][j]" : "[j]");
     std::string index = "0";
     if (Form::in_loop(i.level)) {
       const StrideKind kind = k_.operands[i.slot].strides.back();
       if (kind == StrideKind::kUnit) index = "l";
-      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+      if (kind == StrideKind::kAny) index = str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
     }
-    const std::string at = cat(pointer_name(i.slot), "[", index, index_term(i), "]");
-    return i.op == Op::kLoad && is_unwritten(i.slot) ? cat("unwritten(", at, ")") : at;
+    const std::string at = str_cat(pointer_name(i.slot), "[", index, index_term(i), "]");
+    return i.op == Op::kLoad && is_unwritten(i.slot) ? str_cat("unwritten(", at, ")") : at;
   }
 
   int64_t lanes_, points_, units_, total_ = 0;

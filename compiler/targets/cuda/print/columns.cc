@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
@@ -31,7 +31,7 @@ class Columns : Writer {
     partials_ = partial_offsets(job_, &total_);
     element = [this](const Instr& i) { return place(i); };
     tells_unwritten = true;
-    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
     at_ = narrow_ ? "i32" : "i64";
   }
 
@@ -59,47 +59,49 @@ class Columns : Writer {
     WEFT_BUG_IF(int64_t{halves} * kReduceBlock < lanes_, "cuda: ", lanes_, " columns");
     const std::string n = extent(k_.axes - 1, narrow_), points = params.i64("rows", points_),
                       units = params.i64("units", units_);
-    line(cat("const int lane = threadIdx.x % ", 16 * halves, halves > 1 ? " / 16 * 1024 + threadIdx.x % 16" : "", ";"));
+    line(str_cat("const int lane = threadIdx.x % ", 16 * halves, halves > 1 ? " / 16 * 1024 + threadIdx.x % 16" : "",
+                 ";"));
     line("int turn = 0;");
     std::vector<int> told;
     int bytes = halves > 1 ? threads : 0;
     for (size_t id = 0; id < wanted.size(); ++id) {
       if (!wanted[id]) continue;
       told.push_back(static_cast<int>(id));
-      line(cat("const Shared<", type(static_cast<int>(id)), "> row_", name(static_cast<int>(id)), " = shared_at<",
-               type(static_cast<int>(id)), ">(", bytes, ");"));
+      line(str_cat("const Shared<", type(static_cast<int>(id)), "> row_", name(static_cast<int>(id)), " = shared_at<",
+                   type(static_cast<int>(id)), ">(", bytes, ");"));
       bytes += 8 * rows;
     }
     open_units(units, false);
     line("const i64 first = unit / 16 * 1024;");
-    line(cat("const i64 end = ", points, " < first + 1024 ? ", points, " : first + 1024;"));
+    line(str_cat("const i64 end = ", points, " < first + 1024 ? ", points, " : first + 1024;"));
     for (int c : form_.loops[last].columns)
-      line(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") ", partial(c), "[unit * ", n,
-               " + l] = identity<", op(c), ", ", type(c), ">();"));
-    open(cat("for (i64 batch = first + unit % 16; batch < end; batch += ", 16 * rows, ") {"));
+      line(str_cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") ", partial(c), "[unit * ", n,
+                   " + l] = identity<", op(c), ", ", type(c), ">();"));
+    open(str_cat("for (i64 batch = first + unit % 16; batch < end; batch += ", 16 * rows, ") {"));
     open("{  // along the rows");
-    line(cat("const i64 mine = batch + 16 * (i64)(threadIdx.x / ", 16 * halves, "), ", point(),
-             " = mine < end ? mine : batch;"));
-    line(cat("const ", at_, " m = mine < end ? ", n, " : 0;"));
+    line(str_cat("const i64 mine = batch + 16 * (i64)(threadIdx.x / ", 16 * halves, "), ", point(),
+                 " = mine < end ? mine : batch;"));
+    line(str_cat("const ", at_, " m = mine < end ? ", n, " : 0;"));
     outer_positions(false);
     outer_pointers(false, needed(0, last, true));
     for (int loop = 0; loop < last; ++loop) {
       values_before(loop);
       const Loop& l = form_.loops[loop];
-      for (int r : l.reduces) line(cat(type(r), " acc", r, " = identity<", op(r), ", ", type(r), ">();"));
+      for (int r : l.reduces) line(str_cat(type(r), " acc", r, " = identity<", op(r), ", ", type(r), ">();"));
       if (halves > 1)
-        line(cat("const ", at_, " stop", loop, " = m < lane - lane % 1024 + 1024 ? m : lane - lane % 1024 + 1024;"));
-      open(cat("_Pragma(\"unroll 8\") for (", at_, " l = lane; l < ", halves > 1 ? cat("stop", loop) : "m",
-               "; l += 16) {"));
+        line(
+            str_cat("const ", at_, " stop", loop, " = m < lane - lane % 1024 + 1024 ? m : lane - lane % 1024 + 1024;"));
+      open(str_cat("_Pragma(\"unroll 8\") for (", at_, " l = lane; l < ", halves > 1 ? str_cat("stop", loop) : "m",
+                   "; l += 16) {"));
       values_of(form_.closure(loop, {}));
       for (int r : l.reduces) take(r);
       close();
       for (int r : l.reduces)
-        line(cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves, ">(acc", r, ", turn);"));
+        line(str_cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves, ">(acc", r, ", turn);"));
     }
     for (int stage = last; stage <= last + 1; ++stage) values_before(stage);
     open("if (lane == 0) {");
-    for (int id : told) line(cat("row_", name(id), "[threadIdx.x / ", 16 * halves, "] = ", name(id), ";"));
+    for (int id : told) line(str_cat("row_", name(id), "[threadIdx.x / ", 16 * halves, "] = ", name(id), ";"));
     if (!form_.last.empty()) {
       open("if (mine < end) {");
       for (int id : form_.last) store(id);
@@ -108,9 +110,9 @@ class Columns : Writer {
     close();
     close();
     line("__syncthreads();");
-    open(cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") {  // down the columns"));
+    open(str_cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") {  // down the columns"));
     for (int c : form_.loops[last].columns)
-      line(cat(type(c), " sum", k_.instrs[c].slot, " = ", partial(c), "[unit * ", n, " + l];"));
+      line(str_cat(type(c), " sum", k_.instrs[c].slot, " = ", partial(c), "[unit * ", n, " + l];"));
     // Several rows are read before any is written: results may lie on operands, so that no compiler would do so.
     const int together = std::min(4, rows);
     std::vector<int> first, reads, rest;
@@ -122,16 +124,16 @@ class Columns : Writer {
       in_array[id] = load && moves(i.slot);
     }
     values_of(first);
-    open(cat("for (int r = 0; r < ", rows, " && batch + 16 * r < end; r += ", together, ") {"));
-    for (int id : reads) line(cat(type(id), " ", name(id), "[", together, "];"));
+    open(str_cat("for (int r = 0; r < ", rows, " && batch + 16 * r < end; r += ", together, ") {"));
+    for (int id : reads) line(str_cat(type(id), " ", name(id), "[", together, "];"));
     array_index = "j";
     looping = true;
     guard = "in";
     for (const bool writes : {false, true}) {
       if (!writes && reads.empty()) continue;
-      open(cat("UNROLL for (int j = 0; j < ", together, "; ++j) {"));
-      line(cat("const i64 ", point(), " = batch + 16 * (r + j);"));
-      line(cat("const bool in = ", point(), " < end;"));
+      open(str_cat("UNROLL for (int j = 0; j < ", together, "; ++j) {"));
+      line(str_cat("const i64 ", point(), " = batch + 16 * (r + j);"));
+      line(str_cat("const bool in = ", point(), " < end;"));
       outer_positions(false);
       std::vector<int> used = writes ? rest : reads;
       if (writes) used.insert(used.end(), form_.loops[last].stores.begin(), form_.loops[last].stores.end());
@@ -139,7 +141,7 @@ class Columns : Writer {
       if (!writes) {
         values_of(reads);
       } else {
-        for (int id : told) line(cat("const ", type(id), " ", name(id), " = row_", name(id), "[r + j];"));
+        for (int id : told) line(str_cat("const ", type(id), " ", name(id), " = row_", name(id), "[r + j];"));
         values_of(rest);
         take_columns(last);
       }
@@ -149,7 +151,8 @@ class Columns : Writer {
     looping = false;
     in_array.clear();
     close();
-    for (int c : form_.loops[last].columns) line(cat(partial(c), "[unit * ", n, " + l] = sum", k_.instrs[c].slot, ";"));
+    for (int c : form_.loops[last].columns)
+      line(str_cat(partial(c), "[unit * ", n, " + l] = sum", k_.instrs[c].slot, ";"));
     close();
     line("__syncthreads();");
     close();
@@ -157,7 +160,7 @@ class Columns : Writer {
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>(units_, job_.device.max_grid_x));
     return finish(threads, bytes, grid,
-                  cat(points_, " rows of ", lanes_, " in batches of ", rows, ", and their columns"));
+                  str_cat(points_, " rows of ", lanes_, " in batches of ", rows, ", and their columns"));
   }
 
  private:
@@ -165,7 +168,7 @@ class Columns : Writer {
   std::string type(int r) const { return type_name(k_.instrs[r].type); }
   std::string partial(int c) {
     const int slot = k_.instrs[c].slot;
-    return params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]});
+    return params.pointer(type(c), str_cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]});
   }
 
   std::string place(const Instr& i) {
@@ -173,15 +176,15 @@ class Columns : Writer {
     if (Form::in_loop(i.level)) {
       const StrideKind kind = k_.operands[i.slot].strides.back();
       if (kind == StrideKind::kUnit) index = "l";
-      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+      if (kind == StrideKind::kAny) index = str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
     }
-    return cat(pointer_name(i.slot), "[", index, index_term(i), "]");
+    return str_cat(pointer_name(i.slot), "[", index, index_term(i), "]");
   }
 
   void take_columns(int loop) {
     for (int c : form_.loops[loop].columns)
-      line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "sum", k_.instrs[c].slot, " = ", op(c), "::f(sum",
-               k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
+      line(str_cat(guard.empty() ? "" : str_cat("if (", guard, ") "), "sum", k_.instrs[c].slot, " = ", op(c), "::f(sum",
+                   k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
            k_.instrs[c].note);
     for (int id : form_.loops[loop].stores) store(id);
   }

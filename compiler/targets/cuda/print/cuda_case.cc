@@ -9,8 +9,8 @@
 #include "compiler/loop_ir/run_lowered.h"
 #include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft::cuda {
@@ -148,8 +148,8 @@ Memory by_emulation(const CudaCase& c, const CudaPlan& plan, Emulated& emulated)
   auto allow = [&](const std::string& name, Tensor& t) {
     emulated.allow(name, t.at(), t.elements * itemsize(t.dtype));
   };
-  for (size_t i = 0; i < m.in.size(); ++i) allow(cat("in", i), m.in[i]);
-  for (size_t i = 0; i < m.out.size(); ++i) allow(cat("out", i), m.out[i]);
+  for (size_t i = 0; i < m.in.size(); ++i) allow(str_cat("in", i), m.in[i]);
+  for (size_t i = 0; i < m.out.size(); ++i) allow(str_cat("out", i), m.out[i]);
   if (c.low.tile >= 0) allow("tile", m.tile);
   if (plan.scratch_bytes > 0) emulated.allow("scratch", scratch.data(), plan.scratch_bytes);
   emulated.allow("bad", &bad, sizeof bad);
@@ -189,21 +189,21 @@ bool is_nan(DType t, const char* p) {
 std::string text(DType t, const char* p) {
   int64_t x = 0;
   std::memcpy(&x, p, itemsize(t));
-  if (t == kFloat32) return cat(std::bit_cast<float>(static_cast<int32_t>(x)));
-  if (t == kFloat64) return cat(std::bit_cast<double>(x));
-  return cat(x);
+  if (t == kFloat32) return str_cat(std::bit_cast<float>(static_cast<int32_t>(x)));
+  if (t == kFloat64) return str_cat(std::bit_cast<double>(x));
+  return str_cat(x);
 }
 
 std::string difference(const Memory& a, const Memory& b) {
-  if (a.bad != b.bad) return cat("only the ", a.bad ? "interpreter" : "CUDA text", " meets an index out of range");
+  if (a.bad != b.bad) return str_cat("only the ", a.bad ? "interpreter" : "CUDA text", " meets an index out of range");
   for (size_t k = 0; k < a.out.size(); ++k) {
     const Tensor &x = a.out[k], &y = b.out[k];
     const int64_t size = itemsize(x.dtype);
     for (int64_t i = -8; i < x.elements + 8; ++i) {
       const char *p = x.begin + i * size, *q = y.begin + i * size;
       if (std::memcmp(p, q, size) == 0 || (is_nan(x.dtype, p) && is_nan(x.dtype, q))) continue;
-      return cat("result ", k, " at ", i, " of ", x.elements, ": ", text(x.dtype, p), " by the interpreter, ",
-                 text(x.dtype, q), " by the CUDA text");
+      return str_cat("result ", k, " at ", i, " of ", x.elements, ": ", text(x.dtype, p), " by the interpreter, ",
+                     text(x.dtype, q), " by the CUDA text");
     }
   }
   return "";
@@ -263,7 +263,7 @@ std::vector<std::string> faults(const std::vector<CudaCase>& cases,
   std::vector<CudaPlan> plans;
   std::vector<Kernel> kernels;
   for (const CudaCase& c : cases) {
-    plans.push_back(plan_of(c, cat("k", plans.size())));
+    plans.push_back(plan_of(c, str_cat("k", plans.size())));
     for (CudaLaunch& l : plans.back().launches) {
       l.kernel.text = change(l.kernel.text);
       kernels.push_back(l.kernel);
@@ -285,7 +285,7 @@ std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_
   std::vector<CudaPlan> plans;
   std::vector<Kernel> kernels;
   for (const CudaCase& c : cases) {
-    plans.push_back(plan_of(c, cat("k", plans.size())));
+    plans.push_back(plan_of(c, str_cat("k", plans.size())));
     for (const CudaLaunch& l : plans.back().launches) kernels.push_back(l.kernel);
   }
   Emulated emulated(kernels, {.seed = seed});
@@ -297,7 +297,7 @@ std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_
     } catch (const Error& e) {
       s = e.what();
     }
-    if (!s.empty()) found.push_back(cat(cases[i].name, ": ", s));
+    if (!s.empty()) found.push_back(str_cat(cases[i].name, ": ", s));
   }
   return found;
 }

@@ -6,7 +6,7 @@
 
 #include "compiler/targets/cpu/print/sample_kernels.h"
 #include "compiler/targets/cuda/print/cuda_case.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {

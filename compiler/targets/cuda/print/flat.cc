@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "compiler/targets/cuda/print/writer.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -39,61 +39,61 @@ class Flat : Writer {
     type_ = narrow_ ? "i32" : "i64";
     element = [this](const Instr& i) { return place(i); };
     position = [this](int axis) {
-      return axis == k_.axes - 1 ? (width_ == 1 ? std::string("l") : "(l + j)") : cat("i", axis);
+      return axis == k_.axes - 1 ? (width_ == 1 ? std::string("l") : "(l + j)") : str_cat("i", axis);
     };
   }
 
   CudaLaunch run() {
     const int outer = k_.outer_axes();
     const int64_t vectors = (lanes_ + width_ - 1) / width_, all = vectors * points_;
-    const std::string thread = cat(narrow_ ? "(i32)" : "(i64)", "blockIdx.x * ", kThreads, " + threadIdx.x");
+    const std::string thread = str_cat(narrow_ ? "(i32)" : "(i64)", "blockIdx.x * ", kThreads, " + threadIdx.x");
     const std::string n = extent(k_.axes - 1, narrow_);
-    const std::string grid_step = cat(narrow_ ? "" : "(i64)", "gridDim.x * ", kThreads);
+    const std::string grid_step = str_cat(narrow_ ? "" : "(i64)", "gridDim.x * ", kThreads);
     if (outer == 0) {
-      const std::string w = width_ == 1 ? "" : cat(width_, " * ");
+      const std::string w = width_ == 1 ? "" : str_cat(width_, " * ");
       const std::string first =
-          several_ ? cat(narrow_ ? "(i32)" : "(i64)", "blockIdx.x * ", 2 * kThreads, " + threadIdx.x") : thread;
-      open(cat("for (", type_, several_ ? " l0 = " : " l = ", w, width_ == 1 ? first : cat("(", first, ")"),
-               several_ ? "; l0 < " : "; l < ", n, several_ ? "; l0 += 2 * " : "; l += ", w, grid_step, ") {"));
+          several_ ? str_cat(narrow_ ? "(i32)" : "(i64)", "blockIdx.x * ", 2 * kThreads, " + threadIdx.x") : thread;
+      open(str_cat("for (", type_, several_ ? " l0 = " : " l = ", w, width_ == 1 ? first : str_cat("(", first, ")"),
+                   several_ ? "; l0 < " : "; l < ", n, several_ ? "; l0 += 2 * " : "; l += ", w, grid_step, ") {"));
     } else {
       const std::string total = narrow_ ? params.i32("vectors", all) : params.i64("vectors", all);
-      open(cat("for (", type_, " v = ", thread, "; v < ", total, "; v += ", grid_step, ") {"));
+      open(str_cat("for (", type_, " v = ", thread, "; v < ", total, "; v += ", grid_step, ") {"));
       const std::string row = narrow_ ? params.div("row", vectors) : params.i64("row", vectors);
-      line(cat("const ", type_, " ", point(), " = v / ", row, ", l = v % ", row, width_ == 1 ? "" : cat(" * ", width_),
-               ";"));
+      line(str_cat("const ", type_, " ", point(), " = v / ", row, ", l = v % ", row,
+                   width_ == 1 ? "" : str_cat(" * ", width_), ";"));
       outer_positions(narrow_);
       outer_pointers(narrow_, all_needed());
     }
     values_before(0);
-    const std::string left = full_ && !several_ ? "" : cat(", ", n, " - l");
-    const std::string turn = cat("UNROLL for (int u = 0; u < 2; ++u) {"),
-                      here = cat("const ", type_, " l = l0 + u * ", width_ * kThreads, ";");
+    const std::string left = full_ && !several_ ? "" : str_cat(", ", n, " - l");
+    const std::string turn = str_cat("UNROLL for (int u = 0; u < 2; ++u) {"),
+                      here = str_cat("const ", type_, " l = l0 + u * ", width_ * kThreads, ";");
     if (several_) {
-      for_packs(false, [&](int slot, const std::string& pack) { line(cat(pack, " v", slot, "[2];")); });
+      for_packs(false, [&](int slot, const std::string& pack) { line(str_cat(pack, " v", slot, "[2];")); });
       open(turn);
       line(here);
       for_packs(false, [&](int slot, const std::string&) {
-        line(cat("v", slot, "[u] = load<", width_, ">(", base(slot), " + l", left, ");"));
+        line(str_cat("v", slot, "[u] = load<", width_, ">(", base(slot), " + l", left, ");"));
       });
       close();
       open(turn);
       line(here);
     } else {
       for_packs(false, [&](int slot, const std::string& pack) {
-        line(cat("const ", pack, " v", slot, " = load<", width_, ">(", base(slot), " + l", left, ");"));
+        line(str_cat("const ", pack, " v", slot, " = load<", width_, ">(", base(slot), " + l", left, ");"));
       });
     }
-    for_packs(true, [&](int slot, const std::string& pack) { line(cat(pack, " v", slot, ";")); });
+    for_packs(true, [&](int slot, const std::string& pack) { line(str_cat(pack, " v", slot, ";")); });
     // Rows that a number chooses: neighbours again.
     for (size_t id = 0; id < k_.instrs.size(); ++id) {
       const Instr& i = k_.instrs[id];
       if (i.op == Op::kLoad && lane(i) && gathers_rows(i) && width_ > 1 && form_.same[id] == static_cast<int>(id))
-        line(cat("const Pack<", memory_type(k_.operands[i.slot].dtype), ", ", width_, "> v", i.slot, "_", id,
-                 " = load<", width_, ">(", base(i.slot), " + l", index_term(i), left, ");"));
+        line(str_cat("const Pack<", memory_type(k_.operands[i.slot].dtype), ", ", width_, "> v", i.slot, "_", id,
+                     " = load<", width_, ">(", base(i.slot), " + l", index_term(i), left, ");"));
     }
-    if (width_ > 1) open(cat("UNROLL for (int j = 0; j < ", width_, "; ++j) {"));
+    if (width_ > 1) open(str_cat("UNROLL for (int j = 0; j < ", width_, "; ++j) {"));
     const bool guarded = width_ > 1 && !full_ && guards_;
-    if (guarded) open(cat("if (l + j < ", n, ") {"));
+    if (guarded) open(str_cat("if (l + j < ", n, ") {"));
     for (const Loop& loop : form_.loops) {
       const int number = static_cast<int>(&loop - form_.loops.data());
       values_of(form_.closure(number, {}));
@@ -102,7 +102,7 @@ class Flat : Writer {
     if (guarded) close();
     if (width_ > 1) close();
     for_packs(true, [&](int slot, const std::string&) {
-      line(cat("store<", width_, ">(", base(slot), " + l, v", slot, left, ");"));
+      line(str_cat("store<", width_, ">(", base(slot), " + l, v", slot, left, ");"));
     });
     if (several_) close();
     if (!form_.last.empty()) {
@@ -115,8 +115,8 @@ class Flat : Writer {
     const int64_t each = several_ ? 2 * kThreads : kThreads, blocks = (all + each - 1) / each;
     grid.x = static_cast<uint32_t>(std::min<int64_t>(
         blocks, std::min<int64_t>(job_.device.max_grid_x, job_.device.multiprocessors * kBlocksEach)));
-    const std::string how = cat(points_ == 1 ? "" : cat(points_, " x "), lanes_, " elements, ", width_, " at a time",
-                                several_ ? ", twice" : "");
+    const std::string how = str_cat(points_ == 1 ? "" : str_cat(points_, " x "), lanes_, " elements, ", width_,
+                                    " at a time", several_ ? ", twice" : "");
     return finish(kThreads, 0, grid, how);
   }
 
@@ -126,7 +126,7 @@ class Flat : Writer {
   void for_packs(bool output, F f) {
     for (size_t slot = 0; slot < k_.operands.size(); ++slot)
       if (pack_[slot] && width_ > 1 && k_.operands[slot].output == output)
-        f(static_cast<int>(slot), cat("Pack<", memory_type(k_.operands[slot].dtype), ", ", width_, ">"));
+        f(static_cast<int>(slot), str_cat("Pack<", memory_type(k_.operands[slot].dtype), ", ", width_, ">"));
   }
   bool lane(const Instr& i) const { return Form::in_loop(i.level); }
   bool gathers_rows(const Instr& i) const {
@@ -178,21 +178,21 @@ class Flat : Writer {
   std::string place(const Instr& i) {
     if (!lane(i)) {
       const std::string at = index_term(i);
-      return cat(base(i.slot), "[0", at, "]");
+      return str_cat(base(i.slot), "[0", at, "]");
     }
     const StrideKind kind = k_.operands[i.slot].strides.back();
     if (width_ > 1 && pack_[i.slot] && packed(i) && !(i.op == Op::kLoad && i.a >= 0))
-      return cat("v", i.slot, several_ && i.op == Op::kLoad ? "[u]" : "", "[j]");
+      return str_cat("v", i.slot, several_ && i.op == Op::kLoad ? "[u]" : "", "[j]");
     if (width_ > 1 && i.op == Op::kLoad && gathers_rows(i)) {
       const auto same = std::find_if(k_.instrs.begin(), k_.instrs.end(), [&](const Instr& x) { return &x == &i; });
-      return cat("v", i.slot, "_", same - k_.instrs.begin(), "[j]");
+      return str_cat("v", i.slot, "_", same - k_.instrs.begin(), "[j]");
     }
     const std::string l = width_ == 1 ? "l" : "(l + j)";
     std::string index = kind == StrideKind::kUnit   ? l
                         : kind == StrideKind::kZero ? "0"
-                                                    : cat(l, " * ", stride(i.slot, k_.axes - 1, narrow_));
+                                                    : str_cat(l, " * ", stride(i.slot, k_.axes - 1, narrow_));
     if (kind == StrideKind::kUnit && width_ > 1) index = "l + j";
-    return cat(base(i.slot), "[", index, index_term(i), "]");
+    return str_cat(base(i.slot), "[", index, index_term(i), "]");
   }
 
   int64_t lanes_, points_;

@@ -11,8 +11,8 @@
 #include "compiler/passes/random_ops_graph.h"
 #include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/print/cuda_case.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -82,7 +82,7 @@ class Cases {
     const int sm = show ? std::atoi(show) : 90;
     std::vector<Kernel> kernels;
     for (size_t i = 0; i < cases.size(); i += show ? 1 : std::max<size_t>(1, cases.size() / 6))
-      for (const CudaLaunch& l : plan_of(cases[i], cat("k", i)).launches) kernels.push_back(l.kernel);
+      for (const CudaLaunch& l : plan_of(cases[i], str_cat("k", i)).launches) kernels.push_back(l.kernel);
     std::string table;
     EXPECT_EQ(compile_faults(kernels, {}, {{sm, sm == 90}}, &table), "");
     if (show) printf("%s", table.c_str());
@@ -97,7 +97,7 @@ class Cases {
       cases.push_back(wide);
       for (int bytes : {4, 2}) {
         CudaCase c = cases[i];
-        c.name += cat(", ", bytes, " bytes off");
+        c.name += str_cat(", ", bytes, " bytes off");
         c.misaligned = bytes;
         cases.push_back(std::move(c));
       }
@@ -113,7 +113,7 @@ TEST(Groups, Elementwise) {
   Cases t;
   for (DType d : {kFloat32, kBFloat16, kFloat16, kFloat64})
     for (int64_t n : {1, 7, 64, 1001})
-      t.add(cat("gelu of ", to_string_view(d), n), [](Args x) { return std::vector{gelu(x[0], "tanh") * x[1]}; },
+      t.add(str_cat("gelu of ", to_string_view(d), n), [](Args x) { return std::vector{gelu(x[0], "tanh") * x[1]}; },
             {{{n}, d}, {{n}, d}});
   t.add("broadcasts", [](Args x) { return std::vector{x[0] * x[1] + x[2]}; }, {{{6, 5, 16}}, {{16}}, {{5, 1}}});
   t.add("broadcasts, odd", [](Args x) { return std::vector{x[0] * x[1] + x[2]}; }, {{{6, 5, 17}}, {{17}}, {{5, 1}}});
@@ -142,9 +142,9 @@ TEST(Groups, LargeElementwise) {
   Cases t;
   for (DType d : {kFloat32, kBFloat16, kFloat64})
     for (int64_t n : {40000, 40960, 70001}) {
-      t.add(cat("relu of ", to_string_view(d), n), [](Args x) { return std::vector{relu(x[0]) * 2.0}; }, {{{n}, d}})
+      t.add(str_cat("relu of ", to_string_view(d), n), [](Args x) { return std::vector{relu(x[0]) * 2.0}; }, {{{n}, d}})
           .multiprocessors = 1;
-      t.add(cat("sum of ", to_string_view(d), n),
+      t.add(str_cat("sum of ", to_string_view(d), n),
             [](Args x) {
               return std::vector{x[0] + x[1], x[0]};
             },
@@ -159,9 +159,9 @@ TEST(Groups, LargeElementwise) {
 TEST(Groups, Transposes) {
   Cases t;
   for (DType d : {kFloat32, kBFloat16, kFloat64, kInt64}) {
-    t.add(cat("a.T + b ", to_string_view(d)), [](Args x) { return std::vector{x[0].transpose(0, 1) + x[1]}; },
+    t.add(str_cat("a.T + b ", to_string_view(d)), [](Args x) { return std::vector{x[0].transpose(0, 1) + x[1]}; },
           {{{70, 33}, d}, {{33, 70}, d}});
-    t.add(cat("permuted ", to_string_view(d)),
+    t.add(str_cat("permuted ", to_string_view(d)),
           [](Args x) {
             return std::vector{x[0].permute({2, 1, 0}) + x[1]};
           },
@@ -179,9 +179,9 @@ TEST(Groups, Transposes) {
 TEST(Groups, Gathers) {
   Cases t;
   for (int64_t d : {5, 64, 96}) {
-    t.add(cat("embedding ", d), [](Args x) { return std::vector{index_select(x[0], 0, x[1]) * 2.0}; },
+    t.add(str_cat("embedding ", d), [](Args x) { return std::vector{index_select(x[0], 0, x[1]) * 2.0}; },
           {{{11, d}}, {{7}, kInt64, 11}});
-    t.add(cat("embedding bf16 ", d), [](Args x) { return std::vector{index_select(x[0], 0, x[1]) + x[2]}; },
+    t.add(str_cat("embedding bf16 ", d), [](Args x) { return std::vector{index_select(x[0], 0, x[1]) + x[2]}; },
           {{{11, d}, kBFloat16}, {{7}, kInt64, 11}, {{7, d}, kBFloat16}});
   }
   t.add("out of range", [](Args x) { return std::vector{index_select(x[0], 0, x[1]) * 2.0}; },
@@ -198,10 +198,11 @@ TEST(Groups, Rows) {
   for (int64_t n : {1, 2, 5, 16, 17, 64, 100, 128, 768, 1000, 1023, 1024, 1025, 2048, 3000, 4096})
     for (int64_t rows : {9, 16}) {
       if (n == 1) continue;
-      t.add(cat("softmax of ", rows, " x ", n), [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{{rows, n}}})
+      t.add(str_cat("softmax of ", rows, " x ", n), [](Args x) { return std::vector{softmax(x[0], -1)}; },
+            {{{rows, n}}})
           .extremes = n % 2;
       t.add(
-          cat("rms norm of ", rows, " x ", n),
+          str_cat("rms norm of ", rows, " x ", n),
           [=](Args x) {
             return std::vector{rms_norm(x[0] + x[1], {n}, x[2]), x[0] + x[1]};
           },
@@ -231,22 +232,22 @@ TEST(Groups, RowsWherever) {
   Cases t;
   for (DType d : {kFloat32, kBFloat16})
     for (int64_t n : {65, 768, 1100}) {
-      t.add(cat("softmax of ", to_string_view(d), n), [](Args x) { return std::vector{softmax(x[0], -1)}; },
+      t.add(str_cat("softmax of ", to_string_view(d), n), [](Args x) { return std::vector{softmax(x[0], -1)}; },
             {{{5, n}, d}});
-      t.add(cat("layer norm of ", to_string_view(d), n),
+      t.add(str_cat("layer norm of ", to_string_view(d), n),
             [=](Args x) {
               const Tensor y = where(x[3], x[0], 0.0) + x[4].to(kFloat32);
               return std::vector{layer_norm(y, {n}, x[1], x[2]), y.to(kBFloat16)};
             },
             {{{6, n}}, {{n}}, {{n}}, {{6, n}, kBool}, {{6, n}, d}});
-      t.add(cat("norm of a sum of ", to_string_view(d), n), [](Args x) { return std::vector{sum(x[0] * x[1])}; },
+      t.add(str_cat("norm of a sum of ", to_string_view(d), n), [](Args x) { return std::vector{sum(x[0] * x[1])}; },
             {{{9, n}, d}, {{9, n}, d}});
     }
   t.add("norm of chosen rows",
         [](Args x) { return std::vector{layer_norm(index_select(x[0], 0, x[1]) + x[2], {96}, x[3], x[3])}; },
         {{{11, 96}}, {{7}, kInt64, 11}, {{7, 96}}, {{96}}});
   for (int64_t n : {96, 100, 1088})
-    t.add(cat("norm after dropout of ", n),
+    t.add(str_cat("norm after dropout of ", n),
           [=](Args x) {
             const Tensor keep = x[1].to(kFloat32) * 0.125 >= 0.1;
             const Tensor y = x[0] + where(keep, (x[2].to(kFloat32) + x[3]) * 1.25, 0.0) * sigmoid(x[0]);
@@ -263,9 +264,9 @@ TEST(Groups, Columns) {
     for (int64_t n : {1, 3, 48, 777}) {
       if (rows * n > 900000) continue;
       if (n >= 16 && rows >= 64) {
-        t.add(cat("bias ", rows, " x ", n), [](Args x) { return std::vector{sum(x[0].to(kFloat32), {0})}; },
+        t.add(str_cat("bias ", rows, " x ", n), [](Args x) { return std::vector{sum(x[0].to(kFloat32), {0})}; },
               {{{rows, n}, kBFloat16}});
-        t.add(cat("beside elementwise ", rows, " x ", n),
+        t.add(str_cat("beside elementwise ", rows, " x ", n),
               [](Args x) {
                 Tensor y = x[0] * x[1];
                 return std::vector{y, sum(y, {0})};
@@ -273,7 +274,7 @@ TEST(Groups, Columns) {
               {{{rows, n}}, {{rows, n}}});
       }
       if (n > 1)
-        t.add(cat("norm backward ", rows, " x ", n),
+        t.add(str_cat("norm backward ", rows, " x ", n),
               [](Args x) {
                 const Tensor &a = x[0], &w = x[1];
                 Tensor r = rsqrt(mean(a * a, {-1}, true) + 1e-5);
@@ -284,7 +285,7 @@ TEST(Groups, Columns) {
     }
   for (DType d : {kFloat32, kBFloat16})
     for (int64_t n : {768, 1536}) {
-      t.add(cat("norm backward in batches of ", to_string_view(d), n),
+      t.add(str_cat("norm backward in batches of ", to_string_view(d), n),
             [](Args x) {
               const Tensor a = x[0].to(kFloat32), g = x[2].to(kFloat32) * x[1];
               Tensor r = rsqrt(mean(a * a, {-1}, true) + 1e-5);
@@ -293,7 +294,7 @@ TEST(Groups, Columns) {
                                  sum(x[2].to(kFloat32) * h, {0}), sum(where(x[3], x[2].to(kFloat32), 0.0), {0})};
             },
             {{{290, n}, d}, {{n}}, {{290, n}, d}, {{290, n}, kBool}});
-      t.add(cat("bias, many columns of ", to_string_view(d), n),
+      t.add(str_cat("bias, many columns of ", to_string_view(d), n),
             [](Args x) { return std::vector{sum(x[0] + x[1], {0})}; }, {{{40, n}, d}, {{n}, d}})
           .multiprocessors = 1;
     }
@@ -312,8 +313,8 @@ TEST(Groups, Columns) {
 TEST(Groups, AcrossLanes) {
   Cases t;
   for (int64_t k : {2, 3, 15, 16, 37, 300, 1025}) {
-    t.add(cat("softmax over ", k), [](Args x) { return std::vector{softmax(x[0], 1)}; }, {{{3, k, 50}}});
-    t.add(cat("sum over ", k), [](Args x) { return std::vector{sum(x[0] * 2.0, {1})}; }, {{{2, k, 33}, kBFloat16}});
+    t.add(str_cat("softmax over ", k), [](Args x) { return std::vector{softmax(x[0], 1)}; }, {{{3, k, 50}}});
+    t.add(str_cat("sum over ", k), [](Args x) { return std::vector{sum(x[0] * 2.0, {1})}; }, {{{2, k, 33}, kBFloat16}});
   }
   t.add("log space", [](Args x) { return std::vector{logsumexp(x[0].unsqueeze(-1) + x[1].unsqueeze(0), 1)}; },
         {{{20, 33}}, {{33, 41}}});
@@ -343,7 +344,7 @@ TEST(Groups, RandomGraphs) {
       if (f->node(id).op != &loop_ir::fused_op) continue;
       Ref<Graph> body = f->node(id).attrs.get<Ref<Graph>>("body");
       if (!loop_ir::cannot_lower(*body).empty() || !seen.insert(body->to_string()).second) continue;
-      t.add(cat("graph ", i, " node ", id), body);
+      t.add(str_cat("graph ", i, " node ", id), body);
     }
   }
   EXPECT_GT(t.cases.size(), 40u);

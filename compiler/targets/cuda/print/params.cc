@@ -4,8 +4,8 @@
 #include <cstring>
 #include <tuple>
 
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -76,7 +76,7 @@ std::vector<Params::Field> Params::sorted() const {
 }
 
 std::string Params::text(const std::string& name) const {
-  std::string out = cat("struct ", name, " {\n");
+  std::string out = str_cat("struct ", name, " {\n");
   std::string before;
   for (const Field& f : sorted()) {
     if (!f.is_pointer && f.type == before) {
@@ -84,7 +84,7 @@ std::string Params::text(const std::string& name) const {
       continue;
     }
     before = f.is_pointer ? "" : f.type;
-    out += cat("  ", f.type, f.is_pointer ? "* " : " ", f.name, ";\n");
+    out += str_cat("  ", f.type, f.is_pointer ? "* " : " ", f.name, ";\n");
   }
   return out + "};\n";
 }

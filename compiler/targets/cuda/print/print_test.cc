@@ -10,7 +10,7 @@
 #include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/print/cuda_case.h"
 #include "compiler/targets/cuda/print/plan.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -24,10 +24,10 @@ TEST(Print, GoldenTexts) {
     for (const CudaLaunch& l : plan(c.low, c.out).launches) text += l.kernel.text.substr(loop_intrinsics().size());
     EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 100) << k.name;
     if (update) {
-      std::ofstream(cat(update, "/", k.name, ".golden")) << text;
+      std::ofstream(str_cat(update, "/", k.name, ".golden")) << text;
       continue;
     }
-    std::ifstream file(cat("compiler/targets/cuda/print/testdata/", k.name, ".golden"));
+    std::ifstream file(str_cat("compiler/targets/cuda/print/testdata/", k.name, ".golden"));
     EXPECT_EQ(text, std::string(std::istreambuf_iterator<char>(file), {})) << k.name;
   }
 }

@@ -4,8 +4,8 @@
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
@@ -53,15 +53,15 @@ class Rows : Writer {
     full_ = !long_ && lanes_ == int64_t{halves_} * 16 * steps_ && points_ % rows_ == 0;
     element = [this](const Instr& i) { return place(i); };
     tells_unwritten = true;
-    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
   }
 
   CudaLaunch run() {
-    if (held_ || !long_) line(cat("constexpr int kSteps = ", steps_, ";"));
+    if (held_ || !long_) line(str_cat("constexpr int kSteps = ", steps_, ";"));
     if (halves_ == 1) {
       line("const int lane = threadIdx.x % 16;");
     } else if (!long_) {
-      line(cat("const int lane = threadIdx.x % ", 16 * halves_, " / 16 * 1024 + threadIdx.x % 16;"));
+      line(str_cat("const int lane = threadIdx.x % ", 16 * halves_, " / 16 * 1024 + threadIdx.x % 16;"));
     } else {
       line("const int half = threadIdx.x / 16, lane = threadIdx.x % 16;");
     }
@@ -79,7 +79,7 @@ class Rows : Writer {
       // Other threads, those of rows beyond the last too, may still have to read what is overwritten now.
       if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
       const std::string first = long_ ? "threadIdx.x == 0" : "lane == 0";
-      open(cat("if (", has_row(rows_, full_, few_), first, ") {"));
+      open(str_cat("if (", has_row(rows_, full_, few_), first, ") {"));
       for (int id : form_.last) store(id);
       close();
     }
@@ -96,8 +96,8 @@ class Rows : Writer {
 
  private:
   std::string how() const {
-    std::string s =
-        cat(points_, " rows of ", lanes_, ", ", halves_ == 1 ? "a half warp" : cat(halves_, " half warps"), " each");
+    std::string s = str_cat(points_, " rows of ", lanes_, ", ",
+                            halves_ == 1 ? "a half warp" : str_cat(halves_, " half warps"), " each");
     return s + (held_ ? ", kept in registers" : form_.loops.size() > 1 ? ", read by each loop" : "");
   }
   // Elements of shared memory for the blocks of a long row, with the levels of their tree.
@@ -109,46 +109,46 @@ class Rows : Writer {
     if (Form::in_loop(i.level)) {
       const StrideKind kind = k_.operands[i.slot].strides.back();
       if (kind == StrideKind::kUnit) index = "l";
-      if (kind == StrideKind::kAny) index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+      if (kind == StrideKind::kAny) index = str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
     }
     const std::string indexed = index_term(i);
     if (index.empty()) index = "0";
-    return cat(at, "[", index, indexed, "]");
+    return str_cat(at, "[", index, indexed, "]");
   }
 
   void loop(int number) {
     const Loop& l = form_.loops[number];
     for (int id : arrays_.compute[number])
-      if (arrays_.kept[id]) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[kSteps];"));
+      if (arrays_.kept[id]) line(str_cat(type_name(k_.instrs[id].type), " ", name(id), "[kSteps];"));
     in_array = arrays_.kept;
     const std::string index = narrow_ ? "int" : "i64";
     if (long_) {
       most_sums_ = std::max(most_sums_, static_cast<int>(l.reduces.size()));
       int at = 0;
       for (int r : l.reduces)
-        line(cat("const Shared<", type_name(k_.instrs[r].type), "> blocks", r, " = shared_at<",
-                 type_name(k_.instrs[r].type), ">(", 8 * area() * at++, ");"));
+        line(str_cat("const Shared<", type_name(k_.instrs[r].type), "> blocks", r, " = shared_at<",
+                     type_name(k_.instrs[r].type), ">(", 8 * area() * at++, ");"));
       // Both halves of a warp go on together.
-      open(cat("for (int block = half; block - half % 2 < ", params.i32("blocks", blocks_), "; block += ", halves_,
-               ") {"));
+      open(str_cat("for (int block = half; block - half % 2 < ", params.i32("blocks", blocks_), "; block += ", halves_,
+                   ") {"));
     }
-    for (int r : l.reduces) line(cat(type_name(k_.instrs[r].type), " acc", r, " = ", identity(r), ";"));
+    for (int r : l.reduces) line(str_cat(type_name(k_.instrs[r].type), " acc", r, " = ", identity(r), ";"));
     if (long_) {
-      line(cat("const ", index, " end = ", n_, " < block * (", index, ")1024 + 1024 ? ", n_, " : block * (", index,
-               ")1024 + 1024;"));
+      line(str_cat("const ", index, " end = ", n_, " < block * (", index, ")1024 + 1024 ? ", n_, " : block * (", index,
+                   ")1024 + 1024;"));
     }
-    const std::string start = long_ ? cat("block * (", index, ")1024 + lane") : "lane";
+    const std::string start = long_ ? str_cat("block * (", index, ")1024 + lane") : "lane";
     if (const int together = held_ ? 0 : together_of(number, arrays_.compute[number])) {
       std::string stop = long_ ? "end" : n_;
       if (!long_ && halves_ > 1) {
-        line(cat("const ", index, " edge = lane - lane % 1024 + 1024, end", number, " = ", n_, " < edge ? ", n_,
-                 " : edge;"));
-        stop = cat("end", number);
+        line(str_cat("const ", index, " edge = lane - lane % 1024 + 1024, end", number, " = ", n_, " < edge ? ", n_,
+                     " : edge;"));
+        stop = str_cat("end", number);
       }
-      open(cat("for (", index, " l0 = ", start, "; l0 < ", stop, "; l0 += ", 16 * together, ") {"));
+      open(str_cat("for (", index, " l0 = ", start, "; l0 < ", stop, "; l0 += ", 16 * together, ") {"));
       read_together(number, arrays_.compute[number], together, [&] {
-        line(cat("const ", index, " l = l0 + 16 * j;"));
-        line(cat("const bool in = l < ", stop, ";"));
+        line(str_cat("const ", index, " l = l0 + 16 * j;"));
+        line(str_cat("const bool in = l < ", stop, ";"));
       });
     } else {
       one_by_one(number, index, start);
@@ -156,28 +156,29 @@ class Rows : Writer {
     close();
     if (long_) {
       for (int r : l.reduces) {
-        line(cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
-        line(cat("if (lane == 0 && block < ", params.i32("blocks", blocks_), ") blocks", r, "[block] = acc", r, ";"));
+        line(str_cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
+        line(str_cat("if (lane == 0 && block < ", params.i32("blocks", blocks_), ") blocks", r, "[block] = acc", r,
+                     ";"));
       }
       close();
     }
     for (int r : l.reduces) {
-      const std::string sum = long_
-                                  ? cat("fold_blocks<", op(r), ">(blocks", r, ", ", params.i32("blocks", blocks_), ")")
-                                  : cat("fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn)");
-      line(cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", sum, ";"));
+      const std::string sum =
+          long_ ? str_cat("fold_blocks<", op(r), ">(blocks", r, ", ", params.i32("blocks", blocks_), ")")
+                : str_cat("fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn)");
+      line(str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", sum, ";"));
     }
   }
   // The loop's body for each of its positions; leaves the loop open.
   void one_by_one(int number, const std::string& index, const std::string& start) {
     const Loop& l = form_.loops[number];
     if (long_) {
-      open(cat("_Pragma(\"unroll 8\") for (", index, " l = ", start, "; l < end; l += 16) {"));
+      open(str_cat("_Pragma(\"unroll 8\") for (", index, " l = ", start, "; l < end; l += 16) {"));
     } else {
-      open(cat(held_ ? "UNROLL " : "_Pragma(\"unroll 8\") ", "for (int i = 0; i < kSteps; ++i) {"));
-      line(cat("const ", index, " l = lane + 16 * i;"));
-      if (!full_ && held_) line(cat("const bool in = l < ", n_, ";"));
-      if (!full_ && !held_) open(cat("if (l < ", n_, ") {"));
+      open(str_cat(held_ ? "UNROLL " : "_Pragma(\"unroll 8\") ", "for (int i = 0; i < kSteps; ++i) {"));
+      line(str_cat("const ", index, " l = lane + 16 * i;"));
+      if (!full_ && held_) line(str_cat("const bool in = l < ", n_, ";"));
+      if (!full_ && !held_) open(str_cat("if (l < ", n_, ") {"));
       if (!full_ && held_) guard = "in";
     }
     looping = true;
@@ -188,11 +189,11 @@ class Rows : Writer {
     guard.clear();
     if (!long_ && !full_ && !held_) close();
     if (const int most = held_ ? steps_at_once(form_, arrays_, number, steps_) : 0)
-      line(cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
+      line(str_cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
   }
 
   std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
-  std::string identity(int r) const { return cat("identity<", op(r), ", ", type_name(k_.instrs[r].type), ">()"); }
+  std::string identity(int r) const { return str_cat("identity<", op(r), ", ", type_name(k_.instrs[r].type), ">()"); }
 
   int64_t lanes_, blocks_, points_;
   int halves_, threads_, rows_, steps_;

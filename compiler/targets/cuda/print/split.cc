@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/stage.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
@@ -49,11 +49,11 @@ class Split : Stage {
                       n = extent(k_.axes - 1, narrow_);
     line("const int lane = threadIdx.x % 16;");
     line("int turn = 0;");
-    declare_tiles(cat(fold_bytes(), " + threadIdx.x / 16 * ", row_bytes()));
+    declare_tiles(str_cat(fold_bytes(), " + threadIdx.x / 16 * ", row_bytes()));
     open_units(units, few_);
-    line(cat("const ", index, " ", point(), " = unit / ", groups, ";"));
-    line(cat("const ", at, " first = (", at, ")(unit % ", groups, " * ", halves_, " + threadIdx.x / 16) * 1024;"));
-    line(cat("const int m = first >= ", n, " ? 0 : ", n, " - first < 1024 ? (int)(", n, " - first) : 1024;"));
+    line(str_cat("const ", index, " ", point(), " = unit / ", groups, ";"));
+    line(str_cat("const ", at, " first = (", at, ")(unit % ", groups, " * ", halves_, " + threadIdx.x / 16) * 1024;"));
+    line(str_cat("const int m = first >= ", n, " ? 0 : ", n, " - first < 1024 ? (int)(", n, " - first) : 1024;"));
     outer_positions(few_);
     outer_pointers(false, all_needed());
     copy_tiles(false, "m", "lane", "16");
@@ -63,18 +63,18 @@ class Split : Stage {
     line("cp_async_wait<0>();");
     line("__syncwarp();");
     for (const Part& part : parts_) {
-      for (int r : part.sinks) line(cat(type(r), " acc", r, " = ", identity(r), ";"));
+      for (int r : part.sinks) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
       open("_Pragma(\"unroll 16\") for (int i = lane; i < m; i += 16) {");
-      line(cat("const ", at, " l = first + i;"));
+      line(str_cat("const ", at, " l = first + i;"));
       lane_values(part);
       for (int r : part.sinks) take(r);
       close();
       for (int r : part.sinks) {
         const int slot = k_.instrs[r].slot;
-        line(cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
-        line(cat("if (threadIdx.x == 0) ",
-                 params.pointer(type(r), cat("partial", slot), {Pointer::kScratch, slot, offsets[slot]}),
-                 "[unit] = ", name(r), ";"));
+        line(str_cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
+        line(str_cat("if (threadIdx.x == 0) ",
+                     params.pointer(type(r), str_cat("partial", slot), {Pointer::kScratch, slot, offsets[slot]}),
+                     "[unit] = ", name(r), ";"));
       }
     }
     line("__syncwarp();", "before the next come");
@@ -83,7 +83,7 @@ class Split : Stage {
     grid.x = static_cast<uint32_t>(std::min<int64_t>(all, job_.device.max_grid_x));
     return finish(
         16 * halves_, static_cast<int>(fold_bytes() + halves_ * row_bytes()), grid,
-        cat(points_, " rows of ", lanes_, ", a half warp to each block of 1024, ", halves_, " of them together"));
+        str_cat(points_, " rows of ", lanes_, ", a half warp to each block of 1024, ", halves_, " of them together"));
   }
 
  private:
@@ -112,26 +112,29 @@ class Finish : Writer {
       const loop_ir::Finish& f = sums[s];
       const std::string t = type_name(f.type);
       const DType to = job_.out[f.output].type.dtype;
-      const std::string p = params.pointer(t, cat("partial", f.slot), {Pointer::kScratch, f.slot, offsets[f.slot]});
-      const std::string y = params.pointer(memory_type(to), cat("out", f.output), {Pointer::kResult, f.output});
-      const std::string to_type = type_name(read_type(to)), sum = to_type == t ? "sum" : cat("to_", to_type, "(sum)");
-      const std::string if_mine = sums.size() > 1 ? cat("if (blockIdx.y == ", s, ") ") : "";
+      const std::string p = params.pointer(t, str_cat("partial", f.slot), {Pointer::kScratch, f.slot, offsets[f.slot]});
+      const std::string y = params.pointer(memory_type(to), str_cat("out", f.output), {Pointer::kResult, f.output});
+      const std::string to_type = type_name(read_type(to)),
+                        sum = to_type == t ? "sum" : str_cat("to_", to_type, "(sum)");
+      const std::string if_mine = sums.size() > 1 ? str_cat("if (blockIdx.y == ", s, ") ") : "";
       if (columns) {
-        open(cat(if_mine, "for (i64 first = (i64)blockIdx.x * 32; first < ", all, "; first += (i64)gridDim.x * 32)"));
-        line(cat("finish_columns<", reduction_type(f.rd), ">(", p, ", ", count, ", first, ", all, ", [&](i64 c, ", t,
-                 " sum) { set(", y, "[c], ", sum, "); });"));
+        open(str_cat(if_mine, "for (i64 first = (i64)blockIdx.x * 32; first < ", all,
+                     "; first += (i64)gridDim.x * 32)"));
+        line(str_cat("finish_columns<", reduction_type(f.rd), ">(", p, ", ", count, ", first, ", all, ", [&](i64 c, ",
+                     t, " sum) { set(", y, "[c], ", sum, "); });"));
         depth_less();
       } else {
-        line(cat(if_mine, "finish_row<", reduction_type(f.rd), ">(", p, " + blockIdx.x * ", count, ", ", count,
-                 ", [&](", t, " sum) { set(", y, "[blockIdx.x], ", sum, "); });"));
+        line(str_cat(if_mine, "finish_row<", reduction_type(f.rd), ">(", p, " + blockIdx.x * ", count, ", ", count,
+                     ", [&](", t, " sum) { set(", y, "[blockIdx.x], ", sum, "); });"));
       }
     }
     const int width = columns ? 32 : 1;
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>((n + width - 1) / width, job_.device.max_grid_x));
     grid.y = static_cast<uint32_t>(sums.size());
-    return finish(columns && blocks <= 8 ? kThreads : 1024, 0, grid,
-                  cat(n, columns ? " columns" : " rows", " of ", blocks, blocks == 1 ? " block" : " blocks", " each"));
+    return finish(
+        columns && blocks <= 8 ? kThreads : 1024, 0, grid,
+        str_cat(n, columns ? " columns" : " rows", " of ", blocks, blocks == 1 ? " block" : " blocks", " each"));
   }
 };
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "compiler/targets/cpu/print/choices.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 
@@ -59,10 +59,10 @@ Stage::Stage(const Job& job, int64_t n) : Writer(job), n_(n) {
   for (int id : form_.loops.empty() ? std::vector<int>() : form_.loops.back().stores)
     even_ = even_ && (!is_unit(k_.instrs[id].slot) || is_even(k_.instrs[id].slot, false));
   element = [this](const Instr& i) { return place(i); };
-  position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : cat("i", axis); };
+  position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
 }
 
-std::string Stage::cat_identity(int r) const { return cat("identity<", op(r), ", ", type(r), ">()"); }
+std::string Stage::cat_identity(int r) const { return str_cat("identity<", op(r), ", ", type(r), ">()"); }
 
 // Rows of the operand begin and end at multiples of 16 bytes.
 bool Stage::is_even(int slot, bool indexed) const {
@@ -179,14 +179,14 @@ const Stage::Tile* Stage::tile_of(int id) const {
   return nullptr;
 }
 
-std::string Stage::address(const Instr& i) { return cat(pointer_name(i.slot), index_term(i), origin); }
+std::string Stage::address(const Instr& i) { return str_cat(pointer_name(i.slot), index_term(i), origin); }
 
 void Stage::declare_tiles(const std::string& at) {
   for (const std::vector<Tile>* list : {&loads_, &kept_})
     for (const Tile& t : *list) {
       const std::string e = t.kept ? type(t.id) : memory_type(k_.operands[k_.instrs[t.id].slot].dtype);
-      line(cat("const Shared<", e, "> t", t.id, " = shared_at<", e, ">(", at, t.offset ? cat(" + ", t.offset) : "",
-               ");"));
+      line(str_cat("const Shared<", e, "> t", t.id, " = shared_at<", e, ">(", at,
+                   t.offset ? str_cat(" + ", t.offset) : "", ");"));
     }
 }
 
@@ -194,8 +194,8 @@ void Stage::copy_tiles(bool gathered, const std::string& n, const std::string& w
   for (const Tile& t : loads_) {
     if (t.gathered != gathered) continue;
     const std::string p = address(k_.instrs[t.id]);
-    if (!t.even) line(cat("const int shift", t.id, " = shift_of(", p, ");"));
-    line(cat("stage<", t.even ? "true" : "false", ">(t", t.id, ", ", p, ", ", n, ", ", who, ", ", team, ");"));
+    if (!t.even) line(str_cat("const int shift", t.id, " = shift_of(", p, ");"));
+    line(str_cat("stage<", t.even ? "true" : "false", ">(t", t.id, ", ", p, ", ", n, ", ", who, ", ", team, ");"));
   }
 }
 
@@ -210,30 +210,30 @@ bool Stage::packed(int id) const {
 std::string Stage::place(const Instr& i) {
   const int id = static_cast<int>(&i - k_.instrs.data());
   if (const Tile* t = i.op == Op::kLoad ? tile_of(id) : nullptr; t && !t->kept) {
-    if (in_vectors_ && even_ && t->even) return cat("v", id, "[j]");
-    return cat(memory_type(k_.operands[i.slot].dtype), "(t", id, "[", t->even ? "" : cat("shift", id, " + "),
-               tile_index, "])");
+    if (in_vectors_ && even_ && t->even) return str_cat("v", id, "[j]");
+    return str_cat(memory_type(k_.operands[i.slot].dtype), "(t", id, "[", t->even ? "" : str_cat("shift", id, " + "),
+                   tile_index, "])");
   }
-  if (packed(id)) return i.op == Op::kStore ? cat("r", i.slot, "[j]") : cat("v", id, "[j]");
+  if (packed(id)) return i.op == Op::kStore ? str_cat("r", i.slot, "[j]") : str_cat("v", id, "[j]");
   std::string index = "0";
   if (Form::in_loop(i.level)) {
     if (is_unit(i.slot)) index = "l";
     if (k_.operands[i.slot].strides.back() == StrideKind::kAny)
-      index = cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
+      index = str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
   }
-  const std::string at = cat(pointer_name(i.slot), "[", index, index_term(i), "]");
-  return i.op == Op::kLoad && is_unwritten(i.slot) ? cat("unwritten(", at, ")") : at;
+  const std::string at = str_cat(pointer_name(i.slot), "[", index, index_term(i), "]");
+  return i.op == Op::kLoad && is_unwritten(i.slot) ? str_cat("unwritten(", at, ")") : at;
 }
 
 void Stage::lane_values(const Part& part) {
-  for (int id : part.reads) line(cat("const ", type(id), " ", name(id), " = t", id, "[l];"));
+  for (int id : part.reads) line(str_cat("const ", type(id), " ", name(id), " = t", id, "[l];"));
   values_of(part.compute);
   for (int id : part.compute)
-    if (const Tile* t = tile_of(id); t && t->kept) line(cat("t", id, "[l] = ", name(id), ";"));
+    if (const Tile* t = tile_of(id); t && t->kept) line(str_cat("t", id, "[l] = ", name(id), ";"));
 }
 
 void Stage::print_stores(const Part& part, const std::string& n, const std::string& who, const std::string& team) {
-  const std::string w = cat(width_);
+  const std::string w = str_cat(width_);
   in_vectors_ = true;
   std::string back;
   if (!even_) {
@@ -245,53 +245,54 @@ void Stage::print_stores(const Part& part, const std::string& n, const std::stri
         first = slot;
     }
     if (first >= 0) {
-      line(cat("const int back = shift_of(", pointer_name(first), ") % ", w, ";"));
+      line(str_cat("const int back = shift_of(", pointer_name(first), ") % ", w, ";"));
       back = "back";
     }
   }
-  open(cat("for (int l0 = ", w, " * (", who, ")", back.empty() ? "" : " - " + back, "; l0 < ", n, "; l0 += ", w, " * ",
-           team, ") {"));
-  auto pack = [&](const std::string& e) { return cat("Pack<", e, ", ", w, ">"); };
+  open(str_cat("for (int l0 = ", w, " * (", who, ")", back.empty() ? "" : " - " + back, "; l0 < ", n, "; l0 += ", w,
+               " * ", team, ") {"));
+  auto pack = [&](const std::string& e) { return str_cat("Pack<", e, ", ", w, ">"); };
   for (const std::vector<int>* list : {&part.reads, &part.compute})
     for (int id : *list) {
       const Instr& i = k_.instrs[id];
       const Tile* t = tile_of(id);
       if (t && even_ && t->even && (!t->kept || list == &part.reads)) {
-        line(cat("const ", pack(t->kept ? type(id) : memory_type(k_.operands[i.slot].dtype)), " v", id, " = load_tile<",
-                 w, ">(t", id, ", l0);"));
+        line(str_cat("const ", pack(t->kept ? type(id) : memory_type(k_.operands[i.slot].dtype)), " v", id,
+                     " = load_tile<", w, ">(t", id, ", l0);"));
       } else if (!t && i.op == Op::kLoad && packed(id)) {
-        line(cat("const ", pack(memory_type(k_.operands[i.slot].dtype)), " v", id, " = load",
-                 is_unwritten(i.slot) ? "_unwritten<" : "<", w, ">(", address(i), " + l0);"));
+        line(str_cat("const ", pack(memory_type(k_.operands[i.slot].dtype)), " v", id, " = load",
+                     is_unwritten(i.slot) ? "_unwritten<" : "<", w, ">(", address(i), " + l0);"));
       }
     }
   std::vector<int> outs;
   for (int id : part.sinks)
     if (packed(id)) outs.push_back(k_.instrs[id].slot);
-  for (int slot : outs) line(cat(pack(memory_type(k_.operands[slot].dtype)), " r", slot, ";"));
+  for (int slot : outs) line(str_cat(pack(memory_type(k_.operands[slot].dtype)), " r", slot, ";"));
   std::vector<int> keeps;
   for (int id : part.compute)
     if (const Tile* t = tile_of(id); t && t->kept) keeps.push_back(id);
-  for (int id : keeps) line(cat(pack(type(id)), " k", id, ";"));
-  open(cat("UNROLL for (int j = 0; j < ", w, "; ++j) {"));
+  for (int id : keeps) line(str_cat(pack(type(id)), " k", id, ";"));
+  open(str_cat("UNROLL for (int j = 0; j < ", w, "; ++j) {"));
   line("const int l = l0 + j;");
   looping = true;
   if (!even_) {
-    line(cat("const bool in = l >= 0 && l < ", n, ";"));
+    line(str_cat("const bool in = l >= 0 && l < ", n, ";"));
     guard = "in";
   }
   for (int id : part.reads)
-    line(cat("const ", type(id), " ", name(id), " = ",
-             even_ ? cat("v", id, "[j]") : cat("in ? ", type(id), "(t", id, "[l]) : ", type(id), "(0)"), ";"));
+    line(str_cat("const ", type(id), " ", name(id), " = ",
+                 even_ ? str_cat("v", id, "[j]") : str_cat("in ? ", type(id), "(t", id, "[l]) : ", type(id), "(0)"),
+                 ";"));
   values_of(part.compute);
-  for (int id : keeps) line(cat("k", id, "[j] = ", name(id), ";"));
+  for (int id : keeps) line(str_cat("k", id, "[j] = ", name(id), ";"));
   for (int id : part.sinks) store(id);
   looping = false;
   guard.clear();
   close();
-  for (int id : keeps) line(cat("store_tile<", w, ">(t", id, ", l0, k", id, ");"));
+  for (int id : keeps) line(str_cat("store_tile<", w, ">(t", id, ", l0, k", id, ");"));
   for (int slot : outs)
-    line(even_ ? cat("store<", w, ">(", pointer_name(slot), " + l0, r", slot, ");")
-               : cat("store_some<", w, ">(", pointer_name(slot), " + l0, r", slot, ", -l0, ", n, " - l0);"));
+    line(even_ ? str_cat("store<", w, ">(", pointer_name(slot), " + l0, r", slot, ");")
+               : str_cat("store_some<", w, ">(", pointer_name(slot), " + l0, r", slot, ", -l0, ", n, " - l0);"));
   close();
   in_vectors_ = false;
 }

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/stage.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
@@ -40,36 +40,36 @@ class StagedColumns : Stage {
     const std::string n = params.i32("n", lanes_), points = params.i64("rows", points_),
                       units = params.i64("units", units_);
     const std::vector<int>& columns = form_.loops[last_].columns;
-    line(cat("const int team = threadIdx.x / ", team_, ", who = threadIdx.x % ", team_,
-             ", lane = ", halves_ > 1 ? "who / 16 * 1024 + who % 16;" : "who;"));
+    line(str_cat("const int team = threadIdx.x / ", team_, ", who = threadIdx.x % ", team_,
+                 ", lane = ", halves_ > 1 ? "who / 16 * 1024 + who % 16;" : "who;"));
     line("int turn = 0;");
     int64_t at = fold_bytes();
     for (int id : told_) {
-      line(cat("const Shared<", type(id), "> row_", name(id), " = shared_at<", type(id), ">(", at, ");"));
+      line(str_cat("const Shared<", type(id), "> row_", name(id), " = shared_at<", type(id), ">(", at, ");"));
       at += 8 * rows_;
     }
     for (int c : columns) {
-      line(cat("const Shared<", type(c), "> sums", k_.instrs[c].slot, " = shared_at<", type(c), ">(", at, ");"));
+      line(str_cat("const Shared<", type(c), "> sums", k_.instrs[c].slot, " = shared_at<", type(c), ">(", at, ");"));
       at += sum_bytes();
     }
     open_units(units, false);
     line("const i64 first = unit / 16 * 1024 + unit % 16, stop = unit / 16 * 1024 + 1024;");
-    line(cat("const i64 end = ", points, " < stop ? ", points, " : stop;"));
+    line(str_cat("const i64 end = ", points, " < stop ? ", points, " : stop;"));
     line("const int count = first < end ? (int)((end - first + 15) / 16) : 0;", "rows");
     for (int c : columns)
-      line(cat(each_column(n), " sums", k_.instrs[c].slot, "[l] = identity<", op(c), ", ", type(c), ">();"));
+      line(str_cat(each_column(n), " sums", k_.instrs[c].slot, "[l] = identity<", op(c), ", ", type(c), ">();"));
     const bool twice = rows_ < kRowsOfClass;
     if (twice) {
-      line(cat("int at = ", at, ";"));
-      open(cat("for (int batch = -", rows_, "; batch < count; batch += ", rows_, ", at = ", 2 * at + batch_bytes(),
-               " - at) {"));
-      open(cat("{  // the next one"));
-      copy(cat("batch + ", rows_), cat(2 * at + batch_bytes(), " - at"));
+      line(str_cat("int at = ", at, ";"));
+      open(str_cat("for (int batch = -", rows_, "; batch < count; batch += ", rows_, ", at = ", 2 * at + batch_bytes(),
+                   " - at) {"));
+      open(str_cat("{  // the next one"));
+      copy(str_cat("batch + ", rows_), str_cat(2 * at + batch_bytes(), " - at"));
       close();
       line("if (batch < 0) continue;");
       line("cp_async_wait<1>();");
     } else {
-      line(cat("const int at = ", at, ", batch = 0;"));
+      line(str_cat("const int at = ", at, ", batch = 0;"));
       open("if (count > 0) {");
       copy("batch", "at");
       line("cp_async_wait<0>();");
@@ -82,20 +82,21 @@ class StagedColumns : Stage {
     close();
     for (int c : columns) {
       const int slot = k_.instrs[c].slot;
-      line(cat(each_column(n), " ",
-               params.pointer(type(c), cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]}), "[unit * ", n,
-               " + l] = sums", slot, "[l];"));
+      line(str_cat(each_column(n), " ",
+                   params.pointer(type(c), str_cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]}),
+                   "[unit * ", n, " + l] = sums", slot, "[l];"));
     }
     close();
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>(units_, job_.device.max_grid_x));
-    return finish(threads_, static_cast<int>(shared_bytes()), grid,
-                  cat(points_, " rows of ", lanes_, " in batches of ", rows_, " in shared memory, and their columns"));
+    return finish(
+        threads_, static_cast<int>(shared_bytes()), grid,
+        str_cat(points_, " rows of ", lanes_, " in batches of ", rows_, " in shared memory, and their columns"));
   }
 
  private:
   std::string each_column(const std::string& n) const {
-    return cat("for (int l = threadIdx.x; l < ", n, "; l += ", threads_, ")");
+    return str_cat("for (int l = threadIdx.x; l < ", n, "; l += ", threads_, ")");
   }
   int64_t fold_bytes() const { return halves_ > 1 ? threads_ : 0; }
   int64_t sum_bytes() const { return (8 * lanes_ + 15) / 16 * 16; }
@@ -134,18 +135,18 @@ class StagedColumns : Stage {
     }
   }
 
-  std::string row(const std::string& r) const { return cat("first + 16 * (i64)(batch + ", r, ")"); }
+  std::string row(const std::string& r) const { return str_cat("first + 16 * (i64)(batch + ", r, ")"); }
 
   // Rows from `from` of the class on to shared memory, each by a team.
   void copy(const std::string& from, const std::string& at) {
     const std::string n = params.i32("n", lanes_);
-    line(cat("const int next = ", from, ", to = ", at, ";"));
-    open(cat("for (int r = team; r < ", rows_, " && next + r < count; r += ", threads_ / team_, ") {"));
-    line(cat("const i64 ", point(), " = first + 16 * (i64)(next + r);"));
+    line(str_cat("const int next = ", from, ", to = ", at, ";"));
+    open(str_cat("for (int r = team; r < ", rows_, " && next + r < count; r += ", threads_ / team_, ") {"));
+    line(str_cat("const i64 ", point(), " = first + 16 * (i64)(next + r);"));
     outer_positions(false);
     outer_pointers(false, staged());
-    declare_tiles(cat("to + r * ", row_bytes()));
-    copy_tiles(false, n, "who", cat(team_));
+    declare_tiles(str_cat("to + r * ", row_bytes()));
+    copy_tiles(false, n, "who", str_cat(team_));
     close();
     line("cp_async_commit();");
   }
@@ -153,10 +154,10 @@ class StagedColumns : Stage {
   // Sums along the rows of a batch, a row to each team.
   void along(const std::string& n) {
     const int teams = threads_ / team_;
-    open(cat("for (int r0 = 0; r0 < ", rows_, "; r0 += ", teams, ") {  // along the rows"));
-    line(cat("const bool mine = r0 + team < ", rows_, " && batch + r0 + team < count;"));
-    line(cat("const int r = mine ? r0 + team : 0, m = mine ? ", n, " : 0;"));
-    line(cat("const i64 ", point(), " = ", row("r"), ";"));
+    open(str_cat("for (int r0 = 0; r0 < ", rows_, "; r0 += ", teams, ") {  // along the rows"));
+    line(str_cat("const bool mine = r0 + team < ", rows_, " && batch + r0 + team < count;"));
+    line(str_cat("const int r = mine ? r0 + team : 0, m = mine ? ", n, " : 0;"));
+    line(str_cat("const i64 ", point(), " = ", row("r"), ";"));
     outer_positions(false);
     std::vector<int> used = form_.last;
     for (size_t id = 0; id < k_.instrs.size(); ++id)
@@ -164,23 +165,23 @@ class StagedColumns : Stage {
     for (const Part& part : parts_)
       if (!part.stores) used.insert(used.end(), part.compute.begin(), part.compute.end());
     outer_pointers(false, unstaged(used));
-    declare_tiles(cat("at + r * ", row_bytes()));
+    declare_tiles(str_cat("at + r * ", row_bytes()));
     if (halves_ > 1) line("const int edge = who / 16 * 1024 + 1024, stop = m < edge ? m : edge;");
     int stage = 0;
     for (const Part& part : parts_) {
       if (part.stores) continue;
       for (; stage <= part.loop; ++stage) values_before(stage);
-      for (int r : part.sinks) line(cat(type(r), " acc", r, " = ", identity(r), ";"));
-      open(cat("_Pragma(\"unroll 8\") for (int l = lane; l < ", halves_ > 1 ? "stop" : "m", "; l += 16) {"));
+      for (int r : part.sinks) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
+      open(str_cat("_Pragma(\"unroll 8\") for (int l = lane; l < ", halves_ > 1 ? "stop" : "m", "; l += 16) {"));
       lane_values(part);
       for (int r : part.sinks) take(r);
       close();
       for (int r : part.sinks)
-        line(cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
+        line(str_cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
     }
     for (; stage <= last_ + 1; ++stage) values_before(stage);
     open("if (mine && who == 0) {");
-    for (int id : told_) line(cat("row_", name(id), "[r] = ", name(id), ";"));
+    for (int id : told_) line(str_cat("row_", name(id), "[r] = ", name(id), ";"));
     for (int id : form_.last) store(id);
     close();
     close();
@@ -189,26 +190,27 @@ class StagedColumns : Stage {
 
   void down(const std::string& n) {
     const std::vector<int>& columns = form_.loops[last_].columns;
-    open(cat(each_column(n), " {  // down the columns"));
-    for (int c : columns) line(cat(type(c), " sum", k_.instrs[c].slot, " = sums", k_.instrs[c].slot, "[l];"));
+    open(str_cat(each_column(n), " {  // down the columns"));
+    for (int c : columns) line(str_cat(type(c), " sum", k_.instrs[c].slot, " = sums", k_.instrs[c].slot, "[l];"));
     std::vector<int> all = form_.closure_of(columns, {}), first, rest;
     for (int id : all) {
       const loop_ir::Instr& i = k_.instrs[id];
       (i.op == Op::kLoad && i.a < 0 && !moves(i.slot) ? first : rest).push_back(id);
     }
     values_of(first);
-    open(cat("_Pragma(\"unroll 4\") for (int r = 0; r < ", rows_, " && batch + r < count; ++r) {"));
-    line(cat("const i64 ", point(), " = ", row("r"), ";"));
+    open(str_cat("_Pragma(\"unroll 4\") for (int r = 0; r < ", rows_, " && batch + r < count; ++r) {"));
+    line(str_cat("const i64 ", point(), " = ", row("r"), ";"));
     outer_positions(false);
     outer_pointers(false, unstaged(rest));
-    declare_tiles(cat("at + r * ", row_bytes()));
+    declare_tiles(str_cat("at + r * ", row_bytes()));
     tell("r", rest, columns);
     values_of(rest);
     for (int c : columns)
-      line(cat("sum", k_.instrs[c].slot, " = ", op(c), "::f(sum", k_.instrs[c].slot, ", ", use(k_.instrs[c].a), ");"),
+      line(str_cat("sum", k_.instrs[c].slot, " = ", op(c), "::f(sum", k_.instrs[c].slot, ", ", use(k_.instrs[c].a),
+                   ");"),
            k_.instrs[c].note);
     close();
-    for (int c : columns) line(cat("sums", k_.instrs[c].slot, "[l] = sum", k_.instrs[c].slot, ";"));
+    for (int c : columns) line(str_cat("sums", k_.instrs[c].slot, "[l] = sum", k_.instrs[c].slot, ";"));
     close();
   }
 
@@ -216,16 +218,16 @@ class StagedColumns : Stage {
     if (parts_.empty() || !parts_.back().stores) return;
     const Part& part = parts_.back();
     const int team = std::max(1, threads_ / rows_);
-    open(cat("for (int r = threadIdx.x / ", team, "; r < ", rows_, " && batch + r < count; r += ", threads_ / team,
-             ") {  // along them again"));
-    line(cat("const i64 ", point(), " = ", row("r"), ";"));
+    open(str_cat("for (int r = threadIdx.x / ", team, "; r < ", rows_, " && batch + r < count; r += ", threads_ / team,
+                 ") {  // along them again"));
+    line(str_cat("const i64 ", point(), " = ", row("r"), ";"));
     outer_positions(false);
     std::vector<int> used = unstaged(part.compute);
     used.insert(used.end(), part.sinks.begin(), part.sinks.end());
     outer_pointers(false, used);
-    declare_tiles(cat("at + r * ", row_bytes()));
+    declare_tiles(str_cat("at + r * ", row_bytes()));
     tell("r", part.compute, part.sinks);
-    print_stores(part, n, cat("(int)threadIdx.x % ", team), cat(team));
+    print_stores(part, n, str_cat("(int)threadIdx.x % ", team), str_cat(team));
     close();
   }
 
@@ -237,7 +239,7 @@ class StagedColumns : Stage {
         for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c})
           if (x >= 0) used[form_.same[x]] = true;
     for (int id : told_)
-      if (used[id]) line(cat("const ", type(id), " ", name(id), " = row_", name(id), "[", r, "];"));
+      if (used[id]) line(str_cat("const ", type(id), " ", name(id), " = row_", name(id), "[", r, "];"));
   }
 
   int last_ = 0, halves_ = 1, team_ = 16, threads_ = 512, rows_ = 1;

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/stage.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
@@ -38,7 +38,7 @@ class StagedRows : Stage {
   bool possible() const { return stages() && lanes_ >= kLeastLanes && fits(least()); }
 
   CudaLaunch run() {
-    if (rows_ > 1 || !long_) line(cat("const int who = threadIdx.x % ", team_, ";"));
+    if (rows_ > 1 || !long_) line(str_cat("const int who = threadIdx.x % ", team_, ";"));
     if (long_) {
       line("const int who = threadIdx.x, half = threadIdx.x / 16, lane = threadIdx.x % 16;");
     } else if (halves_ == 1) {
@@ -46,18 +46,18 @@ class StagedRows : Stage {
     } else {
       line("const int lane = who / 16 * 1024 + who % 16;");
     }
-    if (!long_) line(cat("int turn", halves_ > 1 ? " = 0;" : ";"));
-    line(cat("const int at = ", fold_bytes(), rows_ > 1 ? cat(" + threadIdx.x / ", team_, " * ", row_bytes()) : "",
-             ";"));
+    if (!long_) line(str_cat("int turn", halves_ > 1 ? " = 0;" : ";"));
+    line(str_cat("const int at = ", fold_bytes(),
+                 rows_ > 1 ? str_cat(" + threadIdx.x / ", team_, " * ", row_bytes()) : "", ";"));
     declare_tiles("at");
     n_ = open_rows(rows_, team_, full_, few_, true);
     if (!full_ && halves_ > 1 && !long_)
-      line(cat("const int edge = who / 16 * 1024 + 1024, end = ", n_, " < edge ? ", n_, " : edge;"));
+      line(str_cat("const int edge = who / 16 * 1024 + 1024, end = ", n_, " < edge ? ", n_, " : edge;"));
     outer_positions(few_);
     outer_pointers(false, all_needed());
-    copy_tiles(false, n_, "who", cat(team_));
+    copy_tiles(false, n_, "who", str_cat(team_));
     values_before(0);
-    copy_tiles(true, n_, "who", cat(team_));
+    copy_tiles(true, n_, "who", str_cat(team_));
     if (copies()) {
       line("cp_async_commit();");
       line("cp_async_wait<0>();");
@@ -68,7 +68,7 @@ class StagedRows : Stage {
       for (; stage <= part.loop; ++stage) values_before(stage);
       if (part.stores) {
         if (!part.reads.empty()) line(sync());
-        print_stores(part, n_, "who", cat(team_));
+        print_stores(part, n_, "who", str_cat(team_));
         if (&part != &parts_.back()) line(sync());
       } else if (long_) {
         long_sums(part);
@@ -79,7 +79,7 @@ class StagedRows : Stage {
     for (; stage <= static_cast<int>(form_.loops.size()); ++stage) values_before(stage);
     if (!form_.last.empty()) {
       if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
-      open(cat("if (", has_row(rows_, full_, few_), "who == 0) {"));
+      open(str_cat("if (", has_row(rows_, full_, few_), "who == 0) {"));
       for (int id : form_.last) store(id);
       close();
     }
@@ -88,8 +88,8 @@ class StagedRows : Stage {
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>((points_ + rows_ - 1) / rows_, job_.device.max_grid_x));
     return finish(threads_, static_cast<int>(fold_bytes() + rows_ * row_bytes()), grid,
-                  cat(points_, " rows of ", lanes_, ", ", halves_ == 1 ? "a half warp" : cat(halves_, " half warps"),
-                      " each, in shared memory"));
+                  str_cat(points_, " rows of ", lanes_, ", ",
+                          halves_ == 1 ? "a half warp" : str_cat(halves_, " half warps"), " each, in shared memory"));
   }
 
  private:
@@ -107,43 +107,43 @@ class StagedRows : Stage {
   bool fits(int rows) const { return fold_bytes() + rows * row_bytes() <= job_.device.max_shared_bytes; }
 
   void sums(const Part& part) {
-    for (int r : part.sinks) line(cat(type(r), " acc", r, " = ", identity(r), ";"));
+    for (int r : part.sinks) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
     const int64_t steps = (std::min<int64_t>(lanes_, kReduceBlock) + kReduceLanes - 1) / kReduceLanes;
     if (full_) {
-      open(cat("_Pragma(\"unroll 8\") for (int i = 0; i < ", steps, "; ++i) {"));
+      open(str_cat("_Pragma(\"unroll 8\") for (int i = 0; i < ", steps, "; ++i) {"));
       line("const int l = lane + 16 * i;");
     } else {
-      open(cat("_Pragma(\"unroll 8\") for (int l = lane; l < ", halves_ > 1 ? "end" : n_, "; l += 16) {"));
+      open(str_cat("_Pragma(\"unroll 8\") for (int l = lane; l < ", halves_ > 1 ? "end" : n_, "; l += 16) {"));
     }
     lane_values(part);
     for (int r : part.sinks) take(r);
     close();
     for (int r : part.sinks)
-      line(cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
+      line(str_cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
   }
 
   void long_sums(const Part& part) {
     const std::string blocks = params.i32("blocks", blocks_);
     int64_t at = 0;
     for (int r : part.sinks) {
-      line(cat("const Shared<", type(r), "> blocks", r, " = shared_at<", type(r), ">(", at, ");"));
+      line(str_cat("const Shared<", type(r), "> blocks", r, " = shared_at<", type(r), ">(", at, ");"));
       at += 8 * area();
     }
     // Both halves of a warp go on together.
-    open(cat("for (int block = half; block - half % 2 < ", blocks, "; block += ", halves_, ") {"));
-    for (int r : part.sinks) line(cat(type(r), " acc", r, " = ", identity(r), ";"));
-    line(cat("const int end = ", n_, " < block * 1024 + 1024 ? ", n_, " : block * 1024 + 1024;"));
+    open(str_cat("for (int block = half; block - half % 2 < ", blocks, "; block += ", halves_, ") {"));
+    for (int r : part.sinks) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
+    line(str_cat("const int end = ", n_, " < block * 1024 + 1024 ? ", n_, " : block * 1024 + 1024;"));
     open("_Pragma(\"unroll 8\") for (int l = block * 1024 + lane; l < end; l += 16) {");
     lane_values(part);
     for (int r : part.sinks) take(r);
     close();
     for (int r : part.sinks) {
-      line(cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
-      line(cat("if (lane == 0 && block < ", blocks, ") blocks", r, "[block] = acc", r, ";"));
+      line(str_cat("acc", r, " = fold16<", op(r), ">(acc", r, ");"));
+      line(str_cat("if (lane == 0 && block < ", blocks, ") blocks", r, "[block] = acc", r, ";"));
     }
     close();
     for (int r : part.sinks)
-      line(cat("const ", type(r), " ", name(r), " = fold_blocks<", op(r), ">(blocks", r, ", ", blocks, ");"));
+      line(str_cat("const ", type(r), " ", name(r), " = fold_blocks<", op(r), ">(blocks", r, ", ", blocks, ");"));
   }
 
   int halves_ = 1, team_ = 16, rows_ = 1, threads_ = kThreads;

@@ -5,7 +5,7 @@
 
 #include "compiler/targets/cpu/print/choices.h"
 #include "compiler/targets/cuda/print/writer.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -23,7 +23,7 @@ class Tiles : Writer {
     point_ = k_.axes - 2;
     narrow_ = is_narrow(job, 0, k_.axes);
     element = [this](const Instr& i) { return place(i); };
-    position = [this](int axis) { return axis == lane_ ? std::string("l") : cat("i", axis); };
+    position = [this](int axis) { return axis == lane_ ? std::string("l") : str_cat("i", axis); };
   }
 
   CudaLaunch run() {
@@ -38,27 +38,27 @@ class Tiles : Writer {
     for (size_t slot = 0; slot < k_.operands.size(); ++slot) {
       if (!codegen::is_turned(k_, slot)) continue;
       const std::string e = memory_type(k_.operands[slot].dtype);
-      line(cat("const Shared<", e, "> t", slot, " = shared_at<", e, ">(", bytes, ");"));
+      line(str_cat("const Shared<", e, "> t", slot, " = shared_at<", e, ">(", bytes, ");"));
       bytes += kTile * (kTile + 1) * static_cast<int>(itemsize(k_.operands[slot].dtype));
       bytes = (bytes + 15) / 16 * 16;
     }
     const std::string total = narrow_ ? params.i32("tiles", tiles) : params.i64("tiles", tiles);
-    open(cat("for (", t, " tile = ", narrow_ ? "(i32)" : "(i64)", "blockIdx.x; tile < ", total,
-             "; tile += ", narrow_ ? "(i32)" : "(i64)", "gridDim.x) {"));
+    open(str_cat("for (", t, " tile = ", narrow_ ? "(i32)" : "(i64)", "blockIdx.x; tile < ", total,
+                 "; tile += ", narrow_ ? "(i32)" : "(i64)", "gridDim.x) {"));
     const std::string across = count("lane_tiles", lane_tiles);
-    line(cat("const ", t, " l0 = tile % ", across, " * 32;"));
+    line(str_cat("const ", t, " l0 = tile % ", across, " * 32;"));
     if (point_ == 0) {
-      line(cat("const ", t, " p0 = tile / ", across, " * 32;"));
+      line(str_cat("const ", t, " p0 = tile / ", across, " * 32;"));
     } else {
       const std::string down = count("point_tiles", point_tiles);
-      line(cat("const ", t, " p0 = tile / ", across, " % ", down, " * 32, o = tile / ", across, " / ", down, ";"));
-      std::string rest = "o", s = cat("const ", t, " ");
+      line(str_cat("const ", t, " p0 = tile / ", across, " % ", down, " * 32, o = tile / ", across, " / ", down, ";"));
+      std::string rest = "o", s = str_cat("const ", t, " ");
       for (int a = point_ - 1; a > 0; --a) {
-        const std::string n = count(cat("n", a).c_str(), low_.extents[a]);
-        s += cat("i", a, " = ", rest, " % ", n, ", ");
-        rest = cat(rest, " / ", n);
+        const std::string n = count(str_cat("n", a).c_str(), low_.extents[a]);
+        s += str_cat("i", a, " = ", rest, " % ", n, ", ");
+        rest = str_cat(rest, " / ", n);
       }
-      line(cat(s, "i0 = ", rest, ";"));
+      line(str_cat(s, "i0 = ", rest, ";"));
     }
     const std::string lanes = extent(lane_, narrow_), points = extent(point_, narrow_);
     for (int slot = 0; slot < static_cast<int>(k_.operands.size()); ++slot) {
@@ -66,22 +66,22 @@ class Tiles : Writer {
       if (!moves_before(slot)) continue;
       std::string at = operand_pointer(slot);
       for (int a = 0; a < point_; ++a)
-        if (o.strides[a] != StrideKind::kZero) at += cat(" + i", a, " * ", stride(slot, a, narrow_));
-      line(cat(o.output ? "" : "const ", memory_type(o.dtype), "* const ", base(slot), " = ", at, ";"));
+        if (o.strides[a] != StrideKind::kZero) at += str_cat(" + i", a, " * ", stride(slot, a, narrow_));
+      line(str_cat(o.output ? "" : "const ", memory_type(o.dtype), "* const ", base(slot), " = ", at, ";"));
     }
     line("__syncthreads();");
-    open(cat("UNROLL for (int r = y; r < 32; r += ", kLines, ") {"));
-    open(cat("if (l0 + r < ", lanes, " && p0 + x < ", points, ") {"));
+    open(str_cat("UNROLL for (int r = y; r < 32; r += ", kLines, ") {"));
+    open(str_cat("if (l0 + r < ", lanes, " && p0 + x < ", points, ") {"));
     for (size_t slot = 0; slot < k_.operands.size(); ++slot)
       if (codegen::is_turned(k_, slot))
-        line(cat("t", slot, "[33 * r + x] = ", base(static_cast<int>(slot)), "[(l0 + r) * ",
-                 stride(static_cast<int>(slot), lane_, narrow_), " + p0 + x];"));
+        line(str_cat("t", slot, "[33 * r + x] = ", base(static_cast<int>(slot)), "[(l0 + r) * ",
+                     stride(static_cast<int>(slot), lane_, narrow_), " + p0 + x];"));
     close();
     close();
     line("__syncthreads();");
-    open(cat("UNROLL for (int r = y; r < 32; r += ", kLines, ") {"));
-    line(cat("const ", t, " i", point_, " = p0 + r, l = l0 + x;"));
-    open(cat("if (l < ", lanes, " && i", point_, " < ", points, ") {"));
+    open(str_cat("UNROLL for (int r = y; r < 32; r += ", kLines, ") {"));
+    line(str_cat("const ", t, " i", point_, " = p0 + r, l = l0 + x;"));
+    open(str_cat("if (l < ", lanes, " && i", point_, " < ", points, ") {"));
     values_before(0);
     for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
       values_of(form_.closure(static_cast<int>(loop), {}));
@@ -93,7 +93,7 @@ class Tiles : Writer {
     Grid grid;
     grid.x = static_cast<uint32_t>(std::min<int64_t>(tiles, job_.device.max_grid_x));
     return finish(kThreads, bytes, grid,
-                  cat(low_.outer_points(), " x ", low_.lanes(), " elements by tiles of 32 x 32"));
+                  str_cat(low_.outer_points(), " x ", low_.lanes(), " elements by tiles of 32 x 32"));
   }
 
  private:
@@ -104,24 +104,24 @@ class Tiles : Writer {
     return false;
   }
   std::string base(int slot) {
-    return moves_before(slot) ? cat(k_.operands[slot].output ? "y" : "x", slot) : operand_pointer(slot);
+    return moves_before(slot) ? str_cat(k_.operands[slot].output ? "y" : "x", slot) : operand_pointer(slot);
   }
 
   std::string place(const Instr& i) {
     const bool in = Form::in_loop(i.level);
     if (in && i.op == Op::kLoad && codegen::is_turned(k_, i.slot))
-      return cat(memory_type(k_.operands[i.slot].dtype), "(t", i.slot, "[33 * x + r])");
+      return str_cat(memory_type(k_.operands[i.slot].dtype), "(t", i.slot, "[33 * x + r])");
     std::string index;
     auto term = [&](int axis, const std::string& at) {
       const StrideKind kind = k_.operands[i.slot].strides[axis];
       if (kind == StrideKind::kZero) return;
-      index += cat(index.empty() ? "" : " + ", at);
-      if (kind == StrideKind::kAny) index += cat(" * ", stride(i.slot, axis, narrow_));
+      index += str_cat(index.empty() ? "" : " + ", at);
+      if (kind == StrideKind::kAny) index += str_cat(" * ", stride(i.slot, axis, narrow_));
     };
-    term(point_, cat("i", point_));
+    term(point_, str_cat("i", point_));
     if (in) term(lane_, "l");
     if (index.empty()) index = "0";
-    return cat(base(i.slot), "[", index, index_term(i), "]");
+    return str_cat(base(i.slot), "[", index, index_term(i), "]");
   }
 
   int lane_, point_;

@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "compiler/targets/cpu/print/choices.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -82,7 +82,7 @@ Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const 
         even &= low.extents[a] <= 1 || b.strides[a] * itemsize(o.dtype) % 16 == 0;
       }
     }
-    const std::string name = cat(o.output ? "y" : "x", s);
+    const std::string name = str_cat(o.output ? "y" : "x", s);
     const int single = count_one_by_one(body, name);
     int wide = count(body, name + " + l");
     for (size_t at = body.find("stage<"); at != body.npos; at = body.find("stage<", at + 1)) {
@@ -108,11 +108,11 @@ Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const 
 std::string fault_of(const Traffic& t, const DeviceLimits& device) {
   if (t.arguments < kSmall) return "";
   std::string s;
-  if (t.moved > 1.1 * t.arguments) s += cat("; moves ", t.moved, " bytes, arguments have ", t.arguments);
-  for (const std::string& name : t.one_by_one) s += cat("; ", name, " one by one");
+  if (t.moved > 1.1 * t.arguments) s += str_cat("; moves ", t.moved, " bytes, arguments have ", t.arguments);
+  for (const std::string& name : t.one_by_one) s += str_cat("; ", name, " one by one");
   if (t.under_way < std::min(t.arguments / 4, kUnderWay * device.multiprocessors))
-    s += cat("; ", t.under_way, " bytes under way at once of ", t.arguments);
-  return s.empty() ? "" : cat(t.how, s);
+    s += str_cat("; ", t.under_way, " bytes under way at once of ", t.arguments);
+  return s.empty() ? "" : str_cat(t.how, s);
 }
 
 }  // namespace weft::cuda

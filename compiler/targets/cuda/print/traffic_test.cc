@@ -9,7 +9,7 @@
 
 #include "compiler/exec/lower.h"
 #include "compiler/loop_ir/lower_group.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -64,10 +64,10 @@ TEST(Traffic, OfSumsAlongRows) {
   for (DType d : {kFloat32, kBFloat16})
     for (int64_t n : {256, 768, 1600, 4096}) {
       const Shape rows{8192, n};
-      check(cat("softmax ", n), [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{rows, d}});
-      check(cat("layer norm ", n), [=](Args x) { return std::vector{layer_norm(x[0], {n}, x[1], x[2])}; },
+      check(str_cat("softmax ", n), [](Args x) { return std::vector{softmax(x[0], -1)}; }, {{rows, d}});
+      check(str_cat("layer norm ", n), [=](Args x) { return std::vector{layer_norm(x[0], {n}, x[1], x[2])}; },
             {{rows, d}, {{n}, d}, {{n}, d}});
-      check(cat("rms norm of a sum ", n),
+      check(str_cat("rms norm of a sum ", n),
             [=](Args x) {
               const Tensor y = x[0] + x[1];
               return std::vector{y, rms_norm(y, {n}, x[2])};
@@ -82,14 +82,14 @@ TEST(Traffic, OfSumsOverRows) {
   for (DType d : {kFloat32, kBFloat16})
     for (int64_t n : {768, 2304}) {
       const Shape rows{8192, n};
-      check(cat("bias ", n), [](Args x) { return std::vector{sum(wide(x[0]), {0})}; }, {{rows, d}});
-      check(cat("bias beside an elementwise result ", n),
+      check(str_cat("bias ", n), [](Args x) { return std::vector{sum(wide(x[0]), {0})}; }, {{rows, d}});
+      check(str_cat("bias beside an elementwise result ", n),
             [](Args x) {
               const Tensor y = wide(x[0]) * sigmoid(wide(x[1]));
               return std::vector{y.to(x[0].dtype()), sum(y, {0})};
             },
             {{rows, d}, {rows, d}});
-      check(cat("norm backward ", n),
+      check(str_cat("norm backward ", n),
             [](Args x) {
               const Tensor a = wide(x[0]), g = wide(x[2]) * x[1];
               const Tensor r = rsqrt(mean(a * a, {-1}, true) + 1e-5), h = a * r;
@@ -103,7 +103,7 @@ TEST(Traffic, OfSumsOverRows) {
 TEST(Traffic, OfFewLongRows) {
   for (DType d : {kFloat32, kBFloat16})
     for (int64_t n : {1 << 20, 38597376})
-      check(cat("norm ", n), [](Args x) { return std::vector{sum(wide(x[0]) * wide(x[0]))}; }, {{{n}, d}});
+      check(str_cat("norm ", n), [](Args x) { return std::vector{sum(wide(x[0]) * wide(x[0]))}; }, {{{n}, d}});
 }
 
 }  // namespace

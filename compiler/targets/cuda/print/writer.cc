@@ -5,8 +5,8 @@
 #include <cstdio>
 #include <utility>
 
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 
@@ -76,33 +76,33 @@ std::string Writer::use(int id) const {
   const int at = form_.same[id];
   const Instr& i = k_.instrs[at];
   if (i.op == Op::kConst) return constant(i.type, i.value);
-  if (i.op == Op::kParam) return fields_->number(i.type, cat("param", i.slot), low_.params[i.slot]);
-  if (looping && !in_array.empty() && in_array[at]) return cat(name(at), "[", array_index, "]");
+  if (i.op == Op::kParam) return fields_->number(i.type, str_cat("param", i.slot), low_.params[i.slot]);
+  if (looping && !in_array.empty() && in_array[at]) return str_cat(name(at), "[", array_index, "]");
   return name(at);
 }
 
 std::string Writer::converted(std::string x, Type from, Type to, bool wraps) const {
-  if (to == Type::pred && from != Type::pred) return cat("w_truth(", x, ")");
+  if (to == Type::pred && from != Type::pred) return str_cat("w_truth(", x, ")");
   if (from == Type::pred && to != Type::pred) {
-    x = cat("i32(", x, ")");
+    x = str_cat("i32(", x, ")");
     from = Type::i32;
   }
   if (wraps && codegen::is_float(from)) {
-    x = cat("to_i64(", x, ")");
+    x = str_cat("to_i64(", x, ")");
     from = Type::i64;
   }
-  if (from != to) x = cat("to_", type_name(to), "(", x, ")");
-  return wraps ? cat("wrap_u8(", x, ")") : x;
+  if (from != to) x = str_cat("to_", type_name(to), "(", x, ")");
+  return wraps ? str_cat("wrap_u8(", x, ")") : x;
 }
 
 std::string Writer::pointwise(const Instr& i) const {
-  if (kernels::pointwise_info(i.pw).operands == 3) return cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
+  if (kernels::pointwise_info(i.pw).operands == 3) return str_cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
   return codegen::pointwise_text(i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); });
 }
 
 std::string Writer::index_term(const Instr& i) const {
   if (i.op != Op::kLoad || i.a < 0) return "";
-  return cat(" + ", use(i.a), " * ", fields_->i64(cat("d", i.slot), low_.bound[i.slot].index_stride));
+  return str_cat(" + ", use(i.a), " * ", fields_->i64(str_cat("d", i.slot), low_.bound[i.slot].index_stride));
 }
 
 bool Writer::is_unwritten(int slot) const {
@@ -117,7 +117,7 @@ bool Writer::overwrites_points() const {
   });
 }
 std::string Writer::guarded(const Instr& i, const std::string& x) const {
-  return looping && !guard.empty() && Form::in_loop(i.level) ? cat(guard, " ? ", x, " : ", type_name(i.type), "(0)")
+  return looping && !guard.empty() && Form::in_loop(i.level) ? str_cat(guard, " ? ", x, " : ", type_name(i.type), "(0)")
                                                              : x;
 }
 
@@ -144,32 +144,34 @@ std::string Writer::place_of_index(const Instr& check) const {
   }
   if (best < 0) return "-1";
   const Instr& load = k_.instrs[best];
-  const std::string start = fields_->pointer(cat("const ", memory_type(k_.operands[load.slot].dtype)),
-                                             cat("x", load.slot), {Pointer::kOperand, load.slot});
+  const std::string start = fields_->pointer(str_cat("const ", memory_type(k_.operands[load.slot].dtype)),
+                                             str_cat("x", load.slot), {Pointer::kOperand, load.slot});
   const int64_t offset = low_.bound[load.slot].offset;
   std::string at = element(load);
-  if (at.starts_with("v")) at = cat(moves(load.slot) ? cat("x", load.slot) : start, "[l + j]");  // lies in registers
+  if (at.starts_with("v"))
+    at = str_cat(moves(load.slot) ? str_cat("x", load.slot) : start, "[l + j]");  // lies in registers
   if (at.find('(') < at.find('[')) return "-1";
-  return cat("&", at, " - ", start, offset ? cat(" + ", fields_->i64(cat("first", load.slot), offset)) : "");
+  return str_cat("&", at, " - ", start,
+                 offset ? str_cat(" + ", fields_->i64(str_cat("first", load.slot), offset)) : "");
 }
 
 std::string Writer::expression(const Instr& i) const {
   switch (i.op) {
     case Op::kIndex:
-      return cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
+      return str_cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
     case Op::kLoad:
-      return guarded(i, converted(cat(tells_unwritten && is_unwritten(i.slot) ? "get(unwritten(" : "get(", element(i),
-                                      tells_unwritten && is_unwritten(i.slot) ? "))" : ")"),
+      return guarded(i, converted(str_cat(tells_unwritten && is_unwritten(i.slot) ? "get(unwritten(" : "get(",
+                                          element(i), tells_unwritten && is_unwritten(i.slot) ? "))" : ")"),
                                   read_type(k_.operands[i.slot].dtype), i.type, false));
     case Op::kCheck:
-      return guarded(i, cat("check_at(", use(i.a), ", ", use(i.b), ", ", place_of_index(i), ", ",
-                            fields_->pointer("i32", "bad", {Pointer::kBad}), ")"));
+      return guarded(i, str_cat("check_at(", use(i.a), ", ", use(i.b), ", ", place_of_index(i), ", ",
+                                fields_->pointer("i32", "bad", {Pointer::kBad}), ")"));
     case Op::kPw:
       return pointwise(i);
     case Op::kCast:
       return converted(use(i.a), k_.instrs[form_.same[i.a]].type, i.type, i.type == Type::i32 && i.dtype == kUInt8);
     case Op::kRound:
-      return cat("rounded_", to_string_view(i.dtype), "(", use(i.a), ")");
+      return str_cat("rounded_", to_string_view(i.dtype), "(", use(i.a), ")");
     default:
       WEFT_BUG_IF(true, "cuda: not a value");
   }
@@ -179,7 +181,7 @@ void Writer::value(int id) {
   const Instr& i = k_.instrs[id];
   if (i.op == Op::kConst || i.op == Op::kParam || form_.same[id] != id) return;
   const bool array = looping && !in_array.empty() && in_array[id];
-  line(cat(array ? "" : cat("const ", type_name(i.type), " "), use(id), " = ", expression(i), ";"), i.note);
+  line(str_cat(array ? "" : str_cat("const ", type_name(i.type), " "), use(id), " = ", expression(i), ";"), i.note);
 }
 
 void Writer::values_before(int stage, const std::function<bool(int)>& skip) {
@@ -207,13 +209,13 @@ std::string Writer::stored(int id) const {
 }
 void Writer::take(int r, const char* at) {
   const Instr& i = k_.instrs[r];
-  line(cat(guard.empty() ? "" : cat("if (", guard, ") "), "acc", r, at, " = ", reduction_type(i.rd), "::f(acc", r, at,
-           ", ", use(i.a), ");"),
+  line(str_cat(guard.empty() ? "" : str_cat("if (", guard, ") "), "acc", r, at, " = ", reduction_type(i.rd), "::f(acc",
+               r, at, ", ", use(i.a), ");"),
        i.note);
 }
 void Writer::store(int id) {
-  line(cat(looping && !guard.empty() ? cat("if (", guard, ") ") : "", "set(", element(k_.instrs[id]), ", ", stored(id),
-           ");"),
+  line(str_cat(looping && !guard.empty() ? str_cat("if (", guard, ") ") : "", "set(", element(k_.instrs[id]), ", ",
+               stored(id), ");"),
        k_.instrs[id].note);
 }
 
@@ -234,12 +236,12 @@ void Writer::read_together(int loop, const std::vector<int>& values, int togethe
     (reads_first(id) ? reads : rest).push_back(id);
     in_array[id] = reads_first(id);
   }
-  for (int id : reads) line(cat(type_name(k_.instrs[id].type), " ", name(id), "[", together, "];"));
+  for (int id : reads) line(str_cat(type_name(k_.instrs[id].type), " ", name(id), "[", together, "];"));
   const std::string index = std::exchange(array_index, "j");
   looping = true;
   guard = "in";
   for (const bool writes : {false, true}) {
-    open(cat("UNROLL for (int j = 0; j < ", together, "; ++j) {"));
+    open(str_cat("UNROLL for (int j = 0; j < ", together, "; ++j) {"));
     declare();
     values_of(writes ? rest : reads);
     if (writes) {
@@ -261,20 +263,20 @@ bool Writer::moves(int slot) const {
 }
 std::string Writer::pointer_name(int slot) {
   if (!moves(slot)) return operand_pointer(slot);
-  return cat(k_.operands[slot].output ? "y" : "x", slot);
+  return str_cat(k_.operands[slot].output ? "y" : "x", slot);
 }
 std::string Writer::operand_pointer(int slot) {
   const loop_ir::Operand& o = k_.operands[slot];
-  return params.pointer(cat(o.output ? "" : "const ", memory_type(o.dtype)), cat(o.output ? "y" : "x", slot),
+  return params.pointer(str_cat(o.output ? "" : "const ", memory_type(o.dtype)), str_cat(o.output ? "y" : "x", slot),
                         {Pointer::kOperand, slot});
 }
 std::string Writer::stride(int slot, int axis, bool narrow) {
-  const std::string field = cat("s", slot, "_", axis);
+  const std::string field = str_cat("s", slot, "_", axis);
   const int64_t s = low_.bound[slot].strides[axis];
   return narrow ? params.i32(field, s) : params.i64(field, s);
 }
 std::string Writer::extent(int axis, bool narrow) {
-  const std::string field = cat("n", axis);
+  const std::string field = str_cat("n", axis);
   return narrow ? params.i32(field, low_.extents[axis]) : params.i64(field, low_.extents[axis]);
 }
 
@@ -284,44 +286,45 @@ void Writer::outer_positions(bool narrow) {
   const std::string type = narrow ? "i32" : "i64";
   if (outer == 0) return;
   if (outer == 1) return;  // point() is i0 itself
-  std::string rest = "o", s = cat("const ", type, " ");
+  std::string rest = "o", s = str_cat("const ", type, " ");
   for (int a = outer - 1; a > 0; --a) {
-    const std::string n = narrow ? params.div(cat("n", a), low_.extents[a]) : extent(a, false);
-    s += cat("i", a, " = ", rest, " % ", n, ", ");
-    rest = cat(rest, " / ", n);
+    const std::string n = narrow ? params.div(str_cat("n", a), low_.extents[a]) : extent(a, false);
+    s += str_cat("i", a, " = ", rest, " % ", n, ", ");
+    rest = str_cat(rest, " / ", n);
   }
-  line(cat(s, "i0 = ", rest, ";"));
+  line(str_cat(s, "i0 = ", rest, ";"));
 }
 
 void Writer::open_units(const std::string& units, bool narrow) {
   const std::string type = narrow ? "i32" : "i64";
-  open(cat("for (", type, " unit = (", type, ")blockIdx.x; unit < ", units, "; unit += (", type, ")gridDim.x) {"));
+  open(str_cat("for (", type, " unit = (", type, ")blockIdx.x; unit < ", units, "; unit += (", type, ")gridDim.x) {"));
 }
 
 std::string Writer::open_rows(int rows, int team, bool full, bool narrow_rows, bool narrow_length) {
   const int64_t n = low_.outer_points();
   const std::string type = narrow_rows ? "i32" : "i64",
                     points = narrow_rows ? params.i32("points", n) : params.i64("points", n),
-                    many = rows == 1 ? "" : cat(rows, " * "), length = extent(k_.axes - 1, narrow_length);
-  open(cat("for (", type, " o0 = ", many, "(", type, ")blockIdx.x; o0 < ", points, "; o0 += ", many,
-           narrow_rows ? "" : "(i64)", "gridDim.x) {"));
+                    many = rows == 1 ? "" : str_cat(rows, " * "), length = extent(k_.axes - 1, narrow_length);
+  open(str_cat("for (", type, " o0 = ", many, "(", type, ")blockIdx.x; o0 < ", points, "; o0 += ", many,
+               narrow_rows ? "" : "(i64)", "gridDim.x) {"));
   if (rows == 1) {
-    line(cat("const ", type, " ", point(), " = o0;"));
+    line(str_cat("const ", type, " ", point(), " = o0;"));
     return length;
   }
-  const std::string row = cat("threadIdx.x / ", team);
+  const std::string row = str_cat("threadIdx.x / ", team);
   if (full) {
-    line(cat("const ", type, " ", point(), " = o0 + ", row, ";"));
+    line(str_cat("const ", type, " ", point(), " = o0 + ", row, ";"));
     return length;
   }
-  line(cat("const ", type, " mine = o0 + ", row, ", ", point(), " = mine < ", points, " ? mine : ", points, " - 1;"));
-  line(cat("const ", narrow_length ? "i32" : "i64", " n = mine < ", points, " ? ", length, " : 0;"));
+  line(str_cat("const ", type, " mine = o0 + ", row, ", ", point(), " = mine < ", points, " ? mine : ", points,
+               " - 1;"));
+  line(str_cat("const ", narrow_length ? "i32" : "i64", " n = mine < ", points, " ? ", length, " : 0;"));
   return "n";
 }
 std::string Writer::has_row(int rows, bool full, bool narrow_rows) {
   if (rows == 1 || full) return "";
   const int64_t n = low_.outer_points();
-  return cat("mine < ", narrow_rows ? params.i32("points", n) : params.i64("points", n), " && ");
+  return str_cat("mine < ", narrow_rows ? params.i32("points", n) : params.i64("points", n), " && ");
 }
 
 void Writer::outer_pointers(bool narrow, const std::vector<int>& used) {
@@ -335,10 +338,10 @@ void Writer::outer_pointers(bool narrow, const std::vector<int>& used) {
     std::string at = operand_pointer(slot);
     for (int a = 0; a < k_.outer_axes(); ++a) {
       if (o.strides[a] == StrideKind::kZero) continue;
-      at += cat(" + i", a);
-      if (o.strides[a] == StrideKind::kAny) at += cat(" * ", stride(slot, a, narrow));
+      at += str_cat(" + i", a);
+      if (o.strides[a] == StrideKind::kAny) at += str_cat(" * ", stride(slot, a, narrow));
     }
-    line(cat(o.output ? "" : "const ", memory_type(o.dtype), "* const ", pointer_name(slot), " = ", at, ";"));
+    line(str_cat(o.output ? "" : "const ", memory_type(o.dtype), "* const ", pointer_name(slot), " = ", at, ";"));
   }
 }
 
@@ -376,11 +379,11 @@ CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::s
   kernel.max_spill_bytes = 32;  // the assembler gives up a few for another thread block
   std::string head;
   if (job_.options.notes) {
-    head = cat("// ", k_.name.empty() ? "kernel" : k_.name, suffix, ": ", how, "\n");
+    head = str_cat("// ", k_.name.empty() ? "kernel" : k_.name, suffix, ": ", how, "\n");
     if (suffix.empty()) {
       for (size_t s = 0; s < k_.operands.size(); ++s)
-        head += cat("//   ", k_.operands[s].output ? "y" : "x", s, ": ", to_string_view(k_.operands[s].dtype),
-                    k_.operands[s].name.empty() ? "" : " ", k_.operands[s].name, "\n");
+        head += str_cat("//   ", k_.operands[s].output ? "y" : "x", s, ": ", to_string_view(k_.operands[s].dtype),
+                        k_.operands[s].name.empty() ? "" : " ", k_.operands[s].name, "\n");
       char cost[96];
       if (low_.bytes > 0) {
         std::snprintf(cost, sizeof cost, "//   cost: %.4g kB, %.4g kflop\n", low_.bytes / 1e3, low_.flops / 1e3);
@@ -389,9 +392,9 @@ CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::s
     }
   }
   const std::string parameters = kernel.symbol + "_args";
-  kernel.text = cat(head, params.text(parameters), "extern \"C\" __global__ void __launch_bounds__(", threads,
-                    min_blocks > 1 ? cat(", ", min_blocks) : "", ") ", kernel.symbol, "(const __grid_constant__ ",
-                    parameters, " p) {\n", body_, "}\n");
+  kernel.text = str_cat(head, params.text(parameters), "extern \"C\" __global__ void __launch_bounds__(", threads,
+                        min_blocks > 1 ? str_cat(", ", min_blocks) : "", ") ", kernel.symbol,
+                        "(const __grid_constant__ ", parameters, " p) {\n", body_, "}\n");
   launch.grid = grid;
   params.write(&launch);
   return launch;

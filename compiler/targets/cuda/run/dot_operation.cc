@@ -237,7 +237,7 @@ class ProductOperation final : public Operation {
     g.aligned_b = b_.operand < 0 || aligned;
     g.aligned_y = aligned;
     const std::string text = gemm_kernel(g, name, nullptr, properties_.sm).kernel.text;
-    gemm_ = gemm_kernel(g, cat(name, "_", hash_text(text)), nullptr, properties_.sm);
+    gemm_ = gemm_kernel(g, str_cat(name, "_", hash_text(text)), nullptr, properties_.sm);
     if (gemm_->most_tiles == 0) return;
     gemm_kernel_ = kernels_.size();
     kernels_.push_back(gemm_->kernel);

@@ -153,9 +153,9 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   const int line = __LINE__ - 1;
   EXPECT_EQ(gpu.driver().calls("cuStreamSynchronize"), 0);
   const std::string what = error_of([&] { (good + 1).to_vector<float>(); }, Code::kOutOfRange);
-  EXPECT_EQ(what, cat("index_select: index 4 at position 1 is out of range; need 0 to 3; at "
-                      "compiler/targets/cuda/run/eager_test.cc:",
-                      line));
+  EXPECT_EQ(what, str_cat("index_select: index 4 at position 1 is out of range; need 0 to 3; at "
+                          "compiler/targets/cuda/run/eager_test.cc:",
+                          line));
   // Said once; other work goes on.
   EXPECT_EQ(good.to_vector<float>(),
             index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3, 0}, {2})).to_vector<float>());
@@ -204,7 +204,7 @@ TEST(Eager, SoIsAnIntegerDivisionByZero) {
   Tensor c = remainder(a, b);
   const int line = __LINE__ - 1;
   EXPECT_EQ(error_of([&] { c.to_vector<int64_t>(); }, Code::kInvalidArgument),
-            cat("remainder: integer division by zero; at compiler/targets/cuda/run/eager_test.cc:", line));
+            str_cat("remainder: integer division by zero; at compiler/targets/cuda/run/eager_test.cc:", line));
 }
 
 TEST(Eager, PrintsFromTheHost) {

@@ -39,18 +39,19 @@ namespace {
 
 // What the CPU's kernel says.
 std::string sentence_of(const std::string& op, const BadIndex& b) {
-  if (op == "remainder" || op == "floor_divide") return cat(op, ": integer division by zero");
-  if (b.told == 0) return cat(op, ": an index is out of range; the same call on the CPU says which");
+  if (op == "remainder" || op == "floor_divide") return str_cat(op, ": integer division by zero");
+  if (b.told == 0) return str_cat(op, ": an index is out of range; the same call on the CPU says which");
   const int64_t last = b.limit - 1, detail = b.told - 1;
   if (op == "expert_order")
-    return cat(op, ": expert ", b.value, " of token ", b.position / detail, ", choice ", b.position % detail,
-               ", is out of range; need 0 to ", last);
+    return str_cat(op, ": expert ", b.value, " of token ", b.position / detail, ", choice ", b.position % detail,
+                   ", is out of range; need 0 to ", last);
   if (op == "dynamic_slice" || op == "dynamic_update_slice")
-    return cat(op, ": start ", b.value, " of dim ", detail, " puts the block outside; need 0 to ", last);
+    return str_cat(op, ": start ", b.value, " of dim ", detail, " puts the block outside; need 0 to ", last);
   if (op.starts_with("linear_cross_entropy"))
-    return cat("cross_entropy: a target is no class: got ", b.value, " at position ", b.position, "; need 0 to ", last);
-  const std::string position = b.position < 0 ? "" : cat(" at position ", b.position);
-  return cat(op, ": index ", b.value, position, " is out of range; need 0 to ", last);
+    return str_cat("cross_entropy: a target is no class: got ", b.value, " at position ", b.position, "; need 0 to ",
+                   last);
+  const std::string position = b.position < 0 ? "" : str_cat(" at position ", b.position);
+  return str_cat(op, ": index ", b.value, position, " is out of range; need 0 to ", last);
 }
 
 }  // namespace
@@ -66,7 +67,7 @@ int32_t* IndexFlags::of(Gpu& gpu, const char* op, SourceLine line) {
   auto [at, fresh] = g->places.try_emplace({op, line.file, line.line}, static_cast<int>(g->names.size()));
   if (fresh && static_cast<int>(g->names.size()) < kMost) {
     const std::string where = line.to_string();
-    g->names.push_back({op, where.empty() ? "" : cat("; at ", where)});
+    g->names.push_back({op, where.empty() ? "" : str_cat("; at ", where)});
   } else if (fresh) {
     at->second = kMost - 1;
     g->names.back() = {"one of many ops", ""};

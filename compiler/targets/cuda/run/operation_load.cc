@@ -44,7 +44,7 @@ void forget_functions() {
 
 // The limits of a launch are part of what a function is made for.
 std::string key_of(const Kernel& k) {
-  return cat(k.symbol, '\n', k.threads, ' ', k.min_blocks, ' ', k.shared_bytes, '\n', k.text);
+  return str_cat(k.symbol, '\n', k.threads, ' ', k.min_blocks, ' ', k.shared_bytes, '\n', k.text);
 }
 
 std::vector<std::string> by_nvrtc(std::span<const Kernel> kernels, Arch arch) {
@@ -86,7 +86,7 @@ void load(Gpu& gpu, std::span<Operation* const> operations) {
     const Arch arch = arch_of_device(gpu.properties().sm);
     const std::vector<std::string> images = t.compiler ? t.compiler(missing, arch) : by_nvrtc(missing, arch);
     for (size_t i = 0; i < missing.size(); ++i) {
-      auto module = Module::load(gpu, {images[i].data(), images[i].size()}, cat("kernel ", missing[i].symbol));
+      auto module = Module::load(gpu, {images[i].data(), images[i].size()}, str_cat("kernel ", missing[i].symbol));
       functions.emplace(keys[i], module->function(missing[i].symbol, missing[i].shared_bytes));
     }
     compiled_count += static_cast<int64_t>(missing.size());

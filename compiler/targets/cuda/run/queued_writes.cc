@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "framework/base/cat.h"
 #include "framework/base/mutex.h"
+#include "framework/base/str_cat.h"
 #include "framework/cuda/device_fault.h"
 #include "framework/cuda/driver_error.h"
 #include "framework/cuda/stream.h"
@@ -41,7 +41,7 @@ struct AllWrites {
         if (step->queued_ && lost(step->gpu_))
           for (const Ref<Cell>& c : *step->cells_) c->torn = true;
       for (const auto& [gpu, step] : last)
-        if (lost(step->gpu_)) text += cat("; queued last there: ", step->what_);
+        if (lost(step->gpu_)) text += str_cat("; queued last there: ", step->what_);
     }
     busy = false;
     return text;

@@ -4,14 +4,14 @@
 
 #include "compiler/targets/cuda/testing/emulate/block.h"
 #include "compiler/targets/cuda/testing/emulate/tensor_map.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 
 void Block::cp_async(int offset, const void* src, bool valid, int line) {
   if (offset % 16 != 0)
-    fail(cat("cp_async16 to byte ", offset, " of shared memory, which is not a multiple of 16"), line);
+    fail(str_cat("cp_async16 to byte ", offset, " of shared memory, which is not a multiple of 16"), line);
   if (valid) global(src, 16, false, line);
   must(shadow_.expect(running_, offset, 16, Shadow::kCpAsync, line), line);
   Fiber& f = fibers_[running_];
@@ -40,10 +40,10 @@ void Block::cp_async_wait(int groups) {
 // ---- mbarriers ---------------------------------------------------------------------------------------------------
 
 void Block::mbarrier_init(int offset, int count, int line) {
-  if (count < 1 || count > 1024) fail(cat("an mbarrier counts 1 to 1024 arrivals, not ", count), line);
+  if (count < 1 || count > 1024) fail(str_cat("an mbarrier counts 1 to 1024 arrivals, not ", count), line);
   must(shadow_.write(running_, offset, 8, line), line);
   Mbarrier& b = mbarriers_[offset];
-  if (!b.waiting.empty()) fail(cat("initialises the mbarrier at byte ", offset, ", for which threads wait"), line);
+  if (!b.waiting.empty()) fail(str_cat("initialises the mbarrier at byte ", offset, ", for which threads wait"), line);
   b = Mbarrier();
   b.count = b.missing = count;
 }
@@ -51,7 +51,7 @@ void Block::mbarrier_init(int offset, int count, int line) {
 Block::Mbarrier& Block::mbarrier_at(int offset, int line) {
   must(shadow_.read(running_, offset, 8, line), line);
   const auto it = mbarriers_.find(offset);
-  if (it == mbarriers_.end()) fail(cat("there is no mbarrier at byte ", offset, ": no mbarrier_init"), line);
+  if (it == mbarriers_.end()) fail(str_cat("there is no mbarrier at byte ", offset, ": no mbarrier_init"), line);
   return it->second;
 }
 
@@ -72,10 +72,10 @@ void Block::completed(int offset) {
 void Block::mbarrier_arrive(int offset, int bytes, int line) {
   Mbarrier& b = mbarrier_at(offset, line);
   if (b.missing == 0)
-    fail(cat("arrives at the mbarrier at byte ", offset, " beyond its ", b.count, " arrivals of phase ", b.phase),
+    fail(str_cat("arrives at the mbarrier at byte ", offset, " beyond its ", b.count, " arrivals of phase ", b.phase),
          line);
   if (bytes < 0 || bytes + b.bytes >= 1 << 20)
-    fail(cat("expects ", bytes + b.bytes, " bytes at an mbarrier, which counts fewer than 2^20"), line);
+    fail(str_cat("expects ", bytes + b.bytes, " bytes at an mbarrier, which counts fewer than 2^20"), line);
   shadow_.clocks().release(running_, b.now);
   b.bytes += bytes;
   --b.missing;
@@ -84,7 +84,7 @@ void Block::mbarrier_arrive(int offset, int bytes, int line) {
 
 void Block::mbarrier_wait(int offset, int parity, int line) {
   Mbarrier& b = mbarrier_at(offset, line);
-  if (parity != 0 && parity != 1) fail(cat("mbarrier_wait: a parity is 0 or 1, not ", parity), line);
+  if (parity != 0 && parity != 1) fail(str_cat("mbarrier_wait: a parity is 0 or 1, not ", parity), line);
   if ((b.phase & 1) != parity) {
     shadow_.clocks().acquire(running_, b.done);
     return;
@@ -139,10 +139,10 @@ int box_bytes(const EmulatedMap& m) {
 std::string wrong_map(const EmulatedMap& m, int dims, int offset) {
   if (m.rank < 1 || m.rank > 5 || m.element_bytes == 0 || m.swizzle > 3)
     return "TMA with a TensorMap that was not encoded for the emulation";
-  if (m.rank != dims) return cat("TMA of ", dims, " dims with a TensorMap of ", int{m.rank});
+  if (m.rank != dims) return str_cat("TMA of ", dims, " dims with a TensorMap of ", int{m.rank});
   // Swizzling permutes within 8 rows, whose place the address itself gives.
   const int align = m.swizzle ? 8 * m.swizzle_bytes() : 128;
-  if (offset % align) return cat("TMA at byte ", offset, " of shared memory, which is not a multiple of ", align);
+  if (offset % align) return str_cat("TMA at byte ", offset, " of shared memory, which is not a multiple of ", align);
   return "";
 }
 

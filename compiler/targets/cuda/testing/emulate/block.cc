@@ -9,8 +9,8 @@
 
 #include "compiler/targets/cuda/testing/emulate/faults.h"
 #include "compiler/targets/cuda/testing/emulate/parameters.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -66,7 +66,7 @@ abi::Host host_of(const FiberStacks& own) {
 
 constexpr int kSharedMost = 256 << 10;
 
-std::string index(const abi::Index3& i) { return cat("(", i.x, ", ", i.y, ", ", i.z, ")"); }
+std::string index(const abi::Index3& i) { return str_cat("(", i.x, ", ", i.y, ", ", i.z, ")"); }
 
 }  // namespace
 
@@ -221,8 +221,8 @@ void Block::wait(Why why, int at, int parity, int line) {
 
 void Block::fail(const std::string& what, int line) {
   const Fiber& f = fibers_[running_];
-  error_ = cat("kernel ", kernel_->symbol, ", block ", index(f.abi->block), ", thread ", running_,
-               line > 0 ? cat(", line ", line) : "", ": ", what);
+  error_ = str_cat("kernel ", kernel_->symbol, ", block ", index(f.abi->block), ", thread ", running_,
+                   line > 0 ? str_cat(", line ", line) : "", ": ", what);
   throw Stop();
 }
 
@@ -246,29 +246,30 @@ std::string Block::deadlock() {
         what = "have ended";
         break;
       case Why::kCollective:
-        what = cat("wait for the other lanes in ", f.word, " (line ", f.line, ")");
+        what = str_cat("wait for the other lanes in ", f.word, " (line ", f.line, ")");
         break;
       case Why::kBarrier: {
         const Barrier& b = barriers_[f.at];
-        what = cat("wait at ", f.at == 0 ? "__syncthreads" : cat("barrier ", f.at), " (line ", f.line, "), where ",
-                   b.arrived, " of ", b.threads, " arrived");
+        what = str_cat("wait at ", f.at == 0 ? "__syncthreads" : str_cat("barrier ", f.at), " (line ", f.line,
+                       "), where ", b.arrived, " of ", b.threads, " arrived");
         break;
       }
       case Why::kMbarrier: {
         const Mbarrier& b = mbarriers_[f.at];
-        what = cat("wait for parity ", f.parity, " of the mbarrier at byte ", f.at, " (line ", f.line, "), in phase ",
-                   b.phase, " of which ", b.count - b.missing, " of ", b.count, " arrived and ", b.bytes,
-                   " bytes are to come");
+        what = str_cat("wait for parity ", f.parity, " of the mbarrier at byte ", f.at, " (line ", f.line,
+                       "), in phase ", b.phase, " of which ", b.count - b.missing, " of ", b.count, " arrived and ",
+                       b.bytes, " bytes are to come");
         break;
       }
     }
     auto [it, added] = waiting.try_emplace(what, 0, t);
     ++it->second.first;
   }
-  std::string out = cat("kernel ", kernel_->symbol, ", block ", index(fibers_[0].abi->block), ": deadlock: ");
+  std::string out = str_cat("kernel ", kernel_->symbol, ", block ", index(fibers_[0].abi->block), ": deadlock: ");
   bool first = true;
   for (const auto& [what, who] : waiting) {
-    out += cat(first ? "" : "; ", who.first, who.first == 1 ? " thread (" : " threads (from ", who.second, ") ", what);
+    out +=
+        str_cat(first ? "" : "; ", who.first, who.first == 1 ? " thread (" : " threads (from ", who.second, ") ", what);
     first = false;
   }
   return out;
@@ -290,7 +291,7 @@ void Block::collective(abi::Lane* lane) {
   const bool warp = lane->kind < abi::kFirstOfWarpgroup;
   const int size = warp ? 32 : 128, t = running_, group = t / size;
   if (!warp && group >= static_cast<int>(warpgroups_.size()))
-    fail(cat(lane->word, " by a thread of no whole warpgroup: the block has ", threads_, " threads"), lane->line);
+    fail(str_cat(lane->word, " by a thread of no whole warpgroup: the block has ", threads_, " threads"), lane->line);
   Group& g = warp ? groups_[group] : warpgroups_[group];
   if (g.lanes.empty()) g.lanes.resize(size);
   if (g.arrived == 0) {
@@ -298,9 +299,9 @@ void Block::collective(abi::Lane* lane) {
   } else {
     const abi::Lane& f = *g.lanes[g.first % size];
     if (f.kind != lane->kind || f.line != lane->line || f.detail != lane->detail)
-      fail(cat(warp ? "lanes of a warp" : "threads of a warpgroup", " part: this one is in ", lane->word, ", thread ",
-               g.first, " in ", f.word, f.word == lane->word && f.line == lane->line ? " with other operands" : "",
-               " (line ", f.line, ")"),
+      fail(str_cat(warp ? "lanes of a warp" : "threads of a warpgroup", " part: this one is in ", lane->word,
+                   ", thread ", g.first, " in ", f.word,
+                   f.word == lane->word && f.line == lane->line ? " with other operands" : "", " (line ", f.line, ")"),
            lane->line);
   }
   g.lanes[t % size] = lane;
@@ -319,16 +320,17 @@ void Block::collective(abi::Lane* lane) {
 void Block::barrier(int id, int threads, bool waits, int line) {
   const bool whole = id == 0;
   if (whole) threads = threads_;
-  if (id < 0 || id > 15) fail(cat("there are barriers 0 to 15, not ", id), line);
+  if (id < 0 || id > 15) fail(str_cat("there are barriers 0 to 15, not ", id), line);
   if (threads <= 0 || threads % 32 != 0 || threads > threads_)
-    fail(cat("barrier ", id, " for ", threads, " threads: a multiple of 32 up to the block's ", threads_, " is needed"),
+    fail(str_cat("barrier ", id, " for ", threads, " threads: a multiple of 32 up to the block's ", threads_,
+                 " is needed"),
          line);
   Barrier& b = barriers_[id];
   if (b.arrived == 0) {
     b.threads = threads;
     b.line = line;
   } else if (b.threads != threads) {
-    fail(cat("barrier ", id, " is for ", threads, " threads here and for ", b.threads, " in line ", b.line), line);
+    fail(str_cat("barrier ", id, " is for ", threads, " threads here and for ", b.threads, " in line ", b.line), line);
   }
   Clocks& clocks = shadow_.clocks();
   // Those who wait do nothing meanwhile, so that what they release can be told when all are there.
@@ -344,8 +346,8 @@ void Block::barrier(int id, int threads, bool waits, int line) {
   // A device counts warps.
   for (uint32_t& lanes : b.lanes) {
     if (lanes != 0 && lanes != 0xffffffffu)
-      fail(cat("lanes of warp ", &lanes - b.lanes, " part at ", whole ? "__syncthreads" : cat("barrier ", id),
-               ": some came and some did not"),
+      fail(str_cat("lanes of warp ", &lanes - b.lanes, " part at ", whole ? "__syncthreads" : str_cat("barrier ", id),
+                   ": some came and some did not"),
            line);
     lanes = 0;
   }
@@ -365,9 +367,10 @@ void Block::barrier(int id, int threads, bool waits, int line) {
 void Block::fault(const void* address) {
   const int line = std::exchange(last_line_, 0);
   try {
-    fail(stacks_.has(address) ? std::string("its stack overflows: too large arrays of its own")
-                              : cat("touches address ", reinterpret_cast<uintptr_t>(address), ", where no memory is",
-                                    line > 0 ? cat(" (line ", line, " is the last that used a word)") : ""),
+    fail(stacks_.has(address)
+             ? std::string("its stack overflows: too large arrays of its own")
+             : str_cat("touches address ", reinterpret_cast<uintptr_t>(address), ", where no memory is",
+                       line > 0 ? str_cat(" (line ", line, " is the last that used a word)") : ""),
          0);
   } catch (const Stop&) {
   }
@@ -375,8 +378,8 @@ void Block::fault(const void* address) {
 }
 
 void Block::misaligned(const void* p, int bytes, int line) {
-  fail(cat("touches what needs a multiple of ", bytes, " at address ", reinterpret_cast<uintptr_t>(p), ", which is ",
-           reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes), " past one"),
+  fail(str_cat("touches what needs a multiple of ", bytes, " at address ", reinterpret_cast<uintptr_t>(p),
+               ", which is ", reinterpret_cast<uintptr_t>(p) % static_cast<uintptr_t>(bytes), " past one"),
        line);
 }
 
@@ -387,19 +390,20 @@ void Block::poisoned(int line) {
 void Block::global(const void* p, int bytes, bool writes, int line, bool flag) {
   if (line > 0) last_line_ = line;
   if (reinterpret_cast<uintptr_t>(p) % bytes != 0) [[unlikely]]
-    fail(cat(writes ? "writes " : "reads ", bytes, " bytes of global memory at an address that is not a multiple of ",
-             bytes, where(p, line)),
+    fail(str_cat(writes ? "writes " : "reads ", bytes,
+                 " bytes of global memory at an address that is not a multiple of ", bytes, where(p, line)),
          line);
   if (!ranges_->empty() && !in_range(p, bytes, writes, line)) return;
   if (!races_ || flag) return;
   if (const auto other = global_.access(shadow_.clocks(), block_, running_, p, bytes, writes)) [[unlikely]] {
     const abi::Index3 n = fibers_[running_].abi->blocks;
-    fail(cat(writes ? "writes " : "reads ", bytes, " bytes of global memory", where(p, line), ", which ",
-             other.block == block_
-                 ? std::string()
-                 : cat("block ", index({other.block % n.x, other.block / n.x % n.y, other.block / n.x / n.y}), ", "),
-             "thread ", other.thread, other.many ? " and others" : "", other.wrote ? " wrote" : " read",
-             other.block == block_ ? " with no barrier between" : " in the same launch"),
+    fail(str_cat(writes ? "writes " : "reads ", bytes, " bytes of global memory", where(p, line), ", which ",
+                 other.block == block_
+                     ? std::string()
+                     : str_cat("block ", index({other.block % n.x, other.block / n.x % n.y, other.block / n.x / n.y}),
+                               ", "),
+                 "thread ", other.thread, other.many ? " and others" : "", other.wrote ? " wrote" : " read",
+                 other.block == block_ ? " with no barrier between" : " in the same launch"),
          line);
   }
 }
@@ -417,11 +421,11 @@ bool Block::in_range(const void* p, int bytes, bool writes, int line) {
       if (!writes && ::dladdr(reinterpret_cast<void*>(entry_), &of_kernel) && ::dladdr(p, &of_address) &&
           of_kernel.dli_fbase == of_address.dli_fbase)
         return false;
-      fail(cat(writes ? "writes " : "reads ", bytes, " bytes of global memory outside of what was handed over",
-               where(p, line)),
+      fail(str_cat(writes ? "writes " : "reads ", bytes, " bytes of global memory outside of what was handed over",
+                   where(p, line)),
            line);
     }
-    if (writes && !last_range_->writable) fail(cat("writes to ", last_range_->name, ", which is only read"), line);
+    if (writes && !last_range_->writable) fail(str_cat("writes to ", last_range_->name, ", which is only read"), line);
   }
   return true;
 }
@@ -433,7 +437,7 @@ std::string Block::where(const void* p, int line) const {
   for (const Range& r : *ranges_)
     if (c >= r.begin && (!near || r.begin > near->begin)) near = &r;
   std::string out;
-  if (near) out = cat(" (byte ", c - near->begin, " of ", near->name, ", which has ", near->bytes);
+  if (near) out = str_cat(" (byte ", c - near->begin, " of ", near->name, ", which has ", near->bytes);
   // Which parameter it is: the nearest address before it.
   uint64_t best = 0;
   int place = -1;
@@ -446,11 +450,11 @@ std::string Block::where(const void* p, int line) const {
     }
   }
   if (place >= 0 && reinterpret_cast<uint64_t>(p) - best < uint64_t{1} << 32)
-    out += cat(out.empty() ? " (" : ", ", "byte ", reinterpret_cast<uint64_t>(p) - best, " behind ",
-               parameter_name(kernel_->text, place));
+    out += str_cat(out.empty() ? " (" : ", ", "byte ", reinterpret_cast<uint64_t>(p) - best, " behind ",
+                   parameter_name(kernel_->text, place));
   if (line <= 0 && last_line_ > 0)
-    out += cat(out.empty() ? " (" : ", ", "line ", last_line_, " is the last that used a word");
-  return out.empty() ? out : cat(out, ")");
+    out += str_cat(out.empty() ? " (" : ", ", "line ", last_line_, " is the last that used a word");
+  return out.empty() ? out : str_cat(out, ")");
 }
 
 }  // namespace weft::cuda

@@ -59,10 +59,10 @@ Emulated::Emulated(std::span<const Kernel> kernels, const EmulatedOptions& optio
                " bytes of shared memory; there are at most 232448");
     WEFT_CHECK(kernels_.try_emplace(k.symbol, Loaded{k, nullptr}).second, "emulated kernels: two are called ",
                k.symbol);
-    request.kernels.push_back(
-        {cat("weft_enter_", k.symbol), cat(k.text, "\nextern \"C\" void weft_enter_", k.symbol,
-                                           "(const void* params, const Host* host, Thread*** current) { weft_enter(",
-                                           k.symbol, ", params, host, current); }\n")});
+    request.kernels.push_back({str_cat("weft_enter_", k.symbol),
+                               str_cat(k.text, "\nextern \"C\" void weft_enter_", k.symbol,
+                                       "(const void* params, const Host* host, Thread*** current) { weft_enter(",
+                                       k.symbol, ", params, host, current); }\n")});
   }
   const jit::Loaded loaded = jit::load(request);
   WEFT_CHECK_AS(kUnavailable, loaded.unavailable.empty(), "emulated kernels: ", loaded.unavailable);

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -24,8 +24,8 @@ Kernel kernel(const std::string& body, int threads = 64, int shared = 4096) {
   k.symbol = "k";
   k.threads = threads;
   k.shared_bytes = shared;
-  k.text = cat("struct P {\n  float* f;\n  const uint16_t* h;\n};\nextern \"C\" __global__ void __launch_bounds__(",
-               threads, ")\nk(const __grid_constant__ P p) { const int t = threadIdx.x;\n", body, "\n}\n");
+  k.text = str_cat("struct P {\n  float* f;\n  const uint16_t* h;\n};\nextern \"C\" __global__ void __launch_bounds__(",
+                   threads, ")\nk(const __grid_constant__ P p) { const int t = threadIdx.x;\n", body, "\n}\n");
   return k;
 }
 

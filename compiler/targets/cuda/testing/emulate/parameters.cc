@@ -7,7 +7,7 @@
 #include <optional>
 #include <vector>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -39,7 +39,7 @@ std::optional<Layout> layout(const std::string& text, const std::string& type) {
   if (auto it = kSizes.find(type); it != kSizes.end()) return Layout{it->second, it->second, {{"", 0}}};
   if (type == "TensorMap") return Layout{128, 64, {{"", 0}}};
   if (type == "Div") return Layout{12, 4, {{"", 0}}};
-  const size_t begin = text.find(cat("struct ", type, " {"));
+  const size_t begin = text.find(str_cat("struct ", type, " {"));
   const size_t end = begin == std::string::npos ? begin : text.find("\n};", begin);
   if (end == std::string::npos) return std::nullopt;
   std::string body;
@@ -78,8 +78,9 @@ std::optional<Layout> layout(const std::string& text, const std::string& type) {
       out.bytes = (out.bytes + one->align - 1) / one->align * one->align;
       for (int i = 0; i < count; ++i, out.bytes += one->bytes)
         for (const Field& f : one->fields)
-          out.fields.push_back({cat(name, count > 1 ? cat("[", i, "]") : "", f.name.empty() ? "" : cat(".", f.name)),
-                                out.bytes + f.offset});
+          out.fields.push_back(
+              {str_cat(name, count > 1 ? str_cat("[", i, "]") : "", f.name.empty() ? "" : str_cat(".", f.name)),
+               out.bytes + f.offset});
     }
   }
   out.bytes = (out.bytes + out.align - 1) / out.align * out.align;
@@ -96,9 +97,9 @@ std::string parameter_name(const std::string& text, int byte) {
     while (end < text.size() && part_of_name(text[end])) ++end;
     if (const std::optional<Layout> all = layout(text, text.substr(begin, end - begin)))
       for (const Field& f : all->fields)
-        if (f.offset == byte) return cat("parameter ", f.name);
+        if (f.offset == byte) return str_cat("parameter ", f.name);
   }
-  return cat("the address at byte ", byte, " of the parameters");
+  return str_cat("the address at byte ", byte, " of the parameters");
 }
 
 }  // namespace weft::cuda

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -21,25 +21,26 @@ void Shadow::begin_launch(int threads, char* memory, int bytes, bool races) {
 }
 
 std::string Shadow::where(const char* does, int offset, int bytes) const {
-  return cat(does, " ", bytes, " bytes at byte ", offset, " of shared memory");
+  return str_cat(does, " ", bytes, " bytes at byte ", offset, " of shared memory");
 }
 
 std::string Shadow::other(Clocks::Stamp s, const char* did, int line) const {
   const int w = Clocks::who(s), threads = const_cast<Shadow*>(this)->clocks_.copy_engine();
-  const std::string who = w < threads                        ? cat("thread ", w)
+  const std::string who = w < threads                        ? str_cat("thread ", w)
                           : w == threads || w == threads + 9 ? "TMA"
-                                                             : cat("warpgroup ", w - threads - 1, "'s wgmma");
-  return cat(who, " ", did, " (line ", line, ")");
+                                                             : str_cat("warpgroup ", w - threads - 1, "'s wgmma");
+  return str_cat(who, " ", did, " (line ", line, ")");
 }
 
 std::string Shadow::trouble(const Cell& c) const {
-  return c.pending == kTma ? cat("which TMA (line ", c.write_line, ") is still to fill: no wait for its mbarrier")
-                           : cat("which cp_async16 (line ", c.write_line, ") is still to fill: no cp_async_wait");
+  return c.pending == kTma ? str_cat("which TMA (line ", c.write_line, ") is still to fill: no wait for its mbarrier")
+                           : str_cat("which cp_async16 (line ", c.write_line, ") is still to fill: no cp_async_wait");
 }
 
 std::string Shadow::bounds(const char* does, int offset, int bytes) const {
-  if (offset < 0 || offset + bytes > bytes_) return cat(where(does, offset, bytes), ", of which there are ", bytes_);
-  if (offset % bytes != 0) return cat(where(does, offset, bytes), ", which is not aligned");
+  if (offset < 0 || offset + bytes > bytes_)
+    return str_cat(where(does, offset, bytes), ", of which there are ", bytes_);
+  if (offset % bytes != 0) return str_cat(where(does, offset, bytes), ", which is not aligned");
   return "";
 }
 
@@ -62,10 +63,10 @@ inline bool Shadow::note_read(Cell& c, int mask, int t, int me, Clocks::Stamp no
 
 std::string Shadow::wrong_read(const Cell& c, int mask, int offset, int bytes) const {
   const std::string what = where("reads", offset, bytes);
-  if (c.block != block_) return cat(what, ", where nothing was written");
-  if (c.pending) return cat(what, ", ", trouble(c));
-  if ((c.has & mask) != mask) return cat(what, ", where nothing was written");
-  return cat(what, ", which ", other(c.write, "wrote", c.write_line), " with no barrier between");
+  if (c.block != block_) return str_cat(what, ", where nothing was written");
+  if (c.pending) return str_cat(what, ", ", trouble(c));
+  if ((c.has & mask) != mask) return str_cat(what, ", where nothing was written");
+  return str_cat(what, ", which ", other(c.write, "wrote", c.write_line), " with no barrier between");
 }
 
 std::string Shadow::read(int t, int offset, int bytes, int line) {
@@ -86,8 +87,8 @@ std::string Shadow::read_async(int t, int agent, int offset, int bytes, int line
     if (!note_read(c, 3, t, agent, now, line)) return wrong_read(c, 3, offset, bytes);
     const int writer = Clocks::who(c.write);
     if (writer < clocks_.copy_engine() && c.write > fences_[writer])
-      return cat(where("reads through the async proxy", offset, bytes), ", which ",
-                 other(c.write, "wrote", c.write_line), " without a fence_async_shared after it");
+      return str_cat(where("reads through the async proxy", offset, bytes), ", which ",
+                     other(c.write, "wrote", c.write_line), " without a fence_async_shared after it");
   }
   return "";
 }
@@ -102,12 +103,12 @@ inline bool Shadow::may_write(const Cell& c, int mask, int t) {
 
 std::string Shadow::wrong_write(const Cell& c, int mask, int t, const char* does, int offset, int bytes) {
   const std::string what = where(does, offset, bytes);
-  if (c.pending) return cat(what, ", ", trouble(c));
-  if (c.held) return cat(what, ", which a wgmma or TMA store (line ", c.read_line, ") still reads: no wait for it");
+  if (c.pending) return str_cat(what, ", ", trouble(c));
+  if (c.held) return str_cat(what, ", which a wgmma or TMA store (line ", c.read_line, ") still reads: no wait for it");
   if ((c.last_write & mask) && !clocks_.ordered(c.write, t))
-    return cat(what, ", which ", other(c.write, "wrote", c.write_line), " with no barrier between");
+    return str_cat(what, ", which ", other(c.write, "wrote", c.write_line), " with no barrier between");
   const Clocks::Stamp r = c.reads[0] && !clocks_.ordered(c.reads[0], t) ? c.reads[0] : c.reads[1];
-  return cat(what, ", which ", other(r, "read", c.read_line), " with no barrier between");
+  return str_cat(what, ", which ", other(r, "read", c.read_line), " with no barrier between");
 }
 
 std::string Shadow::write(int t, int offset, int bytes, int line) {

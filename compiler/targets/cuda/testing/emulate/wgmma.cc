@@ -7,7 +7,7 @@
 
 #include "compiler/targets/cuda/testing/emulate/block.h"
 #include "compiler/targets/cuda/testing/emulate/half.h"
-#include "framework/base/cat.h"
+#include "framework/base/str_cat.h"
 
 namespace weft::cuda {
 namespace {
@@ -66,7 +66,7 @@ void Block::wgmma(Group& g, int warpgroup) {
     return from_half(h, bf16);
   };
   auto check = [&](const Descriptor& d, const char* name) {
-    if (d.base != 0) fail(cat("wgmma: a base offset in the descriptor of ", name, " is not emulated"), line);
+    if (d.base != 0) fail(str_cat("wgmma: a base offset in the descriptor of ", name, " is not emulated"), line);
   };
 
   std::vector<float> a(64 * 16), b(16 * static_cast<size_t>(n));
@@ -154,7 +154,7 @@ void Block::set_registers(Group& g, int warpgroup) {
   const int before = now ? now : registers_at_entry(), wanted = g.lanes[0]->detail / 2, line = g.lanes[0]->line;
   const bool up = g.lanes[0]->detail % 2;
   if (up ? wanted < before : wanted > before)
-    fail(cat(g.lanes[0]->word, ": from ", before, " registers to ", wanted), line);
+    fail(str_cat(g.lanes[0]->word, ": from ", before, " registers to ", wanted), line);
   now = wanted;
 }
 
@@ -168,8 +168,8 @@ std::string Block::missing_registers() const {
   }
   const int there = registers_at_entry() * threads_;
   if (!any || all <= there) return "";
-  return cat("kernel ", kernel_->symbol, ": its warpgroups set ", all, " registers; a block of ", threads_,
-             " threads has ", there);
+  return str_cat("kernel ", kernel_->symbol, ": its warpgroups set ", all, " registers; a block of ", threads_,
+                 " threads has ", there);
 }
 
 }  // namespace weft::cuda

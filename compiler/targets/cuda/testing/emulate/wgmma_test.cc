@@ -9,8 +9,8 @@
 
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "compiler/targets/cuda/testing/emulate/tensor_map.h"
-#include "framework/base/cat.h"
 #include "framework/base/error.h"
+#include "framework/base/str_cat.h"
 #include "framework/cuda/testing/fake_driver.h"
 
 namespace weft::cuda {
@@ -34,8 +34,8 @@ struct Layout {
   bool trans_a, trans_b, bf16;
   int n;
   std::string to_string() const {
-    return cat("swizzle ", swizzle, trans_a ? ", A transposed" : "", trans_b ? ", B transposed" : "",
-               bf16 ? ", bf16" : ", f16", ", n ", n);
+    return str_cat("swizzle ", swizzle, trans_a ? ", A transposed" : "", trans_b ? ", B transposed" : "",
+                   bf16 ? ", bf16" : ", f16", ", n ", n);
   }
 };
 
@@ -47,17 +47,17 @@ Kernel product(const Layout& l) {
     const int rows = trans ? 32 : extent, columns = trans ? extent : 32;
     std::string out;
     for (int c = 0; c < columns; c += width)
-      out += cat("    tma_load_2d(shared_at<uint16_t>(", at + c / width * rows * l.swizzle, "), 0, p.", name,
-                 ", b, 0, ", c, ", 0);\n");
+      out += str_cat("    tma_load_2d(shared_at<uint16_t>(", at + c / width * rows * l.swizzle, "), 0, p.", name,
+                     ", b, 0, ", c, ", 0);\n");
     return out;
   };
   // Of step k (0 or 16): K-major moves along the box's row, or to the next box; transposed moves down 16 rows.
   auto desc = [&](const char* tile, int at, bool trans, int extent) {
     const int rows = trans ? 32 : extent;
     const std::string start =
-        trans ? cat("k * ", l.swizzle) : cat("k / ", width, " * ", rows * l.swizzle, " + k % ", width, " * 2");
-    return cat("wgmma_desc(shared_at<uint16_t>(", at, " + ", start, "), 0, ", trans ? rows * l.swizzle : 0, ", ",
-               8 * l.swizzle, ", ", l.swizzle, ")");
+        trans ? str_cat("k * ", l.swizzle) : str_cat("k / ", width, " * ", rows * l.swizzle, " + k % ", width, " * 2");
+    return str_cat("wgmma_desc(shared_at<uint16_t>(", at, " + ", start, "), 0, ", trans ? rows * l.swizzle : 0, ", ",
+                   8 * l.swizzle, ", ", l.swizzle, ")");
   };
   Kernel k;
   k.symbol = "product";
@@ -65,7 +65,8 @@ Kernel product(const Layout& l) {
   k.shared_bytes = 65536;
   k.least_sm = 90;
   k.only_sm90a = true;
-  k.text = cat(R"(struct alignas(64) P {
+  k.text = str_cat(
+      R"(struct alignas(64) P {
   TensorMap a, b;
   float* c;
 };
@@ -76,14 +77,13 @@ extern "C" __global__ void __launch_bounds__(128) product(const __grid_constant_
     mbarrier_init(b, 0, 1);
     fence_mbarrier_init();
     mbarrier_expect(b, 0, )",
-               64 * 32 * 2 + l.n * 32 * 2, ");\n", load("a", 1024, l.trans_a, 64), load("b", 32768, l.trans_b, l.n),
-               "  }\n  __syncthreads();\n  mbarrier_wait(b, 0, 0);\n  float d[", l.n / 2, "];\n  for (int i = 0; i < ",
-               l.n / 2, "; ++i) d[i] = 1.0f;\n  wgmma_fence(d);\n  for (int k = 0; k < 32; k += 16)\n    wgmma_",
-               l.bf16 ? "bf16" : "f16", "<", l.n, ", ", int{l.trans_a}, ", ", int{l.trans_b}, ">(d, ",
-               desc("a", 1024, l.trans_a, 64), ", ", desc("b", 32768, l.trans_b, l.n),
-               ", k > 0);\n  wgmma_commit();\n  wgmma_wait<0>(d);\n  for (int i = 0; i < ", l.n / 2,
-               "; ++i)\n    p.c[(t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8) * ", l.n,
-               " + i / 4 * 8 + t % 4 * 2 + i % 2] = d[i];\n}\n");
+      64 * 32 * 2 + l.n * 32 * 2, ");\n", load("a", 1024, l.trans_a, 64), load("b", 32768, l.trans_b, l.n),
+      "  }\n  __syncthreads();\n  mbarrier_wait(b, 0, 0);\n  float d[", l.n / 2, "];\n  for (int i = 0; i < ", l.n / 2,
+      "; ++i) d[i] = 1.0f;\n  wgmma_fence(d);\n  for (int k = 0; k < 32; k += 16)\n    wgmma_", l.bf16 ? "bf16" : "f16",
+      "<", l.n, ", ", int{l.trans_a}, ", ", int{l.trans_b}, ">(d, ", desc("a", 1024, l.trans_a, 64), ", ",
+      desc("b", 32768, l.trans_b, l.n), ", k > 0);\n  wgmma_commit();\n  wgmma_wait<0>(d);\n  for (int i = 0; i < ",
+      l.n / 2, "; ++i)\n    p.c[(t / 32 * 16 + t % 32 / 4 + i / 2 % 2 * 8) * ", l.n,
+      " + i / 4 * 8 + t % 4 * 2 + i % 2] = d[i];\n}\n");
   return k;
 }
 
@@ -202,11 +202,11 @@ TEST(Registers, ABlockHasNoMoreThanItsOwn) {
     k.symbol = "split";
     k.threads = 384;
     k.only_sm90a = true;
-    k.text =
-        cat("struct P {\n  int* y;\n};\nextern \"C\" __global__ void __launch_bounds__(384, 1) split(const "
-            "__grid_constant__ P p) {\n  if (",
-            who, ") {\n    set_max_registers_down<", down, ">();\n  } else {\n    set_max_registers_up<", up,
-            ">();\n  }\n}\n");
+    k.text = str_cat(
+        "struct P {\n  int* y;\n};\nextern \"C\" __global__ void __launch_bounds__(384, 1) split(const "
+        "__grid_constant__ P p) {\n  if (",
+        who, ") {\n    set_max_registers_down<", down, ">();\n  } else {\n    set_max_registers_up<", up,
+        ">();\n  }\n}\n");
     int* none = nullptr;
     try {
       Emulated({&k, 1}).launch("split", {}, none);

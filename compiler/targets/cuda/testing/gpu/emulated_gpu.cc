@@ -44,7 +44,7 @@ ScopedEmulatedGpu::~ScopedEmulatedGpu() {
 std::vector<std::string> ScopedEmulatedGpu::take_faults() {
   std::vector<std::string> all = driver_.take_complaints();
   for (; faults_seen_ < blas_.faults().size(); ++faults_seen_)
-    all.push_back(cat("cublaslt: ", blas_.faults()[faults_seen_]));
+    all.push_back(str_cat("cublaslt: ", blas_.faults()[faults_seen_]));
   return all;
 }
 
@@ -69,7 +69,7 @@ std::vector<std::string> ScopedEmulatedGpu::images_of(std::span<const Kernel> ke
     o.races = options_.races;
     auto emulated = std::make_shared<Emulated>(batch, o);
     for (size_t i : of) {
-      images[i] = cat("emulated ", kernels_.size());
+      images[i] = str_cat("emulated ", kernels_.size());
       images[i].push_back('\0');
       kernels_.push_back({emulated, kernels[i]});
     }
@@ -93,7 +93,7 @@ std::optional<FakeKernel> ScopedEmulatedGpu::find(const void* image, const std::
                l.shared_bytes, " bytes of shared memory; made for ", kernel.shared_bytes);
     emulated.forget_ranges();  // only memory that was live when it was launched
     for (const FakeRange& block : l.pointed)
-      emulated.allow(cat("a block of ", block.bytes, " bytes"), reinterpret_cast<const void*>(block.address),
+      emulated.allow(str_cat("a block of ", block.bytes, " bytes"), reinterpret_cast<const void*>(block.address),
                      block.bytes);
     emulated.launch(kernel.symbol, {l.grid[0], l.grid[1], l.grid[2]}, std::span<const std::byte>(l.parameters));
   };

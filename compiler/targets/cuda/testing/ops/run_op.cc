@@ -11,7 +11,7 @@
 namespace weft::cuda {
 
 std::string first_difference(const Tensor& got, const Tensor& want) {
-  if (!(got.type() == want.type())) return cat("type ", got.type(), " for ", want.type());
+  if (!(got.type() == want.type())) return str_cat("type ", got.type(), " for ", want.type());
   const StridedView a = got.view_for_kernel();
   StridedView b = want.view_for_kernel();
   const int64_t size = itemsize(a.dtype);
@@ -20,7 +20,7 @@ std::string first_difference(const Tensor& got, const Tensor& want) {
   for (int64_t i = 0; i < got.numel(); ++i)
     if (std::memcmp(static_cast<const char*>(a.data) + i * size, packed.data() + i * size, static_cast<size_t>(size)) !=
         0)
-      return cat("element ", i, " of ", got.type(), "\ngot  ", got.to_string(), "\nwant ", want.to_string());
+      return str_cat("element ", i, " of ", got.type(), "\ngot  ", got.to_string(), "\nwant ", want.to_string());
   return "";
 }
 

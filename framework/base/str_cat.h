@@ -51,7 +51,7 @@ void append(std::string& s, const std::vector<T>& v) {
 
 /// Joins the text of its arguments: numbers, strings, vectors, and anything with to_string().
 template <class... A>
-std::string cat(const A&... a) {
+std::string str_cat(const A&... a) {
   std::string s;
   (internal::append(s, a), ...);
   return s;
