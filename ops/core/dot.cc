@@ -120,11 +120,11 @@ DimMap dims_dot(const Attrs& attrs, std::span<const TensorType> in, std::span<co
     for (int i = 0; i < shape.size(); ++i) {
       std::string name;
       for (int k = 0; k < batch.size(); ++k)
-        if (batch[k] == i) name = weft::cat("b", k);
+        if (batch[k] == i) name = weft::str_cat("b", k);
       for (int k = 0; k < contract.size(); ++k)
-        if (contract[k] == i) name = weft::cat("k", k);
+        if (contract[k] == i) name = weft::str_cat("k", k);
       if (name.empty()) {
-        name = weft::cat(std::string(1, free), at++);
+        name = weft::str_cat(std::string(1, free), at++);
         *kept += " " + name;
       }
       text += (i ? " " : "") + name;
@@ -132,7 +132,7 @@ DimMap dims_dot(const Attrs& attrs, std::span<const TensorType> in, std::span<co
     return text;
   };
   std::string result;
-  for (int k = 0; k < d.a_batch.size(); ++k) result += weft::cat(" b", k);
+  for (int k = 0; k < d.a_batch.size(); ++k) result += weft::str_cat(" b", k);
   const std::string a = names(in[0].shape, d.a_batch, d.a_contract, 'm', &result);
   const std::string b = names(in[1].shape, d.b_batch, d.b_contract, 'n', &result);
   return DimMap::parse(a + ", " + b + " ->" + result, in, out);

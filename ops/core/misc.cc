@@ -15,7 +15,7 @@ void run_debug_print(const KernelCall& c) {
   kernels::cast_copy(c.in[0], out);
   const Tensor shown = Tensor::from_blob(out.data, out.shape, out.dtype);
   const std::string& label = c.attrs.get<std::string>("label");
-  const std::string text = weft::cat(label, label.empty() ? "" : " = ", shown.to_string(), "\n");
+  const std::string text = weft::str_cat(label, label.empty() ? "" : " = ", shown.to_string(), "\n");
   std::fputs(text.c_str(), stderr);  // one call: lines of several threads do not mix
 }
 
