@@ -1,10 +1,17 @@
-// What the umbrella wires up for every program: GPUs behind Device::cuda(i), looked for at first use.
-#include "compiler/targets/cuda/run/eager.h"
+// What the umbrella wires up for every program: the targets, and generated score_mods.
+#include "compiler/targets/cpu/mods/tile_mod.h"
+#include "compiler/targets/cpu/target.h"
+#include "compiler/targets/cuda/run/target.h"
 
 namespace weft {
 namespace {
 
-[[maybe_unused]] const bool wired = (cuda::install_eager(), true);
+[[maybe_unused]] const bool wired = [] {
+  register_target(DeviceType::kCpu, &internal::cpu_target());
+  register_target(DeviceType::kCuda, &cuda::cuda_target());
+  internal::install_generated_mods();
+  return true;
+}();
 
 }  // namespace
 }  // namespace weft

@@ -13,7 +13,8 @@
 #include "compiler/aot/step.h"
 #include "compiler/aot/testing/batches.h"
 #include "compiler/aot/testing/examples.h"
-#include "compiler/exec/verify_fused.h"
+#include "compiler/targets/cpu/target.h"
+#include "compiler/verify/launch_check.h"
 #include "framework/io/file.h"
 #include "framework/io/safetensors.h"
 #include "framework/testing/compare.h"
@@ -103,7 +104,7 @@ TEST(Aot, TheFileIsOneTextThatShowsTheStep) {
 }
 
 TEST(Aot, KernelsGiveTheBitsOfTheirOps) {
-  internal::aot_check_for_test = &internal::fused_check;
+  internal::aot_check_for_test = [] { return internal::make_launch_check(internal::cpu_target(), {}); };
   const auto in = aot_example::batch(false, 0), features = aot_example::batch(true, 0);
   gpt_step gpt;
   gpt.load(std::string(kFolder) + "gpt_step.safetensors");

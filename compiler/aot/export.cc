@@ -8,6 +8,7 @@
 #include "compiler/aot/step.h"
 #include "compiler/exec/entry.h"
 #include "compiler/targets/cpu/print/print.h"
+#include "compiler/targets/cpu/target.h"
 #include "framework/io/file.h"
 #include "framework/io/safetensors.h"
 #include "framework/ir/text.h"
@@ -119,7 +120,7 @@ class Exporter {
     append_kernels(s, isa, table);
     s += str_cat("const void* const kKernels[] = {", table.empty() ? "nullptr" : table,
                  "};\n\nweft::AotProgram program() {\n", "  return {\"", name_, "\", \"", isa,
-                 "\", kGraph, kPlan, {kKernels, ", kernels_of(e_.plan).size(),
+                 "\", kGraph, kPlan, {kKernels, ", fused_kernels(operations_of(e_.plan)).size(),
                  "}, kValues, kData};\n}\n\n}  // namespace\n\n", name_, "::", name_, "() : AotStep(program()) {}\n\n",
                  result_type(), " ", name_, "::operator()(", parameters("const weft::Tensor& "), ") {\n");
     const std::string call =
@@ -140,7 +141,7 @@ class Exporter {
 
   // Each text once, however many launches it has.
   void append_kernels(std::string& s, Isa isa, std::string& table) const {
-    const std::vector<const FusedKernel*> kernels = kernels_of(e_.plan);
+    const std::vector<const FusedKernel*> kernels = fused_kernels(operations_of(e_.plan));
     if (kernels.empty()) return;
     const auto& target = kTargets[static_cast<int>(isa)];
     // The floating-point rules of all kernels: nothing contracted, nothing reordered.

@@ -4,6 +4,7 @@
 
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/prologue.h"
+#include "compiler/targets/cpu/run/fused_kernel.h"
 #include "framework/ir/text_reader.h"
 
 namespace weft::internal {
@@ -259,19 +260,12 @@ void visit_plan(auto& a, auto& plan, auto& kernels, auto& setup, auto& launches)
 
 // Workspaces depend on how many threads there may be.
 void fit_workspaces(Plan& plan) {
-  auto need = [&](const Launch& l) -> int64_t {
-    if (l.fused) return l.fused->workspace_bytes();
-    if (l.copy || !l.op->workspace) return 0;
-    SmallVec<StridedView, 4> in, out;
-    for (const Place& p : l.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
-    for (const Place& p : l.out) out.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
-    return l.op->workspace(plan.graph->node(l.node).attrs, in, out);
-  };
-  for (const Launch& l : plan.setup) plan.setup_workspace = std::max(plan.setup_workspace, need(l));
+  for (const Launch& l : plan.setup)
+    plan.setup_workspace = std::max(plan.setup_workspace, l.operation->workspace_bytes());
   bool grown = false;
   for (size_t t = 0; t < plan.launches.size(); ++t) {
     Launch& l = plan.launches[t];
-    const int64_t bytes = need(l);
+    const int64_t bytes = l.operation->workspace_bytes();
     if (bytes == 0 || (l.workspace >= 0 && plan.buffers[l.workspace].bytes >= bytes)) continue;
     grown = true;
     if (l.workspace < 0) {
@@ -288,7 +282,7 @@ void fit_workspaces(Plan& plan) {
 }  // namespace
 
 std::string plan_to_text(const Plan& plan) {
-  const std::vector<const FusedKernel*> fused = kernels_of(plan);
+  const std::vector<const FusedKernel*> fused = fused_kernels(operations_of(plan));
   std::vector<KernelText> kernels(fused.size());
   auto number = [&](const FusedKernel* k) {
     return static_cast<int32_t>(std::find(fused.begin(), fused.end(), k) - fused.begin());
@@ -297,13 +291,14 @@ std::string plan_to_text(const Plan& plan) {
     std::vector<LaunchText> all;
     for (const Launch& l : launches) {
       all.push_back({l, -1});
-      if (!l.fused) continue;
-      KernelText& k = kernels[all.back().kernel = number(l.fused.get())];
-      // The numbers of a kernel's nodes are those of its own body, of which equal ones may number theirs otherwise.
-      if (k.node >= 0 || &loop_ir::body_of(plan.graph->node(l.node)) != &l.fused->body()) continue;
+      const FusedKernel* kernel = fused_kernel(l.operation.get());
+      if (!kernel) continue;
+      KernelText& k = kernels[all.back().kernel = number(kernel)];
+      // Launches that share an operation have bodies with equal numbers of nodes.
+      if (k.node >= 0) continue;
       k.node = l.node;
       for (int part = 0; part < 2; ++part) {
-        const FusedKernel* operand = l.fused->parts().kernel[part].get();
+        const FusedKernel* operand = kernel->parts().kernel[part].get();
         k.parts.push_back(operand ? number(operand) : -1);
         if (!operand) continue;
         kernels[k.parts.back()].node = l.node;
@@ -375,10 +370,19 @@ Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const voi
   }
   auto make = [&](std::vector<LaunchText>& from, std::vector<Launch>& to) {
     for (LaunchText& t : from) {
-      t.launch.op = t.launch.copy ? &copy_op : node(t.launch.node).op;
-      if (t.kernel >= 0) t.launch.fused = fused.at(t.kernel);
-      WEFT_CHECK(t.launch.fused || t.launch.op->kernel, "plan: ", t.launch.op->name, " has no kernel");
-      to.push_back(std::move(t.launch));
+      Launch& l = t.launch;
+      const Node& n = node(l.node);
+      l.op = l.copy ? &loop_ir::copy_op : n.op;
+      if (t.kernel >= 0) {
+        l.operation = fused.at(t.kernel);
+      } else {
+        WEFT_CHECK(l.op->kernel, "plan: ", l.op->name, " has no kernel");
+        SmallVec<StridedView, 4> in, out;
+        for (const Place& p : l.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
+        for (const Place& p : l.out) out.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
+        l.operation = host_target().prepare({}, *l.op, l.copy ? Attrs() : n.attrs, in, out, 1, {});
+      }
+      to.push_back(std::move(l));
     }
   };
   make(setup, plan.setup);

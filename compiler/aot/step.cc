@@ -7,6 +7,7 @@
 #include "compiler/aot/plan_text.h"
 #include "compiler/exec/executable.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/targets/cpu/run/host_operation.h"
 #include "framework/base/cpu.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/state.h"
@@ -20,7 +21,7 @@ namespace weft {
 
 namespace internal {
 
-const FusedCheck* aot_check_for_test = nullptr;
+std::unique_ptr<LaunchCheck> (*aot_check_for_test)() = nullptr;
 
 std::string aot_cell_name(const Graph& g, size_t index) {
   const std::string& name = g.cells[index]->name;
@@ -216,7 +217,11 @@ std::vector<Tensor> AotStep::run(std::span<const Tensor> args) {
     std::atomic<bool>& busy;
     ~Done() { busy.store(false, std::memory_order_release); }
   } done{s.busy};
-  if (!s.executable) s.executable = std::make_unique<Executable>(s.plan, s.arena, aot_check_for_test);
+  if (!s.executable) {
+    ExecutableOptions how{.target = &host_target()};
+    if (aot_check_for_test) how.check = aot_check_for_test();
+    s.executable = std::make_unique<Executable>(s.plan, s.arena, std::move(how));
+  }
   return s.executable->run(in);
 }
 

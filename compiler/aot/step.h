@@ -54,9 +54,9 @@ class AotStep {
 };
 
 namespace internal {
-struct FusedCheck;
-/// Tests set it to verify_fused.h's fused_check, so that first results of kernels are compared with their ops; else null.
-extern const FusedCheck* aot_check_for_test;
+class LaunchCheck;
+/// Tests set it, so that the first results of kernels are compared with their ops; null otherwise.
+extern std::unique_ptr<LaunchCheck> (*aot_check_for_test)();
 /// What cell `index` is called in files and by AotStep: its name, or "cell.INDEX" if it has none of its own.
 std::string aot_cell_name(const Graph& g, size_t index);
 }  // namespace internal

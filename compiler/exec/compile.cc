@@ -4,10 +4,9 @@
 #include <atomic>
 
 #include "compiler/exec/entry.h"
-#include "compiler/exec/reference.h"
-#include "compiler/exec/verify_device.h"
-#include "compiler/exec/verify_fused.h"
 #include "compiler/passes/fuse_report.h"
+#include "compiler/verify/launch_check.h"
+#include "compiler/verify/reference.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/generator.h"
 #include "framework/dispatch/interpreter.h"
@@ -66,7 +65,7 @@ class CompiledCore {
       return {interpret(*e.joint, args), e.like};
     }
     if (!e.executable) e.executable = make_executable(e);
-    if (!options.verify || e.verified || e.plan.device.type == DeviceType::kCuda)
+    if (!options.verify || e.verified || !e.operations->target().limits().synchronous)
       return {e.executable->run(args), e.like};
     return {verified_run(e, args), e.like};
   }
@@ -91,7 +90,7 @@ class CompiledCore {
       WEFT_CHECK_AS(kFailedPrecondition, !t.trace, "compile: argument ", i,
                     " was traced by a capture that has ended; only the captured function's own return values leave it");
       const Device first = args[0].device();
-      WEFT_CHECK(t.type.device == first || (t.type.device.type != DeviceType::kCuda && first.type != DeviceType::kCuda),
+      WEFT_CHECK(t.type.device == first || (!t.type.device.is_accelerator() && !first.is_accelerator()),
                  "compile: argument ", i, " is on ", t.type.device, " and argument 0 on ", first,
                  "; need one device: move with to(device)");
       key.types.push_back(t.type);
@@ -102,11 +101,11 @@ class CompiledCore {
   }
 
   std::unique_ptr<Executable> make_executable(const Entry& e) {
-    if (e.plan.device.type == DeviceType::kCuda)
-      return std::make_unique<Executable>(
-          e.plan, arena, *e.maker, options.cuda_graph && switch_on("WEFT_CUDA_GRAPH"),
-          options.verify ? make_device_check(options.numerics == "eager", options.tf32) : nullptr);
-    return std::make_unique<Executable>(e.plan, arena, options.verify || verifies_kernels() ? &fused_check : nullptr);
+    Target& target = e.operations->target();
+    ExecutableOptions how{.captured = options.cuda_graph && switch_on("WEFT_CUDA_GRAPH")};
+    if (options.verify || (target.limits().synchronous && verifies_kernels()))
+      how.check = make_launch_check(target, e.operations->options());
+    return std::make_unique<Executable>(e.plan, arena, std::move(how));
   }
 
   Entry* add(const Entry* same_types, CompiledCall::Trace fn) {
@@ -142,7 +141,7 @@ class CompiledCore {
 
   std::vector<Tensor> verified_run(Entry& e, std::span<const Tensor> args) {
     bool same_bits = true;
-    for (const Launch& l : e.plan.launches) same_bits &= !l.fused || l.fused->lowered().rounds_less.empty();
+    for (const Launch& l : e.plan.launches) same_bits &= l.operation->rounds_less().empty();
     if (!same_bits) {  // each kernel is held to its own bound
       e.verified = true;
       return e.executable->run(args);

@@ -2,15 +2,13 @@
 
 #include <chrono>
 
-#include "compiler/exec/dump_kernels.h"
-#include "compiler/exec/gpu_launches.h"
-#include "compiler/exec/lower.h"
 #include "compiler/exec/order.h"
-#include "compiler/exec/verify_fused.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse.h"
 #include "compiler/passes/fuse_report.h"
+#include "compiler/passes/lower.h"
 #include "compiler/passes/pipeline.h"
+#include "compiler/verify/launch_check.h"
 #include "framework/base/switches.h"
 #include "ops/core/creation.h"
 
@@ -42,24 +40,15 @@ thread_local struct {
   FusionReport* report = nullptr;
 } fusing;
 
-std::shared_ptr<LaunchMaker> maker_for(Device device, const CompileOptions& options) {
-  const bool like_eager = options.numerics == "eager";
-  if (device.type == DeviceType::kCuda)
-    return std::make_shared<GpuLaunches>(
-        device,
-        cuda::PrepareOptions{.round_like_eager = like_eager, .tf32 = options.tf32, .gpu = &cuda::Gpu::of(device)});
-  return std::make_shared<FusedTable>(loop_ir::LowerOptions{.round_like_eager = like_eager});
-}
-
 /// The better of two orders of execution.
 void draft(Planned& p, std::span<const ArgumentLayout> layouts) {
   const Graph& g = *p.fused;
   const std::vector<int32_t> first = insertion_order(g);
-  p.plan = draft_plan(reorder(g, first), layouts, p.maker.get());
+  p.plan = draft_plan(reorder(g, first), layouts, *p.operations);
   p.order = "as written";
   if (p.plan.arena_bytes == 0) return;
   if (std::vector<int32_t> frugal = frugal_order(g); frugal != first) {
-    Plan other = draft_plan(reorder(g, frugal), layouts, p.maker.get());
+    Plan other = draft_plan(reorder(g, frugal), layouts, *p.operations);
     if (other.peak_bytes() < p.plan.peak_bytes()) {
       p.plan = std::move(other);
       p.order = "rearranged to need less memory";
@@ -127,12 +116,22 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     run_passes(e.plan.graph, {}, {.known = all_passes()});
   e.plan_ms = ms_since(start);
   check_budget(e, options);
-  dump_kernels(e.plan);
-  if (e.plan.device.type != DeviceType::kMeta)
-    e.load = e.maker->load({.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
+  if (e.plan.device.type != DeviceType::kMeta) load_kernels(e, options);
 }
 
 }  // namespace
+
+PrepareOptions prepare_options(const CompileOptions& options) {
+  return {.round_like_eager = options.numerics == "eager", .tf32 = options.tf32};
+}
+
+void load_kernels(Planned& p, const CompileOptions& options) {
+  const std::vector<std::shared_ptr<Operation>> all = operations_of(p.plan);
+  if (const std::string folder = switch_value("WEFT_DUMP"); !folder.empty())
+    for (const auto& operation : all) p.operations->target().dump(*operation, folder);
+  p.load = p.operations->target().compile(p.plan.device, all,
+                                          {.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
+}
 
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
                    bool little_memory, int64_t enough) {
@@ -142,11 +141,11 @@ Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, 
   fusing = {fuse_options(options.disable), p.report.get()};
   fusing.options.little_memory = little_memory;
   const Device device = device_of(joint);
-  // Products on a GPU are a library's: it reads operands from memory.
-  if (device.type == DeviceType::kCuda) fusing.options.prologue = false;
+  Target& target = target_of(device.type, "compile");
+  fusing.options.prologue &= target.limits().prologues;
   static constexpr Pass kFuse[] = {{"fuse", [](const Graph& g) { return fuse(g, fusing.options, fusing.report); }, ""}};
   p.fused = run_passes(lower(joint), kFuse, {options.disable, all_passes(), &p.fusion});
-  p.maker = maker_for(device, options);
+  p.operations = std::make_shared<Operations>(target, device, prepare_options(options));
   std::vector<std::string> notes;
   for (;;) {
     try {
@@ -156,7 +155,7 @@ Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, 
       // Rare: fusion looks at types, a kernel at how the operands lie.
       p.fused = expand(
           *p.fused, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
-      notes.push_back(str_cat("not one kernel: ", ops_text(*c.body, 8), ": ", c.why));
+      notes.push_back(str_cat("not one kernel: ", loop_ir::ops_text(*c.body, 8), ": ", c.why));
     }
   }
   p.plan.notes.insert(p.plan.notes.end(), notes.begin(), notes.end());

@@ -4,9 +4,9 @@
 
 #include "compiler/exec/compile.h"
 #include "compiler/exec/executable.h"
-#include "compiler/exec/fused_table.h"
 #include "compiler/exec/partitioned.h"
 #include "compiler/passes/pass.h"
+#include "compiler/targets/operations.h"
 #include "framework/dispatch/capture.h"
 
 namespace weft {
@@ -39,7 +39,7 @@ struct Rematerialisation {
 struct Planned {
   Ref<Graph> fused;
   Plan plan;
-  std::shared_ptr<LaunchMaker> maker;
+  std::shared_ptr<Operations> operations;
   std::vector<PassReport> fusion;  // what the pass did
   std::shared_ptr<FusionReport> report;
   LoadReport load;
@@ -79,6 +79,10 @@ struct Entry : Planned {
 /// FuseOptions.
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
                    bool little_memory, int64_t enough = INT64_MAX);
+/// What these options ask of operations.
+PrepareOptions prepare_options(const CompileOptions& options);
+/// Compiles the kernels of a plan, and writes their sources where WEFT_DUMP asks for it.
+void load_kernels(Planned& p, const CompileOptions& options);
 /// Gives `e` the plan with the least extra time that keeps to `budget`, and the graph and pass reports that belong to
 /// it; e.plan exceeds the budget. Of two budgets the smaller never gets the larger peak. If none fits, e.plan stays.
 void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);

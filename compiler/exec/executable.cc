@@ -1,11 +1,10 @@
 #include "compiler/exec/executable.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "compiler/exec/trace.h"
-#include "compiler/loop_ir/fused.h"
+#include "framework/base/clock.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/rank.h"
@@ -16,10 +15,9 @@ namespace {
 
 void* begin_of(const Tensor& t) { return static_cast<char*>(t.get().storage->data()) + t.get().offset; }
 
-const Attrs kNoAttrs;
 constexpr int kTimedReplays = 3;
-// What is larger is not copied to a fixed place: a device then takes the new address. (64 MiB take a GPU 40 us.)
-constexpr int64_t kMostStand = int64_t{64} << 20;
+// A larger value is not staged: the replay then takes the new address.
+constexpr int64_t kMostStaged = int64_t{64} << 20;
 
 // True if a handle other than the cell's own shows its memory.
 bool has_other_holder(const Tensor& t) {
@@ -27,14 +25,13 @@ bool has_other_holder(const Tensor& t) {
   return i.refs.load(std::memory_order_acquire) > 1 || i.storage->use_count() > 1 || !i.storage->owned();
 }
 
-double flops_of(const Launch& l, const Graph& g) {
-  if (l.fused) return l.fused->lowered().flops;
-  if (l.copy) return 0;
-  if (l.op == &loop_ir::fused_op) return loop_ir::body_flops(loop_ir::body_of(g.node(l.node)));
+Cost cost_of(const Launch& l, const Graph& g) {
+  if (const Cost* c = l.operation->cost()) return *c;
+  if (l.copy) return {};
   SmallVec<TensorType, 4> in, out;
   for (const Place& p : l.in) in.push_back(p.type);
   for (const Place& p : l.out) out.push_back(p.type);
-  return op_cost(*l.op, g.node(l.node).attrs, in, out).flops;
+  return op_cost(*l.op, g.node(l.node).attrs, in, out);
 }
 
 std::string name_of(const Cell& c) {
@@ -43,25 +40,15 @@ std::string name_of(const Cell& c) {
 
 }  // namespace
 
-Executable::Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check)
-    : plan_(plan), arena_(arena), device_(plan.device), cells_(plan.graph->cells), check_(check) {
-  build();
-}
-
-Executable::Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed,
-                       std::unique_ptr<DeviceCheck> check)
+Executable::Executable(const Plan& plan, SharedArena& arena, ExecutableOptions options)
     : plan_(plan),
       arena_(arena),
-      device_(plan.device),
-      cells_(plan.graph->cells),
-      maker_(&maker),
-      replayed_(replayed),
-      device_check_(std::move(check)) {
-  build();
-}
-
-Executable::Executable(const Plan& plan, SharedArena& arena, Device device, std::vector<Ref<Cell>> cells)
-    : plan_(plan), arena_(arena), device_(device), cells_(std::move(cells)) {
+      device_(options.rank ? options.rank->device : plan.device),
+      cells_(options.rank ? std::move(options.rank->cells) : plan.graph->cells),
+      target_(options.target ? *options.target : target_of(device_.type, "executable")),
+      limits_(target_.limits()),
+      captured_(options.captured),
+      check_(std::move(options.check)) {
   WEFT_BUG_IF(cells_.size() != plan.cells.size(), "executable: ", cells_.size(), " cells for ", plan.cells.size());
   build();
 }
@@ -76,7 +63,6 @@ void Executable::build() {
     bases_.emplace_back();
     return static_cast<int32_t>(bases_.size()) - 1;
   };
-  if (maker_) least_alignment_ = static_cast<uintptr_t>(maker_->least_alignment());
   arena_base_ = add_base();
   for (size_t i = 0; i < g.inputs.size(); ++i) argument_base_.push_back(add_base());
   for (size_t i = 0; i < plan_.output_blocks.size(); ++i) output_base_.push_back(add_base());
@@ -85,15 +71,15 @@ void Executable::build() {
       bound_.push_back({static_cast<int32_t>(c), add_base(), plan_.cells[c].written ? add_base() : -1, {}});
   pool_.resize(plan_.output_blocks.size());
   chosen_.resize(plan_.output_blocks.size());
-  argument_stands_.resize(g.inputs.size());
-  output_stands_.resize(plan_.output_blocks.size());
+  argument_staging_.resize(g.inputs.size());
+  output_staging_.resize(plan_.output_blocks.size());
 
   size_t views = 0;
   for (const auto* list : {&plan_.setup, &plan_.launches})
     for (const Launch& l : *list) views += l.in.size() + l.out.size();
   views_.reserve(views);
-  build_calls(plan_.setup, setup_);
-  build_calls(plan_.launches, calls_);
+  std::vector<StepCall> setup = build_calls(plan_.setup, setup_workspaces_);
+  calls_ = build_calls(plan_.launches, workspaces_);
   launch_us_.resize(plan_.launches.size());
   std::stable_sort(collected_.begin(), collected_.end(),
                    [](const auto& a, const auto& b) { return a.first < b.first; });
@@ -104,34 +90,37 @@ void Executable::build() {
     patches_.push_back(collected_[i].second);
   }
   collected_ = {};
-  run_setup();
-  if (maker_)
-    device_calls_ = maker_->calls(device_, device_calls_of(plan_.launches, calls_), replayed_ && !trace_ && !debug_,
-                                  written_cells());
-  WEFT_BUG_IF(!device_calls_ && device_.type != DeviceType::kCpu, "executable: nothing runs launches on ", device_);
+  run_setup(std::move(setup));
+  replay_ = target_.replay(device_, calls_, {captured_ && !trace_ && !debug_, written_cells()});
 }
 
 bool Executable::misaligned(const Tensor& t) const {
-  return least_alignment_ > 1 && reinterpret_cast<uintptr_t>(begin_of(t)) % least_alignment_ != 0;
+  return reinterpret_cast<uintptr_t>(begin_of(t)) % static_cast<uintptr_t>(limits_.address_alignment) != 0;
+}
+
+// The same value with the same strides at the start of a new block.
+Tensor Executable::aligned(const Tensor& t) const {
+  const TensorImpl& from = t.get();
+  int64_t elements = from.type.shape.numel() > 0;
+  for (int d = 0; d < from.strides.size(); ++d)
+    if (elements > 0) elements += (from.type.shape[d] - 1) * from.strides[d];
+  auto* impl = new TensorImpl;
+  const Tensor made(impl);
+  impl->type = from.type;
+  impl->strides = from.strides;
+  impl->storage = Storage::allocate(elements * itemsize(from.type.dtype), device_);
+  copy(impl->storage->data(), begin_of(t), impl->storage->bytes());
+  return made;
+}
+
+void Executable::copy(void* to, const void* from, int64_t bytes) const {
+  target_.copy({const_cast<void*>(from), kUInt8, {bytes}, {1}}, device_, {to, kUInt8, {bytes}, {1}}, device_);
 }
 
 std::vector<Ref<Cell>> Executable::written_cells() const {
   std::vector<Ref<Cell>> all;
   for (const BoundCell& b : bound_)
     if (plan_.cells[b.cell].written) all.push_back(cells_[b.cell]);
-  return all;
-}
-
-std::vector<DeviceCall> Executable::device_calls_of(const std::vector<Launch>& launches,
-                                                    const std::vector<Call>& calls) const {
-  std::vector<DeviceCall> all;
-  all.reserve(launches.size());
-  for (size_t i = 0; i < launches.size(); ++i) {
-    const Launch& l = launches[i];
-    void* const* at = calls[i].operands.get();
-    const size_t in = l.in.size(), out = l.out.size();
-    all.push_back({&l, {at, in}, {at + in, out}, &calls[i].call.workspace, &plan_.graph->node(l.node)});
-  }
   return all;
 }
 
@@ -157,74 +146,57 @@ int32_t Executable::base_of(const PlanBuffer& b) {
   }
 }
 
-void Executable::build_calls(const std::vector<Launch>& launches, std::vector<Call>& calls) {
+std::vector<StepCall> Executable::build_calls(const std::vector<Launch>& launches, std::vector<void*>& workspaces) {
   const Graph& g = *plan_.graph;
   std::vector<int32_t> base(plan_.buffers.size(), -2);
-  calls.reserve(launches.size());
-  auto add_patch = [&](const PlanBuffer& b, int32_t id, void** slot, int64_t offset) {
+  auto add_patch = [&](int32_t id, void** slot, int64_t offset) {
+    const PlanBuffer& b = plan_.buffers[id];
     if (base[id] == -2) base[id] = base_of(b);
     if (b.home == Home::kArena) offset += b.offset;
     collected_.push_back({base[id], {slot, offset}});
   };
-  // The slot will hold the address `offset` bytes into what the place shows.
-  auto address = [&](const Place& p, void** slot, int64_t offset) {
+  // The slot will hold the address of the place.
+  auto address = [&](const Place& p, void** slot) {
     const PlanBuffer& b = plan_.buffers[p.buffer];
     if (b.home == Home::kFolded) {
-      if (folded_) *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset + offset;  // else all are empty
+      if (folded_) *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset;  // else all are empty
     } else if (b.home == Home::kCaptured) {
-      const Tensor& captured = g.captured[b.index];
-      if (misaligned(captured)) copies_.push_back(maker_->aligned(captured));
-      *slot = static_cast<char*>(begin_of(misaligned(captured) ? copies_.back() : captured)) + p.offset + offset;
+      const Tensor* captured = &g.captured[b.index];
+      if (misaligned(*captured)) captured = &copies_.emplace_back(aligned(*captured));
+      *slot = static_cast<char*>(begin_of(*captured)) + p.offset;
     } else {
-      add_patch(b, p.buffer, slot, p.offset + offset);
+      add_patch(p.buffer, slot, p.offset);
     }
   };
+  std::vector<StepCall> calls;
+  calls.reserve(launches.size());
+  workspaces.assign(launches.size(), nullptr);
   for (const Launch& l : launches) {
     auto add = [&](std::span<const Place> places) {
       StridedView* begin = views_.data() + views_.size();
       for (const Place& p : places) {
         views_.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
-        address(p, &views_.back().data, 0);
+        address(p, &views_.back().data);
       }
       return std::span<const StridedView>(begin, places.size());
     };
-    auto in = add(l.in);
-    auto out = add(l.out);
-    calls.push_back({l.op->kernel, {*l.op, l.copy ? kNoAttrs : g.node(l.node).attrs, in, out, nullptr}});
-    if (l.fused) {
-      Call& c = calls.back();
-      const std::vector<Binding>& bindings = l.fused->bindings();
-      c.fused = l.fused.get();
-      c.operands = std::make_unique<void*[]>(bindings.size());
-      for (size_t i = 0; i < bindings.size(); ++i) {
-        const Binding& b = bindings[i];
-        if (b.index < 0) continue;
-        const Place& p = b.output ? l.out[b.index] : l.in[b.index];
-        address(p, &c.operands[i], b.offset * itemsize(p.type.dtype));
-      }
-    }
-    if (l.operation) {
-      Call& c = calls.back();
-      c.operands = std::make_unique<void*[]>(l.in.size() + l.out.size());
-      void** slot = c.operands.get();
-      for (const Place& p : l.in) address(p, slot++, 0);
-      for (const Place& p : l.out) address(p, slot++, 0);
-    }
-    if (l.workspace >= 0) add_patch(plan_.buffers[l.workspace], l.workspace, &calls.back().call.workspace, 0);
+    const auto in = add(l.in), out = add(l.out);
+    void** workspace = &workspaces[calls.size()];
+    if (l.workspace >= 0) add_patch(l.workspace, workspace, 0);
+    calls.push_back({l.operation.get(), in, out, workspace, &g.node(l.node)});
   }
+  return calls;
 }
 
-void Executable::run_setup() {
+void Executable::run_setup(std::vector<StepCall> calls) {
+  if (calls.empty()) return;
   Ref<Storage> scratch;
   if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, device_);
-  if (maker_ && !setup_.empty()) {
-    for (Call& c : setup_) c.call.workspace = scratch ? scratch->data() : nullptr;
-    if (auto calls = maker_->calls(device_, device_calls_of(plan_.setup, setup_), false, {})) return calls->run(true);
-  }
-  for (size_t i = 0; i < setup_.size(); ++i) {
-    setup_[i].call.workspace = scratch ? scratch->data() : nullptr;
-    run_timed(setup_[i], plan_.setup[i]);
-  }
+  for (void*& workspace : setup_workspaces_) workspace = scratch ? scratch->data() : nullptr;
+  const std::span<const StepCall> kept = calls;
+  const std::unique_ptr<Replay> replay = target_.replay(device_, calls, {.captured = false});
+  if (check_) return run_checked(*replay, plan_.setup, kept);
+  replay->run(true);
 }
 
 void Executable::bind(int32_t base, void* address) {
@@ -270,20 +242,20 @@ void Executable::bind_cells() {
   }
 }
 
-// A value that lies elsewhere in each run makes a captured step dear, so it gets a fixed place when it moves for the first
-// time. Most never do: pools give the same blocks again.
-bool Executable::should_stand(const Stand& s, void* address, int64_t bytes) const {
-  if (!device_calls_ || bytes == 0) return false;
-  if (reinterpret_cast<uintptr_t>(address) % device_calls_->alignment() != 0) return true;
-  if (!device_calls_->wants_fixed_addresses() || bytes > kMostStand) return false;
+// A value whose address keeps changing makes a captured step slow, so it gets a fixed buffer when it moves for the first
+// time. Most values never move: pools give the same blocks again.
+bool Executable::needs_staging(const StagingBuffer& s, void* address, int64_t bytes) const {
+  if (bytes == 0) return false;
+  if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(limits_.address_alignment) != 0) return true;
+  if (!replay_->wants_fixed_addresses() || bytes > kMostStaged) return false;
   return s.memory || (s.last && s.last != address);
 }
 
 void Executable::bind_argument(size_t i, const Tensor& argument) {
   const TensorImpl& t = argument.get();
-  Stand& s = argument_stands_[i];
-  char* const address = static_cast<char*>(t.storage->data()) + t.offset;
-  if (!device_calls_) return bind(argument_base_[i], address);
+  StagingBuffer& s = argument_staging_[i];
+  char* const address = static_cast<char*>(begin_of(argument));
+  if (limits_.address_alignment == 1 && !replay_->wants_fixed_addresses()) return bind(argument_base_[i], address);
   // All bytes from the first element to the last.
   int64_t begin = 0, end = itemsize(t.type.dtype);
   if (t.type.shape.numel() == 0) end = 0;
@@ -291,41 +263,41 @@ void Executable::bind_argument(size_t i, const Tensor& argument) {
     const int64_t reach = (t.type.shape[d] - 1) * t.strides[d] * itemsize(t.type.dtype);
     (reach < 0 ? begin : end) += reach;
   }
-  if (!should_stand(s, address, end - begin)) {
+  if (!needs_staging(s, address, end - begin)) {
     s.last = address;
     return bind(argument_base_[i], address);
   }
-  // The first element keeps its alignment, whatever lies before it.
+  // The first element keeps its alignment, whatever comes before it.
   const int64_t before = (-begin + 255) / 256 * 256;
   if (!s.memory) {
     s.memory = Storage::allocate(before + end, device_);
-    stand_bytes_ += accounted(before + end);
+    staging_bytes_ += accounted(before + end);
   }
   char* const to = static_cast<char*>(s.memory->data()) + before;
-  device_calls_->copy(to + begin, address + begin, end - begin);
+  copy(to + begin, address + begin, end - begin);
   bind(argument_base_[i], to);
 }
 
 void Executable::bind_output(size_t k) {
-  Stand& s = output_stands_[k];
+  StagingBuffer& s = output_staging_[k];
   void* const address = chosen_[k]->data();
-  if (!should_stand(s, address, plan_.output_blocks[k])) {
+  if (!needs_staging(s, address, plan_.output_blocks[k])) {
     s.last = address;
-    if (s.memory) stand_bytes_ -= accounted(plan_.output_blocks[k]);
+    if (s.memory) staging_bytes_ -= accounted(plan_.output_blocks[k]);
     s.memory = {};
     return bind(output_base_[k], address);
   }
   if (!s.memory) {
     s.memory = Storage::allocate(plan_.output_blocks[k], device_);
-    stand_bytes_ += accounted(plan_.output_blocks[k]);
+    staging_bytes_ += accounted(plan_.output_blocks[k]);
   }
   bind(output_base_[k], s.memory->data());
 }
 
 void Executable::copy_outputs() {
   for (size_t k = 0; k < chosen_.size(); ++k)
-    if (const Stand& s = output_stands_[k]; s.memory)
-      device_calls_->copy(chosen_[k]->data(), s.memory->data(), plan_.output_blocks[k]);
+    if (const StagingBuffer& s = output_staging_[k]; s.memory)
+      copy(chosen_[k]->data(), s.memory->data(), plan_.output_blocks[k]);
 }
 
 // The pool of a block: the first that no caller holds; one more is kept, the rest goes back to the allocator.
@@ -354,7 +326,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   for (BoundCell& b : bound_) {
     b.fresh = {};
     const Cell& c = *cells_[b.cell];
-    if (c.value.defined() && misaligned(c.value)) cells_[b.cell]->value = maker_->aligned(c.value);
+    if (c.value.defined() && misaligned(c.value)) cells_[b.cell]->value = aligned(c.value);
     if (!plan_.cells[b.cell].read) continue;
     WEFT_CHECK_AS(kDataLoss, !c.torn, name_of(c), " was torn by a step that failed half-way; load a checkpoint first");
     if (!c.value.defined()) {
@@ -368,7 +340,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   Allocator& allocator = Allocator::of(device_);
   reused_bytes_ = 0;
   choose_outputs();
-  int64_t own = accounted(arena_.bytes()) + plan_.folded_bytes + reused_bytes_ + stand_bytes_;
+  int64_t own = accounted(arena_.bytes()) + plan_.folded_bytes + reused_bytes_ + staging_bytes_;
   for (const BoundCell& b : bound_)
     if (cells_[b.cell]->value.defined()) own += accounted(cells_[b.cell]->type.nbytes());
   allocator.reset_step_peak();
@@ -384,154 +356,109 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
     }
     bind_output(k);
   }
-  last_.predicted_peak_bytes += stand_bytes_;
+  last_.predicted_peak_bytes += staging_bytes_;
   // Launches allocate nothing; checking their results does.
-  int64_t peak = check_ ? allocator.stats().step_peak : 0;
-  // The first is slow for other reasons.
-  const bool timed = replays_ > 0 && replays_ <= kTimedReplays;
-  if (replays_ <= kTimedReplays) ++replays_;
-  if (device_calls_) {
-    launch_on_device();
-  } else if (trace_ || debug_ || check_ || timed) {
-    launch_traced(timed || trace_ || debug_);
-  } else {
-    launch_all();
-  }
-  if (!check_) peak = allocator.stats().step_peak;
-  check_ = nullptr;
+  const bool checking = check_ && !checked_;
+  int64_t peak = checking ? allocator.stats().step_peak : 0;
+  launch();
+  if (!checking) peak = allocator.stats().step_peak;
   last_.measured_peak_bytes = own + peak - before;
   commit();
   return make_outputs(args);
 }
 
-void Executable::launch_all() {
-  size_t at = 0;
+void Executable::launch() {
+  if (!named_) name_memory();
+  // The first replay is slow for other reasons.
+  const bool sampled = limits_.synchronous && replays_ > 0 && replays_ <= kTimedReplays;
+  if (replays_ <= kTimedReplays) ++replays_;
+  if (!std::exchange(checked_, true) && check_) {
+    run_checked(*replay_, plan_.launches, calls_);
+    return copy_outputs();
+  }
   try {
-    for (const size_t n = calls_.size(); at < n; ++at) calls_[at].run();
+    if (!trace_ && !debug_ && !sampled) {
+      replay_->run(moved_);
+    } else {
+      double start = now_us();
+      std::vector<double> us(calls_.size());
+      replay_->run_timed(us);
+      for (size_t i = 0; i < us.size(); ++i) {
+        launch_us_[i] = launch_us_[i] > 0 ? std::min(launch_us_[i], us[i]) : us[i];
+        report(plan_.launches[i], calls_[i], start, us[i]);
+        start += us[i];
+      }
+    }
+    moved_ = false;
+    copy_outputs();
   } catch (...) {
-    failed(at);
+    failed(replay_->at());
   }
 }
 
 // Once: cells rarely move, and then to memory as large.
 void Executable::name_memory() {
   named_ = true;
-  if (arena_.storage) maker_->set_name(device_, arena_.storage->data(), "a step's own values");
+  if (arena_.storage) target_.set_name(device_, arena_.storage->data(), "a step's own values");
   for (const BoundCell& b : bound_) {
     const Cell& c = *cells_[b.cell];
-    if (c.value.defined() && !c.name.empty()) maker_->set_name(device_, c.value.get().storage->data(), c.name);
+    if (c.value.defined() && !c.name.empty()) target_.set_name(device_, c.value.get().storage->data(), c.name);
   }
 }
 
-void Executable::launch_on_device() {
-  if (!named_) name_memory();
-  if (device_check_ && !std::exchange(compared_, true)) {
-    launch_compared();
-    return copy_outputs();
-  }
-  try {
-    if (!trace_ && !debug_) {
-      device_calls_->run(moved_);
-      moved_ = false;
-      return copy_outputs();
-    }
-    const double start = now_us();
-    std::vector<double> us(calls_.size());
-    device_calls_->run_timed(us);
-    double at = start;
-    for (size_t i = 0; i < us.size(); ++i) {
-      launch_us_[i] = launch_us_[i] > 0 ? std::min(launch_us_[i], us[i]) : us[i];
-      tell(i, at, us[i]);
-      at += us[i];
-    }
-    copy_outputs();
-  } catch (...) {
-    failed(device_calls_->at());
-  }
-}
-
-void Executable::launch_compared() {
+void Executable::run_checked(Replay& replay, const std::vector<Launch>& launches, std::span<const StepCall> calls) {
   const Graph& g = *plan_.graph;
-  std::vector<Tensor> in;
-  size_t wrong = 0;
-  std::exception_ptr error;
   const auto on_host = [&](std::span<const StridedView> views) {
     std::vector<Tensor> all;
     for (const StridedView& v : views) {
       all.push_back(Tensor::empty({v.dtype, Device::cpu(), v.shape}));
-      if (v.numel() > 0) device_memory(device_.type)->copy(v, device_, all.back().view_for_kernel(), Device::cpu());
+      if (v.numel() > 0) target_.copy(v, device_, all.back().view_for_kernel(), Device::cpu());
     }
     return all;
   };
+  std::vector<Tensor> in;
+  std::optional<size_t> wrong;
+  double start = 0;
   try {
-    device_calls_->run_by_one([&](size_t i) {
-      if (error) return;
-      try {
-        if (i > 0)
-          device_check_->compare(plan_.launches[i - 1], g.node(plan_.launches[i - 1].node), in,
-                                 on_host(calls_[i - 1].call.out));
-        if (i < calls_.size()) in = on_host(calls_[i].call.in);
-      } catch (...) {
-        wrong = i > 0 ? i - 1 : 0;
-        error = std::current_exception();
+    replay.run_by_one([&](size_t i) {
+      const auto wanted = [&](size_t at) {
+        const Launch& l = launches[at];
+        return check_->wants(*l.operation, g.node(l.node), l.copy);
+      };
+      if (i > 0) {
+        const Launch& l = launches[i - 1];
+        report(l, calls[i - 1], start, now_us() - start);
+        wrong = i - 1;
+        if (wanted(i - 1)) check_->compare(*l.operation, g.node(l.node), l.copy, in, on_host(calls[i - 1].out));
+        wrong.reset();
       }
+      if (i < calls.size() && wanted(i)) in = on_host(calls[i].in);
+      start = now_us();
     });
   } catch (...) {
-    failed(device_calls_->at());
-  }
-  if (!error) return;
-  try {
-    std::rethrow_exception(error);
-  } catch (...) {
-    failed(wrong);
+    if (&launches == &plan_.setup) throw;
+    failed(wrong.value_or(replay.at()));
   }
 }
 
-void Executable::tell(size_t at, double start, double us) const {
-  const Graph& g = *plan_.graph;
-  const Call& c = calls_[at];
-  const char* scope = g.node(plan_.launches[at].node).scope;
-  const char* name = c.fused ? c.fused->name() : c.call.op.name;
-  if (trace_) record_launch(name, scope, start, us);
+void Executable::report(const Launch& l, const StepCall& c, double start, double us) const {
+  if (!trace_ && !debug_) return;
+  const char* name = l.operation->name() ? l.operation->name() : l.op->name;
+  if (trace_) record_launch(name, c.node->scope, start, us);
   if (!debug_) return;
   double bytes = 0;
-  for (const auto& list : {c.call.in, c.call.out})
+  for (const auto& list : {c.in, c.out})
     for (const StridedView& v : list) bytes += static_cast<double>(v.numel() * itemsize(v.dtype));
-  print_launch(name, scope, us, bytes, flops_of(plan_.launches[at], g));
-}
-
-double Executable::run_timed(const Call& c, const Launch& l) {
-  const bool verify = check_ && c.fused && !c.fused->verified;
-  std::vector<Tensor> in;
-  if (verify) in = check_->set_aside(c.call.in);
-  const double start = now_us();
-  c.run();
-  const double us = now_us() - start;
-  if (!verify) return us;
-  check_->compare(*c.fused, loop_ir::body_of(plan_.graph->node(l.node)), in, c.call.out);
-  c.fused->verified = true;
-  return us;
-}
-
-void Executable::launch_traced(bool keep) {
-  size_t at = 0;
-  try {
-    for (; at < calls_.size(); ++at) {
-      const double start = now_us(), us = run_timed(calls_[at], plan_.launches[at]);
-      if (keep && !check_) launch_us_[at] = launch_us_[at] > 0 ? std::min(launch_us_[at], us) : us;
-      tell(at, start, us);
-    }
-  } catch (...) {
-    failed(at);
-  }
+  print_launch(name, c.node->scope, us, bytes, cost_of(l, *plan_.graph).flops);
 }
 
 void Executable::failed(size_t at) {
+  at = std::min(at, calls_.size() - 1);
   const Graph& g = *plan_.graph;
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
   bool torn = false;
-  if (device_calls_) {
+  if (!limits_.synchronous) {
     try {
       throw;
     } catch (const Error& e) {
@@ -548,21 +475,22 @@ void Executable::failed(size_t at) {
     torn |= cells_[b.cell]->torn;  // by a fault of the device
     b.fresh = {};
   }
-  auto fail = [&](const Error& e, const Node& n) {
+  const Node& launched = g.node(plan_.launches[at].node);
+  auto fail = [&](const Error& e, SourceLine line) {
     std::string where;
     // A fault of a device is found by a later call, unless each is waited for.
-    const bool here = !device_calls_ || e.code() != Code::kAborted || switch_on("WEFT_SYNC");
-    if (here && n.line.line) where += str_cat("; at ", n.line);
-    if (here && *n.scope) where += str_cat("; in ", n.scope);
+    const bool here = limits_.synchronous || e.code() != Code::kAborted || switch_on("WEFT_SYNC");
+    if (here && line.line) where += str_cat("; at ", line);
+    if (here && *launched.scope) where += str_cat("; in ", launched.scope);
     if (torn) where += "; cells were already being written: load a checkpoint before the next step";
     throw Error(e.code(), e.what() + where);
   };
   try {
     throw;
   } catch (const FailedNode& e) {
-    fail(e, e.node);
+    fail(e, e.node.line);
   } catch (const Error& e) {
-    fail(e, g.node(plan_.launches[at].node));
+    fail(e, launched.line);
   }
   throw;
 }

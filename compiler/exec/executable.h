@@ -1,11 +1,12 @@
 // Executable: a plan bound to memory. A replay binds addresses, runs a flat list of prebuilt kernel calls and commits;
-// it allocates nothing, infers nothing and looks nothing up. On a GPU the calls are queued, or replayed as one graph, and
-// nothing is waited for: errors of what runs there show where a value is read.
+// it allocates nothing, infers nothing and looks nothing up. Where the target queues work, nothing waits for it: its
+// errors show where a value is read.
 #pragma once
 #include <memory>
+#include <optional>
 
-#include "compiler/exec/launch_maker.h"
 #include "compiler/exec/plan.h"
+#include "compiler/verify/launch_check.h"
 
 namespace weft::internal {
 
@@ -23,34 +24,22 @@ struct ReplayStats {
   int64_t fresh_writes = 0;          // cells whose storage had another holder, now in new storage
 };
 
-/// How a kernel's first result is checked. The one there is, fused_check, stands in verify_fused.h: replays know nothing
-/// of references.
-struct FusedCheck {
-  std::vector<Tensor> (*set_aside)(std::span<const StridedView> in);
-  void (*compare)(const FusedKernel& k, const Graph& body, std::span<const Tensor> in,
-                  std::span<const StridedView> out);
-};
-
-/// The same on a device: launches are compared one after the other with operands and results in host memory.
-struct DeviceCheck {
-  virtual ~DeviceCheck() = default;
-  /// Throws naming the launch and the first element. `in` is from before the launch.
-  virtual void compare(const Launch& l, const Node& n, std::span<const Tensor> in, std::span<const Tensor> out) = 0;
-  /// One line for reports: how many were compared, how.
-  virtual std::string to_string() const = 0;
+struct ExecutableOptions {
+  Target* target = nullptr;  // null: the one registered for the plan's device
+  bool captured = true;      // ReplayOptions::captured
+  std::unique_ptr<LaunchCheck> check = {};
+  /// One of several ranks that run the plan: its device, and its cells by index, of the plan's types.
+  struct Rank {
+    Device device;
+    std::vector<Ref<Cell>> cells;
+  };
+  std::optional<Rank> rank = {};
 };
 
 class Executable {
  public:
-  /// Computes the plan's constants. Plan and arena must outlive it. With `check` the first result of each fused kernel
-  /// is compared with the reference.
-  Executable(const Plan& plan, SharedArena& arena, const FusedCheck* check = nullptr);
-  /// The same on the device of plan and maker, which must outlive it; `replayed`: as one piece where the device can.
-  Executable(const Plan& plan, SharedArena& arena, LaunchMaker& maker, bool replayed,
-             std::unique_ptr<DeviceCheck> check = {});
-  /// The same for one of several ranks that run one plan: on its own device, with its own cells (by index, of the
-  /// plan's types).
-  Executable(const Plan& plan, SharedArena& arena, Device device, std::vector<Ref<Cell>> cells);
+  /// Computes the plan's constants. Plan and arena must outlive it.
+  Executable(const Plan& plan, SharedArena& arena, ExecutableOptions options = {});
   Executable(const Executable&) = delete;
 
   /// One step: results in fresh handles, cells committed. Arguments have the planned types and layouts. If a kernel
@@ -62,10 +51,9 @@ class Executable {
   /// Microseconds of launch `t`, the least of the replays that were timed (the three after the first, and all under
   /// WEFT_TRACE and WEFT_DEBUG); 0 before.
   double launch_us(size_t t) const { return t < launch_us_.size() ? launch_us_[t] : 0; }
-  /// Null on the CPU.
-  const DeviceCalls* device_calls() const { return device_calls_.get(); }
-  /// Null unless the first replay is compared or was.
-  const DeviceCheck* device_check() const { return device_check_.get(); }
+  const Replay& replay() const { return *replay_; }
+  /// Null if nothing is compared.
+  const LaunchCheck* check() const { return check_.get(); }
 
  private:
   struct Patch {
@@ -76,71 +64,55 @@ class Executable {
     void* address = nullptr;
     int32_t begin = 0, end = 0;  // of patches_
   };
-  struct Call {
-    void (*kernel)(const KernelCall&) = nullptr;
-    KernelCall call;
-    const FusedKernel* fused = nullptr;     // run in place of `kernel`
-    std::unique_ptr<void* []> operands {};  // of the fused kernel; of a device's call, operands then results
-
-    void run() const {
-      if (fused) {
-        fused->run({operands.get(), call.in, call.out, call.workspace});
-      } else {
-        kernel(call);
-      }
-    }
-  };
   struct BoundCell {
     int32_t cell;
     int32_t old_base = -1, new_base = -1;
     Ref<Storage> fresh;
   };
 
-  // An argument, or an output block, and the memory that stands for it once its address is known to change, or is not
-  // aligned as kernels take it for granted.
-  struct Stand {
+  // A fixed buffer for an argument or an output block whose address keeps changing, or is not aligned as kernels need it.
+  struct StagingBuffer {
     void* last = nullptr;  // address in the last run
     Ref<Storage> memory;
   };
 
+  void build();
   int32_t base_of(const PlanBuffer& b);
-  void build_calls(const std::vector<Launch>& launches, std::vector<Call>& calls);
-  void run_setup();
+  std::vector<StepCall> build_calls(const std::vector<Launch>& launches, std::vector<void*>& workspaces);
+  void run_setup(std::vector<StepCall> calls);
   void bind(int32_t base, void* address);
-  std::vector<DeviceCall> device_calls_of(const std::vector<Launch>& launches, const std::vector<Call>& calls) const;
-  bool misaligned(const Tensor& t) const;  // as the device reads
+  bool misaligned(const Tensor& t) const;
+  Tensor aligned(const Tensor& t) const;
+  void copy(void* to, const void* from, int64_t bytes) const;
   std::vector<Ref<Cell>> written_cells() const;
-  void launch_on_device();
-  void launch_compared();
   void name_memory();
   void bind_arena();
   void bind_cells();
   void bind_argument(size_t i, const Tensor& argument);
   void choose_outputs();
   void bind_output(size_t k);
-  /// Copies outputs from where they were computed to where the caller finds them.
+  /// Copies outputs from their staging buffers to the memory that the caller gets.
   void copy_outputs();
-  bool should_stand(const Stand& s, void* address, int64_t bytes) const;
-  void launch_all();
-  /// Times each launch; keeps the times if asked.
-  void launch_traced(bool keep);
-  /// To WEFT_TRACE and WEFT_DEBUG.
-  void tell(size_t at, double start, double us) const;
-  /// Microseconds; checks the result too if it is the first of a fused kernel.
-  double run_timed(const Call& c, const Launch& l);
+  bool needs_staging(const StagingBuffer& s, void* address, int64_t bytes) const;
+  void launch();
+  /// Compares each launch that the check wants.
+  void run_checked(Replay& replay, const std::vector<Launch>& launches, std::span<const StepCall> calls);
+  /// Reports launch `at` to WEFT_TRACE and WEFT_DEBUG.
+  void report(const Launch& l, const StepCall& c, double start, double us) const;
   [[noreturn]] void failed(size_t at);
   void commit();
   std::vector<Tensor> make_outputs(std::span<const Tensor> args);
-
-  void build();
 
   const Plan& plan_;
   SharedArena& arena_;
   const Device device_;
   const std::vector<Ref<Cell>> cells_;
+  Target& target_;
+  const TargetLimits limits_;
   Ref<Storage> folded_;
-  std::vector<StridedView> views_;
-  std::vector<Call> setup_, calls_;
+  std::vector<StridedView> views_;  // of all calls; a run reads the addresses here
+  std::vector<void*> setup_workspaces_, workspaces_;
+  std::vector<StepCall> calls_;
   std::vector<std::pair<int32_t, Patch>> collected_;  // (base, patch) while building
   std::vector<Patch> patches_;
   std::vector<Base> bases_;
@@ -149,20 +121,17 @@ class Executable {
   std::vector<BoundCell> bound_;
   std::vector<std::vector<Ref<Storage>>> pool_;  // per output block
   std::vector<Storage*> chosen_;                 // of this replay
-  std::vector<Stand> argument_stands_, output_stands_;
-  int64_t stand_bytes_ = 0;   // of all stands, as accounted
-  int64_t reused_bytes_ = 0;  // output blocks that existed before this replay
+  std::vector<StagingBuffer> argument_staging_, output_staging_;
+  int64_t staging_bytes_ = 0;  // of all staging buffers, as accounted
+  int64_t reused_bytes_ = 0;   // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
-  LaunchMaker* maker_ = nullptr;
-  uintptr_t least_alignment_ = 1;  // LaunchMaker's
-  std::vector<Tensor> copies_;     // of captured tensors that do not begin at a multiple of it
-  bool replayed_ = false;
-  std::unique_ptr<DeviceCalls> device_calls_;  // run in place of calls_
-  std::unique_ptr<DeviceCheck> device_check_;
-  bool compared_ = false;
+  std::vector<Tensor> copies_;  // of captured tensors that are not aligned as the target needs it
+  const bool captured_;
+  std::unique_ptr<Replay> replay_;
+  std::unique_ptr<LaunchCheck> check_;
+  bool checked_ = false;  // the first replay is done, and compared if there is a check
   bool named_ = false;
-  bool moved_ = true;                  // an address changed since the last replay
-  const FusedCheck* check_ = nullptr;  // until the first replay is done
+  bool moved_ = true;  // an address changed since the last replay
   std::vector<double> launch_us_;
   int replays_ = 0;  // at most kTimedReplays + 1
   ReplayStats last_;

@@ -2,10 +2,10 @@
 // the number of threads, results take the memory of operands and cells, and lengths share kernels.
 #include <gtest/gtest.h>
 
-#include "compiler/exec/fused_table.h"
-#include "compiler/exec/lower.h"
 #include "compiler/exec/test_programs.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/passes/lower.h"
+#include "compiler/targets/cpu/target.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
@@ -124,10 +124,12 @@ TEST(FusedStep, LengthsShareKernels) {
 
 // What verification says of a step whose kernels were damaged.
 std::string caught(void (*fault)(loop_ir::Lowered&), const TensorFn& fn, const Tensors& in) {
+  internal::forget_operations(DeviceType::kCpu);
   internal::fault_for_test = fault;
   auto step = compile([&](Tensors x) { return fused(fn, x); });
   const std::string error = testing::error_of([&] { step(in); });
   internal::fault_for_test = nullptr;
+  internal::forget_operations(DeviceType::kCpu);
   EXPECT_NE(error.find("verify: kernel "), std::string::npos) << error;
   return error;
 }

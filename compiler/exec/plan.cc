@@ -4,9 +4,9 @@
 #include <map>
 
 #include "compiler/exec/arena.h"
-#include "compiler/exec/launch_maker.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/lower_group.h"
+#include "compiler/targets/operations.h"
 #include "ops/attention/record.h"
 #include "ops/core/view.h"
 
@@ -19,8 +19,8 @@ StridedView view_of(const Place& p) { return {nullptr, p.type.dtype, p.type.shap
 
 class Planner {
  public:
-  Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, LaunchMaker* maker)
-      : g_(*graph), arguments_(arguments), maker_(maker) {
+  Planner(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations)
+      : g_(*graph), arguments_(arguments), operations_(operations) {
     plan_.graph = std::move(graph);
     plan_.cells.resize(g_.cells.size());
     cell_buffer_.assign(g_.cells.size(), -1);
@@ -33,7 +33,7 @@ class Planner {
 
   Plan run() {
     plan_.device = device_of(g_);
-    if (maker_) plan_.alignment = maker_->alignment();
+    plan_.alignment = operations_.target().limits().buffer_alignment;
     find_joined();
     for (int32_t id = 0; id < g_.size(); ++id) place_node(id);
     for (const CellWrite& w : g_.writes) plan_write(w);
@@ -59,7 +59,6 @@ class Planner {
 
   /// Results of fused nodes and of attention's derivative that only a concat reads, maybe through views, lie in its result if all its operands do.
   void find_joined() {
-    if (!maker_) return;
     std::map<Value, int32_t> uses;
     for (int32_t id = 0; id < g_.size(); ++id)
       for (Value v : g_.node(id).inputs) ++uses[v];
@@ -93,9 +92,9 @@ class Planner {
       const Node& n = g_.node(v);
       if (uses.at(v) != 1) return {};
       if (n.op == &loop_ir::fused_op)
-        return maker_->may_spread(n) && strided_result(loop_ir::body_of(n), p) ? v : Value();
+        return operations_.target().may_spread(n) && strided_result(loop_ir::body_of(n), p) ? v : Value();
       // The gradients of q, k and v go wherever their rows are whole.
-      if (n.op == &attention_backward_op && v.index < 3 && maker_->may_spread(n))
+      if (n.op == &attention_backward_op && v.index < 3 && operations_.target().may_spread(n))
         return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
       if (n.op != &permute_op && n.op != &reshape_op) return {};
       const TensorType& in = g_.type(n.inputs[0]);
@@ -163,7 +162,6 @@ class Planner {
     } else if (auto joined = joined_.find(id); joined != joined_.end()) {
       own.push_back({joined->second, 0, n.outputs[0], contiguous_strides(n.outputs[0].shape)});
     } else if (!show(n, own)) {
-      WEFT_BUG_IF(!n.op->kernel && !maker_, "plan: ", n.op->name, " has neither kernel nor view");
       launch(id, n, own);
     }
   }
@@ -221,14 +219,24 @@ class Planner {
     main_.push_back(std::move(l));
   }
 
-  /// Gives the launch what runs it; returns the bytes of its workspace.
+  /// Gives the launch its operation; returns the bytes of its workspace.
   int64_t prepare(Launch& l) {
-    if (!maker_ && !l.op->workspace) return 0;
+    const Node& n = g_.node(l.node);
     SmallVec<StridedView, 4> in, out;
-    for (const Place& p : l.in) in.push_back(view_of(p));
-    for (const Place& p : l.out) out.push_back(view_of(p));
-    if (maker_) return maker_->prepare(l, g_, in, out);
-    return l.op->workspace(g_.node(l.node).attrs, in, out);
+    uint64_t offsets = 0;
+    auto add = [&](const Place& p, auto& views) {
+      views.push_back(view_of(p));
+      offsets |= static_cast<uint64_t>(p.offset);
+    };
+    for (const Place& p : l.in) add(p, in);
+    for (const Place& p : l.out) add(p, out);
+    WEFT_BUG_IF(!l.op->kernel && l.op != &loop_ir::fused_op, "plan: ", l.op->name, " has neither kernel nor view");
+    try {
+      l.operation = operations_.get(*l.op, l.copy ? Attrs() : n.attrs, in, out, offsets);
+    } catch (const Error& e) {
+      throw Error(e.code(), n.line.line ? str_cat(e.what(), "; at ", n.line) : std::string(e.what()));
+    }
+    return l.operation->workspace_bytes();
   }
 
   // ---- where results go ----
@@ -307,7 +315,7 @@ class Planner {
 
   void copy(const CopyTask& t) {
     Launch l;
-    l.op = &copy_op;
+    l.op = &loop_ir::copy_op;
     l.node = t.node;
     l.copy = true;
     l.in.push_back(t.from);
@@ -359,23 +367,11 @@ class Planner {
   bool may_overwrite(const Launch& l, int32_t b, size_t o) {
     if (l.copy) return false;
     const Place& out = l.out[o];
-    if (l.fused || l.operation) {
-      for (size_t i = 0; i < l.in.size(); ++i) {
-        const Place& p = l.in[i];
-        if (p.buffer != b) continue;
-        if (!whole(p) || p.type.dtype != out.type.dtype) return false;
-        if (!maker_->may_overwrite(l, static_cast<int32_t>(i), static_cast<int32_t>(o))) return false;
-      }
-      return true;
-    }
-    if (l.out.size() != 1) return false;
-    const bool pointwise = l.op->is(kPointwise) && l.op->scalar >= 0;
-    if (!pointwise && !l.op->is(kInPlace)) return false;
     for (size_t i = 0; i < l.in.size(); ++i) {
       const Place& p = l.in[i];
       if (p.buffer != b) continue;
-      if (!pointwise && i > 0) return false;
-      if (!whole(p) || p.type.dtype != out.type.dtype || !(p.type.shape == out.type.shape)) return false;
+      if (!whole(p) || p.type.dtype != out.type.dtype) return false;
+      if (!l.operation->may_overwrite(static_cast<int>(i), static_cast<int>(o))) return false;
     }
     return true;
   }
@@ -478,7 +474,7 @@ class Planner {
 
   const Graph& g_;
   std::span<const ArgumentLayout> arguments_;
-  LaunchMaker* maker_;
+  Operations& operations_;
   Plan plan_;
   std::vector<SmallVec<Place, 1>> places_;  // of each node's results
   std::vector<Launch> main_;
@@ -494,29 +490,24 @@ class Planner {
 }  // namespace
 
 Device device_of(const Graph& g) {
-  const Node* gpu = nullptr;
+  const Node* accelerated = nullptr;
   const Node* other = nullptr;
   for (int32_t id = 0; id < g.size(); ++id)
     for (const TensorType& t : g.node(id).outputs) {
-      const Node*& first = t.device.type == DeviceType::kCuda ? gpu : other;
+      const Node*& first = t.device.is_accelerator() ? accelerated : other;
       if (!first) first = &g.node(id);
-      if (gpu && t.device.type == DeviceType::kCuda && !(t.device == gpu->outputs[0].device)) other = &g.node(id);
+      if (accelerated && t.device.is_accelerator() && !(t.device == accelerated->outputs[0].device))
+        other = &g.node(id);
     }
-  if (!gpu) return other ? other->outputs[0].device : Device();
+  if (!accelerated) return other ? other->outputs[0].device : Device();
   auto named = [](const Node& n) { return n.line.line ? str_cat(n.op->name, " at ", n.line) : str_cat(n.op->name); };
-  WEFT_CHECK(!other, "compile: ", named(*gpu), " is on ", gpu->outputs[0].device, " and ", named(*other), " on ",
-             other->outputs[0].device, "; need a step on one device: move with to(device)");
-  return gpu->outputs[0].device;
+  WEFT_CHECK(!other, "compile: ", named(*accelerated), " is on ", accelerated->outputs[0].device, " and ",
+             named(*other), " on ", other->outputs[0].device, "; need a step on one device: move with to(device)");
+  return accelerated->outputs[0].device;
 }
 
-Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, LaunchMaker* maker) {
-  return Planner(std::move(graph), arguments, maker).run();
-}
-
-Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
-  Plan plan = draft_plan(std::move(graph), arguments);
-  lay_out(plan);
-  return plan;
+Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations) {
+  return Planner(std::move(graph), arguments, operations).run();
 }
 
 }  // namespace weft::internal

@@ -9,17 +9,11 @@
 #include <memory>
 #include <string>
 
-#include "compiler/exec/fused_kernel.h"
-#include "framework/ir/graph.h"
-#include "framework/ir/op_def.h"
-
-namespace weft::cuda {
-class Operation;
-}
+#include "framework/dispatch/target.h"
 
 namespace weft::internal {
 
-class LaunchMaker;
+class Operations;
 
 enum class Home : uint8_t {
   kArena,     // bytes [offset, offset + bytes) of the arena
@@ -55,9 +49,8 @@ struct Launch {
   bool copy = false;  // op is copy_op: moves a value to its cell or output block
   SmallVec<Place, 3> in;
   SmallVec<Place, 1> out;
-  int32_t workspace = -1;                      // buffer
-  std::shared_ptr<FusedKernel> fused;          // of a fused node, on the CPU
-  std::shared_ptr<cuda::Operation> operation;  // on a GPU
+  int32_t workspace = -1;                // buffer
+  std::shared_ptr<Operation> operation;  // runs it
 };
 
 /// One result of the function.
@@ -104,22 +97,17 @@ struct ArgumentLayout {
 constexpr int64_t accounted(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 constexpr int64_t aligned(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
-/// The device that a graph runs on. Throws if part of it is on a GPU and part elsewhere, naming an op of each.
+/// The device that a graph runs on. Throws if part of it is on an accelerator and part elsewhere, naming an op of each.
 Device device_of(const Graph& g);
-/// Plans a graph whose nodes all have a kernel, or a view that is always possible; the arena is not laid out yet: its
-/// size is the least it can be. Launches are prepared by `maker`, which then has to load them; without one, fused nodes
-/// are a bug.
-Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, LaunchMaker* maker = nullptr);
+/// Plans a graph whose nodes all have a kernel, or a view that is always possible. Launches are prepared, but their
+/// kernels are not compiled. The arena is not laid out yet: its size is the least it can be. Throws CannotLower for a
+/// fused node that cannot be one operation for the planned layouts.
+Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
 /// Gives arena buffers their offsets.
 void lay_out(Plan& plan);
 /// The least arena that any placement could have.
 int64_t bytes_live(const Plan& plan);
-/// The distinct kernels of a plan's launches, those of products' operands before the products.
-std::vector<const FusedKernel*> kernels_of(const Plan& plan);
-/// draft_plan and lay_out.
-Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments);
-
-/// out = in, elementwise: how values reach output blocks and cells.
-extern const OpDef copy_op;
+/// The distinct operations of a plan's launches, in order of first use.
+std::vector<std::shared_ptr<Operation>> operations_of(const Plan& plan);
 
 }  // namespace weft::internal

@@ -1,9 +1,8 @@
-// What replays need of plans: offsets in the arena, and the op that moves values.
-#include <algorithm>
+// What replays need of plans: offsets in the arena, and the list of operations.
+#include <unordered_set>
 
 #include "compiler/exec/arena.h"
 #include "compiler/exec/plan.h"
-#include "ops/kernels/kernels.h"
 
 namespace weft::internal {
 namespace {
@@ -20,20 +19,7 @@ std::vector<Interval> arena_intervals(const Plan& plan, std::vector<int32_t>& wh
   return intervals;
 }
 
-DimMap copy_dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-  return DimMap::pointwise(in, out);
-}
-Types copy_infer(const InferCall& c) { return {c.in[0]}; }
-void copy_kernel(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
-
 }  // namespace
-
-const OpDef copy_op = {.name = "copy",
-                       .doc = "The operand's elements in other memory.",
-                       .flops_per_point = 0,
-                       .infer = copy_infer,
-                       .dims = copy_dims,
-                       .kernel = copy_kernel};
 
 void lay_out(Plan& plan) {
   std::vector<int32_t> which;
@@ -42,15 +28,12 @@ void lay_out(Plan& plan) {
   for (size_t i = 0; i < which.size(); ++i) plan.buffers[which[i]].offset = intervals[i].offset;
 }
 
-std::vector<const FusedKernel*> kernels_of(const Plan& plan) {
-  std::vector<const FusedKernel*> all;
+std::vector<std::shared_ptr<Operation>> operations_of(const Plan& plan) {
+  std::vector<std::shared_ptr<Operation>> all;
+  std::unordered_set<const Operation*> seen;
   for (const auto* list : {&plan.setup, &plan.launches})
-    for (const Launch& l : *list) {
-      if (!l.fused || std::find(all.begin(), all.end(), l.fused.get()) != all.end()) continue;
-      for (const auto& part : l.fused->parts().kernel)
-        if (part) all.push_back(part.get());
-      all.push_back(l.fused.get());
-    }
+    for (const Launch& l : *list)
+      if (seen.insert(l.operation.get()).second) all.push_back(l.operation);
   return all;
 }
 

@@ -39,6 +39,13 @@ TEST(Arena, NoTwoLiveIntervalsOverlapAndLittleIsWasted) {
   EXPECT_EQ(place_intervals({}), 0);
 }
 
+Plan make_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments) {
+  Operations operations(target_of(DeviceType::kCpu, "test"), {}, {});
+  Plan plan = draft_plan(std::move(graph), arguments, operations);
+  lay_out(plan);
+  return plan;
+}
+
 Plan plan_of(const TensorFn& fn, std::vector<TensorType> types) {
   Ref<Graph> g = capture_graph(fn, types);
   std::vector<ArgumentLayout> layouts;

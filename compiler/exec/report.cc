@@ -3,10 +3,8 @@
 #include <cstdio>
 #include <map>
 
-#include "compiler/exec/dump_kernels.h"
 #include "compiler/exec/entry.h"
 #include "compiler/exec/rates.h"
-#include "compiler/exec/verify_fused.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
 #include "framework/base/switches.h"
@@ -89,8 +87,9 @@ class Report {
     line("  capture ", fixed(e_.capture_ms, 2), " ms, passes ", fixed(e_.passes_ms, 2), " ms, plan ",
          fixed(e_.plan_ms, 2), " ms; numerics ", options_.numerics, options_.verify ? ", verified" : "");
     if (!e_.executable) return;
-    if (const DeviceCalls* calls = e_.executable->device_calls()) line("  ", calls->to_string());
-    if (const DeviceCheck* check = e_.executable->device_check()) line("  verify: ", check->to_string());
+    if (const std::string runs = e_.executable->replay().to_string(); !runs.empty()) line("  ", runs);
+    const LaunchCheck* check = e_.executable->check();
+    if (const std::string compared = check ? check->to_string() : ""; !compared.empty()) line("  verify: ", compared);
   }
 
   // What a later call will not see changed.
@@ -178,9 +177,12 @@ class Report {
            big[i]->last, ": ", describe(plan_.launches[big[i]->first]));
   }
 
+  static const char* name_of(const Launch& l) { return l.operation->name() ? l.operation->name() : l.op->name; }
+  static bool is_fused(const Launch& l) { return l.op == &loop_ir::fused_op; }
+
   std::string describe(const Launch& l) const {
     const Node& n = g_.node(l.node);
-    std::string s = l.fused ? l.fused->name() : l.op->name;
+    std::string s = name_of(l);
     if (n.line.line) s += str_cat(" at ", n.line);
     if (*n.scope) s += str_cat(" in ", n.scope);
     return s;
@@ -217,9 +219,9 @@ class Report {
     const Launch& l = plan_.launches[t];
     Launched r;
     DType product = kFloat32;
-    if (l.fused) {
-      r.bytes = l.fused->lowered().bytes;
-      r.flops = l.fused->lowered().flops;
+    if (const Cost* c = l.operation->cost()) {
+      r.bytes = c->bytes;
+      r.flops = c->flops;
       const Graph& body = loop_ir::body_of(g_.node(l.node));
       for (int32_t id = 0; id < body.size(); ++id)
         if (body.node(id).op->is(kContraction)) product = body.type(body.node(id).inputs[0]).dtype;
@@ -238,12 +240,6 @@ class Report {
     return r;
   }
 
-  static bool interpreted(const FusedKernel& k) {
-    bool any = !k.fn();
-    for (const auto& part : k.parts().kernel) any |= part && !part->fn();
-    return any;
-  }
-
   static std::string time_text(double predicted_us, double measured_us) {
     std::string s = str_cat("predicted ", fixed(predicted_us, 1), " us");
     if (measured_us > 0)
@@ -256,7 +252,7 @@ class Report {
   void kernels() {
     const Machine machine = rates_of(plan_.device);
     struct Row {
-      const FusedKernel* kernel;
+      const Operation* operation;
       const Graph* body;
       int launches = 0;
       Launched sum;
@@ -272,10 +268,10 @@ class Report {
         to.predicted_us += one.predicted_us;
         to.measured_us += one.measured_us;
       };
-      add(l.fused ? fused : others);
-      if (!l.fused) continue;
-      auto at = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.kernel == l.fused.get(); });
-      if (at == rows.end()) at = rows.insert(at, {l.fused.get(), &loop_ir::body_of(g_.node(l.node)), 0, {}});
+      add(is_fused(l) ? fused : others);
+      if (!is_fused(l)) continue;
+      auto at = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.operation == l.operation.get(); });
+      if (at == rows.end()) at = rows.insert(at, {l.operation.get(), &loop_ir::body_of(g_.node(l.node)), 0, {}});
       ++at->launches;
       add(at->sum);
     }
@@ -292,17 +288,18 @@ class Report {
     });
     const std::string dump = switch_value("WEFT_DUMP");
     for (const Row& r : rows) {
-      const loop_ir::Lowered& low = r.kernel->lowered();
-      line("  ", r.kernel->name(), " x ", r.launches, ": ", bytes_text(static_cast<int64_t>(low.bytes)), ", ",
-           fixed(low.flops / 1e6, 3), " MFLOP, ",
-           time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches),
-           interpreted(*r.kernel) ? ", interpreted" : "", ": ", ops_text(*r.body, 6));
-      if (!dump.empty()) line("    source: ", dump, "/", dump_name(*r.kernel), ".cc");
-      if (!low.rounds_less.empty()) {
+      const std::string remark = r.operation->remark();
+      line("  ", r.operation->name() ? r.operation->name() : "fused", " x ", r.launches, ": ",
+           bytes_text(static_cast<int64_t>(r.sum.bytes / r.launches)), ", ", fixed(r.sum.flops / r.launches / 1e6, 3),
+           " MFLOP, ", time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches),
+           remark.empty() ? "" : ", ", remark, ": ", loop_ir::ops_text(*r.body, 6));
+      if (!dump.empty())
+        if (const std::string file = e_.operations->target().dump(*r.operation, dump); !file.empty())
+          line("    source: ", dump, "/", file);
+      if (const auto less = r.operation->rounds_less(); !less.empty()) {
         std::string ops;
-        for (size_t i = 0; i < std::min<size_t>(low.rounds_less.size(), 4); ++i)
-          ops += str_cat(i ? ", " : "", low.rounds_less[i]);
-        if (low.rounds_less.size() > 4) ops += str_cat(" and ", low.rounds_less.size() - 4, " more");
+        for (size_t k = 0; k < std::min<size_t>(less.size(), 4); ++k) ops += str_cat(k ? ", " : "", less[k]);
+        if (less.size() > 4) ops += str_cat(" and ", less.size() - 4, " more");
         line("    rounds less often than eager: ", ops);
       }
     }

@@ -1,13 +1,12 @@
 // Reproductions build alone and run: of kernels that are right they print "equal", in every mode that drivers have.
-#include "compiler/exec/reproduction.h"
-
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
 #include <cstdlib>
 
-#include "compiler/exec/reference.h"
 #include "compiler/exec/test_programs.h"
+#include "compiler/targets/cpu/target.h"
+#include "compiler/verify/reference.h"
 #include "framework/base/cpu.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"
@@ -32,14 +31,13 @@ int status_of(const TensorFn& fn, const Tensors& in, bool damage = false) {
     views.back().data = nullptr;
   }
   for (Value v : body->outputs) layouts_out.push_back({body->type(v), contiguous_strides(body->type(v).shape)});
-  std::vector<internal::BoundedValue> want;
-  for (Tensor& t : internal::evaluate(*body, in).outputs) want.push_back({std::move(t), {}, {}, {}});
+  const Tensors want = internal::evaluate(*body, in).outputs;
   loop_ir::Lowered low = loop_ir::lower_group(*body, layouts_in, layouts_out);
   if (damage)
     for (loop_ir::Instr& i : low.kernel.instrs)
       if (i.op == loop_ir::Op::kPw && i.pw == kernels::Pw::mul) i.pw = kernels::Pw::add;
   const internal::FusedKernel k(body, std::move(low), views);
-  const std::string said = internal::write_reproduction(k, *body, in, want);
+  const std::string said = internal::cpu_target().write_reproduction(k, *body, in, want);
   const std::string path = said.substr(said.find(": ") + 2), out = path + ".out";
   constexpr const char* kMarch[] = {"x86-64-v2", "x86-64-v3", "x86-64-v4"};
   EXPECT_EQ(std::system(str_cat("g++ -std=c++20 -O1 -ffp-contract=off -fwrapv -w -mprefer-vector-width=512 -march=",

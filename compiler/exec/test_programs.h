@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "compiler/exec/compile.h"
-#include "compiler/exec/lower.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/passes/lower.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/capture.h"

@@ -74,10 +74,6 @@ void flush_trace() {
 
 namespace internal {
 
-double now_us() {
-  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void record_launch(const char* name, const char* scope, double start_us, double us) {
   Recorder& r = recorder();
   const uint64_t thread = std::hash<std::thread::id>()(std::this_thread::get_id()) % 1000000;

@@ -10,8 +10,6 @@ void flush_trace();
 
 namespace internal {
 
-/// Microseconds of a steady clock.
-double now_us();
 /// One launch of op `name` for the trace; `scope` is where in the model it belongs.
 void record_launch(const char* name, const char* scope, double start_us, double us);
 /// "name  12.3 us  4.5 GB/s  6.7 GFLOP/s  scope" to stderr.

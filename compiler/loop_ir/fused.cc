@@ -2,6 +2,8 @@
 
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"
+#include "ops/core/creation.h"
+#include "ops/kernels/kernels.h"
 
 namespace weft::loop_ir {
 namespace {
@@ -26,6 +28,12 @@ Cost cost_fused(const Attrs& attrs, std::span<const TensorType> in, std::span<co
   return cost;
 }
 
+DimMap copy_dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  return DimMap::pointwise(in, out);
+}
+Types copy_infer(const InferCall& c) { return {c.in[0]}; }
+void copy_kernel(const KernelCall& c) { kernels::cast_copy(c.in[0], c.out[0]); }
+
 std::vector<Tensor> decompose_fused(const Attrs& attrs, std::span<const Tensor> in) {
   return interpret(*attrs.get<Ref<Graph>>("body"), in);
 }
@@ -43,6 +51,32 @@ double body_flops(const Graph& body) {
   }
   return flops;
 }
+
+std::string ops_text(const Graph& body, size_t lines) {
+  std::vector<std::pair<std::string, std::string>> by_line;  // line, ops
+  for (int32_t id = 0; id < body.size(); ++id) {
+    const Node& n = body.node(id);
+    if (n.op->is(kStructural) || n.op == &input_op || n.op == &constant_op || n.op->is(kView)) continue;
+    const std::string line = n.line.to_string();
+    auto at = by_line.begin();
+    while (at != by_line.end() && at->first != line) ++at;
+    if (at == by_line.end()) at = by_line.insert(at, {line, ""});
+    if ((", " + at->second + ",").find(str_cat(", ", n.op->name, ",")) != std::string::npos) continue;
+    at->second += str_cat(at->second.empty() ? "" : ", ", n.op->name);
+  }
+  std::string s;
+  for (size_t i = 0; i < by_line.size() && i < lines; ++i)
+    s += str_cat(s.empty() ? "" : "; ", by_line[i].second, by_line[i].first.empty() ? "" : " at ", by_line[i].first);
+  if (by_line.size() > lines) s += str_cat("; and ", by_line.size() - lines, " more lines");
+  return s.empty() ? "moves elements" : s;
+}
+
+const OpDef copy_op = {.name = "copy",
+                       .doc = "The operand's elements in other memory.",
+                       .flops_per_point = 0,
+                       .infer = copy_infer,
+                       .dims = copy_dims,
+                       .kernel = copy_kernel};
 
 const OpDef fused_op = {
     .name = "fused",

@@ -9,8 +9,14 @@ namespace weft::loop_ir {
 /// nor captured tensors. decompose runs the body; there is no kernel: the plan gives each node one.
 extern const OpDef fused_op;
 
+/// out = in, elementwise: how values reach output blocks and cells. Only plans contain it.
+extern const OpDef copy_op;
+
 /// Floating-point operations of one run of a body.
 double body_flops(const Graph& body);
+
+/// "add, mul at model.cc:12; tanh at model.cc:14": the ops of a body by the user's line, at most `lines` of them.
+std::string ops_text(const Graph& body, size_t lines = 100);
 
 inline const Graph& body_of(const Node& n) { return *n.attrs.get<Ref<Graph>>("body"); }
 

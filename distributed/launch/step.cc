@@ -4,8 +4,6 @@
 #include <map>
 #include <mutex>
 
-#include "compiler/exec/dump_kernels.h"
-#include "compiler/exec/verify_fused.h"
 #include "framework/dispatch/parameter.h"
 
 namespace weft::dist {
@@ -73,9 +71,7 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::Compi
     WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
                   "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ",
                   options.memory_budget);
-    internal::dump_kernels(p.plan);
-    if (p.plan.device.type == DeviceType::kCpu)
-      p.load = p.maker->load({.cache = options.kernel_cache, .faults_are_errors = internal::verifies_kernels()});
+    if (p.plan.device.type == DeviceType::kCpu) internal::load_kernels(p, options);
   }
 }
 
@@ -105,8 +101,10 @@ void MeshStep::start() {
     const auto i = static_cast<size_t>(r);
     std::vector<Ref<Cell>> own;
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
+    internal::ExecutableOptions how;
+    how.rank.emplace(internal::ExecutableOptions::Rank{Device::cpu(r), std::move(own)});
     ranks->executables[i] = std::make_unique<internal::Executable>(
-        planned_[static_cast<size_t>(plan_.class_of[i])].plan, ranks->arenas[i], Device::cpu(r), std::move(own));
+        planned_[static_cast<size_t>(plan_.class_of[i])].plan, ranks->arenas[i], std::move(how));
   });
   ranks_ = std::move(ranks);
 }

@@ -5,10 +5,10 @@
 #include <random>
 
 #include "framework/base/error.h"
-#include "framework/cuda/backend.h"
 #include "framework/cuda/copy_plan.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/memory_target.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
 #include "framework/dispatch/parameter.h"
 
@@ -45,7 +45,7 @@ TEST(CopyPlan, Spans) {
 class CopyTest : public testing::FakeGpuTest {
  protected:
   CopyTest() : FakeGpuTest({}, 2) {}
-  void SetUp() override { install_backend(nullptr); }
+  void SetUp() override { register_target(DeviceType::kCuda, &memory_target()); }
   Gpu& gpu() { return Gpu::get(0); }
 
   static Tensor numbers(const Shape& shape) {

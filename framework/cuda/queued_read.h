@@ -5,14 +5,13 @@
 #include <span>
 #include <vector>
 
-#include "framework/cuda/backend.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/memory_target.h"
 #include "framework/cuda/stream.h"
-#include "framework/dispatch/host_read.h"
 
 namespace weft::cuda {
 
-class QueuedRead final : public weft::internal::QueuedRead {
+class QueuedRead final : public weft::QueuedRead {
  public:
   /// Queues the copies; `look`, if given, was queued already and is judged once they have arrived.
   QueuedRead(Gpu& gpu, std::span<const StridedView> from, std::span<const StridedView> to,

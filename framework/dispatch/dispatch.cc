@@ -1,17 +1,14 @@
 #include "framework/dispatch/dispatch.h"
 
-#include <atomic>
-
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/tape.h"
+#include "framework/dispatch/target.h"
 
 namespace weft {
 
 using internal::thread_state;
 
 namespace {
-
-std::atomic<Backend*> backends[3];
 
 void check_operands(const OpDef& op, TensorPtrs in) {
   WEFT_BUG_IF(op.num_inputs >= 0 && static_cast<int>(in.size()) != op.num_inputs, op.name, ": ", in.size(),
@@ -49,12 +46,6 @@ Types infer(const OpDef& op, TensorPtrs in, const Attrs& attrs) {
 
 }  // namespace
 
-Backend* backend(DeviceType type) { return backends[static_cast<int>(type)].load(std::memory_order_acquire); }
-void set_backend(DeviceType type, Backend* b) {
-  backends[static_cast<int>(type)].store(b, std::memory_order_release);
-  set_device_memory(type, b);
-}
-
 Tensor dispatch(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line) {
   Types types = infer(op, in, attrs);
   WEFT_BUG_IF(types.size() != 1, op.name, ": one result expected, got ", types.size());
@@ -73,8 +64,7 @@ std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& 
 Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type, SourceLine line) {
   for (size_t i = 0; i < in.size(); ++i) {
     const Device d = in[i]->get().type.device;
-    if (!(d == type.device) && (d.type == DeviceType::kCuda || type.device.type == DeviceType::kCuda))
-      check_operands(op, in);
+    if (!(d == type.device) && (d.is_accelerator() || type.device.is_accelerator())) check_operands(op, in);
   }
   Tensor out;
   call(op, in, {}, line, {&type, 1}, {&out, 1});
@@ -126,9 +116,7 @@ void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<con
     results.push_back({r.storage->data(), r.type.dtype, r.type.shape, r.strides});
   }
   if (device.type != DeviceType::kCpu) {
-    Backend* b = backend(device.type);
-    WEFT_CHECK_AS(kUnavailable, b, op.name, ": no backend for device ", device);
-    b->run_op({op, attrs, views, results}, device, line_of(line));
+    target_of(device.type, op.name).run_now({op, attrs, views, results}, device, line_of(line));
     return;
   }
   Ref<Storage> scratch;

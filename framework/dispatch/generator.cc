@@ -41,7 +41,7 @@ Generators& generators() {
   return *g;
 }
 
-Device home_of(Device d) { return d.type == DeviceType::kCuda ? d : Device::cpu(); }
+Device home_of(Device d) { return d.is_accelerator() ? d : Device::cpu(); }
 
 OfDevice& of_device(Device wanted) {
   const Device device = home_of(wanted);

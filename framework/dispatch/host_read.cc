@@ -1,20 +1,15 @@
 #include "framework/dispatch/host_read.h"
 
-#include <atomic>
 #include <source_location>
 
 #include "framework/dispatch/state.h"
+#include "framework/dispatch/target.h"
 
 namespace weft {
-namespace {
 
-std::atomic<internal::QueueRead> queues[8];
-
-}  // namespace
-
-void internal::set_queue_read(DeviceType type, QueueRead queue) {
-  queues[static_cast<int>(type)].store(queue, std::memory_order_release);
-}
+HostRead::HostRead() = default;
+HostRead::HostRead(HostRead&&) noexcept = default;
+HostRead& HostRead::operator=(HostRead&&) noexcept = default;
 
 HostRead::HostRead(const std::vector<Tensor>& values) {
   NoGrad guard;
@@ -33,10 +28,6 @@ HostRead::HostRead(const std::vector<Tensor>& values) {
       values_.push_back(t.detach());
       continue;
     }
-    if (!queues[static_cast<int>(device.type)].load(std::memory_order_acquire)) {
-      values_.push_back(internal::on_host(t));
-      continue;
-    }
     values_.push_back(Tensor::empty({t.dtype(), Device::cpu(), t.shape()}));
     auto of = devices.begin();
     while (of != devices.end() && !(of->device == device)) ++of;
@@ -45,9 +36,14 @@ HostRead::HostRead(const std::vector<Tensor>& values) {
     of->from.push_back(of->alive.back().view_for_kernel());
     of->to.push_back(values_.back().view_for_kernel());
   }
-  for (const OfDevice& of : devices)
-    queued_.push_back(
-        queues[static_cast<int>(of.device.type)].load(std::memory_order_acquire)(of.device, of.from, of.to));
+  for (const OfDevice& of : devices) {
+    Target& target = target_of(of.device.type, "HostRead");
+    if (std::unique_ptr<QueuedRead> queued = target.queue_read(of.device, of.from, of.to)) {
+      queued_.push_back(std::move(queued));
+      continue;
+    }
+    for (size_t i = 0; i < of.to.size(); ++i) target.copy(of.from[i], of.device, of.to[i], Device::cpu());
+  }
 }
 
 HostRead::~HostRead() = default;
@@ -60,7 +56,7 @@ bool HostRead::ready() const {
 
 const std::vector<Tensor>& HostRead::wait() {
   while (!queued_.empty()) {
-    const std::unique_ptr<internal::QueuedRead> q = std::move(queued_.back());
+    const std::unique_ptr<QueuedRead> q = std::move(queued_.back());
     queued_.pop_back();
     q->wait();
   }

@@ -55,7 +55,7 @@ void materialise(Cell& c) {
     t = Tensor::empty(c.type);
   } else {
     t = interpret(*c.init, {})[0].contiguous();
-    if (c.type.device.type == DeviceType::kCuda) t = t.to(c.type.device);
+    if (c.type.device.is_accelerator()) t = t.to(c.type.device);
     // The cell owns its memory alone: an initialiser may return a constant that lives elsewhere too.
     if (t.get().storage->use_count() > 1 || t.get().storage->bytes() != c.type.nbytes()) {
       Tensor own = Tensor::empty(t.type());
@@ -103,7 +103,7 @@ Tensor CellHandle::value() const {
 // On a GPU a small value (a learning rate, a step count) is copied to where the cell lies, so that captured launches that
 // know the address stay as they are; unless somebody else holds the memory.
 static bool stays_in_place(const Cell& c) {
-  if (c.type.device.type != DeviceType::kCuda || !c.value.defined() || c.torn || c.type.nbytes() > 4096) return false;
+  if (!c.type.device.is_accelerator() || !c.value.defined() || c.torn || c.type.nbytes() > 4096) return false;
   const TensorImpl& i = c.value.get();
   return i.refs.load(std::memory_order_acquire) == 1 && i.storage->use_count() == 1 && i.storage->owned();
 }

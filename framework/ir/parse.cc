@@ -69,10 +69,13 @@ class Parser : internal::TextReader {
     std::string_view w = word();
     Device d;
     if (w == "meta") return Device::meta();
-    if (w == "cuda")
+    if (w == "cuda") {
       d.type = DeviceType::kCuda;
-    else if (w != "cpu")
-      fail(internal::quoted(w), "a device: cpu, cuda or meta");
+    } else if (w == "other") {
+      d.type = DeviceType::kOther;
+    } else if (w != "cpu") {
+      fail(internal::quoted(w), "a device: cpu, cuda, meta or other");
+    }
     if (peek() == ':') {
       ++pos_;
       d.index = static_cast<int16_t>(index(std::numeric_limits<int16_t>::max(), "devices"));

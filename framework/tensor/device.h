@@ -1,11 +1,13 @@
-// Where a tensor lives. CPU devices are indexed by rank; meta tensors have a type and no memory.
+// The device that a tensor is stored on. CPU devices are indexed by rank; meta tensors have a type and no memory.
 #pragma once
 #include <cstdint>
 #include <string>
 
 namespace weft {
 
-enum class DeviceType : uint8_t { kCpu, kCuda, kMeta };
+/// kOther is the device of a target that is not part of Weft (framework/dispatch/target.h).
+enum class DeviceType : uint8_t { kCpu, kCuda, kMeta, kOther };
+inline constexpr int kDeviceTypes = 4;
 
 struct Device {
   DeviceType type = DeviceType::kCpu;
@@ -14,8 +16,11 @@ struct Device {
   static Device cuda(int index = 0) { return {DeviceType::kCuda, static_cast<int16_t>(index)}; }
   /// Tensors on meta carry shape and dtype only: a model can be planned without its memory.
   static Device meta() { return {DeviceType::kMeta, 0}; }
+  static Device other(int index = 0) { return {DeviceType::kOther, static_cast<int16_t>(index)}; }
+  /// True if values are in the memory of a target other than the CPU's.
+  bool is_accelerator() const { return type == DeviceType::kCuda || type == DeviceType::kOther; }
   friend bool operator==(Device, Device) = default;
-  /// "cpu", "cpu:1", "cuda:0", "meta".
+  /// "cpu", "cpu:1", "cuda:0", "meta", "other:0".
   std::string to_string() const;
 };
 

@@ -22,6 +22,8 @@ std::string Device::to_string() const {
       return str_cat("cuda:", index);
     case DeviceType::kMeta:
       return "meta";
+    case DeviceType::kOther:
+      return str_cat("other:", index);
   }
   return "?";
 }
@@ -158,7 +160,7 @@ class CpuAllocator final : public Allocator {
 }  // namespace
 
 namespace {
-std::atomic<DeviceMemory*> memories[3];
+std::atomic<DeviceMemory*> memories[kDeviceTypes];
 }  // namespace
 
 DeviceMemory* device_memory(DeviceType type) {

@@ -33,7 +33,8 @@ std::vector<CudaCase> kernels_of_step(nn::LanguageModel& model, const Tensor& to
   step(tokens, targets);
   std::vector<CudaCase> cases;
   std::set<std::string> seen;
-  for (const internal::FusedKernel* k : internal::kernels_of(internal::current_entry(*step.core(), "test").plan)) {
+  for (const internal::FusedKernel* k :
+       internal::fused_kernels(operations_of(internal::current_entry(*step.core(), "test").plan))) {
     CudaCase c;
     c.low = k->lowered();
     c.name = str_cat(c.low.kernel.name, " ", cases.size());
@@ -75,7 +76,8 @@ TEST(CudaKernels, OfMeasuredStepsFillTheGpu) {
   cuda::DeviceLimits device;
   device.max_shared_bytes = 227 * 1024;
   int kernels = 0;
-  for (const internal::FusedKernel* k : internal::kernels_of(internal::current_entry(*step.core(), "test").plan)) {
+  for (const internal::FusedKernel* k :
+       internal::fused_kernels(operations_of(internal::current_entry(*step.core(), "test").plan))) {
     std::vector<loop_ir::Layout> out;
     for (Value v : k->body().outputs) out.push_back({k->body().type(v), contiguous_strides(k->body().type(v).shape)});
     const cuda::CudaPlan p = cuda::plan(k->lowered(), out, device);

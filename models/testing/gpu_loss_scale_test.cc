@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "compiler/exec/host_kernels_gpu.h"
+#include "compiler/targets/cuda/testing/host_kernels_gpu.h"
 #include "distributed/launch/compile.h"
 #include "framework/base/switches.h"
 #include "framework/testing/compare.h"

@@ -2,7 +2,7 @@
 // CPU's bits, memory is as planned, and replays of the CUDA graph do as the queue does.
 #include <gtest/gtest.h>
 
-#include "compiler/exec/host_kernels_gpu.h"
+#include "compiler/targets/cuda/testing/host_kernels_gpu.h"
 #include "framework/base/switches.h"
 #include "framework/testing/compare.h"
 #include "models/gpt/config.h"

@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/exec/host_kernels_gpu.h"
+#include "compiler/targets/cuda/testing/host_kernels_gpu.h"
 #include "framework/base/switches.h"
 #include "framework/io/file.h"
 #include "framework/testing/compare.h"

@@ -1,8 +1,8 @@
 // Checkpoints of cells on a GPU: written from it, read back to it, and read by a model on the CPU.
 #include <gtest/gtest.h>
 
-#include "framework/cuda/backend.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/memory_target.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
 #include "models/train/checkpoint.h"
 #include "ops/core/core.h"
@@ -13,7 +13,7 @@ namespace {
 using CheckpointOnGpu = cuda::testing::FakeGpuTest;
 
 TEST_F(CheckpointOnGpu, GoesThereAndBack) {
-  cuda::install_backend(nullptr);
+  register_target(DeviceType::kCuda, &cuda::memory_target());
   const Tensor w = arange(6).to(kFloat32).reshape({2, 3}), b = full({4}, 2.5);
   const std::string dir = ::testing::TempDir() + "/runs";
   auto cells = [&](Device device, bool zero) {

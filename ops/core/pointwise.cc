@@ -232,9 +232,8 @@ Tensor Tensor::to(Device device, Loc loc) const {
   require_concrete(*this, "to", loc);
   Tensor out = Tensor::empty({dtype(), device, shape()});
   StridedView from = view_for_kernel(loc), to = out.view_for_kernel();
-  Backend* b = backend(device.type == DeviceType::kCpu ? this->device().type : device.type);
-  if (b) {
-    b->copy(from, this->device(), to, device);
+  if (DeviceMemory* memory = device_memory(device.type == DeviceType::kCpu ? this->device().type : device.type)) {
+    memory->copy(from, this->device(), to, device);
   } else {
     kernels::cast_copy(from, to);
   }

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "compiler/exec/host_kernels_gpu.h"
+#include "compiler/targets/cuda/testing/host_kernels_gpu.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/host_read.h"
 #include "models/gpt/config.h"

@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <set>
 
-#include "compiler/exec/host_kernels_gpu.h"
+#include "compiler/targets/cuda/testing/host_kernels_gpu.h"
 #include "framework/cuda/driver_api.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"

@@ -1,16 +1,17 @@
 // score_mods as generated kernels: a mod is written over a tile of scores and lowered once, extents and line lengths
 // being arguments, so that tiles of any size, and calls of any length, run the same code.
+#include "compiler/targets/cpu/mods/tile_mod.h"
+
 #include <algorithm>
 #include <list>
 
-#include "compiler/exec/dump_kernels.h"
-#include "compiler/exec/fused_table.h"
-#include "compiler/exec/lower.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/interpret.h"
+#include "compiler/passes/lower.h"
 #include "compiler/passes/pass.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/targets/cpu/mods/narrow_indices.h"
+#include "compiler/targets/cpu/target.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"
@@ -48,7 +49,6 @@ struct Read {
 struct Program {
   Ref<Graph> mod;
   std::vector<TensorType> tables;
-  FusedTable table;
   Part forward, gradient;  // gradient: of the score, then of each read
   std::vector<Read> reads;
   std::string interpreted;  // why it is no kernel
@@ -83,7 +83,7 @@ Ref<Graph> part_of(const Graph& g, std::span<const Value> outputs, std::vector<i
 }
 
 /// Throws CannotLower where they are not one kernel. `in_place`: the operand where result 0 is to lie.
-Part lowered(FusedTable& table, const Graph& g, std::span<const Value> outputs, int32_t in_place = -1) {
+Part lowered(const Graph& g, std::span<const Value> outputs, int32_t in_place = -1) {
   Part part;
   std::vector<Value> computed;
   for (Value v : outputs) {
@@ -95,18 +95,14 @@ Part lowered(FusedTable& table, const Graph& g, std::span<const Value> outputs, 
   if (computed.empty()) return part;
   const Ref<Graph> body = part_of(g, computed, &part.inputs);
   if (std::string why = loop_ir::cannot_lower(*body); !why.empty()) throw CannotLower{body, why};
-  Node fused{.op = &loop_ir::fused_op, .attrs = Attrs{{"body", body}}};
   auto view = [](const TensorType& t) {
     return StridedView{nullptr, t.dtype, t.shape,
                        t.shape == Shape{kRows, kCols} ? Shape{kLine, 1} : contiguous_strides(t.shape)};
   };
   std::vector<StridedView> in, out;
   for (Value v : body->inputs) in.push_back(view(body->type(v)));
-  for (Value v : body->outputs) {
-    fused.outputs.push_back(body->type(v));
-    out.push_back(view(body->type(v)));
-  }
-  part.kernel = table.get(fused, in, out);
+  for (Value v : body->outputs) out.push_back(view(body->type(v)));
+  part.kernel = make_fused_kernel(body, in, out);
   for (auto [i, o] : part.kernel->lowered().overwrites)
     part.overwrites |= o == 0 && part.inputs[static_cast<size_t>(i)] == in_place;
   return part;
@@ -120,6 +116,13 @@ std::vector<Tensor> mapped(const Program& p, std::span<const Tensor> in, const T
                            reshape(arange(kCols, i64), {1, kCols}) + in[5]};
   for (size_t i = 0; i < p.tables.size(); ++i) args.push_back(reshape(in[kTables + i], p.tables[i].shape));
   return args;
+}
+
+std::vector<const FusedKernel*> kernels_of(const Program& p) {
+  std::vector<const FusedKernel*> all{p.forward.kernel.get(), p.gradient.kernel.get()};
+  for (const Read& r : p.reads) all.push_back(r.at.kernel.get());
+  all.erase(std::remove(all.begin(), all.end(), nullptr), all.end());
+  return all;
 }
 
 void make_kernels(Program* p) {
@@ -138,7 +141,7 @@ void make_kernels(Program* p) {
   const Ref<Graph> forward = trace([&](std::span<const Tensor> in) {
     return std::vector<Tensor>{broadcast_to(map_mod(mod, 5, mapped(*p, in, in[0] * in[6])), tile.shape)};
   });
-  p->forward = lowered(p->table, *forward, forward->outputs, 0);
+  p->forward = lowered(*forward, forward->outputs, 0);
 
   TableReads reads{.spread = tile.shape};
   const Ref<Graph> backward = trace([&](std::span<const Tensor> in) {
@@ -153,16 +156,16 @@ void make_kernels(Program* p) {
   });
   const std::span<const Value> outputs = backward->outputs;
   const size_t n = reads.all.size();
-  p->gradient = lowered(p->table, *backward, outputs.first(1 + n), 1);
+  p->gradient = lowered(*backward, outputs.first(1 + n), 1);
   for (size_t i = 0; i < n; ++i) {
     const Value at = outputs[1 + n + i];
     const Shape& s = backward->type(at).shape;
     p->reads.push_back({.table = reads.all[i].input - 5,
-                        .at = lowered(p->table, *backward, {&at, 1}),
+                        .at = lowered(*backward, {&at, 1}),
                         .rows = s.size() == 2 && s[0] > 1,
                         .cols = s.size() == 2 && s[1] > 1});
   }
-  p->table.load();
+  load_kernels(kernels_of(*p), {});
 }
 
 /// Runs a part on one tile. `operands`: where those of the tile's graph lie; results go to `out`.
@@ -298,13 +301,6 @@ struct Programs {
   std::list<std::shared_ptr<Program>> all WEFT_GUARDED_BY(mutex);
 };
 
-std::vector<const FusedKernel*> kernels_of(const Program& p) {
-  std::vector<const FusedKernel*> all{p.forward.kernel.get(), p.gradient.kernel.get()};
-  for (const Read& r : p.reads) all.push_back(r.at.kernel.get());
-  all.erase(std::remove(all.begin(), all.end(), nullptr), all.end());
-  return all;
-}
-
 std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const TensorType> tables) {
   static Programs* programs = new Programs;
   auto fits = [&](const Program& p) {
@@ -324,7 +320,8 @@ std::shared_ptr<Program> program_of(const Ref<Graph>& mod, std::span<const Tenso
     for (const TensorType& t : tables) made->tables.push_back({t.dtype, Device::cpu(), t.shape});
     try {
       make_kernels(made.get());
-      for (const FusedKernel* k : kernels_of(*made)) dump_kernel(*k);
+      if (const std::string folder = switch_value("WEFT_DUMP"); !folder.empty())
+        for (const FusedKernel* k : kernels_of(*made)) dump_kernel(*k, folder);
     } catch (const CannotLower& e) {
       made->interpreted = e.why;
     }
@@ -354,18 +351,17 @@ std::string describe(const Ref<Graph>& mod, std::span<const TensorType> tables) 
     s += str_cat(", ", p->reads.size(), p->reads.size() == 1 ? " read" : " reads", " of learned tables");
   if (const std::string folder = switch_value("WEFT_DUMP"); !folder.empty())
     for (const FusedKernel* k : kernels_of(*p)) {
-      dump_kernel(*k);
+      dump_kernel(*k, folder);
       s += str_cat("\n    source: ", folder, "/", dump_name(*k), ".cc");
     }
   return s;
 }
 
-// Whoever links the compiler has mods compiled.
-[[maybe_unused]] const bool kSet = [] {
+}  // namespace
+
+void install_generated_mods() {
   make_tile_mod = &generated_tile_mod;
   describe_tile_mod = &describe;
-  return true;
-}();
+}
 
-}  // namespace
 }  // namespace weft::internal

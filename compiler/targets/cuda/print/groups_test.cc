@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <set>
 
-#include "compiler/exec/lower.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse.h"
+#include "compiler/passes/lower.h"
 #include "compiler/passes/random_ops_graph.h"
 #include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/print/cuda_case.h"

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "compiler/exec/lower.h"
 #include "compiler/loop_ir/lower_group.h"
+#include "compiler/passes/lower.h"
 #include "framework/base/str_cat.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"

@@ -1,8 +1,8 @@
 // Products with ops around them as one node on the emulated GPU: in f32 the bits of the same ops one after another.
 #include <gtest/gtest.h>
 
-#include "compiler/exec/lower.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/passes/lower.h"
 #include "compiler/targets/cuda/run/eager.h"
 #include "compiler/targets/cuda/run/operation.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"

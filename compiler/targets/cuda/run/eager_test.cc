@@ -1,12 +1,12 @@
 // Eager ops on the emulated GPU: nothing waits until a value is read, operations are found again, errors come with the
 // values and name their op and line, scratch goes back.
-#include "compiler/targets/cuda/run/eager.h"
-
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/run/operation.h"
 #include "compiler/targets/cuda/run/operation_load.h"
+#include "compiler/targets/cuda/run/target.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
+#include "compiler/targets/operations.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/dispatch.h"
@@ -17,8 +17,8 @@
 namespace weft::cuda {
 namespace {
 
-using internal::eager_counts;
 using testing::ScopedEmulatedGpu;
+using weft::internal::operation_counts;
 
 std::string error_of(const std::function<void()>& f, Code code) {
   try {
@@ -55,18 +55,18 @@ TEST(Eager, FindsItsOperationsAgain) {
   ScopedEmulatedGpu gpu;
   Tensor x = whole({4, 6}, 1).to(Device::cuda());
   exp(x);
-  const internal::EagerCounts before = eager_counts();
+  const weft::internal::OperationCounts before = operation_counts();
   const int64_t compiled = internal::compiled_kernels();
   for (int i = 0; i < 5; ++i) exp(x);
-  EXPECT_EQ(eager_counts().found, before.found + 5);
-  EXPECT_EQ(eager_counts().prepared, before.prepared);
+  EXPECT_EQ(operation_counts().found, before.found + 5);
+  EXPECT_EQ(operation_counts().prepared, before.prepared);
   // Another shape: prepared, with the same kernel.
   exp(whole({8, 6}, 1).to(Device::cuda()));
-  EXPECT_EQ(eager_counts().prepared, before.prepared + 1);
+  EXPECT_EQ(operation_counts().prepared, before.prepared + 1);
   EXPECT_EQ(internal::compiled_kernels(), compiled);
   // Other strides: another kernel.
   exp(x.transpose(0, 1));
-  EXPECT_EQ(eager_counts().prepared, before.prepared + 2);
+  EXPECT_EQ(operation_counts().prepared, before.prepared + 2);
 }
 
 TEST(Eager, Tf32IsAChoice) {
@@ -108,16 +108,16 @@ TEST(Eager, ProductsThatCublasLtRefusesAreComputed) {
 
 TEST(Eager, KeepsAsManyOperationsAsItMay) {
   ScopedEmulatedGpu gpu;
-  internal::set_eager_capacity(2);
+  weft::internal::set_operation_capacity(2);
   Tensor x = whole({4}, 1).to(Device::cuda());
   exp(x), neg(x), abs(x);
-  EXPECT_EQ(eager_counts().kept, 2);
-  const int64_t prepared = eager_counts().prepared;
+  EXPECT_EQ(operation_counts().kept, 2);
+  const int64_t prepared = operation_counts().prepared;
   abs(x), neg(x);
-  EXPECT_EQ(eager_counts().prepared, prepared);
+  EXPECT_EQ(operation_counts().prepared, prepared);
   exp(x);  // was the least recently used
-  EXPECT_EQ(eager_counts().prepared, prepared + 1);
-  internal::set_eager_capacity(4096);
+  EXPECT_EQ(operation_counts().prepared, prepared + 1);
+  weft::internal::set_operation_capacity(4096);
 }
 
 TEST(Eager, GradientsAreThoseOfTheCpu) {
@@ -268,7 +268,7 @@ TEST(Eager, AnOpWithoutCudaSaysSo) {
 
 TEST(Eager, WithoutCudaTheDeviceSaysWhy) {
   if (availability().ok) GTEST_SKIP() << "this machine has a GPU";
-  install_eager();
+  register_target(DeviceType::kCuda, &cuda_target());
   const std::string what = error_of([] { zeros({2}, {.device = Device::cuda()}); }, Code::kUnavailable);
   EXPECT_NE(what.find(availability().why), std::string::npos) << what;
 }

@@ -8,26 +8,36 @@ namespace {
 // A step whose addresses cannot be renamed and change at every call costs more to capture than to queue.
 constexpr int kMostCapturesInARow = 4;
 
+const Operation& operation_of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
+
 }  // namespace
 
-GraphStep::GraphStep(Gpu& gpu, std::vector<StepCall> calls, bool graphs)
-    : gpu_(gpu), calls_(std::move(calls)), graphs_(graphs && !gpu.synchronous()) {
+GraphStep::GraphStep(Gpu& gpu, std::vector<StepCall> calls, std::vector<int32_t*> bad, bool graphs)
+    : gpu_(gpu), calls_(std::move(calls)), bad_(std::move(bad)), graphs_(graphs && !gpu.synchronous()) {
   captured_.resize(calls_.size());
-  for (const StepCall& c : calls_) graphs_ &= c.operation->capturable();
+  for (const StepCall& c : calls_) graphs_ &= operation_of(c).capturable();
 }
 GraphStep::~GraphStep() = default;
 
-void GraphStep::enqueue(const StepCall& c, Stream& stream) const {
-  c.operation->enqueue({c.in, c.out, c.workspace ? *c.workspace : nullptr, c.bad}, stream, c.line);
+void GraphStep::enqueue(size_t call, Stream& stream) const {
+  const StepCall& c = calls_[call];
+  SmallVec<void*, 8> addresses;
+  for (const StridedView& v : c.in) addresses.push_back(v.data);
+  for (const StridedView& v : c.out) addresses.push_back(v.data);
+  const std::span<void* const> all(addresses.data(), addresses.size());
+  operation_of(c).enqueue(
+      {all.first(c.in.size()), all.subspan(c.in.size()), c.workspace ? *c.workspace : nullptr, bad_[call]}, stream,
+      c.node->line);
 }
 
 void GraphStep::queue_all() {
-  for (at_ = 0; at_ < calls_.size(); ++at_) enqueue(calls_[at_], gpu_.stream());
+  for (at_ = 0; at_ < calls_.size(); ++at_) enqueue(at_, gpu_.stream());
 }
 
 std::vector<void*> GraphStep::addresses_of(const StepCall& c) const {
-  std::vector<void*> all(c.in.begin(), c.in.end());
-  all.insert(all.end(), c.out.begin(), c.out.end());
+  std::vector<void*> all;
+  for (const StridedView& v : c.in) all.push_back(v.data);
+  for (const StridedView& v : c.out) all.push_back(v.data);
   all.push_back(c.workspace ? *c.workspace : nullptr);
   return all;
 }
@@ -39,7 +49,7 @@ void GraphStep::capture() {
     for (at_ = 0; at_ < calls_.size(); ++at_) {
       Captured& c = captured_[at_];
       const GraphReplay::Position before = GraphReplay::position(side);
-      enqueue(calls_[at_], side);
+      enqueue(at_, side);
       const GraphReplay::Position after = GraphReplay::position(side);
       c.kernel = before.kernels;
       c.kernels = after.kernels - before.kernels;
@@ -63,8 +73,9 @@ bool GraphStep::rename() {
   for (size_t i = 0; i < calls_.size(); ++i) {
     const StepCall& c = calls_[i];
     const Captured& was = captured_[i];
-    const bool same = std::equal(c.in.begin(), c.in.end(), was.addresses.begin()) &&
-                      std::equal(c.out.begin(), c.out.end(), was.addresses.begin() + c.in.size()) &&
+    const auto at = [](const StridedView& v, void* address) { return v.data == address; };
+    const bool same = std::equal(c.in.begin(), c.in.end(), was.addresses.begin(), at) &&
+                      std::equal(c.out.begin(), c.out.end(), was.addresses.begin() + c.in.size(), at) &&
                       (c.workspace ? *c.workspace : nullptr) == was.addresses.back();
     if (same) continue;
     if (!was.renameable) return false;
@@ -73,7 +84,7 @@ bool GraphStep::rename() {
   for (size_t i : moved) {
     at_ = i;
     Captured& c = captured_[i];
-    if (!graph_->rename(c.kernel, c.kernels, [&] { enqueue(calls_[i], gpu_.stream()); })) return false;
+    if (!graph_->rename(c.kernel, c.kernels, [&] { enqueue(i, gpu_.stream()); })) return false;
     c.addresses = addresses_of(calls_[i]);
     counts_.renamed += c.kernels;
   }

@@ -7,17 +7,9 @@
 
 #include "compiler/targets/cuda/run/operation.h"
 #include "framework/cuda/graph_replay.h"
+#include "framework/dispatch/target.h"
 
 namespace weft::cuda {
-
-/// One operation of a step and the slots that hold its addresses now; the slots stay, their values may change.
-struct StepCall {
-  const Operation* operation = nullptr;
-  std::span<void*const> in, out;
-  void* const* workspace = nullptr;  // null: none
-  int32_t* bad = nullptr;            // Addresses::bad; does not move
-  SourceLine line;
-};
 
 /// What the runs of a step did.
 struct GraphCounts {
@@ -30,8 +22,8 @@ struct GraphCounts {
 
 class GraphStep {
  public:
-  /// Slots and operations must outlive it. `graphs`: false queues always.
-  GraphStep(Gpu& gpu, std::vector<StepCall> calls, bool graphs);
+  /// Views and operations must outlive it. `bad`: Addresses::bad of each call. `graphs`: false queues always.
+  GraphStep(Gpu& gpu, std::vector<StepCall> calls, std::vector<int32_t*> bad, bool graphs);
   ~GraphStep();
   GraphStep(const GraphStep&) = delete;
 
@@ -43,7 +35,7 @@ class GraphStep {
     ++counts_.queued;
     for (at_ = 0; at_ < calls_.size(); ++at_) {
       before(at_);
-      enqueue(calls_[at_], gpu_.stream());
+      enqueue(at_, gpu_.stream());
     }
     before(at_);
   }
@@ -59,7 +51,7 @@ class GraphStep {
     bool renameable = false;      // all it queued are kernels of ours
     std::vector<void*> addresses;
   };
-  void enqueue(const StepCall& call, Stream& stream) const;
+  void enqueue(size_t call, Stream& stream) const;
   void queue_all();
   std::vector<void*> addresses_of(const StepCall& call) const;
   void capture();
@@ -67,6 +59,7 @@ class GraphStep {
 
   Gpu& gpu_;
   std::vector<StepCall> calls_;
+  std::vector<int32_t*> bad_;
   bool graphs_;
   std::optional<GraphReplay> graph_;
   std::vector<Captured> captured_;  // by call

@@ -1,6 +1,7 @@
 // One op on a GPU: prepared once for its types and layouts, then enqueued with addresses as often as wanted. Eager calls
 // and compiled steps run the same operations.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <span>
 #include <string>
@@ -9,7 +10,7 @@
 #include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/module.h"
-#include "framework/ir/op_def.h"
+#include "framework/dispatch/target.h"
 #include "framework/tensor/view.h"
 
 namespace weft::cuda {
@@ -21,24 +22,25 @@ struct Addresses {
   int32_t* bad = nullptr;         // a BadIndex in device memory
 };
 
-class Operation {
+class Operation : public weft::Operation {
  public:
-  virtual ~Operation() = default;
   /// Kernels that have to be bound, in this order, before the first run; none for what libraries do.
   virtual std::span<const Kernel> kernels() const { return {}; }
   virtual void bind(std::span<const Function> functions) { static_cast<void>(functions); }
-  virtual int64_t workspace_bytes() const { return 0; }
+  /// The name of its first kernel.
+  const char* name() const override { return kernels().empty() ? nullptr : kernels().front().symbol.c_str(); }
+  /// True once load() bound its kernels.
+  bool compiled() const override { return bound_.load(std::memory_order_acquire) || kernels().empty(); }
+  void set_bound() { bound_.store(true, std::memory_order_release); }
   /// Whether an index may turn out to be out of range (Addresses::bad is written).
   virtual bool checks_indices() const { return false; }
   /// False where enqueue() waits for the stream (debug_print): no part of a captured graph.
   virtual bool capturable() const { return true; }
-  /// Whether result `out` may have the address of operand `in`, where the two have one dtype and lie alike.
-  virtual bool may_overwrite(int in, int out) const {
-    static_cast<void>(in), static_cast<void>(out);
-    return false;
-  }
   /// Puts the work on the stream and returns; nothing is waited for. `line` is the user's, for messages.
   virtual void enqueue(const Addresses& at, Stream& stream, SourceLine line) const = 0;
+
+ private:
+  std::atomic<bool> bound_ = false;
 };
 
 /// Choices of the whole step or program.

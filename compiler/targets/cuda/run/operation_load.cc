@@ -95,6 +95,7 @@ void load(Gpu& gpu, std::span<Operation* const> operations) {
     std::vector<Function> bound;
     for (const Kernel& k : op->kernels()) bound.push_back(functions.at(key_of(k)));
     op->bind(bound);
+    op->set_bound();
   }
 }
 

@@ -5,9 +5,9 @@
 #include <cstdlib>
 #include <set>
 
-#include "compiler/targets/cuda/run/eager.h"
 #include "compiler/targets/cuda/run/operation_blas.h"
 #include "compiler/targets/cuda/run/operation_load.h"
+#include "compiler/targets/cuda/run/target.h"
 #include "framework/base/error.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/cuda/driver_error.h"
@@ -20,7 +20,7 @@ ScopedEmulatedGpu::ScopedEmulatedGpu(EmulatedGpuOptions options) : options_(std:
   driver_.set_resolver([this](const void* image, const std::string& symbol) { return find(image, symbol); });
   internal::set_cublaslt(&blas_.table());
   internal::set_kernel_compiler([this](std::span<const Kernel> kernels, Arch) { return images_of(kernels); });
-  install_eager();
+  register_target(DeviceType::kCuda, &cuda_target());
   DeviceAllocator& allocator = Gpu::get(0).allocator();
   allocator.set_poison(true);  // what is read after it was freed is NaN
   driver_.set_live_memory([&allocator](CUdeviceptr p) -> std::optional<FakeRange> {

@@ -1,4 +1,4 @@
-#include "compiler/exec/error_bounds.h"
+#include "compiler/verify/error_bounds.h"
 
 #include <cmath>
 #include <limits>

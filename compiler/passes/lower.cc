@@ -1,4 +1,4 @@
-#include "compiler/exec/lower.h"
+#include "compiler/passes/lower.h"
 
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/retrace.h"

@@ -1,6 +1,7 @@
-#include "compiler/exec/reference.h"
+#include "compiler/verify/reference.h"
 
 #include <bit>
+#include <cstdio>
 #include <cstring>
 
 #include "framework/dispatch/capture.h"
@@ -10,7 +11,7 @@
 namespace weft::internal {
 
 Tensor copy_of(const Tensor& t) {
-  if (t.device().type == DeviceType::kCuda) return on_host(t);
+  if (t.device().is_accelerator()) return on_host(t);
   Tensor own = Tensor::empty(t.type());
   if (t.device().type == DeviceType::kMeta || t.numel() == 0) return own;
   kernels::cast_copy(t.view_for_kernel(), own.view_for_kernel());
@@ -53,8 +54,6 @@ Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor&
   return e;
 }
 
-namespace {
-
 std::string index_text(int64_t flat, const Shape& shape) {
   Shape at = Shape::filled(shape.size(), 0);
   for (int d = shape.size() - 1; d >= 0; --d) {
@@ -64,12 +63,38 @@ std::string index_text(int64_t flat, const Shape& shape) {
   return at.to_string();
 }
 
-std::string element_text(const void* p, DType t) {
-  StridedView v{const_cast<void*>(p), t, {}, {}};
+std::string element_text(const Tensor& t, int64_t flat) {
+  const Tensor own = copy_of(t);
+  const StridedView v{
+      static_cast<char*>(own.view_for_kernel().data) + flat * itemsize(own.dtype()), own.dtype(), {}, {}};
   double value = 0;
   kernels::cast_copy(v, {&value, kFloat64, {}, {}});
-  return str_cat(value);
+  char s[40];
+  std::snprintf(s, sizeof s, "%.*g", own.dtype() == kFloat64 ? 17 : 9, value);
+  return s;
 }
+
+int64_t first_difference(const Tensor& got, const Tensor& want) {
+  const Tensor a = copy_of(got), b = copy_of(want);
+  const char *x = static_cast<const char*>(a.view_for_kernel().data),
+             *y = static_cast<const char*>(b.view_for_kernel().data);
+  const int64_t size = itemsize(a.dtype()), n = a.numel();
+  if (n == 0 || std::memcmp(x, y, n * size) == 0) return -1;
+  const auto is_nan = [&](const char* p) {
+    double value = 0;
+    if (is_floating(a.dtype()))
+      kernels::cast_copy({const_cast<char*>(p), a.dtype(), {}, {}}, {&value, kFloat64, {}, {}});
+    return (std::bit_cast<uint64_t>(value) & ~(uint64_t{1} << 63)) > uint64_t{0x7ff} << 52;
+  };
+  for (int64_t i = 0; i < n; ++i) {
+    if (std::memcmp(x + i * size, y + i * size, size) == 0) continue;
+    if (is_nan(x + i * size) && is_nan(y + i * size)) continue;  // devices differ in which NaN they make
+    return i;
+  }
+  return -1;
+}
+
+namespace {
 
 enum Kind { kFinite, kInfinite, kNan };
 struct Worst {
@@ -100,24 +125,11 @@ void check_same_bits(const Tensor& got, const Tensor& want, const std::string& w
   WEFT_CHECK_AS(kInternal, got.dtype() == want.dtype() && got.shape() == want.shape(), "verify: ", what, " is ",
                 got.type(), "; the reference gives ", want.type());
   if (got.numel() == 0 || got.device().type == DeviceType::kMeta) return;
-  const Tensor a = copy_of(got), b = copy_of(want);
-  const char *x = static_cast<const char*>(a.view_for_kernel().data),
-             *y = static_cast<const char*>(b.view_for_kernel().data);
-  const int64_t size = itemsize(a.dtype());
-  if (std::memcmp(x, y, a.numel() * size) == 0) return;
-  const auto is_nan = [&](const char* p) {
-    double value = 0;
-    if (is_floating(a.dtype()))
-      kernels::cast_copy({const_cast<char*>(p), a.dtype(), {}, {}}, {&value, kFloat64, {}, {}});
-    return (std::bit_cast<uint64_t>(value) & ~(uint64_t{1} << 63)) > uint64_t{0x7ff} << 52;
-  };
-  for (int64_t i = 0; i < a.numel(); ++i) {
-    if (std::memcmp(x + i * size, y + i * size, size) == 0) continue;
-    if (is_nan(x + i * size) && is_nan(y + i * size)) continue;  // devices differ in which NaN they make
-    internal::fail(Code::kInternal, str_cat("verify: ", what, " differs from the reference first at ",
-                                            index_text(i, a.shape()), ": got ", element_text(x + i * size, a.dtype()),
-                                            "; need ", element_text(y + i * size, a.dtype())));
-  }
+  const int64_t at = first_difference(got, want);
+  if (at < 0) return;
+  internal::fail(Code::kInternal,
+                 str_cat("verify: ", what, " differs from the reference first at ", index_text(at, got.shape()),
+                         ": got ", element_text(got, at), "; need ", element_text(want, at)));
 }
 
 std::string find_nonfinite(const Graph& g, std::span<const Tensor> args) {

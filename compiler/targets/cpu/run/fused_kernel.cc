@@ -1,4 +1,4 @@
-#include "compiler/exec/fused_kernel.h"
+#include "compiler/targets/cpu/run/fused_kernel.h"
 
 #include <algorithm>
 #include <cstring>
@@ -61,6 +61,7 @@ FusedKernel::FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<co
                                    [](const loop_ir::Instr& i) { return i.op == loop_ir::Op::kReduce; });
   any_part_of_lanes_ = k.mode == loop_ir::Mode::kAcross || (k.mode == loop_ir::Mode::kRows && !reduces);
   cost_ = lowered_.bytes + lowered_.flops / 4;
+  planned_cost_ = {lowered_.flops, lowered_.bytes};
   strides_.assign(k.operands.size() * k.axes, 0);
   for (size_t i = 0; i < k.operands.size(); ++i)
     if (static_cast<int32_t>(i) != lowered_.tile)
@@ -121,8 +122,8 @@ void FusedKernel::plan_workspace(std::span<const StridedView> in) {
 }
 
 void FusedKernel::call(const loop_ir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const {
-  if (fn_) {
-    fn_(&a, o0, o1, step, l0, l1);
+  if (const loop_ir::Fn fn = this->fn()) {
+    fn(&a, o0, o1, step, l0, l1);
   } else {
     loop_ir::interpret(lowered_.kernel, a, o0, o1, step, l0, l1);
   }
@@ -145,6 +146,25 @@ int FusedKernel::tasks_wanted(int64_t units) const {
   if (worth <= 1) return 1;
   return static_cast<int>(
       std::clamp<int64_t>(std::min<int64_t>({worth, units, num_threads(), max_threads()}), 1, 4096));
+}
+
+void FusedKernel::run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const {
+  SmallVec<void*, 16> operands;
+  for (const Binding& b : bindings_) {
+    if (b.index < 0) {
+      operands.push_back(nullptr);
+      continue;
+    }
+    const StridedView& v = b.output ? out[b.index] : in[b.index];
+    operands.push_back(static_cast<char*>(v.data) + b.offset * itemsize(v.dtype));
+  }
+  run({operands.data(), in, out, workspace});
+}
+
+std::string FusedKernel::remark() const {
+  bool interpreted = !fn();
+  for (const auto& part : parts_.kernel) interpreted |= part && !part->fn();
+  return interpreted ? "interpreted" : "";
 }
 
 void FusedKernel::run(FusedOperands x) const {
@@ -365,6 +385,18 @@ void FusedKernel::run_split(const FusedOperands& x) const {
     }
     write_result(all, p.type, 0, points_, x.out[p.output]);
   }
+}
+
+std::vector<const FusedKernel*> fused_kernels(std::span<const std::shared_ptr<Operation>> operations) {
+  std::vector<const FusedKernel*> all;
+  for (const auto& o : operations) {
+    const FusedKernel* k = fused_kernel(o.get());
+    if (!k) continue;
+    for (const auto& part : k->parts().kernel)
+      if (part) all.push_back(part.get());
+    all.push_back(k);
+  }
+  return all;
 }
 
 }  // namespace weft::internal

@@ -1,13 +1,13 @@
 // FusedKernel: a lowered kernel and how it runs on the thread pool. Any cut into tasks gives the same bits: instances
 // are independent, and sums over outer points keep the blocks, lanes and trees of ops/numerics/reduce_order.h.
 #pragma once
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "compiler/loop_ir/prologue.h"
-#include "framework/base/error.h"
-#include "framework/tensor/view.h"
+#include "compiler/targets/cpu/run/host_operation.h"
 #include "ops/kernels/gemm.h"
 
 namespace weft::internal {
@@ -18,12 +18,6 @@ struct FusedOperands {
   std::span<const StridedView> in, out;  // operands and results of the node
   void* workspace = nullptr;             // workspace_bytes(), 64-byte aligned
   int32_t* bad = nullptr;                // set by run(): becomes 1 where an index is out of range
-};
-
-/// An error of one op among those of a kernel, with the node that it belongs to.
-struct FailedNode : Error {
-  FailedNode(const Error& e, const Node& n) : Error(e.code(), e.what()), node(n) {}
-  const Node& node;
 };
 
 class FusedKernel;
@@ -43,7 +37,7 @@ struct Binding {
 };
 
 /// One kernel for the layouts it was lowered for. Calls may run side by side, each with its own workspace.
-class FusedKernel {
+class FusedKernel final : public HostOperation {
  public:
   /// `in` describes the operands of the node as lowered (addresses are not read).
   FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<const StridedView> in, FusedDot dot = {});
@@ -53,20 +47,22 @@ class FusedKernel {
   const loop_ir::Lowered& lowered() const { return lowered_; }
   /// The operands as they lay when it was lowered, without addresses.
   std::span<const StridedView> in() const { return in_; }
-  const char* name() const { return name_; }
+  const char* name() const override { return name_; }
   /// What FusedOperands::ptr holds: the operands of the kernel, then those of the kernels for a product's operands.
   const std::vector<Binding>& bindings() const { return bindings_; }
   /// The kernels for a product's operands, if any are computed.
   const FusedDot& parts() const { return parts_; }
   /// The compiled function; null: the loop IR is interpreted.
-  loop_ir::Fn fn() const { return fn_; }
-  void bind(loop_ir::Fn fn) { fn_ = fn; }
-  int64_t workspace_bytes() const { return workspace_; }
+  loop_ir::Fn fn() const { return fn_.load(std::memory_order_acquire); }
+  void bind(loop_ir::Fn fn) const { fn_.store(fn, std::memory_order_release); }
+  int64_t workspace_bytes() const override { return workspace_; }
+  bool may_overwrite(int in, int out) const override { return lowered_.may_overwrite(in, out); }
+  const Cost* cost() const override { return &planned_cost_; }
+  std::span<const std::string> rounds_less() const override { return lowered_.rounds_less; }
+  std::string remark() const override;
   /// Throws FailedNode, OutOfRange as the op itself, where an index is.
   void run(FusedOperands x) const;
-
-  /// Its first result agreed with the reference.
-  mutable bool verified = false;
+  void run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const override;
 
  private:
   struct Accumulator {  // of one column or partial slot
@@ -101,7 +97,8 @@ class FusedKernel {
   loop_ir::Lowered lowered_;
   std::vector<StridedView> in_;
   const char* name_;
-  loop_ir::Fn fn_ = nullptr;
+  mutable std::atomic<loop_ir::Fn> fn_ = nullptr;  // set once, whenever the kernel is compiled
+  Cost planned_cost_;
 
   std::vector<int64_t> strides_;                 // [operands][axes]
   std::vector<int64_t> index_strides_;           // [operands]
@@ -120,5 +117,10 @@ class FusedKernel {
   int64_t dot_at_ = 0;  // scratch of the product
   int64_t workspace_ = 0;
 };
+
+/// The operation as a fused kernel of the CPU, or null.
+inline const FusedKernel* fused_kernel(const Operation* o) { return dynamic_cast<const FusedKernel*>(o); }
+/// The fused kernels among operations, those of products' operands before the products.
+std::vector<const FusedKernel*> fused_kernels(std::span<const std::shared_ptr<Operation>> operations);
 
 }  // namespace weft::internal

@@ -1,13 +1,10 @@
-#include "compiler/exec/dump_kernels.h"
-
+// WEFT_DUMP of the CPU's kernels.
 #include <filesystem>
 #include <fstream>
-#include <set>
 
-#include "compiler/exec/fused_table.h"
 #include "compiler/targets/cpu/print/print.h"
+#include "compiler/targets/cpu/target.h"
 #include "framework/base/hash.h"
-#include "framework/base/switches.h"
 
 namespace weft::internal {
 namespace {
@@ -34,9 +31,7 @@ std::string dump_name(const FusedKernel& k) {
   return str_cat(k.name(), "_", std::string_view(hash));
 }
 
-void dump_kernel(const FusedKernel& k) {
-  const std::string folder = switch_value("WEFT_DUMP");
-  if (folder.empty()) return;
+void dump_kernel(const FusedKernel& k, const std::string& folder) {
   std::error_code failed;
   std::filesystem::create_directories(folder, failed);
   const std::string name = dump_name(k), path = str_cat(folder, "/", name);
@@ -48,11 +43,13 @@ void dump_kernel(const FusedKernel& k) {
                               codegen::print(low.kernel, codegen::cpu(), {.symbol = "kernel", .notes = true})));
 }
 
-void dump_kernels(const Plan& plan) {
-  if (switch_value("WEFT_DUMP").empty()) return;
-  std::set<std::string> written;
-  for (const FusedKernel* k : kernels_of(plan))
-    if (written.insert(dump_name(*k)).second) dump_kernel(*k);
+std::string CpuTarget::dump(const Operation& operation, const std::string& folder) const {
+  const auto* k = fused_kernel(&operation);
+  if (!k) return {};
+  for (const auto& part : k->parts().kernel)
+    if (part) dump_kernel(*part, folder);
+  dump_kernel(*k, folder);
+  return dump_name(*k) + ".cc";
 }
 
 }  // namespace weft::internal

@@ -1,5 +1,5 @@
 // The driver with kernels written by hand: every point once, and the bits of eager reductions, for any thread count.
-#include "compiler/exec/fused_kernel.h"
+#include "compiler/targets/cpu/run/fused_kernel.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <optional>
 
-#include "compiler/exec/fused_kernel.h"
 #include "compiler/loop_ir/fused.h"
+#include "compiler/targets/cpu/run/fused_kernel.h"
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "ops/core/dot.h"

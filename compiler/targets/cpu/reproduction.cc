@@ -1,5 +1,4 @@
-#include "compiler/exec/reproduction.h"
-
+// A program that shows a kernel's wrong result on its own: its text, its operands and the right results.
 #include <unistd.h>
 
 #include <atomic>
@@ -7,10 +6,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "compiler/exec/reference.h"
 #include "compiler/targets/cpu/print/print.h"
+#include "compiler/targets/cpu/target.h"
 #include "framework/base/cpu.h"
 #include "framework/base/switches.h"
+#include "framework/dispatch/interpreter.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft::internal {
@@ -48,9 +48,9 @@ const char* type_name(loop_ir::Type t) {
   return t == loop_ir::Type::f32 ? "f32" : t == loop_ir::Type::f64 ? "f64" : t == loop_ir::Type::i64 ? "i64" : nullptr;
 }
 
-bool sums_as_stored(const std::vector<loop_ir::Finish>& all, std::span<const BoundedValue> want) {
+bool sums_as_stored(const std::vector<loop_ir::Finish>& all, std::span<const Tensor> want) {
   for (const loop_ir::Finish& x : all) {
-    const DType stored = want[x.output].eager.dtype();
+    const DType stored = want[x.output].dtype();
     const bool same = x.type == loop_ir::Type::f32   ? stored == kFloat32
                       : x.type == loop_ir::Type::f64 ? stored == kFloat64
                                                      : x.type == loop_ir::Type::i64 && stored == kInt64;
@@ -130,15 +130,15 @@ void write_sums(std::ostream& f, const loop_ir::Lowered& low) {
 Tensor product_of(const FusedKernel& k, const Graph& body, std::span<const Tensor> in) {
   Graph g(body);
   g.outputs = {Value{k.lowered().dot, 0}};
-  return copy_of(evaluate(g, in).outputs[0]);
+  return interpret(g, in)[0].contiguous();
 }
 
 void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::span<const Tensor> in,
-                std::span<const BoundedValue> want) {
+                std::span<const Tensor> want) {
   const loop_ir::Lowered& low = k.lowered();
   for (size_t i = 0; i < in.size(); ++i) write_operand(f, str_cat("in", i), in[i], k.in()[i]);
   for (size_t i = 0; i < want.size(); ++i) {
-    const Tensor& w = want[i].eager;
+    const Tensor& w = want[i];
     Tensor own = Tensor::empty(w.type());
     if (w.numel()) kernels::cast_copy(w.view_for_kernel(), own.view_for_kernel());
     write_bytes(f, str_cat("want", i), own.view_for_kernel().data, own.type().nbytes());
@@ -163,7 +163,7 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
       f << "tile, ";
       continue;
     }
-    const DType t = b.output ? want[b.index].eager.dtype() : in[b.index].dtype();
+    const DType t = b.output ? want[b.index].dtype() : in[b.index].dtype();
     f << "reinterpret_cast<char*>(" << (b.output ? "out" : "in") << b.index << ") + " << b.offset * itemsize(t) << ", ";
     strides.insert(strides.end(), b.strides.begin(), b.strides.end());
   }
@@ -181,7 +181,7 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
     f << "  kernel(&args, 0, " << low.outer_points() << ", 1, 0, " << low.lanes() << ");\n";
   }
   for (size_t i = 0; i < want.size(); ++i) {
-    const int64_t n = want[i].eager.numel(), size = itemsize(want[i].eager.dtype());
+    const int64_t n = want[i].numel(), size = itemsize(want[i].dtype());
     f << "  for (long i = 0; i < " << n << "; ++i)\n    if (__builtin_memcmp(reinterpret_cast<char*>(out" << i
       << ") + i * " << size << ", reinterpret_cast<char*>(want" << i << ") + i * " << size << ", " << size
       << ")) {\n      std::printf(\"result " << i
@@ -192,8 +192,11 @@ void write_main(std::ostream& f, const FusedKernel& k, const Graph& body, std::s
 
 }  // namespace
 
-std::string write_reproduction(const FusedKernel& k, const Graph& body, std::span<const Tensor> in,
-                               std::span<const BoundedValue> want) {
+std::string CpuTarget::write_reproduction(const Operation& operation, const Graph& body, std::span<const Tensor> in,
+                                          std::span<const Tensor> want) const {
+  const auto* kernel_of = fused_kernel(&operation);
+  if (!kernel_of) return {};
+  const FusedKernel& k = *kernel_of;
   namespace fs = std::filesystem;
   const char* temporary = std::getenv("TEST_TMPDIR");
   const fs::path folder = !switch_value("WEFT_DUMP").empty() ? fs::path(switch_value("WEFT_DUMP"))
@@ -207,7 +210,7 @@ std::string write_reproduction(const FusedKernel& k, const Graph& body, std::spa
   const loop_ir::Kernel& kernel = k.lowered().kernel;
   int64_t bytes = 0;
   for (const Tensor& t : in) bytes += t.type().nbytes();
-  for (const BoundedValue& w : want) bytes += w.eager.type().nbytes();
+  for (const Tensor& t : want) bytes += t.type().nbytes();
   // Products of 16-bit numbers leave the tile unrounded, which no eager op does; operands computed while they are packed
   // are kernels of their own.
   const bool product = k.lowered().dot >= 0;

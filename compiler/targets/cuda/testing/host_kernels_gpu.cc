@@ -1,13 +1,13 @@
-#include "compiler/exec/host_kernels_gpu.h"
+#include "compiler/targets/cuda/testing/host_kernels_gpu.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 
-#include "compiler/exec/fused_table.h"
-#include "compiler/exec/gpu_launches.h"
 #include "compiler/loop_ir/fused.h"
-#include "framework/cuda/backend.h"
+#include "compiler/targets/cpu/target.h"
+#include "compiler/targets/cuda/run/operation.h"
+#include "compiler/targets/cuda/run/target.h"
 #include "framework/cuda/gpu.h"
 
 namespace weft::internal {
@@ -46,14 +46,7 @@ struct HostKernels {
       for (StridedView& v : i) v.data = *at++;
       for (StridedView& v : o) v.data = *at++;
       if (!fused) return op->kernel({*op, attrs, i, o, *at});
-      std::vector<void*> operands(fused->bindings().size());
-      for (size_t k = 0; k < operands.size(); ++k) {
-        const Binding& b = fused->bindings()[k];
-        if (b.index < 0) continue;
-        const StridedView& v = b.output ? o[b.index] : i[b.index];
-        operands[k] = static_cast<char*>(v.data) + b.offset * itemsize(v.dtype);
-      }
-      fused->run({operands.data(), i, o, *at});
+      fused->run(i, o, *at);
     }
   };
   static std::vector<std::shared_ptr<const Work>>& all() {
@@ -101,24 +94,23 @@ struct HostKernels {
     size_t id_;
   };
 
-  static std::unique_ptr<cuda::Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
-                                                  std::span<const StridedView> out, const cuda::GpuProperties&, int,
-                                                  const cuda::PrepareOptions& options) {
-    auto w = std::make_shared<Work>(Work{&op, attrs, {in.begin(), in.end()}, {out.begin(), out.end()}, {}});
-    if (&op == &loop_ir::fused_op) {
-      Node n;
-      n.op = &op;
-      n.attrs = attrs;
-      for (const StridedView& v : out) n.outputs.push_back({v.dtype, Device::cpu(), v.shape});
-      FusedTable table({.round_like_eager = options.round_like_eager});
-      try {
-        w->fused = table.get(n, in, out);
-      } catch (const CannotLower& c) {
-        throw Error(Code::kUnavailable, c.why);
-      }
+  // The target of the GPU, with these operations in place of its own.
+  class Target final : public cuda::CudaTarget {
+   public:
+    std::shared_ptr<weft::Operation> prepare(Device, const OpDef& op, const Attrs& attrs,
+                                             std::span<const StridedView> in, std::span<const StridedView> out, int,
+                                             const PrepareOptions& options) override {
+      auto w = std::make_shared<Work>(Work{&op, attrs, {in.begin(), in.end()}, {out.begin(), out.end()}, {}});
+      if (&op == &loop_ir::fused_op)
+        w->fused =
+            make_fused_kernel(attrs.get<Ref<Graph>>("body"), in, out, {.round_like_eager = options.round_like_eager});
+      all().push_back(std::move(w));
+      return std::make_shared<Operation>(all().size() - 1);
     }
-    all().push_back(std::move(w));
-    return std::make_unique<Operation>(all().size() - 1);
+  };
+  static Target& target() {
+    static auto* t = new Target;
+    return *t;
   }
 
   static FakeKernel kernel(size_t addresses) {
@@ -150,22 +142,6 @@ struct HostKernels {
       return ranges;
     };
     return k;
-  }
-
-  struct Runner final : cuda::OpRunner {
-    void run_op(const KernelCall& c, Device device, SourceLine line) override {
-      std::vector<void*> in, out;
-      for (const StridedView& v : c.in) in.push_back(v.data);
-      for (const StridedView& v : c.out) out.push_back(v.data);
-      auto op = prepare(c.op, c.attrs, c.in, c.out, cuda::Gpu::of(device).properties(), 16, {});
-      Ref<Storage> scratch;
-      if (op->workspace_bytes() > 0) scratch = Storage::allocate(op->workspace_bytes(), device);
-      op->enqueue({in, out, scratch ? scratch->data() : nullptr}, cuda::Gpu::of(device).stream(), line);
-    }
-  };
-  static Runner& runner() {
-    static auto* r = new Runner;
-    return *r;
   }
 };
 
@@ -208,8 +184,7 @@ HostKernelsGpu::HostKernelsGpu(cuda::testing::FakeGpu gpu, bool idle) : driver_(
     return HostKernels::kernel(std::stoul(symbol.substr(symbol.find('_') + 1)));
   });
   in_place_.emplace(idle ? idle_table(driver_.table()) : driver_.table());
-  prepare_for_test = HostKernels::prepare;
-  cuda::install_backend(&HostKernels::runner());
+  register_target(DeviceType::kCuda, &HostKernels::target());
 }
 
 HostKernelsGpu::~HostKernelsGpu() {
@@ -221,7 +196,6 @@ HostKernelsGpu::~HostKernelsGpu() {
   HostKernels::functions().clear();
   in_place_.reset();
   HostKernels::all().clear();
-  prepare_for_test = nullptr;
   for (const std::string& c : driver_.take_complaints()) ADD_FAILURE() << c;
   EXPECT_EQ(driver_.leaks(), "");
 }

@@ -19,11 +19,18 @@ using Visitor = std::function<bool(int32_t id, std::span<const Tensor> in, std::
 /// memory.
 Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor& visit = {});
 
+/// The first flat position whose bits differ, any NaN agreeing with any; -1: there is none. Types are equal.
+int64_t first_difference(const Tensor& got, const Tensor& want);
+/// "[1, 0]": the indices of a flat position.
+std::string index_text(int64_t flat, const Shape& shape);
+/// The element at a flat position, with nine digits.
+std::string element_text(const Tensor& t, int64_t flat);
+
 /// Throws naming the first element in which `got` differs from `want` bit for bit, any NaN agreeing with any; `what` says
 /// whose value it is.
 void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what);
 
-/// A contiguous copy in memory of its own; of a value on a GPU in host memory.
+/// A contiguous copy in memory of its own; of a value on a device in host memory.
 Tensor copy_of(const Tensor& t);
 
 /// Sentence naming the first op of the step that makes a NaN from operands without one, or an infinity from finite

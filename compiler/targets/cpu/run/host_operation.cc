@@ -1,0 +1,102 @@
+#include "compiler/targets/cpu/run/host_operation.h"
+
+#include "compiler/loop_ir/fused.h"
+#include "framework/base/clock.h"
+#include "ops/kernels/kernels.h"
+
+namespace weft::internal {
+namespace {
+
+// The kernel of an op record.
+class KernelOperation final : public HostOperation {
+ public:
+  KernelOperation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                  std::span<const StridedView> out)
+      : op_(op), attrs_(attrs), workspace_(op.workspace ? op.workspace(attrs, in, out) : 0) {
+    // Elementwise kernels read each element before they write it.
+    const bool pointwise = op.is(kPointwise) && op.scalar >= 0;
+    if (out.size() != 1 || (!pointwise && !op.is(kInPlace))) return;
+    for (size_t i = 0; i < (pointwise ? in.size() : 1); ++i)
+      if (i < in.size() && i < 64 && in[i].shape == out[0].shape) overwrites_ |= uint64_t{1} << i;
+  }
+  int64_t workspace_bytes() const override { return workspace_; }
+  bool may_overwrite(int in, int) const override { return in < 64 && (overwrites_ >> in & 1); }
+  void run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const override {
+    op_.kernel({op_, attrs_, in, out, workspace});
+  }
+
+ private:
+  const OpDef& op_;
+  const Attrs attrs_;
+  const int64_t workspace_;
+  uint64_t overwrites_ = 0;  // operands that the result may overwrite
+};
+
+class HostReplay final : public Replay {
+ public:
+  explicit HostReplay(std::vector<StepCall> calls) : calls_(std::move(calls)) {
+    for (const StepCall& c : calls_) operations_.push_back(static_cast<const HostOperation*>(c.operation));
+  }
+  void run(bool) override {
+    for (at_ = 0; at_ < calls_.size(); ++at_) call();
+  }
+  void run_by_one(const std::function<void(size_t)>& before) override {
+    for (at_ = 0; at_ < calls_.size(); ++at_) {
+      before(at_);
+      call();
+    }
+    before(at_);
+  }
+  void run_timed(std::span<double> us) override {
+    for (at_ = 0; at_ < calls_.size(); ++at_) {
+      const double start = now_us();
+      call();
+      us[at_] = now_us() - start;
+    }
+  }
+  size_t at() const override { return at_; }
+
+ private:
+  void call() const {
+    const StepCall& c = calls_[at_];
+    operations_[at_]->run(c.in, c.out, c.workspace ? *c.workspace : nullptr);
+  }
+
+  const std::vector<StepCall> calls_;
+  std::vector<const HostOperation*> operations_;  // of the calls
+  size_t at_ = 0;
+};
+
+}  // namespace
+
+Allocator& HostTarget::allocator(Device device) { return Allocator::of(device); }
+void HostTarget::copy(const StridedView& from, Device, const StridedView& to, Device) { kernels::cast_copy(from, to); }
+
+// A record's kernel needs no preparation but the size of its workspace.
+bool HostTarget::prepares_at_once(const OpDef& op) const { return &op != &loop_ir::fused_op; }
+
+std::shared_ptr<Operation> HostTarget::prepare(Device, const OpDef& op, const Attrs& attrs,
+                                               std::span<const StridedView> in, std::span<const StridedView> out, int,
+                                               const PrepareOptions&) {
+  WEFT_CHECK_AS(kUnavailable, op.kernel, op.name, ": this program has no compiler for a group of ops; need //:weft");
+  return std::make_shared<KernelOperation>(op, attrs, in, out);
+}
+
+void HostTarget::run_now(const KernelCall& call, Device device, SourceLine) {
+  Ref<Storage> scratch;
+  if (call.op.workspace)
+    if (const int64_t bytes = call.op.workspace(call.attrs, call.in, call.out); bytes > 0)
+      scratch = Storage::allocate(bytes, device);
+  call.op.kernel({call.op, call.attrs, call.in, call.out, scratch ? scratch->data() : nullptr});
+}
+
+std::unique_ptr<Replay> HostTarget::replay(Device, std::vector<StepCall> calls, ReplayOptions) {
+  return std::make_unique<HostReplay>(std::move(calls));
+}
+
+HostTarget& host_target() {
+  static auto* t = new HostTarget;
+  return *t;
+}
+
+}  // namespace weft::internal

@@ -1,0 +1,219 @@
+#include "compiler/targets/cuda/run/target.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+
+#include "compiler/loop_ir/domain.h"
+#include "compiler/loop_ir/fused.h"
+#include "compiler/loop_ir/lower_group.h"
+#include "compiler/targets/cuda/run/graph_step.h"
+#include "compiler/targets/cuda/run/index_flags.h"
+#include "compiler/targets/cuda/run/operation.h"
+#include "compiler/targets/cuda/run/queued_writes.h"
+#include "compiler/targets/operations.h"
+#include "framework/cuda/device_allocator.h"
+#include "framework/dispatch/tf32.h"
+#include "ops/attention/record.h"
+#include "ops/core/dot.h"
+#include "ops/core/index.h"
+#include "ops/core/linear_cross_entropy.h"
+#include "ops/core/pointwise.h"
+
+namespace weft::cuda {
+namespace {
+
+const Operation& of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
+
+// In a group, the op that reads by index.
+const Node& node_that_looks(const Node& n) {
+  if (n.op != &loop_ir::fused_op) return n;
+  const Graph& body = loop_ir::body_of(n);
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (body.node(id).op == &gather_op || body.node(id).op == &index_select_op) return body.node(id);
+  return n;
+}
+
+// "a compiled step of 34 operations, from gather at a.cc:3 to mul at b.cc:12".
+std::string what_of(const std::vector<StepCall>& calls) {
+  const auto end = [](const StepCall& c) {
+    return str_cat(node_that_looks(*c.node).op->name,
+                   c.node->line.line ? str_cat(" at ", c.node->line) : std::string());
+  };
+  return calls.empty() ? ""
+                       : str_cat("a compiled step of ", calls.size(), " operations, from ", end(calls.front()), " to ",
+                                 end(calls.back()));
+}
+
+std::vector<int32_t*> flags_of(Gpu& gpu, const std::vector<StepCall>& calls) {
+  std::vector<int32_t*> flags;
+  for (const StepCall& c : calls) {
+    const Node& looks = node_that_looks(*c.node);
+    flags.push_back(of(c).checks_indices() ? index_flags().of(gpu, looks.op->name, looks.line) : nullptr);
+  }
+  return flags;
+}
+
+class CudaReplay final : public Replay {
+ public:
+  CudaReplay(Gpu& gpu, const std::vector<StepCall>& calls, ReplayOptions options)
+      : gpu_(gpu),
+        writes_(gpu, std::move(options.writes), what_of(calls)),
+        checks_(std::any_of(calls.begin(), calls.end(), [](const StepCall& c) { return of(c).checks_indices(); })),
+        step_(gpu, calls, flags_of(gpu, calls), options.captured) {}
+
+  void run(bool moved) override {
+    writes_.queued();
+    step_.run(moved);
+    queued();
+  }
+  void run_by_one(const std::function<void(size_t)>& before) override {
+    writes_.queued();
+    step_.run_by_one(before);
+    queued();
+  }
+  void run_timed(std::span<double> us) override {
+    std::deque<Event> marks;
+    run_by_one([&](size_t) {
+      marks.emplace_back(gpu_, true);
+      marks.back().record(gpu_.stream());
+    });
+    for (size_t i = 0; i < us.size(); ++i) us[i] = marks[i + 1].ms_since(marks[i]) * 1e3;
+  }
+  size_t at() const override { return step_.at(); }
+  bool wants_fixed_addresses() const override { return step_.graphs(); }
+  std::string to_string() const override {
+    const GraphCounts& c = step_.counts();
+    return str_cat("CUDA graph: ", c.replays, " replays, ", c.captures, " captures, ", c.recaptures,
+                   " of them again for moved memory, ", c.renamed, " kernels given other addresses; ", c.queued,
+                   " runs call by call");
+  }
+
+ private:
+  void queued() {
+    if (checks_) index_flags().queued(gpu_, writes_.cells());
+  }
+
+  Gpu& gpu_;
+  QueuedWrites writes_;
+  const bool checks_;
+  GraphStep step_;
+};
+
+bool is_16bit(DType t) { return is_floating(t) && itemsize(t) == 2; }
+
+}  // namespace
+
+// The operations hold functions of the driver, which tests replace.
+CudaTarget::CudaTarget() {
+  internal::at_driver_change([] { weft::internal::forget_operations(DeviceType::kCuda); });
+}
+
+bool CudaTarget::may_spread(const Node& n) const {
+  if (n.op != &loop_ir::fused_op) return false;
+  const Graph& body = loop_ir::body_of(n);
+  for (int32_t id = 0; id < body.size(); ++id)
+    if (loop_ir::is_product(body.node(id))) return false;
+  return true;
+}
+
+std::shared_ptr<weft::Operation> CudaTarget::prepare(Device device, const OpDef& op, const Attrs& attrs,
+                                                     std::span<const StridedView> in, std::span<const StridedView> out,
+                                                     int alignment, const weft::PrepareOptions& options) {
+  const bool fused = &op == &loop_ir::fused_op;
+  // Copies of a plan are casts to the same type: kernels, whose addresses a captured graph can rename.
+  if (&op == &loop_ir::copy_op)
+    return prepare(device, cast_op, Attrs{{"dtype", out[0].dtype}}, in, out, alignment, options);
+  auto unavailable = [&](const std::string& why) {
+    if (fused) throw CannotLower{attrs.get<Ref<Graph>>("body"), why};
+  };
+  try {
+    return cuda::prepare(op, attrs, in, out, gpu_properties(device.index), alignment,
+                         {.round_like_eager = options.round_like_eager, .tf32 = options.tf32, .gpu = &Gpu::of(device)});
+  } catch (const Error& e) {
+    unavailable(e.what());
+    throw;
+  } catch (const loop_ir::Unfusable& u) {
+    unavailable(u.why);
+    throw Error(Code::kUnavailable, str_cat(op.name, ": CUDA has no kernel: ", u.why));
+  }
+}
+
+LoadReport CudaTarget::compile(Device device, std::span<const std::shared_ptr<weft::Operation>> operations,
+                               const LoadOptions&) {
+  const auto start = std::chrono::steady_clock::now();
+  std::vector<Operation*> missing;
+  LoadReport report;
+  for (const auto& o : operations) {
+    auto* operation = static_cast<Operation*>(o.get());
+    report.kernels += static_cast<int64_t>(operation->kernels().size());
+    if (!operation->compiled()) missing.push_back(operation);
+  }
+  load(Gpu::of(device), missing);
+  report.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
+  return report;
+}
+
+void CudaTarget::run_now(const KernelCall& call, Device device, SourceLine line) {
+  Gpu& gpu = Gpu::of(device);
+  uint64_t bits = 0;
+  SmallVec<void*, 8> addresses;
+  for (auto views : {call.in, call.out})
+    for (const StridedView& v : views) {
+      addresses.push_back(v.data);
+      bits |= reinterpret_cast<uintptr_t>(v.data);
+    }
+  weft::internal::Operations operations(*this, gpu.device(), {.tf32 = tf32()});
+  const std::shared_ptr<weft::Operation> prepared = operations.get(call.op, call.attrs, call.in, call.out, bits);
+  if (!prepared->compiled()) compile(device, {&prepared, 1}, {});
+  const auto& operation = static_cast<const Operation&>(*prepared);
+  const std::span<void* const> all(addresses.data(), addresses.size());
+  Addresses at{all.first(call.in.size()), all.subspan(call.in.size())};
+  if (operation.checks_indices()) at.bad = index_flags().of(gpu, call.op.name, line);
+  const int64_t bytes = operation.workspace_bytes();
+  if (bytes == 0) return operation.enqueue(at, gpu.stream(), line);
+  // Released at once: the next owner's work is queued behind this work.
+  at.workspace = gpu.allocator().allocate(bytes);
+  struct Release {
+    Gpu& gpu;
+    void* p;
+    int64_t bytes;
+    ~Release() { gpu.allocator().deallocate(p, bytes); }
+  } release{gpu, at.workspace, bytes};
+  operation.enqueue(at, gpu.stream(), line);
+}
+
+std::unique_ptr<Replay> CudaTarget::replay(Device device, std::vector<StepCall> calls, ReplayOptions options) {
+  return std::make_unique<CudaReplay>(Gpu::of(device), calls, std::move(options));
+}
+
+// Kernels of ours sum in the CPU's order and give its bits. A library orders a product's sums as it likes. Attention and
+// linear + cross-entropy sum in an order of their own.
+Agreement CudaTarget::agreement(const weft::Operation&, const Node& n, const weft::PrepareOptions& options) const {
+  for (const OpDef* own_order :
+       {&attention_op, &attention_backward_op, &linear_cross_entropy_op, &linear_cross_entropy_grad_op})
+    if (n.op == own_order) return {Agreement::kNone};
+  if (n.op->is(kSideEffect) || n.op->is(kCollective)) return {Agreement::kNone};
+  const double operand_error = options.tf32 ? 0x1p-10 : 0;
+  if (n.op != &loop_ir::fused_op)
+    return loop_ir::is_product(n) ? Agreement{Agreement::kBounds, operand_error} : Agreement{Agreement::kBits};
+  const Graph& body = loop_ir::body_of(n);
+  bool product = false, keeps_16bit = false;
+  for (int32_t id = 0; id < body.size(); ++id) {
+    product |= loop_ir::is_product(body.node(id));
+    // The ops round this value to 16 bits. A kernel that keeps it in a register does not.
+    for (const TensorType& t : body.node(id).outputs) keeps_16bit |= body.node(id).op != &input_op && is_16bit(t.dtype);
+  }
+  if (product) return {Agreement::kBounds, operand_error};
+  return {keeps_16bit && !options.round_like_eager ? Agreement::kBounds : Agreement::kBits};
+}
+
+void CudaTarget::look(Device device) { index_flags().look(Gpu::of(device)); }
+std::unique_ptr<QueuedLook> CudaTarget::queue_look(Device device) { return index_flags().queue_look(Gpu::of(device)); }
+
+CudaTarget& cuda_target() {
+  static auto* t = new CudaTarget;
+  return *t;
+}
+
+}  // namespace weft::cuda

@@ -1,0 +1,31 @@
+// NVIDIA GPUs as a target: operations are kernels compiled by NVRTC and products of cuBLASLt. Eager calls and steps are
+// queued on the GPU's stream; a step is replayed as one CUDA graph. Nothing waits for the device until a value is read.
+#pragma once
+#include "framework/cuda/memory_target.h"
+
+namespace weft::cuda {
+
+class CudaTarget : public MemoryTarget {
+ public:
+  CudaTarget();
+  bool may_spread(const Node& n) const override;
+  std::shared_ptr<weft::Operation> prepare(Device device, const OpDef& op, const Attrs& attrs,
+                                           std::span<const StridedView> in, std::span<const StridedView> out,
+                                           int alignment, const weft::PrepareOptions& options) override;
+  LoadReport compile(Device device, std::span<const std::shared_ptr<weft::Operation>> operations,
+                     const LoadOptions& options) override;
+  void run_now(const KernelCall& call, Device device, SourceLine line) override;
+  std::unique_ptr<Replay> replay(Device device, std::vector<StepCall> calls, ReplayOptions options) override;
+  Agreement agreement(const weft::Operation& operation, const Node& n,
+                      const weft::PrepareOptions& options) const override;
+
+ protected:
+  void look(Device device) override;
+  std::unique_ptr<QueuedLook> queue_look(Device device) override;
+};
+
+/// The target of GPUs, which weft.cc registers. Cheap, and allowed on any machine: where there is no CUDA, the first use
+/// of a device says why.
+CudaTarget& cuda_target();
+
+}  // namespace weft::cuda

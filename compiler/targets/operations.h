@@ -1,0 +1,45 @@
+// Operations: the one cache of prepared operations, for eager calls and compiled steps on every device. Two nodes with
+// the same op, attributes (of a fused group: the same body), layouts and options share one operation in a process.
+#pragma once
+#include <unordered_map>
+#include <vector>
+
+#include "framework/dispatch/target.h"
+
+namespace weft::internal {
+
+/// What the cache has done since the process began.
+struct OperationCounts {
+  int64_t kept = 0, found = 0, prepared = 0;
+};
+OperationCounts operation_counts();
+/// At most this many operations are kept; the least recently used go first. Users of an operation hold it themselves.
+void set_operation_capacity(int64_t operations);
+/// Drops the operations of one kind of device: its driver goes, or a test changes how they are prepared.
+void forget_operations(DeviceType type);
+
+/// The operations of one step, or of eager calls with one set of options.
+class Operations {
+ public:
+  Operations(Target& target, Device device, const PrepareOptions& options)
+      : target_(target), device_(device), options_(options) {}
+
+  Target& target() const { return target_; }
+  Device device() const { return device_; }
+  const PrepareOptions& options() const { return options_; }
+  /// The operation for operands and results of these layouts; throws as Target::prepare. Addresses are read only for the
+  /// largest power of two, at most 16, that divides all of them: `address_bits` is the bitwise or of the addresses.
+  std::shared_ptr<Operation> get(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
+                                 std::span<const StridedView> out, uint64_t address_bits);
+
+ private:
+  uint64_t hash_of(const Ref<Graph>& body);
+
+  Target& target_;
+  const Device device_;
+  const PrepareOptions options_;
+  std::unordered_map<const Graph*, uint64_t> hashes_;
+  std::vector<Ref<Graph>> hashed_;  // keeps the bodies alive while their addresses are keys
+};
+
+}  // namespace weft::internal

@@ -1,0 +1,33 @@
+// Verified launches: the first results of each launch against its ops, run one by one on the CPU from the operands that
+// the launch had. The target says how closely they must agree (Target::agreement).
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "framework/dispatch/target.h"
+
+namespace weft::internal {
+
+/// The check of one executable. Replays use the interface alone: they link no reference.
+class LaunchCheck {
+ public:
+  virtual ~LaunchCheck() = default;
+  /// Whether compare() has something to do. `copy`: the launch copies a value of the node.
+  virtual bool wants(const Operation& operation, const Node& n, bool copy) = 0;
+  /// Throws kInternal naming the kernel, its ops and lines, the first element that differs, and the file with a program
+  /// that reproduces it, where the target can write one. All tensors are contiguous and on the CPU; `in` holds the
+  /// operands from before the launch.
+  virtual void compare(const Operation& operation, const Node& n, bool copy, std::span<const Tensor> in,
+                       std::span<const Tensor> out) = 0;
+  /// One line for reports: how many launches were compared, and how; empty: nothing to say.
+  virtual std::string to_string() const = 0;
+};
+
+/// On a target that runs synchronously each operation is compared once, else each launch.
+std::unique_ptr<LaunchCheck> make_launch_check(Target& target, const PrepareOptions& options);
+
+/// True if launches are checked although nobody asked for it: in tests, unless WEFT_VERIFY is 0.
+bool verifies_kernels();
+
+}  // namespace weft::internal
