@@ -1,4 +1,4 @@
-// Graphs themselves: interned text, equality, hash, rewriting, op table, costs, Graphviz.
+// Tests of graphs: interned text, equality, hash, rewriting, op table, costs, Graphviz.
 #include "framework/ir/graph.h"
 
 #include <gtest/gtest.h>

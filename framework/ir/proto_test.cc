@@ -1,4 +1,5 @@
-// Graph::to_proto() writes what graph.proto says: read back with protobuf's own reader, rebuilt and compared.
+// Tests that Graph::to_proto() writes what graph.proto declares: reads it with protobuf's own reader, rebuilds and
+// compares.
 #include <gtest/gtest.h>
 
 #include "framework/ir/graph.pb.h"

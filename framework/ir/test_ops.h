@@ -1,4 +1,4 @@
-// A handful of op records and random graphs of them, for the tests of graph code that knows no real op.
+// A few op records and random graphs of them, for tests of graph code that does not need real ops.
 #pragma once
 #include <random>
 

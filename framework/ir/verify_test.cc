@@ -1,4 +1,4 @@
-// Each rule of verify(): a graph that breaks it, and the message.
+// Tests each rule of verify(): a graph that breaks it, and the message.
 #include <gtest/gtest.h>
 
 #include "framework/ir/rewrite.h"
