@@ -151,7 +151,7 @@ TEST(Collectives, RankCoordinateIsReadWhenItRuns) {
 
 TEST(Collectives, ErrorsAreClear) {
   const Tensor x = values(0, {3, 4});
-  EXPECT_NE(error_of([&] { all_reduce(x, "tp"); }).find("all_reduce: this thread is no rank"), std::string::npos);
+  EXPECT_NE(error_of([&] { all_reduce(x, "tp"); }).find("all_reduce: this thread is not a rank"), std::string::npos);
   World world(Mesh{{"tp", 2}});
   auto on_ranks = [&](const std::function<void(int)>& fn) { return error_of([&] { world.run(fn); }); };
   EXPECT_NE(on_ranks([&](int) { reduce_scatter(x, "tp"); }).find("cannot be cut in 2 equal parts"), std::string::npos);

@@ -1,5 +1,5 @@
-// HostRead: values on their way to the host. The copies are queued behind the work that makes the values; the program
-// goes on, queues more, and waits when it needs them.
+// HostRead: values on their way to the host. The copies are queued behind the work that computes the values. The
+// program continues, queues more work, and waits when it needs the values.
 #pragma once
 #include <memory>
 #include <span>
@@ -15,21 +15,21 @@ namespace internal {
 struct QueuedRead {
   virtual ~QueuedRead() = default;
   virtual bool done() const = 0;
-  /// Waits, and fills the memory that was named. Throws what the device found wrong in work queued before the read.
+  /// Waits and fills the given memory. Throws the errors that the device found in work queued before the read.
   virtual void wait() = 0;
 };
-/// Queues copies of contiguous values of one device to contiguous memory of the host, filled by QueuedRead::wait().
+/// Queues copies of contiguous values of one device to contiguous host memory; QueuedRead::wait() fills it.
 using QueueRead = std::unique_ptr<QueuedRead> (*)(Device device, std::span<const StridedView> from,
                                                   std::span<const StridedView> to);
-/// How a device type reads so; without, values are read when they are waited for.
+/// Registers the queued read of a device type. Without one, values are read when they are waited for.
 void set_queue_read(DeviceType type, QueueRead queue);
 
 }  // namespace internal
 
-/// `values` as they are now, whatever is queued later; their memory may be let go at once.
+/// Reads `values` as they are now, whatever is queued later; the caller may release their memory at once.
 ///   HostRead loss({step(x, y)});     // queued
 ///   ...                              // the next step
-///   loss.wait()[0].item<float>();    // waits for the first step alone
+///   loss.wait()[0].item<float>();    // waits for the first step only
 class HostRead {
  public:
   HostRead() = default;
@@ -38,9 +38,9 @@ class HostRead {
   HostRead& operator=(HostRead&&) noexcept = default;
   ~HostRead();
 
-  /// False where wait() would wait. Always true of values on the CPU.
+  /// False if wait() would block. Always true for values on the CPU.
   bool ready() const;
-  /// The values on the CPU, in their order. Waits at the first call, and then throws what went wrong on the device.
+  /// The values on the CPU, in order. The first call waits, and throws the errors of the device.
   const std::vector<Tensor>& wait();
 
  private:
