@@ -81,7 +81,7 @@ bool known_epilogue(int e) {
 
 }  // namespace
 
-// What the table's functions do.
+// The functions of the table.
 struct FakeCublasLtCalls {
   static int fault(const std::string& what) {
     the_fake->faults_.push_back(what);
@@ -145,7 +145,7 @@ struct FakeCublasLtCalls {
     return m;
   }
 
-  // What cuBLASLt's documentation asks of any product; empty if it is well formed.
+  // The rules of cuBLASLt's documentation for any product; empty if the product is well formed.
   static std::string malformed(const FakeMatmul& m) {
     const uint64_t rows = m.transpose_a ? m.a.cols : m.a.rows, k = m.transpose_a ? m.a.rows : m.a.cols;
     const uint64_t cols = m.transpose_b ? m.b.rows : m.b.cols, k2 = m.transpose_b ? m.b.cols : m.b.rows;
@@ -174,7 +174,7 @@ struct FakeCublasLtCalls {
     if (std::string why = malformed(m); !why.empty()) return fault(why);
     if (wanted < 1) return fault("no algorithms wanted");
     if (takes_bias(m.epilogue) && !d->bias) return fault("no bias");
-    // As documented: aux wants lines of multiples of 8 and 16-byte addresses; so do gelu's kernels.
+    // As documented: aux needs lines of multiples of 8 and 16-byte addresses; so do gelu's kernels.
     if (takes_aux(m.epilogue) &&
         (m.aux_ld % 8 || !d->aux || reinterpret_cast<uintptr_t>(d->aux) % 16 || m.aux_batch_stride % 8))
       return lt::kNotSupported;
@@ -190,7 +190,7 @@ struct FakeCublasLtCalls {
     return lt::kSuccess;
   }
 
-  // Bytes from `p` that a matrix spans, all batches.
+  // The bytes from `p` that a matrix spans, with all batches.
   static std::span<const char> span_of(const void* p, const FakeMatmul::Matrix& m) {
     const int64_t last = (m.batch - 1) * m.batch_stride + static_cast<int64_t>(m.cols - 1) * m.ld + m.rows;
     return {static_cast<const char*>(p), static_cast<size_t>(last * size_of(m.type))};
@@ -259,7 +259,7 @@ struct FakeCublasLtCalls {
     return launch(*context, the_fake->jobs_.size() - 1, static_cast<CUstream>(stream));
   }
 
-  // A product as a kernel of the fake driver, known by its number.
+  // Runs a product as a kernel of the fake driver, identified by its number.
   static int launch(lt::Context& context, uint64_t job, CUstream stream) {
     const DriverApi& api = driver();
     if (!context.module && api.cuModuleLoadData(&context.module, "cublasLt") != CUDA_SUCCESS) return fault("no module");
@@ -291,7 +291,7 @@ struct FakeCublasLtCalls {
         for (int64_t i = 0; i < rows; ++i) {
           double x = 0;
           for (int64_t p = 0; p < k; ++p) x += at_a(batch, i, p) * at_b(batch, p, j);
-          // Rounded to the compute type after each of the epilogue's steps; the sum itself is better than theirs.
+          // Rounded to the compute type after each step of the epilogue; the sum itself is more exact than cuBLASLt's.
           auto rounded = [&](double v) {
             return m.scale == lt::kR64F ? v : static_cast<double>(static_cast<float>(v));
           };

@@ -1,6 +1,6 @@
-// A cuBLASLt for tests without a GPU: it records products, checks descriptors as the real one would and more (memory is
-// inside what was told, aligned as planned, results overlap no operand), and computes term by term: on host memory at
-// once, or as a kernel of a fake driver in the order of its stream.
+// A cuBLASLt for tests without a GPU. It records products and checks descriptors as the real library does, and more:
+// memory is inside the allowed ranges and aligned as planned, and results overlap no operand. It computes term by term,
+// either at once in host memory, or as a kernel of a fake driver in stream order.
 #pragma once
 #include <cstdint>
 #include <deque>
@@ -17,7 +17,7 @@ class FakeDriver;
 struct FakeRange;
 }  // namespace testing
 
-/// A product as it arrived, in cuBLASLt's own terms.
+/// A product as it was called, in cuBLASLt's own terms.
 struct FakeMatmul {
   struct Matrix {
     int type = 0;
@@ -37,25 +37,25 @@ struct FakeMatmul {
 
 class FakeCublasLt {
  public:
-  /// At most one at a time in a process. `driver`, if not null, runs the products, and outlives this.
+  /// At most one at a time in a process. `driver`, if not null, runs the products and must outlive this.
   explicit FakeCublasLt(testing::FakeDriver* driver = nullptr);
   ~FakeCublasLt();
   FakeCublasLt(const FakeCublasLt&) = delete;
 
   const lt::Table& table() const { return table_; }
-  /// Memory that products may touch; without any, all may be.
+  /// Allows products to use this memory; without any call, all memory is allowed.
   void allow(const void* data, size_t bytes);
-  /// Scratch that every plan asks for.
+  /// Scratch size that every plan asks for.
   void set_workspace(uint64_t bytes) { workspace_ = bytes; }
 
-  /// Products run, and those that heuristics were asked for.
+  /// The products run, and those that the heuristics were asked for.
   const std::vector<FakeMatmul>& ran() const { return ran_; }
   const std::vector<FakeMatmul>& planned() const { return planned_; }
-  /// What was wrong, a sentence each.
+  /// The faults found, one sentence each.
   const std::vector<std::string>& faults() const { return faults_; }
-  /// Descriptors not destroyed.
+  /// Number of descriptors not destroyed.
   int64_t alive() const { return alive_; }
-  /// Descriptors made so far.
+  /// Number of descriptors made so far.
   int64_t made() const { return made_; }
 
  private:
@@ -64,7 +64,7 @@ class FakeCublasLt {
     std::function<void()> compute;
     std::vector<testing::FakeRange> touches;
   };
-  std::deque<Job> jobs_;  // those of a driver, for good: graphs replay them
+  std::deque<Job> jobs_;  // jobs of a driver; kept for ever, because graphs replay them
   testing::FakeDriver* driver_ = nullptr;
   lt::Table table_;
   std::vector<std::span<const char>> allowed_;
