@@ -19,7 +19,7 @@ class Context {
  public:
   Context(const ContextCall& call, const char* op)
       : c(call), q(call.operands[0]), k(call.operands[1]), v(call.operands[2]) {
-    WEFT_CHECK(AttentionOperands(c.attrs).pages < 0, op, ": keys are in pages; need them together");
+    WEFT_CHECK(AttentionOperands(c.attrs).pages < 0, op, ": paged keys are not supported here; gather the pages first");
     WEFT_CHECK(c.group.size >= 1 && c.group.rank.defined(), op, ": got no group of ranks");
     for (const auto& [t, n, name] :
          {std::tuple{&c.q_positions, q_length(), "queries"}, std::tuple{&c.kv_positions, kv_length(), "keys"}})

@@ -464,7 +464,7 @@ TEST(AttentionWithKvCache, BadArguments) {
   says(error([](Example& e) {
          e.o.block_table = ints({0, 7}, {2, 1}), e.o.k = e.o.v = Tensor();
        }),
-       "is seen, and page_table[1][0] is 7; need a page of [0, 2)");
+       "is visible, but page_table[1][0] is 7; need a page of [0, 2)");
   says(error([](Example& e) { e.o.cache_leftpad = full({2}, 0.5f); }), "cache_leftpad is f32[2]");
   says(error([](Example& e) {
          e.k_cache = e.v_cache = zeros({3, 2, 300, 16});

@@ -47,7 +47,7 @@ struct Targets {
       return squeeze(gather(scores, -1, unsqueeze(classes, -1)), -1);
     } catch (const Error& e) {
       if (e.code() != Code::kOutOfRange) throw;
-      throw Error(e.code(), weft::str_cat(op, ": a target is no class: ", e.what()));
+      throw Error(e.code(), weft::str_cat(op, ": a target is not a class: ", e.what()));
     }
   }
   Tensor reduce(const Tensor& loss, std::string_view reduction) const {

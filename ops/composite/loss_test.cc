@@ -161,7 +161,7 @@ TEST(CrossEntropy, WithAllTargetsIgnoredIsNanAsInPyTorch) {
 
 TEST(CrossEntropyErrors, NameTargetAndPosition) {
   auto text = error_of([] { cross_entropy(zeros({2, 2, 3}), Tensor::from_vector<int64_t>({0, 1, 7, 2}, {2, 2})); });
-  EXPECT_EQ(text, "cross_entropy: a target is no class: gather: index 7 at position 2 is out of range; need 0 to 2");
+  EXPECT_EQ(text, "cross_entropy: a target is not a class: gather: index 7 at position 2 is out of range; need 0 to 2");
   EXPECT_NE(error_of([] {
               cross_entropy(zeros({2, 3}), Tensor::from_vector<int64_t>({0, -1}, {2}));
             }).find("-1"),

@@ -247,7 +247,7 @@ std::vector<Sample> samples_of(bool grad) {
       sample(6, 3, 7, false, attrs(-100, 0, 0), "need [N, D] and [V, D]"),
       sample(6, 3, 7, true, attrs(-100, 0, 0), "bias is f32[6]; need f32 [7]"),
       sample(6, 3, 7, false, attrs(-100, 0, 0), "targets are f32[6]; need i64 or i32 [6]"),
-      sample(6, 3, 2, false, attrs(-100, 0, 0), "a target is no class"),
+      sample(6, 3, 2, false, attrs(-100, 0, 0), "a target is not a class"),
   };
   all[3].in[2].dtype = kInt32;
   all[6].in[1].shape = Shape{7, 4};

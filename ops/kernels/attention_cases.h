@@ -1,4 +1,4 @@
-// The calls that the tests of attention's forward and of its backward have in common.
+// The calls that the tests of attention's forward and backward share.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,14 +10,14 @@ namespace weft::kernels {
 
 inline constexpr DType kTypes[] = {kFloat32, kBFloat16, kFloat16};
 
-/// What a failing test prints of a call.
+/// The text of a call for failing tests.
 inline std::string text(const Case& c) {
   return str_cat("b", c.b, " hq", c.hq, " hkv", c.hkv, " sq", c.sq, " skv", c.skv, " d", c.d, " dv", c.dv, " type ",
                  to_string_view(c.type), " mask ", static_cast<int>(c.mask), " layout ", static_cast<int>(c.layout),
                  " hook ", static_cast<int>(c.hook));
 }
 
-/// Lengths and head dims of many kinds in each layout.
+/// Many lengths and head dims in each layout.
 inline std::vector<Case> dense_cases() {
   std::vector<Case> all;
   int n = 0;
@@ -33,7 +33,7 @@ inline std::vector<Case> dense_cases() {
   return all;
 }
 
-/// Query heads that share keys, and a batch that does.
+/// Query heads that share keys, and batch entries that do.
 inline std::vector<Case> grouped_cases() {
   std::vector<Case> all;
   for (DType t : kTypes)

@@ -1,4 +1,4 @@
-// Attention in f64 over the whole score matrix, and random calls of the kernels, for their tests.
+// Attention in f64 over the whole score matrix, and random calls of the kernels, for tests.
 #pragma once
 #include <functional>
 #include <limits>
@@ -15,7 +15,7 @@ namespace weft::kernels {
 
 inline constexpr double kNegInf = -std::numeric_limits<double>::infinity();
 
-/// One call: shapes and what is switched on.
+/// One call: shapes and options.
 struct Case {
   int64_t b = 1, hq = 1, hkv = 1, sq = 1, skv = 1, d = 8, dv = 8;
   DType type = kFloat32;
@@ -79,7 +79,7 @@ class Call {
     bits.resize(c.b * c.hq * c.sq * c.skv);
     const int64_t nq = (c.sq + c.block_q - 1) / c.block_q, nk = (c.skv + c.block_kv - 1) / c.block_kv;
     const int64_t mb = c.mask_per_head ? c.b : 1, mh = c.mask_per_head ? c.hq : 1;
-    // Whole blocks: empty, full or mixed; the mixed ones at random, with some empty rows.
+    // Whole blocks: empty, full or mixed. Mixed blocks are random, with some empty rows.
     for (int64_t b = 0; b < mb; ++b)
       for (int64_t h = 0; h < mh; ++h)
         for (int64_t i = 0; i < nq; ++i) {
@@ -163,11 +163,11 @@ class Call {
   MaskFill mask_fill;
 };
 
-/// The dense computation in f64 from the operands as stored.
+/// The dense computation in f64, from the operands as stored.
 struct Reference {
   std::vector<double> out, lse, max;
   std::vector<double> dq, dk, dv;
-  /// Sums of the absolute values of the terms behind each result, from which bounds are made.
+  /// Sums of the absolute values of the terms of each result; bounds are derived from them.
   std::vector<double> out_size, dq_size, dk_size, dv_size;
   double largest_score = 0;
 
@@ -249,14 +249,14 @@ inline Reference::Reference(const Call& call, const Array* dout_array, const std
       }
 }
 
-/// Bounds on the kernels' errors, from the unit roundoffs: of f32 (sums, exponents), of what the operands and
-/// probabilities of products are rounded to, of the results' type.
+/// Bounds on the kernels' errors, from the unit roundoffs: of f32 (sums, exponents), of the type that operands and
+/// probabilities of products are rounded to, and of the results' type.
 struct Bounds {
   double out_relative, lse, max, roundoff;
   double probability, grad_relative;  // in backward
   static constexpr double kEps = 0x1p-24;
 
-  /// narrow: products may take bf16 probabilities.
+  /// narrow: products may use bf16 probabilities.
   Bounds(const Case& c, const Reference& r) {
     const double s = r.largest_score, n = static_cast<double>(c.skv), narrow = c.type == kBFloat16 ? 0x1p-8 : 0;
     const double score = (static_cast<double>(c.d) + 12) * kEps * s;  // a sum of d products, scaling, a hook
@@ -266,7 +266,7 @@ struct Bounds {
     max = score + 2 * kEps * s;
     roundoff = c.type == kFloat32 ? kEps : c.type == kBFloat16 ? 0x1p-8 : 0x1p-11;
     probability = exponential + lse;
-    // delta is a dot product of out as it was stored.
+    // delta is a dot product with `out` as stored.
     double delta = 0;
     for (size_t row = 0; row < r.lse.size(); ++row) {
       double e = 0;
@@ -278,7 +278,7 @@ struct Bounds {
     const double terms = static_cast<double>(std::max(c.sq * (c.hq / c.hkv) * (c.kv_b == 1 ? c.b : 1), c.skv)) + 4;
     grad_relative = probability + (c.dv + 12) * kEps + delta + narrow + slope + terms * kEps;
   }
-  /// Of an element of dq, dk or dv, for |dout| <= 1.
+  /// The bound of an element of dq, dk or dv, for |dout| <= 1.
   double grad(double size, double value) const {
     return 1.01 * size * grad_relative + std::abs(value) * roundoff + (roundoff == 0x1p-11 ? 0x1p-25 : 0x1p-120);
   }

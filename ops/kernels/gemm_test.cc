@@ -1,5 +1,5 @@
-// Matrix products against f64, within the bound of a dot product: |error| <= (k + 2) eps sum |a||b|, and the rounding
-// of the output.
+// Tests matrix products against f64, within the bound of a dot product: |error| <= (k + 2) eps sum |a||b|, plus the
+// rounding of the output.
 #include "ops/kernels/gemm.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// main() of the tests that run under each WEFT_ISA: skips all of them, saying why, where the machine lacks the set.
+// main() of the tests that run under each WEFT_ISA: skips all tests, with a reason, if the machine lacks the set.
 #include <gtest/gtest.h>
 
 #include "framework/base/cpu.h"

@@ -1,4 +1,4 @@
-// Arrays for the kernel tests: any dtype and strides, read and written as doubles through plain scalar code.
+// Arrays for the kernel tests: any dtype and strides, read and written as doubles by plain scalar code.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -111,7 +111,7 @@ class Array {
     for (int64_t i = 0; i < size(); ++i) std::memcpy(b.data() + i * s, address(i), s);
     return b;
   }
-  /// The same elements, laid out with other strides.
+  /// The same elements with other strides.
   Array with_strides(const Shape& strides) const {
     Array a(view_.dtype, view_.shape, strides);
     for (int64_t i = 0; i < size(); ++i) std::memcpy(a.address(i), address(i), itemsize(view_.dtype));
