@@ -140,7 +140,7 @@ const OpDef grad_op = {
 };
 const OpDef barrier_op = {
     .name = "barrier",
-    .doc = "Operand 0, not before the others exist.",
+    .doc = "Operand 0, available only after the other operands.",
     .traits = kStructural | kView | kTapeStart,
     .num_inputs = -1,
     .infer = first_type,
@@ -164,7 +164,7 @@ const OpDef stop_gradient_op = {
 };
 const OpDef checkpoint_op = {
     .name = "checkpoint",
-    .doc = "A body whose intermediate values are computed again in backward.",
+    .doc = "A body whose intermediate values are recomputed in backward.",
     .traits = kStructural,
     .num_inputs = -1,
     .num_outputs = -1,

@@ -417,7 +417,7 @@ AttentionOperands::AttentionOperands(const Attrs& attrs) {
 
 const OpDef attention_op = {
     .name = "attention",
-    .doc = "softmax(score({scale} q k^T) where mask) v, its log-sum-exp and its greatest scores.",
+    .doc = "softmax(score({scale} q k^T) where mask) v, its log-sum-exp and its largest scores.",
     .traits = kContraction,
     .num_inputs = -1,
     .num_outputs = 3,

@@ -17,7 +17,7 @@ void check_index_type(const Tensor& index, const char* op, const char* hint = ""
   WEFT_CHECK(is_integral(index.dtype()), op, ": index is ", index.type(), "; need integers", hint);
 }
 
-// u8 indices are widened; i32 and i64 stay.
+// u8 indices are widened; i32 and i64 are unchanged.
 Tensor as_index(const Tensor& index) { return index.dtype() == kUInt8 ? cast(index, kInt64) : index; }
 
 std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
