@@ -1,6 +1,6 @@
-// The conformance suite of flex_attention: every mask and score_mod that people use, each as a mod and, written apart
-// from it, as a plain function of numbers; and attention with its derivative in f64 over all points, with a bound on
-// what a kernel may differ.
+// The conformance suite of flex_attention: every common mask and score_mod, each as a mod and, written separately, as a
+// plain function of numbers; and attention with its derivative in f64 over all points, with bounds on a kernel's
+// errors.
 #pragma once
 #include <functional>
 #include <random>
@@ -12,15 +12,15 @@
 
 namespace weft::testing {
 
-/// Numbers by seed, the same on every machine.
+/// Random numbers by seed, the same on every machine.
 class Dice {
  public:
   explicit Dice(uint64_t seed) : engine_(seed) {}
-  /// Of [0, n).
+  /// Uniform in [0, n).
   int64_t below(int64_t n) { return static_cast<int64_t>(engine_() % static_cast<uint64_t>(n)); }
-  /// Of [lo, hi].
+  /// Uniform in [lo, hi].
   int64_t between(int64_t lo, int64_t hi) { return lo + below(hi - lo + 1); }
-  /// Uniform in [lo, hi), as f32 holds it.
+  /// Uniform in [lo, hi), rounded to f32.
   double real(double lo, double hi) {
     return static_cast<float>(lo + (hi - lo) * static_cast<double>(engine_() >> 11) * 0x1p-53);
   }
@@ -34,9 +34,9 @@ struct AttentionSizes {
   int64_t longest() const { return std::max(sq, skv); }
 };
 
-/// A mask, and whether a query sees a key by a rule of its own.
+/// A mask, and an independent rule for which keys a query sees.
 struct MadeMask {
-  MaskMod mod;  // none: all see all
+  MaskMod mod;  // none: every query sees every key
   std::function<bool(int64_t b, int64_t h, int64_t q, int64_t kv)> seen;
 };
 struct NamedMask {
@@ -45,29 +45,30 @@ struct NamedMask {
 };
 std::span<const NamedMask> conformance_masks();
 
-/// A score_mod at one point for the score s.
+/// The value of a score_mod at one point, for the score s.
 struct ScorePoint {
   double value = 0;
   double slope = 1;  // d value / ds
-  double size = 0;   // sum of the magnitudes of what is rounded on the way
+  double size = 0;   // sum of the magnitudes of the intermediate values that are rounded
   double curve = 0;  // |d slope / ds|
   struct Read {
     int table = 0;
     int64_t at = 0;
     double slope = 0;  // d value / d table[at]
-    double curve = 0;  // |d of it / ds|
+    double curve = 0;  // |d slope / ds|
   };
   static constexpr int kMost = 16;
   int reads = 0;
   Read read[kMost];
-  /// Of a learned table.
+  /// Records a read of a learned table.
   void reads_from(int table, int64_t at, double slope, double curve = 0) { read[reads++] = {table, at, slope, curve}; }
 };
 
-/// A score_mod over learned tables (f32 here; the mod is built from tensors of any type that hold their values).
+/// A score_mod over learned tables (f32 here; the mod is built from tensors of any type that can represent their
+/// values).
 struct MadeScore {
   std::vector<Tensor> tables;
-  std::function<ScoreMod(std::span<const Tensor> tables)> mod;  // none: scores as they are
+  std::function<ScoreMod(std::span<const Tensor> tables)> mod;  // none: scores are not modified
   std::function<ScorePoint(int64_t b, int64_t h, int64_t q, int64_t kv, double s)> at;
 };
 struct NamedScore {
@@ -76,30 +77,30 @@ struct NamedScore {
 };
 std::span<const NamedScore> conformance_scores();
 
-/// Operands and weights of the results, as doubles that their dtype holds.
+/// Operands, and weights of the results, as doubles that the dtype can represent.
 struct AttentionValues {
   std::vector<double> q, k, v, dout, dlse;
 };
 
-/// Doubles that the dtype holds, in [-1, 1), and the tensor of them.
+/// Random doubles in [-1, 1) that the dtype can represent, and their tensor.
 struct RandomOperand {
   Tensor tensor;
   std::vector<double> values;
   RandomOperand(DType type, const Shape& shape, Dice& dice);
 };
 
-/// A result and how far a kernel may be from it.
+/// A result and the largest allowed error of a kernel.
 struct Bounded {
   std::vector<double> value, bound;
 };
-/// A fatal failure of the running test at the first element that lies beyond its bound.
+/// Fails the running test at the first element that exceeds its bound.
 void expect_within(const char* what, const Tensor& got, const Bounded& want);
-/// How operands of products are rounded: as the CPU's kernels do, in 16 bits wherever the type has no more (tensor
-/// cores), or of f32 all to 11 bits (TF32).
+/// How operands of products are rounded: as in the CPU's kernels; in 16 bits if the type has no more (tensor cores); or
+/// all f32 operands to 11 bits (TF32).
 enum class Products { kCpu, kTensorCores, kTf32 };
 /// softmax(score(scale q k^T) where mask) v and the derivative of sum(out dout) + sum(lse dlse), point by point in f64.
-/// Bounds follow from the unit roundoffs: of what scores and sums are computed in (`wide`), of the operands of products
-/// (`narrow`: 0 where they are as wide), of results and of tables.
+/// Bounds are derived from the unit roundoffs: of the type in which scores and sums are computed (`wide`), of the
+/// operands of products (`narrow`: 0 if they are as wide), of results and of tables.
 struct DenseAttention {
   Bounded out, lse, max, dq, dk, dv;
   std::vector<Bounded> tables;

@@ -1,4 +1,4 @@
-// The masks of the conformance suite, each beside a loop's view of it.
+// The masks of the conformance suite, each with a plain rule for a loop.
 #include <algorithm>
 #include <cstdlib>
 
@@ -21,13 +21,13 @@ Ints numbers(int64_t n, Dice& dice, int64_t lo, int64_t hi) {
   for (auto& x : v) x = dice.between(lo, hi);
   return v;
 }
-// Ascending ids of documents of about `mean` tokens.
+// Ascending ids of documents with about `mean` tokens each.
 Ints documents(int64_t n, Dice& dice, int64_t mean) {
   Ints v(n);
   for (int64_t i = 0, d = 0; i < n; ++i) v[i] = d += dice.below(mean) == 0 ? dice.between(1, 3) : 0;
   return v;
 }
-// Ends of `parts` stretches of [0, n), some empty.
+// Ends of `parts` segments of [0, n), some of them empty.
 Ints ends(int64_t n, int64_t parts, Dice& dice) {
   Ints v = numbers(parts, dice, 0, n);
   v.push_back(0);
@@ -200,7 +200,7 @@ MadeMask by_head(const Sizes&, Dice&) {
           }};
 }
 
-// Kernels' extents: odd, at most n.
+// Random kernel extents: odd, at most n.
 int64_t odd(Dice& dice, int64_t n) { return 2 * dice.below((n + 1) / 2) + 1; }
 bool near(int64_t q, int64_t k, int64_t n, int64_t kernel) {
   return std::abs(clamp(q, kernel / 2, n - 1 - kernel / 2) - k) <= kernel / 2;
@@ -301,7 +301,7 @@ MadeMask empty_rows(const Sizes&, Dice&) {
   return {[](Index, Index h, Index q, Index kv) { return ne(remainder(q + h, 3), 1) & (q + 7 >= kv); },
           [](auto, int64_t h, int64_t q, int64_t k) { return (q + h) % 3 != 1 && q + 7 >= k; }};
 }
-MadeMask late_keys(const Sizes&, Dice&) {  // rows see nothing of their first block, some nothing at all
+MadeMask late_keys(const Sizes&, Dice&) {  // rows see nothing of their first block; some see nothing at all
   return {[](Index, Index, Index q, Index kv) { return (kv >= 128) & (remainder(q, 5) < remainder(kv, 7)); },
           [](auto, auto, int64_t q, int64_t k) { return k >= 128 && q % 5 < k % 7; }};
 }

@@ -1,4 +1,4 @@
-// Random operands of the conformance suite, and results held to their bounds.
+// Random operands of the conformance suite, and the check of results against bounds.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Attention and its derivative in f64 by plain loops over all points, and the bounds on a kernel's errors.
+// Attention and its derivative in f64, by plain loops over all points, and bounds on a kernel's errors.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -47,7 +47,7 @@ Reals transposed(int64_t rows, int64_t cols, const double* a) {
   return t;
 }
 
-// Euclidean norms of rows, and the greatest magnitude of all.
+// Euclidean norms of rows, and the largest magnitude of all.
 Reals norms(int64_t rows, int64_t cols, const double* a) {
   Reals r(rows);
   for (int64_t i = 0; i < rows; ++i) {
@@ -69,12 +69,12 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
                                Products products) {
   const DType wide = type == kFloat64 ? kFloat64 : kFloat32;
   const double eps = unit_roundoff(wide), u = unit_roundoff(type), tiny = 2 * tiny_roundoff(type);
-  // Exponentials and bf16 products may take what is below the smallest normal number as 0, term by term.
+  // Exponentials and bf16 products may flush each term below the smallest normal number to 0.
   const bool half = type == kFloat16 && products == Products::kTensorCores;
   const double flushed = wide == kFloat64 ? 0 : half ? 0x1p-24 : 0x1p-126;
-  // Operands of all products that are cut on the way in, relative to their size.
+  // Relative rounding error of operands that all products round on input.
   const double cut = products == Products::kTf32 ? 0x1p-11 : 0;
-  // bf16 products take their operands, probabilities and gradients of scores among them, in bf16.
+  // bf16 products round their operands to bf16, including probabilities and gradients of scores.
   const double narrow = type == kBFloat16 || half ? 2 * u : 4 * cut;
   const int64_t sq = s.sq, skv = s.skv, d = s.d, dv_n = s.dv, group = s.hq / s.hkv, rows = s.b * s.hq * sq,
                 keys = s.kv_b * s.hkv * skv;
@@ -89,7 +89,7 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
     sized(&tables.back(), t.numel());
     table_size.emplace_back(t.numel()), table_count.emplace_back(t.numel());
   }
-  Reals key_error(keys), key_size(keys), value_error(keys), value_size(keys);  // sums behind rows of dk and dv
+  Reals key_error(keys), key_size(keys), value_error(keys), value_size(keys);  // error sums of the rows of dk and dv
   Reals p(sq * skv), ds(sq * skv), scores(sq * skv), dp(sq * skv);
   for (int64_t b = 0; b < s.b; ++b)
     for (int64_t h = 0; h < s.hq; ++h) {
@@ -103,7 +103,7 @@ DenseAttention::DenseAttention(const AttentionSizes& s, DType type, double scale
       for (int64_t i = 0; i < sq; ++i) {
         const int64_t row = row0 + i;
         double *s_i = &scores[i * skv], *p_i = &p[i * skv], *ds_i = &ds[i * skv], *dp_i = &dp[i * skv];
-        // score_error: of the modified scores; largest: of their magnitudes.
+        // score_error: of the modified scores; largest: the largest of their magnitudes.
         double top = -kInf, total = 0, score_error = 0, raw_error = 0, largest = 0;
         for (int64_t j = 0; j < skv; ++j) {
           at[j].value = -kInf;

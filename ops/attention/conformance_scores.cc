@@ -1,4 +1,4 @@
-// The score_mods of the conformance suite, each beside its formula and derivative in numbers.
+// The score_mods of the conformance suite, each with its formula and derivative in numbers.
 #include <algorithm>
 #include <cmath>
 
@@ -13,7 +13,7 @@ using Sizes = AttentionSizes;
 using Reals = std::vector<double>;
 using Tables = std::span<const Tensor>;
 
-/// A table of f32 values and the same as doubles.
+/// A table of f32 values, and the same values as doubles.
 struct Table {
   Tensor tensor;
   Reals values;
@@ -36,7 +36,7 @@ MadeScore none(const Sizes&, Dice&) {
 
 MadeScore fixed_alibi(const Sizes& s, Dice&) {
   const int64_t heads = s.hq;
-  auto slope = [heads](int64_t h) {  // as the paper's code
+  auto slope = [heads](int64_t h) {  // as in the paper's code
     int64_t n = 1;
     while (2 * n <= heads) n *= 2;
     const double e = h < n ? -8.0 * (h + 1) / n : -8.0 * (2 * (h - n) + 1) / (2 * n);
@@ -99,7 +99,7 @@ MadeScore relative(const Sizes& s, Dice& dice) {
 MadeScore t5(const Sizes& s, Dice& dice) {
   const bool both = dice.below(2);
   const Table t({s.hq, 32}, dice, -1, 1);
-  // Buckets by their boundaries, from transformers' T5 for 32 buckets up to distance 128.
+  // Buckets by their boundaries, from T5 in transformers, for 32 buckets up to distance 128.
   auto bucket = [both](int64_t r) -> int64_t {
     static constexpr int64_t kBoth[] = {8, 12, 16, 23, 32, 46, 64, 91};
     static constexpr int64_t kOne[] = {16, 19, 21, 24, 27, 31, 35, 40, 46, 52, 59, 67, 77, 87, 99, 113};
@@ -197,7 +197,7 @@ MadeScore cap_and_alibi(const Sizes& s, Dice& dice) {
           }};
 }
 
-// Multi-head latent attention: the rotated part's own inner product, inside the mod.
+// Multi-head latent attention: the inner product of the rotated part, inside the mod.
 MadeScore inner_product(const Sizes& s, Dice& dice) {
   static constexpr int64_t kR = 4;
   const int64_t group = s.hq / s.hkv;

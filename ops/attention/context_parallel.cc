@@ -14,7 +14,7 @@ namespace {
 
 using internal::AttentionOperands;
 
-/// What the lowerings share: shapes, and how a rank's part is told.
+/// Shared by the lowerings: shapes, and the mapping of a rank's part.
 class Context {
  public:
   Context(const ContextCall& call, const char* op)
@@ -32,13 +32,13 @@ class Context {
   int64_t q_length() const { return q.size(2) * ranks(); }
   int64_t kv_length() const { return k.size(2) * ranks(); }
 
-  /// Of the rank that stands at this place.
+  /// The queries of the rank at this position.
   IndexMap queries_of(const Tensor& rank) const { return part(c.q_positions, rank, q.size(2)); }
   IndexMap keys_of(const Tensor& rank) const { return part(c.kv_positions, rank, k.size(2)); }
   IndexMap all_queries() const { return {.table = c.q_positions, .extent = q_length()}; }
   IndexMap all_keys() const { return {.table = c.kv_positions, .extent = kv_length()}; }
 
-  /// Keys and values as one message, and back.
+  /// Keys and values as one message, and the inverse.
   Tensor joined(const Tensor& keys, const Tensor& values) const { return weft::cat({keys, values}, -1); }
   Tensor keys(const Tensor& kv) const { return slice(kv, -1, 0, k.size(3)); }
   Tensor values(const Tensor& kv) const { return slice(kv, -1, k.size(3), k.size(3) + v.size(3)); }
@@ -58,7 +58,7 @@ class Context {
       in.push_back(t);
     return attention_backward_on_shard(c.attrs, in, maps, {.wide = true});
   }
-  /// Gradients in the types of what they are of.
+  /// Gradients in the dtypes of their operands.
   std::vector<Tensor> narrowed(std::vector<Tensor> g) const {
     const AttentionOperands at(c.attrs);
     for (size_t i = 0; i < 3; ++i) g[i] = cast(g[i], q.dtype());
@@ -79,12 +79,12 @@ class Context {
   }
 };
 
-/// Positions [begin, end) in order.
+/// Positions [begin, end), in order.
 struct Stretch {
   int64_t begin, end;
 };
 
-/// The positions of each rank in stretches of neighbours; nothing if they are not known now.
+/// The positions of each rank as runs of consecutive positions; empty if they are not known now.
 std::vector<std::vector<Stretch>> stretches(const Tensor& positions, int64_t ranks, int64_t each) {
   std::vector<std::vector<Stretch>> all(static_cast<size_t>(ranks));
   if (positions.defined() && positions.is_traced()) return {};
@@ -189,7 +189,7 @@ ContextResult cp_ring(const ContextCall& c) {
   PartialAttention all;
   Tensor kv = x.joined(x.k, x.v);
   for (int64_t s = 0; s <= last; ++s) {
-    // Under way while this step computes.
+    // In progress while this step computes.
     const Tensor next = s < last ? c.group.permute(kv, 1) : Tensor();
     if (needed[static_cast<size_t>(s)]) {
       const IndexMap keys = x.keys_of(s ? remainder(c.group.rank + (x.ranks() - s), x.ranks()) : c.group.rank);

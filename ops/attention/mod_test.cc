@@ -1,4 +1,4 @@
-// Tracing of mods: what they close over becomes inputs, and what a kernel could not compute is refused by name.
+// Tests the tracing of mods: captured tensors become inputs, and ops that a kernel cannot compute are rejected by name.
 #include "ops/attention/mod.h"
 
 #include <gtest/gtest.h>

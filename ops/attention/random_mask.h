@@ -7,13 +7,13 @@
 
 namespace weft::testing {
 
-/// A mask whose expression follows from the seed. Tables are as long as the lengths; divisors are not zero.
+/// A mask whose expression depends on the seed. Tables are as long as the lengths; divisors are not zero.
 class RandomMask {
  public:
   RandomMask(uint64_t seed, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len)
       : seed_(seed), longest_(std::max(q_len, kv_len)) {
     std::mt19937_64 rng(seed);
-    // Sorted document ids, random small numbers, a flag, a table by head.
+    // Sorted document ids, small random numbers, a flag, a table by head.
     std::vector<int64_t> doc(longest_), noise(longest_);
     std::vector<int32_t> by_head(heads * longest_);
     std::vector<uint8_t> flag(longest_);

@@ -17,7 +17,7 @@ using internal::LocalAttention;
 constexpr const char* kOp = "attention_on_shard";
 constexpr const char* kDims[] = {"batch", "heads", "queries", "keys"};
 
-/// Rewrites one node; maps and lengths by dim: b, h, q, kv.
+/// Rewrites one node; maps and lengths are indexed by dim: b, h, q, kv.
 class Relocation {
  public:
   Relocation(const Attrs& attrs, std::span<const Tensor> local, const ShardMaps& maps)
@@ -78,8 +78,8 @@ class Relocation {
                "; need 1 or more");
   }
 
-  /// The mod of the whole's positions as a mod of the local ones. What it needs for that comes after its tables, so
-  /// that tables keep their places and their gradients' order.
+  /// Rewrites the mod over positions of the whole as a mod over local positions. The operands that it needs for that
+  /// come after its tables, so that tables keep their positions and their gradients' order.
   void mod(const char* key, size_t own, int first, int tables, LocalAttention* r) {
     if (!attrs_.has(key)) return;
     const Ref<Graph> from = attrs_.get<Ref<Graph>>(key);
@@ -118,7 +118,7 @@ class Relocation {
           size_t next = args.size();
           for (const Moved& m : moved) {
             Tensor& i = args[m.input];
-            // Bounds that hold anyway, for those that count in fewer bits where these are known.
+            // Redundant bounds, for narrowing, which needs known bounds.
             auto bounded = [&](const Tensor& x) {
               return m.map->extent ? minimum(maximum(x, 0), std::max<int64_t>(m.extent, 1) - 1) : x;
             };
@@ -133,8 +133,8 @@ class Relocation {
     r->attrs = r->attrs.with(key, body.graph).with(std::string(key) + "_tables", static_cast<int64_t>(tables));
   }
 
-  /// The part's rows of the lists of blocks, where they lie together; else none, and the kernels make them from the
-  /// mask.
+  /// The part's rows of the lists of blocks if they are contiguous; otherwise none, and the kernels make the lists from
+  /// the mask.
   void blocks(LocalAttention* r) const {
     if (at_.blocks < 0) return;
     const int64_t batch = attrs_.i("block_batch"), heads = attrs_.i("block_heads"), unit = attrs_.i("block_q");
@@ -157,7 +157,7 @@ class Relocation {
       const int64_t step = part == 0 ? heads * q_blocks : q_blocks;
       Tensor first = constant(int64_t{0}, kInt64, offsets.device());
       if (m.offset.defined()) first = part == 2 ? floor_divide(m.offset, unit) : m.offset * step;
-      // Entries stay where they are: a row says which are its own.
+      // The entries stay in place: each row has the offsets of its own entries.
       offsets = index_select(offsets, 0, arange(rows + 1, {.dtype = kInt64, .device = offsets.device()}) + first);
       if (part == 0) r->attrs = r->attrs.with("block_batch", lengths_[0]);
       if (part == 1) r->attrs = r->attrs.with("block_heads", lengths_[1]);

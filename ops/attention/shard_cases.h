@@ -1,4 +1,4 @@
-// What tests of attention on shards share: calls with every kind of mod, and the whole's results to compare with.
+// Shared by tests of attention on shards: calls with every kind of mod, and the whole's results for comparison.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@ struct ShardSizes {
   int64_t group() const { return hq / hkv; }
 };
 
-/// A mod by name, over tables of its own (f64 or f32 as q is).
+/// A named mod with its own tables (f64 or f32, as q).
 struct ShardCase {
   const char* name;
   std::function<FlexAttentionOptions(const ShardSizes&, DType, Random&)> make;
@@ -111,11 +111,11 @@ struct WholeCall {
   }
 };
 
-/// Sums of parts at their places in a whole.
+/// Adds parts at their positions in a whole.
 class Assembled {
  public:
   explicit Assembled(const Tensor& like) : shape_(like.shape()), values_(static_cast<size_t>(like.numel()), 0) {}
-  /// Adds `part`, whose index i of dim d stands at at[d][i]; dims beyond `at` are whole.
+  /// Adds `part`, whose index i of dim d has position at[d][i]; dims beyond `at` are whole.
   void add(const Tensor& part, const std::vector<std::vector<int64_t>>& at) {
     const std::vector<Real> from = to_reals(part);
     for (int64_t i = 0; i < part.numel(); ++i) {
@@ -129,7 +129,7 @@ class Assembled {
       values_[static_cast<size_t>(to)] += from[static_cast<size_t>(i)];
     }
   }
-  /// Every element within `bound` of the whole's; infinities alike.
+  /// Checks that every element is within `bound` of the whole's; infinities must be equal.
   ::testing::AssertionResult is(const Tensor& whole, double bound) const {
     const std::vector<Real> want = to_reals(whole);
     for (size_t i = 0; i < want.size(); ++i) {
@@ -147,10 +147,10 @@ class Assembled {
   std::vector<Real> values_;
 };
 
-/// How far results of two orders of summation may be apart, for operands, gradients and tables of magnitude 1,
-/// score_mods with derivatives of magnitude up to 2. Probabilities of a row sum to 1 (1 / (1 - p) with dropout), so
-/// that a row of scores' gradients sums to no more than 4 (dv + 1) in magnitude; each score, exponential and sum has at
-/// most d + keys + 32 roundings.
+/// Bounds on the difference of results with two orders of summation, for operands, gradients and tables of magnitude 1
+/// and score_mods with derivatives of magnitude up to 2. Probabilities of a row sum to 1 (1 / (1 - p) with dropout), so
+/// the gradients of a row of scores sum to at most 4 (dv + 1) in magnitude; each score, exponential and sum has at most
+/// d + keys + 32 roundings.
 struct ShardBounds {
   double out, lse, dq, dk, table;
   ShardBounds(const ShardSizes& s, DType t, bool dropout) {
