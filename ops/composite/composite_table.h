@@ -1,5 +1,5 @@
-// The composites' test table: each row states a function, its operands, an independent reference in extended precision
-// and how many roundings (relative to the largest result) a faithful evaluation may make. All checks follow from it.
+// The composites' test table. Each row has a function, its operands, an independent reference in extended precision,
+// and how many roundings (relative to the largest result) a correct evaluation may make. All checks follow from it.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ using Reals = std::vector<Real>;
 
 struct Operand {
   Shape shape;
-  DType dtype = kFloat32;  // f32 stands for f64, f32, bf16 and f16
+  DType dtype = kFloat32;  // f32 means f64, f32, bf16 and f16
   double lo = -2, hi = 2;
 };
 
@@ -27,15 +27,15 @@ struct CompositeRow {
   double roundings = 16;
   bool second = true;       // check second derivatives too
   bool wide = false;        // the result of 16-bit operands is f32 (losses)
-  Real magnitude = 0;       // of the largest intermediate value, if above the largest result
-  int stored = 0;           // roundings to the operands' dtype on the way, beside the last one
-  DType least = kBFloat16;  // the result is computed in at most this dtype whatever the operands: f32 for rope's tables
+  Real magnitude = 0;       // of the largest intermediate value, if larger than the largest result
+  int stored = 0;           // intermediate roundings to the operands' dtype, besides the last one
+  DType least = kBFloat16;  // the result is computed in at most this dtype for any operands: f32 for rope's tables
 };
 void PrintTo(const CompositeRow& row, std::ostream* out);
 
 class Composite : public ::testing::TestWithParam<CompositeRow> {};
 
-/// The numbers lo ... of a row-major matrix: v[i * columns ...].
+/// Row i of a row-major matrix with `columns` columns.
 inline Reals row_of(const Reals& v, int64_t i, int64_t columns) {
   return {v.begin() + i * columns, v.begin() + (i + 1) * columns};
 }

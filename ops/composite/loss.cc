@@ -25,7 +25,7 @@ Tensor reduced(const Tensor& loss, std::string_view reduction) {
   return reduction == "mean" ? mean(loss) : reduction == "sum" ? sum(loss) : loss;
 }
 
-// Class targets: which count, and class numbers that may be gathered (0 where they do not count).
+// Class targets: which ones count, and class indices for gather (0 where a target is ignored).
 struct Targets {
   Tensor counts;   // bool
   Tensor classes;  // i64 or i32

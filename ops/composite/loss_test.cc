@@ -24,7 +24,7 @@ Real lse(const Reals& x) {
   return std::log(s);
 }
 
-// sum over rows whose target counts, and how many those are.
+// Sum over the rows whose target counts, and the number of these rows.
 struct Totals {
   Real loss = 0;
   int counted = 0;
