@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// One switch: its environment variable, what it does, and its default.
+/// One switch: its environment variable, a help text, and its default.
 struct Switch {
   const char* name;
   const char* help;

@@ -86,7 +86,7 @@ DeviceAllocator::Block* DeviceAllocator::take(FreeSet& set, int64_t bytes) {
 // A new segment as one block that is in no free set; null if the driver has not enough memory.
 DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
   WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(), "cuda: ", bytes_text(bytes),
-                " of device memory are needed while a graph is captured, and none that is free is large enough; "
+                " of device memory are needed while a graph is captured, but no free block is large enough; "
                 "need to run the work once before, or to allocate outside of the capture");
   const int64_t wanted = small ? kSmallSegment : bytes < kLarge ? kLargeSegment : round_up(bytes, 2 * kMiB);
   gpu_.make_current();

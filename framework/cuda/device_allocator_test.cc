@@ -154,7 +154,7 @@ TEST_F(DeviceAllocatorTest, PoisonIsInStreamOrder) {
 TEST_F(DeviceAllocatorTest, CachedMemoryIsGivenBackBeforeItFails) {
   void* a = allocator().allocate(150 * kMiB);
   allocator().deallocate(a, 150 * kMiB);
-  void* b = allocator().allocate(200 * kMiB);  // of 256: not beside the other
+  void* b = allocator().allocate(200 * kMiB);  // of 256: not together with the other
   EXPECT_EQ(fake.allocated_bytes(), static_cast<size_t>(200 * kMiB));
   allocator().deallocate(b, 200 * kMiB);
   fake.fail_allocation_after(0);
@@ -221,7 +221,7 @@ TEST_F(DeviceAllocatorTest, UnderCaptureOnlyCachedMemoryIsThere) {
     fill(b, 0, 4096, gpu().stream());
     allocator().deallocate(b, 4096);
     EXPECT_EQ(error_of([&] { allocator().allocate(5 * kMiB); }),
-              "cuda: 5.0 MiB of device memory are needed while a graph is captured, and none that is free is large "
+              "cuda: 5.0 MiB of device memory are needed while a graph is captured, but no free block is large "
               "enough; need to run "
               "the work once before, or to allocate outside of the capture");
   });

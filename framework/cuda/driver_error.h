@@ -25,7 +25,7 @@ inline void check(CUresult result, const A&... what) {
     internal::fail_driver(result, str_cat(what...));
 }
 
-/// For destructors: an error there helps nobody and must not be thrown.
+/// For destructors: an error there is of no use and must not be thrown.
 inline void ignore(CUresult) {}
 
 }  // namespace weft::cuda

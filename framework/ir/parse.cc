@@ -299,7 +299,7 @@ class Parser : internal::TextReader {
     if (t.nbytes() > kMaxCapturedBytes)
       fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), str_cat("at most ", kMaxCapturedBytes));
     void* p = std::calloc(t.nbytes() + 1, 1);
-    if (!p) fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), "what fits in memory");
+    if (!p) fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), "a tensor that fits in memory");
     Tensor z = Tensor::from_blob(p, t.shape, t.dtype, [](void* q) { std::free(q); });
     return z;
   }

@@ -1,4 +1,4 @@
-// Shapes, broadcasting, and which views need no copy: held against elements moved one by one.
+// Tests shapes, broadcasting, and which views need no copy, against elements moved one by one.
 #include "framework/tensor/shape.h"
 
 #include <gtest/gtest.h>

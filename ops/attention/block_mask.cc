@@ -298,7 +298,7 @@ BlockMask BlockMask::resize(int64_t q_len, int64_t kv_len) const {
     internal::fail(
         e.code(),
         str_cat("BlockMask::resize: cannot go from lengths ", l.q_len, " x ", l.kv_len, " to ", q_len, " x ", kv_len,
-                d.from_lists ? ": the mask was made from lists of blocks, which say nothing of longer ones: " : ": ",
+                d.from_lists ? ": the mask was made from lists of blocks, which do not define longer ones: " : ": ",
                 e.what()));
   }
 }

@@ -134,7 +134,7 @@ TEST(BlockMask, ListsGoThereAndBack) {
   const BlockMask m = BlockMask::from_kv_blocks(num, index, {}, {}, {});
   EXPECT_EQ(m.to_string(), "(0, 0)\n  ██\n████\n");
   EXPECT_EQ(points(m.mask(), m.shape()), points(m));
-  expect_error([&] { m.resize(300, 300); }, "the mask was made from lists of blocks, which say nothing of longer ones");
+  expect_error([&] { m.resize(300, 300); }, "the mask was made from lists of blocks, which do not define longer ones");
 }
 
 TEST(BlockMask, AMillionTokensCausalInUnderAMegabyte) {

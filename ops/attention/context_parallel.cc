@@ -241,7 +241,7 @@ namespace {
 /// The maps of this rank's heads over the whole sequence.
 ShardMaps heads_maps(const Context& x, const char* op) {
   const int64_t c = x.ranks(), hq = x.q.size(1), hkv = x.k.size(1);
-  WEFT_CHECK(hkv % c == 0, op, ": ", hkv, " key heads of a rank cannot be dealt out to ", c, " ranks; degree ",
+  WEFT_CHECK(hkv % c == 0, op, ": ", hkv, " key heads of a rank cannot be divided among ", c, " ranks; degree ",
              std::gcd(hkv, c), " fits, or pass keys around a ring or gather them (cp_ring, cp_all_gather)");
   IndexMap h = x.c.h;
   const Tensor own = x.c.group.rank * (hq / c);

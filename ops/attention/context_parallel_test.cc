@@ -213,7 +213,7 @@ TEST(ContextParallel, UlyssesNeedsKeyHeads) {
   ContextCall call{w.call.attrs, w.call.operands, {}, {}, {}, {}, {.size = 4, .rank = full({}, 0, {.dtype = kInt64})}};
   EXPECT_EQ(
       error_of([&] { cp_ulysses(call); }),
-      "cp_ulysses: 2 key heads of a rank cannot be dealt out to 4 ranks; degree 2 fits, or pass keys around a ring "
+      "cp_ulysses: 2 key heads of a rank cannot be divided among 4 ranks; degree 2 fits, or pass keys around a ring "
       "or gather them (cp_ring, cp_all_gather)");
 }
 

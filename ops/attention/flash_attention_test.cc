@@ -183,7 +183,8 @@ TEST(FlashAttention, BadArguments) {
             "attention::sliding_window: left is -2 and right is 0; need 0 or more positions on each side, or -1 for an "
             "open one, as in sliding_window(128, 0)");
   EXPECT_EQ(error_of([&] { attention::document_offsets(two, three); }),
-            "attention::document_offsets: cu_seqlens_q is i64[2] and cu_seqlens_k is i64[3]; need as many documents in "
+            "attention::document_offsets: cu_seqlens_q is i64[2] and cu_seqlens_k is i64[3]; need the same number of "
+            "documents in "
             "both, as in {0, 1, 4} and {0, 3, 7}");
   EXPECT_EQ(
       error_of([&] {

@@ -146,7 +146,7 @@ class MaskLowering {
     const Lowered& v = values_[id];
     if (v.table < 0) return v.instr;
     WEFT_CHECK(v.shape.numel() == 1, "mask_mod: uses ", v.shape.numel(), " values of a table of shape ",
-               out_.tables_[v.table].view.shape, " at once", at(user), "; need as many indices as it has dims");
+               out_.tables_[v.table].view.shape, " at once", at(user), "; need one index for each dim");
     const StridedView& view = out_.tables_[v.table].view;
     MaskInstr in;
     in.dtype = view.dtype;

@@ -82,7 +82,7 @@ MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k,
   const std::vector<int64_t> q = offsets_of("cu_seqlens_q", cu_seqlens_q), k = offsets_of("cu_seqlens_k", cu_seqlens_k);
   WEFT_CHECK(q.size() == k.size(), "attention::document_offsets: cu_seqlens_q is ", cu_seqlens_q.type(),
              " and cu_seqlens_k is ", cu_seqlens_k.type(),
-             "; need as many documents in both, as in {0, 1, 4} and {0, 3, 7}");
+             "; need the same number of documents in both, as in {0, 1, 4} and {0, 3, 7}");
   // Document id per position (-1 or -2 past the last document), and the start of each document. The start for queries
   // is shifted so that the document's last query is aligned with its last key.
   std::vector<int64_t> of_q(q.back() + 1, -1), of_k(k.back() + 1, -2), first_q(q.back() + 1), first_k(k.back() + 1);
@@ -158,7 +158,7 @@ MaskMod tree(const Tensor& parents) {
     }
   }
   WEFT_CHECK(time == n, "attention::tree: the parents of ", n - time,
-             " nodes go in a circle; need a path from each to a root (-1)");
+             " nodes form a cycle; need a path from each to a root (-1)");
   return [in = integers(in, {n}), out = integers(out, {n})](Index, Index, Index q, Index kv) {
     return (in[kv] <= in[q]) & (in[q] < out[kv]);
   };

@@ -198,7 +198,7 @@ Body trace_score(const ScoreMod& mod, DType dtype) { return trace_score_on(mod, 
 Body trace_mask_on(const MaskMod& mask, Device device) {
   return traced("mask_mod", device, {4, {kInt64, Device::cpu(), {}}}, [&](std::span<const Tensor> in) {
     Tensor m = mask(Index(in[0]), Index(in[1]), Index(in[2]), Index(in[3]));
-    WEFT_CHECK(m.defined() && m.dtype() == kBool && m.dim() == 0, "mask_mod: gave ",
+    WEFT_CHECK(m.defined() && m.dtype() == kBool && m.dim() == 0, "mask_mod: returned ",
                m.defined() ? str_cat(m.type()) : "nothing", "; need one bool, as q >= kv is");
     return m;
   });
@@ -209,7 +209,7 @@ Body trace_score_on(const ScoreMod& mod, DType dtype, Device device) {
   types[0].dtype = dtype;
   return traced("score_mod", device, types, [&](std::span<const Tensor> in) {
     Tensor s = mod(Score{in[0], Index(in[1]), Index(in[2]), Index(in[3]), Index(in[4])});
-    WEFT_CHECK(s.defined() && is_floating(s.dtype()) && s.dim() == 0, "score_mod: gave ",
+    WEFT_CHECK(s.defined() && is_floating(s.dtype()) && s.dim() == 0, "score_mod: returned ",
                s.defined() ? str_cat(s.type()) : "nothing", "; need one floating-point value, as s.value * 2 is");
     return cast(s, dtype);
   });

@@ -72,7 +72,7 @@ Types infer(const InferCall& c) {
     const int64_t lengths[] = {q.shape[0], q.shape[1], q.shape[2], keys_of(at, c.in)};
     for (size_t i = 0; i < 4; ++i) {
       const TensorType& t = c.in[static_cast<size_t>(at.places) + i];
-      WEFT_CHECK(t.dtype == kInt64 && t.shape == Shape{lengths[i]}, c.op.name, ": positions of dropout are ", t,
+      WEFT_CHECK(t.dtype == kInt64 && t.shape == Shape{lengths[i]}, c.op.name, ": dropout positions are ", t,
                  "; need i64 [", lengths[i], "]");
     }
   }

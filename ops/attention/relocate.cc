@@ -27,7 +27,7 @@ class Relocation {
     lengths_ = {q.size(0), q.size(1), q.size(2), k.size(2)};
     if (at_.pages >= 0) lengths_[3] *= operand(at_.pages).size(1);
     for (size_t d = 0; d < 4; ++d) check(d);
-    WEFT_CHECK(at_.pages < 0 || maps_[3]->identity(), kOp, ": a part of the keys of pages; need all of them");
+    WEFT_CHECK(at_.pages < 0 || maps_[3]->identity(), kOp, ": paged keys cannot be split; need all of them");
     WEFT_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, kOp, ": ", q.size(1), " query heads and ", k.size(1),
                " key heads of a shard; need a multiple, the key heads that these query heads read");
   }
@@ -39,7 +39,7 @@ class Relocation {
     mod("mask", 4, at_.mask_first, at_.mask_tables, &r);
     blocks(&r);
     if (at_.dropout >= 0) {
-      WEFT_CHECK(!drops || at_.places < 0, kOp, ": the node is a shard already; need the whole's");
+      WEFT_CHECK(!drops || at_.places < 0, kOp, ": the node is already a shard; need the whole node");
       for (int i = at_.dropout; i < at_.dropout + (at_.places >= 0 ? 6 : 2); ++i) r.operands.push_back(operand(i));
     }
     if (drops) {
@@ -74,7 +74,7 @@ class Relocation {
                  " of them; need i64 [n], one for each");
     WEFT_CHECK(m.extent == 0 || m.extent >= lengths_[d], kOp, ": ", lengths_[d], " ", kDims[d], " of ", m.extent,
                "; need a part that is no larger than the whole");
-    WEFT_CHECK(m.multiple >= 1, kOp, ": the offset of ", kDims[d], " is said to be a multiple of ", m.multiple,
+    WEFT_CHECK(m.multiple >= 1, kOp, ": the offset of ", kDims[d], " is declared to be a multiple of ", m.multiple,
                "; need 1 or more");
   }
 

@@ -43,7 +43,7 @@ struct Call {
       check_integers("cache_batch_idx", o.cache_batch_idx, {1}, "[B]");
     } else {
       WEFT_CHECK(k.size(0) == batch, kOp, ": k_cache ", k.shape(), " has ", k.size(0), " entries and q ", q.shape(),
-                 " has ", batch, "; need as many, or .cache_batch_idx of integers [", batch, "]");
+                 " has ", batch, "; need equal numbers, or .cache_batch_idx of integers [", batch, "]");
     }
     if (o.cache_seqlens.defined()) check_integers("cache_seqlens", o.cache_seqlens, {0, 1}, "[B], or 0-d for all");
     if (o.cache_leftpad.defined()) check_integers("cache_leftpad", o.cache_leftpad, {1}, "[B]");

@@ -469,7 +469,7 @@ TEST(AttentionWithKvCache, BadArguments) {
   says(error([](Example& e) {
          e.k_cache = e.v_cache = zeros({3, 2, 300, 16});
        }),
-       "has 3 entries and q [2, 4, 1, 16] has 2; need as many, or .cache_batch_idx");
+       "has 3 entries and q [2, 4, 1, 16] has 2; need equal numbers, or .cache_batch_idx");
   says(error([](Example& e) { e.o.rotary_cos = zeros({300, 8}); }), "got only one of rotary_cos and rotary_sin");
   says(error([](Example& e) {
          e.o.rotary_cos = e.o.rotary_sin = zeros({300, 9});

@@ -64,7 +64,7 @@ Types infer_dot(const InferCall& c) {
   check_dims("b", b, d.b_batch, d.b_contract);
   WEFT_CHECK(d.a_batch.size() == d.b_batch.size() && d.a_contract.size() == d.b_contract.size(),
              "dot: ", d.a_batch.size(), " and ", d.b_batch.size(), " batch dims, ", d.a_contract.size(), " and ",
-             d.b_contract.size(), " contracted dims; need as many of a as of b");
+             d.b_contract.size(), " contracted dims; need equal numbers for a and b");
   Shape out;
   for (int i = 0; i < d.a_batch.size(); ++i) {
     const int64_t x = a.shape[static_cast<int>(d.a_batch[i])], y = b.shape[static_cast<int>(d.b_batch[i])];
@@ -276,7 +276,7 @@ std::vector<Sample> samples_dot() {
       two({4, 8}, {9, 2}, {{}, {}, {1}, {0}}, "dot: contracted dimensions differ: [4, 8] x [9, 2] (8 != 9)"),
       two({2, 3, 4}, {3, 4, 2}, {{0}, {0}, {2}, {1}}, "dot: batch dimensions differ: [2, 3, 4] x [3, 4, 2] (2 != 3)"),
       two({2, 3}, {3, 2}, {{}, {}, {1, 1}, {0, 1}}, "need distinct dims"),
-      two({2, 3}, {3, 2}, {{}, {}, {1}, {}}, "need as many of a as of b"),
+      two({2, 3}, {3, 2}, {{}, {}, {1}, {}}, "need equal numbers for a and b"),
   };
   Sample bad = two({2, 3}, {3, 2}, {{}, {}, {1}, {0}}, "dot: operands are f32 and i32; need one dtype");
   bad.in[1].dtype = kInt32;

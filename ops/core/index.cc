@@ -42,7 +42,7 @@ void check_elementwise_index(const InferCall& c) {
   bool ok = index.shape.size() == x.shape.size();
   for (int d = 0; ok && d < x.shape.size(); ++d) ok = d == c.attrs.i("dim") || index.shape[d] <= x.shape[d];
   WEFT_CHECK(ok, c.op.name, ": index ", index.shape, " does not fit ", x.shape, " along dim ", c.attrs.i("dim"),
-             "; need as many dims, none longer outside dim ", c.attrs.i("dim"));
+             "; need the same number of dims, none longer outside dim ", c.attrs.i("dim"));
 }
 
 // Sums need a dtype that supports addition.
@@ -261,7 +261,7 @@ void check_starts(const InferCall& c, size_t first) {
 void check_block(const char* op, const Shape& block, const Shape& x) {
   bool ok = block.size() == x.size();
   for (int d = 0; ok && d < x.size(); ++d) ok = block[d] >= 0 && block[d] <= x[d];
-  WEFT_CHECK(ok, op, ": a block ", block, " does not fit in ", x, "; need as many dims, none longer");
+  WEFT_CHECK(ok, op, ": a block ", block, " does not fit in ", x, "; need the same number of dims, none longer");
 }
 
 Types infer_dynamic_update_slice(const InferCall& c) {

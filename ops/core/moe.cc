@@ -126,7 +126,7 @@ Types infer_dots(const InferCall& c) {
   check_matrix(c, "y", y, rows);
   check_matrix(c, "x", x, rows / k);
   WEFT_CHECK(x.dtype == y.dtype && x.shape[1] == y.shape[1], "row_dots: y is ", y, " and x ", x,
-             "; need one dtype and as many columns");
+             "; need one dtype and equal numbers of columns");
   return {TensorType{wide_of(y.dtype, x.dtype), y.device, Shape{rows / k, k}}};
 }
 

@@ -267,7 +267,7 @@ std::vector<Tensor> chunk(const Arg& arg, int64_t n, int64_t dim) {
 
 std::vector<Tensor> unbind(const Arg& arg, int64_t dim) {
   const Tensor& x = tensor_of(arg, "unbind");
-  WEFT_CHECK(x.dim() > 0, "unbind: got a scalar; need a dim to take apart");
+  WEFT_CHECK(x.dim() > 0, "unbind: got a scalar; need a dim to unbind");
   LineScope here(arg.line());
   std::vector<Tensor> rows;
   for (int64_t i = 0; i < x.size(dim); ++i) rows.push_back(select(x, dim, i));

@@ -25,7 +25,7 @@ struct AttentionSizes {
   int64_t batch, heads, q_len, dim, kv_batch, kv_heads, kv_len, v_dim, group;
   int64_t item;  // bytes of an element
   PanelType type;
-  /// Queries of a tile: few if masks may exclude a part of it, so that less is computed in vain.
+  /// Queries of a tile: few if masks may exclude a part of it, so that less work is wasted.
   int64_t tile_rows;
   const GemmKernel* g;
   const AttentionStages* stages;

@@ -312,7 +312,7 @@ void no_sums(const StridedView& c, const Product& p, const GemmEpilogue* epilogu
 void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c, const GemmHooks& hooks) {
   const int r = a.shape.size();
   WEFT_CHECK(r >= 2 && b.shape.size() == r && c.shape.size() == r, "matmul: got shapes ", a.shape, ", ", b.shape,
-             " and ", c.shape, "; need as many dims each, at least 2");
+             " and ", c.shape, "; need equal numbers of dims, at least 2");
   bool fits = a.shape[r - 1] == b.shape[r - 2] && c.shape[r - 2] == a.shape[r - 2] && c.shape[r - 1] == b.shape[r - 1];
   for (int d = 0; d < r - 2; ++d) fits = fits && a.shape[d] == c.shape[d] && b.shape[d] == c.shape[d];
   WEFT_CHECK(fits, "matmul: shapes do not fit: ", a.shape, " x ", b.shape, " -> ", c.shape);

@@ -194,7 +194,7 @@ TEST_F(FakeDriverTest, LaunchesAreCheckedAgainstKernelAndDevice) {
   EXPECT_EQ(launch(1, 65536, 256, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(complaint(), "cuLaunchKernel of k: grid [1, 65536, 1]");
   EXPECT_EQ(launch(1, 1, 256, 100 << 10), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(complaint(), "cuLaunchKernel of k: 102400 bytes of shared memory where 49152 were asked for");
+  EXPECT_EQ(complaint(), "cuLaunchKernel of k: 102400 bytes of shared memory where 49152 were requested");
   EXPECT_EQ(api.cuFuncSetAttribute(k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 228 << 10),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(api.cuFuncSetAttribute(k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10), CUDA_SUCCESS);

@@ -149,7 +149,7 @@ std::string wrong_launch(const FakeState& s, const FakeFunction& f, const FakeLa
   if (registers > static_cast<uint64_t>(s.gpu.registers))
     return str_cat("too many registers for ", threads, " threads");
   if (static_cast<int>(l.shared_bytes) > f.max_dynamic_shared)
-    return str_cat(l.shared_bytes, " bytes of shared memory where ", f.max_dynamic_shared, " were asked for");
+    return str_cat(l.shared_bytes, " bytes of shared memory where ", f.max_dynamic_shared, " were requested");
   return {};
 }
 
@@ -276,7 +276,7 @@ CUresult set_node_parameters(CUgraphExec exec_handle, CUgraphNode node, const CU
                .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
                .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
                .shared_bytes = p->sharedMemBytes};
-  if (std::string wrong = w.launch ? wrong_launch(s, *f, l) : "the node is no kernel"; !wrong.empty() || p->extra)
+  if (std::string wrong = w.launch ? wrong_launch(s, *f, l) : "the node is not a kernel"; !wrong.empty() || p->extra)
     return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphExecKernelNodeSetParams_v2 of ", f->symbol, ": ", wrong);
   auto* bytes = f->kernel.parameter_bytes ? static_cast<const std::byte*>(p->kernelParams[0]) : nullptr;
   l.parameters.assign(bytes, bytes + f->kernel.parameter_bytes);
