@@ -55,7 +55,7 @@ void store(const StridedView& out, int64_t at, double value, int64_t whole) {
   }
 }
 
-/// Neighbours first, then neighbours of neighbours: the tree of reduce_order.h over `n` values `step` apart.
+/// Combines neighbours first, then neighbours of neighbours: the tree of reduce_order.h over `n` values `step` apart.
 template <class T>
 T tree(Rd rd, T* v, int64_t n, int64_t step) {
   for (int64_t s = 1; s < n; s *= 2)
@@ -172,7 +172,7 @@ class Driver {
   std::vector<int64_t> strides_, index_strides_;
   int32_t bad_ = 0;
   std::vector<float> scratch_;
-  std::vector<std::vector<double>> columns_, partials_;  // room for any type
+  std::vector<std::vector<double>> columns_, partials_;  // space for any type
   std::vector<void*> column_, partial_;
 };
 
