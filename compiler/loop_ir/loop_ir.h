@@ -1,6 +1,6 @@
 // Loop IR: one generated kernel as data. Between a group of graph nodes (lower_group.h) and the text of a target
-// (compiler/targets/cpu/print); interpret.h is its reference. Shape-free: extents, strides and the graph's constants are
-// arguments, so one kernel serves every size and its text is the key of the kernel cache.
+// (compiler/targets/cpu/print); interpret.h is its reference. Shape-free: extents, strides and the graph's constants
+// are arguments, so one kernel serves every size and its text is the key of the kernel cache.
 //
 // A kernel walks outer points and, at each, runs an *instance*: segments in order, each either straight (once) or a
 // loop over the loop axis. Axes are numbered outermost first.

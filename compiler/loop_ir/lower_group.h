@@ -14,8 +14,9 @@
 //   there;
 //   - a single reduction of few rows that are long: kSplit;
 //   - one product (`dot`, or `grouped_dot` of rows) whose operands are inputs of the body and whose result is used
-//     elementwise in the same domain: the kernel is its epilogue and reads the finished tile (Lowered::dot). Operands of
-//     a dot that the body computes elementwise are kernels of their own (prologue.h); cannot_lower looks at these too.
+//     elementwise in the same domain: the kernel is its epilogue and reads the finished tile (Lowered::dot). Operands
+//     of a dot that the body computes elementwise are kernels of their own (prologue.h); cannot_lower looks at these
+//     too.
 #pragma once
 #include "compiler/loop_ir/loop_ir.h"
 #include "framework/ir/graph.h"

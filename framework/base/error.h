@@ -44,14 +44,14 @@ namespace internal {
 /// Throws weft::Error(kInvalidArgument) with the concatenated message unless `cond` holds. The message is built lazily.
 #define WEFT_CHECK(cond, ...) WEFT_CHECK_AS(kInvalidArgument, cond, __VA_ARGS__)
 /// The same with another weft::Code.
-#define WEFT_CHECK_AS(code, cond, ...)                                      \
-  do {                                                                      \
-    if (!(cond)) [[unlikely]]                                               \
+#define WEFT_CHECK_AS(code, cond, ...)                                          \
+  do {                                                                          \
+    if (!(cond)) [[unlikely]]                                                   \
       ::weft::internal::fail(::weft::Code::code, ::weft::str_cat(__VA_ARGS__)); \
   } while (0)
 /// A broken invariant of Weft itself: throws weft::Error(kInternal) naming the place.
-#define WEFT_BUG_IF(cond, ...)                                                    \
-  do {                                                                            \
-    if (cond) [[unlikely]]                                                        \
+#define WEFT_BUG_IF(cond, ...)                                                        \
+  do {                                                                                \
+    if (cond) [[unlikely]]                                                            \
       ::weft::internal::bug(__FILE__, __LINE__, #cond, ::weft::str_cat(__VA_ARGS__)); \
   } while (0)

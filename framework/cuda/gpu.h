@@ -63,8 +63,8 @@ class Gpu {
   DeviceAllocator& allocator() { return *allocator_; }
   /// Pinned host memory for copies.
   PinnedPool& pinned() { return *pinned_; }
-  /// Waits for all work of all streams of this GPU; a capture of another thread is let finish first, as the driver would
-  /// break it off. Throws FailedPrecondition where this thread captures.
+  /// Waits for all work of all streams of this GPU; a capture of another thread is let finish first, as the driver
+  /// would break it off. Throws FailedPrecondition where this thread captures.
   void synchronize();
   /// Held while a stream of this GPU captures.
   Mutex& captures() { return captures_; }

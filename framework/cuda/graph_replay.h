@@ -35,8 +35,8 @@ class GraphReplay {
   /// The parameters of kernel `kernel` in later replays; as many bytes as were captured.
   void set_parameters(int kernel, std::span<const std::byte> parameters);
 
-  /// Gives kernels [kernel, kernel + count) the parameters that `work` launches kernels with: nothing runs. False if those
-  /// are not the kernels, grids and blocks of the capture; then some parameters may have changed: capture again.
+  /// Gives kernels [kernel, kernel + count) the parameters that `work` launches kernels with: nothing runs. False if
+  /// those are not the kernels, grids and blocks of the capture; then some parameters may have changed: capture again.
   bool rename(int kernel, int count, const std::function<void()>& work);
 
   /// How far the capture that this thread is in the middle of has come on `stream`.

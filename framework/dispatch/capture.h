@@ -93,7 +93,8 @@ struct Body {
 };
 Body capture_body(const TensorFn& fn, std::span<const TensorType> inputs);
 
-/// The graph of fn(example_inputs...): nothing is computed. fn returns a Tensor, tuple, array, vector or aggregate of them.
+/// The graph of fn(example_inputs...): nothing is computed.
+/// fn returns a Tensor, tuple, array, vector or aggregate of them.
 template <class Fn, class... A>
 Graph capture(Fn&& fn, const A&... example_inputs) {
   std::vector<Tensor> flat;

@@ -12,8 +12,8 @@ struct Generator {
   Buffer seed;  // i64 0-d
   Buffer step;  // i64 0-d: counts calls of compiled functions, from 1; ops outside any use step 0
 };
-/// The generator of a device: the CPU's and meta's are one, each GPU has its own, made at first use with the same seed. The
-/// same numbers come out everywhere.
+/// The generator of a device: the CPU's and meta's are one, each GPU has its own, made at first use with the same seed.
+/// The same numbers come out everywhere.
 Generator& default_generator(Device device = Device::cpu());
 
 /// What one random op is keyed by: 0-d i64 seed and step, and the op's ordinal in its step scope.

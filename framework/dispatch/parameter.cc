@@ -100,8 +100,8 @@ Tensor CellHandle::value() const {
   return with_tape(c.value, Ref<TapeNode>(static_cast<TapeNode*>(c.leaf.get())), 0);
 }
 
-// On a GPU a small value (a learning rate, a step count) is copied to where the cell lies, so that captured launches that
-// know the address stay as they are; unless somebody else holds the memory.
+// On a GPU a small value (a learning rate, a step count) is copied to where the cell lies, so that captured launches
+// that know the address stay as they are; unless somebody else holds the memory.
 static bool stays_in_place(const Cell& c) {
   if (c.type.device.type != DeviceType::kCuda || !c.value.defined() || c.torn || c.type.nbytes() > 4096) return false;
   const TensorImpl& i = c.value.get();

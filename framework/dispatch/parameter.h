@@ -18,7 +18,8 @@ class CellHandle {
   /// A handle to an existing cell.
   explicit CellHandle(Ref<Cell> cell) : cell_(std::move(cell)) {}
 
-  /// The value now; inside capture the traced value, made at first use. Materialises a lazy cell. Throws on a torn cell.
+  /// The value now; inside capture the traced value, made at first use. Materialises a lazy cell.
+  /// Throws on a torn cell.
   Tensor value() const;
   operator Tensor() const { return value(); }
   /// Replaces the value: same shape, dtype and device. Inside capture the write happens when the step commits.

@@ -105,7 +105,8 @@ class BlockMask {
 std::ostream& operator<<(std::ostream& out, const BlockMask& m);
 
 /// The block mask of a mask; B and H of 1 or nullopt serve any. Blocks that analysis cannot settle are computed, so the
-/// result is exact for every mask. Inside a captured function a mask may read its tensors (see traced()). Throws OutOfRange where the mask reads beyond a captured table.
+/// result is exact for every mask. Inside a captured function a mask may read its tensors (see traced()). Throws
+/// OutOfRange where the mask reads beyond a captured table.
 BlockMask create_block_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optional<int64_t> H, int64_t Q_LEN,
                             int64_t KV_LEN, const BlockMaskOptions& options = {});
 /// bool [B, H, Q_LEN, KV_LEN], every point.

@@ -20,8 +20,8 @@ struct CallSizes {
   int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0;
   friend bool operator==(const CallSizes&, const CallSizes&) = default;
 };
-/// tables: contiguous, and alive as long as the result. lists: make the list of blocks. Throws OutOfRange where the mask
-/// reads beyond a table.
+/// tables: contiguous, and alive as long as the result. lists: make the list of blocks. Throws OutOfRange where the
+/// mask reads beyond a table.
 std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& mask, std::span<const StridedView> tables,
                                              const CallSizes& sizes, bool lists);
 

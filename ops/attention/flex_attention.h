@@ -20,10 +20,10 @@ struct FlexAttentionOptions {
   Tensor page_table = {};
 };
 
-/// softmax(score_mod(scale q k^T) where mask) v for q [B, Hq, Sq, D], k [B or 1, Hkv, Skv, D], v [B or 1, Hkv, Skv, Dv]:
-/// [B, Hq, Sq, Dv]. Scores are f32 (f64 for f64, all of them in memory). A query that sees no key gives zeros. Captured
-/// tensors of score_mod may need gradients. Throws OutOfRange, naming table, index, place and line, where a mod reads
-/// outside a captured table: mask_mod anywhere, score_mod where the mask lets pass.
+/// softmax(score_mod(scale q k^T) where mask) v for q [B, Hq, Sq, D], k [B or 1, Hkv, Skv, D], v [B or 1, Hkv, Skv,
+/// Dv]: [B, Hq, Sq, Dv]. Scores are f32 (f64 for f64, all of them in memory). A query that sees no key gives zeros.
+/// Captured tensors of score_mod may need gradients. Throws OutOfRange, naming table, index, place and line, where a
+/// mod reads outside a captured table: mask_mod anywhere, score_mod where the mask lets pass.
 Tensor flex_attention(const Arg& q, const Arg& k, const Arg& v, const FlexAttentionOptions& options = {});
 
 struct AttentionResult {

@@ -162,8 +162,8 @@ double greatest(const Tensor& t) {
   return m;
 }
 
-/// Runs in dtype `t` and in f64 and compares all results. `lipschitz`: of the modified score by the score; `steepest`: its
-/// greatest derivative by a table's value times how often one element is read.
+/// Runs in dtype `t` and in f64 and compares all results. `lipschitz`: of the modified score by the score; `steepest`:
+/// its greatest derivative by a table's value times how often one element is read.
 void check(const Sizes& s, DType t, const std::vector<Tensor>& tables, const MakeOptions& options, double slope = 1,
            double mod_error = 4) {
   const std::vector<Tensor> x = operands(s, t, 11);

@@ -49,8 +49,8 @@ MaskMod transfusion(const Tensor& spans);
 /// clean one itself and the clean ones before it (BD3-LM: Arriola et al. 2025).
 MaskMod block_diffusion(int64_t block, int64_t n);
 /// Blocks drafted after a context (DFlash): queries are blocks of `block` tokens one behind the other, keys the context
-/// [0, context) and then the same blocks. A block sees the context before its anchor and all of itself: anchors, integers
-/// [N] or [B, N] by block; -1: a block that sees nothing, not even itself.
+/// [0, context) and then the same blocks. A block sees the context before its anchor and all of itself: anchors,
+/// integers [N] or [B, N] by block; -1: a block that sees nothing, not even itself.
 MaskMod dflash(const Tensor& anchors, int64_t block, int64_t context);
 /// Multi-token prediction trained over several steps (EAGLE-3): keys are n tokens and, for each further step, n more. A
 /// query sees the first n causally, and of each further step the key of its own position. lengths, integers [B] (none:

@@ -158,8 +158,8 @@ Ref<Graph> on_cpu(const Graph& from) {
   return to;
 }
 
-/// A mod's graph. Its indices are traced on the CPU, where numbers and presets' tables are; where it closes over tensors
-/// of the call's own device, there.
+/// A mod's graph. Its indices are traced on the CPU, where numbers and presets' tables are; where it closes over
+/// tensors of the call's own device, there.
 Body traced(const char* what, Device device, std::vector<TensorType> types,
             const std::function<Tensor(std::span<const Tensor>)>& mod) {
   auto body_with = [&] {

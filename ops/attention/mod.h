@@ -64,8 +64,8 @@ MaskMod operator!(MaskMod a);
 
 namespace internal {
 /// The mask's graph: inputs b, h, q, kv (i64), then the tensors it closes over (`lifted`); one 0-d bool output. What it
-/// computes from those tensors alone (table[0], table.to(kFloat32)) is done before, by ordinary ops. Throws naming the op
-/// if another op is not pointwise on 0-d values, an index into a captured tensor, or random.
+/// computes from those tensors alone (table[0], table.to(kFloat32)) is done before, by ordinary ops. Throws naming the
+/// op if another op is not pointwise on 0-d values, an index into a captured tensor, or random.
 Body trace_mask(const MaskMod& mask);
 /// The mod's graph: inputs value (of this dtype), b, h, q, kv, then what it closes over; one 0-d output of the dtype.
 Body trace_score(const ScoreMod& mod, DType dtype = kFloat32);

@@ -47,8 +47,8 @@ ScoreMod alibi_symmetric(const Tensor& slopes) {
 
 ScoreMod softcap(double cap) {
   WEFT_CHECK(cap > 0, "attention::softcap: cap is ", cap, "; need a positive number, as in softcap(50.0)");
-  // A product: a division for each score takes as long as the tangent. The tangent's 6 ulp are less than what a score of
-  // a few products is off by.
+  // A product: a division for each score takes as long as the tangent. The tangent's 6 ulp are less than what a score
+  // of a few products is off by.
   return [cap](const Score& s) { return tanh_fast(s.value * (1 / cap)) * cap; };
 }
 

@@ -1,4 +1,5 @@
-// A score_mod on the tiles that the attention kernels hand over: forward, and backward with the gradients of its tables.
+// A score_mod on the tiles that the attention kernels hand over: forward,
+// and backward with the gradients of its tables.
 #pragma once
 #include <memory>
 #include <vector>

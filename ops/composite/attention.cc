@@ -23,7 +23,8 @@ Shape leading(const Shape& s, int drop) {
   return r;
 }
 
-/// x [..., H, rows, last] as [B, H, rows, last], for the whole call's batch dims: B is 1 where x has none longer than 1.
+/// x [..., H, rows, last] as [B, H, rows, last], for the whole call's batch dims:
+/// B is 1 where x has none longer than 1.
 Tensor four_dims(const Tensor& x, const Shape& batch) {
   const int rank = x.dim();
   const int64_t heads = rank > 2 ? x.size(-3) : 1;

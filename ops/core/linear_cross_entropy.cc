@@ -73,7 +73,8 @@ Cost cost(const Attrs&, std::span<const TensorType> in, std::span<const TensorTy
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Operands made contiguous (w may lie in any way; g in the dtype computed in), each copy at its place in the workspace.
+/// Operands made contiguous (w may lie in any way; g in the dtype computed in),
+/// each copy at its place in the workspace.
 struct Operands {
   std::vector<StridedView> from, to;
   std::vector<int64_t> at;

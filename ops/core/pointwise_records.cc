@@ -106,8 +106,8 @@ std::vector<Sample> samples_of(Pw op, double lo, double hi) {
   std::vector<Sample> samples_##name() { return samples_of(Pw::name, -3, 3); }
 #include "ops/kernels/pointwise.inc"
 
-// Rows whose first two operands may change places without changing a bit: not maximum and minimum, which give the second
-// of 0 and -0.
+// Rows whose first two operands may change places without changing a bit: not maximum and minimum, which give the
+// second of 0 and -0.
 constexpr bool commutes(Pw op) {
   switch (op) {
     case Pw::add:

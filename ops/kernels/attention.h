@@ -34,8 +34,8 @@ struct AttentionDropout {
   double p = 0;
   uint64_t seed = 0, step = 0;
   uint32_t op_id = 0;  // as random_bits has them
-  /// Of a part of a whole: positions of its batch entries, heads, queries and keys in a whole [B, heads, q_len, kv_len].
-  /// Null: the call is the whole.
+  /// Of a part of a whole: positions of its batch entries, heads, queries and keys in a whole
+  /// [B, heads, q_len, kv_len]. Null: the call is the whole.
   const int64_t *b = nullptr, *h = nullptr, *q = nullptr, *kv = nullptr;
   int64_t heads = 0, q_len = 0, kv_len = 0;
 };
@@ -59,8 +59,9 @@ struct Attention {
   int64_t page_count = 0;
 };
 
-/// out [B, Hq, Sq, Dv] of q's dtype or f32; lse and max f32 [B, Hq, Sq], contiguous: the log-sum-exp (natural) and the maximum
-/// of the modified, masked scores; either address may be null. A query that sees no key gives zeros, -inf and -inf.
+/// out [B, Hq, Sq, Dv] of q's dtype or f32; lse and max f32 [B, Hq, Sq], contiguous: the log-sum-exp (natural) and the
+/// maximum of the modified, masked scores; either address may be null. A query that sees no key gives zeros, -inf and
+/// -inf.
 void attention(const Attention& a, const StridedView& out, float* lse, float* max, void* workspace);
 /// Bytes that attention needs, 64-byte aligned. Of `a` it reads shapes, types, strides of the last dims, which pointers
 /// are null, and the block mask's extents; so do attention_backward_workspace and attention_tasks.

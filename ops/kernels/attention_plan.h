@@ -84,7 +84,8 @@ struct Span {
   int64_t begin, end;
 };
 Span visible_span(const Attention& a, const AttentionSizes& s, const RowBlock& rows);
-/// Which chunks of `unit` keys some query of a batch entry and head of k sees, one byte each: [kv_batch, kv_heads, chunks].
+/// Which chunks of `unit` keys some query of a batch entry and head of k sees, one byte each:
+/// [kv_batch, kv_heads, chunks].
 std::vector<uint8_t> visible_chunks(const Attention& a, const AttentionSizes& s, int64_t unit);
 /// Keys that a tile's ranges cover.
 int64_t visible_keys(const Attention& a, const AttentionSizes& s, const RowBlock& rows);

@@ -20,8 +20,8 @@ struct BlockMaskView {
   /// disjoint in keys.
   const int64_t* offsets = nullptr;
   const BlockRange* ranges = nullptr;
-  /// Tile t: block_q rows of block_kv bits, least bit first, row-major, from tiles + t * block_q * block_kv / 8 on; points
-  /// beyond q_len or kv_len are 0.
+  /// Tile t: block_q rows of block_kv bits, least bit first, row-major, from tiles + t * block_q * block_kv / 8 on;
+  /// points beyond q_len or kv_len are 0.
   const uint8_t* tiles = nullptr;
 
   int64_t q_blocks() const { return (q_len + block_q - 1) / block_q; }

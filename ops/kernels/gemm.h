@@ -44,8 +44,8 @@ struct GemmHooks {
   const GemmEpilogue* epilogue = nullptr;
   const GemmFill* a = nullptr;
   const GemmFill* b = nullptr;
-  /// c, of f32 and without an epilogue, holds sums over earlier k, which go on term after term: products over pieces of k
-  /// (multiples of 64), one after another, give the bits of the whole one (more than 4 rows and one column).
+  /// c, of f32 and without an epilogue, holds sums over earlier k, which go on term after term: products over pieces of
+  /// k (multiples of 64), one after another, give the bits of the whole one (more than 4 rows and one column).
   bool add = false;
 };
 

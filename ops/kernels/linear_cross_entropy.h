@@ -26,9 +26,9 @@ struct LinearCrossEntropy {
 /// Rows of logits held at once: follows from the number of classes alone. Each chunk reads and writes dw once, which
 /// the products of 512 rows outweigh; 64 MiB of logits are the most.
 int64_t linear_cross_entropy_rows(int64_t classes);
-/// Sums run over the rows in order, chunk after chunk, so bits do not depend on the thread count; of f32 without bias they
-/// are those of the ops one by one (more than 4 classes). Throws OutOfRange for a target that is neither a class nor
-/// ignore_index. `workspace` has linear_cross_entropy_workspace bytes.
+/// Sums run over the rows in order, chunk after chunk, so bits do not depend on the thread count; of f32 without bias
+/// they are those of the ops one by one (more than 4 classes). Throws OutOfRange for a target that is neither a class
+/// nor ignore_index. `workspace` has linear_cross_entropy_workspace bytes.
 void linear_cross_entropy(const LinearCrossEntropy& c, void* workspace);
 int64_t linear_cross_entropy_workspace(DType dtype, int64_t rows, int64_t classes, int64_t dim, bool gradients);
 

@@ -1,5 +1,5 @@
-// Elementwise ops by <cmath> in extended precision. A row's error is in ulp of f32: what ops/numerics/math.inc states of
-// the function (half an ulp where the operation is one IEEE operation, 0 where it is exact).
+// Elementwise ops by <cmath> in extended precision. A row's error is in ulp of f32: what ops/numerics/math.inc states
+// of the function (half an ulp where the operation is one IEEE operation, 0 where it is exact).
 #include <cmath>
 #include <limits>
 

@@ -3,10 +3,11 @@
 // with and without a block mask, the same bits in every run and for any number of threads. Cases are a covering array
 // by seed: every pair of choices meets in one of them.
 //
-//   ./bazelw run --test_sharding_strategy=disabled //compiler/targets/cpu/mods:conformance_test -- --full --seconds=60 --seed=1
+//   ./bazelw run --test_sharding_strategy=disabled //compiler/targets/cpu/mods:conformance_test --
+//       --full --seconds=60 --seed=1
 //
-// walks the full product of all choices instead (some 10^8 cases), in an order by seed, for so many seconds (default: to the
-// end). --seed alone gives another covering array.
+// walks the full product of all choices instead (some 10^8 cases), in an order by seed, for so many seconds (default:
+// to the end). --seed alone gives another covering array.
 #include "ops/attention/conformance.h"
 
 #include <gtest/gtest.h>
