@@ -4,7 +4,7 @@
 
 #include <set>
 
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/run/operation_load.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "models/gpt/config.h"
