@@ -45,7 +45,8 @@ class AotStep {
  protected:
   /// Throws if the program does not fit this build of Weft, or its kernels this processor.
   explicit AotStep(const AotProgram& program);
-  /// One step. Throws InvalidArgument, changing nothing, for arguments of other shapes, dtypes or devices than exported.
+  /// One step. Throws InvalidArgument, changing nothing, for arguments of other shapes,
+  /// dtypes or devices than exported.
   std::vector<Tensor> run(std::span<const Tensor> args);
 
  private:
@@ -55,7 +56,8 @@ class AotStep {
 
 namespace internal {
 struct FusedCheck;
-/// Tests set it to verify_fused.h's fused_check, so that first results of kernels are compared with their ops; else null.
+/// Tests set it to verify_fused.h's fused_check, so that first results of kernels are compared with their ops;
+/// else null.
 extern const FusedCheck* aot_check_for_test;
 /// What cell `index` is called in files and by AotStep: its name, or "cell.INDEX" if it has none of its own.
 std::string aot_cell_name(const Graph& g, size_t index);

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/exec/lower.h"
-#include "compiler/loop_ir/run_lowered.h"
+#include "compiler/loop_ir/testing/run_lowered.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"

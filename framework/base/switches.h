@@ -16,7 +16,8 @@ struct Switch {
 /// Every switch that Weft reads.
 std::span<const Switch> all_switches();
 
-/// The value of a switch: an override set by set_switch, else the environment, else the default. Throws on unknown names.
+/// The value of a switch: an override set by set_switch, else the environment, else the default.
+/// Throws on unknown names.
 std::string switch_value(std::string_view name);
 
 /// Overrides a switch for this process, as a program's flag does. Throws on unknown names.

@@ -11,9 +11,9 @@
 #include "framework/base/error.h"
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
-#include "framework/cuda/fake_cublaslt.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/stream.h"
+#include "framework/cuda/testing/fake_cublaslt.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
 #include "framework/tensor/view.h"
 

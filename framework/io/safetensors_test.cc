@@ -162,16 +162,11 @@ TEST(Safetensors, LyingFiles) {
   EXPECT_THAT(read("[]", ""), HasSubstr("header is not a JSON object"));
   EXPECT_THAT(read("{\"__metadata__\":{\"a\":1}}", ""), HasSubstr("is not a string"));
   EXPECT_THAT(read("{\"__metadata__\":[]}", ""), HasSubstr("__metadata__ is not an object"));
-  EXPECT_THAT(
-      read(
-          R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
-          data),
-      HasSubstr("tensors overlap or leave a gap"));
-  EXPECT_THAT(
-      read(
-          R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
-          data),
-      HasSubstr("tensors overlap or leave a gap"));
+  const std::string b = R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
+  EXPECT_THAT(read(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},)" + b, data),
+              HasSubstr("tensors overlap or leave a gap"));
+  EXPECT_THAT(read(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)" + b, data),
+              HasSubstr("tensors overlap or leave a gap"));
   EXPECT_THAT(read(R"({"a":{},"a":{}})", data), HasSubstr("appears twice"));
   write_file_atomic(path, "abc");
   EXPECT_THAT(message([&] { SafetensorsFile f(path); }), HasSubstr("3 bytes are too few"));

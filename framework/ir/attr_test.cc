@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "framework/ir/graph.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "framework/ir/rewrite.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {

@@ -19,12 +19,13 @@ struct SampleOptions {
 /// The token drawn from `logits` as the options say; `draw` is uniform on [0, 1).
 int32_t sample_token(std::span<const float> logits, const SampleOptions& options, double draw);
 
-/// Continues `prompt`, calling `emit` with each new token; stops when it returns false or the options say so. Beyond the
-/// model's context it goes on with the later half of it. Deterministic given the seed.
+/// Continues `prompt`, calling `emit` with each new token; stops when it returns false or the options say so. Beyond
+/// the model's context it goes on with the later half of it. Deterministic given the seed.
 std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit = {});
 
-/// Log-probability of each token from the second on, given those before it (at most the model's context, at least half).
+/// Log-probability of each token from the second on, given those before it (at most the model's context,
+/// at least half).
 std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_t> tokens);
 
 /// main() of //models/FAMILY:generate and :score.

@@ -9,7 +9,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/interpreter.h"
 #include "ops/attention/mask_analysis.h"
-#include "ops/attention/random_mask.h"
+#include "ops/attention/testing/random_mask.h"
 
 namespace weft::internal {
 namespace {

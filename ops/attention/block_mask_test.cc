@@ -8,7 +8,7 @@
 #include "ops/attention/block_mask_build.h"
 #include "ops/attention/expect_error.h"
 #include "ops/attention/masks.h"
-#include "ops/attention/random_mask.h"
+#include "ops/attention/testing/random_mask.h"
 #include "ops/core/core.h"
 
 namespace weft {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "ops/attention/sequence_layout.h"
-#include "ops/attention/shard_cases.h"
+#include "ops/attention/testing/shard_cases.h"
 
 namespace weft {
 namespace {

@@ -4,7 +4,7 @@
 
 #include "ops/attention/call_mask.h"
 #include "ops/attention/merge.h"
-#include "ops/attention/shard_cases.h"
+#include "ops/attention/testing/shard_cases.h"
 
 namespace weft {
 namespace {

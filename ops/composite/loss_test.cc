@@ -4,9 +4,9 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/generator.h"
-#include "ops/composite/composite_table.h"
 #include "ops/composite/dropout.h"
 #include "ops/composite/softmax.h"
+#include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "framework/autodiff/grad.h"
-#include "ops/composite/composite_table.h"
+#include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/pointwise.h"

@@ -17,7 +17,7 @@
 #include "ops/kernels/attention.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {

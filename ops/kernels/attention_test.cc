@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/attention_cases.h"
+#include "ops/kernels/testing/attention_cases.h"
 
 namespace weft::kernels {
 namespace {

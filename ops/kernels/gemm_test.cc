@@ -9,7 +9,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {

@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "compiler/exec/lower.h"
-#include "compiler/loop_ir/run_lowered.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/loop_ir/testing/run_lowered.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"

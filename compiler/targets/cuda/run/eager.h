@@ -1,5 +1,5 @@
-// Eager ops on GPUs: each call is an Operation, prepared at its first sight and found again by types and layouts. Nothing
-// waits for the device until a value is read.
+// Eager ops on GPUs: each call is an Operation, prepared at its first sight and found again by types and layouts.
+// Nothing waits for the device until a value is read.
 #pragma once
 #include <cstdint>
 

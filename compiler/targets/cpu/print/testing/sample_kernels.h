@@ -1,6 +1,6 @@
 // For tests: kernels as groups of real models give them.
 #pragma once
-#include "compiler/targets/cpu/print/kernel_case.h"
+#include "compiler/targets/cpu/print/testing/kernel_case.h"
 
 namespace weft::codegen {
 

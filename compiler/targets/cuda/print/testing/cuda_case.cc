@@ -1,4 +1,4 @@
-#include "compiler/targets/cuda/print/cuda_case.h"
+#include "compiler/targets/cuda/print/testing/cuda_case.h"
 
 #include <bit>
 #include <cmath>
@@ -6,7 +6,7 @@
 #include <limits>
 #include <random>
 
-#include "compiler/loop_ir/run_lowered.h"
+#include "compiler/loop_ir/testing/run_lowered.h"
 #include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/base/error.h"

@@ -1,4 +1,4 @@
-#include "compiler/targets/cuda/print/traffic.h"
+#include "compiler/targets/cuda/print/testing/traffic.h"
 
 #include <algorithm>
 #include <cctype>

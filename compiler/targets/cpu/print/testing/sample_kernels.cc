@@ -1,4 +1,4 @@
-#include "compiler/targets/cpu/print/sample_kernels.h"
+#include "compiler/targets/cpu/print/testing/sample_kernels.h"
 
 namespace weft::codegen {
 

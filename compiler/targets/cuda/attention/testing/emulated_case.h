@@ -6,11 +6,11 @@
 #include <vector>
 
 #include "compiler/targets/cuda/attention/program.h"
-#include "ops/attention/conformance.h"
+#include "ops/attention/testing/conformance.h"
 
 namespace weft::cuda {
 
-/// Which case. Names are those of ops/attention/conformance.h.
+/// Which case. Names are those of ops/attention/testing/conformance.h.
 struct EmulatedCase {
   testing::AttentionSizes sizes;
   DType type = kBFloat16;

@@ -1,4 +1,4 @@
-#include "compiler/targets/cpu/print/kernel_case.h"
+#include "compiler/targets/cpu/print/testing/kernel_case.h"
 
 #include <dlfcn.h>
 

@@ -1,4 +1,4 @@
-#include "compiler/loop_ir/run_lowered.h"
+#include "compiler/loop_ir/testing/run_lowered.h"
 
 #include <algorithm>
 #include <functional>

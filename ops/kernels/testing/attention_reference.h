@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "ops/kernels/attention.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 #include "ops/numerics/philox.h"
 
 namespace weft::kernels {

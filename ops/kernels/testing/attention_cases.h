@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "framework/base/error.h"
-#include "ops/kernels/attention_reference.h"
+#include "ops/kernels/testing/attention_reference.h"
 
 namespace weft::kernels {
 

@@ -1,4 +1,4 @@
-#include "compiler/targets/cuda/attention/emulated_case.h"
+#include "compiler/targets/cuda/attention/testing/emulated_case.h"
 
 #include <gtest/gtest.h>
 

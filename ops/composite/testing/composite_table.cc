@@ -1,4 +1,4 @@
-#include "ops/composite/composite_table.h"
+#include "ops/composite/testing/composite_table.h"
 
 #include <algorithm>
 #include <cmath>

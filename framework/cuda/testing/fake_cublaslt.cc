@@ -1,4 +1,4 @@
-#include "framework/cuda/fake_cublaslt.h"
+#include "framework/cuda/testing/fake_cublaslt.h"
 
 #include <cmath>
 #include <cstring>

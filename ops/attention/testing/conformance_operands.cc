@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "ops/attention/conformance.h"
+#include "ops/attention/testing/conformance.h"
 #include "ops/core/core.h"
 
 namespace weft::testing {

@@ -1,4 +1,4 @@
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 
 #include <algorithm>
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdlib>
 
-#include "ops/attention/conformance.h"
+#include "ops/attention/testing/conformance.h"
 #include "ops/core/core.h"
 
 namespace weft::testing {

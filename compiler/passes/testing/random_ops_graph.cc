@@ -1,4 +1,4 @@
-#include "compiler/passes/random_ops_graph.h"
+#include "compiler/passes/testing/random_ops_graph.h"
 
 #include <cmath>
 #include <cstring>

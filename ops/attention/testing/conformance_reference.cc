@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "framework/testing/compare.h"
-#include "ops/attention/conformance.h"
+#include "ops/attention/testing/conformance.h"
 
 namespace weft::testing {
 namespace {

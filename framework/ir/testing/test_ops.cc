@@ -1,4 +1,4 @@
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 #include <cmath>
 #include <limits>

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/targets/cpu/print/kernel_case.h"
+#include "compiler/targets/cpu/print/testing/kernel_case.h"
 #include "compiler/targets/cuda/print/plan.h"
 
 namespace weft::cuda {
