@@ -151,10 +151,11 @@ TEST(Collectives, RankCoordinateIsReadWhenItRuns) {
 
 TEST(Collectives, ErrorsAreClear) {
   const Tensor x = values(0, {3, 4});
-  EXPECT_NE(error_of([&] { all_reduce(x, "tp"); }).find("all_reduce: this thread is no rank"), std::string::npos);
+  EXPECT_NE(error_of([&] { all_reduce(x, "tp"); }).find("all_reduce: this thread is not a rank"), std::string::npos);
   World world(Mesh{{"tp", 2}});
   auto on_ranks = [&](const std::function<void(int)>& fn) { return error_of([&] { world.run(fn); }); };
-  EXPECT_NE(on_ranks([&](int) { reduce_scatter(x, "tp"); }).find("cannot be cut in 2 equal parts"), std::string::npos);
+  EXPECT_NE(on_ranks([&](int) { reduce_scatter(x, "tp"); }).find("cannot be split into 2 equal parts"),
+            std::string::npos);
   EXPECT_NE(on_ranks([&](int) { all_reduce(x, "ep"); }).find("ep"), std::string::npos);
   EXPECT_NE(on_ranks([&](int) { all_gather(x, "tp", 2); }).find("all_gather"), std::string::npos);
   EXPECT_NE(on_ranks([&](int r) { all_gather(values(0, {r + 1, 2}), "tp"); }).find("expects"), std::string::npos);

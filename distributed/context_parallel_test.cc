@@ -9,7 +9,7 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"
 #include "ops/attention/sequence_layout.h"
-#include "ops/attention/shard_cases.h"
+#include "ops/attention/testing/shard_cases.h"
 #include "ops/core/collective.h"
 
 namespace weft::dist {

@@ -1,4 +1,4 @@
-// The list of all op records: the one place that the text parser, tools and tests learn them from.
+// The list of all op records: the only place from which the text parser, tools and tests get them.
 #pragma once
 #include <span>
 
@@ -6,9 +6,9 @@
 
 namespace weft {
 
-/// Every record there is.
+/// Every record.
 std::span<const OpDef* const> all_ops();
-/// The same by name.
+/// The same as a table by name.
 const OpTable& op_table();
 
 }  // namespace weft

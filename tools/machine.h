@@ -13,8 +13,8 @@ double usable_memory();
 /// Adds sections "cpu", "memory", "system".
 void add_machine(Facts& facts);
 
-/// Adds section "weft": the instruction set, features and threads that Weft uses here, the compiler of kernels and where
-/// they are kept. Throws weft::Error where WEFT_ISA or WEFT_THREADS asks for what is not there.
+/// Adds section "weft": the instruction set, features and threads that Weft uses here, the compiler of kernels and
+/// where they are kept. Throws weft::Error where WEFT_ISA or WEFT_THREADS asks for what is not there.
 void add_choice(Facts& facts);
 
 }  // namespace weft::tools

@@ -27,10 +27,10 @@ namespace internal {
 AotFiles aot_export(const CompiledCore& core, const std::string& name, const AotOptions& options);
 }
 
-/// Writes NAME.h and NAME.cc for the plan that `step` used last (call it or prepare() it first), with the values that its
-/// cells have now. `name`, a C++ identifier, is the class; its operator() takes the tensors of the arguments in order and
-/// returns what the function did: nothing, a Tensor, or a vector of them. Kernels are for this process's instruction set
-/// (WEFT_ISA).
+/// Writes NAME.h and NAME.cc for the plan that `step` used last (call it or prepare() it first), with the values that
+/// its cells have now. `name`, a C++ identifier, is the class; its operator() takes the tensors of the arguments in
+/// order and returns what the function did: nothing, a Tensor, or a vector of them. Kernels are for this process's
+/// instruction set (WEFT_ISA).
 template <class Fn>
 AotFiles aot_export(const Compiled<Fn>& step, const std::string& name, const AotOptions& options = {}) {
   return internal::aot_export(*step.core(), name, options);

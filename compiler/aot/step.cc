@@ -32,7 +32,8 @@ std::string aot_cell_name(const Graph& g, size_t index) {
 
 namespace {
 
-// "cell 3 at 128 bytes 64", "captured 0 at 0 bytes 64 strides [3, 1]", with bytes of the data; "argument 0 strides [3, 1]".
+// "cell 3 at 128 bytes 64", "captured 0 at 0 bytes 64 strides [3, 1]", with bytes of the data;
+// "argument 0 strides [3, 1]".
 class ValueReader : TextReader {
  public:
   explicit ValueReader(std::string_view text) : TextReader(text) {}

@@ -45,7 +45,8 @@ class AotStep {
  protected:
   /// Throws if the program does not fit this build of Weft, or its kernels this processor.
   explicit AotStep(const AotProgram& program);
-  /// One step. Throws InvalidArgument, changing nothing, for arguments of other shapes, dtypes or devices than exported.
+  /// One step. Throws InvalidArgument, changing nothing, for arguments of other shapes,
+  /// dtypes or devices than exported.
   std::vector<Tensor> run(std::span<const Tensor> args);
 
  private:

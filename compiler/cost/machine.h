@@ -20,9 +20,9 @@ struct Machine {
 /// What plans for the CPU are made for: the same on every machine, so that a step computes the same everywhere. Only
 /// ratios matter, and only coarsely.
 inline constexpr Machine kPlannedMachine{.bytes = 20e9, .flops = 120e9, .products = 350e9, .products16 = 1500e9};
-/// The same for GPUs: an H100 SXM's data sheet (dense bf16 989 TFLOP/s, f32 67 outside of tensor cores, HBM3 3.35 TB/s),
-/// and a kernel of a replayed graph. An H200 has 1.4 times the memory traffic (4.8 TB/s), an A100 the same ratios within
-/// 1.9: neither plan would differ by more than a value here and there.
+/// The same for GPUs: an H100 SXM's data sheet (dense bf16 989 TFLOP/s, f32 67 outside of tensor cores, HBM3 3.35
+/// TB/s), and a kernel of a replayed graph. An H200 has 1.4 times the memory traffic (4.8 TB/s), an A100 the same
+/// ratios within 1.9: neither plan would differ by more than a value here and there.
 inline constexpr Machine kPlannedGpu{
     .bytes = 3.35e12, .flops = 67e12, .products = 67e12, .products16 = 989e12, .launch = 2e-6};
 

@@ -14,7 +14,8 @@ class FlowNetwork {
   explicit FlowNetwork(int32_t vertices) : first_(vertices, -1) {}
   /// An arc from one vertex to another that carries at most `capacity` >= 0.
   void add_arc(int32_t from, int32_t to, int64_t capacity);
-  /// The most that flows from source to sink = the capacity of the least cut; stops at kInfinite or a little more. Once.
+  /// The most that flows from source to sink = the capacity of the least cut;
+  /// stops at kInfinite or a little more. Once.
   int64_t run(int32_t source, int32_t sink);
   /// After run(): the vertex lies on the sink's side of the least cut.
   bool on_sink_side(int32_t vertex) const { return level_[vertex] >= 0; }

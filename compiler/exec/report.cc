@@ -219,9 +219,9 @@ class Report {
     const Launch& l = plan_.launches[t];
     Launched r;
     DType product = kFloat32;
-    if (const Cost* c = l.operation->cost()) {
-      r.bytes = c->bytes;
-      r.flops = c->flops;
+    if (const Cost* own = l.operation->cost()) {
+      r.bytes = own->bytes;
+      r.flops = own->flops;
       const Graph& body = loop_ir::body_of(g_.node(l.node));
       for (int32_t id = 0; id < body.size(); ++id)
         if (body.node(id).op->is(kContraction)) product = body.type(body.node(id).inputs[0]).dtype;

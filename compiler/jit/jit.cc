@@ -370,8 +370,8 @@ Round compile_round(Load& l, Work& work, int round, const std::vector<std::vecto
   return again && l.out.unavailable.empty() ? Round::kAgain : Round::kDone;
 }
 
-// One attempt in one work folder: the rest of a unit with a faulty kernel is compiled again without it. Returns false if
-// the folder had not enough room.
+// One attempt in one work folder: the rest of a unit with a faulty kernel is compiled again without it. Returns false
+// if the folder had not enough room.
 bool compile_in(Load& l, Work& work) {
   constexpr int kRounds = 8;  // where this many units have faults, all that is left has
   int round = 0;

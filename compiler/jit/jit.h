@@ -45,9 +45,9 @@ struct Loaded {
 };
 
 /// Finds or builds all kernels of `request`. Throws weft::Error if a kernel does not compile (naming it, the compiler's
-/// first error and the file that keeps the source; see faults_are_errors) or if a cache folder that was asked for is unsafe to load code from.
-/// A kernel on which the compiler does not end is left out with a note; after four waits in vain the compiler counts as
-/// unusable for the rest of the process. May be called from any thread.
+/// first error and the file that keeps the source; see faults_are_errors) or if a cache folder that was asked for is
+/// unsafe to load code from. A kernel on which the compiler does not end is left out with a note; after four waits in
+/// vain the compiler counts as unusable for the rest of the process. May be called from any thread.
 Loaded load(const Request& request, const Options& options = {});
 
 /// The folder that stands for an empty Options::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test,

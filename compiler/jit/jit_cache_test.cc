@@ -5,7 +5,7 @@
 
 #include "compiler/jit/cache.h"
 #include "compiler/jit/jit.h"
-#include "compiler/jit/jit_test_support.h"
+#include "compiler/jit/testing/jit_test_support.h"
 
 namespace weft::jit {
 namespace {

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "compiler/jit/host_compiler.h"
-#include "compiler/jit/jit_test_support.h"
+#include "compiler/jit/testing/jit_test_support.h"
 
 namespace weft::jit {
 namespace {

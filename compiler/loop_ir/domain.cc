@@ -71,7 +71,7 @@ class Finder {
   static bool is_reduction(const Node& n) { return n.op->is(kReduction); }
   bool same_shape(int32_t a, int32_t b) const { return g_.node(a).outputs[0].shape == g_.node(b).outputs[0].shape; }
 
-  /// From the root along edges in both directions until no map follows from another.
+  /// Propagates maps from the root along edges, in both directions, until no map follows from another.
   void spread() {
     do {
       changed_ = false;
@@ -105,7 +105,7 @@ class Finder {
       set_anchor(id, std::move(kept));
       return;
     }
-    // Elementwise: all with dims stand at the same index.
+    // Elementwise: all operands that have dims use the map of the result.
     for (Value v : n.inputs) {
       const bool scalar = g_.type(v).shape.empty() && !n.outputs[0].shape.empty();
       if (scalar) {
@@ -120,7 +120,7 @@ class Finder {
 
   static bool is_gather(const Node& n) { return n.op == &gather_op || n.op == &index_select_op; }
 
-  /// The indices of a gather stand where its result stands; its operand stands nowhere by that.
+  /// The indices of a gather use the map of its result. The gathered operand gets no map from it.
   void visit_gather(int32_t id, const Node& n) {
     const int32_t i = n.inputs[1].node;
     if (n.op == &gather_op) {
@@ -131,12 +131,12 @@ class Finder {
     }
   }
 
-  /// Values that no edge ties to the root but have its shape are taken to stand beside it.
+  /// A value that no edge connects to the root, but that has its shape, is assumed to have the map of the root.
   void assume() {
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (anchors_[id] || !same_shape(id, root_)) continue;
       const Node& n = g_.node(id);
-      if (n.op == &broadcast_op && anchors_[n.inputs[0].node]) {  // back over the rows that it was reduced from
+      if (n.op == &broadcast_op && anchors_[n.inputs[0].node]) {  // back to the rows from which it was reduced
         const Shape& in = g_.type(n.inputs[0]).shape;
         const int shift = n.outputs[0].shape.size() - in.size();
         bool fits = true;
@@ -203,12 +203,12 @@ class Finder {
     const int32_t x = n.inputs[0].node;
     if (is_index_map(n)) {
       auto m = through([&] { return operand_map(n, g_.type(n.inputs[0]), map, domain_.extents, &split); });
-      if (!m) throw Unfusable{str_cat(name(id), " is no affine index")};
+      if (!m) throw Unfusable{str_cat(name(id), " is not an affine index")};
       return pull(x, *m);
     }
     if (is_reduction(n)) {
       if (!anchors_[id] || !(map == *anchors_[id]) || !anchors_[x])
-        throw Unfusable{str_cat(name(id), " is needed at other points than those it is reduced from")};
+        throw Unfusable{str_cat(name(id), " is needed at points other than the reduced ones")};
       e.kind = Expr::kReduction;
       for (int64_t d : n.attrs.ints("dims"))
         for (const Term& t : (*anchors_[x])[d].terms) e.reduced |= 1u << t.axis;
@@ -224,13 +224,14 @@ class Finder {
     return add(std::move(e));
   }
 
-  /// The operand at a position along {dim} that is itself computed.
+  /// The operand of a gather, at a computed position along {dim}.
   int32_t pull_gather(const Node& n, int32_t id, const IndexMap& map) {
     const int dim = static_cast<int>(n.attrs.i("dim"));
     IndexMap at = map;
     if (n.op == &index_select_op) at = {map[dim]};
     if (!all_positions(at, g_.type(n.inputs[1]).shape))
-      throw Unfusable{str_cat("not all indices of ", name(id), " are looked at, and each must lie in its range")};
+      throw Unfusable{
+          str_cat("the kernel does not read all indices of ", name(id), ", so it cannot check their range")};
     Expr e;
     e.kind = Expr::kPosition;
     e.node = id;
@@ -242,7 +243,7 @@ class Finder {
     return pull(n.inputs[0].node, x);
   }
 
-  /// Does the map meet every element of a value of this shape?
+  /// Whether the map reaches every element of a value of this shape.
   bool all_positions(const IndexMap& map, const Shape& shape) const {
     uint32_t met = 0;
     for (int d = 0; d < shape.size(); ++d) {
@@ -258,7 +259,8 @@ class Finder {
     return true;
   }
 
-  /// The reduced dims are whole axes, in the order of the domain: so the order of sums is that of the eager kernel.
+  /// Checks that the reduced dims are whole axes in the order of the domain. The order of sums is then that of the
+  /// eager kernel.
   void check_reduced(const Node& n, const IndexMap& map) {
     int last = -1;
     int64_t points = 1, elements = 1;
@@ -288,7 +290,7 @@ class Finder {
 
 Domain find_domain(const Graph& g) {
   int32_t root = -1, dot = -1;
-  // The points are those of the widest result, or of what is reduced; anything else is computed where these need it.
+  // The points are those of the widest result or reduced operand. Every other value is computed where these need it.
   double most = -1;
   auto widest = [&](Value v) {
     const double numel = static_cast<double>(g.type(v).shape.numel());
@@ -328,7 +330,7 @@ Domain find_domain(const Graph& g) {
       d.dot_columns = columns;
       return d;
     } catch (Restart) {
-      // Cut the factor that the axis stands for in two.
+      // Split the factor of this axis in two.
       int axis = finder.split.axis;
       for (auto& f : factors) {
         if (axis >= static_cast<int>(f.size())) {

@@ -1,12 +1,13 @@
 // fused: a group of nodes that runs as one generated kernel. Its body is an ordinary Graph, so the interpreter, the
-// reference and every analysis see the ops themselves; a fused node is an optimisation and never a new meaning.
+// reference and every analysis see the original ops. A fused node is only an optimisation: it adds no new semantics.
 #pragma once
 #include "framework/ir/op_def.h"
 
 namespace weft::loop_ir {
 
-/// {body: Graph}: operands are the body's inputs, results its outputs. The body holds primitives only and neither cells
-/// nor captured tensors. decompose runs the body; there is no kernel: the plan gives each node one.
+/// {body: Graph}. Operands are the inputs of the body, results its outputs. The body holds primitives only, without
+/// cells and captured tensors. decompose runs the body. The op has no kernel of its own: the execution plan compiles
+/// one for each node.
 extern const OpDef fused_op;
 
 /// out = in, elementwise: how values reach output blocks and cells. Only plans contain it.

@@ -32,8 +32,8 @@ std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, cons
     }
     while (j < m && to[j] == 1) ++j;
     if (i == n && j == m) return result;
-    if (i == n || j == m) return {};  // numbers of elements differ
-    // The least runs of dims with as many elements each.
+    if (i == n || j == m) return {};  // the numbers of elements differ
+    // The shortest runs of dims with equal numbers of elements.
     const int i0 = i, j0 = j;
     int64_t p = from[i++], q = to[j++];
     while (p != q) {
@@ -50,7 +50,7 @@ std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, cons
       result[j0] = map[i0];
       continue;
     }
-    // Their common flat index.
+    // The flat index into both runs.
     SmallVec<Term, 4> flat;
     int64_t offset = 0, stride = 1;
     for (int d = i - 1; d >= i0; --d) {
@@ -58,7 +58,7 @@ std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, cons
       offset += map[d].offset * stride;
       stride *= from[d];
     }
-    // Taken apart again, innermost dim first.
+    // Split the flat index into the dims of `to`, innermost dim first.
     int64_t below = 1;
     for (int d = j - 1; d >= j0; --d) {
       DimIndex& out = result[d];

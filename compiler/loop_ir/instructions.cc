@@ -30,7 +30,7 @@ double number(const Attrs& attrs, const char* key) {
 
 namespace {
 
-/// As the constant's kernel converts it.
+/// Converts as the kernel of constant does.
 double rounded_to(double value, DType t) {
   switch (t) {
     case kFloat32:
@@ -146,7 +146,7 @@ void Instructions::list_rounds() {
   std::sort(unrounded_.begin(), unrounded_.end());
   unrounded_.erase(std::unique(unrounded_.begin(), unrounded_.end()), unrounded_.end());
   for (int32_t node : unrounded_) {
-    bool inside = false;  // someone in the kernel reads what eager would have rounded
+    bool inside = false;  // an instruction of the kernel reads a value that eager mode would have rounded
     for (int32_t u = 0; u < g_.size(); ++u)
       for (Value v : g_.node(u).inputs) inside |= v.node == node;
     const Node& n = g_.node(node);

@@ -1,5 +1,5 @@
-// Instructions of a kernel being lowered: constants and parameters, conversions, roundings, positions along axes. Each
-// goes to the end of a segment that the caller names and is told by its index.
+// Instructions of a kernel that is being lowered: constants and parameters, conversions, roundings, positions along
+// axes. Each function appends to the segment that the caller passes and returns the index of the instruction.
 #pragma once
 #include <string>
 #include <vector>
@@ -9,9 +9,9 @@
 namespace weft::loop_ir {
 
 bool is_16bit(DType t);
-/// What a value of this dtype is computed as.
+/// The type in which a value of this dtype is computed.
 Type type_of(DType t);
-/// A number among the attributes, whole or not.
+/// A number in the attributes, integer or float.
 double number(const Attrs& attrs, const char* key);
 
 class Instructions {
@@ -20,20 +20,20 @@ class Instructions {
 
  protected:
   static Level join(Level a, Level b);
-  /// The user's op and line.
+  /// The user's op and source line.
   std::string note_of(int32_t node) const;
 
   int add(Instr instr, std::vector<int>& segment);
-  /// Written into the text where that is plain, else a parameter.
+  /// A literal in the text if it is a simple number; otherwise a parameter.
   int scalar(double value, Type type, const std::string& note, std::vector<int>& segment);
-  /// The constant of a node, as its kernel converts it.
+  /// The constant of a node, converted as its kernel converts it.
   int constant(int32_t node, std::vector<int>& segment);
   int converted(int value, Type to, std::vector<int>& segment);
-  /// As the node's dtype rounds it, where options say so.
+  /// Rounded to the node's dtype, if the options ask for it.
   int rounded(int value, int32_t node, std::vector<int>& segment);
-  /// first + the sum over axes of their position times strides[axis], i64.
+  /// first + the sum over axes of position * strides[axis], as i64.
   int position(double first, const std::vector<double>& strides, const std::string& note, std::vector<int>& segment);
-  /// Names the 16-bit values that stay f32 inside: Lowered::rounds_less.
+  /// Lists the 16-bit values that stay f32 inside the kernel: Lowered::rounds_less.
   void list_rounds();
 
   const Graph& g_;

@@ -11,8 +11,8 @@
 namespace weft::loop_ir {
 namespace {
 
-constexpr int64_t kTile = kReduceBlock;  // lanes at a time in kRows: a tile is a block of a reduction
-constexpr int64_t kAcrossTile = 256;     // the same in kAcross: 16 accumulators of that many lie in L1
+constexpr int64_t kTile = kReduceBlock;  // lanes at a time in kRows: a tile is one block of a reduction
+constexpr int64_t kAcrossTile = 256;     // lanes at a time in kAcross: 16 accumulators of this many fit in L1
 static_assert(kReduceBlock == 1024);
 
 DType dtype_of(Type t) {
@@ -104,7 +104,7 @@ class Interpreter {
     return kind == StrideKind::kAny ? args_.stride[operand * k_.axes + axis] : kind == StrideKind::kUnit;
   }
 
-  // A load may leave its lanes where they are, if nothing is stored before their last use in the segment.
+  // A load may alias the operand's memory if no store comes before the last use of its lanes in the segment.
   void find_aliases() {
     may_alias_.assign(k_.instrs.size(), true);
     for (const Segment& s : k_.segments) {
@@ -119,7 +119,7 @@ class Interpreter {
         stored |= in.op == Op::kStore;
         stored_since[i] = 0;
       }
-      // What is loaded once must outlive later stores.
+      // A value that is loaded once must survive later stores.
       for (int i : s.instrs)
         if (!s.loop || !looped(k_.instrs[i])) may_alias_[i] = false;
     }
@@ -214,7 +214,7 @@ class Interpreter {
   StridedView value(int i, int64_t n) const {
     return view(data_[i], dtype_of(k_.instrs[i].type), n, many(k_.instrs[i].level));
   }
-  // Value i as n elements one after another.
+  // Value i as n contiguous elements.
   const char* lanes_of(int i, int64_t n) {
     if (many(k_.instrs[i].level) || n == 1) return data_[i];
     kernels::cast_copy(value(i, n), view(temp_, dtype_of(k_.instrs[i].type), n, true));
@@ -299,7 +299,7 @@ class Interpreter {
     }
   }
 
-  // Elements of an indexed operand, each at its own position.
+  // Loads elements of an indexed operand, each at its own position.
   void load_at(int id, const Instr& i, const char* p, int64_t lane_stride, int64_t n) {
     const DType from = k_.operands[i.slot].dtype;
     const int64_t size = itemsize(from), step = args_.index_stride[i.slot];
@@ -323,7 +323,7 @@ class Interpreter {
     return args_.scratch + i.slot * ((args_.extent[k_.axes - 1] + 15) / 16 * 16) + l;
   }
 
-  // To `through` (a rounding: 16-bit floats, u8) and on to i.type.
+  // Casts to `through` first (a rounding: 16-bit floats, u8), then to i.type.
   void cast(int id, const Instr& i, DType through, int64_t n) {
     const bool wide = many(i.level);
     const StridedView from = value(i.a, n), to = view(own_[id], dtype_of(i.type), n, wide);
@@ -356,7 +356,7 @@ class Interpreter {
   const Args& args_;
   const int64_t tile_;
   std::unique_ptr<char[]> slab_;
-  std::vector<char*> own_, data_;  // by instruction: its room, and where its value lies
+  std::vector<char*> own_, data_;  // by instruction: its own buffer, and its current value
   std::vector<char> may_alias_;
   std::vector<Reduction> reductions_;
   std::vector<char*> base_;  // by operand: the outer point

@@ -114,7 +114,7 @@ void Kernel::verify() const {
   for (const Operand& p : operands)
     WEFT_BUG_IF(static_cast<int>(p.strides.size()) != axes, "kernel: operand ", p.name, " has ", p.strides.size(),
                 " strides; need ", axes);
-  // Where a value is known: not yet, in the rest of this segment, or from now on.
+  // Where a value can be used: nowhere yet, in the rest of this segment, or in all later segments too.
   enum Known : char { kNot, kHere, kOn };
   std::vector<char> known(instrs.size(), kNot);
   std::vector<char> kept_rows(kept, 0);
@@ -151,7 +151,7 @@ void Kernel::verify() const {
         if (x < 0) continue;
         ++given;
         if (x >= static_cast<int>(instrs.size())) fail(id, "operand %", x, " does not exist");
-        if (known[x] == kNot) fail(id, "operand %", x, " is not known here");
+        if (known[x] == kNot) fail(id, "operand %", x, " is not available here");
         const Level l = instrs[x].level;
         const bool reduces = i.op == Op::kReduce;
         if (has_lanes(l) && !has_lanes(i.level) && !(reduces && mode != Mode::kAcross))
@@ -159,9 +159,9 @@ void Kernel::verify() const {
         if (in_loop(l) && !in_loop(i.level) && !reduces) fail(id, "operand %", x, " changes in the loop");
       }
       if (given < least || given > most) fail(id, "has ", given, " operands; need ", least);
-      if (in_loop(i.level) && !segment.loop) fail(id, "stands outside a loop");
+      if (in_loop(i.level) && !segment.loop) fail(id, "is outside a loop");
       if (mode != Mode::kAcross && (i.level == Level::kLane || i.level == Level::kStep))
-        fail(id, "this level is only of kAcross");
+        fail(id, "only kAcross has this level");
       const int slots[] = {
           -1,   params, axes,   static_cast<int>(operands.size()), -1,
           -1,   -1,     -1,     static_cast<int>(operands.size()), mode == Mode::kSplit ? partials : -1,
@@ -184,7 +184,7 @@ void Kernel::verify() const {
           const Operand& p = operands[i.slot];
           if ((i.op == Op::kStore) != p.output)
             fail(id, "operand ", i.slot, p.output ? " is an output" : " is an input");
-          if (p.dtype >= kFloat8E4M3) fail(id, "memory of 8-bit floats");
+          if (p.dtype >= kFloat8E4M3) fail(id, "cannot load or store 8-bit floats");
           if (p.strides.back() != StrideKind::kZero && !has_lanes(i.level)) fail(id, "memory varies along the lanes");
           if (mode == Mode::kAcross && p.strides[axes - 2] != StrideKind::kZero && !in_loop(i.level))
             fail(id, "memory varies along the loop");
@@ -198,7 +198,7 @@ void Kernel::verify() const {
           const int operand[] = {i.a, i.b, i.c};
           for (int x = first; x < info.operands; ++x)
             if (instrs[operand[x]].type != t) fail(id, "operands have different types");
-          if (info.operands == 3 && of != Type::pred) fail(id, "the condition is no predicate");
+          if (info.operands == 3 && of != Type::pred) fail(id, "the condition is not a predicate");
           if (i.type != (info.bool_result ? Type::pred : t)) fail(id, "has the wrong type");
           constexpr DType kDTypes[] = {kFloat32, kFloat64, kInt32, kInt64, kBool};
           if (!kernels::pointwise_takes(i.pw, kDTypes[static_cast<int>(t)])) fail(id, "does not take this type");
@@ -215,16 +215,16 @@ void Kernel::verify() const {
         case Op::kColumn:
           if (i.type != of || i.type == Type::i32 || i.type == Type::pred) fail(id, "combines f32, f64 or i64 only");
           if (i.rd > kernels::Rd::prod) fail(id, "is not one of sum, max, min, prod");
-          if (i.op == Op::kColumn && mode != Mode::kRows) fail(id, "columns are only of kRows");
-          if (i.op == Op::kReduce && !segment.loop) fail(id, "stands outside a loop");
-          if (i.op == Op::kReduce && in_loop(i.level)) fail(id, "is known after its loop only");
+          if (i.op == Op::kColumn && mode != Mode::kRows) fail(id, "only kRows has columns");
+          if (i.op == Op::kReduce && !segment.loop) fail(id, "is outside a loop");
+          if (i.op == Op::kReduce && in_loop(i.level)) fail(id, "is available only after its loop");
           break;
         case Op::kKeep:
         case Op::kKept:
           if (i.type != Type::f32 || of != Type::f32) fail(id, "keeps f32 only");
           if (i.level != Level::kBoth) fail(id, "keeps lanes of a loop only");
           if (i.op == Op::kKeep) kept_rows[i.slot] = 1;
-          if (i.op == Op::kKept && !kept_rows[i.slot]) fail(id, "nothing was kept");
+          if (i.op == Op::kKept && !kept_rows[i.slot]) fail(id, "no earlier loop wrote this row");
           break;
         default:
           break;

@@ -22,8 +22,8 @@ namespace {
 using kernels::Pw;
 using kernels::Rd;
 
-// A value that costs more than this many operations is kept for later loops over the same row, a cheaper one computed
-// again.
+// A value that costs more operations than this is kept in scratch for later loops over the same row. A cheaper one is
+// computed again.
 constexpr double kKeepAbove = 8;
 
 bool whole_number(double x) { return std::trunc(x) == x && std::fabs(x) < 9e15; }
@@ -102,9 +102,9 @@ class Lowering : Instructions {
     o.output = output;
     o.indexed = indexed;
     for (int64_t s : a.strides) o.strides.push_back(s == 0 ? StrideKind::kZero : StrideKind::kAny);
-    // Only along the lanes does a stride of 1 change the text.
+    // A stride of 1 changes the text only along the lanes.
     if (a.strides.back() == 1) o.strides.back() = StrideKind::kUnit;
-    // An operand that lies across the lanes is read several outer points at a time.
+    // An operand that is transposed against the lanes is read several outer points at a time.
     const size_t axes = a.strides.size();
     if (!output && s_.mode == Mode::kRows && !s_.reduces && axes >= 2 && a.strides[axes - 1] > 1 &&
         a.strides[axes - 2] == 1)
@@ -115,7 +115,7 @@ class Lowering : Instructions {
     return static_cast<int>(low_.bound.size()) - 1;
   }
 
-  /// Every result has an element of its own at each point that writes it.
+  /// Checks that every result has a separate element for each point that writes it.
   void check_results() {
     for (size_t k = 0; k < d_.results.size(); ++k) {
       const bool column = s_.is_column[d_.results[k].expr];
@@ -158,7 +158,7 @@ class Lowering : Instructions {
 
   // ---- instructions ----
 
-  /// Instructions for expression i whose arguments are there already, at the end of `segment`.
+  /// Emits the instructions of expression i at the end of `segment`. Its arguments must exist already.
   int make(int32_t i, std::span<const int> args, std::vector<int>& segment) {
     const Expr& e = d_.exprs[i];
     const Node& n = g_.node(e.node);
@@ -226,7 +226,7 @@ class Lowering : Instructions {
 
   int point(int32_t i) {
     if (done_[i] >= 0) return done_[i];
-    WEFT_BUG_IF(d_.exprs[i].kind == Expr::kReduction, "lower_group: a reduction is needed before it is made");
+    WEFT_BUG_IF(d_.exprs[i].kind == Expr::kReduction, "lower_group: a reduction is used before it is emitted");
     SmallVec<int, 3> args;
     for (int32_t a : d_.exprs[i].args) args.push_back(point(a));
     return done_[i] = make(i, args, straight_[stage_[i]]);
@@ -325,7 +325,7 @@ class Lowering : Instructions {
     if (r.op == Op::kReduce && s_.mode != Mode::kSplit) done_[i] = rounded(at, e.node, straight_[s + 1]);
   }
 
-  // ---- the whole ----
+  // ---- after all instructions ----
 
   void finish() {
     Kernel& k = low_.kernel;
@@ -359,7 +359,8 @@ class Lowering : Instructions {
     list_rounds();
   }
 
-  /// Operands that indices are computed from: they stay, so that one out of range can still be named afterwards.
+  /// Operands from which indices are computed. No result may overwrite them: an index out of range is reported by its
+  /// value after the kernel.
   void find_in_indices() {
     in_indices_.assign(in_.size(), false);
     std::vector<bool> needed(g_.size());
@@ -389,7 +390,8 @@ class Lowering : Instructions {
           if (b.output || b.index != static_cast<int32_t>(input)) continue;
           read = true;
           ok &= !k.operands[k.instrs[i].slot].indexed;
-          // Instructions are numbered as they run: nothing at a point reads what was written there.
+          // Instructions run in the order of their numbers. So no instruction reads, at one point, what was written
+          // there.
           ok &= b.offset == out.offset && b.strides == out.strides && static_cast<int>(i) < store &&
                 k.instrs[i].level == k.instrs[store].level;
         }
@@ -405,7 +407,7 @@ class Lowering : Instructions {
     return false;
   }
 
-  /// The most telling ops, in order.
+  /// The most significant ops, in order.
   std::string name() const {
     std::vector<std::string> words;
     auto say = [&](const std::string& w) {
@@ -431,7 +433,7 @@ class Lowering : Instructions {
   std::vector<int> access_of_;      // by expression
   std::vector<int> result_access_;  // by output
   std::vector<Level> level_;
-  std::vector<int> stage_;  // reductions between an expression and the operands
+  std::vector<int> stage_;  // by expression: the number of reductions below it
   std::vector<double> cost_;
   int stages_ = 1;
   std::vector<int> done_;                          // by expression outside loops: instruction
@@ -471,7 +473,7 @@ int product_columns(const Graph& g, const Node& n) {
 
 bool can_fuse(const Node& n) {
   const DType t = n.outputs[0].dtype;
-  // 8-bit integers wrap and 8-bit floats are storage only.
+  // 8-bit integers wrap, and 8-bit floats are a storage format only.
   if (itemsize(t) == 1 && t != kBool) return false;
   if (is_index_map(n)) return true;
   if (n.op == &constant_op) return whole_number(number(n.attrs, "value")) || is_floating(t);

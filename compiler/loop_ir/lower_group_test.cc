@@ -1,10 +1,10 @@
-// Groups of every kind: lowered and run by the interpreter they give the bits of eager mode.
+// Groups of every kind, lowered and run by the interpreter, give the same bits as eager mode.
 #include "compiler/loop_ir/lower_group.h"
 
 #include <gtest/gtest.h>
 
-#include "compiler/loop_ir/run_lowered.h"
 #include "compiler/passes/lower.h"
+#include "compiler/loop_ir/testing/run_lowered.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"
@@ -84,7 +84,7 @@ TEST(LowerGroup, BroadcastsAndViewsBecomeIndexMaps) {
         return std::vector{(x[0] + 1.0).reshape({4, 6, 10}) * x[1]};
       },
       {normal({24, 10}), normal({6, 10})}, Mode::kRows, 2);
-  // Heads taken out of one matrix, as attention does.
+  // Heads sliced from one matrix, as attention does.
   check(
       [](Args x) {
         Tensor y = (x[0] * 0.5).reshape({2, 8, 3, 4, 16}).slice(2, 1, 2).reshape({2, 8, 4, 16});
@@ -97,16 +97,16 @@ TEST(LowerGroup, BroadcastsAndViewsBecomeIndexMaps) {
   check([](Args x) { return std::vector{x[0] + 1.0}; }, {normal({20, 33}).transpose(0, 1)}, Mode::kRows, 2);
 }
 
-// The axis along which the transposed operand lies side by side stands beside the lanes, wherever it was.
+// The axis along which the transposed operand is contiguous becomes the last outer axis, wherever it was before.
 TEST(LowerGroup, TransposedOperandsAreReadByTiles) {
   const TensorFn add = [](Args x) { return std::vector{x[0].permute({2, 1, 0}) + x[1]}; };
   const std::vector<Tensor> in = {normal({40, 3, 70}), normal({70, 3, 40})};
   check(add, in, Mode::kRows, 3);
-  int across = 0;
+  int transposed = 0;
   const Kernel kernel = run(add, in).low.kernel;
   for (const Operand& o : kernel.operands)
-    across += o.strides[2] == StrideKind::kAny && o.strides[1] == StrideKind::kUnit;
-  EXPECT_EQ(across, 1) << kernel.to_string();
+    transposed += o.strides[2] == StrideKind::kAny && o.strides[1] == StrideKind::kUnit;
+  EXPECT_EQ(transposed, 1) << kernel.to_string();
 }
 
 TEST(LowerGroup, MasksFromPositionsAreNeverInMemory) {
@@ -118,8 +118,8 @@ TEST(LowerGroup, MasksFromPositionsAreNeverInMemory) {
       {normal({3, 9, 40})}, Mode::kRows, 3);
 }
 
-// All sums of a position along the lanes, one along the rows and two numbers, with any signs and grouped in any way: in
-// the loop there is one sum.
+// A position along the lanes, one along the rows and two numbers, added with any signs and any grouping: only one sum
+// stays in the loop.
 TEST(LowerGroup, SumsOfIntegersAddFirstWhatStaysTheSame) {
   for (DType type : {kInt64, kInt32})
     for (int n = 0; n < 64; ++n) {
@@ -267,9 +267,9 @@ TEST(LowerGroup, SaysWhyNot) {
                   return std::vector{sum(x[0], {0, 2})};
                 },
                 {normal({8, 9, 10})}),
-            "it reduces axes that do not lie together");
+            "it reduces axes that are not adjacent");
   EXPECT_EQ(why([](Args x) { return std::vector{exp(x[0]) / sum(exp(x[0]))}; }, {normal({80, 3000})}),
-            "its rows are few and long: what follows the sum waits for all of it");
+            "its rows are few and long: the ops after the sum wait for the whole sum");
 }
 
 }  // namespace

@@ -14,9 +14,10 @@ namespace {
 
 using internal::DotProduct;
 
-// Products that gemm streams instead of packing, and those that are too small to matter.
+// gemm streams the operands of products with few rows instead of packing them. Products below the least work are too
+// small to matter.
 constexpr int64_t kFewRows = 4, kLeastWork = 1024;
-// Lines of the result lie further apart than they are long, so that none becomes part of another's lanes.
+// Lines of the result are further apart than their length, so that no two lines merge into one lane axis.
 constexpr int64_t kGap = 16;
 
 StridedView row_major(const TensorType& t) { return {nullptr, t.dtype, t.shape, contiguous_strides(t.shape)}; }
@@ -25,7 +26,7 @@ DotProduct product_of(const Node& dot, const TensorType& a, const TensorType& b)
   return DotProduct(dot.attrs, std::array{row_major(a), row_major(b)});
 }
 
-/// Copies what `from` needs into a graph that has its inputs already, stopping at nodes that are mapped.
+/// Copies the nodes that a value needs into a graph that already has the inputs. Stops at nodes that are mapped.
 class Copier {
  public:
   Copier(const Graph& from, Graph& to) : from_(from), to_(to), now_(from.size()) {}
@@ -46,7 +47,7 @@ class Copier {
   std::vector<Value> now_;
 };
 
-/// Inputs that `v` is computed from, ascending by index.
+/// The inputs from which `v` is computed, in ascending order of index.
 std::vector<int32_t> inputs_of(const Graph& g, Value v) {
   std::vector<bool> seen(g.size());
   std::vector<int32_t> stack{v.node}, found;
@@ -92,7 +93,8 @@ Prologue prologue_of(const Graph& g, const Node& dot, int operand) {
 
 std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& b, int operand) {
   const DType t = a.dtype;
-  if (t != kFloat32 && t != kBFloat16 && t != kFloat16) return str_cat("a product of ", t, " reads memory");
+  if (t != kFloat32 && t != kBFloat16 && t != kFloat16)
+    return str_cat("a product of ", t, " reads its operands from memory");
   const DotProduct p = product_of(dot, a, b);
   if (p.m() <= kFewRows || p.n() == 1) return "a product of few rows or one column streams its operands";
   if (p.m() * p.n() * p.k() <= kLeastWork) return "the product is small";

@@ -1,5 +1,5 @@
-// A product whose operands are computed while it packs them: the body is taken apart into a kernel for each computed
-// operand, which writes any piece of it, and the rest, for which it is an operand like others.
+// A product whose operands are computed while it packs them. The body is split into one kernel for each computed
+// operand, which writes any piece of it, and a main graph in which that operand is an ordinary input.
 #pragma once
 #include <optional>
 
@@ -7,31 +7,31 @@
 
 namespace weft::loop_ir {
 
-/// An operand of the product that the body computes. It is thought of as row-major memory: lines of neighbours that
-/// are rows of the product's operand, or its columns.
+/// An operand of the product that the body computes. It is treated as row-major memory: lines of contiguous elements
+/// that are rows or columns of the operand.
 struct Prologue {
   Ref<Graph> body;              // null: the operand is an input
-  std::vector<int32_t> inputs;  // by input of body: the input of the whole
+  std::vector<int32_t> inputs;  // by input of body: the input of the whole graph
   TensorType type;              // of the operand
-  bool transposed = false;      // lines are columns of [m, k], or of [k, n]
-  int64_t line = 0;             // elements of a line
+  bool transposed = false;      // lines are columns of [m, k] or of [k, n]
+  int64_t line = 0;             // elements per line
   int64_t line_stride = 0, batch_stride = 0;
 };
 
 struct DotParts {
-  Ref<Graph> main;  // with the inputs of the whole, then one for each computed operand
+  Ref<Graph> main;  // its inputs: those of the whole graph, then one for each computed operand
   Prologue operand[2];
 };
 
-/// Nothing where no operand of a product is computed in the body. Throws Unfusable where gemm cannot take it.
+/// Empty if the body computes no operand of a product. Throws Unfusable if gemm cannot take the operand.
 std::optional<DotParts> take_apart(const Graph& body);
 
-/// Why gemm cannot take operand 0 or 1 of a dot in pieces computed when it needs them, whatever computes it; empty if
+/// Why gemm cannot take operand 0 or 1 of a dot in pieces that are computed on demand, whatever computes them. Empty if
 /// it can.
 std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& b, int operand);
 
-/// The kernel for a computed operand. Its one result, the last operand of the kernel, has strides that the caller sets:
-/// flat position p of the operand is lane p % lanes() of flat outer point p / lanes(). Throws Unfusable.
+/// The kernel for a computed operand. Its only result, the last operand of the kernel, has strides that the caller
+/// sets: flat position p of the operand is lane p % lanes() of flat outer point p / lanes(). Throws Unfusable.
 Lowered lower_prologue(const Prologue& p, std::span<const Layout> in, const LowerOptions& options);
 
 }  // namespace weft::loop_ir

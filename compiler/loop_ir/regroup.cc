@@ -7,7 +7,7 @@ namespace {
 
 using kernels::Pw;
 
-/// A value as sign * x, x an instruction.
+/// The value sign * x, where x is an instruction.
 struct Term {
   int x;
   bool negative;
@@ -32,7 +32,7 @@ class Regroup {
   Level level(int id) const { return instrs_[static_cast<size_t>(id)].level; }
   bool fixed(int id) const { return level(id) == Level::kPoint; }
 
-  /// i = (c + s) + p with p and s fixed, in any order and with any signs: becomes c + (s + p).
+  /// Rewrites i = (c + s) + p, where p and s do not change in the loop, to c + (s + p): any order, any signs.
   void visit(std::vector<int>& list, size_t* at) {
     const int id = list[*at];
     if (!is_sum(id)) return;
@@ -46,7 +46,7 @@ class Regroup {
     const bool first_fixed = fixed(sum.a), subtracts = sum.pw == Pw::sub;
     const Term c{first_fixed ? sum.b : sum.a, inner.negative != (first_fixed && subtracts)};
     const Term s{first_fixed ? sum.a : sum.b, inner.negative != (!first_fixed && subtracts)};
-    // t = s + p, with the sign of one of them that has none, if there is one.
+    // t = s + p. It takes the sign of the positive one, if either is positive.
     Instr t = i;
     t.level = Level::kPoint;
     bool t_negative = false;
@@ -56,7 +56,7 @@ class Regroup {
     } else {
       t.pw = Pw::sub, t.a = s.negative ? p.x : s.x, t.b = s.negative ? s.x : p.x;
     }
-    if (c.negative && t_negative) return;  // -(c + t) is one more operation
+    if (c.negative && t_negative) return;  // -(c + t) would be one more operation
     instrs_.push_back(std::move(t));
     const int fixed_sum = static_cast<int>(instrs_.size()) - 1;
     list.insert(list.begin() + static_cast<std::ptrdiff_t>((*at)++), fixed_sum);

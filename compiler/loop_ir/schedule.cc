@@ -7,9 +7,10 @@
 namespace weft::loop_ir {
 namespace {
 
-// More columns than this are summed across rows in registers; fewer go through an accumulator per row of lanes.
+// Sums of at most this many columns use accumulators in memory (kColumn). Wider sums use registers (kAcross) or are not
+// fused.
 constexpr int64_t kMaxColumns = 16384;
-// A row longer than this, with few rows to share among threads, is summed in pieces or not at all.
+// A row longer than this, if there are few rows to share among threads, is summed in pieces or not fused.
 constexpr int64_t kLongRow = 32768;
 constexpr int64_t kFewRows = 4;
 
@@ -17,7 +18,7 @@ struct Sets {
   uint32_t all = 0;
   uint32_t consumed = 0;  // axes of reductions whose result is used in the kernel
   bool consumes = false;
-  std::vector<uint32_t> ends;  // of reductions that only are results
+  std::vector<uint32_t> ends;  // of reductions that are only results
 };
 
 class Scheduler {
@@ -43,7 +44,7 @@ class Scheduler {
     return n;
   }
   uint32_t last() const { return sets_.all ? 1u << (d_.extents.size() - 1) : 0; }
-  /// `set` holds neighbours only, in the order of the domain.
+  /// Whether the axes of `set` are consecutive in the domain.
   static bool run_of_axes(uint32_t set) {
     if (!set) return false;
     while (!(set & 1)) set >>= 1;
@@ -59,7 +60,7 @@ class Scheduler {
     for (size_t i = 0; i < d_.exprs.size(); ++i) {
       const Expr& e = d_.exprs[i];
       if (e.kind != Expr::kReduction) continue;
-      if (!e.reduced) throw Unfusable{"a sum covers one element only"};
+      if (!e.reduced) throw Unfusable{"a sum has only one element"};
       if (!used[i]) {
         sets_.ends.push_back(e.reduced);
         continue;
@@ -71,23 +72,23 @@ class Scheduler {
     }
   }
 
-  /// Sets loop and lanes from the reductions, if there are any.
+  /// Sets loop and lanes from the reductions, if any.
   void choose() {
     if (d_.dot >= 0) {
       if (sets_.consumes || !sets_.ends.empty()) throw Unfusable{"a reduction needs more than one tile of the product"};
-      return;  // lanes are the product's columns: see order()
+      return;  // lanes are the columns of the product: see choose_lanes()
     }
     if (sets_.consumes) {
       set_rows(sets_.consumed);
       const int64_t rows = points(sets_.all & ~s_.loop & ~s_.lanes);
       if (s_.mode == Mode::kRows && rows < kFewRows && points(s_.loop) > kLongRow)
-        throw Unfusable{"its rows are few and long: what follows the sum waits for all of it"};
+        throw Unfusable{"its rows are few and long: the ops after the sum wait for the whole sum"};
       for (uint32_t e : sets_.ends)
         if (e != s_.loop) set_column(e);
       return;
     }
     if (sets_.ends.empty()) return;
-    // Only results: rows if one of them takes the last axis, else columns or across.
+    // All reductions are results only. If one of them reduces the last axis: rows; otherwise columns or across.
     uint32_t rows = 0;
     for (uint32_t e : sets_.ends)
       if (e & last()) rows = e;
@@ -128,7 +129,7 @@ class Scheduler {
       s_.loop = s_.lanes = r;
       return;
     }
-    if (!run_of_axes(r)) throw Unfusable{"it reduces axes that do not lie together"};
+    if (!run_of_axes(r)) throw Unfusable{"it reduces axes that are not adjacent"};
     s_.mode = Mode::kAcross;
     s_.loop = r;
     s_.lanes = last();
@@ -136,7 +137,7 @@ class Scheduler {
 
   void set_column(uint32_t r) {
     if (s_.mode != Mode::kRows || r != (sets_.all & ~s_.loop))
-      throw Unfusable{"a sum over rows beside it leaves out some of the outer axes"};
+      throw Unfusable{"a sum over rows beside it does not reduce all outer axes"};
     if (points(s_.loop) > kMaxColumns) throw Unfusable{"a sum over rows beside it has too many columns"};
     for (size_t i = 0; i < d_.exprs.size(); ++i)
       if (d_.exprs[i].kind == Expr::kReduction && d_.exprs[i].reduced == r) s_.is_column[i] = true;
@@ -148,10 +149,10 @@ class Scheduler {
     return true;
   }
 
-  /// Elementwise: the axis along which most bytes lie side by side.
+  /// For elementwise kernels: the axis along which the most bytes are contiguous.
   void choose_lanes() {
     if (d_.dot >= 0) {
-      // Its columns: the last dims of the result.
+      // The columns of the product: the last dims of its result.
       const IndexMap* map = nullptr;
       for (const Expr& e : d_.exprs)
         if (e.kind == Expr::kTile) map = &e.map;
@@ -177,7 +178,8 @@ class Scheduler {
     s_.lanes = s_.loop = 1u << best;
   }
 
-  /// Less than 1 for what stays the same along an axis. By classes of extents, so that other lengths choose alike.
+  /// Less than 1 if the operand does not change along an axis. It uses classes of extents, so that similar lengths get
+  /// the same lanes.
   double share(const Access& x) const {
     double s = 1;
     for (size_t a = 0; a < d_.extents.size(); ++a)
@@ -191,7 +193,7 @@ class Scheduler {
     return true;
   }
 
-  /// Neighbouring axes that every access can walk as one.
+  /// Whether every access can treat these axes as one.
   bool one_axis(uint32_t set) const {
     for (int a = 0, before = -1; a < static_cast<int>(d_.extents.size()); ++a) {
       if (!(set >> a & 1)) continue;
@@ -215,7 +217,7 @@ class Scheduler {
     }
     const bool elementwise = sets_.ends.empty() && !sets_.consumes && d_.dot < 0;
     if ((elementwise || across) && !lanes.empty()) {
-      // Neighbours of the lane axis that lie beside it in every access become part of it.
+      // Outer axes that every access can join to the lane axis become part of it.
       for (bool grown = true; grown;) {
         grown = false;
         for (size_t i = 0; i < outer.size() && !grown; ++i)
@@ -242,8 +244,8 @@ class Scheduler {
     }
   }
 
-  /// Operands that do not lie side by side along the lanes are read by tiles of lanes and the last outer axis, so that
-  /// is the one along which most bytes of theirs do.
+  /// Operands that are transposed against the lanes are read by tiles of lanes x the last outer axis. So the last outer
+  /// axis should be the one along which most of their bytes are contiguous.
   void put_across_last(std::vector<int>& outer, int lane) const {
     double most = 0;
     size_t best = outer.size();
@@ -264,7 +266,7 @@ class Scheduler {
         s_.extents.back() *= d_.extents[list[i]];
         continue;
       }
-      if (i > 0 && whole) throw Unfusable{"an operand's layout keeps the axes of its loop apart"};
+      if (i > 0 && whole) throw Unfusable{"the layout of an operand does not allow its loop axes to merge"};
       s_.axes.push_back({list[i]});
       s_.extents.push_back(d_.extents[list[i]]);
     }

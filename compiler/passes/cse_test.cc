@@ -3,10 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "compiler/passes/dce.h"
-#include "compiler/passes/random_ops_graph.h"
+#include "compiler/passes/testing/random_ops_graph.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/ir/rewrite.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 #include "ops/all_ops.h"
 
 namespace weft {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "framework/ir/rewrite.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {

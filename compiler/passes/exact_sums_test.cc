@@ -7,7 +7,7 @@
 #include <set>
 
 #include "compiler/passes/pass.h"
-#include "compiler/passes/random_ops_graph.h"
+#include "compiler/passes/testing/random_ops_graph.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"

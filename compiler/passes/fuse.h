@@ -1,6 +1,6 @@
 // fuse: a lowered graph divided into launches. Before: primitives only, no grad. After, stage "fused": fused nodes
-// (compiler/loop_ir/fused.h), library calls (products, sorts, indexing, random bits, side effects) and views; values, cells
-// and effects as before. Fewest bytes through memory is the aim; sums keep their order.
+// (compiler/loop_ir/fused.h), library calls (products, sorts, indexing, random bits, side effects) and views; values,
+// cells and effects as before. Fewest bytes through memory is the aim; sums keep their order.
 //
 // The parts, each with a name that can be switched off: fuse_rows (reductions with what surrounds them), fuse_epilogue
 // (what follows a product, on its tile), fuse_siblings (groups that read the same), fuse_duplicate (cheap values

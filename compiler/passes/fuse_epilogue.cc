@@ -119,8 +119,8 @@ class Epilogues {
     }
   }
 
-  /// Matrix units for 16-bit numbers lower the clock of what runs between their tiles: heavy arithmetic there costs more
-  /// than the memory it saves.
+  /// Matrix units for 16-bit numbers lower the clock of what runs between their tiles: heavy arithmetic there costs
+  /// more than the memory it saves.
   bool too_much(int32_t d, const std::vector<int32_t>& nodes) const {
     if (itemsize(g_.graph().type(g_.graph().node(d).inputs[0]).dtype) != 2) return false;
     double flops = 0;

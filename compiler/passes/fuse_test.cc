@@ -6,10 +6,10 @@
 
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/prologue.h"
-#include "compiler/loop_ir/run_lowered.h"
+#include "compiler/loop_ir/testing/run_lowered.h"
 #include "compiler/passes/fuse_report.h"
 #include "compiler/passes/pipeline.h"
-#include "compiler/passes/random_ops_graph.h"
+#include "compiler/passes/testing/random_ops_graph.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"

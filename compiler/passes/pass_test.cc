@@ -10,7 +10,7 @@
 
 #include "framework/base/switches.h"
 #include "framework/ir/rewrite.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {

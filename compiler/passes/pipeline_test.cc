@@ -5,7 +5,7 @@
 
 #include <set>
 
-#include "compiler/passes/random_ops_graph.h"
+#include "compiler/passes/testing/random_ops_graph.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
 #include "ops/all_ops.h"

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/passes/dce.h"
-#include "compiler/passes/random_ops_graph.h"
+#include "compiler/passes/testing/random_ops_graph.h"
 #include "compiler/passes/traffic.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"

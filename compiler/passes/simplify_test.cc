@@ -9,7 +9,7 @@
 #include "compiler/passes/cse.h"
 #include "compiler/passes/dce.h"
 #include "compiler/passes/pattern.h"
-#include "compiler/passes/random_ops_graph.h"
+#include "compiler/passes/testing/random_ops_graph.h"
 #include "framework/ir/rewrite.h"
 #include "ops/all_ops.h"
 #include "ops/core/creation.h"

@@ -174,13 +174,13 @@ TEST(World, StartAndFinishBySite) {
     EXPECT_EQ(me.under_way(), 2u);
     EXPECT_NE(error_of([&] {
                 me.start("dp", {.kind = Collective::kBarrier, .site = 2});
-              }).find("already under way at site 2"),
+              }).find("already in progress at site 2"),
               std::string::npos);
     me.finish(2);
     me.finish(1);
     EXPECT_EQ(x[0], 1);
     EXPECT_EQ(y[0], 21);
-    EXPECT_NE(error_of([&] { me.finish(1); }).find("nothing is under way at site 1"), std::string::npos);
+    EXPECT_NE(error_of([&] { me.finish(1); }).find("no collective is in progress at site 1"), std::string::npos);
   });
 }
 
@@ -214,7 +214,7 @@ TEST(World, BadUseIsOneClearError) {
               });
             }).find("run() is under way already"),
             std::string::npos);
-  EXPECT_NE(error_of([] { RankContext::require("all_reduce"); }).find("all_reduce: this thread is no rank"),
+  EXPECT_NE(error_of([] { RankContext::require("all_reduce"); }).find("all_reduce: this thread is not a rank"),
             std::string::npos);
   EXPECT_THROW(world.rank(2), Error);
 }

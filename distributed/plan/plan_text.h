@@ -13,7 +13,8 @@ struct SavedPlan {
 };
 
 /// Lines: "weft plan 1", "mesh fsdp2,tp2", "zero 3", "sequence on", "keep_gathered off", "cp ring", "cp_layout auto",
-/// "expert_room 0", "hash 0123456789abcdef", and for each parameter "split NAME DIMENSION DIM" or "whole NAME DIMENSION".
+/// "expert_room 0", "hash 0123456789abcdef", and for each parameter "split NAME DIMENSION DIM" or
+/// "whole NAME DIMENSION".
 std::string plan_text(const PlanReport& report);
 /// Throws InvalidArgument with the line, what was got and what is needed; any bytes are safe.
 SavedPlan parse_plan(std::string_view text);

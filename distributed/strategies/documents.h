@@ -7,8 +7,8 @@
 namespace weft::dist {
 
 /// The ids [.., sequence] (integers) of which the masks of the graph's attention ask whether they are equal at a query
-/// and at a key; empty if the graph has no attention. Throws if there are none, of several lengths, or made of more than
-/// the graph's arguments.
+/// and at a key; empty if the graph has no attention. Throws if there are none, of several lengths, or made of more
+/// than the graph's arguments.
 std::vector<Value> find_documents(const Graph& g);
 
 }  // namespace weft::dist

@@ -70,7 +70,7 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
       if (up && slots[up].needed) needed |= uint64_t{1} << std::min<size_t>(i, 63);
     }
     if (!needed) continue;
-    // Results get their own links back, so that a second derivative passes through them.
+    // Results get their own links back, so that a second derivative can pass through them.
     SmallVec<Tensor, 1> out;
     for (size_t i = 0; i < n->out.size(); ++i)
       out.push_back(options.create_graph ? with_tape(n->out[i], Ref<TapeNode>(n), static_cast<int>(i)) : n->out[i]);

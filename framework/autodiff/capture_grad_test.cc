@@ -1,4 +1,4 @@
-// grad() inside capture: one structural node, expanded into the same arithmetic that the tape would do.
+// Tests grad() inside capture: one structural node, expanded into the same arithmetic as the tape's.
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
@@ -21,7 +21,7 @@ int count(const Graph& g, const OpDef& op) {
 
 Tensor scalar(double v) { return Tensor::from_vector<double>({v}, {}); }
 
-// Runs fn eagerly, captured and interpreted, and captured, expanded and interpreted: the same bits.
+// Runs fn eagerly; captured and interpreted; and captured, expanded and interpreted. All three give the same bits.
 std::vector<Tensor> three_ways(const TensorFn& fn, const std::vector<Tensor>& in) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());

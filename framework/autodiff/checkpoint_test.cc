@@ -1,4 +1,4 @@
-// checkpoint and custom_grad: bodies with a derivative of their own.
+// Tests checkpoint and custom_grad: bodies with their own derivative.
 #include <cmath>
 
 #include "framework/autodiff/grad.h"
@@ -18,7 +18,7 @@ namespace {
 
 Tensor block(const Tensor& x, const Tensor& w) { return dropout(tanh(matmul(x, w)), 0.3) + x; }
 
-// The loss and gradients of three blocks, each under `wrap`.
+// The loss and gradients of three blocks, each wrapped by `wrap`.
 template <class Wrap>
 std::vector<Tensor> losses(Wrap wrap, const std::vector<Tensor>& in) {
   Tensor x = in[0].requires_grad(), w = in[1].requires_grad();
@@ -39,7 +39,7 @@ const auto once = [](const Tensor& x, const Tensor& w) { return checkpoint(block
 const auto nested = [](const Tensor& x, const Tensor& w) {
   return checkpoint([](Tensor a, Tensor b) { return checkpoint(block, a, b) * 1.0; }, x, w);
 };
-// Closes over w instead of taking it.
+// Closes over w instead of taking it as an operand.
 const auto closing = [](const Tensor& x, const Tensor& w) {
   return checkpoint([&](Tensor a) { return block(a, w); }, x);
 };

@@ -1,5 +1,5 @@
-// expand_grad: the structural `grad` nodes of a captured graph become ordinary nodes, by replaying the graph into a new
-// capture and running reverse mode over the nodes replayed so far.
+// expand_grad: turns the structural `grad` nodes of a captured graph into ordinary nodes. It replays the graph into a
+// new capture and runs reverse mode over the nodes replayed so far.
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
@@ -9,18 +9,18 @@ namespace {
 
 using internal::thread_state;
 
-// Nodes made while it lives carry the line and scope of `n`, which must outlive it.
-class Place {
+// During its lifetime, new nodes carry the line and scope of `n`, which must outlive it.
+class OriginScope {
  public:
-  explicit Place(const Node& n) {
+  explicit OriginScope(const Node& n) {
     thread_state.line = &n.line;
     thread_state.scope = n.scope;
   }
-  ~Place() {
+  ~OriginScope() {
     thread_state.line = line_;
     thread_state.scope = scope_;
   }
-  Place(const Place&) = delete;
+  OriginScope(const OriginScope&) = delete;
 
  private:
   const SourceLine* line_ = thread_state.line;
@@ -43,7 +43,7 @@ class Expander {
       const Node& n = from_.node(id);
       std::vector<Tensor> in;
       for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
-      const Place place(n);
+      const OriginScope place(n);
       if (n.op == &grad_op) {
         bool seeded = n.attrs.b("seeded");
         values[id] = differentiate(in[0], std::span(in).subspan(seeded ? 2 : 1), seeded ? in[1] : Tensor());
@@ -76,7 +76,7 @@ class Expander {
     const internal::BackwardScope backward(true);
     Graph& g = capture_.graph();
     const Value root = capture_.value_of(loss);
-    // What depends on wrt, up to the loss.
+    // The nodes that depend on wrt, up to the loss.
     std::vector<bool> needed(root.node + 1, false);
     std::vector<std::vector<Tensor>> grads(root.node + 1);
     for (const Tensor& t : wrt) {
@@ -108,7 +108,7 @@ class Expander {
       }
       if (!mask) continue;
       for (size_t i = 0; i < n.outputs.size(); ++i) out.push_back(capture_.wrap({id, static_cast<int32_t>(i)}));
-      const Place place(n);
+      const OriginScope place(n);
       std::vector<Tensor> own = grads[id];
       Grads back = n.op->vjp({*n.op, n.attrs, in, out, own, mask});
       WEFT_BUG_IF(back.size() != in.size(), n.op->name, ": vjp returned ", back.size(), " gradients");
@@ -143,7 +143,7 @@ class Expander {
   };
 };
 
-// Bodies that only differentiation needed become plain nodes.
+// Turns bodies that only differentiation needed into plain nodes.
 Ref<Graph> inline_bodies(const Graph& from);
 
 }  // namespace
@@ -155,7 +155,7 @@ Ref<Graph> expand_grad(const Graph& g) {
 
 namespace {
 
-// One node for the sake of its derivative (softmax).
+// True for an op that is one node only because of its derivative (softmax).
 bool is_whole_for_grad(const OpDef& op) { return op.vjp && op.decompose && !op.kernel && !op.is(kStructural); }
 
 Ref<Graph> inline_bodies(const Graph& from) {
@@ -188,7 +188,7 @@ Ref<Graph> inline_bodies(const Graph& from) {
       if (is_whole_for_grad(*n.op)) {
         EnableGrad record(!n.no_grad);
         const internal::BackwardScope backward(n.backward);
-        const Place place(n);
+        const OriginScope place(n);
         values[id] = n.op->decompose(n.attrs, in);
         continue;
       }
@@ -205,7 +205,7 @@ Ref<Graph> inline_bodies(const Graph& from) {
     for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
     Ref<Graph> next = capture.finish(out);
     next->stage = g.stage;
-    // Bodies may themselves hold grad nodes (checkpoint inside a differentiated body): expand those too.
+    // Bodies may themselves have grad nodes (checkpoint inside a differentiated body): expand those too.
     bool grads = false;
     for (int32_t id = 0; id < next->size(); ++id) grads |= next->node(id).op == &grad_op;
     current = grads ? Expander(*next).run() : next;

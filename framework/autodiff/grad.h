@@ -1,5 +1,5 @@
-// Differentiation: eagerly over the tape, and under capture as one structural node that expand_grad() turns into
-// ordinary nodes once attention has been discovered.
+// Differentiation. Eager: over the tape. Under capture: one structural node, which expand_grad() turns into ordinary
+// nodes after attention has been discovered.
 #pragma once
 #include <functional>
 
@@ -10,18 +10,19 @@
 namespace weft {
 
 struct GradOptions {
-  bool create_graph = false;  // the gradients themselves record (always so under capture)
-  Tensor grad_output = {};    // gradient of `loss`; needed unless loss has one element
+  bool create_graph = false;  // record the gradients themselves (always so under capture)
+  Tensor grad_output = {};    // gradient of `loss`; required unless loss has one element
 };
 
-/// Gradients of `loss` with respect to `wrt`, each of its operand's type; zeros where loss does not depend on it.
-/// Throws for an operand that does not record: a Parameter's value or a tensor after requires_grad() does.
+/// Gradients of `loss` with respect to `wrt`, each with its operand's type; zeros where the loss does not depend on it.
+/// Throws for an operand that is not on the tape; a Parameter's value and a tensor after requires_grad() are.
 std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options = {},
                          std::source_location loc = std::source_location::current());
 std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options = {},
                          std::source_location loc = std::source_location::current());
 
-/// Runs fn without keeping its intermediate values: backward computes them again (Chen et al. 2016), same random bits.
+/// Runs fn without keeping its intermediate values: backward recomputes them (Chen et al. 2016) with the same random
+/// bits.
 std::vector<Tensor> checkpoint_n(const TensorFn& fn, const std::vector<Tensor>& inputs);
 template <class Fn, class... T>
 Tensor checkpoint(Fn&& fn, const T&... inputs) {
@@ -33,15 +34,15 @@ Tensor checkpoint(Fn&& fn, const T&... inputs) {
       {Tensor(inputs)...})[0];
 }
 
-/// A function with the user's own derivative: `backward(inputs, outputs, grad_outputs)` returns one gradient per
-/// input (undefined = zero). Both are traced, so neither may read values.
+/// A function with the user's own derivative: `backward(inputs, outputs, grad_outputs)` returns one gradient per input
+/// (undefined = zero). Both functions are traced, so neither may read values.
 using BackwardFn = std::function<std::vector<Tensor>(std::span<const Tensor> in, std::span<const Tensor> out,
                                                      std::span<const Tensor> grad_out)>;
 class CustomGrad {
  public:
   CustomGrad(TensorFn fn, BackwardFn backward) : fn_(std::move(fn)), backward_(std::move(backward)) {}
   std::vector<Tensor> operator()(const std::vector<Tensor>& inputs) const;
-  /// For functions of one result.
+  /// For functions with one result.
   template <class... T>
   Tensor operator()(const Tensor& first, const T&... rest) const {
     return (*this)(std::vector<Tensor>{first, rest...})[0];
@@ -55,7 +56,7 @@ inline CustomGrad custom_grad(TensorFn fn, BackwardFn backward) { return {std::m
 /// The one-operand, one-result form: backward(x, y, dy) -> dx.
 CustomGrad custom_grad(std::function<Tensor(Tensor)> fn, std::function<Tensor(Tensor x, Tensor y, Tensor dy)> backward);
 
-/// Replaces every `grad` node (inner ones first) and the bodies of checkpoint and custom_grad by ordinary nodes.
+/// Replaces every `grad` node (inner ones first), and the bodies of checkpoint and custom_grad, by ordinary nodes.
 Ref<Graph> expand_grad(const Graph& g);
 
 // Structural ops of differentiation.
@@ -67,12 +68,12 @@ extern const OpDef custom_grad_op;    // (in..., lifted...) -> out {body, backwa
 std::span<const OpDef* const> autodiff_ops();
 
 namespace internal {
-// Set while expand_grad runs on this thread: grad() then differentiates at once instead of recording a node.
+// Set while expand_grad runs on this thread: grad() then differentiates at once and records no node.
 using ExpandNow =
     std::function<std::vector<Tensor>(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& grad_output)>;
 extern thread_local const ExpandNow* expand_now;
 
-// Defined in ops/core: what differentiation itself computes.
+// Defined in ops/core: the arithmetic that differentiation itself needs.
 Tensor accumulate(const Tensor& a, const Tensor& b);
 Tensor full_of(const TensorType& type, double value);
 }  // namespace internal

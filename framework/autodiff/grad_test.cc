@@ -1,4 +1,4 @@
-// grad() over the eager tape.
+// Tests grad() over the eager tape.
 #include "framework/autodiff/grad.h"
 
 #include "framework/testing/gradcheck.h"

@@ -68,14 +68,15 @@ Grads vjp_barrier(const VjpCall& c) {
   return g;
 }
 
-// Recomputes the body from its operands, held back until the gradients exist, and differentiates that copy.
+// Recomputes the body from its operands and differentiates that copy. A barrier delays the copy until the gradients
+// exist.
 Grads vjp_checkpoint(const VjpCall& c) {
   const bool traced = is_capturing(), again = traced || grad_enabled();
   EnableGrad record;
   std::vector<Tensor> in;
   for (const Tensor& t : c.in) {
     if (!traced) {
-      // A tape of its own, which leads on to the operands' only if this derivative is to be differentiated.
+      // A separate tape. It links to the operands' tape only if this derivative itself must be differentiable.
       const Tensor own = again ? dispatch(barrier_op, {&t}) : t.detach();
       in.push_back(is_floating(t.dtype()) ? own.requires_grad() : own);
       continue;
@@ -111,7 +112,7 @@ Grads vjp_custom(const VjpCall& c) {
   const Graph& backward = *c.attrs.get<Ref<Graph>>("backward");
   const Graph& body = *c.attrs.get<Ref<Graph>>("body");
   const int64_t own = c.attrs.i("inputs");
-  // backward's operands: (own inputs, outputs, grad_outputs, what it closed over).
+  // backward's operands: (own inputs, outputs, grad_outputs, tensors that it closes over).
   std::vector<Tensor> args(c.in.begin(), c.in.begin() + own);
   for (const Tensor& t : c.out) args.push_back(t);
   for (size_t i = 0; i < c.out.size(); ++i)
@@ -139,7 +140,7 @@ const OpDef grad_op = {
 };
 const OpDef barrier_op = {
     .name = "barrier",
-    .doc = "Operand 0, not before the others exist.",
+    .doc = "Operand 0, available only after the other operands.",
     .traits = kStructural | kView | kTapeStart,
     .num_inputs = -1,
     .infer = first_type,
@@ -163,7 +164,7 @@ const OpDef stop_gradient_op = {
 };
 const OpDef checkpoint_op = {
     .name = "checkpoint",
-    .doc = "A body whose intermediate values are computed again in backward.",
+    .doc = "A body whose intermediate values are recomputed in backward.",
     .traits = kStructural,
     .num_inputs = -1,
     .num_outputs = -1,
@@ -224,7 +225,8 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
         return kept;
       },
       backward_types);
-  // What backward closes over travels as unused further inputs of the body, so that the node owns all it needs.
+  // The tensors that backward closes over become further, unused inputs of the body, so that the node owns all it
+  // needs.
   auto whole = make_ref<Graph>(*body.graph);
   for (const Tensor& t : backward.lifted) whole->add_input(t.type());
   SmallVec<const Tensor*, 8> in;

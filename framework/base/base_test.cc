@@ -86,7 +86,7 @@ TEST(Ref, ThreadsShareOneCount) {
 
 TEST(SmallVec, BehavesAsVector) {
   std::mt19937 random(1);
-  using Item = std::shared_ptr<int>;  // asan and its count watch construction and destruction
+  using Item = std::shared_ptr<int>;  // asan and use_count() check construction and destruction
   Item item = std::make_shared<int>(7);
   {
     SmallVec<Item, 3> a;

@@ -103,7 +103,7 @@ Isa parse_isa(std::string_view value, Isa best) {
   if (value == "auto") return best;
   for (int i = 0; i < kNumIsas; ++i) {
     if (value != kIsaNames[i]) continue;
-    WEFT_CHECK_AS(kFailedPrecondition, i <= static_cast<int>(best), "WEFT_ISA: this processor lacks ", value,
+    WEFT_CHECK_AS(kFailedPrecondition, i <= static_cast<int>(best), "WEFT_ISA: this processor does not support ", value,
                   "; its best is ", best);
     return static_cast<Isa>(i);
   }

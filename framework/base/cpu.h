@@ -1,12 +1,12 @@
-// What this processor offers, read from cpuid and xgetbv (never from its name), and the instruction set that the
-// prebuilt kernels use.
+// CPU features of this machine, read from cpuid and xgetbv (never from the processor's name), and the instruction set
+// of the prebuilt kernels.
 #pragma once
 #include <string>
 #include <string_view>
 
 namespace weft {
 
-/// Instruction sets the prebuilt kernels are compiled for, each including those before it.
+/// Instruction sets that the prebuilt kernels are compiled for. Each one includes the sets before it.
 enum class Isa : int {
   baseline,  // x86-64-v2
   avx2,      // x86-64-v3: AVX2, FMA, F16C, BMI
@@ -26,16 +26,17 @@ struct CpuFeatures {
   /// "x86-64-v2 avx2 avx512 amx_bf16".
   std::string to_string() const;
 };
-/// Detected once; asks Linux for permission to use AMX tiles where the processor has them.
+/// Detects the features once. Asks Linux for permission to use AMX tiles if the processor has them.
 const CpuFeatures& cpu_features();
 
-/// The best set this machine runs.
+/// The best instruction set that this machine supports.
 Isa best_isa();
-/// The set named by switch WEFT_ISA (auto: best_isa), read at first use. Throws if unknown or beyond the machine.
+/// The instruction set named by switch WEFT_ISA (auto: best_isa()), read at first use. Throws if the name is unknown or
+/// the machine does not support the set.
 Isa selected_isa();
 
 namespace internal {
-/// selected_isa's rule for a value of WEFT_ISA and a best set.
+/// The rule of selected_isa() for a given value of WEFT_ISA and a given best set.
 Isa parse_isa(std::string_view value, Isa best);
 }  // namespace internal
 

@@ -31,7 +31,7 @@ TEST(Cpu, FeaturesAgreeWithTheCompilersOwnDetection) {
 TEST(Cpu, IsaSwitchNamesASetTheMachineHas) {
   EXPECT_EQ(internal::parse_isa("auto", Isa::avx2), Isa::avx2);
   EXPECT_EQ(internal::parse_isa("baseline", Isa::avx512), Isa::baseline);
-  EXPECT_EQ(message("avx512", Isa::avx2), "WEFT_ISA: this processor lacks avx512; its best is avx2");
+  EXPECT_EQ(message("avx512", Isa::avx2), "WEFT_ISA: this processor does not support avx512; its best is avx2");
   EXPECT_EQ(message("sse", Isa::avx2), "WEFT_ISA: got 'sse'; need auto, baseline, avx2 or avx512");
   EXPECT_LE(static_cast<int>(selected_isa()), static_cast<int>(best_isa()));
 }

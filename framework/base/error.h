@@ -1,5 +1,5 @@
 // The one error type of Weft and the two checks that throw it.
-// WEFT_CHECK is the user's fault, WEFT_BUG_IF is ours. Text: "op: what; got ...; need ...; hint".
+// WEFT_CHECK reports an error of the user, WEFT_BUG_IF an error of Weft. Message: "op: what; got ...; need ...; hint".
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -43,15 +43,15 @@ namespace internal {
 
 /// Throws weft::Error(kInvalidArgument) with the concatenated message unless `cond` holds. The message is built lazily.
 #define WEFT_CHECK(cond, ...) WEFT_CHECK_AS(kInvalidArgument, cond, __VA_ARGS__)
-/// The same with another weft::Code.
-#define WEFT_CHECK_AS(code, cond, ...)                                      \
-  do {                                                                      \
-    if (!(cond)) [[unlikely]]                                               \
+/// WEFT_CHECK with another weft::Code.
+#define WEFT_CHECK_AS(code, cond, ...)                                          \
+  do {                                                                          \
+    if (!(cond)) [[unlikely]]                                                   \
       ::weft::internal::fail(::weft::Code::code, ::weft::str_cat(__VA_ARGS__)); \
   } while (0)
-/// A broken invariant of Weft itself: throws weft::Error(kInternal) naming the place.
-#define WEFT_BUG_IF(cond, ...)                                                    \
-  do {                                                                            \
-    if (cond) [[unlikely]]                                                        \
+/// Throws weft::Error(kInternal) with file, line and condition if `cond` holds: an invariant of Weft itself is broken.
+#define WEFT_BUG_IF(cond, ...)                                                        \
+  do {                                                                                \
+    if (cond) [[unlikely]]                                                            \
       ::weft::internal::bug(__FILE__, __LINE__, #cond, ::weft::str_cat(__VA_ARGS__)); \
   } while (0)

@@ -7,7 +7,7 @@
 
 namespace weft {
 
-/// A well mixed 64-bit number from one (the finaliser of MurmurHash3).
+/// Mixes the bits of a 64-bit number (the finaliser of MurmurHash3).
 constexpr uint64_t hash_mix(uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdULL;
@@ -16,7 +16,7 @@ constexpr uint64_t hash_mix(uint64_t x) {
   return x ^ (x >> 33);
 }
 
-/// The hash of a sequence `seed` continued by `value`; order matters.
+/// Extends `seed`, the hash of a sequence, by `value`; order matters.
 constexpr uint64_t hash_combine(uint64_t seed, uint64_t value) {
   return hash_mix(seed * 0x9e3779b97f4a7c15ULL + std::rotl(value, 23) + 0x165667b19e3779f9ULL) ^ value;
 }

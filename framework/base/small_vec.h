@@ -1,4 +1,4 @@
-// A vector whose first N elements live inside it: operand lists of graph nodes and launches seldom allocate.
+// A vector whose first N elements live inside it: operand lists of graph nodes and launches rarely allocate.
 #pragma once
 #include <cstddef>
 #include <initializer_list>

@@ -1,4 +1,4 @@
-// Concatenation of values into text for messages. Light on purpose: it is reached from weft.h.
+// Concatenates values into text for messages. Kept small because weft.h includes it.
 #pragma once
 #include <cstdint>
 #include <span>

@@ -6,7 +6,7 @@
 
 namespace weft {
 
-/// One switch: its environment variable, what it does, and its default.
+/// One switch: its environment variable, a help text, and its default.
 struct Switch {
   const char* name;
   const char* help;
@@ -16,7 +16,8 @@ struct Switch {
 /// Every switch that Weft reads.
 std::span<const Switch> all_switches();
 
-/// The value of a switch: an override set by set_switch, else the environment, else the default. Throws on unknown names.
+/// The value of a switch: an override set by set_switch, else the environment, else the default.
+/// Throws on unknown names.
 std::string switch_value(std::string_view name);
 
 /// Overrides a switch for this process, as a program's flag does. Throws on unknown names.

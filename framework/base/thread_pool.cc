@@ -17,10 +17,10 @@ thread_local bool in_task = false;
 thread_local ThreadPool* scoped_pool = nullptr;
 
 inline void pause() { __builtin_ia32_pause(); }
-// About 3 microseconds: enough to catch the next op of a chain, too short to starve a neighbour.
+// About 3 microseconds: long enough to catch the next op of a chain, too short to starve other threads.
 constexpr int kSpins = 64;
-// Then the core is offered to others this often, about 0.2 ms in all, before sleeping: on a virtual machine waking a
-// sleeping thread costs 50 microseconds, as much as a whole op of a small model.
+// After the spins, a thread yields its core this many times (about 0.2 ms) before it sleeps. On a virtual machine,
+// waking a sleeping thread costs 50 microseconds, as much as a whole op of a small model.
 constexpr int kYields = 500;
 
 template <class Done>
@@ -101,7 +101,7 @@ struct ThreadPool::Impl {
   std::vector<Worker> workers;
   std::atomic<bool> quit{false};
 
-  // The job: written by the caller before it bumps generations, read by the workers it woke.
+  // The job. The caller writes it before it increments the generations; the workers that it wakes read it.
   const FunctionRef<void(int64_t)>* fn = nullptr;
   int64_t tasks = 0;
   int parts = 0;
@@ -152,7 +152,7 @@ void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t)> fn) {
 
 namespace {
 ThreadPool& process_pool() {
-  // Never destroyed: threads of the user may still compute while statics are torn down.
+  // Never destroyed: threads of the user may still compute while static objects are destroyed.
   static ThreadPool* pool = new ThreadPool(threads_from_switch());
   return *pool;
 }

@@ -24,7 +24,7 @@ class UsageError : public Error {
 
 std::string to_std(absl::string_view s) { return std::string(s.data(), s.size()); }
 
-// The program's own flags, by name: absl brings some of its own along.
+// The program's own flags, by name; absl defines further flags.
 std::map<std::string, absl::CommandLineFlag*> own_flags() {
   std::map<std::string, absl::CommandLineFlag*> flags;
   for (auto& [name, flag] : absl::GetAllFlags())
@@ -47,7 +47,7 @@ int edit_distance(const std::string& a, const std::string& b) {
   return row[b.size()];
 }
 
-// Upper-case name of a switch if `name` (any case, with or without a leading "no") is one, else empty.
+// Upper-case name of a switch if `name` (any case, with or without a leading "no") is one, otherwise empty.
 std::string switch_name(std::string name) {
   for (char& c : name) c = static_cast<char>(toupper(c));
   for (const Switch& s : all_switches())

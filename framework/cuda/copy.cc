@@ -16,7 +16,7 @@ namespace {
 
 CUdeviceptr device_pointer(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 
-// A pinned block for the length of a scope; nothing must use it any more at the end.
+// A pinned block for a scope; nothing may still use it at the end.
 class Pinned {
  public:
   Pinned(PinnedPool& pool, int64_t bytes) : pool_(pool), data_(static_cast<char*>(pool.take(bytes))) {}
@@ -24,7 +24,7 @@ class Pinned {
     if (data_) pool_.give_back(data_);
   }
   char* data() const { return data_; }
-  /// Hands the block over to what the stream has queued.
+  /// Returns the block to the pool once the work queued on the stream is done.
   void after(Stream& stream) { pool_.give_back(std::exchange(data_, nullptr), stream); }
 
  private:
@@ -32,7 +32,7 @@ class Pinned {
   char* data_;
 };
 
-// Contiguous host bytes to contiguous device bytes.
+// Copies contiguous host bytes to contiguous device bytes.
 void send(const char* from, char* to, int64_t bytes, Stream& stream) {
   for (int64_t at = 0; at < bytes; at += kCopyPiece) {
     const int64_t n = std::min(kCopyPiece, bytes - at);
@@ -44,7 +44,8 @@ void send(const char* from, char* to, int64_t bytes, Stream& stream) {
   }
 }
 
-// Contiguous device bytes to contiguous host bytes: while one piece is taken out of its block, the next one travels.
+// Copies contiguous device bytes to contiguous host bytes: the next piece is in transfer while one is read from its
+// block.
 void receive(const char* from, char* to, int64_t bytes, Stream& stream) {
   Gpu& gpu = stream.gpu();
   struct Piece {
@@ -78,7 +79,7 @@ void copy_rows(const CopyPlan& plan, Side from, Side to, Stream& stream) {
   if (plan.run == 0) return;
   constexpr int64_t kMaxPitch = 0x7fffffff;
   const CopyLoop inner = plan.loops.empty() ? CopyLoop{} : plan.loops[plan.loops.size() - 1];
-  // A two-dimensional copy takes rows that go forward and do not overlap.
+  // A two-dimensional copy needs rows that go forward and do not overlap.
   const bool rows = !plan.loops.empty() && inner.from >= plan.run && inner.to >= plan.run && inner.from <= kMaxPitch &&
                     inner.to <= kMaxPitch;
   for_each_run(plan, rows ? 1 : 0, [&](int64_t a, int64_t b) {
@@ -124,7 +125,7 @@ void copy_to_device(const StridedView& from, const StridedView& to, Stream& stre
   auto* source = static_cast<const char*>(from.data);
   auto* target = static_cast<char*>(to.data);
   if (plan.loops.empty()) return send(source, target, bytes, stream);
-  if (to.contiguous() && bytes > kCopyPiece) {  // gathered in ordinary memory, then in pieces
+  if (to.contiguous() && bytes > kCopyPiece) {  // gathered in pageable memory, then copied in pieces
     std::vector<char> gathered(bytes);
     copy_on_host(plan, source, gathered.data());
     return send(gathered.data(), target, bytes, stream);
@@ -145,7 +146,7 @@ void copy_to_host(const StridedView& from, const StridedView& to, Stream& stream
   auto* target = static_cast<char*>(to.data);
   if (plan.loops.empty()) return receive(source, target, bytes, stream);
   const ByteSpan span = span_of(from);
-  if (span.end - span.begin <= std::max<int64_t>(4 * bytes, 4096)) {  // all of it, put in order here
+  if (span.end - span.begin <= std::max<int64_t>(4 * bytes, 4096)) {  // copy the whole span and reorder it here
     std::vector<char> all(span.end - span.begin);
     receive(source + span.begin, all.data(), span.end - span.begin, stream);
     return copy_on_host(plan, all.data() - span.begin, target);
@@ -179,14 +180,14 @@ void copy_between_devices(const StridedView& from, Gpu& from_gpu, const StridedV
   CopyPlan plan = plan_of(from, to);
   if (plan.run == 0) return;
   const int64_t bytes = from.numel() * itemsize(from.dtype);
-  // Contiguous on both sides, through memory of the device whose side is not.
+  // Both sides of the copy must be contiguous; a strided side goes through memory of its own device.
   StridedView packed = from, landed = to;
   if (!from.contiguous()) {
     packed = contiguous_at(from_gpu.allocator().allocate(bytes), from);
     copy_on_device(from, packed, from_gpu.stream());
   }
   if (!to.contiguous()) landed = contiguous_at(to_gpu.allocator().allocate(bytes), to);
-  // The source's stream copies, once the target's memory is free for it; the target's stream then waits.
+  // The source's stream copies once the target's memory is free for it; then the target's stream waits for the copy.
   Event ready(to_gpu), sent(from_gpu);
   ready.record(to_gpu.stream());
   from_gpu.stream().wait(ready);

@@ -54,7 +54,7 @@ void copy_on_host(const CopyPlan& plan, const void* from, void* to) {
   auto* f = static_cast<const char*>(from);
   auto* t = static_cast<char*>(to);
   for_each_run(plan, inner, [&](int64_t a, int64_t b) {
-    switch (plan.run) {  // single elements are moved as such
+    switch (plan.run) {  // single elements
       case 1:
         for (int64_t i = 0; i < loop.extent; ++i) t[b + i * loop.to] = f[a + i * loop.from];
         return;

@@ -1,4 +1,4 @@
-// How elements of one strided view go to another of the same shape: the fewest rows of rows of bytes.
+// The plan of a copy between two strided views of the same shape: the fewest rows of the longest runs of bytes.
 #pragma once
 #include <functional>
 
@@ -12,8 +12,8 @@ struct CopyLoop {
   int64_t extent = 1, from = 0, to = 0;
 };
 
-/// A copy as nested loops around runs of bytes that lie together on both sides. Loops outermost first; no loop of
-/// extent 1, none that could be joined with the next.
+/// A copy as nested loops around runs of bytes that are contiguous on both sides. Loops are outermost first; no loop
+/// has extent 1, and none could be merged with the next.
 struct CopyPlan {
   int64_t run = 0;  // bytes; 0 if there is nothing to copy
   SmallVec<CopyLoop, 4> loops;
@@ -22,14 +22,14 @@ struct CopyPlan {
 /// The plan for `shape` elements of `size` bytes; strides in elements, 0 where broadcast.
 CopyPlan plan_copy(const Shape& shape, const Shape& from_strides, const Shape& to_strides, int64_t size);
 
-/// Calls copy(from byte offset, to byte offset) for each run, in the order of the plan's last `loops` left out: with 0
-/// each run, with 1 each row of runs.
+/// Calls copy(from byte offset, to byte offset) in plan order for each run, or, with inner_loops 1, for each row of
+/// runs: the innermost `inner_loops` loops are left to `copy`.
 void for_each_run(const CopyPlan& plan, int inner_loops, const std::function<void(int64_t, int64_t)>& copy);
 
 /// Runs the plan on the host.
 void copy_on_host(const CopyPlan& plan, const void* from, void* to);
 
-/// First and one past the last byte that a view's elements take, relative to its data.
+/// The first byte and one past the last byte of a view's elements, relative to its data.
 struct ByteSpan {
   int64_t begin = 0, end = 0;
 };

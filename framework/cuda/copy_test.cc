@@ -1,4 +1,4 @@
-// Copies of every shape of strides, and tensors on the device.
+// Tests copies with every kind of strides, and tensors on the device.
 #include "framework/cuda/copy.h"
 
 #include <numeric>
@@ -150,7 +150,7 @@ TEST_F(CopyTest, TheHostDoesNotWaitForACopyToTheDevice) {
     there = x.to(Device::cuda(0));
     EXPECT_GT(fake.pending(), 0);
     auto* p = static_cast<int32_t*>(x.view_for_kernel().data);
-    std::fill(p, p + 1000, -5);  // its memory is the caller's again
+    std::fill(p, p + 1000, -5);  // the memory belongs to the caller again
   }
   EXPECT_EQ(there.to_vector<int32_t>()[999], 999);
 }

@@ -15,14 +15,14 @@ using lt::Desc;
 using lt::Layout;
 using lt::Preference;
 
-// A matrix as cuBLASLt sees the bytes of ours: its transpose, column-major, or that one's transpose.
+// A row-major matrix in cuBLASLt's column-major terms: its transpose, or, if `transposed`, the matrix itself.
 struct Form {
-  bool transposed = false;  // rows do not lie side by side: columns do
+  bool transposed = false;  // columns, not rows, are contiguous
   int64_t ld = 0;
 };
 
 std::optional<Form> form_of(int64_t rows, int64_t cols, const MatrixStrides& s) {
-  // Where an extent is 1 its stride is never used: the lines are as long as they are.
+  // The stride of an extent of 1 is never used: choose the smallest valid leading dimension.
   auto along = [](int64_t inner, int64_t inner_stride, int64_t outer, int64_t outer_stride) -> std::optional<int64_t> {
     if (inner > 1 && inner_stride != 1) return {};
     if (outer == 1) return inner;
@@ -81,7 +81,7 @@ bool has_aux(MatmulEpilogue e) {
   return e == MatmulEpilogue::gelu_aux || e == MatmulEpilogue::gelu_bias_aux || e == MatmulEpilogue::dgelu ||
          e == MatmulEpilogue::dgelu_bias_grad;
 }
-// Elements between lines of what gelu takes: it lies as the result does.
+// Leading dimension of gelu's input (aux): it has the layout of the result.
 int64_t aux_ld(const MatmulShape& s) { return s.m == 1 ? s.n : s.out_row; }
 bool has_bias(MatmulEpilogue e) {
   return e != MatmulEpilogue::none && e != MatmulEpilogue::gelu && e != MatmulEpilogue::gelu_aux &&
@@ -101,7 +101,7 @@ void check_shape(const MatmulShape& s) {
 
 }  // namespace
 
-// The descriptors of one product, destroyed with it.
+// The descriptors of one product; destroyed with it.
 class MatmulPlan::Descriptors {
  public:
   Descriptors(const lt::Table& call, const MatmulShape& s) : call_(call) {
@@ -116,7 +116,7 @@ class MatmulPlan::Descriptors {
       set(lt::kDescAuxLd, aux_ld(s));
       if (s.batch > 1) set(lt::kDescAuxBatchStride, s.out_batch);
     }
-    // Heuristics want to know that there will be addresses, and how they are aligned.
+    // Heuristics need to know that there will be addresses, and their alignment.
     const uintptr_t some = s.align_out;
     if (has_bias(s.epilogue)) set(lt::kDescBiasPointer, some);
     if (has_aux(s.epilogue)) set(lt::kDescAuxPointer, some);
@@ -144,7 +144,7 @@ class MatmulPlan::Descriptors {
       check(call_.cublasLtMatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value), "preference");
     };
     set_preference(lt::kMaxWorkspace, static_cast<uint64_t>(workspace_limit));
-    // Not in the result's type, where partial sums of bf16 would be rounded before they are added.
+    // Not in the result's type: partial sums of bf16 would be rounded before they are added.
     set_preference(lt::kReductionSchemes, static_cast<uint32_t>(lt::kReduceComputeType));
     set_preference(lt::kAlignmentA, static_cast<uint32_t>(s.align_b));
     set_preference(lt::kAlignmentB, static_cast<uint32_t>(s.align_a));
@@ -156,7 +156,7 @@ class MatmulPlan::Descriptors {
     WEFT_CHECK_AS(kInternal, status == lt::kSuccess, "cublaslt: ", what, ": ", call_.cublasLtGetStatusString(status));
   }
 
-  /// The addresses that the next call finds; held until it was made.
+  /// Sets the addresses for the next call; the mutex is held until the call is made.
   void point(const MatmulShape& s, const MatmulPointers& at) WEFT_REQUIRES(mutex) {
     if (has_bias(s.epilogue) && at.bias != bias_) set(lt::kDescBiasPointer, static_cast<const void*>(bias_ = at.bias));
     if (has_aux(s.epilogue) && at.aux != aux_) set(lt::kDescAuxPointer, static_cast<void*>(aux_ = at.aux));
@@ -222,7 +222,7 @@ const CublasLtLibrary& cublaslt_library() {
       l->unavailable = str_cat("cuBLASLt cannot be used: ", missing, "; need CUDA 12 or later");
       return l;
     }
-    // 12.x counts as 12xxyy, 11.x as 11xxyy.
+    // Version 12.x is 12xxyy, 11.x is 11xxyy.
     l->version = l->call.cublasLtGetVersion();
     if (l->version < 120000)
       l->unavailable = str_cat("cuBLASLt at ", l->path, " has version ", l->version, "; need 120000 or later");
@@ -254,7 +254,7 @@ const MatmulPlan* CublasLt::plan(const MatmulShape& s, int64_t workspace_limit) 
   MutexLock lock(mutex_);
   auto [it, fresh] = plans_.try_emplace({s, workspace_limit});
   if (!fresh) return it->second.get();
-  // What gelu takes is stored in lines of 16-byte pieces.
+  // gelu's input is stored in lines of 16-byte pieces.
   if (has_aux(s.epilogue) && (s.align_out < 16 || aux_ld(s) % 8 != 0 || (s.batch > 1 && s.out_batch % 8 != 0)))
     return nullptr;
   auto plan = std::make_unique<MatmulPlan>();
@@ -266,7 +266,7 @@ const MatmulPlan* CublasLt::plan(const MatmulShape& s, int64_t workspace_limit) 
   int found = 0;
   const int status = call_.cublasLtMatmulAlgoGetHeuristic(handle_, d.desc, d.first, d.second, d.out, d.out,
                                                           d.preference, 1, &result, &found);
-  // An epilogue that it has not, or not for this shape, is refused in several ways.
+  // An epilogue that the library does not have, or not for this shape, is rejected with several status codes.
   if (status != lt::kNotSupported && s.epilogue == MatmulEpilogue::none) d.check(status, "choice of an algorithm");
   if (status != lt::kSuccess || found == 0 || result.state != lt::kSuccess) return nullptr;
   plan->algo = result.algo;
@@ -282,7 +282,7 @@ void CublasLt::run(const MatmulPlan& plan, const MatmulPointers& at, void* strea
   const bool f64 = s.in == kFloat64;
   const void* alpha = f64 ? static_cast<const void*>(&alpha64) : &alpha32;
   const void* beta = f64 ? static_cast<const void*>(&beta64) : &beta32;
-  // Where beta is 0, c is not read; the result itself stands for it.
+  // If beta is 0, c is not read: pass the result in its place.
   const void* c = s.beta != 0 ? at.c : at.out;
   MutexLock lock(d.mutex);
   d.point(s, at);

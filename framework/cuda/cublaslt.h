@@ -1,6 +1,7 @@
-// Matrix products on a GPU by cuBLASLt, found at run time. Ours are row-major and strided; cuBLASLt computes the
-// transposed product of transposed matrices, which are the same bytes. Sums of split products go in the compute type
-// and in a fixed order, so a shape's result has the same bits at every run on the same device and version.
+// Matrix products on a GPU by cuBLASLt, found at run time. Our matrices are row-major and strided; cuBLASLt computes
+// the transposed product of the transposed matrices, which are the same bytes. Partial sums of split products are added
+// in the compute type and in a fixed order, so the result of a shape has the same bits in every run on the same device
+// and version.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,14 +16,14 @@
 
 namespace weft::cuda {
 
-/// The library as found, or why there is none.
+/// The library as found, or the reason why there is none.
 struct CublasLtLibrary {
   lt::Table call = {};
   std::string path;
   size_t version = 0;       // 130101: 13.1.1
-  std::string unavailable;  // not empty: it cannot be used, and why, in one sentence
+  std::string unavailable;  // not empty: one sentence why it cannot be used
 };
-/// Looks once per process: switch WEFT_CUBLASLT, then the usual places. Needs version 12 or later.
+/// Searches once per process: switch WEFT_CUBLASLT, then the usual places. Needs version 12 or later.
 const CublasLtLibrary& cublaslt_library();
 
 /// Strides, in elements, of an operand of a batch of matrices; 0 where broadcast.
@@ -31,40 +32,40 @@ struct MatrixStrides {
   auto operator<=>(const MatrixStrides&) const = default;
 };
 
-/// What the product does with its result before writing it; x is alpha a b + beta c.
+/// The operation on the product's result before it is written; x is alpha a b + beta c.
 enum class MatmulEpilogue {
   none,
   bias,       // x + bias[n]
   gelu,       // gelu_tanh(x)
   gelu_bias,  // gelu_tanh(x + bias[n])
-  gelu_aux,   // the same two, and what gelu takes goes to aux
+  gelu_aux,   // as gelu; writes gelu's input to aux
   gelu_bias_aux,
   dgelu,            // x gelu_tanh'(aux)
-  dgelu_bias_grad,  // the same, and its sums over m to bias[n]
-  bias_grad_a,      // x, and the sums of a over k to bias[m]
-  bias_grad_b,      // x, and the sums of b over k to bias[n]
+  dgelu_bias_grad,  // as dgelu; writes the sums over m to bias[n]
+  bias_grad_a,      // x; writes the sums of a over k to bias[m]
+  bias_grad_b,      // x; writes the sums of b over k to bias[n]
 };
 
-/// out[batch, m, n] = epilogue(alpha a[batch, m, k] b[batch, k, n] + beta c[batch, m, n]). Floating-point only; out has
-/// a's dtype, or f32 for 16-bit operands; bias and aux have out's dtype; aux lies as out does.
+/// out[batch, m, n] = epilogue(alpha a[batch, m, k] b[batch, k, n] + beta c[batch, m, n]). Floating-point only. out has
+/// a's dtype, or f32 for 16-bit operands; bias and aux have out's dtype; aux has out's layout.
 struct MatmulShape {
   DType in = kFloat32, out = kFloat32;
   int64_t batch = 1, m = 1, n = 1, k = 1;
   MatrixStrides a, b;
-  int64_t out_batch = 0, out_row = 0;  // strides of out and c; columns lie side by side
-  bool tf32 = false;                   // f32 operands rounded to 10 bits of mantissa: only if the user chose it
+  int64_t out_batch = 0, out_row = 0;  // strides of out and c; columns are contiguous
+  bool tf32 = false;                   // f32 operands rounded to 10 mantissa bits: only if the user chose it
   MatmulEpilogue epilogue = MatmulEpilogue::none;
   double alpha = 1, beta = 0;
-  // Bytes to which the addresses are aligned, each a power of two, at most 256.
+  // Alignment of the addresses in bytes: powers of two, at most 256.
   int align_a = 256, align_b = 256, align_out = 256;
   auto operator<=>(const MatmulShape&) const = default;
 };
 
-/// Whether strides of a rows x cols matrix are such that cuBLASLt reads it in place: one of the two is 1 and the other
-/// passes over its lines. An operand of which this is not true must be copied first.
+/// True if cuBLASLt can read a rows x cols matrix with these strides in place: one stride is 1, and the other steps
+/// over whole lines. An operand for which this is false must be copied first.
 bool readable_in_place(int64_t rows, int64_t cols, const MatrixStrides& s);
 
-/// A product made ready: its algorithm, how much scratch it takes, and the library's descriptors, made once.
+/// A prepared product: its algorithm, its scratch size, and the library's descriptors, made once.
 struct MatmulPlan {
   MatmulPlan();
   ~MatmulPlan();
@@ -78,29 +79,29 @@ struct MatmulPlan {
   std::unique_ptr<Descriptors> descriptors;
 };
 
-/// Addresses of one call, all on the device.
+/// The addresses of one call, all on the device.
 struct MatmulPointers {
   const void *a = nullptr, *b = nullptr, *c = nullptr;
   void* out = nullptr;
-  void* bias = nullptr;  // read by bias epilogues, written by those of its gradient
+  void* bias = nullptr;  // read by the bias epilogues, written by the bias gradients
   void* aux = nullptr;   // written by gelu_aux, read by dgelu
   void* workspace = nullptr;
 };
 
-/// cuBLASLt on the device whose context was current when it was made. Safe to use from any thread.
+/// cuBLASLt on the device whose context was current at construction. Thread-safe.
 class CublasLt {
  public:
-  /// Throws weft::Error where the library or the device is not there.
+  /// Throws weft::Error if the library or the device is missing.
   explicit CublasLt(const lt::Table& table = checked_table());
   ~CublasLt();
   CublasLt(const CublasLt&) = delete;
 
-  /// The fastest way for a shape by cuBLASLt's heuristics, remembered per shape; null where it has none within
-  /// `workspace_limit` (epilogues ask for alignments that the shape may not have). Extents must be positive.
+  /// The fastest algorithm for a shape by cuBLASLt's heuristics, cached per shape. Null if there is none within
+  /// `workspace_limit` (epilogues need alignments that the shape may not have). Extents must be positive.
   const MatmulPlan* plan(const MatmulShape& shape, int64_t workspace_limit = int64_t{32} << 20);
-  /// Puts the product on a stream.
+  /// Queues the product on a stream.
   void run(const MatmulPlan& plan, const MatmulPointers& at, void* stream);
-  /// Another number for each CublasLt of a process: a plan that was remembered with it is still there.
+  /// Unique among the CublasLt objects of a process: a plan cached with this number is still alive.
   uint64_t serial() const { return serial_; }
 
  private:

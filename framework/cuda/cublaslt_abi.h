@@ -1,5 +1,5 @@
-// cuBLASLt's C interface as far as it is used: types, numbers and functions by their names in cublasLt.h, to which a
-// test holds them. Matrices are column-major; an attribute is written from memory of exactly its type's size.
+// The part of cuBLASLt's C interface that is used: types, constants and functions under their names in cublasLt.h
+// (checked by a test). Matrices are column-major; an attribute is written from memory of exactly its type's size.
 #pragma once
 #include <cstddef>
 #include <cstdint>

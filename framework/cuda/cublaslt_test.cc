@@ -1,5 +1,5 @@
-// Products through a recording fake: every layout of operands that is read in place, epilogues, what is refused; and
-// our declarations against the toolkit's header where there is one.
+// Tests products through a recording fake: every layout of operands that is read in place, epilogues, rejected shapes.
+// Also compares our declarations with the toolkit's header if there is one.
 #include "framework/cuda/cublaslt.h"
 
 #include <gtest/gtest.h>
@@ -11,9 +11,9 @@
 #include "framework/base/error.h"
 #include "framework/cuda/copy.h"
 #include "framework/cuda/device_allocator.h"
-#include "framework/cuda/fake_cublaslt.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/stream.h"
+#include "framework/cuda/testing/fake_cublaslt.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
 #include "framework/tensor/view.h"
 
@@ -24,7 +24,7 @@
 namespace weft::cuda {
 namespace {
 
-// Values that tell each element from every other and whose products of a few terms are exact in f32.
+// Values that make each element distinct and whose products of a few terms are exact in f32.
 std::vector<float> numbered(int64_t n, int seed) {
   std::vector<float> v(n);
   for (int64_t i = 0; i < n; ++i) v[i] = static_cast<float>((i * 7 + seed * 13) % 31 - 15) / 4;
@@ -94,7 +94,7 @@ TEST(CublasLt, ExtentsOfOne) {
   for (int64_t m : {1, 3})
     for (int64_t n : {1, 4})
       for (int64_t k : {1, 5})
-        for (int64_t odd : {0, 1, 77}) {  // strides of extents 1 say nothing
+        for (int64_t odd : {0, 1, 77}) {  // strides of dims of extent 1 do not matter
           MatrixStrides a{0, m == 1 ? odd : k, k == 1 ? odd : 1}, b{0, k == 1 ? odd : n, n == 1 ? odd : 1};
           if (k == 1 && m > 1) a.row = 1;
           if (n == 1 && k > 1) b.row = 1;
@@ -110,9 +110,9 @@ TEST(CublasLt, WhatMustBeCopied) {
   EXPECT_TRUE(readable_in_place(3, 4, {0, 4, 1}));
   EXPECT_TRUE(readable_in_place(3, 4, {0, 1, 3}));
   EXPECT_FALSE(readable_in_place(3, 4, {0, 8, 2}));
-  EXPECT_FALSE(readable_in_place(3, 4, {0, 0, 1}));   // rows are one row
+  EXPECT_FALSE(readable_in_place(3, 4, {0, 0, 1}));   // rows are the same row
   EXPECT_FALSE(readable_in_place(3, 4, {0, 3, 1}));   // rows overlap
-  EXPECT_FALSE(readable_in_place(3, 4, {0, -4, 1}));  // upside down
+  EXPECT_FALSE(readable_in_place(3, 4, {0, -4, 1}));  // reversed rows
   EXPECT_TRUE(readable_in_place(1, 4, {0, 0, 1}));
 }
 
@@ -153,7 +153,7 @@ TEST(CublasLt, Epilogues) {
         EXPECT_EQ(c.aux[i * 8 + j], aux ? static_cast<float>(want) : before.aux[i * 8 + j]);
         if (e == MatmulEpilogue::gelu || e == MatmulEpilogue::gelu_bias || aux) want = gelu(want);
         if (e == MatmulEpilogue::dgelu || e == MatmulEpilogue::dgelu_bias_grad) {
-          // The central difference of gelu: error h^2 / 6 times a third derivative below 2, and rounding / h.
+          // The central difference of gelu: its error is h^2 / 6 times a third derivative below 2, plus rounding / h.
           const double h = 1e-5, at = before.aux[i * 8 + j];
           const double slope = (gelu(at + h) - gelu(at - h)) / (2 * h);
           want *= slope;
@@ -177,17 +177,17 @@ TEST(CublasLt, Epilogues) {
       EXPECT_EQ(c.bias[j], c.b[j] + c.b[8 + j] + c.b[16 + j] + c.b[24 + j]);
     }
   }
-  // One bias for all of a batch.
+  // One bias for the whole batch.
   Case batch(2, 3, 8, 4, {12, 4, 1}, {32, 8, 1});
   batch.s.epilogue = MatmulEpilogue::bias;
   ASSERT_TRUE(batch.run(fake, lt));
   for (int64_t x = 0; x < 2; ++x) EXPECT_EQ(batch.result(x, 1, 5), batch.product(x, 1, 5) + batch.bias[5]);
-  // A row of 7 is none that cuBLASLt keeps beside gelu: the caller computes it apart.
+  // cuBLASLt cannot store gelu's input in rows of 7: the caller computes it separately.
   Case odd(1, 3, 7, 4, {0, 4, 1}, {0, 7, 1});
   odd.s.epilogue = MatmulEpilogue::gelu_bias_aux;
   odd.s.align_out = 16;
   EXPECT_FALSE(odd.run(fake, lt));
-  // Nor one that does not begin on 16 bytes.
+  // It cannot either if a row does not begin on 16 bytes.
   Case off(1, 3, 8, 4, {0, 4, 1}, {0, 8, 1});
   off.s.epilogue = MatmulEpilogue::dgelu;
   EXPECT_FALSE(off.run(fake, lt));
@@ -206,7 +206,7 @@ TEST(CublasLt, ComputeTypesAndChoice) {
   const MatmulPlan* plan = lt.plan(s);
   ASSERT_TRUE(plan);
   EXPECT_EQ(plan->workspace, 4096);
-  EXPECT_EQ(lt.plan(s), plan);  // remembered
+  EXPECT_EQ(lt.plan(s), plan);  // cached
   EXPECT_EQ(fake.planned().size(), 1);
   EXPECT_EQ(fake.planned()[0].compute, lt::kCompute32F);
   EXPECT_EQ(fake.planned()[0].reductions, lt::kReduceComputeType);
@@ -242,7 +242,7 @@ TEST(CublasLt, DescriptorsAreMadeOnceForAShape) {
     c.s.epilogue = MatmulEpilogue::bias;
     ASSERT_TRUE(c.run(fake, lt));
     const int made = fake.made();
-    Case again(2, 3, 8, 4, {12, 4, 1}, {32, 8, 1});  // at other addresses
+    Case again(2, 3, 8, 4, {12, 4, 1}, {32, 8, 1});  // with other addresses
     again.s = c.s;
     ASSERT_TRUE(again.run(fake, lt));
     EXPECT_EQ(fake.made(), made);
@@ -256,7 +256,7 @@ TEST(CublasLt, DescriptorsAreMadeOnceForAShape) {
   EXPECT_EQ(fake.alive(), 0);
 }
 
-// On a fake GPU products wait for their turn in the stream and run again in graphs.
+// On a fake GPU, products run in stream order and run again in graphs.
 class CublasLtOnGpu : public testing::FakeGpuTest {};
 
 TEST_F(CublasLtOnGpu, InTheOrderOfTheStream) {
@@ -290,7 +290,7 @@ TEST(CublasLt, LibraryOrTheReason) {
 }
 
 #ifdef WEFT_CUDA_HEADERS
-// Functions are compared as pointers that take our types for cuBLASLt's: the same number and sizes of arguments.
+// Functions are compared as pointers with our types in place of cuBLASLt's: the same number and sizes of arguments.
 template <class... A, class... B>
 constexpr bool same_shape(cublasStatus_t (*)(A...), int (*)(B...)) {
   if constexpr (sizeof...(A) != sizeof...(B))

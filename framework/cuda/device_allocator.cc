@@ -10,12 +10,12 @@
 namespace weft::cuda {
 namespace {
 
-constexpr int64_t kAlign = 512;  // a block's size and address
+constexpr int64_t kAlign = 512;  // of a block's size and address
 constexpr int64_t kMiB = int64_t{1} << 20;
-constexpr int64_t kSmall = 1 * kMiB;          // blocks up to this share segments of
-constexpr int64_t kSmallSegment = 2 * kMiB;   // this
-constexpr int64_t kLarge = 10 * kMiB;         // blocks below this share segments of
-constexpr int64_t kLargeSegment = 20 * kMiB;  // this; others get their own
+constexpr int64_t kSmall = 1 * kMiB;  // blocks up to this size share segments of kSmallSegment bytes
+constexpr int64_t kSmallSegment = 2 * kMiB;
+constexpr int64_t kLarge = 10 * kMiB;         // blocks from kSmall to this size share segments of kLargeSegment bytes
+constexpr int64_t kLargeSegment = 20 * kMiB;  // blocks of kLarge bytes and more have their own segment
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 int64_t accounted(int64_t bytes) { return round_up(bytes, 64); }
@@ -43,7 +43,7 @@ void* DeviceAllocator::allocate(int64_t bytes) {
     block = grow(size, small);
     if (!block) out_of_memory(bytes, "the driver has no more");
   }
-  // What a block does not need goes back, unless it is too little to be of use.
+  // Return the unused rest of the block, unless it is too small to be useful.
   const int64_t rest = block->bytes - size;
   if (rest >= (small ? kAlign : kSmall)) {
     auto tail = std::make_unique<Block>();
@@ -75,7 +75,7 @@ DeviceAllocator::Block* DeviceAllocator::take(FreeSet& set, int64_t bytes) {
   key.bytes = bytes;
   auto it = set.lower_bound(&key);
   if (it == set.end()) return nullptr;
-  // A block of its own segment is not broken up for a much smaller tensor: the next large one would find nothing.
+  // Do not split a block that has its own segment for a much smaller tensor: the next large tensor would not find it.
   if (bytes > kSmall && bytes < kLarge && (*it)->bytes > kLargeSegment && (*it)->bytes > 4 * bytes) return nullptr;
   Block* block = *it;
   set.erase(it);
@@ -83,16 +83,17 @@ DeviceAllocator::Block* DeviceAllocator::take(FreeSet& set, int64_t bytes) {
   return block;
 }
 
-// A new segment as one block that is not in a free set; null if the driver has no memory left for it.
+// A new segment as one block that is in no free set; null if the driver has not enough memory.
 DeviceAllocator::Block* DeviceAllocator::grow(int64_t bytes, bool small) {
   WEFT_CHECK_AS(kFailedPrecondition, !thread_is_capturing(), "cuda: ", bytes_text(bytes),
-                " of device memory are needed while a graph is captured, and none that is free is large enough; "
+                " of device memory are needed while a graph is captured, but no free block is large enough; "
                 "need to run the work once before, or to allocate outside of the capture");
   const int64_t wanted = small ? kSmallSegment : bytes < kLarge ? kLargeSegment : round_up(bytes, 2 * kMiB);
   gpu_.make_current();
   CUdeviceptr p = 0;
   CUresult r = CUDA_ERROR_OUT_OF_MEMORY;
-  // First as planned; then after giving back what is free; then no more than is needed, and from any free block.
+  // Attempt 0: as planned. Attempt 1: after free memory was returned. Attempt 2: no more than needed, and from any free
+  // block.
   for (int attempt = 0; attempt < 3 && r == CUDA_ERROR_OUT_OF_MEMORY; ++attempt) {
     if (attempt == 1) {
       settle(true);
@@ -149,8 +150,8 @@ void DeviceAllocator::deallocate(void* p, int64_t bytes) {
   if (!thread_is_capturing()) mark(waiting_.back());
 }
 
-// Records where the other streams are now. A device that has failed runs nothing more: nothing is to be waited for
-// then, and destructors come through here.
+// Records the current positions of the other streams. A device that has failed runs nothing more, so there is nothing
+// to wait for; destructors call this.
 void DeviceAllocator::mark(Waiting& w) {
   try {
     for (Stream* stream : w.streams) {
@@ -163,7 +164,7 @@ void DeviceAllocator::mark(Waiting& w) {
   w.streams.clear();
 }
 
-// Into the free set, joined with free neighbours.
+// Puts a block into its free set and merges it with free neighbours.
 void DeviceAllocator::put(Block* block) {
   FreeSet& set = block->small ? small_ : large_;
   auto absorb = [&](Block* into, Block* gone) {
@@ -185,11 +186,11 @@ void DeviceAllocator::put(Block* block) {
   set.insert(block);
 }
 
-// Frees blocks whose other streams are done; waits for them if asked to.
+// Frees blocks whose other streams are done; with `wait`, waits for them.
 void DeviceAllocator::settle(bool wait) {
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     bool done = true;
-    if (!it->streams.empty()) mark(*it);  // freed under a capture
+    if (!it->streams.empty()) mark(*it);  // freed during a capture
     for (auto& event : it->events) {
       if (wait) event->synchronize();
       done = done && (wait || event->done());
@@ -204,8 +205,8 @@ void DeviceAllocator::settle(bool wait) {
 }
 
 void DeviceAllocator::return_segments() {
-  // Work may still use what the host has freed: of this stream, as settle() waits for others. Not for the whole device,
-  // which would break off the capture of another thread.
+  // Work may still use memory that the host has freed: work of this stream, too (settle() waits for the other streams).
+  // Do not wait for the whole device: that would break the capture of another thread.
   gpu_.stream().synchronize();
   for (auto it = blocks_.begin(); it != blocks_.end();) {
     Block* block = it->second.get();

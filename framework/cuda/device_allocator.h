@@ -1,6 +1,6 @@
-// The caching allocator of one GPU. Freed memory is reused at once by work of the same stream, which comes later in it
-// by construction; memory that other streams used waits for them. The driver, which stops the device to allocate, is
-// asked for large segments only, and given back what is free before "out of memory" is said.
+// The caching allocator of one GPU. Work of the same stream reuses freed memory at once, because it comes later in the
+// stream; memory that other streams used waits for them. The driver stops the device to allocate, so it is asked for
+// large segments only. Free segments are returned to it before an allocation fails with "out of memory".
 #pragma once
 #include <list>
 #include <map>
@@ -15,31 +15,33 @@
 
 namespace weft::cuda {
 
-/// Blocks are 512-byte aligned. Live bytes count as on the CPU (rounded up to 64), so that plans agree with both.
+/// Blocks are 512-byte aligned. Live bytes are counted as on the CPU (rounded up to 64): plans agree with both.
 class DeviceAllocator final : public Allocator {
  public:
   explicit DeviceAllocator(Gpu& gpu);
   ~DeviceAllocator() override;
 
-  /// Memory for work of the GPU's own stream. Throws ResourceExhausted saying what was asked, what is free and what is
-  /// held; FailedPrecondition if the driver would have to be asked while the stream is capturing.
+  /// Memory for work of the GPU's own stream. Throws ResourceExhausted with the bytes asked for, free and held;
+  /// FailedPrecondition if this needs the driver while the stream is capturing.
   void* allocate(int64_t bytes) override;
   void deallocate(void* p, int64_t bytes) override;
   MemoryStats stats() const override;
   void reset_peak() override;
   void reset_step_peak() override;
-  /// Waits for the device, then returns every segment that is wholly free. Throws FailedPrecondition under a capture.
+  /// Waits for the device, then returns every segment that is completely free. Throws FailedPrecondition during a
+  /// capture.
   void empty_cache() override;
   void set_limit(int64_t bytes) override;
 
-  /// Work of another stream uses the block that holds `p`: once freed, it is reused only when that work is done.
+  /// Marks the block that holds `p` as used by another stream: once freed, it is reused only when that stream's work is
+  /// done.
   void used_by(const void* p, Stream& stream);
-  /// The live block that holds `p`: its address and the bytes that were asked for; {null, 0} if there is none.
+  /// The live block that holds `p`: its address and the requested bytes; {null, 0} if there is none.
   std::pair<const void*, int64_t> holding(const void* p) const;
-  /// Names the block that holds `p` for as long as it is live ("wte.weight", "arena of train_step"): the message of
-  /// "out of memory" lists the largest. Memory that is not of this allocator is passed over.
+  /// Names the block that holds `p` while it is live ("wte.weight", "arena of train_step"): the "out of memory" message
+  /// lists the largest blocks. Ignores memory of other allocators.
   void set_name(const void* p, std::string name);
-  /// Fills freed blocks with 0xFF bytes, in stream order, so that use after free is seen. For tests.
+  /// Fills freed blocks with 0xFF bytes, in stream order, so that a use after free shows. For tests.
   void set_poison(bool on);
   /// Bytes held from the driver, free or live.
   int64_t reserved() const;
@@ -60,9 +62,9 @@ class DeviceAllocator final : public Allocator {
       return a->bytes != b->bytes ? a->bytes < b->bytes : a->address < b->address;
     }
   };
-  struct Waiting {  // freed, but other streams are not done with it
+  struct Waiting {  // freed, but other streams still use it
     Block* block;
-    std::vector<Stream*> streams;  // whose place is still to be recorded
+    std::vector<Stream*> streams;  // streams whose position is still to be recorded
     std::vector<std::unique_ptr<Event>> events;
   };
   using FreeSet = std::set<Block*, Smaller>;

@@ -35,7 +35,7 @@ TEST_F(DeviceAllocatorTest, CountsAndReuses) {
   EXPECT_EQ(reinterpret_cast<uint64_t>(a) % 512, 0u);
   allocator().deallocate(a, 1000);
   void* b = allocator().allocate(900);
-  EXPECT_EQ(a, b);  // at once: later work of the stream comes after the earlier
+  EXPECT_EQ(a, b);  // at once: later work of the stream comes after it
   s = allocator().stats();
   EXPECT_EQ(s.live, 960);
   EXPECT_EQ(s.peak, 1024);
@@ -74,7 +74,7 @@ TEST_F(DeviceAllocatorTest, NeighboursJoinAgain) {
   allocator().deallocate(all, 20 * kMiB);
 }
 
-// Blocks handed out at random never overlap, and the books add up.
+// Blocks allocated at random never overlap, and the statistics add up.
 TEST_F(DeviceAllocatorTest, RandomUse) {
   std::mt19937 rng(5);
   std::map<char*, int64_t> live;
@@ -118,7 +118,7 @@ TEST_F(DeviceAllocatorTest, FreedMemoryOfOtherStreamsWaits) {
   EXPECT_EQ(a, c);
   allocator().deallocate(b, 4096);
   allocator().deallocate(c, 4096);
-  // Giving memory back to the driver waits for it too.
+  // Returning memory to the driver waits for it too.
   void* d = allocator().allocate(30 * kMiB);
   fill(d, 1, 1024, side);
   allocator().used_by(d, side);
@@ -132,7 +132,7 @@ TEST_F(DeviceAllocatorTest, PendingWorkIsDoneBeforeMemoryGoesToTheDriver) {
   void* a = allocator().allocate(30 * kMiB);
   fill(a, 1, 1024, gpu().stream());
   allocator().deallocate(a, 30 * kMiB);
-  allocator().empty_cache();  // the fake complains of memory freed under pending work
+  allocator().empty_cache();  // the fake complains about memory freed under pending work
   EXPECT_EQ(fake.pending(), 0);
 }
 
@@ -154,11 +154,11 @@ TEST_F(DeviceAllocatorTest, PoisonIsInStreamOrder) {
 TEST_F(DeviceAllocatorTest, CachedMemoryIsGivenBackBeforeItFails) {
   void* a = allocator().allocate(150 * kMiB);
   allocator().deallocate(a, 150 * kMiB);
-  void* b = allocator().allocate(200 * kMiB);  // of 256: not beside the other
+  void* b = allocator().allocate(200 * kMiB);  // of 256: not together with the other
   EXPECT_EQ(fake.allocated_bytes(), static_cast<size_t>(200 * kMiB));
   allocator().deallocate(b, 200 * kMiB);
   fake.fail_allocation_after(0);
-  void* c = allocator().allocate(210 * kMiB);  // another process's moment: tried again
+  void* c = allocator().allocate(210 * kMiB);  // another process freed memory: tried again
   allocator().deallocate(c, 210 * kMiB);
 }
 
@@ -195,7 +195,7 @@ TEST_F(DeviceAllocatorTest, OutOfMemorySaysWhatWasAskedAndWhatIsHeld) {
   allocator().deallocate(a, 200 * kMiB);
   a = allocator().allocate(200 * kMiB);
   EXPECT_EQ(error_of([&] { allocator().allocate(100 * kMiB); }).find("wte.weight"),
-            std::string::npos);  // the name went with it
+            std::string::npos);  // the name was removed with the block
   allocator().deallocate(a, 200 * kMiB);
   allocator().deallocate(b, 1000);
 }
@@ -221,7 +221,7 @@ TEST_F(DeviceAllocatorTest, UnderCaptureOnlyCachedMemoryIsThere) {
     fill(b, 0, 4096, gpu().stream());
     allocator().deallocate(b, 4096);
     EXPECT_EQ(error_of([&] { allocator().allocate(5 * kMiB); }),
-              "cuda: 5.0 MiB of device memory are needed while a graph is captured, and none that is free is large "
+              "cuda: 5.0 MiB of device memory are needed while a graph is captured, but no free block is large "
               "enough; need to run "
               "the work once before, or to allocate outside of the capture");
   });
@@ -241,7 +241,7 @@ TEST_F(DeviceAllocatorTest, OtherStreamsUnderCapture) {
     fill(a, 0, 4096, side);
     allocator().used_by(a, side);
     allocator().deallocate(a, 4096);
-    void* c = allocator().allocate(4096);  // neither: events cannot be asked for now
+    void* c = allocator().allocate(4096);  // neither: events cannot be queried now
     EXPECT_TRUE(c != a && c != b);
     allocator().deallocate(c, 4096);
     EXPECT_EQ(error_of([&] { gpu().pinned().take(1); }),
@@ -251,7 +251,7 @@ TEST_F(DeviceAllocatorTest, OtherStreamsUnderCapture) {
   });
   EXPECT_FALSE(thread_is_capturing());
   side.synchronize();
-  allocator().deallocate(allocator().allocate(64), 64);  // looks at what waits
+  allocator().deallocate(allocator().allocate(64), 64);  // settles the waiting blocks
   allocator().empty_cache();
   EXPECT_EQ(fake.allocated_bytes(), 0u);
 }

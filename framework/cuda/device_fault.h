@@ -1,12 +1,12 @@
-// What has to be done once a kernel was found to have failed on the device: nothing there can be read any more, and the
-// call that found it is not the one that failed.
+// Reactions to a kernel that failed on the device: nothing there can be read any more, and the call that found the
+// failure is not the one that failed.
 #pragma once
 #include <string>
 
 namespace weft::cuda::internal {
 
-/// Registers what is told of such a fault before its error is thrown; may return more for the message: "; queued last:
-/// ...". Called each time a call of the driver meets the fault. Must not throw. At most eight.
-void at_device_fault(std::string (*tell)());
+/// Registers `report`, which is called before the error of such a fault is thrown. It may return more text for the
+/// message: "; queued last: ...". Called each time a driver call meets the fault. Must not throw. At most eight.
+void at_device_fault(std::string (*report)());
 
 }  // namespace weft::cuda::internal

@@ -1,11 +1,11 @@
-// Our declarations of the driver's C ABI against those of a toolkit's <cuda.h>, where this machine has one.
+// Compares our declarations of the driver's C ABI with those of a toolkit's <cuda.h>, if this machine has one.
 #include <gtest/gtest.h>
 
 #include "framework/cuda/driver_api.h"
 #include "framework/cuda/testing/same_abi.h"
 
 #ifdef WEFT_CUDA_HEADERS
-// Taken before <cuda.h> makes macros of some of the names.
+// Read before <cuda.h> makes macros of some of the names.
 namespace ours {
 #define WEFT_TYPE(name, parameters) using type_of_##name = decltype(weft::cuda::DriverApi::name);
 WEFT_CUDA_DRIVER_FUNCTIONS(WEFT_TYPE)

@@ -47,7 +47,7 @@ Loaded load() {
   return d;
 }
 
-// The real driver, once; replaced while a ScopedDriver lives.
+// The real driver, loaded once; replaced during the lifetime of a ScopedDriver.
 std::atomic<const Loaded*> replacement{nullptr};
 const Loaded& current() {
   if (const Loaded* r = replacement.load(std::memory_order_acquire)) return *r;

@@ -1,4 +1,4 @@
-// What availability() says of drivers good and bad.
+// Tests availability() with good and bad drivers.
 #include "framework/cuda/driver_api.h"
 
 #include <cstdlib>

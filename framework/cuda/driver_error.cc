@@ -7,9 +7,9 @@
 namespace weft::cuda {
 namespace {
 
-// Of device_fault.h, whose header is for those who listen, not for all who call the driver.
-using TellOfFault = std::string (*)();
-std::atomic<TellOfFault> tell_of_fault[8];
+// For device_fault.h: that header is for code that handles faults, not for all callers of the driver.
+using FaultReporter = std::string (*)();
+std::atomic<FaultReporter> fault_reporters[8];
 
 }  // namespace
 
@@ -43,10 +43,10 @@ bool is_device_fault(CUresult result) {
 
 namespace internal {
 
-void at_device_fault(TellOfFault tell) {
-  for (std::atomic<TellOfFault>& slot : tell_of_fault) {
-    TellOfFault none = nullptr;
-    if (slot.compare_exchange_strong(none, tell)) return;
+void at_device_fault(FaultReporter report) {
+  for (std::atomic<FaultReporter>& slot : fault_reporters) {
+    FaultReporter none = nullptr;
+    if (slot.compare_exchange_strong(none, report)) return;
   }
 }
 
@@ -56,8 +56,8 @@ void fail_driver(CUresult result, const std::string& what) {
   if (is_device_fault(result)) {
     code = Code::kAborted;
     message += "; a kernel launched before this failed on the device: run again with WEFT_SYNC=1 to have it named";
-    for (const std::atomic<TellOfFault>& slot : tell_of_fault)
-      if (const TellOfFault tell = slot.load()) message += tell();
+    for (const std::atomic<FaultReporter>& slot : fault_reporters)
+      if (const FaultReporter report = slot.load()) message += report();
   }
   weft::internal::fail(code, message);
 }

@@ -1,5 +1,5 @@
-// The runtime from end to end, the same tests on the fake driver and, where there is a GPU, on the real one. Kernels
-// are PTX, which the real driver compiles by itself; the fake finds them by name.
+// Tests the runtime end to end, on the fake driver and, if there is a GPU, on the real one. Kernels are PTX, which the
+// real driver compiles itself; the fake driver finds them by name.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -27,7 +27,7 @@ struct AddParameters {
   int n;
 };
 
-// `add` as above; `stray` writes to address 16, which is nobody's.
+// `add` as above; `stray` writes to address 16, which belongs to no allocation.
 constexpr char kPtx[] = R"(
 .version 7.0
 .target sm_80
@@ -249,7 +249,7 @@ TEST_P(DriverSuite, MemoryComesAndGoes) {
   EXPECT_EQ(a.reserved(), before);
   const int64_t more = gpu().memory_info().second + 1;
   EXPECT_EQ(error_of([&] { a.allocate(more); }).find("out of memory on cuda:0: asked for "), 0u);
-  a.deallocate(a.allocate(100), 100);  // still of use
+  a.deallocate(a.allocate(100), 100);  // the allocator is still usable
 }
 
 TEST_P(DriverSuite, GraphsReplay) {
@@ -312,7 +312,7 @@ TEST_P(DriverSuite, GraphsOverTwoStreams) {
   EXPECT_EQ(z.read(), counted(500, 2));
 }
 
-// A fault ends a process's use of the device, so each is seen in a process of its own.
+// A fault ends a process's use of the device, so each one is tested in its own process.
 using DriverSuiteDeathTest = DriverSuite;
 TEST_P(DriverSuiteDeathTest, AFaultIsNamedUnderSync) {
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";

@@ -1,5 +1,6 @@
-// The types and constants of the CUDA driver's C ABI that Weft uses, declared here so that every build has the CUDA
-// backend and none needs a toolkit. Names and values are the driver's; driver_abi_test compares them with <cuda.h>.
+// The types and constants of the CUDA driver's C ABI that Weft uses. They are declared here so that every build has the
+// CUDA backend and no build needs a toolkit. Names and values are the driver's; driver_abi_test compares them with
+// <cuda.h>.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -111,7 +112,7 @@ enum CUgraphExecUpdateResult : unsigned { CU_GRAPH_EXEC_UPDATE_SUCCESS = 0, CU_G
 /// Flag of cuMemHostAlloc: pinned for every context.
 inline constexpr unsigned kHostAllocPortable = 1;
 
-/// A copy of `Height` rows of `WidthInBytes`, each side with its own distance between rows.
+/// A copy of `Height` rows of `WidthInBytes`; each side has its own row pitch.
 struct CUDA_MEMCPY2D {
   size_t srcXInBytes, srcY;
   CUmemorytype srcMemoryType;
@@ -150,7 +151,7 @@ struct CUgraphEdgeData {
   unsigned char from_port, to_port, type, reserved[5];
 };
 
-/// The descriptor that TMA loads through; passed to kernels by value.
+/// The descriptor of a TMA load; passed to kernels by value.
 struct alignas(64) CUtensorMap {
   uint64_t opaque[16];
 };

@@ -8,7 +8,7 @@
 namespace weft::cuda {
 namespace {
 
-// What dlerror says of a file that is not there, as against one that is there and cannot be used.
+// True if dlerror reports that the file does not exist, rather than that it cannot be used.
 bool says_absent(const std::string& error, const std::string& name) {
   return error.rfind(name + ": cannot open shared object file: No such file", 0) == 0;
 }

@@ -59,7 +59,7 @@ TEST(LibraryPlaces, WhatADriverRunsComesFirst) {
   EXPECT_EQ(any[0], "libnvrtc.so.13");
   EXPECT_EQ(old[0], "libnvrtc.so.12");
   EXPECT_EQ(any.size(), old.size());
-  bool newer = false;  // from the first of a newer major on, all are
+  bool newer = false;  // from the first of a newer major on, all are newer
   for (const std::string& p : old) {
     const bool is = p.find(".so.13") != std::string::npos;
     EXPECT_TRUE(is || !newer) << p;

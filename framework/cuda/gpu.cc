@@ -25,7 +25,7 @@ Gpus& gpus() {
   return *g;
 }
 
-// Counts replacements of the driver: a context remembered by a thread is void after one.
+// Counts replacements of the driver: a context cached by a thread is invalid after one.
 std::atomic<uint64_t> epoch{1};
 thread_local uint64_t current_epoch = 0;
 thread_local int current_index = -1;
@@ -41,7 +41,7 @@ void forget_gpus() {
 }
 
 void check_index(int index) {
-  driver();  // throws where there is no CUDA
+  driver();  // throws if there is no CUDA
   const int count = availability().devices;
   WEFT_CHECK_AS(kNotFound, index >= 0 && index < count, "cuda:", index, ": this machine has ", count,
                 count == 1 ? " GPU; need cuda:0" : " GPUs; need an index below that");
@@ -98,7 +98,7 @@ GpuProperties gpu_properties(int index) {
   p.registers_per_block = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
   p.registers_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
   p.l2_cache = get(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
-  // Clocks are for estimates alone; a driver may keep them to itself.
+  // Clocks are used for estimates only; a driver may not report them.
   auto clock = [&](CUdevice_attribute a) {
     int value = 0;
     return api.cuDeviceGetAttribute(&value, a, d) == CUDA_SUCCESS ? value : 0;

@@ -1,5 +1,5 @@
-// One GPU of this process: what it is, its context, its stream, its memory. Made at first use, kept until the driver is
-// replaced. Everything eager runs on its one stream, in program order.
+// One GPU of this process: its properties, context, stream and memory. Made at first use, kept until the driver is
+// replaced. All eager work runs on its one stream, in program order.
 #pragma once
 #include <memory>
 #include <string>
@@ -14,7 +14,7 @@ class Stream;
 class DeviceAllocator;
 class PinnedPool;
 
-/// What a GPU is, as the driver says. Sizes in bytes.
+/// Properties of a GPU as the driver reports them. Sizes in bytes.
 struct GpuProperties {
   std::string name;     // "NVIDIA H100 80GB HBM3"
   std::string pci_bus;  // "0000:1b:00.0"
@@ -23,15 +23,15 @@ struct GpuProperties {
   int64_t memory = 0;
   int warp = 32;
   int threads_per_block = 0, threads_per_multiprocessor = 0;
-  int64_t grid_x = 0, grid_y = 0, grid_z = 0;  // most blocks in a direction
-  int shared_per_block = 0;                    // without asking
-  int shared_per_block_optin = 0;              // at most, when asked for
+  int64_t grid_x = 0, grid_y = 0, grid_z = 0;  // maximum blocks per dimension
+  int shared_per_block = 0;                    // by default
+  int shared_per_block_optin = 0;              // maximum, if requested
   int shared_per_multiprocessor = 0;
   int registers_per_block = 0, registers_per_multiprocessor = 0;
   int l2_cache = 0;
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
 
-  /// Peak rate of device memory in bytes per second, as the clocks say; 0 if the driver does not tell them.
+  /// Peak rate of device memory in bytes per second, from the clocks; 0 if the driver does not report them.
   double memory_rate() const { return 2.0 * memory_clock_khz * 1e3 * memory_bus_bits / 8; }
   /// "NVIDIA H100 80GB HBM3, compute capability 9.0, 132 multiprocessors, 79.1 GiB".
   std::string to_string() const;
@@ -42,7 +42,8 @@ GpuProperties gpu_properties(int index);
 
 class Gpu {
  public:
-  /// The GPU `index`. Throws Unavailable where there is no CUDA, NotFound naming the count where there is no such GPU.
+  /// The GPU `index`. Throws Unavailable if there is no CUDA, and NotFound, with the number of GPUs, if there is no
+  /// such GPU.
   static Gpu& get(int index);
   static Gpu& of(Device device) { return get(device.index); }
   ~Gpu();
@@ -52,21 +53,21 @@ class Gpu {
   Device device() const { return Device::cuda(index_); }
   const GpuProperties& properties() const { return properties_; }
   CUcontext context() const { return context_; }
-  /// Makes this GPU's context the calling thread's. Every wrapper here does so itself.
+  /// Makes this GPU's context current in the calling thread. Every wrapper here does so itself.
   void make_current() const;
-  /// The same for destructors: the driver frees nothing for a thread without a context. Errors are passed over.
+  /// Same as make_current(), for destructors: the driver frees nothing for a thread without a context. Ignores errors.
   void make_current_if_possible() const noexcept;
-  /// True under WEFT_SYNC=1, as read when the GPU was first used: every launch is waited for.
+  /// True under WEFT_SYNC=1, as read when the GPU was first used: the host waits for every launch.
   bool synchronous() const { return synchronous_; }
 
   Stream& stream() { return *stream_; }
   DeviceAllocator& allocator() { return *allocator_; }
   /// Pinned host memory for copies.
   PinnedPool& pinned() { return *pinned_; }
-  /// Waits for all work of all streams of this GPU; a capture of another thread is let finish first, as the driver would
-  /// break it off. Throws FailedPrecondition where this thread captures.
+  /// Waits for all work of all streams of this GPU. Waits first for a capture of another thread to end, because the
+  /// driver would break it. Throws FailedPrecondition if this thread is capturing.
   void synchronize();
-  /// Held while a stream of this GPU captures.
+  /// Locked while a stream of this GPU captures.
   Mutex& captures() { return captures_; }
   /// Free and total bytes of device memory now.
   std::pair<int64_t, int64_t> memory_info() const;

@@ -43,7 +43,7 @@ TEST_F(GpuTest, ContextsFollowTheThread) {
   b.stream().synchronize();
   a.stream().synchronize();
   std::thread([&] {
-    EXPECT_TRUE(event.done());  // a thread that has no context yet
+    EXPECT_TRUE(event.done());  // a thread without a context
     EXPECT_TRUE(b.stream().idle());
   }).join();
   const int sets = fake.calls("cuCtxSetCurrent");

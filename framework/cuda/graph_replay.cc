@@ -10,10 +10,10 @@
 namespace weft::cuda {
 namespace {
 
-// The capture that this thread is in the middle of.
+// The capture in progress on this thread.
 thread_local GraphReplay* recording = nullptr;
 
-// The kernels that this thread is giving other parameters.
+// The kernels that get new parameters on this thread.
 struct Renaming {
   GraphReplay* graph;
   int next, end;
@@ -75,8 +75,8 @@ void GraphReplay::instantiate() {
         " operations ready on ", gpu_->device());
 }
 
-// Called by Function::launch after each launch: if it was captured, its node is the one the stream's next work would
-// follow.
+// Function::launch calls this after each launch. If the launch was captured, its node is the one that the stream's next
+// work depends on.
 void GraphReplay::note(const Function& function, const Launch& launch, Stream& stream) {
   if (!recording) return;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -178,7 +178,7 @@ bool GraphReplay::recapture(Stream& stream, const std::function<void()>& work) {
   if (r != CUDA_SUCCESS && r != CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE)
     check(r, "updating a captured graph of ", gpu_->device());
   if (r == CUDA_SUCCESS) {
-    // Parameters are set by the nodes of the graph that the executable one was made of: those stay.
+    // Parameters are set by the nodes of the graph that the executable graph was made from: those stay.
     WEFT_BUG_IF(kernels_.size() != fresh.kernels_.size(), "an updated graph with another number of kernels");
     for (size_t i = 0; i < kernels_.size(); ++i) {
       kernels_[i].function = fresh.kernels_[i].function;

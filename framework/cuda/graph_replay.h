@@ -1,4 +1,4 @@
-// CUDA graphs: work captured from a stream once and replayed with one call. Not weft::Graph: this is its launches.
+// CUDA graphs: work captured once from a stream and replayed with one call. Not weft::Graph: these are its launches.
 #pragma once
 #include <functional>
 #include <vector>
@@ -7,16 +7,17 @@
 
 namespace weft::cuda {
 
-/// True while GraphReplay captures on this thread: the driver then refuses whatever may wait for the device (to take or
-/// return memory, to synchronise, to ask for an event), and the capture is lost.
+/// True while GraphReplay captures on this thread. The driver then rejects every call that may wait for the device
+/// (allocate or free memory, synchronise, query an event), and the capture is lost.
 bool thread_is_capturing();
 
-/// A captured piece of work, ready to be replayed. The memory it names must stay where it is until the last replay is
-/// over, or be renamed with set_parameters or recapture.
+/// Captured work, ready for replay. The memory that it uses must stay in place until the last replay is done, or be
+/// changed with set_parameters or recapture.
 class GraphReplay {
  public:
-  /// Runs `work` with `stream` capturing: nothing runs, all it queues is recorded. `work` may use other streams that
-  /// wait for this one and are waited for again; it must not synchronise or take new device memory from the driver.
+  /// Runs `work` while `stream` captures: nothing executes, everything that it queues is recorded. `work` may use other
+  /// streams that wait for this one and that this one waits for again. It must not synchronise or allocate device
+  /// memory from the driver.
   static GraphReplay capture(Stream& stream, const std::function<void()>& work);
   GraphReplay(GraphReplay&& other) noexcept;
   GraphReplay& operator=(GraphReplay&& other) noexcept;
@@ -24,7 +25,7 @@ class GraphReplay {
 
   /// Queues a replay of everything.
   void launch(Stream& stream);
-  /// Moves what the first replay would prepare to now.
+  /// Does the preparation of the first replay now.
   void upload(Stream& stream);
   /// Number of captured operations: kernels, copies, fills.
   size_t size() const;
@@ -32,22 +33,23 @@ class GraphReplay {
   /// The kernels launched by Function::launch during capture, in that order.
   int kernels() const { return static_cast<int>(kernels_.size()); }
   const std::string& kernel_name(int kernel) const { return kernels_[kernel].function.name(); }
-  /// The parameters of kernel `kernel` in later replays; as many bytes as were captured.
+  /// Sets the parameters of kernel `kernel` in later replays; as many bytes as were captured.
   void set_parameters(int kernel, std::span<const std::byte> parameters);
 
-  /// Gives kernels [kernel, kernel + count) the parameters that `work` launches kernels with: nothing runs. False if those
-  /// are not the kernels, grids and blocks of the capture; then some parameters may have changed: capture again.
+  /// Gives kernels [kernel, kernel + count) the parameters of the launches in `work`; nothing executes. Returns false
+  /// if the launches differ from the capture in kernel, grid or block; some parameters may then have changed: capture
+  /// again.
   bool rename(int kernel, int count, const std::function<void()>& work);
 
-  /// How far the capture that this thread is in the middle of has come on `stream`.
+  /// The position on `stream` of the capture in progress on this thread.
   struct Position {
     int kernels = 0;
     size_t operations = 0;
   };
   static Position position(Stream& stream);
 
-  /// Captures again and takes over the new addresses, sizes and parameters; where the shape of the work changed, all is
-  /// made anew. Returns true if the old one could be kept.
+  /// Captures again and takes over the new addresses, sizes and parameters. If the shape of the work changed, makes
+  /// everything anew. Returns true if the executable graph could be kept.
   bool recapture(Stream& stream, const std::function<void()>& work);
 
  private:
@@ -62,7 +64,7 @@ class GraphReplay {
   void instantiate();
   void release();
   static void note(const Function& function, const Launch& launch, Stream& stream);
-  /// True if the launch only renames a captured kernel; it was taken.
+  /// True if the launch only changes the parameters of a captured kernel; then it is done.
   static bool take_renamed(const Function& function, const Launch& launch);
 
   Gpu* gpu_ = nullptr;

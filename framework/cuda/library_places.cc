@@ -10,7 +10,7 @@
 namespace weft::cuda {
 namespace {
 
-// Paths that match, the last in order first: the newest of several versions.
+// The matching paths in descending order, so that the newest of several versions comes first.
 void append_matches(const std::string& pattern, std::vector<std::string>& out) {
   glob_t found{};
   if (::glob(pattern.c_str(), 0, nullptr, &found) == 0)
@@ -18,7 +18,7 @@ void append_matches(const std::string& pattern, std::vector<std::string>& out) {
   ::globfree(&found);
 }
 
-// 13 of ".../libnvrtc.so.13", 0 where the name does not say.
+// The major version: 13 for ".../libnvrtc.so.13", 0 if the name has none.
 int major_of(const std::string& path) {
   const size_t at = path.rfind(".so.");
   return at == std::string::npos ? 0 : std::atoi(path.c_str() + at + 4);
@@ -42,7 +42,7 @@ std::vector<std::string> library_places(std::string_view stem, const std::string
     }
   if (const char* home = std::getenv("HOME"); home && *home == '/')
     packages.push_back(str_cat(home, "/.local/lib/python3*/site-packages"));
-  // Wheels of CUDA 13 have one folder, those of CUDA 12 one for each library.
+  // Wheels of CUDA 13 have one folder, those of CUDA 12 one per library.
   const std::string_view own = stem.substr(0, 6) == "cublas" ? "cublas" : stem;
   for (const std::string& folder : packages) {
     append_matches(str_cat(folder, "/nvidia/cu13/lib/", any), out);

@@ -1,5 +1,5 @@
-// Compiled kernels on a GPU: a cubin loaded, its functions found, and their launches, each of which knows what it
-// computes for the sake of errors.
+// Compiled kernels on a GPU: loads a cubin, finds its functions and launches them. Each launch carries the op and line
+// that it computes, for error messages.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,19 +11,19 @@
 
 namespace weft::cuda {
 
-/// One launch: blocks, threads of a block, dynamic shared memory, the bytes of the kernel's one by-value parameter.
+/// One launch: blocks, threads per block, dynamic shared memory, and the bytes of the kernel's one by-value parameter.
 struct Launch {
   uint32_t grid_x = 1, grid_y = 1, grid_z = 1;
   int threads = 256;
   int shared_bytes = 0;
   const void* parameters = nullptr;
   size_t parameter_bytes = 0;
-  const char* op = "";  // what it computes, for messages; must live as long as the launch runs
+  const char* op = "";  // the op it computes, for messages; must live until the launch is done
   SourceLine line;      // of the user's program
 };
 
-/// To be called after work was queued by other means than Function::launch, as by cuBLASLt: under WEFT_SYNC=1 it is
-/// waited for (unless the stream is capturing), and a failing one is named: "cuda: WHAT (op at file:line) failed on
+/// Call this after work was queued other than by Function::launch, for example by cuBLASLt. Under WEFT_SYNC=1 it waits
+/// for the work (unless the stream is capturing) and names work that failed: "cuda: WHAT (op at file:line) failed on
 /// cuda:0: ...".
 void check_queued(Stream& stream, std::string_view what, std::string_view op, SourceLine line);
 
@@ -38,11 +38,11 @@ class Function {
   int registers() const { return registers_; }
   int spilled_bytes() const { return spilled_bytes_; }
   size_t parameter_bytes() const { return parameter_bytes_; }
-  /// Blocks of this many threads that one multiprocessor runs at a time.
+  /// The number of blocks with this many threads that one multiprocessor runs at a time.
   int blocks_per_multiprocessor(int threads, int shared_bytes) const;
 
-  /// Queues a launch. Throws InvalidArgument if the device or the kernel cannot take it. Under WEFT_SYNC=1 it is waited
-  /// for (unless the stream is capturing), and a failing one named with its op and line.
+  /// Queues a launch. Throws InvalidArgument if the device or the kernel does not support it. Under WEFT_SYNC=1, waits
+  /// for it (unless the stream is capturing) and names a failed launch with its op and line.
   void launch(Stream& stream, const Launch& launch) const;
 
  private:
@@ -64,15 +64,15 @@ class Module : public std::enable_shared_from_this<Module> {
   Module(const Module&) = delete;
 
   Gpu& gpu() const { return gpu_; }
-  /// The kernel `symbol`, allowed `shared_bytes` of dynamic shared memory in a block. Throws NotFound, or
-  /// ResourceExhausted with the figures if the device has less shared memory.
+  /// The kernel `symbol`, with `shared_bytes` of dynamic shared memory per block. Throws NotFound, or
+  /// ResourceExhausted, with the sizes, if the device has less shared memory.
   Function function(const std::string& symbol, int shared_bytes = 0) const;
 
  private:
   Module(Gpu& gpu, std::string what) : gpu_(gpu), what_(std::move(what)) {}
   Gpu& gpu_;
   std::string what_;
-  std::vector<char> image_;  // drivers may read it late
+  std::vector<char> image_;  // the driver may read it later
   CUmodule handle_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Modules, launches, WEFT_SYNC, and captured graphs.
+// Tests modules, launches, WEFT_SYNC, and captured graphs.
 #include "framework/cuda/module.h"
 
 #include <chrono>
@@ -285,7 +285,7 @@ TEST_F(ModuleTest, ACaptureAcrossStreams) {
   gpu().allocator().deallocate(q.y, 512);
 }
 
-// The driver breaks a capture off when another thread waits for the device: such a wait comes after it.
+// The driver breaks a capture when another thread waits for the device: such a wait must come after the capture.
 TEST_F(ModuleTest, AWaitForTheDeviceLetsACaptureFinish) {
   Stream side(gpu());
   auto* y = static_cast<float*>(gpu().allocator().allocate(512));

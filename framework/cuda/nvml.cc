@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kClockSm = 1;
 
-// As nvml.h declares them; a device is an opaque pointer, 0 is success.
+// As declared in nvml.h; a device is an opaque pointer, 0 is success.
 struct Functions {
   int (*init)() = nullptr;
   int (*by_bus)(const char*, void**) = nullptr;

@@ -1,19 +1,19 @@
-// Power and clocks of a GPU while it works, by NVML (libnvidia-ml), which comes with the driver.
+// Power and clocks of a GPU at work, from NVML (libnvidia-ml), which is part of the driver.
 #pragma once
 #include <memory>
 #include <string>
 
 namespace weft::cuda {
 
-/// One GPU as NVML sees it. Readings are 0 where it has none.
+/// One GPU in NVML. Readings are 0 if it has none.
 class Nvml {
  public:
-  /// By the bus of GpuProperties::pci_bus. Where NVML is not there, why_not() says so and nothing is read.
+  /// Finds the GPU by GpuProperties::pci_bus. If NVML is missing, why_not() gives the reason and nothing is read.
   explicit Nvml(const std::string& pci_bus);
   const std::string& why_not() const { return why_not_; }
-  /// Watts drawn now.
+  /// Current power in watts.
   double watts() const;
-  /// Clock of the multiprocessors now, in MHz.
+  /// Current clock of the multiprocessors, in MHz.
   double clock_mhz() const;
 
  private:

@@ -1,5 +1,5 @@
-// Pinned host memory, which a GPU copies to and from by itself while the host goes on. Blocks are kept and reused:
-// pinning is slow. A block given back while a copy still uses it waits for that copy.
+// Pinned host memory, which a GPU copies to and from without the host. Blocks are kept and reused, because pinning is
+// slow. A block that is returned while a copy still uses it waits for that copy.
 #pragma once
 #include <deque>
 #include <map>
@@ -19,13 +19,13 @@ class PinnedPool {
 
   /// At least `bytes` of pinned memory, 4096-byte aligned.
   void* take(int64_t bytes);
-  /// Gives a block back; it is reused once what `stream` has queued so far is done.
+  /// Returns a block; it is reused once the work queued on `stream` so far is done.
   void give_back(void* p, Stream& stream);
-  /// Gives back a block that nothing uses any more.
+  /// Returns a block that nothing uses any more.
   void give_back(void* p);
-  /// Unpins what is not in use.
+  /// Unpins the blocks that are not in use.
   void empty_cache();
-  /// Bytes pinned, in use or not.
+  /// Pinned bytes, in use or not.
   int64_t reserved() const;
 
  private:
@@ -40,7 +40,7 @@ class PinnedPool {
   std::map<void*, int64_t> blocks_ WEFT_GUARDED_BY(mutex_);             // all, with their sizes
   std::map<int64_t, std::vector<void*>> free_ WEFT_GUARDED_BY(mutex_);  // by size
   std::deque<Waiting> waiting_ WEFT_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<Event>> events_ WEFT_GUARDED_BY(mutex_);  // to be used again
+  std::vector<std::unique_ptr<Event>> events_ WEFT_GUARDED_BY(mutex_);  // for reuse
 };
 
 }  // namespace weft::cuda

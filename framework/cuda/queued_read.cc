@@ -15,7 +15,7 @@ int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
 // Each value starts on a cache line.
 int64_t room_of(const StridedView& v) { return (bytes_of(v) + 63) / 64 * 64; }
 
-// Events that have served, by GPU: making one is a call of the driver.
+// Used events, by GPU, for reuse: making one is a driver call.
 struct Events {
   Mutex mutex;
   std::map<int, std::vector<std::unique_ptr<Event>>> spare WEFT_GUARDED_BY(mutex);
@@ -74,7 +74,7 @@ QueuedRead::~QueuedRead() {
   try {
     gpu_.pinned().give_back(pinned_, gpu_.stream());
   } catch (...) {
-    // The device is lost: so is the block.
+    // The device is lost, and so is the block.
   }
 }
 

@@ -1,5 +1,5 @@
-// Values copied to pinned memory in the order of the GPU's stream, with an event behind them: the host waits for that
-// event alone, not for what is queued later.
+// Values copied to pinned memory in the order of the GPU's stream, with an event after them: the host waits for that
+// event only, not for work queued later.
 #pragma once
 #include <memory>
 #include <span>
@@ -13,7 +13,7 @@ namespace weft::cuda {
 
 class QueuedRead final : public weft::QueuedRead {
  public:
-  /// Queues the copies; `look`, if given, was queued already and is judged once they have arrived.
+  /// Queues the copies. `look`, if given, was queued before; it is judged once the copies have arrived.
   QueuedRead(Gpu& gpu, std::span<const StridedView> from, std::span<const StridedView> to,
              std::unique_ptr<QueuedLook> look);
   ~QueuedRead() override;

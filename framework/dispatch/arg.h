@@ -1,4 +1,4 @@
-// Arg: an op's operand. Built implicitly from a Tensor, a cell or a number, it remembers the caller's line.
+// Arg: an operand of an op. Built implicitly from a Tensor, a cell or a number; it records the caller's line.
 #pragma once
 #include <source_location>
 

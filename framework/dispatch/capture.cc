@@ -6,7 +6,7 @@ namespace weft {
 
 using internal::thread_state;
 
-// What a traced tensor holds of its capture; outlives the capture, so that late uses are found out.
+// The link from a traced tensor to its capture. It outlives the capture, so that later uses are detected.
 struct Capture::Link final : RefCounted {
   Capture* capture = nullptr;
 };
@@ -59,7 +59,7 @@ Value Capture::value_of(const Tensor& t) {
         kFailedPrecondition, owner && outer && kind_ == kBody, "capture: a traced ", i.type,
         " is used outside the captured function that made it; only returned values leave a captured function");
   }
-  // Traced tensors are new handles at every read of a cell, so they are told apart by their value, not their address.
+  // Each read of a cell makes a new handle, so traced tensors are identified by their value, not by their address.
   const void* key = i.trace ? static_cast<const void*>(i.trace.get()) : &i;
   if (i.trace) {
     for (size_t k = 0; k < lifted_.size(); ++k) {
@@ -116,7 +116,7 @@ Tensor Capture::read_cell(const Ref<Cell>& cell) {
   auto it = cell_now_.find(cell.get());
   if (it != cell_now_.end()) {
     if (written_.erase(cell.get())) {
-      // A cell holds a value, not how it was computed: gradients stop at what set() was given, as eagerly.
+      // A cell holds a value, not how it was computed: gradients stop at the argument of set(), as they do eagerly.
       Capture* saved = std::exchange(thread_state.capture, this);
       it->second = value_of(wrap(it->second).detach());
       thread_state.capture = saved;

@@ -1,4 +1,4 @@
-// Capture: running a function once with traced tensors, so that its ops become the nodes of a Graph.
+// Capture: runs a function once on traced tensors, so that its ops become the nodes of a Graph.
 #pragma once
 #include <functional>
 #include <memory>
@@ -12,15 +12,15 @@
 
 namespace weft {
 
-/// A host bool that steers what is computed (Module::train/eval), shared by copies. Reading it under capture makes it
-/// part of the key of the captured graph, which holds it from then on.
+/// A host bool that changes what is computed (Module::train/eval); copies share it. A read under capture makes the flag
+/// and its value part of the key of the captured graph.
 class HostFlag {
  public:
   explicit HostFlag(bool value) : state_(make_ref<State>(value)) {}
   bool get() const;
   bool peek() const { return state_->value; }
   void set(bool v) const { state_->value = v; }
-  /// Whether both are handles of one flag.
+  /// True if both are handles of the same flag.
   bool operator==(const HostFlag& o) const { return state_ == o.state_; }
 
  private:
@@ -31,12 +31,13 @@ class HostFlag {
   Ref<State> state_;
 };
 
-/// One open capture of this thread. Captures nest: a body (checkpoint, custom_grad, a mask) lifts what it closes over.
+/// One open capture of this thread. Captures nest: a body (checkpoint, custom_grad, a mask) lifts the tensors that it
+/// closes over.
 class Capture final {
  public:
   enum Kind {
     kStep,         // top level: concrete tensors become captured constants, cells are read and written
-    kBody,         // nested: whatever comes from outside becomes a further input (see lifted)
+    kBody,         // nested: every tensor from outside becomes a further input (see lifted)
     kInitializer,  // of a cell: generator state is frozen as constants
   };
   explicit Capture(Kind kind);
@@ -45,10 +46,10 @@ class Capture final {
 
   Kind kind() const { return kind_; }
   Capture* parent() const { return parent_; }
-  /// The capture that reads cells and owns the step: this one, or the nearest outer one that is not a body.
+  /// The capture that reads cells and owns the step: this one, or the nearest enclosing one that is not a body.
   Capture* root();
   Tensor add_input(const TensorType& type);
-  /// The value that stands for `t` here, lifting or capturing it if it comes from outside.
+  /// The value of `t` in this capture. Lifts or captures `t` if it comes from outside.
   Value value_of(const Tensor& t);
   /// Appends a node and returns its traced results.
   void add_node(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
@@ -56,13 +57,13 @@ class Capture final {
   Tensor wrap(Value v);
   Tensor read_cell(const Ref<Cell>& cell);
   void write_cell(const Ref<Cell>& cell, const Tensor& t);
-  /// Closes the capture with these outputs; tensors traced by it are dead afterwards.
+  /// Closes the capture with these outputs; tensors traced by it cannot be used afterwards.
   Ref<Graph> finish(std::span<const Tensor> outputs);
 
   Graph& graph() { return *graph_; }
-  /// kBody: the outside tensors behind the inputs added by lifting, in order.
+  /// kBody: the outside tensors of the inputs that lifting added, in order.
   const std::vector<Tensor>& lifted() const { return lifted_; }
-  /// Host flags read so far and the values they had: part of the capture key.
+  /// The host flags read so far and their values: part of the capture key.
   std::vector<std::pair<HostFlag, bool>> flags;
 
  private:
@@ -78,7 +79,7 @@ class Capture final {
   std::unordered_map<const void*, Value> seen_;      // TensorImpl -> value
   std::vector<Tensor> keep_;                         // keeps seen_'s addresses valid
   std::unordered_map<const Cell*, Value> cell_now_;  // latest value of a cell in program order
-  std::unordered_set<const Cell*> written_;          // cells set and not read since
+  std::unordered_set<const Cell*> written_;          // cells set and not read since then
 };
 
 using TensorFn = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
@@ -86,14 +87,15 @@ using TensorFn = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 /// Runs `fn` on traced tensors of these types and returns its graph: inputs, cell reads and writes, outputs.
 Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs);
 
-/// Traces a body: what `fn` closes over becomes further inputs, returned as `lifted`.
+/// Traces a body: the tensors that `fn` closes over become further inputs, returned as `lifted`.
 struct Body {
   Ref<Graph> graph;
   std::vector<Tensor> lifted;
 };
 Body capture_body(const TensorFn& fn, std::span<const TensorType> inputs);
 
-/// The graph of fn(example_inputs...): nothing is computed. fn returns a Tensor, tuple, array, vector or aggregate of them.
+/// The graph of fn(example_inputs...); computes nothing. fn returns a Tensor, or a tuple, array, vector or aggregate of
+/// Tensors.
 template <class Fn, class... A>
 Graph capture(Fn&& fn, const A&... example_inputs) {
   std::vector<Tensor> flat;

@@ -1,5 +1,6 @@
-// CloneScope: while one lives on this thread, copying a cell's handle gives a handle to a new cell of the same value,
-// the same new cell for every copy. So the copy constructor of an object full of handles makes an independent object.
+// CloneScope: during its lifetime, copying a cell's handle on this thread gives a handle to a new cell with the same
+// value; all copies of one handle share one new cell. So the copy constructor of an object full of handles makes an
+// independent object.
 #pragma once
 #include <utility>
 #include <vector>
@@ -17,9 +18,9 @@ class CloneScope {
   CloneScope();
   ~CloneScope();
   CloneScope(const CloneScope&) = delete;
-  /// The clone of a cell, made at first sight; null stays null.
+  /// The clone of a cell, made at the first call; null stays null.
   Ref<Cell> of(const Ref<Cell>& cell);
-  /// The clone of another shared object, if `remember` was called for it, else null.
+  /// The clone of another shared object if `remember` was called for it, otherwise null.
   Ref<RefCounted> find(const RefCounted* original) const;
   void remember(const RefCounted* original, Ref<RefCounted> clone) { seen_.emplace_back(original, std::move(clone)); }
 
@@ -31,7 +32,7 @@ extern thread_local constinit CloneScope* clone_scope;
 
 }  // namespace internal
 
-/// An independent copy of a value that holds cells (a module, a vector of parameters): its cells are new ones.
+/// An independent copy of a value that holds cells (a module, a vector of parameters), with new cells.
 template <class T>
 T clone(const T& value) {
   internal::CloneScope scope;

@@ -1,12 +1,12 @@
-// CommitAlways: the exception to commit_if, for state that has to know of steps that were not committed.
+// CommitAlways: the exception to commit_if, for state that must change in steps that are not committed.
 #pragma once
 #include "framework/dispatch/state.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft {
 
-/// While it lives, cells are written whatever commit_if said before: a loss scale that falls when gradients overflow,
-/// counts of steps left out. A commit_if called meanwhile holds afterwards.
+/// During its lifetime, cells are written whatever commit_if was called with before: for a loss scale that falls when
+/// gradients overflow, or a count of skipped steps. A commit_if called meanwhile takes effect afterwards.
 class CommitAlways {
  public:
   CommitAlways();

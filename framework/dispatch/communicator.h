@@ -1,5 +1,5 @@
 // Communicator: the one interface of all transports (threads of one process, shared memory, Gloo, NCCL, a dry run).
-// Collectives are asynchronous: start() returns Work; failure is a value there, never an exception across threads.
+// Collectives are asynchronous: start() returns Work. A failure is a value of Work, never an exception across threads.
 #pragma once
 #include <chrono>
 #include <memory>
@@ -17,9 +17,9 @@ enum class ReduceOp : uint8_t { kSum, kAvg, kMax, kMin };
 
 enum class Collective : uint8_t {
   kAllReduce,      // out = the inputs of rank 0, 1, 2, ... combined in this order
-  kAllGather,      // out = the inputs one after another along out_dim
-  kReduceScatter,  // out = this rank's slice along in_dim of the inputs combined
-  kAllToAll,       // the slice for rank p along in_dim becomes p's slice for this rank along out_dim
+  kAllGather,      // out = the inputs concatenated along out_dim, in rank order
+  kReduceScatter,  // out = this rank's slice along in_dim of the combined inputs
+  kAllToAll,       // the slice for rank p along in_dim becomes p's slice from this rank along out_dim
   kBroadcast,      // out = the input of rank `peer`
   kSend,           // to rank `peer`
   kRecv,           // from rank `peer`
@@ -49,16 +49,16 @@ struct CommRequest {
   std::span<const int64_t> send_counts = {};  // extents along in_dim for each peer; empty: equal parts
   std::span<const int64_t> recv_counts = {};  // extents along out_dim from each peer; empty: equal parts
   int peer = 0;                               // kBroadcast, kSend, kRecv
-  uint64_t site = 0;                          // which node of the plan, for diagnosis
-  int in_dim = 0, out_dim = 0;                // where `in` is cut and `out` is put together
+  uint64_t site = 0;                          // the node of the plan, for diagnosis
+  int in_dim = 0, out_dim = 0;                // the dims along which `in` is split and `out` is concatenated
   int shift = 0;                              // kPermute
 };
 
-/// A collective under way. Dropping one that is not done makes it fail on all its ranks.
+/// A collective in progress. Dropping one that is not done makes it fail on all its ranks.
 class Work : public RefCounted {
  public:
   using Deadline = std::chrono::steady_clock::time_point;
-  /// Waits, sleeping, until done or the deadline: nothing, or the error that says which rank and collective.
+  /// Sleeps until the work is done or the deadline passes. Returns nothing, or an error that names rank and collective.
   virtual std::optional<Error> wait(Deadline deadline) = 0;
   /// True once wait() would not block.
   virtual bool done() = 0;
@@ -69,9 +69,9 @@ class Communicator : public RefCounted {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual Ref<Work> start(const CommRequest& request) = 0;
-  /// The ranks that give the same colour form a new communicator, ordered by key; collective over this one.
+  /// Ranks with the same colour form a new communicator, ordered by key. Itself a collective of this communicator.
   virtual Ref<Communicator> split(int color, int key) = 0;
-  /// Makes every pending and later Work of all ranks fail with this cause, at once.
+  /// Makes every pending and later Work of all ranks fail at once with this cause.
   virtual void abort(const std::string& cause) = 0;
 };
 

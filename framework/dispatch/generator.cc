@@ -29,7 +29,7 @@ Tensor scalar_i64(int64_t v, Device device) {
 
 struct OfDevice {
   Generator generator;
-  Tensor outside;  // the step of ops outside any
+  Tensor outside;  // the step number used by ops outside any step
 };
 struct Generators {
   Mutex mutex;

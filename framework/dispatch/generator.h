@@ -5,27 +5,27 @@
 
 namespace weft {
 
-/// Starts all random sequences anew from `seed`, on every device.
+/// Restarts all random sequences from `seed`, on every device.
 void manual_seed(uint64_t seed);
 
 struct Generator {
   Buffer seed;  // i64 0-d
-  Buffer step;  // i64 0-d: counts calls of compiled functions, from 1; ops outside any use step 0
+  Buffer step;  // i64 0-d: counts calls of compiled functions, from 1; ops outside a step use 0
 };
-/// The generator of a device: the CPU's and meta's are one, each GPU has its own, made at first use with the same seed. The
-/// same numbers come out everywhere.
+/// The generator of a device. The CPU and meta share one; each GPU has its own, made at first use with the same seed.
+/// All devices give the same numbers.
 Generator& default_generator(Device device = Device::cpu());
 
-/// What one random op is keyed by: 0-d i64 seed and step, and the op's ordinal in its step scope.
+/// The key of one random op: 0-d i64 seed and step, and the op's ordinal in its step scope.
 struct RandomKey {
   Tensor seed, step;
   int64_t op_id = 0;
 };
-/// `device`: where the op runs, and the key lies.
+/// `device`: where the op runs and the key is stored.
 RandomKey next_random_key(Device device = Device::cpu());
 
 namespace internal {
-/// Before memory of this kind of device goes: its generators go too.
+/// Drops the generators of this kind of device; called before its memory goes away.
 void forget_generators(DeviceType type);
 
 /// Opens the step scope of one call of a function that is not compiled.

@@ -1,5 +1,5 @@
-// HostRead: values on their way to the host. The copies are queued behind the work that makes the values; the program
-// goes on, queues more, and waits when it needs them.
+// HostRead: values on their way to the host. The copies are queued behind the work that computes the values. The
+// program continues, queues more work, and waits when it needs the values.
 #pragma once
 #include <memory>
 #include <span>
@@ -11,10 +11,10 @@ namespace weft {
 
 struct QueuedRead;  // framework/dispatch/target.h
 
-/// `values` as they are now, whatever is queued later; their memory may be let go at once.
+/// Reads `values` as they are now, whatever is queued later; the caller may release their memory at once.
 ///   HostRead loss({step(x, y)});     // queued
 ///   ...                              // the next step
-///   loss.wait()[0].item<float>();    // waits for the first step alone
+///   loss.wait()[0].item<float>();    // waits for the first step only
 class HostRead {
  public:
   HostRead();
@@ -23,9 +23,9 @@ class HostRead {
   HostRead& operator=(HostRead&&) noexcept;
   ~HostRead();
 
-  /// False where wait() would wait. Always true of values on the CPU.
+  /// False if wait() would block. Always true for values on the CPU.
   bool ready() const;
-  /// The values on the CPU, in their order. Waits at the first call, and then throws what went wrong on the device.
+  /// The values on the CPU, in order. The first call waits, and throws the errors of the device.
   const std::vector<Tensor>& wait();
 
  private:

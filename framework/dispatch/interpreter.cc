@@ -16,7 +16,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
   for (Value v : g.outputs) last_use[v.node] = g.size();
   for (const CellWrite& w : g.writes) last_use[w.value.node] = g.size();
 
-  // A graph that still holds grad nodes is evaluated over the tape.
+  // A graph that still has grad nodes is evaluated over the tape.
   bool history = false;
   for (int32_t id = 0; id < g.size(); ++id) history |= g.node(id).op->is(kOfHistory);
 

@@ -1,5 +1,5 @@
-// The graph interpreter: node by node through dispatch. The reference for everything compiled, and, under capture,
-// the way one graph is inlined into another.
+// The graph interpreter: runs a graph node by node through dispatch. It is the reference for everything compiled. Under
+// capture it inlines one graph into another.
 #pragma once
 #include "framework/ir/graph.h"
 

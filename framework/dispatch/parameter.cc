@@ -56,7 +56,7 @@ void materialise(Cell& c) {
   } else {
     t = interpret(*c.init, {})[0].contiguous();
     if (c.type.device.is_accelerator()) t = t.to(c.type.device);
-    // The cell owns its memory alone: an initialiser may return a constant that lives elsewhere too.
+    // The cell must own its memory alone: an initialiser may return a constant that is also used elsewhere.
     if (t.get().storage->use_count() > 1 || t.get().storage->bytes() != c.type.nbytes()) {
       Tensor own = Tensor::empty(t.type());
       const Device device = t.device();
@@ -100,8 +100,8 @@ Tensor CellHandle::value() const {
   return with_tape(c.value, Ref<TapeNode>(static_cast<TapeNode*>(c.leaf.get())), 0);
 }
 
-// On a GPU a small value (a learning rate, a step count) is copied to where the cell lies, so that captured launches that
-// know the address stay as they are; unless somebody else holds the memory.
+// On a GPU, a small value (a learning rate, a step count) is copied into the cell's memory, so that captured launches
+// with that address stay valid; not if the memory has another owner.
 static bool stays_in_place(const Cell& c) {
   if (!c.type.device.is_accelerator() || !c.value.defined() || c.torn || c.type.nbytes() > 4096) return false;
   const TensorImpl& i = c.value.get();
@@ -125,7 +125,7 @@ void CellHandle::set(const Tensor& value) const {
     return;
   }
   require_concrete(t, "set", std::source_location::current());
-  c.leaf = {};  // the new value is another variable: gradients of losses that used the old one do not reach it
+  c.leaf = {};  // the new value is another variable: gradients of losses that used the old value do not reach it
   if (stays_in_place(c)) {
     device_memory(c.type.device.type)
         ->copy(t.view_for_kernel(), c.type.device, c.value.view_for_kernel(), c.type.device);
@@ -181,7 +181,7 @@ Ref<Cell> clone_cell(Cell& c) {
   n->name = c.name;
   n->type = c.type;
   n->init = c.init;
-  n->value = c.value;  // copy on write: a step that finds another holder writes to fresh storage
+  n->value = c.value;  // copy on write: a step that finds a second owner writes to fresh storage
   n->requires_grad = c.requires_grad;
   n->is_parameter = c.is_parameter;
   return n;

@@ -1,4 +1,4 @@
-// Parameter and Buffer: shared handles to cells, the only state there is. Copying aliases.
+// Parameter and Buffer: shared handles to cells. Cells are the only state; copies of a handle are aliases.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,10 +18,12 @@ class CellHandle {
   /// A handle to an existing cell.
   explicit CellHandle(Ref<Cell> cell) : cell_(std::move(cell)) {}
 
-  /// The value now; inside capture the traced value, made at first use. Materialises a lazy cell. Throws on a torn cell.
+  /// The current value; inside capture a traced value, made at first use. Materialises a lazy cell. Throws if the cell
+  /// is torn.
   Tensor value() const;
   operator Tensor() const { return value(); }
-  /// Replaces the value: same shape, dtype and device. Inside capture the write happens when the step commits.
+  /// Replaces the value; shape, dtype and device must be equal. Inside capture, the write happens when the step
+  /// commits.
   void set(const Tensor& value) const;
   const TensorType& type() const { return cell().type; }
   const Shape& shape() const { return cell().type.shape; }
@@ -30,7 +32,7 @@ class CellHandle {
   const std::string& name() const { return cell().name; }
   void set_name(std::string name) const { cell().name = std::move(name); }
   bool defined() const { return static_cast<bool>(cell_); }
-  /// False for a lazy cell that nobody has read yet.
+  /// False for a lazy cell that has not been read yet.
   bool materialised() const { return cell().value.defined(); }
   Cell& cell() const;
   const Ref<Cell>& ref() const { return cell_; }
@@ -43,7 +45,8 @@ class CellHandle {
   Ref<Cell> cell_;
 };
 
-/// Makes the value of a cell; called once, under capture, at construction: random ops keep their place in the order.
+/// Makes the value of a cell. Called once, under capture, at construction: so random ops keep their place in program
+/// order.
 using Initializer = std::function<Tensor()>;
 
 /// Trained state. Its values record for grad() unless frozen by requires_grad(false).
@@ -53,7 +56,7 @@ class Parameter : public CellHandle {
   explicit Parameter(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
   /// Starts from a concrete value.
   explicit Parameter(const Tensor& value, std::string name = "");
-  /// Starts lazily from `init`, whose result must have this type; no memory until the first read.
+  /// A lazy parameter: the result of `init` must have this type; uses no memory until the first read.
   Parameter(const TensorType& type, const Initializer& init, std::string name = "");
   const Parameter& requires_grad(bool on) const;
   bool requires_grad() const { return cell().requires_grad; }

@@ -9,7 +9,7 @@ thread_local RankContext* current_rank = nullptr;
 
 int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }
 
-// A request that leaves a view out has one with no address and no dims.
+// A view that the request leaves out has no address and no dims.
 int64_t bytes_moved(const CommRequest& r) {
   switch (r.kind) {
     case Collective::kBarrier:
@@ -18,7 +18,7 @@ int64_t bytes_moved(const CommRequest& r) {
       return bytes_of(r.in);
     case Collective::kRecv:
       return bytes_of(r.out);
-    case Collective::kAllToAll:  // the larger may have room for more than comes
+    case Collective::kAllToAll:  // the larger one may have more space than data
       return std::min(bytes_of(r.in), bytes_of(r.out));
     default:
       return std::max(bytes_of(r.in), bytes_of(r.out));
@@ -35,13 +35,13 @@ RankContext* RankContext::current() { return current_rank; }
 
 RankContext& RankContext::require(const char* op) {
   WEFT_CHECK_AS(kFailedPrecondition, current_rank, op,
-                ": this thread is no rank; call it inside dist::run or World::run, which give each rank its thread");
+                ": this thread is not a rank; call it inside dist::run or World::run, which give each rank its thread");
   return *current_rank;
 }
 
 void RankContext::clear_statistics() {
   records_.clear();
-  for (auto& [key, total] : totals_) total = {};  // works under way point here
+  for (auto& [key, total] : totals_) total = {};  // works in progress point here
 }
 
 RankContext::UnderWay RankContext::begin(const std::string& axes, const CommRequest& r) {
@@ -64,14 +64,15 @@ void RankContext::wait(const UnderWay& w, std::chrono::nanoseconds timeout) {
 void RankContext::run(const std::string& axes, const CommRequest& request) { wait(begin(axes, request), timeout); }
 
 void RankContext::start(const std::string& axes, const CommRequest& r) {
-  WEFT_CHECK_AS(kFailedPrecondition, !works_.contains(r.site), r.kind, ": a collective is already under way at site ",
+  WEFT_CHECK_AS(kFailedPrecondition, !works_.contains(r.site), r.kind, ": a collective is already in progress at site ",
                 r.site, "; need a collective_wait first");
   works_.emplace(r.site, begin(axes, r));
 }
 
 void RankContext::finish(uint64_t site) {
   const auto it = works_.find(site);
-  WEFT_CHECK_AS(kFailedPrecondition, it != works_.end(), "collective_wait: nothing is under way at site ", site);
+  WEFT_CHECK_AS(kFailedPrecondition, it != works_.end(), "collective_wait: no collective is in progress at site ",
+                site);
   const UnderWay w = std::move(it->second);
   works_.erase(it);
   wait(w, timeout);

@@ -1,5 +1,5 @@
-// RankContext: what the current thread is among ranks. Kernels of collectives find their communicators, deadline and
-// the works under way here. One thread uses a context at a time; the kernels themselves know nothing of transports.
+// RankContext: the identity of the current thread among ranks. Kernels of collectives find their communicators, timeout
+// and works in progress here; they know no transport. One thread at a time uses a context.
 #pragma once
 #include <chrono>
 #include <map>
@@ -17,18 +17,18 @@ struct CollectiveRecord {
   Collective kind = Collective::kBarrier;
   std::string axes;
   DType dtype = kFloat32;
-  int64_t bytes = 0;  // of this rank's operand or result, whichever is larger; all-to-all: smaller
+  int64_t bytes = 0;  // of this rank's operand or result, whichever is larger; all-to-all: whichever is smaller
   uint64_t site = 0;
   friend bool operator==(const CollectiveRecord&, const CollectiveRecord&) = default;
   /// "all_gather tp f32 1024 bytes".
   std::string to_string() const;
 };
 
-/// Sums over the collectives of one kind and axes.
+/// Sums over all collectives of one kind and axes.
 struct CollectiveTotal {
   int64_t count = 0;
   int64_t bytes = 0;
-  double wait_seconds = 0;  // in wait(): this rank's own share of copying and reducing included
+  double wait_seconds = 0;  // in wait(); includes this rank's own copying and reducing
 };
 
 class RankContext {
@@ -42,33 +42,33 @@ class RankContext {
   int rank() const { return rank_; }
   int size() const { return size_; }
   Device device() const { return device_; }
-  /// The communicator of the ranks that differ from this one only along these mesh dimensions: "tp", "dp,cp" (the first
-  /// is the major one), "world" for all. Throws NotFound for unknown names.
+  /// The communicator of the ranks that differ from this one only along these mesh dimensions: "tp", "dp,cp" (major
+  /// first), "world" for all ranks. Throws NotFound for unknown names.
   virtual Communicator& communicator(const std::string& axes) = 0;
 
-  /// That of the current thread, or null.
+  /// The context of the current thread, or null.
   static RankContext* current();
-  /// The same; throws FailedPrecondition naming `op` if there is none.
+  /// Same as current(); throws FailedPrecondition, naming `op`, if there is none.
   static RankContext& require(const char* op);
 
   /// How long a collective may wait for its peers. Default: 10 minutes.
   std::chrono::nanoseconds timeout = std::chrono::minutes(10);
   /// Whether records() are kept.
   bool recording = false;
-  /// What was started since clear_statistics(), in order.
+  /// The collectives started since clear_statistics(), in order.
   const std::vector<CollectiveRecord>& records() const { return records_; }
   const Totals& totals() const { return totals_; }
   void clear_statistics();
 
   /// Starts a collective and waits for it; throws its error.
   void run(const std::string& axes, const CommRequest& request);
-  /// Starts a collective that finish(site) waits for. Throws if one is under way at this site.
+  /// Starts a collective; finish(site) waits for it. Throws if one is in progress at this site.
   void start(const std::string& axes, const CommRequest& request);
   /// Waits for the collective started at this site; throws its error, or FailedPrecondition if there is none.
   void finish(uint64_t site);
   /// Number of collectives started and not yet finished.
   size_t under_way() const { return works_.size(); }
-  /// Gives up all works under way: they fail on their other ranks too. For a rank that unwinds.
+  /// Drops all works in progress, so that they fail on their other ranks too. For a rank that unwinds.
   void abandon() { works_.clear(); }
 
  private:
@@ -86,7 +86,7 @@ class RankContext {
   Totals totals_;
 };
 
-/// Makes a context the current one of this thread while it lives.
+/// Makes a context the current one of this thread during its lifetime.
 class ScopedRank {
  public:
   explicit ScopedRank(RankContext& context);

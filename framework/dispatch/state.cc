@@ -26,7 +26,7 @@ void commit_if(const Tensor& ok) {
 }
 
 NameScope::NameScope(const char* name) : saved_(internal::thread_state.scope) {
-  if (!internal::thread_state.capture) return;  // names are only seen in graphs
+  if (!internal::thread_state.capture) return;  // only graphs show names
   internal::thread_state.scope = internal::intern(*saved_ ? str_cat(saved_, "/", name) : std::string(name));
 }
 

@@ -1,4 +1,4 @@
-// What the current thread is doing: open capture, gradient recording, name scope, random step scope.
+// State of the current thread: open capture, gradient recording, name scope, random step scope.
 #pragma once
 #include <cstdint>
 
@@ -10,10 +10,10 @@ class Capture;
 
 namespace internal {
 
-/// Ordinals of random ops within one step (decision: op id = ordinal in program order within the step scope).
+/// Numbers the random ops of one step: an op's id is its ordinal in program order within the step scope.
 struct StepScope {
   int64_t ordinal = 0;
-  std::vector<Device> used_on;  // whose generators random ops were keyed by
+  std::vector<Device> used_on;  // devices whose generators keyed random ops
   bool used() const { return !used_on.empty(); }
   Tensor ok;  // see commit_if
 };
@@ -22,13 +22,14 @@ struct ThreadState {
   Capture* capture = nullptr;
   StepScope* step = nullptr;
   const char* scope = "";
-  const SourceLine* line = nullptr;  // overrides the lines of ops called meanwhile
+  const SourceLine* line = nullptr;  // overrides the source lines of ops
   bool grad_enabled = true;
-  bool backward = false;  // nodes captured now are made by reverse mode
+  bool backward = false;  // nodes captured now are marked as made by reverse mode
 };
 extern thread_local constinit ThreadState thread_state;
 
-/// Ops called while it lives carry this line: a composite's parts point at its caller. The outermost one wins.
+/// During its lifetime, ops carry this source line: the parts of a composite point at its caller. The outermost scope
+/// wins.
 class LineScope {
  public:
   explicit LineScope(SourceLine line) : line_(line), saved_(thread_state.line) {
@@ -42,7 +43,7 @@ class LineScope {
   const SourceLine* saved_;
 };
 
-/// Nodes captured while it lives are marked as made by reverse mode, or not.
+/// During its lifetime, captured nodes are marked as made by reverse mode (or not, if `on` is false).
 class BackwardScope {
  public:
   explicit BackwardScope(bool on) : saved_(thread_state.backward) { thread_state.backward = on; }
@@ -57,11 +58,11 @@ class BackwardScope {
 Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b);
 }  // namespace internal
 
-/// From here to the end of the current step (one call of a compiled function), cells are written only if `ok`, a 0-d
-/// bool computed by the step, is true: a step with a non-finite loss changes nothing. Throws outside a step.
+/// From here to the end of the current step (one call of a compiled function), cells are written only if `ok` is true.
+/// `ok` is a 0-d bool that the step computes: a step with a non-finite loss changes nothing. Throws outside a step.
 void commit_if(const Tensor& ok);
 
-/// While it lives, ops on this thread are not recorded for grad().
+/// During its lifetime, ops on this thread are not recorded for grad().
 class NoGrad {
  public:
   NoGrad() : saved_(internal::thread_state.grad_enabled) { internal::thread_state.grad_enabled = false; }
@@ -72,7 +73,7 @@ class NoGrad {
   bool saved_;
 };
 
-/// While it lives, ops on this thread are recorded for grad() again, also inside NoGrad.
+/// During its lifetime, ops on this thread are recorded for grad(), also inside NoGrad.
 class EnableGrad {
  public:
   explicit EnableGrad(bool on = true) : saved_(internal::thread_state.grad_enabled) {
@@ -90,7 +91,7 @@ inline bool grad_enabled() { return internal::thread_state.grad_enabled; }
 /// True while this thread captures a function into a graph.
 inline bool is_capturing() { return internal::thread_state.capture != nullptr; }
 
-/// Names the nodes captured while it lives, "outer/inner": shown in graph text, reports and kernels.
+/// During its lifetime, names the captured nodes: "outer/inner". Graph text, reports and kernels show the names.
 class NameScope {
  public:
   explicit NameScope(const char* name);

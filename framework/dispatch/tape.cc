@@ -14,7 +14,7 @@ Tensor alias(const Tensor& t) {
   return Tensor(impl);
 }
 
-// A stand-in for a value that the derivative does not read: type only, so that its memory can go.
+// A placeholder for a value that the derivative does not read: it has the type only, so that the memory can be freed.
 Tensor type_only(const Tensor& t) {
   auto* impl = new TensorImpl;
   impl->type = t.get().type;

@@ -1,4 +1,4 @@
-// The eager tape: how a tensor was computed. A node keeps its operands (and results, if the derivative reads them).
+// The eager tape: how a tensor was computed. A node keeps its operands, and its results if the derivative reads them.
 #pragma once
 #include "framework/ir/op_def.h"
 
@@ -9,8 +9,8 @@ struct Cell;
 struct TapeNode final : RefCounted {
   const OpDef* op = nullptr;  // null: a leaf (a parameter, or a tensor after requires_grad())
   Attrs attrs;
-  SmallVec<Tensor, 3> in;   // with their own tape links; values the derivative never reads are replaced by meta tensors
-  SmallVec<Tensor, 1> out;  // without links (no reference cycles)
+  SmallVec<Tensor, 3> in;   // with their own tape links; by type only if the derivative does not read the value
+  SmallVec<Tensor, 1> out;  // without links, to avoid reference cycles
   SourceLine line;
   uint64_t sequence = 0;  // later nodes have larger numbers: a topological order
   ~TapeNode() override;
@@ -22,10 +22,10 @@ inline TapeNode* tape_node(const Tensor& t) { return static_cast<TapeNode*>(t.ge
 Tensor with_tape(const Tensor& t, Ref<TapeNode> node, int index);
 /// A new leaf.
 Ref<TapeNode> make_leaf();
-/// Records a call whose results were just computed; `out` gets its links.
+/// Records a call that just computed `out`; sets the links of `out`.
 void record(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
             std::span<Tensor> out);
-/// True if any operand records and recording is on.
+/// True if recording is on and an operand is on the tape.
 bool should_record(const OpDef& op, std::span<const Tensor* const> in);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Flattening of what users pass and return: Tensor, tuple, pair, array, vector, or an aggregate of up to 8 of them.
+// Flattens arguments and results of users: Tensor, tuple, pair, array, vector, or an aggregate of up to 8 of them.
 #pragma once
 #include <array>
 #include <tuple>
@@ -91,7 +91,7 @@ void flatten(const T& v, std::vector<Tensor>& out) {
   }
 }
 
-/// A value of the structure of `like` with its tensors taken from `in`, starting at `at`.
+/// A value with the structure of `like` and with tensors from `in`, starting at `at`.
 template <class T>
 T unflatten(const T& like, std::span<const Tensor> in, size_t& at) {
   if constexpr (std::is_same_v<T, Tensor>) {

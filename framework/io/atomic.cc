@@ -1,5 +1,5 @@
-// AtomicFile and AtomicFolder of file.h. A temporary is locked (flock) by its writer for as long as it exists, so that
-// remove_leftovers() can tell the dead ones: the kernel drops the lock with the process.
+// AtomicFile and AtomicFolder of file.h. The writer of a temporary holds a lock (flock) on it. The kernel releases the
+// lock when the process ends, so remove_leftovers() can recognise temporaries of dead processes.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -39,7 +39,7 @@ bool is_temporary_name(const std::string& name) {
          tail.find_first_not_of("0123456789-") == std::string_view::npos && tail.find('-', dash + 1) == tail.npos;
 }
 
-/// Locks a temporary just made; false if a cleaner took it away in between.
+/// Locks a new temporary; false if a cleaner removed it in between.
 bool lock_fresh(int fd) {
   if (::flock(fd, LOCK_EX | LOCK_NB) != 0) return errno != EWOULDBLOCK;
   struct stat st;
@@ -50,7 +50,7 @@ void sync_path(const std::string& path, bool folder) {
   int fd = internal::open_or_fail(path, folder ? O_RDONLY | O_DIRECTORY : O_RDONLY, "sync", 0);
   int error = ::fsync(fd) == 0 ? 0 : errno;
   ::close(fd);
-  // Some file systems cannot sync a folder; its files are safe all the same.
+  // Some file systems cannot sync a folder; its files are safe nevertheless.
   if (error && !(folder && error == EINVAL)) internal::fail(error, "sync", path);
 }
 
@@ -147,7 +147,7 @@ void AtomicFolder::commit() {
   sync_tree(temp_);
   if (::rename(temp_.c_str(), path_.c_str()) != 0) {
     if (errno != ENOTEMPTY && errno != EEXIST) internal::fail(errno, "create folder", path_);
-    // A folder of that name is there: swap the two, so that at each moment one of them is complete under the name.
+    // A folder of that name exists: swap the two, so that the name always refers to a complete folder.
     if (::renameat2(AT_FDCWD, temp_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
       remove_all(temp_);
     } else {

@@ -1,4 +1,4 @@
-// The 64-bit checksum of files and tensors: XXH3, the same value on every machine. Finds damage, not forgery.
+// The 64-bit checksum of files and tensors: XXH3, the same value on every machine. It detects damage, not forgery.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace weft::io {
 uint64_t checksum(std::span<const std::byte> bytes);
 inline uint64_t checksum(std::string_view text) { return checksum(std::as_bytes(std::span(text.data(), text.size()))); }
 
-/// The same over bytes that arrive in pieces.
+/// The checksum of bytes that arrive in pieces.
 class Checksum {
  public:
   Checksum();

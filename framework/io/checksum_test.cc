@@ -1,4 +1,4 @@
-// The checksum against published XXH3-64 values, and pieces against the whole.
+// Tests the checksum against published XXH3-64 values, and pieces against the whole.
 #include "framework/io/checksum.h"
 
 #include <gtest/gtest.h>

@@ -64,7 +64,7 @@ struct Closer {
   ~Closer() { ::close(fd); }
 };
 
-/// Opens a regular file for reading and gives its size.
+/// Opens a regular file for reading and returns its size in `size`.
 int open_regular(const std::string& path, int64_t* size) {
   int fd = internal::open_or_fail(path, O_RDONLY, "read", 0);
   struct stat st;
@@ -159,7 +159,7 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   Closer file{open_regular(path, &size)};
   std::string out;
   out.reserve(std::min<int64_t>(size, max_bytes) + 4097);
-  // /proc and the like report size 0: read to the end whatever stat said.
+  // Files in /proc and similar report size 0: read to the end whatever stat reported.
   for (;;) {
     WEFT_CHECK_AS(kResourceExhausted, std::max<int64_t>(size, out.size()) <= max_bytes, "cannot read '", path,
                   "': it is larger than ", max_bytes, " bytes");

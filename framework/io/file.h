@@ -1,5 +1,5 @@
-// Files and folders: whole reads, read-only mapping, and writing that either happens completely or not at all.
-// Every failure throws weft::Error with one sentence naming the path and the system's reason.
+// Files and folders: whole reads, read-only mapping, and writes that happen completely or not at all. Every failure
+// throws weft::Error with one sentence that names the path and the system's reason.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,28 +10,29 @@
 
 namespace weft::io {
 
-/// A relative path of a flag made absolute against BUILD_WORKING_DIRECTORY (where `bazel run` was typed); others as is.
+/// Makes a relative path of a flag absolute against BUILD_WORKING_DIRECTORY (where `bazel run` was typed); returns
+/// others unchanged.
 std::string resolve_path(const std::string& path);
 
 /// The last part of a path: "c" of "a/b/c".
 std::string base_name(const std::string& path);
-/// The folder a path lies in: "a/b" of "a/b/c", "." of "c".
+/// The folder of a path: "a/b" of "a/b/c", "." of "c".
 std::string folder_of(const std::string& path);
 
 bool exists(const std::string& path);
 bool is_folder(const std::string& path);
 int64_t file_size(const std::string& path);
-/// Names in a folder, sorted; "." and ".." left out.
+/// Names in a folder, sorted, without "." and "..".
 std::vector<std::string> list_folder(const std::string& path);
 /// Creates a folder and its missing parents.
 void make_folders(const std::string& path);
-/// Removes a file or a whole folder; nothing there is no error.
+/// Removes a file or a whole folder; it is not an error if there is none.
 void remove_all(const std::string& path);
 
-/// The whole content; refuses files larger than `max_bytes`.
+/// The whole content; throws if the file is larger than `max_bytes`.
 std::string read_file(const std::string& path, int64_t max_bytes = int64_t{1} << 40);
 
-/// A file mapped read-only; moves, does not copy. Its content must not be cut short while it is mapped.
+/// A file mapped read-only. Can be moved, not copied. The file must not be truncated while it is mapped.
 class MappedFile {
  public:
   enum class Advice { kNormal, kSequential, kRandom, kWillNeed };
@@ -61,7 +62,7 @@ class MappedFile {
   int64_t size_ = 0;
 };
 
-/// A file that appears under its name, complete and on disk, at commit() and never before; dropped without commit, it
+/// A file that appears under its name at commit(), complete and on disk, and never before. Destroyed without commit, it
 /// leaves nothing. It is written as `path.tmp-PID-N` in the same folder.
 class AtomicFile {
  public:
@@ -70,7 +71,7 @@ class AtomicFile {
   ~AtomicFile();
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
-  /// Overwrites bytes already written, as a header whose counts are known last.
+  /// Overwrites bytes already written, such as a header whose counts are known last.
   void rewrite(int64_t offset, std::span<const std::byte> bytes);
   /// Bytes written so far.
   int64_t size() const { return size_; }
@@ -86,8 +87,8 @@ class AtomicFile {
 /// Writes a whole file through AtomicFile.
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
-/// A folder that appears under its name, complete and on disk, at commit(), replacing one that was there; dropped
-/// without commit, it leaves nothing. Fill `folder()` by any means before commit().
+/// A folder that appears under its name at commit(), complete and on disk, and replaces a folder of that name.
+/// Destroyed without commit, it leaves nothing. Fill `folder()` by any means before commit().
 class AtomicFolder {
  public:
   explicit AtomicFolder(const std::string& path);
@@ -105,8 +106,8 @@ class AtomicFolder {
   int lock_ = -1;
 };
 
-/// Removes from `folder` what AtomicFile and AtomicFolder left behind in processes that died; those at work keep theirs
-/// (each holds a lock on its own). Returns how many were removed.
+/// Removes from `folder` the temporaries that AtomicFile and AtomicFolder left behind in processes that died. Live
+/// processes keep theirs: each holds a lock on its own. Returns the number removed.
 int remove_leftovers(const std::string& folder);
 
 /// Text of an errno value: "No such file or directory".

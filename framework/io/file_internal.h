@@ -1,4 +1,4 @@
-// Shared by file.cc and atomic.cc: errno to weft::Error, and opening.
+// Shared by file.cc and atomic.cc: turns errno into weft::Error, and opens files.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,4 +1,4 @@
-// Files: messages, mapping, and that atomic writes show all or nothing, also when the writer is killed.
+// Tests files: messages, mapping, and that atomic writes show all or nothing, also when the writer is killed.
 #include "framework/io/file.h"
 
 #include <gmock/gmock.h>
@@ -111,7 +111,7 @@ TEST(AtomicFile, NoRoomIsOneSentenceAndLeavesNothing) {
   write_file_atomic(dir + "/f", "old");
   pid_t child = ::fork();
   if (child == 0) {
-    // A limit on file sizes stands in for a full disk.
+    // A limit on file sizes simulates a full disk.
     ::signal(SIGXFSZ, SIG_IGN);
     rlimit limit{1000, 1000};
     ::setrlimit(RLIMIT_FSIZE, &limit);

@@ -1,5 +1,5 @@
-// JSON: the nlohmann library behind a strict door. Include this only in .cc files; it is a large header.
-// parse_json refuses duplicate keys, deep nesting, bad UTF-8 and anything after the value.
+// JSON: the nlohmann library, used strictly. Include this only in .cc files; it is a large header. parse_json rejects
+// duplicate keys, deep nesting, bad UTF-8 and anything after the value.
 #pragma once
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -10,9 +10,9 @@
 
 namespace weft::io {
 
-/// A value whose objects are sorted by key: what parsing gives. Whole numbers stay exact 64-bit integers.
+/// The result of parsing: objects are sorted by key. Whole numbers stay exact 64-bit integers.
 using Json = nlohmann::json;
-/// A value whose objects keep the order of insertion: for writing.
+/// For writing: objects keep the order of insertion.
 using OrderedJson = nlohmann::ordered_json;
 
 inline constexpr int kMaxJsonDepth = 64;
@@ -25,10 +25,10 @@ Json parse_json(std::string_view text, std::string_view what, int max_depth = kM
 std::string write_json(const Json& value, int indent = -1);
 std::string write_json(const OrderedJson& value, int indent = -1);
 
-/// Member `key` of an object; throws "WHAT: ..." if `object` is no object or lacks it.
+/// Member `key` of an object; throws "WHAT: ..." if `object` is not an object or has no such member.
 const Json& json_member(const Json& object, std::string_view key, std::string_view what);
 
-/// Member `key` as int64_t, double, bool or std::string; throws, naming what it is instead, if it is another type.
+/// Member `key` as int64_t, double, bool or std::string; throws, naming the actual type, if it has another type.
 template <class T>
 T json_get(const Json& object, std::string_view key, std::string_view what);
 

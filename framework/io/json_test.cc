@@ -1,4 +1,4 @@
-// JSON: exact numbers, order, and one sentence for what is not JSON.
+// Tests JSON: exact numbers, order, and one sentence for text that is not JSON.
 #include "framework/io/json.h"
 
 #include <gmock/gmock.h>

@@ -25,7 +25,7 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// Reads one header entry; `data` is where the data section begins.
+/// Reads one header entry; `data` is the offset of the data section.
 TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data, int64_t file_size,
                        const std::string& path) {
   std::string what = str_cat(path, ": tensor '", name, "'");
@@ -68,8 +68,8 @@ struct SafetensorsFile::State {
   MappedFile file;
   std::vector<TensorInfo> tensors;
   Metadata metadata;
-  std::vector<std::string> checksums;               // beside tensors; empty where the file has none
-  mutable std::vector<std::atomic<bool>> verified;  // beside tensors
+  std::vector<std::string> checksums;               // one per tensor; empty if the file has none
+  mutable std::vector<std::atomic<bool>> verified;  // one per tensor
 };
 
 SafetensorsFile::SafetensorsFile(const std::string& path) {
@@ -115,7 +115,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
                   " is next: tensors overlap or leave a gap");
     at = t->end;
   }
-  WEFT_CHECK_AS(kDataLoss, at == size, path, ": ", size - at, " bytes after the last tensor belong to none");
+  WEFT_CHECK_AS(kDataLoss, at == size, path, ": ", size - at, " bytes follow the last tensor; need none");
 
   for (const TensorInfo& t : state->tensors) {
     auto it = checksums.find(t.name);
@@ -172,7 +172,8 @@ void write_safetensors(const std::string& path, std::span<const NamedView> tenso
   Json checksums = Json::object(), entries = Json::object();
   int64_t at = 0;
   for (const NamedView* t : order) {
-    WEFT_CHECK(!t->name.empty() && t->name != "__metadata__", "write_safetensors: '", t->name, "' names no tensor");
+    WEFT_CHECK(!t->name.empty() && t->name != "__metadata__", "write_safetensors: '", t->name,
+               "' is not the name of a tensor");
     WEFT_CHECK(t->view.contiguous(), "write_safetensors: tensor '", t->name, "' is not contiguous");
     std::span<const std::byte> data = bytes_of(*t);
     Json& entry = entries[t->name];
@@ -189,7 +190,8 @@ void write_safetensors(const std::string& path, std::span<const NamedView> tenso
   header["__metadata__"] = std::move(meta);
   std::string text = write_json(header);
   if (!entries.empty()) {
-    // The metadata first, then the entries sorted by name; joined as text, since ordered objects grow quadratically.
+    // The metadata comes first, then the entries sorted by name. They are joined as text, because appending to ordered
+    // objects takes quadratic time.
     text.back() = ',';
     text += write_json(entries).substr(1);
   }

@@ -1,5 +1,5 @@
 // safetensors: named tensors in one file (8-byte header length, JSON header, raw little-endian data), and folders of
-// such files with an index. Format: https://github.com/huggingface/safetensors. A reader trusts nothing in the file.
+// such files with an index. Format: https://github.com/huggingface/safetensors. A reader checks everything in the file.
 #pragma once
 #include <cstdint>
 #include <map>
@@ -15,7 +15,7 @@
 
 namespace weft::io {
 
-/// Free text beside the tensors; keys that start with "xxh3." are Weft's checksums.
+/// Free text stored with the tensors; keys that start with "xxh3." are Weft's checksums.
 using Metadata = std::map<std::string, std::string>;
 
 /// A tensor to write: `view` must be contiguous and stay alive until the call returns.
@@ -24,11 +24,11 @@ struct NamedView {
   StridedView view;
 };
 
-/// Writes one file atomically, with a checksum of each tensor. Order of the data: larger elements first (so each tensor
-/// is aligned), then as given. Same input, same bytes.
+/// Writes one file atomically, with a checksum of each tensor. The data of larger element types comes first, so that
+/// each tensor is aligned; otherwise the given order is kept. The same input gives the same bytes.
 void write_safetensors(const std::string& path, std::span<const NamedView> tensors, const Metadata& metadata = {});
 
-/// Writes `folder/STEM.safetensors`, or, above `max_file_bytes` of data, several files
+/// Writes `folder/STEM.safetensors`. Above `max_file_bytes` of data, writes several files
 /// `STEM-00001-of-00003.safetensors` and the index `STEM.safetensors.index.json`. The folder must exist.
 void write_safetensors_folder(const std::string& folder, const std::string& stem, std::span<const NamedView> tensors,
                               const Metadata& metadata = {}, int64_t max_file_bytes = int64_t{5} << 30);
@@ -43,8 +43,8 @@ struct TensorInfo {
   int64_t nbytes() const { return end - begin; }
 };
 
-/// One file, mapped; copying shares the mapping. Everything but the data is checked on opening: header, dtypes, shapes,
-/// offsets that cover the file exactly. Throws InvalidArgument or DataLoss "PATH: ..." on a file that lies.
+/// One mapped file; copies share the mapping. Opening checks everything but the data: header, dtypes, shapes, and that
+/// the offsets cover the file exactly. Throws InvalidArgument or DataLoss "PATH: ..." on an inconsistent file.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(const std::string& path);
@@ -53,13 +53,13 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const;
   /// Without Weft's checksums.
   const Metadata& metadata() const;
-  /// Null if there is none of that name.
+  /// Null if there is no tensor with that name.
   const TensorInfo* find(std::string_view name) const;
-  /// Throws NotFound, naming the file, if there is none.
+  /// Throws NotFound, naming the file, if there is no such tensor.
   const TensorInfo& at(std::string_view name) const;
-  /// The data; on the first call for a tensor that has a checksum, that is verified (DataLoss if it differs). The
-  /// memory is read-only and lives as long as any copy of this object. Elements may be unaligned in files not written
-  /// by Weft.
+  /// The data. The first call for a tensor with a checksum verifies it (DataLoss if it differs). The memory is
+  /// read-only and lives as long as any copy of this object. Elements may be unaligned in files that Weft did not
+  /// write.
   std::span<const std::byte> bytes(std::string_view name) const;
 
  private:
@@ -67,8 +67,8 @@ class SafetensorsFile {
   std::shared_ptr<const State> state_;
 };
 
-/// The tensors of a path: one .safetensors file, an index file, or a folder with STEM.safetensors(.index.json) where
-/// STEM is "model" or the only one there. Copying shares the files.
+/// The tensors of a path: one .safetensors file, an index file, or a folder with STEM.safetensors(.index.json), where
+/// STEM is "model" or the only one there. Copies share the files.
 class SafetensorsModel {
  public:
   explicit SafetensorsModel(const std::string& path);

@@ -1,4 +1,4 @@
-// Folders of safetensors files: splitting on writing, the index, and finding what a path means.
+// Folders of safetensors files: splitting when writing, the index, and resolving a path.
 #include <algorithm>
 #include <cstdio>
 
@@ -19,7 +19,7 @@ std::string part_name(const std::string& stem, size_t i, size_t n) {
   return str_cat(stem, text, kFile);
 }
 
-/// The file or index that a folder stands for.
+/// The file or index to read for a folder.
 std::string pick(const std::string& folder) {
   std::vector<std::string> names = list_folder(folder);
   auto has = [&](const std::string& name) { return std::binary_search(names.begin(), names.end(), name); };

@@ -1,4 +1,4 @@
-// Thousands of damaged files: each is read in full or refused with one sentence; never a crash (see the asan config).
+// Damages thousands of files: each is read in full or rejected with one sentence; never a crash (see the asan config).
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -26,7 +26,7 @@ std::string seed_file(const std::string& path) {
 
 /// Opens the file and touches every byte of every tensor; an Error must be one line.
 void read_all(const std::string& path, const std::string& content, int* good) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;  // no fsync: thousands of them
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;  // no fsync: there are thousands of files
   try {
     SafetensorsFile f(path);
     for (const TensorInfo& t : f.tensors()) {
@@ -98,7 +98,7 @@ TEST(SafetensorsFuzz, MutatedFiles) {
       if (s.size() < 8 + header) break;
     }
     if (below(2) && s.size() > 8) {
-      // Keep the length honest, so that the damage reaches the parser.
+      // Keep the length correct, so that the damage reaches the parser.
       uint64_t n = header + s.size() - seed.size();
       std::memcpy(s.data(), &n, 8);
     }

@@ -1,4 +1,4 @@
-// safetensors: round trips, the layout on disk, folders with an index, and checksums.
+// Tests safetensors: round trips, the layout on disk, folders with an index, and checksums.
 #include "framework/io/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -87,7 +87,7 @@ TEST(Safetensors, HeaderIsWhatOthersRead) {
   std::string header = all.substr(8, n);
   EXPECT_THAT(header, HasSubstr(R"("w":{"data_offsets":[0,8],"dtype":"F32","shape":[2]})"));
   EXPECT_EQ(all.size(), 8 + n + 8);
-  // As the reference implementation writes it.
+  // The header as the reference implementation writes it.
   write_raw(dir + "/hf.safetensors", R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}  )", all.substr(8 + n));
   EXPECT_EQ(std::memcmp(SafetensorsFile(dir + "/hf.safetensors").bytes("w").data(), x, 8), 0);
 }
@@ -124,7 +124,7 @@ TEST(Safetensors, WritingRefusesBadInput) {
               }),
               HasSubstr("two tensors are named 'w'"));
   EXPECT_THAT(message([&] { write_safetensors(path, std::vector{view("__metadata__", x, kFloat32, {2})}); }),
-              HasSubstr("names no tensor"));
+              HasSubstr("is not the name of a tensor"));
   EXPECT_TRUE(list_folder(dir).empty());
 }
 
@@ -162,16 +162,11 @@ TEST(Safetensors, LyingFiles) {
   EXPECT_THAT(read("[]", ""), HasSubstr("header is not a JSON object"));
   EXPECT_THAT(read("{\"__metadata__\":{\"a\":1}}", ""), HasSubstr("is not a string"));
   EXPECT_THAT(read("{\"__metadata__\":[]}", ""), HasSubstr("__metadata__ is not an object"));
-  EXPECT_THAT(
-      read(
-          R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
-          data),
-      HasSubstr("tensors overlap or leave a gap"));
-  EXPECT_THAT(
-      read(
-          R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},"b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})",
-          data),
-      HasSubstr("tensors overlap or leave a gap"));
+  const std::string b = R"("b":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
+  EXPECT_THAT(read(R"({"a":{"dtype":"U8","shape":[8],"data_offsets":[0,8]},)" + b, data),
+              HasSubstr("tensors overlap or leave a gap"));
+  EXPECT_THAT(read(R"({"a":{"dtype":"U8","shape":[2],"data_offsets":[0,2]},)" + b, data),
+              HasSubstr("tensors overlap or leave a gap"));
   EXPECT_THAT(read(R"({"a":{},"a":{}})", data), HasSubstr("appears twice"));
   write_file_atomic(path, "abc");
   EXPECT_THAT(message([&] { SafetensorsFile f(path); }), HasSubstr("3 bytes are too few"));

@@ -18,7 +18,7 @@ class Graph;
 /// One attribute: a number, a flag, a dtype, a name, a list of up to kMaxDims integers, or a nested graph.
 using AttrValue = std::variant<int64_t, double, bool, DType, std::string, Shape, Ref<Graph>>;
 
-/// An immutable set of named attributes sorted by name; copying aliases. No attributes cost nothing.
+/// An immutable set of named attributes, sorted by name; copies are aliases. An empty set costs nothing.
 class Attrs {
  public:
   using Entry = std::pair<std::string, AttrValue>;
@@ -30,7 +30,7 @@ class Attrs {
   bool has(std::string_view key) const { return find(key) != nullptr; }
   /// Null if absent.
   const AttrValue* find(std::string_view key) const;
-  /// The attribute of type T; throws naming the key if it is absent or of another type.
+  /// The attribute of type T; throws, naming the key, if it is absent or has another type.
   template <class T>
   const T& get(std::string_view key) const;
   int64_t i(std::string_view key) const { return get<int64_t>(key); }

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "framework/ir/graph.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {
@@ -71,7 +71,7 @@ TEST(Attrs, NestedGraphsCompareByStructure) {
   EXPECT_EQ(body(1, 4), body(1, 4));
   EXPECT_EQ(body(1, 4).hash(), body(1, 4).hash());
   EXPECT_FALSE(body(1, 4) == body(2, 4));
-  // Large captured tensors are not read: two nodes are only equal if they hold the same memory.
+  // Large captured tensors are not compared by value: two nodes are equal only if they hold the same memory.
   EXPECT_FALSE(body(1, 40) == body(1, 40));
   Attrs large = body(1, 40);
   EXPECT_EQ(large, (Attrs{{"body", make_ref<Graph>(*large.get<Ref<Graph>>("body"))}}));

@@ -1,4 +1,5 @@
-// Cell: the state behind Parameter and Buffer: {type, initialiser graph, storage or none}, materialised at first read.
+// Cell: the state of a Parameter or Buffer: a type, an initialiser graph, and a value that is materialised at first
+// read.
 #pragma once
 #include "framework/base/mutex.h"
 #include "framework/ir/graph.h"
@@ -7,9 +8,9 @@ namespace weft {
 
 struct Cell;
 
-/// Where a cell's value is while Cell::value is undefined: in shards on the ranks of a mesh.
+/// The value of a cell while Cell::value is undefined: shards on the ranks of a mesh.
 struct RemoteValue : RefCounted {
-  /// The whole value.
+  /// Assembles the whole value.
   virtual Tensor gather(const Cell& cell) = 0;
 };
 
@@ -18,11 +19,11 @@ struct Cell final : RefCounted {
   TensorType type;
   Ref<Graph> init;             // no inputs, one output; null once nothing can be re-made from it
   Tensor value;                // undefined until materialised
-  Ref<RemoteValue> remote;     // if set, the value unless `value` is defined, which then is newer
+  Ref<RemoteValue> remote;     // if set, holds the value unless `value` is defined; `value` is then newer
   Ref<RefCounted> leaf;        // dispatch/tape.h: the tape's leaf for this cell
   bool requires_grad = false;  // parameters that are not frozen
   bool is_parameter = false;
-  bool torn = false;  // a step was aborted half-way through its writes: not readable until set again
+  bool torn = false;  // a step failed while it wrote this cell: not readable until it is set again
 };
 
 }  // namespace weft

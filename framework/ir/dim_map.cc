@@ -120,7 +120,7 @@ class Parser {
                "; need ", t.shape.size());
   }
 
-  // Takes sizes from dims of one factor, then from groups with one unknown, until nothing is learnt.
+  // Takes sizes from dims with one factor, then from groups with one unknown factor, until nothing changes.
   void solve(std::span<const TensorType> in, std::span<const TensorType> out) {
     for (auto& [name, size] : sizes_)
       for (Factor& f : map_.factors)

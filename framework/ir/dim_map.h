@@ -1,9 +1,13 @@
-// DimMap: the iteration space of one op call. Fusion legality, sharding propagation and costs all read it.
-// Written as an einops-like string: "b m k, b k n -> b m n". Rules:
-//   a name is a factor; "(h d)" one tensor dim made of several factors, major first; "1" a dim of extent 1 (broadcast);
-//   factors absent from every result are reduced: "k" by sum, "k^" by max, "k_" by min, "k*" by product, "k?" by an
-//   op that needs the whole dim (sort, argmax, cumsum: also when it is kept in the result);
-//   "r~" a ragged dim (rows split by run-time offsets).
+// DimMap: the iteration space of one op call. Sharding propagation and costs read it.
+// Written as an einops-like string: "b m k, b k n -> b m n".
+//   k      a name is a factor; a factor absent from every result is reduced by sum
+//   (h d)  one tensor dim made of several factors, major first
+//   1      a dim of extent 1 (broadcast)
+//   k^     reduced by max
+//   k_     reduced by min
+//   k*     reduced by product
+//   k?     the op needs the whole dim (sort, argmax, cumsum), also if the result keeps it
+//   r~     a ragged dim: rows are split by run-time offsets
 #pragma once
 #include <cstdint>
 #include <span>
@@ -40,14 +44,14 @@ using DimFactors = std::vector<std::vector<int>>;
 struct DimMap {
   std::vector<Factor> factors;
   std::vector<DimFactors> in, out;
-  bool linear = true;  // false: this call adds a constant, so it is not linear although its record says so (pad)
+  bool linear = true;  // false: this call adds a constant (pad), so it is not linear although its record says so
 
-  /// Parses the notation above and takes the factors' sizes from the types; throws on text that does not fit them.
-  /// For "(h d)" at most one factor per group may be unknown from elsewhere; `sizes` gives others by name.
+  /// Parses the notation above and takes the factors' sizes from the types; throws on text that does not fit them. In a
+  /// group such as "(h d)", at most one size may be unknown; `sizes` gives further sizes by name.
   static DimMap parse(std::string_view text, std::span<const TensorType> in, std::span<const TensorType> out,
                       std::span<const std::pair<std::string, int64_t>> sizes = {});
-  /// Every operand and result dim-aligned from the right with the first result: pointwise ops. 0-d operands have no
-  /// dims.
+  /// For pointwise ops: the dims of each operand and result are aligned from the right with those of the first result.
+  /// 0-d operands have no dims.
   static DimMap pointwise(std::span<const TensorType> in, std::span<const TensorType> out);
   /// Points of the iteration space: the product of all factor sizes.
   double points() const;

@@ -1,4 +1,5 @@
-// Graph::to_dot: Graphviz text, left to read from the top down. Scopes are boxes, cells cylinders, arguments ellipses.
+// Graph::to_dot: Graphviz text, drawn from top to bottom. Scopes are boxes, cells are cylinders, arguments are
+// ellipses.
 #include <map>
 
 #include "framework/ir/op_def.h"
@@ -7,7 +8,7 @@
 namespace weft {
 namespace {
 
-/// In quotes for Graphviz; a newline in `s` becomes a centred line break.
+/// Quotes `s` for Graphviz; a newline in `s` becomes a centred line break.
 std::string label(std::string_view s) {
   std::string r = "\"";
   for (char c : s) {

@@ -1,13 +1,13 @@
-// How two graphs are compared; the public face is structurally_equal() and Attrs::operator==.
+// How two graphs are compared. The public functions are structurally_equal() and Attrs::operator==.
 #pragma once
 #include "framework/ir/graph.h"
 
 namespace weft::internal {
 
-/// When two captured tensors count as equal. Small ones (kInlineElements) always by content.
+/// When two captured tensors are equal. Small ones (kInlineElements) are always compared by content.
 enum class CapturedBy {
-  kType,      // large ones by type: a parsed graph equals the printed one
-  kIdentity,  // large ones by memory: nodes holding nested graphs may be merged
+  kType,      // compares large ones by type: a parsed graph equals the printed one
+  kIdentity,  // compares large ones by memory: nodes with nested graphs may be merged
 };
 
 /// Captured tensors of up to this many elements are printed in full and compared by content.
@@ -15,7 +15,7 @@ inline constexpr int64_t kInlineElements = 16;
 
 bool graphs_equal(const Graph& a, const Graph& b, CapturedBy by);
 
-/// True if the elements can be read here and now, and are few enough to print.
+/// True if the elements can be read now (a concrete tensor on the CPU) and are few enough to print.
 bool is_inline(const Tensor& t);
 
 }  // namespace weft::internal

@@ -1,5 +1,5 @@
-// Graph: one type from capture to executable. Nodes in insertion order, which is a topological order (SSA).
-// Nodes are not changed once added; a pass builds a new Graph (see rewrite.h).
+// Graph: one type from capture to executable. Nodes are stored in insertion order, which is a topological order (SSA).
+// Nodes do not change once added; a pass builds a new Graph (see rewrite.h).
 #pragma once
 #include <deque>
 #include <span>
@@ -45,12 +45,12 @@ struct Node {
   SmallVec<TensorType, 1> outputs;
   SourceLine line;
   const char* scope = "";   // interned path of name scopes, e.g. "blocks.0/attn"
-  bool no_grad = false;     // recorded under NoGrad: grad does not pass through
-  bool backward = false;    // made by reverse mode; as line and scope no part of the structure
-  bool recomputed = false;  // a copy made so that its original need not be kept: nothing may merge the two
+  bool no_grad = false;     // recorded under NoGrad: gradients do not pass through
+  bool backward = false;    // made by reverse mode; like line and scope, not part of the structure
+  bool recomputed = false;  // a copy made so that its original need not be kept: must not be merged with it
 };
 
-/// A cell and the value it holds when the graph has run.
+/// A cell and the value that it gets when the graph has run.
 struct CellWrite {
   int32_t cell = 0;  // index into cells
   Value value;

@@ -1,10 +1,10 @@
-// Graphs themselves: interned text, equality, hash, rewriting, op table, costs, Graphviz.
+// Tests of graphs: interned text, equality, hash, rewriting, op table, costs, Graphviz.
 #include "framework/ir/graph.h"
 
 #include <gtest/gtest.h>
 
 #include "framework/ir/rewrite.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {

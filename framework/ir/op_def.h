@@ -1,5 +1,5 @@
-// OpDef: the one record of a primitive. Type inference, derivative, dim map, cost, kernel, samples: everything that
-// capture, autodiff, compiler, distributed and the tests need to know of an op is here or derived from here.
+// OpDef: the one record of a primitive op: type inference, derivative, dim map, cost, kernel, samples. Capture,
+// autodiff, compiler, distributed and the tests take everything that they need to know about an op from it.
 #pragma once
 #include <functional>
 
@@ -9,10 +9,10 @@
 
 namespace weft {
 
-/// Facts that passes ask for instead of listing ops.
+/// Properties of ops. Passes test them instead of listing ops.
 enum Trait : uint32_t {
   kPointwise = 1 << 0,  // out[i] depends on in[i] only; operands have the output's shape or are 0-d
-  kView = 1 << 1,       // may show its operand's memory
+  kView = 1 << 1,       // the result may alias its operand's memory
   kReduction = 1 << 2,
   kContraction = 1 << 3,  // GEMM-like
   kRandom = 1 << 4,       // result depends on {op_id} and the generator's cells
@@ -24,10 +24,10 @@ enum Trait : uint32_t {
   kOfHistory = 1 << 10,   // grad: meaning depends on how its operands were computed; the interpreter calls decompose
   kTapeStart = 1 << 11,   // barrier: grad may be asked of its result, so the interpreter lets it start a tape
   kInPlace = 1 << 12,     // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
-  kCollective = 1 << 13,  // depends on or talks to other ranks: never folded to a constant, nor computed again
-  kOrdered = 1 << 14,     // keeps its place among such nodes and is not moved forward
-  kSameMemory = 1 << 15,  // the kernel leaves its result in operand 0's memory if they are given as one
-  kUnfolds = 1 << 16,     // compiled steps take decompose just before fusion: the parts fuse with what is around
+  kCollective = 1 << 13,  // depends on other ranks: never folded to a constant, never recomputed
+  kOrdered = 1 << 14,     // keeps its order among such nodes and is not moved forward
+  kSameMemory = 1 << 15,  // given operand 0's memory for its result, the kernel keeps operand 0's value there
+  kUnfolds = 1 << 16,  // compiled steps call decompose just before fusion, so that the parts fuse with their neighbours
 };
 
 using Types = SmallVec<TensorType, 1>;
@@ -38,8 +38,8 @@ struct InferCall {
   std::span<const TensorType> in;
 };
 
-/// What a kernel gets. Outputs are allocated (contiguous unless the executor says otherwise); workspace has the asked
-/// size.
+/// Arguments of a kernel. Outputs are allocated (contiguous unless the executor decides otherwise); workspace has the
+/// size that OpDef::workspace returned.
 struct KernelCall {
   const OpDef& op;
   const Attrs& attrs;
@@ -48,7 +48,7 @@ struct KernelCall {
   void* workspace = nullptr;
 };
 
-/// What a derivative gets: operands, results and the gradients of results (undefined = zero). Any may be traced.
+/// Arguments of a derivative: operands, results and the gradients of results (undefined = zero). Any may be traced.
 struct VjpCall {
   const OpDef& op;
   const Attrs& attrs;
@@ -59,7 +59,7 @@ struct VjpCall {
   bool needs(int i) const { return needed >> (i < 63 ? i : 63) & 1; }
 };
 
-/// Gradients of the operands; undefined = zero. Written in public ops, so second order comes with it.
+/// Gradients of the operands; undefined = zero. They are written in public ops, so second-order gradients work too.
 using Grads = std::vector<Tensor>;
 
 /// Operations and bytes moved, for the cost model.
@@ -71,7 +71,7 @@ struct Cost {
 /// One call of an op in the generated tests: operand specs and attributes.
 struct SampleInput {
   Shape shape;
-  DType dtype = kFloat32;  // floats stand for every floating dtype that the test runs
+  DType dtype = kFloat32;  // a float means every floating dtype that the test runs
   double lo = -2, hi = 2;  // range of random values; integers are drawn from [lo, hi]
 };
 struct Sample {
@@ -94,20 +94,22 @@ struct OpDef {
   Grads (*vjp)(const VjpCall&) = nullptr;
   /// Iteration space: which dims of operands and results move together, and which are reduced.
   DimMap (*dims)(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) = nullptr;
-  /// Overrides flops_per_point x points and bytes of operands plus results.
+  /// Overrides the default: flops_per_point x points, and the bytes of operands plus results.
   Cost (*cost)(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) = nullptr;
   void (*kernel)(const KernelCall&) = nullptr;
-  /// Scratch bytes the kernel wants.
+  /// Bytes of scratch memory that the kernel needs.
   int64_t (*workspace)(const Attrs&, std::span<const StridedView> in, std::span<const StridedView> out) = nullptr;
-  /// kView: strides and offset (in elements) that show operand 0 as the result, or false if only the kernel's copy can.
+  /// kView: the strides and the offset (in elements) that view operand 0 as the result; false if only the kernel's copy
+  /// can.
   bool (*view)(const Attrs&, const StridedView& in, const TensorType& out, Shape* strides, int64_t* offset) = nullptr;
-  /// The same meaning in other primitives (attention, grouped_dot); null where the op is itself primitive.
+  /// The same function in terms of other primitives (attention, grouped_dot); null if the op is itself primitive.
   std::vector<Tensor> (*decompose)(const Attrs&, std::span<const Tensor> in) = nullptr;
   std::vector<Sample> (*samples)() = nullptr;
-  uint32_t vjp_reads_in = ~0u;   // bit i: vjp reads the value of operand i (else only its type: its memory is not kept)
+  uint32_t vjp_reads_in =
+      ~0u;  // bit i: vjp reads the value of operand i (otherwise only its type: its memory is not kept)
   uint32_t vjp_reads_out = ~0u;  // the same for results
   uint32_t linear = 0;           // bit i: linear in operand i, so partial sums of it give partial sums of the result
-  bool jointly = false;          // ... in all of these together (add), not in each with the others fixed (mul)
+  bool jointly = false;          // linear in all of these together (add), not only in each with the others fixed (mul)
   int scalar = -1;               // kPointwise: index into the table of scalar functions (ops/kernels: enum class Pw)
 
   bool is(Trait t) const { return traits & t; }
@@ -116,16 +118,16 @@ struct OpDef {
 /// The cost of one call, by the record's own rule or by its dim map.
 Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
 
-// Structural ops: the few whose meaning belongs to the graph itself.
+// Structural ops: ops whose meaning belongs to the graph itself.
 extern const OpDef input_op;     // argument {index}
 extern const OpDef cell_op;      // value of a cell when the graph starts {index}
 extern const OpDef captured_op;  // concrete tensor closed over {index}
 
-/// Finds ops by name for parse_graph: structural ops first, then those of the table it was made from.
+/// Finds ops by name for parse_graph: first the structural ops, then the ops of the table that it was made from.
 class OpTable {
  public:
   explicit OpTable(std::span<const OpDef* const> ops);
-  /// Null if there is none.
+  /// Null if there is no such op.
   const OpDef* find(std::string_view name) const;
   std::span<const OpDef* const> ops() const { return ops_; }
 

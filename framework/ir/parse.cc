@@ -14,7 +14,7 @@ namespace weft {
 namespace {
 
 constexpr int kMaxDepth = 32;                            // of nested graphs
-constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;  // of one tensor made by the text
+constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;  // of one tensor that the text defines
 
 class Parser : internal::TextReader {
  public:
@@ -145,7 +145,7 @@ class Parser : internal::TextReader {
     s.g.inputs[index] = v;
     define(s, name, v);
   }
-  /// Adds arguments whose number is the next node's, or all that are left.
+  /// Adds the arguments whose number is the next node's; with `all`, every remaining argument.
   void due_arguments(Scope& s, bool all) {
     while (!s.later.empty() && (all || s.later.begin()->first <= s.g.size())) {
       auto [name, index] = s.later.begin()->second;
@@ -293,7 +293,7 @@ class Parser : internal::TextReader {
       s.g.captured.push_back(elements(t));
       return;
     }
-    if (take_word("hash")) word();  // of contents that the text does not have
+    if (take_word("hash")) word();  // the text does not have the contents
     s.g.captured.push_back(zeros(t));
   }
 
@@ -302,7 +302,7 @@ class Parser : internal::TextReader {
     if (t.nbytes() > kMaxCapturedBytes)
       fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), str_cat("at most ", kMaxCapturedBytes));
     void* p = std::calloc(t.nbytes() + 1, 1);
-    if (!p) fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), "what fits in memory");
+    if (!p) fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), "a tensor that fits in memory");
     Tensor z = Tensor::from_blob(p, t.shape, t.dtype, [](void* q) { std::free(q); });
     return z;
   }
@@ -409,7 +409,7 @@ class Parser : internal::TextReader {
     due_arguments(s, false);
   }
 
-  /// Types may be left out of hand-written text.
+  /// Infers the types that hand-written text leaves out.
   void infer(Scope& s, Node& n, int at) {
     std::vector<TensorType> in;
     for (Value v : n.inputs) in.push_back(s.g.type(v));
@@ -420,7 +420,7 @@ class Parser : internal::TextReader {
     }
   }
 
-  /// "# model.cc:41 blocks.0/attn" behind a node; other comments mean nothing.
+  /// Reads "# model.cc:41 blocks.0/attn" after a node; other comments are ignored.
   void line_comment(Node& n) {
     skip_blanks();
     if (peek() != '#') return;

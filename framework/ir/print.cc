@@ -76,7 +76,7 @@ namespace {
 
 void print_graph(std::string& out, const Graph& g, const std::string& indent);
 
-/// The elements of a small captured tensor, row-major. All NaNs are one here, as they are in graphs_equal.
+/// The elements of a small captured tensor, row-major. All NaNs print alike, because graphs_equal treats them as equal.
 std::string elements(const Tensor& t) {
   std::string s = "[";
   auto join = [&](const auto& values, auto text) {

@@ -1,5 +1,5 @@
-// Graph::to_proto: protobuf's wire format by hand, so that the core does not link protobuf. proto_test.cc holds it
-// against graph.proto.
+// Graph::to_proto: writes protobuf's wire format directly, so that the core does not link protobuf. proto_test.cc
+// checks it against graph.proto.
 #include <bit>
 #include <cstring>
 
@@ -9,7 +9,7 @@
 namespace weft {
 namespace {
 
-/// Fields of one message. Scalars equal to their default are left out, as proto3 does.
+/// Fields of one message. Scalars equal to their default are omitted, as in proto3.
 class Message {
  public:
   Message& integer(int field, int64_t v) {
@@ -26,7 +26,7 @@ class Message {
     return *this;
   }
   Message& message(int field, const Message& m) { return always(field, m.text_); }
-  Message& real(int field, double v) {  // of a oneof: written even when zero
+  Message& real(int field, double v) {  // field of a oneof: written even if zero
     key(field, 1);
     uint64_t u = std::bit_cast<uint64_t>(v);
     for (int i = 0; i < 8; ++i) text_ += static_cast<char>(u >> 8 * i);

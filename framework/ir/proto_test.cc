@@ -1,9 +1,10 @@
-// Graph::to_proto() writes what graph.proto says: read back with protobuf's own reader, rebuilt and compared.
+// Tests that Graph::to_proto() writes what graph.proto declares: reads it with protobuf's own reader, rebuilds and
+// compares.
 #include <gtest/gtest.h>
 
 #include "framework/ir/graph.pb.h"
 #include "framework/ir/rewrite.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {

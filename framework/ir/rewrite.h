@@ -1,4 +1,4 @@
-// Building a new graph from an old one: the only way graphs change.
+// Builds a new graph from an old one: the only way to change a graph.
 #pragma once
 #include <functional>
 #include <unordered_map>
@@ -8,17 +8,17 @@
 
 namespace weft {
 
-/// Copies nodes of `from` into a new graph with replaced operands. Start empty, call copy() for each kept node in
-/// order (or map() for a replaced value), then finish().
+/// Copies nodes of `from` into a new graph and replaces their operands. Call copy() for each kept node in order (or
+/// map() for a replaced value), then finish().
 class Rewriter {
  public:
   explicit Rewriter(const Graph& from);
-  /// The new value that stands for `old`; throws a bug if it has none yet.
+  /// The new value for `old`; it is a bug of the pass if there is none yet.
   Value operator()(Value old) const;
   bool has(Value old) const;
-  /// Copies one node with mapped operands.
+  /// Copies one node and maps its operands.
   int32_t copy(int32_t id);
-  /// Declares `now` (a value of the new graph) to stand for `old`.
+  /// Makes `now` (a value of the new graph) the replacement of `old`.
   void map(Value old, Value now);
   Graph& graph() { return *to_; }
   /// Carries over inputs, cells, captured, writes, outputs, stage. Inputs are always kept.
@@ -33,10 +33,10 @@ class Rewriter {
 /// For each node, the nodes that use any of its results, in order (a node once per use).
 std::vector<std::vector<int32_t>> users(const Graph& g);
 
-/// Checks every invariant of a graph and of its stage; throws weft::Error(kInternal) naming node, op and rule.
+/// Checks every invariant of a graph and of its stage; throws weft::Error(kInternal) with node, op and rule.
 void verify(const Graph& g);
 
-/// Reads the text of Graph::to_string(). Throws InvalidArgument with line number, what was got and what is needed.
+/// Reads the text of Graph::to_string(). Throws InvalidArgument with line number, the text found and the text needed.
 Ref<Graph> parse_graph(std::string_view text, const OpTable& ops);
 
 }  // namespace weft

@@ -5,7 +5,8 @@
 
 namespace weft {
 
-// Their types come from the graph (arguments, cells, captured), not from operands: verify() checks them there.
+// The types of these ops come from the graph (arguments, cells, captured), not from operands: verify() checks them
+// there.
 const OpDef input_op = {.name = "input",
                         .doc = "argument {index} of the graph",
                         .traits = kStructural,
@@ -24,7 +25,7 @@ const OpDef captured_op = {.name = "captured",
 
 OpTable::OpTable(std::span<const OpDef* const> ops) : ops_{&input_op, &cell_op, &captured_op} {
   ops_.insert(ops_.end(), ops.begin(), ops.end());
-  // Stable: the first of two equal names, hence a structural op, is the one that is found.
+  // Stable: of two ops with the same name, find() returns the first, hence a structural op.
   std::stable_sort(ops_.begin(), ops_.end(),
                    [](const OpDef* a, const OpDef* b) { return std::strcmp(a->name, b->name) < 0; });
 }

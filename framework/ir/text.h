@@ -7,9 +7,11 @@
 
 namespace weft::internal {
 
-/// In double quotes; control characters, quotes and backslashes escaped: \n \t \" \\ \xHH.
+/// `s` in double quotes; control characters, quotes and backslashes are escaped:
+/// \t \" \\ \xHH.
 std::string quoted(std::string_view s);
-/// A double that reads back with the same bits and never looks like an integer: 2.0, 1e-05, inf, -nan, nan(0x7ff8...).
+/// Text of a double that reads back with the same bits and never looks like an integer: 2.0, 1e-05, inf, -nan,
+/// nan(0x7ff8...).
 std::string exact(double v);
 /// Letters, digits and _, not starting with a digit.
 bool is_identifier(std::string_view s);

@@ -1,4 +1,4 @@
-// Reading graph text: characters, words, strings, numbers, with line numbers in messages. Comments are white space.
+// Reads graph text: characters, words, strings, numbers. Messages have line numbers; comments count as white space.
 #pragma once
 #include <bit>
 #include <cctype>
@@ -37,7 +37,7 @@ class TextReader {
     }
   }
 
-  /// What stands at the cursor, for messages.
+  /// The text at the cursor, for messages.
   std::string got() const {
     if (pos_ >= text_.size()) return "the end of the text";
     size_t end = pos_;
@@ -61,7 +61,7 @@ class TextReader {
     ++pos_;
     return true;
   }
-  /// The same on this line: a node is one line, but for the insides of its braces.
+  /// Same as take(), but only on this line: a node is one line, except inside its braces.
   bool take_here(char c) {
     skip_blanks();
     if (peek() != c) return false;

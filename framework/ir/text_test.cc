@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "framework/ir/rewrite.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {
@@ -182,7 +182,7 @@ TEST(GraphText, MutatedTextNeverCrashes) {
     try {
       Ref<Graph> g = parse(text);
       ++parsed;
-      std::string again = g->to_string();  // whatever was read prints and reads back
+      std::string again = g->to_string();  // any text that was read prints and reads back
       ASSERT_TRUE(structurally_equal(*g, *parse(again))) << again;
     } catch (const Error&) {
       ++refused;

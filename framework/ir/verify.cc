@@ -1,4 +1,4 @@
-// verify: the rule table of graphs. A failed rule is a bug of Weft, or of the hand that wrote the text.
+// verify: the rule table of graphs. A broken rule is a bug of Weft or an error in hand-written text.
 #include <cstring>
 
 #include "framework/ir/rewrite.h"
@@ -95,7 +95,7 @@ class Verifier {
     }
   }
 
-  /// Equal but for the placement, which the graph's types may have and the record does not know.
+  /// Compares types without their placement: infer() does not know it.
   void same_type(int32_t id, const char* rule, const TensorType& got, const TensorType& want) const {
     if (got.dtype != want.dtype || got.device != want.device || !(got.shape == want.shape)) broken(id, rule, got, want);
   }

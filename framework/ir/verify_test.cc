@@ -1,8 +1,8 @@
-// Each rule of verify(): a graph that breaks it, and the message.
+// Tests each rule of verify(): a graph that breaks it, and the message.
 #include <gtest/gtest.h>
 
 #include "framework/ir/rewrite.h"
-#include "framework/ir/test_ops.h"
+#include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {

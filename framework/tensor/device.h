@@ -1,4 +1,4 @@
-// The device that a tensor is stored on. CPU devices are indexed by rank; meta tensors have a type and no memory.
+// The device of a tensor. CPU devices are indexed by rank; meta tensors have a type but no memory.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -37,7 +37,7 @@ DType weft_dtype(DLDataType d) {
                                                  " bits; need f32, f64, bf16, f16, i64, i32, u8 or bool"));
 }
 
-/// What a capsule made here holds on to.
+/// The objects that a capsule made here keeps alive.
 struct Held {
   DLManagedTensor capsule;
   Tensor tensor;
@@ -80,7 +80,7 @@ Tensor from_dlpack(DLManagedTensor* capsule) {
   WEFT_CHECK(d.data || n == 0, "from_dlpack: got null data for shape ", shape);
   Shape strides = d.strides ? Shape(std::span<const int64_t>(d.strides, d.ndim)) : contiguous_strides(shape);
 
-  // The extent of the memory, in bytes from the first element; negative strides reach below it.
+  // The extent of the memory, in elements relative to the first one; negative strides reach below it.
   int64_t low = 0, high = n > 0 ? 1 : 0;
   for (int i = 0; n > 0 && i < d.ndim; ++i) (strides[i] < 0 ? low : high) += strides[i] * (shape[i] - 1);
   WEFT_CHECK(low == 0, "from_dlpack: got negative strides ", strides, "; need strides of 0 and above");

@@ -1,5 +1,5 @@
-// DLPack, the exchange format of tensor libraries: the ABI of version 0.8 under its standard names, and both ways.
-// Neither way copies: the memory lives until both sides have let go.
+// DLPack, the exchange format of tensor libraries: the ABI of version 0.8 under its standard names, and conversions in
+// both directions. Neither direction copies: the memory lives until both sides have released it.
 #pragma once
 #include <cstdint>
 
@@ -60,12 +60,12 @@ typedef struct DLManagedTensor {
 
 namespace weft {
 
-/// The tensor as a DLPack capsule that shares its memory; whoever takes it calls deleter(self) once, when done.
-/// Throws on traced and meta tensors and on 8-bit floats, which DLPack 0.8 has no code for.
+/// The tensor as a DLPack capsule that shares its memory. The consumer calls deleter(self) once, when done. Throws on
+/// traced and meta tensors and on 8-bit floats, for which DLPack 0.8 has no code.
 DLManagedTensor* to_dlpack(const Tensor& t);
 
-/// A tensor over a capsule's memory; takes the capsule over and calls its deleter when the last alias is gone.
-/// Throws, leaving the capsule with the caller, on dtypes, lanes, devices and ranks that Weft does not have.
+/// A tensor over a capsule's memory. Owns the capsule and calls its deleter when the last alias is released. Throws on
+/// dtypes, lanes, devices and ranks that Weft does not support; the caller then still owns the capsule.
 Tensor from_dlpack(DLManagedTensor* capsule);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Conversions of the small floats, all values of them, against definitions by exact arithmetic in double.
+// Tests the conversions of the small floats, for all their values, against definitions in exact double arithmetic.
 #include "framework/tensor/dtype.h"
 
 #include <gtest/gtest.h>
@@ -12,8 +12,8 @@
 namespace weft {
 namespace {
 
-/// The value that a format with `mantissa` bits, exponents from `emin` and largest finite `max` gives to x: round to
-/// nearest, ties to even, overflow to infinity at half a step above max.
+/// x rounded to a format with `mantissa` bits, exponents from `emin` and largest finite value `max`: round to nearest,
+/// ties to even, overflow to infinity from half a step above max.
 double rounded(double x, int mantissa, int emin, double max) {
   if (!std::isfinite(x) || x == 0) return x;
   int e = std::max(std::ilogb(x), emin);

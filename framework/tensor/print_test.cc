@@ -76,7 +76,7 @@ TEST(Print, SummarisesAboveAThousand) {
             "        [0., 0., 0.,  ..., 0., 0., 0.],\n"
             "        [0., 0., 0.,  ..., 0., 0., 0.],\n"
             "        [0., 0., 0.,  ..., 0., 0., 0.]])");
-  // The format comes from what is shown.
+  // The format depends on the elements that are shown.
   std::vector<float> hidden(1001, 1);
   hidden[500] = 0.123f;
   EXPECT_EQ(text(hidden, {1001}), "tensor([1., 1., 1.,  ..., 1., 1., 1.])");

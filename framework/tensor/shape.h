@@ -86,7 +86,8 @@ class Shape {
 
 /// Row-major strides in elements.
 Shape contiguous_strides(const Shape& shape);
-/// True if elements lie in row-major order without gaps (extents of 1 and empty tensors are free).
+/// True if the elements are stored in row-major order without gaps (strides of dims of extent 1 and of empty tensors do
+/// not matter).
 bool is_contiguous(const Shape& shape, const Shape& strides);
 
 /// NumPy broadcasting of two shapes; throws "op: shapes [2, 3] and [4] do not broadcast ..." naming `op`.
@@ -95,10 +96,10 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 /// Resolves a possibly negative dim against `rank`; throws OutOfRange naming `op`.
 int normalize_dim(int64_t dim, int rank, const char* op);
 
-/// numel, checked for negative extents and for overflow of 64 bits; throws naming `op`.
+/// numel(); throws, naming `op`, on negative extents and on more elements than 64-bit byte counts allow.
 int64_t checked_numel(const Shape& shape, const char* op);
 
-/// Strides that show the same memory as `to`, or false if only a copy can (PyTorch's view rule).
+/// Computes strides that view the same memory as shape `to`; false if this needs a copy (PyTorch's view rule).
 bool view_strides(const Shape& from, const Shape& strides, const Shape& to, Shape* out);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// Shapes, broadcasting, and which views need no copy: held against elements moved one by one.
+// Tests shapes, broadcasting, and which views need no copy, against elements moved one by one.
 #include "framework/tensor/shape.h"
 
 #include <gtest/gtest.h>
@@ -78,7 +78,7 @@ std::vector<int64_t> offsets(const Shape& shape, const Shape& strides) {
   return r;
 }
 
-/// Whether any strides at all show `at` as `shape`: each stride is forced by the element one step along its dim.
+/// True if any strides show `at` as `shape`: each stride is forced by the element one step along its dim.
 bool some_strides_fit(const std::vector<int64_t>& at, const Shape& shape) {
   Shape strides = contiguous_strides(shape), index = strides;
   for (int d = 0; d < shape.size(); ++d) strides[d] = shape[d] > 1 ? at[index[d]] - at[0] : 0;

@@ -10,7 +10,8 @@
 
 #include "framework/base/error.h"
 
-// One test asks for more than any machine has; sanitizers would end the process instead of returning null.
+// One test asks for more memory than any machine has. Without this, sanitizers end the process instead of returning
+// null.
 extern "C" const char* __asan_default_options() { return "allocator_may_return_null=1"; }
 extern "C" const char* __tsan_default_options() { return "allocator_may_return_null=1"; }
 

@@ -9,7 +9,7 @@ std::string TensorType::to_string() const {
 }
 
 namespace {
-// One free list of TensorImpl-sized blocks per thread: a handle costs no trip to the heap.
+// One free list of TensorImpl-sized blocks per thread: a handle usually needs no heap allocation.
 struct ImplPool {
   std::vector<void*> free;
   ~ImplPool() {

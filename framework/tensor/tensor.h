@@ -1,5 +1,5 @@
-// Tensor: an immutable value, copied by aliasing. Concrete (memory, strides), traced (a Value of a graph under
-// capture), or meta (type only). Methods that are ops live in ops/; they are declared here because they are members.
+// Tensor: an immutable value; copies are aliases. A tensor is concrete (memory and strides), traced (a Value of a graph
+// under capture), or meta (type only). Members that are ops are declared here and defined in ops/.
 #pragma once
 #include <iosfwd>
 #include <source_location>
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-/// What is known of a value before it is computed.
+/// The type of a value, known before the value is computed.
 struct TensorType {
   DType dtype = kFloat32;
   Device device;
@@ -31,9 +31,9 @@ struct TensorImpl final {
   Shape strides;
   Ref<Storage> storage;   // null for traced and meta tensors
   int64_t offset = 0;     // bytes into storage
-  Ref<RefCounted> trace;  // dispatch/capture.h: the open capture this tensor stands for a Value of
+  Ref<RefCounted> trace;  // dispatch/capture.h: the open capture that this tensor is a Value of
   Ref<RefCounted> grad;   // dispatch/tape.h: the tape node that computed this tensor
-  int32_t node = -1;      // traced: node of the Value
+  int32_t node = -1;      // traced: the node of the Value
   int32_t index = 0;      // which result of the node
 
   static void* operator new(size_t);
@@ -93,7 +93,7 @@ class Tensor {
   bool is_contiguous() const;
   bool is_traced() const { return static_cast<bool>(get().trace); }
 
-  // Reading values waits for them; inside capture it throws, naming the caller's line.
+  // Reading a value waits until it is computed. Inside capture it throws and names the caller's line.
   /// The value of a one-element tensor, converted to T.
   template <class T>
   T item(Loc loc = Loc::current()) const;
@@ -105,14 +105,14 @@ class Tensor {
   const T* data(Loc loc = Loc::current()) const {
     return static_cast<const T*>(data_checked(DTypeOf<T>::value, loc));
   }
-  /// What a kernel sees: address, strides, dtype.
+  /// The view that a kernel gets: address, strides, dtype.
   StridedView view_for_kernel(Loc loc = Loc::current()) const;
 
   // Gradients (framework/autodiff).
-  /// A tensor of the same value whose uses are recorded, so that grad() may be asked for it.
+  /// The same value as a tensor whose uses are recorded, so that grad() can compute its gradient.
   Tensor requires_grad(bool on = true) const;
   bool requires_grad_enabled() const { return static_cast<bool>(get().grad); }
-  /// The same value, cut off from the tape.
+  /// The same value, detached from the tape.
   Tensor detach() const;
 
   // Ops with PyTorch's names and meaning (ops/core, ops/composite).
@@ -130,7 +130,7 @@ class Tensor {
   Tensor flatten(int64_t begin = 0, int64_t end = -1, Loc loc = Loc::current()) const;
   Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1, Loc loc = Loc::current()) const;
   Tensor operator[](int64_t i) const;
-  /// The slices along dim 0 that an integer tensor names: [index's shape..., rest].
+  /// The slices along dim 0 that an integer tensor selects: [index's shape..., rest].
   Tensor operator[](const Tensor& index) const;
   Tensor sum(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
   Tensor mean(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
@@ -167,11 +167,11 @@ class Tensor {
 std::ostream& operator<<(std::ostream& out, const Tensor& t);
 
 namespace internal {
-/// The same values in host memory: `t` itself if it is there.
+/// The same values in host memory; `t` itself if it is already there.
 Tensor on_host(const Tensor& t);
 }  // namespace internal
 
-/// Throws, naming op and line, unless `t` is a concrete CPU-readable value.
+/// Throws, naming `what` and the line, if `t` is traced or meta: such a tensor has no value to read.
 void require_concrete(const Tensor& t, const char* what, std::source_location loc);
 
 }  // namespace weft

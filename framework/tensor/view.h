@@ -1,4 +1,4 @@
-// StridedView: what a kernel sees of a tensor. Non-owning; strides in elements, 0 where broadcast.
+// StridedView: a kernel's view of a tensor. Non-owning; strides in elements, 0 for broadcast dims.
 #pragma once
 #include "framework/tensor/dtype.h"
 #include "framework/tensor/shape.h"

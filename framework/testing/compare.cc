@@ -9,7 +9,7 @@ namespace weft::testing {
 namespace {
 
 struct Format {
-  int bits;          // of the significand, the hidden one included
+  int bits;          // of the significand, including the hidden bit
   int min_exponent;  // of the smallest normal value
   double max;
 };
@@ -137,7 +137,7 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
     if (std::isnan(g[i]) && std::isnan(want[i])) continue;
     if (g[i] == want[i]) continue;
     Real error = std::fabs(g[i] - want[i]);
-    // What rounds to infinity may be infinite.
+    // A value that rounds to infinity may be infinite.
     if (std::isinf(g[i]) && std::isfinite(want[i]) && std::signbit(g[i]) == std::signbit(want[i]) &&
         std::fabs(want[i]) + bound[i] >= max_finite(got.dtype()))
       continue;

@@ -10,7 +10,7 @@ namespace {
 
 using Directions = std::vector<std::vector<Real>>;
 
-// The projection of fn's floating results on `weights`, and the sum of the magnitudes that went into it.
+// The projection of fn's floating results on `weights`, and the sum of the magnitudes of its terms.
 struct Projection {
   Real value = 0, magnitude = 0;
 };
@@ -91,7 +91,7 @@ std::vector<Tensor> analytic(const TensorFn& fn, const std::vector<Tensor>& inpu
                                            << grads[k].type().to_string() << "; need " << x.type().to_string();
     const std::vector<Real> g = to_reals(grads[k]);
     const int64_t n = x.numel();
-    // One element at a time, and all of them together in a random direction.
+    // Checks one element at a time, and all of them together in a random direction.
     for (int64_t e = 0; e <= std::min(n, options.elements); ++e) {
       if (n == 0) break;
       std::vector<Real> direction(n, 0);
@@ -116,8 +116,8 @@ std::vector<Tensor> analytic(const TensorFn& fn, const std::vector<Tensor>& inpu
         magnitude = std::max({magnitude, up.magnitude, down.magnitude});
         return (up.value - down.value) / (2 * step);
       };
-      // Of the fourth-order formula the truncation falls with h^4 and the rounding grows with 1 / h. Smaller steps are
-      // for places near a kink or jump.
+      // The truncation error of the fourth-order formula falls with h^4 and the rounding error grows with 1 / h.
+      // Smaller steps are for points near a kink or jump.
       bool ok = false;
       Real fine = 0, bound = 0;
       for (Real h : {0x1p-12L, 0x1p-17L, 0x1p-22L, 0x1p-27L}) {
@@ -125,7 +125,7 @@ std::vector<Tensor> analytic(const TensorFn& fn, const std::vector<Tensor>& inpu
         Real d1 = difference(h, magnitude), d2 = difference(2 * h, magnitude), d4 = difference(4 * h, magnitude);
         fine = (4 * d1 - d2) / 3;
         Real coarse = (4 * d2 - d4) / 3;
-        // Richardson: coarse - fine is about 15 times the error of fine. The bound may not swallow the derivative
+        // Richardson: coarse - fine is about 15 times the error of fine. The bound must stay below the derivative
         // itself.
         Real scale = std::max(reach, std::fabs(fine));
         Real truncation = std::min(std::fabs(coarse - fine), Real(1e-5) * scale + Real(1e-9));

@@ -1,4 +1,4 @@
-// The checks themselves: they must see what is wrong.
+// Tests of the checks themselves: they must detect errors.
 #include "framework/testing/gradcheck.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// GradScaler: dynamic loss scaling for f16 (Micikevicius et al. 2018, arXiv:1710.03740), as PyTorch's of that name. Scale
-// and count of good steps are cells, changed by the step itself: nothing is read by the host.
+// GradScaler: dynamic loss scaling for f16 (Micikevicius et al. 2018, arXiv:1710.03740), as PyTorch's of that name.
+// Scale and count of good steps are cells, changed by the step itself: nothing is read by the host.
 #pragma once
 #include <utility>
 #include <vector>
@@ -30,8 +30,9 @@ class GradScaler {
   Tensor scale(const Tensor& loss) const;
   /// Gradients of a scaled loss times factor / scale, 16-bit ones in f32. Undefined ones stay so.
   std::vector<Tensor> unscale(const std::vector<Tensor>& grads, double factor = 1) const;
-  /// To be called once a step, after unscale(). `ok`, a 0-d bool: no gradient overflowed. If not, the scale shrinks, not
-  /// below 1; after growth_interval good steps in a row it grows, unless it would overflow. commit_if does not matter.
+  /// To be called once a step, after unscale(). `ok`, a 0-d bool: no gradient overflowed. If not, the scale shrinks,
+  /// not below 1; after growth_interval good steps in a row it grows, unless it would overflow.
+  /// commit_if does not matter.
   void update(const Tensor& ok) const;
 
   Buffer scale_factor;  // f32 0-d: "loss_scale"

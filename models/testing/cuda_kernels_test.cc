@@ -5,9 +5,9 @@
 #include <set>
 
 #include "compiler/exec/entry.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
-#include "compiler/targets/cuda/print/cuda_case.h"
-#include "compiler/targets/cuda/print/traffic.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
+#include "compiler/targets/cuda/print/testing/cuda_case.h"
+#include "compiler/targets/cuda/print/testing/traffic.h"
 #include "framework/base/str_cat.h"
 #include "models/gpt/config.h"
 #include "models/llama/config.h"

@@ -1,10 +1,10 @@
-// Every kernel that a training step of the measured models needs on a GPU compiles for that GPU within its limits: those
-// of sm_80, sm_90a and sm_100, as the step's plan for such a device chooses them. Nothing runs.
+// Every kernel that a training step of the measured models needs on a GPU compiles for that GPU within its limits:
+// those of sm_80, sm_90a and sm_100, as the step's plan for such a device chooses them. Nothing runs.
 #include <gtest/gtest.h>
 
 #include <set>
 
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/run/operation_load.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "models/gpt/config.h"
@@ -22,7 +22,8 @@ struct Collected {
   std::set<std::string> seen;
 };
 
-// Plans the bf16 step of two layers for a GPU of this compute capability; its kernels are collected instead of compiled.
+// Plans the bf16 step of two layers for a GPU of this compute capability;
+// its kernels are collected instead of compiled.
 void plan_step(const nn::ModelFamily& family, const std::string& preset, int sm, Collected* all) {
   cuda::testing::ScopedEmulatedGpu gpu({.gpu = {.sm = sm, .memory = size_t{4} << 30}});
   cuda::internal::set_kernel_compiler([&](std::span<const Kernel> kernels, cuda::Arch) {

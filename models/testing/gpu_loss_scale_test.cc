@@ -1,5 +1,6 @@
-// optim::GradScaler inside steps: the scale goes the way of a plain reference, and a step whose gradients overflow changes
-// nothing else; op by op, compiled, on a GPU (whose kernels are the CPU's) and over a mesh, across a save and a load.
+// optim::GradScaler inside steps: the scale goes the way of a plain reference, and a step whose gradients overflow
+// changes nothing else; op by op, compiled, on a GPU (whose kernels are the CPU's) and over a mesh,
+// across a save and a load.
 #include <gtest/gtest.h>
 
 #include <cmath>

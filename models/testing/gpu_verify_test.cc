@@ -1,5 +1,5 @@
-// compile({.verify = true}) on the emulated GPU: each launch of the models' steps, in f32, bf16 and f16, has the bits of
-// its ops on the CPU or, where it multiplies, keeps to their bounds.
+// compile({.verify = true}) on the emulated GPU: each launch of the models' steps, in f32, bf16 and f16, has the bits
+// of its ops on the CPU or, where it multiplies, keeps to their bounds.
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"

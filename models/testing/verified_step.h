@@ -14,8 +14,8 @@ struct VerifiedStep {
   std::string verify;      // the line of the report: what was compared, how
 };
 
-/// `steps` steps, the first of them compared launch by launch, each loss read while the next step is queued. Throws where
-/// a launch is wrong. `changes`: of the family's default configuration. f16 scales its loss.
+/// `steps` steps, the first of them compared launch by launch, each loss read while the next step is queued. Throws
+/// where a launch is wrong. `changes`: of the family's default configuration. f16 scales its loss.
 VerifiedStep verified_step(const nn::ModelFamily& family, const nn::ConfigMap& changes, std::optional<DType> dtype,
                            const std::string& numerics, int steps);
 

@@ -91,7 +91,10 @@ struct Plan {
 void check_batch(const Plan& p, const TrainOptions& o) {
   const int64_t context = std::stoll(p.config.at("context")),
                 length = o.seq_len > 0 ? o.seq_len : std::min<int64_t>(context, 256);
-  dist::CompileOptions how{.mesh = p.mesh, .plan = p.placements};
+  // Set member by member: for a braced list g++ 12 warns of members "used uninitialized".
+  dist::CompileOptions how;
+  how.mesh = p.mesh;
+  how.plan = p.placements;
   how.plan.rules.clear();
   try {
     dist::plan([](const Tensor& ids) { return sum(ids); }, how,
@@ -353,12 +356,13 @@ class Trainer {
 
   CompileOptions compile_options(bool evaluating = false) const {
     if (plan_.mesh.size() > 1) {
-      dist::CompileOptions o{.mesh = plan_.mesh,
-                             .plan = plan_.placements,
-                             .memory_budget = options_.memory_budget,
-                             .numerics = options_.numerics,
-                             .verify_numerics = options_.verify_numerics,
-                             .kernel_cache = options_.kernel_cache};
+      dist::CompileOptions o;  // see check_batch
+      o.mesh = plan_.mesh;
+      o.plan = plan_.placements;
+      o.memory_budget = options_.memory_budget;
+      o.numerics = options_.numerics;
+      o.verify_numerics = options_.verify_numerics;
+      o.kernel_cache = options_.kernel_cache;
       if (!evaluating) o.forbid = options_.forbid;
       return o.for_one_rank();
     }

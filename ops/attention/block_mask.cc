@@ -18,7 +18,7 @@ using internal::BlockLists;
 using kernels::BlockRange;
 
 struct BlockMask::Data {
-  int64_t batch = 1, heads = 1;  // as asked for; the lists may hold one of them
+  int64_t batch = 1, heads = 1;  // as requested; the lists may store one of them for all
   BlockLists lists;
   MaskMod mask;
   std::shared_ptr<const internal::MaskProgram> program;  // for these lengths
@@ -51,7 +51,7 @@ void check_mask(const char* op, const MaskMod& m) {
   WEFT_CHECK(static_cast<bool>(m), op, ": mask_mod is empty; need a function of (b, h, q, kv), ", kExample);
 }
 
-// Keeps the tiles that the ranges name, in their order.
+// Keeps the tiles that the ranges use, in their order.
 void keep_used_tiles(BlockLists& l, const std::vector<uint64_t>& from) {
   const int64_t words = l.tile_words();
   std::vector<int32_t> to(from.size() / words, -1);
@@ -66,7 +66,7 @@ void keep_used_tiles(BlockLists& l, const std::vector<uint64_t>& from) {
   }
 }
 
-// Lists of rows x up-to-columns from ranges: `counts` and `indices` of full blocks and of the others.
+// Converts ranges to lists of blocks per row: `counts` and `indices` of full blocks and of partial ones.
 BlockMask::Lists lists_of(const std::vector<int64_t>& offsets, const std::vector<BlockRange>& ranges, int64_t batch,
                           int64_t heads, int64_t stored_batch, int64_t stored_heads, int64_t rows, int64_t cols) {
   std::vector<int32_t> count[2], index[2];
@@ -298,7 +298,7 @@ BlockMask BlockMask::resize(int64_t q_len, int64_t kv_len) const {
     internal::fail(
         e.code(),
         str_cat("BlockMask::resize: cannot go from lengths ", l.q_len, " x ", l.kv_len, " to ", q_len, " x ", kv_len,
-                d.from_lists ? ": the mask was made from lists of blocks, which say nothing of longer ones: " : ": ",
+                d.from_lists ? ": the mask was made from lists of blocks, which do not define longer ones: " : ": ",
                 e.what()));
   }
 }

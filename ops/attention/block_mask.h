@@ -1,5 +1,5 @@
-// Block masks with PyTorch's names: which blocks of keys each block of queries sees, found by analysis of the mask
-// instead of evaluation of all its points. A BlockMask is a value; copies share their lists, which never change.
+// Block masks with PyTorch's names: the blocks of keys that each block of queries sees. They are found by analysing the
+// mask instead of evaluating all its points. A BlockMask is a value; copies share their lists, which never change.
 #pragma once
 #include <array>
 #include <memory>
@@ -18,74 +18,75 @@ class MaskProgram;
 
 struct BlockMaskOptions {
   std::array<int64_t, 2> block_size = {128, 128};  // queries, keys: multiples of 64
-  int64_t max_tile_bytes = int64_t{32} << 20;      // bits of partial blocks beyond this are computed in the kernel
+  int64_t max_tile_bytes = int64_t{32} << 20;      // the kernel computes bits of partial blocks beyond this
 };
 
 class BlockMask {
  public:
-  /// No mask at all: every query sees every key.
+  /// No mask: every query sees every key.
   BlockMask() = default;
   bool defined() const { return data_ != nullptr; }
   explicit operator bool() const { return defined(); }
 
-  /// [B, H, Q_LEN, KV_LEN]; B and H are 1 where the mask serves any batch or number of heads.
+  /// [B, H, Q_LEN, KV_LEN]; B or H is 1 if the mask serves any batch or any number of heads.
   Shape shape() const;
-  /// Points of shape().
+  /// Number of points: the product of shape().
   int64_t numel() const { return shape().numel(); }
   std::array<int64_t, 2> block_size() const;
   int64_t q_blocks() const;
   int64_t kv_blocks() const;
-  /// Percent of the points that lie in blocks which are skipped.
+  /// Percentage of the points that are in skipped blocks.
   double sparsity() const;
-  /// i32 [B, H, q blocks, kv blocks]: 1 where a block has a point that counts, as in PyTorch.
+  /// i32 [B, H, q blocks, kv blocks]: 1 if a block has a visible point, as in PyTorch.
   Tensor to_dense() const;
-  /// The blocks as text, full ones as U+2588, partial ones (and squares of mixed blocks, above `grid` rows or columns)
-  /// as U+2591, empty ones blank; the first `limit` heads.
+  /// The blocks as text: full blocks as U+2588; partial blocks (and, above `grid` rows or columns, squares of mixed
+  /// blocks) as U+2591; empty blocks as spaces. Shows the first `limit` heads.
   std::string to_string(int64_t limit = 3, std::array<int64_t, 2> grid = {20, 20}) const;
-  /// Bytes held by lists and bits of blocks.
+  /// Bytes of the lists and of the blocks' bits.
   int64_t bytes() const;
 
   /// The mask of one batch entry: B = 1.
   BlockMask at(int64_t b) const { return slice(0, b, b + 1); }
-  /// Of one head: B = H = 1.
+  /// The mask of one head: B = H = 1.
   BlockMask at(int64_t b, int64_t h) const { return at(b).slice(1, h, h + 1); }
-  /// Of one block of queries: Q_LEN is that block's.
+  /// The mask of one block of queries: Q_LEN is that block's length.
   BlockMask at(int64_t b, int64_t h, int64_t q_block) const { return at(b, h).slice(2, q_block, q_block + 1); }
-  /// Entries [begin, end) of the batch (dim 0) or the heads (1), or blocks of queries (2). The mask goes along,
-  /// shifted.
+  /// Entries [begin, end) of the batch (dim 0), of the heads (1), or of the blocks of queries (2). The mask function is
+  /// shifted accordingly.
   BlockMask slice(int dim, int64_t begin, int64_t end) const;
-  /// The same mask for other lengths, analysed anew; throws with the reason if it captures tensors too short for them.
+  /// The same mask for other lengths, analysed again; throws, with the reason, if it captures tensors too short for
+  /// them.
   BlockMask resize(int64_t q_len, int64_t kv_len) const;
 
-  /// PyTorch's lists: i32 [B, H, q blocks] counts and [B, H, q blocks, kv blocks] indices, ascending, 0 behind the
+  /// PyTorch's lists: counts i32 [B, H, q blocks], and indices [B, H, q blocks, kv blocks], ascending, 0 after the
   /// count.
   struct Lists {
     Tensor num_blocks, indices, full_num_blocks, full_indices;
   };
   Lists kv_lists() const;
-  /// The transpose, for each block of keys the blocks of queries: [B, H, kv blocks] and [B, H, kv blocks, q blocks].
+  /// The transpose: for each block of keys, the blocks of queries: [B, H, kv blocks] and [B, H, kv blocks, q blocks].
   Lists q_lists() const;
 
-  /// Made inside a captured function, of its tensors: the lists are made when it runs, and only there.
+  /// True if made from traced tensors inside a captured function: the lists are made when it runs, and only there.
   bool traced() const;
-  /// What says which points count; in partial blocks and beyond them.
+  /// The mask function: it decides which points are visible, in partial blocks and beyond them.
   const MaskMod& mask() const;
-  /// The arrays that kernels read; valid as long as this or a copy.
+  /// The arrays that kernels read; valid while this or a copy lives.
   kernels::BlockMaskView view() const;
-  /// Computes bits where the lists do not hold them; valid as long as this or a copy.
+  /// Computes bits that the lists do not have; valid while this or a copy lives.
   kernels::MaskFill fill() const;
-  /// view()'s lists by blocks of keys, made at first use.
+  /// view()'s lists by blocks of keys; made at first use.
   const internal::BlockColumns& columns() const;
-  /// Throws, naming `op`, the shapes and a correct call, unless the mask fits this attention.
+  /// Throws, naming `op`, the shapes and a correct call, if the mask does not fit this attention call.
   void check_fits(const char* op, int64_t batch, int64_t heads, int64_t q_len, int64_t kv_len) const;
 
   struct FromBlocks {
     std::array<int64_t, 2> block_size = {128, 128};
-    MaskMod mask_mod = {};  // of the partial blocks; none: all their points count
+    MaskMod mask_mod = {};  // for the partial blocks; none: all their points are visible
     std::optional<std::array<int64_t, 2>> seq_lengths = std::nullopt;  // none: whole blocks
   };
-  /// From lists as kv_lists() gives them; the two of full blocks may be undefined. Blocks in no list are skipped, and
-  /// mask() says the same.
+  /// Makes a block mask from lists as kv_lists() returns them; the two lists of full blocks may be undefined. Blocks in
+  /// no list are skipped, and mask() agrees.
   static BlockMask from_kv_blocks(const Tensor& kv_num_blocks, const Tensor& kv_indices,
                                   const Tensor& full_kv_num_blocks, const Tensor& full_kv_indices,
                                   const FromBlocks& options);
@@ -101,26 +102,27 @@ class BlockMask {
   std::shared_ptr<const Data> data_;
 };
 
-/// "BlockMask(shape=[1, 1, 512, 512], sparsity=37.50%, ..." and its picture.
+/// Prints "BlockMask(shape=[1, 1, 512, 512], sparsity=37.50%, ..." and its picture.
 std::ostream& operator<<(std::ostream& out, const BlockMask& m);
 
-/// The block mask of a mask; B and H of 1 or nullopt serve any. Blocks that analysis cannot settle are computed, so the
-/// result is exact for every mask. Inside a captured function a mask may read its tensors (see traced()). Throws OutOfRange where the mask reads beyond a captured table.
+/// The block mask of a mask; B and H of 1 or nullopt serve any. Blocks that the analysis cannot decide are computed, so
+/// the result is exact for every mask. Inside a captured function, a mask may read the function's tensors (see
+/// traced()). Throws OutOfRange if the mask reads beyond a captured table.
 BlockMask create_block_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optional<int64_t> H, int64_t Q_LEN,
                             int64_t KV_LEN, const BlockMaskOptions& options = {});
-/// bool [B, H, Q_LEN, KV_LEN], every point.
+/// bool [B, H, Q_LEN, KV_LEN]: every point.
 Tensor create_mask(const MaskMod& mask_mod, std::optional<int64_t> B, std::optional<int64_t> H, int64_t Q_LEN,
                    int64_t KV_LEN);
 
-/// A mask that every point passes.
+/// A mask in which every point is visible.
 Tensor noop_mask(Index b, Index h, Index q, Index kv);
-/// What all of the masks let pass.
+/// The points that are visible in all of the masks.
 template <class... M>
 MaskMod and_masks(MaskMod first, const M&... more) {
   ((first = first & MaskMod(more)), ...);
   return first;
 }
-/// What any of the masks lets pass.
+/// The points that are visible in any of the masks.
 template <class... M>
 MaskMod or_masks(MaskMod first, const M&... more) {
   ((first = first | MaskMod(more)), ...);

@@ -16,15 +16,15 @@ constexpr int32_t kFull = BlockRange::kFull, kUnknown = BlockRange::kUnknown;
 
 namespace {
 
-// Blocks [first, last) of one row as the descent finds them: ascending in each row.
+// Blocks [first, last) of one row, in the order of the descent: ascending in each row.
 struct Piece {
   int32_t row, first, last, tile;
 };
 
-// A horizontal strip of one batch entry and head, and what was found in it.
+// A horizontal strip of one batch entry and head, and the blocks found in it.
 struct Strip {
   int64_t b = 0, h = 0, begin = 0, end = 0;  // rows of blocks
-  std::vector<Piece> pieces;  // tile: below 0 as in BlockRange, else global or, from `first_new` on, local
+  std::vector<Piece> pieces;  // tile: below 0 as in BlockRange, otherwise global or, from `first_new` on, local
   int32_t first_new = 0;
   std::vector<uint64_t> tiles, hashes;  // local tiles
 };
@@ -80,7 +80,8 @@ class Descent {
       strip_.pieces.push_back({static_cast<int32_t>(r), static_cast<int32_t>(c0), static_cast<int32_t>(c1), tile});
   }
 
-  // What a block that analysis leaves open is: by its name if such a block was met before, else by its bits.
+  // The kind of a block that the analysis leaves open: by its name if such a block was seen before, otherwise by its
+  // bits.
   int32_t block(int64_t q0, int64_t q1, int64_t kv0, int64_t kv1) {
     const int64_t rows = q1 - q0, cols = kv1 - kv0;
     const int32_t name = rows == o_.block_q && cols == o_.block_kv ? keys_.name(analysis_, q0, kv0) : -1;
@@ -223,7 +224,7 @@ BlockLists build_block_lists(const MaskProgram& program, const MaskProgram& dens
   const int64_t rows = out.q_blocks(), words = out.tile_words();
   out.offsets.reserve(out.batch * out.heads * rows + 1);
   out.offsets.push_back(0);
-  // Strips follow from the shape alone, and their results are joined in order: the same lists for any thread count.
+  // Strips depend on the shape only, and their results are joined in order: the same lists for any thread count.
   const int64_t strip =
       std::clamp<int64_t>(static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((rows + 7) / 8))), 16, 1024);
   const int64_t per_head = (rows + strip - 1) / strip, total = out.batch * out.heads * per_head;
@@ -252,7 +253,7 @@ BlockLists build_block_lists(const MaskProgram& program, const MaskProgram& dens
 }
 
 BlockColumns transpose_lists(const BlockLists& lists) {
-  // Down the rows only columns whose kind changes are touched: cost follows the boundary, not the area.
+  // From row to row, only columns whose kind changes are touched: the cost depends on the boundary, not on the area.
   const int64_t rows = lists.q_blocks(), cols = lists.kv_blocks(), images = lists.batch * lists.heads;
   struct Run {
     int64_t column;

@@ -1,6 +1,6 @@
-// From a mask to the lists of blocks that kernels read, without looking at every point: rectangles of blocks are
-// settled whole by analysis where it can, else split down to single blocks, which are then computed. So what analysis
-// cannot see costs time and never changes the result.
+// Turns a mask into the lists of blocks that kernels read, without evaluating every point. The analysis decides whole
+// rectangles of blocks if it can. Otherwise they are split down to single blocks, which are then computed. So imprecise
+// analysis costs time but never changes the result.
 #pragma once
 #include <vector>
 
@@ -8,8 +8,8 @@
 
 namespace weft::internal {
 
-/// Lists of blocks as kernels::BlockMaskView describes them. A cut block at the end of a length is kFull if all its
-/// points inside the lengths count.
+/// Lists of blocks as described by kernels::BlockMaskView. A partial block at the end of a length is kFull if all its
+/// points inside the lengths are visible.
 struct BlockLists {
   int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0, block_q = 128, block_kv = 128;
   std::vector<int64_t> offsets;
@@ -32,20 +32,20 @@ BlockColumns transpose_lists(const BlockLists& lists);
 
 struct BlockBuildOptions {
   int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0, block_q = 128, block_kv = 128;
-  int64_t max_tile_bytes = int64_t{32} << 20;  // blocks of further patterns are kUnknown
-  bool independent = true;                     // store one batch entry or head where the mask does not depend on it
+  int64_t max_tile_bytes = int64_t{32} << 20;  // blocks with further patterns are kUnknown
+  bool independent = true;                     // store one batch entry or head if the mask does not depend on it
 };
-/// `dense` computes single blocks: the program or a narrowed one. The same result for any number of threads. Throws
-/// OutOfRange where the mask reads beyond a table.
+/// `dense` computes single blocks: the program or a narrowed one. The result is the same for any number of threads.
+/// Throws OutOfRange if the mask reads beyond a table.
 BlockLists build_block_lists(const MaskProgram& program, const MaskProgram& dense, const BlockBuildOptions& options);
 
-/// Different tiles, each stored once, up to a number of bytes.
+/// A set of distinct tiles with a limit in bytes.
 class TilePool {
  public:
   TilePool(int64_t tile_words, int64_t max_bytes) : words_(tile_words), max_(max_bytes / (tile_words * 8)) {}
   /// The number of an equal tile, or -1.
   int32_t find(const uint64_t* tile, uint64_t hash) const;
-  /// find, else a new number; kUnknown if the pool is full.
+  /// As find(), but adds a missing tile; kUnknown if the pool is full.
   int32_t insert(const uint64_t* tile, uint64_t hash);
   int64_t size() const { return static_cast<int64_t>(tiles.size()) / words_; }
   std::vector<uint64_t> tiles;
@@ -55,8 +55,8 @@ class TilePool {
   std::vector<std::pair<uint64_t, int32_t>> slots_;  // open addressing; -1 is free
 };
 
-/// kFull, kEmptyBlock or kUnknown (some points) for the computed bits of a block of which rows x cols lie in the
-/// lengths.
+/// Classifies the computed bits of a block of which rows x cols are inside the lengths: kFull, kEmptyBlock or kUnknown
+/// (some points).
 inline constexpr int32_t kEmptyBlock = -3;
 int32_t classify_tile(const uint64_t* tile, int64_t row_words, int64_t rows, int64_t cols);
 

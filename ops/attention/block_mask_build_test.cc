@@ -1,4 +1,4 @@
-// Lists of blocks against a dense builder on random masks; soundness of the analysis; the names of blocks; bounds.
+// Tests lists of blocks against a dense builder on random masks; soundness of the analysis; names of blocks; limits.
 #include "ops/attention/block_mask_build.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/interpreter.h"
 #include "ops/attention/mask_analysis.h"
-#include "ops/attention/random_mask.h"
+#include "ops/attention/testing/random_mask.h"
 
 namespace weft::internal {
 namespace {
@@ -21,7 +21,7 @@ BlockLists lists_of(const MaskProgram& p, const BlockBuildOptions& o) {
   return build_block_lists(p, p.narrowed(o.batch, o.heads, o.q_len, o.kv_len), o);
 }
 
-// One point by the interpreter of the traced graph.
+// Evaluates one point by the interpreter of the traced graph.
 bool by_interpreter(const Body& body, int64_t b, int64_t h, int64_t q, int64_t kv) {
   std::vector<Tensor> in;
   for (int64_t i : {b, h, q, kv}) in.push_back(full({}, i, {.dtype = kInt64}));
@@ -29,7 +29,7 @@ bool by_interpreter(const Body& body, int64_t b, int64_t h, int64_t q, int64_t k
   return interpret(*body.graph, in)[0].item<bool>();
 }
 
-// The whole mask by the program, in one piece.
+// Evaluates the whole mask by the program, in one piece.
 std::vector<uint8_t> filled(const MaskProgram& p, int64_t b, int64_t h, int64_t q_len, int64_t kv_len) {
   const int64_t row_bytes = (kv_len + 7) / 8 + 3;
   std::vector<uint8_t> bits(q_len * row_bytes, 0xaa), out(q_len * kv_len);
@@ -52,7 +52,7 @@ struct Want {
   std::vector<BlockRange> ranges;
   std::vector<std::vector<uint8_t>> tiles;
 };
-// Adds the rows of one (b, h) by looking at every point.
+// Adds the rows of one (b, h) by evaluating every point.
 void dense_rows(const std::vector<uint8_t>& m, const BlockLists& l, Want& want) {
   for (int64_t r = 0; r < l.q_blocks(); ++r) {
     const size_t begin = want.ranges.size();
@@ -90,7 +90,7 @@ std::vector<uint8_t> tile_bytes(const BlockLists& l, int32_t t) {
   return {p, p + l.tile_words() * 8};
 }
 
-// Same ranges, and the tiles behind them have the same bytes; no tile twice.
+// Checks for the same ranges, with tiles of the same bytes, and no tile stored twice.
 void expect_equal(const BlockLists& got, const Want& want) {
   ASSERT_EQ(got.offsets, want.offsets);
   ASSERT_EQ(got.ranges.size(), want.ranges.size());
@@ -141,7 +141,7 @@ TEST(BlockMaskBuild, EqualsDenseOnRandomMasks) {
         dense_rows(m, got, want);
       }
     ASSERT_NO_FATAL_FAILURE(expect_equal(got, want));
-    if (seed % 16 == 0) {  // stored once only where all are the same
+    if (seed % 16 == 0) {  // stored once only if all are the same
       for (int64_t b = 0; b < B; ++b)
         for (int64_t h = 0; h < H; ++h)
           ASSERT_EQ(filled(program, b, h, q_len, kv_len), filled(program, b % got.batch, h % got.heads, q_len, kv_len));
@@ -149,7 +149,7 @@ TEST(BlockMaskBuild, EqualsDenseOnRandomMasks) {
     for (const BlockRange& r : got.ranges) (r.tile < 0 ? full : partial) += r.last - r.first;
     skipped += static_cast<int>(got.batch * got.heads * got.q_blocks() * got.kv_blocks());
   }
-  // The expressions are varied enough to mean something.
+  // The expressions are varied enough to be a meaningful test.
   EXPECT_GT(partial, 3000);
   EXPECT_GT(full, 3000);
   EXPECT_GT(skipped, full + partial + 3000);
@@ -183,7 +183,7 @@ TEST(BlockMaskBuild, CausalOfAMillionIsSmall) {
   const BlockLists l = build([](Index, Index, Index q, Index kv) { return q >= kv; }, 4, 8, n, n);
   EXPECT_EQ(l.batch, 1);
   EXPECT_EQ(l.heads, 1);
-  EXPECT_EQ(static_cast<int64_t>(l.tiles.size()), l.tile_words());  // one tile on the whole diagonal
+  EXPECT_EQ(static_cast<int64_t>(l.tiles.size()), l.tile_words());  // one tile for the whole diagonal
   EXPECT_EQ(static_cast<int64_t>(l.ranges.size()), 2 * l.q_blocks() - 1);
   const BlockColumns c = transpose_lists(l);
   EXPECT_EQ(c.ranges.size(), l.ranges.size());

@@ -1,4 +1,4 @@
-// BlockMask's methods: PyTorch's numbers on small masks, pictures, slices, resizing, lists, and what errors say.
+// Tests BlockMask's methods: PyTorch's numbers on small masks, pictures, slices, resizing, lists, and errors.
 #include "ops/attention/block_mask.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include "ops/attention/block_mask_build.h"
 #include "ops/attention/expect_error.h"
 #include "ops/attention/masks.h"
-#include "ops/attention/random_mask.h"
+#include "ops/attention/testing/random_mask.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -68,7 +68,7 @@ TEST(BlockMask, DrawsItself) {
             "░░░░██░░\n"
             "  ░░░░██\n"
             ")");
-  // Squares of blocks where there are many.
+  // Squares of blocks if there are many.
   const BlockMask big = create_block_mask(causal(), 1, 3, 1 << 14, 1 << 14);
   EXPECT_EQ(big.to_string(2, {4, 4}),
             "(0, 0)\n░░      \n██░░    \n████░░  \n██████░░\n(0, 1)\n░░      \n██░░    \n████░░  \n██████░░\n"
@@ -86,7 +86,7 @@ TEST(BlockMask, PointsAreTheMasksAfterSlicing) {
     const Shape shape = s.shape();
     ASSERT_EQ(shape, (Shape{2, 2, std::min<int64_t>(128, q_len - 64), kv_len}));
     const std::vector<uint8_t> part = points(s);
-    ASSERT_EQ(part, points(s.mask(), shape)) << seed;  // the mask goes along
+    ASSERT_EQ(part, points(s.mask(), shape)) << seed;  // the mask is sliced with the lists
     for (int64_t b = 0; b < 2; ++b)
       for (int64_t h = 0; h < 2; ++h)
         for (int64_t q = 0; q < shape[2]; ++q)
@@ -128,13 +128,13 @@ TEST(BlockMask, ListsGoThereAndBack) {
     }
     ASSERT_EQ(again, dense) << seed;
   }
-  // Without a mask the listed blocks count whole; what is not listed is skipped, and the mask says so.
+  // Without a mask, the listed blocks are fully visible; other blocks are skipped, and the mask agrees.
   const Tensor num = Tensor::from_vector<int32_t>({1, 2}, {1, 1, 2}),
                index = Tensor::from_vector<int32_t>({1, 0, 0, 1}, {1, 1, 2, 2});
   const BlockMask m = BlockMask::from_kv_blocks(num, index, {}, {}, {});
   EXPECT_EQ(m.to_string(), "(0, 0)\n  ██\n████\n");
   EXPECT_EQ(points(m.mask(), m.shape()), points(m));
-  expect_error([&] { m.resize(300, 300); }, "the mask was made from lists of blocks, which say nothing of longer ones");
+  expect_error([&] { m.resize(300, 300); }, "the mask was made from lists of blocks, which do not define longer ones");
 }
 
 TEST(BlockMask, AMillionTokensCausalInUnderAMegabyte) {

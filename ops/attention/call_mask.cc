@@ -9,7 +9,7 @@
 namespace weft::internal {
 namespace {
 
-/// A mask that was made, with copies of its tables: what it reads stays as it was.
+/// A cached mask with copies of its tables, so that later changes of the tables do not affect it.
 struct Kept {
   Ref<Graph> graph;
   CallSizes sizes;
@@ -19,10 +19,11 @@ struct Kept {
   std::shared_ptr<const CallMask> mask;
 };
 
-/// Masks that were made lately, the last first: the layers of a step and its backward ask for the same one.
+/// Recently made masks, most recent first: the layers of a step and its backward ask for the same one.
 struct Cache {
-  static constexpr size_t kMost = 256;                      // every rank of a process has its own
-  static constexpr int64_t kMostBytes = int64_t{64} << 20;  // of all; a mask that takes more than half is not kept
+  static constexpr size_t kMost = 256;  // every rank of a process has its own
+  // Limit on all of them; a mask that needs more than half of it is not kept.
+  static constexpr int64_t kMostBytes = int64_t{64} << 20;
   Mutex mutex;
   std::list<std::shared_ptr<const Kept>> all WEFT_GUARDED_BY(mutex);
   int64_t bytes WEFT_GUARDED_BY(mutex) = 0;
@@ -30,7 +31,7 @@ struct Cache {
 
 int64_t bytes_of(const StridedView& t) { return t.numel() * itemsize(t.dtype); }
 
-// Not of the device's allocator: what is kept for later calls is no part of the step that happens to make it.
+// Does not use the device's allocator: memory kept for later calls does not belong to the step that makes it.
 Tensor copy_of(const Tensor& t) {
   const auto bytes = static_cast<size_t>(t.numel() * itemsize(t.dtype()));
   auto* data = new char[std::max<size_t>(bytes, 1)];
@@ -38,7 +39,7 @@ Tensor copy_of(const Tensor& t) {
   return Tensor::from_blob(data, t.shape(), t.dtype(), [](void* p) { delete[] static_cast<char*>(p); });
 }
 
-/// Compares every byte of the tables: contents that changed are another mask.
+/// Compares every byte of the tables: changed contents make another mask.
 bool same(const Kept& k, const Ref<Graph>& graph, std::span<const StridedView> tables, const CallSizes& sizes,
           bool lists) {
   if (!(k.sizes == sizes) || k.lists != lists || k.tables.size() != tables.size()) return false;
@@ -86,7 +87,7 @@ std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& graph, std::span<
     made->tables.push_back(Tensor::from_blob(t.data, t.shape, t.dtype));
     made->bytes += bytes_of(t);
   }
-  // Without a list a mask is soon made again: its tables are not worth a copy.
+  // A mask without a list is cheap to make again: copying its tables does not pay off.
   bool keep = made->bytes <= Cache::kMostBytes / 2 && (lists || tables.empty());
   if (keep)
     for (Tensor& t : made->tables) t = copy_of(t);

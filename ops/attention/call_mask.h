@@ -1,4 +1,4 @@
-// The mask of one call of attention: what its kernels ask for, made from the mask's graph.
+// The mask of one attention call, for its kernels, made from the mask's graph.
 #pragma once
 #include <memory>
 
@@ -6,8 +6,8 @@
 
 namespace weft::internal {
 
-/// A mask lowered for tables and lengths, and its list of blocks. Calls share one as long as graph, lengths and every
-/// byte of the tables are the same.
+/// A mask lowered for tables and lengths, and its list of blocks. Calls share it while graph, lengths and every byte of
+/// the tables are the same.
 struct CallMask {
   MaskProgram program;  // for these lengths
   BlockLists lists;
@@ -20,8 +20,8 @@ struct CallSizes {
   int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0;
   friend bool operator==(const CallSizes&, const CallSizes&) = default;
 };
-/// tables: contiguous, and alive as long as the result. lists: make the list of blocks. Throws OutOfRange where the mask
-/// reads beyond a table.
+/// tables: contiguous, and alive as long as the result. lists: whether to make the list of blocks. Throws OutOfRange if
+/// the mask reads beyond a table.
 std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& mask, std::span<const StridedView> tables,
                                              const CallSizes& sizes, bool lists);
 

@@ -1,4 +1,4 @@
-// Calls of attention share the analysis of a mask for as long as every byte of its tables is the same.
+// Tests that attention calls share the analysis of a mask while every byte of its tables is the same.
 #include "ops/attention/call_mask.h"
 
 #include <gtest/gtest.h>
@@ -37,11 +37,11 @@ TEST(CallMask, ChangedContentsAreAnotherMask) {
     return flex_attention(x, x, x, {.mask_mod = attention::document(table)}).to_vector<float>();
   };
   const std::vector<float> before = out(doc);
-  ids[n - 1] = 1;  // behind the cache's back
+  ids[n - 1] = 1;  // changes the memory without the cache noticing
   const std::vector<float> after = out(doc);
   EXPECT_NE(before, after);
   EXPECT_EQ(after, out(Tensor::from_vector<int64_t>(ids, {n})));
-  EXPECT_EQ(after[(n - 1) * 8], x.to_vector<float>()[(n - 1) * 8]);  // the last sees itself alone
+  EXPECT_EQ(after[(n - 1) * 8], x.to_vector<float>()[(n - 1) * 8]);  // the last query sees only itself
 }
 
 }  // namespace

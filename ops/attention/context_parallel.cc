@@ -14,12 +14,12 @@ namespace {
 
 using internal::AttentionOperands;
 
-/// What the lowerings share: shapes, and how a rank's part is told.
+/// Shared by the lowerings: shapes, and the mapping of a rank's part.
 class Context {
  public:
   Context(const ContextCall& call, const char* op)
       : c(call), q(call.operands[0]), k(call.operands[1]), v(call.operands[2]) {
-    WEFT_CHECK(AttentionOperands(c.attrs).pages < 0, op, ": keys are in pages; need them together");
+    WEFT_CHECK(AttentionOperands(c.attrs).pages < 0, op, ": paged keys are not supported here; gather the pages first");
     WEFT_CHECK(c.group.size >= 1 && c.group.rank.defined(), op, ": got no group of ranks");
     for (const auto& [t, n, name] :
          {std::tuple{&c.q_positions, q_length(), "queries"}, std::tuple{&c.kv_positions, kv_length(), "keys"}})
@@ -32,13 +32,13 @@ class Context {
   int64_t q_length() const { return q.size(2) * ranks(); }
   int64_t kv_length() const { return k.size(2) * ranks(); }
 
-  /// Of the rank that stands at this place.
+  /// The queries of the rank at this position.
   IndexMap queries_of(const Tensor& rank) const { return part(c.q_positions, rank, q.size(2)); }
   IndexMap keys_of(const Tensor& rank) const { return part(c.kv_positions, rank, k.size(2)); }
   IndexMap all_queries() const { return {.table = c.q_positions, .extent = q_length()}; }
   IndexMap all_keys() const { return {.table = c.kv_positions, .extent = kv_length()}; }
 
-  /// Keys and values as one message, and back.
+  /// Keys and values as one message, and the inverse.
   Tensor joined(const Tensor& keys, const Tensor& values) const { return weft::cat({keys, values}, -1); }
   Tensor keys(const Tensor& kv) const { return slice(kv, -1, 0, k.size(3)); }
   Tensor values(const Tensor& kv) const { return slice(kv, -1, k.size(3), k.size(3) + v.size(3)); }
@@ -58,7 +58,7 @@ class Context {
       in.push_back(t);
     return attention_backward_on_shard(c.attrs, in, maps, {.wide = true});
   }
-  /// Gradients in the types of what they are of.
+  /// Gradients in the dtypes of their operands.
   std::vector<Tensor> narrowed(std::vector<Tensor> g) const {
     const AttentionOperands at(c.attrs);
     for (size_t i = 0; i < 3; ++i) g[i] = cast(g[i], q.dtype());
@@ -79,12 +79,12 @@ class Context {
   }
 };
 
-/// Positions [begin, end) in order.
+/// Positions [begin, end), in order.
 struct Stretch {
   int64_t begin, end;
 };
 
-/// The positions of each rank in stretches of neighbours; nothing if they are not known now.
+/// The positions of each rank as runs of consecutive positions; empty if they are not known now.
 std::vector<std::vector<Stretch>> stretches(const Tensor& positions, int64_t ranks, int64_t each) {
   std::vector<std::vector<Stretch>> all(static_cast<size_t>(ranks));
   if (positions.defined() && positions.is_traced()) return {};
@@ -189,7 +189,7 @@ ContextResult cp_ring(const ContextCall& c) {
   PartialAttention all;
   Tensor kv = x.joined(x.k, x.v);
   for (int64_t s = 0; s <= last; ++s) {
-    // Under way while this step computes.
+    // In progress while this step computes.
     const Tensor next = s < last ? c.group.permute(kv, 1) : Tensor();
     if (needed[static_cast<size_t>(s)]) {
       const IndexMap keys = x.keys_of(s ? remainder(c.group.rank + (x.ranks() - s), x.ranks()) : c.group.rank);
@@ -241,7 +241,7 @@ namespace {
 /// The maps of this rank's heads over the whole sequence.
 ShardMaps heads_maps(const Context& x, const char* op) {
   const int64_t c = x.ranks(), hq = x.q.size(1), hkv = x.k.size(1);
-  WEFT_CHECK(hkv % c == 0, op, ": ", hkv, " key heads of a rank cannot be dealt out to ", c, " ranks; degree ",
+  WEFT_CHECK(hkv % c == 0, op, ": ", hkv, " key heads of a rank cannot be divided among ", c, " ranks; degree ",
              std::gcd(hkv, c), " fits, or pass keys around a ring or gather them (cp_ring, cp_all_gather)");
   IndexMap h = x.c.h;
   const Tensor own = x.c.group.rank * (hq / c);

@@ -1,5 +1,5 @@
-// The three lowerings of context parallelism on simulated ranks (threads that exchange tensors): results and gradients
-// of the whole call, and as many exchanges as there should be.
+// Tests the three lowerings of context parallelism on simulated ranks (threads that exchange tensors): results and
+// gradients of the whole call, and the number of exchanges.
 #include "ops/attention/context_parallel.h"
 
 #include <condition_variable>
@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "ops/attention/sequence_layout.h"
-#include "ops/attention/shard_cases.h"
+#include "ops/attention/testing/shard_cases.h"
 
 namespace weft {
 namespace {
@@ -21,7 +21,7 @@ using testing::ShardBounds;
 using testing::ShardSizes;
 using testing::WholeCall;
 
-/// What one rank put down and all may read, exchange by exchange.
+/// The tensors that ranks exchange: each rank writes one and reads all, exchange by exchange.
 class Board {
  public:
   explicit Board(int64_t ranks) : slots_(static_cast<size_t>(ranks)) {}
@@ -78,7 +78,7 @@ RankGroup group_of(Board& board, int64_t rank, int64_t ranks) {
 enum Lowering { kAllGather, kRing, kUlysses };
 constexpr const char* kNames[] = {"all-gather", "ring", "Ulysses"};
 
-/// Runs `c` ranks whose queries and keys lie as `layout` says, and compares; counts of exchanges.
+/// Runs `c` ranks with queries and keys in `layout` and compares the results; returns the counts of exchanges.
 std::map<std::string, int> expect_whole(const WholeCall& w, Lowering lowering, int64_t c, const Tensor& layout,
                                         const ShardBounds& bounds) {
   const std::vector<Tensor>& x = w.call.operands;
@@ -184,7 +184,7 @@ TEST(ContextParallel, CountsOfExchanges) {
   const WholeCall causal(s, kFloat32, shard_cases()[1], 15), window(s, kFloat32, shard_cases()[2], 15);
   EXPECT_EQ(expect_whole(causal, kAllGather, 4, {}, bounds), (Counts{{"all_gather", 2}, {"reduce_scatter", 1}}));
   EXPECT_EQ(expect_whole(causal, kRing, 4, {}, bounds), (Counts{{"permute", 3 + 6}}));
-  // Beside out, dout and the gradients: lse, max and dlse, which are asked for here.
+  // Besides out, dout and the gradients: lse, max and dlse, which are requested here.
   EXPECT_EQ(expect_whole(causal, kUlysses, 4, {}, bounds), (Counts{{"all_to_all", 8 + 3}}));
   // A window no wider than a rank's keys: one neighbour.
   EXPECT_EQ(expect_whole(window, kRing, 4, {}, bounds), (Counts{{"permute", 1 + 2}}));
@@ -202,7 +202,7 @@ TEST(ContextParallel, RingSteps) {
   using Steps = std::vector<bool>;
   EXPECT_EQ(steps(shard_cases()[1], {}), (Steps{true, true, true, true}));
   EXPECT_EQ(steps(shard_cases()[2], {}), (Steps{true, true, false, false}));
-  // The second document lies on ranks 0, 1 and 2.
+  // The second document is on ranks 0, 1 and 2.
   EXPECT_EQ(steps(shard_cases()[3], {}), (Steps{true, true, true, false}));
   EXPECT_EQ(steps(shard_cases()[1], head_tail_layout(s.sq, 4)), (Steps{true, true, true, true}));
 }
@@ -213,7 +213,7 @@ TEST(ContextParallel, UlyssesNeedsKeyHeads) {
   ContextCall call{w.call.attrs, w.call.operands, {}, {}, {}, {}, {.size = 4, .rank = full({}, 0, {.dtype = kInt64})}};
   EXPECT_EQ(
       error_of([&] { cp_ulysses(call); }),
-      "cp_ulysses: 2 key heads of a rank cannot be dealt out to 4 ranks; degree 2 fits, or pass keys around a ring "
+      "cp_ulysses: 2 key heads of a rank cannot be divided among 4 ranks; degree 2 fits, or pass keys around a ring "
       "or gather them (cp_ring, cp_all_gather)");
 }
 

@@ -1,5 +1,6 @@
-// Each argument of flash_attn_func and flash_attn_varlen_func as it is spelled here, against loops in double that
-// follow FlashAttention's documentation: windows and causal masks end at the last key, biases are -slope * |distance|.
+// Tests each argument of flash_attn_func and flash_attn_varlen_func, in flex_attention's terms, against loops in double
+// that follow FlashAttention's documentation: windows and causal masks end at the last key, biases are -slope *
+// |distance|.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -40,7 +41,7 @@ std::vector<Tensor> operands(const Sizes& s, uint64_t seed) {
           random_tensor(kFloat32, {s.b, s.hkv, s.skv, s.dv}, random, -1, 1)};
 }
 
-/// As documented, each point by itself.
+/// As documented, point by point.
 void expect_flash(const char* what, const Sizes& s, const Flash& f, const FlexAttentionOptions& options) {
   const std::vector<Tensor> x = operands(s, 1);
   const AttentionResult got = flex_attention_aux(x[0], x[1], x[2], options);
@@ -60,14 +61,14 @@ void expect_flash(const char* what, const Sizes& s, const Flash& f, const FlexAt
           q0 = f.cu_seqlens_q[d], lq = f.cu_seqlens_q[d + 1] - q0;
           k0 = f.cu_seqlens_k[d], lk = f.cu_seqlens_k[d + 1] - k0;
         }
-        const int64_t stands = i - q0 + lk - lq, row = (b * s.hq + h) * s.sq + i;
+        const int64_t aligned = i - q0 + lk - lq, row = (b * s.hq + h) * s.sq + i;
         std::vector<Real> y(static_cast<size_t>(s.dv));
         Real sum = 0, off = 0, top = 0;
         int64_t keys = 0;
         for (int64_t j = 0; j < lk; ++j) {
-          if (f.causal && j > stands) continue;
-          if (f.left >= 0 && j < stands - f.left) continue;
-          if (f.right >= 0 && j > stands + f.right) continue;
+          if (f.causal && j > aligned) continue;
+          if (f.left >= 0 && j < aligned - f.left) continue;
+          if (f.right >= 0 && j > aligned + f.right) continue;
           const int64_t line = (b * s.hkv + h / (s.hq / s.hkv)) * s.skv + k0 + j;
           Real dot = 0, size = 0;
           for (int64_t d = 0; d < s.d; ++d) {
@@ -78,7 +79,7 @@ void expect_flash(const char* what, const Sizes& s, const Flash& f, const FlexAt
           if (f.softcap > 0) score = f.softcap * std::tanh(score / f.softcap), error += 16 * u * f.softcap;
           if (!f.slopes.empty()) {
             const Real bias =
-                f.slopes[static_cast<size_t>((f.slopes.size() > 4 ? b * s.hq : 0) + h)] * std::abs(stands - j);
+                f.slopes[static_cast<size_t>((f.slopes.size() > 4 ? b * s.hq : 0) + h)] * std::abs(aligned - j);
             score -= bias, error += 2 * u * (bias + std::abs(score));
           }
           const Real p = std::exp(score);
@@ -121,7 +122,7 @@ TEST(FlashAttention, FuncArguments) {
         {.score_mod = alibi_symmetric(Tensor::from_vector<float>(heads, {4})).shift(shift, 0)});
     run("alibi_slopes [B, H]", {.slopes = entries},
         {.score_mod = alibi_symmetric(Tensor::from_vector<float>(entries, {2, 4})).shift(shift, 0)});
-    // Where nothing behind a query is seen both forms are one.
+    // If no query sees a later key, both forms are equal.
     run("alibi_slopes causal", {.causal = true, .slopes = heads},
         {.score_mod = alibi(Tensor::from_vector<float>(heads, {4})).shift(shift, 0),
          .mask_mod = causal().shift(shift, 0)});
@@ -149,7 +150,7 @@ TEST(FlashAttention, VarlenArguments) {
   run("documents", {}, noop_mask);
   run("causal", {.causal = true}, causal());
   run("window", {.left = 3, .right = 2}, sliding_window(3, 2));
-  // Equal lengths are the one-list form.
+  // Equal lengths: the form with one list.
   const Sizes square{.b = 1, .sq = 40, .skv = 40};
   Flash f{.causal = true};
   f.cu_seqlens_q = f.cu_seqlens_k = q;
@@ -157,7 +158,7 @@ TEST(FlashAttention, VarlenArguments) {
   expect_flash("equal", square, f, {.mask_mod = document_offsets(cu_q, cu_q, causal()), .enable_gqa = true});
 }
 
-// Of equal probabilities and values of one feature each, an output says which probability was kept.
+// With equal probabilities and one feature per value, an output shows which probability was kept.
 TEST(FlashAttention, DropoutP) {
   constexpr int64_t n = 128;
   constexpr double p = 0.25;
@@ -182,7 +183,8 @@ TEST(FlashAttention, BadArguments) {
             "attention::sliding_window: left is -2 and right is 0; need 0 or more positions on each side, or -1 for an "
             "open one, as in sliding_window(128, 0)");
   EXPECT_EQ(error_of([&] { attention::document_offsets(two, three); }),
-            "attention::document_offsets: cu_seqlens_q is i64[2] and cu_seqlens_k is i64[3]; need as many documents in "
+            "attention::document_offsets: cu_seqlens_q is i64[2] and cu_seqlens_k is i64[3]; need the same number of "
+            "documents in "
             "both, as in {0, 1, 4} and {0, 3, 7}");
   EXPECT_EQ(
       error_of([&] {

@@ -51,7 +51,7 @@ void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentio
   WEFT_CHECK(o.dropout_p >= 0 && o.dropout_p < 1, kOp, ": dropout_p is ", o.dropout_p, "; need 0 or more, below 1");
 }
 
-/// A block mask's arrays as tensors, which keep it.
+/// A block mask's arrays as tensors that keep it alive.
 std::vector<Tensor> arrays_of(const BlockMask& m) {
   const kernels::BlockMaskView v = m.view();
   const int64_t rows = v.batch * v.heads * v.q_blocks(), ranges = v.offsets[rows];

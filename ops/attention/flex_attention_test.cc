@@ -1,5 +1,5 @@
-// flex_attention: in f64 against loops that share nothing with it and against central differences; in f32, bf16 and f16
-// against the f64 form, within bounds that follow from the roundings on the way.
+// Tests flex_attention: in f64 against independent loops and against central differences; in f32, bf16 and f16 against
+// the f64 form, within bounds that are derived from the roundings.
 #include "ops/attention/flex_attention.h"
 
 #include <cmath>
@@ -43,7 +43,7 @@ FlexAttentionOptions with(ScoreMod score, MaskMod mask, double dropout = 0) {
 }
 
 const MaskMod kCausal = [](Index, Index, Index q, Index kv) { return q >= kv; };
-// Queries 3 and 20 see nothing, others every third key.
+// Queries 3 and 20 see nothing, the others every third key.
 const MaskMod kHoles = [](Index, Index h, Index q, Index kv) {
   return ne(q, 3) & ne(q, 20) & (remainder(kv + q + h, 3) == 0);
 };
@@ -137,7 +137,7 @@ std::vector<Tensor> run(const std::vector<Tensor>& x, const std::vector<Tensor>&
   return out;
 }
 
-/// |got - want| <= roundings * u * magnitude + one rounding of the result's dtype, by the greatest magnitude.
+/// |got - want| <= roundings * u * magnitude + one rounding of the result's dtype, by the largest magnitude.
 void expect_close(const Tensor& got, const Tensor& want, double bound, const char* what) {
   const std::vector<Real> g = testing::to_reals(got), w = testing::to_reals(want);
   ASSERT_EQ(g.size(), w.size()) << what;
@@ -162,8 +162,8 @@ double greatest(const Tensor& t) {
   return m;
 }
 
-/// Runs in dtype `t` and in f64 and compares all results. `lipschitz`: of the modified score by the score; `steepest`: its
-/// greatest derivative by a table's value times how often one element is read.
+/// Runs in dtype `t` and in f64, and compares all results. `slope`: bound on the derivative of the modified score by
+/// the score; `mod_error`: roundings of the mod.
 void check(const Sizes& s, DType t, const std::vector<Tensor>& tables, const MakeOptions& options, double slope = 1,
            double mod_error = 4) {
   const std::vector<Tensor> x = operands(s, t, 11);
@@ -171,17 +171,17 @@ void check(const Sizes& s, DType t, const std::vector<Tensor>& tables, const Mak
   for (const Tensor& v : x) exact.push_back(v.to(kFloat64));
   for (const Tensor& v : tables) wide.push_back(is_floating(v.dtype()) ? v.to(kFloat64) : v);
   const std::vector<Tensor> got = run(x, tables, options), want = run(exact, wide, options);
-  // In units of the roundoff u of f32. |q|, |k|, |v| <= 1: a score's sum has magnitude at most 0.4 D, each of its
+  // In units of f32's roundoff u. |q|, |k|, |v| <= 1: the sum of a score has magnitude at most 0.4 D, each of its
   // products and sums rounds once, then scale, mod and exponential.
   const double u = unit_roundoff(kFloat32), narrow = t == kFloat32 ? 0 : unit_roundoff(t);
   const double score = slope * 0.4 * static_cast<double>(s.d) * static_cast<double>(s.d + 2) + mod_error + 4;
-  // Relative error of a probability, after dividing by their sum; then rounded to a 16-bit dtype.
+  // Relative error of a probability after the division by their sum; then rounded to a 16-bit dtype.
   const double p = 2 * score * u + (static_cast<double>(s.skv) / 16 + 8) * u + narrow;
   const double keys = static_cast<double>(s.skv), rows = static_cast<double>(s.sq * s.hq / s.hkv * s.b);
   const double drop = 2;
   expect_close(got[0], want[0], drop * (p + keys * u), "out");
   expect_close(got[1], want[1], score * u + (keys / 16 + 8) * u + greatest(want[1]) * u, "lse");
-  // dP and delta: sums of Dv products of values up to 1; what is left of them carries the error of out too.
+  // dP and delta: sums of Dv products of values up to 1; their difference has the error of `out`, too.
   const double dv = static_cast<double>(s.dv);
   const double ds = 2 * dv * drop * (2 * p + (dv + 4) * u + narrow) + 2 * p + narrow;
   expect_close(got[2], want[2], slope * 0.4 * (ds * 2 + keys * u) * 2 + narrow, "dq");
@@ -260,7 +260,7 @@ TEST(FlexAttention, TablesTooLargeForSumsByTaskGetTheSameGradients) {
   };
   const std::vector<Tensor> want = run(x, {small}, options), got = run(x, {large}, options);
   for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(testing::same_bits(got[i], want[i])) << i;
-  // The same terms in another order: each is below 1, and there are at most one for each score.
+  // The same terms in another order: each is below 1, and there is at most one for each score.
   const double terms = static_cast<double>(2 * s.b * s.hq * s.sq * s.skv);
   expect_close(got[5].slice(0, 0, 100), want[5], greatest(want[5]) * terms * unit_roundoff(kFloat32), "table");
   EXPECT_EQ(sum(ne(got[5].slice(0, 100, large.numel()), 0.0).to(kInt64)).item<int64_t>(), 0);
@@ -349,7 +349,7 @@ TEST(FlexAttention, ErrorsSayWhatAndHow) {
       std::string::npos);
 }
 
-// On request f64 attention is a node of the graph, which gives the bits of the primitives.
+// On request, f64 attention is a node of the graph; it gives the same bits as the primitives.
 TEST(FlexAttention, F64AsANode) {
   const Sizes s;
   std::vector<Tensor> x = operands(s, kFloat64, 31);

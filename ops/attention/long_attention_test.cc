@@ -1,4 +1,4 @@
-// 65,536 tokens that see all before them, forward and backward, in little memory: scores would take 17 GB.
+// 65,536 tokens with causal attention, forward and backward, in little memory: whole scores would take 17 GB.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
@@ -19,7 +19,7 @@ int64_t peak_resident_bytes() {
 
 TEST(LongAttention, OneHeadOf65536WithinThreeHundredMegabytes) {
   const int64_t n = 65536, d = 64;
-  // Equal keys: every query's weights are equal, and its result is the mean of the values it sees.
+  // Equal keys: every query's weights are equal, and its result is the mean of the visible values.
   const Tensor q = full({1, 1, n, d}, 0.5).requires_grad(), k = full({1, 1, n, d}, 0.25).requires_grad(),
                v = reshape(arange(n, {.dtype = kFloat32}) / static_cast<double>(n), {1, 1, n, 1}) + zeros({d});
   const Tensor values = v.detach().requires_grad();
@@ -30,7 +30,7 @@ TEST(LongAttention, OneHeadOf65536WithinThreeHundredMegabytes) {
   const Tensor lse = r.lse.detach();
   for (int64_t i : {int64_t{0}, int64_t{1}, int64_t{1000}, n / 2, n - 1}) {
     const double mean = static_cast<double>(i) / 2 / static_cast<double>(n);
-    // Sums of i + 1 terms of one sign, in f32.
+    // Sums of i + 1 terms of the same sign, in f32.
     EXPECT_NEAR(out[i], mean, mean * static_cast<double>(i + 8) * 0x1p-24 + 0x1p-24) << i;
     EXPECT_NEAR(lse.data<float>()[i], std::log(static_cast<double>(i + 1)) + 0.125 * 8, 1e-4) << i;
   }
@@ -43,7 +43,7 @@ TEST(LongAttention, OneHeadOf65536WithinThreeHundredMegabytes) {
     for (; j > at; --j) tail += 1 / static_cast<double>(j);
     EXPECT_NEAR(dv[at * d], tail, tail * static_cast<double>(n - at + 8) * 0x1p-24) << at;
   }
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // which keep books of their own
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // these use more memory for bookkeeping
   EXPECT_LT(peak_resident_bytes(), int64_t{300} << 20);
 #endif
 }

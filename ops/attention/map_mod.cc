@@ -10,15 +10,15 @@
 namespace weft::internal {
 namespace {
 
-/// A value of the mod: mapped (its 0-d value at each score), a table as it is, or the part of a table that an index has
-/// chosen for each score and nothing has read yet.
+/// A value of the mod: a mapped value (its 0-d value at each score), an unmodified table, or the part of a table that
+/// an index has selected for each score and that has not been read yet.
 struct Mapped {
   Tensor t;
   bool mapped = false;
-  int table = -1;  // input of the graph; -1: no part of a table
-  Tensor at;       // flat position of the part's first element, by score
+  int table = -1;  // input of the graph; -1: not a part of a table
+  Tensor at;       // flat position of the part's first element, per score
   Shape rest;      // the part's shape
-  int depth = 0;   // dims of the table that indices have chosen; -1: it was reshaped
+  int depth = 0;   // dims of the table that indices have selected; -1: it was reshaped
   int one = -1;    // input of the graph: a table of one number, which may be read without an index
 };
 
@@ -83,7 +83,7 @@ class Mapper {
     return out;
   }
 
-  // Part `index` of a table, or of a part of one.
+  // Selects part `index` of a table, or of a part of one.
   Mapped chosen(const Mapped& from, const Tensor& index, const Node& n, int32_t id) {
     const Shape& shape = from.table >= 0 ? from.rest : from.t.shape();
     const int64_t rows = shape[0];
@@ -110,7 +110,7 @@ class Mapper {
     return m;
   }
 
-  // Whether `shape` is what stands behind the first dims of a table.
+  // True if `shape` is the shape after the first `depth` dims of a table.
   bool left_of(int table, int depth, const Shape& shape) const {
     const Shape& whole = in_[static_cast<size_t>(table)].shape();
     if (depth < 0 || shape.size() + static_cast<size_t>(depth) != whole.size()) return false;
@@ -126,7 +126,7 @@ class Mapper {
     return -1;
   }
 
-  // The value itself. A table's chosen element is read here, and only once.
+  // The value itself. The selected element of a table is read here, and only once.
   const Tensor& read(Mapped& m) {
     if (m.one >= 0) {  // the same for all scores
       m.t = reshape(m.t, {});
@@ -140,7 +140,7 @@ class Mapper {
     return m.t;
   }
 
-  // Of a tile by gather, which stays inside a kernel; its derivative would be as large as the tile and the table.
+  // Reads a tile by gather, which stays inside a kernel; its derivative would be as large as tile times table.
   static Tensor element(const Tensor& table, const Tensor& at) {
     if (at.dim() != 2) return reshape(index_select(reshape(table, {-1}), 0, reshape(at, {-1})), at.shape());
     return gather(broadcast_to(reshape(table, {1, -1}), {at.size(0), table.numel()}), 1, at);

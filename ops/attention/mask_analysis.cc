@@ -138,7 +138,7 @@ MaskRange MaskAnalysis::lookup(int32_t id) const {
   const MaskInstr& in = program_.instrs()[id];
   const MaskRange any = MaskRange::any(in.dtype);
   if (is_floating(in.dtype)) return any;
-  // The longest stretch is asked of a line; the other indices are taken one by one, if they are few.
+  // The longest range is looked up as a line; the other indices are enumerated if they are few.
   int64_t at = in.offset, others = 1;
   size_t longest = 0;
   for (size_t k = 0; k < in.args.size(); ++k) {

@@ -1,5 +1,5 @@
-// What a mask does over a whole rectangle of queries and keys, without looking at its points: mask programs evaluated
-// on ranges (mask_range.h), captured integer tables through minima and maxima of their stretches.
+// Evaluates a mask over a whole rectangle of queries and keys without evaluating its points: mask programs run on
+// ranges (mask_range.h); captured integer tables are represented by minima and maxima of their ranges.
 #pragma once
 #include <memory>
 #include <unordered_map>
@@ -10,12 +10,12 @@
 
 namespace weft::internal {
 
-/// Minimum and maximum over any stretch of one line of a table (integers or bool): built in O(n), asked in O(log n).
+/// Minimum and maximum over any range of one line of a table (integers or bool): built in O(n), queried in O(log n).
 class LineBounds {
  public:
   /// n elements, `stride` elements apart.
   LineBounds(const void* first, DType dtype, int64_t n, int64_t stride);
-  /// Of elements [lo, hi], which lie in the line.
+  /// The range of elements [lo, hi], which must be inside the line.
   MaskRange over(int64_t lo, int64_t hi) const;
 
  private:
@@ -29,7 +29,7 @@ class LineBounds {
   std::vector<Pair> tree_;  // a heap of `leaves_` leaves of 64 elements
 };
 
-/// The lines of a program's tables that were asked for so far; shared by analyses in several threads.
+/// The lines of a program's tables that were queried so far; shared by analyses in several threads.
 class TableBounds {
  public:
   const LineBounds& line(const void* first, DType dtype, int64_t n, int64_t stride);
@@ -48,9 +48,9 @@ class MaskAnalysis {
   /// For all these batch entries and heads at once.
   MaskAnalysis(const MaskProgram& program, TableBounds& bounds, const MaskRange& b, const MaskRange& h);
 
-  /// The mask over queries [q0, q1) x keys [kv0, kv1), none empty: constant only if it is so for all points.
+  /// The mask over queries [q0, q1) x keys [kv0, kv1), none empty: constant only if it is constant over all points.
   const MaskRange& over(int64_t q0, int64_t q1, int64_t kv0, int64_t kv1);
-  /// Of every instruction, as the last call of over() left them.
+  /// The ranges of all instructions after the last call of over().
   std::span<const MaskRange> ranges() const { return ranges_; }
 
  private:
@@ -67,7 +67,7 @@ class MaskAnalysis {
   TableBounds& bounds_;
   std::vector<MaskRange> ranges_;
   std::vector<int32_t> varying_;      // instructions that depend on q or kv
-  mutable std::vector<Line> recent_;  // by instruction: the line asked for last
+  mutable std::vector<Line> recent_;  // by instruction: the most recently queried line
 };
 
 }  // namespace weft::internal

@@ -1,5 +1,5 @@
-// The dense evaluator of mask programs: what depends on queries alone is computed once for all rows, what depends on
-// keys alone once for all columns, the rest row by row in vectors.
+// The dense evaluator of mask programs. Values that depend only on queries are computed once for all rows, values that
+// depend only on keys once for all columns, and the rest row by row in vectors.
 #include <algorithm>
 #include <array>
 #include <cstring>
@@ -12,15 +12,15 @@ namespace {
 enum Class : uint8_t { kUniform = 0, kByRow = kDepQ, kByColumn = kDepKv, kMixed = kDepQ | kDepKv };
 Class class_of(const MaskInstr& in) { return static_cast<Class>(in.deps & kMixed); }
 
-// Scratch of this thread, grown and kept: blocks are small and many.
+// Scratch of this thread; it grows and is kept, because blocks are small and many.
 unsigned char* scratch(size_t bytes) {
   thread_local std::vector<uint64_t> memory;
   if (memory.size() * 8 < bytes + 64) memory.resize(bytes / 8 + 16);
   return reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory.data()) + 63) & ~uintptr_t{63});
 }
 
-// An instruction computed for each row, and what of it may change from row to row: its kByRow operands, of `size` bytes
-// a row, and its kMixed ones (size 0). args < 0: too many to follow.
+// An instruction computed for each row, and its operands that may change from row to row: kByRow operands, of `size`
+// bytes per row, and kMixed operands (size 0). args < 0: too many to track.
 struct MixedStep {
   int32_t instr, args;
   std::array<int32_t, 3> arg;
@@ -72,7 +72,7 @@ bool add_offsets(const unsigned char* index, bool one, int64_t n, int64_t extent
   return !bad;
 }
 
-// 0/1 bytes to bits, least first; `bits` has room for whole bytes.
+// Packs 0/1 bytes to bits, least first; `bits` has room for whole bytes.
 void pack(const unsigned char* bytes, int64_t n, uint8_t* bits) {
   int64_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -92,11 +92,11 @@ void pack(const unsigned char* bytes, int64_t n, uint8_t* bits) {
 struct MaskProgram::Run {
   const MaskProgram& p;
   const MaskTile& t;
-  unsigned char** data;  // of each instruction
+  unsigned char** data;  // per instruction
   int64_t* offsets;      // scratch of a lookup
-  bool* fresh;           // scratch of fill, of each instruction
+  bool* fresh;           // scratch of fill, per instruction
 
-  /// Computes instruction `id` at n points; `row` counts those of kByRow operands where it is kMixed.
+  /// Computes instruction `id` at n points; for a kMixed instruction, `row` is the row of kByRow operands.
   void eval(int32_t id, int64_t n, int64_t row) {
     const MaskInstr& in = p.instrs_[id];
     const Class cls = class_of(in);
@@ -157,7 +157,7 @@ struct MaskProgram::Run {
     }
   }
 
-  /// A stretch of the table where it stands, if one index moves along it by itself and the others stay.
+  /// Returns a range of the table in place, if one index moves along it with step 1 and the others are constant.
   bool read_in_place(const MaskInstr& in, int32_t id, int64_t n, int64_t row, const unsigned char* table) {
     const Class cls = class_of(in);
     int64_t at = in.offset, moving = -1;
@@ -254,7 +254,7 @@ void MaskProgram::fill(const MaskTile& t, uint8_t* bits, int64_t row_bytes) cons
   }
   const Class result = class_of(instrs_[output_]);
   if (result == kMixed) {
-    bool* fresh = run.fresh;  // by instruction: the value is not that of the row before
+    bool* fresh = run.fresh;  // by instruction: the value differs from that of the previous row
     for (int64_t r = 0; r < t.rows; ++r) {
       for (MixedStep& m : mixed) {
         bool changed = r == 0 || m.args < 0;

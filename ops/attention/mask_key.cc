@@ -9,8 +9,8 @@ using kernels::Pw;
 
 constexpr size_t kMostNames = size_t{1} << 20;
 
-// First words of keys; instructions that are not taken apart use their op with kOpaque.
-enum What : int64_t { kAffine = 1, kSum, kScaled, kQuotient, kRemainder, kCompared, kOpaque = 1000 };
+// First words of keys; instructions that are not decomposed use their op with kOpaque.
+enum KeyKind : int64_t { kAffine = 1, kSum, kScaled, kQuotient, kRemainder, kCompared, kOpaque = 1000 };
 
 bool less_than_all(const MaskRange& r, DType t) {
   const MaskRange any = MaskRange::any(t);
@@ -41,7 +41,7 @@ int32_t MaskKeys::intern(const Key& key, uint8_t ties) {
     const std::vector<Base> all = std::move(bases_);
     bases_.clear();
     bases_.reserve(all.size() * 2);
-    for (const Base& b : all) {  // in order, so that numbers stay
+    for (const Base& b : all) {  // in order, so that numbers stay the same
       intern(b.key, b.ties);
       bases_.back() = b;
     }
@@ -86,7 +86,7 @@ int32_t MaskKeys::name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0) {
     }
   }
   const Term& out = terms_[program_.output()];
-  // A stretch of a table at the block's own q, and something else at its own kv: no other block has both.
+  // It reads a part of a table at the block's own q, and something else at its own kv: no other block has both.
   const uint8_t t = ties(out);
   if (((t & kReadsAtQ) && (t & (kMovesWithKv | kReadsAtKv))) || ((t & kReadsAtKv) && (t & kMovesWithQ))) return -1;
   return intern({{kCompared, out.base, out.constant, 0, 0}}, t);
@@ -95,14 +95,14 @@ int32_t MaskKeys::name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0) {
 MaskKeys::Term MaskKeys::opaque(const MaskInstr& in) {
   int64_t value = 0;
   if (in.kind == MaskInstr::kConst) __builtin_memcpy(&value, in.value, 8);
-  // A lookup is told from others by its table and strides: by its own number.
+  // A lookup is distinguished from others by its own number, because its table and strides are its own.
   const int64_t what = kOpaque + static_cast<int64_t>(in.kind) * 1000 + static_cast<int64_t>(in.op);
   const int64_t self = in.kind == MaskInstr::kLookup
                            ? &in - program_.instrs().data()
                            : static_cast<int64_t>(in.dtype) * 16 + static_cast<int64_t>(in.in_dtype);
   uint8_t tied = 0;
   for (int32_t a : in.args) tied |= ties(terms_[a]);
-  if (in.kind == MaskInstr::kLookup)  // which place it reads, whatever moves there
+  if (in.kind == MaskInstr::kLookup)  // the position that it reads, whatever moves there
     tied = static_cast<uint8_t>((in.deps & kDepQ ? kReadsAtQ : 0) | (in.deps & kDepKv ? kReadsAtKv : 0));
   int32_t base = intern({{what, self, value, static_cast<int64_t>(in.args.size()), 0}}, tied);
   for (int32_t a : in.args) base = intern({{kOpaque, base, terms_[a].base, terms_[a].constant, 0}}, tied);
@@ -111,7 +111,7 @@ MaskKeys::Term MaskKeys::opaque(const MaskInstr& in) {
 
 MaskKeys::Term MaskKeys::eval(const MaskInstr& in, std::span<const MaskRange> ranges, const MaskRange& own) {
   if (in.kind == MaskInstr::kCast) {
-    // Exact where the value fits both types.
+    // Exact if the value fits both types.
     const MaskRange& x = ranges[in.args[0]];
     const MaskRange any = MaskRange::any(in.dtype);
     const bool whole = !is_floating(in.in_dtype) && !is_floating(in.dtype) && in.dtype != kBool;

@@ -1,6 +1,7 @@
-// Names for the bits of blocks: two blocks with one name have equal bits, so each pattern is computed once. A value
-// inside a block is written as a function of the position in the block plus a constant; comparisons keep only
-// differences, and what the analysis found constant drops out. So all blocks on the diagonal of a causal mask are one.
+// Names for the bits of blocks: two blocks with the same name have equal bits, so each pattern is computed once. A
+// value inside a block is written as a function of the position in the block plus a constant. Comparisons keep only
+// differences, and values that the analysis found constant are dropped. So all blocks on the diagonal of a causal mask
+// have the same name.
 #pragma once
 #include "ops/attention/mask_analysis.h"
 
@@ -10,8 +11,8 @@ class MaskKeys {
  public:
   explicit MaskKeys(const MaskProgram& program);
 
-  /// The name of the block with this first point, from what analysis.over() just found for it (all of a block's points
-  /// inside the lengths). -1: no other block can be known to be like it.
+  /// The name of the block that starts at this point, from the result of the last analysis.over() (all of the block's
+  /// points inside the lengths). -1: no other block can be known to be equal.
   int32_t name(const MaskAnalysis& analysis, int64_t q0, int64_t kv0);
 
  private:
@@ -24,7 +25,7 @@ class MaskKeys {
     int64_t v[5];
     friend bool operator==(const Key&, const Key&) = default;
   };
-  /// What is known of a base's function: its key, its slopes if it is affine, and what ties it to a place.
+  /// Facts about a base's function: its key, its slopes if it is affine, and its dependence on absolute positions.
   struct Base {
     Key key;
     int64_t per_q = 0, per_kv = 0;

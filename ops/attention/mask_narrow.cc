@@ -1,5 +1,5 @@
-// Half the width, twice the lanes: what is computed for every point is computed in i32 where ranges show that nothing
-// is lost. Values that depend on q or kv alone are converted once for each row or column.
+// Half the width, twice the lanes: values computed for every point are computed in i32 if ranges show that nothing is
+// lost. Values that depend only on q or only on kv are converted once for each row or column.
 #include <limits>
 
 #include "ops/attention/mask_analysis.h"
@@ -24,7 +24,7 @@ class MaskNarrowing {
     const MaskRange all = MaskRange::any(kInt32);
     return in.dtype == kInt64 && ranges_[i].lo >= all.lo && ranges_[i].hi <= all.hi;
   }
-  /// Computed for every point, from i64 operands that fit, to a bool or a value that fits.
+  /// True for instructions computed for every point, from i64 operands that fit, to a bool or a value that fits.
   bool shrinks(int32_t i) const {
     const MaskInstr& in = from_.instrs_[i];
     if (in.kind != MaskInstr::kPointwise || !mixed(in) || in.in_dtype != kInt64) return false;
@@ -34,7 +34,7 @@ class MaskNarrowing {
     return kernels::pointwise_contiguous_fn(in.op, kInt32) != nullptr;
   }
 
-  /// The instruction that gives value i in its own dtype.
+  /// The instruction that computes value i in its own dtype.
   int32_t wide(int32_t i) {
     if (wide_[i] >= 0) return wide_[i];
     const MaskInstr& in = from_.instrs_[i];
@@ -47,7 +47,7 @@ class MaskNarrowing {
     return wide_[i] = push(std::move(copy));
   }
 
-  /// The instruction that gives value i, which fits, in i32.
+  /// The instruction that computes value i, which fits, in i32.
   int32_t narrow(int32_t i) {
     if (narrow_[i] >= 0) return narrow_[i];
     const MaskInstr& in = from_.instrs_[i];

@@ -31,7 +31,7 @@ int64_t MaskInstr::integer() const {
 }
 
 /// Turns the nodes of a traced mask into instructions. A node is a single value, or a view into a captured tensor some
-/// of whose dims are already chosen by indices.
+/// of whose dims indices have already selected.
 class MaskLowering {
  public:
   MaskLowering(MaskProgram& out, const Body& body) : out_(out), g_(*body.graph), lifted_(body.lifted) {}
@@ -44,8 +44,8 @@ class MaskLowering {
 
  private:
   struct Lowered {
-    int32_t instr = -1;  // a single value of any number of dims of 1
-    int32_t table = -1;  // else: what is left of a table
+    int32_t instr = -1;  // a single value, with any number of dims of extent 1
+    int32_t table = -1;  // otherwise: the unselected part of a table
     Shape shape, strides;
     int64_t offset = 0;
     SmallVec<int32_t, 3> args;
@@ -137,15 +137,16 @@ class MaskLowering {
     return r;
   }
 
-  // The line that wrote table[i]: operator[] has no room for it, so that of the first op that uses what was read.
+  // The user's line of table[i] is not recorded, because operator[] has no parameter for it: use the line of the first
+  // op that uses the element.
   int32_t arg(const Node& n, size_t i) { return scalar(n.inputs[i].node, n); }
 
-  /// The instruction of a node's value, reading the table if it is what is left of one.
+  /// The instruction of a node's value; reads the table if the node is the unselected part of one.
   int32_t scalar(int32_t id, const Node& user) {
     const Lowered& v = values_[id];
     if (v.table < 0) return v.instr;
     WEFT_CHECK(v.shape.numel() == 1, "mask_mod: uses ", v.shape.numel(), " values of a table of shape ",
-               out_.tables_[v.table].view.shape, " at once", at(user), "; need as many indices as it has dims");
+               out_.tables_[v.table].view.shape, " at once", at(user), "; need one index for each dim");
     const StridedView& view = out_.tables_[v.table].view;
     MaskInstr in;
     in.dtype = view.dtype;
@@ -241,7 +242,7 @@ class MaskLowering {
     return add(std::move(in));
   }
 
-  // Equal instructions are one.
+  // Equal instructions are merged.
   int32_t add(MaskInstr in) {
     uint64_t h = hash_combine(
         static_cast<uint64_t>(in.kind) << 32 | static_cast<uint32_t>(in.index),
@@ -265,7 +266,7 @@ class MaskLowering {
            equal(a.strides, b.strides) && !std::memcmp(a.value, b.value, 8);
   }
 
-  // Keeps what the result needs, in order.
+  // Keeps the instructions that the result needs, in order.
   void prune(int32_t result) {
     std::vector<char> live(out_.instrs_.size());
     live[result] = 1;

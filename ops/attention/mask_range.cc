@@ -16,13 +16,13 @@ int64_t floor_mod(I128 a, int64_t n) {  // n > 0
   const I128 r = a % n;
   return static_cast<int64_t>(r < 0 ? r + n : r);
 }
-int64_t floor_div(int64_t a, int64_t b) {  // b != 0 and not the least by -1
+int64_t floor_div(int64_t a, int64_t b) {  // b != 0, and not the smallest value divided by -1
   const int64_t d = a / b;
   return d - (a % b != 0 && (a < 0) != (b < 0));
 }
 int64_t gcd(int64_t a, int64_t b) { return std::gcd(a, b); }
 
-/// [lo, hi] with the congruence, or anything of the dtype if the arithmetic may have wrapped.
+/// [lo, hi] with the congruence; any value of the dtype if the arithmetic may have wrapped.
 MaskRange made(I128 lo, I128 hi, DType dtype, int64_t step = 1, I128 rem = 0) {
   const MaskRange all = MaskRange::any(dtype);
   if (lo < all.lo || hi > all.hi) return all;
@@ -32,7 +32,7 @@ MaskRange made(I128 lo, I128 hi, DType dtype, int64_t step = 1, I128 rem = 0) {
     r.step = step;
     r.rem = floor_mod(rem, step);
     const I128 up = lo + floor_mod(r.rem - lo, step), down = hi - floor_mod(hi - r.rem, step);
-    if (up > down) return r;  // no such value: leave what is certain
+    if (up > down) return r;  // no such value: keep the facts that are certain
     r.lo = static_cast<int64_t>(up);
     r.hi = static_cast<int64_t>(down);
     if (r.lo == r.hi) return MaskRange::of(r.lo);
@@ -40,7 +40,7 @@ MaskRange made(I128 lo, I128 hi, DType dtype, int64_t step = 1, I128 rem = 0) {
   return r;
 }
 
-/// Values with these known bits, of an interval known otherwise.
+/// The range of values with these known bits, in a known interval.
 MaskRange from_bits(uint64_t known, uint64_t bits, I128 lo, I128 hi, DType dtype) {
   const uint64_t sign = uint64_t{1} << 63;
   bits &= known;
@@ -262,7 +262,7 @@ MaskRange range_of_cast(DType from, DType to, const MaskRange& x) {
 }
 
 MaskRange range_of(Pw op, DType in_dtype, DType dtype, const MaskRange* const* args, bool same) {
-  const MaskRange &a = *args[0], &b = *args[1];  // b: of unary ops any range
+  const MaskRange &a = *args[0], &b = *args[1];  // b: any range for unary ops
   if (op == Pw::where) {
     if (is_floating(dtype)) return MaskRange::any(dtype);
     const int t = truth(a);

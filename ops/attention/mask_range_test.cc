@@ -1,4 +1,4 @@
-// The ranges are sound: whatever an op makes of members of its operands' ranges lies in the result's range.
+// Tests that ranges are sound: the result of an op on members of its operands' ranges is in the result's range.
 #include "ops/attention/mask_range.h"
 
 #include <gtest/gtest.h>

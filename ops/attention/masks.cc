@@ -7,19 +7,19 @@
 namespace weft::attention {
 namespace {
 
-// A captured table must hold integers and have one of the ranks named by `shapes`.
+// A captured table must have integers and one of the ranks named in `shapes`.
 void check_table(const char* op, const char* name, const Tensor& t, int least, int most, const char* shapes) {
   WEFT_CHECK(t.defined(), op, ": ", name, " is undefined; need integers ", shapes);
   WEFT_CHECK(is_integral(t.dtype()) && t.dim() >= least && t.dim() <= most, op, ": ", name, " is ", t.type(),
              "; need integers ", shapes);
 }
 
-// The row of entry b where a table has one for each.
+// The row of entry b if the table has one for each entry.
 Tensor row_of(const Tensor& t, int dims_of_row, const Index& b) { return t.dim() > dims_of_row ? t[b] : t; }
 
 Tensor integers(const std::vector<int64_t>& v, const Shape& shape) { return Tensor::from_vector<int64_t>(v, shape); }
 
-// The ends of documents, from 0 on.
+// The offsets of documents, from 0 on.
 std::vector<int64_t> offsets_of(const char* name, const Tensor& t) {
   check_table("attention::document_offsets", name, t, 1, 1, "[N + 1]");
   const std::vector<int64_t> at = t.to_vector<int64_t>();
@@ -68,7 +68,7 @@ MaskMod document(const Tensor& ids) {
 
 MaskMod document_offsets(const Tensor& cu_seqlens, MaskMod inner) {
   const std::vector<int64_t> at = offsets_of("cu_seqlens", cu_seqlens);
-  // Each position's document by its first token; one more for all that lies behind.
+  // Each position's document, identified by its first token; one more entry for all positions after the last document.
   std::vector<int64_t> start(at.back() + 1, at.back());
   for (size_t d = 0; d + 1 < at.size(); ++d) std::fill(start.begin() + at[d], start.begin() + at[d + 1], at[d]);
   const int64_t end = at.back();
@@ -82,8 +82,9 @@ MaskMod document_offsets(const Tensor& cu_seqlens_q, const Tensor& cu_seqlens_k,
   const std::vector<int64_t> q = offsets_of("cu_seqlens_q", cu_seqlens_q), k = offsets_of("cu_seqlens_k", cu_seqlens_k);
   WEFT_CHECK(q.size() == k.size(), "attention::document_offsets: cu_seqlens_q is ", cu_seqlens_q.type(),
              " and cu_seqlens_k is ", cu_seqlens_k.type(),
-             "; need as many documents in both, as in {0, 1, 4} and {0, 3, 7}");
-  // Of each position its document (none behind the last), and what stands for the document's first position.
+             "; need the same number of documents in both, as in {0, 1, 4} and {0, 3, 7}");
+  // Document id per position (-1 or -2 past the last document), and the start of each document. The start for queries
+  // is shifted so that the document's last query is aligned with its last key.
   std::vector<int64_t> of_q(q.back() + 1, -1), of_k(k.back() + 1, -2), first_q(q.back() + 1), first_k(k.back() + 1);
   for (size_t d = 0; d + 1 < q.size(); ++d) {
     std::fill(of_q.begin() + q[d], of_q.begin() + q[d + 1], static_cast<int64_t>(d));
@@ -136,13 +137,13 @@ MaskMod tree(const Tensor& parents) {
   check_table("attention::tree", "parents", parents, 1, 1, "[N]");
   const std::vector<int64_t> p = parents.to_vector<int64_t>();
   const int64_t n = static_cast<int64_t>(p.size());
-  std::vector<std::vector<int64_t>> children(n + 1);  // the last: roots
+  std::vector<std::vector<int64_t>> children(n + 1);  // the last entry: roots
   for (int64_t i = 0; i < n; ++i) {
     WEFT_CHECK(p[i] >= -1 && p[i] < n && p[i] != i, "attention::tree: parents[", i, "] is ", p[i],
                "; need another node of [0, ", n, "), or -1 for a root");
     children[p[i] < 0 ? n : p[i]].push_back(i);
   }
-  // Times of entering and leaving on a walk: kv is an ancestor of q if q is entered while kv is open.
+  // Entry and exit times of a depth-first walk: kv is an ancestor of q if q is entered while kv is open.
   std::vector<int64_t> in(n, -1), out(n, -1), path{n};
   std::vector<size_t> next(n + 1);
   int64_t time = 0;
@@ -157,7 +158,7 @@ MaskMod tree(const Tensor& parents) {
     }
   }
   WEFT_CHECK(time == n, "attention::tree: the parents of ", n - time,
-             " nodes go in a circle; need a path from each to a root (-1)");
+             " nodes form a cycle; need a path from each to a root (-1)");
   return [in = integers(in, {n}), out = integers(out, {n})](Index, Index, Index q, Index kv) {
     return (in[kv] <= in[q]) & (in[q] < out[kv]);
   };
@@ -188,7 +189,7 @@ MaskMod transfusion(const Tensor& spans) {
                "); need 0 <= begin <= end");
     last = std::max(last, s[i + 1]);
   }
-  // Which span each position lies in, from 1 on; positions behind all of them share the last entry.
+  // The span of each position, from 1 on; positions after all spans share the last entry.
   std::vector<int64_t> id(batch * (last + 1));
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t i = 0; i < n; ++i) {
@@ -243,7 +244,7 @@ MaskMod flamingo(const Tensor& intervals, int64_t tokens_per_image) {
   WEFT_CHECK(intervals.shape().back() == 2 && tokens_per_image >= 1, "attention::flamingo: intervals is ",
              intervals.type(), " for ", tokens_per_image,
              " tokens an image; need [N, 2] or [B, N, 2] and 1 or more tokens");
-  // By columns, so that a block of keys is a stretch of each.
+  // By columns, so that a block of keys is a contiguous range of each column.
   const std::vector<int64_t> v = intervals.to_vector<int64_t>();
   const int64_t batch = intervals.dim() == 3 ? intervals.size(0) : 1, n = intervals.size(-2);
   std::vector<int64_t> lo(batch * n), hi(batch * n);

@@ -1,4 +1,4 @@
-// Masks over images and videos: a token's coordinates are recovered from its index, then compared dim by dim.
+// Masks over images and videos: a token's coordinates are computed from its index and compared dim by dim.
 #include "ops/attention/masks.h"
 #include "ops/core/core.h"
 
@@ -25,7 +25,7 @@ Coordinates rows_of(const Extents& canvas, Tensor i) {
   return c;
 }
 
-// Where tokens stand tile by tile: the tile's place in the grid of tiles and the token's place in it.
+// For tokens stored tile by tile: the tile's position in the grid of tiles and the token's position in the tile.
 Extents tiles_of(const Extents& canvas, const Extents& tile) {
   Extents r;
   for (size_t d = 0; d < canvas.size(); ++d) r.push_back(canvas[d] / tile[d]);
@@ -43,7 +43,7 @@ Coordinates tiled(const Extents& canvas, const Extents& tile, const Tensor& i) {
   return at;
 }
 
-// Every second bit, closed up (Morton 1966).
+// Extracts and compacts every second bit (Morton 1966).
 Tensor even_bits(Tensor x) {
   x = bit_and(x, 0x5555555555555555);
   x = bit_and(x | shift_right(x, 1), 0x3333333333333333);

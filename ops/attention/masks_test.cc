@@ -1,4 +1,4 @@
-// Every ready-made mask against a plain loop, as a dense mask and through its blocks; every ready-made score_mod
+// Tests every ready-made mask against a plain loop, as a dense mask and through its blocks; every ready-made score_mod
 // against its formula.
 #include "ops/attention/masks.h"
 
@@ -19,7 +19,7 @@ using testing::expect_error;
 
 using Rule = std::function<bool(int64_t b, int64_t h, int64_t q, int64_t kv)>;
 
-// All points, and what blocks of 64 say of them.
+// Checks all points, and the blocks of 64.
 void expect_mask(const MaskMod& mask, int64_t B, int64_t H, int64_t q_len, int64_t kv_len, const Rule& rule) {
   const std::vector<uint8_t> m = create_mask(mask, B, H, q_len, kv_len).to_vector<uint8_t>();
   const BlockMask blocks = create_block_mask(mask, B, H, q_len, kv_len, {.block_size = {64, 64}});
@@ -256,7 +256,7 @@ TEST(ScoreMods, Formulas) {
   using namespace attention;
   EXPECT_EQ(alibi_slopes(8).to_vector<float>(),
             (std::vector<float>{0.5f, 0.25f, 0.125f, 0.0625f, 1 / 32.f, 1 / 64.f, 1 / 128.f, 1 / 256.f}));
-  // 12 heads: those of 8, then every second of 16 (the paper's code).
+  // 12 heads: the slopes of 8, then every second of 16 (the paper's code).
   const std::vector<float> twelve = alibi_slopes(12).to_vector<float>();
   ASSERT_EQ(twelve.size(), 12u);
   for (int i = 0; i < 4; ++i) EXPECT_FLOAT_EQ(twelve[8 + i], std::exp2(-0.5f * static_cast<float>(2 * i + 1)));
@@ -276,7 +276,7 @@ TEST(ScoreMods, Formulas) {
 
 TEST(ScoreMods, T5Buckets) {
   using namespace attention;
-  // As transformers' T5Attention._relative_position_bucket computes them, 32 buckets up to 128.
+  // As computed by transformers' T5Attention._relative_position_bucket, 32 buckets up to 128.
   const std::vector<std::pair<int64_t, int64_t>> both{{0, 0},    {-1, 1},    {1, 17},    {-7, 7},     {-8, 8},
                                                       {8, 24},   {-15, 9},   {-16, 10},  {-31, 11},   {-32, 12},
                                                       {-64, 14}, {-127, 15}, {-128, 15}, {-5000, 15}, {5000, 31}};

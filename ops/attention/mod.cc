@@ -42,7 +42,7 @@ MaskMod operator!(MaskMod a) {
 namespace internal {
 namespace {
 
-// What the kernels, the analysis and the derivative of a mod can all do.
+// Throws if the kernels, the analysis or the derivative of a mod do not support an op of the graph.
 void check_ops(const Graph& g, const char* what) {
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
@@ -56,8 +56,9 @@ void check_ops(const Graph& g, const char* what) {
   }
 }
 
-/// What a mod computes from captured tensors alone (table.to(kFloat32), table[0], exp(slopes)) is moved out of it, into
-/// the ops around: computed once, with gradients as anywhere, and the mod reads the result. `own`: inputs of the mod.
+/// Moves computations on captured tensors only (table.to(kFloat32), table[0], exp(slopes)) out of a mod into ordinary
+/// ops: they are computed once, with ordinary gradients, and the mod reads the result. `own`: number of the mod's own
+/// inputs.
 class Hoisting {
  public:
   Hoisting(const Body& body, size_t own) : from_(*body.graph), lifted_(body.lifted), own_(own), values_(from_.size()) {
@@ -95,7 +96,7 @@ class Hoisting {
     for (int32_t i = 0; i < static_cast<int32_t>(from_.node(id).outputs.size()); ++i) known_[{id, i}] = {now, i};
   }
 
-  /// The value in the new graph: a further input for what stands outside.
+  /// The value in the new graph; a value computed outside becomes a further input.
   Value inside(Value v) {
     if (auto it = known_.find(v); it != known_.end()) return it->second;
     if (of_[v.node] == kNumbers) {
@@ -140,7 +141,7 @@ Body hoisted(Body body, size_t own) {
   return out.graph ? out : body;
 }
 
-/// The same graph with every value on the CPU: a mod is single values, wherever its kernel runs.
+/// The same graph with every value on the CPU: a mod computes single values, wherever its kernel runs.
 Ref<Graph> on_cpu(const Graph& from) {
   Ref<Graph> to = make_ref<Graph>();
   for (int32_t id = 0; id < from.size(); ++id) {
@@ -158,8 +159,8 @@ Ref<Graph> on_cpu(const Graph& from) {
   return to;
 }
 
-/// A mod's graph. Its indices are traced on the CPU, where numbers and presets' tables are; where it closes over tensors
-/// of the call's own device, there.
+/// A mod's graph. Its indices are traced on the CPU, where numbers and presets' tables are; if the mod closes over
+/// tensors of the call's own device, they are traced there.
 Body traced(const char* what, Device device, std::vector<TensorType> types,
             const std::function<Tensor(std::span<const Tensor>)>& mod) {
   auto body_with = [&] {
@@ -176,7 +177,7 @@ Body traced(const char* what, Device device, std::vector<TensorType> types,
     body.graph = on_cpu(*body.graph);
   }
   check_ops(*body.graph, what);
-  // What it closes over comes along; a constant outside of the step.
+  // The captured tensors are moved to the device; a constant is moved outside of the step.
   for (Tensor& t : body.lifted) {
     if (t.device() == device || device == Device::cpu()) continue;
     struct Outside {
@@ -197,7 +198,7 @@ Body trace_score(const ScoreMod& mod, DType dtype) { return trace_score_on(mod, 
 Body trace_mask_on(const MaskMod& mask, Device device) {
   return traced("mask_mod", device, {4, {kInt64, Device::cpu(), {}}}, [&](std::span<const Tensor> in) {
     Tensor m = mask(Index(in[0]), Index(in[1]), Index(in[2]), Index(in[3]));
-    WEFT_CHECK(m.defined() && m.dtype() == kBool && m.dim() == 0, "mask_mod: gave ",
+    WEFT_CHECK(m.defined() && m.dtype() == kBool && m.dim() == 0, "mask_mod: returned ",
                m.defined() ? str_cat(m.type()) : "nothing", "; need one bool, as q >= kv is");
     return m;
   });
@@ -208,7 +209,7 @@ Body trace_score_on(const ScoreMod& mod, DType dtype, Device device) {
   types[0].dtype = dtype;
   return traced("score_mod", device, types, [&](std::span<const Tensor> in) {
     Tensor s = mod(Score{in[0], Index(in[1]), Index(in[2]), Index(in[3]), Index(in[4])});
-    WEFT_CHECK(s.defined() && is_floating(s.dtype()) && s.dim() == 0, "score_mod: gave ",
+    WEFT_CHECK(s.defined() && is_floating(s.dtype()) && s.dim() == 0, "score_mod: returned ",
                s.defined() ? str_cat(s.type()) : "nothing", "; need one floating-point value, as s.value * 2 is");
     return cast(s, dtype);
   });

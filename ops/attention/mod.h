@@ -1,6 +1,6 @@
-// What a user writes to change attention: functions of one score, or of the indices of one query and one key, that are
-// traced once into a Graph of 0-d values. The same graph serves the block-mask analysis, the generated kernels, the
-// interpreter and the f64 reference.
+// User functions that change attention: functions of one score, or of the indices of one query and one key. They are
+// traced once into a Graph of 0-d values. The block-mask analysis, the generated kernels, the interpreter and the f64
+// reference use the same graph.
 #pragma once
 #include <functional>
 
@@ -11,19 +11,19 @@
 namespace weft {
 
 /// The batch entry, head, query or key of one score: a traced 0-d i64 tensor. Arithmetic and comparison work as on any
-/// tensor; `table[index]` reads a captured tensor; an `if` on it does not compile: use where(condition, a, b).
+/// tensor; `table[index]` reads a captured tensor. An `if` on it does not compile: use where(condition, a, b).
 class Index : public Tensor {
  public:
   explicit Index(const Tensor& t) : Tensor(t) {}
 };
 
-/// One score and where it stands.
+/// One score and its position.
 struct Score {
   Tensor value;  // scale * q[b, h, q] . k[b, h / group, kv], 0-d f32
   Index b, h, q, kv;
 };
 
-/// A function of one score that gives what stands in its place (a 0-d floating-point value).
+/// A function of one score that returns its replacement (a 0-d floating-point value).
 class ScoreMod {
  public:
   using Fn = std::function<Tensor(const Score&)>;
@@ -33,14 +33,14 @@ class ScoreMod {
       : fn_(std::move(fn)) {}
   Tensor operator()(const Score& s) const { return fn_(s); }
   explicit operator bool() const { return static_cast<bool>(fn_); }
-  /// What the mod makes of the score as if it stood at (q + dq, kv + dkv).
+  /// The mod with positions shifted: it modifies the score at (q, kv) as if it were at (q + dq, kv + dkv).
   ScoreMod shift(int64_t dq, int64_t dkv) const;
 
  private:
   Fn fn_;
 };
 
-/// A function of (b, h, q, kv) that says whether the query sees the key (a 0-d bool). Masks compose with &, | and !.
+/// A function of (b, h, q, kv) that returns whether the query sees the key (a 0-d bool). Masks compose with &, | and !.
 class MaskMod {
  public:
   using Fn = std::function<Tensor(Index, Index, Index, Index)>;
@@ -51,8 +51,8 @@ class MaskMod {
       : fn_(std::move(fn)) {}
   Tensor operator()(const Index& b, const Index& h, const Index& q, const Index& kv) const { return fn_(b, h, q, kv); }
   explicit operator bool() const { return static_cast<bool>(fn_); }
-  /// The mask as it is at (q + dq, kv + dkv). With dq = Skv - Sq the last query meets the last key, as in
-  /// FlashAttention: causal().shift(Skv - Sq, 0).
+  /// The mask with positions shifted: its value at (q, kv) is that at (q + dq, kv + dkv). With dq = Skv - Sq the last
+  /// query is aligned with the last key, as in FlashAttention: causal().shift(Skv - Sq, 0).
   MaskMod shift(int64_t dq, int64_t dkv) const;
 
  private:
@@ -63,13 +63,14 @@ MaskMod operator|(MaskMod a, MaskMod b);
 MaskMod operator!(MaskMod a);
 
 namespace internal {
-/// The mask's graph: inputs b, h, q, kv (i64), then the tensors it closes over (`lifted`); one 0-d bool output. What it
-/// computes from those tensors alone (table[0], table.to(kFloat32)) is done before, by ordinary ops. Throws naming the op
-/// if another op is not pointwise on 0-d values, an index into a captured tensor, or random.
+/// The mask's graph: inputs b, h, q, kv (i64), then the tensors that it closes over (`lifted`); one 0-d bool output.
+/// Computations on those tensors only (table[0], table.to(kFloat32)) are done before, by ordinary ops. Throws, naming
+/// the op, if another op is not pointwise on 0-d values or an index into a captured tensor, or is random.
 Body trace_mask(const MaskMod& mask);
-/// The mod's graph: inputs value (of this dtype), b, h, q, kv, then what it closes over; one 0-d output of the dtype.
+/// The mod's graph: inputs value (of this dtype), b, h, q, kv, then the tensors that it closes over; one 0-d output of
+/// the dtype.
 Body trace_score(const ScoreMod& mod, DType dtype = kFloat32);
-/// The user's line of a node: of table[index], which is recorded elsewhere, that of what uses it.
+/// The user's line of a node. table[index] is recorded with another line: returns the line of its user instead.
 SourceLine users_line(const Graph& g, int32_t node);
 }  // namespace internal
 

@@ -1,4 +1,4 @@
-// Tracing of mods: what they close over becomes inputs, and what a kernel could not compute is refused by name.
+// Tests the tracing of mods: captured tensors become inputs, and ops that a kernel cannot compute are rejected by name.
 #include "ops/attention/mod.h"
 
 #include <gtest/gtest.h>
@@ -65,9 +65,9 @@ TEST(Mod, RefusesWhatNoKernelCouldCompute) {
   expect_error([&] { internal::trace_mask([&](Index, Index, Index q, Index) { return sum(table[q]) > 1.0; }); },
                "mask_mod: uses reduce_sum at");
   expect_error([&] { internal::trace_mask([](Index, Index, Index q, Index kv) { return q - kv; }); },
-               "mask_mod: gave i64[]; need one bool");
+               "mask_mod: returned i64[]; need one bool");
   expect_error([&] { internal::trace_score([&](const Score& s) { return s.value * table[s.h]; }); },
-               "score_mod: gave f32[3]; need one floating-point value");
+               "score_mod: returned f32[3]; need one floating-point value");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Attention and its derivative in primitives, with all scores in memory: what the kernels are compared with, how f64 is
-// computed, and the way to second derivatives.
+// Attention and its derivative in primitives, with the whole scores in memory: the reference of the kernels, the
+// implementation for f64, and the way to second derivatives.
 #include <limits>
 
 #include "framework/autodiff/grad.h"
@@ -23,7 +23,7 @@ const Graph* graph_of(const Attrs& attrs, const char* key) {
   return attrs.has(key) ? attrs.get<Ref<Graph>>(key).get() : nullptr;
 }
 
-/// Scores and what comes of them, all of them in memory, in f32 (f64 for f64).
+/// Scores and the values derived from them, all in memory, in f32 (f64 for f64).
 struct Plain {
   AttentionOperands at;
   DType wide;
@@ -64,7 +64,7 @@ struct Plain {
       seen = broadcast_to(internal::map_mod(*mask, 4, args, nullptr, &of_mask), scores.shape());
       if (!raw.is_traced()) internal::check_reads("mask_mod", *mask, of_mask, scores.shape(), Tensor());
     }
-    // While capturing nothing is known of them: such a score stays NaN.
+    // While capturing, the values are unknown: such a score stays NaN.
     if (!raw.is_traced() && !indices.empty())
       internal::check_reads("score_mod", *graph_of(attrs, "score"), indices, scores.shape(), seen);
     if (at.dropout >= 0) {
@@ -80,18 +80,18 @@ struct Plain {
   }
 
   Tensor masked(const Tensor& s) const { return seen.defined() ? where(seen, s, -kInf) : s; }
-  // [B, Hkv, S, D] as every query head sees it.
+  // [B, Hkv, S, D] expanded to the query heads.
   Tensor heads(const Tensor& t) const {
     Shape s{b, hkv, group, t.size(2), t.size(3)};
     return reshape(broadcast_to(unsqueeze(t, 2), s), {b, hq, t.size(2), t.size(3)});
   }
-  // Sums of heads' gradients, [B or 1, Hkv, S, D].
+  // Sums the heads' gradients to [B or 1, Hkv, S, D].
   Tensor grouped(const Tensor& g, const Tensor& like) const {
     Tensor s = sum(reshape(g, {b, hkv, group, g.size(2), g.size(3)}), 2);
     if (like.size(0) != b) s = sum(s, 0, true);
     return cast(s, narrow(like));
   }
-  // Of what is returned for `like`.
+  // The dtype of the result for `like`.
   DType narrow(const Tensor& like) const { return all_wide ? wide_of(like.dtype()) : like.dtype(); }
 
  private:
@@ -112,7 +112,7 @@ struct Plain {
 }  // namespace
 
 std::vector<Tensor> internal::gathered_pages(const Tensor& pages, const Tensor& k, const Tensor& v) {
-  // Pages of keys that nobody sees may be any number.
+  // The page numbers of masked keys may be anything.
   const Tensor chosen = minimum(maximum(reshape(pages, {-1}), 0), k.size(0) - 1);
   std::vector<Tensor> r;
   for (const Tensor* t : {&k, &v}) {
@@ -141,7 +141,7 @@ std::vector<Tensor> internal::plain_attention(const Attrs& attrs, std::span<cons
   const Tensor divisor = where(none, 1.0, total);
   Tensor prob = e / divisor;
   if (p.keep.defined()) prob = prob * p.keep;
-  // As in the kernel: the probabilities meet v in v's dtype.
+  // As in the kernel: the probabilities are rounded to v's dtype before they are multiplied by v.
   prob = cast(cast(prob, in[2].dtype()), p.wide);
   const Tensor lse = where(none, -kInf, log(divisor) + shift);
   return {cast(matmul(prob, p.v), p.narrow(in[0])), reshape(lse, rows), reshape(top, rows)};

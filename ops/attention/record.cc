@@ -19,8 +19,8 @@ using internal::AttentionOperands;
 
 namespace {
 
-// Private sums of a mod's gradients may take this much, or twice what the gradients take; where tasks would need more,
-// some of them share one and run one after another.
+// Limit on private sums of a mod's gradients: this many bytes, or twice the gradients' size if that is more. If tasks
+// need more, some of them share one set of sums and run one after another.
 constexpr int64_t kMaxGradientBytes = int64_t{256} << 20;
 
 bool is_backward(const OpDef& op) { return &op == &attention_backward_op; }
@@ -72,7 +72,7 @@ Types infer(const InferCall& c) {
     const int64_t lengths[] = {q.shape[0], q.shape[1], q.shape[2], keys_of(at, c.in)};
     for (size_t i = 0; i < 4; ++i) {
       const TensorType& t = c.in[static_cast<size_t>(at.places) + i];
-      WEFT_CHECK(t.dtype == kInt64 && t.shape == Shape{lengths[i]}, c.op.name, ": positions of dropout are ", t,
+      WEFT_CHECK(t.dtype == kInt64 && t.shape == Shape{lengths[i]}, c.op.name, ": dropout positions are ", t,
                  "; need i64 [", lengths[i], "]");
     }
   }
@@ -96,9 +96,10 @@ Types infer(const InferCall& c) {
 
 DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const AttentionOperands at(attrs);
-  // Of pages, which entries' keys they hold is known only at run time.
+  // For pages, the entry of a key is known only at run time.
   const std::string batch = at.pages >= 0 ? "p?" : in[1].shape[0] == in[0].shape[0] ? "b" : "1";
-  // The log-sum-exp lacks the values' dim: split, each rank would give all of it.
+  // The log-sum-exp does not have the values' dim: if that dim were split, each rank would return the whole
+  // log-sum-exp.
   const std::string k = batch + " h t? d?", v = batch + " h t? e?", o = "b (h g) s e?", row = "b (h g) s";
   std::vector<std::string> from{"b (h g) s d?", k, v}, to;
   auto whole = [](const TensorType& t, int i) {
@@ -125,7 +126,7 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
   return DimMap::parse(joined(from) + " -> " + joined(to), in, out, sizes);
 }
 
-// Every score counts: how many a mask leaves is known only when it is computed.
+// Counts every score: how many a mask leaves is known only when it is computed.
 Cost cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const double scores = static_cast<double>(in[0].shape[0] * in[0].shape[1] * in[0].shape[2]) *
                         static_cast<double>(keys_of(AttentionOperands(attrs), in));
@@ -139,7 +140,7 @@ Cost cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const Te
 
 // ---- kernels ----
 
-/// What a call of the kernels is made of: views of the operands, the mods, and the parts of the workspace.
+/// One call of the kernels: views of the operands, the mods, and the parts of the workspace.
 class Call {
  public:
   Call(const Attrs& attrs, std::span<const StridedView> in, bool run) : at_(attrs), in_(in) {
@@ -162,7 +163,7 @@ class Call {
                                  {in[0].shape[0], in[0].shape[1], in[0].shape[2], keys}, at_.blocks < 0);
       if (at_.blocks < 0) a.blocks = &mask_->view;
     }
-    // The size of the workspace does not depend on what is masked.
+    // The size of the workspace does not depend on the mask.
     static constexpr kernels::MaskFill kNoFill{};
     if (masked) a.mask = run ? &mask_->fill : &kNoFill;
     if (at_.blocks >= 0) {
@@ -210,7 +211,7 @@ class Call {
     if (!scored_) return 0;
     return (internal::ScoreTiles::gradient_bytes(score_tables(), groups()) + 63) / 64 * 64;
   }
-  /// Sets of sums, each of one task after another: from the shapes alone.
+  /// Number of sets of sums; the tasks of a set run one after another. Depends on the shapes only.
   int64_t groups() const {
     const int64_t one = std::max<int64_t>(1, internal::ScoreTiles::gradient_bytes(score_tables(), 1));
     const int64_t tasks = std::max<int64_t>(1, kernels::attention_tasks(a));
@@ -249,8 +250,8 @@ class Call {
   bool scored_ = false;
 };
 
-/// Operands whose memory the kernels read as arrays: tables and what comes after q, k, v, made contiguous where they
-/// are not, in the workspace.
+/// Operands whose memory the kernels read as arrays: the tables and all operands after q, k, v. Those that are not
+/// contiguous are copied to the workspace.
 struct Arrays {
   std::vector<StridedView> views;
   std::vector<int64_t> place;
@@ -272,7 +273,7 @@ struct Arrays {
   }
 };
 
-// f64 has no kernel: the primitives, one by one.
+// f64 has no kernel: runs the primitives one by one.
 void run_plain(const KernelCall& c) {
   NoGrad guard;
   std::vector<Tensor> in;
@@ -309,7 +310,7 @@ int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span
     return backward ? call.sums_bytes() + kernels::attention_backward_workspace(call.a)
                     : kernels::attention_workspace(call.a);
   };
-  // Which kind of list a mask has is known only when it is made.
+  // The kind of a mask's list is known only when it is made.
   const int64_t unmasked = bytes();
   const bool blocks = attrs.i("block_q") > 0;
   const kernels::BlockMaskView by_head{.batch = in[0].shape[0],
@@ -324,7 +325,7 @@ int64_t workspace(const Attrs& attrs, std::span<const StridedView> in, std::span
 
 // ---- derivatives ----
 
-// The gradient of pages `like` from that of gathered_pages.
+// The gradient of pages `like`, from the gradient of gathered_pages.
 Tensor scattered_pages(const Tensor& pages, const Tensor& g, const Tensor& like) {
   const int64_t size = like.size(2);
   const Tensor rows = transpose(reshape(g, {g.size(0), g.size(1), pages.size(1), size, g.size(3)}), 1, 2);
@@ -338,7 +339,7 @@ Grads vjp(const VjpCall& c) {
   SmallVec<const Tensor*, 12> in;
   for (int i = 0; i < at.count; ++i)
     if (i != at.pages) in.push_back(&c.in[static_cast<size_t>(i)]);
-  // Keys in pages are gathered for the derivative, and what it gives them is scattered.
+  // Paged keys are gathered for the derivative, and their gradient is scattered.
   std::vector<Tensor> kv;
   Attrs attrs = at.pages >= 0 ? c.attrs.without("paged") : c.attrs;
   if (at.pages >= 0) {
@@ -366,7 +367,7 @@ Grads vjp(const VjpCall& c) {
   return g;
 }
 
-// Through the decomposition: all scores are in memory then.
+// Through the decomposition: the whole scores are then in memory.
 Grads vjp_backward(const VjpCall& c) {
   EnableGrad record;
   std::vector<Tensor> in, wrt;
@@ -417,7 +418,7 @@ AttentionOperands::AttentionOperands(const Attrs& attrs) {
 
 const OpDef attention_op = {
     .name = "attention",
-    .doc = "softmax(score({scale} q k^T) where mask) v, its log-sum-exp and its greatest scores.",
+    .doc = "softmax(score({scale} q k^T) where mask) v, its log-sum-exp and its largest scores.",
     .traits = kContraction,
     .num_inputs = -1,
     .num_outputs = 3,

@@ -1,23 +1,34 @@
-// The records of attention and its derivative: softmax(mod(scale q k^T) where mask) v with the scores never whole in
-// memory. What a mod or a mask computes is a graph in the attributes, so that interpreter, derivative, printers and
-// analyses need nothing of their own.
+// The records of attention and its derivative: softmax(mod(scale q k^T) where mask) v; the whole scores never exist in
+// memory. Mods and masks are graphs in the attributes, so interpreter, derivative, printers and analyses need no special
+// code for them.
 #pragma once
 #include "framework/ir/op_def.h"
 
 namespace weft {
 
-/// (q [B,Hq,Sq,D], k [Bkv,Hkv,Skv,D], v [Bkv,Hkv,Skv,Dv], tables of `score` ..., tables of `mask` ..., offsets, ranges,
-/// tiles of the block mask if block_q > 0, seed and step if dropout > 0 and, if dropout_extents, positions i64 [B], [Hq], [Sq], [Skv], page table i64 [B, n] if paged) -> out [B,Hq,Sq,Dv], lse f32 [B,Hq,Sq], max f32
-/// [B,Hq,Sq]. dtypes: one of f32, bf16, f16; scores, their sums and lse are f32. f64 (all f64) has no
-/// kernel: it runs plain_attention's primitives.
-/// paged: k [P,Hkv,page_size,D], v [P,Hkv,page_size,Dv], key j of entry b is row j % page_size of page table[b][j / page_size].
-/// dropout_extents: the call is a part of a whole [B, Hq, Sq, Skv] of these extents, and draws what the whole draws at these
-/// positions. wide: out (the gradients in backward) is f32.
-/// {scale, score?: Graph, score_tables, mask?: Graph, block_q, block_kv, block_batch, block_heads, dropout, op_id,
-/// dropout_extents, wide, paged}
+/// Operands, in this order (AttentionOperands has their positions):
+///   q              [B, Hq, Sq, D]       f32, bf16, f16 or f64
+///   k              [Bkv, Hkv, Skv, D]   q's dtype; Bkv is B or 1; paged: [P, Hkv, page_size, D]
+///   v              [Bkv, Hkv, Skv, Dv]  q's dtype; paged: [P, Hkv, page_size, Dv]
+///   score tables   score_tables of them, the further inputs of `score`
+///   mask tables    mask_tables of them, the further inputs of `mask`
+///   block mask     offsets, ranges, tiles; if block_q > 0
+///   seed, step     i64; if dropout
+///   positions      i64 [B], [Hq], [Sq], [Skv]; if dropout and dropout_extents
+///   page table     i64 [B, n]; if paged: key j of entry b is row j % page_size of page table[b][j / page_size]
+/// Results: out [B, Hq, Sq, Dv] (q's dtype, or f32 if wide), lse and max f32 [B, Hq, Sq]. Scores, their sums and lse
+/// are f32. f64 (all operands f64) has no kernel: it runs the primitives of plain_attention.
+/// Attributes:
+///   scale                                        factor of q k^T
+///   score?, score_tables, mask?, mask_tables     graphs, and how many tables each reads
+///   block_q, block_kv, block_batch, block_heads  of the block mask; block_q 0: none
+///   dropout?, op_id, dropout_extents?            dropout_extents [B, Hq, Sq, Skv]: the call is a part of a whole with
+///                                                these extents, and uses the whole's random bits at `positions`
+///   wide?                                        out (in backward: the gradients) is f32
+///   paged?                                       k and v are pages
 extern const OpDef attention_op;
-/// (attention's operands, out, lse, gradient of out, gradient of lse) -> dq, dk, dv, and of each floating-point table of `score`.
-/// Attributes as attention's.
+/// (attention's operands, out, lse, gradient of out, gradient of lse) -> dq, dk, dv, and the gradient of each
+/// floating-point table of `score`. Same attributes as attention.
 extern const OpDef attention_backward_op;
 std::span<const OpDef* const> attention_ops();
 
@@ -31,13 +42,14 @@ struct AttentionOperands {
   AttentionOperands(const Attrs& attrs);
 };
 
-/// k and v [P, H, page_size, ...] as [B, H, n page_size, ...], for a table [B, n]; pages outside [0, P) give any others.
+/// k and v [P, H, page_size, ...] as [B, H, n page_size, ...], for a table [B, n]; page numbers outside [0, P) select
+/// arbitrary pages.
 std::vector<Tensor> gathered_pages(const Tensor& pages, const Tensor& k, const Tensor& v);
 
-/// The same in primitives with all scores in memory; q, k, v may be f64 here (with graphs traced in f64). dropout by the
-/// generator's bits.
+/// Attention in primitives, with the whole scores in memory. q, k, v may be f64 here (with graphs traced in f64).
+/// Dropout uses the generator's bits.
 std::vector<Tensor> plain_attention(const Attrs& attrs, std::span<const Tensor> in);
-/// attention_backward's results, likewise.
+/// attention_backward's results, in the same way.
 std::vector<Tensor> plain_attention_backward(const Attrs& attrs, std::span<const Tensor> in);
 
 }  // namespace internal

@@ -17,7 +17,7 @@ using internal::LocalAttention;
 constexpr const char* kOp = "attention_on_shard";
 constexpr const char* kDims[] = {"batch", "heads", "queries", "keys"};
 
-/// Rewrites one node; maps and lengths by dim: b, h, q, kv.
+/// Rewrites one node; maps and lengths are indexed by dim: b, h, q, kv.
 class Relocation {
  public:
   Relocation(const Attrs& attrs, std::span<const Tensor> local, const ShardMaps& maps)
@@ -27,7 +27,7 @@ class Relocation {
     lengths_ = {q.size(0), q.size(1), q.size(2), k.size(2)};
     if (at_.pages >= 0) lengths_[3] *= operand(at_.pages).size(1);
     for (size_t d = 0; d < 4; ++d) check(d);
-    WEFT_CHECK(at_.pages < 0 || maps_[3]->identity(), kOp, ": a part of the keys of pages; need all of them");
+    WEFT_CHECK(at_.pages < 0 || maps_[3]->identity(), kOp, ": paged keys cannot be split; need all of them");
     WEFT_CHECK(k.size(1) > 0 && q.size(1) % k.size(1) == 0, kOp, ": ", q.size(1), " query heads and ", k.size(1),
                " key heads of a shard; need a multiple, the key heads that these query heads read");
   }
@@ -39,7 +39,7 @@ class Relocation {
     mod("mask", 4, at_.mask_first, at_.mask_tables, &r);
     blocks(&r);
     if (at_.dropout >= 0) {
-      WEFT_CHECK(!drops || at_.places < 0, kOp, ": the node is a shard already; need the whole's");
+      WEFT_CHECK(!drops || at_.places < 0, kOp, ": the node is already a shard; need the whole node");
       for (int i = at_.dropout; i < at_.dropout + (at_.places >= 0 ? 6 : 2); ++i) r.operands.push_back(operand(i));
     }
     if (drops) {
@@ -74,12 +74,12 @@ class Relocation {
                  " of them; need i64 [n], one for each");
     WEFT_CHECK(m.extent == 0 || m.extent >= lengths_[d], kOp, ": ", lengths_[d], " ", kDims[d], " of ", m.extent,
                "; need a part that is no larger than the whole");
-    WEFT_CHECK(m.multiple >= 1, kOp, ": the offset of ", kDims[d], " is said to be a multiple of ", m.multiple,
+    WEFT_CHECK(m.multiple >= 1, kOp, ": the offset of ", kDims[d], " is declared to be a multiple of ", m.multiple,
                "; need 1 or more");
   }
 
-  /// The mod of the whole's positions as a mod of the local ones. What it needs for that comes after its tables, so
-  /// that tables keep their places and their gradients' order.
+  /// Rewrites the mod over positions of the whole as a mod over local positions. The operands that it needs for that
+  /// come after its tables, so that tables keep their positions and their gradients' order.
   void mod(const char* key, size_t own, int first, int tables, LocalAttention* r) {
     if (!attrs_.has(key)) return;
     const Ref<Graph> from = attrs_.get<Ref<Graph>>(key);
@@ -118,7 +118,7 @@ class Relocation {
           size_t next = args.size();
           for (const Moved& m : moved) {
             Tensor& i = args[m.input];
-            // Bounds that hold anyway, for those that count in fewer bits where these are known.
+            // Redundant bounds, for narrowing, which needs known bounds.
             auto bounded = [&](const Tensor& x) {
               return m.map->extent ? minimum(maximum(x, 0), std::max<int64_t>(m.extent, 1) - 1) : x;
             };
@@ -133,8 +133,8 @@ class Relocation {
     r->attrs = r->attrs.with(key, body.graph).with(std::string(key) + "_tables", static_cast<int64_t>(tables));
   }
 
-  /// The part's rows of the lists of blocks, where they lie together; else none, and the kernels make them from the
-  /// mask.
+  /// The part's rows of the lists of blocks if they are contiguous; otherwise none, and the kernels make the lists from
+  /// the mask.
   void blocks(LocalAttention* r) const {
     if (at_.blocks < 0) return;
     const int64_t batch = attrs_.i("block_batch"), heads = attrs_.i("block_heads"), unit = attrs_.i("block_q");
@@ -157,7 +157,7 @@ class Relocation {
       const int64_t step = part == 0 ? heads * q_blocks : q_blocks;
       Tensor first = constant(int64_t{0}, kInt64, offsets.device());
       if (m.offset.defined()) first = part == 2 ? floor_divide(m.offset, unit) : m.offset * step;
-      // Entries stay where they are: a row says which are its own.
+      // The entries stay in place: each row has the offsets of its own entries.
       offsets = index_select(offsets, 0, arange(rows + 1, {.dtype = kInt64, .device = offsets.device()}) + first);
       if (part == 0) r->attrs = r->attrs.with("block_batch", lengths_[0]);
       if (part == 1) r->attrs = r->attrs.with("block_heads", lengths_[1]);

@@ -1,10 +1,10 @@
-// attention_on_shard: a call cut by hand into parts of batch, heads, queries and keys, whose results put together are
-// the whole's, forward and backward, in f64 within 1e-12 and in f32 within bounds of the roundings on the way.
+// Tests attention_on_shard: a call is split into parts of batch, heads, queries and keys; the assembled results equal
+// the whole's, forward and backward, in f64 within 1e-12 and in f32 within bounds of the roundings.
 #include "ops/attention/relocate.h"
 
 #include "ops/attention/call_mask.h"
 #include "ops/attention/merge.h"
-#include "ops/attention/shard_cases.h"
+#include "ops/attention/testing/shard_cases.h"
 
 namespace weft {
 namespace {
@@ -17,7 +17,7 @@ using testing::ShardBounds;
 using testing::ShardSizes;
 using testing::WholeCall;
 
-/// One part of a dim: positions in the whole and how the call is told.
+/// One part of a dim: its positions in the whole, and its map.
 struct Part {
   std::vector<int64_t> at;
   IndexMap map;
@@ -154,7 +154,7 @@ TEST(Relocate, PartsAreTheWholeInKernels) {
   }
 }
 
-// bf16: what is wide is not rounded to bf16 on the way; operands of products are.
+// bf16: wide results are not rounded to bf16; operands of products are.
 TEST(Relocate, PartsAreTheWholeInBFloat16) {
   const ShardSizes s;
   const WholeCall w(s, kBFloat16, shard_cases()[1], 3);
@@ -165,7 +165,7 @@ TEST(Relocate, PartsAreTheWholeInBFloat16) {
   }
 }
 
-// Lists of blocks: rows that lie together are taken from the whole's, others come of the mask anew.
+// Lists of blocks: contiguous rows are taken from the whole's lists; other lists are made again from the mask.
 TEST(Relocate, BlockLists) {
   const ShardSizes s{.sq = 320, .skv = 256, .d = 4, .dv = 4};
   auto mask = [](bool batch, bool heads) {
@@ -212,7 +212,7 @@ TEST(Relocate, BlockLists) {
   }
 }
 
-// The first rows of a causal mask need the first blocks alone.
+// The first rows of a causal mask need only the first blocks.
 TEST(Relocate, SkipsBlocks) {
   const ShardSizes s{.b = 1, .hq = 1, .hkv = 1, .sq = 512, .skv = 512, .d = 4, .dv = 4};
   const MaskMod causal = [](Index, Index, Index q, Index kv) { return q >= kv; };

@@ -47,8 +47,8 @@ ScoreMod alibi_symmetric(const Tensor& slopes) {
 
 ScoreMod softcap(double cap) {
   WEFT_CHECK(cap > 0, "attention::softcap: cap is ", cap, "; need a positive number, as in softcap(50.0)");
-  // A product: a division for each score takes as long as the tangent. The tangent's 6 ulp are less than what a score of
-  // a few products is off by.
+  // Multiply by 1 / cap: a division for each score takes as long as the tangent. tanh_fast's 6 ulp are less than the
+  // rounding error of a score with a few products.
   return [cap](const Score& s) { return tanh_fast(s.value * (1 / cap)) * cap; };
 }
 
@@ -71,7 +71,7 @@ int64_t t5_bucket(int64_t relative, bool bidirectional, int64_t num_buckets, int
   }
   const int64_t exact = num_buckets / 2;
   if (relative < exact) return first + relative;
-  // In f32, as the models that use it were trained.
+  // In f32, like the training code of the models that use it.
   const float ratio = std::log(static_cast<float>(relative) / static_cast<float>(exact)) /
                       static_cast<float>(std::log(static_cast<double>(max_distance) / static_cast<double>(exact)));
   const int64_t bucket = exact + static_cast<int64_t>(ratio * static_cast<float>(num_buckets - exact));
@@ -85,7 +85,7 @@ ScoreMod t5_bias(const Tensor& table, bool bidirectional, int64_t num_buckets, i
   const int64_t exact = num_buckets / (bidirectional ? 4 : 2);
   WEFT_CHECK(exact >= 1 && max_distance > exact, "attention::t5_bias: ", num_buckets, " buckets up to distance ",
              max_distance, "; need at least ", bidirectional ? 4 : 2, " buckets and a distance above ", exact);
-  // All distances from max_distance on share a bucket, so a short table holds the function.
+  // All distances from max_distance on share a bucket, so a short table defines the function.
   std::vector<int64_t> bucket;
   for (int64_t r = -max_distance; r <= max_distance; ++r)
     bucket.push_back(t5_bucket(r, bidirectional, num_buckets, max_distance));

@@ -14,7 +14,7 @@ void check_reads(const char* what, const Graph& mod, const std::vector<IndexRead
   std::vector<uint8_t> passes;
   for (const IndexRead& r : reads) {
     auto outside = [&](int64_t i) { return i < 0 || i >= r.extent; };
-    // As a rule they depend on few of the scores' dims, and are few.
+    // Usually they depend on few of the scores' dims, and are few.
     const std::vector<int64_t> own = r.at.contiguous().to_vector<int64_t>();
     if (std::none_of(own.begin(), own.end(), outside)) continue;
     const std::vector<int64_t> at = broadcast_to(r.at, scores).contiguous().to_vector<int64_t>();

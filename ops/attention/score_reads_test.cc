@@ -1,4 +1,4 @@
-// An index of a mod outside its table is an error where it reaches a result, and nothing where it is masked.
+// Tests that a mod's index outside its table is an error if it reaches a result, and is ignored if it is masked.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -46,17 +46,17 @@ TEST(ScoreReads, OutsideATableIsAnErrorWithTheUsersLine) {
           << text;
       EXPECT_NE(text.find(str_cat("score_reads_test.cc:", line, "; need 0 <= index < ", skv - 10)), std::string::npos)
           << text;
-      // Only the last key of all is outside; it is seen by head 1 alone.
+      // Only the very last key is outside; only head 1 sees it.
       const Tensor almost = zeros({skv - 1});
       text = error([&](const Score& s) { return s.value + almost[s.kv]; },
                    [=](Index, Index h, Index, Index kv) { return (kv < skv - 1) | (h == 1); });
       EXPECT_NE(text.find(str_cat("at (b 0, h 1, q 0, kv ", skv - 1, ")")), std::string::npos) << text;
-      // An integer table that leads outside another.
+      // An integer table that leads outside another table.
       text = error([&](const Score& s) { return s.value + bias[0][doc[s.kv] * 1000]; });
       EXPECT_NE(text.find("score_mod: index 7000 is out of range"), std::string::npos) << text;
       text = error([&](const Score& s) { return s.value + almost[s.kv - 1]; });
       EXPECT_NE(text.find("score_mod: index -1 is out of range"), std::string::npos) << text;
-      // Masks say the same.
+      // Masks report the same.
       text = error({}, [&](Index, Index, Index, Index kv) { return doc[kv + 1] == 7; });
       EXPECT_NE(text.find(str_cat("mask_mod: index ", skv, " is out of range for a captured i64[", skv, "]")),
                 std::string::npos)

@@ -79,7 +79,7 @@ class Interpreted final : public TileMod {
   std::vector<Tensor> tables_;
 };
 
-// A few thousand sums to a chunk.
+// A few thousand sums per chunk.
 constexpr int64_t kChunk = 4096;
 
 }  // namespace

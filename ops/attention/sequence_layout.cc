@@ -30,7 +30,7 @@ Tensor document_layout(const Tensor& document_ids, int64_t ranks) {
   const int64_t cut = 2 * ranks;
   const Tensor chunk = floor_divide(index_select(lengths, 0, document), cut);
   const Tensor rest = index_select(lengths, 0, document) - chunk * cut;
-  // Of chunk or turn t: forth for the first c, back for the others.
+  // The owner of chunk or turn t: forward for the first c, backward for the others.
   auto owner = [&](const Tensor& t) { return minimum(t, cut - 1 - t); };
   const Tensor over = lt(at, rest), turn = cumsum(cast(over, kInt64), 0) - 1;
   return argsort(

@@ -1,5 +1,5 @@
-// Layouts of a sequence over ranks: permutations whose causal work is equal, or apart by no more than what is dealt out
-// token by token.
+// Tests layouts of a sequence over ranks: permutations whose causal work is equal, or differs by no more than the
+// tokens that are assigned one by one.
 #include "ops/attention/sequence_layout.h"
 
 #include <gtest/gtest.h>
@@ -32,7 +32,7 @@ Tensor ids(const std::vector<int64_t>& lengths) {
   return Tensor::from_vector<int64_t>(id, {static_cast<int64_t>(id.size())});
 }
 
-// A row of causal work: query p sees p + 1 keys. In order, counted with half of the diagonal, rank i has 2i + 1 shares.
+// A row of causal work: query p sees p + 1 keys. In order, counting half of the diagonal, rank i has 2i + 1 shares.
 TEST(SequenceLayout, HeadTailIsEqualWorkWhereInOrderIsNot) {
   for (int64_t c : {1, 2, 3, 4, 8, 16}) {
     const int64_t n = 48 * c, own = n / c;
@@ -47,7 +47,7 @@ TEST(SequenceLayout, HeadTailIsEqualWorkWhereInOrderIsNot) {
 
 TEST(SequenceLayout, DocumentsAreBalancedEach) {
   for (int64_t c : {1, 2, 4}) {
-    // Whole chunks: equal.
+    // Whole chunks: equal work.
     const std::vector<int64_t> whole{8 * c, 2 * c, 40 * c};
     const Tensor id = ids(whole), layout = document_layout(id, c);
     const int64_t n = id.numel();
@@ -55,7 +55,7 @@ TEST(SequenceLayout, DocumentsAreBalancedEach) {
     const std::vector<int64_t> work = causal_pairs(n, c, layout, id);
     for (int64_t w : work) EXPECT_EQ(w, work[0]);
   }
-  // Any lengths: what is dealt out are at most 2c - 1 tokens of each document, which see at most as many keys.
+  // Any lengths: at most 2c - 1 tokens of each document are assigned one by one, and they see at most as many keys.
   uint64_t state = 1;
   for (int64_t c : {2, 3, 4, 8}) {
     for (int times = 0; times < 20; ++times) {
@@ -79,7 +79,7 @@ TEST(SequenceLayout, DocumentsAreBalancedEach) {
   }
 }
 
-// Stretches in which no row begins a document are whole chunks here, so the rows' work together is equal.
+// Segments in which no row begins a document are whole chunks here, so the rows' total work is equal.
 TEST(SequenceLayout, RowsShareALayout) {
   for (int64_t c : {2, 4}) {
     const Tensor first = ids({8 * c, 24 * c}), second = ids({16 * c, 4 * c, 12 * c});
@@ -95,7 +95,7 @@ TEST(SequenceLayout, OneDocumentIsHeadTail) {
   EXPECT_EQ(values(document_layout(zeros({24}, {.dtype = kInt64}), 3)), values(head_tail_layout(24, 3)));
 }
 
-// In a captured step the ids are a batch's.
+// In a captured step, the ids come from a batch.
 TEST(SequenceLayout, InACapturedStep) {
   const Tensor id = ids({5, 9, 10}), other = ids({12, 12});
   const std::vector<TensorType> types{id.type()};

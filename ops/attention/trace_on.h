@@ -1,4 +1,4 @@
-// Tracing mods for calls on a GPU: indices and score lie on the call's device, so that they meet the tables there.
+// Tracing of mods for calls on a GPU: indices and score are on the call's device, where the tables are.
 #pragma once
 #include "ops/attention/mod.h"
 

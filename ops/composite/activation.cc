@@ -12,7 +12,7 @@ using internal::widened;
 
 namespace {
 
-// log(1 + e^x); above `linear` x itself. minimum() keeps e^x, and so the derivative of the unused branch, finite.
+// log(1 + e^x); x itself above `linear`. minimum() keeps e^x finite, and so the derivative of the unused branch.
 Tensor log1p_exp(const Tensor& x, double linear) { return where(x > linear, x, log1p(exp(minimum(x, linear)))); }
 
 }  // namespace
@@ -24,7 +24,7 @@ Tensor gelu(const Arg& x, std::string_view approximate) {
   LineScope line(x.line());
   const Tensor v = widened(t);
   if (approximate == "none") return (v * 0.5 * (erf(v * (1 / std::numbers::sqrt2)) + 1.0)).to(t.dtype());
-  // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops and fewer values kept for the gradient, and no cancellation for x << 0.
+  // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops, fewer values kept for the gradient, and no cancellation for x << 0.
   constexpr double kScale = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
   return (v * sigmoid(v * (square(v) * (kScale * 0.044715) + kScale))).to(t.dtype());
 }
@@ -48,7 +48,7 @@ Tensor softplus(const Arg& x, double beta, double threshold) {
 Tensor logsigmoid(const Arg& x) {
   const Tensor& t = floating_of(x, "logsigmoid");
   LineScope line(x.line());
-  // e^80 is finite in f32, and log(1 + e^-80) is nothing beside 80 even in f64.
+  // e^80 is finite in f32, and log(1 + e^-80) is negligible against 80 even in f64.
   return (-log1p_exp(-widened(t), 80)).to(t.dtype());
 }
 

@@ -5,7 +5,7 @@
 #include <numbers>
 
 #include "framework/autodiff/grad.h"
-#include "ops/composite/composite_table.h"
+#include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"

@@ -16,14 +16,15 @@ namespace {
 
 constexpr const char* kOp = "scaled_dot_product_attention";
 
-// The dims before the last `drop`.
+// The dims before the last `drop` dims.
 Shape leading(const Shape& s, int drop) {
   Shape r = s;
   for (int i = 0; i < drop && !r.empty(); ++i) r.pop_back();
   return r;
 }
 
-/// x [..., H, rows, last] as [B, H, rows, last], for the whole call's batch dims: B is 1 where x has none longer than 1.
+/// x [..., H, rows, last] as [B, H, rows, last], for the whole call's batch dims; B is 1 if all of x's batch dims are
+/// 1.
 Tensor four_dims(const Tensor& x, const Shape& batch) {
   const int rank = x.dim();
   const int64_t heads = rank > 2 ? x.size(-3) : 1;
@@ -34,9 +35,9 @@ Tensor four_dims(const Tensor& x, const Shape& batch) {
   return reshape(broadcast_to(x, to), {batch.numel(), heads, x.size(-2), x.size(-1)});
 }
 
-/// What a mask [B or 1, H or 1, Sq or 1, Skv or 1] holds for one score.
+/// The element of a mask [B or 1, H or 1, Sq or 1, Skv or 1] for one score.
 struct MaskAt {
-  Tensor table;  // without dims of 1
+  Tensor table;  // without dims of extent 1
   bool along[4];
   explicit MaskAt(const Tensor& mask) {
     Shape shape;
@@ -75,7 +76,7 @@ Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg&
                " value heads; need a multiple of equal numbers");
   } else {
     heads = broadcast_shapes(broadcast_shapes({hq}, {hk}, kOp), {hv}, kOp)[0];
-    // One head for all stays one.
+    // A head shared by all stays one head.
     if (hk != 1 || hv != 1) kv_heads = heads;
   }
   auto with_heads = [](const Tensor& x, int64_t n) {

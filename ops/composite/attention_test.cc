@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "framework/autodiff/grad.h"
-#include "ops/composite/composite_table.h"
 #include "ops/composite/rope.h"
+#include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
@@ -20,7 +20,7 @@ struct Sizes {
   int64_t batch = 2, hq = 4, hkv = 4, sq = 5, skv = 5, d = 8, dv = 8;
 };
 
-// One query, head and batch at a time. bias(b, h, i, j) is added to a score; -inf masks.
+// One query, head and batch entry at a time. bias(b, h, i, j) is added to a score; -inf masks.
 Reals attend(const std::vector<Reals>& in, const Sizes& s, Real scale,
              const std::function<Real(int64_t, int64_t, int64_t, int64_t)>& bias) {
   Reals out;
@@ -70,7 +70,7 @@ const Real kScale = 1 / std::sqrt(Real(8));
 
 CompositeRow row(const char* name, const Sizes& s, const SdpaOptions& o, Real scale,
                  std::function<Real(int64_t, int64_t, int64_t, int64_t)> bias) {
-  // Probabilities are rounded to v's dtype before they weigh values of up to 2.
+  // Probabilities are rounded to v's dtype before they are multiplied by values of up to 2.
   return {name,
           operands(s),
           [o](Args a) { return scaled_dot_product_attention(a[0], a[1], a[2], o); },
@@ -132,7 +132,7 @@ TEST(AttentionErrors, NameShapes) {
 
 // ---- rope ----
 
-Reals turned(const Reals& x, int64_t seq, int64_t dim, int64_t offset, bool interleaved) {
+Reals rotated(const Reals& x, int64_t seq, int64_t dim, int64_t offset, bool interleaved) {
   Reals y(x.size());
   for (size_t r = 0; r < x.size() / dim; ++r)
     for (int64_t i = 0; i < dim / 2; ++i) {
@@ -144,7 +144,7 @@ Reals turned(const Reals& x, int64_t seq, int64_t dim, int64_t offset, bool inte
   return y;
 }
 
-// Tables are f32: the frequency is off by 2 ulp, and an angle of up to 12 carries that into the result.
+// Tables are f32: the frequency has an error of 2 ulp, which an angle of up to 12 carries into the result.
 CompositeRow rope_row(const char* name, int64_t offset, bool interleaved) {
   return {name,
           {{Shape{2, 3, 5, 8}}},
@@ -153,7 +153,7 @@ CompositeRow rope_row(const char* name, int64_t offset, bool interleaved) {
             if (offset) o.offset = full({}, offset, {.dtype = kInt64});
             return rope(a[0], o);
           },
-          [=](const std::vector<Reals>& in) { return turned(in[0], 5, 8, offset, interleaved); },
+          [=](const std::vector<Reals>& in) { return rotated(in[0], 5, 8, offset, interleaved); },
           64,
           false,
           false,
@@ -184,7 +184,10 @@ TEST(Rope, TurnsOnlyTheFirstFeaturesIfAsked) {
 }
 
 TEST(RopeErrors, NameShapes) {
-  EXPECT_EQ(error_of([] { rope(zeros({2, 3})); }), "rope: 3 of 3 features turn; need a positive even number of them");
+  EXPECT_EQ(error_of([] {
+              rope(zeros({2, 3}));
+            }),
+            "rope: 3 of 3 features are rotated; need a positive even number of them");
 }
 
 }  // namespace

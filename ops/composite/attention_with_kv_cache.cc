@@ -43,7 +43,7 @@ struct Call {
       check_integers("cache_batch_idx", o.cache_batch_idx, {1}, "[B]");
     } else {
       WEFT_CHECK(k.size(0) == batch, kOp, ": k_cache ", k.shape(), " has ", k.size(0), " entries and q ", q.shape(),
-                 " has ", batch, "; need as many, or .cache_batch_idx of integers [", batch, "]");
+                 " has ", batch, "; need equal numbers, or .cache_batch_idx of integers [", batch, "]");
     }
     if (o.cache_seqlens.defined()) check_integers("cache_seqlens", o.cache_seqlens, {0, 1}, "[B], or 0-d for all");
     if (o.cache_leftpad.defined()) check_integers("cache_leftpad", o.cache_leftpad, {1}, "[B]");
@@ -90,7 +90,7 @@ struct Call {
                t.type(), " for q of ", batch, " entries; need integers ", shape, ", B = ", batch);
   }
 
-  // What is known now; of a captured call, the kernels check.
+  // Checks the values that are known now; in a captured call, the kernels check them.
   void check_values(const Tensor& k, const Options& o) const {
     auto known = [](const Tensor& t) { return t.defined() && !t.is_traced(); };
     if (known(o.cache_seqlens)) {
@@ -127,8 +127,8 @@ Tensor positions_from(const Tensor& first, int64_t count) {
   return unsqueeze(first, -1) + arange(count, {.dtype = kInt64, .device = first.device()});
 }
 
-// x [B, H, S, D] with its first features turned by rows `at` [B or 1, S] of the tables.
-Tensor turned(const Tensor& x, const Tensor& at, const Options& o) {
+// x [B, H, S, D] with its first features rotated by rows `at` [B or 1, S] of the tables.
+Tensor rotated(const Tensor& x, const Tensor& at, const Options& o) {
   auto rows = [&](const Tensor& table) {
     Shape s{at.size(0), 1, at.size(1), table.size(1)};
     return reshape(index_select(table, 0, reshape(at, {-1})), s);
@@ -157,7 +157,7 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
   Tensor table;  // [B, n] pages; an entry of the cache is one page
   if (o.block_table.defined()) table = cast(o.block_table, kInt64);
   if (o.cache_batch_idx.defined()) table = unsqueeze(cast(o.cache_batch_idx, kInt64), 1);
-  // [B], or 0-d where all are alike.
+  // [B], or 0-d if all entries are alike.
   Tensor before, length;
   if (o.cache_seqlens.defined()) {
     before = cast(o.cache_seqlens, kInt64);
@@ -169,17 +169,17 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
     Tensor k = o.k;
     const Tensor at = positions_from(by_entry(before), c.added);  // [B, Snew]
     if (o.rotary_cos.defined()) {
-      k = turned(k, at, o);
+      k = rotated(k, at, o);
       const Tensor first = by_entry(before);
-      q = turned(q, local ? positions_from(first, c.queries) : broadcast_to(unsqueeze(first, -1), {c.batch, c.queries}),
-                 o);
+      q = rotated(
+          q, local ? positions_from(first, c.queries) : broadcast_to(unsqueeze(first, -1), {c.batch, c.queries}), o);
     }
     Tensor entry = unsqueeze(arange(c.batch, {.dtype = kInt64}), 1), row = at;
     if (table.defined()) {
       entry = gather(table, 1, minimum(floor_divide(at, c.rows), table.size(1) - 1));
       row = remainder(at, c.rows);
     }
-    // A row behind the end, or of a page that there is not, is none: an error when it runs.
+    // A row after the end, or of a page that does not exist, is -1: an error at run time.
     const Tensor fits = logical_and(lt(at, c.capacity), ge(entry, 0));
     const Tensor head = reshape(arange(c.kv_heads, {.dtype = kInt64}), {1, c.kv_heads, 1});
     const Tensor lines =
@@ -189,10 +189,10 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
   }
 
   FlexAttentionOptions f{.scale = o.scale, .enable_gqa = true, .page_table = table};
-  // Where a query stands, less its number.
+  // A query's position minus its index.
   auto shift = [length, c](const Index& b) -> Tensor { return (length.dim() ? length[b] : length) - c.queries; };
   const int64_t fixed = c.capacity - c.queries;
-  auto stands = [length, shift, fixed](const Index& b, const Index& i) -> Tensor {
+  auto position = [length, shift, fixed](const Index& b, const Index& i) -> Tensor {
     return length.defined() ? i + shift(b) : i + fixed;
   };
   const auto [left, right] = o.window_size;
@@ -202,9 +202,9 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
       Tensor seen;
       auto also = [&](const Tensor& rule) { seen = seen.defined() ? seen & rule : rule; };
       if (length.defined() && !causal) also(j < (length.dim() ? length[b] : length));
-      if (causal) also(stands(b, i) >= j);
-      if (left >= 0) also(stands(b, i) - j <= left);
-      if (right >= 0 && !causal) also(j - stands(b, i) <= right);
+      if (causal) also(position(b, i) >= j);
+      if (left >= 0) also(position(b, i) - j <= left);
+      if (right >= 0 && !causal) also(j - position(b, i) <= right);
       if (leftpad.defined()) also(j >= leftpad[b]);
       return seen;
     };
@@ -212,7 +212,7 @@ KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const
   if (o.softcap > 0) f.score_mod = attention::softcap(o.softcap);
   if (o.alibi_slopes.defined()) {
     const ScoreMod alibi = [=, slopes = o.alibi_slopes](const Score& s) {
-      return s.value - (slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h]) * abs(stands(s.b, s.q) - s.kv);
+      return s.value - (slopes.dim() == 2 ? slopes[s.b][s.h] : slopes[s.h]) * abs(position(s.b, s.q) - s.kv);
     };
     f.score_mod = f.score_mod ? attention::compose(f.score_mod, alibi) : alibi;
   }

@@ -1,5 +1,5 @@
-// attention_with_kv_cache against loops in double that share nothing with it, one for all of FlashAttention's
-// arguments; pages, splits and threads against bits.
+// Tests attention_with_kv_cache against independent loops in double that cover all of FlashAttention's arguments;
+// compares the bits of pages, splits and thread counts.
 #include "ops/composite/attention_with_kv_cache.h"
 
 #include <cmath>
@@ -51,8 +51,8 @@ struct Example {
 
 std::vector<int64_t> integers(const Tensor& t) { return cast(t, kInt64).to_vector<int64_t>(); }
 
-/// Row [n] of the features, turned at a position.
-std::vector<Real> turned(std::vector<Real> x, const Options& o, int64_t position) {
+/// Row [n] of the features, rotated by a position.
+std::vector<Real> rotated(std::vector<Real> x, const Options& o, int64_t position) {
   if (!o.rotary_cos.defined()) return x;
   const int64_t half = o.rotary_cos.size(1);
   const std::vector<Real> c = testing::to_reals(o.rotary_cos), s = testing::to_reals(o.rotary_sin);
@@ -65,7 +65,7 @@ std::vector<Real> turned(std::vector<Real> x, const Options& o, int64_t position
   return x;
 }
 
-/// The call by loops, and whether the results are as near as roundings of `t` allow.
+/// Computes the call by loops, and checks that the results are as close as roundings of `t` allow.
 void expect_right(const Example& e, const KvCacheAttention& got, const char* what) {
   const Sizes& s = e.s;
   const Options& o = e.o;
@@ -89,7 +89,7 @@ void expect_right(const Example& e, const KvCacheAttention& got, const char* wha
       std::vector<Real> x(d);
       if (j >= before && !added.empty()) {
         for (int64_t i = 0; i < d; ++i) x[i] = added[((b * s.hkv + h) * s.added + j - before) * d + i];
-        return &added == &k_new ? turned(x, o, j) : x;
+        return &added == &k_new ? rotated(x, o, j) : x;
       }
       int64_t entry = b, row = j;
       if (o.cache_batch_idx.defined()) entry = integers(o.cache_batch_idx)[b];
@@ -100,26 +100,26 @@ void expect_right(const Example& e, const KvCacheAttention& got, const char* wha
     };
     for (int64_t hq = 0; hq < s.hq; ++hq)
       for (int64_t i = 0; i < s.sq; ++i) {
-        const int64_t h = hq / (s.hq / s.hkv), stands = length - s.sq + i;
+        const int64_t h = hq / (s.hq / s.hkv), position = length - s.sq + i;
         std::vector<Real> x(q.begin() + ((b * s.hq + hq) * s.sq + i) * s.d,
                             q.begin() + ((b * s.hq + hq) * s.sq + i + 1) * s.d);
-        x = turned(x, o, local ? before + i : before);
+        x = rotated(x, o, local ? before + i : before);
         Real sum = 0, top = 0, off = 0;
         std::vector<Real> y(s.dv);
         int64_t keys = 0;
         for (int64_t j = from; j < length; ++j) {
-          if (o.causal && j > stands) continue;
-          if (o.window_size[0] >= 0 && stands - j > o.window_size[0]) continue;
-          if (o.window_size[1] >= 0 && !o.causal && j - stands > o.window_size[1]) continue;
+          if (o.causal && j > position) continue;
+          if (o.window_size[0] >= 0 && position - j > o.window_size[0]) continue;
+          if (o.window_size[1] >= 0 && !o.causal && j - position > o.window_size[1]) continue;
           const std::vector<Real> k = key(kc, k_new, h, j, s.d), v = key(vc, v_new, h, j, s.dv);
           Real dot = 0, size = 0;
           for (int64_t d = 0; d < s.d; ++d) dot += x[d] * k[d], size += std::abs(x[d] * k[d]);
           Real score = dot * scale;
-          // Sums of d products; turned features are rounded to the stored type.
+          // Sums of d products; rotated features are rounded to the stored type.
           Real error = size * scale * ((s.d + 8) * u + (o.rotary_cos.defined() ? 2 * stored + 8 * u : 0));
           if (o.softcap > 0) score = o.softcap * std::tanh(score / o.softcap), error += 16 * u * o.softcap;
           if (!slopes.empty()) {
-            const Real bias = slopes[(o.alibi_slopes.dim() == 2 ? b * s.hq : 0) + hq] * std::abs(stands - j);
+            const Real bias = slopes[(o.alibi_slopes.dim() == 2 ? b * s.hq : 0) + hq] * std::abs(position - j);
             score -= bias;
             error += 2 * u * (bias + std::abs(score));
           }
@@ -288,8 +288,7 @@ TEST(AttentionWithKvCache, AppendsRowsAndLeavesTheRest) {
   }
 }
 
-// Whatever the kernel does with so many queries, pages give the bits of keys that lie together, for any number of
-// threads.
+// However the kernel handles this many queries, pages give the bits of contiguous keys, for any number of threads.
 TEST(AttentionWithKvCache, PagesAndThreadsDoNotChangeBits) {
   for (DType t : {kFloat32, kBFloat16})
     for (int64_t page : {16, 48, 128})
@@ -303,7 +302,7 @@ TEST(AttentionWithKvCache, PagesAndThreadsDoNotChangeBits) {
         for (int64_t i = 0; i < 2 * pages; ++i) order.push_back((i * 5 + 1) % (2 * pages + 1));
         e.o.cache_seqlens = ints({1100, 601}, {2});
         e.o.causal = true;
-        // Pages behind the end: none.
+        // Pages after the end do not exist.
         for (int64_t i = (601 + page - 1) / page; i < pages; ++i) order[pages + i] = i % 2 ? -1 : 1 << 20;
         e.o.block_table = ints(order, {2, pages});
         Example together = e;
@@ -361,7 +360,7 @@ TEST(AttentionWithKvCache, DerivativesAreCentralDifferences) {
   }
 }
 
-// In f32, where the kernel reads the pages: as the gathered form.
+// In f32, where the kernel reads the pages: equal to the gathered form.
 TEST(AttentionWithKvCache, DerivativesOfPagesAreThoseOfTheirRows) {
   Example e({.b = 2, .hq = 4, .hkv = 2, .sq = 3, .capacity = 16, .added = 3}, kFloat32, 6, 6);
   e.o.cache_seqlens = ints({20, 11}, {2});
@@ -377,7 +376,8 @@ TEST(AttentionWithKvCache, DerivativesOfPagesAreThoseOfTheirRows) {
   const std::vector<Tensor> got = gradients(kFloat32), want = gradients(kFloat64);
   for (size_t i = 0; i < got.size(); ++i) {
     const std::vector<Real> g = testing::to_reals(got[i]), w = testing::to_reals(want[i]);
-    // 23 keys of 16 products, values up to 1 and weights up to 1, each gradient a sum over at most 12 rows of 2 heads.
+    // 23 keys of 16 products, values up to 1 and weights up to 1; each gradient is a sum over at most 12 rows of 2
+    // heads.
     for (size_t j = 0; j < w.size(); ++j)
       ASSERT_NEAR(g[j], w[j], 24 * (2 * (16 + 8) + 23 + 24) * unit_roundoff(kFloat32)) << i;
   }
@@ -464,12 +464,12 @@ TEST(AttentionWithKvCache, BadArguments) {
   says(error([](Example& e) {
          e.o.block_table = ints({0, 7}, {2, 1}), e.o.k = e.o.v = Tensor();
        }),
-       "is seen, and page_table[1][0] is 7; need a page of [0, 2)");
+       "is visible, but page_table[1][0] is 7; need a page of [0, 2)");
   says(error([](Example& e) { e.o.cache_leftpad = full({2}, 0.5f); }), "cache_leftpad is f32[2]");
   says(error([](Example& e) {
          e.k_cache = e.v_cache = zeros({3, 2, 300, 16});
        }),
-       "has 3 entries and q [2, 4, 1, 16] has 2; need as many, or .cache_batch_idx");
+       "has 3 entries and q [2, 4, 1, 16] has 2; need equal numbers, or .cache_batch_idx");
   says(error([](Example& e) { e.o.rotary_cos = zeros({300, 8}); }), "got only one of rotary_cos and rotary_sin");
   says(error([](Example& e) {
          e.o.rotary_cos = e.o.rotary_sin = zeros({300, 9});

@@ -25,7 +25,7 @@ Tensor reduced(const Tensor& loss, std::string_view reduction) {
   return reduction == "mean" ? mean(loss) : reduction == "sum" ? sum(loss) : loss;
 }
 
-// Class targets: which count, and class numbers that may be gathered (0 where they do not count).
+// Class targets: which ones count, and class indices for gather (0 where a target is ignored).
 struct Targets {
   Tensor counts;   // bool
   Tensor classes;  // i64 or i32
@@ -47,7 +47,7 @@ struct Targets {
       return squeeze(gather(scores, -1, unsqueeze(classes, -1)), -1);
     } catch (const Error& e) {
       if (e.code() != Code::kOutOfRange) throw;
-      throw Error(e.code(), weft::str_cat(op, ": a target is no class: ", e.what()));
+      throw Error(e.code(), weft::str_cat(op, ": a target is not a class: ", e.what()));
     }
   }
   Tensor reduce(const Tensor& loss, std::string_view reduction) const {

@@ -1,4 +1,4 @@
-// Losses. Computed in f32 for 16-bit floats, and then the result is f32: a loss is not rounded to 8 bits.
+// Losses. Computed in f32 for 16-bit floats; the result is then f32, because a loss must not be rounded to 8 bits.
 // reduction is "mean", "sum" or "none".
 #pragma once
 #include <string_view>
@@ -8,20 +8,20 @@
 namespace weft {
 
 struct CrossEntropyOptions {
-  int64_t ignore_index = -100;          // targets of this value do not count
+  int64_t ignore_index = -100;          // targets with this value are ignored
   double label_smoothing = 0;           // s: targets are (1 - s) onehot + s / C (Szegedy et al. 2015, arXiv:1512.00567)
-  std::string_view reduction = "mean";  // over the targets that count; NaN if there is none, as in PyTorch
+  std::string_view reduction = "mean";  // over the targets that count; NaN if there are none, as in PyTorch
   double z_loss = 0;                    // adds z_loss * logsumexp(logits)^2 (Chowdhery et al. 2022, arXiv:2204.02311)
 };
-/// -log softmax(logits)[target]. Classes are logits' last dim: [..., C] with integer targets [...] in [0, C), or with
-/// probabilities [..., C] of a floating-point dtype. A target outside its range throws OutOfRange with its position.
+/// -log softmax(logits)[target]. The last dim of logits is the classes: [..., C] with integer targets [...] in [0, C),
+/// or with probabilities [..., C] of a floating-point dtype. A target out of range throws OutOfRange with its position.
 Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOptions& options = {});
 
 struct LossOptions {
   int64_t ignore_index = -100;
   std::string_view reduction = "mean";
 };
-/// -log_probs[target] with classes in the last dim, as for cross_entropy.
+/// -log_probs[target], with the classes in the last dim, as for cross_entropy.
 Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& options = {});
 
 /// (x - target)^2.

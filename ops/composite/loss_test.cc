@@ -4,9 +4,9 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/generator.h"
-#include "ops/composite/composite_table.h"
 #include "ops/composite/dropout.h"
 #include "ops/composite/softmax.h"
+#include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
@@ -24,7 +24,7 @@ Real lse(const Reals& x) {
   return std::log(s);
 }
 
-// sum over rows whose target counts, and how many those are.
+// Sum over the rows whose target counts, and the number of these rows.
 struct Totals {
   Real loss = 0;
   int counted = 0;
@@ -161,7 +161,7 @@ TEST(CrossEntropy, WithAllTargetsIgnoredIsNanAsInPyTorch) {
 
 TEST(CrossEntropyErrors, NameTargetAndPosition) {
   auto text = error_of([] { cross_entropy(zeros({2, 2, 3}), Tensor::from_vector<int64_t>({0, 1, 7, 2}, {2, 2})); });
-  EXPECT_EQ(text, "cross_entropy: a target is no class: gather: index 7 at position 2 is out of range; need 0 to 2");
+  EXPECT_EQ(text, "cross_entropy: a target is not a class: gather: index 7 at position 2 is out of range; need 0 to 2");
   EXPECT_NE(error_of([] {
               cross_entropy(zeros({2, 3}), Tensor::from_vector<int64_t>({0, -1}, {2}));
             }).find("-1"),

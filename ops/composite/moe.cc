@@ -104,11 +104,11 @@ CapacityPlan assign_capacity(const Arg& experts, int64_t num_experts, int64_t ca
   const Tensor& t = choices_of(experts, "assign_capacity");
   WEFT_CHECK(capacity >= 1, "assign_capacity: capacity is ", capacity, "; need at least 1");
   LineScope line(experts.line());
-  // Tokens and choices stay dims of their own, tokens first: a rank that holds some of the tokens lacks no more than
-  // the sums over those before.
+  // Tokens and choices stay separate dims, tokens first: then a rank that has some of the tokens lacks only the sums
+  // over the tokens before them.
   const Tensor chosen_TKE = one_hot(t, num_experts), totals_KE = sum(chosen_TKE, 0);
   const Tensor earlier_KE = cumsum(totals_KE, 0) - totals_KE;  // choices of higher priority
-  // How many before this one chose the same expert.
+  // The number of earlier choices of the same expert.
   const Tensor position_TK = sum((cumsum(chosen_TKE, 0) + earlier_KE) * chosen_TKE, -1) - 1;
   CapacityPlan plan;
   plan.num_experts = num_experts;
@@ -124,7 +124,7 @@ Tensor dispatch_to_places(const Arg& x, const CapacityPlan& plan) {
   LineScope line(x.line());
   const int64_t tokens = t.size(0), d = t.size(1), k = plan.place.size(1), places = plan.num_experts * plan.capacity;
   const Tensor copies = reshape(expand(unsqueeze(t, 1), {tokens, k, d}), {tokens * k, d});
-  // One place more for what found no room.
+  // One more place for choices without room.
   const Tensor all = index_add(zeros({places + 1, d}, {.dtype = t.dtype(), .device = t.device()}), 0,
                                reshape(plan.place, {-1}), copies);
   return reshape(slice(all, 0, 0, places), {plan.num_experts, plan.capacity, d});

@@ -33,7 +33,7 @@ std::vector<int64_t> owned_experts(const ExpertParallel& o) {
   return owned;
 }
 
-/// Counts [E] as [n, m], a row for each rank, zero where one has less than m experts.
+/// Counts [E] as [n, m], one row per rank, zero where a rank has fewer than m experts.
 Tensor by_owner(const Tensor& counts, const std::vector<int64_t>& owned, int64_t most) {
   const int64_t n = static_cast<int64_t>(owned.size()), num = counts.size(0);
   if (n * most == num) return reshape(counts, {n, most});
@@ -73,7 +73,7 @@ ExpertExchange exchange_order(const ExpertOrder& order, const ExpertParallel& o)
   const double room = std::ceil(o.factor * static_cast<double>(all) / static_cast<double>(o.ranks));
   e.rows = o.factor == 0 || room > static_cast<double>(all) ? all : static_cast<int64_t>(room);
 
-  // [n, m] both: how many rows of each of rank p's experts go there, and come from rank p for each own expert.
+  // Both [n, m]: how many rows go to each of rank p's experts, and how many come from rank p for each own expert.
   const Tensor going = by_owner(e.sent.counts, owned, most);
   const Tensor coming =
       dispatch(all_to_all_op, {&going},
@@ -81,8 +81,8 @@ ExpertExchange exchange_order(const ExpertOrder& order, const ExpertParallel& o)
   e.send_counts = sum(going, 1);
   e.recv_counts = sum(coming, 1);
 
-  // The expert of each received row: how many of the runs (of one rank's rows for one expert) end at or before it says
-  // which run it is in; behind the last run there is nobody's expert, number m.
+  // The expert of each received row. The number of runs (one rank's rows for one expert) that end at or before the row
+  // is the index of its run; rows after the last run get expert number m, which no rank owns.
   const Tensor ends = minimum(cumsum(reshape(coming, {-1}), 0), e.rows);
   const Tensor run = slice(cumsum(histogram(ends, e.rows + 1), 0), 0, 0, e.rows);
   const Tensor expert_of_run =

@@ -1,5 +1,5 @@
-// Routing as records gives the bits of routing written in sorts, gathers and scatters, eagerly and compiled; and the
-// capacity plan is that of one long priority list.
+// Tests that routing as records gives the bits of routing by sorts, gathers and scatters, eagerly and compiled, and
+// that the capacity plan equals that of one long priority list.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/compile.h"
@@ -18,7 +18,7 @@ struct Layer {
   Tensor x, experts, weights, w;
 };
 
-// Some experts get no token, and with `skew` one gets all.
+// Some experts get no token; with `skew`, one expert gets all.
 Layer layer(uint64_t seed, int64_t k, DType dtype, bool skew = false) {
   Random random(seed);
   Layer l;
@@ -54,7 +54,7 @@ Tensor by_records(const Layer& l) {
   return combine_tokens(grouped_matmul(dispatch_tokens(l.x, o), l.w, o.offsets), o, l.weights);
 }
 
-// The result and the gradients of x, weights and w.
+// The result, and the gradients of x, weights and w.
 using Fn = Tensor (*)(const Layer&);
 std::vector<Tensor> with_gradients(Fn fn, Layer l) {
   std::vector<Tensor> leaves;
@@ -87,7 +87,7 @@ TEST(MoeRecords, GiveTheBitsOfPrimitivesForwardAndBackward) {
           const Layer l = layer(seed, k, dtype, skew);
           const auto got = with_gradients(by_records, l), want = with_gradients(by_primitives, l);
           for (size_t i = 0; i < got.size(); ++i) {
-            if (i == 1 && k > 2) continue;  // a token's rows: in order of choice here, of expert there
+            if (i == 1 && k > 2) continue;  // a token's rows are in order of choice here, of expert there
             EXPECT_TRUE(same_bits(got[i], want[i]))
                 << "seed " << seed << ", k " << k << ", " << str_cat(dtype) << ", " << i;
           }
@@ -136,7 +136,7 @@ TEST(Capacity, IsThatOfOnePriorityList) {
       }
 }
 
-// What ranks that hold parts of the tokens know, added up, is what one device knows.
+// The counts of ranks that have parts of the tokens add up to the counts of one device.
 TEST(Balance, CountsOfPartsOfTheTokensAddUp) {
   const Tensor experts = layer(3, 3, kFloat32).experts;
   const Tensor a = slice(experts, 0, 0, 10), b = slice(experts, 0, 10, kTokens);

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "framework/autodiff/grad.h"
-#include "ops/composite/composite_table.h"
+#include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/pointwise.h"
@@ -75,7 +75,7 @@ Reals z_loss(const std::vector<Reals>& in) {
   }
   return {s / kTokens};
 }
-// Experts multiply by e + 1: what dispatch, an expert and combine give together.
+// Expert e multiplies by e + 1: the combined result of dispatch, an expert and combine.
 Reals through_experts(const std::vector<Reals>& in) {
   Reals y;
   for (int64_t t = 0; t < kTokens; ++t)
@@ -115,7 +115,7 @@ const std::vector<CompositeRow> kTable = {
      false,
      true},
     {"router_z_loss", {kLogits}, [](Args a) { return router_z_loss(a[0]); }, z_loss, 48, true, true},
-    // The experts' rows, up to 8, are rounded once before they are summed with two weights of up to 0.9.
+    // The experts' rows, up to 8, are rounded once before they are added with two weights of up to 0.9.
     {"dropless", {kX, kChoices, kWeights}, dropless, through_experts, 16, true, false, 14.4L, 1},
     {"by_capacity", {kX, kChoices, kWeights}, by_capacity, through_experts, 16, true, false, 14.4L, 1},
 };
@@ -146,7 +146,8 @@ TEST(ExpertOrder, IsStableAndInvertible) {
 }
 
 TEST(Capacity, FirstChoicesComeBeforeSecondOnes) {
-  // Expert 0 is the second choice of token 0 and the first of tokens 1 and 2: with two places, token 0 gets none.
+  // Expert 0 is the second choice of token 0 and the first choice of tokens 1 and 2: with two places, token 0 gets
+  // none.
   CapacityPlan plan = assign_capacity(choices({1, 0, 0, 2, 0, 1}, 2), 3, 2);
   EXPECT_EQ(plan.kept.to_vector<bool>(), (std::vector<bool>{true, false, true, true, true, true}));
   EXPECT_EQ(plan.place.to_vector<int64_t>(), (std::vector<int64_t>{2, 6, 0, 4, 1, 3}));

@@ -13,7 +13,7 @@ using internal::widened;
 
 namespace {
 
-// The dims to normalise over, once shapes are known to fit.
+// The dims to normalise over; throws if the shapes do not fit.
 Shape last_dims(const Tensor& x, const Shape& normalized_shape, const char* op) {
   const int n = normalized_shape.size(), rank = x.dim();
   bool fits = n >= 1 && n <= rank;
@@ -24,7 +24,7 @@ Shape last_dims(const Tensor& x, const Shape& normalized_shape, const char* op) 
   return dims;
 }
 
-// Scale or shift in the dtype of the statistics; undefined stays so.
+// Scale or shift in the dtype of the statistics; an undefined one stays undefined.
 Tensor affine_of(const Arg& a, const Shape& normalized_shape, DType dtype, const char* op, const char* name) {
   if (!a.is_tensor() || !a.tensor().defined()) return {};
   const Tensor& t = floating_of(a, op);

@@ -1,4 +1,4 @@
-// Normalisation over the last dims. Statistics are computed in f32 for 16-bit floats, the result is rounded once.
+// Normalisation over the last dims. For 16-bit floats, statistics are computed in f32 and the result is rounded once.
 #pragma once
 #include "framework/dispatch/arg.h"
 

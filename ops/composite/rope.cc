@@ -46,9 +46,9 @@ Tensor apply_rope(const Arg& x, const RopeTables& tables, bool interleaved) {
 Tensor rope(const Arg& x, const RopeOptions& options) {
   const Tensor& t = floating_of(x, "rope");
   WEFT_CHECK(t.dim() >= 2, "rope: x has shape ", t.shape(), "; need [..., S, D]");
-  const int64_t dim = t.size(-1), turned = options.rotary_dim ? options.rotary_dim : dim;
-  WEFT_CHECK(turned > 0 && turned <= dim && turned % 2 == 0, "rope: ", turned, " of ", dim,
-             " features turn; need a positive even number of them");
+  const int64_t dim = t.size(-1), rotated = options.rotary_dim ? options.rotary_dim : dim;
+  WEFT_CHECK(rotated > 0 && rotated <= dim && rotated % 2 == 0, "rope: ", rotated, " of ", dim,
+             " features are rotated; need a positive even number of them");
   LineScope line(x.line());
   Tensor positions = arange(t.size(-2), TensorOptions{.dtype = kInt64, .device = t.device()});
   if (options.offset.defined()) {
@@ -56,9 +56,9 @@ Tensor rope(const Arg& x, const RopeOptions& options) {
                options.offset.type(), "; need a 0-d integer");
     positions = positions + options.offset;
   }
-  const RopeTables tables = rope_tables(positions, turned, options.theta);
-  if (turned == dim) return apply_rope(t, tables, options.interleaved);
-  return cat({apply_rope(slice(t, -1, 0, turned), tables, options.interleaved), slice(t, -1, turned, dim)}, -1);
+  const RopeTables tables = rope_tables(positions, rotated, options.theta);
+  if (rotated == dim) return apply_rope(t, tables, options.interleaved);
+  return cat({apply_rope(slice(t, -1, 0, rotated), tables, options.interleaved), slice(t, -1, rotated, dim)}, -1);
 }
 
 }  // namespace weft

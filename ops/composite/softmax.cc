@@ -16,7 +16,7 @@ using internal::widened;
 
 namespace {
 
-// The shift changes no result, so no gradient passes through it.
+// The shift does not change the result, so no gradient passes through it.
 Tensor row_max(const Tensor& x, int64_t dim) {
   NoGrad guard;
   return amax(x, dim, true);

@@ -1,17 +1,17 @@
-// Softmax and its logarithm, shifted by the row's greatest value so that nothing overflows. Computed in f32 for 16-bit
+// Softmax and its logarithm, shifted by the row's largest value so that nothing overflows. Computed in f32 for 16-bit
 // floats. logsumexp is in ops/core/reduce.h.
 #pragma once
 #include "framework/dispatch/arg.h"
 
 namespace weft {
 
-/// e^x / sum(e^x) along dim. A row of -inf only gives NaN, as in PyTorch.
+/// e^x / sum(e^x) along dim. A row of only -inf gives NaN, as in PyTorch.
 Tensor softmax(const Arg& x, int64_t dim);
 /// log(softmax(x, dim)) = x - logsumexp(x, dim).
 Tensor log_softmax(const Arg& x, int64_t dim);
 
 namespace internal {
-/// softmax along the last dim of scores (f32 or f64) where a row of -inf only gives zeros: attention's rule.
+/// softmax along the last dim of scores (f32 or f64); a row of only -inf gives zeros, as attention requires.
 Tensor softmax_or_zero(const Tensor& scores);
 }  // namespace internal
 

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "framework/autodiff/grad.h"
-#include "ops/composite/composite_table.h"
 #include "ops/composite/norm.h"
+#include "ops/composite/testing/composite_table.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
@@ -20,7 +20,7 @@ Real lse(const Reals& x) {
   for (Real v : x) s += std::exp(v);
   return std::log(s);
 }
-// f over rows of `columns`; f(row, place).
+// Applies f to rows of `columns` elements; f(row, position).
 std::function<Reals(const std::vector<Reals>&)> rows(int64_t columns, Real (*f)(const Reals&, size_t)) {
   return [=](const std::vector<Reals>& in) {
     Reals y;

@@ -18,7 +18,7 @@ using namespace internal;
 
 // ---- kernels ----
 
-// Counts that a request points to.
+// The counts that a request points to.
 struct Counts {
   std::vector<int64_t> send, recv;
 };
@@ -87,11 +87,11 @@ StridedView rows(StridedView v, int64_t begin, int64_t count) {
   return v;
 }
 
-/// What to do about too many rows, where the bound came from a factor.
+/// Advice if there are too many rows and the bound came from a factor.
 std::string bound_advice(const Attrs& attrs, int64_t rows, int64_t bound) {
   if (!attrs.has("factor")) return "";
   const double factor = attrs.f("factor"), need = factor * static_cast<double>(rows) / static_cast<double>(bound);
-  return str_cat(" by factor ", factor, "; need a factor of ", need, ", or 0 for room for every row");
+  return str_cat(" by factor ", factor, "; need a factor of ", need, ", or 0 to allow every row");
 }
 
 void run_all_to_all_rows(const KernelCall& c) {
@@ -151,7 +151,7 @@ Grads vjp_all_reduce(const VjpCall& c) {
   if (c.attrs.b("identity_grad", false)) return {c.grad[0]};
   const std::string& op = c.attrs.get<std::string>("op");
   if (op == "sum" || op == "avg") return {reduced(c.grad[0], c.attrs, op.c_str())};
-  // Ties share it evenly.
+  // Ties share the gradient evenly.
   const Tensor mine = cast(c.in[0] == c.out[0], c.grad[0].dtype());
   return {mine * reduced(c.grad[0], c.attrs, "sum") / reduced(mine, c.attrs, "sum")};
 }
@@ -204,7 +204,7 @@ Grads vjp_send(const VjpCall& c) {
 Grads vjp_recv(const VjpCall& c) { return {dispatch(send_op, {&c.grad[0]}, c.attrs).expand(c.in[0].shape())}; }
 Grads vjp_copy_to(const VjpCall& c) { return {reduced(c.grad[0], c.attrs, "sum")}; }
 
-// ---- samples: a world of one ----
+// ---- samples: a world of one rank ----
 
 Attrs attrs(std::initializer_list<Attrs::Entry> more) {
   return Attrs([&] {
@@ -235,7 +235,7 @@ std::vector<Sample> samples_all_gather() {
       {{{Shape{3}}}, attrs({{"dim", one}, {"parts", one}}), "all_gather: dim is 1 of [3]; need a dim below 1"},
       {{{Shape{3}}},
        attrs({{"dim", int64_t{0}}, {"parts", int64_t{2}}, {"sizes", name("2,1")}}),
-       "all_gather: dim 0 of [3] is none of the sizes [2, 1]"},
+       "all_gather: dim 0 of [3] is not one of the sizes [2, 1]"},
       {{{Shape{3}}}, attrs({{"dim", int64_t{0}}, {"parts", int64_t{0}}}), "all_gather: parts is 0; need 1 or more"}};
 }
 
@@ -247,7 +247,7 @@ std::vector<Sample> samples_reduce_scatter() {
        attrs({{"dim", int64_t{0}}, {"parts", one}, {"op", name("sum")}, {"sizes", name("3")}, {"extent", int64_t{3}}})},
       {{{Shape{3, 5}}},
        attrs({{"dim", one}, {"parts", two}, {"op", name("sum")}}),
-       "reduce_scatter: dim 1 of [3, 5] cannot be cut in 2 equal parts; need sizes and extent"},
+       "reduce_scatter: dim 1 of [3, 5] cannot be split into 2 equal parts; need sizes and extent"},
       {{{Shape{3, 5}}},
        attrs({{"dim", one}, {"parts", two}, {"op", name("sum")}, {"sizes", name("2,2")}}),
        "need them to add up to 5"},
@@ -267,7 +267,7 @@ std::vector<Sample> samples_all_to_all() {
                   {"concat_sizes", name("5")}})},
           {{{Shape{3, 5}}},
            attrs({{"split_dim", zero}, {"concat_dim", zero}, {"parts", two}}),
-           "all_to_all: dim 0 of [3, 5] cannot be cut in 2 equal parts"}};
+           "all_to_all: dim 0 of [3, 5] cannot be split into 2 equal parts"}};
 }
 
 std::vector<Sample> samples_rows() {
@@ -300,7 +300,7 @@ const OpDef all_reduce_op = {
 };
 const OpDef all_gather_op = {
     .name = "all_gather",
-    .doc = "The operands of all ranks along {axes}, one after another along {dim}.",
+    .doc = "The operands of all ranks along {axes}, concatenated along {dim}.",
     .traits = kCollective | kOrdered,
     .flops_per_point = 0,
     .infer = infer_all_gather,
@@ -314,7 +314,7 @@ const OpDef all_gather_op = {
 };
 const OpDef reduce_scatter_op = {
     .name = "reduce_scatter",
-    .doc = "The operands of all ranks along {axes} combined by {op}: of the result, this rank's part along {dim}.",
+    .doc = "This rank's part along {dim} of the operands of all ranks along {axes}, combined by {op}.",
     .traits = kCollective | kOrdered,
     .infer = infer_reduce_scatter,
     .vjp = vjp_reduce_scatter,
@@ -341,7 +341,7 @@ const OpDef all_to_all_op = {
 };
 const OpDef all_to_all_rows_op = {
     .name = "all_to_all_rows",
-    .doc = "Rows to and from each rank along {axes}, as many as the counts say; {rows} in all, the last ones zero.",
+    .doc = "Rows sent to and received from each rank along {axes} by the counts; {rows} in total, unused ones zero.",
     .traits = kCollective | kOrdered,
     .num_inputs = 3,
     .flops_per_point = 0,
@@ -356,7 +356,7 @@ const OpDef all_to_all_rows_op = {
 };
 const OpDef permute_ranks_op = {
     .name = "permute_ranks",
-    .doc = "The operand of the rank {shift} places before this one in the ring along {axes}.",
+    .doc = "The operand of the rank {shift} positions before this one in the ring along {axes}.",
     .traits = kCollective | kOrdered,
     .flops_per_point = 0,
     .infer = infer_same,
@@ -384,7 +384,7 @@ const OpDef broadcast_ranks_op = {
 };
 const OpDef send_op = {
     .name = "send",
-    .doc = "Gives the operand to rank {peer} along {axes}. The result, zero, is a receipt: its derivative receives.",
+    .doc = "Sends the operand to rank {peer} along {axes}. The result, zero, is a receipt: its derivative receives.",
     .traits = kSideEffect | kCollective | kOrdered,
     .flops_per_point = 0,
     .infer = infer_send,
@@ -396,7 +396,7 @@ const OpDef send_op = {
 };
 const OpDef recv_op = {
     .name = "recv",
-    .doc = "What rank {peer} along {axes} sends, which has the operand's type.",
+    .doc = "The value that rank {peer} along {axes} sends; it has the operand's type.",
     .traits = kSideEffect | kCollective | kOrdered,
     .flops_per_point = 0,
     .infer = infer_same,
@@ -408,7 +408,8 @@ const OpDef recv_op = {
 };
 const OpDef copy_to_op = {
     .name = "copy_to",
-    .doc = "The operand, equal on all ranks along {axes}, for use that differs between them: gradients add up.",
+    .doc =
+        "The operand, equal on all ranks along {axes}, for uses that differ between ranks: their gradients are added.",
     .traits = kCollective,
     .flops_per_point = 0,
     .infer = infer_same,
@@ -423,7 +424,7 @@ const OpDef copy_to_op = {
 };
 const OpDef rank_coordinate_op = {
     .name = "rank_coordinate",
-    .doc = "Where this rank stands along {axes}.",
+    .doc = "The coordinate of this rank along {axes}.",
     .traits = kCollective | kNotDifferentiable,
     .num_inputs = 0,
     .flops_per_point = 0,
@@ -434,7 +435,7 @@ const OpDef rank_coordinate_op = {
 };
 const OpDef all_reduce_start_op = {
     .name = "all_reduce_start",
-    .doc = "all_reduce, begun; collective_wait {site} ends it.",
+    .doc = "Starts all_reduce; collective_wait {site} completes it.",
     .traits = kBegun,
     .infer = infer_all_reduce,
     .dims = dims_same,
@@ -442,7 +443,7 @@ const OpDef all_reduce_start_op = {
 };
 const OpDef all_gather_start_op = {
     .name = "all_gather_start",
-    .doc = "all_gather, begun; collective_wait {site} ends it.",
+    .doc = "Starts all_gather; collective_wait {site} completes it.",
     .traits = kBegun,
     .flops_per_point = 0,
     .infer = infer_all_gather,
@@ -451,7 +452,7 @@ const OpDef all_gather_start_op = {
 };
 const OpDef reduce_scatter_start_op = {
     .name = "reduce_scatter_start",
-    .doc = "reduce_scatter, begun; collective_wait {site} ends it.",
+    .doc = "Starts reduce_scatter; collective_wait {site} completes it.",
     .traits = kBegun,
     .infer = infer_reduce_scatter,
     .dims = dims_of_dim,
@@ -459,7 +460,7 @@ const OpDef reduce_scatter_start_op = {
 };
 const OpDef all_to_all_start_op = {
     .name = "all_to_all_start",
-    .doc = "all_to_all, begun; collective_wait {site} ends it.",
+    .doc = "Starts all_to_all; collective_wait {site} completes it.",
     .traits = kBegun,
     .flops_per_point = 0,
     .infer = infer_all_to_all,
@@ -468,7 +469,7 @@ const OpDef all_to_all_start_op = {
 };
 const OpDef permute_ranks_start_op = {
     .name = "permute_ranks_start",
-    .doc = "permute_ranks, begun; collective_wait {site} ends it.",
+    .doc = "Starts permute_ranks; collective_wait {site} completes it.",
     .traits = kBegun,
     .flops_per_point = 0,
     .infer = infer_same,
@@ -477,14 +478,16 @@ const OpDef permute_ranks_start_op = {
 };
 const OpDef collective_wait_op = {
     .name = "collective_wait",
-    .doc = "The result of the collective begun at {site}, once it is there; the second operand is that collective's.",
+    .doc =
+        "Waits for the collective started at {site} and returns its result; the second operand is the collective's "
+        "operand.",
     .traits = kBegun | kSameMemory,
     .num_inputs = 2,
     .flops_per_point = 0,
     .infer = infer_wait,
     .dims =
         [](const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
-          DimMap m = DimMap::pointwise(in.first(1), out);  // of the other operand nothing is read
+          DimMap m = DimMap::pointwise(in.first(1), out);  // the other operand is not read
           DimFactors whole(in[1].shape.size());
           for (int d = 0; d < in[1].shape.size(); ++d) {
             whole[d] = {static_cast<int>(m.factors.size())};

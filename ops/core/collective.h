@@ -1,6 +1,6 @@
-// Records of the collectives: what ranks say to each other, as ops of a graph. Kernels find their communicator through
-// RankContext::current(); `axes` names mesh dimensions ("tp", "dp,cp", "world"), `parts` is the number of ranks along
-// them. Their public functions are in distributed/collectives.h.
+// Records of the collectives: communication between ranks, as ops of a graph. Kernels find their communicator through
+// RankContext::current(). `axes` names mesh dimensions ("tp", "dp,cp", "world"); `parts` is the number of ranks along
+// them. The public functions are in distributed/collectives.h.
 #pragma once
 #include <span>
 #include <string>
@@ -10,22 +10,25 @@
 
 namespace weft {
 
-extern const OpDef all_reduce_op;      // x {axes, op: sum avg max min, identity_grad?}
-extern const OpDef all_gather_op;      // x {axes, dim, parts, sizes?}: the ranks' x along dim; sizes "2,1,1" if uneven
-extern const OpDef reduce_scatter_op;  // x {axes, op, dim, parts, sizes?, extent?}: extent of the own part if uneven
-extern const OpDef all_to_all_op;      // x {axes, split_dim, concat_dim, parts, split_sizes?, concat_sizes?, extent?}
-extern const OpDef
-    all_to_all_rows_op;               // x, send i64[parts], recv i64[parts] {axes, rows, factor?}: the rest of rows is
-                                      // zero; factor: what the bound came from, for the error
-extern const OpDef permute_ranks_op;  // x {axes, shift}: that of rank - shift, in a ring
+extern const OpDef all_reduce_op;  // x {axes, op: sum avg max min, identity_grad?}
+// x {axes, dim, parts, sizes?}: concatenates the ranks' x along dim; sizes "2,1,1" if uneven
+extern const OpDef all_gather_op;
+// x {axes, op, dim, parts, sizes?, extent?}: extent of this rank's part if uneven
+extern const OpDef reduce_scatter_op;
+// x {axes, split_dim, concat_dim, parts, split_sizes?, concat_sizes?, extent?}
+extern const OpDef all_to_all_op;
+// x, send i64[parts], recv i64[parts] {axes, rows, factor?}: unused rows are zero; factor: the origin of the bound, for
+// the error
+extern const OpDef all_to_all_rows_op;
+extern const OpDef permute_ranks_op;    // x {axes, shift}: x of rank - shift, in a ring
 extern const OpDef broadcast_ranks_op;  // x {axes, root}
 extern const OpDef send_op;             // x {axes, peer} -> 0-d zero, the receipt
 extern const OpDef recv_op;             // like {axes, peer} -> a value of like's type
 extern const OpDef copy_to_op;          // x {axes} -> x; its derivative is an all_reduce
-extern const OpDef rank_coordinate_op;  // {axes, device?} -> i64: where this rank stands along axes
+extern const OpDef rank_coordinate_op;  // {axes, device?} -> i64: this rank's coordinate along axes
 
-// The same, begun only: attributes of the op and {site}, unique among those under way. Operand and result belong to the
-// transport until collective_wait, the only op that may read the result.
+// The same collectives, started only, with the op's attributes and {site}, which is unique among the collectives in
+// progress. Operand and result belong to the transport until collective_wait, the only op that may read the result.
 extern const OpDef all_reduce_start_op, all_gather_start_op, reduce_scatter_start_op, all_to_all_start_op,
     permute_ranks_start_op;
 extern const OpDef collective_wait_op;  // (y of a start, its x) {site} -> y, in y's memory
@@ -33,7 +36,7 @@ extern const OpDef collective_wait_op;  // (y of a start, its x) {site} -> y, in
 /// The `..._start` record of a collective, or null.
 const OpDef* start_form(const OpDef& op);
 
-/// "2,1,1" and back; throws InvalidArgument on other text.
+/// Text of a list of sizes, "2,1,1", and the list of a text; parse_sizes throws InvalidArgument on other text.
 std::string sizes_text(std::span<const int64_t> sizes);
 std::vector<int64_t> parse_sizes(const std::string& text);
 

@@ -105,25 +105,25 @@ Types infer_all_gather(const InferCall& c) {
   TensorType t = c.in[0];
   bool known = sizes.empty();
   for (int64_t s : sizes) known |= s == t.shape[d];
-  WEFT_CHECK(known, c.op.name, ": dim ", d, " of ", t.shape, " is none of the sizes ", sizes);
+  WEFT_CHECK(known, c.op.name, ": dim ", d, " of ", t.shape, " is not one of the sizes ", sizes);
   t.shape[d] = sizes.empty() ? t.shape[d] * parts : total(sizes);
   return {t};
 }
 
-// A dim's extent on this rank after it was cut in parts.
+// A dim's extent on this rank after the dim was split into parts.
 static int64_t own_extent(const InferCall& c, int d, int64_t parts, const std::vector<int64_t>& sizes,
                           const char* key) {
   const int64_t n = c.in[0].shape[d];
   if (c.attrs.has("extent")) {
     bool known = sizes.empty();
     for (int64_t s : sizes) known |= s == c.attrs.i("extent");
-    WEFT_CHECK(known, c.op.name, ": extent ", c.attrs.i("extent"), " is none of the ", key, " ", sizes);
+    WEFT_CHECK(known, c.op.name, ": extent ", c.attrs.i("extent"), " is not one of the ", key, " ", sizes);
     return c.attrs.i("extent");
   }
   bool even = n % parts == 0;
   for (int64_t s : sizes) even &= s == sizes[0];
-  WEFT_CHECK(even, c.op.name, ": dim ", d, " of ", c.in[0].shape, " cannot be cut in ", parts, " equal parts; need ",
-             key, " and extent");
+  WEFT_CHECK(even, c.op.name, ": dim ", d, " of ", c.in[0].shape, " cannot be split into ", parts,
+             " equal parts; need ", key, " and extent");
   return n / parts;
 }
 
@@ -147,7 +147,7 @@ Types infer_all_to_all(const InferCall& c) {
   TensorType t = c.in[0];
   if (from == to) {
     WEFT_CHECK(!split.empty() || t.shape[from] % parts == 0, c.op.name, ": dim ", from, " of ", t.shape,
-               " cannot be cut in ", parts, " equal parts; need split_sizes and concat_sizes");
+               " cannot be split into ", parts, " equal parts; need split_sizes and concat_sizes");
     if (!joined.empty()) t.shape[to] = total(joined);
   } else {
     t.shape[from] = own_extent(c, from, parts, split, "split_sizes");
@@ -192,7 +192,7 @@ DimMap dims_same(const Attrs& attrs, std::span<const TensorType> in, std::span<c
   return m;
 }
 
-// All dims pass but those in `moved`, which are other ones in operand and result.
+// All dims pass, except those in `moved`: they are different dims in operand and result.
 static DimMap dims_moved(std::span<const TensorType> in, std::span<const TensorType> out, uint32_t moved) {
   std::vector<std::string> from, to;
   const int n = in[0].shape.size();

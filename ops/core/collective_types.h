@@ -1,4 +1,4 @@
-// Types and dim maps of the collectives' records, and what their attributes say.
+// Types and dim maps of the collectives' records, and access to their attributes.
 #pragma once
 #include <string>
 #include <string_view>
@@ -9,10 +9,10 @@
 
 namespace weft::internal {
 
-/// The attribute `op`; throws naming the record and the four there are.
+/// The attribute `op`; throws, naming the record and the four valid values.
 ReduceOp reduce_op(const Attrs& attrs, const char* op);
 const std::string& axes_of(const Attrs& attrs);
-/// The list behind an attribute like `sizes`; empty if absent.
+/// The list in an attribute such as `sizes`; empty if absent.
 std::vector<int64_t> sizes_of(const Attrs& attrs, std::string_view key);
 int64_t total(const std::vector<int64_t>& sizes);
 

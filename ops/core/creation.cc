@@ -1,4 +1,4 @@
-// Records of constant, iota and random_bits, and the functions made of them.
+// Records of constant, iota and random_bits, and the functions that use them.
 #include "ops/core/creation.h"
 
 #include <cmath>
@@ -19,7 +19,7 @@ namespace {
 
 // ---- records ----
 
-// The attribute `device` is absent on the first CPU device, so that graphs do not mention what is always so.
+// The attribute `device` is absent for the first CPU device, so that graphs do not print the default.
 Attrs with_device(Attrs attrs, Device device) {
   return device == Device::cpu() ? attrs : attrs.with("device", device.to_string());
 }
@@ -85,8 +85,8 @@ void run_random_bits(const KernelCall& c) {
                        static_cast<uint32_t>(c.attrs.i("op_id")), 0, c.out[0]);
 }
 
-// The same words at other places: of a shard, whose position i0, i1, ... is base + i0 strides[0] + ... of the whole.
-// base: 0-d, or one for each position along some dims (1 or the extent in each).
+// The same words at other positions, for a shard whose element i0, i1, ... has position base + i0 strides[0] + ... in
+// the whole tensor. base: 0-d, or one value for each position along some dims (extent 1 or the full extent in each).
 Types infer_random_bits_at(const InferCall& c) {
   const Shape &shape = c.attrs.ints("shape"), &strides = c.attrs.ints("strides"), &base = c.in[2].shape;
   bool fits = base.empty() || base.size() == shape.size();
@@ -174,7 +174,7 @@ Tensor random_bits(const Shape& shape, Device device) {
 // 16-bit floats are computed in f32 and rounded once.
 DType wide(DType t) { return t == kFloat16 || t == kBFloat16 ? kFloat32 : t; }
 
-// [0, 1) with as many bits as the mantissa holds: the result is exact, so 1 itself cannot come out of rounding.
+// Uniform on [0, 1) with as many bits as the mantissa has: the result is exact, so it cannot be rounded up to 1.
 Tensor uniform_bits(const Shape& shape, DType dtype, Device device) {
   WEFT_CHECK(is_floating(dtype) && itemsize(dtype) > 1, "rand: dtype is ", dtype, "; need f32, f64, f16 or bf16");
   checked_numel(shape, "rand");
@@ -201,7 +201,7 @@ Tensor filled(const TensorType& type, double value, int64_t integer, bool exact,
     const Tensor v =
         exact ? constant(integer, type.dtype, type.device, line) : constant(value, type.dtype, type.device, line);
     const Tensor all = broadcast_to(v, type.shape, line);
-    return thread_state.capture ? all : contiguous(all);  // elements of their own, as on the CPU
+    return thread_state.capture ? all : contiguous(all);  // with its own elements, as on the CPU
   }
   Tensor t = Tensor::empty(type);
   if (n == 0) return t;
@@ -279,7 +279,7 @@ const OpDef random_bits_op = {
 
 const OpDef random_bits_at_op = {
     .name = "random_bits_at",
-    .doc = "The words that random_bits has at base + i0 strides[0] + i1 strides[1] + ...: those of a shard.",
+    .doc = "The words of random_bits at base + i0 strides[0] + i1 strides[1] + ..., for a shard.",
     .traits = kRandom | kNotDifferentiable,
     .num_inputs = 3,
     .flops_per_point = 30,
@@ -386,7 +386,7 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
   WEFT_CHECK(low < high && static_cast<uint64_t>(high) - static_cast<uint64_t>(low) <= uint64_t{1} << 31,
              "randint: range [", low, ", ", high, "); need 1 to 2^31 integers");
   LineScope here(loc);
-  // The high word of a 32-bit random word times the count of integers.
+  // The high word of (a random 32-bit word times the number of integers).
   const Tensor word = bit_and(cast(random_bits(shape, options.device), kInt64), int64_t{0xffffffff});
   return finish(cast(add(shift_right(mul(word, high - low), 32), low), options.dtype), options);
 }

@@ -1,5 +1,4 @@
-// Tensors from nothing: constants, ranges, random numbers. Random values depend on seed, step and the op's ordinal
-// only.
+// Creates tensors: constants, ranges, random numbers. Random values depend only on seed, step and the op's ordinal.
 #pragma once
 #include <span>
 
@@ -9,7 +8,7 @@
 
 namespace weft {
 
-/// A tensor filled with a number, or with a 0-d tensor's value; converted to options.dtype.
+/// A tensor filled with a number or with the value of a 0-d tensor, converted to options.dtype.
 Tensor full(const Shape& shape, const Arg& value, const TensorOptions& options = {});
 Tensor zeros(const Shape& shape, const TensorOptions& options = {},
              std::source_location loc = std::source_location::current());
@@ -18,12 +17,13 @@ Tensor ones(const Shape& shape, const TensorOptions& options = {},
 /// Values unspecified; zeros under capture.
 Tensor empty(const Shape& shape, const TensorOptions& options = {},
              std::source_location loc = std::source_location::current());
-/// Of x's shape, dtype and device.
+/// Same shape, dtype and device as x.
 Tensor full_like(const Arg& x, const Arg& value);
 Tensor zeros_like(const Arg& x);
 Tensor ones_like(const Arg& x);
 
-/// start, start + step, ... below end (above, if step < 0). Without options: i64 if all three are integers, else f32.
+/// start, start + step, ... below end (above end, if step < 0). Without options: i64 if all three are integers,
+/// otherwise f32.
 Tensor arange(const Arg& end);
 Tensor arange(const Arg& end, const TensorOptions& options);
 Tensor arange(const Arg& start, const Arg& end, const Arg& step = 1);
@@ -33,7 +33,7 @@ Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOpt
 Tensor eye(int64_t n, int64_t m = -1, const TensorOptions& options = {},
            std::source_location loc = std::source_location::current());
 
-/// Uniform on [0, 1): as many random bits as the dtype's mantissa holds (f32 24, f64 53, f16 11, bf16 8).
+/// Uniform on [0, 1), with as many random bits as the dtype's mantissa has (f32 24, f64 53, f16 11, bf16 8).
 Tensor rand(const Shape& shape, const TensorOptions& options = {},
             std::source_location loc = std::source_location::current());
 /// Normal with mean 0 and variance 1, by Box-Muller (1958).
@@ -44,23 +44,23 @@ Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& op
                std::source_location loc = std::source_location::current());
 Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options = {},
               std::source_location loc = std::source_location::current());
-/// Integers of [low, high), at most 2^31 different ones; i64 unless options say otherwise.
+/// Integers in [low, high), at most 2^31 different ones; i64 unless options give another dtype.
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options = {.dtype = kInt64},
                std::source_location loc = std::source_location::current());
 Tensor rand_like(const Arg& x);
 Tensor randn_like(const Arg& x);
-/// 1 with probability p[i], else 0; of p's shape and dtype.
+/// 1 with probability p[i], otherwise 0; p's shape and dtype.
 Tensor bernoulli(const Arg& p);
-/// The next step of the generator: ops outside compiled functions stay as they are, each compiled call has its own
-/// step.
+/// Advances the generator's step. Needed only for ops outside compiled functions, which do not advance it; each
+/// compiled call has its own step.
 void advance_random_step();
 
-/// A 0-d tensor of this number: a node under capture.
+/// A 0-d tensor with this number; a node under capture.
 Tensor constant(double value, DType dtype, Device device = {}, SourceLine line = {});
 Tensor constant(int64_t value, DType dtype, Device device = {}, SourceLine line = {});
 
 namespace internal {
-/// The tensor of an operand that may not be a number; throws naming `op`.
+/// The tensor of an operand that must not be a number; throws, naming `op`.
 const Tensor& tensor_of(const Arg& x, const char* op);
 }  // namespace internal
 

@@ -71,7 +71,7 @@ TEST(Random, UniformIsBelowOneInEveryDtype) {
       EXPECT_LT(x, 1);
       mean += x / static_cast<double>(v.size());
     }
-    // Five standard deviations of the mean, and half a step of the coarsest grid (bf16: 2^-8).
+    // Five standard deviations of the mean, plus half a step of the coarsest grid (bf16: 2^-8).
     EXPECT_NEAR(mean, 0.5, 5 / std::sqrt(12.0 * 4096) + 0x1p-9);
   }
 }

@@ -11,7 +11,7 @@ inline std::string factor_name(int i) {
   return i < 26 ? s : s + std::to_string(i / 26);
 }
 
-/// The words with spaces between them.
+/// The words, separated by spaces.
 inline std::string join_words(const std::vector<std::string>& words) {
   std::string s;
   for (const std::string& w : words) s += (s.empty() ? "" : " ") + w;

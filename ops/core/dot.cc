@@ -1,4 +1,4 @@
-// Records of dot and grouped_dot. Any dot is one batched matrix product (dot_product.h).
+// Records of dot and grouped_dot. Every dot is one batched matrix product (dot_product.h).
 #include "ops/core/dot.h"
 
 #include "framework/dispatch/dispatch.h"
@@ -32,7 +32,7 @@ DotDims dims_in(const Attrs& attrs) {
 // ---- types ----
 
 void check_number_type(const InferCall& c, DType t) {
-  WEFT_CHECK(t != kBool && (!is_floating(t) || itemsize(t) > 1), c.op.name, ": does not take ", t,
+  WEFT_CHECK(t != kBool && (!is_floating(t) || itemsize(t) > 1), c.op.name, ": does not support ", t,
              is_floating(t) ? "; convert with to(bf16) first" : "; convert with to(f32) first");
 }
 
@@ -64,7 +64,7 @@ Types infer_dot(const InferCall& c) {
   check_dims("b", b, d.b_batch, d.b_contract);
   WEFT_CHECK(d.a_batch.size() == d.b_batch.size() && d.a_contract.size() == d.b_contract.size(),
              "dot: ", d.a_batch.size(), " and ", d.b_batch.size(), " batch dims, ", d.a_contract.size(), " and ",
-             d.b_contract.size(), " contracted dims; need as many of a as of b");
+             d.b_contract.size(), " contracted dims; need equal numbers for a and b");
   Shape out;
   for (int i = 0; i < d.a_batch.size(); ++i) {
     const int64_t x = a.shape[static_cast<int>(d.a_batch[i])], y = b.shape[static_cast<int>(d.b_batch[i])];
@@ -86,10 +86,10 @@ std::string groups_mode(const Attrs& attrs) { return attrs.get<std::string>("mod
 Types infer_grouped(const InferCall& c) {
   const std::string mode = groups_mode(c.attrs);
   const TensorType &a = c.in[0], &b = c.in[1], &offsets = c.in[2];
-  WEFT_CHECK(is_floating(a.dtype), "grouped_dot: does not take ", a.dtype, "; need a floating-point dtype");
+  WEFT_CHECK(is_floating(a.dtype), "grouped_dot: does not support ", a.dtype, "; need a floating-point dtype");
   WEFT_CHECK(mode == "rows" || mode == "contraction", "grouped_dot: mode is '", mode, "'; need rows or contraction");
   const DType dtype = product_dtype(c);
-  WEFT_CHECK(is_floating(dtype), "grouped_dot: does not take ", a.dtype, "; need a floating-point dtype");
+  WEFT_CHECK(is_floating(dtype), "grouped_dot: does not support ", a.dtype, "; need a floating-point dtype");
   WEFT_CHECK((offsets.dtype == kInt64 || offsets.dtype == kInt32) && offsets.shape.size() == 1 && offsets.shape[0] >= 1,
              "grouped_dot: offsets are ", offsets, "; need i64 or i32 of shape [groups + 1]");
   const int64_t groups = offsets.shape[0] - 1;
@@ -182,8 +182,9 @@ int64_t grouped_bytes(const Attrs& attrs, std::span<const StridedView> in, std::
 
 // ---- derivatives ----
 
-// The gradient of operand x (free and contracted dims and the other operand y with its own), given g with x's free dims
-// at `own` and y's at `other` behind the batch dims: a dot of g and y over y's free dims, dims put back in x's order.
+// The gradient of operand x: a dot of g and y over y's free dims, with the dims put back in x's order. After the batch
+// dims, g has x's free dims first if x_first, otherwise y's free dims first. x_* and y_* are the batch and contracted
+// dims of x and of the other operand y.
 Tensor operand_gradient(const Tensor& g, const Tensor& y, int x_rank, const Shape& x_batch, const Shape& x_contract,
                         const Shape& y_batch, const Shape& y_contract, bool x_first) {
   const int nb = x_batch.size();
@@ -191,14 +192,14 @@ Tensor operand_gradient(const Tensor& g, const Tensor& y, int x_rank, const Shap
   Shape g_batch, g_contract;
   for (int i = 0; i < nb; ++i) g_batch.push_back(i);
   for (int i = 0; i < y_free.size(); ++i) g_contract.push_back(nb + i + (x_first ? x_free.size() : 0));
-  // What y contributes: its contracted dims in y's own order, each standing for its partner in x.
+  // The part of the result from y: its contracted dims in y's own order, each replaced by its partner in x.
   Shape partners;
   for (int d = 0; d < y.dim(); ++d)
     for (int k = 0; k < y_contract.size(); ++k)
       if (y_contract[k] == d) partners.push_back(x_contract[k]);
-  // Two ways round; take the one whose result needs no transposition.
+  // Both operand orders are possible; take the one whose result needs no transpose.
   for (bool g_first : {true, false}) {
-    Shape order = x_batch;  // order[i]: the dim of x at place i of the result
+    Shape order = x_batch;  // order[i]: the dim of x at position i of the result
     for (const Shape* part : {g_first ? &x_free : &partners, g_first ? &partners : &x_free})
       for (int64_t d : *part) order.push_back(d);
     bool same = true;
@@ -264,7 +265,7 @@ std::vector<Sample> samples_dot() {
       two({2, 3, 5}, {2, 5, 4}, {{0}, {0}, {2}, {1}}),
       two({2, 3, 5}, {5, 4}, {{}, {}, {2}, {0}}),
       two({4, 2, 3}, {3, 2, 5}, {{1}, {1}, {2}, {0}}),              // batch in the middle
-      two({2, 3, 4, 5}, {5, 6, 3, 4}, {{}, {}, {1, 3}, {2, 0}}),    // two contracted dims, apart
+      two({2, 3, 4, 5}, {5, 6, 3, 4}, {{}, {}, {1, 3}, {2, 0}}),    // two separate contracted dims
       two({2, 3, 4, 5}, {2, 6, 3, 5}, {{0, 1}, {0, 2}, {3}, {3}}),  // attention scores
       two({5}, {5}, {{}, {}, {0}, {0}}),
       two({4}, {3}, {{}, {}, {}, {}}),  // outer product
@@ -275,13 +276,13 @@ std::vector<Sample> samples_dot() {
       two({4, 8}, {9, 2}, {{}, {}, {1}, {0}}, "dot: contracted dimensions differ: [4, 8] x [9, 2] (8 != 9)"),
       two({2, 3, 4}, {3, 4, 2}, {{0}, {0}, {2}, {1}}, "dot: batch dimensions differ: [2, 3, 4] x [3, 4, 2] (2 != 3)"),
       two({2, 3}, {3, 2}, {{}, {}, {1, 1}, {0, 1}}, "need distinct dims"),
-      two({2, 3}, {3, 2}, {{}, {}, {1}, {}}, "need as many of a as of b"),
+      two({2, 3}, {3, 2}, {{}, {}, {1}, {}}, "need equal numbers for a and b"),
   };
   Sample bad = two({2, 3}, {3, 2}, {{}, {}, {1}, {0}}, "dot: operands are f32 and i32; need one dtype");
   bad.in[1].dtype = kInt32;
   s.push_back(bad);
   bad.in[0].dtype = bad.in[1].dtype = kBool;
-  bad.error = "dot: does not take bool";
+  bad.error = "dot: does not support bool";
   s.push_back(bad);
   s.push_back({{{Shape{3, 5}, kInt32, -9, 9}, {Shape{5, 2}, kInt32, -9, 9}}, paired({{}, {}, {1}, {0}})});
   s.push_back({{{Shape{3, 40}, kBFloat16}, {Shape{40, 2}, kBFloat16}},
@@ -293,7 +294,7 @@ std::vector<Sample> samples_dot() {
 
 std::vector<Sample> samples_grouped() {
   const Attrs rows{{"mode", std::string("rows")}}, contraction{{"mode", std::string("contraction")}};
-  // Whoever draws values sorts the offsets.
+  // The code that draws values sorts the offsets.
   auto offsets = [](int64_t n, double rows) { return SampleInput{Shape{n}, kInt64, 0, rows}; };
   return {
       {{{Shape{9, 3}}, {Shape{4, 3, 5}}, offsets(5, 9)}, rows},

@@ -1,4 +1,4 @@
-// Contractions: products summed over shared dims. Everything here becomes `dot` or `grouped_dot`.
+// Contractions: products summed over shared dims. All functions here become `dot` or `grouped_dot`.
 #pragma once
 #include <optional>
 #include <span>
@@ -16,30 +16,30 @@ Tensor matmul(const Arg& a, const Arg& b);
 Tensor mm(const Arg& a, const Arg& b);
 /// Batches [B, M, K] x [B, K, N].
 Tensor bmm(const Arg& a, const Arg& b);
-/// x[..., in] times weight[out, in] transposed, plus bias[out] if defined; both are converted to x's dtype.
+/// x[..., in] times the transpose of weight[out, in], plus bias[out] if defined; both are converted to x's dtype.
 Tensor linear(const Arg& x, const Arg& weight, const Arg& bias = Tensor());
-/// Einstein summation over any number of operands: einsum("bqd,bkd->bqk", {q, k}); one letter per dim, no ellipsis.
+/// Einstein summation over any number of operands: einsum("bqd,bkd->bqk", {q, k}). One letter per dim, no ellipsis.
 Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands,
               std::source_location loc = std::source_location::current());
 inline Tensor einsum(std::string_view equation, const Tensor& a, const Tensor& b,
                      std::source_location loc = std::source_location::current()) {
   return einsum(equation, std::vector<Tensor>{a, b}, loc);
 }
-/// y[rows of e] = x[rows of e] x w[e] for x[T, K], w[E, K, N]; group e is rows offsets[e] to offsets[e + 1] (integers
-/// [E + 1], ascending). Rows of no group give zeros.
+/// y[rows of e] = x[rows of e] x w[e] for x[T, K], w[E, K, N]. Group e is rows offsets[e] to offsets[e + 1] (integers
+/// [E + 1], ascending). Rows outside all groups give zeros.
 Tensor grouped_matmul(const Arg& x, const Arg& w, const Arg& offsets);
 
-/// Which dims of a dot's operands are paired: equal extents pairwise. The result has batch, then a's free dims, then
-/// b's.
+/// The dims of a dot's operands that are paired, with pairwise equal extents. The result has the batch dims, then a's
+/// free dims, then b's free dims.
 struct DotDims {
   Shape a_batch, b_batch, a_contract, b_contract;
 };
-/// The general contraction; dtypes are promoted; the result has the common dtype or out_dtype (f32 for 16-bit floats).
+/// The general contraction. Dtypes are promoted; the result has the common dtype or out_dtype (f32 for 16-bit floats).
 Tensor dot_general(const Arg& a, const Arg& b, const DotDims& dims, std::optional<DType> out_dtype = {});
 
 extern const OpDef dot_op;  // (a, b) {a_batch, b_batch, a_contract, b_contract, out_dtype?}
-extern const OpDef
-    grouped_dot_op;  // (x[T,K], w[E,K,N], offsets) or (x[T,K], g[T,N], offsets) {mode: rows | contraction}
+// (x[T,K], w[E,K,N], offsets) or (x[T,K], g[T,N], offsets) {mode: rows | contraction}
+extern const OpDef grouped_dot_op;
 std::span<const OpDef* const> dot_ops();
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// matmul and its relatives as calls of dot: rank rules, batch broadcasting, einsum.
+// matmul and related functions as calls of dot: rank rules, batch broadcasting, einsum.
 #include <algorithm>
 
 #include "framework/dispatch/dispatch.h"
@@ -60,7 +60,7 @@ Tensor matmul(const Arg& x, const Arg& y) {
   check_inner("matmul", a.shape(), b.shape(), a.size(-1), b.dim() == 1 ? b.size(0) : b.size(-2));
   LineScope here(x.line());
   const int last = a.dim() - 1;
-  // One side without a batch: the dims of the other fold into one product, nothing is copied.
+  // One operand has no batch: the dims of the other fold into one product, and nothing is copied.
   if (b.dim() <= 2) return dot_general(a, b, {{}, {}, {last}, {0}});
   if (a.dim() == 1) return dot_general(a, b, {{}, {}, {0}, {b.dim() - 2}});
   const Shape a_batch(std::span<const int64_t>(a.shape()).first(a.dim() - 2)),
@@ -119,7 +119,7 @@ struct Term {
 
 bool has(std::string_view letters, char c) { return letters.find(c) != std::string_view::npos; }
 
-// Sums over the letters that nobody else needs.
+// Sums over the letters that no other term needs.
 Term reduce_to(Term t, std::string_view needed) {
   Shape dims;
   std::string kept;

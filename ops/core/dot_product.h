@@ -1,5 +1,5 @@
-// How a dot becomes one batched matrix product: dims are permuted and merged in place where strides allow, else the
-// operand is copied once. Follows from attributes and strides alone, so it can be made before there is memory.
+// Turns a dot into one batched matrix product: dims are permuted and merged in place if the strides allow, otherwise
+// the operand is copied once. Depends on attributes and strides only, so it can be made before memory is allocated.
 #pragma once
 #include <span>
 
@@ -10,7 +10,7 @@ namespace weft::internal {
 
 class DotProduct {
  public:
-  /// Operands a and b of a dot with these attributes; their addresses are not read.
+  /// Operands a and b of a dot with these attributes; their data is not read.
   DotProduct(const Attrs& attrs, std::span<const StridedView> in);
 
   /// The product: a[batch, m, k] x b[batch, k, n].
@@ -19,23 +19,23 @@ class DotProduct {
   int64_t k() const { return a_.view.shape[2]; }
   int64_t n() const { return b_.view.shape[2]; }
 
-  /// The operand's strides do not allow the product's three dims: operands() copies it.
+  /// True if the operand's strides do not allow the product's three dims: operands() copies it.
   bool copies_a() const { return a_.copy; }
   bool copies_b() const { return b_.copy; }
-  /// Strides of [batch, m, k] and [batch, k, n], of operands that are not copied.
+  /// Strides of [batch, m, k] and [batch, k, n], for operands that are not copied.
   const Shape& a_strides() const { return a_.view.strides; }
   const Shape& b_strides() const { return b_.view.strides; }
 
-  /// Scratch for copies.
+  /// Bytes of scratch for copies.
   int64_t bytes() const { return a_.bytes() + b_.bytes(); }
   struct Operands {
     StridedView a, b;
   };
-  /// The operands as [batch, m, k] and [batch, k, n], copied to `scratch` where they must be.
+  /// The operands as [batch, m, k] and [batch, k, n], copied to `scratch` if necessary.
   Operands operands(const StridedView& a, const StridedView& b, void* scratch) const;
 
  private:
-  // Three groups of dims, in this order, shown as three dims; `copy` if strides do not allow that.
+  // Three groups of dims, in this order, merged into three dims; `copy` if the strides do not allow that.
   struct Merged {
     StridedView view;
     Shape dims;

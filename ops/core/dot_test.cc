@@ -18,7 +18,7 @@ Tensor random(const Shape& shape, uint64_t seed, DType t = kFloat64) {
   return random_tensor(t, shape, r);
 }
 
-// Whole numbers, so that every order of summation gives the same value.
+// Integers, so that every order of summation gives the same value.
 Tensor whole(const Shape& shape, uint64_t seed, DType t = kFloat64) {
   testing::Random r(seed);
   return random_tensor(kInt64, shape, r, -9, 9).to(t);
@@ -83,7 +83,7 @@ TEST(Matmul, RankRules) {
 
 TEST(Matmul, StridedOperands) {
   const Tensor x = whole({5, 3, 2, 4}, 1, kFloat32), w = whole({5, 4, 2, 7}, 2, kFloat32);
-  const Tensor xt = x.permute({0, 2, 1, 3}), wt = w.permute({0, 2, 1, 3});  // batch dims that do not merge
+  const Tensor xt = x.permute({0, 2, 1, 3}), wt = w.permute({0, 2, 1, 3});  // batch dims that cannot be merged
   expect_equal(matmul(xt, wt), matmul(xt.contiguous(), wt.contiguous()));
   expect_equal(matmul(x.slice(3, 0, 4, 2), w[0][0].slice(1, 1, 6).expand({2, 5})),
                matmul(x.slice(3, 0, 4, 2).contiguous(), w[0][0].slice(1, 1, 6).expand({2, 5}).contiguous()));
@@ -159,7 +159,7 @@ TEST(Einsum, AgainstLoops) {
 
 TEST(GroupedMatmul, RaggedRows) {
   const Tensor x = whole({7, 3}, 1), w = whole({4, 3, 2}, 2);
-  const Tensor offsets = Tensor::from_vector<int64_t>({0, 2, 2, 5, 6}, {5});  // one empty group, one row in none
+  const Tensor offsets = Tensor::from_vector<int64_t>({0, 2, 2, 5, 6}, {5});  // one empty group, one row outside all
   const Tensor y = grouped_matmul(x, w, offsets);
   expect_equal(y.slice(0, 0, 2), matmul(x.slice(0, 0, 2), w[0]));
   expect_equal(y.slice(0, 2, 5), matmul(x.slice(0, 2, 5), w[2]));
@@ -199,7 +199,7 @@ TEST(Dot, Derivatives) {
 }
 
 TEST(Dot, GradientsNeedNoTransposition) {
-  // Gradients of x w and of x w^T come out in the layout of their operands: memory in row-major order at once.
+  // Gradients of x w and of x w^T have the layout of their operands: row-major memory without a copy.
   for (bool transposed : {false, true}) {
     const Tensor x = random({6, 4}, 1).requires_grad(),
                  w = random(transposed ? Shape{5, 4} : Shape{4, 5}, 2).requires_grad();

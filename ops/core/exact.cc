@@ -17,13 +17,13 @@ using internal::factor_name;
 using internal::join_words;
 using kernels::kExactWidth;
 
-// About what cutting a term into digits takes.
+// The approximate cost of splitting a term into digits.
 constexpr double kFlopsPerTerm = 20;
 
 bool summable(DType t) { return is_floating(t) && itemsize(t) > 1; }
 
 void check_float(const InferCall& c, const TensorType& t) {
-  WEFT_CHECK(summable(t.dtype), c.op.name, ": does not take ", t.dtype, "; need one of f64, f32, bf16, f16");
+  WEFT_CHECK(summable(t.dtype), c.op.name, ": does not support ", t.dtype, "; need one of f64, f32, bf16, f16");
 }
 
 TensorType with_digits(const TensorType& t) {
@@ -37,7 +37,7 @@ TensorType without_digits(const TensorType& t, DType dtype) {
   return {dtype, t.device, shape};
 }
 
-// The result of the plain op, with digits.
+// The result type of the plain op, with digits.
 template <const OpDef& kPlain>
 Types infer_like(const InferCall& c) {
   check_float(c, c.in[0]);
@@ -62,7 +62,7 @@ double nbytes(std::span<const TensorType> types) {
   return n;
 }
 
-// Terms are points of the iteration space without digits.
+// Terms are the points of the iteration space without digits.
 template <const OpDef& kOp>
 Cost cost_of(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   return {kOp.dims(attrs, in, out).points() / kExactWidth * kFlopsPerTerm, nbytes(in) + nbytes(out)};
@@ -91,7 +91,7 @@ std::vector<Sample> samples_sum() {
     s.back().grad = false;
   }
   s.push_back({{{Shape{3, 5}}}, {{"dims", Shape{2}}}, "exact_sum: dims [2] of [3, 5]; need ascending dims below 2"});
-  s.push_back({{{Shape{3, 5}, kInt32}}, {{"dims", Shape{1}}}, "exact_sum: does not take i32"});
+  s.push_back({{{Shape{3, 5}, kInt32}}, {{"dims", Shape{1}}}, "exact_sum: does not support i32"});
   return s;
 }
 
@@ -138,7 +138,7 @@ std::vector<Sample> samples_dot() {
   std::vector<Sample> s = samples_product(dot_op);
   Sample bad = s[0];
   bad.in[0].dtype = kInt32;
-  bad.error = "exact_dot: does not take i32";
+  bad.error = "exact_dot: does not support i32";
   s.push_back(bad);
   return s;
 }
@@ -252,7 +252,7 @@ std::vector<Sample> samples_row_dots() {
   }
   Sample bad = s[0];
   bad.in[0].dtype = kInt32;
-  bad.error = "exact_row_dots: does not take i32";
+  bad.error = "exact_row_dots: does not support i32";
   s.push_back(bad);
   return s;
 }
@@ -381,7 +381,7 @@ const OpDef exact_row_dots_op = {
 };
 const OpDef exact_finish_op = {
     .name = "exact_finish",
-    .doc = "The number that an order-free sum stands for, rounded once to {dtype}.",
+    .doc = "The value of an order-free sum, rounded once to {dtype}.",
     .traits = kNotDifferentiable,
     .flops_per_point = 10,
     .infer = infer_finish,

@@ -1,6 +1,6 @@
-// Sums and products whose bits do not depend on order or on splits: floats become fixed-point integers (i64[..., 8],
-// ops/kernels/exact.h says which), which any plan may add up in parts, and exact_finish rounds the whole once. Not
-// linear in their operands, which are rounded before they get here; splits of what is summed give integer partial sums.
+// Sums and products whose bits do not depend on order or on splits. Floats become fixed-point integers (i64[..., 8],
+// see ops/kernels/exact.h), which any plan may add in parts; exact_finish rounds the total once. These ops are not
+// linear in their operands, which are rounded first; splits of the summed dims give integer partial sums.
 #pragma once
 #include <span>
 

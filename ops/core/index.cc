@@ -34,7 +34,7 @@ Shape replaced(const Shape& s, int dim, int64_t extent) {
   return r;
 }
 
-// Index of rank x and no larger outside dim.
+// The index must have x's rank and must not be larger than x outside dim.
 void check_elementwise_index(const InferCall& c) {
   check_dim(c);
   const TensorType &x = c.in[0], &index = c.in[1];
@@ -42,13 +42,13 @@ void check_elementwise_index(const InferCall& c) {
   bool ok = index.shape.size() == x.shape.size();
   for (int d = 0; ok && d < x.shape.size(); ++d) ok = d == c.attrs.i("dim") || index.shape[d] <= x.shape[d];
   WEFT_CHECK(ok, c.op.name, ": index ", index.shape, " does not fit ", x.shape, " along dim ", c.attrs.i("dim"),
-             "; need as many dims, none longer outside dim ", c.attrs.i("dim"));
+             "; need the same number of dims, none longer outside dim ", c.attrs.i("dim"));
 }
 
-// Sums need a dtype that adds.
+// Sums need a dtype that supports addition.
 void check_sum(const InferCall& c) {
   const DType t = c.in[0].dtype;
-  WEFT_CHECK(t != kBool && (!is_floating(t) || itemsize(t) > 1), c.op.name, ": does not take ", t,
+  WEFT_CHECK(t != kBool && (!is_floating(t) || itemsize(t) > 1), c.op.name, ": does not support ", t,
              "; convert with to(f32) first");
 }
 
@@ -69,12 +69,12 @@ Types infer_scatter_add(const InferCall& c) {
   return {c.in[0]};
 }
 
-// Words of x, of index, and of the indexed side (src or result), which pass where extents agree.
+// The words of x, of index, and of the indexed side (src or result), whose dims pass if extents are equal.
 DimMap dims_indexed(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out, bool scatter) {
   Words x, index;
   for (int d = 0; d < in[0].shape.size(); ++d) {
     const bool same = d != dim_of(attrs) && in[0].shape[d] == in[1].shape[d];
-    const bool free = !scatter && d == dim_of(attrs);  // each index is looked up on its own
+    const bool free = !scatter && d == dim_of(attrs);  // each index is looked up independently
     x.push_back(factor_name(2 * d) + (same ? "" : "?"));
     index.push_back(same ? factor_name(2 * d) : factor_name(2 * d + 1) + (free ? "" : "?"));
   }
@@ -140,7 +140,7 @@ std::vector<Sample> samples_scatter_add() {
       {{{Shape{3, 5}}, index_in({3, 2}, 5), {Shape{3, 2}, kInt32}}, along(1), "need one dtype"},
       {{{Shape{3, 5}}, index_in({3, 2}, 5, kFloat32), {Shape{3, 2}}}, along(1), "scatter_add: index is f32"},
       {{{Shape{3}}, {Shape{2}, kInt64, -1, -1}, {Shape{2}}}, along(0), "-1"},
-      {{{Shape{3}, kBool}, index_in({2}, 3), {Shape{2}, kBool}}, along(0), "scatter_add: does not take bool"},
+      {{{Shape{3}, kBool}, index_in({2}, 3), {Shape{2}, kBool}}, along(0), "scatter_add: does not support bool"},
   };
 }
 
@@ -195,13 +195,13 @@ Grads vjp_index_add(const VjpCall& c) {
   return {c.grad[0], Tensor(), c.needs(2) ? index_select(c.grad[0], 0, c.in[1]) : Tensor()};
 }
 
-// Of rows written twice, as if each were written once.
+// If a row is written twice, the gradient is computed as if each write were the only one.
 Grads vjp_index_copy(const VjpCall& c) {
   return {c.needs(0) ? index_copy(c.grad[0], 0, c.in[1], full_of(c.in[2].type(), 0)) : Tensor(), Tensor(),
           c.needs(2) ? index_select(c.grad[0], 0, c.in[1]) : Tensor()};
 }
 
-// x stays in place.
+// x is updated in place.
 Cost cost_index_copy(const Attrs&, std::span<const TensorType> in, std::span<const TensorType>) {
   return {0, nbytes(in[1]) + 2 * nbytes(in[2])};
 }
@@ -261,7 +261,7 @@ void check_starts(const InferCall& c, size_t first) {
 void check_block(const char* op, const Shape& block, const Shape& x) {
   bool ok = block.size() == x.size();
   for (int d = 0; ok && d < x.size(); ++d) ok = block[d] >= 0 && block[d] <= x[d];
-  WEFT_CHECK(ok, op, ": a block ", block, " does not fit in ", x, "; need as many dims, none longer");
+  WEFT_CHECK(ok, op, ": a block ", block, " does not fit in ", x, "; need the same number of dims, none longer");
 }
 
 Types infer_dynamic_update_slice(const InferCall& c) {
@@ -280,7 +280,7 @@ Types infer_dynamic_slice(const InferCall& c) {
   return {TensorType{c.in[0].dtype, c.in[0].device, c.attrs.ints("sizes")}};
 }
 
-// The part of x of this shape at the starts, checked.
+// The block of x with this shape at the starts; checks the bounds.
 StridedView block_of(const char* op, StridedView x, const Shape& shape, std::span<const StridedView> starts) {
   int64_t offset = 0;
   for (int d = 0; d < x.shape.size(); ++d) {
@@ -305,7 +305,7 @@ void run_dynamic_slice(const KernelCall& c) {
   kernels::cast_copy(block_of(c.op.name, c.in[0], c.out[0].shape, c.in.subspan(1)), c.out[0]);
 }
 
-// x's words and the block's; a dim that the block covers passes.
+// The words of x and of the block; a dim that the block covers completely passes.
 std::pair<std::string, std::string> block_words(const Shape& x, const Shape& block) {
   Words a, b;
   for (int d = 0; d < x.size(); ++d) {
@@ -332,7 +332,7 @@ DimMap dims_dynamic_slice(const Attrs& attrs, std::span<const TensorType> in, st
   return DimMap::parse(x + no_words(in.size() - 1) + " -> " + block, in, out);
 }
 
-// Starts, and the block read and written: x stays in place, which is how a cache is written.
+// The starts, and the block read and written: x is updated in place, as caches are.
 Cost cost_of_block(std::span<const TensorType> starts, const TensorType& block) {
   double bytes = 2 * nbytes(block);
   for (const TensorType& t : starts) bytes += nbytes(t);

@@ -1,4 +1,4 @@
-// Elements chosen by run-time integers (i64 or i32), and order. An index outside its range throws OutOfRange.
+// Elements selected by run-time integers (i64 or i32), and sorting. An index out of range throws OutOfRange.
 #pragma once
 #include <initializer_list>
 #include <span>
@@ -9,31 +9,33 @@
 
 namespace weft {
 
-/// out[i][j] = x[index[i][j]][j] for dim 0, and so on; index has x's rank and may be smaller in the other dims.
+/// For dim 0 (other dims alike): out[i][j] = x[index[i][j]][j]. index has x's rank and may be smaller in the other
+/// dims.
 Tensor gather(const Arg& x, int64_t dim, const Arg& index);
-/// gather with index and x broadcast against each other in the other dims.
+/// gather, with index and x broadcast against each other in the other dims.
 Tensor take_along_dim(const Arg& x, const Arg& index, int64_t dim);
-/// x's slices along dim in the order of a 1-d index.
+/// x's slices along dim, in the order of a 1-d index.
 Tensor index_select(const Arg& x, int64_t dim, const Arg& index);
-/// x, then x[index[i][j]][j] += src[i][j] for dim 0, and so on, in order of position.
+/// A copy of x, with x[index[i][j]][j] += src[i][j] for dim 0 (other dims alike), in order of position.
 Tensor scatter_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
-/// x, then slice index[i] along dim += slice i of src.
+/// A copy of x, with slice index[i] along dim += slice i of src.
 Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
-/// x, then slice index[i] along dim = slice i of src, in order of position.
+/// A copy of x, with slice index[i] along dim = slice i of src, in order of position.
 Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// weight[indices[...]]: [..., D] for weight [V, D].
 Tensor embedding(const Arg& indices, const Arg& weight);
-/// i64 [..., classes]: 1 where the class is x, else 0; a class outside [0, classes) gives zeros.
+/// i64 [..., classes]: 1 where the class is x, otherwise 0; a class outside [0, classes) gives zeros.
 Tensor one_hot(const Arg& x, int64_t classes);
-/// How often each of 0 to bins - 1 occurs in x, i64 [bins].
+/// The number of times that each of 0 to bins - 1 occurs in x, i64 [bins].
 Tensor histogram(const Arg& x, int64_t bins);
-/// value where mask is true, else x.
+/// value where mask is true, otherwise x.
 Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value);
 
-/// x with the block at starts (one integer or 0-d integer tensor per dim) replaced by update; it must lie inside x.
+/// x with the block at starts (one integer or 0-d integer tensor per dim) replaced by update; the block must be inside
+/// x.
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::initializer_list<Arg> starts);
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Tensor> starts, SourceLine line = {});
-/// The block of these sizes at starts.
+/// The block with these sizes at starts.
 Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shape& sizes);
 Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line = {});
 
@@ -43,10 +45,10 @@ struct Sorted {
 struct TopK {
   Tensor values, indices;  // indices: i64
 };
-/// Stable; NaN counts as greater than all numbers.
+/// Stable; NaN is greater than all numbers.
 Sorted sort(const Arg& x, int64_t dim = -1, bool descending = false);
 Tensor argsort(const Arg& x, int64_t dim = -1, bool descending = false);
-/// The k greatest (or least) along dim, best first; of equals the lower index comes first.
+/// The k largest (or smallest) along dim, best first; among equal values the lower index comes first.
 TopK topk(const Arg& x, int64_t k, int64_t dim = -1, bool largest = true);
 
 extern const OpDef gather_op;                // (x, index) {dim}

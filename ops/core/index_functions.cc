@@ -17,7 +17,7 @@ void check_index_type(const Tensor& index, const char* op, const char* hint = ""
   WEFT_CHECK(is_integral(index.dtype()), op, ": index is ", index.type(), "; need integers", hint);
 }
 
-// u8 indices are widened; i32 and i64 stay.
+// u8 indices are widened; i32 and i64 are unchanged.
 Tensor as_index(const Tensor& index) { return index.dtype() == kUInt8 ? cast(index, kInt64) : index; }
 
 std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
@@ -42,7 +42,8 @@ Tensor gather(const Arg& arg, int64_t dim, const Arg& index) {
 
 Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
   const Tensor &x = tensor_of(arg, "take_along_dim"), &i = tensor_of(index, "take_along_dim");
-  WEFT_CHECK(x.dim() == i.dim(), "take_along_dim: x ", x.shape(), " and index ", i.shape(), "; need as many dims");
+  WEFT_CHECK(x.dim() == i.dim(), "take_along_dim: x ", x.shape(), " and index ", i.shape(),
+             "; need the same number of dims");
   const int d = normalize_dim(dim, x.dim(), "take_along_dim");
   LineScope here(arg.line());
   Shape from = x.shape(), at = i.shape();

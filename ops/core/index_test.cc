@@ -73,7 +73,7 @@ TEST(Index, DynamicSlices) {
 
 TEST(Index, Derivatives) {
   testing::Random random(3);
-  // No two of x are near each other: a difference quotient must not see them change places.
+  // No two elements of x are close: a difference quotient must not see them change order.
   const Tensor x = reshape(remainder(arange(20, {.dtype = kFloat64}) * 7.0, 20.0) * 0.1 - 1.0, {4, 5});
   const Tensor u = testing::random_tensor(kFloat64, {4, 5}, random);
   const Tensor at = ints({4, 0, 0, 2, 1, 1, 3, 3, 2, 0, 4, 4}, {4, 3}), rows = ints({3, 0, 3}, {3}),
@@ -139,7 +139,7 @@ TEST(AllOps, NamesAreDistinctAndRecordsComplete) {
     EXPECT_TRUE(op->kernel || op->decompose);
     EXPECT_TRUE(op->dims);
     EXPECT_TRUE(op->vjp || op->is(kNotDifferentiable));
-    // Attention takes graphs, sends and begun collectives have a peer or an end: their own tests call them.
+    // Attention takes graphs; sends and started collectives need a peer or a wait: their own tests call them.
     EXPECT_TRUE(op->samples || op->decompose || op->is(kOrdered));
     if (!op->samples) continue;
     bool runs = false, fails = false;

@@ -12,7 +12,7 @@ namespace {
 
 DType wide_of(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
 bool is_grad(const OpDef& op) { return &op == &linear_cross_entropy_grad_op; }
-/// Place of the bias among the operands.
+/// Position of the bias among the operands.
 size_t bias_at(const OpDef& op) { return is_grad(op) ? 4 : 3; }
 
 // ---- types ----
@@ -46,7 +46,7 @@ Types infer(const InferCall& c) {
   return out;
 }
 
-// Rows pass: of w's and bias's gradients a shard of them has terms of a sum. Each row needs all of d and v.
+// Rows pass: a shard of rows gives partial sums of the gradients of w and bias. Each row needs all of d and v.
 DimMap dims(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   std::string text = "n d?, v? d?, n";
   const bool grad = out.size() > 1;
@@ -73,7 +73,8 @@ Cost cost(const Attrs&, std::span<const TensorType> in, std::span<const TensorTy
 
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Operands made contiguous (w may lie in any way; g in the dtype computed in), each copy at its place in the workspace.
+/// Operands made contiguous (w may have any layout; g in the accumulation dtype), each copy at its offset in the
+/// workspace.
 struct Operands {
   std::vector<StridedView> from, to;
   std::vector<int64_t> at;
@@ -125,9 +126,9 @@ void run(const KernelCall& c) {
   kernels::linear_cross_entropy(call, workspace + in.bytes);
 }
 
-// ---- the same in primitives ----
+// ---- the same function in primitives ----
 
-/// What loss and gradients are made of, in the dtype computed in: [N, V], or [N, 1] for one value a row.
+/// The terms of loss and gradients, in the accumulation dtype: [N, V], or [N, 1] for one value per row.
 struct Parts {
   DType wide;
   double s, z;
@@ -150,7 +151,7 @@ struct Parts {
     return squeeze(where(cast(counts, kBool), y, 0.0), -1);
   }
   Tensor softmax() const { return exp(logits - lse); }
-  /// d lse-terms / d lse: 1 + 2 z lse.
+  /// d (terms of lse) / d lse: 1 + 2 z lse.
   Tensor weight() const { return lse * (2 * z) + 1.0; }
   /// The gradient of a counted row's loss by its logits.
   Tensor slope() const {
@@ -187,8 +188,9 @@ Grads vjp(const VjpCall& c) {
   return r;
 }
 
-// Of L' = sum(g loss) by logits, dl = g (k p - q) with p = softmax, k = 1 + 2 z lse and q the smoothed targets:
-// with m what arrives at dl, the logits get g p (k (m - sum p m) + 2 z sum p m), and h (k p - q) from the loss.
+// Derivative of the gradient of L' = sum(g loss) by the logits, dl = g (k p - q), with p = softmax, k = 1 + 2 z lse and
+// q the smoothed targets. With m the incoming gradient of dl, and h that of the loss, the logits get g p (k (m - sum p
+// m) + 2 z sum p m) + h (k p - q).
 Grads vjp_grad(const VjpCall& c) {
   const Parts p(c.attrs, c.in[0], c.in[1], c.in[2], at(c.in, 4));
   const Tensor g = unsqueeze(cast(c.in[3], p.wide), -1) * p.counts, slope = p.slope(), soft = p.softmax();
@@ -239,7 +241,7 @@ std::vector<Sample> samples_of(bool grad) {
   };
   std::vector<Sample> all = {
       sample(5, 3, 7, false, attrs(-100, 0, 0)),
-      sample(4, 3, 17, true, attrs(2, 0, 0)),  // some targets do not count
+      sample(4, 3, 17, true, attrs(2, 0, 0)),  // some targets are ignored
       sample(3, 2, 5, true, attrs(-100, 0.25, 0.125)),
       sample(3, 4, 33, false, attrs(1, 0.1, 0)),
       sample(1, 1, 1, false, attrs(-100, 0, 0)),
@@ -247,7 +249,7 @@ std::vector<Sample> samples_of(bool grad) {
       sample(6, 3, 7, false, attrs(-100, 0, 0), "need [N, D] and [V, D]"),
       sample(6, 3, 7, true, attrs(-100, 0, 0), "bias is f32[6]; need f32 [7]"),
       sample(6, 3, 7, false, attrs(-100, 0, 0), "targets are f32[6]; need i64 or i32 [6]"),
-      sample(6, 3, 2, false, attrs(-100, 0, 0), "a target is no class"),
+      sample(6, 3, 2, false, attrs(-100, 0, 0), "a target is not a class"),
   };
   all[3].in[2].dtype = kInt32;
   all[6].in[1].shape = Shape{7, 4};

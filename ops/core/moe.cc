@@ -63,18 +63,18 @@ std::vector<Sample> samples_order() {
   return all;
 }
 
-// ---- the three that move rows ----
+// ---- the three ops that move rows ----
 
-/// Where a call's operands lie.
-struct Places {
-  int order;    // slots, tokens, rows from here on
-  int weights;  // may be one behind the last
+/// Positions of a call's operands.
+struct OperandPositions {
+  int order;    // first position of slots, tokens, rows
+  int weights;  // may be one past the last operand
 };
-constexpr Places kMoves{1, 4}, kDots{2, 5};
+constexpr OperandPositions kMoves{1, 4}, kDots{2, 5};
 
 bool has_weights(size_t operands) { return operands > static_cast<size_t>(kMoves.weights); }
 
-/// Checks k and the order of R rows; R.
+/// Checks k and the order of R rows; returns R.
 int64_t check_order(const InferCall& c, int at) {
   const int64_t k = c.attrs.i("k");
   WEFT_CHECK(k >= 1, c.op.name, ": k is ", k, "; need 1 or more");
@@ -126,13 +126,13 @@ Types infer_dots(const InferCall& c) {
   check_matrix(c, "y", y, rows);
   check_matrix(c, "x", x, rows / k);
   WEFT_CHECK(x.dtype == y.dtype && x.shape[1] == y.shape[1], "row_dots: y is ", y, " and x ", x,
-             "; need one dtype and as many columns");
+             "; need one dtype and equal numbers of columns");
   return {TensorType{wide_of(y.dtype, x.dtype), y.device, Shape{rows / k, k}}};
 }
 
-// t and r may only be split together, by who knows what it means: each rank sorts the slots of its own tokens. Then r's
-// parts are not those of the whole order, and slots, tokens and rows count from the rank's first token and row; counts
-// and offsets are terms of a sum. So no factor but d is free.
+// t and r may only be split together, by a partitioner that knows the meaning: each rank sorts the slots of its own
+// tokens. Then r's parts are not parts of the whole order; slots, tokens and rows count from the rank's first token and
+// row; counts and offsets are terms of a sum. So only the factor d is free.
 DimMap parse_moves(const char* plain, const char* weighted, const Attrs& attrs, std::span<const TensorType> in,
                    std::span<const TensorType> out) {
   const std::pair<std::string, int64_t> sizes[] = {{"k", attrs.i("k")}};
@@ -217,7 +217,7 @@ Grads vjp_dots(const VjpCall& c) {
   return r;
 }
 
-// ---- samples: whoever draws values makes slots, tokens and rows fit together ----
+// ---- samples: the code that draws values makes slots, tokens and rows consistent ----
 
 enum class Move { dispatch, combine, dots };
 
@@ -311,7 +311,7 @@ const OpDef combine_rows_op = {
 };
 const OpDef row_dots_op = {
     .name = "row_dots",
-    .doc = "Products of each token with its rows, summed over the columns.",
+    .doc = "Dot products of each token with its rows.",
     .traits = kIndexing | kUnfolds,
     .num_inputs = 5,
     .infer = infer_dots,

@@ -1,9 +1,9 @@
-// Expert routing as ops of its own, so that a partitioner sees tokens travel to experts and back. T tokens, k choices
-// of each, E experts; slot t k + j is token t's choice j; R = T k rows, one a slot, sorted by expert.
-// Where M[t, j, r] is 1 if row r is slot (t, j)'s, the last three are the parts of one form
-//   sum over t, j, r, d of M[t, j, r] w[t, j] x[t, d] y[r, d]
-// linear in w, x and y: each one's derivatives are the other two. Sums over a token's rows go in order of its choices:
-// no atomics, and the same bits wherever the rows were computed.
+// Expert routing as separate ops, so that a partitioner can see tokens move to experts and back. T tokens, k choices
+// each, E experts. Slot t k + j is choice j of token t. There are R = T k rows, one per slot, sorted by expert.
+// Let M[t, j, r] be 1 if row r belongs to slot (t, j). Then the last three functions are parts of one form,
+//   sum over t, j, r, d of M[t, j, r] w[t, j] x[t, d] y[r, d],
+// which is linear in w, x and y: the derivatives of each function are the other two. Sums over a token's rows follow
+// the order of its choices: no atomics, and the same bits wherever the rows were computed.
 #pragma once
 #include <span>
 
@@ -12,23 +12,23 @@
 
 namespace weft {
 
-/// Slots sorted by expert, in order of slot within one.
+/// Slots sorted by expert, and by slot within an expert.
 struct ExpertOrder {
   Tensor slots;    // i64 [R]: the slot in each row
   Tensor tokens;   // i64 [R]: its token
   Tensor rows;     // i64 [R]: the row of each slot (the inverse permutation)
-  Tensor counts;   // i64 [E]: rows per expert; of a part of the tokens, its part of a sum
+  Tensor counts;   // i64 [E]: rows per expert; a part of the tokens gives its term of the sum
   Tensor offsets;  // i64 [E + 1]: first row of each expert, for grouped_matmul
   int64_t top_k = 1;
 };
-/// Of experts [T, k], integers in [0, E).
+/// The order of experts [T, k], integers in [0, E).
 ExpertOrder expert_order(const Arg& experts, int64_t num_experts);
 
-/// [R, D]: row r is x[token of r], times weights[slot of r] if weights [T, k] are given; x's dtype, computed in f32.
+/// [R, D]: row r is x[token of r], times weights[slot of r] if weights [T, k] are given; in x's dtype, computed in f32.
 Tensor dispatch_rows(const Arg& x, const ExpertOrder& order, const Arg& weights = Tensor());
-/// [T, D]: the sum of a token's rows of y [R, D], times weights [T, k] if given; y's dtype, summed in f32.
+/// [T, D]: the sum of a token's rows of y [R, D], times weights [T, k] if given; in y's dtype, summed in f32.
 Tensor combine_rows(const Arg& y, const ExpertOrder& order, const Arg& weights = Tensor());
-/// [T, k] in f32 (f64 for f64): row of slot (t, j) of y [R, D] times x[t] of x [T, D], summed over D.
+/// [T, k] in f32 (f64 for f64): the row of slot (t, j) of y [R, D] times x[t] of x [T, D], summed over D.
 Tensor row_dots(const Arg& y, const Arg& x, const ExpertOrder& order);
 
 extern const OpDef expert_order_op;   // (experts[T,k]) -> slots, tokens, rows, counts, offsets {num_experts}

@@ -1,4 +1,4 @@
-// Front end of the elementwise ops: promotion, broadcasting, and a short way to the kernel for small eager calls.
+// Front end of the elementwise ops: promotion, broadcasting, and a short path to the kernel for small eager calls.
 #include "ops/core/pointwise.h"
 
 #include "framework/autodiff/grad.h"
@@ -20,12 +20,13 @@ using internal::thread_state;
 using kernels::Pw;
 using kernels::PwTypes;
 
-// Below this many elements a call runs on the calling thread with no look at strides or the pool.
+// Below this many elements, a call runs on the calling thread and does not check strides or use the pool.
 constexpr int64_t kSmall = 4096;
 
 int kind_of(DType t) { return is_floating(t) ? 2 : t == kBool ? 0 : 1; }
 
-/// PyTorch's result_type: tensors with dims first, then 0-d tensors, then numbers; a lower class only raises the kind.
+/// PyTorch's result_type: tensors with dims first, then 0-d tensors, then numbers; a later class can only raise the
+/// kind.
 DType result_type(std::span<const Arg* const> args) {
   bool have = false;
   DType result{};
@@ -81,7 +82,7 @@ Tensor number(const Arg& a, DType dtype, Device device) {
   return t;
 }
 
-/// Runs an op on operands that already have one dtype and equal shapes or are 0-d.
+/// Runs an op on operands that already have one dtype, and equal shapes or shape [].
 Tensor finish(Pw op, std::span<const Tensor* const> in, DType result, const Shape& shape, SourceLine line) {
   const OpDef& record = internal::pointwise_records()[static_cast<int>(op)];
   const TensorImpl& lead = in.back()->get();
@@ -117,7 +118,7 @@ Tensor as(const Tensor& t, DType dtype, SourceLine line) {
 
 void check_type(Pw op, DType dtype) {
   const kernels::PwInfo& info = kernels::pointwise_info(op);
-  WEFT_CHECK(kernels::pointwise_takes(op, dtype), info.name, ": does not take ", dtype,
+  WEFT_CHECK(kernels::pointwise_takes(op, dtype), info.name, ": does not support ", dtype,
              info.types == PwTypes::INT || info.types == PwTypes::BITS ? "; need an integer dtype"
                                                                        : "; convert with to(f32) first");
 }

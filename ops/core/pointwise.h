@@ -13,7 +13,7 @@ namespace weft {
 #define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) Tensor name(const Arg& c, const Arg& a, const Arg& b);
 #include "ops/kernels/pointwise.inc"
 
-/// x converted to `dtype`: floats to integers by truncation, to bool by != 0; x itself if it has that dtype.
+/// x converted to `dtype`: floats to integers by truncation, to bool by != 0; x itself if it already has that dtype.
 Tensor cast(const Arg& x, DType dtype);
 
 inline Tensor operator+(const Arg& a, const Arg& b) { return add(a, b); }
@@ -33,7 +33,7 @@ inline Tensor operator^(const Arg& a, const Arg& b) { return bit_xor(a, b); }
 inline Tensor operator!(const Arg& x) { return logical_not(x); }
 
 extern const OpDef cast_op;
-/// The records of the table's rows, in its order (index = kernels::Pw), and cast.
+/// The records of the table's rows, in table order (index = kernels::Pw), and cast.
 std::span<const OpDef* const> pointwise_ops();
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The op records behind pointwise.inc: each row becomes one OpDef.
+// The op records of pointwise.inc: each row becomes one OpDef.
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
@@ -9,7 +9,7 @@ namespace {
 
 using kernels::Pw;
 
-// True if `text` mentions the identifier `name`: tells which values a derivative reads, hence which memory it keeps.
+// True if `text` contains the identifier `name`: shows which values a derivative reads, hence which memory is kept.
 constexpr bool mentions(std::string_view text, char name) {
   auto word = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
@@ -35,7 +35,7 @@ Types infer_pointwise(const InferCall& c) {
   for (size_t i = first; i < c.in.size(); ++i)
     WEFT_CHECK(c.in[i].dtype == lead.dtype, c.op.name, ": operands are ", lead.dtype, " and ", c.in[i].dtype,
                "; need one dtype");
-  WEFT_CHECK(kernels::pointwise_takes(op, lead.dtype), c.op.name, ": does not take ", lead.dtype);
+  WEFT_CHECK(kernels::pointwise_takes(op, lead.dtype), c.op.name, ": does not support ", lead.dtype);
   return {TensorType{info.bool_result ? kBool : lead.dtype, lead.device, shape}};
 }
 
@@ -45,7 +45,7 @@ DimMap dims_pointwise(const Attrs&, std::span<const TensorType> in, std::span<co
 
 void run_pointwise(const KernelCall& c) { kernels::pointwise(static_cast<Pw>(c.op.scalar), c.in, c.out[0]); }
 
-// The gradient of an operand that was 0-d is summed over what it was broadcast to.
+// The gradient of an operand that was 0-d is summed over the shape to which it was broadcast.
 Tensor fit(const Tensor& g, const Tensor& operand) {
   return g.defined() && operand.dim() == 0 && g.dim() > 0 ? sum(g) : g;
 }
@@ -106,8 +106,8 @@ std::vector<Sample> samples_of(Pw op, double lo, double hi) {
   std::vector<Sample> samples_##name() { return samples_of(Pw::name, -3, 3); }
 #include "ops/kernels/pointwise.inc"
 
-// Rows whose first two operands may change places without changing a bit: not maximum and minimum, which give the second
-// of 0 and -0.
+// Ops whose first two operands can be swapped without changing a bit. maximum and minimum are not included: of 0 and -0
+// they return the second.
 constexpr bool commutes(Pw op) {
   switch (op) {
     case Pw::add:
@@ -126,7 +126,7 @@ constexpr bool commutes(Pw op) {
   }
 }
 
-// Operands in which an op is linear; `jointly` in all of them together.
+// The operands in which an op is linear; `jointly`: in all of them together.
 constexpr uint32_t linear_in(Pw op, bool* jointly) {
   *jointly = op == Pw::add || op == Pw::sub || op == Pw::where;
   switch (op) {
@@ -200,7 +200,7 @@ Grads vjp_cast(const VjpCall& c) {
   return {is_floating(c.in[0].dtype()) ? cast(c.grad[0], c.in[0].dtype()) : Tensor()};
 }
 
-// Linear where no value is rounded to fewer digits: sums of terms may then be cast term by term.
+// Linear if no value is rounded to fewer digits: then the terms of a sum may be cast one by one.
 DimMap dims_cast(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   DimMap m = dims_pointwise(attrs, in, out);
   const DType from = in[0].dtype, to = out[0].dtype;

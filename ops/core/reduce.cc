@@ -42,8 +42,8 @@ Shape kept_shape(const InferCall& c, const Shape& dims) {
 }
 
 void check_storage(const InferCall& c) {
-  WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not take ", c.in[0].dtype,
-             "; convert with to(f32) first");
+  WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not support ",
+             c.in[0].dtype, "; convert with to(f32) first");
 }
 
 Types infer_sum(const InferCall& c) {
@@ -99,7 +99,8 @@ template <char kSuffix>
 DimMap dims_of(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const char suffix[] = {kSuffix, 0};
   DimMap m = dims_reduced(in, out, mask_of(attrs.ints("dims")), kSuffix == '+' ? "" : suffix);
-  m.linear = kSuffix == '+' || in[0].shape.numel() == out[0].shape.numel();  // of one element it is that element
+  // The reduction of one element is that element.
+  m.linear = kSuffix == '+' || in[0].shape.numel() == out[0].shape.numel();
   return m;
 }
 
@@ -135,7 +136,7 @@ int64_t arg_bytes(const Attrs& attrs, std::span<const StridedView> in, std::span
 
 // ---- derivatives ----
 
-// A result of a reduction with its reduced dims back, as extents of 1, broadcast to `shape`.
+// A reduction's result with its reduced dims restored as extents of 1, broadcast to `shape`.
 Tensor spread(const Tensor& y, const Shape& dims, const Shape& shape) {
   Shape ones = shape;
   for (int64_t d : dims) ones[static_cast<int>(d)] = 1;
@@ -155,13 +156,13 @@ Grads vjp_best(const VjpCall& c) {
   return {where(ties, spread(share, dims, x.shape()), 0.0)};
 }
 
-// Moved `by` places up along the last dim, ones entering.
+// x moved up by `by` positions along the last dim, filled with ones.
 Tensor shifted(const Tensor& x, int64_t by) {
   const int64_t n = x.size(-1);
   return pad(slice(x, -1, 0, n - std::min(by, n)), {std::min(by, n), 0}, 1.0);
 }
 
-// The product of all elements before each one, by doubling: right with zeros and for any order of derivative.
+// The product of all elements before each element, by doubling: correct with zeros and for any order of derivative.
 Tensor product_before(const Tensor& x) {
   Tensor p = shifted(x, 1);
   for (int64_t by = 1; by < x.size(-1); by *= 2) p = mul(p, shifted(p, by));
@@ -170,7 +171,7 @@ Tensor product_before(const Tensor& x) {
 
 Grads vjp_prod(const VjpCall& c) {
   const Shape &dims = c.attrs.ints("dims"), &shape = c.in[0].shape();
-  // The reduced dims become one, the last.
+  // The reduced dims become one dim, the last.
   Shape order, kept, back = shape;
   const uint32_t mask = mask_of(dims);
   for (int i = 0; i < shape.size(); ++i)
@@ -268,7 +269,7 @@ const OpDef reduce_sum_op = {
 };
 const OpDef reduce_max_op = {
     .name = "reduce_max",
-    .doc = "Greatest value over {dims}; NaN if there is one; ties share the gradient.",
+    .doc = "Largest value over {dims}; NaN if there is one; ties share the gradient.",
     .traits = kReduction,
     .infer = infer_best,
     .vjp = vjp_best,
@@ -280,7 +281,7 @@ const OpDef reduce_max_op = {
 };
 const OpDef reduce_min_op = {
     .name = "reduce_min",
-    .doc = "Least value over {dims}; NaN if there is one; ties share the gradient.",
+    .doc = "Smallest value over {dims}; NaN if there is one; ties share the gradient.",
     .traits = kReduction,
     .infer = infer_best,
     .vjp = vjp_best,
@@ -305,7 +306,7 @@ const OpDef reduce_prod_op = {
 };
 const OpDef argmax_op = {
     .name = "argmax",
-    .doc = "Place of the greatest value along {dim}, the first of equals; of the first NaN if there is one.",
+    .doc = "Index of the largest value along {dim}, the first of equal ones; of the first NaN if there is one.",
     .traits = kReduction | kNotDifferentiable,
     .infer = infer_arg,
     .dims = dims_arg,
@@ -315,7 +316,7 @@ const OpDef argmax_op = {
 };
 const OpDef argmin_op = {
     .name = "argmin",
-    .doc = "Place of the least value along {dim}, the first of equals; of the first NaN if there is one.",
+    .doc = "Index of the smallest value along {dim}, the first of equal ones; of the first NaN if there is one.",
     .traits = kReduction | kNotDifferentiable,
     .infer = infer_arg,
     .dims = dims_arg,

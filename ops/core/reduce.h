@@ -1,4 +1,4 @@
-// Reductions and running sums. Sums of 16-bit floats are accumulated in f32, of integers and bool in i64.
+// Reductions and running sums. Sums of 16-bit floats accumulate in f32, sums of integers and bool in i64.
 #pragma once
 #include <concepts>
 #include <span>
@@ -8,7 +8,7 @@
 
 namespace weft {
 
-/// Dims to reduce: one number, a list, or nothing for all. Negative ones count from the end.
+/// Dims to reduce: one number, a list, or nothing for all dims. Negative numbers count from the end.
 struct Dims : Shape {
   Dims() = default;
   Dims(const Shape& dims) : Shape(dims) {}
@@ -18,27 +18,28 @@ struct Dims : Shape {
 
 Tensor sum(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Arg& x, const Dims& dims = {}, bool keepdim = false);
-/// The greatest and least values; NaN if there is one; ties share the gradient equally.
+/// The largest and smallest values; NaN if there is one; ties share the gradient equally.
 Tensor amax(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 Tensor amin(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 Tensor prod(const Arg& x, const Dims& dims = {}, bool keepdim = false);
-/// Sum of squared differences from the mean over (count - correction); std is its square root.
+/// Sum of squared differences from the mean, divided by (count - correction); std is its square root.
 Tensor var(const Arg& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor std(const Arg& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
-/// log of the sum of e^x, without overflow.
+/// Logarithm of the sum of e^x, without overflow.
 Tensor logsumexp(const Arg& x, const Dims& dims, bool keepdim = false);
-/// Place of the greatest or least value along dim (the first of equals), i64; without dim: in the flattened tensor.
+/// Index of the largest or smallest value along dim (the first of equal ones), i64; without dim: in the flattened
+/// tensor.
 Tensor argmax(const Arg& x, int64_t dim, bool keepdim = false);
 Tensor argmin(const Arg& x, int64_t dim, bool keepdim = false);
 Tensor argmax(const Arg& x);
 Tensor argmin(const Arg& x);
-/// Running sum along dim; from the end if reverse.
+/// Running sum along dim; from the end if `reverse`.
 Tensor cumsum(const Arg& x, int64_t dim, bool reverse = false);
-/// True if any (all) elements are nonzero.
+/// True if any element (all: if every element) is nonzero.
 Tensor any(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 Tensor all(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 
-extern const OpDef reduce_sum_op;   // {dims, out_dtype?}: ascending dims, which the result lacks
+extern const OpDef reduce_sum_op;   // {dims, out_dtype?}: ascending dims; the result does not have them
 extern const OpDef reduce_max_op;   // {dims}
 extern const OpDef reduce_min_op;   // {dims}
 extern const OpDef reduce_prod_op;  // {dims}

@@ -15,7 +15,7 @@ using internal::tensor_of;
 
 namespace {
 
-// The dims to reduce, ascending; all if none are named.
+// The dims to reduce, ascending; all dims if none are given.
 Shape resolve(const Shape& dims, int rank, const char* op) {
   if (dims.empty()) {
     Shape all;
@@ -60,7 +60,7 @@ Tensor best(const OpDef& op, const Arg& arg, const Shape& dims, bool keepdim, co
   const Tensor& x = tensor_of(arg, name);
   const Shape over = resolve(dims, x.dim(), name);
   WEFT_CHECK(count(x.shape(), over) > 0, name, ": dims ", over, " of ", x.shape(),
-             " hold no elements; need one or more");
+             " have no elements; need one or more");
   LineScope here(arg.line());
   return reduce_over(op, x, over, keepdim);
 }
@@ -126,11 +126,11 @@ Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
   const Shape over = resolve(dims, input.dim(), "logsumexp");
   LineScope here(arg.line());
   const Tensor x = itemsize(input.dtype()) == 2 ? cast(input, kFloat32) : input;
-  // Any finite shift gives the same value and derivative, so none flows through it.
-  WEFT_CHECK(count(x.shape(), over) > 0, "logsumexp: dims ", over, " of ", x.shape(), " hold no elements");
+  // Any finite shift gives the same value and derivative, so no gradient flows through it.
+  WEFT_CHECK(count(x.shape(), over) > 0, "logsumexp: dims ", over, " of ", x.shape(), " have no elements");
   Tensor shift = reduce_over(reduce_max_op, x, over, true).detach();
   shift = where(isfinite(shift), shift, 0.0);
-  // Nothing but -inf: the logarithm of 0, without the infinite derivative that would make 0 * inf.
+  // All elements are -inf: the logarithm of 0, without the infinite derivative, which would give 0 * inf.
   const Tensor total = reduce_over(reduce_sum_op, exp(sub(x, shift)), over, true);
   const Tensor none = eq(total, 0.0);
   Tensor y = where(none, -std::numeric_limits<double>::infinity(), add(log(where(none, 1.0, total)), shift));

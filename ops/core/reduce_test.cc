@@ -26,7 +26,7 @@ TEST(Reduce, DimsAndKeepdim) {
   EXPECT_EQ(sum(x, {}, true).shape(), Shape({1, 1, 1}));
   EXPECT_EQ(error_of([&] { sum(x, {0, -3}); }), "sum: dims [0, -3] name a dim twice; need each once");
   EXPECT_EQ(error_of([&] { sum(x, 3); }), "sum: dim 3 is out of range for a tensor of 3 dimensions; need -3 to 2");
-  EXPECT_EQ(error_of([] { amax(zeros({2, 0}), 1); }), "amax: dims [1] of [2, 0] hold no elements; need one or more");
+  EXPECT_EQ(error_of([] { amax(zeros({2, 0}), 1); }), "amax: dims [1] of [2, 0] have no elements; need one or more");
 }
 
 TEST(Reduce, Dtypes) {

@@ -1,5 +1,5 @@
-// Softmax as one op until it is lowered: its derivative needs the result alone, where that of exp, sum and division
-// would need the exponentials again.
+// Softmax as one op until it is lowered: its derivative needs only the result, whereas the derivative of exp, sum and
+// division would need the exponentials again.
 #pragma once
 #include <span>
 
@@ -7,8 +7,8 @@
 
 namespace weft {
 
-/// x -> e^(x - max) / sum e^(x - max) along {dim}, 16-bit floats computed in f32. Has no kernel: decompose is its
-/// meaning.
+/// x -> e^(x - max) / sum e^(x - max) along {dim}; 16-bit floats are computed in f32. Has no kernel: decompose defines
+/// it.
 extern const OpDef softmax_op;
 std::span<const OpDef* const> softmax_ops();
 

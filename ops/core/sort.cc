@@ -16,7 +16,8 @@ void check(const InferCall& c) {
   const int64_t dim = c.attrs.i("dim");
   WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), c.op.name, ": dim ", dim, " is out of range for ",
                 c.in[0].shape);
-  WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not take ", c.in[0].dtype);
+  WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not support ",
+             c.in[0].dtype);
 }
 
 Types infer_sort(const InferCall& c) {
@@ -92,7 +93,7 @@ std::vector<Sample> samples_topk() {
 
 const OpDef sort_op = {
     .name = "sort",
-    .doc = "Values in order along {dim}, stable, and where they were; NaN is greater than all numbers.",
+    .doc = "Values sorted along {dim}, stable, and their indices; NaN is greater than all numbers.",
     .traits = kIndexing,
     .num_outputs = 2,
     .infer = infer_sort,
@@ -109,7 +110,7 @@ const OpDef sort_op = {
 };
 const OpDef topk_op = {
     .name = "topk",
-    .doc = "The {k} greatest (or least) values along {dim}, best first, and where they were.",
+    .doc = "The {k} largest (or smallest) values along {dim}, best first, and their indices.",
     .traits = kIndexing,
     .num_outputs = 2,
     .infer = infer_topk,

@@ -1,4 +1,4 @@
-// Records of the ops that move elements without arithmetic. Linear in what they move.
+// Records of the ops that move elements without arithmetic. They are linear in the elements that they move.
 #include "ops/core/view.h"
 
 #include <numeric>
@@ -17,7 +17,7 @@ using Words = std::vector<std::string>;
 
 TensorType with_shape(const TensorType& t, const Shape& shape) { return {t.dtype, t.device, shape}; }
 
-// The copy that a view op makes where its result must have memory of its own.
+// The copy that a view op makes if its result must have its own memory.
 void copy_of_view(const KernelCall& c) {
   StridedView from = c.in[0];
   int64_t offset = 0;
@@ -55,7 +55,7 @@ void run_reshape(const KernelCall& c) {
   kernels::cast_copy(c.in[0], out);
 }
 
-// Splits both shapes into common factors, major first; a stretch where they do not divide moves as a whole.
+// Splits both shapes into common factors, major first; a run of dims that do not divide each other moves as a whole.
 DimMap dims_reshape(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
   const Shape &from = in[0].shape, &to = out[0].shape;
   const TensorType* types[] = {in.data(), out.data()};
@@ -258,7 +258,7 @@ bool view_slice(const Attrs& attrs, const StridedView& in, const TensorType& out
   return true;
 }
 
-// Dims of equal extent pass; a cut one moves as a whole.
+// Dims of equal extent pass; a sliced dim moves as a whole.
 DimMap dims_cut(std::span<const TensorType> in, std::span<const TensorType> out) {
   Words from, to;
   for (int i = 0; i < out[0].shape.size(); ++i) {
@@ -540,7 +540,7 @@ const OpDef pad_op = {
 };
 const OpDef concat_op = {
     .name = "concat",
-    .doc = "The operands one after another along {dim}.",
+    .doc = "The operands concatenated along {dim}.",
     .num_inputs = -1,
     .flops_per_point = 0,
     .infer = infer_concat,

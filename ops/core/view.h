@@ -1,4 +1,4 @@
-// Views and other moves of elements: no arithmetic. Negative dims and Python's slicing rules as in PyTorch.
+// Views and other moves of elements, without arithmetic. Negative dims and Python's slicing rules as in PyTorch.
 #pragma once
 #include <concepts>
 #include <span>
@@ -11,38 +11,38 @@ namespace weft {
 
 /// The same elements in row-major order; one extent may be -1.
 Tensor reshape(const Arg& x, const Shape& shape);
-/// The same as reshape.
+/// Same as reshape.
 Tensor view(const Arg& x, const Shape& shape);
 /// Dim i of the result is dim dims[i] of x.
 Tensor permute(const Arg& x, const Shape& dims);
 Tensor transpose(const Arg& x, int64_t a, int64_t b);
-/// The transpose of a matrix (a vector stays).
+/// The transpose of a matrix; a vector is returned unchanged.
 Tensor t(const Arg& x);
-/// Dim `from` moved to place `to`, the others in order.
+/// Moves dim `from` to position `to`; the other dims keep their order.
 Tensor movedim(const Arg& x, int64_t from, int64_t to);
 /// NumPy broadcasting, dims aligned on the right; throws if x does not broadcast to shape.
 Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLine line = {});
-/// Broadcasts extents of 1; -1 keeps x's extent; new dims in front.
+/// Broadcasts extents of 1; -1 keeps x's extent; adds new dims in front.
 Tensor expand(const Arg& x, const Shape& shape);
-/// Without dim, if its extent is 1; without any dim of extent 1.
+/// Removes dim if its extent is 1; without `dim`, removes all dims of extent 1.
 Tensor squeeze(const Arg& x, int64_t dim);
 Tensor squeeze(const Arg& x);
-/// With a dim of extent 1 at `dim`.
+/// Inserts a dim of extent 1 at `dim`.
 Tensor unsqueeze(const Arg& x, int64_t dim);
-/// Dims begin to end (inclusive) made one.
+/// Merges dims begin to end (inclusive) into one.
 Tensor flatten(const Arg& x, int64_t begin = 0, int64_t end = -1);
-/// Elements begin, begin + step, ... below end along dim; negative bounds count from the end, all are clamped; step
-/// >= 1.
+/// Elements begin, begin + step, ... below end along dim. Negative bounds count from the end; all bounds are clamped;
+/// step >= 1.
 Tensor slice(const Arg& x, int64_t dim, int64_t begin, int64_t end, int64_t step = 1);
-/// x[..., index, ...] without the dim; throws OutOfRange.
+/// x[..., index, ...], without dim; throws OutOfRange.
 Tensor select(const Arg& x, int64_t dim, int64_t index);
-/// A copy of x in row-major memory, x itself if it is so already.
+/// A copy of x in row-major memory; x itself if it is already row-major.
 Tensor contiguous(const Arg& x);
 
-/// Pairs (before, after) from the last dim backwards, as torch.nn.functional.pad; negative ones cut off.
+/// Pads by pairs (before, after) from the last dim backwards, as torch.nn.functional.pad; negative numbers crop.
 Tensor pad(const Arg& x, const std::vector<int64_t>& pads, double value = 0);
 
-/// Joined along dim (cat) or along a new dim (stack); dtypes are promoted.
+/// Joins tensors along dim (cat) or along a new dim (stack); dtypes are promoted.
 Tensor concat(const std::vector<Tensor>& xs, int64_t dim, SourceLine line);
 inline Tensor cat(const std::vector<Tensor>& xs, std::source_location loc = std::source_location::current()) {
   return concat(xs, 0, loc);
@@ -58,17 +58,17 @@ std::vector<Tensor> split(const Arg& x, int64_t size, int64_t dim = 0);
 std::vector<Tensor> split(const Arg& x, const std::vector<int64_t>& sizes, int64_t dim = 0);
 /// At most n pieces of equal size (the last may be smaller).
 std::vector<Tensor> chunk(const Arg& x, int64_t n, int64_t dim = 0);
-/// The slices along dim, without it.
+/// The slices along dim, without dim.
 std::vector<Tensor> unbind(const Arg& x, int64_t dim = 0);
 
-/// The last two dims' elements on and below (tril) or above (triu) the given diagonal, zero elsewhere.
+/// The elements of the last two dims on and below (tril) or above (triu) the given diagonal; zero elsewhere.
 Tensor tril(const Arg& x, int64_t diagonal = 0);
 Tensor triu(const Arg& x, int64_t diagonal = 0);
-/// Elements moved `shift` places up along dim, those pushed out entering at the other end.
+/// Moves elements `shift` positions up along dim; elements moved out enter at the other end.
 Tensor roll(const Arg& x, int64_t shift, int64_t dim);
-/// Reversed along dim.
+/// Reverses x along dim.
 Tensor flip(const Arg& x, int64_t dim);
-/// Each slice along dim n times in a row: [a, b] -> [a, a, b, b].
+/// Repeats each slice along dim n times in a row: [a, b] -> [a, a, b, b].
 Tensor repeat_interleave(const Arg& x, int64_t n, int64_t dim);
 
 extern const OpDef reshape_op;     // {shape}

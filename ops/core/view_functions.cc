@@ -51,7 +51,7 @@ Tensor reshape(const Arg& arg, const Shape& shape) {
   }
   if (unknown >= 0) {
     WEFT_CHECK(known > 0 && x.numel() % known == 0, "reshape: ", x.shape(), " has ", x.numel(), " elements; shape ",
-               shape, known ? " does not divide them" : " leaves -1 open");
+               shape, known ? " does not divide them" : " does not determine -1");
     to[unknown] = x.numel() / known;
   }
   return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}}, arg.line());
@@ -179,7 +179,7 @@ Tensor select(const Arg& arg, int64_t dim, int64_t index) {
 
 Tensor contiguous(const Arg& arg) {
   const Tensor& x = tensor_of(arg, "contiguous");
-  // A graph value has no strides: what a captured step keeps in memory is for its plan to say.
+  // A graph value has no strides: the plan of a captured step decides about memory.
   return is_capturing() || x.is_contiguous() ? x : dispatch(contiguous_op, {&x}, {}, arg.line());
 }
 
@@ -267,7 +267,7 @@ std::vector<Tensor> chunk(const Arg& arg, int64_t n, int64_t dim) {
 
 std::vector<Tensor> unbind(const Arg& arg, int64_t dim) {
   const Tensor& x = tensor_of(arg, "unbind");
-  WEFT_CHECK(x.dim() > 0, "unbind: got a scalar; need a dim to take apart");
+  WEFT_CHECK(x.dim() > 0, "unbind: got a scalar; need a dim to unbind");
   LineScope here(arg.line());
   std::vector<Tensor> rows;
   for (int64_t i = 0; i < x.size(dim); ++i) rows.push_back(select(x, dim, i));

@@ -15,25 +15,25 @@ namespace internal {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr int64_t kPackKeys = 512;       // packed by one task
-constexpr int64_t kHeadBytes = 1 << 20;  // of packed keys and values that a worker keeps to itself
+constexpr int64_t kPackKeys = 512;       // keys packed by one task
+constexpr int64_t kHeadBytes = 1 << 20;  // packed keys and values in a worker's private memory
 constexpr int64_t kWantedTasks = 8, kLeastPiece = 512;
-constexpr int64_t kRowsInPlace = 8, kRowsInPlaceNarrow = 4;  // so few queries do not repay packing their keys
-constexpr int64_t kWantedOnce = 16;  // tasks, where keys are read once and memory is what is waited for
+constexpr int64_t kRowsInPlace = 8, kRowsInPlaceNarrow = 4;  // for so few queries, packing the keys does not pay off
+constexpr int64_t kWantedOnce = 16;  // tasks, if keys are read once and memory bandwidth is the limit
 
-/// How the work is cut, and where things lie in the workspace.
+/// How the work is split, and offsets into the workspace.
 struct ForwardPlan {
   AttentionSizes s;
   int64_t tile_heads, head_blocks, q_blocks;  // tiles of one (batch, kv head): head_blocks x q_blocks
-  bool by_head;                               // a task is all tiles of a (batch, kv head), which packs its keys itself
-  bool once;                                  // each key is read by one tile only, which packs it for itself
-  bool in_place;                              // and so few queries that it is not packed at all
-  int64_t pieces;                             // the keys of a tile may be several tasks', merged afterwards
+  bool by_head;    // a task computes all tiles of a (batch, kv head) and packs its keys itself
+  bool once;       // only one tile reads each key, and packs it for itself
+  bool in_place;   // `once`, with so few queries that keys are not packed at all
+  int64_t pieces;  // several tasks may share the keys of a tile; their results are merged afterwards
   int64_t tiles, tasks, slots;
-  int64_t packed_keys, k_bytes, v_bytes;  // packed together
-  // In a slot:
+  int64_t packed_keys, k_bytes, v_bytes;  // keys packed at a time
+  // Offsets in a slot:
   int64_t q, gathered, scores, p, bits, keep, row, state, slot_keys, together, slot_bytes;
-  // In the workspace, after the slots:
+  // Offsets in the workspace, after the slots:
   int64_t keys, states, bytes;
 
   explicit ForwardPlan(const Attention& a) : s(a) {
@@ -58,7 +58,7 @@ struct ForwardPlan {
     tasks = by_head ? heads : tiles * pieces;
     slots = worker_slots(tasks);
 
-    Layout slot;
+    WorkspaceLayout slot;
     q = slot.take(s.packed_a(s.tile_rows, s.dim));
     gathered = slot.take(s.tile_rows * s.dim * s.item);
     scores = slot.take(s.tile_rows * kScoreLd * 4);
@@ -70,7 +70,7 @@ struct ForwardPlan {
     slot_keys = slot.take(by_head || once ? k_bytes + v_bytes : 0);
     together = slot.take(a.pages && !in_place ? kPackKeys * std::max(s.dim, s.v_dim) * s.item : 0);
     slot_bytes = slot.bytes();
-    Layout all;
+    WorkspaceLayout all;
     all.take(slots * slot_bytes);
     keys = all.take(by_head || once ? 0 : s.kv_batch * s.kv_heads * (k_bytes + v_bytes));
     states = all.take(pieces > 1 ? tasks * state_bytes() : 0);
@@ -80,7 +80,7 @@ struct ForwardPlan {
   int64_t state_bytes() const { return up_to(s.tile_rows * (out_ld() + kSumLanes + 2) * 4, 64); }
 };
 
-/// What a tile carries from step to step.
+/// The state of a tile from step to step.
 struct State {
   float *out, *sum, *base, *top;
   State(char* memory, const ForwardPlan& plan)
@@ -134,7 +134,7 @@ class Forward {
   char* state_of(int64_t tile, int64_t piece) const {
     return workspace_ + plan_.states + (tile * plan_.pieces + piece) * plan_.state_bytes();
   }
-  // A tile's visible keys in equal parts, but none too small to be worth merging.
+  // Splits a tile's visible keys into equal parts; no part is too small to be worth merging.
   Span piece_of(const RowBlock& rows, int64_t piece) const {
     if (plan_.pieces == 1) return {0, s_.kv_len};
     const Span all = visible_span(a_, s_, rows);
@@ -153,7 +153,7 @@ class Forward {
     return (s_.kv_batch == 1 ? 0 : head / s_.kv_heads) * s_.kv_heads + head % s_.kv_heads;
   }
 
-  // Heads one after another, so that their keys stay in the caches, each head's longest tiles first.
+  // Head by head, so that its keys stay in the caches; in each head, the longest tiles come first.
   std::vector<int64_t> sorted_tiles() const {
     std::vector<int64_t> order(plan_.tiles);
     for (int64_t i = 0; i < plan_.tiles; ++i) order[i] = i;
@@ -167,7 +167,7 @@ class Forward {
     return order;
   }
 
-  // Keys of a batch entry as one matrix: where they lie, or copied together from their pages.
+  // Keys of a batch entry as one matrix: in place, or gathered from their pages.
   Matrix gathered(char* memory, const StridedView& v, int64_t b, int64_t h, int64_t first, int64_t count) const {
     KeyRun run = key_run(a_, b, first, count);
     if (run.count == count) return rows_of(v, s_.type, run.entry, h, run.row, count);
@@ -188,7 +188,7 @@ class Forward {
     return {memory + plan_.together, s_.type, count, v.shape[3], v.shape[3], 1};
   }
 
-  // `count` keys from `first` on, packed at key `place` of `to`.
+  // Packs `count` keys starting at `first` to key `place` of `to`.
   void pack(char* memory, char* to, int64_t b, int64_t h, int64_t first, int64_t count, int64_t place) const {
     const GemmKernel& g = *s_.g;
     const int64_t k_panel = s_.panel(g.nr, s_.dim), v_panel = s_.panel(g.nr, plan_.packed_keys);
@@ -203,7 +203,7 @@ class Forward {
     pack(memory, to, head / s_.kv_heads, head % s_.kv_heads, first, std::min(kPackKeys, s_.kv_len - first), first);
   }
 
-  // All tiles of a (batch, kv head).
+  // Computes all tiles of a (batch, kv head).
   void head(int64_t worker, int64_t task) const {
     char* memory = slot(worker);
     char* keys = memory + plan_.slot_keys;
@@ -215,14 +215,14 @@ class Forward {
       whole_tile(memory, block(tile), keys, {0, s_.kv_len}, State(memory + plan_.state, plan_), false);
   }
 
-  // A tile over some of its keys, finished unless other pieces are to come.
+  // Computes a tile over some of its keys, and finishes it unless other pieces follow.
   void whole_tile(char* memory, const RowBlock& rows, const char* keys, Span span, const State& state,
                   bool partial) const {
     pack_queries(memory, rows);
     steps(memory, rows, keys, span, state, false);
     if (partial) return;
     if (!finish(memory, rows, state) && has_mask(a_)) {
-      // 0 * infinity is not what a masked value adds.
+      // A masked value must not add 0 * infinity.
       steps(memory, rows, keys, span, state, true);
       finish(memory, rows, state);
     }
@@ -353,7 +353,7 @@ class Forward {
     g.run(sum);
   }
 
-  // Some of a tile's rows.
+  // A strip of a tile's rows.
   static SoftmaxTile strip_of(SoftmaxTile t, int64_t first, int64_t count, int64_t p_line) {
     t.scores += first * t.ld;
     t.rows = count;
@@ -366,7 +366,7 @@ class Forward {
     return t;
   }
 
-  // out += p v where p is not 0.
+  // Adds p v to out where p is not 0.
   void add_seen(const char* p, const RowBlock& rows, const KeyStep& k, const State& state, bool first) const {
     const int64_t b = rows.batch, h = rows.head / s_.group, step = a_.v.strides[3];
     for (int64_t r = 0; r < rows.rows(); ++r, p += s_.p_line()) {

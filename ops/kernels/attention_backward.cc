@@ -1,7 +1,7 @@
-// Attention's backward: a task owns some keys of a (batch, kv head) and loops over blocks of them, and inside over the
-// tiles of queries that see the block. dk and dv of a block stay in the nearest caches, transposed, so that the
-// probabilities and the scores' gradients are the second operands of their products, written packed by the stage that
-// makes them. dq is summed in f32 by each task and, where several tasks share it, over the tasks in order.
+// Attention's backward. A task owns some keys of a (batch, kv head). It loops over blocks of them, and inside over the
+// tiles of queries that see the block. dk and dv of a block stay in the nearest caches, transposed: then the
+// probabilities and the scores' gradients are the second operands of their products, and the stage that computes them
+// writes them packed. Each task sums dq in f32; if several tasks share it, their sums are added in task order.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -18,20 +18,20 @@ namespace internal {
 namespace {
 
 constexpr int64_t kWantedTasks = 8, kBlockLd = kTileKeys + 16;
-constexpr int64_t kPrivateBytes = 64 << 20;  // of all tasks' dq together, unless one needs more
-constexpr int64_t kLocalBytes = 4 << 20;     // of queries' things that a worker keeps to itself
+constexpr int64_t kPrivateBytes = 64 << 20;  // of dq of all tasks together, unless one task needs more
+constexpr int64_t kLocalBytes = 4 << 20;     // max bytes of per-query scratch private to a worker
 
-/// How the work is cut, and where things lie in the workspace.
+/// How the work is split, and offsets into the workspace.
 struct BackwardPlan {
   AttentionSizes s;
-  int64_t owners, members;  // (batch, kv head) with their own keys; query heads of each
+  int64_t owners, members;  // (batch, kv head) pairs with their own keys; query heads of each
   int64_t block, blocks, chunk_blocks, chunks;
   int64_t tasks, slots, q_tiles;
-  bool local;  // a task has its queries' things in its slot
-  // Of a query head: lse and delta, q and dout as operands a by tiles and transposed, and for each chunk sums of dq and
-  // whether there are any.
+  bool local;  // a task's slot has the scratch of its queries
+  // Offsets in the scratch of a query head: lse and delta; q and dout as packed operands a by tiles, and transposed;
+  // and for each chunk, sums of dq and whether there are any.
   int64_t lse, delta, q_rows, dout_rows, q_packed, dout_packed, dq, touched, head_bytes, dq_bytes;
-  // Of a slot:
+  // Offsets in a slot:
   int64_t kt, vt, kd, scores, grad, raw, p_panels, d_panels, d, bits, keep, dkt, dvt, plain, line, heads;
   int64_t slot_bytes, heads_at, bytes;
 
@@ -50,7 +50,7 @@ struct BackwardPlan {
     tasks = owners * chunks;
     slots = worker_slots(tasks);
 
-    Layout head;
+    WorkspaceLayout head;
     lse = head.take(q_tiles * s.tile_rows * 4);
     delta = head.take(q_tiles * s.tile_rows * 4);
     q_rows = head.take(q_tiles * tile_bytes(s.dim));
@@ -62,7 +62,7 @@ struct BackwardPlan {
     head_bytes = head.bytes();
     local = chunks == 1 && members * head_bytes <= kLocalBytes;
 
-    Layout slot;
+    WorkspaceLayout slot;
     const int64_t tile = s.tile_rows * kScoreLd * 4, panels = s.packed_b(kTileKeys, s.tile_rows);
     kt = slot.take(s.packed_b(kTileKeys, s.dim));
     vt = slot.take(s.packed_b(kTileKeys, s.v_dim));
@@ -81,18 +81,18 @@ struct BackwardPlan {
     line = slot.take(2 * std::max(s.dim, s.v_dim) * s.item);
     heads = slot.take(local ? members * head_bytes : 0);
     slot_bytes = slot.bytes();
-    // The passes over queries have slots of their own number.
+    // The passes over queries have a separate number of slots.
     slots = std::max(slots, worker_slots(local ? 1 : s.batch * s.heads * q_tiles));
-    Layout all;
+    WorkspaceLayout all;
     all.take(slots * slot_bytes);
     heads_at = all.take(local ? 0 : s.batch * s.heads * head_bytes);
     bytes = all.bytes();
   }
-  /// Of one tile of queries as packed rows.
+  /// Bytes of one tile of queries as packed rows.
   int64_t tile_bytes(int64_t k) const { return up_to(s.packed_a(s.tile_rows, k), 64); }
 };
 
-/// For each block of keys of the block mask, the blocks of queries that see it, ascending.
+/// For each block of keys of the block mask, the blocks of queries that see it, in ascending order.
 struct Columns {
   struct Entry {
     int32_t q_block, tile;
@@ -128,7 +128,7 @@ class Backward {
     StridedView out = a.q;
     out.shape[3] = s_.v_dim;
     check(g.out, out, "out", false), check(g.dout, out, "dout", false);
-    WEFT_CHECK(!a_.pages, "attention_backward: keys are in pages; need them together");
+    WEFT_CHECK(!a_.pages, "attention_backward: paged keys are not supported here; gather the pages first");
     WEFT_CHECK(g.dq.strides[3] == 1 && g.dk.strides[3] == 1 && g.dv.strides[3] == 1,
                "attention_backward: last strides of dq, dk, dv are ", g.dq.strides[3], ", ", g.dk.strides[3], ", ",
                g.dv.strides[3], "; need 1");
@@ -169,7 +169,7 @@ class Backward {
   }
   int64_t member_head(int64_t owner, int64_t m) const { return owner % s_.kv_heads * s_.group + m % s_.group; }
 
-  // The tiles of queries that see key block `kb` (of plan_.block keys) of (batch, head).
+  // Calls f for the tiles of queries that see key block `kb` (of plan_.block keys) of (batch, head).
   template <class F>
   void for_tiles(int64_t batch, int64_t head, int64_t kb, F f) const {
     if (!a_.blocks) {
@@ -204,14 +204,14 @@ class Backward {
     return order;
   }
 
-  // A row with neighbouring elements: itself, or copied to `to`.
+  // A row with contiguous elements: the row itself, or a copy in `to`.
   const void* line(const StridedView& v, int64_t b, int64_t h, int64_t i, char* to) const {
     const char* from = at(v, b, h, i);
     if (v.strides[3] == 1) return from;
     for (int64_t d = 0; d < v.shape[3]; ++d) std::memcpy(to + d * s_.item, from + d * v.strides[3] * s_.item, s_.item);
     return to;
   }
-  // dots of rows of x and y; `memory` holds a row of each.
+  // Dot products of rows of x and y; `memory` has room for a row of each.
   void dots(const StridedView& x, const StridedView& y, int64_t b, int64_t h, int64_t first, int64_t rows, char* memory,
             float* out, bool* finite) const {
     const int64_t n = x.shape[3];
@@ -229,8 +229,8 @@ class Backward {
     return std::all_of(each, each + rows, [](bool x) { return x; });
   }
 
-  // lse, delta and the transposed operands of one tile of queries. Operands whose rows are summed over must not bring
-  // infinity to others by way of a masked 0.
+  // Computes lse, delta and the transposed operands of one tile of queries. Operands whose rows are summed must not
+  // spread infinity to other rows through a masked 0.
   void prepare(char* slot, char* head, int64_t b, int64_t h, int64_t tile) const {
     const int64_t q0 = tile * s_.tile_rows, n = std::min(s_.tile_rows, s_.q_len - q0);
     float* lse = reinterpret_cast<float*>(head + plan_.lse) + q0;
@@ -300,7 +300,7 @@ class Backward {
       std::fill(dkt, dkt + s_.dim * kBlockLd, 0.0f);
       std::fill(dvt, dvt + s_.v_dim * kBlockLd, 0.0f);
     };
-    bool empty = true;  // no sums in dkt and dvt yet
+    bool empty = true;  // dkt and dvt have no sums yet
     for (int64_t m = 0; m < plan_.members; ++m) {
       char* head = member(slot, owner, m);
       const int64_t batch = member_batch(owner, m), q_head = member_head(owner, m);
@@ -322,7 +322,7 @@ class Backward {
                                 panel_type(g_.dv.dtype));
   }
 
-  // One tile of queries against the keys `col` on of a block.
+  // One tile of queries against the keys of a block from `col` on.
   void tile_step(char* slot, char* head, int64_t task, int64_t chunk, const RowBlock& rows, const KeyStep& k,
                  int64_t col, bool first) const {
     const GemmKernel& g = *s_.g;
@@ -394,7 +394,7 @@ class Backward {
     touched = 1;
   }
 
-  // Some of a tile's rows, from a multiple of 32 on.
+  // A strip of a tile's rows; `first` is a multiple of 32.
   GradTile strip_of(GradTile t, int64_t first, int64_t count) const {
     const int64_t at = first * t.ld;
     t.scores += at, t.grad += at, t.raw += at;
@@ -426,7 +426,7 @@ class Backward {
   const AttentionSizes& s_;
   bool scaled_first_;
   float exponent_scale_;
-  std::vector<Columns> columns_;  // one, with a block mask
+  std::vector<Columns> columns_;  // one if there is a block mask
 };
 
 }  // namespace

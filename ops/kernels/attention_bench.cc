@@ -1,7 +1,8 @@
-// Times attention's kernels, a case for each line of standard input, so that a script can alternate them with others':
+// Times attention's kernels, one case per line of standard input, so that a script can alternate them with others:
 //   NAME DTYPE B HQ HKV SQ SKV D MASK WHAT REPS
-// MASK: none, causal or window=N. WHAT: forward, backward, both, or plain (the products of both alone, whole scores in
-// memory, and two passes over these). Heads lie inside rows ([B, S, H, D]). Prints NAME, the least and the median
+// MASK: none, causal or window=N. WHAT: forward, backward, both, or plain (only the products of both, with whole score
+// matrices in memory, and two passes over them). Layout: [B, S, H, D]. Prints NAME, the least and the median
+// milliseconds of REPS runs, and the least processor time (of all threads), which a busy machine disturbs less.
 // milliseconds of REPS runs, and the least processor time (of all threads), which a busy machine disturbs less.
 #include <algorithm>
 #include <chrono>
@@ -16,7 +17,7 @@
 #include "ops/kernels/attention.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {
@@ -33,7 +34,7 @@ struct Mask {
   std::vector<uint8_t> tiles;
   BlockMaskView view;
 
-  // Keys q - window <= kv <= q.
+  // Visible keys: q - window <= kv <= q.
   Mask(int64_t sq, int64_t skv, int64_t window) {
     auto sees = [&](int64_t i, int64_t j) { return j <= i && j >= i - window; };
     const int64_t n = 128, nq = (sq + n - 1) / n, nk = (skv + n - 1) / n;
@@ -108,7 +109,7 @@ void run(const std::string& line) {
     scores = std::make_unique<Memory>(b * hq * sq * skv * 4),
     p = std::make_unique<Memory>(b * hq * sq * skv * itemsize(t));
     const Shape shape{b, hq, sq, skv}, strides = contiguous_strides(shape);
-    auto turned = [](StridedView x) {
+    auto transposed = [](StridedView x) {
       std::swap(x.shape[2], x.shape[3]), std::swap(x.strides[2], x.strides[3]);
       return x;
     };
@@ -119,16 +120,16 @@ void run(const std::string& line) {
                        gemm_workspace(t, o, b * hq, skv, d, sq)});
     products = std::make_unique<Memory>(most);
     f = [=, &q, &k, &v, &out, &dout, &dq, &dk, &dv, w = products->get()] {
-      gemm(q, turned(k), s, w);
+      gemm(q, transposed(k), s, w);
       pointwise(Pw::exp, {&s, 1}, s);
       cast_copy(s, pv);
       gemm(pv, v, out, w);
-      gemm(turned(pv), dout, dv, w);
-      gemm(dout, turned(v), s, w);
+      gemm(transposed(pv), dout, dv, w);
+      gemm(dout, transposed(v), s, w);
       const StridedView both[2] = {s, s};
       pointwise(Pw::mul, both, s);
       cast_copy(s, pv);
-      gemm(turned(pv), q, dk, w);
+      gemm(transposed(pv), q, dk, w);
       gemm(pv, k, dq, w);
     };
   }

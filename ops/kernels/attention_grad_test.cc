@@ -1,4 +1,4 @@
-// Attention's backward against the dense f64 derivative, within bounds derived from the roundoffs; masks, hooks,
+// Tests attention's backward against the dense f64 derivative, within bounds derived from the roundoffs: masks, hooks,
 // dropout, layouts, shared keys, and the same bits for any number of threads.
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/attention_cases.h"
+#include "ops/kernels/testing/attention_cases.h"
 
 namespace weft::kernels {
 namespace {
@@ -24,7 +24,7 @@ Grads run(const Call& call, bool with_dlse = true) {
     Shape strides = a.view().strides;
     const int64_t by = strides[3];
     if (by != 1)
-      for (int i = 0; i < 4; ++i) strides[i] /= by;  // gradients keep their last stride 1
+      for (int i = 0; i < 4; ++i) strides[i] /= by;  // the last stride of gradients stays 1
     return Array(c.type, a.view().shape, strides);
   };
   const Shape out{c.b, c.hq, c.sq, c.dv};
@@ -114,7 +114,7 @@ TEST(AttentionGrad, MaskedNanAndInfinityStayOut) {
     }
 }
 
-// What a hook computes of masked scores reaches none of its own gradients.
+// A hook's results for masked scores do not reach the hook's own gradients.
 TEST(AttentionGrad, HooksMeetZerosWhereMasked) {
   Call call({.b = 1, .hq = 1, .hkv = 1, .sq = 40, .skv = 70, .d = 8, .dv = 8, .mask = Case::fill});
   for (int64_t i = 0; i < 40; ++i) call.bits[i * 70 + 33] = 0;
@@ -134,7 +134,7 @@ TEST(AttentionGrad, HooksMeetZerosWhereMasked) {
   run(call);
 }
 
-// Without a mask, and with enough of them, tiles have many rows.
+// Without a mask, and with enough queries, tiles have many rows.
 TEST(AttentionGrad, ManyTiles) {
   for (DType t : kTypes)
     for (int64_t hkv : {8, 4})
@@ -163,7 +163,7 @@ TEST(AttentionGrad, SameBitsForAnyNumberOfThreads) {
   for (DType t : kTypes)
     for (int n = 0; n < 3; ++n) {
       Case c{.b = 1, .hq = 4, .hkv = 2, .sq = 300, .skv = 500, .d = 32, .dv = 32, .type = t};
-      if (n == 1) c.b = 5;  // a task a head
+      if (n == 1) c.b = 5;  // one task per head
       if (n == 2) c.mask = Case::blocks, c.dropout = 0.2;
       const Call call(c);
       set_num_threads(1);
@@ -179,7 +179,7 @@ TEST(AttentionGrad, SameBitsForAnyNumberOfThreads) {
   set_num_threads(before);
 }
 
-// Tiles of a task are in range and cover what is visible once.
+// The tiles of a task are in range and cover each visible point once.
 TEST(AttentionGrad, HooksSeeEachTileOfATaskOnce) {
   struct Seen {
     int64_t tasks;

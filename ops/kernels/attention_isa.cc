@@ -1,5 +1,6 @@
-// The stages of attention for one instruction set (WEFT_ISA_NS). With AVX512-BF16 probabilities and gradients are bf16
-// for products on AMX tiles, else f32. A row's lanes are summed in one order; no element depends on its tile's height.
+// The stages of attention for one instruction set (WEFT_ISA_NS). With AVX512-BF16, probabilities and gradients are bf16
+// for products on AMX tiles, otherwise f32. The lanes of a row are summed in one order; no element depends on its
+// tile's height.
 #if defined(__AVX512F__)
 #include <immintrin.h>
 // GCC's own intrinsics have undefined operands.
@@ -21,7 +22,7 @@ constexpr bool kNarrow = false;
 typedef float P;
 #endif
 constexpr i64 kGroup = 32;                        // columns are padded to whole groups
-constexpr i64 kFetchKeys = 16, kFetchValues = 8;  // rows ahead
+constexpr i64 kFetchKeys = 16, kFetchValues = 8;  // rows ahead to prefetch
 constexpr i64 kNr = kNarrow ? 32 : 2 * kF;
 constexpr float kInf = __builtin_inff(), kMostAboveBase = 8;
 
@@ -29,7 +30,7 @@ W_FN VF spread(float x) { return x - VF{}; }
 W_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }
 W_FN i64 up(i64 n, i64 unit) { return (n + unit - 1) / unit * unit; }
 
-// ---- lanes that count ----
+// ---- visible lanes ----
 
 #if W_BYTES == 64
 typedef __mmask16 Seen;
@@ -58,13 +59,13 @@ W_FN unsigned lane_bits(const u8* row, i64 v) {
     return row[v * kF / 8] >> (v * kF % 8) & ((1u << kF) - 1);
   }
 }
-// Lanes of vector v among cols columns.
+// Bit mask of the lanes of vector v that are inside cols columns.
 W_FN unsigned inside(i64 v, i64 cols) {
   const i64 left = cols - v * kF;
   return left >= kF ? (1u << kF) - 1 : left <= 0 ? 0 : (1u << left) - 1;
 }
 
-// 2^x for x that are not huge, 0 below -126 and in other lanes: a polynomial on [0, 1) within 0.75 * 2^-23.
+// 2^x for x that is not huge; 0 below -126 and in lanes outside m. A polynomial on [0, 1) within 0.75 * 2^-23.
 W_FN VF exp2_seen(VF x, Seen m) {
 #if W_BYTES == 64
   const __mmask16 k = _mm512_mask_cmp_ps_mask(m, (__m512)x, _mm512_set1_ps(-126.0f), _CMP_NLT_UQ);
@@ -105,7 +106,7 @@ W_FN float across_max(VF x) {
 #endif
 }
 
-// Lane r: the sum of lanes[r], in one order.
+// Lane r is the sum of lanes[r], in one order.
 W_FN VF sums_of(VF (&lanes)[kF]) {
   swap_lanes<1>(lanes);
 #pragma GCC unroll 4
@@ -116,11 +117,11 @@ W_FN VF sums_of(VF (&lanes)[kF]) {
 }
 
 #if defined(__AVX512BF16__)
-// The lower half from a.
+// The lower half is from a.
 W_FN __m512i narrow2(VF a, VF b) { return (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a); }
 #endif
 
-// Two vectors side by side.
+// Stores two vectors next to each other.
 W_FN void put_two(P* to, VF a, VF b) {
 #if defined(__AVX512BF16__)
   _mm512_storeu_si512(to, narrow2(a, b));
@@ -159,7 +160,7 @@ W_FN void move_base(const SoftmaxTile& t, i64 row, float to) {
   for (i64 c = 0; c < t.out_cols; c += kF) store(out + c, load<VF>(out + c) * f);
 }
 
-// kWhole: all kTileKeys columns.
+// kWhole: the tile has all kTileKeys columns.
 template <bool kMask, bool kKeep, bool kWhole>
 void softmax_rows(const SoftmaxTile& t) {
   const i64 vectors = kWhole ? kTileKeys / kF : (t.cols + kF - 1) / kF;
@@ -209,7 +210,7 @@ void softmax(const SoftmaxTile& t) {
   }
 }
 
-// The first `n` lanes of v, as `type`.
+// Stores the first `n` lanes of v as `type`.
 W_FN void put_some(void* to, i64 at, VF v, i64 n, PanelType type) {
   char* p = static_cast<char*>(to) + at * (type == PanelType::f32 ? 4 : 2);
   if (type == PanelType::f32) {
@@ -276,16 +277,16 @@ void merge(const FinishTile& t, float* out, float* base, float* sum, float* top)
 
 // ---- the gradient ----
 
-enum Part { kAll, kBeforeHook, kAfterHook };
+enum GradPart { kAll, kBeforeHook, kAfterHook };
 
-// Columns v and v + 1 (in vectors) of row `row`, as operand b packed over the rows.
+// The address of columns v and v + 1 (in vectors) of row `row`, as operand b packed over the rows.
 W_FN char* panel_at(void* panels, i64 stride, i64 row, i64 col) {
   char* panel = static_cast<char*>(panels) + col / kNr * stride;
   return kNarrow ? panel + row / 32 * 2048 + col % 32 / 16 * 1024 + row % 32 / 2 * 64
                  : panel + (row * kNr + col % kNr) * 4;
 }
 
-// Of kNarrow, pairs of rows go to memory together.
+// With kNarrow, pairs of rows are stored together.
 constexpr int kPair = kNarrow ? 2 : 1;
 W_FN void put_panels(void* panels, i64 stride, i64 row, i64 col, const VF (&x)[kPair][2]) {
 #if defined(__AVX512BF16__)
@@ -303,7 +304,7 @@ W_FN void put_panels(void* panels, i64 stride, i64 row, i64 col, const VF (&x)[k
 #endif
 }
 
-template <Part kPart, bool kMask, bool kKeep>
+template <GradPart kPart, bool kMask, bool kKeep>
 void gradient_rows(const GradTile& t) {
   const i64 vectors = (t.cols + kF - 1) / kF, whole = up(t.cols, kGroup) / kF;
   const VF scale = spread(t.scale);
@@ -363,7 +364,7 @@ void gradient_rows(const GradTile& t) {
   }
 }
 
-template <Part kPart>
+template <GradPart kPart>
 void gradient(const GradTile& t) {
   const bool mask = t.bits || t.cols % kGroup;
   if (t.keep && kPart != kAfterHook) {
@@ -375,9 +376,9 @@ void gradient(const GradTile& t) {
 
 #include "ops/kernels/attention_rows.inc"
 
-// ---- the rest ----
+// ---- other stages ----
 
-// Products of the lanes' lower 32 bits.
+// Products of the lower 32 bits of each lane.
 W_FN VU64 wide_product(VU64 a, VU64 b) {
 #if W_BYTES == 64
   return (VU64)_mm512_mul_epu32((__m512i)a, (__m512i)b);
@@ -388,10 +389,10 @@ W_FN VU64 wide_product(VU64 a, VU64 b) {
 #endif
 }
 
-// philox.inc's words of kD blocks at a time; the lanes' upper halves hold anything.
+// philox.inc's words of kD blocks at a time; the upper halves of lanes are undefined.
 void keep_row(const KeepRow& k) {
   const u64 skip = k.first % 4, blocks = (skip + k.cols + 3) / 4;
-  u8 nibbles[kTileKeys / 8 + kD + 1] = {};  // of a block's four bits each
+  u8 nibbles[kTileKeys / 8 + kD + 1] = {};  // four bits of each block
   VU64 lane;
   for (int i = 0; i < kD; ++i) lane[i] = i;
   for (u64 at = 0; at < blocks; at += kD) {

@@ -62,7 +62,7 @@ uint32_t word(const uint8_t* p) {
   return w;
 }
 
-// Cuts empty groups of 32 columns off both ends; no bits where all are set.
+// Removes empty groups of 32 columns from both ends; passes no bits if all are set.
 void emit(KeyStep k, int64_t rows, FunctionRef<void(const KeyStep&)> f) {
   const int64_t words = ceil_div(k.cols, 32);
   uint32_t any[kTileKeys / 32] = {}, all[kTileKeys / 32];
@@ -94,7 +94,7 @@ void key_step(const Attention& a, const RowBlock& rows, int64_t kv0, int64_t col
   constexpr int64_t kRowBytes = kTileKeys / 8;
   if (tile == BlockRange::kFull) return f({kv0, cols, nullptr, 0});
   if (tile == BlockRange::kUnknown) {
-    WEFT_CHECK(a.mask, "attention: the block mask leaves blocks to the mask; need a mask");
+    WEFT_CHECK(a.mask, "attention: the block mask has kUnknown blocks; need a mask");
     for (int64_t h = 0; h < rows.heads; ++h)
       a.mask->run(a.mask->context, rows.batch, rows.head + h, rows.q0, kv0, rows.queries, cols,
                   memory + h * rows.queries * kRowBytes, kRowBytes);
@@ -123,7 +123,7 @@ void for_key_steps(const Attention& a, const RowBlock& rows, int64_t begin, int6
     const BlockRange& r = m.ranges[i];
     const int64_t first = std::max(r.first * m.block_kv, begin), last = std::min(r.last * m.block_kv, end);
     for (int64_t at = first; at < last;) {
-      // Bits are one block's.
+      // The bits belong to one block.
       const int64_t stop = r.tile >= 0 ? std::min(last, (at / m.block_kv + 1) * m.block_kv) : last;
       const int64_t cols = std::min(kTileKeys, stop - at);
       key_step(a, rows, at, cols, r.tile, memory, f);
@@ -173,7 +173,7 @@ std::vector<uint8_t> visible_chunks(const Attention& a, const AttentionSizes& s,
 KeyRun key_run(const Attention& a, int64_t batch, int64_t first, int64_t count) {
   if (!a.pages) return {batch, first, count};
   const int64_t size = a.k.shape[2], page = a.pages[batch * a.page_count + first / size], row = first % size;
-  // What has no page is not seen (check_pages): any finite memory does, and others are added with care.
+  // A key without a page is masked (check_pages): any finite memory serves, and other memory is added with care.
   return {page < 0 || page >= a.k.shape[0] ? 0 : page, row, std::min(count, size - row)};
 }
 
@@ -185,7 +185,7 @@ void check_pages(const Attention& a, const RowBlock& rows, const KeyStep& k) {
     for (; at < end && (page < 0 || page >= pages); ++at)
       for (int64_t r = 0; r < rows.rows(); ++r)
         WEFT_CHECK_AS(kOutOfRange, k.bits && !(k.bits[r * k.row_bytes + at / 8] >> at % 8 & 1), "attention: key ",
-                      k.kv0 + at, " of batch entry ", rows.batch, " is seen, and page_table[", rows.batch, "][",
+                      k.kv0 + at, " of batch entry ", rows.batch, " is visible, but page_table[", rows.batch, "][",
                       (k.kv0 + at) / size, "] is ", page, "; need a page of [0, ", pages, ")");
     at = end;
   }
@@ -219,7 +219,7 @@ void run_tasks(int64_t tasks, int64_t workers, FunctionRef<void(int64_t, int64_t
 
 namespace {
 
-// keep_points where positions are a table's: keys in runs of neighbours.
+// keep_points with positions from a table: processes keys in runs of neighbours.
 void keep_placed(const Attention& a, const AttentionSizes& s, const RowBlock& rows, const KeyStep& k, KeepRow row) {
   struct Run {
     int64_t col, count, at;

@@ -1,5 +1,5 @@
-// What attention does between its products, once for each instruction set (attention_isa.cc): the softmax of a tile and
-// its gradient. Rows are queries, columns keys. Light: the per-instruction-set sources include it.
+// The stages of attention between its products, once for each instruction set (attention_isa.cc): the softmax of a tile
+// and its gradient. Rows are queries, columns are keys. Keep this small: the per-instruction-set sources include it.
 #pragma once
 #include <cstdint>
 
@@ -7,30 +7,28 @@
 
 namespace weft::kernels {
 
-/// Keys of a tile at most.
+/// Maximum number of keys of a tile.
 inline constexpr int64_t kTileKeys = 128;
-/// Floats that hold one row's sum: lanes of it.
+/// Floats that store the sum of one row: one per lane.
 inline constexpr int64_t kSumLanes = 16;
 inline constexpr float kLog2E = 1.44269504f;
 
-/// A tile of scores about to become probabilities. Its rows, and those of `p`, have room for whole groups of 32
-/// columns.
+/// A tile of scores for the softmax stage. Its rows, and those of `p`, have room for whole groups of 32 columns.
 struct SoftmaxTile {
   float* scores;
   int64_t ld, rows, cols;
-  const uint8_t* bits;  // visible points, a row every row_bytes; null: all
+  const uint8_t* bits;  // visible points, a row every row_bytes bytes; null: all
   int64_t row_bytes;
   const uint8_t* keep;  // points that dropout keeps, rows of kTileKeys bits; null: no dropout
   float keep_scale;
   float scale;  // above 0: exponents to the base 2 are scale * scores
-  /// Of each row, carried from tile to tile: what exponents are taken against (-inf at first; it follows the greatest
-  /// score at a distance of up to 8, so that it seldom moves), the sum in kSumLanes lanes, the greatest score (or
-  /// null).
+  /// Per row, carried from tile to tile: the base of the exponents (-inf at first; it follows the largest score at a
+  /// distance of up to 8, so that it seldom changes), the sum in kSumLanes lanes, and the largest score (or null).
   float *base, *sum, *top;
-  /// Sums of p v so far, which shrink when a base moves; null: none yet.
+  /// Sums of p v so far, rescaled when a base changes; null: none yet.
   float* out;
   int64_t out_ld, out_cols;
-  /// exp2(scale * scores - base), 0 where masked, dropped or beyond cols; of the stages' type. May be `scores`.
+  /// exp2(scale * scores - base); 0 where masked, dropped or beyond cols. In the stages' type. May be `scores`.
   void* p;
   int64_t p_ld;
 };
@@ -41,14 +39,14 @@ struct FinishTile {
   const float* out;
   int64_t out_ld;
   const float *base, *sum, *top;
-  float top_scale;  // of a score as softmax_tile saw it
+  float top_scale;  // of a score as softmax saw it
   void* to;         // rows to_ld elements apart
   int64_t to_ld;
   PanelType to_type;
-  float *lse, *max;  // of each row, or null
+  float *lse, *max;  // per row, or null
 };
 
-/// A tile of scores and of the products dout v^T, about to become the gradient of the scores.
+/// A tile of scores and of the products dout v^T, for the stage that computes the gradient of the scores.
 struct GradTile {
   const float* scores;
   float* grad;
@@ -57,29 +55,29 @@ struct GradTile {
   int64_t row_bytes;
   const uint8_t* keep;
   float keep_scale, scale;
-  const float *lse, *delta;  // of each row; lse to the base 2
-  float* raw;                // before the hook; becomes 0 where masked, so that what is there reaches no gradient
-  /// The probabilities (after dropout) and the gradients, of the stages' type, as packed operand b of a product over
-  /// the rows, which are padded with zeros to whole steps of it; and the gradients in rows.
+  const float *lse, *delta;  // per row; lse to the base 2
+  float* raw;                // before the hook; set to 0 where masked, so that masked values reach no gradient
+  /// The probabilities (after dropout) and the gradients, in the stages' type, packed as operand b of a product over
+  /// the rows; the rows are padded with zeros to whole steps of it. `d`: the gradients in rows.
   void *p_panels, *d_panels;
   int64_t panel_stride;  // bytes
   void* d;
   int64_t d_ld;
 };
 
-/// Bits of random_bits.h at flat positions first, first + 1, ...: whether dropout keeps them.
+/// Dropout bits from random_bits.h at flat positions first, first + 1, ...
 struct KeepRow {
   uint64_t seed;
   uint32_t step, op_id;
   uint64_t first;
   int64_t cols;
-  uint32_t threshold;  // of the upper 24 bits: kept from here on
-  uint8_t* bits;       // kTileKeys of them
+  uint32_t threshold;  // of the upper 24 bits: kept if not below
+  uint8_t* bits;       // kTileKeys bits
 };
 
-/// A few rows times keys or values where they lie in memory, neighbouring elements of a row at distance 1.
+/// A few rows times keys or values in place; the elements of a row are contiguous.
 struct RowProduct {
-  const void* x;  // rows, x_ld elements apart: of the operands' type (scores), of the stages' (values)
+  const void* x;  // rows, x_ld elements apart: of the operands' type (scores) or the stages' type (values)
   int64_t x_ld, rows;
   const void* w;  // keys or values, w_ld elements apart, `type`
   int64_t w_ld, keys, dim;
@@ -89,15 +87,16 @@ struct RowProduct {
 };
 
 struct AttentionStages {
-  /// exp2 here is within 1.5 * 2^-23 of its value, and 0 below 2^-126.
+  /// exp2 here has an error of at most 1.5 * 2^-23, and is 0 below 2^-126.
   void (*softmax)(const SoftmaxTile&);
-  /// False if a result is not finite.
+  /// Returns false if a result is not finite.
   bool (*finish)(const FinishTile&);
-  /// Adds the sums of another piece of the keys: out, sum, base and top of `rows` rows.
+  /// Adds the sums of another piece of the keys to out, sum, base and top of `rows` rows.
   void (*merge)(const FinishTile& piece, float* out, float* base, float* sum, float* top);
-  /// p_panels, d_panels and d from scores and grad.
+  /// Computes p_panels, d_panels and d from scores and grad.
   void (*gradient)(const GradTile&);
-  /// The two halves of it, between which a score hook changes grad: p_panels and, in place, grad; then d_panels and d.
+  /// The two halves of `gradient`; a score hook changes grad between them. First: p_panels and, in place, grad. Second:
+  /// d_panels and d.
   void (*gradient_before_hook)(const GradTile&);
   void (*gradient_after_hook)(const GradTile&);
   void (*keep)(const KeepRow&);
@@ -107,10 +106,10 @@ struct AttentionStages {
   void (*row_values)(const RowProduct&);
   /// x *= scale, rows x cols.
   void (*scale)(float* x, int64_t ld, int64_t rows, int64_t cols, float scale);
-  /// out[r] = the dot product of rows r of a and b (n elements at distance 1), and whether row r of b is finite.
+  /// out[r] = the dot product of rows r of a and b (n contiguous elements); finite[r] = whether row r of b is finite.
   void (*dots)(const void* a, int64_t a_ld, const void* b, int64_t b_ld, int64_t rows, int64_t n, PanelType type,
                float* out, bool* finite);
-  /// to[c, r] = scale * from[r, c], rows of `to` to_ld elements apart.
+  /// to[c, r] = scale * from[r, c]; rows of `to` are to_ld elements apart.
   void (*store_transposed)(const float* from, int64_t ld, int64_t rows, int64_t cols, float scale, void* to,
                            int64_t to_ld, PanelType type);
   /// to[r, c] = scale * (from[0][r, c] + ... ), the pieces in order.

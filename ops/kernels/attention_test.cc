@@ -1,4 +1,4 @@
-// Attention's forward against the dense f64 computation, within bounds derived from the roundoffs; masks, hooks,
+// Tests attention's forward against the dense f64 computation, within bounds derived from the roundoffs: masks, hooks,
 // dropout, layouts, splits, and the same bits for any number of threads.
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/attention_cases.h"
+#include "ops/kernels/testing/attention_cases.h"
 
 namespace weft::kernels {
 namespace {
@@ -104,7 +104,7 @@ TEST(Attention, VisibleNanReachesTheResult) {
   EXPECT_TRUE(std::isfinite(r.out[1]));
 }
 
-// Without a mask, and with enough of them, tiles have many rows.
+// Without a mask, and with enough queries, tiles have many rows.
 TEST(Attention, ManyTiles) {
   for (DType t : kTypes)
     for (int64_t hkv : {8, 4})
@@ -134,7 +134,7 @@ TEST(Attention, SameBitsForAnyNumberOfThreads) {
   for (DType t : kTypes)
     for (int n = 0; n < 4; ++n) {
       Case c{.b = 1, .hq = 4, .hkv = 2, .sq = 300, .skv = 300, .d = 32, .dv = 32, .type = t};
-      if (n == 1) c.b = 5;                 // a task a head
+      if (n == 1) c.b = 5;                 // one task per head
       if (n == 2) c.sq = 2, c.skv = 2500;  // pieces
       if (n == 3) c.mask = Case::blocks, c.dropout = 0.2;
       const Call call(c);

@@ -12,7 +12,7 @@
 namespace weft::kernels {
 namespace {
 
-// Normal data: zeros are unrealistically cheap.
+// Normal data: arithmetic on zeros is unrealistically fast.
 struct Data {
   std::vector<char> memory;
   StridedView view;

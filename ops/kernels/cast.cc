@@ -42,7 +42,7 @@ PwFn native_cast(DType from, DType to) {
   return rows[static_cast<int>(from)].by_dtype[static_cast<int>(to)];
 }
 
-// The 8-bit storage formats go through f32 by table and, for stores, one element at a time.
+// The 8-bit storage formats are converted through f32, by table and, for stores, one element at a time.
 template <DType format>
 int from_float8(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   static const std::array<float, 256> table = [] {
@@ -70,7 +70,7 @@ PwFn half_cast(DType from, DType to) {
   return native_cast(from, to);
 }
 
-// With an 8-bit format on one side and something other than f32 on the other: the two casts block by block.
+// An 8-bit format on one side and a type other than f32 on the other: two casts, block by block.
 template <DType from, DType to>
 int through_float(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   const PwFn first = half_cast(from, kFloat32), second = half_cast(kFloat32, to);

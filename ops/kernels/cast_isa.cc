@@ -1,12 +1,12 @@
-// Conversions between dtypes of one instruction set (WEFT_ISA_NS), n elements at a time: from and to f32 and each of
-// the others in vectors, the rest element by element.
+// Conversions between dtypes of one instruction set (WEFT_ISA_NS), n elements at a time: from and to f32, and among the
+// other vector types, in vectors; the rest one element at a time.
 #include "ops/kernels/tables.h"
 
 namespace weft::kernels::WEFT_ISA_NS {
 namespace {
 #include "ops/kernels/simd.inc"
 
-// One element at a time; loops of these are left to the auto-vectoriser.
+// One element at a time; the compiler vectorises these loops.
 struct Truth {
   u8 bits;
 };
@@ -34,7 +34,7 @@ template <>
 struct Narrow<u8> {
   template <class T>
   static W_INLINE u8 of(T x) {
-    return (u8)(i64)x;  // wraps, as through a wider integer
+    return (u8)(i64)x;  // wraps, as a conversion through a wider integer does
   }
 };
 
@@ -91,7 +91,7 @@ int two_casts(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   return 0;
 }
 
-// Rows by source dtype, columns by target: f32 f64 bf16 f16 i64 i32 u8 bool.
+// Rows are source dtypes, columns are target dtypes: f32 f64 bf16 f16 i64 i32 u8 bool.
 #define TO_F32(T) &scalar_cast<T, float>
 #define VIA(first, size, second, to) &two_casts<first, size, second, to>
 #define ROW(T)                                                                                                    \

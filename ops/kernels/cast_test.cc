@@ -1,4 +1,4 @@
-// Copies, conversions, fill and iota.
+// Tests copies, conversions, fill and iota.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,7 +7,7 @@
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 constexpr DType kEvery[] = {kFloat32, kFloat64, kBFloat16, kFloat16,    kInt64,
                             kInt32,   kUInt8,   kBool,     kFloat8E4M3, kFloat8E5M2};
 
-// What PyTorch stores for a value read from `from`: 16-bit and 8-bit floats are written from f32.
+// The value that PyTorch stores for a value read from `from`: 16-bit and 8-bit floats are written from f32.
 double converted(double v, DType to) {
   alignas(8) char raw[8];
   set_element(raw, to, v);
@@ -68,7 +68,7 @@ TEST(Cast, SpecialValues) {
   EXPECT_TRUE(truth);
 }
 
-// All 16-bit floats there are come back unchanged, and rounding is to nearest even halfway between two of them.
+// All 16-bit floats come back unchanged, and rounding is to nearest even halfway between two of them.
 TEST(Cast, SixteenBitFloatsRoundTrip) {
   for (DType t : {kBFloat16, kFloat16}) {
     std::vector<uint16_t> h(65536), back(65536);

@@ -21,14 +21,14 @@ constexpr int kTop = kExactDigits - 1, kCounts = kExactDigits;
 constexpr int64_t kHalf = int64_t{1} << (kExactBits - 1), kMask = (int64_t{1} << kExactBits) - 1;
 constexpr int kCountBits = 21;
 constexpr int64_t kCountMask = (int64_t{1} << kCountBits) - 1;
-constexpr int64_t kInfiniteTop = int64_t{1} << 47;  // of a carried sum: 2^138
+constexpr int64_t kInfiniteTop = int64_t{1} << 47;  // top digit of a carried sum: 2^138
 static_assert(kExactWidth == kExactDigits + 1);
 
 int exponent(int digit) { return kExactLeast + kExactBits * digit; }
 
-// ---- which digits a set of numbers can touch ----
+// ---- the digits that a set of numbers can use ----
 
-// All |x| < 2^top, multiples of 2^low.
+// All |x| < 2^top, and x is a multiple of 2^low.
 struct Range {
   int top = -10000, low = 10000;
   bool finite = true;
@@ -67,10 +67,10 @@ Range range_of_all(const double* x, int64_t n) {
   return r;
 }
 
-// The digits that are not zero for every term: leaving out the others changes nothing.
+// The digits that are not zero for every term: skipping the others changes nothing.
 struct Digits {
   int first = 0, count = 0;  // none: all terms are zero
-  bool plain = true;         // false: some terms may be no digits, each is looked at
+  bool plain = true;         // false: some terms may not be digits, so each is checked
   explicit Digits(const Range& r) {
     if (!r.finite || r.top > 127) {
       plain = false;
@@ -101,10 +101,10 @@ void add_any(double x, int64_t* limbs) {
   limbs[kCounts] += int64_t{1} << (std::isnan(x) ? 2 * kCountBits : x > 0 ? kCountBits : 0);
 }
 
-// limbs += the terms a[i] b[i], or b[i] if a is null; limbs are as of at most kExactPlain terms or carried before.
-class Row {
+// Adds the terms a[i] b[i], or b[i] if a is null, to limbs. limbs must have at most kExactPlain terms, or be carried.
+class RowSum {
  public:
-  Row(const Digits& digits, bool product) : d_(digits) {
+  RowSum(const Digits& digits, bool product) : d_(digits) {
     if (d_.plain && d_.count) fn_ = WEFT_SELECT(exact_row)(product, d_.count);
   }
   void operator()(const double* a, const double* b, int64_t n, int64_t* limbs) const {
@@ -195,8 +195,8 @@ void exact_sum(const StridedView& x, uint32_t dim_mask, const StridedView& out, 
   if (x.numel() == 0) return;
   const double* t = copied(v, workspace);
   const int64_t sums = x.numel() / terms;
-  const Row row(Digits(range_of_all(t, x.numel())), false);
-  // A few long sums are cut into parts, each with a whole number of plain runs.
+  const RowSum row(Digits(range_of_all(t, x.numel())), false);
+  // A few long sums are split into parts, each with a whole number of plain runs.
   const int64_t run = 4 * kExactPlain, parts = sums < 64 ? (terms + run - 1) / run : 1;
   if (parts == 1) {
     parallel_chunks(sums, rows_each(terms), [&](int64_t begin, int64_t end) {
@@ -224,8 +224,8 @@ void exact_gemm(const StridedView& a, const StridedView& b, const StridedView& o
   if (batch * m * n == 0 || k == 0) return;
   const double* p = copied(a, workspace);
   const double* q = copied(permuted(b, {0, 2, 1}), static_cast<char*>(workspace) + exact_copy_bytes(a));
-  const Row row(Digits(range_of_all(p, batch * m * k) * range_of_all(q, batch * n * k)), true);
-  // Rows of b that stay in the cache while rows of a pass.
+  const RowSum row(Digits(range_of_all(p, batch * m * k) * range_of_all(q, batch * n * k)), true);
+  // A strip of rows of b that stays in the cache while rows of a are processed.
   const int64_t cols = std::clamp<int64_t>((1 << 14) / k, 1, n), strips = (n + cols - 1) / cols;
   const int64_t rows = std::clamp<int64_t>(rows_each(cols * k) * 4, 1, m), blocks = (m + rows - 1) / rows;
   parallel_for(batch * strips * blocks, [&](int64_t task) {
@@ -244,14 +244,14 @@ void exact_grouped_gemm(GroupedMode mode, const StridedView& a, const StridedVie
   for (int64_t e = 0; e <= groups; ++e) {
     at.push_back(index_at(offsets, e));
     WEFT_CHECK_AS(kOutOfRange, at.back() >= (e ? at[static_cast<size_t>(e - 1)] : 0) && at.back() <= t,
-                  "exact_grouped_dot: offsets[", e, "] is ", at.back(), "; need 0 to ", t, ", not falling");
+                  "exact_grouped_dot: offsets[", e, "] is ", at.back(), "; need 0 to ", t, ", ascending");
   }
   if (out.numel() == 0 || t == 0) return;
   const bool by_rows = mode == GroupedMode::rows;
   const double* p = copied(by_rows ? a : permuted(a, {1, 0}), workspace);
   const double* q = copied(by_rows ? permuted(b, {0, 2, 1}) : permuted(b, {1, 0}),
                            static_cast<char*>(workspace) + exact_copy_bytes(a));
-  const Row row(Digits(range_of_all(p, a.numel()) * range_of_all(q, b.numel())), true);
+  const RowSum row(Digits(range_of_all(p, a.numel()) * range_of_all(q, b.numel())), true);
   if (by_rows) {
     parallel_chunks(t, rows_each(n * k), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -304,7 +304,7 @@ void exact_scatter_add(const StridedView& index, const StridedView& src, int dim
   for (int k = 0; k < index.shape.size(); ++k) sums.strides.push_back(out.strides[k] / kExactWidth);
   const Lines lines(index, dim), from(terms, dim), to(sums, dim);
   const int64_t limit = out.shape[dim];
-  // Lines along dim never meet.
+  // Lines along dim are disjoint.
   parallel_chunks(lines.count, rows_each(lines.length), [&](int64_t begin, int64_t end) {
     for (int64_t l = begin; l < end; ++l) {
       const StridedView line{lines.at(index, l, 0), index.dtype, {lines.length}, {lines.stride}};
@@ -334,18 +334,18 @@ void exact_row_dots(const StridedView& y, const StridedView& x, const StridedVie
   if (slots * d == 0) return;
   const double* p = copied(y, workspace);
   const double* q = copied(x, static_cast<char*>(workspace) + exact_copy_bytes(y));
-  const Row row(Digits(range_of_all(p, y.numel()) * range_of_all(q, x.numel())), true);
+  const RowSum row(Digits(range_of_all(p, y.numel()) * range_of_all(q, x.numel())), true);
   parallel_chunks(slots, rows_each(d), [&](int64_t begin, int64_t end) {
     for (int64_t s = begin; s < end; ++s) row(p + index_at(rows, s) * d, q + s / k * d, d, to + s * kExactWidth);
   });
 }
 
-// ---- back to one number ----
+// ---- conversion back to one number ----
 
 namespace {
 
 struct Format {
-  int bits, least;  // of the significand; exponent of the least denormal
+  int bits, least;  // bits of the significand; exponent of the smallest denormal
 };
 
 double rounded(const int64_t* limbs, const Format& f) {
@@ -380,7 +380,7 @@ double rounded(const int64_t* limbs, const Format& f) {
   int top = kTop;
   while (top >= 0 && d[top] == 0) --top;
   if (top < 0) return 0;
-  // The three highest digits, and whether anything is below them.
+  // The three highest digits, and whether any lower digit is not 0.
   unsigned __int128 v = 0;
   for (int j = top; j > top - 3; --j) v = v << kExactBits | static_cast<uint64_t>(j >= 0 ? d[j] : 0);
   bool below = false;

@@ -1,6 +1,5 @@
-// Digits of terms for one instruction set (WEFT_ISA_NS). Adding 1.5 2^(52 + e) to x leaves x / 2^e, rounded to nearest
-// even, in the low bits of the sum: they are added up as integers, and the constant's own bits are taken off at the
-// end.
+// Digits of terms for one instruction set (WEFT_ISA_NS). x + 1.5 2^(52 + e) has x / 2^e, rounded to nearest even, in
+// its low bits. These bits are added as integers, and the bits of the constant are subtracted at the end.
 #include "ops/kernels/exact_isa.h"
 
 namespace weft::kernels::WEFT_ISA_NS {

@@ -1,4 +1,4 @@
-// Order-free sums: correctly rounded, the same bits for any order and any split, whatever the terms are.
+// Tests order-free sums: correctly rounded, and the same bits for any order and any split, whatever the terms are.
 #include "ops/kernels/exact.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {
@@ -64,7 +64,7 @@ std::vector<float> wide(std::mt19937_64& random, size_t n, int from, int to) {
   return x;
 }
 
-// The sum of numbers that are multiples of 2^-60 below 2^60 in magnitude, by integers of 128 bits: rounded once.
+// The sum of multiples of 2^-60 below 2^60 in magnitude, by 128-bit integers: rounded once.
 float rounded(__int128 sum60) {
   const bool negative = sum60 < 0;
   unsigned __int128 v = negative ? -static_cast<unsigned __int128>(sum60) : static_cast<unsigned __int128>(sum60);
@@ -84,7 +84,7 @@ TEST(Exact, SumsAreCorrectlyRounded) {
   std::mt19937_64 random(1);
   for (int round = 0; round < 300; ++round) {
     std::vector<float> x = wide(random, 1 + random() % 200, -36, 40);
-    if (round % 3 == 0)  // what is left when most cancels
+    if (round % 3 == 0)  // the rest when most terms cancel
       for (size_t i = 0; i + 1 < x.size(); i += 2) x[i + 1] = -x[i];
     __int128 want = 0;
     for (float v : x) want += static_cast<__int128>(std::ldexp(static_cast<double>(v), 60));
@@ -103,7 +103,7 @@ TEST(Exact, HalvesGoToEven) {
   EXPECT_EQ(static_cast<float>(finish<bfloat16>(sum({256, 1, 0x1p-100f}))), 258);
   EXPECT_EQ(static_cast<float>(finish<float16>(sum({2048, 1}))), 2048);
   EXPECT_EQ(static_cast<float>(finish<float16>(sum({2048, 1, 0x1p-100f}))), 2050);
-  EXPECT_EQ(static_cast<float>(finish<float16>(sum({0x1p-25f}))), 0);  // half of the least, to even
+  EXPECT_EQ(static_cast<float>(finish<float16>(sum({0x1p-25f}))), 0);  // half of the smallest, to even
   EXPECT_EQ(static_cast<float>(finish<float16>(sum({0x1p-25f, kLeastFloat}))), 0x1p-24f);
   EXPECT_EQ(static_cast<float>(finish<float16>(sum({65519}))), 65504);
   EXPECT_EQ(static_cast<float>(finish<float16>(sum({65520}))), kInf);
@@ -160,7 +160,7 @@ TEST(Exact, AnyOrderAndAnySplitGiveTheSameBits) {
 }
 
 TEST(Exact, DigitsLeftOutChangeNothing) {
-  // The same numbers among others of other magnitudes, which cancel: other digits are touched, with the same sum.
+  // The same numbers among others of other magnitudes, which cancel: other digits are used, with the same sum.
   std::mt19937_64 random(4);
   for (int round = 0; round < 200; ++round) {
     const int e = -150 + static_cast<int>(random() % 270);
@@ -193,12 +193,12 @@ TEST(Exact, WhatIsNoNumberIsNotLost) {
   EXPECT_TRUE(std::isnan(finish(dot<float>({0, 1}, {inf, 1}))));
   EXPECT_EQ(finish(dot<float>({kMost, 1}, {-2, 1})), -inf);
   EXPECT_EQ(finish(dot<double>({1e300, 1}, {1e300, 1})), inf);
-  EXPECT_EQ(finish(sum({kMost, kMost})), inf);            // the sum is beyond f32
-  EXPECT_EQ(finish(sum({kMost, kMost, -kMost})), kMost);  // but not here
+  EXPECT_EQ(finish(sum({kMost, kMost})), inf);            // the sum exceeds f32
+  EXPECT_EQ(finish(sum({kMost, kMost, -kMost})), kMost);  // this one does not
   EXPECT_EQ(finish<double>(sum({kMost, kMost})), 2.0 * kMost);
   EXPECT_TRUE(std::isnan(finish(plus(sum({inf}), sum({-inf})))));
   EXPECT_TRUE(std::isnan(finish(plus(sum({1, 2}), sum({3, nan})))));
-  for (float v : {inf, -inf, nan}) {  // so many that counts would overflow if they were not carried
+  for (float v : {inf, -inf, nan}) {  // so many that counts would overflow without carries
     const Digits d = sum(std::vector<float>(3 << 20, v));
     EXPECT_EQ(bits(finish(d)) & 0xffc00000, bits(v) & 0xffc00000);
     EXPECT_GT(d[kExactDigits], 0);
@@ -254,7 +254,7 @@ TEST(Exact, GroupsCutAnywhereAddUp) {
     return d;
   };
   const Digits whole = product({0, 13, 13, 40, 60});
-  // The rows in two halves: each group's part in each.
+  // The rows in two halves: each group has a part in each.
   EXPECT_EQ(plus(product({0, 13, 13, 27, 27}), product({27, 27, 27, 40, 60})), whole);
   std::vector<int64_t> falling{0, 13, 12, 40, 60};
   EXPECT_THROW(product(falling), Error);

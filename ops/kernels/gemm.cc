@@ -12,7 +12,7 @@
 namespace weft::kernels {
 namespace {
 
-// The sizes and strides of a product; offsets of a batch index are in bytes.
+// The sizes and strides of a product; offsets of batch entries are in bytes.
 struct Product {
   int64_t batch = 1, m, n, k;
   int64_t am, ak, bk, bn, cm;
@@ -39,7 +39,7 @@ int64_t slots_for(int64_t tiles, double flops, double per_task) {
   return std::max<int64_t>(1, std::min<int64_t>({tiles, max_threads(), static_cast<int64_t>(flops / per_task) + 1}));
 }
 
-// ---- whole numbers and f64 ----
+// ---- integers and f64 ----
 
 template <class T, class Acc, class O>
 void plain(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
@@ -70,7 +70,7 @@ void whole_numbers(const StridedView& a, const StridedView& b, const StridedView
     case kUInt8:
       return same ? plain<uint8_t, uint64_t, uint8_t>(a, b, c, p) : plain<uint8_t, uint64_t, uint64_t>(a, b, c, p);
     default:
-      internal::fail(Code::kInvalidArgument, str_cat("matmul: does not take dtype ", a.dtype));
+      internal::fail(Code::kInvalidArgument, str_cat("matmul: does not support dtype ", a.dtype));
   }
 }
 
@@ -88,7 +88,7 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
       const int64_t i = tm * tile_m, j = tn * tile_n, m = std::min(tile_m, p.m - i), n = std::min(tile_n, p.n - j);
       const double* x = reinterpret_cast<const double*>(at_batch(a, batch)) + i * p.am;
       const double* y = reinterpret_cast<const double*>(at_batch(b, batch)) + j * p.bn;
-      // Copied to column major first: Eigen has no fast path for two free strides.
+      // Copied to column-major first: Eigen has no fast path for two free strides.
       const Matrix mx = Eigen::Map<const Matrix, 0, Strides>(x, m, p.k, Strides(p.ak, p.am));
       const Matrix my = Eigen::Map<const Matrix, 0, Strides>(y, p.k, n, Strides(p.bn, p.bk));
       Eigen::Map<Row, 0, Eigen::OuterStride<>>(reinterpret_cast<double*>(at_batch(c, batch)) + i * p.cm + j, m, n,
@@ -100,8 +100,8 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
 
 // ---- few rows ----
 
-// One to four rows times a matrix, or a matrix times one column: bound by memory, so read once and never copied. False
-// if the strides do not allow it.
+// One to four rows times a matrix, or a matrix times one column. Limited by memory bandwidth, so the matrix is read
+// once and never copied. Returns false if the strides do not allow it.
 bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p, void* workspace,
               const GemmHooks& hooks) {
   if (p.m > 4 && p.n != 1) return false;
@@ -160,13 +160,13 @@ bool few_rows(const StridedView& a, const StridedView& b, const StridedView& c, 
 
 // ---- packed panels ----
 
-struct Plan : TilePlan {
+struct PackedPlan : TilePlan {
   // Who packs b: each task block by block, each task whole matrices, or all tasks together before any product.
   enum class B { streamed, by_task, shared };
   B b;
   int64_t tiles, slots, slot_b, slot_bytes, shared_bytes;
 
-  Plan(DType in, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled)
+  PackedPlan(DType in, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled)
       : TilePlan(cut(gemm_kernel(panel_type(in)), batch, m, n, k, filled)), tiles(batch * tiles_m * tiles_n) {
     const GemmKernel& g = *kernel;
     constexpr int64_t kSmall = 64 << 10, kMedium = 1 << 20;
@@ -184,9 +184,9 @@ struct Plan : TilePlan {
   int64_t workspace() const { return slots * slot_bytes + shared_bytes; }
 
  private:
-  // By blocks where a task has one tile, so that it need not wait for others to pack, or where k is deep and a task has
-  // few tiles, so that it packs little more than its share. Few rows take another way, whose filled operand needs the
-  // room of a whole strip of a.
+  // Uses blocks if each task has one tile, so that it need not wait for others to pack, or if k is deep and a task has
+  // few tiles, so that it packs little more than its share. A few rows are computed elsewhere; their filled operand
+  // needs the room of a whole strip of a.
   static TilePlan cut(const GemmKernel& g, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
     const double flops = 2.0 * static_cast<double>(m * n) * static_cast<double>(k);
     constexpr int64_t kDeepTiles = 6, kLeast = 1 << 20;
@@ -194,7 +194,7 @@ struct Plan : TilePlan {
       const int64_t tasks = slots_for(max_threads(), flops, g.size == 2 ? 4e6 : 1e6);
       const TilePlan blocks = by_blocks(g, batch, m, n, k, tasks, filled);
       const int64_t tiles = blocks.tiles_m * blocks.tiles_n;
-      // Rows of a are packed for each column of tiles, and the other way round.
+      // Rows of a are packed once per column of tiles, and columns of b once per row of tiles.
       constexpr int64_t kMostFills = 4;
       if (filled.a * blocks.tiles_n > kMostFills || filled.b * blocks.tiles_m > kMostFills)
         return TilePlan(g, batch, m, n, k, 16);
@@ -204,10 +204,10 @@ struct Plan : TilePlan {
   }
 };
 
-// Products smaller than this keep their things on the stack.
+// Smaller products keep their scratch on the stack.
 constexpr int64_t kOnStack = 32 << 10;
 
-void packed(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p, const Plan& plan,
+void packed(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p, const PackedPlan& plan,
             char* workspace, const GemmHooks& hooks) {
   const GemmKernel& g = *plan.kernel;
   const int64_t out_size = itemsize(c.dtype);
@@ -217,13 +217,13 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
   auto source_b = [&](int64_t i) {
     return PanelSource{hooks.b ? nullptr : at_batch(b, i), b.dtype, p.bn, p.bk, hooks.b, i};
   };
-  // Rows that the kernel can read as they are. f32 rows are packed where many columns repay it, or where they would all
-  // fall into the same lines of the nearest cache.
+  // Rows that the kernel can read without packing. f32 rows are packed if there are many columns, or if the rows would
+  // all fall into the same lines of the nearest cache.
   const bool direct = !hooks.a && p.ak == 1 && panel_type(a.dtype) == g.direct_type && p.k % g.direct_k == 0 &&
                       plan.tile_m % g.direct_m == 0 && p.m % g.direct_m == 0 &&
                       (g.direct_m > 1 || (p.n <= 256 && p.am * g.size % 4096 != 0));
   const bool large = !hooks.add && large_result(p.batch * p.m * p.n * out_size);
-  // Tiles from begin to end of all the batch; a task meets rows of a and matrices of b one after another.
+  // Computes tiles begin to end of the whole batch. A task gets rows of a and matrices of b in order.
   auto tiles = [&](const Slot& slot, int64_t begin, int64_t end) {
     int64_t packed_a = -1, packed_b = -1;
     for (int64_t t = begin; t < end; ++t) {
@@ -240,11 +240,11 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
         pack_panels(g, false, from_a, row, rows, 0, p.k, slot.a, plan.a_panel(), slot.fill);
       packed_a = rows_at;
       const char* panels = nullptr;
-      if (plan.b == Plan::B::by_task) {
+      if (plan.b == PackedPlan::B::by_task) {
         if (packed_b != i) pack_panels(g, true, from_b, 0, p.n, 0, p.k, slot.b, plan.b_panel(), slot.fill);
         packed_b = i;
         panels = slot.b;
-      } else if (plan.b == Plan::B::shared) {
+      } else if (plan.b == PackedPlan::B::shared) {
         panels = workspace + plan.slots * plan.slot_bytes;
       }
       char* to = hooks.epilogue ? nullptr : at_batch(c, i) + (row * p.cm + col) * out_size;
@@ -274,7 +274,7 @@ void packed(const StridedView& a, const StridedView& b, const StridedView& c, co
     }
   };
   auto task_slot = [&](int64_t task) { return Slot(workspace + task * plan.slot_bytes, plan, plan.slot_b); };
-  if (plan.b != Plan::B::shared) {
+  if (plan.b != PackedPlan::B::shared) {
     return parallel_for(plan.slots, [&](int64_t task) {
       tiles(task_slot(task), plan.tiles * task / plan.slots, plan.tiles * (task + 1) / plan.slots);
     });
@@ -312,7 +312,7 @@ void no_sums(const StridedView& c, const Product& p, const GemmEpilogue* epilogu
 void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c, const GemmHooks& hooks) {
   const int r = a.shape.size();
   WEFT_CHECK(r >= 2 && b.shape.size() == r && c.shape.size() == r, "matmul: got shapes ", a.shape, ", ", b.shape,
-             " and ", c.shape, "; need as many dims each, at least 2");
+             " and ", c.shape, "; need equal numbers of dims, at least 2");
   bool fits = a.shape[r - 1] == b.shape[r - 2] && c.shape[r - 2] == a.shape[r - 2] && c.shape[r - 1] == b.shape[r - 1];
   for (int d = 0; d < r - 2; ++d) fits = fits && a.shape[d] == c.shape[d] && b.shape[d] == c.shape[d];
   WEFT_CHECK(fits, "matmul: shapes do not fit: ", a.shape, " x ", b.shape, " -> ", c.shape);
@@ -322,12 +322,12 @@ void check_gemm(const StridedView& a, const StridedView& b, const StridedView& c
              "matmul: dtypes do not fit: ", a.dtype, " x ", b.dtype, " -> ", c.dtype);
   WEFT_CHECK(c.shape[r - 1] <= 1 || c.strides[r - 1] == 1, "matmul: the output's last stride is ", c.strides[r - 1],
              "; need 1");
-  WEFT_CHECK(itemsize(a.dtype) > 1 || !floating, "matmul: does not take dtype ", a.dtype);
+  WEFT_CHECK(itemsize(a.dtype) > 1 || !floating, "matmul: does not support dtype ", a.dtype);
   const bool hooked = hooks.epilogue || hooks.a || hooks.b || hooks.add;
   WEFT_CHECK(!hooked || a.dtype == kFloat32 || a.dtype == kBFloat16 || a.dtype == kFloat16,
              "matmul: hooks take f32, bf16 and f16; got ", a.dtype);
-  WEFT_CHECK(!hooks.add || (c.dtype == kFloat32 && !hooks.epilogue), "matmul: sums that go on are f32 in memory; got ",
-             c.dtype, hooks.epilogue ? " and an epilogue" : "");
+  WEFT_CHECK(!hooks.add || (c.dtype == kFloat32 && !hooks.epilogue),
+             "matmul: continued sums must be f32 in memory; got ", c.dtype, hooks.epilogue ? " and an epilogue" : "");
 }
 
 }  // namespace
@@ -341,19 +341,19 @@ void gemm(const StridedView& a, const StridedView& b, const StridedView& c, void
   if (p.k == 0) return no_sums(c, p, hooks.epilogue);
   if (!is_floating(a.dtype)) return whole_numbers(a, b, c, p);
   if (a.dtype == kFloat64) return gemm_f64(a, b, c, p);
-  const Plan plan(a.dtype, p.batch, p.m, p.n, p.k,
-                  {hooks.a ? std::max(hooks.a->cost, 1) : 0, hooks.b ? std::max(hooks.b->cost, 1) : 0});
-  char stack[kOnStack + 64];  // aligned by hand: AddressSanitizer's stack keeps no alignas(64)
+  const PackedPlan plan(a.dtype, p.batch, p.m, p.n, p.k,
+                        {hooks.a ? std::max(hooks.a->cost, 1) : 0, hooks.b ? std::max(hooks.b->cost, 1) : 0});
+  char stack[kOnStack + 64];  // aligned by hand: AddressSanitizer's stack ignores alignas(64)
   if (plan.workspace() <= kOnStack) workspace = stack + 64 - reinterpret_cast<uintptr_t>(stack) % 64;
   WEFT_CHECK(workspace, "matmul: needs ", plan.workspace(), " bytes of workspace; got none");
-  // Its sums depend on the layout of b; small products keep one order whatever the layout.
+  // The order of its sums depends on the layout of b; small products keep one order for every layout.
   if (p.m * p.n * p.k > 1024 && !hooks.add && few_rows(a, b, c, p, workspace, hooks)) return;
   packed(a, b, c, p, plan, static_cast<char*>(workspace), hooks);
 }
 
 int64_t gemm_workspace(DType in, DType, int64_t batch, int64_t m, int64_t n, int64_t k, GemmFilled filled) {
   if (!is_floating(in) || in == kFloat64) return 0;
-  const int64_t bytes = Plan(in, batch, m, n, k, filled).workspace();
+  const int64_t bytes = PackedPlan(in, batch, m, n, k, filled).workspace();
   return bytes <= kOnStack ? 0 : bytes;
 }
 

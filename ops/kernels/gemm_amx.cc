@@ -1,6 +1,6 @@
-// Products of bf16 on AMX tiles: 2 x 2 tiles of 16 x 16 sums, 32 k an instruction. Panels are made of whole tiles:
-// for each 32 k, two tiles of 16 lines; a's lines hold their 32 k, b's hold pairs of k side by side for 16 columns.
-// Denormals count as zero, as AMX has it.
+// Products of bf16 on AMX tiles: 2 x 2 tiles of 16 x 16 sums, 32 k per instruction. Panels are made of whole tiles: for
+// each 32 k, two tiles of 16 lines. Lines of a have their 32 k; lines of b have interleaved pairs of k for 16 columns.
+// Denormals are treated as zero, as AMX does.
 #include <immintrin.h>
 
 #include "ops/kernels/gemm_kernel.h"
@@ -16,7 +16,7 @@ constexpr i64 kPanel = 32, kStep = 32, kTile = 1024, kStepBytes = 2 * kTile;
 AMX_INLINE i64 least(i64 a, i64 b) { return a < b ? a : b; }
 AMX_INLINE __mmask32 first(i64 n) { return n >= 32 ? ~0u : n <= 0 ? 0u : (1u << n) - 1; }
 
-// r[i] lane j becomes r[j] lane i.
+// Transposes: r[i] lane j becomes r[j] lane i.
 AMX_INLINE void transpose(__m512i (&r)[16]) {
   __m512i t[16];
 #pragma GCC unroll 8
@@ -24,7 +24,7 @@ AMX_INLINE void transpose(__m512i (&r)[16]) {
     t[2 * i] = _mm512_unpacklo_epi32(r[2 * i], r[2 * i + 1]);
     t[2 * i + 1] = _mm512_unpackhi_epi32(r[2 * i], r[2 * i + 1]);
   }
-  // r[4g + c]: column c of each 128-bit lane, for lines 4g to 4g + 3.
+  // r[4g + c] is now column c of each 128-bit lane, for lines 4g to 4g + 3.
 #pragma GCC unroll 4
   for (int g = 0; g < 4; ++g) {
     r[4 * g] = _mm512_unpacklo_epi64(t[4 * g], t[4 * g + 2]);
@@ -45,7 +45,7 @@ AMX_INLINE void transpose(__m512i (&r)[16]) {
   for (int i = 0; i < 16; ++i) r[i] = t[i];
 }
 
-// Lines of one tile as they are in memory: r[i] = 32 k of line i.
+// Loads lines of one tile as stored: r[i] = 32 k of line i.
 AMX_INLINE void load_lines(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16]) {
   const short* from = static_cast<const short*>(p.from) + line * p.line_stride + k * p.k_stride;
   const i64 lines = p.lines - line, left = p.k - k;
@@ -66,7 +66,7 @@ AMX_INLINE void load_lines(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16])
   for (int i = 0; i < 16; ++i) r[i] = _mm512_load_si512(t[i]);
 }
 
-// The same tile as pairs of k: r[i] = k 2i and 2i + 1 of 16 lines side by side. Lines are neighbours in memory.
+// Loads the same tile as pairs of k: r[i] = k 2i and 2i + 1 of 16 lines, interleaved. Lines are contiguous in memory.
 AMX_INLINE void load_pairs(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16]) {
   const short* from = static_cast<const short*>(p.from) + line + k * p.k_stride;
   const i64 left = p.k - k, lines = p.lines - line;
@@ -90,7 +90,7 @@ AMX_INLINE void load_pairs(const GemmPack& p, i64 line, i64 k, __m512i (&r)[16])
   }
 }
 
-// b's tiles are pairs of k, a's are lines: each the other's transposition by pairs.
+// b's tiles are pairs of k, a's are lines: each is the transpose of the other by pairs.
 template <bool kPairs>
 void pack(const GemmPack& p) {
   const i64 panels = (p.lines + kPanel - 1) / kPanel, steps = (p.k + kStep - 1) / kStep;
@@ -108,7 +108,7 @@ void pack(const GemmPack& p) {
 #pragma GCC unroll 16
     for (int i = 0; i < 16; ++i) _mm512_store_si512(to + 64 * i, r[i]);
   };
-  // Along memory: lines inside k where lines are neighbours.
+  // In memory order: lines are the inner loop if they are contiguous.
   const i64 outer = neighbours ? steps : panels, inner = neighbours ? panels : steps;
   for (i64 o = 0; o < outer; ++o)
     for (i64 i = 0; i < inner; ++i)
@@ -125,9 +125,9 @@ struct TileConfig {
 };
 static_assert(sizeof(TileConfig) == 64);
 
-// Sums of a finished block on their way to memory. They leave row by row between the products of the next block: the
-// tile unit leaves the vector units idle, and would itself stand still if a block were written at once.
-struct Leaving {
+// Sums of a finished block that are being written to memory, row by row between the products of the next block. The
+// vector units are idle while the tile unit works; writing a whole block at once would stall the tile unit.
+struct PendingRows {
   const float* sums;  // rows of 32
   i64 row = 0, rows = 0;
   char* to;
@@ -142,7 +142,7 @@ struct Leaving {
     return _mm512_cvtne2ps_pbh(_mm512_load_ps(from + 16), _mm512_load_ps(from));
   }
 
-  // kRows at once keep the loop's branches foreseeable.
+  // kRows at once keep the branches of the loop predictable.
   template <int kRows>
   inline __attribute__((always_inline)) void write() {
     if (row + kRows > rows) {
@@ -178,11 +178,11 @@ struct Leaving {
   }
 };
 
-// One block of up to 32 x 32 into `sums`. Tiles 0 to 3: sums; 4, 5: a; 6, 7: b.
+// Computes one block of up to 32 x 32 into `sums`. Tiles 0 to 3 are sums; 4, 5 are a; 6, 7 are b.
 template <int R, int C>
 AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row, i64 col, float* sums,
-                      Leaving& leaving) {
-  // A panel's tiles follow one another; rows in memory are a_line apart.
+                      PendingRows& pending) {
+  // The tiles of a panel are consecutive; rows in memory are a_line apart.
   const i64 line = g.a_line ? g.a_line : 64, step = g.a_line ? 64 : kStepBytes, lower = g.a_line ? 16 * line : kTile;
   if (g.from) {
     const float* from = g.from + row * g.from_ld + col;
@@ -210,9 +210,9 @@ AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row,
       _tile_dpbf16ps(2, 5, 6);
       if (C > 1) _tile_dpbf16ps(3, 5, 7);
     }
-    if (i < 8) leaving.write<4>();
+    if (i < 8) pending.write<4>();
   }
-  if (steps < 8) leaving.write<32>();
+  if (steps < 8) pending.write<32>();
   if (g.to_whole && g.to_type == PanelType::f32 && !g.stream) {
     float* to = static_cast<float*>(g.to) + row * g.to_ld + col;
     _tile_stored(0, to, g.to_ld * 4);
@@ -226,24 +226,24 @@ AMX_INLINE void micro(const GemmBlock& g, const char* a, const char* b, i64 row,
   if (R > 1) _tile_stored(2, sums + 16 * 32, 128);
   if (R > 1 && C > 1) _tile_stored(3, sums + 16 * 32 + 16, 128);
   const i64 size = g.to_type == PanelType::f32 ? 4 : 2;
-  leaving.sums = sums;
-  leaving.row = 0;
-  leaving.rows = least(g.m - row, 16 * R);
-  leaving.to = static_cast<char*>(g.to) + (row * g.to_ld + col) * size;
-  leaving.mask = first(least(g.n - col, 16 * C));
+  pending.sums = sums;
+  pending.row = 0;
+  pending.rows = least(g.m - row, 16 * R);
+  pending.to = static_cast<char*>(g.to) + (row * g.to_ld + col) * size;
+  pending.mask = first(least(g.n - col, 16 * C));
 }
 
-// Static: the intrinsic tells the compiler only that it reads the first bytes.
+// Static: the intrinsic declares to the compiler only that it reads the first bytes.
 const TileConfig kConfig;
 
 void run(const GemmBlock& g) {
   _tile_loadconfig(&kConfig);
   alignas(64) float sums[2][32 * 32];
   int buffer = 0;
-  Leaving leaving;
-  leaving.to_line = g.to_ld * (g.to_type == PanelType::f32 ? 4 : 2);
-  leaving.type = g.to_type;
-  leaving.stream = g.stream;
+  PendingRows pending;
+  pending.to_line = g.to_ld * (g.to_type == PanelType::f32 ? 4 : 2);
+  pending.type = g.to_type;
+  pending.stream = g.stream;
   for (i64 col = 0; col < g.n; col += kPanel) {
     const char* b = static_cast<const char*>(g.b) + col / kPanel * g.b_stride;
     for (i64 row = 0; row < g.m; row += kPanel) {
@@ -251,13 +251,13 @@ void run(const GemmBlock& g) {
       const bool tall = g.m - row > 16, wide = g.n - col > 16;
       float* to = sums[buffer ^= 1];
       if (tall) {
-        wide ? micro<2, 2>(g, a, b, row, col, to, leaving) : micro<2, 1>(g, a, b, row, col, to, leaving);
+        wide ? micro<2, 2>(g, a, b, row, col, to, pending) : micro<2, 1>(g, a, b, row, col, to, pending);
       } else {
-        wide ? micro<1, 2>(g, a, b, row, col, to, leaving) : micro<1, 1>(g, a, b, row, col, to, leaving);
+        wide ? micro<1, 2>(g, a, b, row, col, to, pending) : micro<1, 1>(g, a, b, row, col, to, pending);
       }
     }
   }
-  leaving.write<32>();
+  pending.write<32>();
   if (g.stream) _mm_sfence();
   _tile_release();
 }

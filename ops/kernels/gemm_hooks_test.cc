@@ -1,5 +1,5 @@
-// Hooks of products: filled operands, epilogues and strided results give the bits of the plain product, for any thread
-// count; edges, unaligned operands and values that are not finite.
+// Tests hooks of products: filled operands, epilogues and strided results give the bits of the plain product, for any
+// thread count; also edges, unaligned operands and values that are not finite.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,7 +11,7 @@
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/gemm.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {
@@ -75,7 +75,7 @@ struct Collected {
       for (int64_t j = 0; j < t.cols; ++j) {
         const int64_t at = (t.batch * c.m + t.row + i) * c.n + t.col + j;
         c.sums[at] = t.data[i * t.ld + j];
-        ++c.times[at];  // tiles are disjoint: no two threads meet
+        ++c.times[at];  // tiles are disjoint: no race
       }
   }
 };
@@ -92,19 +92,21 @@ TEST(GemmHooks, FillsAndEpilogueGiveTheBitsOfThePlainProduct) {
       const Array a = random(t, {s.batch, s.m, s.k}, 1), b = random(t, {s.batch, s.k, s.n}, 2);
       const Array want = product(a, b, kFloat32);
       const GemmFill fill_a{&fill_from, &a.view()}, fill_b{&fill_from, &b.view()};
-      const GemmFill turned_a{&fill_transposed, &a.view(), true, 4}, turned_b{&fill_transposed, &b.view(), true, 4};
+      const GemmFill transposed_a{&fill_transposed, &a.view(), true, 4},
+          transposed_b{&fill_transposed, &b.view(), true, 4};
       for (int hooked = 1; hooked < 8; ++hooked)
         for (int threads : {1, 3}) {
-          // Up to four rows or one column, b's layout decides on the order of sums, and a filled matrix takes the
-          // other.
+          // For up to four rows or one column, b's layout determines the order of sums, and a filled matrix has the
+          // other layout.
           if ((s.m <= 4 && (hooked & 2)) || (s.n == 1 && (hooked & 1))) continue;
-          if (s.m * s.n > 500000 && hooked != 4) continue;  // large results are written another way
+          if (s.m * s.n > 500000 && hooked != 4) continue;  // large results are written in another way
           set_num_threads(threads);
           const Collected got(s.batch, s.m, s.n);
           const GemmEpilogue epilogue = got.epilogue();
-          const bool turned = threads == 3;
-          const GemmHooks hooks{hooked & 4 ? &epilogue : nullptr, hooked & 1 ? turned ? &turned_a : &fill_a : nullptr,
-                                hooked & 2 ? turned ? &turned_b : &fill_b : nullptr};
+          const bool transposed = threads == 3;
+          const GemmHooks hooks{hooked & 4 ? &epilogue : nullptr,
+                                hooked & 1 ? transposed ? &transposed_a : &fill_a : nullptr,
+                                hooked & 2 ? transposed ? &transposed_b : &fill_b : nullptr};
           StridedView va = a, vb = b;
           if (hooked & 1) va.data = nullptr;
           if (hooked & 2) vb.data = nullptr;

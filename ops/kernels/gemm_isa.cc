@@ -1,6 +1,6 @@
 // Products of f32 for one instruction set (WEFT_ISA_NS): a block of kMr rows and two vectors of columns stays in
-// registers, every sum one chain of fused multiply-adds over k. bf16 and f16 become f32 when panels are packed. A panel
-// holds its lines' element k side by side, then the next k.
+// registers; every sum is one chain of fused multiply-adds over k. bf16 and f16 are converted to f32 when panels are
+// packed. A panel stores element k of all its lines, then the next k.
 #include "ops/kernels/gemm_kernel.h"
 
 namespace weft::kernels::WEFT_ISA_NS {
@@ -14,7 +14,7 @@ W_FN i64 least(i64 a, i64 b) { return a < b ? a : b; }
 
 // ---- packing ----
 
-// The first `count` <= kF elements as f32, the rest zeros.
+// The first `count` <= kF elements as f32, then zeros.
 template <class M>
 W_FN VF load_some(const typename M::E* from, i64 count) {
   if (count >= kF) return M::get(from);
@@ -27,7 +27,7 @@ W_FN VF load_some(const typename M::E* from, i64 count) {
   return M::get(t);
 }
 
-// The first kCount lanes, for 0 < kCount <= kF.
+// Stores the first kCount lanes, for 0 < kCount <= kF.
 template <int kCount>
 W_FN void store_some(float* to, VF v) {
   if constexpr (kCount == kF) {
@@ -41,7 +41,7 @@ W_FN void store_some(float* to, VF v) {
   }
 }
 
-// To an aligned line, past the caches.
+// Stores to an aligned line, bypassing the caches.
 W_FN void store_past(float* to, VF v) {
 #if W_BYTES == 64
   __builtin_ia32_movntps512(to, v);
@@ -63,7 +63,7 @@ W_FN void load_strided(const GemmPack& p, i64 line, i64 k, VF (&r)[kF]) {
   }
 }
 
-// kW lines from `line` on, k to k + kF: a panel of kW lines cut into vectors of them.
+// Packs kW lines from `line` on, k to k + kF: a panel of kW lines, split into vectors of them.
 template <class M, int kW>
 W_FN void pack_across(const GemmPack& p, i64 line, i64 k, float* to) {
   const typename M::E* from = static_cast<const typename M::E*>(p.from) + line * p.line_stride + k;
@@ -98,7 +98,7 @@ void pack(const GemmPack& p) {
     return reinterpret_cast<float*>(static_cast<char*>(p.to) + panel * p.panel_stride) + k * kW;
   };
   if (p.line_stride == 1 && p.k_stride != 1) {
-    constexpr i64 kTogether = 16;  // k of one panel after another: few streams at a time
+    constexpr i64 kTogether = 16;  // consecutive k of one panel: few streams at a time
     constexpr int kRest = kW % kF ? kW % kF : kF;
     for (i64 first = 0; first < p.k; first += kTogether)
       for (i64 n = 0; n < panels; ++n) {
@@ -108,7 +108,7 @@ void pack(const GemmPack& p) {
         for (i64 k = first; k < least(p.k, first + kTogether); ++k, from += p.k_stride, to += kW) {
 #pragma GCC unroll 8
           for (int w = 0; w < kW; w += kF) {
-            // Beyond a panel's own lines as long as there are some: they are not stored.
+            // May read beyond the panel's own lines while there are lines; they are not stored.
             const VF v = load_some<M>(from + w, lines - w);
             kW - w >= kF ? store(to + w, v) : store_some<kRest>(to + w, v);
           }
@@ -141,8 +141,8 @@ W_FN void write(const VF (&sums)[2], void* row, i64 col, i64 cols) {
   }
 }
 
-// Walks what will be touched, two lines at a step.
-struct Touching {
+// Prefetches the memory to be touched, two lines per step.
+struct Prefetcher {
   const GemmTouch *now, *end;
   const char *at = nullptr, *row = nullptr;
   i64 left = 0;
@@ -152,7 +152,7 @@ struct Touching {
     at = row = now->at;
     left = now->rows;
   }
-  W_INLINE explicit Touching(const GemmBlock& g) : now(g.touches), end(g.touches + g.num_touches) { start(); }
+  W_INLINE explicit Prefetcher(const GemmBlock& g) : now(g.touches), end(g.touches + g.num_touches) { start(); }
   W_INLINE void step() {
     if (now == end) return;
     __builtin_prefetch(at, 0, 2);
@@ -166,9 +166,9 @@ struct Touching {
   }
 };
 
-// kR rows and kV vectors of columns; kPacked: a is a panel, else rows in memory; kTouch: `touching` goes on.
+// kR rows and kV vectors of columns. kPacked: a is a panel, otherwise rows in memory. kTouch: `prefetcher` continues.
 template <int kR, int kV, bool kPacked, bool kTouch = false>
-void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col, Touching* touching) {
+void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col, Prefetcher* prefetcher) {
   VF sums[kR][kV];
   if (g.from) {
 #pragma GCC unroll 16
@@ -181,15 +181,15 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col,
 #pragma GCC unroll 2
       for (int v = 0; v < kV; ++v) sums[r][v] = VF{};
   }
-  // Three rows to a base, so that addresses fit the registers.
+  // Three rows per base pointer, so that addresses fit the registers.
   const i64 line = g.a_line / 4;
   const float* base[(kR + 2) / 3];
 #pragma GCC unroll 8
   for (int i = 0; i < (kR + 2) / 3; ++i) base[i] = a + 3 * i * line;
-  // The next rows in memory come to the second cache while these are multiplied: they are too many streams for the
-  // machine to foresee.
+  // Prefetches the next rows in memory to the second-level cache: they are too many streams for the hardware to
+  // predict.
   const bool fetch = !kPacked && col == 0 && row + kMr < g.m;
-  [[maybe_unused]] Touching next = *touching;
+  [[maybe_unused]] Prefetcher next = *prefetcher;
   for (i64 k = g.k; k > 0; --k, a += kMr, b += kNr) {
     if constexpr (kTouch)
       if (k % 4 == 0) next.step();
@@ -209,7 +209,7 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col,
 #pragma GCC unroll 8
     for (int i = 0; i < (kR + 2) / 3; ++i) ++base[i];
   }
-  if constexpr (kTouch) *touching = next;
+  if constexpr (kTouch) *prefetcher = next;
   const i64 cols = g.to_whole ? kNr : g.n - col;
   const i64 size = g.to_type == PanelType::f32 ? 4 : 2;
   char* to = static_cast<char*>(g.to) + row * g.to_ld * size;
@@ -241,7 +241,7 @@ void micro(const GemmBlock& g, const float* a, const float* b, i64 row, i64 col,
   }
 }
 
-typedef void (*Micro)(const GemmBlock&, const float*, const float*, i64, i64, Touching*);
+typedef void (*Micro)(const GemmBlock&, const float*, const float*, i64, i64, Prefetcher*);
 template <int kR>
 struct Table : Table<kR - 1> {
   constexpr Table() {
@@ -258,7 +258,7 @@ struct Table<0> {
 constexpr Table<kMr> kMicro;
 
 void run(const GemmBlock& g) {
-  Touching touching(g);
+  Prefetcher prefetcher(g);
   for (i64 col = 0; col < g.n; col += kNr) {
     const float* b = reinterpret_cast<const float*>(static_cast<const char*>(g.b) + col / kNr * g.b_stride);
     const bool wide = g.n - col > kF;
@@ -266,10 +266,10 @@ void run(const GemmBlock& g) {
     for (i64 row = 0; row < g.m; row += kMr) {
       const float* a = reinterpret_cast<const float*>(static_cast<const char*>(g.a) + row / kMr * panel);
       const i64 rows = least(kMr, g.m - row);
-      if (touching.now != touching.end && g.a_line == 0 && wide && rows == kMr) {
-        micro<kMr, 2, true, true>(g, a, b, row, col, &touching);
+      if (prefetcher.now != prefetcher.end && g.a_line == 0 && wide && rows == kMr) {
+        micro<kMr, 2, true, true>(g, a, b, row, col, &prefetcher);
       } else {
-        kMicro.fn[g.a_line == 0][rows][wide](g, a, b, row, col, &touching);
+        kMicro.fn[g.a_line == 0][rows][wide](g, a, b, row, col, &prefetcher);
       }
     }
   }

@@ -1,13 +1,13 @@
-// The packed-panel product that gemm and grouped_gemm stand on, for kernels that bring their own loops (attention):
-// pack both operands, then run blocks of them. An element's sum runs over k in ascending order (steps of kr, each
-// inside one instruction), whatever block, panel or edge it falls in: its bits follow from the operands and the
-// instruction set alone. Light, because the per-instruction-set sources include it.
+// The packed-panel product that gemm and grouped_gemm use, for kernels with their own loops (attention): pack both
+// operands, then run blocks of them. An element's sum runs over k in ascending order (steps of kr, each inside one
+// instruction), in every block, panel or edge: its bits depend only on the operands and the instruction set. Keep this
+// small: the per-instruction-set sources include it.
 #pragma once
 #include <cstdint>
 
 namespace weft::kernels {
 
-/// Element types that panels are packed from and results written as.
+/// Element types that panels are packed from and results are written as.
 enum class PanelType : int { f32, bf16, f16 };
 
 /// One operand to pack: `lines` rows of a or columns of b, each of k elements, with any two strides in elements.
@@ -16,13 +16,13 @@ struct GemmPack {
   PanelType type;
   int64_t line_stride, k_stride;
   int64_t lines, k;
-  /// Panel p (mr or nr lines, the last padded with zeros) goes to `to` + p * panel_stride bytes; k is padded with zeros
-  /// to a multiple of kr. A later piece of k goes mr (nr) * size bytes further for each k before it.
+  /// Panel p (mr or nr lines, the last padded with zeros) is written to `to` + p * panel_stride bytes; k is padded with
+  /// zeros to a multiple of kr. Write a later piece of k mr (nr) * size bytes further for each k before it.
   void* to;
   int64_t panel_stride;
 };
 
-/// Memory that will be touched soon: rows of `bytes`, `line` bytes apart.
+/// Memory that will be used soon: rows of `bytes`, `line` bytes apart.
 struct GemmTouch {
   const char* at;
   int64_t line, bytes, rows;
@@ -32,18 +32,18 @@ struct GemmTouch {
 struct GemmBlock {
   const void *a, *b;
   int64_t a_stride, b_stride;  // bytes between panels
-  /// Not 0: a is not packed but has the panels' own type, neighbouring k, and rows so many bytes apart.
+  /// If not 0: a is not packed. It has the panels' own type, contiguous k, and rows this many bytes apart.
   int64_t a_line;
   int64_t m, n, k;
-  /// Partial sums, or null for zeros. Partial sums are whole panels: rows padded to mr, columns to nr.
+  /// Partial sums, or null for zeros. They are whole panels: rows padded to mr, columns to nr.
   const float* from;
   int64_t from_ld;
   void* to;
   int64_t to_ld;
   PanelType to_type;
-  bool to_whole;  // `to` has room for whole panels, as `from` has; its padding is overwritten with anything
-  bool stream;    // whole lines of `to`, which are aligned, go past the caches: it is large and in none of them
-  /// Brought to the second cache while the block is computed, as far as there is time for it.
+  bool to_whole;  // `to` has room for whole panels, as `from` has; its padding is overwritten with undefined values
+  bool stream;    // whole, aligned lines of `to` bypass the caches: it is large and in none of them
+  /// Prefetched to the second-level cache while the block is computed, as far as time allows.
   const GemmTouch* touches = nullptr;
   int num_touches = 0;
 };
@@ -62,7 +62,8 @@ struct GemmKernel {
   void (*run)(const GemmBlock&);
 };
 
-/// The kernel for operands of this type: bf16 on AMX tiles where the machine has them and WEFT_ISA allows, else as f32.
+/// The kernel for operands of this type: bf16 on AMX tiles if the machine has them and WEFT_ISA allows, otherwise as
+/// f32.
 const GemmKernel& gemm_kernel(PanelType type);
 
 #define WEFT_DECLARE_GEMM(isa)         \

@@ -10,13 +10,13 @@ namespace weft::kernels {
 namespace {
 
 constexpr int64_t kMostTile = 256, kLeastTile = 64, kFillBytes = 64 << 10, kStripBytes = 4 << 20;
-// The k of one GemmFill of a, and the columns of one of b.
+// The k of one GemmFill of a, and the columns of one GemmFill of b.
 constexpr int64_t kFillK = 1024, kFillColumns = 256;
 
-// Sums that an epilogue takes at a time.
+// Bytes of sums that an epilogue gets at a time.
 constexpr int64_t kEpilogueBytes = 64 << 10;
 
-// Of a plan by blocks: what a tile keeps in the second cache, and the most rows and columns of it.
+// For a plan by blocks: the maximum rows and columns of a tile, and the bytes that it keeps in the second-level cache.
 constexpr int64_t kMostBlockTile = 512, kBlockBytes = 1400 << 10;
 
 int64_t line64(int64_t bytes) { return round_up(bytes, 64); }
@@ -81,7 +81,7 @@ TilePlan TilePlan::by_blocks(const GemmKernel& g, int64_t matrices, int64_t m, i
   TilePlan best(g, matrices, m, n, k, 1);
   best.blocks = true;
   const int64_t depth = best.a_depth(), unit_n = std::max(g.nr, 32);
-  // Sums that take as long as packing an element.
+  // The number of sums that take as long as packing one element.
   const int64_t packing = g.size == 2 ? 90 : 20, packing_a = packing * (1 + filled.a),
                 packing_b = packing * (1 + filled.b);
   int64_t least = 0;
@@ -156,8 +156,8 @@ void pack_panels(const GemmKernel& g, bool b_side, const PanelSource& s, int64_t
 
 namespace {
 
-// What is touched after a block of sums: the operands of the next one, where they are packed then, or what the epilogue
-// reads and writes.
+// The memory used after a block of sums: the operands of the next block, if they are packed then, or the memory that
+// the epilogue reads and writes.
 class Touches {
  public:
   Touches(const TileRun& t, int64_t next, GemmBlock& block) {
@@ -183,7 +183,7 @@ class Touches {
   void source(const PanelSource& s, int64_t line, int64_t lines, int64_t first, int64_t k) {
     if (s.fill || (s.line_stride != 1 && s.k_stride != 1)) return;
     const int64_t size = itemsize(s.type);
-    const bool rows = s.k_stride == 1;  // lines are
+    const bool rows = s.k_stride == 1;  // lines are contiguous along k
     all_[count_++] = {static_cast<const char*>(s.data) + (line * s.line_stride + first * s.k_stride) * size,
                       (rows ? s.line_stride : s.k_stride) * size, (rows ? k : lines) * size, rows ? lines : k};
   }
@@ -209,7 +209,7 @@ void run_whole(const TileRun& t, const Slot& slot) {
     if (t.a) {
       block.a = t.a + first * (t.a_line ? 1 : g.mr) * g.size;
     } else {
-      // The block starts the panels of slot.a, whatever its first k.
+      // The block's panels start at slot.a, whatever its first k.
       pack_panels(g, false, *t.a_source, t.a_at, t.rows, first, block.k, slot.a - first * g.mr * g.size, block.a_stride,
                   slot.fill);
       block.a = slot.a;
@@ -240,7 +240,7 @@ void run_whole(const TileRun& t, const Slot& slot) {
 void run_tile(const TileRun& t, const Slot& slot) {
   const GemmKernel& g = *t.plan->kernel;
   if (!t.epilogue || !t.a || !t.b) return run_whole(t, slot);
-  // An epilogue takes some rows at a time, so that sums stay near.
+  // An epilogue gets some rows at a time, so that sums stay in the cache.
   const int64_t strip = std::max<int64_t>(1, kEpilogueBytes / (t.plan->tile_ld() * 4 * g.mr)) * g.mr;
   for (int64_t r = 0; r < t.rows; r += strip) {
     TileRun part = t;

@@ -1,7 +1,7 @@
-// How a product is cut into tiles, from the shape and max_threads() alone, and how one tile is computed from packed
-// panels: what gemm and grouped_gemm share. A task packs the rows of a that its tiles need, once for all their columns;
-// b is packed once for all tasks, by each task, or block by block, whichever its size suggests; deep products pack both
-// block by block.
+// How a product is split into tiles, from the shape and max_threads() only, and how one tile is computed from packed
+// panels: shared by gemm and grouped_gemm. A task packs the rows of a that its tiles need, once for all their columns.
+// b is packed once for all tasks, by each task, or block by block, depending on its size; deep products pack both
+// operands block by block.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,8 @@
 namespace weft::kernels {
 
 inline int64_t round_up(int64_t v, int64_t unit) { return (v + unit - 1) / unit * unit; }
-/// n cut into equal parts of at most `most`, each a multiple of `unit` (which divides `most`): the size of a part.
+/// The size of a part if n is split into equal parts of at most `most`, each a multiple of `unit` (which divides
+/// `most`).
 int64_t even_part(int64_t n, int64_t most, int64_t unit);
 
 PanelType panel_type(DType type);
@@ -22,17 +23,17 @@ PanelType panel_type(DType type);
 struct TilePlan {
   const GemmKernel* kernel;
   int64_t m, n, k;
-  int64_t tile_m, tile_n;  // whole panels, save where the matrix is smaller
+  int64_t tile_m, tile_n;  // whole panels, except if the matrix is smaller
   int64_t tiles_m, tiles_n;
-  bool blocks = false;  // each tile packs both operands, kc of k at a time, into memory that stays in the second cache
+  bool blocks = false;  // each tile packs both operands, kc of k at a time, into memory of the second-level cache
 
-  /// At least `wanted` tiles together with the other `matrices`, as long as tiles stay worth a task.
+  /// At least `wanted` tiles, together with those of the other `matrices`, as long as a tile is worth a task.
   TilePlan(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t wanted);
-  /// Tiles for deep products, which pack block by block: the cut that packs least for so many tasks.
+  /// Tiles for deep products, which pack block by block: the split that packs least for this many tasks.
   static TilePlan by_blocks(const GemmKernel& kernel, int64_t matrices, int64_t m, int64_t n, int64_t k, int64_t tasks,
                             GemmFilled filled = {});
 
-  /// Tiles of all columns, of about as many elements.
+  /// Makes tiles as wide as the matrix, with about as many elements.
   void widen();
 
   int64_t padded_k() const { return round_up(k, kernel->kr); }
@@ -43,18 +44,18 @@ struct TilePlan {
   int64_t tile_ld() const { return round_up(tile_n, kernel->nr); }
 };
 
-/// Where a task keeps its things.
+/// Per-task scratch buffers.
 struct Slot {
-  char* a;      // tile_m rows of a over all k (plan's blocks: over kc of it), packed
+  char* a;      // tile_m rows of a over all k (plan by blocks: over kc of it), packed
   char* b;      // b_bytes, packed
   float* tile;  // sums
-  char* fill;   // what a GemmFill writes, before it is packed; no room where `bytes` was told that nothing is filled
+  char* fill;   // output of a GemmFill before it is packed; has no room if `bytes` was called with fills = false
 
   Slot(char* base, const TilePlan& p, int64_t b_bytes);
   static int64_t bytes(const TilePlan& p, int64_t b_bytes, bool fills);
 };
 
-/// A whole operand, or the part that one group contracts over; lines are rows of a, columns of b.
+/// A whole operand, or the part that one group contracts over; lines are rows of a or columns of b.
 struct PanelSource {
   const void* data;
   DType type;
@@ -62,12 +63,12 @@ struct PanelSource {
   const GemmFill* fill = nullptr;
   int64_t batch = 0;  // for fill
 };
-/// Packs `lines` lines from `line` on, over k from `first` on, to panels that hold padded_k (panel_bytes); `to` is
-/// where the first of these lines has its k = 0, and `first` a multiple of kr.
+/// Packs `lines` lines starting at `line`, over k starting at `first`, into panels of padded_k (panel_bytes). `to` is
+/// where the first of these lines has its k = 0; `first` is a multiple of kr.
 void pack_panels(const GemmKernel& kernel, bool b_side, const PanelSource& source, int64_t line, int64_t lines,
                  int64_t first, int64_t k, char* to, int64_t panel_bytes, char* fill_memory);
 
-/// One tile of rows x cols sums over k (above 0, save with an epilogue).
+/// One tile of rows x cols sums over k (above 0, except with an epilogue).
 struct TileRun {
   const TilePlan* plan;
   int64_t rows, cols, k;
@@ -77,15 +78,15 @@ struct TileRun {
   const char* b;             // packed columns, or null: packed here, block by block, from b_source
   const PanelSource *a_source, *b_source;
   int64_t a_at, b_at;  // the tile's first line in them
-  void* c;             // where there is no epilogue
+  void* c;             // if there is no epilogue
   DType out;
   int64_t ldc;
-  bool large;  // c as a whole is
-  bool add;    // c, of f32, holds sums over earlier k, which these go on from
+  bool large;  // c as a whole is large
+  bool add;    // c, in f32, has sums over earlier k; these continue them
   const GemmEpilogue* epilogue;
   int64_t batch, row, col;  // for the epilogue
 };
-/// Whether a result of so many bytes is written past the caches: more than they hold for whoever reads it next.
+/// True if a result of this many bytes is written past the caches: they could not keep it for its next reader.
 inline bool large_result(int64_t bytes) { return bytes >= 4 << 20; }
 void run_tile(const TileRun& t, const Slot& slot);
 

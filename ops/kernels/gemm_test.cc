@@ -1,5 +1,5 @@
-// Matrix products against f64, within the bound of a dot product: |error| <= (k + 2) eps sum |a||b|, and the rounding
-// of the output.
+// Tests matrix products against f64, within the bound of a dot product: |error| <= (k + 2) eps sum |a||b|, plus the
+// rounding of the output.
 #include "ops/kernels/gemm.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {

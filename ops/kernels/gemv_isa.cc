@@ -1,5 +1,5 @@
-// A few rows times a matrix, for one instruction set (WEFT_ISA_NS): bound by reading the matrix once. Sums run in 16
-// logical lanes whatever the SIMD width, then lane l takes l + 8, l + 4, l + 2 and l + 1.
+// A few rows times a matrix, for one instruction set (WEFT_ISA_NS): limited by reading the matrix once. Sums run in 16
+// logical lanes for every SIMD width; then lane l takes l + 8, l + 4, l + 2 and l + 1.
 #include "ops/kernels/tables.h"
 
 namespace weft::kernels::WEFT_ISA_NS {
@@ -51,8 +51,8 @@ void dot_columns(const void* x, i64 x_stride, const void* w, i64 w_stride, i64 k
   for (; j < cols; ++j) dots<M, R, 1>(rows, p + j * w_stride, w_stride, k, out + j, ld);
 }
 
-// The same for w[k, j] contiguous in j: each column's sum runs over k one after another. Rows of w stream through, the
-// sums of a strip of columns stay in the nearest cache.
+// Same for w[k, j] contiguous in j: each column's sum runs over k in order. Rows of w are streamed; the sums of a strip
+// of columns stay in the nearest cache.
 template <class M, int R>
 void add_rows(const void* x, i64 x_stride, const void* w, i64 w_stride, i64 k, i64 cols, float* out, i64 ld) {
   typedef typename M::E E;

@@ -1,4 +1,4 @@
-// Products over groups of rows: tiles of all groups in one list, cut among the tasks by their work.
+// Products over groups of rows: one list of the tiles of all groups, divided among the tasks by work.
 #include <algorithm>
 #include <cstring>
 
@@ -22,13 +22,13 @@ struct Offsets {
 void check_offsets(const Offsets& o, int64_t groups, int64_t t) {
   WEFT_CHECK_AS(kOutOfRange, o[0] >= 0, "grouped_matmul: offsets[0] is ", o[0], "; need at least 0");
   for (int64_t e = 0; e < groups; ++e)
-    WEFT_CHECK_AS(kOutOfRange, o[e] <= o[e + 1], "grouped_matmul: offsets must not fall; offsets[", e, "] is ", o[e],
+    WEFT_CHECK_AS(kOutOfRange, o[e] <= o[e + 1], "grouped_matmul: offsets must ascend; offsets[", e, "] is ", o[e],
                   " and offsets[", e + 1, "] is ", o[e + 1]);
   WEFT_CHECK_AS(kOutOfRange, o[groups] <= t, "grouped_matmul: offsets[", groups, "] is ", o[groups], "; there are ", t,
                 " rows");
 }
 
-// In mode rows the panels of b, each group's matrix, are packed by all tasks before any product; in mode contraction,
+// In mode rows, all tasks together pack the panels of b (each group's matrix) before any product. In mode contraction,
 // where k is deep, each tile packs block by block.
 struct GroupedPlan {
   GroupedMode mode;
@@ -46,7 +46,7 @@ struct GroupedPlan {
   }
   bool by_rows() const { return mode == GroupedMode::rows; }
   int64_t workspace() const { return t == 0 || tile.n == 0 ? 0 : slots * slot_bytes + panels_bytes; }
-  // Several groups share the rows; at least a tile's worth, for groups are uneven.
+  // Several groups share the rows; at least a tile's worth, because groups differ in size.
   int64_t rows_each() const { return std::min(t, std::max<int64_t>(256, t / std::max<int64_t>(groups, 1))); }
 
  private:
@@ -59,11 +59,12 @@ struct GroupedPlan {
     const int64_t matrices = std::max<int64_t>(groups, 1);
     if (by_rows()) {
       TilePlan p(g, matrices, rows_each(), n, k, 16);
-      // Whole lines of the result where they are not too long: what an epilogue reads beside it then lies together.
+      // Whole lines of the result if they are not too long: the memory that an epilogue reads besides is then
+      // contiguous.
       if (p.tiles_n > 1 && n <= kWideTile) p.widen();
       return p;
     }
-    // Several tiles for each task, because groups are uneven.
+    // Several tiles per task, because groups differ in size.
     return TilePlan::by_blocks(g, 1, k, n, t, std::max<int64_t>(2, 8 * tasks(g, k, n) / matrices));
   }
 };
@@ -113,7 +114,7 @@ class Grouped {
   Group group(int64_t e) const { return {e, offsets_[e], offsets_[e + 1] - offsets_[e]}; }
   double work(const Group& group) const { return static_cast<double>(group.rows); }
   char* panels() const { return workspace_ + p_.slots * p_.slot_bytes; }
-  // In mode rows: of the group's matrix.
+  // Mode rows: the panels of the group's matrix.
   char* group_panels(const Group& group) const { return panels() + group.index * p_.tile.b_bytes(); }
   PanelSource source_a(const Group& group) const {
     const int64_t line = a_.strides[p_.by_rows() ? 0 : 1], k = a_.strides[p_.by_rows() ? 1 : 0];
@@ -134,7 +135,7 @@ class Grouped {
                 group_panels(group) + col / g_.nr * p_.tile.b_panel(), p_.tile.b_panel(), slot.fill);
   }
 
-  // The tiles of a group whose middle, in units of work from `at` on, lies from begin to end.
+  // Computes the tiles of a group whose middle, in units of work starting at `at`, is between begin and end.
   void tiles(const Group& group, double at, double begin, double end, const Slot& slot) const {
     const TilePlan& tile = p_.tile;
     const int64_t m = p_.by_rows() ? group.rows : tile.m, k = p_.by_rows() ? a_.shape[1] : group.rows;
@@ -206,7 +207,7 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
     part.shape[0] = count;
     return part;
   };
-  // What no tile covers.
+  // Fill the part that no tile covers.
   if (k == 0 && !epilogue) return fill(out, 0);
   if (by_rows && !epilogue) {
     fill(rows_of(out, 0, groups ? o[0] : 0), 0);
@@ -216,7 +217,7 @@ void grouped_gemm(GroupedMode mode, const StridedView& a, const StridedView& b, 
       if (o[e] == o[e + 1]) fill(rows_of(out, e, 1), 0);
   }
 
-  if (a.dtype == kFloat64) {  // a product after another, each of them parallel
+  if (a.dtype == kFloat64) {  // one product after another, each of them parallel
     for (int64_t e = 0; e < groups; ++e) {
       const int64_t first = o[e], rows = o[e + 1] - first;
       char* pa = static_cast<char*>(a.data) + first * a.strides[0] * in_size;

@@ -26,7 +26,7 @@ void check_dtype(const char* name, const StridedView& index) {
              "; need i64 or i32");
 }
 
-// Every index of an n-d view, before anything is written.
+// Checks every index of an n-d view before anything is written.
 void check_range(const char* name, const StridedView& index, int64_t limit) {
   const int64_t n = index.numel(), last = index.shape.empty() ? 1 : index.shape.back();
   if (n == 0) return;
@@ -58,7 +58,7 @@ void by_size(int64_t size, F f) {
   }
 }
 
-// f(T{}) for the C++ type of a dtype that can be added.
+// Calls f(T{}) for the C++ type of a dtype that supports addition.
 template <class F>
 void by_number(const char* name, DType dtype, F f) {
   switch (dtype) {
@@ -77,7 +77,7 @@ void by_number(const char* name, DType dtype, F f) {
     case kUInt8:
       return f(uint8_t{});
     default:
-      internal::fail(Code::kInvalidArgument, str_cat(name, ": does not take dtype ", dtype));
+      internal::fail(Code::kInvalidArgument, str_cat(name, ": does not support dtype ", dtype));
   }
 }
 template <class T>
@@ -108,7 +108,7 @@ void gather(const StridedView& in, const StridedView& index, int dim, const Stri
   check_range("gather", index, in.shape[dim]);
   const int last = rank - 1;
   const Lines rows(index, last), to(out, last);
-  // The input's lines, numbered like the index's; along dim itself the index says where.
+  // The input's lines, numbered like the index's; along dim itself the index gives the position.
   Shape from = in.strides;
   from[dim] = 0;
   const Lines in_rows({in.data, in.dtype, out.shape, from}, last);
@@ -137,7 +137,7 @@ void index_select(const StridedView& in, const StridedView& index, int dim, cons
   WEFT_CHECK(out.shape == need, "index_select: output has shape ", out.shape, "; need ", need);
   if (out.numel() == 0) return;
   check_range("index_select", index, in.shape[dim]);
-  // Views of what lies before dim, and of one slab behind it.
+  // Views of the dims before dim, and of one slab after it.
   Shape outer, outer_in, outer_out, inner, inner_in, inner_out;
   for (int d = 0; d < in.shape.size(); ++d) {
     if (d == dim) continue;
@@ -180,7 +180,7 @@ void scatter_add(const StridedView& in, const StridedView& index, const StridedV
   check_range("scatter_add", index, in.shape[dim]);
   copy_unless_same(in, out);
   if (index.numel() == 0) return;
-  // Lines along dim never meet: each is one task's, in order, so the sums do not depend on threads.
+  // Lines along dim are disjoint. Each belongs to one task, in order, so the sums do not depend on threads.
   const Lines lines(index, dim), from({src.data, src.dtype, index.shape, src.strides}, dim);
   const Lines to({out.data, out.dtype, index.shape, out.strides}, dim);
   by_number("scatter_add", in.dtype, [&](auto zero) {
@@ -211,7 +211,7 @@ void scatter_add(const StridedView& in, const StridedView& index, const StridedV
 
 namespace {
 
-// Sources ordered by target row; those of one row keep their order.
+// Sources ordered by target row; sources of the same row keep their order.
 std::vector<int64_t> order_by_target(const StridedView& index, int64_t rows) {
   const int64_t n = index.shape[0];
   std::vector<int64_t> order(n);
@@ -237,7 +237,7 @@ void add_rows(const StridedView& index, const StridedView& src, const StridedVie
   auto target = [&](int64_t at) { return read_index(index.data, index.dtype, order[at] * index.strides[0]); };
   const DType type = DTypeOf<Acc>::value;
   const bool dense = is_contiguous(inner, src_in) && is_contiguous(inner, out_in);
-  // Columns are cut only where a row is one run of memory.
+  // Columns are split only if a row is contiguous.
   const int64_t columns = dense ? std::min(width, kColumns) : width, strips = (width + columns - 1) / columns;
   const int64_t groups = std::max<int64_t>(1, std::min<int64_t>(n, n * width / kGrain));
   parallel_for(groups * strips, [&](int64_t task) {
@@ -308,7 +308,7 @@ void index_copy(const StridedView& in, const StridedView& index, const StridedVi
   from.shape[0] = to.shape[0] = 1;
   const int64_t size = itemsize(out.dtype), bytes = from.numel() * size;
   const bool dense = from.contiguous() && to.contiguous();
-  // One after another: of rows written twice the last stays.
+  // In order: if a row is written twice, the last write stays.
   for (int64_t i = 0; i < index.shape[0]; ++i) {
     from.data = static_cast<char*>(src.data) + i * src.strides[0] * size;
     to.data = static_cast<char*>(out.data) +

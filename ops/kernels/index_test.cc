@@ -1,4 +1,4 @@
-// Gather, scatter, sort, top-k and random bits, against plain code.
+// Tests gather, scatter, sort, top-k and random bits against plain code.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {
@@ -33,7 +33,7 @@ Array indices(DType t, const Shape& shape, int64_t limit) {
   a.fill_with([&](int64_t i) { return (i * i * 7 + i) % limit; });
   return a;
 }
-// Position of multi-index i (of `shape`) in an array of shape `other`, with dim replaced by `at`.
+// The position of multi-index i (of `shape`) in an array of shape `other`, with dim replaced by `at`.
 int64_t position(int64_t i, const Shape& shape, const Shape& other, int dim, int64_t at) {
   int64_t p = 0, scale = 1;
   for (int d = shape.size() - 1; d >= 0; --d) {
@@ -87,7 +87,7 @@ TEST(ScatterAdd, EveryDimInOrder) {
         const Array in = numbers(t, shape), src = numbers(t, wanted), index = indices(kInt64, wanted, shape[dim]);
         Array out(t, shape), want(t, shape);
         scatter_add(in, index, src, dim, out);
-        std::vector<double> sums(in.size());  // whole numbers: exact, rounded once
+        std::vector<double> sums(in.size());  // integers: exact, rounded once
         for (int64_t i = 0; i < in.size(); ++i) sums[i] = in[i];
         for (int64_t i = 0; i < src.size(); ++i)
           sums[position(i, wanted, shape, dim, static_cast<int64_t>(index[i]))] += src[i];
@@ -109,7 +109,7 @@ TEST(IndexAdd, RowsInOrderForAnyThreadCount) {
       const Array index = indices(kInt32, {n}, rows);
       const int64_t width = inner.numel();
       Array want(t, shape);
-      std::vector<float> acc(rows * width);  // exact for whole numbers, the required order for floats
+      std::vector<float> acc(rows * width);  // exact for integers, the required order for floats
       std::vector<double> wide(rows * width);
       for (int64_t i = 0; i < in.size(); ++i) acc[i] = static_cast<float>(in[i]), wide[i] = in[i];
       for (int64_t i = 0; i < src.size(); ++i) {

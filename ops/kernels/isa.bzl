@@ -20,7 +20,7 @@ def isa_library(name, srcs, hdrs = [], textual_hdrs = [], deps = []):
             srcs = srcs,
             hdrs = hdrs,
             textual_hdrs = textual_hdrs,
-            # Instrumented -O3 takes minutes a file.
+            # Instrumented -O3 takes minutes per file.
             copts = select({
                 "//ops/kernels:sanitizer": ["-O1"],
                 "//conditions:default": ["-O3"],

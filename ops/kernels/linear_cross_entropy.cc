@@ -15,8 +15,8 @@
 namespace weft::kernels {
 namespace {
 
-constexpr int64_t kBlock = 2048;            // elements of a row worked on while in the nearest cache
-constexpr int64_t kPartialBytes = 1 << 20;  // of dw's rows computed before they are added
+constexpr int64_t kBlock = 2048;            // elements of a row that are processed while in the nearest cache
+constexpr int64_t kPartialBytes = 1 << 20;  // rows of dw that are computed before they are added
 
 DType computed(DType t) { return t == kFloat64 ? kFloat64 : kFloat32; }
 int64_t aligned(int64_t bytes) { return (bytes + 63) / 64 * 64; }
@@ -38,10 +38,10 @@ int64_t partial_rows(DType acc, int64_t classes, int64_t dim) {
                              std::max<int64_t>(classes, 1));
 }
 
-/// Rows of the next chunk: products of a few rows have an order of sums of their own, so no rest is that small.
+/// Rows of the next chunk. Products of a few rows have a different order of sums, so no remainder is that small.
 int64_t chunk_rows(int64_t left, int64_t most) { return left <= most ? left : left - most <= 4 ? most / 2 : most; }
 
-/// The sizes of chunks that there are.
+/// The sizes of chunks that occur.
 std::vector<int64_t> chunks(int64_t n, int64_t most) {
   std::vector<int64_t> sizes;
   for (int64_t count; n > 0; n -= count) {
@@ -51,7 +51,7 @@ std::vector<int64_t> chunks(int64_t n, int64_t most) {
   return sizes;
 }
 
-/// Pieces of the workspace, in order.
+/// Offsets of the pieces of the workspace, in order.
 struct Scratch {
   int64_t rows, logits, narrow, sum, partial, bias, bias_part, reduce, products, bytes;
   Scratch(DType t, int64_t n, int64_t v, int64_t d, bool gradients) {
@@ -104,7 +104,7 @@ class Rows {
   Rows(const LinearCrossEntropy& c, const T* bias)
       : c_(c), bias_(bias), v_(c.w.shape[0]), f_(computed(c.x.dtype), c.x.dtype) {}
 
-  /// Row `row` of x: its logits become their gradient, in place or as `narrow`; writes its loss.
+  /// Computes row `row` of x: replaces its logits by their gradient, in place or in `narrow`, and writes its loss.
   void run(int64_t row, int64_t target, T* l, void* narrow) const {
     T* loss = c_.loss.as<T>() + row;
     const bool gradients = c_.gradients;
@@ -124,7 +124,7 @@ class Rows {
     fn(in, out, n, scalars);
   }
 
-  // Op for op what reverse mode makes of cross_entropy: the same bits.
+  // Does the same ops as reverse mode of cross_entropy, in the same order, for the same bits.
   T scored(T g, int64_t target, T* l, bool gradients) const {
     const T s = static_cast<T>(c_.smoothing), rest = static_cast<T>(1 - c_.smoothing), z = static_cast<T>(c_.z_loss);
     const bool smooth = c_.smoothing > 0, squared = c_.z_loss != 0;
@@ -136,7 +136,7 @@ class Rows {
       mean = sum / static_cast<T>(v_);
     }
     f_.max.rows(l, 0, 1, v_, &top);
-    if (!std::isfinite(top)) top = 0;  // as logsumexp
+    if (!std::isfinite(top)) top = 0;  // as logsumexp does
     for (int64_t i = 0; i < v_; i += kBlock) {
       const int64_t n = std::min(kBlock, v_ - i);
       apply(f_.sub, l + i, &top, l + i, n, 2);
@@ -178,7 +178,7 @@ int64_t target_at(const StridedView& t, int64_t i) {
   return t.dtype == kInt64 ? t.as<int64_t>()[i] : t.as<int32_t>()[i];
 }
 
-/// sum += a x b, term after term. f64 has no sums that go on: blocks of rows by way of `partial`.
+/// Adds a x b to sum, term after term. f64 gemm cannot continue sums: blocks of rows are added through `partial`.
 template <class T>
 void add_product(StridedView a, const StridedView& b, const StridedView& sum, void* partial, void* products) {
   if constexpr (sizeof(T) == 4) {
@@ -261,8 +261,8 @@ void linear_cross_entropy(const LinearCrossEntropy& c, void* workspace) {
   const int64_t n = c.x.shape[0], v = c.w.shape[0];
   for (int64_t i = 0; i < n; ++i) {
     const int64_t t = target_at(c.targets, i);
-    WEFT_CHECK_AS(kOutOfRange, t == c.ignore_index || (t >= 0 && t < v), "cross_entropy: a target is no class: got ", t,
-                  " at position ", i, "; need 0 to ", v - 1);
+    WEFT_CHECK_AS(kOutOfRange, t == c.ignore_index || (t >= 0 && t < v), "cross_entropy: a target is not a class: got ",
+                  t, " at position ", i, "; need 0 to ", v - 1);
   }
   auto* scratch = static_cast<char*>(workspace);
   c.x.dtype == kFloat64 ? run<double>(c, scratch) : run<float>(c, scratch);

@@ -1,4 +1,4 @@
-// Linear layer and cross-entropy in one: the logits exist a chunk of rows at a time, never all of them.
+// A linear layer and cross-entropy in one kernel: a chunk of rows of logits exists at a time, never all of them.
 #pragma once
 #include <cstdint>
 
@@ -6,7 +6,7 @@
 
 namespace weft::kernels {
 
-/// Operands but w are contiguous; x and w share a floating dtype, C is f64 for f64, else f32.
+/// All operands but w are contiguous; x and w have the same floating dtype; C is f64 for f64, otherwise f32.
 struct LinearCrossEntropy {
   StridedView x;        // [N, D]
   StridedView w;        // [V, D]
@@ -23,12 +23,12 @@ struct LinearCrossEntropy {
   double z_loss = 0;     // z
 };
 
-/// Rows of logits held at once: follows from the number of classes alone. Each chunk reads and writes dw once, which
-/// the products of 512 rows outweigh; 64 MiB of logits are the most.
+/// Rows of logits that exist at once; depends only on the number of classes. Each chunk reads and writes dw once; with
+/// 512 rows, the products cost more than that. At most 64 MiB of logits.
 int64_t linear_cross_entropy_rows(int64_t classes);
-/// Sums run over the rows in order, chunk after chunk, so bits do not depend on the thread count; of f32 without bias they
-/// are those of the ops one by one (more than 4 classes). Throws OutOfRange for a target that is neither a class nor
-/// ignore_index. `workspace` has linear_cross_entropy_workspace bytes.
+/// Sums run over the rows in order, chunk after chunk, so bits do not depend on the thread count. In f32 without bias,
+/// and with more than 4 classes, the bits are those of the separate ops. Throws OutOfRange for a target that is neither
+/// a class nor ignore_index. `workspace` has linear_cross_entropy_workspace bytes.
 void linear_cross_entropy(const LinearCrossEntropy& c, void* workspace);
 int64_t linear_cross_entropy_workspace(DType dtype, int64_t rows, int64_t classes, int64_t dim, bool gradients);
 

@@ -1,4 +1,4 @@
-// The lines of a view along one dim: numbered in row-major order of the other dims.
+// The lines of a view along one dim, numbered in row-major order of the other dims.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 namespace weft::kernels {
 
 struct Lines {
-  int64_t length, stride;  // elements of a line and their distance
+  int64_t length, stride;  // elements of a line and the distance between them
   int64_t count = 1;       // lines
   Shape shape, strides;    // of the other dims
 
@@ -19,10 +19,10 @@ struct Lines {
       count *= v.shape[d];
     }
   }
-  /// Lines that follow one another at a constant distance (those of the last other dim), and that distance.
+  /// The number of consecutive lines at a constant distance (along the last other dim), and that distance.
   int64_t neighbours() const { return shape.empty() ? 1 : shape.back(); }
   int64_t next_line() const { return strides.empty() ? 0 : strides.back(); }
-  /// Elements from the view's start to the first of a line.
+  /// Elements from the view's start to the first element of a line.
   int64_t offset(int64_t line) const {
     int64_t o = 0;
     for (int d = shape.size() - 1; d >= 0; --d) {

@@ -31,7 +31,7 @@ int64_t checked(const char* op, const StridedView& index, int64_t i, int64_t lim
   return v;
 }
 
-/// Row r of a matrix as A: where it lies, or converted in the buffer.
+/// Row r of a matrix as A: in place, or converted into the buffer.
 template <class A>
 const A* row_of(const StridedView& v, int64_t r, A* buffer) {
   char* p = static_cast<char*>(v.data) + r * v.strides[0] * itemsize(v.dtype);
@@ -62,13 +62,13 @@ A weight_of(const StridedView& w, int64_t slot) {
 /// Sums of a contiguous [n, k, d] along dim, rounded once.
 void add_up(const StridedView& parts, int dim, const StridedView& out) {
   if (out.dtype == parts.dtype) return reduce(Rd::sum, parts, 1u << dim, out, nullptr);
-  std::vector<double> sums(out.numel());  // room for either type
+  std::vector<double> sums(out.numel());  // enough for either type
   const StridedView wide{sums.data(), parts.dtype, out.shape, contiguous_strides(out.shape)};
   reduce(Rd::sum, parts, 1u << dim, wide, nullptr);
   cast_copy(wide, out);
 }
 
-/// f(A{}) for what is computed in: f32, or f64 where an operand is f64.
+/// Calls f(A{}) for the accumulation type: f32, or f64 if an operand is f64.
 template <class F>
 void in_wide(DType a, DType b, F f) {
   if (a == kFloat64 || b == kFloat64) return f(double{});
@@ -82,10 +82,10 @@ void expert_order(const StridedView& experts, const StridedView& slots, const St
   const int64_t k = experts.shape[1], n = experts.numel(), num = counts.numel();
   int64_t *slot = whole_numbers(slots), *token = whole_numbers(tokens), *row = whole_numbers(rows),
           *count = whole_numbers(counts), *offset = whole_numbers(offsets);
-  // The expert of each slot lies in `rows` until its row is known.
+  // `rows` stores the expert of each slot until the slot's row is known.
   cast_copy(experts, {row, kInt64, experts.shape, contiguous_strides(experts.shape)});
   const int64_t block = std::max<int64_t>(kGrain / 2, 4 * num), blocks = (n + block - 1) / block;
-  std::vector<int64_t> next(static_cast<size_t>(blocks * num));  // first how many, then where the next one goes
+  std::vector<int64_t> next(static_cast<size_t>(blocks * num));  // first the counts, then the position of the next slot
   parallel_for(blocks, [&](int64_t b) {
     int64_t* here = next.data() + b * num;
     for (int64_t i = b * block, end = std::min(n, i + block); i < end; ++i) {

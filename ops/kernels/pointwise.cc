@@ -40,7 +40,7 @@ void check(Pw op, std::span<const StridedView> in, const StridedView& out) {
   const PwInfo& info = pointwise_info(op);
   WEFT_CHECK(in.size() == info.operands, info.name, ": got ", in.size(), " operands; need ", int{info.operands});
   const DType dtype = in.back().dtype;
-  WEFT_CHECK(pointwise_takes(op, dtype), info.name, ": does not take dtype ", dtype);
+  WEFT_CHECK(pointwise_takes(op, dtype), info.name, ": does not support dtype ", dtype);
   for (size_t k = 0; k < in.size(); ++k) {
     const DType need = k == 0 && op == Pw::where ? kBool : dtype;
     WEFT_CHECK(in[k].dtype == need, info.name, ": operand ", k, " has dtype ", in[k].dtype, "; need ", need);

@@ -1,12 +1,12 @@
-// The elementwise kernels of one instruction set (WEFT_ISA_NS): rows of pointwise.inc over vectors, the last, short
-// vector padded, so that an element's bits do not depend on its position.
+// The elementwise kernels of one instruction set (WEFT_ISA_NS): rows of pointwise.inc over vectors. The last, short
+// vector is padded, so that an element's bits do not depend on its position.
 #include "ops/kernels/tables.h"
 
 namespace weft::kernels::WEFT_ISA_NS {
 namespace {
 #include "ops/kernels/simd.inc"
 
-// An operand of a vector loop: contiguous, or one element repeated in a buffer that is read over and over.
+// An operand of a vector loop: contiguous, or one element repeated in a buffer.
 template <class M>
 struct Operand {
   const typename M::E* p;
@@ -27,7 +27,7 @@ struct Operand {
     p += step;
     return v;
   }
-  // The last r elements, the first of them repeated behind.
+  // The last r elements, padded with the first of them.
   W_INLINE typename M::V last(int64_t r) {
     if (!step) return M::get(p);
     for (int j = 0; j < M::N; ++j) buffer[j] = p[j < r ? j : 0];
@@ -114,7 +114,7 @@ int compare(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   return 0;
 }
 
-// where moves bits: one function for each element size. I lanes of that size, C as many bytes.
+// `where` moves bits: one function for each element size. I: lanes of that size; C: as many bytes.
 template <class E, class I, class C>
 int where_bits(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   constexpr int N = sizeof(I) / sizeof(E);
@@ -141,7 +141,7 @@ int where_bits(const void* const* in, void* out, int64_t n, uint32_t scalars) {
   return 0;
 }
 
-// ---- the table -----------------------------------------------------------------------------------------------------
+// ---- the table ----
 
 enum Types { FLOAT, NUMERIC, ANY, INT, BITS };
 constexpr bool takes(Types t, Kind k) {

@@ -1,4 +1,5 @@
-// Every row of pointwise.inc: against plain f64 code, and the same bits in every layout, position and thread count.
+// Tests every row of pointwise.inc: against plain f64 code, and for the same bits in every layout, position and thread
+// count.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,7 +10,7 @@
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {
@@ -114,7 +115,7 @@ std::vector<Array> operands(Pw op, DType t, const Shape& shape) {
     if (t == kUInt8) lo = std::max(lo, 0.0);
     a.fill_uniform(7 + k, lo, hi);
     if (condition || t == kBool) a.fill_with([&](int64_t i) { return (i * 7 + k * 3) % 5 < 2; });
-    // Divisors of whole numbers are not 0.
+    // Integer divisors are not 0.
     if (!is_floating(t) && (op == Pw::remainder || op == Pw::floor_divide))
       a.fill_with([&](int64_t i) { return k ? i % 5 + 1 : t == kUInt8 ? i % 100 : i % 100 - 50; });
     in.push_back(std::move(a));
@@ -175,7 +176,7 @@ TEST_P(Rows, SameBitsInEveryLayoutAndPosition) {
     pointwise(op, views(in), out);
     const auto want = out.bits();
     const int64_t size = itemsize(out.view().dtype);
-    // One element at a time is the plainest order there is.
+    // One element at a time is the simplest order.
     for (int64_t i = 0; i < out.size(); i += 13) {
       std::vector<StridedView> one;
       for (const Array& a : in) one.push_back({a.address(i), a.view().dtype, {}, {}});
@@ -286,7 +287,7 @@ TEST(Pointwise, LimitsOfFloats) {
   EXPECT_EQ(value(Pw::remainder, 7, -3), -2);
 }
 
-// The whole range of f32, thinned out, through the vectors of the selected instruction set.
+// A thinned sample of the whole range of f32, through the vectors of the selected instruction set.
 TEST(Pointwise, AccurateOverTheWholeRange) {
   std::vector<float> x;
   for (uint64_t u = 0; u < 0x7f800000u; u += 40009)
@@ -361,7 +362,7 @@ TEST(Pointwise, BadInputGivesASentence) {
   EXPECT_EQ(error_of([&] { pointwise(Pw::floor_divide, az, a); }), "floor_divide: integer division by zero");
   EXPECT_EQ(error_of([&] { pointwise(Pw::add, af, f); }), "add: operand 0 has dtype i32; need f32");
   EXPECT_EQ(error_of([&] { pointwise(Pw::add, aw, a); }), "add: operand 1 has shape [4]; need [3] or []");
-  EXPECT_EQ(error_of([&] { pointwise(Pw::exp, {az, 1}, a); }), "exp: does not take dtype i32");
+  EXPECT_EQ(error_of([&] { pointwise(Pw::exp, {az, 1}, a); }), "exp: does not support dtype i32");
   EXPECT_EQ(error_of([&] { pointwise(Pw::add, {az, 1}, a); }), "add: got 1 operands; need 2");
   EXPECT_EQ(error_of([&] { pointwise(Pw::lt, az, a); }), "lt: output has dtype i32; need bool");
 }

@@ -17,7 +17,7 @@ namespace weft::kernels {
 namespace {
 
 constexpr int64_t kWork = 1 << 15;  // elements worth a task
-constexpr int64_t kChunk = 256;     // outputs of a task at most
+constexpr int64_t kChunk = 256;     // maximum outputs of a task
 
 constexpr const char* kNames[] = {"sum", "max", "min", "prod", "argmax", "argmin"};
 
@@ -30,9 +30,9 @@ const ArgFns& arg_fns_of(Rd op, DType acc) {
   return get(op == Rd::argmax, acc == kFloat32 ? 0 : acc == kFloat64 ? 1 : 2);
 }
 
-// ---- values and their order, whichever way they lie in memory ------------------------------------------------------
+// ---- values and their order, for any layout in memory ----
 
-// Elements first .. first + n of the sequence at `base`, converted to plan.element, one after another in `buffer`.
+// Packs elements first .. first + n of the sequence at `base`, converted to plan.element, into `buffer`.
 void pack(const ReducePlan& p, const char* base, int64_t first, int64_t n, char* buffer) {
   alignas(64) char raw[kReduceBlock * 8];
   char* to = p.converts ? raw : buffer;
@@ -44,7 +44,7 @@ void pack(const ReducePlan& p, const char* base, int64_t first, int64_t n, char*
   if (p.converts) cast_copy({raw, p.in, {n}, {1}}, {buffer, p.element, {n}, {1}});
 }
 
-// Rows of `cols` columns for the elements first .. first + n: packed into buffer, row after row.
+// Packs elements first .. first + n as rows of `cols` columns into `buffer`, row after row.
 void pack_columns(const ReducePlan& p, const char* base, int64_t first, int64_t n, int64_t cols, char* buffer) {
   const int64_t size = itemsize(p.element);
   p.for_runs(first, n, [&](int64_t offset, int64_t stride, int64_t count) {
@@ -54,7 +54,7 @@ void pack_columns(const ReducePlan& p, const char* base, int64_t first, int64_t 
   });
 }
 
-// The result of block b for `count` outputs from `base` on (rows or columns), to acc[0 .. count).
+// Computes the result of block b for `count` outputs from `base` on (rows or columns) into acc[0 .. count).
 void one_block(const ReducePlan& p, const ReduceFns& fns, const char* base, int64_t count, int64_t b, void* acc) {
   const int64_t first = b * kReduceBlock, n = std::min<int64_t>(kReduceBlock, p.n - first);
   const int64_t size = itemsize(p.element);
@@ -83,7 +83,8 @@ void one_block(const ReducePlan& p, const ReduceFns& fns, const char* base, int6
   }
 }
 
-// All blocks of `count` <= kChunk outputs, combined as they come: the tree of reduce_order.h by a binary counter.
+// All blocks of `count` <= kChunk outputs, combined as they are computed: the tree of reduce_order.h as a binary
+// counter.
 void all_blocks(const ReducePlan& p, const ReduceFns& fns, const char* base, int64_t count, char* acc) {
   if (p.blocks == 1) return one_block(p, fns, base, count, 0, acc);
   if (p.direct && !p.by_columns) return fns.rows(base, p.column_stride, count, p.n, acc);
@@ -103,7 +104,8 @@ void write(const ReducePlan& p, const void* acc, int64_t chunk, const StridedVie
             {static_cast<char*>(out.data) + at.out * itemsize(out.dtype), out.dtype, {at.count}, {p.out_stride}});
 }
 
-// The blocks of few outputs are shared out too: partial results lie in the workspace, combined afterwards.
+// Few outputs: their blocks are divided among tasks, too. Partial results are stored in the workspace and combined
+// afterwards.
 void reduce_split(const ReducePlan& p, const ReduceFns& fns, const char* data, const StridedView& out,
                   char* workspace) {
   constexpr int64_t kGroup = kWork / kReduceBlock;
@@ -113,7 +115,7 @@ void reduce_split(const ReducePlan& p, const ReduceFns& fns, const char* data, c
     const int64_t chunk = task / groups, begin = task % groups * kGroup, end = std::min(begin + kGroup, p.blocks);
     const auto at = p.chunk(chunk);
     if (p.direct && !p.by_columns && p.chunk_size == 1) {
-      // Whole blocks of one row are rows themselves, one block apart.
+      // Whole blocks of one row are treated as rows, one block apart.
       const int64_t step = kReduceBlock * itemsize(p.element), whole = std::min(end, p.n / kReduceBlock);
       fns.rows(data + at.in + begin * step, step, whole - begin, kReduceBlock, partial(chunk, begin));
       if (whole < end) one_block(p, fns, data + at.in, 1, whole, partial(chunk, whole));
@@ -221,7 +223,8 @@ ReducePlan::ReducePlan(Rd op, DType in_dtype, const Shape& shape, const Shape& s
   if (!kept_dims) kept[kept_dims++] = {1, size, 1};
   blocks = (n + kReduceBlock - 1) / kReduceBlock;
 
-  // Columns if the elements that lie closest together belong to different outputs, enough of them for a vector.
+  // By columns if the closest elements in memory belong to different outputs, and there are enough outputs for a
+  // vector.
   int closest = kept_dims - 1;
   for (int k = 0; k < kept_dims; ++k)
     if (kept[k].extent > 1 && std::abs(kept[k].in) < std::abs(kept[closest].in)) closest = k;
@@ -267,7 +270,7 @@ void fill_identity(Rd op, DType acc, void* a, int64_t n) {
 }
 
 int64_t reduce_workspace(Rd op, DType in, const Shape& in_shape, uint32_t dim_mask) {
-  // For any strides: fewer than 16 chunks, none longer than its line, so at most half of their places are unused.
+  // Holds for any strides: fewer than 16 chunks, none longer than its line, so at most half of the space is unused.
   int64_t n = 1, outputs = 1;
   for (int d = 0; d < in_shape.size(); ++d) (dim_mask >> d & 1 ? n : outputs) *= in_shape[d];
   const int64_t blocks = (n + kReduceBlock - 1) / kReduceBlock;

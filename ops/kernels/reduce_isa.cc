@@ -1,5 +1,5 @@
 // Reductions of one instruction set (WEFT_ISA_NS), in the order of reduce_order.h: of one block of contiguous elements,
-// and of the rows of one block, columns side by side.
+// and of the rows of one block, column by column.
 #include "ops/kernels/tables.h"
 #include "ops/numerics/reduce_order.h"
 
@@ -87,7 +87,7 @@ W_FN i64 identity(i64) {
   return Op::whole;
 }
 
-// Lane l takes lane l + s for s = 8, 4, 2, 1: between vectors first, then inside one.
+// Lane l takes lane l + s for s = 8, 4, 2, 1: first between vectors, then inside one.
 template <class V, int... i>
 W_FN V down(V v, Indices<i...>, int s) {
   typedef decltype(v == v) Order;
@@ -103,7 +103,7 @@ W_FN typename AccOf<V>::A combine_lanes(V (&acc)[n]) {
   return v[0];
 }
 
-// G blocks of n <= kB contiguous elements each, side by side to hide the latency of a lane's chain.
+// G blocks of n <= kB contiguous elements each, interleaved to hide the latency of a lane's chain.
 template <class Op, class M, int G>
 W_FN void blocks(const typename M::E* const (&x)[G], i64 n, typename AccOf<typename M::V>::A* out) {
   typedef typename M::V V;
@@ -138,7 +138,7 @@ W_FN typename AccOf<typename M::V>::A block(const typename M::E* x, i64 n) {
   return a[0];
 }
 
-// The tree over blocks that arrive one after another: a binary counter.
+// The tree over blocks that arrive in order: a binary counter.
 template <class Op, class A>
 struct Tree {
   A stack[48];
@@ -187,7 +187,7 @@ void rows(const void* x, i64 stride, i64 count, i64 n, void* out) {
   }
 }
 
-// n <= kB rows at base + offsets[i], `cols` contiguous elements each: out[c] is the block's result of column c.
+// n <= kB rows at base + offsets[i], with `cols` contiguous elements each: out[c] is the block's result of column c.
 template <class Op, class M>
 void columns(const void* base, const i64* offsets, i64 n, i64 cols, void* out) {
   typedef typename M::V V;
@@ -218,7 +218,7 @@ void columns(const void* base, const i64* offsets, i64 n, i64 cols, void* out) {
   }
 }
 
-// a[i] = op(a[i], b[i]): a step of the tree over blocks, columns side by side.
+// a[i] = op(a[i], b[i]): a step of the tree over blocks, for all columns.
 template <class Op, class A>
 void combine(void* a, const void* b, i64 n) {
   A* x = static_cast<A*>(a);
@@ -234,7 +234,7 @@ constexpr ReduceFns fns() {
   { fns<Op, MF32>(), fns<Op, MF64>(), fns<Op, MBF16>(), fns<Op, MF16>(), fns<Op, MI64>() }
 constexpr ReduceFns kReduce[4][5] = {OF_OP(Sum), OF_OP(Max), OF_OP(Min), OF_OP(Prod)};
 
-// The first best of n elements (a NaN is best of all): value and index, going on from those given.
+// The first best of n elements (NaN is best of all): value and index, starting from the given ones.
 template <bool largest, class E>
 W_FN bool better(E x, E best) {
   return (largest ? x > best : x < best) || (x != x && best == best);
@@ -273,7 +273,7 @@ void arg_best(const void* data, i64 n, i64 first, void* best_value, i64* best_in
   *static_cast<E*>(best_value) = best;
   *best_index = at;
 }
-// The same for rows of `cols` columns side by side.
+// The same for rows of `cols` columns.
 template <class E, bool largest>
 void arg_best_columns(const void* data, i64 cols, i64 row, void* best_values, i64* best_indices) {
   const E* x = static_cast<const E*>(data);

@@ -1,5 +1,5 @@
-// How a reduction is laid out: which outputs go side by side, how the reduced elements are numbered, what a task does.
-// Plans follow from types, strides and dims alone.
+// The plan of a reduction: which outputs are computed together, how the reduced elements are numbered, and the work of
+// a task. Plans depend only on types, strides and dims.
 #pragma once
 #include <cstdint>
 
@@ -21,18 +21,18 @@ struct ReducePlan {
   /// out_strides may be null: then only sizes are planned.
   ReducePlan(Rd op, DType in, const Shape& shape, const Shape& strides, uint32_t mask, const Shape* out_strides);
 
-  DType in, element, acc;  // stored, as kernels read it, as they accumulate
+  DType in, element, acc;  // stored, read by kernels, accumulated
   int64_t size, acc_size;  // bytes of in and acc
   bool converts = false;   // element differs from in
   int64_t n = 1, outputs = 1, blocks = 0;
   int reduced_dims = 0, outer_dims = 0;
   Dim reduced[kMaxDims];
   Outer outer[kMaxDims];
-  bool by_columns = false;  // the line's outputs lie closer together than the elements of one
-  bool direct = false;      // the kernels read memory as it is
+  bool by_columns = false;  // the line's outputs are closer in memory than the elements of one output
+  bool direct = false;      // the kernels read memory without packing
   int64_t column_stride = 0, out_stride = 0, line_extent = 1;  // the line: the kept dim that chunks run along
   int64_t chunk_size = 1, line_chunks = 1, chunks = 1;
-  bool split = false;  // few outputs, many elements: blocks are tasks too
+  bool split = false;  // few outputs, many elements: blocks are tasks, too
 
   int64_t chunks_per_task() const;
 
@@ -52,7 +52,7 @@ struct ReducePlan {
   }
 
   /// Calls f(offset, stride, count), in bytes and elements, for the pieces of equal stride that make up the reduced
-  /// elements first .. first + count in their order.
+  /// elements first .. first + count, in order.
   template <class F>
   void for_runs(int64_t first, int64_t count, F f) const {
     if (!reduced_dims) {

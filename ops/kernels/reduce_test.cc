@@ -1,4 +1,4 @@
-// Reductions and running sums: bits against a plain rendering of reduce_order.h, values against f64.
+// Tests reductions and running sums: bits against a plain version of reduce_order.h, values against f64.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 #include "framework/base/error.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
-#include "ops/kernels/test_arrays.h"
+#include "ops/kernels/testing/test_arrays.h"
 #include "ops/numerics/reduce_order.h"
 
 namespace weft::kernels {
@@ -33,7 +33,7 @@ A identity(Rd op) {
   const A most = L::has_infinity ? L::infinity() : L::max();
   return op == Rd::sum ? 0 : op == Rd::prod ? 1 : op == Rd::min ? most : L::has_infinity ? -most : L::lowest();
 }
-// reduce_order.h, word by word.
+// reduce_order.h, literally.
 template <class A>
 A in_order(Rd op, const std::vector<A>& x) {
   std::vector<A> blocks;
@@ -53,7 +53,7 @@ A in_order(Rd op, const std::vector<A>& x) {
   return blocks[0];
 }
 
-// The values of each output's elements, in their order.
+// The values of each output's elements, in order.
 std::vector<std::vector<double>> groups(const Array& in, uint32_t mask) {
   const Shape& shape = in.view().shape;
   int64_t outputs = 1;
@@ -146,7 +146,7 @@ TEST(Reduce, SameBitsInEveryLayoutAndThreadCount) {
         EXPECT_EQ(run(Rd::sum, moved, mask, kFloat32).bits(), want) << mask << " " << strides.to_string();
       }
     }
-    // An output with strides of its own.
+    // An output with its own strides.
     const Shape k = kept(shape, mask);
     Shape strides;
     int64_t step = 3;

@@ -11,7 +11,7 @@ namespace {
 constexpr int64_t kBlock = 512;
 static_assert(kBlock % kScanBlock == 0);
 
-// Side by side: `cols` neighbouring lines, one step after another.
+// Scans `cols` neighbouring lines together, step by step.
 template <class Acc>
 void scan_columns(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
                   int64_t first, int64_t cols, bool reverse) {
@@ -34,7 +34,7 @@ void scan_columns(const StridedView& in, const StridedView& out, const Lines& in
   }
 }
 
-// Along one line, a block at a time.
+// Scans one line, a block at a time.
 template <class Acc>
 void scan_line(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
                int64_t line, bool reverse) {
@@ -60,7 +60,7 @@ template <class Acc>
 void scan(const StridedView& in, int dim, const StridedView& out, bool reverse) {
   const Lines a(in, dim), b(out, dim);
   if (a.length == 0) return;
-  // Neighbouring lines go together where their elements lie closer than those of one line.
+  // Groups neighbouring lines if they are closer in memory than the elements of one line.
   const int64_t group =
       a.neighbours() > 1 && std::abs(a.next_line()) < std::abs(a.stride) ? std::min(a.neighbours(), kBlock) : 1;
   const int64_t per_row = (a.neighbours() + group - 1) / group, groups = a.count / a.neighbours() * per_row;

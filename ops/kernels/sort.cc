@@ -10,7 +10,7 @@
 namespace weft::kernels {
 namespace {
 
-// A value as an unsigned key in the same order: NaN above all, zeros of both signs equal.
+// A value as an unsigned key in the same order: NaN is above all; zeros of both signs are equal.
 uint64_t key_of(double v) {
   if (v != v) return ~uint64_t{0};
   const uint64_t u = std::bit_cast<uint64_t>(v + 0.0);
@@ -53,7 +53,7 @@ void read_entries(const T* x, int64_t n, int64_t stride, bool descending, std::v
   }
 }
 
-// Counting sort where the keys span a small range (experts, tokens, bins), else by comparison.
+// Counting sort if the keys span a small range (experts, tokens, bins), otherwise by comparison.
 template <class E>
 void sort_entries(std::vector<E>& e, std::vector<E>& spare, std::vector<int64_t>& counts) {
   const int64_t n = e.size();
@@ -87,7 +87,7 @@ void write_line(const StridedView& in, const Lines& lines, const StridedView& va
   }
 }
 
-// The first k entries in order: by insertion for few, else by selection.
+// The first k entries in order: by insertion if k is small, otherwise by selection.
 template <class E>
 void select(std::vector<E>& e, int64_t k) {
   const int64_t n = e.size();
@@ -97,7 +97,7 @@ void select(std::vector<E>& e, int64_t k) {
       const E v = e[i];
       if (have == k && !(v < e[k - 1])) continue;
       int64_t at = have < k ? have++ : k - 1;
-      // Entries before i that fell out are no longer needed: their places are free.
+      // Entries before i that dropped out are no longer needed, so their positions can be reused.
       for (; at > 0 && v < e[at - 1]; --at) e[at] = e[at - 1];
       e[at] = v;
     }
@@ -107,7 +107,7 @@ void select(std::vector<E>& e, int64_t k) {
   }
 }
 
-// k < 0: sort whole lines.
+// k < 0: sorts whole lines.
 template <class T>
 void order(const StridedView& in, int64_t k, int dim, bool descending, const StridedView& values,
            const StridedView& indices) {
@@ -164,7 +164,7 @@ void dispatch(const char* name, const StridedView& in, int64_t k, int dim, bool 
     case kBool:
       return order<bool>(in, k, dim, descending, values, indices);
     default:
-      internal::fail(Code::kInvalidArgument, str_cat(name, ": does not take dtype ", in.dtype));
+      internal::fail(Code::kInvalidArgument, str_cat(name, ": does not support dtype ", in.dtype));
   }
 }
 

@@ -9,8 +9,8 @@
 namespace weft::kernels {
 namespace {
 
-// Everything about a call, after collapsing: dims from outermost to innermost by out's strides.
-struct Plan {
+// A call after collapsing: dims from outermost to innermost by out's strides.
+struct LoopPlan {
   int operands = 0;  // inputs; the output's entry follows them
   int dims = 0;
   int64_t extent[kMaxDims];
@@ -19,8 +19,8 @@ struct Plan {
   int64_t size[kMaxOperands + 1];
 };
 
-Plan collapse(std::span<const StridedView> in, const StridedView& out) {
-  Plan p;
+LoopPlan collapse(std::span<const StridedView> in, const StridedView& out) {
+  LoopPlan p;
   p.operands = static_cast<int>(in.size());
   auto view = [&](int k) -> const StridedView& { return k < p.operands ? in[k] : out; };
   int order[kMaxDims], n = 0;
@@ -58,7 +58,7 @@ Plan collapse(std::span<const StridedView> in, const StridedView& out) {
   return p;
 }
 
-// A true transpose of N x N elements in registers: source rows and target columns are contiguous.
+// Transposes N x N elements in registers: source rows and target columns are contiguous.
 typedef uint32_t Four __attribute__((vector_size(16)));
 typedef uint16_t Eight __attribute__((vector_size(16)));
 
@@ -82,7 +82,7 @@ void transpose_block(const char* src, int64_t src_row, char* dst, int64_t dst_co
   Eight v[8], w[8];
   for (int i = 0; i < 8; ++i) v[i] = load<Eight>(src + i * src_row);
   const Eight low = {0, 8, 1, 9, 2, 10, 3, 11}, high = {4, 12, 5, 13, 6, 14, 7, 15};
-  for (int round = 0; round < 3; ++round) {  // each interleaves rows i and i + 4
+  for (int round = 0; round < 3; ++round) {  // each round interleaves rows i and i + 4
     for (int i = 0; i < 4; ++i) {
       w[2 * i] = __builtin_shuffle(v[i], v[i + 4], low);
       w[2 * i + 1] = __builtin_shuffle(v[i], v[i + 4], high);
@@ -104,7 +104,7 @@ template <class T>
 void copy_2d_of(const char* src, int64_t src_row, int64_t src_col, char* dst, int64_t dst_row, int64_t dst_col,
                 int64_t rows, int64_t cols) {
   constexpr int64_t size = sizeof(T);
-  // Along the source's short stride inside, so that each of its cache lines is used at once.
+  // The inner loop follows the source's short stride, so that each source cache line is used at once.
   if (rows > 1 && std::abs(src_row) < std::abs(src_col)) {
     std::swap(src_row, src_col);
     std::swap(dst_row, dst_col);
@@ -119,7 +119,7 @@ void copy_2d_of(const char* src, int64_t src_row, int64_t src_col, char* dst, in
     if (src_col == size && dst_row == size && rows >= kStep && cols >= kStep) {
       const int64_t whole_rows = rows / kStep * kStep, whole_cols = cols / kStep * kStep;
       for (int64_t r = 0; r < whole_rows; r += kStep) {
-        // The next block goes on where this one ends; its lines are too far apart for the hardware to foresee.
+        // The next block continues where this one ends; its lines are too far apart for the hardware prefetcher.
         for (int64_t i = 0; i < kStep; ++i)
           for (int64_t line = 0; line < cols * size; line += 64)
             __builtin_prefetch(src + (r + i) * src_row + cols * size + line);
@@ -150,18 +150,18 @@ void copy_bytes_2d(const char* src, int64_t src_row, int64_t src_col, char* dst,
   }
 }
 
-// How the space is cut: blocks of `rows` along dim `partner` (none: -1) times `cols` along the innermost dim.
+// How the space is split: blocks of `rows` along dim `partner` (none: -1) times `cols` along the innermost dim.
 struct Blocks {
   int partner = -1;
   int64_t rows = 1, cols = 1;
   int64_t row_blocks = 1, col_blocks = 1, outer = 1;
-  bool packed = false;  // short inner dim: every operand is packed into a tile and fn runs once per block
+  bool packed = false;  // short inner dim: every operand is packed into a tile, and fn runs once per block
   bool tiled[kMaxOperands + 1] = {};
 };
 
 constexpr int64_t kTile = 4096;  // elements of a tile
 
-Blocks cut(const Plan& p, int64_t grain) {
+Blocks cut(const LoopPlan& p, int64_t grain) {
   Blocks b;
   const int inner = p.dims - 1, all = p.operands + 1;
   const int64_t extent = p.extent[inner];
@@ -202,7 +202,7 @@ Blocks cut(const Plan& p, int64_t grain) {
   return b;
 }
 
-int run_block(const Plan& p, const Blocks& b, PwFn fn, int64_t index) {
+int run_block(const LoopPlan& p, const Blocks& b, PwFn fn, int64_t index) {
   const int inner = p.dims - 1, out = p.operands;
   // Row blocks first: tiled operands are nearly contiguous along the partner, so pages and prefetched lines are reused.
   const int64_t row_block = index % b.row_blocks;
@@ -270,7 +270,7 @@ void copy_2d(const void* src, int64_t src_row, int64_t src_col, void* dst, int64
 
 int strided_apply(PwFn fn, std::span<const StridedView> in, const StridedView& out, int64_t grain) {
   if (out.numel() == 0) return 0;
-  const Plan p = collapse(in, out);
+  const LoopPlan p = collapse(in, out);
   const Blocks b = cut(p, grain);
   const int64_t blocks = b.outer * b.row_blocks * b.col_blocks;
   const int64_t per_task = std::max<int64_t>(1, grain / (b.rows * b.cols));

@@ -1,5 +1,6 @@
-// Runs a contiguous loop function over strided operands: collapses dims, cuts the space into blocks by the shape alone,
-// copies operands whose inner stride is neither 0 nor 1 through small tiles, and spreads blocks over the pool.
+// Runs a contiguous loop function over strided operands. It collapses dims, splits the space into blocks that depend on
+// the shape only, copies operands whose inner stride is neither 0 nor 1 through small tiles, and distributes the blocks
+// over the pool.
 #pragma once
 #include <cstdint>
 #include <span>

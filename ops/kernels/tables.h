@@ -1,5 +1,5 @@
-// The tables of functions that each instruction set exports, and the choice among them. Light: the per-instruction-set
-// sources include it, and it must not pull inline code of others into them.
+// The function tables that each instruction set exports, and the selection among them. Keep this small: the
+// per-instruction-set sources include it, and it must not bring inline code of others into them.
 #pragma once
 #include <cstdint>
 
@@ -7,28 +7,28 @@ namespace weft::kernels {
 
 using PwFn = int (*)(const void* const* in, void* out, int64_t n, uint32_t scalars);
 
-/// dtypes the kernels compute on: the first eight of DType (no f8).
+/// The dtypes that the kernels compute on: the first eight of DType (no f8).
 inline constexpr int kNumComputeDTypes = 8;
-/// Functions of one row of pointwise.inc by dtype; null where the row does not take it.
+/// Functions of one row of pointwise.inc by dtype; null if the row does not support it.
 struct PwRow {
   PwFn by_dtype[kNumComputeDTypes];
 };
 
 /// Reductions of one op and element type in the order of reduce_order.h. Accumulators are float, double or int64.
 struct ReduceFns {
-  /// out[r] = all n contiguous elements of row r, rows `stride` bytes apart.
+  /// out[r] = reduction of the n contiguous elements of row r; rows are `stride` bytes apart.
   void (*rows)(const void* x, int64_t stride, int64_t rows, int64_t n, void* out);
   /// One block: out[c] = column c of the n <= kReduceBlock rows at base + offsets[i] (bytes).
   void (*columns)(const void* base, const int64_t* offsets, int64_t n, int64_t cols, void* out);
   /// a[i] = op(a[i], b[i]) on accumulators.
   void (*combine)(void* a, const void* b, int64_t n);
 };
-/// First best value and its index; `first` numbers x[0], an index below 0 means nothing seen yet.
+/// The first best value and its index; `first` is the index of x[0]; an index below 0 means no element yet.
 struct ArgFns {
   void (*row)(const void* x, int64_t n, int64_t first, void* best, int64_t* index);
   void (*columns)(const void* x, int64_t cols, int64_t row, void* best, int64_t* index);
 };
-/// out[r, j] (rows ld apart) = sum over k of x[r, k] w(k, j) in f32, rows of x contiguous and x_stride apart.
+/// out[r, j] (rows ld apart) = sum over k of x[r, k] w(k, j) in f32; rows of x are contiguous and x_stride apart.
 using GemvFn = void (*)(const void* x, int64_t x_stride, const void* w, int64_t w_stride, int64_t k, int64_t cols,
                         float* out, int64_t ld);
 

@@ -1,5 +1,5 @@
-// The scalar maths, one float at a time, against the C library in double; Philox against the paper's known answers.
-// The vector form is tested with the kernels, per instruction set.
+// Tests the scalar maths, one float at a time, against the C library in double, and Philox against the paper's known
+// answers. The vector form is tested with the kernels, per instruction set.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -72,7 +72,7 @@ TEST(Math, WithinTheStatedUlpsOverAllMagnitudes) {
   }
 }
 
-// Where most values lie, densely.
+// A dense sample of the range of most values.
 TEST(Math, WithinTheStatedUlpsFromMinusTwentyToTwenty) {
   for (const Function& f : kFunctions) {
     double worst = 0;

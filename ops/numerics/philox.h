@@ -1,5 +1,5 @@
 // Weft's use of Philox: key = seed, counter = {block low, block high, op id, step low}. Element i of a random op is
-// word i % 4 of block i / 4, i being its position in the whole tensor.
+// word i % 4 of block i / 4, where i is its position in the whole tensor.
 #pragma once
 #include <cstdint>
 

@@ -12,7 +12,7 @@ namespace {
 constexpr DType kFloats[] = {kFloat32, kFloat64, kBFloat16, kFloat16};
 constexpr DType kWhole[] = {kInt64, kInt32, kUInt8, kBool};
 
-// f32 stands for every dtype of data; in elementwise ops so does i32.
+// f32 means every data dtype; in elementwise ops, so does i32.
 bool stands_for_all(const OpDef& op, const SampleInput& in) {
   return in.dtype == kFloat32 || (op.is(kPointwise) && op.scalar >= 0 && in.dtype == kInt32);
 }
@@ -30,7 +30,7 @@ bool accepted(const Case& c) {
   }
 }
 
-// grouped_dot's offsets ascend from 0 to the rows: an empty group, one row, and the rest.
+// grouped_dot's offsets ascend from 0 to the number of rows: an empty group, one row, and the rest.
 void fix_offsets(Case& c) {
   if (!std::string_view(c.op->name).ends_with("grouped_dot")) return;
   Tensor& offsets = c.in[2];
@@ -39,14 +39,14 @@ void fix_offsets(Case& c) {
   offsets = from_reals(v, offsets.type());
 }
 
-// Slots, tokens and rows of a random order, which the ops that move rows to experts and back take.
+// Slots, tokens and rows of a random order, for the ops that move rows to experts and back.
 void fix_order(Case& c, Random& random) {
   std::string_view name = c.op->name;
   if (name == "exact_row_dots") name.remove_prefix(6);
   if (name != "dispatch_rows" && name != "combine_rows" && name != "row_dots") return;
   const size_t at = name == "row_dots" ? 2 : 1;
   const int64_t n = c.in[at].numel(), k = c.attrs.i("k");
-  if (c.in[at].dim() != 1 || c.in[at + 1].numel() != n || c.in[at + 2].numel() != n || k < 1) return;  // an error's
+  if (c.in[at].dim() != 1 || c.in[at + 1].numel() != n || c.in[at + 2].numel() != n || k < 1) return;  // an error
   std::vector<std::pair<uint64_t, int64_t>> keys;
   for (int64_t i = 0; i < n; ++i) keys.emplace_back(random.bits(), i);
   std::sort(keys.begin(), keys.end());

@@ -1,4 +1,4 @@
-// Compiled calls against eager ones: the same bits, also for operands that are not contiguous.
+// Tests compiled calls against eager ones: the same bits, also for operands that are not contiguous.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/compile.h"

@@ -1,5 +1,5 @@
-// The ops' samples run eagerly on the emulated GPU, against the CPU: the same bits, but for products, whose sums
-// cuBLASLt orders as it likes, which are held to the reference's bounds.
+// Runs the ops' samples eagerly on the emulated GPU and compares with the CPU: the same bits, except for matrix
+// products. cuBLASLt adds their terms in any order, so they are checked against the reference's bounds.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ bool sums_in_its_own_order(std::string_view op) {
   return op == "dot" || op == "grouped_dot" || op == "linear_cross_entropy" || op == "linear_cross_entropy_grad";
 }
 
-// All samples in f32, the first that there is in every other dtype.
+// All samples in f32, and the first sample in every other dtype.
 std::vector<Case> chosen_cases(const OpDef& op) {
   std::vector<Case> all = cases_of(op), chosen;
   std::vector<DType> seen;
@@ -49,7 +49,7 @@ std::vector<const OpDef*> run_on_gpus() {
 
 class EmulatedOps : public ::testing::TestWithParam<const OpDef*> {};
 
-// Has the kernels of all cases built together.
+// Builds the kernels of all cases together.
 void load_all(const std::vector<Case>& cases) {
   cuda::Gpu& gpu = cuda::Gpu::get(0);
   std::vector<std::unique_ptr<cuda::Operation>> operations;
@@ -78,7 +78,7 @@ TEST_P(EmulatedOps, GiveTheBitsOfTheCpu) {
     const std::vector<Tensor> want = run(c, c.in);
     std::vector<Tensor> in, got;
     for (const Tensor& t : c.in) in.push_back(t.to(Device::cuda()));
-    if (in.empty()) {  // made on the device that is asked for
+    if (in.empty()) {  // made on the requested device
       const Types types = infer(c, {});
       got = cuda::testing::run_operation(op, c.attrs, {}, {types.begin(), types.end()}).out;
     } else {
@@ -93,8 +93,8 @@ TEST_P(EmulatedOps, GiveTheBitsOfTheCpu) {
   }
 }
 
-// Operands of a GPU that are turned round (their first dim lies side by side), or begin one element behind a boundary.
-Tensor turned(const Tensor& t) {
+// GPU operands that are transposed (the first dim is contiguous), or that begin one element after a boundary.
+Tensor transposed(const Tensor& t) {
   if (t.dim() < 2) return t.to(Device::cuda());
   Shape back;
   for (int d = t.dim() - 1; d >= 0; --d) back.push_back(d);
@@ -119,7 +119,7 @@ TEST_P(EmulatedOps, TakeOperandsAsTheyLie) {
     if (c.in.empty() || c.in[0].numel() < 2 || left-- <= 0) continue;
     SCOPED_TRACE(c.label);
     const std::vector<Tensor> want = run(c, c.in);
-    for (auto place : {turned, shifted}) {
+    for (auto place : {transposed, shifted}) {
       std::vector<Tensor> in, got;
       for (const Tensor& t : c.in) in.push_back(place(t));
       for (const Tensor& t : run(c, in)) got.push_back(t.to(Device::cpu()));

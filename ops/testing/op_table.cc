@@ -99,10 +99,10 @@ TEST_P(OpTable, EagerMatchesReferenceInEveryLayout) {
   }
 }
 
-// Zeros of both signs, infinities, NaN, the ends of the range, denormals: as <cmath> has it, in all pairs.
+// Zeros of both signs, infinities, NaN, the ends of the range and denormals, in all pairs, compared with <cmath>.
 TEST_P(OpTable, SpecialValues) {
   const std::string_view name = op().name;
-  // What a remainder of zero or infinity is, is not one convention.
+  // There is no single convention for a remainder of zero or infinity.
   if (op().scalar < 0 || name == "where" || name == "remainder" || name == "floor_divide") return;
   const Sample sample = op().samples()[0];
   if (sample.in[0].dtype != kFloat32) return;
@@ -125,7 +125,7 @@ TEST_P(OpTable, SpecialValues) {
     std::vector<Tensor> out = run(c, c.in);
     auto ok = matches_reference(c, c.in, out);
     if (!ok) {
-      // Says which operands.
+      // Names the operands.
       std::vector<RefTensor> in;
       for (const Tensor& x : c.in) in.push_back({x.type(), to_reals(x)});
       const Types types = infer(c, c.in);
@@ -272,7 +272,7 @@ TEST_P(OpTable, ErrorsSayWhatIsWrong) {
   for (const Sample& s : op().samples()) {
     if (s.error.empty()) continue;
     Case c = make_case(op(), s, kFloat32, 5);
-    // Error samples mean their dtypes and ranges literally.
+    // The dtypes and ranges of error samples are literal.
     std::string text = error_of([&] { run(c, c.in); });
     EXPECT_NE(text.find(s.error), std::string::npos)
         << "got \"" << text << "\"; need it to contain \"" << s.error << '"';
@@ -290,7 +290,7 @@ TEST_P(OpTable, BadOperandsAreErrorsNotCrashes) {
         bad.in[i] = Tensor::empty({c.in[i].dtype(), Device::meta(), c.in[i].shape()});
         EXPECT_NE(error_of([&] { run(bad, bad.in); }).find("device"), std::string::npos);
       }
-      // Storage formats, other kinds and other ranks: an answer or an Error.
+      // Storage formats, other kinds and other ranks: must give a result or an Error.
       for (DType t : {kFloat8E4M3, kBool, kInt64, kFloat64}) {
         bad.in[i] = Tensor::empty({t, Device::cpu(), c.in[i].shape()});
         if (bad.in[i].numel() > 0) std::memset(bad.in[i].view_for_kernel().data, 0, bad.in[i].type().nbytes());

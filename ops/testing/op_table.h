@@ -1,4 +1,4 @@
-// The op tests: what must hold of every record. A family's test file is one INSTANTIATE over its records.
+// The op tests: checks that every record must pass. A family's test file is one INSTANTIATE over its records.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -16,13 +16,13 @@ class OpTable : public ::testing::TestWithParam<const OpDef*> {
   const OpDef& op() const { return *GetParam(); }
 
  private:
-  // Collectives run in a world of one.
+  // Collectives run in a world of one rank.
   std::unique_ptr<RankContext> alone_ = dist::make_alone();
   ScopedRank rank_{*alone_};
 };
 
 /// The records that are tested by samples: all but structural ones and those that take nested graphs (attention), which
-/// have tests of their own.
+/// have their own tests.
 std::vector<const OpDef*> tested(std::span<const OpDef* const> ops);
 inline std::string name_of(const ::testing::TestParamInfo<const OpDef*>& info) { return info.param->name; }
 

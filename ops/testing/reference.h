@@ -1,5 +1,5 @@
-// References: each op again, as plain loops over extended precision, sharing no code with the kernels. A result comes
-// with a bound on how far a correct kernel may be from it, derived from dtype and number of roundings.
+// References: each op again, as plain loops in extended precision, sharing no code with the kernels. A result has a
+// bound on the error of a correct kernel, derived from dtype and number of roundings.
 #pragma once
 #include <string_view>
 
@@ -16,7 +16,7 @@ struct RefTensor {
   int rank() const { return type.shape.size(); }
 };
 
-/// One result: values and the greatest admissible difference of each; no bounds: exact.
+/// One result: values, and the largest allowed difference of each; no bounds: exact.
 struct RefResult {
   std::vector<Real> v;
   std::vector<Real> bound;
@@ -27,7 +27,7 @@ struct RefCall {
   const Attrs& attrs;
   std::span<const RefTensor> in;
   std::span<const TensorType> out;
-  /// What kernels compute in for this result: f32 for 16-bit floats.
+  /// The dtype in which kernels compute this result: f32 for 16-bit floats.
   DType computed(int result = 0) const {
     DType t = out[result].dtype;
     return t == kBFloat16 || t == kFloat16 ? kFloat32 : t;
@@ -41,10 +41,10 @@ struct RefRow {
   RefFn fn;
 };
 
-/// The reference of an op; for an elementwise one that has none of its own, derived_reference(); else null.
+/// The reference of an op; derived_reference() for an elementwise op without its own reference; otherwise null.
 RefFn find_reference(const OpDef& op);
 
-/// For elementwise ops without a reference of their own: the row's scalar expression in f64.
+/// For elementwise ops without their own reference: the row's scalar expression in f64.
 RefFn derived_reference();
 
 // The families' tables.
@@ -59,7 +59,7 @@ std::span<const RefRow> linear_cross_entropy_references();
 std::span<const RefRow> moe_references();
 std::span<const RefRow> exact_references();
 
-/// Bound of a value computed with an absolute error of `error` and then rounded to `out`.
+/// Bound of a value that is computed with an absolute error of `error` and then rounded to `out`.
 Real rounding_bound(Real value, Real error, DType computed, DType out);
 
 /// Walks the indices of a shape in row-major order: for (Index i(shape); i.valid(); i.next()).

@@ -1,5 +1,4 @@
-// Collectives in a world of one rank, where all but the ragged exchange are copies. What several ranks do to one
-// another is tested in distributed/.
+// Collectives in a world of one rank, where all but the ragged exchange are copies. distributed/ tests several ranks.
 #include "ops/testing/reference.h"
 
 namespace weft::testing {

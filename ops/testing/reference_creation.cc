@@ -28,8 +28,8 @@ std::vector<RefResult> iota(const RefCall& c) {
   return {r};
 }
 
-// Philox4x32-10 (Salmon et al. 2011): element i is word i % 4 of the block with key {seed} and counter
-// {i / 4 in two words, op_id, low word of step}. random_bits_at: i is the place in the whole.
+// Philox4x32-10 (Salmon et al. 2011): element i is word i % 4 of the block with key {seed} and counter {i / 4 in two
+// words, op_id, low word of step}. random_bits_at: i is the position in the whole.
 std::vector<RefResult> random_bits(const RefCall& c) {
   const auto seed = static_cast<uint64_t>(static_cast<int64_t>(c.in[0].v[0]));
   const auto step = static_cast<uint64_t>(static_cast<int64_t>(c.in[1].v[0]));

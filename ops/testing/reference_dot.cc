@@ -1,5 +1,5 @@
-// Contractions as plain loops. An inner product of K terms in any order is off by at most K u sum|a b| (Higham 2002,
-// eq. 3.5), with or without fused multiply-add.
+// Contractions as plain loops. The error of an inner product of K terms in any order is at most K u sum|a b| (Higham
+// 2002, eq. 3.5), with or without fused multiply-add.
 #include <cmath>
 
 #include "ops/testing/reference.h"

@@ -1,4 +1,4 @@
-// Order-free sums in extended precision: digits of each term by division, added up; the finished number by summing the
+// Order-free sums in extended precision: digits of each term by division, then added; the finished number by adding the
 // digits' bits one by one. All exact.
 #include <cmath>
 
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kDigits = 7, kWidth = 8, kBits = 40, kLeast = -149;
 
-// The words of each result. Terms are finite here; products are rounded to f64, which matters to f64 operands only.
+// The words of each result. Terms are finite here; products are rounded to f64, which affects only f64 operands.
 struct Words {
   explicit Words(const RefCall& c) : v(static_cast<size_t>(c.out[0].shape.numel())) {}
   void add(int64_t result, Real x) {
@@ -117,7 +117,7 @@ std::vector<RefResult> exact_row_dots(const RefCall& c) {
   return w.results();
 }
 
-// Written in binary, a bit a place, from 2^-149 up: two's complement of 400 places.
+// Written in binary, one bit per position, from 2^-149 up: two's complement with 400 positions.
 std::vector<RefResult> exact_finish(const RefCall& c) {
   constexpr int kPlaces = 400;
   RefResult r;
@@ -137,7 +137,7 @@ std::vector<RefResult> exact_finish(const RefCall& c) {
         const auto v = static_cast<int64_t>(d[j]);
         if ((v < 0 ? -v : v) >> b & 1) place[j * kBits + b] += v < 0 ? -1 : 1;
       }
-    auto carry = [&] {  // to 0 and 1; the sign is left over
+    auto carry = [&] {  // to 0 and 1; the sign remains
       int64_t over = 0;
       for (int64_t& p : place) {
         p += over;
@@ -157,7 +157,7 @@ std::vector<RefResult> exact_finish(const RefCall& c) {
       r.v.push_back(0);
       continue;
     }
-    int least = t == kFloat16 ? 149 - 24 : t == kBFloat16 ? 149 - 133 : 0;  // place of the last bit kept
+    int least = t == kFloat16 ? 149 - 24 : t == kBFloat16 ? 149 - 133 : 0;  // position of the last bit kept
     least = std::max(least, top - significand + 1);
     Real kept = 0;
     for (int p = top; p >= least; --p) kept = 2 * kept + static_cast<Real>(place[p]);

@@ -1,4 +1,4 @@
-// Elements chosen by run-time integers, and order, as plain loops.
+// Elements selected by run-time integers, and sorting, as plain loops.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -32,7 +32,7 @@ std::vector<RefResult> index_select(const RefCall& c) {
   return {r};
 }
 
-// Sums with the number and magnitude of what went in.
+// Sums, with the number and magnitude of their terms.
 struct Sums {
   std::vector<Real> value, magnitude, terms;
   explicit Sums(const std::vector<Real>& start) : value(start), terms(start.size(), 0) {
@@ -43,7 +43,7 @@ struct Sums {
     magnitude[i] += std::fabs(v);
     ++terms[i];
   }
-  /// Sums kept in `kept`: each addition rounds to it.
+  /// The result if sums are stored in `kept`: each addition rounds to it.
   RefResult result(const RefCall& c, DType kept) {
     RefResult r{value, {}};
     for (size_t i = 0; i < value.size(); ++i) {
@@ -106,7 +106,7 @@ std::vector<RefResult> dynamic_update_slice(const RefCall& c) {
   return {r};
 }
 
-// The first `keep` of each line along dim, in order.
+// The first elements of each sorted line along dim, in order.
 std::vector<RefResult> ordered(const RefCall& c, bool descending) {
   const int dim = static_cast<int>(c.attrs.i("dim"));
   const Shape& shape = c.in[0].type.shape;
@@ -120,7 +120,7 @@ std::vector<RefResult> ordered(const RefCall& c, bool descending) {
     }
     std::vector<int64_t> order(line.size());
     std::iota(order.begin(), order.end(), 0);
-    // NaN is the greatest.
+    // NaN is the largest value.
     auto less = [](Real a, Real b) { return std::isnan(b) ? !std::isnan(a) : a < b; };
     std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
       return descending ? less(line[b], line[a]) : less(line[a], line[b]);

@@ -1,6 +1,6 @@
-// Expert routing as plain loops. A product of f32 (or f64) values rounds once, a sum of n of them in any order is off
-// by at most n u times the sum of their magnitudes to first order (Higham 2002, eq. 3.5); then one rounding to the
-// result.
+// Expert routing as plain loops. A product of f32 (or f64) values rounds once; the error of a sum of n of them in any
+// order is at most n u times the sum of their magnitudes, to first order (Higham 2002, eq. 3.5); then one rounding to
+// the result.
 #include <algorithm>
 #include <cmath>
 
@@ -31,7 +31,7 @@ std::vector<RefResult> order(const RefCall& c) {
   return {slots, tokens, rows, counts, offsets};
 }
 
-/// What 16-bit values are computed in.
+/// The accumulation dtype for 16-bit values.
 DType computed(const RefCall& c) { return c.in[0].type.dtype == kFloat64 ? kFloat64 : kFloat32; }
 
 /// Sum of products of f32 (or f64) values.

@@ -1,5 +1,5 @@
-// Elementwise ops by <cmath> in extended precision. A row's error is in ulp of f32: what ops/numerics/math.inc states of
-// the function (half an ulp where the operation is one IEEE operation, 0 where it is exact).
+// Elementwise ops by <cmath> in extended precision. A row's error is in ulp of f32, as stated for the function in
+// ops/numerics/math.inc (half an ulp for a single IEEE operation, 0 for an exact one).
 #include <cmath>
 #include <limits>
 
@@ -118,7 +118,7 @@ std::vector<RefResult> pointwise(const RefCall& c) {
   return {r};
 }
 
-// The row's own scalar expression on f64 (integers as they are), one element at a time.
+// The row's own scalar expression on f64 (integers unchanged), one element at a time.
 Real by_row(const RefCall& c, const Real* x) {
   std::vector<Tensor> operands;
   SmallVec<const Tensor*, 3> in;
@@ -141,9 +141,9 @@ Real by_row(const RefCall& c, const Real* x) {
   return to_reals(dispatch(c.op, TensorPtrs(in), c.attrs))[0];
 }
 
-// For a new row of pointwise.inc, which nobody has written a reference for: checks dtypes, vectors, tails and layouts
-// against the scalar f64 path. The bound: each operation rounds what it gets and what it gives by half an ulp, so
-// flops_per_point roundings of the value and of how far it moves with its operands.
+// For a new row of pointwise.inc without a written reference: checks dtypes, vectors, tails and layouts against the
+// scalar f64 path. The bound: each operation rounds its operands and its result by half an ulp, so flops_per_point
+// roundings of the value and of its change with its operands.
 std::vector<RefResult> derived_pointwise(const RefCall& c) {
   const DType out = c.out[0].dtype, computed = c.computed();
   RefResult r;

@@ -1,4 +1,4 @@
-// What must hold of the list of records as a whole.
+// Tests the list of records as a whole.
 #include <gtest/gtest.h>
 
 #include <set>

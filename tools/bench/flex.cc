@@ -1,7 +1,7 @@
-// flex: flex_attention by mod and mask, B1 H8 S2048 D64, forward and backward, beside itself without mods; what its first
-// call and its block mask cost; decoding, one query of 8 heads of D128 for each entry, beside the time to read as many
-// bytes as its keys and values have. pytorch/flex.py does the same work; with --serve, each line of standard input names a
-// case to time now (versus_pytorch.py).
+// flex: flex_attention by mod and mask, B1 H8 S2048 D64, forward and backward, beside itself without mods; what its
+// first call and its block mask cost; decoding, one query of 8 heads of D128 for each entry, beside the time to read as
+// many bytes as its keys and values have. pytorch/flex.py does the same work; with --serve, each line of standard input
+// names a case to time now (versus_pytorch.py).
 #include <algorithm>
 #include <cmath>
 #include <functional>

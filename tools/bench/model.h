@@ -20,7 +20,8 @@ const ModelShape& model_shape(const std::string& name);
 class Decoder : public nn::Module {
  public:
   explicit Decoder(const ModelShape& shape);
-  /// Mean cross-entropy of targets[B, T] given tokens[B, T], plus the experts' load-balance loss; activations in `dtype`.
+  /// Mean cross-entropy of targets[B, T] given tokens[B, T], plus the experts' load-balance loss;
+  /// activations in `dtype`.
   Tensor loss(const Tensor& tokens, const Tensor& targets, DType dtype) const;
   /// FLOPs of one training step (forward and backward, 2 per multiply-add): weights that a token meets, and attention.
   double step_flops() const;

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""summary.py TESTLOGS STATUS: adds up every test.xml under TESTLOGS and prints `N passed, N failed, N skipped`.
+"""summary.py (TESTLOGS STATUS)...: adds up every test.xml under each TESTLOGS; prints `N passed, N failed, N skipped`.
 
-STATUS is the exit code of `bazel test`. Where it is not 0 and no test case failed, the build or a test's process did,
-and that counts as one failure. Exits with 0 only if tests passed and nothing failed.
+STATUS is the exit code of that `bazel test`. Where it is not 0 and no test case failed, the build or a test's process
+did, and that counts as one failure. Exits with 0 only if tests passed in each run and nothing failed.
 """
 import pathlib
 import sys
@@ -29,15 +29,19 @@ def count(testlogs):
 
 
 def main():
-    if len(sys.argv) != 3 or not sys.argv[2].isdigit():
-        sys.exit("usage: summary.py TESTLOGS STATUS")
-    passed, failed, skipped = count(sys.argv[1])
-    status = int(sys.argv[2])
-    if status and not failed:
-        print(f"summary: no test case failed, but bazel ended with {status}: a failed build, or a test's process")
-        failed = 1
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed or not passed else 0
+    runs = list(zip(sys.argv[1::2], sys.argv[2::2]))
+    if not runs or len(sys.argv) % 2 == 0 or not all(status.isdigit() for _, status in runs):
+        sys.exit("usage: summary.py (TESTLOGS STATUS)...")
+    totals, empty = [0, 0, 0], False
+    for testlogs, status in runs:
+        passed, failed, skipped = count(testlogs)
+        if int(status) and not failed:
+            print(f"summary: no test case failed, but bazel ended with {status}: a failed build, or a test's process")
+            failed = 1
+        empty |= not passed
+        totals = [a + b for a, b in zip(totals, (passed, failed, skipped))]
+    print("{} passed, {} failed, {} skipped".format(*totals))
+    return 1 if totals[1] or empty else 0
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 // main() of tests that run on a GPU where nobody watches: a test that hangs or loses the device ends the process, with
-// the test's name, so that check.sh goes on with the others in a new one. Exit code 77: there is no GPU (under check.sh).
+// the test's name, so that check.sh goes on with the others in a new one.
+// Exit code 77: there is no GPU (under check.sh).
 #include <gtest/gtest.h>
 #include <unistd.h>
 

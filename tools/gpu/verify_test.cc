@@ -1,5 +1,5 @@
-// Each launch of the models' training steps on a GPU against its ops on the CPU, from the operands it had: the same bits,
-// or of products the bounds of their sums. What losses over many steps cannot tell apart, this does.
+// Each launch of the models' training steps on a GPU against its ops on the CPU, from the operands it had: the same
+// bits, or of products the bounds of their sums. What losses over many steps cannot tell apart, this does.
 #include <gtest/gtest.h>
 
 #include <cstdio>

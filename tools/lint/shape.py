@@ -1,59 +1,101 @@
 #!/usr/bin/env python3
-"""The shape of the tree: lines per folder and the files over 600 lines.  ./bazelw run //tools/lint:shape [-- --base REV]
+"""The shape of the tree: lines per folder, long files, long lines and duplicates.
 
-With --base, also how many lines each folder gained and lost since REV. Nothing fails: the report is for judgement.
+./bazelw run //tools/lint:shape [-- [--at REV] [--base REV] [--list]]
+
+--at looks at a commit instead of the work tree. With --base, also how many lines each folder gained and lost since REV.
+--list names each long line and each pair of duplicates. Nothing fails: the report is for judgement.
 """
 import argparse
 import collections
+import io
 import os
 import subprocess
+import tarfile
+
+import duplicates
 
 SOURCES = (".h", ".cc", ".inc", ".py", ".bzl", ".sh", "BUILD", "WORKSPACE", "bazelw", "run")
 LONG = 600
+COLUMNS = 120
 
 
 def git(*args):
-    return subprocess.run(["git", *args], check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
+    return subprocess.run(["git", *args], check=True, stdout=subprocess.PIPE).stdout
+
+
+def read(rev):
+    """{path: text} of the sources in the work tree, or in commit `rev`."""
+    if rev:
+        with tarfile.open(fileobj=io.BytesIO(git("archive", rev))) as tar:
+            return {m.name: tar.extractfile(m).read().decode(errors="replace")
+                    for m in tar.getmembers() if m.isfile() and m.name.endswith(SOURCES)}
+    files = {}
+    for path in git("ls-files").decode().splitlines():
+        if path.endswith(SOURCES) and os.path.isfile(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                files[path] = file.read()
+    return files
 
 
 def room(path):
     return "/".join(path.split("/")[:-1][:2]) or "."
 
 
+def kind(path):
+    """0: source, 1: a test, 2: support of tests."""
+    return 1 if "_test." in path else 2 if "testing" in path.split("/") or "testdata" in path.split("/") else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--at", help="a commit to look at instead of the work tree")
     parser.add_argument("--base", help="a commit to compare with")
+    parser.add_argument("--list", action="store_true", help="name each long line and each pair of duplicates")
     args = parser.parse_args()
     os.chdir(os.environ.get("BUILD_WORKSPACE_DIRECTORY", "."))
 
-    lines, tests, files = collections.Counter(), collections.Counter(), collections.Counter()
-    long_files = []
-    for path in git("ls-files"):
-        if not path.endswith(SOURCES) or not os.path.isfile(path):
-            continue
-        with open(path, encoding="utf-8", errors="replace") as file:
-            n = sum(1 for _ in file)
+    lines, files = [collections.Counter() for _ in range(3)], collections.Counter()
+    long_files, long_lines = [], []
+    sources = read(args.at)
+    for path, text in sources.items():
+        rows = text.splitlines()
         files[room(path)] += 1
-        is_test = "_test." in path or "/testing/" in path
-        (tests if is_test else lines)[room(path)] += n
-        if n > LONG:
-            long_files.append((n, path))
+        lines[kind(path)][room(path)] += len(rows)
+        if len(rows) > LONG:
+            long_files.append((len(rows), path))
+        long_lines += [f"{path}:{n}" for n, row in enumerate(rows, 1) if len(row) > COLUMNS]
     added, removed = collections.Counter(), collections.Counter()
     if args.base:
-        for row in git("diff", "--numstat", args.base):
+        for row in git("diff", "--numstat", args.base, *([args.at] if args.at else [])).decode().splitlines():
             plus, minus, path = row.split("\t")
             if path.endswith(SOURCES) and plus != "-":
                 added[room(path)] += int(plus)
                 removed[room(path)] += int(minus)
 
-    print(f"{'folder':32}{'files':>7}{'lines':>8}{'tests':>8}")
+    def show(name, *numbers):
+        return f"{name:32}{numbers[0]:7}" + "".join(f"{n:9}" for n in numbers[1:])
+
+    print(show("folder", "files", "lines", "tests", "support"))
     for folder in sorted(files.keys() | added.keys() | removed.keys()):
         change = f"   +{added[folder]} -{removed[folder]}" if added[folder] or removed[folder] else ""
-        print(f"{folder:32}{files[folder]:7}{lines[folder]:8}{tests[folder]:8}{change}")
-    print(f"{'all':32}{sum(files.values()):7}{sum(lines.values()):8}{sum(tests.values()):8}")
+        print(show(folder, files[folder], *(by[folder] for by in lines)) + change)
+    print(show("all", sum(files.values()), *(sum(by.values()) for by in lines)))
     print(f"\nfiles over {LONG} lines: {len(long_files) or 'none'}")
     for n, path in sorted(long_files, reverse=True):
         print(f"{n:6}  {path}")
+    print(f"lines over {COLUMNS} columns: {len(long_lines) or 'none'}")
+    if args.list:
+        print("".join(f"  {place}\n" for place in long_lines), end="")
+
+    own = {path: text for path, text in sources.items()
+           if kind(path) == 0 and not path.endswith("BUILD") and not path.startswith("third_party/")}
+    pairs = duplicates.find(own)
+    exact = sum(p[0] for p in pairs)
+    print(f"pairs of {duplicates.RUN} or more shared lines: {exact} exact, {len(pairs) - exact} but for names and numbers")
+    if args.list:
+        for same, count, a, b in pairs:
+            print(f"  {'exact' if same else 'shape'} {count:4}  {a[0]}:{a[1]}  {b[0]}:{b[1]}")
 
 
 if __name__ == "__main__":

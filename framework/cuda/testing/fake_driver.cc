@@ -12,7 +12,7 @@ FakeState* FakeCalls::state = nullptr;
 
 namespace {
 
-// The context current in this thread: the device's ordinal plus one, of the fake with this number.
+// The current context of this thread: the device's ordinal plus one, of the fake with this number.
 thread_local CUcontext current_context = nullptr;
 
 CUcontext handle(FakeContext& c) { return reinterpret_cast<CUcontext>(&c); }
@@ -191,7 +191,7 @@ CUresult context_set(CUcontext context) {
 CUresult context_synchronize() {
   WEFT_FAKE_CONTEXT_CALL(cuCtxSynchronize);
   if (CUresult r = s.refuse_unsafe("cuCtxSynchronize"); r != CUDA_SUCCESS) return r;
-  // Of any thread: to wait for a context is to wait for its streams under capture, which breaks them off.
+  // Any thread's capture: waiting for a context waits for its capturing streams, which breaks their captures.
   for (const FakeStream* stream : s.streams) {
     if (!stream->capture || stream->device != device) continue;
     stream->capture->broken = true;

@@ -1,8 +1,8 @@
-// A CUDA driver that is none: the whole table of driver_api.h on host memory, for tests on machines without a GPU. Work
-// is kept in stream order and run as late as the rules allow, so that a missing synchronisation shows as poison (0xFF
-// bytes, NaN in every float format); device memory cannot be read by the host; whatever is used wrongly is complained
-// of: work of several streams on the same memory that no event and no wait of the host orders, too, and sources of
-// copies that the host changes before they ran.
+// A fake CUDA driver: the whole table of driver_api.h on host memory, for tests on machines without a GPU. Work is kept
+// in stream order and runs as late as the rules allow, so that a missing synchronisation shows as poison (0xFF bytes,
+// NaN in every float format). The host cannot read device memory. The fake reports every misuse. This includes work of
+// several streams on the same memory without an event or a host wait between them, and sources of copies that the host
+// changes before they ran.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace weft::cuda::testing {
 
-/// What the fake GPU claims to be; the figures of an H100 but for its memory.
+/// Properties that the fake GPU reports: those of an H100, except for its memory.
 struct FakeGpu {
   std::string name = "Fake GPU";
   int sm = 90;  // compute capability times 10
@@ -27,7 +27,7 @@ struct FakeGpu {
   int shared_per_multiprocessor = 228 << 10;
   int threads_per_block = 1024;
   int threads_per_multiprocessor = 2048;
-  int registers = 65536;  // of a block and of a multiprocessor
+  int registers = 65536;  // per block and per multiprocessor
 };
 
 /// Bytes that a kernel reads or writes.
@@ -42,7 +42,7 @@ struct FakeLaunch {
   unsigned grid[3] = {1, 1, 1}, block[3] = {1, 1, 1};
   unsigned shared_bytes = 0;
   std::vector<std::byte> parameters;
-  /// The blocks of memory that words of the parameters point into, as set_live_memory knew them at the launch.
+  /// The memory blocks that words of the parameters point into, as given by set_live_memory at the launch.
   std::vector<FakeRange> pointed;
   template <class P>
   const P& as() const {
@@ -50,7 +50,7 @@ struct FakeLaunch {
   }
 };
 
-/// A kernel: what a cubin says of it, and what it does. `run` may throw weft::Error: an illegal address.
+/// A kernel: the attributes in its cubin, and its function. `run` may throw weft::Error: an illegal address.
 struct FakeKernel {
   size_t parameter_bytes = 0;
   int max_threads = 1024;  // __launch_bounds__
@@ -58,24 +58,25 @@ struct FakeKernel {
   int registers = 32;
   int spilled_bytes = 0;
   std::function<void(const FakeLaunch&)> run;
-  /// If given, the memory each launch touches: checked to be alive then, and free of pending work when it is freed.
+  /// If given, the memory that each launch uses. The fake checks that it is alive then, and not freed while work is
+  /// pending.
   std::function<std::vector<FakeRange>(const FakeLaunch&)> touches;
 };
 
-/// What the fake's cuTensorMapEncodeTiled writes into a descriptor, innermost dim first.
+/// The data that the fake's cuTensorMapEncodeTiled writes into a descriptor, innermost dim first.
 struct FakeTensorMap {
   uint64_t address = 0;
   uint64_t strides[4] = {};  // bytes, of dims 1 to 4
-  uint32_t dims[5] = {};     // less one
+  uint32_t dims[5] = {};     // minus one
   uint16_t box[5] = {};
   uint8_t rank = 0, element_bytes = 0, swizzle = 0;  // swizzle as CUtensorMapSwizzle
 };
 FakeTensorMap decode(const CUtensorMap& map);
 
-/// Finds the kernel `symbol` of a loaded module; `image` is what cuModuleLoadData was given.
+/// Finds the kernel `symbol` of a loaded module; `image` is the argument of cuModuleLoadData.
 using FakeResolver = std::function<std::optional<FakeKernel>(const void* image, const std::string& symbol)>;
 
-/// The fake driver; one at a time. Put it in place with ScopedDriver(fake.table()), which must go first.
+/// The fake driver; one at a time. Install it with ScopedDriver(fake.table()), which must be destroyed first.
 class FakeDriver {
  public:
   explicit FakeDriver(FakeGpu gpu = {}, int count = 1);
@@ -84,41 +85,41 @@ class FakeDriver {
 
   DriverApi table() const;
 
-  /// A kernel that every module has.
+  /// Adds a kernel to every module.
   void add_kernel(const std::string& symbol, FakeKernel kernel);
-  /// Asked for symbols that add_kernel does not know.
+  /// Sets the resolver of symbols that add_kernel does not know.
   void set_resolver(FakeResolver resolver);
 
-  /// Who knows the block of memory that holds an address, where blocks are finer than the driver's: the allocator. May
-  /// be null; asked at each launch.
+  /// Sets the function that finds the memory block of an address, if blocks are finer than the driver's: the allocator.
+  /// May be null; called at each launch.
   void set_live_memory(std::function<std::optional<FakeRange>(CUdeviceptr)> holding);
 
-  /// What was used wrongly since the last call, a sentence each; empty in a sound program.
+  /// The misuses since the last call, one sentence each; empty in a correct program.
   std::vector<std::string> take_complaints();
-  /// What is still held: "2 allocations of 1024 bytes", "1 stream"; empty when all was given back.
+  /// The resources still held: "2 allocations of 1024 bytes", "1 stream"; empty if everything was released.
   std::string leaks() const;
 
-  /// Of the order in which streams go on where any may.
+  /// Seed of the order in which streams proceed if any of them may.
   void set_seed(uint64_t seed);
-  /// The version that cuDriverGetVersion gives from now on.
+  /// The version that cuDriverGetVersion reports from now on.
   void set_version(int version);
   /// Makes cuInit fail from now on.
   void set_init_result(CUresult result);
-  /// Makes the allocation after `successes` more fail for want of memory, once.
+  /// Makes the allocation after `successes` more fail with out of memory, once.
   void fail_allocation_after(int successes);
   /// Makes the next load of a module fail with this error.
   void fail_load(CUresult error);
-  /// Makes the launch after `launches` more stop with this error, which then sticks to the device as a real one does.
+  /// Makes the launch after `launches` more fail with this error, which then stays on the device as a real one does.
   void fail_launch_after(int launches, CUresult error);
 
-  /// Symbols of the kernels run so far, in the order they ran; replays of graphs too.
+  /// Symbols of the kernels run so far, in order, including replays of graphs.
   std::vector<std::string> kernels_run() const;
-  /// Calls of one function of the table: calls("cuMemAlloc_v2").
+  /// Number of calls of one function of the table: calls("cuMemAlloc_v2").
   int calls(const std::string& function) const;
-  /// Operations given to streams and not run yet.
+  /// Number of operations queued on streams and not yet run.
   int pending() const;
   size_t allocated_bytes() const;
-  /// Runs `read` with device memory readable by the host: how a test looks at what a kernel wrote.
+  /// Runs `read` while the host can read device memory: for tests that check what a kernel wrote.
   void with_memory_open(const std::function<void()>& read);
 
  private:

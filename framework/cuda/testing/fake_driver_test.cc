@@ -1,4 +1,4 @@
-// The fake driver by its own table: what it does late, and what it complains of.
+// Tests the fake driver through its own table: what it does late, and what it reports.
 #include <cstring>
 
 #include "framework/cuda/testing/fake_gpu_test.h"
@@ -118,8 +118,8 @@ TEST_F(FakeDriverTest, StreamsRunApartUntilAnEventOrdersThem) {
   api.cuMemFreeHost(host);
 }
 
-// Work of two streams on the same memory: in an order by an event or by a wait of the host, else it is complained of,
-// whichever happens to run first.
+// Work of two streams on the same memory must be ordered by an event or by a wait of the host; otherwise it is
+// reported, whichever runs first.
 TEST_F(FakeDriverTest, WhatNothingOrdersIsARace) {
   CUstream other = nullptr;
   CUevent event = nullptr;
@@ -194,7 +194,7 @@ TEST_F(FakeDriverTest, LaunchesAreCheckedAgainstKernelAndDevice) {
   EXPECT_EQ(launch(1, 65536, 256, 0), CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(complaint(), "cuLaunchKernel of k: grid [1, 65536, 1]");
   EXPECT_EQ(launch(1, 1, 256, 100 << 10), CUDA_ERROR_INVALID_VALUE);
-  EXPECT_EQ(complaint(), "cuLaunchKernel of k: 102400 bytes of shared memory where 49152 were asked for");
+  EXPECT_EQ(complaint(), "cuLaunchKernel of k: 102400 bytes of shared memory where 49152 were requested");
   EXPECT_EQ(api.cuFuncSetAttribute(k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 228 << 10),
             CUDA_ERROR_INVALID_VALUE);
   EXPECT_EQ(api.cuFuncSetAttribute(k, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, 100 << 10), CUDA_SUCCESS);
@@ -235,12 +235,12 @@ TEST_F(FakeDriverTest, CaptureKeepsWorkForTheGraph) {
   api.cuMemcpyDtoHAsync_v2(host, d, 4, stream);
   api.cuStreamSynchronize(stream);
   EXPECT_EQ(*host, 3);
-  // A wait under capture breaks it.
+  // A wait during a capture breaks it.
   api.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   EXPECT_EQ(api.cuStreamSynchronize(stream), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
   EXPECT_EQ(complaint(), "cuStreamSynchronize: this thread has a stream capturing");
   EXPECT_EQ(api.cuStreamEndCapture(stream, &graph), CUDA_ERROR_STREAM_CAPTURE_INVALIDATED);
-  // So does memory from the driver.
+  // So does an allocation from the driver.
   CUdeviceptr more = 0;
   api.cuStreamBeginCapture_v2(stream, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL);
   EXPECT_EQ(api.cuMemAlloc_v2(&more, 4), CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);

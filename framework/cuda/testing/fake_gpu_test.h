@@ -1,4 +1,4 @@
-// FakeGpuTest: a test on a fake GPU. It fails if the driver was used wrongly or anything of it was left behind.
+// FakeGpuTest: a test on a fake GPU. It fails if the driver was misused or anything of it leaked.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -10,7 +10,7 @@ class FakeGpuTest : public ::testing::Test {
  protected:
   explicit FakeGpuTest(FakeGpu gpu = {}, int count = 1) : fake(gpu, count), in_place(std::in_place, fake.table()) {}
 
-  /// Everything that stands on the driver goes, then the books are closed.
+  /// Destroys everything that uses the driver, then checks for misuse and leaks.
   void TearDown() override {
     in_place.reset();
     EXPECT_EQ(joined(fake.take_complaints()), "");

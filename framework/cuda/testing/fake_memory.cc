@@ -1,5 +1,5 @@
-// Memory of the fake driver: each allocation is its own run of pages, poisoned, closed to the host when on a device,
-// with a page behind it that nobody may touch.
+// Memory of the fake driver. Each allocation is a separate run of pages, poisoned, and not readable by the host if on a
+// device. An inaccessible page follows it.
 #include <sys/mman.h>
 
 #include <cstring>
@@ -10,11 +10,11 @@ namespace weft::cuda::testing {
 namespace {
 
 constexpr size_t kPage = 4096;
-constexpr size_t kKeptFreed = size_t{64} << 20;  // address space kept so that use after free is recognised
+constexpr size_t kKeptFreed = size_t{64} << 20;  // address space kept so that a use after free is detected
 
 uint64_t as_integer(const void* p) { return reinterpret_cast<uint64_t>(p); }
 
-// The allocation that holds an address.
+// The allocation that contains an address.
 std::map<uint64_t, FakeMemory>::const_iterator holder(const std::map<uint64_t, FakeMemory>& all, uint64_t address) {
   auto it = all.upper_bound(address);
   if (it == all.begin()) return all.end();
@@ -40,7 +40,7 @@ CUresult memory_alloc(CUdeviceptr* pointer, size_t bytes) {
   return r;
 }
 
-// Pending work that touches these bytes, or a kernel that may; empty if there is none.
+// Describes pending work that uses these bytes, or a kernel that may; empty if there is none.
 std::string pending_on(FakeState& s, int device, uint64_t address, size_t bytes) {
   for (const FakeStream* stream : s.streams) {
     for (const FakeWork& w : stream->queue) {
@@ -53,7 +53,7 @@ std::string pending_on(FakeState& s, int device, uint64_t address, size_t bytes)
 }
 
 CUresult memory_free(CUdeviceptr pointer) {
-  WEFT_FAKE_RELEASE_CALL(cuMemFree_v2);  // as the real one, it works whatever a launch left behind
+  WEFT_FAKE_RELEASE_CALL(cuMemFree_v2);  // like the real one, it works after any failed launch
   if (CUresult r = s.refuse_unsafe("cuMemFree_v2"); r != CUDA_SUCCESS) return r;
   return s.release(0, pointer);
 }
@@ -71,7 +71,7 @@ CUresult host_free(void* pointer) {
   return s.release(-1, as_integer(pointer));
 }
 
-// Queues a copy after checking both ends. `poison` is host memory that holds nothing until the copy has run.
+// Queues a copy after checking both ends. Host memory that is written is poisoned until the copy has run.
 CUresult copy(FakeState& s, CUstream handle, const char* name, FakeRange to, bool to_device, FakeRange from,
               bool from_device, std::function<void()> run) {
   FakeStream* stream = nullptr;
@@ -79,7 +79,7 @@ CUresult copy(FakeState& s, CUstream handle, const char* name, FakeRange to, boo
   for (auto [range, device, side] : {std::tuple{to, to_device, "to"}, {from, from_device, "from"}})
     if (std::string wrong = s.wrong(range, device); !wrong.empty())
       return s.complain(CUDA_ERROR_INVALID_VALUE, name, ": ", side, " ", wrong);
-  const bool whole = to.bytes == from.bytes;  // rows with gaps between them are left as they are
+  const bool whole = to.bytes == from.bytes;  // rows with gaps between them are not poisoned
   if (!to_device && whole && !stream->capture) std::memset(reinterpret_cast<void*>(to.address), 0xff, to.bytes);
   FakeWork w;
   w.what = str_cat(name, " of ", from.bytes, " bytes");

@@ -114,7 +114,7 @@ CUresult parameter_info(CUfunction handle, size_t index, size_t* offset, size_t*
   WEFT_FAKE_CONTEXT_CALL(cuFuncGetParamInfo);
   FakeFunction* f = nullptr;
   if (CUresult r = check_function(s, handle, &f, "cuFuncGetParamInfo"); r != CUDA_SUCCESS) return r;
-  if (index > 0) return CUDA_ERROR_INVALID_VALUE;  // how callers find the number of parameters
+  if (index > 0) return CUDA_ERROR_INVALID_VALUE;  // this is how callers find the number of parameters
   *offset = 0;
   *size = f->kernel.parameter_bytes;
   return CUDA_SUCCESS;
@@ -134,7 +134,7 @@ CUresult occupancy(int* blocks, CUfunction handle, int threads, size_t shared_by
   return CUDA_SUCCESS;
 }
 
-// "" or what the device would refuse.
+// "" or the reason why the device would reject the launch.
 std::string wrong_launch(const FakeState& s, const FakeFunction& f, const FakeLaunch& l) {
   const unsigned most[] = {0x7fffffffu, 65535u, 65535u};
   for (int i = 0; i < 3; ++i)
@@ -144,12 +144,12 @@ std::string wrong_launch(const FakeState& s, const FakeFunction& f, const FakeLa
   const int limit = std::min(f.kernel.max_threads, s.gpu.threads_per_block);
   if (threads < 1 || threads > static_cast<uint64_t>(limit))
     return str_cat(threads, " threads in a block, at most ", limit);
-  // Registers are handed out to whole warps, eight a thread at a time.
+  // Registers are allocated for whole warps, eight per thread at a time.
   const uint64_t registers = (threads + 31) / 32 * 32 * ((f.kernel.registers + 7) / 8 * 8);
   if (registers > static_cast<uint64_t>(s.gpu.registers))
     return str_cat("too many registers for ", threads, " threads");
   if (static_cast<int>(l.shared_bytes) > f.max_dynamic_shared)
-    return str_cat(l.shared_bytes, " bytes of shared memory where ", f.max_dynamic_shared, " were asked for");
+    return str_cat(l.shared_bytes, " bytes of shared memory where ", f.max_dynamic_shared, " were requested");
   return {};
 }
 
@@ -177,7 +177,7 @@ CUresult launch(CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsi
   FakeLaunch l{.grid = {gx, gy, gz}, .block = {bx, by, bz}, .shared_bytes = shared};
   std::function<std::optional<FakeRange>(CUdeviceptr)> holding;
   if (CUresult r = prepare_launch(function, handle, parameters, extra, &l, &holding); r != CUDA_SUCCESS) return r;
-  // Asked without the fake's lock: the allocator calls the driver while it holds its own.
+  // Called without the fake's lock: the allocator calls the driver while it holds its own lock.
   for (size_t at = 0; holding && at + sizeof(CUdeviceptr) <= l.parameters.size(); at += sizeof(CUdeviceptr)) {
     CUdeviceptr word = 0;
     std::memcpy(&word, l.parameters.data() + at, sizeof word);
@@ -206,7 +206,7 @@ FakeExec* exec_of(FakeState& s, CUgraphExec handle) {
   return s.execs.count(e) ? e : nullptr;
 }
 
-// A copy whose launch is its own.
+// A copy with its own launch.
 FakeWork copied(const FakeWork& from) {
   FakeWork w = from;
   if (w.launch) w.launch = std::make_shared<FakeLaunch>(*w.launch);
@@ -256,7 +256,7 @@ CUresult graph_nodes(CUgraph handle, CUgraphNode* nodes, size_t* count) {
   FakeGraph* graph = graph_of(s, handle);
   if (!graph) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphGetNodes: no such graph");
   const size_t n = graph->nodes.size();
-  if (nodes)  // the real order is not stated, so this one is not that of capture
+  if (nodes)  // the real order is unspecified, so this one differs from the order of capture
     for (size_t i = 0; i < n && i < *count; ++i)
       nodes[i] = reinterpret_cast<CUgraphNode>(graph->nodes[n - 1 - i].get());
   *count = n;
@@ -276,7 +276,7 @@ CUresult set_node_parameters(CUgraphExec exec_handle, CUgraphNode node, const CU
                .grid = {p->gridDimX, p->gridDimY, p->gridDimZ},
                .block = {p->blockDimX, p->blockDimY, p->blockDimZ},
                .shared_bytes = p->sharedMemBytes};
-  if (std::string wrong = w.launch ? wrong_launch(s, *f, l) : "the node is no kernel"; !wrong.empty() || p->extra)
+  if (std::string wrong = w.launch ? wrong_launch(s, *f, l) : "the node is not a kernel"; !wrong.empty() || p->extra)
     return s.complain(CUDA_ERROR_INVALID_VALUE, "cuGraphExecKernelNodeSetParams_v2 of ", f->symbol, ": ", wrong);
   auto* bytes = f->kernel.parameter_bytes ? static_cast<const std::byte*>(p->kernelParams[0]) : nullptr;
   l.parameters.assign(bytes, bytes + f->kernel.parameter_bytes);

@@ -36,7 +36,7 @@ std::string FakeAccesses::touch(uint64_t address, size_t bytes, Kind kind, const
         if (stream != place.stream && !place.clock.knows(stream, access.n) && other.empty())
           other = str_cat(access.what, " on stream ", stream);
     }
-    // What a write is ordered behind need not be kept: whoever comes after it comes after that.
+    // Accesses that a write comes after need not be kept: later work that comes after the write comes after them too.
     if (kind == kWrites)
       for (auto& all : s.by) all.clear();
     s.by[kind][place.stream] = {place.n, what};

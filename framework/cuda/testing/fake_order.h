@@ -1,6 +1,5 @@
-// What of the fake driver's work is before what: vector clocks of streams, events and the host, and who touched each
-// byte last. Work that touches what other work touches must come after it or before it by an event, a wait of the host
-// or the order of one stream.
+// The order of the fake driver's work: vector clocks of streams, events and the host, and the last accesses to each
+// byte. Work on the same memory must be ordered by an event, by a wait of the host or by one stream.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace weft::cuda::testing {
 
-/// How much of each stream (by number) is known to be done or to come first.
+/// How many operations of each stream (by number) are known to be done or to come before.
 class FakeClock {
  public:
   void join(const FakeClock& other) {
@@ -28,18 +27,18 @@ class FakeClock {
   std::map<uint64_t, uint64_t> seen_;
 };
 
-/// The place of one operation in the order.
+/// The position of one operation in the order.
 struct FakePlace {
   uint64_t stream = 0, n = 0;  // the n-th operation of that stream
-  FakeClock clock;             // what comes before it
+  FakeClock clock;             // the operations before it
 };
 
 class FakeAccesses {
  public:
-  /// kUses: a kernel that may read or write; two of these are not told apart from two that read.
+  /// kUses: a kernel that may read or write; two of these are treated like two reads.
   enum Kind { kReads, kWrites, kUses };
 
-  /// An operation runs. Returns what is in no order with it ("kernel k on stream 2"), or an empty string.
+  /// Records an access. Returns the access that is not ordered with it ("kernel k on stream 2"), or an empty string.
   std::string touch(uint64_t address, size_t bytes, Kind kind, const FakePlace& place, const std::string& what);
   void forget(uint64_t address, size_t bytes);
 
@@ -50,10 +49,10 @@ class FakeAccesses {
   };
   struct Segment {
     uint64_t end = 0;
-    std::map<uint64_t, Access> by[3];  // Kind, stream: the last
+    std::map<uint64_t, Access> by[3];  // the last access, by Kind and stream
   };
   void split(uint64_t at);
-  std::map<uint64_t, Segment> segments_;  // by begin; they do not overlap
+  std::map<uint64_t, Segment> segments_;  // by begin; not overlapping
 };
 
 }  // namespace weft::cuda::testing

@@ -1,4 +1,4 @@
-// The fake driver's insides: memory, streams and graphs as plain data. Everything is guarded by State::mutex.
+// The fake driver's internals: memory, streams and graphs as plain data. FakeState::mutex guards everything.
 #pragma once
 #include <deque>
 #include <map>
@@ -25,10 +25,10 @@ struct FakeMemory {
 /// One operation of a stream or node of a graph.
 struct FakeWork {
   std::string what;                // "copy of 64 bytes from host to device"
-  std::vector<FakeRange> touches;  // memory that must live until it has run
-  int written = -1;                // of `touches`, the one that is written; -1: any may be
-  int source = -1;                 // of `touches`, host memory that stays as it is until it has run
-  uint64_t source_sum = 0;         // what it held when it was queued
+  std::vector<FakeRange> touches;  // memory that must live until the work has run
+  int written = -1;                // index in `touches` of the range that is written; -1: any may be
+  int source = -1;                 // index in `touches` of host memory that must not change until the work has run
+  uint64_t source_sum = 0;         // checksum of the source when the work was queued
   FakePlace place;
   std::function<void()> run;           // copies and fills
   std::shared_ptr<FakeLaunch> launch;  // of a kernel
@@ -36,7 +36,7 @@ struct FakeWork {
   FakeEvent* event = nullptr;  // recorded, or waited for
   bool waits = false;
   bool unloaded = false;  // its kernel's module is gone
-  uint64_t ordinal = 0;   // of the record that is waited for or made
+  uint64_t ordinal = 0;   // number of the record that is made or waited for
 };
 
 struct FakeFunction {
@@ -68,8 +68,8 @@ struct FakeCapture {
 
 struct FakeStream {
   int device = 0;
-  uint64_t number = 0, count = 0;  // from 1 on; operations queued so far
-  FakeClock clock;                 // of its last operation
+  uint64_t number = 0, count = 0;  // from 1; operations queued so far
+  FakeClock clock;                 // of the last operation
   std::deque<FakeWork> queue;
   std::shared_ptr<FakeCapture> capture;
   CUgraphNode last = nullptr;    // of the capture
@@ -81,9 +81,9 @@ struct FakeEvent {
   FakeStream* stream = nullptr;  // of the last record
   uint64_t recorded = 0, done = 0;
   double time_ms = 0;
-  FakeClock clock;                        // what the last record comes behind
-  std::shared_ptr<FakeCapture> captured;  // the last record was made under this capture,
-  CUgraphNode after = nullptr;            // behind this node
+  FakeClock clock;                        // what comes before the last record
+  std::shared_ptr<FakeCapture> captured;  // the last record was made during this capture,
+  CUgraphNode after = nullptr;            // after this node
 };
 
 struct FakeContext {
@@ -99,9 +99,9 @@ struct FakeState {
   std::vector<std::string> complaints;
   std::map<std::string, int> calls;
   std::vector<FakeContext> contexts;
-  std::vector<CUresult> sticky;           // by device: the error that a launch left behind
+  std::vector<CUresult> sticky;           // by device: the error of a failed launch
   std::map<uint64_t, FakeMemory> memory;  // by first address
-  std::map<uint64_t, FakeMemory> freed;   // kept unreadable so that later use is recognised
+  std::map<uint64_t, FakeMemory> freed;   // kept unreadable so that later use is detected
   std::vector<size_t> used;               // by device
   std::set<FakeStream*> streams;
   std::set<FakeEvent*> events;
@@ -113,14 +113,14 @@ struct FakeState {
   std::function<std::optional<FakeRange>(CUdeviceptr)> holding;
   std::vector<std::string> run;
   uint64_t records = 0, steps = 0, streams_made = 0;
-  uint64_t random = 1;  // in which order streams go on
-  FakeClock host;       // what the host waited for
+  uint64_t random = 1;  // state of the random order in which streams proceed
+  FakeClock host;       // what the host has waited for
   FakeAccesses accesses;
   int open = 0;  // nesting of with_memory_open
   int allocations_to_failure = -1, launches_to_failure = -1;
   CUresult launch_failure = CUDA_SUCCESS, load_failure = CUDA_SUCCESS;
 
-  /// Notes a misuse and gives the code that the call returns.
+  /// Records a misuse and returns the code for the call.
   template <class... A>
   CUresult complain(CUresult code, const A&... what) {
     complaints.push_back(str_cat(what...));
@@ -135,7 +135,7 @@ struct FakeState {
   void forget_freed(size_t keep);  // unmaps until at most this many bytes are kept
   void open_memory();
   void close_memory();
-  /// "" or what is wrong with these bytes: not allocated, freed, beyond the end, of another kind (device or pinned).
+  /// "" or the fault of these bytes: not allocated, freed, out of bounds, or of the other kind (device or pinned).
   std::string wrong(const FakeRange& range, bool device) const;
 
   // streams (fake_stream.cc)
@@ -146,11 +146,12 @@ struct FakeState {
   void run_all(int device);
   void execute(FakeStream* stream, FakeWork& work);
   void check_order(const FakeWork& work);
-  /// The error of a call that a capture of this thread forbids, which breaks the capture; success if there is none.
+  /// The error of a call that a capture of this thread forbids; such a call breaks the capture. Success if there is
+  /// none.
   CUresult refuse_unsafe(const char* what);
 };
 
-/// Functions of the table by part; each fills its rows.
+/// The functions of the table by part; each fills its rows.
 struct FakeCalls {
   static FakeState* state;
   static void add_devices(DriverApi& t);
@@ -161,16 +162,17 @@ struct FakeCalls {
   static void add_tensor_maps(DriverApi& t);
 };
 
-/// Locks the live fake and counts the call.
+/// Locks the current fake and counts the call.
 #define WEFT_FAKE_CALL(name)                           \
   FakeState& s = *FakeCalls::state;                    \
   std::lock_guard<std::recursive_mutex> lock(s.mutex); \
   ++s.calls[#name]
-/// The same for calls that give back what a context holds: they need one, and work whatever a launch left behind.
+/// Same as WEFT_FAKE_CALL, for calls that release what a context holds: they need a context, and work after a failed
+/// launch.
 #define WEFT_FAKE_RELEASE_CALL(name) \
   WEFT_FAKE_CALL(name);              \
   if (s.current() < 0) return s.complain(CUDA_ERROR_INVALID_CONTEXT, #name ": no context is current in this thread")
-/// The same for calls that need a context; returns its sticky error if it has one.
+/// Same as WEFT_FAKE_CALL, for calls that need a context; returns the context's sticky error if it has one.
 #define WEFT_FAKE_CONTEXT_CALL(name)                                                                             \
   WEFT_FAKE_CALL(name);                                                                                          \
   const int device = s.current();                                                                                \

@@ -1,4 +1,4 @@
-// Streams and events of the fake driver: queues that run only when somebody waits, and stream capture into graphs.
+// Streams and events of the fake driver: queues that run only when something waits, and stream capture into graphs.
 #include <algorithm>
 
 #include "framework/base/error.h"
@@ -24,7 +24,7 @@ uint64_t sum_of(const FakeRange& range) {
   return sum;
 }
 
-// A call that must not be made on a stream under capture, or that would break a capture of this thread.
+// Rejects a call that is not allowed on a capturing stream; the call breaks the capture.
 CUresult refuse_capture(FakeState& s, FakeStream* stream, const char* what) {
   if (!stream->capture) return CUDA_SUCCESS;
   stream->capture->broken = true;
@@ -50,7 +50,7 @@ CUresult stream_destroy(CUstream stream) {
   auto it = s.streams.find(reinterpret_cast<FakeStream*>(stream));
   if (it == s.streams.end()) return s.complain(CUDA_ERROR_INVALID_HANDLE, "cuStreamDestroy_v2: no such stream");
   if ((*it)->capture) s.complain(CUDA_SUCCESS, "cuStreamDestroy_v2: the stream is capturing");
-  s.run_until(*it, 0);  // its work is done all the same
+  s.run_until(*it, 0);  // its work runs nevertheless
   for (FakeEvent* e : s.events)
     if (e->stream == *it) e->stream = nullptr;
   delete *it;
@@ -72,7 +72,7 @@ CUresult stream_query(CUstream handle) {
   FakeStream* stream = nullptr;
   if (CUresult r = s.check_stream(handle, &stream, "cuStreamQuery"); r != CUDA_SUCCESS) return r;
   if (stream->queue.empty()) return s.host.join(stream->clock), s.sticky[device];
-  s.run_until(stream, stream->queue.size() - 1);  // asking often enough sees it finish
+  s.run_until(stream, stream->queue.size() - 1);  // repeated queries see it finish
   return CUDA_ERROR_NOT_READY;
 }
 
@@ -92,7 +92,7 @@ CUresult event_destroy(CUevent handle) {
   if (CUresult r = check_event(s, handle, &event, "cuEventDestroy_v2"); r != CUDA_SUCCESS) return r;
   s.run_event(event);
   s.events.erase(event);
-  for (FakeStream* stream : s.streams)  // waits that are already met
+  for (FakeStream* stream : s.streams)  // waits that are already satisfied
     for (FakeWork& w : stream->queue)
       if (w.event == event) w.event = nullptr;
   delete event;
@@ -129,7 +129,7 @@ CUresult wait_event(CUstream stream_handle, CUevent event_handle, unsigned flags
   if (flags) return s.complain(CUDA_ERROR_INVALID_VALUE, "cuStreamWaitEvent: flags ", flags);
   if (event->captured) {
     if (!stream->capture) {
-      stream->capture = event->captured;  // it is drawn into the capture
+      stream->capture = event->captured;  // the stream joins the capture
       stream->last = event->after;
       stream->joined = event->after;
     }
@@ -268,7 +268,7 @@ CUresult FakeState::refuse_unsafe(const char* what) {
 
 CUresult FakeState::enqueue(FakeStream* stream, FakeWork work) {
   if (!stream->capture) {
-    // It comes behind what the stream holds and behind what the host waited for before it asked for it.
+    // The work comes after the stream's earlier work and after everything that the host has waited for.
     stream->clock.join(host);
     stream->clock.know(stream->number, ++stream->count);
     work.place = {stream->number, stream->count, stream->clock};
@@ -338,7 +338,7 @@ void FakeState::execute(FakeStream* stream, FakeWork& work) {
     work.event->time_ms = static_cast<double>(steps) * 1e-3;
   }
   CUresult& error = sticky[stream->device];
-  if ((!work.run && !work.launch) || error != CUDA_SUCCESS) return;  // nothing runs on a device that has failed
+  if ((!work.run && !work.launch) || error != CUDA_SUCCESS) return;  // nothing runs on a failed device
   for (const FakeRange& t : work.touches)
     if (wrong(t, true) == "memory that was freed" || wrong(t, false) == "memory that was freed")
       return void(complain(CUDA_SUCCESS, work.what, ": memory was freed before it ran"));

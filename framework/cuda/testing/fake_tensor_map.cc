@@ -1,4 +1,4 @@
-// TMA descriptors of the fake driver: checked as the driver checks them, and readable again.
+// TMA descriptors of the fake driver: checked like the driver does, and readable again.
 #include <bit>
 #include <cstring>
 

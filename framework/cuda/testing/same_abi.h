@@ -1,13 +1,13 @@
-// Whether two declarations of one C function are called alike: the check of our declarations against a vendor's
+// Tests if two declarations of one C function are called alike: used to check our declarations against a vendor's
 // headers.
 #pragma once
 #include <type_traits>
 
 namespace weft::cuda::testing {
 
-/// True if values of A and B have the same size and are passed in the same way: same arithmetic type, an enum of the
-/// same size, a pointer to alike things (const where const), or a struct. Structs are compared by name elsewhere, field
-/// by field; here any struct is like any other of the same size, and any incomplete one like any struct.
+/// True if values of A and B have the same size and are passed in the same way: the same arithmetic type, an enum of
+/// the same size, a pointer to equivalent types (const if const), or a struct. Structs are compared field by field
+/// elsewhere. Here, any two structs of the same size are alike, and an incomplete struct is like any struct.
 template <class A, class B>
 constexpr bool same_abi();
 

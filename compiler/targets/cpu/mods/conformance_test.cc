@@ -1,13 +1,14 @@
-// The conformance suite of flex_attention: every mask and score_mod of ops/attention/conformance.h, forward and
+// The conformance suite of flex_attention: every mask and score_mod of ops/attention/testing/conformance.h, forward and
 // backward with the gradients of captured tables, against f64 over all points; generated and interpreted mods, masks
 // with and without a block mask, the same bits in every run and for any number of threads. Cases are a covering array
 // by seed: every pair of choices meets in one of them.
 //
-//   ./bazelw run --test_sharding_strategy=disabled //compiler/targets/cpu/mods:conformance_test -- --full --seconds=60 --seed=1
+//   ./bazelw run --test_sharding_strategy=disabled //compiler/targets/cpu/mods:conformance_test --
+//       --full --seconds=60 --seed=1
 //
-// walks the full product of all choices instead (some 10^8 cases), in an order by seed, for so many seconds (default: to the
-// end). --seed alone gives another covering array.
-#include "ops/attention/conformance.h"
+// walks the full product of all choices instead (some 10^8 cases), in an order by seed, for so many seconds (default:
+// to the end). --seed alone gives another covering array.
+#include "ops/attention/testing/conformance.h"
 
 #include <gtest/gtest.h>
 

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "compiler/targets/cpu/print/kernel_case.h"
+#include "compiler/targets/cpu/print/testing/kernel_case.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::codegen {

@@ -166,8 +166,8 @@ class Printer {
     return !all.empty();
   }
 
-  // Numbers in memory that are one for all outer points, and what follows from them alone. The stores of one point might
-  // be to their memory, for all that the host compiler knows.
+  // Numbers in memory that are one for all outer points, and what follows from them alone. The stores of one point
+  // might be to their memory, for all that the host compiler knows.
   void declare_fixed() {
     std::vector<char> same(k_.instrs.size(), 0);  // 1: a constant, 2: from memory
     auto each = [&](auto f) {

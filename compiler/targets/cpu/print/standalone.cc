@@ -19,7 +19,7 @@ constexpr const char* kHead = R"(#include <cstdint>
 )";
 
 constexpr const char* kMain = R"(
-// ---- both on the same memory ------------------------------------------------------------------------------------------
+// ---- both on the same memory ----------------------------------------------------------------------------------------
 
 struct Memory {
   const char* name;
@@ -48,7 +48,11 @@ static void fill(const Memory& m, std::vector<char>& bytes, std::mt19937& random
     uint32_t bits;
     memcpy(&bits, &f, 4);
     const uint16_t bf16 = bits >> 16, f16 = (bits >> 16 & 0x8000) | 0x3000 | (bits >> 13 & 0xfff);
-    const void* from = m.kind == 'f' ? (const void*)&f : m.kind == 'd' ? &d : m.kind == 'b' ? &bf16 : m.kind == 'h' ? &f16 : (const void*)&whole;
+    const void* from = &whole;
+    if (m.kind == 'f') from = &f;
+    if (m.kind == 'd') from = &d;
+    if (m.kind == 'b') from = &bf16;
+    if (m.kind == 'h') from = &f16;
     const long long truth = whole & 1;
     memcpy(p, m.kind == 't' ? &truth : from, m.size);
   }
@@ -62,7 +66,8 @@ int main(int argc, char** argv) {
   for (int m = 0; m < total; ++m) {
     std::vector<char> bytes(all[m].elements * all[m].size);
     fill(all[m], bytes, random);
-    if (file && m < operands && fread(bytes.data(), 1, bytes.size(), file) != bytes.size()) return puts("short file"), 2;
+    if (file && m < operands && fread(bytes.data(), 1, bytes.size(), file) != bytes.size())
+      return puts("short file"), 2;
     memory[0].push_back(bytes);
     memory[1].push_back(bytes);
   }

@@ -1,7 +1,7 @@
 // Attention's backward kernels in the emulation, against f64.
 #include <gtest/gtest.h>
 
-#include "compiler/targets/cuda/attention/emulated_case.h"
+#include "compiler/targets/cuda/attention/testing/emulated_case.h"
 
 namespace weft::cuda {
 namespace {

@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "compiler/targets/cuda/attention/program.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "ops/attention/flex_attention.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"

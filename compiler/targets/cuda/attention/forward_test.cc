@@ -1,7 +1,7 @@
 // Attention's forward kernels in the emulation, against f64: the same text that a GPU runs, few blocks.
 #include <gtest/gtest.h>
 
-#include "compiler/targets/cuda/attention/emulated_case.h"
+#include "compiler/targets/cuda/attention/testing/emulated_case.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::cuda {

@@ -2,7 +2,7 @@
 // take.
 #include <gtest/gtest.h>
 
-#include "compiler/targets/cuda/attention/emulated_case.h"
+#include "compiler/targets/cuda/attention/testing/emulated_case.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/flex_attention.h"
 #include "ops/attention/record.h"

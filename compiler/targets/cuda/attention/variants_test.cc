@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "compiler/targets/cuda/attention/emulated_case.h"
+#include "compiler/targets/cuda/attention/testing/emulated_case.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/record.h"
 #include "ops/core/core.h"

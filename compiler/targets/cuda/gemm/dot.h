@@ -26,8 +26,9 @@ struct Dot {
 /// Whether cuBLASLt computes products of this dtype.
 inline bool cublaslt_takes(DType t) { return is_floating(t) && itemsize(t) > 1; }
 
-/// The product (of any dtype: see cublaslt_takes) of operands with these types and strides (addresses are not read) into a contiguous result of `out`.
-/// Operands start on 256 bytes unless the alignments of `product` are lowered afterwards.
+/// The product (of any dtype: see cublaslt_takes) of operands with these types and strides (addresses are not read)
+/// into a contiguous result of `out`. Operands start on 256 bytes unless the alignments of `product` are lowered
+/// afterwards.
 Dot plan_dot(const Attrs& attrs, std::span<const StridedView> in, DType out);
 
 /// The alignment that an address has, as MatmulShape takes it.

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "framework/cuda/fake_cublaslt.h"
+#include "framework/cuda/testing/fake_cublaslt.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/core.h"
 #include "ops/kernels/kernels.h"

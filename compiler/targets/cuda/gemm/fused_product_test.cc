@@ -5,9 +5,9 @@
 
 #include <cstring>
 
-#include "compiler/loop_ir/run_lowered.h"
 #include "compiler/passes/lower.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/loop_ir/testing/run_lowered.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/dispatch/capture.h"
 #include "ops/composite/composite.h"

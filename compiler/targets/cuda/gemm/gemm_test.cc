@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/core.h"

@@ -1,11 +1,13 @@
 // The device words: the vocabulary that every generated CUDA kernel is written in, as text that precedes it. A kernel
 // uses nothing else but plain CUDA C++ (threadIdx, blockIdx, blockDim, gridDim, __syncthreads, __syncwarp, float4,
-// ...): no inline assembly, no static shared memory. compiler/targets/cuda/testing/emulate has the same words on the CPU.
+// ...): no inline assembly, no static shared memory. compiler/targets/cuda/testing/emulate implements the same words
+// on the CPU.
 //
 // All levels:
 //   f32 f64 i32 i64 u8 u16 bf16 f16 bool8, int8_t ... uint64_t, int64     types
-//   w_exp(x), w_tanh(x), ... Sum::f(a, b), get(x), put(p, v)   compiler/targets/cpu/print/scalar_intrinsics.inc: the maths of the CPU
-//                                        (f32: the same bits), casts, rounding, reductions; w_philox (ops/numerics)
+//   w_exp(x), w_tanh(x), ... Sum::f(a, b), get(x), put(p, v)    compiler/targets/cpu/print/scalar_intrinsics.inc:
+//                                        the maths of the CPU (f32: the same bits), casts, rounding, reductions;
+//                                        w_philox (ops/numerics)
 //   from_bf16(u16) to_bf16(f32) from_f16 to_f16    conversions, round to nearest even
 //   pack_bf16(lo, hi) pack_f16(lo, hi)   two f32 rounded into a uint32_t, lo in the low half; NaN becomes 0x7fff
 //   bf16_lo(v) bf16_hi(v) f16_lo f16_hi  the two halves of such a uint32_t
@@ -34,22 +36,20 @@
 //   mbarrier_arrive(b, i)                one arrival, which releases what this thread did before
 //   mbarrier_expect(b, i, bytes)         one arrival too, and the phase ends only when TMA brought so many bytes more
 //   mbarrier_wait(b, i, parity)          until the phase of that parity has ended: 0 for the first, 1 for the second,
-//   ...
-//                                        (1 on a fresh mbarrier returns at once); acquires
+//                                        ... (1 on a fresh mbarrier returns at once); acquires
 //   fence_mbarrier_init()                after mbarrier_init, before other threads or TMA use it
 //   fence_async_shared()                 after writing shared memory that TMA or WGMMA is to read, before the barrier
 //   TensorMap (alignas 64, 128 bytes, in the parameter struct), tma_prefetch(m)
 //   tma_load_2d(t, element, m, b, i, c0, c1) ... tma_load_5d    the map's box at those coordinates (c0 the innermost
-//   dim)
-//                                        to element of t, zeros where out of bounds; its bytes count at mbarrier b[i]
+//                                        dim) to element of t, zeros where out of bounds; its bytes count at mbarrier
+//                                        b[i]
 //   tma_store_2d(m, t, element, c0, c1) ... tma_store_5d, tma_store_commit(), tma_store_wait<N>()    the other way;
 //                                        the wait: until at most N groups still read shared memory
 //   swizzle128(byte) swizzle64 swizzle32 where a swizzling TMA puts a byte of a tile (which begins at 0 modulo 1024)
 // sm_90a: 128 threads (a warpgroup) carry out each together
 //   wgmma_fence() wgmma_commit() wgmma_wait<N>()    before the first wgmma and after touching its registers; ends a
-//   group;
-//                                        until at most N groups are under way. wgmma_fence(d), wgmma_wait<N>(d): and
-//                                        keep what is done with the accumulators d on this side
+//                                        group; until at most N groups are under way. wgmma_fence(d), wgmma_wait<N>(d):
+//                                        and keep what is done with the accumulators d on this side
 //   wgmma_keep(a)                        the same for operands uint32_t a[..][4] in registers, before the fence
 //   wgmma_desc(t, element, leading_bytes, stride_bytes, swizzle_bytes)    an operand in shared memory. Its K contiguous
 //                                        (K-major), swizzled: rows of swizzle_bytes, 8 rows are an atom, stride_bytes
@@ -61,7 +61,8 @@
 //   wgmma_bf16<n, trans_a, trans_b>(d, desc_a, desc_b, accumulate) wgmma_f16    float d[n / 2], m64 n k16: d = a b, or
 //                                        added to d if accumulate; n of 8 16 32 48 64 80 96 112 128 160 192 224 256
 //   wgmma_bf16<n, trans_b>(d, a, desc_b, accumulate) wgmma_f16    uint32_t a[4]: A in registers, laid out as mma's
-//   set_max_registers_up<n>() set_max_registers_down<n>()    of a kernel with __launch_bounds__(threads, 1), else ignored
+//   set_max_registers_up<n>() set_max_registers_down<n>()    of a kernel with __launch_bounds__(threads, 1); else
+//                                        ignored
 #pragma once
 #include <string>
 #include <vector>

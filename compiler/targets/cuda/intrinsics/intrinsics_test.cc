@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/base/str_cat.h"
 

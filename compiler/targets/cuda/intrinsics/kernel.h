@@ -1,5 +1,6 @@
-// What a generated CUDA kernel is: one __global__ function as text that stands after the device words (intrinsics.h), and
-// what it needs of a device. The same text is compiled by NVRTC for a GPU and by the host's compiler for the emulation.
+// What a generated CUDA kernel is: one __global__ function as text that stands after the device words (intrinsics.h),
+// and what it needs of a device. The same text is compiled by NVRTC for a GPU and by the host's compiler for the
+// emulation.
 #pragma once
 #include <cstdint>
 #include <string>

@@ -11,8 +11,8 @@
 namespace weft::cuda {
 namespace {
 
-// NVRTC opens its second file by name alone when it compiles, which the loader does not find in a folder that it does not
-// know; one that is open already is found.
+// NVRTC opens its second file by name alone when it compiles, which the loader does not find in a folder that it does
+// not know; one that is open already is found.
 void open_builtins(const std::string& path) {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   glob_t found{};

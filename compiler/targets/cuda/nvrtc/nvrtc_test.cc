@@ -6,8 +6,8 @@
 
 #include "compiler/jit/cache.h"
 #include "compiler/targets/cuda/nvrtc/compile.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
 #include "compiler/targets/cuda/nvrtc/library.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "framework/base/error.h"
 #include "framework/io/file.h"
 

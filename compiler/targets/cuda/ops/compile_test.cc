@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/ops/ops.h"
 #include "compiler/targets/cuda/testing/ops/run_op.h"
 #include "ops/all_ops.h"

@@ -87,7 +87,8 @@ static inline f32 value_of(f8e4m3 x) {
 }
 static inline f32 value_of(f8e5m2 x) {
   const f32 sign = x.bits & 128 ? -1.0f : 1.0f;
-  if ((x.bits & 124) == 124) return (x.bits & 3) ? w_as_f((x.bits & 128) << 24 | 0x7fc00000) : sign * w_as_f(0x7f800000);
+  if ((x.bits & 124) == 124)
+    return (x.bits & 3) ? w_as_f((x.bits & 128) << 24 | 0x7fc00000) : sign * w_as_f(0x7f800000);
   return small_float<2, 15>(x.bits);
 }
 // |f| rounded to nearest even among the multiples of its last place; the greatest is `most`.

@@ -134,7 +134,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
     begin = begin < 0 ? 0 : begin;
     end = end > p.t ? p.t : end;
     if (end > begin)
-      add_products(l, p.a + begin * p.a_0 + r % p.k * p.a_1, p.a_0, p.b + begin * p.b_0 + n * p.b_1, p.b_0, end - begin);
+      add_products(l, p.a + begin * p.a_0 + r % p.k * p.a_1, p.a_0, p.b + begin * p.b_0 + n * p.b_1, p.b_0,
+                   end - begin);
   }
 #pragma unroll
   for (int j = 0; j < 8; ++j) p.y[i * 8 + j] = l.d[j];
@@ -223,7 +224,8 @@ static inline f64 rounded(const int64* l) {
   while (top >= 0 && d[top] == 0) --top;
   if (top < 0) return 0;
   // The three highest digits in two words, and whether anything is below them.
-  const uint64_t d0 = (uint64_t)d[top], d1 = top >= 1 ? (uint64_t)d[top - 1] : 0, d2 = top >= 2 ? (uint64_t)d[top - 2] : 0;
+  const uint64_t d0 = (uint64_t)d[top], d1 = top >= 1 ? (uint64_t)d[top - 1] : 0,
+                 d2 = top >= 2 ? (uint64_t)d[top - 2] : 0;
   const uint64_t low = d1 << 40 | d2, high = d0 << 16 | d1 >> 24;  // of d0 2^80 + d1 2^40 + d2
   bool below = false;
   for (int j = 0; j < top - 2; ++j) below = below || d[j] != 0;
@@ -238,7 +240,8 @@ static inline f64 rounded(const int64* l) {
   uint64_t q = drop >= 64 ? (drop == 64 ? high : high >> (drop - 64)) : high << (64 - drop) | low >> drop;
   const uint64_t rest_high = drop > 64 ? high & (((uint64_t)1 << (drop - 64)) - 1) : 0;
   const uint64_t rest_low = drop >= 64 ? low : low & (((uint64_t)1 << drop) - 1);
-  const uint64_t half_high = drop > 64 ? (uint64_t)1 << (drop - 65) : 0, half_low = drop > 64 ? 0 : (uint64_t)1 << (drop - 1);
+  const uint64_t half_high = drop > 64 ? (uint64_t)1 << (drop - 65) : 0;
+  const uint64_t half_low = drop > 64 ? 0 : (uint64_t)1 << (drop - 1);
   const bool more = rest_high > half_high || (rest_high == half_high && rest_low > half_low);
   const bool tie = rest_high == half_high && rest_low == half_low;
   if (more || (tie && (below || (q & 1)))) ++q;

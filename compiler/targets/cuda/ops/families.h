@@ -44,8 +44,8 @@ void add_copy_unless_same(const Request& r, Launches& to);
 /// Adds y = value, converted as casts from f64 (`whole`: from i64) are.
 void add_fill(Launches& to, const StridedView& y, const Place& at, double value);
 void add_fill(Launches& to, const StridedView& y, const Place& at, int64_t value);
-/// Adds a launch that tells of the first of the indices, operand `place`, that it is out of range: there is nothing that
-/// they could point at.
+/// Adds a launch that tells of the first of the indices, operand `place`, that it is out of range: there is nothing
+/// that they could point at.
 void add_bad(Launches& to, const StridedView& index, int place);
 
 /// The widest access, in bytes up to 16, with which a contiguous innermost dim can be moved in all these views.

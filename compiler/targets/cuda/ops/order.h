@@ -18,8 +18,8 @@ struct EntrySource {
 extern const std::string_view kEntryTypes;
 /// less(a, b), index_of(e).
 extern const std::string_view kEntryWords;
-/// sort_tile<kTile>(tile): a block puts kTile (a power of two) entries in shared memory in order; begins and ends with a
-/// barrier. Stands on kEntryWords.
+/// sort_tile<kTile>(tile): a block puts kTile (a power of two) entries in shared memory in order; begins and ends with
+/// a barrier. Stands on kEntryWords.
 extern const std::string_view kSortTileWords;
 
 /// Adds launches that sort `lines` lines of n entries, all different. Returns where in scratch the first `keep` of each

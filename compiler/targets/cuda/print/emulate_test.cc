@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <tuple>
 
-#include "compiler/targets/cpu/print/sample_kernels.h"
-#include "compiler/targets/cuda/print/cuda_case.h"
+#include "compiler/targets/cpu/print/testing/sample_kernels.h"
+#include "compiler/targets/cuda/print/testing/cuda_case.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::cuda {

@@ -7,10 +7,9 @@
 
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse.h"
-#include "compiler/passes/lower.h"
-#include "compiler/passes/random_ops_graph.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
-#include "compiler/targets/cuda/print/cuda_case.h"
+#include "compiler/passes/testing/random_ops_graph.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
+#include "compiler/targets/cuda/print/testing/cuda_case.h"
 #include "framework/base/error.h"
 #include "framework/base/str_cat.h"
 #include "framework/dispatch/capture.h"

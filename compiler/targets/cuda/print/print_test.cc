@@ -6,10 +6,10 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "compiler/targets/cpu/print/sample_kernels.h"
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
-#include "compiler/targets/cuda/print/cuda_case.h"
+#include "compiler/targets/cpu/print/testing/sample_kernels.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/print/plan.h"
+#include "compiler/targets/cuda/print/testing/cuda_case.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::cuda {

@@ -120,7 +120,7 @@ class Tiles : Writer {
     };
     term(point_, str_cat("i", point_));
     if (in) term(lane_, "l");
-    if (index.empty()) index = "0";
+    if (index.empty()) index += '0';
     return str_cat(base(i.slot), "[", index, index_term(i), "]");
   }
 

@@ -121,8 +121,8 @@ std::string Writer::guarded(const Instr& i, const std::string& x) const {
                                                              : x;
 }
 
-// The row-major position of the index that `check` looks at, or -1 where it is not known: what it is computed from element
-// by element tells it, by its element's address, if it lies in the order of the axes without gaps.
+// The row-major position of the index that `check` looks at, or -1 where it is not known: what it is computed from
+// element by element tells it, by its element's address, if it lies in the order of the axes without gaps.
 std::string Writer::place_of_index(const Instr& check) const {
   int best = -1;
   int64_t most = 0;

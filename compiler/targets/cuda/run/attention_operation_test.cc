@@ -3,7 +3,6 @@
 
 #include <cmath>
 
-#include "compiler/targets/cuda/run/eager.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "framework/autodiff/grad.h"
 #include "ops/attention/flex_attention.h"

@@ -105,7 +105,8 @@ class ProductOperation final : public Operation {
     if (has_work_) gemm(g, "grouped_dot");
   }
 
-  /// A grouped_dot and the group behind it in one kernel; false if the group is none that takes sums element by element.
+  /// A grouped_dot and the group behind it in one kernel;
+  /// false if the group is none that takes sums element by element.
   bool fused(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const Attrs& attrs,
              std::span<const StridedView> operands, std::array<Place, 3> places, const Shape& product) {
     if (product.numel() == 0) return false;

@@ -3,7 +3,6 @@
 
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/lower.h"
-#include "compiler/targets/cuda/run/eager.h"
 #include "compiler/targets/cuda/run/operation.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "framework/dispatch/capture.h"

@@ -1,5 +1,5 @@
-// Ops defined by others: the operations of these one after another, with their values in scratch; one group where loop IR
-// takes them all.
+// Ops defined by others: the operations of these one after another, with their values in scratch; one group where loop
+// IR takes them all.
 #pragma once
 #include <memory>
 

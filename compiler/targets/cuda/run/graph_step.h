@@ -1,5 +1,6 @@
 // GraphStep: the operations of a step, queued one by one at first, then captured and replayed as one CUDA graph. Where
-// addresses moved since, the kernels that use them get new parameters; where that cannot be, the step is captured again.
+// addresses moved since, the kernels that use them get new parameters;
+// where that cannot be, the step is captured again.
 #pragma once
 #include <optional>
 #include <span>

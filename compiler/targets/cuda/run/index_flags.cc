@@ -48,7 +48,7 @@ std::string sentence_of(const std::string& op, const BadIndex& b) {
   if (op == "dynamic_slice" || op == "dynamic_update_slice")
     return str_cat(op, ": start ", b.value, " of dim ", detail, " puts the block outside; need 0 to ", last);
   if (op.starts_with("linear_cross_entropy"))
-    return str_cat("cross_entropy: a target is no class: got ", b.value, " at position ", b.position, "; need 0 to ",
+    return str_cat("cross_entropy: a target is not a class: got ", b.value, " at position ", b.position, "; need 0 to ",
                    last);
   const std::string position = b.position < 0 ? "" : str_cat(" at position ", b.position);
   return str_cat(op, ": index ", b.value, position, " is out of range; need 0 to ", last);

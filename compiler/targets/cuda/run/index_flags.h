@@ -1,6 +1,6 @@
-// Where ops leave word which index was out of range, or that an integer was divided by zero: a BadIndex in device memory
-// per op and line of the program, written by kernels and looked at when the host reads a value anyway. A flag that was
-// never raised needs no clearing, so nothing waits and nothing runs out.
+// Where ops leave word which index was out of range, or that an integer was divided by zero: a BadIndex in device
+// memory per op and line of the program, written by kernels and looked at when the host reads a value anyway. A flag
+// that was never raised needs no clearing, so nothing waits and nothing runs out.
 #pragma once
 #include <map>
 #include <memory>
@@ -22,8 +22,8 @@ class IndexFlags {
   ~IndexFlags();
   /// The flag of this op at this line (a BadIndex in device memory). Ops beyond kMost share one.
   int32_t* of(Gpu& gpu, const char* op, SourceLine line);
-  /// Work that was given its flags before was queued again, and writes these cells: if the next look finds a flag raised,
-  /// they are torn.
+  /// Work that was given its flags before was queued again, and writes these cells: if the next look finds a flag
+  /// raised, they are torn.
   void queued(Gpu& gpu, std::shared_ptr<const std::vector<Ref<Cell>>> writes);
   /// After a wait for the stream: throws OutOfRange (InvalidArgument of an integer division by zero) with the CPU's
   /// sentence and the line if a flag was raised since the last look, and lowers it. Costs nothing where no op has asked

@@ -1,5 +1,5 @@
-// One op on a GPU: prepared once for its types and layouts, then enqueued with addresses as often as wanted. Eager calls
-// and compiled steps run the same operations.
+// One op on a GPU: prepared once for its types and layouts, then enqueued with addresses as often as wanted. Eager
+// calls and compiled steps run the same operations.
 #pragma once
 #include <atomic>
 #include <memory>

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/targets/cuda/attention/emulated_case.h"
+#include "compiler/targets/cuda/attention/testing/emulated_case.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
 #include "compiler/targets/cuda/testing/gpu/run_operation.h"
 #include "framework/base/error.h"

@@ -331,6 +331,22 @@ TEST_F(GpuStep, VerifyComparesEachLaunchWithTheCpu) {
   EXPECT_NE(report.find("CUDA graph: 2 replays"), std::string::npos) << report;
 }
 
+// Libraries and our own kernels order the sums of any product as they like, those of a weight's gradient too.
+TEST_F(GpuStep, VerifyBoundsGroupedProductsOfBothModes) {
+  const Tensor offsets = Tensor::from_vector(std::vector<int64_t>{0, 2, 6}, {3}).to(cuda);
+  for (const char* mode : {"rows", "contraction"}) {
+    const bool rows = std::string(mode) == "rows";
+    auto step = compile(
+        [&](Tensor a, Tensor b, Tensor o) {
+          return dispatch(grouped_dot_op, {&a, &b, &o}, {{"mode", std::string(mode)}, {"out_dtype", kFloat32}});
+        },
+        {.verify = true});
+    step(ones({6, 8}).to(cuda), (rows ? ones({2, 8, 4}) : ones({6, 4})).to(cuda), offsets);
+    EXPECT_NE(step.report().find(", 1 (products) are within their bounds"), std::string::npos)
+        << mode << ": " << step.report();
+  }
+}
+
 TEST_F(GpuStep, VerifyFindsAWrongKernel) {
   const Parameter w(ones({2, 2}).to(cuda), "w");
   auto step = compile([&](Tensor x) { w.set(dispatch(testing::unsteady_op(), {&x}) + w.value()); }, {.verify = true});

@@ -28,7 +28,8 @@ const std::string& Emulated::words() {
                                   WEFT_TEXT(emulated_base) + shared_intrinsics() + WEFT_TEXT(emulated_sm80) +
                                   WEFT_TEXT(emulated_sm90) + R"(
 template <class P>
-__attribute__((no_sanitize("thread"))) void weft_enter(void (*kernel)(P), const void* params, const Host* host, Thread*** current) {
+__attribute__((no_sanitize("thread"))) void weft_enter(void (*kernel)(P), const void* params, const Host* host,
+                                                       Thread*** current) {
   if (!host && !params) {
     *(unsigned long*)current = sizeof(P);
   } else if (host) {

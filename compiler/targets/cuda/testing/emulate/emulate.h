@@ -1,9 +1,9 @@
 // Kernels' CUDA text run on the CPU, to test what it means where there is no GPU: compiled by the host's compiler with
-// the words of compiler/targets/cuda/intrinsics as functions, a block's threads as fibers. Every access to shared memory is checked:
-// bytes without a value, copies that have not landed, races between barriers; so are divergence and deadlock. Every
-// access to global memory, plain ones too (the compiler tells of them, as it does for its detector of data races), must
-// be aligned, inside of what was handed over, and in an order with others to the same bytes: blocks of a launch have
-// none, threads of a block get one from barriers. Writes of equal values race as others do.
+// the words of compiler/targets/cuda/intrinsics as functions, a block's threads as fibers. Every access to shared
+// memory is checked: bytes without a value, copies that have not landed, races between barriers; so are divergence and
+// deadlock. Every access to global memory, plain ones too (the compiler tells of them, as it does for its detector of
+// data races), must be aligned, inside of what was handed over, and in an order with others to the same bytes: blocks
+// of a launch have none, threads of a block get one from barriers. Writes of equal values race as others do.
 //
 // Stricter than a device: lanes of a warp meet in the same line; a thread that has ended never counts at a barrier;
 // shuffles and votes order no memory, __syncwarp does. Copies land as late as they may. Not seen: registers of A that

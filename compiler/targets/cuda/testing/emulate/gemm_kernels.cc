@@ -49,7 +49,8 @@ extern "C" __global__ void __launch_bounds__(128) mma_gemm(const __grid_constant
       fetch(shared_at<uint16_t>(ahead * 4 * kTile + 2 * kTile), p.b, n0, p.n, (s + 2) * 32, p.k);
     }
     cp_async_commit();
-    const Shared<uint16_t> a = shared_at<uint16_t>(s % 3 * 4 * kTile), b = shared_at<uint16_t>(s % 3 * 4 * kTile + 2 * kTile);
+    const Shared<uint16_t> a = shared_at<uint16_t>(s % 3 * 4 * kTile);
+    const Shared<uint16_t> b = shared_at<uint16_t>(s % 3 * 4 * kTile + 2 * kTile);
     for (int k = 0; k < 32; k += 16) {
       uint32_t fa[2][4], fb[2][4];
       for (int i = 0; i < 2; ++i) ldmatrix_x4(fa[i], a, (wm + 16 * i + lane % 16) * kPitch + k + lane / 16 * 8);

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "compiler/targets/cuda/nvrtc/compile_check.h"
+#include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "compiler/targets/cuda/testing/emulate/gemm_kernels.h"
 #include "compiler/targets/cuda/testing/emulate/tensor_map.h"

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
-#include "framework/cuda/fake_cublaslt.h"
+#include "framework/cuda/testing/fake_cublaslt.h"
 #include "framework/cuda/testing/fake_driver.h"
 
 namespace weft::cuda::testing {
