@@ -5,6 +5,7 @@
 namespace weft::gpt {
 
 struct Config {
+  static constexpr const char* kFamily = "gpt";
   int64_t vocab = 50257, context = 1024, layers = 12, heads = 12, dim = 768;
   int64_t ffn = 3072;     // hidden size of the feed-forward layers
   bool rms_norm = false;  // RMSNorm instead of LayerNorm

@@ -5,6 +5,7 @@
 namespace weft::llama {
 
 struct Config {
+  static constexpr const char* kFamily = "llama";
   int64_t vocab = 128256, context = 8192, layers = 32, heads = 32, kv_heads = 8, dim = 4096;
   int64_t ffn = 14336;  // hidden size of the feed-forward layers
   bool tied = false;    // the head shares the token embedding

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "ops/core/creation.h"
 #include "ops/core/dot.h"
 
 namespace weft::llama {
@@ -12,7 +11,8 @@ constexpr double kStd = 0.02;
 
 }  // namespace
 
-Model::Model(const Config& c) : config_(c), tok_(c.vocab, c.dim, {.std = kStd}), norm_(c.dim, {.eps = c.norm_eps}) {
+Model::Model(const Config& c)
+    : ConfiguredModel(c), tok_(c.vocab, c.dim, {.std = kStd}), norm_(c.dim, {.eps = c.norm_eps}) {
   register_module("tok", tok_);
   for (int64_t i = 0; i < c.layers; ++i)
     blocks_.emplace_back(c.dim,
@@ -40,39 +40,17 @@ RopeTables Model::rope(const Tensor& positions) const {
                             .original_context = c.rope_original_context});
 }
 
-// B batch, T time, D dim, V vocab
-Tensor Model::forward(const Tensor& tokens_BT, const nn::AttentionContext& context) const {
+// B batch, T time, D dim
+Tensor Model::hidden(const Tensor& tokens_BT, const nn::KvCache* cache) const {
+  const nn::AttentionContext context{.rope = rope(positions(tokens_BT, cache)), .cache = cache};
   Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
   for (size_t i = 0; i < blocks_.size(); ++i) {
     NameScope scope(str_cat("blocks.", i).c_str());
     x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
   }
-  x_BTD = norm_(x_BTD);
-  return head_ ? (*head_)(x_BTD) : linear(x_BTD, tok_.weight);
+  return norm_(x_BTD);
 }
 
-Tensor Model::logits(const Tensor& tokens) const {
-  check_tokens(tokens);
-  return forward(tokens, {.rope = rope(arange(tokens.size(1), {.dtype = kInt64, .device = tokens.device()}))});
-}
-
-Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) const {
-  check_tokens(tokens);
-  const int64_t T = tokens.size(1);
-  const Tensor y = forward(tokens, {.rope = rope(cache.next_positions(T)), .cache = &cache});
-  cache.advance(T);
-  return y;
-}
-
-nn::KvCacheShape Model::cache_shape() const {
-  return {.layers = config_.layers, .kv_heads = config_.kv_heads, .capacity = config_.context, .head_dim = head_dim()};
-}
-
-double Model::flops_per_token(int64_t length) const {
-  const Config& c = config_;
-  const int64_t attention = 2 * c.dim * c.dim + 2 * c.dim * c.kv_heads * head_dim();
-  const int64_t matrices = c.layers * (attention + 3 * c.dim * c.ffn) + c.dim * c.vocab;
-  return static_cast<double>(6 * matrices + 12 * c.layers * length * c.dim);
-}
+Tensor Model::head(const Tensor& x) const { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
 
 }  // namespace weft::llama

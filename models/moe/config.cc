@@ -69,10 +69,10 @@ const std::vector<std::pair<std::string, Config>>& table() {
 
 }  // namespace
 
-Config preset(const std::string& name) { return nn::find_preset(table(), name, "moe"); }
+Config preset(const std::string& name) { return nn::find_preset(table(), name); }
 
 const nn::ModelFamily& family() {
-  static const auto* f = new nn::ModelFamily(nn::make_family<Config, Model>("moe", table()));
+  static const auto* f = new nn::ModelFamily(nn::make_family<Model>(table()));
   return *f;
 }
 

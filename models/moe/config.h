@@ -5,6 +5,7 @@
 namespace weft::moe {
 
 struct Config {
+  static constexpr const char* kFamily = "moe";
   int64_t vocab = 256, context = 128, layers = 4, heads = 4, kv_heads = 4, dim = 128;
   bool rope = true;  // rotary positions; else learned ones
   double rope_theta = 10000;

@@ -52,7 +52,8 @@ Tensor Block::operator()(const Tensor& x, const nn::AttentionContext& context, i
   return h + routed.back().y;
 }
 
-Model::Model(const Config& c) : config_(c), tok_(c.vocab, c.dim, {.std = kStd}), norm_(c.dim, {.eps = c.norm_eps}) {
+Model::Model(const Config& c)
+    : ConfiguredModel(c), tok_(c.vocab, c.dim, {.std = kStd}), norm_(c.dim, {.eps = c.norm_eps}) {
   register_module("tok", tok_);
   if (!c.rope) register_module("pos", pos_.emplace(c.context, c.dim, nn::EmbeddingOptions{.std = kStd}));
   for (int64_t i = 0; i < c.layers; ++i) blocks_.emplace_back(c, i < c.dense_layers);
@@ -61,14 +62,11 @@ Model::Model(const Config& c) : config_(c), tok_(c.vocab, c.dim, {.std = kStd}),
   if (!c.tied) register_module("head", head_.emplace(c.dim, c.vocab, nn::LinearOptions{.bias = false, .std = kStd}));
 }
 
-// B batch, T time, D dim, V vocab, L layers with experts, E experts
-Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const {
-  check_tokens(tokens_BT);
-  const int64_t T = tokens_BT.size(1);
-  const Tensor positions_T =
-      cache ? cache->next_positions(T) : arange(T, {.dtype = kInt64, .device = tokens_BT.device()});
+// B batch, T time, D dim, L layers with experts, E experts
+Tensor Model::blocks(const Tensor& tokens_BT, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const {
+  const Tensor positions_T = positions(tokens_BT, cache);
   Tensor x_BTD = tok_(tokens_BT);
-  if (pos_) x_BTD = x_BTD + (cache ? (*pos_)(positions_T) : slice(pos_->weight, 0, 0, T));
+  if (pos_) x_BTD = x_BTD + learned_positions(*pos_, positions_T, cache);
   nn::AttentionContext context{.cache = cache};
   if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), {.theta = config_.rope_theta});
   x_BTD = in_compute_dtype(x_BTD);
@@ -76,24 +74,20 @@ Tensor Model::forward(const Tensor& tokens_BT, const nn::KvCache* cache, std::ve
     NameScope scope(str_cat("blocks.", i).c_str());
     x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i), routed);
   }
-  if (cache) cache->advance(T);
-  x_BTD = norm_(x_BTD);
-  return head_ ? (*head_)(x_BTD) : linear(x_BTD, tok_.weight);
+  return norm_(x_BTD);
 }
 
-Tensor Model::logits(const Tensor& tokens) const {
+Tensor Model::hidden(const Tensor& tokens, const nn::KvCache* cache) const {
   std::vector<nn::MoEOut> routed;
-  return forward(tokens, nullptr, routed);
+  return blocks(tokens, cache, routed);
 }
 
-Tensor Model::logits(const Tensor& tokens, const nn::KvCache& cache) const {
-  std::vector<nn::MoEOut> routed;
-  return forward(tokens, &cache, routed);
-}
+Tensor Model::head(const Tensor& x) const { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
 
 nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
+  check_tokens(tokens);
   std::vector<nn::MoEOut> routed;
-  const Tensor ce = cross_entropy(forward(tokens, nullptr, routed), targets);
+  const Tensor ce = cross_entropy(head(blocks(tokens, nullptr, routed)), targets);
   const TensorOptions here{.device = ce.device()};
   Tensor aux = zeros({}, here), dropped = zeros({}, here);
   std::vector<Tensor> counts;
@@ -119,17 +113,10 @@ void Model::update_balance(const Tensor& expert_counts) const {
     if (block.moe) block.moe->update_balance(select(expert_counts, 0, l++));
 }
 
-nn::KvCacheShape Model::cache_shape() const {
-  return {.layers = config_.layers, .kv_heads = config_.kv_heads, .capacity = config_.context, .head_dim = head_dim()};
-}
-
-double Model::flops_per_token(int64_t length) const {
+int64_t Model::feed_forward_weights() const {
   const Config& c = config_;
-  const int64_t attention = 2 * c.dim * c.dim + 2 * c.dim * c.kv_heads * head_dim();
   const int64_t mixture = c.dim * c.experts + 3 * c.dim * (c.top_k * c.ffn + c.shared_ffn);
-  const int64_t matrices = c.layers * attention + c.dense_layers * 3 * c.dim * c.dense_ffn +
-                           (c.layers - c.dense_layers) * mixture + c.dim * c.vocab;
-  return static_cast<double>(6 * matrices + 12 * c.layers * length * c.dim);
+  return c.dense_layers * 3 * c.dim * c.dense_ffn + (c.layers - c.dense_layers) * mixture;
 }
 
 }  // namespace weft::moe

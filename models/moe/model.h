@@ -12,39 +12,33 @@ struct Block : nn::Module {
   nn::RMSNorm norm1;
   nn::Attention attn;
   nn::RMSNorm norm2;
-  std::optional<nn::MoE> moe;  // one of the two
-  std::optional<nn::SwiGlu> ffn;
+  std::optional<nn::MoE> moe;     // a block has either experts
+  std::optional<nn::SwiGlu> ffn;  // or one feed-forward layer
   Block(const Config& config, bool dense);
-  /// Appends what the router did to `routed`.
+  /// A block with experts appends the result of its MoE layer to `routed`.
   Tensor operator()(const Tensor& x, const nn::AttentionContext& context, int64_t layer,
                     std::vector<nn::MoEOut>& routed) const;
 };
 
-class Model final : public nn::LanguageModel {
+class Model final : public nn::ConfiguredModel<Config> {
  public:
   explicit Model(const Config& config);
-  Tensor logits(const Tensor& tokens) const override;
-  Tensor logits(const Tensor& tokens, const nn::KvCache& cache) const override;
   nn::LossOut loss(const Tensor& tokens, const Tensor& targets) const override;
   void update_balance(const Tensor& expert_counts) const override;
 
-  std::string family() const override { return "moe"; }
-  nn::ConfigMap config() const override { return nn::to_map(config_); }
-  int64_t vocab() const override { return config_.vocab; }
-  int64_t context() const override { return config_.context; }
-  nn::KvCacheShape cache_shape() const override;
-  double flops_per_token(int64_t length) const override;
+ protected:
+  Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
+  Tensor head(const Tensor& x) const override;
+  int64_t feed_forward_weights() const override;
 
  private:
-  Tensor forward(const Tensor& tokens, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const;
-  int64_t head_dim() const { return config_.dim / config_.heads; }
+  Tensor blocks(const Tensor& tokens, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const;
 
-  Config config_;
   nn::Embedding tok_;
-  std::optional<nn::Embedding> pos_;  // none with rotary positions
+  std::optional<nn::Embedding> pos_;  // empty with rotary positions
   std::vector<Block> blocks_;
   nn::RMSNorm norm_;
-  std::optional<nn::Linear> head_;  // none if tied
+  std::optional<nn::Linear> head_;  // empty if tied
 };
 
 }  // namespace weft::moe

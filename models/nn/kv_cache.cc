@@ -26,6 +26,29 @@ KvCache::KvCache(const KvCacheShape& s) : position(zeros_buffer({}, kInt64)), ca
 
 void KvCache::reset() const { position.set(zeros({}, {.dtype = kInt64, .device = position.type().device})); }
 
+KvCache KvCache::grown(int64_t larger_capacity) const {
+  WEFT_CHECK(larger_capacity >= capacity, "KvCache: cannot grow from capacity ", capacity, " to ", larger_capacity);
+  NoGrad guard;
+  const TensorType type = layers.front().keys.type();
+  KvCache larger({.batch = type.shape[0],
+                  .layers = static_cast<int64_t>(layers.size()),
+                  .kv_heads = type.shape[1],
+                  .capacity = larger_capacity,
+                  .head_dim = type.shape[3],
+                  .dtype = type.dtype,
+                  .device = type.device});
+  const Tensor first = zeros({}, {.dtype = kInt64, .device = type.device});
+  const auto copy = [&](const Buffer& from, const Buffer& to) {
+    to.set(dynamic_update_slice(to, from, {first, first, first, first}));
+  };
+  for (size_t i = 0; i < layers.size(); ++i) {
+    copy(layers[i].keys, larger.layers[i].keys);
+    copy(layers[i].values, larger.layers[i].values);
+  }
+  larger.position.set(position.value());
+  return larger;
+}
+
 Tensor KvCache::next_positions(int64_t count) const {
   return position.value() + arange(count, {.dtype = kInt64, .device = position.type().device});
 }

@@ -1,4 +1,5 @@
-// KvCache: the keys and values of the tokens seen so far, in buffers of fixed capacity, so that decoding captures once.
+// KvCache: the keys and values of the tokens seen so far. Its buffers have a fixed capacity, so a decoding step is
+// captured once.
 #pragma once
 #include <vector>
 
@@ -17,21 +18,23 @@ struct KvCache {
     Buffer keys, values;  // [batch, kv_heads, capacity, head_dim]
   };
   std::vector<Layer> layers;
-  Buffer position;  // i64 0-d: tokens held
+  Buffer position;  // i64 0-d: number of tokens stored
   int64_t capacity = 0;
 
   explicit KvCache(const KvCacheShape& shape);
-  /// Forgets all tokens.
+  /// Removes all tokens.
   void reset() const;
+  /// A larger cache with the same tokens. It has cells of its own: compile the functions that use it again.
+  KvCache grown(int64_t larger_capacity) const;
   /// i64 [count]: the positions of the next `count` tokens.
   Tensor next_positions(int64_t count) const;
-  /// Writes keys and values [batch, kv_heads, count, head_dim] of the next tokens and returns all, as in Layer. Throws
-  /// OutOfRange where they do not fit.
+  /// Writes the keys and values [batch, kv_heads, count, head_dim] of the next tokens and returns those of all tokens,
+  /// shaped as in Layer. Throws OutOfRange if they do not fit.
   struct All {
     Tensor keys, values;
   };
   All append(int64_t layer, const Tensor& keys, const Tensor& values) const;
-  /// Moves on by `count` tokens; called once all layers have appended.
+  /// Advances the position by `count` tokens. Call it after all layers have appended.
   void advance(int64_t count) const;
 };
 

@@ -2,8 +2,28 @@
 
 #include "ops/composite/loss.h"
 #include "ops/core/creation.h"
+#include "ops/core/view.h"
 
 namespace weft::nn {
+
+Tensor LanguageModel::logits(const Tensor& tokens) const {
+  check_tokens(tokens);
+  return head(hidden(tokens, nullptr));
+}
+
+Tensor LanguageModel::logits(const Tensor& tokens, const KvCache& cache) const {
+  check_tokens(tokens);
+  const Tensor x = hidden(tokens, &cache);
+  cache.advance(tokens.size(1));
+  return head(x);
+}
+
+Tensor LanguageModel::next_logits(const Tensor& tokens, const KvCache& cache) const {
+  check_tokens(tokens);
+  const Tensor x = hidden(tokens, &cache);
+  cache.advance(tokens.size(1));
+  return head(select(x, 1, tokens.size(1) - 1));
+}
 
 LossOut LanguageModel::loss(const Tensor& tokens, const Tensor& targets) const {
   const Tensor ce = cross_entropy(logits(tokens), targets);
@@ -22,15 +42,25 @@ KvCache LanguageModel::make_cache(int64_t batch, int64_t capacity) const {
              context());
   shape.batch = batch;
   shape.capacity = capacity;
-  if (compute_dtype_) shape.dtype = *compute_dtype_;
-  shape.device = device();
+  const TensorType weights = parameters().front().type();
+  shape.dtype = compute_dtype_.value_or(weights.dtype);
+  shape.device = weights.device;
   return KvCache(shape);
+}
+
+Tensor LanguageModel::positions(const Tensor& tokens, const KvCache* cache) const {
+  const int64_t count = tokens.size(1);
+  return cache ? cache->next_positions(count) : arange(count, {.dtype = kInt64, .device = tokens.device()});
+}
+
+Tensor LanguageModel::learned_positions(const Embedding& table, const Tensor& positions, const KvCache* cache) const {
+  return cache ? table(positions) : slice(table.weight, 0, 0, positions.size(0));
 }
 
 void LanguageModel::check_tokens(const Tensor& tokens) const {
   WEFT_CHECK(tokens.dim() == 2 && is_integral(tokens.dtype()), family(), ": tokens are ", tokens.type(),
              "; need integers [batch, time]");
-  WEFT_CHECK(tokens.size(1) <= context(), family(), ": ", tokens.size(1), " tokens in a row; the context is ",
+  WEFT_CHECK(tokens.size(1) <= context(), family(), ": ", tokens.size(1), " tokens in a sequence; the context is ",
              context());
 }
 

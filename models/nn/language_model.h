@@ -1,4 +1,5 @@
-// LanguageModel: what the shared training loop, generation and scoring know of a model family. ModelFamily makes them.
+// LanguageModel: the interface of a model for training, generation and scoring. ConfiguredModel: the part of it that
+// follows from a configuration. ModelFamily: makes the models of one family.
 #pragma once
 #include <functional>
 #include <memory>
@@ -7,88 +8,136 @@
 #include <vector>
 
 #include "models/nn/config_map.h"
+#include "models/nn/embedding.h"
 #include "models/nn/kv_cache.h"
 #include "models/nn/module.h"
 
 namespace weft::nn {
 
-/// All 0-d f32 unless said; zeros (or empty) for models without experts. E experts, L layers that have them.
+/// f32 scalars unless noted. Models without experts give zeros and empty tensors. E experts, L layers with experts.
 struct LossOut {
-  Tensor loss;           // what is differentiated: ce + aux
+  Tensor loss;           // ce + aux: differentiate this one
   Tensor ce;             // mean cross-entropy in nats
-  Tensor aux;            // auxiliary losses with their coefficients
+  Tensor aux;            // sum of the auxiliary losses, each times its coefficient
   Tensor expert_load;    // f32 [E]: share of the routed choices by expert, over all layers
-  Tensor dropped;        // share of the routed choices that found no room
-  Tensor expert_counts;  // i64 [L, E]: add them up over micro-batches for update_balance
+  Tensor dropped;        // share of the routed choices that exceeded an expert's capacity
+  Tensor expert_counts;  // i64 [L, E]: routed choices; add them up over micro-batches for update_balance
 };
 
 class LanguageModel : public Module {
  public:
-  /// tokens[B, T] (integers) -> logits [B, T, vocab] in the compute dtype; T at most context().
-  virtual Tensor logits(const Tensor& tokens) const = 0;
-  /// The same for the next T tokens after those in the cache, which moves on by T.
-  virtual Tensor logits(const Tensor& tokens, const KvCache& cache) const = 0;
-  /// Mean cross-entropy against targets[B, T], of which -100 does not count, and what else the family adds.
+  /// tokens[B, T] (integers) -> logits [B, T, vocab] in the compute dtype; T is at most context().
+  Tensor logits(const Tensor& tokens) const;
+  /// The logits of T tokens that follow the tokens in the cache. Appends the tokens to the cache.
+  Tensor logits(const Tensor& tokens, const KvCache& cache) const;
+  /// The same logits, but of the last token only: [B, vocab].
+  Tensor next_logits(const Tensor& tokens, const KvCache& cache) const;
+  /// Mean cross-entropy against targets[B, T], without targets of -100, and the auxiliary losses of the family.
   virtual LossOut loss(const Tensor& tokens, const Tensor& targets) const;
-  /// Balances experts by the counts of a whole step; call it in the step, after the gradients. Else nothing.
+  /// Balances the experts by the counts of a whole step. Call it in the step, after the gradients.
   virtual void update_balance(const Tensor& expert_counts) const {}
 
   virtual std::string family() const = 0;  // "gpt", "llama", "moe"
   virtual ConfigMap config() const = 0;
   virtual int64_t vocab() const = 0;
   virtual int64_t context() const = 0;
-  virtual KvCacheShape cache_shape() const = 0;  // its batch and capacity are 1 and context()
-  /// Forward and backward of one token in a row of `length`: 6 per weight of the matrices that the token meets (no
-  /// table look-up; of experts those chosen) and 12 L H D length of attention, causal or not (Chowdhery et al. 2022,
-  /// appendix B).
+  virtual KvCacheShape cache_shape() const = 0;  // with batch 1 and capacity context()
+  /// Operations of the forward and backward pass for one token of a sequence of `length`: 6 for each weight that the
+  /// token is multiplied by (no embedding look-ups; chosen experts only), and 12 L H D length for attention, causal or
+  /// not (Chowdhery et al. 2022, appendix B).
   virtual double flops_per_token(int64_t length) const = 0;
 
-  /// Where the parameters lie.
+  /// The device of the parameters.
   Device device() const { return parameters().front().type().device; }
-  /// For `batch` texts of `capacity` tokens, where the parameters lie.
+  /// For `batch` texts of `capacity` tokens, in the dtype of the activations, on the device of the parameters.
   KvCache make_cache(int64_t batch, int64_t capacity) const;
-  /// Activations are computed in this dtype (weights are converted where they are used); unset: the weights' own.
+  /// The dtype of the activations: layers convert their weights to it. Unset: the dtype of the weights.
   void set_compute_dtype(std::optional<DType> dtype) { compute_dtype_ = dtype; }
 
  protected:
+  /// tokens[B, T] -> the input of the head [B, T, dim]. With a cache, the T tokens follow those in it; the caller
+  /// advances it.
+  virtual Tensor hidden(const Tensor& tokens, const KvCache* cache) const = 0;
+  /// hidden() -> logits.
+  virtual Tensor head(const Tensor& x) const = 0;
+
   /// An embedding in the compute dtype.
   Tensor in_compute_dtype(const Tensor& x) const { return compute_dtype_ ? x.to(*compute_dtype_) : x; }
+  /// i64 [T]: the positions of the tokens, for hidden().
+  Tensor positions(const Tensor& tokens, const KvCache* cache) const;
+  /// The rows [T, dim] of `table` at positions().
+  Tensor learned_positions(const Embedding& table, const Tensor& positions, const KvCache* cache) const;
   void check_tokens(const Tensor& tokens) const;
 
  private:
   std::optional<DType> compute_dtype_;
 };
 
-/// How programs find the models of a family.
+/// A LanguageModel with a configuration `Config`, which names the family (kFamily) and has the fields vocab, context,
+/// layers, heads and dim, and kv_heads if it may differ from heads.
+template <class Config>
+class ConfiguredModel : public LanguageModel {
+ public:
+  std::string family() const override { return Config::kFamily; }
+  ConfigMap config() const override { return to_map(config_); }
+  int64_t vocab() const override { return config_.vocab; }
+  int64_t context() const override { return config_.context; }
+  KvCacheShape cache_shape() const override {
+    return {.layers = config_.layers, .kv_heads = kv_heads(), .capacity = config_.context, .head_dim = head_dim()};
+  }
+  double flops_per_token(int64_t length) const override {
+    const Config& c = config_;
+    const int64_t attention = 2 * c.dim * c.dim + 2 * c.dim * kv_heads() * head_dim();
+    const int64_t matrices = c.layers * attention + feed_forward_weights() + c.dim * c.vocab;
+    return static_cast<double>(6 * matrices + 12 * c.layers * length * c.dim);
+  }
+
+ protected:
+  explicit ConfiguredModel(const Config& config) : config_(config) {}
+  /// Weights that a token is multiplied by in the feed-forward layers, over all layers.
+  virtual int64_t feed_forward_weights() const = 0;
+  int64_t head_dim() const { return config_.dim / config_.heads; }
+
+  Config config_;
+
+ private:
+  int64_t kv_heads() const {
+    if constexpr (requires { config_.kv_heads; })
+      return config_.kv_heads;
+    else
+      return config_.heads;
+  }
+};
+
+/// The models of one family, for programs.
 struct ModelFamily {
   std::string name;
-  std::string default_preset;  // for the text that ships with Weft
+  std::string default_preset;  // for the text in the repository
   std::vector<std::string> presets;
   /// The configuration of a preset; throws, listing the presets, for another name.
   std::function<ConfigMap(const std::string& preset)> preset;
-  /// A model whose parameters are lazy: its size costs nothing yet.
+  /// A model with lazy parameters: it needs no memory before they are read.
   std::function<std::unique_ptr<LanguageModel>(const ConfigMap& config)> make;
 };
 
 /// The configuration of this name; throws, listing the names, if there is none.
 template <class Config>
-const Config& find_preset(const std::vector<std::pair<std::string, Config>>& table, const std::string& name,
-                          const char* family) {
+const Config& find_preset(const std::vector<std::pair<std::string, Config>>& table, const std::string& name) {
   std::string names;
   for (const auto& [key, config] : table) {
     if (key == name) return config;
     names += (names.empty() ? "" : ", ") + key;
   }
-  WEFT_CHECK_AS(kNotFound, false, family, ": no configuration '", name, "'; there are ", names);
+  WEFT_CHECK_AS(kNotFound, false, Config::kFamily, ": no configuration '", name, "'; need one of ", names);
   return table.front().second;
 }
 
-/// A family from its table of presets, of which the first is the default.
-template <class Config, class Model>
-ModelFamily make_family(const char* name, const std::vector<std::pair<std::string, Config>>& table) {
-  ModelFamily f{.name = name, .default_preset = table.front().first};
+/// A family from its table of presets. The first one is the default.
+template <class Model, class Config>
+ModelFamily make_family(const std::vector<std::pair<std::string, Config>>& table) {
+  ModelFamily f{.name = Config::kFamily, .default_preset = table.front().first};
   for (const auto& [key, config] : table) f.presets.push_back(key);
-  f.preset = [&table, name](const std::string& key) { return to_map(find_preset(table, key, name)); };
+  f.preset = [&table](const std::string& key) { return to_map(find_preset(table, key)); };
   f.make = [](const ConfigMap& map) { return std::make_unique<Model>(from_map<Config>(map)); };
   return f;
 }

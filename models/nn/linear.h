@@ -8,12 +8,13 @@ namespace weft::nn {
 struct LinearOptions {
   bool bias = true;
   double std = 0;  // of the normal initialisation of the weight; 0: PyTorch's default, uniform within 1/sqrt(in)
+  bool full_precision = false;  // Module::cast_weights leaves the parameters as they are
 };
 
 class Linear : public Module {
  public:
   Parameter weight;  // [out, in]
-  Parameter bias;    // [out], undefined without
+  Parameter bias;    // [out]; undefined without bias
   Linear(int64_t in, int64_t out, const LinearOptions& options = {});
   /// x[..., in] -> [..., out]; the weights are converted to x's dtype.
   Tensor operator()(const Arg& x) const;

@@ -21,6 +21,7 @@ Ref<Module::State> Module::copy_of(const Ref<State>& state) {
   Ref<State> made = make_ref<State>();
   scope->remember(state.get(), made);
   made->parameters = state->parameters;  // the scope makes these new cells
+  made->full_precision = state->full_precision;
   made->buffers = state->buffers;
   made->training.set(state->training.peek());
   for (const auto& [name, child] : state->children) made->children.emplace_back(name, copy_of(child));
@@ -171,6 +172,15 @@ void Module::to(DType dtype) const {
     if (is_floating(cell.dtype())) cell.convert(dtype);
 }
 
+void Module::cast_weights(DType dtype) const {
+  WEFT_CHECK(is_floating(dtype), "Module::cast_weights: cannot convert parameters to ", to_string_view(dtype),
+             "; need a floating-point type");
+  state_->visit("", [&](const std::string&, const State& s) {
+    for (const auto& [name, p] : s.parameters)
+      if (std::find(s.full_precision.begin(), s.full_precision.end(), p) == s.full_precision.end()) p.convert(dtype);
+  });
+}
+
 void Module::to(Device device) const {
   for (const auto& [name, cell] : named_cells()) cell.convert(device);
 }
@@ -197,10 +207,11 @@ void Module::register_module(const std::string& name, const Module& child) {
              "' is the module itself or was moved from");
   state_->children.emplace_back(name, child.state_);
 }
-void Module::register_parameter(const std::string& name, const Parameter& parameter) {
+void Module::register_parameter(const std::string& name, const Parameter& parameter, bool full_precision) {
   state_->check_name(name);
   WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell");
   state_->parameters.emplace_back(name, parameter);
+  if (full_precision) state_->full_precision.push_back(parameter);
 }
 void Module::register_buffer(const std::string& name, const Buffer& buffer) {
   state_->check_name(name);

@@ -43,6 +43,9 @@ class Module {
 
   /// Converts every floating-point cell; lazy ones stay lazy.
   void to(DType dtype) const;
+  /// Converts the parameters that layers convert to their input's dtype in every call: all but those registered as
+  /// full precision. A model that is only read then stores and converts them once. Lazy ones stay lazy.
+  void cast_weights(DType dtype) const;
   /// Moves every cell; lazy ones stay lazy. Optimisers are made after it: their state lies where the parameters do.
   void to(Device device) const;
   /// Dropout on (train) or off (eval), here and in all children. A compiled function captures again for each mode.
@@ -59,12 +62,14 @@ class Module {
   void register_modules(const std::string& name, const std::vector<M>& children) {
     for (size_t i = 0; i < children.size(); ++i) register_module(name + "." + std::to_string(i), children[i]);
   }
-  void register_parameter(const std::string& name, const Parameter& parameter);
+  /// Full precision: the layer computes with the parameter as it is stored, whatever its input's dtype.
+  void register_parameter(const std::string& name, const Parameter& parameter, bool full_precision = false);
   void register_buffer(const std::string& name, const Buffer& buffer);
 
  private:
   struct State final : RefCounted {
     std::vector<std::pair<std::string, Parameter>> parameters;
+    std::vector<Parameter> full_precision;  // a subset of `parameters`
     std::vector<std::pair<std::string, Buffer>> buffers;
     std::vector<std::pair<std::string, Ref<State>>> children;
     HostFlag training{true};

@@ -10,7 +10,7 @@
 namespace weft::nn {
 
 MoE::MoE(int64_t dim, const MoEOptions& o)
-    : router(dim, o.experts, {.bias = false, .std = o.std}),
+    : router(dim, o.experts, {.bias = false, .std = o.std, .full_precision = true}),
       w1(normal_parameter({o.experts, dim, o.hidden}, o.std)),
       w3(normal_parameter({o.experts, dim, o.hidden}, o.std)),
       w2(normal_parameter({o.experts, o.hidden, dim}, o.down_std > 0 ? o.down_std : o.std)),

@@ -6,10 +6,10 @@ namespace weft::nn {
 
 Norm::Norm(Kind kind, int64_t dim, bool with_bias, double eps)
     : weight(constant_parameter({dim}, 1)), kind_(kind), eps_(eps) {
-  register_parameter("weight", weight);
+  register_parameter("weight", weight, /*full_precision=*/true);
   if (!with_bias) return;
   bias = constant_parameter({dim}, 0);
-  register_parameter("bias", bias);
+  register_parameter("bias", bias, /*full_precision=*/true);
 }
 
 Tensor Norm::operator()(const Arg& x) const {

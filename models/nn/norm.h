@@ -14,7 +14,7 @@ struct NormOptions {
 class Norm : public Module {
  public:
   Parameter weight;  // [dim], starts at 1
-  Parameter bias;    // [dim], undefined without
+  Parameter bias;    // [dim]; undefined without bias
   /// x[..., dim] normalised, scaled and shifted.
   Tensor operator()(const Arg& x) const;
 
@@ -38,5 +38,10 @@ class RMSNorm : public Norm {
  public:
   explicit RMSNorm(int64_t dim, const NormOptions& options = {}) : Norm(kRms, dim, false, options.eps) {}
 };
+
+/// RMSNorm or LayerNorm.
+inline Norm make_norm(bool rms, int64_t dim, const NormOptions& options) {
+  return rms ? Norm(RMSNorm(dim, options)) : Norm(LayerNorm(dim, options));
+}
 
 }  // namespace weft::nn

@@ -3,17 +3,9 @@
 #include "ops/core/pointwise.h"
 
 namespace weft::nn {
-namespace {
-
-Norm make_norm(int64_t dim, const BlockOptions& o) {
-  const NormOptions options{.eps = o.norm_eps, .bias = o.bias};
-  return o.rms_norm ? Norm(RMSNorm(dim, options)) : Norm(LayerNorm(dim, options));
-}
-
-}  // namespace
 
 TransformerBlock::TransformerBlock(int64_t dim, const BlockOptions& o)
-    : norm1(make_norm(dim, o)),
+    : norm1(make_norm(o.rms_norm, dim, {.eps = o.norm_eps, .bias = o.bias})),
       attn(dim, o.heads,
            {.kv_heads = o.kv_heads,
             .bias = o.bias,
@@ -23,7 +15,7 @@ TransformerBlock::TransformerBlock(int64_t dim, const BlockOptions& o)
             .dropout = o.dropout,
             .std = o.std,
             .out_std = o.residual_std}),
-      norm2(make_norm(dim, o)),
+      norm2(make_norm(o.rms_norm, dim, {.eps = o.norm_eps, .bias = o.bias})),
       drop(o.dropout) {
   const int64_t hidden = o.hidden ? o.hidden : 4 * dim;
   register_module("norm1", norm1);

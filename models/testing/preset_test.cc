@@ -67,7 +67,7 @@ TEST(Presets, SurviveTheTextForm) {
 TEST(Presets, RefuseWhatTheyDoNotKnow) {
   using weft::testing::error_of;
   EXPECT_EQ(error_of([] { gpt::preset("gpt5"); }),
-            "gpt: no configuration 'gpt5'; there are gpt_shakespeare, gpt_tiny, gpt_base, gpt2, gpt2-medium, "
+            "gpt: no configuration 'gpt5'; need one of gpt_shakespeare, gpt_tiny, gpt_base, gpt2, gpt2-medium, "
             "gpt2-large, gpt2-xl");
   EXPECT_EQ(error_of([] {
               gpt::family().make({{"layers", "two"}});

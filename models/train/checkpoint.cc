@@ -133,7 +133,7 @@ TrainState read_state(const std::string& folder) {
   return s;
 }
 
-void load_cells(const std::string& folder, const std::string& stem, const NamedCells& cells) {
+void load_cells(const std::string& folder, const std::string& stem, const NamedCells& cells, bool convert) {
   std::string path = folder + "/" + stem + ".safetensors";
   if (!io::exists(path)) path += ".index.json";
   io::SafetensorsModel file(path);
@@ -142,12 +142,12 @@ void load_cells(const std::string& folder, const std::string& stem, const NamedC
     WEFT_CHECK_AS(kNotFound, file.contains(name), path, ": no tensor '", name,
                   "'; the checkpoint is of another model or configuration");
     const io::TensorInfo& info = file.at(name);
-    WEFT_CHECK(info.shape == cell.shape() && info.dtype == cell.dtype(), path, ": tensor '", name, "' is ", info.dtype,
-               info.shape, "; need ", cell.type());
-    Tensor t = Tensor::empty({cell.dtype(), Device::cpu(), cell.shape()});
+    WEFT_CHECK(info.shape == cell.shape() && (convert || info.dtype == cell.dtype()), path, ": tensor '", name, "' is ",
+               info.dtype, info.shape, "; need ", cell.type());
+    Tensor t = Tensor::empty({info.dtype, Device::cpu(), cell.shape()});
     std::span<const std::byte> bytes = file.bytes(name);
     if (!bytes.empty()) std::memcpy(t.view_for_kernel().data, bytes.data(), bytes.size());
-    values.push_back(t.to(cell.type().device));
+    values.push_back(t.to(cell.dtype()).to(cell.type().device));
   }
   WEFT_CHECK(file.names().size() == cells.size(), path, ": has ", file.names().size(), " tensors; need ", cells.size());
   for (size_t i = 0; i < cells.size(); ++i) cells[i].second.set(values[i]);

@@ -39,8 +39,9 @@ std::string find_checkpoint(const std::string& path);
 /// state.json of a checkpoint folder; throws DataLoss on a damaged one.
 TrainState read_state(const std::string& folder);
 
-/// Sets the cells from FOLDER/STEM.safetensors, all of them before any is changed; throws, naming tensor and file, on
-/// missing, unexpected or misshapen tensors. STEM: "model" or "optimizer".
-void load_cells(const std::string& folder, const std::string& stem, const NamedCells& cells);
+/// Sets the cells from FOLDER/STEM.safetensors, STEM being "model" or "optimizer". Throws, naming tensor and file, on a
+/// tensor that is missing or unexpected or has another shape or, without `convert`, another dtype; then no cell has
+/// changed. With `convert`, values are converted to the dtype of their cell.
+void load_cells(const std::string& folder, const std::string& stem, const NamedCells& cells, bool convert = false);
 
 }  // namespace weft::train

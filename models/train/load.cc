@@ -2,6 +2,7 @@
 
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
+#include "framework/tensor/storage.h"
 #include "models/train/checkpoint.h"
 #include "models/train/device.h"
 
@@ -18,8 +19,12 @@ LoadedModel load_model(const nn::ModelFamily& family, const std::string& checkpo
              " for it");
   LoadedModel m;
   m.model = family.make(state.model);
-  load_cells(folder, "model", m.model->named_cells());
-  if (dtype != "f32") m.model->set_compute_dtype(parse_dtype(dtype));
+  if (dtype != "f32") {
+    m.model->set_compute_dtype(parse_dtype(dtype));
+    m.model->cast_weights(parse_dtype(dtype));  // before loading: memory never holds all weights in f32
+  }
+  load_cells(folder, "model", m.model->named_cells(), /*convert=*/true);
+  Allocator::of(Device::cpu()).empty_cache();  // of values before their conversion
   m.model->to(where);
   m.model->eval();
   m.tokenizer = data::make_tokenizer("bytes");

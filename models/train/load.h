@@ -1,4 +1,4 @@
-// A trained model from a checkpoint, ready to be read.
+// Loads a trained model from a checkpoint, for inference.
 #pragma once
 #include <memory>
 #include <string>
@@ -13,8 +13,9 @@ struct LoadedModel {
   std::shared_ptr<const data::Tokenizer> tokenizer;
 };
 
-/// The model of a checkpoint folder (or the newest of a folder of them), computing in `dtype` on `device` (flags of
-/// those names). Throws one sentence on a missing or damaged checkpoint or one of another family.
+/// The model of a checkpoint folder (or of the newest in a folder of checkpoints). `dtype` and `device` are the values
+/// of the flags of these names: activations are computed in `dtype`, and all weights that layers would convert to it
+/// are stored in it. Throws one sentence if the checkpoint is missing, damaged or of another family.
 LoadedModel load_model(const nn::ModelFamily& family, const std::string& checkpoint, const std::string& dtype,
                        const std::string& device);
 

@@ -1,94 +1,163 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
+#include <optional>
 
 #include "models/data/mix.h"
 #include "models/train/generate.h"
 #include "weft.h"
 
 namespace weft::train {
+namespace {
+
+// Token ids by falling logit, then by id. Sorts only the part that is read.
+class Ranking {
+ public:
+  explicit Ranking(std::span<const float> logits) : logits_(logits), ids_(logits.size()) {
+    std::iota(ids_.begin(), ids_.end(), 0);
+  }
+
+  int32_t operator[](size_t i) {
+    if (i >= sorted_) sort_first(std::max({i + 1, 4 * sorted_, size_t{64}}));
+    return ids_[i];
+  }
+
+  void sort_first(size_t count) {
+    const auto before = [&](int32_t a, int32_t b) {
+      return logits_[a] > logits_[b] || (logits_[a] == logits_[b] && a < b);
+    };
+    const auto begin = ids_.begin() + sorted_, end = ids_.begin() + std::min(count, ids_.size());
+    if (begin >= end) return;
+    std::nth_element(begin, end - 1, ids_.end(), before);
+    std::sort(begin, end, before);
+    sorted_ = end - ids_.begin();
+  }
+
+ private:
+  std::span<const float> logits_;
+  std::vector<int32_t> ids_;
+  size_t sorted_ = 0;  // ids_ up to here are final
+};
+
+}  // namespace
 
 int32_t sample_token(std::span<const float> logits, const SampleOptions& o, double draw) {
   WEFT_CHECK(!logits.empty(), "sample: no logits");
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return logits[a] > logits[b]; });
-  WEFT_CHECK_AS(kInternal, std::isfinite(logits[order[0]]), "sample: the model's logits are not finite");
-  if (o.temperature == 0) return order[0];
-  size_t n = o.top_k > 0 ? std::min<size_t>(o.top_k, order.size()) : order.size();
-  std::vector<double> p(n);
+  size_t likeliest = 0;
+  bool nan = false;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    nan = nan || std::isnan(logits[i]);
+    if (logits[i] > logits[likeliest]) likeliest = i;
+  }
+  const float top = logits[likeliest];
+  WEFT_CHECK_AS(kInternal, !nan && std::isfinite(top), "sample: the model's logits are not finite");
+  if (o.temperature == 0) return static_cast<int32_t>(likeliest);
+
+  const auto weight = [&](int32_t id) { return std::exp((static_cast<double>(logits[id]) - top) / o.temperature); };
+  Ranking order(logits);
+  size_t n = logits.size();
   double total = 0;
-  for (size_t i = 0; i < n; ++i)
-    total += p[i] = std::exp((static_cast<double>(logits[order[i]]) - logits[order[0]]) / o.temperature);
+  if (o.top_k > 0 && static_cast<size_t>(o.top_k) < n) {
+    n = static_cast<size_t>(o.top_k);
+    order.sort_first(n);
+    for (size_t i = 0; i < n; ++i) total += weight(order[i]);
+  } else {
+    for (size_t i = 0; i < n; ++i) total += weight(static_cast<int32_t>(i));
+  }
   if (o.top_p < 1) {
     double kept = 0;
     size_t i = 0;
-    while (i < n && kept < o.top_p * total) kept += p[i++];
+    while (i < n && kept < o.top_p * total) kept += weight(order[i++]);
     n = std::max<size_t>(i, 1);
     total = kept;
   }
   double at = draw * total;
   for (size_t i = 0; i + 1 < n; ++i) {
-    at -= p[i];
+    at -= weight(order[i]);
     if (at < 0) return order[i];
   }
   return order[n - 1];
 }
+
+namespace {
+
+constexpr int64_t kLeastCapacity = 64, kMostAhead = 512;
+
+// A power of two, so that generating many tokens needs few captures.
+int64_t capacity_class(int64_t tokens, int64_t context) {
+  const auto power = std::bit_ceil(static_cast<uint64_t>(std::max(tokens, kLeastCapacity)));
+  return std::min<int64_t>(static_cast<int64_t>(power), context);
+}
+
+// A model and the tokens that it has read.
+class Decoder {
+ public:
+  Decoder(const nn::LanguageModel& model, int64_t tokens)
+      : model_(model), cache_(model.make_cache(1, capacity_class(tokens, model.context()))) {}
+
+  /// Reads `ids` and returns the logits of the token after them. The caller keeps to the context.
+  std::vector<float> read(std::span<const int32_t> ids) {
+    const auto count = static_cast<int64_t>(ids.size());
+    if (held_ + count > cache_.capacity) {
+      step_.reset();
+      cache_ = cache_.grown(capacity_class(held_ + count, model_.context()));
+    }
+    if (!step_)
+      step_.emplace(compile(std::function([&model = model_, cache = cache_](Tensor tokens) {
+        NoGrad inside;
+        return model.next_logits(tokens, cache).reshape({model.vocab()}).to(kFloat32);
+      })));
+    held_ += count;
+    const Tensor tokens = Tensor::from_vector<int32_t>({ids.begin(), ids.end()}, {1, count});
+    return (*step_)(tokens.to(model_.device())).to_vector<float>();
+  }
+
+  void forget() {
+    cache_.reset();
+    held_ = 0;
+  }
+  int64_t held() const { return held_; }
+
+ private:
+  const nn::LanguageModel& model_;
+  nn::KvCache cache_;
+  std::optional<Compiled<std::function<Tensor(Tensor)>>> step_;  // of this cache; one plan for each number of tokens
+  int64_t held_ = 0;
+};
+
+}  // namespace
 
 std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit) {
   WEFT_CHECK(!prompt.empty(), "generate: the prompt is empty; need at least one token");
   for (int32_t id : prompt)
     WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "generate: token ", id,
-                  " in the prompt; the model knows 0 to ", model.vocab() - 1);
+                  " in the prompt; the model has tokens 0 to ", model.vocab() - 1);
   NoGrad guard;
-  const int64_t context = model.context();
-  nn::KvCache cache = model.make_cache(1, context);
-  auto step = compile([&](Tensor tokens) {
-    NoGrad inside;
-    Tensor logits = model.logits(tokens, cache);
-    return logits.slice(1, tokens.size(1) - 1, tokens.size(1)).reshape({model.vocab()}).to(kFloat32);
-  });
+  const auto context = static_cast<size_t>(model.context()), half = std::max<size_t>(1, context / 2);
   std::vector<int32_t> all = prompt, made;
-  auto feed = [&](std::span<const int32_t> ids) {
-    const Tensor tokens = Tensor::from_vector<int32_t>({ids.begin(), ids.end()}, {1, static_cast<int64_t>(ids.size())});
-    return step(tokens.to(model.device())).to_vector<float>();
+  Decoder decoder(model, static_cast<int64_t>(prompt.size()) + std::min(options.max_new_tokens, kMostAhead));
+  // When the context is full, the decoder starts again with its later half.
+  const auto restart = [&] {
+    decoder.forget();
+    return decoder.read(std::span(all).last(std::min(all.size(), half)));
   };
-  // Keeps the last half of the context once it is full (or all of a short prompt).
-  auto restart = [&] {
-    cache.reset();
-    const size_t n = std::min<size_t>(all.size(), std::max<int64_t>(1, context / 2));
-    return feed(std::span(all).last(n));
-  };
-  std::vector<float> logits;
-  int64_t held = 0;
-  if (static_cast<int64_t>(all.size()) < context) {
-    logits = feed(all);
-    held = static_cast<int64_t>(all.size());
-  } else {
-    logits = restart();
-    held = std::max<int64_t>(1, context / 2);
-  }
+  std::vector<float> logits = all.size() < context ? decoder.read(all) : restart();
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
     const double draw = static_cast<double>(data::mix64(options.seed * 0x9e3779b97f4a7c15u + i) >> 11) * 0x1p-53;
     const int32_t id = sample_token(logits, options, draw);
     all.push_back(id);
     made.push_back(id);
     if ((emit && !emit(id)) || i + 1 == options.max_new_tokens) break;
-    if (held + 1 > context) {
-      logits = restart();
-      held = std::min<int64_t>(static_cast<int64_t>(all.size()), std::max<int64_t>(1, context / 2));
-    } else {
-      logits = feed({&id, 1});
-      ++held;
-    }
+    logits = decoder.held() + 1 > model.context() ? restart() : decoder.read({&id, 1});
   }
   return made;
 }
 
 std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_t> tokens) {
   for (int32_t id : tokens)
-    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "score: token ", id, "; the model knows 0 to ",
+    WEFT_CHECK_AS(kOutOfRange, id >= 0 && id < model.vocab(), "score: token ", id, "; the model has tokens 0 to ",
                   model.vocab() - 1);
   NoGrad guard;
   auto log_probs = compile([&](Tensor x, Tensor y) {
@@ -96,7 +165,7 @@ std::vector<double> score(const nn::LanguageModel& model, std::span<const int32_
     Tensor lp = log_softmax(model.logits(x).to(kFloat32), -1);
     return gather(lp, -1, y.unsqueeze(-1)).squeeze(-1);
   });
-  // Windows of the context's length; each but the first scores only its later half.
+  // Windows of the context's length. Each but the first overlaps the one before and scores only its later half.
   const int64_t n = static_cast<int64_t>(tokens.size()) - 1, window = model.context(),
                 stride = std::max<int64_t>(1, window / 2);
   std::vector<double> out;
