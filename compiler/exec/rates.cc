@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "compiler/exec/trace.h"
-#include "framework/base/thread_pool.h"
 #include "framework/base/clock.h"
+#include "framework/base/thread_pool.h"
 #include "framework/cuda/gpu.h"
 #include "framework/tensor/view.h"
 #include "ops/kernels/gemm.h"

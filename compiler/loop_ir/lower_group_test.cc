@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/passes/lower.h"
 #include "compiler/loop_ir/testing/run_lowered.h"
+#include "compiler/passes/lower.h"
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/interpreter.h"

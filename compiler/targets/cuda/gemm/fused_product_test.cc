@@ -5,8 +5,8 @@
 
 #include <cstring>
 
-#include "compiler/passes/lower.h"
 #include "compiler/loop_ir/testing/run_lowered.h"
+#include "compiler/passes/lower.h"
 #include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 #include "framework/dispatch/capture.h"

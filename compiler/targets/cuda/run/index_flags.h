@@ -9,8 +9,8 @@
 
 #include "compiler/targets/cuda/intrinsics/kernel.h"
 #include "framework/base/mutex.h"
-#include "framework/cuda/memory_target.h"
 #include "framework/cuda/gpu.h"
+#include "framework/cuda/memory_target.h"
 #include "framework/ir/cell.h"
 #include "framework/ir/graph.h"
 
