@@ -5,6 +5,8 @@
 #include "compiler/exec/compile.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/lower.h"
+#include "compiler/targets/cpu/target.h"
+#include "compiler/targets/operations.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/dispatch/capture.h"

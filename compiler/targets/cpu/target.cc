@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdio>
 
+#include "compiler/jit/jit.h"
 #include "compiler/loop_ir/domain.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/targets/cpu/print/print.h"
