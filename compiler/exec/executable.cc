@@ -91,7 +91,13 @@ void Executable::build() {
   }
   collected_ = {};
   run_setup(std::move(setup));
-  replay_ = target_.replay(device_, calls_, {captured_ && !trace_ && !debug_, written_cells()});
+  ReplayOptions how{captured_ && !trace_ && !debug_, written_cells()};
+  how.commit_point = plan_.commit_point;
+  how.agree = [this] {
+    RankContext::require("step").agree();
+    past_commit_point_ = true;
+  };
+  replay_ = target_.replay(device_, calls_, std::move(how));
 }
 
 bool Executable::misaligned(const Tensor& t) const {
@@ -323,6 +329,7 @@ void Executable::choose_outputs() {
 }
 
 std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
+  past_commit_point_ = false;
   for (BoundCell& b : bound_) {
     b.fresh = {};
     const Cell& c = *cells_[b.cell];
@@ -396,6 +403,12 @@ void Executable::launch() {
   }
 }
 
+void Executable::agree(size_t at) {
+  if (at != static_cast<size_t>(plan_.commit_point)) return;
+  RankContext::require("step").agree();
+  past_commit_point_ = true;
+}
+
 // Once: cells rarely move, and then to memory as large.
 void Executable::name_memory() {
   named_ = true;
@@ -457,7 +470,7 @@ void Executable::failed(size_t at) {
   const Graph& g = *plan_.graph;
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
-  bool torn = false;
+  bool torn = past_commit_point_;
   if (!limits_.synchronous) {
     try {
       throw;
@@ -468,7 +481,8 @@ void Executable::failed(size_t at) {
   }
   for (const BoundCell& b : bound_) {
     const PlanCell& p = plan_.cells[b.cell];
-    torn |= p.written && !b.fresh && p.first_write >= 0 && p.first_write <= static_cast<int32_t>(at);
+    torn |= plan_.commit_point < 0 && p.written && !b.fresh && p.first_write >= 0 &&
+            p.first_write <= static_cast<int32_t>(at);
   }
   for (BoundCell& b : bound_) {
     if (torn && plan_.cells[b.cell].written) cells_[b.cell]->torn = true;

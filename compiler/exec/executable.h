@@ -43,8 +43,11 @@ class Executable {
   Executable(const Executable&) = delete;
 
   /// One step: results in fresh handles, cells committed. Arguments have the planned types and layouts. If a kernel
-  /// throws after the first cell was overwritten, the cells to be written are marked torn.
+  /// throws after the first cell was overwritten, the cells to be written are marked torn; on one of several ranks, if
+  /// it throws after the commit point.
   std::vector<Tensor> run(std::span<const Tensor> args);
+  /// Whether the last run() passed the plan's commit point: if it then failed, other ranks may have written their cells.
+  bool past_commit_point() const { return past_commit_point_; }
 
   const Plan& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
@@ -131,6 +134,7 @@ class Executable {
   std::unique_ptr<LaunchCheck> check_;
   bool checked_ = false;  // the first replay is done, and compared if there is a check
   bool named_ = false;
+  bool past_commit_point_ = false;
   bool moved_ = true;  // an address changed since the last replay
   std::vector<double> launch_us_;
   int replays_ = 0;  // at most kTimedReplays + 1

@@ -7,6 +7,8 @@
 namespace weft::dist {
 namespace {
 
+constexpr double kMostSeconds = 1e9;  // about 30 years: deadlines fit into a clock's 64 bits of nanoseconds
+
 class MeshPartitioner final : public internal::Partitioner {
  public:
   explicit MeshPartitioner(LayOut how) : how_(std::move(how)) {}
@@ -19,12 +21,13 @@ class MeshPartitioner final : public internal::Partitioner {
   LayOut how_;
 };
 
-// A step that tells its plan and cannot run.
+// A step that has a plan and cannot run.
 class PlannedStep final : public internal::PartitionedStep {
  public:
   explicit PlannedStep(MeshPlan p) : plan(std::move(p)) {}
   std::vector<Tensor> run(std::span<const Tensor>) override {
-    WEFT_CHECK_AS(kFailedPrecondition, false, "plan: the step was planned only; dist::compile makes one that runs");
+    WEFT_CHECK_AS(kFailedPrecondition, false,
+                  "plan: this step was only planned; use dist::compile for a step that runs");
     return {};
   }
   std::string report() const override { return PlanReport(plan, "h100").to_string(); }
@@ -57,13 +60,16 @@ LayOut lay_out(const CompileOptions& o) {
           .forbid = o.forbid,
           .disable = o.disable,
           .machine = o.machine,
-          .memory_limit = o.memory_budget};
+          .memory_limit = o.memory_budget,
+          .timeout = o.timeout};
 }
 
 }  // namespace
 
 weft::CompileOptions CompileOptions::for_one_rank() const {
   parse_forbid(mesh, forbid);
+  WEFT_CHECK(timeout > 0 && timeout <= kMostSeconds, "compile: timeout is ", timeout,
+             " seconds; need more than 0 and at most ", kMostSeconds);
   weft::CompileOptions o{.memory_budget = memory_budget,
                          .numerics = numerics,
                          .verify_numerics = verify_numerics,
@@ -73,7 +79,7 @@ weft::CompileOptions CompileOptions::for_one_rank() const {
   WEFT_CHECK(plan.world >= 0 && plan.world <= 1 << 20, "plan: automatic over ", plan.world, " ranks; need 1 to ",
              1 << 20);
   if (mesh.find("tp") || any_mesh)
-    o.disable.push_back("linear_cross_entropy");  // the table of the loss is split over tp
+    o.disable.push_back("linear_cross_entropy");  // tp splits the loss's table over ranks
   if (mesh.size() > 1 || any_mesh) o.partitioner = std::make_shared<MeshPartitioner>(lay_out(*this));
   return o;
 }
@@ -101,7 +107,7 @@ dist::PlanReport plan_report(const CompiledCore& core, const std::string& machin
 dist::World& world_of(const CompiledCore& core) {
   const Entry& e = current_entry(core, "world");
   auto* step = dynamic_cast<dist::MeshStep*>(e.partitioned.get());
-  WEFT_CHECK_AS(kFailedPrecondition, step, "world: the step has one rank, or was planned only");
+  WEFT_CHECK_AS(kFailedPrecondition, step, "world: the step runs on one rank or was only planned");
   return step->world();
 }
 

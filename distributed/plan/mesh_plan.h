@@ -7,6 +7,7 @@
 #include "distributed/overlap/arrange.h"
 #include "distributed/plan/collectives.h"
 #include "distributed/strategies/strategies.h"
+#include "framework/dispatch/communicator.h"
 
 namespace weft::dist {
 
@@ -20,6 +21,7 @@ struct LayOut {
   std::string machine = "cpu";            // whose time Plan::automatic() makes short
   int64_t memory_limit = 0;               // bytes of one rank that it keeps to; 0: no limit
   bool for_machine = false;               // schedules are made for its links, not for `communication.network`
+  double timeout = kDefaultTimeout;       // seconds a rank waits for the others in a collective
   bool every_class = true;                // false: only the first and the last rank's graph are made
 };
 

@@ -185,7 +185,7 @@ Layout sequence_layout(Strategy& s, const Axes& cp) {
 void pin_data_parallel(Strategy& s) {
   Axes batch;
   for (const Mesh::Dim& d : s.mesh.dims())
-    if (d.over.empty() && (d.name == "replica" || d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
+    if (d.over.empty() && (d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
       for (int8_t a : d.axes) batch.push_back(a);
   const Axes cp = s.axes("cp");
   const Layout layout = cp.empty() ? Layout::kBlock : sequence_layout(s, cp);
@@ -246,7 +246,7 @@ void pin_sharded(Strategy& s) {
 
 Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vector<std::string>* notes) {
   for (const Mesh::Dim& d : mesh.dims()) {
-    static constexpr const char* kKnown[] = {"replica", "dp", "fsdp", "tp", "cp", "ep"};
+    static constexpr const char* kKnown[] = {"dp", "fsdp", "tp", "cp", "ep"};
     const bool known = std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return d.name == k; });
     WEFT_CHECK(d.name != "pp" || d.size == 1, "mesh ", mesh.to_string(),
                ": pipeline stages (pp) cannot be cut yet; need dp, fsdp, tp, cp or ep");

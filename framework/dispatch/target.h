@@ -94,6 +94,8 @@ class Replay {
 struct ReplayOptions {
   bool captured = true;           // replay as one unit where the device can (CUDA graph)
   std::vector<Ref<Cell>> writes;  // cells that become torn if queued work fails
+  int32_t commit_point = -1;      // the call before which `agree` runs; -1: none
+  std::function<void()> agree;    // all ranks of a mesh agree that they can write their cells, or it throws on all
 };
 
 /// Copies queued by HostRead.

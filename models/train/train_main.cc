@@ -38,6 +38,9 @@ ABSL_FLAG(std::string, mesh, "",
           "ranks along dimensions dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); empty: "
           "one device");
 ABSL_FLAG(std::string, ranks, "threads", "what the ranks of --mesh are: threads of this process");
+ABSL_FLAG(double, timeout, 600,
+          "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
+          "missing ranks");
 ABSL_FLAG(int64_t, zero, -1,
           "with --mesh, ZeRO stage: 1 shards optimiser state over the data ranks, 2 gradients too, 3 parameters too; "
           "-1: 3 over fsdp, else 0");
@@ -98,6 +101,7 @@ int train_main(int argc, char** argv, const nn::ModelFamily& family) {
     o.kernel_cache = absl::GetFlag(FLAGS_kernel_cache);
     o.mesh = absl::GetFlag(FLAGS_mesh);
     o.ranks = absl::GetFlag(FLAGS_ranks);
+    o.timeout = absl::GetFlag(FLAGS_timeout);
     o.zero = absl::GetFlag(FLAGS_zero);
     o.cp = absl::GetFlag(FLAGS_cp);
     o.cp_layout = absl::GetFlag(FLAGS_cp_layout);

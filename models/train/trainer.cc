@@ -107,6 +107,7 @@ void check_batch(const Plan& p, const TrainOptions& o) {
 // --plan and --mesh, and what only means something with them.
 void settle_mesh(Plan& p, const TrainOptions& o) {
   check("ranks", o.ranks == "threads", str_cat("'", o.ranks, "'"), "threads");
+  check("timeout", o.timeout > 0 && o.timeout <= 1e9, str_cat(o.timeout), "seconds: more than 0 and at most 1e9");
   check("zero", o.zero >= -1 && o.zero <= 3, std::to_string(o.zero), "a stage from 0 to 3");
   check("cp", std::ranges::count(dist::kCpKinds, o.cp), str_cat("'", o.cp, "'"), "allgather, ring or ulysses");
   check("cp_layout", std::ranges::count(dist::kCpLayouts, o.cp_layout), str_cat("'", o.cp_layout, "'"),
@@ -138,6 +139,8 @@ void settle_mesh(Plan& p, const TrainOptions& o) {
     p.saved_hash = saved.hash;
   }
   const bool many = p.mesh.size() > 1;
+  check("mesh", !many || !o.device.starts_with("cuda"), p.mesh.to_string(),
+        "none with --device cuda: the ranks of a mesh run on the CPU");
   check("mesh", !many || o.compile, p.mesh.to_string(), "--compile as well: only captured steps are laid over a mesh");
   if (many) check_batch(p, o);
   check("verify", !many || !o.verify, "true with --mesh", "one device; --verify_numerics gives its bits on a mesh");
@@ -190,12 +193,9 @@ Plan settle(const nn::ModelFamily& family, TrainOptions& o) {
   check("verify_numerics", !o.verify_numerics || o.compile, "--compile=false",
         "--compile=true: it works on the captured step");
   p.dtype = parse_dtype(o.dtype);
-  p.device = parse_device(o.device);
-  const bool on_gpu = p.device.type == DeviceType::kCuda;
-  check("tf32", on_gpu || !o.tf32, "true", "--device cuda: it is how a GPU multiplies f32");
-  check("mesh", !on_gpu || p.mesh.size() == 1, p.mesh.to_string(),
-        "none with --device cuda: ranks are threads of the CPU");
   settle_mesh(p, o);
+  p.device = parse_device(o.device);
+  check("tf32", p.device.type == DeviceType::kCuda || !o.tf32, "true", "--device cuda: it is how a GPU multiplies f32");
   if (o.checkpoint_every == "auto") {
     p.checkpoint_every = -1;
   } else {
@@ -363,6 +363,7 @@ class Trainer {
       o.numerics = options_.numerics;
       o.verify_numerics = options_.verify_numerics;
       o.kernel_cache = options_.kernel_cache;
+      o.timeout = options_.timeout;
       if (!evaluating) o.forbid = options_.forbid;
       return o.for_one_rank();
     }

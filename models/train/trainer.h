@@ -30,6 +30,7 @@ struct TrainOptions {
   std::string kernel_cache;
   std::string mesh;  // "dp2,tp2"; empty: one device
   std::string ranks = "threads";
+  double timeout = 600;            // seconds a rank waits for the others in a collective
   int64_t zero = -1;               // ZeRO stage over the data dimensions; -1: 3 over fsdp, else 0
   std::string cp = "allgather";    // attention over sequences split by cp: allgather, ring or ulysses
   std::string cp_layout = "auto";  // which positions a rank has: contiguous, headtail, documents, or auto

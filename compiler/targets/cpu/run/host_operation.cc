@@ -34,7 +34,8 @@ class KernelOperation final : public HostOperation {
 
 class HostReplay final : public Replay {
  public:
-  explicit HostReplay(std::vector<StepCall> calls) : calls_(std::move(calls)) {
+  HostReplay(std::vector<StepCall> calls, ReplayOptions options)
+      : calls_(std::move(calls)), commit_point_(options.commit_point), agree_(std::move(options.agree)) {
     for (const StepCall& c : calls_) operations_.push_back(static_cast<const HostOperation*>(c.operation));
   }
   void run(bool) override {
@@ -58,11 +59,14 @@ class HostReplay final : public Replay {
 
  private:
   void call() const {
+    if (static_cast<int32_t>(at_) == commit_point_) agree_();
     const StepCall& c = calls_[at_];
     operations_[at_]->run(c.in, c.out, c.workspace ? *c.workspace : nullptr);
   }
 
   const std::vector<StepCall> calls_;
+  const int32_t commit_point_;
+  const std::function<void()> agree_;
   std::vector<const HostOperation*> operations_;  // of the calls
   size_t at_ = 0;
 };
@@ -90,8 +94,8 @@ void HostTarget::run_now(const KernelCall& call, Device device, SourceLine) {
   call.op.kernel({call.op, call.attrs, call.in, call.out, scratch ? scratch->data() : nullptr});
 }
 
-std::unique_ptr<Replay> HostTarget::replay(Device, std::vector<StepCall> calls, ReplayOptions) {
-  return std::make_unique<HostReplay>(std::move(calls));
+std::unique_ptr<Replay> HostTarget::replay(Device, std::vector<StepCall> calls, ReplayOptions options) {
+  return std::make_unique<HostReplay>(std::move(calls), std::move(options));
 }
 
 HostTarget& host_target() {
