@@ -14,7 +14,7 @@
 namespace weft::dist {
 namespace {
 
-using internal::thread_state;
+using internal::OriginScope;
 
 struct Version {
   Spec spec;
@@ -92,18 +92,6 @@ class Emitter final : public Locals {
   }
 
  private:
-  // Nodes made during its lifetime get the line, scope and backward mark of a node of the joint graph.
-  class At {
-   public:
-    explicit At(const Node& n) : line_(n.line), backward_(n.backward) { thread_state.scope = n.scope; }
-    ~At() { thread_state.scope = saved_; }
-
-   private:
-    const char* saved_ = thread_state.scope;
-    internal::LineScope line_;
-    internal::BackwardScope backward_;
-  };
-
   std::vector<Version>& versions(Value v) {
     return versions_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
   }
@@ -128,7 +116,7 @@ class Emitter final : public Locals {
       return;
     }
     if (c.free) return;
-    const At at(n);
+    const OriginScope at(n, n.backward);
     const Rule rule = rule_of(g_, n);
     std::vector<Tensor> in;
     for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, str_cat("operand ", i)));
@@ -157,7 +145,7 @@ class Emitter final : public Locals {
       for (Value operand : n.inputs) in.push_back(on_every_rank(operand));
       SmallVec<const Tensor*, 4> ptrs;
       for (const Tensor& t : in) ptrs.push_back(&t);
-      const At at(n);
+      const OriginScope at(n, n.backward);
       done = dispatch_multi(*n.op, TensorPtrs(ptrs), n.attrs, n.line);
     }
     return done[static_cast<size_t>(v.index)];
@@ -219,7 +207,7 @@ class Emitter final : public Locals {
 
   Tensor make_free(Value v, const Spec& want) {
     const Node& n = g_.node(v);
-    const At at(n);
+    const OriginScope at(n, n.backward);
     if (n.op != &input_op && n.op != &captured_op) {
       const Rule rule = rule_of(g_, n);
       const Split split = split_of(mesh_, rule, rule.map.out[static_cast<size_t>(v.index)], want);
@@ -453,7 +441,7 @@ class Emitter final : public Locals {
         .axes = key.second, .ranks = mesh_.parts(axes), .num_experts = experts.extent, .factor = pins_.expert_room};
     for (int peer : mesh_.group(rank_, axes)) o.owned.push_back(local_extent(mesh_, experts, peer));
     o.own = local_extent(mesh_, experts, rank_);
-    const At at(n);
+    const OriginScope at(n, n.backward);
     return exchanges_[key] = exchange_order(local, o);
   }
 
