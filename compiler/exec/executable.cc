@@ -403,12 +403,6 @@ void Executable::launch() {
   }
 }
 
-void Executable::agree(size_t at) {
-  if (at != static_cast<size_t>(plan_.commit_point)) return;
-  RankContext::require("step").agree();
-  past_commit_point_ = true;
-}
-
 // Once: cells rarely move, and then to memory as large.
 void Executable::name_memory() {
   named_ = true;

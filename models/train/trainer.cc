@@ -108,10 +108,14 @@ void check_batch(const Plan& p, const TrainOptions& o) {
 void settle_mesh(Plan& p, const TrainOptions& o) {
   check("ranks", o.ranks == "threads", str_cat("'", o.ranks, "'"), "threads");
   check("timeout", o.timeout > 0 && o.timeout <= 1e9, str_cat(o.timeout), "seconds: more than 0 and at most 1e9");
-  check("zero", o.zero >= -1 && o.zero <= 3, std::to_string(o.zero), "a stage from 0 to 3");
-  check("cp", std::ranges::count(dist::kCpKinds, o.cp), str_cat("'", o.cp, "'"), "allgather, ring or ulysses");
-  check("cp_layout", std::ranges::count(dist::kCpLayouts, o.cp_layout), str_cat("'", o.cp_layout, "'"),
-        "auto, contiguous, headtail or documents");
+  const auto option = [&](const char* name, const std::string& text) {
+    const dist::OptionRow& row = *dist::find_option(name);
+    check(name, text == dist::text_of(row, {}) || dist::is_allowed(row, text),
+          row.allowed.empty() ? text : str_cat("'", text, "'"), dist::need_of(row).c_str());
+  };
+  option("zero", std::to_string(o.zero));
+  option("cp", o.cp);
+  option("cp_layout", o.cp_layout);
   try {
     p.mesh = dist::Mesh::parse(o.mesh);
   } catch (const Error& e) {
