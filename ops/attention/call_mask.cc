@@ -10,7 +10,7 @@ namespace weft::internal {
 namespace {
 
 /// A cached mask with copies of its tables, so that later changes of the tables do not affect it.
-struct Kept {
+struct CachedMask {
   Ref<Graph> graph;
   CallSizes sizes;
   bool lists = false;
@@ -25,7 +25,7 @@ struct Cache {
   // Limit on all of them; a mask that needs more than half of it is not kept.
   static constexpr int64_t kMostBytes = int64_t{64} << 20;
   Mutex mutex;
-  std::list<std::shared_ptr<const Kept>> all WEFT_GUARDED_BY(mutex);
+  std::list<std::shared_ptr<const CachedMask>> all WEFT_GUARDED_BY(mutex);
   int64_t bytes WEFT_GUARDED_BY(mutex) = 0;
 };
 
@@ -40,7 +40,7 @@ Tensor copy_of(const Tensor& t) {
 }
 
 /// Compares every byte of the tables: changed contents make another mask.
-bool same(const Kept& k, const Ref<Graph>& graph, std::span<const StridedView> tables, const CallSizes& sizes,
+bool same(const CachedMask& k, const Ref<Graph>& graph, std::span<const StridedView> tables, const CallSizes& sizes,
           bool lists) {
   if (!(k.sizes == sizes) || k.lists != lists || k.tables.size() != tables.size()) return false;
   for (size_t i = 0; i < tables.size(); ++i)
@@ -70,7 +70,7 @@ std::shared_ptr<const CallMask> make(const Ref<Graph>& graph, std::span<const Te
 std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& graph, std::span<const StridedView> tables,
                                              const CallSizes& sizes, bool lists) {
   static Cache* cache = new Cache;
-  std::vector<std::shared_ptr<const Kept>> kept;
+  std::vector<std::shared_ptr<const CachedMask>> kept;
   {
     MutexLock lock(cache->mutex);
     kept.assign(cache->all.begin(), cache->all.end());
@@ -82,7 +82,7 @@ std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& graph, std::span<
       if (at != cache->all.end()) cache->all.splice(cache->all.begin(), cache->all, at);
       return k->mask;
     }
-  auto made = std::make_shared<Kept>(Kept{graph, sizes, lists, {}, 0, nullptr});
+  auto made = std::make_shared<CachedMask>(CachedMask{graph, sizes, lists, {}, 0, nullptr});
   for (const StridedView& t : tables) {
     made->tables.push_back(Tensor::from_blob(t.data, t.shape, t.dtype));
     made->bytes += bytes_of(t);

@@ -80,18 +80,18 @@ class Context {
 };
 
 /// Positions [begin, end), in order.
-struct Stretch {
+struct Interval {
   int64_t begin, end;
 };
 
 /// The positions of each rank as runs of consecutive positions; empty if they are not known now.
-std::vector<std::vector<Stretch>> stretches(const Tensor& positions, int64_t ranks, int64_t each) {
-  std::vector<std::vector<Stretch>> all(static_cast<size_t>(ranks));
+std::vector<std::vector<Interval>> intervals(const Tensor& positions, int64_t ranks, int64_t each) {
+  std::vector<std::vector<Interval>> all(static_cast<size_t>(ranks));
   if (positions.defined() && positions.is_traced()) return {};
   std::vector<int64_t> at;
   if (positions.defined()) at = positions.contiguous().to_vector<int64_t>();
   for (int64_t r = 0; r < ranks; ++r) {
-    std::vector<Stretch>& own = all[static_cast<size_t>(r)];
+    std::vector<Interval>& own = all[static_cast<size_t>(r)];
     if (at.empty()) {
       if (each > 0) own.push_back({r * each, (r + 1) * each});
       continue;
@@ -121,7 +121,7 @@ std::vector<bool> internal::ring_steps(const ContextCall& call) {
                              call.operands.begin() + at.mask_first + at.mask_tables);
   for (const Tensor& t : tables)
     if (t.is_traced()) return needed;
-  const auto queries = stretches(call.q_positions, c, x.q.size(2)), keys = stretches(call.kv_positions, c, x.k.size(2));
+  const auto queries = intervals(call.q_positions, c, x.q.size(2)), keys = intervals(call.kv_positions, c, x.k.size(2));
   if (queries.empty() || keys.empty()) return needed;
   const MaskProgram program(Body{call.attrs.get<Ref<Graph>>("mask"), tables});
   TableBounds bounds;
@@ -129,8 +129,8 @@ std::vector<bool> internal::ring_steps(const ContextCall& call) {
   MaskAnalysis analysis(program, bounds, MaskRange::between(0, extent(call.b, x.q.size(0)) - 1),
                         MaskRange::between(0, extent(call.h, x.q.size(1)) - 1));
   auto seen = [&](int64_t r, int64_t s) {
-    for (const Stretch& q : queries[static_cast<size_t>(r)])
-      for (const Stretch& k : keys[static_cast<size_t>(s)]) {
+    for (const Interval& q : queries[static_cast<size_t>(r)])
+      for (const Interval& k : keys[static_cast<size_t>(s)]) {
         const MaskRange& m = analysis.over(q.begin, q.end, k.begin, k.end);
         if (!m.constant() || m.lo) return true;
       }

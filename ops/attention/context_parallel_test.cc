@@ -56,7 +56,7 @@ RankGroup group_of(Board& board, int64_t rank, int64_t ranks) {
   };
   RankGroup g{.size = ranks, .rank = full({}, rank, {.dtype = kInt64})};
   g.all_gather = [&board, rank](const Tensor& x, int64_t dim) {
-    return str_cat(board.exchange(rank, x, "all_gather"), dim);
+    return cat(board.exchange(rank, x, "all_gather"), dim);
   };
   g.reduce_scatter = [=, &board](const Tensor& x, int64_t dim) {
     Tensor sum;

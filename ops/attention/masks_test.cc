@@ -126,7 +126,7 @@ TEST(Masks, Structures) {
     return false;
   };
   expect_mask(tree(ints(parents, {11})), 1, 1, 11, 11, ancestor);
-  expect_error([&] { tree(ints({1, 2, 0, -1}, {4})); }, "3 nodes go in a circle");
+  expect_error([&] { tree(ints({1, 2, 0, -1}, {4})); }, "3 nodes form a cycle");
   expect_error([&] { tree(ints({4}, {1})); }, "parents[0] is 4");
 
   std::vector<int64_t> edges(2 * 2 * 90 * 90);

@@ -119,7 +119,7 @@ std::vector<Sample> samples_gather() {
       {{{Shape{3, 5}, kInt32, -9, 9}, index_in({3, 1}, 5)}, along(1)},
       {{{Shape{3, 5}}, {Shape{3, 2}}}, along(1), "gather: index is f32[3, 2]; need i64 or i32"},
       {{{Shape{3, 5}}, index_in({4, 2}, 5)}, along(1), "gather: index [4, 2] does not fit [3, 5] along dim 1"},
-      {{{Shape{3, 5}}, index_in({3}, 5)}, along(1), "need as many dims"},
+      {{{Shape{3, 5}}, index_in({3}, 5)}, along(1), "need the same number of dims"},
       {{{Shape{3, 5}}, index_in({3, 2}, 5)}, along(2), "gather: dim 2 is out of range"},
       {{{Shape{3, 5}}, {Shape{3, 2}, kInt64, 5, 5}}, along(1), "5"},
   };

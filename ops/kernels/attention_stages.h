@@ -65,7 +65,7 @@ struct GradTile {
   int64_t d_ld;
 };
 
-/// Dropout bits from random_bits.h at flat positions first, first + 1, ...
+/// Dropout bits from the words of random_bits at flat positions first, first + 1, ...
 struct KeepRow {
   uint64_t seed;
   uint32_t step, op_id;
@@ -87,7 +87,7 @@ struct RowProduct {
 };
 
 struct AttentionStages {
-  /// exp2 here has an error of at most 1.5 * 2^-23, and is 0 below 2^-126.
+  /// exp2 here has a relative error of at most 1.5 * 2^-23, and is 0 below 2^-126.
   void (*softmax)(const SoftmaxTile&);
   /// Returns false if a result is not finite.
   bool (*finish)(const FinishTile&);

@@ -16,7 +16,7 @@ void FakeAccesses::split(uint64_t at) {
   segments_[at] = std::move(tail);
 }
 
-std::string FakeAccesses::touch(uint64_t address, size_t bytes, Kind kind, const FakePlace& place,
+std::string FakeAccesses::touch(uint64_t address, size_t bytes, Kind kind, const FakePosition& place,
                                 const std::string& what) {
   if (bytes == 0) return "";
   const uint64_t end = address + bytes;

@@ -28,7 +28,7 @@ class FakeClock {
 };
 
 /// The position of one operation in the order.
-struct FakePlace {
+struct FakePosition {
   uint64_t stream = 0, n = 0;  // the n-th operation of that stream
   FakeClock clock;             // the operations before it
 };
@@ -39,7 +39,7 @@ class FakeAccesses {
   enum Kind { kReads, kWrites, kUses };
 
   /// Records an access. Returns the access that is not ordered with it ("kernel k on stream 2"), or an empty string.
-  std::string touch(uint64_t address, size_t bytes, Kind kind, const FakePlace& place, const std::string& what);
+  std::string touch(uint64_t address, size_t bytes, Kind kind, const FakePosition& place, const std::string& what);
   void forget(uint64_t address, size_t bytes);
 
  private:

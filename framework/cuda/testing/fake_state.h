@@ -29,7 +29,7 @@ struct FakeWork {
   int written = -1;                // index in `touches` of the range that is written; -1: any may be
   int source = -1;                 // index in `touches` of host memory that must not change until the work has run
   uint64_t source_sum = 0;         // checksum of the source when the work was queued
-  FakePlace place;
+  FakePosition place;
   std::function<void()> run;           // copies and fills
   std::shared_ptr<FakeLaunch> launch;  // of a kernel
   struct FakeFunction* function = nullptr;
