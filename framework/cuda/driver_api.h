@@ -63,14 +63,16 @@
   X(cuGraphUpload, (CUgraphExec exec, CUstream stream))                                                                \
   X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                                                \
   X(cuGraphGetNodes, (CUgraph graph, CUgraphNode* nodes, size_t* count))                                               \
-  X(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters)) \
+  X(cuGraphExecKernelNodeSetParams_v2,                                                                                 \
+    (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters))                                   \
   X(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* result))                      \
   X(cuGraphExecDestroy, (CUgraphExec exec))                                                                            \
   X(cuGraphDestroy, (CUgraph graph))                                                                                   \
   X(cuTensorMapEncodeTiled, (CUtensorMap* map, CUtensorMapDataType type, uint32_t rank, void* address,                 \
                              const uint64_t* dims, const uint64_t* strides, const uint32_t* box,                       \
                              const uint32_t* element_strides, CUtensorMapInterleave interleave,                        \
-                             CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion, CUtensorMapFloatOOBfill fill))
+                             CUtensorMapSwizzle swizzle, CUtensorMapL2promotion promotion,                             \
+                             CUtensorMapFloatOOBfill fill))
 // clang-format on
 
 namespace weft::cuda {
