@@ -6,6 +6,8 @@
 
 namespace weft::dist {
 
+Network::~Network() = default;
+
 const Link& Network::along(const std::string& axes) const {
   const Link* slowest = &link;
   bool named = false;

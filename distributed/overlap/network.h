@@ -24,6 +24,8 @@ struct Network {
   Link link = {};                          // of mesh dimensions that `links` does not name
   std::map<std::string, Link> links = {};  // by name of a mesh dimension
 
+  /// Out of line: inlined, it makes g++ 12 warn of an uninitialized map for options with designated initializers.
+  ~Network();
   /// The slowest of the links that a collective over these axes ("tp", "dp,cp") takes.
   const Link& along(const std::string& axes) const;
 };

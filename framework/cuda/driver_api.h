@@ -63,8 +63,8 @@
   X(cuGraphUpload, (CUgraphExec exec, CUstream stream))                                                                \
   X(cuGraphLaunch, (CUgraphExec exec, CUstream stream))                                                                \
   X(cuGraphGetNodes, (CUgraph graph, CUgraphNode* nodes, size_t* count))                                               \
-  X(cuGraphExecKernelNodeSetParams_v2, (CUgraphExec exec, CUgraphNode node,                                            \
-                                        const CUDA_KERNEL_NODE_PARAMS* parameters))                                    \
+  X(cuGraphExecKernelNodeSetParams_v2,                                                                                 \
+    (CUgraphExec exec, CUgraphNode node, const CUDA_KERNEL_NODE_PARAMS* parameters))                                   \
   X(cuGraphExecUpdate_v2, (CUgraphExec exec, CUgraph graph, CUgraphExecUpdateResultInfo* result))                      \
   X(cuGraphExecDestroy, (CUgraphExec exec))                                                                            \
   X(cuGraphDestroy, (CUgraph graph))                                                                                   \

@@ -1,6 +1,6 @@
 // The records of attention and its derivative: softmax(mod(scale q k^T) where mask) v; the whole scores never exist in
-// memory. Mods and masks are graphs in the attributes, so interpreter, derivative, printers and analyses need no code
-// that is special to them.
+// memory. Mods and masks are graphs in the attributes, so interpreter, derivative, printers and analyses need no
+// special code for them.
 #pragma once
 #include "framework/ir/op_def.h"
 

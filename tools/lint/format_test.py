@@ -25,14 +25,16 @@ class FormatTest(unittest.TestCase):
 
     def test_columns(self):
         found = [row for path in self.files for row in long_lines(path, (ROOT / path).read_text())]
-        self.assertFalse(found, "\n" + "\n".join(found))
+        if found:
+            self.fail("\n" + "\n".join(found))
 
     def test_format(self):
         run = subprocess.run([FORMATTER, "--dry-run", "--ferror-limit=1", *self.files], cwd=ROOT,
                              stderr=subprocess.PIPE, text=True)
         self.assertEqual(run.returncode, 0, run.stderr)
         changed = sorted(set(re.findall(r"^(.*?):\d+:\d+: warning: code should be clang-formatted", run.stderr, re.M)))
-        self.assertFalse(changed, f"\nrun {FORMATTER} -i " + " ".join(changed))
+        if changed:
+            self.fail(f"\nrun {FORMATTER} -i " + " ".join(changed))
 
     def test_rules(self):
         self.assertEqual(long_lines("a.h", "x" * 120 + "\n"), [])
