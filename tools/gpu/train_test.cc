@@ -76,7 +76,9 @@ TEST_P(Train, WrongRunsAreSeen) {
   off.compile.tf32 = true;
   const double tf32 = worst(off);
   std::printf("%s: TF32 at %.3g bands\n", c.name, tf32);
-  if (!shrunk()) EXPECT_GT(tf32, 1);  // a few steps of sums of 32 terms hide it
+  if (!shrunk()) {
+    EXPECT_GT(tf32, 1);  // a few steps of sums of 32 terms hide it
+  }
 }
 
 class SmallTrain : public ::testing::TestWithParam<const char*> {};

@@ -160,7 +160,9 @@ TEST_F(FakeDriverTest, WhatNothingOrdersIsARace) {
         const bool race = order == kNone || order == kEventTooEarly;
         EXPECT_EQ(found.find("touch the same memory, and nothing orders them") != found.npos, race)
             << order << " " << reads << ": " << found;
-        if (race) EXPECT_NE(found.find("kernel k on stream "), found.npos) << found;
+        if (race) {
+          EXPECT_NE(found.find("kernel k on stream "), found.npos) << found;
+        }
       }
     }
   }
