@@ -6,7 +6,7 @@
 namespace weft {
 namespace {
 
-// Line, scope and mark of new nodes while this lives.
+// Sets the line, scope and mark of new nodes while it lives.
 class Place {
  public:
   explicit Place(const Node& n) : line_(n.line), backward_(n.backward), saved_(internal::thread_state.scope) {

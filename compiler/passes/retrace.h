@@ -1,4 +1,4 @@
-// A new graph by running through an old one, for replacements that are written in ops.
+// Copies a graph by running through it, for replacements that are written as ops.
 #pragma once
 #include <vector>
 
@@ -7,11 +7,11 @@
 
 namespace weft {
 
-/// What stands for a node, given its operands in the new graph; empty: a copy of the node. Ops called here become
-/// nodes with the old one's line, scope and mark of backward.
+/// The replacement of a node, given its operands in the new graph; empty to copy the node. Ops called here become nodes
+/// with the line, scope and backward mark of the old node.
 using Replacement = FunctionRef<std::vector<Tensor>(const Node&, std::span<const Tensor>)>;
 
-/// Copies `g` with these replacements; the stage stays. `record`: replacements may be differentiated later.
+/// Copies `g` with these replacements and keeps its stage. `record`: replacements may be differentiated later.
 Ref<Graph> retrace(const Graph& g, Replacement replacement, bool record = false);
 
 }  // namespace weft
