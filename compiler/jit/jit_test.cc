@@ -276,7 +276,7 @@ TEST(JitFailure, CompilerThatWritesGarbage) {
   std::string compiler = fake_compiler("garbage", find_output + "echo garbage > $2");
   expect_unavailable(load(adders(2700, 2), {.compiler = compiler}), {compiler, "cannot be loaded"});
   compiler = fake_compiler("nothing", "exit 0");
-  expect_unavailable(load(adders(2700, 2), {.compiler = compiler}), {compiler, "made no file"});
+  expect_unavailable(load(adders(2700, 2), {.compiler = compiler}), {compiler, "created no file"});
   // A shared object, but another one.
   compiler =
       fake_compiler("other", find_output + "echo 'int f() { return 1; }' | g++ -shared -nostdlib -x c++ - -o $2");
