@@ -12,7 +12,7 @@ namespace {
 using loop_ir::Op;
 using loop_ir::Type;
 
-// Rows of pointwise.inc: name and expression in x, in a and b, or in c, a and b.
+// Rows of pointwise.inc: the name, and the expression in x, in a and b, or in c, a and b.
 struct PwText {
   const char* name;
   const char* expression;
@@ -78,7 +78,7 @@ std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand
     if (alone && operands == 2 && *p == 'a') which = 0;
     if (alone && operands == 2 && *p == 'b') which = 1;
     const std::string text = which < 0 ? std::string(1, *p) : operand(which);
-    if (text[0] == '-' && which >= 0 && !s.empty() && s.back() == '-') s += ' ';  // no decrement
+    if (text[0] == '-' && which >= 0 && !s.empty() && s.back() == '-') s += ' ';  // avoids printing a decrement
     s += text;
   }
   return s;

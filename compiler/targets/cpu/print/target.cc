@@ -33,7 +33,7 @@ std::string_view text_of(std::string_view path) {
   WEFT_BUG_IF(true, "codegen: ", std::string(path), " is not embedded");
 }
 
-// The file with what it includes, without comments and blank lines.
+// Appends the file and the files that it includes, without comments and blank lines.
 void append(std::string_view path, std::string& out) {
   std::string_view text = text_of(path);
   while (!text.empty()) {
@@ -89,7 +89,7 @@ constexpr Target kCpu = {
     .column = "put({p}, {rd}::f(get<{t}>({p}, n), {v}), n);",
     .tiles = "tiles(o0, o1, step, l0, l1, [&](i64 o0, i64 o1, i64 l0, i64 l1) W_BODY {",
     .tiles_end = "});",
-    .turned = "Turned<{m}> t{p};",
+    .transposed = "Turned<{m}> t{p};",
     .line = "const {m}* const line{p} = t{p}.line(x{p}, {s}, {n}, l0, l1);",
     .fetch = "fetch({p});",
     .fetch_to = "fetch_to({p}, {f});",
@@ -147,7 +147,7 @@ constexpr Target kScalar = {
     .column = "*({p}) = {rd}::f(*({p}), {v});",
     .tiles = "",
     .tiles_end = "",
-    .turned = "",
+    .transposed = "",
     .line = "",
     .fetch = "",
     .fetch_to = "",
@@ -180,7 +180,7 @@ constexpr Target kScalar = {
 const Target& cpu() { return kCpu; }
 const Target& cpu_scalar() { return kScalar; }
 
-const std::string& forget_intrinsics() {
+const std::string& undef_intrinsics() {
   static const std::string text = texts({"ops/numerics/end_env.inc"}) +
                                   "#undef W_FN\n#undef W_INLINE\n#undef W_BODY\n#undef W_ONCE\n#undef W_ROLLED\n";
   return text;

@@ -93,7 +93,7 @@ Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const 
     const int times = single + wide;
     t.arguments += elements * size;
     t.moved += elements * size * (moves || low.outer_points() == 1 ? times : std::min(times, 1));
-    const bool unit = o.strides.back() == StrideKind::kUnit && !codegen::is_turned(low.kernel, s) && !o.indexed;
+    const bool unit = o.strides.back() == StrideKind::kUnit && !codegen::is_transposed(low.kernel, s) && !o.indexed;
     if (unit && even && single > 0 && low.lanes() >= 64 && (moves || low.outer_points() == 1) &&
         elements * size >= kSmall / 8)
       t.one_by_one.push_back(name);
