@@ -36,7 +36,7 @@ std::string lines(const char* begin, const char* end) {
 }
 #define WEFT_TEXT(name) lines(weft_text_##name, weft_text_##name##_end)
 
-// wgmma_bf16 and wgmma_f16: one instruction per width, each with its own number of registers.
+// wgmma_bf16 and wgmma_f16: one instruction per width, each with a different number of registers.
 std::string wgmma() {
   std::string out;
   std::string chain[2];  // A in shared memory, in registers
@@ -91,7 +91,7 @@ const std::vector<int>& wgmma_widths() {
   return widths;
 }
 
-const std::string& words(Level level) {
+const std::string& intrinsics(Level level) {
   static const std::string texts[] = {make(Level::kBase), make(Level::kSm80), make(Level::kSm90), make(Level::kSm90a)};
   return texts[static_cast<int>(level)];
 }
@@ -111,7 +111,7 @@ Level level_of(const Kernel& kernel) {
   return kernel.least_sm >= 90 ? Level::kSm90 : Level::kSm80;
 }
 
-std::string program(const Kernel& kernel) { return words(level_of(kernel)) + kernel.text; }
+std::string program(const Kernel& kernel) { return intrinsics(level_of(kernel)) + kernel.text; }
 
 const std::vector<std::string>& nvrtc_options() {
   static const std::vector<std::string> options = {"--std=c++20", "--fmad=false", "--device-as-default-execution-space",

@@ -78,7 +78,7 @@ std::string program_text(const Kernel& kernel) {
 }
 
 const std::string& words_for(const Kernel& kernel, const CompileOptions& options) {
-  return options.words ? *options.words : words(level_of(kernel));
+  return options.words ? *options.words : intrinsics(level_of(kernel));
 }
 
 // Keeps what failed for people; returns its path.

@@ -1,6 +1,6 @@
-// Elementwise with operands that lie across the lanes: tiles of 32 points (along the last outer axis) x 32 lanes. Such
-// operands are read along the points into shared memory, whose lines are one element longer so that reading them across
-// meets no bank twice, and everything else along the lanes.
+// Elementwise with operands transposed against the lanes: tiles of 32 points (along the last outer axis) x 32 lanes.
+// Such operands are read along the points into shared memory. Its lines are one element longer, so that reading across
+// them has no bank conflicts. Everything else is read and written along the lanes.
 #include <algorithm>
 
 #include "compiler/targets/cpu/print/choices.h"
@@ -97,7 +97,7 @@ class Tiles : Writer {
   }
 
  private:
-  // Along axes before that of the tile's points.
+  // Whether the operand varies along an axis before that of the tile's points.
   bool moves_before(int slot) const {
     for (int a = 0; a < point_; ++a)
       if (k_.operands[slot].strides[a] != StrideKind::kZero) return true;

@@ -121,8 +121,8 @@ std::string Writer::guarded(const Instr& i, const std::string& x) const {
                                                              : x;
 }
 
-// The row-major position of the index that `check` looks at, or -1 where it is not known: what it is computed from
-// element by element tells it, by its element's address, if it lies in the order of the axes without gaps.
+// The row-major position of the index that `check` reads, or -1 if it is unknown. It is known if the index is computed
+// elementwise from an operand that is dense in the order of the axes: the address of that operand's element gives it.
 std::string Writer::place_of_index(const Instr& check) const {
   int best = -1;
   int64_t most = 0;
@@ -149,7 +149,7 @@ std::string Writer::place_of_index(const Instr& check) const {
   const int64_t offset = low_.bound[load.slot].offset;
   std::string at = element(load);
   if (at.starts_with("v"))
-    at = str_cat(moves(load.slot) ? str_cat("x", load.slot) : start, "[l + j]");  // lies in registers
+    at = str_cat(moves(load.slot) ? str_cat("x", load.slot) : start, "[l + j]");  // it is in registers
   if (at.find('(') < at.find('[')) return "-1";
   return str_cat("&", at, " - ", start,
                  offset ? str_cat(" + ", fields_->i64(str_cat("first", load.slot), offset)) : "");
@@ -160,8 +160,8 @@ std::string Writer::expression(const Instr& i) const {
     case Op::kIndex:
       return str_cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
     case Op::kLoad:
-      return guarded(i, converted(str_cat(tells_unwritten && is_unwritten(i.slot) ? "get(unwritten(" : "get(",
-                                          element(i), tells_unwritten && is_unwritten(i.slot) ? "))" : ")"),
+      return guarded(i, converted(str_cat(marks_unwritten && is_unwritten(i.slot) ? "get(unwritten(" : "get(",
+                                          element(i), marks_unwritten && is_unwritten(i.slot) ? "))" : ")"),
                                   read_type(k_.operands[i.slot].dtype), i.type, false));
     case Op::kCheck:
       return guarded(i, str_cat("check_at(", use(i.a), ", ", use(i.b), ", ", place_of_index(i), ", ",
@@ -221,7 +221,7 @@ void Writer::store(int id) {
 
 bool Writer::reads_first(int id) const {
   const Instr& i = k_.instrs[id];
-  return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !(tells_unwritten && is_unwritten(i.slot));
+  return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !(marks_unwritten && is_unwritten(i.slot));
 }
 int Writer::together_of(int loop, const std::vector<int>& values) const {
   if (form_.loops[loop].stores.empty()) return 0;
@@ -358,7 +358,7 @@ std::vector<int> Writer::needed(int first, int last, bool ends) const {
 }
 
 // ---- the whole ----
-
+// ---- the launch ----
 std::string Writer::symbol() const {
   if (!job_.options.symbol.empty()) return job_.options.symbol + suffix;
   if (!job_.options.notes) return "kernel";
@@ -376,7 +376,7 @@ CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::s
   kernel.threads = threads;
   kernel.min_blocks = min_blocks;
   kernel.shared_bytes = shared_bytes;
-  kernel.max_spill_bytes = 32;  // the assembler gives up a few for another thread block
+  kernel.max_spill_bytes = 32;  // the assembler spills a few bytes to fit another thread block
   std::string head;
   if (job_.options.notes) {
     head = str_cat("// ", k_.name.empty() ? "kernel" : k_.name, suffix, ": ", how, "\n");

@@ -13,11 +13,11 @@ namespace {
 
 using loop_ir::StrideKind;
 
-constexpr double kSmall = 2e6;           // bytes of arguments below which a launch's own time is what it costs
-constexpr double kUnderWay = 22 * 1024;  // bytes on each multiprocessor: 4.3 TB/s x 0.65 us / 132
+constexpr double kSmall = 2e6;           // bytes of arguments; below this, the launch itself dominates the cost
+constexpr double kUnderWay = 22 * 1024;  // bytes in flight per multiprocessor: 4.3 TB/s x 0.65 us / 132
 constexpr int kSharedOfMultiprocessor = 227 * 1024, kThreadsOfMultiprocessor = 2048;
 
-// How often `word` stands in the text with no letter before it.
+// How often `word` occurs in the text without a letter before it.
 int count(std::string_view text, const std::string& word) {
   int n = 0;
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1))
@@ -25,7 +25,7 @@ int count(std::string_view text, const std::string& word) {
   return n;
 }
 
-// NAME[...] with the position l in the brackets.
+// Counts NAME[...] with the position l in the brackets.
 int count_one_by_one(std::string_view text, const std::string& name) {
   int n = 0;
   const std::string word = name + "[";
