@@ -102,7 +102,7 @@ TEST(Limits, ToldWithFigures) {
   u.registers = 32;
   EXPECT_EQ(exceeds(k, u, {80}), "");
   k.max_registers = 24;
-  EXPECT_EQ(exceeds(k, u, {80}), "takes 32 registers; its limit is 24");
+  EXPECT_EQ(exceeds(k, u, {80}), "uses 32 registers; its limit is 24");
   k.max_registers = 255;
   u.spill_store_bytes = 8;
   u.spill_load_bytes = 12;
@@ -163,7 +163,7 @@ TEST(Nvrtc, RefusesWhatCannotRunThere) {
   Kernel tight = scale(5);
   tight.max_registers = 2;
   const std::string why = error_of(tight, {80});
-  EXPECT_EQ(why.find("cuda: kernel scale takes "), 0) << why;
+  EXPECT_EQ(why.find("cuda: kernel scale uses "), 0) << why;
   EXPECT_NE(why.find("its limit is 2"), std::string::npos) << why;
 }
 
@@ -175,7 +175,7 @@ TEST(Nvrtc, WordsStandBeforeTheKernel) {
   Kernel k = scale(6);
   k.text.replace(k.text.find("p.x[i]"), 6, "twice(p.x[i])");
   CompileOptions o;
-  o.words = "__device__ inline float twice(float x) { return x + x; }\n";
+  o.prelude = "__device__ inline float twice(float x) { return x + x; }\n";
   EXPECT_EQ(error_of(k, {80}, o), "");
   EXPECT_NE(error_of(k, {80}), "");
 }
