@@ -41,7 +41,7 @@ bool is_view(const Node& n) {
 /// The letter of operand i in a row of pointwise.inc.
 char letter(size_t operands, int i) { return operands == 1 ? 'x' : operands == 2 ? "ab"[i] : "cab"[i]; }
 bool alone(const char* e, const char* c) { return (c == e || !is_letter(c[-1])) && !is_letter(c[1]); }
-/// How often an op's expression reads operand i.
+/// How often the expression of an op reads operand i.
 int uses_of_operand(const Node& n, int i) {
   if (n.op->scalar < 0) return 1;
   const char* e = kExpressions[n.op->scalar];
@@ -49,7 +49,7 @@ int uses_of_operand(const Node& n, int i) {
   for (const char* c = e; *c; ++c) uses += *c == letter(n.inputs.size(), i) && alone(e, c);
   return uses;
 }
-/// What a value of this dtype is computed as.
+/// The type in which a value of this dtype is computed.
 const char* type_text(DType t, bool narrow) {
   switch (t) {
     case kFloat64:
@@ -113,7 +113,7 @@ std::string ScalarPrinter::output(int i) {
 
 uint8_t ScalarPrinter::deps(int i) const { return of(g_.outputs[static_cast<size_t>(i)]).deps; }
 
-// Ranges, and of what values depend.
+// Finds the ranges of values and what they depend on.
 void ScalarPrinter::analyse(int32_t id) {
   const Node& n = g_.node(id);
   At& to = at_[static_cast<size_t>(id)];
@@ -245,7 +245,7 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
     return str_cat(op == Pw::remainder ? "modulo(" : "floor_div(", operand(n, 0, wide, true), ", ",
                    operand(n, 1, wide, true), ")");
   }
-  // Operators convert a number to the other operand's type; overloaded functions do not.
+  // Operators convert a literal to the type of the other operand; overloaded functions do not.
   const bool function = std::string_view(e).starts_with("w_");
   bool one_wide = false;
   std::string s;
@@ -279,7 +279,7 @@ void ScalarPrinter::print(int32_t id) {
   if (is_view(n)) {
     print(n.inputs[0].node);
     const At& from = of(n.inputs[0]);
-    if (from.table >= 0) {  // a table of one number
+    if (from.table >= 0) {  // a table of one element
       WEFT_CHECK(n.outputs[0].shape.numel() == 1, what_, ": a whole table as a value");
       const DType t = g_.type(n.inputs[0]).dtype;
       const std::string x = str_cat("*(const ", element_text(t), "*)", from.text);

@@ -32,9 +32,9 @@ struct GroupedGemm {
 };
 
 /// Consumes finished sums instead of writing them to y. `text` defines
-///     static inline void finish(const P& p, int64 row, int col, int count, const f32 (&v)[8]) (f64, i32, i64 for
-///     products of these types). It receives the sums of columns col to col + count of a row of y, each once. `fields`
-///     declares the members of P that it reads, after the fields of GemmParams.
+///     static inline void finish(const P& p, int64 row, int col, int count, const f32 (&v)[8])
+/// (f64, i32, i64 for products of these types). It receives the sums of columns col to col + count of a row of y, each
+/// once. `fields` declares the members of P that it reads, after the fields of GemmParams.
 struct GemmHook {
   std::string fields, text;
   std::string structure;  // if not empty: the whole struct P, with at least the fields of GemmParams except y
