@@ -1,7 +1,6 @@
 #include "compiler/targets/cpu/mods/narrow_indices.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "compiler/passes/new_node.h"
@@ -22,7 +21,7 @@ class Narrower {
       at.wide = out_->add_input(g.type(v));
       at.range = inputs[i];
       // A table may hold any values, and the gather that reads it keeps its 64-bit type.
-      at.fits = g.type(v).dtype == kInt64 && g.type(v).shape.empty() && in_32_bits(at.range);
+      at.fits = g.type(v).dtype == kInt64 && g.type(v).shape.empty() && at.range.fits_i32();
     }
   }
 
@@ -40,9 +39,6 @@ class Narrower {
     bool fits = false;  // an i64 whose values all fit in an i32
   };
 
-  static bool in_32_bits(const MaskRange& r) {
-    return r.lo >= std::numeric_limits<int32_t>::min() && r.hi <= std::numeric_limits<int32_t>::max();
-  }
   /// Whether the op gives the same result with i32 operands and an i32 result.
   static bool same_in_32_bits(const Node& n) {
     const Pw op = static_cast<Pw>(n.op->scalar);
@@ -70,7 +66,7 @@ class Narrower {
       if (g_.type(n.inputs[i]).dtype == kInt64) any = true, fit &= operand(n, i).fits;
     if (type == kInt64 || type == kBool) to->range = range(n);
     const bool made = n.op == &iota_op || n.op == &constant_op;
-    to->fits = type == kInt64 && in_32_bits(to->range) && (made || ((view || same_in_32_bits(n)) && fit));
+    to->fits = type == kInt64 && to->range.fits_i32() && (made || ((view || same_in_32_bits(n)) && fit));
     // Comparisons and conversions to float take the narrow operands and give the same result.
     const bool takes =
         any && fit && (to->fits || (n.op->scalar >= 0 && type == kBool) || (n.op == &cast_op && is_floating(type)));
@@ -83,7 +79,7 @@ class Narrower {
     if (made && to->fits) attrs = attrs.with("dtype", kInt32);
     (to->fits ? to->narrow : to->wide) = added(*n.op, in, std::move(attrs), n);
     // A single number, such as an offset clamped to an extent, is converted once. Values computed from it use 32 bits.
-    to->fits |= type == kInt64 && n.outputs[0].shape.numel() == 1 && in_32_bits(to->range);
+    to->fits |= type == kInt64 && n.outputs[0].shape.numel() == 1 && to->range.fits_i32();
   }
 
   MaskRange range(const Node& n) {
@@ -99,15 +95,9 @@ class Narrower {
         return MaskRange::between(*a, *a + std::max<int64_t>(t.shape[0] - 1, 0));
     } else if (n.op == &reshape_op || n.op == &broadcast_op || n.op == &permute_op) {
       return operand(n, 0).range;
-    } else if (n.op->scalar >= 0 && n.inputs.size() <= 3) {
-      const MaskRange* args[3] = {};
-      for (size_t i = 0; i < n.inputs.size(); ++i) {
-        if (is_floating(g_.type(n.inputs[i]).dtype)) return MaskRange::any(t.dtype);
-        args[i] = &operand(n, i).range;
-      }
-      const size_t last = n.inputs.size() - 1;
-      return range_of(static_cast<Pw>(n.op->scalar), g_.type(n.inputs[last]).dtype, t.dtype, args,
-                      n.inputs.size() > 1 && n.inputs[0] == n.inputs[1]);
+    } else if (n.op->scalar >= 0) {
+      return range_of_node(g_, n,
+                           [this](Value v) -> const MaskRange& { return values_[static_cast<size_t>(v.node)].range; });
     }
     return MaskRange::any(t.dtype);
   }
