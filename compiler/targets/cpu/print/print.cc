@@ -51,9 +51,10 @@ constexpr const char* kElements[] = {"f32", "f64", "i32", "i64", "pred"};
 
 bool is_long(Type t) { return t == Type::f64 || t == Type::i64; }
 
-class Printer {
+class Printer : Lines {
  public:
-  Printer(const Kernel& k, const Target& t, const PrintOptions& options) : k_(k), t_(t), options_(options) {
+  Printer(const Kernel& k, const Target& t, const PrintOptions& options)
+      : Lines(options.notes), k_(k), t_(t), options_(options) {
     across_ = k.mode == Mode::kAcross;
     tiled_ = *t.tiles && goes_by_tiles(k);
     wide_ = is_long_chain(k);
@@ -85,26 +86,10 @@ class Printer {
     if (tiled_) close(t_.tiles_end);
     if (far) line(far_end_);
     close("}");
-    return std::move(out_);
+    return body();
   }
 
  private:
-  // ---- lines ----
-
-  void line(const std::string& text, const std::string& note = "") {
-    out_.append(2 * depth_, ' ').append(text);
-    if (options_.notes && !note.empty()) out_.append("  // ").append(note);
-    out_ += '\n';
-  }
-  void open(const std::string& text) {
-    line(text);
-    ++depth_;
-  }
-  void close(const std::string& text) {
-    --depth_;
-    line(text);
-  }
-
   void comment() {
     line(str_cat("// ", k_.name.empty() ? "kernel" : k_.name));
     for (size_t p = 0; p < k_.operands.size(); ++p)
@@ -516,8 +501,6 @@ class Printer {
   int vectors_, lane_axis_, loop_axis_;
   std::vector<char> fixed_;  // by instruction: emitted before the loop over outer points
   bool before_points_ = false;
-  std::string out_;
-  int depth_ = 0;
 };
 
 }  // namespace

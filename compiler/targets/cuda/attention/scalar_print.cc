@@ -5,6 +5,7 @@
 #include <limits>
 #include <string_view>
 
+#include "compiler/targets/cpu/print/scalar_text.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/dispatch.h"
@@ -13,27 +14,12 @@
 namespace weft::cuda {
 namespace {
 
+using codegen::is_letter;
 using internal::MaskRange;
 using kernels::Pw;
 
-// Rows of pointwise.inc: an expression in x, in a and b, or in c, a and b.
-constexpr const char* kExpressions[] = {
-#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) #expr,
-#define WEFT_TEST(name, types, expr, doc) #expr,
-#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) #expr,
-#define WEFT_COMPARE(name, types, expr, doc) #expr,
-#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) #expr,
-#include "ops/kernels/pointwise.inc"
-};
-
 constexpr size_t kLongText = 64;  // longer expressions get a name
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
-}
-bool in_32_bits(const MaskRange& r) {
-  return r.lo >= std::numeric_limits<int32_t>::min() && r.hi <= std::numeric_limits<int32_t>::max();
-}
 bool is_view(const Node& n) {
   return n.op == &reshape_op || n.op == &broadcast_op || n.op == &permute_op || n.op == &barrier_op ||
          (n.op == &reduce_sum_op && n.outputs[0].shape.numel() == 1);
@@ -44,7 +30,7 @@ bool alone(const char* e, const char* c) { return (c == e || !is_letter(c[-1])) 
 /// How often the expression of an op reads operand i.
 int uses_of_operand(const Node& n, int i) {
   if (n.op->scalar < 0) return 1;
-  const char* e = kExpressions[n.op->scalar];
+  const char* e = codegen::pointwise_expression(static_cast<Pw>(n.op->scalar));
   int uses = 0;
   for (const char* c = e; *c; ++c) uses += *c == letter(n.inputs.size(), i) && alone(e, c);
   return uses;
@@ -138,15 +124,9 @@ void ScalarPrinter::analyse(int32_t id) {
     const DType from = g_.type(n.inputs[0]).dtype;
     if (ints && !is_floating(from)) to.range = internal::range_of_cast(from, t.dtype, of(n.inputs[0]).range);
     to.line = t.dtype == kInt64 ? of(n.inputs[0]).line : 0;
-  } else if (n.op->scalar >= 0 && ints && n.inputs.size() <= 3) {
-    const MaskRange* args[3] = {};
-    bool floats = false;
-    for (size_t i = 0; i < n.inputs.size(); ++i)
-      floats |= is_floating(g_.type(n.inputs[i]).dtype), args[i] = &of(n.inputs[i]).range;
+  } else if (n.op->scalar >= 0 && ints) {
+    to.range = internal::range_of_node(g_, n, [this](Value v) -> const MaskRange& { return of(v).range; });
     const Pw op = static_cast<Pw>(n.op->scalar);
-    if (!floats)
-      to.range = internal::range_of(op, g_.type(n.inputs[n.inputs.size() - 1]).dtype, t.dtype, args,
-                                    n.inputs.size() > 1 && n.inputs[0] == n.inputs[1]);
     if (n.inputs.size() == 2 && t.dtype == kInt64) {
       const At &a = of(n.inputs[0]), &b = of(n.inputs[1]);
       if (op == Pw::sub && a.line && b.line && a.line != b.line) to.deps = kOnDistance;
@@ -157,7 +137,7 @@ void ScalarPrinter::analyse(int32_t id) {
   const bool shift = n.op->scalar >= 0 && (static_cast<Pw>(n.op->scalar) == Pw::shift_left ||
                                            static_cast<Pw>(n.op->scalar) == Pw::shift_right ||
                                            static_cast<Pw>(n.op->scalar) == Pw::shift_right_logical);
-  to.narrow = t.dtype == kInt64 && in_32_bits(to.range) && !shift &&
+  to.narrow = t.dtype == kInt64 && to.range.fits_i32() && !shift &&
               (n.op == &constant_op || n.op == &cast_op || (n.op->scalar >= 0 && !any_wide));
 }
 
@@ -232,7 +212,7 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
   bool wide = false;
   for (Value v : n.inputs) wide |= g_.type(v).dtype == kInt64 && !of(v).narrow;
   wide |= n.outputs[0].dtype == kInt64 && !to->narrow;
-  const char* e = kExpressions[static_cast<int>(op)];
+  const char* e = codegen::pointwise_expression(op);
   to->atom = false;
   if (op == Pw::logical_not && of_type == kBool) return str_cat("!", operand(n, 0, false));
   if (of_type == kBool && (op == Pw::logical_or || op == Pw::logical_and))

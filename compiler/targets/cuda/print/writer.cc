@@ -52,22 +52,6 @@ bool is_narrow(const Job& job, int first, int last) {
   return narrow;
 }
 
-// ---- lines ----
-
-void Writer::line(const std::string& text, const std::string& note) {
-  body_.append(2 * depth_, ' ').append(text);
-  if (job_.options.notes && !note.empty()) body_.append("  // ").append(note);
-  body_ += '\n';
-}
-void Writer::open(const std::string& text) {
-  line(text);
-  ++depth_;
-}
-void Writer::close(const std::string& text) {
-  --depth_;
-  line(text);
-}
-
 // ---- values ----
 
 std::string Writer::name(int id) const { return codegen::value_name(k_, form_.same[id]); }
@@ -394,7 +378,7 @@ CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::s
   const std::string parameters = kernel.symbol + "_args";
   kernel.text = str_cat(head, params.text(parameters), "extern \"C\" __global__ void __launch_bounds__(", threads,
                         min_blocks > 1 ? str_cat(", ", min_blocks) : "", ") ", kernel.symbol,
-                        "(const __grid_constant__ ", parameters, " p) {\n", body_, "}\n");
+                        "(const __grid_constant__ ", parameters, " p) {\n", body(), "}\n");
   launch.grid = grid;
   params.write(&launch);
   return launch;

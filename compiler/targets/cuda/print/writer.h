@@ -1,4 +1,4 @@
-// The part of printing that all schedules share: lines, the values of a kernel for one thread at one position, the head
+// The part of printing that all schedules share: the values of a kernel for one thread at one position, the head
 // of the text and the launch.
 #pragma once
 #include <functional>
@@ -30,16 +30,10 @@ bool is_narrow(const Job& job, int64_t n);
 bool is_narrow(const Job& job, int first, int last);
 
 /// Prints one kernel. A schedule derives from it or sets its hooks.
-class Writer {
+class Writer : public codegen::Lines {
  public:
-  explicit Writer(const Job& job) : job_(job), low_(job.low), k_(job.low.kernel), form_(job.form) {}
-
-  // ---- lines ----
-  void line(const std::string& text, const std::string& note = "");
-  void open(const std::string& text);
-  void close(const std::string& text = "}");
-  /// Ends an indentation of open() that no printed line closes.
-  void depth_less() { --depth_; }
+  explicit Writer(const Job& job)
+      : Lines(job.options.notes, 1), job_(job), low_(job.low), k_(job.low.kernel), form_(job.form) {}
 
   // ---- values ----
   /// The text of the element of operand `slot` that instruction i accesses, as an lvalue, and of the position along an
@@ -110,8 +104,6 @@ class Writer {
   /// The launch: head with comments, parameter struct, and the body printed so far (the caller has closed it).
   CudaLaunch finish(int threads, int shared_bytes, Grid grid, const std::string& how, int min_blocks = 1);
   std::string symbol() const;
-  /// The lines printed so far.
-  const std::string& body() const { return body_; }
   /// Follows the kernel's name, for a second kernel.
   std::string suffix;
 
@@ -127,9 +119,7 @@ class Writer {
   std::string guarded(const loop_ir::Instr& i, const std::string& x) const;
   std::string converted(std::string x, loop_ir::Type from, loop_ir::Type to, bool wraps) const;
   std::string pointwise(const loop_ir::Instr& i) const;
-  std::string body_;
   mutable Params* fields_ = &params;
-  int depth_ = 1;
 };
 
 /// The values that loops keep in registers: arrays of `steps` values per thread.
