@@ -43,7 +43,7 @@ TEST(Nvrtc, DeclarationsAreTheToolkits) {
 #define NEED_NVRTC() \
   if (!nvrtc().unavailable.empty()) GTEST_SKIP() << nvrtc().unavailable
 
-// y[i] = x[i] * factor + 1; factors differ between tests, so that none finds another's kernels.
+// y[i] = x[i] * factor + 1. Tests use different factors, so that none finds another's kernels.
 Kernel scale(int factor) {
   Kernel k;
   k.symbol = "scale";
@@ -126,7 +126,7 @@ TEST(Nvrtc, AbsentInOneSentence) {
   EXPECT_EQ(n.unavailable,
             "NVRTC, NVIDIA's compiler of kernels, cannot be used: /nonexistent/libnvrtc.so.13 was not found; need CUDA "
             "12 or later, or its path in WEFT_NVRTC");
-  // A library that is something else.
+  // A library that is not NVRTC.
   EXPECT_NE(internal::open_nvrtc({"libm.so.6"}).unavailable.find("lacks nvrtcVersion and 12 more"), std::string::npos);
 }
 
@@ -147,7 +147,7 @@ TEST(Nvrtc, ErrorsNameKernelAndLine) {
       0)
       << why;
   EXPECT_NE(why.find("if (i < p.n) p.y[i] = p.z[i] * 3.0f"), std::string::npos) << why;
-  // Found by the assembler alone.
+  // Only the assembler finds this error.
   Kernel w = scale(4);
   w.text.insert(w.text.find("  if (i"), "  asm volatile(\"wgmma.fence.sync.aligned;\");\n");
   EXPECT_EQ(error_of(w, {90, true}), "");
@@ -198,7 +198,7 @@ TEST(NvrtcCache, MemoryDiskAndDamage) {
   c = compile(kernels, {80}, o);
   EXPECT_EQ(c.compiled, 0);
   EXPECT_EQ(c.from_memory, 3);
-  // Another architecture is another cubin.
+  // Another architecture needs another cubin.
   EXPECT_EQ(compile(kernels, {90, true}, o).compiled, 2);
   EXPECT_EQ(jit::Cache(folder, true, jit::ObjectKind::cubin).size().second, 4);
 
@@ -222,7 +222,7 @@ TEST(NvrtcCache, MemoryDiskAndDamage) {
   EXPECT_EQ(d.cubins[0]->bytes, c.cubins[0]->bytes);
 }
 
-// What the assembler only mentions in its log is a fault of a kernel that asked for it.
+// A message that the assembler only logs is a fault for a kernel that asked for it.
 TEST(CompileCheck, FindsProductsThatWaitForEachOtherAndIgnoredRegisterBudgets) {
   NEED_NVRTC();
   Kernel k;
