@@ -24,7 +24,7 @@ struct Kernel {
 struct BadIndex {
   int32_t raised = 0, lock = 0;  // only kernels use the lock
   int64_t position = 0, value = 0, limit = 0;
-  int64_t told = 0;  // 0: the other fields are not set; otherwise 1 + a detail that the op defines
+  int64_t reported = 0;  // 0: the other fields are not set; otherwise 1 + a detail that the op defines
 };
 
 struct Grid {

@@ -133,7 +133,8 @@ void Stage::find_first_part() {
   }
   // The order in which values for kept ones are computed.
   first.compute = form_.closure_of(first.sinks, {}, values);
-  // Values read later must not be overwritten before. So operands that a result may overwrite rule out a first part.
+  // Values read later must not be overwritten before, so operands that a result may overwrite rule out a first part.
+  // Operands that only the first part reads must be readable in vectors.
   for (const Part& part : rest)
     for (int id : part.compute) {
       const Instr& i = k_.instrs[id];
