@@ -8,7 +8,7 @@
 //
 // walks the full product of all choices instead (some 10^8 cases), in an order by seed, for that many seconds (default:
 // to the end). --seed without --full gives another covering array.
-#include "ops/attention/conformance.h"
+#include "ops/attention/testing/conformance.h"
 
 #include <gtest/gtest.h>
 

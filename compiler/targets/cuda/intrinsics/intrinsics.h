@@ -52,12 +52,12 @@
 //                                        also keep accesses to the accumulators d on their side
 //   wgmma_keep(a)                        the same for operands uint32_t a[..][4] in registers, before the fence
 //   wgmma_desc(t, element, leading_bytes, stride_bytes, swizzle_bytes)    an operand in shared memory. With K
-//                                        contiguous (K-major), swizzled: rows of swizzle_bytes, 8 rows are an atom, stride_bytes
-//                                        is the distance of atoms along M or N, leading_bytes is unused; the next 16
-//                                        of K are 32 bytes further. With M or N contiguous (transposed), swizzled: rows
-//                                        of K of swizzle_bytes, stride_bytes from 8 rows of K to the next,
-//                                        leading_bytes between atoms along M or N. swizzle_bytes 0: atoms of 8 x 16
-//                                        bytes, leading_bytes apart along K and stride_bytes along M or N
+//                                        contiguous (K-major), swizzled: rows of swizzle_bytes, 8 rows are an atom,
+//                                        stride_bytes is the distance of atoms along M or N, leading_bytes is unused;
+//                                        the next 16 of K are 32 bytes further. With M or N contiguous (transposed),
+//                                        swizzled: rows of K of swizzle_bytes, stride_bytes from 8 rows of K to the
+//                                        next, leading_bytes between atoms along M or N. swizzle_bytes 0: atoms of 8 x
+//                                        16 bytes, leading_bytes apart along K and stride_bytes along M or N
 //   wgmma_bf16<n, trans_a, trans_b>(d, desc_a, desc_b, accumulate) wgmma_f16    float d[n / 2], m64 n k16: d = a b, or
 //                                        d += a b if accumulate; n of 8 16 32 48 64 80 96 112 128 160 192 224 256
 //   wgmma_bf16<n, trans_b>(d, a, desc_b, accumulate) wgmma_f16    uint32_t a[4]: A in registers, in mma's layout

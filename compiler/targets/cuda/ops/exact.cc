@@ -224,7 +224,8 @@ static inline f64 rounded(const int64* l) {
   while (top >= 0 && d[top] == 0) --top;
   if (top < 0) return 0;
   // The three highest digits in two words, and whether any lower digit is not zero.
-  const uint64_t d0 = (uint64_t)d[top], d1 = top >= 1 ? (uint64_t)d[top - 1] : 0, d2 = top >= 2 ? (uint64_t)d[top - 2] : 0;
+  const uint64_t d0 = (uint64_t)d[top], d1 = top >= 1 ? (uint64_t)d[top - 1] : 0,
+                 d2 = top >= 2 ? (uint64_t)d[top - 2] : 0;
   const uint64_t low = d1 << 40 | d2, high = d0 << 16 | d1 >> 24;  // of d0 2^80 + d1 2^40 + d2
   bool below = false;
   for (int j = 0; j < top - 2; ++j) below = below || d[j] != 0;

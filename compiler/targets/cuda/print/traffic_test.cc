@@ -1,6 +1,6 @@
 // Groups with the shapes of GPT-2's steps move no more bytes than their operands and results hold, 16 at a time, with
 // enough in flight to fill a GPU of 132 multiprocessors. Nothing runs.
-#include "compiler/targets/cuda/print/traffic.h"
+#include "compiler/targets/cuda/print/testing/traffic.h"
 
 #include <gtest/gtest.h>
 
