@@ -1,4 +1,4 @@
-// The conformance suite of flex_attention: every mask and score_mod of ops/attention/conformance.h, forward and
+// The conformance suite of flex_attention: every mask and score_mod of ops/attention/testing/conformance.h, forward and
 // backward with the gradients of captured tables, against f64 over all points. It covers generated and interpreted
 // mods, masks with and without a block mask, and the same bits in every run and for any number of threads. The cases
 // are a covering array by seed: every pair of choices occurs in one of them.

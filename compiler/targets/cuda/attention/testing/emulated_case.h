@@ -10,7 +10,7 @@
 
 namespace weft::cuda {
 
-/// The case. Names are those of ops/attention/conformance.h.
+/// The case. Names are those of ops/attention/testing/conformance.h.
 struct EmulatedCase {
   testing::AttentionSizes sizes;
   DType type = kBFloat16;
