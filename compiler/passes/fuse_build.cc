@@ -71,8 +71,7 @@ class BodyMaker {
   bool stays(const Group& x) const {
     if (x.library) return true;
     if (live_.size() != 1 || body_.nodes.size() != 1) return false;
-    if (x.product >= 0 && goes_to_concat(x.product))
-      return false;  // its tiles can be stored directly into the concat's result
+    if (x.product >= 0 && goes_to_concat(x.product)) return false;  // it stores its tiles into the concat's result
     for (Value v : old_.node(live_[0]).inputs)
       if (g_.is_free(v.node) && old_.type(v).nbytes() > 4096 && !constant(v.node)) return false;
     // Eager kernels read a transposed operand line by line, generated ones by tiles.

@@ -55,8 +55,8 @@ class Recomputer {
         for (Value v : g_.node(id).inputs) last[cost_.value(v).base.node] = id;
     std::vector<int32_t> alive;
     int32_t before = -1;  // the widest value at the last narrow place
-    bool contracted =
-        false;  // a product has run since then; without one, the live value is cheap to recompute (an embedding)
+    // Whether a product has run since then. Without one, the live value is cheap to recompute (an embedding).
+    bool contracted = false;
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (!forward(id) || cost_.node(id).alias) continue;
       contracted |= g_.node(id).op->is(kContraction);

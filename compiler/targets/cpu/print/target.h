@@ -35,13 +35,12 @@ struct Target {
   const char *far, *put_far, *far_end;
   const char* column;  // {p} combined with {v}
 
-  const char *tiles, *tiles_end;  // around outer points and parts of L, if an operand is transposed; or empty
-  const char *transposed,
-      *line;  // for operand {p} of elements {m}: the tile that copies its lines; its line at {n} points
-  const char *fetch, *fetch_to;           // {p}, which is read soon, or written soon unless {f}: prefetch it
-  const char *along, *along_end;          // a loop over L
-  const char *along_wide, *now;           // a loop over L in a long chain; {x}, computed before the code that follows
-  const char *blocks, *blocks_end;        // a loop over L with reductions
+  const char *tiles, *tiles_end;    // around outer points and parts of L, if an operand is transposed; or empty
+  const char *transposed, *line;    // of operand {p}, elements {m}: its copied tile; the tile's line at {n} points
+  const char *fetch, *fetch_to;     // {p}, which is read soon, or written soon unless {f}: prefetch it
+  const char *along, *along_end;    // a loop over L
+  const char *along_wide, *now;     // a loop over L in a long chain; {x}, computed before the code that follows
+  const char *blocks, *blocks_end;  // a loop over L with reductions
   const char *instances, *instances_end;  // the instances of a kAcross kernel, {n} lanes each
   const char *vectors, *vectors_end;      // the vectors of an instance; empty: an instance is one vector
   const char *across, *across_end;        // a loop over K with reductions

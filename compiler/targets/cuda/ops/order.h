@@ -7,12 +7,10 @@ namespace weft::cuda {
 
 /// The source of the entries to sort.
 struct EntrySource {
-  std::string name;  // part of the kernel's symbol, together with the types and constants of `text`
-  std::string text;  // static inline E entry_at(const P& p, int64 line, int64 i)
-  bool wide =
-      false;  // E is Wide (64-bit keys); otherwise uint64_t: the key in the high half, the index in the low half
-  void (*declare)(Text& text,
-                  const void* of) = nullptr;  // declares the members of P that the text reads, and its types
+  std::string name;   // part of the kernel's symbol, together with the types and constants of `text`
+  std::string text;   // static inline E entry_at(const P& p, int64 line, int64 i)
+  bool wide = false;  // E is Wide (64-bit keys); otherwise uint64_t: the key above, the index in the low half
+  void (*declare)(Text& text, const void* of) = nullptr;  // declares what `text` reads of P, and its types
   const void* of = nullptr;
 };
 
