@@ -215,7 +215,7 @@ std::string exceeds(const Kernel& k, const Usage& u, Arch arch) {
                    " bytes of shared memory each; there are ", shared.multiprocessor, " on ", arch.name());
   const int warps = (k.threads + 31) / 32, lot = (u.registers * 32 + 255) / 256 * 256;
   if (k.min_blocks * warps * lot > kRegistersOfMultiprocessor)
-    return str_cat("states ", k.min_blocks, " blocks of ", k.threads, " threads with ", u.registers,
+    return str_cat("declares ", k.min_blocks, " blocks of ", k.threads, " threads with ", u.registers,
                    " registers; a multiprocessor has ", kRegistersOfMultiprocessor);
   return "";
 }
