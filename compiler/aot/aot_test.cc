@@ -1,5 +1,5 @@
-// Steps compiled ahead of time: built without the code generator, they train with the bits of compile(step), and say
-// what is wrong with arguments that they cannot serve.
+// Steps compiled ahead of time, built without the code generator. They train with the same bits as compile(step), and
+// report arguments that they do not accept.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -149,7 +149,7 @@ TEST(Aot, WrongCallsSayWhatIsWrong) {
   io::write_safetensors(scratch("wrong.safetensors"), {});
   EXPECT_NE(error_of([&] { step.load(scratch("wrong.safetensors")); }).find("wrong.safetensors"), std::string::npos);
   EXPECT_TRUE(same_bits(step.cell("out.weight"), weight));
-  // Arguments that lie otherwise are served.
+  // Arguments with other layouts are accepted.
   const Tensor turned = in[0].transpose(0, 1).contiguous().transpose(0, 1);
   mlp_step twin;
   EXPECT_EQ(step(turned, in[1]).item<float>(), twin(in[0], in[1]).item<float>());

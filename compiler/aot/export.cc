@@ -16,7 +16,7 @@
 namespace weft::internal {
 namespace {
 
-// g++ reads all of a file before it obeys a target pragma, so that the macros which name instructions are set by hand.
+// g++ reads a whole file before it applies a target pragma, so the macros that select instructions are set by hand.
 constexpr struct {
   const char *arch, *macros[4];
 } kTargets[kNumIsas] = {{"x86-64-v2", {}},
@@ -43,7 +43,7 @@ class Exporter {
  private:
   std::string path(const char* end) const { return io::resolve_path(options_.folder) + "/" + name_ + end; }
 
-  // What the step starts from: in the text, or for the file beside it.
+  // The initial values of the step's state: written into the text or into the file beside it.
   void collect_values() {
     int64_t bytes = 0;
     for (const Ref<Cell>& c : g_.cells) bytes += c->type.nbytes();
@@ -70,7 +70,7 @@ class Exporter {
       rows_ += str_cat("argument ", i, " strides ", e_.key.layouts[i].strides, '\n');
   }
 
-  // " at 8 bytes 4" of the data.
+  // Appends bytes to the data and returns their place, as in " at 8 bytes 4".
   std::string place(const void* from, int64_t bytes) {
     const size_t at = data_.size();
     data_.resize(at + (bytes + 7) / 8);
@@ -139,12 +139,12 @@ class Exporter {
     s += "\n};\n\n";
   }
 
-  // Each text once, however many launches it has.
+  // Writes each kernel text once, however many launches use it.
   void append_kernels(std::string& s, Isa isa, std::string& table) const {
     const std::vector<const FusedKernel*> kernels = fused_kernels(operations_of(e_.plan));
     if (kernels.empty()) return;
     const auto& target = kTargets[static_cast<int>(isa)];
-    // The floating-point rules of all kernels: nothing contracted, nothing reordered.
+    // The floating-point rules of all kernels: no contraction, no reordering.
     s +=
         str_cat("#pragma GCC push_options\n#pragma GCC target(\"arch=", target.arch, ",prefer-vector-width=512\")\n",
                 "#pragma GCC optimize(\"O2\", \"fp-contract=off\", \"no-math-errno\", \"no-trapping-math\", \"wrapv\", "
@@ -158,14 +158,14 @@ class Exporter {
                    on ? str_cat("#define ", macro, " 1\n") : "");
     }
     s += str_cat("namespace kernels {\n", codegen::prelude(codegen::cpu()), '\n');
-    std::map<std::string, std::string> symbols;  // by what the kernel computes
+    std::map<std::string, std::string> symbols;  // content of the kernel -> symbol
     for (const FusedKernel* k : kernels) {
       const loop_ir::Kernel& kernel = k->lowered().kernel;
       auto [at, fresh] = symbols.try_emplace(kernel_key(kernel), str_cat(name_, "_", symbols.size(), "_", kernel.name));
       if (fresh) s += codegen::print(kernel, codegen::cpu(), {.symbol = at->second, .notes = true}) + '\n';
       table += str_cat("\n    reinterpret_cast<const void*>(kernels::", at->second, "),");
     }
-    s += str_cat("}  // namespace kernels\n", codegen::forget_intrinsics());
+    s += str_cat("}  // namespace kernels\n", codegen::undef_intrinsics());
     for (const char* macro : {"__AVX2__", "__FMA__", "__F16C__", "__AVX512F__"})
       s += str_cat("#pragma pop_macro(\"", macro, "\")\n");
     s += "#pragma GCC diagnostic pop\n#pragma GCC pop_options\n\n";

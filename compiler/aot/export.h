@@ -1,6 +1,6 @@
-// aot_export: a compiled step as a C++ file and a header, to be built into programs that have no compiler in them. The
-// class it writes, an AotStep (step.h), trains and infers with the bits of the step it came from. It links
-// //compiler/aot:step and the op library; no pass, no code generator, no host compiler at run time.
+// aot_export: writes a compiled step as a C++ file and a header, for programs that contain no compiler. The class that
+// it writes, an AotStep (step.h), trains and infers with the same bits as the original step. It links
+// //compiler/aot:step and the op library, but no pass, no code generator, and no host compiler at run time.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,9 +12,10 @@ namespace weft {
 
 struct AotOptions {
   std::string folder = ".";
-  /// Where the header will stand when it is included; empty: beside the file.
+  /// The folder of the header in #include lines; empty: the folder of the file.
   std::string include_folder = {};
-  /// State of at most so many bytes is written into the C++ file; more goes to NAME.safetensors, for AotStep::load.
+  /// State of at most this many bytes is written into the C++ file; larger state goes to NAME.safetensors, for
+  /// AotStep::load.
   int64_t inline_bytes = 64 << 10;
 };
 
@@ -27,10 +28,10 @@ namespace internal {
 AotFiles aot_export(const CompiledCore& core, const std::string& name, const AotOptions& options);
 }
 
-/// Writes NAME.h and NAME.cc for the plan that `step` used last (call it or prepare() it first), with the values that
-/// its cells have now. `name`, a C++ identifier, is the class; its operator() takes the tensors of the arguments in
-/// order and returns what the function did: nothing, a Tensor, or a vector of them. Kernels are for this process's
-/// instruction set (WEFT_ISA).
+/// Writes NAME.h and NAME.cc for the plan that `step` used last (call it or prepare() it first), with the current
+/// values of its cells. `name`, a C++ identifier, is the name of the class. Its operator() takes the tensors of the
+/// arguments in order and returns what the function returned: nothing, a Tensor, or a vector of them. The kernels are
+/// for the instruction set of this process (WEFT_ISA).
 template <class Fn>
 AotFiles aot_export(const Compiled<Fn>& step, const std::string& name, const AotOptions& options = {}) {
   return internal::aot_export(*step.core(), name, options);

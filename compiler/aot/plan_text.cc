@@ -12,7 +12,7 @@ namespace {
 
 constexpr const char* kHomeNames[kHomes] = {"arena", "folded", "argument", "cell", "cell_new", "output", "captured"};
 
-// Writer and Reader have one interface, so that what a record consists of is said once, in the functions after them.
+// Writer and Reader have the same interface, so the functions below them define the content of a record only once.
 class Writer {
  public:
   void line(const char* tag) { out_ += str_cat(out_.empty() ? "" : "\n", tag); }
@@ -21,7 +21,7 @@ class Writer {
     out_ += str_cat(' ', label, ' ');
     put(v);
   }
-  /// A list of records, each on a line of its own.
+  /// A list of records, one per line.
   template <class List, class F>
   void list(const char* tag, const List& values, F&& each) {
     line(tag);
@@ -100,7 +100,7 @@ class Reader : TextReader {
     const std::string_view w = word();
     for (int h = 0; h < kHomes; ++h)
       if (w == kHomeNames[h]) return void(v = static_cast<Home>(h));
-    fail(quoted(w), "a home");
+    fail(quoted(w), "a memory kind");
   }
   void get(DType& v) {
     const std::string_view w = word();
@@ -171,7 +171,7 @@ void visit(auto& a, auto& b, const loop_ir::Bound*) {
   a("index_stride", b.index_stride);
 }
 
-// What the driver of a kernel reads of its loop IR.
+// The part of a kernel's loop IR that its driver reads.
 void visit(auto& a, auto& low, const loop_ir::Lowered*) {
   auto& k = low.kernel;
   a("mode", k.mode);
@@ -196,7 +196,7 @@ void record(auto& a, T& v) {
   visit(a, v, static_cast<const std::remove_cv_t<T>*>(nullptr));
 }
 
-// A launch, with its kernel as a number.
+// A launch, with the index of its kernel.
 struct LaunchText {
   Launch launch;
   int32_t kernel = -1;
@@ -214,13 +214,13 @@ void visit(auto& a, auto& t, const LaunchText*) {
 
 struct KernelText {
   std::string name;
-  int32_t node = -1;           // one that it runs, for its body
-  int32_t part = -1;           // 0, 1: it computes that operand of the product in the node
-  std::vector<int32_t> parts;  // of a product: kernels for its operands; -1: from memory
+  int32_t node = -1;           // a node that it runs, to find its body
+  int32_t part = -1;           // 0, 1: it computes that operand of the node's product
+  std::vector<int32_t> parts;  // of a product: the kernels of its operands; -1: read from memory
   bool reduces = false;
   loop_ir::Lowered lowered;
-  std::vector<DType> dtypes;  // of what the kernel sees
-  std::vector<Place> in;      // types and strides of the operands as lowered
+  std::vector<DType> dtypes;  // of the kernel's operands
+  std::vector<Place> in;      // types and strides with which the operands were lowered
 };
 
 void visit(auto& a, auto& k, const KernelText*) {
@@ -240,7 +240,7 @@ void visit(auto& a, auto& o, const PlanOutput*) {
   record(a, o.place);
 }
 
-// The whole plan, given the texts of its kernels and launches.
+// The whole plan, with the texts of its kernels and launches.
 void visit_plan(auto& a, auto& plan, auto& kernels, auto& setup, auto& launches) {
   auto each = [&](auto& v) { record(a, v); };
   a.list("buffers", plan.buffers, each);
@@ -258,7 +258,7 @@ void visit_plan(auto& a, auto& plan, auto& kernels, auto& setup, auto& launches)
   a("fixed", plan.fixed_bytes);
 }
 
-// Workspaces depend on how many threads there may be.
+// Grows workspaces whose size depends on the number of threads.
 void fit_workspaces(Plan& plan) {
   for (const Launch& l : plan.setup)
     plan.setup_workspace = std::max(plan.setup_workspace, l.operation->workspace_bytes());
@@ -345,7 +345,7 @@ Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const voi
     loop_ir::Kernel& kernel = k.lowered.kernel;
     kernel.name = k.name;
     for (DType t : k.dtypes) kernel.operands.emplace_back().dtype = t;
-    // All that a driver asks of instructions is whether one of them reduces.
+    // Drivers only ask whether any instruction reduces.
     if (k.reduces) kernel.instrs.emplace_back().op = loop_ir::Op::kReduce;
     std::vector<StridedView> in;
     for (const Place& p : k.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});

@@ -1,5 +1,5 @@
-// A plan as text: what a step compiled ahead of time runs by. It holds numbers only; the graph it belongs to has its
-// own text, and kernels are functions that the reader gives.
+// A plan as text, for a step compiled ahead of time. It holds numbers only: the graph has its own text, and the reader
+// passes the kernels as functions.
 #pragma once
 #include <span>
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace weft::internal {
 
-/// Text that plan_from_text reads back to a plan that runs the same.
+/// Text that plan_from_text reads back to an equivalent plan.
 std::string plan_to_text(const Plan& plan);
 
-/// The plan for `graph`, which must be the one it was written for; kernel i of kernels_of() runs functions[i].
-/// Workspaces, and then the arena, grow if this machine has more threads.
-/// Throws InvalidArgument, naming the line, for any other text.
+/// The plan for `graph`, which must be the graph for which the text was written. Kernel i of kernels_of() runs
+/// functions[i]. Workspaces, and with them the arena, grow if this machine has more threads. Throws InvalidArgument,
+/// naming the line, for any other text.
 Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions);
 
 }  // namespace weft::internal

@@ -32,8 +32,8 @@ std::string aot_cell_name(const Graph& g, size_t index) {
 
 namespace {
 
-// "cell 3 at 128 bytes 64", "captured 0 at 0 bytes 64 strides [3, 1]", with bytes of the data;
-// "argument 0 strides [3, 1]".
+// Reads lines such as "cell 3 at 128 bytes 64" and "captured 0 at 0 bytes 64 strides [3, 1]", with places in the data,
+// and "argument 0 strides [3, 1]".
 class ValueReader : TextReader {
  public:
   explicit ValueReader(std::string_view text) : TextReader(text) {}
@@ -125,7 +125,7 @@ AotStep::AotStep(const AotProgram& program) : state_(std::make_unique<State>()) 
   try {
     s.plan = plan_from_text(program.plan, parse_graph(program.graph, replay_ops()), program.kernels);
   } catch (const Error& e) {
-    throw Error(e.code(), str_cat(s.name, ": written by another version of Weft: ", e.what()));
+    throw Error(e.code(), str_cat(s.name, ": another version of Weft wrote it: ", e.what()));
   }
   Graph& g = s.graph();
   for (size_t i = 0; i < g.cells.size(); ++i) s.names.push_back(aot_cell_name(g, i));

@@ -1,5 +1,5 @@
 // A step compiled ahead of time: the base of the classes that aot_export (export.h) writes. It replays kernels that are
-// already machine code; nothing here traces, optimises, generates code or looks for a compiler.
+// already machine code. Nothing here traces, optimises, generates code or searches for a compiler.
 #pragma once
 #include <memory>
 #include <span>
@@ -13,40 +13,40 @@ namespace weft {
 
 class Graph;
 
-/// What an exported file holds. All of it lives as long as the program.
+/// The content of an exported file. All of it lives as long as the program.
 struct AotProgram {
   const char* name = "";
   const char* isa = "";    // instruction set of the kernels
   std::string_view graph;  // the scheduled graph, with the user's ops and lines
   std::string_view plan;   // compiler/aot/plan_text.h
   std::span<const void* const> kernels;
-  std::string_view values;  // text: what lies where in `data`; of cells, where they are in a file, nothing
+  std::string_view values;  // text: the places of values in `data`; no cells if they are in a file
   std::span<const unsigned long long> data;
 };
 
-/// Arguments, results and state are those of the function that was exported, flattened; one call at a time.
+/// Arguments, results and state are those of the exported function, flattened. Only one call may run at a time.
 class AotStep {
  public:
   AotStep(const AotStep&) = delete;
   AotStep& operator=(const AotStep&) = delete;
   virtual ~AotStep();
 
-  /// Names of the state: parameters, buffers, the optimiser's and the random generator's cells.
+  /// Names of the state: parameters, buffers, and the cells of the optimiser and the random generator.
   std::vector<std::string> cells() const;
-  /// Value of a cell. Throws NotFound for other names, FailedPrecondition if it has none yet.
+  /// The value of a cell. Throws NotFound for an unknown name, FailedPrecondition if the cell has no value yet.
   Tensor cell(std::string_view name) const;
-  /// Gives a cell a value of its shape and dtype.
+  /// Sets a cell to a value of its shape and dtype.
   void set(std::string_view name, const Tensor& value);
-  /// Reads all cells from a safetensors file (as export or save wrote it), or throws and changes none.
+  /// Reads all cells from a safetensors file that export or save wrote. If it throws, no cell has changed.
   void load(const std::string& path);
   /// Writes all cells to a safetensors file, atomically.
   void save(const std::string& path) const;
 
  protected:
-  /// Throws if the program does not fit this build of Weft, or its kernels this processor.
+  /// Throws if the program does not match this build of Weft, or if this processor cannot run its kernels.
   explicit AotStep(const AotProgram& program);
-  /// One step. Throws InvalidArgument, changing nothing, for arguments of other shapes,
-  /// dtypes or devices than exported.
+  /// Runs one step. If an argument has a shape, dtype or device other than the exported one, it throws InvalidArgument
+  /// and changes nothing.
   std::vector<Tensor> run(std::span<const Tensor> args);
 
  private:

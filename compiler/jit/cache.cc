@@ -20,18 +20,18 @@
 namespace weft::jit {
 namespace {
 
-constexpr uint64_t kMagic = 0x314a544657ull;               // bump with any change of what follows
+constexpr uint64_t kMagic = 0x314a544657ull;               // increase it with any change of the format below
 constexpr std::string_view kSuffix[] = {".so", ".cubin"};  // by ObjectKind
 constexpr size_t kHexLength = 32;
 constexpr int64_t kMaxObject = 64 << 20;
-// Links cost a name only; so many of them that a listing takes tens of milliseconds are too many.
+// A link needs only a name. More names than this make a directory listing take tens of milliseconds.
 constexpr size_t kMaxNames = 20000;
 
-// The file ends with the keys and then this.
+// The file ends with the keys and then this record.
 struct Trailer {
   uint64_t magic = kMagic;
   uint64_t object_bytes = 0, keys = 0;
-  uint64_t checksum = 0;  // of all before it
+  uint64_t checksum = 0;  // of all bytes before it
 };
 
 struct File {
@@ -60,7 +60,7 @@ std::string_view bytes_of(std::span<const T> v) {
   return {reinterpret_cast<const char*>(v.data()), v.size_bytes()};
 }
 
-// The keys of a well-formed entry; empty if anything is wrong with it.
+// The keys of a well-formed entry; empty if the entry is damaged.
 std::vector<Key> checked_keys(const std::string& bytes) {
   Trailer t;
   if (bytes.size() < sizeof t) return {};
@@ -73,7 +73,7 @@ std::vector<Key> checked_keys(const std::string& bytes) {
   return keys;
 }
 
-// The first of `path` and its parents, made absolute, that any user of the machine could replace.
+// The first of `path` and its parents, as absolute paths, that any user of the machine can replace.
 std::string replaceable(const std::string& path) {
   char* resolved = ::realpath(path.c_str(), nullptr);
   std::string at = resolved ? resolved : path;
@@ -88,7 +88,7 @@ std::string replaceable(const std::string& path) {
   }
 }
 
-// Empty, or why code must not be loaded from the folder.
+// Why code must not be loaded from the folder; empty if it may.
 std::string unsafe(const std::string& folder) {
   struct stat st;
   if (::stat(folder.c_str(), &st) != 0) return str_cat("cannot be read: ", io::errno_text(errno));
@@ -96,7 +96,7 @@ std::string unsafe(const std::string& folder) {
   if (st.st_uid != ::geteuid()) return "belongs to another user, and code is loaded from it";
   if (st.st_mode & 0077) return str_cat("is open to other users, and code is loaded from it; need: chmod 700 ", folder);
   std::string parent = replaceable(folder);
-  return parent.empty() ? "" : str_cat("lies in ", parent, ", which any user can write, and code is loaded from it");
+  return parent.empty() ? "" : str_cat("is in ", parent, ", which any user can write, and code is loaded from it");
 }
 
 }  // namespace
@@ -147,7 +147,7 @@ std::vector<Key> Cache::keys_of(int fd, std::string& bytes) const {
   if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode) || st.st_uid != ::geteuid() || st.st_size > kMaxObject) return {};
   bytes = read_all(fd, st.st_size);
   std::vector<Key> keys = checked_keys(bytes);
-  // The time of last use, for shrink(). Kept coarse: a write per use is not worth it.
+  // shrink() needs the time of the last use. It is coarse, because a write per use would cost too much.
   timespec now;
   ::clock_gettime(CLOCK_REALTIME, &now);
   if (!keys.empty() && now.tv_sec - st.st_mtim.tv_sec > 60) ::futimens(fd, nullptr);
@@ -156,7 +156,7 @@ std::vector<Key> Cache::keys_of(int fd, std::string& bytes) const {
 
 std::vector<Cache::Object> Cache::find(std::span<const Key> keys, int64_t& damaged) const {
   struct Seen {
-    size_t object = SIZE_MAX;  // in the result
+    size_t object = SIZE_MAX;  // index in the result
     std::vector<Key> keys;
   };
   std::vector<Object> objects;
@@ -216,18 +216,18 @@ std::string Cache::store(const std::string& path, std::span<const Key> keys) con
     bytes += tail;
     t.checksum = io::checksum(std::string_view(bytes).substr(0, bytes.size() - sizeof t.checksum));
     std::memcpy(tail.data() + tail.size() - sizeof t.checksum, &t.checksum, sizeof t.checksum);
-    // Not synced to disk: after a crash of the machine the checksum finds what did not get there.
+    // Not synced to disk: after a crash of the machine, the checksum detects missing data.
     const bool written =
         ::pwrite(file.fd, tail.data(), tail.size(), t.object_bytes) == static_cast<ssize_t>(tail.size());
     WEFT_CHECK_AS(kUnavailable, written && ::fchmod(file.fd, 0600) == 0, "kernel cache: cannot write to ", folder_,
                   ": ", io::errno_text(errno));
   }
-  // Under a second name first: rename() puts it in place of what was there at once.
+  // First link it under a temporary name: rename() then replaces the old entry atomically.
   std::string link = path + ".link";
   for (const Key& key : keys) {
     ::unlink(link.c_str());
     if (::link(path.c_str(), link.c_str()) != 0) {
-      // A file system without hard links gets copies.
+      // On a file system without hard links, make copies.
       std::string bytes = io::read_file(path, kMaxObject);
       File copy(link, O_WRONLY | O_CREAT | O_TRUNC, 0600);
       const bool written =

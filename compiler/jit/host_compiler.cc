@@ -23,7 +23,7 @@ bool is_program(const std::string& path) {
   return ::stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && ::access(path.c_str(), X_OK) == 0;
 }
 
-// Absolute path of a program named as a shell would take it; empty if there is none.
+// The absolute path of a program, found as a shell would find it; empty if there is none.
 std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     std::string path = io::resolve_path(name);
@@ -40,8 +40,8 @@ std::string find_program(const std::string& name) {
   return "";
 }
 
-// A file name that changes when the program does; empty where that cannot be told: the name of a script or a launcher
-// like ccache stays while the compiler behind it changes.
+// A file name that changes when the program changes. Empty if that cannot be detected: a script or a launcher like
+// ccache keeps its name while the compiler behind it changes.
 std::string memo_name(const std::string& path) {
   char* resolved = ::realpath(path.c_str(), nullptr);
   if (!resolved) return "";
@@ -62,7 +62,7 @@ std::string memo_name(const std::string& path) {
   return str_cat("compiler-", io::hex64(io::checksum(identity)), ".txt");
 }
 
-// First line: checksum of the rest.
+// The first line is a checksum of the rest.
 std::string read_memo(const std::string& path) {
   if (!io::exists(path)) return "";
   try {
@@ -110,7 +110,7 @@ HostCompiler search(const std::string& wanted, const std::string& memo_folder) {
   for (const char* name : {"g++", "c++", "clang++"}) {
     HostCompiler c = try_compiler(name, memo_folder);
     if (c.unavailable.empty()) return c;
-    // A compiler that is there but does not run says more than one that is missing.
+    // A compiler that exists but does not run gives a better message than a missing one.
     if (last.unavailable.empty() || !c.path.empty()) last = c;
   }
   if (last.path.empty()) last.unavailable = "there is no g++, c++ or clang++ on PATH";
@@ -132,15 +132,16 @@ HostCompiler find_compiler(const std::string& wanted, const std::string& memo_fo
 std::vector<std::string> kernel_flags(const HostCompiler& compiler, Isa isa) {
   constexpr const char* kMarch[kNumIsas] = {"-march=x86-64-v2", "-march=x86-64-v3", "-march=x86-64-v4"};
   std::vector<std::string> flags = {"-std=c++20", kMarch[static_cast<int>(isa)], "-mprefer-vector-width=512",
-                                    // The meaning: as the prebuilt kernels (ops/kernels/isa.bzl), never contracted.
+                                    // The same semantics as the prebuilt kernels (ops/kernels/isa.bzl); never
+                                    // contracted.
                                     "-ffp-contract=off", "-fno-math-errno", "-fno-trapping-math", "-fwrapv",
                                     "-fno-strict-aliasing", "-fPIC", "-fno-exceptions", "-fno-rtti",
                                     "-fno-asynchronous-unwind-tables", "-fno-stack-protector", "-w", "-pipe"};
-  // Only intrinsics and assembly use these: they change no code by themselves.
+  // Only intrinsics and assembly use these: they do not change other code.
   if (isa == Isa::avx512 && cpu_features().avx512_bf16) flags.push_back("-mavx512bf16");
   if (isa == Isa::avx512 && cpu_features().amx_bf16) flags.insert(flags.end(), {"-mamx-tile", "-mamx-bf16"});
-  // Kernels are written with vectors and unrolled as they should be, so most of what -O2 adds finds nothing to do; of
-  // it, global CSE (loads of loop invariants) pays.
+  // Kernel texts already use vectors and unrolling, so most of -O2 has nothing to improve. Of -O2, global CSE (loads of
+  // loop invariants) pays.
   if (compiler.clang())
     flags.push_back("-O2");
   else
@@ -163,7 +164,7 @@ void compile(const HostCompiler& compiler, const std::vector<std::string>& flags
     units[i].failure = outcomes[i].failure;
     units[i].output = std::move(outcomes[i].output);
     units[i].timed_out = outcomes[i].timed_out;
-    if (units[i].failure.empty() && !io::exists(units[i].object)) units[i].failure = "made no file";
+    if (units[i].failure.empty() && !io::exists(units[i].object)) units[i].failure = "created no file";
   }
 }
 

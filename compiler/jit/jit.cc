@@ -29,23 +29,23 @@ namespace {
 
 constexpr uint64_t kFormat = 1;  // of the text around a kernel; part of every key
 
-// What this process has loaded, for the rest of its life.
+// Kernels and failures of this process. Loaded kernels stay until the process ends.
 struct Table {
   Mutex mutex;
   std::map<Key, void*> functions WEFT_GUARDED_BY(mutex);
   std::vector<Cache::Inode> in_use WEFT_GUARDED_BY(mutex);
-  std::map<std::string, std::string> given_up WEFT_GUARDED_BY(mutex);  // compilers that hung, and what they did
-  std::map<std::string, int> waits WEFT_GUARDED_BY(mutex);             // for compilers that did not end, in vain
-  std::map<Key, std::string> faults WEFT_GUARDED_BY(mutex);            // kernels that do not compile, and why
-  std::map<Key, std::string> slow WEFT_GUARDED_BY(mutex);              // kernels on which the compiler did not end
-  Mutex building;  // held by the one thread that reads the disk or compiles
+  std::map<std::string, std::string> given_up WEFT_GUARDED_BY(mutex);  // compilers that hung, with their messages
+  std::map<std::string, int> waits WEFT_GUARDED_BY(mutex);             // by compiler: runs that reached the time limit
+  std::map<Key, std::string> faults WEFT_GUARDED_BY(mutex);            // kernels that do not compile, with the error
+  std::map<Key, std::string> slow WEFT_GUARDED_BY(mutex);  // kernels whose compilation reached the time limit
+  Mutex building;                                          // held by the one thread that reads the disk or compiles
 };
 Table& table() {
   static Table* t = new Table;
   return *t;
 }
 
-// One load() under way: a kernel's position in the request stands for it.
+// One load() in progress. A kernel is identified by its position in the request.
 struct Load {
   const Request& request;
   const Options& options;
@@ -54,7 +54,7 @@ struct Load {
   std::vector<Key> keys;
   std::vector<size_t> first;     // of the kernels with the same key
   std::vector<bool> faulty;      // does not compile
-  std::vector<size_t> alone;     // were in a unit that took too long: compiled one by one
+  std::vector<size_t> alone;     // their unit took too long, so they are compiled one by one
   std::unique_ptr<Cache> cache;  // null: off
   Loaded out;
 
@@ -68,7 +68,7 @@ std::vector<size_t> missing(const Load& l) {
   return out;
 }
 
-// ---- in this process -----------------------------------------------------------------------------------------------
+// ---- in this process ----
 
 int64_t take_from_memory(Load& l) {
   int64_t found = 0;
@@ -81,7 +81,7 @@ int64_t take_from_memory(Load& l) {
   return found;
 }
 
-// Opens a shared object for good; null if it is none. A file system that allows no programs is read around.
+// Opens a shared object and never closes it; null if that fails. If the file system is mounted noexec, it opens a copy.
 void* open_object(const std::string& path) {
   if (void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
   std::string bytes;
@@ -93,14 +93,14 @@ void* open_object(const std::string& path) {
   int fd = ::memfd_create("weft-kernels", MFD_CLOEXEC);
   if (fd < 0) return nullptr;
   void* handle = nullptr;
-  // The descriptor stays open: the loader takes a path seen before for the library seen before.
+  // The descriptor stays open: the loader takes a path that it has seen for the library that it has loaded.
   if (::write(fd, bytes.data(), bytes.size()) == static_cast<ssize_t>(bytes.size()))
     handle = ::dlopen(str_cat("/proc/self/fd/", fd).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!handle) ::close(fd);
   return handle;
 }
 
-// Takes the functions of the kernels from an open object; false if one is not there.
+// Looks up the functions of the kernels in an open object; false if one is missing.
 bool take(Load& l, void* handle, const std::vector<size_t>& kernels, Cache::Inode inode) {
   bool all = true;
   MutexLock lock(table().mutex);
@@ -113,8 +113,7 @@ bool take(Load& l, void* handle, const std::vector<size_t>& kernels, Cache::Inod
   return all;
 }
 
-// ---- on disk
-// ---------------------------------------------------------------------------------------------------------
+// ---- on disk ----
 
 int64_t take_from_disk(Load& l) {
   std::vector<size_t> wanted = missing(l);
@@ -124,7 +123,7 @@ int64_t take_from_disk(Load& l) {
   for (Cache::Object& object : l.cache->find(keys, l.out.damaged)) {
     void* handle = open_object(object.path);
     if (!handle) {
-      // Gone in between, or not loadable though its checksum is right.
+      // Removed in the meantime, or not loadable although its checksum is correct.
       for (size_t k : object.holds) l.cache->remove(keys[k]);
       continue;
     }
@@ -135,7 +134,7 @@ int64_t take_from_disk(Load& l) {
   return found;
 }
 
-// A folder for one run of the compiler, removed afterwards, and whether it lies in the cache.
+// A folder for one run of the compiler, removed afterwards, and whether it is inside the cache.
 struct Work {
   std::unique_ptr<io::AtomicFolder> folder;  // never committed
   bool in_cache = false;
@@ -146,7 +145,7 @@ bool has_room(const std::string& folder, int64_t bytes) {
   return ::statvfs(folder.c_str(), &fs) != 0 || static_cast<double>(fs.f_bavail) * fs.f_frsize >= bytes;
 }
 
-// Places to work in, the best first: in the cache, so that publishing is a rename.
+// Folders to work in, best first: inside the cache, publishing is a rename.
 std::vector<std::string> workplaces(const Load& l) {
   std::vector<std::string> out;
   if (l.cache && !l.cache->folder().empty()) out.push_back(l.cache->folder());
@@ -156,7 +155,7 @@ std::vector<std::string> workplaces(const Load& l) {
   return out;
 }
 
-// The first place from `places` that can be written and has room, or none; removes those tried.
+// The first of `places` that is writable and has enough space, or none. Removes the places that it tried.
 Work make_work(Load& l, std::vector<std::string>& places) {
   const std::string cache = l.cache ? l.cache->folder() : "";
   while (!places.empty()) {
@@ -168,7 +167,7 @@ Work make_work(Load& l, std::vector<std::string>& places) {
       try {
         if (in_cache) io::remove_leftovers(place);
         auto folder = std::make_unique<io::AtomicFolder>(place + "/weft-compile");
-        // Empty after the lock-out: nobody put anything into it.
+        // It was empty after others were locked out: nobody put a file into it.
         if (::chmod(folder->folder().c_str(), 0700) == 0 && io::list_folder(folder->folder()).empty())
           return {std::move(folder), in_cache};
         why = "it is not private";
@@ -181,10 +180,9 @@ Work make_work(Load& l, std::vector<std::string>& places) {
   return {};
 }
 
-// ---- compiling
-// ---------------------------------------------------------------------------------------------------------
+// ---- compiling ----
 
-// What one translation unit holds for a kernel. Errors are reported as UNIQUE_SYMBOL:LINE.
+// The part of a translation unit that defines one kernel. Compilers report its errors as UNIQUE_SYMBOL:LINE.
 void append_kernel(std::string& text, const Load& l, size_t i) {
   const Source& kernel = l.request.kernels[i];
   std::string symbol = l.symbol(i);
@@ -197,7 +195,7 @@ int usable_cores() {
   return ::sched_getaffinity(0, sizeof set, &set) == 0 ? std::clamp(CPU_COUNT(&set), 1, 64) : 1;
 }
 
-// Kernels dealt out to units of about equal length, longest kernel first.
+// Distributes kernels to units of about equal length, longest kernel first.
 std::vector<std::vector<size_t>> split(const Load& l, std::vector<size_t> kernels) {
   const size_t n = std::min<size_t>(kernels.size(), l.options.units > 0 ? l.options.units : usable_cores());
   auto length = [&](size_t i) { return l.request.kernels[i].text.size(); };
@@ -225,7 +223,7 @@ std::string error_line(const std::string& output) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// Writes a kernel with its prelude to a file that stays.
+// Writes a kernel with its prelude to a file that is not deleted.
 std::string keep_source(const Load& l, size_t i) {
   std::string text = str_cat("// g++ ");
   for (const std::string& flag : l.flags) text += str_cat(flag, " ");
@@ -244,24 +242,24 @@ std::string keep_source(const Load& l, size_t i) {
     } catch (const Error&) {
     }
   }
-  return "(could not be kept)";
+  return "(could not be written)";
 }
 
-// A fault of a kernel: an error, or noted once and remembered, so that later loads do not try again.
+// Reports a faulty kernel: throws, or adds a note and remembers it, so that later loads do not try again.
 void at_fault(Load& l, size_t i, const std::string& why) {
-  WEFT_CHECK_AS(kInternal, !l.options.faults_are_errors, why, "; this is a fault of Weft");
+  WEFT_CHECK_AS(kInternal, !l.options.faults_are_errors, why, "; this is a bug in Weft");
   l.faulty[i] = true;
-  l.out.notes.push_back(str_cat(why, "; it is interpreted: this is a fault of Weft"));
+  l.out.notes.push_back(str_cat(why, "; it is interpreted: this is a bug in Weft"));
   MutexLock lock(table().mutex);
   table().faults.emplace(l.keys[i], l.out.notes.back());
 }
 
-// Returns what is wrong with the compiler; nothing if a kernel is at fault.
+// Returns the error of the compiler; empty if a kernel is at fault.
 std::string blame(Load& l, const Unit& unit, const std::vector<size_t>& kernels) {
   std::string line = error_line(unit.output);
   const bool internal_error = line.find("internal compiler error") != std::string::npos;
   const std::string named = line.substr(0, line.find(':'));
-  // An error inside a template of the prelude names the kernel in lines around it.
+  // For an error inside a template of the prelude, the lines around it name the kernel.
   size_t guilty = kernels[0], earliest = std::string::npos;
   bool known = named == "prelude";
   for (size_t i : kernels) {
@@ -281,7 +279,7 @@ std::string blame(Load& l, const Unit& unit, const std::vector<size_t>& kernels)
                  internal_error ? str_cat("; the source is in ", keep_source(l, guilty)) : "");
 }
 
-// A kernel on which the compiler does not end.
+// Reports a kernel whose compilation reached the time limit.
 void too_slow(Load& l, size_t i, const std::string& failure) {
   l.faulty[i] = true;
   l.out.notes.push_back(
@@ -290,8 +288,8 @@ void too_slow(Load& l, size_t i, const std::string& failure) {
   table().slow.emplace(l.keys[i], l.out.notes.back());
 }
 
-// After a round with units that took too long: what to try next. A process waits in vain for a compiler only so often,
-// and once where it ends on none of several kernels, each on its own.
+// After a round in which units reached the time limit: decides what to try next. A process gives a compiler up after
+// kMostWaits such rounds, or at once if every one of several kernels reached the limit alone.
 void give_up_or_isolate(Load& l, const std::vector<std::vector<size_t>>& parts, const std::vector<Unit>& units) {
   constexpr int kMostWaits = 4;
   std::string failure;
@@ -316,8 +314,8 @@ void give_up_or_isolate(Load& l, const std::vector<std::vector<size_t>>& parts, 
   table().given_up[l.compiler.path] = l.out.unavailable;
 }
 
-// What one run of the compiler in a work folder came to. Files of each round have names of their own: the loader takes
-// a path seen before for the library seen before.
+// The result of one run of the compiler in a work folder. The files of each round have new names, because the loader
+// takes a path that it has seen for the library that it has loaded.
 enum class Round { kDone, kAgain, kNoRoom };
 Round compile_round(Load& l, Work& work, int round, const std::vector<std::vector<size_t>>& parts) {
   bool again = false;
@@ -327,7 +325,7 @@ Round compile_round(Load& l, Work& work, int round, const std::vector<std::vecto
     Unit unit{work.folder->path(name + ".cc"), work.folder->path(name + ".so"), "", "", false};
     std::string text = str_cat("#line 1 \"prelude\"\n", l.request.prelude);
     for (size_t i : parts[u]) append_kernel(text, l, i);
-    // Not written through io: nothing here outlives this call, so nothing need be synced.
+    // Not written through io: these files do not outlive this call, so they need no sync.
     FILE* file = std::fopen(unit.source.c_str(), "we");
     const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
     if ((file && std::fclose(file) != 0) || !written) return Round::kNoRoom;
@@ -345,10 +343,10 @@ Round compile_round(Load& l, Work& work, int round, const std::vector<std::vecto
     void* handle = nullptr;
     if (unit.failure.empty()) {
       handle = open_object(path);
-      if (!handle) unit.failure = "made a file that cannot be loaded";
+      if (!handle) unit.failure = "created a file that cannot be loaded";
     }
     if (unit.failure.empty() && !take(l, handle, parts[u], inode_of(path)))
-      unit.failure = "made a file without the kernels";
+      unit.failure = "created a file without the kernels";
     if (unit.timed_out) continue;
     if (!unit.failure.empty()) {
       std::string why = blame(l, unit, parts[u]);
@@ -370,10 +368,10 @@ Round compile_round(Load& l, Work& work, int round, const std::vector<std::vecto
   return again && l.out.unavailable.empty() ? Round::kAgain : Round::kDone;
 }
 
-// One attempt in one work folder: the rest of a unit with a faulty kernel is compiled again without it. Returns false
-// if the folder had not enough room.
+// One attempt in one work folder. If a kernel of a unit is faulty, the rest of the unit is compiled again without it.
+// Returns false if the folder is out of space.
 bool compile_in(Load& l, Work& work) {
-  constexpr int kRounds = 8;  // where this many units have faults, all that is left has
+  constexpr int kRounds = 8;  // after this many rounds with faults, all remaining kernels count as faulty
   int round = 0;
   for (Round r = Round::kAgain; r == Round::kAgain; ++round) {
     std::vector<size_t> kernels = missing(l);
@@ -426,7 +424,7 @@ void compile_missing(Load& l) {
   }
 }
 
-// The cache of `options`; null if off.
+// The cache that `options` selects; null if it is off.
 std::unique_ptr<Cache> open_cache(const Options& options, std::vector<std::string>& notes) {
   const bool asked = !options.cache.empty() || !switch_value("WEFT_CACHE").empty();
   std::string folder = options.cache.empty() ? default_cache() : options.cache;
@@ -504,7 +502,7 @@ Status status(const Options& options) {
   Status s;
   std::vector<std::string> notes;
   std::unique_ptr<Cache> cache;
-  // Looking makes no folder.
+  // A status query must not create the folder.
   const std::string folder = options.cache.empty() ? default_cache() : options.cache;
   const bool absent = folder != "off" && !io::exists(io::resolve_path(folder));
   try {

@@ -1,6 +1,6 @@
-// Kernels from C++ text: finds them in this process, in the cache on disk, or builds them with the host's compiler.
-// A kernel is one extern "C" function. It is known by its content: text, prelude, flags, compiler and format; so a
-// function found anywhere is the one that the text says, and is never unloaded.
+// Kernels from C++ text: finds them in this process or in the cache on disk, or builds them with the host's compiler. A
+// kernel is one extern "C" function. Its key is its content: text, prelude, flags, compiler and format. So a function
+// found under a key is the one that the text defines. Functions are never unloaded.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace weft::jit {
 
-/// One kernel: its extern "C" function `symbol`, and the text that defines it without the prelude and without includes.
-/// The function is compiled in a namespace of its own, under a name made unique by its content.
+/// One kernel: its extern "C" function `symbol`, and the text that defines it, without prelude and includes. The
+/// function is compiled in its own namespace, under a name that its content makes unique.
 struct Source {
   std::string symbol;
   std::string text;
@@ -22,44 +22,44 @@ struct Request {
   std::string prelude;
   std::vector<Source> kernels;
   Isa isa = Isa::baseline;
-  std::vector<std::string> flags = {};  // of the compiler, behind its own
+  std::vector<std::string> flags = {};  // of the compiler, after its own
 };
 
 struct Options {
   std::string cache;      // folder of the cache, "off", or empty for default_cache()
   std::string compiler;   // path or name of the compiler; empty: switch WEFT_CXX, else g++, c++, clang++ of PATH
   double time_limit = 0;  // seconds of wall time for one run of the compiler; 0: switch WEFT_CXX_SECONDS
-  int64_t max_bytes = int64_t{256} << 20;      // of the folder; the least recently used entries go first
-  int64_t min_free_bytes = int64_t{16} << 20;  // a disk with less free space is not written to
-  int units = 0;                               // translation units of one load; 0: one per core
-  bool faults_are_errors = true;               // false: a kernel that does not compile has no function, and a note
+  int64_t max_bytes = int64_t{256} << 20;      // of the folder; the least recently used entries are removed first
+  int64_t min_free_bytes = int64_t{16} << 20;  // a disk with less free space is not used
+  int units = 0;                               // translation units per load; 0: one per core
+  bool faults_are_errors = true;               // false: a kernel that does not compile gets no function, and a note
 };
 
 struct Loaded {
-  std::vector<void*> functions;  // one per kernel; null only if `unavailable` or, of one kernel, a note says why
+  std::vector<void*> functions;  // one per kernel; null only if `unavailable` is set or a note gives the reason
   int64_t compiled = 0, from_memory = 0, from_disk = 0;
-  int64_t damaged = 0;             // entries found damaged on disk; their kernels were built again
+  int64_t damaged = 0;             // entries that were damaged on disk; their kernels were built again
   double seconds = 0;              // of the whole load
-  std::string unavailable;         // not empty: no usable compiler, and why, in one sentence
-  std::vector<std::string> notes;  // what does not work as it could (no cache folder, full disk), a sentence each
+  std::string unavailable;         // why there is no usable compiler, in one sentence; empty if there is one
+  std::vector<std::string> notes;  // limitations (no cache folder, full disk), one sentence each
 };
 
-/// Finds or builds all kernels of `request`. Throws weft::Error if a kernel does not compile (naming it, the compiler's
-/// first error and the file that keeps the source; see faults_are_errors) or if a cache folder that was asked for is
-/// unsafe to load code from. A kernel on which the compiler does not end is left out with a note; after four waits in
-/// vain the compiler counts as unusable for the rest of the process. May be called from any thread.
+/// Finds or builds all kernels of `request`. Throws weft::Error if a kernel does not compile (with its name, the first
+/// error of the compiler and the file that keeps the source; see faults_are_errors), or if it is unsafe to load code
+/// from a cache folder that the user asked for. A kernel whose compilation reaches the time limit gets no function and
+/// a note. After four such waits the compiler counts as unusable for the rest of the process. Any thread may call it.
 Loaded load(const Request& request, const Options& options = {});
 
-/// The folder that stands for an empty Options::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test,
-/// else $XDG_CACHE_HOME/weft/kernels, else ~/.cache/weft/kernels; "off" if none of these is set.
+/// The folder for an empty Options::cache: switch WEFT_CACHE, else $TEST_TMPDIR/weft-kernels in a test, else
+/// $XDG_CACHE_HOME/weft/kernels, else ~/.cache/weft/kernels; "off" if none of these is set.
 std::string default_cache();
 
-/// What load() would use, for people.
+/// What load() would use, to show to people.
 struct Status {
   std::string compiler, version;  // path, and the first line of --version
   std::string unavailable;        // why there is no compiler
   std::string cache;              // folder, or "off"
-  std::string note;               // why the folder is not used, or how
+  std::string note;               // why the folder is not used, or a remark about its use
   int64_t cache_bytes = 0, cache_kernels = 0;
 };
 Status status(const Options& options = {});

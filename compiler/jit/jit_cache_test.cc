@@ -1,4 +1,4 @@
-// The cache on disk: hits in other processes, damage, races, its size, and folders it must not or cannot use.
+// The cache on disk: hits in other processes, damage, races, its size, and folders that it must not or cannot use.
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/statvfs.h>
@@ -38,7 +38,7 @@ TEST(JitCache, AnotherProcessFindsTheKernels) {
   EXPECT_EQ(r.from_disk, 5) << r.to_string();
   EXPECT_EQ(r.compiled, 0);
   EXPECT_TRUE(r.right);
-  // A part of them and a new one.
+  // Some of them and a new one.
   request.kernels.erase(request.kernels.begin(), request.kernels.begin() + 3);
   request.kernels.push_back(adder(5005, "adder5"));
   r = load_in_child(request, options, 5003);
@@ -133,7 +133,7 @@ TEST(JitCache, AnEntryUnderTheNameOfAnotherIsNotBelieved) {
   EXPECT_EQ(r.damaged, 1) << r.to_string();
   EXPECT_EQ(r.compiled, 2);
   EXPECT_TRUE(r.right);
-  // A link to elsewhere is not followed, a folder is no entry.
+  // Links to other places are not followed; a folder is not an entry.
   ASSERT_EQ(::unlink(a.c_str()), 0);
   ASSERT_EQ(::symlink(b.c_str(), a.c_str()), 0);
   r = load_in_child(request, options, 5300);
@@ -181,7 +181,7 @@ TEST(JitCache, ProcessesRace) {
 
 TEST(JitCache, AProcessKilledInTheMiddleLeavesNothingWrong) {
   std::string mark = temporary("compiling");
-  // With the version of the real one: its kernels have the same keys.
+  // The version of the real compiler: its kernels have the same keys.
   std::string slow = temporary("slow");
   io::write_file_atomic(
       slow, str_cat("#!/bin/sh\nif [ \"$1\" != --version ]; then touch ", mark, "; sleep 1000; fi\nexec g++ \"$@\"\n"));
@@ -204,7 +204,7 @@ TEST(JitCache, AProcessKilledInTheMiddleLeavesNothingWrong) {
   EXPECT_TRUE(r.right) << r.to_string();
   EXPECT_EQ(r.compiled, 4);
   EXPECT_EQ(leftovers(), 0);
-  // Its compiler goes on sleeping; end it by the path of its output.
+  // Its compiler is still asleep; end it by the path of its output.
   for (const std::string& pid : io::list_folder("/proc")) {
     if (pid.find_first_not_of("0123456789") != std::string::npos) continue;
     int fd = ::open(str_cat("/proc/", pid, "/cmdline").c_str(), O_RDONLY);
@@ -243,7 +243,7 @@ TEST(JitCache, TheLeastRecentlyUsedGoFirst) {
   Status s = status(options);
   ASSERT_EQ(s.cache_kernels, 8);
   const int64_t each = s.cache_bytes / 8;
-  // Finding an old one makes it young.
+  // A hit makes an old object recent.
   EXPECT_EQ(load_in_child(adders(5803, 1), options, 5803).from_disk, 1);
   options.max_bytes = 3 * each + each / 2;
   EXPECT_EQ(load_in_child(adders(5808, 1), options, 5808).compiled, 1);
@@ -259,12 +259,12 @@ TEST(JitCache, WhatThisProcessUsesStays) {
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(adds(load(adders(5900 + i, 1), options), 5900 + i));
   EXPECT_EQ(status(options).cache_kernels, 4);
   for (int i = 0; i < 4; ++i) EXPECT_EQ(load_in_child(adders(5900 + i, 1), options, 5900 + i).from_memory, 1);
-  // Another process has no use for them.
+  // Another process does not use them.
   int64_t damaged = 0;
   Cache(options.cache, true).shrink(0, {});
   EXPECT_EQ(Cache(options.cache, true).find({}, damaged).size(), 0u);
   EXPECT_EQ(status(options).cache_kernels, 0);
-  // Functions that are loaded go on working.
+  // Loaded functions still work.
   EXPECT_TRUE(adds(load(adders(5900, 1), options), 5900));
 }
 
@@ -282,8 +282,7 @@ TEST(JitCache, TheCompilersVersionIsKept) {
   }
 }
 
-// ---- folders
-// -------------------------------------------------------------------------------------------------------------
+// ---- folders ----
 
 TEST(JitFolder, FoldersOpenToOthersAreRefused) {
   std::string folder = temporary("open");
@@ -293,7 +292,7 @@ TEST(JitFolder, FoldersOpenToOthersAreRefused) {
     InChild r = load_in_child(adders(6100, 1), {.cache = folder}, 6100);
     EXPECT_TRUE(contains(r.text, folder + " is open to other users")) << r.text;
     EXPECT_TRUE(contains(r.text, "chmod 700")) << r.text;
-    // Where nobody asked for this very folder it is left alone.
+    // A folder that the user did not name is not used and not changed.
     r = load_in_child(adders(6100, 1), {}, 6100, [&] {
       ::unsetenv("TEST_TMPDIR");
       ::setenv("XDG_CACHE_HOME", temporary("xdg").c_str(), 1);
@@ -307,7 +306,7 @@ TEST(JitFolder, FoldersOpenToOthersAreRefused) {
     EXPECT_TRUE(io::list_folder(folder).empty());
   }
   ASSERT_EQ(::chmod(folder.c_str(), 0700), 0);
-  // A private folder inside one that anybody can write: another could take its place.
+  // A private folder inside one that anyone can write: another folder could replace it.
   std::string outer = temporary("outer");
   io::make_folders(outer + "/inner");
   ASSERT_EQ(::chmod((outer + "/inner").c_str(), 0700), 0);
@@ -359,7 +358,7 @@ TEST(JitFolder, AFolderThatCannotBeWrittenServesReaders) {
   Request old = adders(6500, 2), fresh = adders(6510, 2);
   ASSERT_EQ(load_in_child(old, options, 6500).compiled, 2);
   ASSERT_EQ(::chmod(options.cache.c_str(), 0500), 0);
-  // Root writes anywhere: become somebody else, who owns the folder.
+  // Root can write everywhere: become another user, who owns the folder.
   bool changed = ::geteuid() != 0;
   if (!changed && ::chown(options.cache.c_str(), 12345, 12345) == 0) {
     changed = true;
@@ -389,7 +388,7 @@ TEST(JitFolder, AFullDiskIsSaidAndWorkedAround) {
   EXPECT_TRUE(r.right) << r.to_string();
   EXPECT_TRUE(contains(r.text, "takes no new kernels: the disk is full")) << r.text;
   EXPECT_EQ(names_with(options.cache, ".so").size(), 0u);
-  // The compiler finds out only while it works.
+  // The compiler notices it only while it runs.
   std::string compiler = fake_compiler(
       "no_space", str_cat("case \"$*\" in *", temporary("full2"),
                           "*) echo 'fatal error: No space left on device'; exit 1;; esac\n", "exec g++ \"$@\""));
@@ -401,7 +400,7 @@ TEST(JitFolder, AFullDiskIsSaidAndWorkedAround) {
 TEST(JitFolder, WhereTheDefaultLies) {
   EXPECT_EQ(default_cache(),
             std::string(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "") + "/weft-kernels");
-  // Tried in a child, whose environment is its own; what it finds comes back as an error.
+  // Runs in a child with its own environment; its result comes back as an error.
   auto found = [](FunctionRef<void()> set) {
     return std::string(load_in_child({}, {.cache = "off"}, 0, [&] {
                          for (const char* name : {"TEST_TMPDIR", "XDG_CACHE_HOME", "HOME"}) ::unsetenv(name);
@@ -424,7 +423,7 @@ TEST(JitFolder, WhereTheDefaultLies) {
   EXPECT_TRUE(r.right) << r.to_string();
   EXPECT_EQ(r.notes, 1);
   EXPECT_TRUE(contains(r.text, "neither XDG_CACHE_HOME nor HOME is set")) << r.text;
-  // Asked for, it needs no excuse.
+  // A folder that was asked for needs no note.
   EXPECT_EQ(load_in_child(adders(6700, 1), {.cache = "off"}, 6700).notes, 0);
 }
 

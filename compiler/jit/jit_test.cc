@@ -191,10 +191,9 @@ TEST(Jit, Clang) {
   EXPECT_TRUE(adds(l, 1700));
 }
 
-// ---- compilers that fail
-// -----------------------------------------------------------------------------------------------
+// ---- compilers that fail ----
 
-// All functions null, and the reason has all `parts`.
+// All functions are null, and the reason has all `parts`.
 void expect_unavailable(const Loaded& l, std::vector<std::string> parts) {
   for (void* f : l.functions) EXPECT_EQ(f, nullptr);
   EXPECT_EQ(l.compiled, 0);
@@ -205,7 +204,7 @@ TEST(JitFailure, NoCompiler) {
   expect_unavailable(load(adders(2000, 2), {.compiler = "/nonexistent"}), {"no program /nonexistent"});
   InChild r = load_in_child(adders(2000, 2), {}, 2000, [] { ::setenv("WEFT_CXX", "/nonexistent", 1); });
   EXPECT_TRUE(contains(r.text, "no program /nonexistent")) << r.text;
-  // A name that no other test asks for: a process asks once.
+  // No other test uses this name: a process asks once per name.
   r = load_in_child(adders(2000, 2), {.compiler = "c++"}, 2000, [] { ::setenv("PATH", "/nonexistent", 1); });
   EXPECT_TRUE(contains(r.text, "no program c++")) << r.text;
   EXPECT_EQ(r.compiled, 0);
@@ -222,13 +221,13 @@ TEST(JitFailure, CompilerThatHangsIsStopped) {
   std::string compiler = fake_compiler("hangs", "sleep 1000 & sleep 1000");
   auto begin = std::chrono::steady_clock::now();
   expect_unavailable(load(adders(2200, 2), {.compiler = compiler, .time_limit = 1}), {compiler, "within 1 s"});
-  // Nobody waits once more, nor for what it started.
+  // No further wait, and no wait for its children.
   expect_unavailable(load(adders(2300, 2), {.compiler = compiler, .time_limit = 900}), {"within 1 s"});
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(300));
 }
 
 TEST(JitFailure, AKernelThatTakesTooLongCostsOnlyItself) {
-  // Hangs on the second kernel: all are in one unit first, then each is alone.
+  // Hangs on the second kernel: first all are in one unit, then each is alone.
   Request request = adders(3100, 6);
   request.kernels[1].text += "// hang\n";
   std::string compiler =
@@ -239,7 +238,7 @@ TEST(JitFailure, AKernelThatTakesTooLongCostsOnlyItself) {
   for (size_t i = 0; i < 6; ++i) EXPECT_EQ(l.functions[i] == nullptr, i == 1) << i;
   ASSERT_EQ(l.notes.size(), 1u);
   EXPECT_TRUE(contains(l.notes[0], request.kernels[1].symbol) && contains(l.notes[0], "is interpreted")) << l.notes[0];
-  // Known from now on: nobody waits for it again.
+  // Known now: no load waits for it again.
   auto begin = std::chrono::steady_clock::now();
   l = load(request, {.compiler = compiler, .time_limit = 900});
   EXPECT_EQ(l.from_memory, 5);
@@ -276,8 +275,8 @@ TEST(JitFailure, CompilerThatWritesGarbage) {
   std::string compiler = fake_compiler("garbage", find_output + "echo garbage > $2");
   expect_unavailable(load(adders(2700, 2), {.compiler = compiler}), {compiler, "cannot be loaded"});
   compiler = fake_compiler("nothing", "exit 0");
-  expect_unavailable(load(adders(2700, 2), {.compiler = compiler}), {compiler, "made no file"});
-  // A shared object, but another one.
+  expect_unavailable(load(adders(2700, 2), {.compiler = compiler}), {compiler, "created no file"});
+  // A valid shared object, but with other functions.
   compiler =
       fake_compiler("other", find_output + "echo 'int f() { return 1; }' | g++ -shared -nostdlib -x c++ - -o $2");
   expect_unavailable(load(adders(2700, 2), {.compiler = compiler}), {compiler, "without the kernels"});

@@ -48,7 +48,7 @@ std::vector<std::string> environment_with(const std::vector<std::string>& change
   return out;
 }
 
-// The child leads a process group of its own, so that a kill reaches what it starts.
+// The child leads its own process group, so that a kill also reaches its children.
 Child start(const Command& command, Outcome& outcome) {
   Child child;
   int ends[2];
@@ -89,7 +89,7 @@ Child start(const Command& command, Outcome& outcome) {
   return child;
 }
 
-// Takes what is there; all of it is read, so that no child waits for a full pipe.
+// Reads all available output, so that no child waits for a full pipe.
 void drain(Child& child, Outcome& outcome) {
   char buffer[4096];
   while (child.pipe >= 0) {
@@ -103,11 +103,11 @@ void drain(Child& child, Outcome& outcome) {
     }
     size_t room = kMaxOutput - std::min(kMaxOutput, outcome.output.size());
     outcome.output.append(buffer, std::min(room, static_cast<size_t>(n)));
-    if (room == 0) return;  // endless output: back to the time limit
+    if (room == 0) return;  // endless output: return to check the time limit
   }
 }
 
-// Notes how the child ended, if it has; whatever it left running ends too.
+// Records how the child ended, if it has. Processes that it left running are ended too.
 void reap(Child& child, Outcome& outcome, int flags) {
   int status = 0;
   pid_t got;
@@ -119,7 +119,7 @@ void reap(Child& child, Outcome& outcome, int flags) {
   drain(child, outcome);
   if (child.pipe >= 0) ::close(child.pipe);
   child.pipe = -1;
-  // ECHILD: this process ignores SIGCHLD; the caller sees by the results.
+  // ECHILD: this process ignores SIGCHLD, so the caller judges by the results.
   if (got < 0 || outcome.timed_out) return;
   if (WIFSIGNALED(status)) outcome.failure = str_cat("was ended by signal ", WTERMSIG(status));
   if (WIFEXITED(status) && WEXITSTATUS(status))
@@ -136,7 +136,7 @@ std::vector<Outcome> run_all(std::span<const Command> commands, double seconds) 
       Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
   for (;;) {
     std::vector<pollfd> waiting;
-    bool closed = false;  // a child that closed its output is about to end
+    bool closed = false;  // a child that closed its output is about to exit
     bool running = false;
     for (Child& child : children) {
       if (child.ended) continue;

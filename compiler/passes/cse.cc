@@ -52,7 +52,7 @@ Ref<Graph> cse(const Graph& g) {
       changed = true;
       for (int32_t i = 0; i < static_cast<int32_t>(n.outputs.size()); ++i) r.map({id, i}, {same, i});
     } else {
-      seen.emplace(h, r.copy(id));  // operands in their own order
+      seen.emplace(h, r.copy(id));  // operands must match in the same order
     }
   }
   return changed ? r.finish() : nullptr;

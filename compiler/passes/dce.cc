@@ -20,7 +20,7 @@ std::vector<bool> live_nodes(const Graph& g) {
   return live;
 }
 
-/// New index of each kept entry, -1 for the others; removes the others from `table`.
+/// The new index of each kept entry, -1 for the others. Removes the others from `table`.
 template <class T>
 std::vector<int64_t> compact(std::vector<T>& table, const std::vector<bool>& keep) {
   std::vector<int64_t> now(keep.size(), -1);

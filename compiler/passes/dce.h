@@ -1,6 +1,6 @@
-// Dead code elimination: nodes without a path to an output, a cell write or a side effect go, as do cells and captured
-// tensors that nothing refers to any more.
-// Before: any valid graph. After: the same results; arguments all stay; order of nodes as before.
+// Dead code elimination: removes nodes without a path to an output, a cell write or a side effect, then cells and
+// captured tensors that nothing refers to any more.
+// Before: any valid graph. After: the same results; all arguments stay; nodes keep their order.
 #pragma once
 #include "framework/ir/graph.h"
 

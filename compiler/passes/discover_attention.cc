@@ -23,12 +23,12 @@ namespace {
 
 constexpr double kInf = std::numeric_limits<double>::infinity();
 
-/// One attention: which nodes it replaces and what they mean.
+/// One attention: the nodes that it replaces, and its parts.
 struct Found {
   int32_t softmax = -1, scores = -1, out = -1;  // scores and out: the two products
-  Value top;                                    // what softmax is taken of, below the mask
+  Value top;                                    // the operand of softmax, below the mask
   Value value;                                  // the scaled scores
-  Value mask;                                   // or none
+  Value mask;                                   // invalid if there is none
   bool mask_hides = false;                      // true where a score is hidden
   double scale = 1;
   int32_t random = -1;  // dropout: its random bits
@@ -36,11 +36,11 @@ struct Found {
   std::set<int32_t> inside;  // all nodes from the first product to the second, both included
 };
 
-/// A mod as a graph, and the graph's values that its tables are.
+/// A mod as a graph, and the values of the outer graph that are its tables.
 struct Mod {
   Ref<Graph> graph;
   std::vector<Value> tables;
-  std::vector<Shape> shapes;  // of the tables without dims of 1
+  std::vector<Shape> shapes;  // of the tables, without dims of 1
 };
 
 class Discovery {
@@ -81,7 +81,7 @@ class Discovery {
   const OpDef& op(const char* name) const { return *op_table().find(name); }
   bool is(Value v, const char* name) const { return g_.node(v).op == &op(name); }
 
-  /// The number that v holds everywhere.
+  /// The number that all elements of v have, if any.
   std::optional<double> number(Value v) const {
     const Node* n = &g_.node(v);
     while (n->op == &broadcast_op || n->op == &reshape_op || n->op == &cast_op) n = &g_.node(n->inputs[0]);
@@ -91,7 +91,7 @@ class Discovery {
     return static_cast<double>(std::get<int64_t>(x));
   }
 
-  /// Why it stays, or empty and f says what it is.
+  /// Empty if the node becomes an attention; then f describes it. Otherwise the reason why it stays.
   std::string look(Found& f) {
     const Node& softmax = g_.node(f.softmax);
     const Shape& shape = softmax.outputs[0].shape;
@@ -122,7 +122,7 @@ class Discovery {
     return u.size() == 1 ? u[0] : -1;
   }
 
-  /// From the probabilities to the product with v.
+  /// Walks from the probabilities to the product with v.
   std::string down(Found& f, const Shape& shape) {
     int32_t at = f.softmax;
     f.inside.insert(at);
@@ -168,7 +168,7 @@ class Discovery {
     if (ge.op != &op("ge")) return false;
     const std::optional<double> rate = number(ge.inputs[1]), gain = number(m.inputs[1]);
     if (!rate || !gain || !(*rate > 0 && *rate < 1) || std::fabs(*gain * (1 - *rate) - 1) > 1e-6) return false;
-    // The bits' upper 24 as a number in [0, 1).
+    // The upper 24 of the bits, as a number in [0, 1).
     Value v = ge.inputs[0];
     if (!is(v, "mul") || number(g_.node(v).inputs[1]) != 0x1p-24) return false;
     v = g_.node(v).inputs[0];
@@ -182,7 +182,7 @@ class Discovery {
     return true;
   }
 
-  /// From softmax's operand to the product of q and k.
+  /// Walks from the operand of softmax to the product of q and k.
   std::string up(Found& f, const Shape& shape) {
     const Value x = g_.node(f.softmax).inputs[0];
     std::map<int32_t, bool> seen;
@@ -197,7 +197,7 @@ class Discovery {
     for (const auto& [id, yes] : seen)
       if (yes) f.inside.insert(id);
     f.top = x;
-    // where(condition, scores, -inf) just below softmax, and a number just above the product.
+    // where(condition, scores, -inf) directly below softmax, and a scalar factor directly above the product.
     if (is(x, "where")) {
       const Node& w = g_.node(x);
       for (int hidden : {1, 2}) {
@@ -224,7 +224,7 @@ class Discovery {
   }
   bool inside(const Found& f, Value v) const { return f.inside.contains(v.node); }
 
-  /// Whether a value is computed from the product, point by point.
+  /// Whether a value is computed elementwise from the product.
   bool depends(Found& f, int32_t id, const Shape& shape, std::map<int32_t, bool>& seen, std::string& why) const {
     if (auto at = seen.find(id); at != seen.end()) return at->second;
     const Node& n = g_.node(id);
@@ -232,7 +232,7 @@ class Discovery {
     if (n.outputs.size() == 1 && n.outputs[0].shape == shape) {
       if (n.op == &dot_op) {
         yes = f.scores < 0 || f.scores == id;
-        if (!yes) why = "two products make the scores";
+        if (!yes) why = "the scores depend on two products";
         if (yes) f.scores = id;
       } else if (n.op->is(kPointwise)) {
         for (Value v : n.inputs) yes = depends(f, v.node, shape, seen, why) || yes;
@@ -243,7 +243,7 @@ class Discovery {
 
   // ---- mods ----
 
-  /// Writes what the graph computes over [.., q, kv] as a function of one point.
+  /// Writes the computation of the graph over [.., q, kv] as a function of one point.
   class Puller {
    public:
     Puller(const Discovery& d, const Found& f, bool score) : d_(d), f_(f), capture_(Capture::kBody) {
@@ -299,7 +299,7 @@ class Discovery {
           const Shape& dims = n.attrs.ints("dims");
           for (int d = 0; d < dims.size(); ++d) in[static_cast<size_t>(dims[d])] = at[static_cast<size_t>(d)];
         } else {
-          // Dims of 1 come and go; others keep their order.
+          // Dims of 1 may appear or disappear. The others keep their order.
           int to = 0;
           for (int d = 0; d < from.size() && ok; ++d) {
             if (from[d] == 1) continue;
@@ -359,7 +359,7 @@ class Discovery {
     auto shaped = [&](Value v, const Shape& shape) {
       return r.graph().type(v).shape == shape ? v : add(reshape_op, {v}, {{"shape", shape}});
     };
-    // [batch..., rows, last] as [B, H, rows, last].
+    // Reshapes [batch..., rows, last] to [B, H, rows, last].
     auto operand = [&](Value old, const Shape& batch, int64_t last) {
       Value v = r(old);
       const Shape shape = r.graph().type(v).shape;
@@ -402,7 +402,7 @@ class Discovery {
     const Value y = add(attention_op, in, Attrs(attrs));
     Value result = y;
     if (f.mask.valid() || f.top != f.value) {
-      // A row without keys: NaN, as softmax has it.
+      // A row without keys gives NaN, as softmax does.
       const TensorType& t = r.graph().type(y);
       const Value lse = shaped({y.node, 1}, {t.shape[0], t.shape[1], t.shape[2], 1});
       auto constant = [&](double c, DType type) {

@@ -1,12 +1,13 @@
-// Attention that a program wrote as matmul, softmax, matmul, found in the captured graph and made one node.
+// Finds attention that a program wrote as matmul, softmax, matmul, and makes it one node.
 #pragma once
 #include "framework/ir/graph.h"
 
 namespace weft {
 
-/// softmax(mod(q k^T)) v, where only this reads the scores and the probabilities, becomes an attention node: what the
-/// program does to the scores one by one becomes its score_mod, where(condition, scores, -inf) its mask, dropout of the
-/// probabilities its dropout. Sums run in another order then. Notes say what was found and what stays, and why.
+/// softmax(mod(q k^T)) v becomes an attention node if nothing else reads the scores and the probabilities. Elementwise
+/// changes of the scores become its score_mod, where(condition, scores, -inf) its mask, and dropout of the
+/// probabilities its dropout. Sums then run in another order. Notes name each attention that was found, and each that
+/// stays with the reason.
 Ref<Graph> discover_attention(const Graph& g);
 
 }  // namespace weft

@@ -1,4 +1,5 @@
-// Attention written plainly becomes one node that computes the same; what is not attention stays and says why.
+// Attention written with plain ops becomes one node with the same results. Other code stays, and a note gives the
+// reason.
 #include "compiler/passes/discover_attention.h"
 
 #include <gtest/gtest.h>
@@ -57,7 +58,7 @@ Passed passed(const TensorFn& fn, const std::vector<Tensor>& in) {
   return p;
 }
 
-/// Value and gradients by the graph as written and as found.
+/// Value and gradients of the original graph and of the rewritten graph.
 void expect_same(const TensorFn& fn, const std::vector<Tensor>& in, const char* what) {
   const TensorFn step = [&](In x) {
     std::vector<Tensor> leaves;
@@ -186,7 +187,7 @@ TEST(DiscoverAttention, SaysWhatStays) {
       x);
   EXPECT_EQ(count(*read.after, "attention"), 0);
   EXPECT_NE(read.notes.find("too"), std::string::npos) << read.notes;
-  // A classifier's softmax is nobody's attention, and nobody asks.
+  // The softmax of a classifier is not attention, and gets no note.
   EXPECT_EQ(passed([](In a) { return std::vector<Tensor>{softmax(a[0] * 2.0, -1)}; }, x).notes, "");
 }
 

@@ -19,9 +19,9 @@
 namespace weft {
 namespace {
 
-// A name for other primitives: whatever sums it holds come to light. Ops that unfold (the moves of rows to experts and
-// back) keep their names, by which a mesh knows them; they add up a token's rows only, always in one order.
-// Ops of integers alone sum exactly as they are.
+// A composite of float results, to be replaced by its primitives so that its sums become visible. Ops that unfold
+// (moving rows to experts and back) stay, because a mesh recognises them by their op; they only add the rows of one
+// token, always in the same order. Ops with only integer results are exact already.
 bool has_float(const Node& n) {
   return std::any_of(n.outputs.begin(), n.outputs.end(), [](const TensorType& t) { return is_floating(t.dtype); });
 }
@@ -58,7 +58,7 @@ bool is_zero(const Graph& g, Value v) {
 
 Tensor finish(const Tensor& digits, DType dtype) { return dispatch(exact_finish_op, {&digits}, {{"dtype", dtype}}); }
 
-// What is scattered, added to x.
+// The scattered sum, plus x.
 Tensor onto(const Graph& g, const Node& n, const Tensor& x, Tensor digits) {
   if (!is_zero(g, n.inputs[0])) digits = digits + dispatch(exact_sum_op, {&x}, {{"dims", Shape{}}});
   return finish(digits, x.dtype());
@@ -97,7 +97,7 @@ Ref<Graph> exact_sums(const Graph& start) {
       if (in[1].size(dim) <= 1) return {};  // one term for each element
       ++sums;
       Tensor digits = dispatch(exact_scatter_add_op, {&in[1], &in[2]}, {{"dim", dim}, {"rows", in[0].size(dim)}});
-      std::vector<int64_t> beyond{0, 0};  // elements of x that no index reaches
+      std::vector<int64_t> beyond{0, 0};  // elements of x that no index can reach
       for (int64_t d = in[0].dim() - 1; d >= 0; --d)
         beyond.insert(beyond.end(), {0, d == dim ? 0 : in[0].size(d) - in[1].size(d)});
       return {onto(g, n, in[0], pad(digits, beyond))};

@@ -1,4 +1,4 @@
-// What exact_sums makes of each op with sums, and that what it makes is near the op and blind to order and splits.
+// exact_sums on each op with sums: the result is close to the op's, and independent of order and splits.
 #include "compiler/passes/exact_sums.h"
 
 #include <gtest/gtest.h>
@@ -52,7 +52,7 @@ Tensor normal(const Shape& shape, int seed, DType dtype = kFloat32) {
   return randn(shape).to(dtype);
 }
 
-// Near by a bound that any order of at most `terms` additions keeps, of results and operands around 1.
+// Within a bound that holds for any order of at most `terms` additions, for results and operands around 1.
 void expect_near(const TensorFn& fn, const Tensors& in, double bound, std::set<std::string> gone = {}) {
   const Ref<Graph> g = graph_of(fn, in), now = exact_of(*g);
   const Tensors want = interpret(*g, in), got = interpret(*now, in);
@@ -136,7 +136,7 @@ TEST(ExactSums, NotesSayWhatItDidAndWhatNot) {
   EXPECT_NE(notes[1].find("1 products and 1 sums"), std::string::npos) << notes[1];
 }
 
-// A plan that cuts a contraction in two adds digits: the two halves by hand, as the partitioner would write them.
+// A plan that splits a contraction in two adds digits: the two halves by hand, as the partitioner would write them.
 TEST(ExactSums, HalvesAddUpToTheWhole) {
   for (DType t : {kFloat32, kBFloat16, kFloat16, kFloat64}) {
     const Tensor a = normal({7, 64}, 1, t), b = normal({64, 5}, 2, t);

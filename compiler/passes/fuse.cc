@@ -17,12 +17,12 @@ using namespace fusion;
 
 constexpr int kMaxRounds = 40;
 
-/// Groups as the kernels can do them: one that cannot be lowered is taken apart until all can.
+/// The bodies of all groups. A group that cannot be lowered is split until all groups can.
 std::vector<Body> lowerable_bodies(Partition& p) {
   std::unordered_map<uint64_t, std::string> known;
   std::vector<Body> bodies;
   for (int round = 0;; ++round) {
-    WEFT_BUG_IF(round > kMaxRounds + p.graph().size(), "fuse: groups are taken apart without end");
+    WEFT_BUG_IF(round > kMaxRounds + p.graph().size(), "fuse: splitting groups does not terminate");
     const Flow flow(p);
     bodies.clear();
     bodies.resize(p.size());
@@ -119,11 +119,11 @@ FusionReport make_report(const Partition& p, const std::vector<Body>& bodies, co
 
 std::span<const Pass> fusion_parts() {
   static constexpr Pass kParts[] = {
-      {"fuse_rows", nullptr, "part of fuse: reductions with what surrounds them"},
-      {"fuse_epilogue", nullptr, "part of fuse: what follows a product, on its tile"},
+      {"fuse_rows", nullptr, "part of fuse: reductions with the ops around them"},
+      {"fuse_epilogue", nullptr, "part of fuse: ops after a product, on its tile"},
       {"fuse_prologue", nullptr, "part of fuse_duplicate: cheap operands of products, computed while they are packed"},
-      {"fuse_siblings", nullptr, "part of fuse: groups that read the same"},
-      {"fuse_duplicate", nullptr, "part of fuse: cheap values computed again by their readers"},
+      {"fuse_siblings", nullptr, "part of fuse: groups that read the same values"},
+      {"fuse_duplicate", nullptr, "part of fuse: readers recompute cheap values"},
   };
   return kParts;
 }

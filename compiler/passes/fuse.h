@@ -1,10 +1,13 @@
-// fuse: a lowered graph divided into launches. Before: primitives only, no grad. After, stage "fused": fused nodes
-// (compiler/loop_ir/fused.h), library calls (products, sorts, indexing, random bits, side effects) and views; values,
-// cells and effects as before. Fewest bytes through memory is the aim; sums keep their order.
+// fuse: divides a lowered graph into launches, so that the fewest bytes go through memory. Sums keep their order.
+// Before: primitives only, no grad. After, stage "fused": fused nodes (compiler/loop_ir/fused.h), library calls
+// (products, sorts, indexing, random bits, side effects) and views. Values, cells and effects are the same as before.
 //
-// The parts, each with a name that can be switched off: fuse_rows (reductions with what surrounds them), fuse_epilogue
-// (what follows a product, on its tile), fuse_siblings (groups that read the same), fuse_duplicate (cheap values
-// computed again by their readers), fuse_prologue (of these readers, products).
+// WEFT_DISABLE can switch off each part by name:
+// - fuse_rows: reductions with the ops around them.
+// - fuse_epilogue: ops after a product, on its tile.
+// - fuse_siblings: groups that read the same values.
+// - fuse_duplicate: readers recompute cheap values.
+// - fuse_prologue: products are such readers too.
 #pragma once
 #include <span>
 #include <string>
@@ -21,14 +24,14 @@ struct FuseOptions {
   bool little_memory = false;  // prologues also compute what costs more time than it saves
 };
 
-/// The parts by name, as passes that do nothing by themselves: for PassOptions::known.
+/// The parts by name, as passes that do nothing themselves: for PassOptions::known.
 std::span<const Pass> fusion_parts();
-/// All parts but those named here or in WEFT_DISABLE ("all": none).
+/// All parts except those named here or in WEFT_DISABLE ("all" disables every part).
 FuseOptions fuse_options(const std::vector<std::string>& disable = {});
 
-/// Null if there is nothing to fuse. Fills *report (fuse_report.h) if it is given.
+/// Null if there is nothing to fuse. Fills *report (fuse_report.h) if it is not null.
 Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report = nullptr);
-/// The pass, with the parts that WEFT_DISABLE leaves.
+/// The pass: uses the parts that WEFT_DISABLE leaves enabled.
 Ref<Graph> fuse(const Graph& g);
 
 }  // namespace weft

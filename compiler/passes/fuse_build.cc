@@ -14,9 +14,9 @@
 namespace weft::fusion {
 namespace {
 
-// Elements from which on a transposed operand is worth a kernel.
+// A transposed operand with at least this many elements is worth a generated kernel.
 constexpr int64_t kWorthTiles = 1 << 16;
-// Elements from which on generated kernels write f32 results past the caches.
+// Generated kernels write f32 results with at least this many elements past the caches.
 constexpr int64_t kPastCaches = 8 << 20;
 
 class BodyMaker {
@@ -43,7 +43,7 @@ class BodyMaker {
  private:
   bool member(int32_t id) const { return std::binary_search(members_.begin(), members_.end(), id); }
 
-  /// What is needed outside, and what that needs.
+  /// Finds the members that are needed outside, and their operands.
   void find_live() {
     const Group& x = p_.group(group_);
     std::unordered_set<int32_t> alive;
@@ -67,23 +67,23 @@ class BodyMaker {
     std::sort(body_.outputs.begin(), body_.outputs.end());
   }
 
-  /// A single op that the eager kernel does as well.
+  /// Whether the group is one op that its eager kernel runs as well as a generated one.
   bool stays(const Group& x) const {
     if (x.library) return true;
     if (live_.size() != 1 || body_.nodes.size() != 1) return false;
-    if (x.product >= 0 && goes_to_concat(x.product)) return false;  // its tiles can be stored where the concat is
+    if (x.product >= 0 && goes_to_concat(x.product)) return false;  // it stores its tiles into the concat's result
     for (Value v : old_.node(live_[0]).inputs)
       if (g_.is_free(v.node) && old_.type(v).nbytes() > 4096 && !constant(v.node)) return false;
-    // Eager kernels go line by line; generated ones by tiles.
+    // Eager kernels read a transposed operand line by line, generated ones by tiles.
     if (g_.role(live_[0]) == Role::kPointwise && g_.points(live_[0]) >= kWorthTiles)
       for (Value v : old_.node(live_[0]).inputs)
-        if (old_.type(v).shape.numel() >= kWorthTiles && lies_across(v)) return false;
-    // Eager kernels write through the caches, which reads each line before.
+        if (old_.type(v).shape.numel() >= kWorthTiles && is_transposed(v)) return false;
+    // Eager kernels write through the caches, which first read each line.
     return !(g_.role(live_[0]) == Role::kPointwise && g_.points(live_[0]) >= kPastCaches &&
              old_.type({live_[0], 0}).dtype == kFloat32);
   }
-  /// A view whose neighbours along the last dim are no neighbours in memory.
-  bool lies_across(Value v) const {
+  /// Whether v is a view in which neighbours along the last dim are not neighbours in memory.
+  bool is_transposed(Value v) const {
     for (; g_.role(v.node) == Role::kView; v = old_.node(v).inputs[0]) {
       const Node& n = old_.node(v);
       if (n.op != &permute_op) continue;
@@ -110,7 +110,7 @@ class BodyMaker {
     return old_.node(id).op == &constant_op;
   }
 
-  /// How many ways the group looks at each root.
+  /// Finds the roots that the group reads through several views.
   void count_views() {
     for (int32_t id : live_)
       for (Value v : old_.node(id).inputs) {
@@ -151,9 +151,9 @@ class BodyMaker {
     return now_[v] = {body_.graph->add(std::move(copy)), 0};
   }
 
-  /// Of a view of an operand: is this node of the chain part of the kernel? Repeating is (it is then read once), and so
-  /// are other views if the kernel sees the operand in several ways; but none that permutes or slices, nor one before
-  /// it.
+  /// Whether node v, in the chain of views of an operand, is part of the kernel. Broadcasts are: the operand is then
+  /// read once. Other views are if the kernel reads the operand through several views. A node that permutes or slices
+  /// is not, nor is one before it.
   bool inside(Value v, Value root) const {
     const bool several = several_.contains(g_.value_id(root));
     bool repeats = false, moves = false;
@@ -182,8 +182,8 @@ class BodyMaker {
   std::unordered_set<int32_t> several_;
 };
 
-/// Launches in an order that respects values and cells: each when the program's own order comes to it, or when a later
-/// one is wanted before.
+/// Puts launches in an order that respects values and cells. A launch runs at its place in the program, or earlier if
+/// an earlier launch needs it.
 class Builder {
  public:
   Builder(const Partition& p, const std::vector<Body>& bodies)
@@ -199,8 +199,8 @@ class Builder {
     }
     std::sort(order.begin(), order.end());
     for (const auto& [at, i] : order) emit(i);
-    for (Value v : old_.outputs) bring(v);
-    for (const CellWrite& w : old_.writes) bring(w.value);
+    for (Value v : old_.outputs) add_inputs(v);
+    for (const CellWrite& w : old_.writes) add_inputs(w.value);
     rewriter_.graph().stage = "fused";
     if (made) *made = made_;
     return rewriter_.finish();
@@ -238,7 +238,7 @@ class Builder {
   void launch(int32_t i) {
     const Body& b = bodies_[i];
     if (!b.graph) {
-      for (Value v : old_.node(b.nodes[0]).inputs) bring(v);
+      for (Value v : old_.node(b.nodes[0]).inputs) add_inputs(v);
       made_[i] = rewriter_.copy(b.nodes[0]);
       return;
     }
@@ -251,7 +251,7 @@ class Builder {
     n.no_grad = main.no_grad;
     n.attrs = Attrs{{"body", b.graph}};
     for (Value v : b.inputs) {
-      bring(v);
+      add_inputs(v);
       n.inputs.push_back(rewriter_(v));
     }
     for (Value v : b.outputs) n.outputs.push_back(old_.type(v));
@@ -259,25 +259,25 @@ class Builder {
     for (int32_t k = 0; k < static_cast<int32_t>(b.outputs.size()); ++k) rewriter_.map(b.outputs[k], {made_[i], k});
   }
 
-  /// Sources, constants and views that stay outside come with the first who needs them.
-  void bring(Value v) {
-    std::vector<int32_t> wanted{v.node};
-    while (!wanted.empty()) {
-      const int32_t id = wanted.back();
+  /// Adds the sources, constants and views outside all groups that v needs, just before their first reader.
+  void add_inputs(Value v) {
+    std::vector<int32_t> open{v.node};
+    while (!open.empty()) {
+      const int32_t id = open.back();
       if (rewriter_.has({id, 0}) || g_.is_unit(id)) {
-        wanted.pop_back();
+        open.pop_back();
         continue;
       }
       bool ready = true;
       for (Value u : old_.node(id).inputs)
         if (!rewriter_.has(u)) {
           WEFT_BUG_IF(g_.is_unit(u.node), "fuse: %", u.node, " (", old_.node(u).op->name, ") is needed by %", id,
-                      " but no group gives it");
-          wanted.push_back(u.node);
+                      " but no group computes it");
+          open.push_back(u.node);
           ready = false;
         }
       if (!ready) continue;
-      wanted.pop_back();
+      open.pop_back();
       rewriter_.copy(id);
     }
   }

@@ -1,4 +1,4 @@
-// From a partition to the fused graph: bodies of groups, and the order of launches.
+// From a partition to the fused graph: the bodies of the groups and the order of the launches.
 #pragma once
 #include "compiler/passes/fuse_duplicate.h"
 
@@ -6,16 +6,16 @@ namespace weft::fusion {
 
 /// One group as a graph of its own.
 struct Body {
-  Ref<Graph> graph;            // null: its only node stays as it is
+  Ref<Graph> graph;            // null: its only node stays unchanged
   std::vector<Value> inputs;   // of the old graph
   std::vector<Value> outputs;  // of the old graph
-  std::vector<int32_t> nodes;  // the group's own nodes that are alive in it
+  std::vector<int32_t> nodes;  // the group's own nodes that are live in it
 };
 
 /// The body of group i.
 Body make_body(const Partition& p, const Flow& flow, int32_t i);
 
-/// The graph with one node per group. `made` gets the node of the new graph that stands for each group, or -1.
+/// The graph with one node per group. `made` gets the new node of each group, or -1.
 Ref<Graph> build_fused(const Partition& p, const std::vector<Body>& bodies, std::vector<int32_t>* made);
 
 }  // namespace weft::fusion

@@ -12,10 +12,11 @@ namespace {
 constexpr int64_t kLeastBytes = 4096;
 constexpr size_t kMaxClones = 24;
 constexpr double kMaxFlops = 100;
-// Operations that products may do again for a byte that is not kept. A norm's scaling is below it in f32, a gelu, an
-// exponential or a gated unit above.
+// Operations that a product may repeat per byte that is not kept. The scaling of a norm needs fewer in f32; a gelu, an
+// exponential or a gated unit needs more.
 constexpr double kFlopsPerByte = 1.5;
-// What is no larger stays in the second cache until it is read, or costs little to fetch: almost nothing is cheaper.
+// A value of at most this size stays in the L2 cache until it is read, or is cheap to fetch. So almost nothing is
+// cheaper than keeping it.
 constexpr int64_t kNearBytes = 512 << 10;
 constexpr double kFlopsPerNearByte = 0.2;
 constexpr int32_t kNear = 2, kSoon = 6;
@@ -52,11 +53,11 @@ void Flow::update(int32_t i) {
 
 namespace {
 
-/// What it takes a group to compute a value itself.
+/// The cost of recomputing a value in a group.
 struct Chain {
   std::vector<int32_t> clones;  // sorted
-  int64_t added = 0;            // bytes read (and written for it)
-  int64_t kept = 0;             // bytes that live longer for it
+  int64_t added = 0;            // bytes read for it, or written so that it can be read
+  int64_t kept = 0;             // bytes that stay alive longer for it
   double flops = 0;
   bool possible = false;
 };
@@ -89,8 +90,8 @@ class Duplicator {
     std::sort(groups.begin(), groups.end());
     groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
     groups.erase(std::remove(groups.begin(), groups.end(), own), groups.end());
-    // A product of 16-bit rows reads them where they lie and runs soon: it is not slowed down. The value is written for
-    // it, and computed again by those for which it would have to be kept.
+    // A product of 16-bit rows reads them in place and runs soon, so keeping the value does not slow it down. The value
+    // is written for that product, and only readers for which it would have to be kept recompute it.
     const size_t readers = groups.size();
     if (itemsize(g_.graph().type(v).dtype) == 2)
       std::erase_if(groups,
@@ -156,14 +157,15 @@ class Duplicator {
     return false;
   }
 
-  /// May a choice of elements be made again for `id`? A product asks for its operands piece by piece, some of them more
-  /// than once; and rows of a table are as many as the data says, so that what pays differs from length to length.
+  /// Whether a gather may be repeated to compute `id`. A product asks for its operands in pieces, and for some of them
+  /// more than once. The number of rows taken from a table depends on the data, so the gain would differ with the
+  /// length.
   bool chosen_again(int32_t choice, int32_t id, int32_t group) const {
     const Graph& g = g_.graph();
     return !feeds_product(id, group) && g.type(g.node(choice).inputs[0]).shape.numel() == g_.points(choice);
   }
 
-  /// Does the group choose elements of it? Each would be computed as often as it is chosen.
+  /// Whether the group gathers elements of it. Each would be recomputed as often as it is gathered.
   bool chosen_from(int32_t id, int32_t group) const {
     const Group& x = p_.group(group);
     for (const auto* list : {&x.nodes, &x.clones})
@@ -173,7 +175,7 @@ class Duplicator {
     return false;
   }
 
-  /// If the group's product reads it: can it be computed while the product packs its operands?
+  /// If the group's product reads the value: whether it can be computed while the product packs its operands.
   bool product_takes(int32_t id, int32_t group) const {
     const int32_t product = p_.group(group).product;
     if (product < 0) return true;
@@ -187,7 +189,7 @@ class Duplicator {
     return true;
   }
 
-  /// Tries to stop at values that are in memory anyway, then to go on to what they are computed from.
+  /// Tries to stop at values that are in memory anyway, then to go on to their operands.
   Chain chain(int32_t id, int32_t group) const {
     const Chain shallow = expand(id, group, true), deep = expand(id, group, false);
     if (!deep.possible) return shallow;
@@ -200,7 +202,7 @@ class Duplicator {
     const int64_t size = g_.bytes({id, 0});
     Chain c;
     std::vector<Value> leaves;
-    double flops = 0;  // of a point
+    double flops = 0;  // per point
     c.clones.push_back(id);
     for (size_t i = 0; i < c.clones.size(); ++i) {
       const int32_t at = c.clones[i];
@@ -237,13 +239,13 @@ class Duplicator {
     return c;
   }
 
-  /// The node in whose place the group runs.
+  /// The node at whose place the group runs.
   int32_t runs_at(int32_t group) const {
     const Group& x = p_.group(group);
     return x.product >= 0 ? x.product : x.last;
   }
 
-  /// A cell's old value, whose new one is computed before the group runs.
+  /// Whether w is the old value of a cell whose new value is computed before the group runs.
   bool overwritten(Value w, int32_t group) const {
     const Graph& g = g_.graph();
     if (g.node(w).op != &cell_op) return false;

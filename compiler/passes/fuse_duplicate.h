@@ -1,20 +1,20 @@
-// Values computed again by the groups that read them, where that moves fewer bytes than writing and reading them: the
-// sigmoid of a gelu for its gradient, a softmax's exponentials from the scores, a cast that two groups read, the norm
-// that two products read.
+// Groups recompute values that they read, if that moves fewer bytes than writing and reading the values. Examples: the
+// sigmoid of a gelu for its gradient, the exponentials of a softmax from the scores, a cast that two groups read, a
+// norm that two products read.
 #pragma once
 #include "compiler/passes/fuse_partition.h"
 
 namespace weft::fusion {
 
-/// Values that groups read and write, clones counted.
+/// The values that groups read and write, including clones.
 class Flow {
  public:
   explicit Flow(const Partition& p);
   /// Distinct values that group i reads from outside.
   const std::vector<Value>& reads(int32_t i) const { return reads_[i]; }
-  /// Something outside its group needs it.
+  /// Whether anything outside its group needs the value.
   bool needed(Value v) const;
-  /// After the clones of group i changed.
+  /// Call it after the clones of group i change.
   void update(int32_t i);
 
  private:
@@ -26,11 +26,11 @@ class Flow {
 /// Which operands products compute while they pack them.
 enum class Operands : uint8_t {
   kNone,
-  kCheap,  // those that take fewer operations than keeping them is worth
-  kAll,    // also the others: less memory, more time
+  kCheap,  // those that need fewer operations than keeping them is worth
+  kAll,    // all: less memory, more time
 };
 
-/// Run when groups are final: fills Group::clones.
+/// Fills Group::clones. Call it when the groups are final.
 void duplicate_cheap(Partition& p, Operands operands);
 
 }  // namespace weft::fusion

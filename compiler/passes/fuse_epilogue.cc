@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kLeastColumns = 8;
 constexpr int32_t kNear = 2;
-constexpr double kLight = 8;  // operations on an element
+constexpr double kLight = 8;  // operations per element
 
 /// Part of a group that a product could compute.
 struct Plan {
@@ -76,13 +76,13 @@ class Epilogues {
       const int64_t gain = this->gain(d, group, nodes);
       if (gain > plan.gain) plan = {gain, group, std::move(nodes)};
     };
-    // A copy into another order of elements: the tile is stored where the copy would put it.
+    // A copy into another order of elements: the product can store its tile in that order.
     if (x.nodes.size() == 1 && g_.role(x.nodes[0]) == Role::kPointwise && g_.reads(x.nodes[0]).size() == 1) {
       const Read& r = g_.reads(x.nodes[0])[0];
       if (!r.map.regular && !r.gathered && r.whole && g_.points(x.nodes[0]) == points) return offer(x.nodes);
     }
     if (x.space.n != points) return;
-    // Nodes that need no reduction of the group; of these, the ones computed from the product.
+    // Nodes that need no reduction of the group and, of these, the ones that depend on the product.
     std::unordered_set<int32_t> eligible, from_d;
     std::vector<int32_t> ends;
     for (int32_t id : x.nodes) {
@@ -119,8 +119,8 @@ class Epilogues {
     }
   }
 
-  /// Matrix units for 16-bit numbers lower the clock of what runs between their tiles: heavy arithmetic there costs
-  /// more than the memory it saves.
+  /// Matrix units for 16-bit numbers lower the clock of the code between their tiles: heavy arithmetic there costs more
+  /// than the memory traffic it saves.
   bool too_much(int32_t d, const std::vector<int32_t>& nodes) const {
     if (itemsize(g_.graph().type(g_.graph().node(d).inputs[0]).dtype) != 2) return false;
     double flops = 0;
@@ -170,7 +170,7 @@ class Epilogues {
     return bytes;
   }
 
-  /// The kernel runs when the product does: results of it must not lie about long before they are read.
+  /// The kernel runs at the product's place, so its results must not stay in memory long before they are read.
   bool keeps_memory(int32_t d, const std::vector<int32_t>& nodes, int32_t group) const {
     if (g_.era(nodes.back()) - g_.era(d) <= kNear) return true;
     int64_t more = needed_outside({d, 0}, p_.of(d), group) ? 0 : -g_.bytes({d, 0});
@@ -198,7 +198,7 @@ class Epilogues {
     p_.join(product, group, Fit::kEqual);
   }
 
-  /// Would the cut be for nothing? The part must not read what others compute from the product.
+  /// Whether the part needs a value that other groups compute from the product. The cut would then be useless.
   bool needs_itself(int32_t d, const std::vector<int32_t>& nodes, int32_t group) const {
     std::vector<int32_t> stack(nodes.begin(), nodes.end());
     std::unordered_set<int32_t> seen(nodes.begin(), nodes.end());

@@ -14,7 +14,7 @@ namespace weft::fusion {
 namespace {
 
 constexpr int kMaxFreeChain = 16;
-// A mask that stays in cache and is read many times over is cheaper to read than to compute: positions are 64-bit.
+// A mask that stays in cache and is read many times is cheaper to read than to compute, because positions are 64-bit.
 constexpr int64_t kSmallMask = 1 << 20, kManyTimes = 4, kLeastMask = 256;
 
 bool is_source(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
@@ -26,7 +26,7 @@ bool is_view(const Node& n) {
 
 bool is_gather(const Node& n) { return n.op == &gather_op || n.op == &index_select_op; }
 
-/// How index_select reads its indices: each for all that lies around the dim.
+/// How index_select reads its indices: each one serves all positions before and after the dim.
 Spread index_spread(const Shape& out, int dim) {
   int64_t before = 1, after = 1;
   for (int d = 0; d < out.size(); ++d)
@@ -36,7 +36,7 @@ Spread index_spread(const Shape& out, int dim) {
   return {.regular = false};
 }
 
-/// The repeated dims of a broadcast as one stretch, if they lie together.
+/// The repeated dims of a broadcast as one block, if they are adjacent.
 Spread broadcast_spread(const Shape& in, const Shape& out) {
   Spread s;
   const int shift = out.size() - in.size();
@@ -84,8 +84,7 @@ Spread compose(const Spread& x, const Spread& y) {
   if (!x.regular || !y.regular) return {.regular = false};
   if (x.b == 1) return y;
   if (y.b == 1) return x;
-  // y repeats at a place of the middle value that has y.a elements before it; x's repeated stretch is at x.a ..
-  // x.a*x.b.
+  // y repeats where the middle value has y.a elements before; the block that x repeats spans x.a to x.a * x.b.
   if (y.a == x.a || y.a == x.a * x.b) return {true, x.a, x.b * y.b, x.c};
   return {.regular = false};
 }
@@ -145,7 +144,7 @@ void FusionGraph::classify(bool free_chains) {
     reread[n.inputs[0].node] = t.nbytes() <= kSmallMask && t.shape.numel() >= kLeastMask &&
                                n.outputs[0].shape.numel() >= kManyTimes * t.shape.numel();
   }
-  // Under a memory budget what a choice gives is often what was chosen to be kept: it stays a value of its own.
+  // Under a memory budget, recompute often keeps the result of a gather. So gathers stay separate values.
   bool saves = false;
   for (int32_t id = 0; id < g_.size(); ++id) saves |= g_.node(id).recomputed;
   int32_t era = 0;
@@ -175,7 +174,7 @@ void FusionGraph::classify(bool free_chains) {
       }
     }
     if (is_view(n)) {
-      // Shown where it can be, from what lies in row-major order; else elements must move.
+      // A view of memory if its source is row-major; otherwise elements must move.
       const Value x = n.inputs[0];
       const bool of_view = role_[x.node] == Role::kView;
       const Shape from = of_view ? strides_[x.node] : contiguous_strides(g_.type(x).shape);
@@ -208,7 +207,7 @@ void FusionGraph::classify(bool free_chains) {
   }
 }
 
-/// Of a view node by itself, from its operand.
+/// Of one view node, from its operand.
 Spread FusionGraph::spread_of(Value v) const {
   const Node& n = g_.node(v);
   const Shape &in = g_.type(n.inputs[0]).shape, &out = n.outputs[0].shape;
@@ -260,7 +259,7 @@ void FusionGraph::connect() {
   }
 }
 
-/// Makes r, how operand `k` is read, how its elements are chosen.
+/// Describes in r, the read of operand `k`, how its elements are gathered.
 void FusionGraph::follow_gather(const Node& n, int64_t k, Read& r) const {
   const int dim = static_cast<int>(n.attrs.i("dim"));
   const Shape &x = g_.type(n.inputs[0]).shape, &index = g_.type(n.inputs[1]).shape;

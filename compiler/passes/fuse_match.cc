@@ -1,4 +1,4 @@
-// May two groups be one launch: their spaces, what it saves, and what it would keep alive.
+// Whether two groups can be one launch: their spaces, the bytes saved, and the memory kept alive.
 #include <algorithm>
 
 #include "compiler/passes/fuse_partition.h"
@@ -13,25 +13,26 @@ namespace {
 // Joins across more library calls than this must not keep memory alive.
 constexpr int32_t kNear = 2;
 constexpr int64_t kSmallBytes = 65536;
-// As in compiler/loop_ir/schedule.cc: few long rows are reduced in pieces, so that nothing can follow in the kernel.
+// As in compiler/loop_ir/schedule.cc: a few long rows are reduced in pieces, so nothing can follow in the same kernel.
 constexpr int64_t kLongRow = 32768, kFewRows = 4, kMaxColumns = 16384;
 constexpr double kCheapFlops = 6;
-constexpr double kChoice = 8;  // of an element at a position of its own, in operations
+constexpr double kChoice = 8;  // of an element at its own position, in operations
 constexpr const char* kProductOperand = "it feeds an operand of the product";
 constexpr const char* kTwoProducts = "both are products";
 constexpr const char* kTile = "a reduction needs more than one tile of the product";
 constexpr const char* kPoints = "they iterate over different points";
 constexpr const char* kAxes = "they reduce different axes";
 constexpr const char* kColumnUsed = "a sum over the rows is finished only after the kernel";
-constexpr const char* kLong = "the rows are few and long: what follows the sum waits for all of it";
-constexpr const char* kRowIndex = "a value of a row is read at other points than those of the row";
+constexpr const char* kLong = "the rows are few and long: the ops after the sum wait for the whole sum";
+constexpr const char* kRowIndex = "a per-row value is read at points outside its row";
 constexpr const char* kMappedResult = "it is read at another index and needed elsewhere too";
-constexpr const char* kMappedCost = "it would be computed again for each point that reads it";
-constexpr const char* kCarried = "elements are chosen along a dim that a reshape, slice or choice before has changed";
-constexpr const char* kAgain = "one is computed again so that it need not be kept since the other";
-constexpr const char* kScalar = "it is one number for all points";
+constexpr const char* kMappedCost = "it would be recomputed for each point that reads it";
+constexpr const char* kCarried =
+    "elements are gathered along a dim that an earlier reshape, slice or gather has changed";
+constexpr const char* kAgain = "one is recomputed so that it need not be kept after the other";
+constexpr const char* kScalar = "it is a single number for all points";
 constexpr const char* kLibrary = "an op has no generated code";
-constexpr const char* kColumns = "a sum over rows beside other rows must leave their columns";
+constexpr const char* kColumns = "a sum over rows beside row reductions must keep their columns";
 
 }  // namespace
 
@@ -59,7 +60,7 @@ Match Partition::match(int32_t producer, int32_t consumer) const {
         now = Fit::kMapped;
       } else if (r.gathered) {
         if (from != Level::kFull) return {Fit::kNone, kRowIndex};
-        // One element of each row, beside what the whole row is used for.
+        // One element of each row, in a group that also uses the whole row.
         if (r.row && to == Level::kRow && c.space.row == r.row) {
           now = Fit::kEqual;
         } else if (r.row && to == Level::kFull && p.space.row == r.row) {
@@ -181,7 +182,7 @@ bool Partition::carries(Value v, int dim, int32_t a, int32_t b) const {
   }
   if (n.op == &slice_op && !(in == out)) return false;
   if (n.op == &reshape_op) {
-    // The dim must stay one.
+    // The dim must stay one dim.
     int64_t before = 1, above = 1;
     for (int d = 0; d < dim; ++d) before *= out[d];
     int d = 0;
@@ -192,19 +193,20 @@ bool Partition::carries(Value v, int dim, int32_t a, int32_t b) const {
   return carries(n.inputs[0], dim, a, b);
 }
 
-/// The space of both, if all of one group's points are the other's.
+/// The space of both groups, if the points of one are also the points of the other.
 Match Partition::combine(Space* out, const Group& a, const Group& b, bool across) const {
   if (a.library || b.library) return {Fit::kNone, kLibrary};
   Space s = a.space, t = b.space;
-  // Sums over all rows, next to others that are taken across or if they must be.
-  auto turn = [&](Space& x, const Space& beside) {
+  // A sum over all rows becomes an across reduction if the other group has one of the same size, or if `across` asks
+  // for it.
+  auto to_across = [&](Space& x, const Space& beside) {
     if (!x.column || x.row || x.k || !(across || (beside.k * beside.l == x.n && beside.l == x.column))) return;
     x.k = x.n / x.column;
     x.l = x.column;
     x.column = 0;
   };
-  turn(s, t);
-  turn(t, s);
+  to_across(s, t);
+  to_across(t, s);
   if (s.n != t.n) return {Fit::kNone, kPoints};
   if (a.product >= 0 && b.product >= 0) return {Fit::kNone, kTwoProducts};
   if (s.row && t.row && s.row != t.row) return {Fit::kNone, s.rows && t.rows ? kAxes : kPoints};
@@ -222,7 +224,7 @@ Match Partition::combine(Space* out, const Group& a, const Group& b, bool across
   if (s.rows && s.column && s.column > kMaxColumns) return {Fit::kNone, kColumns};
   if ((a.product >= 0 || b.product >= 0) && (s.rows || s.k || s.column)) return {Fit::kNone, kTile};
   if (s.rows && s.n / s.row < kFewRows && s.row > kLongRow) {
-    // Only what is summed may be in it.
+    // Only values that go into the sum may be in it.
     for (const Group* x : {&a, &b})
       for (int32_t id : x->nodes) {
         if (level_[id] == Level::kRow && g_.role(id) != Role::kReduction) return {Fit::kNone, kLong};
@@ -233,7 +235,7 @@ Match Partition::combine(Space* out, const Group& a, const Group& b, bool across
           if (&groups_[reader] != &a && &groups_[reader] != &b) return {Fit::kNone, kLong};
         }
       }
-    // A row's sum used in the group?
+    // Is the sum of a row used in the group?
     for (const Group* x : {&a, &b})
       for (int32_t id : x->nodes)
         for (const Read& r : g_.reads(id))
@@ -248,7 +250,7 @@ Match Partition::combine(Space* out, const Group& a, const Group& b, bool across
 Match Partition::siblings(int32_t a, int32_t b) const {
   Space s;
   if (groups_[a].product >= 0 || groups_[b].product >= 0) return {Fit::kNone, kTwoProducts};
-  // One kernel for both would keep what is computed again in order not to be kept.
+  // One kernel for both would keep a value that is recomputed in order not to be kept.
   bool again[2] = {}, forward[2] = {};
   for (int k = 0; k < 2; ++k)
     for (int32_t id : groups_[k == 0 ? a : b].nodes) {

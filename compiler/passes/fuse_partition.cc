@@ -80,8 +80,8 @@ void Partition::each_predecessor(const Group& x, F f) const {
   }
 }
 
-/// Groups between the orders of `from` and `to` on paths from `from` (or to it, if backward); true if `to` is met on
-/// one, direct edges left out if skip_direct_to is `to`.
+/// Collects the groups on paths from `from` (to it, if backward) whose order is between those of `from` and `to`. True
+/// if a path meets `to`; direct edges are ignored if skip_direct_to is `to`.
 bool Partition::reaches(int32_t from, int32_t to, int32_t skip_direct_to, std::vector<int32_t>& seen, bool backward) {
   const int32_t lo = std::min(groups_[from].order, groups_[to].order),
                 hi = std::max(groups_[from].order, groups_[to].order);
@@ -170,7 +170,8 @@ int32_t Partition::join(int32_t producer, int32_t consumer, Fit fit) {
   x.first = std::min(p.first, c.first);
   x.last = std::max(p.last, c.last);
 
-  // Topological order (Pearce and Kelly 2006): what reaches the pair, the pair, what it reaches, in the places of all.
+  // Topological order (Pearce and Kelly 2006): the places of all of them now hold, in this order, the groups that reach
+  // the pair, the pair, and the groups that it reaches.
   int32_t early = producer, late = consumer;
   if (groups_[early].order > groups_[late].order) std::swap(early, late);
   std::vector<int32_t> below, above, places;
@@ -242,7 +243,7 @@ int32_t Partition::cut(int32_t i, const std::vector<int32_t>& nodes) {
   return now;
 }
 
-/// Topological orders anew, by their last nodes where there is a choice.
+/// Renumbers the topological order, by the groups' last nodes where there is a choice.
 void Partition::renumber() {
   std::vector<int32_t> waits(groups_.size(), 0), ready;
   for (const Group& x : groups_)
@@ -265,7 +266,7 @@ void Partition::renumber() {
   }
 }
 
-/// Producers whose every reader is in one group: always worth it, never a cycle.
+/// Joins producers whose readers are all in one group. This always pays and never makes a cycle.
 void Partition::absorb_single_uses() {
   for (int round = 0; round < 3; ++round) {
     bool any = false;
@@ -290,7 +291,7 @@ void Partition::absorb_single_uses() {
 }
 
 void Partition::push_candidates(int32_t i, bool later_only, std::vector<Candidate>& heap) {
-  // A cap: what is read by very many (a scalar of the optimiser) is no reason to look at them all.
+  // A limit: a value with very many readers (a scalar of the optimiser) does not make all of them candidates.
   constexpr size_t kMaxReaders = 12;
   const Group& x = groups_[i];
   if (x.library || x.product >= 0) return;
@@ -310,7 +311,7 @@ void Partition::push_candidates(int32_t i, bool later_only, std::vector<Candidat
   std::sort(others.begin(), others.end());
   int32_t last = -1;
   for (auto [other, sibling] : others) {
-    if (other == last) continue;  // a value between them (first in order) counts more than a shared one
+    if (other == last) continue;  // a value between the two sorts first and counts more than a shared operand
     last = other;
     if (groups_[other].library || groups_[other].product >= 0 || (later_only && other < i)) continue;
     int32_t a = i, b = other;
@@ -330,7 +331,7 @@ bool Partition::try_join(const Candidate& c) {
   const Match m = c.sibling ? siblings(a, b) : match(a, b);
   if (m.fit == Fit::kNone) return no(m.why);
   if (c.sibling) {
-    // Sharing must matter to one of them.
+    // Shared reads must matter to at least one of the two.
     int64_t least = INT64_MAX;
     for (int32_t i : {a, b}) {
       int64_t bytes = 0;

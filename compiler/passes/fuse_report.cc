@@ -64,7 +64,7 @@ Value root(const Graph& g, Value v) {
   return v;
 }
 
-/// What groups a and b both touch: values of a that b reads, and what both read.
+/// Bytes that groups a and b share: values of a that b reads, and values that both read.
 double shared_bytes(const FusionReport& r, const FusionGroup& a, const FusionGroup& b, bool* direct) {
   const Graph& g = *r.before;
   std::vector<Value> x, y;
@@ -98,7 +98,7 @@ int64_t points(const Graph& g, const FusionGroup& x) {
   return n;
 }
 
-/// For pairs that no join was tried for.
+/// The reason for a pair for which no join was tried.
 std::string general_reason(const FusionReport& r, const FusionGroup& a, const FusionGroup& b, double* bytes) {
   const Graph& g = *r.before;
   bool direct = false;
@@ -129,7 +129,7 @@ std::string general_reason(const FusionReport& r, const FusionGroup& a, const Fu
   if (points(g, a) != points(g, b))
     return str_cat("they iterate over different points (", points(g, a), " and ", points(g, b), ")");
   return direct ? "a node between them needs the first and is needed by the second"
-                : "what they share is little beside what each reads alone";
+                : "they share few bytes compared with what each reads alone";
 }
 
 std::string sentence(const FusionReport& r, int32_t a, int32_t b) {
@@ -140,7 +140,7 @@ std::string sentence(const FusionReport& r, int32_t a, int32_t b) {
                      x.nodes.size() + x.clones.size(), " ops, ", megabytes(x.bytes), " through memory.");
   const int32_t i = group_of(r, a, true), j = group_of(r, b, true);
   for (const auto& [id, at] : {std::pair{a, i}, std::pair{b, j}})
-    if (at < 0) return str_cat(name_of(g, id), " is no launch: it is a view, a constant, or nothing needs it.");
+    if (at < 0) return str_cat(name_of(g, id), " is not a launch: it is a view, a constant, or nothing needs it.");
   double bytes = 0;
   std::string reason;
   if (const auto* x = refusal(r, i, j)) {

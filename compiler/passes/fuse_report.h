@@ -1,4 +1,4 @@
-// What fusion did and why it did not do more.
+// What fusion did, and why it did no more.
 #pragma once
 #include <string>
 #include <string_view>
@@ -12,8 +12,8 @@ namespace weft {
 struct FusionGroup {
   int32_t node = -1;  // of the fused graph
   bool fused = false;
-  std::vector<int32_t> nodes;   // of the graph before, that it computes
-  std::vector<int32_t> clones;  // that it computes again, which others compute too
+  std::vector<int32_t> nodes;   // of the graph before fusion, which it computes
+  std::vector<int32_t> clones;  // nodes that it recomputes, which other launches compute too
   double bytes = 0;             // operands and results
   double flops = 0;
 };
@@ -21,10 +21,10 @@ struct FusionGroup {
 struct FusionReport {
   Ref<Graph> before, after;  // null: nothing was fused
   std::vector<FusionGroup> groups;
-  /// Two launches that would have moved fewer bytes as one; most bytes first, a pair once.
+  /// Two launches that would have moved fewer bytes as one. Most bytes first, each pair once.
   struct Refused {
     int32_t a = 0, b = 0;      // groups
-    int32_t from = 0, to = 0;  // nodes of the graph before, one of each
+    int32_t from = 0, to = 0;  // nodes of the graph before, one of each group
     std::string reason;        // follows "not one kernel: "
     double bytes = 0;
   };
@@ -33,12 +33,13 @@ struct FusionReport {
   int32_t launches_before = 0, launches_after = 0;
 };
 
-/// Whether two nodes of the graph before are in one kernel; if not, the rule that stops it and the bytes it costs.
+/// Whether two nodes of the graph before fusion are in one kernel; if not, the rule that prevents it and its cost in
+/// bytes.
 std::string why(const FusionReport& r, int32_t a, int32_t b);
-/// The same for nodes written "%12", "mul", "model.cc:43" or "mul at model.cc:43". Of several that fit, those in one
-/// kernel are taken, else those whose separation costs most. Throws InvalidArgument if none fits.
+/// The same for nodes written "%12", "mul", "model.cc:43" or "mul at model.cc:43". If several match, it takes two that
+/// are in one kernel, otherwise the two whose separation costs most. Throws InvalidArgument if none matches.
 std::string why(const FusionReport& r, std::string_view a, std::string_view b);
-/// The `most` greatest costs of what was not fused, one line each.
+/// The `most` largest costs of separate launches, one per line.
 std::string fusion_costs(const FusionReport& r, int most = 10);
 /// "866 -> 124 launches, 757.2 -> 206.2 MB through memory".
 std::string fusion_summary(const FusionReport& r);

@@ -1,5 +1,4 @@
-// fuse: which launches small programs become, and that values stay what they were, by the interpreter and by the
-// kernels of the groups.
+// fuse: the launches of small programs. Values stay the same, by the interpreter and by the kernels of the groups.
 #include "compiler/passes/fuse.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +30,7 @@ Ref<Graph> joint(const TensorFn& fn, const std::vector<TensorType>& types, const
   return run_passes(capture_graph(fn, types), pipeline(), options);
 }
 
-/// The ops of a body in order, views and constants left out: "mul reduce_sum".
+/// The ops of a body in order, without views and constants: "mul reduce_sum".
 std::string ops_of(const Graph& body) {
   std::string s;
   for (int32_t id = 0; id < body.size(); ++id) {
@@ -42,7 +41,7 @@ std::string ops_of(const Graph& body) {
   return s;
 }
 
-/// One line a launch: fused ones as "[a b c]", "-> 2" if they have several results.
+/// One line per launch: fused ones as "[a b c]", with "-> 2" if they have several results.
 std::vector<std::string> launches(const Graph& g) {
   std::vector<std::string> lines;
   for (int32_t id = 0; id < g.size(); ++id) {
@@ -58,7 +57,7 @@ std::vector<std::string> launches(const Graph& g) {
   return lines;
 }
 
-/// Runs the graph, fused nodes by their lowered kernels on one thread.
+/// Runs the graph; fused nodes run as lowered kernels on one thread.
 std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
   NoGrad guard;
   std::vector<std::vector<Tensor>> values(g.size());
@@ -101,7 +100,7 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
         continue;
       }
     }
-    // One node as a graph of its own.
+    // One node as a separate graph.
     auto one = make_ref<Graph>();
     Node copy = n;
     copy.inputs.clear();
@@ -115,7 +114,7 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
   return out;
 }
 
-/// Fuses, checks the graph and its values; ordinary random numbers as arguments.
+/// Fuses, and checks the graph and its values on normal random arguments.
 Ref<Graph> fused(const Ref<Graph>& g, const FuseOptions& options = {}) {
   Ref<Graph> f = fuse(*g, options);
   if (!f) return g;
@@ -250,7 +249,7 @@ TEST(Fuse, ProductsTakeTheirEpilogue) {
   auto light = [](std::span<const Tensor> x) { return std::vector{relu(linear(x[0], x[1], x[2])) + x[3]}; };
   g = fused(joint(residual, {f32({20, 16}), f32({24, 16}), f32({24}), f32({20, 24})}));
   ASSERT_EQ(launches(*g).size(), 1u) << g->to_string();
-  // Between tiles of 16-bit products only little is computed.
+  // Only cheap ops run between tiles of 16-bit products.
   const std::vector<TensorType> narrow{bf16({20, 16}), bf16({24, 16}), bf16({24}), bf16({20, 24})};
   ASSERT_EQ(launches(*fused(joint(light, narrow))).size(), 1u);
   ASSERT_EQ(launches(*fused(joint(residual, narrow))).size(), 2u);
@@ -259,7 +258,8 @@ TEST(Fuse, ProductsTakeTheirEpilogue) {
 }
 
 TEST(Fuse, AnEpilogueIsLeftWhereTheGroupReadsTheProductAnyway) {
-  // x + dot -> norm: the sum is a result, so the product should add; g * w of a norm's gradient should not be.
+  // x + dot -> norm: the sum is a result, so the product should add. The g * w of a norm's gradient should not be part
+  // of a product.
   auto block = [](std::span<const Tensor> x) {
     Tensor y = x[0] + matmul(x[1], x[2]);
     return std::vector{y, rms_norm(y, x[3], 1e-5)};
@@ -302,7 +302,7 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
   EXPECT_EQ(count(*dear), 3) << dear->to_string();  // two products need it
   EXPECT_EQ(count(*outside), 3) << outside->to_string();
   EXPECT_GT(count(*without), 3);
-  // For one product it is computed once wherever that is; a scaling is little work.
+  // For one product it is computed once in either place; a scaling is cheap.
   auto once = [](std::span<const Tensor> x) { return std::vector{matmul(gelu(x[0], "tanh"), x[1])}; };
   EXPECT_EQ(launches(*fused(joint(once, {f32({64, 96}), f32({96, 64})}))).size(), 1u);
   auto scaled = [](std::span<const Tensor> x) {
@@ -316,23 +316,23 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
 
 TEST(Fuse, ElementsChosenByIndex) {
   const TensorType ids{kInt64, Device::cpu(), {12}};
-  // Rows are read where they lie, whatever follows.
+  // Rows are read in place, whatever follows.
   auto lookup = [](std::span<const Tensor> x) {
     return std::vector{(index_select(x[0], 0, x[1]) * x[2]).to(kBFloat16)};
   };
   EXPECT_EQ(launches(*fused(joint(lookup, {f32({5, 24}), ids, f32({12, 24})}))), Lines{"[index_select mul cast]"});
-  // One element of a row beside the row's sums, of a value that is nowhere in memory.
+  // One element of a row together with the row's sums, from a value that is never stored in memory.
   auto pick = [](std::span<const Tensor> x) {
     const Tensor y = tanh(x[0]);
     return std::vector{logsumexp(y, -1, true) - gather(y, -1, unsqueeze(x[1], -1))};
   };
   auto g = fused(joint(pick, {f32({12, 24}), ids}));
   EXPECT_EQ(launches(*g).size(), 1u) << g->to_string();
-  // Computed once for each that is chosen: only where that is not more often than there are elements.
+  // Recomputed for each gathered element: only if these are no more than the elements.
   auto chosen = [](std::span<const Tensor> x) { return std::vector{index_select(tanh(x[0]), 0, x[1]) + 1.0}; };
   EXPECT_EQ(launches(*fused(joint(chosen, {f32({20, 24}), ids}))).size(), 1u);
   EXPECT_EQ(launches(*fused(joint(chosen, {f32({5, 24}), ids}))), (Lines{"tanh", "[index_select add]"}));
-  // Along dims that change on the way, elements are chosen from memory.
+  // Along dims that change on the way, elements are gathered from memory.
   auto split = [](std::span<const Tensor> x) {
     return std::vector{index_select(reshape(exp(x[0]), {20, 24}), 0, x[1]) + 1.0};
   };

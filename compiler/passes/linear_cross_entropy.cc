@@ -23,7 +23,7 @@
 namespace weft {
 namespace {
 
-// Options of the captured patterns: numbers that no program uses, so that constants made of them are known.
+// Options of the captured patterns. No program uses these numbers, so constants derived from them can be recognised.
 constexpr int64_t kIgnored = -739391;
 constexpr double kSmoothing = 0.31640625, kZLoss = 0.15234375;
 
@@ -33,7 +33,7 @@ double number(const Node& constant) {
   return static_cast<double>(std::get<int64_t>(v));
 }
 
-/// cross_entropy as it is captured, matched against a graph: the pattern is the composite itself.
+/// cross_entropy as it is captured, to match against a graph. The pattern is the composite itself.
 class Pattern {
  public:
   Pattern(const TensorType& logits, const TensorType& targets, bool smoothing, bool z_loss)
@@ -56,7 +56,7 @@ class Pattern {
     Value logits, targets;
     int64_t ignore_index = 0;
     double smoothing = 0, z_loss = 0;
-    std::vector<int32_t> inside;  // nodes between logits and loss, the last included
+    std::vector<int32_t> inside;  // nodes from the logits to the loss, including the loss
   };
   std::optional<Match> match(const Graph& g, Value loss) const {
     Search s{*this, g, g.node(loss).no_grad, {}, {}, {}};
@@ -73,10 +73,10 @@ class Pattern {
   struct Search {
     const Pattern& pattern;
     const Graph& g;
-    const bool no_grad;  // none flows through the loss at all
+    const bool no_grad;  // no gradient flows through the loss
     Match found;
-    std::map<Value, Value> seen;       // of the pattern -> of the graph
-    std::map<double, double> numbers;  // the pattern's special numbers -> the graph's
+    std::map<Value, Value> seen;       // value of the pattern -> value of the graph
+    std::map<double, double> numbers;  // special number of the pattern -> number of the graph
 
     bool same(Value p, Value v) {
       auto [it, fresh] = seen.emplace(p, v);
@@ -86,7 +86,7 @@ class Pattern {
       if (p == pg.inputs[0]) return found.logits = v, true;
       if (p == pg.inputs[1]) return found.targets = v, true;
       const Node &a = pg.node(p), &b = g.node(v);
-      // Where the gradient stops it must stop in both.
+      // A gradient that stops in one must stop in the other.
       if (a.no_grad != b.no_grad && !(b.no_grad && no_grad)) return false;
       if (a.op != b.op || a.inputs.size() != b.inputs.size() || p.index != v.index) return false;
       if (a.op == &constant_op) return constant(number(a), number(b));
@@ -114,7 +114,7 @@ class Pattern {
   std::vector<bool> from_logits_;
 };
 
-/// What logits are made of: a product, maybe a bias, casts to f32 and other shapes of the same rows.
+/// The operands of the logits: a product, an optional bias, casts to f32 and reshapes of the same rows.
 struct Linear {
   int32_t dot = -1;
   Value bias;
@@ -151,7 +151,7 @@ class Discovery {
     Linear linear;
   };
 
-  /// A loss of rows whose large logits only it reads.
+  /// A loss of rows whose large logits nothing else reads.
   std::optional<Found> at(int32_t id) {
     const Node& n = g_.node(id);
     // The composite ends in where(counts, loss, 0), counts = ne(targets, ignored).
@@ -177,12 +177,12 @@ class Discovery {
   bool large(const Node& n) const { return n.outputs[0].shape.numel() * 4 > kLargeLogitsBytes; }
   int64_t least_bytes() const { return pass_facts().little_memory ? 0 : kLargeLogitsBytes; }
 
-  /// Values with one more dim than the loss, of many bytes, whose maximum is taken a few nodes above it.
+  /// Values with one dim more than the loss and many bytes, whose maximum is taken a few nodes above the loss.
   std::vector<Value> large_logits(const Node& loss) const {
     const Shape& rows = loss.outputs[0].shape;
     std::vector<Value> found, open(loss.inputs.begin(), loss.inputs.end());
     std::vector<int32_t> seen;
-    for (size_t i = 0; i < open.size() && seen.size() < 64; ++i) {  // the nearest first
+    for (size_t i = 0; i < open.size() && seen.size() < 64; ++i) {  // nearest first
       const Value v = open[i];
       if (std::find(seen.begin(), seen.end(), v.node) != seen.end()) continue;
       seen.push_back(v.node);
@@ -197,7 +197,7 @@ class Discovery {
     return found;
   }
 
-  /// Why the logits must stay; empty: they need not, and `linear` says what they are made of.
+  /// Why the logits must stay. Empty if they need not; then `linear` describes their operands.
   std::string refused(const Pattern::Match& m, Linear& linear) const {
     const Shape& shape = g_.type(m.logits).shape;
     const int64_t classes = shape.back(), rows = shape.numel() / classes;
@@ -228,7 +228,7 @@ class Discovery {
     if (pass_facts().eager_bits && x.dtype != kFloat32) return "numerics=eager rounds them to 16 bits";
     if (pass_facts().eager_bits && linear.bias.valid())
       return "numerics=eager sums the bias's gradient over all rows at once";
-    // Gradients of the operands are added up in the order of their readers.
+    // The gradients of the operands are summed in the order of their readers.
     for (int32_t id = linear.dot + 1; id < m.inside.back(); ++id)
       if (!contains(m.inside, id) && !contains(linear.chain, id))
         for (Value in : g_.node(id).inputs)
@@ -240,7 +240,7 @@ class Discovery {
         if (id == m.inside.back()) continue;
         if (part == &linear.chain && g_.node(id).no_grad != g_.node(m.inside.back()).no_grad)
           return "no gradient flows through them";
-        if (output_[id] || pending_.keeps(id)) return "they, or what comes of them, are a result too";
+        if (output_[id] || pending_.keeps(id)) return "they, or values computed from them, are a result too";
         for (int32_t u : users_[id])
           if (!contains(m.inside, u) && !contains(linear.chain, u))
             return str_cat(g_.node(u).op->name, at_line(g_.node(u)), " reads them too");
@@ -248,7 +248,7 @@ class Discovery {
     return {};
   }
 
-  /// b of add(.., broadcast(b)) with b[V].
+  /// The value b[V] in add(.., broadcast(b)), if any.
   Value bias_of(const Node& add) const {
     const Node& b = g_.node(add.inputs[1]);
     if (b.op != &broadcast_op) return {};
@@ -294,7 +294,7 @@ class Discovery {
 
 Ref<Graph> linear_cross_entropy(const Graph& g) {
   if (pass_facts().exact_sums) return nullptr;  // one gradient for all sizes and meshes
-  bool large = false;                           // most graphs have nothing to look for
+  bool large = false;                           // most graphs have no large logits
   for (int32_t id = 0; id < g.size() && !large; ++id)
     large = g.node(id).op == &dot_op &&
             (pass_facts().little_memory || g.node(id).outputs[0].shape.numel() * 4 > kLargeLogitsBytes);
@@ -302,7 +302,7 @@ Ref<Graph> linear_cross_entropy(const Graph& g) {
 }
 
 Ref<Graph> merge_linear_cross_entropy(const Graph& g) {
-  // For each op that gives only the loss: one that gives the same loss beside gradients.
+  // For each op that computes only the loss: the op that computes the same loss and its gradients.
   std::map<int32_t, int32_t> same;
   for (int32_t a = 0; a < g.size(); ++a) {
     if (g.node(a).op != &linear_cross_entropy_op) continue;
@@ -320,7 +320,7 @@ Ref<Graph> merge_linear_cross_entropy(const Graph& g) {
   }
   Ref<Graph> now;
   for (auto [loss, both] : same) {
-    // What the gradients' weights need and is computed later must move up; it may not need the loss.
+    // Operands of the gradients that are computed later must move up. They must not depend on the loss.
     std::vector<int32_t> moved;
     std::vector<bool> needed(g.size());
     bool possible = true;
@@ -345,7 +345,7 @@ Ref<Graph> merge_linear_cross_entropy(const Graph& g) {
       r.map({loss, 0}, r({both, 0}));
     }
     now = r.finish();
-    break;  // node numbers have changed: the next one in a graph of its own
+    break;  // node numbers have changed: merge the next pair in a new graph
   }
   if (!now) return nullptr;
   Ref<Graph> more = merge_linear_cross_entropy(*now);

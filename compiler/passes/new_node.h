@@ -1,4 +1,4 @@
-// What passes make nodes with.
+// Helpers with which passes make nodes.
 #pragma once
 #include <span>
 #include <utility>
@@ -8,15 +8,16 @@
 
 namespace weft {
 
-/// A node of `op` on values of `to`, with inferred types, and line, scope and gradient marks of the node it stands for.
-inline Node new_node(const Graph& to, const OpDef& op, std::span<const Value> in, Attrs attrs, const Node& stands_for) {
+/// A node of `op` on values of `to`, with inferred types, and with the line, scope and gradient marks of the node that
+/// it replaces.
+inline Node new_node(const Graph& to, const OpDef& op, std::span<const Value> in, Attrs attrs, const Node& replaced) {
   Node n;
   n.op = &op;
   n.attrs = std::move(attrs);
-  n.line = stands_for.line;
-  n.scope = stands_for.scope;
-  n.no_grad = stands_for.no_grad;
-  n.backward = stands_for.backward;
+  n.line = replaced.line;
+  n.scope = replaced.scope;
+  n.no_grad = replaced.no_grad;
+  n.backward = replaced.backward;
   std::vector<TensorType> types;
   for (Value v : in) {
     n.inputs.push_back(v);
@@ -26,7 +27,7 @@ inline Node new_node(const Graph& to, const OpDef& op, std::span<const Value> in
   return n;
 }
 
-/// " at model.cc:43", or nothing for a node without a line: for notes.
+/// " at model.cc:43" for notes; empty for a node without a line.
 inline std::string at_line(const Node& n) {
   const std::string line = n.line.to_string();
   return line.empty() ? "" : str_cat(" at ", line);

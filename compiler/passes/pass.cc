@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 
-/// The names left out, each checked to exist.
+/// The disabled names. Checks that each exists.
 std::set<std::string, std::less<>> disabled_names(std::span<const Pass> passes, const PassOptions& options) {
   std::set<std::string, std::less<>> known, off;
   for (std::span<const Pass> list : {passes, options.known})
@@ -37,7 +37,7 @@ std::set<std::string, std::less<>> disabled_names(std::span<const Pass> passes, 
   return off;
 }
 
-/// Numbers the files of one process in the order they are written.
+/// Numbers the files of one process in the order in which they are written.
 class Dump {
  public:
   Dump() : folder_(switch_value("WEFT_DUMP")) {
@@ -61,7 +61,7 @@ class Dump {
   std::string folder_;
 };
 
-// What the pass that runs on this thread may read and write.
+// State of the pass that runs on this thread.
 struct Running {
   PassFacts facts;
   std::vector<std::string>* notes = nullptr;

@@ -1,4 +1,4 @@
-// The runner: switching off by name, reports, dumps, verification; on passes and ops made for the purpose.
+// The runner: disabling by name, reports, dumps and verification, on passes and ops made for these tests.
 #include "compiler/passes/pass.h"
 
 #include <gmock/gmock.h>
@@ -107,7 +107,7 @@ TEST(RunPasses, LeavesOutByName) {
   EXPECT_EQ(report[0].to_string(), "add_one  disabled");
   Ref<Graph> g = run_passes(start(), kList, {.disable = {"all"}});
   EXPECT_EQ(g->size(), 3);
-  EXPECT_EQ(g->stage, "joint");  // a required pass runs all the same
+  EXPECT_EQ(g->stage, "joint");  // a required pass runs anyway
   Switched off("WEFT_DISABLE", "copy,add_one");
   EXPECT_EQ(run_passes(start(), kList)->size(), 3);
 }

@@ -1,4 +1,4 @@
-// The notation of rewrite rows, parsed: a small tree.
+// Parses the notation of rewrite rows into a small tree.
 #pragma once
 #include <string_view>
 #include <vector>
@@ -16,7 +16,7 @@ struct Pattern {
   double number = 0;
 };
 
-/// Throws a bug on text that is not in the notation of RewriteRule::pattern or names an unknown op.
+/// Reports a bug if the text is not in the notation of RewriteRule::pattern or names an unknown op.
 Pattern parse_pattern(std::string_view text, const OpTable& ops);
 
 }  // namespace weft

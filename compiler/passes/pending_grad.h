@@ -1,4 +1,5 @@
-// What passes must leave alone while a graph still holds nodes whose meaning depends on history (grad).
+// Nodes that passes must not change while the graph still holds nodes whose result depends on how their operands were
+// computed (grad).
 #pragma once
 #include <vector>
 
@@ -16,9 +17,9 @@ class PendingGrad {
       for (size_t i = 1; i < n.inputs.size(); ++i) keep_[n.inputs[i].node] = true;
     }
   }
-  /// No such node: rewriting needs no care.
+  /// There is no such node, so rewrites need no care.
   bool none() const { return none_; }
-  /// Something is differentiated with respect to this node: it must be neither replaced nor merged.
+  /// A pending node differentiates with respect to this node: it must be neither replaced nor merged.
   bool keeps(int32_t id) const { return keep_[id]; }
 
  private:

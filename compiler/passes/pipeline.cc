@@ -12,18 +12,18 @@
 
 namespace weft {
 
-// Before expand_grad only what leaves the order in which gradients are summed: merging or shortcutting forward nodes
-// there would change the bits of gradients against eager mode. After it every pass keeps the bits of every value
-// (rearrange: but for the sign of zeros).
+// Before expand_grad, run only passes that preserve the order in which gradients are summed. Merging or bypassing
+// forward nodes there would change gradient bits compared with eager mode. After it, every pass keeps the bits of every
+// value (rearrange: except the sign of zeros).
 std::span<const Pass> pipeline() {
   static constexpr Pass kPasses[] = {
-      {"dce", dce, "what nothing needs is not differentiated"},
+      {"dce", dce, "so that unneeded nodes are not differentiated"},
       {"discover_attention", discover_attention,
        "before expand_grad: its gradient is one op too; after dce, which shows who reads the scores"},
       {"linear_cross_entropy", linear_cross_entropy,
        "before expand_grad: its gradient is one op; after dce, which shows who reads the logits"},
       {"expand_grad", expand_grad, "from here on gradients and optimiser are ordinary nodes", true},
-      {"dce", dce, "derivatives of what needs none go before anything looks at them"},
+      {"dce", dce, "removes unneeded derivatives before other passes read them"},
       {"exact_sums", exact_sums,
        "after expand_grad, so that gradients are there; before cse, which merges what decompositions compute twice",
        true},
@@ -33,8 +33,7 @@ std::span<const Pass> pipeline() {
       {"dce", dce, "drops what simplify and cse bypassed, so that the plan gives it no memory"},
       {"merge_linear_cross_entropy", merge_linear_cross_entropy,
        "after cse, which makes the operands of loss and gradient one value each"},
-      {"rearrange", rearrange,
-       "after dce, so that a sum with one use is seen to have one; before anything plans copies"},
+      {"rearrange", rearrange, "after dce, so that use counts of sums are exact; before copies are planned"},
       {"dce", dce, "drops the pads and zeros that rearrange made needless"},
   };
   return kPasses;
@@ -43,7 +42,7 @@ std::span<const Pass> pipeline() {
 std::span<const Pass> all_passes() {
   static const std::vector<Pass> all = [] {
     std::vector<Pass> v(pipeline().begin(), pipeline().end());
-    v.push_back({"fuse", fuse, "last: it sees what is really computed, and the plan takes its launches as they are"});
+    v.push_back({"fuse", fuse, "last: only live nodes remain, and the plan uses its launches unchanged"});
     v.insert(v.end(), fusion_parts().begin(), fusion_parts().end());
     return v;
   }();

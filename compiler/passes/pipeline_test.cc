@@ -1,4 +1,4 @@
-// The list as a whole: from captured graphs with grad to joint graphs that compute the same bits.
+// The whole list: from captured graphs with grad to joint graphs with the same bits.
 #include "compiler/passes/pipeline.h"
 
 #include <gtest/gtest.h>

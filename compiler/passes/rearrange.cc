@@ -101,7 +101,7 @@ class Rearranger {
     Value x;
   };
 
-  /// The operands of a tree of adds that no one else reads.
+  /// The operands of a tree of adds whose inner nodes have no other reader.
   void leaves(int32_t id, std::vector<Value>& out) const {
     for (Value v : g_.node(id).inputs) {
       if (g_.node(v).op == &add_ && uses_[v.node] == 1) {
@@ -112,7 +112,7 @@ class Rearranger {
     }
   }
 
-  /// The one dim that a zero pad lengthens, or -1.
+  /// The only dim that a zero pad extends, or -1.
   int padded_dim(const Node& n) const {
     if (n.op != &pad_op || number(n.attrs, "value") != 0) return -1;
     int dim = -1;
@@ -171,7 +171,7 @@ class Rearranger {
     const Shape& shape = g_.type(n.inputs[0]).shape;
     const int dim = static_cast<int>(n.attrs.i("dim"));
     const int64_t count = n.outputs[0].shape[dim];
-    if (start + count > shape[dim]) return {};  // throws when it runs
+    if (start + count > shape[dim]) return {};  // it throws when it runs
     if (count == shape[dim]) return r_(n.inputs[0]);
     Shape begin, end, step;
     for (int d = 0; d < shape.size(); ++d) {
@@ -205,7 +205,7 @@ class Rearranger {
     return emit(index_select_op, {r_(n.inputs[2]), r_(inverse)}, {{"dim", int64_t{0}}});
   }
 
-  /// Rows order[i] / 2, where order is a permutation: two rows are added to each, and of two the order does not matter.
+  /// Rows order[i] / 2 for a permutation `order`: each row gets two addends, and the order of two does not matter.
   Value sums_of_pairs(const Node& n) {
     const Node& half = g_.node(n.inputs[1]);
     if (half.op != &floor_divide_ || !is_floating(n.outputs[0].dtype)) return {};
@@ -220,7 +220,7 @@ class Rearranger {
     return emit(reduce_sum_op, {emit(reshape_op, {rows}, {{"shape", pairs}})}, {{"dims", Shape{1}}});
   }
 
-  /// The permutation that undoes this one, if both are computed by now.
+  /// The permutation that inverts this one, if both are computed by now.
   Value inverse_of(Value v) const {
     const Node& n = g_.node(v);
     if (n.op != &sort_op || v.index != 1 || g_.type(v).shape.size() != 1) return {};
@@ -258,7 +258,7 @@ class Rearranger {
   Rewriter r_;
   std::vector<int32_t> uses_;
   std::unordered_map<uint64_t, Value> argsort_of_;      // sorted value -> its order
-  std::unordered_multimap<uint64_t, int32_t> gathers_;  // index -> gathers by it so far
+  std::unordered_multimap<uint64_t, int32_t> gathers_;  // index -> the gathers that use it so far
   const OpDef& add_ = op_named("add");
   const OpDef& index_add_ = index_add_op;
   const OpDef& floor_divide_ = op_named("floor_divide");

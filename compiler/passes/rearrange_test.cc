@@ -17,7 +17,7 @@ std::string line_of(const std::string& text, const std::string& op) {
   return at == text.npos ? "none: " + text : text.substr(at + 3, text.find('\n', at) - at - 3);
 }
 
-// Equal values; a zero may have either sign. Returns the rewritten text.
+// Values are equal; a zero may have either sign. Returns the rewritten text.
 std::string rearranged(const std::string& text, int64_t bound = 2, bool unfused_gain = true) {
   Ref<Graph> g = parse_graph(text, op_table()), now = rearrange(*g);
   if (!now) return "unchanged";
@@ -152,7 +152,7 @@ TEST(Rearrange, AScatterOfOneElementPerRowIsElementwise) {
   const std::string now =
       rearranged(str_cat(kHead, "%6 = scatter_add %5, %1, %2 {dim=2}\n%7 = mul %6, %0\nreturn %3, %7\n}"), 7, false);
   EXPECT_NE(now.find("where"), now.npos) << now;
-  // Nobody else would find an index out of range.
+  // No other op would find an index out of range.
   EXPECT_EQ(rearranged(R"(graph joint (%0: i64[2, 1], %1: f32[2, 1]) {
     %2 = constant {value=0.0, dtype=f32}
     %3 = broadcast %2 {shape=[2, 7]}

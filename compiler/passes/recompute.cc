@@ -46,16 +46,17 @@ class Recomputer {
     if (policy_.dear) fix_narrow_places();
   }
 
-  // Values alive at every span-th place where one value, with little beside it, is all that the rest of the forward
-  // part reads.
+  // Keeps the values that are alive at every span-th narrow place: a place where the rest of the forward part reads one
+  // large value and little else.
   void fix_narrow_places() {
-    std::vector<int32_t> last(g_.size(), -1);  // the last forward reader of a node's memory
+    std::vector<int32_t> last(g_.size(), -1);  // the last forward reader of the node's memory
     for (int32_t id = 0; id < g_.size(); ++id)
       if (forward(id) && !cost_.node(id).alias)
         for (Value v : g_.node(id).inputs) last[cost_.value(v).base.node] = id;
     std::vector<int32_t> alive;
-    int32_t before = -1;      // what was alive alone at the last narrow place
-    bool contracted = false;  // since then: else what is alive is made again in no time, an embedding
+    int32_t before = -1;  // the widest value at the last narrow place
+    // Whether a product has run since then. Without one, the live value is cheap to recompute (an embedding).
+    bool contracted = false;
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (!forward(id) || cost_.node(id).alias) continue;
       contracted |= g_.node(id).op->is(kContraction);
@@ -94,7 +95,7 @@ class Recomputer {
   }
 
   void cut() {
-    // Nodes from which something that backward reads could be computed again, and what may be kept.
+    // The nodes whose recomputation could give a value that backward reads, and the values that may be kept.
     std::vector<bool> read(g_.size()), needed(g_.size());
     for (int32_t id = g_.size() - 1; id >= 0; --id) {
       if (!forward(id)) {
@@ -124,7 +125,7 @@ class Recomputer {
       if (vertex[id] < 0) continue;
       net.add_arc(source, vertex[id], allowed_[id] ? c.again : FlowNetwork::kInfinite);
       for (int32_t k = 0; k < static_cast<int32_t>(g_.node(id).outputs.size()); ++k) {
-        // Of an alias its base is kept.
+        // For an alias, its base is kept.
         const bool base = !c.alias || !allowed_[id];
         net.add_arc(vertex[id], out({id, k}), base ? keep_cost({id, k}) : FlowNetwork::kInfinite);
       }
@@ -161,8 +162,8 @@ class Recomputer {
   // ---- the new graph ----
 
   void rewrite() {
-    // Copies that lie in memory are made once; others once per level of the backward part, where they run inside the
-    // kernels that read them.
+    // Copies that are stored in memory are made once. Other copies are made once per level of the backward part, where
+    // they run inside the kernels that read them.
     shared_.resize(g_.size());
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (!forward(id) || !redo_[id]) continue;
@@ -197,14 +198,14 @@ class Recomputer {
     result_.graph = less ? less : all;
   }
 
-  /// The value for a reader in this part of the backward: as kept, or a copy of it.
+  /// The value for a reader in this part of the backward: the kept one, or a copy.
   Value again(Value v, int32_t where) {
     if (!forward(v.node) || !redo_[v.node]) return (*rewriter_)(v);
     const std::pair<int32_t, int32_t> key{v.node, shared_[v.node] ? -1 : where};
     auto it = copies_.find(key);
     if (it == copies_.end()) {
       Node n = g_.node(v.node);
-      // What goes into a copy that lies in memory is a kernel of its own.
+      // The operands of a copy that is stored in memory are computed in its own kernel.
       const int32_t inside = shared_[v.node] && !cost_.node(v.node).alias ? -2 - v.node : where;
       bool changed = cost_.node(v.node).redo != Redo::kFree || n.inputs.empty();
       for (Value& in : n.inputs) {
@@ -234,7 +235,7 @@ class Recomputer {
   const RecomputePolicy& policy_;
   const KeepCosts& cost_;
   int32_t forward_nodes_ = 0;
-  std::vector<int32_t> rank_;  // forward nodes before it
+  std::vector<int32_t> rank_;  // the number of forward nodes before it
   std::vector<bool> allowed_, redo_, shared_;
   Rewriter* rewriter_ = nullptr;
   std::map<std::pair<int32_t, int32_t>, int32_t> copies_;  // (node, where) -> node of the new graph

@@ -1,9 +1,9 @@
-// Rematerialisation: which values of the forward part are kept until the backward part reads them, and which are
-// computed there again. Recomputing an op gives the same bits, so this changes memory and time alone.
+// Rematerialisation: decides which forward values are kept for the backward part and which are computed again there.
+// Recomputing an op gives the same bits, so this changes only memory and time.
 //
 // The kept values are a minimum cut between forward and backward (as in Griewank and Walther 2000; PyTorch's
-// partitioner, arXiv 2211.03375): each value may be cut at the cost of writing, reading and storing it, each node may
-// lie on the backward side at the cost of running it again (compiler/cost/keep_cost.h).
+// partitioner, arXiv 2211.03375). To cut a value costs writing, reading and storing it. To put a node on the backward
+// side costs running it again (compiler/cost/keep_cost.h).
 #pragma once
 #include <vector>
 
@@ -13,7 +13,7 @@ namespace weft {
 
 class KeepCosts;
 
-/// What may be recomputed and how much a stored byte counts.
+/// What may be recomputed, and the cost of a stored byte.
 struct RecomputePolicy {
   double stored_byte = 0.25;  // cost of a byte kept from forward to backward, in bytes moved
   bool dear = false;          // also reductions, contractions, indexing, sorting and random bits
@@ -23,23 +23,24 @@ struct RecomputePolicy {
   /// Values made in this share of the forward part count by `stored_byte`, later ones by `late_stored_byte`.
   double share = 1;
   double late_stored_byte = 0.25;
-  int64_t small = 4096;  // bytes: what has at most these is kept
+  int64_t small = 4096;  // bytes: values of at most this size are kept
 };
 
 struct RecomputeResult {
   Ref<Graph> graph;            // null: nothing to recompute
   int64_t kept_bytes = 0;      // of the arena, alive from forward to backward
   int32_t copies = 0;          // nodes computed again
-  std::vector<double> narrow;  // places: the share of the forward part up to each
-  double seconds = 0;          // estimated: keeping and recomputing, to be compared between policies
-  double flops = 0;            // of what is computed again
+  std::vector<double> narrow;  // the narrow places: the share of the forward part before each
+  double seconds = 0;          // estimated cost of keeping and recomputing, to compare policies
+  double flops = 0;            // of the recomputed nodes
 };
 
 /// `costs` are those of g with policy.small, for callers that try several policies.
 RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy);
 RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy, const KeepCosts& costs);
 
-/// The pass: recomputes what is cheaper to compute than to keep. Never contractions, reductions, indexing, random bits.
+/// The pass: recomputes values that are cheaper to compute than to keep. Never products, reductions, indexing or random
+/// bits.
 Ref<Graph> recompute(const Graph& g);
 
 }  // namespace weft

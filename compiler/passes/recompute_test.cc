@@ -22,7 +22,7 @@ namespace {
 
 Ref<Graph> or_same(Ref<Graph> next, const Ref<Graph>& now) { return next ? next : now; }
 
-// The gradients of fn(inputs).sum() as the pipeline has them before rematerialisation; the loss is a result too.
+// The gradients of fn(inputs).sum() as in the pipeline before rematerialisation; the loss is a result too.
 Ref<Graph> gradients(const TensorFn& fn, std::vector<TensorType> types) {
   Ref<Graph> g = capture_graph(
       [&](std::span<const Tensor> in) {
@@ -43,7 +43,8 @@ Ref<Graph> gradients(const TensorFn& fn, std::vector<TensorType> types) {
 
 TensorType f32(Shape s) { return {kFloat32, Device::cpu(), s}; }
 
-// What the backward part reads of the forward part: "op dtype" -> how many, views seen through; only what is large.
+// The large values that the backward part reads from the forward part: "op dtype" -> count; views count as their
+// source.
 std::map<std::string, int> kept(const Graph& g) {
   std::vector<bool> backward(g.size());
   std::map<std::string, int> found;
@@ -90,7 +91,7 @@ TEST(Recompute, OfGeluOnlyThePreactivationIsKept) {
         {f32({64, 32}), f32({128, 32}), f32({16, 128})});
     const std::string d = str_cat(" ", dtype);
     Kept all = kept(*checked(*g));
-    // The dot's result before and after the activation: both are operands of backward, the latter of a dot.
+    // The dot's result before and after the activation: backward reads both, the second one in a dot.
     EXPECT_EQ(all["dot" + d], 1) << ::testing::PrintToString(all);
     for (const char* op : {"sigmoid", "tanh", "square", "add", "exp"})
       EXPECT_EQ(all.count(str_cat(op, " f32")), 0) << op;
@@ -106,7 +107,7 @@ TEST(Recompute, OfSoftmaxTheResultIsKept) {
       {f32({256, 32}), f32({256, 32}), f32({256, 32})});
   const Kept before = kept(*g), after = kept(*checked(*g));
   EXPECT_FALSE(after.contains("exp f32")) << ::testing::PrintToString(after);
-  EXPECT_EQ(after.at("dot f32"), 1);  // what is squared
+  EXPECT_EQ(after.at("dot f32"), 1);  // the squared value
   EXPECT_EQ(after.at("div f32"), 1);  // operand of the second product in both directions
   // The derivative reads the result: there is nothing to gain unless memory is dear. Then not even that is kept.
   EXPECT_EQ(before, after);
@@ -184,7 +185,7 @@ TEST(Recompute, RandomBitsAreDrawnOnceUnlessMemoryIsDear) {
   EXPECT_EQ(draws(*checked(*g, {.stored_byte = 1e6, .dear = true})), 2);
 }
 
-// A stack of blocks: with a narrow place between blocks.
+// A stack of blocks with a narrow place between blocks.
 Ref<Graph> deep(int blocks) {
   std::vector<TensorType> types = {f32({64, 32})};
   for (int i = 0; i < blocks; ++i) {
@@ -213,7 +214,7 @@ TEST(Recompute, DearerBytesKeepLess) {
   RecomputeResult all = recompute_by(*g, {.stored_byte = 1e6, .dear = true, .span = 1, .late_stored_byte = 1e6});
   EXPECT_GE(all.narrow.size(), 6u);
   EXPECT_LE(all.narrow.size(), 8u);  // and before the first block, after the last one
-  // Only what lies between blocks is left, and rows.
+  // Only the values between blocks are left, and rows.
   EXPECT_LE(all.kept_bytes, static_cast<int64_t>(all.narrow.size()) * (64 * 32 * 4 + 64 * 4 * 3));
   EXPECT_TRUE(std::is_sorted(all.narrow.begin(), all.narrow.end()) && all.narrow.back() <= 1);
   EXPECT_GT(all.flops, 5 * 2 * 64 * 32 * 128);
@@ -231,7 +232,7 @@ TEST(Recompute, LateValuesHaveAPriceOfTheirOwn) {
   EXPECT_LT(half, none);
 }
 
-// Whatever is called backward and whatever the policy, results keep their bits.
+// For any choice of backward nodes and any policy, results keep their bits.
 TEST(Recompute, RandomGraphs) {
   std::mt19937 random(11);
   int changed = 0;
@@ -265,8 +266,8 @@ TEST(Recompute, RandomGraphs) {
   EXPECT_GT(changed, 50);
 }
 
-// A product of 16-bit floats is worth 75 operations a byte on the CPU that plans are made for, 295 on the GPU, where it
-// also costs a launch.
+// A product of 16-bit floats is worth 75 operations per byte on the CPU for which plans are made, and 295 on the GPU,
+// where it also costs a launch.
 TEST(KeepCosts, AreThoseOfTheGraphsDevice) {
   for (const Device device : {Device::cpu(), Device::cuda(0)}) {
     const TensorType t{kBFloat16, device, {1024, 1024}};

@@ -11,7 +11,7 @@ namespace weft {
 /// become nodes with the line, scope and mark of backward of the old node.
 using Replacement = FunctionRef<std::vector<Tensor>(const Node&, std::span<const Tensor>)>;
 
-/// Copies `g` with these replacements; the stage stays. `record`: replacements may be differentiated later.
+/// Copies `g` with these replacements and keeps its stage. `record`: replacements may be differentiated later.
 Ref<Graph> retrace(const Graph& g, Replacement replacement, bool record = false);
 
 }  // namespace weft

@@ -16,8 +16,8 @@
 namespace weft {
 namespace {
 
-/// One pass over the nodes in order. Operands are already simplified when a node is looked at, and what a row emits
-/// is simplified in turn, so one pass reaches the end.
+/// One pass over the nodes in order. The operands of a node are simplified before the node, and the results of rows are
+/// simplified in turn, so one pass is enough.
 class Simplifier {
  public:
   Simplifier(const Graph& g, std::map<std::string, int>* applied) : g_(g), pending_(g), r_(g), applied_(applied) {}
@@ -45,9 +45,9 @@ class Simplifier {
 
  private:
   struct Known {
-    Tensor uniform;      // 0-d on the CPU: the value of every element
-    Tensor all;          // all elements, if few and on the CPU
-    bool fixed = false;  // must not be matched as the inside of a pattern
+    Tensor uniform;      // 0-d on the CPU: the value of all elements
+    Tensor all;          // all elements, if they are few and on the CPU
+    bool fixed = false;  // must not match as an inner node of a pattern
   };
 
   static bool plain(const Node& n) {
@@ -86,7 +86,7 @@ class Simplifier {
     return out;
   }
 
-  /// The node's result in the new graph: what a row or folding makes of it, else the node itself.
+  /// The node's result in the new graph: from a row or folding, otherwise the node itself.
   Value simplified(Node n) {
     if (plain(n))
       if (Value v = rewritten(n); v.valid()) return v;
@@ -98,7 +98,7 @@ class Simplifier {
     return simplified(new_node(to(), op, in, std::move(attrs), *from_));
   }
 
-  /// Constant 0-d node, broadcast if `type` has dims.
+  /// A constant 0-d node, broadcast if `type` has dims.
   Value constant(const Tensor& scalar, const TensorType& type) {
     AttrValue value = is_floating(type.dtype) ? AttrValue(scalar.item<double>()) : AttrValue(scalar.item<int64_t>());
     Attrs attrs{{"value", value}, {"dtype", type.dtype}};
@@ -145,7 +145,7 @@ class Simplifier {
       all_uniform &= !k.all.defined() || k.all.dim() == 0;
       in.push_back(k.all.defined() ? k.all : spread(k.uniform, to().type(v)));
     }
-    if (all_uniform && n.op->is(kView)) return {};  // broadcast(constant) is as small as it gets
+    if (all_uniform && n.op->is(kView)) return {};  // broadcast(constant) is already minimal
     if (!n.op->kernel) return {};
     return put(n, evaluate(*n.op, n.attrs, in, type));
   }
@@ -160,7 +160,8 @@ class Simplifier {
     const TensorType& type = n.outputs[0];
     Tensor first;
     if (t.numel() == 1 && t.dim() == 0) first = t;
-    if (first.defined() && is_floating(t.dtype()) && std::isnan(t.item<double>())) return {};  // its bits would be lost
+    if (first.defined() && is_floating(t.dtype()) && std::isnan(t.item<double>()))
+      return {};  // the bits of the NaN would be lost
     count("fold");
     if (first.defined()) return constant(first, type);
     Graph& g = r_.graph();
@@ -175,8 +176,8 @@ class Simplifier {
     return {append(std::move(c), false), 0};
   }
 
-  /// Puts a number (0-d) where a pointwise op reads a constant broadcast to full shape, as long as one operand keeps
-  /// it.
+  /// Replaces constants broadcast to full shape by a number (0-d) where a pointwise op reads them, as long as one
+  /// operand keeps the shape.
   bool numbers(Node& n) {
     const Shape& shape = n.outputs[0].shape;
     if (shape.empty()) return false;
@@ -271,7 +272,7 @@ class Simplifier {
     bool operand(const Pattern& p, Value v) {
       const Known& k = s_.known_[v.node];
       if (p.letter) {
-        // Elsewhere than on the CPU nothing is folded, and rows that gather constants would not end.
+        // Only on the CPU are constants folded. On other devices, rows that gather constants would not terminate.
         if (p.constant && (!k.uniform.defined() || type(v).device.type != DeviceType::kCpu)) return false;
         Value& bound = letters_[p.letter - 'a'];
         if (bound.valid()) return bound == v;

@@ -1,5 +1,5 @@
-// Rows over elementwise ops. Not here, because floats would change bits: x + 0 (-0 becomes 0), x * 0, x - x,
-// -(x - y), x * c * d, pow(x, 2) (our pow is not correctly rounded).
+// Rows over elementwise ops. These are missing because they would change the bits of floats: x + 0 (-0 becomes 0), x *
+// 0, x - x, -(x - y), x * c * d, pow(x, 2) (our pow is not correctly rounded).
 #include <cmath>
 
 #include "compiler/passes/rewrite_rule.h"
@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-/// A power of two whose reciprocal is an ordinary number of the dtype: dividing and multiplying round the same number.
+/// For a power of two whose reciprocal is a normal number of the dtype: dividing and multiplying round the same value.
 Value by_reciprocal(Match& m) {
   const TensorType& t = m.type(m['c']);
   double c = m.number('c');

@@ -7,7 +7,7 @@ namespace {
 
 Value same_dtype(Match& m) { return m.type(m['x']).dtype == m.node(0).outputs[0].dtype ? m['x'] : Value(); }
 
-/// Every value of `a` is one of `b`.
+/// Whether `b` can represent every value of `a`.
 bool lossless(DType a, DType b) {
   if (a == b || a == kBool) return true;
   switch (a) {
@@ -25,8 +25,8 @@ bool lossless(DType a, DType b) {
   }
 }
 
-/// A detour through a dtype that holds every value of x. Floats out of an integer's range are converted by hardware
-/// rules that depend on the source's width, so those casts stay.
+/// Removes a cast through a dtype that holds every value of x. Hardware converts floats outside an integer's range by
+/// rules that depend on the width of the source, so such casts stay.
 Value skip_detour(Match& m) {
   DType from = m.type(m['x']).dtype, via = m.node(1).outputs[0].dtype, to = m.node(0).outputs[0].dtype;
   if (!lossless(from, via) || (is_floating(from) && is_integral(to))) return {};

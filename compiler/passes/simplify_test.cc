@@ -1,5 +1,5 @@
-// Every row of simplify is proved on random values: its pattern is turned into graphs of every dtype and constant
-// shape it admits, and outputs before and after must have the same bits. View and cast rows bring their own texts.
+// Proves every row of simplify on random values: its pattern becomes graphs of every dtype and constant shape that it
+// admits, and the outputs before and after must have the same bits. View and cast rows have their own texts.
 #include "compiler/passes/simplify.h"
 
 #include <gtest/gtest.h>
@@ -219,7 +219,7 @@ TEST(Simplify, FoldsConstants) {
   return %1
 }
 )");
-  // Ranges stay: masks are recognised by them.
+  // Ranges stay, because masks are recognised by them.
   EXPECT_EQ(simplified(R"(graph joint () {
     %0 = iota {size=4, dtype=i64, start=0, step=1}
     %1 = neg %0

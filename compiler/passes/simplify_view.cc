@@ -7,7 +7,7 @@ namespace {
 
 Value if_same_shape(Match& m) { return m.type(m['x']).shape == m.node(0).outputs[0].shape ? m['x'] : Value(); }
 
-/// The outer op alone, on x.
+/// Only the outer op, applied to x.
 Value outer_only(Match& m) { return m.emit(*m.node(0).op, {m['x']}, m.node(0).attrs); }
 
 Value compose_permutes(Match& m) {
@@ -24,7 +24,7 @@ Value identity_permute(Match& m) {
   return m['x'];
 }
 
-/// Dims of extent 1 may move freely: the others keep their order, so the elements do.
+/// Dims of extent 1 may move freely: the other dims, and so the elements, keep their order.
 Value permute_of_ones(Match& m) {
   const Shape &dims = m.node(0).attrs.ints("dims"), &shape = m.type(m['x']).shape;
   int64_t last = -1;
@@ -49,7 +49,7 @@ Value compose_slices(Match& m) {
   return m.emit(slice_op, {m['x']}, {{"begin", begin}, {"end", end}, {"step", step}});
 }
 
-/// Elements from the first on, one by one, as many as there are.
+/// A slice of all elements, from the first on.
 Value full_slice(Match& m) {
   if (!if_same_shape(m).valid()) return {};
   for (int64_t b : m.node(0).attrs.ints("begin"))

@@ -20,9 +20,7 @@ class MaskNarrowing {
   static bool mixed(const MaskInstr& in) { return (in.deps & kDepQ) && (in.deps & kDepKv); }
   bool fits(int32_t i) const {
     const MaskInstr& in = from_.instrs_[i];
-    if (in.dtype == kInt32) return true;
-    const MaskRange all = MaskRange::any(kInt32);
-    return in.dtype == kInt64 && ranges_[i].lo >= all.lo && ranges_[i].hi <= all.hi;
+    return in.dtype == kInt32 || (in.dtype == kInt64 && ranges_[i].fits_i32());
   }
   /// True for instructions computed for every point, from i64 operands that fit, to a bool or a value that fits.
   bool shrinks(int32_t i) const {

@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "framework/ir/op_def.h"
+
 namespace weft::internal {
 namespace {
 
@@ -222,6 +224,11 @@ void MaskRange::all_bits(uint64_t* known_bits, uint64_t* values) const {
   *values = (v & ~known) | (bits & known);
 }
 
+bool MaskRange::fits_i32() const {
+  const MaskRange all = any(kInt32);
+  return lo >= all.lo && hi <= all.hi;
+}
+
 MaskRange MaskRange::any(DType dtype) {
   switch (dtype) {
     case kBool:
@@ -233,6 +240,19 @@ MaskRange MaskRange::any(DType dtype) {
     default:
       return between(kMin, kMax);
   }
+}
+
+MaskRange range_of_node(const Graph& g, const Node& n, FunctionRef<const MaskRange&(Value)> of) {
+  const DType type = n.outputs[0].dtype;
+  const size_t count = n.inputs.size();
+  const MaskRange* args[3] = {};
+  if (count > 3) return MaskRange::any(type);
+  for (size_t i = 0; i < count; ++i) {
+    if (is_floating(g.type(n.inputs[i]).dtype)) return MaskRange::any(type);
+    args[i] = &of(n.inputs[i]);
+  }
+  return range_of(static_cast<kernels::Pw>(n.op->scalar), g.type(n.inputs[count - 1]).dtype, type, args,
+                  count > 1 && n.inputs[0] == n.inputs[1]);
 }
 
 MaskRange range_join(const MaskRange& a, const MaskRange& b) {

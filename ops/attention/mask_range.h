@@ -3,6 +3,8 @@
 #pragma once
 #include <cstdint>
 
+#include "framework/base/function_ref.h"
+#include "framework/ir/graph.h"
 #include "framework/tensor/dtype.h"
 #include "ops/kernels/kernels.h"
 
@@ -16,6 +18,8 @@ struct MaskRange {
   uint64_t known = 0, bits = 0;  // in addition to the interval's common leading bits
 
   bool constant() const { return lo == hi; }
+  /// Whether every value fits in an i32.
+  bool fits_i32() const;
   bool contains(int64_t v) const;
   /// All known bits, including those that follow from the interval and the congruence.
   void all_bits(uint64_t* known_bits, uint64_t* values) const;
@@ -31,7 +35,9 @@ struct MaskRange {
 MaskRange range_of(kernels::Pw op, DType in_dtype, DType dtype, const MaskRange* const* args, bool same);
 /// The range of a converted value.
 MaskRange range_of_cast(DType from, DType to, const MaskRange& x);
-/// The values of either range.
+/// The range of a pointwise node's result, an integer or bool; of(v) is the range of operand v.
+MaskRange range_of_node(const Graph& g, const Node& n, FunctionRef<const MaskRange&(Value)> of);
+/// The values of either.
 MaskRange range_join(const MaskRange& a, const MaskRange& b);
 
 }  // namespace weft::internal

@@ -1,4 +1,4 @@
-// The data of the ahead-of-time examples: the same in every program, made without ops.
+// The data of the ahead-of-time examples: the same in every program, computed without ops.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace weft::aot_example {
 
-/// The arguments of step `i` of an example: features and classes, or tokens and the tokens after them.
+/// The arguments of step `i` of an example: features and classes, or tokens and the following tokens.
 inline std::vector<Tensor> batch(bool mlp, int i) {
   uint64_t state = 12345 + i;
   auto next = [&] { return static_cast<int64_t>((state = state * 6364136223846793005u + 1442695040888963407u) >> 33); };

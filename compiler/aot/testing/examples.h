@@ -1,5 +1,5 @@
-// Training steps that the ahead-of-time test exports: an MLP with SGD, a small GPT with dropout, AdamW and a clipped
-// gradient, and the same in bf16.
+// Training steps that the ahead-of-time test exports: an MLP with SGD, and a small GPT in f32 and in bf16 with dropout,
+// AdamW and gradient clipping.
 #pragma once
 #include <functional>
 #include <memory>
@@ -11,7 +11,7 @@ namespace weft::aot_example {
 
 using Step = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-/// A step of the example "mlp_step", "gpt_step" or "gpt_bf16_step" over its own state, freshly initialised.
+/// The step of the example "mlp_step", "gpt_step" or "gpt_bf16_step", with its own newly initialised state.
 Compiled<Step> make(const std::string& name);
 
 }  // namespace weft::aot_example

@@ -1,4 +1,4 @@
-// Writes the examples of the ahead-of-time test to the folder that its argument names.
+// Writes the examples of the ahead-of-time test to the folder given as its argument.
 #include <cstdio>
 
 #include "compiler/aot/export.h"

@@ -1,5 +1,5 @@
-// trainer STEP VALUES|- STEPS OUT: runs an exported training step, prints the bits of each loss, and writes the state
-// at the end to OUT. No compiler is in it: it links exported files and compiler/aot:step only.
+// trainer STEP VALUES|- STEPS OUT: runs an exported training step, prints the bits of each loss, and writes the final
+// state to OUT. It contains no compiler: it links only exported files and compiler/aot:step.
 #include <bit>
 #include <cstdio>
 #include <cstdlib>

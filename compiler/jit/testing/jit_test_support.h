@@ -25,14 +25,14 @@ inline Source adder(int64_t constant, const std::string& symbol = "adder") {
   return {symbol, str_cat("extern \"C\" int64 ", symbol, "(int64 x) {\n  return x + ", constant, ";\n}\n")};
 }
 
-/// Adders of from, from + 1, ... Constants differ between tests, so that none finds another's kernels.
+/// Kernels that add from, from + 1, ... Tests use different constants, so that none finds another's kernels.
 inline Request adders(int64_t from, int count) {
   Request r{"typedef __INT64_TYPE__ int64;\n", {}, Isa::baseline};
   for (int i = 0; i < count; ++i) r.kernels.push_back(adder(from + i, str_cat("adder", i)));
   return r;
 }
 
-/// True if all functions are there and add what adders(from) says.
+/// Whether all functions exist and compute what adders(from) defines.
 inline bool adds(const Loaded& l, int64_t from) {
   for (size_t i = 0; i < l.functions.size(); ++i)
     if (!l.functions[i] || reinterpret_cast<AddFunction>(l.functions[i])(1) != 1 + from + static_cast<int64_t>(i))
@@ -40,10 +40,10 @@ inline bool adds(const Loaded& l, int64_t from) {
   return !l.functions.empty();
 }
 
-/// A path inside the test's folder.
+/// A path in the folder of the test.
 inline std::string temporary(const std::string& name) { return testing::TempDir() + "/" + name; }
 
-/// An executable script that answers --version and else runs `body`.
+/// An executable script that answers --version and otherwise runs `body`.
 inline std::string fake_compiler(const std::string& name, const std::string& body) {
   std::string path = temporary(name);
   io::write_file_atomic(path,
@@ -52,11 +52,11 @@ inline std::string fake_compiler(const std::string& name, const std::string& bod
   return path;
 }
 
-/// What a load in a child process came to.
+/// The result of a load in a child process.
 struct InChild {
   int64_t compiled = -1, from_disk = -1, from_memory = -1, damaged = -1, notes = -1;
-  bool right = false;    // functions do what they should
-  int signal = 0;        // that ended the child
+  bool right = false;    // the functions compute correct results
+  int signal = 0;        // the signal that ended the child
   char text[1024] = {};  // notes, `unavailable` or the error thrown
   std::string to_string() const {
     return str_cat("compiled ", compiled, ", disk ", from_disk, ", damaged ", damaged, ", right ", right, ", signal ",

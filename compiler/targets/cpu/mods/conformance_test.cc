@@ -1,13 +1,13 @@
 // The conformance suite of flex_attention: every mask and score_mod of ops/attention/testing/conformance.h, forward and
-// backward with the gradients of captured tables, against f64 over all points; generated and interpreted mods, masks
-// with and without a block mask, the same bits in every run and for any number of threads. Cases are a covering array
-// by seed: every pair of choices meets in one of them.
+// backward with the gradients of captured tables, against f64 over all points. It covers generated and interpreted
+// mods, masks with and without a block mask, and the same bits in every run and for any number of threads. The cases
+// are a covering array by seed: every pair of choices occurs in one of them.
 //
 //   ./bazelw run --test_sharding_strategy=disabled //compiler/targets/cpu/mods:conformance_test --
 //       --full --seconds=60 --seed=1
 //
-// walks the full product of all choices instead (some 10^8 cases), in an order by seed, for so many seconds (default:
-// to the end). --seed alone gives another covering array.
+// walks the full product of all choices instead (some 10^8 cases), in an order by seed, for that many seconds (default:
+// to the end). --seed without --full gives another covering array.
 #include "ops/attention/testing/conformance.h"
 
 #include <gtest/gtest.h>
@@ -37,11 +37,11 @@ uint64_t g_seed = 1;
 constexpr DType kTypes[] = {kFloat32, kBFloat16, kFloat16};
 constexpr int64_t kLengths[] = {1, 17, 127, 129, 1000};
 constexpr int64_t kDims[] = {8, 40, 64, 80, 96, 128, 192, 256};
-constexpr int64_t kValueDims[] = {0, 24, 65};  // 0: as k's
+constexpr int64_t kValueDims[] = {0, 24, 65};  // 0: the same as k
 constexpr std::array<int64_t, 2> kHeads[] = {{1, 1}, {2, 2}, {6, 2}, {3, 1}, {6, 1}, {8, 1}, {16, 2}};
 constexpr std::array<int64_t, 2> kBatches[] = {{1, 1}, {2, 2}, {2, 1}};  // of q, of k and v
 
-// Of block masks, queries by keys; 0: the mask alone.
+// Sizes of block masks, queries by keys; 0: the mask without blocks.
 constexpr std::array<int64_t, 2> kBlockSizes[] = {{0, 0}, {128, 128}, {64, 64}, {64, 192}};
 
 enum Choice { kMask, kScore, kType, kSq, kSkv, kD, kDv, kHead, kBatch, kGenerated, kBlocks, kChoices };
@@ -72,7 +72,7 @@ AttentionSizes sizes_of(const Row& r) {
           .d = d,
           .dv = dv ? dv : d};
 }
-/// What the reference costs, in products.
+/// The cost of the reference, in products.
 double cost(const Row& r) {
   const AttentionSizes s = sizes_of(r);
   return static_cast<double>(s.b * s.hq * s.sq * s.skv) * static_cast<double>(3 * s.d + 2 * s.dv + 60);
@@ -80,7 +80,7 @@ double cost(const Row& r) {
 
 constexpr double kMostCost = 1.4e9;
 
-/// Rows in which every two levels of two choices meet, none too costly; greedy, by seed.
+/// Rows in which every two levels of two choices meet, without costly ones; greedy, by seed.
 std::vector<Row> covering_array(uint64_t seed) {
   const Row n = levels();
   std::array<int, kChoices + 1> first{};
@@ -246,7 +246,7 @@ void check(const Row& r, uint64_t seed) {
       .check(kThreads[a], kThreads[b]);
 }
 
-// By score_mod, so that each is compiled once wherever tests are sharded.
+// By score_mod, so that each one is compiled once if tests are sharded.
 class Conformance : public ::testing::TestWithParam<int> {
  protected:
   void TearDown() override { set_num_threads(before_); }
@@ -265,7 +265,7 @@ TEST_P(Conformance, EveryPairOfChoices) {
   RecordProperty("cases", static_cast<int>(n));
 }
 
-// In f64 all scores are in memory; what remains of the errors is what mods and derivatives get wrong.
+// In f64 all scores are stored in memory. The remaining errors are those of mods and derivatives.
 TEST_P(Conformance, InF64) {
   if (g_full) GTEST_SKIP() << "the full product runs instead";
   for (size_t m = 0; m < conformance_masks().size(); ++m) {
@@ -283,7 +283,7 @@ TEST_P(Conformance, InF64) {
   }
 }
 
-// In a captured step the same nodes run: the same bits.
+// In a captured step the same nodes run, so the bits are the same.
 TEST_P(Conformance, Compiled) {
   if (g_full) GTEST_SKIP() << "the full product runs instead";
   const size_t masks = conformance_masks().size(), scores = conformance_scores().size();
@@ -301,8 +301,8 @@ TEST_P(Conformance, Compiled) {
   }
 }
 
-// The gradient of all tables along one direction, as the f32 kernels give it, against central differences of the f64
-// form. What two step widths differ by bounds what the derivatives of higher order add; the rest is roundoff of f64.
+// The gradient of all tables along one direction, from the f32 kernels, against central differences of the f64 form.
+// The difference between two step widths bounds the contribution of higher derivatives; the rest is roundoff of f64.
 TEST_P(Conformance, TablesMatchFiniteDifferences) {
   if (g_full) GTEST_SKIP() << "the full product runs instead";
   const AttentionSizes s{.b = 2, .kv_b = 2, .hq = 2, .hkv = 1, .sq = 33, .skv = 40, .d = 8, .dv = 8};
@@ -326,7 +326,7 @@ TEST_P(Conformance, TablesMatchFiniteDifferences) {
       for (size_t i = 0; i < g.size(); ++i)
         slope += g[i] * e.values[i], bound += bounds.tables[t].bound[i] * std::abs(e.values[i]);
     }
-    if (next == 6) return;  // nothing is learned
+    if (next == 6) return;  // no table is learned
     auto difference = [&](double h) {
       double loss[2];
       for (int side = 0; side < 2; ++side) {
@@ -344,7 +344,7 @@ TEST_P(Conformance, TablesMatchFiniteDifferences) {
   }
 }
 
-// A learned sink takes part in the softmax and gives nothing: out * sigmoid(lse - sink).
+// A learned sink takes part in the softmax and contributes no value: out * sigmoid(lse - sink).
 TEST(ConformanceSinks, ThroughTheLogSumExp) {
   const AttentionSizes s{.b = 1, .kv_b = 1, .hq = 3, .hkv = 1, .sq = 37, .skv = 41, .d = 8, .dv = 8};
   for (DType type : {kFloat32, kFloat64}) {
@@ -400,7 +400,7 @@ TEST(ConformanceProduct, Full) {
   for (int x : n) all *= static_cast<uint64_t>(x);
   const auto start = std::chrono::steady_clock::now();
   uint64_t done = 0, at = Dice(g_seed).below(static_cast<int64_t>(all));
-  // A step that shares no divisor with the number of cases reaches each once.
+  // A step without a common divisor with the number of cases reaches each case once.
   constexpr uint64_t kStep = 1000000007;
   for (; done < all; ++done) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;

@@ -1,7 +1,6 @@
 #include "compiler/targets/cpu/mods/narrow_indices.h"
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
 #include "compiler/passes/new_node.h"
@@ -21,8 +20,8 @@ class Narrower {
       At& at = values_[static_cast<size_t>(v.node)];
       at.wide = out_->add_input(g.type(v));
       at.range = inputs[i];
-      // A table may hold anything, and where it is read belongs to the gather.
-      at.fits = g.type(v).dtype == kInt64 && g.type(v).shape.empty() && in_32_bits(at.range);
+      // A table may hold any values, and the gather that reads it keeps its 64-bit type.
+      at.fits = g.type(v).dtype == kInt64 && g.type(v).shape.empty() && at.range.fits_i32();
     }
   }
 
@@ -35,15 +34,12 @@ class Narrower {
 
  private:
   struct At {
-    Value wide{-1, 0}, narrow{-1, 0};  // made when first asked for; one is there from the start
+    Value wide{-1, 0}, narrow{-1, 0};  // created on first use; one of them exists from the start
     MaskRange range;
-    bool fits = false;  // an i64 whose every value is an i32
+    bool fits = false;  // an i64 whose values all fit in an i32
   };
 
-  static bool in_32_bits(const MaskRange& r) {
-    return r.lo >= std::numeric_limits<int32_t>::min() && r.hi <= std::numeric_limits<int32_t>::max();
-  }
-  /// Whether it gives the same where operands and result are i32.
+  /// Whether the op gives the same result with i32 operands and an i32 result.
   static bool same_in_32_bits(const Node& n) {
     const Pw op = static_cast<Pw>(n.op->scalar);
     return n.op->scalar >= 0 && op != Pw::shift_left && op != Pw::shift_right;
@@ -65,13 +61,13 @@ class Narrower {
   void visit(const Node& n, At* to) {
     const DType type = n.outputs[0].dtype;
     const bool view = n.op == &reshape_op || n.op == &broadcast_op || n.op == &permute_op;
-    bool fit = true, any = false;  // of the operands that are i64
+    bool fit = true, any = false;  // over the i64 operands
     for (size_t i = 0; i < n.inputs.size(); ++i)
       if (g_.type(n.inputs[i]).dtype == kInt64) any = true, fit &= operand(n, i).fits;
     if (type == kInt64 || type == kBool) to->range = range(n);
     const bool made = n.op == &iota_op || n.op == &constant_op;
-    to->fits = type == kInt64 && in_32_bits(to->range) && (made || ((view || same_in_32_bits(n)) && fit));
-    // Comparisons and conversions take the narrow operands, and give what they gave.
+    to->fits = type == kInt64 && to->range.fits_i32() && (made || ((view || same_in_32_bits(n)) && fit));
+    // Comparisons and conversions to float take the narrow operands and give the same result.
     const bool takes =
         any && fit && (to->fits || (n.op->scalar >= 0 && type == kBool) || (n.op == &cast_op && is_floating(type)));
     SmallVec<Value, 4> in;
@@ -82,8 +78,8 @@ class Narrower {
     Attrs attrs = n.attrs;
     if (made && to->fits) attrs = attrs.with("dtype", kInt32);
     (to->fits ? to->narrow : to->wide) = added(*n.op, in, std::move(attrs), n);
-    // One number, say an offset kept inside an extent, is converted once: others are computed from it in 32 bits.
-    to->fits |= type == kInt64 && n.outputs[0].shape.numel() == 1 && in_32_bits(to->range);
+    // A single number, such as an offset clamped to an extent, is converted once. Values computed from it use 32 bits.
+    to->fits |= type == kInt64 && n.outputs[0].shape.numel() == 1 && to->range.fits_i32();
   }
 
   MaskRange range(const Node& n) {
@@ -99,15 +95,9 @@ class Narrower {
         return MaskRange::between(*a, *a + std::max<int64_t>(t.shape[0] - 1, 0));
     } else if (n.op == &reshape_op || n.op == &broadcast_op || n.op == &permute_op) {
       return operand(n, 0).range;
-    } else if (n.op->scalar >= 0 && n.inputs.size() <= 3) {
-      const MaskRange* args[3] = {};
-      for (size_t i = 0; i < n.inputs.size(); ++i) {
-        if (is_floating(g_.type(n.inputs[i]).dtype)) return MaskRange::any(t.dtype);
-        args[i] = &operand(n, i).range;
-      }
-      const size_t last = n.inputs.size() - 1;
-      return range_of(static_cast<Pw>(n.op->scalar), g_.type(n.inputs[last]).dtype, t.dtype, args,
-                      n.inputs.size() > 1 && n.inputs[0] == n.inputs[1]);
+    } else if (n.op->scalar >= 0) {
+      return range_of_node(g_, n,
+                           [this](Value v) -> const MaskRange& { return values_[static_cast<size_t>(v.node)].range; });
     }
     return MaskRange::any(t.dtype);
   }

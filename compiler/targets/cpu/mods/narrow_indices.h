@@ -1,5 +1,5 @@
-// 64-bit integers of a graph computed in 32 bits where their ranges allow: twice the lanes, and conversions to f32 that
-// every instruction set has.
+// Computes 64-bit integers of a graph in 32 bits if their ranges allow it. This gives twice the lanes, and conversions
+// to f32 that every instruction set has.
 #pragma once
 #include <span>
 
@@ -8,7 +8,7 @@
 
 namespace weft::internal {
 
-/// The same results, of the same types, for inputs in these ranges (one per input; floats: anything).
+/// An equivalent graph with results of the same types, for inputs in these ranges (one per input; floats: any value).
 Ref<Graph> narrow_indices(const Graph& g, std::span<const MaskRange> inputs);
 
 }  // namespace weft::internal

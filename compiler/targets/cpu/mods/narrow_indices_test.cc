@@ -1,4 +1,4 @@
-// Graphs of integers at the edges of their ranges: the same results in 32 bits, and 64 bits where 32 do not hold them.
+// Graphs of integers at the edges of their ranges: the same results in 32 bits, and 64 bits where 32 are too few.
 #include "compiler/targets/cpu/mods/narrow_indices.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ using Args = std::span<const Tensor>;
 
 constexpr int64_t kMost = int64_t{1} << 30;
 
-/// How many values of the narrowed graph with lanes are i64, and whether results are the same at both ends of inputs
+/// The number of i64 values with lanes in the narrowed graph, and whether results are the same at both ends of inputs
 /// in [0, kMost).
 int wide_values(const TensorFn& fn) {
   const TensorType number{kInt64, Device::cpu(), {}};
@@ -67,7 +67,7 @@ TEST(NarrowIndices, WhatMayOverflowStaysIn64Bits) {
   EXPECT_GT(wide_values([](Args x) { return std::vector{((lanes() + x[0]) * 1000).to(kFloat64)}; }), 0);
   EXPECT_GT(wide_values([](Args x) { return std::vector{((lanes() + x[0]) * (lanes() + x[1])).to(kFloat64)}; }), 0);
   EXPECT_GT(wide_values([](Args x) { return std::vector{gt(lanes() + x[0] + x[1] + x[0], int64_t{1} << 31)}; }), 0);
-  // Products first too large, then small again.
+  // Products that are first too large, then small again.
   EXPECT_GT(wide_values([](Args x) { return std::vector{floor_divide((lanes() + x[0]) * 64, 64).to(kFloat32)}; }), 0);
   EXPECT_GT(
       wide_values([](Args x) { return std::vector{shift_right(shift_left(lanes() + x[0], 20), 20).to(kFloat32)}; }), 0);

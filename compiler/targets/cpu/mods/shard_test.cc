@@ -1,5 +1,5 @@
 // Attention on shards with generated score_mods: other offsets, other numbers of ranks and other layouts compile
-// nothing, and positions of the whole are counted in as few bits as those of a part.
+// nothing, and positions of the whole use as few bits as positions of a part.
 #include <gtest/gtest.h>
 
 #include <optional>
@@ -54,7 +54,7 @@ TEST(AttentionOnShards, OffsetsAndRanksCompileNothing) {
   EXPECT_EQ(step.stats().compilations, compiled);
 }
 
-// In f64 attention is primitives, or on request a node of the plan that runs them.
+// In f64 attention is primitives, or, on request, a node of the plan that runs them.
 TEST(AttentionOnShards, F64NodesInAPlan) {
   Random random(4);
   const std::vector<Tensor> x{random_tensor(kFloat64, {2, 4, 24, 8}, random),

@@ -25,36 +25,36 @@ namespace {
 
 using kernels::ScoreTile;
 
-// The tile that kernels are lowered for; no extent is 1, and rows do not touch, so nothing is simplified away.
+// The tile for which kernels are lowered. No extent is 1 and lines have gaps, so no axis is removed or merged.
 constexpr int64_t kRows = 32, kCols = 96, kLine = 1009;
-// Operands of a tile's graph before the tables: q k^T, gradients, b, h, q0, kv0, the scale.
+// The operands of a tile's graph before the tables: q k^T, gradients, b, h, q0, kv0, the scale.
 constexpr int kTables = 7;
 
-/// Some outputs of a tile's graph as one kernel.
+/// Some outputs of a tile's graph, as one kernel.
 struct Part {
-  std::shared_ptr<FusedKernel> kernel;  // null: every output is an operand as it came
+  std::shared_ptr<FusedKernel> kernel;  // null: every output is an unchanged operand
   std::vector<int32_t> inputs;          // by operand of the kernel: operand of the tile's graph
   std::vector<int32_t> source;          // by output: result of the kernel, or -1 - operand of the tile's graph
-  bool overwrites = false;              // result 0 may lie where the scores (forward) or the gradients lie
+  bool overwrites = false;              // result 0 may overwrite the scores (forward) or the gradients
 };
 
-/// How the gradient of one read of a table reaches the table.
+/// How the gradient of one table read reaches the table.
 struct Read {
   int table = 0;
   Part at;                        // positions (i64)
-  bool rows = true, cols = true;  // they differ from row to row, from column to column
+  bool rows = true, cols = true;  // whether the position differs between rows, between columns
 };
 
-/// A mod's kernels, for tables of these types.
+/// The kernels of a mod, for tables of these types.
 struct Program {
   Ref<Graph> mod;
   std::vector<TensorType> tables;
   Part forward, gradient;  // gradient: of the score, then of each read
   std::vector<Read> reads;
-  std::string interpreted;  // why it is no kernel
+  std::string interpreted;  // why it cannot be a kernel
 };
 
-/// The graph of these outputs alone, and which inputs it kept.
+/// The graph of these outputs only, and the inputs that it kept.
 Ref<Graph> part_of(const Graph& g, std::span<const Value> outputs, std::vector<int32_t>* inputs) {
   std::vector<char> used(static_cast<size_t>(g.size()), 0);
   for (Value v : outputs) used[static_cast<size_t>(v.node)] = 1;
@@ -71,7 +71,7 @@ Ref<Graph> part_of(const Graph& g, std::span<const Value> outputs, std::vector<i
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!used[static_cast<size_t>(id)] || g.node(id).op == &input_op) continue;
     Node n = g.node(id);
-    if (n.op == &barrier_op) {  // it only held gradients apart
+    if (n.op == &barrier_op) {  // its only purpose was to keep gradients apart
       to[static_cast<size_t>(id)] = to[static_cast<size_t>(n.inputs[0].node)];
       continue;
     }
@@ -108,7 +108,7 @@ Part lowered(const Graph& g, std::span<const Value> outputs, int32_t in_place = 
   return part;
 }
 
-/// What map_mod takes, from the operands of a tile's graph.
+/// The arguments of map_mod, from the operands of a tile's graph.
 std::vector<Tensor> mapped(const Program& p, std::span<const Tensor> in, const Tensor& score) {
   const TensorOptions i64{.dtype = kInt64};
   std::vector<Tensor> args{score, reshape(in[2], {1, 1}), reshape(in[3], {1, 1}),
@@ -129,7 +129,7 @@ void make_kernels(Program* p) {
   const Graph& mod = *p->mod;
   const TensorType tile{kFloat32, Device::cpu(), {kRows, kCols}}, index{kInt64, Device::cpu(), {}};
   std::vector<TensorType> types{tile, tile, index, index, index, index, {kFloat32, Device::cpu(), {}}};
-  // Tables come flat: a position in one is a number.
+  // Tables are flattened, so a position in one is a single number.
   for (const TensorType& t : p->tables) types.push_back({t.dtype, t.device, {t.shape.numel()}});
   std::vector<MaskRange> ranges;
   for (const TensorType& t : types)
@@ -168,7 +168,7 @@ void make_kernels(Program* p) {
   load_kernels(kernels_of(*p), {});
 }
 
-/// Runs a part on one tile. `operands`: where those of the tile's graph lie; results go to `out`.
+/// Runs a part on one tile. `operands`: the addresses of the tile graph's operands. Results go to `out`.
 void launch(const Part& part, const ScoreTile& t, std::span<void* const> operands, std::span<void* const> out) {
   const FusedKernel& k = *part.kernel;
   const loop_ir::Lowered& low = k.lowered();
@@ -187,7 +187,7 @@ void launch(const Part& part, const ScoreTile& t, std::span<void* const> operand
     for (size_t a = 0; a < axes; ++a) stride.push_back(b.strides[a] == kLine ? t.ld : b.strides[a]);
   }
   for (int64_t e : low.extents) extent.push_back(e == kRows ? t.rows : e == kCols ? t.cols : e);
-  int32_t bad = 0;  // stays so: map_mod keeps indices inside their tables
+  int32_t bad = 0;  // never set: map_mod keeps indices inside their tables
   const loop_ir::Args args{ptr.data(), stride.data(),       extent.data(), low.params.data(), nullptr, nullptr,
                            nullptr,    index_stride.data(), &bad};
   const int64_t lanes = extent[extent.size() - 1];
@@ -200,7 +200,7 @@ void launch(const Part& part, const ScoreTile& t, std::span<void* const> operand
   }
 }
 
-/// Scratch of this thread: n tiles.
+/// Scratch memory of this thread.
 float* scratch(int64_t floats) {
   thread_local std::vector<float> memory;
   if (static_cast<int64_t>(memory.size()) < floats) memory.resize(static_cast<size_t>(floats));
@@ -266,9 +266,9 @@ class Generated final : public TileMod {
     for (int64_t i = 0; i < t.rows; ++i) std::copy_n(from + i * t.ld, t.cols, to + i * t.ld);
   }
 
-  /// sums[at] += the gradients of each position, row by row.
+  /// sums[at] += the gradient at each position, row by row.
   static void add(const ScoreTile& t, const Read& r, const int64_t* at, const float* g, float* sums) {
-    // Positions of a tile lie in lines as the tile does, others one after another.
+    // Positions that vary along both dims use the tile's line length; others are contiguous.
     const int64_t line = r.rows && r.cols ? t.ld : 1;
     if (r.cols) {
       for (int64_t i = 0; i < t.rows; ++i, g += t.ld)
@@ -277,7 +277,7 @@ class Generated final : public TileMod {
     }
     float all = 0;
     for (int64_t i = 0; i < t.rows; ++i, g += t.ld) {
-      // Sixteen sums side by side, then their sum.
+      // Sixteen partial sums, then their sum.
       float part[16] = {}, sum = 0;
       for (int64_t j = 0; j < t.cols; ++j) part[j % 16] += g[j];
       for (float x : part) sum += x;
@@ -294,7 +294,7 @@ class Generated final : public TileMod {
   std::vector<void*> tables_;
 };
 
-/// Programs made so far, the latest used first.
+/// The programs made so far, the most recently used first.
 struct Programs {
   static constexpr size_t kMost = 64;
   Mutex mutex;

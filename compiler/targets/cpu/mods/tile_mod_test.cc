@@ -1,4 +1,4 @@
-// Generated mods give the bits of interpreted ones, on tiles of any size; new lengths compile nothing.
+// Generated mods give the same bits as interpreted ones, on tiles of any size. New lengths compile nothing.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -81,7 +81,8 @@ TEST(TileMod, GivesTheBitsOfTheInterpreter) {
       }
       for (size_t i = 0; i < out[0].size(); ++i)
         for (size_t k = 0; k < out[0][i].size(); ++k) {
-          // Sums over a tile run in another order: of up to rows x cols values below 1, each of a 16-bit table rounded.
+          // Sums over a tile run in another order: of up to rows x cols values below 1, each from a 16-bit table and
+          // rounded.
           const double terms = static_cast<double>(i < 2 ? 0 : rows * cols);
           const double narrow =
               i >= 2 && body.lifted[i - 2].dtype() == kBFloat16 ? 0x1p-9 * static_cast<double>(rows) : 0;
@@ -93,7 +94,7 @@ TEST(TileMod, GivesTheBitsOfTheInterpreter) {
   }
 }
 
-// Positions are counted in 32 bits; where they do not fit, the mod is interpreted.
+// Positions use 32 bits. If these are too few, the mod is interpreted.
 TEST(TileMod, AsManyPositionsAs32BitsCount) {
   static int asked = 0;
   const internal::MakeTileMod made = internal::make_tile_mod;

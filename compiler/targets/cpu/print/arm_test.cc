@@ -1,6 +1,6 @@
-// The CPU text is plain C++ on vectors of the compiler's own: on a 64-bit Arm machine it becomes NEON. Kernels of every
+// The CPU text is plain C++ with the compiler's own vectors: on a 64-bit Arm machine it becomes NEON. Kernels of every
 // kind are cross-compiled and run under qemu, where their vector and scalar texts must give the same bits. Skipped,
-// with the reason, where the cross compiler or qemu is not installed (Debian: g++-aarch64-linux-gnu, qemu-user).
+// with the reason, if the cross compiler or qemu is not installed (Debian: g++-aarch64-linux-gnu, qemu-user).
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 
@@ -36,7 +36,7 @@ TEST(Arm, KernelsBecomeNeonAndGiveTheSameBits) {
     const std::string assembly =
         str_cat(kCompiler, " -std=c++20 -O1 -w -ffp-contract=off -S ", base, ".cc -o ", base, ".s >", log, " 2>&1");
     ASSERT_EQ(std::system(assembly.c_str()), 0) << c.name << "\n" << read(log);
-    // Four f32 to a register.
+    // Four f32 per register.
     EXPECT_NE(read(base + ".s").find(".4s"), std::string::npos) << c.name << " has no NEON in it";
     if (!runs) continue;
     const std::string program = str_cat(kCompiler, " -static ", base, ".s -o ", base, " >", log, " 2>&1 && ", kEmulator,

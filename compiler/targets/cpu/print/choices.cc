@@ -14,11 +14,11 @@ using loop_ir::Op;
 using loop_ir::Segment;
 using loop_ir::StrideKind;
 
-// Operations one after another from which on a core's window of instructions no longer reaches the next vector.
+// A core's instruction window does not span this many dependent operations, so it does not reach the next vector.
 constexpr int kLongChain = 48;
-// Operations from which on the loads of an elementwise loop follow one another too slowly to be fetched unasked.
+// With this many operations between loads, the hardware prefetcher does not keep up in an elementwise loop.
 constexpr int kBusy = 16;
-// Vectors side by side have registers for this many values.
+// Processing several vectors at once leaves registers for this many values.
 constexpr int kFewValues = 3;
 
 constexpr int kOperations[] = {
@@ -38,7 +38,7 @@ bool only_elementwise(const Kernel& k) {
                       [](const Instr& i) { return i.op == Op::kReduce || i.op == Op::kColumn || i.op == Op::kKeep; });
 }
 
-// The most values of the loop that are waiting for a later use at once.
+// The most values of the loop that are live at once.
 int most_alive(const Kernel& k) {
   std::vector<int> last(k.instrs.size(), -1);
   for (size_t i = 0; i < k.instrs.size(); ++i)
@@ -55,7 +55,7 @@ int most_alive(const Kernel& k) {
 }
 
 struct Chain {
-  int longest = 0, all = 0;  // operations of the loop: one after another, and in all
+  int longest = 0, all = 0;  // operations of the loop: on the longest dependent path, and in all
 };
 Chain chain_of(const Kernel& k) {
   std::vector<int> depth(k.instrs.size(), 0);
@@ -75,7 +75,7 @@ Chain chain_of(const Kernel& k) {
 bool is_loop(const Kernel& k, const Segment& s) {
   return std::any_of(s.instrs.begin(), s.instrs.end(), [&](int id) { return in_loop(k.instrs[id]); });
 }
-// The loops over a row, if they are several.
+// The loops over a row; empty if there is only one.
 std::vector<const Segment*> loops_of(const Kernel& k) {
   std::vector<const Segment*> loops;
   if (k.mode == Mode::kRows && k.outer_axes() > 0)
@@ -100,7 +100,7 @@ bool fetches_ahead(const Kernel& k) {
   return std::any_of(k.instrs.begin(), k.instrs.end(), [&](const Instr& i) { return may_be_far(k, i); });
 }
 
-bool lies_across(const Kernel& k, size_t operand) {
+bool is_strided_along_lanes(const Kernel& k, size_t operand) {
   const auto& strides = k.operands[operand].strides;
   return k.axes >= 2 && strides[k.axes - 1] == StrideKind::kAny && strides[k.axes - 2] == StrideKind::kUnit;
 }
@@ -110,13 +110,13 @@ bool goes_by_tiles(const Kernel& k) {
   for (const Instr& i : k.instrs)
     if (i.op == Op::kStore && !in_loop(i)) return false;
   for (size_t p = 0; p < k.operands.size(); ++p)
-    if (lies_across(k, p)) return true;
+    if (is_strided_along_lanes(k, p)) return true;
   return false;
 }
 
-bool is_turned(const Kernel& k, size_t operand) {
+bool is_transposed(const Kernel& k, size_t operand) {
   const loop_ir::Operand& o = k.operands[operand];
-  return goes_by_tiles(k) && lies_across(k, operand) && !o.output && !o.indexed;
+  return goes_by_tiles(k) && is_strided_along_lanes(k, operand) && !o.output && !o.indexed;
 }
 
 const Segment* fetching_loop(const Kernel& k) {

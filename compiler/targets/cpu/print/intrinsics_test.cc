@@ -1,6 +1,6 @@
-// Every word of the vocabulary: all rows of pointwise.inc on all types, all casts and roundings, memory of every dtype
-// and stride, reductions, checked positions, parts of the work, and random kernels. Vector text, scalar text and
-// interpreter give the same bits; the interpreter runs the eager kernels themselves.
+// Every intrinsic: all rows of pointwise.inc on all types, all casts and roundings, memory of every dtype and stride,
+// reductions, checked positions, parts of the work, and random kernels. Vector text, scalar text and interpreter give
+// the same bits; the interpreter runs the eager kernels themselves.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -164,12 +164,12 @@ TEST(Words, PartsOfTiles) {
     b.store(y, b.pw(Pw::add, b.load(x), b.load(z)));
     cases.push_back({str_cat("tiles of ", to_string_view(t)), b.kernel});
   }
-  // Points of a tile that do not follow one another in memory, steps, lanes from anywhere on.
+  // Points of a tile that are not consecutive in memory, steps, lanes from any start.
   check(cases, {{3, 90, 100}, {2, 130, 70}},
         {{0, 180, 1, 0, 70}, {50, 180, 1, 3, 69}, {1, 180, 3, 5, 37}, {40, 41, 1, 69, 70}, {5, 5, 1, 0, 70}});
 }
 
-// Several vectors side by side, of all types.
+// Several vectors at once, of all types.
 TEST(Words, LongChains) {
   std::vector<KernelCase> cases;
   for (DType dtype : {kFloat32, kFloat64, kBFloat16, kInt64, kInt32})
@@ -241,7 +241,7 @@ TEST(Words, RandomKernels) {
   check(cases, {{3, 19}, {20, 130}});
 }
 
-// Positions outside become 0 and are told; lanes beyond the end are not looked at.
+// Positions out of range become 0 and are reported. Lanes after the end are not checked.
 TEST(Words, CheckedPositions) {
   KernelBuilder b(Mode::kRows, 2);
   const int table = b.in(kFloat32, "01"), rows = b.in(kInt64, "10"), each = b.in(kInt64, "s1"),

@@ -51,9 +51,10 @@ constexpr const char* kElements[] = {"f32", "f64", "i32", "i64", "pred"};
 
 bool is_long(Type t) { return t == Type::f64 || t == Type::i64; }
 
-class Printer {
+class Printer : Lines {
  public:
-  Printer(const Kernel& k, const Target& t, const PrintOptions& options) : k_(k), t_(t), options_(options) {
+  Printer(const Kernel& k, const Target& t, const PrintOptions& options)
+      : Lines(options.notes), k_(k), t_(t), options_(options) {
     across_ = k.mode == Mode::kAcross;
     tiled_ = *t.tiles && goes_by_tiles(k);
     wide_ = is_long_chain(k);
@@ -70,11 +71,11 @@ class Printer {
     declare_fixed();
     if (tiled_) open(t_.tiles);
     for (size_t p = 0; tiled_ && p < k_.operands.size(); ++p)
-      if (turned(p)) line(fill(t_.turned, {{"m", memory(p)}, {"p", str_cat(p)}}));
+      if (transposed(p)) line(fill(t_.transposed, {{"m", memory(p)}, {"p", str_cat(p)}}));
     open("for (i64 o = o0; o < o1; o += step) {");
     declare_point();
     for (size_t p = 0; tiled_ && p < k_.operands.size(); ++p)
-      if (turned(p))
+      if (transposed(p))
         line(
             fill(t_.line,
                  {{"m", memory(p)}, {"p", str_cat(p)}, {"s", str_cat("s", p, "_", lane_axis_)}, {"n", points_left()}}));
@@ -85,26 +86,10 @@ class Printer {
     if (tiled_) close(t_.tiles_end);
     if (far) line(far_end_);
     close("}");
-    return std::move(out_);
+    return body();
   }
 
  private:
-  // ---- lines ----
-
-  void line(const std::string& text, const std::string& note = "") {
-    out_.append(2 * depth_, ' ').append(text);
-    if (options_.notes && !note.empty()) out_.append("  // ").append(note);
-    out_ += '\n';
-  }
-  void open(const std::string& text) {
-    line(text);
-    ++depth_;
-  }
-  void close(const std::string& text) {
-    --depth_;
-    line(text);
-  }
-
   void comment() {
     line(str_cat("// ", k_.name.empty() ? "kernel" : k_.name));
     for (size_t p = 0; p < k_.operands.size(); ++p)
@@ -151,7 +136,7 @@ class Printer {
     return Type::f32;
   }
 
-  // Which results go past the caches.
+  // Declares which results are written past the caches.
   bool declare_far() {
     std::vector<bool> seen(k_.operands.size());
     std::string all;
@@ -166,8 +151,8 @@ class Printer {
     return !all.empty();
   }
 
-  // Numbers in memory that are one for all outer points, and what follows from them alone. The stores of one point
-  // might be to their memory, for all that the host compiler knows.
+  // Declares numbers in memory that are the same for all outer points, and values that depend on them only. Inside the
+  // loop over points the host compiler would load them again, because a store of a point might change them.
   void declare_fixed() {
     std::vector<char> same(k_.instrs.size(), 0);  // 1: a constant, 2: from memory
     auto each = [&](auto f) {
@@ -231,9 +216,9 @@ class Printer {
     return str_cat(" + ", position, " * s", p, "_", axis);
   }
 
-  // Operand p is copied by tiles before it is read.
-  bool turned(size_t p) const { return tiled_ && is_turned(k_, p); }
-  // Points from this one on that are neighbours along the last outer axis.
+  // Whether operand p is copied in transposed tiles before it is read.
+  bool transposed(size_t p) const { return tiled_ && is_transposed(k_, p); }
+  // The number of consecutive points from this one along the last outer axis.
   std::string points_left() const {
     const int last = k_.outer_axes() - 1;
     return last == 0 ? "o1 - o" : str_cat("less(n", last, " - i", last, ", o1 - o)");
@@ -243,14 +228,14 @@ class Printer {
   static bool in_loop(Level l) { return l == Level::kStep || l == Level::kBoth; }
 
   std::string address(const Instr& i, const char* step = "k") const {
-    if (i.op == Op::kLoad && turned(i.slot) && has_lanes(i.level)) return str_cat("line", i.slot, " + l");
+    if (i.op == Op::kLoad && transposed(i.slot) && has_lanes(i.level)) return str_cat("line", i.slot, " + l");
     std::string at = here(i.slot);
     if (across_ && in_loop(i.level)) at += term(i.slot, loop_axis_, step);
     if (has_lanes(i.level)) at += term(i.slot, lane_axis_, "l");
     return at;
   }
   StrideKind lane_stride(const Instr& i) const {
-    if (i.op == Op::kLoad && turned(i.slot) && has_lanes(i.level)) return StrideKind::kUnit;
+    if (i.op == Op::kLoad && transposed(i.slot) && has_lanes(i.level)) return StrideKind::kUnit;
     return has_lanes(i.level) ? k_.operands[i.slot].strides[lane_axis_] : StrideKind::kZero;
   }
   std::string stride_text(const Instr& i) const { return str_cat("s", i.slot, "_", lane_axis_); }
@@ -280,7 +265,7 @@ class Printer {
 
   std::string all(Type t, const std::string& x) const { return fill(t_.all, {{"t", type(t)}, {"x", x}}); }
 
-  // `x` of type `from` as type `to`; through u8 if wraps.
+  // `x` of type `from` converted to type `to`; through u8 if `wraps`.
   std::string converted(std::string x, Type from, Type to, bool wraps) const {
     if (to == Type::pred && from != Type::pred) {
       x = str_cat("w_truth(", x, ")");
@@ -401,7 +386,7 @@ class Printer {
   bool has_value(const Instr& i) const {
     return i.op != Op::kStore && i.op != Op::kKeep && i.op != Op::kColumn && i.op != Op::kReduce;
   }
-  // Those that are the same in all lanes, then the others for each vector of a kAcross instance.
+  // First the instructions that are the same in all lanes, then the others, for each vector of a kAcross instance.
   void statements(const std::vector<int>& ids) {
     std::vector<int> lanes;
     for (int id : ids) {
@@ -421,7 +406,7 @@ class Printer {
     }
     for (int id : lanes) {
       statement(id);
-      // Steps lie far apart, and the processor does not guess the next.
+      // Steps are far apart in memory, so the hardware prefetcher does not follow them.
       const Instr& i = k_.instrs[id];
       if (*t_.fetch && i.op == Op::kLoad && i.level == Level::kBoth && i.a < 0 && lane_stride(i) == StrideKind::kUnit)
         line(fill(t_.fetch, {{"p", address(i, "(k + 16)")}}));
@@ -442,7 +427,7 @@ class Printer {
                                         " + 1023) / 1024) + l0 / 1024")}});
   }
 
-  // What is read or written soon: of the next row, of the row that a later loop writes, of the next tile.
+  // Prefetches memory that is used soon: of the next row, of the row that a later loop writes, of the next tile.
   void fetches(const Segment& s) {
     if (!*t_.fetch || across_) return;
     const bool next_row = &s == fetching_loop(k_);
@@ -467,7 +452,7 @@ class Printer {
       line(fill(i.op == Op::kLoad ? t_.fetch : t_.fetch_to, {{"p", str_cat(address(i), ahead)}, {"f", far(i)}}));
     }
   }
-  // Whether a store goes past the caches, as text.
+  // Text that says whether a store goes past the caches.
   std::string far(const Instr& store) const { return may_be_far(k_, store) ? str_cat("far", store.slot) : "false"; }
 
   void segment(const Segment& s) {
@@ -495,7 +480,7 @@ class Printer {
       open(wide_ ? t_.along_wide : t_.along);
       last = t_.along_end;
     } else {
-      // A chain of additions hides behind enough other work.
+      // With enough other work, the latency of a chain of additions is hidden.
       open(fill(t_.blocks, {{"w", flops < kHides ? "4" : "1"}}));
       last = t_.blocks_end;
     }
@@ -506,7 +491,7 @@ class Printer {
     for (int id : reductions) line(reduction(id, across_ ? t_.result_across : t_.result));
   }
 
-  static constexpr int kHides = 10;  // flops of a loop's body
+  static constexpr int kHides = 10;  // flops in the loop body
 
   const Kernel& k_;
   const Target& t_;
@@ -514,10 +499,8 @@ class Printer {
   bool across_, tiled_, wide_;
   std::string far_end_;
   int vectors_, lane_axis_, loop_axis_;
-  std::vector<char> fixed_;  // by instruction: written before the outer points
+  std::vector<char> fixed_;  // by instruction: emitted before the loop over outer points
   bool before_points_ = false;
-  std::string out_;
-  int depth_ = 0;
 };
 
 }  // namespace

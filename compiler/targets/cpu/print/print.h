@@ -1,5 +1,6 @@
-// A kernel of the loop IR as C++ text: one printer for all targets, which spells every word as the target's table says.
-// The text without notes is the same for equal kernels, whatever names their operands had, and is what caches key.
+// Prints a loop IR kernel as C++ text for the CPU. The table of the target (target.h) defines how each construct is
+// spelled: with vectors, or one element at a time. CUDA has its own printer (compiler/targets/cuda/print). The text
+// without notes does not contain operand names, so equal kernels have equal texts; the kernel cache uses it as the key.
 #pragma once
 #include <string>
 
@@ -10,10 +11,10 @@ namespace weft::codegen {
 
 struct PrintOptions {
   std::string symbol = "kernel";  // extern "C" name
-  bool notes = false;             // names of operands, the user's ops and lines, as comments
+  bool notes = false;             // adds operand names and the user's ops and lines as comments
 };
 
-/// One function of loop_ir::Fn's signature; it needs prelude(target) before it. The kernel must pass verify().
+/// A function with the signature of loop_ir::Fn. prelude(target) must precede it. The kernel must pass verify().
 std::string print(const loop_ir::Kernel& kernel, const Target& target, const PrintOptions& options = {});
 
 }  // namespace weft::codegen

@@ -22,7 +22,7 @@ using loop_ir::Level;
 using loop_ir::Mode;
 using loop_ir::Type;
 
-// All cases in one translation unit of each target.
+// All cases in one translation unit per target.
 void check(const std::vector<KernelCase>& cases) {
   std::vector<loop_ir::Kernel> kernels;
   for (const KernelCase& c : cases) {
@@ -80,7 +80,7 @@ TEST(Print, LargeResultsGoPastTheCaches) {
     void* ptr[] = {in, out};
     const int64_t strides[] = {lanes, 1, lanes, 1}, extents[] = {rows, lanes};
     const loop_ir::Args args{ptr, strides, extents, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
-    // Parts that begin and end inside cache lines too.
+    // Parts that also begin and end inside cache lines.
     for (const Part& p :
          {Part{0, 1, 1, 0, lanes}, {1, 3, 1, 0, 1000}, {1, 3, 1, 1000, lanes}, {3, 4, 1, 0, 77}, {3, 4, 1, 77, lanes}})
       fn(args, p.o0, p.o1, p.step, p.l0, p.l1);
@@ -104,7 +104,7 @@ TEST(Print, StandaloneProgramsCompareTheirTwins) {
       if (c.name != name) continue;
       for (const bool wrong : {false, true}) {
         std::string text = print_standalone(c.kernel, {c.extents, c.strides, c.params});
-        if (wrong) {  // one op of the reference is another
+        if (wrong) {  // one op of the reference differs
           const size_t at = text.find("*", text.find("void reference"));
           const size_t product = text.find(" * load", at) != text.npos ? text.find(" * load", at) : text.npos;
           if (product == text.npos) continue;
@@ -122,7 +122,7 @@ TEST(Print, StandaloneProgramsCompareTheirTwins) {
     }
 }
 
-// WEFT_UPDATE_GOLDEN=DIR writes the texts there.
+// WEFT_UPDATE_GOLDEN=DIR writes the texts to DIR.
 TEST(Print, GoldenTexts) {
   const char* update = std::getenv("WEFT_UPDATE_GOLDEN");
   for (const KernelCase& c : sample_cases()) {

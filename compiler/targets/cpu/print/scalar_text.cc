@@ -12,7 +12,7 @@ namespace {
 using loop_ir::Op;
 using loop_ir::Type;
 
-// Rows of pointwise.inc: name and expression in x, in a and b, or in c, a and b.
+// Rows of pointwise.inc: the name, and the expression in x, in a and b, or in c, a and b.
 struct PwText {
   const char* name;
   const char* expression;
@@ -27,6 +27,33 @@ constexpr PwText kPointwise[] = {
 };
 
 }  // namespace
+
+void Lines::line(const std::string& text, const std::string& note) {
+  body_.append(2 * depth_, ' ').append(text);
+  if (notes_ && !note.empty()) body_.append("  // ").append(note);
+  body_ += '\n';
+}
+void Lines::open(const std::string& text) {
+  line(text);
+  ++depth_;
+}
+void Lines::close(const std::string& text) {
+  --depth_;
+  line(text);
+}
+
+std::string strip_comments(std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(end == text.npos ? text.size() : end + 1);
+    line = line.substr(0, line.find("//"));
+    while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
+    if (!line.empty()) out.append(line).push_back('\n');
+  }
+  return out;
+}
 
 std::string value_name(const loop_ir::Kernel& k, int id) {
   static constexpr const char* kReductions[] = {"sum", "max", "min", "prod"};
@@ -67,9 +94,11 @@ Type read_type(DType t) {
   return k[static_cast<int>(t)];
 }
 
+const char* pointwise_expression(kernels::Pw op) { return kPointwise[static_cast<int>(op)].expression; }
+
 std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand) {
   const int operands = kernels::pointwise_info(op).operands;
-  const char* e = kPointwise[static_cast<int>(op)].expression;
+  const char* e = pointwise_expression(op);
   std::string s;
   for (const char* p = e; *p; ++p) {
     const bool alone = (p == e || !is_letter(p[-1])) && !is_letter(p[1]);
@@ -78,7 +107,7 @@ std::string pointwise_text(kernels::Pw op, FunctionRef<std::string(int)> operand
     if (alone && operands == 2 && *p == 'a') which = 0;
     if (alone && operands == 2 && *p == 'b') which = 1;
     const std::string text = which < 0 ? std::string(1, *p) : operand(which);
-    if (text[0] == '-' && which >= 0 && !s.empty() && s.back() == '-') s += ' ';  // no decrement
+    if (text[0] == '-' && which >= 0 && !s.empty() && s.back() == '-') s += ' ';  // avoids printing a decrement
     s += text;
   }
   return s;

@@ -139,21 +139,21 @@ std::string print_standalone(const loop_ir::Kernel& k, const Launch& launch, boo
   slots(loop_ir::Op::kColumn, k.columns, "column", lanes);
   slots(loop_ir::Op::kReduce, k.partials, "partial", points * ((lanes + 1023) / 1024));
   const int64_t row = k.mode == loop_ir::Mode::kAcross ? launch.extents[k.axes - 2] * 16 : (lanes + 15) / 16 * 16;
-  int64_t limit = 16;  // integers are below it: they may be positions
+  int64_t limit = 16;  // integer inputs are below it, because they may be positions
   for (size_t p = 0; p < launch.index_extents.size(); ++p)
     if (k.operands[p].indexed) limit = std::min(limit, std::max<int64_t>(1, launch.index_extents[p]));
 
   std::string s = kHead;
-  s += str_cat("namespace vector_text {\n", prelude(cpu()), "\n", print(k, cpu(), {.symbol = "kernel", .notes = notes}),
-               "}  // namespace vector_text\n\n", forget_intrinsics(), "namespace scalar_text {\n",
-               prelude(cpu_scalar()), "\n", print(k, cpu_scalar(), {.symbol = "reference", .notes = notes}),
-               "}  // namespace scalar_text\n");
+  s +=
+      str_cat("namespace vector_text {\n", prelude(cpu()), "\n", print(k, cpu(), {.symbol = "kernel", .notes = notes}),
+              "}  // namespace vector_text\n\n", undef_intrinsics(), "namespace scalar_text {\n", prelude(cpu_scalar()),
+              "\n", print(k, cpu_scalar(), {.symbol = "reference", .notes = notes}), "}  // namespace scalar_text\n");
   s += str_cat("\nstatic const int64_t strides[] = {", list(strides), "}, extents[] = {", list(launch.extents),
                "}, index_strides[] = {", list(index_strides), "};\nstatic const double params[] = {",
                list(launch.params), "};\nstatic const long long points = ", points, ", lanes = ", lanes,
                ", kept = ", k.kept * row, ", limit = ", limit, ";\nstatic const int operands = ", k.operands.size(),
                ", columns = ", k.columns, ";\n");
-  // Memory is declared before it is used and described after it is known.
+  // Insert the table of memory after the type that it uses and before the code that reads it.
   std::string main = kMain;
   const std::string mark = "static bool is_nan";
   main.insert(main.find(mark), str_cat("static const Memory all[] = {\n", memory, "};\n\n"));

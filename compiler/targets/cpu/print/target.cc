@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "compiler/targets/cpu/print/scalar_text.h"
 #include "framework/base/error.h"
 
 #define WEFT_TEXT(name) extern "C" const char weft_text_##name[], weft_text_##name##_end[];
@@ -33,24 +34,17 @@ std::string_view text_of(std::string_view path) {
   WEFT_BUG_IF(true, "codegen: ", std::string(path), " is not embedded");
 }
 
-// The file with what it includes, without comments and blank lines.
+// Appends the file without comments and blank lines; files that it includes replace their #include lines.
 void append(std::string_view path, std::string& out) {
-  std::string_view text = text_of(path);
-  while (!text.empty()) {
-    const size_t end = text.find('\n');
-    std::string_view line = text.substr(0, end);
-    text.remove_prefix(end == text.npos ? text.size() : end + 1);
-    const size_t comment = line.find("//");
-    if (comment != line.npos) line = line.substr(0, comment);
-    while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
-    if (line.empty()) continue;
-    if (line.starts_with("#include \"")) {
-      line.remove_prefix(10);
-      append(line.substr(0, line.find('"')), out);
-      continue;
-    }
-    out.append(line).push_back('\n');
+  constexpr std::string_view include = "#include \"";
+  const std::string text = strip_comments(text_of(path));
+  size_t done = 0;
+  for (size_t at; (at = text.find(include, done)) != text.npos; done = text.find('\n', at) + 1) {
+    out.append(text, done, at - done);
+    const size_t name = at + include.size();
+    append(std::string_view(text).substr(name, text.find('"', name) - name), out);
   }
+  out.append(text, done);
 }
 
 std::string texts(std::initializer_list<std::string_view> paths) {
@@ -89,7 +83,7 @@ constexpr Target kCpu = {
     .column = "put({p}, {rd}::f(get<{t}>({p}, n), {v}), n);",
     .tiles = "tiles(o0, o1, step, l0, l1, [&](i64 o0, i64 o1, i64 l0, i64 l1) W_BODY {",
     .tiles_end = "});",
-    .turned = "Turned<{m}> t{p};",
+    .transposed = "Turned<{m}> t{p};",
     .line = "const {m}* const line{p} = t{p}.line(x{p}, {s}, {n}, l0, l1);",
     .fetch = "fetch({p});",
     .fetch_to = "fetch_to({p}, {f});",
@@ -147,7 +141,7 @@ constexpr Target kScalar = {
     .column = "*({p}) = {rd}::f(*({p}), {v});",
     .tiles = "",
     .tiles_end = "",
-    .turned = "",
+    .transposed = "",
     .line = "",
     .fetch = "",
     .fetch_to = "",
@@ -180,7 +174,7 @@ constexpr Target kScalar = {
 const Target& cpu() { return kCpu; }
 const Target& cpu_scalar() { return kScalar; }
 
-const std::string& forget_intrinsics() {
+const std::string& undef_intrinsics() {
   static const std::string text = texts({"ops/numerics/end_env.inc"}) +
                                   "#undef W_FN\n#undef W_INLINE\n#undef W_BODY\n#undef W_ONCE\n#undef W_ROLLED\n";
   return text;

@@ -1,5 +1,5 @@
-// Attention's kernels compile on every architecture they are selected for, without spills, within registers and shared
-// memory.
+// Attention's kernels compile on every architecture for which they are selected, without spills, within registers and
+// shared memory.
 #include <gtest/gtest.h>
 
 #include <iostream>
@@ -13,7 +13,7 @@
 namespace weft::cuda {
 namespace {
 
-/// All kernels of a call and of its derivative, symbols made different.
+/// All kernels of a call and of its derivative, with distinct symbols.
 void add_kernels(std::vector<Kernel>* to, DType type, int64_t d, int64_t dv, const FlexAttentionOptions& o,
                  int64_t q_len = 1024, const AttentionOptions& options = {}, bool backward = true) {
   const TensorOptions t{.dtype = type};
@@ -77,7 +77,7 @@ TEST(AttentionCompiles, Mods) {
   const size_t first = kernels.size();
   add_kernels(&kernels, kBFloat16, 64, 64,
               {.score_mod = attention::relative_bias(bias), .mask_mod = attention::causal()});
-  // Where a table's row lies, beside tiles of keys and queries: eight values, stored once and loaded once for a tile.
+  // The place of a table's row, beside tiles of keys and queries: eight values, stored once and loaded once per tile.
   for (size_t i = first; i < kernels.size(); ++i) kernels[i].max_spill_bytes = 64;
   for (int64_t d : {64, 128}) add_kernels(&kernels, kBFloat16, d, d, {.block_mask = causal(), .dropout_p = 0.1});
   add_kernels(&kernels, kBFloat16, 128, 128, {}, 1, {}, false);
@@ -91,7 +91,7 @@ TEST(AttentionCompiles, Hopper) {
     add_kernels(&kernels, kBFloat16, d, d, {.block_mask = causal()}, 1024, hopper, false);
     const ScoreMod mod = d <= 128 ? attention::alibi(4) : attention::softcap(30);
     add_kernels(&kernels, kFloat16, d, d, {.score_mod = mod, .block_mask = causal()}, 1024, hopper, false);
-    if (d > 128) kernels.back().max_spill_bytes = 160;  // what a loop of products reads once for each tile
+    if (d > 128) kernels.back().max_spill_bytes = 160;  // values that a loop of products reads once per tile
     if (d <= 128) add_kernels(&kernels, kBFloat16, d, d, {.dropout_p = 0.1}, 1024, hopper, false);
   }
   add_kernels(&kernels, kBFloat16, 192, 128, {.mask_mod = attention::sliding_window(100)}, 1024, hopper, false);

@@ -1,4 +1,4 @@
-// Attention's forward kernels in the emulation, against f64: the same text that a GPU runs, few blocks.
+// Attention's forward kernels in the emulation, against f64: the same text that a GPU runs, with few blocks.
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/attention/testing/emulated_case.h"
@@ -27,7 +27,7 @@ TEST(AttentionForward, Tf32) {
                   .options = {.tf32 = true}});
 }
 
-// Head dims that tensor cores and vectors do not have, values of another, and large ones.
+// Head dims that tensor cores and vectors do not support directly, other value dims, and large ones.
 TEST(AttentionForward, HeadDims) {
   for (auto [d, dv] : {std::pair{1, 1},
                        {8, 24},
@@ -49,7 +49,7 @@ TEST(AttentionForward, Lengths) {
       check_emulated({.sizes = {.sq = sq, .skv = skv, .d = 16, .dv = 16}, .mask = "none"});
 }
 
-// Neighbouring heads that share keys, in tiles of their own and together; keys that all entries share.
+// Neighbouring heads that share keys, in separate tiles and together; keys that all batch entries share.
 TEST(AttentionForward, GroupedHeads) {
   for (auto [hq, hkv] : {std::pair{3, 1}, {6, 2}, {8, 1}})
     for (int sq : {1, 5, 70})
@@ -60,7 +60,7 @@ TEST(AttentionForward, GroupedHeads) {
            .blocks = {sq == 5 ? 64 : 0, 64}});
 }
 
-// Few queries, many keys: pieces of the keys are merged.
+// Few queries and many keys: pieces of the keys are merged.
 TEST(AttentionForward, Decoding) {
   for (const char* mask : {"none", "causal", "sliding window"})
     check_emulated({.sizes = {.hq = 4, .hkv = 2, .sq = 2, .skv = 1100, .d = 32, .dv = 32},
@@ -84,7 +84,7 @@ TEST(AttentionForward, Scores) {
                     .score = m.name});
 }
 
-// What stands in the values of keys that a row does not see never reaches it.
+// The values of keys that a row does not see never reach it.
 TEST(AttentionForward, HiddenInfinityAndNan) {
   for (DType type : {kFloat32, kBFloat16, kFloat16})
     for (const char* mask : {"causal", "sliding window"})
@@ -93,7 +93,7 @@ TEST(AttentionForward, HiddenInfinityAndNan) {
                       .mask = mask,
                       .blocks = {mask[0] == 'c' ? 64 : 0, 64},
                       .dirty_values = true});
-  // Of pieces of the keys too.
+  // Also with pieces of the keys.
   check_emulated({.sizes = {.b = 4, .kv_b = 4, .hq = 2, .hkv = 2, .sq = 2, .skv = 1100, .d = 16, .dv = 16},
                   .mask = "padding",
                   .blocks = {128, 128},

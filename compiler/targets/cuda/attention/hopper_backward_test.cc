@@ -1,5 +1,5 @@
-// Attention's backward kernels for sm_90a in the emulation: TMA, mbarriers and WGMMA, against f64; and which calls they
-// take.
+// Attention's backward kernels for sm_90a in the emulation (TMA, mbarriers and WGMMA) against f64, and the calls that
+// they support.
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/attention/testing/emulated_case.h"
@@ -82,7 +82,7 @@ TEST(AttentionHopperBackward, ModsWithManyColumns) {
                     .options = kHopper});
 }
 
-// Which kernels a backward call takes: by type, head dims, blocks of the mask, lengths and device.
+// The kernels of a backward call by type, head dims, blocks of the mask, lengths and device.
 TEST(AttentionHopperBackward, Chosen) {
   struct Call {
     DType type = kBFloat16;
@@ -117,10 +117,10 @@ TEST(AttentionHopperBackward, Chosen) {
   EXPECT_EQ(chosen({.type = kFloat16, .d = 128, .blocks = {128, 128}}), "wgmma wgmma ");
   EXPECT_EQ(chosen({.sm90a = false}), "mma mma ");
   EXPECT_EQ(chosen({.type = kFloat32}), "mma mma ");
-  EXPECT_EQ(chosen({.d = 136}), "mma mma ");               // a warpgroup's sums do not fit
-  EXPECT_EQ(chosen({.d = 20}), "mma mma ");                // rows of no whole 16 bytes
-  EXPECT_EQ(chosen({.first = 4}), "mma mma ");             // nor beginning at them
-  EXPECT_EQ(chosen({.blocks = {128, 64}}), "mma wgmma ");  // keys of a tile of several blocks
+  EXPECT_EQ(chosen({.d = 136}), "mma mma ");               // the sums of a warpgroup do not fit
+  EXPECT_EQ(chosen({.d = 20}), "mma mma ");                // rows are not multiples of 16 bytes
+  EXPECT_EQ(chosen({.first = 4}), "mma mma ");             // rows do not start at multiples of 16 bytes
+  EXPECT_EQ(chosen({.blocks = {128, 64}}), "mma wgmma ");  // a tile's keys are in several blocks
   EXPECT_EQ(chosen({.blocks = {64, 128}}), "wgmma mma ");
   EXPECT_EQ(chosen({.blocks = {64, 64}}), "mma mma ");
   EXPECT_EQ(chosen({.q_len = 64}), "wgmma mma ");

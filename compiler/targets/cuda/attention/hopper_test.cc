@@ -25,7 +25,7 @@ TEST(AttentionHopper, DimsAndHeads) {
          .options = kHopper});
 }
 
-// More tiles than the ring has places, none for some rows, several ranges of a row.
+// More tiles than the ring has places, none for some rows, several ranges in a row.
 TEST(AttentionHopper, ManyTiles) {
   for (const char* mask : {"none", "stream with sinks", "empty rows", "holes", "nothing"})
     check_emulated({.sizes = {.hq = 2, .hkv = 1, .sq = 140, .skv = 500, .d = 72, .dv = 16},
@@ -42,7 +42,7 @@ TEST(AttentionHopper, Mods) {
                     .options = kHopper});
 }
 
-// What stands in the values of keys that a row does not see never reaches it.
+// The values of keys that a row does not see never reach it.
 TEST(AttentionHopper, HiddenInfinityAndNan) {
   check_emulated({.sizes = {.sq = 260, .skv = 260, .d = 64, .dv = 64},
                   .mask = "causal",

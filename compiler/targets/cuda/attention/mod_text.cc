@@ -19,7 +19,8 @@ constexpr const char* kIndices = "int b, int h, int q, int kv";
 
 TensorType scalar(DType t) { return {t, Device::cpu(), {}}; }
 
-/// How many of a table's extents are numbers that a launch hands over: all, where params.inc has room for them.
+/// How many extents of a table are parameters of the launch: all of them if params.inc has space for them, otherwise
+/// none.
 size_t extents_of(const TensorType& t) {
   bool small = t.shape.size() <= 4;
   for (int64_t n : t.shape) small &= n <= internal::kGeneratedPositions;
@@ -29,7 +30,7 @@ size_t extents_of(const TensorType& t) {
 /// Inputs: `first`, the tables, their extents.
 Ref<Graph> traced(const TensorFn& fn, std::span<const TensorType> first, std::span<const TensorType> tables) {
   std::vector<TensorType> types(first.begin(), first.end());
-  // Tables come flat: a position in one is a number.
+  // Tables are flattened, so a position in one is a single number.
   for (const TensorType& t : tables) types.push_back({t.dtype, Device::cpu(), {t.shape.numel()}});
   for (const TensorType& t : tables) types.insert(types.end(), extents_of(t), scalar(kInt64));
   return run_passes(capture_body(fn, types).graph, pipeline(), {});
@@ -52,7 +53,8 @@ std::vector<ScalarInput> inputs(bool score, bool grad, const char* of, std::span
   return in;
 }
 
-/// What map_mod takes after the score: the indices, and the tables in their shapes; and the extents of all it takes.
+/// The arguments of map_mod after the score: the indices, and the tables in their shapes. Returns the extents of all
+/// arguments.
 internal::TableExtents add_operands(std::vector<Tensor>* to, std::span<const Tensor> in,
                                     std::span<const TensorType> tables) {
   for (size_t i = 0; i < 4; ++i) to->push_back(in[i]);
@@ -71,7 +73,7 @@ internal::TableExtents add_operands(std::vector<Tensor>* to, std::span<const Ten
 }  // namespace
 
 std::string table_key(const TensorType& t) {
-  // Of one number, or none, a mod knows it.
+  // A table of at most one element is part of the mod's text.
   return t.shape.numel() <= 1 || extents_of(t) != t.shape.size() ? str_cat(t) : str_cat(t.dtype, "x", t.shape.size());
 }
 

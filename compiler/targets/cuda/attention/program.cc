@@ -13,11 +13,11 @@ namespace {
 
 using weft::internal::AttentionOperands;
 
-// Blocks that keep a device busy, and keys that a piece of them is worth: constants, so that the order of sums follows
-// from the shapes alone.
+// Thread blocks that keep a device busy, and keys that make a piece worth a block. They are constants, so that the
+// order of sums depends only on the shapes.
 constexpr int64_t kWantedBlocks = 528, kLeastPiece = 256;
 constexpr int64_t kClassPoints = 128;   // block of a mask without lists
-constexpr int64_t kPackedQueries = 64;  // so few queries of a head share a tile with those of its neighbours
+constexpr int64_t kPackedQueries = 64;  // at most this many queries share a tile with other heads
 
 int64_t up_to_256(int64_t n) { return (n + 255) / 256 * 256; }
 int64_t ceil_div(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
@@ -25,14 +25,14 @@ int64_t ceil_div(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 AttentionRows rows_of(const StridedView& v) {
   return {v.data, v.shape[0] == 1 ? 0 : v.strides[0], v.strides[1], v.strides[2]};
 }
-/// Rows that may be read 16 bytes at a time.
+/// Whether rows can be read 16 bytes at a time.
 bool aligned(const StridedView& v) {
   const int64_t unit = 16 / itemsize(v.dtype);
   bool whole = v.shape[3] % unit == 0 && reinterpret_cast<uintptr_t>(v.data) % 16 == 0;
   for (int d = 0; d < 3; ++d) whole &= v.shape[d] == 1 || v.strides[d] % unit == 0;
   return whole;
 }
-/// Rows whose places a tensor map can tell.
+/// Whether a tensor map can describe the rows.
 bool in_boxes(const StridedView& v) {
   bool forward = true;
   for (int d = 0; d < 3; ++d) forward &= v.shape[d] == 1 || (v.strides[d] > 0 && v.strides[d] < int64_t{1} << 39);
@@ -48,8 +48,8 @@ struct AttentionProgram::Sizes {
   AttentionOperands at;
   int64_t batch, heads, kv_heads, group, q_len, kv_len, entries, dim, value_dim, block_q, block_kv;
   bool pack;                                                  // heads that share keys fill a tile together
-  int64_t class_batches, class_heads, q_classes, kv_classes;  // of a mask without lists
-  int64_t rows;                                               // of a tile's dimension
+  int64_t class_batches, class_heads, q_classes, kv_classes;  // for a mask without lists
+  int64_t rows;                                               // along a tile's rows
   Sizes(const Attrs& attrs, std::span<const StridedView> in, const MaskDeps& mask) : at(attrs) {
     const Shape &q = in[0].shape, &k = in[1].shape;
     batch = q[0], heads = q[1], q_len = q[2], dim = q[3], value_dim = in[2].shape[3];
@@ -61,7 +61,7 @@ struct AttentionProgram::Sizes {
     q_classes = ceil_div(q_len, kClassPoints), kv_classes = ceil_div(kv_len, kClassPoints);
     rows = pack ? group * q_len : q_len;
   }
-  /// Pieces of the keys.
+  /// The number of pieces of the keys.
   int64_t splits(int64_t block_m) const {
     const int64_t blocks = ceil_div(rows, block_m) * (pack ? kv_heads : heads) * batch;
     if (blocks == 0 || blocks * 4 >= kWantedBlocks || (block_m > 32 && blocks * 8 >= kWantedBlocks / 2)) return 1;
@@ -107,7 +107,7 @@ void AttentionProgram::add_backward(const AttentionSpec& base, const Sizes& z, s
       if (weft::internal::has_gradient(base.score_tables[i].dtype)) {
         AttentionSpec f = delta_spec(base);
         f.type = base.wide ? kFloat32 : base.score_tables[i].dtype;
-        size_t k = 4;  // one for each type of element
+        size_t k = 4;  // one kernel per element type
         while (k < specs_.size() && specs_[k].type != f.type) ++k;
         if (k == specs_.size()) add(f, AttentionPart::kFinishTables);
         finish_.push_back(static_cast<int>(k));
@@ -200,7 +200,7 @@ AttentionSpec AttentionProgram::delta_spec(const AttentionSpec& base) const {
   return s;
 }
 
-// All that the kernels' text depends on beside the attributes.
+// Everything on which the text of the kernels depends, besides the attributes.
 std::string AttentionProgram::choices(std::span<const StridedView> in, std::span<const StridedView> out) const {
   const AttentionSpec base = base_spec(in, out);
   const Sizes z(attrs_, in, mask_deps_);
@@ -291,7 +291,7 @@ AttentionMap map_of(const StridedView& v, int rows) {
   AttentionMap m;
   m.base = v.data;
   m.box[0] = 64, m.box[1] = static_cast<uint32_t>(rows), m.box[2] = m.box[3] = 1;
-  const int dim[] = {3, 2, 1, 0};  // of the view
+  const int dim[] = {3, 2, 1, 0};  // dims of the view
   for (int i = 0; i < 4; ++i) m.extents[i] = static_cast<uint64_t>(v.shape[dim[i]]);
   for (int i = 0; i < 3; ++i) {  // a dim of one element may have any stride
     const uint64_t within = i == 0 ? m.extents[0] * 2 : m.strides[i - 1] * m.extents[i];
@@ -301,7 +301,7 @@ AttentionMap map_of(const StridedView& v, int rows) {
   return m;
 }
 
-/// Pieces of memory one after another.
+/// Consecutive pieces of memory.
 struct Layout {
   char* base;
   int64_t bytes = 0;
@@ -355,7 +355,7 @@ int64_t AttentionProgram::table_elements(std::span<const StridedView> in) const 
       n += t.numel();
   return n;
 }
-/// Private sums of the tables' gradients: as many as tasks, up to a number of bytes.
+/// Private sums of the gradients of tables: one set per task, up to a number of bytes.
 int64_t AttentionProgram::table_sets(std::span<const StridedView> in) const {
   constexpr int64_t kMostBytes = int64_t{256} << 20, kMostSets = 264;
   const Sizes z(attrs_, in, mask_deps_);

@@ -1,5 +1,5 @@
-// attention and attention_backward as CUDA kernels: which kernels a call needs, and each launch's grid and parameters.
-// The kernels depend on types, head dims and mods; lengths, batch and heads are parameters of the launches.
+// attention and attention_backward as CUDA kernels: the kernels that a call needs, and the grid and parameters of each
+// launch. The kernels depend on types, head dims and mods. Lengths, batch and heads are parameters of the launches.
 #pragma once
 #include <memory>
 #include <span>
@@ -13,15 +13,15 @@
 namespace weft::cuda {
 
 struct AttentionOptions {
-  /// f32 products on tensor cores with 11 bits of their operands (TF32); else exact products and f32 sums.
+  /// f32 products on tensor cores with 11 bits of each operand (TF32); otherwise exact products and f32 sums.
   bool tf32 = false;
-  /// The device is of sm_90a, and maps of launches are encoded: TMA and WGMMA may be chosen.
+  /// The device is sm_90a, and the caller encodes the maps of launches: TMA and WGMMA may be chosen.
   bool sm90a = false, maps = false;
-  /// Of all addresses, where they are not given yet.
+  /// Alignment of addresses that are not known yet.
   int alignment = 16;
 };
 
-/// An operand as TMA sees it, for cuTensorMapEncodeTiled: elements of 2 bytes, dims from the innermost, 128-byte
+/// An operand as a tensor map, for cuTensorMapEncodeTiled: elements of 2 bytes, dims from the innermost, 128-byte
 /// swizzle.
 struct AttentionMap {
   void* base = nullptr;
@@ -33,26 +33,26 @@ struct AttentionLaunch {
   int kernel = 0;  // of AttentionProgram::kernels()
   Grid grid;
   AttentionParams params{};
-  /// Not empty: the kernel's parameters are `params`, padded to 64 bytes, and these maps encoded, 128 bytes each.
+  /// If not empty: the kernel's parameters are `params`, padded to 64 bytes, then these maps encoded, 128 bytes each.
   std::vector<AttentionMap> maps = {};
 };
-/// Where the first map of a launch's parameters begins, and how many there are at most.
+/// The offset of the first map in a launch's parameters, and the largest number of maps.
 inline constexpr size_t kAttentionMapsAt = (sizeof(AttentionParams) + 63) / 64 * 64, kMostAttentionMaps = 4;
 
-/// Views are of device memory: operands as ops/attention/record.h lists them (of attention, or of attention_backward),
-/// results contiguous or with a last stride of 1. Nothing is read through them but by the kernels.
+/// Views are of device memory: operands as in ops/attention/record.h (of attention or attention_backward), results
+/// contiguous or with a last stride of 1. Only the kernels access the memory.
 class AttentionProgram {
  public:
-  /// Throws where a mod has no CUDA form, or head dims need more shared memory than a block may have.
+  /// Throws if a mod has no CUDA form, or if head dims need more shared memory than a block has.
   AttentionProgram(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView> out, bool backward,
                    const AttentionOptions& options = {});
-  /// One after another in this order, as launches() names them.
+  /// The kernels in the order of their indices in launches().
   std::span<const Kernel> kernels() const { return kernels_; }
-  /// Whether the same kernels serve a call with these views.
+  /// Whether the same kernels can run a call with these views.
   bool serves(std::span<const StridedView> in, std::span<const StridedView> out) const;
   /// Bytes of scratch for such a call; 256-byte aligned.
   int64_t workspace(std::span<const StridedView> in) const;
-  /// In the order of launching, on one stream.
+  /// The launches in order, for one stream.
   std::vector<AttentionLaunch> launches(std::span<const StridedView> in, std::span<const StridedView> out,
                                         void* workspace) const;
 
@@ -71,7 +71,7 @@ class AttentionProgram {
   void add(const AttentionSpec& spec, AttentionPart part);
   void add_backward(const AttentionSpec& base, const Sizes& z, std::span<const StridedView> in);
   AttentionParams params(std::span<const StridedView> in) const;
-  /// Where scratch lies in the workspace.
+  /// Assigns the scratch memory in the workspace.
   void lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes, void* workspace) const;
   int64_t learned_tables(std::span<const StridedView> in) const;
   int64_t table_elements(std::span<const StridedView> in) const;
@@ -80,7 +80,7 @@ class AttentionProgram {
   Attrs attrs_;
   AttentionOptions options_;
   bool backward_ = false;
-  MaskDeps mask_deps_;  // of a mask without lists
+  MaskDeps mask_deps_;  // for a mask without lists
   std::string choices_;
   std::vector<AttentionSpec> specs_;  // by kernel
   std::vector<AttentionPart> parts_;

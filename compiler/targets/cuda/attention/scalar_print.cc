@@ -5,6 +5,7 @@
 #include <limits>
 #include <string_view>
 
+#include "compiler/targets/cpu/print/scalar_text.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
 #include "framework/dispatch/dispatch.h"
@@ -13,27 +14,12 @@
 namespace weft::cuda {
 namespace {
 
+using codegen::is_letter;
 using internal::MaskRange;
 using kernels::Pw;
 
-// Rows of pointwise.inc: an expression in x, in a and b, or in c, a and b.
-constexpr const char* kExpressions[] = {
-#define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) #expr,
-#define WEFT_TEST(name, types, expr, doc) #expr,
-#define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) #expr,
-#define WEFT_COMPARE(name, types, expr, doc) #expr,
-#define WEFT_TERNARY(name, types, expr, vjp_a, vjp_b, flops, doc) #expr,
-#include "ops/kernels/pointwise.inc"
-};
-
 constexpr size_t kLongText = 64;  // longer expressions get a name
 
-bool is_letter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || (c >= '0' && c <= '9');
-}
-bool in_32_bits(const MaskRange& r) {
-  return r.lo >= std::numeric_limits<int32_t>::min() && r.hi <= std::numeric_limits<int32_t>::max();
-}
 bool is_view(const Node& n) {
   return n.op == &reshape_op || n.op == &broadcast_op || n.op == &permute_op || n.op == &barrier_op ||
          (n.op == &reduce_sum_op && n.outputs[0].shape.numel() == 1);
@@ -41,15 +27,15 @@ bool is_view(const Node& n) {
 /// The letter of operand i in a row of pointwise.inc.
 char letter(size_t operands, int i) { return operands == 1 ? 'x' : operands == 2 ? "ab"[i] : "cab"[i]; }
 bool alone(const char* e, const char* c) { return (c == e || !is_letter(c[-1])) && !is_letter(c[1]); }
-/// How often an op's expression reads operand i.
+/// How often the expression of an op reads operand i.
 int uses_of_operand(const Node& n, int i) {
   if (n.op->scalar < 0) return 1;
-  const char* e = kExpressions[n.op->scalar];
+  const char* e = codegen::pointwise_expression(static_cast<Pw>(n.op->scalar));
   int uses = 0;
   for (const char* c = e; *c; ++c) uses += *c == letter(n.inputs.size(), i) && alone(e, c);
   return uses;
 }
-/// What a value of this dtype is computed as.
+/// The type in which a value of this dtype is computed.
 const char* type_text(DType t, bool narrow) {
   switch (t) {
     case kFloat64:
@@ -113,7 +99,7 @@ std::string ScalarPrinter::output(int i) {
 
 uint8_t ScalarPrinter::deps(int i) const { return of(g_.outputs[static_cast<size_t>(i)]).deps; }
 
-// Ranges, and of what values depend.
+// Finds the ranges of values and what they depend on.
 void ScalarPrinter::analyse(int32_t id) {
   const Node& n = g_.node(id);
   At& to = at_[static_cast<size_t>(id)];
@@ -138,15 +124,9 @@ void ScalarPrinter::analyse(int32_t id) {
     const DType from = g_.type(n.inputs[0]).dtype;
     if (ints && !is_floating(from)) to.range = internal::range_of_cast(from, t.dtype, of(n.inputs[0]).range);
     to.line = t.dtype == kInt64 ? of(n.inputs[0]).line : 0;
-  } else if (n.op->scalar >= 0 && ints && n.inputs.size() <= 3) {
-    const MaskRange* args[3] = {};
-    bool floats = false;
-    for (size_t i = 0; i < n.inputs.size(); ++i)
-      floats |= is_floating(g_.type(n.inputs[i]).dtype), args[i] = &of(n.inputs[i]).range;
+  } else if (n.op->scalar >= 0 && ints) {
+    to.range = internal::range_of_node(g_, n, [this](Value v) -> const MaskRange& { return of(v).range; });
     const Pw op = static_cast<Pw>(n.op->scalar);
-    if (!floats)
-      to.range = internal::range_of(op, g_.type(n.inputs[n.inputs.size() - 1]).dtype, t.dtype, args,
-                                    n.inputs.size() > 1 && n.inputs[0] == n.inputs[1]);
     if (n.inputs.size() == 2 && t.dtype == kInt64) {
       const At &a = of(n.inputs[0]), &b = of(n.inputs[1]);
       if (op == Pw::sub && a.line && b.line && a.line != b.line) to.deps = kOnDistance;
@@ -157,7 +137,7 @@ void ScalarPrinter::analyse(int32_t id) {
   const bool shift = n.op->scalar >= 0 && (static_cast<Pw>(n.op->scalar) == Pw::shift_left ||
                                            static_cast<Pw>(n.op->scalar) == Pw::shift_right ||
                                            static_cast<Pw>(n.op->scalar) == Pw::shift_right_logical);
-  to.narrow = t.dtype == kInt64 && in_32_bits(to.range) && !shift &&
+  to.narrow = t.dtype == kInt64 && to.range.fits_i32() && !shift &&
               (n.op == &constant_op || n.op == &cast_op || (n.op->scalar >= 0 && !any_wide));
 }
 
@@ -232,7 +212,7 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
   bool wide = false;
   for (Value v : n.inputs) wide |= g_.type(v).dtype == kInt64 && !of(v).narrow;
   wide |= n.outputs[0].dtype == kInt64 && !to->narrow;
-  const char* e = kExpressions[static_cast<int>(op)];
+  const char* e = codegen::pointwise_expression(op);
   to->atom = false;
   if (op == Pw::logical_not && of_type == kBool) return str_cat("!", operand(n, 0, false));
   if (of_type == kBool && (op == Pw::logical_or || op == Pw::logical_and))
@@ -245,7 +225,7 @@ std::string ScalarPrinter::pointwise(const Node& n, At* to) {
     return str_cat(op == Pw::remainder ? "modulo(" : "floor_div(", operand(n, 0, wide, true), ", ",
                    operand(n, 1, wide, true), ")");
   }
-  // Operators convert a number to the other operand's type; overloaded functions do not.
+  // Operators convert a literal to the type of the other operand; overloaded functions do not.
   const bool function = std::string_view(e).starts_with("w_");
   bool one_wide = false;
   std::string s;
@@ -279,7 +259,7 @@ void ScalarPrinter::print(int32_t id) {
   if (is_view(n)) {
     print(n.inputs[0].node);
     const At& from = of(n.inputs[0]);
-    if (from.table >= 0) {  // a table of one number
+    if (from.table >= 0) {  // a table of one element
       WEFT_CHECK(n.outputs[0].shape.numel() == 1, what_, ": a whole table as a value");
       const DType t = g_.type(n.inputs[0]).dtype;
       const std::string x = str_cat("*(const ", element_text(t), "*)", from.text);

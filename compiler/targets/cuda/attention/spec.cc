@@ -39,7 +39,7 @@ struct Body {
   std::string_view text;
 };
 
-// 24 + 2 x 240 is what three warpgroups of 168 registers a thread have.
+// 24 + 2 x 240 registers are those of three warpgroups with 168 registers per thread.
 constexpr int kHopperGradProducer = 24, kHopperGradConsumer = 240;
 
 int padded(int n) { return (n + 15) / 16 * 16; }
@@ -60,7 +60,7 @@ const char* name_of(AttentionPart part) {
                                "attention_query_grad_hopper"};
   return k[static_cast<int>(part)];
 }
-/// attention_forward_bf16_64: what a profiler shows.
+/// The symbol in profilers, such as attention_forward_bf16_64.
 std::string symbol_of(const AttentionSpec& s, AttentionPart part) {
   std::string symbol = str_cat(name_of(part), "_", to_string_view(s.type));
   if (part != AttentionPart::kFinishTables) symbol += str_cat("_", s.dim);
@@ -71,14 +71,15 @@ bool is_hopper_grad(AttentionPart part) {
   return part == AttentionPart::kKeyGradHopper || part == AttentionPart::kQueryGradHopper;
 }
 bool is_hopper(AttentionPart part) { return part == AttentionPart::kForwardHopper || is_hopper_grad(part); }
-/// A warpgroup that brings tiles stands before those that compute.
+/// The warpgroup that loads tiles comes before those that compute.
 int threads_of(const AttentionSpec& s, AttentionPart part) { return 32 * s.warps + (is_hopper(part) ? 128 : 0); }
 bool is_backward(AttentionPart part) {
   return part == AttentionPart::kKeyGrad || part == AttentionPart::kQueryGrad || part == AttentionPart::kTableGrad ||
          is_hopper_grad(part);
 }
 
-/// The reads of learned tables as types: where their sums lie in a set, and along what a tile's terms are summed.
+/// The reads of learned tables as types: the place of their sums in a set, and the dims along which a tile's terms are
+/// summed.
 std::string reads_text(const ScoreGradText& grad) {
   std::string text = str_cat("constexpr int kReads = ", grad.reads.size(), ";\n"), all;
   for (size_t i = 0; i < grad.reads.size(); ++i) {
@@ -119,7 +120,7 @@ class Writer {
 
 int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
   const int m = s.block_m(), n = s.block_n;
-  // A row of k and one of v; where columns are cut into pieces, whole pieces.
+  // A row of k and one of v; if columns are cut into pieces, whole pieces.
   const auto pieces = [&](int wide) { return std::max(1, (wide + s.value_cols - 1) / s.value_cols); };
   const auto row = [&](int dim, int chunks) { return row_bytes(s, chunks * padded((dim + chunks - 1) / chunks)); };
   switch (part) {
@@ -161,7 +162,7 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
   w.number("kThreads", threads_of(s, part)), w.number("kRowTiles", s.row_tiles);
   w.number("kBlockM", s.block_m()), w.number("kBlockN", s.block_n), w.number("kStages", s.stages);
   if (is_hopper_grad(part)) {
-    // 128 threads with fewer and 256 with more make no more than the kernel has.
+    // 128 threads with fewer and 256 with more registers need no more than the kernel has.
     w.number("kProducerRegisters", kHopperGradProducer), w.number("kConsumerRegisters", kHopperGradConsumer);
   }
   w.flag("kKeepRows", s.keep_rows), w.flag("kAligned", s.aligned);
@@ -239,7 +240,7 @@ Kernel attention_kernel(const AttentionSpec& s, AttentionPart part) {
   k.symbol = symbol_of(s, part);
   k.text = internal::attention_text(s, part, true);
   k.threads = threads_of(s, part);
-  // A user's mod may be of any size; compile_test holds ours to no spills at all.
+  // A user's mod may be of any size. compile_test requires that ours do not spill.
   if (s.score || s.mask || s.dropout) k.max_spill_bytes = 1 << 16;
   if (is_hopper(part)) k.least_sm = 90, k.only_sm90a = true, k.max_registers = 168;
   k.shared_bytes = attention_shared_bytes(s, part);

@@ -1,4 +1,4 @@
-// What is generated, as a person reads it: the constants, the mods and the order of the shared bodies.
+// The readable part of generated kernels: the constants, the mods and the order of the shared bodies.
 //   ./bazelw run //compiler/targets/cuda/attention:text_test -- --update=$PWD/compiler/targets/cuda/attention/testdata
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ TEST(AttentionText, Document) {
   expect_golden("document", text_of({.block_mask = mask}, AttentionPart::kForward));
 }
 
-// Tables of another length are the same kernels, of another rank not.
+// Tables of another length use the same kernels; tables of another rank do not.
 TEST(AttentionText, LengthsOfTablesAreParameters) {
   auto of_mask = [](int64_t n) {
     return text_of({.mask_mod = attention::document(zeros({n}, {.dtype = kInt32}))}, AttentionPart::kForward);

@@ -19,7 +19,7 @@ void limit_rows(AttentionSpec* s, int64_t most) {
     }
   }
 }
-// The fewest rows of a tile, a power of two, that hold `rows`.
+// The smallest tile, in rows (a power of two), that holds `rows`.
 int64_t tile_for(int64_t rows) { return rows <= 16 ? 16 : rows <= 32 ? 32 : rows <= 64 ? 64 : 128; }
 
 AttentionSpec fitted(AttentionSpec s, AttentionPart part, const char* what) {
@@ -40,7 +40,7 @@ AttentionSpec forward_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
   const bool f32 = s.type == kFloat32;
   s.value_cols = s.value_dim <= 256 ? s.value_dim : 128;
   s.keep_rows = wide <= 128;
-  // Rows in pairs of tiles halve the traffic of keys, where a mod leaves registers for it.
+  // Pairs of row tiles halve the traffic of keys, if mods leave registers for them.
   const bool pairs = wide <= 64 && !s.score && !s.dropout;
   s.row_tiles = pairs ? 2 : 1;
   s.warps = pairs ? 4 : 8;
@@ -61,7 +61,7 @@ AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_q, int
   s.keep_rows = wide <= 64 && !s.score;  // a mod needs the registers
   s.warps = wide <= 128 && !f32 ? 8 : wide <= 128 || !f32 ? 4 : 2;
   s.block_n = wide <= 64 && !f32 ? 64 : wide <= 64 || !f32 ? 32 : 16;
-  if (s.dropout && !f32) s.block_n /= 2;  // the generator's registers
+  if (s.dropout && !f32) s.block_n /= 2;  // for the registers of the generator
   limit_rows(&s, std::min<int64_t>(tile_for(keys), block_kv % 128 ? 64 : 128));
   return fitted(s, AttentionPart::kKeyGrad, "gradients of keys and values");
 }
@@ -88,7 +88,7 @@ AttentionSpec table_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
 }
 
 bool hopper_takes(const AttentionSpec& s, int64_t rows, int64_t block_q) {
-  // Wide sums leave no registers for dropout's generator.
+  // Wide sums leave no registers for the generator of dropout.
   const bool dims =
       widest(s) <= 128 || (widest(s) <= 256 && !s.dropout && (s.value_dim <= 128 || s.value_dim % 32 == 0));
   return s.type != kFloat32 && dims && s.aligned && s.boxes && !s.paged && !s.pack_heads && !s.split && rows > 64 &&
@@ -107,7 +107,7 @@ AttentionSpec hopper_tiles(AttentionSpec s, int64_t block_kv) {
 AttentionSpec hopper_grad_tiles(AttentionSpec s, AttentionPart part) {
   s.row_tiles = 1, s.warps = 8;
   s.value_cols = widest(s);
-  // A mod's registers, and those of the keys' two sums, come out of the scores'.
+  // The registers of a mod, and of the two sums of keys, are taken from the scores.
   const bool few = s.score || (s.dropout && part == AttentionPart::kKeyGradHopper);
   s.block_n = few && widest(s) > 96 ? 32 : 64;
   s.stages = 4;

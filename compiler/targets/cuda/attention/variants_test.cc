@@ -1,4 +1,4 @@
-// Dropout, keys in pages and layouts in the emulation, against the record's decomposition in f64.
+// Dropout, paged keys and layouts in the emulation, against the record's decomposition in f64.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -28,7 +28,7 @@ void expect_near(const char* what, const Tensor& got, const Tensor& want, double
   for (size_t i = 0; i < g.size(); ++i) ASSERT_NEAR(g[i], w[i], bound) << what << "[" << i << "]";
 }
 
-/// f32 or bf16 operands of magnitude at most 1; keep: one over the part that dropout keeps.
+/// f32 or bf16 operands of magnitude at most 1. keep: the inverse of the kept share of dropout.
 void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, double keep, bool backward = true,
            const AttentionOptions& options = {}) {
   const int64_t d = in[0].size(3), dv = in[2].size(3);
@@ -36,10 +36,10 @@ void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, doub
   for (size_t i = 0; i < 3; ++i) wide[i] = in[i].to(kFloat64);
   const std::vector<Tensor> want = weft::internal::plain_attention(attrs, wide);
   const std::vector<Tensor> got = run_emulated(attrs, in, false, options);
-  // Of a probability: what scores, exponents (up to sqrt(d)) and the sum over the keys lose.
+  // For a probability: the errors of scores, exponents (up to sqrt(d)) and the sum over the keys.
   const double score = static_cast<double>(d + 12) * std::sqrt(static_cast<double>(d)) * kEps;
   const double relative = 2 * score + static_cast<double>(3 * d + 20 + 2 * keys) * kEps;
-  // Of probabilities, gradients of scores and results, where these are rounded to bf16.
+  // For probabilities, gradients of scores and results, if they are rounded to bf16.
   const double half = in[0].dtype() == kBFloat16 ? 0x1p-9 : 0;
   expect_near("out", got[0], want[0], (relative + 2 * half) * keep);
   expect_near("lse", got[1], want[1], relative);
@@ -51,7 +51,7 @@ void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, doub
   const std::vector<Tensor> g = run_emulated(attrs, back, true, options),
                             w = weft::internal::plain_attention_backward(attrs, wide_back);
   const double queries = static_cast<double>(in[0].size(2) * in[0].size(1) / in[1].size(1));
-  // Of a row of score gradients, whose sum of magnitudes is at most 2 keep dv; out's rounding is in delta.
+  // For a row of score gradients, whose sum of magnitudes is at most 2 keep dv; the rounding of out is in delta.
   const double term = (4 * relative + 6 * half) * keep * static_cast<double>(dv + 1);
   expect_near("dq", g[0], w[0], term);
   expect_near("dk", g[1], w[1], term * queries);
@@ -75,7 +75,7 @@ TEST(AttentionVariants, DropoutOnHopper) {
   }
 }
 
-// A part of a whole drops what the whole drops there.
+// A part of a whole call drops the same probabilities as the whole call.
 TEST(AttentionVariants, DropoutOfAPart) {
   const Tensor q = values({1, 2, 20, 16}, 1), k = values({1, 2, 33, 16}, 2), v = values({1, 2, 33, 16}, 3);
   weft::internal::AttentionCall c = weft::internal::attention_call(q, k, v, {.dropout_p = 0.5});
@@ -94,7 +94,7 @@ TEST(AttentionVariants, Pages) {
   check(c.attrs, c.operands, 64, 1, false);
 }
 
-// Infinity and NaN among the values of keys that no query sees reach no result and no gradient.
+// Infinity and NaN in the values of keys that no query sees reach no result and no gradient.
 TEST(AttentionVariants, ValuesOfHiddenKeys) {
   const Tensor lengths = Tensor::from_vector<int64_t>({41, 70}, {2});
   const Tensor hidden = reshape(ge(arange(0, 70, 1, {.dtype = kInt64}), reshape(lengths, {2, 1})), {2, 1, 70, 1});
@@ -116,7 +116,7 @@ TEST(AttentionVariants, ValuesOfHiddenKeys) {
     }
 }
 
-// Rows that lie apart, and such that begin anywhere.
+// Rows with gaps, and rows that start anywhere.
 TEST(AttentionVariants, Layouts) {
   const Tensor wide = values({2, 30, 4, 3 * 16}, 1);
   for (int64_t first : {0, 1}) {

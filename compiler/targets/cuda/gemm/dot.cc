@@ -11,7 +11,7 @@ namespace {
 
 bool contains(const Shape& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
 
-// Groups of dims one after another, the free ones in their own order.
+// The dims by groups; free dims keep their order.
 Shape order_of(int rank, const Shape& batch, const Shape& contract, bool contract_last) {
   Shape free;
   for (int d = 0; d < rank; ++d)

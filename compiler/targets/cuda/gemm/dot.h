@@ -1,5 +1,5 @@
-// A dot as cuBLASLt computes it: which product it is, and which operands have strides that must be made plain first.
-// Follows from attributes, types and strides alone.
+// A dot as cuBLASLt computes it: the shape of the product, and the operands that must first be copied because of their
+// strides. It depends only on attributes, types and strides.
 #pragma once
 #include <span>
 
@@ -11,15 +11,16 @@ namespace weft::cuda {
 
 /// How an operand reaches the product.
 struct DotOperand {
-  bool copy = false;  // first copied to scratch: dims in `order`, contiguous
-  Shape order;        // batch, free, contracted of a; batch, contracted, free of b
+  bool copy = false;  // copied to scratch first: dims in `order`, contiguous
+  Shape order;        // a: batch, free, contracted; b: batch, contracted, free
   int64_t bytes = 0;  // of the copy
 };
 
 struct Dot {
-  MatmulShape product;  // extents of 1 where there are no dims; 0 if a dim is empty
+  MatmulShape product;  // extents are 1 without dims, 0 if a dim is empty
   DotOperand a, b;
-  /// The result has elements, and sums have terms: cuBLASLt is called. Else the result is empty or all zeros.
+  /// Whether the result has elements and the sums have terms, so that cuBLASLt is called. Otherwise the result is empty
+  /// or all zeros.
   bool has_work() const { return product.batch > 0 && product.m > 0 && product.n > 0 && product.k > 0; }
 };
 
@@ -27,11 +28,11 @@ struct Dot {
 inline bool cublaslt_takes(DType t) { return is_floating(t) && itemsize(t) > 1; }
 
 /// The product (of any dtype: see cublaslt_takes) of operands with these types and strides (addresses are not read)
-/// into a contiguous result of `out`. Operands start on 256 bytes unless the alignments of `product` are lowered
-/// afterwards.
+/// into a contiguous result of dtype `out`. Operands start on 256 bytes unless the caller lowers the alignments of
+/// `product` afterwards.
 Dot plan_dot(const Attrs& attrs, std::span<const StridedView> in, DType out);
 
-/// The alignment that an address has, as MatmulShape takes it.
+/// The alignment of an address, in the form of MatmulShape.
 int alignment_of(const void* address);
 
 }  // namespace weft::cuda

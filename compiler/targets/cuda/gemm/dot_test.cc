@@ -1,4 +1,4 @@
-// Dots through a recording fake of cuBLASLt on host memory against the CPU's kernels: dims in every place, views,
+// Dots through a recording fake of cuBLASLt on host memory, against the CPU's kernels: dims in every order, views,
 // dtypes.
 #include "compiler/targets/cuda/gemm/dot.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 StridedView view_of(const Tensor& t) { return t.view_for_kernel(); }
 
-// Runs a dot as the CUDA backend does: copies of operands that need one, then the product. Returns the result.
+// Runs a dot as the CUDA backend does: copies the operands that need it, then runs the product. Returns the result.
 Tensor through_fake(const Tensor& a, const Tensor& b, const DotDims& dims, std::optional<DType> out_dtype, CublasLt& lt,
                     int* copies = nullptr) {
   Tensor result = zeros_like(dot_general(a, b, dims, out_dtype));
@@ -54,8 +54,8 @@ Tensor through_fake(const Tensor& a, const Tensor& b, const DotDims& dims, std::
   return result;
 }
 
-// Both round sums of exact or f64 products of k terms: their difference is below two rounded sums' errors
-// (Higham, Accuracy and Stability, 3.1) and two roundings to the result's type.
+// Both round sums of exact or f64 products of k terms. Their difference is below the errors of two rounded sums
+// (Higham, Accuracy and Stability, 3.1) and two roundings to the dtype of the result.
 void expect_close(const Tensor& a, const Tensor& b, const DotDims& dims, const Tensor& got, const Tensor& want) {
   ASSERT_EQ(got.shape(), want.shape());
   const Tensor size = dot_general(abs(a.to(kFloat64)), abs(b.to(kFloat64)), dims);

@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kPoints = 96;
 
-// gelu by tanh and its derivative.
+// gelu by tanh, and its derivative.
 double gelu_of(double x) {
   const double u = std::numbers::sqrt2 * std::numbers::inv_sqrtpi * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1 + std::tanh(u));
@@ -27,10 +27,10 @@ double gelu_slope(double x) {
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * c * (1 + 3 * 0.044715 * x * x);
 }
 
-// How a value lies to the product's result: one number, one for each column, one for each element.
-enum class Lies { scalar, row, full };
+// How a value broadcasts to the product's result: one number, one per column, one per element.
+enum class Broadcast { scalar, row, full };
 
-// The body as a function of one element, in f64, at points.
+// Evaluates the body as a function of one element, in f64, at sample points.
 class Points {
  public:
   Points(const Graph& g, int32_t dot) : g_(g), dot_(dot) {
@@ -45,9 +45,9 @@ class Points {
 
   struct Value {
     Tensor at;  // [kPoints], f64 or bool
-    Lies lies;
+    Broadcast broadcast;
   };
-  /// none if it is not a function of one element of the product and of inputs.
+  /// Empty if it is not a function of one element of the product and of inputs.
   std::optional<Value> of(weft::Value v) {
     auto it = seen_.find(v);
     if (it == seen_.end()) it = seen_.emplace(v, evaluate(v)).first;
@@ -67,10 +67,10 @@ class Points {
     int index;
     std::vector<double> at;
   };
-  std::vector<Input> rows, fulls;  // inputs that were met
+  std::vector<Input> rows, fulls;  // inputs found so far
 
  private:
-  // Numbers between -4 and 4, other ones for each seed.
+  // Numbers between -4 and 4; each seed gives different ones.
   static std::vector<double> values(int seed) {
     std::vector<double> v(kPoints);
     for (int64_t i = 0; i < kPoints; ++i)
@@ -79,11 +79,11 @@ class Points {
   }
   static Tensor tensor(const std::vector<double>& v) { return Tensor::from_vector(v, {kPoints}); }
 
-  std::optional<Lies> lies(const Shape& s) const {
+  std::optional<Broadcast> broadcast_of(const Shape& s) const {
     const int64_t n = s.numel();
-    if (n == numel_) return Lies::full;
-    if (n == columns_) return Lies::row;
-    if (n == 1) return Lies::scalar;
+    if (n == numel_) return Broadcast::full;
+    if (n == columns_) return Broadcast::row;
+    if (n == 1) return Broadcast::scalar;
     return {};
   }
 
@@ -92,13 +92,13 @@ class Points {
     const TensorType& type = g_.type(v);
     if (v.node == dot_) {
       product_used_ = true;
-      return Value{tensor(product), Lies::full};
+      return Value{tensor(product), Broadcast::full};
     }
-    const std::optional<Lies> here = lies(type.shape);
+    const std::optional<Broadcast> here = broadcast_of(type.shape);
     if (!here) return {};
     if (n.op == &input_op) {
-      if (*here == Lies::scalar || !is_floating(type.dtype)) return {};
-      auto& list = *here == Lies::row ? rows : fulls;
+      if (*here == Broadcast::scalar || !is_floating(type.dtype)) return {};
+      auto& list = *here == Broadcast::row ? rows : fulls;
       list.push_back({static_cast<int>(n.attrs.i("index")), values(1 + static_cast<int>(rows.size() + fulls.size()))});
       return Value{tensor(list.back().at), *here};
     }
@@ -106,7 +106,7 @@ class Points {
     if (n.op == &reshape_op || n.op == &broadcast_op || n.op == &stop_gradient_op) {
       std::optional<Value> x = of(n.inputs[0]);
       if (!x || (n.op == &broadcast_op && !repeats_rows(g_.type(n.inputs[0]).shape, type.shape))) return {};
-      x->lies = *here;
+      x->broadcast = *here;
       return x;
     }
     if (n.op == &cast_op)
@@ -123,7 +123,7 @@ class Points {
     try {
       return Value{dispatch(*n.op, TensorPtrs(pointers.data(), pointers.size()), n.attrs), *here};
     } catch (const Error&) {
-      return {};  // not an op of f64
+      return {};  // the op does not take f64
     }
   }
 
@@ -137,10 +137,10 @@ class Points {
       number = static_cast<double>(*i);
     else
       return {};
-    return Value{tensor(std::vector<double>(kPoints, number)), Lies::scalar};
+    return Value{tensor(std::vector<double>(kPoints, number)), Broadcast::scalar};
   }
 
-  // Whether element i of what a broadcast makes is element i % (number of elements) of what it takes.
+  // Whether element i of a broadcast's result is element i % (number of elements) of its operand.
   static bool repeats_rows(const Shape& from, const Shape& to) {
     if (from.numel() == 1) return true;
     bool leading = false;
@@ -165,13 +165,13 @@ template <class F>
 bool equals(const Function& f, F expected) {
   for (size_t i = 0; i < f.size(); ++i) {
     const double want = expected(i);
-    // Constants that were rounded to f32 on their way differ by 2^-24 of theirs.
+    // Constants that were rounded to f32 have a relative error of up to 2^-24.
     if (!(std::abs(f[i] - want) <= 1e-6 * std::max(1.0, std::abs(want)))) return false;
   }
   return true;
 }
 
-// What an output sums over the rows, if it is such a sum.
+// The operand of an output that is a sum over the rows, if it is one.
 std::optional<Value> summed_rows(const Graph& g, Value v, const Points& p) {
   while (g.node(v).op == &cast_op || g.node(v).op == &reshape_op) v = g.node(v).inputs[0];
   const Node& n = g.node(v);
@@ -193,12 +193,12 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
   Points points(body, dot);
   LtEpilogue e;
 
-  // The outputs: the result, and perhaps what gelu takes or the result's sums.
+  // The outputs: the result, and possibly the operand of gelu or the column sums of the result.
   std::vector<Function> f;
   for (size_t i = 0; i < body.outputs.size(); ++i) {
-    if (i == 1 && !exact && body.node(dot).attrs.ints("a_batch").empty()) {  // of a batch there would be several sums
+    if (i == 1 && !exact && body.node(dot).attrs.ints("a_batch").empty()) {  // a batch would need several sums
       if (auto sums = summed_rows(body, body.outputs[1], points)) {
-        // cuBLASLt writes them in the result's type.
+        // cuBLASLt writes them in the result's dtype.
         if (body.type(body.outputs[1]).dtype != body.type(body.outputs[0]).dtype) return {};
         const auto of_sums = points.numbers(*sums);
         if (!of_sums || !equals(*of_sums, [&](size_t k) { return f[0][k]; })) return {};
@@ -214,7 +214,7 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
   if (!points.product_used() || points.rows.size() > 1 || points.fulls.size() > 1) return {};
   const DType out = body.type(body.outputs[0]).dtype;
   if (out != in && !(narrow && out == kFloat32)) return {};
-  // Rounded to 16 bits by eager and then taken as f32.
+  // Eager mode rounds to 16 bits here and then reads the value as f32.
   if (round_like_eager && narrow && product_type != out) return {};
 
   const Function& x = points.product;
@@ -250,7 +250,7 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
     e.bias = row_index;
     return row_index >= 0 && body.type(body.inputs[row_index]).dtype != out ? std::nullopt : std::optional(e);
   }
-  // alpha x + beta c + bias by least squares, which are exact if it is one.
+  // Least squares for alpha x + beta c + bias. The fit is exact if the function has this form.
   double normal[2][3] = {};
   for (size_t i = 0; i < x.size(); ++i) {
     const double t[2] = {x[i], full(i)}, y = f[0][i] - row(i);
@@ -266,7 +266,7 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
     e.alpha = (normal[0][2] * normal[1][1] - normal[1][2] * normal[0][1]) / d;
     e.beta = (normal[0][0] * normal[1][2] - normal[1][0] * normal[0][2]) / d;
   }
-  // Numbers as they were written, where they are short.
+  // Use the f32 value of a factor if it is within rounding error of one.
   for (double* k : {&e.alpha, &e.beta})
     if (const double f32 = static_cast<float>(*k); std::abs(*k - f32) <= 1e-9 * std::abs(*k)) *k = f32;
   if (!equals(f[0], [&](size_t i) { return e.alpha * x[i] + e.beta * full(i) + row(i); })) return {};
@@ -276,7 +276,7 @@ std::optional<LtEpilogue> match_epilogue(const Graph& body, int32_t dot, bool ro
   for (int i : {row_index, full_index})
     if (i >= 0 && body.type(body.inputs[i]).dtype != out) return {};
   if (exact) {
-    // Each of these rounds once after the sum, as the op alone does.
+    // Each of these terms rounds once after the sum, as the op alone does.
     const int terms = (e.alpha != 1) + (e.c >= 0) + (e.bias >= 0);
     if (terms > 1 || (e.c >= 0 && e.beta != 1) || (narrow && terms > 0)) return {};
   }

@@ -1,4 +1,5 @@
-// Which bodies are epilogues of cuBLASLt, however written; which are not; and that a recognised one computes the body.
+// The bodies that are epilogues of cuBLASLt, however they are written, and those that are not. A recognised epilogue
+// computes the body.
 #include "compiler/targets/cuda/gemm/epilogue.h"
 
 #include <gtest/gtest.h>
@@ -50,7 +51,7 @@ TEST(Epilogue, KindsAndOperands) {
   e = match(kFloat32, [](Inputs x) { return std::vector{product(x) * 0.125}; });
   ASSERT_TRUE(e);
   EXPECT_EQ(e->alpha, 0.125);
-  e = match(kFloat32, [](Inputs x) { return std::vector{product(x) / 3.0}; });  // 1/3 is none of f32's numbers
+  e = match(kFloat32, [](Inputs x) { return std::vector{product(x) / 3.0}; });  // f32 cannot represent 1/3
   EXPECT_TRUE(!e || std::abs(e->alpha * 3 - 1) < 1e-12);
 }
 
@@ -90,7 +91,7 @@ TEST(Epilogue, SixteenBitsMayRoundLess) {
     EXPECT_EQ(e->kind, MatmulEpilogue::dgelu_bias_grad);
     EXPECT_EQ(e->aux_input, 3);
     EXPECT_EQ(e->bias_output, 1);
-    // Its sums have the result's type.
+    // Its sums have the dtype of the result.
     EXPECT_FALSE(match(t, [&](Inputs x) {
       const Tensor g = backward(x)[0];
       return std::vector{g, cast(g, kFloat32).sum({0})};
@@ -115,7 +116,7 @@ TEST(Epilogue, Batches) {
   auto e = match_batch([](Inputs x) { return std::vector{bmm(x[0], x[1]) + x[2]}; });
   ASSERT_TRUE(e);
   EXPECT_EQ(e->kind, MatmulEpilogue::bias);
-  // Each product of a batch would have sums of its own.
+  // Each product of a batch would have separate sums.
   EXPECT_FALSE(match_batch([](Inputs x) {
     const Tensor y = bmm(x[0], x[1]);
     return std::vector{y, y.sum({0, 1})};

@@ -13,7 +13,7 @@ using loop_ir::Instr;
 using loop_ir::Op;
 using loop_ir::StrideKind;
 
-// The function that takes `width` neighbouring sums of a row.
+// Prints the function that consumes `width` neighbouring sums of a row.
 class Finish : Writer {
  public:
   Finish(const Job& job, int width) : Writer(job), width_(width) {
@@ -60,7 +60,7 @@ class Finish : Writer {
     params.pointer("const void", "offsets", {Pointer::kOperand, n + 2});
     params.pointer("i32", "bad", {Pointer::kBad});
     GemmHook hook;
-    hook.words = loop_intrinsics();
+    hook.prelude = loop_intrinsics();
     hook.structure = params.text("P");
     hook.text = str_cat("// ", k_.name, "\nstatic inline void finish(const P& p, int64 row, int col, int count, ",
                         "const f32 (&v)[8]) {\n", body(), "}\n");
@@ -72,7 +72,8 @@ class Finish : Writer {
   static bool touches(const Instr& i) { return i.op == Op::kLoad || i.op == Op::kStore; }
   static bool lane(const Instr& i) { return Form::in_loop(i.level); }
 
-  // Neighbours along the lanes that begin at multiples of their width, but for misaligned ones at most 16 bytes.
+  // Whether the operand is contiguous along the lanes and starts at multiples of the vector width (at most 16 bytes if
+  // it is misaligned).
   bool packs(const Instr& i) const {
     const loop_ir::Operand& o = k_.operands[i.slot];
     if ((i.op == Op::kLoad && i.a >= 0) || o.indexed || o.strides.back() != StrideKind::kUnit) return false;

@@ -1,4 +1,5 @@
-// Products with the ops behind them in one kernel: the bits of the product alone followed by the group's interpreter.
+// Products with the ops after them in one kernel: the same bits as the product followed by the group in the
+// interpreter.
 #include "compiler/targets/cuda/gemm/fused_product.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +21,7 @@ using Inputs = std::span<const Tensor>;
 
 std::vector<Kernel> compiled;  // for NVRTC, at the end
 
-// Runs `fn` of `in` by emulation of one kernel, and by its product alone and the interpreter; compares bits.
+// Runs `fn` of `in` by emulation of one kernel, and by its product and the interpreter; compares bits.
 void check(const std::string& name, const TensorFn& fn, const std::vector<Tensor>& in, int sm = 80, int blocks = 2) {
   SCOPED_TRACE(name);
   std::vector<TensorType> types;
@@ -37,7 +38,7 @@ void check(const std::string& name, const TensorFn& fn, const std::vector<Tensor
   const loop_ir::Lowered low = loop_ir::lower_group(*body, in_layouts, out_layouts, {});
   ASSERT_GE(low.dot, 0);
 
-  // The product alone, in f32.
+  // Only the product, in f32.
   const Node& dot = body->node(low.dot);
   std::vector<StridedView> operands;
   for (Value v : dot.inputs) operands.push_back(views[body->node(v).attrs.i("index")]);

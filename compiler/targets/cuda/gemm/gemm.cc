@@ -22,12 +22,12 @@ namespace {
 using Mode = GroupedGemm::Mode;
 constexpr int64_t kMostGroups = 4096;
 
-// Extents of tiles and what follows from them.
+// Extents of tiles, and numbers derived from them.
 struct Tiling {
-  bool mma = false, wgmma = false;  // both: of 16-bit floats
+  bool mma = false, wgmma = false;  // for 16-bit floats
   int bm = 128, bn = 128, bk = 32, threads = 256;
-  int warps_m = 2, stages = 3;  // of mma
-  int micro = 8;                // of fma
+  int warps_m = 2, stages = 3;  // for mma
+  int micro = 8;                // for fma
   int min_blocks = 2;
   int shared = 0, starts_at = 0;
 };
@@ -47,7 +47,7 @@ const char* text_type(DType t) {
     case kInt32:
       return "int32_t";
     default:
-      WEFT_BUG_IF(true, "cuda: no products of ", t);
+      WEFT_BUG_IF(true, "cuda: no product kernel for ", t);
   }
 }
 
@@ -64,8 +64,8 @@ Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
   const int64_t rows = g.mode == Mode::rows ? g.m / std::max<int64_t>(g.groups, 1) : g.m;
   t.wgmma = t.mma && sm == 90 && vectors && rows > 64;
   if (t.wgmma) {
-    // Wide tiles read less for each product, where they are enough to go round a GPU's 132 multiprocessors; a hook's
-    // values need registers beside the sums.
+    // Wide tiles read fewer bytes per product, if there are enough of them for 132 multiprocessors. The values of a
+    // hook need registers besides the sums.
     const int64_t wide =
         (g.mode == Mode::rows ? (g.m + 127) / 128 : g.groups * ((g.m + 127) / 128)) * ((g.n + 255) / 256);
     t.bn = g.n > 128 && !hooked && wide >= 132 ? 256 : 128;
@@ -75,7 +75,7 @@ Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
     t.shared = t.stages * (t.bm + t.bn) * t.bk * 2;
   } else if (t.mma) {
     if (rows <= 64) t.bm = 64;
-    if (hooked && t.bm > 64) {  // one block, with twice the registers, and more pieces under way
+    if (hooked && t.bm > 64) {  // one block, with twice the registers and more pieces in flight
       t.min_blocks = 1;
       t.stages = 4;
     }
@@ -91,13 +91,13 @@ Tiling tiling_of(const GroupedGemm& g, bool vectors, int sm, bool hooked) {
   }
   t.starts_at = (t.shared + 15) / 16 * 16;
   if (g.mode == Mode::rows) t.shared = t.starts_at + static_cast<int>(g.groups + 3) * 4;
-  // Both of two blocks' share must hold on the smallest multiprocessor (100 KiB, of which 1 KiB for each block).
+  // Two blocks must fit on the smallest multiprocessor (100 KiB, of which 1 KiB is reserved for each block).
   if (t.shared > 49 * 1024) t.min_blocks = 1;
   return t;
 }
 
-// How a matrix of x by terms stands in pieces: its lines run along terms if these lie side by side, and may be moved 16
-// bytes at a time if nothing splits them.
+// How pieces of a matrix of x by terms are laid out: lines run along terms if terms are contiguous, and can be copied
+// 16 bytes at a time if nothing splits them.
 struct Lines {
   bool along_terms = false, vector = false;
 };
@@ -112,7 +112,7 @@ Lines lines_of(int64_t x, int64_t x_stride, int64_t terms, int64_t term_stride, 
   return l;
 }
 
-// Writes sums to y: 16 bytes at a time where rows allow it.
+// Writes sums to y, 16 bytes at a time if rows allow it.
 std::string plain_finish(const GroupedGemm& g, bool mma) {
   const char* sums = mma ? "f32" : text_type(g.in);
   std::string s =
@@ -160,7 +160,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
               : g.mode == Mode::contraction ? "Groups of terms"
                                             : "A batch",
               ": ", g.groups, " products of ", g.m, " x ", g.k, " x ", g.n, ", ", g.in, " to ", g.out, ".\n");
-  if (hook) s = hook->words + s;
+  if (hook) s = hook->prelude + s;
   s += hook && !hook->structure.empty()
            ? hook->structure
            : str_cat("struct P {\n  const void *a, *b, *offsets;\n  void* y;\n  int* bad;\n", hook ? hook->fields : "",
@@ -224,7 +224,7 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
   k.max_registers = t.min_blocks == 2 ? 128 : 255;
   k.only_sm90a = t.wgmma;
   if (t.wgmma) k.least_sm = 90;
-  // A group's rows may end in the middle of a tile, and so may those before and after all groups.
+  // The rows of a group may end in the middle of a tile. So may those before the first and after the last group.
   out.most_tiles =
       g.mode == Mode::rows ? (g.m == 0 ? 0 : (tiles_m + g.groups + 2) * tiles_n) : g.groups * tiles_m * tiles_n;
   out.blocks = t.min_blocks;

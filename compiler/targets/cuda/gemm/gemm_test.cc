@@ -1,5 +1,5 @@
-// Kernels of grouped products: what their text means, by emulation against the CPU's kernels, and that they compile on
-// every architecture within their limits.
+// Kernels of grouped products: the emulation must match the CPU's kernels, and the kernels must compile on every
+// architecture within their limits.
 #include "compiler/targets/cuda/gemm/gemm.h"
 
 #include <gtest/gtest.h>
@@ -25,8 +25,8 @@ Tensor grouped_dot(Mode mode, const Tensor& a, const Tensor& b, const Tensor& of
   return dispatch(grouped_dot_op, {&a, &b, &offsets}, mode_attrs(mode).with("out_dtype", out));
 }
 
-// Sums of k terms in f32 by tensor cores (which may drop bits below the last) or in the type itself, in any order,
-// twice rounded to the result's type (Higham, Accuracy and Stability, 3.1).
+// Sums of k terms in f32 on tensor cores (which may drop bits below the last) or in the type itself, in any order,
+// rounded twice to the dtype of the result (Higham, Accuracy and Stability, 3.1).
 void expect_close(Mode mode, const Tensor& a, const Tensor& b, const Tensor& offsets, const Tensor& got) {
   const Tensor wide_a = a.to(kFloat64), wide_b = b.to(kFloat64);
   const Tensor want = grouped_dot(mode, wide_a, wide_b, offsets, kFloat64),
@@ -43,7 +43,7 @@ void expect_close(Mode mode, const Tensor& a, const Tensor& b, const Tensor& off
     ASSERT_LE(std::abs(g[i] - w[i]), s[i] * (2 * terms * unit + half_ulp) + 0x1p-24) << "element " << i;
 }
 
-// Runs the kernel in emulation with a few blocks; the result starts as garbage.
+// Runs the kernel in the emulation with a few blocks. The result starts as garbage.
 Tensor emulated(Mode mode, const Tensor& a, const Tensor& b, const Tensor& offsets, DType out_type, int blocks = 2,
                 int sm = 80) {
   const Tensor out = full(grouped_dot(mode, a, b, offsets, out_type).shape(), 77.0).to(out_type);
@@ -73,7 +73,7 @@ TEST(GroupedGemm, RowsAndTermsOfGroups) {
     expect_close(Mode::contraction, x, g, offsets, emulated(Mode::contraction, x, g, offsets, t));
     if (itemsize(t) == 2) {
       expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, kFloat32));
-      // The gradient's product: terms of w side by side.
+      // The product of the gradient: terms of w are contiguous.
       const Tensor wt = transpose(w, 1, 2);
       expect_close(Mode::rows, g, wt, offsets, emulated(Mode::rows, g, wt, offsets, t));
     }
@@ -82,7 +82,7 @@ TEST(GroupedGemm, RowsAndTermsOfGroups) {
 
 TEST(GroupedGemm, WarpgroupsOfSm90) {
   manual_seed(6);
-  // Rows before and after the groups, an empty one, more than a ring of pieces of terms, both widths of tiles.
+  // Rows before and after the groups, an empty group, more pieces of terms than the ring holds, both tile widths.
   const Tensor offsets = offsets_of({5, 5, 140, 290});
   for (DType t : {kBFloat16, kFloat16})
     for (int64_t n : {72, 136}) {
@@ -98,7 +98,7 @@ TEST(GroupedGemm, WarpgroupsOfSm90) {
 
 TEST(GroupedGemm, WideTilesOfSm90) {
   manual_seed(7);
-  // As many as make tiles wide: most columns are multiplied by nothing of interest.
+  // Enough columns to make tiles wide; most of them are zero.
   const Tensor offsets = offsets_of({0, 100, 132}), x = randn({132, 24}).to(kBFloat16);
   const Tensor w = randn({2, 24, 256 * 66}).to(kBFloat16);
   expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, kBFloat16, 1, 90));
@@ -111,7 +111,7 @@ TEST(GroupedGemm, WhatCannotBeVectorised) {
     const Tensor x = randn({33, 17}).to(t), w = randn({2, 17, 9}).to(t), g = randn({33, 9}).to(t);
     expect_close(Mode::rows, x, w, offsets, emulated(Mode::rows, x, w, offsets, t));
     expect_close(Mode::contraction, x, g, offsets, emulated(Mode::contraction, x, g, offsets, t));
-    // Operands inside others, off 16 bytes, upside down in memory or with steps.
+    // Operands inside others, not 16-byte aligned, with negative strides or with steps.
     const Tensor wide = randn({33, 64}).to(t);
     const Tensor part = slice(wide, 1, 3, 20), steps = slice(wide, 1, 0, 34, 2);
     expect_close(Mode::rows, part, w, offsets, emulated(Mode::rows, part, w, offsets, t));
@@ -195,7 +195,7 @@ TEST(Gemm, AHookTakesTheSums) {
   Params p{{in[0].data, in[1].data, in[2].data, y.view_for_kernel().data, nullptr}, bias.data<float>()};
   Emulated e({&k.kernel, 1});
   e.launch("hooked", k.grid(2), p);
-  // The bits of the product followed by the same.
+  // The same bits as the product followed by the same ops.
   EXPECT_TRUE(all(y == relu(plain + bias)).item<bool>());
 }
 
@@ -235,8 +235,8 @@ TEST(Gemm, CompilesWithinLimits) {
     add(experts(Mode::rows, t));
     add(experts(Mode::contraction, t));
   }
-  add(experts(Mode::rows, kBFloat16, 255, 190));           // nothing vectorised
-  GroupedGemm transposed = experts(Mode::rows, kFloat16);  // b's terms side by side: a gradient's product
+  add(experts(Mode::rows, kBFloat16, 255, 190));           // nothing is vectorised
+  GroupedGemm transposed = experts(Mode::rows, kFloat16);  // terms of b are contiguous: the product of a gradient
   transposed.b_k = 1;
   transposed.b_n = 192;
   add(transposed);

@@ -1,7 +1,6 @@
 #include "compiler/targets/cuda/intrinsics/intrinsics.h"
 
-#include <string_view>
-
+#include "compiler/targets/cpu/print/scalar_text.h"
 #include "compiler/targets/cpu/print/target.h"
 #include "framework/base/str_cat.h"
 
@@ -19,24 +18,10 @@ WEFT_TEXT(philox)
 namespace weft::cuda {
 namespace {
 
-// Without comments and blank lines.
-std::string lines(const char* begin, const char* end) {
-  std::string_view text(begin, end - begin);
-  std::string out;
-  while (!text.empty()) {
-    const size_t length = text.find('\n');
-    std::string_view line = text.substr(0, length);
-    text.remove_prefix(length == text.npos ? text.size() : length + 1);
-    const size_t comment = line.find("//");
-    if (comment != line.npos) line = line.substr(0, comment);
-    while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
-    if (!line.empty()) out.append(line).push_back('\n');
-  }
-  return out;
-}
-#define WEFT_TEXT(name) lines(weft_text_##name, weft_text_##name##_end)
+#define WEFT_TEXT(name) \
+  codegen::strip_comments({weft_text_##name, static_cast<size_t>(weft_text_##name##_end - weft_text_##name)})
 
-// wgmma_bf16 and wgmma_f16: one instruction per width, each with its own number of registers.
+// wgmma_bf16 and wgmma_f16: one instruction per width, each with a different number of registers.
 std::string wgmma() {
   std::string out;
   std::string chain[2];  // A in shared memory, in registers
@@ -91,7 +76,7 @@ const std::vector<int>& wgmma_widths() {
   return widths;
 }
 
-const std::string& words(Level level) {
+const std::string& intrinsics(Level level) {
   static const std::string texts[] = {make(Level::kBase), make(Level::kSm80), make(Level::kSm90), make(Level::kSm90a)};
   return texts[static_cast<int>(level)];
 }
@@ -111,7 +96,7 @@ Level level_of(const Kernel& kernel) {
   return kernel.least_sm >= 90 ? Level::kSm90 : Level::kSm80;
 }
 
-std::string program(const Kernel& kernel) { return words(level_of(kernel)) + kernel.text; }
+std::string program(const Kernel& kernel) { return intrinsics(level_of(kernel)) + kernel.text; }
 
 const std::vector<std::string>& nvrtc_options() {
   static const std::vector<std::string> options = {"--std=c++20", "--fmad=false", "--device-as-default-execution-space",

@@ -1,4 +1,4 @@
-// Every word, in both forms: NVRTC takes it for each architecture that has it, and the host's compiler takes it.
+// Every intrinsic, in both forms: NVRTC compiles it for each architecture that has it, and so does the host's compiler.
 #include "compiler/targets/cuda/intrinsics/intrinsics.h"
 
 #include <gtest/gtest.h>
@@ -137,7 +137,7 @@ std::vector<Kernel> kernels() {
   p.f[t] = 1.0f;
 )",
                      90, true));
-  // One function per width: together they would want more registers than there are.
+  // One function per width: together they would need more registers than exist.
   for (int n : wgmma_widths())
     all.push_back(
         with(str_cat("warpgroup_intrinsics", n).c_str(),

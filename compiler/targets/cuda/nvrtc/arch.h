@@ -1,4 +1,4 @@
-// GPU architectures as targets of compilation, and what a block may have on each.
+// GPU architectures as compilation targets, and the limits of a block on each.
 #pragma once
 #include <string>
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace weft::cuda {
 
-/// A target of compilation: compute capability times 10; `specific` adds the features of that chip alone (sm_90a).
+/// A compilation target: compute capability times 10. `specific` adds the features of that chip only (sm_90a).
 struct Arch {
   int sm = 80;
   bool specific = false;
@@ -16,10 +16,10 @@ struct Arch {
   auto operator<=>(const Arch&) const = default;
 };
 
-/// The target for a device of this compute capability: 9.0 runs sm_90a, all others the plain one.
+/// The target for a device of this compute capability: sm_90a for 9.0, the generic target for all others.
 inline Arch arch_of_device(int sm) { return {sm, sm == 90}; }
 
-/// The targets whose kernels the tests compile.
+/// The targets for which the tests compile kernels.
 inline std::vector<Arch> tested_archs() { return {{80, false}, {90, true}, {100, false}}; }
 
 /// Whether a kernel can be compiled for the target.
@@ -27,13 +27,13 @@ inline bool runs_on(const Kernel& k, Arch a) { return k.only_sm90a ? a == Arch{9
 
 /// Bytes of shared memory (CUDA C++ programming guide, technical specifications per compute capability).
 struct SharedLimits {
-  int block = 0;           // of one block, as it may opt in to
-  int multiprocessor = 0;  // of all blocks on one
-  int reserved = 1024;     // taken by the system from each block's share of the multiprocessor
+  int block = 0;           // per block, with opt-in
+  int multiprocessor = 0;  // of all blocks on one multiprocessor
+  int reserved = 1024;     // reserved by the system from each block's share of the multiprocessor
 };
 SharedLimits shared_limits(int sm);
 
-/// Registers of a multiprocessor; a block's threads take them in lots of 256 per warp.
+/// Registers per multiprocessor; each warp of a block allocates them in units of 256.
 constexpr int kRegistersOfMultiprocessor = 65536;
 
 }  // namespace weft::cuda

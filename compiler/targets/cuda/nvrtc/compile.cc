@@ -22,11 +22,11 @@
 namespace weft::cuda {
 namespace {
 
-constexpr std::string_view kFormat = "weft cubin 1";  // of what is kept on disk and of the text around a kernel
+constexpr std::string_view kFormat = "weft cubin 1";  // of cached files and of the text around a kernel
 constexpr int64_t kMaxCacheBytes = int64_t{256} << 20;
-constexpr const char* kWordsName = "words.cuh";
+constexpr const char* kPreludeName = "prelude.cuh";
 
-// What this process has compiled or read, for the rest of its life.
+// The cubins that this process has compiled or read. They stay until the process ends.
 struct Table {
   Mutex mutex;
   std::map<jit::Key, CubinPtr> cubins WEFT_GUARDED_BY(mutex);
@@ -36,7 +36,7 @@ Table& table() {
   return *t;
 }
 
-// ---- on disk: the figures, the log, the machine code ----------------------------------------------------------------
+// ---- on disk: the usage figures, the log, the machine code ----
 
 struct Head {
   Usage usage;
@@ -70,20 +70,20 @@ std::unique_ptr<jit::Cache> open_cache(const CompileOptions& options, std::vecto
   return cache;
 }
 
-// ---- compiling ------------------------------------------------------------------------------------------------------
+// ---- compiling ----
 
-// The text as NVRTC sees it; lines count from the kernel's first.
+// The text that NVRTC reads. Lines count from the kernel's first line.
 std::string program_text(const Kernel& kernel) {
-  return str_cat("#include \"", kWordsName, "\"\n#line 1 \"", kernel.symbol, ".cu\"\n", kernel.text);
+  return str_cat("#include \"", kPreludeName, "\"\n#line 1 \"", kernel.symbol, ".cu\"\n", kernel.text);
 }
 
-const std::string& words_for(const Kernel& kernel, const CompileOptions& options) {
-  return options.words ? *options.words : words(level_of(kernel));
+const std::string& prelude_of(const Kernel& kernel, const CompileOptions& options) {
+  return options.prelude ? *options.prelude : intrinsics(level_of(kernel));
 }
 
-// Keeps what failed for people; returns its path.
+// Writes the source of a failed kernel to a file for people; returns its path.
 std::string keep_source(const Kernel& kernel, Arch arch, const CompileOptions& options) {
-  std::string text = str_cat("// ", arch.name(), "\n", words_for(kernel, options), "\n", kernel.text, "\n");
+  std::string text = str_cat("// ", arch.name(), "\n", prelude_of(kernel, options), "\n", kernel.text, "\n");
   std::vector<std::string> folders{switch_value("WEFT_DUMP")};
   for (const char* variable : {"TEST_TMPDIR", "TMPDIR"})
     if (const char* folder = std::getenv(variable)) folders.push_back(folder);
@@ -97,10 +97,10 @@ std::string keep_source(const Kernel& kernel, Arch arch, const CompileOptions& o
     } catch (const Error&) {
     }
   }
-  return "(could not be kept)";
+  return "(could not be written)";
 }
 
-// One kernel's way through NVRTC: the cubin, or what went wrong.
+// The compilation of one kernel by NVRTC: the cubin, or the error.
 struct Job {
   const Kernel* kernel;
   jit::Key key;
@@ -118,11 +118,11 @@ void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const 
   } program{n};
   const Kernel& kernel = *job.kernel;
   const std::string text = program_text(kernel);
-  const char* header = words_for(kernel, options).c_str();
+  const char* header = prelude_of(kernel, options).c_str();
   std::vector<const char*> flag;
   for (const std::string& f : flags) flag.push_back(f.c_str());
   NvrtcResult result = n.call.nvrtcCreateProgram(&program.p, text.c_str(), str_cat(kernel.symbol, ".cu").c_str(), 1,
-                                                 &header, &kWordsName);
+                                                 &header, &kPreludeName);
   if (result == kNvrtcSuccess)
     result = n.call.nvrtcCompileProgram(program.p, static_cast<int>(flag.size()), flag.data());
   auto c = std::make_shared<Cubin>();
@@ -158,7 +158,7 @@ int usable_cores() {
 
 void run_all(std::vector<Job>& jobs, const Nvrtc& n, const std::vector<std::string>& flags,
              const CompileOptions& options) {
-  // The longest first, so that none is left for the end.
+  // Longest first, so that no long compilation starts last.
   std::vector<Job*> order;
   for (Job& job : jobs) order.push_back(&job);
   std::stable_sort(order.begin(), order.end(),
@@ -202,8 +202,7 @@ std::vector<std::string> nvrtc_options(Arch arch, const CompileOptions& options)
 
 std::string exceeds(const Kernel& k, const Usage& u, Arch arch) {
   const int spills = u.spill_load_bytes + u.spill_store_bytes;
-  if (u.registers > k.max_registers)
-    return str_cat("takes ", u.registers, " registers; its limit is ", k.max_registers);
+  if (u.registers > k.max_registers) return str_cat("uses ", u.registers, " registers; its limit is ", k.max_registers);
   if (spills > k.max_spill_bytes)
     return str_cat("spills ", u.spill_store_bytes, " bytes and loads ", u.spill_load_bytes, " back; its limit is ",
                    k.max_spill_bytes);
@@ -212,11 +211,11 @@ std::string exceeds(const Kernel& k, const Usage& u, Arch arch) {
   if (bytes > shared.block)
     return str_cat("needs ", bytes, " bytes of shared memory; a block has ", shared.block, " on ", arch.name());
   if (k.min_blocks > 1 && k.min_blocks * (bytes + shared.reserved) > shared.multiprocessor)
-    return str_cat("states ", k.min_blocks, " blocks on a multiprocessor with ", bytes, " + ", shared.reserved,
+    return str_cat("declares ", k.min_blocks, " blocks on a multiprocessor with ", bytes, " + ", shared.reserved,
                    " bytes of shared memory each; there are ", shared.multiprocessor, " on ", arch.name());
   const int warps = (k.threads + 31) / 32, lot = (u.registers * 32 + 255) / 256 * 256;
   if (k.min_blocks * warps * lot > kRegistersOfMultiprocessor)
-    return str_cat("states ", k.min_blocks, " blocks of ", k.threads, " threads with ", u.registers,
+    return str_cat("declares ", k.min_blocks, " blocks of ", k.threads, " threads with ", u.registers,
                    " registers; a multiprocessor has ", kRegistersOfMultiprocessor);
   return "";
 }
@@ -241,11 +240,11 @@ Compiled compile(std::span<const Kernel> kernels, Arch arch, const CompileOption
   for (const std::string& flag : flags) base = continued(base, flag);
   std::vector<jit::Key> keys;
   for (const Kernel& k : kernels)
-    keys.push_back(continued(continued(continued(base, words_for(k, options)), k.symbol), k.text));
+    keys.push_back(continued(continued(continued(base, prelude_of(k, options)), k.symbol), k.text));
 
   out.cubins.resize(kernels.size());
   std::vector<Job> jobs;
-  std::map<jit::Key, size_t> missing;  // and the first kernel with that key
+  std::map<jit::Key, size_t> missing;  // key -> the first kernel with it
   {
     MutexLock lock(table().mutex);
     for (size_t i = 0; i < kernels.size(); ++i) {
@@ -302,7 +301,7 @@ Compiled compile(std::span<const Kernel> kernels, Arch arch, const CompileOption
   for (const Job& job : jobs)
     WEFT_CHECK_AS(kInternal, job.failure.empty(), "cuda: kernel ", job.kernel->symbol, " does not compile for ",
                   arch.name(), ": ", job.failure, "; its source is in ", keep_source(*job.kernel, arch, options),
-                  "; this is a fault of Weft");
+                  "; this is a bug in Weft");
   if (options.check_limits)
     for (size_t i = 0; i < kernels.size(); ++i) {
       const std::string why = exceeds(kernels[i], out.cubins[i]->usage, arch);

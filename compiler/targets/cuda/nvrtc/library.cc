@@ -11,8 +11,8 @@
 namespace weft::cuda {
 namespace {
 
-// NVRTC opens its second file by name alone when it compiles, which the loader does not find in a folder that it does
-// not know; one that is open already is found.
+// NVRTC opens its second library by name when it compiles. The loader does not find it in an unknown folder, but it
+// does find a library that is already open.
 void open_builtins(const std::string& path) {
   const std::string folder = path.substr(0, path.rfind('/') + 1);
   glob_t found{};
@@ -72,7 +72,7 @@ std::string unfit_for_driver(const Nvrtc& n, int driver_version) {
 }
 
 const Nvrtc& nvrtc() {
-  // Never unloaded: compilations may be under way when the process ends.
+  // Never unloaded: compilations may be running when the process ends.
   static const Nvrtc* n = new Nvrtc(
       internal::open_nvrtc(library_places("nvrtc", switch_value("WEFT_NVRTC"), availability().version / 1000)));
   return *n;

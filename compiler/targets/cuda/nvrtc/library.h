@@ -1,5 +1,5 @@
-// NVRTC, the compiler of CUDA C++, found at run time: its functions in a table, declared here after its C interface, so
-// that no toolkit is needed to build. A machine without it gets the reason in one sentence.
+// NVRTC, the compiler of CUDA C++, found at run time. Its functions are in a table, declared here like its C interface,
+// so that a build needs no toolkit. On a machine without it, `unavailable` gives the reason in one sentence.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -7,11 +7,11 @@
 
 namespace weft::cuda {
 
-/// A program under compilation, NVRTC's own.
+/// A program being compiled; NVRTC owns it.
 struct NvrtcProgram;
 enum NvrtcResult : int { kNvrtcSuccess = 0 };
 
-/// NVRTC's functions by their names in its header.
+/// NVRTC's functions, by their names in its header.
 struct NvrtcTable {
   NvrtcResult (*nvrtcVersion)(int* major, int* minor);
   const char* (*nvrtcGetErrorString)(NvrtcResult result);
@@ -29,26 +29,26 @@ struct NvrtcTable {
   NvrtcResult (*nvrtcGetProgramLog)(NvrtcProgram* program, char* log);
 };
 
-/// The library as found, or why there is none.
+/// The library that was found, or why there is none.
 struct Nvrtc {
   NvrtcTable call = {};
   std::string path;
   int major = 0, minor = 0;
-  std::vector<int> archs;   // that it compiles for, as 80, 90, ...
-  std::string unavailable;  // not empty: it cannot be used, and why, in one sentence
+  std::vector<int> archs;   // for which it compiles, as 80, 90, ...
+  std::string unavailable;  // why it cannot be used, in one sentence; empty if it can
   std::string version() const { return std::to_string(major) + "." + std::to_string(minor); }
 };
 
-/// Looks once per process: switch WEFT_NVRTC, the loader's own path, the toolkit's usual folder, the folders of
+/// Searches once per process: switch WEFT_NVRTC, the loader's own path, the usual folder of the toolkit, the folders of
 /// NVIDIA's Python wheels. Needs version 12.0 or later.
 const Nvrtc& nvrtc();
 
-/// One sentence if a driver of this version (13000: CUDA 13.0) does not take what this NVRTC compiles, else empty: a
-/// driver runs what toolkits of its own major version and of older ones make.
+/// Why a driver of this version (13000: CUDA 13.0) does not accept the code of this NVRTC, in one sentence; empty if it
+/// does. A driver accepts the code of toolkits of its own major version and of older ones.
 std::string unfit_for_driver(const Nvrtc& n, int driver_version);
 
 namespace internal {
-/// The same for one file or name; for tests.
+/// The same with these files or names; for tests.
 Nvrtc open_nvrtc(const std::vector<std::string>& candidates);
 }  // namespace internal
 

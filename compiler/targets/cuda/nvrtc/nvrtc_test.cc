@@ -43,7 +43,7 @@ TEST(Nvrtc, DeclarationsAreTheToolkits) {
 #define NEED_NVRTC() \
   if (!nvrtc().unavailable.empty()) GTEST_SKIP() << nvrtc().unavailable
 
-// y[i] = x[i] * factor + 1; factors differ between tests, so that none finds another's kernels.
+// y[i] = x[i] * factor + 1. Tests use different factors, so that none finds another's kernels.
 Kernel scale(int factor) {
   Kernel k;
   k.symbol = "scale";
@@ -102,7 +102,7 @@ TEST(Limits, ToldWithFigures) {
   u.registers = 32;
   EXPECT_EQ(exceeds(k, u, {80}), "");
   k.max_registers = 24;
-  EXPECT_EQ(exceeds(k, u, {80}), "takes 32 registers; its limit is 24");
+  EXPECT_EQ(exceeds(k, u, {80}), "uses 32 registers; its limit is 24");
   k.max_registers = 255;
   u.spill_store_bytes = 8;
   u.spill_load_bytes = 12;
@@ -126,7 +126,7 @@ TEST(Nvrtc, AbsentInOneSentence) {
   EXPECT_EQ(n.unavailable,
             "NVRTC, NVIDIA's compiler of kernels, cannot be used: /nonexistent/libnvrtc.so.13 was not found; need CUDA "
             "12 or later, or its path in WEFT_NVRTC");
-  // A library that is something else.
+  // A library that is not NVRTC.
   EXPECT_NE(internal::open_nvrtc({"libm.so.6"}).unavailable.find("lacks nvrtcVersion and 12 more"), std::string::npos);
 }
 
@@ -147,7 +147,7 @@ TEST(Nvrtc, ErrorsNameKernelAndLine) {
       0)
       << why;
   EXPECT_NE(why.find("if (i < p.n) p.y[i] = p.z[i] * 3.0f"), std::string::npos) << why;
-  // Found by the assembler alone.
+  // Only the assembler finds this error.
   Kernel w = scale(4);
   w.text.insert(w.text.find("  if (i"), "  asm volatile(\"wgmma.fence.sync.aligned;\");\n");
   EXPECT_EQ(error_of(w, {90, true}), "");
@@ -163,7 +163,7 @@ TEST(Nvrtc, RefusesWhatCannotRunThere) {
   Kernel tight = scale(5);
   tight.max_registers = 2;
   const std::string why = error_of(tight, {80});
-  EXPECT_EQ(why.find("cuda: kernel scale takes "), 0) << why;
+  EXPECT_EQ(why.find("cuda: kernel scale uses "), 0) << why;
   EXPECT_NE(why.find("its limit is 2"), std::string::npos) << why;
 }
 
@@ -175,7 +175,7 @@ TEST(Nvrtc, WordsStandBeforeTheKernel) {
   Kernel k = scale(6);
   k.text.replace(k.text.find("p.x[i]"), 6, "twice(p.x[i])");
   CompileOptions o;
-  o.words = "__device__ inline float twice(float x) { return x + x; }\n";
+  o.prelude = "__device__ inline float twice(float x) { return x + x; }\n";
   EXPECT_EQ(error_of(k, {80}, o), "");
   EXPECT_NE(error_of(k, {80}), "");
 }
@@ -198,7 +198,7 @@ TEST(NvrtcCache, MemoryDiskAndDamage) {
   c = compile(kernels, {80}, o);
   EXPECT_EQ(c.compiled, 0);
   EXPECT_EQ(c.from_memory, 3);
-  // Another architecture is another cubin.
+  // Another architecture needs another cubin.
   EXPECT_EQ(compile(kernels, {90, true}, o).compiled, 2);
   EXPECT_EQ(jit::Cache(folder, true, jit::ObjectKind::cubin).size().second, 4);
 
@@ -222,7 +222,7 @@ TEST(NvrtcCache, MemoryDiskAndDamage) {
   EXPECT_EQ(d.cubins[0]->bytes, c.cubins[0]->bytes);
 }
 
-// What the assembler only mentions in its log is a fault of a kernel that asked for it.
+// A message that the assembler only logs is a fault for a kernel that asked for it.
 TEST(CompileCheck, FindsProductsThatWaitForEachOtherAndIgnoredRegisterBudgets) {
   NEED_NVRTC();
   Kernel k;

@@ -7,7 +7,7 @@
 namespace weft::cuda {
 namespace {
 
-// The number that ends just before `after`, as 28 in "Used 28 registers"; none if `after` is not there.
+// The number directly before `after`, like 28 in "Used 28 registers"; none if `after` is missing.
 std::optional<int> number_before(std::string_view text, std::string_view after) {
   size_t end = text.find(after);
   if (end == std::string_view::npos) return {};
@@ -26,13 +26,13 @@ std::string_view line_at(std::string_view text, size_t at) {
 }  // namespace
 
 std::optional<Usage> parse_ptxas_log(std::string_view log, std::string_view symbol) {
-  // From the line that opens the kernel to the next that opens one.
+  // From the line that starts the kernel to the next line that starts one.
   constexpr std::string_view opens = "Compiling entry function '";
   size_t begin = log.find(str_cat(opens, symbol, "'"));
   if (begin == std::string_view::npos) return {};
   log.remove_prefix(begin + opens.size());
   log = log.substr(0, log.find(opens));
-  // Functions that were not inlined have properties of their own; the kernel's stand under its name.
+  // Functions that were not inlined have their own properties; the kernel's are under its name.
   const size_t own = log.find(str_cat("Function properties for ", symbol));
   const std::string_view properties = own == std::string_view::npos ? log : log.substr(own);
   Usage u;
@@ -57,7 +57,7 @@ std::string_view first_error(std::string_view log) {
   if (at == std::string_view::npos) at = log.find_first_not_of(" \n");
   if (at == std::string_view::npos) return {};
   std::string_view line = line_at(log, at);
-  // The source line and the caret under it.
+  // The source line and the caret below it.
   size_t end = line.data() - log.data() + line.size();
   for (int more = 0; more < 2 && end < log.size(); ++more) {
     std::string_view next = line_at(log, end + 1);

@@ -1,7 +1,7 @@
-// Sums and copies at indices in the order of the CPU, without atomics. Places are sorted by where they go, so that
-// those of one target are a run. Short runs: a thread for each target and few columns. Long ones: a block (a line's: a
-// warp), whose other threads bring rows while each column is added up in order, so a run costs about an addition's
-// latency (4 cycles) a row and no more, however long it is.
+// Sums and copies at indices, in the order of the CPU and without atomics. Entries are sorted by target, so that those
+// of one target form a run. For short runs, each thread takes a target and a few columns. For a long run, a block (on
+// lines: a warp) takes it: its threads load rows while each column is summed in order. So a run costs about the latency
+// of one addition (4 cycles) per row, however long it is.
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
 #include "compiler/targets/cuda/ops/order.h"
@@ -11,19 +11,20 @@
 namespace weft::cuda {
 namespace {
 
-// Runs longer than this are long. One begins at or before every kLongRun-th place it has, so those who look there find
-// all long runs.
+// Runs longer than this are long. A long run contains a multiple of kLongRun, so the threads that check these places
+// find all long runs.
 constexpr int64_t kLongRun = 32;
 
-constexpr std::string_view kRunWords = R"(
+constexpr std::string_view kRunFunctions = R"(
 static inline uint64_t entry_of(const uint64_t* order, int64 at, int64 length) {
   return at < length ? order[at] : ~(uint64_t)0;
 }
-// Whether more than kLongRun entries from `at` on are of this target.
+// Whether more than kLongRun entries, starting at `at`, have this target.
 static inline bool is_long(const uint64_t* order, int64 at, int64 length, uint64_t target) {
   return at + kLongRun < length && order[at + kLongRun] >> 32 == target;
 }
-// Where the run begins that holds the place `chunk` * kLongRun, if it is long and holds no such place before; else -1.
+// The start of the run that contains place `chunk` * kLongRun, if it is long and contains no earlier such place; else
+// -1.
 static inline int64 long_run(const uint64_t* order, int64 chunk, int64 length) {
   const int64 here = chunk * kLongRun;
   const uint64_t target = order[here] >> 32;
@@ -38,12 +39,11 @@ static inline int64 long_run(const uint64_t* order, int64 chunk, int64 length) {
 }
 )";
 
-// ---- rows of src to rows of the result
-// ------------------------------------------------------------------------------
+// ---- rows of src to rows of the result ----
 
 constexpr std::string_view kSome = "struct alignas(kEach * sizeof(T)) Some { T v[kEach]; };\n";
 
-// A thread takes the sums of kEach neighbours of the row that begins at its place of the order, if a short run does.
+// If a short run starts at the thread's place in the order, the thread sums kEach neighbouring columns of it.
 constexpr std::string_view kAddRows = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -61,7 +61,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   for (int k = 0; k < kEach; ++k) sum[k] = (A)get(row.v[k]);
   bool more = true;
   while (more) {
-    // Four rows at a time are on their way.
+    // Four rows are loaded at a time.
     uint64_t entry[4];
     Some s[4];
 #pragma unroll
@@ -84,8 +84,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// A block takes kPieces x kEach columns of a long run. kRows rows lie in shared memory while one thread per column adds
-// them; the next ones are in registers or on their way, and the places of those behind them too.
+// A block sums kPieces x kEach columns of a long run. kRows rows are in shared memory while one thread per column adds
+// them. The next rows are in registers or in flight, and so are the places of the rows after those.
 constexpr std::string_view kAddLongRows = R"(
 constexpr int kRows = kThreads, kColumns = kPieces * kEach, kPlaceAt = kRows * kColumns * (int)sizeof(T);
 static inline int count_of(const Shared<int>& counts) {
@@ -113,7 +113,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   Some some[kPieces];
   int count = 0;
   for (int64 at = begin;; at += kRows) {
-    // What is in the tile now, though none at first; the next tile's places.
+    // The number of rows in the tile (none at first); then the places of the next tile.
     const int now = count;
     const uint32_t mine = ballot(entry >> 32 == target);
     places[me] = (uint32_t)entry;
@@ -145,7 +145,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Of rows written to one place the last stays.
+// If several rows are written to one place, the last one stays.
 constexpr std::string_view kCopyRows = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -159,11 +159,11 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-/// index_add and index_copy: y = x, the order of the sources by their target, and the columns of a row in pieces of
-/// `each` elements that lie side by side.
+/// index_add and index_copy: y = x, the order of the sources by target, and the columns of a row in pieces of `each`
+/// contiguous elements.
 struct Rows {
   const StridedView &index, &src, &y;
-  bool any = false;  // something is to be written
+  bool any = false;  // there is something to write
   int64_t order = 0, n = 0, each = 1;
   Walk columns;
 
@@ -189,7 +189,7 @@ struct Rows {
       bytes /= 2;
     each = bytes / element;
     const int last = columns.rank() - 1;
-    // Strides count elements: a step of the last dim is `each` of them.
+    // Strides count elements: a step of the last dim is `each` elements.
     columns.n /= each;
     columns.shape[last] /= each;
     for (Shape& s : columns.strides) s[last] *= each;
@@ -197,7 +197,7 @@ struct Rows {
 
   Text text(std::string_view name, std::string_view type) const {
     Text t(name, is_wide(src) || is_wide(y));
-    t.type("T", type).constant("kEach", each).types(kSome).words(kOffsetWords);
+    t.type("T", type).constant("kEach", each).types(kSome).functions(kOffsetFunctions);
     t.address("const T* x", in_place(2)).address("T* y", out_place(0));
     t.address("const uint64_t* order", scratch_place(order));
     t.whole("rows", n).whole("x_row", src.strides[0]).whole("y_row", y.strides[0]);
@@ -206,7 +206,7 @@ struct Rows {
   }
   Text sums(std::string_view name) const {
     Text t = text(name, element_type(y.dtype));
-    t.type("A", sums_of(y.dtype)).constant("kLongRun", kLongRun).words(kWriteWords).words(kRunWords);
+    t.type("A", sums_of(y.dtype)).constant("kLongRun", kLongRun).functions(kWriteFunctions).functions(kRunFunctions);
     return t;
   }
 };
@@ -221,7 +221,7 @@ bool make_index_add(const Request& r, Launches& to) {
     to.add(t.step(kAddRows, blocks_for(rows.n * pieces_of_row)));
   }
   if (rows.n <= kLongRun) return true;
-  // 128 bytes of a row, or what 32 threads take one by one.
+  // 128 bytes of a row, or what 32 threads load with one element each.
   const int64_t pieces = std::min<int64_t>(32, 128 / (rows.each * element)), columns = pieces * rows.each;
   const int64_t strips = blocks_for(pieces_of_row, pieces);
   constexpr int kThreads = 256;
@@ -241,12 +241,11 @@ bool make_index_copy(const Request& r, Launches& to) {
   return true;
 }
 
-// ---- elements of lines
-// ----------------------------------------------------------------------------------------------
+// ---- elements of lines ----
 
 constexpr int64_t kShortLine = 64;
 
-// Short lines: the thread of each source looks whether it is its target's first, and then adds all of them.
+// Short lines: the thread of each source checks whether it is the first of its target, and then adds all of them.
 constexpr std::string_view kAddShort = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -254,7 +253,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   const I line = (I)(kAlongLast ? task / p.length : task % p.n), i = (I)(kAlongLast ? task % p.length : task / p.n);
   const X* index = p.index + offset_of<kRank>(line, p.shape, p.of_index);
   const int64 target = (int64)index[i * p.index_along];
-  // A bad index adds nowhere: element 0, where reads of one would go, is another thread's.
+  // A bad index adds nowhere: another thread owns element 0, to which its reads would go.
   if (checked(target, p.limit, position_of(line, i, p.length, p.inner), p.bad) != target) return;
   for (I j = 0; j < i; ++j)
     if ((int64)index[j * p.index_along] == target) return;
@@ -267,7 +266,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Long lines: the thread of each place of the order where a short run begins.
+// Long lines: one thread for each place of the order; it works if a short run starts there.
 constexpr std::string_view kAddElements = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -301,9 +300,9 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// A warp for each long run: 256 elements are added while the next 256 are on their way.
+// One warp per long run: it adds 256 elements while the next 256 are in flight.
 constexpr std::string_view kAddLongElements = R"(
-// Elements at + lane, at + lane + 32, ... of the run; how many of the 256 are in it.
+// Loads elements at + lane, at + lane + 32, ... of the run; returns how many of the 256 are in it.
 static inline int bring(const P& p, const uint64_t* order, const T* x, int64 at, uint64_t target, A (&v)[8]) {
   uint64_t entry[8];
   int count = 0;
@@ -365,7 +364,7 @@ bool make_scatter_add(const Request& r, Launches& to) {
                {without(src.strides, dim), without(y.strides, dim), without(index.strides, dim)});
   auto text = [&](std::string_view name) {
     Text t(name, is_wide(src) || is_wide(y) || is_wide(index));
-    t.type("T", y.dtype).type("A", sums_of(y.dtype)).words(kOffsetWords).words(kWriteWords);
+    t.type("T", y.dtype).type("A", sums_of(y.dtype)).functions(kOffsetFunctions).functions(kWriteFunctions);
     t.address("const T* x", in_place(2)).address("T* y", out_place(0));
     t.index("length", length).index("x_along", src.strides[dim]).index("y_along", y.strides[dim]);
     w.declare(t, {"from", "to", "of_index"});
@@ -373,7 +372,7 @@ bool make_scatter_add(const Request& r, Launches& to) {
   };
   if (length <= kShortLine) {
     Text t = text("scatter_add_short");
-    t.type("X", index.dtype).constant("kAlongLast", dim == index.shape.size() - 1).words(kCheckWords);
+    t.type("X", index.dtype).constant("kAlongLast", dim == index.shape.size() - 1).functions(kCheckFunctions);
     t.address("const X* index", in_place(1)).bad();
     t.whole("limit", y.shape[dim]).index("index_along", index.strides[dim]).whole("inner", elements_behind(index, dim));
     to.add(t.step(kAddShort, blocks_for(w.n * length)));
@@ -382,7 +381,7 @@ bool make_scatter_add(const Request& r, Launches& to) {
   const Place order = scratch_place(add_target_sort(to, {index, 1, dim, y.shape[dim]}));
   auto sums = [&](std::string_view name) {
     Text t = text(name);
-    t.constant("kLongRun", kLongRun).words(kRunWords).address("const uint64_t* order", order);
+    t.constant("kLongRun", kLongRun).functions(kRunFunctions).address("const uint64_t* order", order);
     return t;
   };
   to.add(sums("scatter_add").step(kAddElements, blocks_for(w.n * length)));

@@ -1,4 +1,4 @@
-// The kernels of these ops compile by NVRTC for the architectures that are tested, within their limits.
+// The kernels of these ops compile with NVRTC for the tested architectures, within their limits.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -11,7 +11,7 @@
 namespace weft::cuda {
 namespace {
 
-// One kernel of each form: what is the same but for extents' dims or lengths in constants is compiled once.
+// One kernel of each form: kernels that differ only in extents or constants are compiled once.
 std::string form_of(const Kernel& k) {
   std::string s;
   for (char c : k.symbol)

@@ -1,5 +1,5 @@
-// Copies, conversions, fills, iota, and elementwise ops of the types that the loop IR does not take (u8; whole numbers
-// divided): a thread for each element, or for each 16 bytes of a copy.
+// Copies, conversions, fills, iota, and elementwise ops on types that the loop IR does not support (u8; integer
+// division): one thread per element, or per 16 bytes of a copy.
 #include <cmath>
 
 #include "compiler/targets/cuda/ops/families.h"
@@ -23,7 +23,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Where operand and result lie across each other: 32 x 32 tiles through shared memory, read and written along lines.
+// For an operand that is transposed against the result: 32 x 32 tiles go through shared memory, read and written along
+// lines.
 constexpr std::string_view kTranspose = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const Shared<T> tile = shared_at<T>(0);
@@ -57,7 +58,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// In f64, or in int64 where start and step are whole numbers and so are the elements.
+// In f64, or in int64 if start, step and the elements are integers.
 constexpr std::string_view kIota = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const I i = (I)blockIdx.x * kThreads + threadIdx.x;
@@ -72,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 )";
 
 constexpr std::string_view kFloat8Types = "struct f8e4m3 { u8 bits; };\nstruct f8e5m2 { u8 bits; };\n";
-// Elements of 8-bit floats: the OCP formats, as framework/tensor/dtype.cc converts them.
+// 8-bit floats: the OCP formats, converted as in framework/tensor/dtype.cc.
 constexpr std::string_view kFloat8 = R"(
 template <int kMantissa, int kBias>
 static inline f32 small_float(u8 bits) {  // finite
@@ -91,7 +92,7 @@ static inline f32 value_of(f8e5m2 x) {
     return (x.bits & 3) ? w_as_f((x.bits & 128) << 24 | 0x7fc00000) : sign * w_as_f(0x7f800000);
   return small_float<2, 15>(x.bits);
 }
-// |f| rounded to nearest even among the multiples of its last place; the greatest is `most`.
+// |f| rounded to nearest even at the format's last place; `most` is the largest value.
 template <int kMantissa, int kBias>
 static inline u8 to_small_float(f32 f, f32 most) {
   const int sign = w_as_i(f) < 0 ? 128 : 0;
@@ -126,7 +127,7 @@ bool is_float8(DType t) { return t == kFloat8E4M3 || t == kFloat8E5M2; }
 
 StridedView spread(StridedView x, const Shape& shape) {
   if (x.shape.size() == shape.size()) return x;
-  WEFT_BUG_IF(!x.shape.empty(), "cuda: a view ", x.shape, " stands for ", shape);
+  WEFT_BUG_IF(!x.shape.empty(), "cuda: a view ", x.shape, " replaces ", shape);
   x.shape = shape;
   x.strides = Shape::filled(shape.size(), 0);
   return x;
@@ -155,7 +156,7 @@ int vector_bytes(int64_t element, const Shape& shape, std::initializer_list<Shap
 
 namespace {
 
-// Adds a copy of y's lines from x's columns; false if they do not lie so, or are short.
+// Adds a copy of y's lines from x's columns. False if they are not laid out that way, or are short.
 bool add_transpose(Launches& to, const Walk& w, const Place& from, const Place& at, int bytes) {
   const int last = w.rank() - 1;
   const Shape &x = w.strides[0], &y = w.strides[1];
@@ -170,7 +171,7 @@ bool add_transpose(Launches& to, const Walk& w, const Place& from, const Place& 
   const Walk others(outer, {outer_x, outer_y});
   const int64_t tiles_m = blocks_for(w.shape[row], 32), tiles_n = blocks_for(w.shape[last], 32);
   Text t("transpose", w.wide());
-  t.type("T", bytes_type(bytes)).words(kOffsetWords).address("const T* x", from).address("T* y", at);
+  t.type("T", bytes_type(bytes)).functions(kOffsetFunctions).address("const T* x", from).address("T* y", at);
   t.index("rows", w.shape[row]).index("columns", w.shape[last]).index("tiles_m", tiles_m).index("tiles_n", tiles_n);
   t.index("x_column", x[last]).index("y_row", y[row]);
   others.declare(t, {"from", "to"});
@@ -196,14 +197,14 @@ void add_copy(Launches& to, const StridedView& x, const Place& from, const Strid
     for (Shape& s : w.strides)
       for (int d = 0; d < last; ++d) s[d] /= each;
     Text t("copy", w.wide());
-    t.type("T", bytes_type(bytes)).words(kOffsetWords).address("const T* x", from).address("T* y", at);
+    t.type("T", bytes_type(bytes)).functions(kOffsetFunctions).address("const T* x", from).address("T* y", at);
     w.declare(t, {"from", "to"});
     return to.add(t.step(kCopy, blocks_for(w.n)));
   }
   Text t("convert", w.wide());
   if (is_float8(x.dtype) || is_float8(y.dtype)) t.types(kFloat8Types);
-  t.type("X", x.dtype).type("Y", y.dtype).words(kOffsetWords).words(kWriteWords);
-  if (is_float8(x.dtype) || is_float8(y.dtype)) t.words(kFloat8);
+  t.type("X", x.dtype).type("Y", y.dtype).functions(kOffsetFunctions).functions(kWriteFunctions);
+  if (is_float8(x.dtype) || is_float8(y.dtype)) t.functions(kFloat8);
   t.address("const X* x", from).address("Y* y", at);
   w.declare(t, {"from", "to"});
   to.add(t.step(kConvert, blocks_for(w.n)));
@@ -224,8 +225,8 @@ void fill(Launches& to, const StridedView& y, const Place& at, V value) {
   Text t("fill", w.wide());
   constexpr bool kReal = std::is_same_v<V, double>;
   if (is_float8(y.dtype)) t.types(kFloat8Types);
-  t.type("V", kReal ? "f64" : "int64").type("Y", y.dtype).words(kOffsetWords).words(kWriteWords);
-  if (is_float8(y.dtype)) t.words(kFloat8);
+  t.type("V", kReal ? "f64" : "int64").type("Y", y.dtype).functions(kOffsetFunctions).functions(kWriteFunctions);
+  if (is_float8(y.dtype)) t.functions(kFloat8);
   t.address("Y* y", at);
   if constexpr (kReal) {
     t.real("value", value);
@@ -243,12 +244,11 @@ void add_fill(Launches& to, const StridedView& y, const Place& at, int64_t value
 
 void add_bad(Launches& to, const StridedView& index, int place) {
   Text t("bad_index");
-  t.type("X", index.dtype).words(kCheckWords).address("const X* index", in_place(place)).bad();
+  t.type("X", index.dtype).functions(kCheckFunctions).address("const X* index", in_place(place)).bad();
   to.add(t.step(kBad, 1, 32));
 }
 
-// ---- elementwise ops
-// -------------------------------------------------------------------------------------------------
+// ---- elementwise ops ----
 
 namespace {
 
@@ -267,7 +267,7 @@ std::string_view expression_of(Pw op) {
   }
 }
 
-// Whole numbers divided towards minus infinity; by zero: the flag.
+// Integer division rounds towards minus infinity. Division by zero sets the flag.
 constexpr std::string_view kDivide = R"(
 template <class V>
 static inline V rest_of(V a, V b) {
@@ -283,7 +283,7 @@ static inline V w_floor_divide(V a, V b) {
 }
 )";
 
-// Values are computed in V: what get() gives, and whole numbers in int64 where they may not be divided in less.
+// Values are computed in type V: the type of get(), or int64 for integers that need a 64-bit division.
 std::string pointwise_body(Pw op, int operands, bool divides) {
   constexpr std::string_view kNames[] = {"x", "a", "b", "c"};
   const int first = operands == 1 ? 0 : operands == 2 ? 1 : 3;
@@ -326,7 +326,7 @@ bool make_iota(const Request& r, Launches& to) {
   const double start = number(r.attrs, "start"), step = number(r.attrs, "step");
   const bool whole = !is_floating(y.dtype) && start == std::floor(start) && step == std::floor(step);
   Text t("iota", is_wide(y));
-  t.type("N", whole ? "int64" : "f64").type("Y", y.dtype).words(kWriteWords).address("Y* y", out_place(0));
+  t.type("N", whole ? "int64" : "f64").type("Y", y.dtype).functions(kWriteFunctions).address("Y* y", out_place(0));
   if (whole) {
     t.whole("start", static_cast<int64_t>(start)).whole("step", static_cast<int64_t>(step));
   } else {
@@ -351,8 +351,8 @@ bool make_pointwise(const Request& r, Launches& to) {
                          operands > 2 ? in[2].strides : y.strides});
   Text t(r.op.name, w.wide());
   for (int k = 0; k < operands; ++k) t.type(str_cat("X", k), in[k].dtype);
-  t.type("Y", y.dtype).words(kOffsetWords).words(kWriteWords);
-  if (divides) t.words(kDivide);
+  t.type("Y", y.dtype).functions(kOffsetFunctions).functions(kWriteFunctions);
+  if (divides) t.functions(kDivide);
   for (int k = 0; k < operands; ++k) t.address(str_cat("const X", k, "* in", k), in_place(k));
   t.address("Y* y", out_place(0));
   if (divides) {

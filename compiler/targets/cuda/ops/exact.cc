@@ -1,5 +1,5 @@
-// Order-free sums (ops/kernels/exact.h): every term is cut into digits, which are added as whole numbers, so that any
-// split of the work gives the bits of the CPU. A warp for each sum, or a thread for each product's.
+// Order-independent sums (ops/kernels/exact.h). Every term is split into digits, which are added as integers, so any
+// split of the work gives the bits of the CPU. One warp per sum, or one thread per sum of a product.
 #include "ops/core/exact.h"
 
 #include <algorithm>
@@ -50,7 +50,7 @@ static inline void carry(Limbs& l) {
 }
 )";
 
-// A warp for each sum. Carries come where the CPU has them: after 2^14 terms (carried digits are unique).
+// One warp per sum. Carries happen where the CPU has them: after 2^14 terms (carried digits are unique).
 constexpr std::string_view kSum = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int lane = threadIdx.x % 32;
@@ -73,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// A thread for each product's sum: rows of a by columns of b, terms from `begin` on.
+// One thread per sum of a product: rows of a times columns of b, starting at term `begin`.
 constexpr std::string_view kProducts = R"(
 static inline void add_products(Limbs& l, const A* a, int64 a_k, const B* b, int64 b_k, int64 n) {
   for (int64 first = 0; first < n; first += 16384) {
@@ -103,7 +103,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Groups are rows offsets[e] to offsets[e + 1] of a (kRowMode), or as many terms.
+// Groups are rows offsets[e] to offsets[e + 1] of a (kRowMode), or that range of terms.
 constexpr std::string_view kGrouped = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 i = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -155,7 +155,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// A thread for each place of the order where a target begins, and each column.
+// One thread for each place of the order where a target starts, and for each column.
 constexpr std::string_view kAdd = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -180,7 +180,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 )";
 
 constexpr std::string_view kFinish = R"(
-static inline f64 scaled(f64 x, int e) {  // in steps that do not round before the last
+static inline f64 scaled(f64 x, int e) {  // in steps that round only at the last one
   while (e < -1000) {
     x = x * power_of_2(-1000);
     e += 1000;
@@ -191,7 +191,7 @@ static inline f64 scaled(f64 x, int e) {  // in steps that do not round before t
   }
   return x * power_of_2(e);
 }
-// The sum's value rounded once to kBits bits, the least denormal 2^kLeast: as ops/kernels/exact.cc.
+// The sum rounded once to kBits bits, with least denormal 2^kLeast, as in ops/kernels/exact.cc.
 static inline f64 rounded(const int64* l) {
   const int64 counts = l[7], mask = ((int64)1 << 21) - 1;
   const f64 inf = __builtin_inf();
@@ -223,7 +223,7 @@ static inline f64 rounded(const int64* l) {
   int top = 6;
   while (top >= 0 && d[top] == 0) --top;
   if (top < 0) return 0;
-  // The three highest digits in two words, and whether anything is below them.
+  // The three highest digits in two words, and whether any lower digit is not zero.
   const uint64_t d0 = (uint64_t)d[top], d1 = top >= 1 ? (uint64_t)d[top - 1] : 0,
                  d2 = top >= 2 ? (uint64_t)d[top - 2] : 0;
   const uint64_t low = d1 << 40 | d2, high = d0 << 16 | d1 >> 24;  // of d0 2^80 + d1 2^40 + d2
@@ -257,7 +257,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-/// Clears the result: sums of nothing.
+/// Clears the result: sums without terms.
 bool empty(Launches& to, const StridedView& y) {
   add_fill(to, y, out_place(0), int64_t{0});
   return true;
@@ -270,7 +270,7 @@ bool make_sum(const Request& r, Launches& to) {
   const Walk outer(split.kept, {split.kept_strides}), inner(split.reduced, {split.reduced_strides});
   if (inner.n == 0) return empty(to, y);
   Text t("exact_sum", true);
-  t.type("X", x.dtype).words(kOffsetWords).words(kDigits);
+  t.type("X", x.dtype).functions(kOffsetFunctions).functions(kDigits);
   t.address("const X* x", in_place(0)).address("int64* y", out_place(0)).whole("sums", outer.n).whole("terms", inner.n);
   outer.declare(t, "kKept", "kept", {"from"});
   inner.declare(t, "kReduced", "extent", {"step"});
@@ -309,7 +309,7 @@ bool make_dot(const Request& r, Launches& to) {
   const Walk z(batch, {a_z, b_z}), k(terms, {a_k, b_k}), m(rows, {a_m}), n(columns, {b_n});
   if (k.n == 0) return empty(to, y);
   Text t("exact_dot", true);
-  t.type("A", a.dtype).type("B", b.dtype).words(kOffsetWords).words(kDigits);
+  t.type("A", a.dtype).type("B", b.dtype).functions(kOffsetFunctions).functions(kDigits);
   t.address("const A* a", in_place(0)).address("const B* b", in_place(1)).address("int64* y", out_place(0));
   t.whole("results", y.numel() / 8).whole("m", m.n).whole("n", n.n).whole("k", k.n);
   z.declare(t, "kBatch", "batch", {"a_batch", "b_batch"});
@@ -327,7 +327,7 @@ bool make_grouped(const Request& r, Launches& to) {
   to.set_checks_indices();
   Text t("exact_grouped_dot", true);
   t.type("A", a.dtype).type("B", b.dtype).type("O", offsets.dtype).constant("kRowMode", rows);
-  t.words(kDigits).words(kProducts);
+  t.functions(kDigits).functions(kProducts);
   t.address("const A* a", in_place(0)).address("const B* b", in_place(1)).address("const O* offsets", in_place(2));
   t.address("int64* y", out_place(0)).bad();
   t.whole("results", y.numel() / 8).whole("groups", offsets.shape[0] - 1).whole("offset_step", offsets.strides[0]);
@@ -347,7 +347,12 @@ bool make_row_dots(const Request& r, Launches& to) {
     return true;
   }
   Text t("exact_row_dots", true);
-  t.type("A", a.dtype).type("B", b.dtype).type("R", rows.dtype).words(kDigits).words(kProducts).words(kCheckWords);
+  t.type("A", a.dtype)
+      .type("B", b.dtype)
+      .type("R", rows.dtype)
+      .functions(kDigits)
+      .functions(kProducts)
+      .functions(kCheckFunctions);
   t.address("const A* a", in_place(0)).address("const B* b", in_place(1)).address("const R* rows", in_place(4));
   t.address("int64* y", out_place(0)).bad();
   t.whole("results", y.numel() / 8).whole("k", r.attrs.i("k")).whole("width", b.shape[1]).whole("limit", a.shape[0]);
@@ -357,7 +362,7 @@ bool make_row_dots(const Request& r, Launches& to) {
   return true;
 }
 
-// Sums along dim of src at index, whose dims are src's or dim alone.
+// Sums of src at index along dim. The dims of index are those of src, or dim only.
 bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
   const StridedView &index = r.in[0], &src = r.in[1], &y = r.out[0];
   if (!y.contiguous()) return false;
@@ -369,7 +374,7 @@ bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
     add_bad(to, index, 0);
     return true;
   }
-  // Lines: the index's other dims; columns: those of src that the index lacks.
+  // Lines: the other dims of index. Columns: the dims of src that index lacks.
   Shape lines, of_index, from, at, inner, column, plain;
   for (int d = 0; d < src.shape.size(); ++d) {
     if (d == dim) continue;
@@ -387,7 +392,7 @@ bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
   const int64_t order = add_target_sort(to, {index, 0, elementwise ? dim : 0, limit});
   if (src.numel() == 0) return true;
   Text t("exact_add", true);
-  t.type("X", src.dtype).words(kOffsetWords).words(kDigits);
+  t.type("X", src.dtype).functions(kOffsetFunctions).functions(kDigits);
   t.address("const X* x", in_place(1)).address("int64* y", out_place(0));
   t.address("const uint64_t* order", scratch_place(order)).whole("tasks", w.n * length * columns.n);
   t.whole("columns", columns.n).whole("length", length).whole("along", src.strides[dim]);
@@ -417,7 +422,7 @@ bool make_finish(const Request& r, Launches& to) {
   const Walk kept(y.shape, {from});
   Text t("exact_finish", true);
   t.type("Y", y.dtype).constant("kBits", f.bits).constant("kLeast", f.least);
-  t.words(kOffsetWords).words(kDigits).words(kWriteWords);
+  t.functions(kOffsetFunctions).functions(kDigits).functions(kWriteFunctions);
   t.address("const int64* x", in_place(0)).address("Y* y", out_place(0)).whole("results", y.numel());
   t.whole("digit", x.strides.back());
   kept.declare(t, "kKept", "kept", {"from"});

@@ -1,4 +1,4 @@
-// The makers behind make_op, by family, and the copies that several of them begin with.
+// The makers behind make_op, by family, and the copies with which several of them start.
 #pragma once
 #include <memory>
 
@@ -7,7 +7,7 @@
 
 namespace weft::cuda {
 
-/// A node whose operation is wanted.
+/// A node for which an operation is requested.
 struct Request {
   const OpDef& op;
   const Attrs& attrs;
@@ -15,10 +15,10 @@ struct Request {
   int alignment = 16;  // of addresses
 };
 
-/// Adds the launches of a node; false where these types have none.
+/// Adds the launches of a node. False if there are none for these types.
 using Maker = bool (*)(const Request&, Launches&);
 
-/// The maker of an op in its family's table, or null.
+/// A row of a family's table: an op and its maker.
 struct MakerRow {
   const OpDef* op;
   Maker make;
@@ -33,25 +33,25 @@ std::span<const MakerRow> index_makers();
 std::span<const MakerRow> at_target_makers();
 std::span<const MakerRow> moe_makers();
 std::span<const MakerRow> exact_makers();
-/// Elementwise ops have one maker for all.
+/// One maker for all elementwise ops.
 bool make_pointwise(const Request& r, Launches& to);
 
-/// Adds y = x, converted: both views have y's shape (strides of 0 where broadcast). Nothing if there are no elements.
+/// Adds y = x with conversion. Both views have y's shape (stride 0 for broadcast dims). Adds nothing for empty views.
 void add_copy(Launches& to, const StridedView& x, const Place& from, const StridedView& y, const Place& at,
               int alignment);
-/// Adds "result 0 = operand 0", left out in a run where both are at one address.
+/// Adds "result 0 = operand 0", which a run skips if both have one address.
 void add_copy_unless_same(const Request& r, Launches& to);
-/// Adds y = value, converted as casts from f64 (`whole`: from i64) are.
+/// Adds y = value, converted like a cast from f64 (from i64 for an int64_t).
 void add_fill(Launches& to, const StridedView& y, const Place& at, double value);
 void add_fill(Launches& to, const StridedView& y, const Place& at, int64_t value);
-/// Adds a launch that tells of the first of the indices, operand `place`, that it is out of range: there is nothing
-/// that they could point at.
+/// Adds a launch that reports the first index of operand `place` as out of range: the dim that the indices address is
+/// empty.
 void add_bad(Launches& to, const StridedView& index, int place);
 
-/// The widest access, in bytes up to 16, with which a contiguous innermost dim can be moved in all these views.
+/// The widest access, up to 16 bytes, that can move a contiguous innermost dim in all these views.
 int vector_bytes(int64_t element, const Shape& shape, std::initializer_list<Shape> strides,
                  std::initializer_list<int64_t> offsets, int alignment);
-/// The type of that many bytes, as kernels' texts name it.
+/// The type of that size in kernel text.
 std::string_view bytes_type(int bytes);
 
 }  // namespace weft::cuda

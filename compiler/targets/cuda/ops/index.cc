@@ -1,4 +1,4 @@
-// Gathers of what the loop IR does not take (u8, 8-bit floats): a thread for each element.
+// Gathers of types that the loop IR does not support (u8, 8-bit floats): one thread per element.
 #include "ops/core/index.h"
 
 #include "compiler/targets/cuda/ops/families.h"
@@ -9,8 +9,7 @@ namespace {
 
 int dim_of(const Request& r) { return static_cast<int>(r.attrs.i("dim")); }
 
-// ---- gather, index_select
-// --------------------------------------------------------------------------------------------
+// ---- gather, index_select ----
 
 constexpr std::string_view kGather = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
@@ -22,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Element i of the result goes where index `i / inner % indices` says.
+// Element i of the result uses index `i / inner % indices`.
 bool gather(const Request& r, Launches& to, Shape of_index, int64_t inner, int64_t indices) {
   const StridedView &x = r.in[0], &index = r.in[1], &y = r.out[0];
   const int dim = dim_of(r);
@@ -37,7 +36,7 @@ bool gather(const Request& r, Launches& to, Shape of_index, int64_t inner, int64
   const Walk w(y.shape, {from, of_index, y.strides});
   Text t("gather", w.wide() || is_wide(x));
   t.type("T", bytes_type(static_cast<int>(itemsize(x.dtype)))).type("X", index.dtype);
-  t.words(kOffsetWords).words(kCheckWords);
+  t.functions(kOffsetFunctions).functions(kCheckFunctions);
   t.address("const T* x", in_place(0)).address("const X* index", in_place(1)).address("T* y", out_place(0)).bad();
   t.whole("limit", x.shape[dim]).index("along", x.strides[dim]);
   t.whole("inner", inner).whole("indices", indices);

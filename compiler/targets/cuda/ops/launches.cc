@@ -98,8 +98,8 @@ Text& Text::types(std::string_view text) {
   return *this;
 }
 
-Text& Text::words(std::string_view text, std::string_view key) {
-  words_ += text;
+Text& Text::functions(std::string_view text, std::string_view key) {
+  functions_ += text;
   if (!key.empty()) name_ += str_cat("_", key);
   return *this;
 }
@@ -160,7 +160,8 @@ Step Text::step(std::string_view body, int64_t blocks, int threads, int shared) 
   k.symbol = threads == 256 ? name_ : str_cat(name_, "_by", threads);
   std::string text(body);
   for (size_t at; (at = text.find("kSymbol")) != text.npos;) text.replace(at, 7, k.symbol);
-  k.text = str_cat(head_, "constexpr int kThreads = ", threads, ";\n", words_, "struct P {\n", fields_, "};\n", text);
+  k.text =
+      str_cat(head_, "constexpr int kThreads = ", threads, ";\n", functions_, "struct P {\n", fields_, "};\n", text);
   return std::move(step_);
 }
 

@@ -1,6 +1,6 @@
-// Operations that are a few kernel launches, one after another, whose sizes and layouts are known beforehand: only
-// addresses are filled in when they are enqueued. And how a kernel's text and the bytes of its parameters are written
-// side by side, so that the two agree.
+// Operations that are a few kernel launches in sequence, with sizes and layouts known in advance: only addresses are
+// filled in when they are enqueued. Also writes a kernel's text and the bytes of its parameters together, so that the
+// two agree.
 #pragma once
 #include <cstddef>
 #include <memory>
@@ -12,11 +12,11 @@
 
 namespace weft::cuda {
 
-/// What an address parameter is the address of.
+/// The memory to which an address parameter points.
 struct Place {
   enum Kind { kIn, kOut, kWorkspace, kBad } kind = kIn;
   int index = 0;      // of the operand or result
-  int64_t bytes = 0;  // from its element 0, or from the workspace's start
+  int64_t bytes = 0;  // from element 0, or from the start of the workspace
 };
 inline Place in_place(int i, int64_t bytes = 0) { return {Place::kIn, i, bytes}; }
 inline Place out_place(int i, int64_t bytes = 0) { return {Place::kOut, i, bytes}; }
@@ -26,11 +26,11 @@ inline Place scratch_place(int64_t bytes) { return {Place::kWorkspace, 0, bytes}
 struct Step {
   Kernel kernel;
   Grid grid;
-  std::vector<std::byte> parameters;  // with addresses missing
+  std::vector<std::byte> parameters;  // without the addresses
   std::vector<std::pair<int, Place>> addresses;
-  int same_in = -1, same_out = -1;  // left out where this operand and this result lie at one address
+  int same_in = -1, same_out = -1;  // skipped if this operand and this result have the same address
 
-  /// Writes the parameters for a run, parameters.size() bytes.
+  /// Writes the parameters of a run, parameters.size() bytes.
   void write_parameters(const Addresses& at, std::byte* to) const;
   bool left_out(const Addresses& at) const;
 };
@@ -39,10 +39,10 @@ class Launches final : public Operation {
  public:
   explicit Launches(const char* op) : op_(op) {}
   void add(Step step);
-  /// Bytes of scratch from a 256-byte boundary on: where they begin.
+  /// Reserves bytes of scratch at a 256-byte boundary; returns where they start.
   int64_t scratch(int64_t bytes);
   void set_checks_indices() { checks_ = true; }
-  /// The last step is left out of a run where operand and result lie at one address.
+  /// A run skips the last step if operand and result have the same address.
   void leave_out_where_same(int in, int out) {
     steps_.back().same_in = in;
     steps_.back().same_out = out;
@@ -64,18 +64,19 @@ class Launches final : public Operation {
   bool checks_ = false;
 };
 
-/// Writes a kernel: what its text is specialised by (which is part of its symbol), its parameters in order, its body.
+/// Writes a kernel: the types and constants that specialise its text (they are part of its symbol), its parameters in
+/// order, its body.
 class Text {
  public:
-  /// `wide`: the type I of positions is int64, else int.
+  /// `wide`: the type I of positions is int64, otherwise int.
   explicit Text(std::string_view name, bool wide = false);
   Text& type(std::string_view name, DType dtype);
   Text& type(std::string_view name, std::string_view text);
   Text& constant(std::string_view name, int64_t value);
-  /// Declarations of types that are used from here on.
+  /// Declarations of types for the text that follows.
   Text& types(std::string_view text);
-  /// Text that the kernel stands on; the same for every kernel of this name, or told by `key`.
-  Text& words(std::string_view text, std::string_view key = "");
+  /// Device functions that the kernel uses. They are the same for every kernel of this name, or distinguished by `key`.
+  Text& functions(std::string_view text, std::string_view key = "");
 
   Text& address(std::string_view declaration, const Place& place);
   Text& bad() { return address("int* bad", {Place::kBad}); }
@@ -89,16 +90,16 @@ class Text {
 
  private:
   void put(const void* data, int bytes, int alignment);
-  std::string name_, head_, fields_, words_;
+  std::string name_, head_, fields_, functions_;
   bool wide_;
   int alignment_ = 1;
   Step step_;
 };
 
-/// The name of a dtype's elements in kernels' texts.
+/// The name of a dtype's elements in kernel text.
 std::string_view element_type(DType t);
 
-/// Blocks of `per` that cover n.
+/// The number of blocks of `per` that cover n.
 inline int64_t blocks_for(int64_t n, int64_t per = 256) { return (n + per - 1) / per; }
 
 }  // namespace weft::cuda

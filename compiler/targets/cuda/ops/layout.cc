@@ -90,7 +90,7 @@ Shape broadcast_strides(const StridedView& v) {
   return s;
 }
 
-const std::string_view kOffsetWords = R"(
+const std::string_view kOffsetFunctions = R"(
 template <int kDims>
 static inline I offset_of(I i, const I* shape, const I* stride) {
   I at = 0;
@@ -103,19 +103,20 @@ static inline I offset_of(I i, const I* shape, const I* stride) {
 }
 )";
 
-const std::string_view kCheckWords = R"(
+const std::string_view kCheckFunctions = R"(
 static inline int64 checked(int64 v, int64 limit, int64 position, int* bad, int64 detail = 0) {
   if (v >= 0 && v < limit) return v;
   tell_bad_index(bad, v, position, limit, detail);
   return 0;
 }
-// Place i of a line, the lines numbered by the dims around theirs, of which `inner` elements lie behind it.
+// The row-major position of element i of a line. Lines are numbered by the dims around theirs; `inner` elements follow
+// the line's dim.
 static inline int64 position_of(int64 line, int64 i, int64 length, int64 inner) {
   return (line / inner * length + i) * inner + line % inner;
 }
 )";
 
-const std::string_view kWriteWords = R"(
+const std::string_view kWriteFunctions = R"(
 template <class V> static inline void write(f32& y, V v) { put(y, to_f32(v)); }
 template <class V> static inline void write(bf16& y, V v) { put(y, to_f32(v)); }
 template <class V> static inline void write(f16& y, V v) { put(y, to_f32(v)); }

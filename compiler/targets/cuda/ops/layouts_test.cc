@@ -1,4 +1,4 @@
-// Beyond the records' samples: views, odd and larger sizes, results in place, indices out of range, 8-bit floats.
+// More than the records' samples: views, odd and larger sizes, results in place, indices out of range, 8-bit floats.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -23,7 +23,7 @@ Tensor values(const Shape& shape, uint64_t seed, DType t = kFloat32) {
   return randn(shape).to(t);
 }
 
-// Runs calls of one op under emulation and by the CPU's kernel.
+// Runs calls of one op in the emulation and with the CPU's kernel.
 void expect_equal(const OpDef& op, const std::vector<std::pair<Attrs, std::vector<Tensor>>>& calls,
                   int alignment = 16) {
   OpRunner runner;
@@ -124,7 +124,7 @@ TEST(CudaOpLayouts, SumsAtIndices) {
       return t == kInt64 ? integers(s, 1000, seed) : values(s, seed, t);
     };
     const Tensor ids = integers({700}, 19, 1), often = integers({3000}, 3, 2, kInt32);
-    // Runs of 31 to 33, one of all, and one that begins at a multiple of 32.
+    // Runs of 31 to 33, one run of everything, and one that starts at a multiple of 32.
     std::vector<int64_t> runs;
     for (int64_t target : {0, 2, 3, 5})
       runs.insert(runs.end(), target == 0 ? 32 : target == 2 ? 33 : target == 3 ? 31 : 100, target);
@@ -189,7 +189,7 @@ TEST(CudaOpLayouts, EightBitFloats) {
   }
 }
 
-// Addresses that are only as aligned as an element.
+// Addresses that are aligned only to an element.
 TEST(CudaOpLayouts, Unaligned) {
   const Tensor x = values({9, 16}, 1), ids = integers({30}, 9, 2), src = values({30, 16}, 3);
   expect_equal(index_add_op, {{{}, {x, ids, src}}}, 4);

@@ -1,4 +1,5 @@
-// Routing to experts: a stable counting sort whose blocks sort and count their share, and rows to experts and back.
+// Routing to experts: a stable counting sort, of which each block sorts and counts a part, and moving rows to experts
+// and back.
 #include "ops/core/moe.h"
 
 #include <bit>
@@ -11,10 +12,9 @@
 namespace weft::cuda {
 namespace {
 
-// ---- expert_order
-// ----------------------------------------------------------------------------------------------------
+// ---- expert_order ----
 
-// A block sorts kTile slots by expert and place, and finds where each expert's begin: what it has is the difference.
+// A block sorts kTile slots by expert and place and finds where each expert starts. The differences are its counts.
 constexpr std::string_view kSortShare = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const Shared<uint64_t> tile = shared_at<uint64_t>(0);
@@ -44,15 +44,15 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// One block: how many slots each expert has (a warp adds up its shares), where its rows begin, and where each share's
-// do.
+// One block: the slots of each expert (a warp sums its parts), the start of each expert's rows, and the start of each
+// part's rows.
 constexpr std::string_view kPlaces = R"(
 static inline int64 share_of(const P& p, int64 b, int64 e) {
   if (b >= p.blocks) return 0;
   const int* begins = p.begins + b * (p.num + 1) + e;
   return begins[1] - begins[0];
 }
-static inline int64 sum_up_to(int64 v) {  // of the lanes up to this one
+static inline int64 sum_up_to(int64 v) {  // over the lanes up to this one
   for (int m = 1; m < 32; m *= 2) {
     const int64 other = shfl_up(v, m);
     if (threadIdx.x % 32 >= m) v += other;
@@ -120,8 +120,8 @@ bool make_expert_order(const Request& r, Launches& to) {
               next = scratch_place(to.scratch(blocks * num * 8));
   {
     Text t("expert_sort", true);
-    t.type("X", experts.dtype).constant("kTile", tile).words(kCheckWords);
-    t.types(kEntryTypes).words(kEntryWords).words(kSortTileWords);
+    t.type("X", experts.dtype).constant("kTile", tile).functions(kCheckFunctions);
+    t.types(kEntryTypes).functions(kEntryFunctions).functions(kSortTileFunctions);
     t.address("const X* experts", in_place(0)).address("uint64_t* sorted", sorted).address("int* begins", begins).bad();
     t.whole("slots", slots).whole("k", k).whole("num", num).whole("token_step", experts.strides[0]);
     t.whole("choice_step", experts.strides[1]);
@@ -141,10 +141,9 @@ bool make_expert_order(const Request& r, Launches& to) {
   return true;
 }
 
-// ---- rows to experts and back
-// ----------------------------------------------------------------------------------------
+// ---- rows to experts and back ----
 
-// kEach neighbours of a row, which lie side by side if they are more than one.
+// kEach neighbouring elements of a row; contiguous if more than one.
 constexpr std::string_view kVectors = R"(
 struct alignas(kEach * sizeof(T)) Some { T v[kEach]; };
 static inline Some some_at(const T* row, int64 c, int64 step) {
@@ -172,7 +171,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Sums over a token's rows in the order of reduce_order.h: 16 lanes, then their tree.
+// Sums the rows of a token in the order of reduce_order.h: 16 lanes, then their tree.
 constexpr std::string_view kCombine = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -183,7 +182,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
   for (int l = 0; l < 16; ++l)
 #pragma unroll
     for (int k = 0; k < kEach; ++k) sum[l][k] = (A)0;
-  int64 wrong = -1, wrong_row = 0;  // the first row out of range is told at the end, at one place
+  int64 wrong = -1, wrong_row = 0;  // reports the first row out of range at the end, in one place
 #pragma unroll 1
   for (int first = 0; first < kChoices; first += 16)
 #pragma unroll
@@ -219,7 +218,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// 16 threads for each product of two rows; blocks of 1024 elements make a tree of neighbours, on a stack.
+// 16 threads per product of two rows. Blocks of 1024 elements form a tree of neighbours on a stack.
 constexpr std::string_view kDots = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int lane = threadIdx.x % 16;
@@ -249,7 +248,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 DType wide_of(DType a, DType b) { return a == kFloat64 || b == kFloat64 ? kFloat64 : kFloat32; }
 
-/// Elements that move together: 16 bytes where rows lie so in both.
+/// The number of elements moved together: 16 bytes if the rows of both views allow it.
 int64_t each_of(const Request& r, const StridedView& x, const StridedView& y, int64_t most) {
   const int64_t element = itemsize(x.dtype);
   int64_t each = std::min<int64_t>({16, r.alignment}) / element;
@@ -276,7 +275,7 @@ bool make_dispatch_rows(const Request& r, Launches& to) {
   Text t("dispatch_rows", true);
   t.type("T", x.dtype).type("X", tokens.dtype).type("S", slots.dtype);
   t.type("A", wide_of(x.dtype, weights ? r.in[4].dtype : x.dtype)).constant("kEach", each);
-  t.words(kCheckWords).words(kWriteWords).words(kVectors);
+  t.functions(kCheckFunctions).functions(kWriteFunctions).functions(kVectors);
   t.address("const T* x", in_place(0)).address("const S* slots", in_place(1)).address("const X* tokens", in_place(2));
   t.address("T* y", out_place(0)).bad();
   declare_weights(t, r, weights);
@@ -299,7 +298,11 @@ bool make_combine_rows(const Request& r, Launches& to) {
   const int64_t each = each_of(r, x, y, k <= 2 ? 8 : k <= 8 ? 4 : 1);
   Text t("combine_rows", true);
   t.type("T", x.dtype).type("X", rows.dtype).type("A", wide_of(x.dtype, weights ? r.in[4].dtype : x.dtype));
-  t.constant("kEach", each).constant("kChoices", k).words(kCheckWords).words(kWriteWords).words(kVectors);
+  t.constant("kEach", each)
+      .constant("kChoices", k)
+      .functions(kCheckFunctions)
+      .functions(kWriteFunctions)
+      .functions(kVectors);
   t.address("const T* x", in_place(0)).address("const X* rows", in_place(3)).address("T* y", out_place(0)).bad();
   declare_weights(t, r, weights);
   t.whole("tasks", y.shape[0] * (y.shape[1] / each)).whole("width", y.shape[1] / each).whole("limit", x.shape[0]);
@@ -320,7 +323,9 @@ bool make_row_dots(const Request& r, Launches& to) {
   const int64_t blocks = blocks_for(b.shape[1], 1024);
   Text t("row_dots", true);
   t.type("T", a.dtype).type("X", rows.dtype).type("A", sums_of(a.dtype)).type("Y", y.dtype);
-  t.constant("kDepth", std::bit_width(static_cast<uint64_t>(blocks)) + 1).words(kCheckWords).words(kWriteWords);
+  t.constant("kDepth", std::bit_width(static_cast<uint64_t>(blocks)) + 1)
+      .functions(kCheckFunctions)
+      .functions(kWriteFunctions);
   t.address("const T* a", in_place(0)).address("const T* b", in_place(1)).address("const X* rows", in_place(4));
   t.address("Y* y", out_place(0)).bad();
   t.whole("tasks", y.numel()).whole("k", y.shape[1]).whole("width", b.shape[1]).whole("blocks", blocks);

@@ -27,13 +27,13 @@ std::unique_ptr<Operation> make_op(const OpDef& op, const Attrs& attrs, std::spa
 }
 
 std::string why_not(const OpDef& op) {
-  if (op.is(kStructural) || op.is(kOfHistory)) return "its meaning belongs to the graph";
-  if (op.is(kCollective)) return "ranks carry it out together: distributed/comm";
+  if (op.is(kStructural) || op.is(kOfHistory)) return "only the graph gives it a meaning";
+  if (op.is(kCollective)) return "distributed/comm runs it on all ranks together";
   if (op.is(kContraction) && (&op == &dot_op || &op == &grouped_dot_op)) return "a product: compiler/targets/cuda/gemm";
   if (std::string_view(op.name).starts_with("attention")) return "compiler/targets/cuda/attention";
   if (&op == &softmax_op || &op == &linear_cross_entropy_op || &op == &linear_cross_entropy_grad_op)
-    return "taken apart by its decompose: the parts are products and bodies of the loop IR";
-  if (&op == &debug_print_op) return "the host prints: the value is copied there";
+    return "decompose replaces it by products and bodies of the loop IR";
+  if (&op == &debug_print_op) return "the host prints it, after a copy of the value";
   return "";
 }
 

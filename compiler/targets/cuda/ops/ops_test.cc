@@ -1,4 +1,4 @@
-// Every op that the loop IR does not lower, launch by launch under emulation, against its CPU kernel: the same bits.
+// Every op that the loop IR does not lower, launch by launch in the emulation, has the same bits as its CPU kernel.
 #include "compiler/targets/cuda/ops/ops.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace weft::cuda {
 namespace {
 
-// The loop IR has it, alone in a body.
+// The loop IR supports it as the only op of a body.
 bool loop_ir_lowers(const testing::Case& c) {
   Graph g;
   Node n;
@@ -46,7 +46,7 @@ TEST_P(CudaOps, GivesTheBitsOfTheCpu) {
   }
 }
 
-// All that have a kernel of their own on the CPU and none here, with a reason.
+// All ops that have their own kernel on the CPU and none here, with the reason.
 TEST(CudaOpsList, OnlyThese) {
   std::vector<std::string> names;
   for (const OpDef* op : all_ops())

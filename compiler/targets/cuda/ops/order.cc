@@ -11,7 +11,7 @@ namespace weft::cuda {
 
 const std::string_view kEntryTypes = "struct Wide { uint64_t key, index; };\n";
 
-const std::string_view kEntryWords = R"(
+const std::string_view kEntryFunctions = R"(
 static inline bool less(uint64_t a, uint64_t b) { return a < b; }
 static inline bool less(const Wide& a, const Wide& b) { return a.key != b.key ? a.key < b.key : a.index < b.index; }
 static inline uint64_t index_of(uint64_t e) { return e & 0xffffffffu; }
@@ -27,8 +27,8 @@ static inline Wide from_lane(const Wide& e, int mask) {
 }
 )";
 
-// Bitonic.
-const std::string_view kSortTileWords = R"(
+// A bitonic sort.
+const std::string_view kSortTileFunctions = R"(
 template <int kTile, class E>
 static inline void sort_tile(const Shared<E>& tile) {
   for (int size = 2; size <= kTile; size *= 2)
@@ -69,8 +69,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Runs of `run` entries (the last of a line may be shorter) are merged in pairs, of which the first `keep` are written:
-// a thread finds where its 8 begin in both (merge path), and merges on.
+// Merges pairs of runs of `run` entries (the last run of a line may be shorter) and writes the first `keep` of each
+// pair. A thread finds the start of its 8 entries in both runs (merge path) and merges from there.
 constexpr std::string_view kMerge = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -109,13 +109,17 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
       std::min<int64_t>(most, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 64))))));
   const int64_t bytes = source.wide ? 16 : 8;
   int64_t tiles = (n + tile - 1) / tile, run = std::min<int64_t>(keep, tile);
-  // Entries of a line: whole runs and the rest of the last one.
+  // The entries of a line: whole runs and the rest of the last run.
   int64_t length = (tiles - 1) * run + std::min(run, n - (tiles - 1) * tile);
   int64_t at = to.scratch(lines * length * bytes);
   const char* type = source.wide ? "Wide" : "uint64_t";
   {
     Text t(str_cat("sort_tiles_", source.name), true);
-    t.types(kEntryTypes).words(kEntryWords).words(kSortTileWords).type("E", type).constant("kTile", tile);
+    t.types(kEntryTypes)
+        .functions(kEntryFunctions)
+        .functions(kSortTileFunctions)
+        .type("E", type)
+        .constant("kTile", tile);
     source.declare(t, source.of);
     t.address("E* y", scratch_place(at))
         .whole("length", n)
@@ -133,7 +137,7 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
     const int64_t length_to = (pairs - 1) * kept + std::min(kept, last), chunks = (kept + 7) / 8;
     Text t("sort_merge", true);
     t.types(kEntryTypes)
-        .words(kEntryWords)
+        .functions(kEntryFunctions)
         .type("E", type)
         .address("const E* x", scratch_place(from))
         .address("E* y", scratch_place(into));
@@ -167,7 +171,7 @@ int64_t add_target_sort(Launches& to, const Targets& targets) {
   source.of = &targets;
   source.declare = [](Text& t, const void* of) {
     const auto& s = *static_cast<const Targets*>(of);
-    t.type("X", s.index.dtype).words(kOffsetWords).words(kCheckWords);
+    t.type("X", s.index.dtype).functions(kOffsetFunctions).functions(kCheckFunctions);
     t.address("const X* index", in_place(s.place)).bad();
     t.whole("limit", s.limit).index("index_along", s.index.strides[s.dim]);
     t.whole("inner", elements_behind(s.index, s.dim));
@@ -179,7 +183,7 @@ int64_t add_target_sort(Launches& to, const Targets& targets) {
 
 namespace {
 
-// A value as an unsigned key in the same order: NaN above all, zeros of both signs equal.
+// A value as an unsigned key in the same order: NaN is the largest, zeros of both signs are equal.
 constexpr std::string_view kKeys = R"(
 static inline uint32_t key_of(f32 v) {
   if (v != v) return 0xffffffffu;
@@ -211,7 +215,7 @@ static inline E entry_at(const P& p, int64 line, int64 i) {
 }
 )";
 
-// A line's entries as values and places.
+// The entries of a line as values and places.
 constexpr std::string_view kFinish = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -224,7 +228,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Short lines: a warp keeps a line's entries in registers and takes the best one that is behind the last, k times.
+// Short lines: a warp keeps the entries of a line in registers and takes, k times, the best one after the last one
+// taken.
 constexpr std::string_view kFew = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 line = (int64)blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
@@ -274,7 +279,7 @@ struct Line {
         descending(down),
         walk(without(x.shape, d), {without(x.strides, d), without(values.strides, d), without(indices.strides, d)}) {}
   void declare(Text& t) const {
-    t.type("T", x.dtype).constant("kDescending", descending).words(kOffsetWords).words(kKeys);
+    t.type("T", x.dtype).constant("kDescending", descending).functions(kOffsetFunctions).functions(kKeys);
     t.address("const T* x", in_place(0)).index("along", x.strides[dim]);
     walk.declare(t, {"from", "to_values", "to_indices"});
   }
@@ -294,7 +299,7 @@ bool order(const Request& r, Launches& to, int64_t keep, bool descending) {
   if (keep <= 16 && n <= 512) {
     Text t("topk_few", true);
     t.types(kEntryTypes)
-        .words(kEntryWords)
+        .functions(kEntryFunctions)
         .type("E", type)
         .constant("kPer", static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>((n + 31) / 32))));
     line.declare(t);
@@ -311,7 +316,7 @@ bool order(const Request& r, Launches& to, int64_t keep, bool descending) {
   source.of = &line;
   const int64_t sorted = add_sort(to, source, lines, n, keep);
   Text t("sort_finish", true);
-  t.types(kEntryTypes).words(kEntryWords).type("E", type);
+  t.types(kEntryTypes).functions(kEntryFunctions).type("E", type);
   line.declare(t);
   line.declare_results(t);
   t.address("const E* order", scratch_place(sorted)).whole("tasks", lines * keep).whole("keep", keep);

@@ -1,4 +1,4 @@
-// Random words: each thread makes a block of Philox's four, stored as 16 bytes; or any words, one by one.
+// Random bits: each thread computes a block of four Philox words and stores 16 bytes; or single words at any places.
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
 #include "ops/core/creation.h"

@@ -11,8 +11,7 @@
 namespace weft::cuda {
 namespace {
 
-// ---- sum, prod, max, min
-// ---------------------------------------------------------------------------------------------
+// ---- sum, prod, max, min ----
 
 // 16 threads take a block of 1024 elements of one result.
 constexpr std::string_view kBlocks = R"(
@@ -32,7 +31,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Blocks of one result, a tree of neighbours.
+// Combines the blocks of one result by a tree of neighbours.
 constexpr std::string_view kTree = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   E* v = p.partial + (int64)blockIdx.x * p.blocks;
@@ -61,7 +60,7 @@ bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, i
   {
     Text t("reduce_blocks", wide);
     t.type("R", op).type("E", e).type("X", x.dtype).type("Y", y.dtype).constant("kWhole", blocks == 1);
-    t.words(kOffsetWords).words(kWriteWords);
+    t.functions(kOffsetFunctions).functions(kWriteFunctions);
     t.address("const X* x", in_place(0)).address("Y* y", out_place(0)).address("E* partial", scratch_place(partial));
     t.index("outputs", y.numel()).index("blocks", blocks).index("n", n);
     kept.declare(t, "kKept", "kept", {"from", "to"});
@@ -70,7 +69,7 @@ bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, i
   }
   if (blocks > 1) {
     Text t("reduce_tree", wide);
-    t.type("R", op).type("E", e).type("Y", y.dtype).words(kOffsetWords).words(kWriteWords);
+    t.type("R", op).type("E", e).type("Y", y.dtype).functions(kOffsetFunctions).functions(kWriteFunctions);
     t.address("Y* y", out_place(0)).address("E* partial", scratch_place(partial)).index("blocks", blocks);
     kept.declare(t, "kKept", "kept", {"from", "to"});
     to.add(t.step(kTree, y.numel()));
@@ -83,13 +82,12 @@ bool make_prod(const Request& r, Launches& to) { return reduce(r, to, "Prod", r.
 bool make_max(const Request& r, Launches& to) { return reduce(r, to, "Max", r.attrs.ints("dims"), 0); }
 bool make_min(const Request& r, Launches& to) { return reduce(r, to, "Min", r.attrs.ints("dims"), 0); }
 
-// ---- argmax, argmin
-// --------------------------------------------------------------------------------------------------
+// ---- argmax, argmin ----
 
-// A block for each result, or for each part of a long line of few (kTold 1), whose finds a second launch goes through
-// (kTold 2): which is best does not depend on the order. NaN is best of all; of equals the first.
+// One block per result, or per part of a long line if lines are few (kTold 1); a second launch combines the results of
+// the parts (kTold 2). The order does not change the result: NaN is the best, and of equal values the first one is.
 constexpr std::string_view kArg = R"(
-static inline bool goes_before(E a, int64 i, E b, int64 j) {  // i, j < 0: nothing
+static inline bool goes_before(E a, int64 i, E b, int64 j) {  // i, j < 0: no element
   if (i < 0 || j < 0) return j < 0 && i >= 0;
   if (a != a || b != b) return a != a && (b == b || i < j);
   return (kLargest ? a > b : a < b) || (a == b && i < j);
@@ -160,7 +158,7 @@ bool arg(const Request& r, Launches& to, bool largest) {
     const int threads = std::min(count, each) > 1024 ? 256 : 32;
     Text t("arg_best", is_wide(x) || kept.wide());
     t.type("E", sums_of(x.dtype)).type("X", x.dtype).constant("kLargest", largest).constant("kTold", told);
-    t.words(kOffsetWords).address("const X* x", in_place(0)).address("int64* y", out_place(0));
+    t.functions(kOffsetFunctions).address("const X* x", in_place(0)).address("int64* y", out_place(0));
     t.address("E* bests", scratch_place(bests)).address("int64* ats", scratch_place(ats));
     t.index("n", count).index("span", each).index("parts", parts).index("step", x.strides[dim]);
     kept.declare(t, "kKept", "kept", {"from", "to"});

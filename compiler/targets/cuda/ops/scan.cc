@@ -1,5 +1,5 @@
-// Running sums in the order of ops/numerics/scan_order.h: blocks of a line are added up at once, then their sums one
-// after another, then all is written. What remains serial is an addition for each block: 1/kScanBlock of the line.
+// Running sums in the order of ops/numerics/scan_order.h: first the blocks of a line are summed in parallel, then their
+// sums in sequence, then the results are written. Only one addition per block is sequential: 1/kScanBlock of the line.
 #include "compiler/targets/cuda/ops/families.h"
 #include "compiler/targets/cuda/ops/layout.h"
 #include "ops/core/reduce.h"
@@ -8,7 +8,7 @@
 namespace weft::cuda {
 namespace {
 
-// Lines that lie side by side: a thread for each block of each line. kTotals: adds up; else writes from `bases` on.
+// Adjacent lines: one thread per block of each line. kTotals: sums the block; otherwise writes, starting from `bases`.
 constexpr std::string_view kAcross = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
@@ -35,7 +35,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// Lines on their own: a tile of 32 blocks goes through shared memory, where each lane of the first warp has a block.
+// Separate lines: a tile of 32 blocks goes through shared memory; each lane of the first warp takes one block.
 constexpr std::string_view kAlong = R"(
 constexpr int kTile = 32 * kBlock;
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
@@ -81,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// A warp for each line: sums of blocks become sums of what is before them.
+// One warp per line: replaces the sums of blocks by the sums of all earlier blocks.
 constexpr std::string_view kChain = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const int64 line = (int64)blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
@@ -128,7 +128,10 @@ bool make_cumsum(const Request& r, Launches& to) {
     Text t(side_by_side ? "scan_across" : "scan_along", is_wide(x) || is_wide(y));
     t.type("E", e).type("X", x.dtype).type("Y", y.dtype).constant("kReverse", r.attrs.b("reverse"));
     t.constant("kBlock", kScanBlock).constant("kTotals", totals).constant("kAlone", alone);
-    t.words(kOffsetWords).words(kWriteWords).address("const X* x", in_place(0)).address("Y* y", out_place(0));
+    t.functions(kOffsetFunctions)
+        .functions(kWriteFunctions)
+        .address("const X* x", in_place(0))
+        .address("Y* y", out_place(0));
     t.address("E* bases", bases).whole("blocks", blocks).whole("tiles", tiles).index("length", length);
     t.index("x_step", x.strides[dim]).index("y_step", y.strides[dim]);
     lines.declare(t, {"from", "to"});

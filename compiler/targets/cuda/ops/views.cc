@@ -1,4 +1,4 @@
-// Ops that move elements about: views written out, pad, concat, blocks at places known only on the device.
+// Ops that move elements: materialised views, pad, concat, blocks at places that only the device knows.
 #include <cmath>
 
 #include "compiler/targets/cuda/ops/families.h"
@@ -9,7 +9,7 @@
 namespace weft::cuda {
 namespace {
 
-// Views: the copy of what the view shows.
+// Views: a copy of the viewed elements.
 bool make_view(const Request& r, Launches& to) {
   if (r.out[0].numel() == 0) return true;
   StridedView x = r.in[0], y = r.out[0];
@@ -33,7 +33,7 @@ bool make_view(const Request& r, Launches& to) {
   return true;
 }
 
-// A thread for each element (or vector) of the result: inside or not.
+// One thread per element (or vector) of the result: from inside the operand, or padding.
 constexpr std::string_view kPad = R"(
 extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
   const I i = (I)blockIdx.x * kThreads + threadIdx.x;
@@ -65,10 +65,10 @@ bool make_pad(const Request& r, Launches& to) {
   const int rank = y.shape.size();
   const Shape& lo = r.attrs.ints("lo");
   const Shape interior = r.attrs.has("interior") ? r.attrs.ints("interior") : Shape::filled(rank, 0);
-  // Rows that are whole in both move in vectors.
+  // Rows that are complete in both views move in vectors.
   Shape shape = y.shape, from = x.strides, at = y.strides, low = lo, extent = x.shape, every = interior;
   for (int64_t& e : every) ++e;
-  // Dims with nothing around them join the ones they lie in.
+  // Dims without padding merge with the dim around them.
   for (int d = rank - 1; d > 0; --d) {
     const bool whole = shape[d] == extent[d] && every[d] == 1;
     if (!whole || every[d - 1] != 1 || from[d - 1] != from[d] * shape[d] || at[d - 1] != at[d] * shape[d]) continue;
@@ -103,11 +103,11 @@ bool make_pad(const Request& r, Launches& to) {
   std::string outside = "struct P;\nstatic inline T outside(const P& p);\n";
   std::string body;
   if (each > 1) {
-    t.type("T", bytes_type(bytes)).words(kWriteWords);
+    t.type("T", bytes_type(bytes)).functions(kWriteFunctions);
     body = bytes == 16 ? "static inline T outside(const P&) { return make_uint4(0, 0, 0, 0); }\n"
                        : "static inline T outside(const P&) { return 0; }\n";
   } else {
-    t.type("T", x.dtype).words(kWriteWords);
+    t.type("T", x.dtype).functions(kWriteFunctions);
     body = "static inline T outside(const P& p) {\n  T v;\n  write(v, p.value);\n  return v;\n}\n";
   }
   t.constant("kRank", shape.size()).address("const T* x", in_place(0)).address("T* y", out_place(0));
@@ -136,10 +136,9 @@ bool make_concat(const Request& r, Launches& to) {
   return true;
 }
 
-// ---- blocks at starts that the device knows
-// --------------------------------------------------------------------------
+// ---- blocks at starts that the device knows ----
 
-// Elements of kEach each: the side that moves is found at `starts`, each of which must let the block fit.
+// In units of kEach elements: the moving side starts at `starts`, each of which must let the block fit.
 constexpr std::string_view kBlock = R"(
 static inline int64 block_offset(const P& p) {
   int64 at = 0;
@@ -159,7 +158,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 )";
 
-// y = x over the block's shape; `whole` is the tensor that the block lies in, on the side that `into` says.
+// y = x over the block's shape. `whole` is the tensor that contains the block: the result if `into`, else the operand.
 void add_block(const Request& r, Launches& to, const StridedView& x, int in, const StridedView& y,
                const StridedView& whole, std::span<const StridedView> starts, size_t first, bool into) {
   const Shape& block = into ? x.shape : y.shape;
@@ -184,7 +183,7 @@ void add_block(const Request& r, Launches& to, const StridedView& x, int in, con
     for (int d = 0; d < last; ++d) s[d] /= each;
   Text t("block", w.wide());
   t.type("T", bytes_type(bytes)).constant("kStarts", block.size()).constant("kMovesTo", into);
-  t.constant("kEach", each).words(kOffsetWords).words(kCheckWords);
+  t.constant("kEach", each).functions(kOffsetFunctions).functions(kCheckFunctions);
   t.address("const T* x", in_place(in)).address("T* y", out_place(0)).bad();
   const int rank = block.size();
   if (rank > 0) {

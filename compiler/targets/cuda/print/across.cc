@@ -1,6 +1,6 @@
-// Sums along an axis K that is not the lanes': 16 classes of steps x 32 lanes, so that the 16 logical lanes of a sum
-// are threads and neighbours read neighbours. Each class takes steps k, k + 16, ...; blocks of 1024 steps as in rows.
-// Of at most 16 steps each logical lane takes one: then a thread does a whole sum.
+// Sums along an axis K other than the lane axis: 16 classes of steps x 32 lanes. So the 16 logical lanes of a sum are
+// threads, and neighbouring threads read neighbouring elements. Each class takes steps k, k + 16, ...; blocks of 1024
+// steps as in rows. With at most 16 steps each logical lane takes one step; then one thread computes a whole sum.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"
@@ -39,7 +39,7 @@ class Across : Writer {
     arrays_ = choose_arrays(form_, steps_, !one_ || operations(form_) * steps_ > kUnrolledWork ? 0 : kArrayRegisters);
     held_ = std::find(arrays_.kept.begin(), arrays_.kept.end(), true) != arrays_.kept.end();
     element = [this](const Instr& i) { return place(i); };
-    tells_unwritten = true;
+    marks_unwritten = true;
     position = [this](int axis) {
       return axis == k_.axes - 1 ? std::string("l") : axis == steps_axis_ ? "k" : str_cat("i", axis);
     };
@@ -48,7 +48,7 @@ class Across : Writer {
   CudaLaunch run() { return few_steps_ ? run_few() : run_many(); }
 
  private:
-  // A thread is an outer point and a lane.
+  // Each thread takes one outer point and one lane.
   CudaLaunch run_few() {
     const bool narrow = is_narrow(job_, points_ * lanes_);
     const std::string type = narrow ? "i32" : "i64", cast = str_cat("(", type, ")");
@@ -188,7 +188,7 @@ class Across : Writer {
       line(str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = r", r, ".result();"));
   }
 
-  // The loop's body for each of its steps.
+  // Prints the loop's body for each of its steps.
   void one_by_one(int number, const std::string& start, const std::string& stop) {
     const Loop& l = form_.loops[number];
     const std::string at = narrow_ ? "i32" : "i64";

@@ -1,4 +1,4 @@
-// Which values of a loop stay in registers for later ones.
+// Chooses which values of a loop stay in registers for later loops.
 #include <algorithm>
 
 #include "compiler/targets/cpu/print/choices.h"
@@ -14,7 +14,7 @@ namespace {
 
 int registers(Type t) { return t == Type::f64 || t == Type::i64 ? 2 : 1; }
 
-// Positions and what follows from them alone are computed again.
+// Positions, and values that cost at most one operation from them, are recomputed.
 std::vector<bool> trivial(const Form& f) {
   std::vector<bool> is(f.kernel->instrs.size());
   for (size_t id = 0; id < is.size(); ++id) {
@@ -51,7 +51,7 @@ Arrays with(const Form& f, bool loads) {
   return a;
 }
 
-// The most registers of arrays alive between two loops.
+// The most registers of arrays that are live between two loops.
 int most_alive(const Form& f, const Arrays& a, int steps) {
   std::vector<int> first(a.kept.size(), -1), last(a.kept.size(), -1);
   for (size_t loop = 0; loop < f.loops.size(); ++loop) {
@@ -74,7 +74,7 @@ int most_alive(const Form& f, const Arrays& a, int steps) {
 }  // namespace
 
 int steps_at_once(const Form& form, const Arrays& arrays, int loop, int steps) {
-  constexpr int kRegisters = 40;  // of loads, beside the arrays
+  constexpr int kRegisters = 40;  // for loads, besides the arrays
   int loads = 0, before = 0;
   for (int id : arrays.compute[loop]) loads += form.kernel->instrs[id].op == Op::kLoad;
   for (int id : form.closure(loop, arrays.kept)) before += arrays.kept[id];

@@ -1,7 +1,7 @@
-// Sums over rows alone. The rows of a block of 1024 fall into 16 classes (row % 16), the logical lanes of the sums: a
-// thread takes one class, its 64 rows in order, for neighbouring columns that make vectors of 16 bytes, reads several
-// rows before it uses the first, and leaves each column's sum in partial[block][class]; the finishing kernel combines
-// those.
+// Sums over rows, without sums along rows. The rows of a block of 1024 fall into 16 classes (row % 16), the logical
+// lanes of the sums. A thread takes the 64 rows of one class in order, for neighbouring columns that form vectors of 16
+// bytes. It reads several rows before it uses the first. It writes the sum of each column to partial[block][class], and
+// the finishing kernel combines these.
 #include <algorithm>
 #include <numeric>
 
@@ -17,10 +17,10 @@ using loop_ir::Op;
 using loop_ir::StrideKind;
 
 constexpr int kThreads = 256;
-constexpr int kLeastThreads = 64;     // of a multiprocessor, below which vectors are narrower
-constexpr int kUnderWay = 22 * 1024;  // bytes on each multiprocessor: 4.3 TB/s x 0.65 us / 132
-constexpr int kReadRegisters = 64;    // of a thread, for what it reads before it uses the first
-constexpr int kUnrolledWork = 1000;   // operations that are written out
+constexpr int kLeastThreads = 64;     // per multiprocessor; with fewer threads, vectors become narrower
+constexpr int kUnderWay = 22 * 1024;  // bytes in flight per multiprocessor: 4.3 TB/s x 0.65 us / 132
+constexpr int kReadRegisters = 64;    // per thread, for reads before the first use
+constexpr int kUnrolledWork = 1000;   // operations of loops that are unrolled
 
 class ColumnSums : Writer {
  public:
@@ -40,7 +40,7 @@ class ColumnSums : Writer {
 
   CudaLaunch run() {
     const int64_t vectors = (lanes_ + width_ - 1) / width_;
-    // As many threads along the columns as leave the fewest idle.
+    // The number of threads along the columns that leaves the fewest idle.
     int columns = 32;
     if (vectors < 32) {
       for (columns = 1; columns < vectors;) columns *= 2;
@@ -48,7 +48,7 @@ class ColumnSums : Writer {
       for (int c = 64; c <= kThreads; c += 32)
         if ((vectors + c - 1) / c * c <= (vectors + columns - 1) / columns * columns) columns = c;
     }
-    // Fewer in a thread block where multiprocessors would have none.
+    // Use fewer threads per block if some multiprocessors would get no block.
     const int64_t enough = int64_t{2} * job_.device.multiprocessors;
     int classes = kThreads / columns;
     auto blocks = [&] { return (units_ + classes - 1) / classes * ((vectors + columns - 1) / columns); };
@@ -131,7 +131,7 @@ class ColumnSums : Writer {
   std::string pack(int id) const {
     return str_cat("Pack<", memory_type(k_.operands[k_.instrs[id].slot].dtype), ", ", width_, ">");
   }
-  // Opens a loop over the rows that are read together, and the condition that there is one.
+  // Opens a loop over the rows that are read together, and the condition that a row exists.
   void open_row(int together, const std::vector<int>& used) {
     open(str_cat("UNROLL for (int u = 0; u < ", together, "; ++u) {"));
     line(str_cat("const i64 ", point(), " = r0 + 16 * u;"));
@@ -140,7 +140,7 @@ class ColumnSums : Writer {
     outer_pointers(false, used);
   }
 
-  // Loads and stores of neighbours.
+  // Loads and stores of neighbouring elements.
   bool packed(int id) const {
     const Instr& i = k_.instrs[id];
     return (i.op == Op::kStore || (i.op == Op::kLoad && i.a < 0)) && Form::in_loop(i.level) &&
@@ -150,7 +150,7 @@ class ColumnSums : Writer {
   void choose_width() {
     std::vector<int> all = values_;
     all.insert(all.end(), form_.loops[last_].stores.begin(), form_.loops[last_].stores.end());
-    int64_t together = lanes_;  // what begins of vectors are multiples of
+    int64_t together = lanes_;  // the starts of vectors are multiples of this
     int narrowest = 0;
     for (int id : all) {
       if (!packed(id)) continue;
@@ -169,7 +169,7 @@ class ColumnSums : Writer {
     }
     width_ = narrowest == 0 ? 1 : std::min(8, std::max(1, 16 / narrowest));
     while (width_ > 1 && together % width_ != 0) width_ /= 2;
-    // Narrower ones, of more threads, where too few threads or bytes would be under way.
+    // Use narrower vectors, and so more threads, if too few threads or bytes would be in flight.
     const double least = double{kUnderWay} * job_.device.multiprocessors;
     while (width_ > 1 && (threads(width_) < int64_t{kLeastThreads} * job_.device.multiprocessors ||
                           (under_way(width_) < least && under_way(width_ / 2) > 1.4 * under_way(width_))))
@@ -177,7 +177,7 @@ class ColumnSums : Writer {
   }
 
   int64_t threads(int width) const { return units_ * ((lanes_ + width - 1) / width); }
-  // Bytes of a row that a thread reads.
+  // The bytes of a row that a thread reads.
   int bytes_read(int width) const {
     int bytes = 0;
     for (int id : values_)

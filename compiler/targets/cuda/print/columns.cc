@@ -1,8 +1,8 @@
-// Sums over rows beside sums along them, where rows do not come to shared memory (staged_columns.cc). The rows of a
-// block of 1024 fall into 16 classes (row % 16), the logical lanes of the sums: a thread block takes one class, its 64
-// rows in order, and leaves each column's sum in partial[block][class]; the finishing kernel combines those. A class
-// goes in batches: first each half warp sums along rows of its own, whose results are put into shared memory, then
-// threads go down the columns of the batch.
+// Sums over rows together with sums along them, for rows that are not copied to shared memory (staged_columns.cc). The
+// rows of a block of 1024 fall into 16 classes (row % 16), the logical lanes of the sums. A thread block takes the 64
+// rows of one class in order and writes the sum of each column to partial[block][class]; the finishing kernel combines
+// these. It processes the class in batches: first each half warp sums along its own rows and puts the results into
+// shared memory, then threads sum down the columns of the batch.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"
@@ -17,8 +17,8 @@ using loop_ir::Instr;
 using loop_ir::Op;
 using loop_ir::StrideKind;
 
-// A class of rows is all that a thread block has, so where these are few, the block is large;
-// 1024 threads have 64 registers each.
+// A thread block has one class of rows. If classes are few, the block is large; with 1024 threads, each has 64
+// registers.
 constexpr int kThreadsOfBoth = 512, kManyThreadsOfBoth = 1024, kValuesOfMany = 24;
 
 class Columns : Writer {
@@ -30,14 +30,14 @@ class Columns : Writer {
     units_ = (points_ + kReduceBlock - 1) / kReduceBlock * kReduceLanes;
     partials_ = partial_offsets(job_, &total_);
     element = [this](const Instr& i) { return place(i); };
-    tells_unwritten = true;
+    marks_unwritten = true;
     position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
     at_ = narrow_ ? "i32" : "i64";
   }
 
   CudaLaunch run() {
     const int last = static_cast<int>(form_.loops.size()) - 1;
-    // What the columns need of each row.
+    // The per-row values that the columns need.
     std::vector<bool> wanted(k_.instrs.size());
     auto want = [&](int x) {
       if (x < 0 || form_.in_loop(x)) return;
@@ -55,18 +55,18 @@ class Columns : Writer {
     const int threads = many ? kManyThreadsOfBoth : kThreadsOfBoth;
     int halves = 1;
     while (halves < 16 && int64_t{halves} * kReduceBlock < lanes_) halves *= 2;
-    const int rows = threads / 16 / halves;  // of a batch
+    const int rows = threads / 16 / halves;  // per batch
     WEFT_BUG_IF(int64_t{halves} * kReduceBlock < lanes_, "cuda: ", lanes_, " columns");
     const std::string n = extent(k_.axes - 1, narrow_), points = params.i64("rows", points_),
                       units = params.i64("units", units_);
     line(str_cat("const int lane = threadIdx.x % ", 16 * halves, halves > 1 ? " / 16 * 1024 + threadIdx.x % 16" : "",
                  ";"));
     line("int turn = 0;");
-    std::vector<int> told;
+    std::vector<int> row_values;
     int bytes = halves > 1 ? threads : 0;
     for (size_t id = 0; id < wanted.size(); ++id) {
       if (!wanted[id]) continue;
-      told.push_back(static_cast<int>(id));
+      row_values.push_back(static_cast<int>(id));
       line(str_cat("const Shared<", type(static_cast<int>(id)), "> row_", name(static_cast<int>(id)), " = shared_at<",
                    type(static_cast<int>(id)), ">(", bytes, ");"));
       bytes += 8 * rows;
@@ -101,7 +101,7 @@ class Columns : Writer {
     }
     for (int stage = last; stage <= last + 1; ++stage) values_before(stage);
     open("if (lane == 0) {");
-    for (int id : told) line(str_cat("row_", name(id), "[threadIdx.x / ", 16 * halves, "] = ", name(id), ";"));
+    for (int id : row_values) line(str_cat("row_", name(id), "[threadIdx.x / ", 16 * halves, "] = ", name(id), ";"));
     if (!form_.last.empty()) {
       open("if (mine < end) {");
       for (int id : form_.last) store(id);
@@ -113,7 +113,7 @@ class Columns : Writer {
     open(str_cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") {  // down the columns"));
     for (int c : form_.loops[last].columns)
       line(str_cat(type(c), " sum", k_.instrs[c].slot, " = ", partial(c), "[unit * ", n, " + l];"));
-    // Several rows are read before any is written: results may lie on operands, so that no compiler would do so.
+    // Read several rows before writing any: results may overwrite operands, so no compiler would reorder these.
     const int together = std::min(4, rows);
     std::vector<int> first, reads, rest;
     in_array.assign(k_.instrs.size(), false);
@@ -141,7 +141,7 @@ class Columns : Writer {
       if (!writes) {
         values_of(reads);
       } else {
-        for (int id : told) line(str_cat("const ", type(id), " ", name(id), " = row_", name(id), "[r + j];"));
+        for (int id : row_values) line(str_cat("const ", type(id), " ", name(id), " = row_", name(id), "[r + j];"));
         values_of(rest);
         take_columns(last);
       }

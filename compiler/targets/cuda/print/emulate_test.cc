@@ -1,4 +1,4 @@
-// The CUDA text of kernels of every kind, run on the CPU, gives the bits of the interpreter.
+// The CUDA text of kernels of every kind, run on the CPU, gives the same bits as the interpreter.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ std::string replaced(std::string text, const std::string& from, const std::strin
   return text;
 }
 
-// Faults that generators make, put into every sample: two blocks, two warps or two lanes do the same work.
+// Typical faults of generators, put into every sample: two blocks, two warps or two lanes do the same work.
 TEST(Emulate, RacesAreFound) {
   std::vector<CudaCase> cases;
   for (const codegen::KernelCase& k : codegen::sample_cases()) cases.push_back(case_of(k));

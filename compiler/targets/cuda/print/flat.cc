@@ -1,5 +1,5 @@
-// Elementwise: a thread takes a vector of up to 16 bytes of each operand at a time, in a grid-stride loop over the
-// vectors of all outer points.
+// Elementwise: each thread processes a vector of up to 16 bytes of each operand at a time, in a grid-stride loop over
+// the vectors of all outer points.
 #include <algorithm>
 #include <numeric>
 
@@ -15,7 +15,7 @@ using loop_ir::StrideKind;
 
 constexpr int kThreads = 256;
 constexpr int kThreadsOfMultiprocessor = 2048;
-constexpr int kLight = 40;       // operations at a point up to which a thread may take several vectors at once
+constexpr int kLight = 40;  // with at most this many operations per point, a thread may take several vectors at once
 constexpr int kBlocksEach = 32;  // thread blocks per multiprocessor in a grid
 
 class Flat : Writer {
@@ -29,7 +29,8 @@ class Flat : Writer {
     for (const Instr& i : k_.instrs)
       guards_ |= i.op == Op::kCheck || ((i.op == Op::kLoad || i.op == Op::kStore) && lane(i) && !packed(i));
     full_ = lanes_ % width_ == 0;
-    // Few and light operands: a second vector each, so that enough bytes are under way to hide memory's latency.
+    // If there are few operands and operations, each thread takes two vectors, so that enough bytes are in flight to
+    // hide the latency of memory.
     const int64_t vectors = (lanes_ + width_ - 1) / width_;
     int64_t reads = 0;
     for_packs(false, [&](int, const std::string&) { ++reads; });
@@ -84,7 +85,7 @@ class Flat : Writer {
       });
     }
     for_packs(true, [&](int slot, const std::string& pack) { line(str_cat(pack, " v", slot, ";")); });
-    // Rows that a number chooses: neighbours again.
+    // Rows chosen by a single index are contiguous too.
     for (size_t id = 0; id < k_.instrs.size(); ++id) {
       const Instr& i = k_.instrs[id];
       if (i.op == Op::kLoad && lane(i) && gathers_rows(i) && width_ > 1 && form_.same[id] == static_cast<int>(id))
@@ -121,7 +122,7 @@ class Flat : Writer {
   }
 
  private:
-  // Operands that are read, or results that are written, in vectors: f(slot, the vector's type).
+  // Calls f(slot, the vector's type) for operands that are read, or results that are written, in vectors.
   template <class F>
   void for_packs(bool output, F f) {
     for (size_t slot = 0; slot < k_.operands.size(); ++slot)
@@ -145,10 +146,11 @@ class Flat : Writer {
         pack_[i.slot] = k_.operands[i.slot].strides.back() == StrideKind::kUnit;
   }
 
-  // Elements of a vector: 16 bytes of the narrowest operand of neighbours, halved until all begin at multiples of it.
+  // Elements per vector: 16 bytes of the narrowest contiguous operand, halved until all vectors start at multiples of
+  // it.
   int choose_width() const {
     int narrowest = 0;
-    int64_t together = 0;  // what begins of vectors are multiples of, in elements
+    int64_t together = 0;  // the starts of vectors are multiples of this, in elements
     for (const Instr& i : k_.instrs) {
       if ((i.op != Op::kLoad && i.op != Op::kStore) || !lane(i)) continue;
       const loop_ir::Operand& o = k_.operands[i.slot];
@@ -157,7 +159,7 @@ class Flat : Writer {
       const loop_ir::Bound& b = low_.bound[i.slot];
       if (size > job_.options.alignment) return 1;
       narrowest = narrowest == 0 ? size : std::min(narrowest, size);
-      // Vectors of an operand are read in pieces of at most 16 bytes: beginnings at multiples of 16 bytes do for all.
+      // Vectors are read in pieces of at most 16 bytes, so starts at multiples of 16 bytes suit all widths.
       auto multiple = [&](int64_t elements) {
         together = std::gcd(together, std::gcd<int64_t>(elements * size, 16) == 16 ? 0 : elements);
       };

@@ -86,7 +86,7 @@ Form form_of(const Kernel& k) {
     if (!loop.empty()) f.loops.push_back(std::move(loop));
   }
   if (!end.empty()) f.loops.push_back(std::move(end));
-  // A last loop that needs no result of the one before is part of it.
+  // If the last loop needs no result of the loop before it, merge the two.
   for (size_t loop = 0; loop < f.loops.size(); ++loop)
     for (int r : f.loops[loop].reduces) f.stage[r] = static_cast<int>(loop) + 1;
   for (size_t id = 0; id < k.instrs.size(); ++id) {
@@ -112,7 +112,7 @@ Form form_of(const Kernel& k) {
       f.loops.pop_back();
     }
   }
-  // What loops and the end use of values that are outside loops.
+  // Find the values outside loops that loops and the end use.
   f.outside.assign(k.instrs.size(), false);
   auto want = [&](int id) {
     if (id >= 0 && !f.in_loop(id)) f.outside[f.same[id]] = true;

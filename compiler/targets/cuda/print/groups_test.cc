@@ -1,5 +1,5 @@
-// Groups of real ops lowered and run as CUDA text by the emulation give the bits of the interpreter: every schedule,
-// odd extents, layouts and types, misaligned addresses, and random graphs.
+// Groups of real ops, lowered and run as CUDA text by the emulation, give the same bits as the interpreter: every
+// schedule, odd extents, layouts and types, misaligned addresses, and random graphs.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -61,7 +61,7 @@ class Cases {
     bodies.push_back(std::move(graph));
     cases.push_back(std::move(c));
   }
-  /// As they are, and with results on inputs where that is allowed.
+  /// Unchanged, and with results that overwrite inputs if that is allowed.
   void check() {
     const size_t n = cases.size();
     for (size_t i = 0; i < n; ++i) {
@@ -74,7 +74,7 @@ class Cases {
     compile_some();
     for (const std::string& s : differences(cases)) ADD_FAILURE() << s;
   }
-  /// Six of them for a GPU (WEFT_SHOW=80: all for sm_80, with what they take).
+  /// Compiles six of them for a GPU (WEFT_SHOW=80: all for sm_80, with their usage).
   void compile_some() {
     if (!nvrtc().unavailable.empty()) return;
     const char* show = std::getenv("WEFT_SHOW");
@@ -86,7 +86,7 @@ class Cases {
     EXPECT_EQ(compile_faults(kernels, {}, {{sm, sm == 90}}, &table), "");
     if (show) printf("%s", table.c_str());
   }
-  /// The same again with 64-bit positions and with addresses that are not aligned.
+  /// The same again with 64-bit positions and with misaligned addresses.
   void check_variants() {
     const size_t n = cases.size();
     for (size_t i = 0; i < n; ++i) {

@@ -45,7 +45,7 @@ std::string Params::number(loop_ir::Type type, const std::string& name, double v
   return add({"bool", name, bytes_of(value != 0), {}, false, 1});
 }
 std::string Params::i32(const std::string& name, int64_t value) {
-  WEFT_BUG_IF(value != static_cast<int32_t>(value), "cuda parameter ", name, ": ", value, " is no i32");
+  WEFT_BUG_IF(value != static_cast<int32_t>(value), "cuda parameter ", name, ": ", value, " does not fit in i32");
   return add({"i32", name, bytes_of(static_cast<int32_t>(value)), {}, false, 4});
 }
 std::string Params::i64(const std::string& name, int64_t value) {
@@ -53,11 +53,11 @@ std::string Params::i64(const std::string& name, int64_t value) {
 }
 
 std::string Params::div(const std::string& name, int64_t divisor) {
-  // Granlund and Montgomery's: q = (mulhi(x, m) + x) >> s, exact for x < 2^31.
+  // By Granlund and Montgomery: q = (mulhi(x, m) + x) >> s, exact for x < 2^31.
   struct {
     uint32_t n, m, s;
   } d;
-  d.n = static_cast<uint32_t>(std::max<int64_t>(divisor, 1));  // of nothing: not used
+  d.n = static_cast<uint32_t>(std::max<int64_t>(divisor, 1));  // an extent of 0: not used
   d.s = 0;
   while (d.s < 31 && (uint64_t{1} << d.s) < d.n) ++d.s;
   d.m = static_cast<uint32_t>(((uint64_t{1} << 32) * ((uint64_t{1} << d.s) - d.n)) / d.n + 1);

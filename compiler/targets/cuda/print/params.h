@@ -8,17 +8,17 @@
 
 namespace weft::cuda {
 
-/// Fields are added when the text first uses them; each call gives how the kernel's body spells it ("p.n0").
+/// A field is added when the text first uses it. Each call returns the text for the kernel's body ("p.n0").
 class Params {
  public:
   std::string pointer(const std::string& type, const std::string& name, Pointer what);
   std::string number(loop_ir::Type type, const std::string& name, double value);
   std::string i32(const std::string& name, int64_t value);
   std::string i64(const std::string& name, int64_t value);
-  /// A divisor (loops.inc: Div) of numbers below 2^31.
+  /// A divisor (Div in loops.inc) of numbers below 2^31.
   std::string div(const std::string& name, int64_t divisor);
 
-  /// "struct NAME { ... };", fields by falling size.
+  /// "struct NAME { ... };", fields in order of decreasing size.
   std::string text(const std::string& name) const;
   void write(CudaLaunch* launch) const;
 

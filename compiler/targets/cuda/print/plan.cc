@@ -1,7 +1,6 @@
 #include "compiler/targets/cuda/print/plan.h"
 
 #include <algorithm>
-#include <string_view>
 
 #include "compiler/targets/cpu/print/choices.h"
 #include "compiler/targets/cuda/print/writer.h"
@@ -26,20 +25,8 @@ std::vector<Print> schedule_of(const Form& form) {
 }  // namespace
 
 const std::string& loop_intrinsics() {
-  // Without comments: they are the same in every kernel.
-  static const std::string text = [] {
-    std::string_view all(weft_text_cuda_loops, static_cast<size_t>(weft_text_cuda_loops_end - weft_text_cuda_loops));
-    std::string out;
-    while (!all.empty()) {
-      const size_t end = all.find('\n');
-      std::string_view line = all.substr(0, end);
-      all.remove_prefix(end == all.npos ? all.size() : end + 1);
-      if (const size_t comment = line.find("//"); comment != line.npos) line = line.substr(0, comment);
-      while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
-      if (!line.empty()) out.append(line).push_back('\n');
-    }
-    return out;
-  }();
+  static const std::string text = codegen::strip_comments(
+      {weft_text_cuda_loops, static_cast<size_t>(weft_text_cuda_loops_end - weft_text_cuda_loops)});
   return text;
 }
 

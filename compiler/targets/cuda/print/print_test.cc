@@ -1,5 +1,4 @@
-// The CUDA text of kernels of every kind is what it was (testdata), and compiles within its limits for every
-// architecture.
+// The CUDA text of kernels of every kind equals testdata and compiles within its limits for every architecture.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,7 +14,7 @@
 namespace weft::cuda {
 namespace {
 
-// WEFT_UPDATE_GOLDEN=DIR writes the texts there.
+// WEFT_UPDATE_GOLDEN=DIR writes the texts to DIR.
 TEST(Print, GoldenTexts) {
   const char* update = std::getenv("WEFT_UPDATE_GOLDEN");
   for (const codegen::KernelCase& k : codegen::sample_cases()) {

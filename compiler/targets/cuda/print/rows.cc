@@ -1,6 +1,6 @@
-// Sums along rows. 16 threads, the logical lanes, take a block of 1024 elements of a row: thread t elements t, t + 16,
-// ... A row has as many half warps as blocks, up to 32, and a thread block as many rows as make 128 threads. What
-// several loops need stays in registers (kSteps of each thread) of rows up to 16384; longer ones are read again.
+// Sums along rows. 16 threads, the logical lanes, take a block of 1024 elements of a row: thread t takes elements t, t
+// + 16, ... A row has as many half warps as blocks, at most 32. A thread block has as many rows as give 128 threads. In
+// rows up to 16384, values that several loops need stay in registers (kSteps per thread); longer rows are read again.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/writer.h"
@@ -15,9 +15,9 @@ using loop_ir::Instr;
 using loop_ir::Op;
 using loop_ir::StrideKind;
 
-constexpr int kMostHalves = 32;       // of a row: 512 threads
-constexpr int kArrayRegisters = 96;   // of a thread, for values that later loops need
-constexpr int kUnrolledWork = 12000;  // operations of a kernel whose loops are written out
+constexpr int kMostHalves = 32;       // per row: 512 threads
+constexpr int kArrayRegisters = 96;   // per thread, for values that later loops need
+constexpr int kUnrolledWork = 12000;  // operations of a kernel whose loops are unrolled
 
 int halves_of(int64_t lanes) {
   int halves = 1;
@@ -25,7 +25,7 @@ int halves_of(int64_t lanes) {
   return halves;
 }
 
-// Steps of a half warp, in few sizes so that rows of similar length share a kernel.
+// Steps of a half warp, rounded to few sizes so that rows of similar length share a kernel.
 int steps_of(int64_t lanes) {
   const int64_t n = (std::min<int64_t>(lanes, kReduceBlock) + kReduceLanes - 1) / kReduceLanes;
   if (n <= 4 || lanes % kReduceLanes == 0) return static_cast<int>(std::max<int64_t>(n, 1));
@@ -45,14 +45,14 @@ class Rows : Writer {
     narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
     few_ = is_narrow(job, points_);
     steps_ = long_ ? 64 : steps_of(lanes_);
-    // 512 threads have 128 registers each, which are too few for arrays.
+    // 512 threads have 128 registers each, too few for arrays.
     const bool arrays = !long_ && halves_ < kMostHalves && operations(form_) * steps_ <= kUnrolledWork;
     arrays_ = choose_arrays(form_, steps_, arrays ? kArrayRegisters : 0);
     held_ = std::find(arrays_.kept.begin(), arrays_.kept.end(), true) != arrays_.kept.end();
-    // No element of a step is missing, and no row of a thread block.
+    // Every step has all its elements, and every thread block all its rows.
     full_ = !long_ && lanes_ == int64_t{halves_} * 16 * steps_ && points_ % rows_ == 0;
     element = [this](const Instr& i) { return place(i); };
-    tells_unwritten = true;
+    marks_unwritten = true;
     position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
   }
 
@@ -76,7 +76,7 @@ class Rows : Writer {
     }
     values_before(static_cast<int>(form_.loops.size()));
     if (!form_.last.empty()) {
-      // Other threads, those of rows beyond the last too, may still have to read what is overwritten now.
+      // Other threads, also those of rows after the last one, may not yet have read what is overwritten now.
       if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
       const std::string first = long_ ? "threadIdx.x == 0" : "lane == 0";
       open(str_cat("if (", has_row(rows_, full_, few_), first, ") {"));
@@ -100,7 +100,7 @@ class Rows : Writer {
                             halves_ == 1 ? "a half warp" : str_cat(halves_, " half warps"), " each");
     return s + (held_ ? ", kept in registers" : form_.loops.size() > 1 ? ", read by each loop" : "");
   }
-  // Elements of shared memory for the blocks of a long row, with the levels of their tree.
+  // Elements of shared memory for the blocks of a long row and the levels of their tree.
   int64_t area() const { return blocks_ + blocks_ / 16 + 4; }
 
   std::string place(const Instr& i) {
@@ -128,7 +128,7 @@ class Rows : Writer {
       for (int r : l.reduces)
         line(str_cat("const Shared<", type_name(k_.instrs[r].type), "> blocks", r, " = shared_at<",
                      type_name(k_.instrs[r].type), ">(", 8 * area() * at++, ");"));
-      // Both halves of a warp go on together.
+      // Both halves of a warp stay in the loop together.
       open(str_cat("for (int block = half; block - half % 2 < ", params.i32("blocks", blocks_), "; block += ", halves_,
                    ") {"));
     }
@@ -169,7 +169,7 @@ class Rows : Writer {
       line(str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", sum, ";"));
     }
   }
-  // The loop's body for each of its positions; leaves the loop open.
+  // Prints the loop's body for each of its positions; leaves the loop open.
   void one_by_one(int number, const std::string& index, const std::string& start) {
     const Loop& l = form_.loops[number];
     if (long_) {

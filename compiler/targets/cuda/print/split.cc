@@ -1,6 +1,6 @@
-// Sums that two kernels make: few long rows, of which thread blocks take neighbouring blocks of 1024, a half warp each
-// (kSplit), by shared memory (stage.h); and the kernel that combines the partial sums of these and of sums over rows,
-// in place in scratch, by the tree of reduce_order.h.
+// Sums that two kernels compute. First, few long rows (kSplit): thread blocks take neighbouring blocks of 1024, one
+// half warp each, through shared memory (stage.h). Second, the kernel that combines these partial sums, and those of
+// sums over rows, in place in scratch, by the tree of reduce_order.h.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/stage.h"
@@ -12,12 +12,12 @@ namespace weft::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kManyBytes = 66 * 1024;  // of shared memory of a thread block
+constexpr int64_t kManyBytes = 66 * 1024;  // of shared memory per thread block
 
 int64_t blocks_of(int64_t n) { return (n + kReduceBlock - 1) / kReduceBlock; }
 
-// Neighbouring blocks of a row that one thread block takes, a half warp each: a power of two, so that the tree over
-// them is a part of the row's.
+// The number of neighbouring blocks of a row that one thread block takes, a half warp each. It is a power of two, so
+// that the tree over them is a part of the row's tree.
 int together(const Job& job, int64_t bytes) {
   int halves = 16;
   const int64_t blocks = blocks_of(job.low.lanes()), points = job.low.outer_points();
@@ -95,7 +95,7 @@ class Split : Stage {
 
 int bytes_of(loop_ir::Type t) { return t == loop_ir::Type::f64 || t == loop_ir::Type::i64 ? 8 : 4; }
 
-// The second kernel. Columns: partial[block][16 classes][lane]. Split: partial[point][blocks of a thread block].
+// The second kernel. Columns: partial[block][16 classes][lane]. Split: partial[point][thread blocks].
 class Finish : Writer {
  public:
   explicit Finish(const Job& job) : Writer(job) { suffix = "_finish"; }

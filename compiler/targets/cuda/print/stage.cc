@@ -14,9 +14,9 @@ using loop_ir::Type;
 
 namespace {
 
-constexpr int kMuch = 8;  // operations from which on a value is kept rather than computed again
+constexpr int kMuch = 8;  // a value with at least this many operations is kept instead of recomputed
 
-// Operations that a value in a loop takes from loads, and from those in `have`, on.
+// The operations of a value in a loop, counted from loads and from values in `have`.
 std::vector<int> costs(const Form& form, const std::vector<bool>& have) {
   const auto& all = form.kernel->instrs;
   std::vector<int> cost(all.size(), 0);
@@ -64,7 +64,7 @@ Stage::Stage(const Job& job, int64_t n) : Writer(job), n_(n) {
 
 std::string Stage::cat_identity(int r) const { return str_cat("identity<", op(r), ", ", type(r), ">()"); }
 
-// Rows of the operand begin and end at multiples of 16 bytes.
+// Whether rows of the operand start and end at multiples of 16 bytes.
 bool Stage::is_even(int slot, bool indexed) const {
   const loop_ir::Bound& b = low_.bound[slot];
   const auto size = static_cast<int64_t>(itemsize(k_.operands[slot].dtype));
@@ -131,9 +131,10 @@ void Stage::find_first_part() {
     for (int id : part.compute)
       if (std::any_of(kept_.begin(), kept_.end(), [&](const Tile& t) { return t.id == id; })) have[id] = true;
   }
-  // In what order values of kept ones are computed.
+  // The order in which values for kept ones are computed.
   first.compute = form_.closure_of(first.sinks, {}, values);
-  // What stays in memory until later must not be written before, and must be read in vectors here.
+  // Values read later must not be overwritten before, so operands that a result may overwrite rule out a first part.
+  // Operands that only the first part reads must be readable in vectors.
   for (const Part& part : rest)
     for (int id : part.compute) {
       const Instr& i = k_.instrs[id];
@@ -199,7 +200,7 @@ void Stage::copy_tiles(bool gathered, const std::string& n, const std::string& w
   }
 }
 
-// An operand that print_stores reads or writes in vectors, elsewhere than in shared memory.
+// Whether print_stores reads or writes the operand in vectors, outside shared memory.
 bool Stage::packed(int id) const {
   const Instr& i = k_.instrs[id];
   if (!in_vectors_ || !Form::in_loop(i.level) || !is_unit(i.slot)) return false;
@@ -237,7 +238,7 @@ void Stage::print_stores(const Part& part, const std::string& n, const std::stri
   in_vectors_ = true;
   std::string back;
   if (!even_) {
-    // Vectors begin where those of the narrowest result do.
+    // Vectors start where those of the narrowest result do.
     int first = -1;
     for (int id : part.sinks) {
       const int slot = k_.instrs[id].slot;

@@ -1,7 +1,7 @@
-// Loops over rows that lie in shared memory: operands come there once, 16 bytes at a time and all under way together;
-// sums read them in the order of reduce_order.h, and results leave in vectors of up to 16 bytes from there.
-// A row begins in shared memory as far behind a multiple of 16 bytes as it does in memory: 0 where the plan proves it
-// (even), else found at run time.
+// Loops over rows in shared memory. Operands are copied there once, 16 bytes at a time, with all copies in flight
+// together. Sums read them there in the order of reduce_order.h, and results are stored from there in vectors of up to
+// 16 bytes. In shared memory a row has the same offset from a multiple of 16 bytes as in global memory. The offset is 0
+// if the plan proves it (even); otherwise it is computed at run time.
 #pragma once
 #include <string>
 #include <vector>
@@ -12,54 +12,55 @@ namespace weft::cuda {
 
 class Stage : protected Writer {
  protected:
-  /// Of rows (or pieces of them that begin at multiples of 1024) of at most n elements. What is the same for all rows
-  /// stays where it is, unless there is one row.
+  /// For rows (or pieces of rows that start at multiples of 1024) of at most n elements. Operands that are the same for
+  /// all rows are not copied, unless there is only one row.
   Stage(const Job& job, int64_t n);
 
-  /// Sums along the lanes, or stores in vectors; or, first, in vectors too, values that cost much and that no sum is
-  /// needed for, with the stores that need none: what only these read does not come to shared memory.
+  /// One pass over a row: sums along the lanes, or stores in vectors. A first part, also in vectors, may compute costly
+  /// values that need no sum, with the stores that need none: operands that only it reads are not copied to shared
+  /// memory.
   struct Part {
     int loop = 0;
     bool stores = false;
     std::vector<int> sinks, compute, reads;  // reads: values that an earlier part kept in shared memory
   };
-  /// The loops as parts; values that cost much and that several need are kept. What is kept is laid out behind loads.
+  /// Splits the loops into parts. Costly values that several parts need are kept; they are laid out after the loads.
   void find_parts(bool keeps);
-  /// Whether some operand, or some value, comes to shared memory.
+  /// Whether any operand or value is put into shared memory.
   bool stages() const { return !loads_.empty() || !kept_.empty(); }
   bool copies() const { return !loads_.empty(); }
-  /// Bytes of shared memory of one row, a multiple of 64 that is none of 128: half warps on neighbouring rows meet in
-  /// no bank.
+  /// Bytes of shared memory per row: a multiple of 64, but not of 128, so that half warps on neighbouring rows use
+  /// different banks.
   int64_t row_bytes() const { return (row_bytes_ + 127) / 128 * 128 + 64; }
 
-  /// Declares the tiles of a row that begins at byte `at`, and shifts; pointers are declared.
+  /// Declares the tiles of a row that starts at byte `at`, and their shifts. The pointers must be declared already.
   void declare_tiles(const std::string& at);
-  /// Copies of the loads that are (or are not) at a position that a number chooses.
+  /// Copies the loads that are (or are not) at a row chosen by an index.
   void copy_tiles(bool gathered, const std::string& n, const std::string& who, const std::string& team);
-  /// Whether there are loads of that kind.
+  /// Whether there are loads of gathered rows.
   bool has_gathered() const;
-  /// Whether the plan proves that all rows that come begin and end at multiples of 16 bytes.
+  /// Whether the plan proves that all copied rows start and end at multiples of 16 bytes.
   bool tiles_even() const;
-  /// The loads that come to shared memory; those of `ids` that do not.
+  /// The loads that are copied to shared memory; and those of `ids` that are not.
   std::vector<int> staged() const;
   std::vector<int> unstaged(const std::vector<int>& ids) const;
 
-  /// Values of a part at position l, and what it keeps.
+  /// Prints the values of a part at position l, and keeps those that later parts need.
   void lane_values(const Part& part);
-  /// Stores of a part by `team` threads of a row.
+  /// Prints the stores of a part, by `team` threads of a row.
   void print_stores(const Part& part, const std::string& n, const std::string& who, const std::string& team);
 
   std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
   std::string type(int id) const { return type_name(k_.instrs[id].type); }
   std::string identity(int r) const { return cat_identity(r); }
 
-  std::string tile_index = "l";  // of position l in a row's tile
-  std::string origin;            // what is added to where operands begin, for that tile: " + first"
+  std::string tile_index = "l";  // the index of position l in a row's tile
+  std::string origin;            // added to the start of operands, for that tile: " + first"
   std::vector<Part> parts_;
   int64_t lanes_, points_;
   bool narrow_;
-  int width_ = 1;      // elements of a vector of stores
-  bool even_ = false;  // stores are at multiples of width_, of lengths that are such
+  int width_ = 1;      // elements per vector of stores
+  bool even_ = false;  // stores are at multiples of width_, with lengths that are multiples too
 
  private:
   struct Tile {

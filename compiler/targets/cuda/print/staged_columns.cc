@@ -1,7 +1,7 @@
-// Sums along rows beside sums over them, where batches of rows fit in shared memory (stage.h). As in columns.cc, a
-// thread block takes one of 16 classes of a block of 1024 rows and leaves each column's sum in partial[block][class].
-// Its rows come in batches, the next one while threads work on this one: half warps sum along rows, then threads go
-// down the columns, then all store results in vectors.
+// Sums along rows together with sums over them, if batches of rows fit in shared memory (stage.h). As in columns.cc, a
+// thread block takes one of 16 classes of a block of 1024 rows and writes the sum of each column to
+// partial[block][class]. It copies its rows in batches, the next one while threads work on the current one: half warps
+// sum along rows, then threads sum down the columns, then all threads store results in vectors.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/stage.h"
@@ -15,7 +15,7 @@ using loop_ir::Op;
 
 constexpr int kRowsOfClass = kReduceBlock / kReduceLanes;
 constexpr int kLeastRows = 4;
-constexpr int kManyValues = 40;  // at a point, from which on 512 threads at most have registers enough
+constexpr int kManyValues = 40;  // per point; with more values, the registers suffice for at most 512 threads
 
 class StagedColumns : Stage {
  public:
@@ -26,7 +26,7 @@ class StagedColumns : Stage {
     while (halves_ < 32 && int64_t{halves_} * kReduceBlock < lanes_) halves_ *= 2;
     team_ = 16 * halves_;
     find_parts(false);
-    find_told();
+    find_row_values();
     choose_threads();
     for (rows_ = kRowsOfClass; rows_ > kLeastRows && shared_bytes() > job_.device.max_shared_bytes;) rows_ /= 2;
   }
@@ -44,7 +44,7 @@ class StagedColumns : Stage {
                  ", lane = ", halves_ > 1 ? "who / 16 * 1024 + who % 16;" : "who;"));
     line("int turn = 0;");
     int64_t at = fold_bytes();
-    for (int id : told_) {
+    for (int id : row_values_) {
       line(str_cat("const Shared<", type(id), "> row_", name(id), " = shared_at<", type(id), ">(", at, ");"));
       at += 8 * rows_;
     }
@@ -75,7 +75,7 @@ class StagedColumns : Stage {
       line("cp_async_wait<0>();");
     }
     line("__syncthreads();");
-    if (!told_.empty() || !form_.last.empty()) along(n);
+    if (!row_values_.empty() || !form_.last.empty()) along(n);
     down(n);
     store_rows(n);
     line("__syncthreads();");
@@ -102,13 +102,13 @@ class StagedColumns : Stage {
   int64_t sum_bytes() const { return (8 * lanes_ + 15) / 16 * 16; }
   int64_t batch_bytes() const { return rows_ * row_bytes(); }
   int64_t shared_bytes() const {
-    return fold_bytes() + 8 * rows_ * static_cast<int64_t>(told_.size()) +
+    return fold_bytes() + 8 * rows_ * static_cast<int64_t>(row_values_.size()) +
            sum_bytes() * static_cast<int64_t>(form_.loops[last_].columns.size()) +
            batch_bytes() * (rows_ < kRowsOfClass ? 2 : 1);
   }
 
-  // What the columns and stores need of each row.
-  void find_told() {
+  // Finds the per-row values that the columns and stores need.
+  void find_row_values() {
     std::vector<bool> wanted(k_.instrs.size());
     auto want = [&](int x) {
       if (x < 0 || form_.in_loop(x)) return;
@@ -120,7 +120,7 @@ class StagedColumns : Stage {
     for (const std::vector<int>* sinks : {&form_.loops[last_].columns, &form_.loops[last_].stores})
       for (int id : *sinks) want(k_.instrs[id].a);
     for (size_t id = 0; id < wanted.size(); ++id)
-      if (wanted[id]) told_.push_back(static_cast<int>(id));
+      if (wanted[id]) row_values_.push_back(static_cast<int>(id));
   }
 
   void choose_threads() {
@@ -137,7 +137,7 @@ class StagedColumns : Stage {
 
   std::string row(const std::string& r) const { return str_cat("first + 16 * (i64)(batch + ", r, ")"); }
 
-  // Rows from `from` of the class on to shared memory, each by a team.
+  // Copies the rows of the class, starting at `from`, to shared memory, one per team.
   void copy(const std::string& from, const std::string& at) {
     const std::string n = params.i32("n", lanes_);
     line(str_cat("const int next = ", from, ", to = ", at, ";"));
@@ -151,7 +151,7 @@ class StagedColumns : Stage {
     line("cp_async_commit();");
   }
 
-  // Sums along the rows of a batch, a row to each team.
+  // Sums along the rows of a batch, one row per team.
   void along(const std::string& n) {
     const int teams = threads_ / team_;
     open(str_cat("for (int r0 = 0; r0 < ", rows_, "; r0 += ", teams, ") {  // along the rows"));
@@ -181,7 +181,7 @@ class StagedColumns : Stage {
     }
     for (; stage <= last_ + 1; ++stage) values_before(stage);
     open("if (mine && who == 0) {");
-    for (int id : told_) line(str_cat("row_", name(id), "[r] = ", name(id), ";"));
+    for (int id : row_values_) line(str_cat("row_", name(id), "[r] = ", name(id), ";"));
     for (int id : form_.last) store(id);
     close();
     close();
@@ -203,7 +203,7 @@ class StagedColumns : Stage {
     outer_positions(false);
     outer_pointers(false, unstaged(rest));
     declare_tiles(str_cat("at + r * ", row_bytes()));
-    tell("r", rest, columns);
+    declare_row_values("r", rest, columns);
     values_of(rest);
     for (int c : columns)
       line(str_cat("sum", k_.instrs[c].slot, " = ", op(c), "::f(sum", k_.instrs[c].slot, ", ", use(k_.instrs[c].a),
@@ -226,26 +226,26 @@ class StagedColumns : Stage {
     used.insert(used.end(), part.sinks.begin(), part.sinks.end());
     outer_pointers(false, used);
     declare_tiles(str_cat("at + r * ", row_bytes()));
-    tell("r", part.compute, part.sinks);
+    declare_row_values("r", part.compute, part.sinks);
     print_stores(part, n, str_cat("(int)threadIdx.x % ", team), str_cat(team));
     close();
   }
 
-  // Declares what `values` and `sinks` use of row r.
-  void tell(const std::string& r, const std::vector<int>& values, const std::vector<int>& sinks) {
+  // Declares the per-row values of row r that `values` and `sinks` use.
+  void declare_row_values(const std::string& r, const std::vector<int>& values, const std::vector<int>& sinks) {
     std::vector<bool> used(k_.instrs.size());
     for (const std::vector<int>* list : {&values, &sinks})
       for (int id : *list)
         for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c})
           if (x >= 0) used[form_.same[x]] = true;
-    for (int id : told_)
+    for (int id : row_values_)
       if (used[id]) line(str_cat("const ", type(id), " ", name(id), " = row_", name(id), "[", r, "];"));
   }
 
   int last_ = 0, halves_ = 1, team_ = 16, threads_ = 512, rows_ = 1;
   int64_t units_, total_ = 0;
   std::vector<int64_t> partials_;
-  std::vector<int> told_;
+  std::vector<int> row_values_;
 };
 
 }  // namespace

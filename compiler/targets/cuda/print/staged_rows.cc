@@ -1,6 +1,6 @@
-// Sums along rows that fit in shared memory: each row comes there once (stage.h); 16 threads, the logical lanes, take a
-// block of 1024 elements of it: thread t elements t, t + 16, ... A row has as many half warps as blocks, up to 32, and
-// a thread block as many rows as make 128 threads, fewer where there are few rows or they are long.
+// Sums along rows that fit in shared memory. Each row is copied there once (stage.h). 16 threads, the logical lanes,
+// take a block of 1024 elements: thread t takes elements t, t + 16, ... A row has as many half warps as blocks, at most
+// 32. A thread block has as many rows as give 128 threads, or fewer if there are few rows or they are long.
 #include <algorithm>
 
 #include "compiler/targets/cuda/print/stage.h"
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kThreads = 128, kMostHalves = 32;
 constexpr int kLeastLanes = 64;
-constexpr int64_t kManyBytes = 56 * 1024;  // of a thread block that has several rows
+constexpr int64_t kManyBytes = 56 * 1024;  // per thread block with several rows
 
 class StagedRows : Stage {
  public:
@@ -26,7 +26,7 @@ class StagedRows : Stage {
       find_parts(keeps);
       if (fits(least())) break;
     }
-    // As many rows as make the threads of a block, unless there are multiprocessors without any or it takes much
+    // As many rows as give the threads of a block, unless some multiprocessors would get no block or the rows need much
     // memory.
     for (rows_ = std::max(kThreads / team_, 1); rows_ > least(); rows_ /= 2)
       if (rows_ * row_bytes() <= kManyBytes && points_ >= int64_t{rows_} * job_.device.multiprocessors) break;
@@ -94,7 +94,7 @@ class StagedRows : Stage {
 
  private:
   std::string sync() const { return team_ == 16 ? "__syncwarp();" : "__syncthreads();"; }
-  // Elements of shared memory for the blocks of a long row, with the levels of their tree.
+  // Elements of shared memory for the blocks of a long row and the levels of their tree.
   int64_t area() const { return blocks_ + blocks_ / 16 + 4; }
   int64_t fold_bytes() const {
     size_t most = 1;
@@ -103,7 +103,7 @@ class StagedRows : Stage {
     const int64_t bytes = long_ ? 8 * area() * static_cast<int64_t>(most) : halves_ > 1 ? std::max(threads_, team_) : 0;
     return (bytes + 127) / 128 * 128;
   }
-  int least() const { return team_ < 32 ? 2 : 1; }  // rows of a whole warp
+  int least() const { return team_ < 32 ? 2 : 1; }  // rows per whole warp
   bool fits(int rows) const { return fold_bytes() + rows * row_bytes() <= job_.device.max_shared_bytes; }
 
   void sums(const Part& part) {
@@ -129,7 +129,7 @@ class StagedRows : Stage {
       line(str_cat("const Shared<", type(r), "> blocks", r, " = shared_at<", type(r), ">(", at, ");"));
       at += 8 * area();
     }
-    // Both halves of a warp go on together.
+    // Both halves of a warp stay in the loop together.
     open(str_cat("for (int block = half; block - half % 2 < ", blocks, "; block += ", halves_, ") {"));
     for (int r : part.sinks) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
     line(str_cat("const int end = ", n_, " < block * 1024 + 1024 ? ", n_, " : block * 1024 + 1024;"));

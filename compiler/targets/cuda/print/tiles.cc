@@ -1,6 +1,6 @@
-// Elementwise with operands that lie across the lanes: tiles of 32 points (along the last outer axis) x 32 lanes. Such
-// operands are read along the points into shared memory, whose lines are one element longer so that reading them across
-// meets no bank twice, and everything else along the lanes.
+// Elementwise with operands transposed against the lanes: tiles of 32 points (along the last outer axis) x 32 lanes.
+// Such operands are read along the points into shared memory. Its lines are one element longer, so that reading across
+// them has no bank conflicts. Everything else is read and written along the lanes.
 #include <algorithm>
 
 #include "compiler/targets/cpu/print/choices.h"
@@ -36,7 +36,7 @@ class Tiles : Writer {
     line("const int x = threadIdx.x % 32, y = threadIdx.x / 32;");
     int bytes = 0;
     for (size_t slot = 0; slot < k_.operands.size(); ++slot) {
-      if (!codegen::is_turned(k_, slot)) continue;
+      if (!codegen::is_transposed(k_, slot)) continue;
       const std::string e = memory_type(k_.operands[slot].dtype);
       line(str_cat("const Shared<", e, "> t", slot, " = shared_at<", e, ">(", bytes, ");"));
       bytes += kTile * (kTile + 1) * static_cast<int>(itemsize(k_.operands[slot].dtype));
@@ -73,7 +73,7 @@ class Tiles : Writer {
     open(str_cat("UNROLL for (int r = y; r < 32; r += ", kLines, ") {"));
     open(str_cat("if (l0 + r < ", lanes, " && p0 + x < ", points, ") {"));
     for (size_t slot = 0; slot < k_.operands.size(); ++slot)
-      if (codegen::is_turned(k_, slot))
+      if (codegen::is_transposed(k_, slot))
         line(str_cat("t", slot, "[33 * r + x] = ", base(static_cast<int>(slot)), "[(l0 + r) * ",
                      stride(static_cast<int>(slot), lane_, narrow_), " + p0 + x];"));
     close();
@@ -97,7 +97,7 @@ class Tiles : Writer {
   }
 
  private:
-  // Along axes before that of the tile's points.
+  // Whether the operand varies along an axis before that of the tile's points.
   bool moves_before(int slot) const {
     for (int a = 0; a < point_; ++a)
       if (k_.operands[slot].strides[a] != StrideKind::kZero) return true;
@@ -109,7 +109,7 @@ class Tiles : Writer {
 
   std::string place(const Instr& i) {
     const bool in = Form::in_loop(i.level);
-    if (in && i.op == Op::kLoad && codegen::is_turned(k_, i.slot))
+    if (in && i.op == Op::kLoad && codegen::is_transposed(k_, i.slot))
       return str_cat(memory_type(k_.operands[i.slot].dtype), "(t", i.slot, "[33 * x + r])");
     std::string index;
     auto term = [&](int axis, const std::string& at) {

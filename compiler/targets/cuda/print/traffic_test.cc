@@ -1,5 +1,5 @@
-// Groups of the shapes that GPT-2's steps have move no more bytes than their operands and results hold, 16 at a time,
-// with enough of them under way to fill a GPU of 132 multiprocessors. Nothing runs.
+// Groups with the shapes of GPT-2's steps move no more bytes than their operands and results hold, 16 at a time, with
+// enough in flight to fill a GPU of 132 multiprocessors. Nothing runs.
 #include "compiler/targets/cuda/print/testing/traffic.h"
 
 #include <gtest/gtest.h>

@@ -52,22 +52,6 @@ bool is_narrow(const Job& job, int first, int last) {
   return narrow;
 }
 
-// ---- lines ----
-
-void Writer::line(const std::string& text, const std::string& note) {
-  body_.append(2 * depth_, ' ').append(text);
-  if (job_.options.notes && !note.empty()) body_.append("  // ").append(note);
-  body_ += '\n';
-}
-void Writer::open(const std::string& text) {
-  line(text);
-  ++depth_;
-}
-void Writer::close(const std::string& text) {
-  --depth_;
-  line(text);
-}
-
 // ---- values ----
 
 std::string Writer::name(int id) const { return codegen::value_name(k_, form_.same[id]); }
@@ -121,8 +105,8 @@ std::string Writer::guarded(const Instr& i, const std::string& x) const {
                                                              : x;
 }
 
-// The row-major position of the index that `check` looks at, or -1 where it is not known: what it is computed from
-// element by element tells it, by its element's address, if it lies in the order of the axes without gaps.
+// The row-major position of the index that `check` reads, or -1 if it is unknown. It is known if the index is computed
+// elementwise from an operand that is dense in the order of the axes: the address of that operand's element gives it.
 std::string Writer::place_of_index(const Instr& check) const {
   int best = -1;
   int64_t most = 0;
@@ -149,7 +133,7 @@ std::string Writer::place_of_index(const Instr& check) const {
   const int64_t offset = low_.bound[load.slot].offset;
   std::string at = element(load);
   if (at.starts_with("v"))
-    at = str_cat(moves(load.slot) ? str_cat("x", load.slot) : start, "[l + j]");  // lies in registers
+    at = str_cat(moves(load.slot) ? str_cat("x", load.slot) : start, "[l + j]");  // it is in registers
   if (at.find('(') < at.find('[')) return "-1";
   return str_cat("&", at, " - ", start,
                  offset ? str_cat(" + ", fields_->i64(str_cat("first", load.slot), offset)) : "");
@@ -160,8 +144,8 @@ std::string Writer::expression(const Instr& i) const {
     case Op::kIndex:
       return str_cat(i.type == Type::i32 ? "(i32)" : "(i64)", position(i.slot));
     case Op::kLoad:
-      return guarded(i, converted(str_cat(tells_unwritten && is_unwritten(i.slot) ? "get(unwritten(" : "get(",
-                                          element(i), tells_unwritten && is_unwritten(i.slot) ? "))" : ")"),
+      return guarded(i, converted(str_cat(marks_unwritten && is_unwritten(i.slot) ? "get(unwritten(" : "get(",
+                                          element(i), marks_unwritten && is_unwritten(i.slot) ? "))" : ")"),
                                   read_type(k_.operands[i.slot].dtype), i.type, false));
     case Op::kCheck:
       return guarded(i, str_cat("check_at(", use(i.a), ", ", use(i.b), ", ", place_of_index(i), ", ",
@@ -221,7 +205,7 @@ void Writer::store(int id) {
 
 bool Writer::reads_first(int id) const {
   const Instr& i = k_.instrs[id];
-  return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !(tells_unwritten && is_unwritten(i.slot));
+  return i.op == Op::kLoad && i.a < 0 && Form::in_loop(i.level) && !(marks_unwritten && is_unwritten(i.slot));
 }
 int Writer::together_of(int loop, const std::vector<int>& values) const {
   if (form_.loops[loop].stores.empty()) return 0;
@@ -358,7 +342,7 @@ std::vector<int> Writer::needed(int first, int last, bool ends) const {
 }
 
 // ---- the whole ----
-
+// ---- the launch ----
 std::string Writer::symbol() const {
   if (!job_.options.symbol.empty()) return job_.options.symbol + suffix;
   if (!job_.options.notes) return "kernel";
@@ -376,7 +360,7 @@ CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::s
   kernel.threads = threads;
   kernel.min_blocks = min_blocks;
   kernel.shared_bytes = shared_bytes;
-  kernel.max_spill_bytes = 32;  // the assembler gives up a few for another thread block
+  kernel.max_spill_bytes = 32;  // the assembler spills a few bytes to fit another thread block
   std::string head;
   if (job_.options.notes) {
     head = str_cat("// ", k_.name.empty() ? "kernel" : k_.name, suffix, ": ", how, "\n");
@@ -394,7 +378,7 @@ CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::s
   const std::string parameters = kernel.symbol + "_args";
   kernel.text = str_cat(head, params.text(parameters), "extern \"C\" __global__ void __launch_bounds__(", threads,
                         min_blocks > 1 ? str_cat(", ", min_blocks) : "", ") ", kernel.symbol,
-                        "(const __grid_constant__ ", parameters, " p) {\n", body_, "}\n");
+                        "(const __grid_constant__ ", parameters, " p) {\n", body(), "}\n");
   launch.grid = grid;
   params.write(&launch);
   return launch;

@@ -1,5 +1,5 @@
-// What all schedules print alike: lines, the values of a kernel for one thread at one position, the head and the
-// launch.
+// The part of printing that all schedules share: the values of a kernel for one thread at one position, the head
+// of the text and the launch.
 #pragma once
 #include <functional>
 #include <string>
@@ -22,96 +22,89 @@ struct Job {
   const PlanOptions& options;
 };
 
-const char* memory_type(DType t);        // in memory: "bf16"
-const char* type_name(loop_ir::Type t);  // computed: "f32"
-/// Whether 32 bits do for `n` positions, with room for a step beyond.
+const char* memory_type(DType t);        // the type in memory: "bf16"
+const char* type_name(loop_ir::Type t);  // the type of computation: "f32"
+/// Whether 32 bits suffice for `n` positions and one step more.
 bool is_narrow(const Job& job, int64_t n);
-/// The same for all positions and distances in elements that the axes [first, last) span, over all operands.
+/// The same for all positions, and for all distances in elements over the axes [first, last) of all operands.
 bool is_narrow(const Job& job, int first, int last);
 
 /// Prints one kernel. A schedule derives from it or sets its hooks.
-class Writer {
+class Writer : public codegen::Lines {
  public:
-  explicit Writer(const Job& job) : job_(job), low_(job.low), k_(job.low.kernel), form_(job.form) {}
-
-  // ---- lines ----
-  void line(const std::string& text, const std::string& note = "");
-  void open(const std::string& text);
-  void close(const std::string& text = "}");
-  /// Back from what open() moved in, where no line ends it.
-  void depth_less() { --depth_; }
+  explicit Writer(const Job& job)
+      : Lines(job.options.notes, 1), job_(job), low_(job.low), k_(job.low.kernel), form_(job.form) {}
 
   // ---- values ----
-  /// How the element of operand `slot` that instruction i touches is spelled, as an lvalue, and the position along
-  /// an axis. Set by the schedule.
+  /// The text of the element of operand `slot` that instruction i accesses, as an lvalue, and of the position along an
+  /// axis. The schedule sets both.
   std::function<std::string(const loop_ir::Instr& i)> element;
   std::function<std::string(int axis)> position;
-  /// In loops, values that lie in arrays are NAME[array_index].
-  /// Those that is_unwritten() are read by unwritten(): the compiler need not keep such reads before stores.
-  bool tells_unwritten = false;
+  /// Reads of operands that no result can alias (is_unwritten) go through unwritten(), so the compiler may move them
+  /// past stores.
+  bool marks_unwritten = false;
+  /// In loops, values that are stored in arrays are NAME[array_index].
   std::vector<bool> in_array;
   std::string array_index = "i";
   bool looping = false;
-  /// A condition without which loops neither read nor store, where their values are computed all the same: branches
-  /// around elements of an array would keep both arms alive.
+  /// A condition without which loops neither read nor store, although they still compute their values: branches around
+  /// elements of an array would keep both arms live.
   std::string guard;
 
   std::string name(int id) const;
   std::string use(int id) const;
   /// Declares value id (or writes its element of an array).
   void value(int id);
-  /// Values outside loops that stage s needs; with those that `skip` says left out.
+  /// Prints the values outside loops that stage s needs, except those for which `skip` is true.
   void values_before(int stage, const std::function<bool(int)>& skip = {});
-  /// Loads of operands that are no operands' positions come first: what follows may wait for memory once.
+  /// Emits plain loads before indexed ones and before other values, so that the kernel stalls on memory only once.
   void values_of(const std::vector<int>& ids);
   void store(int id);
-  /// acc = Op::f(acc, value) of reduction r; `at` follows acc ("[k]").
+  /// acc = Op::f(acc, value) of reduction r. `at` follows acc ("[k]").
   void take(int r, const char* at = "");
-  std::string stored(int id) const;  // the value of a store or reduction, as memory takes it
+  std::string stored(int id) const;  // the value of a store or reduction, as it is stored
   std::string place_of_index(const loop_ir::Instr& check) const;
-  std::string index_term(const loop_ir::Instr& i) const;  // " + at * d" of an indexed load outside lanes' own
+  std::string index_term(const loop_ir::Instr& i) const;  // " + at * d" of an indexed load whose index is not per lane
 
-  /// How many positions at a time a loop is to read before it stores: operands that a result may lie on are not read
-  /// past a store by any compiler. 0: it need not.
+  /// How many positions a loop should read before it stores; 0: any number. No compiler moves the read of an operand
+  /// that a result may overwrite past a store.
   int together_of(int loop, const std::vector<int>& values) const;
-  /// The body of such a loop: two loops over j, of which `declare` prints the position and `in`, whether there is one.
+  /// The body of such a loop: two loops over j. `declare` prints the position and `in`, whether the position exists.
   void read_together(int loop, const std::vector<int>& values, int together, const std::function<void()>& declare);
 
   std::string operand_pointer(int slot);
   /// "s0_1", an i32 or i64 field.
   std::string stride(int slot, int axis, bool narrow);
   std::string extent(int axis, bool narrow);
-  /// The name of the flat outer point: "i0" where it is the only axis, else "o".
+  /// The name of the flat outer point: "i0" if there is only one outer axis, otherwise "o".
   std::string point() const;
-  /// Declares i0, i1, ... of the outer axes from `o`, of type i32 or i64, where they are several.
+  /// Declares i0, i1, ... of the outer axes, of type i32 or i64, from `o` if there are several.
   void outer_positions(bool narrow);
-  /// Declares x0, y1, ...: where operands that `used` loads and stores touch begin at the outer point.
+  /// Declares x0, y1, ...: the addresses at the outer point of the operands that the loads and stores in `used` access.
   void outer_pointers(bool narrow, const std::vector<int>& used);
-  /// Opens the loop of a thread block over `units` of its own.
+  /// Opens the loop of a thread block over its part of `units`.
   void open_units(const std::string& units, bool narrow);
-  /// Opens the loop of a thread block over rows (outer points), `rows` at a time with `team` threads each, and names
-  /// the point. Gives how the length of the thread's row is spelled: 0 where there is none. full: there always is one.
+  /// Opens the loop of a thread block over rows (outer points), `rows` at a time with `team` threads each, and declares
+  /// the point. Returns the text of the row's length for this thread: 0 if it has no row. full: every thread has a row.
   std::string open_rows(int rows, int team, bool full, bool narrow_rows, bool narrow_length);
-  /// "MINE && " before what only threads with a row do, or nothing.
+  /// "MINE && " for code that only threads with a row run, or nothing.
   std::string has_row(int rows, bool full, bool narrow_rows);
-  /// Instructions outside loops, of loops [first, last) and, if asked, the stores after them.
+  /// Instructions outside loops, of loops [first, last) and, if `ends`, the stores after them.
   std::vector<int> needed(int first, int last, bool ends) const;
   std::vector<int> all_needed() const { return needed(0, static_cast<int>(form_.loops.size()), true); }
-  /// Where operand `slot` begins: its own name at the outer point, or the parameter if it is the same at all.
+  /// The start of operand `slot`: its name at the outer point, or the parameter if it is the same for all points.
   std::string pointer_name(int slot);
   bool moves(int slot) const;
-  /// An operand that no result may lie on.
+  /// Whether no result may overwrite the operand.
   bool is_unwritten(int slot) const;
-  /// Whether an operand that each point of the outer axes has one of may lie where such a result goes.
+  /// Whether a result may overwrite an operand that has one element per outer point.
   bool overwrites_points() const;
 
-  // ---- the whole ----
-  /// The launch: head with comments, struct and body as printed so far (which the caller has closed).
+  // ---- the launch ----
+  /// The launch: head with comments, parameter struct, and the body printed so far (the caller has closed it).
   CudaLaunch finish(int threads, int shared_bytes, Grid grid, const std::string& how, int min_blocks = 1);
   std::string symbol() const;
-  /// The lines printed so far.
-  const std::string& body() const { return body_; }
-  /// In place of the kernel's own name, for a second kernel.
+  /// Follows the kernel's name, for a second kernel.
   std::string suffix;
 
   Params params;
@@ -126,39 +119,37 @@ class Writer {
   std::string guarded(const loop_ir::Instr& i, const std::string& x) const;
   std::string converted(std::string x, loop_ir::Type from, loop_ir::Type to, bool wraps) const;
   std::string pointwise(const loop_ir::Instr& i) const;
-  std::string body_;
   mutable Params* fields_ = &params;
-  int depth_ = 1;
 };
 
-/// What loops keep in registers: arrays of `steps` values of a thread.
+/// The values that loops keep in registers: arrays of `steps` values per thread.
 struct Arrays {
   std::vector<bool> kept;                 // by instruction
-  std::vector<std::vector<int>> compute;  // by loop: values it computes itself, in order
+  std::vector<std::vector<int>> compute;  // by loop: the values that it computes itself, in order
 };
-/// At most `budget` registers of arrays of `steps`, or none.
+/// Uses at most `budget` registers for arrays of `steps`; otherwise no arrays.
 Arrays choose_arrays(const Form& form, int steps, int budget);
-/// How many steps of a loop that is written out may have their loads under way at once, lest they take all registers;
+/// How many steps of an unrolled loop may have their loads in flight at once, so that they do not take all registers;
 /// 0: all.
 int steps_at_once(const Form& form, const Arrays& arrays, int loop, int steps);
-/// Operations of all loops at one position.
+/// The operations of all loops at one position.
 int operations(const Form& form);
 
 CudaLaunch print_flat(const Job& job);
 CudaLaunch print_tiles(const Job& job);
 CudaLaunch print_rows(const Job& job);
-/// False: the rows do not fit in shared memory, or nothing would come there.
+/// False if the rows do not fit in shared memory, or if nothing would be put there.
 bool print_staged_rows(const Job& job, CudaLaunch* launch);
 CudaLaunch print_columns(const Job& job);
-/// Sums over rows alone.
+/// Sums over rows, without sums along rows.
 CudaLaunch print_column_sums(const Job& job);
-/// False: batches of rows do not fit in shared memory.
+/// False if batches of rows do not fit in shared memory.
 bool print_staged_columns(const Job& job, CudaLaunch* launch);
 CudaLaunch print_across(const Job& job);
 CudaLaunch print_split(const Job& job);
-/// Combines partial sums that print_columns or print_split left in scratch.
+/// Combines the partial sums that print_columns or print_split left in scratch.
 CudaLaunch print_finish(const Job& job);
-/// Bytes of scratch for those, by slot after one another: their offsets.
+/// The offset in scratch of each slot's partial sums, one slot after another; *total is their size in bytes.
 std::vector<int64_t> partial_offsets(const Job& job, int64_t* total);
 
 }  // namespace weft::cuda

@@ -40,8 +40,8 @@ namespace {
 // What the CPU's kernel says.
 std::string sentence_of(const std::string& op, const BadIndex& b) {
   if (op == "remainder" || op == "floor_divide") return str_cat(op, ": integer division by zero");
-  if (b.told == 0) return str_cat(op, ": an index is out of range; the same call on the CPU says which");
-  const int64_t last = b.limit - 1, detail = b.told - 1;
+  if (b.reported == 0) return str_cat(op, ": an index is out of range; the same call on the CPU says which");
+  const int64_t last = b.limit - 1, detail = b.reported - 1;
   if (op == "expert_order")
     return str_cat(op, ": expert ", b.value, " of token ", b.position / detail, ", choice ", b.position % detail,
                    ", is out of range; need 0 to ", last);

@@ -25,8 +25,7 @@ using loop_ir::Op;
 using loop_ir::StrideKind;
 using loop_ir::Type;
 
-// ---- the builder
-// -----------------------------------------------------------------------------------------------------
+// ---- the builder ----
 
 int KernelBuilder::operand(DType dtype, const std::string& strides, bool output) {
   loop_ir::Operand p;
@@ -97,12 +96,11 @@ void KernelBuilder::store(int operand, int a, Level level) {
   add({.op = Op::kStore, .type = kernel.instrs[a].type, .level = level, .a = a, .slot = operand});
 }
 
-// ---- memory
-// ----------------------------------------------------------------------------------------------------------
+// ---- memory ----
 
 namespace {
 
-constexpr int64_t kGuard = 80;  // elements before and after, which nobody may touch
+constexpr int64_t kGuard = 80;  // elements before and after, which no kernel may access
 
 template <class T>
 void fill_floats(std::vector<char>& bytes, std::mt19937& rng, bool extremes) {
@@ -182,7 +180,7 @@ void KernelCase::lay_out() {
   strides.clear();
   for (const loop_ir::Operand& p : kernel.operands) {
     std::vector<int64_t> s(kernel.axes, 0);
-    // From the axis of stride 1 on: dense, those left of it after it, right to left.
+    // Dense, starting with the axis of stride 1; then the axes to its left, from right to left.
     std::vector<int> order;
     for (int a = kernel.axes - 1; a >= 0; --a)
       if (p.strides[a] == StrideKind::kUnit) order.push_back(a);
@@ -253,7 +251,7 @@ Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& pa
 }
 
 std::string difference(const Outcome& a, const Outcome& b) {
-  if (a.bad != b.bad) return str_cat("only the ", a.bad ? "first" : "second", " meets an index out of range");
+  if (a.bad != b.bad) return str_cat("only the ", a.bad ? "first" : "second", " finds an index out of range");
   for (size_t m = 0; m < a.memory.size(); ++m) {
     const auto& [dtype, x] = a.memory[m];
     const auto& y = b.memory[m].second;
@@ -277,8 +275,7 @@ std::string difference(const Outcome& a, const Outcome& b) {
   return "";
 }
 
-// ---- running
-// ---------------------------------------------------------------------------------------------------------
+// ---- running ----
 
 std::string march() {
   constexpr const char* k[] = {"x86-64-v2", "x86-64-v3", "x86-64-v4"};

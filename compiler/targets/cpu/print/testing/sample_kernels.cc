@@ -135,7 +135,7 @@ KernelCase transpose_add() {
   return with("transpose_add", b, {70, 147});
 }
 
-// 56 operations that wait for one another.
+// 56 operations, each dependent on the previous one.
 KernelCase long_chain() {
   KernelBuilder b(Mode::kRows, 2);
   const int x = b.in(kFloat32, "s1"), z = b.in(kBFloat16, "ss"), y = b.out(kFloat32, "s1");

@@ -35,7 +35,7 @@ const Named& named(std::span<const Named> all, const char* name) {
 
 bool dirty_key(const testing::AttentionSizes& s, int64_t kv) { return kv > s.skv / 2 && kv % 16 == 5; }
 
-/// v with infinity and NaN at dirty keys.
+/// v with infinity and NaN at the dirty keys.
 Tensor dirty(const testing::AttentionSizes& s, const Operand& v) {
   constexpr double kInf = std::numeric_limits<double>::infinity(), kNan = std::numeric_limits<double>::quiet_NaN();
   std::vector<double> x = v.values;
@@ -45,7 +45,7 @@ Tensor dirty(const testing::AttentionSizes& s, const Operand& v) {
   return Tensor::from_vector<double>(x, v.tensor.shape()).to(v.tensor.dtype());
 }
 
-/// Rows that see a dirty key hold no number; the others are as if there were none.
+/// Rows that see a dirty key may hold anything. All other rows must equal a run without dirty keys.
 void expect_clean(const EmulatedCase& c, const testing::MadeMask& mask, const Tensor& out, testing::Bounded want) {
   const testing::AttentionSizes& s = c.sizes;
   std::vector<double> got = out.to(kFloat64).contiguous().to_vector<double>();
@@ -82,7 +82,7 @@ std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& 
   for (const TensorType& t : op.infer({op, attrs, types})) {
     out.push_back(Tensor::empty(t));
     out_views.push_back(out.back().view_for_kernel());
-    std::memset(out_views.back().data, 0x7f, static_cast<size_t>(t.nbytes()));  // what is not written is seen
+    std::memset(out_views.back().data, 0x7f, static_cast<size_t>(t.nbytes()));  // makes unwritten elements visible
   }
   const AttentionProgram program(attrs, in_views, out_views, backward, options);
   EXPECT_TRUE(program.serves(in_views, out_views));
@@ -160,7 +160,7 @@ void check_emulated(const EmulatedCase& c) {
   expect_within("dq", back[0], want.dq);
   expect_within("dk", back[1], want.dk);
   expect_within("dv", back[2], want.dv);
-  // Captured tensors come in the order in which the mod reads them.
+  // Captured tensors are in the order in which the mod reads them.
   const weft::internal::AttentionOperands at(call.attrs);
   size_t next = 3;
   for (int i = 0; i < at.score_tables; ++i) {

@@ -20,7 +20,7 @@ std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions
       if (runs_on(k, arch)) selected.push_back(k);
     try {
       const Compiled c = compile(selected, arch, options);
-      // The assembler's word for tensor-core instructions that it made wait for each other.
+      // The assembler's warning about tensor-core instructions that it serialised.
       for (size_t i = 0; i < selected.size(); ++i)
         if (c.cubins[i]->log.find("Potential Performance Loss") != std::string::npos)
           return str_cat("kernel ", selected[i].symbol, " on ", arch.name(), ": ", c.cubins[i]->log);

@@ -1,5 +1,5 @@
-// For tests: a kernel compiles on every architecture it is selected for and stays within its limits there. Where NVRTC
-// is absent the test is skipped with the reason.
+// For tests: a kernel compiles on every architecture for which it is selected and stays within its limits there. If
+// NVRTC is absent, the test is skipped with the reason.
 #pragma once
 #include <gtest/gtest.h>
 
@@ -12,16 +12,16 @@
 
 namespace weft::cuda {
 
-/// The first thing wrong with `kernels` on `archs`, with its figures; empty if nothing is. Each kernel is compiled for
-/// those of the architectures that it runs on; there must be one. A warpgroup's products that wait for each other are a
-/// fault too. Adds what each takes to `table`, a line per kernel.
+/// The first fault of `kernels` on `archs`, with its figures; empty if there is none. Each kernel is compiled for every
+/// architecture on which it runs; there must be at least one. Serialised products of a warpgroup are a fault too. Adds
+/// the usage of each kernel to `table`, one line per kernel.
 std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions& options = {},
                            const std::vector<Arch>& archs = tested_archs(), std::string* table = nullptr);
 
 }  // namespace weft::cuda
 
-/// Skips the test where NVRTC is absent; else expects that the kernels compile within their limits. `kernels` is a
-/// container of Kernel; further arguments as those of compile_faults.
+/// Skips the test if NVRTC is absent. Otherwise expects that the kernels compile within their limits. `kernels` is a
+/// container of Kernel; further arguments are those of compile_faults.
 #define WEFT_EXPECT_COMPILES(kernels, ...)                                                             \
   do {                                                                                                 \
     if (!::weft::cuda::nvrtc().unavailable.empty()) GTEST_SKIP() << ::weft::cuda::nvrtc().unavailable; \

@@ -19,7 +19,7 @@ using loop_ir::Op;
 
 namespace {
 
-constexpr int64_t kGuard = 256;  // bytes around each tensor that nobody may touch
+constexpr int64_t kGuard = 256;  // bytes around each tensor that no kernel may access
 
 int64_t span_of(const loop_ir::Layout& l) {
   int64_t last = 0;
@@ -84,7 +84,7 @@ struct Tensor {
   int64_t elements;
   std::vector<char> bytes;
   char* begin;         // the first element
-  char* on = nullptr;  // lies there instead
+  char* on = nullptr;  // used instead of begin, if set
   char* at() const { return on ? on : begin; }
 };
 
@@ -195,7 +195,7 @@ std::string text(DType t, const char* p) {
 }
 
 std::string difference(const Memory& a, const Memory& b) {
-  if (a.bad != b.bad) return str_cat("only the ", a.bad ? "interpreter" : "CUDA text", " meets an index out of range");
+  if (a.bad != b.bad) return str_cat("only the ", a.bad ? "interpreter" : "CUDA text", " finds an index out of range");
   for (size_t k = 0; k < a.out.size(); ++k) {
     const Tensor &x = a.out[k], &y = b.out[k];
     const int64_t size = itemsize(x.dtype);

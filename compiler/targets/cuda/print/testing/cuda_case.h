@@ -1,5 +1,5 @@
-// For tests: lowered groups with memory filled by a seed, run by the interpreter and as CUDA text by the emulation, and
-// compared bit by bit.
+// For tests: lowered groups with memory filled from a seed. The interpreter runs them, the emulation runs their CUDA
+// text, and the results are compared bit by bit.
 #pragma once
 #include <functional>
 #include <string>
@@ -15,25 +15,26 @@ struct CudaCase {
   loop_ir::Lowered low;
   std::vector<loop_ir::Layout> in, out;
   int seed = 1;
-  bool extremes = true;  // NaN, infinities and the like among the inputs
-  int misaligned = 0;    // bytes by which operands miss 16-byte alignment, rounded to their elements
+  bool extremes = true;  // inputs include NaN, infinities and other extremes
+  int misaligned = 0;    // offset of operands from 16-byte alignment, rounded to their element size
   bool wide = false;     // PlanOptions::wide
   int multiprocessors = 132;
-  bool in_place = false;          // results lie on inputs wherever Lowered::overwrites says (the first for each)
-  std::vector<int64_t> in_below;  // by input: integers there are in [0, below), 0: any small ones
+  bool in_place = false;          // results overwrite inputs as Lowered::overwrites allows (the first input for each)
+  std::vector<int64_t> in_below;  // by input: its integers are in [0, below); 0: any small integers
 };
 
-/// A kernel built by hand as a lowered group: each operand an input or result of its own, then its sums as results.
+/// A kernel built by hand, as a lowered group: each operand is a separate input or result, then its sums are results.
 CudaCase case_of(const codegen::KernelCase& c);
 
-/// The plan of a case whose kernels' symbols begin with `symbol`.
+/// The plan of a case. The symbols of its kernels start with `symbol`.
 CudaPlan plan_of(const CudaCase& c, const std::string& symbol);
 
-/// Runs all cases by both (one compilation): the first difference or fault of each that has one, by name.
+/// Runs all cases with both (one compilation). Returns the first difference or fault of each case that has one, by
+/// name.
 std::vector<std::string> differences(const std::vector<CudaCase>& cases, uint64_t seed = 1);
 
-/// Runs all cases by the emulation alone, `change` applied to each kernel's text: what it finds wrong with each, or an
-/// empty string.
+/// Runs all cases with the emulation only, after applying `change` to the text of each kernel. Returns the faults that
+/// it finds in each, or an empty string.
 std::vector<std::string> faults(const std::vector<CudaCase>& cases,
                                 const std::function<std::string(std::string)>& change);
 

@@ -13,11 +13,11 @@ namespace {
 
 using loop_ir::StrideKind;
 
-constexpr double kSmall = 2e6;           // bytes of arguments below which a launch's own time is what it costs
-constexpr double kUnderWay = 22 * 1024;  // bytes on each multiprocessor: 4.3 TB/s x 0.65 us / 132
+constexpr double kSmall = 2e6;           // bytes of arguments; below this, the launch itself dominates the cost
+constexpr double kUnderWay = 22 * 1024;  // bytes in flight per multiprocessor: 4.3 TB/s x 0.65 us / 132
 constexpr int kSharedOfMultiprocessor = 227 * 1024, kThreadsOfMultiprocessor = 2048;
 
-// How often `word` stands in the text with no letter before it.
+// How often `word` occurs in the text without a letter before it.
 int count(std::string_view text, const std::string& word) {
   int n = 0;
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1))
@@ -25,7 +25,7 @@ int count(std::string_view text, const std::string& word) {
   return n;
 }
 
-// NAME[...] with the position l in the brackets.
+// Counts NAME[...] with the position l in the brackets.
 int count_one_by_one(std::string_view text, const std::string& name) {
   int n = 0;
   const std::string word = name + "[";
@@ -93,7 +93,7 @@ Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const 
     const int times = single + wide;
     t.arguments += elements * size;
     t.moved += elements * size * (moves || low.outer_points() == 1 ? times : std::min(times, 1));
-    const bool unit = o.strides.back() == StrideKind::kUnit && !codegen::is_turned(low.kernel, s) && !o.indexed;
+    const bool unit = o.strides.back() == StrideKind::kUnit && !codegen::is_transposed(low.kernel, s) && !o.indexed;
     if (unit && even && single > 0 && low.lanes() >= 64 && (moves || low.outer_points() == 1) &&
         elements * size >= kSmall / 8)
       t.one_by_one.push_back(name);

@@ -1,5 +1,6 @@
-// For tests: what a launch moves through memory by its text, beside what its operands and results hold; which operands
-// it reads or writes one by one where vectors would do; and how many bytes are under way at once on the device.
+// For tests: the bytes that a launch moves according to its text, compared with the bytes of its operands and results;
+// the operands that it reads or writes one by one although vectors were possible; and the bytes in flight on the
+// device.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,18 +12,19 @@ namespace weft::cuda {
 struct Traffic {
   std::string how;       // the first line of the text
   double arguments = 0;  // bytes of operands and results, each element once
-  double moved = 0;      // bytes that the text reads and writes; what is the same for all rows counts once
-  double under_way = 0;  // bytes that are read before the first is used, by all thread blocks that run at once
+  double moved = 0;      // bytes that the text reads and writes; operands that are the same for all rows count once
+  double under_way = 0;  // bytes that all concurrent thread blocks read before they use the first
   int64_t blocks = 0;
   int threads = 0;
-  std::vector<std::string> one_by_one;  // operands that could go by 16 bytes and do not
+  std::vector<std::string> one_by_one;  // operands that could use 16-byte accesses and do not
 };
 
-/// Of the first launch of a group's plan, which was made with notes.
+/// For the first launch of a group's plan. The plan must have notes.
 Traffic traffic_of(const loop_ir::Lowered& low, const CudaLaunch& launch, const DeviceLimits& device = {});
 
-/// What is wrong with it: more moved than the arguments by a tenth, one_by_one, or too little under way for what the
-/// device could bring meanwhile (Little's law: 22 kB on each multiprocessor). Empty if nothing is, or if it is small.
+/// The fault of a launch: it moves a tenth more than its arguments, or has one_by_one operands, or has too few bytes in
+/// flight for the bandwidth of the device (Little's law: 22 kB per multiprocessor). Empty if there is none or it is
+/// small.
 std::string fault_of(const Traffic& t, const DeviceLimits& device = {});
 
 }  // namespace weft::cuda

@@ -1,5 +1,5 @@
-// What arrives later: cp.async, mbarriers and TMA. A copy lands as late as it may: cp_async16 at the wait for its
-// group, TMA when nothing else can go on; until then its bytes hold no value.
+// Asynchronous operations: cp.async, mbarriers and TMA. A copy completes as late as possible: cp_async16 at the wait
+// for its group, TMA when no thread can continue. Until then its bytes have no value.
 #include <cstring>
 
 #include "compiler/targets/cuda/testing/emulate/block.h"
@@ -102,7 +102,7 @@ void Block::fence(int kind) {
 
 namespace {
 
-// Calls move(offset of the element in the box as it lies in shared memory, address or null where out of bounds).
+// Calls move(offset of the element in the box's shared memory, global address or null if out of bounds).
 template <class F>
 void for_box(const EmulatedMap& m, const int* at, int start, const F& move) {
   int i[5] = {0, 0, 0, 0, 0};
@@ -140,7 +140,7 @@ std::string wrong_map(const EmulatedMap& m, int dims, int offset) {
   if (m.rank < 1 || m.rank > 5 || m.element_bytes == 0 || m.swizzle > 3)
     return "TMA with a TensorMap that was not encoded for the emulation";
   if (m.rank != dims) return str_cat("TMA of ", dims, " dims with a TensorMap of ", int{m.rank});
-  // Swizzling permutes within 8 rows, whose place the address itself gives.
+  // Swizzling permutes within 8 rows; the address itself gives their place.
   const int align = m.swizzle ? 8 * m.swizzle_bytes() : 128;
   if (offset % align) return str_cat("TMA at byte ", offset, " of shared memory, which is not a multiple of ", align);
   return "";
@@ -167,7 +167,7 @@ void Block::tma_load(int offset, const void* map, int mbarrier, int dims, const 
   loads_.push_back(std::move(load));
 }
 
-// Lets one TMA load land, any of those under way; false if there is none.
+// Completes one TMA load, any of those in flight. False if there is none.
 bool Block::finish_load() {
   if (loads_.empty()) return false;
   const size_t i = random() % loads_.size();

@@ -15,11 +15,11 @@
 namespace weft::cuda {
 namespace {
 
-Block* g_block = nullptr;  // the one that runs; launches are one at a time
+Block* g_block = nullptr;  // the running block; only one launch runs at a time
 
-struct Stop {};  // thrown by fail, so that what the services hold is given back
+struct Stop {};  // fail throws it, so that the services free their resources
 
-// A service's work. No exception passes through a kernel's own code: after one the fiber is left as it stands.
+// Runs a service. No exception passes through the kernel's own code: after one, the fiber is abandoned.
 template <class F>
 auto guarded(const F& work) {
   try {
@@ -90,7 +90,7 @@ std::string Block::launch(const Kernel& kernel, abi::Entry entry, Grid grid, con
   stacks_.reserve(threads_);
   fibers_.resize(threads_);
   ready_.resize(threads_);
-  // Of the room, threads' places lie behind the shared memory.
+  // The place of the threads in the room is after the shared memory.
   shadow_.begin_launch(threads_, stacks_.room(), kernel.shared_bytes, races);
   auto* threads = reinterpret_cast<abi::Thread*>(stacks_.room() + kSharedMost);
   static_assert(kSharedMost + 1024 * sizeof(abi::Thread) <= FiberStacks::kRoom);
@@ -163,7 +163,7 @@ void Block::run_thread() {
   leave();
 }
 
-// Goes on with another thread, or with launch() where there is none; the running one is not come back to.
+// Switches to another thread, or to launch() if there is none. Never returns to the running thread.
 void Block::leave() {
   void* none;
   const int n = next();
@@ -233,8 +233,8 @@ void Block::stop() {
 }
 
 std::string Block::deadlock() {
-  // Threads that wait for the same are told together.
-  std::map<std::string, std::pair<int, int>> waiting;  // how many, the first
+  // Reports threads that wait for the same event together.
+  std::map<std::string, std::pair<int, int>> waiting;  // how many, and the first one
   for (int t = 0; t < threads_; ++t) {
     const Fiber& f = fibers_[t];
     std::string what;
@@ -333,7 +333,7 @@ void Block::barrier(int id, int threads, bool waits, int line) {
     fail(str_cat("barrier ", id, " is for ", threads, " threads here and for ", b.threads, " in line ", b.line), line);
   }
   Clocks& clocks = shadow_.clocks();
-  // Those who wait do nothing meanwhile, so that what they release can be told when all are there.
+  // Waiting threads do nothing meanwhile, so their release can happen when all have arrived.
   if (!waits) clocks.release(running_, b.row);
   b.lanes[running_ / 32] |= 1u << running_ % 32;
   if (++b.arrived < b.threads) {
@@ -408,7 +408,7 @@ void Block::global(const void* p, int bytes, bool writes, int line, bool flag) {
   }
 }
 
-// True if the bytes are memory that was handed over; false if they are the kernel's constants.
+// True if the bytes are memory that the launch may access; false if they are constants of the kernel.
 bool Block::in_range(const void* p, int bytes, bool writes, int line) {
   const char* c = static_cast<const char*>(p);
   const auto holds = [&](const Range& r) { return c >= r.begin && c + bytes <= r.begin + r.bytes; };
@@ -430,7 +430,7 @@ bool Block::in_range(const void* p, int bytes, bool writes, int line) {
   return true;
 }
 
-// " (byte 8 of in0, which has 64, byte 8 behind parameter x0)".
+// A description such as " (byte 8 of in0, which has 64, byte 8 behind parameter x0)".
 std::string Block::where(const void* p, int line) const {
   const char* c = static_cast<const char*>(p);
   const Range* near = nullptr;
@@ -438,7 +438,7 @@ std::string Block::where(const void* p, int line) const {
     if (c >= r.begin && (!near || r.begin > near->begin)) near = &r;
   std::string out;
   if (near) out = str_cat(" (byte ", c - near->begin, " of ", near->name, ", which has ", near->bytes);
-  // Which parameter it is: the nearest address before it.
+  // The parameter with the nearest address before it.
   uint64_t best = 0;
   int place = -1;
   for (int at = 0; at + 8 <= parameter_bytes_; at += 8) {

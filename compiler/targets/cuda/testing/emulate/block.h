@@ -1,5 +1,5 @@
-// One block under emulation: its threads as fibers, one after another in an order drawn from a seed; what makes them
-// wait and go on; and the first thing found wrong, which ends the block.
+// One block under emulation. Its threads are fibers that run one at a time, in an order drawn from a seed. It
+// implements all waits, and stops at the first error.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace weft::cuda {
 
-/// Global memory that kernels may touch.
+/// Global memory that kernels may access.
 struct Range {
   std::string name;
   const char* begin = nullptr;
@@ -25,13 +25,13 @@ struct Range {
 };
 
 struct Counts {
-  int64_t blocks = 0, steps = 0;  // steps: times a thread went on
+  int64_t blocks = 0, steps = 0;  // steps: times that a thread continued
   int64_t bank_conflicts = 0;     // cycles that ldmatrix waits for banks
 };
 
 class Block {
  public:
-  /// Runs all blocks of a grid. Returns what went wrong in one sentence, or an empty string.
+  /// Runs all blocks of a grid. Returns the first error in one sentence, or an empty string.
   std::string launch(const Kernel& kernel, abi::Entry entry, Grid grid, const void* params, int parameter_bytes,
                      bool races, uint64_t seed, const std::vector<Range>& ranges);
   Counts counts;
@@ -41,7 +41,7 @@ class Block {
   void* write(int offset, int bytes, int line);
   void collective(abi::Lane* lane);
   void barrier(int id, int threads, bool waits, int line);
-  /// An access to global memory; `flag`: one that may race with its like.
+  /// An access to global memory. `flag`: it may race with accesses of the same kind.
   void global(const void* p, int bytes, bool writes, int line, bool flag = false);
   void cp_async(int offset, const void* src, bool valid, int line);
   void cp_async_commit();
@@ -58,12 +58,12 @@ class Block {
   /// A segmentation fault of the running thread.
   [[noreturn]] void fault(const void* address);
   [[noreturn]] void run_thread();
-  /// Leaves the running thread for good after an error; launch() goes on.
+  /// Abandons the running thread after an error; launch() continues.
   [[noreturn]] void stop();
 
  private:
   enum class Why : uint8_t { kRuns, kCollective, kBarrier, kMbarrier, kEnded };
-  struct Copy {  // a cp_async16 under way
+  struct Copy {  // a cp_async16 in flight
     int offset, group;
     const void* src;  // null: zeros
   };
@@ -75,41 +75,41 @@ class Block {
     void* sp = nullptr;
     abi::Thread* abi = nullptr;
     Why why = Why::kRuns;
-    int at = 0, parity = 0, line = 0;  // barrier's id or mbarrier's offset
+    int at = 0, parity = 0, line = 0;  // id of the barrier or offset of the mbarrier
     const char* word = "";
-    int group = 0, stores = 0;  // groups of cp_async and of TMA stores that were begun
+    int group = 0, stores = 0;  // groups of cp_async and of TMA stores that were started
     std::vector<Copy> copies;
     std::vector<Held> held;  // by TMA stores
   };
-  struct Group {  // a warp or a warpgroup at a collective word
+  struct Group {  // a warp or a warpgroup at a collective intrinsic
     int arrived = 0, first = 0;
     std::vector<abi::Lane*> lanes;
   };
   struct Barrier {
     int threads = 0, arrived = 0, line = 0;
-    uint32_t lanes[32] = {};  // that arrived, of each warp
+    uint32_t lanes[32] = {};  // that arrived, per warp
     std::vector<int> waiting;
     Clocks::Row row;
   };
   struct Mbarrier {
     int count = 0, missing = 0, phase = 0;
     bool fenced = false;
-    int64_t bytes = 0;  // that TMA still brings
+    int64_t bytes = 0;  // that TMA still has to deliver
     Clocks::Row now, done;
     std::vector<int> waiting;
   };
-  struct Load {  // a TMA load under way
+  struct Load {  // a TMA load in flight
     int offset, mbarrier, bytes;
     std::vector<char> data;
   };
-  struct Hidden {  // accumulators while a tensor core works on them
+  struct Hidden {  // accumulators while a tensor core uses them
     int n = 0, group = 0;
     std::vector<float> sums;        // 64 x n
-    std::vector<float*> registers;  // of each lane
+    std::vector<float*> registers;  // per lane
   };
   struct Warpgroup {
     int group = 0, line = 0;
-    int registers = 0;  // of a thread, where it set them
+    int registers = 0;  // per thread, if it set them
     bool fenced = false;
     std::vector<Hidden> hidden;
     std::vector<Held> held;
@@ -159,7 +159,7 @@ class Block {
   const std::vector<Range>* ranges_ = nullptr;
   int threads_ = 0, running_ = 0, ended_ = 0;
   uint64_t state_ = 1;
-  int last_line_ = 0;  // that a word told
+  int last_line_ = 0;  // the last line that an intrinsic reported
   void* main_sp_ = nullptr;
   std::string error_;
   FiberStacks stacks_;
@@ -174,8 +174,8 @@ class Block {
   Shadow shadow_;
   GlobalShadow global_;
   bool races_ = true;
-  uint32_t block_ = 0;                 // the running block's number in the grid
-  const Range* last_range_ = nullptr;  // that an access lay in
+  uint32_t block_ = 0;                 // the index of the running block in the grid
+  const Range* last_range_ = nullptr;  // contains the last access
 };
 
 }  // namespace weft::cuda

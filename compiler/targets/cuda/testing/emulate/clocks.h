@@ -1,6 +1,6 @@
-// Happens-before among the threads of a block, as vector clocks. Beside the threads there are agents: the copy engine's
-// loads and stores (TMA) and each warpgroup's tensor core. A barrier of the whole block starts a new age, in which all
-// that went before is ordered, so that clocks need only tell what happened within an age.
+// Happens-before among the threads of a block, as vector clocks. Besides the threads there are agents: the copy
+// engine's loads and stores (TMA), and the tensor core of each warpgroup. A barrier of the whole block starts a new
+// age, which is ordered after everything before it. So clocks only record what happened within an age.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace weft::cuda {
 
 class Clocks {
  public:
-  /// Age, who, and who's epoch; 0: never.
+  /// Age, actor, and the actor's epoch; 0: never.
   using Stamp = uint64_t;
   static int who(Stamp s) { return static_cast<int>(s >> 28 & 0xfff); }
 
-  /// What those who arrived at a barrier knew.
+  /// The combined knowledge of all that arrived at a barrier.
   struct Row {
     std::vector<uint32_t> seen;
     uint32_t age = 0;
@@ -29,20 +29,20 @@ class Clocks {
     dirty_.assign(threads / 32 + 1, 0);
     age_ = 1;
   }
-  /// All that went before is before all that comes.
+  /// Orders everything before after everything that follows.
   void sync_all() { ++age_; }
   int copy_engine() const { return threads_; }
   int store_engine() const { return threads_ + 9; }
   int tensor_core(int warpgroup) const { return threads_ + 1 + warpgroup; }
 
   Stamp now(int who) const { return uint64_t{age_} << 40 | uint64_t(who) << 28 | epoch_[who]; }
-  /// True if what `s` stamps happened before what thread `t` does now.
+  /// Whether the event stamped `s` happened before what thread `t` does now.
   bool ordered(Stamp s, int t) {
     if (s >> 40 != age_) return true;
     const int w = who(s);
     return w == t || row(t)[w] >= (s & 0xfffffff);
   }
-  /// What t did so far becomes known to those who acquire `r`.
+  /// Makes everything that t did so far known to all that acquire `r`.
   void release(int t, Row& r) {
     fit(r);
     raise(r.seen.data(), row(t));
@@ -53,7 +53,7 @@ class Clocks {
     raise(row(t), r.seen.data());
     dirty_[t / 32] = 1;
   }
-  /// An agent's epoch ends: returns it.
+  /// Ends an agent's epoch and returns it.
   uint32_t advance(int agent) { return epoch_[agent]++; }
   void note(Row& r, int agent, uint32_t epoch) {
     fit(r);
@@ -84,7 +84,7 @@ class Clocks {
   }
 
  private:
-  // In steps of a known length, which compilers turn into vectors.
+  // In steps of constant length, so that compilers vectorise it.
   void raise(uint32_t* a, const uint32_t* b) const {
     for (int i = 0; i < width_; i += 16)
       for (int j = 0; j < 16; ++j) a[i + j] = a[i + j] > b[i + j] ? a[i + j] : b[i + j];
@@ -106,7 +106,7 @@ class Clocks {
   int threads_ = 0, width_ = 0;
   uint32_t age_ = 1;
   std::vector<uint32_t> epoch_, seen_, row_age_;
-  std::vector<char> dirty_;  // of a warp: its threads' rows may differ outside the warp
+  std::vector<char> dirty_;  // per warp: the rows of its threads may differ outside the warp
 };
 
 }  // namespace weft::cuda

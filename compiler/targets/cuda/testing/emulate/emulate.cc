@@ -21,9 +21,10 @@ WEFT_TEXT(emulated_sm90)
 
 namespace weft::cuda {
 
-const std::string& Emulated::words() {
+const std::string& Emulated::intrinsics() {
 #define WEFT_TEXT(name) std::string(weft_text_##name, weft_text_##name##_end - weft_text_##name)
-  // The scalar maths fuse by __CUDA_ARCH__; the kernel's own a*b+c does not, as with NVRTC's --fmad=false.
+  // The scalar maths choose fused operations by __CUDA_ARCH__. The kernel's own a*b+c is not fused, as with
+  // --fmad=false.
   static const std::string text = WEFT_TEXT(emulated_env) + scalar_intrinsics() + WEFT_TEXT(emulated_abi) +
                                   WEFT_TEXT(emulated_base) + shared_intrinsics() + WEFT_TEXT(emulated_sm80) +
                                   WEFT_TEXT(emulated_sm90) + R"(
@@ -49,9 +50,9 @@ __attribute__((no_sanitize("thread"))) void weft_enter(void (*kernel)(P), const 
 Emulated::Emulated(std::span<const Kernel> kernels, const EmulatedOptions& options)
     : options_(options), block_(std::make_unique<Block>()) {
   jit::Request request;
-  request.prelude = words();
+  request.prelude = intrinsics();
   request.isa = selected_isa();
-  // Every access of a kernel is told, and those that a device refuses (error 716): see the words' base.inc.
+  // The sanitizers report every access of a kernel, and accesses that a device refuses (error 716): see base.inc.
   request.flags = {"-fsanitize=thread", "-fsanitize=alignment", "-fno-sanitize-recover=alignment"};
   for (const Kernel& k : kernels) {
     WEFT_CHECK(k.threads >= 32 && k.threads <= 1024 && k.threads % 32 == 0, "emulated kernel ", k.symbol, ": ",
@@ -84,7 +85,7 @@ void Emulated::launch(const std::string& symbol, Grid grid, std::span<const std:
   WEFT_CHECK(grid.x >= 1 && grid.y >= 1 && grid.z >= 1 && grid.y <= 65535 && grid.z <= 65535, "emulated kernel ",
              symbol, ": a grid of ", grid.x, " x ", grid.y, " x ", grid.z, " blocks; need 1 to 65535 in y and z");
   WEFT_CHECK(params.size() <= 4096, "emulated kernel ", symbol, ": ", params.size(), " bytes of parameters, over 4096");
-  // The text's structures are as aligned as a TensorMap at most.
+  // The structures of kernels are at most as aligned as a TensorMap.
   alignas(128) std::byte bytes[4096];
   if (!params.empty()) std::memcpy(bytes, params.data(), params.size());
   static Mutex one_at_a_time;

@@ -1,13 +1,14 @@
-// Kernels' CUDA text run on the CPU, to test what it means where there is no GPU: compiled by the host's compiler with
-// the words of compiler/targets/cuda/intrinsics as functions, a block's threads as fibers. Every access to shared
-// memory is checked: bytes without a value, copies that have not landed, races between barriers; so are divergence and
-// deadlock. Every access to global memory, plain ones too (the compiler tells of them, as it does for its detector of
-// data races), must be aligned, inside of what was handed over, and in an order with others to the same bytes: blocks
-// of a launch have none, threads of a block get one from barriers. Writes of equal values race as others do.
+// Runs the CUDA text of kernels on the CPU, to test it without a GPU. The host's compiler compiles the text, with the
+// intrinsics of compiler/targets/cuda/intrinsics as functions; the threads of a block are fibers. Every access to
+// shared memory is checked for bytes without a value, incomplete copies and races between barriers. Divergence and
+// deadlock are detected. Every access to global memory must be aligned, inside the memory that the launch may access,
+// and ordered with other accesses to the same bytes. This includes plain accesses, which the compiler reports as it
+// does for its detector of data races. Blocks of a launch are not ordered; barriers order the threads of a block.
+// Writes of equal values race too.
 //
-// Stricter than a device: lanes of a warp meet in the same line; a thread that has ended never counts at a barrier;
-// shuffles and votes order no memory, __syncwarp does. Copies land as late as they may. Not seen: registers of A that
-// change under a wgmma.
+// It is stricter than a device. Lanes of a warp must meet in the same line. A thread that has ended never counts at a
+// barrier. Shuffles and votes do not order memory; __syncwarp does. Copies complete as late as possible. It does not
+// detect changes of A's registers during a wgmma.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -26,41 +27,41 @@ struct Range;
 
 struct EmulatedOptions {
   uint64_t seed = 1;  // of the order in which threads run
-  bool races = true;  // looked for; a few times faster without
+  bool races = true;  // detect races; without, it is a few times faster
 };
 
 class Emulated {
  public:
-  /// Compiles all kernels (found again in the cache of compiler/jit). Their symbols differ. Throws weft::Error if one
-  /// does not compile, or (kUnavailable) where there is no host compiler.
+  /// Compiles all kernels, or finds them in the cache of compiler/jit. Their symbols must differ. Throws weft::Error if
+  /// one does not compile, or (kUnavailable) if there is no host compiler.
   explicit Emulated(std::span<const Kernel> kernels, const EmulatedOptions& options = {});
   ~Emulated();
   Emulated(Emulated&&) noexcept;
 
-  /// Runs a kernel on all blocks of the grid, one after another. `params`: the bytes of its parameter struct.
-  /// Throws weft::Error with one sentence, naming kernel, block, thread and line, for the first thing found wrong; what
-  /// the kernel wrote so far stays.
+  /// Runs a kernel on all blocks of the grid in order. `params`: the bytes of its parameter struct. Throws weft::Error
+  /// for the first error, in one sentence that names kernel, block, thread and line. What the kernel wrote so far
+  /// stays.
   void launch(const std::string& symbol, Grid grid, std::span<const std::byte> params);
   template <class P>
   void launch(const std::string& symbol, Grid grid, const P& params) {
     launch(symbol, grid, std::span<const std::byte>(reinterpret_cast<const std::byte*>(&params), sizeof(P)));
   }
 
-  /// Bytes of a kernel's parameter struct, as its text has it.
+  /// The size in bytes of a kernel's parameter struct, from its text.
   size_t parameter_bytes(const std::string& symbol) const;
 
-  /// From now on kernels may touch only ranges of global memory given so; a name for messages.
+  /// From now on kernels may access only ranges of global memory that were allowed. The name is for messages.
   void allow(const std::string& name, const void* begin, size_t bytes, bool writable = true);
   void forget_ranges();
 
   void set_seed(uint64_t seed) { options_.seed = seed; }
-  /// Times a thread went on after a wait, over all launches.
+  /// How often a thread continued after a wait, over all launches.
   int64_t steps() const;
-  /// Cycles beyond one that each ldmatrix tile took because its rows share banks, over all launches.
+  /// Extra cycles of ldmatrix tiles whose rows share banks, over all launches.
   int64_t bank_conflicts() const;
 
-  /// The words as text for the host's compiler.
-  static const std::string& words();
+  /// The intrinsics as text for the host's compiler.
+  static const std::string& intrinsics();
 
  private:
   struct Loaded {

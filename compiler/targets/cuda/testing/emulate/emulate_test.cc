@@ -1,4 +1,4 @@
-// The emulation finds what it is there to find, says it in one sentence, and finds nothing where nothing is.
+// The emulation finds every kind of error, reports it in one sentence, and reports nothing for correct kernels.
 #include "compiler/targets/cuda/testing/emulate/emulate.h"
 
 #include <gtest/gtest.h>
@@ -55,7 +55,7 @@ void expect_right(const std::string& body, int threads = 64) {
   for (uint64_t seed : {1, 2, 3}) EXPECT_EQ(run(kernel(body, threads), seed).error, "") << body;
 }
 
-// In any order of threads the error is found and holds all of `parts`.
+// In any order of threads the error is found, and its text holds all of `parts`.
 void expect_wrong(const std::string& body, std::initializer_list<const char*> parts, int threads = 64,
                   bool ranges = false) {
   for (uint64_t seed : {1, 2, 3, 4}) {
@@ -64,8 +64,7 @@ void expect_wrong(const std::string& body, std::initializer_list<const char*> pa
   }
 }
 
-// ---- what words mean
-// -------------------------------------------------------------------------------------------------
+// ---- the meaning of intrinsics ----
 
 TEST(Emulate, WarpWords) {
   const Outcome r = run(kernel(R"(
@@ -79,7 +78,7 @@ TEST(Emulate, WarpWords) {
   p.f[64 + t] = (float)(shfl_xor((double)t, 9) + (double)shfl((int64)t << 40, 3) / 1099511627776.0);)"));
   EXPECT_EQ(r.error, "");
   for (int t = 0; t < 64; ++t) {
-    const int l = t % 32, w = t / 32, o0 = 63 - 32 * w;  // others: o0, o0 - 1, ...
+    const int l = t % 32, w = t / 32, o0 = 63 - 32 * w;  // other threads: o0, o0 - 1, ...
     const float down = static_cast<float>(l + 3 < 32 ? t + 3 : t), up = static_cast<float>(l == 31 ? t - 31 : t);
     float v = (o0 * 32 - 496.0f) + 1000 * down + 100 * up;
     v += (w == 1 ? 0.25f : 0) + (w == 0 ? 0.5f : 0) + 0.125f;
@@ -113,7 +112,7 @@ TEST(Emulate, LdmatrixOfTilesAndTransposedTiles) {
   for (int t = 0; t < 32; ++t) EXPECT_EQ(r.f[t], 0) << t;
 }
 
-// Fragments as the PTX ISA's figures of m16n8k16 and m16n8k8 show them: row and column of each element by lane.
+// Fragments as in the PTX ISA's figures of m16n8k16 and m16n8k8: row and column of each element by lane.
 TEST(Emulate, MmaFragments) {
   const Outcome r = run(kernel(R"(
   const int g = t >> 2, q = t & 3;
@@ -121,7 +120,7 @@ TEST(Emulate, MmaFragments) {
   for (int type = 0; type < 3; ++type) {
     float d[4] = {1.0f, 2.0f, 3.0f, 4.0f};
     uint32_t a[4], b[2];
-    // A(i, k) = i + 2 k, B(k, j) = k - j: small whole numbers, exact in every type.
+    // A(i, k) = i + 2 k, B(k, j) = k - j: small integers, exact in every type.
     for (int i = 0; i < 4; ++i) {
       const int row = i == 0 || i == 2 ? g : g + 8;
       if (type == 2) {
@@ -175,17 +174,16 @@ TEST(Emulate, Conversions) {
   EXPECT_EQ(r.f[7], 128 * 3 + 32);
 }
 
-// ---- races
-// -----------------------------------------------------------------------------------------------------------
+// ---- races ----
 
 TEST(Emulate, BarriersOrder) {
   expect_right("Shared<float> s = shared_at<float>(0); s[t] = 1.0f; __syncthreads(); p.f[t] = s[63 - t];");
   expect_right("Shared<float> s = shared_at<float>(0); s[t] = 1.0f; __syncwarp(); p.f[t] = s[t ^ 31];");
   expect_right("Shared<float> s = shared_at<float>(0); s[t] = 1.0f; barrier_sync(1, 64); p.f[t] = s[63 - t];");
-  // One warp hands over to the other.
+  // One warp passes data to the other.
   expect_right(R"(Shared<float> s = shared_at<float>(0);
   if (t < 32) { s[t] = 1.0f; barrier_arrive(3, 64); } else { barrier_sync(3, 64); p.f[t] = s[t - 32]; })");
-  // Through a third party: warp 0 to 1, 1 to 2.
+  // Through a third warp: warp 0 to 1, 1 to 2.
   expect_right(R"(Shared<float> s = shared_at<float>(0);
   if (t < 32) { s[t] = 1.0f; barrier_sync(1, 64); }
   else if (t < 64) { barrier_sync(1, 64); barrier_sync(2, 64); }
@@ -197,30 +195,30 @@ TEST(Emulate, BarriersOrder) {
 }
 
 TEST(Emulate, RacesAreFound) {
-  // Written, then read.
+  // A write, then a read.
   expect_wrong(R"(Shared<float> s = shared_at<float>(0);
   s[t] = 0.0f; __syncthreads();
   s[t] = 1.0f;
   p.f[t] = s[63 - t]; __syncthreads();)",
                {"kernel k, block (0, 0, 0), thread ", "4 bytes at byte ", "with no barrier between"});
-  // Read, then written.
+  // A read, then a write.
   expect_wrong(R"(Shared<float> s = shared_at<float>(0);
   s[t] = 0.0f; __syncthreads();
   p.f[t] = s[63 - t];
   s[t] = 1.0f;)",
                {"with no barrier between"});
-  // Both write.
+  // Two writes.
   expect_wrong("Shared<float> s = shared_at<float>(0); s[t % 32] = 1.0f;", {"writes 4 bytes", "wrote (line 7)"});
   // A warp's barrier does not order another warp.
   expect_wrong(
       "Shared<float> s = shared_at<float>(0); s[t] = 1.0f; __syncthreads(); s[t] = 2.0f; __syncwarp(); "
       "p.f[t] = s[63 - t];",
       {"with no barrier between"});
-  // A shuffle orders nothing.
+  // A shuffle does not order memory.
   expect_wrong(
       "Shared<float> s = shared_at<float>(0); s[t] = 1.0f; const float x = shfl(1.0f, 0); p.f[t] = x + s[t ^ 1];",
       {"of shared memory, wh"});
-  // Handed over by one lane while the others were not waited for.
+  // One lane passes the data on, but nothing waited for the others.
   expect_wrong(R"(Shared<float> s = shared_at<float>(64); Shared<uint64_t> b = shared_at<uint64_t>(0);
   if (t == 0) { mbarrier_init(b, 0, 1); fence_mbarrier_init(); } s[t] = 0.0f;
   __syncthreads();
@@ -255,7 +253,7 @@ TEST(Emulate, GlobalMemory) {
       "p.f[t] = shared_at<float>(0)[4 * t];");
 }
 
-// What a launch of two blocks says.
+// The error of a launch of two blocks.
 std::string of_two_blocks(const std::string& body, uint64_t seed) {
   const Kernel k = kernel(body);
   Emulated e({&k, 1}, {.seed = seed});
@@ -280,14 +278,14 @@ TEST(Emulate, RacesInGlobalMemory) {
   expect_wrong("const float x = p.f[t ^ 32];\n__syncwarp();\np.f[t] = x;",
                {"4 bytes of global memory", "with no barrier between"});
   expect_right("const float x = p.f[t ^ 32];\n__syncthreads();\np.f[t] = x;");
-  // Neighbours within a word, and what a wider access covers of them.
+  // Neighbours within a word, and their part of a wider access.
   expect_right("uint16_t* h = (uint16_t*)p.f; h[t] = 1; ((char*)(h + 64))[t] = 2;");
   expect_wrong(
       "uint16_t* h = (uint16_t*)p.f; h[t] = 1; if (t == 40) store_global((float4*)p.f, make_float4(1, 1, 1, 1));",
       {"bytes of global memory", "no barrier between"});
   expect_wrong("cp_async16(shared_at<float>(0), 4 * t, p.f + 4 * (t % 4), true); p.f[t % 16] = 1.0f;",
                {"bytes of global memory", " with no barrier between"});
-  // Arrays of a thread's own and constants of the text are no global memory.
+  // A thread's own arrays and constants of the text are not global memory.
   expect_right(
       "static const float table[4] = {1, 2, 3, 4}; float own[8]; for (int i = 0; i < 8; ++i) own[(i + t) % 8] = "
       "table[i % 4]; p.f[t] = own[t % 8];");
@@ -335,15 +333,14 @@ TEST(Emulate, CopiesThatDidNotLand) {
   expect_wrong(start + "p.f[t] = (float)s[8 * t];",
                {"line 8", "which cp_async16 (line 7) is still to fill: no cp_async_wait"});
   expect_wrong(start + "cp_async_commit(); cp_async_wait<1>(); p.f[t] = (float)s[8 * t];", {"still to fill"});
-  expect_wrong(start + "cp_async_wait<0>(); p.f[t] = (float)s[8 * t];", {"still to fill"});  // of no group
+  expect_wrong(start + "cp_async_wait<0>(); p.f[t] = (float)s[8 * t];", {"still to fill"});  // in no group
   expect_wrong(start + "s[8 * t] = 1;", {"writes 2 bytes", "still to fill"});
   expect_wrong(start + "cp_async_commit(); cp_async_wait<0>(); p.f[t] = (float)s[8 * (t ^ 1)];",
                {"of shared memory, wh"});
   expect_right(start + "cp_async_commit(); cp_async_wait<0>(); __syncthreads(); p.f[t] = (float)s[8 * (t ^ 1)];");
 }
 
-// ---- divergence and deadlock
-// -----------------------------------------------------------------------------------------
+// ---- divergence and deadlock ----
 
 TEST(Emulate, DivergenceIsFound) {
   expect_wrong("if (t != 3)\n  p.f[t] = shfl_xor(1.0f, 1);\nelse\n  p.f[t] = shfl_down(1.0f, 1);",

@@ -13,7 +13,7 @@ struct sigaction g_before[2];
 
 void on_signal(int number, siginfo_t* info, void*) {
   if (g_handle && ::pthread_equal(g_thread, ::pthread_self())) g_handle(info->si_addr);
-  // Not ours: the instruction runs again, under the action from before.
+  // Not ours: restore the previous action; the instruction runs again.
   ::sigaction(number, &g_before[number == SIGBUS], nullptr);
 }
 
@@ -22,7 +22,7 @@ void on_signal(int number, siginfo_t* info, void*) {
 Faults::Faults(void (*handle)(const void*)) {
   g_handle = handle;
   g_thread = ::pthread_self();
-  // A stack for the handler, since the fault may be that of a fiber's own.
+  // The handler needs its own stack, because a fiber's stack may have overflowed.
   alignas(16) static char room[64 << 10];
   stack_t mine{};
   mine.ss_sp = room;
@@ -30,7 +30,7 @@ Faults::Faults(void (*handle)(const void*)) {
   ::sigaltstack(&mine, &stack_);
   struct sigaction action {};
   action.sa_sigaction = on_signal;
-  // The handler is left without returning, so the signal must not stay blocked.
+  // The handler does not return, so the signal must not stay blocked.
   action.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
   ::sigemptyset(&action.sa_mask);
   ::sigaction(SIGSEGV, &action, &segv_);

@@ -1,5 +1,5 @@
-// Segmentation faults of emulated threads as errors: while a Faults stands, one in the thread that made it is handed to
-// a function, which never returns; others go where they went before.
+// Turns segmentation faults of emulated threads into errors. While a Faults object lives, a fault in the thread that
+// created it calls a function that never returns. Other faults use the previous action.
 #pragma once
 #include <signal.h>
 

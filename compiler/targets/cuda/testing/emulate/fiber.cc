@@ -91,11 +91,11 @@ void FiberStacks::reserve(int count) {
 char* FiberStacks::room() { return static_cast<char*>(memory_); }
 
 void* FiberStacks::start(int i, void (*function)()) {
-  // Tops at different distances from the stack's end, else all hot frames would share few sets of the cache.
+  // Stack tops at different distances from the stack's end. Otherwise all active frames would share few cache sets.
   char* top = room() + kRoom + (i + 1) * kStack - 64 - i * 832 % 12288;
   top = reinterpret_cast<char*>(reinterpret_cast<uintptr_t>(top) & ~uintptr_t{15});
 #if defined(__x86_64__)
-  void** frame = reinterpret_cast<void**>(top) - 6;  // the return address lies at a multiple of 16
+  void** frame = reinterpret_cast<void**>(top) - 6;  // the return address is at a multiple of 16
   for (int r = 0; r < 6; ++r) frame[r] = nullptr;
   frame[6] = reinterpret_cast<void*>(function);
 #else

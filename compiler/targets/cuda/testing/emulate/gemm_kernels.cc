@@ -13,10 +13,10 @@ Kernel mma_gemm() {
   float* c;
   int m, n, k;
 };
-const int kPitch = 40;  // elements of a tile's row: 32 and 8 that keep ldmatrix free of bank conflicts
+const int kPitch = 40;  // elements per row of a tile: 32, and 8 that prevent bank conflicts of ldmatrix
 const int kTile = 64 * kPitch;
 
-// 64 rows of 32 elements from row `first` and column `k` on; zeros outside.
+// Copies 64 rows of 32 elements, starting at row `first` and column `k`; zeros outside.
 __device__ void fetch(Shared<uint16_t> tile, const uint16_t* from, int first, int rows, int k, int width) {
   for (int i = threadIdx.x; i < 64 * 4; i += 128) {
     const int row = i / 4, col = i % 4 * 8;

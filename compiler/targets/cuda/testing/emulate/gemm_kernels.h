@@ -1,5 +1,5 @@
-// Products of bf16 matrices written by hand in the device words, as a sample of how kernels are written and as tests of
-// the words together: C[m, n] = A[m, k] B[n, k]^T, f32 sums, row-major; any m and n, k a multiple of 8.
+// Products of bf16 matrices, written by hand with the intrinsics: a sample of how kernels are written, and tests of the
+// intrinsics together. C[m, n] = A[m, k] B[n, k]^T, f32 sums, row-major; any m and n, k a multiple of 8.
 #pragma once
 #include <cstdint>
 
@@ -20,7 +20,8 @@ struct alignas(64) TmaGemmParams {
   float* c;
   int m, n, k;
 };
-/// 128 x 64 tiles: one warpgroup brings operands by TMA in three stages, two multiply by WGMMA; grid likewise.
+/// 128 x 64 tiles: one warpgroup loads operands by TMA in three stages, two multiply by WGMMA. The grid is like
+/// mma_gemm's.
 Kernel wgmma_gemm();
 
 }  // namespace weft::cuda

@@ -1,5 +1,5 @@
-// Whole kernels: two products of matrices through the emulation equal the reference, in any order of threads, and
-// compile for the devices that they are for.
+// Whole kernels: two matrix products through the emulation equal the reference, in any order of threads, and compile
+// for their devices.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -81,7 +81,7 @@ TEST(Gemm, CpAsyncLdmatrixMma) {
     c.expect();
   }
   EXPECT_EQ(e.bank_conflicts(), 0);
-  // Rows of 64 bytes: 4 of a tile's 8 rows in the same banks.
+  // Rows of 64 bytes: 4 of a tile's 8 rows are in the same banks.
   Kernel narrow = k;
   narrow.text.replace(narrow.text.find("kPitch = 40"), 11, "kPitch = 32");
   Emulated slow({&narrow, 1});
@@ -102,7 +102,7 @@ TEST(Gemm, TmaWgmma) {
   }
 }
 
-// A kernel in which one piece of text is another, and a part of what the emulation then says.
+// A kernel in which one piece of text is replaced, and a part of the emulation's error.
 struct Fault {
   const char *from, *to, *says;
 };

@@ -6,7 +6,7 @@ namespace weft::cuda {
 
 void GlobalShadow::begin_launch() {
   ++launch_;
-  if (pages_.size() < 2048) return;  // at most about a quarter of a GiB is kept
+  if (pages_.size() < 2048) return;  // keeps at most about a quarter of a GiB
   pages_.clear();
   lookups_.assign(kLookups, Lookup());
 }
@@ -68,7 +68,7 @@ GlobalShadow::Other GlobalShadow::access(Clocks& clocks, uint32_t block, int t, 
         }
         continue;
       }
-      // Of readers in no order two are kept, of different warps where there are.
+      // Of unordered readers, two are kept, of different warps if possible.
       if (c.reads[0] && !clocks.ordered(c.reads[0], t) && !(Clocks::who(c.reads[0]) / 32 == t / 32 && c.reads[1]))
         c.reads[1] = c.reads[0];
       c.reads[0] = now;

@@ -1,5 +1,5 @@
-// Global memory during one launch: who wrote and read each byte last. Blocks of a launch run in no order, so what one
-// touches after another wrote it, or writes after another touched it, is a race; within a block the clocks judge.
+// Global memory during one launch: who last wrote and read each byte. Blocks of a launch are not ordered: it is a race
+// if one block accesses what another wrote, or writes what another accessed. Within a block the clocks decide.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -14,7 +14,7 @@ class GlobalShadow {
  public:
   void begin_launch();
 
-  /// The access that another one is in no order with.
+  /// The access with which another one races.
   struct Other {
     uint32_t block = 0;
     int thread = -1;  // -1: there is none
@@ -22,15 +22,15 @@ class GlobalShadow {
     bool many = false;  // other blocks read, too
     explicit operator bool() const { return thread >= 0; }
   };
-  /// An access of thread t of a block, whose number in the grid is given. Returns what it races with.
+  /// Records an access of thread t in the block with this index in the grid. Returns the access with which it races.
   Other access(Clocks& clocks, uint32_t block, int t, const void* p, int bytes, bool writes);
 
  private:
   struct Cell {
     Clocks::Stamp write = 0, reads[2] = {0, 0};
-    uint32_t write_block = 0, read_block = 0;  // of a read: kMany blocks, the first of which is reads[1]
+    uint32_t write_block = 0, read_block = 0;  // for reads: kMany blocks; the first one is in reads[1]
   };
-  // As many bytes are told together as all accesses so far allow: cells are of 1 << shift bytes.
+  // A cell covers 1 << shift bytes: as many as all accesses so far treat alike.
   struct Page {
     uint64_t launch = 0;
     int shift = 0;

@@ -1,4 +1,4 @@
-// Values of the tensor cores' operands.
+// The values of the tensor cores' operands.
 #pragma once
 #include <bit>
 #include <cstdint>

@@ -1,10 +1,10 @@
-// Which of a kernel's parameters lies at a byte of its parameter structure, read from the kernel's text, for messages.
+// Finds the kernel parameter at a byte of the parameter struct, from the kernel's text, for messages.
 #pragma once
 #include <string>
 
 namespace weft::cuda {
 
-/// "parameter x0", "parameter q.data"; "the address at byte 8 of the parameters" where the text is not understood.
+/// "parameter x0", "parameter q.data"; "the address at byte 8 of the parameters" if the text cannot be parsed.
 std::string parameter_name(const std::string& text, int byte);
 
 }  // namespace weft::cuda

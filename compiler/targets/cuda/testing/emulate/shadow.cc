@@ -6,7 +6,7 @@
 
 namespace weft::cuda {
 namespace {
-// Bits of the two bytes of cell c that [offset, offset + bytes) covers.
+// The bits of the two bytes of cell c that [offset, offset + bytes) covers.
 int mask_of(int c, int offset, int bytes) { return (2 * c >= offset ? 1 : 0) | (2 * c + 1 < offset + bytes ? 2 : 0); }
 }  // namespace
 
@@ -44,7 +44,8 @@ std::string Shadow::bounds(const char* does, int offset, int bytes) const {
   return "";
 }
 
-// Notes a read by `me` that thread t's clock judges; false if it is wrong. Most of the emulation's time goes here.
+// Records a read by `me`, judged by thread t's clock; false if it is an error. The emulation spends most of its time
+// here.
 inline bool Shadow::note_read(Cell& c, int mask, int t, int me, Clocks::Stamp now, int line) {
   if (c.block != block_ || c.pending || (c.has & mask) != mask) [[unlikely]]
     return false;
@@ -53,7 +54,7 @@ inline bool Shadow::note_read(Cell& c, int mask, int t, int me, Clocks::Stamp no
     return false;
   c.read_line = static_cast<uint16_t>(line);
   if (c.reads[0] == now) return true;
-  // Of readers in no order two are kept, of different warps where there are.
+  // Of unordered readers, two are kept, of different warps if possible.
   if (Clocks::who(c.reads[0]) != me && !clocks_.ordered(c.reads[0], t) &&
       !(Clocks::who(c.reads[0]) / 32 == me / 32 && c.reads[1]))
     c.reads[1] = c.reads[0];
@@ -117,7 +118,7 @@ std::string Shadow::write(int t, int offset, int bytes, int line) {
   const int mask = bytes == 1 ? 1 << (offset & 1) : 3;
   for (int i = offset / 2; i <= (offset + bytes - 1) / 2; ++i) {
     Cell& c = fresh(cells_[i]);
-    // Readers are not told apart by byte: those of a neighbouring byte must not count.
+    // A cell does not record which byte was read: readers of the neighbouring byte must not count.
     if (bytes == 1) c.reads[0] = c.reads[1] = 0;
     if (!may_write(c, mask, t)) [[unlikely]]
       return wrong_write(c, mask, t, "writes", offset, bytes);

@@ -1,6 +1,6 @@
-// Words of a warp: shuffles, votes, ldmatrix and mma. mma: products are exact; the sum over k is taken in double, k
-// ascending, the accumulator last, and rounded to f32 once. Hardware adds in an order of its own, aligned to the
-// greatest term and cut off, so that it may differ by some ulp of the greatest partial sum.
+// Intrinsics of a warp: shuffles, votes, ldmatrix and mma. Products of mma are exact; the sum over k is computed in
+// double, with k ascending and the accumulator last, and is rounded to f32 once. Hardware adds in its own order,
+// aligned to the largest term and truncated, so it may differ by a few ulp of the largest partial sum.
 #include <algorithm>
 #include <cstring>
 
@@ -73,7 +73,7 @@ void Block::ldmatrix(Group& g, int warp) {
     must(shadow_.read(warp * 32 + l, lane.offset, 16, lane.line), lane.line);
     std::memcpy(rows[l], shadow_.at(lane.offset), 16);
   }
-  // A tile's 8 rows come in one cycle if each lies in other banks: 16 bytes in each of 8 groups of 4 banks.
+  // The 8 rows of a tile take one cycle if they are in different banks: 16 bytes in each of 8 groups of 4 banks.
   for (int m = 0; m < tiles; ++m) {
     int most = 1, in_group[8] = {};
     for (int i = 0; i < 8; ++i) {

@@ -1,6 +1,6 @@
-// The tensor cores of sm_90a: m64nNk16 with operands in shared memory, as their descriptors say (a wrong one reads the
-// wrong bytes), or A in registers. Accumulators hold a NaN of its own from wgmma to wgmma_wait, which words that
-// store or convert do not take. Sums as in warp.cc.
+// The tensor cores of sm_90a: m64nNk16 with operands in shared memory, addressed by their descriptors (a wrong
+// descriptor reads the wrong bytes), or with A in registers. From wgmma to wgmma_wait, accumulators hold a special NaN,
+// which intrinsics that store or convert reject. Sums as in warp.cc.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -12,7 +12,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr uint32_t kPoison = 0x7fedcba9;  // also in base.inc; arithmetic keeps it
+constexpr uint32_t kPoison = 0x7fedcba9;  // also in base.inc; arithmetic propagates it
 
 struct Descriptor {
   int start, leading, stride, base, swizzle;
@@ -24,8 +24,8 @@ struct Descriptor {
     constexpr int kBytes[] = {0, 128, 64, 32};
     swizzle = kBytes[d >> 62];
   }
-  /// Byte of element (i, k), i along M or N, 2 bytes each. trans: i is the contiguous one. Layouts: PTX ISA,
-  /// "Strides" and "Matrix descriptor" of wgmma; in CUTLASS's cute/arch/mma_sm90_desc.hpp in closed form.
+  /// The byte of element (i, k), with i along M or N, 2 bytes each. trans: i is contiguous. Layouts: PTX ISA, "Strides"
+  /// and "Matrix descriptor" of wgmma; CUTLASS's cute/arch/mma_sm90_desc.hpp has them in closed form.
   int at(int i, int k, bool trans) const {
     if (swizzle == 0)
       return trans ? start + i % 8 * 2 + i / 8 * stride + k % 8 * 16 + k / 8 * leading
@@ -39,7 +39,7 @@ struct Descriptor {
 
 }  // namespace
 
-// detail: n | 0x1000 f16 | 0x2000 A transposed | 0x4000 B transposed | 0x8000 onto the accumulators | 0x10000 A in
+// detail: n | 0x1000 f16 | 0x2000 A transposed | 0x4000 B transposed | 0x8000 adds to the accumulators | 0x10000 A in
 // registers.
 void Block::wgmma(Group& g, int warpgroup) {
   Warpgroup& w = tensor_cores_[warpgroup];
@@ -51,7 +51,7 @@ void Block::wgmma(Group& g, int warpgroup) {
   for (const abi::Lane* lane : g.lanes)
     if ((!registers && lane->value != one.value) || lane->value_b != one.value_b)
       fail("wgmma: the threads of a warpgroup hand over different descriptors", line);
-  // The thread whose knowledge of what others did counts: any, another each time.
+  // The thread whose clock decides what is visible: a random one each time.
   const int judge = warpgroup * 128 + static_cast<int>(random() % 128);
   const int agent = shadow_.clocks().tensor_core(warpgroup);
   auto value = [&](const Descriptor& d, int i, int k, bool trans) {
@@ -146,7 +146,7 @@ void Block::wgmma_wait(Group& g, int warpgroup) {
   w.fenced = false;
 }
 
-// What __launch_bounds__(threads, 1) gives a thread: the whole multiprocessor's, in lots of 8.
+// The registers per thread under __launch_bounds__(threads, 1): those of the whole multiprocessor, in units of 8.
 int Block::registers_at_entry() const { return std::min(255, 65536 / threads_) / 8 * 8; }
 
 void Block::set_registers(Group& g, int warpgroup) {
@@ -158,7 +158,7 @@ void Block::set_registers(Group& g, int warpgroup) {
   now = wanted;
 }
 
-// More than the block has is waited for forever.
+// Setting more registers than the block has waits forever.
 std::string Block::missing_registers() const {
   int all = 0;
   bool any = false;

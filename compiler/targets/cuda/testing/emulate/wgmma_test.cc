@@ -1,4 +1,4 @@
-// TMA and WGMMA against plain products: operands in every layout that descriptors tell, A in registers, f16.
+// TMA and WGMMA against plain products: operands in every layout of descriptors, A in registers, f16.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -21,7 +21,7 @@ struct alignas(64) Params {
   float* c;
 };
 
-// Small whole numbers: exact in bf16 and f16.
+// Small integers: exact in bf16 and f16.
 int value(int row, int col) { return (row * 7 + col * 5 + row * col) % 13 - 6; }
 uint16_t encoded(int v, bool bf16) {
   if (bf16) return static_cast<uint16_t>(std::bit_cast<uint32_t>(static_cast<float>(v)) >> 16);
@@ -42,7 +42,7 @@ struct Layout {
 // Fills A at byte 1024 and B at byte 32768 by TMA in boxes as wide as the swizzle, then multiplies.
 Kernel product(const Layout& l) {
   const int width = l.swizzle / 2;  // elements of a box's row
-  // Boxes stand one after another along the contiguous dim; each has all rows of the other.
+  // Boxes are consecutive along the contiguous dim; each has all rows of the other dim.
   auto load = [&](const char* name, int at, bool trans, int extent) {
     const int rows = trans ? 32 : extent, columns = trans ? extent : 32;
     std::string out;
@@ -51,7 +51,8 @@ Kernel product(const Layout& l) {
                      ", b, 0, ", c, ", 0);\n");
     return out;
   };
-  // Of step k (0 or 16): K-major moves along the box's row, or to the next box; transposed moves down 16 rows.
+  // The offset of step k (0 or 16): K-major moves along the box's row, or to the next box; transposed moves down 16
+  // rows.
   auto desc = [&](const char* tile, int at, bool trans, int extent) {
     const int rows = trans ? 32 : extent;
     const std::string start =
@@ -103,7 +104,7 @@ TEST(Wgmma, EveryLayout) {
                           {32, true, true, false, 32},
                           {64, false, false, false, 8},
                           {128, true, true, false, 256}}) {
-    // A box is as wide as the swizzle, no wider than the tensor.
+    // A box is as wide as the swizzle, and no wider than the tensor.
     const bool fits_a = l.swizzle / 2 <= (l.trans_a ? 64 : 32), fits_b = l.swizzle / 2 <= (l.trans_b ? l.n : 32);
     const Layout use = fits_a && fits_b ? l : Layout{64, l.trans_a, l.trans_b, l.bf16, l.n};
     const Kernel k = product(use);
@@ -130,7 +131,7 @@ TEST(Wgmma, EveryLayout) {
   }
 }
 
-// A in registers, laid out as mma's; B as it stands without a swizzle, written by threads.
+// A in registers, in mma's layout; B without a swizzle, written by threads.
 TEST(Wgmma, RegistersAndNoSwizzle) {
   Kernel k;
   k.symbol = "product";
@@ -195,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(128) product(const __grid_constant_
   }
 }
 
-// A warpgroup waits for registers until another gave them back, or forever.
+// A warpgroup waits for registers until another one releases them, or forever.
 TEST(Registers, ABlockHasNoMoreThanItsOwn) {
   auto run = [](int down, int up, const char* who = "threadIdx.x < 128") {
     Kernel k;
@@ -255,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(32) move(const __grid_constant__ P 
   }
 }
 )";
-  // Extents, innermost first, 4, 3, 3; boxes 4 x 2 x 3 from (2, -1, 1).
+  // Extents 4, 3, 3, innermost first; boxes 4 x 2 x 3 from (2, -1, 1).
   std::vector<float> in(36), out(36, -1);
   for (int i = 0; i < 36; ++i) in[i] = static_cast<float>(i);
   const uint64_t extents[] = {4, 3, 3}, strides[] = {16, 48};

@@ -22,7 +22,7 @@ ScopedEmulatedGpu::ScopedEmulatedGpu(EmulatedGpuOptions options) : options_(std:
   internal::set_kernel_compiler([this](std::span<const Kernel> kernels, Arch) { return images_of(kernels); });
   register_target(DeviceType::kCuda, &cuda_target());
   DeviceAllocator& allocator = Gpu::get(0).allocator();
-  allocator.set_poison(true);  // what is read after it was freed is NaN
+  allocator.set_poison(true);  // freed memory reads as NaN
   driver_.set_live_memory([&allocator](CUdeviceptr p) -> std::optional<FakeRange> {
     auto [begin, bytes] = allocator.holding(reinterpret_cast<const void*>(p));
     if (!begin) return std::nullopt;
@@ -48,7 +48,7 @@ std::vector<std::string> ScopedEmulatedGpu::take_faults() {
   return all;
 }
 
-// Kernels of one request are built together; those of one name apart.
+// Kernels of one request are built together, except kernels of the same name.
 std::vector<std::string> ScopedEmulatedGpu::images_of(std::span<const Kernel> kernels) {
   std::vector<std::string> images(kernels.size());
   std::vector<size_t> left;
@@ -91,7 +91,7 @@ std::optional<FakeKernel> ScopedEmulatedGpu::find(const void* image, const std::
                " threads; made for ", kernel.threads);
     WEFT_CHECK(static_cast<int>(l.shared_bytes) == kernel.shared_bytes, "kernel ", kernel.symbol, ": launched with ",
                l.shared_bytes, " bytes of shared memory; made for ", kernel.shared_bytes);
-    emulated.forget_ranges();  // only memory that was live when it was launched
+    emulated.forget_ranges();  // only memory that was live at the launch
     for (const FakeRange& block : l.pointed)
       emulated.allow(str_cat("a block of ", block.bytes, " bytes"), reinterpret_cast<const void*>(block.address),
                      block.bytes);

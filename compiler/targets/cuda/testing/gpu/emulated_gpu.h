@@ -1,5 +1,5 @@
-// A GPU for tests on machines without one: the fake driver keeps books, kernels are run by the emulation of their own
-// text, cuBLASLt is the one that checks and computes. What is done wrongly fails the test that did it.
+// A GPU for tests on machines without one. The fake driver checks and records all calls, the emulation runs the
+// kernels' own text, and a fake cuBLASLt checks and computes. A wrong call fails the test that made it.
 #pragma once
 #include <memory>
 #include <optional>
@@ -15,23 +15,23 @@ namespace weft::cuda::testing {
 struct EmulatedGpuOptions {
   FakeGpu gpu;
   bool races = true;     // EmulatedOptions::races
-  bool no_leaks = true;  // whatever of the driver is left at the end fails the test
+  bool no_leaks = true;  // anything of the driver that is left at the end fails the test
 };
 
-/// As long as it lives, Device::cuda(0) is the emulated GPU, for eager ops and whatever else runs Operations:
+/// While it lives, Device::cuda(0) is the emulated GPU, for eager ops and for anything that runs Operations:
 ///   ScopedEmulatedGpu gpu;
 ///   Tensor y = (x.to(Device::cuda()) * 2 + 1).to(Device::cpu());
-/// Tensors on it and executables that hold Operations must go first. One at a time.
+/// Tensors on it and executables that hold Operations must be destroyed first. Only one may exist at a time.
 class ScopedEmulatedGpu {
  public:
   explicit ScopedEmulatedGpu(EmulatedGpuOptions options = {});
-  /// Fails the running test with every complaint of driver and cuBLASLt, and with what was left behind.
+  /// Fails the running test with every error of the driver and cuBLASLt, and with what was not freed.
   ~ScopedEmulatedGpu();
   ScopedEmulatedGpu(const ScopedEmulatedGpu&) = delete;
 
   FakeDriver& driver() { return driver_; }
   FakeCublasLt& cublaslt() { return blas_; }
-  /// Complaints of the driver and of cuBLASLt since the last call; such faults do not fail the test any more.
+  /// The errors of the driver and cuBLASLt since the last call. These errors no longer fail the test.
   std::vector<std::string> take_faults();
 
  private:

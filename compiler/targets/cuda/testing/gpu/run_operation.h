@@ -1,4 +1,4 @@
-// For tests: one node prepared, loaded and run on the emulated GPU.
+// For tests: prepares, loads and runs one node on the emulated GPU.
 #pragma once
 #include <functional>
 #include <vector>
@@ -15,12 +15,12 @@ struct OperationRun {
   int kernels = 0;
 };
 
-/// `in` are tensors of the CPU, copied to the GPU as they lie if contiguous; results have these types, contiguous.
-/// Workspace and results hold poison before the run.
+/// `in` are CPU tensors, copied to the GPU (with their layout if contiguous). Results have these types and are
+/// contiguous. Workspace and results hold poison before the run.
 OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vector<Tensor>& in,
                            const std::vector<TensorType>& out, PrepareOptions options = {});
 
-/// A fused node of what `fn` computes, and the same computed op by op on the CPU.
+/// A fused node that computes `fn`, and the same computation op by op on the CPU.
 struct FusedRun {
   OperationRun run;
   std::vector<Tensor> want;

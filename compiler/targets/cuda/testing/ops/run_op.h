@@ -1,4 +1,4 @@
-// For tests: operations launched kernel by kernel under emulation on host memory.
+// For tests: launches the kernels of operations under emulation on host memory.
 #pragma once
 #include <memory>
 #include <string>
@@ -10,22 +10,22 @@
 
 namespace weft::cuda {
 
-/// Empty if both hold the same bytes in row-major order; else says where they differ first.
+/// Empty if both hold the same bytes in row-major order; otherwise the first difference.
 std::string first_difference(const Tensor& got, const Tensor& want);
 
-/// Prepares calls, compiles all their kernels at once, runs them.
+/// Prepares calls, compiles all their kernels together, and runs them.
 class OpRunner {
  public:
-  /// False where there is no operation. Operands may be views; `alignment` is what the kernels rely on.
+  /// False if there is no operation. Operands may be views. `alignment` is what the kernels may assume.
   bool prepare(const testing::Case& c, int alignment = 16);
   struct Result {
     std::vector<Tensor> out;
     bool bad = false;
-    BadIndex index;  // what is known of it
+    BadIndex index;  // the report
   };
-  /// Runs prepared call i on operands that lie as those it was prepared with. `in_place`: result 0 is operand 0.
+  /// Runs prepared call i on operands with the layouts for which it was prepared. `in_place`: result 0 is operand 0.
   Result run(size_t i, const std::vector<Tensor>& in, bool in_place = false);
-  /// Kernels of all calls, each once.
+  /// The kernels of all calls, each once.
   const std::vector<Kernel>& kernels() const { return kernels_; }
 
  private:
