@@ -6,7 +6,7 @@
 #include <limits>
 #include <new>
 
-#include "compiler/exec/fused_kernel.h"
+#include "framework/dispatch/target.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/step.h"
 #include "framework/dispatch/dispatch.h"
