@@ -91,7 +91,7 @@ class Simulation {
         all.push_back(at(peer));
         for (int64_t i : owned(mesh_, from, peer)) have.push_back(i);
       }
-      next.push_back(pick(str_cat(all, k), k, places(have, owned(mesh_, to, r))));
+      next.push_back(pick(cat(all, k), k, places(have, owned(mesh_, to, r))));
     }
     at_ = std::move(next);
   }
