@@ -29,27 +29,21 @@ class ShardedCell final : public RemoteValue {
 
 class MeshStep final : public internal::PartitionedStep {
  public:
-  MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options);
+  MeshStep(const Ref<Graph>& joint, const CompileOptions& options);
   ~MeshStep() override;
   std::vector<Tensor> run(std::span<const Tensor> args) override;
-  std::string report() const override;
+  std::string report() const override { return plan("cpu").to_string(); }
+  PlanReport plan(const std::string& machine) const override;
+  World& world() override;
   const Graph* graph(const std::string& stage) const override;
-  void fill(weft::CompileStats& stats) const override;
-
-  /// Collectives as the compiled graphs have them.
-  const MeshPlan& plan() const { return plan_; }
-  /// What was done with the collectives; sites are those of plan().locals[..].graph.
-  const CommunicationReport& communication() const { return plan_.communication; }
-  /// Of the largest rank.
-  int64_t planned_peak_bytes() const;
-  World& world();
+  void fill(CompileStats& stats) const override;
 
  private:
   struct Ranks;
   void bring_cells();
   void start();
 
-  MeshPlan plan_;
+  MeshPlan plan_;                           // collectives as the compiled graphs have them
   std::vector<internal::Planned> planned_;  // by class
   std::unique_ptr<Ranks> ranks_;
 };

@@ -4,23 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "compiler/options.h"
 #include "distributed/overlap/arrange.h"
 #include "distributed/plan/collectives.h"
 #include "distributed/strategies/strategies.h"
 
 namespace weft::dist {
 
-/// How a step is to be laid out.
-struct LayOut {
-  Mesh mesh;
-  Plan plan;
-  CommunicationOptions communication = {};
-  std::vector<std::string> forbid = {};   // rules of distributed/plan/forbid.h
-  std::vector<std::string> disable = {};  // passes to leave out
-  std::string machine = "cpu";            // whose time Plan::automatic() makes short
-  int64_t memory_limit = 0;               // bytes of one rank that it keeps to; 0: no limit
-  bool for_machine = false;               // schedules are made for its links, not for `communication.network`
-  bool every_class = true;                // false: only the first and the last rank's graph are made
+/// What a plan is made for. The default: to run here.
+struct PlanScope {
+  bool for_machine = false;  // schedules are made for the links of options.machine, not for options.communication
+  bool every_class = true;   // false: only the first and the last rank's graph are made
 };
 
 /// A plan that was considered and not taken.
@@ -45,7 +39,7 @@ struct MeshPlan {
   std::vector<RejectedPlan> rejected;  // by Plan::automatic(), the fastest first
 };
 
-/// Throws InvalidArgument for a plan that does not fit the step, and for collectives that `how.forbid` forbids.
-MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how);
+/// Throws InvalidArgument for a plan that does not fit the step, and for collectives that `options.forbid` forbids.
+MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& options, const PlanScope& scope = {});
 
 }  // namespace weft::dist

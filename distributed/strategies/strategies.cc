@@ -13,10 +13,24 @@ ParameterPin* Strategy::find(int32_t cell) {
   return nullptr;
 }
 
-Axes Strategy::axes(std::string_view name) const {
+namespace {
+
+Axes axes_of(const Mesh& mesh, std::string_view name) {
   const Mesh::Dim* d = mesh.find(name);
   return d ? d->axes : Axes{};
 }
+
+// Whether cp can give each rank a chunk from the head and one from the tail of every sequence.
+bool head_tail_fits(const Mesh& mesh, const Plan& plan, std::span<const TensorType> types) {
+  const int64_t chunks = 2 * mesh.parts(axes_of(mesh, "cp"));
+  return (axes_of(mesh, "tp").empty() || !plan.sequence) && std::ranges::all_of(types, [&](const TensorType& t) {
+           return t.shape.size() < 2 || t.shape[1] % chunks == 0;
+         });
+}
+
+}  // namespace
+
+Axes Strategy::axes(std::string_view name) const { return axes_of(mesh, name); }
 
 bool Strategy::uses(const ParameterPin& p, const Axes& axes) {
   for (const Axes& own : p.split)
@@ -148,13 +162,12 @@ void pin_experts(Strategy& s) {
 namespace {
 
 // Which positions of sequences the ranks along cp have.
-Layout sequence_layout(Strategy& s, const Axes& cp) {
+Layout sequence_layout(Strategy& s, std::span<const TensorType> types) {
   const std::string& how = s.plan.cp_layout;
-  const int64_t ranks = s.mesh.parts(cp);
-  const bool alone = s.axes("tp").empty() || !s.plan.sequence;
   if (how == "contiguous") return Layout::kBlock;
   if (how == "documents") {
-    WEFT_CHECK(alone, "plan: cp_layout documents with tp needs sequence off; use contiguous");
+    WEFT_CHECK(s.axes("tp").empty() || !s.plan.sequence,
+               "plan: cp_layout documents with tp needs sequence off; use contiguous");
     s.pins.documents = find_documents(s.graph);
     if (s.pins.documents.empty()) {
       s.notes.push_back(
@@ -169,41 +182,59 @@ Layout sequence_layout(Strategy& s, const Axes& cp) {
     }
     return Layout::kDocuments;
   }
-  bool divides = true;
-  for (Value v : s.graph.inputs) {
-    const Shape& shape = s.graph.type(v).shape;
-    divides &= shape.size() < 2 || shape[1] % (2 * ranks) == 0;
+  return head_tail_fits(s.mesh, s.plan, types) ? Layout::kHeadTail : Layout::kBlock;
+}
+
+// The axes that a batch is split over.
+Axes batch_axes(const Mesh& mesh) {
+  Axes batch;
+  for (const Mesh::Dim& d : mesh.dims())
+    if (d.over.empty() && (d.name == "replica" || d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
+      for (int8_t a : d.axes) batch.push_back(a);
+  return batch;
+}
+
+void check_dimensions(const Mesh& mesh) {
+  for (const Mesh::Dim& d : mesh.dims()) {
+    static constexpr const char* kKnown[] = {"replica", "dp", "fsdp", "tp", "cp", "ep"};
+    const bool known = std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return d.name == k; });
+    WEFT_CHECK(d.name != "pp" || d.size == 1, "mesh ", mesh.to_string(),
+               ": pipeline stages (pp) cannot be cut yet; need dp, fsdp, tp, cp or ep");
+    WEFT_CHECK(known || d.size == 1, "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name,
+               "'; need dp, fsdp, tp, cp or ep");
   }
-  if (how == "headtail")
-    WEFT_CHECK(divides && alone, "plan: cp_layout headtail needs sequences that divide into ", 2 * ranks,
-               " chunks, and no tp with sequence parallelism; use contiguous");
-  return divides && alone ? Layout::kHeadTail : Layout::kBlock;
 }
 
 }  // namespace
 
+void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> types) {
+  check_dimensions(mesh);
+  const Axes batch = batch_axes(mesh), cp = axes_of(mesh, "cp");
+  const int64_t n = mesh.parts(batch), c = mesh.parts(cp);
+  WEFT_CHECK(c == 1 || plan.cp_layout != "headtail" || head_tail_fits(mesh, plan, types),
+             "plan: cp_layout headtail needs sequences that divide into ", 2 * c,
+             " chunks, and no tp with sequence parallelism; use contiguous");
+  for (const TensorType& t : types) {
+    const Shape& shape = t.shape;
+    WEFT_CHECK(shape.size() < 1 || shape[0] % n == 0, "mesh ", mesh.to_string(), ": a batch of ", shape[0],
+               " (argument ", t, ") does not divide over ", mesh.name(batch), " (", n, " ranks); ",
+               nearest("batches", shape[0], n));
+    WEFT_CHECK(shape.size() < 2 || shape[1] % c == 0, "mesh ", mesh.to_string(), ": sequences of ", shape[1],
+               " (argument ", t, ") do not divide over cp (", c, " ranks); ", nearest("lengths", shape[1], c));
+  }
+}
+
 void pin_data_parallel(Strategy& s) {
-  Axes batch;
-  for (const Mesh::Dim& d : s.mesh.dims())
-    if (d.over.empty() && (d.name == "replica" || d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
-      for (int8_t a : d.axes) batch.push_back(a);
-  const Axes cp = s.axes("cp");
-  const Layout layout = cp.empty() ? Layout::kBlock : sequence_layout(s, cp);
+  std::vector<TensorType> types;
+  for (Value v : s.graph.inputs) types.push_back(s.graph.type(v));
+  check_arguments(s.mesh, s.plan, types);
+  const Axes batch = batch_axes(s.mesh), cp = s.axes("cp");
+  const Layout layout = cp.empty() ? Layout::kBlock : sequence_layout(s, types);
   for (Value v : s.graph.inputs) {
     const Shape& shape = s.graph.type(v).shape;
     Spec spec = Spec::replicated(shape);
-    const int64_t n = s.mesh.parts(batch), c = s.mesh.parts(cp);
-    if (shape.size() > 0 && n > 1) {
-      WEFT_CHECK(shape[0] % n == 0, "mesh ", s.mesh.to_string(), ": a batch of ", shape[0], " (argument ",
-                 s.graph.type(v), ") does not divide over ", s.mesh.name(batch), " (", n, " ranks); ",
-                 nearest("batches", shape[0], n));
-      spec.dims[0] = one_segment(shape[0], batch);
-    }
-    if (shape.size() > 1 && c > 1) {
-      WEFT_CHECK(shape[1] % c == 0, "mesh ", s.mesh.to_string(), ": sequences of ", shape[1], " (argument ",
-                 s.graph.type(v), ") do not divide over cp (", c, " ranks); ", nearest("lengths", shape[1], c));
-      spec.dims[1] = one_segment(shape[1], cp, layout);
-    }
+    if (shape.size() > 0 && s.mesh.parts(batch) > 1) spec.dims[0] = one_segment(shape[0], batch);
+    if (shape.size() > 1 && s.mesh.parts(cp) > 1) spec.dims[1] = one_segment(shape[1], cp, layout);
     s.pins.inputs.push_back(spec);
   }
 }
@@ -245,14 +276,7 @@ void pin_sharded(Strategy& s) {
 }
 
 Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vector<std::string>* notes) {
-  for (const Mesh::Dim& d : mesh.dims()) {
-    static constexpr const char* kKnown[] = {"replica", "dp", "fsdp", "tp", "cp", "ep"};
-    const bool known = std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return d.name == k; });
-    WEFT_CHECK(d.name != "pp" || d.size == 1, "mesh ", mesh.to_string(),
-               ": pipeline stages (pp) cannot be cut yet; need dp, fsdp, tp, cp or ep");
-    WEFT_CHECK(known || d.size == 1, "mesh ", mesh.to_string(), ": no strategy for dimension '", d.name,
-               "'; need dp, fsdp, tp, cp or ep");
-  }
+  check_dimensions(mesh);
   WEFT_CHECK(std::ranges::count(kCpKinds, plan.cp), "plan: cp is '", plan.cp, "'; need allgather, ring or ulysses");
   WEFT_CHECK(std::ranges::count(kCpLayouts, plan.cp_layout), "plan: cp_layout is '", plan.cp_layout,
              "'; need auto, contiguous, headtail or documents");

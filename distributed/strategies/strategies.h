@@ -1,7 +1,7 @@
 // Strategies: each pins placements of parameters and arguments for the mesh dimensions it knows, and does nothing else.
 #pragma once
 #include "distributed/propagate/decide.h"
-#include "distributed/strategies/plan.h"
+#include "framework/mesh/plan.h"
 
 namespace weft::dist {
 
@@ -41,6 +41,10 @@ void pin_experts(Strategy& s);          // ep: experts' weights over their first
 void pin_tensor_parallel(Strategy& s);  // tp: columns, then rows, by the graph
 void pin_data_parallel(Strategy& s);    // dp, fsdp, ep, cp: arguments
 void pin_sharded(Strategy& s);          // ZeRO: parameters, gradients, optimiser state at rest
+
+/// Throws InvalidArgument, as make_pins does, for a mesh dimension without a strategy and for arguments of these types
+/// that do not divide over the mesh.
+void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> types);
 
 /// Everything for a mesh: throws InvalidArgument for rules that match nothing, dimensions nobody knows, work that does
 /// not divide.

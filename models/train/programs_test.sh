@@ -91,6 +91,7 @@ expect 2 "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks);
 expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, tp, cp or ep" "${on[@]}" --mesh zz2
 expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
 expect 2 "--verify: got true with --mesh" "${on[@]}" --mesh dp2 --verify
+expect 2 "--mesh: got dp2; need none with --device cuda" "${on[@]}" --mesh dp2 --device cuda
 expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
 expect 2 "--forbid: got 'allgather'; need KIND@DIMENSION" "${on[@]}" --mesh dp2 --forbid allgather
 expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or *" "${on[@]}" --mesh dp2 --forbid allgather@dpp
