@@ -1,10 +1,10 @@
-// The training text that every program carries: the works of Shakespeare (models/data/corpus/README.md).
+// The training text embedded in every program: the works of Shakespeare (models/data/corpus/README.md).
 #pragma once
 #include <string>
 
 namespace weft::data {
 
-/// 5 053 117 bytes of ASCII, unpacked anew by each call.
+/// 5 053 117 bytes of ASCII. Each call decompresses them.
 std::string embedded_corpus();
 
 }  // namespace weft::data

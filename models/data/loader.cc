@@ -63,7 +63,7 @@ int64_t permute(int64_t i, int64_t n, uint64_t key) {
 ShuffledLoader::ShuffledLoader(TokenDataset data, const LoaderOptions& options)
     : data_(std::move(data)), options_(options) {
   check(data_, options_);
-  // One window fewer than fit leaves room for the epoch's offset of up to a window.
+  // One window fewer than fits, because the epoch's offset may be up to one window.
   windows_ = std::max<int64_t>(1, (data_.size() - 1) / options_.seq_len - 1);
 }
 

@@ -1,5 +1,5 @@
 // Batches of windows of a TokenDataset. A loader has no hidden state: sample k of a run (k = 0, 1, 2, ...) is a pure
-// function of data, seq_len, seed and k, whatever the batch size and the number of ranks.
+// function of data, seq_len, seed and k. Batch size and number of ranks do not matter.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace weft::data {
 
-/// Row-major [rows, seq_len] each; targets are the tokens one position later.
+/// Both are row-major [rows, seq_len]. The targets are the tokens one position later.
 struct Batch {
   int64_t rows = 0, seq_len = 0;
   std::vector<int32_t> tokens, targets;
@@ -23,28 +23,28 @@ struct LoaderOptions {
   const char* what = "training";
 };
 
-/// Endless shuffled training batches. An epoch visits windows that do not overlap, each once, in an order and with an
-/// offset of their own by (seed, epoch). The position - samples drawn so far - is all there is to save.
+/// Endless shuffled training batches. An epoch visits each of its windows once; they do not overlap. Their order and
+/// offset depend on (seed, epoch). The only state to save is the position: the number of samples drawn so far.
 class ShuffledLoader {
  public:
   ShuffledLoader(TokenDataset data, const LoaderOptions& options);
 
   int64_t batch_size() const { return options_.batch_size; }
   int64_t seq_len() const { return options_.seq_len; }
-  /// Windows of one epoch.
+  /// Number of windows of an epoch.
   int64_t windows() const { return windows_; }
 
-  /// The next batch_size samples; the position moves on by as many.
+  /// The next batch_size samples. Advances the position by batch_size.
   Batch next();
-  /// Samples drawn so far. With another batch size a run goes on at the same sample.
+  /// Samples drawn so far. A run with another batch size continues at the same sample.
   int64_t position() const { return position_; }
   void seek(int64_t position);
 
-  /// Rows [begin, end) of the batch that starts at sample `position`, as a rank reads them, into row-major
-  /// [end - begin, seq_len]. Const: safe from several threads.
+  /// Reads rows [begin, end) of the batch that starts at sample `position`, for one rank, into row-major
+  /// [end - begin, seq_len]. Thread-safe.
   void read(int64_t position, int64_t begin, int64_t end, std::span<int32_t> tokens, std::span<int32_t> targets) const;
   void read(int64_t position, int64_t begin, int64_t end, std::span<int64_t> tokens, std::span<int64_t> targets) const;
-  /// Where in the data the window of a sample begins.
+  /// The position in the data where the window of a sample begins.
   int64_t window_begin(int64_t sample) const;
 
  private:
@@ -54,8 +54,8 @@ class ShuffledLoader {
   int64_t position_ = 0;
 };
 
-/// Validation batches: windows one after the other, always the same and always full. Where the windows do not fill the
-/// last batch the rest is left out; where they do not fill one batch they repeat.
+/// Validation batches: consecutive windows, the same in every pass. All batches are full: windows that do not fill the
+/// last batch are left out; if there are too few windows for one batch, they repeat.
 class SequentialLoader {
  public:
   SequentialLoader(TokenDataset data, const LoaderOptions& options);
@@ -65,7 +65,7 @@ class SequentialLoader {
   /// Number of batches, at least 1.
   int64_t batches() const;
   Batch batch(int64_t index) const;
-  /// Rows [begin, end) of batch `index`.
+  /// Reads rows [begin, end) of batch `index`.
   void read(int64_t index, int64_t begin, int64_t end, std::span<int32_t> tokens, std::span<int32_t> targets) const;
   void read(int64_t index, int64_t begin, int64_t end, std::span<int64_t> tokens, std::span<int64_t> targets) const;
 
@@ -75,8 +75,8 @@ class SequentialLoader {
   int64_t windows_ = 0;
 };
 
-/// Image of `i` under a permutation of [0, n) chosen by `key`, in constant expected time and no memory (a Feistel
-/// network on the next even number of bits, walked until the value is below n: Black and Rogaway 2002).
+/// Image of `i` under a permutation of [0, n) that `key` selects. Takes constant expected time and no memory: a Feistel
+/// network on the next even number of bits, applied until the value is below n (Black and Rogaway 2002).
 int64_t permute(int64_t i, int64_t n, uint64_t key);
 
 }  // namespace weft::data

@@ -1,4 +1,4 @@
-// mix64: a 64-bit finaliser (splitmix64, Steele et al. 2014) for stateless random choices of data.
+// mix64: a 64-bit finaliser (splitmix64, Steele et al. 2014) for stateless random choices.
 #pragma once
 #include <cstdint>
 
@@ -11,7 +11,7 @@ constexpr uint64_t mix64(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-/// A whole number in [0, n), n > 0, from 64 random bits (multiply-shift; bias below n / 2^64).
+/// An integer in [0, n), n > 0, from 64 random bits (multiply-shift; the bias is below n / 2^64).
 constexpr uint64_t below(uint64_t random, uint64_t n) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(random) * n) >> 64);
 }

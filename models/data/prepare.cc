@@ -1,4 +1,4 @@
-// From a path to tokens: finding the files, refusing what is no text, keeping shards.
+// Makes tokens from a path: finds the files, refuses binary ones, and stores shards.
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
@@ -19,9 +19,9 @@ std::string_view text_of(const io::MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-/// All files below `folder` that end in `suffix`, in path order; hidden ones left out.
+/// All files below `folder` that end in `suffix`, in path order, without hidden files.
 void find_files(const std::string& folder, std::string_view suffix, int depth, std::vector<std::string>* out) {
-  if (depth > 32) return;  // a link that leads back up
+  if (depth > 32) return;  // a link to a parent folder
   for (const std::string& name : io::list_folder(folder)) {
     if (name[0] == '.') continue;
     std::string path = folder + "/" + name;
@@ -33,7 +33,7 @@ void find_files(const std::string& folder, std::string_view suffix, int depth, s
   }
 }
 
-/// Refuses what is no text: a zero byte, or more than one control character in 20 bytes.
+/// Refuses binary data: a zero byte, or more than one control character in 20 bytes.
 void check_text(std::string_view text, std::string_view what) {
   size_t zero = text.find('\0');
   WEFT_CHECK(zero == text.npos, what, ": not a text file: byte ", zero, " is zero; need plain text");
@@ -45,7 +45,7 @@ void check_text(std::string_view text, std::string_view what) {
              " bytes are control characters; need plain text");
 }
 
-/// Calls `sink` with the ids of a text, in pieces cut after a line end, and with what follows a document.
+/// Calls `sink` with the ids of a text, in pieces that end with a line, and then with the end-of-text id, if any.
 template <class Sink>
 void encode_document(std::string_view text, const Tokenizer& tokenizer, bool last, Sink&& sink) {
   char end = text.empty() ? '\n' : text.back();
@@ -65,7 +65,7 @@ void encode_document(std::string_view text, const Tokenizer& tokenizer, bool las
   }
 }
 
-/// The shards of one prepared text, or nothing if they are not all there and undamaged.
+/// The shards of one prepared text. False if any is missing or damaged.
 bool open_kept(const std::string& folder, TokenDataset* out) {
   if (!io::is_folder(folder)) return false;
   std::vector<std::string> paths;
@@ -75,7 +75,7 @@ bool open_kept(const std::string& folder, TokenDataset* out) {
     *out = TokenDataset::from_shards(paths);
     return true;
   } catch (const Error&) {
-    return false;  // made again from the text
+    return false;  // the shards are written again from the text
   }
 }
 
@@ -126,7 +126,7 @@ TokenDataset keep_as_shards(const std::vector<io::MappedFile>& files, const Toke
   if (writer) writer->commit();
   made.commit();
   WEFT_CHECK_AS(kDataLoss, open_kept(folder, &out), "prepare: the shards just written to ", folder,
-                " do not read back");
+                " cannot be read back");
   return out;
 }
 

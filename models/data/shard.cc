@@ -89,7 +89,7 @@ Shard::Shard(const std::string& path, int64_t verify_bytes) : file_(path) {
                 "; this program reads version ", kVersion);
   WEFT_CHECK_AS(kDataLoss, h.header_checksum == own_checksum(h), path,
                 ": damaged token shard: its header's checksum differs");
-  // The checksum finds damage; these hold for files that were made wrong.
+  // The checksum finds damage; these checks find files that were written wrong.
   WEFT_CHECK_AS(kDataLoss,
                 h.vocab_size > 0 && h.vocab_size <= uint64_t{1} << 31 &&
                     h.token_bytes == bytes_per_token(static_cast<int64_t>(h.vocab_size)) &&

@@ -10,14 +10,14 @@
 
 namespace weft::data {
 
-/// Writes a shard atomically, piece by piece.
+/// Writes a shard in pieces; the file appears only when it is complete.
 class ShardWriter {
  public:
   /// `vocab_size` decides u16 or u32; `tokenizer` is Tokenizer::name(), at most 127 bytes.
   ShardWriter(const std::string& path, const std::string& tokenizer, int64_t vocab_size);
   void append(std::span<const int32_t> ids);
   int64_t count() const { return count_; }
-  /// The file appears under its name.
+  /// Completes the file and gives it its name.
   void commit();
 
  private:
@@ -28,8 +28,8 @@ class ShardWriter {
   std::string buffer_;
 };
 
-/// Reads a shard. Header, size and, up to `verify_bytes` of data, the checksum are checked on opening; throws DataLoss
-/// "PATH: ..." where they do not fit.
+/// Reads a shard. The constructor checks header and size, and the checksum if the data has at most `verify_bytes`. It
+/// throws DataLoss "PATH: ..." if one is wrong.
 class Shard {
  public:
   explicit Shard(const std::string& path, int64_t verify_bytes = int64_t{1} << 30);
@@ -41,7 +41,7 @@ class Shard {
   /// Reads everything and compares the checksum.
   void verify() const;
 
-  /// True if the file begins like a shard.
+  /// Whether the file begins like a shard.
   static bool looks_like(const std::string& path);
 
  private:

@@ -1,5 +1,4 @@
-// Tokenizer: text to token ids and back. Bytes are the first; a subword tokenizer is another subclass and a name in
-// make_tokenizer.
+// Tokenizer: converts text to token ids and back. A new tokenizer is a subclass and a name in make_tokenizer.
 #pragma once
 #include <cstdint>
 #include <memory>
@@ -10,24 +9,24 @@
 
 namespace weft::data {
 
-/// Immutable; safe to use from several threads.
+/// Immutable and thread-safe.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
-  /// Names the exact mapping (a trained one includes a hash of its tables): prepared tokens are kept under it.
+  /// Identifies the exact mapping (for a trained one, with a hash of its tables). Prepared tokens are stored under it.
   virtual std::string name() const = 0;
   /// Ids are 0 to vocab_size() - 1.
   virtual int64_t vocab_size() const = 0;
-  /// Any bytes are accepted. Long texts arrive in pieces cut after a line end.
+  /// Accepts any bytes. Long texts are passed in pieces that end with a line.
   virtual std::vector<int32_t> encode(std::string_view text) const = 0;
-  /// The bytes of the ids; throws OutOfRange on an id outside the vocabulary. A prefix of ids may end inside a UTF-8
+  /// The bytes of the ids. Throws OutOfRange for an id outside the vocabulary. A prefix of ids may end inside a UTF-8
   /// character.
   virtual std::string decode(std::span<const int32_t> ids) const = 0;
-  /// The id put after each document, or -1 for none.
+  /// The id that ends each document, or -1 if there is none.
   virtual int32_t end_of_text() const { return -1; }
 };
 
-/// Id = byte; any text round-trips.
+/// The ids are the bytes of the text. Decoding restores any text exactly.
 class ByteTokenizer final : public Tokenizer {
  public:
   std::string name() const override { return "bytes"; }
@@ -36,7 +35,7 @@ class ByteTokenizer final : public Tokenizer {
   std::string decode(std::span<const int32_t> ids) const override;
 };
 
-/// "bytes"; throws NotFound, listing the names, on anything else.
+/// The tokenizer of this name: "bytes". Throws NotFound, listing the names, for another one.
 std::shared_ptr<const Tokenizer> make_tokenizer(const std::string& name);
 
 }  // namespace weft::data

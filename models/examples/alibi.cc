@@ -1,5 +1,5 @@
-// ALiBi (Press et al. 2022): no positions at all, only scores that fall with distance. Trained on rows of 128 tokens,
-// it reads rows four times as long; the same model with rotary positions loses there.
+// ALiBi (Press et al. 2022): no position embeddings, only scores that fall with distance. Trained on sequences of 128
+// tokens, the model also reads sequences of 512; the same model with rotary positions gets worse there.
 //   ./bazelw run //models/examples:alibi
 #include <cstdio>
 
@@ -56,7 +56,7 @@ void train(const Model& model, const data::TokenDataset& text, int steps) {
   }
 }
 
-/// Mean loss of held-out text in rows of `length`.
+/// Mean loss of held-out text in sequences of `length` tokens.
 double score(const Model& model, const data::TokenDataset& text, int64_t length) {
   const data::SequentialLoader loader(text, {.batch_size = 8192 / length, .seq_len = length, .what = "validation"});
   double sum = 0;

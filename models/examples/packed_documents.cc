@@ -1,5 +1,5 @@
-// A GPT trained on documents of all lengths, packed one behind the other into one row: no padding, and none sees
-// another's tokens. The model is an ordinary one; the packing is one mask and one table of positions.
+// A GPT trained on documents of different lengths, packed into one row without padding. No document attends to the
+// tokens of another one. The model is an ordinary GPT; packing takes one mask and one tensor of positions.
 //   ./bazelw run //models/examples:packed_documents
 #include <cstdio>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int64_t kRow = 2048, kLongest = 512, kHeadDim = 32;
 
-/// The speeches of the embedded plays, each a document of bytes.
+/// The speeches of the embedded plays. Each is a document of bytes.
 std::vector<std::string> speeches() {
   const std::string text = data::embedded_corpus();
   std::vector<std::string> out;
@@ -29,10 +29,10 @@ std::vector<std::string> speeches() {
 
 struct Packed {
   Tensor tokens, targets;       // [1, kRow]; the last token of a document has no target (-100)
-  Tensor documents, positions;  // [kRow]: the document of a token, and where in it the token stands
+  Tensor documents, positions;  // [kRow]: the document of a token, and its position in the document
 };
 
-/// Documents from `next` on (which moves on) until the row is full.
+/// Packs documents from `next` on until the row is full, and advances `next`.
 Packed pack(const std::vector<std::string>& documents, size_t& next) {
   std::vector<int64_t> tokens(kRow, 0), targets(kRow, -100), ids(kRow, -1), positions(kRow, 0);
   int64_t at = 0, id = 0;
@@ -47,19 +47,19 @@ Packed pack(const std::vector<std::string>& documents, size_t& next) {
       positions[at] = i;
     }
   }
-  for (; at < kRow; ++at) ids[at] = id;  // what is left over is a document of its own
+  for (; at < kRow; ++at) ids[at] = id;  // the rest of the row is one more document
   auto row = [](const std::vector<int64_t>& v, const Shape& shape) { return Tensor::from_vector(v, shape); };
   return {row(tokens, {1, kRow}), row(targets, {1, kRow}), row(ids, {kRow}), row(positions, {kRow})};
 }
 
-/// The mean over all of the row's targets.
+/// The mean loss over all targets of the row.
 Tensor packed_loss(const examples::SmallLm& model, const Packed& p) {
   return cross_entropy(
       model(p.tokens, {.rope = nn::rotary_tables(p.positions, kHeadDim), .mask_mod = attention::document(p.documents)}),
       p.targets);
 }
 
-/// The same mean with each document in a pass of its own.
+/// The same mean, with a forward pass for each document.
 double loss_one_by_one(const examples::SmallLm& model, const Packed& p) {
   const std::vector<int64_t> ids = p.documents.to_vector<int64_t>();
   double sum = 0;

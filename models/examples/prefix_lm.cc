@@ -1,6 +1,6 @@
-// A prefix-LM (Raffel et al. 2020) that learns to sort: up to 12 letters, all different, then '|', then the same in
-// order. The letters see each other in both directions, what is written sees all before it; each row has a prefix of
-// its own length.
+// A prefix-LM (Raffel et al. 2020) that learns to sort: up to 12 different letters, then '|', then the same letters in
+// order. The letters before '|' attend to each other in both directions; later ones attend to all tokens before them.
+// Each row has its own prefix length.
 //   ./bazelw run //models/examples:prefix_lm
 #include <algorithm>
 #include <cstdio>
@@ -18,8 +18,8 @@ namespace {
 constexpr int64_t kRows = 64, kMost = 12, kLength = 2 * kMost, kBar = 26, kVocab = 27, kHeadDim = 32;
 
 struct Batch {
-  Tensor tokens, targets;  // [kRows, kLength]; only what comes behind '|' is a target
-  Tensor prefix;           // [kRows]: letters and '|'
+  Tensor tokens, targets;  // [kRows, kLength]; only letters after '|' are targets
+  Tensor prefix;           // [kRows]: number of letters, plus one for '|'
 };
 
 Batch make_batch() {
@@ -46,7 +46,7 @@ Batch make_batch() {
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   manual_seed(0);
-  // The prefix is said in each pass: prefix_lm is causal but for it, so the layers are not causal of their own.
+  // Each pass gives its prefix. The prefix_lm mask is causal outside the prefix, so the layers must not be causal.
   examples::SmallLm model(kVocab, 64, 3, {.heads = 2, .rms_norm = true, .bias = false, .causal = false});
   optim::AdamW opt(model.parameters(), {.lr = 3e-3});
   auto logits = [&](const Batch& b) {

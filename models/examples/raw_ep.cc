@@ -1,7 +1,7 @@
-// Expert parallelism by hand (Lepikhin et al. 2020): every rank has its own tokens and some of the experts. Tokens
-// travel to their experts and back in two all-to-alls whose sizes only the run knows. No token is dropped; an expert
-// without tokens is no special case. Values and gradients equal those of one device with all tokens and all experts,
-// and the collectives are those that dist::compile finds when it is told only that experts are split.
+// Expert parallelism by hand (Lepikhin et al. 2020): every rank has its own tokens and some of the experts. Two
+// all-to-alls, whose sizes depend on the data, send tokens to their experts and back. No token is dropped, and an
+// expert without tokens needs no special case. Values and gradients equal those of one device with all tokens and
+// experts. The collectives equal those that dist::compile inserts when the plan says only that the experts are split.
 //   ./bazelw run //models/examples:raw_ep -- --ranks 4
 #include <algorithm>
 #include <cstdio>
@@ -35,29 +35,29 @@ Tensor one_device(const Tensor& x, const Weights& w) {
   return combine_tokens(experts(dispatch_tokens(x, order), w, order.offsets), order, route.weights);
 }
 
-/// x is this rank's tokens; of the experts w has this rank's.
+/// x: this rank's tokens. w: this rank's experts.
 Tensor by_hand(const Tensor& x, const Weights& w) {
   const int64_t ranks = dist::group_size("ep"), local = kExperts / ranks;
 
-  // Route: which experts each token wants. Sorted by expert, the rows for one rank lie together.
+  // Route: choose the experts of each token. Sorted by expert, the rows for one rank are contiguous.
   const Routing route = route_top_k(matmul(x, w.router), {.top_k = kTopK});
   const ExpertOrder order = sort_by_expert(route.experts, kExperts);
 
-  // Dispatch: first how many rows each of my experts gets from each rank, then the rows.
+  // Dispatch: exchange the number of rows for each expert, then the rows.
   const Tensor counts = dist::all_to_all_single(order.counts, "ep").reshape({ranks, local});
   const Tensor send = order.counts.reshape({ranks, local}).sum({1}), recv = counts.sum({1});
-  const int64_t bound = ranks * kTokens * kTopK;  // all rows of all ranks: the worst there is
+  const int64_t bound = ranks * kTokens * kTopK;  // all rows of all ranks: the worst case
   const Tensor received = dist::all_to_all_rows(dispatch_tokens(x, order), send, recv, "ep", bound);
 
-  // They lie by rank and within it by expert: find the expert of each row, and sort. The rest counts as one more
-  // expert.
+  // The received rows are ordered by rank, then by expert: find the expert of each row, and sort. Unused rows count as
+  // one more expert.
   const Tensor ends = cumsum(counts.reshape({-1}), 0);
   const Tensor segment = (arange(bound).reshape({-1, 1}) >= ends).to(kInt64).sum({1});
   const Tensor expert = where(segment < ranks * local, remainder(segment, local), local);
   const ExpertOrder mine = sort_by_expert(expert.reshape({-1, 1}), local + 1);
   const Tensor y = experts(dispatch_tokens(received, mine), w, mine.offsets.slice(0, 0, local + 1));
 
-  // Combine: back in the order they came, back to where they came from, and summed by weight.
+  // Combine: restore the order of arrival, send the rows back, and sum them by weight.
   const Tensor back = dist::all_to_all_rows(index_select(y, 0, mine.rows), recv, send, "ep", kTokens * kTopK);
   return combine_tokens(back, order, route.weights);
 }
@@ -94,7 +94,7 @@ int main(int argc, char** argv) try {
       return t.slice(0, rank * n, (rank + 1) * n).contiguous();
     };
     std::vector<Tensor> got = gradients(by_hand, part(x), {all.router, part(all.up), part(all.down)}, part(dy));
-    got[2] = dist::all_reduce(got[2], "ep");  // every rank has the whole router, and a gradient from its tokens
+    got[2] = dist::all_reduce(got[2], "ep");  // the router is replicated: sum the gradients of all ranks
     for (size_t i = 0; i < got.size(); ++i) off[rank].push_back(difference(got[i], i == 2 ? want[i] : part(want[i])));
   });
   const char* names[] = {"y", "dx", "d router", "d up", "d down"};
@@ -107,7 +107,7 @@ int main(int argc, char** argv) try {
   }
   std::printf("\n%s", world.statistics().c_str());
 
-  // The compiler's: one_device(), unchanged, and where the experts lie; the plan finds the exchanges.
+  // By the compiler: one_device(), unchanged, and the placement of the experts; the compiler inserts the collectives.
   const Parameter router(all.router, "router"), up(all.up, "up"), down(all.down, "down");
   auto step = dist::compile(
       [&](Tensor xs, Tensor dys) {

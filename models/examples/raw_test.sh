@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The layers written by hand equal one device and the compiled plan, and say what the collectives moved: raw_test.sh
-# RAW_TP RAW_EP
+# The layers written by hand equal one device and the compiled plan, and report their collectives: raw_test.sh RAW_TP
+# RAW_EP
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
-# close TEXT N: it holds N differences, all below 1024 x 2^-24: sums of as many f32 terms, cut in another order.
+# close TEXT N: it contains N differences, all below 1024 x 2^-24: sums of as many f32 terms, cut in another order.
 close() {
   local differences
   mapfile -t differences < <(grep -oE '[0-9]\.[0-9]e[-+][0-9]+' <<<"$1")
   [[ ${#differences[@]} -eq $2 ]] && awk 'BEGIN { for (i = 1; i < ARGC; ++i) if (ARGV[i] > 6.1e-5) exit 1 }' "${differences[@]}"
 }
-# Rows of collectives, "KIND AXES COUNT BYTES": those that ran, those of the plan.
+# Rows of collectives, "KIND AXES COUNT BYTES": measured and planned.
 ran() { grep -E " ms$" <<<"$1" | awk '{print $1, $2, $3, $4}'; }
 planned() { grep -E " planned$" <<<"$1" | awk '{print $1, $2, $3, $4}'; }
 

@@ -1,6 +1,6 @@
-// Tensor parallelism by hand (Shoeybi et al. 2019, Korthikanti et al. 2022): a layer's weights are cut over the ranks
-// of the mesh, and the collectives between the pieces are written down. Values and gradients equal those of one device,
-// and the collectives are those that dist::compile finds when it is told only where the tensors lie.
+// Tensor parallelism by hand (Shoeybi et al. 2019, Korthikanti et al. 2022): a layer's weights are split over the ranks
+// of the mesh, and the program calls the collectives itself. Values and gradients equal those of one device. The
+// collectives equal those that dist::compile inserts when the plan gives only the placement of the tensors.
 //   ./bazelw run //models/examples:raw_tp -- --ranks 4
 #include <algorithm>
 #include <cstdio>
@@ -19,13 +19,13 @@ namespace {
 
 constexpr int64_t kTokens = 256, kDim = 256, kHidden = 1024;
 
-/// This rank's part of x along dim.
+/// This rank's shard of x along dim.
 Tensor mine(const Tensor& x, int64_t dim) {
   const int64_t n = x.size(dim) / dist::group_size("tp"), r = dist::coordinate("tp");
   return x.slice(dim, r * n, (r + 1) * n).contiguous();
 }
 
-/// Greatest difference relative to the greatest value.
+/// Largest difference, relative to the largest value.
 double difference(const Tensor& got, const Tensor& want) {
   return ((got - want).abs().amax() / want.abs().amax()).item<float>();
 }
@@ -34,27 +34,28 @@ constexpr const char* kNames[] = {"y", "dx", "dA", "dB"};
 
 struct Layer {
   const char* title;
-  // x and two weights in, y out, by what each rank has of them.
+  // Computes this rank's shard of y from its shards of x and of two weights.
   std::function<Tensor(const Tensor&x, const Tensor&a, const Tensor&b)> local, whole;
-  int64_t x_dim, a_dim, b_dim, y_dim;  // the dim that is cut; -1: every rank has all
+  int64_t x_dim, a_dim, b_dim, y_dim;  // the dim that is split; -1: replicated
 };
 
 const Layer kLayers[] = {
-    // Each rank makes some columns of y. x is used by all of them: its gradient is the sum of theirs.
+    // Each rank computes some columns of y. All ranks use x, so its gradient is the sum of theirs.
     {"column: y = x A, columns of A and y cut",
      [](auto& x, auto& a, auto&) { return matmul(dist::copy_to(x, "tp"), a); },
      [](auto& x, auto& a, auto&) { return matmul(x, a); }, -1, 1, -1, 1},
-    // Each rank has some columns of x and rows of A: y is the sum of theirs.
+    // Each rank has some columns of x and rows of A; y is the sum of the products of all ranks.
     {"row: y = x A, columns of x and rows of A cut",
      [](auto& x, auto& a, auto&) { return dist::reduce_from(matmul(x, a), "tp"); },
      [](auto& x, auto& a, auto&) { return matmul(x, a); }, 1, 0, -1, -1},
-    // Both in turn: nothing is said in between, since gelu works on each column alone.
+    // Both in sequence: no collective in between, because gelu works on each column alone.
     {"sandwich: y = gelu(x A) B, column then row",
      [](auto& x, auto& a, auto& b) {
        return dist::reduce_from(matmul(gelu(matmul(dist::copy_to(x, "tp"), a)), b), "tp");
      },
      [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, -1, 1, 0, -1},
-    // Sequence parallel: outside, each rank has some tokens. As many bytes as before, but nothing is kept twice.
+    // Sequence parallel: outside the layer, each rank has some of the tokens. The collectives move as many bytes as
+    // before, but no activation is stored twice.
     {"sandwich between parts of the sequence",
      [](auto& x, auto& a, auto& b) {
        return dist::reduce_scatter(matmul(gelu(matmul(dist::all_gather(x, "tp", 0), a)), b), "tp", 0);
@@ -62,7 +63,7 @@ const Layer kLayers[] = {
      [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, 0, 1, 0, 0},
 };
 
-/// y, dx, dA and, of two weights, dB; the loss is sum(y w).
+/// y, dx, dA and, for a layer of two weights, dB. The loss is sum(y w).
 template <class Fn>
 std::vector<Tensor> gradients(const Fn& fn, bool pair, Tensor x, Tensor a, Tensor b, const Tensor& w) {
   x = x.requires_grad(), a = a.requires_grad(), b = b.requires_grad();
@@ -73,7 +74,7 @@ std::vector<Tensor> gradients(const Fn& fn, bool pair, Tensor x, Tensor a, Tenso
   return all;
 }
 
-/// The compiler's: the layer of one device and where its tensors lie; the plan finds the collectives.
+/// By the compiler: the layer of one device and the placement of its tensors; the compiler inserts the collectives.
 std::string compiled(const Layer& layer, int ranks, const Tensor& x, const Tensor& a, const Tensor& b, const Tensor& w,
                      const std::vector<Tensor>& want) {
   const bool pair = layer.b_dim >= 0;

@@ -1,5 +1,5 @@
-// SmallLm: the transformer of the attention examples. It knows nothing of documents, distances or prefixes: what a
-// token sees is said in the BlockOptions (for every pass) or in the AttentionContext (for one pass).
+// SmallLm: the transformer of the attention examples. It contains nothing about documents, distances or prefixes. The
+// masks and scores are in the BlockOptions (for every pass) or in the AttentionContext (for one pass).
 #pragma once
 #include <vector>
 

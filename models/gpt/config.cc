@@ -5,7 +5,7 @@
 namespace weft::gpt {
 namespace {
 
-// nanoGPT's shapes of CPU example and baby GPT, without biases and with RMSNorm.
+// The sizes of nanoGPT's CPU example and baby GPT, but with RMSNorm and without biases.
 Config plain(int64_t layers, int64_t heads, int64_t dim, int64_t context, int64_t vocab) {
   return {.vocab = vocab,
           .context = context,

@@ -12,7 +12,7 @@ struct Config {
   bool bias = true;       // in linear layers and LayerNorm
   bool tied = true;       // the head shares the token embedding
   double norm_eps = 1e-5;
-  double dropout = 0;  // of the embeddings and of what layers add to the residual
+  double dropout = 0;  // of the embeddings and of each layer's addition to the residual
 
   template <class F>
   void fields(F&& f) {
@@ -21,7 +21,8 @@ struct Config {
   }
 };
 
-/// gpt2, gpt2-medium, gpt2-large, gpt2-xl (Radford et al. 2019); gpt_tiny, gpt_base; gpt_shakespeare, for bytes.
+/// gpt2, gpt2-medium, gpt2-large, gpt2-xl (Radford et al. 2019); gpt_tiny, gpt_base; gpt_shakespeare, whose tokens are
+/// bytes.
 Config preset(const std::string& name);
 const nn::ModelFamily& family();
 

@@ -1,4 +1,4 @@
-// GPT: learned positions, pre-norm blocks, one projection for queries, keys and values (Radford et al. 2019).
+// GPT: learned positions, pre-norm blocks, and one projection for queries, keys and values (Radford et al. 2019).
 #pragma once
 #include <optional>
 

@@ -5,7 +5,31 @@
 namespace weft::llama {
 namespace {
 
-Config stretched(Config c, double factor) {
+// The sizes of the two small models. `vocab` and `context` follow from their text.
+Config small(int64_t vocab, int64_t context) {
+  return {.vocab = vocab,
+          .context = context,
+          .layers = 4,
+          .heads = 4,
+          .kv_heads = 2,
+          .dim = 128,
+          .ffn = 384,
+          .rope_theta = 10000};
+}
+
+// Models with the vocabulary of Llama 2.
+Config llama2(int64_t context, int64_t layers, int64_t kv_heads, int64_t dim, int64_t ffn) {
+  return {.vocab = 32000,
+          .context = context,
+          .layers = layers,
+          .kv_heads = kv_heads,
+          .dim = dim,
+          .ffn = ffn,
+          .rope_theta = 10000};
+}
+
+// With Llama 3.1's scaled rotary frequencies for long contexts.
+Config scaled(Config c, double factor) {
   c.context = 131072;
   c.rope_factor = factor;
   return c;
@@ -13,24 +37,8 @@ Config stretched(Config c, double factor) {
 
 const std::vector<std::pair<std::string, Config>>& table() {
   static const auto* presets = new std::vector<std::pair<std::string, Config>>{
-      {"llama_shakespeare",
-       {.vocab = 256,
-        .context = 128,
-        .layers = 4,
-        .heads = 4,
-        .kv_heads = 2,
-        .dim = 128,
-        .ffn = 384,
-        .rope_theta = 10000}},
-      {"llama_tiny",
-       {.vocab = 96,
-        .context = 64,
-        .layers = 4,
-        .heads = 4,
-        .kv_heads = 2,
-        .dim = 128,
-        .ffn = 384,
-        .rope_theta = 10000}},
+      {"llama_shakespeare", small(256, 128)},
+      {"llama_tiny", small(96, 64)},
       {"smollm2-135m",
        {.vocab = 49152,
         .context = 8192,
@@ -41,38 +49,14 @@ const std::vector<std::pair<std::string, Config>>& table() {
         .ffn = 1536,
         .tied = true,
         .rope_theta = 100000}},
-      {"tinyllama-1.1b",
-       {.vocab = 32000,
-        .context = 2048,
-        .layers = 22,
-        .heads = 32,
-        .kv_heads = 4,
-        .dim = 2048,
-        .ffn = 5632,
-        .rope_theta = 10000}},
-      {"llama2-7b",
-       {.vocab = 32000,
-        .context = 4096,
-        .layers = 32,
-        .heads = 32,
-        .kv_heads = 32,
-        .dim = 4096,
-        .ffn = 11008,
-        .rope_theta = 10000}},
-      {"mistral-7b",
-       {.vocab = 32000,
-        .context = 8192,
-        .layers = 32,
-        .heads = 32,
-        .kv_heads = 8,
-        .dim = 4096,
-        .ffn = 14336,
-        .rope_theta = 10000}},
-      {"llama-1b", stretched({.layers = 16, .heads = 32, .dim = 2048, .ffn = 8192, .tied = true}, 32)},
-      {"llama-3b", stretched({.layers = 28, .heads = 24, .dim = 3072, .ffn = 8192, .tied = true}, 32)},
+      {"tinyllama-1.1b", llama2(2048, 22, 4, 2048, 5632)},
+      {"llama2-7b", llama2(4096, 32, 32, 4096, 11008)},
+      {"mistral-7b", llama2(8192, 32, 8, 4096, 14336)},
+      {"llama-1b", scaled({.layers = 16, .heads = 32, .dim = 2048, .ffn = 8192, .tied = true}, 32)},
+      {"llama-3b", scaled({.layers = 28, .heads = 24, .dim = 3072, .ffn = 8192, .tied = true}, 32)},
       {"llama-8b", {}},
       {"llama-70b", {.layers = 80, .heads = 64, .dim = 8192, .ffn = 28672}},
-      {"llama-405b", stretched({.layers = 126, .heads = 128, .dim = 16384, .ffn = 53248}, 8)},
+      {"llama-405b", scaled({.layers = 126, .heads = 128, .dim = 16384, .ffn = 53248}, 8)},
   };
   return *presets;
 }

@@ -11,7 +11,7 @@ struct Config {
   bool tied = false;    // the head shares the token embedding
   double norm_eps = 1e-5;
   double rope_theta = 500000;
-  // Llama 3.1's stretching of rotary positions; factor 1 is none.
+  // Scaling of the rotary frequencies for longer contexts (Llama 3.1); factor 1 scales nothing.
   double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
   int64_t rope_original_context = 8192;
 
@@ -25,7 +25,7 @@ struct Config {
 };
 
 /// llama-8b, llama-70b (Llama 3), llama-405b (3.1), llama-1b, llama-3b (3.2), llama2-7b, mistral-7b, tinyllama-1.1b,
-/// smollm2-135m; llama_tiny; llama_shakespeare, for bytes.
+/// smollm2-135m; llama_tiny; llama_shakespeare, whose tokens are bytes.
 Config preset(const std::string& name);
 const nn::ModelFamily& family();
 

@@ -1,4 +1,4 @@
-// Llama: RMSNorm, rotary positions, grouped-query attention, SwiGlu (Touvron et al. 2023).
+// Llama: RMSNorm, rotary positions, grouped-query attention and SwiGLU (Touvron et al. 2023).
 #pragma once
 #include <optional>
 

@@ -15,7 +15,7 @@ RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const Rotary
   for (int64_t i = 0; i < head_dim; i += 2) {
     double f = ::std::pow(o.theta, -static_cast<double>(i) / static_cast<double>(head_dim));
     if (o.factor != 1) {
-      // Waves longer than the original context are stretched, short ones kept, those between interpolated.
+      // Scale wavelengths longer than the original context, keep short ones, and interpolate between the two.
       double turns = static_cast<double>(o.original_context) * f / (2 * ::std::numbers::pi);
       double keep = (turns - o.low_freq_factor) / (o.high_freq_factor - o.low_freq_factor);
       keep = ::std::fmin(::std::fmax(keep, 0), 1);
@@ -34,7 +34,7 @@ MaskMod both(const MaskMod& a, const MaskMod& b) { return a && b ? a & b : a ? a
 
 ScoreMod then(const ScoreMod& a, const ScoreMod& b) { return a && b ? attention::compose(a, b) : a ? a : b; }
 
-// The mods as they are for queries that begin at position `start`.
+// The mods for queries that begin at position `start`.
 MaskMod starting_at(const MaskMod& mask, const Tensor& start) {
   return [=](Index b, Index h, Index q, Index kv) { return mask(b, h, Index(q + start), kv); };
 }
@@ -81,7 +81,7 @@ Tensor Attention::operator()(const Arg& arg, const AttentionContext& context, in
   FlexAttentionOptions options{.score_mod = then(score_mod_, context.score_mod), .enable_gqa = R > 1};
   if (context.block_mask) {
     WEFT_CHECK(!context.mask_mod && !context.cache, "Attention: got block_mask and ",
-               context.cache ? "a cache" : "mask_mod", "; need block_mask alone: it holds all masks");
+               context.cache ? "a cache" : "mask_mod", "; need block_mask alone: it replaces all other masks");
     options.block_mask = context.block_mask;
   } else {
     options.mask_mod = both(mask_mod_, context.mask_mod);

@@ -39,7 +39,7 @@ void fail_unknown(const ConfigMap& map, const ConfigMap& known) {
   std::string names;
   for (const auto& [name, value] : known) names += str_cat(names.empty() ? "" : ", ", name);
   for (const auto& [name, value] : map)
-    WEFT_CHECK(known.count(name), "config: no field '", name, "'; there are ", names);
+    WEFT_CHECK(known.count(name), "config: no field '", name, "'; need one of ", names);
   WEFT_BUG_IF(true, "fail_unknown called for a known map");
 }
 

@@ -1,5 +1,5 @@
-// ConfigMap: a model's configuration as text by field, for checkpoints and flags. A config struct lists its fields
-// once:
+// ConfigMap: a model's configuration as a map from field to text, for checkpoints and flags. A config struct lists its
+// fields once:
 //   template <class F> void fields(F&& f) { f("layers", layers); f("dropout", dropout); }
 #pragma once
 #include <map>
@@ -9,7 +9,7 @@
 
 namespace weft::nn {
 
-/// Numbers in their shortest exact form, bools as true or false.
+/// Numbers are in their shortest exact form; bools are true or false.
 using ConfigMap = std::map<std::string, std::string>;
 
 namespace config_fields {
@@ -31,7 +31,7 @@ ConfigMap to_map(Config config) {
   return map;
 }
 
-/// `base` with the fields in `map` replaced; throws naming an unknown field or a value of the wrong kind.
+/// `base` with the fields of `map` replaced. Throws, naming the field, if it is unknown or its value does not parse.
 template <class Config>
 Config from_map(const ConfigMap& map, Config base = {}) {
   size_t found = 0;

@@ -7,7 +7,7 @@ namespace weft::nn {
 Dropout::Dropout(double p) : p_(p) { WEFT_CHECK(p >= 0 && p < 1, "Dropout: p is ", p, "; need 0 <= p < 1"); }
 
 Tensor Dropout::operator()(const Tensor& x) const {
-  // Without dropout the mode is not read, so that it does not become part of a capture's key.
+  // Reading the mode makes it part of a capture's key, so it is not read without dropout.
   return p_ > 0 ? dropout(x, p_, is_training()) : x;
 }
 

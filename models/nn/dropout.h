@@ -1,4 +1,4 @@
-// Dropout: zeroes elements while training, scaling the others so that the mean stays (Srivastava et al. 2014).
+// Dropout: in training, sets elements to zero and scales the others to keep the mean (Srivastava et al. 2014).
 #pragma once
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
@@ -7,7 +7,7 @@ namespace weft::nn {
 
 class Dropout : public Module {
  public:
-  /// p in [0, 1) is the probability of a zero.
+  /// p in [0, 1) is the probability that an element becomes zero.
   explicit Dropout(double p = 0.5);
   Tensor operator()(const Tensor& x) const;
   double p() const { return p_; }

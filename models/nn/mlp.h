@@ -8,7 +8,7 @@ struct MlpOptions {
   bool bias = true;
   const char* gelu = "tanh";  // which gelu: "tanh" or "none"
   double std = 0;             // of the normal initialisation; 0: Linear's default
-  double down_std = 0;        // the same of the projection back to dim; 0: as std
+  double down_std = 0;        // the same for the projection back to dim; 0: std
 };
 
 /// down(gelu(up(x))).

@@ -20,7 +20,11 @@ Ref<Module::State> Module::copy_of(const Ref<State>& state) {
   if (Ref<RefCounted> found = scope->find(state.get())) return Ref<State>(static_cast<State*>(found.get()));
   Ref<State> made = make_ref<State>();
   scope->remember(state.get(), made);
+<<<<<<< HEAD
   made->parameters = state->parameters;  // the scope makes these new cells
+=======
+  made->parameters = state->parameters;  // inside the scope, copies of handles refer to new cells
+>>>>>>> land/decode
   made->full_precision = state->full_precision;
   made->buffers = state->buffers;
   made->training.set(state->training.peek());
@@ -28,7 +32,7 @@ Ref<Module::State> Module::copy_of(const Ref<State>& state) {
   return made;
 }
 
-// Calls f(path, state) for this state and all below, parents first.
+// Calls f(path, state) for this state and all its descendants, parents first.
 template <class F>
 void Module::State::visit(const std::string& prefix, const F& f) const {
   f(prefix, *this);
@@ -37,7 +41,7 @@ void Module::State::visit(const std::string& prefix, const F& f) const {
 
 namespace {
 
-// A child's listing must not shorten the path that its parent gave.
+// Listing a child must not shorten the path that its parent assigned.
 void stamp(const CellHandle& cell, const std::string& path) {
   const std::string& old = cell.name();
   if (old != path && !old.ends_with("." + path)) cell.set_name(path);

@@ -1,5 +1,6 @@
-// Module: a named tree of parameters, buffers and children. Modules are handles: copying one aliases its cells and its
-// train/eval mode; weft::clone(module) is independent. A module registers what it holds, under the names of its paths.
+// Module: a named tree of parameters, buffers and child modules. Modules are handles: a copy shares cells and
+// train/eval mode with the original; weft::clone(module) makes an independent one. A module registers its members by
+// name.
 #pragma once
 #include <map>
 #include <memory>
@@ -18,27 +19,29 @@ using StateDict = std::map<std::string, Tensor>;
 class Module {
  public:
   Module();
-  /// Aliases `o`; inside weft::clone() a copy with cells of its own.
+  /// Shares the cells of `o`; inside weft::clone(), makes cells of its own.
   Module(const Module& o);
   Module(Module&&) = default;
   Module& operator=(const Module& o);
   Module& operator=(Module&&) = default;
   virtual ~Module() = default;
 
-  /// Parameters by path, own ones before the children's, in order of registration; a shared one once, under its first
-  /// path. Stamps each cell with its path, unless it already has a longer one that ends so.
+  /// Parameters by path, in order of registration, those of a module before those of its children. A shared parameter
+  /// appears once, under its first path. Each cell gets its path as its name, unless it has a longer one that ends in
+  /// it.
   std::vector<std::pair<std::string, Parameter>> named_parameters() const;
   std::vector<Parameter> parameters() const;
   std::vector<std::pair<std::string, Buffer>> named_buffers() const;
-  /// Parameters, then buffers: what a checkpoint holds.
+  /// Parameters, then buffers: the contents of a checkpoint.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
-  /// Number of elements of all parameters; with `trainable`, of those that are not frozen.
+  /// Number of elements of all parameters, or with `trainable` of those that are not frozen.
   int64_t num_parameters(bool trainable = false) const;
 
   /// The values of all cells by path; materialises lazy ones.
   StateDict state_dict() const;
-  /// Sets cells from values of the same shape, converting to the cell's dtype. Throws before changing anything, naming
-  /// every missing, unexpected and ill-shaped entry; strict = false ignores missing and unexpected ones.
+  /// Sets cells from values of the same shape, converted to the cell's dtype. Throws before it changes anything, and
+  /// names every entry that is missing, unexpected or of another shape; strict = false allows missing and unexpected
+  /// ones.
   void load_state_dict(const StateDict& values, bool strict = true) const;
 
   /// Converts every floating-point cell; lazy ones stay lazy.
@@ -46,13 +49,18 @@ class Module {
   /// Converts the parameters that layers convert to their input's dtype in every call: all but those registered as
   /// full precision. A model that is only read then stores and converts them once. Lazy ones stay lazy.
   void cast_weights(DType dtype) const;
+<<<<<<< HEAD
   /// Moves every cell; lazy ones stay lazy. Optimisers are made after it: their state lies where the parameters do.
+=======
+  /// Moves every cell; lazy ones stay lazy. Make optimisers after this call: they put their state on the device of the
+  /// parameters.
+>>>>>>> land/decode
   void to(Device device) const;
-  /// Dropout on (train) or off (eval), here and in all children. A compiled function captures again for each mode.
+  /// Turns dropout on (train) or off (eval), here and in all children. A compiled function is captured once per mode.
   void train(bool on = true) const;
   void eval() const { train(false); }
   bool is_training() const { return state_->training.get(); }
-  /// Sets requires_grad of all parameters: frozen ones get no gradient and no optimiser step.
+  /// Sets requires_grad of all parameters: frozen parameters get no gradient, and optimisers skip them.
   void freeze(bool on = true) const;
 
  protected:
@@ -81,7 +89,7 @@ class Module {
   Ref<State> state_;
 };
 
-// Parameters that fill themselves when first read. `shape` may be of any size: nothing is allocated before.
+// Parameters that are initialised when they are first read. Before that, they need no memory.
 /// Normal with mean 0 and this standard deviation.
 Parameter normal_parameter(const Shape& shape, double std);
 /// Uniform on [-bound, bound).

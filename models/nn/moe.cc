@@ -31,7 +31,7 @@ MoE::MoE(int64_t dim, const MoEOptions& o)
   }
 }
 
-// T tokens, D dim, E experts, F hidden, R = T top_k rows sorted by expert, C places of an expert.
+// T tokens, D dim, E experts, F hidden, R = T top_k rows sorted by expert, C capacity of an expert.
 MoEOut MoE::operator()(const Arg& arg) const {
   internal::LineScope line(arg.line());
   NameScope scope("moe");

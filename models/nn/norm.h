@@ -1,5 +1,5 @@
-// Norms over the last dim, computed in f32 and returned in x's dtype. LayerNorm and RMSNorm convert to Norm, so that a
-// model can choose one at run time.
+// Norms over the last dim, computed in f32 and returned in x's dtype. LayerNorm and RMSNorm convert to Norm, so a model
+// can choose one at run time.
 #pragma once
 #include "framework/dispatch/arg.h"
 #include "models/nn/module.h"
@@ -15,7 +15,11 @@ class Norm : public Module {
  public:
   Parameter weight;  // [dim], starts at 1
   Parameter bias;    // [dim]; undefined without bias
+<<<<<<< HEAD
   /// x[..., dim] normalised, scaled and shifted.
+=======
+  /// x[..., dim], normalised, scaled and shifted.
+>>>>>>> land/decode
   Tensor operator()(const Arg& x) const;
 
  protected:

@@ -11,17 +11,17 @@ namespace weft::nn {
 struct BlockOptions {
   int64_t heads = 1;
   int64_t kv_heads = 0;   // 0: as many as heads
-  int64_t hidden = 0;     // of the feed-forward layer; 0: 4 dim
+  int64_t hidden = 0;     // hidden size of the feed-forward layer; 0: 4 dim
   bool rms_norm = false;  // RMSNorm instead of LayerNorm
   bool swiglu = false;    // SwiGlu instead of Mlp
   bool bias = true;
-  bool causal = true;  // of attention, as in AttentionOptions
+  bool causal = true;  // this and the mods: as in AttentionOptions
   ScoreMod score_mod = {};
   MaskMod mask_mod = {};
   double norm_eps = 1e-5;
-  double dropout = 0;       // of what is added to the residual
+  double dropout = 0;       // of the additions to the residual
   double std = 0.02;        // of the normal initialisation
-  double residual_std = 0;  // the same of the two projections back to the residual; 0: as std
+  double residual_std = 0;  // the same for the two projections back to the residual; 0: std
 };
 
 /// h = x + attn(norm1(x)); h + ffn(norm2(h)).
@@ -30,7 +30,7 @@ class TransformerBlock : public Module {
   Norm norm1;
   Attention attn;
   Norm norm2;
-  std::optional<Mlp> mlp;  // one of the two, registered as "ffn"
+  std::optional<Mlp> mlp;  // either this or swiglu, registered as "ffn"
   std::optional<SwiGlu> swiglu;
   Dropout drop;
   TransformerBlock(int64_t dim, const BlockOptions& options);

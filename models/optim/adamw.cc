@@ -7,7 +7,7 @@
 namespace weft::optim {
 namespace {
 
-// 1 - beta^step in f64: in f32 the first steps' differences would lose their digits.
+// 1 - beta^step in f64: in f32, the subtraction would lose the digits of the first steps.
 Tensor bias_correction(const Tensor& step, double beta) {
   return beta == 0 ? Tensor::from_vector<double>({1}, {}).to(step.device()) : -expm1(step * ::std::log(beta));
 }

@@ -1,4 +1,4 @@
-// The norm of all gradients together, and clipping by it.
+// The global norm of all gradients, and clipping by it.
 #pragma once
 #include <vector>
 
@@ -6,14 +6,15 @@
 
 namespace weft::optim {
 
-/// sqrt of the sum of all squares, f32 0-d (f64 if every gradient is f64). Undefined entries count as zeros.
+/// Square root of the sum of all squares: an f32 scalar (f64 if every gradient is f64). Undefined entries count as
+/// zeros.
 Tensor grad_norm(const std::vector<Tensor>& grads);
 
 struct ClippedGrads {
   std::vector<Tensor> grads;
   Tensor norm;  // before clipping
 };
-/// Scales all gradients by min(1, max_norm / (norm + 1e-6)), as PyTorch.
+/// Scales all gradients by min(1, max_norm / (norm + 1e-6)), as PyTorch does.
 ClippedGrads clip_grad_norm(const std::vector<Tensor>& grads, double max_norm);
 
 }  // namespace weft::optim

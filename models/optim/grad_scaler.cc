@@ -32,7 +32,7 @@ std::vector<Tensor> GradScaler::unscale(const std::vector<Tensor>& grads, double
   const Tensor inverse = factor / scale_factor.value();
   std::vector<Tensor> out;
   out.reserve(grads.size());
-  // 16-bit gradients would lose in f16 what the scale kept.
+  // f32, because unscaled values may underflow in f16.
   for (const Tensor& g : grads)
     out.push_back(!g.defined() ? g : (itemsize(g.dtype()) == 2 ? g.to(kFloat32) : g) * inverse);
   return out;

@@ -1,5 +1,5 @@
-// GradScaler: dynamic loss scaling for f16 (Micikevicius et al. 2018, arXiv:1710.03740), as PyTorch's of that name.
-// Scale and count of good steps are cells, changed by the step itself: nothing is read by the host.
+// GradScaler: dynamic loss scaling for f16 (Micikevicius et al. 2018, arXiv:1710.03740), like PyTorch's GradScaler. The
+// scale and the count of good steps are cells that the step updates, so the host reads nothing.
 #pragma once
 #include <utility>
 #include <vector>
@@ -13,7 +13,7 @@ struct GradScalerOptions {
   double growth_factor = 2;
   double backoff_factor = 0.5;
   int64_t growth_interval = 2000;  // good steps in a row before the scale grows
-  Device device = {};              // where the parameters are
+  Device device = {};              // device of the parameters
 };
 
 /// Inside a step:
@@ -23,22 +23,22 @@ struct GradScalerOptions {
 ///   scaler.update(ok);  commit_if(ok);  opt.step(clipped);
 class GradScaler {
  public:
-  /// Factors that are powers of two change no bits of what fits.
+  /// Use factors that are powers of two: they change no bits of values that stay in range.
   explicit GradScaler(const GradScalerOptions& options = {});
 
-  /// loss * scale, in f32 at least.
+  /// loss * scale, in f32 or wider.
   Tensor scale(const Tensor& loss) const;
-  /// Gradients of a scaled loss times factor / scale, 16-bit ones in f32. Undefined ones stay so.
+  /// Gradients of a scaled loss, times factor / scale. 16-bit gradients become f32; undefined ones stay undefined.
   std::vector<Tensor> unscale(const std::vector<Tensor>& grads, double factor = 1) const;
-  /// To be called once a step, after unscale(). `ok`, a 0-d bool: no gradient overflowed. If not, the scale shrinks,
-  /// not below 1; after growth_interval good steps in a row it grows, unless it would overflow.
-  /// commit_if does not matter.
+  /// Call it once per step, after unscale(). `ok` is a bool scalar: no gradient overflowed. If false, the scale
+  /// shrinks, but not below 1. After growth_interval good steps in a row it grows, unless it would overflow. commit_if
+  /// has no effect on it.
   void update(const Tensor& ok) const;
 
-  Buffer scale_factor;  // f32 0-d: "loss_scale"
-  Buffer good_steps;    // i64 0-d: good steps since the scale last changed
+  Buffer scale_factor;  // f32 scalar: "loss_scale"
+  Buffer good_steps;    // i64 scalar: good steps since the scale last changed
   double get_scale() const;
-  /// Both cells by name: what a checkpoint holds.
+  /// Both cells by name, for checkpoints.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
 
  private:

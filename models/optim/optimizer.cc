@@ -55,7 +55,7 @@ std::vector<Parameter> Optimizer::parameters(bool trainable) const {
   return out;
 }
 
-// The number travels as data: a kernel prepared for each would be of no use again.
+// Passes the number as data. As a constant, each value would need a kernel of its own.
 void Optimizer::set_lr(double value) const { lr.set(full({}, value).to(lr.type().device)); }
 
 void Optimizer::step(const std::vector<Tensor>& grads) {

@@ -1,5 +1,5 @@
-// Optimizer: turns gradients into new parameter values. Learning rate, step count and moments are cells, so that a
-// compiled step reads and advances them and a checkpoint holds them. Arithmetic is f32 (f64 for f64 parameters).
+// Optimizer: computes new parameter values from gradients. Learning rate, step count and moments are cells, so compiled
+// steps update them and checkpoints contain them. Arithmetic is f32 (f64 for f64 parameters).
 #pragma once
 #include <map>
 #include <optional>
@@ -11,14 +11,14 @@
 
 namespace weft::optim {
 
-/// Parameters that share settings; what is not given is the optimiser's own.
+/// Parameters that share settings. The optimiser's settings apply where the group has none.
 struct ParamGroup {
   std::vector<Parameter> params;
   std::optional<double> weight_decay = {};
   double lr_scale = 1;
 };
 
-/// Two groups: matrices and higher ranks with `weight_decay`, vectors and scalars (norms, biases) without.
+/// Two groups: tensors of two or more dims with `weight_decay`; vectors and scalars (norms, biases) without.
 std::vector<ParamGroup> decay_groups(const std::vector<Parameter>& params, double weight_decay);
 
 class Optimizer {
@@ -27,20 +27,20 @@ class Optimizer {
   Optimizer(const Optimizer&) = default;
   Optimizer& operator=(const Optimizer&) = default;
 
-  /// One update. `grads` follow parameters(), or parameters(true), of which an undefined entry is skipped. Frozen
-  /// parameters are left alone. Throws for a count or shape that does not fit.
+  /// One update. `grads` are in the order of parameters() or of parameters(true). Parameters without a gradient
+  /// (undefined) and frozen ones do not change. Throws if the number or a shape is wrong.
   void step(const std::vector<Tensor>& grads);
-  /// In the order they were given, groups one after another; with `trainable`, those that are not frozen.
+  /// In the order of construction, one group after another; with `trainable`, without the frozen ones.
   std::vector<Parameter> parameters(bool trainable = false) const;
 
-  Buffer lr;     // f32 0-d: the learning rate of the next step
-  Buffer steps;  // i64 0-d: steps taken
+  Buffer lr;     // f32 scalar: the learning rate of the next step
+  Buffer steps;  // i64 scalar: steps taken
   void set_lr(double value) const;
 
-  /// lr, steps, then the state of each parameter ("blocks.0.attn.qkv.weight.exp_avg"): what a checkpoint holds.
+  /// lr, steps, then the state of each parameter ("blocks.0.attn.qkv.weight.exp_avg"), for checkpoints.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
   std::map<std::string, Tensor> state_dict() const;
-  /// Throws, naming what is missing, unexpected or ill-shaped, before changing anything.
+  /// Throws before it changes anything, and names every entry that is missing, unexpected or of another shape.
   void load_state_dict(const std::map<std::string, Tensor>& values) const;
 
  protected:
@@ -48,19 +48,19 @@ class Optimizer {
     Parameter param;
     double weight_decay = 0;
     double lr_scale = 1;
-    std::vector<Buffer> state;  // of the parameter's shape, in order of state_names
+    std::vector<Buffer> state;  // shaped like the parameter, in the order of state_names
   };
-  /// What an update of one parameter reads: all in the dtype of its arithmetic.
+  /// The inputs of one parameter's update, in the dtype of its arithmetic.
   struct Update {
     Tensor value, grad;
     std::vector<Tensor> state;  // replaced by the new state
-    Tensor lr;                  // times the group's scale
-    Tensor step;                // f64 0-d: number of this step, from 1
+    Tensor lr;                  // includes the group's lr_scale
+    Tensor step;                // f64 scalar: number of this step, from 1
     double weight_decay = 0;
   };
   Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay,
             const std::vector<std::string>& state_names);
-  /// The parameter's new value; replaces u.state.
+  /// Returns the parameter's new value and replaces u.state.
   virtual Tensor updated(Update& u) const = 0;
 
  private:

@@ -1,4 +1,4 @@
-// Learning rates by step: plain functions of the step number, counted from 0. Give at(step) to Optimizer::set_lr.
+// Learning-rate schedules: plain functions of the step number, counted from 0. Pass at(step) to Optimizer::set_lr.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,7 @@
 
 namespace weft::optim {
 
-/// base, after a linear rise over `warmup` steps.
+/// A linear rise over `warmup` steps, then base.
 struct ConstantWarmup {
   double base = 1e-3;
   int64_t warmup = 0;
@@ -15,6 +15,11 @@ struct ConstantWarmup {
     return step < warmup ? base * static_cast<double>(step + 1) / static_cast<double>(warmup) : base;
   }
 };
+
+/// Share of the steps from `warmup` to `total` that are done, at most 1.
+inline double share_after(int64_t step, int64_t warmup, int64_t total) {
+  return std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
+}
 
 /// A linear rise to base over `warmup` steps, then half a cosine down to min_ratio * base at `total` steps.
 struct CosineWarmup {
@@ -24,13 +29,12 @@ struct CosineWarmup {
   double min_ratio = 0.1;
   double at(int64_t step) const {
     if (step < warmup) return ConstantWarmup{base, warmup}.at(step);
-    const double part =
-        std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
+    const double part = share_after(step, warmup, total);
     return base * (min_ratio + (1 - min_ratio) * 0.5 * (1 + std::cos(std::numbers::pi * part)));
   }
 };
 
-/// A linear rise to base over `warmup` steps, then a straight line down to min_ratio * base at `total` steps.
+/// A linear rise to base over `warmup` steps, then a linear fall to min_ratio * base at `total` steps.
 struct LinearWarmup {
   double base = 1e-3;
   int64_t warmup = 0;
@@ -38,9 +42,7 @@ struct LinearWarmup {
   double min_ratio = 0;
   double at(int64_t step) const {
     if (step < warmup) return ConstantWarmup{base, warmup}.at(step);
-    const double part =
-        std::min(1.0, static_cast<double>(step - warmup) / static_cast<double>(std::max<int64_t>(1, total - warmup)));
-    return base * (1 - (1 - min_ratio) * part);
+    return base * (1 - (1 - min_ratio) * share_after(step, warmup, total));
   }
 };
 

@@ -30,7 +30,7 @@ Tensor SGD::updated(Update& u) const {
 
 namespace {
 
-// The nearest orthogonal matrix, roughly: singular values move to about 1 under an odd polynomial of degree five.
+// Approximates the nearest orthogonal matrix: an odd polynomial of degree five moves the singular values close to 1.
 Tensor orthogonalised(const Tensor& m, int iterations) {
   const bool tall = m.size(-2) > m.size(-1);
   Tensor x = tall ? transpose(m, -2, -1) : m;

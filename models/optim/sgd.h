@@ -8,7 +8,7 @@ struct SGDOptions {
   double lr = 1e-3;
   double momentum = 0;
   double weight_decay = 0;
-  bool nesterov = false;  // needs momentum
+  bool nesterov = false;  // needs momentum above 0
 };
 
 /// g <- g + wd p;  m <- momentum m + g;  p <- p - lr (nesterov ? g + momentum m : m).
@@ -33,8 +33,9 @@ struct MuonOptions {
   int iterations = 5;  // of Newton-Schulz
 };
 
-/// SGD whose update of a matrix is made nearly orthogonal and scaled by sqrt(max(1, rows / columns)). Parameters must
-/// have at least two dims; those in front of the last two are a batch (experts). Give embeddings and vectors to AdamW.
+/// SGD that makes the update of each matrix nearly orthogonal and scales it by sqrt(max(1, rows / columns)). Parameters
+/// must have at least two dims; the dims before the last two are a batch (experts). Use AdamW for embeddings and
+/// vectors.
 class Muon : public Optimizer {
  public:
   Muon(const std::vector<Parameter>& params, const MuonOptions& options = {})

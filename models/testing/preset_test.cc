@@ -77,8 +77,8 @@ TEST(Presets, RefuseWhatTheyDoNotKnow) {
   EXPECT_EQ(error_of([] {
               gpt::family().make({{"depth", "2"}});
             }),
-            "config: no field 'depth'; there are bias, context, dim, dropout, ffn, heads, layers, norm_eps, rms_norm, "
-            "tied, vocab");
+            "config: no field 'depth'; need one of bias, context, dim, dropout, ffn, heads, layers, norm_eps, "
+            "rms_norm, tied, vocab");
 }
 
 TEST(Presets, FlopsPerToken) {

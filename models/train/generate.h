@@ -20,8 +20,8 @@ struct SampleOptions {
 int32_t sample_token(std::span<const float> logits, const SampleOptions& options, double draw);
 
 /// Continues `prompt`. Calls `emit` with each new token and stops when it returns false, or after max_new_tokens. When
-/// the model's context is full, generation continues with its later half. The KV cache has room for the prompt and up to
-/// 512 new tokens, rounded up to a power of two, and doubles when it is full. Deterministic for a seed.
+/// the model's context is full, generation continues with its later half. The KV cache has room for the prompt and up
+/// to 512 new tokens, rounded up to a power of two, and doubles when it is full. Deterministic for a seed.
 std::vector<int32_t> generate(const nn::LanguageModel& model, std::vector<int32_t> prompt, const SampleOptions& options,
                               const std::function<bool(int32_t)>& emit = {});
 
