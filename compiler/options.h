@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "framework/base/ref.h"
+#include "framework/dispatch/communicator.h"
 #include "framework/mesh/mesh.h"
 #include "framework/mesh/plan.h"
 
@@ -42,6 +43,7 @@ struct CompileOptions {
   std::shared_ptr<const dist::CommunicationOptions> communication = {};  // null: the defaults of overlap/arrange.h
   std::vector<std::string> forbid = {};         // "allgather@dp:activations": plans with such a collective are errors
   std::string machine = "cpu";                  // Plan::automatic() chooses for it: distributed/plan/machine.h
+  double timeout = kDefaultTimeout;             // seconds that a rank waits for the others before the step fails
   internal::Partitioner partitioner = nullptr;  // set by dist::compile
 };
 

@@ -351,6 +351,7 @@ void Executable::choose_outputs() {
 }
 
 std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
+  past_commit_point_ = false;
   for (BoundCell& b : bound_) {
     b.fresh = {};
     const Cell& c = *cells_[b.cell];
@@ -407,10 +408,19 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
 void Executable::launch_all() {
   size_t at = 0;
   try {
-    for (const size_t n = calls_.size(); at < n; ++at) calls_[at].run();
+    for (const size_t n = calls_.size(); at < n; ++at) {
+      agree(at);
+      calls_[at].run();
+    }
   } catch (...) {
     failed(at);
   }
+}
+
+void Executable::agree(size_t at) {
+  if (at != static_cast<size_t>(plan_.commit_point)) return;
+  RankContext::require("step").agree();
+  past_commit_point_ = true;
 }
 
 // Once: cells rarely move, and then to memory as large.
@@ -517,6 +527,7 @@ void Executable::launch_traced(bool keep) {
   size_t at = 0;
   try {
     for (; at < calls_.size(); ++at) {
+      agree(at);
       const double start = now_us(), us = run_timed(calls_[at], plan_.launches[at]);
       if (keep && !check_) launch_us_[at] = launch_us_[at] > 0 ? std::min(launch_us_[at], us) : us;
       tell(at, start, us);
@@ -530,7 +541,7 @@ void Executable::failed(size_t at) {
   const Graph& g = *plan_.graph;
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
-  bool torn = false;
+  bool torn = past_commit_point_;
   if (device_calls_) {
     try {
       throw;
@@ -541,7 +552,8 @@ void Executable::failed(size_t at) {
   }
   for (const BoundCell& b : bound_) {
     const PlanCell& p = plan_.cells[b.cell];
-    torn |= p.written && !b.fresh && p.first_write >= 0 && p.first_write <= static_cast<int32_t>(at);
+    torn |= plan_.commit_point < 0 && p.written && !b.fresh && p.first_write >= 0 &&
+            p.first_write <= static_cast<int32_t>(at);
   }
   for (BoundCell& b : bound_) {
     if (torn && plan_.cells[b.cell].written) cells_[b.cell]->torn = true;

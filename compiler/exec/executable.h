@@ -54,8 +54,11 @@ class Executable {
   Executable(const Executable&) = delete;
 
   /// One step: results in fresh handles, cells committed. Arguments have the planned types and layouts. If a kernel
-  /// throws after the first cell was overwritten, the cells to be written are marked torn.
+  /// throws after the first cell was overwritten, the cells to be written are marked torn; on one of several ranks, if
+  /// it throws after the commit point.
   std::vector<Tensor> run(std::span<const Tensor> args);
+  /// Whether the last run() passed the plan's commit point: if it then failed, other ranks may have written their cells.
+  bool past_commit_point() const { return past_commit_point_; }
 
   const Plan& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
@@ -122,6 +125,8 @@ class Executable {
   void copy_outputs();
   bool should_stand(const Stand& s, void* address, int64_t bytes) const;
   void launch_all();
+  /// At the commit point: waits for all ranks, so that no cell is overwritten unless all have come this far.
+  void agree(size_t at);
   /// Times each launch; keeps the times if asked.
   void launch_traced(bool keep);
   /// To WEFT_TRACE and WEFT_DEBUG.
@@ -161,6 +166,7 @@ class Executable {
   std::unique_ptr<DeviceCheck> device_check_;
   bool compared_ = false;
   bool named_ = false;
+  bool past_commit_point_ = false;
   bool moved_ = true;                  // an address changed since the last replay
   const FusedCheck* check_ = nullptr;  // until the first replay is done
   std::vector<double> launch_us_;

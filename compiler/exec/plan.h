@@ -89,6 +89,7 @@ struct Plan {
   int64_t setup_workspace = 0;
   int64_t fixed_bytes = 0;  // all that is counted but the arena, with every cell written in place
   Device device;
+  int32_t commit_point = -1;       // of one of several ranks: the launch before which all agree that they can commit
   int64_t alignment = 64;          // of buffers in the arena and among the constants
   std::vector<std::string> notes;  // what could not be done, and why
 

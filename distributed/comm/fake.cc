@@ -35,9 +35,9 @@ class FakeCommunicator final : public Communicator {
     };
     const bool pair = r.kind == Collective::kSend || r.kind == Collective::kRecv;
     if (pair && (r.peer < 0 || r.peer >= size_ || r.peer == rank_))
-      return wrong(str_cat("peer ", r.peer, "; need another rank below ", size_));
+      return wrong(str_cat("the peer is ", r.peer, "; need another rank from 0 to ", size_ - 1));
     if (r.kind == Collective::kBroadcast && (r.peer < 0 || r.peer >= size_))
-      return wrong(str_cat("root ", r.peer, "; need a rank below ", size_));
+      return wrong(str_cat("the root is ", r.peer, "; need a rank from 0 to ", size_ - 1));
     if ((r.kind == Collective::kAllReduce || r.kind == Collective::kReduceScatter) &&
         !internal::reduces(r.op, r.in.dtype))
       return wrong(str_cat("cannot take the ", r.op, " of ", r.in.dtype));
@@ -56,8 +56,8 @@ class FakeCommunicator final : public Communicator {
     return make_ref<Done>();
   }
 
-  /// As if all ranks had given this rank's colour and key.
-  Ref<Communicator> split(int color, int) override {
+  /// As if all ranks had passed this rank's colour and key.
+  Ref<Communicator> split(int color, int, Work::Deadline) override {
     if (color < 0) return {};
     return make_ref<FakeCommunicator>(rank_, size_, axes_, log_);
   }
@@ -100,7 +100,7 @@ class FakeRank final : public RankContext {
 
 Ref<Communicator> make_fake_communicator(int rank, int size, std::string axes, std::vector<CollectiveRecord>* log) {
   WEFT_CHECK(size >= 1 && rank >= 0 && rank < size, "fake communicator: rank ", rank, " of ", size,
-             "; need a rank below the size");
+             "; need a rank from 0 to ", size - 1);
   return make_ref<FakeCommunicator>(rank, size, std::move(axes), log);
 }
 

@@ -1,5 +1,5 @@
-// Communicators that move nothing: each collective is done at once and its result left as it was. Plans for thousands
-// of ranks run on them with tensors of one small rank, or none.
+// Communicators that move no data: each collective completes at once and leaves its result's memory unchanged. Plans
+// for thousands of ranks run on them with the tensors of one small rank, or with none.
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace weft::dist {
 
-/// Rank `rank` of `size`; what it starts is appended to `log`, if given, under the name `axes`. Sends and receives to
-/// peers that there are not, and reductions of what has no sum, fail; sizes are not compared with anyone's.
+/// Rank `rank` of `size`. The collectives that it starts are appended to `log`, if given, under the name `axes`. Peers
+/// that do not exist and reductions that the dtype does not have are errors; sizes are not compared with other ranks.
 Ref<Communicator> make_fake_communicator(int rank, int size, std::string axes = "",
                                          std::vector<CollectiveRecord>* log = nullptr);
 
-/// Rank `rank` of a world of `size` in which all communicators are such: kernels of collectives run and record, results
-/// keep what was in memory. `place` gives the coordinate along axes and the number of ranks there.
+/// Rank `rank` of a world of `size` whose communicators are all fake: the kernels of collectives run and record, and
+/// results keep what was in memory. `place` returns the rank's coordinate along axes and the number of ranks there.
 std::unique_ptr<RankContext> make_fake_rank(int rank, int size,
                                             std::function<std::pair<int, int>(const std::string& axes)> place);
 

@@ -8,7 +8,7 @@ namespace weft::dist {
 
 /// The communicator of a new world of one.
 Ref<Communicator> make_self_communicator();
-/// A rank that is alone: all axes have size 1. For programs and tests that run collectives without a world.
+/// A single rank: all axes have size 1. For programs and tests that run collectives without a world.
 std::unique_ptr<RankContext> make_alone();
 
 }  // namespace weft::dist

@@ -36,8 +36,8 @@ TEST(SelfCommunicator, BadRequestsAreValues) {
 
 TEST(SelfCommunicator, AbortReachesLaterWorkOfThisWorldOnly) {
   auto c = make_self_communicator();
-  auto sub = c->split(0, 0);
-  EXPECT_FALSE(c->split(-1, 0));
+  auto sub = c->split(0, 0, kNow);
+  EXPECT_FALSE(c->split(-1, 0, kNow));
   c->abort("rank 3 died");
   auto error = c->start({.kind = Collective::kBarrier})->wait(kNow);
   ASSERT_TRUE(error);

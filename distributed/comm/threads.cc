@@ -18,10 +18,10 @@ using internal::Transfer;
 using Clock = std::chrono::steady_clock;
 using Lock = std::unique_lock<std::mutex>;
 
-constexpr int64_t kBoxBytes = 256 << 10;   // at most this much is done between two looks at whether to go on
-constexpr int64_t kSmallBytes = 64 << 10;  // so little is done by the rank that comes last, instead of waking others
+constexpr int64_t kBoxBytes = 256 << 10;   // a thread checks for failure after each box
+constexpr int64_t kSmallBytes = 64 << 10;  // up to this size the rank that starts last does all the work itself
 
-// What a rank asked for; counts are copied.
+// One rank's request, with its own copy of the counts.
 struct Request : CommRequest {
   std::vector<int64_t> send, recv;
   Request() = default;
@@ -48,7 +48,7 @@ std::string text_of(const Request& r) {
   return s;
 }
 
-// One collective: what its ranks asked for, then the work that makes it.
+// One collective: the requests of its ranks, then the copies that implement it.
 struct Op : RefCounted {
   std::vector<int> members;  // ranks, by position in `requests`
   std::vector<Request> requests;
@@ -60,9 +60,9 @@ struct Op : RefCounted {
   std::vector<Transfer> transfers;
   std::vector<Box> boxes;
   size_t next = 0, done = 0;
-  int active = 0;  // boxes being worked on
+  int active = 0;  // boxes in progress
   std::condition_variable changed;
-  int splits = 0;  // ranks that called split(); colour and key of each, and what they get
+  int splits = 0;  // ranks that called split(), with the colour and key of each, and their new communicators
   std::vector<std::pair<int, int>> colors;
   std::vector<Ref<Communicator>> parts;
 
@@ -77,7 +77,7 @@ class Group final : public RefCounted {
   }
   int size() const { return size_; }
 
-  /// The op, or the error that stands in its way.
+  /// The op that this request joins; null with `*error` set if the group has failed.
   Ref<Op> start(int rank, const CommRequest& request, std::optional<Error>* error,
                 std::pair<int, int>* color = nullptr) {
     Lock lock(mutex_.native());
@@ -88,7 +88,7 @@ class Group final : public RefCounted {
     Request r(request);
     if (point_to_point(r.kind) && (r.peer < 0 || r.peer >= size_ || r.peer == rank)) {
       const Error wrong(Code::kInvalidArgument, str_cat(where(r.kind, 0), who(rank), " names peer ", r.peer,
-                                                        "; need another rank below ", size_));
+                                                        "; need another rank from 0 to ", size_ - 1));
       fail(wrong);
       *error = wrong;
       return {};
@@ -112,7 +112,7 @@ class Group final : public RefCounted {
         if (op->boxes.empty()) finish(*op);
         op->changed.notify_all();
       } else {
-        give_up(*op);
+        fail_if_retired(*op);
       }
     } catch (const Error& e) {
       fail_op(*op, e);
@@ -134,10 +134,11 @@ class Group final : public RefCounted {
         lock.unlock();
         parallel_for(std::min<int64_t>(num_threads(), static_cast<int64_t>(left)), [&](int64_t) { work_on(op); });
         lock.lock();
-      } else if (op.ready || op.failed) {
-        op.changed.wait(lock);  // others are at the last boxes
-      } else if (op.changed.wait_until(lock, deadline) == std::cv_status::timeout && !op.ready && !op.failed) {
-        fail_op(op, missing(op, Code::kDeadlineExceeded, "the deadline has passed"));
+      } else if (op.changed.wait_until(lock, deadline) == std::cv_status::timeout && !op.finished()) {
+        // Boxes that others still copy keep this rank's memory in use: leave() waits for them.
+        if (op.failed) break;
+        fail_op(op, op.ready ? still_copying(op) : missing(op, Code::kDeadlineExceeded, "the deadline has passed"));
+        break;
       }
     }
     return op.error;
@@ -148,14 +149,14 @@ class Group final : public RefCounted {
     return op.finished();
   }
 
-  /// A rank leaves without having waited: its memory is about to go.
+  /// A rank drops the op without waiting for it: its memory is about to be freed.
   void leave(Op& op, int rank) {
     Lock lock(mutex_.native());
     if (op.finished()) return;
     if (!op.failed)
       fail_op(op, Error(Code::kAborted, str_cat(where(op.requests[position(op, rank)].kind, op.number), who(rank),
-                                                " left it without waiting")));
-    while (!op.finished()) op.changed.wait(lock);
+                                                " dropped it without waiting")));
+    while (!op.finished()) op.changed.wait(lock);  // no deadline: others still use this rank's memory
   }
 
   void retire(int rank, bool retired) {
@@ -163,7 +164,7 @@ class Group final : public RefCounted {
     retired_[rank] = retired;
     const std::vector<Ref<Op>> all = live_;
     for (const Ref<Op>& op : all)
-      if (!op->ready && !op->failed) give_up(*op);
+      if (!op->ready && !op->failed) fail_if_retired(*op);
   }
 
   void abort(const std::string& cause) {
@@ -198,7 +199,7 @@ class Group final : public RefCounted {
     return op;
   }
 
-  // The k-th collective that a rank starts meets the k-th of all others.
+  // The k-th collective that a rank starts joins the k-th of all other ranks.
   Ref<Op> join(int rank, const Request&) {
     const uint64_t k = started_[rank]++;
     if (k - base_ == open_.size()) {
@@ -207,14 +208,14 @@ class Group final : public RefCounted {
       open_.push_back(make_op(std::move(all), k + 1));
     }
     Ref<Op> op = open_[k - base_];
-    if (op->arrived + 1 == size_) {  // all before it are complete too
+    if (op->arrived + 1 == size_) {  // so all earlier ones are complete too
       open_.pop_front();
       ++base_;
     }
     return op;
   }
 
-  // The k-th send from a to b meets the k-th receive.
+  // The k-th send from a to b joins b's k-th receive from a.
   Ref<Op> join_pair(int rank, const Request& r) {
     const bool sends = r.kind == Collective::kSend;
     const std::pair<int, int> key = sends ? std::pair(rank, r.peer) : std::pair(r.peer, rank);
@@ -237,20 +238,20 @@ class Group final : public RefCounted {
     if (a.kind == Collective::kBroadcast) same &= a.peer == b.peer;
     if (a.kind == Collective::kPermute) same &= (a.shift - b.shift) % size_ == 0;
     if (!pair) same &= a.in_dim == b.in_dim && a.out_dim == b.out_dim;
-    WEFT_CHECK(same, where(a.kind, op.number), who(op.members[second]), " started ", text_of(b), " where ",
+    WEFT_CHECK(same, where(a.kind, op.number), who(op.members[second]), " started ", text_of(b), ", but ",
                who(op.members[first]), " started ", text_of(a),
-               "; need the same order of the same collectives on all ranks");
+               "; all ranks must start the same collectives in the same order");
   }
 
-  // The part of `view` along `dim` for or from rank `peer`.
+  // The part of `view` along `dim` that goes to or comes from rank `peer`.
   StridedView part(const Op& op, int rank, const StridedView& view, int dim, const std::vector<int64_t>& counts,
                    int peer) const {
     const Collective kind = op.requests[rank].kind;
-    WEFT_CHECK(dim >= 0 && dim < view.shape.size(), where(kind, op.number), who(rank), " divides dim ", dim, " of ",
+    WEFT_CHECK(dim >= 0 && dim < view.shape.size(), where(kind, op.number), who(rank), " splits dim ", dim, " of ",
                view.shape, "; need a dim below ", view.shape.size());
     if (counts.empty()) {
       WEFT_CHECK(view.shape[dim] % size_ == 0, where(kind, op.number), "dim ", dim, " of ", view.shape, " on ",
-                 who(rank), " cannot be divided by ", size_, "; need sizes for uneven parts");
+                 who(rank), " does not divide by ", size_, "; give the sizes of uneven parts");
       const int64_t n = view.shape[dim] / size_;
       return internal::slice(view, dim, peer * n, n);
     }
@@ -262,25 +263,25 @@ class Group final : public RefCounted {
       positive &= counts[p] >= 0 && total <= view.shape[dim];
     }
     WEFT_CHECK(positive, where(kind, op.number), who(rank), " has parts ", counts, " of dim ", dim, " of ", view.shape,
-               "; need ", size_, " of them that fit");
+               "; need ", size_, " sizes of 0 or more that sum to at most ", view.shape[dim]);
     return internal::slice(view, dim, begin, counts[peer]);
   }
 
   void add(Op& op, Transfer t, int from_rank, const std::vector<int>& to_ranks) const {
     const Collective kind = op.requests[0].kind;
     for (const StridedView& f : t.from)
-      WEFT_CHECK(f.shape == t.shape() && f.dtype == t.from[0].dtype, where(kind, op.number), "the inputs of ",
-                 who(op.members[0]), " and ", who(op.members[&f - t.from.data()]), " are ", t.from[0].dtype, t.shape(),
-                 " and ", f.dtype, f.shape, "; need equal ones");
+      WEFT_CHECK(f.shape == t.shape() && f.dtype == t.from[0].dtype, where(kind, op.number), "the input of ",
+                 who(op.members[0]), " is ", t.from[0].dtype, t.shape(), " and that of ",
+                 who(op.members[&f - t.from.data()]), " is ", f.dtype, f.shape, "; need the same type on all ranks");
     for (size_t k = 0; k < t.to.size(); ++k)
       WEFT_CHECK(t.to[k].shape == t.shape() && t.to[k].dtype == t.from[0].dtype, where(kind, op.number),
-                 who(op.members[from_rank]), " gives ", t.from[0].dtype, t.shape(), " where ",
+                 who(op.members[from_rank]), " sends ", t.from[0].dtype, t.shape(), ", but ",
                  who(op.members[to_ranks[k]]), " expects ", t.to[k].dtype, t.to[k].shape);
     internal::cut(t, static_cast<int32_t>(op.transfers.size()), kBoxBytes, op.boxes);
     op.transfers.push_back(std::move(t));
   }
 
-  // The work of a collective that all ranks have started.
+  // Lists the copies of a collective that all ranks have started.
   void build(Op& op) const {
     std::vector<Request>& r = op.requests;
     const int n = static_cast<int>(r.size());
@@ -290,7 +291,7 @@ class Group final : public RefCounted {
     switch (r[0].kind) {
       case Collective::kBarrier:
         WEFT_CHECK(op.splits == 0 || op.splits == n, where(r[0].kind, op.number),
-                   "some ranks call split() and some do not");
+                   "some ranks call split() and others do not");
         if (op.splits) make_parts(op);
         return;
       case Collective::kAllReduce:
@@ -302,8 +303,8 @@ class Group final : public RefCounted {
         }
         return add(op, std::move(t), 0, everyone);
       case Collective::kBroadcast:
-        WEFT_CHECK(r[0].peer >= 0 && r[0].peer < n, where(r[0].kind, op.number), "root ", r[0].peer,
-                   "; need a rank below ", n);
+        WEFT_CHECK(r[0].peer >= 0 && r[0].peer < n, where(r[0].kind, op.number), "the root is ", r[0].peer,
+                   "; need a rank from 0 to ", n - 1);
         t.from = {r[r[0].peer].in};
         for (const Request& x : r) t.to.push_back(x.out);
         return add(op, std::move(t), r[0].peer, everyone);
@@ -355,7 +356,7 @@ class Group final : public RefCounted {
   }
   void make_parts(Op& op) const;
 
-  // Does boxes until none is left to begin.
+  // Works on boxes until none is left to start.
   void work_on(Op& op) {
     Lock lock(mutex_.native());
     while (!op.failed && op.next < op.boxes.size()) {
@@ -377,12 +378,12 @@ class Group final : public RefCounted {
     std::erase_if(live_, [&](const Ref<Op>& o) { return o.get() == &op; });
   }
 
-  // Fails an op for which a rank will not come.
-  void give_up(Op& op) {
+  // Fails an op that a retired rank has not started: it never will.
+  void fail_if_retired(Op& op) {
     for (size_t i = 0; i < op.members.size(); ++i)
       if (!op.here[i] && retired_[op.members[i]])
-        return fail_op(op,
-                       missing(op, Code::kFailedPrecondition, str_cat(who(op.members[i]), " has returned without it")));
+        return fail_op(
+            op, missing(op, Code::kFailedPrecondition, str_cat(who(op.members[i]), " returned without starting it")));
   }
 
   Error missing(const Op& op, Code code, const std::string& what) const {
@@ -393,13 +394,22 @@ class Group final : public RefCounted {
       s += str_cat(s.empty() ? "" : ", ", who(op.members[i]));
       if (op.here[i]) continue;
       const auto& [kind, number] = last_[op.members[i]];
-      s += number ? str_cat(" (last at ", kind, " #", number, ")") : std::string(" (started nothing yet)");
+      s += number ? str_cat(" (last started ", kind, " #", number, ")") : std::string(" (started nothing yet)");
     }
     return Error(code, str_cat(where(r.kind, op.number), what, "; missing: ", missing, "; waiting in ", text_of(r),
                                ": ", present));
   }
 
-  // This op fails with the error itself, all others and later ones as its consequence.
+  Error still_copying(const Op& op) const {
+    std::string members;
+    for (int m : op.members) members += str_cat(members.empty() ? "" : ", ", who(m));
+    return Error(Code::kDeadlineExceeded,
+                 str_cat(where(op.requests[op.first].kind, op.number), "the deadline has passed; all ranks (", members,
+                         ") have started it, and ", op.boxes.size() - op.done, " of ", op.boxes.size(),
+                         " parts are not copied yet"));
+  }
+
+  // This op fails with the error itself; all other and later ones fail as aborted because of it.
   void fail_op(Op& op, const Error& error) {
     op.failed = true;
     op.error = error;
@@ -424,7 +434,7 @@ class Group final : public RefCounted {
   std::vector<uint64_t> started_;  // by rank
   std::vector<std::pair<Collective, uint64_t>> last_;
   std::vector<bool> retired_;
-  std::deque<Ref<Op>> open_;  // not all ranks have come; the first has number base_ + 1
+  std::deque<Ref<Op>> open_;  // not started by all ranks yet; the first has number base_ + 1
   uint64_t base_ = 0;
   std::map<std::pair<int, int>, Pair> pairs_;
   std::vector<Ref<Op>> live_;  // not finished
@@ -468,11 +478,11 @@ class ThreadCommunicator final : public Communicator {
     return make_ref<ThreadWork>(group_, std::move(op), rank_);
   }
 
-  Ref<Communicator> split(int color, int key) override {
+  Ref<Communicator> split(int color, int key, Work::Deadline deadline) override {
     std::optional<Error> error;
     std::pair<int, int> asked{color, key};
     Ref<Op> op = group_->start(rank_, {}, &error, &asked);
-    if (!error) error = group_->wait(*op, Clock::now() + std::chrono::minutes(10));
+    if (!error) error = group_->wait(*op, deadline);
     if (error) throw *error;
     return op->parts[rank_];
   }
@@ -512,7 +522,7 @@ std::vector<Ref<Communicator>> make_thread_communicators(int size, std::string n
 
 void set_retired(Communicator& communicator, bool retired) {
   auto* c = dynamic_cast<ThreadCommunicator*>(&communicator);
-  WEFT_BUG_IF(!c, "set_retired: not a communicator of threads");
+  WEFT_BUG_IF(!c, "set_retired: the communicator is not one of threads");
   c->retire(retired);
 }
 

@@ -1,6 +1,9 @@
 #include "distributed/comm/threads.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstring>
@@ -318,7 +321,7 @@ TEST(Threads, DeadlineNamesTheMissing) {
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), Code::kDeadlineExceeded);
   EXPECT_EQ(std::string(error->what()),
-            "all_reduce #2 over dp: the deadline has passed; missing: rank 4 (last at barrier #1); waiting in "
+            "all_reduce #2 over dp: the deadline has passed; missing: rank 4 (last started barrier #1); waiting in "
             "all_reduce sum of "
             "f32[4] (site 3): rank 0, rank 2");
   EXPECT_TRUE(b->done());
@@ -349,13 +352,13 @@ TEST(Threads, LeavingWithoutWaitingFailsTheOthers) {
   std::vector<float> v(4), w(4);
   { auto dropped = c[0]->start({.kind = Collective::kAllReduce, .in = view(v), .out = view(v)}); }
   EXPECT_NE(text(c[1]->start({.kind = Collective::kAllReduce, .in = view(w), .out = view(w)})->wait(in_a_minute()))
-                .find("left it without waiting"),
+                .find("dropped it without waiting"),
             std::string::npos);
 }
 
 TEST(Threads, Split) {
   on_ranks(6, [&](Communicator& c) {
-    auto part = c.split(c.rank() == 5 ? -1 : c.rank() % 2, -c.rank());
+    auto part = c.split(c.rank() == 5 ? -1 : c.rank() % 2, -c.rank(), in_a_minute());
     EXPECT_EQ(static_cast<bool>(part), c.rank() != 5);
     if (!part) return;
     EXPECT_EQ(part->size(), c.rank() % 2 ? 2 : 3);
@@ -365,6 +368,74 @@ TEST(Threads, Split) {
         text(part->start({.kind = Collective::kAllReduce, .in = view(in), .out = view(out)})->wait(in_a_minute())), "");
     EXPECT_EQ(out[0], c.rank() % 2 ? 1 + 3 : 0 + 2 + 4);
   });
+}
+
+TEST(Threads, SplitHasADeadline) {
+  auto c = make_thread_communicators(2);
+  try {
+    c[0]->split(0, 0, Clock::now() + std::chrono::milliseconds(20));
+    ADD_FAILURE() << "split returned without rank 1";
+  } catch (const Error& e) {
+    EXPECT_EQ(e.code(), Code::kDeadlineExceeded);
+    EXPECT_NE(std::string(e.what()).find("missing: rank 1"), std::string::npos) << e.what();
+  }
+}
+
+// A page whose first reader stops until continue_reader().
+struct SlowPage {
+  static inline char* page = nullptr;
+  static inline int stopped[2], go_on[2];  // pipes
+  static inline struct sigaction before;
+  static size_t bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
+  static void stop(int signal, siginfo_t* info, void*) {
+    char* at = static_cast<char*>(info->si_addr);
+    char byte;
+    if (at < page || at >= page + bytes() || write(stopped[1], "x", 1) != 1 || read(go_on[0], &byte, 1) != 1) {
+      sigaction(signal, &before, nullptr);
+      return;
+    }
+    mprotect(page, bytes(), PROT_READ | PROT_WRITE);
+  }
+  SlowPage() {
+    page = static_cast<char*>(mmap(nullptr, bytes(), PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    EXPECT_EQ(pipe(stopped) | pipe(go_on), 0);
+    struct sigaction action = {};
+    action.sa_sigaction = stop;
+    action.sa_flags = SA_SIGINFO;
+    sigaction(SIGSEGV, &action, &before);
+  }
+  ~SlowPage() {
+    sigaction(SIGSEGV, &before, nullptr);
+    munmap(page, bytes());
+    for (int end : {stopped[0], stopped[1], go_on[0], go_on[1]}) close(end);
+  }
+  void wait_for_reader() {
+    char byte;
+    EXPECT_EQ(read(stopped[0], &byte, 1), 1);
+  }
+  void continue_reader() { EXPECT_EQ(write(go_on[1], "x", 1), 1); }
+};
+
+TEST(Threads, ARankThatStopsWhileItCopiesMeetsTheDeadline) {
+  SlowPage slow;
+  auto c = make_thread_communicators(2);
+  std::vector<float> a{1, 2}, out_a(2), out_b(2);
+  StridedView b = view(a);
+  b.data = slow.page;
+  auto first = c[0]->start({.kind = Collective::kAllReduce, .in = view(a), .out = view(out_a)});
+  std::thread late([&] {  // the last to come does the work, and stops at the page
+    auto work = c[1]->start({.kind = Collective::kAllReduce, .in = b, .out = view(out_b)});
+    EXPECT_NE(text(work->wait(in_a_minute())).find("the deadline has passed"), std::string::npos);
+  });
+  slow.wait_for_reader();
+  const auto error = first->wait(Clock::now() + std::chrono::milliseconds(20));
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(text(error),
+            "all_reduce #1: the deadline has passed; all ranks (rank 0, rank 1) have started it, and 1 of 1 parts are "
+            "not copied yet");
+  slow.continue_reader();
+  late.join();
 }
 
 }  // namespace

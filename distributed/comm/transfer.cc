@@ -7,7 +7,7 @@
 namespace weft::dist::internal {
 namespace {
 
-constexpr int64_t kChunk = 2048;  // elements combined at a time: they stay in the first cache
+constexpr int64_t kChunk = 2048;  // elements combined at a time: they stay in the L1 cache
 
 char* at(const StridedView& v, const Shape& index) {
   int64_t offset = 0;
@@ -15,7 +15,7 @@ char* at(const StridedView& v, const Shape& index) {
   return static_cast<char*>(v.data) + offset * itemsize(v.dtype);
 }
 
-// Trailing dims that are one run of elements in every view: their first dim and length.
+// The trailing dims that are one run of elements in every view: the first of them, and the run's length.
 struct Run {
   int dim;
   int64_t length;
@@ -80,7 +80,7 @@ void store(char* p, int64_t stride, int64_t n, const Acc* acc) {
   for (int64_t i = 0; i < n; ++i) x[i * stride] = convert(acc[i]);
 }
 
-// Combines n elements, `stride` of each view apart.
+// Combines n elements; each view has its own stride between them.
 template <class T, class Acc>
 void reduce_run(const Transfer& t, char* const* from, char* const* to, int64_t n, bool dense, int dim) {
   Acc acc[kChunk], next[kChunk];
@@ -151,7 +151,7 @@ void one_run(const Transfer& t, char* const* from, char* const* to, const Run& r
   }
 }
 
-void halve(int32_t index, const Shape& begin, const Shape& extent, int64_t elements, std::vector<Box>& boxes) {
+void split_boxes(int32_t index, const Shape& begin, const Shape& extent, int64_t elements, std::vector<Box>& boxes) {
   const int64_t n = extent.numel();
   if (n == 0) return;
   int d = 0;
@@ -165,7 +165,7 @@ void halve(int32_t index, const Shape& begin, const Shape& extent, int64_t eleme
     Shape b = begin, e = extent;
     b[d] += i;
     e[d] = std::min(step, extent[d] - i);
-    halve(index, b, e, elements, boxes);
+    split_boxes(index, b, e, elements, boxes);
   }
 }
 
@@ -187,8 +187,8 @@ void cut(Transfer& t, int32_t index, int64_t bytes, std::vector<Box>& boxes) {
         v.shape = Shape{v.shape.numel()};
         v.strides = Shape{1};
       }
-  halve(index, Shape::filled(t.shape().size(), 0), t.shape(), std::max<int64_t>(1, bytes / itemsize(t.from[0].dtype)),
-        boxes);
+  split_boxes(index, Shape::filled(t.shape().size(), 0), t.shape(),
+              std::max<int64_t>(1, bytes / itemsize(t.from[0].dtype)), boxes);
 }
 
 void run(const Transfer& t, const Box& box) {

@@ -1,5 +1,5 @@
-// What moves in a collective: strided copies and ordered reductions of boxes. An element of a result depends on its
-// operands only, never on how the work was cut.
+// The data movement of collectives: strided copies and ordered reductions, split into boxes. An element of a result
+// depends on its operands only, never on how the work was split.
 #pragma once
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace weft::dist::internal {
 
-/// One shape, read from `from` and written to every view of `to`. Several sources are combined by `op` from the first
-/// to the last: 16-bit floats in f32, rounded once.
+/// Copies `from` to every view of `to`; all have one shape. Several sources are combined by `op` from the first to the
+/// last: 16-bit floats in f32, rounded once.
 struct Transfer {
   std::vector<StridedView> from, to;
   ReduceOp op = ReduceOp::kSum;
@@ -23,11 +23,11 @@ struct Box {
 
 /// The part [begin, begin + extent) of a view along `dim`.
 StridedView slice(StridedView view, int dim, int64_t begin, int64_t extent);
-/// Appends the boxes of a transfer: each about `bytes` big or smaller. Where all views are contiguous it is flattened.
+/// Appends the boxes of a transfer, each of about `bytes` or less. If all its views are contiguous, it becomes 1-d.
 void cut(Transfer& t, int32_t index, int64_t bytes, std::vector<Box>& boxes);
-/// Does one box. A destination may be exactly a source.
+/// Copies one box. A destination may be the same memory as a source.
 void run(const Transfer& t, const Box& box);
-/// Whether `op` combines elements of this dtype: numbers all, averages floats only, bools their max and min.
+/// Whether `op` is defined for this dtype: all for floats, all but avg for integers, max and min for bools.
 bool reduces(ReduceOp op, DType dtype);
 
 }  // namespace weft::dist::internal

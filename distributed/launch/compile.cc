@@ -7,6 +7,8 @@
 namespace weft::dist {
 namespace {
 
+constexpr double kMostSeconds = 1e9;  // about 30 years: deadlines fit into a clock's 64 bits of nanoseconds
+
 // A step that has a plan and cannot run.
 class PlannedStep final : public internal::PartitionedStep {
  public:
@@ -25,7 +27,8 @@ class PlannedStep final : public internal::PartitionedStep {
 
  private:
   [[noreturn]] static void planned_only() {
-    internal::fail(Code::kFailedPrecondition, "plan: the step was planned only; dist::compile makes one that runs");
+    internal::fail(Code::kFailedPrecondition,
+                   "plan: this step was only planned; use dist::compile for a step that runs");
   }
   const MeshPlan plan_;
 };
@@ -44,8 +47,11 @@ CompileOptions for_mesh(CompileOptions o) {
   dist::parse_forbid(o.mesh, o.forbid);
   WEFT_CHECK(o.plan.world >= 0 && o.plan.world <= 1 << 20, "plan: automatic over ", o.plan.world, " ranks; need 1 to ",
              1 << 20);
+  WEFT_CHECK(o.timeout > 0 && o.timeout <= dist::kMostSeconds, "compile: timeout is ", o.timeout,
+             " seconds; need more than 0 and at most ", dist::kMostSeconds);
   const bool any_mesh = o.plan.choose && o.mesh.size() <= 1 && o.plan.world > 1;
-  if (o.mesh.find("tp") || any_mesh) o.disable.push_back("linear_cross_entropy");  // tp splits the table of the loss
+  if (o.mesh.find("tp") || any_mesh)
+    o.disable.push_back("linear_cross_entropy");  // tp splits the loss's table over ranks
   if (o.mesh.size() <= 1 && !any_mesh) return o;
   const std::string on = any_mesh ? str_cat(o.plan.world, " ranks") : str_cat("mesh ", o.mesh.to_string());
   WEFT_CHECK(o.enabled, "compile: enabled is false for ", on, "; need true: only captured steps run on a mesh");
@@ -71,7 +77,7 @@ dist::PlanReport plan_report(const CompiledCore& core, const std::string& machin
 
 dist::World& world_of(const CompiledCore& core) {
   const Entry& e = current_entry(core, "world");
-  WEFT_CHECK_AS(kFailedPrecondition, e.partitioned, "world: the step has one rank");
+  WEFT_CHECK_AS(kFailedPrecondition, e.partitioned, "world: the step runs on one rank");
   return e.partitioned->world();
 }
 

@@ -1,4 +1,4 @@
-// dist::compile: a single-device step that runs on every rank of a mesh.
+// dist::compile: compiles a single-device step for the ranks of a mesh.
 #pragma once
 #include "compiler/exec/compile.h"
 #include "distributed/overlap/arrange.h"
@@ -33,13 +33,13 @@ namespace weft::dist {
 using weft::Compiled;
 using weft::CompileOptions;
 
-/// `fn` compiled as by weft::compile and run by all ranks of options.mesh. Arguments, results and cells are whole.
+/// Compiles `fn` as weft::compile does and runs it on all ranks of options.mesh. Arguments, results and cells are whole.
 template <class Fn>
 Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options) {
   return {std::forward<Fn>(fn), internal::for_mesh(std::move(options))};
 }
 
-/// The plan alone, for a mesh of any size: nothing is allocated or compiled. Arguments may be on meta.
+/// Only the plan, for a mesh of any size: nothing is allocated or compiled. Arguments may be on meta.
 template <class Fn, class... A>
 PlanReport plan(Fn&& fn, const CompileOptions& options, const A&... args) {
   Compiled<std::decay_t<Fn>> step(std::forward<Fn>(fn), internal::for_planning(options));

@@ -185,7 +185,7 @@ TEST(MeshErrors, OneDeviceIsOneRank) {
   EXPECT_EQ(p.mesh().size(), 1);
   EXPECT_TRUE(p.collectives().empty());
   EXPECT_EQ(p.peak_bytes(), step.stats().planned_peak_bytes);
-  EXPECT_EQ(error_of([&] { step.world(); }), "world: the step has one rank");
+  EXPECT_EQ(error_of([&] { step.world(); }), "world: the step runs on one rank");
 }
 
 TEST(MeshErrors, ArgumentsAlone) {

@@ -1,6 +1,8 @@
 #include "distributed/launch/step.h"
 
 #include <algorithm>
+#include <atomic>
+#include <limits>
 #include <map>
 #include <mutex>
 
@@ -11,7 +13,7 @@
 namespace weft::dist {
 namespace {
 
-// Steps over one mesh share its ranks.
+// All steps on equal meshes share one world.
 std::shared_ptr<World> world_of(const Mesh& mesh) {
   static auto* all = new std::map<std::string, std::weak_ptr<World>>;
   static auto* mutex = new std::mutex;
@@ -20,6 +22,36 @@ std::shared_ptr<World> world_of(const Mesh& mesh) {
   std::shared_ptr<World> w = slot.lock();
   if (!w) slot = w = std::make_shared<World>(mesh);
   return w;
+}
+
+// Sets the launch before which a rank waits for all others: its first that writes a cell in place. Ranks of another
+// class may write earlier; all wait between the same two collectives, or they would wait for each other for ever.
+void set_commit_points(std::vector<internal::Planned>& planned) {
+  auto first_write = [](const internal::Plan& p) {
+    size_t first = p.launches.size();
+    for (const internal::PlanCell& c : p.cells)
+      if (c.first_write >= 0) first = std::min(first, static_cast<size_t>(c.first_write));
+    return first;
+  };
+  auto starts_collective = [](const internal::Plan& p, size_t t) {
+    const internal::Launch& l = p.launches[t];
+    return !l.copy && collective_of(p.graph->node(l.node)).has_value();
+  };
+  int64_t least = std::numeric_limits<int64_t>::max();  // collectives that every rank starts before it writes
+  for (const internal::Planned& e : planned) {
+    const size_t first = first_write(e.plan);
+    if (first == e.plan.launches.size()) return;  // the step writes no cell
+    int64_t before = 0;
+    for (size_t t = 0; t < first; ++t) before += starts_collective(e.plan, t);
+    least = std::min(least, before);
+  }
+  for (internal::Planned& e : planned) {
+    const size_t first = first_write(e.plan);
+    size_t t = 0;
+    for (int64_t before = 0; t < first; ++t)
+      if (starts_collective(e.plan, t) && before++ == least) break;
+    e.plan.commit_point = static_cast<int32_t>(t);
+  }
 }
 
 }  // namespace
@@ -36,6 +68,8 @@ ShardedCell::ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& t
 }
 
 void ShardedCell::scatter(const Tensor& whole) {
+  ++moved.scatters;
+  moved.bytes += type_.nbytes();
   for (int r = 0; r < mesh_.size(); ++r) {
     shards[static_cast<size_t>(r)]->value = shard(mesh_, rest_, whole, r);
     shards[static_cast<size_t>(r)]->torn = false;
@@ -43,9 +77,15 @@ void ShardedCell::scatter(const Tensor& whole) {
 }
 
 Tensor ShardedCell::gather(const Cell&) {
+  ++moved.gathers;
+  moved.bytes += type_.nbytes();
   std::vector<Tensor> parts;
   for (const Ref<Cell>& c : shards) parts.push_back(c->value);
-  return unshard(mesh_, rest_, type_, parts);
+  return gathered_ = unshard(mesh_, rest_, type_, parts);
+}
+
+bool ShardedCell::gave(const Tensor& value) const {
+  return gathered_.defined() && value.get().storage.get() == gathered_.get().storage.get();
 }
 
 struct MeshStep::Ranks {
@@ -57,7 +97,9 @@ struct MeshStep::Ranks {
 
 MeshStep::~MeshStep() = default;
 
-MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options) : plan_(plan_mesh(joint, options)) {
+MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
+    : timeout_(std::chrono::nanoseconds(static_cast<int64_t>(options.timeout * 1e9))),
+      plan_(plan_mesh(joint, options)) {
   for (size_t i = 0; i < plan_.locals.size(); ++i) {
     const Ref<Graph>& g = plan_.arranged[i];
     std::vector<internal::ArgumentLayout> layouts;
@@ -68,6 +110,7 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options) : pla
   std::vector<Ref<Graph>> final_order;
   for (const internal::Planned& p : planned_) final_order.push_back(p.plan.graph);
   check_same_sequence(final_order);
+  set_commit_points(planned_);
   for (internal::Planned& p : planned_) {
     WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
                   "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ",
@@ -77,6 +120,8 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options) : pla
       p.load = p.maker->load({.cache = options.kernel_cache, .faults_are_errors = internal::verifies_kernels()});
   }
 }
+
+bool MeshStep::writes(size_t cell) const { return planned_[0].plan.cells[cell].written; }
 
 World& MeshStep::world() {
   start();
@@ -94,7 +139,7 @@ void MeshStep::start() {
     const Cell& cell = *plan_.joint->cells[c];
     const Spec& rest = plan_.decision.cells[c].rest;
     auto* there = dynamic_cast<ShardedCell*>(cell.remote.get());
-    if (there && there->lies_as(mesh, rest)) {
+    if (there && there->has_layout(mesh, rest)) {
       ranks->cells.push_back(Ref<ShardedCell>(there));
     } else {
       ranks->cells.push_back(make_ref<ShardedCell>(mesh, rest, cell.type));
@@ -110,36 +155,47 @@ void MeshStep::start() {
   ranks_ = std::move(ranks);
 }
 
-// A value that was set, or lies otherwise, is taken apart; then the ranks hold the only copy.
-void MeshStep::bring_cells() {
+// Shards a value that was set, or has another layout. A copy that was gathered for a reader stays until the step writes
+// the cell.
+void MeshStep::shard_cells() {
   for (size_t c = 0; c < ranks_->cells.size(); ++c) {
     Cell& cell = *plan_.joint->cells[c];
     ShardedCell& own = *ranks_->cells[c];
     WEFT_CHECK_AS(kDataLoss, !cell.torn, "cell '", cell.name,
                   "' was torn by a step that failed half-way; load a checkpoint first");
-    if (cell.remote.get() == &own && !cell.value.defined()) continue;
-    NoGrad guard;
-    own.scatter(CellHandle(plan_.joint->cells[c]).value());
+    const bool sharded = cell.remote.get() == &own && (!cell.value.defined() || own.gave(cell.value));
+    if (sharded && !writes(c)) continue;
+    if (!sharded) {
+      NoGrad guard;
+      own.scatter(CellHandle(plan_.joint->cells[c]).value());
+      cell.remote = ranks_->cells[c];
+    }
+    own.forget();
     cell.value = {};
     cell.leaf = {};
-    cell.remote = ranks_->cells[c];
   }
 }
 
 std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   start();
-  bring_cells();
+  shard_cells();
   std::vector<Tensor> whole;
   for (const Tensor& t : args) whole.push_back(t.contiguous());
   std::vector<std::vector<Tensor>> results(static_cast<size_t>(plan_.mesh.size()));
+  std::atomic<bool> torn = false;
   try {
     ranks_->world->run([&](int r) {
       const auto i = static_cast<size_t>(r);
-      results[i] = ranks_->executables[i]->run(whole);
+      ranks_->world->rank(r).timeout = timeout_;
+      try {
+        results[i] = ranks_->executables[i]->run(whole);
+      } catch (...) {
+        if (ranks_->executables[i]->past_commit_point()) torn = true;
+        throw;
+      }
     });
   } catch (...) {
-    for (size_t c = 0; c < ranks_->cells.size(); ++c)
-      for (const Ref<Cell>& s : ranks_->cells[c]->shards) plan_.joint->cells[c]->torn |= s->torn;
+    for (size_t c = 0; c < ranks_->cells.size(); ++c) plan_.joint->cells[c]->torn |= torn && writes(c);
     throw;
   }
   std::vector<Tensor> out;

@@ -1,4 +1,5 @@
-// MeshStep: one captured step laid over a mesh and run by ranks that are threads of this process.
+// MeshStep: one captured step, partitioned over a mesh and run by ranks that are threads of this process. A step that
+// fails commits on no rank, or tears the cells that it writes (see RankContext::agree).
 #pragma once
 #include <memory>
 #include <string>
@@ -10,21 +11,31 @@
 
 namespace weft::dist {
 
-/// The shards of a cell: what its value is gathered from.
+/// The shards of a cell, from which its value is gathered.
 class ShardedCell final : public RemoteValue {
  public:
   ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type);
   Tensor gather(const Cell& cell) override;
-  bool lies_as(const Mesh& mesh, const Spec& rest) const { return mesh == mesh_ && rest == rest_; }
-  /// Takes a whole value apart.
+  bool has_layout(const Mesh& mesh, const Spec& rest) const { return mesh == mesh_ && rest == rest_; }
+  /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);
+  /// Whether `value` is what gather() returned last, and so not newer than the shards. It is held here too: a step on
+  /// one device does not write into it, but replaces it.
+  bool gave(const Tensor& value) const;
+  /// Before the shards are written: the gathered value is out of date.
+  void forget() { gathered_ = {}; }
   /// By rank.
   std::vector<Ref<Cell>> shards;
+  /// How often whole values were split and put together, and their bytes.
+  struct Moved {
+    int64_t scatters = 0, gathers = 0, bytes = 0;
+  } moved;
 
  private:
   Mesh mesh_;
   Spec rest_;
   TensorType type_;
+  Tensor gathered_;
 };
 
 class MeshStep final : public internal::PartitionedStep {
@@ -40,10 +51,12 @@ class MeshStep final : public internal::PartitionedStep {
 
  private:
   struct Ranks;
-  void bring_cells();
+  bool writes(size_t cell) const;
+  void shard_cells();
   void start();
 
-  MeshPlan plan_;                           // collectives as the compiled graphs have them
+  const std::chrono::nanoseconds timeout_;
+  MeshPlan plan_;                           // with the collectives of the compiled graphs
   std::vector<internal::Planned> planned_;  // by class
   std::unique_ptr<Ranks> ranks_;
 };

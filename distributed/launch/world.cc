@@ -16,7 +16,7 @@
 namespace weft::dist {
 namespace {
 
-// The communicators of a world, made when first asked for; aborted and forgotten together.
+// The communicators of a world. They are created at first use, and aborted and reset together.
 class Communicators {
  public:
   explicit Communicators(const Mesh& mesh) : mesh_(mesh) {}
@@ -35,7 +35,7 @@ class Communicators {
     return all[me - group.begin()];
   }
 
-  /// The first cause counts.
+  /// Keeps the first cause.
   void abort(const std::string& cause) {
     MutexLock lock(mutex_);
     if (!cause_.empty()) return;
@@ -43,7 +43,7 @@ class Communicators {
     for (auto& [key, all] : groups_) all[0]->abort(cause);
   }
 
-  /// The rank has returned from its function: nobody need wait for it.
+  /// The rank has returned from its function: no other rank may wait for it any more.
   void leave(int rank) {
     MutexLock lock(mutex_);
     returned_.insert(rank);
@@ -53,7 +53,7 @@ class Communicators {
       if (me != group.end()) set_retired(*all[me - group.begin()], true);
     }
   }
-  /// All ranks are there again.
+  /// All ranks run again.
   void begin() {
     MutexLock lock(mutex_);
     if (returned_.empty()) return;
@@ -102,6 +102,7 @@ struct World::Impl {
     const int n = mesh.size();
     WEFT_CHECK(n <= 4096, "world: ", n, " ranks as threads of one process; need at most 4096");
     WEFT_CHECK(o.threads >= 0, "world: threads is ", o.threads, "; need 0 (one for each core) or more");
+    WEFT_CHECK(o.timeout.count() > 0, "world: timeout is ", o.timeout.count(), " ns; need more than 0");
     const int threads = o.threads ? o.threads : std::max(1u, std::thread::hardware_concurrency());
     for (int r = 0; r < n; ++r) {
       ranks.push_back(std::make_unique<Rank>(r, n, communicators));
@@ -109,7 +110,7 @@ struct World::Impl {
       ranks[r]->recording = o.record;
     }
     for (int r = 0; r < n; ++r) {
-      // As even as whole threads allow; at least the driver itself.
+      // Threads are shared as evenly as possible; each rank has at least its driver.
       const int slice = std::max(1, threads * (r + 1) / n - threads * r / n);
       drivers.emplace_back([this, r, slice] { drive(r, slice); });
     }
@@ -134,13 +135,13 @@ struct World::Impl {
       if (quit) return;
       seen = generation;
       lock.unlock();
-      one(r);
+      run_rank(r);
       lock.lock();
       if (--left == 0) end.notify_all();
     }
   }
 
-  void one(int r) {
+  void run_rank(int r) {
     std::string cause;
     Code code = Code::kInternal;
     try {
@@ -148,7 +149,7 @@ struct World::Impl {
       const size_t left_over = ranks[r]->under_way();
       if (left_over) {
         code = Code::kFailedPrecondition;
-        cause = str_cat(left_over, " collectives were started and not waited for");
+        cause = str_cat(left_over, " collectives were started but not waited for");
       }
     } catch (const Error& e) {
       cause = e.what();
@@ -162,7 +163,7 @@ struct World::Impl {
     cause = str_cat("rank ", r, ": ", cause);
     {
       std::lock_guard lock(mutex);
-      // Those who follow only tell that another failed.
+      // Aborted ranks only report that another rank failed.
       if (!error || (error->code() == Code::kAborted && code != Code::kAborted)) error.emplace(code, cause);
     }
     communicators.abort(cause);
@@ -196,7 +197,7 @@ void World::run(const std::function<void(int)>& fn) {
   std::optional<Error> error;
   {
     std::unique_lock lock(w.mutex);
-    WEFT_CHECK_AS(kFailedPrecondition, !w.running, "world: run() is under way already");
+    WEFT_CHECK_AS(kFailedPrecondition, !w.running, "world: run() is already in progress");
     w.running = true;
     w.communicators.begin();
     w.fn = &fn;

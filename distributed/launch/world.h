@@ -1,6 +1,6 @@
-// World: the ranks of a mesh as threads of this process. Each rank has a driver thread that lives as long as the world
-// and sleeps between calls, a slice of the machine's cores, its RankContext and its device, whose allocator counts its
-// memory apart. Only driver threads wait for one another.
+// World: the ranks of a mesh as threads of this process. Each rank has a driver thread, a share of the machine's cores,
+// a RankContext and a device whose allocator counts the rank's memory. Driver threads live as long as the world and
+// sleep between calls. Only driver threads wait for each other.
 #pragma once
 #include <chrono>
 #include <functional>
@@ -12,9 +12,9 @@
 namespace weft::dist {
 
 struct WorldOptions {
-  int threads = 0;                                              // for all ranks together; 0: one for each core
-  std::chrono::nanoseconds timeout = std::chrono::minutes(10);  // how long a collective waits for its peers
-  bool record = false;                                          // keep a CollectiveRecord of each collective
+  int threads = 0;  // for all ranks together; 0: one for each core
+  std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);  // a rank waits for the others so long
+  bool record = false;  // keep a CollectiveRecord of each collective
 };
 
 class World {
@@ -25,17 +25,17 @@ class World {
 
   const Mesh& mesh() const;
   int size() const { return mesh().size(); }
-  /// fn(rank) on every rank at once; returns when all have returned. If any throws, all collectives are aborted, so
-  /// that none waits for it, and the first error is thrown again as "rank 3: ..."; the world can be used again then.
-  /// Throws FailedPrecondition if called while it runs.
+  /// Calls fn(rank) on all ranks at the same time; returns when all have returned. If one throws, all collectives are
+  /// aborted, so that no rank waits for it, and the first error is thrown as "rank 3: ...". The world can be used again
+  /// after that. Throws FailedPrecondition if run() is in progress.
   void run(const std::function<void(int rank)>& fn);
-  /// The context of a rank, for its statistics; not while run() is under way.
+  /// The context of a rank, for its statistics; not while run() is in progress.
   RankContext& rank(int rank);
-  /// Forgets the statistics of all ranks.
+  /// Resets the statistics of all ranks.
   void clear_statistics();
-  /// Whether collectives are recorded from now on.
+  /// Turns the recording of collectives on or off.
   void record(bool on);
-  /// By collective and axes: count, bytes and waiting time of the average rank, as a table.
+  /// A table by collective and axes: count, bytes and waiting time of the average rank.
   std::string statistics() const;
 
  private:
@@ -43,7 +43,7 @@ class World {
   std::unique_ptr<Impl> impl_;
 };
 
-/// World(mesh).run(fn): a program written by hand for each rank.
+/// World(mesh).run(fn): runs a hand-written program on each rank.
 void run(const Mesh& mesh, const std::function<void(int rank)>& fn, WorldOptions options = {});
 
 }  // namespace weft::dist

@@ -143,7 +143,7 @@ TEST(World, ARankThatHasReturnedIsNotWaitedFor) {
         if (r != 1) sum_over("dp", 1);
       });
     });
-    EXPECT_NE(text.find("over dp: rank 1 has returned without it; missing: "), std::string::npos) << text;
+    EXPECT_NE(text.find("over dp: rank 1 returned without starting it; missing: "), std::string::npos) << text;
     world.run([](int r) {
       if (r == 2) std::this_thread::sleep_for(std::chrono::milliseconds(2));
       for (int i = 0; i < 3; ++i) EXPECT_EQ(sum_over("dp", 1), 3);
@@ -161,7 +161,7 @@ TEST(World, CollectivesLeftOverAreAnError) {
           {.kind = Collective::kAllReduce, .in = view(buffers[2 * r]), .out = view(buffers[2 * r + 1]), .site = 4});
     });
   });
-  EXPECT_NE(text.find("1 collectives were started and not waited for"), std::string::npos) << text;
+  EXPECT_NE(text.find("1 collectives were started but not waited for"), std::string::npos) << text;
 }
 
 TEST(World, StartAndFinishBySite) {
@@ -212,7 +212,7 @@ TEST(World, BadUseIsOneClearError) {
               world.run([&](int r) {
                 if (r == 0) world.run([](int) {});
               });
-            }).find("run() is under way already"),
+            }).find("run() is already in progress"),
             std::string::npos);
   EXPECT_NE(error_of([] { RankContext::require("all_reduce"); }).find("all_reduce: this thread is not a rank"),
             std::string::npos);

@@ -16,7 +16,7 @@ constexpr std::pair<std::string_view, Collective> kKinds[] = {{"allreduce", Coll
                                                               {"broadcast", Collective::kBroadcast},
                                                               {"send", Collective::kSend},
                                                               {"recv", Collective::kRecv}};
-constexpr std::string_view kDimensions[] = {"replica", "dp", "fsdp", "tp", "pp", "cp", "ep"};
+constexpr std::string_view kDimensions[] = {"dp", "fsdp", "tp", "pp", "cp", "ep"};
 
 std::string plain(std::string_view word) {
   std::string s;

@@ -8,6 +8,7 @@
 #include "distributed/overlap/arrange.h"
 #include "distributed/plan/collectives.h"
 #include "distributed/strategies/strategies.h"
+#include "framework/dispatch/communicator.h"
 
 namespace weft::dist {
 

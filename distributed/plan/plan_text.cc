@@ -135,7 +135,7 @@ SavedPlan parse_plan(std::string_view text) {
   for (const PlanRule& r : out.plan.rules)
     for (const auto& [dimension, placement] : r.placements)
       WEFT_CHECK(out.mesh.find(dimension), "plan: '", shown(r.pattern), "' is placed along '", shown(dimension),
-                 "', which mesh ", out.mesh.to_string(), " has not");
+                 "', but mesh ", out.mesh.to_string(), " has no dimension '", shown(dimension), "'");
   return out;
 }
 

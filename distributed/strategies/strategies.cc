@@ -189,14 +189,14 @@ Layout sequence_layout(Strategy& s, std::span<const TensorType> types) {
 Axes batch_axes(const Mesh& mesh) {
   Axes batch;
   for (const Mesh::Dim& d : mesh.dims())
-    if (d.over.empty() && (d.name == "replica" || d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
+    if (d.over.empty() && (d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
       for (int8_t a : d.axes) batch.push_back(a);
   return batch;
 }
 
 void check_dimensions(const Mesh& mesh) {
   for (const Mesh::Dim& d : mesh.dims()) {
-    static constexpr const char* kKnown[] = {"replica", "dp", "fsdp", "tp", "cp", "ep"};
+    static constexpr const char* kKnown[] = {"dp", "fsdp", "tp", "cp", "ep"};
     const bool known = std::any_of(std::begin(kKnown), std::end(kKnown), [&](const char* k) { return d.name == k; });
     WEFT_CHECK(d.name != "pp" || d.size == 1, "mesh ", mesh.to_string(),
                ": pipeline stages (pp) cannot be cut yet; need dp, fsdp, tp, cp or ep");

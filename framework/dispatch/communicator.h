@@ -54,6 +54,9 @@ struct CommRequest {
   int shift = 0;                              // kPermute
 };
 
+/// Seconds that a rank waits for the others in a collective, by default.
+inline constexpr int kDefaultTimeout = 600;
+
 /// A collective in progress. Dropping one that is not done makes it fail on all its ranks.
 class Work : public RefCounted {
  public:
@@ -69,8 +72,9 @@ class Communicator : public RefCounted {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual Ref<Work> start(const CommRequest& request) = 0;
-  /// Ranks with the same colour form a new communicator, ordered by key. Itself a collective of this communicator.
-  virtual Ref<Communicator> split(int color, int key) = 0;
+  /// Ranks with the same colour form a new communicator, ordered by key. Itself a collective of this communicator;
+  /// throws its error.
+  virtual Ref<Communicator> split(int color, int key, Work::Deadline deadline) = 0;
   /// Makes every pending and later Work of all ranks fail at once with this cause.
   virtual void abort(const std::string& cause) = 0;
 };

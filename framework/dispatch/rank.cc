@@ -63,6 +63,12 @@ void RankContext::wait(const UnderWay& w, std::chrono::nanoseconds timeout) {
 
 void RankContext::run(const std::string& axes, const CommRequest& request) { wait(begin(axes, request), timeout); }
 
+void RankContext::agree() {
+  CollectiveTotal& total = totals_[{Collective::kBarrier, "world"}];
+  ++total.count;
+  wait({communicator("world").start({}), &total}, timeout);
+}
+
 void RankContext::start(const std::string& axes, const CommRequest& r) {
   WEFT_CHECK_AS(kFailedPrecondition, !works_.contains(r.site), r.kind, ": a collective is already in progress at site ",
                 r.site, "; need a collective_wait first");

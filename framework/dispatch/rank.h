@@ -51,8 +51,8 @@ class RankContext {
   /// Same as current(); throws FailedPrecondition, naming `op`, if there is none.
   static RankContext& require(const char* op);
 
-  /// How long a collective may wait for its peers. Default: 10 minutes.
-  std::chrono::nanoseconds timeout = std::chrono::minutes(10);
+  /// How long a collective may wait for its peers.
+  std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);
   /// Whether records() are kept.
   bool recording = false;
   /// The collectives started since clear_statistics(), in order.
@@ -66,6 +66,9 @@ class RankContext {
   void start(const std::string& axes, const CommRequest& request);
   /// Waits for the collective started at this site; throws its error, or FailedPrecondition if there is none.
   void finish(uint64_t site);
+  /// A barrier of all ranks, between the operations of a step that may fail and the first write to a cell: returns on
+  /// all ranks or throws on all. It is counted in totals(), but is not one of the plan's collectives: not in records().
+  void agree();
   /// Number of collectives started and not yet finished.
   size_t under_way() const { return works_.size(); }
   /// Drops all works in progress, so that they fail on their other ranks too. For a rank that unwinds.

@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kMaxRanks = 1 << 20;
 
-std::vector<int> primes(int n) {
+std::vector<int> prime_factors(int n) {
   std::vector<int> p;
   for (int d = 2; d * d <= n; ++d)
     for (; n % d == 0; n /= d) p.push_back(d);
@@ -45,10 +45,11 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims) {
       d.name = text.substr(0, open);
       d.over = text.substr(open + 1, text.size() - open - 2);
       WEFT_CHECK(!d.over.empty(), "mesh: view '", d.name,
-                 "' is folded over nothing; need dimensions, as in ep4(dp,tp)");
+                 "' lists no dimensions; write them in parentheses, as in ep4(dp,tp)");
     }
-    WEFT_CHECK(is_name(d.name), "mesh: got dimension '", d.name, "'; need a name of letters, as in dp2,tp4");
-    WEFT_CHECK(d.name != "world", "mesh: 'world' is the name of all ranks; need another one for a dimension");
+    WEFT_CHECK(is_name(d.name), "mesh: dimension name '", d.name, "' is not valid; need letters, as in dp2,tp4");
+    WEFT_CHECK(d.name != "world", "mesh: 'world' means all ranks; give the dimension another name");
+    WEFT_CHECK(d.name != "replica", "mesh: dimension 'replica' is reserved for elastic training; use dp");
     WEFT_CHECK(count >= 1, "mesh: dimension '", d.name, "' has size ", count, "; need 1 or more");
     WEFT_CHECK(!find(d.name), "mesh: dimension '", d.name, "' is given twice");
     if (d.over.empty()) size *= count;
@@ -56,15 +57,16 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims) {
     dims_.push_back(std::move(d));
   }
   size_ = static_cast<int>(size);
-  // How many of a dimension's innermost ranks a view cuts off; its axes are refined so that the cut falls between two.
+  // A view may take only some of a dimension's innermost ranks: their number, by dimension. The dimension's axes are
+  // refined so that the view ends between two of them.
   std::vector<std::vector<int>> cuts(dims_.size());
   for (const Dim& v : dims_) {
     if (v.over.empty()) continue;
     std::vector<size_t> over;
     for (const std::string& name : split(v.over)) {
       const Dim* d = find(name);
-      WEFT_CHECK(d && d->over.empty(), "mesh: view '", v.name, "' is folded over '", name,
-                 "', which is no dimension of this mesh; write its dimensions too, as in dp2,tp2,ep4(dp,tp)");
+      WEFT_CHECK(d && d->over.empty(), "mesh: view '", v.name, "' lists '", name, "', but '", name,
+                 "' is not a dimension of the mesh; add it, as in dp2,tp2,ep4(dp,tp)");
       over.push_back(static_cast<size_t>(d - dims_.data()));
     }
     int left = v.size;
@@ -75,25 +77,27 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims) {
         continue;
       }
       WEFT_CHECK(here % left == 0, "mesh: view '", v.name, "' of size ", v.size, " does not fit into ", v.over,
-                 ": its innermost ranks are no whole part of '", dims_[over[i]].name, "' of size ", here);
+                 ": dimension '", dims_[over[i]].name, "' of size ", here, " does not split into groups of ", left);
       cuts[over[i]].push_back(left);
       left = 1;
     }
-    WEFT_CHECK(left == 1, "mesh: view '", v.name, "' has size ", v.size, "; need a divisor of the product of ", v.over);
+    WEFT_CHECK(left == 1, "mesh: view '", v.name, "' has size ", v.size, "; need a divisor of the number of ranks in ",
+               v.over);
   }
   for (size_t i = 0; i < dims_.size(); ++i) {
     if (!dims_[i].over.empty()) continue;
     std::sort(cuts[i].begin(), cuts[i].end(), std::greater<>());
     int outer = dims_[i].size;
     auto add = [&](int n) {
-      for (int p : primes(n)) {
+      for (int p : prime_factors(n)) {
         dims_[i].axes.push_back(static_cast<int8_t>(axis_size_.size()));
         axis_size_.push_back(p);
       }
     };
     for (int cut : cuts[i]) {
       if (cut == outer) continue;
-      WEFT_CHECK(outer % cut == 0, "mesh: two views cut dimension '", dims_[i].name, "' into parts that do not nest");
+      WEFT_CHECK(outer % cut == 0, "mesh: two views split dimension '", dims_[i].name,
+                 "' into groups that do not nest");
       add(outer / cut);
       outer = cut;
     }
@@ -163,7 +167,8 @@ Axes Mesh::axes(std::string_view names) const {
     if (!d) {
       std::string known;
       for (const Dim& k : dims_) known += (known.empty() ? "" : ", ") + k.name;
-      WEFT_CHECK_AS(kNotFound, false, "mesh: no dimension '", part, "'; there are ", known.empty() ? "none" : known);
+      if (known.empty()) known = "none";
+      WEFT_CHECK_AS(kNotFound, false, "mesh ", to_string(), " has no dimension '", part, "'; it has ", known);
     }
     if (colon == part.npos) {
       for (int8_t a : d->axes) out.push_back(a);
@@ -173,12 +178,13 @@ Axes Mesh::axes(std::string_view names) const {
     const bool ok = !index.empty() && index.size() < 3 &&
                     std::all_of(index.begin(), index.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
                     std::stoul(index) < d->axes.size();
-    WEFT_CHECK_AS(kNotFound, ok, "mesh: got '", part, "'; need ", d->name, ":0 to ", d->name, ":", d->axes.size() - 1);
+    WEFT_CHECK_AS(kNotFound, ok, "mesh: there is no axis '", part, "'; need ", d->name, ":0 to ", d->name, ":",
+                  d->axes.size() - 1);
     out.push_back(d->axes[std::stoul(index)]);
   }
   for (size_t i = 0; i < out.size(); ++i)
     for (size_t j = i + 1; j < out.size(); ++j)
-      WEFT_CHECK(out[i] != out[j], "mesh: '", names, "' names the same ranks twice");
+      WEFT_CHECK(out[i] != out[j], "mesh: '", names, "' lists the same axis twice");
   return out;
 }
 
@@ -191,7 +197,7 @@ int64_t Mesh::parts(const Axes& axes) const {
 std::string Mesh::name(const Axes& axes) const {
   std::string out;
   for (size_t i = 0; i < axes.size();) {
-    const Dim* best = nullptr;  // the dimension that names the most of what is left
+    const Dim* best = nullptr;  // the dimension that covers most of the remaining axes
     for (const Dim& d : dims_) {
       bool here = !d.axes.empty() && d.axes.size() <= axes.size() - i;
       for (size_t k = 0; here && k < d.axes.size(); ++k) here = d.axes[k] == axes[i + k];

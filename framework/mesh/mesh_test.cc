@@ -2,18 +2,23 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
+
 #include "framework/base/error.h"
 
 namespace weft::dist {
 namespace {
 
-std::string error_of(std::string_view text) {
+std::string error_of(const std::function<void()>& fn) {
   try {
-    Mesh::parse(text);
+    fn();
   } catch (const Error& e) {
     return e.what();
   }
   return "";
+}
+std::string error_of(std::string_view text) {
+  return error_of([&] { Mesh::parse(text); });
 }
 
 TEST(Mesh, GroupsDifferOnlyAlongTheirAxes) {
@@ -53,11 +58,17 @@ TEST(Mesh, BadMeshesAreOneSentence) {
   EXPECT_NE(error_of("dp0").find("need 1 or more"), std::string::npos);
   EXPECT_NE(error_of("dp2,dp2").find("given twice"), std::string::npos);
   EXPECT_NE(error_of("dp2,ep4(dp)").find("need a divisor"), std::string::npos);
-  EXPECT_NE(error_of("dp2,ep2(tp)").find("which is no dimension"), std::string::npos);
+  EXPECT_NE(error_of("dp2,ep2(tp)").find("view 'ep' lists 'tp', but 'tp' is not a dimension of the mesh"),
+            std::string::npos);
+  EXPECT_NE(error_of("dp6,ep4(dp)").find("dimension 'dp' of size 6 does not split into groups of 4"),
+            std::string::npos);
+  EXPECT_EQ(error_of("dp2,replica2"), "mesh: dimension 'replica' is reserved for elastic training; use dp");
+  EXPECT_NE(error_of("replica2,ep2(replica)").find("'replica' is reserved"), std::string::npos);
   EXPECT_NE(error_of("dp99999999999").find("more than"), std::string::npos);
   EXPECT_NE(error_of("dp2 tp2").find("need ','"), std::string::npos);
-  EXPECT_THROW(Mesh::parse("dp2").axes("tp"), Error);
-  EXPECT_THROW(Mesh::parse("dp2").axes("dp:1"), Error);
+  EXPECT_EQ(error_of([] { Mesh::parse("dp2").axes("tp"); }), "mesh dp2 has no dimension 'tp'; it has dp");
+  EXPECT_EQ(error_of([] { Mesh::parse("dp2").axes("dp:1"); }), "mesh: there is no axis 'dp:1'; need dp:0 to dp:0");
+  EXPECT_EQ(error_of([] { Mesh::parse("dp2").axes("dp,dp"); }), "mesh: 'dp,dp' lists the same axis twice");
   EXPECT_EQ(Mesh::parse("").size(), 1);
 }
 

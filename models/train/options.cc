@@ -46,6 +46,9 @@ Flags train_flags(TrainOptions& o) {
        "ranks along dimensions dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); empty: "
        "one device"},
       {"ranks", &o.ranks, "what the ranks of --mesh are: threads of this process"},
+      {"timeout", &step.timeout,
+       "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
+       "missing ranks"},
       {"zero", &plan.zero,
        "with --mesh, ZeRO stage: 1 shards optimiser state over the data ranks, 2 gradients too, 3 parameters too; "
        "-1: 3 over fsdp, else 0"},
@@ -116,6 +119,8 @@ void load_saved_plan(Setup& p, TrainOptions& o) {
 void settle_mesh(Setup& p, TrainOptions& o) {
   const dist::Plan& plan = o.step.plan;
   check_flag("ranks", o.ranks == "threads", quoted(o.ranks), "threads");
+  check_flag("timeout", o.step.timeout > 0 && o.step.timeout <= 1e9, str_cat(o.step.timeout),
+             "seconds: more than 0 and at most 1e9");
   check_flag("zero", plan.zero >= -1 && plan.zero <= 3, str_cat(plan.zero), "a stage from 0 to 3");
   check_flag("cp", std::ranges::count(dist::kCpKinds, plan.cp), quoted(plan.cp), "allgather, ring or ulysses");
   check_flag("cp_layout", std::ranges::count(dist::kCpLayouts, plan.cp_layout), quoted(plan.cp_layout),
@@ -129,7 +134,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   const std::string mesh = o.step.mesh.to_string();
   const bool many = o.step.mesh.size() > 1;
   check_flag("mesh", !many || o.device.rfind("cuda", 0) != 0, mesh,
-             "none with --device cuda: ranks are threads of the CPU");
+             "none with --device cuda: the ranks of a mesh run on the CPU");
   check_flag("mesh", !many || o.step.enabled, mesh, "--compile as well: only captured steps are laid over a mesh");
   if (many) check_batch(p, o);
   check_flag("verify", !many || !o.step.verify, "true with --mesh",

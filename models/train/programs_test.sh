@@ -90,9 +90,15 @@ expect 2 "does not divide over dp (8 ranks); the least that does is 8" "${on[@]}
 expect 2 "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths that do are 15 and 18" "${on[@]}" --mesh cp3
 expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, tp, cp or ep" "${on[@]}" --mesh zz2
 expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
+expect 2 "--mesh: mesh: dimension 'replica' is reserved for elastic training; use dp" "${on[@]}" --mesh replica2
 expect 2 "--verify: got true with --mesh" "${on[@]}" --mesh dp2 --verify
-expect 2 "--mesh: got dp2; need none with --device cuda" "${on[@]}" --mesh dp2 --device cuda
 expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
+expect 2 "--mesh: got dp2; need none with --device cuda: the ranks of a mesh run on the CPU" "${on[@]}" --mesh dp2 --device cuda
+for timeout in 0 -1 nan 1e+10; do
+  expect 2 "--timeout: got $timeout; need seconds: more than 0 and at most 1e9" "${on[@]}" --mesh dp2 --timeout "$timeout"
+done
+expect 2 "--timeout: got 'soon'; need a number" "${on[@]}" --mesh dp2 --timeout soon
+"${on[@]}" --steps 1 --mesh dp2 --timeout 90.5 >t.txt 2>&1 || fail "--timeout 90.5: $(tail -1 t.txt)"
 expect 2 "--forbid: got 'allgather'; need KIND@DIMENSION" "${on[@]}" --mesh dp2 --forbid allgather
 expect 2 "--forbid: 'allgather@dpp' names the mesh dimension 'dpp'; need dp, or *" "${on[@]}" --mesh dp2 --forbid allgather@dpp
 expect 2 "--forbid: got allgather@dp; need --mesh" "${on[@]}" --forbid allgather@dp

@@ -1,0 +1,231 @@
+// A step of a mesh commits on all ranks or on none, whatever a rank throws and wherever. A read of a sharded cell does
+// not make the next step shard it again.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <limits>
+#include <new>
+
+#include "compiler/exec/fused_kernel.h"
+#include "distributed/launch/compile.h"
+#include "distributed/launch/step.h"
+#include "framework/dispatch/dispatch.h"
+#include "weft.h"
+
+namespace weft::dist {
+namespace {
+
+std::string error_of(const std::function<void()>& fn) {
+  try {
+    fn();
+  } catch (const std::exception& e) {
+    return e.what();
+  }
+  return "";
+}
+
+void expect_has(const std::string& text, const std::string& part) {
+  EXPECT_NE(text.find(part), text.npos) << "need: " << part << "\ngot: " << text;
+}
+
+enum class Fault { kNone, kError, kFailedNode, kBadAlloc, kStops };
+Fault fault = Fault::kNone;  // what the kernel of `trip` does on rank 1; set between steps
+
+void trip_kernel(const KernelCall& c) {
+  for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = c.in[0].as<float>()[i];
+  if (fault == Fault::kNone || RankContext::require("trip").rank() != 1) return;
+  if (fault == Fault::kStops) {  // until the other rank's failure aborts the collectives
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    EXPECT_TRUE(RankContext::require("trip").communicator("dp").start({})->wait(deadline));
+    return;
+  }
+  static const Node node{};
+  const Error error(Code::kOutOfRange, "trip: the kernel failed");
+  if (fault == Fault::kBadAlloc) throw std::bad_alloc();
+  if (fault == Fault::kFailedNode) throw internal::FailedNode(error, node);
+  throw error;
+}
+
+Tensor trip(const Tensor& x) {
+  static const OpDef op = {.name = "trip",
+                           .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+                           .dims = [](const Attrs&, std::span<const TensorType> in,
+                                      std::span<const TensorType> out) { return DimMap::pointwise(in, out); },
+                           .kernel = trip_kernel};
+  return dispatch(op, {&x});
+}
+
+ShardedCell& shards_of(const Parameter& p) {
+  auto* s = dynamic_cast<ShardedCell*>(p.cell().remote.get());
+  if (!s) throw std::runtime_error("the cell has no shards");
+  return *s;
+}
+
+// Two cells; every step adds 1 to all elements of both.
+struct Cells {
+  Parameter w{full({8}, 0.0), "w"}, v{full({8}, 0.0), "v"};
+  bool late = false;  // the kernel that may fail comes after the first write, else before all writes
+
+  Tensor operator()(const Tensor& x) {
+    Tensor read = w.value();
+    if (late) {
+      read = read + 1.0;
+      w.set(read);
+    }
+    const Tensor t = trip(read);
+    if (!late) w.set(t + 1.0);
+    v.set(v.value() + (t - read) + 1.0);
+    return x * t;
+  }
+  void set(double value) {
+    w.set(full({8}, value));
+    v.set(full({8}, value));
+  }
+};
+
+void expect_all(const Cells& c, float value, const std::string& what) {
+  for (const Parameter* p : {&c.w, &c.v}) {
+    const std::vector<Ref<Cell>>& shards = shards_of(*p).shards;
+    for (size_t r = 0; r < shards.size(); ++r)
+      for (float x : shards[r]->value.to_vector<float>())
+        ASSERT_EQ(x, value) << what << ": " << p->name() << " on rank " << r;
+    for (float x : p->value().to_vector<float>()) ASSERT_EQ(x, value) << what << ": " << p->name();
+  }
+}
+
+void check(const std::string& mesh, const weft::CompileOptions& options, Fault kind, bool late, bool held) {
+  const std::string what =
+      str_cat(mesh, ", fault ", static_cast<int>(kind), late ? ", late" : ", early", held ? ", held" : "");
+  Cells c;
+  c.late = late;
+  auto step = weft::compile([&](Tensor x) { return c(x); }, options);
+  float done = 0;
+  for (int k = 0; k < 6; ++k) {
+    fault = Fault::kNone;
+    step(ones({4, 8}));
+    expect_all(c, ++done, what);
+    std::vector<Tensor> holders;  // rank 0 must then write to fresh storage
+    if (held)
+      for (const Parameter* p : {&c.w, &c.v}) holders.push_back(shards_of(*p).shards[0]->value);
+    fault = kind;
+    expect_has(error_of([&] {
+                 step(ones({4, 8}));
+               }),
+               kind == Fault::kBadAlloc ? "rank 1: std::bad_alloc" : "rank 1: trip: the kernel failed");
+    fault = Fault::kNone;
+    if (!late) {  // as if the step had not been
+      expect_all(c, done, what + ", after the fault");
+      continue;
+    }
+    for (const Parameter* p : {&c.w, &c.v})
+      expect_has(error_of([&] { static_cast<void>(p->value()); }), "was torn by a step that failed half-way");
+    expect_has(error_of([&] { step(ones({4, 8})); }), "was torn by a step that failed half-way");
+    c.set(done);
+  }
+}
+
+TEST(MeshCommit, OnAllRanksOrOnNone) {
+  const Plan over_tp{{"w", {{"tp", Shard(0)}}}, {"v", {{"tp", Shard(0)}}}};
+  for (const char* mesh : {"dp2", "fsdp2", "tp2", "dp2,tp2"})
+    for (const char* checks : {"", "verify", "verify_numerics"}) {
+      const bool tp = Mesh::parse(mesh).find("tp");
+      CompileOptions how{.mesh = Mesh::parse(mesh), .plan = tp ? over_tp : Plan{}};
+      how.verify_numerics = std::string(checks) == "verify_numerics";
+      CompileOptions options = internal::for_mesh(how);
+      options.verify = std::string(checks) == "verify";
+      for (Fault kind : {Fault::kError, Fault::kFailedNode, Fault::kBadAlloc})
+        for (bool late : {false, true})
+          for (bool held : {false, true}) {
+            check(mesh, options, kind, late, held);
+            if (HasFatalFailure()) return;
+          }
+    }
+}
+
+// Good indices, then one out of range on rank 1 alone, then good ones.
+TEST(MeshCommit, ARankThatFailsBeforeItWritesUndoesTheStep) {
+  Parameter w(full({4}, 1.0));
+  auto step = compile(
+      [&](Tensor index) {
+        Tensor y = index_select(w.value(), 0, index);
+        w.set(w.value() + 1.0);
+        return y;
+      },
+      {.mesh = Mesh::parse("dp2")});
+  auto rows = [](std::vector<int64_t> v) { return Tensor::from_vector<int64_t>(v, {2}); };
+  for (float k = 1; k < 7; ++k) {
+    EXPECT_EQ(step(rows({0, 1})).to_vector<float>(), std::vector<float>(2, k));
+    EXPECT_NE(error_of([&] { step(rows({0, 9})); }), "");
+    EXPECT_NE(error_of([&] { step(rows({9, 0})); }), "");
+  }
+  EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(4, 7));
+}
+
+TEST(MeshCommit, AfterTheTimeoutTheMissingRankIsNamed) {
+  Cells c;
+  auto step = compile([&](Tensor x) { return c(x); }, {.mesh = Mesh::parse("dp2"), .timeout = 0.5});
+  const Tensor x = ones({4, 8});
+  step(x);
+  for (int k = 0; k < 2; ++k) {
+    fault = Fault::kStops;
+    expect_has(error_of([&] { step(x); }), "over world: the deadline has passed; missing: rank 1 (");
+    fault = Fault::kNone;
+    expect_all(c, static_cast<float>(k + 1), "after the timeout");
+    compile([&](Tensor y) { return c(y); }, {.mesh = Mesh::parse("dp2")})(x);  // the other step's default holds
+    EXPECT_EQ(step.world().rank(0).timeout, std::chrono::seconds(kDefaultTimeout));
+  }
+}
+
+TEST(MeshCommit, TimeoutsAreSecondsAboveZero) {
+  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  for (double bad : {0.0, -1.0, nan, inf, 1e10})
+    EXPECT_EQ(error_of([&] { compile([](Tensor x) { return x; }, {.mesh = Mesh::parse("dp2"), .timeout = bad}); }),
+              str_cat("compile: timeout is ", bad, " seconds; need more than 0 and at most 1e+09"));
+}
+
+TEST(MeshCells, AReadIsACopyAndOnlySetShardsAgain) {
+  Parameter w(full({8}, 0.0), "w");
+  Buffer frozen(full({8}, 2.0), "frozen");
+  auto add = [&](Tensor x) {
+    w.set(w.value() + 1.0);
+    return x + w.value() * frozen.value();
+  };
+  auto step = compile(add, {.mesh = Mesh::parse("fsdp2")});
+  auto read = compile([&](Tensor x) { return x + w.value(); }, {.mesh = Mesh::parse("fsdp2")});
+  const Tensor x = zeros({4, 8});
+  step(x);
+  ShardedCell& cell = shards_of(w);
+  auto counts = [&](int64_t scatters, int64_t gathers) {
+    EXPECT_EQ(&shards_of(w), &cell);
+    EXPECT_EQ(cell.moved.scatters, scatters);
+    EXPECT_EQ(cell.moved.gathers, gathers);
+    EXPECT_EQ(cell.moved.bytes, 32 * (scatters + gathers));
+  };
+  counts(1, 0);
+  for (int k = 1; k < 4; ++k) {  // read, step, read
+    EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(8, static_cast<float>(k)));
+    EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(8, static_cast<float>(k)));
+    EXPECT_EQ(frozen.value().to_vector<float>(), std::vector<float>(8, 2));
+    counts(1, k);
+    read(x);
+    counts(1, k);
+    const Tensor before = w.value();
+    step(x);
+    counts(1, k);
+    EXPECT_EQ(before.to_vector<float>(), std::vector<float>(8, static_cast<float>(k)));
+  }
+  w.set(full({8}, 10.0));
+  EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(8, 10));
+  counts(1, 3);
+  read(x);
+  step(x);
+  counts(2, 3);
+  EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(8, 11));
+  // A step on one device writes the copy that was read: its value is the newer one.
+  weft::compile(add)(x);
+  EXPECT_EQ(step(x).to_vector<float>(), std::vector<float>(32, 26));
+  counts(3, 4);
+}
+
+}  // namespace
+}  // namespace weft::dist
