@@ -1,4 +1,4 @@
-// A new graph by running through an old one, for replacements that are written in ops.
+// recapture() for passes whose replacements are written in ops.
 #pragma once
 #include <vector>
 
@@ -7,8 +7,8 @@
 
 namespace weft {
 
-/// What stands for a node, given its operands in the new graph; empty: a copy of the node. Ops called here become
-/// nodes with the old one's line, scope and mark of backward.
+/// The results that replace a node, given its operands in the new graph; empty: a copy of the node. Ops called here
+/// become nodes with the line, scope and mark of backward of the old node.
 using Replacement = FunctionRef<std::vector<Tensor>(const Node&, std::span<const Tensor>)>;
 
 /// Copies `g` with these replacements; the stage stays. `record`: replacements may be differentiated later.

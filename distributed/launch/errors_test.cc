@@ -142,8 +142,9 @@ TEST(MeshErrors, NothingIsLeftOutSilently) {
 }
 
 TEST(MeshErrors, MeshesAndOptions) {
-  expect_has(refused("xy2"), "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, tp, cp or ep");
-  expect_has(refused("dp2,pp2"), "mesh dp2,pp2: pipeline stages (pp) cannot be cut yet");
+  expect_has(refused("xy2"), "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, ep, tp or cp");
+  expect_has(refused("replica2"), "mesh replica2: no strategy for dimension 'replica'");
+  expect_has(refused("dp2,pp2"), "mesh dp2,pp2: pipeline stages (pp) are not supported yet");
   EXPECT_EQ(refused("dp2,pp1"), "");
   expect_has(refused("dp2", with_zero(4)), "plan: zero is 4; need a stage from 0 to 3");
   expect_has(refused("dp2", with_zero(-2)), "plan: zero is -2; need a stage from 0 to 3");
@@ -200,7 +201,7 @@ TEST(MeshErrors, ArgumentsAlone) {
             "mesh dp2,cp3: sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths "
             "that do are 15 and 18");
   expect_has(refused("cp2", with_cp("ring", "headtail"), {4, 18}), "needs sequences that divide into 4 chunks");
-  expect_has(refused("xy2", {}, {4, 16}), "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, tp, cp or ep");
+  expect_has(refused("xy2", {}, {4, 16}), "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, ep, tp or cp");
   EXPECT_EQ(refused("dp2,fsdp2,tp3,ep2", {}, {8, 5}), "");
   EXPECT_EQ(refused("dp4,cp2", {}, {}), "");
 }
@@ -216,14 +217,13 @@ TEST(MeshErrors, Rules) {
                str_cat("shards dim ", dim, " of 'blocks.0.attn.qkv.weight' [96, 32]; need a dim from 0 to 1"));
   expect_has(refused("tp2", {{qkv, {{"pt", Shard(0)}}}}), "names mesh dimension 'pt'; there are tp");
   const std::string twice =
-      "says how 'blocks.0.attn.qkv.weight' lies over tp, as rule 'blocks.*.attn.qkv.weight' does already; "
-      "need one rule for it";
+      "places 'blocks.0.attn.qkv.weight' over tp, and so does rule 'blocks.*.attn.qkv.weight'; need one rule for it";
   expect_has(refused("tp2", {{qkv, {{"tp", Shard(0)}}}, {"blocks.0.attn.qkv.w*", {{"tp", Shard(1)}}}}),
              "rule 'blocks.0.attn.qkv.w*' " + twice);
   expect_has(refused("tp2", {{qkv, {{"tp", Shard(0)}}}, {"*.qkv.weight", {{"tp", Replicate()}}}}), twice);
   expect_has(refused("tp2", {{qkv, {{"tp", Replicate()}}}, {"*.qkv.weight", {{"tp", Shard(0)}}}}), twice);
   expect_has(refused("tp2", {{qkv, {{"tp", Shard(0)}, {"tp", Shard(1)}}}}), twice);
-  expect_has(refused("dp2,tp2,ep4(dp,tp)", {{qkv, {{"tp", Shard(0)}, {"ep", Shard(1)}}}}), "lies over ep, as rule");
+  expect_has(refused("dp2,tp2,ep4(dp,tp)", {{qkv, {{"tp", Shard(0)}, {"ep", Shard(1)}}}}), "over ep, and so does rule");
   expect_has(refused("tp8", {{"blocks.*.attn.qkv.weight", {{"tp", Shard(1)}}}}, {.dim = 4}),
              "over tp8; need an extent of at least 8");
   EXPECT_EQ(refused("dp2,tp2", {{qkv, {{"tp", Shard(0)}, {"dp", Replicate()}}}}), "");

@@ -251,9 +251,9 @@ TEST(PlanText, HostileTextIsAnError) {
   };
   EXPECT_EQ(error(good), "");
   EXPECT_EQ(error(""), "plan: the text is empty; need 'weft plan 1' and the lines of a plan");
-  EXPECT_EQ(error("weft plan 1\nmesh dp2\nzero 4"), "plan, line 3: zero is '4'; need a number from 0 to 3");
+  EXPECT_EQ(error("weft plan 1\nmesh dp2\nzero 4"), "plan, line 3: zero is '4'; need a stage from 0 to 3");
   EXPECT_EQ(error("weft plan 1\nmesh dp2\nsplit w tp 0"),
-            "plan: 'w' is placed along 'tp', but mesh dp2 has no dimension 'tp'");
+            "plan: 'w' is placed along 'tp', but mesh dp2 has no such dimension");
   EXPECT_NE(error("weft plan 1\nmesh dp2\nexpert_room -1"), "");
   EXPECT_NE(error("weft plan 1\nmesh dp99999999999"), "");
   EXPECT_NE(error("weft plan 1\nsplit a dp 99999999999999999999"), "");

@@ -17,8 +17,8 @@ int only_factor(const DimFactors& tensor, int64_t dim) {
   return f.size() == 1 ? f[0] : -1;
 }
 
-// Factors that a dim map calls whole, but which an own lowering may split (see propagate/local_op.cc): positions that
-// are looked up or written.
+// Positions that are looked up or written: factors that a dim map calls whole, but that propagate/local_op.cc can
+// split.
 void allow_indexed(const Node& n, Rule& r) {
   auto allow = [&](int f) {
     if (f >= 0) r.splittable[static_cast<size_t>(f)] = true;
@@ -39,7 +39,7 @@ int named(const DimMap& map, std::string_view name) {
   return -1;
 }
 
-// Ops of routing know tokens and rows; products of groups know rows and experts.
+// Routing ops have tokens and rows; grouped products have rows and experts.
 void allow_rows(const Node& n, Rule& r) {
   const bool moves = n.op == &expert_order_op || n.op == &dispatch_rows_op || n.op == &combine_rows_op ||
                      n.op == &row_dots_op || n.op == &exact_row_dots_op;
@@ -71,7 +71,8 @@ Rule rule_of(const Graph& g, const Node& n) {
   };
   if (n.op->dims) {
     r.map = n.op->dims(n.attrs, in, {n.outputs.data(), n.outputs.size()});
-    while (r.map.in.size() < in.size()) r.map.in.push_back(whole_dims(in[r.map.in.size()]));  // not read: a barrier's
+    while (r.map.in.size() < in.size())
+      r.map.in.push_back(whole_dims(in[r.map.in.size()]));  // operands of a barrier that are not read
   } else {
     for (const TensorType& t : in) r.map.in.push_back(whole_dims(t));
     for (const TensorType& t : n.outputs) r.map.out.push_back(whole_dims(t));
@@ -151,7 +152,7 @@ Spec result_spec(const Mesh& mesh, const Rule& rule, size_t i, const Split& spli
     bool kept = false;
     for (const auto& dim : rule.map.out[i])
       for (int k : dim) kept |= k == static_cast<int>(f);
-    // Tokens and their rows are one thing; where a rank has all rows of its experts, nothing is left to be added.
+    // Rows are split because their tokens are. A rank that has all rows of its experts has nothing left to add.
     if ((static_cast<int>(f) == rule.rows && rule.tokens >= 0) || static_cast<int>(f) == rule.experts) continue;
     if (static_cast<int>(f) == rule.tokens)
       for (const auto& dim : rule.map.out[i])
@@ -180,11 +181,11 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
   }
   const Axes axes = axes_of(rows);
   DimSpec& owners = split[static_cast<size_t>(rule.experts)];
-  // Rows that lie by expert stay there; of a weight's gradient nothing else says so.
+  // Rows by expert stay with their experts; for the gradient of a weight nothing else requires it.
   if (whole(owners) && is_rows(rows) && rows[0].layout == Layout::kByExpert)
     owners = one_segment(rule.map.factors[static_cast<size_t>(rule.experts)].size, rows[0].experts);
   const Axes experts = axes_of(owners);
-  for (size_t f = 0; f < split.size(); ++f)  // rows lie as they lie: no other factor may need their axes
+  for (size_t f = 0; f < split.size(); ++f)  // rows do not move: no other factor may use their axes
     if (static_cast<int>(f) != rule.rows && static_cast<int>(f) != rule.experts)
       for (int8_t a : axes_of(split[f]))
         if (std::find(axes.begin(), axes.end(), a) != axes.end()) return false;
@@ -214,7 +215,7 @@ void merge(const Mesh& mesh, const Split& more, Split& split) {
     for (int8_t a : axes_of(d)) used.push_back(a);
   for (size_t f = 0; f < split.size(); ++f) {
     if (!whole(split[f]) || whole(more[f])) continue;
-    if (is_rows(more[f])) {  // axes of rows are those of tokens, or hold those of experts
+    if (is_rows(more[f])) {  // the axes of rows are those of tokens, or include those of experts
       split[f] = more[f];
       continue;
     }

@@ -99,7 +99,7 @@ DimSpec canonical(const Mesh& mesh, const DimSpec& dim) {
     Seg& last = out.back();
     const int64_t parts = mesh.parts(last.axes);
     const bool blocks = last.layout == Layout::kBlock && s.layout == Layout::kBlock;
-    const bool fixed = last.is_rows() || last.layout == Layout::kDocuments;  // says which positions, one by one
+    const bool fixed = last.is_rows() || last.layout == Layout::kTable;  // its positions are listed one by one
     if (s.axes.empty() && !fixed && (last.axes.empty() || last.extent % last.pieces(parts) == 0)) {
       last.extent *= s.extent;
     } else if (blocks && parts == last.extent && s.extent > 0) {
@@ -117,7 +117,7 @@ std::optional<std::vector<DimSpec>> cut(const Mesh& mesh, const DimSpec& dim, co
   if (sizes.size() == 1) return std::vector<DimSpec>{dim};
   if (is_rows(dim)) return {};
   std::vector<Seg> left(dim.begin(), dim.end());
-  std::reverse(left.begin(), left.end());  // the next one at the back
+  std::reverse(left.begin(), left.end());  // the next segment is at the back
   std::vector<DimSpec> out;
   for (size_t f = 0; f < sizes.size(); ++f) {
     int64_t rem = sizes[f];
@@ -146,7 +146,7 @@ std::optional<std::vector<DimSpec>> cut(const Mesh& mesh, const DimSpec& dim, co
         continue;
       }
       if (s.extent % rem != 0) return {};
-      if (s.layout == Layout::kDocuments) return {};
+      if (s.layout == Layout::kTable) return {};
       if (rem % s.pieces(mesh.parts(s.axes)) == 0) {
         part.push_back({rem, s.axes, s.layout});
         left.push_back({s.extent / rem, {}, Layout::kBlock});
@@ -188,7 +188,7 @@ int64_t bound(int64_t extent, int64_t parts, int64_t i) { return i * extent / pa
 // [begin, end) pieces of a segment that a rank owns, in local order.
 SmallVec<std::pair<int64_t, int64_t>, 2> pieces(const Mesh& mesh, const Seg& seg, int rank) {
   SmallVec<std::pair<int64_t, int64_t>, 2> out;
-  WEFT_BUG_IF(seg.is_rows() || seg.layout == Layout::kDocuments, "positions are known only when the step runs");
+  WEFT_BUG_IF(seg.is_rows() || seg.layout == Layout::kTable, "positions are known only when the step runs");
   const int64_t n = mesh.parts(seg.axes), i = mesh.coordinate(rank, seg.axes);
   if (seg.layout == Layout::kBlock) {
     out.push_back({bound(seg.extent, n, i), bound(seg.extent, n, i + 1)});
@@ -238,7 +238,7 @@ char* bytes_of(const Tensor& t) { return static_cast<char*>(t.get().storage->dat
 int64_t local_extent(const Mesh& mesh, const Seg& seg, int rank) {
   if (seg.axes.empty()) return seg.extent;
   if (seg.layout == Layout::kByExpert) return seg.room;
-  if (seg.layout == Layout::kByToken || seg.layout == Layout::kDocuments) return seg.extent / mesh.parts(seg.axes);
+  if (seg.layout == Layout::kByToken || seg.layout == Layout::kTable) return seg.extent / mesh.parts(seg.axes);
   int64_t n = 0;
   for (const auto& [begin, end] : pieces(mesh, seg, rank)) n += end - begin;
   return n;
@@ -352,7 +352,7 @@ std::string to_string(const Mesh& mesh, const Spec& spec) {
       if (dim[i].axes.empty()) continue;
       const std::string names = mesh.name(dim[i].axes);
       s += names.find(',') == names.npos ? str_cat("@", names) : str_cat("@(", names, ")");
-      static constexpr const char* kLayouts[] = {"", "~head-tail", "~documents", "~by-token", "~by-expert"};
+      static constexpr const char* kLayouts[] = {"", "~head-tail", "~table", "~by-token", "~by-expert"};
       s += kLayouts[static_cast<int>(dim[i].layout)];
     }
     if (dim.size() > 1) s += ")";

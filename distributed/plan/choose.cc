@@ -14,9 +14,9 @@ namespace {
 
 constexpr size_t kMeshesLookedInto = 4;
 
-// What a step has that a dimension of a mesh could split.
+// The extents of a step that a mesh dimension could split.
 struct Splittable {
-  int64_t rows = 0, experts = 0;  // of the first argument; the most of a product by experts
+  int64_t rows = 0, experts = 0;  // of the first argument; the largest number of experts
   bool attention = false;
 };
 
@@ -31,7 +31,7 @@ Splittable splittable(const Graph& g) {
   return s;
 }
 
-// tp within a node; ep up to the number of experts; cp where there are fewer rows than ranks.
+// tp within a node; ep up to the number of experts; cp if there are fewer rows than ranks.
 std::vector<Mesh> meshes_of(int world, int node, const Splittable& has) {
   std::vector<Mesh> out;
   for (int tp = 1; tp <= std::min(world, std::min(node, 8)) && world % tp == 0; tp *= 2)
@@ -59,39 +59,30 @@ CompileOptions on(const CompileOptions& how, const Mesh& mesh) {
   return one;
 }
 
-// All settings of what is still open on a mesh.
+// All settings of the options that strategies vary on this mesh.
 std::vector<CompileOptions> settings(const CompileOptions& how) {
-  const Mesh& mesh = how.mesh;
-  const bool sharded = mesh.find("fsdp"), data = sharded || mesh.find("dp"), tp = mesh.find("tp");
-  std::vector<int> stages{how.plan.zero};
-  if (how.plan.zero < 0)
-    stages = !data ? std::vector<int>{0} : sharded ? std::vector<int>{3, 2, 1} : std::vector<int>{0, 1, 2, 3};
-  std::vector<std::string> kinds{how.plan.cp};
-  if (mesh.find("cp")) kinds.assign(std::begin(kCpKinds), std::end(kCpKinds));
-  std::vector<CompileOptions> out;
-  for (int zero : stages)
-    for (const std::string& cp : kinds)
-      for (bool sequence : tp ? std::vector<bool>{true, false} : std::vector<bool>{true})
-        for (bool keep : tp&& sequence ? std::vector<bool>{false, true} : std::vector<bool>{false}) {
-          CompileOptions one = how;
-          one.plan.zero = zero;
-          one.plan.cp = cp;
-          one.plan.sequence = sequence;
-          one.plan.keep_gathered = keep;
-          out.push_back(std::move(one));
-        }
-  return out;
+  std::vector<CompileOptions> all{how};
+  for (const OptionRow* row : options_of(how.plan)) {  // the first one varies slowest
+    std::vector<CompileOptions> next;
+    for (const CompileOptions& one : all) {
+      const std::vector<std::string> values = row->tried ? row->tried(one.mesh, one.plan) : std::vector<std::string>();
+      if (values.empty()) next.push_back(one);
+      for (const std::string& value : values) {
+        next.push_back(one);
+        set_option(*row, value, next.back().plan);
+      }
+    }
+    all = std::move(next);
+  }
+  return all;
 }
 
 std::string text_of(const CompileOptions& how) {
-  const int zero = how.plan.zero >= 0 ? how.plan.zero : how.mesh.find("fsdp") ? 3 : 0;
-  return str_cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", zero ", zero,
-                 how.mesh.find("cp") ? str_cat(", cp ", how.plan.cp) : "",
-                 how.mesh.find("tp") ? how.plan.sequence ? ", sequence" : ", no sequence" : "",
-                 how.plan.keep_gathered ? ", gathered kept" : "");
+  return str_cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", ",
+                 options_text(how.mesh, settled(how.mesh, how.plan)));
 }
 
-// Plans tried so far, by their text.
+// The plans tried so far, by text.
 class Trials {
  public:
   Trials(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope)
@@ -118,7 +109,7 @@ class Trials {
     tried_.push_back(std::move(r));
   }
 
-  // Indices, the best first: what fits by time, of equal times by memory; then what does not, by memory.
+  // Indices, the best first: plans that fit by time, then by memory; then plans that do not fit, by memory.
   std::vector<size_t> ranked() const {
     std::vector<size_t> order;
     for (size_t i = 0; i < tried_.size(); ++i)
@@ -179,7 +170,7 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const P
   Trials trials(joint, how, scope);
   std::vector<Mesh> meshes{how.mesh};
   if (how.mesh.size() <= 1 && how.plan.world > 1) {
-    // Each mesh as it is by default; then what else can be said of the best few.
+    // Each mesh with the default options; then all options on the best few.
     for (const Mesh& mesh : meshes_of(how.plan.world, machine_preset(how.machine).node, splittable(*joint)))
       trials.add(on(how, mesh));
     meshes.clear();

@@ -1,4 +1,4 @@
-// How a plan speaks of collectives: names, bytes, seconds, and the names of many layers as one.
+// Text of collectives in plans: names, bytes, seconds, and one name for equal layers.
 #pragma once
 #include <string>
 #include <vector>

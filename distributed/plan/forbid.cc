@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "distributed/plan/collective_names.h"
+#include "distributed/strategies/strategies.h"
 #include "framework/base/error.h"
 
 namespace weft::dist {
@@ -16,7 +17,6 @@ constexpr std::pair<std::string_view, Collective> kKinds[] = {{"allreduce", Coll
                                                               {"broadcast", Collective::kBroadcast},
                                                               {"send", Collective::kSend},
                                                               {"recv", Collective::kRecv}};
-constexpr std::string_view kDimensions[] = {"dp", "fsdp", "tp", "pp", "cp", "ep"};
 
 std::string plain(std::string_view word) {
   std::string s;
@@ -25,7 +25,7 @@ std::string plain(std::string_view word) {
   return s;
 }
 
-// A word of 40 characters is enough to be recognised.
+// The first 40 characters are enough to recognise a word.
 std::string shown(const std::string& text) { return text.size() <= 40 ? text : text.substr(0, 40) + "..."; }
 
 std::string avoid(const Mesh& mesh, const PlannedCollective& c) {
@@ -49,26 +49,6 @@ std::string avoid(const Mesh& mesh, const PlannedCollective& c) {
 
 }  // namespace
 
-bool name_matches(std::string_view pattern, std::string_view name) {
-  // Greedy with one point of return: linear in both for any number of stars that matters.
-  size_t p = 0, n = 0, star = pattern.npos, back = 0;
-  while (n < name.size()) {
-    if (p < pattern.size() && pattern[p] == '*') {
-      star = p++;
-      back = n;
-    } else if (p < pattern.size() && pattern[p] == name[n]) {
-      ++p, ++n;
-    } else if (star != pattern.npos) {
-      p = star + 1;
-      n = ++back;
-    } else {
-      return false;
-    }
-  }
-  while (p < pattern.size() && pattern[p] == '*') ++p;
-  return p == pattern.size();
-}
-
 ForbidRule parse_forbid(const Mesh& mesh, const std::string& text) {
   const size_t at = text.find('@');
   WEFT_CHECK(at != text.npos, "forbid: got '", shown(text),
@@ -86,7 +66,8 @@ ForbidRule parse_forbid(const Mesh& mesh, const std::string& text) {
     WEFT_CHECK(r.kind, "forbid: '", shown(text), "' names the collective '", shown(kind), "'; need ", words, "or *");
   }
   if (r.dimension != "*") {
-    bool known = std::find(std::begin(kDimensions), std::end(kDimensions), r.dimension) != std::end(kDimensions);
+    bool known = false;
+    for (const Strategy* s : strategies_of({})) known |= std::ranges::count(s->dimensions, r.dimension) > 0;
     std::string words;
     for (const Mesh::Dim& d : mesh.dims()) {
       known |= d.name == r.dimension;

@@ -15,10 +15,10 @@ namespace {
 
 std::span<const Pass> local_passes() {
   static constexpr Pass kPasses[] = {
-      {"dce", dce, "values that were made for nobody"},
+      {"dce", dce, "values without users"},
       {"simplify", simplify, "resharding leaves views and casts next to each other"},
       {"cse", cse, "coordinates and positions are computed once"},
-      {"dce", dce, "what cse bypassed"},
+      {"dce", dce, "nodes that cse replaced"},
   };
   return kPasses;
 }
@@ -28,8 +28,8 @@ std::span<const Pass> local_passes() {
 MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
   if (how.plan.choose) return choose_plan(joint, how, scope);
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
-  MeshPlan p{.mesh = how.mesh, .plan = how.plan, .joint = joint};
-  p.pins = make_pins(how.mesh, *joint, how.plan, &p.notes);
+  MeshPlan p{.mesh = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
+  p.pins = make_pins(how.mesh, *joint, p.plan, &p.notes);
   p.decision = decide(how.mesh, *joint, p.pins);
   for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
   const std::vector<Axes> uneven = uneven_axes(how.mesh, p.decision);
@@ -55,7 +55,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   if (scope.for_machine) {
     const MachinePreset& machine = machine_preset(how.machine);
     communication.network = network_of(how.mesh, machine);
-    // What is gathered ahead may take what the device has left.
+    // Values that are gathered ahead may use the rest of the device memory.
     if (communication.overlapping.memory_bytes == 0)
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
   }

@@ -1,5 +1,5 @@
-// MeshPlan: one captured step laid over a mesh. Pure data, made without memory, ranks or a compiler; ranks whose shards
-// have the same shapes share one local graph.
+// MeshPlan: the placement of one captured step on a mesh. Pure data: making it needs no memory, ranks or compiler.
+// Ranks whose shards have the same shapes share one local graph.
 #pragma once
 #include <string>
 #include <vector>
@@ -18,9 +18,9 @@ struct PlanScope {
   bool every_class = true;   // false: only the first and the last rank's graph are made
 };
 
-/// A plan that was considered and not taken.
+/// A plan that Plan::automatic() compared and did not choose.
 struct RejectedPlan {
-  std::string text;  // "dp2,tp2, zero 1, sequence"
+  std::string text;  // "dp2,tp2, zero 1, sequence on, keep_gathered off"
   double step_seconds = 0;
   int64_t peak_bytes = 0;
   std::string reason;
@@ -33,14 +33,15 @@ struct MeshPlan {
   Pins pins;
   Decision decision;
   std::vector<int> class_of;         // by rank; -1: not made
-  std::vector<LocalGraph> locals;    // by class, simplified; collectives as they are in the graph that runs
+  std::vector<LocalGraph> locals;    // by class, simplified; the collectives are those of the graph that runs
   std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped
   CommunicationReport communication;
   std::vector<std::string> notes;
-  std::vector<RejectedPlan> rejected;  // by Plan::automatic(), the fastest first
+  std::vector<RejectedPlan> rejected;  // of Plan::automatic(), the fastest first
 };
 
-/// Throws InvalidArgument for a plan that does not fit the step, and for collectives that `options.forbid` forbids.
+/// Throws InvalidArgument if the plan does not fit the step, and FailedPrecondition for a collective that
+/// `options.forbid` forbids.
 MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& options, const PlanScope& scope = {});
 
 }  // namespace weft::dist

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstdio>
 #include <set>
 
@@ -38,22 +37,14 @@ int64_t number(std::string_view word, int64_t least, int64_t most, int line, con
   return n;
 }
 
-bool on_off(std::string_view word, int line, const char* what) {
-  WEFT_CHECK(word == "on" || word == "off", "plan, line ", line, ": ", what, " is '", shown(word), "'; need on or off");
-  return word == "on";
-}
-
 }  // namespace
 
 std::string plan_text(const PlanReport& r) {
   char hash[24];
   std::snprintf(hash, sizeof hash, "%016llx", static_cast<unsigned long long>(r.hash()));
-  const Plan& p = r.plan();
-  const int zero = p.zero >= 0 ? p.zero : r.mesh().find("fsdp") ? 3 : 0;
-  std::string s =
-      str_cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\nzero ", zero, "\nsequence ",
-              p.sequence ? "on" : "off", "\nkeep_gathered ", p.keep_gathered ? "on" : "off", "\ncp ", p.cp,
-              "\ncp_layout ", p.cp_layout, "\nexpert_room ", p.expert_room, "\nhash ", hash, "\n");
+  std::string s = str_cat("weft plan 1\nmesh ", r.mesh().size() > 1 ? r.mesh().to_string() : "one", "\n");
+  for (const OptionRow* row : options_of(r.plan())) s += str_cat(row->name, " ", text_of(*row, r.plan()), "\n");
+  s += str_cat("hash ", hash, "\n");
   for (const PlannedCell& c : r.cells())
     for (const auto& [dimension, dim] : c.split)
       s += dim >= 0 ? str_cat("split ", c.name, " ", dimension, " ", dim, "\n")
@@ -61,8 +52,12 @@ std::string plan_text(const PlanReport& r) {
   return s;
 }
 
-SavedPlan parse_plan(std::string_view text) {
+SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& strategies) {
   SavedPlan out;
+  out.plan.strategies = strategies;
+  const std::vector<const OptionRow*> options = options_of(out.plan);
+  std::string names;
+  for (const OptionRow* row : options) names += str_cat(row->name, ", ");
   int line_number = 0;
   std::set<std::string, std::less<>> seen;
   std::set<std::pair<std::string, std::string>> placed;
@@ -94,53 +89,39 @@ SavedPlan parse_plan(std::string_view text) {
       continue;
     }
     WEFT_CHECK(w.size() == 2, "plan, line ", line_number, ": got '", shown(line), "'; need a word and its value");
-    WEFT_CHECK(seen.emplace(w[0]).second, "plan, line ", line_number, ": '", shown(w[0]), "' is there twice");
+    WEFT_CHECK(seen.emplace(w[0]).second, "plan, line ", line_number, ": '", shown(w[0]), "' is given twice");
     if (w[0] == "mesh") {
       WEFT_CHECK(w[1].size() <= 200, "plan, line ", line_number, ": the mesh has ", w[1].size(),
                  " characters; need at most 200");
       if (w[1] != "one") out.mesh = Mesh::parse(w[1]);
       WEFT_CHECK(out.mesh.size() <= kMostRanks, "plan, line ", line_number, ": the mesh has ", out.mesh.size(),
                  " ranks; need at most ", kMostRanks);
-    } else if (w[0] == "zero") {
-      out.plan.zero = static_cast<int>(number(w[1], 0, 3, line_number, "zero"));
-    } else if (w[0] == "sequence") {
-      out.plan.sequence = on_off(w[1], line_number, "sequence");
-    } else if (w[0] == "keep_gathered") {
-      out.plan.keep_gathered = on_off(w[1], line_number, "keep_gathered");
-    } else if (w[0] == "cp") {
-      WEFT_CHECK(std::ranges::count(kCpKinds, w[1]), "plan, line ", line_number, ": cp is '", shown(w[1]),
-                 "'; need allgather, ring or ulysses");
-      out.plan.cp = w[1];
-    } else if (w[0] == "cp_layout") {
-      WEFT_CHECK(std::ranges::count(kCpLayouts, w[1]), "plan, line ", line_number, ": cp_layout is '", shown(w[1]),
-                 "'; need auto, contiguous, headtail or documents");
-      out.plan.cp_layout = w[1];
-    } else if (w[0] == "expert_room") {
-      const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.plan.expert_room);
-      WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size() && out.plan.expert_room >= 0 &&
-                     std::isfinite(out.plan.expert_room),
-                 "plan, line ", line_number, ": expert_room is '", shown(w[1]),
-                 "'; need a number of average shares, or 0");
     } else if (w[0] == "hash") {
       const auto [stop, bad] = std::from_chars(w[1].data(), w[1].data() + w[1].size(), out.hash, 16);
       WEFT_CHECK(bad == std::errc() && stop == w[1].data() + w[1].size(), "plan, line ", line_number, ": hash is '",
                  shown(w[1]), "'; need hexadecimal digits");
     } else {
-      WEFT_CHECK(false, "plan, line ", line_number, ": got '", shown(w[0]),
-                 "'; need mesh, zero, sequence, keep_gathered, cp, cp_layout, expert_room, hash, split or whole");
+      const auto row = std::ranges::find(options, w[0], &OptionRow::name);
+      WEFT_CHECK(row != options.end(), "plan, line ", line_number, ": got '", shown(w[0]), "'; need mesh, ", names,
+                 "hash, split or whole");
+      WEFT_CHECK(is_allowed(**row, w[1]), "plan, line ", line_number, ": ", w[0], " is '", shown(w[1]), "'; need ",
+                 need_of(**row));
+      set_option(**row, w[1], out.plan);
     }
   }
   WEFT_CHECK(line_number > 0, "plan: the text is empty; need 'weft plan 1' and the lines of a plan");
-  WEFT_CHECK(seen.contains("mesh"), "plan: there is no line 'mesh ...'");
+  WEFT_CHECK(seen.contains("mesh"), "plan: no line 'mesh ...'");
   for (const PlanRule& r : out.plan.rules)
     for (const auto& [dimension, placement] : r.placements)
       WEFT_CHECK(out.mesh.find(dimension), "plan: '", shown(r.pattern), "' is placed along '", shown(dimension),
-                 "', but mesh ", out.mesh.to_string(), " has no dimension '", shown(dimension), "'");
+                 "', but mesh ", out.mesh.to_string(), " has no such dimension");
   return out;
 }
 
 void save_plan(const PlanReport& report, const std::string& path) { io::write_file_atomic(path, plan_text(report)); }
 
-SavedPlan load_plan(const std::string& path) { return parse_plan(io::read_file(path, kMost)); }
+SavedPlan load_plan(const std::string& path, const std::vector<const Strategy*>& strategies) {
+  return parse_plan(io::read_file(path, kMost), strategies);
+}
 
 }  // namespace weft::dist

@@ -1,4 +1,4 @@
-// Plans as small text files: mesh, options and the placement of each parameter that is split at use.
+// Plans as small text files: the mesh, the options, and the placement of each parameter that is split at use.
 #pragma once
 #include <string_view>
 
@@ -12,14 +12,14 @@ struct SavedPlan {
   uint64_t hash = 0;  // PlanReport::hash() of the plan that was saved
 };
 
-/// Lines: "weft plan 1", "mesh fsdp2,tp2", "zero 3", "sequence on", "keep_gathered off", "cp ring", "cp_layout auto",
-/// "expert_room 0", "hash 0123456789abcdef", and for each parameter "split NAME DIMENSION DIM" or
-/// "whole NAME DIMENSION".
+/// Lines: "weft plan 1", "mesh fsdp2,tp2", one for each option ("zero 3", "sequence on", "cp ring"), "hash
+/// 0123456789abcdef", and for each parameter "split NAME DIMENSION DIM" or "whole NAME DIMENSION".
 std::string plan_text(const PlanReport& report);
-/// Throws InvalidArgument with the line, what was got and what is needed; any bytes are safe.
-SavedPlan parse_plan(std::string_view text);
+/// Throws InvalidArgument with the line, the value and the values that are allowed. Safe for any bytes. `strategies`:
+/// Plan::strategies, for their options.
+SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& strategies = {});
 
 void save_plan(const PlanReport& report, const std::string& path);
-SavedPlan load_plan(const std::string& path);
+SavedPlan load_plan(const std::string& path, const std::vector<const Strategy*>& strategies = {});
 
 }  // namespace weft::dist

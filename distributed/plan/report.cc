@@ -17,7 +17,7 @@ std::string fitted(std::string s, size_t n) { return s.size() <= n ? s : s.subst
 std::string left(std::string s, size_t n) { return s.size() < n ? s + std::string(n - s.size(), ' ') : s; }
 std::string right(const std::string& s, size_t n) { return s.size() < n ? std::string(n - s.size(), ' ') + s : s; }
 
-// Files without their folders: "dot at model.cc:48".
+// Removes folders from file names: "dot at model.cc:48".
 std::string without_folders(const std::string& text) {
   std::string out;
   for (size_t at = 0; at <= text.size();) {
@@ -32,7 +32,7 @@ std::string without_folders(const std::string& text) {
   return out;
 }
 
-// Rows of cells as columns; the last column is as long as the line allows.
+// Aligns rows of cells in columns; the last column is cut at the end of the line.
 std::string table(const std::vector<std::vector<std::string>>& rows, const std::vector<bool>& numbers) {
   std::vector<size_t> width(numbers.size(), 0);
   for (const auto& row : rows)
@@ -53,7 +53,7 @@ std::string table(const std::vector<std::vector<std::string>>& rows, const std::
   return out;
 }
 
-// Some of the names, and how many more.
+// The first names, and the number of the others.
 struct Names {
   std::vector<std::string> all;
   void add(std::string name) {
@@ -70,7 +70,7 @@ struct Names {
   }
 };
 
-/// Things with equal keys, in the order of the first of each.
+/// Groups by key, in the order of the first member of each.
 template <class T>
 class Groups {
  public:
@@ -88,7 +88,7 @@ class Groups {
 
 bool matters(const Node& n) { return n.op->is(kContraction) || n.op->decompose || n.op->is(kIndexing); }
 
-// Whole mesh dimensions that split it, by dim; and those along which a rule of the plan says that it is whole.
+// The mesh dimensions that split a parameter, with the dim; and those along which a rule of the plan keeps it whole.
 std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Plan& plan, const std::string& name,
                                                       const Spec& use) {
   std::vector<std::pair<std::string, int>> out;
@@ -114,15 +114,6 @@ std::vector<std::pair<std::string, int>> split_at_use(const Mesh& mesh, const Pl
   return out;
 }
 
-std::string options_text(const Mesh& mesh, const Plan& plan) {
-  const int zero = plan.zero >= 0 ? plan.zero : mesh.find("fsdp") ? 3 : 0;
-  std::string s = str_cat("zero ", zero);
-  if (mesh.find("tp")) s += str_cat(", sequence ", plan.sequence ? "on" : "off");
-  s += plan.keep_gathered ? ", what forward gathered is kept" : "";
-  if (!plan.rules.empty()) s += str_cat(", ", plan.rules.size(), " rules");
-  return s;
-}
-
 }  // namespace
 
 PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t exact_peak)
@@ -140,7 +131,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
         cell.name, cell.type,        dist::to_string(mesh_, pin.rest), dist::to_string(mesh_, pin.use), pin.why,
         0,         cell.is_parameter};
     if (k.why.empty()) k.why = "a copy on every rank";
-    k.bytes = local_bytes(mesh_, pin.rest, cell.type.dtype, mesh_.size() - 1);  // blocks grow: the last is the largest
+    k.bytes = local_bytes(mesh_, pin.rest, cell.type.dtype, mesh_.size() - 1);  // the last block is the largest
     if (cell.is_parameter) k.split = split_at_use(mesh_, p.plan, cell.name, pin.use);
     cells_.push_back(std::move(k));
   }
@@ -170,7 +161,7 @@ PlanReport::PlanReport(const MeshPlan& p, const std::string& machine, int64_t ex
 
 const std::vector<PlannedCollective>& PlanReport::collectives(int rank) const {
   WEFT_CHECK_AS(kOutOfRange, rank >= 0 && rank < static_cast<int>(class_of_.size()), "plan: rank ", rank,
-                " of a mesh with ", class_of_.size());
+                " of a mesh of ", class_of_.size());
   WEFT_CHECK_AS(kFailedPrecondition, class_of_[static_cast<size_t>(rank)] >= 0, "plan: rank ", rank,
                 " has shards of its own sizes, and only the first and the last rank were planned");
   return (*by_class_)[static_cast<size_t>(class_of_[static_cast<size_t>(rank)])];
@@ -211,7 +202,8 @@ uint64_t PlanReport::hash() const {
 
 std::string PlanReport::to_string() const {
   std::string s = str_cat("plan over ", mesh_.size() > 1 ? mesh_.to_string() : "one rank", ": ", mesh_.size(),
-                          mesh_.size() == 1 ? " rank" : " ranks", "; ", options_text(mesh_, plan_), "\n");
+                          mesh_.size() == 1 ? " rank" : " ranks", "; ", options_text(mesh_, plan_),
+                          plan_.rules.empty() ? "" : str_cat(", ", plan_.rules.size(), " rules"), "\n");
 
   s += "parameters (at rest; at use; why)\n";
   struct CellGroup {
@@ -269,7 +261,7 @@ std::string PlanReport::to_string() const {
                     g.one->spec, g.one->line});
   if (!rows.empty()) s += "activations (of one rank)\n" + table(rows, {false, true, true, false, false});
 
-  // Parameters and gradients of one kind are one line, activations one for each place in the model.
+  // One line for all parameters or gradients of a kind; one line for each place in the model for activations.
   struct CollectiveGroup {
     Names names;
     size_t count = 0;

@@ -1,5 +1,5 @@
-// PlanReport: a plan to read: where parameters and activations lie, every collective with its reason, and what it all
-// costs. A value: it outlives the step that it tells of.
+// PlanReport: a readable plan. It lists the placement of parameters and activations, every collective with its reason,
+// and the predicted costs. A report is a value: it outlives its step.
 #pragma once
 #include <memory>
 
@@ -15,8 +15,8 @@ struct PlannedCell {
   std::string why;
   int64_t bytes = 0;       // of the largest rank's shard
   bool parameter = false;  // else optimiser state and other cells
-  std::vector<std::pair<std::string, int>> split =
-      {};  // at use: mesh dimension and dim; -1: a rule keeps it whole there
+  /// At use: mesh dimension and dim; -1: a rule keeps it whole along that mesh dimension.
+  std::vector<std::pair<std::string, int>> split = {};
 };
 
 struct PlannedActivation {
@@ -29,24 +29,24 @@ struct CollectiveSum {
   std::string axes;
   Collective kind = Collective::kAllReduce;
   int64_t count = 0, bytes = 0;
-  double sent = 0;  // bytes that cross a rank's link: PlannedCollective::bytes times bus_factor
+  double sent = 0;  // bytes over the link of a rank: PlannedCollective::bytes times bus_factor
   double seconds = 0;
 };
 
 class PlanReport {
  public:
   PlanReport() = default;
-  /// `exact_peak`: of a compiled step, the largest rank's planned peak; 0: it is estimated.
+  /// `exact_peak`: of a compiled step, the planned peak of the largest rank; 0: the peak is estimated.
   PlanReport(const MeshPlan& plan, const std::string& machine, int64_t exact_peak = 0);
 
   const Mesh& mesh() const { return mesh_; }
   const Plan& plan() const { return plan_; }
-  /// Of rank 0, in the order in which every rank starts them.
+  /// The collectives of rank 0, in the order in which every rank starts them.
   const std::vector<PlannedCollective>& collectives() const { return collectives_; }
-  /// Of a rank. Throws OutOfRange for ranks that the mesh has not.
+  /// The collectives of a rank. Throws OutOfRange for ranks outside of the mesh.
   const std::vector<PlannedCollective>& collectives(int rank) const;
   const std::vector<PlannedCell>& cells() const { return cells_; }
-  /// Those of cells() that are parameters.
+  /// The parameters among cells().
   std::vector<PlannedCell> parameters() const;
   const std::vector<PlannedActivation>& activations() const { return activations_; }
   std::vector<CollectiveSum> totals() const;
@@ -57,10 +57,10 @@ class PlanReport {
   const std::vector<std::string>& notes() const { return notes_; }
   /// Equal for plans with the same mesh, placements and collectives on all ranks.
   uint64_t hash() const;
-  /// About 60 lines for a transformer of any depth: equal layers are one.
+  /// About 60 lines for a transformer of any depth: equal layers share lines.
   std::string to_string() const;
 
-  std::vector<RejectedPlan> rejected;  // by Plan::automatic(), best first
+  std::vector<RejectedPlan> rejected;  // of Plan::automatic(), best first
 
  private:
   Mesh mesh_;

@@ -1,29 +1,30 @@
 #include "distributed/propagate/decide.h"
 
 #include <algorithm>
+#include <unordered_map>
 
-#include "distributed/propagate/homes.h"
 #include "distributed/propagate/roles.h"
+#include "distributed/propagate/update_specs.h"
 #include "framework/autodiff/grad.h"
-#include "ops/attention/record.h"
 #include "ops/core/core.h"
 
 namespace weft::dist {
 namespace {
 
-constexpr double kFlopsPerByte = 1000;  // what a byte on a link is worth: the order of today's accelerators
+constexpr double kFlopsPerByte =
+    1000;  // that cost as much as a byte on a link: the order of magnitude of current accelerators
 constexpr double kForbidden = 1e30;
-constexpr int64_t kSmall = 4096;  // elements of which terms of a sum are made without thought
+constexpr int64_t kSmall = 4096;  // elements: making terms of a sum from a value of at most this size costs nothing
 
 struct Version {
   Spec spec;
   bool gathered = false;  // by an all-gather, which backward repeats
-  bool backward = false;  // made for backward
+  bool backward = false;  // made for a node of backward
 };
 
 struct ValueState {
-  Spec base, anchor;       // as it is; as consumers should think of it
-  bool parameter = false;  // a cell, or what is made of one alone: its splits at use are not undone
+  Spec base, anchor;       // as computed; as consumers should assume it
+  bool parameter = false;  // a cell, or made from one cell alone: its splits at use are not undone
   bool again = true;       // CellPin::gather_again
   std::vector<Version> versions;
 };
@@ -40,13 +41,13 @@ class Decider {
                 pins_.cells.size(), " cells and ", pins_.inputs.size(), " arguments");
     for (int32_t id = 0; id < g_.size(); ++id) states_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
     if (pins_.sequence) roles_ = find_roles(g_);
-    home_ = find_homes(mesh_, g_, pins_);
-    sums_ = find_sums(g_, pins_, home_);
+    updates_ = find_update_specs(mesh_, g_, pins_);
+    sums_ = find_sums(g_, pins_, updates_);
     for (int32_t id = 0; id < g_.size(); ++id)
       if (g_.node(id).op == &cell_op) node_of_cell_[g_.node(id).attrs.i("index")] = id;
     for (int32_t id = 0; id < g_.size(); ++id) {
-      const bool gradient = g_.node(id).backward && !g_.node(id).outputs.empty() && home({id, 0});
-      out_.gradient_of.push_back(gradient ? home({id, 0})->cell : -1);
+      const bool gradient = g_.node(id).backward && !g_.node(id).outputs.empty() && update({id, 0});
+      out_.gradient_of.push_back(gradient ? update({id, 0})->cell : -1);
     }
     for (size_t c = 0; c < g_.cells.size(); ++c) out_.cells.push_back(pin_of(c));
     for (int32_t id = 0; id < g_.size(); ++id) decide(id);
@@ -55,7 +56,7 @@ class Decider {
       s.pending = {};
       for (DimSpec& dim : s.dims)
         for (Seg& seg : dim)
-          if (seg.layout == Layout::kDocuments) seg.layout = Layout::kBlock;  // nobody outside knows the positions
+          if (seg.layout == Layout::kTable) seg.layout = Layout::kBlock;  // the caller does not know the positions
       out_.outputs.push_back(s);
     }
     return std::move(out_);
@@ -63,14 +64,16 @@ class Decider {
 
  private:
   ValueState& state(Value v) { return states_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
-  std::optional<Home>& home(Value v) { return home_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
+  std::optional<UpdateSpec>& update(Value v) {
+    return updates_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+  }
   bool free(Value v) const { return out_.nodes[static_cast<size_t>(v.node)].free && !lazy(v); }
-  // A broadcast is made on demand too, but of an operand that may have to move.
+  // A broadcast of a value that is not free: made on demand too, but its operand may have to move.
   bool lazy(Value v) const {
     const NodeChoice& c = out_.nodes[static_cast<size_t>(v.node)];
     return c.free && g_.node(v).op == &broadcast_op && !out_.nodes[static_cast<size_t>(g_.node(v).inputs[0].node)].free;
   }
-  // What a lazy value's operand has to be for it to lie as `want`.
+  // The placement that the operand of a lazy value needs so that the value gets placement `want`.
   Spec behind(Value v, const Spec& want) const {
     const Node& n = g_.node(v);
     const Rule rule = rule_of(g_, n);
@@ -84,17 +87,17 @@ class Decider {
   CellPin pin_of(size_t c) {
     if (pins_.cells[c]) return *pins_.cells[c];
     const Spec whole = Spec::replicated(g_.cells[c]->type.shape);
-    CellPin pin{.rest = whole, .use = whole, .home = whole, .why = "replicated"};
+    CellPin pin{.rest = whole, .use = whole, .update = whole, .why = "replicated"};
     const auto node = node_of_cell_.find(static_cast<int64_t>(c));
     if (node == node_of_cell_.end()) return pin;
-    if (const auto& h = home({node->second, 0})) {  // optimiser state lies where the update is computed
-      pin.rest = pin.use = pin.home = h->spec;
+    if (const auto& u = update({node->second, 0})) {  // optimiser state has the placement of the update
+      pin.rest = pin.use = pin.update = u->spec;
       pin.why = "as the update that it is part of";
     }
     return pin;
   }
 
-  // ---- free values: made anywhere without communication ----
+  // ---- free values: every rank can make its part without communication ----
 
   bool is_free(const Node& n) {
     if (n.op == &input_op || n.op == &captured_op || n.op == &constant_op || n.op == &iota_op) return true;
@@ -119,7 +122,7 @@ class Decider {
     if (n.op == &input_op) return pins_.inputs[static_cast<size_t>(n.attrs.i("index"))];
     Spec best = Spec::replicated(t.shape);
     if (n.inputs.empty()) return best;
-    if (n.op == &slice_op) {  // part of a split dim is split alike
+    if (n.op == &slice_op) {  // part of a split dim is split the same way
       Spec s = out_.prefer[static_cast<size_t>(n.inputs[0].node)];
       for (int d = 0; d < t.shape.size(); ++d) {
         DimSpec& dim = s.dims[static_cast<size_t>(d)];
@@ -187,54 +190,28 @@ class Decider {
       out_.notes.push_back(
           str_cat(n.op->name, " at ", n.line.to_string(), *n.scope ? str_cat(" in ", n.scope) : "",
                   ": a weight that is split over model dimensions is gathered there; no split of this op keeps it"));
-    if (!pins_.context.empty() && (n.op == &attention_op || n.op == &attention_backward_op))
-      share_sequence(n, rule, split, c);
-    choose(id, rule, split, passing);
+    for (size_t l = 0; l < pins_.lowerings.size() && !c.lowering; ++l) {
+      SplitNode at{mesh_, n, rule, std::move(split)};
+      std::string note;
+      if (pins_.lowerings[l]->claim(at, note)) c.lowering = pins_.lowerings[l].get();
+      split = std::move(at.split);
+      if (!note.empty()) note_once(note);
+    }
+    choose(id, rule, split, c.lowering ? 0 : passing);
   }
 
   void note_once(const std::string& text) {
     if (std::find(out_.notes.begin(), out_.notes.end(), text) == out_.notes.end()) out_.notes.push_back(text);
   }
 
-  // Attention whose queries are split over the sequence: as the pins want it done.
-  void share_sequence(const Node& n, const Rule& rule, Split& split, NodeChoice& c) {
-    const size_t s = factor(rule, "s"), h = factor(rule, "h"), t = factor(rule, "t");
-    const Axes own = axes_of(split[s]);
-    if (own.empty() || !(own == pins_.context) || split[s].size() != 1) return;
-    const int64_t ranks = mesh_.parts(own);
-    if (pins_.cp == CpKind::kRing && rule.map.factors[t].size == rule.map.factors[s].size &&
-        rule.map.factors[s].size % (2 * ranks) == 0) {
-      c.ring = true;
-    } else if (pins_.cp == CpKind::kRing) {
-      note_once(str_cat("cp ring: attention at ", n.line.to_string(), " over ", rule.map.factors[t].size, " keys and ",
-                        rule.map.factors[s].size,
-                        " queries gathers its keys; a ring needs as many of both, a multiple of ", 2 * ranks));
-    } else if (pins_.cp == CpKind::kUlysses) {
-      Axes heads = axes_of(split[h]);
-      for (int8_t a : own) heads.push_back(a);
-      const int64_t kv = rule.map.factors[h].size;
-      WEFT_CHECK(kv % mesh_.parts(heads) == 0, "cp ulysses: ", kv, " key heads (", n.line.to_string(), ") over ",
-                 mesh_.name(heads), " (", mesh_.parts(heads), " ranks) do not divide; need a divisor of ", kv,
-                 ", or cp ring or allgather");
-      split[h] = one_segment(kv, heads);
-      split[s] = one_segment(rule.map.factors[s].size);
-    }
-  }
-
-  // In a ring keys and values (operands 1 and 2, in backward results too) are split as the queries.
-  static void split_keys(const NodeChoice& c, const Rule& rule, size_t i, Spec& spec) {
-    if (!c.ring || i < 1 || i > 2) return;
-    spec.dims[2] = c.split[factor(rule, "s")];
-  }
-
-  // What is computed from one parameter alone (a cast, a transposed view) is computed on its shards.
+  // Values made from one parameter alone (a cast, a transposed view) are computed on its shards.
   bool made_of_parameter(int32_t id, const Rule& rule, NodeChoice& c) {
     const Node& n = g_.node(id);
     if (n.inputs.size() != 1 || n.outputs.size() != 1 ||
         (!n.op->is(kPointwise) && n.op != &reshape_op && n.op != &permute_op))
       return false;
     const ValueState from = state(n.inputs[0]);
-    if (!from.parameter || home({id, 0})) return false;
+    if (!from.parameter || update({id, 0})) return false;
     const Split at_rest = split_of(mesh_, rule, rule.map.in[0], from.base),
                 at_use = split_of(mesh_, rule, rule.map.in[0], from.anchor);
     if (!(operand_spec(mesh_, rule, 0, at_rest) == from.base) || !(operand_spec(mesh_, rule, 0, at_use) == from.anchor))
@@ -248,7 +225,7 @@ class Decider {
     return true;
   }
 
-  // Bit i: what is pending of operand i stays so.
+  // Bit i: the pending sums of operand i stay pending in the result.
   uint32_t passes_pending(const Node& n, const Rule& rule) {
     if (!n.op->linear || !rule.map.linear || n.op->is(kContraction)) return 0;
     uint32_t pending = 0;
@@ -267,12 +244,12 @@ class Decider {
                                                                                                                 : 0;
     }
     if (n.op->jointly) {
-      // The other operands become terms of the sum too: coordinate 0 keeps them.
+      // The other operands become terms of the sum, too: coordinate 0 keeps their values ...
       for (size_t i = 0; i < n.inputs.size() && i < 32; ++i) {
         if (!(n.op->linear >> i & 1) || can >> i & 1) continue;
         if (free(n.inputs[i])) continue;
         if (g_.type(n.inputs[i]).shape.numel() > kSmall) return 0;
-        // ... and have to be whole for that.
+        // ... which needs them whole.
         for (size_t k = 0; k < n.inputs.size() && k < 32; ++k)
           if (can >> k & 1)
             for (const Pending& p : current(n, k).pending)
@@ -280,7 +257,7 @@ class Decider {
       }
       return can;
     }
-    // Linear in each alone: one operand stays pending, the largest.
+    // Linear in each operand by itself: only the largest one stays pending.
     uint32_t best = 0;
     int64_t most = -1;
     for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
@@ -293,7 +270,7 @@ class Decider {
     return !v.gathered || v.backward == n.backward || (s.parameter ? !s.again : pins_.keep_gathered);
   }
 
-  // How consumers see operand i: a version that is reduced already rather than terms.
+  // The placement of operand i that consumers see: of a reduced version if there is one, else that of the terms.
   Spec current(const Node& n, size_t i) {
     ValueState& s = state(n.inputs[i]);
     if (s.base.pending.empty()) return s.anchor;
@@ -303,11 +280,11 @@ class Decider {
     return best ? best->spec : s.base;
   }
 
-  // How operand i should lie by itself.
+  // The placement that operand i would choose by itself.
   Spec anchor(const Node& n, size_t i, uint32_t passing) {
     Spec s = current(n, i);
     if (s.pending.empty() || passing >> i & 1) return s;
-    if (const auto& h = home(n.inputs[i])) return h->spec;
+    if (const auto& u = update(n.inputs[i])) return u->spec;
     return s;
   }
 
@@ -320,7 +297,7 @@ class Decider {
       own.push_back(split_of(mesh_, rule, rule.map.in[i], s));
       order.push_back(i);
     }
-    // Axes over which a passing operand is pending split nothing.
+    // Axes over which a passing operand is pending must not split a factor.
     Axes taken;
     for (size_t i = 0; i < n.inputs.size() && i < 32; ++i)
       if (passing >> i & 1)
@@ -339,9 +316,9 @@ class Decider {
       if (std::find(out.begin(), out.end(), s) == out.end()) out.push_back(std::move(s));
     };
     if (!n.outputs.empty() && passing == 0)
-      if (const auto& h = home({id, 0}))
-        if (Split s = split_of(mesh_, rule, rule.map.out[0], h->spec); n.op->is(kPointwise)) {
-          if (result_spec(mesh_, rule, 0, s) == h->spec) return {s};
+      if (const auto& u = update({id, 0}))
+        if (Split s = split_of(mesh_, rule, rule.map.out[0], u->spec); n.op->is(kPointwise)) {
+          if (result_spec(mesh_, rule, 0, s) == u->spec) return {s};
           add(s);
         }
     for (size_t i : order)
@@ -350,7 +327,7 @@ class Decider {
     return out;
   }
 
-  // Tokens that go to experts are split over the experts' axes too.
+  // Tokens that are routed to experts are split over the axes of the experts, too.
   void split_tokens(DimSpec& tokens) const {
     for (int8_t a : pins_.experts) {
       const Axes have = axes_of(tokens);
@@ -368,9 +345,9 @@ class Decider {
     return e;
   }
 
-  // What operand i has to be for this split.
+  // The placement that operand i needs for this split.
   Spec needed(const Node& n, const Rule& rule, size_t i, const Split& split, uint32_t passing) {
-    if (n.op == &barrier_op && i > 0) {  // only has to exist
+    if (n.op == &barrier_op && i > 0) {  // a barrier only waits for it
       const Value v = n.inputs[i];
       return free(v) || lazy(v) ? out_.prefer[static_cast<size_t>(v.node)] : state(v).base;
     }
@@ -418,18 +395,18 @@ class Decider {
     for (size_t i = 0; i < n.outputs.size(); ++i) {
       const Spec r = result_spec(mesh_, rule, i, split);
       if (r.pending.empty()) continue;
-      const auto& h = home({id, static_cast<int32_t>(i)});
-      const Spec to = h ? h->spec : settled({id, static_cast<int32_t>(i)}, r, n);
+      const auto& u = update({id, static_cast<int32_t>(i)});
+      const Spec to = u ? u->spec : settled({id, static_cast<int32_t>(i)}, r, n);
       cost += cost_of(mesh_, reshard(mesh_, r, to), n.outputs[i].dtype).bytes;
     }
     return cost;
   }
 
-  // Where a fresh result is reduced to at once.
+  // The placement of a new result after the reductions that come at once.
   Spec settled(Value v, const Spec& computed, const Node& n) {
     if (computed.pending.empty()) return computed;
-    if (const auto& h = home(v)) {
-      if (h->each && h->dtype == g_.type(v).dtype) return h->spec;
+    if (const auto& u = update(v)) {
+      if (u->each && u->dtype == g_.type(v).dtype) return u->spec;
       return computed;
     }
     if (sums_.added_up[static_cast<size_t>(v.node)]) return computed;
@@ -482,10 +459,11 @@ class Decider {
     const Node& n = g_.node(id);
     NodeChoice& c = out_.nodes[static_cast<size_t>(id)];
     c.split = split;
+    const SplitNode at{mesh_, n, rule, split};
     SmallVec<Pending, 2> kept;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       Spec need = needed(n, rule, i, split, passing);
-      split_keys(c, rule, i, need);
+      if (c.lowering) c.lowering->place_operand(at, i, need);
       if (passing >> i & 1)
         for (const Pending& p : need.pending)
           if (std::find(kept.begin(), kept.end(), p) == kept.end()) kept.push_back(p);
@@ -497,13 +475,7 @@ class Decider {
       Spec computed = result_spec(mesh_, rule, i, split);
       for (const Pending& p : kept)
         if (!computed.is_pending(p.axis)) computed.add_pending(p.axis, p.op);
-      if (c.ring && n.op == &attention_backward_op && (i == 1 || i == 2)) {
-        split_keys(c, rule, i, computed);
-        SmallVec<Pending, 2> left;
-        for (const Pending& p : computed.pending)
-          if (!computed.splits(p.axis)) left.push_back(p);
-        computed.pending = left;
-      }
+      if (c.lowering) c.lowering->place_result(at, i, computed);
       const Spec s = settled(v, computed, n);
       c.out.push_back(computed);
       c.settled.push_back(s);
@@ -534,7 +506,7 @@ class Decider {
   const Pins& pins_;
   Decision out_;
   std::vector<std::vector<ValueState>> states_;
-  Homes home_;
+  UpdateSpecs updates_;
   Sums sums_;
   std::unordered_map<int64_t, int32_t> node_of_cell_;
   std::vector<ValueRoles> roles_;

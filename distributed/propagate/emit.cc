@@ -7,7 +7,6 @@
 #include "distributed/propagate/local_op.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
-#include "ops/attention/sequence_layout.h"
 #include "ops/composite/moe_ep.h"
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
@@ -15,7 +14,7 @@
 namespace weft::dist {
 namespace {
 
-using internal::thread_state;
+using internal::OriginScope;
 
 struct Version {
   Spec spec;
@@ -81,47 +80,18 @@ class Emitter final : public Locals {
     return t;
   }
 
-  // Made of the whole arguments, on every rank alike.
-  const DocumentTable& documents() override {
-    if (documents_.positions.defined()) return documents_;
-    std::vector<Tensor> ids;
-    for (Value v : pins_.documents) {
-      const Tensor t = on_every_rank(v);
-      ids.push_back(reshape(t.to(kInt64), {-1, t.size(-1)}));
-    }
-    documents_.positions = document_layout(ids.size() == 1 ? ids[0] : cat(ids, 0), mesh_.parts(pins_.context));
-    documents_.places = argsort(documents_.positions, 0);
-    return documents_;
-  }
-
-  void uses(const Node& n, Move move, const Axes& axes, const Tensor& before, const Tensor& after) override {
-    PlannedCollective c{.kind = move == Move::kPermute         ? Collective::kPermute
-                                : move == Move::kAllGather     ? Collective::kAllGather
-                                : move == Move::kReduceScatter ? Collective::kReduceScatter
-                                                               : Collective::kAllToAll,
-                        .axes = mesh_.name(axes),
-                        .dtype = before.dtype()};
-    c.bytes = std::max(before.type().nbytes(), after.type().nbytes());
-    c.phase = n.backward ? Phase::kBackward : Phase::kForward;
-    c.what = str_cat(n.scope, *n.scope ? ": " : "", n.op->name);
-    c.line = n.line.to_string();
-    c.why = n.op == &expert_order_op ? "ranks tell each other how many rows come" : "keys go around the ring";
-    collectives_.push_back(std::move(c));
+  // Every rank makes the whole table from the whole arguments.
+  const PositionTable& positions() override {
+    if (positions_.positions.defined()) return positions_;
+    WEFT_BUG_IF(!pins_.positions.make, "emit: a dim has Layout::kTable and the pins have no source of positions");
+    std::vector<Tensor> from;
+    for (Value v : pins_.positions.from) from.push_back(on_every_rank(v));
+    positions_.positions = pins_.positions.make(from);
+    positions_.places = argsort(positions_.positions, 0);
+    return positions_;
   }
 
  private:
-  // Nodes made while it lives stand where the joint graph's node stood.
-  class At {
-   public:
-    explicit At(const Node& n) : line_(n.line), backward_(n.backward) { thread_state.scope = n.scope; }
-    ~At() { thread_state.scope = saved_; }
-
-   private:
-    const char* saved_ = thread_state.scope;
-    internal::LineScope line_;
-    internal::BackwardScope backward_;
-  };
-
   std::vector<Version>& versions(Value v) {
     return versions_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
   }
@@ -146,7 +116,7 @@ class Emitter final : public Locals {
       return;
     }
     if (c.free) return;
-    const At at(n);
+    const OriginScope at(n, n.backward);
     const Rule rule = rule_of(g_, n);
     std::vector<Tensor> in;
     for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, str_cat("operand ", i)));
@@ -155,7 +125,7 @@ class Emitter final : public Locals {
           is_rows(rows) && rows[0].layout == Layout::kByExpert)
         in[static_cast<size_t>(rule.offsets)] =
             exchange(n.inputs[static_cast<size_t>(rule.offsets)].node, rows[0].experts).offsets;
-    const std::vector<Tensor> out = local_op({n, g_, rule, c.split, c.ring, in, *this});
+    const std::vector<Tensor> out = local_op({n, g_, rule, c.split, c.lowering, in, *this});
     for (size_t i = 0; i < out.size(); ++i) {
       const Value v{id, static_cast<int32_t>(i)};
       check(n, out[i], c.out[i]);
@@ -165,7 +135,7 @@ class Emitter final : public Locals {
     }
   }
 
-  // A value that is made of arguments alone, whole.
+  // The whole of a value that depends on arguments alone.
   Tensor on_every_rank(Value v) {
     const Node& n = g_.node(v);
     if (n.op == &input_op || n.op == &captured_op) return versions(v).front().local;
@@ -175,14 +145,14 @@ class Emitter final : public Locals {
       for (Value operand : n.inputs) in.push_back(on_every_rank(operand));
       SmallVec<const Tensor*, 4> ptrs;
       for (const Tensor& t : in) ptrs.push_back(&t);
-      const At at(n);
+      const OriginScope at(n, n.backward);
       done = dispatch_multi(*n.op, TensorPtrs(ptrs), n.attrs, n.line);
     }
     return done[static_cast<size_t>(v.index)];
   }
 
-  Tensor own_documents(const Axes& axes) {
-    return global_index(*this, one_segment(documents().positions.size(0), axes, Layout::kDocuments));
+  Tensor own_positions(const Axes& axes) {
+    return global_index(*this, one_segment(positions().positions.size(0), axes, Layout::kTable));
   }
 
   void check(const Node& n, const Tensor& t, const Spec& spec) const {
@@ -195,7 +165,7 @@ class Emitter final : public Locals {
     return !v.gathered || !user || v.backward == user->backward || (parameter ? !again : pins_.keep_gathered);
   }
 
-  // Of what is made of one cell alone, whether backward gathers it again.
+  // The pin of the cell that v is made from alone; null if v is made from more.
   const CellPin* parameter_of(Value v) const {
     for (;;) {
       const Node& n = g_.node(v);
@@ -228,9 +198,8 @@ class Emitter final : public Locals {
     } else {
       WEFT_BUG_IF(!from, "emit: no version of an operand");
       made.gathered = is_gather(best) || from->gathered;
-      made.local =
-          apply(from->local, best, v, user,
-                str_cat(what, " needs ", to_string(mesh_, want), "; it lies as ", to_string(mesh_, from->spec)));
+      made.local = apply(from->local, best, v, user,
+                         str_cat(what, " needs ", to_string(mesh_, want), "; it has ", to_string(mesh_, from->spec)));
     }
     versions(v).push_back(made);
     return made.local;
@@ -238,7 +207,7 @@ class Emitter final : public Locals {
 
   Tensor make_free(Value v, const Spec& want) {
     const Node& n = g_.node(v);
-    const At at(n);
+    const OriginScope at(n, n.backward);
     if (n.op != &input_op && n.op != &captured_op) {
       const Rule rule = rule_of(g_, n);
       const Split split = split_of(mesh_, rule, rule.map.out[static_cast<size_t>(v.index)], want);
@@ -247,7 +216,7 @@ class Emitter final : public Locals {
         std::vector<Tensor> in;
         for (size_t i = 0; i < n.inputs.size(); ++i)
           in.push_back(get(n.inputs[i], operand_spec(mesh_, rule, i, split), &n, "operand"));
-        Tensor t = local_op({n, g_, rule, split, false, in, *this})[static_cast<size_t>(v.index)];
+        Tensor t = local_op({n, g_, rule, split, nullptr, in, *this})[static_cast<size_t>(v.index)];
         check(n, t, want);
         return t;
       }
@@ -429,15 +398,15 @@ class Emitter final : public Locals {
         part.room = step.room;
         return y;
       }
-      case Move::kPermute:
       case Move::kNever:
-        WEFT_BUG_IF(true, "emit: ", g_.node(v).op->name, " at ", g_.node(v).line.to_string(), " cannot lie so for ",
-                    user ? user->op->name : "the result", user && user->backward ? " in backward: " : ": ", why);
+        WEFT_BUG_IF(true, "emit: ", g_.node(v).op->name, " at ", g_.node(v).line.to_string(),
+                    " cannot be placed so for ", user ? user->op->name : "the result",
+                    user && user->backward ? " in backward: " : ": ", why);
     }
     return t;
   }
 
-  // The expert_order node that rows of v are sorted by.
+  // The expert_order node that sorts the rows of v.
   int32_t order_of(Value v) const {
     std::vector<int32_t> todo{v.node};
     std::set<int32_t> seen;
@@ -456,7 +425,7 @@ class Emitter final : public Locals {
         if (!moves && !shape.empty() && shape[0] == g_.type(v).shape[0]) todo.push_back(in.node);
       }
     }
-    WEFT_BUG_IF(true, "emit: no order of rows behind ", g_.node(v).op->name);
+    WEFT_BUG_IF(true, "emit: no expert_order node behind ", g_.node(v).op->name);
   }
 
   const ExpertExchange& exchange(int32_t order, const Axes& axes) {
@@ -472,12 +441,11 @@ class Emitter final : public Locals {
         .axes = key.second, .ranks = mesh_.parts(axes), .num_experts = experts.extent, .factor = pins_.expert_room};
     for (int peer : mesh_.group(rank_, axes)) o.owned.push_back(local_extent(mesh_, experts, peer));
     o.own = local_extent(mesh_, experts, rank_);
-    const At at(n);
-    uses(n, Move::kAllToAll, axes, local.counts, local.counts);
+    const OriginScope at(n, n.backward);
     return exchanges_[key] = exchange_order(local, o);
   }
 
-  // The own part of what `before` says, as `after` says.
+  // This rank's part: t has the part that `before` describes, the result the one that `after` describes.
   Tensor slice_of(const Tensor& t, int dim, const Part& before, const Part& after) {
     const Tensor zero = constant(int64_t{0}, kInt64);
     auto block = [&](const Tensor& start, int64_t extent) {
@@ -496,15 +464,15 @@ class Emitter final : public Locals {
       const Tensor i = coordinate(after.axes);
       return cat({block(i * chunk, chunk), block((2 * n - 1 - i) * chunk, chunk)}, dim);
     }
-    if (after.layout == Layout::kDocuments) return index_select(t, dim, own_documents(after.axes));
+    if (after.layout == Layout::kTable) return index_select(t, dim, own_positions(after.axes));
     Tensor start = block_begin(*this, now);
     if (!before.axes.empty()) start = start - block_begin(*this, Seg{before.extent, before.axes, before.layout});
     return block(start, local_extent(mesh_, now, rank_));
   }
 
-  // Rank 0's positions, then rank 1's, ... as part says, in their order.
+  // t has the positions of rank 0, then of rank 1, ...; the result has them in ascending order.
   Tensor in_order(const Tensor& t, int dim, const Part& part) {
-    if (part.layout == Layout::kDocuments) return index_select(t, dim, documents().places);
+    if (part.layout == Layout::kTable) return index_select(t, dim, positions().places);
     if (part.layout != Layout::kHeadTail) return t;
     const int64_t n = mesh_.parts(part.axes);
     std::vector<int64_t> at;
@@ -512,9 +480,9 @@ class Emitter final : public Locals {
     return chunks(t, dim, part.extent / (2 * n), at);
   }
 
-  // The other way round.
+  // The inverse of in_order().
   Tensor by_rank(const Tensor& t, int dim, const Part& part) {
-    if (part.layout == Layout::kDocuments) return index_select(t, dim, documents().positions);
+    if (part.layout == Layout::kTable) return index_select(t, dim, positions().positions);
     if (part.layout != Layout::kHeadTail) return t;
     const int64_t n = mesh_.parts(part.axes);
     std::vector<int64_t> at;
@@ -536,13 +504,13 @@ class Emitter final : public Locals {
   Capture capture_;
   std::vector<std::vector<std::vector<Version>>> versions_;
   std::map<std::string, Tensor> coordinates_;
-  std::map<int32_t, std::vector<Tensor>> whole_;  // results of nodes computed on every rank
-  DocumentTable documents_;
+  std::map<int32_t, std::vector<Tensor>> whole_;  // results of nodes that every rank computes as a whole
+  PositionTable positions_;
   std::map<std::pair<int32_t, std::string>, ExpertExchange> exchanges_;
   std::vector<PlannedCollective> collectives_;
-  int64_t sites_ = 0;  // given so far
+  int64_t sites_ = 0;  // the last one given
   int32_t first_backward_ = 0;
-  int32_t written_ = -1;  // the cell whose new value is being brought to rest
+  int32_t written_ = -1;  // the cell whose new value is being resharded to its placement at rest
 };
 
 }  // namespace

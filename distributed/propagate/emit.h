@@ -1,5 +1,5 @@
-// Emission: the graph of one rank, as a decision has it: local shapes, run-time coordinates, collectives as nodes.
-// Ranks whose shards have the same shapes share one graph.
+// Emission: makes the graph of one rank from a decision. Shapes are local, coordinates are known at run time,
+// collectives are nodes. Ranks whose shards have the same shapes share one graph.
 #pragma once
 #include <string>
 #include <vector>
@@ -14,28 +14,27 @@ enum class Subject : uint8_t { kParameter, kActivation, kGradient };
 /// One collective of the local graph.
 struct PlannedCollective {
   Collective kind = Collective::kAllReduce;
-  std::string axes;  // mesh dimensions, as Mesh::axes reads them: "tp", "dp,cp"
+  std::string axes;  // mesh dimensions, as Mesh::axes reads them: "tp", "dp,tp"
   ReduceOp op = ReduceOp::kSum;
   DType dtype = kFloat32;
-  int64_t bytes = 0;  // of the rank's operand or result, whichever is larger; all-to-all: smaller
+  int64_t bytes = 0;  // of the operand or result of the rank, the larger one; all-to-all: the smaller one
   Phase phase = Phase::kForward;
   Subject subject = Subject::kActivation;
-  int64_t site = 0;  // attribute of its node, from 1; unique in the graph
-  std::string
-      what;  // the parameter whose value or gradient it is: "blocks.0.attn.qkv.weight"; else "blocks.0/attn: dot"
-  std::string line;            // "model.cc:12", of the op whose result it is
-  std::string why;             // "dot at linear.cc:20: operand 0 needs [..]; it lies as [..]"
-  int32_t members = 1;         // values that share the message
-  double exposed = 1;          // predicted share of its time in which the rank waits
-  std::string hidden_by = {};  // what runs meanwhile; empty: nothing
+  int64_t site = 0;     // attribute of its node, from 1; unique in the graph
+  std::string what;     // the parameter, of a value or gradient: "blocks.0.attn.qkv.weight"; else "blocks.0/attn: dot"
+  std::string line;     // "model.cc:12", of the op whose result it moves
+  std::string why;      // "dot at linear.cc:20: operand 0 needs [..]; it has [..]"
+  int32_t members = 1;  // values that share the message
+  double exposed = 1;   // predicted share of its time for which the rank waits
+  std::string hidden_by = {};  // what runs at the same time; empty: nothing
 };
 
 struct LocalGraph {
-  Ref<Graph> graph;  // cells are stand-ins of local type, in the order of the joint graph's
+  Ref<Graph> graph;  // cells are placeholders of local type, in the order of the cells of the joint graph
   std::vector<PlannedCollective> collectives;
 };
 
-/// Axes over which some value is split unevenly: ranks with the same coordinates along each have the same local graph.
+/// Axes over which some value is split unevenly. Ranks with the same coordinates along them have the same local graph.
 std::vector<Axes> uneven_axes(const Mesh& mesh, const Decision& d);
 LocalGraph emit(const Mesh& mesh, const Graph& g, const Decision& d, const Pins& pins, int rank);
 

@@ -24,7 +24,7 @@ Shape result_shape(const LocalCall& c, size_t i) {
   return local_shape(c.locals.mesh(), result_spec(c.locals.mesh(), c.rule, i, c.split), c.locals.rank());
 }
 
-// Factors of a dim, as segments.
+// The segments of a dim that consists of these factors.
 std::vector<Seg> segments(const LocalCall& c, const std::vector<int>& factors) {
   std::vector<Seg> out;
   for (int f : factors)
@@ -36,7 +36,7 @@ Tensor scalar(int64_t v) { return constant(v, kInt64); }
 
 Tensor iota(int64_t n) { return arange(n, TensorOptions{.dtype = kInt64}); }
 
-// Indices into a dim that is split: local ones, and which of them are ours.
+// Indices into a split dim: as local indices, and whether this rank has them.
 struct Owned {
   Tensor index, inside;
 };
@@ -44,7 +44,7 @@ Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
   const Mesh& mesh = c.locals.mesh();
   Tensor rest = index.to(kInt64), at, inside;
   auto both = [](const Tensor& a, const Tensor& b) { return a.defined() ? logical_and(a, b) : b; };
-  int64_t stride = 1;  // of a segment, in local positions: from the minor one up
+  int64_t stride = 1;  // of a segment in local positions; from the minor segment up
   for (size_t k = dim.size(); k-- > 0;) {
     const Seg& s = dim[k];
     Tensor own = k == 0 ? rest : remainder(rest, s.extent);
@@ -59,8 +59,8 @@ Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
       const Tensor which = floor_divide(own, chunk), head = eq(which, i), tail = eq(which, 2 * n - 1 - i);
       own = where(head, own - i * chunk, own - (2 * n - 2 - i) * chunk);
       inside = both(inside, logical_or(head, tail));
-    } else if (s.layout == Layout::kDocuments) {
-      const Tensor place = index_select(c.locals.documents().places, 0, reshape(own, {-1}));
+    } else if (s.layout == Layout::kTable) {
+      const Tensor place = index_select(c.locals.positions().places, 0, reshape(own, {-1}));
       own = reshape(place, own.shape()) - block_begin(c.locals, s);
       inside = both(inside, logical_and(ge(own, int64_t{0}), lt(own, extent)));
     } else if (!s.axes.empty()) {
@@ -84,7 +84,7 @@ const DimSpec& factor_split(const LocalCall& c, const DimFactors& tensor, int64_
   return c.split[static_cast<size_t>(tensor[static_cast<size_t>(dim)][0])];
 }
 
-// Rows outside our block give zeros: the terms of a sum over the ranks.
+// Rows that other ranks have give zeros, so that the results are terms of a sum over the ranks.
 std::vector<Tensor> local_lookup(const LocalCall& c) {
   const int64_t dim = c.node.attrs.i("dim");
   const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
@@ -97,7 +97,7 @@ std::vector<Tensor> local_lookup(const LocalCall& c) {
   return {where(shaped_like(at.inside, y.shape(), static_cast<int>(dim)), y, zeros_like(y))};
 }
 
-// Rows for others add zeros to row 0.
+// Rows that other ranks have become zeros that are added to row 0.
 std::vector<Tensor> local_add(const LocalCall& c) {
   const int64_t dim = c.node.op == &index_add_op ? 0 : c.node.attrs.i("dim");
   const DimSpec& own = factor_split(c, c.rule.map.in[0], dim);
@@ -114,7 +114,7 @@ std::vector<Tensor> local_add(const LocalCall& c) {
 std::vector<Tensor> local_iota(const LocalCall& c) {
   const DimSpec& dim = c.split[0];
   if (whole(dim)) return same_op(c, c.node.attrs);
-  // As the kernel computes it: f64 (integers: i64), rounded once.
+  // Computed like the kernel does: in f64 (integers in i64), rounded once.
   const AttrValue &start = *c.node.attrs.find("start"), &step = *c.node.attrs.find("step");
   const DType dtype = c.node.attrs.get<DType>("dtype");
   const Tensor at = global_index(c.locals, dim);
@@ -131,15 +131,15 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   bool split = false;
   for (const DimSpec& d : c.split) split |= !whole(d);
   if (!split) return same_op(c, c.node.attrs);
-  // Each segment is a dim of its own, head-tail segments are two dims: which chunk, and where in it.
+  // Each segment is a dim of its own. A head-tail segment is two dims: the chunk and the place in it.
   Shape shape, strides;
   const bool placed = c.node.op == &random_bits_at_op;
   Tensor base = placed ? c.in[2] : Tensor();
   auto add = [&](const Tensor& t) { base = base.defined() ? base + t : t; };
   const Shape outer = placed ? c.node.attrs.ints("strides") : contiguous_strides(global);
-  int listed = -1;                         // dim whose positions a table says
-  Tensor places;                           // what they add to base
-  std::vector<std::pair<int, Seg>> tails;  // dims of two chunks: done by calls of their own
+  int listed = -1;                         // the dim with Layout::kTable
+  Tensor places;                           // what its positions add to base
+  std::vector<std::pair<int, Seg>> tails;  // head-tail dims: one call for each chunk
   for (int d = 0; d < global.size(); ++d) {
     const std::vector<Seg> segs = segments(c, c.rule.map.out[0][static_cast<size_t>(d)]);
     int64_t stride = outer[d];
@@ -154,8 +154,8 @@ std::vector<Tensor> local_random(const LocalCall& c) {
       shape.push_back(local_extent(c.locals.mesh(), s, c.locals.rank()));
       strides.push_back(stride);
       if (s.axes.empty() || s.layout == Layout::kHeadTail) continue;
-      if (s.layout == Layout::kDocuments) {
-        WEFT_BUG_IF(listed >= 0, "random words: two sequences of documents");
+      if (s.layout == Layout::kTable) {
+        WEFT_BUG_IF(listed >= 0, "random words: two dims with a table of positions");
         listed = shape.size() - 1;
         places = global_index(c.locals, one_segment(s.extent, s.axes, s.layout)) * stride;
         strides[listed] = 0;
@@ -193,7 +193,7 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   return {reshape(y, result_shape(c, 0))};
 }
 
-// Of a rank that has nothing of a reduced dim: what loses against everything.
+// A rank whose part of a reduced dim is empty gives the neutral element.
 std::vector<Tensor> local_extreme(const LocalCall& c) {
   if (c.in[0].numel() > 0) return same_op(c, c.node.attrs);
   const DType t = c.in[0].dtype();
@@ -211,7 +211,7 @@ std::vector<Tensor> local_extreme(const LocalCall& c) {
   return {broadcast_to(constant(least ? lowest : greatest, t), shape)};
 }
 
-std::vector<Tensor> local_cut(const LocalCall& c) {  // slice and pad: dims that are split are not cut
+std::vector<Tensor> local_cut(const LocalCall& c) {  // slice and pad do not cut split dims
   const bool is_slice = c.node.op == &slice_op;
   if (!is_slice) return same_op(c, c.node.attrs);
   Shape begin = c.node.attrs.ints("begin"), end = c.node.attrs.ints("end");
@@ -247,8 +247,8 @@ Tensor global_index(Locals& locals, const DimSpec& dim) {
       const int64_t chunk = s.extent / (2 * n);
       const Tensor i = locals.coordinate(s.axes);
       own = cat({iota(chunk) + i * chunk, iota(chunk) + (2 * n - 1 - i) * chunk}, 0);
-    } else if (s.layout == Layout::kDocuments) {
-      own = dynamic_slice(locals.documents().positions, {block_begin(locals, s)}, {extent});
+    } else if (s.layout == Layout::kTable) {
+      own = dynamic_slice(locals.positions().positions, {block_begin(locals, s)}, {extent});
     } else {
       own = s.axes.empty() ? iota(extent) : iota(extent) + block_begin(locals, s);
     }
@@ -257,7 +257,7 @@ Tensor global_index(Locals& locals, const DimSpec& dim) {
   return all;
 }
 
-// A rank that has nothing of any result: fewer heads than ranks, say.
+// Whether this rank's part of every result is empty, as with fewer heads than ranks.
 bool nothing_here(const LocalCall& c) {
   if (c.node.outputs.empty() || c.node.op->is(kSideEffect) || c.node.op->is(kCollective)) return false;
   bool anywhere = false;
@@ -276,6 +276,7 @@ std::vector<Tensor> local_op(const LocalCall& c) {
       none.push_back(zeros(result_shape(c, i), {.dtype = c.node.outputs[i].dtype}));
     return none;
   }
+  if (c.lowering) return c.lowering->emit(c);
   if (op == &reshape_op || op == &broadcast_op) return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));
   if (op == &slice_op || op == &pad_op) return local_cut(c);
   if (op == &iota_op) return local_iota(c);

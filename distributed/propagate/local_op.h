@@ -1,16 +1,16 @@
-// What one op becomes on a shard: mostly itself with local shapes; positions, random words and look-ups in a split dim
-// take the rank's coordinates in.
+// One op on a shard. Most ops stay as they are with local shapes. Positions, random words and look-ups in a split dim
+// take the coordinates of the rank into account.
 #pragma once
-#include "distributed/placement/rule.h"
-#include "distributed/propagate/reshard.h"
+#include "distributed/propagate/lowering.h"
 #include "framework/tensor/tensor.h"
+#include "ops/attention/relocate.h"
 
 namespace weft::dist {
 
-/// Which positions of a sequence each rank has under Layout::kDocuments.
-struct DocumentTable {
-  Tensor positions;  // i64 [sequence]: rank 0's, then rank 1's, ...
-  Tensor places;     // its inverse
+/// The positions that each rank has under Layout::kTable.
+struct PositionTable {
+  Tensor positions;  // i64 [extent]: of rank 0, then of rank 1, ...
+  Tensor places;     // the inverse permutation
 };
 
 /// What local ops ask of the emitter.
@@ -18,12 +18,10 @@ class Locals {
  public:
   virtual ~Locals() = default;
   virtual const Mesh& mesh() const = 0;
-  virtual int rank() const = 0;  // one of the class that is emitted
-  /// Where this rank stands along axes: i64 0-d, known at run time.
+  virtual int rank() const = 0;  // one of the class for which the graph is emitted
+  /// The coordinate of this rank along axes: i64 0-d, known at run time.
   virtual Tensor coordinate(const Axes& axes) = 0;
-  virtual const DocumentTable& documents() = 0;
-  /// Tells of a collective that a local op uses.
-  virtual void uses(const Node& node, Move move, const Axes& axes, const Tensor& before, const Tensor& after) = 0;
+  virtual const PositionTable& positions() = 0;
 };
 
 struct LocalCall {
@@ -31,7 +29,7 @@ struct LocalCall {
   const Graph& graph;  // the joint one
   const Rule& rule;
   const Split& split;
-  bool ring = false;           // attention: keys are split as queries
+  const Lowering* lowering = nullptr;
   std::span<const Tensor> in;  // local
   Locals& locals;
 };
@@ -39,9 +37,11 @@ struct LocalCall {
 /// The results on this rank.
 std::vector<Tensor> local_op(const LocalCall& call);
 
-/// First index of the rank's block of a segment, i64 0-d.
+/// The first index of this rank's block of a segment, i64 0-d.
 Tensor block_begin(Locals& locals, const Seg& seg);
-/// The global index of each local one of a dim: i64 [local extent].
+/// The global index of each local index of a dim: i64 [local extent].
 Tensor global_index(Locals& locals, const DimSpec& dim);
+/// The same as attention takes it: an offset for a block, else a table.
+IndexMap index_map(Locals& locals, const DimSpec& dim);
 
 }  // namespace weft::dist

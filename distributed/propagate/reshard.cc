@@ -7,13 +7,13 @@
 namespace weft::dist {
 namespace {
 
-struct Pair {  // one part with where it is and where it goes
+struct Pair {  // one part as it is and as it should become
   Part now;
   Axes to;
   Layout to_layout = Layout::kBlock;
 };
 
-// The common refinement of two specs of one dim, or false if a split of one crosses the other's.
+// The common refinement of two specs of one dim; false if a split of one crosses a split of the other.
 bool refine(const Mesh& mesh, int dim, const DimSpec& from, const DimSpec& to, std::vector<Pair>& out) {
   std::vector<Seg> a(from.begin(), from.end()), b(to.begin(), to.end());
   std::reverse(a.begin(), a.end());
@@ -94,7 +94,7 @@ class Planner {
       if (contains(p.now.axes, axis)) return true;
     return is_pending(axis);
   }
-  // What part i still has to gain, if nothing has to go from it first.
+  // The axes that part i still lacks; none if it must first give up other axes.
   Axes gains(size_t i) const {
     const Pair& p = pairs_[i];
     const size_t n = common(p);
@@ -136,18 +136,18 @@ class Planner {
     return true;
   }
 
-  // Part i takes over what part j has to give.
+  // Part i takes over axes that part j must give up.
   bool exchange(size_t i, size_t j) {
     if (i == j) return false;
     const Axes want = gains(i);
     const Axes give = tail(pairs_[j].now.axes, common(pairs_[j]));
     if (want.empty() || give.empty() || pairs_[j].to_layout != Layout::kBlock) return false;
-    // The longest end of `give` that `want` begins with.
+    // The longest suffix of `give` that is a prefix of `want`.
     for (size_t n = std::min(give.size(), want.size()); n > 0; --n) {
       bool same = true;
       for (size_t k = 0; k < n; ++k) same &= give[give.size() - n + k] == want[k];
       if (!same) continue;
-      // Other orders than blocks come and go at once.
+      // Layouts other than blocks are added and removed as a whole.
       if (pairs_[i].to_layout != Layout::kBlock && n != want.size()) continue;
       if (pairs_[j].now.layout != Layout::kBlock && n != pairs_[j].now.axes.size()) continue;
       Axes run;
@@ -191,7 +191,7 @@ class Planner {
     return true;
   }
 
-  // Of a maximum, a minimum or a mean, copies are terms already.
+  // Copies are terms of a maximum, a minimum or a mean already.
   void make_pending() {
     Axes run;
     for (const Pending& p : want_)
@@ -212,7 +212,7 @@ class Planner {
   Stage stage_;
 };
 
-// From one layout of rows by expert to the other, and on from there; rows go nowhere else.
+// Changes the layout of rows sorted by expert, then reshards the other dims. Rows have no other moves.
 std::vector<Stage> move_rows(const Mesh& mesh, const Spec& from, const Spec& to, size_t dim) {
   Stage s;
   for (size_t d = 0; d < from.dims.size(); ++d)
@@ -239,9 +239,8 @@ std::vector<Stage> move_rows(const Mesh& mesh, const Spec& from, const Spec& to,
 }  // namespace
 
 const char* to_string(Move m) {
-  static constexpr const char* kNames[] = {"slice",           "make-pending", "reduce-scatter",
-                                           "all-reduce",      "all-to-all",   "all-gather",
-                                           "all-to-all rows", "permute",      "impossible"};
+  static constexpr const char* kNames[] = {"slice",      "make-pending", "reduce-scatter",  "all-reduce",
+                                           "all-to-all", "all-gather",   "all-to-all rows", "impossible"};
   return kNames[static_cast<int>(m)];
 }
 
@@ -301,7 +300,7 @@ MoveCost cost_of(const Mesh& mesh, const std::vector<Stage>& stages, DType dtype
   for (const Stage& s : stages) {
     double bytes = static_cast<double>(itemsize(dtype));
     for (const Part& p : s.parts) {
-      const int64_t n = mesh.parts(p.axes);  // of rows by expert an average share, whatever the room
+      const int64_t n = mesh.parts(p.axes);  // rows by expert count as an average share
       bytes *= static_cast<double>((p.extent + n - 1) / n);
     }
     for (const Step& step : s.steps) {

@@ -1,4 +1,4 @@
-// Resharding: the cheapest sequence of slices and collectives from one spec of a tensor to another.
+// Resharding: the cheapest sequence of slices and collectives that turns one spec of a tensor into another.
 #pragma once
 #include <vector>
 
@@ -7,15 +7,14 @@
 namespace weft::dist {
 
 enum class Move : uint8_t {
-  kSlice,        // keep the own part: no communication
-  kMakePending,  // coordinate 0 keeps the value, the others take zeros: no communication
+  kSlice,        // keep this rank's part: no communication
+  kMakePending,  // coordinate 0 keeps the value, the others get zeros: no communication
   kReduceScatter,
   kAllReduce,
   kAllToAll,
   kAllGather,
-  kRows,     // rows sorted by expert go to the ranks of their experts, or back
-  kPermute,  // a ring's; never part of a resharding
-  kNever,    // there is no way
+  kRows,   // rows sorted by expert go to the ranks of their experts, or back
+  kNever,  // impossible
 };
 const char* to_string(Move m);
 
@@ -30,32 +29,31 @@ struct Part {
 
 struct Step {
   Move move = Move::kSlice;
-  int part = 0;    // kSlice, kReduceScatter, kAllGather: which; kAllToAll: which is split
-  int from = 0;    // kAllToAll: the part that is joined
-  Axes axes = {};  // that come or go
+  int part = 0;    // the one that changes; kAllToAll: the one that is split
+  int from = 0;    // kAllToAll: the one that is joined
+  Axes axes = {};  // added or removed
   ReduceOp op = ReduceOp::kSum;
   Layout layout = Layout::kBlock;  // kSlice, kReduceScatter, kRows: of the new split
   int64_t room = 0;                // kRows
 };
 
-/// Steps over one set of parts. Where the two specs have no common refinement there are two stages: to the whole dims,
-/// and on from there.
+/// Steps over one set of parts. Two specs without a common refinement need two stages: to whole dims, and from there.
 struct Stage {
-  std::vector<Part> parts;  // as the tensor lies before the first step
+  std::vector<Part> parts;  // of the tensor before the first step
   std::vector<Step> steps;
 };
 
 /// Stages from `from` to `to`, specs of one shape. Empty if they are equal.
 std::vector<Stage> reshard(const Mesh& mesh, const Spec& from, const Spec& to);
 
-/// Bytes that one rank sends over each link of a ring for these stages, for a tensor of `dtype` (the largest rank's);
-/// and how many collectives there are.
+/// The bytes that the largest rank sends over its link for these stages, for a tensor of `dtype`, and the number of
+/// collectives.
 struct MoveCost {
   double bytes = 0;
   int collectives = 0;
 };
 MoveCost cost_of(const Mesh& mesh, const std::vector<Stage>& stages, DType dtype);
-/// Bytes that a rank sends for one collective over n ranks: `bytes` is what the rank holds before (all-gather,
+/// The bytes that a rank sends for one collective over n ranks. `bytes`: what the rank holds before (all-gather,
 /// all-to-all: its part; reduce-scatter, all-reduce: the whole).
 double sent_bytes(Move move, double bytes, int64_t n);
 

@@ -10,7 +10,7 @@ namespace {
 
 using Dim = std::vector<RoleSeg>;
 
-// The parts of a dim that belong to factors of these sizes; where they do not align, parts without a role.
+// Cuts a dim into factors of these sizes. Parts that do not align get no role.
 std::vector<Dim> cut_roles(const Dim& dim, const std::vector<int64_t>& sizes) {
   Dim left(dim.rbegin(), dim.rend());
   std::vector<Dim> out;

@@ -1,5 +1,5 @@
-// Roles: which dims of a graph's values are the batch and the sequence of its arguments (their dims 0 and 1), followed
-// through every op that keeps them.
+// Roles: which dims of the values of a graph are the batch and the sequence of its arguments (their dims 0 and 1).
+// Roles follow values through every op that keeps these dims.
 #pragma once
 #include <vector>
 
@@ -11,10 +11,10 @@ struct RoleSeg {
   int64_t extent = 1;
   char role = 0;  // 'b', 't' or 0
 };
-/// By dim, the segments it is made of, major first; only of a node's first result.
+/// By dim: its segments, major first. Only the first result of a node has roles.
 using ValueRoles = std::vector<std::vector<RoleSeg>>;
 
-/// By node. Arguments of rank 2 and more have both roles, of rank 1 a batch.
+/// By node. Arguments of rank 2 and more have both roles; arguments of rank 1 have a batch.
 std::vector<ValueRoles> find_roles(const Graph& g);
 
 }  // namespace weft::dist

@@ -21,7 +21,7 @@ std::set<int32_t> nodes_behind(const Graph& g, Value v) {
   return seen;
 }
 
-// Inputs of a mask (0 to 3: b, h, q, kv; then tables) behind a value.
+// The inputs of a mask that a value depends on (0 to 3: b, h, q, kv; then tables).
 std::set<int64_t> inputs_behind(const Graph& mask, Value v) {
   std::set<int64_t> out;
   for (int32_t id : nodes_behind(mask, v))
@@ -29,7 +29,7 @@ std::set<int64_t> inputs_behind(const Graph& mask, Value v) {
   return out;
 }
 
-// Tables that a mask reads at its query and at its key, to ask whether the entries are equal.
+// The tables that a mask reads at its query and at its key to compare the entries.
 std::set<int64_t> compared(const Graph& mask) {
   std::set<int64_t> tables;
   for (int32_t id = 0; id < mask.size(); ++id) {

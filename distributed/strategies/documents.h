@@ -1,4 +1,4 @@
-// Documents packed in a row, as a step's attention knows them: the ids that its masks compare.
+// Documents packed in a row, as the attention of a step sees them: the ids that its masks compare.
 #pragma once
 #include <vector>
 
@@ -6,9 +6,8 @@
 
 namespace weft::dist {
 
-/// The ids [.., sequence] (integers) of which the masks of the graph's attention ask whether they are equal at a query
-/// and at a key; empty if the graph has no attention. Throws if there are none, of several lengths, or made of more
-/// than the graph's arguments.
+/// The ids [.., sequence] (integers) that the masks of attention compare between query and key; empty if the graph has
+/// no attention. Throws if attention compares none, if their lengths differ, or if they depend on more than arguments.
 std::vector<Value> find_documents(const Graph& g);
 
 }  // namespace weft::dist

@@ -1,53 +1,32 @@
-// Strategies: each pins placements of parameters and arguments for the mesh dimensions it knows, and does nothing else.
+// The list of strategies, and the pins of a step from all of them.
 #pragma once
-#include "distributed/propagate/decide.h"
-#include "framework/mesh/plan.h"
+#include "distributed/strategies/strategy.h"
 
 namespace weft::dist {
 
-/// What strategies work on: of each parameter the axes by dim, to begin with none.
-struct ParameterPin {
-  int32_t cell = -1;
-  std::string name;
-  Shape shape;
-  std::vector<Axes> split;  // by dim, at use: model dimensions (tp, ep)
-  Axes sharded;             // at rest besides, over one dim (fsdp)
-  int sharded_dim = -1;
-  bool split_by_rule = false;
-  bool expert = false;  // weights of experts: tokens are split over tp where they meet them
-  std::string why;
-};
+/// The strategies of the registry, then those of plan.strategies, in the order in which they annotate.
+std::vector<const Strategy*> strategies_of(const Plan& plan);
+/// The options of all strategies. Those of later strategies come first: Plan::automatic() varies them slowest.
+std::vector<const OptionRow*> options_of(const Plan& plan);
+/// The row of the registry with this name; null if there is none.
+const OptionRow* find_option(std::string_view name);
+/// The plan with Strategy::settle of all strategies applied.
+Plan settled(const Mesh& mesh, Plan plan);
+/// "zero 3, sequence on": the options that Plan::automatic() varies, of strategies that serve this mesh.
+std::string options_text(const Mesh& mesh, const Plan& plan);
 
-struct Strategy {
-  const Mesh& mesh;
-  const Graph& graph;  // joint
-  const Plan& plan;
-  Pins pins = {};
-  std::vector<ParameterPin> parameters = {};
-  std::vector<std::string> notes = {};
+/// Throws InvalidArgument for values of options that are not allowed, for mesh dimensions without a strategy, and for
+/// arguments that do not divide. make_pins() checks the same.
+void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> arguments);
 
-  ParameterPin* find(int32_t cell);
-  /// Axes of a mesh dimension that has more than one rank; empty if there is none.
-  Axes axes(std::string_view name) const;
-  /// Whether the parameter is split over one of these already.
-  static bool uses(const ParameterPin& p, const Axes& axes);
-};
-
-/// The parameter behind a value that is made of one cell alone; -1 if there is none.
-int32_t parameter_behind(const Graph& g, Value v);
-
-void pin_rules(Strategy& s);            // what the plan says by name
-void pin_experts(Strategy& s);          // ep: experts' weights over their first dim
-void pin_tensor_parallel(Strategy& s);  // tp: columns, then rows, by the graph
-void pin_data_parallel(Strategy& s);    // dp, fsdp, ep, cp: arguments
-void pin_sharded(Strategy& s);          // ZeRO: parameters, gradients, optimiser state at rest
-
-/// Throws InvalidArgument, as make_pins does, for a mesh dimension without a strategy and for arguments of these types
-/// that do not divide over the mesh.
-void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> types);
-
-/// Everything for a mesh: throws InvalidArgument for rules that match nothing, dimensions nobody knows, work that does
-/// not divide.
+/// The pins of a step. `plan` must be settled. Throws InvalidArgument for values of options that are not allowed, rules
+/// that match no parameter, mesh dimensions without a strategy, and work that does not divide.
 Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vector<std::string>* notes = nullptr);
+
+// ---- rules.cc: the rules of a plan ----
+
+void pin_rules(StrategyContext& s);
+/// Whether a name matches a pattern in which * stands for any text.
+bool name_matches(std::string_view pattern, std::string_view name);
 
 }  // namespace weft::dist

@@ -1,9 +1,9 @@
-// Tensor parallelism by the graph alone (Shoeybi et al. 2019): a weight whose input is whole is split by columns if
-// what comes of it can stay split until the next weight, which is split by rows then: one reduction for the pair.
+// Tensor parallelism (tp; Shoeybi et al. 2019), derived from the graph alone. A weight whose input is whole is split by
+// columns if the result can stay split until the next weight. That weight is split by rows: one reduction for the pair.
 #include <algorithm>
 #include <deque>
 
-#include "distributed/strategies/strategies.h"
+#include "distributed/strategies/strategy.h"
 #include "framework/ir/rewrite.h"
 #include "ops/core/core.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 class TensorParallel {
  public:
-  TensorParallel(Strategy& s, const Axes& tp) : s_(s), tp_(tp), users_(users(s.graph)) {
+  TensorParallel(StrategyContext& s, const Axes& tp) : s_(s), tp_(tp), users_(users(s.graph)) {
     specs_.resize(static_cast<size_t>(s.graph.size()));
   }
 
@@ -43,20 +43,20 @@ class TensorParallel {
     return cell < 0 ? nullptr : s_.find(cell);
   }
 
-  // A parameter's part in node n: takes over its pin, or finds one.
+  // Operand i of node n, if it is made from a parameter: applies its pin, or finds one.
   void weight(const Node& n, int32_t id, const Rule& rule, size_t i, Split& split) {
     ParameterPin* p = parameter(n.inputs[i]);
     if (!p) return;
     const bool product = n.op->is(kContraction), lookup = n.op == &index_select_op && i == 0;
-    if (!p->split_by_rule && !Strategy::uses(*p, tp_)) {
+    if (!p->split_by_rule && !p->uses(tp_)) {
       if (n.op == &grouped_dot_op && s_.plan.sequence) {
-        // Tokens are split over tp there already.
+        // Tokens are split over tp already.
       } else if (product) {
         find_split(n, id, rule, i, split, *p);
       } else if (lookup && n.attrs.i("dim") == 0 && p->shape.size() == 2 && p->shape[0] >= s_.mesh.parts(tp_)) {
         pin(n.inputs[i], *p, 0, tp_, "tp: rows of the table");
       } else if (!lookup) {
-        // What meets a split value elementwise (a bias) is split like it.
+        // A parameter that meets a split value elementwise (a bias) is split like it.
         const Spec need = operand_spec(s_.mesh, rule, i, split);
         for (size_t d = 0; d < need.dims.size(); ++d)
           if (!whole(need.dims[d])) pin(n.inputs[i], *p, d, axes_of(need.dims[d]), "tp: with the values that it meets");
@@ -77,7 +77,7 @@ class TensorParallel {
     for (const DimSpec& d : split)
       for (int8_t a : axes_of(d))
         if (std::find(tp_.begin(), tp_.end(), a) != tp_.end()) return;  // split otherwise already
-    // Columns: a factor of its own that the result keeps.
+    // Columns: a factor that only this operand has and that the result keeps.
     for (size_t d = 0; d < rule.map.in[i].size(); ++d) {
       if (rule.map.in[i][d].size() != 1) continue;
       const int f = rule.map.in[i][d][0];
@@ -93,7 +93,7 @@ class TensorParallel {
                                    s_.mesh.parts(tp_), " parts"));
         return;
       }
-      // Over all of tp, or over as many of its axes as what follows can bear (fewer key heads than ranks).
+      // Over all of tp, or as many of its axes as later nodes allow (fewer key heads than ranks).
       for (Axes axes = tp_; !axes.empty(); axes = without_last(axes)) {
         Split columns = split;
         columns[static_cast<size_t>(f)] = one_segment(factor.size, axes);
@@ -102,7 +102,7 @@ class TensorParallel {
         if (axes.size() < tp_.size())
           s_.notes.push_back(
               str_cat("tp: '", p.name, "' is split over ", s_.mesh.parts(axes), " of ", s_.mesh.parts(tp_),
-                      " ranks only: what comes of it (heads) has no more parts; the rest of them compute the same"));
+                      " ranks only: its result (heads) has no more parts; the other ranks compute the same"));
         return;
       }
     }
@@ -117,7 +117,7 @@ class TensorParallel {
     return out;
   }
 
-  // Whether a split result can stay so: until a weight sums over it, or until it is reduced at the end.
+  // Whether a result can stay split until a weight sums over it, or until it is reduced at the end.
   bool stays_split(int32_t id, const Spec& from) {
     std::deque<std::pair<Value, Spec>> todo{{{id, 0}, from}};
     std::vector<std::pair<Value, Spec>> seen;
@@ -158,7 +158,7 @@ class TensorParallel {
     return !(reduced && rows);
   }
 
-  // The parameter's spec as value v, made of it, has it.
+  // The spec of value v, which is made from parameter p.
   Spec behind(Value v, const ParameterPin& p) {
     const Node& n = s_.graph.node(v);
     if (n.op == &cell_op) {
@@ -178,7 +178,7 @@ class TensorParallel {
     return result_spec(s_.mesh, rule, 0, split_of(s_.mesh, rule, rule.map.in[0], behind(n.inputs[0], p)));
   }
 
-  // Splits the dim of the parameter that is dim d of v.
+  // Splits the dim of the parameter that becomes dim d of v.
   void pin(Value v, ParameterPin& p, size_t d, const Axes& axes, const char* why) {
     Spec want = Spec::replicated(s_.graph.type(v).shape);
     want.dims[d] = one_segment(s_.graph.type(v).shape[static_cast<int>(d)], axes);
@@ -196,17 +196,43 @@ class TensorParallel {
     }
   }
 
-  Strategy& s_;
+  StrategyContext& s_;
   const Axes tp_;
   const std::vector<std::vector<int32_t>> users_;
   std::vector<std::vector<Spec>> specs_;
 };
 
-}  // namespace
-
-void pin_tensor_parallel(Strategy& s) {
+void annotate(StrategyContext& s) {
   const Axes tp = s.axes("tp");
+  s.pins.activations = tp;
+  s.pins.sequence = s.plan.sequence && !tp.empty();
+  s.pins.keep_gathered = s.plan.keep_gathered;
   if (!tp.empty()) TensorParallel(s, tp).run();
 }
+
+std::vector<std::string> sequences(const Mesh& mesh, const Plan&) {
+  if (!mesh.find("tp")) return {};
+  return {"on", "off"};
+}
+std::vector<std::string> keeps(const Mesh& mesh, const Plan& plan) {
+  if (!mesh.find("tp") || !plan.sequence) return {"off"};
+  return {"off", "on"};
+}
+
+constexpr std::string_view kDimensions[] = {"tp"};
+constexpr OptionRow kOptions[] = {
+    {.name = "sequence",
+     .field = &Plan::sequence,
+     .help = "split sequences where tp does not split features (sequence parallelism, Korthikanti et al. 2022)",
+     .tried = sequences},
+    {.name = "keep_gathered",
+     .field = &Plan::keep_gathered,
+     .help = "backward uses what forward gathered: less communication, more memory",
+     .tried = keeps},
+};
+
+}  // namespace
+
+const Strategy tensor_parallel = {"tensor_parallel", kDimensions, kOptions, annotate};
 
 }  // namespace weft::dist

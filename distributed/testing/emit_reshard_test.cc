@@ -32,7 +32,7 @@ Move moved(const Tensor& whole, const Spec& from, const Spec& to) {
   choice.out.push_back(from);
   choice.settled.push_back(from);
   m.decision.nodes.push_back(choice);
-  m.decision.cells.push_back({.rest = from, .use = from, .home = from});
+  m.decision.cells.push_back({.rest = from, .use = from, .update = from});
   m.decision.outputs.push_back(to);
   m.decision.gradient_of.push_back(-1);
   m.pins.cells.resize(1);

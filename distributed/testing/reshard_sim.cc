@@ -91,7 +91,7 @@ class Simulation {
         all.push_back(at(peer));
         for (int64_t i : owned(mesh_, from, peer)) have.push_back(i);
       }
-      next.push_back(pick(cat(all, k), k, places(have, owned(mesh_, to, r))));
+      next.push_back(pick(weft::cat(all, k), k, places(have, owned(mesh_, to, r))));
     }
     at_ = std::move(next);
   }
@@ -161,7 +161,6 @@ class Simulation {
         return;
       }
       case Move::kRows:
-      case Move::kPermute:
       case Move::kNever:
         WEFT_BUG_IF(true, "reshard: ", to_string(step.move), " is no move of a plain tensor");
     }

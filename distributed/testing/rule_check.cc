@@ -107,7 +107,7 @@ class Wrong {
     for (size_t f = 0; f < rule_.splittable.size(); ++f) {
       if (!rule_.splittable[f] || of_routing(rule_, f)) continue;
       const int64_t size = rule_.map.factors[f].size;
-      for (Layout layout : {Layout::kBlock, Layout::kHeadTail, Layout::kDocuments}) {
+      for (Layout layout : {Layout::kBlock, Layout::kHeadTail, Layout::kTable}) {
         const dist::Seg seg{size, axes, layout};
         if (layout != Layout::kBlock && size % seg.pieces(mesh.axis_size(axis)) != 0) continue;
         Split s = dist::whole(rule_);
@@ -124,8 +124,7 @@ class Wrong {
   Split joined(const Split& a, const Split& b) const {
     Split s = a;
     auto listed = [](const Split& split) {
-      return std::any_of(split.begin(), split.end(),
-                         [](const DimSpec& d) { return d[0].layout == Layout::kDocuments; });
+      return std::any_of(split.begin(), split.end(), [](const DimSpec& d) { return d[0].layout == Layout::kTable; });
     };
     if (listed(a) && listed(b)) return s;
     for (size_t f = 0; f < s.size(); ++f) {

@@ -31,19 +31,18 @@ class Here final : public dist::Locals {
   Here(const Mesh& mesh, const dist::Split& split, int rank) : mesh_(mesh), rank_(rank) {
     for (const dist::DimSpec& dim : split)
       for (const dist::Seg& s : dim)
-        if (s.layout == dist::Layout::kDocuments) documents_.positions = any_order(s.extent);
-    if (documents_.positions.defined()) documents_.places = argsort(documents_.positions, 0);
+        if (s.layout == dist::Layout::kTable) positions_.positions = any_order(s.extent);
+    if (positions_.positions.defined()) positions_.places = argsort(positions_.positions, 0);
   }
   const Mesh& mesh() const override { return mesh_; }
   int rank() const override { return rank_; }
   Tensor coordinate(const Axes& axes) override { return constant(mesh_.coordinate(rank_, axes), kInt64); }
-  const dist::DocumentTable& documents() override { return documents_; }
-  void uses(const Node&, dist::Move, const dist::Axes&, const Tensor&, const Tensor&) override {}
+  const dist::PositionTable& positions() override { return positions_; }
 
  private:
   const Mesh& mesh_;
   int rank_;
-  dist::DocumentTable documents_;
+  dist::PositionTable positions_;
 };
 
 Axes pending_axes(const Spec& spec) {
@@ -64,7 +63,7 @@ Tensor own_part(const Mesh& mesh, const Spec& spec, const Tensor& whole, int ran
     int64_t major = 1, minor = whole.size(static_cast<int64_t>(d));
     for (dist::Seg& s : own.dims[d]) {
       if (s.extent > 0) minor /= s.extent;
-      if (s.layout == dist::Layout::kDocuments) {
+      if (s.layout == dist::Layout::kTable) {
         Shape apart;
         for (int64_t k = 0; k < whole.dim(); ++k) {
           if (k != static_cast<int64_t>(d)) apart.push_back(whole.size(k));
@@ -151,7 +150,7 @@ std::vector<std::vector<Tensor>> run_on_all(const Mesh& mesh, const RuleCase& c,
     std::vector<Tensor> in;
     for (size_t i = 0; i < c.in.size(); ++i) in.push_back(part_of(mesh, call.in[i], c.in[i], r, 50 + i));
     Here here(mesh, call.split, r);
-    results.push_back(dist::local_op({c.call(), c.graph, rule, call.split, false, in, here}));
+    results.push_back(dist::local_op({c.call(), c.graph, rule, call.split, nullptr, in, here}));
   }
   return results;
 }

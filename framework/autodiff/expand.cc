@@ -7,80 +7,38 @@
 namespace weft {
 namespace {
 
+using internal::OriginScope;
 using internal::thread_state;
-
-// During its lifetime, new nodes carry the line and scope of `n`, which must outlive it.
-class OriginScope {
- public:
-  explicit OriginScope(const Node& n) {
-    thread_state.line = &n.line;
-    thread_state.scope = n.scope;
-  }
-  ~OriginScope() {
-    thread_state.line = line_;
-    thread_state.scope = scope_;
-  }
-  OriginScope(const OriginScope&) = delete;
-
- private:
-  const SourceLine* line_ = thread_state.line;
-  const char* scope_ = thread_state.scope;
-};
 
 class Expander {
  public:
-  explicit Expander(const Graph& from) : from_(from), capture_(Capture::kStep) { internal::expand_now = &now_; }
+  explicit Expander(const Graph& from) : from_(from) { internal::expand_now = &now_; }
   ~Expander() { internal::expand_now = saved_; }
 
   Ref<Graph> run() {
-    EnableGrad on;
-    Graph& to = capture_.graph();
-    std::vector<std::vector<Tensor>> values(from_.size());
-    to.captured = from_.captured;
-    to.cells = from_.cells;
-    to.inputs.resize(from_.inputs.size());
-    for (int32_t id = 0; id < from_.size(); ++id) {
-      const Node& n = from_.node(id);
-      std::vector<Tensor> in;
-      for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
-      const OriginScope place(n);
-      if (n.op == &grad_op) {
-        bool seeded = n.attrs.b("seeded");
-        values[id] = differentiate(in[0], std::span(in).subspan(seeded ? 2 : 1), seeded ? in[1] : Tensor());
-      } else {
-        values[id] = replay(n, in);
-      }
-    }
-    for (const CellWrite& w : from_.writes)
-      to.writes.push_back({w.cell, capture_.value_of(values[w.value.node][w.value.index])});
-    std::vector<Tensor> out;
-    for (Value v : from_.outputs) out.push_back(values[v.node][v.index]);
-    Ref<Graph> g = capture_.finish(out);
+    const EnableGrad on;
+    Ref<Graph> g =
+        recapture(from_, [&](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
+          capture_ = thread_state.capture;
+          if (n.op != &grad_op) return {};
+          const OriginScope at(n, n.backward);
+          const bool seeded = n.attrs.b("seeded");
+          return differentiate(in[0], in.subspan(seeded ? 2 : 1), seeded ? in[1] : Tensor());
+        });
     g->stage = "joint";
     return g;
   }
 
  private:
-  std::vector<Tensor> replay(const Node& n, const std::vector<Tensor>& in) {
-    Node copy = n;
-    copy.inputs.clear();
-    for (const Tensor& t : in) copy.inputs.push_back(capture_.value_of(t));
-    int32_t id = capture_.graph().add(std::move(copy));
-    if (n.op == &input_op) capture_.graph().inputs[n.attrs.i("index")] = {id, 0};
-    std::vector<Tensor> out;
-    for (size_t i = 0; i < n.outputs.size(); ++i) out.push_back(capture_.wrap({id, static_cast<int32_t>(i)}));
-    return out;
-  }
-
   std::vector<Tensor> differentiate(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed) {
     const internal::BackwardScope backward(true);
-    Graph& g = capture_.graph();
-    const Value root = capture_.value_of(loss);
+    Graph& g = capture_->graph();
+    const Value root = capture_->value_of(loss);
     // The nodes that depend on wrt, up to the loss.
     std::vector<bool> needed(root.node + 1, false);
     std::vector<std::vector<Tensor>> grads(root.node + 1);
     for (const Tensor& t : wrt) {
-      Value v = capture_.value_of(t);
+      Value v = capture_->value_of(t);
       if (v.node <= root.node) needed[v.node] = true;
     }
     for (int32_t id = 0; id <= root.node; ++id) {
@@ -103,12 +61,12 @@ class Expander {
       std::vector<Tensor> in, out;
       for (size_t i = 0; i < n.inputs.size(); ++i) {
         Value v = n.inputs[i];
-        in.push_back(capture_.wrap(v));
+        in.push_back(capture_->wrap(v));
         if (needed[v.node] && is_floating(g.type(v).dtype)) mask |= uint64_t{1} << std::min<size_t>(i, 63);
       }
       if (!mask) continue;
-      for (size_t i = 0; i < n.outputs.size(); ++i) out.push_back(capture_.wrap({id, static_cast<int32_t>(i)}));
-      const OriginScope place(n);
+      for (size_t i = 0; i < n.outputs.size(); ++i) out.push_back(capture_->wrap({id, static_cast<int32_t>(i)}));
+      const OriginScope at(n, true);
       std::vector<Tensor> own = grads[id];
       Grads back = n.op->vjp({*n.op, n.attrs, in, out, own, mask});
       WEFT_BUG_IF(back.size() != in.size(), n.op->name, ": vjp returned ", back.size(), " gradients");
@@ -122,7 +80,7 @@ class Expander {
     }
     std::vector<Tensor> result;
     for (const Tensor& t : wrt) {
-      Value v = capture_.value_of(t);
+      Value v = capture_->value_of(t);
       bool have = v.node <= root.node && !grads[v.node].empty() && grads[v.node][v.index].defined();
       result.push_back(have ? grads[v.node][v.index] : internal::full_of(t.type(), 0));
     }
@@ -131,13 +89,13 @@ class Expander {
 
   bool is_wrt(int32_t id, std::span<const Tensor> wrt) {
     for (const Tensor& t : wrt)
-      if (capture_.value_of(t).node == id) return true;
+      if (capture_->value_of(t).node == id) return true;
     return false;
   }
 
   const Graph& from_;
   const internal::ExpandNow* saved_ = internal::expand_now;
-  Capture capture_;
+  Capture* capture_ = nullptr;  // of the new graph
   const internal::ExpandNow now_ = [this](const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed) {
     return differentiate(loss, wrt, seed);
   };
@@ -168,43 +126,18 @@ Ref<Graph> inline_bodies(const Graph& from) {
   };
   auto current = make_ref<Graph>(from);
   while (has_body(*current)) {
-    const Graph& g = *current;
-    Capture capture(Capture::kStep);
-    Graph& to = capture.graph();
-    to.captured = g.captured;
-    to.cells = g.cells;
-    to.inputs.resize(g.inputs.size());
-    std::vector<std::vector<Tensor>> values(g.size());
-    for (int32_t id = 0; id < g.size(); ++id) {
-      const Node& n = g.node(id);
-      std::vector<Tensor> in;
-      for (Value v : n.inputs) in.push_back(values[v.node][v.index]);
-      if (n.op == &checkpoint_op || n.op == &custom_grad_op) {
-        EnableGrad record(!n.no_grad);
-        const internal::BackwardScope backward(n.backward);
-        values[id] = interpret(*n.attrs.get<Ref<Graph>>("body"), in);
-        continue;
-      }
-      if (is_whole_for_grad(*n.op)) {
-        EnableGrad record(!n.no_grad);
-        const internal::BackwardScope backward(n.backward);
-        const OriginScope place(n);
-        values[id] = n.op->decompose(n.attrs, in);
-        continue;
-      }
-      Node copy = n;
-      copy.inputs.clear();
-      for (const Tensor& t : in) copy.inputs.push_back(capture.value_of(t));
-      int32_t now = to.add(std::move(copy));
-      if (n.op == &input_op) to.inputs[n.attrs.i("index")] = {now, 0};
-      for (size_t i = 0; i < n.outputs.size(); ++i) values[id].push_back(capture.wrap({now, static_cast<int32_t>(i)}));
-    }
-    for (const CellWrite& w : g.writes)
-      to.writes.push_back({w.cell, capture.value_of(values[w.value.node][w.value.index])});
-    std::vector<Tensor> out;
-    for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
-    Ref<Graph> next = capture.finish(out);
-    next->stage = g.stage;
+    const Ref<Graph> next =
+        recapture(*current, [](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
+          const bool body = n.op == &checkpoint_op || n.op == &custom_grad_op;
+          if (!body && !is_whole_for_grad(*n.op)) return {};
+          const EnableGrad record(!n.no_grad);
+          if (body) {  // its nodes keep their own lines
+            const internal::BackwardScope backward(n.backward);
+            return interpret(*n.attrs.get<Ref<Graph>>("body"), in);
+          }
+          const OriginScope at(n, n.backward);
+          return n.op->decompose(n.attrs, in);
+        });
     // Bodies may themselves have grad nodes (checkpoint inside a differentiated body): expand those too.
     bool grads = false;
     for (int32_t id = 0; id < next->size(); ++id) grads |= next->node(id).op == &grad_op;

@@ -2,9 +2,11 @@
 #pragma once
 #include <functional>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "framework/base/function_ref.h"
 #include "framework/dispatch/state.h"
 #include "framework/dispatch/tree.h"
 #include "framework/ir/cell.h"
@@ -81,6 +83,37 @@ class Capture final {
   std::unordered_map<const Cell*, Value> cell_now_;  // latest value of a cell in program order
   std::unordered_set<const Cell*> written_;          // cells set and not read since then
 };
+
+namespace internal {
+
+/// During its lifetime, new nodes carry the line and scope of `n`, which must outlive it, and this mark of backward.
+class OriginScope {
+ public:
+  OriginScope(const Node& n, bool backward)
+      : line_(thread_state.line), scope_(thread_state.scope), backward_(thread_state.backward) {
+    thread_state.line = &n.line;
+    thread_state.scope = n.scope;
+    thread_state.backward = backward;
+  }
+  ~OriginScope() {
+    thread_state.line = line_;
+    thread_state.scope = scope_;
+    thread_state.backward = backward_;
+  }
+  OriginScope(const OriginScope&) = delete;
+
+ private:
+  const SourceLine* line_;
+  const char* scope_;
+  bool backward_;
+};
+
+}  // namespace internal
+
+/// A new capture of `g`, whose stage it keeps. `replacement` gets each node and its operands in the new graph, and
+/// returns the results that replace the node, or nothing for a copy of the node.
+using Recapture = FunctionRef<std::optional<std::vector<Tensor>>(const Node&, std::span<const Tensor>)>;
+Ref<Graph> recapture(const Graph& g, Recapture replacement);
 
 using TensorFn = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 

@@ -1,54 +1,51 @@
-// Plan: what a user may say about how a step is laid over a mesh. Everything unsaid follows from the names of the
-// mesh's dimensions.
+// Plan: what a user may say about the placement of a step on a mesh. The rest follows from the names of the mesh
+// dimensions. Each option belongs to a strategy, whose OptionRow (options.h) has its allowed values and its help.
 #pragma once
 #include <initializer_list>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 namespace weft::dist {
 
-/// Along one mesh dimension a tensor is a copy on every rank, or split.
+struct Strategy;
+
+/// A tensor along one mesh dimension: split, or a copy on every rank.
 struct Placement {
-  int dim = -1;  // that is split; -1: replicated
+  int dim = -1;  // the dim that is split; -1: replicated
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 constexpr Placement Shard(int dim) { return {dim}; }
 constexpr Placement Replicate() { return {}; }
 
-/// Parameters whose name matches `pattern` (* stands for any text) lie so along these mesh dimensions.
+/// Gives parameters whose name matches `pattern` (* stands for any text) these placements along mesh dimensions.
 struct PlanRule {
   std::string pattern;
   std::vector<std::pair<std::string, Placement>> placements;
 };
 
-inline constexpr std::string_view kCpKinds[] = {"allgather", "ring", "ulysses"};
-inline constexpr std::string_view kCpLayouts[] = {"auto", "contiguous", "headtail", "documents"};
-
 struct Plan {
   std::vector<PlanRule> rules = {};
-  int zero = -1;         // ZeRO stage 0 to 3 of the data dimensions; -1: 3 over fsdp if the mesh has it, else 0
-  bool sequence = true;  // tensor parallelism splits the residual stream over the sequence (Korthikanti et al. 2022)
-  std::string cp = "allgather";  // attention over a split sequence: allgather, ring or ulysses
-  // contiguous; headtail: equal work under a causal mask; documents: equal work of documents packed in a row, whose ids
-  // the mask of attention compares; auto: headtail where it can be, which is without sequence parallelism
+  int zero = -1;
+  bool sequence = true;
+  std::string cp = "allgather";
   std::string cp_layout = "auto";
-  double expert_room =
-      0;  // rows that a rank takes for its experts, in average shares; more is an error. 0: all there could be
-  bool keep_gathered = false;  // backward uses what forward gathered: less communication, more memory
-  bool choose = false;         // automatic(): options above are chosen by the cost model
-  int world = 0;               // automatic(world): the mesh, too
+  double expert_room = 0;
+  bool keep_gathered = false;
+  std::vector<const Strategy*> strategies = {};                // your own, asked after those of strategies.cc
+  std::vector<std::pair<std::string, std::string>> more = {};  // their options: name and value
+  bool choose = false;                                         // automatic(): the cost model chooses the options above
+  int world = 0;                                               // automatic(world): and the mesh
 
   Plan() = default;
   Plan(std::initializer_list<PlanRule> r) : rules(r) {}
-  /// The cheapest of the plans known for this mesh and step, within the memory there is.
+  /// The fastest of the known plans for this mesh and step that fits the memory limit.
   static Plan automatic() {
     Plan p;
     p.choose = true;
     return p;
   }
-  /// The same over all meshes of `world` ranks, where no mesh is given.
+  /// The same over all meshes of `world` ranks. Needs options without a mesh.
   static Plan automatic(int world) {
     Plan p = automatic();
     p.world = world;

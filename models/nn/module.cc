@@ -20,11 +20,7 @@ Ref<Module::State> Module::copy_of(const Ref<State>& state) {
   if (Ref<RefCounted> found = scope->find(state.get())) return Ref<State>(static_cast<State*>(found.get()));
   Ref<State> made = make_ref<State>();
   scope->remember(state.get(), made);
-<<<<<<< HEAD
-  made->parameters = state->parameters;  // the scope makes these new cells
-=======
   made->parameters = state->parameters;  // inside the scope, copies of handles refer to new cells
->>>>>>> land/decode
   made->full_precision = state->full_precision;
   made->buffers = state->buffers;
   made->training.set(state->training.peek());

@@ -49,12 +49,8 @@ class Module {
   /// Converts the parameters that layers convert to their input's dtype in every call: all but those registered as
   /// full precision. A model that is only read then stores and converts them once. Lazy ones stay lazy.
   void cast_weights(DType dtype) const;
-<<<<<<< HEAD
-  /// Moves every cell; lazy ones stay lazy. Optimisers are made after it: their state lies where the parameters do.
-=======
   /// Moves every cell; lazy ones stay lazy. Make optimisers after this call: they put their state on the device of the
   /// parameters.
->>>>>>> land/decode
   void to(Device device) const;
   /// Turns dropout on (train) or off (eval), here and in all children. A compiled function is captured once per mode.
   void train(bool on = true) const;

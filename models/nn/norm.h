@@ -15,11 +15,7 @@ class Norm : public Module {
  public:
   Parameter weight;  // [dim], starts at 1
   Parameter bias;    // [dim]; undefined without bias
-<<<<<<< HEAD
-  /// x[..., dim] normalised, scaled and shifted.
-=======
   /// x[..., dim], normalised, scaled and shifted.
->>>>>>> land/decode
   Tensor operator()(const Arg& x) const;
 
  protected:

@@ -121,10 +121,12 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   check_flag("ranks", o.ranks == "threads", quoted(o.ranks), "threads");
   check_flag("timeout", o.step.timeout > 0 && o.step.timeout <= 1e9, str_cat(o.step.timeout),
              "seconds: more than 0 and at most 1e9");
-  check_flag("zero", plan.zero >= -1 && plan.zero <= 3, str_cat(plan.zero), "a stage from 0 to 3");
-  check_flag("cp", std::ranges::count(dist::kCpKinds, plan.cp), quoted(plan.cp), "allgather, ring or ulysses");
-  check_flag("cp_layout", std::ranges::count(dist::kCpLayouts, plan.cp_layout), quoted(plan.cp_layout),
-             "auto, contiguous, headtail or documents");
+  for (const char* name : {"zero", "cp", "cp_layout"}) {
+    const dist::OptionRow& row = *dist::find_option(name);
+    const std::string text = dist::text_of(row, plan);
+    check_flag(name, text == dist::text_of(row, {}) || dist::is_allowed(row, text),
+               row.allowed.empty() ? text : quoted(text), dist::need_of(row));
+  }
   try {
     o.step.mesh = dist::Mesh::parse(o.mesh);
   } catch (const Error& e) {

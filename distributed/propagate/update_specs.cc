@@ -1,4 +1,4 @@
-#include "distributed/propagate/homes.h"
+#include "distributed/propagate/update_specs.h"
 
 #include <string_view>
 
@@ -7,36 +7,36 @@
 
 namespace weft::dist {
 
-Homes find_homes(const Mesh& mesh, const Graph& g, const Pins& pins) {
-  Homes homes(static_cast<size_t>(g.size()));
-  for (int32_t id = 0; id < g.size(); ++id) homes[static_cast<size_t>(id)].resize(g.node(id).outputs.size());
-  auto give = [&](Value v, const Home& h) {
-    auto& home = homes[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
-    if (!home && !g.type(v).shape.empty()) home = h;
+UpdateSpecs find_update_specs(const Mesh& mesh, const Graph& g, const Pins& pins) {
+  UpdateSpecs updates(static_cast<size_t>(g.size()));
+  for (int32_t id = 0; id < g.size(); ++id) updates[static_cast<size_t>(id)].resize(g.node(id).outputs.size());
+  auto give = [&](Value v, const UpdateSpec& u) {
+    auto& slot = updates[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)];
+    if (!slot && !g.type(v).shape.empty()) slot = u;
   };
   for (const CellWrite& w : g.writes) {
     const auto& pin = pins.cells[static_cast<size_t>(w.cell)];
-    if (pin) give(w.value, {pin->home, g.type(w.value).dtype, pin->reduce_each, w.cell});
+    if (pin) give(w.value, {pin->update, g.type(w.value).dtype, pin->reduce_each, w.cell});
   }
   for (int32_t id = g.size(); id-- > 0;) {
     const Node& n = g.node(id);
-    if (n.inputs.empty() || !n.outputs.size() || !homes[static_cast<size_t>(id)][0]) continue;
-    const Home h = *homes[static_cast<size_t>(id)][0];
+    if (n.inputs.empty() || !n.outputs.size() || !updates[static_cast<size_t>(id)][0]) continue;
+    const UpdateSpec u = *updates[static_cast<size_t>(id)][0];
     const bool view = n.op == &reshape_op || n.op == &permute_op || n.op == &barrier_op || n.op == &stop_gradient_op;
     if (!n.op->is(kPointwise) && !view) continue;
     const Rule rule = rule_of(g, n);
-    const Split split = split_of(mesh, rule, rule.map.out[0], h.spec);
-    if (!(result_spec(mesh, rule, 0, split) == h.spec)) continue;
+    const Split split = split_of(mesh, rule, rule.map.out[0], u.spec);
+    if (!(result_spec(mesh, rule, 0, split) == u.spec)) continue;
     for (size_t i = 0; i < n.inputs.size(); ++i) {
       const TensorType& t = g.type(n.inputs[i]);
       if (t.shape.numel() != n.outputs[0].shape.numel() || t.shape.empty()) continue;
-      give(n.inputs[i], {operand_spec(mesh, rule, i, split), is_floating(t.dtype) ? h.dtype : t.dtype, h.each, h.cell});
+      give(n.inputs[i], {operand_spec(mesh, rule, i, split), is_floating(t.dtype) ? u.dtype : t.dtype, u.each, u.cell});
     }
   }
-  return homes;
+  return updates;
 }
 
-Sums find_sums(const Graph& g, const Pins& pins, const Homes& homes) {
+Sums find_sums(const Graph& g, const Pins& pins, const UpdateSpecs& updates) {
   const auto size = static_cast<size_t>(g.size());
   Sums s{std::vector<bool>(size, false), std::vector<bool>(size, false)};
   if (pins.activations.empty()) return s;
@@ -47,7 +47,7 @@ Sums find_sums(const Graph& g, const Pins& pins, const Homes& homes) {
   for (const CellWrite& w : g.writes) ++used[static_cast<size_t>(w.value.node)];
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (std::string_view(n.op->name) != "add" || homes[static_cast<size_t>(id)][0]) continue;
+    if (std::string_view(n.op->name) != "add" || updates[static_cast<size_t>(id)][0]) continue;
     bool all = true;
     for (Value v : n.inputs) {
       const auto i = static_cast<size_t>(v.node);
