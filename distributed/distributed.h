@@ -3,4 +3,4 @@
 #include "distributed/collectives.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
-#include "distributed/mesh/mesh.h"
+#include "framework/mesh/mesh.h"

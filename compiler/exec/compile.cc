@@ -33,6 +33,8 @@ class CompiledCore {
                "'; need fast or eager");
     WEFT_CHECK(!options.verify_numerics || mode != Exec::kEager,
                "compile: verify_numerics changes the captured graph; need a step that is compiled or interpreted");
+    WEFT_CHECK(options.partitioner || (options.mesh.size() <= 1 && options.plan.world <= 1),
+               "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
     if (options.verify_numerics) options.numerics = "eager";  // a chain of 16-bit values may be cut by a mesh
     WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
     if (switch_value("WEFT_VERIFY") != "auto" && switch_on("WEFT_VERIFY")) options.verify = true;

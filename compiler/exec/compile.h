@@ -6,30 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "compiler/options.h"
 #include "framework/base/function_ref.h"
 #include "framework/dispatch/tree.h"
 #include "framework/ir/graph.h"
 
 namespace weft {
 
-namespace internal {
-class Partitioner;
-}
-
-struct CompileOptions {
-  bool enabled = true;            // false: fn runs eagerly, in the same random step
-  int64_t memory_budget = 0;      // bytes; a step that needs more is an error before it runs; 0 is no limit
-  std::string numerics = "fast";  // "eager": the bits of eager. "fast": chains of 16-bit values round less often, and
-      // what is found in the graph (attention, linear + cross-entropy) sums in its own order
-  bool verify_numerics = false;  // sums give the same bits on one device and on any mesh, slowly; numerics are eager
-  bool verify = false;     // compare each plan's first results and writes with the reference, bit for bit; on CUDA
-                           // each launch's with its ops on the CPU, products within bounds
-  bool tf32 = false;       // CUDA: f32 products on tensor cores, of operands rounded to 11 bits
-  bool cuda_graph = true;  // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA_GRAPH
-  std::vector<std::string> disable = {};  // passes to leave out, or "all"
-  std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
-  std::shared_ptr<internal::Partitioner> partitioner = {};  // set by dist::compile
-};
+namespace dist {
+class PlanReport;
+class World;
+}  // namespace dist
 
 /// What compile() did so far; figures of memory and launches are those of the plan used last.
 struct CompileStats {
@@ -165,13 +152,20 @@ class Compiled {
         [&](auto in, auto structure, auto trace) { return call.first_nonfinite(in, structure, trace); });
   }
 
+  /// How the call or prepare() used last is placed on the mesh, with times predicted for `machine`: "cpu", "h100",
+  /// "a100". One device is one rank. Needs distributed/launch/compile.h, as world() does.
+  dist::PlanReport plan(const std::string& machine = "cpu") const;
+  /// The ranks that run the step, for their statistics. Throws FailedPrecondition before the first call and for one
+  /// rank.
+  dist::World& world() const;
+
   /// For what works on plans (compiler/aot).
   const std::shared_ptr<internal::CompiledCore>& core() const { return core_; }
   CompileStats stats() const { return internal::core_stats(*core_); }
   /// Text: host constants, passes, launches, memory plan, what could not be done and why.
   std::string report() const { return internal::core_report(*core_); }
-  /// The plan used last at stage "captured", "joint", "partitioned" (over a mesh: rank 0's), "fused" or "scheduled"; valid
-  /// until the next call.
+  /// The plan used last at stage "captured", "joint", "partitioned" (over a mesh: rank 0's), "fused" or "scheduled";
+  /// valid until the next call.
   const Graph& graph(const std::string& stage) const { return internal::core_graph(*core_, stage); }
   /// Whether two ops, written "mul", "model.cc:43" or "mul at model.cc:43", are in one kernel; if not, the rule that
   /// stops it and the bytes it costs.

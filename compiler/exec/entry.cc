@@ -102,7 +102,7 @@ void save_memory(Entry& e, const CompileOptions& options) {
 void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
   if (options.partitioner) {
-    e.partitioned = options.partitioner->partition(e.joint, options);
+    e.partitioned = options.partitioner(e.joint, options);
     e.plan_ms = ms_since(start);
     return;
   }

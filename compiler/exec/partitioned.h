@@ -1,4 +1,4 @@
-// The seam for steps that run otherwise than as one plan on this device: distributed/launch partitions them over ranks.
+// The interface of steps that run on a mesh; distributed/launch implements it.
 #pragma once
 #include <memory>
 #include <span>
@@ -8,30 +8,28 @@
 #include "framework/ir/graph.h"
 
 namespace weft {
-struct CompileOptions;
 struct CompileStats;
+namespace dist {
+class PlanReport;
+class World;
+}  // namespace dist
 }  // namespace weft
 
 namespace weft::internal {
 
-/// A step made ready to run.
+/// A step that is ready to run on the ranks of a mesh.
 class PartitionedStep {
  public:
   virtual ~PartitionedStep() = default;
   /// The results for these arguments; cells are committed.
   virtual std::vector<Tensor> run(std::span<const Tensor> args) = 0;
   virtual std::string report() const = 0;
+  virtual dist::PlanReport plan(const std::string& machine) const = 0;
+  virtual dist::World& world() = 0;
   /// Stages "partitioned" (of rank 0), "fused" and "scheduled"; null for others.
   virtual const Graph* graph(const std::string& stage) const = 0;
   /// Figures of one rank.
   virtual void fill(CompileStats& stats) const = 0;
-};
-
-class Partitioner {
- public:
-  virtual ~Partitioner() = default;
-  /// Plans the joint graph of one capture; nothing is allocated yet. Throws on what cannot be laid out.
-  virtual std::unique_ptr<PartitionedStep> partition(const Ref<Graph>& joint, const CompileOptions& options) = 0;
 };
 
 }  // namespace weft::internal

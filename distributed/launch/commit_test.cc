@@ -131,7 +131,7 @@ TEST(MeshCommit, OnAllRanksOrOnNone) {
       const bool tp = Mesh::parse(mesh).find("tp");
       CompileOptions how{.mesh = Mesh::parse(mesh), .plan = tp ? over_tp : Plan{}};
       how.verify_numerics = std::string(checks) == "verify_numerics";
-      weft::CompileOptions options = how.for_one_rank();
+      CompileOptions options = internal::for_mesh(how);
       options.verify = std::string(checks) == "verify";
       for (Fault kind : {Fault::kError, Fault::kFailedNode, Fault::kBadAlloc})
         for (bool late : {false, true})

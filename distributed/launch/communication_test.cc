@@ -256,7 +256,7 @@ Trained train(const std::string& mesh, int64_t vocab, const CommunicationOptions
         opt.step(g);
         return std::vector<Tensor>{loss, norm};
       },
-      {.mesh = Mesh::parse(mesh), .communication = communication});
+      {.mesh = Mesh::parse(mesh), .communication = std::make_shared<CommunicationOptions>(communication)});
   Trained r;
   manual_seed(11);
   for (int i = 0; i < 3; ++i) {

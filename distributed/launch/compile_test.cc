@@ -173,9 +173,8 @@ Trained train_moe(const moe::Config& config, const std::string& mesh, const Plan
   };
   Trained r;
   manual_seed(11);
-  weft::CompileOptions options;
-  if (!mesh.empty()) options = CompileOptions{.mesh = Mesh::parse(mesh), .plan = plan}.for_one_rank();
-  auto step = weft::compile(fn, options);
+  CompileOptions options{.mesh = Mesh::parse(mesh), .plan = plan};
+  auto step = dist::compile(fn, options);
   for (int i = 0; i < steps; ++i) {
     Tensor tokens = randint(0, config.vocab, {4, 16}, {.dtype = kInt32}),
            targets = randint(0, config.vocab, {4, 16}, {.dtype = kInt32});

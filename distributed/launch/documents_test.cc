@@ -61,10 +61,9 @@ Trained train(const std::string& mesh, const Plan& plan, bool exact = false) {
     opt.step(grad(loss, opt.parameters()));
     return std::vector<Tensor>{loss, y};
   };
-  weft::CompileOptions options;
-  if (!mesh.empty()) options = CompileOptions{.mesh = Mesh::parse(mesh), .plan = plan}.for_one_rank();
+  CompileOptions options{.mesh = Mesh::parse(mesh), .plan = plan};
   options.verify_numerics = exact;
-  auto step = weft::compile(fn, options);
+  auto step = dist::compile(fn, options);
   Trained r;
   manual_seed(5);
   for (int i = 0; i < 3; ++i) {

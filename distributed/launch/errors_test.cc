@@ -158,6 +158,54 @@ TEST(MeshErrors, MeshesAndOptions) {
   expect_has(error_of([&] { step(ones({8192, 4})); }), "8192 ranks as threads of one process; need at most 4096");
 }
 
+TEST(MeshErrors, OptionsOfOneDevice) {
+  auto fn = [](Tensor x) { return sum(x); };
+  const Mesh mesh = Mesh::parse("dp2");
+  EXPECT_EQ(
+      error_of([&] { compile(fn, {.mesh = mesh, .verify = true}); }),
+      "compile: verify is true for mesh dp2; need one device, or verify_numerics, which gives every mesh the bits "
+      "of one device");
+  EXPECT_EQ(error_of([&] { compile(fn, {.mesh = mesh, .tf32 = true}); }),
+            "compile: tf32 is true for mesh dp2; need false: the ranks are threads of the CPU");
+  EXPECT_EQ(error_of([&] { compile(fn, {.mesh = mesh, .enabled = false}); }),
+            "compile: enabled is false for mesh dp2; need true: only captured steps run on a mesh");
+  EXPECT_EQ(error_of([&] { compile(fn, {.plan = Plan::automatic(4), .verify = true}); }).rfind("compile: verify is", 0),
+            0u);
+  EXPECT_EQ(error_of([&] { weft::compile(fn, {.mesh = mesh}); }),
+            "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
+  EXPECT_EQ(compile(fn, {.mesh = mesh, .cuda_graph = false})(ones({4})).item<float>(), 4);
+  EXPECT_EQ(compile(fn, {.verify = true, .tf32 = true})(ones({4})).item<float>(), 4);
+}
+
+TEST(MeshErrors, OneDeviceIsOneRank) {
+  Parameter w(ones({4}), "w");
+  auto step = weft::compile([&](Tensor x) { return sum(x * w.value()); });
+  expect_has(error_of([&] { step.plan(); }), "plan: the function has not been captured yet");
+  step(ones({2, 4}));
+  const PlanReport p = step.plan();
+  EXPECT_EQ(p.mesh().size(), 1);
+  EXPECT_TRUE(p.collectives().empty());
+  EXPECT_EQ(p.peak_bytes(), step.stats().planned_peak_bytes);
+  EXPECT_EQ(error_of([&] { step.world(); }), "world: the step runs on one rank");
+}
+
+TEST(MeshErrors, ArgumentsAlone) {
+  const auto refused = [](const char* mesh, const Plan& plan, const Shape& shape) {
+    const TensorType type{.dtype = kInt32, .shape = shape};
+    return error_of([&] { check_arguments(Mesh::parse(mesh), plan, {&type, 1}); });
+  };
+  EXPECT_EQ(refused("dp3", {}, {4, 16}),
+            "mesh dp3: a batch of 4 (argument i32[4, 16]) does not divide over dp (3 ranks); the nearest batches that "
+            "do are 3 and 6");
+  EXPECT_EQ(refused("dp2,cp3", {}, {4, 16}),
+            "mesh dp2,cp3: sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks); the nearest lengths "
+            "that do are 15 and 18");
+  expect_has(refused("cp2", with_cp("ring", "headtail"), {4, 18}), "needs sequences that divide into 4 chunks");
+  expect_has(refused("xy2", {}, {4, 16}), "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, ep, tp or cp");
+  EXPECT_EQ(refused("dp2,fsdp2,tp3,ep2", {}, {8, 5}), "");
+  EXPECT_EQ(refused("dp4,cp2", {}, {}), "");
+}
+
 TEST(MeshErrors, Rules) {
   expect_has(refused("tp2", {{"blocks.0.attn.qvk.weight", {{"tp", Shard(0)}}}}),
              "matches no parameter; the nearest name is 'blocks.0.attn.qkv.weight'");

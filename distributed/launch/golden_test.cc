@@ -32,7 +32,7 @@ PlanReport plan_of(int64_t layers, const std::string& mesh, int zero, bool seque
   o.mesh = Mesh::parse(mesh);
   o.plan.zero = zero;
   o.plan.sequence = sequence;
-  o.communication.bucket = o.communication.overlap = false;
+  o.communication = std::make_shared<CommunicationOptions>(CommunicationOptions{.bucket = false, .overlap = false});
   const Tensor x = zeros({4, 16}, {.dtype = kInt32});
   return plan(
       [&](Tensor tokens, Tensor targets) {
@@ -134,7 +134,7 @@ PlanReport moe_plan_of(int64_t layers, const std::string& mesh, int zero, double
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
   o.plan.zero = zero;
-  o.communication.bucket = o.communication.overlap = false;
+  o.communication = std::make_shared<CommunicationOptions>(CommunicationOptions{.bucket = false, .overlap = false});
   const Tensor x = zeros({4, 16}, {.dtype = kInt32});
   return plan(
       [&](Tensor tokens, Tensor targets) {

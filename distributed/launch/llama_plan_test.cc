@@ -23,7 +23,8 @@ Planned plan_llama(const llama::Config& config, const std::string& mesh, int64_t
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
   o.machine = "h100";
-  o.communication.async_tp = AsyncTp::kOff;  // counted as they are
+  o.communication =
+      std::make_shared<CommunicationOptions>(CommunicationOptions{.async_tp = AsyncTp::kOff});  // counted as they are
   const Tensor x = zeros({batch, length}, {.dtype = kInt32});
   Planned p;
   p.report = plan(

@@ -95,8 +95,9 @@ struct MeshStep::Ranks {
 
 MeshStep::~MeshStep() = default;
 
-MeshStep::MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options)
-    : timeout_(std::chrono::nanoseconds(static_cast<int64_t>(how.timeout * 1e9))), plan_(plan_mesh(joint, how)) {
+MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
+    : timeout_(std::chrono::nanoseconds(static_cast<int64_t>(options.timeout * 1e9))),
+      plan_(plan_mesh(joint, options)) {
   for (size_t i = 0; i < plan_.locals.size(); ++i) {
     const Ref<Graph>& g = plan_.arranged[i];
     std::vector<internal::ArgumentLayout> layouts;
@@ -209,12 +210,10 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   return out;
 }
 
-std::string MeshStep::report() const { return PlanReport(plan_, "cpu", planned_peak_bytes()).to_string(); }
-
-int64_t MeshStep::planned_peak_bytes() const {
-  int64_t most = 0;
-  for (const internal::Planned& p : planned_) most = std::max(most, p.plan.peak_bytes());
-  return most;
+PlanReport MeshStep::plan(const std::string& machine) const {
+  int64_t peak = 0;  // of the largest rank
+  for (const internal::Planned& p : planned_) peak = std::max(peak, p.plan.peak_bytes());
+  return {plan_, machine, peak};
 }
 
 const Graph* MeshStep::graph(const std::string& stage) const {

@@ -40,20 +40,14 @@ class ShardedCell final : public RemoteValue {
 
 class MeshStep final : public internal::PartitionedStep {
  public:
-  MeshStep(const Ref<Graph>& joint, const LayOut& how, const weft::CompileOptions& options);
+  MeshStep(const Ref<Graph>& joint, const CompileOptions& options);
   ~MeshStep() override;
   std::vector<Tensor> run(std::span<const Tensor> args) override;
-  std::string report() const override;
+  std::string report() const override { return plan("cpu").to_string(); }
+  PlanReport plan(const std::string& machine) const override;
+  World& world() override;
   const Graph* graph(const std::string& stage) const override;
-  void fill(weft::CompileStats& stats) const override;
-
-  /// With the collectives of the compiled graphs.
-  const MeshPlan& plan() const { return plan_; }
-  /// How the collectives were bucketed and overlapped; sites refer to plan().locals[..].graph.
-  const CommunicationReport& communication() const { return plan_.communication; }
-  /// The largest of all ranks.
-  int64_t planned_peak_bytes() const;
-  World& world();
+  void fill(CompileStats& stats) const override;
 
  private:
   struct Ranks;
@@ -62,7 +56,7 @@ class MeshStep final : public internal::PartitionedStep {
   void start();
 
   const std::chrono::nanoseconds timeout_;
-  MeshPlan plan_;
+  MeshPlan plan_;                           // with the collectives of the compiled graphs
   std::vector<internal::Planned> planned_;  // by class
   std::unique_ptr<Ranks> ranks_;
 };

@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 
-#include "distributed/mesh/mesh.h"
 #include "framework/dispatch/rank.h"
+#include "framework/mesh/mesh.h"
 
 namespace weft::dist {
 

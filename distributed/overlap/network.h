@@ -5,8 +5,8 @@
 #include <string>
 
 #include "compiler/cost/machine.h"
-#include "distributed/mesh/mesh.h"
 #include "framework/ir/op_def.h"
+#include "framework/mesh/mesh.h"
 
 namespace weft::dist {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "distributed/mesh/mesh.h"
 #include "framework/dispatch/communicator.h"
+#include "framework/mesh/mesh.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft::dist {

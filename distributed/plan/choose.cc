@@ -52,19 +52,19 @@ std::vector<Mesh> meshes_of(int world, int node, const Splittable& has) {
   return out;
 }
 
-LayOut on(const LayOut& how, const Mesh& mesh) {
-  LayOut one = how;
+CompileOptions on(const CompileOptions& how, const Mesh& mesh) {
+  CompileOptions one = how;
   one.mesh = mesh;
   one.plan.choose = false;
   return one;
 }
 
 // All settings of the options that strategies vary on this mesh.
-std::vector<LayOut> settings(const LayOut& how) {
-  std::vector<LayOut> all{how};
+std::vector<CompileOptions> settings(const CompileOptions& how) {
+  std::vector<CompileOptions> all{how};
   for (const OptionRow* row : options_of(how.plan)) {  // the first one varies slowest
-    std::vector<LayOut> next;
-    for (const LayOut& one : all) {
+    std::vector<CompileOptions> next;
+    for (const CompileOptions& one : all) {
       const std::vector<std::string> values = row->tried ? row->tried(one.mesh, one.plan) : std::vector<std::string>();
       if (values.empty()) next.push_back(one);
       for (const std::string& value : values) {
@@ -77,7 +77,7 @@ std::vector<LayOut> settings(const LayOut& how) {
   return all;
 }
 
-std::string text_of(const LayOut& how) {
+std::string text_of(const CompileOptions& how) {
   return str_cat(how.mesh.size() > 1 ? how.mesh.to_string() : "one rank", ", ",
                  options_text(how.mesh, settled(how.mesh, how.plan)));
 }
@@ -85,25 +85,23 @@ std::string text_of(const LayOut& how) {
 // The plans tried so far, by text.
 class Trials {
  public:
-  Trials(const Ref<Graph>& joint, const LayOut& how)
-      : joint_(joint), how_(how), machine_(machine_preset(how.machine)) {}
+  Trials(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope)
+      : joint_(joint), how_(how), scope_(scope), machine_(machine_preset(how.machine)) {}
 
-  void add(const LayOut& one) {
+  void add(const CompileOptions& one) {
     RejectedPlan r;
     r.text = text_of(one);
     for (const RejectedPlan& t : tried_)
       if (t.text == r.text) return;
-    layouts_.push_back(one);
+    options_.push_back(one);
     try {
-      LayOut few = one;
-      few.every_class = false;
-      const MeshPlan p = plan_mesh(joint_, few);
-      const Estimate e = estimate(few.mesh, *p.arranged[0], p.locals[0].collectives, machine_);
+      const MeshPlan p = plan_mesh(joint_, one, {.for_machine = scope_.for_machine, .every_class = false});
+      const Estimate e = estimate(one.mesh, *p.arranged[0], p.locals[0].collectives, machine_);
       r.step_seconds = e.step_seconds();
       r.peak_bytes = e.peak_bytes;
       least_ = std::min(least_, r.peak_bytes);
-      if (how_.memory_limit > 0 && r.peak_bytes > how_.memory_limit)
-        r.reason = str_cat("needs more than ", bytes_text(static_cast<double>(how_.memory_limit)));
+      if (how_.memory_budget > 0 && r.peak_bytes > how_.memory_budget)
+        r.reason = str_cat("needs more than ", bytes_text(static_cast<double>(how_.memory_budget)));
     } catch (const Error& e) {
       r.reason = e.what();
       if (!first_) first_ = e;
@@ -125,16 +123,16 @@ class Trials {
     return order;
   }
 
-  const LayOut& layout(size_t i) const { return layouts_[i]; }
+  const CompileOptions& options(size_t i) const { return options_[i]; }
 
   MeshPlan finish() {
     const std::vector<size_t> order = ranked();
     if (order.empty() && first_) throw *first_;
     WEFT_CHECK_AS(kResourceExhausted, !order.empty() && tried_[order[0]].reason.empty(), "plan: none of ",
                   tried_.size(), " plans for ", how_.mesh.size() > 1 ? how_.mesh.size() : how_.plan.world,
-                  " ranks fits ", how_.memory_limit, " bytes; the smallest needs about ", least_);
+                  " ranks fits ", how_.memory_budget, " bytes; the smallest needs about ", least_);
     const RejectedPlan best = tried_[order[0]];
-    MeshPlan p = plan_mesh(joint_, layouts_[order[0]]);
+    MeshPlan p = plan_mesh(joint_, options_[order[0]], scope_);
     for (size_t i = 0; i < tried_.size(); ++i) {
       if (i == order[0]) continue;
       RejectedPlan r = tried_[i];
@@ -157,9 +155,10 @@ class Trials {
 
  private:
   const Ref<Graph>& joint_;
-  const LayOut& how_;
+  const CompileOptions& how_;
+  const PlanScope& scope_;
   const MachinePreset& machine_;
-  std::vector<LayOut> layouts_;
+  std::vector<CompileOptions> options_;
   std::vector<RejectedPlan> tried_;  // reason: empty if it fits
   std::optional<Error> first_;
   int64_t least_ = INT64_MAX;
@@ -167,8 +166,8 @@ class Trials {
 
 }  // namespace
 
-MeshPlan choose_plan(const Ref<Graph>& joint, const LayOut& how) {
-  Trials trials(joint, how);
+MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
+  Trials trials(joint, how, scope);
   std::vector<Mesh> meshes{how.mesh};
   if (how.mesh.size() <= 1 && how.plan.world > 1) {
     // Each mesh with the default options; then all options on the best few.
@@ -176,10 +175,10 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const LayOut& how) {
       trials.add(on(how, mesh));
     meshes.clear();
     for (size_t i : trials.ranked())
-      if (meshes.size() < kMeshesLookedInto) meshes.push_back(trials.layout(i).mesh);
+      if (meshes.size() < kMeshesLookedInto) meshes.push_back(trials.options(i).mesh);
   }
   for (const Mesh& mesh : meshes)
-    for (const LayOut& one : settings(on(how, mesh))) trials.add(one);
+    for (const CompileOptions& one : settings(on(how, mesh))) trials.add(one);
   return trials.finish();
 }
 

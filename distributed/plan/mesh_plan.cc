@@ -25,8 +25,8 @@ std::span<const Pass> local_passes() {
 
 }  // namespace
 
-MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
-  if (how.plan.choose) return choose_plan(joint, how);
+MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
+  if (how.plan.choose) return choose_plan(joint, how, scope);
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
   MeshPlan p{.mesh = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
   p.pins = make_pins(how.mesh, *joint, p.plan, &p.notes);
@@ -35,7 +35,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
   const std::vector<Axes> uneven = uneven_axes(how.mesh, p.decision);
   std::map<std::vector<int64_t>, int> classes;
   for (int r = 0; r < how.mesh.size(); ++r) {
-    if (!how.every_class && r > 0 && r + 1 < how.mesh.size() && !uneven.empty()) {
+    if (!scope.every_class && r > 0 && r + 1 < how.mesh.size() && !uneven.empty()) {
       p.class_of.push_back(-1);
       continue;
     }
@@ -51,8 +51,8 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how) {
     p.arranged.push_back(local.graph);
     p.locals.push_back(std::move(local));
   }
-  CommunicationOptions communication = how.communication;
-  if (how.for_machine) {
+  CommunicationOptions communication = how.communication ? *how.communication : CommunicationOptions();
+  if (scope.for_machine) {
     const MachinePreset& machine = machine_preset(how.machine);
     communication.network = network_of(how.mesh, machine);
     // Values that are gathered ahead may use the rest of the device memory.

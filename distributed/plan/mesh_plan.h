@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/options.h"
 #include "distributed/overlap/arrange.h"
 #include "distributed/plan/collectives.h"
 #include "distributed/strategies/strategies.h"
@@ -11,18 +12,10 @@
 
 namespace weft::dist {
 
-/// What plan_mesh() needs to know beside the step.
-struct LayOut {
-  Mesh mesh;
-  Plan plan;
-  CommunicationOptions communication = {};
-  std::vector<std::string> forbid = {};   // rules of distributed/plan/forbid.h
-  std::vector<std::string> disable = {};  // passes to leave out
-  std::string machine = "cpu";            // Plan::automatic() minimises the step time on it
-  int64_t memory_limit = 0;               // of Plan::automatic(): bytes of one rank; 0: no limit
-  bool for_machine = false;               // schedules are for its links, not for `communication.network`
-  double timeout = kDefaultTimeout;       // seconds a rank waits for the others in a collective
-  bool every_class = true;                // false: only the graphs of the first and the last rank
+/// What a plan is made for. The default: to run here.
+struct PlanScope {
+  bool for_machine = false;  // schedules are made for the links of options.machine, not for options.communication
+  bool every_class = true;   // false: only the first and the last rank's graph are made
 };
 
 /// A plan that Plan::automatic() compared and did not choose.
@@ -47,8 +40,8 @@ struct MeshPlan {
   std::vector<RejectedPlan> rejected;  // of Plan::automatic(), the fastest first
 };
 
-/// Throws InvalidArgument if the plan does not fit the step, and FailedPrecondition for a collective that `how.forbid`
-/// forbids.
-MeshPlan plan_mesh(const Ref<Graph>& joint, const LayOut& how);
+/// Throws InvalidArgument if the plan does not fit the step, and FailedPrecondition for a collective that
+/// `options.forbid` forbids.
+MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& options, const PlanScope& scope = {});
 
 }  // namespace weft::dist

@@ -110,14 +110,34 @@ class Ulysses final : public Lowering {
 
 // ---- pins ----
 
+// Whether each rank can get a chunk from the head and one from the tail of every sequence.
+bool head_tail_fits(const Mesh& mesh, const Plan& plan, std::span<const TensorType> arguments) {
+  const Mesh::Dim *cp = mesh.find("cp"), *tp = mesh.find("tp");
+  return (!tp || tp->size == 1 || !plan.sequence) && std::ranges::all_of(arguments, [&](const TensorType& t) {
+           return t.shape.size() < 2 || t.shape[1] % (2 * cp->size) == 0;
+         });
+}
+
+void check(const Mesh& mesh, const Plan& plan, std::span<const TensorType> arguments) {
+  const Mesh::Dim* cp = mesh.find("cp");
+  if (!cp || cp->size == 1) return;
+  WEFT_CHECK(plan.cp_layout != "headtail" || head_tail_fits(mesh, plan, arguments),
+             "plan: cp_layout headtail needs sequences that divide into ", 2 * cp->size,
+             " chunks, and no tp with sequence parallelism; use contiguous");
+  for (const TensorType& t : arguments)
+    WEFT_CHECK(t.shape.size() < 2 || t.shape[1] % cp->size == 0, "mesh ", mesh.to_string(), ": sequences of ",
+               t.shape[1], " (argument ", t, ") do not divide over cp (", cp->size, " ranks); ",
+               nearest_multiples("lengths", t.shape[1], cp->size));
+}
+
 // The positions of sequences that each rank along cp has.
 Layout sequence_layout(StrategyContext& s, const Axes& cp) {
   const std::string& how = s.plan.cp_layout;
   const int64_t ranks = s.mesh.parts(cp);
-  const bool alone = s.axes("tp").empty() || !s.plan.sequence;
   if (how == "contiguous") return Layout::kBlock;
   if (how == "documents") {
-    WEFT_CHECK(alone, "plan: cp_layout documents with tp needs sequence off; use contiguous");
+    WEFT_CHECK(s.axes("tp").empty() || !s.plan.sequence,
+               "plan: cp_layout documents with tp needs sequence off; use contiguous");
     const std::vector<Value> ids = find_documents(s.graph);
     if (ids.empty()) {
       s.notes.push_back(
@@ -137,28 +157,18 @@ Layout sequence_layout(StrategyContext& s, const Axes& cp) {
                         }};
     return Layout::kTable;
   }
-  bool divides = true;
-  for (Value v : s.graph.inputs) {
-    const Shape& shape = s.graph.type(v).shape;
-    divides &= shape.size() < 2 || shape[1] % (2 * ranks) == 0;
-  }
-  if (how == "headtail")
-    WEFT_CHECK(divides && alone, "plan: cp_layout headtail needs sequences that divide into ", 2 * ranks,
-               " chunks, and no tp with sequence parallelism; use contiguous");
-  return divides && alone ? Layout::kHeadTail : Layout::kBlock;
+  std::vector<TensorType> arguments;
+  for (Value v : s.graph.inputs) arguments.push_back(s.graph.type(v));
+  return head_tail_fits(s.mesh, s.plan, arguments) ? Layout::kHeadTail : Layout::kBlock;
 }
 
 void annotate(StrategyContext& s) {
   const Axes cp = s.axes("cp");
   if (cp.empty()) return;
   const Layout layout = sequence_layout(s, cp);
-  const int64_t n = s.mesh.parts(cp);
   for (size_t i = 0; i < s.graph.inputs.size(); ++i) {
-    const TensorType& type = s.graph.type(s.graph.inputs[i]);
-    if (type.shape.size() < 2) continue;
-    WEFT_CHECK(type.shape[1] % n == 0, "mesh ", s.mesh.to_string(), ": sequences of ", type.shape[1], " (argument ",
-               type, ") do not divide over cp (", n, " ranks); ", nearest_multiples("lengths", type.shape[1], n));
-    s.pins.inputs[i].dims[1] = one_segment(type.shape[1], cp, layout);
+    const Shape& shape = s.graph.type(s.graph.inputs[i]).shape;
+    if (shape.size() >= 2) s.pins.inputs[i].dims[1] = one_segment(shape[1], cp, layout);
   }
   if (s.plan.cp == "ring") s.pins.lowerings.push_back(std::make_shared<Ring>(cp));
   if (s.plan.cp == "ulysses") s.pins.lowerings.push_back(std::make_shared<Ulysses>(cp));
@@ -190,6 +200,6 @@ constexpr OptionRow kOptions[] = {
 
 }  // namespace
 
-const Strategy context_parallel = {"context_parallel", kDimensions, kOptions, annotate};
+const Strategy context_parallel = {"context_parallel", kDimensions, kOptions, annotate, nullptr, check};
 
 }  // namespace weft::dist

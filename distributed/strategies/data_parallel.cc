@@ -5,27 +5,35 @@
 namespace weft::dist {
 namespace {
 
-void annotate(StrategyContext& s) {
+Axes batch_axes(const Mesh& mesh) {
   Axes batch;
-  for (const Mesh::Dim& d : s.mesh.dims())
+  for (const Mesh::Dim& d : mesh.dims())
     if (d.over.empty() && (d.name == "dp" || d.name == "fsdp" || d.name == "ep"))
       for (int8_t a : d.axes) batch.push_back(a);
-  const int64_t n = s.mesh.parts(batch);
-  if (n == 1) return;
-  for (size_t i = 0; i < s.graph.inputs.size(); ++i) {
-    const TensorType& type = s.graph.type(s.graph.inputs[i]);
-    if (type.shape.empty()) continue;
-    WEFT_CHECK(type.shape[0] % n == 0, "mesh ", s.mesh.to_string(), ": a batch of ", type.shape[0], " (argument ", type,
-               ") does not divide over ", s.mesh.name(batch), " (", n, " ranks); ",
+  return batch;
+}
+
+void check(const Mesh& mesh, const Plan&, std::span<const TensorType> arguments) {
+  const Axes batch = batch_axes(mesh);
+  const int64_t n = mesh.parts(batch);
+  for (const TensorType& type : arguments)
+    WEFT_CHECK(type.shape.empty() || type.shape[0] % n == 0, "mesh ", mesh.to_string(), ": a batch of ", type.shape[0],
+               " (argument ", type, ") does not divide over ", mesh.name(batch), " (", n, " ranks); ",
                nearest_multiples("batches", type.shape[0], n));
-    s.pins.inputs[i].dims[0] = one_segment(type.shape[0], batch);
-  }
+}
+
+void annotate(StrategyContext& s) {
+  const Axes batch = batch_axes(s.mesh);
+  if (s.mesh.parts(batch) == 1) return;
+  for (size_t i = 0; i < s.graph.inputs.size(); ++i)
+    if (const Shape& shape = s.graph.type(s.graph.inputs[i]).shape; !shape.empty())
+      s.pins.inputs[i].dims[0] = one_segment(shape[0], batch);
 }
 
 constexpr std::string_view kDimensions[] = {"dp", "fsdp"};
 
 }  // namespace
 
-const Strategy data_parallel = {"data_parallel", kDimensions, {}, annotate};
+const Strategy data_parallel = {"data_parallel", kDimensions, {}, annotate, nullptr, check};
 
 }  // namespace weft::dist

@@ -7,8 +7,8 @@
 #include <variant>
 #include <vector>
 
-#include "distributed/mesh/mesh.h"
-#include "distributed/strategies/plan.h"
+#include "framework/mesh/mesh.h"
+#include "framework/mesh/plan.h"
 
 namespace weft::dist {
 

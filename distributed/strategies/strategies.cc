@@ -132,10 +132,18 @@ std::string options_text(const Mesh& mesh, const Plan& plan) {
   return text;
 }
 
-Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vector<std::string>* notes) {
+void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> arguments) {
   const std::vector<const Strategy*> all = strategies_of(plan);
   check_mesh(mesh, all);
   check_options(plan);
+  for (const Strategy* s : all)
+    if (s->check) s->check(mesh, plan, arguments);
+}
+
+Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vector<std::string>* notes) {
+  std::vector<TensorType> arguments;
+  for (Value v : joint.inputs) arguments.push_back(joint.type(v));
+  check_arguments(mesh, plan, arguments);
   StrategyContext s{mesh, joint, plan};
   for (Value v : joint.inputs) s.pins.inputs.push_back(Spec::replicated(joint.type(v).shape));
   s.pins.cells.resize(joint.cells.size());
@@ -146,7 +154,7 @@ Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vect
                             std::vector<Axes>(static_cast<size_t>(cell.type.shape.size()))});
   }
   pin_rules(s);
-  for (const Strategy* strategy : all) strategy->annotate(s);
+  for (const Strategy* strategy : strategies_of(plan)) strategy->annotate(s);
   for (const ParameterPin& p : s.parameters) s.pins.cells[static_cast<size_t>(p.cell)] = cell_pin(mesh, p);
   int64_t uneven = 0;
   std::string first;

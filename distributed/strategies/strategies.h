@@ -15,6 +15,10 @@ Plan settled(const Mesh& mesh, Plan plan);
 /// "zero 3, sequence on": the options that Plan::automatic() varies, of strategies that serve this mesh.
 std::string options_text(const Mesh& mesh, const Plan& plan);
 
+/// Throws InvalidArgument for values of options that are not allowed, for mesh dimensions without a strategy, and for
+/// arguments that do not divide. make_pins() checks the same.
+void check_arguments(const Mesh& mesh, const Plan& plan, std::span<const TensorType> arguments);
+
 /// The pins of a step. `plan` must be settled. Throws InvalidArgument for values of options that are not allowed, rules
 /// that match no parameter, mesh dimensions without a strategy, and work that does not divide.
 Pins make_pins(const Mesh& mesh, const Graph& joint, const Plan& plan, std::vector<std::string>* notes = nullptr);

@@ -47,6 +47,8 @@ struct Strategy {
   void (*annotate)(StrategyContext&) = nullptr;
   /// Replaces values that the plan leaves open by those that follow from the mesh.
   void (*settle)(const Mesh&, Plan&) = nullptr;
+  /// Throws InvalidArgument if the arguments of a step do not divide over the mesh.
+  void (*check)(const Mesh&, const Plan&, std::span<const TensorType> arguments) = nullptr;
 };
 
 /// The cell that a value is made from by views and elementwise ops, if it is the only one; else -1.

@@ -10,6 +10,7 @@
 #include <map>
 
 #include "absl/flags/commandlineflag.h"
+#include "absl/flags/marshalling.h"
 #include "absl/flags/reflection.h"
 #include "framework/base/error.h"
 #include "framework/base/switches.h"
@@ -24,11 +25,48 @@ class UsageError : public Error {
 
 std::string to_std(absl::string_view s) { return std::string(s.data(), s.size()); }
 
-// The program's own flags, by name; absl defines further flags.
-std::map<std::string, absl::CommandLineFlag*> own_flags() {
-  std::map<std::string, absl::CommandLineFlag*> flags;
-  for (auto& [name, flag] : absl::GetAllFlags())
-    if (to_std(flag->Filename()).find("absl/") == std::string::npos) flags[to_std(name)] = flag;
+// A flag of either kind.
+struct KnownFlag {
+  std::string help, fallback;
+  const char* need;  // what a value must be
+  bool is_bool;
+  std::function<bool(const std::string&)> parse;
+};
+using KnownFlags = std::map<std::string, KnownFlag>;
+
+template <class T>
+constexpr const char* needed() {
+  return std::is_same_v<T, bool>                                ? "true or false"
+         : std::is_same_v<T, uint64_t>                          ? "a whole number, 0 or more"
+         : std::is_same_v<T, int64_t> || std::is_same_v<T, int> ? "a whole number"
+         : std::is_same_v<T, double>                            ? "a number"
+                                                                : "another value";
+}
+
+KnownFlags known_flags(const Flags& table) {
+  KnownFlags flags;
+  for (auto& [name, flag] : absl::GetAllFlags()) {
+    if (to_std(flag->Filename()).find("absl/") != std::string::npos) continue;  // absl's own
+    const char* need = flag->IsOfType<bool>()      ? needed<bool>()
+                       : flag->IsOfType<int64_t>() ? needed<int64_t>()
+                       : flag->IsOfType<double>()  ? needed<double>()
+                                                   : needed<std::string>();
+    flags[to_std(name)] = {to_std(flag->Help()), flag->DefaultValue(), need, flag->IsOfType<bool>(),
+                           [flag = flag](const std::string& text) {
+                             std::string error;
+                             return flag->ParseFrom(text, &error);
+                           }};
+  }
+  for (const Flag& row : table)
+    std::visit(
+        [&]<class T>(T* variable) {
+          flags[row.name] = {row.help, absl::UnparseFlag(*variable), needed<T>(), std::is_same_v<T, bool>,
+                             [variable](const std::string& text) {
+                               std::string error;
+                               return absl::ParseFlag(text, variable, &error);
+                             }};
+        },
+        row.variable);
   return flags;
 }
 
@@ -55,13 +93,11 @@ std::string switch_name(std::string name) {
   return {};
 }
 
-void print_help(const char* program, const char* summary) {
+void print_help(const char* program, const char* summary, const KnownFlags& flags) {
   std::cout << summary << "\n\nusage: " << program << " [flags]\n\n";
-  for (auto& [name, flag] : own_flags()) {
-    std::string fallback = flag->DefaultValue();
-    if (!flag->IsOfType<bool>() && fallback.empty()) fallback = "\"\"";
-    std::cout << "  --" << name << "  (default " << fallback << ")\n      " << flag->Help() << "\n";
-  }
+  for (auto& [name, flag] : flags)
+    std::cout << "  --" << name << "  (default " << (flag.fallback.empty() ? "\"\"" : flag.fallback) << ")\n      "
+              << flag.help << "\n";
   std::cout << "\nswitches, also environment variables of the same name in capitals:\n";
   for (const Switch& s : all_switches()) {
     std::string name = s.name;
@@ -70,8 +106,7 @@ void print_help(const char* program, const char* summary) {
   }
 }
 
-std::vector<std::string> parse(int argc, char** argv) {
-  auto flags = own_flags();
+std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
   std::vector<std::string> rest;
   for (int i = 1; i < argc; ++i) {
     std::string arg = argv[i];
@@ -100,7 +135,7 @@ std::vector<std::string> parse(int argc, char** argv) {
     }
     auto it = flags.find(name);
     const bool negated = it == flags.end() && name.rfind("no", 0) == 0 && flags.count(name.substr(2)) &&
-                         flags[name.substr(2)]->IsOfType<bool>() && !has_value;
+                         flags.at(name.substr(2)).is_bool && !has_value;
     if (negated) {
       it = flags.find(name.substr(2));
       value = "false";
@@ -117,21 +152,15 @@ std::vector<std::string> parse(int argc, char** argv) {
       usage_error(str_cat("unknown flag --", name, nearest.empty() ? "" : str_cat("; did you mean --", nearest, "?"),
                           "; --help lists all"));
     } else if (!has_value) {
-      if (it->second->IsOfType<bool>()) {
+      if (it->second.is_bool) {
         value = "true";
       } else {
-        if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value: ", to_std(it->second->Help())));
+        if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value: ", it->second.help));
         value = argv[++i];
       }
     }
-    std::string error;
-    if (!it->second->ParseFrom(value, &error))
-      usage_error(str_cat("--", it->first, ": got '", value, "'; need ",
-                          it->second->IsOfType<bool>()      ? "true or false"
-                          : it->second->IsOfType<int64_t>() ? "a whole number"
-                          : it->second->IsOfType<double>()  ? "a number"
-                                                            : "another value",
-                          " (", to_std(it->second->Help()), ")"));
+    if (!it->second.parse(value))
+      usage_error(str_cat("--", it->first, ": got '", value, "'; need ", it->second.need, " (", it->second.help, ")"));
   }
   return rest;
 }
@@ -141,23 +170,20 @@ void on_interrupt(int) {
   if (interrupts.fetch_add(1) > 0) _exit(130);
 }
 
-}  // namespace
-
-void usage_error(const std::string& message) { throw UsageError(message); }
-
-int run_program(int argc, char** argv, const char* summary,
-                const std::function<int(const std::vector<std::string>&)>& body) {
+int run(int argc, char** argv, const char* summary, const Flags& table,
+        const std::function<int(const std::vector<std::string>&)>& body) {
   std::string name = argc > 0 ? argv[0] : "weft";
   name = name.substr(name.rfind('/') + 1);
   try {
+    const KnownFlags flags = known_flags(table);
     for (int i = 1; i < argc && std::string(argv[i]) != "--"; ++i) {
       std::string a = argv[i];
       if (a == "--help" || a == "-help" || a == "-h") {
-        print_help(name.c_str(), summary);
+        print_help(name.c_str(), summary, flags);
         return 0;
       }
     }
-    return body(parse(argc, argv));
+    return body(parse(argc, argv, flags));
   } catch (const UsageError& e) {
     std::fflush(stdout);
     std::fprintf(stderr, "%s: %s\n", name.c_str(), e.what());
@@ -167,6 +193,22 @@ int run_program(int argc, char** argv, const char* summary,
     std::fprintf(stderr, "%s: %s\n", name.c_str(), e.what());
     return 1;
   }
+}
+
+}  // namespace
+
+void usage_error(const std::string& message) { throw UsageError(message); }
+
+int run_program(int argc, char** argv, const char* summary,
+                const std::function<int(const std::vector<std::string>&)>& body) {
+  return run(argc, argv, summary, {}, body);
+}
+
+int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body) {
+  return run(argc, argv, summary, flags, [&](const std::vector<std::string>& rest) {
+    if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
+    return body();
+  });
 }
 
 bool interrupted() { return interrupts.load(std::memory_order_relaxed) > 0; }

@@ -18,22 +18,47 @@ struct Outcome {
   std::vector<std::string> rest;
 };
 
-Outcome run(
-    std::vector<std::string> args, const std::function<int()>& body = [] { return 0; }) {
+// Runs the program with `args` and catches what it prints.
+Outcome call(std::vector<std::string> args, const std::function<int(int, char**, Outcome&)>& program) {
   args.insert(args.begin(), "/bin/prog");
   std::vector<char*> argv;
   for (auto& a : args) argv.push_back(a.data());
   Outcome o;
   testing::internal::CaptureStdout();
   testing::internal::CaptureStderr();
-  o.code =
-      run_program(static_cast<int>(argv.size()), argv.data(), "A test.", [&](const std::vector<std::string>& rest) {
-        o.rest = rest;
-        return body();
-      });
+  o.code = program(static_cast<int>(argv.size()), argv.data(), o);
   o.out = testing::internal::GetCapturedStdout();
   o.err = testing::internal::GetCapturedStderr();
   return o;
+}
+
+Outcome run(
+    const std::vector<std::string>& args, const std::function<int()>& body = [] { return 0; }) {
+  return call(args, [&](int argc, char** argv, Outcome& o) {
+    return run_program(argc, argv, "A test.", [&](const std::vector<std::string>& rest) {
+      o.rest = rest;
+      return body();
+    });
+  });
+}
+
+// A program with a table of flags.
+struct Options {
+  bool on = true;
+  int rank = -1;
+  int64_t count = 3;
+  uint64_t seed = 0;
+  double rate = 0.25;
+  std::string name;
+  std::vector<std::string> list{"a", "b"};
+};
+Outcome run(const std::vector<std::string>& args, Options& o) {
+  const Flags flags{{"on", &o.on, "a switch"},      {"rank", &o.rank, "a rank"}, {"count", &o.count, "a count"},
+                    {"seed", &o.seed, "a seed"},    {"rate", &o.rate, "a rate"}, {"name", &o.name, "a name"},
+                    {"list", &o.list, "some names"}};
+  return call(args, [&](int argc, char** argv, Outcome&) {
+    return run_program(argc, argv, "A test.", flags, [] { return 0; });
+  });
 }
 
 TEST(Program, ParsesFlagsInEveryForm) {
@@ -69,6 +94,46 @@ TEST(Program, HelpListsFlagsAndSwitches) {
   EXPECT_EQ(o.code, 0);
   EXPECT_NE(o.out.find("--steps  (default 10)\n      training steps"), std::string::npos) << o.out;
   EXPECT_NE(o.out.find("--weft_isa"), std::string::npos);
+}
+
+TEST(Program, TableSetsTheVariables) {
+  Options o;
+  EXPECT_EQ(run({"--noon", "--rank=2", "--count", "-4", "--seed=18446744073709551615", "--rate", "1e-3", "--name=x y",
+                 "--list=c,d,e"},
+                o)
+                .code,
+            0);
+  EXPECT_FALSE(o.on);
+  EXPECT_EQ(o.rank, 2);
+  EXPECT_EQ(o.count, -4);
+  EXPECT_EQ(o.seed, UINT64_MAX);
+  EXPECT_EQ(o.rate, 1e-3);
+  EXPECT_EQ(o.name, "x y");
+  EXPECT_EQ(o.list, (std::vector<std::string>{"c", "d", "e"}));
+  o = {};
+  EXPECT_EQ(run({}, o).code, 0);
+  EXPECT_EQ(o.count, 3);
+  EXPECT_EQ(o.list, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Program, TableHasTheSameErrorsAndHelp) {
+  Options o;
+  const auto refused = [&](const std::vector<std::string>& args) {
+    const Outcome got = run(args, o);
+    EXPECT_EQ(got.code, 2);
+    return got.err;
+  };
+  EXPECT_EQ(refused({"--seed=-1"}), "prog: --seed: got '-1'; need a whole number, 0 or more (a seed)\n");
+  EXPECT_EQ(refused({"--count=many"}), "prog: --count: got 'many'; need a whole number (a count)\n");
+  EXPECT_EQ(refused({"--rate=high"}), "prog: --rate: got 'high'; need a number (a rate)\n");
+  EXPECT_EQ(refused({"--on=maybe"}), "prog: --on: got 'maybe'; need true or false (a switch)\n");
+  EXPECT_EQ(refused({"--conut=1"}), "prog: unknown flag --conut; did you mean --count?; --help lists all\n");
+  EXPECT_EQ(refused({"left"}), "prog: unexpected argument 'left'; --help lists the flags\n");
+  o = {};
+  const std::string help = run({"--help"}, o).out;
+  for (const char* row : {"--count  (default 3)\n      a count\n", "--list  (default a,b)\n      some names\n",
+                          "--name  (default \"\")\n      a name\n", "--rate  (default 0.25)\n"})
+    EXPECT_NE(help.find(row), std::string::npos) << help;
 }
 
 }  // namespace

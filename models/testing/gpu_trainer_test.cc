@@ -49,11 +49,12 @@ train::TrainOptions options(const std::string& name, const std::string& device) 
   o.batch_size = 2;
   o.seq_len = 8;
   o.lr = 0.01;
+  o.warmup = 0;
   o.seed = 7;
   o.eval_every = 4;
   o.checkpoint_every = "3";
   o.keep = 0;
-  o.numerics = "eager";
+  o.step.numerics = "eager";
   o.device = device;
   o.checkpoint_dir = folder(name + "-" + device);
   o.metrics = folder(name + "-" + device + ".jsonl");
@@ -97,7 +98,7 @@ TEST_F(GpuTrainer, InF16) {
 
 TEST_F(GpuTrainer, OpByOp) {
   expect_same_run("eager", gpt::family(), {2}, [](train::TrainOptions& o) {
-    o.compile = false;
+    o.step.enabled = false;
     o.steps = 2;
     o.seq_len = 4;
   });

@@ -140,7 +140,7 @@ void load_cells(const std::string& folder, const std::string& stem, const NamedC
   std::vector<Tensor> values;
   for (auto& [name, cell] : cells) {
     WEFT_CHECK_AS(kNotFound, file.contains(name), path, ": no tensor '", name,
-                  "'; the checkpoint is of another model or configuration");
+                  "'; the checkpoint belongs to another model or configuration");
     const io::TensorInfo& info = file.at(name);
     WEFT_CHECK(info.shape == cell.shape() && (convert || info.dtype == cell.dtype()), path, ": tensor '", name, "' is ",
                info.dtype, info.shape, "; need ", cell.type());

@@ -1,5 +1,5 @@
-// Checkpoints: a folder step_N with the model and the rest of the state as safetensors and state.json. It appears
-// whole or not at all; nothing is ever half-written under its final name.
+// Checkpoints: a folder step_N with the model and the other state as safetensors, and state.json. Writing is atomic:
+// the folder gets its final name when it is complete.
 #pragma once
 #include <map>
 #include <string>
@@ -13,7 +13,7 @@ namespace weft::train {
 /// Cells by the name they are stored under.
 using NamedCells = std::vector<std::pair<std::string, CellHandle>>;
 
-/// What a run needs beside tensors to go on as if it had never stopped.
+/// The state besides tensors that a run needs to resume exactly.
 struct TrainState {
   int64_t step = 0;           // optimiser steps done
   int64_t samples = 0;        // position of the data loader
@@ -33,7 +33,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
 /// The newest checkpoint folder in `dir`, or "" if there is none.
 std::string latest_checkpoint(const std::string& dir);
 
-/// A checkpoint folder from what a user may name: itself, or a folder of checkpoints (the newest). Throws NotFound.
+/// The checkpoint folder for a path that is one or contains some (the newest). Throws NotFound.
 std::string find_checkpoint(const std::string& path);
 
 /// state.json of a checkpoint folder; throws DataLoss on a damaged one.

@@ -6,8 +6,7 @@
 
 namespace weft::train {
 
-/// The device named "cpu", "cuda" or "cuda:N". Ends the program as bad usage does (one line, exit code 2) where there
-/// is no such GPU, with the reason.
+/// The device named "cpu", "cuda" or "cuda:N". Throws UsageError with the reason if there is no such GPU.
 Device parse_device(const std::string& name);
 
 }  // namespace weft::train

@@ -1,6 +1,6 @@
 #include "models/train/load.h"
 
-#include "framework/cli/cli.h"
+#include "framework/base/thread_pool.h"
 #include "framework/io/file.h"
 #include "framework/tensor/storage.h"
 #include "models/train/checkpoint.h"
@@ -8,24 +8,37 @@
 
 namespace weft::train {
 
-LoadedModel load_model(const nn::ModelFamily& family, const std::string& checkpoint, const std::string& dtype,
-                       const std::string& device) {
-  if (dtype != "f32" && dtype != "bf16" && dtype != "f16")
-    usage_error(str_cat("--dtype: got '", dtype, "'; need f32, bf16 or f16"));
-  const Device where = parse_device(device);
-  const std::string folder = find_checkpoint(io::resolve_path(checkpoint));
+Flags model_flags(ModelOptions& o, Flags more) {
+  Flags flags{
+      {"checkpoint", &o.checkpoint, "checkpoint folder step_N, or a folder of them (the newest); needed"},
+      {"dtype", &o.dtype, "f32, bf16 or f16: what activations are computed in"},
+      {"device", &o.device, "cpu, cuda or cuda:N: where the model runs"},
+      {"threads", &o.threads, "threads; 0: all cores"},
+  };
+  flags.insert(flags.end(), more.begin(), more.end());
+  return flags;
+}
+
+LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
+  if (o.checkpoint.empty()) usage_error("--checkpoint is needed: a folder that a train program wrote");
+  if (o.threads < 0) usage_error(str_cat("--threads: got ", o.threads, "; need 0 or more"));
+  if (o.dtype != "f32" && o.dtype != "bf16" && o.dtype != "f16")
+    usage_error(str_cat("--dtype: got '", o.dtype, "'; need f32, bf16 or f16"));
+  const Device device = parse_device(o.device);
+  if (o.threads > 0) set_num_threads(static_cast<int>(o.threads));
+  const std::string folder = find_checkpoint(io::resolve_path(o.checkpoint));
   TrainState state = read_state(folder);
   WEFT_CHECK(state.family == family.name, folder, ": holds a ", state.family, " model; use //models/", state.family,
              " for it");
   LoadedModel m;
   m.model = family.make(state.model);
-  if (dtype != "f32") {
-    m.model->set_compute_dtype(parse_dtype(dtype));
-    m.model->cast_weights(parse_dtype(dtype));  // before loading: memory never holds all weights in f32
+  if (o.dtype != "f32") {
+    m.model->set_compute_dtype(parse_dtype(o.dtype));
+    m.model->cast_weights(parse_dtype(o.dtype));  // before loading: memory never holds all weights in f32
   }
   load_cells(folder, "model", m.model->named_cells(), /*convert=*/true);
   Allocator::of(Device::cpu()).empty_cache();  // of values before their conversion
-  m.model->to(where);
+  m.model->to(device);
   m.model->eval();
   m.tokenizer = data::make_tokenizer("bytes");
   return m;

@@ -1,22 +1,33 @@
-// Loads a trained model from a checkpoint, for inference.
+// Loads a trained model from a checkpoint, for inference; the flags that choose it.
 #pragma once
 #include <memory>
 #include <string>
 
+#include "framework/cli/cli.h"
 #include "models/data/tokenizer.h"
 #include "models/nn/language_model.h"
 
 namespace weft::train {
+
+/// Which model a program runs, and where.
+struct ModelOptions {
+  std::string checkpoint;
+  std::string dtype = "f32";
+  std::string device = "cpu";
+  int64_t threads = 0;  // 0: all cores
+};
+
+/// The flags of ModelOptions and `more`.
+Flags model_flags(ModelOptions& options, Flags more);
 
 struct LoadedModel {
   std::unique_ptr<nn::LanguageModel> model;  // in eval mode
   std::shared_ptr<const data::Tokenizer> tokenizer;
 };
 
-/// The model of a checkpoint folder (or of the newest in a folder of checkpoints). `dtype` and `device` are the values
-/// of the flags of these names: activations are computed in `dtype`, and all weights that layers would convert to it
-/// are stored in it. Throws one sentence if the checkpoint is missing, damaged or of another family.
-LoadedModel load_model(const nn::ModelFamily& family, const std::string& checkpoint, const std::string& dtype,
-                       const std::string& device);
+/// The model of a checkpoint folder, or of the newest folder in it. Activations are computed in options.dtype, and all
+/// weights that layers would convert to it are stored in it. Sets the number of threads. Throws one sentence for a bad
+/// option and for a checkpoint that is missing, damaged or of another family.
+LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& options);
 
 }  // namespace weft::train

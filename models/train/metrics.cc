@@ -33,8 +33,8 @@ MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(pat
   const bool resume = resume_at >= 0 && io::exists(path);
   if (resume) {
     WEFT_CHECK_AS(kDataLoss, io::file_size(path) >= resume_at, path, ": has ", io::file_size(path),
-                  " bytes; the checkpoint says ", resume_at, "; give another --metrics file");
-    WEFT_CHECK(truncate(path.c_str(), resume_at) == 0, path, ": cannot be cut to the checkpoint's step");
+                  " bytes; the checkpoint expects ", resume_at, "; use another --metrics file");
+    WEFT_CHECK(truncate(path.c_str(), resume_at) == 0, path, ": cannot be truncated to the checkpoint's step");
   }
   file_ = std::fopen(path.c_str(), resume ? "a" : "w");
   WEFT_CHECK_AS(kPermissionDenied, file_, path, ": cannot be written: ", io::errno_text(errno));
@@ -97,7 +97,7 @@ void Progress::update(const StepMetrics& m) {
   const bool first = m.step == first_ + 1;
   if (terminal_ ? (!last && now - last_shown_ < 0.1) : (!first && !last && now - last_shown_ < interval_)) return;
   last_shown_ = now;
-  if (!first) interval_ = std::min(10.0, interval_ * 1.3);  // a log stays readable however long the run
+  if (!first) interval_ = std::min(10.0, interval_ * 1.3);  // keeps the log of a long run short
   const double done = static_cast<double>(m.step - first_), share = steps_ ? 100.0 * m.step / steps_ : 100;
   const double left = done > 0 ? (now - started_) / done * (steps_ - m.step) : 0;
   char text[256];

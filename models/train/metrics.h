@@ -1,4 +1,4 @@
-// What a run tells: one JSON object a line in a file, and progress for people.
+// Output of a run: a file with one JSON object per line, and progress on standard output.
 #pragma once
 #include <cstdio>
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace weft::train {
 
-/// One line of the metrics file; NaN leaves a field out.
+/// One line of the metrics file. A NaN field is left out.
 struct StepMetrics {
   int64_t step = 0;
   double loss = 0, grad_norm = 0, lr = 0, step_ms = 0, tokens_per_s = 0, mfu = 0;
@@ -15,11 +15,11 @@ struct StepMetrics {
   std::vector<double> expert_load;
 };
 
-/// Appends lines to a file and can cut it back to an earlier length.
+/// Appends lines to a file; can truncate it to an earlier length.
 class MetricsFile {
  public:
   MetricsFile() = default;
-  /// Starts a new file, or, with `resume_at` >= 0, cuts an existing one to that many bytes and goes on.
+  /// Starts a new file, or, with `resume_at` >= 0, truncates an existing one to that many bytes and continues.
   MetricsFile(const std::string& path, int64_t resume_at);
   ~MetricsFile();
   MetricsFile(const MetricsFile&) = delete;
@@ -34,12 +34,12 @@ class MetricsFile {
   std::string path_;
 };
 
-/// Progress: one line rewritten on a terminal; plain lines, now and then, otherwise.
+/// Progress: one line that is rewritten on a terminal, otherwise a plain line from time to time.
 class Progress {
  public:
   Progress(int64_t first_step, int64_t steps);
   void update(const StepMetrics& m);
-  /// A line of its own, above the progress line.
+  /// Prints a separate line above the progress line.
   void note(const std::string& text);
   void finish();
 
@@ -53,7 +53,7 @@ class Progress {
 
 /// "3 min 05 s", "1 h 02 min", "9 s".
 std::string duration_text(double seconds);
-/// Seconds on a clock that only goes forward.
+/// Seconds of a monotonic clock.
 double now_seconds();
 
 }  // namespace weft::train

@@ -1,25 +1,14 @@
-// Flags of the score programs.
+// main() of the score programs.
 #include <charconv>
 #include <cmath>
 #include <iostream>
 
-#include "absl/flags/flag.h"
-#include "framework/base/thread_pool.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "models/train/generate.h"
 #include "models/train/load.h"
 #include "weft.h"
-
-ABSL_FLAG(std::string, checkpoint, "", "checkpoint folder step_N, or a folder of them (the newest); needed");
-ABSL_FLAG(std::string, text, "", "text file to score");
-ABSL_FLAG(std::string, tokens, "", "file of token ids separated by white space, instead of --text");
-ABSL_FLAG(std::string, out, "",
-          "file for one JSON object {token, logprob} a line and {loss, perplexity, tokens} at the end");
-ABSL_FLAG(std::string, dtype, "f32", "f32, bf16 or f16: what activations are computed in");
-ABSL_FLAG(std::string, device, "cpu", "cpu, cuda or cuda:N: where the model runs");
-ABSL_FLAG(int64_t, threads, 0, "threads; 0: all cores");
 
 namespace weft::train {
 namespace {
@@ -46,18 +35,18 @@ std::vector<int32_t> read_ids(const std::string& path) {
 int score_main(int argc, char** argv, const nn::ModelFamily& family) {
   const std::string summary =
       str_cat("Loss, perplexity and the log-probability of each token of a text under a ", family.name, " model.");
-  return run_program(argc, argv, summary.c_str(), [&](const std::vector<std::string>& rest) {
-    if (!rest.empty()) usage_error(str_cat("unexpected argument '", rest[0], "'; --help lists the flags"));
-    const std::string text = absl::GetFlag(FLAGS_text), tokens = absl::GetFlag(FLAGS_tokens),
-                      out = absl::GetFlag(FLAGS_out);
-    if (absl::GetFlag(FLAGS_checkpoint).empty())
-      usage_error("--checkpoint is needed: a folder that a train program wrote");
+  ModelOptions model;
+  std::string text, tokens, out;
+  const Flags flags = model_flags(
+      model,
+      {
+          {"text", &text, "text file to score"},
+          {"tokens", &tokens, "file of token ids separated by white space, instead of --text"},
+          {"out", &out, "file for one JSON object {token, logprob} a line and {loss, perplexity, tokens} at the end"},
+      });
+  return run_program(argc, argv, summary.c_str(), flags, [&] {
     if (text.empty() == tokens.empty()) usage_error("need one of --text FILE and --tokens FILE");
-    const int64_t threads = absl::GetFlag(FLAGS_threads);
-    if (threads < 0) usage_error(str_cat("--threads: got ", threads, "; need 0 or more"));
-    if (threads > 0) set_num_threads(static_cast<int>(threads));
-    LoadedModel m =
-        load_model(family, absl::GetFlag(FLAGS_checkpoint), absl::GetFlag(FLAGS_dtype), absl::GetFlag(FLAGS_device));
+    const LoadedModel m = load_model(family, model);
     const std::string path = io::resolve_path(text.empty() ? tokens : text);
     const std::vector<int32_t> ids =
         text.empty() ? read_ids(path) : m.tokenizer->encode(io::read_file(path, int64_t{1} << 32));

@@ -8,7 +8,7 @@
 
 #include "absl/flags/flag.h"
 #include "distributed/launch/compile.h"
-#include "distributed/launch/step.h"
+#include "distributed/launch/world.h"
 #include "framework/cli/cli.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
@@ -28,28 +28,12 @@ namespace {
 
 using Fn = std::function<Tensor(const Tensor&, const Tensor&)>;
 
-// Keeps hold of the step that it makes.
-class Partition final : public internal::Partitioner {
- public:
-  explicit Partition(dist::LayOut how) : how_(std::move(how)) {}
-  std::unique_ptr<internal::PartitionedStep> partition(const Ref<Graph>& joint,
-                                                       const CompileOptions& options) override {
-    auto made = std::make_unique<dist::MeshStep>(joint, how_, options);
-    step = made.get();
-    return made;
-  }
-  dist::MeshStep* step = nullptr;
-
- private:
-  dist::LayOut how_;
-};
-
 class Side {
  public:
   Side(const ModelShape& shape, const CompileOptions& options)
       : model_(shape),
         opt_(model_.parameters(), {.lr = 1e-3}),
-        step_(weft::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
+        step_(dist::compile(Fn([this](const Tensor& tokens, const Tensor& targets) {
                               Tensor loss = model_.loss(tokens, targets, kFloat32);
                               opt_.step(grad(loss, model_.parameters()));
                               return loss;
@@ -62,7 +46,7 @@ class Side {
     return seconds_since(begin);
   }
   float loss() const { return loss_; }
-  std::string report() const { return step_.report(); }
+  const Compiled<Fn>& compiled() const { return step_; }
 
  private:
   Decoder model_;
@@ -77,31 +61,27 @@ int run(const std::vector<std::string>& arguments) {
   shape.batch = absl::GetFlag(FLAGS_batch);
   const dist::Mesh mesh = dist::Mesh::parse(absl::GetFlag(FLAGS_mesh));
   if (mesh.size() < 2) usage_error("--mesh has one rank; need two or more");
-  auto partition = std::make_shared<Partition>(
-      dist::LayOut{.mesh = mesh,
-                   .plan = {},
-                   .communication = {.bucket = absl::GetFlag(FLAGS_bucket), .overlap = absl::GetFlag(FLAGS_overlap)}});
-  CompileOptions options = dist::CompileOptions{.mesh = mesh}.for_one_rank();
-  options.partitioner = partition;
+  const dist::CommunicationOptions communication{.bucket = absl::GetFlag(FLAGS_bucket),
+                                                 .overlap = absl::GetFlag(FLAGS_overlap)};
   manual_seed(0);
   Side one(shape, {});
   manual_seed(0);
-  Side ranks(shape, options);
+  Side ranks(shape, {.mesh = mesh, .communication = std::make_shared<const dist::CommunicationOptions>(communication)});
   std::vector<double> alone, together;
   for (int i = 0; i < absl::GetFlag(FLAGS_rounds) + 2 && !interrupted(); ++i) {
     const Tensor tokens = randint(0, shape.vocab, {shape.batch, shape.context}),
                  targets = randint(0, shape.vocab, {shape.batch, shape.context});
     const double a = one.step(tokens, targets), b = ranks.step(tokens, targets);
-    if (i == 1) partition->step->world().clear_statistics();
+    if (i == 1) ranks.compiled().world().clear_statistics();
     if (i < 2) continue;
     alone.push_back(a);
     together.push_back(b);
   }
-  if (absl::GetFlag(FLAGS_show_plan)) std::printf("%s\n", ranks.report().c_str());
+  if (absl::GetFlag(FLAGS_show_plan)) std::printf("%s\n", ranks.compiled().report().c_str());
   std::vector<double> ratios;
   for (size_t i = 0; i < alone.size(); ++i) ratios.push_back(together[i] / alone[i]);
-  std::printf("of %zu steps, of the average rank:\n%s%s\n", together.size(),
-              partition->step->world().statistics().c_str(), partition->step->communication().to_string().c_str());
+  std::printf("of %zu steps, of the average rank:\n%s", together.size(), ranks.compiled().world().statistics().c_str());
+  for (const std::string& note : ranks.compiled().plan().notes()) std::printf("%s\n", note.c_str());
   Report report("mesh_step");
   report.fact("config", shape.name);
   report.fact("mesh", mesh.to_string());

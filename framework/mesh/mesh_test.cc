@@ -1,4 +1,4 @@
-#include "distributed/mesh/mesh.h"
+#include "framework/mesh/mesh.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,50 @@
+// CompileOptions: how a function is compiled, for one device and for a mesh. Plain data: every stage from the trainer's
+// flags to the planner reads this one struct.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "framework/base/ref.h"
+#include "framework/dispatch/communicator.h"
+#include "framework/mesh/mesh.h"
+#include "framework/mesh/plan.h"
+
+namespace weft {
+
+struct CompileOptions;
+class Graph;
+
+namespace dist {
+struct CommunicationOptions;
+}
+
+namespace internal {
+class PartitionedStep;
+/// Plans the joint graph of one capture for the mesh of `options`. Allocates nothing. Throws if the plan does not fit.
+using Partitioner = std::unique_ptr<PartitionedStep> (*)(const Ref<Graph>& joint, const CompileOptions& options);
+}  // namespace internal
+
+struct CompileOptions {
+  dist::Mesh mesh = {};           // the ranks that run the step; more than one needs dist::compile
+  dist::Plan plan = {};           // how the step is placed on the mesh
+  bool enabled = true;            // false: fn runs eagerly, in the same random step
+  int64_t memory_budget = 0;      // bytes of one rank; a step that needs more is an error before it runs; 0: no limit
+  std::string numerics = "fast";  // "eager": the bits of eager. "fast": chains of 16-bit values round less often, and
+                                  // attention and linear + cross-entropy found in the graph sum in their own order
+  bool verify_numerics = false;   // sums give the same bits on one device and on any mesh, slowly; numerics are eager
+  bool verify = false;     // one device: compare each plan's first results and writes with the reference, bit for bit;
+                           // on CUDA each launch with its ops on the CPU, products within bounds
+  bool tf32 = false;       // CUDA: f32 products on tensor cores, of operands rounded to 11 bits
+  bool cuda_graph = true;  // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA_GRAPH
+  std::vector<std::string> disable = {};  // passes to leave out, or "all"
+  std::string kernel_cache = {};          // folder of compiled kernels, or "off"; empty: compiler/jit/jit.h's default
+  std::shared_ptr<const dist::CommunicationOptions> communication = {};  // null: the defaults of overlap/arrange.h
+  std::vector<std::string> forbid = {};         // "allgather@dp:activations": plans with such a collective are errors
+  std::string machine = "cpu";                  // Plan::automatic() chooses for it: distributed/plan/machine.h
+  double timeout = kDefaultTimeout;             // seconds that a rank waits for the others before the step fails
+  internal::Partitioner partitioner = nullptr;  // set by dist::compile
+};
+
+}  // namespace weft

@@ -1,0 +1,225 @@
+#include "models/train/options.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "distributed/plan/forbid.h"
+#include "distributed/plan/plan_text.h"
+#include "distributed/strategies/strategies.h"
+#include "framework/io/file.h"
+#include "models/train/checkpoint.h"
+#include "models/train/device.h"
+
+namespace weft::train {
+
+Flags train_flags(TrainOptions& o) {
+  CompileOptions& step = o.step;
+  dist::Plan& plan = o.step.plan;
+  return {
+      {"config", &o.config, "configuration by name (--config list prints them); empty: the program's default"},
+      {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
+      {"steps", &o.steps, "optimiser steps; 0: the configuration's default"},
+      {"batch_size", &o.batch_size, "sequences per step; 0: the configuration's default"},
+      {"seq_len", &o.seq_len, "tokens per sequence; 0: the configuration's context"},
+      {"lr", &o.lr, "peak learning rate; 0: the configuration's default"},
+      {"warmup", &o.warmup, "steps of linear warm-up before the cosine; -1: a twentieth of the steps"},
+      {"grad_accum", &o.grad_accum, "parts a batch is split into, one after the other, to save memory"},
+      {"eval_every", &o.eval_every, "steps between evaluations on held-out text; 0: never; -1: a quarter of the steps"},
+      {"checkpoint_every", &o.checkpoint_every,
+       "steps between checkpoints, 0 for none, or auto: about 1 % of the time"},
+      {"keep", &o.keep, "checkpoints to keep, the newest; 0: all"},
+      {"device", &o.device, "cpu, cuda or cuda:N: where the model is trained"},
+      {"dtype", &o.dtype, "f32, bf16 or f16: what activations are computed in; master weights are always f32"},
+      {"compile", &step.enabled, "capture the step as one graph and replay it; false: run it op by op"},
+      {"memory_budget", &step.memory_budget, "most bytes a step may plan for; 0: no limit"},
+      {"numerics", &step.numerics, "fast, or eager: round exactly as op-by-op execution does"},
+      {"tf32", &step.tf32, "with --device cuda and f32: products on tensor cores, which round operands to 11 bits"},
+      {"verify_numerics", &step.verify_numerics,
+       "sums that give the same bits on one device and on any mesh: slow; numerics are eager"},
+      {"verify", &step.verify,
+       "compare the compiled step with the interpreter on the first batch; with --device cuda each of its launches "
+       "with the CPU"},
+      {"kernel_cache", &step.kernel_cache,
+       "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says"},
+      {"mesh", &o.mesh,
+       "ranks along dimensions dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); empty: "
+       "one device"},
+      {"ranks", &o.ranks, "what the ranks of --mesh are: threads of this process"},
+      {"timeout", &step.timeout,
+       "with --mesh, seconds that a rank waits for the others in a collective before the run fails and names the "
+       "missing ranks"},
+      {"zero", &plan.zero,
+       "with --mesh, ZeRO stage: 1 shards optimiser state over the data ranks, 2 gradients too, 3 parameters too; "
+       "-1: 3 over fsdp, else 0"},
+      {"cp", &plan.cp,
+       "with --mesh and a dimension cp, how attention sees the whole sequence: allgather, ring or ulysses"},
+      {"cp_layout", &plan.cp_layout,
+       "with --mesh and a dimension cp, which positions a rank has: contiguous, headtail (equal work under a causal "
+       "mask), documents (equal work for packed documents), or auto"},
+      {"sequence", &plan.sequence,
+       "with --mesh and a dimension tp, split sequences where tp does not split features (sequence parallelism)"},
+      {"show_plan", &o.show_plan,
+       "print how the step is laid over the mesh, every collective with its reason, before the first step"},
+      {"forbid", &step.forbid,
+       "with --mesh, collectives the plan may not have, as in allgather@dp:activations,allreduce@tp: "
+       "KIND@DIMENSION[:WHAT], * for any; one that it has is an error"},
+      {"plan", &o.plan, "file that --save_plan wrote: mesh and placements are those of that plan"},
+      {"save_plan", &o.save_plan, "with --mesh, file for the plan, written before the first step"},
+      {"checkpoint_dir", &o.checkpoint_dir,
+       "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one"},
+      {"resume", &o.resume, "go on from the newest checkpoint in --checkpoint_dir, if there is one"},
+      {"metrics", &o.metrics, "file for one JSON object a step"},
+      {"seed", &o.seed, "seed of weights, dropout and the order of data"},
+      {"threads", &o.threads, "threads; 0: all cores"},
+      {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text"},
+  };
+}
+
+void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need) {
+  if (!ok) usage_error(str_cat("--", flag, ": got ", got, "; need ", need));
+}
+
+namespace {
+
+std::string quoted(const std::string& s) { return str_cat("'", s, "'"); }
+
+// Refuses a mesh with an unknown dimension, and a batch that does not divide over it, before anything is made.
+void check_batch(const Setup& p, const TrainOptions& o) {
+  const int64_t context = std::stoll(p.config.at("context")),
+                length = o.seq_len > 0 ? o.seq_len : std::min<int64_t>(context, 256);
+  const TensorType tokens{.dtype = kInt32, .shape = {o.batch_size / o.grad_accum, length}};
+  try {
+    dist::check_arguments(o.step.mesh, o.step.plan, {&tokens, 1});
+  } catch (const Error& e) {
+    usage_error(str_cat("--", e.what()));
+  }
+}
+
+// Takes mesh and placements from --plan. A flag that says otherwise is an error.
+void load_saved_plan(Setup& p, TrainOptions& o) {
+  const dist::SavedPlan saved = dist::load_plan(io::resolve_path(o.plan));
+  const dist::Plan &asked = o.step.plan, &has = saved.plan;
+  if (!o.mesh.empty() && !(o.step.mesh == saved.mesh))
+    usage_error(str_cat("--mesh: got ", o.mesh, "; --plan ", o.plan, " is of mesh ", saved.mesh.to_string(),
+                        ", which needs no --mesh"));
+  const auto check = [&](const char* flag, bool ok, const std::string& got, const std::string& stored) {
+    check_flag(flag, ok, got, str_cat("none: --plan ", o.plan, " has ", stored));
+  };
+  check("zero", asked.zero < 0 || asked.zero == has.zero, str_cat(asked.zero), str_cat("stage ", has.zero));
+  check("cp_layout", asked.cp_layout == "auto" || asked.cp_layout == has.cp_layout, asked.cp_layout, has.cp_layout);
+  check("sequence", asked.sequence || !has.sequence, "false", "sequence on");
+  check("cp", asked.cp == "allgather" || asked.cp == has.cp, asked.cp, has.cp);
+  o.step.mesh = saved.mesh;
+  o.step.plan = saved.plan;
+  p.saved_hash = saved.hash;
+}
+
+// --mesh, --plan and the flags that need a mesh.
+void settle_mesh(Setup& p, TrainOptions& o) {
+  const dist::Plan& plan = o.step.plan;
+  check_flag("ranks", o.ranks == "threads", quoted(o.ranks), "threads");
+  check_flag("timeout", o.step.timeout > 0 && o.step.timeout <= 1e9, str_cat(o.step.timeout),
+             "seconds: more than 0 and at most 1e9");
+  for (const char* name : {"zero", "cp", "cp_layout"}) {
+    const dist::OptionRow& row = *dist::find_option(name);
+    const std::string text = dist::text_of(row, plan);
+    check_flag(name, text == dist::text_of(row, {}) || dist::is_allowed(row, text),
+               row.allowed.empty() ? text : quoted(text), dist::need_of(row));
+  }
+  try {
+    o.step.mesh = dist::Mesh::parse(o.mesh);
+  } catch (const Error& e) {
+    usage_error(str_cat("--mesh: ", e.what()));
+  }
+  if (!o.plan.empty()) load_saved_plan(p, o);
+  const std::string mesh = o.step.mesh.to_string();
+  const bool many = o.step.mesh.size() > 1;
+  check_flag("mesh", !many || o.device.rfind("cuda", 0) != 0, mesh,
+             "none with --device cuda: the ranks of a mesh run on the CPU");
+  check_flag("mesh", !many || o.step.enabled, mesh, "--compile as well: only captured steps are laid over a mesh");
+  if (many) check_batch(p, o);
+  check_flag("verify", !many || !o.step.verify, "true with --mesh",
+             "one device; --verify_numerics gives its bits on a mesh");
+  check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
+  check_flag("save_plan", many || o.save_plan.empty(), o.save_plan, "--mesh");
+  check_flag("forbid", many || o.step.forbid.empty(), o.step.forbid.empty() ? "" : o.step.forbid[0], "--mesh");
+  try {
+    dist::parse_forbid(o.step.mesh, o.step.forbid);
+  } catch (const Error& e) {
+    usage_error(str_cat("--", e.what()));
+  }
+}
+
+// The newest folder BASE, BASE-2, ... with checkpoints to resume from, or the first one without.
+std::string pick_folder(const std::string& base, bool resume) {
+  std::string found = base;
+  for (int n = 2; !latest_checkpoint(found).empty(); ++n) {
+    std::string next = str_cat(base, "-", n);
+    if (resume && latest_checkpoint(next).empty()) break;
+    found = next;
+  }
+  return found;
+}
+
+std::string join(const std::vector<std::string>& v) {
+  std::string s;
+  for (const std::string& x : v) s += (s.empty() ? "" : ", ") + x;
+  return s;
+}
+
+}  // namespace
+
+Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
+  Setup p;
+  p.on_text = o.data != "synthetic";
+  p.config_name = o.config.empty() ? family.default_preset : o.config;
+  if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
+    usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
+  p.config = family.preset(p.config_name);
+  const bool own = p.config_name == family.default_preset;
+  if (o.steps == 0) o.steps = own ? 600 : 200;
+  if (o.batch_size == 0) o.batch_size = own ? 24 : 12;
+  if (o.lr == 0) o.lr = own ? 2e-3 : 1e-3;
+  check_flag("steps", o.steps > 0, std::to_string(o.steps), "more than 0");
+  check_flag("batch_size", o.batch_size > 0, std::to_string(o.batch_size), "more than 0");
+  check_flag("seq_len", o.seq_len >= 0, std::to_string(o.seq_len), "more than 0");
+  check_flag("lr", o.lr > 0 && std::isfinite(o.lr), str_cat(o.lr), "a number above 0");
+  if (o.warmup < 0) o.warmup = std::max<int64_t>(1, o.steps / 20);
+  if (o.eval_every < 0) o.eval_every = p.on_text ? std::max<int64_t>(1, o.steps / 4) : 0;
+  if (o.sample_tokens < 0) o.sample_tokens = p.on_text ? 400 : 0;
+  check_flag("grad_accum", o.grad_accum > 0, std::to_string(o.grad_accum), "more than 0");
+  check_flag("grad_accum", o.batch_size % o.grad_accum == 0, std::to_string(o.grad_accum), "a divisor of --batch_size");
+  check_flag("keep", o.keep >= 0, std::to_string(o.keep), "0 or more");
+  check_flag("threads", o.threads >= 0, std::to_string(o.threads), "0 or more");
+  check_flag("memory_budget", o.step.memory_budget >= 0, std::to_string(o.step.memory_budget), "0 or more bytes");
+  check_flag("numerics", o.step.numerics == "fast" || o.step.numerics == "eager", quoted(o.step.numerics),
+             "fast or eager");
+  check_flag("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", quoted(o.dtype), "f32, bf16 or f16");
+  check_flag("verify_numerics", !o.step.verify_numerics || o.step.enabled, "--compile=false",
+             "--compile=true: it works on the captured step");
+  p.dtype = parse_dtype(o.dtype);
+  settle_mesh(p, o);
+  p.device = parse_device(o.device);
+  check_flag("tf32", p.device.type == DeviceType::kCuda || !o.step.tf32, "true",
+             "--device cuda: it is how a GPU multiplies f32");
+  if (o.checkpoint_every == "auto") {
+    p.checkpoint_every = -1;
+  } else {
+    const char* end = o.checkpoint_every.data() + o.checkpoint_every.size();
+    auto r = std::from_chars(o.checkpoint_every.data(), end, p.checkpoint_every);
+    check_flag("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
+               quoted(o.checkpoint_every), "a number of steps, 0 or auto");
+  }
+  if (o.checkpoint_dir.empty()) {
+    p.dir = pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", p.config_name)), o.resume);
+  } else {
+    p.dir = io::resolve_path(o.checkpoint_dir);
+    if (!o.resume && p.checkpoint_every != 0 && !latest_checkpoint(p.dir).empty())
+      usage_error(str_cat("--checkpoint_dir: ", p.dir,
+                          " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
+  }
+  return p;
+}
+
+}  // namespace weft::train

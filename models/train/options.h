@@ -1,0 +1,61 @@
+// TrainOptions: one training run, as the flags describe it, and Setup: the same with every open value settled.
+#pragma once
+#include <string>
+
+#include "compiler/options.h"
+#include "framework/cli/cli.h"
+#include "models/nn/language_model.h"
+
+namespace weft::train {
+
+/// What a run does. train_flags() binds each field to a flag; the values here are the flags' defaults.
+struct TrainOptions {
+  std::string config;      // empty: the family's default
+  std::string data;        // "", synthetic, or a path
+  int64_t steps = 0;       // 0: the configuration's default; so are batch_size, seq_len and lr
+  int64_t batch_size = 0;  // sequences per step over all parts of gradient accumulation
+  int64_t seq_len = 0;
+  double lr = 0;
+  int64_t warmup = -1;  // -1: a twentieth of the steps
+  int64_t grad_accum = 1;
+  int64_t eval_every = -1;                // 0: never; -1: a quarter of the steps
+  std::string checkpoint_every = "auto";  // a number of steps, 0: never, auto: about 1 % of the time
+  int64_t keep = 3;
+  std::string device = "cpu";
+  std::string dtype = "f32";
+  CompileOptions step;  // how the step is compiled; settle() fills in the mesh
+  std::string mesh;     // "dp2,tp2"; empty: one device
+  std::string ranks = "threads";
+  bool show_plan = false;
+  std::string plan;  // file of a saved plan; empty: the plan follows from the mesh
+  std::string save_plan;
+  std::string checkpoint_dir;
+  bool resume = false;
+  std::string metrics;
+  uint64_t seed = 0;
+  int64_t threads = 0;
+  int64_t sample_tokens = -1;  // length of the sample printed at the end; 0: none; -1: 400 after training on text
+};
+
+/// The table of flags: name, field, help.
+Flags train_flags(TrainOptions& options);
+
+/// What the options leave to be derived.
+struct Setup {
+  nn::ConfigMap config;
+  std::string config_name;
+  DType dtype = kFloat32;
+  Device device;
+  int64_t checkpoint_every = 0;  // -1: auto
+  std::string dir;               // of checkpoints
+  bool on_text = true;
+  uint64_t saved_hash = 0;  // of the plan in options.plan; 0: none
+};
+
+/// Checks the options and fills in their open values. Throws UsageError on bad ones; writes nothing.
+Setup settle(const nn::ModelFamily& family, TrainOptions& options);
+
+/// Throws UsageError "--FLAG: got GOT; need NEED" unless `ok`.
+void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need);
+
+}  // namespace weft::train
