@@ -54,11 +54,11 @@ TargetLimits MemoryTarget::limits() const {
   return {.synchronous = false, .buffer_alignment = 256, .address_alignment = 16, .prologues = false};
 }
 
-std::shared_ptr<Operation> MemoryTarget::prepare(Device, const OpDef& op, const Attrs&, std::span<const StridedView>,
+std::shared_ptr<weft::Operation> MemoryTarget::prepare(Device, const OpDef& op, const Attrs&, std::span<const StridedView>,
                                                  std::span<const StridedView>, int, const PrepareOptions&) {
   no_kernels(op.name);
 }
-LoadReport MemoryTarget::compile(Device, std::span<const std::shared_ptr<Operation>>, const LoadOptions&) {
+LoadReport MemoryTarget::compile(Device, std::span<const std::shared_ptr<weft::Operation>>, const LoadOptions&) {
   no_kernels("compile");
 }
 void MemoryTarget::run_now(const KernelCall& call, Device, SourceLine) { no_kernels(call.op.name); }

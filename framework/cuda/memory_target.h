@@ -25,9 +25,9 @@ class MemoryTarget : public Target {
   TargetLimits limits() const override;
 
   // There are no kernels here: all throw Unimplemented.
-  std::shared_ptr<Operation> prepare(Device, const OpDef& op, const Attrs&, std::span<const StridedView>,
+  std::shared_ptr<weft::Operation> prepare(Device, const OpDef& op, const Attrs&, std::span<const StridedView>,
                                      std::span<const StridedView>, int, const weft::PrepareOptions&) override;
-  LoadReport compile(Device, std::span<const std::shared_ptr<Operation>>, const LoadOptions&) override;
+  LoadReport compile(Device, std::span<const std::shared_ptr<weft::Operation>>, const LoadOptions&) override;
   void run_now(const KernelCall& call, Device device, SourceLine line) override;
   std::unique_ptr<Replay> replay(Device, std::vector<StepCall>, ReplayOptions) override;
 

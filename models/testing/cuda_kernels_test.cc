@@ -5,6 +5,7 @@
 #include <set>
 
 #include "compiler/exec/entry.h"
+#include "compiler/targets/cpu/run/fused_kernel.h"
 #include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/print/testing/cuda_case.h"
 #include "compiler/targets/cuda/print/testing/traffic.h"

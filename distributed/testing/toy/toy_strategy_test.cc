@@ -99,7 +99,7 @@ Plan with(const char* sums) {
 std::vector<double> losses(const CompileOptions& options) {
   manual_seed(3);
   Model model;
-  auto step = compile([&](Tensor x) { return model(x); }, options);
+  auto step = dist::compile([&](Tensor x) { return model(x); }, options);
   std::vector<double> all;
   for (int i = 0; i < 4; ++i) all.push_back(step(randn({4, 12, 4}, {.dtype = kFloat64})).item<double>());
   return all;
