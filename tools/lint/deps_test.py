@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every dependency between packages goes down the table tools/lint/layers.txt.
+"""Every dependency between packages goes down the table tools/lint/layers.txt, and none leads to support of tests.
 
 The edges are those of the programs and libraries listed in tools/lint/BUILD, as Bazel's query prints them.
 """
@@ -49,6 +49,8 @@ def problems(edges, table):
         for package, row in zip(packages, rows):
             if row is None:
                 found[package] = f"{package} is in no row of {TABLE}: give it one"
+        if "testing" in packages[1].split("/"):
+            found[tuple(packages)] = f"{packages[0]} ships and must not depend on {packages[1]} ({user} -> {used})"
         if None not in rows and rows[1] not in table[rows[0]]:
             found[tuple(packages)] = f"{packages[0]} must not depend on {packages[1]} ({user} -> {used}); see {TABLE}"
     return list(found.values())
@@ -72,6 +74,7 @@ class DepsTest(unittest.TestCase):
         self.assertEqual(problems([("//b:x", "//a:y"), ("//b:x", "//third_party/absl:base"), ("//:w", "//a:y")], table), [])
         self.assertRegex(problems([("//a:x", "//b:y")], table)[0], "^a must not depend on b")
         self.assertRegex(problems([("//b:x", "//c:y")], table)[0], "^b must not depend on c")
+        self.assertRegex(problems([("//a:x", "//a/testing:y")], read_table("a/testing:\na: a/testing\n"))[0], "^a ships")
         self.assertRegex(problems([("//b:x", "//new/room:y")], table)[0], "^new/room is in no row")
         with self.assertRaisesRegex(ValueError, "a names b"):
             read_table("a: b\nb:\n")

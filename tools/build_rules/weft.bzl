@@ -1,0 +1,22 @@
+"""The repeated forms of BUILD files."""
+
+load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
+
+def weft_library(name, **kwargs):
+    """A library of NAME.h and NAME.cc."""
+    cc_library(
+        name = name,
+        srcs = [name + ".cc"],
+        hdrs = [name + ".h"],
+        **kwargs
+    )
+
+def weft_test(name, deps, srcs = None, size = "small", **kwargs):
+    """A small test with GoogleTest's main, of NAME.cc unless it has `srcs`."""
+    cc_test(
+        name = name,
+        size = size,
+        srcs = srcs or [name + ".cc"],
+        deps = deps + ["//third_party/gtest:gtest_main"],
+        **kwargs
+    )
