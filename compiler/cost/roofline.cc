@@ -9,7 +9,7 @@ double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0
 
 }  // namespace
 
-double roofline_seconds(const Machine& m, const Work& w) {
+double roofline_seconds(const Machine& m, const KernelWork& w) {
   return std::max({seconds(w.bytes, m.bytes), seconds(w.flops, m.flops), seconds(w.products, m.products)});
 }
 
@@ -17,10 +17,10 @@ double free_operations(const Machine& m, double bytes) { return operations_for(m
 
 double operations_for(const Machine& m, double bytes, double times) { return times * bytes / m.bytes * m.flops; }
 
-std::vector<double> time_shares(const Machine& m, const std::vector<Work>& kinds) {
+std::vector<double> time_shares(const Machine& m, const std::vector<KernelWork>& kinds) {
   std::vector<double> shares;
   double all = 0;
-  for (const Work& w : kinds) all += shares.emplace_back(roofline_seconds(m, w));
+  for (const KernelWork& w : kinds) all += shares.emplace_back(roofline_seconds(m, w));
   for (double& s : shares) s = all > 0 ? s / all : 0;
   return shares;
 }

@@ -8,13 +8,13 @@
 namespace weft {
 
 /// One kernel's work.
-struct Work {
+struct KernelWork {
   double bytes = 0, flops = 0, products = 0;
 };
 
 /// Seconds of `work` where memory, elementwise arithmetic and products overlap perfectly: the longest of the three
 /// (Williams, Waterman, Patterson: Roofline, 2009). A rate of zero takes no time.
-double roofline_seconds(const Machine& machine, const Work& work);
+double roofline_seconds(const Machine& machine, const KernelWork& work);
 
 /// Operations on each element at which arithmetic takes as long as moving the element's `bytes` (read plus written):
 /// fewer are free.
@@ -24,7 +24,7 @@ double free_operations(const Machine& machine, double bytes);
 double operations_for(const Machine& machine, double bytes, double times);
 
 /// Share of the whole time that each kind of work takes, one kernel of each kind.
-std::vector<double> time_shares(const Machine& machine, const std::vector<Work>& kinds);
+std::vector<double> time_shares(const Machine& machine, const std::vector<KernelWork>& kinds);
 
 /// Share of time that the rest takes once a kind of work with share `share` runs `speedup` times as fast (Amdahl 1967).
 double rest_after_speedup(double share, double speedup);

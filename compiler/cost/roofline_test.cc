@@ -28,9 +28,9 @@ TEST(Roofline, MultipliesAreFreeUntilTheyTakeAsLongAsMemory) {
 TEST(Roofline, FewOperationsTakeManySecondsWhereTheyWaitForMemory) {
   const Machine v100{.bytes = 0.9e12, .flops = 14e12, .products = 125e12};
   const double all = 1e15;
-  const Work products{.bytes = .998 * all / 1000, .products = .998 * all};
-  const Work norms{.bytes = .0017 * all / .566, .flops = .0017 * all};
-  const Work pointwise{.bytes = .0003 * all / .189, .flops = .0003 * all};
+  const KernelWork products{.bytes = .998 * all / 1000, .products = .998 * all};
+  const KernelWork norms{.bytes = .0017 * all / .566, .flops = .0017 * all};
+  const KernelWork pointwise{.bytes = .0003 * all / .189, .flops = .0003 * all};
   const std::vector<double> share = time_shares(v100, {products, norms, pointwise});
   EXPECT_NEAR(share[0], .610, .001);
   EXPECT_NEAR(share[1], .255, .001);

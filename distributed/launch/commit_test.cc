@@ -42,7 +42,7 @@ void trip_kernel(const KernelCall& c) {
   static const Node node{};
   const Error error(Code::kOutOfRange, "trip: the kernel failed");
   if (fault == Fault::kBadAlloc) throw std::bad_alloc();
-  if (fault == Fault::kFailedNode) throw internal::FailedNode(error, node);
+  if (fault == Fault::kFailedNode) throw FailedNode(error, node);
   throw error;
 }
 

@@ -168,7 +168,7 @@ TEST_P(Generate, SixteenBitModelsTakeHalfTheMemory) {
   const Loaded l = save(GetParam(), fields);
   const auto live = [&](const std::string& dtype) {
     const int64_t before = memory_stats().live;
-    const auto m = train::load_model(family_of(GetParam()), l.folder, dtype, "cpu");
+    const auto m = train::load_model(family_of(GetParam()), {.checkpoint = l.folder, .dtype = dtype});
     return memory_stats().live - before;
   };
   const int64_t f32 = live("f32"), bf16 = live("bf16");
@@ -176,12 +176,12 @@ TEST_P(Generate, SixteenBitModelsTakeHalfTheMemory) {
   EXPECT_LT(bf16, f32 * 52 / 100) << f32;
   EXPECT_GE(bf16, f32 / 2);
   // Loading never holds all f32 weights either: the largest tensor is the only one in both dtypes.
-  EXPECT_LT(peak_of([&] { train::load_model(family_of(GetParam()), l.folder, "bf16", "cpu"); }), f32 * 8 / 10);
+  EXPECT_LT(peak_of([&] { train::load_model(family_of(GetParam()), {.checkpoint = l.folder, .dtype = "bf16"}); }), f32 * 8 / 10);
 }
 
 TEST_P(Generate, SixteenBitModelsGiveTheLogitsOfPerCallCasts) {
   const Loaded l = save(GetParam(), kSmall);
-  const auto once = train::load_model(family_of(GetParam()), l.folder, "bf16", "cpu").model;
+  const auto once = train::load_model(family_of(GetParam()), {.checkpoint = l.folder, .dtype = "bf16"}).model;
   for (const auto& [name, p] : once->named_parameters())
     EXPECT_EQ(p.dtype(), name.find("norm") != name.npos || name.find("router") != name.npos ? kFloat32 : kBFloat16)
         << name;

@@ -7,6 +7,7 @@
 
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse.h"
+#include "compiler/passes/lower.h"
 #include "compiler/passes/testing/random_ops_graph.h"
 #include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/print/testing/cuda_case.h"
