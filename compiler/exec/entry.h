@@ -74,8 +74,8 @@ struct Entry : Planned {
   bool still_holds() const;
 };
 
-/// Lowers, fuses and plans a joint graph in the better of the orders known; kernels are not loaded yet. A plan that must
-/// need `enough` bytes or more is not laid out: its arena is as large as what is live at once. `little_memory`: of
+/// Lowers, fuses and plans a joint graph in the better of the orders known; kernels are not loaded yet. A plan that
+/// must need `enough` bytes or more is not laid out: its arena is as large as what is live at once. `little_memory`: of
 /// FuseOptions.
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
                    bool little_memory, int64_t enough = INT64_MAX);

@@ -248,8 +248,8 @@ void Executable::bind_cells() {
   }
 }
 
-// A value whose address keeps changing makes a captured step slow, so it gets a fixed buffer when it moves for the first
-// time. Most values never move: pools give the same blocks again.
+// A value whose address keeps changing makes a captured step slow, so it gets a fixed buffer when it moves for the
+// first time. Most values never move: pools give the same blocks again.
 bool Executable::needs_staging(const StagingBuffer& s, void* address, int64_t bytes) const {
   if (bytes == 0) return false;
   if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(limits_.address_alignment) != 0) return true;

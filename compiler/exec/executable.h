@@ -46,7 +46,8 @@ class Executable {
   /// throws after the first cell was overwritten, the cells to be written are marked torn; on one of several ranks, if
   /// it throws after the commit point.
   std::vector<Tensor> run(std::span<const Tensor> args);
-  /// Whether the last run() passed the plan's commit point: if it then failed, other ranks may have written their cells.
+  /// Whether the last run() passed the plan's commit point: if it then failed,
+  /// other ranks may have written their cells.
   bool past_commit_point() const { return past_commit_point_; }
 
   const Plan& plan() const { return plan_; }
@@ -73,7 +74,8 @@ class Executable {
     Ref<Storage> fresh;
   };
 
-  // A fixed buffer for an argument or an output block whose address keeps changing, or is not aligned as kernels need it.
+  // A fixed buffer for an argument or an output block whose address keeps changing,
+  // or is not aligned as kernels need it.
   struct StagingBuffer {
     void* last = nullptr;  // address in the last run
     Ref<Storage> memory;

@@ -57,7 +57,8 @@ class Planner {
 
   // ---- concatenations made where they will be ----
 
-  /// Results of fused nodes and of attention's derivative that only a concat reads, maybe through views, lie in its result if all its operands do.
+  /// Results of fused nodes and of attention's derivative that only a concat reads, maybe through views,
+  /// lie in its result if all its operands do.
   void find_joined() {
     std::map<Value, int32_t> uses;
     for (int32_t id = 0; id < g_.size(); ++id)

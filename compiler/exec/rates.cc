@@ -51,8 +51,8 @@ double gemm_rate(DType t) {
   return best_rate(2.0 * n * n * n, [&] { kernels::gemm(view(a), view(b), view(c), workspace.data()); });
 }
 
-// Operations of one multiprocessor in a cycle (the architectures' white papers): f32 multiply-adds and dense products of
-// 16-bit operands on tensor cores. An H100 SXM at 1.83 GHz: 132 of them make 989 TFLOP/s.
+// Operations of one multiprocessor in a cycle (the architectures' white papers): f32 multiply-adds and dense products
+// of 16-bit operands on tensor cores. An H100 SXM at 1.83 GHz: 132 of them make 989 TFLOP/s.
 Machine gpu_rates(const cuda::GpuProperties& p) {
   if (p.clock_khz <= 0 || p.memory_rate() <= 0) return kPlannedGpu;  // a driver that keeps them to itself
   const double cycles = 1e3 * p.clock_khz * p.multiprocessors;

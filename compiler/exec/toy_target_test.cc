@@ -1,5 +1,5 @@
-// A third kind of device in one class: its operations are the CPU's, counted. Eager calls and a compiled training step run
-// on it with the CPU's bits, and no other file knows of it.
+// A third kind of device in one class: its operations are the CPU's, counted. Eager calls and a compiled training step
+// run on it with the CPU's bits, and no other file knows of it.
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cpu/target.h"

@@ -6,8 +6,8 @@
 
 namespace weft::internal {
 
-/// Replaces each node that unfolds (kUnfolds) or has neither kernel nor view by its decomposition, again and again until
-/// none is left. The graph itself if there is nothing to do. Throws for an op that has none of the three.
+/// Replaces each node that unfolds (kUnfolds) or has neither kernel nor view by its decomposition, again and again
+/// until none is left. The graph itself if there is nothing to do. Throws for an op that has none of the three.
 Ref<Graph> lower(const Graph& g);
 
 /// Replaces the nodes that `which` picks by their decompositions, once.

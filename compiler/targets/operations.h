@@ -27,8 +27,8 @@ class Operations {
   Target& target() const { return target_; }
   Device device() const { return device_; }
   const PrepareOptions& options() const { return options_; }
-  /// The operation for operands and results of these layouts; throws as Target::prepare. Addresses are read only for the
-  /// largest power of two, at most 16, that divides all of them: `address_bits` is the bitwise or of the addresses.
+  /// The operation for operands and results of these layouts; throws as Target::prepare. Addresses are read only for
+  /// the largest power of two, at most 16, that divides all of them: `address_bits` is the bitwise or of the addresses.
   std::shared_ptr<Operation> get(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                  std::span<const StridedView> out, uint64_t address_bits);
 

@@ -1,6 +1,6 @@
-// Error bounds of a group of nodes by interval arithmetic in f64: each value's interval holds what the nodes give whether
-// or not 16-bit values in between are rounded. Checks compare a fused kernel with it where the kernel rounds less often
-// than the nodes one by one.
+// Error bounds of a group of nodes by interval arithmetic in f64: each value's interval holds what the nodes give
+// whether or not 16-bit values in between are rounded. Checks compare a fused kernel with it where the kernel rounds
+// less often than the nodes one by one.
 #pragma once
 #include <vector>
 

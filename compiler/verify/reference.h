@@ -26,8 +26,8 @@ std::string index_text(int64_t flat, const Shape& shape);
 /// The element at a flat position, with nine digits.
 std::string element_text(const Tensor& t, int64_t flat);
 
-/// Throws naming the first element in which `got` differs from `want` bit for bit, any NaN agreeing with any; `what` says
-/// whose value it is.
+/// Throws naming the first element in which `got` differs from `want` bit for bit, any NaN agreeing with any; `what`
+/// says whose value it is.
 void check_same_bits(const Tensor& got, const Tensor& want, const std::string& what);
 
 /// A contiguous copy in memory of its own; of a value on a device in host memory.

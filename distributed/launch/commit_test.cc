@@ -6,10 +6,10 @@
 #include <limits>
 #include <new>
 
-#include "framework/dispatch/target.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/step.h"
 #include "framework/dispatch/dispatch.h"
+#include "framework/dispatch/target.h"
 #include "weft.h"
 
 namespace weft::dist {

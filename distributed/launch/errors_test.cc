@@ -143,7 +143,7 @@ TEST(MeshErrors, NothingIsLeftOutSilently) {
 
 TEST(MeshErrors, MeshesAndOptions) {
   expect_has(refused("xy2"), "mesh xy2: no strategy for dimension 'xy'; need dp, fsdp, ep, tp or cp");
-  expect_has(refused("replica2"), "mesh replica2: no strategy for dimension 'replica'");
+  expect_has(refused("replica2"), "mesh: dimension 'replica' is reserved for elastic training");
   expect_has(refused("dp2,pp2"), "mesh dp2,pp2: pipeline stages (pp) are not supported yet");
   EXPECT_EQ(refused("dp2,pp1"), "");
   expect_has(refused("dp2", with_zero(4)), "plan: zero is 4; need a stage from 0 to 3");

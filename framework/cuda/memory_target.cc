@@ -54,8 +54,9 @@ TargetLimits MemoryTarget::limits() const {
   return {.synchronous = false, .buffer_alignment = 256, .address_alignment = 16, .prologues = false};
 }
 
-std::shared_ptr<weft::Operation> MemoryTarget::prepare(Device, const OpDef& op, const Attrs&, std::span<const StridedView>,
-                                                 std::span<const StridedView>, int, const PrepareOptions&) {
+std::shared_ptr<weft::Operation> MemoryTarget::prepare(Device, const OpDef& op, const Attrs&,
+                                                       std::span<const StridedView>, std::span<const StridedView>, int,
+                                                       const PrepareOptions&) {
   no_kernels(op.name);
 }
 LoadReport MemoryTarget::compile(Device, std::span<const std::shared_ptr<weft::Operation>>, const LoadOptions&) {

@@ -9,8 +9,8 @@ namespace weft::cuda {
 /// The error flags of queued work, on their way to the host behind that work.
 struct QueuedLook {
   virtual ~QueuedLook() = default;
-  /// Throws as MemoryTarget::look does. Call it once the copies queued with it have arrived. If nobody calls it, the next
-  /// look finds the errors.
+  /// Throws as MemoryTarget::look does. Call it once the copies queued with it have arrived. If nobody calls it, the
+  /// next look finds the errors.
   virtual void judge() = 0;
 };
 
@@ -26,7 +26,7 @@ class MemoryTarget : public Target {
 
   // There are no kernels here: all throw Unimplemented.
   std::shared_ptr<weft::Operation> prepare(Device, const OpDef& op, const Attrs&, std::span<const StridedView>,
-                                     std::span<const StridedView>, int, const weft::PrepareOptions&) override;
+                                           std::span<const StridedView>, int, const weft::PrepareOptions&) override;
   LoadReport compile(Device, std::span<const std::shared_ptr<weft::Operation>>, const LoadOptions&) override;
   void run_now(const KernelCall& call, Device device, SourceLine line) override;
   std::unique_ptr<Replay> replay(Device, std::vector<StepCall>, ReplayOptions) override;

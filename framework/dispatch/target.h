@@ -1,6 +1,6 @@
-// Target: the one seam between Weft and a kind of device. A target owns memory and copies, prepares operations for types
-// and layouts, compiles their kernels, runs eager calls and replays the operations of a step. Collectives are operations
-// too. A new device is one Target that weft.cc registers; the executor and eager dispatch know no device.
+// Target: the one seam between Weft and a kind of device. A target owns memory and copies, prepares operations for
+// types and layouts, compiles their kernels, runs eager calls and replays the operations of a step. Collectives are
+// operations too. A new device is one Target that weft.cc registers; the executor and eager dispatch know no device.
 #pragma once
 #include <functional>
 #include <memory>
@@ -102,7 +102,8 @@ struct ReplayOptions {
 struct QueuedRead {
   virtual ~QueuedRead() = default;
   virtual bool done() const = 0;
-  /// Waits, and fills the memory that was named. Throws the errors that the device found in work queued before the read.
+  /// Waits, and fills the memory that was named. Throws the errors that the device found in work queued before the
+  /// read.
   virtual void wait() = 0;
 };
 
@@ -149,7 +150,8 @@ class Target : public DeviceMemory {
     return false;
   }
   /// The operation of a node with operands and results of these layouts. Addresses are not read; they will be multiples
-  /// of `alignment` bytes. Throws CannotLower for a fused node, Unavailable naming the op where the device has no kernel.
+  /// of `alignment` bytes. Throws CannotLower for a fused node,
+  /// Unavailable naming the op where the device has no kernel.
   virtual std::shared_ptr<Operation> prepare(Device device, const OpDef& op, const Attrs& attrs,
                                              std::span<const StridedView> in, std::span<const StridedView> out,
                                              int alignment, const PrepareOptions& options) = 0;

@@ -32,7 +32,8 @@ Device device_of(const InferCall& c) {
   const int index = colon == std::string::npos ? 0 : std::atoi(name.c_str() + colon + 1);
   if (kind == "meta") return Device::meta();
   if (kind == "cuda") return Device::cuda(index);
-  WEFT_CHECK(kind == "cpu", c.op.name, ": device is '", name, "'; need cpu, cuda or meta");
+  if (kind == "other") return Device::other(index);
+  WEFT_CHECK(kind == "cpu", c.op.name, ": device is '", name, "'; need cpu, cuda, meta or other");
   return Device::cpu(index);
 }
 

@@ -5,7 +5,7 @@
 
 #include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
 #include "compiler/targets/cuda/ops/ops.h"
-#include "compiler/targets/cuda/testing/ops/run_op.h"
+#include "compiler/targets/cuda/ops/testing/run_op.h"
 #include "ops/all_ops.h"
 
 namespace weft::cuda {

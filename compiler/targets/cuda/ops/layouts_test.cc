@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "compiler/targets/cuda/ops/ops.h"
-#include "compiler/targets/cuda/testing/ops/run_op.h"
+#include "compiler/targets/cuda/ops/testing/run_op.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/all_ops.h"
 #include "ops/core/core.h"

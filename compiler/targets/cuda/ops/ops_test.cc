@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/loop_ir/lower_group.h"
-#include "compiler/targets/cuda/testing/ops/run_op.h"
+#include "compiler/targets/cuda/ops/testing/run_op.h"
 #include "ops/all_ops.h"
 #include "ops/testing/cases.h"
 

@@ -293,7 +293,7 @@ TEST_F(GpuStep, AFaultFoundLateTearsCellsAndSaysWhatWasQueued) {
   EXPECT_NE(found.find("run again with WEFT_SYNC=1 to have it named; queued last there: a compiled step of "),
             std::string::npos)
       << found;
-  EXPECT_NE(found.find(" at compiler/exec/gpu_step_test.cc:"), std::string::npos) << found;
+  EXPECT_NE(found.find(" at compiler/targets/cuda/run/step_test.cc:"), std::string::npos) << found;
   for (const CellHandle& c : {CellHandle(on.w), CellHandle(on.m)})
     EXPECT_EQ(error_of([&] { c.value(); }),
               str_cat("cell '", c.name(), "' was torn by a step that failed half-way; load a checkpoint first"));
@@ -313,7 +313,7 @@ TEST(GpuStepInSync, AFaultNamesKernelOpAndLine) {
     gpu.driver().fail_launch_after(1, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
     const std::string found = error_of([&] { (*on.step)(x); });
     EXPECT_EQ(found.find("cuda: kernel host_"), 0u) << found;
-    EXPECT_NE(found.find(" (fused at compiler/exec/gpu_step_test.cc:"), std::string::npos) << found;
+    EXPECT_NE(found.find(" (fused at compiler/targets/cuda/run/step_test.cc:"), std::string::npos) << found;
     EXPECT_NE(found.find(" failed on cuda:0: CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << found;
     EXPECT_TRUE(on.w.cell().torn && on.m.cell().torn);
     gpu.driver().take_complaints();
@@ -351,7 +351,8 @@ TEST_F(GpuStep, VerifyFindsAWrongKernel) {
   const Parameter w(ones({2, 2}).to(cuda), "w");
   auto step = compile([&](Tensor x) { w.set(dispatch(testing::unsteady_op(), {&x}) + w.value()); }, {.verify = true});
   const std::string e = error_of([&] { step(ones({2, 2}).to(cuda)); });
-  EXPECT_NE(e.find("verify: on a GPU unsteady: result 0 differs from the reference first at [1, 0]: got 0; need 1"),
+  EXPECT_NE(e.find("verify: on cuda:0, unsteady: result 0 f32[2, 2] first differs from its ops run one by one at [1, "
+                   "0]: got 0; need 1"),
             std::string::npos)
       << e;
 }

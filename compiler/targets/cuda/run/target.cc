@@ -100,14 +100,12 @@ class CudaReplay final : public Replay {
   GraphStep step_;
 };
 
+// All sums of these are a library's; loop_ir::is_product asks which of them a kernel of ours can finish.
+bool is_product(const Node& n) { return n.op == &dot_op || n.op == &grouped_dot_op; }
+
 bool is_16bit(DType t) { return is_floating(t) && itemsize(t) == 2; }
 
 }  // namespace
-
-// The operations hold functions of the driver, which tests replace.
-CudaTarget::CudaTarget() {
-  internal::at_driver_change([] { weft::internal::forget_operations(DeviceType::kCuda); });
-}
 
 bool CudaTarget::may_spread(const Node& n) const {
   if (n.op != &loop_ir::fused_op) return false;
@@ -120,6 +118,10 @@ bool CudaTarget::may_spread(const Node& n) const {
 std::shared_ptr<weft::Operation> CudaTarget::prepare(Device device, const OpDef& op, const Attrs& attrs,
                                                      std::span<const StridedView> in, std::span<const StridedView> out,
                                                      int alignment, const weft::PrepareOptions& options) {
+  // Operations hold functions of the driver. Registered after the GPU's own callback, so that it runs before it.
+  Gpu& gpu = Gpu::of(device);
+  [[maybe_unused]] static const bool registered =
+      (internal::at_driver_change([] { weft::internal::forget_operations(DeviceType::kCuda); }), true);
   const bool fused = &op == &loop_ir::fused_op;
   // Copies of a plan are casts to the same type: kernels, whose addresses a captured graph can rename.
   if (&op == &loop_ir::copy_op)
@@ -129,7 +131,7 @@ std::shared_ptr<weft::Operation> CudaTarget::prepare(Device device, const OpDef&
   };
   try {
     return cuda::prepare(op, attrs, in, out, gpu_properties(device.index), alignment,
-                         {.round_like_eager = options.round_like_eager, .tf32 = options.tf32, .gpu = &Gpu::of(device)});
+                         {.round_like_eager = options.round_like_eager, .tf32 = options.tf32, .gpu = &gpu});
   } catch (const Error& e) {
     unavailable(e.what());
     throw;
@@ -187,8 +189,8 @@ std::unique_ptr<Replay> CudaTarget::replay(Device device, std::vector<StepCall> 
   return std::make_unique<CudaReplay>(Gpu::of(device), calls, std::move(options));
 }
 
-// Kernels of ours sum in the CPU's order and give its bits. A library orders a product's sums as it likes. Attention and
-// linear + cross-entropy sum in an order of their own.
+// Kernels of ours sum in the CPU's order and give its bits. A library orders a product's sums as it likes. Attention
+// and linear + cross-entropy sum in an order of their own.
 Agreement CudaTarget::agreement(const weft::Operation&, const Node& n, const weft::PrepareOptions& options) const {
   for (const OpDef* own_order :
        {&attention_op, &attention_backward_op, &linear_cross_entropy_op, &linear_cross_entropy_grad_op})
@@ -196,11 +198,11 @@ Agreement CudaTarget::agreement(const weft::Operation&, const Node& n, const wef
   if (n.op->is(kSideEffect) || n.op->is(kCollective)) return {Agreement::kNone};
   const double operand_error = options.tf32 ? 0x1p-10 : 0;
   if (n.op != &loop_ir::fused_op)
-    return loop_ir::is_product(n) ? Agreement{Agreement::kBounds, operand_error} : Agreement{Agreement::kBits};
+    return is_product(n) ? Agreement{Agreement::kBounds, operand_error} : Agreement{Agreement::kBits};
   const Graph& body = loop_ir::body_of(n);
   bool product = false, keeps_16bit = false;
   for (int32_t id = 0; id < body.size(); ++id) {
-    product |= loop_ir::is_product(body.node(id));
+    product |= is_product(body.node(id));
     // The ops round this value to 16 bits. A kernel that keeps it in a register does not.
     for (const TensorType& t : body.node(id).outputs) keeps_16bit |= body.node(id).op != &input_op && is_16bit(t.dtype);
   }

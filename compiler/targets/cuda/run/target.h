@@ -7,7 +7,6 @@ namespace weft::cuda {
 
 class CudaTarget : public MemoryTarget {
  public:
-  CudaTarget();
   bool may_spread(const Node& n) const override;
   std::shared_ptr<weft::Operation> prepare(Device device, const OpDef& op, const Attrs& attrs,
                                            std::span<const StridedView> in, std::span<const StridedView> out,
@@ -24,8 +23,8 @@ class CudaTarget : public MemoryTarget {
   std::unique_ptr<QueuedLook> queue_look(Device device) override;
 };
 
-/// The target of GPUs, which weft.cc registers. Cheap, and allowed on any machine: where there is no CUDA, the first use
-/// of a device says why.
+/// The target of GPUs, which weft.cc registers. Cheap, and allowed on any machine: where there is no CUDA, the first
+/// use of a device says why.
 CudaTarget& cuda_target();
 
 }  // namespace weft::cuda

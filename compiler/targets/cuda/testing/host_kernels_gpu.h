@@ -1,6 +1,7 @@
-// A GPU for tests of compiled steps: every launch goes through the fake driver, as parameters of a kernel, and does on its
-// memory what the CPU's kernel of the op does. So a step on it has the CPU's bits, and what is compared is the path: order,
-// addresses, lifetimes, captures and replays. (compiler/targets/cuda/testing/gpu/emulated_gpu.h runs the GPU's own kernels.)
+// A GPU for tests of compiled steps: every launch goes through the fake driver, as parameters of a kernel, and does on
+// its memory what the CPU's kernel of the op does. So a step on it has the CPU's bits, and what is compared is the
+// path: order, addresses, lifetimes, captures and replays.
+// (compiler/targets/cuda/testing/gpu/emulated_gpu.h runs the GPU's own kernels.)
 #pragma once
 #include <map>
 #include <memory>

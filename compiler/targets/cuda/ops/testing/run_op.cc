@@ -1,4 +1,4 @@
-#include "compiler/targets/cuda/testing/ops/run_op.h"
+#include "compiler/targets/cuda/ops/testing/run_op.h"
 
 #include <algorithm>
 #include <cstring>
