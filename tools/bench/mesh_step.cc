@@ -81,7 +81,8 @@ int run(const std::vector<std::string>& arguments) {
   std::vector<double> ratios;
   for (size_t i = 0; i < alone.size(); ++i) ratios.push_back(together[i] / alone[i]);
   std::printf("of %zu steps, of the average rank:\n%s", together.size(), ranks.compiled().world().statistics().c_str());
-  for (const std::string& note : ranks.compiled().plan().notes()) std::printf("%s\n", note.c_str());
+  const dist::PlanReport plan = ranks.compiled().plan();
+  for (const std::string& note : plan.notes()) std::printf("%s\n", note.c_str());
   Report report("mesh_step");
   report.fact("config", shape.name);
   report.fact("mesh", mesh.to_string());

@@ -8,6 +8,7 @@
 #include "compiler/targets/cpu/target.h"
 #include "compiler/targets/cuda/run/operation.h"
 #include "compiler/targets/cuda/run/target.h"
+#include "compiler/targets/operations.h"
 #include "framework/cuda/gpu.h"
 
 namespace weft::internal {
@@ -193,6 +194,7 @@ HostKernelsGpu::~HostKernelsGpu() {
   } catch (const Error&) {
     // An error that a test provoked sticks.
   }
+  forget_operations(DeviceType::kCuda);  // they are numbers of what is cleared here
   HostKernels::functions().clear();
   in_place_.reset();
   HostKernels::all().clear();
