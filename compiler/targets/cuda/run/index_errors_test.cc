@@ -68,7 +68,7 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   ASSERT_NE(eager.find(str_cat(" at position ", place, " is out of range")), std::string::npos) << eager;
   const std::string told = on_gpu.substr(0, on_gpu.find("; at "));
   EXPECT_TRUE(eager.ends_with(told)) << eager << "\n" << on_gpu;
-  EXPECT_NE(on_gpu.find("gpu_index_errors_test.cc:"), std::string::npos) << on_gpu;
+  EXPECT_NE(on_gpu.find("index_errors_test.cc:"), std::string::npos) << on_gpu;
   // Compiled: queued in the first call, replayed in the others.
   {
     auto step = compile(c.fn), same = compile(c.fn);
