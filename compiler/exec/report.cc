@@ -4,7 +4,7 @@
 #include <map>
 
 #include "compiler/exec/entry.h"
-#include "compiler/exec/rates.h"
+#include "compiler/cost/rates.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
 #include "framework/base/switches.h"

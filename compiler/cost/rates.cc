@@ -1,10 +1,9 @@
-#include "compiler/exec/rates.h"
+#include "compiler/cost/rates.h"
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "compiler/exec/trace.h"
 #include "framework/base/clock.h"
 #include "framework/base/thread_pool.h"
 #include "framework/cuda/gpu.h"
