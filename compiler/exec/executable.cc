@@ -379,8 +379,9 @@ void Executable::launch() {
   // The first replay is slow for other reasons.
   const bool sampled = limits_.synchronous && replays_ > 0 && replays_ <= kTimedReplays;
   if (replays_ <= kTimedReplays) ++replays_;
-  if (!std::exchange(checked_, true) && check_) {
+  if (check_ && !checked_) {
     run_checked(*replay_, plan_.launches, calls_);
+    checked_ = true;  // not before: a replay that failed is compared again
     return copy_outputs();
   }
   try {
@@ -434,7 +435,7 @@ void Executable::run_checked(Replay& replay, const std::vector<Launch>& launches
       };
       if (i > 0) {
         const Launch& l = launches[i - 1];
-        report(l, calls[i - 1], start, now_us() - start);
+        if (limits_.synchronous && &launches == &plan_.launches) report(l, calls[i - 1], start, now_us() - start);
         wrong = i - 1;
         if (wanted(i - 1)) check_->compare(*l.operation, g.node(l.node), l.copy, in, on_host(calls[i - 1].out));
         wrong.reset();
@@ -469,7 +470,7 @@ void Executable::failed(size_t at) {
     try {
       throw;
     } catch (const Error& e) {
-      torn = e.code() == Code::kAborted;  // the device is lost, and what it holds
+      torn |= e.code() == Code::kAborted;  // the device is lost, and what it holds
     } catch (...) {
     }
   }

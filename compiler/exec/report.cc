@@ -3,8 +3,8 @@
 #include <cstdio>
 #include <map>
 
-#include "compiler/exec/entry.h"
 #include "compiler/cost/rates.h"
+#include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
 #include "framework/base/switches.h"
@@ -222,9 +222,6 @@ class Report {
     if (const Cost* own = l.operation->cost()) {
       r.bytes = own->bytes;
       r.flops = own->flops;
-      const Graph& body = loop_ir::body_of(g_.node(l.node));
-      for (int32_t id = 0; id < body.size(); ++id)
-        if (body.node(id).op->is(kContraction)) product = body.type(body.node(id).inputs[0]).dtype;
     } else {
       SmallVec<TensorType, 4> in, out;
       for (const Place& p : l.in) in.push_back(p.type);
@@ -232,7 +229,13 @@ class Report {
       const Cost c = op_cost(*l.op, l.copy ? Attrs() : g_.node(l.node).attrs, in, out);
       r.bytes = c.bytes;
       r.flops = c.flops;
-      if (l.op->is(kContraction) && !in.empty()) product = in[0].dtype;
+    }
+    if (is_fused(l)) {
+      const Graph& body = loop_ir::body_of(g_.node(l.node));
+      for (int32_t id = 0; id < body.size(); ++id)
+        if (body.node(id).op->is(kContraction)) product = body.type(body.node(id).inputs[0]).dtype;
+    } else if (l.op->is(kContraction) && !l.in.empty()) {
+      product = l.in[0].type.dtype;
     }
     const Machine machine = rates_of(plan_.device);
     r.predicted_us = 1e6 * std::max(r.bytes / machine.bytes, r.flops / machine.products_of(itemsize(product)));

@@ -1,4 +1,4 @@
-// A third kind of device in one class: its operations are the CPU's, counted. Eager calls and a compiled training step
+// A third kind of device in one file: its operations are the CPU's, counted. Eager calls and a compiled training step
 // run on it with the CPU's bits, and no other file knows of it.
 #include <gtest/gtest.h>
 

@@ -151,7 +151,7 @@ uint64_t Operations::hash_of(const Ref<Graph>& body) {
 
 std::shared_ptr<Operation> Operations::get(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                            std::span<const StridedView> out, uint64_t address_bits) {
-  const int alignment = target_.limits().address_alignment > 1 ? 1 << std::countr_zero(address_bits | 16) : 1;
+  const int alignment = 1 << std::countr_zero(address_bits | static_cast<uint64_t>(target_.limits().address_alignment));
   if (target_.prepares_at_once(op)) return target_.prepare(device_, op, attrs, in, out, alignment, options_);
   Key key{&target_, device_, &op, {}, {}, {}, in.size(), alignment, options_};
   if (&op == &loop_ir::fused_op) {

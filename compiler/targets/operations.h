@@ -1,5 +1,6 @@
 // Operations: the one cache of prepared operations, for eager calls and compiled steps on every device. Two nodes with
-// the same op, attributes (of a fused group: the same body), layouts and options share one operation in a process.
+// the same op, attributes (of a fused group: equal bodies with the same source lines), layouts, alignment, device and
+// options share one operation in a process.
 #pragma once
 #include <unordered_map>
 #include <vector>
@@ -28,7 +29,8 @@ class Operations {
   Device device() const { return device_; }
   const PrepareOptions& options() const { return options_; }
   /// The operation for operands and results of these layouts; throws as Target::prepare. Addresses are read only for
-  /// the largest power of two, at most 16, that divides all of them: `address_bits` is the bitwise or of the addresses.
+  /// the largest power of two, at most TargetLimits::address_alignment, that divides all of them: `address_bits` is their
+  /// bitwise or.
   std::shared_ptr<Operation> get(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                  std::span<const StridedView> out, uint64_t address_bits);
 

@@ -113,7 +113,7 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
                   "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ",
                   options.memory_budget);
-    if (p.plan.device.type == DeviceType::kCpu) internal::load_kernels(p, options);
+    if (p.plan.device.type != DeviceType::kMeta) internal::load_kernels(p, options);
   }
 }
 

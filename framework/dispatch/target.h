@@ -1,6 +1,7 @@
 // Target: the one seam between Weft and a kind of device. A target owns memory and copies, prepares operations for
 // types and layouts, compiles their kernels, runs eager calls and replays the operations of a step. Collectives are
-// operations too. A new device is one Target that weft.cc registers; the executor and eager dispatch know no device.
+// operations too. A new device is one Target that weft.cc registers; the executor knows no device; eager dispatch knows
+// only the CPU, whose kernels it calls itself.
 #pragma once
 #include <functional>
 #include <memory>
@@ -59,7 +60,7 @@ struct Agreement {
     kReference,  // the operation is the op that defines the result
     kBits,       // every bit, any NaN being equal to any other
     kBounds,     // the error bounds of compiler/verify/error_bounds.h
-    kNone,       // no bound is known; the report counts such operations
+    kNone,       // no bound is known
   } kind = kReference;
   double operand_error = 0;  // kBounds: relative error of a product's operands (tf32)
 };

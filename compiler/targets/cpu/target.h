@@ -33,7 +33,7 @@ std::shared_ptr<FusedKernel> make_fused_kernel(const Ref<Graph>& body, std::span
 /// Gives the kernels their functions; compiles the missing ones.
 LoadReport load_kernels(std::span<const FusedKernel* const> kernels, const LoadOptions& options);
 
-/// Tests set it to damage what lowering returns, and then call forget_operations(); null otherwise.
+/// Tests set it to damage what lowering returns, and then call forget_operations(DeviceType::kCpu); null otherwise.
 extern void (*fault_for_test)(loop_ir::Lowered&);
 
 /// Bytes that differ for kernels with different code, whatever their names and notes.

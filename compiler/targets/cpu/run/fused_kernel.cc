@@ -149,7 +149,7 @@ int FusedKernel::tasks_wanted(int64_t units) const {
 }
 
 void FusedKernel::run(std::span<const StridedView> in, std::span<const StridedView> out, void* workspace) const {
-  SmallVec<void*, 16> operands;
+  SmallVec<void*, 64> operands;
   for (const Binding& b : bindings_) {
     if (b.index < 0) {
       operands.push_back(nullptr);

@@ -39,17 +39,22 @@ class HostReplay final : public Replay {
     for (const StepCall& c : calls_) operations_.push_back(static_cast<const HostOperation*>(c.operation));
   }
   void run(bool) override {
-    for (at_ = 0; at_ < calls_.size(); ++at_) call();
+    for (at_ = 0; at_ < calls_.size(); ++at_) {
+      agree();
+      call();
+    }
   }
   void run_by_one(const std::function<void(size_t)>& before) override {
     for (at_ = 0; at_ < calls_.size(); ++at_) {
       before(at_);
+      agree();
       call();
     }
     before(at_);
   }
   void run_timed(std::span<double> us) override {
     for (at_ = 0; at_ < calls_.size(); ++at_) {
+      agree();
       const double start = now_us();
       call();
       us[at_] = now_us() - start;
@@ -58,8 +63,10 @@ class HostReplay final : public Replay {
   size_t at() const override { return at_; }
 
  private:
-  void call() const {
+  void agree() const {
     if (static_cast<int32_t>(at_) == commit_point_) agree_();
+  }
+  void call() const {
     const StepCall& c = calls_[at_];
     operations_[at_]->run(c.in, c.out, c.workspace ? *c.workspace : nullptr);
   }

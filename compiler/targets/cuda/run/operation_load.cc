@@ -92,6 +92,7 @@ void load(Gpu& gpu, std::span<Operation* const> operations) {
     compiled_count += static_cast<int64_t>(missing.size());
   }
   for (Operation* op : operations) {
+    if (op->compiled()) continue;  // another thread bound it while this one waited
     std::vector<Function> bound;
     for (const Kernel& k : op->kernels()) bound.push_back(functions.at(key_of(k)));
     op->bind(bound);

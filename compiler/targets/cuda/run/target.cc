@@ -60,7 +60,9 @@ class CudaReplay final : public Replay {
       : gpu_(gpu),
         writes_(gpu, std::move(options.writes), what_of(calls)),
         checks_(std::any_of(calls.begin(), calls.end(), [](const StepCall& c) { return of(c).checks_indices(); })),
-        step_(gpu, calls, flags_of(gpu, calls), options.captured) {}
+        step_(gpu, calls, flags_of(gpu, calls), options.captured) {
+    WEFT_BUG_IF(options.commit_point >= 0, "cuda: ranks cannot agree inside a step");
+  }
 
   void run(bool moved) override {
     writes_.queued();
