@@ -28,8 +28,8 @@ class Operations {
   Target& target() const { return target_; }
   Device device() const { return device_; }
   const PrepareOptions& options() const { return options_; }
-  /// The operation for operands and results of these layouts; throws as Target::prepare. `address_bits` is the bitwise or
-  /// of their addresses: only the largest power of two that divides all of them counts, up to
+  /// The operation for operands and results of these layouts; throws as Target::prepare. `address_bits` is the bitwise
+  /// or of their addresses: only the largest power of two that divides all of them counts, up to
   /// TargetLimits::address_alignment.
   std::shared_ptr<Operation> get(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                  std::span<const StridedView> out, uint64_t address_bits);
