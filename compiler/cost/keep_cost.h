@@ -32,10 +32,10 @@ struct NodeCost {
 };
 
 struct ValueCost {
-  Value base;           // whose memory it shows: itself unless an alias
-  int64_t bytes = 0;    // of the base if it lies in the arena, else 0: these live from forward to backward if kept
-  int64_t keep = 0;     // cost to write (unless some op needs it in memory anyway) and read again
-  bool stored = false;  // some forward op needs it in memory
+  Value base;                 // whose memory it shows: itself unless an alias
+  int64_t bytes = 0;          // of a base in the arena, which is live from forward to backward if it is kept; else 0
+  int64_t keep = 0;           // cost to write (unless some op needs it in memory anyway) and read again
+  bool stored = false;        // some forward op needs it in memory
   bool stored_after = false;  // some backward op needs it in memory
 };
 

@@ -55,10 +55,10 @@ class Planner {
     Place value;
   };
 
-  // ---- concatenations made where they will be ----
+  // ---- operands of a concatenation, written straight into its result ----
 
-  /// Results of fused nodes and of attention's derivative that only a concat reads, maybe through views,
-  /// lie in its result if all its operands do.
+  /// Finds each concat whose operands are all results of fused nodes, or of attention's derivative, that nothing else
+  /// reads (views in between are allowed). These results are stored in the result of the concat.
   void find_joined() {
     std::map<Value, int32_t> uses;
     for (int32_t id = 0; id < g_.size(); ++id)
@@ -326,7 +326,7 @@ class Planner {
     plan_.launches.push_back(std::move(l));
   }
 
-  /// Fixes the order: outputs that exist at the start, the graph, then cells whose value lies elsewhere.
+  /// Fixes the order: outputs that exist at the start, the graph, then cells whose value is stored elsewhere.
   void emit() {
     plan_.launches.reserve(main_.size() + before_.size() + 2 * finals_.size() + direct_.size());
     for (const CopyTask& t : before_) copy(t);
@@ -485,7 +485,7 @@ class Planner {
   std::vector<Direct> direct_;
   std::vector<int32_t> cell_buffer_, new_buffer_;
   std::map<int32_t, int32_t> joined_;  // concat -> its buffer
-  std::map<Value, Place> parts_;       // result of a node -> where it lies in that of a concat
+  std::map<Value, Place> parts_;       // result of a node -> its place in the result of a concat
 };
 
 }  // namespace

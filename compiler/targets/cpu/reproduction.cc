@@ -211,8 +211,8 @@ std::string CpuTarget::write_reproduction(const Operation& operation, const Grap
   int64_t bytes = 0;
   for (const Tensor& t : in) bytes += t.type().nbytes();
   for (const Tensor& t : want) bytes += t.type().nbytes();
-  // Products of 16-bit numbers leave the tile unrounded, which no eager op does; operands computed while they are
-  // packed are kernels of their own.
+  // A product of 16-bit numbers leaves its tile unrounded; no eager op does that. An operand that is computed while it
+  // is packed has a separate kernel.
   const bool product = k.lowered().dot >= 0;
   const bool whole = !k.parts().kernel[0] && !k.parts().kernel[1];
   const bool runs = bytes <= kMaxBytes && whole && sums_as_stored(k.lowered().columns, want) &&

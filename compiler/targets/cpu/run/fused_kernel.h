@@ -43,7 +43,6 @@ class FusedKernel final : public HostOperation {
   FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<const StridedView> in, FusedDot dot = {});
 
   const Graph& body() const { return *body_; }
-  const Ref<Graph>& body_ref() const { return body_; }
   const loop_ir::Lowered& lowered() const { return lowered_; }
   /// The operands as they lay when it was lowered, without addresses.
   std::span<const StridedView> in() const { return in_; }
