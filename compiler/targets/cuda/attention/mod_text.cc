@@ -88,8 +88,8 @@ std::string score_mod_text(const Graph& mod, std::span<const TensorType> tables)
       first, tables);
   ScalarPrinter printer(*g, inputs(true, false, "score", tables), 0, 1, "score_mod");
   const std::string result = printer.output(0);
-  return str_cat("/// What stands in a score's place.\nW_WORD float score_mod(const AttentionParams& p, float score, ",
-                 kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
+  return str_cat("/// The modified score.\nW_WORD float score_mod(const AttentionParams& p, float score, ", kIndices,
+                 ") {\n", printer.statements(), "  return ", result, ";\n}\n");
 }
 
 std::string mask_mod_text(const Graph& mask, std::span<const TensorType> tables, MaskDeps* deps) {
@@ -132,7 +132,7 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
     ScalarPrinter printer(*g, in, 0, 1, "score_mod");
     const std::string result = printer.output(0);
     r.text = str_cat(
-        "/// The gradient of the score, from that of what stands in its place.\nW_WORD float score_mod_grad(const "
+        "/// The gradient of the score, from that of the modified score.\nW_WORD float score_mod_grad(const "
         "AttentionParams& p, float score, float grad, ",
         kIndices, ") {\n", printer.statements(), "  return ", result, ";\n}\n");
   }

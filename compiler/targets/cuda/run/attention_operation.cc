@@ -23,7 +23,7 @@ void encode(const AttentionMap& m, CUtensorMap* to) {
 
 int64_t up_to_256(int64_t n) { return (n + 255) / 256 * 256; }
 
-/// Kernels read rows of elements that lie side by side, and all but [B, H, S, D] operands as plain arrays.
+/// Kernels need contiguous rows of [B, H, S, D] operands, and contiguous arrays of all others.
 bool must_be_copied(const StridedView& v, size_t operand, size_t own, bool backward) {
   const bool rows = operand < 3 || (backward && (operand == own || operand == own + 2));
   return rows ? v.shape[3] > 1 && v.strides[3] != 1 : !v.contiguous();
@@ -49,7 +49,7 @@ class AttentionOperation final : public Operation {
     kernels_.assign(program_->kernels().begin(), program_->kernels().end());
     workspace_ = up_to_256(program_->workspace(in_));
     for (Copy& c : copies_) {
-      WEFT_BUG_IF(c.operation->workspace_bytes() > 0, name_, ": a copy takes scratch");
+      WEFT_BUG_IF(c.operation->workspace_bytes() > 0, name_, ": a copy needs scratch memory");
       c.first = kernels_.size();
       kernels_.insert(kernels_.end(), c.operation->kernels().begin(), c.operation->kernels().end());
       c.at = workspace_;
@@ -98,10 +98,10 @@ class AttentionOperation final : public Operation {
   }
 
  private:
-  /// An operand made plain in the workspace.
+  /// An operand copied to the workspace, where it is contiguous.
   struct Copy {
     size_t operand;
-    size_t first;  // kernel
+    size_t first;  // index of its first kernel
     int64_t at;
     std::unique_ptr<Operation> operation;
   };

@@ -1,4 +1,4 @@
-// Attention and its backward on a GPU, by the kernels of compiler/targets/cuda/attention.
+// Attention and its backward on a GPU, with the kernels of compiler/targets/cuda/attention.
 #pragma once
 #include <memory>
 

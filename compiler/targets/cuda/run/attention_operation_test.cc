@@ -1,4 +1,4 @@
-// flex_attention and its gradients on the emulated GPU (of sm_90a: TMA and WGMMA where they may be), against the CPU.
+// flex_attention and its gradients on the emulated GPU (sm_90a, with TMA and WGMMA where possible), against the CPU.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ Tensor values(const Shape& shape, int seed) {
   return Tensor::from_vector<float>(v, shape);
 }
 
-/// out and the gradients of q, k, v for ones.
+/// The output, and the gradients of q, k and v for an output gradient of ones.
 std::vector<Tensor> results(DType type, Device device, int64_t n) {
   std::vector<Tensor> in;
   for (int i = 0; i < 3; ++i) in.push_back(values({1, 2, n, 32}, i).to(type).to(device).requires_grad());
@@ -32,7 +32,7 @@ TEST(AttentionOperation, EqualsTheCpu) {
   testing::ScopedEmulatedGpu gpu;
   for (auto [type, n] : {std::pair{kFloat32, int64_t{40}}, {kBFloat16, 130}}) {
     const std::vector<Tensor> got = results(type, Device::cuda(), n), want = results(type, Device::cpu(), n);
-    // Each side is within so many roundings of a sum of at most n terms of magnitude 32 / sqrt(32) or less.
+    // Bound: the roundings of a sum of at most n terms, each of magnitude 32 / sqrt(32) or less.
     const double unit = type == kFloat32 ? 0x1p-24 : 0x1p-9;
     const double bound =
         type == kFloat32 ? 2 * 200 * unit * static_cast<double>(n) : 2 * 8 * unit * std::sqrt(32.0) * 4;

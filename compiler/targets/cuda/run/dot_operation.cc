@@ -26,12 +26,12 @@
 namespace weft::cuda::internal {
 namespace {
 
-// What cuBLASLt may take to split sums: in proportion to the result, as more is of no use.
+// Workspace limit of cuBLASLt, which needs it to split sums. More than in proportion to the result has no use.
 int64_t blas_workspace(const MatmulShape& s) {
   return std::clamp<int64_t>(round_to_256(s.batch * s.m * s.n * 32), int64_t{1} << 20, int64_t{32} << 20);
 }
 
-// A value of a run: an operand of the node, or scratch.
+// The memory of a value in one run: an operand of the node, or part of the workspace.
 struct Place {
   int operand = -1;
   int64_t scratch = 0;
@@ -56,9 +56,9 @@ class ProductOperation final : public Operation {
   bool checks_indices() const override { return checks_; }
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override;
 
-  // ---- making ----
+  // ---- construction ----
 
-  /// An operand that is computed first.
+  /// Adds a computed operand.
   Place compute(const loop_ir::Prologue& p, std::span<const StridedView> in) {
     std::vector<loop_ir::Layout> layouts;
     std::vector<int> inputs;
@@ -78,7 +78,7 @@ class ProductOperation final : public Operation {
     return to;
   }
 
-  /// A dot of these operands into `out` (its address is not read), which lies at `to`, or at result `result`.
+  /// Sets the product to a dot of these operands with results of type `out`.
   void dot(const Attrs& attrs, std::span<const StridedView> operands, Place a, Place b, DType out) {
     Dot d = plan_dot(attrs, operands, out);
     a_ = copy_if_needed(d.a, operands[0], a);
@@ -92,7 +92,7 @@ class ProductOperation final : public Operation {
     shape_.tf32 = options_.tf32 && shape_.in == kFloat32;
   }
 
-  /// A grouped_dot of these operands, contiguous into out.
+  /// Sets the product to a grouped_dot of these operands with a contiguous result.
   void grouped(const Attrs& attrs, std::span<const StridedView> operands, std::array<Place, 3> places, DType out,
                const Shape& out_shape) {
     StridedView y{nullptr, out, out_shape, contiguous_strides(out_shape)};
@@ -105,8 +105,8 @@ class ProductOperation final : public Operation {
     if (has_work_) gemm(g, "grouped_dot");
   }
 
-  /// A grouped_dot and the group behind it in one kernel;
-  /// false if the group is none that takes sums element by element.
+  /// Sets the product to a grouped_dot, and computes the group of its users in the same kernel. Returns false if the
+  /// group does not use the product's sums element by element.
   bool fused(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const Attrs& attrs,
              std::span<const StridedView> operands, std::array<Place, 3> places, const Shape& product) {
     if (product.numel() == 0) return false;
@@ -132,13 +132,13 @@ class ProductOperation final : public Operation {
     return true;
   }
 
-  /// Where the product's result goes: result `index` of the node.
+  /// Stores the product in result `index` of the node.
   void into_result(int index) {
     result_ = index;
     shape_.align_out = alignment_;
     finish();
   }
-  /// Scratch, and a kernel that reads it there.
+  /// Stores the product in scratch memory, from which the group's kernel reads it.
   void into_tile(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out) {
     tile_ = scratch(std::max<int64_t>(1, low.outer_points() * low.lanes()) * 4);
     shape_.align_out = 256;
@@ -147,7 +147,7 @@ class ProductOperation final : public Operation {
     checks_ |= epilogue_->checks_indices();
     finish();
   }
-  /// Scratch, and a copy from there to a result that lies otherwise.
+  /// Stores the product in scratch memory, and copies it to a result that is not contiguous.
   void into_copy(const StridedView& out) {
     StridedView dense{nullptr, out.dtype, out.shape, contiguous_strides(out.shape)};
     tile_ = scratch(std::max<int64_t>(1, dense.numel()) * itemsize(dense.dtype));
@@ -157,7 +157,7 @@ class ProductOperation final : public Operation {
     copied_.back().to_result = true;
     finish();
   }
-  /// Results of an epilogue that cuBLASLt computes; false if it will not.
+  /// Lets cuBLASLt compute the epilogue too; false if it does not support this one.
   bool into_epilogue(const LtEpilogue& e) {
     if (!has_work_ || gemm_) return false;
     shape_.epilogue = e.kind;
@@ -179,12 +179,12 @@ class ProductOperation final : public Operation {
  private:
   struct Computed {
     GroupLaunches launches;
-    std::vector<int> inputs;  // of the node
+    std::vector<int> inputs;  // operands of the node
     Place to, scratch;
   };
   struct Copied {
     std::unique_ptr<Operation> operation;
-    size_t first = 0;  // kernel
+    size_t first = 0;  // index of its first kernel
     Place from, to;
     bool to_result = false;
   };
@@ -196,24 +196,24 @@ class ProductOperation final : public Operation {
   }
   Copied copy_of(std::span<const StridedView> from, std::span<const StridedView> to, Place source, Place target) {
     Copied c{prepare(contiguous_op, {}, from, to, properties_, alignment_), kernels_.size(), source, target, false};
-    WEFT_BUG_IF(c.operation->workspace_bytes() > 0, name_, ": a copy takes scratch");
+    WEFT_BUG_IF(c.operation->workspace_bytes() > 0, name_, ": a copy needs scratch memory");
     kernels_.insert(kernels_.end(), c.operation->kernels().begin(), c.operation->kernels().end());
     return c;
   }
   Place copy_if_needed(const DotOperand& o, const StridedView& v, Place from) {
     if (!o.copy) return from;
-    StridedView turned = v, dense = v;
+    StridedView permuted = v, dense = v;
     for (int d = 0; d < o.order.size(); ++d) {
-      turned.shape[d] = v.shape[static_cast<int>(o.order[d])];
-      turned.strides[d] = v.strides[static_cast<int>(o.order[d])];
+      permuted.shape[d] = v.shape[static_cast<int>(o.order[d])];
+      permuted.strides[d] = v.strides[static_cast<int>(o.order[d])];
     }
-    dense.shape = turned.shape;
+    dense.shape = permuted.shape;
     dense.strides = contiguous_strides(dense.shape);
     const Place to = scratch(o.bytes);
-    copied_.push_back(copy_of(std::array{turned}, std::array{dense}, from, to));
+    copied_.push_back(copy_of(std::array{permuted}, std::array{dense}, from, to));
     return to;
   }
-  // The product as one of ours.
+  // The product as a problem for our own kernel.
   GroupedGemm dense() const {
     GroupedGemm g;
     g.mode = GroupedGemm::Mode::dense;
@@ -249,7 +249,7 @@ class ProductOperation final : public Operation {
     int64_t bytes = limit;
     if (options_.gpu) {
       const MatmulPlan* p = blas_of(*options_.gpu).plan(shape_, limit);
-      // Whatever it may refuse, it is computed.
+      // Our own kernel computes what cuBLASLt refuses.
       if (!p && !lt_) return gemm(dense(), "dot");
       if (p) bytes = p->workspace;
     }
@@ -277,7 +277,7 @@ class ProductOperation final : public Operation {
   std::optional<GroupLaunches> epilogue_;
   std::optional<LtEpilogue> lt_;
   int64_t workspace_ = 0;
-  // Of the cuBLASLt that ran it last: looked up once.
+  // The plan from the cuBLASLt that ran it last, so that it is looked up once.
   mutable std::atomic<const MatmulPlan*> plan_{nullptr};
   mutable std::atomic<uint64_t> plan_serial_{0};
 };
@@ -373,14 +373,12 @@ void ProductOperation::run_gemm(const Addresses& at, void* out, Stream& stream, 
   function_.at(0).launch(stream, l);
 }
 
-bool lies_plainly(const StridedView& v) { return v.contiguous(); }
-
 }  // namespace
 
 std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                              std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
                                              const PrepareOptions& options) {
-  // 8-bit integers wrap: their products are those of 32 bits, cut off.
+  // 8-bit integers wrap: compute the product in 32 bits and truncate it.
   if (itemsize(in[0].dtype) == 1) {
     std::vector<TensorType> types;
     for (const StridedView& v : in) types.push_back({v.dtype, Device::cpu(), v.shape});
@@ -399,7 +397,7 @@ std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs
   } else {
     p->dot(attrs, in, {0}, {1}, out[0].dtype);
   }
-  if (lies_plainly(out[0])) {
+  if (out[0].contiguous()) {
     p->into_result(0);
   } else {
     p->into_copy(out[0]);
@@ -417,15 +415,15 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
   lower.round_like_eager = options.round_like_eager;
   int32_t dot = 0;
   while (dot < main.size() && !loop_ir::is_product(main.node(dot))) ++dot;
-  WEFT_BUG_IF(dot == main.size(), name, ": no product in a body that should have one");
+  WEFT_BUG_IF(dot == main.size(), name, ": the body has no product");
   const Node& n = main.node(dot);
 
-  // The product's operands, and all inputs of `main`: those of the node, then computed ones.
+  // The product's operands; and all inputs of `main`, which are the node's operands and then the computed ones.
   std::vector<StridedView> operands, inputs(in.begin(), in.end());
   std::array<Place, 3> places;
   for (size_t i = 0; i < n.inputs.size(); ++i) {
     const Node& source = main.node(n.inputs[i]);
-    WEFT_BUG_IF(source.op != &input_op, name, ": operand ", i, " of the product is computed inside");
+    WEFT_BUG_IF(source.op != &input_op, name, ": operand ", i, " of the product is not an input of the body");
     if (parts && i < 2 && parts->operand[i].body) {
       const TensorType& t = parts->operand[i].type;
       operands.push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
@@ -437,18 +435,18 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
     }
   }
   const DType result = n.outputs[0].dtype;
-  bool plain = true;
-  for (const StridedView& v : out) plain &= lies_plainly(v);
+  bool contiguous = true;
+  for (const StridedView& v : out) contiguous &= v.contiguous();
   std::optional<LtEpilogue> lt;
-  if (options.lt_epilogues && n.op == &dot_op && cublaslt_takes(operands[0].dtype) && plain)
+  if (options.lt_epilogues && n.op == &dot_op && cublaslt_takes(operands[0].dtype) && contiguous)
     lt = match_epilogue(main, dot, options.round_like_eager);
   if (lt)
     for (int i : {lt->bias, lt->c, lt->aux_input})
-      if (i >= static_cast<int>(in.size()) || (i >= 0 && !lies_plainly(in[i]))) lt.reset();
+      if (i >= static_cast<int>(in.size()) || (i >= 0 && !in[i].contiguous())) lt.reset();
   if (lt) {
     p->dot(n.attrs, operands, places[0], places[1], out[lt->output].dtype);
     if (p->into_epilogue(*lt)) return p;
-    // What it began is thrown away.
+    // Start again without this epilogue.
     PrepareOptions without = options;
     without.lt_epilogues = false;
     return fused_product_operation(name, body, in, out, gpu, alignment, without);

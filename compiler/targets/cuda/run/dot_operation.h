@@ -1,5 +1,5 @@
-// Products on a GPU, alone or with what surrounds them in a fused body: operands that the body computes go to scratch
-// first, then cuBLASLt (or a kernel of ours: groups of rows, integers), then an epilogue.
+// Products on a GPU, alone or in a fused body. First, operands that the body computes are stored in scratch memory.
+// Then cuBLASLt, or a kernel of ours (grouped products, integers), computes the product. Last comes the epilogue.
 #pragma once
 #include <memory>
 

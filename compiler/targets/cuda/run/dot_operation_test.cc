@@ -1,4 +1,4 @@
-// Products with ops around them as one node on the emulated GPU: in f32 the bits of the same ops one after another.
+// Products fused with their neighbours on the emulated GPU. In f32 they have the bits of the same ops run one by one.
 #include <gtest/gtest.h>
 
 #include "compiler/loop_ir/fused.h"
@@ -14,7 +14,7 @@ namespace {
 
 using Inputs = std::span<const Tensor>;
 
-// Runs `fn` op by op and as one fused node; expects the same bits. Returns the kernels that the node ran.
+// Runs `fn` op by op and as one fused node, and expects the same bits. Returns the kernels of the fused node.
 std::vector<std::string> check(const TensorFn& fn, const std::vector<Tensor>& in) {
   testing::ScopedEmulatedGpu gpu;
   std::vector<TensorType> types;

@@ -1,5 +1,5 @@
-// Eager ops on the emulated GPU: nothing waits until a value is read, operations are found again, errors come with the
-// values and name their op and line, scratch goes back.
+// Eager ops on the emulated GPU: nothing waits until a value is read, prepared operations are reused, the read of a
+// value reports errors with their op and line, scratch memory is returned.
 #include <gtest/gtest.h>
 
 #include "compiler/targets/cuda/run/operation.h"
@@ -30,7 +30,7 @@ std::string error_of(const std::function<void()>& f, Code code) {
   return "no error";
 }
 
-// Small whole numbers: products and their sums are exact, whatever their order.
+// Small whole numbers, so that products and their sums are exact in any order.
 Tensor whole(const Shape& shape, int seed) {
   std::vector<float> v(shape.numel());
   for (size_t i = 0; i < v.size(); ++i) v[i] = static_cast<float>((i * 7 + seed * 13) % 11) - 5;
@@ -60,11 +60,11 @@ TEST(Eager, FindsItsOperationsAgain) {
   for (int i = 0; i < 5; ++i) exp(x);
   EXPECT_EQ(operation_counts().found, before.found + 5);
   EXPECT_EQ(operation_counts().prepared, before.prepared);
-  // Another shape: prepared, with the same kernel.
+  // Another shape is prepared anew, with the same kernel.
   exp(whole({8, 6}, 1).to(Device::cuda()));
   EXPECT_EQ(operation_counts().prepared, before.prepared + 1);
   EXPECT_EQ(internal::compiled_kernels(), compiled);
-  // Other strides: another kernel.
+  // Other strides need another kernel.
   exp(x.transpose(0, 1));
   EXPECT_EQ(operation_counts().prepared, before.prepared + 2);
 }
@@ -85,7 +85,7 @@ TEST(Eager, Tf32IsAChoice) {
   EXPECT_EQ(gpu.cublaslt().ran()[2].compute, lt::kCompute32F);
 }
 
-// The library's descriptors and its choice belong to the operation: a product that was seen is one call.
+// An operation keeps the library's descriptors and its choice, so a known product is one call.
 TEST(Eager, ProductsArePreparedOnce) {
   ScopedEmulatedGpu gpu;
   const Tensor a = whole({4, 8}, 1).to(Device::cuda()), b = whole({8, 4}, 2).to(Device::cuda());
@@ -99,7 +99,7 @@ TEST(Eager, ProductsArePreparedOnce) {
 
 TEST(Eager, ProductsThatCublasLtRefusesAreComputed) {
   ScopedEmulatedGpu gpu;
-  gpu.cublaslt().set_workspace(uint64_t{1} << 30);  // more than it is given
+  gpu.cublaslt().set_workspace(uint64_t{1} << 30);  // more than its limit
   const Tensor a = whole({4, 8}, 1), b = whole({8, 4}, 2);
   const Tensor y = matmul(a.to(Device::cuda()), b.to(Device::cuda()));
   EXPECT_EQ(y.to_vector<float>(), matmul(a, b).to_vector<float>());
@@ -115,7 +115,7 @@ TEST(Eager, KeepsAsManyOperationsAsItMay) {
   const int64_t prepared = operation_counts().prepared;
   abs(x), neg(x);
   EXPECT_EQ(operation_counts().prepared, prepared);
-  exp(x);  // was the least recently used
+  exp(x);  // was least recently used
   EXPECT_EQ(operation_counts().prepared, prepared + 1);
   weft::internal::set_operation_capacity(4096);
 }
@@ -156,10 +156,10 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   EXPECT_EQ(what, str_cat("index_select: index 4 at position 1 is out of range; need 0 to 3; at "
                           "compiler/targets/cuda/run/eager_test.cc:",
                           line));
-  // Said once; other work goes on.
+  // An error is reported once; other work continues.
   EXPECT_EQ(good.to_vector<float>(),
             index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3, 0}, {2})).to_vector<float>());
-  // Reading without such ops in between costs no second copy.
+  // Without such ops in between, a read needs no second copy.
   const int copies = gpu.driver().calls("cuMemcpyDtoHAsync_v2");
   good.to_vector<float>();
   EXPECT_EQ(gpu.driver().calls("cuMemcpyDtoHAsync_v2"), copies + 1);
@@ -191,7 +191,7 @@ TEST(Eager, AReadThatIsQueuedFindsItWhenItIsWaitedFor) {
             index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3}, {1})).to_vector<float>());
   EXPECT_NE(error_of([&] { bad.wait(); }, Code::kOutOfRange).find("index 4 at position 0 is out of range"),
             std::string::npos);
-  { HostRead dropped({pick(5)}); }  // nobody waited: the next read says so
+  { HostRead dropped({pick(5)}); }  // nobody waited for it: the next read reports the error
   EXPECT_NE(error_of([&] { x.to_vector<float>(); }, Code::kOutOfRange).find("index 5 at position 0 is out of range"),
             std::string::npos);
   EXPECT_EQ(HostRead({pick(1)}).wait()[0].numel(), 3);
@@ -218,7 +218,7 @@ TEST(Eager, PrintsFromTheHost) {
 
 TEST(Eager, ScratchGoesBack) {
   ScopedEmulatedGpu gpu;
-  // Rows that do not lie one after another in either order: copied before the product.
+  // Neither order of the rows is contiguous: they are copied before the product.
   Tensor a = whole({6, 2, 4}, 1), b = whole({2, 4, 5}, 2);
   const OpDef& dot = dot_op;
   const Attrs attrs{
@@ -248,7 +248,7 @@ TEST(Eager, OutOfMemorySaysWhatWasAsked) {
       Code::kResourceExhausted);
   EXPECT_NE(what.find("out of memory"), std::string::npos) << what;
   EXPECT_NE(what.find("4.0 MiB"), std::string::npos) << what;
-  // It goes on.
+  // Work continues.
   EXPECT_EQ(sum(x).item<float>(), 0);
 }
 

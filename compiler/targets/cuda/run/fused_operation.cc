@@ -10,7 +10,7 @@
 namespace weft::cuda::internal {
 namespace {
 
-// A name for people with the content's hash: equal texts have equal symbols, others differ.
+// A readable name and the text's hash: equal texts have equal symbols, different texts different ones.
 std::string symbol_of(const std::string& name, const std::string& text) {
   static const char digits[] = "0123456789abcdef";
   std::string s;
@@ -172,7 +172,7 @@ std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, 
   for (const StridedView& v : in) in_layouts.push_back(layout_of(v));
   for (const StridedView& v : out) out_layouts.push_back(layout_of(v));
   const loop_ir::Lowered low = loop_ir::lower_group(body, in_layouts, out_layouts, options);
-  WEFT_BUG_IF(low.dot >= 0, "cuda: ", name, ": a product in a group without one");
+  WEFT_BUG_IF(low.dot >= 0, "cuda: ", name, ": a group without products has a product");
   return std::make_unique<GroupOperation>(name, low, out_layouts, gpu, alignment);
 }
 

@@ -1,4 +1,4 @@
-// Lowered groups of ops as launches: the layer between loop IR's kernels and the addresses of one run.
+// Launches of lowered groups: puts the addresses of a run into the parameters of the loop IR's kernels.
 #pragma once
 #include <memory>
 #include <span>
@@ -10,27 +10,27 @@
 
 namespace weft::cuda::internal {
 
-/// The kernels of one lowered group, and how a run's addresses get into their parameters.
+/// The kernels of one lowered group, and where their parameters hold addresses.
 class GroupLaunches {
  public:
-  /// Appends its kernels to `kernels`; `out`: how its results lie.
+  /// Appends its kernels to `kernels`. `out`: layouts of the results.
   GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const GpuProperties& gpu,
                 int alignment, std::vector<Kernel>* kernels);
-  /// A product and the group behind it as one launch (fused_product), printed with symbol(): its name follows.
+  /// A product and its users as one launch (fused_product), printed with symbol() in place of its name.
   GroupLaunches(const loop_ir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels);
-  /// The symbol to print kernels with that are given their name here.
+  /// The placeholder for the kernel's name, which depends on its text.
   static const char* symbol();
-  /// `functions`: of all kernels of the vector that the constructor appended to.
+  /// `functions`: one for each kernel of the vector to which the constructor appended.
   void bind(std::span<const Function> functions);
   int64_t scratch_bytes() const { return scratch_bytes_; }
   bool checks_indices() const { return checks_; }
 
   struct At {
-    std::span<void*const> in, out;  // of the body
-    void* tile = nullptr;           // the product that it finishes
+    std::span<void*const> in, out;  // operands and results of the body
+    void* tile = nullptr;           // the product whose epilogue this is
     char* scratch = nullptr;
     int32_t* bad = nullptr;
-    const void* product[3] = {};  // a, b and offsets of the product that it computes itself
+    const void* product[3] = {};  // a, b and offsets of the product that the kernel computes
   };
   void enqueue(const At& at, Stream& stream, const char* op, SourceLine line) const;
 
@@ -38,7 +38,7 @@ class GroupLaunches {
   void add(const loop_ir::Lowered& low, CudaLaunch launch, std::vector<Kernel>* kernels);
   void find_sources(const loop_ir::Lowered& low);
   struct One {
-    size_t kernel;  // of the vector
+    size_t kernel;  // index in the vector of kernels
     Grid grid;
     int threads, shared_bytes;
     std::vector<char> params;
@@ -56,19 +56,19 @@ class GroupLaunches {
   bool checks_ = false;
 };
 
-/// How a view lies, for the lowering.
+/// The view's layout, for lowering.
 loop_ir::Layout layout_of(const StridedView& v);
 
-/// A graph of this one node, its operands as inputs.
+/// A graph of this node, with its operands as inputs.
 Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                        std::span<const StridedView> out);
 
-/// The operation of a body without a product. Throws loop_ir::Unfusable where it cannot be one group.
+/// The operation of a body without a product. Throws loop_ir::Unfusable if it cannot be one group.
 std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
                                            std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
                                            const loop_ir::LowerOptions& options = {});
 
-/// "Device memory begins at multiples of this": where scratch parts of an operation start.
+/// Parts of an operation's scratch memory start at multiples of 256 bytes, as device memory does.
 constexpr int64_t round_to_256(int64_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace weft::cuda::internal

@@ -11,11 +11,11 @@
 namespace weft::cuda::internal {
 namespace {
 
-// Where a value lies.
-struct Home {
+// Where a value is stored.
+struct ValueBuffer {
   enum Kind : uint8_t { kNone, kIn, kOut, kScratch } kind = kNone;
-  int index = 0;       // of operand or result
-  int64_t offset = 0;  // bytes
+  int index = 0;       // of the operand or result
+  int64_t offset = 0;  // in bytes
 };
 
 class SequenceOperation final : public Operation {
@@ -24,57 +24,57 @@ class SequenceOperation final : public Operation {
                     const GpuProperties& gpu, int alignment, const PrepareOptions& options)
       : name_(name) {
     WEFT_CHECK_AS(kUnavailable, g.captured.empty() && g.cells.empty(), name,
-                  ": its parts keep tensors; CUDA has no kernel for it yet");
+                  ": its definition captures tensors or cells; CUDA has no kernel for it yet");
     std::vector<std::vector<StridedView>> views(g.size());
-    std::vector<std::vector<Home>> homes(g.size());
+    std::vector<std::vector<ValueBuffer>> buffers(g.size());
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
       for (const TensorType& t : n.outputs)
         views[id].push_back({nullptr, t.dtype, t.shape, contiguous_strides(t.shape)});
-      homes[id].resize(n.outputs.size());
+      buffers[id].resize(n.outputs.size());
       if (n.op == &input_op) {
         const int i = static_cast<int>(n.attrs.i("index"));
         views[id][0] = in[i];
-        homes[id][0] = {Home::kIn, i, 0};
+        buffers[id][0] = {ValueBuffer::kIn, i, 0};
         continue;
       }
       std::vector<StridedView> operands;
-      std::vector<Home> at;
+      std::vector<ValueBuffer> at;
       for (Value v : n.inputs) {
         operands.push_back(views[v.node][v.index]);
-        at.push_back(homes[v.node][v.index]);
+        at.push_back(buffers[v.node][v.index]);
       }
       if (n.op->view) {
         Shape strides;
         int64_t offset = 0;
         if (n.op->view(n.attrs, operands[0], n.outputs[0], &strides, &offset)) {
           views[id][0].strides = strides;
-          homes[id][0] = at[0];
-          homes[id][0].offset += offset * itemsize(n.outputs[0].dtype);
+          buffers[id][0] = at[0];
+          buffers[id][0].offset += offset * itemsize(n.outputs[0].dtype);
           continue;
         }
       }
       for (size_t i = 0; i < n.outputs.size(); ++i) {
-        homes[id][i] = {Home::kScratch, 0, workspace_};
+        buffers[id][i] = {ValueBuffer::kScratch, 0, workspace_};
         for (size_t k = 0; k < g.outputs.size(); ++k)
           if (g.outputs[k] == Value{id, static_cast<int32_t>(i)}) {
-            homes[id][i] = {Home::kOut, static_cast<int>(k), 0};
+            buffers[id][i] = {ValueBuffer::kOut, static_cast<int>(k), 0};
             views[id][i] = out[k];
             break;
           }
-        if (homes[id][i].kind == Home::kScratch)
+        if (buffers[id][i].kind == ValueBuffer::kScratch)
           workspace_ += round_to_256(views[id][i].numel() * itemsize(views[id][i].dtype));
       }
-      add(prepare(*n.op, n.attrs, operands, views[id], gpu, least(alignment, at), options), at, homes[id]);
+      add(prepare(*n.op, n.attrs, operands, views[id], gpu, least(alignment, at), options), at, buffers[id]);
     }
-    // Results that are views, operands or given twice.
+    // Copy results that are views, operands, or repeated.
     for (size_t k = 0; k < g.outputs.size(); ++k) {
       const Value v = g.outputs[k];
-      const Home& home = homes[v.node][v.index];
-      if (home.kind == Home::kOut && home.index == static_cast<int>(k)) continue;
+      const ValueBuffer& buffer = buffers[v.node][v.index];
+      if (buffer.kind == ValueBuffer::kOut && buffer.index == static_cast<int>(k)) continue;
       const StridedView from[] = {views[v.node][v.index]}, to[] = {out[k]};
-      add(prepare(contiguous_op, {}, from, to, gpu, least(alignment, {home}), options), {home},
-          {{Home::kOut, static_cast<int>(k), 0}});
+      add(prepare(contiguous_op, {}, from, to, gpu, least(alignment, {buffer}), options), {buffer},
+          {{ValueBuffer::kOut, static_cast<int>(k), 0}});
     }
     step_scratch_ = workspace_;
     workspace_ += most_scratch_;
@@ -91,16 +91,16 @@ class SequenceOperation final : public Operation {
   }
 
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override {
-    auto address = [&](const Home& h) -> void* {
-      char* base = h.kind == Home::kIn    ? static_cast<char*>(at.in[h.index])
-                   : h.kind == Home::kOut ? static_cast<char*>(at.out[h.index])
-                                          : static_cast<char*>(at.workspace);
+    auto address = [&](const ValueBuffer& h) -> void* {
+      char* base = h.kind == ValueBuffer::kIn    ? static_cast<char*>(at.in[h.index])
+                   : h.kind == ValueBuffer::kOut ? static_cast<char*>(at.out[h.index])
+                                                 : static_cast<char*>(at.workspace);
       return base + h.offset;
     };
     for (const Step& s : steps_) {
       SmallVec<void*, 8> in, out;
-      for (const Home& h : s.in) in.push_back(address(h));
-      for (const Home& h : s.out) out.push_back(address(h));
+      for (const ValueBuffer& h : s.in) in.push_back(address(h));
+      for (const ValueBuffer& h : s.out) out.push_back(address(h));
       s.operation->enqueue({{in.data(), static_cast<size_t>(in.size())},
                             {out.data(), static_cast<size_t>(out.size())},
                             static_cast<char*>(at.workspace) + step_scratch_,
@@ -112,17 +112,17 @@ class SequenceOperation final : public Operation {
  private:
   struct Step {
     std::unique_ptr<Operation> operation;
-    size_t first;  // kernel
-    std::vector<Home> in, out;
+    size_t first;  // index of its first kernel
+    std::vector<ValueBuffer> in, out;
   };
 
-  // What operands that begin inside of others are still multiples of.
-  static int least(int alignment, const std::vector<Home>& at) {
-    for (const Home& h : at)
+  // The alignment of operands that start inside other values.
+  static int least(int alignment, const std::vector<ValueBuffer>& at) {
+    for (const ValueBuffer& h : at)
       while (h.offset % alignment != 0) alignment /= 2;
     return alignment;
   }
-  void add(std::unique_ptr<Operation> operation, std::vector<Home> in, std::vector<Home> out) {
+  void add(std::unique_ptr<Operation> operation, std::vector<ValueBuffer> in, std::vector<ValueBuffer> out) {
     most_scratch_ = std::max(most_scratch_, round_to_256(operation->workspace_bytes()));
     checks_ |= operation->checks_indices();
     const size_t first = kernels_.size();
@@ -158,7 +158,7 @@ std::unique_ptr<Operation> graph_operation(const char* name, const Graph& body, 
   }
   if (one_group && loop_ir::cannot_lower(body).empty()) {
     loop_ir::LowerOptions lower;
-    lower.round_like_eager = true;  // the op's own roundings are in its definition
+    lower.round_like_eager = true;  // the definition contains the op's own roundings
     return group_operation(name, body, in, out, gpu, alignment, lower);
   }
   return std::make_unique<SequenceOperation>(name, body, in, out, gpu, alignment, options);

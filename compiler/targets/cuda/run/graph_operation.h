@@ -1,5 +1,5 @@
-// Ops defined by others: the operations of these one after another, with their values in scratch; one group where loop
-// IR takes them all.
+// Ops defined by other ops: one fused group if the loop IR can lower it, else a sequence of operations with their
+// values in scratch memory.
 #pragma once
 #include <memory>
 
@@ -7,12 +7,12 @@
 
 namespace weft::cuda::internal {
 
-/// The operation of op.decompose. Throws as prepare() does for the ops inside.
+/// The operation of op.decompose. Throws what prepare() throws for the ops inside.
 std::unique_ptr<Operation> decomposed_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                                 std::span<const StridedView> out, const GpuProperties& gpu,
                                                 int alignment, const PrepareOptions& options);
 
-/// The operation of `body`, which has one node or more and no fused ones, under the name of an op.
+/// The operation of `body`, which has at least one node and no fused ones. `name`: the op, for errors.
 std::unique_ptr<Operation> graph_operation(const char* name, const Graph& body, std::span<const StridedView> in,
                                            std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
                                            const PrepareOptions& options);

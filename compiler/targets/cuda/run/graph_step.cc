@@ -5,7 +5,7 @@
 namespace weft::cuda {
 namespace {
 
-// A step whose addresses cannot be renamed and change at every call costs more to capture than to queue.
+// If addresses change in every run and kernels cannot get new parameters, a capture costs more than queueing.
 constexpr int kMostCapturesInARow = 4;
 
 const Operation& operation_of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
@@ -43,7 +43,7 @@ std::vector<void*> GraphStep::addresses_of(const StepCall& c) const {
 }
 
 void GraphStep::capture() {
-  // On a stream of its own: what other threads queue on the GPU's stream meanwhile is no part of the step.
+  // Use a separate stream: other threads may queue work on the GPU's stream meanwhile, which is not part of the step.
   Stream side(gpu_);
   const auto work = [&] {
     for (at_ = 0; at_ < calls_.size(); ++at_) {
@@ -67,7 +67,7 @@ void GraphStep::capture() {
   }
 }
 
-// True if every address that moved could be renamed.
+// Gives new parameters to the kernels whose addresses changed. False if that is not possible.
 bool GraphStep::rename() {
   std::vector<size_t> moved;
   for (size_t i = 0; i < calls_.size(); ++i) {
@@ -92,24 +92,24 @@ bool GraphStep::rename() {
 }
 
 void GraphStep::run(bool moved) {
-  // The first run meets what is done once: libraries choose algorithms, cells get storage of their own.
+  // Do not capture the first run: in it libraries choose algorithms, and cells get their own storage.
   if (!graphs_ || runs_++ == 0) {
     ++counts_.queued;
     queue_all();
     return;
   }
   if (!graph_ || (moved && !rename())) {
-    if (in_a_row_ == kMostCapturesInARow) {
+    if (captures_in_a_row_ == kMostCapturesInARow) {
       graphs_ = false;
       graph_.reset();
       ++counts_.queued;
       queue_all();
       return;
     }
-    ++in_a_row_;
+    ++captures_in_a_row_;
     capture();
   } else {
-    in_a_row_ = 0;
+    captures_in_a_row_ = 0;
   }
   ++counts_.replays;
   graph_->launch(gpu_.stream());

@@ -1,6 +1,6 @@
-// GraphStep: the operations of a step, queued one by one at first, then captured and replayed as one CUDA graph. Where
-// addresses moved since, the kernels that use them get new parameters;
-// where that cannot be, the step is captured again.
+// GraphStep: the operations of a step. The first run queues them one by one; later runs replay one CUDA graph. If
+// addresses changed since the capture, the kernels that use them get new parameters. If that is not possible, the step
+// is captured again.
 #pragma once
 #include <optional>
 #include <span>
@@ -12,25 +12,25 @@
 
 namespace weft::cuda {
 
-/// What the runs of a step did.
+/// Counters of a step's runs.
 struct GraphCounts {
-  int64_t queued = 0;      // runs that queued operation after operation
-  int64_t captures = 0;    // first captures and those that could not keep the old graph
-  int64_t recaptures = 0;  // captures that renamed the old graph's addresses
-  int64_t replays = 0;     // runs that were one launch
-  int64_t renamed = 0;     // kernels given new parameters, of all replays
+  int64_t queued = 0;      // runs that queued the operations one by one
+  int64_t captures = 0;    // captures that made a new executable graph
+  int64_t recaptures = 0;  // captures that updated the executable graph
+  int64_t replays = 0;     // runs that launched the graph
+  int64_t renamed = 0;     // kernels that got new parameters before a replay
 };
 
 class GraphStep {
  public:
-  /// Views and operations must outlive it. `bad`: Addresses::bad of each call. `graphs`: false queues always.
+  /// Views and operations must outlive it. `bad`: Addresses::bad of each call. `graphs`: false to queue every run.
   GraphStep(Gpu& gpu, std::vector<StepCall> calls, std::vector<int32_t*> bad, bool graphs);
   ~GraphStep();
   GraphStep(const GraphStep&) = delete;
 
-  /// Queues the step on the GPU's stream. `moved`: a slot may have another value than in the last run.
+  /// Queues the step on the GPU's stream. `moved`: addresses may differ from the last run's.
   void run(bool moved);
-  /// Queues call after call, with `before(i)` ahead of call i and `before(calls)` after the last.
+  /// Queues the calls one by one. Calls `before(i)` before call i, and `before(number of calls)` after the last.
   template <class F>
   void run_by_one(const F& before) {
     ++counts_.queued;
@@ -40,16 +40,16 @@ class GraphStep {
     }
     before(at_);
   }
-  /// Whether runs are replays, or will be from the second on.
+  /// Whether runs after the first are replays.
   bool graphs() const { return graphs_; }
-  /// The call that was being queued: what an exception belongs to.
+  /// The call that was queued last: the one that an exception belongs to.
   size_t at() const { return at_; }
   const GraphCounts& counts() const { return counts_; }
 
  private:
   struct Captured {
-    int kernel = 0, kernels = 0;  // of the graph
-    bool renameable = false;      // all it queued are kernels of ours
+    int kernel = 0, kernels = 0;  // its kernels in the graph: index of the first, and number
+    bool renameable = false;      // it queued nothing but kernels of ours
     std::vector<void*> addresses;
   };
   void enqueue(size_t call, Stream& stream) const;
@@ -66,7 +66,7 @@ class GraphStep {
   std::vector<Captured> captured_;  // by call
   size_t at_ = 0;
   int64_t runs_ = 0;
-  int in_a_row_ = 0;  // captures without a replay in between
+  int captures_in_a_row_ = 0;  // without a plain replay in between
   GraphCounts counts_;
 };
 

@@ -1,5 +1,5 @@
-// An index out of range on a GPU, whose kernels are emulated: the CPU's sentence with index, place and bound, of eager
-// ops and of steps that are queued or replayed.
+// Index out of range on the emulated GPU: the CPU's error text with index, position and bound, for eager ops and for
+// steps that are queued or replayed.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/compile.h"
@@ -55,19 +55,19 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   std::vector<int64_t> good, bad;
   for (int64_t i = 0; i < n; ++i) good.push_back(i * 7 % c.limit);
   bad = good;
-  // Two of them: the first is told.
+  // Of two bad indices, the first is reported.
   bad[static_cast<size_t>(place)] = c.limit + 2;
   bad[static_cast<size_t>(n - 1)] = -1000;
   const Tensor x = ramp(c.x), src = ramp(c.src);
   const Tensor right = Tensor::from_vector(good, c.index), wrong = Tensor::from_vector(bad, c.index);
   const Device d = Device::cuda();
   const Tensor gx = x.to(d), gsrc = src.to(d), gright = right.to(d), gwrong = wrong.to(d);
-  // Eager: the CPU's sentence (behind what a composite op puts before it, which a GPU's sentence comes too late for).
+  // Eager: the CPU's text. A GPU's error comes too late for the prefix that a composite op puts before it.
   const std::string eager = error_of([&] { c.fn(x, wrong, src); });
   const std::string on_gpu = error_of([&] { c.fn(gx, gwrong, gsrc).to_vector<float>(); });
   ASSERT_NE(eager.find(str_cat(" at position ", place, " is out of range")), std::string::npos) << eager;
-  const std::string told = on_gpu.substr(0, on_gpu.find("; at "));
-  EXPECT_TRUE(eager.ends_with(told)) << eager << "\n" << on_gpu;
+  const std::string text = on_gpu.substr(0, on_gpu.find("; at "));
+  EXPECT_TRUE(eager.ends_with(text)) << eager << "\n" << on_gpu;
   EXPECT_NE(on_gpu.find("index_errors_test.cc:"), std::string::npos) << on_gpu;
   // Compiled: queued in the first call, replayed in the others.
   {
@@ -82,7 +82,7 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   }
 }
 
-// The emulation refuses an access of 16 bytes elsewhere than a GPU does.
+// The emulation refuses misaligned accesses of 16 bytes, as a GPU does.
 TEST(Misaligned, ArgumentsOfAStep) {
   cuda::testing::ScopedEmulatedGpu gpu;
   const Tensor all = ramp({4200}), table = ramp({7, 65}).to(kBFloat16), b = ramp({64, 8}).to(kBFloat16);

@@ -14,20 +14,20 @@
 
 namespace weft::cuda {
 
-struct IndexFlags::OfGpu {
+struct IndexFlags::GpuFlags {
   static constexpr int64_t kBytes = kMost * sizeof(BadIndex);
-  explicit OfGpu(Gpu& g) : gpu(g), flags(static_cast<BadIndex*>(g.allocator().allocate(kBytes))) { clear(); }
-  ~OfGpu() { gpu.allocator().deallocate(flags, kBytes); }
+  explicit GpuFlags(Gpu& g) : gpu(g), flags(static_cast<BadIndex*>(g.allocator().allocate(kBytes))) { clear(); }
+  ~GpuFlags() { gpu.allocator().deallocate(flags, kBytes); }
   void clear() {
     gpu.make_current();
     check(driver().cuMemsetD32Async(reinterpret_cast<CUdeviceptr>(flags), 0, kBytes / 4, gpu.stream().handle()),
-          "clearing flags of indices");
+          "clearing index error flags");
   }
 
   Gpu& gpu;
   BadIndex* flags;
-  bool asked = false;                                                 // since the last look
-  std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>> writes;  // of work queued since the last look
+  bool asked = false;                                                 // work with flags was queued since the last look
+  std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>> writes;  // cells written since the last look
   struct Name {
     std::string op, where;  // "; at model.cc:43"
   };
@@ -37,10 +37,10 @@ struct IndexFlags::OfGpu {
 
 namespace {
 
-// What the CPU's kernel says.
+// The error text of the CPU's kernel.
 std::string sentence_of(const std::string& op, const BadIndex& b) {
   if (op == "remainder" || op == "floor_divide") return str_cat(op, ": integer division by zero");
-  if (b.reported == 0) return str_cat(op, ": an index is out of range; the same call on the CPU says which");
+  if (b.reported == 0) return str_cat(op, ": an index is out of range; run the same call on the CPU to see which");
   const int64_t last = b.limit - 1, detail = b.reported - 1;
   if (op == "expert_order")
     return str_cat(op, ": expert ", b.value, " of token ", b.position / detail, ", choice ", b.position % detail,
@@ -59,10 +59,10 @@ std::string sentence_of(const std::string& op, const BadIndex& b) {
 IndexFlags::IndexFlags() = default;
 IndexFlags::~IndexFlags() = default;
 
-int32_t* IndexFlags::of(Gpu& gpu, const char* op, SourceLine line) {
+int32_t* IndexFlags::flag(Gpu& gpu, const char* op, SourceLine line) {
   MutexLock lock(mutex_);
   auto& g = gpus_[gpu.index()];
-  if (!g) g = std::make_unique<OfGpu>(gpu);
+  if (!g) g = std::make_unique<GpuFlags>(gpu);
   g->asked = true;
   auto [at, fresh] = g->places.try_emplace({op, line.file, line.line}, static_cast<int>(g->names.size()));
   if (fresh && static_cast<int>(g->names.size()) < kMost) {
@@ -88,7 +88,7 @@ void IndexFlags::look(Gpu& gpu) {
   MutexLock lock(mutex_);
   const auto it = gpus_.find(gpu.index());
   if (it == gpus_.end() || !it->second->asked) return;
-  OfGpu& g = *it->second;
+  GpuFlags& g = *it->second;
   g.asked = false;
   const Writes writes = std::exchange(g.writes, {});
   const int64_t n = static_cast<int64_t>(g.names.size());
@@ -98,7 +98,7 @@ void IndexFlags::look(Gpu& gpu) {
   judge(g, found.data(), n, writes);
 }
 
-void IndexFlags::judge(OfGpu& g, const BadIndex* found, int64_t n, const Writes& writes) {
+void IndexFlags::judge(GpuFlags& g, const BadIndex* found, int64_t n, const Writes& writes) {
   for (int64_t i = 0; i < n; ++i) {
     if (!found[i].raised) continue;
     g.clear();
@@ -111,7 +111,7 @@ void IndexFlags::judge(OfGpu& g, const BadIndex* found, int64_t n, const Writes&
   }
 }
 
-// What was told at the moment it was queued, in pinned memory.
+// A copy of the flags in pinned memory, and the cells that work before the copy writes.
 class IndexFlags::Queued final : public QueuedLook {
  public:
   Queued(IndexFlags& all, Gpu& gpu, BadIndex* found, int64_t n, Writes writes)
@@ -121,7 +121,7 @@ class IndexFlags::Queued final : public QueuedLook {
     {
       MutexLock lock(all_.mutex_);
       if (const auto it = all_.gpus_.find(gpu_.index()); it != all_.gpus_.end()) {
-        OfGpu& g = *it->second;
+        GpuFlags& g = *it->second;
         g.asked = true;
         g.writes.insert(g.writes.end(), writes_.begin(), writes_.end());
       }
@@ -129,7 +129,7 @@ class IndexFlags::Queued final : public QueuedLook {
     try {
       gpu_.pinned().give_back(found_, gpu_.stream());
     } catch (...) {
-      // The device is lost: so is the block.
+      // The device is lost, and this block with it.
     }
   }
   void judge() override {
@@ -152,7 +152,7 @@ std::unique_ptr<QueuedLook> IndexFlags::queue_look(Gpu& gpu) {
   MutexLock lock(mutex_);
   const auto it = gpus_.find(gpu.index());
   if (it == gpus_.end() || !it->second->asked) return {};
-  OfGpu& g = *it->second;
+  GpuFlags& g = *it->second;
   const int64_t n = static_cast<int64_t>(g.names.size());
   const int64_t bytes = n * static_cast<int64_t>(sizeof(BadIndex));
   auto* found = static_cast<BadIndex*>(gpu.pinned().take(bytes));
@@ -160,7 +160,7 @@ std::unique_ptr<QueuedLook> IndexFlags::queue_look(Gpu& gpu) {
   const CUresult r =
       driver().cuMemcpyDtoHAsync_v2(found, reinterpret_cast<CUdeviceptr>(g.flags), bytes, gpu.stream().handle());
   if (r != CUDA_SUCCESS) gpu.pinned().give_back(found);
-  check(r, "copying flags of indices from ", gpu.device());
+  check(r, "copying index error flags from ", gpu.device());
   g.asked = false;
   return std::make_unique<Queued>(*this, gpu, found, n, std::exchange(g.writes, {}));
 }
@@ -172,7 +172,7 @@ void IndexFlags::forget() {
 
 IndexFlags& index_flags() {
   static auto* f = new IndexFlags;
-  // At the first use of a GPU's flag, so before that GPU: what goes last was registered first.
+  // Registered at the first use of a flag. Callbacks run in reverse order, so this one runs before the GPU's own.
   [[maybe_unused]] static const bool registered = (internal::at_driver_change([] { f->forget(); }), true);
   return *f;
 }

@@ -1,6 +1,6 @@
-// Where ops leave word which index was out of range, or that an integer was divided by zero: a BadIndex in device
-// memory per op and line of the program, written by kernels and looked at when the host reads a value anyway. A flag
-// that was never raised needs no clearing, so nothing waits and nothing runs out.
+// Error flags in device memory: kernels record the first index out of range, or an integer division by zero. There is
+// one BadIndex for each op and line of the program. The host checks the flags when it reads a value, so they cost no
+// extra wait. Only raised flags are cleared.
 #pragma once
 #include <map>
 #include <memory>
@@ -21,29 +21,29 @@ class IndexFlags {
   IndexFlags();
   ~IndexFlags();
   /// The flag of this op at this line (a BadIndex in device memory). Ops beyond kMost share one.
-  int32_t* of(Gpu& gpu, const char* op, SourceLine line);
-  /// Work that was given its flags before was queued again, and writes these cells: if the next look finds a flag
-  /// raised, they are torn.
+  int32_t* flag(Gpu& gpu, const char* op, SourceLine line);
+  /// Call after work that already has its flags was queued again. If the next look finds a raised flag, the cells in
+  /// `writes` are torn.
   void queued(Gpu& gpu, std::shared_ptr<const std::vector<Ref<Cell>>> writes);
-  /// After a wait for the stream: throws OutOfRange (InvalidArgument of an integer division by zero) with the CPU's
-  /// sentence and the line if a flag was raised since the last look, and lowers it. Costs nothing where no op has asked
-  /// for a flag since.
+  /// Call after a wait for the stream. If a flag was raised since the last look, clears it and throws OutOfRange
+  /// (InvalidArgument for an integer division by zero) with the CPU's text and the line. Free if no work with flags was
+  /// queued since the last look.
   void look(Gpu& gpu);
-  /// The look whose flags are copied to the host now and judged later; null where look() would cost nothing. What was
-  /// raised before may be reported by every look queued until the first was judged.
+  /// Queues a copy of the flags to the host, to be judged later; null where look() would be free. Until the first
+  /// queued look is judged, each of them may report the same error.
   std::unique_ptr<QueuedLook> queue_look(Gpu& gpu);
-  /// Before the driver goes.
+  /// Call before the driver is unloaded.
   void forget();
 
   static constexpr int kMost = 4096;
 
  private:
-  struct OfGpu;
+  struct GpuFlags;
   class Queued;
   using Writes = std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>>;
-  void judge(OfGpu& g, const BadIndex* found, int64_t n, const Writes& writes) WEFT_REQUIRES(mutex_);
+  void judge(GpuFlags& g, const BadIndex* found, int64_t n, const Writes& writes) WEFT_REQUIRES(mutex_);
   Mutex mutex_;
-  std::map<int, std::unique_ptr<OfGpu>> gpus_ WEFT_GUARDED_BY(mutex_);
+  std::map<int, std::unique_ptr<GpuFlags>> gpus_ WEFT_GUARDED_BY(mutex_);
 };
 
 /// The flags of this process.

@@ -1,4 +1,4 @@
-// Which way an op goes on a GPU.
+// Chooses the kind of operation for an op.
 #include "compiler/targets/cuda/run/operation.h"
 
 #include "compiler/loop_ir/domain.h"
@@ -22,7 +22,7 @@ namespace {
 using internal::body_of_one;
 using internal::group_operation;
 
-// Elements moved, by the driver's copies: what no kernel takes.
+// Moves elements with the driver's copies, for types and layouts that no kernel supports.
 class CopyOperation final : public Operation {
  public:
   CopyOperation(const StridedView& from, const StridedView& to) : from_(from), to_(to) {}
@@ -37,7 +37,7 @@ class CopyOperation final : public Operation {
   StridedView from_, to_;
 };
 
-// debug_print: the CPU's, of the value as the host gets it.
+// debug_print: copies the value to the host and runs the CPU's kernel.
 class PrintOperation final : public Operation {
  public:
   PrintOperation(const OpDef& op, const Attrs& attrs, const StridedView& from, const StridedView& to)
@@ -81,7 +81,7 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   lower.round_like_eager = options.round_like_eager;
   if (&op == &loop_ir::fused_op) {
     const Graph& body = *attrs.get<Ref<Graph>>("body");
-    // A body that no kernel takes whole runs op by op.
+    // A body that cannot be one kernel runs op by op.
     if (!loop_ir::cannot_lower(body).empty())
       return internal::graph_operation(op.name, body, in, out, gpu, alignment, options);
     for (int32_t id = 0; id < body.size(); ++id)
@@ -94,7 +94,8 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   if ((&op == &attention_op || &op == &attention_backward_op) && in[0].dtype != kFloat64)
     return internal::attention_operation(op, attrs, in, out, gpu, alignment, options);
   if (&op == &debug_print_op) return std::make_unique<PrintOperation>(op, attrs, in[0], out[0]);
-  // Numbers are parameters of these kernels, and text of a group: eager programs make ever new ones.
+  // These kernels take numbers as parameters. In a group numbers are part of the text, and eager programs would compile
+  // a kernel for each new number.
   if (&op == &constant_op || &op == &iota_op)
     if (std::unique_ptr<Operation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
   const Ref<Graph> body = body_of_one(op, attrs, in, out);
@@ -102,7 +103,7 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
   if (loop_ir::can_fuse(node) && loop_ir::cannot_lower(*body).empty())
     return group_operation(op.name, *body, in, out, gpu, alignment, lower);
   if (std::unique_ptr<Operation> own = make_op(op, attrs, in, out, gpu, alignment)) return own;
-  // Types that kernels do not take, moved by the driver.
+  // The driver moves types that no kernel supports.
   if (&op == &contiguous_op) return std::make_unique<CopyOperation>(in[0], out[0]);
   if (op.view) {
     Shape strides;

@@ -1,15 +1,15 @@
-// cuBLASLt of a GPU: one per process and GPU, made at first use, gone when the driver is replaced.
+// The cuBLASLt of a GPU: one per process and GPU, created at first use and destroyed when the driver is replaced.
 #pragma once
 #include "framework/cuda/cublaslt.h"
 #include "framework/cuda/gpu.h"
 
 namespace weft::cuda {
 
-/// Throws Unavailable with the reason where the library is not there.
+/// Throws Unavailable with the reason if the library cannot be loaded.
 CublasLt& blas_of(Gpu& gpu);
 
 namespace internal {
-/// Puts another library in cuBLASLt's place; null: the one of the machine. For tests, and not beside running work.
+/// Replaces cuBLASLt with another library; null restores the machine's. For tests, while no work is running.
 void set_cublaslt(const lt::Table* table);
 }  // namespace internal
 

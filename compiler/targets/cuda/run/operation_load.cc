@@ -1,4 +1,4 @@
-// One table of functions per GPU for the whole process, by the kernels' text: a kernel is compiled and loaded once.
+// The process has one table of functions per GPU, keyed by the kernels' text: each kernel is compiled and loaded once.
 #include "compiler/targets/cuda/run/operation_load.h"
 
 #include <atomic>
@@ -33,16 +33,16 @@ void forget_functions() {
     MutexLock lock(table().mutex);
     old.swap(table().of_gpu);
   }
-  // What is queued still needs its code.
+  // Queued work still needs its code.
   for (auto& [index, functions] : old) {
     try {
       Gpu::get(index).synchronize();
-    } catch (const Error&) {  // a device that has failed runs nothing any more
+    } catch (const Error&) {  // a failed device runs nothing more
     }
   }
 }
 
-// The limits of a launch are part of what a function is made for.
+// A function is compiled for the limits of its launch.
 std::string key_of(const Kernel& k) {
   return str_cat(k.symbol, '\n', k.threads, ' ', k.min_blocks, ' ', k.shared_bytes, '\n', k.text);
 }
@@ -69,7 +69,7 @@ int64_t compiled_kernels() { return compiled_count.load(); }
 void load(Gpu& gpu, std::span<Operation* const> operations) {
   [[maybe_unused]] static const bool registered = (internal::at_driver_change(forget_functions), true);
   Table& t = table();
-  // Held while compiling: whoever asks for the same kernels at the same time waits for them rather than compile again.
+  // Held during compilation, so that another thread that needs the same kernels waits instead of compiling them again.
   MutexLock lock(t.mutex);
   Functions& functions = t.of_gpu[gpu.index()];
   std::vector<Kernel> missing;

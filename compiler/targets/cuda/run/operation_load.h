@@ -1,4 +1,4 @@
-// How kernels of operations become functions on a GPU, and the seam where tests put an emulation in NVRTC's place.
+// The compiler of operations' kernels, which tests replace with an emulation.
 #pragma once
 #include <functional>
 #include <span>
@@ -10,13 +10,13 @@
 
 namespace weft::cuda::internal {
 
-/// Images that the driver loads, one per kernel.
+/// Returns one image for each kernel, for the driver to load.
 using KernelCompiler = std::function<std::vector<std::string>(std::span<const Kernel>, Arch)>;
 
-/// Puts another compiler in NVRTC's place; null: NVRTC again. For tests, and not beside running work.
+/// Replaces NVRTC with another compiler; null restores NVRTC. For tests, while no work is running.
 void set_kernel_compiler(KernelCompiler compiler);
 
-/// Kernels compiled by load() so far in this process.
+/// The number of kernels that load() has compiled in this process.
 int64_t compiled_kernels();
 
 }  // namespace weft::cuda::internal

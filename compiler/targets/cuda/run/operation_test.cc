@@ -1,5 +1,5 @@
-// Operations of fused nodes on the emulated GPU against the CPU op by op. Values are small whole numbers where sums of
-// products are compared, so that the bits do not depend on their order.
+// Operations of fused nodes on the emulated GPU, compared with the CPU op by op. Sums of products use small whole
+// numbers, so that their bits do not depend on the order.
 #include "compiler/targets/cuda/run/operation.h"
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ TEST(Operation, GroupsOfOps) {
   const FusedRun one = run_fused(rows, {x, w});
   expect_same(one);
   EXPECT_EQ(one.run.kernels, 1);
-  // Sums over rows: two kernels, and scratch between them.
+  // Sums over rows need two kernels, with scratch memory between them.
   auto columns = [](Inputs in) {
     const Tensor y = in[0] / (sum(abs(in[0]), -1, true) + 1);
     return Outputs{y, sum(y, 0)};
@@ -119,7 +119,7 @@ TEST(Operation, IndicesInsideOfGroups) {
   expect_same(run_fused(fn, {x, Tensor::from_vector<int64_t>({4, 0, 2}, {3})}));
 }
 
-// The bits of attention's kernels when launched by hand: without a mask, with few queries and with enough for TMA.
+// The bits of attention's kernels launched by hand: without a mask, with few queries, and with enough for TMA.
 TEST(Operation, Attention) {
   ScopedEmulatedGpu gpu;
   for (bool many : {false, true}) {
@@ -152,7 +152,7 @@ TEST(Operation, WhatNoKernelTakesRunsOpByOp) {
         return Outputs{relu(softmax(in[0], -1) * 2), in[0].transpose(0, 1)};
       },
       {whole({3, 7}, 1)}));
-  // No terms: zeros. No elements: nothing runs.
+  // A sum of no terms is zero. Without elements nothing runs.
   expect_same(run_fused([](Inputs in) { return Outputs{mm(in[0], in[1]) + 1}; }, {whole({3, 0}, 1), whole({0, 4}, 1)}));
   expect_same(
       run_fused([](Inputs in) { return Outputs{relu(mm(in[0], in[1]))}; }, {whole({0, 3}, 1), whole({3, 4}, 1)}));

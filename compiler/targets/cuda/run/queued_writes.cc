@@ -31,7 +31,7 @@ struct AllWrites {
   }
 
   std::string tear() {
-    static thread_local bool busy = false;  // a call made here may meet the fault too
+    static thread_local bool busy = false;  // a driver call in this function may report the fault again
     if (busy) return "";
     busy = true;
     std::string text;

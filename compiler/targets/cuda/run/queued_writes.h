@@ -1,4 +1,4 @@
-// Which cells the steps of a GPU write: all of them are torn when a kernel is found to have failed there, however late.
+// The cells that a GPU's steps write. When a kernel's failure is found on the GPU, even late, all of them are torn.
 #pragma once
 #include <memory>
 #include <string>
@@ -9,14 +9,14 @@
 
 namespace weft::cuda {
 
-/// A step, for as long as it lives: its cells, and a line that says which step it is.
+/// Registers a step's cells, with a text that identifies the step, for the lifetime of this object.
 class QueuedWrites {
  public:
   QueuedWrites(Gpu& gpu, std::vector<Ref<Cell>> cells, std::string what);
   ~QueuedWrites();
   QueuedWrites(const QueuedWrites&) = delete;
 
-  /// The step was queued.
+  /// Call when the step is queued.
   void queued();
   const std::shared_ptr<const std::vector<Ref<Cell>>>& cells() const { return cells_; }
 

@@ -1,4 +1,4 @@
-// Compiled steps on a GPU, on one whose kernels are the CPU's: the same bits, memory as planned, replays of one graph.
+// Compiled steps on a fake GPU that runs the CPU's kernels: the same bits, memory as planned, replays of one graph.
 #include <gtest/gtest.h>
 
 #include "compiler/exec/compile.h"
@@ -22,7 +22,7 @@ namespace {
 using testing::error_of;
 using Calls = std::map<std::string, int>;
 
-// A linear model trained with momentum and dropout, its cells on one device.
+// A linear model trained with momentum and dropout.
 struct Model {
   explicit Model(Device d, const CompileOptions& options = {}) : device(d) {
     manual_seed(3);
@@ -67,7 +67,7 @@ struct Model {
 };
 
 struct GpuStep : ::testing::Test {
-  GpuStep() { set_switch("WEFT_CXX", "none"); }  // interpreted: quicker for so little data
+  GpuStep() { set_switch("WEFT_CXX", "none"); }  // interpreted: faster for so little data
   HostKernelsGpu gpu;
   const Device cuda = Device::cuda();
 };
@@ -83,7 +83,7 @@ TEST_F(GpuStep, Pointwise) {
   }
 }
 
-// What is filled has elements of its own, wherever it was made.
+// A filled tensor has storage for all its elements, on each device.
 TEST_F(GpuStep, FilledTensorsAreWhole) {
   const std::function<std::vector<Tensor>(const Tensor&)> f = [](const Tensor& x) {
     return std::vector<Tensor>{zeros_like(x), full(x.shape(), 2, {.device = x.device()}), zeros_like(x) + 1,
@@ -99,7 +99,7 @@ TEST_F(GpuStep, FilledTensorsAreWhole) {
   EXPECT_TRUE(zeros_like(x.to(cuda)).is_contiguous());
 }
 
-// Operands that begin at no multiple of 16 bytes: kernels read such copies of them.
+// Operands that are not 16-byte aligned are copied, and kernels read the copies.
 TEST_F(GpuStep, ArgumentsMayBeginAnywhere) {
   Parameter w(Tensor::from_vector({1, 2, 3, 4, 5, 6, 7, 8, 9}, {9}).to(cuda).slice(0, 1, 9));
   const Tensor constant = Tensor::from_vector({5, 4, 3, 2, 1, 0, 1, 2, 3}, {9}).to(cuda).slice(0, 1, 9);
@@ -119,7 +119,7 @@ TEST_F(GpuStep, ArgumentsMayBeginAnywhere) {
     EXPECT_EQ(y[0].to_vector<float>(), want) << i;
     EXPECT_EQ(y[1].to_vector<float>(), same) << i;
   }
-  // Every other column of a table, from its second one on.
+  // Every other column of a table, starting at the second.
   auto twice = compile([](const Tensor& x) { return x * 2; });
   const Tensor table = Tensor::from_vector({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, {2, 6}).to(cuda);
   EXPECT_EQ(twice(table.slice(1, 1, 6, 2)).to_vector<float>(), (std::vector<float>{2, 6, 10, 14, 18, 22}));
@@ -165,7 +165,7 @@ TEST_F(GpuStep, ReadsWaitForTheirOwnStepAlone) {
   manual_seed(9);
   HostRead last;
   for (int i = 0; i < 8; ++i) {
-    HostRead now({(*on.step)(x)});  // the loss itself is let go: every step's lies at the same place
+    HostRead now({(*on.step)(x)});  // the loss is released: each step stores it at the same address
     if (i == 4) gpu.take_calls();
     if (i > 0) got.push_back(last.wait()[0].item<float>());
     if (i > 0) {
@@ -203,7 +203,7 @@ TEST_F(GpuStep, SmallCellsAreSetWhereTheyLie) {
   EXPECT_EQ(rate.value().item<float>(), 9);
 }
 
-// A new batch at each step, and losses that are kept: one replay, a copy to and from the places that the graph knows.
+// A new batch in each step and kept losses: one replay, with copies to and from the graph's fixed addresses.
 TEST_F(GpuStep, NewArgumentsAndKeptOutputsLeaveTheGraphAlone) {
   Model on(cuda), same(cuda, {.cuda_graph = false});
   std::vector<Tensor> inputs, losses, want;
@@ -213,7 +213,7 @@ TEST_F(GpuStep, NewArgumentsAndKeptOutputsLeaveTheGraphAlone) {
   manual_seed(9);
   for (int i = 0; i < 6; ++i) {
     gpu.take_calls();
-    losses.push_back((*on.step)(inputs[i]));  // both the input and the loss lie elsewhere each time
+    losses.push_back((*on.step)(inputs[i]));  // the input and the loss have new addresses each time
     const Calls calls = gpu.take_calls();
     const CompileStats s = on.step->stats();
     EXPECT_EQ(s.measured_peak_bytes, s.planned_peak_bytes) << i;
@@ -286,7 +286,7 @@ TEST_F(GpuStep, AFaultFoundLateTearsCellsAndSaysWhatWasQueued) {
   last.wait();
   gpu.driver().fail_launch_after(2, cuda::CUDA_ERROR_ILLEGAL_ADDRESS);
   last = HostRead({(*on.step)(x)});
-  HostRead next({(*on.step)(x)});  // queued behind, knowing nothing
+  HostRead next({(*on.step)(x)});  // queued before the failure is known
   EXPECT_FALSE(on.w.cell().torn);
   const std::string found = error_of([&] { last.wait(); });
   EXPECT_NE(found.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << found;
@@ -331,7 +331,7 @@ TEST_F(GpuStep, VerifyComparesEachLaunchWithTheCpu) {
   EXPECT_NE(report.find("CUDA graph: 2 replays"), std::string::npos) << report;
 }
 
-// Libraries and our own kernels order the sums of any product as they like, those of a weight's gradient too.
+// Libraries and our own kernels may sum any product in any order, weight gradients included.
 TEST_F(GpuStep, VerifyBoundsGroupedProductsOfBothModes) {
   const Tensor offsets = Tensor::from_vector(std::vector<int64_t>{0, 2, 6}, {3}).to(cuda);
   for (const char* mode : {"rows", "contraction"}) {

@@ -23,10 +23,10 @@
 namespace weft::cuda {
 namespace {
 
-const Operation& of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
+const Operation& operation_of(const StepCall& c) { return static_cast<const Operation&>(*c.operation); }
 
-// In a group, the op that reads by index.
-const Node& node_that_looks(const Node& n) {
+// The op of a group that reads by index.
+const Node& indexing_node(const Node& n) {
   if (n.op != &loop_ir::fused_op) return n;
   const Graph& body = loop_ir::body_of(n);
   for (int32_t id = 0; id < body.size(); ++id)
@@ -35,10 +35,9 @@ const Node& node_that_looks(const Node& n) {
 }
 
 // "a compiled step of 34 operations, from gather at a.cc:3 to mul at b.cc:12".
-std::string what_of(const std::vector<StepCall>& calls) {
+std::string description_of(const std::vector<StepCall>& calls) {
   const auto end = [](const StepCall& c) {
-    return str_cat(node_that_looks(*c.node).op->name,
-                   c.node->line.line ? str_cat(" at ", c.node->line) : std::string());
+    return str_cat(indexing_node(*c.node).op->name, c.node->line.line ? str_cat(" at ", c.node->line) : std::string());
   };
   return calls.empty() ? ""
                        : str_cat("a compiled step of ", calls.size(), " operations, from ", end(calls.front()), " to ",
@@ -48,8 +47,8 @@ std::string what_of(const std::vector<StepCall>& calls) {
 std::vector<int32_t*> flags_of(Gpu& gpu, const std::vector<StepCall>& calls) {
   std::vector<int32_t*> flags;
   for (const StepCall& c : calls) {
-    const Node& looks = node_that_looks(*c.node);
-    flags.push_back(of(c).checks_indices() ? index_flags().of(gpu, looks.op->name, looks.line) : nullptr);
+    const Node& node = indexing_node(*c.node);
+    flags.push_back(operation_of(c).checks_indices() ? index_flags().flag(gpu, node.op->name, node.line) : nullptr);
   }
   return flags;
 }
@@ -58,10 +57,11 @@ class CudaReplay final : public Replay {
  public:
   CudaReplay(Gpu& gpu, const std::vector<StepCall>& calls, ReplayOptions options)
       : gpu_(gpu),
-        writes_(gpu, std::move(options.writes), what_of(calls)),
-        checks_(std::any_of(calls.begin(), calls.end(), [](const StepCall& c) { return of(c).checks_indices(); })),
+        writes_(gpu, std::move(options.writes), description_of(calls)),
+        checks_(std::any_of(calls.begin(), calls.end(),
+                            [](const StepCall& c) { return operation_of(c).checks_indices(); })),
         step_(gpu, calls, flags_of(gpu, calls), options.captured) {
-    WEFT_BUG_IF(options.commit_point >= 0, "cuda: ranks cannot agree inside a step");
+    WEFT_BUG_IF(options.commit_point >= 0, "cuda: a step of ranks needs the CPU");
   }
 
   void run(bool moved) override {
@@ -87,8 +87,8 @@ class CudaReplay final : public Replay {
   std::string to_string() const override {
     const GraphCounts& c = step_.counts();
     return str_cat("CUDA graph: ", c.replays, " replays, ", c.captures, " captures, ", c.recaptures,
-                   " of them again for moved memory, ", c.renamed, " kernels given other addresses; ", c.queued,
-                   " runs call by call");
+                   " recaptures after addresses changed, ", c.renamed, " kernels given new addresses; ", c.queued,
+                   " runs without the graph");
   }
 
  private:
@@ -102,7 +102,7 @@ class CudaReplay final : public Replay {
   GraphStep step_;
 };
 
-// All sums of these are a library's; loop_ir::is_product asks which of them a kernel of ours can finish.
+// A library sums these; loop_ir::is_product is true only for the products whose epilogue can be a kernel of ours.
 bool is_product(const Node& n) { return n.op == &dot_op || n.op == &grouped_dot_op; }
 
 bool is_16bit(DType t) { return is_floating(t) && itemsize(t) == 2; }
@@ -120,12 +120,12 @@ bool CudaTarget::may_spread(const Node& n) const {
 std::shared_ptr<weft::Operation> CudaTarget::prepare(Device device, const OpDef& op, const Attrs& attrs,
                                                      std::span<const StridedView> in, std::span<const StridedView> out,
                                                      int alignment, const weft::PrepareOptions& options) {
-  // Operations hold functions of the driver. Registered after the GPU's own callback, so that it runs before it.
+  // Operations hold functions of the driver. This callback is registered after the GPU's own and so runs before it.
   Gpu& gpu = Gpu::of(device);
   [[maybe_unused]] static const bool registered =
       (internal::at_driver_change([] { weft::internal::forget_operations(DeviceType::kCuda); }), true);
   const bool fused = &op == &loop_ir::fused_op;
-  // Copies of a plan are casts to the same type: kernels, whose addresses a captured graph can rename.
+  // A plan's copies are casts to the same type: a captured graph can give kernels new addresses, but not copies.
   if (&op == &loop_ir::copy_op)
     return prepare(device, cast_op, Attrs{{"dtype", out[0].dtype}}, in, out, alignment, options);
   auto unavailable = [&](const std::string& why) {
@@ -173,10 +173,10 @@ void CudaTarget::run_now(const KernelCall& call, Device device, SourceLine line)
   const auto& operation = static_cast<const Operation&>(*prepared);
   const std::span<void* const> all(addresses.data(), addresses.size());
   Addresses at{all.first(call.in.size()), all.subspan(call.in.size())};
-  if (operation.checks_indices()) at.bad = index_flags().of(gpu, call.op.name, line);
+  if (operation.checks_indices()) at.bad = index_flags().flag(gpu, call.op.name, line);
   const int64_t bytes = operation.workspace_bytes();
   if (bytes == 0) return operation.enqueue(at, gpu.stream(), line);
-  // Released at once: the next owner's work is queued behind this work.
+  // Released at once: the next owner's work is queued after this work.
   at.workspace = gpu.allocator().allocate(bytes);
   struct Release {
     Gpu& gpu;
@@ -191,8 +191,8 @@ std::unique_ptr<Replay> CudaTarget::replay(Device device, std::vector<StepCall> 
   return std::make_unique<CudaReplay>(Gpu::of(device), calls, std::move(options));
 }
 
-// Kernels of ours sum in the CPU's order and give its bits. A library orders a product's sums as it likes. Attention
-// and linear + cross-entropy sum in an order of their own.
+// Our kernels sum in the CPU's order and give its bits. A library may sum a product in any order. Attention and
+// linear + cross-entropy have their own order.
 Agreement CudaTarget::agreement(const weft::Operation&, const Node& n, const weft::PrepareOptions& options) const {
   for (const OpDef* own_order :
        {&attention_op, &attention_backward_op, &linear_cross_entropy_op, &linear_cross_entropy_grad_op})

@@ -23,8 +23,8 @@ class CudaTarget : public MemoryTarget {
   std::unique_ptr<QueuedLook> queue_look(Device device) override;
 };
 
-/// The target of GPUs, which weft.cc registers. Cheap, and allowed on any machine: where there is no CUDA, the first
-/// use of a device says why.
+/// The target of GPUs, which weft.cc registers. Cheap, and allowed on any machine: without CUDA, the first use of a
+/// device reports the reason.
 CudaTarget& cuda_target();
 
 }  // namespace weft::cuda
