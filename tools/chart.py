@@ -7,7 +7,7 @@ COLOURS = ["#4c78a8", "#f58518", "#54a24b", "#e45756", "#72b7b2", "#b279a2", "#9
 
 
 def linear_ticks(lo, hi, count=6):
-    """Multiples of 1, 2 or 5 times a power of ten, about `count` of them."""
+    """About `count` multiples of 1, 2 or 5 times a power of ten."""
     raw = max(hi - lo, 1e-12) / count
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= raw * 0.999)
@@ -15,7 +15,7 @@ def linear_ticks(lo, hi, count=6):
 
 
 def log_ticks(lo, hi, base):
-    """Powers of `base` from lo to hi; where these are few, 2 and 5 times powers of ten, too."""
+    """Powers of `base` from lo to hi. If there are few of them, also 2 and 5 times powers of ten."""
     first, last = math.floor(math.log(lo, base)), math.ceil(math.log(hi, base))
     steps = (1, 2, 5) if base == 10 and last - first <= 4 else (1,)
     ticks = [float(base) ** i * step for i in range(first, last + 1) for step in steps]
@@ -23,7 +23,7 @@ def log_ticks(lo, hi, base):
 
 
 class Axis:
-    """Places values between two ends of the drawing; base: the logarithm's, or None."""
+    """Maps values to positions between two ends of the drawing. base: of a logarithmic scale, or None."""
 
     def __init__(self, lo, hi, begin, end, base=None):
         self.lo, self.hi, self.begin, self.end, self.base = lo, hi, begin, end, base
@@ -70,7 +70,7 @@ class Chart:
         return f'<text x="{x:.1f}" y="{y:.1f}" {attributes}>{html.escape(str(text))}</text>'
 
     def legend(self, mark, label):
-        """`mark(x, y)` is the SVG of the sign at the label's left."""
+        """`mark(x, y)` is the SVG of the mark to the left of the label."""
         x, y = self.right + 12, self.top + TOP + 6 + 16 * self.rows
         self.rows += 1
         self.parts.append(mark(x, y) + self.text(x + 24, y + 4, label))
@@ -88,7 +88,7 @@ class Chart:
         self.legend(lambda x, y: f'<circle cx="{x + 9}" cy="{y}" r="4" fill="{colour}"/>', label)
 
     def bars(self, at, parts, width):
-        """Stacked parts, each (value, colour), around x = at."""
+        """A stacked bar centred at x = at; each part is (value, colour)."""
         base = 0
         for value, colour in parts:
             y0, y1 = self.y(base), self.y(base + value)
@@ -102,7 +102,7 @@ class Chart:
 
 
 def write_svg(path, charts):
-    """Panels one below the other; each was made with its own `top`, a multiple of HEIGHT."""
+    """Writes panels one below the other; each has its own `top`, a multiple of HEIGHT."""
     height = HEIGHT * len(charts)
     with open(path, "w", encoding="utf-8") as f:
         f.write(f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" '

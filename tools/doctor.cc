@@ -1,4 +1,4 @@
-// doctor: what this machine offers and what Weft will use of it.
+// doctor: prints the machine's hardware and libraries, and which of them Weft uses.
 #include <cstdio>
 #include <string>
 #include <vector>

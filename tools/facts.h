@@ -1,4 +1,4 @@
-// What a machine offers, as a list of facts that prints as text for people and as JSON for programs.
+// A list of facts about a machine, printed as text or as JSON.
 #pragma once
 #include <cstddef>
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace weft::tools {
 
-/// Facts in the order they were added; those of a section follow each other.
+/// Facts in the order in which they were added. Add the facts of a section one after another.
 class Facts {
  public:
-  /// Text for both forms.
+  /// Adds a text.
   void add(std::string section, std::string name, std::string text);
-  /// A number, followed in the text by `unit` ("GB/s").
+  /// Adds a number; the text form appends `unit` ("GB/s").
   void add(std::string section, std::string name, double value, std::string unit = "");
   void add_flag(std::string section, std::string name, bool value);
-  /// A thing that is not there: null in JSON, beside NAME_reason.
+  /// Adds a missing thing: null in JSON, with the entry NAME_reason.
   void add_absent(std::string section, std::string name, std::string reason);
 
   std::string to_text() const;

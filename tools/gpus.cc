@@ -9,7 +9,7 @@
 namespace weft::tools {
 namespace {
 
-// "13.1.0" of a version that counts 10000 for a major and 100 for a minor one.
+// "13.1.0" for version 130100: 10000 x major + 100 x minor + patch.
 std::string dotted(size_t version) { return str_cat(version / 10000, ".", version % 10000 / 100, ".", version % 100); }
 
 void add(Facts& facts, const char* name, const std::string& version, const std::string& unavailable) {

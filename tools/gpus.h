@@ -1,11 +1,11 @@
-// Looks at the GPUs of the machine and the libraries that Weft drives them with.
+// Finds the machine's GPUs and the libraries that Weft uses for them.
 #pragma once
 #include "tools/facts.h"
 
 namespace weft::tools {
 
-/// Adds to section "libraries": the NVIDIA driver and each GPU, NVRTC, cuBLASLt, NCCL: their versions, or the one-line
-/// reason they cannot be used.
+/// Adds the NVIDIA driver, each GPU, NVRTC, cuBLASLt and NCCL to section "libraries": the version of each, or one line
+/// with the reason why it cannot be used.
 void add_gpus(Facts& facts);
 
 }  // namespace weft::tools

@@ -20,7 +20,7 @@
 namespace weft::tools {
 namespace {
 
-// The value after "KEY<blanks>:" of the first such line in a /proc file; empty if there is none.
+// The value of the first line "KEY<blanks>: VALUE" in a /proc file; empty if there is none.
 std::string proc_value(const char* path, const std::string& key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {

@@ -1,10 +1,10 @@
-// Looks at the machine: processor, memory, compilers.
+// Finds the machine's processor, memory and compilers.
 #pragma once
 #include "tools/facts.h"
 
 namespace weft::tools {
 
-/// Processors this process may run on, within its container's limit.
+/// The processors that this process may use, within its container's limit.
 int usable_cores();
 
 /// Bytes of memory, within the container's limit.
@@ -13,8 +13,8 @@ double usable_memory();
 /// Adds sections "cpu", "memory", "system".
 void add_machine(Facts& facts);
 
-/// Adds section "weft": the instruction set, features and threads that Weft uses here, the compiler of kernels and
-/// where they are kept. Throws weft::Error where WEFT_ISA or WEFT_THREADS asks for what is not there.
+/// Adds section "weft": the instruction set, features and threads that Weft uses, the compiler of kernels, and the
+/// folder of their cache. Throws weft::Error if WEFT_ISA or WEFT_THREADS names something the machine does not have.
 void add_choice(Facts& facts);
 
 }  // namespace weft::tools

@@ -1,4 +1,4 @@
-"""The aspect behind //tools:package: writes NAME.package.json, which says what a target is made of.
+"""The aspect behind //tools:package: writes NAME.package.json, which lists what a target consists of.
 
 For a program: its executable and the data it reads. For a library: every archive and object under it, the link flags of
 what the system provides, and its headers.

@@ -15,12 +15,12 @@ import subprocess
 import sys
 
 VERSION = "0.1.0"
-# The C library comes from the machine: it must match the kernel and the dynamic linker there.
+# The C library is not packaged: it must match the other machine's kernel and dynamic linker.
 GLIBC = re.compile(r"^(ld-linux.*|lib(c|m|mvec|pthread|dl|rt|resolv|util|anl|nsl|BrokenLocale)|linux-vdso)\.so(\.\d+)?$")
 
 
 class Failure(Exception):
-    """One line for the user; status 2 where the command line was wrong."""
+    """Prints one line for the user and exits; status 2 for a wrong command line."""
 
     def __init__(self, message, status=1):
         super().__init__(message)
@@ -40,13 +40,13 @@ def run(*command, cwd=None):
 
 
 def bazel_command(workspace):
-    """The bazel whose server started this program, also where it runs with an --output_base of its own."""
+    """The bazel whose server started this program, even if it has its own --output_base."""
     base = os.getcwd().split("/execroot/")[0]
     return [workspace / "bazelw"] + ([] if "/_bazel_" in base else [f"--output_base={base}"])
 
 
 def build(bazel, workspace, target):
-    """Builds `target` and returns (its description by //tools:package.bzl, the folder its paths start from)."""
+    """Builds `target`. Returns its description by //tools:package.bzl, and the folder that its paths start from."""
     found = subprocess.run([*bazel, "query", "--output=label_kind", target], cwd=workspace, text=True,
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     rows = found.stdout.split("\n")[:-1]
@@ -67,7 +67,7 @@ def build(bazel, workspace, target):
 
 
 def copy_libraries(binary, lib):
-    """Copies the shared libraries that `binary` needs, but for the C library's, into `lib`, each finding the others."""
+    """Copies the shared libraries that `binary` needs, except the C library, to `lib`, and lets each find the others."""
     for line in run("ldd", binary).splitlines():
         match = re.match(r"\s*(\S+) => (\S+)", line)
         if not match or GLIBC.match(match[1]):
@@ -148,7 +148,7 @@ Libs: -L${{prefix}}/lib -l{name} -Wl,-rpath,${{prefix}}/lib -Wl,-rpath-link,${{p
 
 
 def copy_headers(what, root, include):
-    """Copies the public headers and all that they include from this repository, under the paths they are included by."""
+    """Copies the public headers, and what they include from this repository, under their include paths."""
     folders = what["quote_includes"]
     lines = "".join(f'#include "{root / h}"\n' for h in what["headers"])
     command = ["g++", "-std=c++20", "-M", "-x", "c++", "-"] + [f for d in folders for f in ("-iquote", d)]
@@ -191,7 +191,7 @@ def main():
         raise Failure(f"the folder {out.parent} does not exist", 2)
 
     what, name, root = build(bazel_command(pathlib.Path(workspace)), workspace, args.target)
-    # Made beside its place and moved there when whole.
+    # Write to a temporary folder, and rename it when complete.
     staging = out.with_name(out.name + ".partial")
     shutil.rmtree(staging, ignore_errors=True)
     try:

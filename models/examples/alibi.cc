@@ -1,5 +1,5 @@
-// ALiBi (Press et al. 2022): no position embeddings, only scores that fall with distance. Trained on sequences of 128
-// tokens, the model also reads sequences of 512; the same model with rotary positions gets worse there.
+// ALiBi (Press et al. 2022): scores that fall with distance replace position embeddings. The model is trained on
+// sequences of 128 tokens and works on sequences of 512; the same model with rotary positions gets worse there.
 //   ./bazelw run //models/examples:alibi
 #include <cstdio>
 

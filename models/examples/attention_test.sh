@@ -8,7 +8,7 @@ holds() { local condition=$1; shift; [[ $# -gt 0 ]] && echo "$@" | awk "{exit !(
 
 out=$("$1" --steps 40) || fail "packed_documents: exit code $?"
 read -r packed apart < <(sed -nE 's/^unseen documents: loss ([0-9.]+) packed, ([0-9.]+) one by one$/\1 \2/p' <<<"$out")
-# Means of about 2000 terms of f32 each, in two orders.
+# Both are means of about 2000 f32 terms, in two orders.
 holds '$1 < 3.4 && $1 - $2 < 5e-5 && $2 - $1 < 5e-5' "$packed" "$apart" || fail "packed_documents: $out"
 grep -q "^1 captures" <<<"$out" || fail "packed_documents captured more than once: $out"
 

@@ -24,7 +24,8 @@ struct Batch {
 
 Batch make_batch() {
   const std::vector<int64_t> counts = randint(3, kMost + 1, {kRows}).to_vector<int64_t>();
-  const std::vector<int64_t> letters = argsort(rand({kRows, kBar}), 1).to_vector<int64_t>();  // shuffled alphabets
+  const std::vector<int64_t> letters =
+      argsort(rand({kRows, kBar}), 1).to_vector<int64_t>();  // random permutations of the alphabet
   std::vector<int64_t> tokens(kRows * kLength, kBar), targets(kRows * kLength, -100), prefix(kRows);
   for (int64_t r = 0; r < kRows; ++r) {
     const int64_t n = counts[r];
@@ -46,7 +47,7 @@ Batch make_batch() {
 int main(int argc, char** argv) {
   absl::ParseCommandLine(argc, argv);
   manual_seed(0);
-  // Each pass gives its prefix. The prefix_lm mask is causal outside the prefix, so the layers must not be causal.
+  // Each call passes its prefix lengths. The prefix_lm mask is causal outside the prefix; layers are not causal.
   examples::SmallLm model(kVocab, 64, 3, {.heads = 2, .rms_norm = true, .bias = false, .causal = false});
   optim::AdamW opt(model.parameters(), {.lr = 3e-3});
   auto logits = [&](const Batch& b) {

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# The layers written by hand equal one device and the compiled plan, and report their collectives: raw_test.sh RAW_TP
-# RAW_EP
+# Layers split by hand equal one device and the compiled plan, and report their collectives: raw_test.sh RAW_TP RAW_EP
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
-# close TEXT N: it contains N differences, all below 1024 x 2^-24: sums of as many f32 terms, cut in another order.
+# close TEXT N: TEXT has N differences, all below 1024 x 2^-24: sums of 1024 f32 terms in another order.
 close() {
   local differences
   mapfile -t differences < <(grep -oE '[0-9]\.[0-9]e[-+][0-9]+' <<<"$1")

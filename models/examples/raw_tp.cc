@@ -41,21 +41,21 @@ struct Layer {
 
 const Layer kLayers[] = {
     // Each rank computes some columns of y. All ranks use x, so its gradient is the sum of theirs.
-    {"column: y = x A, columns of A and y cut",
+    {"column: y = x A, columns of A and y split",
      [](auto& x, auto& a, auto&) { return matmul(dist::copy_to(x, "tp"), a); },
      [](auto& x, auto& a, auto&) { return matmul(x, a); }, -1, 1, -1, 1},
     // Each rank has some columns of x and rows of A; y is the sum of the products of all ranks.
-    {"row: y = x A, columns of x and rows of A cut",
+    {"row: y = x A, columns of x and rows of A split",
      [](auto& x, auto& a, auto&) { return dist::reduce_from(matmul(x, a), "tp"); },
      [](auto& x, auto& a, auto&) { return matmul(x, a); }, 1, 0, -1, -1},
-    // Both in sequence: no collective in between, because gelu works on each column alone.
+    // Both in sequence, with no collective in between, because gelu works on single elements.
     {"sandwich: y = gelu(x A) B, column then row",
      [](auto& x, auto& a, auto& b) {
        return dist::reduce_from(matmul(gelu(matmul(dist::copy_to(x, "tp"), a)), b), "tp");
      },
      [](auto& x, auto& a, auto& b) { return matmul(gelu(matmul(x, a)), b); }, -1, 1, 0, -1},
-    // Sequence parallel: outside the layer, each rank has some of the tokens. The collectives move as many bytes as
-    // before, but no activation is stored twice.
+    // Sequence parallel: outside the layer, each rank has some of the tokens. The collectives move the same number of
+    // bytes, but no activation is stored twice.
     {"sandwich between parts of the sequence",
      [](auto& x, auto& a, auto& b) {
        return dist::reduce_scatter(matmul(gelu(matmul(dist::all_gather(x, "tp", 0), a)), b), "tp", 0);
@@ -79,10 +79,11 @@ std::string compiled(const Layer& layer, int ranks, const Tensor& x, const Tenso
                      const std::vector<Tensor>& want) {
   const bool pair = layer.b_dim >= 0;
   const Parameter px(x, "x"), pa(a, "a"), pb(b, "b"), pw(w, "w");
-  auto lies = [](int64_t dim) { return dim < 0 ? dist::Replicate() : dist::Shard(static_cast<int>(dim)); };
-  dist::Plan plan = {
-      {"x", {{"tp", lies(layer.x_dim)}}}, {"a", {{"tp", lies(layer.a_dim)}}}, {"w", {{"tp", lies(layer.y_dim)}}}};
-  if (pair) plan.rules.push_back({"b", {{"tp", lies(layer.b_dim)}}});
+  auto placement = [](int64_t dim) { return dim < 0 ? dist::Replicate() : dist::Shard(static_cast<int>(dim)); };
+  dist::Plan plan = {{"x", {{"tp", placement(layer.x_dim)}}},
+                     {"a", {{"tp", placement(layer.a_dim)}}},
+                     {"w", {{"tp", placement(layer.y_dim)}}}};
+  if (pair) plan.rules.push_back({"b", {{"tp", placement(layer.b_dim)}}});
   auto step =
       dist::compile([&] { return gradients(layer.whole, pair, px.value(), pa.value(), pb.value(), pw.value()); },
                     {.mesh = dist::Mesh{{"tp", ranks}}, .plan = plan});

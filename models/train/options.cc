@@ -41,7 +41,7 @@ Flags train_flags(TrainOptions& o) {
        "compare the compiled step with the interpreter on the first batch; with --device cuda each of its launches "
        "with the CPU"},
       {"kernel_cache", &step.kernel_cache,
-       "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says"},
+       "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE"},
       {"mesh", &o.mesh,
        "ranks along dimensions dp, fsdp, tp, cp, ep, outermost first, as in dp2,tp2 or dp2,tp2,ep4(dp,tp); empty: "
        "one device"},

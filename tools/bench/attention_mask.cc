@@ -1,5 +1,5 @@
-// attention_mask: how long block masks take to make, by mask and length, beside the time that evaluating every point
-// would take (estimated from the time of one tile; PyTorch's create_block_mask evaluates all of them).
+// attention_mask: the time to make a block mask, by mask and length, beside the time to evaluate every point, as
+// PyTorch's create_block_mask does (estimated from the time of one tile).
 #include <functional>
 #include <string>
 #include <vector>
@@ -62,7 +62,7 @@ int run(const std::vector<std::string>& arguments) {
       const MaskMod mask = c.mask(n);
       BlockMask m;
       const double s = bench::median_seconds([&] { m = create_block_mask(mask, 1, 1, n, n); }, repetitions, 0.01);
-      // A lower bound of the dense way: the bits of all tiles of 128 x 128, and nothing done with them.
+      // A lower bound for evaluating every point: the bits of all tiles of 128 x 128.
       const kernels::MaskFill fill = m.fill();
       std::vector<uint8_t> bits(128 * 16);
       const double tile =
@@ -72,7 +72,7 @@ int run(const std::vector<std::string>& arguments) {
       report.add({name + ", every point (estimated)", dense * 1e3, "ms"});
       report.add({name + ", bytes", static_cast<double>(m.bytes()), "B"});
     }
-  // The bits of one block, as they are computed for partial blocks and in kernels.
+  // The bits of one block, as computed for partial blocks and in kernels.
   for (const Case& c : cases) {
     const std::string name = c.name + ", one tile of 128 x 128";
     if (!wanted(name)) continue;

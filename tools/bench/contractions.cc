@@ -1,5 +1,5 @@
-// contractions: f(a[i, k], b[k, j]) reduced over k where f and the reduction are not multiply and add, beside a matrix
-// product of the same size: how much the want of matrix units and of a hand-tuned kernel costs.
+// contractions: f(a[i, k], b[k, j]) reduced over k, with f and a reduction other than multiply and add, beside a matrix
+// product of the same size. Shows the cost of doing without matrix units and a hand-tuned kernel.
 #include <functional>
 #include <string>
 #include <vector>
@@ -24,7 +24,7 @@ struct Kind {
   Binary fn;
 };
 
-// In the order of the table; the product comes first: the others stand beside it.
+// In the order of the table. The product comes first, because the others are compared with it.
 std::vector<Kind> kinds() {
   return {{"product", [](const Tensor& a, const Tensor& b) { return matmul(a, b); }},
           {"max-plus", [](const Tensor& a, const Tensor& b) { return amax(a.unsqueeze(-1) + b.unsqueeze(0), {-2}); }},

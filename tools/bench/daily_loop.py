@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Measures writing C++ against Weft: packages //:weft, builds a user's one file outside the repository, runs it.
+"""Measures a user's build loop with Weft: packages //:weft, builds one file outside the repository, and runs it.
 
 Compile and link, start to first result, one eager add, and what ships, each beside its goal. Needs cmake.
 """

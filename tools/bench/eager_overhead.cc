@@ -1,4 +1,4 @@
-// eager_overhead: what one eager call costs beside its arithmetic, on tensors so small that nothing else counts.
+// eager_overhead: the time of one eager call besides its arithmetic, on tensors so small that arithmetic is negligible.
 // pytorch/eager_overhead.cc measures the same rows.
 #include <functional>
 #include <string>
@@ -16,7 +16,7 @@ namespace {
 
 using namespace weft;
 
-// Two layers and a made-up loss: 8 ops forward and about twice as many backward.
+// Two layers and a simple loss: 8 ops forward and about twice as many backward.
 Tensor chain(const Tensor& x, const Tensor& w, const Tensor& b) {
   const Tensor h = tanh(matmul(x, w) + b);
   return ((matmul(h, w) + b - x) * h).sum();

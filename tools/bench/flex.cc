@@ -1,7 +1,7 @@
-// flex: flex_attention by mod and mask, B1 H8 S2048 D64, forward and backward, beside itself without mods; what its
-// first call and its block mask cost; decoding, one query of 8 heads of D128 for each entry, beside the time to read as
-// many bytes as its keys and values have. pytorch/flex.py does the same work; with --serve, each line of standard input
-// names a case to time now (versus_pytorch.py).
+// flex: the time of flex_attention by mod and mask, B1 H8 S2048 D64, forward and backward, beside flex_attention
+// without mods; of its first call and its block mask; and of decoding, one query of 8 heads of D128 for each entry,
+// beside the time to read the bytes of its keys and values. pytorch/flex.py does the same work. With --serve, each line
+// of standard input names a case to time now (versus_pytorch.py).
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int64_t kHeads = 8, kLength = 2048, kDim = 64;
 
-/// What attention is asked for; goal: times the case without mods of the same dtype (backward: times its forward).
+/// A case of attention. goal: as a multiple of the case without mods of the same dtype (backward: of its forward).
 struct Case {
   const char* name;
   double goal;
@@ -112,7 +112,7 @@ class Timed {
   struct Beside {
     double ms, bound;
   };
-  /// Milliseconds, and, of decoding, those of reading as many bytes as keys and values have, in turn.
+  /// Milliseconds. For decoding also those of reading the bytes of keys and values, timed in turn.
   Beside beside_bound() {
     std::vector<double> times, reads;
     Tensor bytes;

@@ -1,7 +1,7 @@
-// gemm: rates of matrix products on the kernels themselves, by shape and dtype, each beside the rate of a large square
-// product taken in turn with it; and what the operands' values do to the rate. The shapes are those of gpt_tiny (768
-// tokens), gpt_base (4096) and moe_small: of each linear layer the forward product, the one for the input's gradient
-// (dx) and the one for the weight's (dw); attention's batched products; and the experts' grouped ones.
+// gemm: rates of the kernels of matrix products by shape and dtype, each beside the rate of a large square product
+// timed in turn; and the effect of the operands' values on the rate. The shapes are those of gpt_tiny (768 tokens),
+// gpt_base (4096) and moe_small: for each linear layer the forward product and those of the gradients of its input (dx)
+// and its weight (dw); attention's batched products; the experts' grouped products.
 #include "ops/kernels/gemm.h"
 
 #include <algorithm>
@@ -69,7 +69,7 @@ std::string name_of(const Size& s) {
          std::to_string(s.k) + "x" + std::to_string(s.n) + " " + s.layout;
 }
 
-// Seconds of one call, the mean of as many as take 10 ms.
+// Seconds of one call: the mean over about 10 ms.
 double time_calls(const std::function<void()>& call) {
   int calls = 0;
   const auto begin = Clock::now();

@@ -1,5 +1,5 @@
-// What the host spends on a step that a GPU replays, on a machine without one: the driver is the fake one, whose calls
-// return at once while steps are timed. So it is Weft's own cost, to which the driver's comes.
+// gpu_host: the host's time for a step that a GPU replays, measured without a GPU. The calls of the fake driver return
+// at once, so this is Weft's own time, without the driver's.
 //   ./bazelw run //tools/bench:gpu_host
 #include <algorithm>
 #include <chrono>

@@ -1,4 +1,4 @@
-"""What the benchmark scripts share: building programs, talking to the two sides in turn, medians and tables."""
+"""Shared by the benchmark scripts: building programs, timing the two sides in turn, medians and tables."""
 import json
 import os
 import pathlib
@@ -13,7 +13,7 @@ ROOT = HERE.parent.parent
 
 
 class Failure(Exception):
-    """One line for the user."""
+    """Prints one line for the user and exits."""
 
 
 def run(command, what, **options):
@@ -89,7 +89,7 @@ def folder_size(folder):
 
 
 def machine():
-    """What the numbers depend on."""
+    """The facts about this machine that the numbers depend on."""
     flags, model = [], platform.machine()
     for line in open("/proc/cpuinfo"):
         if line.startswith("flags"):
@@ -112,7 +112,7 @@ def busy():
 
 
 def warn_if_busy():
-    """Says so, and returns the share, where other programs run: PyTorch's threads wait spinning and suffer most."""
+    """Warns if other programs run, and returns their share. PyTorch's threads spin while they wait and suffer most."""
     share = busy()
     if share > 0.1:
         print(f"warning: other programs use {share:.0%} of this machine; these figures will not repeat", flush=True)

@@ -1,5 +1,5 @@
-// mesh_step: a training step on thread ranks beside the same step, of the same whole batch, on one rank with all cores;
-// the two take turns. Tells where the ranks' time goes: what they wait for one another and copy, by collective.
+// mesh_step: a training step on thread ranks beside the same step with the same batch on one rank with all cores, timed
+// in turn. Reports how long the ranks wait for one another and what they copy, by collective.
 #include <algorithm>
 #include <cstdio>
 #include <functional>

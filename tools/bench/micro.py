@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Small experiments about what bounds a machine, each with a table and a plot.
+"""Small experiments about a machine's bounds, each with a table and a plot.
 
   intensity     one multiply repeated K times, fused and op by op: at which K does the time double?
   shares        time in matrix products and in the rest of each model's training step, without and with fusion

@@ -1,6 +1,6 @@
-// ops: memory-bound work beside the time of copying as many bytes, and products of matrices beside the machine's rate.
-// A case and the copy take turns, so that both see the same machine. pytorch/ops.py does the same work; with --serve,
-// each line of standard input names a case to time now (versus_pytorch.py).
+// ops: memory-bound work beside a copy of the same number of bytes, and matrix products beside the machine's rate. A
+// case and the copy are timed in turn, under equal conditions. pytorch/ops.py does the same work. With --serve, each
+// line of standard input names a case to time now (versus_pytorch.py).
 #include <cstring>
 #include <functional>
 #include <iostream>
@@ -113,7 +113,7 @@ class Timed {
   explicit Timed(const Case& c) : in_(c.make()), run_(compile(c.run, {.enabled = absl::GetFlag(FLAGS_compile)})) {
     (void)seconds();
   }
-  /// Of one call, or the mean of as many as take 10 ms; reads no value back.
+  /// Seconds of one call, or the mean over about 10 ms. Reads no value back.
   double seconds() {
     int calls = 0;
     const auto begin = Clock::now();

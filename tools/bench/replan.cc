@@ -1,5 +1,5 @@
-// replan: what a compiled training step costs when it meets a new sequence length: capture, passes and plan, with every
-// kernel in memory. Processor time of the calling thread, which other programs on the machine do not change.
+// replan: the cost of a new sequence length for a compiled training step whose kernels are all in memory: capture,
+// passes and plan. Measures processor time of the calling thread, which other programs do not affect.
 #include <time.h>
 
 #include <cstdio>

@@ -108,7 +108,7 @@ double process_age() {
   const size_t n = std::fread(text, 1, sizeof(text) - 1, f);
   std::fclose(f);
   text[n] = 0;
-  // Field 22, counted after the name, which may hold spaces and ends with the last ')'.
+  // Field 22. Count after the last ')', because the name in field 2 may contain spaces.
   const std::string line = text;
   size_t at = line.rfind(')');
   for (int field = 2; field < 22 && at != std::string::npos; ++field) at = line.find(' ', at + 1);

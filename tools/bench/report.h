@@ -1,5 +1,5 @@
-// What a benchmark measured: rows of numbers, each beside its bound and its goal where there is one, printed as a table
-// and written as JSON.
+// The results of a benchmark: rows of numbers, each with its bound and goal if it has them, printed as a table and
+// written as JSON.
 #pragma once
 #include <chrono>
 #include <cmath>
@@ -17,19 +17,19 @@ struct Row {
   std::string name;
   double value = kNone;
   std::string unit;
-  double bound = kNone;  // what the machine allows, in the same unit
-  double goal = kNone;   // what Weft aims at, in the same unit
+  double bound = kNone;  // the machine's bound, in the same unit
+  double goal = kNone;   // Weft's goal, in the same unit
 };
 
 class Report {
  public:
-  /// `name` is the benchmark's; states of the machine and of Weft are added to it.
+  /// `name`: the benchmark's. Facts about the machine and Weft are added.
   explicit Report(std::string name) : name_(std::move(name)) {}
   /// A fact about the run: configuration, dtype, shapes.
   void fact(std::string name, std::string text) { facts_.emplace_back(std::move(name), std::move(text)); }
   void add(Row row) { rows_.push_back(std::move(row)); }
 
-  /// The table for people; columns nobody uses are left out.
+  /// The table, without unused columns.
   std::string to_text() const;
   /// {"benchmark", "machine": {...}, "facts": {...}, "rows": [{"name", "value", "unit", "bound"?, "goal"?}]}.
   std::string to_json() const;
@@ -47,10 +47,10 @@ inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// The middle value; the upper one of two.
+/// The middle value; the upper one if there are two.
 double median(std::vector<double> values);
 
-/// Median seconds of one call of `body` over `repetitions`, each of as many calls as take about `at_least` seconds.
+/// Median seconds of one call of `body` over `repetitions`; each repeats the call for about `at_least` seconds.
 template <class F>
 double median_seconds(F&& body, int repetitions = 7, double at_least = 0.02) {
   int64_t calls = 1;
@@ -71,10 +71,10 @@ double median_seconds(F&& body, int repetitions = 7, double at_least = 0.02) {
   return median(std::move(times));
 }
 
-/// Seconds since the system started this process; the kernel tells its start to 0.01 s.
+/// Seconds since the system started this process. The kernel reports the start to 0.01 s.
 double process_age();
 
-/// The most memory that this process had resident, in bytes.
+/// The process's peak resident memory, in bytes.
 double peak_resident_bytes();
 
 }  // namespace weft::bench

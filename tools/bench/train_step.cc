@@ -1,6 +1,6 @@
 // train_step: a training step (forward, backward, AdamW) on random tokens; pytorch/train_step.py does the same work.
-// With --serve it takes turns with another program: each line of standard input is a number of steps to run now, the
-// answer is one JSON object a line; the end of input ends it. versus_pytorch.py speaks to it so.
+// With --serve, each line of standard input is a number of steps to run now, and the answer is one line of JSON, until
+// the end of input. versus_pytorch.py uses it to time two programs in turn.
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,7 +30,7 @@ ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eag
 ABSL_FLAG(int64_t, memory_budget, 0,
           "most bytes a step may plan for; what does not fit is computed again; 0: no limit");
 ABSL_FLAG(std::string, kernel_cache, "",
-          "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or as WEFT_CACHE says");
+          "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE");
 ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: about 20 seconds of them");
 ABSL_FLAG(bool, profile, false, "also time each op and print a table, slowest first (compiled steps only)");
 ABSL_FLAG(bool, report, false, "print what the compiler did after the first step, and stop");
@@ -55,7 +55,7 @@ class Trainer {
                             options)) {}
   Trainer(const Trainer&) = delete;
 
-  /// Seconds of one step on fresh random tokens; making those does not count.
+  /// Seconds of one step on new random tokens, without the time to make them.
   double step() {
     const Tensor tokens = randint(0, shape_.vocab, {shape_.batch, shape_.context});
     const Tensor targets = randint(0, shape_.vocab, {shape_.batch, shape_.context});
@@ -83,7 +83,7 @@ struct Line {
   int count = 0;
 };
 
-// Launches by op, slowest first, from the trace that the executable writes; of each launch the median over the steps.
+// Launches by op, slowest first, from the executable's trace. The time of a launch is the median over the steps.
 std::vector<Line> read_profile(const std::string& trace_file, size_t launches) {
   flush_trace();
   const io::Json trace = io::parse_json(io::read_file(trace_file), trace_file);
@@ -91,7 +91,7 @@ std::vector<Line> read_profile(const std::string& trace_file, size_t launches) {
   const size_t steps = launches ? events.size() / launches : 0;
   WEFT_CHECK(steps > 0, "profile: ", events.size(), " launches traced; need a multiple of ", launches);
   std::map<std::string, Line> by_op;
-  // The last launches: whatever the first step did beside them comes first.
+  // Use the last launches: the trace starts with other work of the first step.
   const size_t begin = events.size() - steps * launches;
   for (size_t i = 0; i < launches; ++i) {
     std::vector<double> times;
@@ -117,7 +117,7 @@ void print_profile(const std::vector<Line>& lines) {
   std::printf("%-28s %8d %10.3f\n", "all", launches, total);
 }
 
-// A product with what is fused before and after it counts as one, and attention as its products.
+// A product with fused neighbours counts as a product, and so does attention.
 bool is_product(const std::string& op) {
   return ("_" + op + "_").find("_dot_") != std::string::npos || op.starts_with("attention");
 }
@@ -163,7 +163,7 @@ int run(const std::vector<std::string>& arguments) {
                    .kernel_cache = absl::GetFlag(FLAGS_kernel_cache)});
   const double first = trainer.step(), first_done = process_age(), first_loss = trainer.loss();
   if (absl::GetFlag(FLAGS_report)) {
-    for (int i = 0; i < 4; ++i) trainer.step();  // launches are timed in these
+    for (int i = 0; i < 4; ++i) trainer.step();  // these steps are traced
     std::printf("%s", trainer.report().c_str());
     return 0;
   }

@@ -42,7 +42,7 @@ def say(text):
 
 
 def python_with_torch(folder):
-    """The Python of a virtual environment that has what requirements.txt pins, made if it is not there."""
+    """The Python of a virtual environment with the packages of requirements.txt. Creates it if it does not exist."""
     folder = pathlib.Path(folder).expanduser()
     python = folder / "bin" / "python"
     if not python.exists():
@@ -55,12 +55,12 @@ def python_with_torch(folder):
 
 
 def torch_environment():
-    """Both sides get all cores; MKL's and OpenMP's threads sleep soon, so that the idle side costs nothing."""
+    """Both sides get all cores. MKL's and OpenMP's threads sleep soon, so that the idle side uses no processor time."""
     return dict(os.environ, OMP_NUM_THREADS=str(len(os.sched_getaffinity(0))), KMP_BLOCKTIME="1")
 
 
 def interleaved_steps(sides, seconds):
-    """Medians of ms per step: sides take turns of about two seconds until each had about `seconds`."""
+    """Medians of ms per step. The sides take turns of about two seconds until each has run for about `seconds`."""
     times = {name: [] for name in sides}
     turn = {}
     for name, side in sides.items():

@@ -1,9 +1,9 @@
-"""The repeated forms of BUILD files."""
+"""Macros for the common targets of BUILD files."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 
 def weft_library(name, **kwargs):
-    """A library of NAME.h and NAME.cc."""
+    """A library with the files NAME.h and NAME.cc."""
     cc_library(
         name = name,
         srcs = [name + ".cc"],
@@ -12,7 +12,7 @@ def weft_library(name, **kwargs):
     )
 
 def weft_test(name, deps, srcs = None, size = "small", **kwargs):
-    """A small test with GoogleTest's main, of NAME.cc unless it has `srcs`."""
+    """A small test with GoogleTest's main; its source is NAME.cc unless `srcs` is given."""
     cc_test(
         name = name,
         size = size,

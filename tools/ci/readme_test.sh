@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The README is true: its model is the example that builds here and learns, its test command is what CI runs.
+# Tests the README: its model is an example that builds and learns, and its test command is the one that CI runs.
 set -u
 failures=0
 fail() { echo "FAILED: $*"; failures=$((failures + 1)); }
@@ -16,7 +16,7 @@ out=$(models/examples/first_model) || fail "first_model: exit code $?"
 loss=$(sed -n 's/^step 500  loss \(.*\)/\1/p' <<<"$out")
 awk -v l="$loss" 'BEGIN {exit !(l != "" && l < 0.02)}' || fail "first_model learned to a loss of '$loss'; need below 0.02"
 
-# Blocks of programs over a mesh: their rows are those that the programs print, up to what a clock or a prediction says.
+# The outputs of programs on a mesh: the rows that the programs print, without times and predictions.
 rows() { grep -E ' [0-9]+ x |(all_to_all|all_reduce) +(tp|ep) ' | sed -E 's/ +(exposed|[0-9]+% behind|[0-9.]+ ms$).*//; s/over its link.*//; s/ +/ /g'; }
 models/moe/train --mesh dp2,ep2 --batch_size 8 --seq_len 64 --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 --show_plan >plan.txt || fail "train --mesh: exit code $?"
 { models/examples/raw_tp; models/examples/raw_ep; } >by_hand.txt || fail "raw_tp, raw_ep: exit code $?"
@@ -27,7 +27,7 @@ while read -r row; do
   grep -qF -- "$row" <<<"$printed" || fail "README.md: '$row' is not what the programs print"
 done <<<"$shown"
 
-# The section on GPUs: the kernel shown is what the printer makes, the sentence is what a trainer says without one.
+# The section on GPUs: its kernel is the printer's output, its error is the trainer's on a machine without a GPU.
 kernel=$(awk '/^## / {gpu = /On an NVIDIA GPU/} /^```c\+\+$/ {on = gpu; next} /^```$/ {on = 0} on' README.md)
 [[ $kernel == "$(cat compiler/targets/cuda/print/testdata/gelu_mul.golden)" ]] || fail "the README's kernel differs from gelu_mul.golden"
 said=$(models/moe/train --device cuda --steps 1 --sample 0 --eval_every 0 --checkpoint_every 0 2>&1 >/dev/null)

@@ -9,7 +9,7 @@ import pathlib
 import subprocess
 import sys
 
-# What g++ knows and clang does not.
+# Flags of g++ that clang does not know.
 GCC_ONLY = {"-fno-canonical-system-headers", "-Wno-free-nonheap-object", "-Wunused-but-set-parameter"}
 
 
@@ -33,7 +33,7 @@ def main():
         source = arguments[arguments.index("-c") + 1]
         if source.startswith("external/"):
             continue
-        # Named where it lies in the work tree, so that an editor opens the real file.
+        # Use the path in the work tree, so that an editor opens the real file.
         file = str(root / source) if (root / source).exists() else source
         entries[file] = {
             "directory": execution_root,

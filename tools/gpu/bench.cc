@@ -1,6 +1,6 @@
-// gpu bench: what a GPU reaches in Weft, beside what it could: copies and memory-bound ops, products (and what the data
-// does to power and clocks), flex_attention, chains of ops eagerly, compiled and replayed, whole training steps.
-// torch_bench.py does the same work under the same names.
+// gpu bench: Weft's speed on a GPU beside the GPU's bounds: copies and memory-bound ops, products (and the effect of
+// their data on power and clocks), flex_attention, chains of ops (eager, compiled, replayed), training steps.
+// torch_bench.py measures the same work under the same names.
 #include "tools/gpu/bench.h"
 
 #include <cstdio>
@@ -31,11 +31,11 @@ Gpu& gpu() { return Gpu::get(options.device); }
 Device device() { return gpu().device(); }
 
 struct Timed {
-  double device_ms = 0;  // of one call
-  double host_us = 0;    // until the call returned
+  double device_ms = 0;  // time of one call
+  double host_us = 0;    // time until the call returns
 };
 
-/// Medians over 7 repetitions, each of as many calls as take about 20 ms.
+/// Medians over 7 repetitions. Each repeats the call for about 20 ms.
 Timed time_on_gpu(const std::function<void()>& body) {
   Event begin(gpu(), true), end(gpu(), true);
   auto run = [&](int64_t calls) {
@@ -46,7 +46,7 @@ Timed time_on_gpu(const std::function<void()>& body) {
     end.record(gpu().stream());
     return Timed{end.ms_since(begin) / static_cast<double>(calls), host * 1e6 / static_cast<double>(calls)};
   };
-  // Kernels are compiled, graphs captured, and the clocks rise in the first 100 ms.
+  // Warm up: kernels are compiled, graphs are captured, and clocks rise during the first 100 ms.
   run(3);
   if (shrunk()) return run(2);
   const double once = std::max(run(1).device_ms, 1e-3);
@@ -55,12 +55,12 @@ Timed time_on_gpu(const std::function<void()>& body) {
   std::vector<double> device, host;
   for (int r = 0; r < 7; ++r) {
     device.push_back(run(calls).device_ms);
-    host.push_back(run(10).host_us);  // so few that no queue is full, for which the host would wait
+    host.push_back(run(10).host_us);  // few calls, because the host waits when a queue is full
   }
   return {median(device), median(host)};
 }
 
-// A row; printed and written as it comes, so that it stays whatever happens behind it.
+// Prints and writes the row at once, so that a later crash does not lose it.
 void add(Report& report, const Row& row) {
   std::printf("%s: %.5g %s\n", row.name.c_str(), row.value, row.unit.c_str());
   std::fflush(stdout);
@@ -81,7 +81,7 @@ void memory(Report& report) {
     copy_rate = rate(8.0 * n, time_on_gpu([&] { copy(x); }));
     add(report, {"x * 1 f32, 1 GiB", copy_rate, "GB/s", gpu().properties().memory_rate() / 1e9});
   }
-  // Operands of 512 MB and more: the second level cache holds little of them from call to call.
+  // Operands of at least 512 MB: little of them stays in the L2 cache between calls.
   const int64_t rows = at_most<int64_t>(65536, 64), cols = at_most<int64_t>(4096, 64),
                 side = at_most<int64_t>(16384, 64);
   for (DType t : {kFloat32, kBFloat16}) {
@@ -111,14 +111,14 @@ void products(Report& report) {
   const double flops = 2.0 * n * n * n;
   const cuda::Nvml nvml(gpu().properties().pci_bus);
   if (!nvml.why_not().empty()) report.fact("nvml", nvml.why_not());
-  // Data decides what a tensor core draws, and so its clock.
+  // The data decides how much power a tensor core draws, and so its clock.
   const std::pair<const char*, Tensor> data[] = {
       {"zeros", zeros({n, n})}, {"normal", randn({n, n})}, {"uniform", rand({n, n})}};
   for (const auto& [name, values] : data) {
     const Tensor a = values.to(kBFloat16).to(device()), b = a * 1;
     double watts = 0, mhz = 0;
-    // Power settles in some tenths of a second, and NVML averages as long: a second and a half of work, the last half
-    // of which is timed and read.
+    // Power settles within some tenths of a second, and NVML averages over as long. So run for 1.5 s, and time and read
+    // power in the last half.
     const double once = time_on_gpu([&] { matmul(a, b); }).device_ms;
     auto work = [&](double ms) {
       for (double t = 0; t < ms; t += once) matmul(a, b);
@@ -132,7 +132,7 @@ void products(Report& report) {
       matmul(a, b);
       if (done % 16) continue;
       gpu().stream().synchronize();
-      matmul(a, b), ++done;  // power is read while the device works
+      matmul(a, b), ++done;  // keep the device busy while power is read
       all_watts.push_back(nvml.watts());
       all_mhz.push_back(nvml.clock_mhz());
     }
@@ -157,7 +157,7 @@ void flex(Report& report) {
                v = normal({1, heads, length, dim}, kBFloat16);
   struct Case {
     const char* name;
-    double share, goal, goal_backward;  // of all pairs
+    double share, goal, goal_backward;  // share: visible pairs of all pairs
     FlexAttentionOptions options;
   };
   auto blocks = [&](const MaskMod& m) { return create_block_mask(m, 1, 1, length, length); };
@@ -186,13 +186,13 @@ void flex(Report& report) {
   }
 }
 
-// From which size on does the device, not the host, set the pace?
+// Finds the size from which the device limits the speed, and not the host.
 void chains(Report& report) {
   constexpr int kOps = 32;
   const char* names[] = {"eager", "compiled", "graph"};
   double meets[3] = {kNone, kNone, kNone};
   for (int64_t n = 64; n <= at_most<int64_t>(4096, 64); n *= 2) {
-    // Scaled so that values keep their size over all products.
+    // Scaled so that values do not grow or shrink over the products.
     const Tensor x = normal({n, n}, kBFloat16),
                  w = (randn({n, n}) * (1 / std::sqrt(static_cast<double>(n)))).to(kBFloat16).to(device());
     auto chain = [](Tensor a, Tensor b) {
@@ -210,13 +210,13 @@ void chains(Report& report) {
   for (int how = 0; how < 3; ++how) add(report, {str_cat("device keeps busy from ", names[how]), meets[how], "rows"});
 }
 
-// Dense bf16 products at the boost clock, as NVIDIA states them without sparsity; 0 for other GPUs.
+// NVIDIA's rate of dense bf16 products at the boost clock, without sparsity; 0 for other GPUs.
 double peak_flops(int sm) { return sm == 80 ? 312e12 : sm == 90 ? 989.5e12 : sm == 100 ? 2250e12 : 0; }
 
 void gpt2(Report& report) {
   const int64_t batch = at_most<int64_t>(16, 1), length = at_most<int64_t>(1024, 64);
   nn::ConfigMap config = gpt::family().preset("gpt2");
-  config["dropout"] = "0";  // as those measure whose figures are the goals
+  config["dropout"] = "0";  // as in the measurements that set the goals
   if (shrunk()) config["layers"] = "1", config["vocab"] = "256";
   const auto model = gpt::family().make(config);
   model->to(device());
@@ -276,7 +276,7 @@ int run_gpu_bench(const GpuBenchOptions& asked) {
     if (std::string_view(name).find(options.only) == std::string_view::npos) continue;
     try {
       part(report);
-    } catch (const Error& e) {  // the others still count
+    } catch (const Error& e) {  // continue with the others
       std::fprintf(stderr, "%s: %s\n", name, e.what());
       report.fact(str_cat(name, " failed"), e.what());
       failed = true;

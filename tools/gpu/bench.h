@@ -1,4 +1,4 @@
-// The benchmarks that check.sh runs on a GPU, as a function, so that a test can run them, shrunk.
+// The benchmarks that check.sh runs on a GPU, as a function, so that a test can run a small version.
 #pragma once
 #include <string>
 
@@ -10,7 +10,7 @@ struct GpuBenchOptions {
   int device = 0;
 };
 
-/// Prints and writes what was measured; 0, 1 if a part failed, 77 without a GPU.
+/// Measures, prints and writes the results. Returns 0, 1 if a part failed, 77 without a GPU.
 int run_gpu_bench(const GpuBenchOptions& options);
 
 }  // namespace weft::bench

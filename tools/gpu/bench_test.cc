@@ -1,4 +1,4 @@
-// The benchmarks' own code, shrunk, on a GPU whose kernels are the CPU's: every part runs, and every row is a number.
+// Runs the benchmarks at small sizes on a fake GPU with the CPU's kernels: every part runs, and every row is a number.
 #include "tools/gpu/bench.h"
 
 #include <gtest/gtest.h>

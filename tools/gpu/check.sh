@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, on a machine that has one: tests, NVIDIA's sanitizer on the small ones, benchmarks
-# beside PyTorch's. Leaves one JSON, written anew as each part ends.
+# All checks that need a GPU, on a machine that has one: tests, small tests under NVIDIA's sanitizer, and benchmarks
+# beside PyTorch's. Writes one JSON file, and updates it after each part.
 #
-#   tools/gpu/check.sh --pack DIR      builds and gathers all that is needed in DIR (below 60 MB); no GPU needed
+#   tools/gpu/check.sh --pack DIR      builds everything needed into DIR (below 60 MB); needs no GPU
 #   DIR/check.sh [--out FILE] [--only PART,PART] [--minutes N]
 #                                      runs there, or on any x86-64 Linux with an NVIDIA driver to which DIR was copied
 #
 # Parts, most valuable first: ops attention train verify runtime products flex steps memory chains memcheck racecheck synccheck
-# torch. Each has a limit of its own; together they keep to N minutes (9), and what is left over is said to be so.
+# torch. Each has its own time limit; together they take at most N minutes (9). Parts left out are reported.
 # Exit code: 0 all held, 1 something failed, 2 bad usage, 77 there is no GPU.
 set -u -o pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -68,7 +68,7 @@ export WEFT_GPU_CHECK=1 HOME=${HOME:-$work}
 export WEFT_CACHE=${WEFT_CACHE:-$work/kernels}
 failed=0
 
-# Is there a GPU? No test at all is asked for.
+# Test for a GPU by running no test.
 "$here/gpu_test/bin/gpu_test" --gtest_filter=none > "$work/device.log" 2>&1
 if [ $? -eq 77 ]; then
   cat "$work/device.log"
@@ -77,7 +77,7 @@ fi
 nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader > "$work/gpu.txt" 2> /dev/null
 end=$((SECONDS + 60 * minutes))
 
-# record NAME STATUS SECONDS WHY: one row of what became of a part; the JSON so far.
+# record NAME STATUS SECONDS WHY: adds the row of a part, and writes the JSON so far.
 record() {
   printf '%s\t%s\t%s\t%s\n' "$@" >> "$work/parts.tsv"
   case $2 in held | skipped) ;; *) failed=1 ;; esac
@@ -85,7 +85,7 @@ record() {
   echo "== $1: $2 ${4:+($4)}"
 }
 
-# Seconds a part may take: its own limit, or what is left; nothing if too little.
+# The seconds for a part: the smaller of its limit and the remaining time; empty if that is too little.
 allowed() {
   local left=$((end - SECONDS))
   [ "$left" -ge 5 ] && echo $((left < $1 ? left : $1))
@@ -107,7 +107,7 @@ verdict() {
   esac
 }
 
-# tests NAME SECONDS FILTER: a process that crashes, hangs or loses the device is followed by another for the tests behind.
+# tests NAME SECONDS FILTER: if a process crashes, hangs or loses the device, a new one runs the remaining tests.
 tests() {
   local begin=$SECONDS limit skip='' seen='' worst=0 why=''
   : > "$work/$1.log"

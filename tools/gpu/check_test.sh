@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check.sh with programs that stand in for those of the pack: whatever becomes of a part, the others run, the exit code
-# says so and the JSON is whole. No python, torch, compute-sanitizer or nvidia-smi is on the PATH.
+# Runs check.sh with fake programs in place of the pack's. Whatever happens in a part, the others run, the exit code
+# reports it, and the JSON is complete. PATH has no python, torch, compute-sanitizer or nvidia-smi.
 set -u
 root=$(cd "${TEST_SRCDIR:-$(dirname "$0")/../..}/${TEST_WORKSPACE:-}" && pwd)
 dir=$TEST_TMPDIR/pack
@@ -21,7 +21,7 @@ check() {  # EXPECTED_CODE ARGUMENTS...
 whole() { python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); assert eval(sys.argv[2]), d' "$TEST_TMPDIR/out.json" "$1" || fail "$1"; }
 says() { grep -qF -- "$1" "$TEST_TMPDIR/log" || { cat "$TEST_TMPDIR/log"; fail "no '$1'"; }; }
 
-# Bad usage names what is wrong.
+# The error of bad usage names the bad argument.
 check 2 --fast
 says "unknown flag --fast"
 check 2 --only ops,opz
@@ -31,7 +31,7 @@ says "need a whole number"
 check 2 --only
 says "--only needs a value"
 
-# No GPU: the real program here, or one that says so.
+# No GPU: the real program on this machine, or a fake that reports it.
 rm -f "$TEST_TMPDIR/out.json"
 printf '#!/bin/bash\necho "skipped: no NVIDIA driver"; exit 77\n' > "$dir/gpu_test/bin/gpu_test"
 cp "$dir/gpu_test/bin/gpu_test" "$dir/bench/bin/bench"
@@ -40,7 +40,7 @@ check 77
 says "no NVIDIA driver"
 [ ! -e "$TEST_TMPDIR/out.json" ] || fail "a JSON without a GPU"
 
-# Tests: SmallOps.b dies and is followed by c; Attention hangs; Train.* holds; DriverSuite fails.
+# Tests: SmallOps.b crashes and c still runs; Attention hangs; Train.* passes; DriverSuite fails.
 cat > "$dir/gpu_test/bin/gpu_test" <<'FAKE'
 #!/bin/bash
 filter=
@@ -56,7 +56,7 @@ case $filter in
   *) echo "[ RUN      ] Train.z"; echo "[       OK ] Train.z (1 ms)"; exit 0 ;;
 esac
 FAKE
-# Benchmarks: flex dies after its first row, steps before any.
+# Benchmarks: flex crashes after its first row, steps before its first.
 cat > "$dir/bench/bin/bench" <<'FAKE'
 #!/bin/bash
 while [ $# -gt 0 ]; do case $1 in --only) part=$2 ;; --json) json=$2 ;; esac; shift; done
@@ -79,7 +79,7 @@ whole '[r["name"] for r in d["rows"]] == ["chains row", "flex row", "memory row"
 whole 'd["parts"]["memcheck"]["state"] == d["parts"]["torch"]["state"] == "skipped" and "python3" in d["parts"]["torch"]["why"]'
 says "met"
 
-# One part alone holds; no time at all runs nothing and says so.
+# One selected part passes. Without any time nothing runs, and this is reported.
 check 0 --only train
 whole 'd["held"] is True and list(d["parts"]) == ["train"]'
 check 1 --only train,memory --minutes 0

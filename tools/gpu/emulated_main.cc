@@ -1,4 +1,4 @@
-// main() that gives each test an emulated GPU of its own: what runs on a GPU one day runs here first, shrunk.
+// main() that gives each test its own emulated GPU, so that tests for a GPU also run without one, at small sizes.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -10,7 +10,7 @@ namespace {
 
 class Emulate : public ::testing::EmptyTestEventListener {
   void OnTestStart(const ::testing::TestInfo&) override {
-    // Races are looked for where each kernel is tested; here the check's own code is.
+    // Each kernel's own tests look for races; these tests check the code of the check.
     gpu_.emplace(weft::cuda::testing::EmulatedGpuOptions{.races = false});
   }
   void OnTestEnd(const ::testing::TestInfo&) override { gpu_.reset(); }

@@ -1,6 +1,5 @@
-// main() of tests that run on a GPU where nobody watches: a test that hangs or loses the device ends the process, with
-// the test's name, so that check.sh goes on with the others in a new one.
-// Exit code 77: there is no GPU (under check.sh).
+// main() of unattended tests on a GPU: a test that hangs or loses the device ends the process and its name is printed.
+// check.sh then runs the remaining tests in a new process. Exit code 77: there is no GPU (under check.sh).
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -31,7 +30,7 @@ class Watch : public ::testing::EmptyTestEventListener {
     end_ = now() + 1000 * seconds_;
   }
   void OnTestEnd(const ::testing::TestInfo& test) override {
-    if (test.result()->Failed() && cuda::availability().ok) {  // an asynchronous fault sticks to the device
+    if (test.result()->Failed() && cuda::availability().ok) {  // the device keeps an asynchronous fault
       try {
         cuda::Gpu::get(0).synchronize();
       } catch (const std::exception& e) {

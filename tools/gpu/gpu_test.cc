@@ -1,5 +1,5 @@
-// What only a GPU can show: ops and attention on it, against references and the CPU. Tests named Small also run under
-// NVIDIA's sanitizer.
+// Ops and attention on a GPU, compared with references and the CPU. Tests named Small also run under NVIDIA's
+// sanitizer.
 #include "framework/cuda/gpu.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ std::vector<const OpDef*> ops_of_gpus() {
   return ops;
 }
 
-// Has the kernels of all cases built at once, on all cores; what cannot be built shows where it runs.
+// Compiles the kernels of all cases at once, on all cores. A kernel that does not compile fails in its own test.
 void build_together(const std::vector<Case>& cases) {
   cuda::Gpu& gpu = cuda::Gpu::get(0);
   cuda::PrepareOptions options;
@@ -82,22 +82,22 @@ TEST_P(SmallOps, MatchTheReference) {
 INSTANTIATE_TEST_SUITE_P(All, SmallOps, ::testing::ValuesIn(ops_of_gpus()),
                          [](const auto& info) { return std::string(info.param->name); });
 
-// ---- attention, at sizes that take many blocks ----
+// ---- attention, at sizes of many blocks ----
 
 struct AttentionCase {
   const char* name;
   int64_t batch, heads, kv_heads, q_len, kv_len, dim;
   DType dtype;
   bool causal, alibi;
-  bool documents = false;  // by a table that lies on the GPU
+  bool documents = false;  // the mask reads a table on the GPU
 };
 
 class Attention : public ::testing::TestWithParam<AttentionCase> {};
 
 double largest(const Tensor& t) { return amax(t.to(kFloat64).abs()).item<double>(); }
 
-// Against the CPU in f32, whose operands are those of the 16-bit call: a result may be off by the roundings of the
-// products' operands (p rounded once, q k^T exact) and its own.
+// Compares with the CPU in f32 on the same 16-bit operands. Bound: the roundings of the products' operands (p is
+// rounded once, q k^T is exact) and of the result.
 TEST_P(Attention, IsThatOfTheCpu) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
   AttentionCase c = GetParam();
@@ -131,7 +131,8 @@ TEST_P(Attention, IsThatOfTheCpu) {
   const std::vector<Tensor> want = call(Device::cpu(), kFloat32), got = call(Device::cuda(), c.dtype);
   const double u = c.dtype == kFloat32 ? 0x1p-24 : c.dtype == kBFloat16 ? 0x1p-8 : 0x1p-11;
   const char* names[] = {"out", "dq", "dk", "dv"};
-  // Sums of n terms of size s, each off by u, are off by about u s sqrt(n); n s^2 is the square of what is summed.
+  // A sum of n terms of size s, each with relative error u, has an error of about u s sqrt(n). The sum of squares is
+  // n s^2.
   for (size_t i = 0; i < want.size(); ++i) {
     const double off = largest(got[i] - want[i]), scale = largest(want[i]);
     EXPECT_LE(off, 16 * u * scale * (c.dtype == kFloat32 ? std::sqrt(static_cast<double>(c.kv_len)) : 1)) << names[i];

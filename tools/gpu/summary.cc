@@ -1,5 +1,5 @@
-// gpu summary FOLDER [--table]: the one JSON of a GPU check, or its table, from what check.sh left in FOLDER so far:
-// parts.tsv, a log of each part, bench_*.json, torch.json. Tests are read from their logs, which a crash leaves behind.
+// gpu summary FOLDER [--table]: prints the JSON of a GPU check, or its table, from the files of check.sh in FOLDER:
+// parts.tsv, a log of each part, bench_*.json, torch.json. Test results come from the logs, which survive a crash.
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
@@ -35,13 +35,13 @@ Json load(const std::string& path) {
   }
 }
 
-/// "Suite.Test/3" behind a mark of GoogleTest's log, without parameter and time.
+/// "Suite.Test/3" from a line of GoogleTest's log, without parameter and time.
 std::string name_in(const std::string& line) {
   const std::string rest = line.substr(13);
   return rest.substr(0, rest.find_first_of(" ,"));
 }
 
-/// Counts, failures with their text, and tests that began and never ended.
+/// Counts, failures with their text, and tests that started but did not end.
 OrderedJson tests_of(const std::string& log) {
   OrderedJson failed = OrderedJson::array(), unfinished = OrderedJson::array(), skipped = OrderedJson::array();
   int64_t passed = 0;
@@ -59,7 +59,7 @@ OrderedJson tests_of(const std::string& log) {
       now = name_in(line);
       text.clear();
     } else if (now.empty()) {
-      continue;  // the list at the end, or between processes
+      continue;  // the list of failures at the end of a process
     } else if (marked("[       OK ] ")) {
       ++passed;
       now.clear();
@@ -81,7 +81,7 @@ struct Line {
   std::string name, unit;
   double weft = NAN, bound = NAN, goal = NAN, torch = NAN;
   bool rate() const { return unit.find("/s") != std::string::npos || unit == "MFU"; }
-  /// How many times as fast as PyTorch.
+  /// Weft's speed relative to PyTorch's.
   double times() const { return rate() ? weft / torch : torch / weft; }
 };
 

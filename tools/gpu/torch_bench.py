@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What tools/gpu/bench.cc measures, in PyTorch, under the same names: eager, and torch.compile where it helps."""
+"""Measures the work of tools/gpu/bench.cc in PyTorch, under the same names: eager, and torch.compile where it helps."""
 import argparse
 import json
 import statistics
@@ -13,7 +13,7 @@ out = ""
 
 
 def write():
-    """What there is so far: a row stays whatever happens behind it."""
+    """Writes the rows so far, so that a later crash does not lose them."""
     if out:
         with open(out, "w") as file:
             json.dump({"torch": torch.__version__, "gpu": torch.cuda.get_device_name(), "rows": rows}, file, indent=1)
@@ -180,7 +180,7 @@ def main():
             continue
         try:
             part()
-        except Exception as error:  # the others still count
+        except Exception as error:  # continue with the others
             print(f"{part.__name__}: {error}")
     write()
 

@@ -1,5 +1,5 @@
-// Training and generation on a GPU. Losses lie in the band that models/testing/loss_band.h derives for runs that differ
-// from the CPU's by roundings alone.
+// Training and generation on a GPU. Losses stay in the band that models/testing/loss_band.h derives for runs that
+// differ from the CPU's only by roundings.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -56,7 +56,7 @@ class Train : public ::testing::TestWithParam<const char*> {
 TEST_P(Train, FiftyStepsInF32AsOnTheCpu) { compare({}); }
 TEST_P(Train, FiftyStepsInBf16AsOnTheCpu) { compare(kBFloat16); }
 
-// The derivation's own check on this machine: one part in a hundred of the learning rate, and TF32, are seen.
+// The band is narrow enough on this machine to detect a learning rate that is off by 1 %, and TF32.
 TEST_P(Train, WrongRunsAreSeen) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
   const TrainCase c = model(GetParam(), {});
@@ -77,7 +77,7 @@ TEST_P(Train, WrongRunsAreSeen) {
   const double tf32 = worst(off);
   std::printf("%s: TF32 at %.3g bands\n", c.name, tf32);
   if (!shrunk()) {
-    EXPECT_GT(tf32, 1);  // a few steps of sums of 32 terms hide it
+    EXPECT_GT(tf32, 1);  // a few steps with sums of 32 terms would not show it
   }
 }
 
@@ -109,7 +109,7 @@ TEST_P(SmallTrain, F16SkipsStepsThatOverflow) {
   EXPECT_NE(training.cells(), before);
 }
 
-// Logits through the cache, one token after another, are those of the whole text at once, to f32's roundings.
+// Decoding token by token with the cache gives the logits of the whole text, up to f32 roundings.
 TEST_P(SmallTrain, DecodesAsTheWholeText) {
   if (!cuda::availability().ok) GTEST_SKIP() << cuda::availability().why;
   TrainSteps made(model(GetParam(), {}), how(Device::cuda(), true));
@@ -125,7 +125,7 @@ TEST_P(SmallTrain, DecodesAsTheWholeText) {
   std::vector<Tensor> parts{step(text.slice(1, 0, 5)).to(Device::cpu())};
   for (int64_t t = 5; t < 8; ++t) parts.push_back(step(text.slice(1, t, t + 1)).to(Device::cpu()));
   const double off = amax(abs(cat(parts, 1) - want)).item<double>(), most = amax(abs(want)).item<double>();
-  EXPECT_LE(off, 512 * 0x1p-24 * most);  // as models/testing/decode_test.cc: chains of a few hundred roundings
+  EXPECT_LE(off, 512 * 0x1p-24 * most);  // as in models/testing/decode_test.cc: chains of a few hundred roundings
 }
 
 INSTANTIATE_TEST_SUITE_P(, Train, ::testing::Values("gpt", "llama", "moe"));

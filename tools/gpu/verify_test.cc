@@ -1,5 +1,5 @@
-// Each launch of the models' training steps on a GPU against its ops on the CPU, from the operands it had: the same
-// bits, or of products the bounds of their sums. What losses over many steps cannot tell apart, this does.
+// Compares each launch of the models' training steps on a GPU with its ops on the CPU, on the same operands: equal
+// bits, or for products within the bounds of their sums. This finds errors that losses over many steps do not show.
 #include <gtest/gtest.h>
 
 #include <cstdio>

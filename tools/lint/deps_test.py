@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every dependency between packages goes down the table tools/lint/layers.txt, and none leads to support of tests.
+"""Dependencies between packages follow the table tools/lint/layers.txt, and none leads to test support.
 
 The edges are those of the programs and libraries listed in tools/lint/BUILD, as Bazel's query prints them.
 """
@@ -11,7 +11,7 @@ EDGES = "tools/lint/edges.txt"
 
 
 def read_table(text):
-    """Returns {row: rows it may use, itself included}; a row that names one not above it is an error."""
+    """Returns {row: rows it may use, including itself}. A row may name only rows above it."""
     reach = {}
     for number, line in enumerate(text.splitlines(), 1):
         line = line.split("#")[0].strip()
@@ -19,7 +19,7 @@ def read_table(text):
             continue
         row, _, named = line.partition(":")
         if row in reach:
-            raise ValueError(f"{TABLE}:{number}: {row} stands twice")
+            raise ValueError(f"{TABLE}:{number}: {row} is listed twice")
         reach[row] = {row}
         for other in named.split():
             if other not in reach or other == row:
@@ -39,7 +39,7 @@ def row_of(package, table):
 
 
 def problems(edges, table):
-    """`edges` are pairs of labels; returns one sentence per package edge that the table does not allow."""
+    """`edges`: pairs of labels. Returns one sentence for each edge between packages that the table does not allow."""
     found = {}
     for user, used in edges:
         packages = [label[2:].split(":")[0] or "." for label in (user, used)]

@@ -1,8 +1,8 @@
-"""Runs of lines that two places of the source share: the same lines, or the same lines but for names and numbers."""
+"""Finds runs of lines that occur twice in the source: equal lines, or lines equal up to names and numbers."""
 import collections
 import re
 
-RUN = 6  # lines that count: no comments, includes, braces alone
+RUN = 6  # lines, without comments, includes and lines of braces
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|\'(?:\\.|[^\'\\])*\'|[A-Za-z_]\w*|\d[\w.\']*|\S')
 SKIPPED = re.compile(r"(//|#|\*|using |namespace |import |from |load\(|\"\"\")")
 KEYWORDS = frozenset(
@@ -12,7 +12,7 @@ KEYWORDS = frozenset(
 
 
 def lines_of(text):
-    """The lines that count, as (number, tokens)."""
+    """The lines of code, as (number, tokens)."""
     out = []
     for number, line in enumerate(text.splitlines(), 1):
         line = line.strip()
@@ -25,12 +25,12 @@ def lines_of(text):
 
 
 def shape_of(tokens):
-    """Names and literals left out."""
+    """The tokens without names and literals."""
     return tuple(t if t in KEYWORDS or not (t[0].isalnum() or t[0] in "_\"'") else "." for t in tokens)
 
 
 def renamed(window):
-    """The window with its names numbered by first use and without literals: equal for consistent renamings."""
+    """The window without literals, its names numbered by first use: equal for windows that differ by a renaming."""
     names, out = {}, []
     for tokens in window:
         out.append(tuple(

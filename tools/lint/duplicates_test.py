@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Which runs of lines count as duplicates."""
+"""Tests which runs of lines count as duplicates."""
 import unittest
 
 import duplicates

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""All .h and .cc files of the work tree are as clang-format 14 writes them, without lines of more than 120 columns."""
+"""All .h and .cc files have the format of clang-format 14 and no line of more than 120 columns."""
 import os
 import pathlib
 import re
@@ -7,7 +7,7 @@ import subprocess
 import unittest
 
 COLUMNS = 120
-ROOT = pathlib.Path(os.path.realpath(__file__)).parents[2]  # of the work tree: the test's own file is a link into it
+ROOT = pathlib.Path(os.path.realpath(__file__)).parents[2]  # the work tree: this file is a link into it
 FORMATTER = "clang-format-14"
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The shape of the tree: lines per folder, long files, long lines and duplicates.
+"""Reports the shape of the tree: lines per folder, long files, long lines and duplicates.
 
 ./bazelw run //tools/lint:shape [-- [--at REV] [--base REV] [--list]]
 
@@ -43,7 +43,7 @@ def room(path):
 
 
 def kind(path):
-    """0: source, 1: a test, 2: support of tests."""
+    """0: source, 1: test, 2: test support."""
     return 1 if "_test." in path else 2 if "testing" in path.split("/") or "testdata" in path.split("/") else 0
 
 

@@ -1,4 +1,4 @@
-// A user's day: a two-layer model, AdamW, and a loop. ../pytorch/daily_loop.cc is the same against libtorch.
+// A user's program: a two-layer model, AdamW, and a loop. ../pytorch/daily_loop.cc does the same with libtorch.
 #include <chrono>
 #include <iostream>
 
@@ -19,7 +19,7 @@ int main() {
     opt.step(grad(l, m.parameters()));
     if (i % 10 == 0) std::cout << "loss " << l.item<float>() << std::endl;
   }
-  // What one eager addition costs.
+  // The time of one eager addition.
   Tensor s = randn({16}), t = randn({16});
   NoGrad guard;
   for (int k = 0; k < 5; k++) {

@@ -1,4 +1,4 @@
-// The twin of ../daily_loop/main.cc against libtorch.
+// The program of ../daily_loop/main.cc with libtorch.
 #include <torch/torch.h>
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// The rows of ../eager_overhead.cc against libtorch: one JSON object of nanoseconds per call.
+// The rows of ../eager_overhead.cc with libtorch: one JSON object of nanoseconds per call.
 #include <torch/torch.h>
 
 #include <algorithm>

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """PyTorch's side of //tools/bench:flex: `flex.py flex` compiles flex_attention, `flex.py sdpa` calls
 scaled_dot_product_attention where it can. Each line of standard input names a case; answers {"name", "ms"}, ms null
-where PyTorch has no such thing."""
+where PyTorch does not support the case."""
 import json
 import sys
 import time
@@ -52,7 +52,7 @@ def make_decode(way, words):
     kv_heads = {"gqa1": HEADS, "gqa4": HEADS // 4, "mqa": 1}[words[2]]
     shapes = [(batch, HEADS, 1, 128)] + 2 * [(batch, kv_heads, length, 128)]
     if "paged" in words:
-        return None, shapes  # no pages without a gather
+        return None, shapes  # paged keys need a gather
     if way == "sdpa":
         return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), shapes
     torch._dynamo.reset()

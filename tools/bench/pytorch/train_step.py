@@ -54,7 +54,7 @@ class Mlp(nn.Module):
 
 
 class Moe(nn.Module):
-    """Dropless top-k, the plain PyTorch way: a loop over experts."""
+    """Dropless top-k experts in plain PyTorch: a loop over experts."""
 
     def __init__(self, c):
         super().__init__()
