@@ -14,7 +14,7 @@ constexpr int32_t kNear = 2;
 constexpr double kLight = 8;  // operations per element
 
 /// Part of a group that a product could compute.
-struct Plan {
+struct EpilogueChoice {
   int64_t gain = 0;
   int32_t group = -1;
   std::vector<int32_t> nodes;  // sorted
@@ -55,8 +55,8 @@ class Epilogues {
     return false;
   }
 
-  Plan best(int32_t d) const {
-    Plan plan;
+  EpilogueChoice best(int32_t d) const {
+    EpilogueChoice plan;
     std::vector<int32_t> groups;
     for (int32_t i : g_.readers(d)) groups.push_back(p_.of(g_.read(i).node));
     std::sort(groups.begin(), groups.end());
@@ -68,7 +68,7 @@ class Epilogues {
     return plan;
   }
 
-  void consider(int32_t d, int32_t group, Plan& plan) const {
+  void consider(int32_t d, int32_t group, EpilogueChoice& plan) const {
     const Group& x = p_.group(group);
     const int64_t points = g_.points(d);
     auto offer = [&](std::vector<int32_t> nodes) {
@@ -180,7 +180,7 @@ class Epilogues {
   }
 
   void apply(int32_t d) {
-    const Plan plan = best(d);
+    const EpilogueChoice plan = best(d);
     if (plan.gain <= 0) return;
     const int32_t product = p_.of(d);
     int32_t group = plan.group;

@@ -73,11 +73,11 @@ class CopyTest : public testing::FakeGpuTest {
   }
 };
 
-struct Layout {
+struct TestView {
   Shape shape, strides;
   int64_t offset = 0;
 };
-const Layout kLayouts[] = {
+const TestView kLayouts[] = {
     {{6, 4}, {4, 1}},         // contiguous
     {{4, 6}, {1, 4}},         // transposed
     {{3, 2}, {8, 1}, 2},      // every other row, half of it
@@ -94,7 +94,7 @@ const Layout kLayouts[] = {
 TEST_F(CopyTest, AnyLayoutGoesThereAndBack) {
   Tensor base = numbers({24});
   Tensor base_on_gpu = base.to(Device::cuda(0));
-  for (const Layout& l : kLayouts) {
+  for (const TestView& l : kLayouts) {
     std::vector<int32_t> want = elements(base, view(base, l.shape, l.strides, l.offset));
     // Strided on the host, contiguous on the device.
     Tensor there = Tensor::empty({kInt32, Device::cuda(0), l.shape});

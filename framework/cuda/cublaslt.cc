@@ -12,7 +12,7 @@ namespace weft::cuda {
 namespace {
 
 using lt::Desc;
-using lt::Layout;
+using lt::MatrixLayout;
 using lt::Preference;
 
 // A row-major matrix in cuBLASLt's column-major terms: its transpose, or, if `transposed`, the matrix itself.
@@ -126,7 +126,7 @@ class MatmulPlan::Descriptors {
     out = layout(type_of(s.out), s.n, s.m, s.m == 1 ? s.n : s.out_row, s.batch, s.out_batch);
   }
   ~Descriptors() {
-    for (Layout* l : {first, second, out})
+    for (MatrixLayout* l : {first, second, out})
       if (l) call_.cublasLtMatrixLayoutDestroy(l);
     if (preference) call_.cublasLtMatmulPreferenceDestroy(preference);
     if (desc) call_.cublasLtMatmulDescDestroy(desc);
@@ -164,12 +164,12 @@ class MatmulPlan::Descriptors {
 
   Mutex mutex;
   Desc* desc = nullptr;
-  Layout *first = nullptr, *second = nullptr, *out = nullptr;
+  MatrixLayout *first = nullptr, *second = nullptr, *out = nullptr;
   Preference* preference = nullptr;
 
  private:
-  Layout* layout(lt::DataType type, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride) {
-    Layout* l = nullptr;
+  MatrixLayout* layout(lt::DataType type, int64_t rows, int64_t cols, int64_t ld, int64_t batch, int64_t stride) {
+    MatrixLayout* l = nullptr;
     check(call_.cublasLtMatrixLayoutCreate(&l, type, rows, cols, ld), "layout");
     if (batch == 1) return l;
     const int32_t count = static_cast<int32_t>(batch);

@@ -8,7 +8,7 @@ namespace weft::cuda::lt {
 
 // Opaque objects of the library.
 struct Context;
-struct Layout;
+struct MatrixLayout;
 struct Desc;
 struct Preference;
 
@@ -65,20 +65,22 @@ struct Table {
   const char* (*cublasLtGetStatusString)(int status);
   int (*cublasLtCreate)(Context** handle);
   int (*cublasLtDestroy)(Context* handle);
-  int (*cublasLtMatrixLayoutCreate)(Layout** layout, int type, uint64_t rows, uint64_t cols, int64_t ld);
-  int (*cublasLtMatrixLayoutDestroy)(Layout* layout);
-  int (*cublasLtMatrixLayoutSetAttribute)(Layout* layout, int attribute, const void* value, size_t bytes);
+  int (*cublasLtMatrixLayoutCreate)(MatrixLayout** layout, int type, uint64_t rows, uint64_t cols, int64_t ld);
+  int (*cublasLtMatrixLayoutDestroy)(MatrixLayout* layout);
+  int (*cublasLtMatrixLayoutSetAttribute)(MatrixLayout* layout, int attribute, const void* value, size_t bytes);
   int (*cublasLtMatmulDescCreate)(Desc** desc, int compute, int scale);
   int (*cublasLtMatmulDescDestroy)(Desc* desc);
   int (*cublasLtMatmulDescSetAttribute)(Desc* desc, int attribute, const void* value, size_t bytes);
   int (*cublasLtMatmulPreferenceCreate)(Preference** preference);
   int (*cublasLtMatmulPreferenceDestroy)(Preference* preference);
   int (*cublasLtMatmulPreferenceSetAttribute)(Preference* preference, int attribute, const void* value, size_t bytes);
-  int (*cublasLtMatmulAlgoGetHeuristic)(Context* handle, Desc* desc, Layout* a, Layout* b, Layout* c, Layout* d,
-                                        Preference* preference, int wanted, HeuristicResult* results, int* found);
-  int (*cublasLtMatmul)(Context* handle, Desc* desc, const void* alpha, const void* a, Layout* a_layout, const void* b,
-                        Layout* b_layout, const void* beta, const void* c, Layout* c_layout, void* d, Layout* d_layout,
-                        const Algo* algo, void* workspace, size_t workspace_bytes, void* stream);
+  int (*cublasLtMatmulAlgoGetHeuristic)(Context* handle, Desc* desc, MatrixLayout* a, MatrixLayout* b, MatrixLayout* c,
+                                        MatrixLayout* d, Preference* preference, int wanted, HeuristicResult* results,
+                                        int* found);
+  int (*cublasLtMatmul)(Context* handle, Desc* desc, const void* alpha, const void* a, MatrixLayout* a_layout,
+                        const void* b, MatrixLayout* b_layout, const void* beta, const void* c, MatrixLayout* c_layout,
+                        void* d, MatrixLayout* d_layout, const Algo* algo, void* workspace, size_t workspace_bytes,
+                        void* stream);
 };
 
 }  // namespace weft::cuda::lt

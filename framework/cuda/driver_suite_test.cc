@@ -182,13 +182,13 @@ TEST_P(DriverSuite, KernelsSeeTheirParameters) {
 
 TEST_P(DriverSuite, CopiesOfEveryLayout) {
   Floats y(gpu(), 24);
-  struct Layout {
+  struct TestView {
     Shape shape, strides;
     int64_t offset;
   };
-  for (const Layout& l :
-       {Layout{{6, 4}, {4, 1}, 0}, Layout{{4, 6}, {1, 4}, 0}, Layout{{3, 2}, {8, 1}, 2}, Layout{{6, 4}, {0, 1}, 4},
-        Layout{{24}, {-1}, 23}, Layout{{2, 3, 2}, {12, 1, 4}, 0}, Layout{{3}, {8}, 1}}) {
+  for (const TestView& l : {TestView{{6, 4}, {4, 1}, 0}, TestView{{4, 6}, {1, 4}, 0}, TestView{{3, 2}, {8, 1}, 2},
+                            TestView{{6, 4}, {0, 1}, 4}, TestView{{24}, {-1}, 23}, TestView{{2, 3, 2}, {12, 1, 4}, 0},
+                            TestView{{3}, {8}, 1}}) {
     const int64_t n = l.shape.numel();
     std::vector<float> want;
     for (int64_t i = 0; i < n; ++i) {

@@ -18,11 +18,11 @@ using testing::ShardSizes;
 using testing::WholeCall;
 
 /// One part of a dim: its positions in the whole, and its map.
-struct Part {
+struct DimPart {
   std::vector<int64_t> at;
   IndexMap map;
 };
-using Parts = std::vector<Part>;
+using Parts = std::vector<DimPart>;
 
 Tensor number(int64_t x) { return full({}, x, {.dtype = kInt64}); }
 
@@ -30,7 +30,7 @@ Tensor number(int64_t x) { return full({}, x, {.dtype = kInt64}); }
 Parts ranges(const std::vector<int64_t>& bounds) {
   Parts p;
   for (size_t i = 0; i + 1 < bounds.size(); ++i) {
-    Part part;
+    DimPart part;
     for (int64_t x = bounds[i]; x < bounds[i + 1]; ++x) part.at.push_back(x);
     part.map = {.offset = number(bounds[i]), .extent = bounds.back()};
     p.push_back(part);
@@ -43,7 +43,7 @@ Parts head_tail(int64_t n, int64_t c) {
   std::vector<int64_t> all;
   Parts p;
   for (int64_t i = 0; i < c; ++i) {
-    Part part;
+    DimPart part;
     for (int64_t first : {i * chunk, (2 * c - 1 - i) * chunk})
       for (int64_t x = 0; x < chunk; ++x) part.at.push_back(first + x), all.push_back(first + x);
     p.push_back(part);
@@ -75,13 +75,13 @@ void expect_whole(const WholeCall& w, const Cut& cut, const ShardBounds& bounds,
   const internal::AttentionOperands at(w.call.attrs);
   const std::vector<Tensor>& x = w.call.operands;
   std::vector<Assembled> out(w.out.begin(), w.out.end()), back(w.back.begin(), w.back.end());
-  for (const Part& b : cut.b)
-    for (const Part& h : cut.h)
-      for (const Part& q : cut.q) {
+  for (const DimPart& b : cut.b)
+    for (const DimPart& h : cut.h)
+      for (const DimPart& q : cut.q) {
         const int64_t group = w.s.group();
         std::vector<int64_t> kv_heads;
         for (int64_t head = h.at.front() / group; head <= h.at.back() / group; ++head) kv_heads.push_back(head);
-        auto operands = [&](const Part& kv) {
+        auto operands = [&](const DimPart& kv) {
           std::vector<Tensor> in{taken(x[0], {b.at, h.at, q.at}), taken(x[1], {b.at, kv_heads, kv.at}),
                                  taken(x[2], {b.at, kv_heads, kv.at})};
           in.insert(in.end(), x.begin() + 3, x.end());
@@ -89,7 +89,7 @@ void expect_whole(const WholeCall& w, const Cut& cut, const ShardBounds& bounds,
         };
         const std::vector<std::vector<int64_t>> rows{b.at, h.at, q.at};
         PartialAttention sum;
-        for (const Part& kv : cut.kv) {
+        for (const DimPart& kv : cut.kv) {
           const ShardMaps maps{b.map, h.map, q.map, kv.map};
           if (by_mask) {
             EXPECT_EQ(internal::relocated(w.call.attrs, operands(kv), maps).attrs.i("block_q"), 0);
@@ -100,7 +100,7 @@ void expect_whole(const WholeCall& w, const Cut& cut, const ShardBounds& bounds,
           sum = sum.out.defined() ? merge_attention(sum, p) : p;
         }
         out[0].add(sum.out, rows), out[1].add(sum.lse, rows), out[2].add(sum.max, rows);
-        for (const Part& kv : cut.kv) {
+        for (const DimPart& kv : cut.kv) {
           std::vector<Tensor> in = operands(kv);
           for (const Tensor* t : {&w.out[0], &w.out[1], &w.upstream[0], &w.upstream[1]}) in.push_back(taken(*t, rows));
           const std::vector<Tensor> g =
@@ -182,7 +182,7 @@ TEST(Relocate, BlockLists) {
         }};
   };
   auto blocks = [](Parts p, int64_t unit) {
-    for (Part& x : p) x.map.multiple = unit;
+    for (DimPart& x : p) x.map.multiple = unit;
     return p;
   };
   const Parts rows = blocks(ranges({0, 64, 192, s.sq}), 64), heads = ranges({0, 2, 4}), batch = ranges({0, 1, 2});
@@ -243,7 +243,7 @@ TEST(Relocate, SkipsBlocks) {
 TEST(Relocate, SkipsBlocksWhereRowsAreATable) {
   const ShardSizes s{.b = 1, .hq = 1, .hkv = 1, .sq = 1024, .skv = 1024, .d = 4, .dv = 4};
   const WholeCall w(s, kFloat32, shard_cases()[1], 8);
-  for (const Part& rank : head_tail(s.sq, 4)) {
+  for (const DimPart& rank : head_tail(s.sq, 4)) {
     std::vector<Tensor> in = w.call.operands;
     in[0] = taken(in[0], 2, rank.at);
     const internal::LocalAttention local = internal::relocated(w.call.attrs, in, {.q = rank.map});

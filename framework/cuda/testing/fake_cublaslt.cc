@@ -16,7 +16,7 @@ struct Context {
   CUmodule module = nullptr;  // of a fake driver
   CUfunction matmul = nullptr;
 };
-struct Layout : FakeMatmul::Matrix {};
+struct MatrixLayout : FakeMatmul::Matrix {};
 struct Desc {
   int compute, scale;
   int32_t transpose_a = 0, transpose_b = 0, epilogue = kDefault;
@@ -95,7 +95,7 @@ struct FakeCublasLtCalls {
     return lt::kSuccess;
   }
 
-  static int set_layout(lt::Layout* l, int attribute, const void* value, size_t bytes) {
+  static int set_layout(lt::MatrixLayout* l, int attribute, const void* value, size_t bytes) {
     if (attribute == lt::kLayoutBatchCount) return set(l->batch, value, bytes, "batch count");
     if (attribute == lt::kLayoutBatchStride) return set(l->batch_stride, value, bytes, "batch stride");
     return fault(str_cat("layout attribute ", attribute));
@@ -128,8 +128,8 @@ struct FakeCublasLtCalls {
     return fault(str_cat("preference attribute ", attribute));
   }
 
-  static FakeMatmul described(const lt::Desc* d, const lt::Layout* a, const lt::Layout* b, const lt::Layout* c,
-                              const lt::Layout* out) {
+  static FakeMatmul described(const lt::Desc* d, const lt::MatrixLayout* a, const lt::MatrixLayout* b,
+                              const lt::MatrixLayout* c, const lt::MatrixLayout* out) {
     FakeMatmul m;
     m.compute = d->compute;
     m.scale = d->scale;
@@ -167,8 +167,8 @@ struct FakeCublasLtCalls {
     return "";
   }
 
-  static int heuristic(lt::Context*, lt::Desc* d, lt::Layout* a, lt::Layout* b, lt::Layout* c, lt::Layout* out,
-                       lt::Preference* p, int wanted, lt::HeuristicResult* results, int* found) {
+  static int heuristic(lt::Context*, lt::Desc* d, lt::MatrixLayout* a, lt::MatrixLayout* b, lt::MatrixLayout* c,
+                       lt::MatrixLayout* out, lt::Preference* p, int wanted, lt::HeuristicResult* results, int* found) {
     FakeMatmul m = described(d, a, b, c, out);
     *found = 0;
     if (std::string why = malformed(m); !why.empty()) return fault(why);
@@ -205,9 +205,9 @@ struct FakeCublasLtCalls {
     return a.data() < b.data() + b.size() && b.data() < a.data() + a.size();
   }
 
-  static int matmul(lt::Context* context, lt::Desc* desc, const void* alpha, const void* a, lt::Layout* la,
-                    const void* b, lt::Layout* lb, const void* beta, const void* c, lt::Layout* lc, void* d,
-                    lt::Layout* ld, const lt::Algo* algo, void* workspace, size_t workspace_bytes, void* stream) {
+  static int matmul(lt::Context* context, lt::Desc* desc, const void* alpha, const void* a, lt::MatrixLayout* la,
+                    const void* b, lt::MatrixLayout* lb, const void* beta, const void* c, lt::MatrixLayout* lc, void* d,
+                    lt::MatrixLayout* ld, const lt::Algo* algo, void* workspace, size_t workspace_bytes, void* stream) {
     FakeMatmul m = described(desc, la, lb, lc, ld);
     if (std::string why = malformed(m); !why.empty()) return fault(why);
     const uint64_t id = algo->data[0];
@@ -331,8 +331,8 @@ struct FakeCublasLtCalls {
     delete object;
     return lt::kSuccess;
   }
-  static int create_layout(lt::Layout** out, int type, uint64_t rows, uint64_t cols, int64_t ld) {
-    return made(out, new lt::Layout{{type, rows, cols, ld, 0, 1}});
+  static int create_layout(lt::MatrixLayout** out, int type, uint64_t rows, uint64_t cols, int64_t ld) {
+    return made(out, new lt::MatrixLayout{{type, rows, cols, ld, 0, 1}});
   }
   static int create_desc(lt::Desc** out, int compute, int scale) {
     auto* d = new lt::Desc{compute, scale};
@@ -359,7 +359,7 @@ FakeCublasLt::FakeCublasLt(testing::FakeDriver* driver) : driver_(driver) {
   table_.cublasLtCreate = [](lt::Context** out) { return F::made(out, new lt::Context); };
   table_.cublasLtDestroy = F::destroy_context;
   table_.cublasLtMatrixLayoutCreate = F::create_layout;
-  table_.cublasLtMatrixLayoutDestroy = F::destroy<lt::Layout>;
+  table_.cublasLtMatrixLayoutDestroy = F::destroy<lt::MatrixLayout>;
   table_.cublasLtMatrixLayoutSetAttribute = F::set_layout;
   table_.cublasLtMatmulDescCreate = F::create_desc;
   table_.cublasLtMatmulDescDestroy = F::destroy<lt::Desc>;

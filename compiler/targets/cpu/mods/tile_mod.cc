@@ -31,7 +31,7 @@ constexpr int64_t kRows = 32, kCols = 96, kLine = 1009;
 constexpr int kTables = 7;
 
 /// Some outputs of a tile's graph, as one kernel.
-struct Part {
+struct TileKernel {
   std::shared_ptr<FusedKernel> kernel;  // null: every output is an unchanged operand
   std::vector<int32_t> inputs;          // by operand of the kernel: operand of the tile's graph
   std::vector<int32_t> source;          // by output: result of the kernel, or -1 - operand of the tile's graph
@@ -41,7 +41,7 @@ struct Part {
 /// How the gradient of one table read reaches the table.
 struct Read {
   int table = 0;
-  Part at;                        // positions (i64)
+  TileKernel at;                  // positions (i64)
   bool rows = true, cols = true;  // whether the position differs between rows, between columns
 };
 
@@ -49,7 +49,7 @@ struct Read {
 struct Program {
   Ref<Graph> mod;
   std::vector<TensorType> tables;
-  Part forward, gradient;  // gradient: of the score, then of each read
+  TileKernel forward, gradient;  // gradient: of the score, then of each read
   std::vector<Read> reads;
   std::string interpreted;  // why it cannot be a kernel
 };
@@ -83,8 +83,8 @@ Ref<Graph> part_of(const Graph& g, std::span<const Value> outputs, std::vector<i
 }
 
 /// Throws CannotLower where they are not one kernel. `in_place`: the operand where result 0 is to lie.
-Part lowered(const Graph& g, std::span<const Value> outputs, int32_t in_place = -1) {
-  Part part;
+TileKernel lowered(const Graph& g, std::span<const Value> outputs, int32_t in_place = -1) {
+  TileKernel part;
   std::vector<Value> computed;
   for (Value v : outputs) {
     const auto input = std::find(g.inputs.begin(), g.inputs.end(), v);
@@ -169,7 +169,7 @@ void make_kernels(Program* p) {
 }
 
 /// Runs a part on one tile. `operands`: the addresses of the tile graph's operands. Results go to `out`.
-void launch(const Part& part, const ScoreTile& t, std::span<void* const> operands, std::span<void* const> out) {
+void launch(const TileKernel& part, const ScoreTile& t, std::span<void* const> operands, std::span<void* const> out) {
   const FusedKernel& k = *part.kernel;
   const loop_ir::Lowered& low = k.lowered();
   const size_t axes = static_cast<size_t>(low.kernel.axes);
@@ -222,7 +222,7 @@ class Generated final : public TileMod {
 
   void backward(const ScoreTile& t, const float* raw, float* grad, float* const* table_grad) const override {
     Operands o(*this, t, const_cast<float*>(raw), grad);
-    const Part& g = p_->gradient;
+    const TileKernel& g = p_->gradient;
     const int64_t tile = t.rows * t.ld;
     float* memory = scratch((static_cast<int64_t>(g.source.size()) + 2) * tile);
     SmallVec<void*, 8> out;
@@ -342,7 +342,7 @@ std::unique_ptr<TileMod> generated_tile_mod(const Ref<Graph>& mod, std::span<con
 std::string describe(const Ref<Graph>& mod, std::span<const TensorType> tables) {
   const std::shared_ptr<Program> p = program_of(mod, tables);
   if (!p->interpreted.empty()) return str_cat("interpreted: ", p->interpreted);
-  auto name = [](const Part& part) {
+  auto name = [](const TileKernel& part) {
     return !part.kernel ? std::string("no kernel")
                         : str_cat(part.kernel->name(), part.kernel->fn() ? "" : " (interpreted)");
   };

@@ -20,7 +20,7 @@ using loop_ir::Type;
 constexpr DType kDTypes[] = {kFloat32, kFloat64, kInt32, kInt64, kBool};
 
 void check(std::vector<KernelCase> cases, const std::vector<std::vector<int64_t>>& extents,
-           const std::vector<Part>& parts = {}) {
+           const std::vector<WorkRange>& parts = {}) {
   std::vector<loop_ir::Kernel> kernels;
   for (const KernelCase& c : cases) {
     c.kernel.verify();

@@ -81,8 +81,11 @@ TEST(Print, LargeResultsGoPastTheCaches) {
     const int64_t strides[] = {lanes, 1, lanes, 1}, extents[] = {rows, lanes};
     const loop_ir::Args args{ptr, strides, extents, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
     // Parts that also begin and end inside cache lines.
-    for (const Part& p :
-         {Part{0, 1, 1, 0, lanes}, {1, 3, 1, 0, 1000}, {1, 3, 1, 1000, lanes}, {3, 4, 1, 0, 77}, {3, 4, 1, 77, lanes}})
+    for (const WorkRange& p : {WorkRange{0, 1, 1, 0, lanes},
+                               {1, 3, 1, 0, 1000},
+                               {1, 3, 1, 1000, lanes},
+                               {3, 4, 1, 0, 77},
+                               {3, 4, 1, 77, lanes}})
       fn(args, p.o0, p.o1, p.step, p.l0, p.l1);
     for (int64_t i = 0; i < n; ++i) ASSERT_EQ(out[i], static_cast<float>((i % 4099) * (i % 4099))) << i;
   }

@@ -302,7 +302,7 @@ AttentionMap map_of(const StridedView& v, int rows) {
 }
 
 /// Consecutive pieces of memory.
-struct Layout {
+struct WorkspaceLayout {
   char* base;
   int64_t bytes = 0;
   template <class T>
@@ -316,7 +316,7 @@ struct Layout {
 }  // namespace
 
 int64_t AttentionProgram::workspace(std::span<const StridedView> in) const {
-  Layout l{nullptr};
+  WorkspaceLayout l{nullptr};
   AttentionParams p = params(in);
   lay_out(in, &p, &l.bytes, nullptr);
   return l.bytes;
@@ -325,7 +325,7 @@ int64_t AttentionProgram::workspace(std::span<const StridedView> in) const {
 void AttentionProgram::lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes,
                                void* workspace) const {
   const Sizes z(attrs_, in, mask_deps_);
-  Layout l{static_cast<char*>(workspace)};
+  WorkspaceLayout l{static_cast<char*>(workspace)};
   const int64_t lines = z.batch * z.heads * z.q_len;
   if (parts_.back() == AttentionPart::kClassify)
     p->classes = l.take<uint8_t>(z.class_batches * z.class_heads * z.q_classes * z.kv_classes);

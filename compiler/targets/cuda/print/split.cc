@@ -62,7 +62,7 @@ class Split : Stage {
     line("cp_async_commit();");
     line("cp_async_wait<0>();");
     line("__syncwarp();");
-    for (const Part& part : parts_) {
+    for (const StagePart& part : parts_) {
       for (int r : part.sinks) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
       open("_Pragma(\"unroll 16\") for (int i = lane; i < m; i += 16) {");
       line(str_cat("const ", at, " l = first + i;"));

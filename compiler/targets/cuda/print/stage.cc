@@ -79,7 +79,7 @@ void Stage::find_parts(bool keeps) {
   std::vector<bool> have(k_.instrs.size());
   auto add = [&](int loop, bool stores, const std::vector<int>& sinks) {
     if (sinks.empty()) return;
-    Part part{loop, stores, sinks, {}, {}};
+    StagePart part{loop, stores, sinks, {}, {}};
     for (int id : form_.closure_of(sinks, have)) (have[id] ? part.reads : part.compute).push_back(id);
     for (int id : part.reads)
       if (!tile_of(id)) kept_.push_back({id, 0, true, false, true});
@@ -111,8 +111,8 @@ void Stage::find_first_part() {
   for (const Tile& t : kept_)
     if (form_.stage[t.id] == 0) early[t.id] = true, values.push_back(t.id);
   if (values.empty() || !even_) return;
-  Part first{0, true, {}, {}, {}};
-  std::vector<Part> rest = parts_;
+  StagePart first{0, true, {}, {}, {}};
+  std::vector<StagePart> rest = parts_;
   if (rest.back().stores) {
     std::vector<int> later;
     for (int id : rest.back().sinks)
@@ -121,7 +121,7 @@ void Stage::find_first_part() {
   }
   std::vector<bool> have(k_.instrs.size()), needed(k_.instrs.size());
   for (const Tile& t : kept_) have[t.id] = early[t.id];
-  for (Part& part : rest) {
+  for (StagePart& part : rest) {
     part.reads.clear();
     part.compute.clear();
     for (int id : form_.closure_of(part.sinks, have)) {
@@ -135,7 +135,7 @@ void Stage::find_first_part() {
   first.compute = form_.closure_of(first.sinks, {}, values);
   // Values read later must not be overwritten before, so operands that a result may overwrite rule out a first part.
   // Operands that only the first part reads must be readable in vectors.
-  for (const Part& part : rest)
+  for (const StagePart& part : rest)
     for (int id : part.compute) {
       const Instr& i = k_.instrs[id];
       if (i.op == Op::kLoad && Form::in_loop(i.level) && !tile_of(id) && !is_unwritten(i.slot)) return;
@@ -226,14 +226,14 @@ std::string Stage::place(const Instr& i) {
   return i.op == Op::kLoad && is_unwritten(i.slot) ? str_cat("unwritten(", at, ")") : at;
 }
 
-void Stage::lane_values(const Part& part) {
+void Stage::lane_values(const StagePart& part) {
   for (int id : part.reads) line(str_cat("const ", type(id), " ", name(id), " = t", id, "[l];"));
   values_of(part.compute);
   for (int id : part.compute)
     if (const Tile* t = tile_of(id); t && t->kept) line(str_cat("t", id, "[l] = ", name(id), ";"));
 }
 
-void Stage::print_stores(const Part& part, const std::string& n, const std::string& who, const std::string& team) {
+void Stage::print_stores(const StagePart& part, const std::string& n, const std::string& who, const std::string& team) {
   const std::string w = str_cat(width_);
   in_vectors_ = true;
   std::string back;

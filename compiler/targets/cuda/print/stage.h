@@ -19,7 +19,7 @@ class Stage : protected Writer {
   /// One pass over a row: sums along the lanes, or stores in vectors. A first part, also in vectors, may compute costly
   /// values that need no sum, with the stores that need none: operands that only it reads are not copied to shared
   /// memory.
-  struct Part {
+  struct StagePart {
     int loop = 0;
     bool stores = false;
     std::vector<int> sinks, compute, reads;  // reads: values that an earlier part kept in shared memory
@@ -46,9 +46,9 @@ class Stage : protected Writer {
   std::vector<int> unstaged(const std::vector<int>& ids) const;
 
   /// Prints the values of a part at position l, and keeps those that later parts need.
-  void lane_values(const Part& part);
+  void lane_values(const StagePart& part);
   /// Prints the stores of a part, by `team` threads of a row.
-  void print_stores(const Part& part, const std::string& n, const std::string& who, const std::string& team);
+  void print_stores(const StagePart& part, const std::string& n, const std::string& who, const std::string& team);
 
   std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
   std::string type(int id) const { return type_name(k_.instrs[id].type); }
@@ -56,7 +56,7 @@ class Stage : protected Writer {
 
   std::string tile_index = "l";  // the index of position l in a row's tile
   std::string origin;            // added to the start of operands, for that tile: " + first"
-  std::vector<Part> parts_;
+  std::vector<StagePart> parts_;
   int64_t lanes_, points_;
   bool narrow_;
   int width_ = 1;      // elements per vector of stores

@@ -162,13 +162,13 @@ class StagedColumns : Stage {
     std::vector<int> used = form_.last;
     for (size_t id = 0; id < k_.instrs.size(); ++id)
       if (form_.outside[id] && form_.same[id] == static_cast<int>(id)) used.push_back(static_cast<int>(id));
-    for (const Part& part : parts_)
+    for (const StagePart& part : parts_)
       if (!part.stores) used.insert(used.end(), part.compute.begin(), part.compute.end());
     outer_pointers(false, unstaged(used));
     declare_tiles(str_cat("at + r * ", row_bytes()));
     if (halves_ > 1) line("const int edge = who / 16 * 1024 + 1024, stop = m < edge ? m : edge;");
     int stage = 0;
-    for (const Part& part : parts_) {
+    for (const StagePart& part : parts_) {
       if (part.stores) continue;
       for (; stage <= part.loop; ++stage) values_before(stage);
       for (int r : part.sinks) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
@@ -216,7 +216,7 @@ class StagedColumns : Stage {
 
   void store_rows(const std::string& n) {
     if (parts_.empty() || !parts_.back().stores) return;
-    const Part& part = parts_.back();
+    const StagePart& part = parts_.back();
     const int team = std::max(1, threads_ / rows_);
     open(str_cat("for (int r = threadIdx.x / ", team, "; r < ", rows_, " && batch + r < count; r += ", threads_ / team,
                  ") {  // along them again"));

@@ -64,7 +64,7 @@ class StagedRows : Stage {
       line(sync());
     }
     int stage = 1;
-    for (const Part& part : parts_) {
+    for (const StagePart& part : parts_) {
       for (; stage <= part.loop; ++stage) values_before(stage);
       if (part.stores) {
         if (!part.reads.empty()) line(sync());
@@ -98,7 +98,7 @@ class StagedRows : Stage {
   int64_t area() const { return blocks_ + blocks_ / 16 + 4; }
   int64_t fold_bytes() const {
     size_t most = 1;
-    for (const Part& part : parts_)
+    for (const StagePart& part : parts_)
       if (!part.stores) most = std::max(most, part.sinks.size());
     const int64_t bytes = long_ ? 8 * area() * static_cast<int64_t>(most) : halves_ > 1 ? std::max(threads_, team_) : 0;
     return (bytes + 127) / 128 * 128;
@@ -106,7 +106,7 @@ class StagedRows : Stage {
   int least() const { return team_ < 32 ? 2 : 1; }  // rows per whole warp
   bool fits(int rows) const { return fold_bytes() + rows * row_bytes() <= job_.device.max_shared_bytes; }
 
-  void sums(const Part& part) {
+  void sums(const StagePart& part) {
     for (int r : part.sinks) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
     const int64_t steps = (std::min<int64_t>(lanes_, kReduceBlock) + kReduceLanes - 1) / kReduceLanes;
     if (full_) {
@@ -122,7 +122,7 @@ class StagedRows : Stage {
       line(str_cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
   }
 
-  void long_sums(const Part& part) {
+  void long_sums(const StagePart& part) {
     const std::string blocks = params.i32("blocks", blocks_);
     int64_t at = 0;
     for (int r : part.sinks) {

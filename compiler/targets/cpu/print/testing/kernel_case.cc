@@ -200,7 +200,7 @@ void KernelCase::lay_out() {
   }
 }
 
-Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& parts) {
+Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<WorkRange>& parts) {
   const loop_ir::Kernel& k = c.kernel;
   std::mt19937 rng(c.seed);
   Outcome r;
@@ -244,7 +244,7 @@ Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& pa
   if (parts.empty()) {
     fn(args, 0, c.points(), 1, 0, lanes);
   } else {
-    for (const Part& p : parts) fn(args, p.o0, p.o1, p.step, p.l0, p.l1);
+    for (const WorkRange& p : parts) fn(args, p.o0, p.o1, p.step, p.l0, p.l1);
   }
   r.bad = bad;
   return r;

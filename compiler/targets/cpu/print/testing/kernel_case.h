@@ -60,7 +60,7 @@ struct KernelCase {
 
 using KernelFn = std::function<void(const loop_ir::Args&, int64_t, int64_t, int64_t, int64_t, int64_t)>;
 /// A part of the work: the arguments o0, o1, step, l0, l1.
-struct Part {
+struct WorkRange {
   int64_t o0, o1, step, l0, l1;
 };
 struct Outcome {
@@ -68,7 +68,7 @@ struct Outcome {
   bool bad = false;                                         // an index was out of range
 };
 
-Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<Part>& parts = {});
+Outcome run(const KernelCase& c, const KernelFn& fn, const std::vector<WorkRange>& parts = {});
 /// Empty if equal; otherwise the first difference.
 std::string difference(const Outcome& a, const Outcome& b);
 

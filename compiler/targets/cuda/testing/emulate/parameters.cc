@@ -16,7 +16,7 @@ struct Field {
   std::string name;
   int offset;
 };
-struct Layout {
+struct StructLayout {
   int bytes = 0, align = 1;
   std::vector<Field> fields;  // of numbers and pointers; nested structures contribute their fields
 };
@@ -30,15 +30,15 @@ std::string trimmed(std::string s) {
 
 bool part_of_name(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
-std::optional<Layout> layout(const std::string& text, const std::string& type) {
+std::optional<StructLayout> layout(const std::string& text, const std::string& type) {
   static const std::map<std::string, int> kSizes = {
       {"bool", 1}, {"char", 1}, {"i8", 1},     {"u8", 1},      {"int8_t", 1},   {"uint8_t", 1},  {"bf16", 2},
       {"f16", 2},  {"i16", 2},  {"u16", 2},    {"int16_t", 2}, {"short", 2},    {"int", 4},      {"i32", 4},
       {"u32", 4},  {"f32", 4},  {"float", 4},  {"int32_t", 4}, {"unsigned", 4}, {"uint32_t", 4}, {"i64", 8},
       {"u64", 8},  {"f64", 8},  {"double", 8}, {"int64", 8},   {"int64_t", 8},  {"uint64_t", 8}, {"uint16_t", 2}};
-  if (auto it = kSizes.find(type); it != kSizes.end()) return Layout{it->second, it->second, {{"", 0}}};
-  if (type == "TensorMap") return Layout{128, 64, {{"", 0}}};
-  if (type == "Div") return Layout{12, 4, {{"", 0}}};
+  if (auto it = kSizes.find(type); it != kSizes.end()) return StructLayout{it->second, it->second, {{"", 0}}};
+  if (type == "TensorMap") return StructLayout{128, 64, {{"", 0}}};
+  if (type == "Div") return StructLayout{12, 4, {{"", 0}}};
   const size_t begin = text.find(str_cat("struct ", type, " {"));
   const size_t end = begin == std::string::npos ? begin : text.find("\n};", begin);
   if (end == std::string::npos) return std::nullopt;
@@ -47,7 +47,7 @@ std::optional<Layout> layout(const std::string& text, const std::string& type) {
     if (text.compare(i, 2, "//") == 0) i = std::min(end, text.find('\n', i));
     body += text[i];
   }
-  Layout out;
+  StructLayout out;
   for (size_t at = 0; at < body.size();) {
     const size_t stop = std::min(body.find(';', at), body.size());
     std::string line = trimmed(body.substr(at, stop - at));
@@ -61,9 +61,9 @@ std::optional<Layout> layout(const std::string& text, const std::string& type) {
       const size_t comma = std::min(line.find(',', from), line.size());
       std::string name = trimmed(line.substr(from, comma - from));
       from = comma + 1;
-      std::optional<Layout> one;
+      std::optional<StructLayout> one;
       if (name.find('*') != std::string::npos) {
-        one = Layout{8, 8, {{"", 0}}};
+        one = StructLayout{8, 8, {{"", 0}}};
         name = trimmed(name.substr(name.rfind('*') + 1));
       } else {
         one = layout(text, of);
@@ -95,7 +95,7 @@ std::string parameter_name(const std::string& text, int byte) {
     size_t end = at + sizeof kBefore - 1;
     const size_t begin = end;
     while (end < text.size() && part_of_name(text[end])) ++end;
-    if (const std::optional<Layout> all = layout(text, text.substr(begin, end - begin)))
+    if (const std::optional<StructLayout> all = layout(text, text.substr(begin, end - begin)))
       for (const Field& f : all->fields)
         if (f.offset == byte) return str_cat("parameter ", f.name);
   }

@@ -29,7 +29,7 @@ uint16_t encoded(int v, bool bf16) {
 }
 
 // A is 64 x 32 and B 32 x n (k in the middle): K-major is [64][32] and [n][32] in memory, transposed [32][64], [32][n].
-struct Layout {
+struct WgmmaCase {
   int swizzle;
   bool trans_a, trans_b, bf16;
   int n;
@@ -40,7 +40,7 @@ struct Layout {
 };
 
 // Fills A at byte 1024 and B at byte 32768 by TMA in boxes as wide as the swizzle, then multiplies.
-Kernel product(const Layout& l) {
+Kernel product(const WgmmaCase& l) {
   const int width = l.swizzle / 2;  // elements of a box's row
   // Boxes are consecutive along the contiguous dim; each has all rows of the other dim.
   auto load = [&](const char* name, int at, bool trans, int extent) {
@@ -95,18 +95,18 @@ void encode(void* map, const std::vector<uint16_t>& values, uint64_t rows, uint6
 }
 
 TEST(Wgmma, EveryLayout) {
-  for (const Layout& l : {Layout{128, false, false, true, 64},
-                          {64, false, false, true, 32},
-                          {32, false, false, true, 128},
-                          {64, true, false, true, 64},
-                          {128, true, true, true, 128},
-                          {64, false, true, true, 96},
-                          {32, true, true, false, 32},
-                          {64, false, false, false, 8},
-                          {128, true, true, false, 256}}) {
+  for (const WgmmaCase& l : {WgmmaCase{128, false, false, true, 64},
+                             {64, false, false, true, 32},
+                             {32, false, false, true, 128},
+                             {64, true, false, true, 64},
+                             {128, true, true, true, 128},
+                             {64, false, true, true, 96},
+                             {32, true, true, false, 32},
+                             {64, false, false, false, 8},
+                             {128, true, true, false, 256}}) {
     // A box is as wide as the swizzle, and no wider than the tensor.
     const bool fits_a = l.swizzle / 2 <= (l.trans_a ? 64 : 32), fits_b = l.swizzle / 2 <= (l.trans_b ? l.n : 32);
-    const Layout use = fits_a && fits_b ? l : Layout{64, l.trans_a, l.trans_b, l.bf16, l.n};
+    const WgmmaCase use = fits_a && fits_b ? l : WgmmaCase{64, l.trans_a, l.trans_b, l.bf16, l.n};
     const Kernel k = product(use);
     Emulated e({&k, 1});
     std::vector<uint16_t> a(64 * 32), b(32 * l.n);
