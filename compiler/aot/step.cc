@@ -38,12 +38,12 @@ class ValueReader : TextReader {
  public:
   explicit ValueReader(std::string_view text) : TextReader(text) {}
 
-  struct Row {
+  struct ValueLine {
     std::string_view kind;
     int64_t index = 0, at = 0, bytes = 0;
     Shape strides;
   };
-  bool next(Row& r) {
+  bool next(ValueLine& r) {
     skip();
     if (pos_ >= text_.size()) return false;
     r = {};
@@ -132,7 +132,7 @@ AotStep::AotStep(const AotProgram& program) : state_(std::make_unique<State>()) 
   for (Value v : g.inputs) s.types.push_back(g.type(v));
   s.strides.resize(s.types.size());
   ValueReader values(program.values);
-  for (ValueReader::Row r; values.next(r);) {
+  for (ValueReader::ValueLine r; values.next(r);) {
     const auto* bytes = reinterpret_cast<const char*>(program.data.data()) + r.at;
     if (r.kind == "argument") {
       s.strides.at(r.index) = r.strides;

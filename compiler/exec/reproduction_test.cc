@@ -23,7 +23,7 @@ int status_of(const TensorFn& fn, const Tensors& in, bool damage = false) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());
   Ref<Graph> body = capture_graph(fn, types);
-  std::vector<loop_ir::Layout> layouts_in, layouts_out;
+  std::vector<loop_ir::ValueLayout> layouts_in, layouts_out;
   std::vector<StridedView> views;
   for (const Tensor& t : in) {
     layouts_in.push_back({t.type(), t.strides()});

@@ -37,7 +37,8 @@ Rd reduction_of(const Node& n) {
 
 class Lowering : Instructions {
  public:
-  Lowering(const Graph& body, std::span<const Layout> in, std::span<const Layout> out, const LowerOptions& options)
+  Lowering(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out,
+           const LowerOptions& options)
       : Instructions(body, options), in_(in), out_(out), d_(find_domain(body)) {}
 
   Lowered run() {
@@ -355,7 +356,7 @@ class Lowering : Instructions {
     low_.dot = d_.dot;
     low_.flops = body_flops(g_);
     for (const auto& list : {in_, out_})
-      for (const Layout& l : list) low_.bytes += static_cast<double>(l.type.nbytes());
+      for (const ValueLayout& l : list) low_.bytes += static_cast<double>(l.type.nbytes());
     list_rounds();
   }
 
@@ -426,7 +427,7 @@ class Lowering : Instructions {
     return s.empty() ? "copy" : s;
   }
 
-  std::span<const Layout> in_, out_;
+  std::span<const ValueLayout> in_, out_;
   Domain d_;
   Schedule s_;
   std::vector<Access> accesses_;
@@ -487,13 +488,13 @@ bool can_fuse(const Node& n) {
 }
 
 std::string cannot_lower(const Graph& body) {
-  std::vector<Layout> in, out;
+  std::vector<ValueLayout> in, out;
   try {
     if (const std::optional<DotParts> parts = take_apart(body)) {
       for (const Prologue& p : parts->operand) {
         if (!p.body) continue;
         if (std::string why = cannot_lower(*p.body); !why.empty()) return why;
-        std::vector<Layout> layouts;
+        std::vector<ValueLayout> layouts;
         for (Value v : p.body->inputs) layouts.push_back({p.body->type(v), contiguous_strides(p.body->type(v).shape)});
         lower_prologue(p, layouts, {});
       }
@@ -513,7 +514,7 @@ std::string cannot_lower(const Graph& body) {
   }
 }
 
-Lowered lower_group(const Graph& body, std::span<const Layout> in, std::span<const Layout> out,
+Lowered lower_group(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out,
                     const LowerOptions& options) {
   try {
     return Lowering(body, in, out, options).run();

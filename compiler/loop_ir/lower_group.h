@@ -28,7 +28,7 @@ bool is_product(const Node& n);
 int product_columns(const Graph& g, const Node& n);
 
 /// The memory layout of an operand or result of the node (strides in elements).
-struct Layout {
+struct ValueLayout {
   TensorType type;
   Shape strides;
 };
@@ -80,7 +80,7 @@ struct LowerOptions {
 std::string cannot_lower(const Graph& body);
 
 /// The kernel for these layouts. Throws kInternal if cannot_lower is not empty.
-Lowered lower_group(const Graph& body, std::span<const Layout> in, std::span<const Layout> out,
+Lowered lower_group(const Graph& body, std::span<const ValueLayout> in, std::span<const ValueLayout> out,
                     const LowerOptions& options = {});
 
 }  // namespace weft::loop_ir

@@ -31,7 +31,7 @@ Ran run(const TensorFn& fn, const std::vector<Tensor>& in, const LowerOptions& o
   const std::string why = cannot_lower(*g);
   EXPECT_EQ(why, "") << g->to_string();
   if (!why.empty()) return r;
-  std::vector<Layout> li, lo;
+  std::vector<ValueLayout> li, lo;
   std::vector<StridedView> vi, vo;
   for (const Tensor& t : in) {
     li.push_back({t.type(), t.strides()});

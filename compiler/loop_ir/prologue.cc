@@ -136,8 +136,8 @@ std::optional<DotParts> take_apart(const Graph& body) {
   return parts;
 }
 
-Lowered lower_prologue(const Prologue& p, std::span<const Layout> in, const LowerOptions& options) {
-  Layout out{p.type, contiguous_strides(p.type.shape)};
+Lowered lower_prologue(const Prologue& p, std::span<const ValueLayout> in, const LowerOptions& options) {
+  ValueLayout out{p.type, contiguous_strides(p.type.shape)};
   for (int64_t& s : out.strides)
     if (s >= p.line) s = s / p.line * (p.line + kGap);
   LowerOptions in_order = options;

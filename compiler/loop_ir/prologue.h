@@ -32,6 +32,6 @@ std::string cannot_fill(const Node& dot, const TensorType& a, const TensorType& 
 
 /// The kernel for a computed operand. Its only result, the last operand of the kernel, has strides that the caller
 /// sets: flat position p of the operand is lane p % lanes() of flat outer point p / lanes(). Throws Unfusable.
-Lowered lower_prologue(const Prologue& p, std::span<const Layout> in, const LowerOptions& options);
+Lowered lower_prologue(const Prologue& p, std::span<const ValueLayout> in, const LowerOptions& options);
 
 }  // namespace weft::loop_ir

@@ -82,7 +82,7 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
                 "");  // run as several kernels: see compiler/exec/prologue_test.cc
     } else if (n.op == &loop_ir::fused_op) {
       const Graph& body = loop_ir::body_of(n);
-      std::vector<loop_ir::Layout> li, lo;
+      std::vector<loop_ir::ValueLayout> li, lo;
       std::vector<StridedView> vi, vo;
       for (const Tensor& t : in) {
         li.push_back({t.type(), t.strides()});

@@ -96,7 +96,7 @@ class Rearranger {
 
   // ---- sums of padded pieces ----
 
-  struct Piece {
+  struct PaddedPiece {
     int64_t begin, end;
     Value x;
   };
@@ -133,7 +133,7 @@ class Rearranger {
     std::vector<Value> parts;
     leaves(id, parts);
     int dim = -1;
-    std::vector<Piece> pieces;
+    std::vector<PaddedPiece> pieces;
     for (Value v : parts) {
       const Node& p = g_.node(v);
       const int d = padded_dim(p);
@@ -142,7 +142,8 @@ class Rearranger {
       const int64_t begin = p.attrs.ints("lo")[d];
       pieces.push_back({begin, begin + g_.type(p.inputs[0]).shape[d], r_(p.inputs[0])});
     }
-    std::sort(pieces.begin(), pieces.end(), [](const Piece& a, const Piece& b) { return a.begin < b.begin; });
+    std::sort(pieces.begin(), pieces.end(),
+              [](const PaddedPiece& a, const PaddedPiece& b) { return a.begin < b.begin; });
     std::vector<Value> joined;
     int64_t at = 0;
     auto fill_to = [&](int64_t end) {
@@ -154,7 +155,7 @@ class Rearranger {
     for (size_t i = 0; i < pieces.size(); ++i) {
       if (pieces[i].begin < (i ? pieces[i - 1].end : 0)) return {};  // they overlap
     }
-    for (const Piece& p : pieces) {
+    for (const PaddedPiece& p : pieces) {
       fill_to(p.begin);
       joined.push_back(p.x);
       at = p.end;

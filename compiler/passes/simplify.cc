@@ -111,7 +111,7 @@ class Simplifier {
 
   Value rewritten(const Node& n) {
     const TensorType want = n.outputs[0];
-    for (const Row* row : rows_of(n.op->name)) {
+    for (const ParsedRule* row : rows_of(n.op->name)) {
       Binding b(*this, n);
       if (!b.match(row->pattern, n) || !admits(row->rule->only, b)) continue;
       Value v = row->rule->build ? row->rule->build(b) : b.instantiate(row->result);
@@ -197,17 +197,17 @@ class Simplifier {
 
   // ---- matching ----
 
-  struct Row {
+  struct ParsedRule {
     const RewriteRule* rule;
     Pattern pattern, result;
   };
 
-  static std::span<const Row* const> rows_of(std::string_view op) {
+  static std::span<const ParsedRule* const> rows_of(std::string_view op) {
     static const auto* all = [] {
-      auto* map = new std::unordered_map<std::string_view, std::vector<const Row*>>;
+      auto* map = new std::unordered_map<std::string_view, std::vector<const ParsedRule*>>;
       for (std::span<const RewriteRule> rules : {arith_rules(), view_rules(), cast_rules()})
         for (const RewriteRule& rule : rules) {
-          auto* row = new Row{&rule, parse_pattern(rule.pattern, op_table()), {}};
+          auto* row = new ParsedRule{&rule, parse_pattern(rule.pattern, op_table()), {}};
           if (!rule.build) row->result = parse_pattern(rule.result, op_table());
           (*map)[row->pattern.op->name].push_back(row);
         }

@@ -257,13 +257,13 @@ TEST(Threads, ManyUnderWayAtOnce) {
 }
 
 TEST(Threads, MismatchNamesBothSides) {
-  struct Row {
+  struct Mismatch {
     CommRequest first, other;
     const char* need;
   };
   std::vector<float> f(4), g(4), h(6);
   std::vector<double> d(4);
-  const Row rows[] = {
+  const Mismatch rows[] = {
       {{.kind = Collective::kAllReduce, .in = view(f), .out = view(g), .site = 7},
        {.kind = Collective::kBarrier},
        "all_reduce sum of f32[4] (site 7)"},
@@ -295,7 +295,7 @@ TEST(Threads, MismatchNamesBothSides) {
         .out = {nullptr, kInt64, {0}, {1}}},
        "cannot take the avg of i64"},
   };
-  for (const Row& row : rows) {
+  for (const Mismatch& row : rows) {
     auto c = make_thread_communicators(2, "tp", {4, 6});
     auto a = c[0]->start(row.first), b = c[1]->start(row.other);
     const std::string first = text(a->wait(in_a_minute())), second = text(b->wait(in_a_minute()));

@@ -160,10 +160,10 @@ TEST(Communication, SchedulesKeepToTheirMemory) {
   net.link = {1e-6, 1e8};
   for (uint32_t seed = 0; seed < 100; ++seed) {
     const Ref<Graph> g = with_sites(*random_graph(seed, 2).graph);
-    const Schedule free = schedule(*g, mesh, net, {.memory_bytes = int64_t{1} << 40});
+    const OverlapSchedule free = schedule(*g, mesh, net, {.memory_bytes = int64_t{1} << 40});
     double exposed = free.exposed;
     for (int64_t budget : {free.peak_before * 3 / 2, free.peak_before}) {
-      const Schedule s = schedule(*g, mesh, net, {.memory_bytes = budget});
+      const OverlapSchedule s = schedule(*g, mesh, net, {.memory_bytes = budget});
       EXPECT_LE(s.peak, budget) << seed;
       EXPECT_EQ(s.peak_before, free.peak_before);
       exposed = std::max(exposed, s.exposed);

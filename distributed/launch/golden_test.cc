@@ -238,14 +238,14 @@ TEST(Golden, HeadTailIsEven) {
   for (int c : {2, 4, 8}) {
     const Mesh mesh({{"cp", c}});
     const int64_t rows = 16 * c;
-    auto work = [&](Layout layout, int rank) {
+    auto work = [&](SegLayout layout, int rank) {
       double sum = 0;
       for (int64_t i : global_indices(mesh, one_segment(rows, mesh.axes("cp"), layout), rank))
         sum += static_cast<double>(i) + 0.5;
       return sum;
     };
-    for (int r = 1; r < c; ++r) EXPECT_EQ(work(Layout::kHeadTail, r), work(Layout::kHeadTail, 0));
-    EXPECT_EQ(work(Layout::kBlock, c - 1), (2 * c - 1) * work(Layout::kBlock, 0));
+    for (int r = 1; r < c; ++r) EXPECT_EQ(work(SegLayout::kHeadTail, r), work(SegLayout::kHeadTail, 0));
+    EXPECT_EQ(work(SegLayout::kBlock, c - 1), (2 * c - 1) * work(SegLayout::kBlock, 0));
   }
 }
 

@@ -24,8 +24,8 @@ int64_t count(const Graph& g) {
 }
 
 // Without overlap: the rank waits for the whole time of each collective.
-Schedule plain_schedule(const Graph& g, const Mesh& mesh, const Network& net) {
-  Schedule s;
+OverlapSchedule plain_schedule(const Graph& g, const Mesh& mesh, const Network& net) {
+  OverlapSchedule s;
   const Flow flow(g);
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!flow.live[id]) continue;
@@ -135,7 +135,7 @@ std::string CommunicationReport::hidden_by(int64_t site) const {
       prefix = str_cat("one of ", b.size(), " in a bucket");
       site = b[0];
     }
-  for (const Hidden& h : schedule.hidden) {
+  for (const HiddenCollective& h : schedule.hidden) {
     if (h.site != site) continue;
     std::string s = prefix.empty() ? "" : prefix + "; ";
     if (h.exposed >= h.seconds && h.seconds > 0) return s + str_cat("exposed, ", ms(h.seconds), " ms");

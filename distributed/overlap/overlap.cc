@@ -121,7 +121,7 @@ class Scheduler {
     }
   }
 
-  Schedule run() {
+  OverlapSchedule run() {
     for (size_t head = 0; head < order_.size();) {
       if (!in_place_) {
         start_ready(head);
@@ -160,7 +160,7 @@ class Scheduler {
     bool splits = false, fixed = false, started = false, done = false;
     int32_t missing = 0;  // nodes of Flow::before that are not done
     double seconds = 0, finish = 0;
-    size_t hidden = 0;  // a collective's index in Schedule::hidden
+    size_t hidden = 0;  // a collective's index in OverlapSchedule::hidden
     int64_t ahead = 0;  // its bytes in the prefetch window
     std::vector<int32_t> after;
   };
@@ -198,7 +198,7 @@ class Scheduler {
   void run_node(int32_t id) {
     need(id);
     Info& x = n_[id];
-    s_.events.push_back({Event::kRun, id});
+    s_.events.push_back({ScheduleEvent::kRun, id});
     memory_.make(id);
     clock_ += x.seconds;
     for (int32_t c : under_way_) meanwhile_[c].push_back(id);
@@ -214,7 +214,7 @@ class Scheduler {
     x.finish = network;
     x.hidden = s_.hidden.size();
     s_.hidden.push_back({g_.node(id).attrs.i("site", 0), x.seconds, 0, {}});
-    s_.events.push_back({Event::kStart, id});
+    s_.events.push_back({ScheduleEvent::kStart, id});
     memory_.make(id);
     if (x.seconds <= 0) return wait_at_once(id);
     under_way_.push_back(id);
@@ -228,7 +228,7 @@ class Scheduler {
 
   void wait_for(int32_t id) {
     Info& x = n_[id];
-    Hidden& h = s_.hidden[x.hidden];
+    HiddenCollective& h = s_.hidden[x.hidden];
     h.exposed = std::max(0.0, x.finish - clock_);
     s_.exposed += h.exposed;
     clock_ = std::max(clock_, x.finish);
@@ -236,7 +236,7 @@ class Scheduler {
     meanwhile_.erase(id);
     ahead_ -= x.ahead;
     std::erase(under_way_, id);
-    s_.events.push_back({Event::kWait, id});
+    s_.events.push_back({ScheduleEvent::kWait, id});
     finish(id);
   }
 
@@ -312,17 +312,17 @@ class Scheduler {
   std::map<std::string, double> network_;  // by axes: when it is idle
   int64_t ahead_ = 0;
   double clock_ = 0;
-  Schedule s_;
+  OverlapSchedule s_;
 };
 
-Schedule plain_of(Schedule s) {
+OverlapSchedule plain_of(OverlapSchedule s) {
   s.peak_before = s.peak;
   return s;
 }
 
 }  // namespace
 
-Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options) {
+OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options) {
   const Flow flow(g);
   int64_t window = options.prefetch_bytes;
   if (window <= 0) {
@@ -333,14 +333,14 @@ Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const Ov
         window = std::max(window, layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes());
     }
   }
-  const Schedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
+  const OverlapSchedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
   const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
   // The limit decides only what may start early. The peak can still exceed the budget; the limit is then lowered.
   int64_t limit = budget;
   OverlapOptions tried = options;
   for (int attempt = 0; attempt < 5; ++attempt) {
     if (attempt == 3) tried.look_ahead = 0;  // early results use memory too
-    Schedule s = Scheduler(g, flow, mesh, net, tried, window, limit, false).run();
+    OverlapSchedule s = Scheduler(g, flow, mesh, net, tried, window, limit, false).run();
     s.peak_before = plain.peak;
     if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
     limit -= 2 * (s.peak - budget);
@@ -348,15 +348,15 @@ Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const Ov
   return plain_of(plain);
 }
 
-Ref<Graph> apply_schedule(const Graph& g, const Schedule& s) {
+Ref<Graph> apply_schedule(const Graph& g, const OverlapSchedule& s) {
   Rewriter r(g);
   CopyOnDemand copy(g, r);
   std::map<int32_t, std::pair<Value, Value>> started;  // operand and result
-  for (const Event& e : s.events) {
+  for (const ScheduleEvent& e : s.events) {
     const Node& n = g.node(e.node);
-    if (e.kind == Event::kRun) {
+    if (e.kind == ScheduleEvent::kRun) {
       copy({e.node, 0});
-    } else if (e.kind == Event::kStart) {
+    } else if (e.kind == ScheduleEvent::kStart) {
       const Value in = copy(n.inputs[0]);
       const Value out{r.graph().add(new_node(r.graph(), *start_form(*n.op), {&in, 1}, n.attrs, n)), 0};
       started[e.node] = {in, out};

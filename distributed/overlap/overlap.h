@@ -19,31 +19,31 @@ struct OverlapOptions {
 };
 
 /// One entry of a schedule.
-struct Event {
+struct ScheduleEvent {
   enum Kind : uint8_t { kRun, kStart, kWait } kind = kRun;
   int32_t node = -1;
 };
 
 /// One collective in a schedule.
-struct Hidden {
+struct HiddenCollective {
   int64_t site = 0;
   double seconds = 0, exposed = 0;  // predicted duration, and how much of it the rank waits
   std::string by;                   // "dot at model.cc:50 and 3 more", or empty
 };
 
-struct Schedule {
-  std::vector<Event> events;          // heavy nodes of Flow in their new order
-  std::vector<Hidden> hidden;         // in order of start
-  double compute = 0;                 // predicted seconds of computation in one step
-  double communication = 0;           // sum of the collectives' predicted seconds
-  double exposed = 0;                 // predicted seconds in which the rank waits
-  int64_t peak_before = 0, peak = 0;  // estimated live bytes besides cells and arguments, before fusion
+struct OverlapSchedule {
+  std::vector<ScheduleEvent> events;     // heavy nodes of Flow in their new order
+  std::vector<HiddenCollective> hidden;  // in order of start
+  double compute = 0;                    // predicted seconds of computation in one step
+  double communication = 0;              // sum of the collectives' predicted seconds
+  double exposed = 0;                    // predicted seconds in which the rank waits
+  int64_t peak_before = 0, peak = 0;     // estimated live bytes besides cells and arguments, before fusion
 };
 
 /// Needs a graph with sites. If no schedule fits into the memory, all collectives stay in place.
-Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options = {});
+OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options = {});
 
 /// The graph in this order, each collective split into start and wait. `g` may be any graph of the same structure.
-Ref<Graph> apply_schedule(const Graph& g, const Schedule& s);
+Ref<Graph> apply_schedule(const Graph& g, const OverlapSchedule& s);
 
 }  // namespace weft::dist

@@ -176,13 +176,13 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
   if (rule.tokens >= 0) {
     const Axes axes = axes_of(split[static_cast<size_t>(rule.tokens)]);
     if (extent % mesh.parts(axes) != 0) return false;
-    rows = axes.empty() ? one_segment(extent) : one_segment(extent, axes, Layout::kByToken);
+    rows = axes.empty() ? one_segment(extent) : one_segment(extent, axes, SegLayout::kByToken);
     return true;
   }
   const Axes axes = axes_of(rows);
   DimSpec& owners = split[static_cast<size_t>(rule.experts)];
   // Rows by expert stay with their experts; for the gradient of a weight nothing else requires it.
-  if (whole(owners) && is_rows(rows) && rows[0].layout == Layout::kByExpert)
+  if (whole(owners) && is_rows(rows) && rows[0].layout == SegLayout::kByExpert)
     owners = one_segment(rule.map.factors[static_cast<size_t>(rule.experts)].size, rows[0].experts);
   const Axes experts = axes_of(owners);
   for (size_t f = 0; f < split.size(); ++f)  // rows do not move: no other factor may use their axes
@@ -190,7 +190,7 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
       for (int8_t a : axes_of(split[f]))
         if (std::find(axes.begin(), axes.end(), a) != axes.end()) return false;
   if (experts.empty()) {
-    if (!axes.empty()) rows = one_segment(extent, axes, Layout::kByToken);
+    if (!axes.empty()) rows = one_segment(extent, axes, SegLayout::kByToken);
     return true;
   }
   for (int8_t a : experts)
@@ -198,7 +198,7 @@ bool complete(const Mesh& mesh, const Rule& rule, double room, Split& split) {
   const int64_t all = extent / mesh.parts(axes) * mesh.parts(experts);
   const auto wanted =
       static_cast<int64_t>(std::ceil(room * static_cast<double>(all) / static_cast<double>(mesh.parts(experts))));
-  rows = one_segment(extent, axes, Layout::kByExpert);
+  rows = one_segment(extent, axes, SegLayout::kByExpert);
   rows[0].experts = experts;
   rows[0].room = room == 0 ? all : std::min(all, wanted);
   return true;
@@ -227,9 +227,9 @@ void merge(const Mesh& mesh, const Split& more, Split& split) {
         if (is_used(a)) break;
         keep.push_back(a);
       }
-      if (keep.size() < s.axes.size() && s.layout != Layout::kBlock) keep = {};
+      if (keep.size() < s.axes.size() && s.layout != SegLayout::kBlock) keep = {};
       s.axes = keep;
-      if (keep.empty()) s.layout = Layout::kBlock;
+      if (keep.empty()) s.layout = SegLayout::kBlock;
       any |= !keep.empty();
       now.push_back(s);
     }

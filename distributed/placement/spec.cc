@@ -67,9 +67,9 @@ size_t Spec::hash() const {
   return h;
 }
 
-DimSpec one_segment(int64_t extent, const Axes& axes, Layout layout) {
+DimSpec one_segment(int64_t extent, const Axes& axes, SegLayout layout) {
   DimSpec d;
-  d.push_back({extent, axes, axes.empty() ? Layout::kBlock : layout});
+  d.push_back({extent, axes, axes.empty() ? SegLayout::kBlock : layout});
   return d;
 }
 
@@ -98,8 +98,8 @@ DimSpec canonical(const Mesh& mesh, const DimSpec& dim) {
     }
     Seg& last = out.back();
     const int64_t parts = mesh.parts(last.axes);
-    const bool blocks = last.layout == Layout::kBlock && s.layout == Layout::kBlock;
-    const bool fixed = last.is_rows() || last.layout == Layout::kTable;  // its positions are listed one by one
+    const bool blocks = last.layout == SegLayout::kBlock && s.layout == SegLayout::kBlock;
+    const bool fixed = last.is_rows() || last.layout == SegLayout::kTable;  // its positions are listed one by one
     if (s.axes.empty() && !fixed && (last.axes.empty() || last.extent % last.pieces(parts) == 0)) {
       last.extent *= s.extent;
     } else if (blocks && parts == last.extent && s.extent > 0) {
@@ -146,13 +146,13 @@ std::optional<std::vector<DimSpec>> cut(const Mesh& mesh, const DimSpec& dim, co
         continue;
       }
       if (s.extent % rem != 0) return {};
-      if (s.layout == Layout::kTable) return {};
+      if (s.layout == SegLayout::kTable) return {};
       if (rem % s.pieces(mesh.parts(s.axes)) == 0) {
         part.push_back({rem, s.axes, s.layout});
-        left.push_back({s.extent / rem, {}, Layout::kBlock});
+        left.push_back({s.extent / rem, {}, SegLayout::kBlock});
       } else {
-        if (s.layout != Layout::kBlock) return {};
-        Seg major{rem, {}, Layout::kBlock}, minor{s.extent / rem, {}, Layout::kBlock};
+        if (s.layout != SegLayout::kBlock) return {};
+        Seg major{rem, {}, SegLayout::kBlock}, minor{s.extent / rem, {}, SegLayout::kBlock};
         int64_t product = 1;
         for (int8_t a : s.axes) {
           if (product < rem) {
@@ -188,9 +188,9 @@ int64_t bound(int64_t extent, int64_t parts, int64_t i) { return i * extent / pa
 // [begin, end) pieces of a segment that a rank owns, in local order.
 SmallVec<std::pair<int64_t, int64_t>, 2> pieces(const Mesh& mesh, const Seg& seg, int rank) {
   SmallVec<std::pair<int64_t, int64_t>, 2> out;
-  WEFT_BUG_IF(seg.is_rows() || seg.layout == Layout::kTable, "positions are known only when the step runs");
+  WEFT_BUG_IF(seg.is_rows() || seg.layout == SegLayout::kTable, "positions are known only when the step runs");
   const int64_t n = mesh.parts(seg.axes), i = mesh.coordinate(rank, seg.axes);
-  if (seg.layout == Layout::kBlock) {
+  if (seg.layout == SegLayout::kBlock) {
     out.push_back({bound(seg.extent, n, i), bound(seg.extent, n, i + 1)});
   } else {
     for (int64_t c : {i, 2 * n - 1 - i}) out.push_back({bound(seg.extent, 2 * n, c), bound(seg.extent, 2 * n, c + 1)});
@@ -237,8 +237,8 @@ char* bytes_of(const Tensor& t) { return static_cast<char*>(t.get().storage->dat
 
 int64_t local_extent(const Mesh& mesh, const Seg& seg, int rank) {
   if (seg.axes.empty()) return seg.extent;
-  if (seg.layout == Layout::kByExpert) return seg.room;
-  if (seg.layout == Layout::kByToken || seg.layout == Layout::kTable) return seg.extent / mesh.parts(seg.axes);
+  if (seg.layout == SegLayout::kByExpert) return seg.room;
+  if (seg.layout == SegLayout::kByToken || seg.layout == SegLayout::kTable) return seg.extent / mesh.parts(seg.axes);
   int64_t n = 0;
   for (const auto& [begin, end] : pieces(mesh, seg, rank)) n += end - begin;
   return n;

@@ -12,7 +12,7 @@
 namespace weft::dist {
 
 /// Which indices of a segment a rank owns.
-enum class Layout : uint8_t {
+enum class SegLayout : uint8_t {
   kBlock,     // rank i of n: [floor(i N / n), floor((i + 1) N / n)): parts of parts are parts
   kHeadTail,  // chunks i and 2n - 1 - i of 2n such blocks: equal work under a causal mask
   kTable,     // equally many on each rank; a table that the step makes at run time lists them
@@ -24,13 +24,13 @@ enum class Layout : uint8_t {
 struct Seg {
   int64_t extent = 1;
   Axes axes = {};  // major first
-  Layout layout = Layout::kBlock;
+  SegLayout layout = SegLayout::kBlock;
   int64_t room = 0;   // kByExpert
   Axes experts = {};  // kByExpert: those of the axes that split the experts
   friend bool operator==(const Seg&, const Seg&) = default;
-  bool is_rows() const { return layout == Layout::kByToken || layout == Layout::kByExpert; }
+  bool is_rows() const { return layout == SegLayout::kByToken || layout == SegLayout::kByExpert; }
   /// The number of pieces for n ranks. Ranks have equal parts if the pieces are equal.
-  int64_t pieces(int64_t n) const { return layout == Layout::kHeadTail ? 2 * n : n; }
+  int64_t pieces(int64_t n) const { return layout == SegLayout::kHeadTail ? 2 * n : n; }
 };
 
 /// The product of the extents is the extent of the dim. Always canonical: see canonical().
@@ -63,7 +63,7 @@ struct Spec {
 /// Joins adjacent segments where this does not change the meaning; removes segments of extent 1.
 DimSpec canonical(const Mesh& mesh, const DimSpec& dim);
 /// A dim that is one segment.
-DimSpec one_segment(int64_t extent, const Axes& axes = {}, Layout layout = Layout::kBlock);
+DimSpec one_segment(int64_t extent, const Axes& axes = {}, SegLayout layout = SegLayout::kBlock);
 /// Cuts a dim into factors of these sizes, major first. Nothing if a split crosses factors.
 std::optional<std::vector<DimSpec>> cut(const Mesh& mesh, const DimSpec& dim, const std::vector<int64_t>& sizes);
 /// The dim made of these parts, major first.

@@ -57,9 +57,9 @@ TEST(Spec, CutAndJoinAreInverseWhereverTheyApply) {
 }
 
 TEST(Spec, RanksOwnEveryIndexOnce) {
-  for (const DimSpec& d :
-       {dim({{7, "tp"}}), dim({{5, "dp,tp"}}), dim({{3, "dp"}, {5, "tp"}}), dim({{2, "tp"}}),
-        one_segment(16, kMesh.axes("cp"), Layout::kHeadTail), one_segment(9, kMesh.axes("tp"), Layout::kHeadTail)}) {
+  for (const DimSpec& d : {dim({{7, "tp"}}), dim({{5, "dp,tp"}}), dim({{3, "dp"}, {5, "tp"}}), dim({{2, "tp"}}),
+                           one_segment(16, kMesh.axes("cp"), SegLayout::kHeadTail),
+                           one_segment(9, kMesh.axes("tp"), SegLayout::kHeadTail)}) {
     int64_t extent = 1;
     for (const Seg& s : d) extent *= s.extent;
     std::vector<int> seen(static_cast<size_t>(extent));
@@ -70,7 +70,7 @@ TEST(Spec, RanksOwnEveryIndexOnce) {
     }
     EXPECT_EQ(seen, std::vector<int>(static_cast<size_t>(extent), 1));
   }
-  EXPECT_EQ(global_indices(kMesh, one_segment(8, kMesh.axes("cp"), Layout::kHeadTail), 4),
+  EXPECT_EQ(global_indices(kMesh, one_segment(8, kMesh.axes("cp"), SegLayout::kHeadTail), 4),
             (std::vector<int64_t>{2, 3, 4, 5}));
 }
 

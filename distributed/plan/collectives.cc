@@ -70,8 +70,8 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<
 }
 
 void tell_arranged(const CommunicationReport& report, std::vector<PlannedCollective>& collectives) {
-  std::unordered_map<int64_t, const Hidden*> hidden;
-  for (const Hidden& h : report.schedule.hidden) hidden.emplace(h.site, &h);
+  std::unordered_map<int64_t, const HiddenCollective*> hidden;
+  for (const HiddenCollective& h : report.schedule.hidden) hidden.emplace(h.site, &h);
   std::unordered_map<int64_t, size_t> shared;
   for (const std::vector<int64_t>& b : report.buckets) shared.emplace(b[0], b.size());
   for (PlannedCollective& c : collectives) {

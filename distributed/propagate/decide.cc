@@ -56,7 +56,8 @@ class Decider {
       s.pending = {};
       for (DimSpec& dim : s.dims)
         for (Seg& seg : dim)
-          if (seg.layout == Layout::kTable) seg.layout = Layout::kBlock;  // the caller does not know the positions
+          if (seg.layout == SegLayout::kTable)
+            seg.layout = SegLayout::kBlock;  // the caller does not know the positions
       out_.outputs.push_back(s);
     }
     return std::move(out_);
@@ -131,7 +132,7 @@ class Decider {
           continue;
         }
         const Axes axes = axes_of(dim);
-        const bool fits = dim.size() == 1 && dim[0].layout == Layout::kBlock && t.shape[d] % mesh_.parts(axes) == 0;
+        const bool fits = dim.size() == 1 && dim[0].layout == SegLayout::kBlock && t.shape[d] % mesh_.parts(axes) == 0;
         if (!fits && t.shape[d] > 1)
           out_.notes.push_back(str_cat("slice at ", n.line.to_string(), ": ", t.shape[d], " of dim ", d,
                                        " do not divide over ", mesh_.name(axes), " (", mesh_.parts(axes),
@@ -333,7 +334,7 @@ class Decider {
       const Axes have = axes_of(tokens);
       if (std::find(have.begin(), have.end(), a) != have.end()) continue;
       Seg& last = tokens.back();
-      if (last.layout != Layout::kBlock || last.extent % (mesh_.parts(last.axes) * mesh_.axis_size(a)) != 0) return;
+      if (last.layout != SegLayout::kBlock || last.extent % (mesh_.parts(last.axes) * mesh_.axis_size(a)) != 0) return;
       last.axes.push_back(a);
     }
     tokens = canonical(mesh_, tokens);
@@ -441,7 +442,7 @@ class Decider {
       auto parts = cut(mesh_, s.dims[d], sizes);
       if (!parts) return;
       DimSpec& part = (*parts)[static_cast<size_t>(which)];
-      if (part.size() != 1 || part[0].layout != Layout::kBlock) return;
+      if (part.size() != 1 || part[0].layout != SegLayout::kBlock) return;
       Seg& seg = part[0];
       if (seg.extent % (mesh_.parts(seg.axes) * mesh_.parts(axes)) != 0) {
         note_once(str_cat("sequence parallelism: a sequence of ", seg.extent, " does not divide over ",
@@ -488,12 +489,12 @@ class Decider {
     if (lazy(v)) return obtain(n, g_.node(v).inputs[0], behind(v, need));
     ValueState& s = state(v);
     const Version* from = nullptr;
-    std::vector<Stage> best;
+    std::vector<ReshardStage> best;
     double least = -1;
     for (const Version& version : s.versions) {
       if (!visible(version, s, n)) continue;
       if (version.spec == need) return;
-      std::vector<Stage> stages = reshard(mesh_, version.spec, need);
+      std::vector<ReshardStage> stages = reshard(mesh_, version.spec, need);
       const double bytes = cost_of(mesh_, stages, g_.type(v).dtype).bytes;
       if (least < 0 || bytes < least) least = bytes, best = std::move(stages), from = &version;
     }
@@ -514,9 +515,9 @@ class Decider {
 
 }  // namespace
 
-bool is_gather(const std::vector<Stage>& stages) {
-  for (const Stage& s : stages)
-    for (const Step& step : s.steps)
+bool is_gather(const std::vector<ReshardStage>& stages) {
+  for (const ReshardStage& s : stages)
+    for (const ReshardStep& step : s.steps)
       if (step.move == Move::kAllGather) return true;
   return false;
 }

@@ -23,7 +23,7 @@ struct CellPin {
   std::string why;           // "fsdp: dim 0 over fsdp"
 };
 
-/// Makes the table of positions of Layout::kTable from values that depend on arguments alone.
+/// Makes the table of positions of SegLayout::kTable from values that depend on arguments alone.
 struct PositionSource {
   std::vector<Value> from;
   std::function<Tensor(std::span<const Tensor> from)> make = {};  // i64 [extent]: positions of rank 0, of rank 1, ...
@@ -64,6 +64,6 @@ struct Decision {
 Decision decide(const Mesh& mesh, const Graph& g, const Pins& pins);
 
 /// Whether these stages contain an all-gather. Backward repeats gathers of forward instead of using their results.
-bool is_gather(const std::vector<Stage>& stages);
+bool is_gather(const std::vector<ReshardStage>& stages);
 
 }  // namespace weft::dist

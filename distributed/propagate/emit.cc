@@ -83,7 +83,7 @@ class Emitter final : public Locals {
   // Every rank makes the whole table from the whole arguments.
   const PositionTable& positions() override {
     if (positions_.positions.defined()) return positions_;
-    WEFT_BUG_IF(!pins_.positions.make, "emit: a dim has Layout::kTable and the pins have no source of positions");
+    WEFT_BUG_IF(!pins_.positions.make, "emit: a dim has SegLayout::kTable and the pins have no source of positions");
     std::vector<Tensor> from;
     for (Value v : pins_.positions.from) from.push_back(on_every_rank(v));
     positions_.positions = pins_.positions.make(from);
@@ -122,7 +122,7 @@ class Emitter final : public Locals {
     for (size_t i = 0; i < n.inputs.size(); ++i) in.push_back(get(n.inputs[i], c.in[i], &n, str_cat("operand ", i)));
     if (rule.offsets >= 0)
       if (const DimSpec& rows = c.split[static_cast<size_t>(rule.rows)];
-          is_rows(rows) && rows[0].layout == Layout::kByExpert)
+          is_rows(rows) && rows[0].layout == SegLayout::kByExpert)
         in[static_cast<size_t>(rule.offsets)] =
             exchange(n.inputs[static_cast<size_t>(rule.offsets)].node, rows[0].experts).offsets;
     const std::vector<Tensor> out = local_op({n, g_, rule, c.split, c.lowering, in, *this});
@@ -152,7 +152,7 @@ class Emitter final : public Locals {
   }
 
   Tensor own_positions(const Axes& axes) {
-    return global_index(*this, one_segment(positions().positions.size(0), axes, Layout::kTable));
+    return global_index(*this, one_segment(positions().positions.size(0), axes, SegLayout::kTable));
   }
 
   void check(const Node& n, const Tensor& t, const Spec& spec) const {
@@ -182,13 +182,13 @@ class Emitter final : public Locals {
     auto& have = versions(v);
     const CellPin* parameter = free ? nullptr : parameter_of(v);
     const Version* from = nullptr;
-    std::vector<Stage> best;
+    std::vector<ReshardStage> best;
     double least = -1;
     for (const Version& version : have) {
       if (!visible(version, parameter != nullptr, parameter && parameter->gather_again, user)) continue;
       if (version.spec == want) return version.local;
       if (free) continue;
-      std::vector<Stage> stages = reshard(mesh_, version.spec, want);
+      std::vector<ReshardStage> stages = reshard(mesh_, version.spec, want);
       const double bytes = cost_of(mesh_, stages, g_.type(v).dtype).bytes;
       if (least < 0 || bytes < least) least = bytes, best = std::move(stages), from = &version;
     }
@@ -244,20 +244,21 @@ class Emitter final : public Locals {
     return apply(t, reshard(mesh_, from, to), v, user, why);
   }
 
-  Tensor apply(Tensor t, const std::vector<Stage>& stages, Value v, const Node* user, const std::string& why) {
-    for (const Stage& stage : stages) {
-      std::vector<Part> parts = stage.parts;
+  Tensor apply(Tensor t, const std::vector<ReshardStage>& stages, Value v, const Node* user, const std::string& why) {
+    for (const ReshardStage& stage : stages) {
+      std::vector<SpecPart> parts = stage.parts;
       auto exposed = [&] {
         Shape s;
-        for (const Part& p : parts) s.push_back(local_extent(mesh_, Seg{p.extent, p.axes, p.layout, p.room}, rank_));
+        for (const SpecPart& p : parts)
+          s.push_back(local_extent(mesh_, Seg{p.extent, p.axes, p.layout, p.room}, rank_));
         return s;
       };
       const Shape view = exposed();
       if (t.shape() != view) t = reshape(t, view);
-      for (const Step& step : stage.steps) t = take_step(t, step, parts, v, user, why);
+      for (const ReshardStep& step : stage.steps) t = take_step(t, step, parts, v, user, why);
       Shape dims;
       int last = -1;
-      for (const Part& p : parts) {
+      for (const SpecPart& p : parts) {
         const int64_t n = local_extent(mesh_, Seg{p.extent, p.axes, p.layout, p.room}, rank_);
         if (p.dim == last) {
           dims.back() *= n;
@@ -271,15 +272,15 @@ class Emitter final : public Locals {
     return t;
   }
 
-  std::vector<int64_t> peer_extents(const Part& part, const Axes& along) const {
+  std::vector<int64_t> peer_extents(const SpecPart& part, const Axes& along) const {
     std::vector<int64_t> sizes;
     for (int peer : mesh_.group(rank_, along))
       sizes.push_back(local_extent(mesh_, Seg{part.extent, part.axes, part.layout}, peer));
     return sizes;
   }
 
-  void note(Collective kind, const Step& step, const Tensor& before, const Tensor& after, Value v, const Node* user,
-            const std::string& why) {
+  void note(Collective kind, const ReshardStep& step, const Tensor& before, const Tensor& after, Value v,
+            const Node* user, const std::string& why) {
     const Node& n = g_.node(v);
     const int32_t gradient = d_.gradient_of[static_cast<size_t>(v.node)];
     PlannedCollective c{.kind = kind, .axes = mesh_.name(step.axes), .op = step.op, .dtype = before.dtype()};
@@ -309,25 +310,25 @@ class Emitter final : public Locals {
     collectives_.push_back(std::move(c));
   }
 
-  Tensor take_step(const Tensor& t, const Step& step, std::vector<Part>& parts, Value v, const Node* user,
+  Tensor take_step(const Tensor& t, const ReshardStep& step, std::vector<SpecPart>& parts, Value v, const Node* user,
                    const std::string& why) {
     const std::string axes = mesh_.name(step.axes);
     const auto n = static_cast<int64_t>(mesh_.parts(step.axes));
-    Part& part = parts[static_cast<size_t>(step.part)];
-    auto grow = [&](Part& p, Layout layout) {
+    SpecPart& part = parts[static_cast<size_t>(step.part)];
+    auto grow = [&](SpecPart& p, SegLayout layout) {
       for (int8_t a : step.axes) p.axes.push_back(a);
       p.layout = layout;
     };
-    auto shrink = [&](Part& p) {
+    auto shrink = [&](SpecPart& p) {
       Axes left;
       for (size_t i = 0; i + step.axes.size() < p.axes.size(); ++i) left.push_back(p.axes[i]);
       p.axes = left;
-      if (left.empty()) p.layout = Layout::kBlock;
+      if (left.empty()) p.layout = SegLayout::kBlock;
     };
     const int dim = step.part;
     switch (step.move) {
       case Move::kSlice: {
-        const Part before = part;
+        const SpecPart before = part;
         grow(part, step.layout);
         return slice_of(t, dim, before, part);
       }
@@ -368,7 +369,7 @@ class Emitter final : public Locals {
         return y;
       }
       case Move::kAllToAll: {
-        Part& from = parts[static_cast<size_t>(step.from)];
+        SpecPart& from = parts[static_cast<size_t>(step.from)];
         const std::vector<int64_t> joined = peer_extents(from, step.axes);
         grow(part, step.layout);
         const Tensor x = by_rank(t, dim, part);
@@ -390,7 +391,7 @@ class Emitter final : public Locals {
       }
       case Move::kRows: {
         const ExpertExchange& e = exchange(order_of(v), step.axes);
-        const bool there = step.layout == Layout::kByExpert;
+        const bool there = step.layout == SegLayout::kByExpert;
         WEFT_BUG_IF(there && e.rows != step.room, "emit: room for ", step.room, " rows by expert; need ", e.rows);
         const Tensor y = there ? rows_to_experts(t, e) : rows_from_experts(t, e);
         note(Collective::kAllToAll, step, t, y, v, user, why);
@@ -446,7 +447,7 @@ class Emitter final : public Locals {
   }
 
   // This rank's part: t has the part that `before` describes, the result the one that `after` describes.
-  Tensor slice_of(const Tensor& t, int dim, const Part& before, const Part& after) {
+  Tensor slice_of(const Tensor& t, int dim, const SpecPart& before, const SpecPart& after) {
     const Tensor zero = constant(int64_t{0}, kInt64);
     auto block = [&](const Tensor& start, int64_t extent) {
       std::vector<Tensor> starts(static_cast<size_t>(t.dim()), zero);
@@ -456,7 +457,7 @@ class Emitter final : public Locals {
       return dynamic_slice(t, starts, sizes);
     };
     const Seg now{after.extent, after.axes, after.layout};
-    if (after.layout == Layout::kHeadTail) {
+    if (after.layout == SegLayout::kHeadTail) {
       const int64_t n = mesh_.parts(after.axes);
       WEFT_CHECK(after.extent % (2 * n) == 0, "a dim of ", after.extent, " does not divide into ", 2 * n,
                  " chunks, head to tail");
@@ -464,16 +465,16 @@ class Emitter final : public Locals {
       const Tensor i = coordinate(after.axes);
       return cat({block(i * chunk, chunk), block((2 * n - 1 - i) * chunk, chunk)}, dim);
     }
-    if (after.layout == Layout::kTable) return index_select(t, dim, own_positions(after.axes));
+    if (after.layout == SegLayout::kTable) return index_select(t, dim, own_positions(after.axes));
     Tensor start = block_begin(*this, now);
     if (!before.axes.empty()) start = start - block_begin(*this, Seg{before.extent, before.axes, before.layout});
     return block(start, local_extent(mesh_, now, rank_));
   }
 
   // t has the positions of rank 0, then of rank 1, ...; the result has them in ascending order.
-  Tensor in_order(const Tensor& t, int dim, const Part& part) {
-    if (part.layout == Layout::kTable) return index_select(t, dim, positions().places);
-    if (part.layout != Layout::kHeadTail) return t;
+  Tensor in_order(const Tensor& t, int dim, const SpecPart& part) {
+    if (part.layout == SegLayout::kTable) return index_select(t, dim, positions().places);
+    if (part.layout != SegLayout::kHeadTail) return t;
     const int64_t n = mesh_.parts(part.axes);
     std::vector<int64_t> at;
     for (int64_t c = 0; c < 2 * n; ++c) at.push_back(c < n ? 2 * c : 2 * (2 * n - 1 - c) + 1);
@@ -481,9 +482,9 @@ class Emitter final : public Locals {
   }
 
   // The inverse of in_order().
-  Tensor by_rank(const Tensor& t, int dim, const Part& part) {
-    if (part.layout == Layout::kTable) return index_select(t, dim, positions().positions);
-    if (part.layout != Layout::kHeadTail) return t;
+  Tensor by_rank(const Tensor& t, int dim, const SpecPart& part) {
+    if (part.layout == SegLayout::kTable) return index_select(t, dim, positions().positions);
+    if (part.layout != SegLayout::kHeadTail) return t;
     const int64_t n = mesh_.parts(part.axes);
     std::vector<int64_t> at;
     for (int64_t i = 0; i < n; ++i) at.insert(at.end(), {i, 2 * n - 1 - i});

@@ -10,7 +10,8 @@ IndexMap index_map(Locals& locals, const DimSpec& dim) {
   IndexMap m;
   for (const Seg& s : dim) m.extent = m.extent ? m.extent * s.extent : s.extent;
   if (whole(dim)) return m;
-  const bool block = dim[0].layout == Layout::kBlock && (dim.size() == 1 || (dim.size() == 2 && dim[1].axes.empty()));
+  const bool block =
+      dim[0].layout == SegLayout::kBlock && (dim.size() == 1 || (dim.size() == 2 && dim[1].axes.empty()));
   if (!block) {
     m.table = global_index(locals, dim);
     return m;

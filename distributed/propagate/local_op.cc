@@ -50,7 +50,7 @@ Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
     Tensor own = k == 0 ? rest : remainder(rest, s.extent);
     if (k > 0) rest = floor_divide(rest, s.extent);
     const int64_t extent = local_extent(mesh, s, c.locals.rank());
-    if (s.layout == Layout::kHeadTail) {
+    if (s.layout == SegLayout::kHeadTail) {
       const int64_t n = mesh.parts(s.axes);
       WEFT_CHECK(s.extent % (2 * n) == 0, c.node.op->name, ": ", s.extent, " positions do not divide into ", 2 * n,
                  " chunks, head to tail");
@@ -59,7 +59,7 @@ Owned owned(const LocalCall& c, const DimSpec& dim, const Tensor& index) {
       const Tensor which = floor_divide(own, chunk), head = eq(which, i), tail = eq(which, 2 * n - 1 - i);
       own = where(head, own - i * chunk, own - (2 * n - 2 - i) * chunk);
       inside = both(inside, logical_or(head, tail));
-    } else if (s.layout == Layout::kTable) {
+    } else if (s.layout == SegLayout::kTable) {
       const Tensor place = index_select(c.locals.positions().places, 0, reshape(own, {-1}));
       own = reshape(place, own.shape()) - block_begin(c.locals, s);
       inside = both(inside, logical_and(ge(own, int64_t{0}), lt(own, extent)));
@@ -137,7 +137,7 @@ std::vector<Tensor> local_random(const LocalCall& c) {
   Tensor base = placed ? c.in[2] : Tensor();
   auto add = [&](const Tensor& t) { base = base.defined() ? base + t : t; };
   const Shape outer = placed ? c.node.attrs.ints("strides") : contiguous_strides(global);
-  int listed = -1;                         // the dim with Layout::kTable
+  int listed = -1;                         // the dim with SegLayout::kTable
   Tensor places;                           // what its positions add to base
   std::vector<std::pair<int, Seg>> tails;  // head-tail dims: one call for each chunk
   for (int d = 0; d < global.size(); ++d) {
@@ -150,11 +150,11 @@ std::vector<Tensor> local_random(const LocalCall& c) {
     }
     for (const Seg& s : segs) {
       stride /= std::max<int64_t>(1, s.extent);
-      if (s.layout == Layout::kHeadTail) tails.emplace_back(shape.size(), s);
+      if (s.layout == SegLayout::kHeadTail) tails.emplace_back(shape.size(), s);
       shape.push_back(local_extent(c.locals.mesh(), s, c.locals.rank()));
       strides.push_back(stride);
-      if (s.axes.empty() || s.layout == Layout::kHeadTail) continue;
-      if (s.layout == Layout::kTable) {
+      if (s.axes.empty() || s.layout == SegLayout::kHeadTail) continue;
+      if (s.layout == SegLayout::kTable) {
         WEFT_BUG_IF(listed >= 0, "random words: two dims with a table of positions");
         listed = shape.size() - 1;
         places = global_index(c.locals, one_segment(s.extent, s.axes, s.layout)) * stride;
@@ -240,14 +240,14 @@ Tensor global_index(Locals& locals, const DimSpec& dim) {
   for (const Seg& s : dim) {
     const int64_t extent = local_extent(locals.mesh(), s, locals.rank());
     Tensor own;
-    if (s.layout == Layout::kHeadTail) {
+    if (s.layout == SegLayout::kHeadTail) {
       const int64_t n = locals.mesh().parts(s.axes);
       WEFT_CHECK(s.extent % (2 * n) == 0, "a dim of ", s.extent, " does not divide into ", 2 * n,
                  " chunks, head to tail");
       const int64_t chunk = s.extent / (2 * n);
       const Tensor i = locals.coordinate(s.axes);
       own = cat({iota(chunk) + i * chunk, iota(chunk) + (2 * n - 1 - i) * chunk}, 0);
-    } else if (s.layout == Layout::kTable) {
+    } else if (s.layout == SegLayout::kTable) {
       own = dynamic_slice(locals.positions().positions, {block_begin(locals, s)}, {extent});
     } else {
       own = s.axes.empty() ? iota(extent) : iota(extent) + block_begin(locals, s);

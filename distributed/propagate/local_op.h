@@ -7,7 +7,7 @@
 
 namespace weft::dist {
 
-/// The positions that each rank has under Layout::kTable.
+/// The positions that each rank has under SegLayout::kTable.
 struct PositionTable {
   Tensor positions;  // i64 [extent]: of rank 0, then of rank 1, ...
   Tensor places;     // the inverse permutation

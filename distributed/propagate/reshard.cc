@@ -8,9 +8,9 @@ namespace weft::dist {
 namespace {
 
 struct Pair {  // one part as it is and as it should become
-  Part now;
+  SpecPart now;
   Axes to;
-  Layout to_layout = Layout::kBlock;
+  SegLayout to_layout = SegLayout::kBlock;
 };
 
 // The common refinement of two specs of one dim; false if a split of one crosses a split of the other.
@@ -45,7 +45,7 @@ bool refine(const Mesh& mesh, int dim, const DimSpec& from, const DimSpec& to, s
 }
 
 size_t common(const Pair& p) {
-  if (p.now.layout != Layout::kBlock || p.to_layout != Layout::kBlock)
+  if (p.now.layout != SegLayout::kBlock || p.to_layout != SegLayout::kBlock)
     return p.now.axes == p.to && p.now.layout == p.to_layout ? p.to.size() : 0;
   size_t n = 0;
   while (n < p.now.axes.size() && n < p.to.size() && p.now.axes[n] == p.to[n]) ++n;
@@ -66,7 +66,7 @@ class Planner {
     for (const Pair& p : pairs_) stage_.parts.push_back(p.now);
   }
 
-  Stage run() {
+  ReshardStage run() {
     bool moved = true;
     while (moved) {
       moved = false;
@@ -113,7 +113,7 @@ class Planner {
       if (used(a)) break;
       run.push_back(a);
     }
-    if (run.empty() || (pairs_[i].to_layout != Layout::kBlock && run.size() != want.size())) return false;
+    if (run.empty() || (pairs_[i].to_layout != SegLayout::kBlock && run.size() != want.size())) return false;
     stage_.steps.push_back({Move::kSlice, static_cast<int>(i), 0, run, ReduceOp::kSum, pairs_[i].to_layout});
     split(i, run);
     return true;
@@ -129,7 +129,7 @@ class Planner {
       op = it->op;
       run.push_back(a);
     }
-    if (run.empty() || (pairs_[i].to_layout != Layout::kBlock && run.size() != want.size())) return false;
+    if (run.empty() || (pairs_[i].to_layout != SegLayout::kBlock && run.size() != want.size())) return false;
     stage_.steps.push_back({Move::kReduceScatter, static_cast<int>(i), 0, run, op, pairs_[i].to_layout});
     drop_pending(run);
     split(i, run);
@@ -141,15 +141,15 @@ class Planner {
     if (i == j) return false;
     const Axes want = gains(i);
     const Axes give = tail(pairs_[j].now.axes, common(pairs_[j]));
-    if (want.empty() || give.empty() || pairs_[j].to_layout != Layout::kBlock) return false;
+    if (want.empty() || give.empty() || pairs_[j].to_layout != SegLayout::kBlock) return false;
     // The longest suffix of `give` that is a prefix of `want`.
     for (size_t n = std::min(give.size(), want.size()); n > 0; --n) {
       bool same = true;
       for (size_t k = 0; k < n; ++k) same &= give[give.size() - n + k] == want[k];
       if (!same) continue;
       // Layouts other than blocks are added and removed as a whole.
-      if (pairs_[i].to_layout != Layout::kBlock && n != want.size()) continue;
-      if (pairs_[j].now.layout != Layout::kBlock && n != pairs_[j].now.axes.size()) continue;
+      if (pairs_[i].to_layout != SegLayout::kBlock && n != want.size()) continue;
+      if (pairs_[j].now.layout != SegLayout::kBlock && n != pairs_[j].now.axes.size()) continue;
       Axes run;
       for (size_t k = 0; k < n; ++k) run.push_back(want[k]);
       stage_.steps.push_back(
@@ -157,7 +157,7 @@ class Planner {
       Axes left;
       for (size_t k = 0; k + n < pairs_[j].now.axes.size(); ++k) left.push_back(pairs_[j].now.axes[k]);
       pairs_[j].now.axes = left;
-      if (left.empty()) pairs_[j].now.layout = Layout::kBlock;
+      if (left.empty()) pairs_[j].now.layout = SegLayout::kBlock;
       split(i, run);
       return true;
     }
@@ -187,7 +187,7 @@ class Planner {
     Axes left;
     for (size_t k = 0; k < n; ++k) left.push_back(p.now.axes[k]);
     p.now.axes = left;
-    if (left.empty()) p.now.layout = Layout::kBlock;
+    if (left.empty()) p.now.layout = SegLayout::kBlock;
     return true;
   }
 
@@ -209,30 +209,30 @@ class Planner {
   const Mesh& mesh_;
   std::vector<Pair> pairs_;
   SmallVec<Pending, 2> pending_, want_;
-  Stage stage_;
+  ReshardStage stage_;
 };
 
 // Changes the layout of rows sorted by expert, then reshards the other dims. Rows have no other moves.
-std::vector<Stage> move_rows(const Mesh& mesh, const Spec& from, const Spec& to, size_t dim) {
-  Stage s;
+std::vector<ReshardStage> move_rows(const Mesh& mesh, const Spec& from, const Spec& to, size_t dim) {
+  ReshardStage s;
   for (size_t d = 0; d < from.dims.size(); ++d)
     for (const Seg& seg : from.dims[d])
       s.parts.push_back({static_cast<int>(d), seg.extent, seg.axes, seg.layout, seg.room});
   const Seg &a = from.dims[dim][0], &b = to.dims[dim][0];
-  Step step{Move::kNever, static_cast<int>(dim), 0, {}};
+  ReshardStep step{Move::kNever, static_cast<int>(dim), 0, {}};
   if (is_rows(from.dims[dim]) && is_rows(to.dims[dim]) && a.axes == b.axes && a.layout != b.layout &&
       s.parts.size() == from.dims.size()) {
     step.move = Move::kRows;
-    step.axes = a.layout == Layout::kByExpert ? a.experts : b.experts;
+    step.axes = a.layout == SegLayout::kByExpert ? a.experts : b.experts;
     step.layout = b.layout;
     step.room = b.room;
   }
   s.steps.push_back(step);
-  std::vector<Stage> out{s};
+  std::vector<ReshardStage> out{s};
   if (step.move == Move::kNever) return out;
   Spec between = from;
   between.dims[dim] = to.dims[dim];
-  for (Stage& rest : reshard(mesh, between, to)) out.push_back(std::move(rest));
+  for (ReshardStage& rest : reshard(mesh, between, to)) out.push_back(std::move(rest));
   return out;
 }
 
@@ -244,7 +244,7 @@ const char* to_string(Move m) {
   return kNames[static_cast<int>(m)];
 }
 
-std::vector<Stage> reshard(const Mesh& mesh, const Spec& from, const Spec& to) {
+std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec& to) {
   if (from == to) return {};
   for (size_t d = 0; d < from.dims.size() && d < to.dims.size(); ++d) {
     if (from.dims[d] == to.dims[d] || (!is_rows(from.dims[d]) && !is_rows(to.dims[d]))) continue;
@@ -263,15 +263,15 @@ std::vector<Stage> reshard(const Mesh& mesh, const Spec& from, const Spec& to) {
         for (const Seg& s : from.dims[k]) extent *= s.extent;
         between.dims[k] = one_segment(extent);
       }
-      std::vector<Stage> stages = reshard(mesh, from, between);
-      for (Stage& s : reshard(mesh, between, to)) stages.push_back(std::move(s));
+      std::vector<ReshardStage> stages = reshard(mesh, from, between);
+      for (ReshardStage& s : reshard(mesh, between, to)) stages.push_back(std::move(s));
       return stages;
     }
     for (Pair& p : own) pairs.push_back(std::move(p));
   }
-  Stage s = Planner(mesh, std::move(pairs), from, to).run();
+  ReshardStage s = Planner(mesh, std::move(pairs), from, to).run();
   if (s.steps.empty()) return {};
-  std::vector<Stage> out;
+  std::vector<ReshardStage> out;
   out.push_back(std::move(s));
   return out;
 }
@@ -295,15 +295,15 @@ double sent_bytes(Move move, double bytes, int64_t n) {
   }
 }
 
-MoveCost cost_of(const Mesh& mesh, const std::vector<Stage>& stages, DType dtype) {
+MoveCost cost_of(const Mesh& mesh, const std::vector<ReshardStage>& stages, DType dtype) {
   MoveCost c;
-  for (const Stage& s : stages) {
+  for (const ReshardStage& s : stages) {
     double bytes = static_cast<double>(itemsize(dtype));
-    for (const Part& p : s.parts) {
+    for (const SpecPart& p : s.parts) {
       const int64_t n = mesh.parts(p.axes);  // rows by expert count as an average share
       bytes *= static_cast<double>((p.extent + n - 1) / n);
     }
-    for (const Step& step : s.steps) {
+    for (const ReshardStep& step : s.steps) {
       const int64_t n = mesh.parts(step.axes);
       c.bytes += sent_bytes(step.move, bytes, n);
       c.collectives += step.move != Move::kSlice && step.move != Move::kMakePending;

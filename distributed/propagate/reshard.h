@@ -19,32 +19,32 @@ enum class Move : uint8_t {
 const char* to_string(Move m);
 
 /// One dim in the common refinement of the two specs.
-struct Part {
+struct SpecPart {
   int dim = 0;
   int64_t extent = 1;
   Axes axes = {};  // now
-  Layout layout = Layout::kBlock;
+  SegLayout layout = SegLayout::kBlock;
   int64_t room = 0;
 };
 
-struct Step {
+struct ReshardStep {
   Move move = Move::kSlice;
   int part = 0;    // the one that changes; kAllToAll: the one that is split
   int from = 0;    // kAllToAll: the one that is joined
   Axes axes = {};  // added or removed
   ReduceOp op = ReduceOp::kSum;
-  Layout layout = Layout::kBlock;  // kSlice, kReduceScatter, kRows: of the new split
-  int64_t room = 0;                // kRows
+  SegLayout layout = SegLayout::kBlock;  // kSlice, kReduceScatter, kRows: of the new split
+  int64_t room = 0;                      // kRows
 };
 
 /// Steps over one set of parts. Two specs without a common refinement need two stages: to whole dims, and from there.
-struct Stage {
-  std::vector<Part> parts;  // of the tensor before the first step
-  std::vector<Step> steps;
+struct ReshardStage {
+  std::vector<SpecPart> parts;  // of the tensor before the first step
+  std::vector<ReshardStep> steps;
 };
 
 /// Stages from `from` to `to`, specs of one shape. Empty if they are equal.
-std::vector<Stage> reshard(const Mesh& mesh, const Spec& from, const Spec& to);
+std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec& to);
 
 /// The bytes that the largest rank sends over its link for these stages, for a tensor of `dtype`, and the number of
 /// collectives.
@@ -52,7 +52,7 @@ struct MoveCost {
   double bytes = 0;
   int collectives = 0;
 };
-MoveCost cost_of(const Mesh& mesh, const std::vector<Stage>& stages, DType dtype);
+MoveCost cost_of(const Mesh& mesh, const std::vector<ReshardStage>& stages, DType dtype);
 /// The bytes that a rank sends for one collective over n ranks. `bytes`: what the rank holds before (all-gather,
 /// all-to-all: its part; reduce-scatter, all-reduce: the whole).
 double sent_bytes(Move move, double bytes, int64_t n);

@@ -73,8 +73,8 @@ class Ring final : public Lowering {
  private:
   // The positions of rank 0, then of rank 1, ...; undefined if they are in order.
   static Tensor positions(Locals& locals, const DimSpec& dim) {
-    if (dim[0].layout == Layout::kBlock) return {};
-    if (dim[0].layout == Layout::kTable) return locals.positions().positions;
+    if (dim[0].layout == SegLayout::kBlock) return {};
+    if (dim[0].layout == SegLayout::kTable) return locals.positions().positions;
     std::vector<int64_t> all;
     for (int peer : locals.mesh().group(locals.rank(), dim[0].axes))
       for (int64_t i : global_indices(locals.mesh(), dim, peer)) all.push_back(i);
@@ -131,10 +131,10 @@ void check(const Mesh& mesh, const Plan& plan, std::span<const TensorType> argum
 }
 
 // The positions of sequences that each rank along cp has.
-Layout sequence_layout(StrategyContext& s, const Axes& cp) {
+SegLayout sequence_layout(StrategyContext& s, const Axes& cp) {
   const std::string& how = s.plan.cp_layout;
   const int64_t ranks = s.mesh.parts(cp);
-  if (how == "contiguous") return Layout::kBlock;
+  if (how == "contiguous") return SegLayout::kBlock;
   if (how == "documents") {
     WEFT_CHECK(s.axes("tp").empty() || !s.plan.sequence,
                "plan: cp_layout documents with tp needs sequence off; use contiguous");
@@ -142,7 +142,7 @@ Layout sequence_layout(StrategyContext& s, const Axes& cp) {
     if (ids.empty()) {
       s.notes.push_back(
           "cp_layout documents: the step has no attention, or verify_numerics took it apart; positions are in order");
-      return Layout::kBlock;
+      return SegLayout::kBlock;
     }
     const int64_t length = s.graph.type(ids[0]).shape.back();
     for (Value v : s.graph.inputs) {
@@ -155,17 +155,17 @@ Layout sequence_layout(StrategyContext& s, const Axes& cp) {
                           for (const Tensor& t : rows) all.push_back(reshape(t.to(kInt64), {-1, t.size(-1)}));
                           return document_layout(all.size() == 1 ? all[0] : cat(all, 0), ranks);
                         }};
-    return Layout::kTable;
+    return SegLayout::kTable;
   }
   std::vector<TensorType> arguments;
   for (Value v : s.graph.inputs) arguments.push_back(s.graph.type(v));
-  return head_tail_fits(s.mesh, s.plan, arguments) ? Layout::kHeadTail : Layout::kBlock;
+  return head_tail_fits(s.mesh, s.plan, arguments) ? SegLayout::kHeadTail : SegLayout::kBlock;
 }
 
 void annotate(StrategyContext& s) {
   const Axes cp = s.axes("cp");
   if (cp.empty()) return;
-  const Layout layout = sequence_layout(s, cp);
+  const SegLayout layout = sequence_layout(s, cp);
   for (size_t i = 0; i < s.graph.inputs.size(); ++i) {
     const Shape& shape = s.graph.type(s.graph.inputs[i]).shape;
     if (shape.size() >= 2) s.pins.inputs[i].dims[1] = one_segment(shape[1], cp, layout);

@@ -7,18 +7,18 @@
 namespace weft::testing {
 
 using dist::Axes;
-using dist::Layout;
 using dist::Mesh;
 using dist::Move;
-using dist::Part;
+using dist::ReshardStep;
 using dist::Seg;
-using dist::Step;
+using dist::SegLayout;
+using dist::SpecPart;
 
 namespace {
 
-Seg seg(const Part& p) { return {p.extent, p.axes, p.layout}; }
+Seg seg(const SpecPart& p) { return {p.extent, p.axes, p.layout}; }
 
-std::vector<int64_t> owned(const Mesh& mesh, const Part& p, int rank) {
+std::vector<int64_t> owned(const Mesh& mesh, const SpecPart& p, int rank) {
   dist::DimSpec d;
   d.push_back(seg(p));
   return dist::global_indices(mesh, d, rank);
@@ -46,14 +46,14 @@ Tensor add(const Tensor& a, const Tensor& b, ReduceOp op) {
 
 class Simulation {
  public:
-  Simulation(const Mesh& mesh, const dist::Stage& stage, std::vector<Tensor> parts)
+  Simulation(const Mesh& mesh, const dist::ReshardStage& stage, std::vector<Tensor> parts)
       : mesh_(mesh), parts_(stage.parts), at_(std::move(parts)) {
     for (int r = 0; r < mesh.size(); ++r) {
       Shape s;
-      for (const Part& p : parts_) s.push_back(dist::local_extent(mesh, seg(p), r));
+      for (const SpecPart& p : parts_) s.push_back(dist::local_extent(mesh, seg(p), r));
       at(r) = reshape(at(r), s);
     }
-    for (const Step& step : stage.steps) take(step);
+    for (const ReshardStep& step : stage.steps) take(step);
     for (int r = 0; r < mesh.size(); ++r) at(r) = reshape(at(r), joined(r));
   }
   std::vector<Tensor> done() { return std::move(at_); }
@@ -64,7 +64,7 @@ class Simulation {
   Shape joined(int r) const {
     Shape dims;
     int last = -1;
-    for (const Part& p : parts_) {
+    for (const SpecPart& p : parts_) {
       const int64_t n = dist::local_extent(mesh_, seg(p), r);
       if (p.dim == last) {
         dims.back() *= n;
@@ -77,12 +77,12 @@ class Simulation {
   }
 
   // Each rank's new part `to` of dim k from what it has as `from`.
-  void cut(int k, const Part& from, const Part& to) {
+  void cut(int k, const SpecPart& from, const SpecPart& to) {
     for (int r = 0; r < mesh_.size(); ++r) at(r) = pick(at(r), k, places(owned(mesh_, from, r), owned(mesh_, to, r)));
   }
 
   // Each rank gets the peers' parts of dim k, in the order of the whole.
-  void join(int k, const Part& from, const Part& to, const Axes& axes) {
+  void join(int k, const SpecPart& from, const SpecPart& to, const Axes& axes) {
     std::vector<Tensor> next;
     for (int r = 0; r < mesh_.size(); ++r) {
       std::vector<Tensor> all;
@@ -106,28 +106,28 @@ class Simulation {
     at_ = std::move(next);
   }
 
-  static Part grown(Part p, const Axes& axes, Layout layout) {
+  static SpecPart grown(SpecPart p, const Axes& axes, SegLayout layout) {
     for (int8_t a : axes) p.axes.push_back(a);
     p.layout = layout;
     return p;
   }
-  static Part shrunk(const Part& p, const Axes& axes) {
+  static SpecPart shrunk(const SpecPart& p, const Axes& axes) {
     WEFT_CHECK(axes.size() <= p.axes.size(), "reshard: more axes go than there are");
-    Part out = p;
+    SpecPart out = p;
     out.axes = {};
     const size_t left = p.axes.size() - axes.size();
     for (size_t i = 0; i < left; ++i) out.axes.push_back(p.axes[i]);
     for (size_t i = 0; i < axes.size(); ++i)
       WEFT_CHECK(p.axes[left + i] == axes[i], "reshard: axes that go are not the minor ones");
-    if (out.axes.empty()) out.layout = Layout::kBlock;
+    if (out.axes.empty()) out.layout = SegLayout::kBlock;
     return out;
   }
 
-  void take(const Step& step) {
-    Part& part = parts_[static_cast<size_t>(step.part)];
+  void take(const ReshardStep& step) {
+    SpecPart& part = parts_[static_cast<size_t>(step.part)];
     switch (step.move) {
       case Move::kSlice: {
-        const Part to = grown(part, step.axes, step.layout);
+        const SpecPart to = grown(part, step.axes, step.layout);
         cut(step.part, part, to);
         part = to;
         return;
@@ -140,20 +140,20 @@ class Simulation {
         return reduce(step.axes, step.op);
       case Move::kReduceScatter: {
         reduce(step.axes, step.op);
-        const Part to = grown(part, step.axes, step.layout);
+        const SpecPart to = grown(part, step.axes, step.layout);
         cut(step.part, part, to);
         part = to;
         return;
       }
       case Move::kAllGather: {
-        const Part to = shrunk(part, step.axes);
+        const SpecPart to = shrunk(part, step.axes);
         join(step.part, part, to, step.axes);
         part = to;
         return;
       }
       case Move::kAllToAll: {
-        Part& from = parts_[static_cast<size_t>(step.from)];
-        const Part whole = shrunk(from, step.axes), to = grown(part, step.axes, step.layout);
+        SpecPart& from = parts_[static_cast<size_t>(step.from)];
+        const SpecPart whole = shrunk(from, step.axes), to = grown(part, step.axes, step.layout);
         join(step.from, from, whole, step.axes);
         from = whole;
         cut(step.part, part, to);
@@ -167,14 +167,15 @@ class Simulation {
   }
 
   const Mesh& mesh_;
-  std::vector<Part> parts_;
+  std::vector<SpecPart> parts_;
   std::vector<Tensor> at_;
 };
 
 }  // namespace
 
-std::vector<Tensor> simulate(const Mesh& mesh, const std::vector<dist::Stage>& stages, std::vector<Tensor> parts) {
-  for (const dist::Stage& s : stages) parts = Simulation(mesh, s, std::move(parts)).done();
+std::vector<Tensor> simulate(const Mesh& mesh, const std::vector<dist::ReshardStage>& stages,
+                             std::vector<Tensor> parts) {
+  for (const dist::ReshardStage& s : stages) parts = Simulation(mesh, s, std::move(parts)).done();
   return parts;
 }
 

@@ -7,6 +7,7 @@
 namespace weft::testing {
 
 /// The parts of all ranks after the stages; WEFT_CHECKs that each step fits what is there.
-std::vector<Tensor> simulate(const dist::Mesh& mesh, const std::vector<dist::Stage>& stages, std::vector<Tensor> parts);
+std::vector<Tensor> simulate(const dist::Mesh& mesh, const std::vector<dist::ReshardStage>& stages,
+                             std::vector<Tensor> parts);
 
 }  // namespace weft::testing

@@ -15,15 +15,15 @@ namespace {
 
 using dist::Axes;
 using dist::DimSpec;
-using dist::Layout;
 using dist::Mesh;
 using dist::Move;
+using dist::SegLayout;
 using dist::Spec;
 
-std::vector<Move> moves(const std::vector<dist::Stage>& stages) {
+std::vector<Move> moves(const std::vector<dist::ReshardStage>& stages) {
   std::vector<Move> out;
-  for (const dist::Stage& s : stages)
-    for (const dist::Step& step : s.steps) out.push_back(step.move);
+  for (const dist::ReshardStage& s : stages)
+    for (const dist::ReshardStep& step : s.steps) out.push_back(step.move);
   return out;
 }
 

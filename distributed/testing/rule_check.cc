@@ -10,9 +10,9 @@
 namespace weft::testing {
 
 using dist::DimSpec;
-using dist::Layout;
 using dist::Mesh;
 using dist::Rule;
+using dist::SegLayout;
 using dist::Spec;
 using dist::Split;
 
@@ -107,9 +107,9 @@ class Wrong {
     for (size_t f = 0; f < rule_.splittable.size(); ++f) {
       if (!rule_.splittable[f] || of_routing(rule_, f)) continue;
       const int64_t size = rule_.map.factors[f].size;
-      for (Layout layout : {Layout::kBlock, Layout::kHeadTail, Layout::kTable}) {
+      for (SegLayout layout : {SegLayout::kBlock, SegLayout::kHeadTail, SegLayout::kTable}) {
         const dist::Seg seg{size, axes, layout};
-        if (layout != Layout::kBlock && size % seg.pieces(mesh.axis_size(axis)) != 0) continue;
+        if (layout != SegLayout::kBlock && size % seg.pieces(mesh.axis_size(axis)) != 0) continue;
         Split s = dist::whole(rule_);
         s[f].clear();
         s[f].push_back(seg);
@@ -124,14 +124,14 @@ class Wrong {
   Split joined(const Split& a, const Split& b) const {
     Split s = a;
     auto listed = [](const Split& split) {
-      return std::any_of(split.begin(), split.end(), [](const DimSpec& d) { return d[0].layout == Layout::kTable; });
+      return std::any_of(split.begin(), split.end(), [](const DimSpec& d) { return d[0].layout == SegLayout::kTable; });
     };
     if (listed(a) && listed(b)) return s;
     for (size_t f = 0; f < s.size(); ++f) {
       if (dist::whole(b[f])) continue;
       if (dist::whole(s[f])) {
         s[f] = b[f];
-      } else if (s[f][0].layout == Layout::kBlock && b[f][0].layout == Layout::kBlock) {
+      } else if (s[f][0].layout == SegLayout::kBlock && b[f][0].layout == SegLayout::kBlock) {
         for (int8_t x : b[f][0].axes) s[f][0].axes.push_back(x);
       }
     }
@@ -147,8 +147,8 @@ class Wrong {
       for (int64_t major : {2, 3, 4}) {
         if (size % major != 0 || size / major < 2) continue;
         DimSpec d;
-        d.push_back({major, dist::axes_of(dist::one_segment(major, mesh.axes("x"))), Layout::kBlock});
-        d.push_back({size / major, mesh.axes("y"), Layout::kBlock});
+        d.push_back({major, dist::axes_of(dist::one_segment(major, mesh.axes("x"))), SegLayout::kBlock});
+        d.push_back({size / major, mesh.axes("y"), SegLayout::kBlock});
         Split s = dist::whole(rule_);
         s[f] = dist::canonical(mesh, d);
         out.push_back(s);
@@ -197,7 +197,7 @@ int place_of(const Spec& s) {
     return s.pending[0].op == ReduceOp::kSum ? kSum : s.pending[0].op == ReduceOp::kMax ? kMax : kMin;
   for (size_t d = 0; d < s.dims.size(); ++d) {
     if (dist::whole(s.dims[d])) continue;
-    return s.dims[d].size() == 1 && s.dims[d][0].layout == Layout::kBlock ? static_cast<int>(d) : kOther;
+    return s.dims[d].size() == 1 && s.dims[d][0].layout == SegLayout::kBlock ? static_cast<int>(d) : kOther;
   }
   return kWhole;
 }

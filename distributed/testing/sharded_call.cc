@@ -31,7 +31,7 @@ class Here final : public dist::Locals {
   Here(const Mesh& mesh, const dist::Split& split, int rank) : mesh_(mesh), rank_(rank) {
     for (const dist::DimSpec& dim : split)
       for (const dist::Seg& s : dim)
-        if (s.layout == dist::Layout::kTable) positions_.positions = any_order(s.extent);
+        if (s.layout == dist::SegLayout::kTable) positions_.positions = any_order(s.extent);
     if (positions_.positions.defined()) positions_.places = argsort(positions_.positions, 0);
   }
   const Mesh& mesh() const override { return mesh_; }
@@ -63,7 +63,7 @@ Tensor own_part(const Mesh& mesh, const Spec& spec, const Tensor& whole, int ran
     int64_t major = 1, minor = whole.size(static_cast<int64_t>(d));
     for (dist::Seg& s : own.dims[d]) {
       if (s.extent > 0) minor /= s.extent;
-      if (s.layout == dist::Layout::kTable) {
+      if (s.layout == dist::SegLayout::kTable) {
         Shape apart;
         for (int64_t k = 0; k < whole.dim(); ++k) {
           if (k != static_cast<int64_t>(d)) apart.push_back(whole.size(k));
@@ -72,7 +72,7 @@ Tensor own_part(const Mesh& mesh, const Spec& spec, const Tensor& whole, int ran
         }
         from = reshape(index_select(reshape(from, apart), static_cast<int64_t>(d) + 1, any_order(s.extent)),
                        whole.shape());
-        s.layout = dist::Layout::kBlock;
+        s.layout = dist::SegLayout::kBlock;
       }
       major *= s.extent;
     }

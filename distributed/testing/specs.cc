@@ -8,8 +8,8 @@ namespace weft::testing {
 
 using dist::Axes;
 using dist::DimSpec;
-using dist::Layout;
 using dist::Mesh;
+using dist::SegLayout;
 using dist::Spec;
 
 namespace {
@@ -40,7 +40,7 @@ bool overlap(const Axes& a, const Axes& b) {
 std::vector<DimSpec> ways(const Mesh& mesh, int64_t extent, const Axes& axes) {
   std::vector<DimSpec> out{dist::one_segment(extent, axes)};
   if (axes.empty()) return out;
-  if (extent % (2 * mesh.parts(axes)) == 0) out.push_back(dist::one_segment(extent, axes, Layout::kHeadTail));
+  if (extent % (2 * mesh.parts(axes)) == 0) out.push_back(dist::one_segment(extent, axes, SegLayout::kHeadTail));
   for (int64_t major : {2, 4}) {
     if (extent % major != 0 || extent == major) continue;
     for (size_t first = 0; first < axes.size(); ++first) {  // these to the major segment, the others to the minor one

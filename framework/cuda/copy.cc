@@ -48,19 +48,19 @@ void send(const char* from, char* to, int64_t bytes, Stream& stream) {
 // block.
 void receive(const char* from, char* to, int64_t bytes, Stream& stream) {
   Gpu& gpu = stream.gpu();
-  struct Piece {
+  struct TransferPiece {
     Pinned block;
     Event event;
     int64_t at, n;
   };
-  std::unique_ptr<Piece> travelling;
-  auto land = [&](std::unique_ptr<Piece> p) {
+  std::unique_ptr<TransferPiece> travelling;
+  auto land = [&](std::unique_ptr<TransferPiece> p) {
     p->event.synchronize();
     std::memcpy(to + p->at, p->block.data(), p->n);
   };
   for (int64_t at = 0; at < bytes; at += kCopyPiece) {
     const int64_t n = std::min(kCopyPiece, bytes - at);
-    std::unique_ptr<Piece> next(new Piece{Pinned(gpu.pinned(), n), Event(gpu), at, n});
+    std::unique_ptr<TransferPiece> next(new TransferPiece{Pinned(gpu.pinned(), n), Event(gpu), at, n});
     check(driver().cuMemcpyDtoHAsync_v2(next->block.data(), device_pointer(from + at), n, stream.handle()), "copying ",
           n, " bytes from ", gpu.device());
     next->event.record(stream);

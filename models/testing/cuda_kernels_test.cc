@@ -79,7 +79,7 @@ TEST(CudaKernels, OfMeasuredStepsFillTheGpu) {
   int kernels = 0;
   for (const internal::FusedKernel* k :
        internal::fused_kernels(operations_of(internal::current_entry(*step.core(), "test").plan))) {
-    std::vector<loop_ir::Layout> out;
+    std::vector<loop_ir::ValueLayout> out;
     for (Value v : k->body().outputs) out.push_back({k->body().type(v), contiguous_strides(k->body().type(v).shape)});
     const cuda::CudaPlan p = cuda::plan(k->lowered(), out, device);
     EXPECT_EQ(cuda::fault_of(cuda::traffic_of(k->lowered(), p.launches[0], device), device), "")

@@ -35,7 +35,7 @@ struct Reference {
   }
 };
 
-using Step = std::function<std::pair<Tensor, Tensor>(Tensor, Tensor)>;
+using ScaledStep = std::function<std::pair<Tensor, Tensor>(Tensor, Tensor)>;
 
 // A linear model whose activations are f16.
 struct Training {
@@ -62,7 +62,7 @@ struct Training {
     opt->step(clipped);
     return {loss, ok};
   }
-  Step direct() {
+  ScaledStep direct() {
     return [this](const Tensor& x, const Tensor& boost) { return step(x, boost); };
   }
   Tensor boost(int i) const { return full({}, kOverflows[i] ? 1e6 : 1).to(device); }

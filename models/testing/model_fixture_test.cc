@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kTolerance = 1e-5;  // of f32 models, in the measure of fixture.h
 
-struct Step {
+struct LossAndGrads {
   Tensor loss;
   std::vector<Tensor> grads;
 };
@@ -22,7 +22,7 @@ void expect_pytorchs_step(const std::string& name, bool compiled) {
   optim::AdamW opt(parameters, {.lr = f.lr, .betas = {f.beta1, f.beta2}, .eps = f.eps, .weight_decay = f.weight_decay});
   auto step = compile(
       [&](Tensor tokens, Tensor targets) {
-        Step s;
+        LossAndGrads s;
         s.loss = f.model->loss(tokens, targets).loss;
         s.grads = grad(s.loss, parameters);
         opt.step(s.grads);
@@ -32,7 +32,7 @@ void expect_pytorchs_step(const std::string& name, bool compiled) {
   const double most = amax(abs(f.logits)).item<double>();
   EXPECT_LE(amax(abs(f.model->logits(f.tokens) - f.logits)).item<double>(), kTolerance * most);
 
-  const Step s = step(f.tokens, f.targets);
+  const LossAndGrads s = step(f.tokens, f.targets);
   EXPECT_NEAR(s.loss.item<double>(), f.loss.item<double>(), kTolerance * f.loss.item<double>());
   std::map<std::string, Tensor> grads, weights;
   for (size_t i = 0; i < parameters.size(); ++i) {

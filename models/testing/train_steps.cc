@@ -18,7 +18,7 @@ TrainSteps::TrainSteps(const TrainCase& c, TrainHow how) : how_(std::move(how)) 
     scaler_.emplace(optim::GradScalerOptions{.init_scale = how_.loss_scale, .device = how_.device});
   text_ = randint(0, model_->vocab(), {how_.batch, model_->context() + 1});
   optimizer_.emplace(model_->parameters(), how_.adamw);
-  step_.emplace(Step{this}, how_.compile);
+  step_.emplace(TrainFn{this}, how_.compile);
 }
 
 StepOut TrainSteps::train(const Tensor& tokens, const Tensor& targets) {

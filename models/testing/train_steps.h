@@ -61,7 +61,7 @@ class TrainSteps {
  private:
   StepOut train(const Tensor& tokens, const Tensor& targets);
 
-  struct Step {
+  struct TrainFn {
     TrainSteps* of;
     StepOut operator()(Tensor tokens, Tensor targets) const { return of->train(tokens, targets); }
   };
@@ -70,7 +70,7 @@ class TrainSteps {
   std::optional<optim::AdamW> optimizer_;
   std::optional<optim::GradScaler> scaler_;  // f16
   Tensor text_;
-  std::optional<Compiled<Step>> step_;
+  std::optional<Compiled<TrainFn>> step_;
 };
 
 }  // namespace weft::testing

@@ -17,14 +17,14 @@ constexpr int32_t kFull = BlockRange::kFull, kUnknown = BlockRange::kUnknown;
 namespace {
 
 // Blocks [first, last) of one row, in the order of the descent: ascending in each row.
-struct Piece {
+struct BlockRun {
   int32_t row, first, last, tile;
 };
 
 // A horizontal strip of one batch entry and head, and the blocks found in it.
 struct Strip {
   int64_t b = 0, h = 0, begin = 0, end = 0;  // rows of blocks
-  std::vector<Piece> pieces;  // tile: below 0 as in BlockRange, otherwise global or, from `first_new` on, local
+  std::vector<BlockRun> pieces;  // tile: below 0 as in BlockRange, otherwise global or, from `first_new` on, local
   int32_t first_new = 0;
   std::vector<uint64_t> tiles, hashes;  // local tiles
 };
@@ -134,11 +134,11 @@ void append_strip(Strip& s, TilePool& pool, int64_t tile_words, BlockLists& out)
   for (size_t i = 0; i < global.size(); ++i) global[i] = pool.insert(s.tiles.data() + i * tile_words, s.hashes[i]);
   const int64_t rows = s.end - s.begin;
   std::vector<int32_t> at(rows + 1);  // counting sort, stable
-  for (const Piece& p : s.pieces) ++at[p.row - s.begin + 1];
+  for (const BlockRun& p : s.pieces) ++at[p.row - s.begin + 1];
   for (int64_t r = 0; r < rows; ++r) at[r + 1] += at[r];
   std::vector<BlockRange> sorted(s.pieces.size());
   std::vector<int32_t> next(at.begin(), at.end() - 1);
-  for (const Piece& p : s.pieces) {
+  for (const BlockRun& p : s.pieces) {
     const int32_t tile = p.tile >= s.first_new ? global[p.tile - s.first_new] : p.tile;
     sorted[next[p.row - s.begin]++] = {p.first, p.last, tile};
   }

@@ -186,12 +186,12 @@ TEST(Relocate, BlockLists) {
     return p;
   };
   const Parts rows = blocks(ranges({0, 64, 192, s.sq}), 64), heads = ranges({0, 2, 4}), batch = ranges({0, 1, 2});
-  struct Row {
+  struct SplitCase {
     bool batch, heads;
     Cut cut;
     bool sliced;
   };
-  const Row all[] = {
+  const SplitCase all[] = {
       {false, false, {whole(2), whole(4), rows, whole(s.skv)}, true},
       {false, false, {batch, heads, rows, whole(s.skv)}, true},
       {false, false, {batch, heads, whole(s.sq), whole(s.skv)}, true},
@@ -204,7 +204,7 @@ TEST(Relocate, BlockLists) {
       {false, false, {whole(2), whole(4), head_tail(s.sq, 2), whole(s.skv)}, false},
   };
   int row = 0;
-  for (const Row& r : all) {
+  for (const SplitCase& r : all) {
     SCOPED_TRACE(row++);
     const WholeCall w(s, kFloat32, mask(r.batch, r.heads), 4);
     ASSERT_EQ(w.call.attrs.i("block_q"), 64);

@@ -77,7 +77,7 @@ void whole_numbers(const StridedView& a, const StridedView& b, const StridedView
 void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, const Product& p) {
   using Strides = Eigen::Stride<Eigen::Dynamic, Eigen::Dynamic>;
   using Matrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::ColMajor>;
-  using Row = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
+  using RowMajorMatrix = Eigen::Matrix<double, Eigen::Dynamic, Eigen::Dynamic, Eigen::RowMajor>;
   const int64_t tile_m = std::min(p.m, even_part(p.m, 128, 16)), tile_n = std::min(p.n, even_part(p.n, 128, 16));
   const int64_t tiles_m = (p.m + tile_m - 1) / tile_m, tiles_n = (p.n + tile_n - 1) / tile_n;
   const int64_t tiles = p.batch * tiles_m * tiles_n;
@@ -91,8 +91,8 @@ void gemm_f64(const StridedView& a, const StridedView& b, const StridedView& c, 
       // Copied to column-major first: Eigen has no fast path for two free strides.
       const Matrix mx = Eigen::Map<const Matrix, 0, Strides>(x, m, p.k, Strides(p.ak, p.am));
       const Matrix my = Eigen::Map<const Matrix, 0, Strides>(y, p.k, n, Strides(p.bn, p.bk));
-      Eigen::Map<Row, 0, Eigen::OuterStride<>>(reinterpret_cast<double*>(at_batch(c, batch)) + i * p.cm + j, m, n,
-                                               Eigen::OuterStride<>(p.cm))
+      Eigen::Map<RowMajorMatrix, 0, Eigen::OuterStride<>>(reinterpret_cast<double*>(at_batch(c, batch)) + i * p.cm + j,
+                                                          m, n, Eigen::OuterStride<>(p.cm))
           .noalias() = mx * my;
     }
   });

@@ -9,11 +9,11 @@ namespace {
 
 constexpr auto FLOAT = PwTypes::FLOAT, NUMERIC = PwTypes::NUMERIC, ANY = PwTypes::ANY, INT = PwTypes::INT,
                BITS = PwTypes::BITS;
-struct Row {
+struct OpInfo {
   PwInfo info;
   int flops;
 };
-constexpr Row kRows[] = {
+constexpr OpInfo kRows[] = {
 #define WEFT_UNARY(name, types, expr, vjp, lo, hi, flops, doc) {{#name, 1, types, false}, flops},
 #define WEFT_TEST(name, types, expr, doc) {{#name, 1, types, true}, 1},
 #define WEFT_BINARY(name, types, expr, vjp_a, vjp_b, lo, hi, flops, doc) {{#name, 2, types, false}, flops},

@@ -11,7 +11,7 @@ namespace {
 
 using Fn = Real (*)(const Real* x, DType t);
 
-struct Row {
+struct ReferenceOp {
   std::string_view op;
   double ulp;
   Fn fn;
@@ -39,7 +39,7 @@ Real shifted_right(Real a, Real b, DType t, bool logical) {
   return static_cast<Real>(static_cast<int64_t>(static_cast<uint64_t>(v) >> n));
 }
 
-const Row kRows[] = {
+const ReferenceOp kRows[] = {
     {"neg", 0, [](const Real* x, DType) { return -x[0]; }},
     {"abs", 0, [](const Real* x, DType) { return std::fabs(x[0]); }},
     {"sign", 0, [](const Real* x, DType) { return Real((x[0] > 0) - (x[0] < 0)); }},
@@ -98,8 +98,8 @@ const Row kRows[] = {
 };
 
 std::vector<RefResult> pointwise(const RefCall& c) {
-  const Row* row = nullptr;
-  for (const Row& r : kRows)
+  const ReferenceOp* row = nullptr;
+  for (const ReferenceOp& r : kRows)
     if (r.op == c.op.name) row = &r;
   const DType out = c.out[0].dtype, computed = c.computed();
   RefResult r;
@@ -181,7 +181,7 @@ RefFn derived_reference() { return derived_pointwise; }
 std::span<const RefRow> pointwise_references() {
   static const auto all = [] {
     std::vector<RefRow> rows;
-    for (const Row& r : kRows) rows.push_back({r.op, pointwise});
+    for (const ReferenceOp& r : kRows) rows.push_back({r.op, pointwise});
     rows.push_back({"cast", cast});
     return rows;
   }();

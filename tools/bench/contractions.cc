@@ -17,7 +17,7 @@ namespace weft::bench {
 namespace {
 
 using Binary = std::function<Tensor(const Tensor&, const Tensor&)>;
-using Step = std::function<std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&)>;
+using BenchStep = std::function<std::vector<Tensor>(const Tensor&, const Tensor&, const Tensor&)>;
 
 struct Kind {
   const char* name;
@@ -34,7 +34,7 @@ std::vector<Kind> kinds() {
            [](const Tensor& a, const Tensor& b) { return logsumexp(a.unsqueeze(-1) + b.unsqueeze(0), {-2}); }}};
 }
 
-Step step_of(const Binary& fn, bool backward) {
+BenchStep step_of(const Binary& fn, bool backward) {
   return [=](const Tensor& a, const Tensor& b, const Tensor& w) {
     const Tensor out = fn(a, b);
     return backward ? grad((out * w).sum(), {a, b}) : std::vector<Tensor>{out};
@@ -51,7 +51,7 @@ int run(const std::vector<std::string>& arguments) {
   for (const bool backward : {false, true})
     for (int n = std::min(64, most); n <= most; n *= 2) {
       const Tensor a = randn({n, n}), b = randn({n, n}), w = randn({n, n});
-      std::vector<Compiled<Step>> steps;
+      std::vector<Compiled<BenchStep>> steps;
       for (const Kind& kind : kinds()) steps.push_back(compile(step_of(kind.fn, backward)));
       std::vector<std::vector<double>> times(steps.size());
       for (const auto& step : steps) (void)step(a, b, w);

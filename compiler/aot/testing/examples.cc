@@ -13,7 +13,7 @@ struct Mlp : nn::Module {
   }
 };
 
-Step mlp() {
+ExampleStep mlp() {
   auto model = std::make_shared<Mlp>();
   auto opt = std::make_shared<optim::SGD>(model->parameters(), optim::SGDOptions{.lr = 0.1, .momentum = 0.9});
   return [model, opt](const Tensor& x, const Tensor& y) {
@@ -23,7 +23,7 @@ Step mlp() {
   };
 }
 
-Step gpt(bool bf16) {
+ExampleStep gpt(bool bf16) {
   nn::ConfigMap config = gpt::family().preset("gpt_tiny");
   for (const auto& [field, text] : nn::ConfigMap{{"vocab", "64"},
                                                  {"context", "16"},
@@ -45,7 +45,7 @@ Step gpt(bool bf16) {
 
 }  // namespace
 
-Compiled<Step> make(const std::string& name) {
+Compiled<ExampleStep> make(const std::string& name) {
   manual_seed(3);
   return compile(name == "mlp_step" ? mlp() : gpt(name == "gpt_bf16_step"));
 }

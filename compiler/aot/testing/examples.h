@@ -9,9 +9,9 @@
 
 namespace weft::aot_example {
 
-using Step = std::function<Tensor(const Tensor&, const Tensor&)>;
+using ExampleStep = std::function<Tensor(const Tensor&, const Tensor&)>;
 
 /// The step of the example "mlp_step", "gpt_step" or "gpt_bf16_step", with its own newly initialised state.
-Compiled<Step> make(const std::string& name);
+Compiled<ExampleStep> make(const std::string& name);
 
 }  // namespace weft::aot_example

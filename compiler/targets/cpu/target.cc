@@ -41,18 +41,19 @@ std::shared_ptr<FusedKernel> made(const Ref<Graph>& body, loop_ir::Lowered lower
 
 // A product, with the operands that are computed while they are packed.
 std::shared_ptr<FusedKernel> product_kernel(const Ref<Graph>& body, loop_ir::DotParts parts,
-                                            std::span<const loop_ir::Layout> in, std::span<const loop_ir::Layout> out,
+                                            std::span<const loop_ir::ValueLayout> in,
+                                            std::span<const loop_ir::ValueLayout> out,
                                             std::span<const StridedView> views, const loop_ir::LowerOptions& options) {
   FusedDot dot;
   dot.main = parts.main;
-  std::vector<loop_ir::Layout> main_in(in.begin(), in.end());
+  std::vector<loop_ir::ValueLayout> main_in(in.begin(), in.end());
   std::vector<std::string> rounds;
   std::vector<int32_t> filling;
   for (int k = 0; k < 2; ++k) {
     loop_ir::Prologue& p = parts.operand[k];
     if (!p.body) continue;
     main_in.push_back({p.type, contiguous_strides(p.type.shape)});
-    std::vector<loop_ir::Layout> own;
+    std::vector<loop_ir::ValueLayout> own;
     std::vector<StridedView> own_views;
     for (int32_t i : p.inputs) {
       own.push_back(in[i]);
@@ -73,7 +74,7 @@ std::shared_ptr<FusedKernel> product_kernel(const Ref<Graph>& body, loop_ir::Dot
   low.flops = loop_ir::body_flops(*body);
   low.bytes = 0;
   for (const auto& list : {in, out})
-    for (const loop_ir::Layout& l : list) low.bytes += static_cast<double>(l.type.nbytes());
+    for (const loop_ir::ValueLayout& l : list) low.bytes += static_cast<double>(l.type.nbytes());
   return made(body, std::move(low), views, std::move(dot));
 }
 
@@ -118,7 +119,7 @@ std::string kernel_key(const loop_ir::Kernel& k) {
 std::shared_ptr<FusedKernel> make_fused_kernel(const Ref<Graph>& body, std::span<const StridedView> in_views,
                                                std::span<const StridedView> out_views,
                                                const loop_ir::LowerOptions& options) {
-  std::vector<loop_ir::Layout> in, out;
+  std::vector<loop_ir::ValueLayout> in, out;
   for (size_t i = 0; i < in_views.size(); ++i) in.push_back({body->type(body->inputs[i]), in_views[i].strides});
   for (size_t i = 0; i < out_views.size(); ++i) out.push_back({body->type(body->outputs[i]), out_views[i].strides});
   try {

@@ -26,7 +26,7 @@ inline std::vector<Case> dense_cases() {
       const int64_t cross[] = {s, 300, 17, 129}, dvs[] = {d, 24, d, 65};
       Case c{.b = 1 + n % 2, .hq = 2, .hkv = 2, .sq = s, .skv = cross[n % 4], .d = d, .dv = dvs[n / 2 % 4]};
       c.type = kTypes[n % 3];
-      c.layout = static_cast<Case::Layout>(n / 2 % 3);
+      c.layout = static_cast<Case::QkvLayout>(n / 2 % 3);
       c.seed = 100 + n++;
       all.push_back(c);
     }

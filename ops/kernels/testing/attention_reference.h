@@ -20,7 +20,7 @@ struct Case {
   int64_t b = 1, hq = 1, hkv = 1, sq = 1, skv = 1, d = 8, dv = 8;
   DType type = kFloat32;
   int64_t kv_b = 0;  // 0: b
-  enum Layout { contiguous, rows_of_heads, odd } layout = contiguous;
+  enum QkvLayout { contiguous, rows_of_heads, odd } layout = contiguous;
   enum Mask { none, fill, blocks } mask = none;
   int64_t block_q = 128, block_kv = 128;
   bool mask_per_head = false;

@@ -45,9 +45,9 @@ constexpr std::array<int64_t, 2> kBatches[] = {{1, 1}, {2, 2}, {2, 1}};  // of q
 constexpr std::array<int64_t, 2> kBlockSizes[] = {{0, 0}, {128, 128}, {64, 64}, {64, 192}};
 
 enum Choice { kMask, kScore, kType, kSq, kSkv, kD, kDv, kHead, kBatch, kGenerated, kBlocks, kChoices };
-using Row = std::array<int, kChoices>;
+using Combination = std::array<int, kChoices>;
 
-Row levels() {
+Combination levels() {
   return {static_cast<int>(conformance_masks().size()),
           static_cast<int>(conformance_scores().size()),
           std::size(kTypes),
@@ -61,7 +61,7 @@ Row levels() {
           std::size(kBlockSizes)};
 }
 
-AttentionSizes sizes_of(const Row& r) {
+AttentionSizes sizes_of(const Combination& r) {
   const int64_t d = kDims[r[kD]], dv = kValueDims[r[kDv]];
   return {.b = kBatches[r[kBatch]][0],
           .kv_b = kBatches[r[kBatch]][1],
@@ -73,7 +73,7 @@ AttentionSizes sizes_of(const Row& r) {
           .dv = dv ? dv : d};
 }
 /// The cost of the reference, in products.
-double cost(const Row& r) {
+double cost(const Combination& r) {
   const AttentionSizes s = sizes_of(r);
   return static_cast<double>(s.b * s.hq * s.sq * s.skv) * static_cast<double>(3 * s.d + 2 * s.dv + 60);
 }
@@ -81,8 +81,8 @@ double cost(const Row& r) {
 constexpr double kMostCost = 1.4e9;
 
 /// Rows in which every two levels of two choices meet, without costly ones; greedy, by seed.
-std::vector<Row> covering_array(uint64_t seed) {
-  const Row n = levels();
+std::vector<Combination> covering_array(uint64_t seed) {
+  const Combination n = levels();
   std::array<int, kChoices + 1> first{};
   for (int c = 0; c < kChoices; ++c) first[c + 1] = first[c] + n[c];
   const int all = first[kChoices];
@@ -96,8 +96,8 @@ std::vector<Row> covering_array(uint64_t seed) {
           open[(first[a] + i) * all + first[b] + j] = 1;
         }
   Dice dice(seed);
-  std::vector<Row> rows;
-  auto gain = [&](const Row& r) {
+  std::vector<Combination> rows;
+  auto gain = [&](const Combination& r) {
     int g = 0;
     for (int a = 0; a < kChoices; ++a)
       for (int b = a + 1; b < kChoices; ++b) g += open[(first[a] + r[a]) * all + first[b] + r[b]];
@@ -105,10 +105,10 @@ std::vector<Row> covering_array(uint64_t seed) {
   };
   for (const auto& [a, i, b, j] : pairs) {
     if (!open[(first[a] + i) * all + first[b] + j]) continue;
-    Row best{};
+    Combination best{};
     int most = -1;
     for (int t = 0; t < 60 || most < 0; ++t) {
-      Row r;
+      Combination r;
       for (int c = 0; c < kChoices; ++c) r[c] = static_cast<int>(dice.below(n[c]));
       r[a] = i, r[b] = j;
       if (cost(r) > kMostCost) continue;
@@ -237,7 +237,7 @@ struct Case {
   }
 };
 
-void check(const Row& r, uint64_t seed) {
+void check(const Combination& r, uint64_t seed) {
   static constexpr int kThreads[] = {1, 2, 3, 5};
   Dice dice(seed * 1000003 + 17);
   const int a = static_cast<int>(dice.below(4)), b = static_cast<int>((a + 1 + dice.below(3)) % 4);
@@ -256,7 +256,7 @@ class Conformance : public ::testing::TestWithParam<int> {
 TEST_P(Conformance, EveryPairOfChoices) {
   if (g_full) GTEST_SKIP() << "the full product runs instead";
   uint64_t n = 0;
-  for (const Row& r : covering_array(g_seed)) {
+  for (const Combination& r : covering_array(g_seed)) {
     ++n;
     if (r[kScore] != GetParam()) continue;
     check(r, n);
@@ -395,7 +395,7 @@ INSTANTIATE_TEST_SUITE_P(Scores, Conformance, ::testing::Range(0, static_cast<in
 
 TEST(ConformanceProduct, Full) {
   if (!g_full) GTEST_SKIP() << "asked for by --full";
-  const Row n = levels();
+  const Combination n = levels();
   uint64_t all = 1;
   for (int x : n) all *= static_cast<uint64_t>(x);
   const auto start = std::chrono::steady_clock::now();
@@ -406,7 +406,7 @@ TEST(ConformanceProduct, Full) {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - start;
     if (passed.count() > g_seconds) break;
     at = (at + kStep) % all;
-    Row r;
+    Combination r;
     uint64_t rest = at;
     for (int c = 0; c < kChoices; ++c) r[c] = static_cast<int>(rest % n[c]), rest /= n[c];
     check(r, at);

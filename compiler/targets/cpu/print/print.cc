@@ -53,7 +53,7 @@ bool is_long(Type t) { return t == Type::f64 || t == Type::i64; }
 
 class Printer : Lines {
  public:
-  Printer(const Kernel& k, const Target& t, const PrintOptions& options)
+  Printer(const Kernel& k, const PrintTarget& t, const PrintOptions& options)
       : Lines(options.notes), k_(k), t_(t), options_(options) {
     across_ = k.mode == Mode::kAcross;
     tiled_ = *t.tiles && goes_by_tiles(k);
@@ -494,7 +494,7 @@ class Printer : Lines {
   static constexpr int kHides = 10;  // flops in the loop body
 
   const Kernel& k_;
-  const Target& t_;
+  const PrintTarget& t_;
   const PrintOptions& options_;
   bool across_, tiled_, wide_;
   std::string far_end_;
@@ -505,7 +505,7 @@ class Printer : Lines {
 
 }  // namespace
 
-std::string print(const Kernel& kernel, const Target& target, const PrintOptions& options) {
+std::string print(const Kernel& kernel, const PrintTarget& target, const PrintOptions& options) {
   return Printer(kernel, target, options).run();
 }
 

@@ -15,6 +15,6 @@ struct PrintOptions {
 };
 
 /// A function with the signature of loop_ir::Fn. prelude(target) must precede it. The kernel must pass verify().
-std::string print(const loop_ir::Kernel& kernel, const Target& target, const PrintOptions& options = {});
+std::string print(const loop_ir::Kernel& kernel, const PrintTarget& target, const PrintOptions& options = {});
 
 }  // namespace weft::codegen

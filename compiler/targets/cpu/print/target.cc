@@ -53,7 +53,7 @@ std::string texts(std::initializer_list<std::string_view> paths) {
   return out;
 }
 
-constexpr Target kCpu = {
+constexpr PrintTarget kCpu = {
     .name = "cpu",
     .lanes = 16,
     .vectors_a_step = 8,
@@ -111,7 +111,7 @@ constexpr Target kCpu = {
     .result_across = "{t} {x}[{n}]; r{i}.result({x});",
 };
 
-constexpr Target kScalar = {
+constexpr PrintTarget kScalar = {
     .name = "cpu_scalar",
     .lanes = 1,
     .vectors_a_step = 1,
@@ -171,8 +171,8 @@ constexpr Target kScalar = {
 
 }  // namespace
 
-const Target& cpu() { return kCpu; }
-const Target& cpu_scalar() { return kScalar; }
+const PrintTarget& cpu() { return kCpu; }
+const PrintTarget& cpu_scalar() { return kScalar; }
 
 const std::string& undef_intrinsics() {
   static const std::string text = texts({"ops/numerics/end_env.inc"}) +
@@ -180,7 +180,7 @@ const std::string& undef_intrinsics() {
   return text;
 }
 
-const std::string& prelude(const Target& target) {
+const std::string& prelude(const PrintTarget& target) {
   static const std::string vectors = texts({"ops/kernels/simd.inc", "compiler/targets/cpu/print/cpu_intrinsics.inc",
                                             "compiler/targets/cpu/print/cpu_loops.inc"});
   static const std::string scalars = texts({"compiler/targets/cpu/print/scalar_intrinsics.inc"});

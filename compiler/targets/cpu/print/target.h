@@ -9,7 +9,7 @@ namespace weft::codegen {
 /// Holes: {t} type of the value, {e} type of one element of it, {p} address, {s} stride, {v} value, {x} text of an
 /// operand, {l} position along the lane axis, {k} extent of axis K, {r} reductions, {rd} the type that combines them,
 /// {w} number of blocks of a reduction at once, {n} number of lanes or vectors.
-struct Target {
+struct PrintTarget {
   const char* name;
   int lanes;           // per vector; 1: no vectors
   int vectors_a_step;  // vectors per step of kAcross kernels that keep no scratch rows
@@ -52,14 +52,14 @@ struct Target {
   const char *result, *result_across;          // {x} = the result of r{i}
 };
 
-const Target& cpu();
+const PrintTarget& cpu();
 /// One element at a time, in simple loops: the readable reference.
-const Target& cpu_scalar();
+const PrintTarget& cpu_scalar();
 
 /// Preprocessor lines that undefine the macros of a prelude, so that another target's prelude can follow in the same
 /// file.
 const std::string& undef_intrinsics();
 /// The source of the intrinsics of a target: it precedes the kernels in a translation unit and includes nothing.
-const std::string& prelude(const Target& target);
+const std::string& prelude(const PrintTarget& target);
 
 }  // namespace weft::codegen

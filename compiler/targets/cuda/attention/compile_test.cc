@@ -15,7 +15,7 @@ namespace {
 
 /// All kernels of a call and of its derivative, with distinct symbols.
 void add_kernels(std::vector<Kernel>* to, DType type, int64_t d, int64_t dv, const FlexAttentionOptions& o,
-                 int64_t q_len = 1024, const AttentionOptions& options = {}, bool backward = true) {
+                 int64_t q_len = 1024, const AttentionKernelOptions& options = {}, bool backward = true) {
   const TensorOptions t{.dtype = type};
   const Tensor q = zeros({2, 4, q_len, d}, t), k = zeros({2, 4, 1024, d}, t), v = zeros({2, 4, 1024, dv}, t);
   const weft::internal::AttentionCall call = weft::internal::attention_call(q, k, v, o);
@@ -86,7 +86,7 @@ TEST(AttentionCompiles, Mods) {
 
 TEST(AttentionCompiles, Hopper) {
   std::vector<Kernel> kernels;
-  const AttentionOptions hopper{.sm90a = true, .maps = true};
+  const AttentionKernelOptions hopper{.sm90a = true, .maps = true};
   for (int64_t d : {64, 128, 256}) {
     add_kernels(&kernels, kBFloat16, d, d, {.block_mask = causal()}, 1024, hopper, false);
     const ScoreMod mod = d <= 128 ? attention::alibi(4) : attention::softcap(30);
@@ -100,7 +100,7 @@ TEST(AttentionCompiles, Hopper) {
 
 TEST(AttentionCompiles, HopperBackward) {
   std::vector<Kernel> all, kernels;
-  const AttentionOptions hopper{.sm90a = true, .maps = true};
+  const AttentionKernelOptions hopper{.sm90a = true, .maps = true};
   const Tensor slopes = full({4}, 0.5), ids = zeros({1024}, {.dtype = kInt32});
   for (int64_t d : {64, 96, 128}) {
     add_kernels(&all, kBFloat16, d, d, {.block_mask = causal()}, 1024, hopper);

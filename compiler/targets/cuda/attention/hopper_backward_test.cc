@@ -11,7 +11,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr AttentionOptions kHopper{.sm90a = true, .maps = true};
+constexpr AttentionKernelOptions kHopper{.sm90a = true, .maps = true};
 
 TEST(AttentionHopperBackward, Causal) {
   for (int d : {64, 128})

@@ -6,7 +6,7 @@
 namespace weft::cuda {
 namespace {
 
-constexpr AttentionOptions kHopper{.sm90a = true, .maps = true};
+constexpr AttentionKernelOptions kHopper{.sm90a = true, .maps = true};
 
 TEST(AttentionHopper, Causal) {
   check_emulated({.sizes = {.sq = 200, .skv = 330, .d = 64, .dv = 64},

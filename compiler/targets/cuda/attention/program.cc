@@ -70,7 +70,8 @@ struct AttentionProgram::Sizes {
 };
 
 AttentionProgram::AttentionProgram(const Attrs& attrs, std::span<const StridedView> in,
-                                   std::span<const StridedView> out, bool backward, const AttentionOptions& options)
+                                   std::span<const StridedView> out, bool backward,
+                                   const AttentionKernelOptions& options)
     : attrs_(attrs), options_(options), backward_(backward) {
   for (size_t i = 0; i < 3; ++i)
     WEFT_CHECK(in[i].shape[3] <= 1 || in[i].strides[3] == 1, "attention on CUDA: operand ", i, " has stride ",
@@ -302,7 +303,7 @@ AttentionMap map_of(const StridedView& v, int rows) {
 }
 
 /// Consecutive pieces of memory.
-struct WorkspaceLayout {
+struct WorkspaceRegions {
   char* base;
   int64_t bytes = 0;
   template <class T>
@@ -316,7 +317,7 @@ struct WorkspaceLayout {
 }  // namespace
 
 int64_t AttentionProgram::workspace(std::span<const StridedView> in) const {
-  WorkspaceLayout l{nullptr};
+  WorkspaceRegions l{nullptr};
   AttentionParams p = params(in);
   lay_out(in, &p, &l.bytes, nullptr);
   return l.bytes;
@@ -325,7 +326,7 @@ int64_t AttentionProgram::workspace(std::span<const StridedView> in) const {
 void AttentionProgram::lay_out(std::span<const StridedView> in, AttentionParams* p, int64_t* bytes,
                                void* workspace) const {
   const Sizes z(attrs_, in, mask_deps_);
-  WorkspaceLayout l{static_cast<char*>(workspace)};
+  WorkspaceRegions l{static_cast<char*>(workspace)};
   const int64_t lines = z.batch * z.heads * z.q_len;
   if (parts_.back() == AttentionPart::kClassify)
     p->classes = l.take<uint8_t>(z.class_batches * z.class_heads * z.q_classes * z.kv_classes);

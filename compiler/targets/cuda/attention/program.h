@@ -12,7 +12,7 @@
 
 namespace weft::cuda {
 
-struct AttentionOptions {
+struct AttentionKernelOptions {
   /// f32 products on tensor cores with 11 bits of each operand (TF32); otherwise exact products and f32 sums.
   bool tf32 = false;
   /// The device is sm_90a, and the caller encodes the maps of launches: TMA and WGMMA may be chosen.
@@ -45,7 +45,7 @@ class AttentionProgram {
  public:
   /// Throws if a mod has no CUDA form, or if head dims need more shared memory than a block has.
   AttentionProgram(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView> out, bool backward,
-                   const AttentionOptions& options = {});
+                   const AttentionKernelOptions& options = {});
   /// The kernels in the order of their indices in launches().
   std::span<const Kernel> kernels() const { return kernels_; }
   /// Whether the same kernels can run a call with these views.
@@ -78,7 +78,7 @@ class AttentionProgram {
   int64_t table_sets(std::span<const StridedView> in) const;
 
   Attrs attrs_;
-  AttentionOptions options_;
+  AttentionKernelOptions options_;
   bool backward_ = false;
   MaskDeps mask_deps_;  // for a mask without lists
   std::string choices_;

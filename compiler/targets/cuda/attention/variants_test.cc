@@ -30,7 +30,7 @@ void expect_near(const char* what, const Tensor& got, const Tensor& want, double
 
 /// f32 or bf16 operands of magnitude at most 1. keep: the inverse of the kept share of dropout.
 void check(const Attrs& attrs, const std::vector<Tensor>& in, int64_t keys, double keep, bool backward = true,
-           const AttentionOptions& options = {}) {
+           const AttentionKernelOptions& options = {}) {
   const int64_t d = in[0].size(3), dv = in[2].size(3);
   std::vector<Tensor> wide = in;
   for (size_t i = 0; i < 3; ++i) wide[i] = in[i].to(kFloat64);
@@ -100,7 +100,7 @@ TEST(AttentionVariants, ValuesOfHiddenKeys) {
   const Tensor hidden = reshape(ge(arange(0, 70, 1, {.dtype = kInt64}), reshape(lengths, {2, 1})), {2, 1, 70, 1});
   for (double bad : {std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()})
     for (const auto& [type, sm90a] : {std::pair{kFloat32, false}, {kBFloat16, false}, {kBFloat16, true}}) {
-      const AttentionOptions options{.sm90a = sm90a, .maps = sm90a};
+      const AttentionKernelOptions options{.sm90a = sm90a, .maps = sm90a};
       const Tensor q = values({2, 2, sm90a ? 90 : 37, 16}, 1).to(type), k = values({2, 2, 70, 16}, 2).to(type),
                    v = where(hidden, bad, values({2, 2, 70, 16}, 3)).to(type);
       const weft::internal::AttentionCall c =

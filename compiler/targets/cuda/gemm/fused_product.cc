@@ -110,7 +110,7 @@ bool elementwise(const loop_ir::Lowered& low, const Form& form) {
 
 }  // namespace
 
-std::optional<CudaLaunch> fused_product(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out,
+std::optional<CudaLaunch> fused_product(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
                                         const GroupedGemm& product, int sm, const DeviceLimits& device,
                                         const PlanOptions& options) {
   const Form form = form_of(low.kernel);

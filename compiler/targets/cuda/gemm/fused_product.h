@@ -12,7 +12,7 @@ namespace weft::cuda {
 /// product with an f32 result, from plan_dot's shape or grouped_problem. Pointers to operands with indices from
 /// low.bound.size() on are the product's a, b and offsets; kBad is always read. Empty if the group is not elementwise
 /// on f32 sums.
-std::optional<CudaLaunch> fused_product(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out,
+std::optional<CudaLaunch> fused_product(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
                                         const GroupedGemm& product, int sm, const DeviceLimits& device = {},
                                         const PlanOptions& options = {});
 

@@ -26,7 +26,7 @@ void check(const std::string& name, const TensorFn& fn, const std::vector<Tensor
   SCOPED_TRACE(name);
   std::vector<TensorType> types;
   std::vector<StridedView> views;
-  std::vector<loop_ir::Layout> in_layouts, out_layouts;
+  std::vector<loop_ir::ValueLayout> in_layouts, out_layouts;
   for (const Tensor& t : in) {
     types.push_back(t.type());
     views.push_back(t.view_for_kernel());
@@ -79,7 +79,7 @@ void check(const std::string& name, const TensorFn& fn, const std::vector<Tensor
 
   std::vector<std::vector<char>> want, got;
   std::vector<void*> want_at, got_at;
-  for (const loop_ir::Layout& l : out_layouts) {
+  for (const loop_ir::ValueLayout& l : out_layouts) {
     want.emplace_back(l.type.nbytes(), 1);
     got.emplace_back(l.type.nbytes(), 2);
   }

@@ -61,7 +61,7 @@ CubinPtr from_bytes(const std::string& bytes) {
   return c;
 }
 
-std::unique_ptr<jit::Cache> open_cache(const CompileOptions& options, std::vector<std::string>& notes) {
+std::unique_ptr<jit::Cache> open_cache(const NvrtcOptions& options, std::vector<std::string>& notes) {
   const bool asked = !options.cache.empty() || !switch_value("WEFT_CACHE").empty();
   const std::string folder = options.cache.empty() ? jit::default_cache() : options.cache;
   if (folder == "off") return nullptr;
@@ -77,12 +77,12 @@ std::string program_text(const Kernel& kernel) {
   return str_cat("#include \"", kPreludeName, "\"\n#line 1 \"", kernel.symbol, ".cu\"\n", kernel.text);
 }
 
-const std::string& prelude_of(const Kernel& kernel, const CompileOptions& options) {
+const std::string& prelude_of(const Kernel& kernel, const NvrtcOptions& options) {
   return options.prelude ? *options.prelude : intrinsics(level_of(kernel));
 }
 
 // Writes the source of a failed kernel to a file for people; returns its path.
-std::string keep_source(const Kernel& kernel, Arch arch, const CompileOptions& options) {
+std::string keep_source(const Kernel& kernel, Arch arch, const NvrtcOptions& options) {
   std::string text = str_cat("// ", arch.name(), "\n", prelude_of(kernel, options), "\n", kernel.text, "\n");
   std::vector<std::string> folders{switch_value("WEFT_DUMP")};
   for (const char* variable : {"TEST_TMPDIR", "TMPDIR"})
@@ -108,7 +108,7 @@ struct Job {
   std::string failure;
 };
 
-void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const CompileOptions& options) {
+void run(Job& job, const Nvrtc& n, const std::vector<std::string>& flags, const NvrtcOptions& options) {
   struct Program {
     const Nvrtc& n;
     NvrtcProgram* p = nullptr;
@@ -157,7 +157,7 @@ int usable_cores() {
 }
 
 void run_all(std::vector<Job>& jobs, const Nvrtc& n, const std::vector<std::string>& flags,
-             const CompileOptions& options) {
+             const NvrtcOptions& options) {
   // Longest first, so that no long compilation starts last.
   std::vector<Job*> order;
   for (Job& job : jobs) order.push_back(&job);
@@ -191,7 +191,7 @@ void check_available(const Nvrtc& n, Arch arch) {
 
 }  // namespace
 
-std::vector<std::string> nvrtc_options(Arch arch, const CompileOptions& options) {
+std::vector<std::string> nvrtc_options(Arch arch, const NvrtcOptions& options) {
   std::vector<std::string> out = nvrtc_options();
   out.insert(out.end(), {str_cat("-arch=", arch.name()), "--ptxas-options=-v"});
   if (options.fmad) std::replace(out.begin(), out.end(), std::string("--fmad=false"), std::string("--fmad=true"));
@@ -225,7 +225,7 @@ void internal::forget_compiled() {
   table().cubins.clear();
 }
 
-Compiled compile(std::span<const Kernel> kernels, Arch arch, const CompileOptions& options) {
+CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const Nvrtc& n = nvrtc();
   check_available(n, arch);
@@ -233,7 +233,7 @@ Compiled compile(std::span<const Kernel> kernels, Arch arch, const CompileOption
     WEFT_CHECK(runs_on(k, arch), "cuda: kernel ", k.symbol, " needs ",
                k.only_sm90a ? std::string("sm_90a") : str_cat("sm_", k.least_sm, " or later"), "; got ", arch.name());
 
-  Compiled out;
+  CompiledKernels out;
   const std::vector<std::string> flags = nvrtc_options(arch, options);
   jit::Key base = continued(jit::Key{}, kFormat);
   base = continued(base, n.version());

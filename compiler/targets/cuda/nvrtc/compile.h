@@ -24,7 +24,7 @@ struct Cubin {
 };
 using CubinPtr = std::shared_ptr<const Cubin>;
 
-struct CompileOptions {
+struct NvrtcOptions {
   std::optional<std::string> prelude;  // text before each kernel; none: the intrinsics of its level
   bool fmad = false;                   // let the compiler fuse a*b+c
   bool line_info = false;              // for sanitizers and profilers
@@ -33,7 +33,7 @@ struct CompileOptions {
   int threads = 0;    // 0: one per core
 };
 
-struct Compiled {
+struct CompiledKernels {
   std::vector<CubinPtr> cubins;  // one per kernel
   int64_t compiled = 0, from_memory = 0, from_disk = 0;
   int64_t damaged = 0;  // entries that were damaged on disk; they were compiled again
@@ -48,7 +48,7 @@ struct Compiled {
 /// - a kernel uses more registers or spills than it declares, or more shared memory than a block has: with the figures.
 ///
 /// Any thread may call it.
-Compiled compile(std::span<const Kernel> kernels, Arch arch, const CompileOptions& options = {});
+CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcOptions& options = {});
 
 /// A clause that says by how much a compiled kernel exceeds its own limits or the device's; empty if it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
@@ -57,7 +57,7 @@ std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
 /// 13), which omits textures and similar features. It reduced the CPU time of a small kernel from 26 ms to 22, and from
 /// 42 to 38 with the intrinsics. A precompiled header of the intrinsics would save 4 more, but processes would have to
 /// share a file.
-std::vector<std::string> nvrtc_options(Arch arch, const CompileOptions& options);
+std::vector<std::string> nvrtc_options(Arch arch, const NvrtcOptions& options);
 
 namespace internal {
 /// Drops all cubins of this process, for tests of the cache on disk.

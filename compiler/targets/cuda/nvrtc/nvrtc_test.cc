@@ -59,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(256) scale(const __grid_constant__ 
 
 std::string temporary(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
-std::string error_of(const Kernel& k, Arch arch, const CompileOptions& options = {}) {
+std::string error_of(const Kernel& k, Arch arch, const NvrtcOptions& options = {}) {
   try {
     compile(std::span(&k, 1), arch, options);
   } catch (const Error& error) {
@@ -174,7 +174,7 @@ TEST(Nvrtc, WordsStandBeforeTheKernel) {
   EXPECT_EQ(error_of(device, {80}), "");
   Kernel k = scale(6);
   k.text.replace(k.text.find("p.x[i]"), 6, "twice(p.x[i])");
-  CompileOptions o;
+  NvrtcOptions o;
   o.prelude = "__device__ inline float twice(float x) { return x + x; }\n";
   EXPECT_EQ(error_of(k, {80}, o), "");
   EXPECT_NE(error_of(k, {80}), "");
@@ -183,12 +183,12 @@ TEST(Nvrtc, WordsStandBeforeTheKernel) {
 TEST(NvrtcCache, MemoryDiskAndDamage) {
   NEED_NVRTC();
   const std::string folder = temporary("cubins");
-  CompileOptions o;
+  NvrtcOptions o;
   o.cache = folder;
   std::vector<Kernel> kernels{scale(10), scale(11), scale(10)};
   kernels[1].symbol = "other";
   kernels[1].text.replace(kernels[1].text.find(" scale("), 7, " other(");
-  Compiled c = compile(kernels, {80}, o);
+  CompiledKernels c = compile(kernels, {80}, o);
   EXPECT_EQ(c.compiled, 2);
   EXPECT_EQ(c.from_memory, 1);
   EXPECT_EQ(c.cubins[0], c.cubins[2]);
@@ -203,7 +203,7 @@ TEST(NvrtcCache, MemoryDiskAndDamage) {
   EXPECT_EQ(jit::Cache(folder, true, jit::ObjectKind::cubin).size().second, 4);
 
   internal::forget_compiled();
-  Compiled d = compile(kernels, {80}, o);
+  CompiledKernels d = compile(kernels, {80}, o);
   EXPECT_EQ(d.from_disk, 2);
   EXPECT_EQ(d.compiled, 0);
   EXPECT_EQ(d.cubins[0]->bytes, c.cubins[0]->bytes);
@@ -272,7 +272,7 @@ TEST(NvrtcCache, UnsafeFolderIsRefused) {
   const std::string folder = temporary("open_to_all");
   io::make_folders(folder);
   ASSERT_EQ(::chmod(folder.c_str(), 0777), 0);
-  CompileOptions o;
+  NvrtcOptions o;
   o.cache = folder;
   EXPECT_NE(error_of(scale(20), {80}, o).find("is open to other users"), std::string::npos);
 }
@@ -281,18 +281,18 @@ TEST(NvrtcCache, ManyAtOnceEqualOneByOne) {
   NEED_NVRTC();
   std::vector<Kernel> kernels;
   for (int i = 0; i < 6; ++i) kernels.push_back(scale(30 + i));
-  CompileOptions one, many;
+  NvrtcOptions one, many;
   one.cache = many.cache = "off";
   one.threads = 1;
   many.threads = 4;
-  const Compiled a = compile(kernels, {80}, one);
+  const CompiledKernels a = compile(kernels, {80}, one);
   internal::forget_compiled();
-  Compiled b[2];
+  CompiledKernels b[2];
   std::thread other([&] { b[1] = compile(kernels, {80}, many); });
   b[0] = compile(kernels, {80}, many);
   other.join();
   for (int i = 0; i < 6; ++i)
-    for (const Compiled& c : b) EXPECT_EQ(a.cubins[i]->bytes, c.cubins[i]->bytes);
+    for (const CompiledKernels& c : b) EXPECT_EQ(a.cubins[i]->bytes, c.cubins[i]->bytes);
 }
 
 TEST(Nvrtc, NewerThanTheDriverIsSaid) {

@@ -198,8 +198,8 @@ struct Rows {
   Text text(std::string_view name, std::string_view type) const {
     Text t(name, is_wide(src) || is_wide(y));
     t.type("T", type).constant("kEach", each).types(kSome).functions(kOffsetFunctions);
-    t.address("const T* x", in_place(2)).address("T* y", out_place(0));
-    t.address("const uint64_t* order", scratch_place(order));
+    t.address("const T* x", operand_address(2)).address("T* y", result_address(0));
+    t.address("const uint64_t* order", scratch_address(order));
     t.whole("rows", n).whole("x_row", src.strides[0]).whole("y_row", y.strides[0]);
     columns.declare(t, {"from", "to"});
     return t;
@@ -365,7 +365,7 @@ bool make_scatter_add(const Request& r, Launches& to) {
   auto text = [&](std::string_view name) {
     Text t(name, is_wide(src) || is_wide(y) || is_wide(index));
     t.type("T", y.dtype).type("A", sums_of(y.dtype)).functions(kOffsetFunctions).functions(kWriteFunctions);
-    t.address("const T* x", in_place(2)).address("T* y", out_place(0));
+    t.address("const T* x", operand_address(2)).address("T* y", result_address(0));
     t.index("length", length).index("x_along", src.strides[dim]).index("y_along", y.strides[dim]);
     w.declare(t, {"from", "to", "of_index"});
     return t;
@@ -373,12 +373,12 @@ bool make_scatter_add(const Request& r, Launches& to) {
   if (length <= kShortLine) {
     Text t = text("scatter_add_short");
     t.type("X", index.dtype).constant("kAlongLast", dim == index.shape.size() - 1).functions(kCheckFunctions);
-    t.address("const X* index", in_place(1)).bad();
+    t.address("const X* index", operand_address(1)).bad();
     t.whole("limit", y.shape[dim]).index("index_along", index.strides[dim]).whole("inner", elements_behind(index, dim));
     to.add(t.step(kAddShort, blocks_for(w.n * length)));
     return true;
   }
-  const Place order = scratch_place(add_target_sort(to, {index, 1, dim, y.shape[dim]}));
+  const MemoryAddress order = scratch_address(add_target_sort(to, {index, 1, dim, y.shape[dim]}));
   auto sums = [&](std::string_view name) {
     Text t = text(name);
     t.constant("kLongRun", kLongRun).functions(kRunFunctions).address("const uint64_t* order", order);

@@ -157,7 +157,7 @@ int vector_bytes(int64_t element, const Shape& shape, std::initializer_list<Shap
 namespace {
 
 // Adds a copy of y's lines from x's columns. False if they are not laid out that way, or are short.
-bool add_transpose(Launches& to, const Walk& w, const Place& from, const Place& at, int bytes) {
+bool add_transpose(Launches& to, const Walk& w, const MemoryAddress& from, const MemoryAddress& at, int bytes) {
   const int last = w.rank() - 1;
   const Shape &x = w.strides[0], &y = w.strides[1];
   int row = -1;
@@ -181,8 +181,8 @@ bool add_transpose(Launches& to, const Walk& w, const Place& from, const Place& 
 
 }  // namespace
 
-void add_copy(Launches& to, const StridedView& x, const Place& from, const StridedView& y, const Place& at,
-              int alignment) {
+void add_copy(Launches& to, const StridedView& x, const MemoryAddress& from, const StridedView& y,
+              const MemoryAddress& at, int alignment) {
   if (y.numel() == 0) return;
   const bool converts = x.dtype != y.dtype;
   Walk w(y.shape, {spread(x, y.shape).strides, y.strides});
@@ -212,14 +212,14 @@ void add_copy(Launches& to, const StridedView& x, const Place& from, const Strid
 
 void add_copy_unless_same(const Request& r, Launches& to) {
   const size_t before = to.steps().size();
-  add_copy(to, r.in[0], in_place(0), r.out[0], out_place(0), r.alignment);
+  add_copy(to, r.in[0], operand_address(0), r.out[0], result_address(0), r.alignment);
   if (to.steps().size() > before && r.in[0].strides == r.out[0].strides) to.leave_out_where_same(0, 0);
 }
 
 namespace {
 
 template <class V>
-void fill(Launches& to, const StridedView& y, const Place& at, V value) {
+void fill(Launches& to, const StridedView& y, const MemoryAddress& at, V value) {
   if (y.numel() == 0) return;
   const Walk w(y.shape, {y.strides});
   Text t("fill", w.wide());
@@ -239,12 +239,12 @@ void fill(Launches& to, const StridedView& y, const Place& at, V value) {
 
 }  // namespace
 
-void add_fill(Launches& to, const StridedView& y, const Place& at, double value) { fill(to, y, at, value); }
-void add_fill(Launches& to, const StridedView& y, const Place& at, int64_t value) { fill(to, y, at, value); }
+void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, double value) { fill(to, y, at, value); }
+void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, int64_t value) { fill(to, y, at, value); }
 
 void add_bad(Launches& to, const StridedView& index, int place) {
   Text t("bad_index");
-  t.type("X", index.dtype).functions(kCheckFunctions).address("const X* index", in_place(place)).bad();
+  t.type("X", index.dtype).functions(kCheckFunctions).address("const X* index", operand_address(place)).bad();
   to.add(t.step(kBad, 1, 32));
 }
 
@@ -301,16 +301,16 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 }
 
 bool make_cast(const Request& r, Launches& to) {
-  add_copy(to, r.in[0], in_place(0), r.out[0], out_place(0), r.alignment);
+  add_copy(to, r.in[0], operand_address(0), r.out[0], result_address(0), r.alignment);
   return true;
 }
 
 bool make_constant(const Request& r, Launches& to) {
   const AttrValue& v = *r.attrs.find("value");
   if (std::holds_alternative<int64_t>(v)) {
-    add_fill(to, r.out[0], out_place(0), std::get<int64_t>(v));
+    add_fill(to, r.out[0], result_address(0), std::get<int64_t>(v));
   } else {
-    add_fill(to, r.out[0], out_place(0), std::get<double>(v));
+    add_fill(to, r.out[0], result_address(0), std::get<double>(v));
   }
   return true;
 }
@@ -326,7 +326,7 @@ bool make_iota(const Request& r, Launches& to) {
   const double start = number(r.attrs, "start"), step = number(r.attrs, "step");
   const bool whole = !is_floating(y.dtype) && start == std::floor(start) && step == std::floor(step);
   Text t("iota", is_wide(y));
-  t.type("N", whole ? "int64" : "f64").type("Y", y.dtype).functions(kWriteFunctions).address("Y* y", out_place(0));
+  t.type("N", whole ? "int64" : "f64").type("Y", y.dtype).functions(kWriteFunctions).address("Y* y", result_address(0));
   if (whole) {
     t.whole("start", static_cast<int64_t>(start)).whole("step", static_cast<int64_t>(step));
   } else {
@@ -353,8 +353,8 @@ bool make_pointwise(const Request& r, Launches& to) {
   for (int k = 0; k < operands; ++k) t.type(str_cat("X", k), in[k].dtype);
   t.type("Y", y.dtype).functions(kOffsetFunctions).functions(kWriteFunctions);
   if (divides) t.functions(kDivide);
-  for (int k = 0; k < operands; ++k) t.address(str_cat("const X", k, "* in", k), in_place(k));
-  t.address("Y* y", out_place(0));
+  for (int k = 0; k < operands; ++k) t.address(str_cat("const X", k, "* in", k), operand_address(k));
+  t.address("Y* y", result_address(0));
   if (divides) {
     t.bad();
     to.set_checks_indices();

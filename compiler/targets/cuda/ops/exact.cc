@@ -259,7 +259,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 /// Clears the result: sums without terms.
 bool empty(Launches& to, const StridedView& y) {
-  add_fill(to, y, out_place(0), int64_t{0});
+  add_fill(to, y, result_address(0), int64_t{0});
   return true;
 }
 
@@ -271,7 +271,10 @@ bool make_sum(const Request& r, Launches& to) {
   if (inner.n == 0) return empty(to, y);
   Text t("exact_sum", true);
   t.type("X", x.dtype).functions(kOffsetFunctions).functions(kDigits);
-  t.address("const X* x", in_place(0)).address("int64* y", out_place(0)).whole("sums", outer.n).whole("terms", inner.n);
+  t.address("const X* x", operand_address(0))
+      .address("int64* y", result_address(0))
+      .whole("sums", outer.n)
+      .whole("terms", inner.n);
   outer.declare(t, "kKept", "kept", {"from"});
   inner.declare(t, "kReduced", "extent", {"step"});
   to.add(t.step(kSum, blocks_for(outer.n, 4), 128));
@@ -310,7 +313,9 @@ bool make_dot(const Request& r, Launches& to) {
   if (k.n == 0) return empty(to, y);
   Text t("exact_dot", true);
   t.type("A", a.dtype).type("B", b.dtype).functions(kOffsetFunctions).functions(kDigits);
-  t.address("const A* a", in_place(0)).address("const B* b", in_place(1)).address("int64* y", out_place(0));
+  t.address("const A* a", operand_address(0))
+      .address("const B* b", operand_address(1))
+      .address("int64* y", result_address(0));
   t.whole("results", y.numel() / 8).whole("m", m.n).whole("n", n.n).whole("k", k.n);
   z.declare(t, "kBatch", "batch", {"a_batch", "b_batch"});
   m.declare(t, "kRows", "rows", {"a_rows"});
@@ -328,8 +333,10 @@ bool make_grouped(const Request& r, Launches& to) {
   Text t("exact_grouped_dot", true);
   t.type("A", a.dtype).type("B", b.dtype).type("O", offsets.dtype).constant("kRowMode", rows);
   t.functions(kDigits).functions(kProducts);
-  t.address("const A* a", in_place(0)).address("const B* b", in_place(1)).address("const O* offsets", in_place(2));
-  t.address("int64* y", out_place(0)).bad();
+  t.address("const A* a", operand_address(0))
+      .address("const B* b", operand_address(1))
+      .address("const O* offsets", operand_address(2));
+  t.address("int64* y", result_address(0)).bad();
   t.whole("results", y.numel() / 8).whole("groups", offsets.shape[0] - 1).whole("offset_step", offsets.strides[0]);
   t.whole("t", a.shape[0]).whole("k", a.shape[1]).whole("n", b.shape.back());
   t.whole("a_0", a.strides[0]).whole("a_1", a.strides[1]).whole("b_0", b.strides[0]).whole("b_1", b.strides[1]);
@@ -353,8 +360,10 @@ bool make_row_dots(const Request& r, Launches& to) {
       .functions(kDigits)
       .functions(kProducts)
       .functions(kCheckFunctions);
-  t.address("const A* a", in_place(0)).address("const B* b", in_place(1)).address("const R* rows", in_place(4));
-  t.address("int64* y", out_place(0)).bad();
+  t.address("const A* a", operand_address(0))
+      .address("const B* b", operand_address(1))
+      .address("const R* rows", operand_address(4));
+  t.address("int64* y", result_address(0)).bad();
   t.whole("results", y.numel() / 8).whole("k", r.attrs.i("k")).whole("width", b.shape[1]).whole("limit", a.shape[0]);
   t.whole("row_step", rows.strides[0]).whole("a_row", a.strides[0]).whole("a_step", a.strides[1]);
   t.whole("b_row", b.strides[0]).whole("b_step", b.strides[1]);
@@ -367,7 +376,7 @@ bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
   const StridedView &index = r.in[0], &src = r.in[1], &y = r.out[0];
   if (!y.contiguous()) return false;
   const int64_t length = index.shape[elementwise ? dim : 0], limit = y.shape[dim];
-  add_fill(to, y, out_place(0), int64_t{0});
+  add_fill(to, y, result_address(0), int64_t{0});
   if (index.numel() == 0) return true;
   to.set_checks_indices();
   if (limit == 0) {
@@ -393,8 +402,8 @@ bool add_at(const Request& r, Launches& to, int dim, bool elementwise) {
   if (src.numel() == 0) return true;
   Text t("exact_add", true);
   t.type("X", src.dtype).functions(kOffsetFunctions).functions(kDigits);
-  t.address("const X* x", in_place(1)).address("int64* y", out_place(0));
-  t.address("const uint64_t* order", scratch_place(order)).whole("tasks", w.n * length * columns.n);
+  t.address("const X* x", operand_address(1)).address("int64* y", result_address(0));
+  t.address("const uint64_t* order", scratch_address(order)).whole("tasks", w.n * length * columns.n);
   t.whole("columns", columns.n).whole("length", length).whole("along", src.strides[dim]);
   t.whole("y_along", y.strides[dim] / 8);
   w.declare(t, "kLines", "lines", {"from", "to"});
@@ -423,7 +432,7 @@ bool make_finish(const Request& r, Launches& to) {
   Text t("exact_finish", true);
   t.type("Y", y.dtype).constant("kBits", f.bits).constant("kLeast", f.least);
   t.functions(kOffsetFunctions).functions(kDigits).functions(kWriteFunctions);
-  t.address("const int64* x", in_place(0)).address("Y* y", out_place(0)).whole("results", y.numel());
+  t.address("const int64* x", operand_address(0)).address("Y* y", result_address(0)).whole("results", y.numel());
   t.whole("digit", x.strides.back());
   kept.declare(t, "kKept", "kept", {"from"});
   to.add(t.step(kFinish, blocks_for(y.numel())));

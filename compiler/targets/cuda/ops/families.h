@@ -37,13 +37,13 @@ std::span<const MakerRow> exact_makers();
 bool make_pointwise(const Request& r, Launches& to);
 
 /// Adds y = x with conversion. Both views have y's shape (stride 0 for broadcast dims). Adds nothing for empty views.
-void add_copy(Launches& to, const StridedView& x, const Place& from, const StridedView& y, const Place& at,
-              int alignment);
+void add_copy(Launches& to, const StridedView& x, const MemoryAddress& from, const StridedView& y,
+              const MemoryAddress& at, int alignment);
 /// Adds "result 0 = operand 0", which a run skips if both have one address.
 void add_copy_unless_same(const Request& r, Launches& to);
 /// Adds y = value, converted like a cast from f64 (from i64 for an int64_t).
-void add_fill(Launches& to, const StridedView& y, const Place& at, double value);
-void add_fill(Launches& to, const StridedView& y, const Place& at, int64_t value);
+void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, double value);
+void add_fill(Launches& to, const StridedView& y, const MemoryAddress& at, int64_t value);
 /// Adds a launch that reports the first index of operand `place` as out of range: the dim that the indices address is
 /// empty.
 void add_bad(Launches& to, const StridedView& index, int place);

@@ -37,7 +37,10 @@ bool gather(const Request& r, Launches& to, Shape of_index, int64_t inner, int64
   Text t("gather", w.wide() || is_wide(x));
   t.type("T", bytes_type(static_cast<int>(itemsize(x.dtype)))).type("X", index.dtype);
   t.functions(kOffsetFunctions).functions(kCheckFunctions);
-  t.address("const T* x", in_place(0)).address("const X* index", in_place(1)).address("T* y", out_place(0)).bad();
+  t.address("const T* x", operand_address(0))
+      .address("const X* index", operand_address(1))
+      .address("T* y", result_address(0))
+      .bad();
   t.whole("limit", x.shape[dim]).index("along", x.strides[dim]);
   t.whole("inner", inner).whole("indices", indices);
   w.declare(t, {"from", "of_index", "to"});

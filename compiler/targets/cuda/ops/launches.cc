@@ -13,21 +13,21 @@ constexpr size_t kMostParameters = 4096;  // of a launch
 
 }  // namespace
 
-void Step::write_parameters(const Addresses& at, std::byte* to) const {
+void KernelStep::write_parameters(const Addresses& at, std::byte* to) const {
   std::memcpy(to, parameters.data(), parameters.size());
   for (const auto& [offset, place] : addresses) {
     char* p = nullptr;
     switch (place.kind) {
-      case Place::kIn:
+      case MemoryAddress::kIn:
         p = static_cast<char*>(at.in[place.index]);
         break;
-      case Place::kOut:
+      case MemoryAddress::kOut:
         p = static_cast<char*>(at.out[place.index]);
         break;
-      case Place::kWorkspace:
+      case MemoryAddress::kWorkspace:
         p = static_cast<char*>(at.workspace);
         break;
-      case Place::kBad:
+      case MemoryAddress::kBad:
         p = reinterpret_cast<char*>(at.bad);
         break;
     }
@@ -36,9 +36,9 @@ void Step::write_parameters(const Addresses& at, std::byte* to) const {
   }
 }
 
-bool Step::left_out(const Addresses& at) const { return same_in >= 0 && at.in[same_in] == at.out[same_out]; }
+bool KernelStep::left_out(const Addresses& at) const { return same_in >= 0 && at.in[same_in] == at.out[same_out]; }
 
-void Launches::add(Step step) {
+void Launches::add(KernelStep step) {
   kernels_.push_back(step.kernel);
   steps_.push_back(std::move(step));
 }
@@ -54,7 +54,7 @@ void Launches::bind(std::span<const Function> functions) { functions_.assign(fun
 void Launches::enqueue(const Addresses& at, Stream& stream, SourceLine line) const {
   WEFT_BUG_IF(functions_.size() != steps_.size(), op_, ": its kernels are not loaded");
   for (size_t i = 0; i < steps_.size(); ++i) {
-    const Step& s = steps_[i];
+    const KernelStep& s = steps_[i];
     if (s.left_out(at)) continue;
     alignas(16) std::byte bytes[kMostParameters];
     s.write_parameters(at, bytes);
@@ -113,7 +113,7 @@ void Text::put(const void* data, int bytes, int alignment) {
   alignment_ = std::max(alignment_, alignment);
 }
 
-Text& Text::address(std::string_view declaration, const Place& place) {
+Text& Text::address(std::string_view declaration, const MemoryAddress& place) {
   const void* none = nullptr;
   put(&none, 8, 8);
   step_.addresses.emplace_back(static_cast<int>(step_.parameters.size()) - 8, place);
@@ -148,7 +148,7 @@ Text& Text::real(std::string_view name, double value) {
   return *this;
 }
 
-Step Text::step(std::string_view body, int64_t blocks, int threads, int shared) {
+KernelStep Text::step(std::string_view body, int64_t blocks, int threads, int shared) {
   WEFT_BUG_IF(blocks < 1 || blocks > INT32_MAX, "cuda: ", name_, " needs ", blocks, " blocks");
   if (alignment_ > 1) put(nullptr, 0, alignment_);
   WEFT_BUG_IF(step_.parameters.size() > kMostParameters, "cuda: ", name_, " has ", step_.parameters.size(),

@@ -13,21 +13,21 @@
 namespace weft::cuda {
 
 /// The memory to which an address parameter points.
-struct Place {
+struct MemoryAddress {
   enum Kind { kIn, kOut, kWorkspace, kBad } kind = kIn;
   int index = 0;      // of the operand or result
   int64_t bytes = 0;  // from element 0, or from the start of the workspace
 };
-inline Place in_place(int i, int64_t bytes = 0) { return {Place::kIn, i, bytes}; }
-inline Place out_place(int i, int64_t bytes = 0) { return {Place::kOut, i, bytes}; }
-inline Place scratch_place(int64_t bytes) { return {Place::kWorkspace, 0, bytes}; }
+inline MemoryAddress operand_address(int i, int64_t bytes = 0) { return {MemoryAddress::kIn, i, bytes}; }
+inline MemoryAddress result_address(int i, int64_t bytes = 0) { return {MemoryAddress::kOut, i, bytes}; }
+inline MemoryAddress scratch_address(int64_t bytes) { return {MemoryAddress::kWorkspace, 0, bytes}; }
 
 /// One launch.
-struct Step {
+struct KernelStep {
   Kernel kernel;
   Grid grid;
   std::vector<std::byte> parameters;  // without the addresses
-  std::vector<std::pair<int, Place>> addresses;
+  std::vector<std::pair<int, MemoryAddress>> addresses;
   int same_in = -1, same_out = -1;  // skipped if this operand and this result have the same address
 
   /// Writes the parameters of a run, parameters.size() bytes.
@@ -38,7 +38,7 @@ struct Step {
 class Launches final : public Operation {
  public:
   explicit Launches(const char* op) : op_(op) {}
-  void add(Step step);
+  void add(KernelStep step);
   /// Reserves bytes of scratch at a 256-byte boundary; returns where they start.
   int64_t scratch(int64_t bytes);
   void set_checks_indices() { checks_ = true; }
@@ -47,7 +47,7 @@ class Launches final : public Operation {
     steps_.back().same_in = in;
     steps_.back().same_out = out;
   }
-  const std::vector<Step>& steps() const { return steps_; }
+  const std::vector<KernelStep>& steps() const { return steps_; }
 
   std::span<const Kernel> kernels() const override { return kernels_; }
   void bind(std::span<const Function> functions) override;
@@ -57,7 +57,7 @@ class Launches final : public Operation {
 
  private:
   const char* op_;
-  std::vector<Step> steps_;
+  std::vector<KernelStep> steps_;
   std::vector<Kernel> kernels_;
   std::vector<Function> functions_;
   int64_t workspace_ = 0;
@@ -78,22 +78,22 @@ class Text {
   /// Device functions that the kernel uses. They are the same for every kernel of this name, or distinguished by `key`.
   Text& functions(std::string_view text, std::string_view key = "");
 
-  Text& address(std::string_view declaration, const Place& place);
-  Text& bad() { return address("int* bad", {Place::kBad}); }
+  Text& address(std::string_view declaration, const MemoryAddress& place);
+  Text& bad() { return address("int* bad", {MemoryAddress::kBad}); }
   Text& index(std::string_view name, int64_t value);  // I
   Text& indices(std::string_view name, std::span<const int64_t> values);
   Text& whole(std::string_view name, int64_t value);  // int64
   Text& real(std::string_view name, double value);    // f64
 
   /// `body` defines the kernel kSymbol.
-  Step step(std::string_view body, int64_t blocks, int threads = 256, int shared = 0);
+  KernelStep step(std::string_view body, int64_t blocks, int threads = 256, int shared = 0);
 
  private:
   void put(const void* data, int bytes, int alignment);
   std::string name_, head_, fields_, functions_;
   bool wide_;
   int alignment_ = 1;
-  Step step_;
+  KernelStep step_;
 };
 
 /// The name of a dtype's elements in kernel text.

@@ -109,34 +109,40 @@ bool make_expert_order(const Request& r, Launches& to) {
   for (const StridedView& y : r.out)
     if (!y.contiguous()) return false;
   if (slots == 0) {
-    add_fill(to, r.out[3], out_place(3), int64_t{0});
-    add_fill(to, r.out[4], out_place(4), int64_t{0});
+    add_fill(to, r.out[3], result_address(3), int64_t{0});
+    add_fill(to, r.out[4], result_address(4), int64_t{0});
     return true;
   }
   to.set_checks_indices();
   const int64_t tile = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::clamp<int64_t>(slots, 64, 1024))));
   const int64_t blocks = blocks_for(slots, tile);
-  const Place sorted = scratch_place(to.scratch(slots * 8)), begins = scratch_place(to.scratch(blocks * (num + 1) * 4)),
-              next = scratch_place(to.scratch(blocks * num * 8));
+  const MemoryAddress sorted = scratch_address(to.scratch(slots * 8)),
+                      begins = scratch_address(to.scratch(blocks * (num + 1) * 4)),
+                      next = scratch_address(to.scratch(blocks * num * 8));
   {
     Text t("expert_sort", true);
     t.type("X", experts.dtype).constant("kTile", tile).functions(kCheckFunctions);
     t.types(kEntryTypes).functions(kEntryFunctions).functions(kSortTileFunctions);
-    t.address("const X* experts", in_place(0)).address("uint64_t* sorted", sorted).address("int* begins", begins).bad();
+    t.address("const X* experts", operand_address(0))
+        .address("uint64_t* sorted", sorted)
+        .address("int* begins", begins)
+        .bad();
     t.whole("slots", slots).whole("k", k).whole("num", num).whole("token_step", experts.strides[0]);
     t.whole("choice_step", experts.strides[1]);
     to.add(t.step(kSortShare, blocks, static_cast<int>(std::max<int64_t>(32, tile / 4)), static_cast<int>(tile * 8)));
   }
   {
     Text t("expert_places", true);
-    t.address("const int* begins", begins).address("int64* next", next).address("int64* counts", out_place(3));
-    t.address("int64* offsets", out_place(4)).whole("num", num).whole("blocks", blocks);
+    t.address("const int* begins", begins).address("int64* next", next).address("int64* counts", result_address(3));
+    t.address("int64* offsets", result_address(4)).whole("num", num).whole("blocks", blocks);
     to.add(t.step(kPlaces, 1, num > 16 ? 1024 : 256));
   }
   Text t("expert_order", true);
   t.constant("kTile", tile).address("const uint64_t* sorted", sorted).address("const int* begins", begins);
-  t.address("const int64* next", next).address("int64* slot", out_place(0)).address("int64* token", out_place(1));
-  t.address("int64* row", out_place(2)).whole("slots", slots).whole("k", k).whole("num", num);
+  t.address("const int64* next", next)
+      .address("int64* slot", result_address(0))
+      .address("int64* token", result_address(1));
+  t.address("int64* row", result_address(2)).whole("slots", slots).whole("k", k).whole("num", num);
   to.add(t.step(kWriteOrder, blocks_for(slots)));
   return true;
 }
@@ -261,7 +267,7 @@ int64_t each_of(const Request& r, const StridedView& x, const StridedView& y, in
 void declare_weights(Text& t, const Request& r, bool weights) {
   const StridedView& w = r.in[weights ? 4 : 0];
   t.type("W", w.dtype).constant("kWeights", weights);
-  t.address("const W* weights", in_place(weights ? 4 : 0)).whole("w_row", weights ? w.strides[0] : 0);
+  t.address("const W* weights", operand_address(weights ? 4 : 0)).whole("w_row", weights ? w.strides[0] : 0);
   t.whole("w_step", weights ? w.strides[1] : 0);
 }
 
@@ -276,8 +282,10 @@ bool make_dispatch_rows(const Request& r, Launches& to) {
   t.type("T", x.dtype).type("X", tokens.dtype).type("S", slots.dtype);
   t.type("A", wide_of(x.dtype, weights ? r.in[4].dtype : x.dtype)).constant("kEach", each);
   t.functions(kCheckFunctions).functions(kWriteFunctions).functions(kVectors);
-  t.address("const T* x", in_place(0)).address("const S* slots", in_place(1)).address("const X* tokens", in_place(2));
-  t.address("T* y", out_place(0)).bad();
+  t.address("const T* x", operand_address(0))
+      .address("const S* slots", operand_address(1))
+      .address("const X* tokens", operand_address(2));
+  t.address("T* y", result_address(0)).bad();
   declare_weights(t, r, weights);
   t.whole("tasks", y.shape[0] * (y.shape[1] / each)).whole("width", y.shape[1] / each).whole("k", r.attrs.i("k"));
   t.whole("limit", x.shape[0]).whole("slots_limit", slots.shape[0]).whole("token_step", tokens.strides[0]);
@@ -303,7 +311,10 @@ bool make_combine_rows(const Request& r, Launches& to) {
       .functions(kCheckFunctions)
       .functions(kWriteFunctions)
       .functions(kVectors);
-  t.address("const T* x", in_place(0)).address("const X* rows", in_place(3)).address("T* y", out_place(0)).bad();
+  t.address("const T* x", operand_address(0))
+      .address("const X* rows", operand_address(3))
+      .address("T* y", result_address(0))
+      .bad();
   declare_weights(t, r, weights);
   t.whole("tasks", y.shape[0] * (y.shape[1] / each)).whole("width", y.shape[1] / each).whole("limit", x.shape[0]);
   t.whole("row_step", rows.strides[0]).whole("x_row", x.strides[0]).whole("x_step", x.strides[1]);
@@ -316,7 +327,7 @@ bool make_row_dots(const Request& r, Launches& to) {
   const StridedView &a = r.in[0], &b = r.in[1], &rows = r.in[4], &y = r.out[0];
   if (y.numel() == 0) return true;
   if (b.shape[1] == 0) {
-    add_fill(to, y, out_place(0), int64_t{0});
+    add_fill(to, y, result_address(0), int64_t{0});
     return true;
   }
   to.set_checks_indices();
@@ -326,8 +337,10 @@ bool make_row_dots(const Request& r, Launches& to) {
   t.constant("kDepth", std::bit_width(static_cast<uint64_t>(blocks)) + 1)
       .functions(kCheckFunctions)
       .functions(kWriteFunctions);
-  t.address("const T* a", in_place(0)).address("const T* b", in_place(1)).address("const X* rows", in_place(4));
-  t.address("Y* y", out_place(0)).bad();
+  t.address("const T* a", operand_address(0))
+      .address("const T* b", operand_address(1))
+      .address("const X* rows", operand_address(4));
+  t.address("Y* y", result_address(0)).bad();
   t.whole("tasks", y.numel()).whole("k", y.shape[1]).whole("width", b.shape[1]).whole("blocks", blocks);
   t.whole("limit", a.shape[0]).whole("row_step", rows.strides[0]).whole("a_row", a.strides[0]);
   t.whole("a_step", a.strides[1]).whole("b_row", b.strides[0]).whole("b_step", b.strides[1]);

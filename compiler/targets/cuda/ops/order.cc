@@ -121,7 +121,7 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
         .type("E", type)
         .constant("kTile", tile);
     source.declare(t, source.of);
-    t.address("E* y", scratch_place(at))
+    t.address("E* y", scratch_address(at))
         .whole("length", n)
         .whole("tiles", tiles)
         .whole("keep", run)
@@ -139,8 +139,8 @@ int64_t add_sort(Launches& to, const EntrySource& source, int64_t lines, int64_t
     t.types(kEntryTypes)
         .functions(kEntryFunctions)
         .type("E", type)
-        .address("const E* x", scratch_place(from))
-        .address("E* y", scratch_place(into));
+        .address("const E* x", scratch_address(from))
+        .address("E* y", scratch_address(into));
     t.whole("tasks", lines * pairs * chunks).whole("chunks", chunks).whole("pairs", pairs).whole("run", run);
     t.whole("length", length).whole("keep", kept).whole("row", length).whole("row_to", length_to);
     to.add(t.step(kMerge, blocks_for(lines * pairs * chunks)));
@@ -172,7 +172,7 @@ int64_t add_target_sort(Launches& to, const Targets& targets) {
   source.declare = [](Text& t, const void* of) {
     const auto& s = *static_cast<const Targets*>(of);
     t.type("X", s.index.dtype).functions(kOffsetFunctions).functions(kCheckFunctions);
-    t.address("const X* index", in_place(s.place)).bad();
+    t.address("const X* index", operand_address(s.place)).bad();
     t.whole("limit", s.limit).index("index_along", s.index.strides[s.dim]);
     t.whole("inner", elements_behind(s.index, s.dim));
     Walk(without(s.index.shape, s.dim), {without(s.index.strides, s.dim)}).declare(t, {"of_index"});
@@ -280,11 +280,11 @@ struct Line {
         walk(without(x.shape, d), {without(x.strides, d), without(values.strides, d), without(indices.strides, d)}) {}
   void declare(Text& t) const {
     t.type("T", x.dtype).constant("kDescending", descending).functions(kOffsetFunctions).functions(kKeys);
-    t.address("const T* x", in_place(0)).index("along", x.strides[dim]);
+    t.address("const T* x", operand_address(0)).index("along", x.strides[dim]);
     walk.declare(t, {"from", "to_values", "to_indices"});
   }
   void declare_results(Text& t) const {
-    t.address("T* values", out_place(0)).address("int64* indices", out_place(1));
+    t.address("T* values", result_address(0)).address("int64* indices", result_address(1));
     t.index("values_along", values.strides[dim]).index("indices_along", indices.strides[dim]);
   }
 };
@@ -319,7 +319,7 @@ bool order(const Request& r, Launches& to, int64_t keep, bool descending) {
   t.types(kEntryTypes).functions(kEntryFunctions).type("E", type);
   line.declare(t);
   line.declare_results(t);
-  t.address("const E* order", scratch_place(sorted)).whole("tasks", lines * keep).whole("keep", keep);
+  t.address("const E* order", scratch_address(sorted)).whole("tasks", lines * keep).whole("keep", keep);
   to.add(t.step(kFinish, blocks_for(lines * keep)));
   return true;
 }

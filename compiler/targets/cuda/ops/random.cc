@@ -55,8 +55,8 @@ void add_any(const Request& r, Launches& to, bool based, const Shape& shape, con
     for (Shape* s : {&step, &at, &of}) s->push_back(0);
   }
   t.constant("kRank", extent.size()).constant("kBase", based);
-  t.address("const int64* seed", in_place(0)).address("const int64* step", in_place(1));
-  t.address("const int64* base", in_place(based ? 2 : 0)).address("uint32_t* y", out_place(0));
+  t.address("const int64* seed", operand_address(0)).address("const int64* step", operand_address(1));
+  t.address("const int64* base", operand_address(based ? 2 : 0)).address("uint32_t* y", result_address(0));
   t.whole("id", r.attrs.i("op_id")).whole("n", y.numel());
   auto field = [&](const char* name, const Shape& s) { t.indices(str_cat(name, "[kRank]"), {s.begin(), s.end()}); };
   field("shape", extent);
@@ -74,8 +74,8 @@ bool make_random_bits(const Request& r, Launches& to) {
     return true;
   }
   Text t("random_bits");
-  t.address("const int64* seed", in_place(0)).address("const int64* step", in_place(1));
-  t.address("uint32_t* y", out_place(0)).whole("id", r.attrs.i("op_id")).whole("n", y.numel());
+  t.address("const int64* seed", operand_address(0)).address("const int64* step", operand_address(1));
+  t.address("uint32_t* y", result_address(0)).whole("id", r.attrs.i("op_id")).whole("n", y.numel());
   to.add(t.step(kFour, blocks_for(y.numel(), 1024)));
   return true;
 }

@@ -49,7 +49,7 @@ bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, i
   const Reduced split(x, dims);
   const int64_t n = split.reduced.numel();
   if (n == 0) {
-    add_fill(to, y, out_place(0), identity);
+    add_fill(to, y, result_address(0), identity);
     return true;
   }
   const Walk kept(y.shape, {split.kept_strides, y.strides}), inner(split.reduced, {split.reduced_strides});
@@ -61,7 +61,9 @@ bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, i
     Text t("reduce_blocks", wide);
     t.type("R", op).type("E", e).type("X", x.dtype).type("Y", y.dtype).constant("kWhole", blocks == 1);
     t.functions(kOffsetFunctions).functions(kWriteFunctions);
-    t.address("const X* x", in_place(0)).address("Y* y", out_place(0)).address("E* partial", scratch_place(partial));
+    t.address("const X* x", operand_address(0))
+        .address("Y* y", result_address(0))
+        .address("E* partial", scratch_address(partial));
     t.index("outputs", y.numel()).index("blocks", blocks).index("n", n);
     kept.declare(t, "kKept", "kept", {"from", "to"});
     inner.declare(t, "kReduced", "extent", {"step"});
@@ -70,7 +72,7 @@ bool reduce(const Request& r, Launches& to, const char* op, const Shape& dims, i
   if (blocks > 1) {
     Text t("reduce_tree", wide);
     t.type("R", op).type("E", e).type("Y", y.dtype).functions(kOffsetFunctions).functions(kWriteFunctions);
-    t.address("Y* y", out_place(0)).address("E* partial", scratch_place(partial)).index("blocks", blocks);
+    t.address("Y* y", result_address(0)).address("E* partial", scratch_address(partial)).index("blocks", blocks);
     kept.declare(t, "kKept", "kept", {"from", "to"});
     to.add(t.step(kTree, y.numel()));
   }
@@ -158,8 +160,8 @@ bool arg(const Request& r, Launches& to, bool largest) {
     const int threads = std::min(count, each) > 1024 ? 256 : 32;
     Text t("arg_best", is_wide(x) || kept.wide());
     t.type("E", sums_of(x.dtype)).type("X", x.dtype).constant("kLargest", largest).constant("kTold", told);
-    t.functions(kOffsetFunctions).address("const X* x", in_place(0)).address("int64* y", out_place(0));
-    t.address("E* bests", scratch_place(bests)).address("int64* ats", scratch_place(ats));
+    t.functions(kOffsetFunctions).address("const X* x", operand_address(0)).address("int64* y", result_address(0));
+    t.address("E* bests", scratch_address(bests)).address("int64* ats", scratch_address(ats));
     t.index("n", count).index("span", each).index("parts", parts).index("step", x.strides[dim]);
     kept.declare(t, "kKept", "kept", {"from", "to"});
     to.add(t.step(kArg, blocks, threads, threads > 32 ? 512 : 0));

@@ -123,15 +123,15 @@ bool make_cumsum(const Request& r, Launches& to) {
   constexpr int kThreads = 128;
   const int64_t tiles = blocks_for(blocks, 32);
   const bool alone = side_by_side ? blocks == 1 : tiles == 1;
-  const Place bases = scratch_place(alone ? 0 : to.scratch(lines.n * blocks * itemsize(e)));
+  const MemoryAddress bases = scratch_address(alone ? 0 : to.scratch(lines.n * blocks * itemsize(e)));
   auto pass = [&](bool totals) {
     Text t(side_by_side ? "scan_across" : "scan_along", is_wide(x) || is_wide(y));
     t.type("E", e).type("X", x.dtype).type("Y", y.dtype).constant("kReverse", r.attrs.b("reverse"));
     t.constant("kBlock", kScanBlock).constant("kTotals", totals).constant("kAlone", alone);
     t.functions(kOffsetFunctions)
         .functions(kWriteFunctions)
-        .address("const X* x", in_place(0))
-        .address("Y* y", out_place(0));
+        .address("const X* x", operand_address(0))
+        .address("Y* y", result_address(0));
     t.address("E* bases", bases).whole("blocks", blocks).whole("tiles", tiles).index("length", length);
     t.index("x_step", x.strides[dim]).index("y_step", y.strides[dim]);
     lines.declare(t, {"from", "to"});

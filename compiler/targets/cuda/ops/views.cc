@@ -20,7 +20,7 @@ bool make_view(const Request& r, Launches& to) {
     if (!r.op.view(r.attrs, x, type, &strides, &offset)) return false;
     x.shape = y.shape;
     x.strides = strides;
-    add_copy(to, x, in_place(0, offset * itemsize(x.dtype)), y, out_place(0), r.alignment);
+    add_copy(to, x, operand_address(0, offset * itemsize(x.dtype)), y, result_address(0), r.alignment);
     return true;
   }
   // reshape and contiguous: elements keep their row-major order.
@@ -29,7 +29,7 @@ bool make_view(const Request& r, Launches& to) {
     y.shape = x.shape;
     y.strides = contiguous_strides(x.shape);
   }
-  add_copy(to, x, in_place(0), y, out_place(0), r.alignment);
+  add_copy(to, x, operand_address(0), y, result_address(0), r.alignment);
   return true;
 }
 
@@ -59,7 +59,7 @@ bool make_pad(const Request& r, Launches& to) {
   const double value = r.attrs.f("value");
   if (y.numel() == 0) return true;
   if (x.numel() == 0) {
-    add_fill(to, y, out_place(0), value);
+    add_fill(to, y, result_address(0), value);
     return true;
   }
   const int rank = y.shape.size();
@@ -110,7 +110,7 @@ bool make_pad(const Request& r, Launches& to) {
     t.type("T", x.dtype).functions(kWriteFunctions);
     body = "static inline T outside(const P& p) {\n  T v;\n  write(v, p.value);\n  return v;\n}\n";
   }
-  t.constant("kRank", shape.size()).address("const T* x", in_place(0)).address("T* y", out_place(0));
+  t.constant("kRank", shape.size()).address("const T* x", operand_address(0)).address("T* y", result_address(0));
   t.real("value", value).index("n", shape.numel());
   auto field = [&](const char* name, const Shape& s) { t.indices(str_cat(name, "[kRank]"), {s.begin(), s.end()}); };
   field("shape", shape);
@@ -129,8 +129,8 @@ bool make_concat(const Request& r, Launches& to) {
   int64_t at = 0;
   for (size_t k = 0; k < r.in.size(); ++k) {
     piece.shape[dim] = r.in[k].shape[dim];
-    add_copy(to, r.in[k], in_place(static_cast<int>(k)), piece,
-             out_place(0, at * piece.strides[dim] * itemsize(piece.dtype)), r.alignment);
+    add_copy(to, r.in[k], operand_address(static_cast<int>(k)), piece,
+             result_address(0, at * piece.strides[dim] * itemsize(piece.dtype)), r.alignment);
     at += r.in[k].shape[dim];
   }
   return true;
@@ -184,11 +184,11 @@ void add_block(const Request& r, Launches& to, const StridedView& x, int in, con
   Text t("block", w.wide());
   t.type("T", bytes_type(bytes)).constant("kStarts", block.size()).constant("kMovesTo", into);
   t.constant("kEach", each).functions(kOffsetFunctions).functions(kCheckFunctions);
-  t.address("const T* x", in_place(in)).address("T* y", out_place(0)).bad();
+  t.address("const T* x", operand_address(in)).address("T* y", result_address(0)).bad();
   const int rank = block.size();
   if (rank > 0) {
     for (int d = 0; d < rank; ++d)
-      t.address(d == 0 ? "const void* start[kStarts]" : "", in_place(static_cast<int>(first) + d));
+      t.address(d == 0 ? "const void* start[kStarts]" : "", operand_address(static_cast<int>(first) + d));
     for (int d = 0; d < rank; ++d) t.whole(d == 0 ? "places[kStarts]" : "", whole.shape[d] - block[d] + 1);
     for (int d = 0; d < rank; ++d) t.whole(d == 0 ? "step[kStarts]" : "", whole.strides[d]);
     for (int d = 0; d < rank; ++d)

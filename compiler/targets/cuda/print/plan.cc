@@ -30,7 +30,7 @@ const std::string& loop_intrinsics() {
   return text;
 }
 
-CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const DeviceLimits& device,
+CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const DeviceLimits& device,
               const PlanOptions& options) {
   CudaPlan all;
   const Form form = form_of(low.kernel);

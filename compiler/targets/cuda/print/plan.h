@@ -73,7 +73,7 @@ struct CudaPlan {
 
 /// The launches of a lowered group whose results have the layouts `out` (results that are sums over rows or of long
 /// rows: dense). Throws Error if no schedule fits the device (a row that is too long).
-CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const DeviceLimits& device = {},
+CudaPlan plan(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const DeviceLimits& device = {},
               const PlanOptions& options = {});
 
 /// The device functions of generated loops (loops.inc), with which the text of every kernel starts.

@@ -30,7 +30,7 @@ void check(const std::string& name, const TensorFn& fn, const std::vector<In>& i
   for (const In& i : in) types.push_back({i.dtype, Device::cpu(), i.shape});
   const Ref<Graph> graph = weft::internal::lower(*capture_graph(fn, types));
   ASSERT_EQ(loop_ir::cannot_lower(*graph), "") << name;
-  std::vector<loop_ir::Layout> ins, outs;
+  std::vector<loop_ir::ValueLayout> ins, outs;
   for (const TensorType& t : types) ins.push_back({t, contiguous_strides(t.shape)});
   for (Value v : graph->outputs) outs.push_back({graph->type(v), contiguous_strides(graph->type(v).shape)});
   const loop_ir::Lowered low = loop_ir::lower_group(*graph, ins, outs, {});

@@ -16,7 +16,7 @@ using codegen::reduction_type;
 
 struct Job {
   const loop_ir::Lowered& low;
-  std::span<const loop_ir::Layout> out;
+  std::span<const loop_ir::ValueLayout> out;
   const Form& form;
   const DeviceLimits& device;
   const PlanOptions& options;

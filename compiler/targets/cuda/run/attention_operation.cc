@@ -33,7 +33,7 @@ class AttentionOperation final : public Operation {
  public:
   AttentionOperation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                      std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                     const AttentionOptions& options, const PrepareOptions& prepared)
+                     const AttentionKernelOptions& options, const PrepareOptions& prepared)
       : name_(op.name), in_(in.begin(), in.end()), out_(out.begin(), out.end()) {
     const bool backward = &op == &attention_backward_op;
     const size_t own = static_cast<size_t>(weft::internal::AttentionOperands(attrs).count);
@@ -119,7 +119,7 @@ class AttentionOperation final : public Operation {
 std::unique_ptr<Operation> attention_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                                std::span<const StridedView> out, const GpuProperties& gpu,
                                                int alignment, const PrepareOptions& options) {
-  AttentionOptions o;
+  AttentionKernelOptions o;
   o.alignment = alignment;
   o.tf32 = options.tf32;
   o.sm90a = o.maps = gpu.sm == 90;

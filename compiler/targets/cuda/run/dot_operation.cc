@@ -32,7 +32,7 @@ int64_t blas_workspace(const MatmulShape& s) {
 }
 
 // The memory of a value in one run: an operand of the node, or part of the workspace.
-struct Place {
+struct ProductBuffer {
   int operand = -1;
   int64_t scratch = 0;
   void* in(const Addresses& at) const {
@@ -59,8 +59,8 @@ class ProductOperation final : public Operation {
   // ---- construction ----
 
   /// Adds a computed operand.
-  Place compute(const loop_ir::Prologue& p, std::span<const StridedView> in) {
-    std::vector<loop_ir::Layout> layouts;
+  ProductBuffer compute(const loop_ir::Prologue& p, std::span<const StridedView> in) {
+    std::vector<loop_ir::ValueLayout> layouts;
     std::vector<int> inputs;
     for (int32_t i : p.inputs) {
       layouts.push_back(layout_of(in[i]));
@@ -68,18 +68,18 @@ class ProductOperation final : public Operation {
     }
     loop_ir::LowerOptions lower;
     lower.round_like_eager = options_.round_like_eager;
-    const loop_ir::Layout out{p.type, contiguous_strides(p.type.shape)};
+    const loop_ir::ValueLayout out{p.type, contiguous_strides(p.type.shape)};
     const loop_ir::Lowered low = loop_ir::lower_group(*p.body, layouts, std::array{out}, lower);
-    const Place to = scratch(p.type.shape.numel() * itemsize(p.type.dtype));
+    const ProductBuffer to = scratch(p.type.shape.numel() * itemsize(p.type.dtype));
     GroupLaunches launches(low, std::array{out}, properties_, alignment_, &kernels_);
-    const Place own = scratch(launches.scratch_bytes());
+    const ProductBuffer own = scratch(launches.scratch_bytes());
     checks_ |= launches.checks_indices();
     computed_.push_back({std::move(launches), std::move(inputs), to, own});
     return to;
   }
 
   /// Sets the product to a dot of these operands with results of type `out`.
-  void dot(const Attrs& attrs, std::span<const StridedView> operands, Place a, Place b, DType out) {
+  void dot(const Attrs& attrs, std::span<const StridedView> operands, ProductBuffer a, ProductBuffer b, DType out) {
     Dot d = plan_dot(attrs, operands, out);
     a_ = copy_if_needed(d.a, operands[0], a);
     b_ = copy_if_needed(d.b, operands[1], b);
@@ -93,8 +93,8 @@ class ProductOperation final : public Operation {
   }
 
   /// Sets the product to a grouped_dot of these operands with a contiguous result.
-  void grouped(const Attrs& attrs, std::span<const StridedView> operands, std::array<Place, 3> places, DType out,
-               const Shape& out_shape) {
+  void grouped(const Attrs& attrs, std::span<const StridedView> operands, std::array<ProductBuffer, 3> places,
+               DType out, const Shape& out_shape) {
     StridedView y{nullptr, out, out_shape, contiguous_strides(out_shape)};
     GroupedGemm g = grouped_problem(attrs, operands, y);
     a_ = places[0];
@@ -107,8 +107,8 @@ class ProductOperation final : public Operation {
 
   /// Sets the product to a grouped_dot, and computes the group of its users in the same kernel. Returns false if the
   /// group does not use the product's sums element by element.
-  bool fused(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const Attrs& attrs,
-             std::span<const StridedView> operands, std::array<Place, 3> places, const Shape& product) {
+  bool fused(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const Attrs& attrs,
+             std::span<const StridedView> operands, std::array<ProductBuffer, 3> places, const Shape& product) {
     if (product.numel() == 0) return false;
     const StridedView y{nullptr, kFloat32, product, contiguous_strides(product)};
     GroupedGemm g = grouped_problem(attrs, operands, y);
@@ -139,7 +139,7 @@ class ProductOperation final : public Operation {
     finish();
   }
   /// Stores the product in scratch memory, from which the group's kernel reads it.
-  void into_tile(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out) {
+  void into_tile(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out) {
     tile_ = scratch(std::max<int64_t>(1, low.outer_points() * low.lanes()) * 4);
     shape_.align_out = 256;
     epilogue_.emplace(low, out, properties_, alignment_, &kernels_);
@@ -180,27 +180,28 @@ class ProductOperation final : public Operation {
   struct Computed {
     GroupLaunches launches;
     std::vector<int> inputs;  // operands of the node
-    Place to, scratch;
+    ProductBuffer to, scratch;
   };
   struct Copied {
     std::unique_ptr<Operation> operation;
     size_t first = 0;  // index of its first kernel
-    Place from, to;
+    ProductBuffer from, to;
     bool to_result = false;
   };
 
-  Place scratch(int64_t bytes) {
-    const Place p{-1, workspace_};
+  ProductBuffer scratch(int64_t bytes) {
+    const ProductBuffer p{-1, workspace_};
     workspace_ += round_to_256(bytes);
     return p;
   }
-  Copied copy_of(std::span<const StridedView> from, std::span<const StridedView> to, Place source, Place target) {
+  Copied copy_of(std::span<const StridedView> from, std::span<const StridedView> to, ProductBuffer source,
+                 ProductBuffer target) {
     Copied c{prepare(contiguous_op, {}, from, to, properties_, alignment_), kernels_.size(), source, target, false};
     WEFT_BUG_IF(c.operation->workspace_bytes() > 0, name_, ": a copy needs scratch memory");
     kernels_.insert(kernels_.end(), c.operation->kernels().begin(), c.operation->kernels().end());
     return c;
   }
-  Place copy_if_needed(const DotOperand& o, const StridedView& v, Place from) {
+  ProductBuffer copy_if_needed(const DotOperand& o, const StridedView& v, ProductBuffer from) {
     if (!o.copy) return from;
     StridedView permuted = v, dense = v;
     for (int d = 0; d < o.order.size(); ++d) {
@@ -209,7 +210,7 @@ class ProductOperation final : public Operation {
     }
     dense.shape = permuted.shape;
     dense.strides = contiguous_strides(dense.shape);
-    const Place to = scratch(o.bytes);
+    const ProductBuffer to = scratch(o.bytes);
     copied_.push_back(copy_of(std::array{permuted}, std::array{dense}, from, to));
     return to;
   }
@@ -266,7 +267,7 @@ class ProductOperation final : public Operation {
   std::vector<Kernel> kernels_;
   std::vector<Computed> computed_;
   std::vector<Copied> copied_;
-  Place a_, b_, offsets_, tile_, blas_scratch_, epilogue_scratch_;
+  ProductBuffer a_, b_, offsets_, tile_, blas_scratch_, epilogue_scratch_;
   MatmulShape shape_;
   bool has_work_ = true, checks_ = false;
   bool fused_ = false;  // the epilogue computes the product
@@ -308,7 +309,7 @@ void ProductOperation::enqueue(const Addresses& at, Stream& stream, SourceLine l
     if (!c.to_result) copy(c, c.to.in(at));
   if (fused_) {
     GroupLaunches::At all{at.in, at.out, nullptr, nullptr, at.bad, {}};
-    const Place* const of[] = {&a_, &b_, &offsets_};
+    const ProductBuffer* const of[] = {&a_, &b_, &offsets_};
     for (int i = 0; i < 3; ++i) all.product[i] = of[i]->in(at);
     return epilogue_->enqueue(all, stream, name_, line);
   }
@@ -393,7 +394,7 @@ std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs
   }
   auto p = std::make_unique<ProductOperation>(op.name, gpu, alignment, options);
   if (&op == &grouped_dot_op) {
-    p->grouped(attrs, in, {Place{0}, Place{1}, Place{2}}, out[0].dtype, out[0].shape);
+    p->grouped(attrs, in, {ProductBuffer{0}, ProductBuffer{1}, ProductBuffer{2}}, out[0].dtype, out[0].shape);
   } else {
     p->dot(attrs, in, {0}, {1}, out[0].dtype);
   }
@@ -420,7 +421,7 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
 
   // The product's operands; and all inputs of `main`, which are the node's operands and then the computed ones.
   std::vector<StridedView> operands, inputs(in.begin(), in.end());
-  std::array<Place, 3> places;
+  std::array<ProductBuffer, 3> places;
   for (size_t i = 0; i < n.inputs.size(); ++i) {
     const Node& source = main.node(n.inputs[i]);
     WEFT_BUG_IF(source.op != &input_op, name, ": operand ", i, " of the product is not an input of the body");
@@ -451,7 +452,7 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
     without.lt_epilogues = false;
     return fused_product_operation(name, body, in, out, gpu, alignment, without);
   }
-  std::vector<loop_ir::Layout> in_layouts, out_layouts;
+  std::vector<loop_ir::ValueLayout> in_layouts, out_layouts;
   for (const StridedView& v : inputs) in_layouts.push_back(layout_of(v));
   for (const StridedView& v : out) out_layouts.push_back(layout_of(v));
   const loop_ir::Lowered low = loop_ir::lower_group(main, in_layouts, out_layouts, lower);

@@ -31,7 +31,7 @@ constexpr char kPlaceholder[] = "weft_kernel_";
 
 class GroupOperation final : public Operation {
  public:
-  GroupOperation(const char* name, const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out,
+  GroupOperation(const char* name, const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
                  const GpuProperties& gpu, int alignment)
       : name_(name), overwrites_(low.overwrites), launches_(low, out, gpu, alignment, &kernels_) {}
 
@@ -55,7 +55,7 @@ class GroupOperation final : public Operation {
 
 }  // namespace
 
-GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out,
+GroupLaunches::GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out,
                              const GpuProperties& gpu, int alignment, std::vector<Kernel>* kernels) {
   DeviceLimits limits;
   limits.multiprocessors = gpu.multiprocessors;
@@ -150,7 +150,7 @@ void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, Source
   }
 }
 
-loop_ir::Layout layout_of(const StridedView& v) { return {{v.dtype, Device::cpu(), v.shape}, v.strides}; }
+loop_ir::ValueLayout layout_of(const StridedView& v) { return {{v.dtype, Device::cpu(), v.shape}, v.strides}; }
 
 Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                        std::span<const StridedView> out) {
@@ -168,7 +168,7 @@ Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const Stri
 std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,
                                            std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
                                            const loop_ir::LowerOptions& options) {
-  std::vector<loop_ir::Layout> in_layouts, out_layouts;
+  std::vector<loop_ir::ValueLayout> in_layouts, out_layouts;
   for (const StridedView& v : in) in_layouts.push_back(layout_of(v));
   for (const StridedView& v : out) out_layouts.push_back(layout_of(v));
   const loop_ir::Lowered low = loop_ir::lower_group(body, in_layouts, out_layouts, options);

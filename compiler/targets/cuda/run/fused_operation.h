@@ -14,7 +14,7 @@ namespace weft::cuda::internal {
 class GroupLaunches {
  public:
   /// Appends its kernels to `kernels`. `out`: layouts of the results.
-  GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::Layout> out, const GpuProperties& gpu,
+  GroupLaunches(const loop_ir::Lowered& low, std::span<const loop_ir::ValueLayout> out, const GpuProperties& gpu,
                 int alignment, std::vector<Kernel>* kernels);
   /// A product and its users as one launch (fused_product), printed with symbol() in place of its name.
   GroupLaunches(const loop_ir::Lowered& low, CudaLaunch fused, std::vector<Kernel>* kernels);
@@ -57,7 +57,7 @@ class GroupLaunches {
 };
 
 /// The view's layout, for lowering.
-loop_ir::Layout layout_of(const StridedView& v);
+loop_ir::ValueLayout layout_of(const StridedView& v);
 
 /// A graph of this node, with its operands as inputs.
 Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,

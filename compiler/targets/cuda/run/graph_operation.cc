@@ -82,12 +82,12 @@ class SequenceOperation final : public Operation {
 
   std::span<const Kernel> kernels() const override { return kernels_; }
   void bind(std::span<const Function> functions) override {
-    for (Step& s : steps_) s.operation->bind(functions.subspan(s.first, s.operation->kernels().size()));
+    for (OperationStep& s : steps_) s.operation->bind(functions.subspan(s.first, s.operation->kernels().size()));
   }
   int64_t workspace_bytes() const override { return workspace_; }
   bool checks_indices() const override { return checks_; }
   bool capturable() const override {
-    return std::all_of(steps_.begin(), steps_.end(), [](const Step& s) { return s.operation->capturable(); });
+    return std::all_of(steps_.begin(), steps_.end(), [](const OperationStep& s) { return s.operation->capturable(); });
   }
 
   void enqueue(const Addresses& at, Stream& stream, SourceLine line) const override {
@@ -97,7 +97,7 @@ class SequenceOperation final : public Operation {
                                                  : static_cast<char*>(at.workspace);
       return base + h.offset;
     };
-    for (const Step& s : steps_) {
+    for (const OperationStep& s : steps_) {
       SmallVec<void*, 8> in, out;
       for (const ValueBuffer& h : s.in) in.push_back(address(h));
       for (const ValueBuffer& h : s.out) out.push_back(address(h));
@@ -110,7 +110,7 @@ class SequenceOperation final : public Operation {
   }
 
  private:
-  struct Step {
+  struct OperationStep {
     std::unique_ptr<Operation> operation;
     size_t first;  // index of its first kernel
     std::vector<ValueBuffer> in, out;
@@ -132,7 +132,7 @@ class SequenceOperation final : public Operation {
 
   const char* name_;
   std::vector<Kernel> kernels_;
-  std::vector<Step> steps_;
+  std::vector<OperationStep> steps_;
   int64_t workspace_ = 0, most_scratch_ = 0, step_scratch_ = 0;
   bool checks_ = false;
 };

@@ -50,7 +50,7 @@ std::string key_of(const Kernel& k) {
 std::vector<std::string> by_nvrtc(std::span<const Kernel> kernels, Arch arch) {
   const std::string unfit = unfit_for_driver(nvrtc(), availability().version);
   WEFT_CHECK_AS(kUnavailable, unfit.empty(), "cuda: ", unfit);
-  const Compiled compiled = compile(kernels, arch);
+  const CompiledKernels compiled = compile(kernels, arch);
   std::vector<std::string> images;
   for (const CubinPtr& c : compiled.cubins) images.push_back(c->bytes);
   return images;

@@ -133,7 +133,7 @@ TEST(Operation, Attention) {
       if (n.op != &attention_op) continue;
       ++found;
       ASSERT_EQ(n.inputs.size(), 3u);
-      AttentionOptions options;
+      AttentionKernelOptions options;
       options.sm90a = true;
       options.maps = many;
       const std::vector<Tensor> in = {q, k, v}, want = run_emulated(n.attrs, in, false, options);

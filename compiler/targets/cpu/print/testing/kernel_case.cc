@@ -282,7 +282,7 @@ std::string march() {
   return k[static_cast<int>(selected_isa())];
 }
 
-std::vector<KernelFn> compile(const std::vector<loop_ir::Kernel>& kernels, const Target& target) {
+std::vector<KernelFn> compile(const std::vector<loop_ir::Kernel>& kernels, const PrintTarget& target) {
   static int count = 0;
   const char* dir = std::getenv("TEST_TMPDIR");
   const std::string path = str_cat(dir ? dir : "/tmp", "/", target.name, "_", ++count);

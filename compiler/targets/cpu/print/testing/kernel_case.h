@@ -75,7 +75,7 @@ std::string difference(const Outcome& a, const Outcome& b);
 /// "x86-64-v4" or similar: the architecture of the prebuilt kernels' instruction set.
 std::string march();
 /// The kernels (named k0, k1, ...) printed for the target, compiled and loaded.
-std::vector<KernelFn> compile(const std::vector<loop_ir::Kernel>& kernels, const Target& target);
+std::vector<KernelFn> compile(const std::vector<loop_ir::Kernel>& kernels, const PrintTarget& target);
 KernelFn interpreted(const loop_ir::Kernel& kernel);
 
 }  // namespace weft::codegen

@@ -68,7 +68,7 @@ void expect_clean(const EmulatedCase& c, const testing::MadeMask& mask, const Te
 }  // namespace
 
 std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& in, bool backward,
-                                 const AttentionOptions& options, uint64_t seed) {
+                                 const AttentionKernelOptions& options, uint64_t seed) {
   const OpDef& op = backward ? attention_backward_op : attention_op;
   std::vector<TensorType> types;
   std::vector<StridedView> in_views, out_views;

@@ -22,7 +22,7 @@ struct EmulatedCase {
   /// V holds infinity and NaN at some keys in its second half. Only rows that see one of these keys may be affected.
   bool dirty_values = false;
   uint64_t seed = 1;
-  AttentionOptions options;
+  AttentionKernelOptions options;
 };
 
 /// Runs the kernels. Expects each result within its bound, and the same bits for another order of threads.
@@ -30,6 +30,6 @@ void check_emulated(const EmulatedCase& c);
 
 /// Runs one call in the emulation. Operands are on the CPU; results are those of attention (or attention_backward).
 std::vector<Tensor> run_emulated(const Attrs& attrs, const std::vector<Tensor>& in, bool backward,
-                                 const AttentionOptions& options = {}, uint64_t seed = 1);
+                                 const AttentionKernelOptions& options = {}, uint64_t seed = 1);
 
 }  // namespace weft::cuda

@@ -6,8 +6,8 @@
 
 namespace weft::cuda {
 
-std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions& options,
-                           const std::vector<Arch>& archs, std::string* table) {
+std::string compile_faults(std::span<const Kernel> kernels, const NvrtcOptions& options, const std::vector<Arch>& archs,
+                           std::string* table) {
   for (const Kernel& k : kernels)
     if (std::none_of(archs.begin(), archs.end(), [&](Arch a) { return runs_on(k, a); }))
       return str_cat("kernel ", k.symbol, " runs on none of the architectures asked for");
@@ -19,7 +19,7 @@ std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions
     for (const Kernel& k : kernels)
       if (runs_on(k, arch)) selected.push_back(k);
     try {
-      const Compiled c = compile(selected, arch, options);
+      const CompiledKernels c = compile(selected, arch, options);
       // The assembler's warning about tensor-core instructions that it serialised.
       for (size_t i = 0; i < selected.size(); ++i)
         if (c.cubins[i]->log.find("Potential Performance Loss") != std::string::npos)

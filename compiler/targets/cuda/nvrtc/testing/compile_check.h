@@ -15,7 +15,7 @@ namespace weft::cuda {
 /// The first fault of `kernels` on `archs`, with its figures; empty if there is none. Each kernel is compiled for every
 /// architecture on which it runs; there must be at least one. Serialised products of a warpgroup are a fault too. Adds
 /// the usage of each kernel to `table`, one line per kernel.
-std::string compile_faults(std::span<const Kernel> kernels, const CompileOptions& options = {},
+std::string compile_faults(std::span<const Kernel> kernels, const NvrtcOptions& options = {},
                            const std::vector<Arch>& archs = tested_archs(), std::string* table = nullptr);
 
 }  // namespace weft::cuda

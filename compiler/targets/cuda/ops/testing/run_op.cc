@@ -66,7 +66,7 @@ OpRunner::Result OpRunner::run(size_t i, const std::vector<Tensor>& in, bool in_
   BadIndex bad;
   const Addresses at{from, to, reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(memory.data()) + 255) / 256 * 256),
                      &bad.raised};
-  for (const Step& s : launches.steps()) {
+  for (const KernelStep& s : launches.steps()) {
     if (s.left_out(at)) continue;
     std::vector<std::byte> bytes(s.parameters.size());
     s.write_parameters(at, bytes.data());

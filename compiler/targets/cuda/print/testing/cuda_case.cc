@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kGuard = 256;  // bytes around each tensor that no kernel may access
 
-int64_t span_of(const loop_ir::Layout& l) {
+int64_t span_of(const loop_ir::ValueLayout& l) {
   int64_t last = 0;
   for (int d = 0; d < l.type.shape.size(); ++d) {
     if (l.type.shape[d] == 0) return 0;
@@ -71,8 +71,8 @@ void fill(char* p, int64_t n, DType t, std::mt19937& rng, bool extremes, int64_t
   }
 }
 
-loop_ir::Layout dense(DType t, int64_t n) {
-  loop_ir::Layout l;
+loop_ir::ValueLayout dense(DType t, int64_t n) {
+  loop_ir::ValueLayout l;
   l.type.dtype = t;
   l.type.shape = Shape{n};
   l.strides = Shape{1};
@@ -88,7 +88,7 @@ struct Tensor {
   char* at() const { return on ? on : begin; }
 };
 
-Tensor tensor(const loop_ir::Layout& l, int misaligned, std::mt19937& rng, bool extremes, int64_t below) {
+Tensor tensor(const loop_ir::ValueLayout& l, int misaligned, std::mt19937& rng, bool extremes, int64_t below) {
   const int64_t size = itemsize(l.type.dtype);
   Tensor t;
   t.dtype = l.type.dtype;
@@ -111,7 +111,7 @@ Memory memory_of(const CudaCase& c) {
   Memory m;
   for (size_t i = 0; i < c.in.size(); ++i)
     m.in.push_back(tensor(c.in[i], c.misaligned, rng, c.extremes, i < c.in_below.size() ? c.in_below[i] : 0));
-  for (const loop_ir::Layout& l : c.out) m.out.push_back(tensor(l, c.misaligned, rng, false, 0));
+  for (const loop_ir::ValueLayout& l : c.out) m.out.push_back(tensor(l, c.misaligned, rng, false, 0));
   if (c.low.tile >= 0) {
     const int64_t n = c.low.outer_points() * c.low.lanes();
     m.tile = tensor(dense(kFloat32, n), 0, rng, false, 0);
@@ -226,7 +226,7 @@ CudaCase case_of(const codegen::KernelCase& c) {
   r.low.params = c.params;
   for (size_t p = 0; p < c.kernel.operands.size(); ++p) {
     const loop_ir::Operand& o = c.kernel.operands[p];
-    loop_ir::Layout l;
+    loop_ir::ValueLayout l;
     l.type.dtype = o.dtype;
     std::vector<int64_t> shape, strides = c.strides[p];
     for (int a = 0; a < c.kernel.axes; ++a) shape.push_back(strides[a] == 0 ? 1 : c.extents[a]);

@@ -13,7 +13,7 @@ namespace weft::cuda {
 struct CudaCase {
   std::string name;
   loop_ir::Lowered low;
-  std::vector<loop_ir::Layout> in, out;
+  std::vector<loop_ir::ValueLayout> in, out;
   int seed = 1;
   bool extremes = true;  // inputs include NaN, infinities and other extremes
   int misaligned = 0;    // offset of operands from 16-byte alignment, rounded to their element size

@@ -61,7 +61,7 @@ void Block::completed(int offset) {
   const int parity = b.phase++ & 1;
   b.missing = b.count;
   b.done = std::move(b.now);
-  b.now = Clocks::Row();
+  b.now = Clocks::BarrierClock();
   std::vector<int> free, stay;
   for (int t : b.waiting) (fibers_[t].parity == parity ? free : stay).push_back(t);
   b.waiting = stay;

@@ -358,7 +358,7 @@ void Block::barrier(int id, int threads, bool waits, int line) {
     if (waits) clocks.release(running_, b.row);
     for (int t : b.waiting) clocks.acquire(t, b.row);
     if (waits) clocks.acquire(running_, b.row);
-    b.row = Clocks::Row();
+    b.row = Clocks::BarrierClock();
   }
   ready_all(b.waiting);
   b.waiting.clear();

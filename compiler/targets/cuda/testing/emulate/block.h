@@ -89,13 +89,13 @@ class Block {
     int threads = 0, arrived = 0, line = 0;
     uint32_t lanes[32] = {};  // that arrived, per warp
     std::vector<int> waiting;
-    Clocks::Row row;
+    Clocks::BarrierClock row;
   };
   struct Mbarrier {
     int count = 0, missing = 0, phase = 0;
     bool fenced = false;
     int64_t bytes = 0;  // that TMA still has to deliver
-    Clocks::Row now, done;
+    Clocks::BarrierClock now, done;
     std::vector<int> waiting;
   };
   struct Load {  // a TMA load in flight

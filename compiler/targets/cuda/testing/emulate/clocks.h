@@ -15,7 +15,7 @@ class Clocks {
   static int who(Stamp s) { return static_cast<int>(s >> 28 & 0xfff); }
 
   /// The combined knowledge of all that arrived at a barrier.
-  struct Row {
+  struct BarrierClock {
     std::vector<uint32_t> seen;
     uint32_t age = 0;
   };
@@ -43,19 +43,19 @@ class Clocks {
     return w == t || row(t)[w] >= (s & 0xfffffff);
   }
   /// Makes everything that t did so far known to all that acquire `r`.
-  void release(int t, Row& r) {
+  void release(int t, BarrierClock& r) {
     fit(r);
     raise(r.seen.data(), row(t));
     r.seen[t] = std::max(r.seen[t], epoch_[t]++);
   }
-  void acquire(int t, Row& r) {
+  void acquire(int t, BarrierClock& r) {
     if (r.age != age_) return;
     raise(row(t), r.seen.data());
     dirty_[t / 32] = 1;
   }
   /// Ends an agent's epoch and returns it.
   uint32_t advance(int agent) { return epoch_[agent]++; }
-  void note(Row& r, int agent, uint32_t epoch) {
+  void note(BarrierClock& r, int agent, uint32_t epoch) {
     fit(r);
     r.seen[agent] = std::max(r.seen[agent], epoch);
   }
@@ -97,7 +97,7 @@ class Clocks {
     }
     return r;
   }
-  void fit(Row& r) {
+  void fit(BarrierClock& r) {
     if (r.age == age_ && r.seen.size() == static_cast<size_t>(width_)) return;
     r.seen.assign(width_, 0);
     r.age = age_;
