@@ -11,7 +11,7 @@
 #include "tools/machine.h"
 #include "tools/measure.h"
 
-ABSL_FLAG(bool, measure, false, "also measure the copy rate and the GEMM rate by dtype, a few seconds");
+ABSL_FLAG(bool, measure, false, "also measure the copy rate and the GEMM rate by dtype (takes a few seconds)");
 ABSL_FLAG(bool, json, false, "print JSON instead of text");
 ABSL_FLAG(std::string, out, "", "also write the JSON to this file");
 
@@ -38,5 +38,6 @@ int doctor(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "What this machine offers and what Weft will use of it.", doctor);
+  return weft::run_program(argc, argv, "Prints the machine's hardware and libraries, and which of them Weft uses.",
+                           doctor);
 }

@@ -1,7 +1,7 @@
 """The aspect behind //tools:package: writes NAME.package.json, which lists what a target consists of.
 
-For a program: its executable and the data it reads. For a library: every archive and object under it, the link flags of
-what the system provides, and its headers.
+A program consists of its executable and its data files. A library consists of all archives and objects that it depends
+on, the link flags of system libraries, and its headers.
 """
 
 def _package_impl(target, ctx):

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Makes one folder that works without this repository:  ./bazelw run //tools:package -- TARGET --out DIR
+"""Packages a target as a folder that works without this repository:  ./bazelw run //tools:package -- TARGET --out DIR
 
 TARGET is a program (//models/moe:train) or a library (//:weft). A program's folder has bin/ and lib/ and needs only the
-C library of the machine it runs on. A library's folder has lib/, include/ and what CMake's find_package(weft) and
-pkg-config read; both kinds can be moved anywhere.
+machine's C library. A library's folder has lib/, include/ and the files for CMake's find_package(weft) and pkg-config.
+Both folders can be moved.
 """
 import argparse
 import json
@@ -168,14 +168,14 @@ def copy_headers(what, root, include):
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(root / path, target)
     if foreign:
-        print(f"package: warning: the headers also need those of {', '.join(sorted(foreign))} where they are used")
+        print(f"package: warning: users of the headers also need the headers of {', '.join(sorted(foreign))}")
 
 
 def main():
     parser = Parser(prog="package", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("target", metavar="TARGET", help="a cc_binary or cc_library, as //models/moe:train or //:weft")
-    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to make; must not exist or be empty")
-    parser.add_argument("--force", action="store_true", help="replace DIR where an earlier package is in it")
+    parser.add_argument("target", metavar="TARGET", help="a cc_binary or cc_library: //models/moe:train, //:weft")
+    parser.add_argument("--out", required=True, metavar="DIR", help="the folder to write; must not exist, or be empty")
+    parser.add_argument("--force", action="store_true", help="replace DIR if it contains an earlier package")
     args = parser.parse_args()
     workspace = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
     if not workspace:
@@ -209,7 +209,7 @@ def main():
     if what["kind"] == "program":
         print(f"run it with {out}/bin/{name}")
     else:
-        print(f"build with it by cmake -DCMAKE_PREFIX_PATH={out}, or PKG_CONFIG_PATH={out}/lib/pkgconfig and -std=c++20")
+        print(f"to use it: cmake -DCMAKE_PREFIX_PATH={out}, or PKG_CONFIG_PATH={out}/lib/pkgconfig and -std=c++20")
 
 
 if __name__ == "__main__":

@@ -11,9 +11,9 @@
 #include "weft.h"
 
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
-ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each measurement, of which the median counts");
+ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each measurement; the median is reported");
 ABSL_FLAG(int64_t, longest, 1 << 20, "lengths from 2048 up to this one");
-ABSL_FLAG(std::string, only, "", "only rows whose name holds this");
+ABSL_FLAG(std::string, only, "", "only rows whose name contains this");
 
 namespace {
 
@@ -90,5 +90,5 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program(argc, argv, "How long block masks of attention take to make.", run);
+  return run_program(argc, argv, "Times the construction of attention's block masks.", run);
 }

@@ -10,7 +10,7 @@
 #include "weft.h"
 
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
-ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case, of which the median counts");
+ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is reported");
 ABSL_FLAG(int32_t, most, 512, "rows and columns of the largest matrices");
 
 namespace weft::bench {
@@ -71,6 +71,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times contractions that are not matrix products beside one that is.",
+  return weft::run_program(argc, argv, "Times contractions other than matrix products beside a matrix product.",
                            weft::bench::run);
 }

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures a user's build loop with Weft: packages //:weft, builds one file outside the repository, and runs it.
 
-Compile and link, start to first result, one eager add, and what ships, each beside its goal. Needs cmake.
+Prints the time to compile and link, from start to the first result, of one eager add, and the size of the package,
+each beside its goal. Needs cmake.
 """
 import argparse
 import pathlib
@@ -45,7 +46,7 @@ def make_package(bazel, folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--package", metavar="DIR", help="a package made earlier by //tools:package -- //:weft --out DIR")
+    parser.add_argument("--package", metavar="DIR", help="an existing package from //tools:package -- //:weft --out DIR")
     parser.add_argument("--bazel", default=str(harness.ROOT / "bazelw"), help="how to call bazel (default ./bazelw)")
     parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
     args = parser.parse_args()

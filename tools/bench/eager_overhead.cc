@@ -10,7 +10,7 @@
 #include "weft.h"
 
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
-ABSL_FLAG(int32_t, repetitions, 9, "repetitions of each measurement, of which the median counts");
+ABSL_FLAG(int32_t, repetitions, 9, "repetitions of each measurement; the median is reported");
 
 namespace {
 

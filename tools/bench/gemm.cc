@@ -19,7 +19,7 @@
 
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");
-ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case, of which the median counts");
+ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is reported");
 
 namespace weft::bench {
 namespace {

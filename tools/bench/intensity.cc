@@ -12,7 +12,7 @@
 #include "weft.h"
 
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
-ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case, of which the median counts");
+ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is reported");
 ABSL_FLAG(int32_t, elements, 32 << 20, "f32 elements of the array");
 ABSL_FLAG(int32_t, most, 512, "the largest K");
 

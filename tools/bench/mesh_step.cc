@@ -15,11 +15,11 @@
 #include "weft.h"
 
 ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
-ABSL_FLAG(std::string, mesh, "dp8", "the ranks, as \"fsdp2,tp2\"");
-ABSL_FLAG(int64_t, batch, 16, "sequences of one step, in all");
+ABSL_FLAG(std::string, mesh, "dp8", "the mesh: \"fsdp2,tp2\"");
+ABSL_FLAG(int64_t, batch, 16, "sequences in a step, over all ranks");
 ABSL_FLAG(int32_t, rounds, 20, "steps of each side");
-ABSL_FLAG(bool, bucket, true, "small collectives share one message");
-ABSL_FLAG(bool, overlap, true, "collectives are begun early and ended late");
+ABSL_FLAG(bool, bucket, true, "merge small collectives");
+ABSL_FLAG(bool, overlap, true, "start collectives early and wait for them late");
 ABSL_FLAG(bool, show_plan, false, "print the plan");
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Small experiments about a machine's bounds, each with a table and a plot.
 
-  intensity     one multiply repeated K times, fused and op by op: at which K does the time double?
+  intensity     one multiply repeated K times, fused and op by op: the K at which the time doubles
   shares        time in matrix products and in the rest of each model's training step, without and with fusion
-  gemm          rate of matrix products by size and dtype, and what zeros, uniform and normal data do to it
+  gemm          rate of matrix products by size and dtype, and the effect of zeros, uniform and normal data
   contractions  log-space product, L1 distance and max-plus beside a matrix product of the same size
 
-Plots go to tools/bench/plots unless --out says otherwise.
+Plots are written to tools/bench/plots, or to the folder of --out.
 """
 import argparse
 import json

@@ -18,7 +18,7 @@
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");
 ABSL_FLAG(bool, compile, false, "capture each case and replay its plan");
-ABSL_FLAG(int32_t, repetitions, 7, "repetitions of each case, of which the median counts");
+ABSL_FLAG(int32_t, repetitions, 7, "repetitions of each case; the median is reported");
 ABSL_FLAG(bool, serve, false, "time the cases read from standard input");
 
 namespace weft::bench {
@@ -184,6 +184,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times memory-bound ops and products of matrices beside their bounds.",
+  return weft::run_program(argc, argv, "Times memory-bound ops and matrix products beside their bounds.",
                            weft::bench::run);
 }

@@ -59,5 +59,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times what a compiled step costs at a new sequence length.", weft::bench::run);
+  return weft::run_program(argc, argv, "Times the planning of a compiled step for new sequence lengths.",
+                           weft::bench::run);
 }

@@ -25,16 +25,16 @@
 #include "weft.h"
 
 ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
-ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16: what activations are computed in; master weights are f32");
+ABSL_FLAG(std::string, dtype, "f32", "f32 or bf16: the dtype of activations; master weights are f32");
 ABSL_FLAG(bool, compile, true, "capture the step and replay its plan; false: eagerly");
 ABSL_FLAG(int64_t, memory_budget, 0,
-          "most bytes a step may plan for; what does not fit is computed again; 0: no limit");
+          "memory limit of the plan in bytes; values that do not fit are recomputed; 0: no limit");
 ABSL_FLAG(std::string, kernel_cache, "",
           "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE");
-ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: about 20 seconds of them");
+ABSL_FLAG(int32_t, steps, 0, "steps to run; 0: as many as take about 20 seconds");
 ABSL_FLAG(bool, profile, false, "also time each op and print a table, slowest first (compiled steps only)");
 ABSL_FLAG(bool, report, false, "print what the compiler did after the first step, and stop");
-ABSL_FLAG(bool, bound, true, "measure the machine's GEMM rate to tell the bound, a few seconds");
+ABSL_FLAG(bool, bound, true, "measure the machine's GEMM rate for the bound (takes a few seconds)");
 ABSL_FLAG(bool, serve, false, "run the numbers of steps read from standard input");
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
 

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Runs Weft and PyTorch in turn on the same work and prints Weft / PyTorch (below 1: Weft is faster or smaller).
 
-Five groups: train (training steps), ops (memory-bound work and products), flex (FlexAttention), eager (the cost of one call, against
-libtorch), daily (compiling and starting a user's C++ file, against libtorch). The two sides alternate in short turns, so
-that both see the same machine; every figure is a median. PyTorch lives in a virtual environment of its own that is made
+Five groups: train (training steps), ops (memory-bound work and products), flex (FlexAttention), eager (the cost of one
+call, with libtorch), daily (compiling and starting a user's C++ file, with libtorch). The two sides run in short turns,
+under equal conditions. Every figure is a median. PyTorch is installed in its own virtual environment, which is created
 from requirements.txt on first use (about 5 GB); nothing else in the project needs it.
 """
 import argparse
@@ -250,10 +250,10 @@ def main():
     parser.add_argument("--venv", default="~/.cache/weft/bench-venv", metavar="DIR", help="PyTorch's virtual environment")
     parser.add_argument("--bazel", default=str(harness.ROOT / "bazelw"), help="how to call bazel (default ./bazelw)")
     parser.add_argument("--package", metavar="DIR", help="a package of //:weft made earlier, for the daily loop")
-    parser.add_argument("--only", default="", help="only the training steps and ops whose name contains this")
+    parser.add_argument("--only", default="", help="only training steps and ops whose names contain this")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side (default 3)")
     parser.add_argument("--seconds", type=float, default=16, help="time for each side of a training step (default 16)")
-    parser.add_argument("--no-compile", action="store_true", help="leave torch.compile out: its compilation takes minutes")
+    parser.add_argument("--no-compile", action="store_true", help="without torch.compile, which takes minutes to compile")
     parser.add_argument("--json", metavar="FILE", help="also write the results to this file")
     args = parser.parse_args()
     groups = args.groups or GROUPS

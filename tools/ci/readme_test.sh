@@ -38,6 +38,6 @@ if [[ $said == *libcuda.so.1* ]]; then
 fi
 
 for picture in $(grep -oE '\]\([^)]+\.(svg|png)\)' README.md | sed 's/^](//; s/)$//'); do
-  [[ -s $picture ]] || fail "README.md shows $picture, which is not there"
+  [[ -s $picture ]] || fail "README.md shows $picture, which does not exist"
 done
 exit $((failures > 0))

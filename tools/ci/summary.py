@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""summary.py (TESTLOGS STATUS)...: adds up every test.xml under each TESTLOGS; prints `N passed, N failed, N skipped`.
+"""summary.py (TESTLOGS STATUS)...: counts the test cases in all test.xml files; prints `N passed, N failed, N skipped`.
 
-STATUS is the exit code of that `bazel test`. Where it is not 0 and no test case failed, the build or a test's process
-did, and that counts as one failure. Exits with 0 only if tests passed in each run and nothing failed.
+STATUS is the exit code of `bazel test`. If it is not 0 and no test case failed, the build or a test's process failed,
+which counts as one failure. Exits with 0 only if tests passed in each run and nothing failed.
 """
 import pathlib
 import sys

@@ -4,7 +4,7 @@
 
 ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(std::string, only, "", "run only the parts whose name contains this: products, flex, steps, memory, chains");
-ABSL_FLAG(int32_t, device, 0, "which GPU");
+ABSL_FLAG(int32_t, device, 0, "index of the GPU");
 
 int main(int argc, char** argv) {
   return weft::run_program(argc, argv, "Times ops, attention and training steps on a GPU; exit code 77 without one.",

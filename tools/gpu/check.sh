@@ -60,7 +60,7 @@ if [ -n "$pack" ]; then
 fi
 
 for program in gpu_test bench summary; do
-  [ -x "$here/$program/bin/$program" ] || { echo "check.sh: no $program beside it; make all with --pack DIR" >&2; exit 2; }
+  [ -x "$here/$program/bin/$program" ] || { echo "check.sh: $program is missing; build everything with --pack DIR" >&2; exit 2; }
 done
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT

@@ -1,6 +1,6 @@
 """./bazelw build --config=tidy //...: clang-tidy with the checks of /.clang-tidy, one cached action per source file.
 
-A finding fails the action and is printed. Needs the Debian package clang-tidy-16, which nothing else does (14 does not know
+A finding fails the action and is printed. Only this needs the Debian package clang-tidy-16 (version 14 does not know
 std::source_location).
 """
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Dependencies between packages follow the table tools/lint/layers.txt, and none leads to test support.
 
-The edges are those of the programs and libraries listed in tools/lint/BUILD, as Bazel's query prints them.
+Bazel's query prints the edges of the programs and libraries listed in tools/lint/BUILD.
 """
 import re
 import unittest

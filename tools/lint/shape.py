@@ -3,8 +3,8 @@
 
 ./bazelw run //tools/lint:shape [-- [--at REV] [--base REV] [--list]]
 
---at looks at a commit instead of the work tree. With --base, also how many lines each folder gained and lost since REV.
---list names each long line and each pair of duplicates. Nothing fails: the report is for judgement.
+--at reports on a commit instead of the work tree. --base adds the lines that each folder gained and lost since REV.
+--list names each long line and each pair of duplicates. The report never fails.
 """
 import argparse
 import collections
@@ -49,7 +49,7 @@ def kind(path):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--at", help="a commit to look at instead of the work tree")
+    parser.add_argument("--at", help="report on this commit instead of the work tree")
     parser.add_argument("--base", help="a commit to compare with")
     parser.add_argument("--list", action="store_true", help="name each long line and each pair of duplicates")
     args = parser.parse_args()

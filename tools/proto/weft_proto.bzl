@@ -1,4 +1,4 @@
-"""weft_proto_library: .proto -> a cc_library, with the system's protoc.
+"""weft_proto_library: makes a cc_library from .proto files, with the system's protoc.
 
     weft_proto_library(name = "graph_proto", srcs = ["graph.proto"], deps = [":types_proto"])
 

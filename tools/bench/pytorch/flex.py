@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """PyTorch's side of //tools/bench:flex: `flex.py flex` compiles flex_attention, `flex.py sdpa` calls
-scaled_dot_product_attention where it can. Each line of standard input names a case; answers {"name", "ms"}, ms null
+scaled_dot_product_attention if possible. Each line of standard input names a case; answers {"name", "ms"}, ms null
 where PyTorch does not support the case."""
 import json
 import sys

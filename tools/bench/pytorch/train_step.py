@@ -1,6 +1,7 @@
 """The training step of ../train_step.cc in PyTorch. usage: train_step.py CONFIG eager|compile f32|bf16
 
-Speaks the same protocol: says when its first step was done, then runs as many steps as each line of standard input says.
+Uses the same protocol: reports when its first step was done, then reads a number of steps to run from each line of
+standard input.
 """
 import json
 import os
