@@ -45,7 +45,7 @@ Tensor copy_to(const Arg& x, const std::string& axes);
 /// The sum of x over the ranks. Backward: the gradient as it is, which is equal on all ranks (Megatron's g).
 Tensor reduce_from(const Arg& x, const std::string& axes);
 
-/// Where this rank stands along axes, and how many ranks there are along them: host numbers.
+/// This rank's coordinate along these axes, and the number of ranks along them, as host numbers.
 int64_t coordinate(const std::string& axes);
 int64_t group_size(const std::string& axes);
 /// The same coordinate as a value of the graph, i64 and 0-d: one graph serves all ranks.

@@ -167,7 +167,7 @@ Work make_work(Load& l, std::vector<std::string>& places) {
       try {
         if (in_cache) io::remove_leftovers(place);
         auto folder = std::make_unique<io::AtomicFolder>(place + "/weft-compile");
-        // It was empty after others were locked out: nobody put a file into it.
+        // The folder was empty after other processes were locked out, so no process added a file.
         if (::chmod(folder->folder().c_str(), 0700) == 0 && io::list_folder(folder->folder()).empty())
           return {std::move(folder), in_cache};
         why = "it is not private";

@@ -16,7 +16,7 @@ namespace {
 using dist::Mesh;
 using dist::Spec;
 
-// A cell that lies as `from` is the result as `to`.
+// A cell with placement `from` becomes a result with placement `to`.
 struct Move {
   Graph graph;
   dist::Decision decision;

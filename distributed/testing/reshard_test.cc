@@ -1,5 +1,5 @@
-// Resharding between all pairs of specs of a small tensor: right on every rank, never dearer than gathering it all, and
-// in the shortest way where there is one.
+// Resharding between all pairs of specs of a small tensor gives every rank the right values. It is never more expensive
+// than gathering the whole tensor, and takes the shortest way if there is one.
 #include "distributed/propagate/reshard.h"
 
 #include <gtest/gtest.h>

@@ -188,7 +188,7 @@ class Wrong {
 
 // ---- missing ----
 
-// How a tensor lies over the one axis of two ranks.
+// How a tensor is split over the single axis of two ranks.
 enum : int { kWhole = -1, kSum = -2, kMax = -3, kMin = -4, kOther = -5 };  // or the dim that is split
 using Places = std::vector<int>;
 

@@ -26,7 +26,7 @@ double tolerance(const TrainCase& c) { return !c.dtype ? 1e-5 : c.dtype == kBFlo
 std::vector<double> losses(const TrainCase& c, Device device, int steps = 3) {
   TrainSteps training(c, {.size = kSize, .batch = 2, .device = device});
   std::vector<double> all;
-  std::vector<Tensor> kept;  // so each batch and each loss lies elsewhere, as from a loader
+  std::vector<Tensor> kept;  // so each batch and each loss has another address, as with a loader
   for (int i = 0; i < steps; ++i) {
     kept.push_back(training.text().to(device) + 0);
     const testing::StepOut out = training.step(kept.back());

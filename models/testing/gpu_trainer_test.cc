@@ -181,7 +181,7 @@ TEST_F(GpuTrainer, ASteadyStepWaitsForThePreviousOneAlone) {
     if (const int more = count - calls[0][name]) a_step[name] = more / 4.0;
   const std::map<std::string, double> want{{"cuGraphLaunch", 1},
                                            {"cuMemcpyHtoDAsync_v2", 3},  // tokens, targets, learning rate
-                                           {"cuMemcpyDtoDAsync_v2", 1},  // which goes where the cell lies
+                                           {"cuMemcpyDtoDAsync_v2", 1},  // into the cell's memory
                                            {"cuMemcpyDtoHAsync_v2", 3},  // loss, norm, ok of the step
                                            {"cuEventRecord", 4},         // behind the copies
                                            {"cuEventSynchronize", 1}};   // of the step before

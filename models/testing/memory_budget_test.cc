@@ -67,7 +67,7 @@ TEST_P(MemoryBudget, IsKeptWithTheSameBits) {
   const Trained free = train(GetParam(), {});
   const int64_t peak = free.stats.planned_peak_bytes;
   EXPECT_EQ(free.stats.measured_peak_bytes, peak);
-  // Nothing fits one byte; the error tells the least that can be reached.
+  // Nothing fits into one byte. The error reports the smallest possible peak.
   int64_t least = 0;
   try {
     train(GetParam(), {.memory_budget = 1});

@@ -19,7 +19,7 @@ struct TrainCase {
   std::optional<DType> dtype = {};
 };
 
-/// How it is trained. `size` stands below the case's own changes.
+/// Options of the training. Changes of the test case override `size`.
 struct TrainHow {
   nn::ConfigMap size = {{"vocab", "64"}, {"context", "16"}, {"layers", "2"}, {"heads", "2"}, {"dim", "32"}};
   int64_t batch = 4;
@@ -44,7 +44,7 @@ class TrainSteps {
 
   /// Random tokens i64[batch, context + 1], drawn once the model is made; on the CPU.
   const Tensor& text() const { return text_; }
-  /// One step on a text of that shape, wherever it lies: the model reads all but the last token of each row.
+  /// One step on a text of this shape, on any device: the model reads all but the last token of each row.
   StepOut step(const Tensor& text);
   StepOut step() { return step(text_); }
 
