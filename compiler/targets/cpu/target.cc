@@ -178,7 +178,7 @@ LoadReport load_kernels(std::span<const FusedKernel* const> kernels, const LoadO
   }
   if (missing.empty()) return report;
 
-  const codegen::Target& target = codegen::cpu();
+  const codegen::PrintTarget& target = codegen::cpu();
   jit::Request request{codegen::prelude(target), {}, selected_isa()};
   for (const std::string* key : missing) {
     const loop_ir::Kernel& k = wanted.at(*key)[0]->lowered().kernel;
