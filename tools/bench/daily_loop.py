@@ -6,7 +6,6 @@ Compile and link, start to first result, one eager add, and what ships, each bes
 import argparse
 import pathlib
 import shutil
-import sys
 import tempfile
 import time
 
@@ -63,9 +62,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except harness.Failure as failure:
-        sys.exit(f"daily_loop: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    harness.run_main("daily_loop", main)
