@@ -4,7 +4,6 @@
 #include "framework/ir/rewrite.h"
 
 namespace weft {
-namespace {
 
 std::vector<bool> live_nodes(const Graph& g) {
   std::vector<bool> live(g.size());
@@ -19,6 +18,8 @@ std::vector<bool> live_nodes(const Graph& g) {
   }
   return live;
 }
+
+namespace {
 
 /// The new index of each kept entry, -1 for the others. Removes the others from `table`.
 template <class T>

@@ -6,6 +6,9 @@
 
 namespace weft {
 
+/// For each node, whether dce keeps it.
+std::vector<bool> live_nodes(const Graph& g);
+
 Ref<Graph> dce(const Graph& g);
 
 }  // namespace weft

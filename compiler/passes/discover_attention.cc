@@ -63,16 +63,7 @@ class Discovery {
       if (why.empty()) by_out.emplace(f.out, std::move(f));
     }
     if (by_out.empty()) return nullptr;
-    Rewriter r(g_);
-    for (int32_t id = 0; id < g_.size(); ++id) {
-      auto at = by_out.find(id);
-      if (at == by_out.end()) {
-        r.copy(id);
-      } else {
-        r.map({id, 0}, emit(r, at->second));
-      }
-    }
-    return r.finish();
+    return replace_results(g_, by_out, [&](Rewriter& r, const Node&, const Found& f) { return emit(r, f); });
   }
 
  private:

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/loop_ir/lower_group.h"
+#include "compiler/passes/dce.h"
 #include "framework/autodiff/grad.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
@@ -36,39 +37,14 @@ Spread index_spread(const Shape& out, int dim) {
   return {.regular = false};
 }
 
-/// The repeated dims of a broadcast as one block, if they are adjacent.
-Spread broadcast_spread(const Shape& in, const Shape& out) {
+/// The dims for which in_block(d) is true as the middle block, if they are adjacent.
+template <class F>
+Spread block_spread(const Shape& shape, const F& in_block) {
   Spread s;
-  const int shift = out.size() - in.size();
-  int phase = 0;  // before, in, after the repeated stretch
-  for (int d = 0; d < out.size(); ++d) {
-    if (out[d] == 1) continue;
-    const bool repeated = d < shift || in[d - shift] != out[d];
-    if (repeated) {
-      if (phase == 2) return {.regular = false};
-      phase = 1;
-      s.b *= out[d];
-    } else {
-      if (phase == 1) phase = 2;
-      (phase == 0 ? s.a : s.c) *= out[d];
-    }
-  }
-  return s;
-}
-
-Spread identity(int64_t n) { return {true, n, 1, 1}; }
-
-}  // namespace
-
-Spread reduced_spread(const Shape& shape, const Shape& dims) {
-  Spread s;
-  int phase = 0;
-  int at = 0;
+  int phase = 0;  // before, in, after the block
   for (int d = 0; d < shape.size(); ++d) {
-    const bool reduced = at < dims.size() && dims[at] == d;
-    if (reduced) ++at;
     if (shape[d] == 1) continue;
-    if (reduced) {
+    if (in_block(d)) {
       if (phase == 2) return {.regular = false};
       phase = 1;
       s.b *= shape[d];
@@ -80,6 +56,20 @@ Spread reduced_spread(const Shape& shape, const Shape& dims) {
   return s;
 }
 
+/// The repeated dims of a broadcast as one block.
+Spread broadcast_spread(const Shape& in, const Shape& out) {
+  const int shift = out.size() - in.size();
+  return block_spread(out, [&](int d) { return d < shift || in[d - shift] != out[d]; });
+}
+
+Spread identity(int64_t n) { return {true, n, 1, 1}; }
+
+}  // namespace
+
+Spread reduced_spread(const Shape& shape, const Shape& dims) {
+  return block_spread(shape, [&](int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); });
+}
+
 Spread compose(const Spread& x, const Spread& y) {
   if (!x.regular || !y.regular) return {.regular = false};
   if (x.b == 1) return y;
@@ -89,10 +79,9 @@ Spread compose(const Spread& x, const Spread& y) {
   return {.regular = false};
 }
 
-FusionGraph::FusionGraph(const Graph& g, bool free_chains) : g_(g) {
+FusionGraph::FusionGraph(const Graph& g, bool free_chains) : g_(g), live_(live_nodes(g)) {
   const int32_t n = g.size();
   role_.assign(n, Role::kDead);
-  live_.assign(n, false);
   written_.assign(n, false);
   root_.resize(n);
   spread_.resize(n);
@@ -104,21 +93,9 @@ FusionGraph::FusionGraph(const Graph& g, bool free_chains) : g_(g) {
   for (int32_t id = 0; id < n; ++id)
     first_value_[id + 1] = first_value_[id] + static_cast<int32_t>(g.node(id).outputs.size());
   pinned_.assign(first_value_[n], false);
-  find_live();
   classify(free_chains);
   connect();
   order_edges();
-}
-
-void FusionGraph::find_live() {
-  for (Value v : g_.outputs) live_[v.node] = true;
-  for (const CellWrite& w : g_.writes) live_[w.value.node] = true;
-  for (int32_t id = g_.size() - 1; id >= 0; --id) {
-    const Node& n = g_.node(id);
-    if (n.op->is(kSideEffect)) live_[id] = true;
-    if (!live_[id]) continue;
-    for (Value v : n.inputs) live_[v.node] = true;
-  }
 }
 
 int64_t FusionGraph::points(int32_t id) const {

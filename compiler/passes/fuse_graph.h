@@ -82,7 +82,6 @@ class FusionGraph {
   int64_t points(int32_t id) const;
 
  private:
-  void find_live();
   void classify(bool free_chains);
   bool fusible(const Node& n) const;
   void connect();

@@ -133,16 +133,7 @@ class Discovery {
     for (int32_t id = 0; id < g_.size(); ++id)
       if (std::optional<Found> f = at(id)) found.emplace(id, *f);
     if (found.empty()) return nullptr;
-    Rewriter r(g_);
-    for (int32_t id = 0; id < g_.size(); ++id) {
-      auto it = found.find(id);
-      if (it == found.end()) {
-        r.copy(id);
-      } else {
-        r.map({id, 0}, emit(r, g_.node(id), it->second));
-      }
-    }
-    return r.finish();
+    return replace_results(g_, found, [&](Rewriter& r, const Node& n, const Found& f) { return emit(r, n, f); });
   }
 
  private:

@@ -4,7 +4,7 @@
 
 #include "compiler/passes/dce.h"
 #include "compiler/passes/testing/random_ops_graph.h"
-#include "compiler/passes/traffic.h"
+#include "compiler/passes/testing/traffic.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
 #include "ops/all_ops.h"

@@ -6,6 +6,7 @@
 
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
+#include "framework/ir/rewrite.h"
 #include "ops/kernels/kernels.h"
 
 namespace weft::internal {
@@ -21,11 +22,7 @@ Tensor copy_of(const Tensor& t) {
 Evaluation evaluate(const Graph& g, std::span<const Tensor> args, const Visitor& visit) {
   NoGrad guard;
   std::vector<std::vector<Tensor>> values(g.size());
-  std::vector<int32_t> last_use(g.size(), -1);
-  for (int32_t id = 0; id < g.size(); ++id)
-    for (Value v : g.node(id).inputs) last_use[v.node] = id;
-  for (Value v : g.outputs) last_use[v.node] = g.size();
-  for (const CellWrite& w : g.writes) last_use[w.value.node] = g.size();
+  const std::vector<int32_t> last_use = last_uses(g);
 
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);

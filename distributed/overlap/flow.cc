@@ -2,22 +2,14 @@
 
 #include <algorithm>
 
+#include "compiler/passes/dce.h"
 #include "distributed/overlap/network.h"
 #include "framework/ir/op_def.h"
 
 namespace weft::dist {
 
 Flow::Flow(const Graph& g)
-    : live(g.size()), light(g.size()), ready(g.size(), -1), use(g.size(), g.size()), before(g.size()) {
-  for (Value v : g.inputs) live[v.node] = true;
-  for (Value v : g.outputs) live[v.node] = true;
-  for (const CellWrite& w : g.writes) live[w.value.node] = true;
-  for (int32_t id = g.size() - 1; id >= 0; --id) {
-    const Node& n = g.node(id);
-    if (n.op->is(kSideEffect)) live[id] = true;
-    if (!live[id]) continue;
-    for (Value v : n.inputs) live[v.node] = true;
-  }
+    : live(live_nodes(g)), light(g.size()), ready(g.size(), -1), use(g.size(), g.size()), before(g.size()) {
   std::vector<int32_t> cell_of(g.size(), -1);
   std::vector<std::vector<int32_t>> readers(g.cells.size());
   std::vector<int32_t> stamp(g.size(), -1);

@@ -111,6 +111,21 @@ CopyPlan plan_of(const StridedView& from, const StridedView& to) {
   return plan_copy(from.shape, from.strides, to.strides, itemsize(from.dtype));
 }
 
+// What a copy between host and device starts with; nothing is left to do if `plan.run` is 0.
+struct HostCopy {
+  CopyPlan plan;
+  int64_t bytes;
+  const char* source;
+  char* target;
+  HostCopy(const StridedView& from, const StridedView& to, Stream& stream)
+      : plan(plan_of(from, to)),
+        bytes(from.numel() * itemsize(from.dtype)),
+        source(static_cast<const char*>(from.data)),
+        target(static_cast<char*>(to.data)) {
+    if (plan.run != 0) stream.gpu().make_current();
+  }
+};
+
 StridedView contiguous_at(void* data, const StridedView& like) {
   return {data, like.dtype, like.shape, contiguous_strides(like.shape)};
 }
@@ -118,12 +133,8 @@ StridedView contiguous_at(void* data, const StridedView& like) {
 }  // namespace
 
 void copy_to_device(const StridedView& from, const StridedView& to, Stream& stream) {
-  CopyPlan plan = plan_of(from, to);
+  const auto [plan, bytes, source, target] = HostCopy(from, to, stream);
   if (plan.run == 0) return;
-  stream.gpu().make_current();
-  const int64_t bytes = from.numel() * itemsize(from.dtype);
-  auto* source = static_cast<const char*>(from.data);
-  auto* target = static_cast<char*>(to.data);
   if (plan.loops.empty()) return send(source, target, bytes, stream);
   if (to.contiguous() && bytes > kCopyPiece) {  // gathered in pageable memory, then copied in pieces
     std::vector<char> gathered(bytes);
@@ -138,12 +149,8 @@ void copy_to_device(const StridedView& from, const StridedView& to, Stream& stre
 }
 
 void copy_to_host(const StridedView& from, const StridedView& to, Stream& stream) {
-  CopyPlan plan = plan_of(from, to);
+  const auto [plan, bytes, source, target] = HostCopy(from, to, stream);
   if (plan.run == 0) return;
-  stream.gpu().make_current();
-  const int64_t bytes = from.numel() * itemsize(from.dtype);
-  auto* source = static_cast<const char*>(from.data);
-  auto* target = static_cast<char*>(to.data);
   if (plan.loops.empty()) return receive(source, target, bytes, stream);
   const ByteSpan span = span_of(from);
   if (span.end - span.begin <= std::max<int64_t>(4 * bytes, 4096)) {  // copy the whole span and reorder it here

@@ -3,6 +3,7 @@
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/tape.h"
+#include "framework/ir/rewrite.h"
 
 namespace weft {
 
@@ -10,11 +11,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
   WEFT_CHECK(args.size() == g.inputs.size(), "interpret: the graph takes ", g.inputs.size(), " arguments; got ",
              args.size());
   std::vector<std::vector<Tensor>> values(g.size());
-  std::vector<int32_t> last_use(g.size(), -1);
-  for (int32_t id = 0; id < g.size(); ++id)
-    for (Value v : g.node(id).inputs) last_use[v.node] = id;
-  for (Value v : g.outputs) last_use[v.node] = g.size();
-  for (const CellWrite& w : g.writes) last_use[w.value.node] = g.size();
+  const std::vector<int32_t> last_use = last_uses(g);
 
   // A graph that still has grad nodes is evaluated over the tape.
   bool history = false;

@@ -135,32 +135,39 @@ void CellHandle::set(const Tensor& value) const {
   c.torn = false;
 }
 
-void CellHandle::convert(DType dtype) const {
-  Cell& c = cell();
-  if (c.type.dtype == dtype) return;
+namespace {
+
+// Replaces a cell's value, if it has one, by `converted` of it. A remote value is read first.
+template <class F>
+void convert_value(Cell& c, const F& converted) {
   NoGrad guard;
   if (c.remote && !c.value.defined()) materialise(c);
   c.remote = {};
-  if (c.value.defined()) c.value = c.value.to(dtype).contiguous();
+  c.leaf = {};
+  if (c.value.defined()) c.value = converted(c.value);
+}
+
+}  // namespace
+
+void CellHandle::convert(DType dtype) const {
+  Cell& c = cell();
+  if (c.type.dtype == dtype) return;
+  convert_value(c, [&](const Tensor& t) { return t.to(dtype).contiguous(); });
   if (c.init) {
+    NoGrad guard;
     Ref<Graph> init = c.init;
     Capture capture(Capture::kInitializer);
     Tensor t = interpret(*init, {})[0].to(dtype);
     c.init = capture.finish({&t, 1});
   }
   c.type.dtype = dtype;
-  c.leaf = {};
 }
 
 void CellHandle::convert(Device device) const {
   Cell& c = cell();
   if (c.type.device == device) return;
-  NoGrad guard;
-  if (c.remote && !c.value.defined()) materialise(c);
-  c.remote = {};
-  if (c.value.defined()) c.value = c.value.to(device);
+  convert_value(c, [&](const Tensor& t) { return t.to(device); });
   c.type.device = device;
-  c.leaf = {};
 }
 
 Parameter::Parameter(const Tensor& value, std::string name) : CellHandle(make_cell(value, std::move(name), true)) {}

@@ -1,4 +1,4 @@
-"""embed_file: a file's bytes inside the program, so that it works wherever it is copied."""
+"""Files inside the program, so that it works wherever it is copied: the bytes of one file, or texts by name."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library")
 
@@ -19,3 +19,44 @@ def embed_file(name, src, symbol, **kwargs):
         visibility = ["//visibility:private"],
     )
     cc_library(name = name, srcs = [name + "_embedded.o"], **kwargs)
+
+def embed_texts(name, srcs):
+    """A library with NAME.h: `std::string_view weft::NAME(std::string_view file)`, the text of one of the files.
+
+    Args:
+      name: the library.
+      srcs: labels of files X.inc; `file` is X.
+    """
+    symbols = {}
+    for src in srcs:
+        file = src.split(":")[-1].split("/")[-1][:-len(".inc")]
+        symbols[file] = "weft_text_%s_%s" % (name, file)
+        embed_file(
+            name = "%s_%s" % (name, file),
+            src = src,
+            symbol = symbols[file],
+            visibility = ["//visibility:private"],
+        )
+    declaration = "std::string_view %s(std::string_view file)" % name
+    header = ["#pragma once", "#include <string_view>", "namespace weft {", declaration + ";", "}"]
+    source = ["#include \"%s/%s.h\"" % (native.package_name(), name), "#include \"framework/base/error.h\""]
+    source += ["extern \"C\" const char %s[], %s_end[];" % (s, s) for s in symbols.values()]
+    source += ["namespace weft {", declaration + " {"]
+    source += [
+        "  if (file == \"%s\") return {%s, static_cast<size_t>(%s_end - %s)};" % (file, s, s, s)
+        for file, s in symbols.items()
+    ]
+    source += ["  WEFT_BUG_IF(true, \"%s: no text \", std::string(file));" % name, "}", "}"]
+    for suffix, lines in {".h": header, ".cc": source}.items():
+        native.genrule(
+            name = name + suffix.replace(".", "_"),
+            outs = [name + suffix],
+            cmd = "cat >$@ <<'END'\n%s\nEND" % "\n".join(lines),
+            visibility = ["//visibility:private"],
+        )
+    cc_library(
+        name = name,
+        srcs = [name + ".cc"],
+        hdrs = [name + ".h"],
+        deps = ["//framework/base"] + [":%s_%s" % (name, file) for file in symbols],
+    )

@@ -43,11 +43,30 @@ Ref<Graph> Rewriter::finish() {
   return std::move(to_);
 }
 
+Ref<Graph> graph_of_one(Node n, std::span<const TensorType> in) {
+  auto g = make_ref<Graph>();
+  n.inputs.clear();
+  for (const TensorType& t : in) n.inputs.push_back(g->add_input(t));
+  const auto outputs = static_cast<int32_t>(n.outputs.size());
+  const int32_t id = g->add(std::move(n));
+  for (int32_t i = 0; i < outputs; ++i) g->outputs.push_back({id, i});
+  return g;
+}
+
 std::vector<std::vector<int32_t>> users(const Graph& g) {
   std::vector<std::vector<int32_t>> u(g.size());
   for (int32_t i = 0; i < g.size(); ++i)
     for (Value v : g.node(i).inputs) u[v.node].push_back(i);
   return u;
+}
+
+std::vector<int32_t> last_uses(const Graph& g) {
+  std::vector<int32_t> last(g.size(), -1);
+  for (int32_t id = 0; id < g.size(); ++id)
+    for (Value v : g.node(id).inputs) last[v.node] = id;
+  for (Value v : g.outputs) last[v.node] = g.size();
+  for (const CellWrite& w : g.writes) last[w.value.node] = g.size();
+  return last;
 }
 
 }  // namespace weft

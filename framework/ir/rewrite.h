@@ -1,6 +1,7 @@
 // Builds a new graph from an old one: the only way to change a graph.
 #pragma once
 #include <functional>
+#include <map>
 #include <unordered_map>
 
 #include "framework/ir/graph.h"
@@ -30,8 +31,29 @@ class Rewriter {
   std::vector<SmallVec<Value, 1>> values_;
 };
 
+/// A copy of the graph in which the result of each node in `found` is replaced by emit(rewriter, node, entry).
+template <class Found, class Emit>
+Ref<Graph> replace_results(const Graph& g, const std::map<int32_t, Found>& found, const Emit& emit) {
+  Rewriter r(g);
+  for (int32_t id = 0; id < g.size(); ++id) {
+    auto it = found.find(id);
+    if (it == found.end()) {
+      r.copy(id);
+    } else {
+      r.map({id, 0}, emit(r, g.node(id), it->second));
+    }
+  }
+  return r.finish();
+}
+
+/// A graph of the node `n` alone. Its operands are arguments of these types.
+Ref<Graph> graph_of_one(Node n, std::span<const TensorType> in);
+
 /// For each node, the nodes that use any of its results, in order (a node once per use).
 std::vector<std::vector<int32_t>> users(const Graph& g);
+
+/// For each node, the last node that uses any of its results: g.size() if an output or a cell does, -1 if nothing does.
+std::vector<int32_t> last_uses(const Graph& g);
 
 /// Checks every invariant of a graph and of its stage; throws weft::Error(kInternal) with node, op and rule.
 void verify(const Graph& g);

@@ -1,53 +1,35 @@
 #include "models/gpt/model.h"
 
-#include <cmath>
-
 #include "ops/core/dot.h"
 #include "ops/core/pointwise.h"
 
 namespace weft::gpt {
-namespace {
-
-constexpr double kStd = 0.02;
-
-}  // namespace
 
 Model::Model(const Config& c)
     : ConfiguredModel(c),
-      tok_(c.vocab, c.dim, {.std = kStd}),
       pos_(c.context, c.dim, {.std = kStd}),
       drop_(c.dropout),
       norm_(nn::make_norm(c.rms_norm, c.dim, {.eps = c.norm_eps, .bias = c.bias})) {
-  register_module("tok", tok_);
   register_module("pos", pos_);
   register_module("drop", drop_);
   for (int64_t i = 0; i < c.layers; ++i)
-    blocks_.emplace_back(c.dim,
-                         nn::BlockOptions{.heads = c.heads,
-                                          .hidden = c.ffn,
-                                          .rms_norm = c.rms_norm,
-                                          .bias = c.bias,
-                                          .norm_eps = c.norm_eps,
-                                          .dropout = c.dropout,
-                                          .std = kStd,
-                                          .residual_std = kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers))});
-  register_modules("blocks", blocks_);
-  register_module("norm", norm_);
-  if (!c.tied) register_module("head", head_.emplace(c.dim, c.vocab, nn::LinearOptions{.bias = false, .std = kStd}));
+    blocks_.emplace_back(c.dim, nn::BlockOptions{.heads = c.heads,
+                                                 .hidden = c.ffn,
+                                                 .rms_norm = c.rms_norm,
+                                                 .bias = c.bias,
+                                                 .norm_eps = c.norm_eps,
+                                                 .dropout = c.dropout,
+                                                 .std = kStd,
+                                                 .residual_std = residual_std(c)});
+  register_blocks(blocks_, norm_);
 }
 
 // B batch, T time, D dim
 Tensor Model::hidden(const Tensor& tokens_BT, const nn::KvCache* cache) const {
   const Tensor positions_TD = learned_positions(pos_, positions(tokens_BT, cache), cache);
-  Tensor x_BTD = drop_(in_compute_dtype(tok_(tokens_BT) + positions_TD));
   const nn::AttentionContext context{.cache = cache};
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    NameScope scope(str_cat("blocks.", i).c_str());
-    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
-  }
-  return norm_(x_BTD);
+  const Tensor x_BTD = drop_(in_compute_dtype(tok_(tokens_BT) + positions_TD));
+  return norm_(through_blocks(blocks_, x_BTD, context));
 }
-
-Tensor Model::head(const Tensor& x) const { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
 
 }  // namespace weft::gpt

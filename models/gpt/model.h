@@ -1,7 +1,5 @@
 // GPT: learned positions, pre-norm blocks, and one projection for queries, keys and values (Radford et al. 2019).
 #pragma once
-#include <optional>
-
 #include "models/gpt/config.h"
 #include "models/nn/nn.h"
 
@@ -13,15 +11,13 @@ class Model final : public nn::ConfiguredModel<Config> {
 
  protected:
   Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
-  Tensor head(const Tensor& x) const override;
   int64_t feed_forward_weights() const override { return config_.layers * 2 * config_.dim * config_.ffn; }
 
  private:
-  nn::Embedding tok_, pos_;
+  nn::Embedding pos_;
   nn::Dropout drop_;
   std::vector<nn::TransformerBlock> blocks_;
   nn::Norm norm_;
-  std::optional<nn::Linear> head_;  // empty if tied
 };
 
 }  // namespace weft::gpt

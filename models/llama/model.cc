@@ -1,33 +1,21 @@
 #include "models/llama/model.h"
 
-#include <cmath>
-
 #include "ops/core/dot.h"
 
 namespace weft::llama {
-namespace {
 
-constexpr double kStd = 0.02;
-
-}  // namespace
-
-Model::Model(const Config& c)
-    : ConfiguredModel(c), tok_(c.vocab, c.dim, {.std = kStd}), norm_(c.dim, {.eps = c.norm_eps}) {
-  register_module("tok", tok_);
+Model::Model(const Config& c) : ConfiguredModel(c), norm_(c.dim, {.eps = c.norm_eps}) {
   for (int64_t i = 0; i < c.layers; ++i)
-    blocks_.emplace_back(c.dim,
-                         nn::BlockOptions{.heads = c.heads,
-                                          .kv_heads = c.kv_heads,
-                                          .hidden = c.ffn,
-                                          .rms_norm = true,
-                                          .swiglu = true,
-                                          .bias = false,
-                                          .norm_eps = c.norm_eps,
-                                          .std = kStd,
-                                          .residual_std = kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers))});
-  register_modules("blocks", blocks_);
-  register_module("norm", norm_);
-  if (!c.tied) register_module("head", head_.emplace(c.dim, c.vocab, nn::LinearOptions{.bias = false, .std = kStd}));
+    blocks_.emplace_back(c.dim, nn::BlockOptions{.heads = c.heads,
+                                                 .kv_heads = c.kv_heads,
+                                                 .hidden = c.ffn,
+                                                 .rms_norm = true,
+                                                 .swiglu = true,
+                                                 .bias = false,
+                                                 .norm_eps = c.norm_eps,
+                                                 .std = kStd,
+                                                 .residual_std = residual_std(c)});
+  register_blocks(blocks_, norm_);
 }
 
 RopeTables Model::rope(const Tensor& positions) const {
@@ -43,14 +31,8 @@ RopeTables Model::rope(const Tensor& positions) const {
 // B batch, T time, D dim
 Tensor Model::hidden(const Tensor& tokens_BT, const nn::KvCache* cache) const {
   const nn::AttentionContext context{.rope = rope(positions(tokens_BT, cache)), .cache = cache};
-  Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    NameScope scope(str_cat("blocks.", i).c_str());
-    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
-  }
-  return norm_(x_BTD);
+  const Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
+  return norm_(through_blocks(blocks_, x_BTD, context));
 }
-
-Tensor Model::head(const Tensor& x) const { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
 
 }  // namespace weft::llama

@@ -1,7 +1,5 @@
 // Llama: RMSNorm, rotary positions, grouped-query attention and SwiGLU (Touvron et al. 2023).
 #pragma once
-#include <optional>
-
 #include "models/llama/config.h"
 #include "models/nn/nn.h"
 
@@ -13,16 +11,13 @@ class Model final : public nn::ConfiguredModel<Config> {
 
  protected:
   Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
-  Tensor head(const Tensor& x) const override;
   int64_t feed_forward_weights() const override { return config_.layers * 3 * config_.dim * config_.ffn; }
 
  private:
   RopeTables rope(const Tensor& positions) const;
 
-  nn::Embedding tok_;
   std::vector<nn::TransformerBlock> blocks_;
   nn::RMSNorm norm_;
-  std::optional<nn::Linear> head_;  // empty if tied
 };
 
 }  // namespace weft::llama

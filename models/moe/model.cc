@@ -10,23 +10,16 @@
 #include "ops/core/view.h"
 
 namespace weft::moe {
-namespace {
 
-constexpr double kStd = 0.02;
-double residual_std(const Config& c) { return kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers)); }
-
-}  // namespace
-
-Block::Block(const Config& c, bool dense)
+Block::Block(const Config& c, bool dense, double std, double residual_std)
     : norm1(c.dim, {.eps = c.norm_eps}),
-      attn(c.dim, c.heads, {.kv_heads = c.kv_heads, .std = kStd, .out_std = residual_std(c)}),
+      attn(c.dim, c.heads, {.kv_heads = c.kv_heads, .std = std, .out_std = residual_std}),
       norm2(c.dim, {.eps = c.norm_eps}) {
   register_module("norm1", norm1);
   register_module("attn", attn);
   register_module("norm2", norm2);
   if (dense) {
-    register_module("ffn",
-                    ffn.emplace(c.dim, c.dense_ffn, nn::SwiGluOptions{.std = kStd, .down_std = residual_std(c)}));
+    register_module("ffn", ffn.emplace(c.dim, c.dense_ffn, nn::SwiGluOptions{.std = std, .down_std = residual_std}));
   } else {
     register_module("moe", moe.emplace(c.dim, nn::MoEOptions{.experts = c.experts,
                                                              .top_k = c.top_k,
@@ -39,8 +32,8 @@ Block::Block(const Config& c, bool dense)
                                                              .aux_loss = c.aux_loss,
                                                              .z_loss = c.z_loss,
                                                              .bias_rate = c.bias_rate,
-                                                             .std = kStd,
-                                                             .down_std = residual_std(c)}));
+                                                             .std = std,
+                                                             .down_std = residual_std}));
   }
 }
 
@@ -52,14 +45,10 @@ Tensor Block::operator()(const Tensor& x, const nn::AttentionContext& context, i
   return h + routed.back().y;
 }
 
-Model::Model(const Config& c)
-    : ConfiguredModel(c), tok_(c.vocab, c.dim, {.std = kStd}), norm_(c.dim, {.eps = c.norm_eps}) {
-  register_module("tok", tok_);
+Model::Model(const Config& c) : ConfiguredModel(c), norm_(c.dim, {.eps = c.norm_eps}) {
   if (!c.rope) register_module("pos", pos_.emplace(c.context, c.dim, nn::EmbeddingOptions{.std = kStd}));
-  for (int64_t i = 0; i < c.layers; ++i) blocks_.emplace_back(c, i < c.dense_layers);
-  register_modules("blocks", blocks_);
-  register_module("norm", norm_);
-  if (!c.tied) register_module("head", head_.emplace(c.dim, c.vocab, nn::LinearOptions{.bias = false, .std = kStd}));
+  for (int64_t i = 0; i < c.layers; ++i) blocks_.emplace_back(c, i < c.dense_layers, kStd, residual_std(c));
+  register_blocks(blocks_, norm_);
 }
 
 // B batch, T time, D dim, L layers with experts, E experts
@@ -70,19 +59,13 @@ Tensor Model::blocks(const Tensor& tokens_BT, const nn::KvCache* cache, std::vec
   nn::AttentionContext context{.cache = cache};
   if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), {.theta = config_.rope_theta});
   x_BTD = in_compute_dtype(x_BTD);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    NameScope scope(str_cat("blocks.", i).c_str());
-    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i), routed);
-  }
-  return norm_(x_BTD);
+  return norm_(through_blocks(blocks_, x_BTD, context, routed));
 }
 
 Tensor Model::hidden(const Tensor& tokens, const nn::KvCache* cache) const {
   std::vector<nn::MoEOut> routed;
   return blocks(tokens, cache, routed);
 }
-
-Tensor Model::head(const Tensor& x) const { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
 
 nn::LossOut Model::loss(const Tensor& tokens, const Tensor& targets) const {
   check_tokens(tokens);

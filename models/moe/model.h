@@ -14,7 +14,8 @@ struct Block : nn::Module {
   nn::RMSNorm norm2;
   std::optional<nn::MoE> moe;     // a block has either experts
   std::optional<nn::SwiGlu> ffn;  // or one feed-forward layer
-  Block(const Config& config, bool dense);
+  /// `std` and `residual_std` are those of the initial weights.
+  Block(const Config& config, bool dense, double std, double residual_std);
   /// A block with experts appends the result of its MoE layer to `routed`.
   Tensor operator()(const Tensor& x, const nn::AttentionContext& context, int64_t layer,
                     std::vector<nn::MoEOut>& routed) const;
@@ -28,17 +29,14 @@ class Model final : public nn::ConfiguredModel<Config> {
 
  protected:
   Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
-  Tensor head(const Tensor& x) const override;
   int64_t feed_forward_weights() const override;
 
  private:
   Tensor blocks(const Tensor& tokens, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const;
 
-  nn::Embedding tok_;
   std::optional<nn::Embedding> pos_;  // empty with rotary positions
   std::vector<Block> blocks_;
   nn::RMSNorm norm_;
-  std::optional<nn::Linear> head_;  // empty if tied
 };
 
 }  // namespace weft::moe

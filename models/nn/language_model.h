@@ -1,16 +1,21 @@
 // LanguageModel: the interface of a model for training, generation and scoring. ConfiguredModel: the part of it that
 // follows from a configuration. ModelFamily: makes the models of one family.
 #pragma once
+#include <cmath>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "framework/dispatch/state.h"
+#include "models/nn/attention.h"
 #include "models/nn/config_map.h"
 #include "models/nn/embedding.h"
 #include "models/nn/kv_cache.h"
+#include "models/nn/linear.h"
 #include "models/nn/module.h"
+#include "ops/core/dot.h"
 
 namespace weft::nn {
 
@@ -74,7 +79,8 @@ class LanguageModel : public Module {
 };
 
 /// A LanguageModel with a configuration `Config`, which names the family (kFamily) and has the fields vocab, context,
-/// layers, heads and dim, and kv_heads if it may differ from heads.
+/// layers, heads, dim and tied, and kv_heads if it may differ from heads. It has the embedding of tokens and the head,
+/// whose weight is the embedding's if they are tied.
 template <class Config>
 class ConfiguredModel : public LanguageModel {
  public:
@@ -93,14 +99,42 @@ class ConfiguredModel : public LanguageModel {
   }
 
  protected:
-  explicit ConfiguredModel(const Config& config) : config_(config) {}
+  /// The standard deviation of initial weights, and of weights whose result is added to the residual stream.
+  static constexpr double kStd = 0.02;
+  static double residual_std(const Config& c) { return kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers)); }
+
+  explicit ConfiguredModel(const Config& config) : config_(config), tok_(config.vocab, config.dim, {.std = kStd}) {
+    register_module("tok", tok_);
+  }
+  /// Registers these and the head: the last step of a constructor.
+  template <class Block>
+  void register_blocks(const std::vector<Block>& blocks, const Module& norm) {
+    register_modules("blocks", blocks);
+    register_module("norm", norm);
+    if (!config_.tied)
+      register_module("head", head_.emplace(config_.dim, config_.vocab, LinearOptions{.bias = false, .std = kStd}));
+  }
+  /// x after all blocks. `more` are further arguments of a block.
+  template <class Block, class... More>
+  Tensor through_blocks(const std::vector<Block>& blocks, Tensor x, const AttentionContext& context,
+                        More&... more) const {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      NameScope scope(str_cat("blocks.", i).c_str());
+      x = blocks[i](x, context, static_cast<int64_t>(i), more...);
+    }
+    return x;
+  }
+  Tensor head(const Tensor& x) const override { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
   /// Weights that a token is multiplied by in the feed-forward layers, over all layers.
   virtual int64_t feed_forward_weights() const = 0;
   int64_t head_dim() const { return config_.dim / config_.heads; }
 
   Config config_;
+  Embedding tok_;
 
  private:
+  std::optional<Linear> head_;  // empty if tied
+
   int64_t kv_heads() const {
     if constexpr (requires { config_.kv_heads; })
       return config_.kv_heads;

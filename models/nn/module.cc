@@ -45,35 +45,29 @@ void stamp(const CellHandle& cell, const std::string& path) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, Parameter>> Module::named_parameters() const {
-  std::vector<std::pair<std::string, Parameter>> out;
+template <class T>
+std::vector<std::pair<std::string, T>> Module::State::named(
+    std::vector<std::pair<std::string, T>> State::*cells) const {
+  std::vector<std::pair<std::string, T>> out;
   std::unordered_set<const Cell*> seen;
-  state_->visit("", [&](const std::string& prefix, const State& s) {
-    for (const auto& [name, p] : s.parameters) {
-      if (!seen.insert(p.ref().get()).second) continue;
-      stamp(p, prefix + name);
-      out.emplace_back(prefix + name, p);
+  visit("", [&](const std::string& prefix, const State& s) {
+    for (const auto& [name, cell] : s.*cells) {
+      if (!seen.insert(cell.ref().get()).second) continue;
+      stamp(cell, prefix + name);
+      out.emplace_back(prefix + name, cell);
     }
   });
   return out;
 }
+
+std::vector<std::pair<std::string, Parameter>> Module::named_parameters() const {
+  return state_->named(&State::parameters);
+}
+std::vector<std::pair<std::string, Buffer>> Module::named_buffers() const { return state_->named(&State::buffers); }
 
 std::vector<Parameter> Module::parameters() const {
   std::vector<Parameter> out;
   for (auto& [name, p] : named_parameters()) out.push_back(std::move(p));
-  return out;
-}
-
-std::vector<std::pair<std::string, Buffer>> Module::named_buffers() const {
-  std::vector<std::pair<std::string, Buffer>> out;
-  std::unordered_set<const Cell*> seen;
-  state_->visit("", [&](const std::string& prefix, const State& s) {
-    for (const auto& [name, b] : s.buffers) {
-      if (!seen.insert(b.ref().get()).second) continue;
-      stamp(b, prefix + name);
-      out.emplace_back(prefix + name, b);
-    }
-  });
   return out;
 }
 

@@ -80,6 +80,9 @@ class Module {
     void check_name(const std::string& name) const;
     template <class F>
     void visit(const std::string& prefix, const F& f) const;
+    /// The parameters or buffers of this state and its descendants with their paths, each once.
+    template <class T>
+    std::vector<std::pair<std::string, T>> named(std::vector<std::pair<std::string, T>> State::*cells) const;
   };
   static Ref<State> copy_of(const Ref<State>& state);
   Ref<State> state_;

@@ -26,12 +26,14 @@ Tensor lerp(const Tensor& a, const Tensor& b, double weight) { return a + (b - a
 
 }  // namespace
 
-AdamW::AdamW(std::vector<ParamGroup> groups, const AdamWOptions& o)
+template <>
+AdamW::OptimizerWith(std::vector<ParamGroup> groups, const AdamWOptions& o)
     : Optimizer(std::move(groups), o.lr, o.weight_decay, {"exp_avg", "exp_avg_sq"}), options_(o) {
   check_betas(o.betas, "AdamW");
   WEFT_CHECK(o.eps >= 0, "AdamW: eps is ", o.eps, "; need a number >= 0");
 }
 
+template <>
 Tensor AdamW::updated(Update& u) const {
   const auto [b1, b2] = options_.betas;
   Tensor& m = u.state[0];
@@ -43,11 +45,13 @@ Tensor AdamW::updated(Update& u) const {
   return decayed(u.value, u.lr, u.weight_decay) - m / (sqrt(v) / c2 + options_.eps) * size;
 }
 
-Lion::Lion(std::vector<ParamGroup> groups, const LionOptions& o)
+template <>
+Lion::OptimizerWith(std::vector<ParamGroup> groups, const LionOptions& o)
     : Optimizer(std::move(groups), o.lr, o.weight_decay, {"exp_avg"}), options_(o) {
   check_betas(o.betas, "Lion");
 }
 
+template <>
 Tensor Lion::updated(Update& u) const {
   const auto [b1, b2] = options_.betas;
   Tensor& m = u.state[0];

@@ -14,18 +14,11 @@ struct AdamWOptions {
 };
 
 /// p <- p (1 - lr wd) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps), as PyTorch computes it.
-class AdamW : public Optimizer {
- public:
-  AdamW(const std::vector<Parameter>& params, const AdamWOptions& options = {})
-      : AdamW(std::vector{ParamGroup{params}}, options) {}
-  AdamW(std::vector<ParamGroup> groups, const AdamWOptions& options = {});
-
- protected:
-  Tensor updated(Update& u) const override;
-
- private:
-  AdamWOptions options_;
-};
+using AdamW = OptimizerWith<AdamWOptions>;
+template <>
+AdamW::OptimizerWith(std::vector<ParamGroup> groups, const AdamWOptions& options);
+template <>
+Tensor AdamW::updated(Update& u) const;
 
 struct LionOptions {
   double lr = 1e-4;
@@ -34,17 +27,10 @@ struct LionOptions {
 };
 
 /// p <- p (1 - lr wd) - lr sign(b1 m + (1 - b1) g);  m <- b2 m + (1 - b2) g.
-class Lion : public Optimizer {
- public:
-  Lion(const std::vector<Parameter>& params, const LionOptions& options = {})
-      : Lion(std::vector{ParamGroup{params}}, options) {}
-  Lion(std::vector<ParamGroup> groups, const LionOptions& options = {});
-
- protected:
-  Tensor updated(Update& u) const override;
-
- private:
-  LionOptions options_;
-};
+using Lion = OptimizerWith<LionOptions>;
+template <>
+Lion::OptimizerWith(std::vector<ParamGroup> groups, const LionOptions& options);
+template <>
+Tensor Lion::updated(Update& u) const;
 
 }  // namespace weft::optim

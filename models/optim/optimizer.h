@@ -67,4 +67,19 @@ class Optimizer {
   std::vector<Slot> slots_;
 };
 
+/// An optimizer with options of its own. Its source file defines the second constructor and updated().
+template <class Options>
+class OptimizerWith : public Optimizer {
+ public:
+  OptimizerWith(const std::vector<Parameter>& params, const Options& options = {})
+      : OptimizerWith(std::vector{ParamGroup{params}}, options) {}
+  OptimizerWith(std::vector<ParamGroup> groups, const Options& options = {});
+
+ protected:
+  Tensor updated(Update& u) const override;
+
+ private:
+  Options options_;
+};
+
 }  // namespace weft::optim

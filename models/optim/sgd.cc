@@ -10,7 +10,8 @@
 
 namespace weft::optim {
 
-SGD::SGD(std::vector<ParamGroup> groups, const SGDOptions& o)
+template <>
+SGD::OptimizerWith(std::vector<ParamGroup> groups, const SGDOptions& o)
     : Optimizer(std::move(groups), o.lr, o.weight_decay,
                 o.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}),
       options_(o) {
@@ -18,6 +19,7 @@ SGD::SGD(std::vector<ParamGroup> groups, const SGDOptions& o)
              "; need a number >= 0, above 0 with nesterov");
 }
 
+template <>
 Tensor SGD::updated(Update& u) const {
   Tensor g = u.weight_decay == 0 ? u.grad : u.grad + u.value * u.weight_decay;
   if (options_.momentum > 0) {
@@ -44,13 +46,15 @@ Tensor orthogonalised(const Tensor& m, int iterations) {
 
 }  // namespace
 
-Muon::Muon(std::vector<ParamGroup> groups, const MuonOptions& o)
+template <>
+Muon::OptimizerWith(std::vector<ParamGroup> groups, const MuonOptions& o)
     : Optimizer(std::move(groups), o.lr, o.weight_decay, {"momentum"}), options_(o) {
   for (const Parameter& p : parameters())
     WEFT_CHECK(p.shape().size() >= 2, "Muon: parameter '", p.name(), "' has shape ", p.shape(),
                "; need at least two dims, give others to AdamW");
 }
 
+template <>
 Tensor Muon::updated(Update& u) const {
   Tensor& m = u.state[0];
   m = m * options_.momentum + u.grad;

@@ -12,18 +12,11 @@ struct SGDOptions {
 };
 
 /// g <- g + wd p;  m <- momentum m + g;  p <- p - lr (nesterov ? g + momentum m : m).
-class SGD : public Optimizer {
- public:
-  SGD(const std::vector<Parameter>& params, const SGDOptions& options = {})
-      : SGD(std::vector{ParamGroup{params}}, options) {}
-  SGD(std::vector<ParamGroup> groups, const SGDOptions& options = {});
-
- protected:
-  Tensor updated(Update& u) const override;
-
- private:
-  SGDOptions options_;
-};
+using SGD = OptimizerWith<SGDOptions>;
+template <>
+SGD::OptimizerWith(std::vector<ParamGroup> groups, const SGDOptions& options);
+template <>
+Tensor SGD::updated(Update& u) const;
 
 struct MuonOptions {
   double lr = 0.02;
@@ -36,17 +29,10 @@ struct MuonOptions {
 /// SGD that makes the update of each matrix nearly orthogonal and scales it by sqrt(max(1, rows / columns)). Parameters
 /// must have at least two dims; the dims before the last two are a batch (experts). Use AdamW for embeddings and
 /// vectors.
-class Muon : public Optimizer {
- public:
-  Muon(const std::vector<Parameter>& params, const MuonOptions& options = {})
-      : Muon(std::vector{ParamGroup{params}}, options) {}
-  Muon(std::vector<ParamGroup> groups, const MuonOptions& options = {});
-
- protected:
-  Tensor updated(Update& u) const override;
-
- private:
-  MuonOptions options_;
-};
+using Muon = OptimizerWith<MuonOptions>;
+template <>
+Muon::OptimizerWith(std::vector<ParamGroup> groups, const MuonOptions& options);
+template <>
+Tensor Muon::updated(Update& u) const;
 
 }  // namespace weft::optim

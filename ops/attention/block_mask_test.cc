@@ -6,8 +6,8 @@
 #include <sstream>
 
 #include "ops/attention/block_mask_build.h"
-#include "ops/attention/expect_error.h"
 #include "ops/attention/masks.h"
+#include "ops/attention/testing/expect_error.h"
 #include "ops/attention/testing/random_mask.h"
 #include "ops/core/core.h"
 

@@ -8,8 +8,8 @@
 #include <functional>
 
 #include "framework/dispatch/interpreter.h"
-#include "ops/attention/expect_error.h"
 #include "ops/attention/score_mods.h"
+#include "ops/attention/testing/expect_error.h"
 #include "ops/core/core.h"
 
 namespace weft {

@@ -5,7 +5,7 @@
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/interpreter.h"
-#include "ops/attention/expect_error.h"
+#include "ops/attention/testing/expect_error.h"
 #include "ops/core/core.h"
 
 namespace weft {

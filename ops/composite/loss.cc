@@ -99,20 +99,26 @@ Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& opt
   return t.reduce(-t.pick(x), options.reduction);
 }
 
-Tensor mse_loss(const Arg& x, const Arg& target, std::string_view reduction) {
-  const Tensor &a = floating_of(x, "mse_loss"), &b = floating_of(target, "mse_loss");
-  check_reduction(reduction, "mse_loss");
-  check_same(a, b, "mse_loss");
+namespace {
+
+// A loss of the difference of x and target, in the dtype of the sum.
+template <class F>
+Tensor difference_loss(const Arg& x, const Arg& target, std::string_view reduction, const char* op, const F& loss) {
+  const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
+  check_reduction(reduction, op);
+  check_same(a, b, op);
   LineScope line(x.line());
-  return reduced(square(widened(a) - widened(b)), reduction);
+  return reduced(loss(widened(a) - widened(b)), reduction);
+}
+
+}  // namespace
+
+Tensor mse_loss(const Arg& x, const Arg& target, std::string_view reduction) {
+  return difference_loss(x, target, reduction, "mse_loss", [](const Tensor& d) { return square(d); });
 }
 
 Tensor l1_loss(const Arg& x, const Arg& target, std::string_view reduction) {
-  const Tensor &a = floating_of(x, "l1_loss"), &b = floating_of(target, "l1_loss");
-  check_reduction(reduction, "l1_loss");
-  check_same(a, b, "l1_loss");
-  LineScope line(x.line());
-  return reduced(abs(widened(a) - widened(b)), reduction);
+  return difference_loss(x, target, reduction, "l1_loss", [](const Tensor& d) { return abs(d); });
 }
 
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, std::string_view reduction) {

@@ -10,20 +10,10 @@
 #include "ops/kernels/kernels.h"
 
 namespace weft {
+
+using internal::free_dims;
+
 namespace {
-
-bool contains(const Shape& dims, int d) {
-  for (int64_t x : dims)
-    if (x == d) return true;
-  return false;
-}
-
-Shape free_dims(int rank, const Shape& batch, const Shape& contract) {
-  Shape r;
-  for (int d = 0; d < rank; ++d)
-    if (!contains(batch, d) && !contains(contract, d)) r.push_back(d);
-  return r;
-}
 
 DotDims dims_in(const Attrs& attrs) {
   return {attrs.ints("a_batch"), attrs.ints("b_batch"), attrs.ints("a_contract"), attrs.ints("b_contract")};

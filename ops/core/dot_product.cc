@@ -1,24 +1,17 @@
 #include "ops/core/dot_product.h"
 
+#include <algorithm>
+
 #include "ops/kernels/kernels.h"
 
 namespace weft::internal {
-namespace {
-
-bool contains(const Shape& dims, int d) {
-  for (int64_t x : dims)
-    if (x == d) return true;
-  return false;
-}
-
 Shape free_dims(int rank, const Shape& batch, const Shape& contract) {
+  auto contains = [](const Shape& dims, int d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); };
   Shape r;
   for (int d = 0; d < rank; ++d)
     if (!contains(batch, d) && !contains(contract, d)) r.push_back(d);
   return r;
 }
-
-}  // namespace
 
 DotProduct::Merged DotProduct::merge(const StridedView& in, const Shape& first, const Shape& second,
                                      const Shape& third) {

@@ -8,6 +8,9 @@
 
 namespace weft::internal {
 
+/// The dims of an operand that are in neither list.
+Shape free_dims(int rank, const Shape& batch, const Shape& contract);
+
 class DotProduct {
  public:
   /// Operands a and b of a dot with these attributes; their data is not read.

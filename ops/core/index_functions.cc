@@ -20,6 +20,28 @@ void check_index_type(const Tensor& index, const char* op, const char* hint = ""
 // u8 indices are widened; i32 and i64 are unchanged.
 Tensor as_index(const Tensor& index) { return index.dtype() == kUInt8 ? cast(index, kInt64) : index; }
 
+// gather and index_select: x and one index along `dim`.
+Tensor picked(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index) {
+  const Tensor &x = tensor_of(arg, op.name), &i = tensor_of(index, op.name);
+  check_index_type(i, op.name);
+  LineScope here(arg.line());
+  const int64_t d = normalize_dim(dim, x.dim(), op.name);
+  const Tensor at = as_index(i);
+  return dispatch(op, {&x, &at}, {{"dim", d}});
+}
+
+// index_add and index_copy: the ops change rows, so another dim is moved to the front and back.
+Tensor rows_changed(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
+  const Tensor &x = tensor_of(arg, op.name), &i = tensor_of(index, op.name), &src = tensor_of(source, op.name);
+  check_index_type(i, op.name);
+  LineScope here(arg.line());
+  const int d = normalize_dim(dim, x.dim(), op.name);
+  const Tensor at = as_index(i);
+  if (d == 0) return dispatch(op, {&x, &at, &src});
+  const Tensor rows = movedim(x, d, 0), sources = movedim(src, d, 0);
+  return movedim(dispatch(op, {&rows, &at, &sources}), 0, d);
+}
+
 std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
   std::vector<Tensor> r;
   for (const Arg& a : starts) {
@@ -31,14 +53,8 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
 
 }  // namespace
 
-Tensor gather(const Arg& arg, int64_t dim, const Arg& index) {
-  const Tensor &x = tensor_of(arg, "gather"), &i = tensor_of(index, "gather");
-  check_index_type(i, "gather");
-  LineScope here(arg.line());
-  const int64_t d = normalize_dim(dim, x.dim(), "gather");
-  const Tensor at = as_index(i);
-  return dispatch(gather_op, {&x, &at}, {{"dim", d}});
-}
+Tensor gather(const Arg& x, int64_t dim, const Arg& index) { return picked(gather_op, x, dim, index); }
+Tensor index_select(const Arg& x, int64_t dim, const Arg& index) { return picked(index_select_op, x, dim, index); }
 
 Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
   const Tensor &x = tensor_of(arg, "take_along_dim"), &i = tensor_of(index, "take_along_dim");
@@ -52,15 +68,6 @@ Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
   x_shape[d] = x.shape()[d];
   i_shape[d] = i.shape()[d];
   return gather(broadcast_to(x, x_shape), d, broadcast_to(i, i_shape));
-}
-
-Tensor index_select(const Arg& arg, int64_t dim, const Arg& index) {
-  const Tensor &x = tensor_of(arg, "index_select"), &i = tensor_of(index, "index_select");
-  check_index_type(i, "index_select");
-  LineScope here(arg.line());
-  const int64_t d = normalize_dim(dim, x.dim(), "index_select");
-  const Tensor at = as_index(i);
-  return dispatch(index_select_op, {&x, &at}, {{"dim", d}});
 }
 
 Tensor Tensor::operator[](const Tensor& index) const {
@@ -85,28 +92,11 @@ Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& sou
   return dispatch(scatter_add_op, {&x, &at, &src}, {{"dim", d}});
 }
 
-Tensor index_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
-  const Tensor &x = tensor_of(arg, "index_add"), &i = tensor_of(index, "index_add"),
-               &src = tensor_of(source, "index_add");
-  check_index_type(i, "index_add");
-  LineScope here(arg.line());
-  const int d = normalize_dim(dim, x.dim(), "index_add");
-  const Tensor at = as_index(i);
-  if (d == 0) return dispatch(index_add_op, {&x, &at, &src});
-  const Tensor rows = movedim(x, d, 0), added = movedim(src, d, 0);
-  return movedim(dispatch(index_add_op, {&rows, &at, &added}), 0, d);
+Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& source) {
+  return rows_changed(index_add_op, x, dim, index, source);
 }
-
-Tensor index_copy(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
-  const Tensor &x = tensor_of(arg, "index_copy"), &i = tensor_of(index, "index_copy"),
-               &src = tensor_of(source, "index_copy");
-  check_index_type(i, "index_copy");
-  LineScope here(arg.line());
-  const int d = normalize_dim(dim, x.dim(), "index_copy");
-  const Tensor at = as_index(i);
-  if (d == 0) return dispatch(index_copy_op, {&x, &at, &src});
-  const Tensor rows = movedim(x, d, 0), put = movedim(src, d, 0);
-  return movedim(dispatch(index_copy_op, {&rows, &at, &put}), 0, d);
+Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& source) {
+  return rows_changed(index_copy_op, x, dim, index, source);
 }
 
 Tensor embedding(const Arg& indices, const Arg& weight) {

@@ -270,23 +270,30 @@ void add_rows(const StridedView& index, const StridedView& src, const StridedVie
   });
 }
 
+// Checks the arguments of index_add and index_copy, and copies `in` to `out`.
+void start_rows(const char* op, const StridedView& in, const StridedView& index, const StridedView& src,
+                const StridedView& out) {
+  check_dtype(op, index);
+  WEFT_CHECK(in.shape == out.shape && in.dtype == out.dtype && src.dtype == in.dtype && !in.shape.empty() &&
+                 index.shape.size() == 1 && src.shape.size() == in.shape.size() && src.shape[0] == index.shape[0],
+             op, ": got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape, " and output ",
+             out.dtype, out.shape);
+  for (int d = 1; d < in.shape.size(); ++d)
+    WEFT_CHECK(src.shape[d] == in.shape[d], op, ": src has shape ", src.shape, ", input ", in.shape);
+  check_range(op, index, in.shape[0]);
+  copy_unless_same(in, out);
+}
+
 }  // namespace
 
 void index_add(const StridedView& in, const StridedView& index, const StridedView& src, const StridedView& out) {
-  check_dtype("index_add", index);
-  WEFT_CHECK(in.shape == out.shape && in.dtype == out.dtype && src.dtype == in.dtype && !in.shape.empty() &&
-                 index.shape.size() == 1 && src.shape.size() == in.shape.size() && src.shape[0] == index.shape[0],
-             "index_add: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape,
-             " and output ", out.dtype, out.shape);
+  start_rows("index_add", in, index, src, out);
   Shape inner, src_in, out_in;
   for (int d = 1; d < in.shape.size(); ++d) {
-    WEFT_CHECK(src.shape[d] == in.shape[d], "index_add: src has shape ", src.shape, ", input ", in.shape);
     inner.push_back(in.shape[d]);
     src_in.push_back(src.strides[d]);
     out_in.push_back(out.strides[d]);
   }
-  check_range("index_add", index, in.shape[0]);
-  copy_unless_same(in, out);
   if (index.numel() == 0 || out.numel() == 0) return;
   if (in.dtype == kFloat64) return add_rows<double>(index, src, out, inner, src_in, out_in);
   if (is_floating(in.dtype)) return add_rows<float>(index, src, out, inner, src_in, out_in);
@@ -294,16 +301,8 @@ void index_add(const StridedView& in, const StridedView& index, const StridedVie
 }
 
 void index_copy(const StridedView& in, const StridedView& index, const StridedView& src, const StridedView& out) {
-  check_dtype("index_copy", index);
-  WEFT_CHECK(in.shape == out.shape && in.dtype == out.dtype && src.dtype == in.dtype && !in.shape.empty() &&
-                 index.shape.size() == 1 && src.shape.size() == in.shape.size() && src.shape[0] == index.shape[0],
-             "index_copy: got ", in.dtype, in.shape, ", index ", index.shape, ", src ", src.dtype, src.shape,
-             " and output ", out.dtype, out.shape);
+  start_rows("index_copy", in, index, src, out);
   StridedView from = src, to = out;
-  for (int d = 1; d < in.shape.size(); ++d)
-    WEFT_CHECK(src.shape[d] == in.shape[d], "index_copy: src has shape ", src.shape, ", input ", in.shape);
-  check_range("index_copy", index, in.shape[0]);
-  copy_unless_same(in, out);
   if (index.numel() == 0 || src.numel() == 0) return;
   from.shape[0] = to.shape[0] = 1;
   const int64_t size = itemsize(out.dtype), bytes = from.numel() * size;

@@ -50,14 +50,6 @@ struct Min {
     return w_min(a, b);
   }
 };
-template <int... i>
-struct Indices {};
-template <int n, int... i>
-struct Count : Count<n - 1, n - 1, i...> {};
-template <int... i>
-struct Count<0, i...> {
-  typedef Indices<i...> type;
-};
 
 // The type of one accumulator, and the identity in it.
 template <class V>
@@ -89,9 +81,9 @@ W_FN i64 identity(i64) {
 
 // Lane l takes lane l + s for s = 8, 4, 2, 1: first between vectors, then inside one.
 template <class V, int... i>
-W_FN V down(V v, Indices<i...>, int s) {
-  typedef decltype(v == v) Order;
-  const Order order = {(i + s) % int(sizeof...(i))...};
+W_FN V down(V v, Order<i...>, int s) {
+  typedef decltype(v == v) Places;
+  const Places order = {(i + s) % int(sizeof...(i))...};
   return __builtin_shuffle(v, order);
 }
 template <class Op, class V, int n>
@@ -99,7 +91,7 @@ W_FN typename AccOf<V>::A combine_lanes(V (&acc)[n]) {
   for (int s = n / 2; s > 0; s /= 2)
     for (int v = 0; v < s; ++v) acc[v] = Op::f(acc[v], acc[v + s]);
   V v = acc[0];
-  for (int s = kL / n / 2; s > 0; s /= 2) v = Op::f(v, down(v, typename Count<kL / n>::type{}, s));
+  for (int s = kL / n / 2; s > 0; s /= 2) v = Op::f(v, down(v, typename CountTo<kL / n>::type{}, s));
   return v[0];
 }
 

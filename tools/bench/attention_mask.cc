@@ -10,7 +10,6 @@
 #include "tools/bench/report.h"
 #include "weft.h"
 
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each measurement; the median is reported");
 ABSL_FLAG(int64_t, longest, 1 << 20, "lengths from 2048 up to this one");
 ABSL_FLAG(std::string, only, "", "only rows whose name contains this");
@@ -34,11 +33,9 @@ Tensor documents(int64_t n) {
   return Tensor::from_vector<int64_t>(ids, {n});
 }
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(bench::Report& report) {
   if (absl::GetFlag(FLAGS_longest) < 2048)
     usage_error(str_cat("--longest is ", absl::GetFlag(FLAGS_longest), "; need 2048 or more"));
-  bench::Report report("attention_mask");
   const int repetitions = absl::GetFlag(FLAGS_repetitions);
   const std::string only = absl::GetFlag(FLAGS_only);
   const auto wanted = [&](const std::string& name) { return name.find(only) != std::string::npos; };
@@ -83,12 +80,10 @@ int run(const std::vector<std::string>& arguments) {
                                            repetitions, 0.005);
     report.add({name, s * 1e6, "us", bench::kNone, c.name == "documents & causal" ? 10 : bench::kNone});
   }
-  report.finish(absl::GetFlag(FLAGS_json));
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program(argc, argv, "Times the construction of attention's block masks.", run);
+  return bench::run_benchmark(argc, argv, "attention_mask", "Times the construction of attention's block masks.", run);
 }

@@ -9,7 +9,6 @@
 #include "tools/bench/report.h"
 #include "weft.h"
 
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is reported");
 ABSL_FLAG(int32_t, most, 512, "rows and columns of the largest matrices");
 
@@ -41,12 +40,10 @@ BenchStep step_of(const Binary& fn, bool backward) {
   };
 }
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(Report& report) {
   const int most = absl::GetFlag(FLAGS_most);
   if (most < 1 || most > 4096) usage_error("--most is 1 to 4096; got " + std::to_string(most));
   manual_seed(0);
-  Report report("contractions");
   report.fact("bound", "the product of the same size");
   for (const bool backward : {false, true})
     for (int n = std::min(64, most); n <= most; n *= 2) {
@@ -63,14 +60,13 @@ int run(const std::vector<std::string>& arguments) {
         report.add({std::string(kinds()[i].name) + " " + std::to_string(n) + (backward ? " forward and backward" : ""),
                     median(times[i]) * 1e3, "ms", product});
     }
-  report.finish(absl::GetFlag(FLAGS_json));
-  return 0;
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times contractions other than matrix products beside a matrix product.",
-                           weft::bench::run);
+  return weft::bench::run_benchmark(argc, argv, "contractions",
+                                    "Times contractions other than matrix products beside a matrix product.",
+                                    weft::bench::run);
 }

@@ -7,7 +7,6 @@ each beside its goal. Needs cmake.
 import argparse
 import pathlib
 import shutil
-import sys
 import tempfile
 import time
 
@@ -64,9 +63,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except harness.Failure as failure:
-        sys.exit(f"daily_loop: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    harness.run_main("daily_loop", main)

@@ -5,11 +5,9 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "framework/cli/cli.h"
 #include "tools/bench/report.h"
 #include "weft.h"
 
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(int32_t, repetitions, 9, "repetitions of each measurement; the median is reported");
 
 namespace {
@@ -22,10 +20,8 @@ Tensor chain(const Tensor& x, const Tensor& w, const Tensor& b) {
   return ((matmul(h, w) + b - x) * h).sum();
 }
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(bench::Report& report) {
   manual_seed(0);
-  bench::Report report("eager_overhead");
   const int repetitions = absl::GetFlag(FLAGS_repetitions);
   auto row = [&](const char* name, double goal_ns, const std::function<void(int)>& calls, int count) {
     // The loop over `count` calls is inside, so that std::function costs nothing.
@@ -62,12 +58,10 @@ int run(const std::vector<std::string>& arguments) {
   loop("add_16_recording", bench::kNone, [&] { Tensor r = ar + b; });
   const Tensor wr = w.requires_grad(), br = bias.requires_grad();
   loop("chain_forward_backward", bench::kNone, [&] { auto g = grad(chain(x, wr, br), {wr, br}); });
-  report.finish(absl::GetFlag(FLAGS_json));
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  return run_program(argc, argv, "Nanoseconds of one eager call on small tensors.", run);
+  return bench::run_benchmark(argc, argv, "eager_overhead", "Nanoseconds of one eager call on small tensors.", run);
 }

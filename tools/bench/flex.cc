@@ -15,7 +15,6 @@
 #include "tools/bench/report.h"
 #include "weft.h"
 
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");
 ABSL_FLAG(int32_t, repetitions, 7, "repetitions of each case; the median is reported");
 ABSL_FLAG(bool, serve, false, "time the cases read from standard input");
@@ -159,8 +158,7 @@ class Timed {
   Tensor q_, k_, v_, g_, result_;
 };
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(Report& report) {
   if (absl::GetFlag(FLAGS_serve)) {
     for (std::string name; std::getline(std::cin, name);) {
       Timed timed(name);
@@ -169,10 +167,9 @@ int run(const std::vector<std::string>& arguments) {
       if (!std::isnan(bound)) answer["bound_ms"] = bound;
       std::cout << io::write_json(answer) << std::endl;
     }
-    return 0;
+    return;
   }
   const std::string only = absl::GetFlag(FLAGS_only);
-  Report report("flex");
   report.fact("shape", str_cat("B1 H", kHeads, " S", kLength, " D", kDim));
   for (const char* t : {"f32", "bf16"}) {
     const std::string plain = str_cat(t, " none");
@@ -198,14 +195,12 @@ int run(const std::vector<std::string>& arguments) {
       const auto [ms, bound] = timed.beside_bound();
       report.add({name, ms, "ms", bound, bound / 0.8});
     }
-  report.finish(absl::GetFlag(FLAGS_json));
-  return 0;
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times flex_attention by score_mod and mask, forward and backward.",
-                           weft::bench::run);
+  return weft::bench::run_benchmark(
+      argc, argv, "flex", "Times flex_attention by score_mod and mask, forward and backward.", weft::bench::run);
 }

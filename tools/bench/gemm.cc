@@ -13,11 +13,9 @@
 
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
-#include "framework/cli/cli.h"
 #include "ops/kernels/kernels.h"
 #include "tools/bench/report.h"
 
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");
 ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is reported");
 
@@ -140,10 +138,8 @@ std::vector<Size> sizes() {
   return all;
 }
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(Report& report) {
   const std::string only = absl::GetFlag(FLAGS_only);
-  Report report("gemm");
   for (DType t : {kFloat32, kBFloat16}) {
     const std::string type(to_string_view(t));
     const Timed large = product({"", 1, 2048, 2048, 2048, "NN"}, t);
@@ -168,13 +164,12 @@ int run(const std::vector<std::string>& arguments) {
     for (const char* data : {"zeros", "uniform", "normal"})
       add(std::string("data ") + data + " 1024x1024x1024", product({"", 1, 1024, 1024, 1024, "NN"}, t, data));
   }
-  report.finish(absl::GetFlag(FLAGS_json));
-  return 0;
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Rates of matrix products by shape and dtype.", weft::bench::run);
+  return weft::bench::run_benchmark(argc, argv, "gemm", "Rates of matrix products by shape and dtype.",
+                                    weft::bench::run);
 }

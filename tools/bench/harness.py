@@ -6,6 +6,7 @@ import platform
 import shlex
 import statistics
 import subprocess
+import sys
 import time
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -62,6 +63,16 @@ class Side:
 
     def __exit__(self, *_):
         self.close()
+
+
+def run_main(name, main):
+    """Calls main(); a Failure ends the program `name` with its line."""
+    try:
+        main()
+    except Failure as failure:
+        sys.exit(f"{name}: {failure}")
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 def median(values):

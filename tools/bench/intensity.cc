@@ -11,7 +11,6 @@
 #include "tools/bench/report.h"
 #include "weft.h"
 
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is reported");
 ABSL_FLAG(int32_t, elements, 32 << 20, "f32 elements of the array");
 ABSL_FLAG(int32_t, most, 512, "the largest K");
@@ -44,8 +43,7 @@ double crossing(const std::vector<std::pair<int, double>>& points, double level)
   return kNone;
 }
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(Report& report) {
   const int elements = absl::GetFlag(FLAGS_elements), most = absl::GetFlag(FLAGS_most);
   if (elements < 1) usage_error("--elements is at least 1; got " + std::to_string(elements));
   if (most < 1 || most > 4096) usage_error("--most is 1 to 4096; got " + std::to_string(most));
@@ -55,7 +53,6 @@ int run(const std::vector<std::string>& arguments) {
   // A multiplication takes the place of a multiply-add, of which products of matrices do nothing else.
   machine.flops = machine.products / 2;
   const double each = 2 * sizeof(float);
-  Report report("intensity");
   report.fact("elements", std::to_string(elements));
   report.add({"copy", machine.bytes / 1e9, "GB/s"});
   report.add({"multiplications", machine.flops * 1e-9, "Gop/s"});
@@ -70,13 +67,12 @@ int run(const std::vector<std::string>& arguments) {
   for (int k = 1; k <= std::min(most, 64); k *= 2)
     report.add({"unfused " + std::to_string(k), milliseconds(x, k, false), "ms"});
   report.add({"K that doubles the time", crossing(fused, 2 * fused[0].second), "", operations_for(machine, each, 2)});
-  report.finish(absl::GetFlag(FLAGS_json));
-  return 0;
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times one multiply repeated K times, fused and op by op.", weft::bench::run);
+  return weft::bench::run_benchmark(argc, argv, "intensity", "Times one multiply repeated K times, fused and op by op.",
+                                    weft::bench::run);
 }

@@ -21,7 +21,6 @@ ABSL_FLAG(int32_t, rounds, 20, "steps of each side");
 ABSL_FLAG(bool, bucket, true, "merge small collectives");
 ABSL_FLAG(bool, overlap, true, "start collectives early and wait for them late");
 ABSL_FLAG(bool, show_plan, false, "print the plan");
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 
 namespace weft::bench {
 namespace {
@@ -55,8 +54,7 @@ class Side {
   float loss_ = 0;
 };
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(Report& report) {
   ModelShape shape = model_shape(absl::GetFlag(FLAGS_config));
   shape.batch = absl::GetFlag(FLAGS_batch);
   const dist::Mesh mesh = dist::Mesh::parse(absl::GetFlag(FLAGS_mesh));
@@ -83,7 +81,6 @@ int run(const std::vector<std::string>& arguments) {
   std::printf("of %zu steps, of the average rank:\n%s", together.size(), ranks.compiled().world().statistics().c_str());
   const dist::PlanReport plan = ranks.compiled().plan();
   for (const std::string& note : plan.notes()) std::printf("%s\n", note.c_str());
-  Report report("mesh_step");
   report.fact("config", shape.name);
   report.fact("mesh", mesh.to_string());
   report.fact("batch", std::to_string(shape.batch));
@@ -94,14 +91,12 @@ int run(const std::vector<std::string>& arguments) {
   report.add({"ratio_of_a_round", median(ratios), "", kNone, 1.15});
   report.add({"loss_one_rank", one.loss(), ""});
   report.add({"loss_ranks", ranks.loss(), ""});
-  report.finish(absl::GetFlag(FLAGS_json));
-  return 0;
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times a training step on thread ranks beside the same step on one.",
-                           weft::bench::run);
+  return weft::bench::run_benchmark(
+      argc, argv, "mesh_step", "Times a training step on thread ranks beside the same step on one.", weft::bench::run);
 }

@@ -9,13 +9,11 @@
 
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
-#include "framework/cli/cli.h"
 #include "framework/io/json.h"
 #include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"
 
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");
 ABSL_FLAG(bool, compile, false, "capture each case and replay its plan");
 ABSL_FLAG(int32_t, repetitions, 7, "repetitions of each case; the median is reported");
@@ -143,17 +141,15 @@ void serve(const std::vector<Case>& cases) {
   }
 }
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(Report& report) {
   manual_seed(0);
   NoGrad guard;
   const std::vector<Case> cases = all_cases();
   if (absl::GetFlag(FLAGS_serve)) {
     serve(cases);
-    return 0;
+    return;
   }
   const std::string only = absl::GetFlag(FLAGS_only);
-  Report report("ops");
   report.fact("compile", absl::GetFlag(FLAGS_compile) ? "true" : "false");
   const Machine machine = measure_machine();
   report.add({"copy", machine.bytes / 1e9, "GB/s"});
@@ -176,14 +172,12 @@ int run(const std::vector<std::string>& arguments) {
       report.add({c.name, median(times) * 1e3, "ms", bound, bound * c.goal});
     }
   }
-  report.finish(absl::GetFlag(FLAGS_json));
-  return 0;
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times memory-bound ops and matrix products beside their bounds.",
-                           weft::bench::run);
+  return weft::bench::run_benchmark(
+      argc, argv, "ops", "Times memory-bound ops and matrix products beside their bounds.", weft::bench::run);
 }

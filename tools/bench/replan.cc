@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "framework/cli/cli.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
 #include "weft.h"
@@ -24,8 +23,7 @@ double thread_ms() {
   return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
 }
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(Report& report) {
   const ModelShape& shape = model_shape(absl::GetFlag(FLAGS_config));
   const Decoder model(shape);
   optim::AdamW opt(model.parameters(), {.lr = 1e-3});
@@ -46,19 +44,16 @@ int run(const std::vector<std::string>& arguments) {
     }
     times.push_back(thread_ms() - begin);
   }
-  Report report("replan");
   report.fact("config", shape.name);
   report.add({"replan_median", median(times), "ms", kNone, 30});
   report.add({"kernels_compiled_for_new_lengths", static_cast<double>(step.stats().compilations - compiled), ""});
-  report.finish("");
   std::printf("%s", step.report().substr(0, step.report().find("memory\n")).c_str());
-  return 0;
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times the planning of a compiled step for new sequence lengths.",
-                           weft::bench::run);
+  return weft::bench::run_benchmark(argc, argv, "replan", "Times the planning of a compiled step for new sequence lengths.",
+                                    weft::bench::run);
 }

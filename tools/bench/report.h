@@ -28,6 +28,7 @@ class Report {
   /// A fact about the run: configuration, dtype, shapes.
   void fact(std::string name, std::string text) { facts_.emplace_back(std::move(name), std::move(text)); }
   void add(Row row) { rows_.push_back(std::move(row)); }
+  bool empty() const { return rows_.empty(); }
 
   /// The table, without unused columns.
   std::string to_text() const;
@@ -46,6 +47,10 @@ using Clock = std::chrono::steady_clock;
 inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
+
+/// The main of the benchmark `name`: parses the flags, calls `run`, prints its rows and writes them to --json. Without
+/// rows (a program that serves lines of standard input) nothing is printed.
+int run_benchmark(int argc, char** argv, const char* name, const char* doc, void (*run)(Report& report));
 
 /// The middle value; the upper one if there are two.
 double median(std::vector<double> values);

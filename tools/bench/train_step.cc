@@ -36,7 +36,6 @@ ABSL_FLAG(bool, profile, false, "also time each op and print a table, slowest fi
 ABSL_FLAG(bool, report, false, "print what the compiler did after the first step, and stop");
 ABSL_FLAG(bool, bound, true, "measure the machine's GEMM rate for the bound (takes a few seconds)");
 ABSL_FLAG(bool, serve, false, "run the numbers of steps read from standard input");
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 
 namespace weft::bench {
 namespace {
@@ -139,8 +138,7 @@ void serve(Trainer& trainer, double first_done) {
   }
 }
 
-int run(const std::vector<std::string>& arguments) {
-  if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
+void run(Report& report) {
   const std::string config = absl::GetFlag(FLAGS_config), dtype_name = absl::GetFlag(FLAGS_dtype);
   if (dtype_name != "f32" && dtype_name != "bf16") usage_error("--dtype is f32 or bf16; got " + dtype_name);
   const bool compiled = absl::GetFlag(FLAGS_compile), profile = absl::GetFlag(FLAGS_profile);
@@ -165,11 +163,11 @@ int run(const std::vector<std::string>& arguments) {
   if (absl::GetFlag(FLAGS_report)) {
     for (int i = 0; i < 4; ++i) trainer.step();  // these steps are traced
     std::printf("%s", trainer.report().c_str());
-    return 0;
+    return;
   }
   if (absl::GetFlag(FLAGS_serve)) {
     serve(trainer, first_done);
-    return 0;
+    return;
   }
 
   int steps = absl::GetFlag(FLAGS_steps);
@@ -180,7 +178,6 @@ int run(const std::vector<std::string>& arguments) {
   const double step = median(times), tokens = static_cast<double>(shape->batch * shape->context);
   const double rss = peak_resident_bytes();
 
-  Report report("train_step");
   report.fact("config", config);
   report.fact("dtype", dtype_name);
   report.fact("compile", compiled ? "true" : "false");
@@ -211,24 +208,22 @@ int run(const std::vector<std::string>& arguments) {
   report.add({"peak_resident", rss / 1e6, "MB"});
   report.add({"first_loss", first_loss, ""});
   report.add({"last_loss", trainer.loss(), ""});
-  std::vector<Line> lines;
   if (profile) {
-    lines = read_profile(trace_file, static_cast<size_t>(trainer.stats().kernels));
+    const std::vector<Line> lines = read_profile(trace_file, static_cast<size_t>(trainer.stats().kernels));
     unlink(trace_file.c_str());
     set_switch("WEFT_TRACE", "");
     double products = 0, rest = 0;
     for (const Line& l : lines) (is_product(l.op) ? products : rest) += l.ms;
     report.add({"in_products", products, "ms", flops / rate * 1e-6});
     report.add({"in_the_rest", rest, "ms"});
+    print_profile(lines);
   }
-  report.finish(absl::GetFlag(FLAGS_json));
-  if (profile) print_profile(lines);
-  return 0;
 }
 
 }  // namespace
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::run_program(argc, argv, "Times the training step of gpt_tiny, gpt_base or moe_small.", weft::bench::run);
+  return weft::bench::run_benchmark(argc, argv, "train_step",
+                                    "Times the training step of gpt_tiny, gpt_base or moe_small.", weft::bench::run);
 }

@@ -10,7 +10,6 @@ import argparse
 import os
 import pathlib
 import subprocess
-import sys
 import tempfile
 import time
 import venv
@@ -119,31 +118,36 @@ def train(args, python, programs):
     return rows
 
 
+def in_turn(args, commands, names, unfit=lambda side, name: False):
+    """Yields (name, {side: answers}) of the sides that are not unfit for it, asked in turn. Compiled sides are asked once:
+    compiling is slow enough."""
+    sides = {n: harness.Side(c, torch_environment()) for n, c in commands.items()}
+    try:
+        for name in names:
+            if args.only and args.only not in name:
+                continue
+            answers = {n: [] for n in sides}
+            for _ in range(args.rounds):
+                for n, side in sides.items():
+                    if not unfit(n, name) and not (answers[n] and n in ("torch_compile", "torch_flex")):
+                        answers[n].append(side.ask(name))
+            yield name, {n: a for n, a in answers.items() if a}
+    finally:
+        for side in sides.values():
+            side.close()
+
+
 def ops(args, python, programs):
     say("\nMemory-bound work and products")
     commands = {"weft": [programs["ops"], "--serve"], "weft_compiled": [programs["ops"], "--serve", "--compile"],
                 "torch_eager": [python, harness.HERE / "pytorch" / "ops.py", "eager"]}
     if not args.no_compile:
         commands["torch_compile"] = [python, harness.HERE / "pytorch" / "ops.py", "compile"]
-    sides = {n: harness.Side(c, torch_environment()) for n, c in commands.items()}
     rows = []
-    try:
-        for name in OPS:
-            if args.only and args.only not in name:
-                continue
-            times = {n: [] for n in sides}
-            for _ in range(args.rounds):
-                for n, side in sides.items():
-                    if n == "torch_compile" and (name.startswith("matmul") or times[n]):
-                        continue  # the same product; compiling once is slow enough
-                    times[n].append(side.ask(name)["ms"])
-            ms = {n: harness.median(t) for n, t in times.items() if t}
-            row = {"name": name, "unit": "ms", **ms, "eager_ratio": ms["weft"] / ms["torch_eager"],
-                   "ratio": min(ms["weft"], ms["weft_compiled"]) / min(ms["torch_eager"], ms.get("torch_compile", 1e9))}
-            rows.append(row)
-    finally:
-        for side in sides.values():
-            side.close()
+    for name, answers in in_turn(args, commands, OPS, lambda side, name: side == "torch_compile" and name.startswith("matmul")):
+        ms = {n: harness.median([x["ms"] for x in a]) for n, a in answers.items()}
+        rows.append({"name": name, "unit": "ms", **ms, "eager_ratio": ms["weft"] / ms["torch_eager"],
+                     "ratio": min(ms["weft"], ms["weft_compiled"]) / min(ms["torch_eager"], ms.get("torch_compile", 1e9))})
     harness.print_table(["ms", "Weft eager", "Weft compiled", "torch eager", "compile", "eager/eager", "best/best"],
                         [[r["name"], r["weft"], r["weft_compiled"], r["torch_eager"], r.get("torch_compile"),
                           r["eager_ratio"], r["ratio"]] for r in rows])
@@ -210,34 +214,18 @@ def flex(args, python, programs):
     commands = {"weft": [programs["flex"], "--serve"], "torch_sdpa": [python, script, "sdpa"]}
     if not args.no_compile:
         commands["torch_flex"] = [python, script, "flex"]
-    sides = {n: harness.Side(c, torch_environment()) for n, c in commands.items()}
     rows = []
-    try:
-        for name in FLEX:
-            if args.only and args.only not in name:
-                continue
-            times = {n: [] for n in sides}
-            bounds = []
-            for _ in range(args.rounds):
-                for n, side in sides.items():
-                    if n == "torch_flex" and times[n]:
-                        continue  # compiling once is slow enough
-                    answer = side.ask(name)
-                    if answer["ms"] is not None:
-                        times[n].append(answer["ms"])
-                    if answer.get("bound_ms"):
-                        bounds.append(answer["bound_ms"])
-            row = {"name": name, "unit": "ms", **{n: harness.median(t) for n, t in times.items() if t}}
-            base = next((r["weft"] for r in rows if r["name"] == name.split()[0] + " none"), row["weft"])
-            row["of_none"] = None if " decode " in name else row["weft"] / base
-            row["of_bound"] = row["weft"] / harness.median(bounds) if bounds else None
-            best = min(row.get("torch_sdpa", 1e9), row.get("torch_flex", 1e9))
-            row["ratio"] = row["weft"] / best if best < 1e9 else None
-            row["goal"] = 1.25 if " decode " in name else SDPA_GOALS.get(name) or FLEX_GOALS.get(" ".join(name.split()[1:]))
-            rows.append(row)
-    finally:
-        for side in sides.values():
-            side.close()
+    for name, answers in in_turn(args, commands, FLEX):
+        bounds = [x["bound_ms"] for a in answers.values() for x in a if x.get("bound_ms")]
+        times = {n: [x["ms"] for x in a if x["ms"] is not None] for n, a in answers.items()}
+        row = {"name": name, "unit": "ms", **{n: harness.median(t) for n, t in times.items() if t}}
+        base = next((r["weft"] for r in rows if r["name"] == name.split()[0] + " none"), row["weft"])
+        row["of_none"] = None if " decode " in name else row["weft"] / base
+        row["of_bound"] = row["weft"] / harness.median(bounds) if bounds else None
+        best = min(row.get("torch_sdpa", 1e9), row.get("torch_flex", 1e9))
+        row["ratio"] = row["weft"] / best if best < 1e9 else None
+        row["goal"] = 1.25 if " decode " in name else SDPA_GOALS.get(name) or FLEX_GOALS.get(" ".join(name.split()[1:]))
+        rows.append(row)
     harness.print_table(["ms", "Weft", "torch sdpa", "torch flex", "Weft/best", "of no mod", "x bound", "goal"],
                         [[r["name"], r["weft"], r.get("torch_sdpa"), r.get("torch_flex"), r["ratio"], r["of_none"],
                           r["of_bound"], r["goal"]] for r in rows])
@@ -273,9 +261,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except harness.Failure as failure:
-        sys.exit(f"versus_pytorch: {failure}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    harness.run_main("versus_pytorch", main)

@@ -8,8 +8,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "compiler/targets/cpu/print/standalone.h"
 #include "compiler/targets/cpu/print/testing/sample_kernels.h"
+#include "compiler/targets/cpu/print/testing/standalone.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::codegen {

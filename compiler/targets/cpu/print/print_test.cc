@@ -8,9 +8,9 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "compiler/targets/cpu/print/standalone.h"
 #include "compiler/targets/cpu/print/testing/kernel_case.h"
 #include "compiler/targets/cpu/print/testing/sample_kernels.h"
+#include "compiler/targets/cpu/print/testing/standalone.h"
 #include "framework/base/str_cat.h"
 
 namespace weft::codegen {

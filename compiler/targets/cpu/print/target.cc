@@ -2,47 +2,23 @@
 
 #include <string_view>
 
+#include "compiler/targets/cpu/print/cpu_texts.h"
 #include "compiler/targets/cpu/print/scalar_text.h"
 #include "framework/base/error.h"
-
-#define WEFT_TEXT(name) extern "C" const char weft_text_##name[], weft_text_##name##_end[];
-WEFT_TEXT(end_env)
-WEFT_TEXT(float_env)
-WEFT_TEXT(vector_env)
-WEFT_TEXT(math)
-WEFT_TEXT(simd)
-WEFT_TEXT(cpu_intrinsics)
-WEFT_TEXT(cpu_loops)
-WEFT_TEXT(scalar_intrinsics)
-#undef WEFT_TEXT
 
 namespace weft::codegen {
 namespace {
 
-std::string_view text_of(std::string_view path) {
-#define WEFT_TEXT(file, name) \
-  if (path == file) return {weft_text_##name, static_cast<size_t>(weft_text_##name##_end - weft_text_##name)};
-  WEFT_TEXT("ops/numerics/end_env.inc", end_env)
-  WEFT_TEXT("ops/numerics/float_env.inc", float_env)
-  WEFT_TEXT("ops/numerics/vector_env.inc", vector_env)
-  WEFT_TEXT("ops/numerics/math.inc", math)
-  WEFT_TEXT("ops/kernels/simd.inc", simd)
-  WEFT_TEXT("compiler/targets/cpu/print/cpu_intrinsics.inc", cpu_intrinsics)
-  WEFT_TEXT("compiler/targets/cpu/print/cpu_loops.inc", cpu_loops)
-  WEFT_TEXT("compiler/targets/cpu/print/scalar_intrinsics.inc", scalar_intrinsics)
-#undef WEFT_TEXT
-  WEFT_BUG_IF(true, "codegen: ", std::string(path), " is not embedded");
-}
-
 // Appends the file without comments and blank lines; files that it includes replace their #include lines.
 void append(std::string_view path, std::string& out) {
   constexpr std::string_view include = "#include \"";
-  const std::string text = strip_comments(text_of(path));
+  const size_t name = path.rfind('/') + 1;
+  const std::string text = strip_comments(cpu_texts(path.substr(name, path.rfind('.') - name)));
   size_t done = 0;
   for (size_t at; (at = text.find(include, done)) != text.npos; done = text.find('\n', at) + 1) {
     out.append(text, done, at - done);
-    const size_t name = at + include.size();
-    append(std::string_view(text).substr(name, text.find('"', name) - name), out);
+    const size_t start = at + include.size();
+    append(std::string_view(text).substr(start, text.find('"', start) - start), out);
   }
   out.append(text, done);
 }

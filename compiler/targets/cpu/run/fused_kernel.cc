@@ -249,38 +249,44 @@ void FusedKernel::combine_lanes(const Accumulator& a, char* lanes, int64_t row_b
       kernels::combine(a.rd, dtype_of(a.type), lanes + l * row_bytes, lanes + (l + s) * row_bytes, n);
 }
 
-// A task has all 16 lane rows of its part of L, for one block after another.
-void FusedKernel::run_columns_by_chunks(const FusedOperands& x) const {
-  const int64_t chunks = (lanes_ + chunk_ - 1) / chunk_, units = blocks_ * chunks;
-  char* const memory = static_cast<char*>(x.workspace);
+// Calls f(args, column, task, unit) for each unit, in tasks; args.column is `column`.
+template <class F>
+void FusedKernel::for_units(const FusedOperands& x, int64_t units, const F& f) const {
   const int64_t tasks = tasks_wanted(units);
-  if (units == 0) return;
   parallel_for(tasks, [&](int64_t i) {
     loop_ir::Args a = args(x, i);
     SmallVec<void*, 8> column;
     column.resize(static_cast<int>(columns_.size()));
     a.column = column.data();
-    for (int64_t u = cut(units, i, tasks); u < cut(units, i + 1, tasks); ++u) {
-      const int64_t b = u / chunks, l0 = u % chunks * chunk_, l1 = std::min(l0 + chunk_, lanes_), n = l1 - l0;
-      const int64_t o0 = b * kReduceBlock, o1 = std::min<int64_t>(o0 + kReduceBlock, points_);
-      const int64_t present = std::min<int64_t>(o1 - o0, kReduceLanes);
-      for (int64_t l = 0; l < present; ++l) {
-        for (size_t s = 0; s < columns_.size(); ++s) {
-          const Accumulator& c = columns_[s];
-          char* row = memory + c.lanes + (i * kReduceLanes + l) * chunk_ * c.size;
-          kernels::fill_identity(c.rd, dtype_of(c.type), row, n);
-          column[static_cast<int>(s)] = before(row, l0 * c.size);
-        }
-        call(a, o0 + l, o1, kReduceLanes, l0, l1);
+    for (int64_t u = cut(units, i, tasks); u < cut(units, i + 1, tasks); ++u) f(a, column.data(), i, u);
+  });
+}
+
+// A task has all 16 lane rows of its part of L, for one block after another.
+void FusedKernel::run_columns_by_chunks(const FusedOperands& x) const {
+  const int64_t chunks = (lanes_ + chunk_ - 1) / chunk_, units = blocks_ * chunks;
+  char* const memory = static_cast<char*>(x.workspace);
+  if (units == 0) return;
+  for_units(x, units, [&](const loop_ir::Args& a, void** column, int64_t i, int64_t u) {
+    const int64_t b = u / chunks, l0 = u % chunks * chunk_, l1 = std::min(l0 + chunk_, lanes_), n = l1 - l0;
+    const int64_t o0 = b * kReduceBlock, o1 = std::min<int64_t>(o0 + kReduceBlock, points_);
+    const int64_t present = std::min<int64_t>(o1 - o0, kReduceLanes);
+    for (int64_t l = 0; l < present; ++l) {
+      for (size_t s = 0; s < columns_.size(); ++s) {
+        const Accumulator& c = columns_[s];
+        char* row = memory + c.lanes + (i * kReduceLanes + l) * chunk_ * c.size;
+        kernels::fill_identity(c.rd, dtype_of(c.type), row, n);
+        column[s] = before(row, l0 * c.size);
       }
-      for (const Accumulator& c : columns_) {
-        char* rows = memory + c.lanes + i * kReduceLanes * chunk_ * c.size;
-        combine_lanes(c, rows, chunk_ * c.size, present, n);
-        if (blocks_ > 1) {
-          std::memcpy(memory + c.blocks + (b * lanes_ + l0) * c.size, rows, n * c.size);
-        } else {
-          write_result(rows, c.type, l0, n, x.out[c.output]);
-        }
+      call(a, o0 + l, o1, kReduceLanes, l0, l1);
+    }
+    for (const Accumulator& c : columns_) {
+      char* rows = memory + c.lanes + i * kReduceLanes * chunk_ * c.size;
+      combine_lanes(c, rows, chunk_ * c.size, present, n);
+      if (blocks_ > 1) {
+        std::memcpy(memory + c.blocks + (b * lanes_ + l0) * c.size, rows, n * c.size);
+      } else {
+        write_result(rows, c.type, l0, n, x.out[c.output]);
       }
     }
   });
@@ -290,23 +296,17 @@ void FusedKernel::run_columns_by_chunks(const FusedOperands& x) const {
 void FusedKernel::run_columns_by_rows(const FusedOperands& x) const {
   char* const memory = static_cast<char*>(x.workspace);
   for (int64_t first = 0; first < blocks_; first += wave_) {
-    const int64_t units = std::min(wave_, blocks_ - first) * kReduceLanes, tasks = tasks_wanted(units);
-    parallel_for(tasks, [&](int64_t i) {
-      loop_ir::Args a = args(x, i);
-      SmallVec<void*, 8> column;
-      column.resize(static_cast<int>(columns_.size()));
-      a.column = column.data();
-      for (int64_t u = cut(units, i, tasks); u < cut(units, i + 1, tasks); ++u) {
-        const int64_t block = (first + u / kReduceLanes) * kReduceBlock, o0 = block + u % kReduceLanes;
-        if (o0 >= points_) continue;
-        for (size_t s = 0; s < columns_.size(); ++s) {
-          const Accumulator& c = columns_[s];
-          char* row = memory + c.lanes + u * lanes_ * c.size;
-          kernels::fill_identity(c.rd, dtype_of(c.type), row, lanes_);
-          column[static_cast<int>(s)] = row;
-        }
-        call(a, o0, std::min<int64_t>(block + kReduceBlock, points_), kReduceLanes, 0, lanes_);
+    const int64_t units = std::min(wave_, blocks_ - first) * kReduceLanes;
+    for_units(x, units, [&](const loop_ir::Args& a, void** column, int64_t, int64_t u) {
+      const int64_t block = (first + u / kReduceLanes) * kReduceBlock, o0 = block + u % kReduceLanes;
+      if (o0 >= points_) return;
+      for (size_t s = 0; s < columns_.size(); ++s) {
+        const Accumulator& c = columns_[s];
+        char* row = memory + c.lanes + u * lanes_ * c.size;
+        kernels::fill_identity(c.rd, dtype_of(c.type), row, lanes_);
+        column[s] = row;
       }
+      call(a, o0, std::min<int64_t>(block + kReduceBlock, points_), kReduceLanes, 0, lanes_);
     });
     const int64_t blocks = units / kReduceLanes;
     for (const Accumulator& c : columns_) {
@@ -325,7 +325,7 @@ void FusedKernel::run_columns_by_rows(const FusedOperands& x) const {
       if (units * lanes_ * c.size <= kInlineBytes) {
         part(0, lanes_);
       } else {
-        const int64_t parts = std::min<int64_t>(tasks, (lanes_ + 63) / 64);
+        const int64_t parts = std::min<int64_t>(tasks_wanted(units), (lanes_ + 63) / 64);
         parallel_for(parts, [&](int64_t i) { part(cut(lanes_, i, parts), cut(lanes_, i + 1, parts)); });
       }
     }

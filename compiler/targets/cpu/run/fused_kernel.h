@@ -48,7 +48,6 @@ class FusedKernel final : public HostOperation {
   std::span<const StridedView> in() const { return in_; }
   const char* name() const override { return name_; }
   /// What FusedOperands::ptr holds: the operands of the kernel, then those of the kernels for a product's operands.
-  const std::vector<Binding>& bindings() const { return bindings_; }
   /// The kernels for a product's operands, if any are computed.
   const FusedDot& parts() const { return parts_; }
   /// The compiled function; null: the loop IR is interpreted.
@@ -75,6 +74,8 @@ class FusedKernel final : public HostOperation {
   void call(const loop_ir::Args& a, int64_t o0, int64_t o1, int64_t step, int64_t l0, int64_t l1) const;
   loop_ir::Args args(const FusedOperands& x, int64_t slot) const;
   int tasks_wanted(int64_t units) const;
+  template <class F>
+  void for_units(const FusedOperands& x, int64_t units, const F& f) const;
   void run_all(const FusedOperands& x) const;
   [[noreturn]] void fail_index(const FusedOperands& x) const;
   void run_points(const FusedOperands& x) const;

@@ -3,41 +3,12 @@
 #include <algorithm>
 #include <string_view>
 
+#include "compiler/targets/cuda/attention/attention_texts.h"
 #include "framework/base/error.h"
 #include "ops/attention/map_mod.h"
 
-#define WEFT_TEXT(name) extern "C" const char weft_text_attention_##name[], weft_text_attention_##name##_end[];
-WEFT_TEXT(params)
-WEFT_TEXT(tile)
-WEFT_TEXT(softmax)
-WEFT_TEXT(forward)
-WEFT_TEXT(merge)
-WEFT_TEXT(backward)
-WEFT_TEXT(query_walk)
-WEFT_TEXT(key_grad)
-WEFT_TEXT(query_grad)
-WEFT_TEXT(table_grad)
-WEFT_TEXT(finish_tables)
-WEFT_TEXT(finish)
-WEFT_TEXT(hopper)
-WEFT_TEXT(hopper_grad)
-WEFT_TEXT(hopper_key_grad)
-WEFT_TEXT(hopper_query_grad)
-WEFT_TEXT(classify)
-#undef WEFT_TEXT
-#define WEFT_TEXT(name)                                                                                             \
-  Body {                                                                                                            \
-#name ".inc",                                                                                                   \
-        std::string_view(weft_text_attention_##name, weft_text_attention_##name##_end - weft_text_attention_##name) \
-  }
-
 namespace weft::cuda {
 namespace {
-
-struct Body {
-  const char* name;
-  std::string_view text;
-};
 
 // 24 + 2 x 240 registers are those of three warpgroups with 168 registers per thread.
 constexpr int kHopperGradProducer = 24, kHopperGradConsumer = 240;
@@ -103,11 +74,11 @@ class Writer {
   }
   void flag(const char* name, bool value) { constant("bool", name, value ? "true" : "false"); }
   void number(const char* name, int value, const char* note = "") { constant("int", name, str_cat(value), note); }
-  void body(const Body& b) {
+  void body(const char* name) {
     if (bodies_) {
-      text += std::string(b.text);
+      text += attention_texts(name);
     } else {
-      text += str_cat("// ... ", b.name, "\n");
+      text += str_cat("// ... ", name, ".inc\n");
     }
   }
   std::string text;
@@ -153,7 +124,7 @@ int attention_shared_bytes(const AttentionSpec& s, AttentionPart part) {
 
 std::string internal::attention_text(const AttentionSpec& s, AttentionPart part, bool bodies) {
   Writer w(bodies);
-  w.body(WEFT_TEXT(params));
+  w.body("params");
   w.text += "\n";
   w.number("kType", s.type == kFloat32 ? 0 : s.type == kBFloat16 ? 1 : 2, to_string_view(s.type).data());
   w.flag("kTf32", s.tf32);
@@ -174,59 +145,59 @@ std::string internal::attention_text(const AttentionSpec& s, AttentionPart part,
   ScoreGradText grad;
   if (s.score && is_backward(part)) grad = score_grad_text(*s.score, s.score_tables);
   w.text += "\n";
-  w.body(WEFT_TEXT(tile));
+  w.body("tile");
   w.text += "\n";
   if (s.score && part != AttentionPart::kMerge) w.text += score_mod_text(*s.score, s.score_tables);
   w.text += grad.text;
   if (s.mask && part != AttentionPart::kMerge) w.text += mask_mod_text(*s.mask, s.mask_tables);
   w.text += "\n";
-  w.body(WEFT_TEXT(softmax));
+  w.body("softmax");
   switch (part) {
     case AttentionPart::kForward:
-      w.body(WEFT_TEXT(finish));
-      w.body(WEFT_TEXT(forward));
+      w.body("finish");
+      w.body("forward");
       break;
     case AttentionPart::kForwardHopper:
-      w.body(WEFT_TEXT(finish));
-      w.body(WEFT_TEXT(hopper));
+      w.body("finish");
+      w.body("hopper");
       break;
     case AttentionPart::kClassify:
-      w.body(WEFT_TEXT(classify));
+      w.body("classify");
       break;
     case AttentionPart::kMerge:
-      w.body(WEFT_TEXT(merge));
+      w.body("merge");
       break;
     case AttentionPart::kKeyGrad:
-      w.body(WEFT_TEXT(backward));
-      w.body(WEFT_TEXT(query_walk));
-      w.body(WEFT_TEXT(key_grad));
+      w.body("backward");
+      w.body("query_walk");
+      w.body("key_grad");
       break;
     case AttentionPart::kQueryGrad:
-      w.body(WEFT_TEXT(backward));
-      w.body(WEFT_TEXT(query_grad));
+      w.body("backward");
+      w.body("query_grad");
       break;
     case AttentionPart::kKeyGradHopper:
-      w.body(WEFT_TEXT(backward));
-      w.body(WEFT_TEXT(query_walk));
-      w.body(WEFT_TEXT(hopper_grad));
-      w.body(WEFT_TEXT(hopper_key_grad));
+      w.body("backward");
+      w.body("query_walk");
+      w.body("hopper_grad");
+      w.body("hopper_key_grad");
       break;
     case AttentionPart::kQueryGradHopper:
-      w.body(WEFT_TEXT(backward));
-      w.body(WEFT_TEXT(hopper_grad));
-      w.body(WEFT_TEXT(hopper_query_grad));
+      w.body("backward");
+      w.body("hopper_grad");
+      w.body("hopper_query_grad");
       break;
     case AttentionPart::kTableGrad:
-      w.body(WEFT_TEXT(backward));
-      w.body(WEFT_TEXT(query_grad));
+      w.body("backward");
+      w.body("query_grad");
       w.text += "\n" + reads_text(grad) + "\n";
-      w.body(WEFT_TEXT(table_grad));
+      w.body("table_grad");
       break;
     case AttentionPart::kFinishTables:
-      w.body(WEFT_TEXT(finish_tables));
+      w.body("finish_tables");
       break;
     default:
-      w.body(WEFT_TEXT(backward));
+      w.body("backward");
   }
   w.text +=
       str_cat("\nextern \"C\" __global__ void __launch_bounds__(", threads_of(s, part), ", 1) ", symbol_of(s, part),

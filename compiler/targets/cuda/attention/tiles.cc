@@ -33,6 +33,21 @@ AttentionSpec fitted(AttentionSpec s, AttentionPart part, const char* what) {
 
 int widest(const AttentionSpec& s) { return std::max(s.dim, s.value_dim); }
 
+// The tiles of a gradient with these rows, in blocks of `block`. In f32, heads up to `widest_32` have tiles of 32
+// columns.
+AttentionSpec grad_tiles(AttentionSpec s, int64_t rows, int64_t block, int widest_32) {
+  const int wide = widest(s);
+  const bool f32 = s.type == kFloat32;
+  s.stages = 2;
+  s.row_tiles = 1;
+  s.keep_rows = wide <= 64 && !s.score;  // a mod needs the registers
+  s.warps = wide <= 128 && !f32 ? 8 : wide <= 128 || !f32 ? 4 : 2;
+  s.block_n = wide <= 64 && !f32 ? 64 : wide <= widest_32 || !f32 ? 32 : 16;
+  if (s.dropout && !f32) s.block_n /= 2;  // for the registers of the generator
+  limit_rows(&s, std::min<int64_t>(tile_for(rows), block % 128 ? 64 : 128));
+  return s;
+}
+
 }  // namespace
 
 AttentionSpec forward_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
@@ -52,31 +67,13 @@ AttentionSpec forward_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
 }
 
 AttentionSpec key_grad_tiles(AttentionSpec s, int64_t keys, int64_t block_q, int64_t block_kv) {
-  const int wide = widest(s);
-  const bool f32 = s.type == kFloat32;
-  s.stages = 2;
-  s.row_tiles = 1;
-  const int most = f32 ? 64 : 128;
-  s.value_cols = std::min(wide, most);
-  s.keep_rows = wide <= 64 && !s.score;  // a mod needs the registers
-  s.warps = wide <= 128 && !f32 ? 8 : wide <= 128 || !f32 ? 4 : 2;
-  s.block_n = wide <= 64 && !f32 ? 64 : wide <= 64 || !f32 ? 32 : 16;
-  if (s.dropout && !f32) s.block_n /= 2;  // for the registers of the generator
-  limit_rows(&s, std::min<int64_t>(tile_for(keys), block_kv % 128 ? 64 : 128));
-  return fitted(s, AttentionPart::kKeyGrad, "gradients of keys and values");
+  s.value_cols = std::min(widest(s), s.type == kFloat32 ? 64 : 128);
+  return fitted(grad_tiles(s, keys, block_kv, 64), AttentionPart::kKeyGrad, "gradients of keys and values");
 }
 
 AttentionSpec query_grad_tiles(AttentionSpec s, int64_t rows, int64_t block_q) {
-  const int wide = widest(s);
-  const bool f32 = s.type == kFloat32;
-  s.stages = 2;
-  s.row_tiles = 1;
   s.value_cols = s.dim <= 256 ? s.dim : 128;
-  s.keep_rows = wide <= 64 && !s.score;  // a mod needs the registers
-  s.warps = wide <= 128 && !f32 ? 8 : wide <= 128 || !f32 ? 4 : 2;
-  s.block_n = wide <= 64 && !f32 ? 64 : wide <= 128 || !f32 ? 32 : 16;
-  if (s.dropout && !f32) s.block_n /= 2;
-  limit_rows(&s, std::min<int64_t>(tile_for(rows), block_q % 128 ? 64 : 128));
+  s = grad_tiles(s, rows, block_q, 128);
   return fitted(s, AttentionPart::kQueryGrad, "the gradient of queries");
 }
 

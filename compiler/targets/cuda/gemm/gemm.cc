@@ -2,19 +2,8 @@
 
 #include <algorithm>
 
+#include "compiler/targets/cuda/gemm/gemm_texts.h"
 #include "framework/base/error.h"
-
-#define WEFT_TEXT(name) extern "C" const char weft_text_gemm_##name[], weft_text_gemm_##name##_end[];
-WEFT_TEXT(tiles)
-WEFT_TEXT(tiles_rows)
-WEFT_TEXT(tiles_even)
-WEFT_TEXT(pieces)
-WEFT_TEXT(mma_places)
-WEFT_TEXT(mma)
-WEFT_TEXT(wgmma_places)
-WEFT_TEXT(wgmma)
-WEFT_TEXT(fma)
-#undef WEFT_TEXT
 
 namespace weft::cuda {
 namespace {
@@ -203,16 +192,15 @@ GemmKernel gemm_kernel(const GroupedGemm& g, const std::string& symbol, const Ge
     constant("int", "kMicro", t.micro);
     s += str_cat("typedef ", text_type(g.in), " T;\n");
   }
-#define WEFT_TEXT(name) std::string(weft_text_gemm_##name, weft_text_gemm_##name##_end)
-  s += WEFT_TEXT(tiles) + (g.mode == Mode::rows ? WEFT_TEXT(tiles_rows) : WEFT_TEXT(tiles_even));
+  auto text = [](const char* name) { return std::string(gemm_texts(name)); };
+  s += text("tiles") + (g.mode == Mode::rows ? text("tiles_rows") : text("tiles_even"));
   s += hook ? hook->text : plain_finish(g, t.mma);
   std::string product;
-  if (t.mma) product = (t.wgmma ? WEFT_TEXT(wgmma_places) : WEFT_TEXT(mma_places)) + WEFT_TEXT(pieces);
-  product += t.wgmma ? WEFT_TEXT(wgmma) : t.mma ? WEFT_TEXT(mma) : WEFT_TEXT(fma);
+  if (t.mma) product = (t.wgmma ? text("wgmma_places") : text("mma_places")) + text("pieces");
+  product += t.wgmma ? text("wgmma") : t.mma ? text("mma") : text("fma");
   product = replaced(product, "kSymbol", symbol);
   product = replaced(product, "kMma", g.in == kBFloat16 ? "mma_bf16" : "mma_f16");
   s += replaced(product, "kWgmma", g.in == kBFloat16 ? "wgmma_bf16" : "wgmma_f16");
-#undef WEFT_TEXT
 
   GemmKernel out;
   Kernel& k = out.kernel;

@@ -2,24 +2,13 @@
 
 #include "compiler/targets/cpu/print/scalar_text.h"
 #include "compiler/targets/cpu/print/target.h"
+#include "compiler/targets/cuda/intrinsics/cuda_texts.h"
 #include "framework/base/str_cat.h"
-
-#define WEFT_TEXT(name) extern "C" const char weft_text_##name[], weft_text_##name##_end[];
-WEFT_TEXT(cuda_env)
-WEFT_TEXT(cuda_types)
-WEFT_TEXT(cuda_base)
-WEFT_TEXT(cuda_derived)
-WEFT_TEXT(cuda_sm80)
-WEFT_TEXT(cuda_sm90)
-WEFT_TEXT(cuda_sm90a)
-WEFT_TEXT(philox)
-#undef WEFT_TEXT
 
 namespace weft::cuda {
 namespace {
 
-#define WEFT_TEXT(name) \
-  codegen::strip_comments({weft_text_##name, static_cast<size_t>(weft_text_##name##_end - weft_text_##name)})
+std::string text(std::string_view file) { return codegen::strip_comments(cuda_texts(file)); }
 
 // wgmma_bf16 and wgmma_f16: one instruction per width, each with a different number of registers.
 std::string wgmma() {
@@ -62,10 +51,10 @@ std::string wgmma() {
 }
 
 std::string make(Level level) {
-  std::string out = WEFT_TEXT(cuda_env) + scalar_intrinsics() + WEFT_TEXT(cuda_base) + shared_intrinsics();
-  if (level >= Level::kSm80) out += WEFT_TEXT(cuda_sm80);
-  if (level >= Level::kSm90) out += WEFT_TEXT(cuda_sm90);
-  if (level >= Level::kSm90a) out += WEFT_TEXT(cuda_sm90a) + wgmma();
+  std::string out = text("cuda_env") + scalar_intrinsics() + text("base") + shared_intrinsics();
+  if (level >= Level::kSm80) out += text("sm80");
+  if (level >= Level::kSm90) out += text("sm90");
+  if (level >= Level::kSm90a) out += text("sm90a") + wgmma();
   return out + "#line 1\n";
 }
 
@@ -82,13 +71,13 @@ const std::string& intrinsics(Level level) {
 }
 
 const std::string& scalar_intrinsics() {
-  static const std::string text = codegen::prelude(codegen::cpu_scalar()) + WEFT_TEXT(philox) + WEFT_TEXT(cuda_types);
-  return text;
+  static const std::string all = codegen::prelude(codegen::cpu_scalar()) + text("philox") + text("types");
+  return all;
 }
 
 const std::string& shared_intrinsics() {
-  static const std::string text = WEFT_TEXT(cuda_derived);
-  return text;
+  static const std::string all = text("derived");
+  return all;
 }
 
 Level level_of(const Kernel& kernel) {

@@ -45,9 +45,8 @@ constexpr std::string_view kSome = "struct alignas(kEach * sizeof(T)) Some { T v
 
 // If a short run starts at the thread's place in the order, the thread sums kEach neighbouring columns of it.
 constexpr std::string_view kAddRows = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= p.tasks) return;
+W_KERNEL {
+  W_EACH(int64, task, p.tasks);
   int64 at = task / p.n;
   const I c = (I)(task % p.n);
   const uint64_t target = p.order[at] >> 32;
@@ -94,7 +93,7 @@ static inline int count_of(const Shared<int>& counts) {
   for (int w = 0; w < kThreads / 32; ++w) n += counts[w];
   return n;
 }
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const Shared<Some> tile = shared_at<Some>(0);
   const Shared<T> elements = shared_at<T>(0);
   const Shared<uint32_t> places = shared_at<uint32_t>(kPlaceAt);
@@ -147,9 +146,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // If several rows are written to one place, the last one stays.
 constexpr std::string_view kCopyRows = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= p.tasks) return;
+W_KERNEL {
+  W_EACH(int64, task, p.tasks);
   const int64 at = task / p.n;
   const I c = (I)(task % p.n);
   const uint64_t entry = p.order[at];
@@ -247,9 +245,8 @@ constexpr int64_t kShortLine = 64;
 
 // Short lines: the thread of each source checks whether it is the first of its target, and then adds all of them.
 constexpr std::string_view kAddShort = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= (int64)p.n * p.length) return;
+W_KERNEL {
+  W_EACH(int64, task, (int64)p.n * p.length);
   const I line = (I)(kAlongLast ? task / p.length : task % p.n), i = (I)(kAlongLast ? task % p.length : task / p.n);
   const X* index = p.index + offset_of<kRank>(line, p.shape, p.of_index);
   const int64 target = (int64)index[i * p.index_along];
@@ -268,9 +265,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // Long lines: one thread for each place of the order; it works if a short run starts there.
 constexpr std::string_view kAddElements = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= (int64)p.n * p.length) return;
+W_KERNEL {
+  W_EACH(int64, task, (int64)p.n * p.length);
   const I line = (I)(task / p.length);
   int64 at = task % p.length;
   const uint64_t* order = p.order + (int64)line * p.length;
@@ -317,7 +313,7 @@ static inline int bring(const P& p, const uint64_t* order, const T* x, int64 at,
   for (int j = 0; j < 8; ++j) count += __popc(ballot(entry[j] >> 32 == target));
   return count;
 }
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int64 task = (int64)blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
   if (task >= p.n * p.chunks) return;
   const I line = (I)(task / p.chunks);

@@ -16,9 +16,8 @@ namespace {
 using kernels::Pw;
 
 constexpr std::string_view kCopy = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const I i = (I)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.n) return;
+W_KERNEL {
+  W_EACH(I, i, p.n);
   p.y[offset_of<kRank>(i, p.shape, p.to)] = p.x[offset_of<kRank>(i, p.shape, p.from)];
 }
 )";
@@ -26,7 +25,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 // For an operand that is transposed against the result: 32 x 32 tiles go through shared memory, read and written along
 // lines.
 constexpr std::string_view kTranspose = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const Shared<T> tile = shared_at<T>(0);
   const I across = (I)blockIdx.x % p.tiles_n * 32, down = (I)blockIdx.x / p.tiles_n % p.tiles_m * 32;
   const I outer = (I)blockIdx.x / p.tiles_n / p.tiles_m;
@@ -44,15 +43,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 constexpr std::string_view kConvert = R"(
 template <class T>
 static inline auto value_of(T x) { return get(x); }
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const I i = (I)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.n) return;
+W_KERNEL {
+  W_EACH(I, i, p.n);
   write(p.y[offset_of<kRank>(i, p.shape, p.to)], value_of(p.x[offset_of<kRank>(i, p.shape, p.from)]));
 }
 )";
 
 constexpr std::string_view kFill = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const I i = (I)blockIdx.x * kThreads + threadIdx.x;
   if (i < p.n) write(p.y[offset_of<kRank>(i, p.shape, p.to)], p.value);
 }
@@ -60,14 +58,14 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // In f64, or in int64 if start, step and the elements are integers.
 constexpr std::string_view kIota = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const I i = (I)blockIdx.x * kThreads + threadIdx.x;
   if (i < p.n) write(p.y[i * p.stride], p.start + (N)i * p.step);
 }
 )";
 
 constexpr std::string_view kBad = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   if (threadIdx.x == 0) checked((int64)*p.index, 0, 0, p.bad);
 }
 )";
@@ -288,9 +286,8 @@ std::string pointwise_body(Pw op, int operands, bool divides) {
   constexpr std::string_view kNames[] = {"x", "a", "b", "c"};
   const int first = operands == 1 ? 0 : operands == 2 ? 1 : 3;
   std::string s = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const I i = (I)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.n) return;
+W_KERNEL {
+  W_EACH(I, i, p.n);
 )";
   for (int k = 0; k < operands; ++k) {
     const std::string_view name = kNames[operands == 3 && k > 0 ? k : first + k];

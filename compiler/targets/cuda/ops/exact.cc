@@ -52,7 +52,7 @@ static inline void carry(Limbs& l) {
 
 // One warp per sum. Carries happen where the CPU has them: after 2^14 terms (carried digits are unique).
 constexpr std::string_view kSum = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int lane = threadIdx.x % 32;
   const int64 s = (int64)blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
   if (s >= p.sums) return;
@@ -85,9 +85,8 @@ static inline void add_products(Limbs& l, const A* a, int64 a_k, const B* b, int
 )";
 
 constexpr std::string_view kDot = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 i = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.results) return;
+W_KERNEL {
+  W_EACH(int64, i, p.results);
   const int64 n = i % p.n, m = i / p.n % p.m, z = i / p.n / p.m;
   Limbs l;
   clear(l);
@@ -105,7 +104,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // Groups are rows offsets[e] to offsets[e + 1] of a (kRowMode), or that range of terms.
 constexpr std::string_view kGrouped = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int64 i = (int64)blockIdx.x * kThreads + threadIdx.x;
   if (i == 0) {
     int64 before = 0;
@@ -143,9 +142,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 )";
 
 constexpr std::string_view kRowDots = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 i = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.results) return;
+W_KERNEL {
+  W_EACH(int64, i, p.results);
   Limbs l;
   clear(l);
   const int64 row = checked((int64)p.rows[i * p.row_step], p.limit, i, p.bad);
@@ -157,9 +155,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // One thread for each place of the order where a target starts, and for each column.
 constexpr std::string_view kAdd = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= p.tasks) return;
+W_KERNEL {
+  W_EACH(int64, task, p.tasks);
   const int64 c = task % p.columns, at = task / p.columns % p.length, line = task / p.columns / p.length;
   const uint64_t* order = p.order + line * p.length;
   const uint64_t target = order[at] >> 32;
@@ -247,9 +244,8 @@ static inline f64 rounded(const int64* l) {
   if (more || (tie && (below || (q & 1)))) ++q;
   return sign * scaled((f64)q, unit + drop);
 }
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 i = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.results) return;
+W_KERNEL {
+  W_EACH(int64, i, p.results);
   int64 l[8];
 #pragma unroll
   for (int j = 0; j < 8; ++j) l[j] = p.x[offset_of<kKept>(i, p.kept, p.from) + j * p.digit];

@@ -12,9 +12,8 @@ int dim_of(const Request& r) { return static_cast<int>(r.attrs.i("dim")); }
 // ---- gather, index_select ----
 
 constexpr std::string_view kGather = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const I i = (I)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.n) return;
+W_KERNEL {
+  W_EACH(I, i, p.n);
   const I at = (I)checked((int64)p.index[offset_of<kRank>(i, p.shape, p.of_index)], p.limit,
                              i / p.inner % p.indices, p.bad);
   p.y[offset_of<kRank>(i, p.shape, p.to)] = p.x[offset_of<kRank>(i, p.shape, p.from) + at * p.along];

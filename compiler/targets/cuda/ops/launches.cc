@@ -158,10 +158,12 @@ KernelStep Text::step(std::string_view body, int64_t blocks, int threads, int sh
   k.threads = threads;
   k.shared_bytes = shared;
   k.symbol = threads == 256 ? name_ : str_cat(name_, "_by", threads);
-  std::string text(body);
-  for (size_t at; (at = text.find("kSymbol")) != text.npos;) text.replace(at, 7, k.symbol);
-  k.text =
-      str_cat(head_, "constexpr int kThreads = ", threads, ";\n", functions_, "struct P {\n", fields_, "};\n", text);
+  constexpr std::string_view kKernel = "W_KERNEL";
+  const size_t at = body.find(kKernel);
+  WEFT_BUG_IF(at == body.npos, "cuda: ", name_, " defines no kernel");
+  k.text = str_cat(head_, "constexpr int kThreads = ", threads, ";\n", functions_, "struct P {\n", fields_, "};\n",
+                   body.substr(0, at), "extern \"C\" __global__ void __launch_bounds__(kThreads) ", k.symbol,
+                   "(const __grid_constant__ P p)", body.substr(at + kKernel.size()));
   return std::move(step_);
 }
 

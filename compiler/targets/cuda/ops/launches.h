@@ -85,7 +85,7 @@ class Text {
   Text& whole(std::string_view name, int64_t value);  // int64
   Text& real(std::string_view name, double value);    // f64
 
-  /// `body` defines the kernel kSymbol.
+  /// `body` defines the kernel as W_KERNEL { ... }; its parameters are p.
   KernelStep step(std::string_view body, int64_t blocks, int threads = 256, int shared = 0);
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 // A block sorts kTile slots by expert and place and finds where each expert starts. The differences are its counts.
 constexpr std::string_view kSortShare = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const Shared<uint64_t> tile = shared_at<uint64_t>(0);
   const int64 first = (int64)blockIdx.x * kTile, left = p.slots - first;
   const int count = left < kTile ? (int)left : kTile;
@@ -59,7 +59,7 @@ static inline int64 sum_up_to(int64 v) {  // over the lanes up to this one
   }
   return v;
 }
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   for (int64 e = warp; e < p.num; e += kThreads / 32) {
     int64 sum = 0;
@@ -90,9 +90,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 )";
 
 constexpr std::string_view kWriteOrder = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 i = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.slots) return;
+W_KERNEL {
+  W_EACH(int64, i, p.slots);
   const int64 b = i / kTile, first = b * kTile;
   const uint64_t entry = p.sorted[i];
   const int64 e = (int64)(entry >> 32), slot = first + (int64)(uint32_t)entry;
@@ -161,9 +160,8 @@ static inline Some some_at(const T* row, int64 c, int64 step) {
 )";
 
 constexpr std::string_view kDispatch = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= p.tasks) return;
+W_KERNEL {
+  W_EACH(int64, task, p.tasks);
   const int64 r = task / p.width, c = task % p.width * kEach;
   const int64 token = checked((int64)p.tokens[r * p.token_step], p.limit, r, p.bad);
   Some s = some_at(p.x + token * p.x_row, c, p.x_step);
@@ -179,9 +177,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // Sums the rows of a token in the order of reduce_order.h: 16 lanes, then their tree.
 constexpr std::string_view kCombine = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= p.tasks) return;
+W_KERNEL {
+  W_EACH(int64, task, p.tasks);
   const int64 t = task / p.width, c = task % p.width * kEach;
   A sum[16][kEach];
 #pragma unroll
@@ -226,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // 16 threads per product of two rows. Blocks of 1024 elements form a tree of neighbours on a stack.
 constexpr std::string_view kDots = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int lane = threadIdx.x % 16;
   const int64 task = (int64)blockIdx.x * (kThreads / 16) + threadIdx.x / 16;
   const bool live = task < p.tasks;

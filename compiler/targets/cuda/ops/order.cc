@@ -53,7 +53,7 @@ constexpr int kMostTile = 2048;
 
 // A block sorts a tile.
 constexpr std::string_view kTiles = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const Shared<E> tile = shared_at<E>(0);
   const int64 line = blockIdx.x / p.tiles, first = blockIdx.x % p.tiles * kTile;
   for (int i = threadIdx.x; i < kTile; i += kThreads) {
@@ -72,9 +72,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 // Merges pairs of runs of `run` entries (the last run of a line may be shorter) and writes the first `keep` of each
 // pair. A thread finds the start of its 8 entries in both runs (merge path) and merges from there.
 constexpr std::string_view kMerge = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= p.tasks) return;
+W_KERNEL {
+  W_EACH(int64, task, p.tasks);
   const int64 chunk = task % p.chunks, pair = task / p.chunks % p.pairs, line = task / p.chunks / p.pairs;
   const int64 begin = 2 * pair * p.run;
   const int64 of_a = p.length - begin < p.run ? p.length - begin : p.run;
@@ -217,9 +216,8 @@ static inline E entry_at(const P& p, int64 line, int64 i) {
 
 // The entries of a line as values and places.
 constexpr std::string_view kFinish = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= p.tasks) return;
+W_KERNEL {
+  W_EACH(int64, task, p.tasks);
   const int64 line = task / p.keep, i = task % p.keep;
   const int64 at = (int64)index_of(p.order[task]);
   p.values[offset_of<kRank>(line, p.shape, p.to_values) + i * p.values_along] =
@@ -231,7 +229,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 // Short lines: a warp keeps the entries of a line in registers and takes, k times, the best one after the last one
 // taken.
 constexpr std::string_view kFew = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int64 line = (int64)blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
   if (line >= p.n) return;
   const int lane = threadIdx.x % 32;

@@ -7,7 +7,7 @@ namespace weft::cuda {
 namespace {
 
 constexpr std::string_view kFour = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int64 block = (int64)blockIdx.x * kThreads + threadIdx.x, i = 4 * block;
   if (i >= p.n) return;
   const uint64_t seed = (uint64_t)*p.seed;
@@ -24,9 +24,8 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 )";
 
 constexpr std::string_view kAny = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 i = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.n) return;
+W_KERNEL {
+  W_EACH(int64, i, p.n);
   int64 rest = i, at = 0, to = 0, from = 0;
 #pragma unroll
   for (int d = kRank - 1; d >= 0; --d) {

@@ -15,7 +15,7 @@ namespace {
 
 // 16 threads take a block of 1024 elements of one result.
 constexpr std::string_view kBlocks = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int lane = threadIdx.x % 16;
   const int64 task = (int64)blockIdx.x * (kThreads / 16) + threadIdx.x / 16;
   const bool live = task < (int64)p.outputs * p.blocks;
@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // Combines the blocks of one result by a tree of neighbours.
 constexpr std::string_view kTree = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   E* v = p.partial + (int64)blockIdx.x * p.blocks;
   for (int64 s = 1; s < p.blocks; s *= 2) {
     for (int64 i = threadIdx.x * 2 * s; i + s < p.blocks; i += kThreads * 2 * s) v[i] = R::f(v[i], v[i + s]);
@@ -94,7 +94,7 @@ static inline bool goes_before(E a, int64 i, E b, int64 j) {  // i, j < 0: no el
   if (a != a || b != b) return a != a && (b == b || i < j);
   return (kLargest ? a > b : a < b) || (a == b && i < j);
 }
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const I parts = kTold == 1 ? p.parts : 1, o = (I)blockIdx.x / parts, begin = (I)blockIdx.x % parts * p.span;
   const I end = p.n - begin < p.span ? p.n : begin + p.span;
   const X* x = p.x + offset_of<kKept>(o, p.kept, p.from);

@@ -10,9 +10,8 @@ namespace {
 
 // Adjacent lines: one thread per block of each line. kTotals: sums the block; otherwise writes, starting from `bases`.
 constexpr std::string_view kAcross = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const int64 task = (int64)blockIdx.x * kThreads + threadIdx.x;
-  if (task >= p.n * p.blocks) return;
+W_KERNEL {
+  W_EACH(int64, task, p.n * p.blocks);
   const I line = (I)(task % p.n), first = (I)(task / p.n) * kBlock, left = p.length - first;
   const int count = left < kBlock ? (int)left : kBlock;
   const I start = kReverse ? p.length - 1 - first : first;
@@ -38,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 // Separate lines: a tile of 32 blocks goes through shared memory; each lane of the first warp takes one block.
 constexpr std::string_view kAlong = R"(
 constexpr int kTile = 32 * kBlock;
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const Shared<E> tile = shared_at<E>(0), bases = shared_at<E>(32 * (kBlock + 1) * (int)sizeof(E));
   const I line = (I)(blockIdx.x / p.tiles), first = (I)(blockIdx.x % p.tiles) * kTile, left = p.length - first;
   const int count = left < kTile ? (int)left : kTile;
@@ -83,7 +82,7 @@ extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_cons
 
 // One warp per line: replaces the sums of blocks by the sums of all earlier blocks.
 constexpr std::string_view kChain = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int64 line = (int64)blockIdx.x * (kThreads / 32) + threadIdx.x / 32;
   if (line >= p.lines) return;
   const int lane = threadIdx.x % 32;

@@ -35,9 +35,8 @@ bool make_view(const Request& r, Launches& to) {
 
 // One thread per element (or vector) of the result: from inside the operand, or padding.
 constexpr std::string_view kPad = R"(
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
-  const I i = (I)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.n) return;
+W_KERNEL {
+  W_EACH(I, i, p.n);
   I rest = i, from = 0, to = 0;
   bool inside = true;
 #pragma unroll
@@ -149,10 +148,9 @@ static inline int64 block_offset(const P& p) {
   }
   return at / kEach;
 }
-extern "C" __global__ void __launch_bounds__(kThreads) kSymbol(const __grid_constant__ P p) {
+W_KERNEL {
   const int64 moved = block_offset(p);
-  const I i = (I)blockIdx.x * kThreads + threadIdx.x;
-  if (i >= p.n) return;
+  W_EACH(I, i, p.n);
   const I from = offset_of<kRank>(i, p.shape, p.from), to = offset_of<kRank>(i, p.shape, p.to);
   p.y[kMovesTo ? to + moved : to] = p.x[kMovesTo ? from : from + moved];
 }

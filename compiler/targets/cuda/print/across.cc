@@ -25,8 +25,6 @@ class Across : Writer {
   explicit Across(const Job& job) : Writer(job) {
     steps_axis_ = k_.axes - 2;
     extent_ = low_.extents[steps_axis_];
-    lanes_ = low_.lanes();
-    points_ = low_.outer_points();
     tiles_ = (lanes_ + kLanes - 1) / kLanes;
     narrow_ = is_narrow(job, steps_axis_, k_.axes);
     few_ = is_narrow(job, points_ * tiles_);
@@ -58,20 +56,11 @@ class Across : Writer {
                  "; unit += ", cast, "gridDim.x * ", kThreadsOfFew, ") {"));
     line(str_cat("const ", type, " ", point(), " = unit / ", n, ", l = unit % ", n, ";"));
     few_ = narrow;
-    outer_positions(few_);
-    outer_pointers(false, all_needed());
     array_index = "k";
-    for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
-      values_before(static_cast<int>(loop));
-      few_loop(static_cast<int>(loop));
-    }
-    values_before(static_cast<int>(form_.loops.size()));
+    loops_at_point(few_, [this](int l) { few_loop(l); });
     for (int id : form_.last) store(id);
     close();
-    Grid grid;
-    grid.x = static_cast<uint32_t>(
-        std::min<int64_t>((points_ * lanes_ + kThreadsOfFew - 1) / kThreadsOfFew, job_.device.max_grid_x));
-    return finish(kThreadsOfFew, 0, grid,
+    return finish(kThreadsOfFew, 0, (points_ * lanes_ + kThreadsOfFew - 1) / kThreadsOfFew,
                   str_cat(points_ == 1 ? "" : str_cat(points_, " x "), "sums of ", extent_, " steps for ", lanes_,
                           " lanes, each a thread's"));
   }
@@ -79,12 +68,11 @@ class Across : Writer {
   void few_loop(int number) {
     const Loop& l = form_.loops[number];
     for (int id : arrays_.compute[number])
-      if (arrays_.kept[id]) line(str_cat(type_name(k_.instrs[id].type), " ", name(id), "[", steps_, "];"));
+      if (arrays_.kept[id]) line(str_cat(type(id), " ", name(id), "[", steps_, "];"));
     in_array = arrays_.kept;
     for (int r : l.reduces) {
-      line(str_cat(type_name(k_.instrs[r].type), " acc", r, "[16];"));
-      line(str_cat("UNROLL for (int k = 0; k < 16; ++k) acc", r, "[k] = identity<", op(r), ", ",
-                   type_name(k_.instrs[r].type), ">();"));
+      line(str_cat(type(r), " acc", r, "[16];"));
+      line(str_cat("UNROLL for (int k = 0; k < 16; ++k) acc", r, "[k] = ", identity(r), ";"));
     }
     open(str_cat("UNROLL for (int k = 0; k < ", steps_, "; ++k) {"));
     if (steps_ != extent_) {
@@ -98,8 +86,7 @@ class Across : Writer {
     looping = false;
     guard.clear();
     close();
-    for (int r : l.reduces)
-      line(str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = fold_lanes<", op(r), ">(acc", r, ");"));
+    for (int r : l.reduces) line(str_cat("const ", type(r), " ", name(r), " = fold_lanes<", op(r), ">(acc", r, ");"));
   }
 
   CudaLaunch run_many() {
@@ -113,27 +100,19 @@ class Across : Writer {
     line(str_cat("const ", type, " ", point(), " = unit / ", tiles, ";"));
     line(str_cat("const ", at, " mine = unit % ", tiles, " * 32 + x, l = mine < ", n, " ? mine : ", n, " - 1;"));
     line(str_cat("const ", at, " n = mine < ", n, " ? ", extent(steps_axis_, narrow_), " : 0;"));
-    outer_positions(few_);
-    outer_pointers(false, all_needed());
-    for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
-      values_before(static_cast<int>(loop));
-      this->loop(static_cast<int>(loop));
-    }
-    values_before(static_cast<int>(form_.loops.size()));
+    loops_at_point(few_, [this](int l) { loop(l); });
     if (!form_.last.empty()) {
       open(str_cat("if (y == 0 && mine < ", n, ") {"));
       for (int id : form_.last) store(id);
       close();
     }
     close();
-    Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>(points_ * tiles_, job_.device.max_grid_x));
     const std::string how =
         str_cat(points_ == 1 ? "" : str_cat(points_, " x "), "sums of ", extent_, " steps for ", lanes_, " lanes",
                 held_                    ? ", kept in registers"
                 : form_.loops.size() > 1 ? ", read by each loop"
                                          : "");
-    return finish(kThreads, 2 * kThreads * 8, grid, how);
+    return finish(kThreads, 2 * kThreads * 8, points_ * tiles_, how);
   }
 
   std::string place(const Instr& i) {
@@ -154,17 +133,15 @@ class Across : Writer {
     const Loop& l = form_.loops[number];
     const std::string at = narrow_ ? "i32" : "i64";
     for (int id : arrays_.compute[number])
-      if (arrays_.kept[id]) line(str_cat(type_name(k_.instrs[id].type), " ", name(id), "[", steps_, "];"));
+      if (arrays_.kept[id]) line(str_cat(type(id), " ", name(id), "[", steps_, "];"));
     in_array = arrays_.kept;
     const bool blocks = !one_ && !l.reduces.empty();
     for (int r : l.reduces) {
-      const std::string t = type_name(k_.instrs[r].type);
+      const std::string t = type(r);
       if (blocks) line(str_cat("Counter<", op(r), ", ", t, "> r", r, ";"));
     }
     if (blocks) open(str_cat("for (", at, " k0 = 0; k0 < ", extent(steps_axis_, narrow_), "; k0 += 1024) {"));
-    for (int r : l.reduces)
-      line(str_cat(type_name(k_.instrs[r].type), " acc", r, " = identity<", op(r), ", ", type_name(k_.instrs[r].type),
-                   ">();"));
+    for (int r : l.reduces) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
     const std::string start = blocks ? "k0 + y" : "y", stop = blocks ? "end" : "n";
     if (blocks && !held_) line(str_cat("const ", at, " end = n < k0 + 1024 ? n : k0 + 1024;"));
     if (const int together = held_ ? 0 : together_of(number, arrays_.compute[number])) {
@@ -179,13 +156,11 @@ class Across : Writer {
     }
     for (int r : l.reduces) {
       const std::string fold = str_cat("fold_across<", op(r), ">(acc", r, ", turn)");
-      line(blocks ? str_cat("r", r, ".add(", fold, ");")
-                  : str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", fold, ";"));
+      line(blocks ? str_cat("r", r, ".add(", fold, ");") : str_cat("const ", type(r), " ", name(r), " = ", fold, ";"));
     }
     if (!blocks) return;
     close();
-    for (int r : l.reduces)
-      line(str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = r", r, ".result();"));
+    for (int r : l.reduces) line(str_cat("const ", type(r), " ", name(r), " = r", r, ".result();"));
   }
 
   // Prints the loop's body for each of its steps.
@@ -211,11 +186,9 @@ class Across : Writer {
     close();
   }
 
-  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
-
   int steps_axis_, steps_;
-  int64_t extent_, lanes_, points_, tiles_;
-  bool narrow_, few_, one_, few_steps_, held_;
+  int64_t extent_, tiles_;
+  bool few_, one_, few_steps_, held_;
   Arrays arrays_;
 };
 

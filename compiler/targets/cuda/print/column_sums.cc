@@ -25,16 +25,11 @@ constexpr int kUnrolledWork = 1000;   // operations of loops that are unrolled
 class ColumnSums : Writer {
  public:
   explicit ColumnSums(const Job& job) : Writer(job) {
-    lanes_ = low_.lanes();
-    points_ = low_.outer_points();
-    narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
-    units_ = (points_ + kReduceBlock - 1) / kReduceBlock * kReduceLanes;
-    partials_ = partial_offsets(job_, &total_);
+    units_ = row_classes();
     last_ = static_cast<int>(form_.loops.size()) - 1;
     values_ = form_.closure(last_, {});
     choose_width();
     element = [this](const Instr& i) { return place(i); };
-    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
     at_ = narrow_ ? "i32" : "i64";
   }
 
@@ -66,8 +61,7 @@ class ColumnSums : Writer {
     const std::vector<int>& sums = form_.loops[last_].columns;
     for (int c : sums) {
       line(str_cat("Pack<", type(c), ", ", width_, "> sum", k_.instrs[c].slot, ";"));
-      line(str_cat("UNROLL for (int j = 0; j < ", width_, "; ++j) sum", k_.instrs[c].slot, "[j] = identity<", op(c),
-                   ", ", type(c), ">();"));
+      line(str_cat("UNROLL for (int j = 0; j < ", width_, "; ++j) sum", k_.instrs[c].slot, "[j] = ", identity(c), ";"));
     }
     for (int id : values_)
       if (packed(id) && !moves(k_.instrs[id].slot))
@@ -112,10 +106,7 @@ class ColumnSums : Writer {
     close();
     close();
     for (int c : sums) {
-      const int slot = k_.instrs[c].slot;
-      line(str_cat("store<", width_, ">(",
-                   params.pointer(type(c), str_cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]}),
-                   " + unit * ", n, " + l0, sum", slot, ");"));
+      line(str_cat("store<", width_, ">(", partial(c), " + unit * ", n, " + l0, sum", k_.instrs[c].slot, ");"));
     }
     close();
     Grid grid;
@@ -126,8 +117,6 @@ class ColumnSums : Writer {
   }
 
  private:
-  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
-  std::string type(int r) const { return type_name(k_.instrs[r].type); }
   std::string pack(int id) const {
     return str_cat("Pack<", memory_type(k_.operands[k_.instrs[id].slot].dtype), ", ", width_, ">");
   }
@@ -200,22 +189,15 @@ class ColumnSums : Writer {
     const int id = static_cast<int>(&i - k_.instrs.data());
     if (packed(id))
       return i.op == Op::kStore ? str_cat("r", i.slot, "[j]") : str_cat("v", id, moves(i.slot) ? "[u][j]" : "[j]");
-    std::string index = "0";
-    if (Form::in_loop(i.level)) {
-      const StrideKind kind = k_.operands[i.slot].strides.back();
-      if (kind == StrideKind::kUnit) index = "l";
-      if (kind == StrideKind::kAny) index = str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
-    }
+    const std::string index = lane_index(i);
     const std::string at = str_cat(pointer_name(i.slot), "[", index, index_term(i), "]");
     return i.op == Op::kLoad && is_unwritten(i.slot) ? str_cat("unwritten(", at, ")") : at;
   }
 
-  int64_t lanes_, points_, units_, total_ = 0;
-  bool narrow_;
+  int64_t units_;
   int last_, width_ = 1;
   std::string at_;
   std::vector<int> values_;
-  std::vector<int64_t> partials_;
 };
 
 }  // namespace

@@ -24,31 +24,16 @@ constexpr int kThreadsOfBoth = 512, kManyThreadsOfBoth = 1024, kValuesOfMany = 2
 class Columns : Writer {
  public:
   explicit Columns(const Job& job) : Writer(job) {
-    lanes_ = low_.lanes();
-    points_ = low_.outer_points();
-    narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
-    units_ = (points_ + kReduceBlock - 1) / kReduceBlock * kReduceLanes;
-    partials_ = partial_offsets(job_, &total_);
+    units_ = row_classes();
     element = [this](const Instr& i) { return place(i); };
     marks_unwritten = true;
-    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
     at_ = narrow_ ? "i32" : "i64";
   }
 
   CudaLaunch run() {
     const int last = static_cast<int>(form_.loops.size()) - 1;
-    // The per-row values that the columns need.
-    std::vector<bool> wanted(k_.instrs.size());
-    auto want = [&](int x) {
-      if (x < 0 || form_.in_loop(x)) return;
-      const int id = form_.same[x];
-      if (k_.instrs[id].op != Op::kConst && k_.instrs[id].op != Op::kParam) wanted[id] = true;
-    };
-    for (int id : form_.closure(last, {}))
-      for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c}) want(x);
-    for (const std::vector<int>* sinks : {&form_.loops[last].columns, &form_.loops[last].stores})
-      for (int id : *sinks) want(k_.instrs[id].a);
-    size_t values = std::count(wanted.begin(), wanted.end(), true);
+    const std::vector<int> row_values = this->row_values(last);
+    size_t values = row_values.size();
     for (size_t loop = 0; loop < form_.loops.size(); ++loop)
       values = std::max(values, form_.closure(static_cast<int>(loop), {}).size());
     const bool many = units_ < 2 * job_.device.multiprocessors && values <= kValuesOfMany;
@@ -62,13 +47,9 @@ class Columns : Writer {
     line(str_cat("const int lane = threadIdx.x % ", 16 * halves, halves > 1 ? " / 16 * 1024 + threadIdx.x % 16" : "",
                  ";"));
     line("int turn = 0;");
-    std::vector<int> row_values;
     int bytes = halves > 1 ? threads : 0;
-    for (size_t id = 0; id < wanted.size(); ++id) {
-      if (!wanted[id]) continue;
-      row_values.push_back(static_cast<int>(id));
-      line(str_cat("const Shared<", type(static_cast<int>(id)), "> row_", name(static_cast<int>(id)), " = shared_at<",
-                   type(static_cast<int>(id)), ">(", bytes, ");"));
+    for (int id : row_values) {
+      line(str_cat("const Shared<", type(id), "> row_", name(id), " = shared_at<", type(id), ">(", bytes, ");"));
       bytes += 8 * rows;
     }
     open_units(units, false);
@@ -76,7 +57,7 @@ class Columns : Writer {
     line(str_cat("const i64 end = ", points, " < first + 1024 ? ", points, " : first + 1024;"));
     for (int c : form_.loops[last].columns)
       line(str_cat("for (", at_, " l = threadIdx.x; l < ", n, "; l += ", threads, ") ", partial(c), "[unit * ", n,
-                   " + l] = identity<", op(c), ", ", type(c), ">();"));
+                   " + l] = ", identity(c), ";"));
     open(str_cat("for (i64 batch = first + unit % 16; batch < end; batch += ", 16 * rows, ") {"));
     open("{  // along the rows");
     line(str_cat("const i64 mine = batch + 16 * (i64)(threadIdx.x / ", 16 * halves, "), ", point(),
@@ -87,7 +68,7 @@ class Columns : Writer {
     for (int loop = 0; loop < last; ++loop) {
       values_before(loop);
       const Loop& l = form_.loops[loop];
-      for (int r : l.reduces) line(str_cat(type(r), " acc", r, " = identity<", op(r), ", ", type(r), ">();"));
+      for (int r : l.reduces) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
       if (halves > 1)
         line(
             str_cat("const ", at_, " stop", loop, " = m < lane - lane % 1024 + 1024 ? m : lane - lane % 1024 + 1024;"));
@@ -157,27 +138,13 @@ class Columns : Writer {
     line("__syncthreads();");
     close();
     close();
-    Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>(units_, job_.device.max_grid_x));
-    return finish(threads, bytes, grid,
+    return finish(threads, bytes, units_,
                   str_cat(points_, " rows of ", lanes_, " in batches of ", rows, ", and their columns"));
   }
 
  private:
-  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
-  std::string type(int r) const { return type_name(k_.instrs[r].type); }
-  std::string partial(int c) {
-    const int slot = k_.instrs[c].slot;
-    return params.pointer(type(c), str_cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]});
-  }
-
   std::string place(const Instr& i) {
-    std::string index = "0";
-    if (Form::in_loop(i.level)) {
-      const StrideKind kind = k_.operands[i.slot].strides.back();
-      if (kind == StrideKind::kUnit) index = "l";
-      if (kind == StrideKind::kAny) index = str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
-    }
+    const std::string index = lane_index(i);
     return str_cat(pointer_name(i.slot), "[", index, index_term(i), "]");
   }
 
@@ -189,10 +156,8 @@ class Columns : Writer {
     for (int id : form_.loops[loop].stores) store(id);
   }
 
-  int64_t lanes_, points_, units_, total_;
-  bool narrow_;
+  int64_t units_;
   std::string at_;
-  std::vector<int64_t> partials_;
 };
 
 }  // namespace

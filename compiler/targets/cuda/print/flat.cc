@@ -21,8 +21,6 @@ constexpr int kBlocksEach = 32;  // thread blocks per multiprocessor in a grid
 class Flat : Writer {
  public:
   explicit Flat(const Job& job) : Writer(job) {
-    lanes_ = low_.lanes();
-    points_ = low_.outer_points();
     narrow_ = is_narrow(job, 0, k_.axes);
     find_packs();
     width_ = choose_width();
@@ -112,13 +110,10 @@ class Flat : Writer {
       close();
     }
     close();
-    Grid grid;
     const int64_t each = several_ ? 2 * kThreads : kThreads, blocks = (all + each - 1) / each;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>(
-        blocks, std::min<int64_t>(job_.device.max_grid_x, job_.device.multiprocessors * kBlocksEach)));
     const std::string how = str_cat(points_ == 1 ? "" : str_cat(points_, " x "), lanes_, " elements, ", width_,
                                     " at a time", several_ ? ", twice" : "");
-    return finish(kThreads, 0, grid, how);
+    return finish(kThreads, 0, std::min<int64_t>(blocks, job_.device.multiprocessors * kBlocksEach), how);
   }
 
  private:
@@ -197,8 +192,7 @@ class Flat : Writer {
     return str_cat(base(i.slot), "[", index, index_term(i), "]");
   }
 
-  int64_t lanes_, points_;
-  bool narrow_, guards_ = false, full_, several_ = false;
+  bool guards_ = false, full_, several_ = false;
   int width_;
   std::string type_;
   std::vector<bool> pack_;

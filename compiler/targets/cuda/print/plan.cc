@@ -3,9 +3,8 @@
 #include <algorithm>
 
 #include "compiler/targets/cpu/print/choices.h"
+#include "compiler/targets/cuda/print/loop_texts.h"
 #include "compiler/targets/cuda/print/writer.h"
-
-extern "C" const char weft_text_cuda_loops[], weft_text_cuda_loops_end[];
 
 namespace weft::cuda {
 namespace {
@@ -25,8 +24,7 @@ std::vector<Print> schedule_of(const Form& form) {
 }  // namespace
 
 const std::string& loop_intrinsics() {
-  static const std::string text = codegen::strip_comments(
-      {weft_text_cuda_loops, static_cast<size_t>(weft_text_cuda_loops_end - weft_text_cuda_loops)});
+  static const std::string text = codegen::strip_comments(loop_texts("loops"));
   return text;
 }
 

@@ -35,14 +35,11 @@ int steps_of(int64_t lanes) {
 class Rows : Writer {
  public:
   explicit Rows(const Job& job) : Writer(job) {
-    lanes_ = low_.lanes();
     halves_ = halves_of(lanes_);
     blocks_ = (lanes_ + kReduceBlock - 1) / kReduceBlock;
     long_ = blocks_ > halves_;
     threads_ = std::max(128, 16 * halves_);
     rows_ = threads_ / 16 / halves_;
-    points_ = low_.outer_points();
-    narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
     few_ = is_narrow(job, points_);
     steps_ = long_ ? 64 : steps_of(lanes_);
     // 512 threads have 128 registers each, too few for arrays.
@@ -53,7 +50,6 @@ class Rows : Writer {
     full_ = !long_ && lanes_ == int64_t{halves_} * 16 * steps_ && points_ % rows_ == 0;
     element = [this](const Instr& i) { return place(i); };
     marks_unwritten = true;
-    position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
   }
 
   CudaLaunch run() {
@@ -68,13 +64,7 @@ class Rows : Writer {
     if (halves_ > 1 && !long_) line("int turn = 0;");
     if (halves_ == 1) line("int turn;");
     n_ = open_rows(rows_, 16 * halves_, full_, few_, narrow_);
-    outer_positions(few_);
-    outer_pointers(false, all_needed());
-    for (size_t loop = 0; loop < form_.loops.size(); ++loop) {
-      values_before(static_cast<int>(loop));
-      this->loop(static_cast<int>(loop));
-    }
-    values_before(static_cast<int>(form_.loops.size()));
+    loops_at_point(few_, [this](int l) { loop(l); });
     if (!form_.last.empty()) {
       // Other threads, also those of rows after the last one, may not yet have read what is overwritten now.
       if (overwrites_points()) line("__syncthreads();  // all have read what is overwritten");
@@ -89,9 +79,7 @@ class Rows : Writer {
     if (long_) shared = most_sums_ * 8 * static_cast<int>(area());
     WEFT_CHECK(shared <= job_.device.max_shared_bytes, "cuda: ", k_.name, ": a row of ", lanes_, " elements needs ",
                shared, " bytes of shared memory; there are ", job_.device.max_shared_bytes);
-    Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>(blocks, job_.device.max_grid_x));
-    return finish(threads_, shared, grid, how());
+    return finish(threads_, shared, blocks, how());
   }
 
  private:
@@ -104,35 +92,28 @@ class Rows : Writer {
   int64_t area() const { return blocks_ + blocks_ / 16 + 4; }
 
   std::string place(const Instr& i) {
-    std::string at = pointer_name(i.slot);
-    std::string index;
-    if (Form::in_loop(i.level)) {
-      const StrideKind kind = k_.operands[i.slot].strides.back();
-      if (kind == StrideKind::kUnit) index = "l";
-      if (kind == StrideKind::kAny) index = str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
-    }
+    const std::string at = pointer_name(i.slot);
+    const std::string index = lane_index(i);
     const std::string indexed = index_term(i);
-    if (index.empty()) index = "0";
     return str_cat(at, "[", index, indexed, "]");
   }
 
   void loop(int number) {
     const Loop& l = form_.loops[number];
     for (int id : arrays_.compute[number])
-      if (arrays_.kept[id]) line(str_cat(type_name(k_.instrs[id].type), " ", name(id), "[kSteps];"));
+      if (arrays_.kept[id]) line(str_cat(type(id), " ", name(id), "[kSteps];"));
     in_array = arrays_.kept;
     const std::string index = narrow_ ? "int" : "i64";
     if (long_) {
       most_sums_ = std::max(most_sums_, static_cast<int>(l.reduces.size()));
       int at = 0;
       for (int r : l.reduces)
-        line(str_cat("const Shared<", type_name(k_.instrs[r].type), "> blocks", r, " = shared_at<",
-                     type_name(k_.instrs[r].type), ">(", 8 * area() * at++, ");"));
+        line(str_cat("const Shared<", type(r), "> blocks", r, " = shared_at<", type(r), ">(", 8 * area() * at++, ");"));
       // Both halves of a warp stay in the loop together.
       open(str_cat("for (int block = half; block - half % 2 < ", params.i32("blocks", blocks_), "; block += ", halves_,
                    ") {"));
     }
-    for (int r : l.reduces) line(str_cat(type_name(k_.instrs[r].type), " acc", r, " = ", identity(r), ";"));
+    for (int r : l.reduces) line(str_cat(type(r), " acc", r, " = ", identity(r), ";"));
     if (long_) {
       line(str_cat("const ", index, " end = ", n_, " < block * (", index, ")1024 + 1024 ? ", n_, " : block * (", index,
                    ")1024 + 1024;"));
@@ -166,7 +147,7 @@ class Rows : Writer {
       const std::string sum =
           long_ ? str_cat("fold_blocks<", op(r), ">(blocks", r, ", ", params.i32("blocks", blocks_), ")")
                 : str_cat("fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn)");
-      line(str_cat("const ", type_name(k_.instrs[r].type), " ", name(r), " = ", sum, ";"));
+      line(str_cat("const ", type(r), " ", name(r), " = ", sum, ";"));
     }
   }
   // Prints the loop's body for each of its positions; leaves the loop open.
@@ -192,12 +173,9 @@ class Rows : Writer {
       line(str_cat("if (i % ", most, " == ", most - 1, ") __syncwarp();"), "no more loads at once");
   }
 
-  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
-  std::string identity(int r) const { return str_cat("identity<", op(r), ", ", type_name(k_.instrs[r].type), ">()"); }
-
-  int64_t lanes_, blocks_, points_;
+  int64_t blocks_;
   int halves_, threads_, rows_, steps_;
-  bool long_, narrow_, few_, held_, full_;
+  bool long_, few_, held_, full_;
   int most_sums_ = 1;
   std::string n_;
   Arrays arrays_;

@@ -41,8 +41,6 @@ class Split : Stage {
 
   CudaLaunch run() {
     const std::string at = narrow_ ? "i32" : "i64", index = few_ ? "i32" : "i64";
-    int64_t total = 0;
-    const std::vector<int64_t> offsets = partial_offsets(job_, &total);
     const int64_t all = groups_ * points_;
     const std::string units = few_ ? params.i32("units", all) : params.i64("units", all),
                       groups = few_ ? params.div("groups", groups_) : params.i64("groups", groups_),
@@ -70,19 +68,14 @@ class Split : Stage {
       for (int r : part.sinks) take(r);
       close();
       for (int r : part.sinks) {
-        const int slot = k_.instrs[r].slot;
         line(str_cat("const ", type(r), " ", name(r), " = fold_row<", op(r), ", ", halves_, ">(acc", r, ", turn);"));
-        line(str_cat("if (threadIdx.x == 0) ",
-                     params.pointer(type(r), str_cat("partial", slot), {Pointer::kScratch, slot, offsets[slot]}),
-                     "[unit] = ", name(r), ";"));
+        line(str_cat("if (threadIdx.x == 0) ", partial(r), "[unit] = ", name(r), ";"));
       }
     }
     line("__syncwarp();", "before the next come");
     close();
-    Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>(all, job_.device.max_grid_x));
     return finish(
-        16 * halves_, static_cast<int>(fold_bytes() + halves_ * row_bytes()), grid,
+        16 * halves_, static_cast<int>(fold_bytes() + halves_ * row_bytes()), all,
         str_cat(points_, " rows of ", lanes_, ", a half warp to each block of 1024, ", halves_, " of them together"));
   }
 
@@ -105,14 +98,12 @@ class Finish : Writer {
     const auto& sums = columns ? low_.columns : low_.partials;
     const int64_t n = columns ? low_.lanes() : low_.outer_points();
     const int64_t blocks = columns ? blocks_of(low_.outer_points()) : Split(job_).groups();
-    int64_t total = 0;
-    const std::vector<int64_t> offsets = partial_offsets(job_, &total);
     const std::string all = columns ? params.i64("n", n) : "", count = params.i64("blocks", blocks);
     for (size_t s = 0; s < sums.size(); ++s) {
       const loop_ir::Finish& f = sums[s];
       const std::string t = type_name(f.type);
       const DType to = job_.out[f.output].type.dtype;
-      const std::string p = params.pointer(t, str_cat("partial", f.slot), {Pointer::kScratch, f.slot, offsets[f.slot]});
+      const std::string p = partial(f.slot, t);
       const std::string y = params.pointer(memory_type(to), str_cat("out", f.output), {Pointer::kResult, f.output});
       const std::string to_type = type_name(read_type(to)),
                         sum = to_type == t ? "sum" : str_cat("to_", to_type, "(sum)");
@@ -129,9 +120,7 @@ class Finish : Writer {
       }
     }
     const int width = columns ? 32 : 1;
-    Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>((n + width - 1) / width, job_.device.max_grid_x));
-    grid.y = static_cast<uint32_t>(sums.size());
+    const Grid grid{grid_blocks((n + width - 1) / width), static_cast<uint32_t>(sums.size())};
     return finish(
         columns && blocks <= 8 ? kThreads : 1024, 0, grid,
         str_cat(n, columns ? " columns" : " rows", " of ", blocks, blocks == 1 ? " block" : " blocks", " each"));

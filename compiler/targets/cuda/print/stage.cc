@@ -36,9 +36,6 @@ std::vector<int> costs(const Form& form, const std::vector<bool>& have) {
 }  // namespace
 
 Stage::Stage(const Job& job, int64_t n) : Writer(job), n_(n) {
-  lanes_ = low_.lanes();
-  points_ = low_.outer_points();
-  narrow_ = is_narrow(job, k_.axes - 1, k_.axes);
   int narrowest = 0;
   auto see = [&](int slot) {
     const int size = static_cast<int>(itemsize(k_.operands[slot].dtype));
@@ -59,10 +56,7 @@ Stage::Stage(const Job& job, int64_t n) : Writer(job), n_(n) {
   for (int id : form_.loops.empty() ? std::vector<int>() : form_.loops.back().stores)
     even_ = even_ && (!is_unit(k_.instrs[id].slot) || is_even(k_.instrs[id].slot, false));
   element = [this](const Instr& i) { return place(i); };
-  position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
 }
-
-std::string Stage::cat_identity(int r) const { return str_cat("identity<", op(r), ", ", type(r), ">()"); }
 
 // Whether rows of the operand start and end at multiples of 16 bytes.
 bool Stage::is_even(int slot, bool indexed) const {

@@ -50,15 +50,9 @@ class Stage : protected Writer {
   /// Prints the stores of a part, by `team` threads of a row.
   void print_stores(const StagePart& part, const std::string& n, const std::string& who, const std::string& team);
 
-  std::string op(int r) const { return reduction_type(k_.instrs[r].rd); }
-  std::string type(int id) const { return type_name(k_.instrs[id].type); }
-  std::string identity(int r) const { return cat_identity(r); }
-
   std::string tile_index = "l";  // the index of position l in a row's tile
   std::string origin;            // added to the start of operands, for that tile: " + first"
   std::vector<StagePart> parts_;
-  int64_t lanes_, points_;
-  bool narrow_;
   int width_ = 1;      // elements per vector of stores
   bool even_ = false;  // stores are at multiples of width_, with lengths that are multiples too
 
@@ -68,7 +62,6 @@ class Stage : protected Writer {
     int64_t offset = 0;
     bool even = false, gathered = false, kept = false;
   };
-  std::string cat_identity(int r) const;
   bool is_even(int slot, bool indexed) const;
   bool is_unit(int slot) const { return k_.operands[slot].strides.back() == loop_ir::StrideKind::kUnit; }
   const Tile* tile_of(int id) const;

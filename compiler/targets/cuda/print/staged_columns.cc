@@ -21,12 +21,11 @@ class StagedColumns : Stage {
  public:
   explicit StagedColumns(const Job& job) : Stage(job, job.low.lanes()) {
     last_ = static_cast<int>(form_.loops.size()) - 1;
-    units_ = (points_ + kReduceBlock - 1) / kReduceBlock * kReduceLanes;
-    partials_ = partial_offsets(job_, &total_);
+    units_ = row_classes();
     while (halves_ < 32 && int64_t{halves_} * kReduceBlock < lanes_) halves_ *= 2;
     team_ = 16 * halves_;
     find_parts(false);
-    find_row_values();
+    row_values_ = row_values(last_);
     choose_threads();
     for (rows_ = kRowsOfClass; rows_ > kLeastRows && shared_bytes() > job_.device.max_shared_bytes;) rows_ /= 2;
   }
@@ -56,8 +55,7 @@ class StagedColumns : Stage {
     line("const i64 first = unit / 16 * 1024 + unit % 16, stop = unit / 16 * 1024 + 1024;");
     line(str_cat("const i64 end = ", points, " < stop ? ", points, " : stop;"));
     line("const int count = first < end ? (int)((end - first + 15) / 16) : 0;", "rows");
-    for (int c : columns)
-      line(str_cat(each_column(n), " sums", k_.instrs[c].slot, "[l] = identity<", op(c), ", ", type(c), ">();"));
+    for (int c : columns) line(str_cat(each_column(n), " sums", k_.instrs[c].slot, "[l] = ", identity(c), ";"));
     const bool twice = rows_ < kRowsOfClass;
     if (twice) {
       line(str_cat("int at = ", at, ";"));
@@ -82,15 +80,11 @@ class StagedColumns : Stage {
     close();
     for (int c : columns) {
       const int slot = k_.instrs[c].slot;
-      line(str_cat(each_column(n), " ",
-                   params.pointer(type(c), str_cat("partial", slot), {Pointer::kScratch, slot, partials_[slot]}),
-                   "[unit * ", n, " + l] = sums", slot, "[l];"));
+      line(str_cat(each_column(n), " ", partial(c), "[unit * ", n, " + l] = sums", slot, "[l];"));
     }
     close();
-    Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>(units_, job_.device.max_grid_x));
     return finish(
-        threads_, static_cast<int>(shared_bytes()), grid,
+        threads_, static_cast<int>(shared_bytes()), units_,
         str_cat(points_, " rows of ", lanes_, " in batches of ", rows_, " in shared memory, and their columns"));
   }
 
@@ -105,22 +99,6 @@ class StagedColumns : Stage {
     return fold_bytes() + 8 * rows_ * static_cast<int64_t>(row_values_.size()) +
            sum_bytes() * static_cast<int64_t>(form_.loops[last_].columns.size()) +
            batch_bytes() * (rows_ < kRowsOfClass ? 2 : 1);
-  }
-
-  // Finds the per-row values that the columns and stores need.
-  void find_row_values() {
-    std::vector<bool> wanted(k_.instrs.size());
-    auto want = [&](int x) {
-      if (x < 0 || form_.in_loop(x)) return;
-      const int id = form_.same[x];
-      if (k_.instrs[id].op != Op::kConst && k_.instrs[id].op != Op::kParam) wanted[id] = true;
-    };
-    for (int id : form_.closure(last_, {}))
-      for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c}) want(x);
-    for (const std::vector<int>* sinks : {&form_.loops[last_].columns, &form_.loops[last_].stores})
-      for (int id : *sinks) want(k_.instrs[id].a);
-    for (size_t id = 0; id < wanted.size(); ++id)
-      if (wanted[id]) row_values_.push_back(static_cast<int>(id));
   }
 
   void choose_threads() {
@@ -243,8 +221,7 @@ class StagedColumns : Stage {
   }
 
   int last_ = 0, halves_ = 1, team_ = 16, threads_ = 512, rows_ = 1;
-  int64_t units_, total_ = 0;
-  std::vector<int64_t> partials_;
+  int64_t units_;
   std::vector<int> row_values_;
 };
 

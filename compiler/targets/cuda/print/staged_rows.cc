@@ -85,9 +85,7 @@ class StagedRows : Stage {
     }
     line(sync(), "before the next rows come");
     close();
-    Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>((points_ + rows_ - 1) / rows_, job_.device.max_grid_x));
-    return finish(threads_, static_cast<int>(fold_bytes() + rows_ * row_bytes()), grid,
+    return finish(threads_, static_cast<int>(fold_bytes() + rows_ * row_bytes()), (points_ + rows_ - 1) / rows_,
                   str_cat(points_, " rows of ", lanes_, ", ",
                           halves_ == 1 ? "a half warp" : str_cat(halves_, " half warps"), " each, in shared memory"));
   }

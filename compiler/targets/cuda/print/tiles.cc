@@ -23,7 +23,6 @@ class Tiles : Writer {
     point_ = k_.axes - 2;
     narrow_ = is_narrow(job, 0, k_.axes);
     element = [this](const Instr& i) { return place(i); };
-    position = [this](int axis) { return axis == lane_ ? std::string("l") : str_cat("i", axis); };
   }
 
   CudaLaunch run() {
@@ -90,9 +89,7 @@ class Tiles : Writer {
     close();
     close();
     close();
-    Grid grid;
-    grid.x = static_cast<uint32_t>(std::min<int64_t>(tiles, job_.device.max_grid_x));
-    return finish(kThreads, bytes, grid,
+    return finish(kThreads, bytes, tiles,
                   str_cat(low_.outer_points(), " x ", low_.lanes(), " elements by tiles of 32 x 32"));
   }
 
@@ -125,7 +122,6 @@ class Tiles : Writer {
   }
 
   int lane_, point_;
-  bool narrow_;
 };
 
 }  // namespace

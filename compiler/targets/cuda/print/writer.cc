@@ -52,6 +52,18 @@ bool is_narrow(const Job& job, int first, int last) {
   return narrow;
 }
 
+Writer::Writer(const Job& job)
+    : Lines(job.options.notes, 1),
+      job_(job),
+      low_(job.low),
+      k_(job.low.kernel),
+      form_(job.form),
+      lanes_(low_.lanes()),
+      points_(low_.outer_points()),
+      narrow_(is_narrow(job, k_.axes - 1, k_.axes)) {
+  position = [this](int axis) { return axis == k_.axes - 1 ? std::string("l") : str_cat("i", axis); };
+}
+
 // ---- values ----
 
 std::string Writer::name(int id) const { return codegen::value_name(k_, form_.same[id]); }
@@ -82,6 +94,12 @@ std::string Writer::converted(std::string x, Type from, Type to, bool wraps) con
 std::string Writer::pointwise(const Instr& i) const {
   if (kernels::pointwise_info(i.pw).operands == 3) return str_cat(use(i.a), " ? ", use(i.b), " : ", use(i.c));
   return codegen::pointwise_text(i.pw, [&](int which) { return use(which == 0 ? i.a : i.b); });
+}
+
+std::string Writer::lane_index(const Instr& i) {
+  const StrideKind kind = Form::in_loop(i.level) ? k_.operands[i.slot].strides.back() : StrideKind::kZero;
+  if (kind == StrideKind::kZero) return "0";
+  return kind == StrideKind::kUnit ? "l" : str_cat("l * ", stride(i.slot, k_.axes - 1, narrow_));
 }
 
 std::string Writer::index_term(const Instr& i) const {
@@ -353,12 +371,45 @@ std::string Writer::symbol() const {
   return s;
 }
 
-CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::string& how, int min_blocks) {
+std::vector<int> Writer::row_values(int loop) const {
+  std::vector<bool> wanted(k_.instrs.size());
+  auto want = [&](int x) {
+    if (x < 0 || form_.in_loop(x)) return;
+    const int id = form_.same[x];
+    if (k_.instrs[id].op != Op::kConst && k_.instrs[id].op != Op::kParam) wanted[id] = true;
+  };
+  for (int id : form_.closure(loop, {}))
+    for (int x : {k_.instrs[id].a, k_.instrs[id].b, k_.instrs[id].c}) want(x);
+  for (const std::vector<int>* sinks : {&form_.loops[loop].columns, &form_.loops[loop].stores})
+    for (int id : *sinks) want(k_.instrs[id].a);
+  std::vector<int> values;
+  for (size_t id = 0; id < wanted.size(); ++id)
+    if (wanted[id]) values.push_back(static_cast<int>(id));
+  return values;
+}
+
+std::string Writer::partial(int slot, const std::string& type) {
+  int64_t total = 0;
+  const std::vector<int64_t> offsets = partial_offsets(job_, &total);
+  return params.pointer(type, str_cat("partial", slot), {Pointer::kScratch, slot, offsets[slot]});
+}
+
+void Writer::loops_at_point(bool narrow, const std::function<void(int)>& loop) {
+  outer_positions(narrow);
+  outer_pointers(false, all_needed());
+  const int loops = static_cast<int>(form_.loops.size());
+  for (int l = 0; l < loops; ++l) {
+    values_before(l);
+    loop(l);
+  }
+  values_before(loops);
+}
+
+CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::string& how) {
   CudaLaunch launch;
   Kernel& kernel = launch.kernel;
   kernel.symbol = symbol();
   kernel.threads = threads;
-  kernel.min_blocks = min_blocks;
   kernel.shared_bytes = shared_bytes;
   kernel.max_spill_bytes = 32;  // the assembler spills a few bytes to fit another thread block
   std::string head;
@@ -376,9 +427,8 @@ CudaLaunch Writer::finish(int threads, int shared_bytes, Grid grid, const std::s
     }
   }
   const std::string parameters = kernel.symbol + "_args";
-  kernel.text = str_cat(head, params.text(parameters), "extern \"C\" __global__ void __launch_bounds__(", threads,
-                        min_blocks > 1 ? str_cat(", ", min_blocks) : "", ") ", kernel.symbol,
-                        "(const __grid_constant__ ", parameters, " p) {\n", body(), "}\n");
+  kernel.text = str_cat(head, params.text(parameters), "extern \"C\" __global__ void __launch_bounds__(", threads, ") ",
+                        kernel.symbol, "(const __grid_constant__ ", parameters, " p) {\n", body(), "}\n");
   launch.grid = grid;
   params.write(&launch);
   return launch;

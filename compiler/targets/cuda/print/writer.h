@@ -1,6 +1,7 @@
 // The part of printing that all schedules share: the values of a kernel for one thread at one position, the head
 // of the text and the launch.
 #pragma once
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -8,6 +9,8 @@
 #include "compiler/targets/cpu/print/scalar_text.h"
 #include "compiler/targets/cuda/print/form.h"
 #include "compiler/targets/cuda/print/params.h"
+#include "framework/base/str_cat.h"
+#include "ops/numerics/reduce_order.h"
 
 namespace weft::cuda {
 
@@ -32,12 +35,12 @@ bool is_narrow(const Job& job, int first, int last);
 /// Prints one kernel. A schedule derives from it or sets its hooks.
 class Writer : public codegen::Lines {
  public:
-  explicit Writer(const Job& job)
-      : Lines(job.options.notes, 1), job_(job), low_(job.low), k_(job.low.kernel), form_(job.form) {}
+  explicit Writer(const Job& job);
 
   // ---- values ----
   /// The text of the element of operand `slot` that instruction i accesses, as an lvalue, and of the position along an
-  /// axis. The schedule sets both.
+  /// axis. The schedule sets `element`; the position along the lanes is "l" and along an outer axis "i0", unless the
+  /// schedule sets `position`.
   std::function<std::string(const loop_ir::Instr& i)> element;
   std::function<std::string(int axis)> position;
   /// Reads of operands that no result can alias (is_unwritten) go through unwritten(), so the compiler may move them
@@ -64,7 +67,23 @@ class Writer : public codegen::Lines {
   void take(int r, const char* at = "");
   std::string stored(int id) const;  // the value of a store or reduction, as it is stored
   std::string place_of_index(const loop_ir::Instr& check) const;
+  std::string lane_index(const loop_ir::Instr& i);        // "l", "l * s0_1" or "0"
   std::string index_term(const loop_ir::Instr& i) const;  // " + at * d" of an indexed load whose index is not per lane
+
+  std::string type(int id) const { return type_name(k_.instrs[id].type); }
+  std::string op(int reduction) const { return reduction_type(k_.instrs[reduction].rd); }
+  std::string identity(int reduction) const {
+    return str_cat("identity<", op(reduction), ", ", type(reduction), ">()");
+  }
+
+  // ---- sums over rows and split rows ----
+  /// The parts of a sum over rows: 16 classes of each block of 1024 rows.
+  int64_t row_classes() const { return (points_ + kReduceBlock - 1) / kReduceBlock * kReduceLanes; }
+  /// The values outside loops that a loop with sums over rows needs for each row.
+  std::vector<int> row_values(int loop) const;
+  /// The partial sums of a column sum or reduction in scratch.
+  std::string partial(int id) { return partial(k_.instrs[id].slot, type(id)); }
+  std::string partial(int slot, const std::string& type);
 
   /// How many positions a loop should read before it stores; 0: any number. No compiler moves the read of an operand
   /// that a result may overwrite past a store.
@@ -82,6 +101,9 @@ class Writer : public codegen::Lines {
   void outer_positions(bool narrow);
   /// Declares x0, y1, ...: the addresses at the outer point of the operands that the loads and stores in `used` access.
   void outer_pointers(bool narrow, const std::vector<int>& used);
+  /// Declares the outer positions and pointers, then prints the values outside loops and, by loop(0), loop(1), ..., all
+  /// loops.
+  void loops_at_point(bool narrow, const std::function<void(int)>& loop);
   /// Opens the loop of a thread block over its part of `units`.
   void open_units(const std::string& units, bool narrow);
   /// Opens the loop of a thread block over rows (outer points), `rows` at a time with `team` threads each, and declares
@@ -102,7 +124,12 @@ class Writer : public codegen::Lines {
 
   // ---- the launch ----
   /// The launch: head with comments, parameter struct, and the body printed so far (the caller has closed it).
-  CudaLaunch finish(int threads, int shared_bytes, Grid grid, const std::string& how, int min_blocks = 1);
+  CudaLaunch finish(int threads, int shared_bytes, Grid grid, const std::string& how);
+  /// The same with `blocks` thread blocks, or the most that a grid can have.
+  CudaLaunch finish(int threads, int shared_bytes, int64_t blocks, const std::string& how) {
+    return finish(threads, shared_bytes, Grid{grid_blocks(blocks)}, how);
+  }
+  uint32_t grid_blocks(int64_t blocks) const { return static_cast<uint32_t>(std::min(blocks, job_.device.max_grid_x)); }
   std::string symbol() const;
   /// Follows the kernel's name, for a second kernel.
   std::string suffix;
@@ -112,6 +139,8 @@ class Writer : public codegen::Lines {
   const loop_ir::Lowered& low_;
   const loop_ir::Kernel& k_;
   const Form& form_;
+  const int64_t lanes_, points_;
+  bool narrow_;  // 32 bits suffice along the lanes, unless the schedule sets it for more axes
 
  private:
   std::string expression(const loop_ir::Instr& i) const;

@@ -8,26 +8,18 @@
 #include "compiler/targets/cpu/print/target.h"
 #include "compiler/targets/cuda/intrinsics/intrinsics.h"
 #include "compiler/targets/cuda/testing/emulate/block.h"
+#include "compiler/targets/cuda/testing/emulate/emulated_texts.h"
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
-
-#define WEFT_TEXT(name) extern "C" const char weft_text_##name[], weft_text_##name##_end[];
-WEFT_TEXT(emulated_abi)
-WEFT_TEXT(emulated_env)
-WEFT_TEXT(emulated_base)
-WEFT_TEXT(emulated_sm80)
-WEFT_TEXT(emulated_sm90)
-#undef WEFT_TEXT
 
 namespace weft::cuda {
 
 const std::string& Emulated::intrinsics() {
-#define WEFT_TEXT(name) std::string(weft_text_##name, weft_text_##name##_end - weft_text_##name)
+  auto text = [](const char* name) { return std::string(emulated_texts(name)); };
   // The scalar maths choose fused operations by __CUDA_ARCH__. The kernel's own a*b+c is not fused, as with
   // --fmad=false.
-  static const std::string text = WEFT_TEXT(emulated_env) + scalar_intrinsics() + WEFT_TEXT(emulated_abi) +
-                                  WEFT_TEXT(emulated_base) + shared_intrinsics() + WEFT_TEXT(emulated_sm80) +
-                                  WEFT_TEXT(emulated_sm90) + R"(
+  static const std::string all = text("env") + scalar_intrinsics() + text("abi") + text("base") + shared_intrinsics() +
+                                 text("sm80") + text("sm90") + R"(
 template <class P>
 __attribute__((no_sanitize("thread"))) void weft_enter(void (*kernel)(P), const void* params, const Host* host,
                                                        Thread*** current) {
@@ -43,8 +35,7 @@ __attribute__((no_sanitize("thread"))) void weft_enter(void (*kernel)(P), const 
   }
 }
 )";
-#undef WEFT_TEXT
-  return text;
+  return all;
 }
 
 Emulated::Emulated(std::span<const Kernel> kernels, const EmulatedOptions& options)

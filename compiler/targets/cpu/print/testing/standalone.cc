@@ -1,4 +1,4 @@
-#include "compiler/targets/cpu/print/standalone.h"
+#include "compiler/targets/cpu/print/testing/standalone.h"
 
 #include <algorithm>
 #include <cstdio>

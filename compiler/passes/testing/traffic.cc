@@ -1,4 +1,4 @@
-#include "compiler/passes/traffic.h"
+#include "compiler/passes/testing/traffic.h"
 
 #include "framework/ir/op_def.h"
 #include "ops/core/view.h"
