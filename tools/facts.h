@@ -15,7 +15,7 @@ class Facts {
   /// A number, followed in the text by `unit` ("GB/s").
   void add(std::string section, std::string name, double value, std::string unit = "");
   void add_flag(std::string section, std::string name, bool value);
-  /// A thing that is not there: null in JSON, beside NAME_reason.
+  /// Something that is missing: null in JSON, with the reason in NAME_reason.
   void add_absent(std::string section, std::string name, std::string reason);
 
   std::string to_text() const;

@@ -1,4 +1,4 @@
-// Looks at the GPUs of the machine and the libraries that Weft drives them with.
+// Lists the GPUs of the machine and the libraries that Weft drives them with.
 #pragma once
 #include "tools/facts.h"
 

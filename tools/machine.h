@@ -1,4 +1,4 @@
-// Looks at the machine: processor, memory, compilers.
+// Lists the facts of this machine: processor, memory, compilers.
 #pragma once
 #include "tools/facts.h"
 
@@ -14,7 +14,7 @@ double usable_memory();
 void add_machine(Facts& facts);
 
 /// Adds section "weft": the instruction set, features and threads that Weft uses here, the compiler of kernels and
-/// where they are kept. Throws weft::Error where WEFT_ISA or WEFT_THREADS asks for what is not there.
+/// their cache. Throws weft::Error if WEFT_ISA or WEFT_THREADS asks for something that this machine does not have.
 void add_choice(Facts& facts);
 
 }  // namespace weft::tools

@@ -90,9 +90,7 @@ FusionReport make_report(const Partition& p, const std::vector<Body>& bodies, co
           x.flops += n.op->flops_per_point * static_cast<double>(g.points(id));
           continue;
         }
-        SmallVec<TensorType, 4> types;
-        for (Value v : n.inputs) types.push_back(old.type(v));
-        x.flops += op_cost(*n.op, n.attrs, types, n.outputs).flops;
+        x.flops += op_cost(old, n).flops;
       }
     at[i] = static_cast<int32_t>(r.groups.size());
     r.bytes_after += x.bytes;

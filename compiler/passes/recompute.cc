@@ -156,7 +156,7 @@ class Recomputer {
     std::sort(kept.begin(), kept.end());
     kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
     for (Value v : kept) result_.kept_bytes += cost_.value(v).bytes;
-    result_.seconds = static_cast<double>(total) / kCostPerByte / cost_.machine().bytes;
+    result_.seconds = cost_.seconds(total);
   }
 
   // ---- the new graph ----
@@ -225,10 +225,8 @@ class Recomputer {
   }
 
   void count(const Node& n) {
-    SmallVec<TensorType, 4> in;
-    for (Value v : n.inputs) in.push_back(rewriter_->graph().type(v));
     ++result_.copies;
-    result_.flops += op_cost(*n.op, n.attrs, in, n.outputs).flops;
+    result_.flops += op_cost(rewriter_->graph(), n).flops;
   }
 
   const Graph& g_;

@@ -1,6 +1,6 @@
-// What is done with the collectives of emitted graphs before they are planned: taken apart with their products,
-// bucketed, overlapped. Every shape class gets what was decided for the first one, so that all ranks begin and end the
-// same collectives in the same order.
+// Arranges the collectives of emitted graphs before these are planned: splits them together with their products,
+// buckets small ones and overlaps them with computation. Every shape class follows the decisions for the first one, so
+// all ranks begin and end the same collectives in the same order.
 #pragma once
 #include <span>
 
@@ -13,20 +13,20 @@ namespace weft::dist {
 struct CommunicationOptions {
   bool bucket = true, overlap = true;
   AsyncTp async_tp = AsyncTp::kAuto;
-  Network network = {};
+  Machine machine = machine_preset("cpu");  // whose links and rates the schedule is made for
   BucketOptions buckets = {};
   OverlapOptions overlapping = {};
 };
 
-/// What became of a graph's collectives.
+/// The arrangement of a graph's collectives.
 struct CommunicationReport {
   int64_t before = 0, after = 0;  // number of collectives
   std::vector<int64_t> rings;     // sites of gathers and scatters made with their products, piece by piece
   Schedule plain, schedule;       // predicted: each collective where it stands, and as arranged; events left out
   std::vector<std::vector<int64_t>> buckets;  // sites that became one: that of the first
   std::vector<std::string> notes;
-  /// What hides the collective of an emitted graph with this site: "dot at model.cc:50 and 3 more (0.12 of 0.30 ms
-  /// exposed)", "in one with 5 others", or "" if unknown.
+  /// The work that hides the collective with this site of an emitted graph: "dot at model.cc:50 and 3 more (0.12 of
+  /// 0.30 ms exposed)", "in one with 5 others", or "" if unknown.
   std::string hidden_by(int64_t site) const;
   /// "collectives 60 -> 34; 1.20 of 2.00 ms exposed -> 0.30; ...".
   std::string to_string() const;

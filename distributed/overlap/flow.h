@@ -1,4 +1,5 @@
-// What passes over local graphs know of one: which nodes count as work, and between which of them a value can be made.
+// The data flow of a local graph as the passes of this folder see it: which nodes are work, and between which of them a
+// value can be made.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,8 +9,8 @@
 
 namespace weft::dist {
 
-/// Heavy nodes keep their order unless a pass moves them. Light ones (views, constants, cells, coordinates, and what is
-/// computed of these alone) come with the first heavy node that wants them.
+/// Heavy nodes keep their order unless a pass moves them. Light ones (views, constants, cells, coordinates, and values
+/// computed from these alone) are placed before the first heavy node that needs them.
 struct Flow {
   explicit Flow(const Graph& g);
   std::vector<bool> live, light;  // by node
@@ -20,15 +21,15 @@ struct Flow {
   std::vector<std::vector<int32_t>> before;
 };
 
-/// Copies nodes when they are wanted, operands first.
+/// Copies nodes when they are needed, operands first.
 class Bringer {
  public:
-  /// `make` emits a node that is not simply copied and returns true; it brings what it needs itself.
+  /// `make` emits a node that is not simply copied and returns true; it brings the operands of that node itself.
   Bringer(const Graph& g, Rewriter& r, std::function<bool(int32_t id)> make = nullptr)
       : g_(g), r_(r), make_(std::move(make)) {}
   /// The new value for `v`.
   Value operator()(Value v);
-  /// What outputs and cell writes need.
+  /// Brings the values that outputs and cell writes need.
   void bring_results();
 
  private:
@@ -37,7 +38,7 @@ class Bringer {
   std::function<bool(int32_t)> make_;
 };
 
-/// Equal ops on equal operands, whatever the shapes: what is decided for nodes of one holds for the other.
+/// Whether both have equal ops on equal operands, whatever the shapes: a decision for one then fits the other.
 bool same_structure(const Graph& a, const Graph& b);
 
 }  // namespace weft::dist

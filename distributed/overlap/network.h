@@ -1,48 +1,60 @@
-// What communication and computation are assumed to cost when a schedule is made: never measured, so that every rank
-// and every run makes the same schedule.
+// The predicted times of collectives and of the nodes of a local graph. They follow from a machine's preset, so every
+// rank and every run makes the same schedule.
 #pragma once
-#include <map>
+#include <optional>
 #include <string>
 
 #include "compiler/cost/machine.h"
+#include "framework/dispatch/communicator.h"
 #include "framework/ir/op_def.h"
 #include "framework/mesh/mesh.h"
 
 namespace weft::dist {
 
-/// One link of a ring of ranks.
+/// Bytes that cross a rank's link for each byte of the larger of operand and result: all-reduce 2 (n-1) / n;
+/// all-gather, reduce-scatter and all-to-all (n-1) / n; others 1 (nccl-tests, PERFORMANCE.md).
+double bus_factor(Collective kind, double ranks);
+/// A ring: its n-1 steps (twice for an all-reduce), each after `hop` seconds, over links of `bus` bytes per second.
+double ring_seconds(Collective kind, double bytes, double ranks, double bus, double hop = 0);
+/// A pair of binary trees, each for half of the bytes (Sanders, Speck, Traff 2009): all-reduces of few bytes over many
+/// ranks.
+double tree_seconds(double bytes, double ranks, double bus, double hop);
+
+/// Bytes per second of a link for large messages, over ranks that are spread evenly over nodes.
+double bus_bandwidth(Collective kind, int ranks, int nodes, const Machine& machine);
+/// Seconds of a collective on an idle network, the faster of ring and tree; `bytes` as collective_bytes().
+double collective_seconds(Collective kind, double bytes, int ranks, int nodes, const Machine& machine);
+/// The same over the ranks of a mesh that `axes` ("tp", "dp,cp") join.
+double collective_seconds(Collective kind, double bytes, const Mesh& mesh, const std::string& axes,
+                          const Machine& machine);
+
+/// Nodes of the machine that a group along `axes` reaches: ranks are placed on nodes in their order.
+int nodes_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
+
+/// One step of a ring of ranks.
 struct Link {
-  double latency = 20e-6;  // seconds for each message
-  double bytes_per_second = 5e9;
+  double latency = 0;
+  double bytes_per_second = 0;
 };
+Link link_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
 
-/// The rates of one rank and of what joins it to the others. The default: threads of one process on shared cores.
-struct Network {
-  Machine machine = kPlannedMachine;
-  double launch = 1e-6;                    // seconds that any kernel takes at least
-  bool shares_cores = true;                // communication is done by the cores that compute
-  Link link = {};                          // of mesh dimensions that `links` does not name
-  std::map<std::string, Link> links = {};  // by name of a mesh dimension
-
-  /// Out of line: inlined, it makes g++ 12 warn of an uninitialized map for options with designated initializers.
-  ~Network();
-  /// The slowest of the links that a collective over these axes ("tp", "dp,cp") takes.
-  const Link& along(const std::string& axes) const;
-};
+/// Which collective a node starts; nothing for other nodes, and for the wait of one begun before.
+std::optional<Collective> collective_of(const Node& n);
 
 /// Whether a node talks to other ranks at once: a blocking collective, neither begun only nor a wait.
 bool communicates(const Node& n);
 
-/// Bytes of a collective's operand or result, whichever is larger.
+/// Bytes of a collective as RankContext counts them: of the first operand or result, whichever is larger; of an
+/// all-to-all the smaller, because the other may have room for more rows than come.
 int64_t collective_bytes(const Graph& g, const Node& n);
 
 /// Ranks that a collective joins.
 int64_t collective_parts(const Mesh& mesh, const Node& n);
 
-/// Seconds of a blocking collective on an idle network: (p - 1) messages of a ring, or 2 (p - 1) for an all-reduce.
-double collective_seconds(const Network& net, const Mesh& mesh, const Graph& g, const Node& n);
+/// Seconds of a blocking collective.
+double communication_seconds(const Machine& machine, const Mesh& mesh, const Graph& g, const Node& n);
 
-/// Seconds that a node computes. Elementwise work is taken as half fused: a third of its traffic counts.
-double compute_seconds(const Network& net, const Graph& g, const Node& n);
+/// Seconds that a node computes. Elementwise nodes count as half fused: a third of their traffic and no launch.
+double compute_seconds(const Machine& machine, const Graph& g, const Node& n);
 
 }  // namespace weft::dist

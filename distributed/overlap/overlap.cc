@@ -11,7 +11,7 @@
 namespace weft::dist {
 namespace {
 
-// Live bytes while nodes run in some order; what light nodes show of another node's memory keeps that.
+// Live bytes while nodes run in some order; a light node that shows another node's memory keeps it alive.
 class Memory {
  public:
   Memory(const Graph& g, const Flow& flow) : g_(g), flow_(flow), uses_(g.size()), bytes_(g.size()), reads_(g.size()) {
@@ -87,8 +87,8 @@ std::string_view layer_of(const Node& n) {
 
 class Scheduler {
  public:
-  /// `limit`: bytes from which on nothing is begun or fetched early. In place: as the graph stands.
-  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Network& net, const OverlapOptions& options,
+  /// `limit`: bytes above which nothing begins or is fetched early. `in_place`: in the order of the graph.
+  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Machine& machine, const OverlapOptions& options,
             int64_t window, int64_t limit, bool in_place)
       : g_(g),
         flow_(flow),
@@ -107,14 +107,17 @@ class Scheduler {
       for (int32_t from : flow_.before[id]) n_[from].after.push_back(id);
       x.talks = communicates(n) && start_form(*n.op);
       x.fixed = n.op->is(kSideEffect) || (communicates(n) && !x.talks) || n.op->is(kOrdered);
-      x.seconds = x.talks ? collective_seconds(net, mesh, g, n) : communicates(n) ? 0 : compute_seconds(net, g, n);
+      x.seconds = x.talks           ? communication_seconds(machine, mesh, g, n)
+                  : communicates(n) ? 0
+                                    : compute_seconds(machine, g, n);
       if (x.talks) {
         open_.push_back(id);
         s_.communication += x.seconds;
       } else {
         s_.compute += x.seconds;
         if (communicates(n))
-          s_.communication += collective_seconds(net, mesh, g, n), s_.exposed += collective_seconds(net, mesh, g, n);
+          s_.communication += communication_seconds(machine, mesh, g, n),
+              s_.exposed += communication_seconds(machine, mesh, g, n);
       }
     }
   }
@@ -319,7 +322,7 @@ Schedule plain_of(Schedule s) {
 
 }  // namespace
 
-Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options) {
+Schedule schedule(const Graph& g, const Mesh& mesh, const Machine& machine, const OverlapOptions& options) {
   const Flow flow(g);
   int64_t window = options.prefetch_bytes;
   if (window <= 0) {
@@ -330,7 +333,7 @@ Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const Ov
         window = std::max(window, layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes());
     }
   }
-  const Schedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
+  const Schedule plain = Scheduler(g, flow, mesh, machine, options, 0, 0, true).run();
   const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
   // What is begun must be ended, and what is computed kept: a limit on beginning is no limit on all that is live, so it
   // is lowered until that fits.
@@ -338,7 +341,7 @@ Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const Ov
   OverlapOptions tried = options;
   for (int attempt = 0; attempt < 5; ++attempt) {
     if (attempt == 3) tried.look_ahead = 0;  // results of work done early lie in memory too
-    Schedule s = Scheduler(g, flow, mesh, net, tried, window, limit, false).run();
+    Schedule s = Scheduler(g, flow, mesh, machine, tried, window, limit, false).run();
     s.peak_before = plain.peak;
     if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
     limit -= 2 * (s.peak - budget);

@@ -1,15 +1,10 @@
 // The collectives of a local graph as they are in it: numbered by their attribute `site`, so that what emission knows
 // of each (whose value, why) is found again after passes have moved or dropped nodes.
 #pragma once
-#include <optional>
-
 #include "distributed/overlap/arrange.h"
 #include "distributed/propagate/emit.h"
 
 namespace weft::dist {
-
-/// Which collective a node starts; nothing for other nodes, and for the wait of one begun before.
-std::optional<Collective> collective_of(const Node& n);
 
 /// The collectives of `g` in its order, with kind, axes, type and bytes of the node itself, and the rest from the row
 /// of `known` with the same site; without one, from the node.

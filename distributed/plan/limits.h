@@ -1,4 +1,5 @@
-// How far data parallelism goes, in closed form: the arithmetic by which a mesh is chosen before any graph exists.
+// How far data parallelism goes, in closed form: the arithmetic by which a mesh is chosen before any graph exists. For
+// choosing a mesh by hand; machine_test.cc holds it to published figures. No pass reads it.
 #pragma once
 #include <cstdint>
 

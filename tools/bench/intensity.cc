@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "compiler/cost/rates.h"
 #include "compiler/cost/roofline.h"
 #include "framework/cli/cli.h"
-#include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"
 
@@ -51,9 +51,7 @@ int run(const std::vector<std::string>& arguments) {
   if (most < 1 || most > 4096) usage_error("--most is 1 to 4096; got " + std::to_string(most));
   manual_seed(0);
   NoGrad guard;
-  Machine machine = measure_machine();
-  // A multiplication takes the place of a multiply-add, of which products of matrices do nothing else.
-  machine.flops = machine.products / 2;
+  const Machine machine = rates_of(Device::cpu());
   const double each = 2 * sizeof(float);
   Report report("intensity");
   report.fact("elements", std::to_string(elements));
