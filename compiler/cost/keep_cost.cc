@@ -32,12 +32,12 @@ bool of_rows(const Node& n) {
 Redo redo_of(const Node& n) {
   const OpDef& op = *n.op;
   if (op.is(kSideEffect) || op.is(kStructural) || n.outputs.empty()) return Redo::kNever;
-  if (op.is(kRandom)) return Redo::kDear;
+  if (op.is(kRandom)) return Redo::kExpensive;
   if (n.inputs.empty()) return Redo::kFree;
   if (op.is(kCollective)) return Redo::kNever;
   if (op.is(kPointwise) || op.is(kView) || &op == &pad_op || &op == &concat_op) return Redo::kCheap;
   if (op.is(kReduction)) return Redo::kReduce;
-  return op.kernel ? Redo::kDear : Redo::kNever;
+  return op.kernel ? Redo::kExpensive : Redo::kNever;
 }
 
 DeviceType device_of(const Graph& g) {

@@ -15,11 +15,11 @@ namespace weft {
 inline constexpr int64_t kCostPerByte = 16;
 
 enum class Redo : uint8_t {
-  kNever,   // arguments, cells, side effects, and values too small to be worth a launch
-  kFree,    // a view, a number, an index row
-  kCheap,   // pointwise: runs inside the kernel that reads it
-  kReduce,  // a reduction
-  kDear,    // contraction, indexing, sorting, scan, random bits
+  kNever,      // arguments, cells, side effects, and values too small to be worth a launch
+  kFree,       // a view, a number, an index row
+  kCheap,      // pointwise: runs inside the kernel that reads it
+  kReduce,     // a reduction
+  kExpensive,  // contraction, indexing, sorting, scan, random bits
 };
 
 struct NodeCost {
@@ -33,7 +33,7 @@ struct NodeCost {
 
 struct ValueCost {
   Value base;                 // the value whose memory it shows: itself unless an alias
-  int64_t bytes = 0;          // of the base if it is in the arena, else 0: they live from forward to backward if kept
+  int64_t bytes = 0;          // of a base in the arena, which is live from forward to backward if it is kept; else 0
   int64_t keep = 0;           // cost to write (unless some op needs it in memory anyway) and read again
   bool stored = false;        // some forward op needs it in memory
   bool stored_after = false;  // some backward op needs it in memory

@@ -140,7 +140,7 @@ class Report {
          bytes_text(plan_.live_bytes), "), cells ", bytes_text(cells), ", outputs ", bytes_text(outputs),
          ", constants ", bytes_text(plan_.folded_bytes));
     if (options_.memory_budget > 0) line("  budget ", bytes_text(options_.memory_budget));
-    if (e_.little_memory) line("  to need less, products compute expensive operands again: they are not kept");
+    if (e_.low_memory) line("  to need less, products compute expensive operands again: they are not kept");
     if (const Rematerialisation& r = e_.remat; r.fits)
       line("  to keep to the budget ", r.copies, " nodes are computed again: ", fixed(r.flops * 1e-9, 3),
            " GFLOP more, about ", fixed(r.seconds * 1e3, 2), " ms; from forward to backward ", bytes_text(r.kept),
@@ -272,9 +272,10 @@ class Report {
     for (const Row& r : rows) {
       const std::string remark = r.operation->remark();
       line("  ", r.operation->name() ? r.operation->name() : "fused", " x ", r.launches, ": ",
-           bytes_text(static_cast<int64_t>(r.sum.work.bytes / r.launches)), ", ", fixed(r.sum.work.flops / r.launches / 1e6, 3),
-           " MFLOP, ", time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches),
-           remark.empty() ? "" : ", ", remark, ": ", loop_ir::ops_text(*r.body, 6));
+           bytes_text(static_cast<int64_t>(r.sum.work.bytes / r.launches)), ", ",
+           fixed(r.sum.work.flops / r.launches / 1e6, 3), " MFLOP, ",
+           time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches), remark.empty() ? "" : ", ",
+           remark, ": ", loop_ir::ops_text(*r.body, 6));
       if (!dump.empty())
         if (const std::string file = e_.operations->target().dump(*r.operation, dump); !file.empty())
           line("    source: ", dump, "/", file);

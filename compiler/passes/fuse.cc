@@ -147,7 +147,7 @@ Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report
   p.join_all();
   if (options.epilogue) join_epilogues(p);
   if (options.duplicate)
-    duplicate_cheap(p, !options.prologue ? Operands::kNone : options.little_memory ? Operands::kAll : Operands::kCheap);
+    duplicate_cheap(p, !options.prologue ? Operands::kNone : options.low_memory ? Operands::kAll : Operands::kCheap);
   const std::vector<Body> bodies = lowerable_bodies(p);
   std::vector<int32_t> made;
   Ref<Graph> fused = build_fused(p, bodies, &made);

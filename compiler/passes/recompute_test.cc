@@ -109,9 +109,9 @@ TEST(Recompute, OfSoftmaxTheResultIsKept) {
   EXPECT_FALSE(after.contains("exp f32")) << ::testing::PrintToString(after);
   EXPECT_EQ(after.at("dot f32"), 1);  // the squared value
   EXPECT_EQ(after.at("div f32"), 1);  // operand of the second product in both directions
-  // The derivative reads the result: there is nothing to gain unless memory is dear. Then not even that is kept.
+  // The derivative reads the result: there is nothing to gain unless memory is expensive. Then not even that is kept.
   EXPECT_EQ(before, after);
-  EXPECT_FALSE(kept(*checked(*g, {.stored_byte = 1e6, .dear = true})).contains("div f32"));
+  EXPECT_FALSE(kept(*checked(*g, {.stored_byte = 1e6, .expensive = true})).contains("div f32"));
 }
 
 TEST(Recompute, OfRmsNormTheInputIsKept) {
@@ -182,7 +182,7 @@ TEST(Recompute, RandomBitsAreDrawnOnceUnlessMemoryIsDear) {
   };
   EXPECT_EQ(draws(*g), 1);
   EXPECT_EQ(draws(*checked(*g)), 1);
-  EXPECT_EQ(draws(*checked(*g, {.stored_byte = 1e6, .dear = true})), 2);
+  EXPECT_EQ(draws(*checked(*g, {.stored_byte = 1e6, .expensive = true})), 2);
 }
 
 // A stack of blocks with a narrow place between blocks.
@@ -206,12 +206,12 @@ TEST(Recompute, DearerBytesKeepLess) {
   Ref<Graph> g = deep(6);
   int64_t last = INT64_MAX;
   for (double byte : {0.25, 1., 2., 4., 8., 32., 128.}) {
-    RecomputeResult r = recompute_by(*g, {.stored_byte = byte, .dear = true, .span = 1, .late_stored_byte = byte});
+    RecomputeResult r = recompute_by(*g, {.stored_byte = byte, .expensive = true, .span = 1, .late_stored_byte = byte});
     EXPECT_LE(r.kept_bytes, last) << byte;
     last = r.kept_bytes;
     if (r.graph) expect_same_results(*g, *r.graph);
   }
-  RecomputeResult all = recompute_by(*g, {.stored_byte = 1e6, .dear = true, .span = 1, .late_stored_byte = 1e6});
+  RecomputeResult all = recompute_by(*g, {.stored_byte = 1e6, .expensive = true, .span = 1, .late_stored_byte = 1e6});
   EXPECT_GE(all.narrow.size(), 6u);
   EXPECT_LE(all.narrow.size(), 8u);  // and before the first block, after the last one
   // Only the values between blocks are left, and rows.
@@ -222,7 +222,7 @@ TEST(Recompute, DearerBytesKeepLess) {
 
 TEST(Recompute, LateValuesHaveAPriceOfTheirOwn) {
   Ref<Graph> g = deep(6);
-  RecomputePolicy policy{.stored_byte = 128, .dear = true, .span = 1, .share = 0.5};
+  RecomputePolicy policy{.stored_byte = 128, .expensive = true, .span = 1, .share = 0.5};
   const int64_t half = recompute_by(*g, policy).kept_bytes;
   policy.share = 1;
   const int64_t all = recompute_by(*g, policy).kept_bytes;
@@ -251,7 +251,7 @@ TEST(Recompute, RandomGraphs) {
     g.stage = plain->stage;
     RecomputePolicy policy;
     policy.stored_byte = policy.late_stored_byte = std::array{0., 0.25, 4., 1e4}[random() % 4];
-    policy.dear = random() % 2;
+    policy.expensive = random() % 2;
     policy.span = static_cast<int32_t>(random() % 3);
     policy.share = static_cast<double>(random() % 3) / 2;
     policy.small = random() % 2 ? 0 : 16;

@@ -28,7 +28,7 @@ double collective_seconds(Collective kind, double bytes, int ranks, int nodes, c
 double collective_seconds(Collective kind, double bytes, const Mesh& mesh, const std::string& axes,
                           const Machine& machine);
 
-/// Nodes of the machine that a group along `axes` reaches: ranks are placed on nodes in their order.
+/// The number of nodes that a group along `axes` spans. Ranks fill nodes in their order.
 int nodes_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
 
 /// One step of a ring of ranks.
@@ -38,14 +38,14 @@ struct Link {
 };
 Link link_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
 
-/// Which collective a node starts; nothing for other nodes, and for the wait of one begun before.
+/// The collective that a node runs or starts; empty for other nodes and for waits.
 std::optional<Collective> collective_of(const Node& n);
 
-/// Whether a node talks to other ranks at once: a blocking collective, neither begun only nor a wait.
+/// Whether a node is a blocking collective: neither a start nor a wait.
 bool communicates(const Node& n);
 
-/// Bytes of a collective as RankContext counts them: of the first operand or result, whichever is larger; of an
-/// all-to-all the smaller, because the other may have room for more rows than come.
+/// Bytes of a collective as RankContext counts them: of the first operand or result, whichever is larger. Of an
+/// all-to-all the smaller one, because the other may have room for rows that do not come.
 int64_t collective_bytes(const Graph& g, const Node& n);
 
 /// Ranks that a collective joins.

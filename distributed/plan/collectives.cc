@@ -44,7 +44,7 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<
   return out;
 }
 
-void tell_arranged(const CommunicationReport& report, std::vector<PlannedCollective>& collectives) {
+void add_arrangement(const CommunicationReport& report, std::vector<PlannedCollective>& collectives) {
   std::unordered_map<int64_t, const Hidden*> hidden;
   for (const Hidden& h : report.schedule.hidden) hidden.emplace(h.site, &h);
   std::unordered_map<int64_t, size_t> shared;

@@ -25,7 +25,7 @@ Estimate estimate(const Mesh& mesh, const Graph& g, const std::vector<PlannedCol
     }
     if (!n.op->is(kContraction) && !n.op->decompose) continue;
     const Cost work = op_cost(g, n);
-    e.products += work.products;
+    e.at_most |= work.at_most;
     e.compute_seconds += launch_seconds(machine, work);
   }
   // Values in memory between kernels are written once and read once; the update reads and writes every cell.

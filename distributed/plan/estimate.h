@@ -5,10 +5,10 @@
 namespace weft::dist {
 
 struct Estimate {
-  double products = 0;         // operations of matrix products of one step
   double compute_seconds = 0;  // kernels one after another, each at its roofline
   double comm_seconds = 0;     // all collectives
   double exposed_seconds = 0;  // those that nothing hides
+  bool at_most = false;        // compute_seconds is a bound: the work of some op depends on data
   double step_seconds() const { return compute_seconds + exposed_seconds; }
   int64_t cell_bytes = 0;  // parameters, optimiser state and other cells at rest
   int64_t peak_bytes = 0;  // cells, arguments, results and what is live at once

@@ -60,7 +60,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   }
   p.communication = arrange_communication(how.mesh, p.arranged, communication);
   for (size_t i = 0; i < p.locals.size(); ++i) {
-    tell_arranged(p.communication, p.locals[i].collectives);
+    add_arrangement(p.communication, p.locals[i].collectives);
     p.locals[i].collectives = collectives_in(*p.arranged[i], p.locals[i].collectives);
   }
   return p;

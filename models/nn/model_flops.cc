@@ -9,7 +9,7 @@ double training_flops(const Graph& forward) {
   for (int32_t id = 0; id < forward.size(); ++id) {
     const Node& n = forward.node(id);
     products += n.op->is(kStructural) && n.attrs.has("body") ? training_flops(*n.attrs.get<Ref<Graph>>("body")) / 3
-                                                              : op_cost(forward, n).products;
+                                                             : op_cost(forward, n).products;
   }
   return 3 * products;
 }
