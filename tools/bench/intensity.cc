@@ -63,7 +63,7 @@ int run(const std::vector<std::string>& arguments) {
     fused.emplace_back(k, milliseconds(x, k, true));
     const double n = elements;
     report.add({"fused " + std::to_string(k), fused.back().second, "ms",
-                1e3 * roofline_seconds(machine, {.bytes = each * n, .flops = k * n})});
+                1e3 * roofline_seconds(machine, {.flops = k * n, .bytes = each * n})});
   }
   for (int k = 1; k <= std::min(most, 64); k *= 2)
     report.add({"unfused " + std::to_string(k), milliseconds(x, k, false), "ms"});
