@@ -5,7 +5,6 @@
 #include "framework/cuda/testing/fake_driver.h"
 #include "tools/facts.h"
 #include "tools/gpus.h"
-#include "tools/libraries.h"
 
 namespace weft::tools {
 namespace {
@@ -40,9 +39,9 @@ TEST(Machine, DescribesItself) {
   Facts facts;
   add_choice(facts);
   add_machine(facts);
-  add_libraries(facts);
+  add_gpus(facts);
   for (const char* key : {"\"isa\"", "\"threads\"", "\"kernel_compiler\"", "\"kernel_cache\"", "\"cpu\"", "\"cores\"",
-                          "\"amx_bf16\"", "\"onednn\"", "\"nccl\"", "\"g++\""})
+                          "\"amx_bf16\"", "\"nccl\"", "\"g++\""})
     EXPECT_THAT(facts.to_json(), HasSubstr(key));
 }
 

@@ -157,7 +157,7 @@ def copy_headers(what, root, include):
         raise Failure("the public headers do not compile alone:\n" + done.stderr.strip())
     foreign = set()
     for path in done.stdout.replace("\\\n", " ").split()[1:]:
-        match = re.match(r"/usr/include/(absl|eigen3|google|dnnl|oneapi)", path)
+        match = re.match(r"/usr/include/(absl|eigen3|google)", path)
         if match:
             foreign.add(match[1])
         if path.startswith("/usr/"):

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/cost/roofline.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/creation.h"
 #include "ops/core/reduce.h"
@@ -10,7 +11,7 @@
 namespace weft {
 namespace {
 
-// Runs inside a kernel that reads its result.
+// The op can run inside a kernel that reads its result.
 bool fusible(const OpDef& op) {
   return op.is(kPointwise) || op.is(kView) || op.is(kReduction) || op.is(kRandom) || &op == &pad_op ||
          &op == &concat_op || &op == &constant_op || &op == &iota_op;
@@ -31,12 +32,12 @@ bool of_rows(const Node& n) {
 Redo redo_of(const Node& n) {
   const OpDef& op = *n.op;
   if (op.is(kSideEffect) || op.is(kStructural) || n.outputs.empty()) return Redo::kNever;
-  if (op.is(kRandom)) return Redo::kDear;
+  if (op.is(kRandom)) return Redo::kExpensive;
   if (n.inputs.empty()) return Redo::kFree;
   if (op.is(kCollective)) return Redo::kNever;
   if (op.is(kPointwise) || op.is(kView) || &op == &pad_op || &op == &concat_op) return Redo::kCheap;
   if (op.is(kReduction)) return Redo::kReduce;
-  return op.kernel ? Redo::kDear : Redo::kNever;
+  return op.kernel ? Redo::kExpensive : Redo::kNever;
 }
 
 DeviceType device_of(const Graph& g) {
@@ -47,19 +48,14 @@ DeviceType device_of(const Graph& g) {
 }
 
 int64_t cost_again(const Graph& g, const Node& n, Redo redo, const Machine& m) {
-  SmallVec<TensorType, 4> in;
-  for (Value v : n.inputs) in.push_back(g.type(v));
-  const Cost c = op_cost(*n.op, n.attrs, in, n.outputs);
-  double bytes = c.flops * m.bytes / m.flops;
-  if (n.op->is(kContraction)) {
-    bytes = c.flops * m.bytes / m.products_of(itemsize(in[0].dtype));
-  } else if (redo == Redo::kDear) {
-    bytes += c.bytes;
-  } else if (redo == Redo::kReduce) {
-    bytes += static_cast<double>(in[0].nbytes()) / 4;  // a pass over rows in cache
-  }
-  if (redo == Redo::kDear || redo == Redo::kReduce) bytes += m.launch * m.bytes;  // seldom inside another's kernel
-  return static_cast<int64_t>(bytes * kCostPerByte);
+  Cost w = op_cost(g, n);
+  // Its operands and result move only where a kernel of its own reads them from memory.
+  if (redo == Redo::kReduce)
+    w.bytes = static_cast<double>(g.type(n.inputs[0]).nbytes()) / 4;  // a pass over rows in cache
+  else if (redo == Redo::kCheap || n.op->is(kContraction))
+    w.bytes = 0;
+  const double seconds = redo == Redo::kCheap ? roofline_seconds(m, w) : launch_seconds(m, w);
+  return static_cast<int64_t>(seconds * m.bytes * m.reached * kCostPerByte);
 }
 
 }  // namespace
@@ -78,7 +74,7 @@ KeepCosts::KeepCosts(const Graph& g, int64_t small)
   price(g);
 }
 
-// Which part a node belongs to, whose memory it shows and when it can run.
+// Sets the part a node belongs to, the memory it shows and when it can run.
 void KeepCosts::classify(const Graph& g) {
   std::vector<Shape> strides(g.size());  // of aliases
   for (int32_t id = 0; id < g.size(); ++id) {
@@ -116,12 +112,12 @@ void KeepCosts::classify(const Graph& g) {
   }
 }
 
-// Which values some op needs in memory, before and after.
+// Finds the values that some op needs in memory, in the forward and in the backward part.
 void KeepCosts::find_stored(const Graph& g) {
   auto result = [&](Value v) { at(at(v).base).stored = true; };
   for (Value v : g.outputs) result(v);
   for (const CellWrite& w : g.writes) result(w.value);
-  // Through which a contraction's result reaches a reduction of its rows: then no epilogue can take it in.
+  // Values through which a contraction's result reaches a reduction of its rows: no epilogue can fuse it then.
   std::vector<bool> reduced(values_.size());
   for (int32_t id = g.size() - 1; id >= 0; --id) {
     const Node& n = g.node(id);
@@ -151,7 +147,7 @@ void KeepCosts::find_stored(const Graph& g) {
 }
 
 void KeepCosts::price(const Graph& g) {
-  // In how many kernels a recomputed value would be computed: levels of the backward nodes that read it.
+  // The number of kernels that would recompute a value: levels of the backward nodes that read it.
   std::vector<std::pair<int32_t, int32_t>> levels;
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!nodes_[id].backward || nodes_[id].alias) continue;
@@ -188,7 +184,7 @@ void KeepCosts::price(const Graph& g) {
       if (v.stored_after && c.redo != Redo::kNever) c.again += kCostPerByte * 2 * b;
     }
   }
-  // What is a result of the step lives anyway.
+  // Results of the step live anyway.
   for (Value v : g.outputs) at(at(v).base).bytes = 0;
   for (const CellWrite& w : g.writes) at(at(w.value).base).bytes = 0;
 }

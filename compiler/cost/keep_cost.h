@@ -1,8 +1,8 @@
-// What it costs to keep each forward value of a training step until the backward part reads it, and what it costs to
-// compute it there again. Made before fusion and for fusion: chains of pointwise ops, views and row reductions are
-// taken to run in registers, so only values that some op needs in memory cost traffic.
+// The cost of keeping each forward value of a training step until the backward part reads it, and the cost of computing
+// it again there. This runs before fusion and assumes it: chains of pointwise ops, views and row reductions run in
+// registers, so only values that some op needs in memory cost traffic.
 //
-// Costs are in sixteenths of a byte moved, at the rates of planned_machine() for the graph's device.
+// The unit is a sixteenth of a byte moved, at the rates of planned_machine() for the graph's device.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -15,24 +15,24 @@ namespace weft {
 inline constexpr int64_t kCostPerByte = 16;
 
 enum class Redo : uint8_t {
-  kNever,   // arguments, cells, side effects, and what is too small to be worth a launch
-  kFree,    // a view, a number, an index row
-  kCheap,   // pointwise: runs inside the kernel that reads it
-  kReduce,  // a reduction
-  kDear,    // contraction, indexing, sorting, scan, random bits
+  kNever,      // arguments, cells, side effects, and values too small to be worth a launch
+  kFree,       // a view, a number, an index row
+  kCheap,      // pointwise: runs inside the kernel that reads it
+  kReduce,     // a reduction
+  kExpensive,  // contraction, indexing, sorting, scan, random bits
 };
 
 struct NodeCost {
-  bool backward = false;  // made by reverse mode, or depends on what was
-  bool always = false;    // a small constant: there at any time, costs nothing
+  bool backward = false;  // made by reverse mode, or depends on such a node
+  bool always = false;    // a small constant: always present, costs nothing
   bool alias = false;     // a view that shows its operand's memory
   Redo redo = Redo::kNever;
-  int32_t level = 0;  // number of results that had to be complete before: equal levels may share a kernel
+  int32_t level = 0;  // number of results that must be complete before: equal levels may share a kernel
   int64_t again = 0;  // cost to compute once more
 };
 
 struct ValueCost {
-  Value base;                 // whose memory it shows: itself unless an alias
+  Value base;                 // the value whose memory it shows: itself unless an alias
   int64_t bytes = 0;          // of a base in the arena, which is live from forward to backward if it is kept; else 0
   int64_t keep = 0;           // cost to write (unless some op needs it in memory anyway) and read again
   bool stored = false;        // some forward op needs it in memory
@@ -46,6 +46,10 @@ class KeepCosts {
   const NodeCost& node(int32_t id) const { return nodes_[id]; }
   const ValueCost& value(Value v) const { return values_[first_[v.node] + v.index]; }
   const Machine& machine() const { return machine_; }
+  /// Seconds that a cost stands for.
+  double seconds(int64_t cost) const {
+    return static_cast<double>(cost) / kCostPerByte / (machine_.bytes * machine_.reached);
+  }
   /// Some node was made by reverse mode.
   bool any_backward() const { return any_backward_; }
   /// Ops that need this operand in memory: contraction, indexing, sort, scan.

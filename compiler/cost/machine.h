@@ -1,34 +1,62 @@
-// The rates of a machine, in one type: assumed where plans must not depend on what was measured, measured where times
-// are told.
+// Machine: the rates of one device and of the links that join devices. Presets are constants, so a plan is the same on
+// every machine that makes it. rates.h has the rates of the device at hand.
 #pragma once
 #include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "framework/tensor/device.h"
+#include "framework/tensor/dtype.h"
 
 namespace weft {
 
-/// What a machine does in a second; operations of products (matrix units) and of everything else have their own rates.
-struct Machine {
-  double bytes = 0;       // memory traffic, read plus written
-  double flops = 0;       // elementwise operations
-  double products = 0;    // operations of matrix products: 2 m n k of each
-  double products16 = 0;  // the same of 16-bit operands
-  double launch = 0;      // seconds that a kernel of its own takes at least
-  double products_of(int64_t itemsize) const { return itemsize <= 2 ? products16 : products; }
+/// A measured collective: seconds before the first byte counts, and bytes per second of the larger of operand and
+/// result ("algorithm bandwidth").
+struct LinkPoint {
+  int size = 2;  // ranks of one node, or nodes
+  double latency = 0, bandwidth = 0;
 };
 
-/// What plans for the CPU are made for: the same on every machine, so that a step computes the same everywhere. Only
-/// ratios matter, and only coarsely.
-inline constexpr Machine kPlannedMachine{.bytes = 20e9, .flops = 120e9, .products = 350e9, .products16 = 1500e9};
-/// The same for GPUs: an H100 SXM's data sheet (dense bf16 989 TFLOP/s, f32 67 outside of tensor cores, HBM3 3.35
-/// TB/s), and a kernel of a replayed graph. An H200 has 1.4 times the memory traffic (4.8 TB/s), an A100 the same
-/// ratios within 1.9: neither plan would differ by more than a value here and there.
-inline constexpr Machine kPlannedGpu{
-    .bytes = 3.35e12, .flops = 67e12, .products = 67e12, .products16 = 989e12, .launch = 2e-6};
+/// The links between devices. The time of a collective comes from the measured points, or from a ring if there are
+/// none.
+struct Links {
+  int node = 8;                         // devices of a node
+  double inner_hop = 0, inner_bus = 0;  // ring within a node: seconds per step, bytes per second of a link
+  double outer_hop = 0, outer_bus = 0;  // ring between nodes: bytes per second of one device's share of the network
+  std::vector<LinkPoint> inner_gather = {};                     // by ranks of one node: all-gather and reduce-scatter
+  std::vector<LinkPoint> inner_reduce = {};                     // by ranks of one node: all-reduce
+  std::vector<LinkPoint> outer_gather = {}, outer_reduce = {};  // by nodes, with all devices of each
+  double inner_all_to_all = 0, inner_all_to_all_latency = 0;
+  std::vector<LinkPoint> outer_all_to_all = {};  // latency only; the bandwidth is the network's, less 0.44 / nodes
+  double ramp = 1;                               // share of the outer bandwidth that large messages reach
+};
 
-/// What plans for this kind of device are made for.
-constexpr const Machine& planned_machine(DeviceType t) {
-  return t == DeviceType::kCuda ? kPlannedGpu : kPlannedMachine;
-}
+/// Rates per second. "Products" are the operations of contractions (2 m n k of a matrix product), which have units of
+/// their own.
+struct Machine {
+  double bytes = 0;           // memory traffic, read plus written
+  double flops = 0;           // elementwise operations
+  double products = 0;        // of f32 operands
+  double products16 = 0;      // of 16-bit operands
+  double products64 = 0;      // of f64 operands; 0: half of `products`
+  double products8 = 0;       // of 8-bit operands; 0: as `products16`
+  double launch = 0;          // seconds that a kernel of its own adds
+  double reached = 1;         // share of the rates above that kernels reach
+  double memory = 0;          // bytes of one device
+  bool shares_cores = false;  // ranks are threads: the cores that compute also communicate
+  std::string name = {};
+  Links links = {};
+
+  double products_of(DType operands) const;
+};
+
+/// "cpu" (threads of one process), "h100" and "h200" (SXM), "a100" (SXM, 80 GB). Throws InvalidArgument naming them.
+const Machine& machine_preset(std::string_view name);
+std::vector<std::string> machine_names();
+
+/// The preset that plans for this kind of device are made for: "cpu" or "h100". An A100 has the same ratios within 1.9,
+/// which changes the place of few values.
+const Machine& planned_machine(DeviceType type);
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// Maximum flow and minimum cut in a directed network with whole capacities (Dinic 1970). The cut found is a function of
-// the network alone: of several least cuts the one nearest the sink.
+// Maximum flow and minimum cut in a directed network with integer capacities (Dinic 1970). The result depends on the
+// network alone: of several minimum cuts it is the one nearest to the sink.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -14,16 +14,16 @@ class FlowNetwork {
   explicit FlowNetwork(int32_t vertices) : first_(vertices, -1) {}
   /// An arc from one vertex to another that carries at most `capacity` >= 0.
   void add_arc(int32_t from, int32_t to, int64_t capacity);
-  /// The most that flows from source to sink = the capacity of the least cut;
-  /// stops at kInfinite or a little more. Once.
+  /// The maximum flow from source to sink: the capacity of the minimum cut, or kInfinite and a little more. Call it
+  /// once.
   int64_t run(int32_t source, int32_t sink);
-  /// After run(): the vertex lies on the sink's side of the least cut.
+  /// After run(): the vertex is on the sink's side of the minimum cut.
   bool on_sink_side(int32_t vertex) const { return level_[vertex] >= 0; }
 
  private:
   struct Arc {
     int32_t to, next;
-    int64_t left;  // capacity less flow
+    int64_t left;  // capacity minus flow
   };
   bool label(int32_t source, int32_t sink);
   int64_t augment(int32_t source, int32_t sink);

@@ -1,5 +1,5 @@
-// How much memory a graph may need at its peak, told before it is fused and planned: what would lie in memory by
-// KeepCosts, in the order of the nodes. Off by a factor that graphs made from one graph share, so it compares them.
+// Estimates the peak memory of a graph before it is fused and planned: the values that KeepCosts expects in memory, in
+// the order of the nodes. The error is a factor that variants of one graph share, so the estimate can compare them.
 #pragma once
 #include <cstdint>
 
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-/// Bytes of values that are no arguments, cells or results.
+/// Peak bytes of values other than arguments, cells and results.
 int64_t estimated_peak(const Graph& g);
 
 }  // namespace weft

@@ -9,18 +9,22 @@ double seconds(double amount, double rate) { return rate > 0 ? amount / rate : 0
 
 }  // namespace
 
-double roofline_seconds(const Machine& m, const KernelWork& w) {
-  return std::max({seconds(w.bytes, m.bytes), seconds(w.flops, m.flops), seconds(w.products, m.products)});
+double roofline_seconds(const Machine& m, const Cost& w) {
+  return std::max({seconds(w.bytes, m.bytes), seconds(w.flops - w.products, m.flops),
+                   seconds(w.products, m.products_of(w.product_dtype))}) /
+         m.reached;
 }
+
+double launch_seconds(const Machine& m, const Cost& w) { return m.launch + roofline_seconds(m, w); }
 
 double free_operations(const Machine& m, double bytes) { return operations_for(m, bytes, 1); }
 
 double operations_for(const Machine& m, double bytes, double times) { return times * bytes / m.bytes * m.flops; }
 
-std::vector<double> time_shares(const Machine& m, const std::vector<KernelWork>& kinds) {
+std::vector<double> time_shares(const Machine& m, const std::vector<Cost>& kinds) {
   std::vector<double> shares;
   double all = 0;
-  for (const KernelWork& w : kinds) all += shares.emplace_back(roofline_seconds(m, w));
+  for (const Cost& w : kinds) all += shares.emplace_back(roofline_seconds(m, w));
   for (double& s : shares) s = all > 0 ? s / all : 0;
   return shares;
 }

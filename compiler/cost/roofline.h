@@ -1,20 +1,20 @@
-// The time that a machine's rates allow for a piece of work, and what follows from it: where arithmetic starts to cost,
-// what share of a step each kind of work takes, and what is left when one kind becomes faster.
+// The shortest time of a piece of work at a machine's rates. Reports, plans and recomputation all predict a launch with
+// it. Also: where arithmetic starts to cost, the share of a step that each kind of work takes, and what remains when
+// one kind becomes faster.
 #pragma once
 #include <vector>
 
 #include "compiler/cost/machine.h"
+#include "framework/ir/op_def.h"
 
 namespace weft {
 
-/// One kernel's work.
-struct KernelWork {
-  double bytes = 0, flops = 0, products = 0;
-};
-
 /// Seconds of `work` where memory, elementwise arithmetic and products overlap perfectly: the longest of the three
 /// (Williams, Waterman, Patterson: Roofline, 2009). A rate of zero takes no time.
-double roofline_seconds(const Machine& machine, const KernelWork& work);
+double roofline_seconds(const Machine& machine, const Cost& work);
+
+/// Seconds of a kernel of its own: its roofline and the launch.
+double launch_seconds(const Machine& machine, const Cost& work);
 
 /// Operations on each element at which arithmetic takes as long as moving the element's `bytes` (read plus written):
 /// fewer are free.
@@ -24,7 +24,7 @@ double free_operations(const Machine& machine, double bytes);
 double operations_for(const Machine& machine, double bytes, double times);
 
 /// Share of the whole time that each kind of work takes, one kernel of each kind.
-std::vector<double> time_shares(const Machine& machine, const std::vector<KernelWork>& kinds);
+std::vector<double> time_shares(const Machine& machine, const std::vector<Cost>& kinds);
 
 /// Share of time that the rest takes once a kind of work with share `share` runs `speedup` times as fast (Amdahl 1967).
 double rest_after_speedup(double share, double speedup);

@@ -29,7 +29,7 @@ std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
     shares.push_back(narrow.size() >= 4 ? narrow[part * narrow.size() / 5] : static_cast<double>(part) / 5);
   std::vector<RecomputePolicy> all = {{}};
   for (size_t k = 1; k < std::size(kPrices); ++k) {
-    const RecomputePolicy whole{.stored_byte = kPrices[k], .dear = true, .span = 1, .share = 1};
+    const RecomputePolicy whole{.stored_byte = kPrices[k], .expensive = true, .span = 1, .share = 1};
     all.push_back(whole);
     for (double share : shares)
       for (double late : {kFree, kPrices[k - 1]}) {
@@ -40,7 +40,7 @@ std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
   }
   for (int32_t span = 2; span < std::min<int32_t>(static_cast<int32_t>(narrow.size()), 64);
        span += std::max(1, span / 2))
-    all.push_back({.stored_byte = 128, .dear = true, .span = span, .share = 1});
+    all.push_back({.stored_byte = 128, .expensive = true, .span = span, .share = 1});
   return all;
 }
 
@@ -48,7 +48,7 @@ std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
 std::vector<Candidate> candidates(const Graph& g, Rematerialisation& about) {
   std::vector<Candidate> all;
   const KeepCosts costs(g, RecomputePolicy().small);
-  for (const RecomputePolicy& p : policies(recompute_by(g, {.dear = true, .span = 1}, costs).narrow))
+  for (const RecomputePolicy& p : policies(recompute_by(g, {.expensive = true, .span = 1}, costs).narrow))
     all.push_back({p, recompute_by(g, p, costs)});
   about.policies = static_cast<int32_t>(all.size());
   std::stable_sort(all.begin(), all.end(),
@@ -102,7 +102,7 @@ void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
     std::vector<PassReport> reports;
     Ref<Graph> joint =
         run_passes(c.result.graph, after, {.disable = options.disable, .known = all_passes(), .report = &reports});
-    Planned p = plan_joint(*joint, e.key.layouts, options, e.little_memory, about.least_peak);
+    Planned p = plan_joint(*joint, e.key.layouts, options, e.low_memory, about.least_peak);
     ++about.plans;
     about.least_peak = std::min(about.least_peak, p.plan.peak_bytes());
     if (switch_int("WEFT_DEBUG") >= 2)

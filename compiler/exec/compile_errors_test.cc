@@ -6,6 +6,8 @@
 
 #include "compiler/exec/test_programs.h"
 #include "framework/dispatch/dispatch.h"
+#include "ops/attention/flex_attention.h"
+#include "ops/attention/masks.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 
@@ -119,6 +121,26 @@ TEST(CompileErrors, FirstNonfiniteNamesOpAndLine) {
   EXPECT_EQ(w.value().to_vector<float>(), (std::vector<float>{1, -1}));
   e = step.first_nonfinite(Tensor::from_vector({1, -2}, {2}));
   EXPECT_NE(e.find("no op"), std::string::npos) << e;
+}
+
+// The FLOPs of one launch of attention in the report of a step, "at most" included.
+std::string attention_flops(const MaskMod& mask) {
+  auto step = compile([&](Tensor q, Tensor k, Tensor v) { return flex_attention(q, k, v, {.mask_mod = mask}); });
+  const Tensor x = ones({1, 2, 200, 8});
+  step(x, x, x);
+  std::string report = step.report();
+  report.erase(0, report.find("launches (bytes"));
+  std::string total = report.substr(report.find("  total "));
+  total.erase(total.find(" FLOPs"));
+  return total.substr(total.find("bytes, ") + 7);
+}
+
+TEST(Report, CountsTheVisibleScoresOfAttention) {
+  const int64_t score = 2 * (8 + 8) + 20;
+  EXPECT_EQ(attention_flops({}), str_cat(2 * 200 * 200 * score));
+  EXPECT_EQ(attention_flops(attention::causal()), str_cat(2 * (200 * 201 / 2) * score));
+  const Tensor doc = zeros({200}, {.dtype = kInt64});
+  EXPECT_EQ(attention_flops(attention::document(doc)), str_cat("at most ", 2 * 200 * 200 * score));
 }
 
 TEST(CompileErrors, ReportAndGraphs) {

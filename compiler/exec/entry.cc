@@ -57,14 +57,14 @@ void draft(Planned& p, std::span<const ArgumentLayout> layouts) {
 }
 
 /// From the captured graph to the joint one.
-void make_joint(Entry& e, const CompileOptions& options, bool little_memory) {
+void make_joint(Entry& e, const CompileOptions& options, bool low_memory) {
   e.passes.clear();
-  const PassOptions pass_options{.disable = options.disable,
-                                 .known = all_passes(),
-                                 .report = &e.passes,
-                                 .facts = {.eager_bits = options.numerics == "eager",
-                                           .little_memory = little_memory,
-                                           .exact_sums = options.verify_numerics}};
+  const PassOptions pass_options{
+      .disable = options.disable,
+      .known = all_passes(),
+      .report = &e.passes,
+      .facts = {
+          .eager_bits = options.numerics == "eager", .low_memory = low_memory, .exact_sums = options.verify_numerics}};
   if (options.memory_budget <= 0) {
     e.joint = run_passes(e.captured, pipeline(), pass_options);
     return;
@@ -80,19 +80,19 @@ bool take_if_less(Entry& e, Planned p) {
   return true;
 }
 
-/// Over the budget: products compute operands that are dear again rather than keep them, then passes may choose what
+/// Over the budget: products compute expensive operands again instead of keeping them, then passes may choose what
 /// needs less memory. Whether they do better does not depend on the budget.
 void save_memory(Entry& e, const CompileOptions& options) {
   e.saved_memory = true;
-  take_if_less(e, plan_joint(*e.joint, e.key.layouts, options, !e.little_memory));
+  take_if_less(e, plan_joint(*e.joint, e.key.layouts, options, !e.low_memory));
   if (e.plan.peak_bytes() <= options.memory_budget) return;
   Entry other;
   other.captured = e.captured;
   make_joint(other, options, true);
   if (structurally_equal(*other.joint, *e.joint)) return;
   bool taken = false;
-  for (bool little : {e.little_memory, !e.little_memory})
-    taken |= take_if_less(e, plan_joint(*other.joint, e.key.layouts, options, little));
+  for (bool low : {e.low_memory, !e.low_memory})
+    taken |= take_if_less(e, plan_joint(*other.joint, e.key.layouts, options, low));
   if (!taken) return;
   e.joint = other.joint;
   e.before_recompute = other.before_recompute;
@@ -106,7 +106,7 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     e.plan_ms = ms_since(start);
     return;
   }
-  static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options, e.little_memory);
+  static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options, e.low_memory);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget && !e.saved_memory)
     save_memory(e, options);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
@@ -134,12 +134,12 @@ void load_kernels(Planned& p, const CompileOptions& options) {
 }
 
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
-                   bool little_memory, int64_t enough) {
+                   bool low_memory, int64_t enough) {
   Planned p;
-  p.little_memory = little_memory;
+  p.low_memory = low_memory;
   p.report = std::make_shared<FusionReport>();
   fusing = {fuse_options(options.disable), p.report.get()};
-  fusing.options.little_memory = little_memory;
+  fusing.options.low_memory = low_memory;
   const Device device = device_of(joint);
   Target& target = target_of(device.type, "compile");
   fusing.options.prologue &= target.limits().prologues;
@@ -217,7 +217,7 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
   n->before_recompute = e.before_recompute;
   n->remat = e.remat;
   n->saved_memory = e.saved_memory;
-  n->little_memory = e.little_memory;
+  n->low_memory = e.low_memory;
   n->like = e.like;
   n->passes = e.passes;
   make_entry_plan(*n, options);

@@ -43,8 +43,8 @@ struct Planned {
   std::vector<PassReport> fusion;  // what the pass did
   std::shared_ptr<FusionReport> report;
   LoadReport load;
-  const char* order = "";      // which order of execution it has
-  bool little_memory = false;  // products compute again what is dear to compute, so that it is not kept
+  const char* order = "";   // which order of execution it has
+  bool low_memory = false;  // products compute expensive operands again, so that they are not kept
 };
 
 struct Entry : Planned {
@@ -75,10 +75,10 @@ struct Entry : Planned {
 };
 
 /// Lowers, fuses and plans a joint graph in the better of the orders known; kernels are not loaded yet. A plan that
-/// must need `enough` bytes or more is not laid out: its arena is as large as what is live at once. `little_memory`: of
+/// must need `enough` bytes or more is not laid out: its arena is as large as what is live at once. `low_memory`: of
 /// FuseOptions.
 Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
-                   bool little_memory, int64_t enough = INT64_MAX);
+                   bool low_memory, int64_t enough = INT64_MAX);
 /// What these options ask of operations.
 PrepareOptions prepare_options(const CompileOptions& options);
 /// Compiles the kernels of a plan, and writes their sources where WEFT_DUMP asks for it.

@@ -25,15 +25,6 @@ bool has_other_holder(const Tensor& t) {
   return i.refs.load(std::memory_order_acquire) > 1 || i.storage->use_count() > 1 || !i.storage->owned();
 }
 
-Cost cost_of(const Launch& l, const Graph& g) {
-  if (const Cost* c = l.operation->cost()) return *c;
-  if (l.copy) return {};
-  SmallVec<TensorType, 4> in, out;
-  for (const Place& p : l.in) in.push_back(p.type);
-  for (const Place& p : l.out) out.push_back(p.type);
-  return op_cost(*l.op, g.node(l.node).attrs, in, out);
-}
-
 std::string name_of(const Cell& c) {
   return c.name.empty() ? str_cat("a cell of ", c.type) : str_cat("cell '", c.name, "'");
 }

@@ -37,6 +37,13 @@ std::vector<std::shared_ptr<Operation>> operations_of(const Plan& plan) {
   return all;
 }
 
+Cost cost_of(const Launch& l, const Graph& g) {
+  SmallVec<TensorType, 4> in, out;
+  for (const Place& p : l.in) in.push_back(p.type);
+  for (const Place& p : l.out) out.push_back(p.type);
+  return op_cost(*l.op, l.copy ? Attrs() : g.node(l.node).attrs, in, out);
+}
+
 int64_t bytes_live(const Plan& plan) {
   std::vector<int32_t> which;
   return most_live(arena_intervals(plan, which));

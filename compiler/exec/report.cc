@@ -4,6 +4,7 @@
 #include <map>
 
 #include "compiler/cost/rates.h"
+#include "compiler/cost/roofline.h"
 #include "compiler/exec/entry.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
@@ -139,7 +140,7 @@ class Report {
          bytes_text(plan_.live_bytes), "), cells ", bytes_text(cells), ", outputs ", bytes_text(outputs),
          ", constants ", bytes_text(plan_.folded_bytes));
     if (options_.memory_budget > 0) line("  budget ", bytes_text(options_.memory_budget));
-    if (e_.little_memory) line("  to need less, products compute operands that are dear again: they are not kept");
+    if (e_.low_memory) line("  to need less, products compute expensive operands again: they are not kept");
     if (const Rematerialisation& r = e_.remat; r.fits)
       line("  to keep to the budget ", r.copies, " nodes are computed again: ", fixed(r.flops * 1e-9, 3),
            " GFLOP more, about ", fixed(r.seconds * 1e3, 2), " ms; from forward to backward ", bytes_text(r.kept),
@@ -188,57 +189,36 @@ class Report {
     return s;
   }
 
+  // "at most": a mask depends on data, so all its scores count.
+  static std::string flops_text(const Cost& c) { return str_cat(c.at_most ? "at most " : "", fixed(c.flops, 0)); }
+
   void launches() {
     line("launches (bytes, FLOPs)");
-    double all_bytes = 0, all_flops = 0;
+    Cost all;
     for (size_t t = 0; t < plan_.launches.size(); ++t) {
       const Launch& l = plan_.launches[t];
-      SmallVec<TensorType, 4> in, out;
-      for (const Place& p : l.in) in.push_back(p.type);
-      for (const Place& p : l.out) out.push_back(p.type);
-      const Cost c = op_cost(*l.op, l.copy ? Attrs() : g_.node(l.node).attrs, in, out);
-      all_bytes += c.bytes;
-      all_flops += c.flops;
+      const Cost c = cost_of(l, g_);
+      all += c;
       std::string types;
-      for (const TensorType& o : out) types += str_cat(types.empty() ? "" : ", ", o);
+      for (const Place& o : l.out) types += str_cat(types.empty() ? "" : ", ", o.type);
       bool in_place = false;
       for (const Place& a : l.in)
         for (const Place& b : l.out) in_place |= a.buffer == b.buffer;
       const double us = e_.executable ? e_.executable->launch_us(t) : 0;
       line("  ", t, ": ", describe(l), " -> ", types, in_place ? ", in place" : "", ", ", fixed(c.bytes, 0), ", ",
-           fixed(c.flops, 0), us > 0 ? str_cat(", ", fixed(us, 1), " us") : std::string());
+           flops_text(c), us > 0 ? str_cat(", ", fixed(us, 1), " us") : std::string());
     }
-    line("  total ", fixed(all_bytes, 0), " bytes, ", fixed(all_flops, 0), " FLOPs");
+    line("  total ", fixed(all.bytes, 0), " bytes, ", flops_text(all), " FLOPs");
   }
 
-  // Bytes and FLOPs of a launch, the time it would take at the machine's rates, and the time it takes.
+  // The work of some launches, the time it would take at the machine's rates, and the time it takes.
   struct Launched {
-    double bytes = 0, flops = 0, predicted_us = 0, measured_us = 0;
+    Cost work;
+    double predicted_us = 0, measured_us = 0;
   };
-  Launched launched(size_t t) const {
-    const Launch& l = plan_.launches[t];
-    Launched r;
-    DType product = kFloat32;
-    if (const Cost* own = l.operation->cost()) {
-      r.bytes = own->bytes;
-      r.flops = own->flops;
-    } else {
-      SmallVec<TensorType, 4> in, out;
-      for (const Place& p : l.in) in.push_back(p.type);
-      for (const Place& p : l.out) out.push_back(p.type);
-      const Cost c = op_cost(*l.op, l.copy ? Attrs() : g_.node(l.node).attrs, in, out);
-      r.bytes = c.bytes;
-      r.flops = c.flops;
-    }
-    if (is_fused(l)) {
-      const Graph& body = loop_ir::body_of(g_.node(l.node));
-      for (int32_t id = 0; id < body.size(); ++id)
-        if (body.node(id).op->is(kContraction)) product = body.type(body.node(id).inputs[0]).dtype;
-    } else if (l.op->is(kContraction) && !l.in.empty()) {
-      product = l.in[0].type.dtype;
-    }
-    const Machine machine = rates_of(plan_.device);
-    r.predicted_us = 1e6 * std::max(r.bytes / machine.bytes, r.flops / machine.products_of(itemsize(product)));
+  Launched launched(size_t t, const Machine& machine) const {
+    Launched r{.work = cost_of(plan_.launches[t], g_)};
+    r.predicted_us = 1e6 * roofline_seconds(machine, r.work);
     if (e_.executable) r.measured_us = e_.executable->launch_us(t);
     return r;
   }
@@ -264,10 +244,9 @@ class Report {
     Launched fused, others;
     for (size_t t = 0; t < plan_.launches.size(); ++t) {
       const Launch& l = plan_.launches[t];
-      const Launched one = launched(t);
+      const Launched one = launched(t, machine);
       auto add = [&](Launched& to) {
-        to.bytes += one.bytes;
-        to.flops += one.flops;
+        to.work += one.work;
         to.predicted_us += one.predicted_us;
         to.measured_us += one.measured_us;
       };
@@ -293,9 +272,10 @@ class Report {
     for (const Row& r : rows) {
       const std::string remark = r.operation->remark();
       line("  ", r.operation->name() ? r.operation->name() : "fused", " x ", r.launches, ": ",
-           bytes_text(static_cast<int64_t>(r.sum.bytes / r.launches)), ", ", fixed(r.sum.flops / r.launches / 1e6, 3),
-           " MFLOP, ", time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches),
-           remark.empty() ? "" : ", ", remark, ": ", loop_ir::ops_text(*r.body, 6));
+           bytes_text(static_cast<int64_t>(r.sum.work.bytes / r.launches)), ", ",
+           fixed(r.sum.work.flops / r.launches / 1e6, 3), " MFLOP, ",
+           time_text(r.sum.predicted_us / r.launches, r.sum.measured_us / r.launches), remark.empty() ? "" : ", ",
+           remark, ": ", loop_ir::ops_text(*r.body, 6));
       if (!dump.empty())
         if (const std::string file = e_.operations->target().dump(*r.operation, dump); !file.empty())
           line("    source: ", dump, "/", file);

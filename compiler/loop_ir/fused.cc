@@ -21,8 +21,8 @@ Types infer_fused(const InferCall& c) {
 }
 
 Cost cost_fused(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  Cost cost;
-  cost.flops = body_flops(*attrs.get<Ref<Graph>>("body"));
+  Cost cost = body_cost(*attrs.get<Ref<Graph>>("body"));
+  cost.bytes = 0;
   for (const TensorType& t : in) cost.bytes += static_cast<double>(t.nbytes());
   for (const TensorType& t : out) cost.bytes += static_cast<double>(t.nbytes());
   return cost;
@@ -40,16 +40,13 @@ std::vector<Tensor> decompose_fused(const Attrs& attrs, std::span<const Tensor> 
 
 }  // namespace
 
-double body_flops(const Graph& body) {
-  double flops = 0;
+Cost body_cost(const Graph& body) {
+  Cost cost;
   for (int32_t id = 0; id < body.size(); ++id) {
     const Node& n = body.node(id);
-    if (n.op->is(kStructural) || n.op->is(kView)) continue;
-    SmallVec<TensorType, 4> types;
-    for (Value v : n.inputs) types.push_back(body.type(v));
-    flops += op_cost(*n.op, n.attrs, types, n.outputs).flops;
+    if (!n.op->is(kStructural) && !n.op->is(kView)) cost += op_cost(body, n);
   }
-  return flops;
+  return cost;
 }
 
 std::string ops_text(const Graph& body, size_t lines) {

@@ -13,8 +13,8 @@ extern const OpDef fused_op;
 /// out = in, elementwise: how values reach output blocks and cells. Only plans contain it.
 extern const OpDef copy_op;
 
-/// Floating-point operations of one run of a body.
-double body_flops(const Graph& body);
+/// The sum of the costs of a body's ops.
+Cost body_cost(const Graph& body);
 
 /// "add, mul at model.cc:12; tanh at model.cc:14": the ops of a body by the user's line, at most `lines` of them.
 std::string ops_text(const Graph& body, size_t lines = 100);

@@ -354,7 +354,7 @@ class Lowering : Instructions {
     find_overwrites();
     k.name = name();
     low_.dot = d_.dot;
-    low_.flops = body_flops(g_);
+    low_.flops = body_cost(g_).flops;
     for (const auto& list : {in_, out_})
       for (const ValueLayout& l : list) low_.bytes += static_cast<double>(l.type.nbytes());
     list_rounds();

@@ -90,9 +90,7 @@ FusionReport make_report(const Partition& p, const std::vector<Body>& bodies, co
           x.flops += n.op->flops_per_point * static_cast<double>(g.points(id));
           continue;
         }
-        SmallVec<TensorType, 4> types;
-        for (Value v : n.inputs) types.push_back(old.type(v));
-        x.flops += op_cost(*n.op, n.attrs, types, n.outputs).flops;
+        x.flops += op_cost(old, n).flops;
       }
     at[i] = static_cast<int32_t>(r.groups.size());
     r.bytes_after += x.bytes;
@@ -149,7 +147,7 @@ Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report
   p.join_all();
   if (options.epilogue) join_epilogues(p);
   if (options.duplicate)
-    duplicate_cheap(p, !options.prologue ? Operands::kNone : options.little_memory ? Operands::kAll : Operands::kCheap);
+    duplicate_cheap(p, !options.prologue ? Operands::kNone : options.low_memory ? Operands::kAll : Operands::kCheap);
   const std::vector<Body> bodies = lowerable_bodies(p);
   std::vector<int32_t> made;
   Ref<Graph> fused = build_fused(p, bodies, &made);

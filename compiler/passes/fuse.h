@@ -21,7 +21,7 @@ struct FusionReport;
 
 struct FuseOptions {
   bool rows = true, epilogue = true, siblings = true, duplicate = true, prologue = true;
-  bool little_memory = false;  // prologues also compute what costs more time than it saves
+  bool low_memory = false;  // prologues also compute what costs more time than it saves
 };
 
 /// The parts by name, as passes that do nothing themselves: for PassOptions::known.

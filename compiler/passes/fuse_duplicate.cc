@@ -94,11 +94,12 @@ class Duplicator {
     // is written for that product, and only readers for which it would have to be kept recompute it.
     const size_t readers = groups.size();
     if (itemsize(g_.graph().type(v).dtype) == 2)
-      std::erase_if(groups,
-                    [&](int32_t i) { return feeds_product(id, i) && g_.era(runs_at(i)) - g_.era(id) <= kSoon; });
+      std::erase_if(groups, [&](int32_t i) {
+        return feeds_product(id, i) && g_.library_calls_before(runs_at(i)) - g_.library_calls_before(id) <= kSoon;
+      });
     if (groups.empty()) return;
     const bool long_kept = groups.size() < readers && std::all_of(groups.begin(), groups.end(), [&](int32_t i) {
-                             return g_.era(runs_at(i)) - g_.era(id) > kSoon;
+                             return g_.library_calls_before(runs_at(i)) - g_.library_calls_before(id) > kSoon;
                            });
     if (groups.size() < readers && !long_kept) return;
 
@@ -226,7 +227,7 @@ class Duplicator {
         leaves.push_back(w);
       }
     }
-    const int32_t now = g_.era(runs_at(group));
+    const int32_t now = g_.library_calls_before(runs_at(group));
     for (Value w : leaves) {
       if (overwritten(w, group)) return c;
       c.added += g_.bytes(w) * (g_.is_unit(w.node) && !flow_.needed(w) ? 2 : 1);
@@ -257,11 +258,12 @@ class Duplicator {
     return false;
   }
 
-  bool dies_before(Value w, int32_t era, int32_t group) const {
+  bool dies_before(Value w, int32_t library_calls, int32_t group) const {
     if (g_.pinned(w)) return false;
     for (int32_t i : g_.readers(w.node)) {
       const Read& r = g_.read(i);
-      if (r.value == w && p_.of(r.node) != group && g_.era(r.node) + kNear >= era) return false;
+      if (r.value == w && p_.of(r.node) != group && g_.library_calls_before(r.node) + kNear >= library_calls)
+        return false;
     }
     return true;
   }

@@ -172,7 +172,7 @@ class Epilogues {
 
   /// The kernel runs at the product's place, so its results must not stay in memory long before they are read.
   bool keeps_memory(int32_t d, const std::vector<int32_t>& nodes, int32_t group) const {
-    if (g_.era(nodes.back()) - g_.era(d) <= kNear) return true;
+    if (g_.library_calls_before(nodes.back()) - g_.library_calls_before(d) <= kNear) return true;
     int64_t more = needed_outside({d, 0}, p_.of(d), group) ? 0 : -g_.bytes({d, 0});
     for (int32_t id : nodes)
       if (!g_.written(id) && needed_outside({id, 0}, group, group)) more += g_.bytes({id, 0});

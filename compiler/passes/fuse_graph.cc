@@ -88,7 +88,7 @@ FusionGraph::FusionGraph(const Graph& g, bool free_chains) : g_(g), live_(live_n
   strides_.resize(n);
   whole_.assign(n, true);
   chain_.assign(n, 0);
-  era_.assign(n, 0);
+  library_calls_before_.assign(n, 0);
   first_value_.assign(n + 1, 0);
   for (int32_t id = 0; id < n; ++id)
     first_value_[id + 1] = first_value_[id] + static_cast<int32_t>(g.node(id).outputs.size());
@@ -124,9 +124,9 @@ void FusionGraph::classify(bool free_chains) {
   // Under a memory budget, recompute often keeps the result of a gather. So gathers stay separate values.
   bool saves = false;
   for (int32_t id = 0; id < g_.size(); ++id) saves |= g_.node(id).recomputed;
-  int32_t era = 0;
+  int32_t library_calls = 0;
   for (int32_t id = 0; id < g_.size(); ++id) {
-    era_[id] = era;
+    library_calls_before_[id] = library_calls;
     if (!live_[id]) continue;
     const Node& n = g_.node(id);
     Role& role = role_[id];
@@ -180,7 +180,7 @@ void FusionGraph::classify(bool free_chains) {
     } else {
       role = Role::kLibrary;
     }
-    if (role == Role::kProduct || role == Role::kLibrary) ++era;
+    if (role == Role::kProduct || role == Role::kLibrary) ++library_calls;
   }
 }
 

@@ -77,7 +77,7 @@ class FusionGraph {
   /// Whether it is one whose positions differ from point to point.
   bool scatters_reads(int32_t id) const;
   /// Library calls before it in the program: a measure of time.
-  int32_t era(int32_t id) const { return era_[id]; }
+  int32_t library_calls_before(int32_t id) const { return library_calls_before_[id]; }
   /// The points that the node iterates over: those of a reduction's operand, otherwise those of its result.
   int64_t points(int32_t id) const;
 
@@ -97,7 +97,7 @@ class FusionGraph {
   std::vector<Shape> strides_;
   std::vector<bool> whole_;
   std::vector<uint8_t> chain_;  // ops of a free chain
-  std::vector<int32_t> first_value_, era_;
+  std::vector<int32_t> first_value_, library_calls_before_;
   std::vector<Read> reads_;
   std::vector<int32_t> first_read_, readers_, first_reader_;
   std::vector<std::vector<int32_t>> before_, after_;

@@ -323,7 +323,7 @@ bool Partition::small_enough(int32_t a, int32_t b) {
 
 bool Partition::keeps_memory(int32_t a, int32_t b, bool sibling) const {
   const Group &p = groups_[a], &c = groups_[b];
-  const int32_t then = g_.era(p.last), now = g_.era(c.last);
+  const int32_t then = g_.library_calls_before(p.last), now = g_.library_calls_before(c.last);
   if (std::abs(now - then) <= kNear) return true;
   if (sibling) return false;
   int64_t more = 0;
@@ -333,7 +333,7 @@ bool Partition::keeps_memory(int32_t a, int32_t b, bool sibling) const {
       bool dies = !g_.pinned(r.value);
       for (int32_t i : g_.readers(r.value.node)) {
         const Read& x = g_.read(i);
-        if (x.value == r.value && of_[x.node] != a) dies &= g_.era(x.node) < now;
+        if (x.value == r.value && of_[x.node] != a) dies &= g_.library_calls_before(x.node) < now;
       }
       if (dies) more += g_.bytes(r.value);
     }

@@ -295,11 +295,11 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
         for (const TensorType& t : g.node(id).outputs) big += t.shape == Shape{64, 96};
     return big;
   };
-  auto with = fused(joint(mlp, types), {.little_memory = true}), dear = fused(joint(mlp, types)),
+  auto with = fused(joint(mlp, types), {.low_memory = true}), usual = fused(joint(mlp, types)),
        outside = fused(joint(mlp, types), {.prologue = false}),
        without = fused(joint(mlp, types), {.duplicate = false});
-  EXPECT_EQ(count(*with), 2) << with->to_string();  // h and its gradient: products compute the activation themselves
-  EXPECT_EQ(count(*dear), 3) << dear->to_string();  // two products need it
+  EXPECT_EQ(count(*with), 2) << with->to_string();    // h and its gradient: products compute the activation themselves
+  EXPECT_EQ(count(*usual), 3) << usual->to_string();  // two products need it
   EXPECT_EQ(count(*outside), 3) << outside->to_string();
   EXPECT_GT(count(*without), 3);
   // For one product it is computed once in either place; a scaling is cheap.

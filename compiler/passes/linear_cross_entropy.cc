@@ -166,7 +166,7 @@ class Discovery {
   }
 
   bool large(const Node& n) const { return n.outputs[0].shape.numel() * 4 > kLargeLogitsBytes; }
-  int64_t least_bytes() const { return pass_facts().little_memory ? 0 : kLargeLogitsBytes; }
+  int64_t least_bytes() const { return pass_facts().low_memory ? 0 : kLargeLogitsBytes; }
 
   /// Values with one dim more than the loss and many bytes, whose maximum is taken a few nodes above the loss.
   std::vector<Value> large_logits(const Node& loss) const {
@@ -288,7 +288,7 @@ Ref<Graph> linear_cross_entropy(const Graph& g) {
   bool large = false;                           // most graphs have no large logits
   for (int32_t id = 0; id < g.size() && !large; ++id)
     large = g.node(id).op == &dot_op &&
-            (pass_facts().little_memory || g.node(id).outputs[0].shape.numel() * 4 > kLargeLogitsBytes);
+            (pass_facts().low_memory || g.node(id).outputs[0].shape.numel() * 4 > kLargeLogitsBytes);
   return large ? Discovery(g).run() : nullptr;
 }
 

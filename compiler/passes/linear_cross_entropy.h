@@ -7,7 +7,7 @@
 
 namespace weft {
 
-/// Logits below this (in f32) stay unless facts.little_memory: they fit the caches, and whole products are faster.
+/// Logits below this (in f32) stay unless facts.low_memory: they fit the caches, and whole products are faster.
 inline constexpr int64_t kLargeLogitsBytes = int64_t{8} << 20;
 
 /// Null if nothing applies. Notes name the logits that are never stored as a whole, and large logits that stay, with

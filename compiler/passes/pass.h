@@ -34,9 +34,9 @@ struct PassReport {
 
 /// Requirements of the step that the graph becomes. Passes decide by them.
 struct PassFacts {
-  bool eager_bits = false;     // the bits of eager mode, even where 16-bit values could be rounded less often
-  bool little_memory = false;  // the step as usual needs more memory than it may
-  bool exact_sums = false;     // sums whose bits do not depend on order, so that one device and any mesh agree
+  bool eager_bits = false;  // the bits of eager mode, even where 16-bit values could be rounded less often
+  bool low_memory = false;  // the step as usual needs more memory than it may
+  bool exact_sums = false;  // sums whose bits do not depend on order, so that one device and any mesh agree
 };
 
 struct PassOptions {

@@ -12,7 +12,7 @@ class PendingGrad {
   explicit PendingGrad(const Graph& g) : keep_(g.size()) {
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
-      if (!n.op->is(kOfHistory)) continue;
+      if (!n.op->is(kReadsTape)) continue;
       none_ = false;
       for (size_t i = 1; i < n.inputs.size(); ++i) keep_[n.inputs[i].node] = true;
     }

@@ -29,7 +29,7 @@ class Rearranger {
   explicit Rearranger(const Graph& g) : g_(g), r_(g), uses_(g.size()) {
     for (int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
-      if (n.op->is(kOfHistory)) pending_ = true;
+      if (n.op->is(kReadsTape)) pending_ = true;
       for (Value v : n.inputs) ++uses_[v.node];
       if (n.op == &sort_op && n.attrs.i("dim") == 0 && n.outputs[1].shape.size() == 1)
         argsort_of_.emplace(key(n.inputs[0]), Value{id, 1});

@@ -41,9 +41,9 @@ class Recomputer {
       const NodeCost& c = cost_.node(id);
       if (c.backward || c.always) continue;
       allowed_[id] = c.redo == Redo::kFree || c.redo == Redo::kCheap ||
-                     (policy_.dear && (c.redo == Redo::kReduce || c.redo == Redo::kDear));
+                     (policy_.expensive && (c.redo == Redo::kReduce || c.redo == Redo::kExpensive));
     }
-    if (policy_.dear) fix_narrow_places();
+    if (policy_.expensive) fix_narrow_places();
   }
 
   // Keeps the values that are alive at every span-th narrow place: a place where the rest of the forward part reads one
@@ -156,7 +156,7 @@ class Recomputer {
     std::sort(kept.begin(), kept.end());
     kept.erase(std::unique(kept.begin(), kept.end()), kept.end());
     for (Value v : kept) result_.kept_bytes += cost_.value(v).bytes;
-    result_.seconds = static_cast<double>(total) / kCostPerByte / cost_.machine().bytes;
+    result_.seconds = cost_.seconds(total);
   }
 
   // ---- the new graph ----
@@ -168,7 +168,7 @@ class Recomputer {
     for (int32_t id = 0; id < g_.size(); ++id) {
       if (!forward(id) || !redo_[id]) continue;
       const bool memory = KeepCosts::reads_memory(*g_.node(id).op);
-      if (memory || cost_.node(id).redo == Redo::kDear) shared_[id] = true;
+      if (memory || cost_.node(id).redo == Redo::kExpensive) shared_[id] = true;
       for (int32_t k = 0; k < static_cast<int32_t>(g_.node(id).outputs.size()); ++k)
         if (!cost_.node(id).alias && cost_.value({id, k}).stored_after) shared_[id] = true;
       if (memory)
@@ -225,10 +225,8 @@ class Recomputer {
   }
 
   void count(const Node& n) {
-    SmallVec<TensorType, 4> in;
-    for (Value v : n.inputs) in.push_back(rewriter_->graph().type(v));
     ++result_.copies;
-    result_.flops += op_cost(*n.op, n.attrs, in, n.outputs).flops;
+    result_.flops += op_cost(rewriter_->graph(), n).flops;
   }
 
   const Graph& g_;

@@ -135,7 +135,7 @@ TEST(Communication, RandomGraphsKeepTheirBits) {
     for (const auto& [bucket, overlap] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
       CommunicationOptions options{.bucket = bucket, .overlap = overlap};
       // Slow links, so that there is communication to hide, or fast ones.
-      options.network.link = seed % 2 ? Link{1e-6, 1e8} : Link{20e-6, 5e9};
+      if (seed % 2) options.machine.links.inner_hop = 1e-6, options.machine.links.inner_bus = 1e8;
       std::vector<Ref<Graph>> classes{plain, other};
       const CommunicationReport report = arrange_communication(mesh, classes, options);
       for (const Ref<Graph>& g : classes) {
@@ -156,14 +156,14 @@ TEST(Communication, RandomGraphsKeepTheirBits) {
 
 TEST(Communication, SchedulesKeepToTheirMemory) {
   const Mesh mesh = Mesh::parse("a2,b2");
-  Network net;
-  net.link = {1e-6, 1e8};
+  Machine machine = machine_preset("cpu");
+  machine.links.inner_hop = 1e-6, machine.links.inner_bus = 1e8;
   for (uint32_t seed = 0; seed < 100; ++seed) {
     const Ref<Graph> g = with_sites(*random_graph(seed, 2).graph);
-    const OverlapSchedule free = schedule(*g, mesh, net, {.memory_bytes = int64_t{1} << 40});
+    const OverlapSchedule free = schedule(*g, mesh, machine, {.memory_bytes = int64_t{1} << 40});
     double exposed = free.exposed;
     for (int64_t budget : {free.peak_before * 3 / 2, free.peak_before}) {
-      const OverlapSchedule s = schedule(*g, mesh, net, {.memory_bytes = budget});
+      const OverlapSchedule s = schedule(*g, mesh, machine, {.memory_bytes = budget});
       EXPECT_LE(s.peak, budget) << seed;
       EXPECT_EQ(s.peak_before, free.peak_before);
       exposed = std::max(exposed, s.exposed);
@@ -210,10 +210,10 @@ TEST(Communication, RingsGiveWhatProductsGive) {
     return all;
   };
   const auto want = results(*g);
-  Network apart;
+  Machine apart = machine_preset("cpu");
   apart.shares_cores = false;
-  EXPECT_EQ(choose_rings(*g, mesh, {}, AsyncTp::kAuto).size(), 0u);
-  EXPECT_EQ(choose_rings(*g, mesh, {}, AsyncTp::kOff).size(), 0u);
+  EXPECT_EQ(choose_rings(*g, mesh, machine_preset("cpu"), AsyncTp::kAuto).size(), 0u);
+  EXPECT_EQ(choose_rings(*g, mesh, machine_preset("cpu"), AsyncTp::kOff).size(), 0u);
   const std::vector<Ring> rings = choose_rings(*g, mesh, apart, AsyncTp::kOn);
   ASSERT_EQ(rings.size(), 2u);
   EXPECT_EQ(rings[0].dots.size(), 2u);
@@ -221,7 +221,7 @@ TEST(Communication, RingsGiveWhatProductsGive) {
   for (bool overlap : {false, true}) {
     std::vector<Ref<Graph>> classes{g};
     const CommunicationReport report =
-        arrange_communication(mesh, classes, {.overlap = overlap, .async_tp = AsyncTp::kOn, .network = apart});
+        arrange_communication(mesh, classes, {.overlap = overlap, .async_tp = AsyncTp::kOn, .machine = apart});
     verify(*classes[0]);
     if (overlap) check_starts(*classes[0]);
     EXPECT_EQ(report.after, 6);

@@ -63,7 +63,7 @@ CompileOptions for_mesh(CompileOptions o) {
 }
 
 CompileOptions for_planning(CompileOptions o) {
-  dist::machine_preset(o.machine);
+  machine_preset(o.machine);
   o = for_mesh(std::move(o));
   o.partitioner = dist::make<dist::PlannedStep>;
   return o;

@@ -7,7 +7,6 @@
 
 #include "distributed/launch/compile.h"
 #include "distributed/plan/collective_names.h"
-#include "distributed/plan/machine.h"
 #include "models/gpt/model.h"
 #include "models/moe/model.h"
 #include "weft.h"

@@ -24,16 +24,16 @@ int64_t count(const Graph& g) {
 }
 
 // Without overlap: the rank waits for the whole time of each collective.
-OverlapSchedule plain_schedule(const Graph& g, const Mesh& mesh, const Network& net) {
+OverlapSchedule plain_schedule(const Graph& g, const Mesh& mesh, const Machine& machine) {
   OverlapSchedule s;
   const Flow flow(g);
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!flow.live[id]) continue;
     const Node& n = g.node(id);
     if (communicates(n)) {
-      s.communication += collective_seconds(net, mesh, g, n);
+      s.communication += communication_seconds(machine, mesh, g, n);
     } else if (!flow.light[id]) {
-      s.compute += compute_seconds(net, g, n);
+      s.compute += compute_seconds(machine, g, n);
     }
   }
   s.exposed = s.communication;
@@ -90,25 +90,25 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
                                           const CommunicationOptions& options) {
   CommunicationReport report;
   check_same_sequence(classes);
-  const Network& net = options.network;
+  const Machine& machine = options.machine;
   report.before = count(*classes[0]);
   report.after = report.before;
-  report.plain = report.schedule = plain_schedule(*classes[0], mesh, net);
+  report.plain = report.schedule = plain_schedule(*classes[0], mesh, machine);
   if (report.before == 0) return report;
   for (const Ref<Graph>& g : classes)
     if (!same_structure(*classes[0], *g)) {
       report.notes.push_back("ranks have graphs of different structure: collectives are not rearranged");
       return report;
     }
-  if (const std::vector<Ring> rings = choose_rings(*classes[0], mesh, net, options.async_tp); !rings.empty()) {
+  if (const std::vector<Ring> rings = choose_rings(*classes[0], mesh, machine, options.async_tp); !rings.empty()) {
     for (const Ring& r : rings) report.rings.push_back(classes[0]->node(r.collective).attrs.i("site", 0));
     for (Ref<Graph>& g : classes) g = apply_rings(*g, rings);
     report.after = count(*classes[0]);
-    report.schedule = plain_schedule(*classes[0], mesh, net);
+    report.schedule = plain_schedule(*classes[0], mesh, machine);
   }
   if (options.bucket) {
     const Graph& first = *classes[0];
-    const Buckets buckets = choose_buckets(first, mesh, net, options.buckets);
+    const Buckets buckets = choose_buckets(first, mesh, machine, options.buckets);
     for (const std::vector<int32_t>& b : buckets) {
       report.buckets.emplace_back();
       for (int32_t id : b) report.buckets.back().push_back(first.node(id).attrs.i("site", 0));
@@ -116,10 +116,10 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
     if (!buckets.empty())
       for (Ref<Graph>& g : classes) g = apply_buckets(*g, buckets);
     report.after = count(*classes[0]);
-    report.schedule = plain_schedule(*classes[0], mesh, net);
+    report.schedule = plain_schedule(*classes[0], mesh, machine);
   }
   if (options.overlap) {
-    report.schedule = schedule(*classes[0], mesh, net, options.overlapping);
+    report.schedule = schedule(*classes[0], mesh, machine, options.overlapping);
     for (Ref<Graph>& g : classes) g = apply_schedule(*g, report.schedule);
     report.schedule.events.clear();
   }

@@ -13,7 +13,7 @@ namespace weft::dist {
 struct CommunicationOptions {
   bool bucket = true, overlap = true;
   AsyncTp async_tp = AsyncTp::kAuto;
-  Network network = {};
+  Machine machine = machine_preset("cpu");  // whose links and rates the schedule is made for
   BucketOptions buckets = {};
   OverlapOptions overlapping = {};
 };

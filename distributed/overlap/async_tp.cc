@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "compiler/cost/roofline.h"
 #include "distributed/overlap/flow.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
@@ -35,22 +36,21 @@ std::pair<int, int> operand_dim(const Graph& g, const Node& dot, int64_t d) {
 
 bool even(const Node& n) { return !n.attrs.has("sizes") && !n.attrs.has("extent") && n.attrs.i("parts") > 1; }
 
-bool wins(const Graph& g, const Mesh& mesh, const Network& net, const Ring& r) {
-  if (net.shares_cores) return false;
+bool wins(const Graph& g, const Mesh& mesh, const Machine& machine, const Ring& r) {
+  if (machine.shares_cores) return false;
   const Node& c = g.node(r.collective);
   const auto p = static_cast<double>(c.attrs.i("parts"));
-  const Link& link = net.along(c.attrs.get<std::string>("axes"));
-  const double piece = static_cast<double>(collective_bytes(g, c)) / p,
-               send = link.latency + piece / link.bytes_per_second;
+  const double send = collective_seconds(Collective::kPermute, static_cast<double>(collective_bytes(g, c)) / p, mesh,
+                                         c.attrs.get<std::string>("axes"), machine);
   double whole = 0, pieces = 0, joined = 0;
   for (int32_t id : r.dots) {
-    const double seconds = compute_seconds(net, g, g.node(id));
+    const double seconds = compute_seconds(machine, g, g.node(id));
     whole += seconds;
-    pieces += net.launch + (seconds - net.launch) / p;
-    joined +=
-        2 * static_cast<double>(g.node(id).outputs[0].nbytes()) / net.machine.bytes;  // pieces are copied or added
+    pieces += machine.launch + (seconds - machine.launch) / p;
+    // Pieces are copied or added.
+    joined += roofline_seconds(machine, {.bytes = 2 * static_cast<double>(g.node(id).outputs[0].nbytes())});
   }
-  return (p - 1) * std::max(pieces, send) + pieces + joined < whole + collective_seconds(net, mesh, g, c);
+  return (p - 1) * std::max(pieces, send) + pieces + joined < whole + communication_seconds(machine, mesh, g, c);
 }
 
 class Applier {
@@ -185,7 +185,7 @@ class Applier {
 
 }  // namespace
 
-std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Network& net, AsyncTp mode) {
+std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode) {
   std::vector<Ring> rings;
   if (mode == AsyncTp::kOff) return rings;
   const Flow flow(g);
@@ -221,7 +221,7 @@ std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Network& 
     } else {
       continue;
     }
-    if (mode == AsyncTp::kAuto && !wins(g, mesh, net, r)) continue;
+    if (mode == AsyncTp::kAuto && !wins(g, mesh, machine, r)) continue;
     for (int32_t d : r.dots) taken[d] = true;
     rings.push_back(std::move(r));
   }

@@ -23,7 +23,7 @@ struct Ring {
 
 /// Chooses all-gathers whose readers are all products that do not contract the gathered dim, and reduce-scatters of a
 /// product with no other reader. Shards must be even.
-std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Network& net, AsyncTp mode);
+std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode);
 
 /// The graph with these rings. New permute_ranks nodes get sites after the largest one. Each row of a gathered product
 /// has the same bits as before. A ring sums scattered block b over ranks b + 1, b + 2, ..., b: the same order in every

@@ -170,22 +170,23 @@ class Positions {
 
 }  // namespace
 
-Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, const BucketOptions& options) {
+Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Machine& machine, const BucketOptions& options) {
   const Flow flow(g);
   std::map<std::string, std::vector<int32_t>> alike;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (!flow.live[id] || !can_share(g, n) || collective_parts(mesh, n) < 2) continue;
-    const Link& link = net.along(n.attrs.get<std::string>("axes"));
+    const Link link = link_of(mesh, n.attrs.get<std::string>("axes"), machine);
     // Packing and unpacking read and write each byte twice.
-    const int64_t most =
-        options.member_bytes > 0 ? options.member_bytes : static_cast<int64_t>(link.latency * net.machine.bytes / 4);
+    const int64_t most = options.member_bytes > 0
+                             ? options.member_bytes
+                             : static_cast<int64_t>(link.latency * machine.bytes * machine.reached / 4);
     if (collective_bytes(g, n) <= most) alike[key_of(g, n)].push_back(id);
   }
   Positions positions(flow);
   Buckets buckets;
   for (auto& [key, nodes] : alike) {
-    const Link& link = net.along(g.node(nodes[0]).attrs.get<std::string>("axes"));
+    const Link link = link_of(mesh, g.node(nodes[0]).attrs.get<std::string>("axes"), machine);
     const int64_t most =
         options.bytes > 0 ? options.bytes : static_cast<int64_t>(8 * link.latency * link.bytes_per_second);
     std::stable_sort(nodes.begin(), nodes.end(), [&](int32_t a, int32_t b) {

@@ -17,7 +17,7 @@ struct BucketOptions {
 using Buckets = std::vector<std::vector<int32_t>>;
 
 /// Deterministic. Members of a bucket have even shards, and all are ready before any of them is used.
-Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, const BucketOptions& options = {});
+Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Machine& machine, const BucketOptions& options = {});
 
 /// The graph with one collective for each bucket, which has the site of its first member; null without buckets.
 Ref<Graph> apply_buckets(const Graph& g, const Buckets& buckets);

@@ -1,44 +1,162 @@
 #include "distributed/overlap/network.h"
 
 #include <algorithm>
+#include <cmath>
+#include <set>
 
+#include "compiler/cost/roofline.h"
 #include "ops/core/collective.h"
 
 namespace weft::dist {
+namespace {
 
-Network::~Network() = default;
+// Between two points, bus bandwidth and latency are interpolated linearly. Beyond them the bandwidth is that of the
+// nearest point, and the line of the latency goes on.
+LinkPoint at(const std::vector<LinkPoint>& points, int size, Collective kind, double ranks_each) {
+  auto bus = [&](const LinkPoint& p) { return p.bandwidth * bus_factor(kind, p.size * ranks_each); };
+  size_t i = 0;
+  while (i + 2 < points.size() && points[i + 1].size < size) ++i;
+  const LinkPoint &a = points[i], &b = points[i + 1];
+  const double x = static_cast<double>(size - a.size) / (b.size - a.size);
+  const double inside = std::clamp(x, 0.0, 1.0);
+  return {size, std::max(a.latency / 2, a.latency + x * (b.latency - a.latency)), bus(a) + inside * (bus(b) - bus(a))};
+}
 
-const Link& Network::along(const std::string& axes) const {
-  const Link* slowest = &link;
-  bool named = false;
-  for (size_t at = 0; at <= axes.size();) {
-    const size_t end = std::min(axes.find(',', at), axes.size());
-    // "tp:1" is a part of dimension "tp".
-    const std::string name = axes.substr(at, std::min(axes.find(':', at), end) - at);
-    if (const auto it = links.find(name);
-        it != links.end() && (!named || it->second.bytes_per_second < slowest->bytes_per_second)) {
-      slowest = &it->second;
-      named = true;
-    }
-    at = end + 1;
+struct Reach {
+  double latency, bus;
+};
+
+// One ring over `ranks` on `nodes`. The ranks of a node share its network.
+Reach reach(Collective kind, int ranks, int nodes, const Links& m) {
+  const bool reduce = kind == Collective::kAllReduce;
+  const double steps = (ranks - 1) * (reduce ? 2.0 : 1.0);
+  if (nodes <= 1) {
+    if (kind == Collective::kAllToAll && m.inner_all_to_all > 0)
+      return {m.inner_all_to_all_latency, m.inner_all_to_all * bus_factor(kind, ranks)};
+    const auto& points = reduce ? m.inner_reduce : m.inner_gather;
+    if (points.empty() ||
+        (kind != Collective::kAllReduce && kind != Collective::kAllGather && kind != Collective::kReduceScatter))
+      return {
+          (reduce || kind == Collective::kAllGather || kind == Collective::kReduceScatter ? steps : 1) * m.inner_hop,
+          m.inner_bus};
+    const LinkPoint p = at(points, ranks, kind, 1);
+    return {p.latency, p.bandwidth};
   }
-  return *slowest;
+  const double each = std::max(1.0, static_cast<double>(ranks) / nodes);
+  if (kind == Collective::kAllToAll) {
+    // What leaves the node goes through each rank's own port.
+    const double efficiency = 1 - 0.44 / nodes,
+                 outside = (ranks - each) / std::max(1.0, static_cast<double>(ranks - 1));
+    const double latency = m.outer_all_to_all.empty() ? m.outer_hop * std::log2(nodes) + m.inner_all_to_all_latency
+                                                      : at(m.outer_all_to_all, nodes, kind, 1).latency;
+    return {latency, m.outer_bus * efficiency * m.ramp / std::max(outside, 1e-9)};
+  }
+  if (kind != Collective::kAllReduce && kind != Collective::kAllGather && kind != Collective::kReduceScatter)
+    return {m.outer_hop, m.outer_bus};
+  const auto& points = reduce ? m.outer_reduce : m.outer_gather;
+  // With one rank of each node, gathers and scatters go in steps of doubling distance (NCCL's PAT, since 2.23).
+  const double hops = each <= 1 ? std::ceil(std::log2(ranks)) * (reduce ? 2 : 1) : steps;
+  if (points.empty()) return {hops * m.outer_hop, m.outer_bus * each * m.ramp};
+  const LinkPoint p = at(points, nodes, kind, m.node);
+  // The points have all devices of a node in the ring; a ring with fewer has as many steps as ranks and as few ports.
+  return {each >= m.node ? p.latency : hops * m.outer_hop, p.bandwidth * each / m.node * m.ramp};
+}
+
+using Row = std::pair<const OpDef*, Collective>;
+
+// The row of the collective that a node does or begins.
+const Row* row_of(const Node& n) {
+  if (!n.op->is(kCollective)) return nullptr;
+  static constexpr Row kRows[] = {{&all_reduce_op, Collective::kAllReduce},
+                                  {&all_gather_op, Collective::kAllGather},
+                                  {&reduce_scatter_op, Collective::kReduceScatter},
+                                  {&all_to_all_op, Collective::kAllToAll},
+                                  {&all_to_all_rows_op, Collective::kAllToAll},
+                                  {&permute_ranks_op, Collective::kPermute},
+                                  {&broadcast_ranks_op, Collective::kBroadcast},
+                                  {&send_op, Collective::kSend},
+                                  {&recv_op, Collective::kRecv}};
+  for (const Row& row : kRows)
+    if (n.op == row.first || n.op == start_form(*row.first)) return &row;
+  return nullptr;
+}
+
+}  // namespace
+
+double bus_factor(Collective kind, double n) {
+  switch (kind) {
+    case Collective::kAllReduce:
+      return 2 * (n - 1) / n;
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+    case Collective::kAllToAll:
+      return (n - 1) / n;
+    case Collective::kBarrier:
+      return 0;
+    default:
+      return 1;
+  }
+}
+
+double ring_seconds(Collective kind, double bytes, double ranks, double bus, double hop) {
+  const double steps = (ranks - 1) * (kind == Collective::kAllReduce ? 2 : 1);
+  return bytes * bus_factor(kind, ranks) / bus + steps * hop;
+}
+
+double tree_seconds(double bytes, double ranks, double bus, double hop) {
+  return 2 * bytes / bus + 2 * std::ceil(std::log2(std::max(1.0, ranks))) * hop;
+}
+
+double bus_bandwidth(Collective kind, int ranks, int nodes, const Machine& machine) {
+  return reach(kind, ranks, nodes, machine.links).bus;
+}
+
+double collective_seconds(Collective kind, double bytes, int ranks, int nodes, const Machine& machine) {
+  if (ranks <= 1) return 0;
+  const Links& links = machine.links;
+  const Reach r = reach(kind, ranks, nodes, links);
+  const double ring = r.latency + bytes * bus_factor(kind, ranks) / r.bus;
+  if (kind != Collective::kAllReduce) return ring;
+  return std::min(ring, tree_seconds(bytes, ranks, r.bus, nodes > 1 ? links.outer_hop : links.inner_hop));
+}
+
+double collective_seconds(Collective kind, double bytes, const Mesh& mesh, const std::string& axes,
+                          const Machine& machine) {
+  return collective_seconds(kind, bytes, static_cast<int>(mesh.parts(mesh.axes(axes))), nodes_of(mesh, axes, machine),
+                            machine);
+}
+
+int nodes_of(const Mesh& mesh, const std::string& axes, const Machine& machine) {
+  if (mesh.size() <= machine.links.node) return 1;
+  std::set<int> nodes;
+  for (int r : mesh.group(0, axes)) nodes.insert(r / machine.links.node);
+  return static_cast<int>(nodes.size());
+}
+
+Link link_of(const Mesh& mesh, const std::string& axes, const Machine& machine) {
+  const auto ranks = static_cast<int>(mesh.parts(mesh.axes(axes)));
+  const int nodes = nodes_of(mesh, axes, machine);
+  return {.latency = collective_seconds(Collective::kAllGather, 0, ranks, nodes, machine) / std::max(1, ranks - 1),
+          .bytes_per_second = bus_bandwidth(Collective::kAllGather, ranks, nodes, machine)};
+}
+
+std::optional<Collective> collective_of(const Node& n) {
+  const Row* row = row_of(n);
+  if (!row) return {};
+  return row->second;
 }
 
 bool communicates(const Node& n) {
-  if (!n.op->is(kCollective) || n.op == &rank_coordinate_op || n.op == &copy_to_op || n.op == &collective_wait_op)
-    return false;
-  for (const OpDef* begun : {&all_reduce_start_op, &all_gather_start_op, &reduce_scatter_start_op, &all_to_all_start_op,
-                             &permute_ranks_start_op})
-    if (n.op == begun) return false;
-  return true;
+  const Row* row = row_of(n);
+  return row && row->first == n.op;
 }
 
 int64_t collective_bytes(const Graph& g, const Node& n) {
-  int64_t bytes = 0;
-  for (const TensorType& t : n.outputs) bytes = std::max(bytes, t.nbytes());
-  if (n.op != &recv_op && !n.inputs.empty()) bytes = std::max(bytes, g.type(n.inputs[0]).nbytes());
-  return bytes;
+  const Collective kind = *collective_of(n);
+  if (kind == Collective::kSend) return g.type(n.inputs[0]).nbytes();
+  if (kind == Collective::kRecv) return n.outputs[0].nbytes();
+  const int64_t in = g.type(n.inputs[0]).nbytes(), out = n.outputs[0].nbytes();
+  return kind == Collective::kAllToAll ? std::min(in, out) : std::max(in, out);
 }
 
 int64_t collective_parts(const Mesh& mesh, const Node& n) {
@@ -46,27 +164,17 @@ int64_t collective_parts(const Mesh& mesh, const Node& n) {
   return mesh.parts(mesh.axes(n.attrs.get<std::string>("axes")));
 }
 
-double collective_seconds(const Network& net, const Mesh& mesh, const Graph& g, const Node& n) {
-  const Link& link = net.along(n.attrs.get<std::string>("axes"));
-  const auto p = static_cast<double>(collective_parts(mesh, n));
-  const auto bytes = static_cast<double>(collective_bytes(g, n));
-  if (n.op == &send_op || n.op == &recv_op || n.op == &permute_ranks_op)
-    return link.latency + bytes / link.bytes_per_second;
-  if (p <= 1) return 0;
-  const double rounds = n.op == &all_reduce_op ? 2 : 1;
-  return rounds * ((p - 1) * link.latency + (p - 1) / p * bytes / link.bytes_per_second);
+double communication_seconds(const Machine& machine, const Mesh& mesh, const Graph& g, const Node& n) {
+  return collective_seconds(*collective_of(n), static_cast<double>(collective_bytes(g, n)), mesh,
+                            n.attrs.get<std::string>("axes"), machine);
 }
 
-double compute_seconds(const Network& net, const Graph& g, const Node& n) {
+double compute_seconds(const Machine& machine, const Graph& g, const Node& n) {
   if (n.op->view || n.inputs.empty() || n.op->is(kStructural)) return 0;
-  SmallVec<TensorType, 4> in;
-  for (Value v : n.inputs) in.push_back(g.type(v));
-  const Cost cost = op_cost(*n.op, n.attrs, in, n.outputs);
-  const Machine& m = net.machine;
-  if (n.op->is(kContraction))
-    return net.launch + std::max(cost.flops / m.products_of(itemsize(in[0].dtype)), cost.bytes / m.bytes);
-  const double traffic = cost.bytes / m.bytes / (n.op->is(kPointwise) ? 3 : 1);
-  return (n.op->is(kPointwise) ? 0 : net.launch) + std::max(cost.flops / m.flops, traffic);
+  Cost w = op_cost(g, n);
+  if (!n.op->is(kPointwise)) return launch_seconds(machine, w);
+  w.bytes /= 3;
+  return roofline_seconds(machine, w);
 }
 
 }  // namespace weft::dist

@@ -1,48 +1,60 @@
 // The cost model of communication for schedules. Rates are assumed, never measured, so that every rank and every run
 // makes the same schedule.
 #pragma once
-#include <map>
+#include <optional>
 #include <string>
 
 #include "compiler/cost/machine.h"
+#include "framework/dispatch/communicator.h"
 #include "framework/ir/op_def.h"
 #include "framework/mesh/mesh.h"
 
 namespace weft::dist {
 
-/// One link of a ring of ranks.
+/// Bytes that cross a rank's link for each byte of the larger of operand and result: all-reduce 2 (n-1) / n;
+/// all-gather, reduce-scatter and all-to-all (n-1) / n; others 1 (nccl-tests, PERFORMANCE.md).
+double bus_factor(Collective kind, double ranks);
+/// A ring: its n-1 steps (twice for an all-reduce), each after `hop` seconds, over links of `bus` bytes per second.
+double ring_seconds(Collective kind, double bytes, double ranks, double bus, double hop = 0);
+/// A pair of binary trees, each for half of the bytes (Sanders, Speck, Traff 2009): all-reduces of few bytes over many
+/// ranks.
+double tree_seconds(double bytes, double ranks, double bus, double hop);
+
+/// Bytes per second of a link for large messages, over ranks that are spread evenly over nodes.
+double bus_bandwidth(Collective kind, int ranks, int nodes, const Machine& machine);
+/// Seconds of a collective on an idle network, the faster of ring and tree; `bytes` as collective_bytes().
+double collective_seconds(Collective kind, double bytes, int ranks, int nodes, const Machine& machine);
+/// The same over the ranks of a mesh that `axes` ("tp", "dp,cp") join.
+double collective_seconds(Collective kind, double bytes, const Mesh& mesh, const std::string& axes,
+                          const Machine& machine);
+
+/// The number of nodes that a group along `axes` spans. Ranks fill nodes in their order.
+int nodes_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
+
+/// One step of a ring of ranks.
 struct Link {
-  double latency = 20e-6;  // seconds for each message
-  double bytes_per_second = 5e9;
+  double latency = 0;
+  double bytes_per_second = 0;
 };
+Link link_of(const Mesh& mesh, const std::string& axes, const Machine& machine);
 
-/// The rates of one rank and of its links to other ranks. Default: ranks are threads of one process on shared cores.
-struct Network {
-  Machine machine = kPlannedMachine;
-  double launch = 1e-6;                    // least seconds of a kernel
-  bool shares_cores = true;                // the cores that compute also communicate
-  Link link = {};                          // for mesh dimensions that `links` does not name
-  std::map<std::string, Link> links = {};  // by name of a mesh dimension
+/// The collective that a node runs or starts; empty for other nodes and for waits.
+std::optional<Collective> collective_of(const Node& n);
 
-  /// Out of line: inlined, it makes g++ 12 warn of an uninitialized map for options with designated initializers.
-  ~Network();
-  /// The slowest link used by a collective over these axes ("tp", "dp,cp").
-  const Link& along(const std::string& axes) const;
-};
-
-/// True for a blocking collective, which is neither a start nor a wait.
+/// Whether a node is a blocking collective: neither a start nor a wait.
 bool communicates(const Node& n);
 
-/// The larger of a collective's operand and result, in bytes.
+/// Bytes of a collective as RankContext counts them: of the first operand or result, whichever is larger. Of an
+/// all-to-all the smaller one, because the other may have room for rows that do not come.
 int64_t collective_bytes(const Graph& g, const Node& n);
 
 /// The number of ranks in a collective.
 int64_t collective_parts(const Mesh& mesh, const Node& n);
 
-/// Seconds of a blocking collective on an idle network: p - 1 messages of a ring, 2 (p - 1) for an all-reduce.
-double collective_seconds(const Network& net, const Mesh& mesh, const Graph& g, const Node& n);
+/// Seconds of a blocking collective.
+double communication_seconds(const Machine& machine, const Mesh& mesh, const Graph& g, const Node& n);
 
-/// Seconds of a node's computation. Only a third of an elementwise node's traffic counts, because fusion removes most.
-double compute_seconds(const Network& net, const Graph& g, const Node& n);
+/// Seconds that a node computes. Elementwise nodes count as half fused: a third of their traffic and no launch.
+double compute_seconds(const Machine& machine, const Graph& g, const Node& n);
 
 }  // namespace weft::dist

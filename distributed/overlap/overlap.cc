@@ -90,7 +90,7 @@ class Scheduler {
  public:
   /// `window`: bytes of parameters that may be gathered ahead. `limit`: live bytes above which nothing starts early.
   /// `in_place`: keeps the graph's order, without overlap.
-  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Network& net, const OverlapOptions& options,
+  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Machine& machine, const OverlapOptions& options,
             int64_t window, int64_t limit, bool in_place)
       : g_(g),
         flow_(flow),
@@ -109,14 +109,17 @@ class Scheduler {
       for (int32_t from : flow_.before[id]) n_[from].after.push_back(id);
       x.splits = communicates(n) && start_form(*n.op);
       x.fixed = n.op->is(kSideEffect) || (communicates(n) && !x.splits) || n.op->is(kOrdered);
-      x.seconds = x.splits ? collective_seconds(net, mesh, g, n) : communicates(n) ? 0 : compute_seconds(net, g, n);
+      x.seconds = x.splits           ? communication_seconds(machine, mesh, g, n)
+                  : communicates(n) ? 0
+                                    : compute_seconds(machine, g, n);
       if (x.splits) {
         open_.push_back(id);
         s_.communication += x.seconds;
       } else {
         s_.compute += x.seconds;
         if (communicates(n))
-          s_.communication += collective_seconds(net, mesh, g, n), s_.exposed += collective_seconds(net, mesh, g, n);
+          s_.communication += communication_seconds(machine, mesh, g, n),
+              s_.exposed += communication_seconds(machine, mesh, g, n);
       }
     }
   }
@@ -322,7 +325,7 @@ OverlapSchedule plain_of(OverlapSchedule s) {
 
 }  // namespace
 
-OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options) {
+OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Machine& machine, const OverlapOptions& options) {
   const Flow flow(g);
   int64_t window = options.prefetch_bytes;
   if (window <= 0) {
@@ -333,14 +336,14 @@ OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Network& net, c
         window = std::max(window, layers[{layer_of(n), n.backward}] += n.outputs[0].nbytes());
     }
   }
-  const OverlapSchedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
+  const OverlapSchedule plain = Scheduler(g, flow, mesh, machine, options, 0, 0, true).run();
   const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
   // The limit decides only what may start early. The peak can still exceed the budget; the limit is then lowered.
   int64_t limit = budget;
   OverlapOptions tried = options;
   for (int attempt = 0; attempt < 5; ++attempt) {
     if (attempt == 3) tried.look_ahead = 0;  // early results use memory too
-    OverlapSchedule s = Scheduler(g, flow, mesh, net, tried, window, limit, false).run();
+    OverlapSchedule s = Scheduler(g, flow, mesh, machine, tried, window, limit, false).run();
     s.peak_before = plain.peak;
     if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
     limit -= 2 * (s.peak - budget);

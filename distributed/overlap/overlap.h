@@ -41,7 +41,7 @@ struct OverlapSchedule {
 };
 
 /// Needs a graph with sites. If no schedule fits into the memory, all collectives stay in place.
-OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options = {});
+OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Machine& machine, const OverlapOptions& options = {});
 
 /// The graph in this order, each collective split into start and wait. `g` may be any graph of the same structure.
 Ref<Graph> apply_schedule(const Graph& g, const OverlapSchedule& s);

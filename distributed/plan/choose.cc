@@ -157,7 +157,7 @@ class Trials {
   const Ref<Graph>& joint_;
   const CompileOptions& how_;
   const PlanScope& scope_;
-  const MachinePreset& machine_;
+  const Machine& machine_;
   std::vector<CompileOptions> options_;
   std::vector<RejectedPlan> tried_;  // reason: empty if it fits
   std::optional<Error> first_;
@@ -171,7 +171,7 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const P
   std::vector<Mesh> meshes{how.mesh};
   if (how.mesh.size() <= 1 && how.plan.world > 1) {
     // Each mesh with the default options; then all options on the best few.
-    for (const Mesh& mesh : meshes_of(how.plan.world, machine_preset(how.machine).node, splittable(*joint)))
+    for (const Mesh& mesh : meshes_of(how.plan.world, machine_preset(how.machine).links.node, splittable(*joint)))
       trials.add(on(how, mesh));
     meshes.clear();
     for (size_t i : trials.ranked())

@@ -9,32 +9,7 @@ namespace {
 
 int64_t site_of(const Node& n) { return n.attrs.i("site", 0); }
 
-// Bytes as RankContext counts them: of the first operand or result, whichever is larger; of an all-to-all the smaller,
-// as the other may have room for more rows than come.
-int64_t bytes_of(const Graph& g, const Node& n, Collective kind) {
-  if (kind == Collective::kSend) return g.type(n.inputs[0]).nbytes();
-  if (kind == Collective::kRecv) return n.outputs[0].nbytes();
-  if (kind == Collective::kAllToAll) return std::min(g.type(n.inputs[0]).nbytes(), n.outputs[0].nbytes());
-  return std::max(g.type(n.inputs[0]).nbytes(), n.outputs[0].nbytes());
-}
-
 }  // namespace
-
-std::optional<Collective> collective_of(const Node& n) {
-  if (!n.op->is(kCollective)) return {};
-  static const std::pair<const OpDef*, Collective> kKinds[] = {{&all_reduce_op, Collective::kAllReduce},
-                                                               {&all_gather_op, Collective::kAllGather},
-                                                               {&reduce_scatter_op, Collective::kReduceScatter},
-                                                               {&all_to_all_op, Collective::kAllToAll},
-                                                               {&all_to_all_rows_op, Collective::kAllToAll},
-                                                               {&permute_ranks_op, Collective::kPermute},
-                                                               {&broadcast_ranks_op, Collective::kBroadcast},
-                                                               {&send_op, Collective::kSend},
-                                                               {&recv_op, Collective::kRecv}};
-  for (const auto& [op, kind] : kKinds)
-    if (n.op == op || n.op == start_form(*op)) return kind;
-  return {};
-}
 
 std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<PlannedCollective>& known) {
   std::unordered_map<int64_t, const PlannedCollective*> by_site;
@@ -62,14 +37,14 @@ std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<
     c.kind = *kind;
     c.axes = n.attrs.get<std::string>("axes");
     c.dtype = *kind == Collective::kRecv ? n.outputs[0].dtype : g.type(n.inputs[0]).dtype;
-    c.bytes = bytes_of(g, n, *kind);
+    c.bytes = collective_bytes(g, n);
     c.site = site_of(n);
     out.push_back(std::move(c));
   }
   return out;
 }
 
-void tell_arranged(const CommunicationReport& report, std::vector<PlannedCollective>& collectives) {
+void add_arrangement(const CommunicationReport& report, std::vector<PlannedCollective>& collectives) {
   std::unordered_map<int64_t, const HiddenCollective*> hidden;
   for (const HiddenCollective& h : report.schedule.hidden) hidden.emplace(h.site, &h);
   std::unordered_map<int64_t, size_t> shared;

@@ -1,21 +1,16 @@
-// The collectives of a local graph as they are in it: numbered by their attribute `site`, so that what emission knows
-// of each (whose value, why) is found again after passes have moved or dropped nodes.
+// The collectives of a local graph, numbered by their attribute `site`. By it the facts that emission knows about each
+// one (the value, the reason) are found again after passes have moved or dropped nodes.
 #pragma once
-#include <optional>
-
 #include "distributed/overlap/arrange.h"
 #include "distributed/propagate/emit.h"
 
 namespace weft::dist {
 
-/// Which collective a node starts; nothing for other nodes, and for the wait of one begun before.
-std::optional<Collective> collective_of(const Node& n);
-
-/// The collectives of `g` in its order, with kind, axes, type and bytes of the node itself, and the rest from the row
-/// of `known` with the same site; without one, from the node.
+/// The collectives of `g` in its order. Kind, axes, type and bytes are those of the node. The rest comes from the row
+/// of `known` with the same site, or from the node if there is no such row.
 std::vector<PlannedCollective> collectives_in(const Graph& g, const std::vector<PlannedCollective>& known);
 
-/// What became of them: what hides each, and who shares a bucket with the first of it.
-void tell_arranged(const CommunicationReport& report, std::vector<PlannedCollective>& collectives);
+/// Adds the result of the arrangement: the work that hides each collective, and how many share its bucket.
+void add_arrangement(const CommunicationReport& report, std::vector<PlannedCollective>& collectives);
 
 }  // namespace weft::dist

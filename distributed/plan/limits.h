@@ -1,18 +1,20 @@
-// How far data parallelism goes, in closed form: the arithmetic by which a mesh is chosen before any graph exists.
+// The limits of data parallelism in closed form: arithmetic for choosing a mesh by hand, before any graph exists.
+// machine_test.cc compares it with published figures. No pass reads it.
 #pragma once
 #include <cstdint>
 
 namespace weft::dist {
 
-/// Seconds in which a rank's link carries fully sharded parameters of `bytes_each`: gathered twice, gradients scattered
-/// once.
+/// Seconds that a rank's link needs for fully sharded parameters of `bytes_each`: two gathers of the parameters and one
+/// scatter of the gradients.
 double fsdp_comm_seconds(double parameters, double bytes_each, double link_bandwidth);
-/// Seconds of 6 operations for each parameter and token (forward 2, backward 4; Kaplan et al. 2020) over `gpus`.
+/// Seconds of a step on `gpus` with 6 operations for each parameter and token (forward 2, backward 4; Kaplan et al.
+/// 2020).
 double train_compute_seconds(double parameters, double tokens, double flops, double gpus);
-/// Ranks up to which compute hides fully sharded communication of 2-byte values: tokens * bandwidth / flops. Whatever
-/// the parameters.
+/// The largest number of ranks for which compute hides fully sharded communication of 2-byte values: tokens * bandwidth
+/// / flops. It does not depend on the number of parameters.
 double fsdp_comm_limit(double tokens, double link_bandwidth, double flops);
-/// Ranks up to which each has a sequence of its own.
+/// The largest number of ranks that each have a sequence of their own.
 double fsdp_batch_limit(double tokens, double sequence);
 
 enum class ScaleCase : uint8_t {
@@ -23,12 +25,12 @@ enum class ScaleCase : uint8_t {
 };
 ScaleCase scale_case(double gpus, double tokens, double sequence, double link_bandwidth, double flops);
 
-/// Bytes that a rank sends to other ranks in one dispatch of its tokens to k experts of 2-byte rows; a layer has four
-/// such exchanges: dispatch and combine, forward and backward.
+/// Bytes that a rank sends to other ranks when it dispatches its tokens, as 2-byte rows, to k experts. A layer has four
+/// such exchanges: dispatch and combine, in forward and in backward.
 double dispatch_bytes(double tokens, double k, double dim, double ep);
-/// How many times longer the slowest of the ranks computes than if each had as many rows; `shares` of rows sum to 1.
+/// The slowest rank's compute time relative to equal shares. `shares` are the ranks' shares of the rows and sum to 1.
 double expert_skew(const double* shares, int ranks);
-/// Seconds below which no number of ranks brings a step: collectives that wait for each other.
+/// The least seconds of a step for any number of ranks: its collectives wait for each other.
 double latency_floor(double layers, double collectives_each, double latency);
 
 }  // namespace weft::dist

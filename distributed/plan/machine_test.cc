@@ -1,10 +1,11 @@
 // The planner's formulas against published and computed figures.
-#include "distributed/plan/machine.h"
+#include "compiler/cost/machine.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 
+#include "distributed/overlap/network.h"
 #include "distributed/plan/limits.h"
 
 namespace weft::dist {
@@ -62,7 +63,7 @@ TEST(Formulas, Rings) {
 }
 
 TEST(H100, ReachesWhatWasMeasured) {
-  const MachinePreset& m = machine_preset("h100");
+  const Machine& m = machine_preset("h100");
   EXPECT_NEAR(bus_bandwidth(Collective::kAllReduce, 8, 1, m), 467e9, 0.5e9);
   EXPECT_NEAR(bus_bandwidth(Collective::kAllReduce, 8, 1, m) / 480e9, 1, 0.03);
   const double many = bus_bandwidth(Collective::kAllReduce, 128, 16, m);
@@ -71,13 +72,29 @@ TEST(H100, ReachesWhatWasMeasured) {
   EXPECT_LT(many, 350e9);
   // The table's all-gather of 64 MiB: 64 MiB / 394 GB/s and 30 us.
   EXPECT_NEAR(collective_seconds(Collective::kAllGather, 64 * 1024 * 1024, 8, 1, m), 200e-6, 1e-6);
-  EXPECT_NEAR(m.memory_bandwidth, 3e12, 0);
-  EXPECT_NEAR(m.flops(kBFloat16), 989.5e12, 0);  // dense
+  EXPECT_NEAR(m.bytes, 3e12, 0);
+  EXPECT_NEAR(m.products_of(kBFloat16), 989.5e12, 0);  // dense
+}
+
+// Ranks 0 to 7 are on one node: dp crosses nodes, tp does not.
+TEST(Formulas, MeshDimensionsReachTheirNodes) {
+  const Machine& m = machine_preset("h100");
+  const Mesh mesh = Mesh::parse("dp4,tp8");
+  EXPECT_EQ(nodes_of(mesh, "tp", m), 1);
+  EXPECT_EQ(nodes_of(mesh, "dp", m), 4);
+  EXPECT_EQ(nodes_of(mesh, "dp,tp", m), 4);
+  EXPECT_EQ(collective_seconds(Collective::kAllReduce, 1e8, mesh, "dp,tp", m),
+            collective_seconds(Collective::kAllReduce, 1e8, 32, 4, m));
+  // A step of a ring without measured points is one hop over one link.
+  const Machine& cpu = machine_preset("cpu");
+  const Link link = link_of(mesh, "tp", cpu);
+  EXPECT_DOUBLE_EQ(link.latency, cpu.links.inner_hop);
+  EXPECT_EQ(link.bytes_per_second, cpu.links.inner_bus);
 }
 
 TEST(Machines, TimesAreSane) {
   for (const std::string& name : machine_names()) {
-    const MachinePreset& m = machine_preset(name);
+    const Machine& m = machine_preset(name);
     for (Collective kind : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                             Collective::kAllToAll, Collective::kPermute, Collective::kBroadcast}) {
       EXPECT_EQ(collective_seconds(kind, 1e6, 1, 1, m), 0);
@@ -90,7 +107,7 @@ TEST(Machines, TimesAreSane) {
       for (int nodes : {2, 3, 5, 64, 500}) {
         EXPECT_GT(collective_seconds(kind, 1e8, 8 * nodes, nodes, m), 0) << name;
         // One rank of each node has an eighth of its network.
-        if (m.node == 8 && kind != Collective::kAllToAll) {
+        if (m.links.node == 8 && kind != Collective::kAllToAll) {
           EXPECT_GE(collective_seconds(kind, 1e9, nodes, nodes, m), collective_seconds(kind, 1e9, 8 * nodes, nodes, m))
               << name << " " << nodes;
         }

@@ -53,15 +53,14 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   }
   CommunicationOptions communication = how.communication ? *how.communication : CommunicationOptions();
   if (scope.for_machine) {
-    const MachinePreset& machine = machine_preset(how.machine);
-    communication.network = network_of(how.mesh, machine);
+    const Machine& machine = communication.machine = machine_preset(how.machine);
     // Values that are gathered ahead may use the rest of the device memory.
     if (communication.overlapping.memory_bytes == 0)
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
   }
   p.communication = arrange_communication(how.mesh, p.arranged, communication);
   for (size_t i = 0; i < p.locals.size(); ++i) {
-    tell_arranged(p.communication, p.locals[i].collectives);
+    add_arrangement(p.communication, p.locals[i].collectives);
     p.locals[i].collectives = collectives_in(*p.arranged[i], p.locals[i].collectives);
   }
   return p;

@@ -316,9 +316,10 @@ std::string PlanReport::to_string() const {
   s += str_cat("peak memory of a rank: ", bytes_text(static_cast<double>(peak_bytes())),
                peak_is_exact() ? " (planned)" : " (estimated)", ", of it cells ",
                bytes_text(static_cast<double>(estimate_.cell_bytes)), "\n");
-  s += str_cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ",
-               seconds_text(estimate_.compute_seconds), ", communication ", seconds_text(estimate_.comm_seconds),
-               ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
+  s +=
+      str_cat("step on ", machine_, ": ", seconds_text(estimate_.step_seconds()), " (compute ",
+              estimate_.at_most ? "at most " : "", seconds_text(estimate_.compute_seconds), ", communication ",
+              seconds_text(estimate_.comm_seconds), ", of it exposed ", seconds_text(estimate_.exposed_seconds), ")\n");
   for (const std::string& n : notes_) s += str_cat("note: ", fitted(n, kWide), "\n");
   if (!rejected.empty()) {
     rows.clear();

@@ -388,11 +388,8 @@ class Decider {
     for (size_t i = 0; i < n.inputs.size(); ++i) cost += move_cost(n, n.inputs[i], needed(n, rule, i, split, passing));
     int64_t ranks = 1;
     for (const DimSpec& d : split) ranks *= mesh_.parts(axes_of(d));
-    std::vector<TensorType> in;
-    for (Value v : n.inputs) in.push_back(g_.type(v));
     if (n.op->is(kContraction) || n.op->decompose)
-      cost += op_cost(*n.op, n.attrs, in, {n.outputs.data(), n.outputs.size()}).flops / static_cast<double>(ranks) /
-              kFlopsPerByte;
+      cost += op_cost(g_, n).flops / static_cast<double>(ranks) / kFlopsPerByte;
     for (size_t i = 0; i < n.outputs.size(); ++i) {
       const Spec r = result_spec(mesh_, rule, i, split);
       if (r.pending.empty()) continue;

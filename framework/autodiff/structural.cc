@@ -131,7 +131,7 @@ Grads vjp_custom(const VjpCall& c) {
 const OpDef grad_op = {
     .name = "grad",
     .doc = "Gradients of operand 0 with respect to the others.",
-    .traits = kStructural | kOfHistory,
+    .traits = kStructural | kReadsTape,
     .num_inputs = -1,
     .num_outputs = -1,
     .infer = infer_grad,

@@ -15,7 +15,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
 
   // A graph that still has grad nodes is evaluated over the tape.
   bool history = false;
-  for (int32_t id = 0; id < g.size(); ++id) history |= g.node(id).op->is(kOfHistory);
+  for (int32_t id = 0; id < g.size(); ++id) history |= g.node(id).op->is(kReadsTape);
 
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
@@ -32,7 +32,7 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
       SmallVec<const Tensor*, 4> in;
       for (Value v : n.inputs) in.push_back(&values[v.node][v.index]);
       EnableGrad grad((grad_enabled() || history) && !n.no_grad);
-      if (n.op->is(kOfHistory)) {
+      if (n.op->is(kReadsTape)) {
         std::vector<Tensor> args;
         for (const Tensor* t : in) args.push_back(*t);
         internal::LineScope here(n.line);

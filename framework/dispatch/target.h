@@ -40,8 +40,6 @@ class Operation {
   }
   /// Whether Target::compile has nothing left to do for it.
   virtual bool compiled() const { return true; }
-  /// FLOPs and bytes of one run where the operation counts them itself; null: op_cost counts them.
-  virtual const Cost* cost() const { return nullptr; }
   /// "op at file:line" of each 16-bit result that the operation keeps in f32, where eager ops round it.
   virtual std::span<const std::string> rounds_less() const { return {}; }
   /// One phrase about its kernel for reports ("interpreted"); empty: nothing to say.

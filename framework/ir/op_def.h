@@ -21,7 +21,7 @@ enum Trait : uint32_t {
   kCommutative = 1 << 7,  // of its first two operands
   kIndexing = 1 << 8,     // gather, scatter
   kNotDifferentiable = 1 << 9,
-  kOfHistory = 1 << 10,   // grad: meaning depends on how its operands were computed; the interpreter calls decompose
+  kReadsTape = 1 << 10,   // grad: meaning depends on how its operands were computed; the interpreter calls decompose
   kTapeStart = 1 << 11,   // barrier: grad may be asked of its result, so the interpreter lets it start a tape
   kInPlace = 1 << 12,     // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
   kCollective = 1 << 13,  // depends on other ranks: never folded to a constant, never recomputed
@@ -62,10 +62,16 @@ struct VjpCall {
 /// Gradients of the operands; undefined = zero. They are written in public ops, so second-order gradients work too.
 using Grads = std::vector<Tensor>;
 
-/// Operations and bytes moved, for the cost model.
+/// The work of one call: operations and bytes moved. compiler/cost/roofline.h predicts its time.
 struct Cost {
-  double flops = 0;
-  double bytes = 0;
+  double flops = 0;                // all operations
+  double bytes = 0;                // read plus written
+  double products = 0;             // the part of `flops` that is matrix products: 2 m n k each
+  DType product_dtype = kFloat32;  // of the operands of these products
+  bool at_most = false;            // `flops` is an upper bound: the number depends on data
+
+  /// The work of both calls.
+  Cost& operator+=(const Cost& other);
 };
 
 /// One call of an op in the generated tests: operand specs and attributes.
@@ -115,8 +121,11 @@ struct OpDef {
   bool is(Trait t) const { return traits & t; }
 };
 
-/// The cost of one call, by the record's own rule or by its dim map.
+/// The cost of one call, by the record's own rule or by its dim map. Of an op with kContraction whose rule sets no
+/// products, all operations are products.
 Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out);
+/// The cost of a node whose operands are in `g`.
+Cost op_cost(const Graph& g, const Node& n);
 
 // Structural ops: ops whose meaning belongs to the graph itself.
 extern const OpDef input_op;     // argument {index}

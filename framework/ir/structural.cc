@@ -36,17 +36,38 @@ const OpDef* OpTable::find(std::string_view name) const {
   return it != ops_.end() && name == (*it)->name ? *it : nullptr;
 }
 
+Cost& Cost::operator+=(const Cost& other) {
+  if (other.products > 0) product_dtype = other.product_dtype;
+  flops += other.flops;
+  bytes += other.bytes;
+  products += other.products;
+  at_most |= other.at_most;
+  return *this;
+}
+
 Cost op_cost(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  if (op.cost) return op.cost(attrs, in, out);
   Cost c;
-  if (op.is(kStructural)) return c;
-  double points = op.dims       ? op.dims(attrs, in, out).points()
-                  : out.empty() ? 0
-                                : static_cast<double>(out[0].shape.numel());
-  c.flops = op.flops_per_point * points;
-  for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
-  for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());
+  if (op.cost) {
+    c = op.cost(attrs, in, out);
+  } else if (!op.is(kStructural)) {
+    double points = op.dims       ? op.dims(attrs, in, out).points()
+                    : out.empty() ? 0
+                                  : static_cast<double>(out[0].shape.numel());
+    c.flops = op.flops_per_point * points;
+    for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
+    for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());
+  }
+  if (op.is(kContraction) && !in.empty()) {
+    if (c.products == 0) c.products = c.flops;
+    c.product_dtype = in[0].dtype;
+  }
   return c;
+}
+
+Cost op_cost(const Graph& g, const Node& n) {
+  SmallVec<TensorType, 4> in;
+  for (Value v : n.inputs) in.push_back(g.type(v));
+  return op_cost(*n.op, n.attrs, in, n.outputs);
 }
 
 }  // namespace weft

@@ -64,7 +64,7 @@ class Verifier {
     };
     arity("operands", n.inputs.size(), n.op->num_inputs);
     arity("results", n.outputs.size(), n.op->num_outputs);
-    if (!(!n.op->is(kOfHistory) || g_.stage == "captured"))
+    if (!(!n.op->is(kReadsTape) || g_.stage == "captured"))
       broken(id, "stage", str_cat(n.op->name, " in stage ", g_.stage), "stage captured");
     if (n.op == &input_op || n.op == &cell_op || n.op == &captured_op) {
       structural(id, n);
@@ -95,9 +95,8 @@ class Verifier {
     }
   }
 
-  /// Compares types without their placement: infer() does not know it.
   void same_type(int32_t id, const char* rule, const TensorType& got, const TensorType& want) const {
-    if (got.dtype != want.dtype || got.device != want.device || !(got.shape == want.shape)) broken(id, rule, got, want);
+    if (!(got == want)) broken(id, rule, got, want);
   }
 
   void types(int32_t id, const Node& n) const {

@@ -19,7 +19,6 @@ struct TensorType {
   DType dtype = kFloat32;
   Device device;
   Shape shape;
-  const void* placement = nullptr;  // interned sharding spec; opaque below distributed/
   int64_t nbytes() const { return shape.numel() * itemsize(dtype); }
   friend bool operator==(const TensorType&, const TensorType&) = default;
   /// "f32[2, 3]", with the device unless it is cpu.

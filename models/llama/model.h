@@ -11,7 +11,6 @@ class Model final : public nn::ConfiguredModel<Config> {
 
  protected:
   Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
-  int64_t feed_forward_weights() const override { return config_.layers * 3 * config_.dim * config_.ffn; }
 
  private:
   RopeTables rope(const Tensor& positions) const;

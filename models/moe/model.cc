@@ -96,10 +96,4 @@ void Model::update_balance(const Tensor& expert_counts) const {
     if (block.moe) block.moe->update_balance(select(expert_counts, 0, l++));
 }
 
-int64_t Model::feed_forward_weights() const {
-  const Config& c = config_;
-  const int64_t mixture = c.dim * c.experts + 3 * c.dim * (c.top_k * c.ffn + c.shared_ffn);
-  return c.dense_layers * 3 * c.dim * c.dense_ffn + (c.layers - c.dense_layers) * mixture;
-}
-
 }  // namespace weft::moe

@@ -29,7 +29,6 @@ class Model final : public nn::ConfiguredModel<Config> {
 
  protected:
   Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
-  int64_t feed_forward_weights() const override;
 
  private:
   Tensor blocks(const Tensor& tokens, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const;

@@ -1,5 +1,7 @@
 #include "models/nn/language_model.h"
 
+#include "framework/dispatch/capture.h"
+#include "models/nn/model_flops.h"
 #include "ops/composite/loss.h"
 #include "ops/core/creation.h"
 #include "ops/core/view.h"
@@ -55,6 +57,21 @@ Tensor LanguageModel::positions(const Tensor& tokens, const KvCache* cache) cons
 
 Tensor LanguageModel::learned_positions(const Embedding& table, const Tensor& positions, const KvCache* cache) const {
   return cache ? table(positions) : slice(table.weight, 0, 0, positions.size(0));
+}
+
+double LanguageModel::flops_per_token(int64_t length) const {
+  // As in evaluation: without dropout, and with room for every choice of an expert.
+  struct Evaluation {
+    explicit Evaluation(const Module& m) : module(m), training(m.is_training()) { module.eval(); }
+    ~Evaluation() { module.train(training); }
+    const Module& module;
+    const bool training;
+  } evaluation(*this);
+  NoGrad guard;
+  const TensorType tokens{kInt64, device(), {1, length}};
+  const Ref<Graph> g =
+      capture_graph([this](std::span<const Tensor> in) { return std::vector{logits(in[0])}; }, {&tokens, 1});
+  return training_flops(*g) / static_cast<double>(length);
 }
 
 void LanguageModel::check_tokens(const Tensor& tokens) const {

@@ -47,10 +47,9 @@ class LanguageModel : public Module {
   virtual int64_t vocab() const = 0;
   virtual int64_t context() const = 0;
   virtual KvCacheShape cache_shape() const = 0;  // with batch 1 and capacity context()
-  /// Operations of the forward and backward pass for one token of a sequence of `length`: 6 for each weight that the
-  /// token is multiplied by (no embedding look-ups; chosen experts only), and 12 L H D length for attention, causal or
-  /// not (Chowdhery et al. 2022, appendix B).
-  virtual double flops_per_token(int64_t length) const = 0;
+  /// Model FLOPs of the forward and backward pass for one token of a sequence of `length`: training_flops
+  /// (model_flops.h) of logits(). Nothing is computed.
+  double flops_per_token(int64_t length) const;
 
   /// The device of the parameters.
   Device device() const { return parameters().front().type().device; }
@@ -91,12 +90,6 @@ class ConfiguredModel : public LanguageModel {
   KvCacheShape cache_shape() const override {
     return {.layers = config_.layers, .kv_heads = kv_heads(), .capacity = config_.context, .head_dim = head_dim()};
   }
-  double flops_per_token(int64_t length) const override {
-    const Config& c = config_;
-    const int64_t attention = 2 * c.dim * c.dim + 2 * c.dim * kv_heads() * head_dim();
-    const int64_t matrices = c.layers * attention + feed_forward_weights() + c.dim * c.vocab;
-    return static_cast<double>(6 * matrices + 12 * c.layers * length * c.dim);
-  }
 
  protected:
   /// The standard deviation of initial weights, and of weights whose result is added to the residual stream.
@@ -125,8 +118,6 @@ class ConfiguredModel : public LanguageModel {
     return x;
   }
   Tensor head(const Tensor& x) const override { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
-  /// Weights that a token is multiplied by in the feed-forward layers, over all layers.
-  virtual int64_t feed_forward_weights() const = 0;
   int64_t head_dim() const { return config_.dim / config_.heads; }
 
   Config config_;

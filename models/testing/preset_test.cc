@@ -82,10 +82,11 @@ TEST(Presets, RefuseWhatTheyDoNotKnow) {
 }
 
 TEST(Presets, FlopsPerToken) {
-  // 6 per weight but the position table (the head is the token table again), and attention: 12 L T D.
+  // 6 per weight but the position table (the head is the token table again), and attention: 12 L D for each visible
+  // score, of which a token has (T + 1) / 2 on average.
   const auto gpt2 = make(gpt::family(), "gpt2");
   const double vectors = 124439808 - 1024 * 768 - 12 * (12 * 768 * 768) - 50257 * 768;
-  EXPECT_EQ(gpt2->flops_per_token(1024), 6 * (124439808 - 1024 * 768 - vectors) + 12.0 * 12 * 1024 * 768);
+  EXPECT_EQ(gpt2->flops_per_token(1024), 6 * (124439808 - 1024 * 768 - vectors) + 12.0 * 12 * 768 * 1025 / 2);
   // Of eight experts a token meets two.
   const auto mixtral = make(moe::family(), "mixtral-8x7b");
   const double all = 32.0 * 8 * 3 * 4096 * 14336, norms = 65 * 4096, table = 32000 * 4096;

@@ -5,11 +5,11 @@
 #include <deque>
 #include <optional>
 
+#include "compiler/cost/rates.h"
 #include "distributed/launch/compile.h"
 #include "distributed/plan/plan_text.h"
 #include "framework/base/cpu.h"
 #include "framework/base/thread_pool.h"
-#include "framework/cuda/gpu.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/io/file.h"
 #include "models/data/dataset.h"
@@ -40,23 +40,6 @@ struct Flight {
   data::Batch batch;
   HostRead results;  // loss, norm, ok; mixtures of experts: also aux, dropped, load
 };
-
-// Measured FLOP/s of a matrix product in `dtype`. MFU is relative to it.
-double measured_gemm_rate(DType dtype, Device device) {
-  NoGrad guard;
-  // On a GPU the product must be large enough to hide the launch overhead, if the memory allows it.
-  const bool large = device.type == DeviceType::kCuda && cuda::gpu_properties(device.index).memory > (int64_t{4} << 30);
-  const int64_t n = large ? 8192 : 1024;
-  Tensor a = randn({n, n}).to(dtype).to(device), b = randn({n, n}).to(dtype).to(device);
-  double best = 0;
-  for (int i = 0; i < 4; ++i) {
-    const double t = now_seconds();
-    const Tensor c = matmul(a, b);
-    if (device.type != DeviceType::kCpu) c.slice(0, 0, 1).slice(1, 0, 1).to_vector<float>();  // synchronises
-    best = std::max(best, 2.0 * n * n * n / (now_seconds() - t));
-  }
-  return best;
-}
 
 class Trainer {
  public:
@@ -97,7 +80,9 @@ class Trainer {
     if (!options_.metrics.empty())
       file.emplace(io::resolve_path(options_.metrics), options_.resume ? state_.metrics_bytes : -1);
     MetricsFile& metrics = file ? *file : no_metrics;
-    const double rate = measured_gemm_rate(setup_.dtype, setup_.device);
+    // MFU is the share of the device's rate of products that the model's own FLOPs take.
+    const double rate = rates_of(setup_.device).products_of(setup_.dtype),
+                 flops_per_token = model_->flops_per_token(options_.seq_len);
     const optim::CosineWarmup schedule(options_.lr, options_.warmup, options_.steps, 0.1);
     auto step =
         dist::compile([this](Tensor tokens, Tensor targets) { return train_step(tokens, targets); }, options_.step);
@@ -129,7 +114,7 @@ class Trainer {
         m.step_ms = (now - std::max(f.begin, finished)) * 1e3;
         finished = now;
         m.tokens_per_s = options_.batch_size * options_.seq_len / (m.step_ms * 1e-3);
-        m.mfu = model_->flops_per_token(options_.seq_len) * m.tokens_per_s / rate;
+        m.mfu = flops_per_token * m.tokens_per_s / rate;
         m.moe = moe;
         if (moe) {
           m.aux_loss = got[3].item<double>();

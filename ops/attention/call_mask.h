@@ -1,10 +1,16 @@
 // The mask of one attention call, for its kernels, made from the mask's graph.
 #pragma once
+#include <atomic>
 #include <memory>
 
 #include "ops/attention/block_mask_build.h"
 
 namespace weft::internal {
+
+struct CallSizes {
+  int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0;
+  friend bool operator==(const CallSizes&, const CallSizes&) = default;
+};
 
 /// A mask lowered for tables and lengths, and its list of blocks. Calls share it while graph, lengths and every byte of
 /// the tables are the same.
@@ -13,13 +19,15 @@ struct CallMask {
   BlockLists lists;
   kernels::MaskFill fill;
   kernels::BlockMaskView view;
+  /// The number of visible scores of a call of these sizes, by the list of blocks.
+  double scores(const CallSizes& sizes) const;
   explicit CallMask(MaskProgram p) : program(std::move(p)), fill(program.fill_hook()) {}
+
+ private:
+  double count() const;
+  mutable std::atomic<double> visible_ = -1;  // of the list of blocks; counted at the first call of scores()
 };
 
-struct CallSizes {
-  int64_t batch = 1, heads = 1, q_len = 0, kv_len = 0;
-  friend bool operator==(const CallSizes&, const CallSizes&) = default;
-};
 /// tables: contiguous, and alive as long as the result. lists: whether to make the list of blocks. Throws OutOfRange if
 /// the mask reads beyond a table.
 std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& mask, std::span<const StridedView> tables,

@@ -83,7 +83,7 @@ class Hoisting {
     const Node& n = from_.node(id);
     for (size_t i = 0; i < from_.inputs.size(); ++i)
       if (from_.inputs[i].node == id) return i < own_ ? kPoint : kTables;
-    if (n.op->is(kRandom) || n.op->is(kSideEffect) || n.op->is(kStructural) || n.op->is(kOfHistory)) return kPoint;
+    if (n.op->is(kRandom) || n.op->is(kSideEffect) || n.op->is(kStructural) || n.op->is(kReadsTape)) return kPoint;
     Kind k = kNumbers;
     for (Value v : n.inputs) k = std::max(k, of_[v.node]);
     return k;

@@ -126,16 +126,23 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
   return DimMap::parse(joined(from) + " -> " + joined(to), in, out, sizes);
 }
 
-// Counts every score: how many a mask leaves is known only when it is computed.
+// A mask without tables counts the scores that it leaves visible, by its list of blocks. If it reads tables (documents,
+// positions of a rank), the number depends on their values: then every score counts, as a bound.
 Cost cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
-  const double scores = static_cast<double>(in[0].shape[0] * in[0].shape[1] * in[0].shape[2]) *
-                        static_cast<double>(keys_of(AttentionOperands(attrs), in));
+  const AttentionOperands at(attrs);
+  const internal::CallSizes sizes{in[0].shape[0], in[0].shape[1], in[0].shape[2], keys_of(at, in)};
+  double scores = static_cast<double>(sizes.batch * sizes.heads * sizes.q_len) * static_cast<double>(sizes.kv_len);
+  Cost c;
+  c.at_most = at.mask_tables > 0 || (at.blocks >= 0 && !attrs.has("mask"));
+  if (attrs.has("mask") && !c.at_most && scores > 0)
+    scores = internal::mask_of_call(attrs.get<Ref<Graph>>("mask"), {}, sizes, true)->scores(sizes);
   const double d = static_cast<double>(in[0].shape[3]), dv = static_cast<double>(in[2].shape[3]);
-  const bool backward = static_cast<int>(in.size()) > AttentionOperands(attrs).count;
-  double bytes = 0;
-  for (const TensorType& t : in) bytes += static_cast<double>(t.nbytes());
-  for (const TensorType& t : out) bytes += static_cast<double>(t.nbytes());
-  return {scores * (backward ? 6 * d + 4 * dv + 30 : 2 * (d + dv) + 20), bytes};
+  const bool backward = static_cast<int>(in.size()) > at.count;
+  c.products = scores * (backward ? 6 * d + 4 * dv : 2 * (d + dv));
+  c.flops = c.products + scores * (backward ? 30 : 20);
+  for (const TensorType& t : in) c.bytes += static_cast<double>(t.nbytes());
+  for (const TensorType& t : out) c.bytes += static_cast<double>(t.nbytes());
+  return c;
 }
 
 // ---- kernels ----

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "compiler/cost/rates.h"
 #include "compiler/cost/roofline.h"
 #include "framework/cli/cli.h"
-#include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"
 
@@ -49,9 +49,7 @@ void run(Report& report) {
   if (most < 1 || most > 4096) usage_error("--most is 1 to 4096; got " + std::to_string(most));
   manual_seed(0);
   NoGrad guard;
-  Machine machine = measure_machine();
-  // A multiplication takes the place of a multiply-add, of which products of matrices do nothing else.
-  machine.flops = machine.products / 2;
+  const Machine machine = rates_of(Device::cpu());
   const double each = 2 * sizeof(float);
   report.fact("elements", std::to_string(elements));
   report.add({"copy", machine.bytes / 1e9, "GB/s"});
@@ -62,7 +60,7 @@ void run(Report& report) {
     fused.emplace_back(k, milliseconds(x, k, true));
     const double n = elements;
     report.add({"fused " + std::to_string(k), fused.back().second, "ms",
-                1e3 * roofline_seconds(machine, {.bytes = each * n, .flops = k * n})});
+                1e3 * roofline_seconds(machine, {.flops = k * n, .bytes = each * n})});
   }
   for (int k = 1; k <= std::min(most, 64); k *= 2)
     report.add({"unfused " + std::to_string(k), milliseconds(x, k, false), "ms"});

@@ -1,5 +1,8 @@
 #include "tools/bench/model.h"
 
+#include "framework/dispatch/capture.h"
+#include "models/nn/model_flops.h"
+
 namespace weft::bench {
 
 const ModelShape& model_shape(const std::string& name) {
@@ -56,12 +59,11 @@ Tensor Decoder::loss(const Tensor& tokens, const Tensor& targets, DType dtype) c
 }
 
 double Decoder::step_flops() const {
-  const ModelShape& s = shape_;
-  const int64_t tokens = s.batch * s.context;
-  const int64_t idle = s.experts ? s.layers * 3 * (s.experts - s.top_k) * s.dim * s.hidden : 0;
-  const int64_t tables = (s.vocab + s.context) * s.dim;
-  return 6.0 * static_cast<double>((num_parameters() - idle - tables) * tokens) +
-         12.0 * static_cast<double>(s.layers * s.context * s.dim * tokens);
+  const TensorType rows{kInt64, Device::cpu(), {shape_.batch, shape_.context}};
+  const Ref<Graph> forward =
+      capture_graph([this](std::span<const Tensor> in) { return std::vector{loss(in[0], in[1], kFloat32)}; },
+                    std::vector{rows, rows});
+  return nn::training_flops(*forward);
 }
 
 }  // namespace weft::bench

@@ -23,7 +23,7 @@ class Decoder : public nn::Module {
   /// Mean cross-entropy of targets[B, T] given tokens[B, T], plus the experts' load-balance loss;
   /// activations in `dtype`.
   Tensor loss(const Tensor& tokens, const Tensor& targets, DType dtype) const;
-  /// FLOPs of one training step (forward and backward, 2 per multiply-add): weights that a token meets, and attention.
+  /// Model FLOPs of one training step (models/nn/model_flops.h).
   double step_flops() const;
 
  private:

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "compiler/cost/rates.h"
 #include "framework/base/thread_pool.h"
 #include "framework/io/json.h"
-#include "tools/bench/bounds.h"
 #include "tools/bench/report.h"
 #include "weft.h"
 
@@ -151,7 +151,7 @@ void run(Report& report) {
   }
   const std::string only = absl::GetFlag(FLAGS_only);
   report.fact("compile", absl::GetFlag(FLAGS_compile) ? "true" : "false");
-  const Machine machine = measure_machine();
+  const Machine machine = rates_of(Device::cpu());
   report.add({"copy", machine.bytes / 1e9, "GB/s"});
   for (const Case& c : cases) {
     if (c.name.find(only) == std::string::npos) continue;
@@ -159,7 +159,7 @@ void run(Report& report) {
     std::vector<double> times, copies;
     if (c.flops > 0) {
       for (int r = 0; r < absl::GetFlag(FLAGS_repetitions); ++r) times.push_back(timed.seconds());
-      const double rate = machine.products_of(itemsize(c.dtype)) / 1e9;
+      const double rate = machine.products_of(c.dtype) / 1e9;
       report.add({c.name, c.flops / median(times) * 1e-9, "GFLOP/s", rate});
     } else {
       CopyTimer copy(c.bytes);

@@ -13,13 +13,13 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "compiler/cost/rates.h"
 #include "compiler/exec/trace.h"
 #include "framework/base/switches.h"
 #include "framework/base/thread_pool.h"
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
-#include "tools/bench/bounds.h"
 #include "tools/bench/model.h"
 #include "tools/bench/report.h"
 #include "weft.h"
@@ -186,7 +186,7 @@ void run(Report& report) {
   const double flops = trainer.model().step_flops();
   double rate = kNone;
   if (absl::GetFlag(FLAGS_bound)) {
-    rate = measure_machine().products_of(dtype_name == "f32" ? 4 : 2) / 1e9;
+    rate = rates_of(Device::cpu()).products_of(parse_dtype(dtype_name)) / 1e9;
   }
   report.add({"step_median", step * 1e3, "ms", flops / rate * 1e-6});
   report.add({"step_fastest", *std::min_element(times.begin(), times.end()) * 1e3, "ms", flops / rate * 1e-6});

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "compiler/cost/rates.h"
 #include "framework/cuda/driver_api.h"
 #include "framework/cuda/gpu.h"
 #include "framework/cuda/nvml.h"
@@ -210,9 +211,6 @@ void chains(Report& report) {
   for (int how = 0; how < 3; ++how) add(report, {str_cat("device keeps busy from ", names[how]), meets[how], "rows"});
 }
 
-// NVIDIA's rate of dense bf16 products at the boost clock, without sparsity; 0 for other GPUs.
-double peak_flops(int sm) { return sm == 80 ? 312e12 : sm == 90 ? 989.5e12 : sm == 100 ? 2250e12 : 0; }
-
 void gpt2(Report& report) {
   const int64_t batch = at_most<int64_t>(16, 1), length = at_most<int64_t>(1024, 64);
   nn::ConfigMap config = gpt::family().preset("gpt2");
@@ -233,8 +231,7 @@ void gpt2(Report& report) {
   const double rate = model->flops_per_token(length) * static_cast<double>(batch * length) / (t.device_ms * 1e-3);
   add(report, {"step of gpt2 124M bf16", t.device_ms, "ms"});
   add(report, {"step of gpt2 124M bf16, host", t.host_us, "us", kNone, 20});
-  if (const double peak = peak_flops(gpu().properties().sm))
-    add(report, {"step of gpt2 124M bf16, MFU", rate / peak, "MFU", 1, 0.5});
+  add(report, {"step of gpt2 124M bf16, MFU", rate / rates_of(device()).products16, "MFU", 1, 0.5});
 }
 
 void steps(Report& report) {

@@ -71,7 +71,7 @@ std::shared_ptr<FusedKernel> product_kernel(const Ref<Graph>& body, loop_ir::Dot
   std::erase_if(low.overwrites, [&](const auto& pair) {
     return std::find(filling.begin(), filling.end(), pair.first) != filling.end();
   });
-  low.flops = loop_ir::body_flops(*body);
+  low.flops = loop_ir::body_cost(*body).flops;
   low.bytes = 0;
   for (const auto& list : {in, out})
     for (const loop_ir::ValueLayout& l : list) low.bytes += static_cast<double>(l.type.nbytes());

@@ -35,7 +35,7 @@ const OpDef sum_op = {.name = "sum", .traits = kReduction, .infer = scalar};
 const OpDef print_op = {
     .name = "debug_print", .traits = kSideEffect, .num_inputs = -1, .num_outputs = 0, .infer = nothing};
 const OpDef call_op = {.name = "call", .traits = kStructural, .num_inputs = -1, .num_outputs = -1, .infer = of_body};
-const OpDef history_op = {.name = "grad", .traits = kStructural | kOfHistory, .num_inputs = -1, .infer = scalar};
+const OpDef history_op = {.name = "grad", .traits = kStructural | kReadsTape, .num_inputs = -1, .infer = scalar};
 
 const OpTable& test_ops() {
   static const OpDef* const all[] = {&add_op, &neg_op, &fill_op, &split_op, &sum_op, &print_op, &call_op, &history_op};

@@ -13,7 +13,7 @@ extern const OpDef split_op;    // two results of operand 0's type
 extern const OpDef sum_op;      // 0-d sum
 extern const OpDef print_op;    // side effect, no results
 extern const OpDef call_op;     // {body}: a nested graph of as many inputs
-extern const OpDef history_op;  // kOfHistory
+extern const OpDef history_op;  // kReadsTape
 
 /// All of the above.
 const OpTable& test_ops();

@@ -25,7 +25,7 @@ struct FusedKernel::Dot {
 /// fewer, as kernels compute in f32.
 int FusedKernel::fill_cost(int operand) const {
   const loop_ir::Prologue& p = parts_.prologue[operand];
-  const double per_element = loop_ir::body_flops(*p.body) / static_cast<double>(p.type.shape.numel());
+  const double per_element = loop_ir::body_cost(*p.body).flops / static_cast<double>(p.type.shape.numel());
   const double packing = itemsize(p.type.dtype) == 2 ? 2 : 8;
   return static_cast<int>(std::clamp(per_element / packing, 1.0, 4.0));
 }

@@ -61,7 +61,6 @@ FusedKernel::FusedKernel(Ref<Graph> body, loop_ir::Lowered lowered, std::span<co
                                    [](const loop_ir::Instr& i) { return i.op == loop_ir::Op::kReduce; });
   any_part_of_lanes_ = k.mode == loop_ir::Mode::kAcross || (k.mode == loop_ir::Mode::kRows && !reduces);
   cost_ = lowered_.bytes + lowered_.flops / 4;
-  planned_cost_ = {lowered_.flops, lowered_.bytes};
   strides_.assign(k.operands.size() * k.axes, 0);
   for (size_t i = 0; i < k.operands.size(); ++i)
     if (static_cast<int32_t>(i) != lowered_.tile)

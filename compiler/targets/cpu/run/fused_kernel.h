@@ -55,7 +55,6 @@ class FusedKernel final : public HostOperation {
   void bind(loop_ir::Fn fn) const { fn_.store(fn, std::memory_order_release); }
   int64_t workspace_bytes() const override { return workspace_; }
   bool may_overwrite(int in, int out) const override { return lowered_.may_overwrite(in, out); }
-  const Cost* cost() const override { return &planned_cost_; }
   std::span<const std::string> rounds_less() const override { return lowered_.rounds_less; }
   std::string remark() const override;
   /// Throws FailedNode, OutOfRange as the op itself, where an index is.
@@ -98,7 +97,6 @@ class FusedKernel final : public HostOperation {
   std::vector<StridedView> in_;
   const char* name_;
   mutable std::atomic<loop_ir::Fn> fn_ = nullptr;  // set once, whenever the kernel is compiled
-  Cost planned_cost_;
 
   std::vector<int64_t> strides_;                 // [operands][axes]
   std::vector<int64_t> index_strides_;           // [operands]

@@ -27,7 +27,7 @@ std::unique_ptr<Operation> make_op(const OpDef& op, const Attrs& attrs, std::spa
 }
 
 std::string why_not(const OpDef& op) {
-  if (op.is(kStructural) || op.is(kOfHistory)) return "only the graph gives it a meaning";
+  if (op.is(kStructural) || op.is(kReadsTape)) return "only the graph gives it a meaning";
   if (op.is(kCollective)) return "distributed/comm runs it on all ranks together";
   if (op.is(kContraction) && (&op == &dot_op || &op == &grouped_dot_op)) return "a product: compiler/targets/cuda/gemm";
   if (std::string_view(op.name).starts_with("attention")) return "compiler/targets/cuda/attention";
