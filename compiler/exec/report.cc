@@ -126,7 +126,7 @@ class Report {
       line("  ", p.to_string());
       for (const std::string& note : p.notes) line("    ", note);
     }
-    for (const PassReport& p : e_.fusion) line("  ", p.to_string());
+    for (const PassReport& p : e_.passes_to_plan) line("  ", p.to_string());
   }
 
   void memory() {
@@ -139,7 +139,7 @@ class Report {
          bytes_text(plan_.live_bytes), "), cells ", bytes_text(cells), ", outputs ", bytes_text(outputs),
          ", constants ", bytes_text(plan_.folded_bytes));
     if (options_.memory_budget > 0) line("  budget ", bytes_text(options_.memory_budget));
-    if (e_.little_memory) line("  to need less, products compute operands that are dear again: they are not kept");
+    if (e_.low_memory) line("  to need less, products compute expensive operands again: they are not kept");
     if (const Rematerialisation& r = e_.remat; r.fits)
       line("  to keep to the budget ", r.copies, " nodes are computed again: ", fixed(r.flops * 1e-9, 3),
            " GFLOP more, about ", fixed(r.seconds * 1e3, 2), " ms; from forward to backward ", bytes_text(r.kept),

@@ -27,7 +27,7 @@ TensorType f32(Shape s) { return {kFloat32, Device::cpu(), s}; }
 TensorType bf16(Shape s) { return {kBFloat16, Device::cpu(), s}; }
 
 Ref<Graph> joint(const TensorFn& fn, const std::vector<TensorType>& types, const PassOptions& options = {}) {
-  return run_passes(capture_graph(fn, types), pipeline(), options);
+  return run_passes(capture_graph(fn, types), passes_of(PassStage::kJoint), options);
 }
 
 /// The ops of a body in order, without views and constants: "mul reduce_sum".
@@ -295,7 +295,7 @@ TEST(Fuse, CheapValuesAreComputedAgain) {
         for (const TensorType& t : g.node(id).outputs) big += t.shape == Shape{64, 96};
     return big;
   };
-  auto with = fused(joint(mlp, types), {.little_memory = true}), dear = fused(joint(mlp, types)),
+  auto with = fused(joint(mlp, types), {.low_memory = true}), dear = fused(joint(mlp, types)),
        outside = fused(joint(mlp, types), {.prologue = false}),
        without = fused(joint(mlp, types), {.duplicate = false});
   EXPECT_EQ(count(*with), 2) << with->to_string();  // h and its gradient: products compute the activation themselves
@@ -396,10 +396,14 @@ TEST(Fuse, EffectsAndRandomBitsStayOutside) {
 }
 
 TEST(Fuse, PartsHaveNames) {
-  const FuseOptions none = fuse_options({"fuse_rows", "fuse_epilogue", "fuse_siblings", "fuse_duplicate"});
+  const FuseOptions none =
+      fuse_options({.disabled = {"fuse_rows", "fuse_epilogue", "fuse_siblings", "fuse_duplicate"}});
   EXPECT_FALSE(none.rows || none.epilogue || none.siblings || none.duplicate);
-  EXPECT_TRUE(fuse_options().rows);
-  EXPECT_EQ(fusion_parts().size(), 5u);
+  EXPECT_TRUE(none.prologue && fuse_options({}).rows);
+  EXPECT_FALSE(fuse_options({.facts = {.prologues = false}}).prologue);
+  int parts = 0;
+  for (const Pass& p : passes_of(PassStage::kFused)) parts += std::string_view(p.name).starts_with("fuse_");
+  EXPECT_EQ(parts, 5);
   auto g = joint([](std::span<const Tensor> x) { return std::vector{softmax(exp(x[0]), -1)}; }, {f32({20, 30})});
   EXPECT_GT(launches(*fused(g, none)).size(), launches(*fused(g)).size());
 }

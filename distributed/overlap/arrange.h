@@ -4,6 +4,7 @@
 #pragma once
 #include <span>
 
+#include "compiler/passes/pass.h"
 #include "distributed/overlap/async_tp.h"
 #include "distributed/overlap/bucket.h"
 #include "distributed/overlap/overlap.h"
@@ -42,8 +43,8 @@ std::vector<std::string> sequence_of_collectives(const Graph& g);
 /// Throws kInternal, naming the first that differs, unless all graphs have the same sequence.
 void check_same_sequence(std::span<const Ref<Graph>> classes);
 
-/// Graphs made by with_sites (and passes that keep order); they are replaced.
+/// Stage kArrange of the pipeline. Graphs made by with_sites (and passes that keep order); they are replaced.
 CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes,
-                                          const CommunicationOptions& options);
+                                          const CommunicationOptions& options, const PassOptions& passes = {});
 
 }  // namespace weft::dist
