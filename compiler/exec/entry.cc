@@ -120,6 +120,12 @@ void load_kernels(Planned& p, const CompileOptions& options) {
                                           {.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
 }
 
+std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked) {
+  Target& target = p.operations->target();
+  if (!asked && !(target.limits().synchronous && verifies_kernels())) return {};
+  return make_launch_check(target, p.operations->options());
+}
+
 PassOptions pass_options(const CompileOptions& options, std::vector<PassReport>* report) {
   return {.disable = options.disable,
           .known = all_passes(),

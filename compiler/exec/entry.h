@@ -85,6 +85,8 @@ PassOptions pass_options(const CompileOptions& options, std::vector<PassReport>*
 PrepareOptions prepare_options(const CompileOptions& options);
 /// Compiles the kernels of a plan, and writes their sources where WEFT_DUMP asks for it.
 void load_kernels(Planned& p, const CompileOptions& options);
+/// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
+std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
 /// Gives `e` the plan with the least extra time that keeps to `budget`, and the graph and pass reports that belong to
 /// it; e.plan exceeds the budget. Of two budgets the smaller never gets the larger peak. If none fits, e.plan stays.
 void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);

@@ -99,11 +99,9 @@ class BodyMaker {
            (t == kFloat32 || t == kBFloat16 || t == kFloat16) && loop_ir::cannot_lower(*alone(product)).empty();
   }
   Ref<Graph> alone(int32_t id) const {
-    auto g = make_ref<Graph>();
-    Node n = old_.node(id);
-    for (Value& v : n.inputs) v = g->add_input(old_.type(v));
-    g->outputs.push_back({g->add(std::move(n)), 0});
-    return g;
+    std::vector<TensorType> operands;
+    for (Value v : old_.node(id).inputs) operands.push_back(old_.type(v));
+    return graph_of_node(old_.node(id), operands);
   }
   bool constant(int32_t id) const {
     while (old_.node(id).op->view && !old_.node(id).inputs.empty()) id = old_.node(id).inputs[0].node;

@@ -101,13 +101,9 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
       }
     }
     // One node as a separate graph.
-    auto one = make_ref<Graph>();
-    Node copy = n;
-    copy.inputs.clear();
-    for (const Tensor& t : in) copy.inputs.push_back(one->add_input(t.type()));
-    const int32_t at = one->add(std::move(copy));
-    for (int32_t k = 0; k < static_cast<int32_t>(n.outputs.size()); ++k) one->outputs.push_back({at, k});
-    values[id] = interpret(*one, in);
+    std::vector<TensorType> operands;
+    for (const Tensor& t : in) operands.push_back(t.type());
+    values[id] = interpret(*graph_of_node(n, operands), in);
   }
   std::vector<Tensor> out;
   for (Value v : g.outputs) out.push_back(values[v.node][v.index]);

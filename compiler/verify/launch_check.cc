@@ -8,32 +8,29 @@
 #include "compiler/verify/reference.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/state.h"
+#include "framework/ir/rewrite.h"
 
 namespace weft::internal {
 namespace {
 
 // The launch's ops, for operands on the CPU.
 Ref<Graph> ops_of(const Node& node, std::span<const Tensor> in) {
-  auto g = make_ref<Graph>();
-  auto add = [&](Node n) {
+  auto on_cpu = [](Node n) {
     n.attrs = n.attrs.without("device");
     for (TensorType& t : n.outputs) t.device = Device::cpu();
-    return g->add(std::move(n));
+    return n;
   };
   if (node.op == &loop_ir::fused_op) {
+    auto g = make_ref<Graph>();
     const Graph& body = loop_ir::body_of(node);
-    for (int32_t id = 0; id < body.size(); ++id) add(body.node(id));
+    for (int32_t id = 0; id < body.size(); ++id) g->add(on_cpu(body.node(id)));
     g->inputs = body.inputs;
     g->outputs = body.outputs;
     return g;
   }
-  Node n = node;
-  n.inputs.clear();
-  for (const Tensor& t : in) n.inputs.push_back(g->add_input(t.type()));
-  const int outputs = static_cast<int>(n.outputs.size());
-  const int32_t id = add(std::move(n));
-  for (int i = 0; i < outputs; ++i) g->outputs.push_back({id, i});
-  return g;
+  std::vector<TensorType> operands;
+  for (const Tensor& t : in) operands.push_back(t.type());
+  return graph_of_node(on_cpu(node), operands);
 }
 
 class Check final : public LaunchCheck {

@@ -97,6 +97,7 @@ MeshStep::~MeshStep() = default;
 
 MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     : timeout_(std::chrono::nanoseconds(static_cast<int64_t>(options.timeout * 1e9))),
+      verify_(options.verify),
       plan_(plan_mesh(joint, options)) {
   for (size_t i = 0; i < plan_.locals.size(); ++i) {
     const Ref<Graph>& g = plan_.arranged[i];
@@ -148,8 +149,9 @@ void MeshStep::start() {
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
     internal::ExecutableOptions how;
     how.rank.emplace(internal::ExecutableOptions::Rank{Device::cpu(r), std::move(own)});
-    ranks->executables[i] = std::make_unique<internal::Executable>(
-        planned_[static_cast<size_t>(plan_.class_of[i])].plan, ranks->arenas[i], std::move(how));
+    const internal::Planned& planned = planned_[static_cast<size_t>(plan_.class_of[i])];
+    how.check = internal::launch_check(planned, verify_);
+    ranks->executables[i] = std::make_unique<internal::Executable>(planned.plan, ranks->arenas[i], std::move(how));
   });
   ranks_ = std::move(ranks);
 }

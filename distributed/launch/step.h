@@ -56,6 +56,7 @@ class MeshStep final : public internal::PartitionedStep {
   void start();
 
   const std::chrono::nanoseconds timeout_;
+  const bool verify_;
   MeshPlan plan_;                           // with the collectives of the compiled graphs
   std::vector<internal::Planned> planned_;  // by class
   std::unique_ptr<Ranks> ranks_;

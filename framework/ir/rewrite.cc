@@ -2,6 +2,15 @@
 
 namespace weft {
 
+Ref<Graph> graph_of_node(Node n, std::span<const TensorType> operands) {
+  auto g = make_ref<Graph>();
+  n.inputs.clear();
+  for (const TensorType& t : operands) n.inputs.push_back(g->add_input(t));
+  const int32_t id = g->add(std::move(n));
+  for (int32_t i = 0; i < static_cast<int32_t>(g->node(id).outputs.size()); ++i) g->outputs.push_back({id, i});
+  return g;
+}
+
 Rewriter::Rewriter(const Graph& from) : from_(from), to_(make_ref<Graph>()), values_(from.size()) {
   to_->cells = from.cells;
   to_->captured = from.captured;

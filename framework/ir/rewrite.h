@@ -8,6 +8,9 @@
 
 namespace weft {
 
+/// A graph of one node: the inputs are its operands, of these types, and the outputs are its results.
+Ref<Graph> graph_of_node(Node n, std::span<const TensorType> operands);
+
 /// Copies nodes of `from` into a new graph and replaces their operands. Call copy() for each kept node in order (or
 /// map() for a replaced value), then finish().
 class Rewriter {

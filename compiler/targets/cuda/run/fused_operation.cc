@@ -6,6 +6,7 @@
 #include "compiler/loop_ir/domain.h"
 #include "framework/base/error.h"
 #include "framework/base/hash.h"
+#include "framework/ir/rewrite.h"
 
 namespace weft::cuda::internal {
 namespace {
@@ -154,15 +155,13 @@ loop_ir::Layout layout_of(const StridedView& v) { return {{v.dtype, Device::cpu(
 
 Ref<Graph> body_of_one(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                        std::span<const StridedView> out) {
-  auto body = make_ref<Graph>();
   Node n;
   n.op = &op;
   n.attrs = attrs;
-  for (const StridedView& v : in) n.inputs.push_back(body->add_input({v.dtype, Device::cpu(), v.shape}));
   for (const StridedView& v : out) n.outputs.push_back({v.dtype, Device::cpu(), v.shape});
-  const int32_t id = body->add(std::move(n));
-  for (size_t i = 0; i < out.size(); ++i) body->outputs.push_back({id, static_cast<int32_t>(i)});
-  return body;
+  std::vector<TensorType> operands;
+  for (const StridedView& v : in) operands.push_back({v.dtype, Device::cpu(), v.shape});
+  return graph_of_node(std::move(n), operands);
 }
 
 std::unique_ptr<Operation> group_operation(const char* name, const Graph& body, std::span<const StridedView> in,

@@ -58,7 +58,8 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
                                    const PrepareOptions& options = {});
 
 /// Compiles what the operations' kernels need (all at once, those that were compiled before excepted) and binds them.
-/// Throws naming the kernel that does not compile or exceeds the device.
-void load(Gpu& gpu, std::span<Operation* const> operations);
+/// Returns the number of kernels that were not loaded before. Throws naming the kernel that does not compile or exceeds
+/// the device.
+int64_t load(Gpu& gpu, std::span<Operation* const> operations);
 
 }  // namespace weft::cuda
