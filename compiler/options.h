@@ -34,8 +34,8 @@ struct CompileOptions {
   std::string numerics = "fast";  // "eager": the bits of eager. "fast": chains of 16-bit values round less often, and
                                   // attention and linear + cross-entropy found in the graph sum in their own order
   bool verify_numerics = false;   // sums give the same bits on one device and on any mesh, slowly; numerics are eager
-  bool verify = false;     // one device: compare each plan's first results and writes with the reference, bit for bit;
-                           // on CUDA each launch with its ops on the CPU, products within bounds
+  bool verify = false;     // one CPU: compare each plan's first results and writes with the reference, bit for bit;
+                           // on CUDA and on a mesh each launch with its ops, products within bounds
   bool tf32 = false;       // CUDA: f32 products on tensor cores, of operands rounded to 11 bits
   bool cuda_graph = true;  // CUDA: the step is captured once and replayed as one launch; also WEFT_CUDA_GRAPH
   std::vector<std::string> disable = {};  // passes to leave out, or "all"

@@ -7,7 +7,6 @@
 #include "compiler/cost/keep_cost.h"
 #include "compiler/cost/peak_estimate.h"
 #include "compiler/exec/entry.h"
-#include "compiler/passes/pipeline.h"
 #include "compiler/passes/recompute.h"
 #include "framework/base/switches.h"
 
@@ -76,33 +75,15 @@ std::vector<Candidate> candidates(const Graph& g, Rematerialisation& about) {
   return kept;
 }
 
-}  // namespace
-
-size_t recompute_row() {
-  const std::span<const Pass> all = pipeline();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (std::string_view(all[i].name) == "recompute") return i;
-  return all.size();
-}
-
-void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
-  const size_t row = recompute_row();
-  for (const std::string& off : options.disable)
-    if (off == "recompute" || off == "all") return;
-  for (const PassReport& r : e.passes)
-    if (std::string_view(r.name) == "recompute" && r.disabled) return;
-  const std::span<const Pass> after = pipeline().subspan(std::min(row + 1, pipeline().size()));
-
+void recompute(Entry& e, int64_t budget, const CompileOptions& options) {
+  const Ref<Graph> before = e.before_recompute ? e.before_recompute : e.joint;
   Rematerialisation& about = e.remat;
   about = {.tried = true, .peak_before = e.plan.peak_bytes(), .least_peak = e.plan.peak_bytes()};
-  const RecomputeResult usual = recompute_by(*e.before_recompute, {});
+  const RecomputeResult usual = recompute_by(*before, {});
   about.kept_before = usual.kept_bytes;
-  std::vector<Candidate> all = candidates(*e.before_recompute, about);
+  std::vector<Candidate> all = candidates(*before, about);
   auto try_it = [&](const Candidate& c) {
-    std::vector<PassReport> reports;
-    Ref<Graph> joint =
-        run_passes(c.result.graph, after, {.disable = options.disable, .known = all_passes(), .report = &reports});
-    Planned p = plan_joint(*joint, e.key.layouts, options, e.low_memory, about.least_peak);
+    Planned p = plan_joint(c.result.graph, e.key.layouts, options, e.low_memory, about.least_peak);
     ++about.plans;
     about.least_peak = std::min(about.least_peak, p.plan.peak_bytes());
     if (switch_int("WEFT_DEBUG") >= 2)
@@ -113,18 +94,14 @@ void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
                    static_cast<long long>(p.plan.peak_bytes()));
     if (p.plan.peak_bytes() > budget) return false;
     static_cast<Planned&>(e) = std::move(p);
-    e.joint = joint;
+    e.before_recompute = before;
+    e.joint = c.result.graph;
+    dump_graph(*e.joint, "recompute");
     about.fits = true;
     about.kept = c.result.kept_bytes;
     about.copies = c.result.copies;
     about.flops = c.result.flops;
     about.seconds = c.result.seconds - usual.seconds;
-    e.passes.resize(std::min(row, e.passes.size()));
-    e.passes.push_back({.name = "recompute",
-                        .nodes_before = e.before_recompute->size(),
-                        .nodes_after = c.result.graph->size(),
-                        .changed = true});
-    e.passes.insert(e.passes.end(), reports.begin(), reports.end());
     return true;
   };
   // What is kept lives beside cells and results: a plan cannot be smaller than that.
@@ -137,6 +114,13 @@ void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
   }
   for (const Candidate* c : skipped)
     if (try_it(*c)) return;
+}
+
+}  // namespace
+
+void rematerialise(Entry& e, int64_t budget, const CompileOptions& options) {
+  std::erase_if(e.passes, [](const PassReport& r) { return std::string_view(r.name) == "recompute"; });
+  PassSteps(pass_options(options, &e.passes)).run("recompute", [&] { recompute(e, budget, options); });
 }
 
 }  // namespace weft::internal

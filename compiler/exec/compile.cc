@@ -103,10 +103,8 @@ class CompiledCore {
   }
 
   std::unique_ptr<Executable> make_executable(const Entry& e) {
-    Target& target = e.operations->target();
-    ExecutableOptions how{.captured = options.cuda_graph && switch_on("WEFT_CUDA_GRAPH")};
-    if (options.verify || (target.limits().synchronous && verifies_kernels()))
-      how.check = make_launch_check(target, e.operations->options());
+    ExecutableOptions how{.captured = options.cuda_graph && switch_on("WEFT_CUDA_GRAPH"),
+                          .check = launch_check(e, options.verify)};
     return std::make_unique<Executable>(e.plan, arena, std::move(how));
   }
 

@@ -4,12 +4,12 @@
 
 #include "compiler/exec/order.h"
 #include "compiler/loop_ir/fused.h"
-#include "compiler/passes/fuse.h"
 #include "compiler/passes/fuse_report.h"
 #include "compiler/passes/lower.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/verify/launch_check.h"
 #include "framework/base/switches.h"
+#include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
 
 namespace weft::internal {
@@ -34,43 +34,32 @@ void check_budget(const Entry& e, const CompileOptions& options) {
                          "; memory_budget is ", options.memory_budget));
 }
 
-// What the pass runner has no room for.
-thread_local struct {
-  FuseOptions options;
-  FusionReport* report = nullptr;
-} fusing;
-
 /// The better of two orders of execution.
-void draft(Planned& p, std::span<const ArgumentLayout> layouts) {
+void draft(Planned& p, std::span<const ArgumentLayout> layouts, PassSteps& steps) {
   const Graph& g = *p.fused;
-  const std::vector<int32_t> first = insertion_order(g);
-  p.plan = draft_plan(reorder(g, first), layouts, *p.operations);
-  p.order = "as written";
-  if (p.plan.arena_bytes == 0) return;
-  if (std::vector<int32_t> frugal = frugal_order(g); frugal != first) {
-    Plan other = draft_plan(reorder(g, frugal), layouts, *p.operations);
-    if (other.peak_bytes() < p.plan.peak_bytes()) {
-      p.plan = std::move(other);
-      p.order = "rearranged to need less memory";
-    }
-  }
+  Ref<Graph> as_written, frugal;
+  steps.run("order", [&] {
+    const std::vector<int32_t> first = insertion_order(g), other = frugal_order(g);
+    as_written = reorder(g, first);
+    if (other != first) frugal = reorder(g, other);
+  });
+  steps.run("plan", [&] {
+    p.plan = draft_plan(as_written, layouts, *p.operations);
+    p.order = "as written";
+    if (p.plan.arena_bytes == 0 || !frugal) return;
+    Plan other = draft_plan(frugal, layouts, *p.operations);
+    if (other.peak_bytes() >= p.plan.peak_bytes()) return;
+    p.plan = std::move(other);
+    p.order = "rearranged to need less memory";
+  });
 }
 
 /// From the captured graph to the joint one.
 void make_joint(Entry& e, const CompileOptions& options, bool low_memory) {
   e.passes.clear();
-  const PassOptions pass_options{
-      .disable = options.disable,
-      .known = all_passes(),
-      .report = &e.passes,
-      .facts = {
-          .eager_bits = options.numerics == "eager", .low_memory = low_memory, .exact_sums = options.verify_numerics}};
-  if (options.memory_budget <= 0) {
-    e.joint = run_passes(e.captured, pipeline(), pass_options);
-    return;
-  }
-  e.before_recompute = run_passes(e.captured, pipeline().first(recompute_row()), pass_options);
-  e.joint = run_passes(e.before_recompute, pipeline().subspan(recompute_row()), pass_options);
+  PassOptions how = pass_options(options, &e.passes);
+  how.facts.low_memory = low_memory;
+  e.joint = run_passes(e.captured, passes_of(PassStage::kJoint), how);
 }
 
 /// Takes `p`, a plan of the same function made to need less memory, if it does.
@@ -84,7 +73,7 @@ bool take_if_less(Entry& e, Planned p) {
 /// needs less memory. Whether they do better does not depend on the budget.
 void save_memory(Entry& e, const CompileOptions& options) {
   e.saved_memory = true;
-  take_if_less(e, plan_joint(*e.joint, e.key.layouts, options, !e.low_memory));
+  take_if_less(e, plan_joint(e.joint, e.key.layouts, options, !e.low_memory));
   if (e.plan.peak_bytes() <= options.memory_budget) return;
   Entry other;
   other.captured = e.captured;
@@ -92,10 +81,9 @@ void save_memory(Entry& e, const CompileOptions& options) {
   if (structurally_equal(*other.joint, *e.joint)) return;
   bool taken = false;
   for (bool low : {e.low_memory, !e.low_memory})
-    taken |= take_if_less(e, plan_joint(*other.joint, e.key.layouts, options, low));
+    taken |= take_if_less(e, plan_joint(other.joint, e.key.layouts, options, low));
   if (!taken) return;
   e.joint = other.joint;
-  e.before_recompute = other.before_recompute;
   e.passes = std::move(other.passes);
 }
 
@@ -106,14 +94,13 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     e.plan_ms = ms_since(start);
     return;
   }
-  static_cast<Planned&>(e) = plan_joint(*e.joint, e.key.layouts, options, e.low_memory);
+  static_cast<Planned&>(e) = plan_joint(e.joint, e.key.layouts, options, e.low_memory);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget && !e.saved_memory)
     save_memory(e, options);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
     rematerialise(e, options.memory_budget, options);
-  // The last stage is dumped and verified as passes do theirs.
-  if (!switch_value("WEFT_DUMP").empty() || switch_int("WEFT_VERIFY_IR") >= 2)
-    run_passes(e.plan.graph, {}, {.known = all_passes()});
+  dump_graph(*e.plan.graph, "order");
+  if (switch_int("WEFT_VERIFY_IR") >= 2) verify(*e.plan.graph);
   e.plan_ms = ms_since(start);
   check_budget(e, options);
   if (e.plan.device.type != DeviceType::kMeta) load_kernels(e, options);
@@ -133,33 +120,49 @@ void load_kernels(Planned& p, const CompileOptions& options) {
                                           {.cache = options.kernel_cache, .faults_are_errors = verifies_kernels()});
 }
 
-Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
+std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked) {
+  Target& target = p.operations->target();
+  if (!asked && !(target.limits().synchronous && verifies_kernels())) return {};
+  return make_launch_check(target, p.operations->options());
+}
+
+PassOptions pass_options(const CompileOptions& options, std::vector<PassReport>* report) {
+  return {.disable = options.disable,
+          .known = all_passes(),
+          .report = report,
+          .facts = {.eager_bits = options.numerics == "eager", .exact_sums = options.verify_numerics}};
+}
+
+Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
                    bool low_memory, int64_t enough) {
   Planned p;
   p.low_memory = low_memory;
   p.report = std::make_shared<FusionReport>();
-  fusing = {fuse_options(options.disable), p.report.get()};
-  fusing.options.low_memory = low_memory;
-  const Device device = device_of(joint);
+  const Device device = device_of(*joint);
   Target& target = target_of(device.type, "compile");
-  fusing.options.prologue &= target.limits().prologues;
-  static constexpr Pass kFuse[] = {{"fuse", [](const Graph& g) { return fuse(g, fusing.options, fusing.report); }, ""}};
-  p.fused = run_passes(lower(joint), kFuse, {options.disable, all_passes(), &p.fusion});
+  PassOptions how = pass_options(options, &p.passes_to_plan);
+  how.facts.low_memory = low_memory;
+  how.facts.prologues = target.limits().prologues;
+  how.fusion = p.report.get();
+  p.fused = run_passes(joint, passes_of(PassStage::kFused), how);
   p.operations = std::make_shared<Operations>(target, device, prepare_options(options));
   std::vector<std::string> notes;
+  PassSteps steps(how);
+  const size_t fused = p.passes_to_plan.size();
   for (;;) {
     try {
-      draft(p, layouts);
+      draft(p, layouts, steps);
       break;
     } catch (const CannotLower& c) {
-      // Rare: fusion looks at types, a kernel at how the operands lie.
+      // Rare: fusion looks at types only, a kernel at the layouts of its operands too.
+      p.passes_to_plan.resize(fused);
       p.fused = expand(
           *p.fused, [&](const Node& n) { return n.op == &loop_ir::fused_op && &loop_ir::body_of(n) == c.body.get(); });
       notes.push_back(str_cat("not one kernel: ", loop_ir::ops_text(*c.body, 8), ": ", c.why));
     }
   }
   p.plan.notes.insert(p.plan.notes.end(), notes.begin(), notes.end());
-  if (p.plan.peak_bytes() < enough) lay_out(p.plan);
+  if (p.plan.peak_bytes() < enough) steps.run("arena", [&] { lay_out(p.plan); });
   return p;
 }
 

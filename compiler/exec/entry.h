@@ -40,11 +40,11 @@ struct Planned {
   Ref<Graph> fused;
   Plan plan;
   std::shared_ptr<Operations> operations;
-  std::vector<PassReport> fusion;  // what the pass did
+  std::vector<PassReport> passes_to_plan;  // from the joint graph to the plan
   std::shared_ptr<FusionReport> report;
   LoadReport load;
   const char* order = "";   // which order of execution it has
-  bool low_memory = false;  // products compute expensive operands again, so that they are not kept
+  bool low_memory = false;  // products compute expensive operands again instead of keeping them
 };
 
 struct Entry : Planned {
@@ -57,7 +57,7 @@ struct Entry : Planned {
   };
   std::vector<CellState> cells;
   Ref<Graph> captured, joint;
-  Ref<Graph> before_recompute;  // the joint graph at that pass; only under a memory budget
+  Ref<Graph> before_recompute;  // the joint graph without nodes computed again; null if it has none
   Rematerialisation remat;
   bool saved_memory = false;         // passes were asked for what needs less memory
   std::shared_ptr<const void> like;  // the result's structure
@@ -74,20 +74,22 @@ struct Entry : Planned {
   bool still_holds() const;
 };
 
-/// Lowers, fuses and plans a joint graph in the better of the orders known; kernels are not loaded yet. A plan that
-/// must need `enough` bytes or more is not laid out: its arena is as large as what is live at once. `low_memory`: of
-/// FuseOptions.
-Planned plan_joint(const Graph& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
+/// Stages kFused and kPlan of the pipeline: lowers, fuses and plans a joint or local graph in the better of the known
+/// orders. Kernels are not loaded yet. A plan that needs `enough` bytes or more is not laid out: its arena is as large
+/// as the values that are live at once. `low_memory`: of FuseOptions.
+Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
                    bool low_memory, int64_t enough = INT64_MAX);
+/// What every list of passes gets for these options.
+PassOptions pass_options(const CompileOptions& options, std::vector<PassReport>* report);
 /// What these options ask of operations.
 PrepareOptions prepare_options(const CompileOptions& options);
 /// Compiles the kernels of a plan, and writes their sources where WEFT_DUMP asks for it.
 void load_kernels(Planned& p, const CompileOptions& options);
+/// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
+std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
 /// Gives `e` the plan with the least extra time that keeps to `budget`, and the graph and pass reports that belong to
 /// it; e.plan exceeds the budget. Of two budgets the smaller never gets the larger peak. If none fits, e.plan stays.
 void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);
-/// The row of pipeline() where rematerialisation has its place: before fusion.
-size_t recompute_row();
 
 /// Traces, optimises and plans. Throws ResourceExhausted if the plan exceeds the budget.
 std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options);

@@ -1,6 +1,7 @@
 #include "compiler/exec/executable.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "compiler/exec/trace.h"
@@ -23,6 +24,23 @@ constexpr int64_t kMostStaged = int64_t{64} << 20;
 bool has_other_holder(const Tensor& t) {
   const TensorImpl& i = t.get();
   return i.refs.load(std::memory_order_acquire) > 1 || i.storage->use_count() > 1 || !i.storage->owned();
+}
+
+// The bytes of strided memory, from the address of its first element.
+struct Extent {
+  int64_t begin = 0, end = 0;  // of the lowest element, behind the highest
+  // What a copy has ahead of the first element, so that its alignment stays.
+  int64_t room_before() const { return (-begin + 255) / 256 * 256; }
+};
+Extent extent_of(const Tensor& t) {
+  const TensorImpl& i = t.get();
+  if (i.type.shape.numel() == 0) return {};
+  Extent e{0, itemsize(i.type.dtype)};
+  for (int d = 0; d < i.type.shape.size(); ++d) {
+    const int64_t reach = (i.type.shape[d] - 1) * i.strides[d] * itemsize(i.type.dtype);
+    (reach < 0 ? e.begin : e.end) += reach;
+  }
+  return e;
 }
 
 std::string name_of(const Cell& c) {
@@ -69,7 +87,7 @@ void Executable::build() {
   for (const auto* list : {&plan_.setup, &plan_.launches})
     for (const Launch& l : *list) views += l.in.size() + l.out.size();
   views_.reserve(views);
-  std::vector<StepCall> setup = build_calls(plan_.setup, setup_workspaces_);
+  const std::vector<StepCall> setup = build_calls(plan_.setup, setup_workspaces_);
   calls_ = build_calls(plan_.launches, workspaces_);
   launch_us_.resize(plan_.launches.size());
   std::stable_sort(collected_.begin(), collected_.end(),
@@ -81,7 +99,7 @@ void Executable::build() {
     patches_.push_back(collected_[i].second);
   }
   collected_ = {};
-  run_setup(std::move(setup));
+  run_setup(setup);
   ReplayOptions how{captured_ && !trace_ && !debug_, written_cells()};
   how.commit_point = plan_.commit_point;
   how.agree = [this] {
@@ -95,19 +113,23 @@ bool Executable::misaligned(const Tensor& t) const {
   return reinterpret_cast<uintptr_t>(begin_of(t)) % static_cast<uintptr_t>(limits_.address_alignment) != 0;
 }
 
-// The same value with the same strides at the start of a new block.
+// The same value with the same strides in a new block.
 Tensor Executable::aligned(const Tensor& t) const {
-  const TensorImpl& from = t.get();
-  int64_t elements = from.type.shape.numel() > 0;
-  for (int d = 0; d < from.strides.size(); ++d)
-    if (elements > 0) elements += (from.type.shape[d] - 1) * from.strides[d];
+  const Extent e = extent_of(t);
   auto* impl = new TensorImpl;
   const Tensor made(impl);
-  impl->type = from.type;
-  impl->strides = from.strides;
-  impl->storage = Storage::allocate(elements * itemsize(from.type.dtype), device_);
-  copy(impl->storage->data(), begin_of(t), impl->storage->bytes());
+  impl->type = t.type();
+  impl->strides = t.get().strides;
+  impl->offset = e.room_before();
+  impl->storage = Storage::allocate(e.room_before() + e.end, device_);
+  copy_extent(t, begin_of(made));
   return made;
+}
+
+// Copies all bytes of a strided value; `to` gets its first element.
+void Executable::copy_extent(const Tensor& from, void* to) const {
+  const Extent e = extent_of(from);
+  copy(static_cast<char*>(to) + e.begin, static_cast<char*>(begin_of(from)) + e.begin, e.end - e.begin);
 }
 
 void Executable::copy(void* to, const void* from, int64_t bytes) const {
@@ -185,14 +207,13 @@ std::vector<StepCall> Executable::build_calls(const std::vector<Launch>& launche
   return calls;
 }
 
-void Executable::run_setup(std::vector<StepCall> calls) {
+void Executable::run_setup(std::span<const StepCall> calls) {
   if (calls.empty()) return;
   Ref<Storage> scratch;
   if (plan_.setup_workspace > 0) scratch = Storage::allocate(plan_.setup_workspace, device_);
   for (void*& workspace : setup_workspaces_) workspace = scratch ? scratch->data() : nullptr;
-  const std::span<const StepCall> kept = calls;
   const std::unique_ptr<Replay> replay = target_.replay(device_, calls, {.captured = false});
-  if (check_) return run_checked(*replay, plan_.setup, kept);
+  if (check_) return run_checked(*replay, plan_.setup, calls);
   replay->run(true);
 }
 
@@ -249,29 +270,20 @@ bool Executable::needs_staging(const StagingBuffer& s, void* address, int64_t by
 }
 
 void Executable::bind_argument(size_t i, const Tensor& argument) {
-  const TensorImpl& t = argument.get();
   StagingBuffer& s = argument_staging_[i];
   char* const address = static_cast<char*>(begin_of(argument));
   if (limits_.address_alignment == 1 && !replay_->wants_fixed_addresses()) return bind(argument_base_[i], address);
-  // All bytes from the first element to the last.
-  int64_t begin = 0, end = itemsize(t.type.dtype);
-  if (t.type.shape.numel() == 0) end = 0;
-  for (int d = 0; d < t.type.shape.size() && end > 0; ++d) {
-    const int64_t reach = (t.type.shape[d] - 1) * t.strides[d] * itemsize(t.type.dtype);
-    (reach < 0 ? begin : end) += reach;
-  }
-  if (!needs_staging(s, address, end - begin)) {
+  const Extent e = extent_of(argument);
+  if (!needs_staging(s, address, e.end - e.begin)) {
     s.last = address;
     return bind(argument_base_[i], address);
   }
-  // The first element keeps its alignment, whatever comes before it.
-  const int64_t before = (-begin + 255) / 256 * 256;
   if (!s.memory) {
-    s.memory = Storage::allocate(before + end, device_);
-    staging_bytes_ += accounted(before + end);
+    s.memory = Storage::allocate(e.room_before() + e.end, device_);
+    staging_bytes_ += accounted(e.room_before() + e.end);
   }
-  char* const to = static_cast<char*>(s.memory->data()) + before;
-  copy(to + begin, address + begin, end - begin);
+  char* const to = static_cast<char*>(s.memory->data()) + e.room_before();
+  copy_extent(argument, to);
   bind(argument_base_[i], to);
 }
 
@@ -380,13 +392,12 @@ void Executable::launch() {
       replay_->run(moved_);
     } else {
       double start = now_us();
-      std::vector<double> us(calls_.size());
-      replay_->run_timed(us);
-      for (size_t i = 0; i < us.size(); ++i) {
-        launch_us_[i] = launch_us_[i] > 0 ? std::min(launch_us_[i], us[i]) : us[i];
-        report(plan_.launches[i], calls_[i], start, us[i]);
-        start += us[i];
-      }
+      replay_->run_timed([&](size_t i, double us) {
+        launch_us_[i] = launch_us_[i] > 0 ? std::min(launch_us_[i], us) : us;
+        if (limits_.synchronous) start = now_us() - us;
+        report(plan_.launches[i], calls_[i], start, us);
+        start += us;
+      });
     }
     moved_ = false;
     copy_outputs();
@@ -442,13 +453,24 @@ void Executable::run_checked(Replay& replay, const std::vector<Launch>& launches
 
 void Executable::report(const Launch& l, const StepCall& c, double start, double us) const {
   if (!trace_ && !debug_) return;
-  const char* name = l.operation->name() ? l.operation->name() : l.op->name;
-  if (trace_) record_launch(name, c.node->scope, start, us);
+  if (trace_) record_launch(name_of(l), c.node->scope, start, us);
   if (!debug_) return;
   double bytes = 0;
   for (const auto& list : {c.in, c.out})
     for (const StridedView& v : list) bytes += static_cast<double>(v.numel() * itemsize(v.dtype));
-  print_launch(name, c.node->scope, us, bytes, cost_of(l, *plan_.graph).flops);
+  print_launch(name_of(l), c.node->scope, us, bytes, cost_of(l, *plan_.graph).flops);
+}
+
+void Executable::report_failure(const Launch& l) const {
+  const Node& n = plan_.graph->node(l.node);
+  if (debug_) print_failed_launch(name_of(l), n.line, n.scope);
+  if (!trace_) return;
+  record_failed_launch(name_of(l), n.scope, now_us());
+  try {
+    flush_trace();  // the process may not reach its end
+  } catch (const Error& e) {
+    std::fprintf(stderr, "weft: %s\n", e.what());
+  }
 }
 
 void Executable::failed(size_t at) {
@@ -456,6 +478,7 @@ void Executable::failed(size_t at) {
   const Graph& g = *plan_.graph;
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
+  report_failure(plan_.launches[at]);
   bool torn = past_commit_point_;
   if (!limits_.synchronous) {
     try {

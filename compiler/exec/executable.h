@@ -84,11 +84,12 @@ class Executable {
   void build();
   int32_t base_of(const PlanBuffer& b);
   std::vector<StepCall> build_calls(const std::vector<Launch>& launches, std::vector<void*>& workspaces);
-  void run_setup(std::vector<StepCall> calls);
+  void run_setup(std::span<const StepCall> calls);
   void bind(int32_t base, void* address);
   bool misaligned(const Tensor& t) const;
   Tensor aligned(const Tensor& t) const;
   void copy(void* to, const void* from, int64_t bytes) const;
+  void copy_extent(const Tensor& from, void* to) const;
   std::vector<Ref<Cell>> written_cells() const;
   void name_memory();
   void bind_arena();
@@ -102,8 +103,10 @@ class Executable {
   void launch();
   /// Compares each launch that the check wants.
   void run_checked(Replay& replay, const std::vector<Launch>& launches, std::span<const StepCall> calls);
-  /// Reports launch `at` to WEFT_TRACE and WEFT_DEBUG.
+  /// Reports a launch to WEFT_TRACE and WEFT_DEBUG.
   void report(const Launch& l, const StepCall& c, double start, double us) const;
+  /// Reports the launch that failed: the last line of the step, and the last event of the trace, which is written now.
+  void report_failure(const Launch& l) const;
   [[noreturn]] void failed(size_t at);
   void commit();
   std::vector<Tensor> make_outputs(std::span<const Tensor> args);

@@ -57,7 +57,7 @@ Ref<Graph> passed(const TensorFn& fn, const std::vector<Tensor>& in, std::vector
                   PassFacts facts = {}) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());
-  return run_passes(capture_graph(fn, types), pipeline(), {.report = report, .facts = facts});
+  return run_passes(capture_graph(fn, types), passes_of(PassStage::kJoint), {.report = report, .facts = facts});
 }
 
 std::string notes_of(const std::vector<PassReport>& report) {

@@ -108,6 +108,8 @@ Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Ope
 void lay_out(Plan& plan);
 /// The least arena that any placement could have.
 int64_t bytes_live(const Plan& plan);
+/// The name of a launch in reports: its operation's, else its op's.
+const char* name_of(const Launch& launch);
 /// The work of a launch: what reports, traces and predicted times count.
 Cost cost_of(const Launch& launch, const Graph& g);
 /// The distinct operations of a plan's launches, in order of first use.

@@ -37,6 +37,8 @@ std::vector<std::shared_ptr<Operation>> operations_of(const Plan& plan) {
   return all;
 }
 
+const char* name_of(const Launch& l) { return l.operation->name() ? l.operation->name() : l.op->name; }
+
 Cost cost_of(const Launch& l, const Graph& g) {
   SmallVec<TensorType, 4> in, out;
   for (const Place& p : l.in) in.push_back(p.type);

@@ -127,7 +127,7 @@ class Report {
       line("  ", p.to_string());
       for (const std::string& note : p.notes) line("    ", note);
     }
-    for (const PassReport& p : e_.fusion) line("  ", p.to_string());
+    for (const PassReport& p : e_.passes_to_plan) line("  ", p.to_string());
   }
 
   void memory() {
@@ -178,7 +178,6 @@ class Report {
            big[i]->last, ": ", describe(plan_.launches[big[i]->first]));
   }
 
-  static const char* name_of(const Launch& l) { return l.operation->name() ? l.operation->name() : l.op->name; }
   static bool is_fused(const Launch& l) { return l.op == &loop_ir::fused_op; }
 
   std::string describe(const Launch& l) const {

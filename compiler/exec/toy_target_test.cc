@@ -25,9 +25,9 @@ class CountingReplay final : public Replay {
     count();
     on_cpu_->run_by_one(before);
   }
-  void run_timed(std::span<double> us) override {
+  void run_timed(const std::function<void(size_t, double)>& after) override {
     count();
-    on_cpu_->run_timed(us);
+    on_cpu_->run_timed(after);
   }
   size_t at() const override { return on_cpu_->at(); }
 
@@ -62,9 +62,9 @@ class CountingTarget final : public Target {
     ++counts.eager;
     cpu_.run_now(call, device, line);
   }
-  std::unique_ptr<Replay> replay(Device device, std::vector<StepCall> calls, ReplayOptions options) override {
+  std::unique_ptr<Replay> replay(Device device, std::span<const StepCall> calls, ReplayOptions options) override {
     const auto n = static_cast<int64_t>(calls.size());
-    return std::make_unique<CountingReplay>(cpu_.replay(device, std::move(calls), std::move(options)), n, counts);
+    return std::make_unique<CountingReplay>(cpu_.replay(device, calls, std::move(options)), n, counts);
   }
   Agreement agreement(const Operation& operation, const Node& n, const PrepareOptions& options) const override {
     return cpu_.agreement(operation, n, options);

@@ -17,6 +17,7 @@ struct Event {
   const char* name;
   const char* scope;
   double start, us;
+  bool failed;
   uint64_t thread;
 };
 
@@ -62,9 +63,9 @@ void flush_trace() {
   for (const Event& e : r.events) {
     std::fprintf(f,
                  "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
-                 "\"scope\":\"%s\"}}",
+                 "\"scope\":\"%s\"%s}}",
                  first ? "" : ",", escaped(e.name).c_str(), static_cast<unsigned long long>(e.thread), e.start, e.us,
-                 escaped(e.scope).c_str());
+                 escaped(e.scope).c_str(), e.failed ? ",\"failed\":true" : "");
     first = false;
   }
   std::fputs("\n]}\n", f);
@@ -73,12 +74,28 @@ void flush_trace() {
 }
 
 namespace internal {
+namespace {
 
-void record_launch(const char* name, const char* scope, double start_us, double us) {
+void record(const char* name, const char* scope, double start_us, double us, bool failed) {
   Recorder& r = recorder();
   const uint64_t thread = std::hash<std::thread::id>()(std::this_thread::get_id()) % 1000000;
   MutexLock lock(r.mutex);
-  r.events.push_back({name, scope, start_us, us, thread});
+  r.events.push_back({name, scope, start_us, us, failed, thread});
+}
+
+}  // namespace
+
+void record_launch(const char* name, const char* scope, double start_us, double us) {
+  record(name, scope, start_us, us, false);
+}
+
+void record_failed_launch(const char* name, const char* scope, double start_us) {
+  record(name, scope, start_us, 0, true);
+}
+
+void print_failed_launch(const char* name, SourceLine line, const char* scope) {
+  const std::string at = line.line ? str_cat(" at ", line) : std::string();
+  std::fprintf(stderr, "%-24s failed%s  %s\n", name, at.c_str(), scope);
 }
 
 void print_launch(const char* name, const char* scope, double us, double bytes, double flops) {

@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <string>
 
+#include "framework/ir/graph.h"
+
 namespace weft {
 
 /// Writes the launches recorded so far to the file that WEFT_TRACE names; also happens when the process ends.
@@ -12,6 +14,10 @@ namespace internal {
 
 /// One launch of op `name` for the trace; `scope` is where in the model it belongs.
 void record_launch(const char* name, const char* scope, double start_us, double us);
+/// A launch that threw; its event has no length and the argument "failed".
+void record_failed_launch(const char* name, const char* scope, double start_us);
+/// "name  failed at model.cc:12  scope" to stderr.
+void print_failed_launch(const char* name, SourceLine line, const char* scope);
 /// "name  12.3 us  4.5 GB/s  6.7 GFLOP/s  scope" to stderr.
 void print_launch(const char* name, const char* scope, double us, double bytes, double flops);
 

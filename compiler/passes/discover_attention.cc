@@ -45,7 +45,8 @@ struct Mod {
 
 class Discovery {
  public:
-  explicit Discovery(const Graph& g) : g_(g), pending_(g), users_(users(g)), output_(static_cast<size_t>(g.size())) {
+  Discovery(const Graph& g, PassContext& context)
+      : g_(g), context_(context), pending_(g), users_(users(g)), output_(static_cast<size_t>(g.size())) {
     for (Value v : g.outputs) output_[static_cast<size_t>(v.node)] = true;
     for (const CellWrite& w : g.writes) output_[static_cast<size_t>(w.value.node)] = true;
   }
@@ -58,7 +59,7 @@ class Discovery {
       f.softmax = id;
       const std::string why = look(f);
       if (why == kNotAttention) continue;
-      pass_note(
+      context_.note(
           str_cat("softmax", at_line(g_.node(id)), why.empty() ? " is attention's: one kernel" : " stays: ", why));
       if (why.empty()) by_out.emplace(f.out, std::move(f));
     }
@@ -408,6 +409,7 @@ class Discovery {
   }
 
   const Graph& g_;
+  PassContext& context_;
   const PendingGrad pending_;
   const std::vector<std::vector<int32_t>> users_;
   std::vector<bool> output_;
@@ -415,11 +417,11 @@ class Discovery {
 
 }  // namespace
 
-Ref<Graph> discover_attention(const Graph& g) {
-  if (pass_facts().eager_bits) return nullptr;  // sums in another order
+Ref<Graph> discover_attention(const Graph& g, PassContext& context) {
+  if (context.facts.eager_bits) return nullptr;  // sums in another order
   bool any = false;
   for (int32_t id = 0; id < g.size() && !any; ++id) any = g.node(id).op == &softmax_op;
-  return any ? Discovery(g).run() : nullptr;
+  return any ? Discovery(g, context).run() : nullptr;
 }
 
 }  // namespace weft

@@ -1,6 +1,6 @@
 // Finds attention that a program wrote as matmul, softmax, matmul, and makes it one node.
 #pragma once
-#include "framework/ir/graph.h"
+#include "compiler/passes/pass.h"
 
 namespace weft {
 
@@ -8,6 +8,6 @@ namespace weft {
 /// changes of the scores become its score_mod, where(condition, scores, -inf) its mask, and dropout of the
 /// probabilities its dropout. Sums then run in another order. Notes name each attention that was found, and each that
 /// stays with the reason.
-Ref<Graph> discover_attention(const Graph& g);
+Ref<Graph> discover_attention(const Graph& g, PassContext& context);
 
 }  // namespace weft

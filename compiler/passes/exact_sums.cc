@@ -66,8 +66,8 @@ Tensor onto(const Graph& g, const Node& n, const Tensor& x, Tensor digits) {
 
 }  // namespace
 
-Ref<Graph> exact_sums(const Graph& start) {
-  if (!pass_facts().exact_sums) return nullptr;
+Ref<Graph> exact_sums(const Graph& start, PassContext& context) {
+  if (!context.facts.exact_sums) return nullptr;
   const Ref<Graph> from = primitives_of(start);
   const Graph& g = *from;
   int sums = 0, products = 0;
@@ -107,11 +107,11 @@ Ref<Graph> exact_sums(const Graph& start) {
       return {finish(dispatch(exact_row_dots_op, {&in[0], &in[1], &in[2], &in[3], &in[4]}, n.attrs), t)};
     }
     if (n.op == &reduce_prod_op)
-      pass_note(str_cat("reduce_prod", at_line(n), " multiplies in an order that a mesh may change"));
+      context.note(str_cat("reduce_prod", at_line(n), " multiplies in an order that a mesh may change"));
     return {};
   };
   Ref<Graph> now = retrace(g, exact);
-  pass_note(str_cat(products, " products and ", sums, " sums of floats do not depend on order"));
+  context.note(str_cat(products, " products and ", sums, " sums of floats do not depend on order"));
   return now;
 }
 

@@ -1,12 +1,12 @@
 // --verify_numerics: float sums that have the same bits in any order and on any mesh.
 #pragma once
-#include "framework/ir/graph.h"
+#include "compiler/passes/pass.h"
 
 namespace weft {
 
-/// Runs only if pass_facts().exact_sums. Ops that contain sums (attention, linear_cross_entropy, softmax) become their
+/// Runs only if facts.exact_sums. Ops that contain sums (attention, linear_cross_entropy, softmax) become their
 /// primitives. Then every float sum (reduce_sum, dot, grouped_dot, index_add, scatter_add) becomes an order-independent
 /// sum of ops/core/exact.h and a rounding. Notes name what stays unchanged.
-Ref<Graph> exact_sums(const Graph& g);
+Ref<Graph> exact_sums(const Graph& g, PassContext& context);
 
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "compiler/passes/fuse_build.h"
 #include "compiler/passes/fuse_epilogue.h"
 #include "compiler/passes/fuse_report.h"
-#include "framework/base/switches.h"
 #include "framework/ir/op_def.h"
 
 namespace weft {
@@ -115,30 +114,13 @@ FusionReport make_report(const Partition& p, const std::vector<Body>& bodies, co
 
 }  // namespace
 
-std::span<const Pass> fusion_parts() {
-  static constexpr Pass kParts[] = {
-      {"fuse_rows", nullptr, "part of fuse: reductions with the ops around them"},
-      {"fuse_epilogue", nullptr, "part of fuse: ops after a product, on its tile"},
-      {"fuse_prologue", nullptr, "part of fuse_duplicate: cheap operands of products, computed while they are packed"},
-      {"fuse_siblings", nullptr, "part of fuse: groups that read the same values"},
-      {"fuse_duplicate", nullptr, "part of fuse: readers recompute cheap values"},
-  };
-  return kParts;
-}
-
-FuseOptions fuse_options(const std::vector<std::string>& disable) {
-  std::vector<std::string> off = disable;
-  const std::string names = switch_value("WEFT_DISABLE");
-  for (size_t at = 0; at < names.size();) {
-    const size_t end = std::min(names.find(',', at), names.size());
-    off.push_back(names.substr(at, end - at));
-    at = end + 1;
-  }
-  auto on = [&](const char* name) {
-    return std::find(off.begin(), off.end(), name) == off.end() &&
-           std::find(off.begin(), off.end(), "all") == off.end();
-  };
-  return {on("fuse_rows"), on("fuse_epilogue"), on("fuse_siblings"), on("fuse_duplicate"), on("fuse_prologue")};
+FuseOptions fuse_options(const PassContext& context) {
+  return {.rows = context.enabled("fuse_rows"),
+          .epilogue = context.enabled("fuse_epilogue"),
+          .siblings = context.enabled("fuse_siblings"),
+          .duplicate = context.enabled("fuse_duplicate"),
+          .prologue = context.facts.prologues && context.enabled("fuse_prologue"),
+          .low_memory = context.facts.low_memory};
 }
 
 Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report) {
@@ -158,6 +140,6 @@ Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report
   return fused;
 }
 
-Ref<Graph> fuse(const Graph& g) { return fuse(g, fuse_options(), nullptr); }
+Ref<Graph> fuse(const Graph& g, PassContext& context) { return fuse(g, fuse_options(context), context.fusion); }
 
 }  // namespace weft

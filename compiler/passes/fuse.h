@@ -9,10 +9,6 @@
 // - fuse_duplicate: readers recompute cheap values.
 // - fuse_prologue: products are such readers too.
 #pragma once
-#include <span>
-#include <string>
-#include <vector>
-
 #include "compiler/passes/pass.h"
 
 namespace weft {
@@ -24,14 +20,12 @@ struct FuseOptions {
   bool low_memory = false;  // prologues also compute what costs more time than it saves
 };
 
-/// The parts by name, as passes that do nothing themselves: for PassOptions::known.
-std::span<const Pass> fusion_parts();
-/// All parts except those named here or in WEFT_DISABLE ("all" disables every part).
-FuseOptions fuse_options(const std::vector<std::string>& disable = {});
+/// The parts that are switched on, and the facts that fusion reads.
+FuseOptions fuse_options(const PassContext& context);
 
 /// Null if there is nothing to fuse. Fills *report (fuse_report.h) if it is not null.
 Ref<Graph> fuse(const Graph& g, const FuseOptions& options, FusionReport* report = nullptr);
-/// The pass: uses the parts that WEFT_DISABLE leaves enabled.
-Ref<Graph> fuse(const Graph& g);
+/// The pass: fills in context.fusion.
+Ref<Graph> fuse(const Graph& g, PassContext& context);
 
 }  // namespace weft

@@ -27,7 +27,7 @@ TensorType f32(Shape s) { return {kFloat32, Device::cpu(), s}; }
 TensorType bf16(Shape s) { return {kBFloat16, Device::cpu(), s}; }
 
 Ref<Graph> joint(const TensorFn& fn, const std::vector<TensorType>& types, const PassOptions& options = {}) {
-  return run_passes(capture_graph(fn, types), pipeline(), options);
+  return run_passes(capture_graph(fn, types), passes_of(PassStage::kJoint), options);
 }
 
 /// The ops of a body in order, without views and constants: "mul reduce_sum".
@@ -101,13 +101,9 @@ std::vector<Tensor> run_kernels(const Graph& g, std::span<const Tensor> args) {
       }
     }
     // One node as a separate graph.
-    auto one = make_ref<Graph>();
-    Node copy = n;
-    copy.inputs.clear();
-    for (const Tensor& t : in) copy.inputs.push_back(one->add_input(t.type()));
-    const int32_t at = one->add(std::move(copy));
-    for (int32_t k = 0; k < static_cast<int32_t>(n.outputs.size()); ++k) one->outputs.push_back({at, k});
-    values[id] = interpret(*one, in);
+    std::vector<TensorType> operands;
+    for (const Tensor& t : in) operands.push_back(t.type());
+    values[id] = interpret(*graph_of_one(n, operands), in);
   }
   std::vector<Tensor> out;
   for (Value v : g.outputs) out.push_back(values[v.node][v.index]);
@@ -396,10 +392,14 @@ TEST(Fuse, EffectsAndRandomBitsStayOutside) {
 }
 
 TEST(Fuse, PartsHaveNames) {
-  const FuseOptions none = fuse_options({"fuse_rows", "fuse_epilogue", "fuse_siblings", "fuse_duplicate"});
+  const FuseOptions none =
+      fuse_options({.disabled = {"fuse_rows", "fuse_epilogue", "fuse_siblings", "fuse_duplicate"}});
   EXPECT_FALSE(none.rows || none.epilogue || none.siblings || none.duplicate);
-  EXPECT_TRUE(fuse_options().rows);
-  EXPECT_EQ(fusion_parts().size(), 5u);
+  EXPECT_TRUE(none.prologue && fuse_options({}).rows);
+  EXPECT_FALSE(fuse_options({.facts = {.prologues = false}}).prologue);
+  int parts = 0;
+  for (const Pass& p : passes_of(PassStage::kFused)) parts += std::string_view(p.name).starts_with("fuse_");
+  EXPECT_EQ(parts, 5);
   auto g = joint([](std::span<const Tensor> x) { return std::vector{softmax(exp(x[0]), -1)}; }, {f32({20, 30})});
   EXPECT_GT(launches(*fused(g, none)).size(), launches(*fused(g)).size());
 }

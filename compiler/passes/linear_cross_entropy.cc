@@ -123,7 +123,8 @@ struct Linear {
 
 class Discovery {
  public:
-  explicit Discovery(const Graph& g) : g_(g), pending_(g), users_(users(g)), output_(g.size()) {
+  Discovery(const Graph& g, PassContext& context)
+      : g_(g), context_(context), pending_(g), users_(users(g)), output_(g.size()) {
     for (Value v : g.outputs) output_[v.node] = true;
     for (const CellWrite& w : g.writes) output_[w.value.node] = true;
   }
@@ -157,8 +158,8 @@ class Discovery {
         Linear linear;
         const std::string why = refused(*m, linear);
         if (why.empty() || large(g_.node(logits)))
-          pass_note(str_cat("logits ", g_.type(logits), at_line(n),
-                            why.empty() ? " are never whole in memory" : " stay: ", why));
+          context_.note(str_cat("logits ", g_.type(logits), at_line(n),
+                                why.empty() ? " are never whole in memory" : " stay: ", why));
         if (!why.empty()) return {};
         return Found{*m, linear};
       }
@@ -166,7 +167,7 @@ class Discovery {
   }
 
   bool large(const Node& n) const { return n.outputs[0].shape.numel() * 4 > kLargeLogitsBytes; }
-  int64_t least_bytes() const { return pass_facts().low_memory ? 0 : kLargeLogitsBytes; }
+  int64_t least_bytes() const { return context_.facts.low_memory ? 0 : kLargeLogitsBytes; }
 
   /// Values with one dim more than the loss and many bytes, whose maximum is taken a few nodes above the loss.
   std::vector<Value> large_logits(const Node& loss) const {
@@ -216,8 +217,8 @@ class Discovery {
         dot.outputs[0].shape.back() != classes)
       return "their product is not x[..., D] times a matrix";
     if (x.dtype == kFloat64) return "sums of f64 run over all rows at once";
-    if (pass_facts().eager_bits && x.dtype != kFloat32) return "numerics=eager rounds them to 16 bits";
-    if (pass_facts().eager_bits && linear.bias.valid())
+    if (context_.facts.eager_bits && x.dtype != kFloat32) return "numerics=eager rounds them to 16 bits";
+    if (context_.facts.eager_bits && linear.bias.valid())
       return "numerics=eager sums the bias's gradient over all rows at once";
     // The gradients of the operands are summed in the order of their readers.
     for (int32_t id = linear.dot + 1; id < m.inside.back(); ++id)
@@ -275,6 +276,7 @@ class Discovery {
   const OpDef& op(const char* name) const { return *op_table().find(name); }
 
   const Graph& g_;
+  PassContext& context_;
   const PendingGrad pending_;
   const std::vector<std::vector<int32_t>> users_;
   std::vector<bool> output_;
@@ -283,13 +285,13 @@ class Discovery {
 
 }  // namespace
 
-Ref<Graph> linear_cross_entropy(const Graph& g) {
-  if (pass_facts().exact_sums) return nullptr;  // one gradient for all sizes and meshes
-  bool large = false;                           // most graphs have no large logits
+Ref<Graph> linear_cross_entropy(const Graph& g, PassContext& context) {
+  if (context.facts.exact_sums) return nullptr;  // one gradient for all sizes and meshes
+  bool large = false;                            // most graphs have no large logits
   for (int32_t id = 0; id < g.size() && !large; ++id)
     large = g.node(id).op == &dot_op &&
-            (pass_facts().low_memory || g.node(id).outputs[0].shape.numel() * 4 > kLargeLogitsBytes);
-  return large ? Discovery(g).run() : nullptr;
+            (context.facts.low_memory || g.node(id).outputs[0].shape.numel() * 4 > kLargeLogitsBytes);
+  return large ? Discovery(g, context).run() : nullptr;
 }
 
 Ref<Graph> merge_linear_cross_entropy(const Graph& g) {

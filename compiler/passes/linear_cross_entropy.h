@@ -3,7 +3,7 @@
 // not round the logits to 16 bits, and the gradient of a bias is summed over chunks of rows (neither if
 // facts.eager_bits).
 #pragma once
-#include "framework/ir/graph.h"
+#include "compiler/passes/pass.h"
 
 namespace weft {
 
@@ -12,7 +12,7 @@ inline constexpr int64_t kLargeLogitsBytes = int64_t{8} << 20;
 
 /// Null if nothing applies. Notes name the logits that are never stored as a whole, and large logits that stay, with
 /// the reason.
-Ref<Graph> linear_cross_entropy(const Graph& g);
+Ref<Graph> linear_cross_entropy(const Graph& g, PassContext& context);
 
 /// If both ops exist for the same operands and the row weights do not depend on the loss, the loss comes from
 /// linear_cross_entropy_grad: one pass over the logits less. Before: a joint graph after cse. After: the same bits.

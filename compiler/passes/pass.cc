@@ -1,11 +1,11 @@
 #include "compiler/passes/pass.h"
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <set>
 
 #include "framework/base/switches.h"
 #include "framework/ir/op_def.h"
@@ -61,19 +61,20 @@ class Dump {
   std::string folder_;
 };
 
-// State of the pass that runs on this thread.
-struct Running {
-  PassFacts facts;
-  std::vector<std::string>* notes = nullptr;
-};
-thread_local Running running;
+class Stopwatch {
+ public:
+  double ms() const {
+    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start_).count();
+  }
 
-struct RunScope {
-  RunScope(const PassFacts& facts, std::vector<std::string>* notes) { running = {facts, notes}; }
-  ~RunScope() { running = before; }
-  RunScope(const RunScope&) = delete;
-  const Running before = running;
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
+
+void finish(PassReport r, long debug, std::vector<PassReport>* reports) {
+  if (debug >= 2) std::fprintf(stderr, "weft: pass %s\n", r.to_string().c_str());
+  if (reports) reports->push_back(std::move(r));
+}
 
 int32_t side_effects(const Graph& g) {
   int32_t n = 0;
@@ -83,16 +84,32 @@ int32_t side_effects(const Graph& g) {
 
 }  // namespace
 
-const PassFacts& pass_facts() { return running.facts; }
-
-void pass_note(std::string line) {
-  if (running.notes) running.notes->push_back(std::move(line));
+bool PassContext::enabled(std::string_view part) const {
+  return std::find(disabled.begin(), disabled.end(), part) == disabled.end();
 }
+
+PassSteps::PassSteps(const PassOptions& options)
+    : off_(disabled_names({}, options)), report_(options.report), debug_(switch_int("WEFT_DEBUG")) {}
+
+bool PassSteps::run(const char* name, FunctionRef<void()> step) {
+  PassReport r{.name = name, .disabled = off_.contains(name)};
+  if (!r.disabled) {
+    const Stopwatch watch;
+    step();
+    r.ms = watch.ms();
+  }
+  const bool ran = !r.disabled;
+  finish(std::move(r), debug_, report_);
+  return ran;
+}
+
+void dump_graph(const Graph& g, std::string_view pass) { Dump().write(g, pass); }
 
 std::string PassReport::to_string() const {
   if (disabled) return str_cat(name, "  disabled");
   char time[32];
   std::snprintf(time, sizeof time, "%.2f", ms);
+  if (nodes_before == 0) return str_cat(name, "  ", time, " ms");  // no function of one graph
   if (!changed) return str_cat(name, "  ", time, " ms  unchanged");
   return str_cat(name, "  ", time, " ms  ", nodes_before, " -> ", nodes_after, " nodes");
 }
@@ -130,17 +147,17 @@ Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const Pass
   if (level >= 1) verify(*graph);
 
   for (const Pass& pass : passes) {
+    if (!pass.run) continue;
     PassReport r{.name = pass.name, .nodes_before = graph->size(), .nodes_after = graph->size()};
     r.disabled = !pass.required && off.contains(pass.name);
     if (!r.disabled) {
       Ref<Graph> next;
-      auto began = std::chrono::steady_clock::now();
+      PassContext context{.facts = options.facts, .disabled = {off.begin(), off.end()}, .fusion = options.fusion};
+      const Stopwatch watch;
       try {
-        {
-          const RunScope scope(options.facts, &r.notes);
-          next = pass.run(*graph);
-        }
-        r.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - began).count();
+        next = pass.run(*graph, context);
+        r.ms = watch.ms();
+        r.notes = std::move(context.notes);
         r.changed = next && !structurally_equal(*graph, *next);
         if (r.changed && (level >= 2 || (level == 1 && next->stage != graph->stage))) {
           verify(*next);
@@ -156,8 +173,7 @@ Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const Pass
         dump.write(*graph, pass.name);
       }
     }
-    if (debug >= 2) std::fprintf(stderr, "weft: pass %s\n", r.to_string().c_str());
-    if (options.report) options.report->push_back(r);
+    finish(std::move(r), debug, options.report);
   }
   if (level >= 1 && graph != start) {
     verify(*graph);

@@ -1,19 +1,61 @@
 // The pass runner. A pass is a free function from graph to graph. The runner switches passes off by name, times them,
-// counts nodes, dumps each changed graph and verifies it.
+// counts nodes, dumps each changed graph and verifies it. A pass reads no global state: its context has all it needs.
 #pragma once
+#include <cstddef>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "framework/base/function_ref.h"
 #include "framework/ir/graph.h"
 
 namespace weft {
 
+struct FusionReport;
+
+/// Requirements of the step that the graph becomes. Passes decide by them.
+struct PassFacts {
+  bool eager_bits = false;  // the bits of eager mode, even where 16-bit values could be rounded less often
+  bool low_memory = false;  // the usual step exceeds the memory budget
+  bool exact_sums = false;  // sums whose bits do not depend on order, so that one device and any mesh agree
+  bool prologues = true;    // kernels of the device can compute operands of a product while they pack them
+};
+
+/// What a pass gets besides the graph.
+struct PassContext {
+  PassFacts facts = {};
+  std::vector<std::string> disabled = {};  // names of parts of the pass that are switched off
+  FusionReport* fusion = nullptr;          // where fuse describes its groups; null: nowhere
+  std::vector<std::string> notes = {};     // what the pass did or left unchanged, and why; one sentence each
+
+  /// Whether the part of a pass with this name is switched on.
+  bool enabled(std::string_view part) const;
+  void note(std::string line) { notes.push_back(std::move(line)); }
+};
+
+/// A pass as a function: with a context, or of the graph alone. Returns the new graph, or null if nothing changed.
+/// Never changes its argument.
+class PassFunction {
+ public:
+  constexpr PassFunction(std::nullptr_t) {}
+  constexpr PassFunction(Ref<Graph> (*run)(const Graph&)) : of_graph_(run) {}
+  constexpr PassFunction(Ref<Graph> (*run)(const Graph&, PassContext&)) : with_context_(run) {}
+  explicit operator bool() const { return of_graph_ || with_context_; }
+  Ref<Graph> operator()(const Graph& g, PassContext& context) const {
+    return of_graph_ ? of_graph_(g) : with_context_(g, context);
+  }
+
+ private:
+  Ref<Graph> (*of_graph_)(const Graph&) = nullptr;
+  Ref<Graph> (*with_context_)(const Graph&, PassContext&) = nullptr;
+};
+
 struct Pass {
   const char* name;
-  /// Returns the new graph, or null if nothing changed. Never changes its argument.
-  Ref<Graph> (*run)(const Graph&);
+  /// Null: a part of the pass before it, or not a function of one graph; then PassSteps runs it.
+  PassFunction run;
   /// Why the pass has this position in its list.
   const char* why_here;
   /// A later stage needs it, so WEFT_DISABLE does not accept its name.
@@ -24,19 +66,12 @@ struct Pass {
 struct PassReport {
   const char* name = "";
   double ms = 0;
-  int32_t nodes_before = 0, nodes_after = 0;
+  int32_t nodes_before = 0, nodes_after = 0;  // 0: not a function of one graph
   bool changed = false;
   bool disabled = false;
-  std::vector<std::string> notes = {};  // what the pass did or left unchanged, and why; one sentence each
+  std::vector<std::string> notes = {};  // PassContext::notes
   /// "cse  1.2 ms  120 -> 97 nodes".
   std::string to_string() const;
-};
-
-/// Requirements of the step that the graph becomes. Passes decide by them.
-struct PassFacts {
-  bool eager_bits = false;  // the bits of eager mode, even where 16-bit values could be rounded less often
-  bool low_memory = false;  // the step as usual needs more memory than it may
-  bool exact_sums = false;  // sums whose bits do not depend on order, so that one device and any mesh agree
 };
 
 struct PassOptions {
@@ -48,6 +83,7 @@ struct PassOptions {
   /// Appends a report of each pass here.
   std::vector<PassReport>* report = nullptr;
   PassFacts facts = {};
+  FusionReport* fusion = nullptr;  // PassContext::fusion
 };
 
 /// Runs the passes in order. Obeys WEFT_DISABLE, WEFT_DUMP (writes NN_stage_pass.wir for each changed graph),
@@ -55,10 +91,22 @@ struct PassOptions {
 /// pass with the name of the pass.
 Ref<Graph> run_passes(Ref<Graph> graph, std::span<const Pass> passes, const PassOptions& options = {});
 
-/// For the pass that runs on this thread: its facts, and a note for its report. Outside run_passes: default facts, and
-/// notes are dropped.
-const PassFacts& pass_facts();
-void pass_note(std::string line);
+/// Runs those rows of the pipeline that are not functions of one graph: they place values on a mesh, arrange the
+/// graphs of all ranks together, or make a plan. Switches them off by name, times and reports them as run_passes does.
+class PassSteps {
+ public:
+  explicit PassSteps(const PassOptions& options);
+  /// Runs `step`, unless WEFT_DISABLE or the options disable this name. False if disabled.
+  bool run(const char* name, FunctionRef<void()> step);
+
+ private:
+  std::set<std::string, std::less<>> off_;
+  std::vector<PassReport>* report_;
+  const long debug_;
+};
+
+/// Writes NN_stage_pass.wir into the folder of WEFT_DUMP, if it is set.
+void dump_graph(const Graph& g, std::string_view pass);
 
 /// Throws weft::Error(kInternal) unless `after` has the arguments, outputs and cell writes of `before` (types, order)
 /// and at least as many side effects.

@@ -101,6 +101,39 @@ TEST(RunPasses, ReportsWhatEachDid) {
   EXPECT_THAT(report[1].to_string(), HasSubstr("ms  unchanged"));
 }
 
+// Adds a node, unless its part is disabled; notes what it knows of the step.
+Ref<Graph> with_context(const Graph& g, PassContext& context) {
+  context.note(str_cat("low_memory ", context.facts.low_memory));
+  return context.enabled("part") ? add_one(g) : nullptr;
+}
+
+TEST(RunPasses, GivesEachPassItsContext) {
+  constexpr Pass list[] = {{"with_context", with_context, ""}, {"part", nullptr, ""}, {"last", with_context, ""}};
+  std::vector<PassReport> report;
+  EXPECT_EQ(run_passes(start(), list, {.report = &report, .facts = {.low_memory = true}})->size(), 5);
+  ASSERT_EQ(report.size(), 2u);  // "part" is no pass
+  for (const PassReport& r : report) EXPECT_EQ(r.notes, std::vector<std::string>{"low_memory 1"});
+  EXPECT_EQ(run_passes(start(), list, {.disable = {"part"}})->size(), 3);
+}
+
+TEST(PassSteps, AreDisabledAndReportedAsPassesAre) {
+  constexpr Pass known[] = {{"one", nullptr, ""}, {"two", nullptr, ""}, {"must", nullptr, "", true}};
+  std::vector<PassReport> report;
+  PassSteps steps({.disable = {"two"}, .known = known, .report = &report});
+  int ran = 0;
+  EXPECT_TRUE(steps.run("one", [&] { ++ran; }));
+  EXPECT_FALSE(steps.run("two", [&] { ++ran; }));
+  EXPECT_EQ(ran, 1);
+  ASSERT_EQ(report.size(), 2u);
+  EXPECT_TRUE(report[0].to_string().starts_with("one  ") && report[0].to_string().ends_with(" ms"));
+  EXPECT_EQ(report[1].to_string(), "two  disabled");
+  PassSteps none({.disable = {"all"}, .known = known});
+  EXPECT_FALSE(none.run("one", [&] { ++ran; }));
+  EXPECT_TRUE(none.run("must", [&] { ++ran; }));
+  EXPECT_EQ(ran, 2);
+  EXPECT_THROW(PassSteps({.disable = {"three"}, .known = known}), Error);
+}
+
 TEST(RunPasses, LeavesOutByName) {
   std::vector<PassReport> report;
   EXPECT_EQ(run_passes(start(), kList, {.disable = {"add_one"}, .report = &report})->size(), 3);

@@ -250,6 +250,4 @@ RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy, cons
   return Recomputer(g, policy, costs).run();
 }
 
-Ref<Graph> recompute(const Graph& g) { return recompute_by(g, {}).graph; }
-
 }  // namespace weft

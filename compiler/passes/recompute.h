@@ -39,8 +39,4 @@ struct RecomputeResult {
 RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy);
 RecomputeResult recompute_by(const Graph& g, const RecomputePolicy& policy, const KeepCosts& costs);
 
-/// The pass: recomputes values that are cheaper to compute than to keep. Never products, reductions, indexing or random
-/// bits.
-Ref<Graph> recompute(const Graph& g);
-
 }  // namespace weft

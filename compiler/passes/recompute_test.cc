@@ -166,7 +166,7 @@ TEST(Recompute, NothingWithoutABackwardPart) {
         return std::vector<Tensor>{gelu(in[0]), exp(in[0])};
       },
       std::vector<TensorType>{f32({64, 64})});
-  EXPECT_FALSE(recompute(*g));
+  EXPECT_FALSE(recompute_by(*g, {}).graph);
 }
 
 TEST(Recompute, RandomBitsAreDrawnOnceUnlessMemoryIsDear) {

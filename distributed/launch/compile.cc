@@ -3,6 +3,7 @@
 #include "compiler/exec/entry.h"
 #include "distributed/launch/step.h"
 #include "distributed/plan/forbid.h"
+#include "framework/base/switches.h"
 
 namespace weft::dist {
 namespace {
@@ -55,8 +56,9 @@ CompileOptions for_mesh(CompileOptions o) {
   if (o.mesh.size() <= 1 && !any_mesh) return o;
   const std::string on = any_mesh ? str_cat(o.plan.world, " ranks") : str_cat("mesh ", o.mesh.to_string());
   WEFT_CHECK(o.enabled, "compile: enabled is false for ", on, "; need true: only captured steps run on a mesh");
-  WEFT_CHECK(!o.verify, "compile: verify is true for ", on,
-             "; need one device, or verify_numerics, which gives every mesh the bits of one device");
+  const std::string exec = switch_value("WEFT_EXEC");
+  WEFT_CHECK(exec == "compiled", "WEFT_EXEC: got '", exec, "' for ", on,
+             "; need compiled: a mesh runs compiled steps only");
   WEFT_CHECK(!o.tf32, "compile: tf32 is true for ", on, "; need false: the ranks are threads of the CPU");
   o.partitioner = dist::make<dist::MeshStep>;
   return o;

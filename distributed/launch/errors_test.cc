@@ -6,8 +6,10 @@
 #include <functional>
 #include <limits>
 
+#include "compiler/targets/cpu/target.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
+#include "framework/base/switches.h"
 #include "models/gpt/model.h"
 #include "models/moe/model.h"
 #include "weft.h"
@@ -158,18 +160,38 @@ TEST(MeshErrors, MeshesAndOptions) {
   expect_has(error_of([&] { step(ones({8192, 4})); }), "8192 ranks as threads of one process; need at most 4096");
 }
 
+TEST(MeshErrors, VerifyFindsAWrongKernelOfARank) {
+  internal::fault_for_test = [](loop_ir::Lowered& low) {
+    for (loop_ir::Instr& i : low.kernel.instrs)
+      if (i.op == loop_ir::Op::kPw && i.pw == kernels::Pw::mul) i.pw = kernels::Pw::add;
+  };
+  auto step = compile([](Tensor x) { return sum(tanh(x * 7.125) * x); }, {.mesh = Mesh::parse("dp2"), .verify = true});
+  const std::string error = error_of([&] { step(full({8, 4}, 0.5)); });
+  internal::fault_for_test = nullptr;
+  expect_has(error, "verify: kernel ");
+  expect_has(error, "first differs from its ops run one by one");
+}
+
+TEST(MeshErrors, OnlyCompiledStepsRun) {
+  auto fn = [](Tensor x) { return sum(x); };
+  const std::string was = switch_value("WEFT_EXEC");
+  for (const char* exec : {"interp", "eager"}) {
+    set_switch("WEFT_EXEC", exec);
+    EXPECT_EQ(error_of([&] { compile(fn, {.mesh = Mesh::parse("dp2")}); }),
+              str_cat("WEFT_EXEC: got '", exec, "' for mesh dp2; need compiled: a mesh runs compiled steps only"));
+    EXPECT_EQ(error_of([&] { compile(fn, {})(ones({2})); }), "");
+  }
+  set_switch("WEFT_EXEC", was);
+}
+
 TEST(MeshErrors, OptionsOfOneDevice) {
   auto fn = [](Tensor x) { return sum(x); };
   const Mesh mesh = Mesh::parse("dp2");
-  EXPECT_EQ(
-      error_of([&] { compile(fn, {.mesh = mesh, .verify = true}); }),
-      "compile: verify is true for mesh dp2; need one device, or verify_numerics, which gives every mesh the bits "
-      "of one device");
   EXPECT_EQ(error_of([&] { compile(fn, {.mesh = mesh, .tf32 = true}); }),
             "compile: tf32 is true for mesh dp2; need false: the ranks are threads of the CPU");
   EXPECT_EQ(error_of([&] { compile(fn, {.mesh = mesh, .enabled = false}); }),
             "compile: enabled is false for mesh dp2; need true: only captured steps run on a mesh");
-  EXPECT_EQ(error_of([&] { compile(fn, {.plan = Plan::automatic(4), .verify = true}); }).rfind("compile: verify is", 0),
+  EXPECT_EQ(error_of([&] { compile(fn, {.plan = Plan::automatic(4), .tf32 = true}); }).rfind("compile: tf32 is", 0),
             0u);
   EXPECT_EQ(error_of([&] { weft::compile(fn, {.mesh = mesh}); }),
             "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");

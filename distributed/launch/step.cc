@@ -98,22 +98,24 @@ MeshStep::~MeshStep() = default;
 
 MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
     : timeout_(std::chrono::nanoseconds(static_cast<int64_t>(options.timeout * 1e9))),
+      verify_(options.verify),
       plan_(plan_mesh(joint, options)) {
   for (size_t i = 0; i < plan_.locals.size(); ++i) {
     const Ref<Graph>& g = plan_.arranged[i];
     std::vector<internal::ArgumentLayout> layouts;
     for (Value v : g->inputs) layouts.push_back({contiguous_strides(g->type(v).shape)});
-    planned_.push_back(internal::plan_joint(*g, layouts, options, false));
+    planned_.push_back(internal::plan_joint(g, layouts, options, false));
     plan_.locals[i].collectives = collectives_in(*planned_.back().plan.graph, plan_.locals[i].collectives);
   }
   std::vector<Ref<Graph>> final_order;
   for (const internal::Planned& p : planned_) final_order.push_back(p.plan.graph);
   check_same_sequence(final_order);
-  set_commit_points(planned_);
+  PassSteps(internal::pass_options(options, &plan_.passes)).run("commit", [&] { set_commit_points(planned_); });
   for (internal::Planned& p : planned_) {
     WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
                   "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ",
                   options.memory_budget);
+    dump_graph(*p.plan.graph, "order");
     if (p.plan.device.type != DeviceType::kMeta) internal::load_kernels(p, options);
   }
 }
@@ -148,8 +150,9 @@ void MeshStep::start() {
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
     internal::ExecutableOptions how;
     how.rank.emplace(internal::ExecutableOptions::Rank{Device::cpu(r), std::move(own)});
-    ranks->executables[i] = std::make_unique<internal::Executable>(
-        planned_[static_cast<size_t>(plan_.class_of[i])].plan, ranks->arenas[i], std::move(how));
+    const internal::Planned& planned = planned_[static_cast<size_t>(plan_.class_of[i])];
+    how.check = internal::launch_check(planned, verify_);
+    ranks->executables[i] = std::make_unique<internal::Executable>(planned.plan, ranks->arenas[i], std::move(how));
   });
   ranks_ = std::move(ranks);
 }

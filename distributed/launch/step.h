@@ -56,6 +56,7 @@ class MeshStep final : public internal::PartitionedStep {
   void start();
 
   const std::chrono::nanoseconds timeout_;
+  const bool verify_;
   MeshPlan plan_;                           // lists the collectives of the compiled graphs
   std::vector<internal::Planned> planned_;  // by shape class
   std::unique_ptr<Ranks> ranks_;

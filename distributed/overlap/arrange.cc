@@ -87,7 +87,7 @@ void check_same_sequence(std::span<const Ref<Graph>> classes) {
 }
 
 CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes,
-                                          const CommunicationOptions& options) {
+                                          const CommunicationOptions& options, const PassOptions& passes) {
   CommunicationReport report;
   check_same_sequence(classes);
   const Machine& machine = options.machine;
@@ -100,29 +100,39 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
       report.notes.push_back("ranks have graphs of different structure: collectives are not rearranged");
       return report;
     }
-  if (const std::vector<Ring> rings = choose_rings(*classes[0], mesh, machine, options.async_tp); !rings.empty()) {
+  // Each pass decides on the first class. All classes get the same change.
+  PassSteps steps(passes);
+  auto replaced = [&](const char* pass) {
+    report.after = count(*classes[0]);
+    report.schedule = plain_schedule(*classes[0], mesh, machine);
+    dump_graph(*classes[0], pass);
+  };
+  steps.run("async_tp", [&] {
+    const std::vector<Ring> rings = choose_rings(*classes[0], mesh, machine, options.async_tp);
+    if (rings.empty()) return;
     for (const Ring& r : rings) report.rings.push_back(classes[0]->node(r.collective).attrs.i("site", 0));
     for (Ref<Graph>& g : classes) g = apply_rings(*g, rings);
-    report.after = count(*classes[0]);
-    report.schedule = plain_schedule(*classes[0], mesh, machine);
-  }
-  if (options.bucket) {
-    const Graph& first = *classes[0];
-    const Buckets buckets = choose_buckets(first, mesh, machine, options.buckets);
-    for (const std::vector<int32_t>& b : buckets) {
-      report.buckets.emplace_back();
-      for (int32_t id : b) report.buckets.back().push_back(first.node(id).attrs.i("site", 0));
-    }
-    if (!buckets.empty())
+    replaced("async_tp");
+  });
+  if (options.bucket)
+    steps.run("bucket", [&] {
+      const Graph& first = *classes[0];
+      const Buckets buckets = choose_buckets(first, mesh, machine, options.buckets);
+      for (const std::vector<int32_t>& b : buckets) {
+        report.buckets.emplace_back();
+        for (int32_t id : b) report.buckets.back().push_back(first.node(id).attrs.i("site", 0));
+      }
+      if (buckets.empty()) return;
       for (Ref<Graph>& g : classes) g = apply_buckets(*g, buckets);
-    report.after = count(*classes[0]);
-    report.schedule = plain_schedule(*classes[0], mesh, machine);
-  }
-  if (options.overlap) {
-    report.schedule = schedule(*classes[0], mesh, machine, options.overlapping);
-    for (Ref<Graph>& g : classes) g = apply_schedule(*g, report.schedule);
-    report.schedule.events.clear();
-  }
+      replaced("bucket");
+    });
+  if (options.overlap)
+    steps.run("overlap", [&] {
+      report.schedule = schedule(*classes[0], mesh, machine, options.overlapping);
+      for (Ref<Graph>& g : classes) g = apply_schedule(*g, report.schedule);
+      report.schedule.events.clear();
+      dump_graph(*classes[0], "overlap");
+    });
   check_same_sequence(classes);
   return report;
 }

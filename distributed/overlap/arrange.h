@@ -4,6 +4,7 @@
 #pragma once
 #include <span>
 
+#include "compiler/passes/pass.h"
 #include "distributed/overlap/async_tp.h"
 #include "distributed/overlap/bucket.h"
 #include "distributed/overlap/overlap.h"
@@ -42,8 +43,9 @@ std::vector<std::string> sequence_of_collectives(const Graph& g);
 /// Throws kInternal if the graphs have different sequences of collectives, and names the first difference.
 void check_same_sequence(std::span<const Ref<Graph>> classes);
 
-/// Arranges and replaces `classes`, one graph for each shape class, with the sites of with_sites.
+/// Stage kArrange of the pipeline: arranges and replaces `classes`, one graph for each shape class, with the sites of
+/// with_sites.
 CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes,
-                                          const CommunicationOptions& options);
+                                          const CommunicationOptions& options, const PassOptions& passes = {});
 
 }  // namespace weft::dist

@@ -2,35 +2,22 @@
 
 #include <map>
 
-#include "compiler/passes/cse.h"
-#include "compiler/passes/dce.h"
 #include "compiler/passes/pipeline.h"
-#include "compiler/passes/simplify.h"
 #include "distributed/plan/choose.h"
 #include "distributed/plan/estimate.h"
 #include "distributed/plan/forbid.h"
 
 namespace weft::dist {
-namespace {
-
-std::span<const Pass> local_passes() {
-  static constexpr Pass kPasses[] = {
-      {"dce", dce, "values without users"},
-      {"simplify", simplify, "resharding leaves views and casts next to each other"},
-      {"cse", cse, "coordinates and positions are computed once"},
-      {"dce", dce, "nodes that cse replaced"},
-  };
-  return kPasses;
-}
-
-}  // namespace
 
 MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
   if (how.plan.choose) return choose_plan(joint, how, scope);
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
   MeshPlan p{.mesh = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
-  p.pins = make_pins(how.mesh, *joint, p.plan, &p.notes);
-  p.decision = decide(how.mesh, *joint, p.pins);
+  // Stages kPlace, kLocal and kArrange of the pipeline.
+  const PassOptions passes{.disable = how.disable, .known = all_passes(), .report = &p.passes};
+  PassSteps steps(passes);
+  steps.run("pin", [&] { p.pins = make_pins(how.mesh, *joint, p.plan, &p.notes); });
+  steps.run("decide", [&] { p.decision = decide(how.mesh, *joint, p.pins); });
   for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
   const std::vector<Axes> uneven = uneven_axes(how.mesh, p.decision);
   std::map<std::vector<int64_t>, int> classes;
@@ -44,10 +31,11 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
     const auto [it, fresh] = classes.emplace(std::move(at), static_cast<int>(p.locals.size()));
     p.class_of.push_back(it->second);
     if (!fresh) continue;
-    LocalGraph local = emit(how.mesh, *joint, p.decision, p.pins, r);
-    local.graph = run_passes(with_sites(*local.graph), local_passes(), {how.disable, all_passes(), nullptr});
+    LocalGraph local;
+    steps.run("emit", [&] { local = emit(how.mesh, *joint, p.decision, p.pins, r); });
+    local.graph = run_passes(with_sites(*local.graph), passes_of(PassStage::kLocal), passes);
     local.collectives = collectives_in(*local.graph, local.collectives);
-    check_forbidden(how.mesh, forbid, local.collectives);
+    steps.run("forbid", [&] { check_forbidden(how.mesh, forbid, local.collectives); });
     p.arranged.push_back(local.graph);
     p.locals.push_back(std::move(local));
   }
@@ -58,7 +46,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
     if (communication.overlapping.memory_bytes == 0)
       communication.overlapping.memory_bytes = static_cast<int64_t>(0.9 * machine.memory);
   }
-  p.communication = arrange_communication(how.mesh, p.arranged, communication);
+  p.communication = arrange_communication(how.mesh, p.arranged, communication, passes);
   for (size_t i = 0; i < p.locals.size(); ++i) {
     add_arrangement(p.communication, p.locals[i].collectives);
     p.locals[i].collectives = collectives_in(*p.arranged[i], p.locals[i].collectives);

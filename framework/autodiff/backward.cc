@@ -92,15 +92,13 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
 
 }  // namespace
 
-thread_local const internal::ExpandNow* internal::expand_now = nullptr;
-
 std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
                          std::source_location loc) {
   for (const Tensor& t : wrt)
     WEFT_CHECK(is_floating(t.dtype()), "grad: cannot differentiate with respect to ", t.type(),
                "; need a floating-point tensor");
-  if (is_capturing()) {
-    if (internal::expand_now) return (*internal::expand_now)(loss, wrt, options.grad_output);
+  if (const Capture* capture = internal::thread_state.capture) {
+    if (capture->differentiate) return (*capture->differentiate)(loss, wrt, options.grad_output);
     SmallVec<const Tensor*, 8> in;
     in.push_back(&loss);
     if (options.grad_output.defined()) in.push_back(&options.grad_output);

@@ -12,14 +12,14 @@ using internal::thread_state;
 
 class Expander {
  public:
-  explicit Expander(const Graph& from) : from_(from) { internal::expand_now = &now_; }
-  ~Expander() { internal::expand_now = saved_; }
+  explicit Expander(const Graph& from) : from_(from) {}
 
   Ref<Graph> run() {
     const EnableGrad on;
     Ref<Graph> g =
         recapture(from_, [&](const Node& n, std::span<const Tensor> in) -> std::optional<std::vector<Tensor>> {
           capture_ = thread_state.capture;
+          capture_->differentiate = &differentiate_;
           if (n.op != &grad_op) return {};
           const OriginScope at(n, n.backward);
           const bool seeded = n.attrs.b("seeded");
@@ -94,11 +94,9 @@ class Expander {
   }
 
   const Graph& from_;
-  const internal::ExpandNow* saved_ = internal::expand_now;
   Capture* capture_ = nullptr;  // of the new graph
-  const internal::ExpandNow now_ = [this](const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed) {
-    return differentiate(loss, wrt, seed);
-  };
+  const Capture::Differentiate differentiate_ = [this](const Tensor& loss, std::span<const Tensor> wrt,
+                                                       const Tensor& seed) { return differentiate(loss, wrt, seed); };
 };
 
 // Turns bodies that only differentiation needed into plain nodes.

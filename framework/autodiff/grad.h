@@ -68,11 +68,6 @@ extern const OpDef custom_grad_op;    // (in..., lifted...) -> out {body, backwa
 std::span<const OpDef* const> autodiff_ops();
 
 namespace internal {
-// Set while expand_grad runs on this thread: grad() then differentiates at once and records no node.
-using ExpandNow =
-    std::function<std::vector<Tensor>(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& grad_output)>;
-extern thread_local const ExpandNow* expand_now;
-
 // Defined in ops/core: the arithmetic that differentiation itself needs.
 Tensor accumulate(const Tensor& a, const Tensor& b);
 Tensor full_of(const TensorType& type, double value);

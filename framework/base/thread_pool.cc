@@ -13,6 +13,7 @@
 namespace weft {
 namespace {
 
+// Whether this thread runs a task of a pool, and the pool that its calls use: both are properties of a thread.
 thread_local bool in_task = false;
 thread_local ThreadPool* scoped_pool = nullptr;
 

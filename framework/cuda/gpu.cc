@@ -27,6 +27,7 @@ Gpus& gpus() {
 
 // Counts replacements of the driver: a context cached by a thread is invalid after one.
 std::atomic<uint64_t> epoch{1};
+// The driver keeps a current context for each thread; these two cache it.
 thread_local uint64_t current_epoch = 0;
 thread_local int current_index = -1;
 

@@ -63,7 +63,9 @@ LoadReport MemoryTarget::compile(Device, std::span<const std::shared_ptr<weft::O
   no_kernels("compile");
 }
 void MemoryTarget::run_now(const KernelCall& call, Device, SourceLine) { no_kernels(call.op.name); }
-std::unique_ptr<Replay> MemoryTarget::replay(Device, std::vector<StepCall>, ReplayOptions) { no_kernels("compile"); }
+std::unique_ptr<Replay> MemoryTarget::replay(Device, std::span<const StepCall>, ReplayOptions) {
+  no_kernels("compile");
+}
 
 MemoryTarget& memory_target() {
   static auto* t = new MemoryTarget;

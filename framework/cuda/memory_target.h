@@ -29,7 +29,7 @@ class MemoryTarget : public Target {
                                            std::span<const StridedView>, int, const weft::PrepareOptions&) override;
   LoadReport compile(Device, std::span<const std::shared_ptr<weft::Operation>>, const LoadOptions&) override;
   void run_now(const KernelCall& call, Device device, SourceLine line) override;
-  std::unique_ptr<Replay> replay(Device, std::vector<StepCall>, ReplayOptions) override;
+  std::unique_ptr<Replay> replay(Device, std::span<const StepCall>, ReplayOptions) override;
 
  protected:
   /// Called after a value of the device was read: throws the errors that queued work has found (a bad index).

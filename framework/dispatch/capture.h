@@ -67,6 +67,10 @@ class Capture final {
   const std::vector<Tensor>& lifted() const { return lifted_; }
   /// The host flags read so far and their values: part of the capture key.
   std::vector<std::pair<HostFlag, bool>> flags;
+  /// Gradients of `loss` in this capture. Set by expand_grad: grad() then differentiates at once and records no node.
+  using Differentiate =
+      std::function<std::vector<Tensor>(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& grad_output)>;
+  const Differentiate* differentiate = nullptr;
 
  private:
   struct Link;

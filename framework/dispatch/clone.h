@@ -28,6 +28,7 @@ class CloneScope {
   std::vector<std::pair<const RefCounted*, Ref<RefCounted>>> seen_;
   CloneScope* saved_;
 };
+// Copy constructors have no argument to pass it through.
 extern thread_local constinit CloneScope* clone_scope;
 
 }  // namespace internal

@@ -5,6 +5,7 @@
 namespace weft {
 namespace {
 
+// A rank is a thread.
 thread_local RankContext* current_rank = nullptr;
 
 int64_t bytes_of(const StridedView& v) { return v.numel() * itemsize(v.dtype); }

@@ -1,4 +1,5 @@
-// State of the current thread: open capture, gradient recording, name scope, random step scope.
+// State of the current thread: open capture, gradient recording, name scope, random step scope. It is thread-local
+// because ops are ordinary functions: a user's call has no argument for it.
 #pragma once
 #include <cstdint>
 

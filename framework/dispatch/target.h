@@ -79,8 +79,9 @@ class Replay {
   virtual void run(bool moved) = 0;
   /// Runs or queues one call after another, with `before(i)` ahead of call i and `before(number of calls)` at the end.
   virtual void run_by_one(const std::function<void(size_t)>& before) = 0;
-  /// Runs the calls one by one, waits, and stores the microseconds of each.
-  virtual void run_timed(std::span<double> us) = 0;
+  /// Runs the calls one by one and passes the microseconds of each to `after(i, us)`: right after call i where a run
+  /// ends before it returns, else after all calls.
+  virtual void run_timed(const std::function<void(size_t, double)>& after) = 0;
   /// The call that was being run or queued: the call that an exception belongs to.
   virtual size_t at() const = 0;
   /// Whether a run is slower when an address differs from the last run, so that moving buffers are better copied to a
@@ -108,7 +109,7 @@ struct QueuedRead {
 
 /// What Target::compile did.
 struct LoadReport {
-  int64_t kernels = 0;   // distinct kernels of the operations
+  int64_t kernels = 0;   // distinct kernels of the operations, by their text
   int64_t compiled = 0;  // of these, compiled now
   int64_t from_disk = 0;
   double ms = 0;
@@ -159,8 +160,8 @@ class Target : public DeviceMemory {
                              const LoadOptions& options) = 0;
   /// Runs one eager op. Operands and results are on `device`; `line` is the user's, where known.
   virtual void run_now(const KernelCall& call, Device device, SourceLine line) = 0;
-  /// The calls of a step; the operations are compiled.
-  virtual std::unique_ptr<Replay> replay(Device device, std::vector<StepCall> calls, ReplayOptions options) = 0;
+  /// The calls of a step, which outlive the replay; the operations are compiled.
+  virtual std::unique_ptr<Replay> replay(Device device, std::span<const StepCall> calls, ReplayOptions options) = 0;
   /// Queues copies of contiguous values to contiguous memory of the host; null: the device only copies while it waits.
   virtual std::unique_ptr<QueuedRead> queue_read(Device device, std::span<const StridedView> from,
                                                  std::span<const StridedView> to) {

@@ -8,7 +8,7 @@ namespace weft {
 
 struct Cell;
 
-/// The value of a cell while Cell::value is undefined: shards on the ranks of a mesh.
+/// The value of a cell that is stored elsewhere: as shards on the ranks of a mesh.
 struct RemoteValue : RefCounted {
   /// Assembles the whole value.
   virtual Tensor gather(const Cell& cell) = 0;
@@ -19,7 +19,7 @@ struct Cell final : RefCounted {
   TensorType type;
   Ref<Graph> init;             // no inputs, one output; null once nothing can be re-made from it
   Tensor value;                // undefined until materialised
-  Ref<RemoteValue> remote;     // if set, holds the value unless `value` is defined; `value` is then newer
+  Ref<RemoteValue> remote;     // if set, holds the value; a defined `value` is newer, or the copy gathered from it
   Ref<RefCounted> leaf;        // dispatch/tape.h: the tape's leaf for this cell
   bool requires_grad = false;  // parameters that are not frozen
   bool is_parameter = false;

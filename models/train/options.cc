@@ -38,8 +38,8 @@ Flags train_flags(TrainOptions& o) {
       {"verify_numerics", &step.verify_numerics,
        "sums that give the same bits on one device and on any mesh: slow; numerics are eager"},
       {"verify", &step.verify,
-       "compare the compiled step with the interpreter on the first batch; with --device cuda each of its launches "
-       "with the CPU"},
+       "compare the compiled step with the interpreter on the first batch; with --mesh or --device cuda each of its "
+       "launches with its ops on the CPU"},
       {"kernel_cache", &step.kernel_cache,
        "folder of compiled kernels, or off; empty: ~/.cache/weft/kernels, or the value of WEFT_CACHE"},
       {"mesh", &o.mesh,
@@ -139,8 +139,6 @@ void settle_mesh(Setup& p, TrainOptions& o) {
              "none with --device cuda: the ranks of a mesh run on the CPU");
   check_flag("mesh", !many || o.step.enabled, mesh, "--compile as well: only captured steps are laid over a mesh");
   if (many) check_batch(p, o);
-  check_flag("verify", !many || !o.step.verify, "true with --mesh",
-             "one device; --verify_numerics gives its bits on a mesh");
   check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
   check_flag("save_plan", many || o.save_plan.empty(), o.save_plan, "--mesh");
   check_flag("forbid", many || o.step.forbid.empty(), o.step.forbid.empty() ? "" : o.step.forbid[0], "--mesh");

@@ -91,7 +91,6 @@ expect 2 "sequences of 16 (argument i32[4, 16]) do not divide over cp (3 ranks);
 expect 2 "--mesh zz2: no strategy for dimension 'zz'; need dp, fsdp, ep, tp or cp" "${on[@]}" --mesh zz2
 expect 2 "--mesh: mesh: " "${on[@]}" --mesh dp2,dp2
 expect 2 "--mesh: mesh: dimension 'replica' is reserved for elastic training; use dp" "${on[@]}" --mesh replica2
-expect 2 "--verify: got true with --mesh" "${on[@]}" --mesh dp2 --verify
 expect 2 "--mesh: got dp2; need --compile" "${on[@]}" --mesh dp2 --compile=false
 expect 2 "--mesh: got dp2; need none with --device cuda: the ranks of a mesh run on the CPU" "${on[@]}" --mesh dp2 --device cuda
 for timeout in 0 -1 nan 1e+10; do

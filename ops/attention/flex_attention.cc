@@ -16,6 +16,7 @@ using internal::LineScope;
 namespace {
 
 constexpr const char* kOp = "flex_attention";
+// Set by tests around calls of this thread (KeepAttentionNodes).
 thread_local bool keep_nodes = false;
 
 void check(const Tensor& q, const Tensor& k, const Tensor& v, const FlexAttentionOptions& o) {

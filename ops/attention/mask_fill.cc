@@ -26,6 +26,7 @@ struct MixedStep {
   std::array<int32_t, 3> arg;
   std::array<int8_t, 3> size;
 };
+// Scratch of this thread too.
 std::vector<MixedStep>& mixed_steps() {
   thread_local std::vector<MixedStep> steps;
   return steps;

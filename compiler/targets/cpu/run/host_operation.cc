@@ -34,8 +34,8 @@ class KernelOperation final : public HostOperation {
 
 class HostReplay final : public Replay {
  public:
-  HostReplay(std::vector<StepCall> calls, ReplayOptions options)
-      : calls_(std::move(calls)), commit_point_(options.commit_point), agree_(std::move(options.agree)) {
+  HostReplay(std::span<const StepCall> calls, ReplayOptions options)
+      : calls_(calls), commit_point_(options.commit_point), agree_(std::move(options.agree)) {
     for (const StepCall& c : calls_) operations_.push_back(static_cast<const HostOperation*>(c.operation));
   }
   void run(bool) override {
@@ -52,12 +52,12 @@ class HostReplay final : public Replay {
     }
     before(at_);
   }
-  void run_timed(std::span<double> us) override {
+  void run_timed(const std::function<void(size_t, double)>& after) override {
     for (at_ = 0; at_ < calls_.size(); ++at_) {
       agree();
       const double start = now_us();
       call();
-      us[at_] = now_us() - start;
+      after(at_, now_us() - start);
     }
   }
   size_t at() const override { return at_; }
@@ -71,7 +71,7 @@ class HostReplay final : public Replay {
     operations_[at_]->run(c.in, c.out, c.workspace ? *c.workspace : nullptr);
   }
 
-  const std::vector<StepCall> calls_;
+  const std::span<const StepCall> calls_;
   const int32_t commit_point_;
   const std::function<void()> agree_;
   std::vector<const HostOperation*> operations_;  // of the calls
@@ -101,8 +101,8 @@ void HostTarget::run_now(const KernelCall& call, Device device, SourceLine) {
   call.op.kernel({call.op, call.attrs, call.in, call.out, scratch ? scratch->data() : nullptr});
 }
 
-std::unique_ptr<Replay> HostTarget::replay(Device, std::vector<StepCall> calls, ReplayOptions options) {
-  return std::make_unique<HostReplay>(std::move(calls), std::move(options));
+std::unique_ptr<Replay> HostTarget::replay(Device, std::span<const StepCall> calls, ReplayOptions options) {
+  return std::make_unique<HostReplay>(calls, std::move(options));
 }
 
 HostTarget& host_target() {

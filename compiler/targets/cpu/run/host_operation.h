@@ -25,7 +25,7 @@ class HostTarget : public Target {
                                      const PrepareOptions& options) override;
   LoadReport compile(Device, std::span<const std::shared_ptr<Operation>>, const LoadOptions&) override { return {}; }
   void run_now(const KernelCall& call, Device device, SourceLine line) override;
-  std::unique_ptr<Replay> replay(Device device, std::vector<StepCall> calls, ReplayOptions options) override;
+  std::unique_ptr<Replay> replay(Device device, std::span<const StepCall> calls, ReplayOptions options) override;
 };
 
 /// The target of steps compiled ahead of time.

@@ -81,6 +81,12 @@ const std::string& prelude_of(const Kernel& kernel, const NvrtcOptions& options)
   return options.prelude ? *options.prelude : intrinsics(level_of(kernel));
 }
 
+}  // namespace
+
+std::string source_text(const Kernel& kernel) { return str_cat(prelude_of(kernel, {}), "\n", kernel.text, "\n"); }
+
+namespace {
+
 // Writes the source of a failed kernel to a file for people; returns its path.
 std::string keep_source(const Kernel& kernel, Arch arch, const NvrtcOptions& options) {
   std::string text = str_cat("// ", arch.name(), "\n", prelude_of(kernel, options), "\n", kernel.text, "\n");

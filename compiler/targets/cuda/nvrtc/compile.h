@@ -50,6 +50,9 @@ struct CompiledKernels {
 /// Any thread may call it.
 CompiledKernels compile(std::span<const Kernel> kernels, Arch arch, const NvrtcOptions& options = {});
 
+/// The CUDA C++ source of a kernel with its intrinsics: one file that a compiler takes as it is.
+std::string source_text(const Kernel& kernel);
+
 /// A clause that says by how much a compiled kernel exceeds its own limits or the device's; empty if it does not.
 std::string exceeds(const Kernel& kernel, const Usage& usage, Arch arch);
 

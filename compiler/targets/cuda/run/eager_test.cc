@@ -2,6 +2,10 @@
 // value reports errors with their op and line, scratch memory is returned.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
 #include "compiler/targets/cuda/run/operation.h"
 #include "compiler/targets/cuda/run/operation_load.h"
 #include "compiler/targets/cuda/run/target.h"
@@ -49,6 +53,31 @@ TEST(Eager, ComputesWhenAValueIsRead) {
   EXPECT_EQ(y.to(Device::cpu()).to_vector<float>(), (std::vector<float>{1, 3, 5, 7, 9, 11}));
   EXPECT_EQ(z.item<float>(), 496);
   EXPECT_EQ(gpu.cublaslt().ran().size(), 1u);
+}
+
+TEST(Eager, KernelsAreCountedByTheirTextAndDumped) {
+  ScopedEmulatedGpu gpu;
+  const Device device = Device::cuda();
+  const StridedView in[] = {{nullptr, kFloat32, {5, 7}, {7, 1}}}, out[] = {{nullptr, kFloat16, {5, 7}, {7, 1}}};
+  std::vector<std::shared_ptr<weft::Operation>> twice;
+  for (int i = 0; i < 2; ++i)
+    twice.push_back(cuda_target().prepare(device, cast_op, Attrs{{"dtype", kFloat16}}, in, out, 16, {}));
+  const LoadReport first = cuda_target().compile(device, twice, {});
+  EXPECT_EQ(first.kernels, 1);  // two operations
+  EXPECT_EQ(first.compiled, 1);
+  const LoadReport again = cuda_target().compile(device, twice, {});
+  EXPECT_EQ(again.kernels, 1);
+  EXPECT_EQ(again.compiled, 0);
+
+  const char* tmp = std::getenv("TEST_TMPDIR");
+  const std::string folder = str_cat(tmp ? tmp : "/tmp", "/cuda_dump/deep");
+  const std::string name = cuda_target().dump(*twice[0], folder);
+  EXPECT_TRUE(name.ends_with(".cu")) << name;
+  std::ifstream file(folder + "/" + name);
+  std::stringstream text;
+  text << file.rdbuf();
+  EXPECT_NE(text.str().find("__global__"), std::string::npos) << name;
+  EXPECT_NE(text.str().find(twice[0]->name()), std::string::npos) << name;
 }
 
 TEST(Eager, FindsItsOperationsAgain) {

@@ -58,7 +58,7 @@ std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::spa
                                    const PrepareOptions& options = {});
 
 /// Compiles all kernels of the operations that are not compiled yet, at once, and binds them. Throws an error with the
-/// kernel's name if one does not compile or exceeds the device's limits.
-void load(Gpu& gpu, std::span<Operation* const> operations);
+/// kernel's name if one does not compile or exceeds the device's limits. Returns the number of kernels loaded.
+int64_t load(Gpu& gpu, std::span<Operation* const> operations);
 
 }  // namespace weft::cuda

@@ -66,7 +66,7 @@ void set_kernel_compiler(KernelCompiler compiler) {
 int64_t compiled_kernels() { return compiled_count.load(); }
 }  // namespace internal
 
-void load(Gpu& gpu, std::span<Operation* const> operations) {
+int64_t load(Gpu& gpu, std::span<Operation* const> operations) {
   [[maybe_unused]] static const bool registered = (internal::at_driver_change(forget_functions), true);
   Table& t = table();
   // Held during compilation, so that another thread that needs the same kernels waits instead of compiling them again.
@@ -98,6 +98,7 @@ void load(Gpu& gpu, std::span<Operation* const> operations) {
     op->bind(bound);
     op->set_bound();
   }
+  return static_cast<int64_t>(missing.size());
 }
 
 }  // namespace weft::cuda

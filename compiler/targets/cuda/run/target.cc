@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <filesystem>
+#include <unordered_set>
 
 #include "compiler/loop_ir/domain.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/lower_group.h"
+#include "compiler/targets/cuda/nvrtc/compile.h"
 #include "compiler/targets/cuda/run/graph_step.h"
 #include "compiler/targets/cuda/run/index_flags.h"
 #include "compiler/targets/cuda/run/operation.h"
@@ -14,6 +17,7 @@
 #include "compiler/targets/operations.h"
 #include "framework/cuda/device_allocator.h"
 #include "framework/dispatch/tf32.h"
+#include "framework/io/file.h"
 #include "ops/attention/record.h"
 #include "ops/core/dot.h"
 #include "ops/core/index.h"
@@ -35,7 +39,7 @@ const Node& indexing_node(const Node& n) {
 }
 
 // "a compiled step of 34 operations, from gather at a.cc:3 to mul at b.cc:12".
-std::string description_of(const std::vector<StepCall>& calls) {
+std::string description_of(std::span<const StepCall> calls) {
   const auto end = [](const StepCall& c) {
     return str_cat(indexing_node(*c.node).op->name, c.node->line.line ? str_cat(" at ", c.node->line) : std::string());
   };
@@ -44,7 +48,7 @@ std::string description_of(const std::vector<StepCall>& calls) {
                                  end(calls.back()));
 }
 
-std::vector<int32_t*> flags_of(Gpu& gpu, const std::vector<StepCall>& calls) {
+std::vector<int32_t*> flags_of(Gpu& gpu, std::span<const StepCall> calls) {
   std::vector<int32_t*> flags;
   for (const StepCall& c : calls) {
     const Node& node = indexing_node(*c.node);
@@ -55,12 +59,12 @@ std::vector<int32_t*> flags_of(Gpu& gpu, const std::vector<StepCall>& calls) {
 
 class CudaReplay final : public Replay {
  public:
-  CudaReplay(Gpu& gpu, const std::vector<StepCall>& calls, ReplayOptions options)
+  CudaReplay(Gpu& gpu, std::span<const StepCall> calls, ReplayOptions options)
       : gpu_(gpu),
         writes_(gpu, std::move(options.writes), description_of(calls)),
         checks_(std::any_of(calls.begin(), calls.end(),
                             [](const StepCall& c) { return operation_of(c).checks_indices(); })),
-        step_(gpu, calls, flags_of(gpu, calls), options.captured) {
+        step_(gpu, {calls.begin(), calls.end()}, flags_of(gpu, calls), options.captured) {
     WEFT_BUG_IF(options.commit_point >= 0, "cuda: a step of ranks needs the CPU");
   }
 
@@ -74,13 +78,13 @@ class CudaReplay final : public Replay {
     step_.run_by_one(before);
     queued();
   }
-  void run_timed(std::span<double> us) override {
+  void run_timed(const std::function<void(size_t, double)>& after) override {
     std::deque<Event> marks;
     run_by_one([&](size_t) {
       marks.emplace_back(gpu_, true);
       marks.back().record(gpu_.stream());
     });
-    for (size_t i = 0; i < us.size(); ++i) us[i] = marks[i + 1].ms_since(marks[i]) * 1e3;
+    for (size_t i = 0; i + 1 < marks.size(); ++i) after(i, marks[i + 1].ms_since(marks[i]) * 1e3);
   }
   size_t at() const override { return step_.at(); }
   bool wants_fixed_addresses() const override { return step_.graphs(); }
@@ -148,12 +152,14 @@ LoadReport CudaTarget::compile(Device device, std::span<const std::shared_ptr<we
   const auto start = std::chrono::steady_clock::now();
   std::vector<Operation*> missing;
   LoadReport report;
+  std::unordered_set<std::string_view> distinct;
   for (const auto& o : operations) {
     auto* operation = static_cast<Operation*>(o.get());
-    report.kernels += static_cast<int64_t>(operation->kernels().size());
+    for (const Kernel& k : operation->kernels()) distinct.insert(k.text);
     if (!operation->compiled()) missing.push_back(operation);
   }
-  load(Gpu::of(device), missing);
+  report.kernels = static_cast<int64_t>(distinct.size());
+  report.compiled = load(Gpu::of(device), missing);
   report.ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   return report;
 }
@@ -187,7 +193,7 @@ void CudaTarget::run_now(const KernelCall& call, Device device, SourceLine line)
   operation.enqueue(at, gpu.stream(), line);
 }
 
-std::unique_ptr<Replay> CudaTarget::replay(Device device, std::vector<StepCall> calls, ReplayOptions options) {
+std::unique_ptr<Replay> CudaTarget::replay(Device device, std::span<const StepCall> calls, ReplayOptions options) {
   return std::make_unique<CudaReplay>(Gpu::of(device), calls, std::move(options));
 }
 
@@ -210,6 +216,17 @@ Agreement CudaTarget::agreement(const weft::Operation&, const Node& n, const wef
   }
   if (product) return {Agreement::kBounds, operand_error};
   return {keeps_16bit && !options.round_like_eager ? Agreement::kBounds : Agreement::kBits};
+}
+
+std::string CudaTarget::dump(const weft::Operation& operation, const std::string& folder) const {
+  std::string first;
+  for (const Kernel& k : static_cast<const Operation&>(operation).kernels()) {
+    const std::string name = k.symbol + ".cu";
+    std::filesystem::create_directories(folder);
+    io::write_file_atomic(str_cat(folder, "/", name), source_text(k));
+    if (first.empty()) first = name;
+  }
+  return first;
 }
 
 void CudaTarget::look(Device device) { index_flags().look(Gpu::of(device)); }

@@ -14,9 +14,10 @@ class CudaTarget : public MemoryTarget {
   LoadReport compile(Device device, std::span<const std::shared_ptr<weft::Operation>> operations,
                      const LoadOptions& options) override;
   void run_now(const KernelCall& call, Device device, SourceLine line) override;
-  std::unique_ptr<Replay> replay(Device device, std::vector<StepCall> calls, ReplayOptions options) override;
+  std::unique_ptr<Replay> replay(Device device, std::span<const StepCall> calls, ReplayOptions options) override;
   Agreement agreement(const weft::Operation& operation, const Node& n,
                       const weft::PrepareOptions& options) const override;
+  std::string dump(const weft::Operation& operation, const std::string& folder) const override;
 
  protected:
   void look(Device device) override;
