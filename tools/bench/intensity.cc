@@ -7,8 +7,8 @@
 #include "absl/flags/flag.h"
 #include "compiler/cost/roofline.h"
 #include "framework/cli/cli.h"
+#include "tools/bench/benchmark.h"
 #include "tools/bench/bounds.h"
-#include "tools/bench/report.h"
 #include "weft.h"
 
 ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case, of which the median counts");

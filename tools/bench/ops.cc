@@ -10,8 +10,8 @@
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
 #include "framework/io/json.h"
+#include "tools/bench/benchmark.h"
 #include "tools/bench/bounds.h"
-#include "tools/bench/report.h"
 #include "weft.h"
 
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");
