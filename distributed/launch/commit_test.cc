@@ -1,5 +1,5 @@
-// A step of a mesh commits on all ranks or on none, whatever a rank throws and wherever. A read of a sharded cell does
-// not make the next step shard it again.
+// A step on a mesh commits on all ranks or on none, whatever a rank throws and wherever it throws. A read of a sharded
+// cell does not make the next step shard it again.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -29,7 +29,7 @@ void expect_has(const std::string& text, const std::string& part) {
 }
 
 enum class Fault { kNone, kError, kFailedNode, kBadAlloc, kStops };
-Fault fault = Fault::kNone;  // what the kernel of `trip` does on rank 1; set between steps
+Fault fault = Fault::kNone;  // how the kernel of `trip` fails on rank 1; set between steps
 
 void trip_kernel(const KernelCall& c) {
   for (int64_t i = 0; i < c.out[0].numel(); ++i) c.out[0].as<float>()[i] = c.in[0].as<float>()[i];
@@ -64,7 +64,7 @@ ShardedCell& shards_of(const Parameter& p) {
 // Two cells; every step adds 1 to all elements of both.
 struct Cells {
   Parameter w{full({8}, 0.0), "w"}, v{full({8}, 0.0), "v"};
-  bool late = false;  // the kernel that may fail comes after the first write, else before all writes
+  bool late = false;  // the kernel that may fail runs after the first write, else before all writes
 
   Tensor operator()(const Tensor& x) {
     Tensor read = w.value();
@@ -113,7 +113,7 @@ void check(const std::string& mesh, const weft::CompileOptions& options, Fault k
                }),
                kind == Fault::kBadAlloc ? "rank 1: std::bad_alloc" : "rank 1: trip: the kernel failed");
     fault = Fault::kNone;
-    if (!late) {  // as if the step had not been
+    if (!late) {  // as if the step had not run
       expect_all(c, done, what + ", after the fault");
       continue;
     }
@@ -142,7 +142,7 @@ TEST(MeshCommit, OnAllRanksOrOnNone) {
     }
 }
 
-// Good indices, then one out of range on rank 1 alone, then good ones.
+// Good indices, then one index out of range on rank 1 only, then good indices.
 TEST(MeshCommit, ARankThatFailsBeforeItWritesUndoesTheStep) {
   Parameter w(full({4}, 1.0));
   auto step = compile(
@@ -171,7 +171,8 @@ TEST(MeshCommit, AfterTheTimeoutTheMissingRankIsNamed) {
     expect_has(error_of([&] { step(x); }), "over world: the deadline has passed; missing: rank 1 (");
     fault = Fault::kNone;
     expect_all(c, static_cast<float>(k + 1), "after the timeout");
-    compile([&](Tensor y) { return c(y); }, {.mesh = Mesh::parse("dp2")})(x);  // the other step's default holds
+    compile([&](Tensor y) { return c(y); },
+            {.mesh = Mesh::parse("dp2")})(x);  // a step without a timeout keeps the default
     EXPECT_EQ(step.world().rank(0).timeout, std::chrono::seconds(kDefaultTimeout));
   }
 }
@@ -221,7 +222,7 @@ TEST(MeshCells, AReadIsACopyAndOnlySetShardsAgain) {
   step(x);
   counts(2, 3);
   EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(8, 11));
-  // A step on one device writes the copy that was read: its value is the newer one.
+  // A step on one device gives the cell a newer value than the shards have.
   weft::compile(add)(x);
   EXPECT_EQ(step(x).to_vector<float>(), std::vector<float>(32, 26));
   counts(3, 4);

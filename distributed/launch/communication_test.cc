@@ -1,5 +1,5 @@
-// Bucketed, overlapped and chunked collectives give the bits of plain ones, on random graphs and in training steps; no
-// collective is begun and not ended, all ranks have one order, memory keeps to its budget.
+// Bucketed and overlapped collectives give the bits of blocking ones, on random graphs and in training steps. Every
+// started collective is waited for, all ranks have the same order, and memory stays within its budget.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -28,7 +28,7 @@ Tensor values(int rank, const Shape& shape, int salt) {
   return Tensor::from_vector<double>(v, shape);
 }
 
-// A program of one rank of "a2,b2" on inputs [4 k, 4 k]: everything that is made and not used is a result.
+// A random program of one rank of "a2,b2" on inputs [4 k, 4 k]. Every unused value is a result.
 struct Random {
   Ref<Graph> graph;
   std::vector<Shape> inputs;
@@ -47,7 +47,7 @@ Random random_graph(uint32_t seed, int64_t k) {
     all.push_back(capture.add_input({kFloat64, Device::cpu(), r.inputs.back()}));
   }
   for (int i = 0; i < 60; ++i) {
-    // A third of all operands are inputs: those can be communicated early.
+    // A third of all operands are inputs: their collectives can start early.
     const int a = pick(3) == 0 ? pick(inputs) : pick(static_cast<int>(all.size())),
               b = pick(static_cast<int>(all.size()));
     const Tensor &x = all[static_cast<size_t>(a)], &y = all[static_cast<size_t>(b)];
@@ -134,7 +134,7 @@ TEST(Communication, RandomGraphsKeepTheirBits) {
     const Bits want = run(world, *plain, small.inputs);
     for (const auto& [bucket, overlap] : {std::pair(true, false), std::pair(false, true), std::pair(true, true)}) {
       CommunicationOptions options{.bucket = bucket, .overlap = overlap};
-      // Slow links, so that there is something to hide; or quick ones.
+      // Slow links, so that there is communication to hide, or fast ones.
       options.network.link = seed % 2 ? Link{1e-6, 1e8} : Link{20e-6, 5e9};
       std::vector<Ref<Graph>> classes{plain, other};
       const CommunicationReport report = arrange_communication(mesh, classes, options);
@@ -172,7 +172,7 @@ TEST(Communication, SchedulesKeepToTheirMemory) {
   }
 }
 
-// Two products of one gathered operand, then one whose sum is scattered; numbers small enough that all sums are exact.
+// Two products of one gathered operand, then one whose sum is scattered. Small values keep all sums exact.
 TEST(Communication, RingsGiveWhatProductsGive) {
   const Mesh mesh = Mesh::parse("dp2,tp4");
   World world(mesh, {.timeout = std::chrono::seconds(60)});
@@ -278,15 +278,15 @@ TEST(Communication, StepsKeepTheirBits) {
     const Trained both = train(mesh, vocab, {});
     EXPECT_EQ(buckets.all, plain.all) << mesh << " vocab " << vocab;
     EXPECT_EQ(both.all, plain.all) << mesh << " vocab " << vocab;
-    EXPECT_NE(both.report.find(", in buckets "), std::string::npos) << both.report;
+    EXPECT_NE(both.report.find(", after bucketing "), std::string::npos) << both.report;
   }
 }
 
-// Sums over ranks take another order: f64 within 1e-9, as on meshes of other shapes.
+// A ring sums over ranks in another order: f64 within 1e-9, as on meshes of other shapes.
 TEST(Communication, StepsWithRingsTrainAlike) {
   const Trained plain = train("dp2,tp2", 48, {}, kFloat64),
                 rings = train("dp2,tp2", 48, {.async_tp = AsyncTp::kOn}, kFloat64);
-  EXPECT_NE(rings.report.find("in pieces beside their products"), std::string::npos) << rings.report;
+  EXPECT_NE(rings.report.find("in rings with their products"), std::string::npos) << rings.report;
   double scale_all = 0;
   for (const auto& v : plain.all)
     for (double x : v) scale_all = std::max(scale_all, std::abs(x));

@@ -7,9 +7,9 @@
 namespace weft::dist {
 namespace {
 
-constexpr double kMostSeconds = 1e9;  // about 30 years: deadlines fit into a clock's 64 bits of nanoseconds
+constexpr double kMostSeconds = 1e9;  // about 30 years; a deadline must fit into 64 bits of nanoseconds
 
-// A step that has a plan and cannot run.
+// A step that has a plan but cannot run.
 class PlannedStep final : public internal::PartitionedStep {
  public:
   PlannedStep(const Ref<Graph>& joint, const CompileOptions& options)

@@ -6,9 +6,9 @@
 
 namespace weft::internal {
 
-/// Options whose steps run on their mesh. Throws InvalidArgument for options that a mesh does not support.
+/// The options with a partitioner for their mesh. Throws InvalidArgument for options that a mesh does not support.
 CompileOptions for_mesh(CompileOptions options);
-/// Options whose steps are planned only: a call is an error.
+/// The same for steps that are only planned: to call one is an error.
 CompileOptions for_planning(CompileOptions options);
 dist::PlanReport plan_report(const CompiledCore& core, const std::string& machine);
 dist::World& world_of(const CompiledCore& core);
@@ -33,14 +33,14 @@ namespace weft::dist {
 using weft::Compiled;
 using weft::CompileOptions;
 
-/// Compiles `fn` as weft::compile does and runs it on all ranks of options.mesh.
-/// Arguments, results and cells are whole.
+/// Compiles `fn` as weft::compile does and runs it on all ranks of options.mesh. Arguments, results and cells keep their
+/// global shapes.
 template <class Fn>
 Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options) {
   return {std::forward<Fn>(fn), internal::for_mesh(std::move(options))};
 }
 
-/// Only the plan, for a mesh of any size: nothing is allocated or compiled. Arguments may be on meta.
+/// The plan for a mesh of any size. Allocates and compiles nothing; arguments may be on the meta device.
 template <class Fn, class... A>
 PlanReport plan(Fn&& fn, const CompileOptions& options, const A&... args) {
   Compiled<std::decay_t<Fn>> step(std::forward<Fn>(fn), internal::for_planning(options));

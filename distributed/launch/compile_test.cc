@@ -104,7 +104,7 @@ TEST(MeshCompile, GptTrainsAsOnOneDevice) {
   }
 }
 
-// The attention node and linear + cross-entropy, which f64 has not.
+// The attention node and linear + cross-entropy, which f64 does not have.
 TEST(MeshCompile, GptInF32) {
   const gpt::Config config = small_gpt(false, 0.1);
   const Trained want = train_gpt(config, "", {}, 3, nullptr, kFloat32);

@@ -1,5 +1,5 @@
-// Documents packed in rows, shared out per document: ids made in the step itself, positions that a parameter is read
-// at, results that lie split, all as on one device; and what cannot be shared out so.
+// Rows of packed documents, split over cp per document, give the results of one device: ids computed in the step,
+// parameters read by position, split results. Also the cases that cannot be split this way.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -27,7 +27,7 @@ struct Packed : nn::Module {
     register_module("attn", attn);
     register_module("drop", drop);
   }
-  // Token 0 begins a document.
+  // Token 0 starts a document.
   Tensor logits(const Tensor& tokens) const {
     const Tensor ids = cumsum(eq(tokens, int64_t{0}).to(kInt64), 1);
     const nn::AttentionContext context{.mask_mod = attention::causal() & attention::document(ids)};

@@ -1,4 +1,4 @@
-// What a mesh and a plan refuse, before anything is allocated, each in one sentence; and steps that fail or are
+// Errors of a mesh and a plan: each is one sentence and comes before anything is allocated. Also steps that fail or are
 // skipped.
 #include <gtest/gtest.h>
 
@@ -115,7 +115,7 @@ TEST(MeshErrors, WorkThatDoesNotDivide) {
   expect_has(error_of([] { plan_moe("dp2,tp2,ep4(dp,tp)", 3); }), "3 experts ('blocks.0.moe.w");
 }
 
-// What can be done otherwise is done, and said.
+// Where a request cannot be met but there is another way, that way is taken and the report says so.
 TEST(MeshErrors, NothingIsLeftOutSilently) {
   expect_has(notes_of(plan_gpt("cp2", with_cp("ring"), {.length = 18})), "cp ring: attention at models/gpt/model.cc:");
   expect_has(notes_of(plan_gpt("cp2", with_cp("ring"), {.length = 18})),
@@ -243,8 +243,7 @@ TEST(MeshErrors, ArgumentsOfAnyShape) {
   EXPECT_EQ(step(ones({4, 4}), ones({})).item<double>(), 17);
 }
 
-// A table [8, 3] that looks rows up and is trained; index out of range is a kernel's error on the rank that has the
-// row.
+// A trained table [8, 3] whose rows are looked up. An index out of range is a kernel's error on one rank.
 struct Lookup {
   Parameter table{Tensor::from_vector<float>(
       {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23}, {8, 3})};
@@ -267,7 +266,7 @@ TEST(MeshSteps, OneRankThatFailsFailsTheStep) {
   for (int k = 0; k < 3; ++k) {
     EXPECT_EQ(step(good, scale).item<double>(), one(good, scale).item<double>());
     EXPECT_EQ(bits(many.table), bits(alone.table));
-    // Rank 2 fails before any cell is written: the others end too, nothing changed, the world goes on.
+    // Rank 2 fails before any cell is written: the others end too, nothing changes, the world stays usable.
     const std::string e = error_of([&] { step(rows({0, 3, 8, 7}), scale); });
     expect_has(e, "8");
     EXPECT_EQ(bits(many.table), bits(alone.table));
@@ -291,7 +290,7 @@ TEST(MeshSteps, AStepThatFailsHalfWayTearsItsCells) {
   EXPECT_EQ(step(good).to_vector<float>(), std::vector<float>(2, 1));
 }
 
-// A NaN in one rank's rows: no rank commits.
+// With a NaN in one rank's rows, no rank commits.
 TEST(MeshSteps, NanOnOneRankSkipsTheStepOnAll) {
   for (const char* mesh : {"dp4", "fsdp4", "dp2,fsdp2"}) {
     Lookup alone, many;
@@ -310,7 +309,7 @@ TEST(MeshSteps, NanOnOneRankSkipsTheStepOnAll) {
   }
 }
 
-// Cells between steps: read, set, and used by a step over another mesh.
+// Between steps, cells are read, set, and used by a step on another mesh.
 TEST(MeshSteps, CellsBelongToNoMesh) {
   Lookup alone, many;
   auto one = weft::compile([&](Tensor i, Tensor s) { return alone(i, s); });

@@ -44,7 +44,7 @@ PlanReport plan_of(int64_t layers, const std::string& mesh, int zero, bool seque
       o, x, x);
 }
 
-// "forward activations all-gather@tp": how many.
+// Counts by line of the plan: "forward activations all-gather@tp".
 Counts counts_of(const PlanReport& p) {
   Counts n;
   for (const PlannedCollective& c : p.collectives())
@@ -60,7 +60,7 @@ std::string list_of(const PlanReport& p) {
   return s;
 }
 
-// What one more layer adds.
+// The collectives that one more layer adds.
 Counts per_layer(const std::string& mesh, int zero, bool sequence = true) {
   Counts two = counts_of(plan_of(2, mesh, zero, sequence));
   for (const auto& [what, n] : counts_of(plan_of(1, mesh, zero, sequence))) two[what] -= n;
@@ -74,9 +74,10 @@ void expect_counts(const Counts& got, const Counts& want, const std::string& lis
   EXPECT_EQ(got, want) << text << list;
 }
 
-// The table of one block: with sequence parallelism two gathers and two scatters each way, and what backward gathers
-// again for the gradients of columns; each parameter gathered forward, matrices again backward, gradients scattered
-// once. Keys and values are gathered over cp, in backward again, and their gradients scattered.
+// The table of one block. Sequence parallelism has two gathers and two scatters in forward and in backward, and
+// backward gathers again for the gradients of column-parallel matrices. Each parameter is gathered in forward, matrices
+// again in backward, and gradients are scattered once. Keys and values are gathered over cp, again in backward, and
+// their gradients scattered.
 TEST(Golden, DenseLayer) {
   const PlanReport one = plan_of(1, "dp2,cp2,tp2", 3);
   expect_counts(per_layer("dp2,cp2,tp2", 3),
@@ -106,7 +107,7 @@ TEST(Golden, DataParallelLayer) {
                 list_of(plan_of(1, "dp4", 1)));
 }
 
-// Columns, then rows: one reduction for each pair and none between, so two in a block and two more in its backward.
+// A column-parallel and a row-parallel product need one reduction together: two in a block and two in its backward.
 TEST(Golden, TensorParallelLayerWithoutSequence) {
   expect_counts(per_layer("tp2", 0, false),
                 {{"forward activations all-reduce@tp", 2}, {"backward activations all-reduce@tp", 2}},
@@ -154,10 +155,10 @@ Counts per_moe_layer(const std::string& mesh, int zero, double capacity, double 
   return two;
 }
 
-// Attention as in a dense layer. Tokens meet the router where they lie. Ranks tell each other once how many rows come;
-// then rows go to their experts and back, each way once forward and once backward. Experts lie over cp x tp: their
-// weights are gathered over dp alone, and so are their gradients scattered; nothing else of them is reduced. The counts
-// of all tokens are added once, for the balance.
+// Attention is as in a dense layer. The router runs on each rank's own tokens. Ranks exchange their row counts once;
+// then rows are sent to their experts and back, once each in forward and in backward. Experts are split over cp x tp:
+// their weights are gathered over dp only, and their gradients scattered over dp only. The counts of all tokens are
+// summed once, for the balance.
 TEST(Golden, ExpertLayer) {
   const std::string mesh = "dp2,cp2,tp2,ep4(cp,tp)";
   const Counts want = {{"forward activations all-gather@tp", 1},
@@ -170,7 +171,7 @@ TEST(Golden, ExpertLayer) {
                        {"forward parameters all-gather@dp,cp", 5},   // two norms, qkv, out, router
                        {"backward parameters all-gather@dp,cp", 3},  // qkv, out, router
                        {"backward gradients reduce-scatter@dp,cp", 5},
-                       {"backward gradients all-reduce@tp", 3},   // norms, router: they meet tokens split over tp
+                       {"backward gradients all-reduce@tp", 3},   // norms, router: their tokens are split over tp
                        {"forward activations all-to-all@ep", 3},  // the counts, dispatch, combine
                        {"backward activations all-to-all@ep", 2},
                        {"forward activations all-reduce@dp,ep", 1},  // the counts
@@ -178,7 +179,7 @@ TEST(Golden, ExpertLayer) {
                        {"backward parameters all-gather@dp", 3},
                        {"backward gradients reduce-scatter@dp", 3}};
   for (const double aux : {0.0, 0.01}) {
-    // Wherever in the step they are added: for the aux loss, the balance and what the step tells they are the same.
+    // The aux loss, the balance and the report share the same counts, so they are summed once.
     Counts got = per_moe_layer(mesh, 3, 0, aux);
     int64_t added = 0;
     for (const char* phase : {"forward", "backward", "update"}) {
@@ -190,7 +191,7 @@ TEST(Golden, ExpertLayer) {
   }
 }
 
-// Bytes of a layer's experts over a rank's link: tokens k d itemsize (ep - 1) / ep, twice forward and twice backward.
+// Bytes of a layer's experts on a rank's link: tokens k d itemsize (ep - 1) / ep, twice forward and twice backward.
 TEST(Golden, ExpertBytes) {
   for (const auto& [mesh, ranks, ep] :
        {std::tuple("ep2", 2, 2), std::tuple("ep4", 4, 4), std::tuple("dp2,ep2", 4, 2),
@@ -210,11 +211,11 @@ TEST(Golden, ExpertBytes) {
   }
 }
 
-// Capacity: the places [E C, D] are those of one device, so any rank's tokens may take any place. index_add over split
-// tokens leaves terms of the whole buffer on every rank, which are scattered to the experts' ranks: E C D (n - 1) / n
-// sent by each, the buffer once and not n times. On the way back it is gathered, as every rank looks its tokens' places
-// up in all of it: as much again. Backward mirrors both. GShard counts places by rank, C / n in each: its all-to-alls
-// send 1 / n of this, and drop other tokens than one device does; dropless experts send no more than that either.
+// With a capacity, the buffer [E C, D] has the slots of one device, so a token of any rank may take any slot. index_add
+// over split tokens leaves partial sums of the whole buffer on every rank. They are scattered to the experts' ranks:
+// each rank sends E C D (n - 1) / n. On the way back the buffer is gathered, because every rank reads its tokens' slots
+// from all of it: the same bytes again. Backward mirrors both. GShard gives each rank C / n slots: its all-to-alls send
+// 1 / n of these bytes, but it drops other tokens than one device does. Dropless experts send no more than GShard.
 TEST(Golden, CapacityBytes) {
   const int64_t experts = 8, k = 2, tokens = 4 * 16, d = 32, n = 4;
   const int64_t places = experts * static_cast<int64_t>(std::ceil(1.25 * static_cast<double>(tokens * k) / experts));
@@ -231,8 +232,8 @@ TEST(Golden, CapacityBytes) {
   EXPECT_EQ(sent, want) << list_of(p);
 }
 
-// Work under a causal mask: row i has i + 1 columns. Head and tail together are as much for every rank; in blocks the
-// last of c ranks has 2c - 1 times the first's.
+// Under a causal mask row i has i + 1 columns. With head and tail blocks every rank has the same work; with contiguous
+// blocks the last of c ranks has 2c - 1 times the work of the first.
 TEST(Golden, HeadTailIsEven) {
   for (int c : {2, 4, 8}) {
     const Mesh mesh({{"cp", c}});
@@ -248,8 +249,8 @@ TEST(Golden, HeadTailIsEven) {
   }
 }
 
-// Logits are split over the vocabulary: only numbers for each token are exchanged for the loss. One reduction of the
-// loss itself, one for its tokens, one for the norm of the gradients.
+// Logits are split over the vocabulary, so the loss exchanges only a few numbers for each token. Then one reduction of
+// the loss, one of its token count, one of the gradients' norm.
 TEST(Golden, Loss) {
   const PlanReport p = plan_of(1, "dp2,cp2,tp2", 3);
   const int64_t tokens = 4 * 16 / 4, number = 4;

@@ -1,4 +1,4 @@
-// Llama 70B over 4,000 devices, planned without them: its volumes are those of the formulas.
+// Llama 70B on 4,000 devices, planned without them: the plan's volumes agree with the formulas.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -23,8 +23,8 @@ Planned plan_llama(const llama::Config& config, const std::string& mesh, int64_t
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
   o.machine = "h100";
-  o.communication =
-      std::make_shared<CommunicationOptions>(CommunicationOptions{.async_tp = AsyncTp::kOff});  // counted as they are
+  o.communication = std::make_shared<CommunicationOptions>(
+      CommunicationOptions{.async_tp = AsyncTp::kOff});  // keep gathers and scatters
   const Tensor x = zeros({batch, length}, {.dtype = kInt32});
   Planned p;
   p.report = plan(
@@ -55,7 +55,7 @@ TEST(LlamaPlan, SeventyBillionOn4000Devices) {
   const PlanReport& p = planned.report;
   printf("%s\nplanned in %.2f s\n", p.to_string().c_str(), planned.seconds);
 
-  // Matrices by hand: embedding and head, and of each layer the queries, keys, values, the output and three of the mlp.
+  // Matrices: embedding, head, and in each layer queries, keys, values, output and three in the mlp.
   const double d = static_cast<double>(config.dim), head = d / static_cast<double>(config.heads);
   const double layer =
       d * (d + 2 * static_cast<double>(config.kv_heads) * head) + d * d + 3 * d * static_cast<double>(config.ffn);
@@ -63,9 +63,9 @@ TEST(LlamaPlan, SeventyBillionOn4000Devices) {
   const double matrices = layers * layer + 2 * table;
   EXPECT_NEAR(matrices, 70.55e9, 0.01e9);
 
-  // Sharded over fsdp: 2 bytes gathered forward, again backward, and 2 bytes of gradients scattered, for each parameter
-  // that a rank of tp uses; of 3 x 2 x 70e9 bytes over tp 8. The embedding is a look-up that backward does not read;
-  // norms (161 x 8192) are gathered in 4 bytes, and on every rank of tp.
+  // Over fsdp, for each parameter of a tp rank: 2 bytes gathered in forward, 2 again in backward, and 2 bytes of
+  // gradients scattered: 3 x 2 x 70e9 bytes / tp 8. Backward does not read the embedding table. Norms (161 x 8192) are
+  // gathered in 4 bytes, on every rank of tp.
   const double norms = (2 * layers + 1) * d;
   EXPECT_EQ(bytes_of(p, Phase::kForward, Subject::kParameter, Collective::kAllGather, "fsdp"),
             2 * matrices / tp + 4 * norms);
@@ -75,8 +75,9 @@ TEST(LlamaPlan, SeventyBillionOn4000Devices) {
             2 * matrices / tp + 4 * norms);
   EXPECT_NEAR(tp * (2 * matrices / tp * 3) / 200e9, 2.1, 0.02);  // seconds at 200e9 bytes a second, whatever tp
 
-  // Over tp, in bytes of the whole residual stream of a rank's sequence: two gathers and two scatters of each layer
-  // forward, the same backward and what columns gather again; once each for the embedding, and for the head.
+  // Over tp, in units of the residual stream of a rank's sequence: each layer has two gathers and two scatters in
+  // forward, the same in backward, and backward gathers again for column-parallel products. The embedding and the head
+  // add one each.
   const double stream = static_cast<double>(length) * d * 2;
   EXPECT_EQ(bytes_of(p, Phase::kForward, Subject::kActivation, Collective::kAllGather, "tp"),
             (2 * layers + 1) * stream);

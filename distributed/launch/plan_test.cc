@@ -1,4 +1,5 @@
-// Plans against what ranks do: every collective predicted, rules that forbid some, and the bytes of published formulas.
+// Plans compared with what the ranks do: every collective is predicted, rules forbid some, and the bytes are those of
+// published formulas.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -76,7 +77,7 @@ void expect_as_planned(const std::string& mesh, const Plan& plan, int64_t vocab)
       ASSERT_EQ(text_of(got[i]), text_of(want[i])) << "rank " << r << ", collective " << i << " " << want[i].why;
   }
   EXPECT_FALSE(p.collectives().empty());
-  // Memory of the largest rank: as planned.
+  // The peak memory of the largest rank is as planned.
   const CompileStats stats = step.stats();
   EXPECT_EQ(stats.measured_peak_bytes, stats.planned_peak_bytes);
   if (std::string_view(mesh).find("fsdp4") == mesh.npos || vocab % 4 == 0) {
@@ -110,7 +111,7 @@ TEST(Plan, TellsEverything) {
   }
   const std::string text = p.to_string();
   EXPECT_NE(text.find("blocks.*.attn.qkv.weight"), text.npos) << text;
-  // As many lines for many layers as for two.
+  // The text has as many lines for many layers as for two.
   gpt::Config deep = small_gpt();
   deep.layers = 12;
   const std::string more = plan_gpt("fsdp2,tp2", {}, deep).to_string();
@@ -173,7 +174,7 @@ TEST(Forbid, Patterns) {
   EXPECT_FALSE(name_matches("*.qkv", "blocks.0.attn.qkv.weight"));
   EXPECT_TRUE(name_matches("*", ""));
   EXPECT_FALSE(name_matches("", "a"));
-  // Many stars are no trap.
+  // Many stars do not take exponential time.
   EXPECT_FALSE(name_matches(std::string(2000, '*') + "b", std::string(2000, 'a')));
 }
 
@@ -198,7 +199,7 @@ TEST(Automatic, ChoosesTheMesh) {
   const PlanReport p = plan_gpt("", {.plan = Plan::automatic(4)});
   EXPECT_EQ(p.mesh().size(), 4);
   EXPECT_GE(p.rejected.size(), 10u);
-  // Fewer rows than ranks: sequences may be split, too, in each of the three ways.
+  // With fewer rows than ranks, sequences may be split too, in each of the three ways.
   const PlanReport more = plan_gpt("", {.plan = Plan::automatic(8)});
   std::string tried = more.mesh().to_string();
   for (const RejectedPlan& r : more.rejected) tried += "\n" + r.text;
@@ -258,7 +259,7 @@ TEST(PlanText, HostileTextIsAnError) {
   EXPECT_NE(error("weft plan 1\nmesh dp99999999999"), "");
   EXPECT_NE(error("weft plan 1\nsplit a dp 99999999999999999999"), "");
   std::mt19937 random(5);
-  for (int i = 0; i < 3000; ++i) {  // damaged in some bytes: read or refused, never more
+  for (int i = 0; i < 3000; ++i) {  // some bytes are damaged: the text is read or refused, nothing worse
     std::string text = good;
     for (int k = 0; k < 1 + i % 5; ++k) text[random() % text.size()] = static_cast<char>(random() % 256);
     if (i % 7 == 0) text.resize(random() % text.size());

@@ -22,8 +22,9 @@ std::shared_ptr<World> world_of(const Mesh& mesh) {
   return w;
 }
 
-// Sets the launch before which a rank waits for all others: its first that writes a cell in place. Ranks of another
-// class may write earlier; all wait between the same two collectives, or they would wait for each other for ever.
+// Sets the commit point: the launch before which a rank waits for all others. It must not come after the first launch
+// that writes a cell in place. Ranks of other shape classes may write earlier, but all must wait between the same two
+// collectives, or they deadlock.
 void set_commit_points(std::vector<internal::Planned>& planned) {
   auto first_write = [](const internal::Plan& p) {
     size_t first = p.launches.size();
@@ -82,7 +83,7 @@ Tensor ShardedCell::gather(const Cell&) {
   return gathered_ = unshard(mesh_, rest_, type_, parts);
 }
 
-bool ShardedCell::gave(const Tensor& value) const {
+bool ShardedCell::gathered(const Tensor& value) const {
   return gathered_.defined() && value.get().storage.get() == gathered_.get().storage.get();
 }
 
@@ -134,9 +135,9 @@ void MeshStep::start() {
   for (size_t c = 0; c < plan_.joint->cells.size(); ++c) {
     const Cell& cell = *plan_.joint->cells[c];
     const Spec& rest = plan_.decision.cells[c].rest;
-    auto* there = dynamic_cast<ShardedCell*>(cell.remote.get());
-    if (there && there->has_layout(mesh, rest)) {
-      ranks->cells.push_back(Ref<ShardedCell>(there));
+    auto* current = dynamic_cast<ShardedCell*>(cell.remote.get());
+    if (current && current->has_layout(mesh, rest)) {
+      ranks->cells.push_back(Ref<ShardedCell>(current));
     } else {
       ranks->cells.push_back(make_ref<ShardedCell>(mesh, rest, cell.type));
     }
@@ -153,15 +154,15 @@ void MeshStep::start() {
   ranks_ = std::move(ranks);
 }
 
-// Shards a value that was set, or has another layout. A copy that was gathered for a reader stays until the step writes
-// the cell.
+// Shards a cell whose value was set or has another layout. A value gathered for a reader stays valid until the step
+// writes the cell.
 void MeshStep::shard_cells() {
   for (size_t c = 0; c < ranks_->cells.size(); ++c) {
     Cell& cell = *plan_.joint->cells[c];
     ShardedCell& own = *ranks_->cells[c];
     WEFT_CHECK_AS(kDataLoss, !cell.torn, "cell '", cell.name,
                   "' was torn by a step that failed half-way; load a checkpoint first");
-    const bool sharded = cell.remote.get() == &own && (!cell.value.defined() || own.gave(cell.value));
+    const bool sharded = cell.remote.get() == &own && (!cell.value.defined() || own.gathered(cell.value));
     if (sharded && !writes(c)) continue;
     if (!sharded) {
       NoGrad guard;
@@ -211,7 +212,7 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
 }
 
 PlanReport MeshStep::plan(const std::string& machine) const {
-  int64_t peak = 0;  // of the largest rank
+  int64_t peak = 0;  // largest of all ranks
   for (const internal::Planned& p : planned_) peak = std::max(peak, p.plan.peak_bytes());
   return {plan_, machine, peak};
 }

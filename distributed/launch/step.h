@@ -11,7 +11,7 @@
 
 namespace weft::dist {
 
-/// The shards of a cell, from which its value is gathered.
+/// The shards of a cell. A read of the cell gathers them.
 class ShardedCell final : public RemoteValue {
  public:
   ShardedCell(const Mesh& mesh, const Spec& rest, const TensorType& type);
@@ -19,14 +19,14 @@ class ShardedCell final : public RemoteValue {
   bool has_layout(const Mesh& mesh, const Spec& rest) const { return mesh == mesh_ && rest == rest_; }
   /// Splits a whole value into the shards.
   void scatter(const Tensor& whole);
-  /// Whether `value` is what gather() returned last, and so not newer than the shards. It is held here too: a step on
-  /// one device does not write into it, but replaces it.
-  bool gave(const Tensor& value) const;
-  /// Before the shards are written: the gathered value is out of date.
+  /// Whether `value` is the last result of gather(), and so not newer than the shards. This object also holds that
+  /// value, so a step on one device does not write it in place but replaces it.
+  bool gathered(const Tensor& value) const;
+  /// Call before the shards are written: the gathered value is then out of date.
   void forget() { gathered_ = {}; }
   /// By rank.
   std::vector<Ref<Cell>> shards;
-  /// How often whole values were split and put together, and their bytes.
+  /// How often whole values were scattered and gathered, and their bytes.
   struct Moved {
     int64_t scatters = 0, gathers = 0, bytes = 0;
   } moved;
@@ -56,8 +56,8 @@ class MeshStep final : public internal::PartitionedStep {
   void start();
 
   const std::chrono::nanoseconds timeout_;
-  MeshPlan plan_;                           // with the collectives of the compiled graphs
-  std::vector<internal::Planned> planned_;  // by class
+  MeshPlan plan_;                           // lists the collectives of the compiled graphs
+  std::vector<internal::Planned> planned_;  // by shape class
   std::unique_ptr<Ranks> ranks_;
 };
 

@@ -1,4 +1,4 @@
-// With sums that do not depend on order a mesh gives the bits of one device: losses, gradients' norms, weights and the
+// With sums that do not depend on order, a mesh gives the bits of one device: losses, gradient norms, weights and the
 // optimiser's state after some steps.
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ struct Trained {
 };
 
 Trained train(const std::string& mesh, std::optional<DType> dtype, bool experts) {
-  set_switch("WEFT_CXX", "none");  // interpreted: quicker for so little data
+  set_switch("WEFT_CXX", "none");  // interpreted: faster for so little data
   manual_seed(7);
   const nn::ModelFamily& family = experts ? moe::family() : gpt::family();
   nn::ConfigMap config = family.preset(family.default_preset);

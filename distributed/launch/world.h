@@ -13,7 +13,7 @@ namespace weft::dist {
 
 struct WorldOptions {
   int threads = 0;  // for all ranks together; 0: one for each core
-  std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);  // a rank waits for the others so long
+  std::chrono::nanoseconds timeout = std::chrono::seconds(kDefaultTimeout);  // of a wait for other ranks
   bool record = false;  // keep a CollectiveRecord of each collective
 };
 

@@ -56,7 +56,7 @@ TEST(World, RanksKnowWhoTheyAre) {
 TEST(World, SubGroupsOfACube) {
   World world(Mesh{{"a", 2}, {"b", 2}, {"c", 2}});
   world.run([](int r) {
-    const int64_t v = int64_t{1} << (8 * (r / 4 + 2 * (r / 2 % 2) + 4 * (r % 2)));  // a byte of its own
+    const int64_t v = int64_t{1} << (8 * (r / 4 + 2 * (r / 2 % 2) + 4 * (r % 2)));  // each rank has its own byte
     auto expect = [&](const std::string& axes, int mask) {
       int64_t want = 0;
       for (int p = 0; p < 8; ++p)

@@ -23,7 +23,7 @@ int64_t count(const Graph& g) {
   return n;
 }
 
-// Collectives at once where they stand: all of their time is waited for.
+// Without overlap: the rank waits for the whole time of each collective.
 Schedule plain_schedule(const Graph& g, const Mesh& mesh, const Network& net) {
   Schedule s;
   const Flow flow(g);
@@ -81,7 +81,7 @@ void check_same_sequence(std::span<const Ref<Graph>> classes) {
     size_t i = 0;
     while (i < n && first[i] == other[i]) ++i;
     WEFT_BUG_IF(i < std::max(first.size(), other.size()), "mesh: ranks of shape class ", c, " have ",
-                i < other.size() ? other[i] : "nothing", " as collective ", i, " where those of class 0 have ",
+                i < other.size() ? other[i] : "nothing", " as collective ", i, ", ranks of class 0 have ",
                 i < first.size() ? first[i] : "nothing", "; need the same sequence on all ranks");
   }
 }
@@ -97,7 +97,7 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
   if (report.before == 0) return report;
   for (const Ref<Graph>& g : classes)
     if (!same_structure(*classes[0], *g)) {
-      report.notes.push_back("ranks have graphs of different structure: collectives stay where they are");
+      report.notes.push_back("ranks have graphs of different structure: collectives are not rearranged");
       return report;
     }
   if (const std::vector<Ring> rings = choose_rings(*classes[0], mesh, net, options.async_tp); !rings.empty()) {
@@ -128,7 +128,7 @@ CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>
 }
 
 std::string CommunicationReport::hidden_by(int64_t site) const {
-  if (std::find(rings.begin(), rings.end(), site) != rings.end()) return "passed on in pieces beside the product";
+  if (std::find(rings.begin(), rings.end(), site) != rings.end()) return "in a ring with its product";
   std::string prefix;
   for (const std::vector<int64_t>& b : buckets)
     if (std::find(b.begin(), b.end(), site) != b.end()) {
@@ -148,10 +148,10 @@ std::string CommunicationReport::hidden_by(int64_t site) const {
 
 std::string CommunicationReport::to_string() const {
   std::string s = str_cat("collectives: ", before);
-  if (!rings.empty()) s += str_cat(", ", rings.size(), " in pieces beside their products");
-  if (!buckets.empty()) s += str_cat(", in buckets ", after);
+  if (!rings.empty()) s += str_cat(", ", rings.size(), " in rings with their products");
+  if (!buckets.empty()) s += str_cat(", after bucketing ", after);
   s += str_cat("; predicted ", ms(plain.communication), " ms of communication beside ", ms(plain.compute),
-               " ms of work; exposed ", ms(schedule.exposed), " ms");
+               " ms of computation; exposed ", ms(schedule.exposed), " ms");
   if (schedule.peak > 0) s += str_cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");
   for (const std::string& n : notes) s += str_cat("; ", n);
   return s;

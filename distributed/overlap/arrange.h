@@ -1,6 +1,6 @@
-// What is done with the collectives of emitted graphs before they are planned: taken apart with their products,
-// bucketed, overlapped. Every shape class gets what was decided for the first one, so that all ranks begin and end the
-// same collectives in the same order.
+// Arranges the collectives of the ranks' graphs: rings with their products (async_tp.h), buckets (bucket.h), overlap
+// (overlap.h). All decisions are made on the first shape class and applied to every class, so that all ranks start and
+// wait for the same collectives in the same order.
 #pragma once
 #include <span>
 
@@ -18,31 +18,31 @@ struct CommunicationOptions {
   OverlapOptions overlapping = {};
 };
 
-/// What became of a graph's collectives.
+/// How the collectives of a graph were arranged.
 struct CommunicationReport {
-  int64_t before = 0, after = 0;  // number of collectives
-  std::vector<int64_t> rings;     // sites of gathers and scatters made with their products, piece by piece
-  Schedule plain, schedule;       // predicted: each collective where it stands, and as arranged; events left out
-  std::vector<std::vector<int64_t>> buckets;  // sites that became one: that of the first
+  int64_t before = 0, after = 0;              // number of collectives
+  std::vector<int64_t> rings;                 // sites of the gathers and scatters that became rings with their products
+  Schedule plain, schedule;                   // predicted times without overlap, and as arranged; without events
+  std::vector<std::vector<int64_t>> buckets;  // sites of each bucket's members; the bucket keeps the first
   std::vector<std::string> notes;
-  /// What hides the collective of an emitted graph with this site: "dot at model.cc:50 and 3 more (0.12 of 0.30 ms
-  /// exposed)", "in one with 5 others", or "" if unknown.
+  /// How the collective with this site is hidden: "hidden by dot at model.cc:50 and 3 more (0.12 of 0.30 ms exposed)",
+  /// "one of 6 in a bucket", or "" if unknown.
   std::string hidden_by(int64_t site) const;
-  /// "collectives 60 -> 34; 1.20 of 2.00 ms exposed -> 0.30; ...".
+  /// "collectives: 60, after bucketing 34; predicted 2 ms of communication beside 9 ms of computation; exposed ...".
   std::string to_string() const;
 };
 
-/// Numbers the collectives that ranks wait for at once: attribute {site}, 1, 2, ... in the graph's order. No two are
-/// merged after that.
+/// Numbers the blocking collectives: attribute {site}, 1, 2, ... in the graph's order. Later passes merge no two nodes
+/// with different sites.
 Ref<Graph> with_sites(const Graph& g);
 
 /// The collectives of a graph in its order: "all_gather_start 3", "collective_wait 3", ...
 std::vector<std::string> sequence_of_collectives(const Graph& g);
 
-/// Throws kInternal, naming the first that differs, unless all graphs have the same sequence.
+/// Throws kInternal if the graphs have different sequences of collectives, and names the first difference.
 void check_same_sequence(std::span<const Ref<Graph>> classes);
 
-/// Graphs made by with_sites (and passes that keep order); they are replaced.
+/// Arranges and replaces `classes`, one graph for each shape class, with the sites of with_sites.
 CommunicationReport arrange_communication(const Mesh& mesh, std::span<Ref<Graph>> classes,
                                           const CommunicationOptions& options);
 

@@ -14,7 +14,7 @@ namespace {
 
 bool contains(const Shape& dims, int64_t d) { return std::find(dims.begin(), dims.end(), d) != dims.end(); }
 
-// Which dim of a product's result is dim d of operand i, or -1 if that is a batch dim or contracted.
+// The result dim of a product that comes from dim d of operand i; -1 if d is a batch dim or contracted.
 int result_dim(const Graph& g, const Node& dot, int i, int64_t d) {
   const Shape &batch = dot.attrs.ints(i ? "b_batch" : "a_batch"),
               &contract = dot.attrs.ints(i ? "b_contract" : "a_contract");
@@ -25,7 +25,7 @@ int result_dim(const Graph& g, const Node& dot, int i, int64_t d) {
   return at;
 }
 
-// The operand and its dim that dim d of a product's result is; {-1, -1} if it is a batch dim.
+// The operand, and its dim, from which dim d of a product's result comes; {-1, -1} for a batch dim.
 std::pair<int, int> operand_dim(const Graph& g, const Node& dot, int64_t d) {
   for (int i : {0, 1})
     for (int k = 0; k < g.type(dot.inputs[i]).shape.size(); ++k)
@@ -41,23 +41,23 @@ bool wins(const Graph& g, const Mesh& mesh, const Network& net, const Ring& r) {
   const auto p = static_cast<double>(c.attrs.i("parts"));
   const Link& link = net.along(c.attrs.get<std::string>("axes"));
   const double piece = static_cast<double>(collective_bytes(g, c)) / p,
-               pass = link.latency + piece / link.bytes_per_second;
-  double whole = 0, pieces = 0, placed = 0;
+               send = link.latency + piece / link.bytes_per_second;
+  double whole = 0, pieces = 0, joined = 0;
   for (int32_t id : r.dots) {
     const double seconds = compute_seconds(net, g, g.node(id));
     whole += seconds;
     pieces += net.launch + (seconds - net.launch) / p;
-    placed +=
+    joined +=
         2 * static_cast<double>(g.node(id).outputs[0].nbytes()) / net.machine.bytes;  // pieces are copied or added
   }
-  return (p - 1) * std::max(pieces, pass) + pieces + placed < whole + collective_seconds(net, mesh, g, c);
+  return (p - 1) * std::max(pieces, send) + pieces + joined < whole + collective_seconds(net, mesh, g, c);
 }
 
 class Applier {
  public:
   Applier(const Graph& g, const std::vector<Ring>& rings) : g_(g), capture_(Capture::kStep), values_(g.size()) {
     for (const Ring& r : rings) {
-      of_[r.gather ? r.dots[0] : r.collective] = &r;
+      ring_at_[r.gather ? r.dots[0] : r.collective] = &r;
       skipped_.push_back(r.gather ? r.collective : r.dots[0]);
       if (r.gather) skipped_.insert(skipped_.end(), r.dots.begin() + 1, r.dots.end());
     }
@@ -74,7 +74,7 @@ class Applier {
     const char* saved = internal::thread_state.scope;
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      if (const auto it = of_.find(id); it != of_.end()) {
+      if (const auto it = ring_at_.find(id); it != ring_at_.end()) {
         internal::LineScope line(n.line);
         const internal::BackwardScope backward(n.backward);
         internal::thread_state.scope = n.scope;
@@ -93,7 +93,6 @@ class Applier {
   }
 
  private:
-  // What a ring comes before in the old order may be wanted earlier than its place: products that share a gather.
   const Tensor& get(Value v) { return values_[static_cast<size_t>(v.node)][static_cast<size_t>(v.index)]; }
 
   void copy(int32_t id) {
@@ -110,15 +109,17 @@ class Applier {
     for (size_t i = 0; i < g_.node(id).outputs.size(); ++i)
       mine.push_back(capture_.wrap({now, static_cast<int32_t>(i)}));
   }
+  // A ring computes all products of one gather at the place of the first, so an operand may come later in the old
+  // order: it is copied now.
   const Tensor& operand(Value v) {
     if (values_[static_cast<size_t>(v.node)].empty()) copy(v.node);
     return get(v);
   }
 
-  Tensor passed_on(const Tensor& x, const std::string& axes, int64_t shift) {
+  Tensor shifted(const Tensor& x, const std::string& axes, int64_t shift) {
     return dispatch(permute_ranks_op, {&x}, {{"axes", axes}, {"shift", shift}, {"site", ++site_}});
   }
-  // First index of block (rank + k) mod p, blocks of n.
+  // First index of block (rank + k) mod p; a block has n indices.
   Tensor begin_of(const std::string& axes, int64_t k, int64_t p, int64_t n) {
     const Tensor me = dispatch(rank_coordinate_op, {}, {{"axes", axes}}) + k;
     return where(me >= p, me - p, me) * n;
@@ -129,7 +130,7 @@ class Applier {
     return s;
   }
 
-  // Piece k on rank r is that of rank r + k.
+  // In step k, rank r computes with the piece of rank r + k.
   void gather(const Ring& ring) {
     const Node& c = g_.node(ring.collective);
     const std::string& axes = c.attrs.get<std::string>("axes");
@@ -137,7 +138,7 @@ class Applier {
     Tensor piece = operand(c.inputs[0]);
     std::vector<Tensor> out;
     for (int64_t k = 0; k < p; ++k) {
-      const Tensor next = k + 1 < p ? passed_on(piece, axes, -1) : Tensor();
+      const Tensor next = k + 1 < p ? shifted(piece, axes, -1) : Tensor();
       for (size_t i = 0; i < ring.dots.size(); ++i) {
         const Node& dot = g_.node(ring.dots[i]);
         const int side = dot.inputs[0].node == ring.collective ? 0 : 1;
@@ -153,7 +154,7 @@ class Applier {
     for (size_t i = 0; i < ring.dots.size(); ++i) values_[static_cast<size_t>(ring.dots[i])] = {out[i]};
   }
 
-  // In step k rank r adds its part of block r - 1 - k to what its neighbour passed on.
+  // In step k, rank r adds its part of block r - 1 - k to its neighbour's sum.
   void scatter(const Ring& ring) {
     const Node &c = g_.node(ring.collective), &dot = g_.node(ring.dots[0]);
     const std::string& axes = c.attrs.get<std::string>("axes");
@@ -164,7 +165,7 @@ class Applier {
     sizes[dim] /= p;
     Tensor sum;
     for (int64_t k = 0; k < p; ++k) {
-      const Tensor before = k ? passed_on(sum, axes, 1) : Tensor();
+      const Tensor before = k ? shifted(sum, axes, 1) : Tensor();
       const Tensor part =
           dynamic_slice(whole, starts(whole.dim(), dim, begin_of(axes, p - 1 - k, p, sizes[dim])), sizes);
       const Tensor y =
@@ -177,7 +178,7 @@ class Applier {
   const Graph& g_;
   Capture capture_;
   std::vector<std::vector<Tensor>> values_;
-  std::map<int32_t, const Ring*> of_;  // by the node in whose place it is made
+  std::map<int32_t, const Ring*> ring_at_;  // by the node that the ring replaces
   std::vector<int32_t> skipped_;
   int64_t site_ = 0;
 };
@@ -205,7 +206,7 @@ std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Network& 
         const Node& dot = g.node(to);
         fits = fits && dot.op == &dot_op && !taken[to] && dot.inputs[0].node != dot.inputs[1].node &&
                result_dim(g, dot, dot.inputs[0].node == id ? 0 : 1, n.attrs.i("dim")) >= 0;
-        // All products are made where the first stands: none may need another.
+        // The ring computes all products at the place of the first: none may depend on another.
         fits = fits && (to == readers[id][0] || flow.ready[to] < readers[id][0]);
         r.dots.push_back(to);
       }

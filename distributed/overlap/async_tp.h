@@ -1,6 +1,6 @@
 // Asynchronous tensor parallelism (Wang et al., "Overlap communication with dependent computation via decomposition",
-// 2023): a product that waits for an all-gather, or is waited for by a reduce-scatter, becomes a ring of as many
-// products as there are ranks, with a piece passed on beside each.
+// 2023): a product after an all-gather, or before a reduce-scatter, becomes a ring of one smaller product for each
+// rank. While a rank computes one product, it sends a piece of the operand or of the sum to its neighbour.
 #pragma once
 #include <vector>
 
@@ -9,25 +9,25 @@
 namespace weft::dist {
 
 enum class AsyncTp : uint8_t {
-  kAuto,  // where the cost model says that it wins; never where ranks share cores, for nothing is hidden there
-  kOn,    // wherever the pattern fits
+  kAuto,  // where the cost model predicts a gain; never where ranks share cores, which leaves nothing to hide
+  kOn,    // wherever the pattern matches
   kOff,
 };
 
-/// One product to take apart.
+/// One collective that becomes a ring with its products.
 struct Ring {
   int32_t collective = -1;
-  std::vector<int32_t> dots;  // of an all-gather: all its readers; of a reduce-scatter: the one product that it reduces
+  std::vector<int32_t> dots;  // all readers of an all-gather, or the one product that a reduce-scatter reduces
   bool gather = true;
 };
 
-/// All-gathers read by products alone along a dim that they do not contract, and reduce-scatters of the sum of a
-/// product that nobody else reads; even shards.
+/// Chooses all-gathers whose readers are all products that do not contract the gathered dim, and reduce-scatters of a
+/// product with no other reader. Shards must be even.
 std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Network& net, AsyncTp mode);
 
-/// The graph with those rings; permute_ranks take new sites after the largest there is. Rows of a gathered product are
-/// those of the products of its pieces. A scattered block b is summed from left to right over ranks b + 1, b + 2, ...,
-/// b (in the ring), the same each time but not the order of reduce_scatter, which is 0, 1, 2, ....
+/// The graph with these rings. New permute_ranks nodes get sites after the largest one. Each row of a gathered product
+/// has the same bits as before. A ring sums scattered block b over ranks b + 1, b + 2, ..., b: the same order in every
+/// run, but not that of reduce_scatter, which is 0, 1, 2, ....
 Ref<Graph> apply_rings(const Graph& g, const std::vector<Ring>& rings);
 
 }  // namespace weft::dist

@@ -16,7 +16,7 @@ bool can_share(const Graph& g, const Node& n) {
   return !n.attrs.has("sizes") && !n.attrs.has("extent") && g.type(n.inputs[0]).shape.numel() > 0;
 }
 
-// What members of one bucket have in common.
+// Equal for collectives that may share a bucket.
 std::string key_of(const Graph& g, const Node& n) {
   std::string key = str_cat(n.op->name, " ", n.attrs.get<std::string>("axes"), " ", g.type(n.inputs[0]).dtype,
                             n.backward ? " backward" : "");
@@ -32,18 +32,18 @@ class Applier {
         flow_(g),
         buckets_(buckets),
         bucket_(g.size(), -1),
-        under_way_(buckets.size()),
+        packed_(buckets.size()),
         r_(g),
-        bring_(g, r_, [this](int32_t id) { return make(id); }) {
+        copy_(g, r_, [this](int32_t id) { return make(id); }) {
     for (size_t b = 0; b < buckets.size(); ++b)
       for (int32_t id : buckets[b]) bucket_[static_cast<size_t>(id)] = static_cast<int>(b);
   }
 
   Ref<Graph> run() {
-    // A bucket comes with the first who needs it: by then all its operands are there.
+    // A bucket is added with the first node that needs it. All its operands exist by then.
     for (int32_t id = 0; id < g_.size(); ++id)
-      if (flow_.live[id] && !flow_.light[id] && bucket_[static_cast<size_t>(id)] < 0) bring_({id, 0});
-    bring_.bring_results();
+      if (flow_.live[id] && !flow_.light[id] && bucket_[static_cast<size_t>(id)] < 0) copy_({id, 0});
+    copy_.copy_results();
     return r_.finish();
   }
 
@@ -51,8 +51,8 @@ class Applier {
   bool make(int32_t id) {
     const int b = bucket_[static_cast<size_t>(id)];
     if (b < 0) return false;
-    WEFT_BUG_IF(under_way_[static_cast<size_t>(b)], "bucket: %", id, " (", g_.node(id).op->name, ") needs itself");
-    under_way_[static_cast<size_t>(b)] = true;
+    WEFT_BUG_IF(packed_[static_cast<size_t>(b)], "bucket: %", id, " (", g_.node(id).op->name, ") depends on itself");
+    packed_[static_cast<size_t>(b)] = true;
     pack(buckets_[static_cast<size_t>(b)]);
     return true;
   }
@@ -65,7 +65,7 @@ class Applier {
   }
   Value permuted(Value v, const Shape& dims, const Node& n) { return add(permute_op, {v}, {{"dims", dims}}, n); }
 
-  // Extents before, of and after dim {dim} of a shape.
+  // A shape's elements before `dim`, in it, and after it.
   struct Split {
     int64_t outer = 1, extent = 1, inner = 1;
     Split(const Shape& s, int64_t dim) : extent(s[static_cast<int>(dim)]) {
@@ -80,12 +80,12 @@ class Applier {
     const OpDef& op = *first.op;
     const bool scatter = &op == &reduce_scatter_op, gather = &op == &all_gather_op;
     const int64_t parts = scatter || gather ? first.attrs.i("parts") : 1;
-    // Rows are ranks where the result or the operand has parts: the operand is [rows, elements].
+    // Operands are packed as [rows, elements]. A reduce_scatter has one row for each rank.
     std::vector<Value> packed;
     std::vector<int64_t> sizes;
     for (int32_t id : members) {
       const Node& n = g_.node(id);
-      Value v = bring_(n.inputs[0]);
+      Value v = copy_(n.inputs[0]);
       const Shape& shape = g_.type(n.inputs[0]).shape;
       if (scatter) {
         const Split s(shape, n.attrs.i("dim"));
@@ -120,21 +120,21 @@ class Applier {
   const Graph& g_;
   const Flow flow_;
   const Buckets& buckets_;
-  std::vector<int> bucket_;      // by node
-  std::vector<bool> under_way_;  // by bucket
+  std::vector<int> bucket_;   // by node
+  std::vector<bool> packed_;  // by bucket
   Rewriter r_;
-  Bringer bring_;
+  CopyOnDemand copy_;
 };
 
 }  // namespace
 
 namespace {
 
-// Heavy nodes on a line, each before those that need it. A bucket takes one place between what all its members need and
-// what needs one of them, so the graph stays free of cycles whatever becomes of other buckets.
-class Line {
+// A position for each heavy node, after the positions of its operands. All members of a bucket get one position, after
+// all their operands and before all their users, so no choice of further buckets can make a cycle.
+class Positions {
  public:
-  explicit Line(const Flow& flow) : flow_(flow), at_(flow.live.size()), after_(flow.live.size()) {
+  explicit Positions(const Flow& flow) : flow_(flow), at_(flow.live.size()), after_(flow.live.size()) {
     for (size_t id = 0; id < at_.size(); ++id) {
       at_[id] = static_cast<double>(id);
       if (!flow.light[id])
@@ -151,7 +151,7 @@ class Line {
     for (int32_t to : after_[static_cast<size_t>(id)]) t = std::min(t, at_[static_cast<size_t>(to)]);
     return t;
   }
-  /// Puts nodes that are ready and used so in one place.
+  /// Gives these nodes one position between `ready` and `use`.
   void join(const std::vector<int32_t>& nodes, double ready, double use) {
     double first = use, last = -1;
     for (int32_t id : nodes) {
@@ -182,7 +182,7 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, con
         options.member_bytes > 0 ? options.member_bytes : static_cast<int64_t>(link.latency * net.machine.bytes / 4);
     if (collective_bytes(g, n) <= most) alike[key_of(g, n)].push_back(id);
   }
-  Line line(flow);
+  Positions positions(flow);
   Buckets buckets;
   for (auto& [key, nodes] : alike) {
     const Link& link = net.along(g.node(nodes[0]).attrs.get<std::string>("axes"));
@@ -196,7 +196,7 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, con
     double ready = 0, use = 0;
     auto close = [&] {
       if (bucket.size() > 1) {
-        line.join(bucket, ready, use);
+        positions.join(bucket, ready, use);
         buckets.push_back(bucket);
       }
       bucket.clear();
@@ -207,13 +207,13 @@ Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, con
       for (int32_t from : flow.before[static_cast<size_t>(id)])
         needs |= std::find(bucket.begin(), bucket.end(), from) != bucket.end();
       if (!bucket.empty() &&
-          (needs || bytes + size > most || std::max(ready, line.ready(id)) >= std::min(use, line.use(id))))
+          (needs || bytes + size > most || std::max(ready, positions.ready(id)) >= std::min(use, positions.use(id))))
         close();
       const bool first = bucket.empty();
       bucket.push_back(id);
       bytes = size + (first ? 0 : bytes);
-      ready = first ? line.ready(id) : std::max(ready, line.ready(id));
-      use = first ? line.use(id) : std::min(use, line.use(id));
+      ready = first ? positions.ready(id) : std::max(ready, positions.ready(id));
+      use = first ? positions.use(id) : std::min(use, positions.use(id));
     }
     close();
   }

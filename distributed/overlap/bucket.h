@@ -1,5 +1,5 @@
-// Bucketing: small collectives of one kind, over the same ranks, that need not wait for one another become one. Values
-// and the order in which ranks are summed stay the same, bit for bit.
+// Bucketing: merges small independent collectives of one kind over the same ranks into one. The order in which ranks
+// are summed does not change, so results keep their bits.
 #pragma once
 #include <cstdint>
 #include <vector>
@@ -9,17 +9,17 @@
 namespace weft::dist {
 
 struct BucketOptions {
-  int64_t bytes = 0;         // at most so many in one bucket; 0: what a link carries in eight times its latency
-  int64_t member_bytes = 0;  // larger ones stay alone; 0: what can be packed and unpacked within one latency
+  int64_t bytes = 0;         // limit of a bucket; 0: the bytes that a link carries in eight times its latency
+  int64_t member_bytes = 0;  // larger collectives are not bucketed; 0: what can be packed and unpacked in one latency
 };
 
-/// Each a list of nodes, by first use (gathers) or production (reductions); two or more in each.
+/// Each bucket is a list of two or more nodes.
 using Buckets = std::vector<std::vector<int32_t>>;
 
-/// Deterministic. Only even shards; only nodes that are all ready before any of them is used.
+/// Deterministic. Members of a bucket have even shards, and all are ready before any of them is used.
 Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Network& net, const BucketOptions& options = {});
 
-/// The graph with each bucket as one collective (at the site of its first member), or null if there is none.
+/// The graph with one collective for each bucket, which has the site of its first member; null without buckets.
 Ref<Graph> apply_buckets(const Graph& g, const Buckets& buckets);
 
 }  // namespace weft::dist

@@ -16,7 +16,7 @@ Flow::Flow(const Graph& g)
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!live[id]) continue;
     const Node& n = g.node(id);
-    const bool talks = communicates(n) || n.op->is(kOrdered) || n.op->is(kSideEffect);
+    const bool pinned = communicates(n) || n.op->is(kOrdered) || n.op->is(kSideEffect);
     bool sources = true;
     for (Value v : n.inputs) {
       if (cell_of[v.node] >= 0) readers[static_cast<size_t>(cell_of[v.node])].push_back(id);
@@ -33,7 +33,7 @@ Flow::Flow(const Graph& g)
       }
     }
     const bool view = n.op->view && !n.inputs.empty();
-    light[id] = !talks && (sources || view);
+    light[id] = !pinned && (sources || view);
     if (n.op == &cell_op) cell_of[id] = static_cast<int32_t>(n.attrs.i("index"));
     if (view) cell_of[id] = cell_of[n.inputs[0].node];
   }
@@ -53,7 +53,7 @@ Flow::Flow(const Graph& g)
   }
 }
 
-Value Bringer::operator()(Value v) {
+Value CopyOnDemand::operator()(Value v) {
   std::vector<int32_t> stack{v.node};
   while (!stack.empty()) {
     const int32_t id = stack.back();
@@ -72,7 +72,7 @@ Value Bringer::operator()(Value v) {
   return r_(v);
 }
 
-void Bringer::bring_results() {
+void CopyOnDemand::copy_results() {
   for (Value v : g_.inputs) (*this)(v);
   for (const CellWrite& w : g_.writes) (*this)(w.value);
   for (Value v : g_.outputs) (*this)(v);

@@ -1,4 +1,4 @@
-// What passes over local graphs know of one: which nodes count as work, and between which of them a value can be made.
+// Dependencies between the nodes of a rank's graph, for passes that reorder its collectives.
 #pragma once
 #include <cstdint>
 #include <functional>
@@ -8,28 +8,28 @@
 
 namespace weft::dist {
 
-/// Heavy nodes keep their order unless a pass moves them. Light ones (views, constants, cells, coordinates, and what is
-/// computed of these alone) come with the first heavy node that wants them.
+/// Heavy nodes keep their order unless a pass moves them. Light nodes (views, constants, cells, coordinates, and values
+/// computed from these alone) are placed before the first heavy node that needs them.
 struct Flow {
   explicit Flow(const Graph& g);
   std::vector<bool> live, light;  // by node
   std::vector<int32_t> ready;     // by node: the last heavy node that its operands need, or -1
-  std::vector<int32_t> use;       // by node: the first heavy node that needs its results; g.size() if only the end does
-  /// By node: heavy nodes that must come before it, each once: nearest ones through light nodes, and those that read a
+  std::vector<int32_t> use;       // by node: the first heavy node that needs its results; g.size() if there is none
+  /// By node: the heavy nodes that must come before it, each once: its nearest heavy operands, and the readers of a
   /// cell whose new value this node computes.
   std::vector<std::vector<int32_t>> before;
 };
 
-/// Copies nodes when they are wanted, operands first.
-class Bringer {
+/// Copies a node when its value is first needed, operands first.
+class CopyOnDemand {
  public:
-  /// `make` emits a node that is not simply copied and returns true; it brings what it needs itself.
-  Bringer(const Graph& g, Rewriter& r, std::function<bool(int32_t id)> make = nullptr)
+  /// `make` may add a node in another way than by a copy, operands included; it then returns true.
+  CopyOnDemand(const Graph& g, Rewriter& r, std::function<bool(int32_t id)> make = nullptr)
       : g_(g), r_(r), make_(std::move(make)) {}
-  /// The new value for `v`.
+  /// The value of `v` in the new graph.
   Value operator()(Value v);
-  /// What outputs and cell writes need.
-  void bring_results();
+  /// Copies what inputs, outputs and cell writes need.
+  void copy_results();
 
  private:
   const Graph& g_;
@@ -37,7 +37,7 @@ class Bringer {
   std::function<bool(int32_t)> make_;
 };
 
-/// Equal ops on equal operands, whatever the shapes: what is decided for nodes of one holds for the other.
+/// Equal ops on equal operands; shapes may differ. A decision about nodes of one graph then applies to the other.
 bool same_structure(const Graph& a, const Graph& b);
 
 }  // namespace weft::dist

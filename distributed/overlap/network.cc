@@ -13,7 +13,7 @@ const Link& Network::along(const std::string& axes) const {
   bool named = false;
   for (size_t at = 0; at <= axes.size();) {
     const size_t end = std::min(axes.find(',', at), axes.size());
-    // "tp:1" is a part of "tp".
+    // "tp:1" is a part of dimension "tp".
     const std::string name = axes.substr(at, std::min(axes.find(':', at), end) - at);
     if (const auto it = links.find(name);
         it != links.end() && (!named || it->second.bytes_per_second < slowest->bytes_per_second)) {

@@ -1,5 +1,5 @@
-// What communication and computation are assumed to cost when a schedule is made: never measured, so that every rank
-// and every run makes the same schedule.
+// The cost model of communication for schedules. Rates are assumed, never measured, so that every rank and every run
+// makes the same schedule.
 #pragma once
 #include <map>
 #include <string>
@@ -16,33 +16,33 @@ struct Link {
   double bytes_per_second = 5e9;
 };
 
-/// The rates of one rank and of what joins it to the others. The default: threads of one process on shared cores.
+/// The rates of one rank and of its links to other ranks. Default: ranks are threads of one process on shared cores.
 struct Network {
   Machine machine = kPlannedMachine;
-  double launch = 1e-6;                    // seconds that any kernel takes at least
-  bool shares_cores = true;                // communication is done by the cores that compute
-  Link link = {};                          // of mesh dimensions that `links` does not name
+  double launch = 1e-6;                    // least seconds of a kernel
+  bool shares_cores = true;                // the cores that compute also communicate
+  Link link = {};                          // for mesh dimensions that `links` does not name
   std::map<std::string, Link> links = {};  // by name of a mesh dimension
 
   /// Out of line: inlined, it makes g++ 12 warn of an uninitialized map for options with designated initializers.
   ~Network();
-  /// The slowest of the links that a collective over these axes ("tp", "dp,cp") takes.
+  /// The slowest link used by a collective over these axes ("tp", "dp,cp").
   const Link& along(const std::string& axes) const;
 };
 
-/// Whether a node talks to other ranks at once: a blocking collective, neither begun only nor a wait.
+/// True for a blocking collective, which is neither a start nor a wait.
 bool communicates(const Node& n);
 
-/// Bytes of a collective's operand or result, whichever is larger.
+/// The larger of a collective's operand and result, in bytes.
 int64_t collective_bytes(const Graph& g, const Node& n);
 
-/// Ranks that a collective joins.
+/// The number of ranks in a collective.
 int64_t collective_parts(const Mesh& mesh, const Node& n);
 
-/// Seconds of a blocking collective on an idle network: (p - 1) messages of a ring, or 2 (p - 1) for an all-reduce.
+/// Seconds of a blocking collective on an idle network: p - 1 messages of a ring, 2 (p - 1) for an all-reduce.
 double collective_seconds(const Network& net, const Mesh& mesh, const Graph& g, const Node& n);
 
-/// Seconds that a node computes. Elementwise work is taken as half fused: a third of its traffic counts.
+/// Seconds of a node's computation. Only a third of an elementwise node's traffic counts, because fusion removes most.
 double compute_seconds(const Network& net, const Graph& g, const Node& n);
 
 }  // namespace weft::dist

@@ -11,10 +11,11 @@
 namespace weft::dist {
 namespace {
 
-// Live bytes while nodes run in some order; what light nodes show of another node's memory keeps that.
-class Memory {
+// Live bytes while nodes run in some order. A light node that views another node's memory keeps it alive.
+class LiveBytes {
  public:
-  Memory(const Graph& g, const Flow& flow) : g_(g), flow_(flow), uses_(g.size()), bytes_(g.size()), reads_(g.size()) {
+  LiveBytes(const Graph& g, const Flow& flow)
+      : g_(g), flow_(flow), uses_(g.size()), bytes_(g.size()), reads_(g.size()) {
     for (int32_t id = 0; id < g.size(); ++id) {
       if (!flow.live[id] || flow.light[id]) continue;
       for (const TensorType& t : g.node(id).outputs) bytes_[id] += t.nbytes();
@@ -49,7 +50,7 @@ class Memory {
     for (int32_t from : reads_[id])
       if (--uses_[from] == 0) live_ -= bytes_[from];
   }
-  /// Bytes that would become free if this node had read its operands.
+  /// Bytes that are freed once this node has read its operands.
   int64_t frees(int32_t id) const {
     int64_t bytes = 0;
     for (int32_t from : reads_[id])
@@ -87,7 +88,8 @@ std::string_view layer_of(const Node& n) {
 
 class Scheduler {
  public:
-  /// `limit`: bytes from which on nothing is begun or fetched early. In place: as the graph stands.
+  /// `window`: bytes of parameters that may be gathered ahead. `limit`: live bytes above which nothing starts early.
+  /// `in_place`: keeps the graph's order, without overlap.
   Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Network& net, const OverlapOptions& options,
             int64_t window, int64_t limit, bool in_place)
       : g_(g),
@@ -105,10 +107,10 @@ class Scheduler {
       order_.push_back(id);
       x.missing = static_cast<int32_t>(flow_.before[id].size());
       for (int32_t from : flow_.before[id]) n_[from].after.push_back(id);
-      x.talks = communicates(n) && start_form(*n.op);
-      x.fixed = n.op->is(kSideEffect) || (communicates(n) && !x.talks) || n.op->is(kOrdered);
-      x.seconds = x.talks ? collective_seconds(net, mesh, g, n) : communicates(n) ? 0 : compute_seconds(net, g, n);
-      if (x.talks) {
+      x.splits = communicates(n) && start_form(*n.op);
+      x.fixed = n.op->is(kSideEffect) || (communicates(n) && !x.splits) || n.op->is(kOrdered);
+      x.seconds = x.splits ? collective_seconds(net, mesh, g, n) : communicates(n) ? 0 : compute_seconds(net, g, n);
+      if (x.splits) {
         open_.push_back(id);
         s_.communication += x.seconds;
       } else {
@@ -122,12 +124,12 @@ class Scheduler {
   Schedule run() {
     for (size_t head = 0; head < order_.size();) {
       if (!in_place_) {
-        begin_ready(head);
-        end_done();
+        start_ready(head);
+        wait_for_done();
       }
       const int32_t id = order_[head];
       Info& x = n_[id];
-      if (x.done || x.begun) {
+      if (x.done || x.started) {
         ++head;
         continue;
       }
@@ -140,50 +142,50 @@ class Scheduler {
       }
       need(id);
       make_room(memory_.bytes(id));
-      if (x.talks) {
-        begin(id);
-        if (in_place_ && !x.done) end(id);
+      if (x.splits) {
+        start(id);
+        if (in_place_ && !x.done) wait_for(id);
       } else {
         run_node(id);
       }
       ++head;
     }
-    while (!under_way_.empty()) end(under_way_.front());
+    while (!under_way_.empty()) wait_for(under_way_.front());
     s_.peak = memory_.peak();
     return std::move(s_);
   }
 
  private:
   struct Info {
-    bool talks = false, fixed = false, begun = false, done = false;
-    int32_t missing = 0;  // of `before`: not done
+    bool splits = false, fixed = false, started = false, done = false;
+    int32_t missing = 0;  // nodes of Flow::before that are not done
     double seconds = 0, finish = 0;
-    size_t hidden = 0;  // of collectives: index in Schedule::hidden
-    int64_t ahead = 0;  // bytes of the window that it takes
+    size_t hidden = 0;  // a collective's index in Schedule::hidden
+    int64_t ahead = 0;  // its bytes in the prefetch window
     std::vector<int32_t> after;
   };
 
-  /// When all that stands before a node could be there; never, if something is not begun.
+  /// The time at which all operands of a node are ready; 1e30 if one of them has not started.
   double free_at(int32_t id) const {
     double t = clock_;
     for (int32_t from : flow_.before[id]) {
       const Info& x = n_[from];
       if (x.done) continue;
-      if (!x.begun) return 1e30;
+      if (!x.started) return 1e30;
       t = std::max(t, x.finish);
     }
     return t;
   }
 
-  /// Waits for collectives that a node needs.
+  /// Waits for the collectives that a node needs.
   void need(int32_t id) {
     if (n_[id].missing == 0) return;
     std::vector<int32_t> all;
     for (int32_t from : under_way_)
       if (std::find(flow_.before[id].begin(), flow_.before[id].end(), from) != flow_.before[id].end())
         all.push_back(from);
-    for (int32_t from : all) end(from);
-    WEFT_BUG_IF(n_[id].missing != 0, "overlap: %", id, " (", g_.node(id).op->name, ") comes before what it needs");
+    for (int32_t from : all) wait_for(from);
+    WEFT_BUG_IF(n_[id].missing != 0, "overlap: %", id, " (", g_.node(id).op->name, ") comes before its operands");
   }
 
   void finish(int32_t id) {
@@ -203,10 +205,10 @@ class Scheduler {
     finish(id);
   }
 
-  void begin(int32_t id) {
+  void start(int32_t id) {
     need(id);
     Info& x = n_[id];
-    x.begun = true;
+    x.started = true;
     double& network = network_[g_.node(id).attrs.get<std::string>("axes")];
     network = std::max(network, clock_) + x.seconds;
     x.finish = network;
@@ -214,17 +216,17 @@ class Scheduler {
     s_.hidden.push_back({g_.node(id).attrs.i("site", 0), x.seconds, 0, {}});
     s_.events.push_back({Event::kStart, id});
     memory_.make(id);
-    if (x.seconds <= 0) return end_at_once(id);
+    if (x.seconds <= 0) return wait_at_once(id);
     under_way_.push_back(id);
     std::erase(open_, id);
   }
-  void end_at_once(int32_t id) {
+  void wait_at_once(int32_t id) {
     std::erase(open_, id);
     under_way_.push_back(id);
-    end(id);
+    wait_for(id);
   }
 
-  void end(int32_t id) {
+  void wait_for(int32_t id) {
     Info& x = n_[id];
     Hidden& h = s_.hidden[x.hidden];
     h.exposed = std::max(0.0, x.finish - clock_);
@@ -249,8 +251,9 @@ class Scheduler {
     return s;
   }
 
-  /// Begins what can be begun without waiting. Gathers of parameters only within the window; none beyond the budget.
-  void begin_ready(size_t head) {
+  /// Starts the collectives whose operands are ready: gathers of parameters only within the window, none beyond the
+  /// budget.
+  void start_ready(size_t head) {
     const std::vector<int32_t> open = open_;
     for (int32_t id : open) {
       Info& x = n_[id];
@@ -262,34 +265,34 @@ class Scheduler {
         ahead_ += bytes;
         x.ahead = bytes;
       }
-      begin(id);
+      start(id);
     }
   }
 
-  /// Ends what is long done and whose operand's memory is wanted by nobody else.
-  void end_done() {
+  /// Waits for collectives that finished long ago, if that frees their operands' memory.
+  void wait_for_done() {
     const std::vector<int32_t> all = under_way_;
     for (int32_t id : all)
-      if (n_[id].finish + n_[id].seconds <= clock_ && memory_.frees(id) > 0) end(id);
+      if (n_[id].finish + n_[id].seconds <= clock_ && memory_.frees(id) > 0) wait_for(id);
   }
 
-  /// Ends collectives whose operands' memory is wanted, the oldest first, until so much more fits.
+  /// Waits for collectives whose operands' memory becomes free, the oldest first, until `bytes` more fit.
   void make_room(int64_t bytes) {
     if (memory_.live() + bytes <= budget_) return;
     const std::vector<int32_t> all = under_way_;
     for (int32_t id : all) {
       if (memory_.live() + bytes <= budget_) return;
-      if (memory_.frees(id) > 0) end(id);
+      if (memory_.frees(id) > 0) wait_for(id);
     }
   }
 
-  /// The first node after `head` that could run now and keeps to the budget, or -1.
+  /// The first node after `head` that can run now within the budget, or -1.
   int32_t work_meanwhile(size_t head) const {
     const size_t end = std::min(order_.size(), head + static_cast<size_t>(look_ahead_));
     for (size_t i = head + 1; i < end; ++i) {
       const int32_t id = order_[i];
       const Info& x = n_[id];
-      if (x.done || x.begun || x.talks || x.fixed || x.seconds <= 0) continue;
+      if (x.done || x.started || x.splits || x.fixed || x.seconds <= 0) continue;
       if (free_at(id) > clock_) continue;
       if (memory_.live() + memory_.bytes(id) - memory_.frees(id) > std::max(memory_.live(), budget_)) continue;
       return id;
@@ -302,11 +305,11 @@ class Scheduler {
   const int look_ahead_;
   const int64_t window_, budget_;
   const bool in_place_;
-  Memory memory_;
+  LiveBytes memory_;
   std::vector<Info> n_;
-  std::vector<int32_t> order_, open_, under_way_;  // open: collectives not begun, in order
+  std::vector<int32_t> order_, open_, under_way_;  // open_: collectives not started, in order
   std::map<int32_t, std::vector<int32_t>> meanwhile_;
-  std::map<std::string, double> network_;  // when it is free
+  std::map<std::string, double> network_;  // by axes: when it is idle
   int64_t ahead_ = 0;
   double clock_ = 0;
   Schedule s_;
@@ -332,12 +335,11 @@ Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const Ov
   }
   const Schedule plain = Scheduler(g, flow, mesh, net, options, 0, 0, true).run();
   const int64_t budget = options.memory_bytes > 0 ? options.memory_bytes : plain.peak + plain.peak / 50 + window;
-  // What is begun must be ended, and what is computed kept: a limit on beginning is no limit on all that is live, so it
-  // is lowered until that fits.
+  // The limit decides only what may start early. The peak can still exceed the budget; the limit is then lowered.
   int64_t limit = budget;
   OverlapOptions tried = options;
   for (int attempt = 0; attempt < 5; ++attempt) {
-    if (attempt == 3) tried.look_ahead = 0;  // results of work done early lie in memory too
+    if (attempt == 3) tried.look_ahead = 0;  // early results use memory too
     Schedule s = Scheduler(g, flow, mesh, net, tried, window, limit, false).run();
     s.peak_before = plain.peak;
     if (s.peak <= budget) return s.exposed <= plain.exposed ? s : plain_of(plain);
@@ -348,24 +350,24 @@ Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const Ov
 
 Ref<Graph> apply_schedule(const Graph& g, const Schedule& s) {
   Rewriter r(g);
-  Bringer bring(g, r);
-  std::map<int32_t, std::pair<Value, Value>> begun;  // operand and result
+  CopyOnDemand copy(g, r);
+  std::map<int32_t, std::pair<Value, Value>> started;  // operand and result
   for (const Event& e : s.events) {
     const Node& n = g.node(e.node);
     if (e.kind == Event::kRun) {
-      bring({e.node, 0});
+      copy({e.node, 0});
     } else if (e.kind == Event::kStart) {
-      const Value in = bring(n.inputs[0]);
+      const Value in = copy(n.inputs[0]);
       const Value out{r.graph().add(new_node(r.graph(), *start_form(*n.op), {&in, 1}, n.attrs, n)), 0};
-      begun[e.node] = {in, out};
+      started[e.node] = {in, out};
     } else {
-      const auto [in, out] = begun.at(e.node);
+      const auto [in, out] = started.at(e.node);
       const Value both[] = {out, in};
       r.map({e.node, 0},
             {r.graph().add(new_node(r.graph(), collective_wait_op, both, {{"site", n.attrs.i("site")}}, n)), 0});
     }
   }
-  bring.bring_results();
+  copy.copy_results();
   return r.finish();
 }
 

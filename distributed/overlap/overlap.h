@@ -1,6 +1,6 @@
-// Overlap: list scheduling of a local graph over two resources, computation and the network of each group of ranks.
-// A collective is begun when its operand is there and ended when its result is wanted; while it is under way, work that
-// comes later in the program may go first. Costs are the network model's, so the schedule is a function of the graph.
+// Overlap: list scheduling of a rank's graph over two resources, computation and the network of each group of ranks.
+// A collective starts when its operand is ready; the rank waits for it when its result is needed. In between, later
+// work may run first. Costs come from the network model, so the schedule is a function of the graph.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,14 +11,14 @@
 namespace weft::dist {
 
 struct OverlapOptions {
-  int64_t prefetch_bytes =
-      0;  // of parameters gathered ahead; 0: as much as the largest layer (equal outer scope) gathers
-  int64_t memory_bytes =
-      0;  // live at once, estimated; 0: what the graph needs as it is, a fiftieth of that, and prefetch_bytes
-  int look_ahead = 256;  // how many nodes ahead work is looked for
+  /// Limit of parameters gathered ahead of use; 0: the bytes that the largest layer (equal outer scope) gathers.
+  int64_t prefetch_bytes = 0;
+  /// Limit of estimated live bytes; 0: the peak without overlap plus 2 % plus prefetch_bytes.
+  int64_t memory_bytes = 0;
+  int look_ahead = 256;  // how many nodes ahead to search for work
 };
 
-/// One thing of a schedule.
+/// One entry of a schedule.
 struct Event {
   enum Kind : uint8_t { kRun, kStart, kWait } kind = kRun;
   int32_t node = -1;
@@ -27,23 +27,23 @@ struct Event {
 /// One collective in a schedule.
 struct Hidden {
   int64_t site = 0;
-  double seconds = 0, exposed = 0;  // predicted: of the collective; of these, those in which the rank waits for it
+  double seconds = 0, exposed = 0;  // predicted duration, and how much of it the rank waits
   std::string by;                   // "dot at model.cc:50 and 3 more", or empty
 };
 
 struct Schedule {
   std::vector<Event> events;          // heavy nodes of Flow in their new order
   std::vector<Hidden> hidden;         // in order of start
-  double compute = 0;                 // predicted seconds of one step, in all: computation
-  double communication = 0;           // ... of collectives one after another
-  double exposed = 0;                 // ... in which the rank waits
+  double compute = 0;                 // predicted seconds of computation in one step
+  double communication = 0;           // sum of the collectives' predicted seconds
+  double exposed = 0;                 // predicted seconds in which the rank waits
   int64_t peak_before = 0, peak = 0;  // estimated live bytes besides cells and arguments, before fusion
 };
 
-/// Collectives have their sites already. If no schedule found keeps to the memory, all of them stay in place.
+/// Needs a graph with sites. If no schedule fits into the memory, all collectives stay in place.
 Schedule schedule(const Graph& g, const Mesh& mesh, const Network& net, const OverlapOptions& options = {});
 
-/// The graph in this order, with collectives as start and wait; for any graph of the same structure.
+/// The graph in this order, each collective split into start and wait. `g` may be any graph of the same structure.
 Ref<Graph> apply_schedule(const Graph& g, const Schedule& s);
 
 }  // namespace weft::dist

@@ -30,6 +30,10 @@ def main():
     entries = {}
     for action in actions:
         arguments = [a for a in action["arguments"] if a not in GCC_ONLY]
+        # clang cannot read g++'s precompiled header.
+        if "-include" in arguments:
+            at = arguments.index("-include")
+            del arguments[at : at + 2]
         source = arguments[arguments.index("-c") + 1]
         if source.startswith("external/"):
             continue
