@@ -7,7 +7,7 @@
 #include "absl/flags/flag.h"
 #include "framework/cli/cli.h"
 #include "ops/attention/masks.h"
-#include "tools/bench/report.h"
+#include "tools/bench/benchmark.h"
 #include "weft.h"
 
 ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each measurement; the median is reported");

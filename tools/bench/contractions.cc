@@ -6,7 +6,7 @@
 
 #include "absl/flags/flag.h"
 #include "framework/cli/cli.h"
-#include "tools/bench/report.h"
+#include "tools/bench/benchmark.h"
 #include "weft.h"
 
 ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is reported");

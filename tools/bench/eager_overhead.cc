@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
-#include "tools/bench/report.h"
+#include "tools/bench/benchmark.h"
 #include "weft.h"
 
 ABSL_FLAG(int32_t, repetitions, 9, "repetitions of each measurement; the median is reported");

@@ -12,7 +12,7 @@
 #include "absl/flags/flag.h"
 #include "framework/cli/cli.h"
 #include "framework/io/json.h"
-#include "tools/bench/report.h"
+#include "tools/bench/benchmark.h"
 #include "weft.h"
 
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");

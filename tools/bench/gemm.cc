@@ -14,7 +14,7 @@
 #include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
-#include "tools/bench/report.h"
+#include "tools/bench/benchmark.h"
 
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");
 ABSL_FLAG(int32_t, repetitions, 5, "repetitions of each case; the median is reported");

@@ -10,8 +10,8 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
 #include "framework/cli/cli.h"
+#include "tools/bench/benchmark.h"
 #include "tools/bench/model.h"
-#include "tools/bench/report.h"
 #include "weft.h"
 
 ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");

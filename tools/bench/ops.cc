@@ -11,7 +11,7 @@
 #include "compiler/cost/rates.h"
 #include "framework/base/thread_pool.h"
 #include "framework/io/json.h"
-#include "tools/bench/report.h"
+#include "tools/bench/benchmark.h"
 #include "weft.h"
 
 ABSL_FLAG(std::string, only, "", "run only the cases whose name contains this");

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "absl/flags/flag.h"
+#include "tools/bench/benchmark.h"
 #include "tools/bench/model.h"
-#include "tools/bench/report.h"
 #include "weft.h"
 
 ABSL_FLAG(std::string, config, "gpt_base", "gpt_tiny, gpt_base or moe_small");

@@ -8,15 +8,11 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "absl/flags/flag.h"
 #include "framework/base/thread_pool.h"
-#include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "tools/facts.h"
 #include "tools/machine.h"
-
-ABSL_FLAG(std::string, json, "", "also write the results to this file");
 
 namespace weft::bench {
 namespace {
@@ -96,16 +92,6 @@ void Report::finish(const std::string& json_file) const {
   std::fputs(to_text().c_str(), stdout);
   std::fflush(stdout);
   if (!json_file.empty()) io::write_file_atomic(io::resolve_path(json_file), to_json());
-}
-
-int run_benchmark(int argc, char** argv, const char* name, const char* doc, void (*run)(Report& report)) {
-  return run_program(argc, argv, doc, [&](const std::vector<std::string>& arguments) {
-    if (!arguments.empty()) usage_error("unexpected argument " + arguments[0]);
-    Report report(name);
-    run(report);
-    if (!report.empty()) report.finish(absl::GetFlag(FLAGS_json));
-    return 0;
-  });
 }
 
 double median(std::vector<double> values) {

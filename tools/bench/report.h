@@ -48,10 +48,6 @@ inline double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// The main of the benchmark `name`: parses the flags, calls `run`, prints its rows and writes them to --json. Without
-/// rows (a program that serves lines of standard input) nothing is printed.
-int run_benchmark(int argc, char** argv, const char* name, const char* doc, void (*run)(Report& report));
-
 /// The middle value; the upper one if there are two.
 double median(std::vector<double> values);
 

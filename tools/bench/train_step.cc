@@ -20,8 +20,8 @@
 #include "framework/cli/cli.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
+#include "tools/bench/benchmark.h"
 #include "tools/bench/model.h"
-#include "tools/bench/report.h"
 #include "weft.h"
 
 ABSL_FLAG(std::string, config, "gpt_tiny", "gpt_tiny, gpt_base or moe_small");
