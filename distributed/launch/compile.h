@@ -33,8 +33,8 @@ namespace weft::dist {
 using weft::Compiled;
 using weft::CompileOptions;
 
-/// Compiles `fn` as weft::compile does and runs it on all ranks of options.mesh. Arguments, results and cells keep their
-/// global shapes.
+/// Compiles `fn` as weft::compile does and runs it on all ranks of options.mesh. Arguments, results and cells have
+/// their global shapes.
 template <class Fn>
 Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options) {
   return {std::forward<Fn>(fn), internal::for_mesh(std::move(options))};
