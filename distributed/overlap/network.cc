@@ -62,21 +62,21 @@ Reach reach(Collective kind, int ranks, int nodes, const Links& m) {
   return {each >= m.node ? p.latency : hops * m.outer_hop, p.bandwidth * each / m.node * m.ramp};
 }
 
-using Row = std::pair<const OpDef*, Collective>;
+using NamedCollective = std::pair<const OpDef*, Collective>;
 
 // The row of the collective that a node does or begins.
-const Row* row_of(const Node& n) {
+const NamedCollective* row_of(const Node& n) {
   if (!n.op->is(kCollective)) return nullptr;
-  static constexpr Row kRows[] = {{&all_reduce_op, Collective::kAllReduce},
-                                  {&all_gather_op, Collective::kAllGather},
-                                  {&reduce_scatter_op, Collective::kReduceScatter},
-                                  {&all_to_all_op, Collective::kAllToAll},
-                                  {&all_to_all_rows_op, Collective::kAllToAll},
-                                  {&permute_ranks_op, Collective::kPermute},
-                                  {&broadcast_ranks_op, Collective::kBroadcast},
-                                  {&send_op, Collective::kSend},
-                                  {&recv_op, Collective::kRecv}};
-  for (const Row& row : kRows)
+  static constexpr NamedCollective kRows[] = {{&all_reduce_op, Collective::kAllReduce},
+                                              {&all_gather_op, Collective::kAllGather},
+                                              {&reduce_scatter_op, Collective::kReduceScatter},
+                                              {&all_to_all_op, Collective::kAllToAll},
+                                              {&all_to_all_rows_op, Collective::kAllToAll},
+                                              {&permute_ranks_op, Collective::kPermute},
+                                              {&broadcast_ranks_op, Collective::kBroadcast},
+                                              {&send_op, Collective::kSend},
+                                              {&recv_op, Collective::kRecv}};
+  for (const NamedCollective& row : kRows)
     if (n.op == row.first || n.op == start_form(*row.first)) return &row;
   return nullptr;
 }
@@ -141,13 +141,13 @@ Link link_of(const Mesh& mesh, const std::string& axes, const Machine& machine) 
 }
 
 std::optional<Collective> collective_of(const Node& n) {
-  const Row* row = row_of(n);
+  const NamedCollective* row = row_of(n);
   if (!row) return {};
   return row->second;
 }
 
 bool communicates(const Node& n) {
-  const Row* row = row_of(n);
+  const NamedCollective* row = row_of(n);
   return row && row->first == n.op;
 }
 

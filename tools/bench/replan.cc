@@ -54,6 +54,6 @@ void run(Report& report) {
 }  // namespace weft::bench
 
 int main(int argc, char** argv) {
-  return weft::bench::run_benchmark(argc, argv, "replan", "Times the planning of a compiled step for new sequence lengths.",
-                                    weft::bench::run);
+  return weft::bench::run_benchmark(
+      argc, argv, "replan", "Times the planning of a compiled step for new sequence lengths.", weft::bench::run);
 }
