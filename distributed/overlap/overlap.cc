@@ -109,7 +109,7 @@ class Scheduler {
       for (int32_t from : flow_.before[id]) n_[from].after.push_back(id);
       x.splits = communicates(n) && start_form(*n.op);
       x.fixed = n.op->is(kSideEffect) || (communicates(n) && !x.splits) || n.op->is(kOrdered);
-      x.seconds = x.splits           ? communication_seconds(machine, mesh, g, n)
+      x.seconds = x.splits          ? communication_seconds(machine, mesh, g, n)
                   : communicates(n) ? 0
                                     : compute_seconds(machine, g, n);
       if (x.splits) {
