@@ -21,8 +21,8 @@ std::vector<int64_t> live_bytes(std::span<const Interval> intervals) {
   return live;
 }
 
-// In this order, each into the smallest gap that fits (or the lowest) among those placed before that live at the same
-// time.
+// Places the intervals in this order, each into the smallest gap that fits (or the lowest) between placed intervals
+// that are live at the same time.
 int64_t place_in(std::span<Interval> all, const std::vector<int32_t>& order, bool lowest) {
   std::vector<int32_t> placed;  // by offset
   placed.reserve(all.size());
@@ -62,7 +62,7 @@ std::vector<int32_t> by_size(std::span<const Interval> all) {
   return order;
 }
 
-// Where most is live while they live first, of these the largest.
+// Orders intervals by the most bytes live during their lifetime, then by size; the largest first.
 std::vector<int32_t> by_need(std::span<const Interval> all) {
   const std::vector<int64_t> live = live_bytes(all);
   std::vector<int64_t> most(all.size(), 0);
@@ -75,7 +75,7 @@ std::vector<int32_t> by_need(std::span<const Interval> all) {
   return order;
 }
 
-// In order of birth, into the smallest free range that fits, at the end otherwise.
+// Places intervals in order of their first use, each into the smallest free range that fits, else at the end.
 int64_t by_time(std::span<Interval> all) {
   std::vector<int32_t> order = numbers(all.size());
   std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return all[a].first < all[b].first; });
@@ -113,7 +113,7 @@ int64_t by_time(std::span<Interval> all) {
       if (bytes > want.bytes) free[offset + want.bytes] = bytes - want.bytes;
       continue;
     }
-    // Grow, using the free range that touches the end if there is one.
+    // Grow the arena. Use the free range at its end, if there is one.
     int64_t at = size;
     if (!free.empty()) {
       auto last = std::prev(free.end());
@@ -146,7 +146,7 @@ int64_t place_intervals(std::span<Interval> intervals) {
     std::copy(intervals.begin(), intervals.end(), best.begin());
   };
   if (size > least) try_it([&] { return by_time(intervals); });
-  // What sticks out at the top goes first in the next round. Rounds cost the square of the number of intervals.
+  // Intervals that end at the top come first in the next round. A round costs the square of the number of intervals.
   constexpr int64_t kRounds = 24, kWork = 2'000'000;
   const int64_t n = static_cast<int64_t>(intervals.size());
   const int64_t rounds = std::min(kRounds, kWork / std::max<int64_t>(n * n, 1));

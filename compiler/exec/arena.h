@@ -1,4 +1,4 @@
-// Placing buffers with known lifetimes in one arena.
+// Assigns offsets in one arena to buffers with known lifetimes.
 #pragma once
 #include <cstdint>
 #include <span>
@@ -11,12 +11,15 @@ struct Interval {
   int64_t offset = 0;           // set by place_intervals
 };
 
-/// Sets offsets so that no two intervals overlap in time and memory; returns the size of the arena. Deterministic:
-/// the best of greedy by size (Pisarchyk and Lee 2020), best fit in order of time, and greedy by need: what lives where
-/// most is live first, then again with what stuck out before the rest.
+/// Sets offsets so that no two intervals overlap in both time and memory; returns the size of the arena. Deterministic.
+/// Takes the best result of:
+/// - greedy by size (Pisarchyk and Lee 2020);
+/// - best fit in order of time;
+/// - greedy by need: intervals that are live when most bytes are live come first. Each further round moves the
+///   intervals that end at the top of the arena to the front.
 int64_t place_intervals(std::span<Interval> intervals);
 
-/// The most bytes live at once: no arena can be smaller.
+/// The most bytes live at once, a lower bound of the arena's size.
 int64_t most_live(std::span<const Interval> intervals);
 
 }  // namespace weft::internal

@@ -1,5 +1,5 @@
-// Keeping to a memory budget: policies of rematerialisation are listed without looking at the budget, in order of the
-// time they cost, and the first whose plan fits is taken. Hence a smaller budget never gets a larger peak.
+// Memory budgets. Policies of rematerialisation are listed without regard to the budget, in order of their cost in
+// time. The first policy whose plan fits is taken, so a smaller budget never gives a larger peak.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -18,9 +18,10 @@ struct Candidate {
   RecomputeResult result;
 };
 
-// Prices of a stored byte from "only what is nearly free" to "whatever it takes", for the part of the step up to some
-// narrow place: its values live longest and are computed again last, when the rest is gone. The rest has a lower price
-// or none: what the backward part reads first is better kept. Then fewer narrow places.
+// Policies with rising prices of a stored byte: from recomputing only what is nearly free to recomputing whatever saves
+// memory. A price applies to the part of the step up to a narrow place: its values live longest, and they are computed
+// again last, when the other values are gone. Later values have a lower price: the backward part reads them first, so
+// they are better kept. The last policies keep fewer narrow places.
 std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
   constexpr double kFree = 0.25, kPrices[] = {kFree, 1, 2, 4, 8, 128};
   std::vector<double> shares;
@@ -43,7 +44,8 @@ std::vector<RecomputePolicy> policies(const std::vector<double>& narrow) {
   return all;
 }
 
-// Each with its cut, cheapest first, without those that cost more and by all appearance need as much memory.
+// The policies with their graphs, the cheapest first. Leaves out policies that cost more than an earlier one and are
+// not estimated to need less memory.
 std::vector<Candidate> candidates(const Graph& g, Rematerialisation& about) {
   std::vector<Candidate> all;
   const KeepCosts costs(g, RecomputePolicy().small);
@@ -52,7 +54,7 @@ std::vector<Candidate> candidates(const Graph& g, Rematerialisation& about) {
   about.policies = static_cast<int32_t>(all.size());
   std::stable_sort(all.begin(), all.end(),
                    [](const Candidate& a, const Candidate& b) { return a.result.seconds < b.result.seconds; });
-  // Estimates err by a few percent: of those about as good as the best a few are tried.
+  // Estimates are off by a few percent, so a few policies about as good as the best are tried too.
   constexpr double kSurely = 0.98, kPerhaps = 1.03;
   constexpr int kTries = 3;
   double least = INFINITY;
@@ -104,7 +106,7 @@ void recompute(Entry& e, int64_t budget, const CompileOptions& options) {
     about.seconds = c.result.seconds - usual.seconds;
     return true;
   };
-  // What is kept lives beside cells and results: a plan cannot be smaller than that.
+  // No plan is smaller than the kept values, cells and results together: try the policies above that bound last.
   std::vector<const Candidate*> skipped;
   for (const Candidate& c : all) {
     if (e.plan.fixed_bytes + c.result.kept_bytes > budget)

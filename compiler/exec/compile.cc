@@ -79,7 +79,7 @@ class CompiledCore {
   SharedArena arena;
   std::vector<std::unique_ptr<Entry>> entries;
   Entry* current = nullptr;
-  CallKey key;  // reused from call to call
+  CallKey key;  // kept, so that a call allocates nothing
   uint64_t clock = 0;
 
  private:
@@ -142,7 +142,7 @@ class CompiledCore {
   std::vector<Tensor> verified_run(Entry& e, std::span<const Tensor> args) {
     bool same_bits = true;
     for (const Launch& l : e.plan.launches) same_bits &= l.operation->rounds_less().empty();
-    if (!same_bits) {  // each kernel is held to its own bound
+    if (!same_bits) {  // the launch check compares each kernel within its own bound
       e.verified = true;
       return e.executable->run(args);
     }
@@ -261,7 +261,7 @@ std::string core_why(const CompiledCore& core, const std::string& a, const std::
     for (const std::string& note : p.notes) notes += str_cat("\n", p.name, ": ", note);
   try {
     return why(*e.report, a, b) + notes;
-  } catch (const Error& error) {  // of what a pass replaced there is no launch
+  } catch (const Error& error) {  // a pass may have replaced the op: its note says so
     internal::fail(error.code(), str_cat(error.what(), notes));
   }
 }

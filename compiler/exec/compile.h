@@ -18,23 +18,23 @@ class PlanReport;
 class World;
 }  // namespace dist
 
-/// What compile() did so far; figures of memory and launches are those of the plan used last.
+/// What compile() did so far. Figures of memory and launches are those of the plan used last.
 struct CompileStats {
   int64_t captures = 0;  // times that fn was traced
-  int64_t plans = 0;     // plans made, and plans kept now
+  int64_t plans = 0;     // plans made
   int64_t plans_kept = 0;
   int64_t compilations = 0;  // kernels compiled
   int64_t calls = 0;
   double compile_seconds = 0;      // capture, passes and planning, in total
   int64_t nodes = 0;               // of the scheduled graph
   int64_t kernels = 0;             // launches per step
-  int64_t copies = 0;              // of these, moving values to cells or outputs
-  int64_t planned_peak_bytes = 0;  // compiler/exec/plan.h says what is counted
+  int64_t copies = 0;              // launches that only copy a value to a cell or an output
+  int64_t planned_peak_bytes = 0;  // compiler/exec/plan.h says what it counts
   int64_t measured_peak_bytes = 0;
   int64_t arena_bytes = 0;
   int64_t cells = 0;            // read or written by a step
   int64_t in_place_writes = 0;  // in the last call
-  int64_t fresh_writes = 0;     // in the last call: cells whose old storage somebody else held
+  int64_t fresh_writes = 0;     // in the last call: cells that got new storage, because a handle held the old one
   std::string to_string() const;
 };
 
@@ -42,7 +42,7 @@ namespace internal {
 
 class CompiledCore;
 
-/// One call of a compiled function; a second one at the same time is an error.
+/// One call of a compiled function. A second call at the same time is an error.
 class CompiledCall {
  public:
   explicit CompiledCall(const std::shared_ptr<CompiledCore>& core);
@@ -79,7 +79,7 @@ std::string core_report(const CompiledCore& core);
 const Graph& core_graph(const CompiledCore& core, const std::string& stage);
 std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b);
 
-/// Lengths of the vectors inside `v`: with the number of tensors they tell its structure.
+/// Appends the lengths of the vectors inside `v`. Together with the number of tensors they define its structure.
 template <class T>
 void structure_of(const T& v, std::vector<int32_t>& out) {
   if constexpr (std::is_convertible_v<const T&, Tensor>) {
@@ -93,7 +93,7 @@ void structure_of(const T& v, std::vector<int32_t>& out) {
   }
 }
 
-/// How an argument or result travels: cells as the tensor they hold.
+/// The type of an argument or result inside the compiled function: a cell becomes its tensor.
 template <class T>
 using Carried = std::conditional_t<std::is_convertible_v<const std::decay_t<T>&, Tensor>, Tensor, std::decay_t<T>>;
 
@@ -104,7 +104,7 @@ Carried<T> carry(const T& v) {
 
 }  // namespace internal
 
-/// A compiled function; copies share it. Call it as fn itself.
+/// A compiled function, called like fn. Copies share their captures and plans.
 template <class Fn>
 class Compiled {
  public:
@@ -137,14 +137,14 @@ class Compiled {
     }
   }
 
-  /// Captures and plans for these arguments without running; they may be on meta, like the cells.
+  /// Captures and plans for these arguments without running. Arguments and cells may be on meta.
   template <class... A>
   void prepare(const A&... args) const {
     internal::CompiledCall call(core_);
     call_with(args...)([&](auto in, auto structure, auto trace) { return call.prepare(in, structure, trace); });
   }
-  /// Runs the step in the interpreter, cells left alone, and names the first op whose result holds a NaN or an
-  /// infinity that its operands do not explain, with its line and scope; or says that there is none.
+  /// Runs the step in the interpreter and writes no cell. Names the first op whose result has a NaN or an infinity
+  /// although its operands are finite, with its line and scope; or says that there is none.
   template <class... A>
   std::string first_nonfinite(const A&... args) const {
     internal::CompiledCall call(core_);
@@ -152,23 +152,23 @@ class Compiled {
         [&](auto in, auto structure, auto trace) { return call.first_nonfinite(in, structure, trace); });
   }
 
-  /// How the call or prepare() used last is placed on the mesh, with times predicted for `machine`: "cpu", "h100",
+  /// The placement on the mesh of the last call or prepare(), with times predicted for `machine`: "cpu", "h100",
   /// "a100". One device is one rank. Needs distributed/launch/compile.h, as world() does.
   dist::PlanReport plan(const std::string& machine = "cpu") const;
   /// The ranks that run the step, for their statistics. Throws FailedPrecondition before the first call and for one
   /// rank.
   dist::World& world() const;
 
-  /// For what works on plans (compiler/aot).
+  /// For code that works on plans (compiler/aot).
   const std::shared_ptr<internal::CompiledCore>& core() const { return core_; }
   CompileStats stats() const { return internal::core_stats(*core_); }
-  /// Text: host constants, passes, launches, memory plan, what could not be done and why.
+  /// Text: host constants, passes, launches, memory, and optimisations that were not possible, with the reason.
   std::string report() const { return internal::core_report(*core_); }
   /// The plan used last at stage "captured", "joint", "partitioned" (over a mesh: rank 0's), "fused" or "scheduled";
   /// valid until the next call.
   const Graph& graph(const std::string& stage) const { return internal::core_graph(*core_, stage); }
   /// Whether two ops, written "mul", "model.cc:43" or "mul at model.cc:43", are in one kernel; if not, the rule that
-  /// stops it and the bytes it costs.
+  /// prevents it and the extra bytes.
   std::string why(const std::string& a, const std::string& b) const { return internal::core_why(*core_, a, b); }
 
  private:
@@ -202,9 +202,9 @@ class Compiled {
   std::shared_ptr<internal::CompiledCore> core_;
 };
 
-/// `fn` compiled: the first call with new argument types captures it, later calls replay. fn returns nothing, a Tensor,
-/// or a tuple, array, vector or aggregate of them; it reads and writes cells; host values it uses are constants
-/// (report() lists them), except HostFlags and arguments. Inside a capture the call is inlined.
+/// Compiles `fn`: the first call with new argument types captures it, later calls replay. fn returns nothing, a Tensor,
+/// or a tuple, array, vector or aggregate of them; it may read and write cells. Host values that it uses become
+/// constants (report() lists them), except HostFlags and arguments. Inside a capture the call is inlined.
 template <class Fn>
 Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options = {}) {
   return {std::forward<Fn>(fn), std::move(options)};

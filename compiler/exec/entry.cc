@@ -62,7 +62,7 @@ void make_joint(Entry& e, const CompileOptions& options, bool low_memory) {
   e.joint = run_passes(e.captured, passes_of(PassStage::kJoint), how);
 }
 
-/// Takes `p`, a plan of the same function made to need less memory, if it does.
+/// Takes `p`, another plan of the same function, if it needs less memory.
 bool take_if_less(Entry& e, Planned p) {
   if (p.plan.peak_bytes() >= e.plan.peak_bytes()) return false;
   static_cast<Planned&>(e) = std::move(p);

@@ -1,4 +1,4 @@
-// Entry: one capture of a compiled function, its graphs at every stage, its plan, and what must hold for it to be used.
+// Entry: one capture of a compiled function with its graphs, its plan, and the conditions under which it can be used.
 #pragma once
 #include <memory>
 
@@ -15,7 +15,7 @@ struct FusionReport;
 
 namespace weft::internal {
 
-/// What a call is looked up by.
+/// The key by which a call finds its entry.
 struct CallKey {
   std::vector<TensorType> types;
   std::vector<ArgumentLayout> layouts;
@@ -23,17 +23,17 @@ struct CallKey {
   bool grad = true;
 };
 
-/// What was computed again so that the plan keeps to the memory budget.
+/// What is computed again so that the plan fits the memory budget.
 struct Rematerialisation {
-  bool tried = false;  // the plan without it exceeds the budget
+  bool tried = false;  // the plan without recomputation exceeds the budget
   bool fits = false;
-  int64_t peak_before = 0;            // of the plan without it
-  int64_t least_peak = 0;             // if it does not fit: of all that was tried
+  int64_t peak_before = 0;            // of the plan without recomputation
+  int64_t least_peak = 0;             // the least of all plans that were tried
   int64_t kept_before = 0, kept = 0;  // bytes alive from forward to backward, estimated
   int32_t copies = 0;                 // nodes computed again
-  double flops = 0;                   // of these
-  double seconds = 0;                 // estimated time that it costs
-  int32_t policies = 0, plans = 0;    // of the search
+  double flops = 0;                   // of these nodes
+  double seconds = 0;                 // estimated cost in time
+  int32_t policies = 0, plans = 0;    // listed, tried
 };
 
 struct Planned {
@@ -49,7 +49,7 @@ struct Planned {
 
 struct Entry : Planned {
   CallKey key;
-  std::vector<std::pair<HostFlag, bool>> flags;  // read by the function, with the values they had
+  std::vector<std::pair<HostFlag, bool>> flags;  // that the function read, with their values then
   struct CellState {
     Ref<Cell> cell;
     TensorType type;
@@ -59,18 +59,18 @@ struct Entry : Planned {
   Ref<Graph> captured, joint;
   Ref<Graph> before_recompute;  // the joint graph without nodes computed again; null if it has none
   Rematerialisation remat;
-  bool saved_memory = false;         // passes were asked for what needs less memory
+  bool saved_memory = false;         // save_memory() has run
   std::shared_ptr<const void> like;  // the result's structure
   std::vector<PassReport> passes;
   double capture_ms = 0, passes_ms = 0, plan_ms = 0;
   std::unique_ptr<Executable> executable;
-  std::unique_ptr<PartitionedStep> partitioned;  // instead of fused graph, plan and executable
+  std::unique_ptr<PartitionedStep> partitioned;  // on a mesh: replaces fused graph, plan and executable
   bool verified = false;
   uint64_t last_used = 0;
 
   bool matches_types(const CallKey& k) const;
   bool matches_layouts(const CallKey& k) const;
-  /// Host flags and cells are as they were.
+  /// Whether host flags and the types of cells are as they were at capture.
   bool still_holds() const;
 };
 
@@ -81,19 +81,19 @@ Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layo
                    bool low_memory, int64_t enough = INT64_MAX);
 /// What every list of passes gets for these options.
 PassOptions pass_options(const CompileOptions& options, std::vector<PassReport>* report);
-/// What these options ask of operations.
+/// The options of operations that follow from these options.
 PrepareOptions prepare_options(const CompileOptions& options);
-/// Compiles the kernels of a plan, and writes their sources where WEFT_DUMP asks for it.
+/// Compiles the kernels of a plan, and writes their sources to WEFT_DUMP.
 void load_kernels(Planned& p, const CompileOptions& options);
 /// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
 std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
-/// Gives `e` the plan with the least extra time that keeps to `budget`, and the graph and pass reports that belong to
-/// it; e.plan exceeds the budget. Of two budgets the smaller never gets the larger peak. If none fits, e.plan stays.
+/// Replaces e.plan, which exceeds `budget`, by the plan that fits and costs the least extra time. Replaces its graph
+/// and pass reports too. A smaller budget never gives a larger peak. If no plan fits, e.plan stays.
 void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);
 
-/// Traces, optimises and plans. Throws ResourceExhausted if the plan exceeds the budget.
+/// Captures, runs the passes and plans. Throws ResourceExhausted if the plan exceeds the budget.
 std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options);
-/// The same function and types with arguments laid out otherwise: planned anew, not captured.
+/// An entry for the same function and types with other layouts of arguments: planned again, not captured.
 std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions& options);
 
 /// The entry used last. Throws "WHO: ..." if there is none.

@@ -17,10 +17,10 @@ namespace {
 void* begin_of(const Tensor& t) { return static_cast<char*>(t.get().storage->data()) + t.get().offset; }
 
 constexpr int kTimedReplays = 3;
-// A larger value is not staged: the replay then takes the new address.
+// Larger values are not staged: the replay takes their new address.
 constexpr int64_t kMostStaged = int64_t{64} << 20;
 
-// True if a handle other than the cell's own shows its memory.
+// Whether a handle other than the cell's own refers to its memory.
 bool has_other_holder(const Tensor& t) {
   const TensorImpl& i = t.get();
   return i.refs.load(std::memory_order_acquire) > 1 || i.storage->use_count() > 1 || !i.storage->owned();
@@ -227,13 +227,13 @@ void Executable::bind(int32_t base, void* address) {
 
 void Executable::bind_arena() {
   if (arena_.bytes() < plan_.arena_bytes || (arena_.storage && !(arena_.storage->device() == device_))) {
-    arena_.storage = {};  // the smaller one goes first: never both at once
+    arena_.storage = {};  // free the smaller one first, so that both never exist at once
     arena_.storage = Storage::allocate(plan_.arena_bytes, device_);
   }
   if (arena_.storage) bind(arena_base_, arena_.storage->data());
 }
 
-// Fresh storage is taken here, before anything is written.
+// Allocates new storage here, before anything is written.
 void Executable::bind_cells() {
   for (BoundCell& b : bound_) {
     const PlanCell& p = plan_.cells[b.cell];
@@ -260,8 +260,8 @@ void Executable::bind_cells() {
   }
 }
 
-// A value whose address keeps changing makes a captured step slow, so it gets a fixed buffer when it moves for the
-// first time. Most values never move: pools give the same blocks again.
+// A value whose address keeps changing makes a captured step slow, so it gets a fixed buffer when it first moves. Most
+// values never move, because pools return the same blocks.
 bool Executable::needs_staging(const StagingBuffer& s, void* address, int64_t bytes) const {
   if (bytes == 0) return false;
   if (reinterpret_cast<uintptr_t>(address) % static_cast<uintptr_t>(limits_.address_alignment) != 0) return true;
@@ -309,7 +309,7 @@ void Executable::copy_outputs() {
       copy(chosen_[k]->data(), s.memory->data(), plan_.output_blocks[k]);
 }
 
-// The pool of a block: the first that no caller holds; one more is kept, the rest goes back to the allocator.
+// Takes the first block of each pool that no caller holds. One more is kept; the others go back to the allocator.
 void Executable::choose_outputs() {
   for (size_t k = 0; k < pool_.size(); ++k) {
     auto& blocks = pool_[k];
@@ -346,7 +346,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   }
   bind_arena();
 
-  // From here on the replay's own memory is measured.
+  // The replay's own memory is measured from here on.
   Allocator& allocator = Allocator::of(device_);
   reused_bytes_ = 0;
   choose_outputs();
@@ -406,7 +406,7 @@ void Executable::launch() {
   }
 }
 
-// Once: cells rarely move, and then to memory as large.
+// Runs once: cells rarely move, and then to memory of the same size.
 void Executable::name_memory() {
   named_ = true;
   if (arena_.storage) target_.set_name(device_, arena_.storage->data(), "a step's own values");

@@ -1,6 +1,6 @@
-// Executable: a plan bound to memory. A replay binds addresses, runs a flat list of prebuilt kernel calls and commits;
-// it allocates nothing, infers nothing and looks nothing up. Where the target queues work, nothing waits for it: its
-// errors show where a value is read.
+// Executable: a plan bound to memory. A replay binds addresses, runs a flat list of prepared calls and commits cells.
+// It allocates nothing, infers nothing and looks nothing up. Where the target queues work, the replay does not wait
+// for it: errors of the device are thrown where a value is read.
 #pragma once
 #include <memory>
 #include <optional>
@@ -10,7 +10,7 @@
 
 namespace weft::internal {
 
-/// Arena memory that the plans of one compiled function share; never shrinks.
+/// The arena that the plans of one compiled function share. It never shrinks.
 struct SharedArena {
   Ref<Storage> storage;
   int64_t bytes() const { return storage ? storage->bytes() : 0; }
@@ -18,17 +18,17 @@ struct SharedArena {
 
 /// What the last replay did.
 struct ReplayStats {
-  int64_t predicted_peak_bytes = 0;  // see plan.h, with the fresh cell storages of this replay
-  int64_t measured_peak_bytes = 0;   // the allocator's high-water mark less what does not belong to the step
-  int64_t in_place_writes = 0;       // cells written where they were
-  int64_t fresh_writes = 0;          // cells whose storage had another holder, now in new storage
+  int64_t predicted_peak_bytes = 0;  // as in plan.h, with the new cell storage of this replay
+  int64_t measured_peak_bytes = 0;   // the allocator's peak, without memory that does not belong to the step
+  int64_t in_place_writes = 0;       // cells written in place
+  int64_t fresh_writes = 0;          // cells that got new storage, because another handle held the old one
 };
 
 struct ExecutableOptions {
   Target* target = nullptr;  // null: the one registered for the plan's device
   bool captured = true;      // ReplayOptions::captured
   std::unique_ptr<LaunchCheck> check = {};
-  /// One of several ranks that run the plan: its device, and its cells by index, of the plan's types.
+  /// One of several ranks that run the plan: its device, and its cells by index, with the types of the plan.
   struct Rank {
     Device device;
     std::vector<Ref<Cell>> cells;
@@ -42,18 +42,17 @@ class Executable {
   Executable(const Plan& plan, SharedArena& arena, ExecutableOptions options = {});
   Executable(const Executable&) = delete;
 
-  /// One step: results in fresh handles, cells committed. Arguments have the planned types and layouts. If a kernel
-  /// throws after the first cell was overwritten, the cells to be written are marked torn; on one of several ranks, if
-  /// it throws after the commit point.
+  /// Runs one step: commits the cells and returns the results in new handles. Arguments have the planned types and
+  /// layouts. If a kernel throws after the first cell was overwritten (on a mesh: after the commit point), all cells
+  /// that the step writes become torn.
   std::vector<Tensor> run(std::span<const Tensor> args);
-  /// Whether the last run() passed the plan's commit point: if it then failed,
-  /// other ranks may have written their cells.
+  /// Whether the last run() passed the plan's commit point. If it then failed, other ranks may have written cells.
   bool past_commit_point() const { return past_commit_point_; }
 
   const Plan& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
-  /// Microseconds of launch `t`, the least of the replays that were timed (the three after the first, and all under
-  /// WEFT_TRACE and WEFT_DEBUG); 0 before.
+  /// Microseconds of launch `t`: the least of the timed replays (the three after the first, and all under WEFT_TRACE
+  /// and WEFT_DEBUG); 0 before.
   double launch_us(size_t t) const { return t < launch_us_.size() ? launch_us_[t] : 0; }
   const Replay& replay() const { return *replay_; }
   /// Null if nothing is compared.
@@ -64,7 +63,7 @@ class Executable {
     void** slot;
     int64_t offset;
   };
-  struct Base {  // one moving address and the operands that are seen from it
+  struct Base {  // one address that may move, and the operands relative to it
     void* address = nullptr;
     int32_t begin = 0, end = 0;  // of patches_
   };
@@ -74,8 +73,7 @@ class Executable {
     Ref<Storage> fresh;
   };
 
-  // A fixed buffer for an argument or an output block whose address keeps changing,
-  // or is not aligned as kernels need it.
+  // A fixed buffer for an argument or an output block whose address keeps changing or is not aligned.
   struct StagingBuffer {
     void* last = nullptr;  // address in the last run
     Ref<Storage> memory;
@@ -133,7 +131,7 @@ class Executable {
   int64_t staging_bytes_ = 0;  // of all staging buffers, as accounted
   int64_t reused_bytes_ = 0;   // output blocks that existed before this replay
   bool trace_ = false, debug_ = false;
-  std::vector<Tensor> copies_;  // of captured tensors that are not aligned as the target needs it
+  std::vector<Tensor> copies_;  // of captured tensors that the target needs aligned
   const bool captured_;
   std::unique_ptr<Replay> replay_;
   std::unique_ptr<LaunchCheck> check_;

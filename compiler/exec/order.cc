@@ -40,7 +40,7 @@ class Scheduler {
       emit(id);
       drain();
     }
-    for (int32_t id : order_) emit(id);  // lazy ones that are outputs themselves
+    for (int32_t id : order_) emit(id);  // lazy nodes that are outputs
     return std::move(result_);
   }
 
@@ -76,7 +76,7 @@ class Scheduler {
         block[id].push_back(static_cast<int32_t>(blocks_.size()) - 1);
         i.makes.push_back(block[id].back());
       }
-      if (view) continue;  // its consumers read the base
+      if (view) continue;  // its users read the base
       for (Value v : n.inputs) {
         const int32_t b = block[v.node][v.index];
         if (std::find(i.reads.begin(), i.reads.end(), b) != i.reads.end()) continue;
@@ -96,7 +96,7 @@ class Scheduler {
     };
     int32_t effect = -1;
     std::vector<std::vector<int32_t>> readers(g_.cells.size());
-    std::vector<int32_t> cell_of(g_.size(), -1);  // views of a cell's old value
+    std::vector<int32_t> cell_of(g_.size(), -1);  // the cell whose old value the node is a view of
     for (int32_t id : order_) {
       const Node& n = g_.node(id);
       for (Value v : n.inputs) {
@@ -118,7 +118,7 @@ class Scheduler {
       const Node& n = g_.node(id);
       i.lazy = !n.op->is(kSideEffect) && !n.op->is(kOrdered);
       for (int32_t b : i.before) i.lazy &= n_[b].lazy;
-      // Of operands, memory that can be freed keeps a node from being lazy: delaying it would keep that memory.
+      // A node that frees an operand's memory is not lazy: to delay it would keep that memory.
       for (int32_t b : i.reads) i.lazy &= blocks_[b].pinned || n_[id].makes.empty() || is_source_block(b);
       for (int32_t b : i.before) i.waits += !n_[b].lazy;
     }
@@ -133,7 +133,7 @@ class Scheduler {
     return d;
   }
 
-  /// Puts a node, and lazy ones it needs, into the result.
+  /// Appends a node to the result, after the lazy nodes that it needs.
   void emit(int32_t root) {
     stack_.push_back(root);
     while (!stack_.empty()) {

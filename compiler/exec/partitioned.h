@@ -1,4 +1,4 @@
-// The interface of steps that run on a mesh; distributed/launch implements it.
+// PartitionedStep: the interface of a step that runs on a mesh. distributed/launch implements it.
 #pragma once
 #include <memory>
 #include <span>
@@ -21,14 +21,14 @@ namespace weft::internal {
 class PartitionedStep {
  public:
   virtual ~PartitionedStep() = default;
-  /// The results for these arguments; cells are committed.
+  /// Runs the step, commits the cells and returns the results.
   virtual std::vector<Tensor> run(std::span<const Tensor> args) = 0;
   virtual std::string report() const = 0;
   virtual dist::PlanReport plan(const std::string& machine) const = 0;
   virtual dist::World& world() = 0;
   /// Stages "partitioned" (of rank 0), "fused" and "scheduled"; null for others.
   virtual const Graph* graph(const std::string& stage) const = 0;
-  /// Figures of one rank.
+  /// Fills in the figures of one rank.
   virtual void fill(CompileStats& stats) const = 0;
 };
 

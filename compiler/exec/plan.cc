@@ -55,10 +55,10 @@ class Planner {
     Place value;
   };
 
-  // ---- operands of a concatenation, written straight into its result ----
+  // ---- operands of a concatenation that are computed in its result ----
 
   /// Finds each concat whose operands are all results of fused nodes, or of attention's derivative, that nothing else
-  /// reads (views in between are allowed). These results are stored in the result of the concat.
+  /// reads. Views in between are allowed. These operands are computed in the memory of the concat's result.
   void find_joined() {
     std::map<Value, int32_t> uses;
     for (int32_t id = 0; id < g_.size(); ++id)
@@ -87,14 +87,15 @@ class Planner {
     }
   }
 
-  /// The result of such a node that is v or shown by it; `p`, where v shall lie, becomes where that must.
+  /// The result of such a node that v is, or is a view of; else an invalid value. `p` is the memory of v, and becomes
+  /// the memory of that result.
   Value through_views(Value v, const std::map<Value, int32_t>& uses, Place& p) const {
     for (;; v = g_.node(v).inputs[0]) {
       const Node& n = g_.node(v);
       if (uses.at(v) != 1) return {};
       if (n.op == &loop_ir::fused_op)
         return operations_.target().may_spread(n) && strided_result(loop_ir::body_of(n), p) ? v : Value();
-      // The gradients of q, k and v go wherever their rows are whole.
+      // The kernel writes the gradients of q, k and v with any strides if their rows are dense.
       if (n.op == &attention_backward_op && v.index < 3 && operations_.target().may_spread(n))
         return !p.strides.empty() && p.strides.back() == 1 ? v : Value();
       if (n.op != &permute_op && n.op != &reshape_op) return {};
@@ -112,7 +113,7 @@ class Planner {
     }
   }
 
-  /// A kernel of this body may spread its result: nothing is summed, rows of a product stay whole.
+  /// Whether a kernel of this body can write a strided result: it sums nothing, and rows of a product stay whole.
   static bool strided_result(const Graph& body, const Place& p) {
     if (p.type.nbytes() <= kMaxFoldedBytes || p.strides.empty() || p.strides.back() != 1) return false;
     for (int32_t id = 0; id < body.size(); ++id) {
@@ -131,7 +132,7 @@ class Planner {
   PlanBuffer& buffer(const Place& p) { return plan_.buffers[p.buffer]; }
   const Place& place(Value v) const { return places_[v.node][v.index]; }
 
-  /// The place shows its whole buffer in row-major order.
+  /// Whether the value fills its whole buffer in row-major order.
   bool whole(const Place& p) {
     return p.offset == 0 && p.type.nbytes() == buffer(p).bytes && is_contiguous(p.type.shape, p.strides);
   }
@@ -167,7 +168,7 @@ class Planner {
     }
   }
 
-  /// A view op whose result can show its operand's memory.
+  /// Whether the node is a view op whose result can use its operand's memory; adds the result to `own`.
   bool show(const Node& n, SmallVec<Place, 1>& own) {
     if (!n.op->view) return false;
     const Place& base = place(n.inputs[0]);
@@ -240,7 +241,7 @@ class Planner {
     return l.operation->workspace_bytes();
   }
 
-  // ---- where results go ----
+  // ---- memory of cells and outputs ----
 
   void plan_write(const CellWrite& w) {
     const Place p = place(w.value);
@@ -293,7 +294,7 @@ class Planner {
     if (home == Home::kArena || home == Home::kOutput) {
       after_[producer(p.buffer)].push_back({p, to, v.node});
     } else {
-      before_.push_back({p, to, v.node});  // what exists when the step starts is read before any cell is written
+      before_.push_back({p, to, v.node});  // before any cell is written
     }
     copied_.push_back({p, to});
     plan_.outputs.push_back({PlanOutput::kBlock, 0, to});
@@ -304,7 +305,7 @@ class Planner {
     return static_cast<int32_t>(plan_.output_blocks.size()) - 1;
   }
 
-  /// The last that writes it.
+  /// The last node that writes buffer `b`.
   int32_t producer(int32_t b) const {
     int32_t node = -1;
     for (const Launch& l : main_)
@@ -326,7 +327,7 @@ class Planner {
     plan_.launches.push_back(std::move(l));
   }
 
-  /// Fixes the order: outputs that exist at the start, the graph, then cells whose value is stored elsewhere.
+  /// Puts the launches in order: copies of outputs that exist at the start, the graph, then copies to cells.
   void emit() {
     plan_.launches.reserve(main_.size() + before_.size() + 2 * finals_.size() + direct_.size());
     for (const CopyTask& t : before_) copy(t);
@@ -335,7 +336,7 @@ class Planner {
       plan_.launches.push_back(std::move(l));
       for (const CopyTask& t : after_[node]) copy(t);
     }
-    // A cell given another written cell's old value (a swap): all such values are set aside before any is overwritten.
+    // A cell may get the old value of another cell that is written too (a swap). Copy all such values first.
     for (CopyTask& t : finals_) {
       const PlanBuffer& b = buffer(t.from);
       if (b.home != Home::kCell || !plan_.cells[b.index].written) continue;
@@ -362,9 +363,9 @@ class Planner {
     }
   }
 
-  // ---- memory shared in time ----
+  // ---- buffers that several values use in turn ----
 
-  /// A launch may write result `o` over operand buffer `b`: no operand would be read after it was overwritten.
+  /// Whether a launch may write result `o` over operand buffer `b` without overwriting an operand that it still reads.
   bool may_overwrite(const Launch& l, int32_t b, size_t o) {
     if (l.copy) return false;
     const Place& out = l.out[o];
@@ -377,14 +378,15 @@ class Planner {
     return true;
   }
 
-  /// Which result of the launch the buffer is.
+  /// The result of the launch that is in buffer `b`.
   static size_t result_in(const Launch& l, int32_t b) {
     for (size_t o = 0; o < l.out.size(); ++o)
       if (l.out[o].buffer == b) return o;
     WEFT_BUG_IF(true, "plan: buffer ", b, " is no result of its launch");
   }
 
-  /// Values computed straight into their cell, where nobody reads the old value any more; copies at the end elsewhere.
+  /// Values are computed in their cell's memory where no later launch reads the old value; else they are copied at the
+  /// end.
   void settle_direct_writes() {
     std::vector<CopyTask> late;
     for (const Direct& d : direct_) {
@@ -429,14 +431,14 @@ class Planner {
           PlanBuffer& x = plan_.buffers[p.buffer];
           if (x.home != Home::kArena || x.last != t || x.first == t || x.bytes != out.bytes) continue;
           if (!may_overwrite(l, p.buffer, k)) continue;
-          // The operand moves into the result's buffer, which may be an output block.
+          // Move the operand to the result's buffer, which may be an output block.
           const int32_t from = p.buffer;
           out.first = x.first;
           x.bytes = 0;
           x.first = x.last = -1;
           moved[from] = o;
           for (Place& q : l.in)
-            if (q.buffer == from) q.buffer = o;  // another result may not take it too
+            if (q.buffer == from) q.buffer = o;  // so that no other result takes it
           break;
         }
       }

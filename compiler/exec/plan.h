@@ -1,10 +1,9 @@
-// Plan: where each value of a scheduled graph lives and what is launched in which order. Pure data, made from types
-// alone: a plan needs no memory, so a model on meta can be planned. Every decision is fixed here; a replay only binds
-// addresses.
+// Plan: the memory of each value of a scheduled graph, and its launches in order. Pure data, made from types alone: a
+// plan allocates nothing, so a model on meta can be planned. All decisions are made here; a replay binds addresses.
 //
-// What the predicted peak counts, each block rounded up to 64 bytes as the allocators account it:
-//   arena + folded constants + cells that the step reads or writes + one block per output + fresh cell storages.
-// Not counted: arguments, captured tensors, and outputs of earlier calls that the caller still holds.
+// The predicted peak is the sum of these, each block rounded up to 64 bytes as the allocators account it:
+//   arena + folded constants + cells that the step reads or writes + one block per output + new storage of cells.
+// It leaves out arguments, captured tensors, and outputs of earlier calls that the caller still holds.
 #pragma once
 #include <memory>
 #include <string>
@@ -17,16 +16,16 @@ class Operations;
 
 enum class Home : uint8_t {
   kArena,     // bytes [offset, offset + bytes) of the arena
-  kFolded,    // the same of the plan's constants, computed once when the plan is bound
+  kFolded,    // the same bytes of the block of constants, which are computed once when the plan is bound
   kArgument,  // memory of argument `index`
   kCell,      // value of cell `index` when the step starts
-  kCellNew,   // its value when the step has run: the same memory unless the cell's storage has another holder
+  kCellNew,   // its value after the step: the same memory, unless another handle holds the cell's storage
   kOutput,    // pooled block `index`
   kCaptured,  // memory of captured tensor `index`
 };
 inline constexpr int kHomes = 7;
 
-/// A piece of memory; several values show it one after another (in place) or at once (views).
+/// A block of memory. Several values use it, one after another (in place) or at the same time (views).
 struct PlanBuffer {
   Home home = Home::kArena;
   int32_t index = 0;
@@ -35,7 +34,7 @@ struct PlanBuffer {
   int32_t first = -1, last = -1;  // launches that write and read it
 };
 
-/// How a value is seen.
+/// The memory of a value.
 struct Place {
   int32_t buffer = -1;
   int64_t offset = 0;  // bytes into the buffer
@@ -65,7 +64,7 @@ struct PlanCell {
   bool read = false;
   bool written = false;
   int32_t first_write = -1;  // launch that writes it first, if in place
-  bool direct = false;       // computed where it will stay; else copied there at the end
+  bool direct = false;       // its new value is computed in its memory; else it is copied there at the end
 };
 
 struct Plan {
@@ -77,19 +76,19 @@ struct Plan {
   std::vector<PlanCell> cells;
   std::vector<int64_t> output_blocks;  // bytes
   int64_t arena_bytes = 0;
-  int64_t live_bytes = 0;  // least arena that any placement could have: the most bytes live at once
+  int64_t live_bytes = 0;  // the most bytes live at once, a lower bound of arena_bytes
   int64_t folded_bytes = 0;
   int64_t setup_workspace = 0;
-  int64_t fixed_bytes = 0;  // all that is counted but the arena, with every cell written in place
+  int64_t fixed_bytes = 0;  // the peak without the arena, if every cell is written in place
   Device device;
-  int32_t commit_point = -1;       // of one of several ranks: the launch before which all agree that they can commit
+  int32_t commit_point = -1;       // on a mesh: the launch before which all ranks agree that they can commit
   int64_t alignment = 64;          // of buffers in the arena and among the constants
-  std::vector<std::string> notes;  // what could not be done, and why
+  std::vector<std::string> notes;  // optimisations that were not possible, with the reason
 
   int64_t peak_bytes() const { return arena_bytes + fixed_bytes; }
 };
 
-/// Memory layout of one argument; arguments that are not contiguous are planned as they lie.
+/// Memory layout of one argument. Arguments that are not contiguous are planned with their own strides.
 struct ArgumentLayout {
   Shape strides;
 };
@@ -98,15 +97,15 @@ struct ArgumentLayout {
 constexpr int64_t accounted(int64_t bytes) { return (bytes + 63) & ~int64_t{63}; }
 constexpr int64_t aligned(int64_t bytes, int64_t alignment) { return (bytes + alignment - 1) / alignment * alignment; }
 
-/// The device that a graph runs on. Throws if part of it is on an accelerator and part elsewhere, naming an op of each.
+/// The device that a graph runs on. Throws if one part is on an accelerator and another is not; names an op of each.
 Device device_of(const Graph& g);
 /// Plans a graph whose nodes all have a kernel, or a view that is always possible. Launches are prepared, but their
-/// kernels are not compiled. The arena is not laid out yet: its size is the least it can be. Throws CannotLower for a
+/// kernels are not compiled. The arena is not laid out yet: its size is live_bytes. Throws CannotLower for a
 /// fused node that cannot be one operation for the planned layouts.
 Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
 /// Gives arena buffers their offsets.
 void lay_out(Plan& plan);
-/// The least arena that any placement could have.
+/// Plan::live_bytes.
 int64_t bytes_live(const Plan& plan);
 /// The name of a launch in reports: its operation's, else its op's.
 const char* name_of(const Launch& launch);

@@ -1,4 +1,4 @@
-// What replays need of plans: offsets in the arena, and the list of operations.
+// The functions of plans that replays need: offsets in the arena, and the list of operations.
 #include <unordered_set>
 
 #include "compiler/exec/arena.h"
@@ -7,7 +7,7 @@
 namespace weft::internal {
 namespace {
 
-// The arena buffers in use, and which they are.
+// The lifetimes of the arena buffers in use; `which` gets their indices.
 std::vector<Interval> arena_intervals(const Plan& plan, std::vector<int32_t>& which) {
   std::vector<Interval> intervals;
   for (int32_t b = 0; b < static_cast<int32_t>(plan.buffers.size()); ++b) {

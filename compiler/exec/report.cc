@@ -1,4 +1,4 @@
-// The text behind report(): what is constant, what the passes did, what is launched, where it lives.
+// The text of report(): constants, passes, memory, kernels, launches, and optimisations that were not possible.
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -93,7 +93,7 @@ class Report {
     if (const std::string compared = check ? check->to_string() : ""; !compared.empty()) line("  verify: ", compared);
   }
 
-  // What a later call will not see changed.
+  // Host values that later calls do not read again.
   void constants() {
     line("host constants");
     const Graph& g = *e_.captured;
@@ -151,7 +151,7 @@ class Report {
     arena_at_peak();
   }
 
-  // What holds the arena's memory at the launch where most is live.
+  // The largest buffers of the arena at the launch where the most bytes are live.
   void arena_at_peak() {
     std::vector<int64_t> live(plan_.launches.size() + 1);
     for (const PlanBuffer& b : plan_.buffers) {

@@ -12,7 +12,7 @@ void flush_trace();
 
 namespace internal {
 
-/// One launch of op `name` for the trace; `scope` is where in the model it belongs.
+/// Adds one launch to the trace. `scope`: the name scope of its op.
 void record_launch(const char* name, const char* scope, double start_us, double us);
 /// A launch that threw; its event has no length and the argument "failed".
 void record_failed_launch(const char* name, const char* scope, double start_us);

@@ -112,7 +112,7 @@ TEST(RunPasses, GivesEachPassItsContext) {
   std::vector<PassReport> report;
   EXPECT_EQ(run_passes(start(), list, {.report = &report, .facts = {.low_memory = true}})->size(), 5);
   ASSERT_EQ(report.size(), 2u);  // "part" is no pass
-  for (const PassReport& r : report) EXPECT_EQ(r.notes, std::vector<std::string>{"low_memory 1"});
+  for (const PassReport& r : report) EXPECT_EQ(r.notes, std::vector<std::string>{"low_memory true"});
   EXPECT_EQ(run_passes(start(), list, {.disable = {"part"}})->size(), 3);
 }
 

@@ -6,49 +6,38 @@
 
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/estimate.h"
-#include "ops/attention/record.h"
-#include "ops/core/moe.h"
 
 namespace weft::dist {
 namespace {
 
 constexpr size_t kMeshesLookedInto = 4;
 
-// The extents of a step that a mesh dimension could split.
-struct Splittable {
-  int64_t rows = 0, experts = 0;  // of the first argument; the largest number of experts
-  bool attention = false;
-};
-
-Splittable splittable(const Graph& g) {
-  Splittable s;
-  if (!g.inputs.empty() && !g.type(g.inputs[0]).shape.empty()) s.rows = g.type(g.inputs[0]).shape[0];
-  for (int32_t id = 0; id < g.size(); ++id) {
-    const Node& n = g.node(id);
-    s.attention |= n.op == &attention_op;
-    if (n.op == &expert_order_op) s.experts = std::max(s.experts, n.attrs.i("num_experts"));
+// All meshes of the sizes that strategies try, from the innermost dimension outwards.
+void add_meshes(MeshSearch search, std::span<const Strategy* const> left,
+                const std::vector<std::pair<std::string, int>>& inner, std::vector<Mesh>& out) {
+  if (left.empty()) {
+    if (search.inner == search.world) out.emplace_back(inner);
+    return;
   }
-  return s;
+  for (int size : left[0]->sizes(search)) {
+    MeshSearch next = search;
+    next.inner *= size;
+    for (std::string_view name : left[0]->dimensions) {
+      std::vector<std::pair<std::string, int>> dims = inner;
+      if (size > 1) dims.insert(dims.begin(), {std::string(name), size});
+      add_meshes(next, left.subspan(1), dims, out);
+      if (size == 1) break;
+    }
+  }
 }
 
-// tp within a node; ep up to the number of experts; cp if there are fewer rows than ranks.
-std::vector<Mesh> meshes_of(int world, int node, const Splittable& has) {
+std::vector<Mesh> meshes_of(const Plan& plan, const MeshSearch& search) {
+  std::vector<const Strategy*> tried = strategies_of(plan);
+  std::erase_if(tried, [](const Strategy* s) { return !s->sizes; });
+  std::stable_sort(tried.begin(), tried.end(),
+                   [](const Strategy* a, const Strategy* b) { return a->level < b->level; });
   std::vector<Mesh> out;
-  for (int tp = 1; tp <= std::min(world, std::min(node, 8)) && world % tp == 0; tp *= 2)
-    for (int ep = 1; ep == 1 || (ep <= has.experts && world % (tp * ep) == 0); ep *= 2)
-      for (int cp = 1;
-           cp == 1 || (has.attention && cp <= 8 && world % (tp * ep * cp) == 0 && has.rows < world / (tp * cp / 2));
-           cp *= 2)
-        for (const char* data : {"dp", "fsdp"}) {
-          const int rest = world / (tp * ep * cp);
-          std::vector<std::pair<std::string, int>> dims;
-          if (rest > 1) dims.emplace_back(data, rest);
-          if (ep > 1) dims.emplace_back("ep", ep);
-          if (cp > 1) dims.emplace_back("cp", cp);
-          if (tp > 1) dims.emplace_back("tp", tp);
-          if (rest == 1 && std::string_view(data) == "fsdp") continue;
-          out.emplace_back(dims);
-        }
+  add_meshes(search, tried, {}, out);
   return out;
 }
 
@@ -171,7 +160,7 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const P
   std::vector<Mesh> meshes{how.mesh};
   if (how.mesh.size() <= 1 && how.plan.world > 1) {
     // Each mesh with the default options; then all options on the best few.
-    for (const Mesh& mesh : meshes_of(how.plan.world, machine_preset(how.machine).links.node, splittable(*joint)))
+    for (const Mesh& mesh : meshes_of(how.plan, {*joint, how.plan.world, machine_preset(how.machine).links.node}))
       trials.add(on(how, mesh));
     meshes.clear();
     for (size_t i : trials.ranked())

@@ -28,21 +28,12 @@ std::string plain(std::string_view word) {
 // The first 40 characters are enough to recognise a word.
 std::string shown(const std::string& text) { return text.size() <= 40 ? text : text.substr(0, 40) + "..."; }
 
-std::string avoid(const Mesh& mesh, const PlannedCollective& c) {
-  const bool gather = c.kind == Collective::kAllGather;
-  if (c.subject == Subject::kParameter && gather)
-    return c.phase == Phase::kUpdate    ? "zero 0 keeps the update whole on every rank"
-           : c.phase == Phase::kForward ? "zero 2 or less keeps parameters whole between steps"
-                                        : "zero 2 or less keeps parameters whole, for backward too";
-  if (c.subject == Subject::kGradient)
-    return str_cat("gradients are summed over every dimension that splits the batch: a mesh without ", c.axes,
-                   " has none of it");
-  if (c.axes.find("tp") != c.axes.npos) {
-    if (gather && c.phase == Phase::kBackward)
-      return "keep_gathered = true keeps what forward gathered; sequence = false has all-reduces instead";
-    if (gather || c.kind == Collective::kReduceScatter) return "sequence = false has all-reduces instead";
-    if (c.kind == Collective::kAllReduce) return "sequence = true has reduce-scatters and all-gathers instead";
-  }
+// The setting that has no such collective; the last strategy that knows one has it.
+std::string avoid(const Mesh& mesh, const Plan& plan, const PlannedCollective& c) {
+  const std::vector<const Strategy*> all = strategies_of(plan);
+  for (size_t i = all.size(); i-- > 0;)
+    if (all[i]->avoid)
+      if (std::string setting = all[i]->avoid(mesh, c); !setting.empty()) return setting;
   return str_cat("a rule of the plan that places its operands alike over ", c.axes, ", or a mesh without it (this is ",
                  mesh.to_string(), ")");
 }
@@ -109,7 +100,7 @@ bool matches(const ForbidRule& rule, const PlannedCollective& c) {
   return rule.pattern.empty() || name_matches(rule.pattern, c.what);
 }
 
-void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules,
+void check_forbidden(const Mesh& mesh, const Plan& plan, const std::vector<ForbidRule>& rules,
                      const std::vector<PlannedCollective>& collectives) {
   for (const ForbidRule& r : rules)
     for (const PlannedCollective& c : collectives) {
@@ -118,7 +109,7 @@ void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules,
                      str_cat("forbid: '", r.text, "' forbids the ", title(c.kind), " of ", bytes_text(c.bytes),
                              " over ", c.axes, " of ", c.what, " (", to_string(c.subject), ", ", to_string(c.phase),
                              ")", c.line.empty() ? "" : str_cat(" made at ", c.line), "; it is there because ", c.why,
-                             "; what avoids it: ", avoid(mesh, c)));
+                             "; what avoids it: ", avoid(mesh, plan, c)));
     }
 }
 

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "distributed/plan/collectives.h"
+#include "framework/mesh/plan.h"
 
 namespace weft::dist {
 
@@ -24,7 +25,7 @@ std::vector<ForbidRule> parse_forbid(const Mesh& mesh, const std::vector<std::st
 bool matches(const ForbidRule& rule, const PlannedCollective& c);
 
 /// Throws FailedPrecondition with the first forbidden collective, its line, its reason and what would avoid it.
-void check_forbidden(const Mesh& mesh, const std::vector<ForbidRule>& rules,
+void check_forbidden(const Mesh& mesh, const Plan& plan, const std::vector<ForbidRule>& rules,
                      const std::vector<PlannedCollective>& collectives);
 
 }  // namespace weft::dist

@@ -35,7 +35,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
     steps.run("emit", [&] { local = emit(how.mesh, *joint, p.decision, p.pins, r); });
     local.graph = run_passes(with_sites(*local.graph), passes_of(PassStage::kLocal), passes);
     local.collectives = collectives_in(*local.graph, local.collectives);
-    steps.run("forbid", [&] { check_forbidden(how.mesh, forbid, local.collectives); });
+    steps.run("forbid", [&] { check_forbidden(how.mesh, p.plan, forbid, local.collectives); });
     p.arranged.push_back(local.graph);
     p.locals.push_back(std::move(local));
   }

@@ -183,6 +183,17 @@ std::vector<std::string> kinds(const Mesh& mesh, const Plan&) {
   return {std::begin(kKinds), std::end(kKinds)};
 }
 
+// If the step has attention and fewer rows than ranks.
+std::vector<int> sizes(const MeshSearch& s) {
+  const Graph& g = s.graph;
+  const int64_t rows = g.inputs.empty() || g.type(g.inputs[0]).shape.empty() ? 0 : g.type(g.inputs[0]).shape[0];
+  bool attention = false;
+  for (int32_t id = 0; id < g.size(); ++id) attention |= g.node(id).op == &attention_op;
+  std::vector<int> all = powers_of_2(s, attention ? 8 : 1);
+  std::erase_if(all, [&](int n) { return n > 1 && rows >= s.world / (s.inner * n / 2); });
+  return all;
+}
+
 constexpr OptionRow kOptions[] = {
     {.name = "cp",
      .field = &Plan::cp,
@@ -200,6 +211,12 @@ constexpr OptionRow kOptions[] = {
 
 }  // namespace
 
-const Strategy context_parallel = {"context_parallel", kDimensions, kOptions, annotate, nullptr, check};
+const Strategy context_parallel = {.name = "context_parallel",
+                                   .dimensions = kDimensions,
+                                   .options = kOptions,
+                                   .annotate = annotate,
+                                   .check = check,
+                                   .sizes = sizes,
+                                   .level = 1};
 
 }  // namespace weft::dist

@@ -30,10 +30,24 @@ void annotate(StrategyContext& s) {
       s.pins.inputs[i].dims[0] = one_segment(shape[0], batch);
 }
 
+std::string avoid(const Mesh&, const PlannedCollective& c) {
+  if (c.subject != Subject::kGradient) return {};
+  return str_cat("gradients are summed over every dimension that splits the batch: a mesh without ", c.axes,
+                 " has none of it");
+}
+
+std::vector<int> sizes(const MeshSearch& s) { return {s.world / s.inner}; }  // all that are left
+
 constexpr std::string_view kDimensions[] = {"dp", "fsdp"};
 
 }  // namespace
 
-const Strategy data_parallel = {"data_parallel", kDimensions, {}, annotate, nullptr, check};
+const Strategy data_parallel = {.name = "data_parallel",
+                                .dimensions = kDimensions,
+                                .annotate = annotate,
+                                .check = check,
+                                .avoid = avoid,
+                                .sizes = sizes,
+                                .level = 3};
 
 }  // namespace weft::dist

@@ -1,6 +1,9 @@
 // Expert parallelism (ep): the weights of experts are split over their first dim. Tokens travel to their experts.
+#include <algorithm>
+
 #include "distributed/strategies/strategy.h"
 #include "ops/core/core.h"
+#include "ops/core/moe.h"
 
 namespace weft::dist {
 namespace {
@@ -33,6 +36,15 @@ void annotate(StrategyContext& s) {
   s.pins.expert_room = s.plan.expert_room;
 }
 
+// Up to the number of experts.
+std::vector<int> sizes(const MeshSearch& s) {
+  int64_t experts = 0;
+  for (int32_t id = 0; id < s.graph.size(); ++id)
+    if (const Node& n = s.graph.node(id); n.op == &expert_order_op)
+      experts = std::max(experts, n.attrs.i("num_experts"));
+  return powers_of_2(s, experts);
+}
+
 constexpr std::string_view kDimensions[] = {"ep"};
 constexpr OptionRow kOptions[] = {
     {.name = "expert_room",
@@ -44,6 +56,11 @@ constexpr OptionRow kOptions[] = {
 
 }  // namespace
 
-const Strategy expert_parallel = {"expert_parallel", kDimensions, kOptions, annotate};
+const Strategy expert_parallel = {.name = "expert_parallel",
+                                  .dimensions = kDimensions,
+                                  .options = kOptions,
+                                  .annotate = annotate,
+                                  .sizes = sizes,
+                                  .level = 2};
 
 }  // namespace weft::dist

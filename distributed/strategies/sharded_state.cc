@@ -55,6 +55,13 @@ std::vector<std::string> stages(const Mesh& mesh, const Plan& plan) {
   return {"0"};
 }
 
+std::string avoid(const Mesh&, const PlannedCollective& c) {
+  if (c.subject != Subject::kParameter || c.kind != Collective::kAllGather) return {};
+  return c.phase == Phase::kUpdate    ? "zero 0 keeps the update whole on every rank"
+         : c.phase == Phase::kForward ? "zero 2 or less keeps parameters whole between steps"
+                                      : "zero 2 or less keeps parameters whole, for backward too";
+}
+
 constexpr OptionRow kOptions[] = {
     {.name = "zero",
      .field = &Plan::zero,
@@ -68,6 +75,7 @@ constexpr OptionRow kOptions[] = {
 
 }  // namespace
 
-const Strategy sharded_state = {"sharded_state", {}, kOptions, annotate, settle};
+const Strategy sharded_state = {
+    .name = "sharded_state", .options = kOptions, .annotate = annotate, .settle = settle, .avoid = avoid};
 
 }  // namespace weft::dist

@@ -88,6 +88,12 @@ int32_t parameter_behind(const Graph& g, Value v) {
   }
 }
 
+std::vector<int> powers_of_2(const MeshSearch& search, int64_t most) {
+  std::vector<int> all{1};
+  for (int n = 2; n <= most && search.world % (search.inner * n) == 0; n *= 2) all.push_back(n);
+  return all;
+}
+
 std::string nearest_multiples(const char* what, int64_t have, int64_t n) {
   if (have < n) return str_cat("the least that does is ", n);
   return str_cat("the nearest ", what, " that do are ", have / n * n, " and ", (have / n + 1) * n);

@@ -2,7 +2,7 @@
 // and emit() makes collectives where placements differ. The planner prices the emitted graph, so a strategy states no
 // costs.
 #pragma once
-#include "distributed/propagate/decide.h"
+#include "distributed/propagate/emit.h"
 #include "distributed/strategies/options.h"
 
 namespace weft::dist {
@@ -40,6 +40,14 @@ struct StrategyContext {
   Axes axes(std::string_view name) const;
 };
 
+/// A mesh that Plan::automatic(world) builds, from the innermost dimension outwards.
+struct MeshSearch {
+  const Graph& graph;  // joint
+  int world;           // all ranks
+  int node;            // ranks of one node, which have the fastest links
+  int inner = 1;       // ranks of the dimensions chosen so far
+};
+
 struct Strategy {
   std::string_view name;
   std::span<const std::string_view> dimensions = {};  // mesh dimensions that it serves; empty: any
@@ -49,10 +57,18 @@ struct Strategy {
   void (*settle)(const Mesh&, Plan&) = nullptr;
   /// Throws InvalidArgument if the arguments of a step do not divide over the mesh.
   void (*check)(const Mesh&, const Plan&, std::span<const TensorType> arguments) = nullptr;
+  /// The setting that has no such collective, for errors; empty: none. Later strategies are asked first.
+  std::string (*avoid)(const Mesh&, const PlannedCollective&) = nullptr;
+  /// The sizes of its dimension that Plan::automatic(world) tries; 1: without it. Null: it tries none.
+  std::vector<int> (*sizes)(const MeshSearch&) = nullptr;
+  /// Orders the dimensions of such a mesh: that of the lowest level is the innermost.
+  int level = 0;
 };
 
 /// The cell that a value is made from by views and elementwise ops, if it is the only one; else -1.
 int32_t parameter_behind(const Graph& g, Value v);
+/// 1 and the powers of 2 up to `most` that divide the ranks which are left.
+std::vector<int> powers_of_2(const MeshSearch& search, int64_t most);
 /// "the nearest batches that do are 3 and 6": multiples of n around `have`, for errors.
 std::string nearest_multiples(const char* what, int64_t have, int64_t n);
 

@@ -219,6 +219,19 @@ std::vector<std::string> keeps(const Mesh& mesh, const Plan& plan) {
   return {"off", "on"};
 }
 
+std::string avoid(const Mesh&, const PlannedCollective& c) {
+  if (c.subject == Subject::kGradient || c.axes.find("tp") == c.axes.npos) return {};
+  const bool gather = c.kind == Collective::kAllGather;
+  if (gather && c.phase == Phase::kBackward)
+    return "keep_gathered = true keeps what forward gathered; sequence = false has all-reduces instead";
+  if (gather || c.kind == Collective::kReduceScatter) return "sequence = false has all-reduces instead";
+  if (c.kind == Collective::kAllReduce) return "sequence = true has reduce-scatters and all-gathers instead";
+  return {};
+}
+
+// Within a node.
+std::vector<int> sizes(const MeshSearch& s) { return powers_of_2(s, std::min(s.node, 8)); }
+
 constexpr std::string_view kDimensions[] = {"tp"};
 constexpr OptionRow kOptions[] = {
     {.name = "sequence",
@@ -233,6 +246,12 @@ constexpr OptionRow kOptions[] = {
 
 }  // namespace
 
-const Strategy tensor_parallel = {"tensor_parallel", kDimensions, kOptions, annotate};
+const Strategy tensor_parallel = {.name = "tensor_parallel",
+                                  .dimensions = kDimensions,
+                                  .options = kOptions,
+                                  .annotate = annotate,
+                                  .avoid = avoid,
+                                  .sizes = sizes,
+                                  .level = 0};
 
 }  // namespace weft::dist

@@ -74,7 +74,18 @@ void annotate(StrategyContext& s) {
   if (text_of(kOptions[0], s.plan) == "split") s.pins.lowerings.push_back(std::make_shared<RunningSum>(time));
 }
 
-const Strategy kTimeParallel = {"time_parallel", kDimensions, kOptions, annotate};
+std::string avoid(const Mesh&, const PlannedCollective& c) {
+  return c.axes == "time" && c.subject == Subject::kActivation ? "time_sums = split sends totals only" : "";
+}
+std::vector<int> sizes(const MeshSearch& s) { return powers_of_2(s, s.world); }
+
+const Strategy kTimeParallel = {.name = "time_parallel",
+                                .dimensions = kDimensions,
+                                .options = kOptions,
+                                .annotate = annotate,
+                                .avoid = avoid,
+                                .sizes = sizes,
+                                .level = 2};
 
 // ---- tests ----
 
@@ -150,6 +161,28 @@ TEST(ToyStrategy, SplitSumsSendTotalsOnly) {
   EXPECT_EQ(gathered(plan_of(with("gather"))), 4 * 12 * 6 * 8);
   EXPECT_EQ(gathered(plan_of(with("split"))), 4 * 4 * 6 * 8);
   EXPECT_EQ(gathered(plan_of(with(""))), 4 * 4 * 6 * 8);
+}
+
+TEST(ToyStrategy, AutomaticTriesItsDimension) {
+  Plan p = with("");
+  p.choose = true;
+  p.world = 4;
+  const PlanReport r = plan_of(p, "");
+  std::string tried;
+  for (const std::string& note : r.notes()) tried += note + "\n";
+  for (const RejectedPlan& other : r.rejected) tried += other.text + "\n";
+  for (const char* mesh : {"time4", "dp2,time2", "fsdp2,time2", "time2,tp2"})
+    EXPECT_NE(tried.find(str_cat(mesh, ",")), tried.npos) << mesh << " in\n" << tried;
+}
+
+TEST(ToyStrategy, ForbidNamesItsSetting) {
+  Model model;
+  const std::string error = error_of([&] {
+    plan([&](Tensor x) { return model(x); },
+         {.mesh = Mesh::parse("time4"), .plan = with("gather"), .forbid = {"allgather@time:activations"}},
+         zeros({4, 12, 4}, {.dtype = kFloat64}));
+  });
+  EXPECT_NE(error.find("what avoids it: time_sums = split sends totals only"), error.npos) << error;
 }
 
 TEST(ToyStrategy, OptionsAreCheckedAndSaved) {
