@@ -131,7 +131,7 @@ class Reader : TextReader {
   }
 };
 
-void visit(auto& a, auto& p, const Place*) {
+void visit(auto& a, auto& p, const BufferPlace*) {
   a("buffer", p.buffer);
   a("at", p.offset);
   a("of", p.type.dtype);
@@ -219,8 +219,8 @@ struct KernelText {
   std::vector<int32_t> parts;  // of a product: the kernels of its operands; -1: read from memory
   bool reduces = false;
   loop_ir::Lowered lowered;
-  std::vector<DType> dtypes;  // of the kernel's operands
-  std::vector<Place> in;      // types and strides with which the operands were lowered
+  std::vector<DType> dtypes;    // of the kernel's operands
+  std::vector<BufferPlace> in;  // types and strides with which the operands were lowered
 };
 
 void visit(auto& a, auto& k, const KernelText*) {
@@ -259,7 +259,7 @@ void visit_plan(auto& a, auto& plan, auto& kernels, auto& setup, auto& launches)
 }
 
 // Grows workspaces whose size depends on the number of threads.
-void fit_workspaces(Plan& plan) {
+void fit_workspaces(MemoryPlan& plan) {
   for (const Launch& l : plan.setup)
     plan.setup_workspace = std::max(plan.setup_workspace, l.operation->workspace_bytes());
   bool grown = false;
@@ -281,7 +281,7 @@ void fit_workspaces(Plan& plan) {
 
 }  // namespace
 
-std::string plan_to_text(const Plan& plan) {
+std::string plan_to_text(const MemoryPlan& plan) {
   const std::vector<const FusedKernel*> fused = fused_kernels(operations_of(plan));
   std::vector<KernelText> kernels(fused.size());
   auto number = [&](const FusedKernel* k) {
@@ -325,8 +325,8 @@ std::string plan_to_text(const Plan& plan) {
   return w.text();
 }
 
-Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions) {
-  Plan plan;
+MemoryPlan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions) {
+  MemoryPlan plan;
   std::vector<KernelText> kernels;
   std::vector<LaunchText> setup, launches;
   Reader r(text);
@@ -348,7 +348,7 @@ Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const voi
     // Drivers only ask whether any instruction reduces.
     if (k.reduces) kernel.instrs.emplace_back().op = loop_ir::Op::kReduce;
     std::vector<StridedView> in;
-    for (const Place& p : k.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
+    for (const BufferPlace& p : k.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
     const Node& n = node(k.node);
     WEFT_CHECK(n.op == &loop_ir::fused_op, "plan: node ", k.node, " is ", n.op->name, "; need fused");
     Ref<Graph> body = n.attrs.get<Ref<Graph>>("body");
@@ -378,8 +378,8 @@ Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const voi
       } else {
         WEFT_CHECK(l.op->kernel, "plan: ", l.op->name, " has no kernel");
         SmallVec<StridedView, 4> in, out;
-        for (const Place& p : l.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
-        for (const Place& p : l.out) out.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
+        for (const BufferPlace& p : l.in) in.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
+        for (const BufferPlace& p : l.out) out.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
         l.operation = host_target().prepare({}, *l.op, l.copy ? Attrs() : n.attrs, in, out, 1, {});
       }
       to.push_back(std::move(l));

@@ -10,11 +10,11 @@
 namespace weft::internal {
 
 /// Text that plan_from_text reads back to an equivalent plan.
-std::string plan_to_text(const Plan& plan);
+std::string plan_to_text(const MemoryPlan& plan);
 
 /// The plan for `graph`, which must be the graph for which the text was written. Kernel i of kernels_of() runs
 /// functions[i]. Workspaces, and with them the arena, grow if this machine has more threads. Throws InvalidArgument,
 /// naming the line, for any other text.
-Plan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions);
+MemoryPlan plan_from_text(std::string_view text, Ref<Graph> graph, std::span<const void* const> functions);
 
 }  // namespace weft::internal

@@ -99,7 +99,7 @@ using namespace internal;
 
 struct AotStep::State {
   std::string name;
-  Plan plan;
+  MemoryPlan plan;
   SharedArena arena;
   std::vector<std::string> names;  // of cells
   std::unique_ptr<Executable> executable;

@@ -13,7 +13,7 @@ namespace {
 
 using testing::same_bits;
 using Tensors = std::vector<Tensor>;
-using Step = std::function<Tensors(const Tensors&)>;
+using ProgramFn = std::function<Tensors(const Tensors&)>;
 
 Tensor normal(Shape shape, DType dtype = kFloat32) {
   static int seed = 0;
@@ -27,7 +27,7 @@ Tensor ids(int64_t below, Shape shape, DType dtype = kInt64) {
 }
 
 /// Bits of eager with 1, 2 and 3 threads and on the interpreter. Launches of the compiled step.
-int64_t check(const Step& fn, const Tensors& in) {
+int64_t check(const ProgramFn& fn, const Tensors& in) {
   Tensors recorded;
   for (const Tensor& t : in) recorded.push_back(is_floating(t.dtype()) ? t.requires_grad() : t);
   const Tensors want = fn(recorded);
@@ -58,7 +58,7 @@ std::string error_of(const std::function<void()>& f) {
 }
 
 /// Eager and compiled steps refuse these arguments in the same words, the compiled one with the line of the op.
-void expect_same_error(const Step& fn, const Tensors& good, const Tensors& bad, int line) {
+void expect_same_error(const ProgramFn& fn, const Tensors& good, const Tensors& bad, int line) {
   const std::string want = error_of([&] { fn(bad); });
   for (const char* compiler : {"", "/no/such/compiler"}) {
     const std::string before = switch_value("WEFT_CXX");
@@ -99,7 +99,7 @@ TEST(Choices, ATargetsLogitIsReadInTheKernelOfItsRow) {
   }
 }
 
-Step moe(DType, int64_t experts) {
+ProgramFn moe(DType, int64_t experts) {
   return [experts](const Tensors& x) {
     const Routing route = route_top_k(matmul(x[0].to(kFloat32), x[1]), {.top_k = 2});
     const ExpertOrder order = sort_by_expert(route.experts, experts);

@@ -210,7 +210,7 @@ CompileStats core_stats(const CompiledCore& core) {
     core.current->partitioned->fill(s);
     return s;
   }
-  const Plan& plan = core.current->plan;
+  const MemoryPlan& plan = core.current->plan;
   s.nodes = plan.graph->size();
   s.kernels = static_cast<int64_t>(plan.launches.size());
   for (const Launch& l : plan.launches) s.copies += l.copy;

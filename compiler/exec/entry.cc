@@ -20,7 +20,7 @@ double ms_since(std::chrono::steady_clock::time_point t) {
 }
 
 void check_budget(const Entry& e, const CompileOptions& options) {
-  const Plan& plan = e.plan;
+  const MemoryPlan& plan = e.plan;
   if (options.memory_budget <= 0 || plan.peak_bytes() <= options.memory_budget) return;
   int64_t cells = 0, outputs = 0;
   for (size_t c = 0; c < plan.cells.size(); ++c)
@@ -47,7 +47,7 @@ void draft(Planned& p, std::span<const ArgumentLayout> layouts, PassSteps& steps
     p.plan = draft_plan(as_written, layouts, *p.operations);
     p.order = "as written";
     if (p.plan.arena_bytes == 0 || !frugal) return;
-    Plan other = draft_plan(frugal, layouts, *p.operations);
+    MemoryPlan other = draft_plan(frugal, layouts, *p.operations);
     if (other.peak_bytes() >= p.plan.peak_bytes()) return;
     p.plan = std::move(other);
     p.order = "rearranged to need less memory";

@@ -38,7 +38,7 @@ struct Rematerialisation {
 
 struct Planned {
   Ref<Graph> fused;
-  Plan plan;
+  MemoryPlan plan;
   std::shared_ptr<Operations> operations;
   std::vector<PassReport> passes_to_plan;  // from the joint graph to the plan
   std::shared_ptr<FusionReport> report;

@@ -49,7 +49,7 @@ std::string name_of(const Cell& c) {
 
 }  // namespace
 
-Executable::Executable(const Plan& plan, SharedArena& arena, ExecutableOptions options)
+Executable::Executable(const MemoryPlan& plan, SharedArena& arena, ExecutableOptions options)
     : plan_(plan),
       arena_(arena),
       device_(options.rank ? options.rank->device : plan.device),
@@ -175,7 +175,7 @@ std::vector<StepCall> Executable::build_calls(const std::vector<Launch>& launche
     collected_.push_back({base[id], {slot, offset}});
   };
   // The slot will hold the address of the place.
-  auto address = [&](const Place& p, void** slot) {
+  auto address = [&](const BufferPlace& p, void** slot) {
     const PlanBuffer& b = plan_.buffers[p.buffer];
     if (b.home == Home::kFolded) {
       if (folded_) *slot = static_cast<char*>(folded_->data()) + b.offset + p.offset;  // else all are empty
@@ -191,9 +191,9 @@ std::vector<StepCall> Executable::build_calls(const std::vector<Launch>& launche
   calls.reserve(launches.size());
   workspaces.assign(launches.size(), nullptr);
   for (const Launch& l : launches) {
-    auto add = [&](std::span<const Place> places) {
+    auto add = [&](std::span<const BufferPlace> places) {
       StridedView* begin = views_.data() + views_.size();
-      for (const Place& p : places) {
+      for (const BufferPlace& p : places) {
         views_.push_back({nullptr, p.type.dtype, p.type.shape, p.strides});
         address(p, &views_.back().data);
       }

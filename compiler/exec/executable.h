@@ -38,8 +38,8 @@ struct ExecutableOptions {
 
 class Executable {
  public:
-  /// Computes the plan's constants. Plan and arena must outlive it.
-  Executable(const Plan& plan, SharedArena& arena, ExecutableOptions options = {});
+  /// Computes the plan's constants. The plan and the arena must outlive it.
+  Executable(const MemoryPlan& plan, SharedArena& arena, ExecutableOptions options = {});
   Executable(const Executable&) = delete;
 
   /// Runs one step: commits the cells and returns the results in new handles. Arguments have the planned types and
@@ -49,7 +49,7 @@ class Executable {
   /// Whether the last run() passed the plan's commit point. If it then failed, other ranks may have written cells.
   bool past_commit_point() const { return past_commit_point_; }
 
-  const Plan& plan() const { return plan_; }
+  const MemoryPlan& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
   /// Microseconds of launch `t`: the least of the timed replays (the three after the first, and all under WEFT_TRACE
   /// and WEFT_DEBUG); 0 before.
@@ -109,7 +109,7 @@ class Executable {
   void commit();
   std::vector<Tensor> make_outputs(std::span<const Tensor> args);
 
-  const Plan& plan_;
+  const MemoryPlan& plan_;
   SharedArena& arena_;
   const Device device_;
   const std::vector<Ref<Cell>> cells_;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kMaxFoldedBytes = 4096;
 
-StridedView view_of(const Place& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
+StridedView view_of(const BufferPlace& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
 
 class Planner {
  public:
@@ -31,7 +31,7 @@ class Planner {
     plan_.buffers.reserve(2 * g_.size());
   }
 
-  Plan run() {
+  MemoryPlan run() {
     plan_.device = device_of(g_);
     plan_.alignment = operations_.target().limits().buffer_alignment;
     find_joined();
@@ -47,12 +47,12 @@ class Planner {
 
  private:
   struct CopyTask {
-    Place from, to;
+    BufferPlace from, to;
     int32_t node = -1;
   };
   struct Direct {
     int32_t cell, buffer, node;
-    Place value;
+    BufferPlace value;
   };
 
   // ---- operands of a concatenation that are computed in its result ----
@@ -68,13 +68,13 @@ class Planner {
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
       if (n.op != &concat_op) continue;
-      std::vector<std::pair<Value, Place>> parts;
+      std::vector<std::pair<Value, BufferPlace>> parts;
       int64_t at = 0;
       const int dim = static_cast<int>(n.attrs.i("dim"));
       const Shape strides = contiguous_strides(n.outputs[0].shape);
       for (Value v : n.inputs) {
         const TensorType& type = g_.type(v);
-        Place part{-1, at * strides[dim] * itemsize(type.dtype), type, strides};
+        BufferPlace part{-1, at * strides[dim] * itemsize(type.dtype), type, strides};
         at += type.shape[dim];
         if (const Value made = through_views(v, uses, part); made.valid()) parts.push_back({made, part});
       }
@@ -89,7 +89,7 @@ class Planner {
 
   /// The result of such a node that v is, or is a view of; else an invalid value. `p` is the memory of v, and becomes
   /// the memory of that result.
-  Value through_views(Value v, const std::map<Value, int32_t>& uses, Place& p) const {
+  Value through_views(Value v, const std::map<Value, int32_t>& uses, BufferPlace& p) const {
     for (;; v = g_.node(v).inputs[0]) {
       const Node& n = g_.node(v);
       if (uses.at(v) != 1) return {};
@@ -114,7 +114,7 @@ class Planner {
   }
 
   /// Whether a kernel of this body can write a strided result: it sums nothing, and rows of a product stay whole.
-  static bool strided_result(const Graph& body, const Place& p) {
+  static bool strided_result(const Graph& body, const BufferPlace& p) {
     if (p.type.nbytes() <= kMaxFoldedBytes || p.strides.empty() || p.strides.back() != 1) return false;
     for (int32_t id = 0; id < body.size(); ++id) {
       const Node& n = body.node(id);
@@ -129,11 +129,11 @@ class Planner {
     plan_.buffers.push_back({home, index, bytes});
     return static_cast<int32_t>(plan_.buffers.size()) - 1;
   }
-  PlanBuffer& buffer(const Place& p) { return plan_.buffers[p.buffer]; }
-  const Place& place(Value v) const { return places_[v.node][v.index]; }
+  PlanBuffer& buffer(const BufferPlace& p) { return plan_.buffers[p.buffer]; }
+  const BufferPlace& place(Value v) const { return places_[v.node][v.index]; }
 
   /// Whether the value fills its whole buffer in row-major order.
-  bool whole(const Place& p) {
+  bool whole(const BufferPlace& p) {
     return p.offset == 0 && p.type.nbytes() == buffer(p).bytes && is_contiguous(p.type.shape, p.strides);
   }
 
@@ -169,9 +169,9 @@ class Planner {
   }
 
   /// Whether the node is a view op whose result can use its operand's memory; adds the result to `own`.
-  bool show(const Node& n, SmallVec<Place, 1>& own) {
+  bool show(const Node& n, SmallVec<BufferPlace, 1>& own) {
     if (!n.op->view) return false;
-    const Place& base = place(n.inputs[0]);
+    const BufferPlace& base = place(n.inputs[0]);
     Shape strides;
     int64_t offset = 0;
     if (!n.op->view(n.attrs, view_of(base), n.outputs[0], &strides, &offset)) return false;
@@ -189,7 +189,7 @@ class Planner {
     return true;
   }
 
-  void launch(int32_t id, const Node& n, SmallVec<Place, 1>& own) {
+  void launch(int32_t id, const Node& n, SmallVec<BufferPlace, 1>& own) {
     const auto part = parts_.lower_bound({id, 0});
     const bool fold = (part == parts_.end() || part->first.node != id) && foldable(n);
     Launch l;
@@ -226,12 +226,12 @@ class Planner {
     const Node& n = g_.node(l.node);
     SmallVec<StridedView, 4> in, out;
     uint64_t offsets = 0;
-    auto add = [&](const Place& p, auto& views) {
+    auto add = [&](const BufferPlace& p, auto& views) {
       views.push_back(view_of(p));
       offsets |= static_cast<uint64_t>(p.offset);
     };
-    for (const Place& p : l.in) add(p, in);
-    for (const Place& p : l.out) add(p, out);
+    for (const BufferPlace& p : l.in) add(p, in);
+    for (const BufferPlace& p : l.out) add(p, out);
     WEFT_BUG_IF(!l.op->kernel && l.op != &loop_ir::fused_op, "plan: ", l.op->name, " has neither kernel nor view");
     try {
       l.operation = operations_.get(*l.op, l.copy ? Attrs() : n.attrs, in, out, offsets);
@@ -244,12 +244,12 @@ class Planner {
   // ---- memory of cells and outputs ----
 
   void plan_write(const CellWrite& w) {
-    const Place p = place(w.value);
+    const BufferPlace p = place(w.value);
     const TensorType& type = g_.cells[w.cell]->type;
     const PlanBuffer& b = buffer(p);
     if (b.home == Home::kCell && b.index == w.cell && whole(p)) return;  // its own old value
     plan_.cells[w.cell].written = true;
-    const Place to{new_buffer(w.cell), 0, type, contiguous_strides(type.shape)};
+    const BufferPlace to{new_buffer(w.cell), 0, type, contiguous_strides(type.shape)};
     if (b.home == Home::kArena && whole(p)) {
       bool claimed = false;
       for (const Direct& d : direct_) claimed |= d.buffer == p.buffer;
@@ -268,8 +268,8 @@ class Planner {
       plan_.outputs.push_back({kind, static_cast<int32_t>(n.attrs.i("index")), {}});
       return;
     }
-    const Place p = place(v);
-    auto same = [&](const Place& o) {
+    const BufferPlace p = place(v);
+    auto same = [&](const BufferPlace& o) {
       return o.buffer == p.buffer && o.offset == p.offset && o.type == p.type && o.strides == p.strides;
     };
     for (const auto& [from, to] : copied_)
@@ -289,7 +289,8 @@ class Planner {
       return;
     }
     const int32_t block = new_block(p.type.nbytes());
-    const Place to{add_buffer(Home::kOutput, block, p.type.nbytes()), 0, p.type, contiguous_strides(p.type.shape)};
+    const BufferPlace to{add_buffer(Home::kOutput, block, p.type.nbytes()), 0, p.type,
+                         contiguous_strides(p.type.shape)};
     const Home home = plan_.buffers[p.buffer].home;
     if (home == Home::kArena || home == Home::kOutput) {
       after_[producer(p.buffer)].push_back({p, to, v.node});
@@ -309,7 +310,7 @@ class Planner {
   int32_t producer(int32_t b) const {
     int32_t node = -1;
     for (const Launch& l : main_)
-      for (const Place& p : l.out)
+      for (const BufferPlace& p : l.out)
         if (p.buffer == b) node = l.node;
     WEFT_BUG_IF(node < 0, "plan: buffer ", b, " has no producer");
     return node;
@@ -341,7 +342,8 @@ class Planner {
       const PlanBuffer& b = buffer(t.from);
       if (b.home != Home::kCell || !plan_.cells[b.index].written) continue;
       const int64_t bytes = t.from.type.nbytes();
-      const Place aside{add_buffer(Home::kArena, 0, bytes), 0, t.from.type, contiguous_strides(t.from.type.shape)};
+      const BufferPlace aside{add_buffer(Home::kArena, 0, bytes), 0, t.from.type,
+                              contiguous_strides(t.from.type.shape)};
       copy({t.from, aside, t.node});
       t.from = aside;
     }
@@ -357,8 +359,8 @@ class Planner {
         if (x.first < 0) x.first = t;
         x.last = t;
       };
-      for (const Place& p : l.in) use(p.buffer);
-      for (const Place& p : l.out) use(p.buffer);
+      for (const BufferPlace& p : l.in) use(p.buffer);
+      for (const BufferPlace& p : l.out) use(p.buffer);
       if (l.workspace >= 0) use(l.workspace);
     }
   }
@@ -368,9 +370,9 @@ class Planner {
   /// Whether a launch may write result `o` over operand buffer `b` without overwriting an operand that it still reads.
   bool may_overwrite(const Launch& l, int32_t b, size_t o) {
     if (l.copy) return false;
-    const Place& out = l.out[o];
+    const BufferPlace& out = l.out[o];
     for (size_t i = 0; i < l.in.size(); ++i) {
-      const Place& p = l.in[i];
+      const BufferPlace& p = l.in[i];
       if (p.buffer != b) continue;
       if (!whole(p) || p.type.dtype != out.type.dtype) return false;
       if (!l.operation->may_overwrite(static_cast<int>(i), static_cast<int>(o))) return false;
@@ -421,13 +423,13 @@ class Planner {
     };
     for (int32_t t = 0; t < static_cast<int32_t>(plan_.launches.size()); ++t) {
       Launch& l = plan_.launches[t];
-      for (Place& p : l.in) p.buffer = follow(p.buffer);
-      for (Place& p : l.out) p.buffer = follow(p.buffer);
+      for (BufferPlace& p : l.in) p.buffer = follow(p.buffer);
+      for (BufferPlace& p : l.out) p.buffer = follow(p.buffer);
       for (size_t k = 0; k < l.out.size(); ++k) {
         const int32_t o = l.out[k].buffer;
         PlanBuffer& out = plan_.buffers[o];
         if (out.first != t || (out.home != Home::kArena && out.home != Home::kOutput) || out.bytes == 0) continue;
-        for (const Place& p : l.in) {
+        for (const BufferPlace& p : l.in) {
           PlanBuffer& x = plan_.buffers[p.buffer];
           if (x.home != Home::kArena || x.last != t || x.first == t || x.bytes != out.bytes) continue;
           if (!may_overwrite(l, p.buffer, k)) continue;
@@ -437,15 +439,15 @@ class Planner {
           x.bytes = 0;
           x.first = x.last = -1;
           moved[from] = o;
-          for (Place& q : l.in)
+          for (BufferPlace& q : l.in)
             if (q.buffer == from) q.buffer = o;  // so that no other result takes it
           break;
         }
       }
     }
     for (Launch& l : plan_.launches) {
-      for (Place& p : l.in) p.buffer = follow(p.buffer);
-      for (Place& p : l.out) p.buffer = follow(p.buffer);
+      for (BufferPlace& p : l.in) p.buffer = follow(p.buffer);
+      for (BufferPlace& p : l.out) p.buffer = follow(p.buffer);
     }
     for (PlanOutput& o : plan_.outputs)
       if (o.kind == PlanOutput::kBlock) o.place.buffer = follow(o.place.buffer);
@@ -460,9 +462,9 @@ class Planner {
     plan_.live_bytes = plan_.arena_bytes = bytes_live(plan_);
 
     for (int32_t t = 0; t < static_cast<int32_t>(plan_.launches.size()); ++t) {
-      for (const Place& p : plan_.launches[t].in)
+      for (const BufferPlace& p : plan_.launches[t].in)
         if (buffer(p).home == Home::kCell) plan_.cells[buffer(p).index].read = plan_.cells[buffer(p).index].used = true;
-      for (const Place& p : plan_.launches[t].out)
+      for (const BufferPlace& p : plan_.launches[t].out)
         if (buffer(p).home == Home::kCellNew) {
           PlanCell& c = plan_.cells[buffer(p).index];
           c.used = true;
@@ -478,16 +480,16 @@ class Planner {
   const Graph& g_;
   std::span<const ArgumentLayout> arguments_;
   Operations& operations_;
-  Plan plan_;
-  std::vector<SmallVec<Place, 1>> places_;  // of each node's results
+  MemoryPlan plan_;
+  std::vector<SmallVec<BufferPlace, 1>> places_;  // of each node's results
   std::vector<Launch> main_;
   std::vector<CopyTask> before_, finals_;
   std::vector<std::vector<CopyTask>> after_;  // by node: output copies of views of its result
-  std::vector<std::pair<Place, Place>> copied_;
+  std::vector<std::pair<BufferPlace, BufferPlace>> copied_;
   std::vector<Direct> direct_;
   std::vector<int32_t> cell_buffer_, new_buffer_;
-  std::map<int32_t, int32_t> joined_;  // concat -> its buffer
-  std::map<Value, Place> parts_;       // result of a node -> its place in the result of a concat
+  std::map<int32_t, int32_t> joined_;   // concat -> its buffer
+  std::map<Value, BufferPlace> parts_;  // result of a node -> its place in the result of a concat
 };
 
 }  // namespace
@@ -509,7 +511,7 @@ Device device_of(const Graph& g) {
   return accelerated->outputs[0].device;
 }
 
-Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations) {
+MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations) {
   return Planner(std::move(graph), arguments, operations).run();
 }
 

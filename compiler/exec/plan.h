@@ -1,4 +1,4 @@
-// Plan: the memory of each value of a scheduled graph, and its launches in order. Pure data, made from types alone: a
+// MemoryPlan: the memory of each value of a scheduled graph, and its launches in order. Pure data, made from types alone: a
 // plan allocates nothing, so a model on meta can be planned. All decisions are made here; a replay binds addresses.
 //
 // The predicted peak is the sum of these, each block rounded up to 64 bytes as the allocators account it:
@@ -35,7 +35,7 @@ struct PlanBuffer {
 };
 
 /// The memory of a value.
-struct Place {
+struct BufferPlace {
   int32_t buffer = -1;
   int64_t offset = 0;  // bytes into the buffer
   TensorType type;
@@ -46,8 +46,8 @@ struct Launch {
   const OpDef* op = nullptr;
   int32_t node = -1;  // of the scheduled graph: attributes and line; a copy names the node whose value it copies
   bool copy = false;  // op is copy_op: moves a value to its cell or output block
-  SmallVec<Place, 3> in;
-  SmallVec<Place, 1> out;
+  SmallVec<BufferPlace, 3> in;
+  SmallVec<BufferPlace, 1> out;
   int32_t workspace = -1;                // buffer
   std::shared_ptr<Operation> operation;  // runs it
 };
@@ -56,7 +56,7 @@ struct Launch {
 struct PlanOutput {
   enum Kind : uint8_t { kBlock, kArgument, kCaptured } kind = kBlock;
   int32_t index = 0;  // kArgument, kCaptured
-  Place place;        // kBlock
+  BufferPlace place;  // kBlock
 };
 
 struct PlanCell {
@@ -67,7 +67,7 @@ struct PlanCell {
   bool direct = false;       // its new value is computed in its memory; else it is copied there at the end
 };
 
-struct Plan {
+struct MemoryPlan {
   Ref<Graph> graph;  // scheduled
   std::vector<PlanBuffer> buffers;
   std::vector<Launch> setup;  // makes folded constants; run once
@@ -102,16 +102,16 @@ Device device_of(const Graph& g);
 /// Plans a graph whose nodes all have a kernel, or a view that is always possible. Launches are prepared, but their
 /// kernels are not compiled. The arena is not laid out yet: its size is live_bytes. Throws CannotLower for a
 /// fused node that cannot be one operation for the planned layouts.
-Plan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
+MemoryPlan draft_plan(Ref<Graph> graph, std::span<const ArgumentLayout> arguments, Operations& operations);
 /// Gives arena buffers their offsets.
-void lay_out(Plan& plan);
-/// Plan::live_bytes.
-int64_t bytes_live(const Plan& plan);
+void lay_out(MemoryPlan& plan);
+/// MemoryPlan::live_bytes.
+int64_t bytes_live(const MemoryPlan& plan);
 /// The name of a launch in reports: its operation's, else its op's.
 const char* name_of(const Launch& launch);
 /// The work of a launch: what reports, traces and predicted times count.
 Cost cost_of(const Launch& launch, const Graph& g);
 /// The distinct operations of a plan's launches, in order of first use.
-std::vector<std::shared_ptr<Operation>> operations_of(const Plan& plan);
+std::vector<std::shared_ptr<Operation>> operations_of(const MemoryPlan& plan);
 
 }  // namespace weft::internal

@@ -8,7 +8,7 @@ namespace weft::internal {
 namespace {
 
 // The lifetimes of the arena buffers in use; `which` gets their indices.
-std::vector<Interval> arena_intervals(const Plan& plan, std::vector<int32_t>& which) {
+std::vector<Interval> arena_intervals(const MemoryPlan& plan, std::vector<int32_t>& which) {
   std::vector<Interval> intervals;
   for (int32_t b = 0; b < static_cast<int32_t>(plan.buffers.size()); ++b) {
     const PlanBuffer& x = plan.buffers[b];
@@ -21,14 +21,14 @@ std::vector<Interval> arena_intervals(const Plan& plan, std::vector<int32_t>& wh
 
 }  // namespace
 
-void lay_out(Plan& plan) {
+void lay_out(MemoryPlan& plan) {
   std::vector<int32_t> which;
   std::vector<Interval> intervals = arena_intervals(plan, which);
   plan.arena_bytes = place_intervals(intervals);
   for (size_t i = 0; i < which.size(); ++i) plan.buffers[which[i]].offset = intervals[i].offset;
 }
 
-std::vector<std::shared_ptr<Operation>> operations_of(const Plan& plan) {
+std::vector<std::shared_ptr<Operation>> operations_of(const MemoryPlan& plan) {
   std::vector<std::shared_ptr<Operation>> all;
   std::unordered_set<const Operation*> seen;
   for (const auto* list : {&plan.setup, &plan.launches})
@@ -41,12 +41,12 @@ const char* name_of(const Launch& l) { return l.operation->name() ? l.operation-
 
 Cost cost_of(const Launch& l, const Graph& g) {
   SmallVec<TensorType, 4> in, out;
-  for (const Place& p : l.in) in.push_back(p.type);
-  for (const Place& p : l.out) out.push_back(p.type);
+  for (const BufferPlace& p : l.in) in.push_back(p.type);
+  for (const BufferPlace& p : l.out) out.push_back(p.type);
   return op_cost(*l.op, l.copy ? Attrs() : g.node(l.node).attrs, in, out);
 }
 
-int64_t bytes_live(const Plan& plan) {
+int64_t bytes_live(const MemoryPlan& plan) {
   std::vector<int32_t> which;
   return most_live(arena_intervals(plan, which));
 }

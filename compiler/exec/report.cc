@@ -199,10 +199,10 @@ class Report {
       const Cost c = cost_of(l, g_);
       all += c;
       std::string types;
-      for (const Place& o : l.out) types += str_cat(types.empty() ? "" : ", ", o.type);
+      for (const BufferPlace& o : l.out) types += str_cat(types.empty() ? "" : ", ", o.type);
       bool in_place = false;
-      for (const Place& a : l.in)
-        for (const Place& b : l.out) in_place |= a.buffer == b.buffer;
+      for (const BufferPlace& a : l.in)
+        for (const BufferPlace& b : l.out) in_place |= a.buffer == b.buffer;
       const double us = e_.executable ? e_.executable->launch_us(t) : 0;
       line("  ", t, ": ", describe(l), " -> ", types, in_place ? ", in place" : "", ", ", fixed(c.bytes, 0), ", ",
            flops_text(c), us > 0 ? str_cat(", ", fixed(us, 1), " us") : std::string());
@@ -233,13 +233,13 @@ class Report {
   // Each kernel once, with the user's ops; times are of one launch, predicted by bytes and FLOPs at measured rates.
   void kernels() {
     const Machine machine = rates_of(plan_.device);
-    struct Row {
+    struct KernelRow {
       const Operation* operation;
       const Graph* body;
       int launches = 0;
       Launched sum;
     };
-    std::vector<Row> rows;
+    std::vector<KernelRow> rows;
     Launched fused, others;
     for (size_t t = 0; t < plan_.launches.size(); ++t) {
       const Launch& l = plan_.launches[t];
@@ -251,7 +251,8 @@ class Report {
       };
       add(is_fused(l) ? fused : others);
       if (!is_fused(l)) continue;
-      auto at = std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.operation == l.operation.get(); });
+      auto at =
+          std::find_if(rows.begin(), rows.end(), [&](const KernelRow& r) { return r.operation == l.operation.get(); });
       if (at == rows.end()) at = rows.insert(at, {l.operation.get(), &loop_ir::body_of(g_.node(l.node)), 0, {}});
       ++at->launches;
       add(at->sum);
@@ -264,11 +265,11 @@ class Report {
     line("kernels (", e_.load.kernels, " distinct texts, ", e_.load.compiled, " compiled, ", e_.load.from_disk,
          " from the cache on disk, ", fixed(e_.load.ms, 1), " ms)");
     if (e_.report && e_.report->after) line("  fusion: ", fusion_summary(*e_.report));
-    std::stable_sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) {
+    std::stable_sort(rows.begin(), rows.end(), [](const KernelRow& a, const KernelRow& b) {
       return std::max(a.sum.measured_us, a.sum.predicted_us) > std::max(b.sum.measured_us, b.sum.predicted_us);
     });
     const std::string dump = switch_value("WEFT_DUMP");
-    for (const Row& r : rows) {
+    for (const KernelRow& r : rows) {
       const std::string remark = r.operation->remark();
       line("  ", r.operation->name() ? r.operation->name() : "fused", " x ", r.launches, ": ",
            bytes_text(static_cast<int64_t>(r.sum.work.bytes / r.launches)), ", ",
@@ -350,7 +351,7 @@ class Report {
 
   const Entry& e_;
   const Graph& g_;
-  const Plan& plan_;
+  const MemoryPlan& plan_;
   const CompileOptions& options_;
   const CompileStats& stats_;
   std::string out_;

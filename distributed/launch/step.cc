@@ -26,13 +26,13 @@ std::shared_ptr<World> world_of(const Mesh& mesh) {
 // that writes a cell in place. Ranks of other shape classes may write earlier, but all must wait between the same two
 // collectives, or they deadlock.
 void set_commit_points(std::vector<internal::Planned>& planned) {
-  auto first_write = [](const internal::Plan& p) {
+  auto first_write = [](const internal::MemoryPlan& p) {
     size_t first = p.launches.size();
     for (const internal::PlanCell& c : p.cells)
       if (c.first_write >= 0) first = std::min(first, static_cast<size_t>(c.first_write));
     return first;
   };
-  auto starts_collective = [](const internal::Plan& p, size_t t) {
+  auto starts_collective = [](const internal::MemoryPlan& p, size_t t) {
     const internal::Launch& l = p.launches[t];
     return !l.copy && collective_of(p.graph->node(l.node)).has_value();
   };
@@ -228,7 +228,7 @@ const Graph* MeshStep::graph(const std::string& stage) const {
 }
 
 void MeshStep::fill(CompileStats& s) const {
-  const internal::Plan& plan = planned_[0].plan;
+  const internal::MemoryPlan& plan = planned_[0].plan;
   s.nodes = plan.graph->size();
   s.kernels = static_cast<int64_t>(plan.launches.size());
   s.arena_bytes = plan.arena_bytes;
