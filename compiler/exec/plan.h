@@ -1,5 +1,6 @@
-// MemoryPlan: the memory of each value of a scheduled graph, and its launches in order. Pure data, made from types alone: a
-// plan allocates nothing, so a model on meta can be planned. All decisions are made here; a replay binds addresses.
+// MemoryPlan: the memory of each value of a scheduled graph, and its launches in order. Pure data, made from types
+// alone: a plan allocates nothing, so a model on meta can be planned. All decisions are made here; a replay binds
+// addresses.
 //
 // The predicted peak is the sum of these, each block rounded up to 64 bytes as the allocators account it:
 //   arena + folded constants + cells that the step reads or writes + one block per output + new storage of cells.
