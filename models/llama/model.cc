@@ -31,8 +31,12 @@ RopeTables Model::rope(const Tensor& positions) const {
 // B batch, T time, D dim
 Tensor Model::hidden(const Tensor& tokens_BT, const nn::KvCache* cache) const {
   const nn::AttentionContext context{.rope = rope(positions(tokens_BT, cache)), .cache = cache};
-  const Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
-  return norm_(through_blocks(blocks_, x_BTD, context));
+  Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    NameScope scope(str_cat("blocks.", i).c_str());
+    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
+  }
+  return norm_(x_BTD);
 }
 
 }  // namespace weft::llama

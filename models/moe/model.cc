@@ -59,7 +59,11 @@ Tensor Model::blocks(const Tensor& tokens_BT, const nn::KvCache* cache, std::vec
   nn::AttentionContext context{.cache = cache};
   if (config_.rope) context.rope = nn::rotary_tables(positions_T, head_dim(), {.theta = config_.rope_theta});
   x_BTD = in_compute_dtype(x_BTD);
-  return norm_(through_blocks(blocks_, x_BTD, context, routed));
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    NameScope scope(str_cat("blocks.", i).c_str());
+    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i), routed);
+  }
+  return norm_(x_BTD);
 }
 
 Tensor Model::hidden(const Tensor& tokens, const nn::KvCache* cache) const {

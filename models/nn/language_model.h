@@ -107,16 +107,6 @@ class ConfiguredModel : public LanguageModel {
     if (!config_.tied)
       register_module("head", head_.emplace(config_.dim, config_.vocab, LinearOptions{.bias = false, .std = kStd}));
   }
-  /// x after all blocks. `more` are further arguments of a block.
-  template <class Block, class... More>
-  Tensor through_blocks(const std::vector<Block>& blocks, Tensor x, const AttentionContext& context,
-                        More&... more) const {
-    for (size_t i = 0; i < blocks.size(); ++i) {
-      NameScope scope(str_cat("blocks.", i).c_str());
-      x = blocks[i](x, context, static_cast<int64_t>(i), more...);
-    }
-    return x;
-  }
   Tensor head(const Tensor& x) const override { return head_ ? (*head_)(x) : linear(x, tok_.weight); }
   int64_t head_dim() const { return config_.dim / config_.heads; }
 

@@ -59,7 +59,7 @@ Tensor Decoder::loss(const Tensor& tokens, const Tensor& targets, DType dtype) c
 }
 
 double Decoder::step_flops() const {
-  const TensorType rows{kInt64, Device::cpu(), {shape_.batch, shape_.context}};
+  const TensorType rows{kInt64, parameters().front().type().device, {shape_.batch, shape_.context}};
   const Ref<Graph> forward =
       capture_graph([this](std::span<const Tensor> in) { return std::vector{loss(in[0], in[1], kFloat32)}; },
                     std::vector{rows, rows});
