@@ -13,7 +13,7 @@ namespace weft {
 
 class Graph;
 
-/// The content of an exported file. All of it lives as long as the program.
+/// The content of an exported file. All of it is valid until the program ends.
 struct AotProgram {
   const char* name = "";
   const char* isa = "";    // instruction set of the kernels

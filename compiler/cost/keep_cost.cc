@@ -40,7 +40,7 @@ Redo redo_of(const Node& n) {
   return op.kernel ? Redo::kExpensive : Redo::kNever;
 }
 
-DeviceType device_of(const Graph& g) {
+DeviceType planned_device(const Graph& g) {
   for (int32_t id = 0; id < g.size(); ++id)
     for (const TensorType& t : g.node(id).outputs)
       if (t.device.type == DeviceType::kCuda) return t.device.type;
@@ -63,7 +63,7 @@ int64_t cost_again(const Graph& g, const Node& n, Redo redo, const Machine& m) {
 bool KeepCosts::reads_memory(const OpDef& op) { return !fusible(op) && !op.is(kStructural); }
 
 KeepCosts::KeepCosts(const Graph& g, int64_t small)
-    : small_(small), machine_(planned_machine(device_of(g))), nodes_(g.size()), first_(g.size()) {
+    : small_(small), machine_(planned_machine(planned_device(g))), nodes_(g.size()), first_(g.size()) {
   for (int32_t id = 0; id < g.size(); ++id) {
     first_[id] = static_cast<int32_t>(values_.size());
     values_.resize(values_.size() + g.node(id).outputs.size());
@@ -184,7 +184,7 @@ void KeepCosts::price(const Graph& g) {
       if (v.stored_after && c.redo != Redo::kNever) c.again += kCostPerByte * 2 * b;
     }
   }
-  // Results of the step live anyway.
+  // Results of the step are live at its end in any case.
   for (Value v : g.outputs) at(at(v).base).bytes = 0;
   for (const CellWrite& w : g.writes) at(at(w.value).base).bytes = 0;
 }

@@ -75,7 +75,12 @@ double gemm_rate(DType t) {
 // Operations of one multiprocessor per cycle (the architectures' white papers): f32 multiply-adds, and dense products
 // of 16-bit operands on tensor cores, at the data sheet's clock. An H100 SXM at 1.83 GHz: 132 of them make 989 TFLOP/s.
 Machine gpu_rates(const cuda::GpuProperties& p) {
-  if (p.clock_khz <= 0 || p.memory_rate() <= 0) return planned_machine(DeviceType::kCuda);  // the driver reports none
+  if (p.clock_khz <= 0 || p.memory_rate() <= 0) {  // the driver reports none
+    Machine m = planned_machine(DeviceType::kCuda);
+    m.reached = 1;
+    m.launch = 0;
+    return m;
+  }
   const double khz = p.sm == 90 ? std::min(p.clock_khz, 1830000) : p.clock_khz;
   const double cycles = 1e3 * khz * p.multiprocessors;
   const double f32 = p.sm == 80 ? 128 : 256;

@@ -253,7 +253,7 @@ const Graph& core_graph(const CompiledCore& core, const std::string& stage) {
 std::string core_why(const CompiledCore& core, const std::string& a, const std::string& b) {
   const Entry& e = current_entry(core, "why");
   WEFT_CHECK_AS(kFailedPrecondition, !e.partitioned,
-                "why: the step is partitioned over a mesh; ask a step of one device");
+                "why: the step is partitioned over a mesh; need a step on one device");
   WEFT_CHECK_AS(kFailedPrecondition, e.report && e.report->before,
                 "why: nothing was fused; need a step with the pass fuse enabled");
   std::string notes;

@@ -99,8 +99,7 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     save_memory(e, options);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
     rematerialise(e, options.memory_budget, options);
-  dump_graph(*e.plan.graph, "order");
-  if (switch_int("WEFT_VERIFY_IR") >= 2) verify(*e.plan.graph);
+  check_scheduled(e);
   e.plan_ms = ms_since(start);
   check_budget(e, options);
   if (e.plan.device.type != DeviceType::kMeta) load_kernels(e, options);
@@ -110,6 +109,11 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
 
 PrepareOptions prepare_options(const CompileOptions& options) {
   return {.round_like_eager = options.numerics == "eager", .tf32 = options.tf32};
+}
+
+void check_scheduled(const Planned& p) {
+  dump_graph(*p.plan.graph, "order");
+  if (switch_int("WEFT_VERIFY_IR") >= 2) verify(*p.plan.graph);
 }
 
 void load_kernels(Planned& p, const CompileOptions& options) {

@@ -76,15 +76,17 @@ struct Entry : Planned {
 
 /// Stages kFused and kPlan of the pipeline: lowers, fuses and plans a joint or local graph in the better of the known
 /// orders. Kernels are not loaded yet. A plan that needs `enough` bytes or more is not laid out: its arena is as large
-/// as the values that are live at once. `low_memory`: of FuseOptions.
+/// as the values that are live at once. `low_memory`: PassFacts::low_memory.
 Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
                    bool low_memory, int64_t enough = INT64_MAX);
-/// What every list of passes gets for these options.
+/// The pass options that follow from these options.
 PassOptions pass_options(const CompileOptions& options, std::vector<PassReport>* report);
 /// The options of operations that follow from these options.
 PrepareOptions prepare_options(const CompileOptions& options);
 /// Compiles the kernels of a plan, and writes their sources to WEFT_DUMP.
 void load_kernels(Planned& p, const CompileOptions& options);
+/// Dumps the scheduled graph of a plan (WEFT_DUMP) and verifies it (WEFT_VERIFY_IR=2).
+void check_scheduled(const Planned& p);
 /// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
 std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
 /// Replaces e.plan, which exceeds `budget`, by the plan that fits and costs the least extra time. Replaces its graph

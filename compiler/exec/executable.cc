@@ -474,11 +474,10 @@ void Executable::report_failure(const Launch& l) const {
 }
 
 void Executable::failed(size_t at) {
-  at = std::min(at, calls_.size() - 1);
   const Graph& g = *plan_.graph;
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
-  report_failure(plan_.launches[at]);
+  if (at < calls_.size()) report_failure(plan_.launches[at]);  // else a copy of results failed
   bool torn = past_commit_point_;
   if (!limits_.synchronous) {
     try {

@@ -99,7 +99,7 @@ class Executable {
   void copy_outputs();
   bool needs_staging(const StagingBuffer& s, void* address, int64_t bytes) const;
   void launch();
-  /// Compares each launch that the check wants.
+  /// Compares each launch that the check selects.
   void run_checked(Replay& replay, const std::vector<Launch>& launches, std::span<const StepCall> calls);
   /// Reports a launch to WEFT_TRACE and WEFT_DEBUG.
   void report(const Launch& l, const StepCall& c, double start, double us) const;

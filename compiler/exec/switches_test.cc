@@ -80,7 +80,7 @@ TEST(Switches, TraceHasTheLaunchesOfAStepThatThrows) {
   const std::string path = str_cat(std::getenv("TEST_TMPDIR") ? std::getenv("TEST_TMPDIR") : "/tmp", "/failed.json");
   Switched trace("WEFT_TRACE", path);
   auto step = compile(fails);
-  EXPECT_EQ(error_of([&] { step(ones({4, 4}), indices(1)); }), "");
+  step(ones({4, 4}), indices(1));
   flush_trace();
   auto events = [&] {
     const std::string text = read_all(path);

@@ -158,7 +158,7 @@ class Duplicator {
     return false;
   }
 
-  /// Whether a gather may be repeated to compute `id`. A product asks for its operands in pieces, and for some of them
+  /// Whether a gather may be repeated to compute `id`. A product reads its operands in pieces, and for some of them
   /// more than once. The number of rows taken from a table depends on the data, so the gain would differ with the
   /// length.
   bool chosen_again(int32_t choice, int32_t id, int32_t group) const {

@@ -109,7 +109,7 @@ std::string PassReport::to_string() const {
   if (disabled) return str_cat(name, "  disabled");
   char time[32];
   std::snprintf(time, sizeof time, "%.2f", ms);
-  if (nodes_before == 0) return str_cat(name, "  ", time, " ms");  // no function of one graph
+  if (nodes_before == 0) return str_cat(name, "  ", time, " ms");  // not a function of one graph
   if (!changed) return str_cat(name, "  ", time, " ms  unchanged");
   return str_cat(name, "  ", time, " ms  ", nodes_before, " -> ", nodes_after, " nodes");
 }

@@ -67,7 +67,7 @@ constexpr Pass kArrange[] = {
 
 constexpr Pass kFused[] = {
     {"lower", internal::lower, "before fuse, which needs ops that have a kernel or are views", kRequired},
-    {"fuse", fuse, "last: only live nodes remain, and the plan uses its launches unchanged"},
+    {"fuse", fuse, "after lower; before order, which schedules its launches"},
     {"fuse_rows", nullptr, "part of fuse: reductions with the ops around them"},
     {"fuse_epilogue", nullptr, "part of fuse: ops after a product, on its tile"},
     {"fuse_prologue", nullptr, "part of fuse_duplicate: cheap operands of products, computed while they are packed"},

@@ -1,6 +1,6 @@
 // The whole pipeline as one list: every pass from a captured graph to a plan, on one device and on a mesh. A row
-// without a function is not a function of one graph; the file named in its stage runs it, in this order. To add a pass:
-// its two files, one row here and one row in docs/architecture.md.
+// without a function is a part of a pass, or not a function of one graph; then the file named in its stage runs it. To
+// add a pass: its two files, one row here and one row in docs/architecture.md.
 #pragma once
 #include "compiler/passes/pass.h"
 

@@ -110,12 +110,12 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
   std::vector<Ref<Graph>> final_order;
   for (const internal::Planned& p : planned_) final_order.push_back(p.plan.graph);
   check_same_sequence(final_order);
-  PassSteps(internal::pass_options(options, &plan_.passes)).run("commit", [&] { set_commit_points(planned_); });
+  PassSteps(internal::pass_options(options, nullptr)).run("commit", [&] { set_commit_points(planned_); });
   for (internal::Planned& p : planned_) {
     WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
                   "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ",
                   options.memory_budget);
-    dump_graph(*p.plan.graph, "order");
+    internal::check_scheduled(p);
     if (p.plan.device.type != DeviceType::kMeta) internal::load_kernels(p, options);
   }
 }

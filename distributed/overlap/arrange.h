@@ -14,7 +14,7 @@ namespace weft::dist {
 struct CommunicationOptions {
   bool bucket = true, overlap = true;
   AsyncTp async_tp = AsyncTp::kAuto;
-  Machine machine = machine_preset("cpu");  // whose links and rates the schedule is made for
+  Machine machine = machine_preset("cpu");  // the schedule uses its links and rates
   BucketOptions buckets = {};
   OverlapOptions overlapping = {};
 };

@@ -126,10 +126,6 @@ class Applier {
   CopyOnDemand copy_;
 };
 
-}  // namespace
-
-namespace {
-
 // A position for each heavy node, after the positions of its operands. All members of a bucket get one position, after
 // all their operands and before all their users, so no choice of further buckets can make a cycle.
 class Positions {

@@ -27,18 +27,15 @@ struct Reach {
 };
 
 // One ring over `ranks` on `nodes`. The ranks of a node share its network.
-Reach reach(Collective kind, int ranks, int nodes, const Links& m) {
-  const bool reduce = kind == Collective::kAllReduce;
+Reach reach(Collective kind, int ranks, int nodes, const Links& links) {
+  const bool reduce = kind == Collective::kAllReduce,
+             ring = reduce || kind == Collective::kAllGather || kind == Collective::kReduceScatter;
   const double steps = (ranks - 1) * (reduce ? 2.0 : 1.0);
   if (nodes <= 1) {
-    if (kind == Collective::kAllToAll && m.inner_all_to_all > 0)
-      return {m.inner_all_to_all_latency, m.inner_all_to_all * bus_factor(kind, ranks)};
-    const auto& points = reduce ? m.inner_reduce : m.inner_gather;
-    if (points.empty() ||
-        (kind != Collective::kAllReduce && kind != Collective::kAllGather && kind != Collective::kReduceScatter))
-      return {
-          (reduce || kind == Collective::kAllGather || kind == Collective::kReduceScatter ? steps : 1) * m.inner_hop,
-          m.inner_bus};
+    if (kind == Collective::kAllToAll && links.inner_all_to_all > 0)
+      return {links.inner_all_to_all_latency, links.inner_all_to_all * bus_factor(kind, ranks)};
+    const auto& points = reduce ? links.inner_reduce : links.inner_gather;
+    if (points.empty() || !ring) return {(ring ? steps : 1) * links.inner_hop, links.inner_bus};
     const LinkPoint p = at(points, ranks, kind, 1);
     return {p.latency, p.bandwidth};
   }
@@ -47,24 +44,24 @@ Reach reach(Collective kind, int ranks, int nodes, const Links& m) {
     // What leaves the node goes through each rank's own port.
     const double efficiency = 1 - 0.44 / nodes,
                  outside = (ranks - each) / std::max(1.0, static_cast<double>(ranks - 1));
-    const double latency = m.outer_all_to_all.empty() ? m.outer_hop * std::log2(nodes) + m.inner_all_to_all_latency
-                                                      : at(m.outer_all_to_all, nodes, kind, 1).latency;
-    return {latency, m.outer_bus * efficiency * m.ramp / std::max(outside, 1e-9)};
+    const double latency = links.outer_all_to_all.empty()
+                               ? links.outer_hop * std::log2(nodes) + links.inner_all_to_all_latency
+                               : at(links.outer_all_to_all, nodes, kind, 1).latency;
+    return {latency, links.outer_bus * efficiency * links.ramp / std::max(outside, 1e-9)};
   }
-  if (kind != Collective::kAllReduce && kind != Collective::kAllGather && kind != Collective::kReduceScatter)
-    return {m.outer_hop, m.outer_bus};
-  const auto& points = reduce ? m.outer_reduce : m.outer_gather;
+  if (!ring) return {links.outer_hop, links.outer_bus};
+  const auto& points = reduce ? links.outer_reduce : links.outer_gather;
   // With one rank of each node, gathers and scatters go in steps of doubling distance (NCCL's PAT, since 2.23).
   const double hops = each <= 1 ? std::ceil(std::log2(ranks)) * (reduce ? 2 : 1) : steps;
-  if (points.empty()) return {hops * m.outer_hop, m.outer_bus * each * m.ramp};
-  const LinkPoint p = at(points, nodes, kind, m.node);
+  if (points.empty()) return {hops * links.outer_hop, links.outer_bus * each * links.ramp};
+  const LinkPoint p = at(points, nodes, kind, links.node);
   // The points have all devices of a node in the ring; a ring with fewer has as many steps as ranks and as few ports.
-  return {each >= m.node ? p.latency : hops * m.outer_hop, p.bandwidth * each / m.node * m.ramp};
+  return {each >= links.node ? p.latency : hops * links.outer_hop, p.bandwidth * each / links.node * links.ramp};
 }
 
 using NamedCollective = std::pair<const OpDef*, Collective>;
 
-// The row of the collective that a node does or begins.
+// The row of the collective that a node runs or starts.
 const NamedCollective* row_of(const Node& n) {
   if (!n.op->is(kCollective)) return nullptr;
   static constexpr NamedCollective kRows[] = {{&all_reduce_op, Collective::kAllReduce},

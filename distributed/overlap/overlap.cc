@@ -117,9 +117,11 @@ class Scheduler {
         s_.communication += x.seconds;
       } else {
         s_.compute += x.seconds;
-        if (communicates(n))
-          s_.communication += communication_seconds(machine, mesh, g, n),
-              s_.exposed += communication_seconds(machine, mesh, g, n);
+        if (communicates(n)) {
+          const double seconds = communication_seconds(machine, mesh, g, n);
+          s_.communication += seconds;
+          s_.exposed += seconds;
+        }
       }
     }
   }

@@ -10,7 +10,7 @@
 namespace weft::dist {
 namespace {
 
-constexpr size_t kMeshesLookedInto = 4;
+constexpr size_t kBestMeshes = 4;
 
 // All meshes of the sizes that strategies try, from the innermost dimension outwards.
 void add_meshes(MeshSearch search, std::span<const Strategy* const> left,
@@ -164,7 +164,7 @@ MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const P
       trials.add(on(how, mesh));
     meshes.clear();
     for (size_t i : trials.ranked())
-      if (meshes.size() < kMeshesLookedInto) meshes.push_back(trials.options(i).mesh);
+      if (meshes.size() < kBestMeshes) meshes.push_back(trials.options(i).mesh);
   }
   for (const Mesh& mesh : meshes)
     for (const CompileOptions& one : settings(on(how, mesh))) trials.add(one);

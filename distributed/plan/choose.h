@@ -6,7 +6,7 @@
 namespace weft::dist {
 
 /// Tries every combination of the values of OptionRow::tried on `how.mesh`. With `how.plan.world` it tries the meshes
-/// of that many ranks over dp or fsdp, ep, cp and tp: first with default options, then the best four with all options.
+/// of that many ranks that `Strategy::sizes` gives: first with default options, then the best four with all options.
 /// Rules and everything else are those of `how`. Throws ResourceExhausted if no plan fits `how.memory_budget`, and the
 /// error of the first candidate if none can be planned.
 MeshPlan choose_plan(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope);

@@ -28,7 +28,7 @@ std::string plain(std::string_view word) {
 // The first 40 characters are enough to recognise a word.
 std::string shown(const std::string& text) { return text.size() <= 40 ? text : text.substr(0, 40) + "..."; }
 
-// The setting that has no such collective; the last strategy that knows one has it.
+// The setting that has no such collective; of the last strategy that names one.
 std::string avoid(const Mesh& mesh, const Plan& plan, const PlannedCollective& c) {
   const std::vector<const Strategy*> all = strategies_of(plan);
   for (size_t i = all.size(); i-- > 0;)

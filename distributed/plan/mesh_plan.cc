@@ -14,7 +14,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
   MeshPlan p{.mesh = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
   // Stages kPlace, kLocal and kArrange of the pipeline.
-  const PassOptions passes{.disable = how.disable, .known = all_passes(), .report = &p.passes};
+  const PassOptions passes{.disable = how.disable, .known = all_passes()};
   PassSteps steps(passes);
   steps.run("pin", [&] { p.pins = make_pins(how.mesh, *joint, p.plan, &p.notes); });
   steps.run("decide", [&] { p.decision = decide(how.mesh, *joint, p.pins); });

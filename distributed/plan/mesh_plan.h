@@ -36,7 +36,6 @@ struct MeshPlan {
   std::vector<LocalGraph> locals;    // by class, simplified; the collectives are those of the graph that runs
   std::vector<Ref<Graph>> arranged;  // by class: bucketed and overlapped
   CommunicationReport communication;
-  std::vector<PassReport> passes;  // those of a local graph once for each class
   std::vector<std::string> notes;
   std::vector<RejectedPlan> rejected;  // of Plan::automatic(), the fastest first
 };

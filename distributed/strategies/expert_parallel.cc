@@ -1,4 +1,4 @@
-// Expert parallelism (ep): the weights of experts are split over their first dim. Tokens travel to their experts.
+// Expert parallelism (ep): the weights of experts are split over their first dim. Tokens are sent to the ranks of their experts.
 #include <algorithm>
 
 #include "distributed/strategies/strategy.h"

@@ -59,7 +59,8 @@ class TensorParallel {
         // A parameter that meets a split value elementwise (a bias) is split like it.
         const Spec need = operand_spec(s_.mesh, rule, i, split);
         for (size_t d = 0; d < need.dims.size(); ++d)
-          if (!whole(need.dims[d])) pin(n.inputs[i], *p, d, axes_of(need.dims[d]), "tp: with the values that it meets");
+          if (!whole(need.dims[d]))
+            pin(n.inputs[i], *p, d, axes_of(need.dims[d]), "tp: as the values that it is combined with");
       }
     }
     merge(s_.mesh, split_of(s_.mesh, rule, rule.map.in[i], behind(n.inputs[i], *p)), split);

@@ -111,7 +111,7 @@ CopyPlan plan_of(const StridedView& from, const StridedView& to) {
   return plan_copy(from.shape, from.strides, to.strides, itemsize(from.dtype));
 }
 
-// What a copy between host and device starts with; nothing is left to do if `plan.run` is 0.
+// The plan and addresses of a copy between host and device. If `plan.run` is 0, there is nothing to copy.
 struct HostCopy {
   CopyPlan plan;
   int64_t bytes;

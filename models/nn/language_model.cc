@@ -61,12 +61,12 @@ Tensor LanguageModel::learned_positions(const Embedding& table, const Tensor& po
 
 double LanguageModel::flops_per_token(int64_t length) const {
   // As in evaluation: without dropout, and with room for every choice of an expert.
-  struct Evaluation {
-    explicit Evaluation(const Module& m) : module(m), training(m.is_training()) { module.eval(); }
-    ~Evaluation() { module.train(training); }
+  struct EvalMode {
+    explicit EvalMode(const Module& m) : module(m), training(m.is_training()) { module.eval(); }
+    ~EvalMode() { module.train(training); }
     const Module& module;
     const bool training;
-  } evaluation(*this);
+  } eval_mode(*this);
   NoGrad guard;
   const TensorType tokens{kInt64, device(), {1, length}};
   const Ref<Graph> g =

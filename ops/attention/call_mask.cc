@@ -20,7 +20,7 @@ struct CachedMask {
   std::shared_ptr<const CallMask> mask;
 };
 
-/// Recently made masks, most recent first: the layers of a step and its backward ask for the same one.
+/// Recently made masks, most recent first: the layers of a step and its backward use the same one.
 struct Cache {
   static constexpr size_t kMost = 256;  // every rank of a process has its own
   // Limit on all of them; a mask that needs more than half of it is not kept.
@@ -76,7 +76,7 @@ std::shared_ptr<const CallMask> make(const Ref<Graph>& graph, std::span<const Te
 
 double CallMask::count() const {
   const int64_t rows = view.batch * view.heads * view.q_blocks(), tile_bytes = view.block_q * view.block_kv / 8;
-  std::vector<double> in_tile;  // visible scores of a tile, counted when it is met first
+  std::vector<double> in_tile;  // visible scores of a tile, counted at its first use
   std::vector<uint8_t> bits;
   double visible = 0;
   for (int64_t row = 0; row < rows; ++row) {

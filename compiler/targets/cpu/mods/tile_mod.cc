@@ -135,7 +135,9 @@ void make_kernels(Program* p) {
   for (const TensorType& t : types)
     ranges.push_back(t == index ? MaskRange::between(0, kGeneratedPositions) : MaskRange::any(t.dtype));
   auto trace = [&](const TensorFn& fn) {
-    return narrow_indices(*lower(*run_passes(capture_body(fn, types).graph, passes_of(PassStage::kJoint), {})), ranges);
+    return narrow_indices(
+        *lower(*run_passes(capture_body(fn, types).graph, passes_of(PassStage::kJoint), {.known = all_passes()})),
+        ranges);
   };
 
   const Ref<Graph> forward = trace([&](std::span<const Tensor> in) {

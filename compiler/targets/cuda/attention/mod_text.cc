@@ -33,7 +33,7 @@ Ref<Graph> traced(const TensorFn& fn, std::span<const TensorType> first, std::sp
   // Tables are flattened, so a position in one is a single number.
   for (const TensorType& t : tables) types.push_back({t.dtype, Device::cpu(), {t.shape.numel()}});
   for (const TensorType& t : tables) types.insert(types.end(), extents_of(t), scalar(kInt64));
-  return run_passes(capture_body(fn, types).graph, passes_of(PassStage::kJoint), {});
+  return run_passes(capture_body(fn, types).graph, passes_of(PassStage::kJoint), {.known = all_passes()});
 }
 
 std::vector<ScalarInput> inputs(bool score, bool grad, const char* of, std::span<const TensorType> tables) {
