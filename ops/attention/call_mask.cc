@@ -74,11 +74,13 @@ std::shared_ptr<const CallMask> make(const Ref<Graph>& graph, std::span<const Te
 
 }  // namespace
 
-double CallMask::count() const {
+CallMask::Scores CallMask::count() const {
+  constexpr int64_t kMostPoints = int64_t{1} << 22;  // some tens of milliseconds
+  int64_t points = 0;
   const int64_t rows = view.batch * view.heads * view.q_blocks(), tile_bytes = view.block_q * view.block_kv / 8;
   std::vector<double> in_tile;  // visible scores of a tile, counted at its first use
   std::vector<uint8_t> bits;
-  double visible = 0;
+  Scores all;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t q0 = row % view.q_blocks() * view.block_q, height = std::min(view.block_q, view.q_len - q0);
     const int64_t head = row / view.q_blocks();
@@ -86,26 +88,31 @@ double CallMask::count() const {
       const kernels::BlockRange& r = view.ranges[i];
       const int64_t kv0 = r.first * view.block_kv, kv1 = std::min(r.last * view.block_kv, view.kv_len);
       if (r.tile == kernels::BlockRange::kFull) {
-        visible += static_cast<double>(height * (kv1 - kv0));
+        all.visible += static_cast<double>(height * (kv1 - kv0));
+      } else if (r.tile == kernels::BlockRange::kUnknown && (points += height * (kv1 - kv0)) > kMostPoints) {
+        all.visible += static_cast<double>(height * (kv1 - kv0));
+        all.at_most = true;
       } else if (r.tile == kernels::BlockRange::kUnknown) {
         const int64_t pitch = (kv1 - kv0 + 7) / 8;
         bits.assign(static_cast<size_t>(height * pitch), 0);
         fill.run(fill.context, head / view.heads, head % view.heads, q0, kv0, height, kv1 - kv0, bits.data(), pitch);
-        visible += count_bits(bits.data(), height * pitch);
+        all.visible += count_bits(bits.data(), height * pitch);
       } else {
         const auto tile = static_cast<size_t>(r.tile);
         if (tile >= in_tile.size()) in_tile.resize(tile + 1, -1);
         if (in_tile[tile] < 0) in_tile[tile] = count_bits(view.tiles + r.tile * tile_bytes, tile_bytes);
-        visible += in_tile[tile] * (r.last - r.first);
+        all.visible += in_tile[tile] * (r.last - r.first);
       }
     }
   }
-  return visible;
+  return all;
 }
 
-double CallMask::scores(const CallSizes& sizes) const {
-  if (visible_ < 0) visible_ = count();  // threads that race store the same number
-  return visible_ * static_cast<double>(sizes.batch / view.batch * (sizes.heads / view.heads));
+CallMask::Scores CallMask::scores(const CallSizes& sizes) const {
+  MutexLock lock(mutex_);
+  if (!counted_) counted_ = count();
+  return {counted_->visible * static_cast<double>(sizes.batch / view.batch * (sizes.heads / view.heads)),
+          counted_->at_most};
 }
 
 std::shared_ptr<const CallMask> mask_of_call(const Ref<Graph>& graph, std::span<const StridedView> tables,

@@ -1,8 +1,9 @@
 // The mask of one attention call, for its kernels, made from the mask's graph.
 #pragma once
-#include <atomic>
 #include <memory>
+#include <optional>
 
+#include "framework/base/mutex.h"
 #include "ops/attention/block_mask_build.h"
 
 namespace weft::internal {
@@ -19,13 +20,19 @@ struct CallMask {
   BlockLists lists;
   kernels::MaskFill fill;
   kernels::BlockMaskView view;
-  /// The number of visible scores of a call of these sizes, by the list of blocks.
-  double scores(const CallSizes& sizes) const;
+  /// The number of visible scores of a call of these sizes, by the list of blocks. Blocks that the analysis leaves open
+  /// are evaluated up to a limit of points; beyond it all their scores count, and `at_most` is set.
+  struct Scores {
+    double visible = 0;
+    bool at_most = false;
+  };
+  Scores scores(const CallSizes& sizes) const;
   explicit CallMask(MaskProgram p) : program(std::move(p)), fill(program.fill_hook()) {}
 
  private:
-  double count() const;
-  mutable std::atomic<double> visible_ = -1;  // of the list of blocks; counted at the first call of scores()
+  Scores count() const;
+  mutable Mutex mutex_;
+  mutable std::optional<Scores> counted_ WEFT_GUARDED_BY(mutex_);  // of the list of blocks, by the first scores()
 };
 
 /// tables: contiguous, and alive as long as the result. lists: whether to make the list of blocks. Throws OutOfRange if
