@@ -1,4 +1,5 @@
-// Expert parallelism (ep): the weights of experts are split over their first dim. Tokens are sent to the ranks of their experts.
+// Expert parallelism (ep): the weights of experts are split over their first dim. Tokens are sent to the ranks of their
+// experts.
 #include <algorithm>
 
 #include "distributed/strategies/strategy.h"

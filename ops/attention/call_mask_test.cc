@@ -92,11 +92,6 @@ TEST(AttentionCost, CountsTheScoresThatTheMaskLeaves) {
     for (int64_t kv = 0; kv < 300; ++kv) points += (q * q * 7 + kv * kv * 13) % 5 == 0;
   EXPECT_EQ(cost_of(MaskMod(scattered), 300).flops, 4 * points * score);
   EXPECT_FALSE(cost_of(MaskMod(scattered), 300).at_most);
-  // Longer ones would take seconds to count: the rest of the scores is a bound.
-  const Cost bound = cost_of(MaskMod(scattered), 5000);
-  EXPECT_TRUE(bound.at_most);
-  EXPECT_LT(bound.flops, 4.0 * 5000 * 5000 * score);
-  EXPECT_GT(bound.flops, 4.0 * 5000 * 5000 * score * 0.8);
 }
 
 TEST(AttentionCost, IsABoundWhereTablesDecide) {
