@@ -9,7 +9,7 @@
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
 #include "distributed/overlap/arrange.h"
-#include "distributed/overlap/flow.h"
+#include "distributed/overlap/dependencies.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "distributed/overlap/flow.h"
+#include "distributed/overlap/dependencies.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/collective.h"
 
@@ -17,7 +17,7 @@ std::string ms(double seconds) {
 }
 
 int64_t count(const Graph& g) {
-  const Flow flow(g);
+  const Dependencies flow(g);
   int64_t n = 0;
   for (int32_t id = 0; id < g.size(); ++id) n += flow.live[id] && communicates(g.node(id));
   return n;
@@ -26,7 +26,7 @@ int64_t count(const Graph& g) {
 // Without overlap: the rank waits for the whole time of each collective.
 OverlapSchedule plain_schedule(const Graph& g, const Mesh& mesh, const Machine& machine) {
   OverlapSchedule s;
-  const Flow flow(g);
+  const Dependencies flow(g);
   for (int32_t id = 0; id < g.size(); ++id) {
     if (!flow.live[id]) continue;
     const Node& n = g.node(id);
@@ -63,7 +63,7 @@ Ref<Graph> with_sites(const Graph& g) {
 
 std::vector<std::string> sequence_of_collectives(const Graph& g) {
   std::vector<std::string> all;
-  const Flow flow(g);
+  const Dependencies flow(g);
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     if (!flow.live[id] || !n.op->is(kCollective) || n.op == &rank_coordinate_op || n.op == &copy_to_op) continue;

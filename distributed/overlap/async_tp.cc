@@ -4,7 +4,7 @@
 #include <map>
 
 #include "compiler/cost/roofline.h"
-#include "distributed/overlap/flow.h"
+#include "distributed/overlap/dependencies.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/collective.h"
@@ -188,7 +188,7 @@ class Applier {
 std::vector<Ring> choose_rings(const Graph& g, const Mesh& mesh, const Machine& machine, AsyncTp mode) {
   std::vector<Ring> rings;
   if (mode == AsyncTp::kOff) return rings;
-  const Flow flow(g);
+  const Dependencies flow(g);
   std::vector<std::vector<int32_t>> readers(g.size());
   for (int32_t id = 0; id < g.size(); ++id)
     if (flow.live[id])

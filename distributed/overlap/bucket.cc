@@ -4,7 +4,7 @@
 #include <map>
 
 #include "compiler/passes/new_node.h"
-#include "distributed/overlap/flow.h"
+#include "distributed/overlap/dependencies.h"
 #include "ops/core/collective.h"
 #include "ops/core/view.h"
 
@@ -118,7 +118,7 @@ class Applier {
   }
 
   const Graph& g_;
-  const Flow flow_;
+  const Dependencies flow_;
   const Buckets& buckets_;
   std::vector<int> bucket_;   // by node
   std::vector<bool> packed_;  // by bucket
@@ -130,7 +130,7 @@ class Applier {
 // all their operands and before all their users, so no choice of further buckets can make a cycle.
 class Positions {
  public:
-  explicit Positions(const Flow& flow) : flow_(flow), at_(flow.live.size()), after_(flow.live.size()) {
+  explicit Positions(const Dependencies& flow) : flow_(flow), at_(flow.live.size()), after_(flow.live.size()) {
     for (size_t id = 0; id < at_.size(); ++id) {
       at_[id] = static_cast<double>(id);
       if (!flow.light[id])
@@ -159,7 +159,7 @@ class Positions {
   }
 
  private:
-  const Flow& flow_;
+  const Dependencies& flow_;
   std::vector<double> at_;
   std::vector<std::vector<int32_t>> after_;
 };
@@ -167,7 +167,7 @@ class Positions {
 }  // namespace
 
 Buckets choose_buckets(const Graph& g, const Mesh& mesh, const Machine& machine, const BucketOptions& options) {
-  const Flow flow(g);
+  const Dependencies flow(g);
   std::map<std::string, std::vector<int32_t>> alike;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);

@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "compiler/passes/new_node.h"
-#include "distributed/overlap/flow.h"
+#include "distributed/overlap/dependencies.h"
 #include "ops/core/collective.h"
 
 namespace weft::dist {
@@ -14,7 +14,7 @@ namespace {
 // Live bytes while nodes run in some order. A light node that views another node's memory keeps it alive.
 class LiveBytes {
  public:
-  LiveBytes(const Graph& g, const Flow& flow)
+  LiveBytes(const Graph& g, const Dependencies& flow)
       : g_(g), flow_(flow), uses_(g.size()), bytes_(g.size()), reads_(g.size()) {
     for (int32_t id = 0; id < g.size(); ++id) {
       if (!flow.live[id] || flow.light[id]) continue;
@@ -75,7 +75,7 @@ class LiveBytes {
   }
 
   const Graph& g_;
-  const Flow& flow_;
+  const Dependencies& flow_;
   std::vector<int> uses_;
   std::vector<int64_t> bytes_;
   std::vector<std::vector<int32_t>> reads_;
@@ -90,8 +90,8 @@ class Scheduler {
  public:
   /// `window`: bytes of parameters that may be gathered ahead. `limit`: live bytes above which nothing starts early.
   /// `in_place`: keeps the graph's order, without overlap.
-  Scheduler(const Graph& g, const Flow& flow, const Mesh& mesh, const Machine& machine, const OverlapOptions& options,
-            int64_t window, int64_t limit, bool in_place)
+  Scheduler(const Graph& g, const Dependencies& flow, const Mesh& mesh, const Machine& machine,
+            const OverlapOptions& options, int64_t window, int64_t limit, bool in_place)
       : g_(g),
         flow_(flow),
         look_ahead_(options.look_ahead),
@@ -163,7 +163,7 @@ class Scheduler {
  private:
   struct Info {
     bool splits = false, fixed = false, started = false, done = false;
-    int32_t missing = 0;  // nodes of Flow::before that are not done
+    int32_t missing = 0;  // nodes of Dependencies::before that are not done
     double seconds = 0, finish = 0;
     size_t hidden = 0;  // a collective's index in OverlapSchedule::hidden
     int64_t ahead = 0;  // its bytes in the prefetch window
@@ -306,7 +306,7 @@ class Scheduler {
   }
 
   const Graph& g_;
-  const Flow& flow_;
+  const Dependencies& flow_;
   const int look_ahead_;
   const int64_t window_, budget_;
   const bool in_place_;
@@ -328,7 +328,7 @@ OverlapSchedule plain_of(OverlapSchedule s) {
 }  // namespace
 
 OverlapSchedule schedule(const Graph& g, const Mesh& mesh, const Machine& machine, const OverlapOptions& options) {
-  const Flow flow(g);
+  const Dependencies flow(g);
   int64_t window = options.prefetch_bytes;
   if (window <= 0) {
     std::map<std::pair<std::string_view, bool>, int64_t> layers;

@@ -32,7 +32,7 @@ struct HiddenCollective {
 };
 
 struct OverlapSchedule {
-  std::vector<ScheduleEvent> events;     // heavy nodes of Flow in their new order
+  std::vector<ScheduleEvent> events;     // heavy nodes of Dependencies in their new order
   std::vector<HiddenCollective> hidden;  // in order of start
   double compute = 0;                    // predicted seconds of computation in one step
   double communication = 0;              // sum of the collectives' predicted seconds

@@ -1,6 +1,6 @@
 // Placement of a joint graph on a mesh. The pins of cells and arguments are carried forward through the rules of ops;
-// where operands disagree, the split that moves the fewest bytes wins. This file knows no ranks and no memory: the
-// result consists of specs, and emit() makes graphs from it.
+// where operands disagree, the split that moves the fewest bytes wins. The result consists of specs,
+// without ranks or memory; emit() makes graphs from it.
 #pragma once
 #include <functional>
 #include <memory>

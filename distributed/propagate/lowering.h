@@ -1,5 +1,5 @@
 // Lowering: how a strategy computes the nodes that it claims. decide() asks for the placement of their operands and
-// results, and local_op() for the nodes of one rank. Neither of them knows the strategy.
+// results, and local_op() for the nodes of one rank. Neither of them has code for a single strategy.
 #pragma once
 #include <string>
 

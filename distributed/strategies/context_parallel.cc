@@ -24,9 +24,9 @@ bool shares_sequence(const SplitNode& n, const Axes& cp) {
 }
 
 // Keys and values are passed around a ring (Liu et al. 2023).
-class Ring final : public Lowering {
+class RingAttention final : public Lowering {
  public:
-  explicit Ring(const Axes& cp) : cp_(cp) {}
+  explicit RingAttention(const Axes& cp) : cp_(cp) {}
 
   bool claim(SplitNode& n, std::string& note) const override {
     if (!shares_sequence(n, cp_)) return false;
@@ -170,7 +170,7 @@ void annotate(StrategyContext& s) {
     const Shape& shape = s.graph.type(s.graph.inputs[i]).shape;
     if (shape.size() >= 2) s.pins.inputs[i].dims[1] = one_segment(shape[1], cp, layout);
   }
-  if (s.plan.cp == "ring") s.pins.lowerings.push_back(std::make_shared<Ring>(cp));
+  if (s.plan.cp == "ring") s.pins.lowerings.push_back(std::make_shared<RingAttention>(cp));
   if (s.plan.cp == "ulysses") s.pins.lowerings.push_back(std::make_shared<Ulysses>(cp));
 }
 

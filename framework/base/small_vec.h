@@ -1,4 +1,4 @@
-// A vector whose first N elements live inside it: operand lists of graph nodes and launches rarely allocate.
+// A vector that stores its first N elements inside itself: operand lists of graph nodes and launches rarely allocate.
 #pragma once
 #include <cstddef>
 #include <initializer_list>

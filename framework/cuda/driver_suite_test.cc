@@ -107,8 +107,8 @@ class DriverSuite : public ::testing::TestWithParam<Which> {
     if (!module) module = Module::load(gpu(), kPtx, "suite.ptx");
     return module->function(name);
   }
-  static Launch launch_of(const AddParameters& p) {
-    Launch l;
+  static KernelLaunch launch_of(const AddParameters& p) {
+    KernelLaunch l;
     l.grid_x = static_cast<uint32_t>((p.n + 127) / 128);
     l.threads = 128;
     l.parameters = &p;
@@ -321,7 +321,7 @@ TEST_P(DriverSuiteDeathTest, AFaultIsNamedUnderSync) {
     std::string error = error_of([&] {
       if (gpu().properties().sm < 80) weft::internal::fail(Code::kUnavailable, "skip");
       AddParameters p{nullptr, 0, 1};
-      Launch l = launch_of(p);
+      KernelLaunch l = launch_of(p);
       l.op = "stray";
       function("stray").launch(stream(), l);
       stream().synchronize();

@@ -96,9 +96,7 @@ GpuProperties gpu_properties(int index) {
   p.shared_per_block = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK);
   p.shared_per_block_optin = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   p.shared_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
-  p.registers_per_block = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_BLOCK);
   p.registers_per_multiprocessor = get(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR);
-  p.l2_cache = get(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   // Clocks are used for estimates only; a driver may not report them.
   auto clock = [&](CUdevice_attribute a) {
     int value = 0;

@@ -27,8 +27,7 @@ struct GpuProperties {
   int shared_per_block = 0;                    // by default
   int shared_per_block_optin = 0;              // maximum, if requested
   int shared_per_multiprocessor = 0;
-  int registers_per_block = 0, registers_per_multiprocessor = 0;
-  int l2_cache = 0;
+  int registers_per_multiprocessor = 0;
   int clock_khz = 0, memory_clock_khz = 0, memory_bus_bits = 0;
 
   /// Peak rate of device memory in bytes per second, from the clocks; 0 if the driver does not report them.

@@ -77,7 +77,7 @@ void GraphReplay::instantiate() {
 
 // Function::launch calls this after each launch. If the launch was captured, its node is the one that the stream's next
 // work depends on.
-void GraphReplay::note(const Function& function, const Launch& launch, Stream& stream) {
+void GraphReplay::note(const Function& function, const KernelLaunch& launch, Stream& stream) {
   if (!recording) return;
   CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
   const CUgraphNode* last = nullptr;
@@ -87,7 +87,7 @@ void GraphReplay::note(const Function& function, const Launch& launch, Stream& s
         "reading a capture");
   if (status != CU_STREAM_CAPTURE_STATUS_ACTIVE) return;
   WEFT_BUG_IF(count != 1, "after a captured launch of ", function.name(), " the stream follows ", count, " nodes");
-  Launch l = launch;
+  KernelLaunch l = launch;
   l.parameters = nullptr;
   recording->kernels_.push_back({function, l, last[0]});
 }
@@ -105,7 +105,7 @@ GraphReplay::Position GraphReplay::position(Stream& stream) {
   return {static_cast<int>(recording->kernels_.size()), count};
 }
 
-bool GraphReplay::take_renamed(const Function& function, const Launch& launch) {
+bool GraphReplay::take_renamed(const Function& function, const KernelLaunch& launch) {
   if (!renaming) return false;
   Renaming& r = *renaming;
   if (!r.fits || r.next == r.end) {
@@ -113,7 +113,7 @@ bool GraphReplay::take_renamed(const Function& function, const Launch& launch) {
     return true;
   }
   const Kernel& k = r.graph->kernels_[r.next];
-  const auto shape = [](const Launch& l) {
+  const auto shape = [](const KernelLaunch& l) {
     return std::tuple(l.grid_x, l.grid_y, l.grid_z, l.threads, l.shared_bytes, l.parameter_bytes);
   };
   r.fits = k.function.handle() == function.handle() && shape(k.launch) == shape(launch);

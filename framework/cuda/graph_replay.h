@@ -56,16 +56,16 @@ class GraphReplay {
   friend class Function;
   struct Kernel {
     Function function;
-    Launch launch;
+    KernelLaunch launch;
     CUgraphNode node = nullptr;
   };
   explicit GraphReplay(Gpu& gpu) : gpu_(&gpu) {}
   void record(Stream& stream, const std::function<void()>& work);
   void instantiate();
   void release();
-  static void note(const Function& function, const Launch& launch, Stream& stream);
+  static void note(const Function& function, const KernelLaunch& launch, Stream& stream);
   /// True if the launch only changes the parameters of a captured kernel; then it is done.
-  static bool take_renamed(const Function& function, const Launch& launch);
+  static bool take_renamed(const Function& function, const KernelLaunch& launch);
 
   Gpu* gpu_ = nullptr;
   CUgraph graph_ = nullptr;

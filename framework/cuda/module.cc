@@ -14,7 +14,7 @@ std::string named(std::string_view what, std::string_view op, SourceLine at) {
   std::string of = str_cat(op, !op.empty() && !line.empty() ? " at " : "", line);
   return str_cat(what, of.empty() ? "" : str_cat(" (", of, ")"));
 }
-std::string named(const std::string& kernel, const Launch& l) {
+std::string named(const std::string& kernel, const KernelLaunch& l) {
   return named(str_cat("kernel ", kernel), l.op, l.line);
 }
 
@@ -92,7 +92,7 @@ int Function::blocks_per_multiprocessor(int threads, int shared_bytes) const {
   return blocks;
 }
 
-void Function::launch(Stream& stream, const Launch& l) const {
+void Function::launch(Stream& stream, const KernelLaunch& l) const {
   const GpuProperties& p = gpu().properties();
   WEFT_CHECK(l.grid_x >= 1 && l.grid_y >= 1 && l.grid_z >= 1 && l.grid_x <= p.grid_x && l.grid_y <= p.grid_y &&
                  l.grid_z <= p.grid_z,

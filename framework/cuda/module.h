@@ -12,7 +12,7 @@
 namespace weft::cuda {
 
 /// One launch: blocks, threads per block, dynamic shared memory, and the bytes of the kernel's one by-value parameter.
-struct Launch {
+struct KernelLaunch {
   uint32_t grid_x = 1, grid_y = 1, grid_z = 1;
   int threads = 256;
   int shared_bytes = 0;
@@ -43,7 +43,7 @@ class Function {
 
   /// Queues a launch. Throws InvalidArgument if the device or the kernel does not support it. Under WEFT_SYNC=1, waits
   /// for it (unless the stream is capturing) and names a failed launch with its op and line.
-  void launch(Stream& stream, const Launch& launch) const;
+  void launch(Stream& stream, const KernelLaunch& launch) const;
 
  private:
   friend class Module;

@@ -51,8 +51,8 @@ class ModuleTest : public testing::FakeGpuTest {
     if (!module) module = Module::load(gpu(), std::string_view("cubin of add"), "add.cubin");
     return module->function("add", shared);
   }
-  static Launch launch_of(const AddParameters& p, int shared = 0) {
-    Launch l;
+  static KernelLaunch launch_of(const AddParameters& p, int shared = 0) {
+    KernelLaunch l;
     l.grid_x = 2;
     l.threads = 64;
     l.shared_bytes = shared;
@@ -111,7 +111,7 @@ TEST_F(ModuleTest, SharedMemoryIsAskedForOrRefusedWithTheFigures) {
 TEST_F(ModuleTest, WrongLaunchesAreRefusedByName) {
   Function f = add();
   AddParameters p{nullptr, 1};
-  Launch l = launch_of(p);
+  KernelLaunch l = launch_of(p);
   l.threads = 512;
   EXPECT_EQ(error_of([&] { f.launch(gpu().stream(), l); }),
             "cuda: kernel add (add at model.cc:12): 512 threads in a block; need 1 to 256");

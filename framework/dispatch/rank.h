@@ -1,5 +1,5 @@
 // RankContext: the identity of the current thread among ranks. Kernels of collectives find their communicators, timeout
-// and works in progress here; they know no transport. One thread at a time uses a context.
+// and works in progress here, without code for a single transport. One thread at a time uses a context.
 #pragma once
 #include <chrono>
 #include <map>

@@ -1,7 +1,7 @@
-// Target: the one seam between Weft and a kind of device. A target owns memory and copies, prepares operations for
+// Target: the one interface between Weft and a kind of device. A target owns memory and copies, prepares operations for
 // types and layouts, compiles their kernels, runs eager calls and replays the operations of a step. Collectives are
-// operations too. A new device is one Target that weft.cc registers; the executor knows no device; eager dispatch knows
-// only the CPU, whose kernels it calls itself.
+// operations too. A new device is one Target that weft.cc registers. The executor has no code for a single device.
+// Eager dispatch has code for the CPU only: it calls the CPU's kernels itself.
 #pragma once
 #include <functional>
 #include <memory>

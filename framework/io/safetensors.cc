@@ -62,8 +62,6 @@ TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data,
 
 }  // namespace
 
-std::string_view safetensors_dtype_name(DType dtype) { return kNames[static_cast<int>(dtype)]; }
-
 struct SafetensorsFile::State {
   MappedFile file;
   std::vector<TensorInfo> tensors;

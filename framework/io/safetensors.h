@@ -87,7 +87,4 @@ class SafetensorsModel {
   std::map<std::string, size_t, std::less<>> where_;
 };
 
-/// The format's dtype names: F32 F64 BF16 F16 I64 I32 U8 BOOL F8_E4M3 F8_E5M2.
-std::string_view safetensors_dtype_name(DType dtype);
-
 }  // namespace weft::io

@@ -1,5 +1,5 @@
 // OpDef: the one record of a primitive op: type inference, derivative, dim map, cost, kernel, samples. Capture,
-// autodiff, compiler, distributed and the tests take everything that they need to know about an op from it.
+// autodiff, compiler, distributed and the tests read every property of an op from it.
 #pragma once
 #include <functional>
 

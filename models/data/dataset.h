@@ -52,7 +52,7 @@ struct TokenDataset::Split {
   TokenDataset train, validation;
 };
 
-struct PrepareOptions {
+struct TokenizeOptions {
   /// The folder of the shards; empty: default_cache_folder().
   std::string cache_folder;
   /// Texts of up to this many bytes are tokenized in memory, in every run; larger texts once, into shards.
@@ -72,11 +72,11 @@ TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::st
 /// Tokens of a UTF-8 text file, of all .txt files below a folder (in path order), of a token shard (.tok) or of a
 /// folder of shards. Shards made from text are stored under a hash of content and tokenizer and reused if they are not
 /// damaged. Throws one sentence if the path is missing, empty or binary, or holds a shard of another tokenizer.
-TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const PrepareOptions& options = {});
+TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const TokenizeOptions& options = {});
 
 /// The data for the flag --data: "" or "shakespeare" is the embedded text, "synthetic" is random ids below
 /// `synthetic_vocab`, anything else is a path (already resolved).
 TokenDataset open_data(const std::string& data, const Tokenizer& tokenizer, int64_t synthetic_vocab = 256,
-                       uint64_t seed = 0, const PrepareOptions& options = {});
+                       uint64_t seed = 0, const TokenizeOptions& options = {});
 
 }  // namespace weft::data

@@ -139,7 +139,7 @@ TEST(Prepare, FileAndFolderInMemoryAndAsShards) {
   std::string joined = text_of(prepare(dir + "/text", t));
   EXPECT_EQ(joined, "first\n\nsecond\n\nthird\n\n");
 
-  PrepareOptions o{.cache_folder = dir + "/cache", .memory_bytes = 4, .shard_tokens = 6};
+  TokenizeOptions o{.cache_folder = dir + "/cache", .memory_bytes = 4, .shard_tokens = 6};
   double last = 0;
   o.progress = [&](double share) { last = share; };
   TokenDataset d = prepare(dir + "/text", t, o);
@@ -175,7 +175,7 @@ TEST(Prepare, LongTextInPieces) {
   while (text.size() < 9'000'000) text += "line " + std::to_string(text.size()) + "\n";
   text += std::string(5'000'000, 'x');  // one line longer than a piece
   io::write_file_atomic(dir + "/t.txt", text);
-  PrepareOptions o{.cache_folder = dir + "/cache", .memory_bytes = 1};
+  TokenizeOptions o{.cache_folder = dir + "/cache", .memory_bytes = 1};
   EXPECT_TRUE(text_of(prepare(dir + "/t.txt", ByteTokenizer(), o)) == text);
   EXPECT_TRUE(text_of(prepare(dir + "/t.txt", ByteTokenizer())) == text);
 }
@@ -215,7 +215,7 @@ TEST(Prepare, BadInputIsOneSentence) {
   io::write_file_atomic(dir + "/zero.txt", std::string("ab\0cd", 5));
   EXPECT_EQ(message([&] { prepare(dir + "/zero.txt", t); }),
             dir + "/zero.txt: not a text file: byte 2 is zero; need plain text");
-  PrepareOptions o{.cache_folder = dir + "/cache", .memory_bytes = 1};
+  TokenizeOptions o{.cache_folder = dir + "/cache", .memory_bytes = 1};
   EXPECT_THAT(message([&] { prepare(dir + "/zero.txt", t, o); }), HasSubstr("byte 2 is zero"));
   EXPECT_TRUE(io::list_folder(dir + "/cache").empty());
   io::write_file_atomic(dir + "/control.txt", std::string(100, '\x02'));

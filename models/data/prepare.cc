@@ -80,7 +80,7 @@ bool open_kept(const std::string& folder, TokenDataset* out) {
 }
 
 TokenDataset keep_as_shards(const std::vector<io::MappedFile>& files, const Tokenizer& tokenizer,
-                            const PrepareOptions& options) {
+                            const TokenizeOptions& options) {
   WEFT_CHECK(options.shard_tokens > 0, "prepare: got shard_tokens ", options.shard_tokens, "; need at least 1");
   int64_t total = 0, done = 0;
   for (const io::MappedFile& f : files) total += f.size();
@@ -155,7 +155,7 @@ TokenDataset tokenize(std::string_view text, const Tokenizer& tokenizer, std::st
   return TokenDataset::from_tokens(ids, tokenizer.vocab_size());
 }
 
-TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const PrepareOptions& options) {
+TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const TokenizeOptions& options) {
   std::vector<std::string> paths;
   if (io::is_folder(path)) {
     find_files(path, ".tok", 0, &paths);
@@ -193,7 +193,7 @@ TokenDataset prepare(const std::string& path, const Tokenizer& tokenizer, const 
 }
 
 TokenDataset open_data(const std::string& data, const Tokenizer& tokenizer, int64_t synthetic_vocab, uint64_t seed,
-                       const PrepareOptions& options) {
+                       const TokenizeOptions& options) {
   if (data.empty() || data == "shakespeare") return tokenize(embedded_corpus(), tokenizer, "the embedded text");
   if (data == "synthetic") return TokenDataset::synthetic(synthetic_vocab, int64_t{1} << 24, seed);
   return prepare(data, tokenizer, options);

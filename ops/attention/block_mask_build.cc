@@ -150,6 +150,12 @@ void append_strip(Strip& s, TilePool& pool, int64_t tile_words, BlockLists& out)
   s = Strip();
 }
 
+double count_bits(const uint8_t* bytes, int64_t n) {
+  int64_t bits = 0;
+  for (int64_t i = 0; i < n; ++i) bits += std::popcount(bytes[i]);
+  return static_cast<double>(bits);
+}
+
 }  // namespace
 
 int64_t BlockLists::bytes() const {
@@ -301,6 +307,29 @@ BlockColumns transpose_lists(const BlockLists& lists) {
   std::vector<int64_t> next(out.offsets.begin(), out.offsets.end() - 1);
   for (const Run& r : runs) out.ranges[next[r.column]++] = r.range;
   return out;
+}
+
+VisibleScores visible_scores(const kernels::BlockMaskView& view) {
+  const int64_t rows = view.batch * view.heads * view.q_blocks(), tile_bytes = view.block_q * view.block_kv / 8;
+  std::vector<double> in_tile;  // visible scores of a tile, counted at its first use
+  VisibleScores all;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t q0 = row % view.q_blocks() * view.block_q, height = std::min(view.block_q, view.q_len - q0);
+    for (int64_t i = view.offsets[row]; i < view.offsets[row + 1]; ++i) {
+      const BlockRange& r = view.ranges[i];
+      if (r.tile >= 0) {
+        const auto tile = static_cast<size_t>(r.tile);
+        if (tile >= in_tile.size()) in_tile.resize(tile + 1, -1);
+        if (in_tile[tile] < 0) in_tile[tile] = count_bits(view.tiles + r.tile * tile_bytes, tile_bytes);
+        all.count += in_tile[tile] * (r.last - r.first);
+      } else {
+        all.count +=
+            static_cast<double>(height * (std::min(r.last * view.block_kv, view.kv_len) - r.first * view.block_kv));
+        all.at_most |= r.tile == kUnknown;
+      }
+    }
+  }
+  return all;
 }
 
 }  // namespace weft::internal

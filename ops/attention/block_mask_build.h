@@ -60,4 +60,11 @@ class TilePool {
 inline constexpr int32_t kEmptyBlock = -3;
 int32_t classify_tile(const uint64_t* tile, int64_t row_words, int64_t rows, int64_t cols);
 
+/// The number of scores that a mask leaves. at_most: it counts all scores of some blocks whose bits are not stored.
+struct VisibleScores {
+  double count = 0;
+  bool at_most = false;
+};
+VisibleScores visible_scores(const kernels::BlockMaskView& view);
+
 }  // namespace weft::internal

@@ -216,6 +216,16 @@ TEST(BlockMaskBuild, TilesBeyondThePoolAreUnknown) {
   for (const BlockRange& r : some.ranges) unknown += r.tile == BlockRange::kUnknown ? r.last - r.first : 0;
   EXPECT_GT(unknown, 0);
   EXPECT_GT(all.tiles.size(), some.tiles.size());
+
+  // Their scores count as visible, which makes the number a bound.
+  double visible = 0;
+  for (int64_t q = 0; q < 1000; ++q)
+    for (int64_t kv = 0; kv < 1000; ++kv) visible += (q * kv & 4) == 0;
+  EXPECT_EQ(visible_scores(all.view()).count, visible);
+  EXPECT_FALSE(visible_scores(all.view()).at_most);
+  EXPECT_GT(visible_scores(some.view()).count, visible);
+  EXPECT_LE(visible_scores(some.view()).count, 1000.0 * 1000);
+  EXPECT_TRUE(visible_scores(some.view()).at_most);
 }
 
 TEST(BlockMaskBuild, SameListsForAnyThreadCount) {

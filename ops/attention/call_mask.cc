@@ -1,7 +1,6 @@
 #include "ops/attention/call_mask.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <list>
 
@@ -53,12 +52,6 @@ bool same(const CachedMask& k, const Ref<Graph>& graph, std::span<const StridedV
   return true;
 }
 
-double count_bits(const uint8_t* bytes, int64_t n) {
-  int64_t bits = 0;
-  for (int64_t i = 0; i < n; ++i) bits += std::popcount(bytes[i]);
-  return static_cast<double>(bits);
-}
-
 std::shared_ptr<const CallMask> make(const Ref<Graph>& graph, std::span<const Tensor> tables, const CallSizes& sizes,
                                      bool lists) {
   const MaskProgram program(Body{graph, {tables.begin(), tables.end()}});
@@ -74,44 +67,10 @@ std::shared_ptr<const CallMask> make(const Ref<Graph>& graph, std::span<const Te
 
 }  // namespace
 
-CallMask::Scores CallMask::count() const {
-  constexpr int64_t kMostPoints = int64_t{1} << 22;  // some tens of milliseconds
-  int64_t points = 0;
-  const int64_t rows = view.batch * view.heads * view.q_blocks(), tile_bytes = view.block_q * view.block_kv / 8;
-  std::vector<double> in_tile;  // visible scores of a tile, counted at its first use
-  std::vector<uint8_t> bits;
-  Scores all;
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t q0 = row % view.q_blocks() * view.block_q, height = std::min(view.block_q, view.q_len - q0);
-    const int64_t head = row / view.q_blocks();
-    for (int64_t i = view.offsets[row]; i < view.offsets[row + 1]; ++i) {
-      const kernels::BlockRange& r = view.ranges[i];
-      const int64_t kv0 = r.first * view.block_kv, kv1 = std::min(r.last * view.block_kv, view.kv_len);
-      if (r.tile == kernels::BlockRange::kFull) {
-        all.visible += static_cast<double>(height * (kv1 - kv0));
-      } else if (r.tile == kernels::BlockRange::kUnknown && (points += height * (kv1 - kv0)) > kMostPoints) {
-        all.visible += static_cast<double>(height * (kv1 - kv0));
-        all.at_most = true;
-      } else if (r.tile == kernels::BlockRange::kUnknown) {
-        const int64_t pitch = (kv1 - kv0 + 7) / 8;
-        bits.assign(static_cast<size_t>(height * pitch), 0);
-        fill.run(fill.context, head / view.heads, head % view.heads, q0, kv0, height, kv1 - kv0, bits.data(), pitch);
-        all.visible += count_bits(bits.data(), height * pitch);
-      } else {
-        const auto tile = static_cast<size_t>(r.tile);
-        if (tile >= in_tile.size()) in_tile.resize(tile + 1, -1);
-        if (in_tile[tile] < 0) in_tile[tile] = count_bits(view.tiles + r.tile * tile_bytes, tile_bytes);
-        all.visible += in_tile[tile] * (r.last - r.first);
-      }
-    }
-  }
-  return all;
-}
-
-CallMask::Scores CallMask::scores(const CallSizes& sizes) const {
+VisibleScores CallMask::scores(const CallSizes& sizes) const {
   MutexLock lock(mutex_);
-  if (!counted_) counted_ = count();
-  return {counted_->visible * static_cast<double>(sizes.batch / view.batch * (sizes.heads / view.heads)),
+  if (!counted_) counted_ = visible_scores(view);
+  return {counted_->count * static_cast<double>(sizes.batch / view.batch * (sizes.heads / view.heads)),
           counted_->at_most};
 }
 

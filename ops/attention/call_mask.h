@@ -20,19 +20,14 @@ struct CallMask {
   BlockLists lists;
   kernels::MaskFill fill;
   kernels::BlockMaskView view;
-  /// The number of visible scores of a call of these sizes, by the list of blocks. Blocks that the analysis leaves open
-  /// are evaluated up to a limit of points; beyond it all their scores count, and `at_most` is set.
-  struct Scores {
-    double visible = 0;
-    bool at_most = false;
-  };
-  Scores scores(const CallSizes& sizes) const;
+  /// The number of visible scores of a call of these sizes, by the list of blocks.
+  VisibleScores scores(const CallSizes& sizes) const;
   explicit CallMask(MaskProgram p) : program(std::move(p)), fill(program.fill_hook()) {}
 
  private:
-  Scores count() const;
   mutable Mutex mutex_;
-  mutable std::optional<Scores> counted_ WEFT_GUARDED_BY(mutex_);  // of the list of blocks, by the first scores()
+  // Of the list of blocks, set by the first scores().
+  mutable std::optional<VisibleScores> counted_ WEFT_GUARDED_BY(mutex_);
 };
 
 /// tables: contiguous, and alive as long as the result. lists: whether to make the list of blocks. Throws OutOfRange if

@@ -80,18 +80,18 @@ class Context {
 };
 
 /// Positions [begin, end), in order.
-struct Interval {
+struct PositionRange {
   int64_t begin, end;
 };
 
 /// The positions of each rank as runs of consecutive positions; empty if they are not known now.
-std::vector<std::vector<Interval>> intervals(const Tensor& positions, int64_t ranks, int64_t each) {
-  std::vector<std::vector<Interval>> all(static_cast<size_t>(ranks));
+std::vector<std::vector<PositionRange>> intervals(const Tensor& positions, int64_t ranks, int64_t each) {
+  std::vector<std::vector<PositionRange>> all(static_cast<size_t>(ranks));
   if (positions.defined() && positions.is_traced()) return {};
   std::vector<int64_t> at;
   if (positions.defined()) at = positions.contiguous().to_vector<int64_t>();
   for (int64_t r = 0; r < ranks; ++r) {
-    std::vector<Interval>& own = all[static_cast<size_t>(r)];
+    std::vector<PositionRange>& own = all[static_cast<size_t>(r)];
     if (at.empty()) {
       if (each > 0) own.push_back({r * each, (r + 1) * each});
       continue;
@@ -129,8 +129,8 @@ std::vector<bool> internal::ring_steps(const ContextCall& call) {
   MaskAnalysis analysis(program, bounds, MaskRange::between(0, extent(call.b, x.q.size(0)) - 1),
                         MaskRange::between(0, extent(call.h, x.q.size(1)) - 1));
   auto seen = [&](int64_t r, int64_t s) {
-    for (const Interval& q : queries[static_cast<size_t>(r)])
-      for (const Interval& k : keys[static_cast<size_t>(s)]) {
+    for (const PositionRange& q : queries[static_cast<size_t>(r)])
+      for (const PositionRange& k : keys[static_cast<size_t>(s)]) {
         const MaskRange& m = analysis.over(q.begin, q.end, k.begin, k.end);
         if (!m.constant() || m.lo) return true;
       }

@@ -128,7 +128,7 @@ DimMap dims(const Attrs& attrs, std::span<const TensorType> in, std::span<const 
 
 // A mask without tables counts the scores that it leaves visible, by its list of blocks. If it reads tables (documents,
 // positions of a rank), the number depends on their values: then every score counts, as a bound. So do the scores of
-// blocks beyond those that a mask without structure may evaluate.
+// blocks whose bits the list does not store.
 Cost cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
   const AttentionOperands at(attrs);
   const internal::CallSizes sizes{in[0].shape[0], in[0].shape[1], in[0].shape[2], keys_of(at, in)};
@@ -137,7 +137,7 @@ Cost cost(const Attrs& attrs, std::span<const TensorType> in, std::span<const Te
   c.at_most = at.mask_tables > 0 || (at.blocks >= 0 && !attrs.has("mask"));
   if (attrs.has("mask") && !c.at_most && scores > 0) {
     const auto counted = internal::mask_of_call(attrs.get<Ref<Graph>>("mask"), {}, sizes, true)->scores(sizes);
-    scores = counted.visible;
+    scores = counted.count;
     c.at_most = counted.at_most;
   }
   const double d = static_cast<double>(in[0].shape[3]), dv = static_cast<double>(in[2].shape[3]);

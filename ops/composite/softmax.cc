@@ -1,7 +1,5 @@
 #include "ops/composite/softmax.h"
 
-#include <limits>
-
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/state.h"
 #include "ops/composite/precision.h"
@@ -41,18 +39,6 @@ Tensor log_softmax(const Arg& x, int64_t dim) {
   const Tensor v = widened(t);
   const Tensor shifted = v - row_max(v, dim);
   return (shifted - log(sum(exp(shifted), dim, true))).to(t.dtype());
-}
-
-Tensor internal::softmax_or_zero(const Tensor& scores) {
-  Tensor top;
-  {
-    NoGrad guard;
-    top = amax(scores, -1, true);
-    top = where(eq(top, -std::numeric_limits<double>::infinity()), 0.0, top);
-  }
-  const Tensor e = exp(scores - top);
-  const Tensor total = sum(e, -1, true);
-  return e / where(eq(total, 0.0), 1.0, total);
 }
 
 Tensor Tensor::softmax(int64_t dim, Loc loc) const { return weft::softmax({*this, loc}, dim); }

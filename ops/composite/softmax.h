@@ -10,9 +10,4 @@ Tensor softmax(const Arg& x, int64_t dim);
 /// log(softmax(x, dim)) = x - logsumexp(x, dim).
 Tensor log_softmax(const Arg& x, int64_t dim);
 
-namespace internal {
-/// softmax along the last dim of scores (f32 or f64); a row of only -inf gives zeros, as attention requires.
-Tensor softmax_or_zero(const Tensor& scores);
-}  // namespace internal
-
 }  // namespace weft

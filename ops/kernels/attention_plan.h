@@ -15,7 +15,6 @@ namespace weft::kernels::internal {
 /// Elements between rows of a tile of scores, and of bf16 probabilities: rows that are read together fall into
 /// different lines of the nearest cache.
 inline constexpr int64_t kScoreLd = kTileKeys + 16, kNarrowLd = kTileKeys + 32;
-inline constexpr float kLn2 = 0.693147181f;
 
 inline int64_t ceil_div(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 inline int64_t up_to(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }

@@ -33,7 +33,7 @@ std::vector<const OpDef*> ops_of_gpus() {
 // Compiles the kernels of all cases at once, on all cores. A kernel that does not compile fails in its own test.
 void build_together(const std::vector<Case>& cases) {
   cuda::Gpu& gpu = cuda::Gpu::get(0);
-  cuda::PrepareOptions options;
+  cuda::OperationOptions options;
   options.gpu = &gpu;
   std::vector<std::unique_ptr<cuda::Operation>> operations;
   std::vector<cuda::Operation*> raw;

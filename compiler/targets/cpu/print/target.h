@@ -1,6 +1,7 @@
 // The tables of the CPU printer: how it spells each construct of a kernel, as text with {holes}, and the source that
-// defines the intrinsics in that text. There are two tables, cpu() and cpu_scalar(). Everything in which they differ is
-// here; print.cc does not know which one it uses. The CUDA printer (compiler/targets/cuda/print) does not use them.
+// defines the intrinsics in that text. There are two tables, cpu() and cpu_scalar(). All
+// differences between them are here; print.cc has none. The CUDA printer (compiler/targets/cuda/print) does not use
+// them.
 #pragma once
 #include <string>
 

@@ -33,7 +33,7 @@ class AttentionOperation final : public Operation {
  public:
   AttentionOperation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                      std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                     const AttentionKernelOptions& options, const PrepareOptions& prepared)
+                     const AttentionKernelOptions& options, const OperationOptions& prepared)
       : name_(op.name), in_(in.begin(), in.end()), out_(out.begin(), out.end()) {
     const bool backward = &op == &attention_backward_op;
     const size_t own = static_cast<size_t>(weft::internal::AttentionOperands(attrs).count);
@@ -75,7 +75,7 @@ class AttentionOperation final : public Operation {
     }
     for (const AttentionLaunch& a : program_->launches(in, out, at.workspace)) {
       const Kernel& k = kernels_[static_cast<size_t>(a.kernel)];
-      Launch l;
+      KernelLaunch l;
       l.grid_x = a.grid.x;
       l.grid_y = a.grid.y;
       l.grid_z = a.grid.z;
@@ -118,7 +118,7 @@ class AttentionOperation final : public Operation {
 
 std::unique_ptr<Operation> attention_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                                std::span<const StridedView> out, const GpuProperties& gpu,
-                                               int alignment, const PrepareOptions& options) {
+                                               int alignment, const OperationOptions& options) {
   AttentionKernelOptions o;
   o.alignment = alignment;
   o.tf32 = options.tf32;

@@ -42,7 +42,7 @@ struct ProductBuffer {
 
 class ProductOperation final : public Operation {
  public:
-  ProductOperation(const char* name, const GpuProperties& gpu, int alignment, const PrepareOptions& options)
+  ProductOperation(const char* name, const GpuProperties& gpu, int alignment, const OperationOptions& options)
       : name_(name), properties_(gpu), alignment_(alignment), options_(options) {}
 
   std::span<const Kernel> kernels() const override { return kernels_; }
@@ -263,7 +263,7 @@ class ProductOperation final : public Operation {
   const char* name_;
   const GpuProperties properties_;
   const int alignment_;
-  const PrepareOptions options_;
+  const OperationOptions options_;
   std::vector<Kernel> kernels_;
   std::vector<Computed> computed_;
   std::vector<Copied> copied_;
@@ -361,7 +361,7 @@ void ProductOperation::run_gemm(const Addresses& at, void* out, Stream& stream, 
   p.offsets = offsets_.operand >= 0 ? at.in[offsets_.operand] : nullptr;
   p.bad = at.bad;
   const Grid grid = gemm_->grid(properties_.multiprocessors);
-  Launch l;
+  KernelLaunch l;
   l.grid_x = grid.x;
   l.grid_y = grid.y;
   l.grid_z = grid.z;
@@ -378,7 +378,7 @@ void ProductOperation::run_gemm(const Addresses& at, void* out, Stream& stream, 
 
 std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                              std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                             const PrepareOptions& options) {
+                                             const OperationOptions& options) {
   // 8-bit integers wrap: compute the product in 32 bits and truncate it.
   if (itemsize(in[0].dtype) == 1) {
     std::vector<TensorType> types;
@@ -408,7 +408,7 @@ std::unique_ptr<Operation> product_operation(const OpDef& op, const Attrs& attrs
 
 std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph& body, std::span<const StridedView> in,
                                                    std::span<const StridedView> out, const GpuProperties& gpu,
-                                                   int alignment, const PrepareOptions& options) {
+                                                   int alignment, const OperationOptions& options) {
   auto p = std::make_unique<ProductOperation>(name, gpu, alignment, options);
   const std::optional<loop_ir::DotParts> parts = loop_ir::take_apart(body);
   const Graph& main = parts ? *parts->main : body;
@@ -448,7 +448,7 @@ std::unique_ptr<Operation> fused_product_operation(const char* name, const Graph
     p->dot(n.attrs, operands, places[0], places[1], out[lt->output].dtype);
     if (p->into_epilogue(*lt)) return p;
     // Start again without this epilogue.
-    PrepareOptions without = options;
+    OperationOptions without = options;
     without.lt_epilogues = false;
     return fused_product_operation(name, body, in, out, gpu, alignment, without);
   }

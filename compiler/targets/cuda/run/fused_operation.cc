@@ -137,7 +137,7 @@ void GroupLaunches::enqueue(const At& at, Stream& stream, const char* op, Source
       }
       std::memcpy(params + p.at, &address, sizeof address);
     }
-    Launch launch;
+    KernelLaunch launch;
     launch.grid_x = l.grid.x;
     launch.grid_y = l.grid.y;
     launch.grid_z = l.grid.z;

@@ -21,7 +21,7 @@ struct ValueBuffer {
 class SequenceOperation final : public Operation {
  public:
   SequenceOperation(const char* name, const Graph& g, std::span<const StridedView> in, std::span<const StridedView> out,
-                    const GpuProperties& gpu, int alignment, const PrepareOptions& options)
+                    const GpuProperties& gpu, int alignment, const OperationOptions& options)
       : name_(name) {
     WEFT_CHECK_AS(kUnavailable, g.captured.empty() && g.cells.empty(), name,
                   ": its definition captures tensors or cells; CUDA has no kernel for it yet");
@@ -141,7 +141,7 @@ class SequenceOperation final : public Operation {
 
 std::unique_ptr<Operation> decomposed_operation(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                                 std::span<const StridedView> out, const GpuProperties& gpu,
-                                                int alignment, const PrepareOptions& options) {
+                                                int alignment, const OperationOptions& options) {
   std::vector<TensorType> types;
   for (const StridedView& v : in) types.push_back({v.dtype, Device::cpu(), v.shape});
   const Ref<Graph> body = capture_graph([&](std::span<const Tensor> x) { return op.decompose(attrs, x); }, types);
@@ -150,7 +150,7 @@ std::unique_ptr<Operation> decomposed_operation(const OpDef& op, const Attrs& at
 
 std::unique_ptr<Operation> graph_operation(const char* name, const Graph& body, std::span<const StridedView> in,
                                            std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                           const PrepareOptions& options) {
+                                           const OperationOptions& options) {
   bool one_group = body.captured.empty() && body.cells.empty();
   for (int32_t id = 0; id < body.size(); ++id) {
     const Node& n = body.node(id);

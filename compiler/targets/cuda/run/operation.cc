@@ -75,7 +75,7 @@ bool all_empty(std::span<const StridedView> out) {
 
 std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                    std::span<const StridedView> out, const GpuProperties& gpu, int alignment,
-                                   const PrepareOptions& options) {
+                                   const OperationOptions& options) {
   if (all_empty(out) && !op.is(kSideEffect)) return std::make_unique<Nothing>();
   loop_ir::LowerOptions lower;
   lower.round_like_eager = options.round_like_eager;

@@ -44,7 +44,7 @@ class Operation : public weft::Operation {
 };
 
 /// Options of the whole step or program.
-struct PrepareOptions {
+struct OperationOptions {
   bool round_like_eager = false;  // fused 16-bit chains round where eager does (numerics = eager)
   bool tf32 = false;              // f32 products on tensor cores with 11 bits of their operands
   bool lt_epilogues = true;       // let cuBLASLt compute the epilogues that it supports
@@ -55,7 +55,7 @@ struct PrepareOptions {
 /// multiples of `alignment` bytes. Throws Unavailable, with the op's name, if CUDA has no kernel.
 std::unique_ptr<Operation> prepare(const OpDef& op, const Attrs& attrs, std::span<const StridedView> in,
                                    std::span<const StridedView> out, const GpuProperties& gpu, int alignment = 16,
-                                   const PrepareOptions& options = {});
+                                   const OperationOptions& options = {});
 
 /// Compiles all kernels of the operations that are not compiled yet, at once, and binds them. Throws an error with the
 /// kernel's name if one does not compile or exceeds the device's limits. Returns the number of kernels loaded.

@@ -74,7 +74,7 @@ TEST(Operation, EpiloguesByKernels) {
   ScopedEmulatedGpu gpu;
   for (DType t : {kFloat32, kBFloat16}) {
     const Tensor x = whole({6, 8}, 1, t), w = whole({8, 16}, 2, t), bias = whole({16}, 3, t);
-    PrepareOptions options;
+    OperationOptions options;
     options.round_like_eager = true;
     const FusedRun r = run_fused(
         [](Inputs in) {
@@ -101,7 +101,7 @@ TEST(Operation, GroupsOfRows) {
     const Tensor x = whole({20, 16}, 1, t), w = whole({3, 16, 24}, 2, t);
     const Tensor offsets = Tensor::from_vector<int64_t>({0, 7, 7, 20}, {4});
     auto fn = [](Inputs in) { return Outputs{relu(grouped_matmul(in[0], in[1], in[2]))}; };
-    PrepareOptions options;
+    OperationOptions options;
     options.round_like_eager = true;
     expect_same(run_fused(fn, {x, w, offsets}, options));
     const Tensor wrong = Tensor::from_vector<int64_t>({0, 7, 7, 21}, {4});

@@ -109,7 +109,7 @@ std::string list(const std::vector<T>& values) {
 
 }  // namespace
 
-std::string print_standalone(const loop_ir::Kernel& k, const Launch& launch, bool notes) {
+std::string print_standalone(const loop_ir::Kernel& k, const StandaloneLaunch& launch, bool notes) {
   WEFT_BUG_IF(static_cast<int>(launch.extents.size()) != k.axes || launch.strides.size() != k.operands.size(),
               "print_standalone: ", launch.extents.size(), " extents and ", launch.strides.size(),
               " operands' strides");

@@ -9,7 +9,7 @@
 namespace weft::codegen {
 
 /// The launch arguments of a kernel, without memory.
-struct Launch {
+struct StandaloneLaunch {
   std::vector<int64_t> extents;               // by axis
   std::vector<std::vector<int64_t>> strides;  // by operand and axis, elements
   std::vector<double> params;
@@ -19,6 +19,6 @@ struct Launch {
 
 /// The text of the program. Its inputs come from a fixed generator, or from a file given as its argument: the elements
 /// of one operand after another, each from position 0 of all axes to the last.
-std::string print_standalone(const loop_ir::Kernel& kernel, const Launch& launch, bool notes = true);
+std::string print_standalone(const loop_ir::Kernel& kernel, const StandaloneLaunch& launch, bool notes = true);
 
 }  // namespace weft::codegen

@@ -11,7 +11,7 @@
 namespace weft::cuda::testing {
 
 OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vector<Tensor>& in,
-                           const std::vector<TensorType>& out, PrepareOptions options) {
+                           const std::vector<TensorType>& out, OperationOptions options) {
   Gpu& gpu = Gpu::get(0);
   options.gpu = &gpu;
   std::vector<Tensor> there, results;
@@ -55,7 +55,7 @@ OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vecto
 }
 
 FusedRun run_fused(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& fn, const std::vector<Tensor>& in,
-                   PrepareOptions options) {
+                   OperationOptions options) {
   FusedRun r;
   r.want = fn(in);
   std::vector<TensorType> types, out;

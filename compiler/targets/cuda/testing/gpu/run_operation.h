@@ -18,7 +18,7 @@ struct OperationRun {
 /// `in` are CPU tensors, copied to the GPU (with their layout if contiguous). Results have these types and are
 /// contiguous. Workspace and results hold poison before the run.
 OperationRun run_operation(const OpDef& op, const Attrs& attrs, const std::vector<Tensor>& in,
-                           const std::vector<TensorType>& out, PrepareOptions options = {});
+                           const std::vector<TensorType>& out, OperationOptions options = {});
 
 /// A fused node that computes `fn`, and the same computation op by op on the CPU.
 struct FusedRun {
@@ -26,6 +26,6 @@ struct FusedRun {
   std::vector<Tensor> want;
 };
 FusedRun run_fused(const std::function<std::vector<Tensor>(std::span<const Tensor>)>& fn, const std::vector<Tensor>& in,
-                   PrepareOptions options = {});
+                   OperationOptions options = {});
 
 }  // namespace weft::cuda::testing

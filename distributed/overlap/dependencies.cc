@@ -1,4 +1,4 @@
-#include "distributed/overlap/flow.h"
+#include "distributed/overlap/dependencies.h"
 
 #include <algorithm>
 
@@ -8,7 +8,7 @@
 
 namespace weft::dist {
 
-Flow::Flow(const Graph& g)
+Dependencies::Dependencies(const Graph& g)
     : live(live_nodes(g)), light(g.size()), ready(g.size(), -1), use(g.size(), g.size()), before(g.size()) {
   std::vector<int32_t> cell_of(g.size(), -1);
   std::vector<std::vector<int32_t>> readers(g.cells.size());

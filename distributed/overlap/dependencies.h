@@ -10,8 +10,8 @@ namespace weft::dist {
 
 /// Heavy nodes keep their order unless a pass moves them. Light nodes (views, constants, cells, coordinates, and values
 /// computed from these alone) are placed before the first heavy node that needs them.
-struct Flow {
-  explicit Flow(const Graph& g);
+struct Dependencies {
+  explicit Dependencies(const Graph& g);
   std::vector<bool> live, light;  // by node
   std::vector<int32_t> ready;     // by node: the last heavy node that its operands need, or -1
   std::vector<int32_t> use;       // by node: the first heavy node that needs its results; g.size() if there is none
