@@ -9,10 +9,8 @@ class Model final : public nn::ConfiguredModel<Config> {
  public:
   explicit Model(const Config& config);
 
- protected:
-  Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
-
  private:
+  Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
   nn::Embedding pos_;
   nn::Dropout drop_;
   std::vector<nn::TransformerBlock> blocks_;

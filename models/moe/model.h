@@ -27,10 +27,8 @@ class Model final : public nn::ConfiguredModel<Config> {
   nn::LossOut loss(const Tensor& tokens, const Tensor& targets) const override;
   void update_balance(const Tensor& expert_counts) const override;
 
- protected:
-  Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
-
  private:
+  Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;
   Tensor blocks(const Tensor& tokens, const nn::KvCache* cache, std::vector<nn::MoEOut>& routed) const;
 
   std::optional<nn::Embedding> pos_;  // empty with rotary positions
