@@ -20,8 +20,6 @@ enum class Exec { kCompiled, kInterp, kEager };
 
 Exec exec_mode(const CompileOptions& options) {
   const std::string v = switch_value("WEFT_EXEC");
-  WEFT_CHECK(v == "compiled" || v == "interp" || v == "eager", "WEFT_EXEC: got '", v,
-             "'; need compiled, interp or eager");
   return !options.enabled || v == "eager" ? Exec::kEager : v == "interp" ? Exec::kInterp : Exec::kCompiled;
 }
 }  // namespace
@@ -37,6 +35,7 @@ class CompiledCore {
                "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
     if (options.verify_numerics) options.numerics = "eager";  // a chain of 16-bit values may be cut by a mesh
     WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
+    PassSteps names(pass_options(options, nullptr));  // refuses disabled passes that do not exist
     if (switch_value("WEFT_VERIFY") != "auto" && switch_on("WEFT_VERIFY")) options.verify = true;
   }
 

@@ -16,15 +16,16 @@ namespace {
 
 /// The disabled names. Checks that each exists.
 std::set<std::string, std::less<>> disabled_names(std::span<const Pass> passes, const PassOptions& options) {
-  std::set<std::string, std::less<>> known, off;
+  std::set<std::string, std::less<>> known, required, off;
   for (std::span<const Pass> list : {passes, options.known})
-    for (const Pass& p : list)
-      if (!p.required) known.insert(p.name);
+    for (const Pass& p : list) (p.required ? required : known).insert(p.name);
   auto add = [&](std::string_view name, const char* from) {
     if (name.empty()) return;
     if (name == "all") return off.insert(known.begin(), known.end());
     std::vector<std::string> names(known.begin(), known.end());
-    WEFT_CHECK(known.contains(name), from, ": got '", name, "'; need all or some of ", names);
+    WEFT_CHECK(known.contains(name), from, ": got '", name,
+               required.contains(name) ? "', which later stages need; need all or some of " : "'; need all or some of ",
+               names);
     off.emplace(name);
   };
   std::string names = switch_value("WEFT_DISABLE");

@@ -1,8 +1,7 @@
-// Text of messages, errors, counted handles, small vectors, hashes, switches.
+// Text of messages, errors, counted handles, small vectors, hashes.
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <thread>
@@ -11,7 +10,6 @@
 #include "framework/base/hash.h"
 #include "framework/base/ref.h"
 #include "framework/base/small_vec.h"
-#include "framework/base/switches.h"
 
 namespace weft {
 namespace {
@@ -130,34 +128,6 @@ TEST(Hash, IsTheSameInEveryProcessAndSeesOrder) {
   EXPECT_NE(hash_text(""), hash_text(std::string_view("\0", 1)));
   EXPECT_NE(hash_combine(hash_combine(0, 1), 2), hash_combine(hash_combine(0, 2), 1));
   EXPECT_NE(hash_combine(0, 0), 0u);
-}
-
-TEST(Switches, OverrideEnvironmentDefault) {
-  for (const Switch& s : all_switches()) {
-    EXPECT_EQ(std::string(s.name).rfind("WEFT_", 0), 0u);
-    EXPECT_GT(std::string(s.help).size(), 5u);
-  }
-  setenv("WEFT_DEBUG", "2", 1);
-  EXPECT_EQ(switch_int("WEFT_DEBUG"), 2);
-  set_switch("WEFT_DEBUG", "1");
-  EXPECT_EQ(switch_int("WEFT_DEBUG"), 1);
-  unsetenv("WEFT_TRACE");
-  EXPECT_EQ(switch_value("WEFT_TRACE"), "");
-  set_switch("WEFT_SYNC", "on");
-  EXPECT_TRUE(switch_on("WEFT_SYNC"));
-  auto error_of = [](auto f) {
-    try {
-      f();
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
-    return std::string("no error");
-  };
-  set_switch("WEFT_SYNC", "maybe");
-  EXPECT_EQ(error_of([] { switch_on("WEFT_SYNC"); }), "WEFT_SYNC: got 'maybe'; need 0 or 1");
-  set_switch("WEFT_THREADS", "2x");
-  EXPECT_EQ(error_of([] { switch_int("WEFT_THREADS"); }), "WEFT_THREADS: got '2x'; need a whole number");
-  EXPECT_EQ(error_of([] { switch_value("WEFT_NOPE"); }), "unknown switch WEFT_NOPE");
 }
 
 }  // namespace

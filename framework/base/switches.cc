@@ -1,33 +1,48 @@
 #include "framework/base/switches.h"
 
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
+#include "framework/base/nearest.h"
 
 namespace weft {
 namespace {
 
 constexpr Switch kSwitches[] = {
-    {"WEFT_DEBUG", "0..2: 1 one line per launch, 2 also one line per pass", "0"},
-    {"WEFT_DUMP", "folder for the graph after each pass that changed it", ""},
-    {"WEFT_DISABLE", "comma-separated names of passes to skip, or all", ""},
-    {"WEFT_EXEC", "how compile(fn) runs: compiled, interp (graph interpreter) or eager", "compiled"},
-    {"WEFT_VERIFY",
-     "compare the first results of each kernel with the reference: 0, 1, or auto (fused kernels, in tests)", "auto"},
-    {"WEFT_VERIFY_IR", "verify graphs: 0 off, 1 at stage ends, 2 after each pass", "1"},
-    {"WEFT_TRACE", "file for a Chrome trace of launches", ""},
-    {"WEFT_CACHE", "folder of the kernel cache, or off", ""},
-    {"WEFT_CXX", "the compiler of kernels; empty: g++, c++ or clang++ from PATH", ""},
-    {"WEFT_CXX_SECONDS", "time limit of one run of that compiler; then kernels are interpreted", "60"},
-    {"WEFT_NVRTC", "path of libnvrtc, the compiler of CUDA kernels; empty: the usual locations", ""},
-    {"WEFT_CUBLASLT", "path of libcublasLt, matrix products on a GPU; empty: the usual locations", ""},
-    {"WEFT_CUDA_GRAPH", "replay compiled steps on a GPU as one CUDA graph: 0 or 1", "1"},
-    {"WEFT_SYNC", "run devices synchronously: 0 or 1", "0"},
-    {"WEFT_ISA", "instruction set of CPU kernels: auto, baseline, avx2 or avx512", "auto"},
-    {"WEFT_THREADS", "threads of the pool, 0 for all cores", "0"},
+    {"WEFT_DEBUG", Switch::kChoice, "0, 1, 2", "0", "1: one line per launch, 2: also one line per pass"},
+    {"WEFT_DUMP", Switch::kPath, "folder", "", "folder for the graph after each pass that changed it"},
+    {"WEFT_DISABLE", Switch::kText, "names, or `all`", "", "comma-separated names of passes to skip, or all"},
+    {"WEFT_EXEC", Switch::kChoice, "compiled, interp, eager", "compiled",
+     "how compile(fn) runs: compiled, interp (graph interpreter) or eager"},
+    {"WEFT_VERIFY", Switch::kChoice, "0, 1, auto", "auto",
+     "compare the first results of each kernel with the reference: 0, 1, or auto (fused kernels, in tests)"},
+    {"WEFT_VERIFY_IR", Switch::kChoice, "0, 1, 2", "1", "verify graphs: 0 off, 1 at stage ends, 2 after each pass"},
+    {"WEFT_TRACE", Switch::kPath, "file", "", "file for a Chrome trace of launches"},
+    {"WEFT_CACHE", Switch::kPath, "folder, or `off`", "", "folder of the kernel cache, or off"},
+    {"WEFT_CXX", Switch::kLookup, "path", "", "the compiler of kernels; empty: g++, c++ or clang++ from PATH"},
+    {"WEFT_CXX_SECONDS", Switch::kNumber, "seconds", "60",
+     "time limit of one run of that compiler; then kernels are interpreted", 1, 1000000},
+    {"WEFT_NVRTC", Switch::kLookup, "path", "",
+     "path of libnvrtc, the compiler of CUDA kernels; empty: the usual locations"},
+    {"WEFT_CUBLASLT", Switch::kLookup, "path", "",
+     "path of libcublasLt, matrix products on a GPU; empty: the usual locations"},
+    {"WEFT_CUDA_GRAPH", Switch::kChoice, "0, 1", "1", "replay compiled steps on a GPU as one CUDA graph: 0 or 1"},
+    {"WEFT_SYNC", Switch::kChoice, "0, 1", "0", "run devices synchronously: 0 or 1"},
+    {"WEFT_ISA", Switch::kChoice, "auto, baseline, avx2, avx512", "auto",
+     "instruction set of CPU kernels: auto, baseline, avx2 or avx512"},
+    {"WEFT_THREADS", Switch::kNumber, "number", "0", "threads of the pool, 0 for all cores", 0, 4096},
 };
+
+// Variables of our tests and scripts, which are no switches.
+constexpr std::string_view kOthers[] = {"WEFT_BAZEL", "WEFT_GPU_CHECK", "WEFT_GPU_CHECK_SMALL",
+                                        "WEFT_GPU_TEST_SECONDS"};
 
 struct Overrides {
   Mutex mutex;
@@ -44,19 +59,63 @@ const Switch& find(std::string_view name) {
   internal::fail(Code::kNotFound, str_cat("unknown switch ", name));
 }
 
+std::vector<std::string> choices_of(const Switch& s) {
+  std::vector<std::string> out;
+  const std::string_view all = s.values;
+  for (size_t at = 0; at < all.size();) {
+    const size_t end = std::min(all.find(", ", at), all.size());
+    out.emplace_back(all.substr(at, end - at));
+    at = end + 2;
+  }
+  return out;
+}
+
+std::string need_of(const Switch& s) {
+  if (s.kind == Switch::kNumber) return str_cat("a whole number from ", s.least, " to ", s.most);
+  const std::vector<std::string> choices = choices_of(s);
+  std::string text;
+  for (size_t i = 0; i < choices.size(); ++i)
+    text += str_cat(i == 0 ? "" : i + 1 < choices.size() ? ", " : " or ", choices[i]);
+  return text;
+}
+
+bool is_true(std::string_view v) { return v == "1" || v == "true" || v == "on" || v == "yes"; }
+bool is_false(std::string_view v) { return v.empty() || v == "0" || v == "false" || v == "off" || v == "no"; }
+
+bool takes(const Switch& s, const std::string& v) {
+  if (s.kind == Switch::kChoice) {
+    const std::vector<std::string> choices = choices_of(s);
+    const bool yes_or_no = choices[0] == "0" && choices.back() != "2";
+    return std::find(choices.begin(), choices.end(), v) != choices.end() || (yes_or_no && (is_true(v) || is_false(v)));
+  }
+  if (s.kind != Switch::kNumber) return true;
+  long n = 0;
+  const auto [end, error] = std::from_chars(v.data(), v.data() + v.size(), n);
+  return error == std::errc() && end == v.data() + v.size() && n >= s.least && n <= s.most;
+}
+
 }  // namespace
 
 std::span<const Switch> all_switches() { return kSwitches; }
 
 std::string switch_value(std::string_view name) {
+  static const bool reported = [] {
+    for (const std::string& line : internal::unknown_switches()) std::fprintf(stderr, "weft: %s\n", line.c_str());
+    return true;
+  }();
+  (void)reported;
   const Switch& s = find(name);
+  const char* env = std::getenv(s.name);
+  std::string value = env && *env ? env : s.fallback;
   {
     MutexLock lock(overrides().mutex);
     auto it = overrides().values.find(name);
-    if (it != overrides().values.end()) return it->second;
+    if (it != overrides().values.end()) value = it->second;
   }
-  const char* env = std::getenv(s.name);
-  return env && *env ? env : s.fallback;
+  WEFT_CHECK(takes(s, value), name, ": got '", value, "'; need ", need_of(s));
+  const bool path =
+      s.kind == Switch::kPath ? value != "off" : s.kind == Switch::kLookup && value.find('/') != value.npos;
+  return path ? internal::in_working_folder(value) : value;
 }
 
 void set_switch(std::string_view name, std::string value) {
@@ -66,20 +125,39 @@ void set_switch(std::string_view name, std::string value) {
 }
 
 bool switch_on(std::string_view name) {
-  std::string v = switch_value(name);
-  for (const char* t : {"1", "true", "on", "yes"})
-    if (v == t) return true;
-  for (const char* f : {"", "0", "false", "off", "no"})
-    if (v == f) return false;
-  internal::fail(Code::kInvalidArgument, str_cat(name, ": got '", v, "'; need 0 or 1"));
+  const std::string v = switch_value(name);
+  WEFT_CHECK(is_true(v) || is_false(v), name, ": got '", v, "'; need 0 or 1");
+  return is_true(v);
 }
 
-long switch_int(std::string_view name) {
-  std::string v = switch_value(name);
-  char* end = nullptr;
-  long n = std::strtol(v.c_str(), &end, 10);
-  WEFT_CHECK(!v.empty() && *end == 0, name, ": got '", v, "'; need a whole number");
-  return n;
+long switch_int(std::string_view name) { return std::stol(switch_value(name)); }
+
+void check_switches() {
+  for (const Switch& s : kSwitches) switch_value(s.name);
 }
 
+namespace internal {
+
+std::vector<std::string> unknown_switches() {
+  std::vector<std::string> names, out;
+  for (const Switch& s : kSwitches) names.emplace_back(s.name);
+  for (char** e = environ; e && *e; ++e) {
+    const std::string_view entry = *e, name = entry.substr(0, entry.find('='));
+    if (!name.starts_with("WEFT_") || std::find(std::begin(kOthers), std::end(kOthers), name) != std::end(kOthers) ||
+        std::find(names.begin(), names.end(), name) != names.end())
+      continue;
+    const std::string near = nearest_name(name, names, 4);
+    out.push_back(str_cat("the environment variable ", name, " is no switch of Weft and changes nothing",
+                          near.empty() ? "" : str_cat("; did you mean ", near, "?")));
+  }
+  return out;
+}
+
+std::string in_working_folder(const std::string& path) {
+  if (path.empty() || path[0] == '/') return path;
+  const char* base = std::getenv("BUILD_WORKING_DIRECTORY");
+  return base && *base ? str_cat(base, "/", path) : path;
+}
+
+}  // namespace internal
 }  // namespace weft

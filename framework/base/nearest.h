@@ -1,0 +1,12 @@
+// The nearest of some names, for "did you mean".
+#pragma once
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace weft {
+
+/// The candidate that needs the fewest single-character edits to become `name`: fewer than `limit`, else "".
+std::string nearest_name(std::string_view name, std::span<const std::string> candidates, size_t limit);
+
+}  // namespace weft
