@@ -35,7 +35,8 @@ struct Trailer {
 };
 
 struct File {
-  explicit File(const std::string& path, int flags, int mode = 0) : fd(::open(path.c_str(), flags | O_CLOEXEC, mode)) {}
+  explicit File(const std::string& path, int flags, int mode = 0)
+      : fd(::open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK, mode)) {}
   File(const File&) = delete;
   ~File() {
     if (fd >= 0) ::close(fd);

@@ -1,5 +1,5 @@
-// AtomicFile and AtomicFolder of file.h. The writer of a temporary holds a lock (flock) on it. The kernel releases the
-// lock when the process ends, so remove_leftovers() can recognise temporaries of dead processes.
+// AtomicFile, AtomicFolder and FileLock of file.h. The writer of a temporary holds a lock (flock) on it. The kernel
+// releases the lock when the process ends, so remove_leftovers() can recognise temporaries of dead processes.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -80,6 +80,8 @@ void write_all(int fd, std::span<const std::byte> bytes, int64_t offset, const s
 }  // namespace
 
 AtomicFile::AtomicFile(const std::string& path) : path_(plain(path)) {
+  struct stat st;
+  if (::stat(path_.c_str(), &st) == 0) internal::need_regular(st.st_mode, "write", path_);
   for (;;) {
     temp_ = temporary_name(path_);
     fd_ = ::open(temp_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -166,12 +168,37 @@ void AtomicFolder::commit() {
   sync_path(folder_of(path_), true);
 }
 
+FileLock::FileLock(const std::string& path, const std::string& what) : fd_(open_for_update(path)) {
+  // A file system without locks: nothing can be known of other processes.
+  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    char holder[32] = {};
+    const ssize_t n = ::pread(fd_, holder, sizeof holder - 1, 0);
+    ::close(fd_);
+    const std::string process(holder, std::max<ssize_t>(n, 0));
+    weft::internal::fail(Code::kFailedPrecondition,
+                         str_cat(what, " is in use by ", process.empty() ? "another process" : process));
+  }
+  const std::string process = str_cat("process ", static_cast<int64_t>(::getpid()));
+  // The text is for people and errors only.
+  if (::ftruncate(fd_, 0) == 0) (void)!::pwrite(fd_, process.data(), process.size(), 0);
+}
+
+FileLock::~FileLock() { ::close(fd_); }
+
+bool FileLock::is_held(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return false;
+  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  ::close(fd);
+  return held;
+}
+
 int remove_leftovers(const std::string& folder) {
   int removed = 0;
   for (const std::string& name : list_folder(folder)) {
     if (!is_temporary_name(name)) continue;
     std::string path = folder + "/" + name;
-    int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) {
       std::error_code error;

@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "framework/base/error.h"
+#include "framework/base/switches.h"
 #include "framework/io/file_internal.h"
 
 namespace weft::io {
@@ -55,6 +56,15 @@ int open_or_fail(const std::string& path, int flags, std::string_view what, int 
   return fd;
 }
 
+void need_regular(unsigned mode, std::string_view what, const std::string& path) {
+  if (S_ISREG(mode)) return;
+  const char* is = S_ISDIR(mode)                    ? "a folder"
+                   : S_ISFIFO(mode)                 ? "a pipe"
+                   : S_ISCHR(mode) || S_ISBLK(mode) ? "a device"
+                                                    : "not a regular file";
+  weft::internal::fail(Code::kInvalidArgument, str_cat("cannot ", what, " '", path, "': it is ", is, "; need a file"));
+}
+
 }  // namespace internal
 
 namespace {
@@ -64,22 +74,19 @@ struct Closer {
   ~Closer() { ::close(fd); }
 };
 
-/// Opens a regular file for reading and returns its size in `size`.
-int open_regular(const std::string& path, int64_t* size) {
-  int fd = internal::open_or_fail(path, O_RDONLY, "read", 0);
-  struct stat st;
-  if (::fstat(fd, &st) != 0) {
-    int error = errno;
+/// Opens a regular file and returns its size in `size`. Everything else is refused; opening a pipe without
+/// O_NONBLOCK would wait for a writer.
+int open_regular(const std::string& path, int flags, const char* what, int64_t* size) {
+  const int fd = internal::open_or_fail(path, flags | O_NONBLOCK, what, 0666);
+  try {
+    struct stat st;
+    if (::fstat(fd, &st) != 0) internal::fail(errno, what, path);
+    internal::need_regular(st.st_mode, what, path);
+    *size = st.st_size;
+  } catch (...) {
     ::close(fd);
-    internal::fail(error, "read", path);
+    throw;
   }
-  if (!S_ISREG(st.st_mode)) {
-    ::close(fd);
-    weft::internal::fail(Code::kInvalidArgument,
-                         str_cat("cannot read '", path, "': it is ",
-                                 S_ISDIR(st.st_mode) ? "a folder" : "not a regular file", "; need a file"));
-  }
-  *size = st.st_size;
   return fd;
 }
 
@@ -90,12 +97,7 @@ std::string errno_text(int error) {
   return ::strerror_r(error, buffer, sizeof buffer);
 }
 
-std::string resolve_path(const std::string& path) {
-  if (path.empty() || path[0] == '/') return path;
-  const char* base = std::getenv("BUILD_WORKING_DIRECTORY");
-  if (!base || !*base) return path;
-  return std::string(base) + "/" + path;
-}
+std::string resolve_path(const std::string& path) { return weft::internal::in_working_folder(path); }
 
 std::string base_name(const std::string& path) {
   size_t end = path.find_last_not_of('/');
@@ -156,7 +158,7 @@ void remove_all(const std::string& path) {
 
 std::string read_file(const std::string& path, int64_t max_bytes) {
   int64_t size = 0;
-  Closer file{open_regular(path, &size)};
+  Closer file{open_regular(path, O_RDONLY, "read", &size)};
   std::string out;
   out.reserve(std::min<int64_t>(size, max_bytes) + 4097);
   // Files in /proc and similar report size 0: read to the end whatever stat reported.
@@ -173,8 +175,13 @@ std::string read_file(const std::string& path, int64_t max_bytes) {
   }
 }
 
+int open_for_update(const std::string& path) {
+  int64_t size;
+  return open_regular(path, O_RDWR | O_CREAT, "write", &size);
+}
+
 MappedFile::MappedFile(const std::string& path) : path_(path) {
-  Closer file{open_regular(path, &size_)};
+  Closer file{open_regular(path, O_RDONLY, "read", &size_)};
   if (size_ == 0) return;
   void* p = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
   if (p == MAP_FAILED) internal::fail(errno, "map", path);

@@ -29,8 +29,11 @@ void make_folders(const std::string& path);
 /// Removes a file or a whole folder; it is not an error if there is none.
 void remove_all(const std::string& path);
 
-/// The whole content; throws if the file is larger than `max_bytes`.
+/// The whole content of a regular file; throws if the file is larger than `max_bytes`.
 std::string read_file(const std::string& path, int64_t max_bytes = int64_t{1} << 40);
+
+/// Opens a regular file, made if there is none, for reading and writing. Returns its descriptor; the caller closes it.
+int open_for_update(const std::string& path);
 
 /// A file mapped read-only. Can be moved, not copied. The file must not be truncated while it is mapped.
 class MappedFile {
@@ -63,7 +66,7 @@ class MappedFile {
 };
 
 /// A file that appears under its name at commit(), complete and on disk, and never before. Destroyed without commit, it
-/// leaves nothing. It is written as `path.tmp-PID-N` in the same folder.
+/// leaves nothing. It is written as `path.tmp-PID-N` in the same folder. It replaces regular files only.
 class AtomicFile {
  public:
   explicit AtomicFile(const std::string& path);
@@ -104,6 +107,21 @@ class AtomicFolder {
  private:
   std::string path_, temp_;
   int lock_ = -1;
+};
+
+/// A lock between processes: a file, made if there is none, that one object at a time holds. The kernel releases it
+/// when the process ends. The file has the text "process PID" of the last holder.
+class FileLock {
+ public:
+  /// Throws FailedPrecondition "WHAT is in use by process PID" if the lock is held.
+  FileLock(const std::string& path, const std::string& what);
+  FileLock(const FileLock&) = delete;
+  ~FileLock();
+  /// True if some object holds the lock.
+  static bool is_held(const std::string& path);
+
+ private:
+  int fd_ = -1;
 };
 
 /// Removes from `folder` the temporaries that AtomicFile and AtomicFolder left behind in processes that died. Live

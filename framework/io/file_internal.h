@@ -11,4 +11,8 @@ namespace weft::io::internal {
 /// open(2) with O_CLOEXEC; throws through fail().
 int open_or_fail(const std::string& path, int flags, std::string_view what, int mode);
 
+/// Throws "cannot WHAT 'PATH': it is a folder; need a file", and likewise for pipes and devices, unless `mode` (of
+/// stat) is that of a regular file.
+void need_regular(unsigned mode, std::string_view what, const std::string& path);
+
 }  // namespace weft::io::internal

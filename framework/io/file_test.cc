@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -85,6 +86,46 @@ TEST(Read, Errors) {
   write_file_atomic(dir + "/big", std::string(5000, 'x'));
   expect_error(Code::kResourceExhausted, "larger than 4096 bytes", [&] { read_file(dir + "/big", 4096); });
   expect_error(Code::kFailedPrecondition, "Not a directory", [&] { make_folders(dir + "/big/x"); });
+}
+
+TEST(Read, PipesAndDevicesAreRefusedAtOnce) {
+  std::string dir = fresh_folder("pipes");
+  ASSERT_EQ(::mkfifo((dir + "/pipe").c_str(), 0600), 0);
+  const std::string pipe = "'" + dir + "/pipe': it is a pipe; need a file";
+  expect_error(Code::kInvalidArgument, "cannot read " + pipe, [&] { read_file(dir + "/pipe"); });
+  expect_error(Code::kInvalidArgument, "cannot read " + pipe, [&] { MappedFile m(dir + "/pipe"); });
+  expect_error(Code::kInvalidArgument, "cannot write " + pipe, [&] { write_file_atomic(dir + "/pipe", "x"); });
+  expect_error(Code::kInvalidArgument, "cannot read '/dev/zero': it is a device", [&] { read_file("/dev/zero"); });
+  expect_error(Code::kInvalidArgument, "cannot write '/dev/null': it is a device; need a file",
+               [&] { write_file_atomic("/dev/null", "x"); });
+  expect_error(Code::kInvalidArgument, "it is a folder; need a file", [&] { write_file_atomic(dir, "x"); });
+  ASSERT_EQ(::symlink("/dev/null", (dir + "/link").c_str()), 0);
+  expect_error(Code::kInvalidArgument, "it is a device; need a file", [&] { write_file_atomic(dir + "/link", "x"); });
+  EXPECT_THAT(list_folder(dir), ElementsAre("link", "pipe"));
+}
+
+TEST(FileLock, IsHeldByOneObjectAndNamesItsProcess) {
+  std::string dir = fresh_folder("lock");
+  const std::string path = dir + "/lock", holder = "runs/a is in use by process " + std::to_string(::getpid());
+  EXPECT_FALSE(FileLock::is_held(path));
+  for (int i = 0; i < 2; ++i) {
+    FileLock mine(path, "runs/a");
+    EXPECT_TRUE(FileLock::is_held(path));
+    expect_error(Code::kFailedPrecondition, holder, [&] { FileLock other(path, "runs/a"); });
+    pid_t child = ::fork();
+    if (child == 0) {
+      try {
+        FileLock other(path, "runs/a");
+      } catch (const Error& e) {
+        ::_exit(e.what() == holder ? 0 : 2);
+      }
+      ::_exit(1);
+    }
+    int status;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_FALSE(FileLock::is_held(path));
 }
 
 TEST(AtomicFile, AppearsAtCommitOnly) {
