@@ -1,6 +1,5 @@
 #include "framework/io/json.h"
 
-#include <set>
 #include <vector>
 
 namespace weft::io {
@@ -18,28 +17,67 @@ std::string plain_message(const char* message) {
                        str_cat(what, ": \"", key, "\" is ", value.type_name(), "; need ", need));
 }
 
+/// Builds a value from the events of the parser; refuses deep nesting and repeated keys. The library's own parser with
+/// a callback takes quadratic time: where a member ends that is an object, it searches all members of the parent.
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  Builder(std::string_view what, int max_depth) : what_(what), max_depth_(max_depth) {}
+  Json root;
+
+  bool null() override { return add(nullptr); }
+  bool boolean(bool v) override { return add(v); }
+  bool number_integer(int64_t v) override { return add(v); }
+  bool number_unsigned(uint64_t v) override { return add(v); }
+  bool number_float(double v, const std::string&) override { return add(v); }
+  bool string(std::string& v) override { return add(std::move(v)); }
+  bool binary(Json::binary_t& v) override { return add(std::move(v)); }
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override {
+    const auto [it, fresh] = open_.back()->emplace(name, nullptr);
+    WEFT_CHECK(fresh, what_, ": key \"", name, "\" appears twice in one object");
+    member_ = &*it;
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception& e) override {
+    weft::internal::fail(Code::kInvalidArgument, str_cat(what_, ": not valid JSON: ", plain_message(e.what())));
+  }
+
+ private:
+  Json& place(Json v) {
+    if (open_.empty()) return root = std::move(v);
+    if (!open_.back()->is_array()) return *member_ = std::move(v);
+    open_.back()->push_back(std::move(v));
+    return open_.back()->back();
+  }
+  bool add(Json v) {
+    place(std::move(v));
+    return true;
+  }
+  bool open(Json v) {
+    WEFT_CHECK(static_cast<int>(open_.size()) < max_depth_, what_, ": JSON nested deeper than ", max_depth_);
+    open_.push_back(&place(std::move(v)));
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const std::string_view what_;
+  const int max_depth_;
+  std::vector<Json*> open_;  // the open objects and arrays, outermost first
+  Json* member_ = nullptr;   // of the innermost one: where its next value goes
+};
+
 }  // namespace
 
 Json parse_json(std::string_view text, std::string_view what, int max_depth) {
-  std::vector<std::set<std::string>> keys;  // of the open objects, outermost first; arrays have an empty set
-  auto callback = [&](int depth, Json::parse_event_t event, Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      WEFT_CHECK(depth < max_depth, what, ": JSON nested deeper than ", max_depth);
-      keys.emplace_back();
-    } else if (event == Event::object_end || event == Event::array_end) {
-      keys.pop_back();
-    } else if (event == Event::key) {
-      const std::string& key = parsed.get_ref<const std::string&>();
-      WEFT_CHECK(keys.back().insert(key).second, what, ": key \"", key, "\" appears twice in one object");
-    }
-    return true;
-  };
-  try {
-    return Json::parse(text.begin(), text.end(), callback);
-  } catch (const Json::exception& e) {
-    weft::internal::fail(Code::kInvalidArgument, str_cat(what, ": not valid JSON: ", plain_message(e.what())));
-  }
+  Builder builder(what, max_depth);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  return std::move(builder.root);
 }
 
 std::string write_json(const Json& value, int indent) {

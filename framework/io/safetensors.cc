@@ -25,6 +25,14 @@ std::string_view as_text(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+/// The JSON object with the members of both, as text: appending to ordered objects takes quadratic time.
+std::string joined(std::string a, const std::string& b) {
+  if (b == "{}") return a;
+  if (a == "{}") return b;
+  a.back() = ',';
+  return a + b.substr(1);
+}
+
 /// Reads one header entry; `data` is the offset of the data section.
 TensorInfo parse_entry(const std::string& name, const Json& entry, int64_t data, int64_t file_size,
                        const std::string& path) {
@@ -162,12 +170,11 @@ void write_safetensors(const std::string& path, std::span<const NamedView> tenso
   auto bytes_of = [](const NamedView& t) {
     return std::span(t.view.as<const std::byte>(), static_cast<size_t>(t.view.numel() * itemsize(t.view.dtype)));
   };
-  OrderedJson meta = OrderedJson::object();
+  Json meta = Json::object(), checksums = Json::object(), entries = Json::object();
   for (const auto& [key, value] : metadata) {
     WEFT_CHECK(!key.starts_with(kChecksumKey), "write_safetensors: metadata key \"", key, "\" is reserved");
     meta[key] = value;
   }
-  Json checksums = Json::object(), entries = Json::object();
   int64_t at = 0;
   for (const NamedView* t : order) {
     WEFT_CHECK(!t->name.empty() && t->name != "__metadata__", "write_safetensors: '", t->name,
@@ -183,16 +190,9 @@ void write_safetensors(const std::string& path, std::span<const NamedView> tenso
     checksums[str_cat(kChecksumKey, t->name)] = hex64(checksum(data));
     at = end;
   }
-  for (const auto& [key, value] : checksums.items()) meta[key] = value;
-  OrderedJson header = OrderedJson::object();
-  header["__metadata__"] = std::move(meta);
-  std::string text = write_json(header);
-  if (!entries.empty()) {
-    // The metadata comes first, then the entries sorted by name. They are joined as text, because appending to ordered
-    // objects takes quadratic time.
-    text.back() = ',';
-    text += write_json(entries).substr(1);
-  }
+  // The metadata comes first, then the checksums, then the entries sorted by name.
+  std::string text =
+      joined(str_cat("{\"__metadata__\":", joined(write_json(meta), write_json(checksums)), "}"), write_json(entries));
   text.resize((text.size() + 7) / 8 * 8, ' ');
   WEFT_CHECK(static_cast<int64_t>(text.size()) <= kMaxHeader, "write_safetensors: ", tensors.size(),
              " tensors make a header of ", text.size(), " bytes; at most ", kMaxHeader, " are allowed");
