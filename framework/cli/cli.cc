@@ -1,18 +1,24 @@
 #include "framework/cli/cli.h"
 
+#include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <iostream>
 #include <map>
+#include <thread>
 
 #include "absl/flags/commandlineflag.h"
 #include "absl/flags/marshalling.h"
 #include "absl/flags/reflection.h"
 #include "framework/base/error.h"
+#include "framework/base/nearest.h"
 #include "framework/base/switches.h"
 
 namespace weft {
@@ -31,6 +37,7 @@ struct KnownFlag {
   const char* need;  // what a value must be
   bool is_bool;
   std::function<bool(const std::string&)> parse;
+  bool* given = nullptr;
 };
 using KnownFlags = std::map<std::string, KnownFlag>;
 
@@ -60,29 +67,15 @@ KnownFlags known_flags(const Flags& table) {
   for (const Flag& row : table)
     std::visit(
         [&]<class T>(T* variable) {
-          flags[row.name] = {row.help, absl::UnparseFlag(*variable), needed<T>(), std::is_same_v<T, bool>,
-                             [variable](const std::string& text) {
-                               std::string error;
-                               return absl::ParseFlag(text, variable, &error);
-                             }};
+          flags[row.name] = {row.help,
+                             absl::UnparseFlag(*variable),
+                             needed<T>(),
+                             std::is_same_v<T, bool>,
+                             [&row](const std::string& text) { return set_flag(row, text); },
+                             row.given};
         },
         row.variable);
   return flags;
-}
-
-int edit_distance(const std::string& a, const std::string& b) {
-  std::vector<int> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int diagonal = row[0];
-    row[0] = static_cast<int>(i);
-    for (size_t j = 1; j <= b.size(); ++j) {
-      int next = std::min({row[j] + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = row[j];
-      row[j] = next;
-    }
-  }
-  return row[b.size()];
 }
 
 // Upper-case name of a switch if `name` (any case, with or without a leading "no") is one, otherwise empty.
@@ -140,20 +133,15 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
       it = flags.find(name.substr(2));
       value = "false";
     } else if (it == flags.end()) {
-      std::string nearest;
-      int best = 4;
-      for (auto& [known, flag] : flags) {
-        int d = edit_distance(name, known);
-        if (d < best) {
-          best = d;
-          nearest = known;
-        }
-      }
+      std::vector<std::string> names;
+      for (auto& [known, flag] : flags) names.push_back(known);
+      const std::string nearest = nearest_name(name, names, 4);
       usage_error(str_cat("unknown flag --", name, nearest.empty() ? "" : str_cat("; did you mean --", nearest, "?"),
                           "; --help lists all"));
     } else if (!has_value) {
       if (it->second.is_bool) {
-        value = "true";
+        const std::string next = i + 1 < argc ? argv[i + 1] : "";
+        value = next == "true" || next == "false" ? argv[++i] : "true";
       } else {
         if (i + 1 >= argc) usage_error(str_cat("--", name, " needs a value: ", it->second.help));
         value = argv[++i];
@@ -161,41 +149,93 @@ std::vector<std::string> parse(int argc, char** argv, const KnownFlags& flags) {
     }
     if (!it->second.parse(value))
       usage_error(str_cat("--", it->first, ": got '", value, "'; need ", it->second.need, " (", it->second.help, ")"));
+    if (it->second.given) *it->second.given = true;
+  }
+  try {
+    check_switches();
+  } catch (const Error& e) {
+    usage_error(e.what());
   }
   return rest;
 }
 
-std::atomic<int> interrupts{0};
-void on_interrupt(int) {
-  if (interrupts.fetch_add(1) > 0) _exit(130);
+std::atomic<int> interrupt_signal{0};
+void on_interrupt(int signal) {
+  if (interrupt_signal.exchange(signal) != 0) _exit(128 + signal);
+}
+
+// Writes what is buffered for standard output. False, with errno, if any of it was lost.
+bool flush_output() {
+  errno = 0;
+  const bool streams = static_cast<bool>(std::cout.flush());
+  return std::fflush(stdout) == 0 && !std::ferror(stdout) && streams;
+}
+
+// A small `ulimit -s` is the limit of the first thread, and of others unless they are given a size. So the program runs
+// in a thread of its own, and that and all others get enough.
+template <class F>
+void with_enough_stack(const F& f) {
+  constexpr size_t kEnough = size_t{8} << 20;
+  rlimit limit;
+  if (::getrlimit(RLIMIT_STACK, &limit) != 0 || limit.rlim_cur >= kEnough) return f();
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kEnough);
+  const int error = pthread_setattr_default_np(&attributes);
+  pthread_attr_destroy(&attributes);
+  WEFT_CHECK_AS(kResourceExhausted, error == 0, "the stack limit (ulimit -s) is ", limit.rlim_cur >> 10,
+                " KiB; need at least ", kEnough >> 10);
+  std::thread(f).join();
 }
 
 int run(int argc, char** argv, const char* summary, const Flags& table,
         const std::function<int(const std::vector<std::string>&)>& body) {
   std::string name = argc > 0 ? argv[0] : "weft";
   name = name.substr(name.rfind('/') + 1);
-  try {
-    const KnownFlags flags = known_flags(table);
-    for (int i = 1; i < argc && std::string(argv[i]) != "--"; ++i) {
-      std::string a = argv[i];
-      if (a == "--help" || a == "-help" || a == "-h") {
-        print_help(name.c_str(), summary, flags);
-        return 0;
+  int code = 1;
+  const auto fail = [&](const char* what, int exit_code) {
+    std::fflush(stdout);
+    std::fprintf(stderr, "%s: %s\n", name.c_str(), what);
+    code = exit_code;
+  };
+  const auto guarded = [&] {
+    try {
+      const KnownFlags flags = known_flags(table);
+      for (int i = 1; i < argc && std::string(argv[i]) != "--"; ++i) {
+        std::string a = argv[i];
+        if (a == "--help" || a == "-help" || a == "-h") {
+          print_help(name.c_str(), summary, flags);
+          code = 0;
+          return;
+        }
       }
+      code = body(parse(argc, argv, flags));
+    } catch (const UsageError& e) {
+      fail(e.what(), 2);
+    } catch (const std::exception& e) {
+      fail(e.what(), 1);
     }
-    return body(parse(argc, argv, flags));
-  } catch (const UsageError& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), e.what());
-    return 2;
+  };
+  try {
+    with_enough_stack(guarded);
   } catch (const std::exception& e) {
-    std::fflush(stdout);
-    std::fprintf(stderr, "%s: %s\n", name.c_str(), e.what());
-    return 1;
+    fail(e.what(), 1);
   }
+  if (!flush_output() && code == 0)
+    fail(str_cat("cannot write to standard output", errno ? ": " : "", errno ? std::strerror(errno) : "").c_str(), 1);
+  return code;
 }
 
 }  // namespace
+
+std::string flag_text(const Flag& flag) {
+  return std::visit([](auto* variable) { return to_std(absl::UnparseFlag(*variable)); }, flag.variable);
+}
+
+bool set_flag(const Flag& flag, const std::string& text) {
+  std::string error;
+  return std::visit([&](auto* variable) { return absl::ParseFlag(text, variable, &error); }, flag.variable);
+}
 
 void usage_error(const std::string& message) { throw UsageError(message); }
 
@@ -211,13 +251,20 @@ int run_program(int argc, char** argv, const char* summary, const Flags& flags, 
   });
 }
 
-bool interrupted() { return interrupts.load(std::memory_order_relaxed) > 0; }
+bool interrupted() { return interrupt_signal.load(std::memory_order_relaxed) != 0; }
+
+int interrupted_code() {
+  const int signal = interrupt_signal.load(std::memory_order_relaxed);
+  return signal ? 128 + signal : 0;
+}
 
 void watch_interrupts() {
   struct sigaction action = {};
   action.sa_handler = on_interrupt;
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
+  struct sigaction before = {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, nullptr);
 }
 
 }  // namespace weft

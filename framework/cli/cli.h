@@ -1,5 +1,6 @@
-// Command lines of all programs: strict flags, --help, exit codes (0 done, 1 failed, 2 bad usage), Ctrl-C.
-// A flag is a row of the program's table or an ABSL_FLAG; absl parses and prints the values of both. The switches of
+// Command lines of all programs: strict flags, --help, exit codes (0 done, 1 failed, 2 bad usage, 129, 130 and 143
+// ended by SIGHUP, SIGINT and SIGTERM), Ctrl-C. A program whose standard output cannot be written fails. A flag is a
+// row of the program's table or an ABSL_FLAG; absl parses and prints the values of both. The switches of
 // framework/base/switches.h are flags too.
 #pragma once
 #include <functional>
@@ -14,8 +15,15 @@ struct Flag {
   std::string name;
   std::variant<bool*, int*, int64_t*, uint64_t*, double*, std::string*, std::vector<std::string>*> variable;
   std::string help;
+  bool* given = nullptr;  // if set: becomes true if the command line has the flag
 };
 using Flags = std::vector<Flag>;
+
+/// The value of a flag's variable as text that set_flag() reads.
+std::string flag_text(const Flag& flag);
+
+/// Sets a flag's variable from text; false if the text is not a value of it.
+bool set_flag(const Flag& flag, const std::string& text);
 
 /// Throws weft::UsageError for a wrong flag or argument; the program prints `message` and exits with code 2.
 [[noreturn]] void usage_error(const std::string& message);
@@ -28,8 +36,12 @@ int run_program(int argc, char** argv, const char* summary,
 /// The same for a program with a table of flags and no other arguments.
 int run_program(int argc, char** argv, const char* summary, const Flags& flags, const std::function<int()>& body);
 
-/// True after Ctrl-C or SIGTERM (once watch_interrupts() was called); a second signal ends the process at once.
-bool interrupted();
+/// From now on SIGINT (Ctrl-C), SIGTERM and SIGHUP do not end the process; a second one does. SIGHUP stays ignored if
+/// it is, as under nohup.
 void watch_interrupts();
+/// True after such a signal.
+bool interrupted();
+/// The exit code of a program that such a signal ended: 128 and the number of the signal; 0 without one.
+int interrupted_code();
 
 }  // namespace weft

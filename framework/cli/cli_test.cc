@@ -1,6 +1,12 @@
 #include "framework/cli/cli.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <iostream>
 
 #include "absl/flags/flag.h"
 #include "framework/base/switches.h"
@@ -134,6 +140,118 @@ TEST(Program, TableHasTheSameErrorsAndHelp) {
   for (const char* row : {"--count  (default 3)\n      a count\n", "--list  (default a,b)\n      some names\n",
                           "--name  (default \"\")\n      a name\n", "--rate  (default 0.25)\n"})
     EXPECT_NE(help.find(row), std::string::npos) << help;
+}
+
+TEST(Program, ABooleanFlagTakesAValueInEitherForm) {
+  Options o;
+  for (const auto& [args, on] : std::vector<std::pair<std::vector<std::string>, bool>>{
+           {{"--on", "false"}, false}, {{"--on", "true"}, true}, {{"--on=false"}, false}, {{"--on"}, true}}) {
+    EXPECT_EQ(run(args, o).err, "");
+    EXPECT_EQ(o.on, on) << args.back();
+  }
+}
+
+TEST(Program, KnowsWhichFlagsAreGiven) {
+  int count = 0;
+  bool on = true, count_given = false, on_given = false;
+  const Flags flags{{"count", &count, "a count", &count_given}, {"on", &on, "a switch", &on_given}};
+  call({"--count=0"},
+       [&](int argc, char** argv, Outcome&) { return run_program(argc, argv, "A test.", flags, [] { return 0; }); });
+  EXPECT_TRUE(count_given);
+  EXPECT_FALSE(on_given);
+  EXPECT_TRUE(set_flag(flags[0], "17"));
+  EXPECT_EQ(count, 17);
+  EXPECT_FALSE(set_flag(flags[0], "many"));
+}
+
+TEST(Program, SwitchesAreCheckedAtTheStart) {
+  bool ran = false;
+  const auto body = [&] {
+    ran = true;
+    return 0;
+  };
+  const Outcome o = run({"--weft_verify", "2"}, body);
+  EXPECT_EQ(o.code, 2);
+  EXPECT_EQ(o.err, "prog: WEFT_VERIFY: got '2'; need 0, 1 or auto\n");
+  EXPECT_FALSE(ran);
+  set_switch("WEFT_VERIFY", "auto");
+}
+
+// Runs f in a child process and returns its exit code.
+int in_child(const std::function<int()>& f) {
+  const pid_t child = fork();
+  if (child == 0) _exit(f());
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
+}
+
+int plain_run(const std::function<int()>& body) {
+  char name[] = "prog";
+  char* argv[] = {name, nullptr};
+  return run_program(1, argv, "A test.", Flags{}, body);
+}
+
+TEST(Program, AFullStandardOutputIsAFailure) {
+  for (const bool stream : {false, true}) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    EXPECT_EQ(in_child([&] {
+                if (!freopen("/dev/full", "w", stdout)) return 9;
+                dup2(ends[1], 2);
+                return plain_run([&] {
+                  if (stream) std::cout << "some text\n";
+                  if (!stream) std::printf("some text\n");
+                  return 0;
+                });
+              }),
+              1);
+    char text[200] = {};
+    EXPECT_GT(read(ends[0], text, sizeof text - 1), 0);
+    EXPECT_STREQ(text, "prog: cannot write to standard output: No space left on device\n");
+    close(ends[0]), close(ends[1]);
+  }
+}
+
+TEST(Program, SignalsEndItWithTheirCodes) {
+  for (const int signal : {SIGHUP, SIGINT, SIGTERM})
+    EXPECT_EQ(in_child([&] {
+                return plain_run([&] {
+                  watch_interrupts();
+                  EXPECT_FALSE(interrupted());
+                  raise(signal);
+                  EXPECT_TRUE(interrupted());
+                  return interrupted_code();
+                });
+              }),
+              128 + signal);
+  EXPECT_EQ(in_child([&] {  // as under nohup
+              signal(SIGHUP, SIG_IGN);
+              watch_interrupts();
+              raise(SIGHUP);
+              return interrupted_code();
+            }),
+            0);
+  EXPECT_EQ(in_child([&] {
+              watch_interrupts();
+              raise(SIGTERM);
+              raise(SIGTERM);
+              return 0;
+            }),
+            128 + SIGTERM);
+}
+
+TEST(Program, ASmallStackLimitIsNoLimit) {
+  EXPECT_EQ(in_child([&] {
+              const rlimit limit{128 << 10, 128 << 10};
+              setrlimit(RLIMIT_STACK, &limit);
+              return plain_run([] {
+                volatile char much[1 << 20];
+                for (size_t i = 0; i < sizeof much; i += 4096) much[i] = 1;
+                return 0;
+              });
+            }),
+            0);
 }
 
 }  // namespace
