@@ -16,6 +16,7 @@
 #include <numeric>
 
 #include "compiler/jit/cache.h"
+#include "compiler/jit/elf.h"
 #include "compiler/jit/host_compiler.h"
 #include "framework/base/error.h"
 #include "framework/base/hash.h"
@@ -83,6 +84,7 @@ int64_t take_from_memory(Load& l) {
 
 // Opens a shared object and never closes it; null if that fails. If the file system is mounted noexec, it opens a copy.
 void* open_object(const std::string& path) {
+  if (!is_whole_object(path)) return nullptr;
   if (void* handle = ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) return handle;
   std::string bytes;
   try {
@@ -332,8 +334,7 @@ Round compile_round(Load& l, Work& work, int round, const std::vector<std::vecto
     units.push_back(std::move(unit));
   }
   compile(l.compiler, l.flags, units, work.folder->folder(),
-          l.options.time_limit > 0 ? l.options.time_limit
-                                   : static_cast<double>(std::max(1l, switch_int("WEFT_CXX_SECONDS"))));
+          l.options.time_limit > 0 ? l.options.time_limit : static_cast<double>(switch_int("WEFT_CXX_SECONDS")));
   for (const Unit& unit : units)
     if (!unit.failure.empty() && unit.output.find("No space left") != std::string::npos) return Round::kNoRoom;
 

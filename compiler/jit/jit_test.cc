@@ -282,6 +282,17 @@ TEST(JitFailure, CompilerThatWritesGarbage) {
   expect_unavailable(load(adders(2700, 2), {.compiler = compiler}), {compiler, "without the kernels"});
 }
 
+// Loading such a file would end the process with SIGBUS.
+TEST(JitFailure, CompilerWhoseOutputIsCutShort) {
+  const std::string compile = "for a; do [ \"$p\" = -o ] && out=$a; p=$a; done; g++ \"$@\"; ";
+  for (const char* size : {"0", "100", "4000", "-4096", "-1"}) {
+    const std::string compiler = fake_compiler(str_cat("cuts", size), str_cat(compile, "truncate -s ", size, " $out"));
+    InChild r = load_in_child(adders(2750, 2), {.cache = "off", .compiler = compiler}, 2750);
+    EXPECT_EQ(r.compiled, 0) << size << ": " << r.to_string();
+    expect_unavailable(load(adders(2750, 2), {.cache = "off", .compiler = compiler}), {compiler, "cannot be loaded"});
+  }
+}
+
 TEST(JitFailure, CompilerThatNeverStopsTalking) {
   std::string compiler = fake_compiler("talks", "yes");
   expect_unavailable(load(adders(2800, 2), {.compiler = compiler, .time_limit = 0.3, .units = 2}),
