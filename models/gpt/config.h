@@ -16,8 +16,10 @@ struct Config {
 
   template <class F>
   void fields(F&& f) {
-    f("vocab", vocab), f("context", context), f("layers", layers), f("heads", heads), f("dim", dim), f("ffn", ffn);
-    f("rms_norm", rms_norm), f("bias", bias), f("tied", tied), f("norm_eps", norm_eps), f("dropout", dropout);
+    f("vocab", vocab, nn::kVocab), f("context", context, nn::kContext), f("layers", layers, nn::kLayers);
+    f("heads", heads, nn::kSize), f("dim", dim, nn::kSize), f("ffn", ffn, nn::kSize);
+    f("rms_norm", rms_norm), f("bias", bias), f("tied", tied);
+    f("norm_eps", norm_eps, nn::kPositive), f("dropout", dropout, nn::kShare);
   }
 };
 

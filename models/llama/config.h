@@ -17,10 +17,13 @@ struct Config {
 
   template <class F>
   void fields(F&& f) {
-    f("vocab", vocab), f("context", context), f("layers", layers), f("heads", heads), f("kv_heads", kv_heads);
-    f("dim", dim), f("ffn", ffn), f("tied", tied), f("norm_eps", norm_eps), f("rope_theta", rope_theta);
-    f("rope_factor", rope_factor), f("rope_low_freq_factor", rope_low_freq_factor);
-    f("rope_high_freq_factor", rope_high_freq_factor), f("rope_original_context", rope_original_context);
+    f("vocab", vocab, nn::kVocab), f("context", context, nn::kContext), f("layers", layers, nn::kLayers);
+    f("heads", heads, nn::kSize), f("kv_heads", kv_heads, nn::kSize), f("dim", dim, nn::kSize);
+    f("ffn", ffn, nn::kSize), f("tied", tied), f("norm_eps", norm_eps, nn::kPositive);
+    f("rope_theta", rope_theta, nn::kPositive), f("rope_factor", rope_factor, nn::kPositive);
+    f("rope_low_freq_factor", rope_low_freq_factor, nn::kPositive);
+    f("rope_high_freq_factor", rope_high_freq_factor, nn::kPositive);
+    f("rope_original_context", rope_original_context, nn::kContext);
   }
 };
 

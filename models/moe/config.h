@@ -26,15 +26,16 @@ struct Config {
 
   template <class F>
   void fields(F&& f) {
-    f("vocab", vocab), f("context", context), f("layers", layers), f("heads", heads), f("kv_heads", kv_heads),
-        f("dim", dim);
-    f("rope", rope), f("rope_theta", rope_theta), f("norm_eps", norm_eps), f("tied", tied), f("experts", experts),
-        f("top_k", top_k);
-    f("ffn", ffn), f("shared_ffn", shared_ffn), f("dense_layers", dense_layers), f("dense_ffn", dense_ffn),
-        f("score", score);
-    f("normalize", normalize), f("route_scale", route_scale), f("capacity_factor", capacity_factor),
-        f("aux_loss", aux_loss);
-    f("z_loss", z_loss), f("bias_rate", bias_rate);
+    f("vocab", vocab, nn::kVocab), f("context", context, nn::kContext), f("layers", layers, nn::kLayers);
+    f("heads", heads, nn::kSize), f("kv_heads", kv_heads, nn::kSize), f("dim", dim, nn::kSize);
+    f("rope", rope), f("rope_theta", rope_theta, nn::kPositive), f("norm_eps", norm_eps, nn::kPositive);
+    f("tied", tied), f("experts", experts, nn::kExperts), f("top_k", top_k, nn::kExperts);
+    f("ffn", ffn, nn::kSize), f("shared_ffn", shared_ffn, nn::kSizeOrNone);
+    f("dense_layers", dense_layers, nn::kSizeOrNone), f("dense_ffn", dense_ffn, nn::kSizeOrNone);
+    f("score", score, nn::Allowed{.words = "softmax,sigmoid"}), f("normalize", normalize);
+    f("route_scale", route_scale, nn::kPositive), f("capacity_factor", capacity_factor, nn::kNotNegative);
+    f("aux_loss", aux_loss, nn::kNotNegative), f("z_loss", z_loss, nn::kNotNegative);
+    f("bias_rate", bias_rate, nn::kNotNegative);
   }
 };
 

@@ -19,6 +19,20 @@ void parse_number(const std::string& field, const std::string& text, const char*
              "'; need ", need);
 }
 
+std::string range_text(const Allowed& a, const char* kind) {
+  std::string s = kind;
+  if (a.least > -1e300) s += str_cat(a.above ? " above " : a.most < 1e300 ? " from " : " of at least ", a.least);
+  if (a.most < 1e300) s += str_cat(a.below ? " to less than " : " to ", a.most);
+  return s;
+}
+
+template <class T>
+void check_number(const char* field, T value, const Allowed& a, const char* kind) {
+  const double v = static_cast<double>(value);
+  WEFT_CHECK(v >= a.least && v <= a.most && !(a.above && v == a.least) && !(a.below && v == a.most), "config: field '",
+             field, "' is '", text_of(value), "'; need ", range_text(a, kind));
+}
+
 }  // namespace
 
 std::string text_of(int64_t v) { return number_text(v); }
@@ -33,6 +47,13 @@ void parse(const std::string& field, const std::string& text, double& out) {
 void parse(const std::string& field, const std::string& text, bool& out) {
   WEFT_CHECK(text == "true" || text == "false", "config: field '", field, "' is '", text, "'; need true or false");
   out = text == "true";
+}
+
+void check(const char* field, int64_t value, const Allowed& a) { check_number(field, value, a, "a whole number"); }
+void check(const char* field, double value, const Allowed& a) { check_number(field, value, a, "a number"); }
+void check(const char* field, const std::string& value, const Allowed& a) {
+  WEFT_CHECK(!a.words || str_cat(",", a.words, ",").find(str_cat(",", value, ",")) != std::string::npos,
+             "config: field '", field, "' is '", value, "'; need one of ", a.words ? a.words : "");
 }
 
 void fail_unknown(const ConfigMap& map, const ConfigMap& known) {

@@ -96,7 +96,12 @@ class ConfiguredModel : public LanguageModel {
   static constexpr double kStd = 0.02;
   static double residual_std(const Config& c) { return kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers)); }
 
-  explicit ConfiguredModel(const Config& config) : config_(config), tok_(config.vocab, config.dim, {.std = kStd}) {
+  explicit ConfiguredModel(const Config& config)
+      : config_(checked(config)), tok_(config.vocab, config.dim, {.std = kStd}) {
+    WEFT_CHECK(config.dim % config.heads == 0, "config: field 'dim' is '", config.dim, "'; need a multiple of heads, ",
+               config.heads);
+    WEFT_CHECK(config.heads % kv_heads() == 0, "config: field 'kv_heads' is '", kv_heads(),
+               "'; need a divisor of heads, ", config.heads);
     register_module("tok", tok_);
   }
   /// Registers these and the head: the last step of a constructor.

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <cstring>
+#include <set>
 
 #include "framework/dispatch/state.h"
+#include "framework/io/checksum.h"
 #include "framework/io/file.h"
 #include "framework/io/json.h"
 #include "framework/io/safetensors.h"
@@ -13,6 +16,9 @@ namespace weft::train {
 namespace {
 
 constexpr int64_t kFormat = 1;
+constexpr const char* kChecksum = "xxh3";
+constexpr std::string_view kFields[] = {"format",     "step",   "samples", "metrics_bytes", "seed",   "loss_scale",
+                                        "good_steps", "family", "model",   "run",           kChecksum};
 
 // N of "step_N", or -1.
 int64_t step_of(const std::string& name) {
@@ -20,14 +26,24 @@ int64_t step_of(const std::string& name) {
   int64_t n = -1;
   const char* end = name.data() + name.size();
   auto r = std::from_chars(name.data() + 5, end, n);
-  return r.ec == std::errc() && r.ptr == end && n >= 0 ? n : -1;
+  return r.ec == std::errc() && r.ptr == end && n >= 0 && name == str_cat("step_", n) ? n : -1;
+}
+
+// The file of a checkpoint that has the tensors of STEM.
+std::string tensors_path(const std::string& folder, const std::string& stem) {
+  const std::string path = str_cat(folder, "/", stem, ".safetensors");
+  return io::exists(path) ? path : path + ".index.json";
+}
+
+bool is_checkpoint(const std::string& folder) {
+  return io::exists(state_path(folder)) && io::exists(tensors_path(folder, "model"));
 }
 
 std::vector<int64_t> steps_in(const std::string& dir) {
   std::vector<int64_t> steps;
   if (io::is_folder(dir))
     for (const std::string& name : io::list_folder(dir))
-      if (int64_t n = step_of(name); n >= 0 && io::exists(dir + "/" + name + "/state.json")) steps.push_back(n);
+      if (int64_t n = step_of(name); n >= 0 && is_checkpoint(dir + "/" + name)) steps.push_back(n);
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -49,16 +65,36 @@ io::OrderedJson to_json(const std::map<std::string, std::string>& m) {
 }
 
 std::map<std::string, std::string> to_map(const io::Json& j, const std::string& what) {
-  WEFT_CHECK_AS(kDataLoss, j.is_object(), what, ": not an object");
+  WEFT_CHECK_AS(kDataLoss, j.is_object(), what, " is ", j.type_name(), "; need an object");
   std::map<std::string, std::string> m;
   for (auto& [k, v] : j.items()) {
-    WEFT_CHECK_AS(kDataLoss, v.is_string(), what, ": '", k, "' is not a string");
+    WEFT_CHECK_AS(kDataLoss, v.is_string(), what, ": \"", k, "\" is ", v.type_name(), "; need a string");
     m[k] = v.get<std::string>();
   }
   return m;
 }
 
+// Of the fields of state.json but the checksum itself, whatever their order and white space.
+std::string checksum_of(io::Json j) {
+  j.erase(kChecksum);
+  return io::hex64(io::checksum(io::write_json(j)));
+}
+
+void need_checkpoint_or_nothing(const std::string& path) {
+  WEFT_CHECK_AS(kFailedPrecondition, !io::exists(path) || is_checkpoint(path), path,
+                " is no checkpoint and would be replaced by one; use another --checkpoint_dir");
+}
+
 }  // namespace
+
+std::string lock_path(const std::string& dir) { return dir + "/.lock"; }
+std::string state_path(const std::string& folder) { return folder + "/state.json"; }
+
+void check_only_checkpoints(const std::string& dir) {
+  if (!io::is_folder(dir)) return;
+  for (const std::string& name : io::list_folder(dir))
+    if (step_of(name) >= 0) need_checkpoint_or_nothing(dir + "/" + name);
+}
 
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep) {
@@ -71,6 +107,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
   } catch (const Error& e) {
     throw Error(e.code(), str_cat(path, " was not written: ", e.what()));
   }
+  need_checkpoint_or_nothing(path);
   io::make_folders(dir);
   io::remove_leftovers(dir);
   {
@@ -88,7 +125,8 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     j["family"] = state.family;
     j["model"] = to_json(state.model);
     j["run"] = to_json(state.run);
-    io::write_file_atomic(folder.path("state.json"), io::write_json(j, 2) + "\n");
+    j[kChecksum] = checksum_of(io::parse_json(io::write_json(j), path));
+    io::write_file_atomic(state_path(folder.folder()), io::write_json(j, 2) + "\n");
     folder.commit();
   }
   if (keep > 0) {
@@ -105,7 +143,7 @@ std::string latest_checkpoint(const std::string& dir) {
 }
 
 std::string find_checkpoint(const std::string& path) {
-  if (io::exists(path + "/state.json")) return path;
+  if (io::exists(state_path(path))) return path;
   std::string found = latest_checkpoint(path);
   WEFT_CHECK_AS(kNotFound, !found.empty(), path,
                 ": no checkpoint here; need a folder step_N with state.json, or a folder of those");
@@ -113,43 +151,74 @@ std::string find_checkpoint(const std::string& path) {
 }
 
 TrainState read_state(const std::string& folder) {
-  const std::string path = folder + "/state.json";
+  const std::string path = state_path(folder);
   io::Json j = io::parse_json(io::read_file(path, int64_t{64} << 20), path);
   int64_t format = io::json_get<int64_t>(j, "format", path);
-  WEFT_CHECK_AS(kDataLoss, format == kFormat, path, ": format ", format, "; this program reads ", kFormat);
+  WEFT_CHECK_AS(kDataLoss, format == kFormat, path, ": \"format\" is ", format, "; this program reads ", kFormat);
+  if (j.contains(kChecksum))
+    WEFT_CHECK_AS(kDataLoss, io::json_get<std::string>(j, kChecksum, path) == checksum_of(j), path,
+                  ": the file is damaged or was edited: its checksum differs; remove \"", kChecksum,
+                  "\" to read it as it is");
+  for (const auto& [key, value] : j.items())
+    WEFT_CHECK_AS(kDataLoss, std::find(std::begin(kFields), std::end(kFields), key) != std::end(kFields), path,
+                  ": unknown field \"", key, "\"; the file is damaged, or a later version wrote it");
+  const auto not_negative = [&](const char* key) {
+    const int64_t n = io::json_get<int64_t>(j, key, path);
+    WEFT_CHECK_AS(kDataLoss, n >= 0, path, ": \"", key, "\" is ", n, "; need 0 or more");
+    return n;
+  };
   TrainState s;
-  s.step = io::json_get<int64_t>(j, "step", path);
-  s.samples = io::json_get<int64_t>(j, "samples", path);
-  s.metrics_bytes = io::json_get<int64_t>(j, "metrics_bytes", path);
-  std::string seed = io::json_get<std::string>(j, "seed", path);
-  auto r = std::from_chars(seed.data(), seed.data() + seed.size(), s.seed);
-  WEFT_CHECK_AS(kDataLoss, r.ec == std::errc() && s.step >= 0 && s.samples >= 0 && s.metrics_bytes >= 0, path,
-                ": bad numbers");
+  s.step = not_negative("step");
+  s.samples = not_negative("samples");
+  s.metrics_bytes = not_negative("metrics_bytes");
+  const std::string seed = io::json_get<std::string>(j, "seed", path);
+  const char* end = seed.data() + seed.size();
+  const auto r = std::from_chars(seed.data(), end, s.seed);
+  WEFT_CHECK_AS(kDataLoss, r.ec == std::errc() && r.ptr == end, path, ": \"seed\" is '", seed,
+                "'; need a whole number, 0 or more");
   s.loss_scale = io::json_get<double>(j, "loss_scale", path);
-  s.good_steps = io::json_get<int64_t>(j, "good_steps", path);
+  WEFT_CHECK_AS(kDataLoss, s.loss_scale > 0 && std::isfinite(s.loss_scale), path, ": \"loss_scale\" is ", s.loss_scale,
+                "; need a number above 0");
+  s.good_steps = not_negative("good_steps");
   s.family = io::json_get<std::string>(j, "family", path);
-  s.model = to_map(io::json_member(j, "model", path), path + ": model");
-  s.run = to_map(io::json_member(j, "run", path), path + ": run");
+  s.model = to_map(io::json_member(j, "model", path), path + ": \"model\"");
+  s.run = to_map(io::json_member(j, "run", path), path + ": \"run\"");
   return s;
 }
 
+void check_layers(const std::string& folder, const TrainState& state) {
+  const std::string path = tensors_path(folder, "model");
+  std::set<std::string> blocks;
+  for (const std::string& name : io::SafetensorsModel(path).names())
+    if (const size_t at = name.find('.', 7); name.starts_with("blocks.") && at != name.npos)
+      blocks.insert(name.substr(7, at - 7));
+  const auto it = state.model.find("layers");
+  WEFT_CHECK_AS(kDataLoss, it == state.model.end() || it->second == str_cat(blocks.size()), state_path(folder),
+                ": \"model\": field 'layers' is '", it->second, "', but ", path, " has ", blocks.size(), " blocks");
+}
+
 void load_cells(const std::string& folder, const std::string& stem, const NamedCells& cells, bool convert) {
-  std::string path = folder + "/" + stem + ".safetensors";
-  if (!io::exists(path)) path += ".index.json";
-  io::SafetensorsModel file(path);
-  std::vector<Tensor> values;
-  for (auto& [name, cell] : cells) {
+  const std::string path = tensors_path(folder, stem);
+  const io::SafetensorsModel file(path);
+  std::set<std::string_view> known;
+  for (const auto& [name, cell] : cells) {
     WEFT_CHECK_AS(kNotFound, file.contains(name), path, ": no tensor '", name,
                   "'; the checkpoint belongs to another model or configuration");
     const io::TensorInfo& info = file.at(name);
     WEFT_CHECK(info.shape == cell.shape() && (convert || info.dtype == cell.dtype()), path, ": tensor '", name, "' is ",
                info.dtype, info.shape, "; need ", cell.type());
-    Tensor t = Tensor::empty({info.dtype, Device::cpu(), cell.shape()});
-    std::span<const std::byte> bytes = file.bytes(name);
+    known.insert(name);
+  }
+  for (const std::string& name : file.names())
+    WEFT_CHECK(known.contains(name), path, ": tensor '", name,
+               "' is unexpected; the checkpoint belongs to another model or configuration");
+  std::vector<Tensor> values;
+  for (const auto& [name, cell] : cells) {
+    const std::span<const std::byte> bytes = file.bytes(name);
+    Tensor t = Tensor::empty({file.at(name).dtype, Device::cpu(), cell.shape()});
     if (!bytes.empty()) std::memcpy(t.view_for_kernel().data, bytes.data(), bytes.size());
     values.push_back(t.to(cell.dtype()).to(cell.type().device));
   }
-  WEFT_CHECK(file.names().size() == cells.size(), path, ": has ", file.names().size(), " tensors; need ", cells.size());
   for (size_t i = 0; i < cells.size(); ++i) cells[i].second.set(values[i]);
 }
 

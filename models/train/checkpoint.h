@@ -27,8 +27,16 @@ struct TrainState {
 };
 
 /// Writes `dir/step_N` and then removes all but the newest `keep` checkpoints (0 keeps all). Returns the folder.
+/// Replaces and removes checkpoints only: throws if `dir/step_N` is something else.
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep);
+
+/// Throws, naming it, if `dir` has a file or folder step_N that is no checkpoint and that save_checkpoint() would have
+/// to replace.
+void check_only_checkpoints(const std::string& dir);
+
+/// The file that the run which writes checkpoints to `dir` holds a lock on.
+std::string lock_path(const std::string& dir);
 
 /// The newest checkpoint folder in `dir`, or "" if there is none.
 std::string latest_checkpoint(const std::string& dir);
@@ -36,12 +44,19 @@ std::string latest_checkpoint(const std::string& dir);
 /// The checkpoint folder for a path that is one or contains some (the newest). Throws NotFound.
 std::string find_checkpoint(const std::string& path);
 
-/// state.json of a checkpoint folder; throws DataLoss on a damaged one.
+/// The file of a checkpoint folder that read_state() reads.
+std::string state_path(const std::string& folder);
+/// state.json of a checkpoint folder; throws on a damaged one, naming file and field. A file with a checksum is
+/// compared with it; older ones have none.
 TrainState read_state(const std::string& folder);
 
+/// Throws, naming the files, unless the file of weights has as many blocks as the configuration of `state` has layers.
+/// Models are made only then: the memory for a block's modules is needed before its weights are read.
+void check_layers(const std::string& folder, const TrainState& state);
+
 /// Sets the cells from FOLDER/STEM.safetensors, STEM being "model" or "optimizer". Throws, naming tensor and file, on a
-/// tensor that is missing or unexpected or has another shape or, without `convert`, another dtype; then no cell has
-/// changed. With `convert`, values are converted to the dtype of their cell.
+/// tensor that is missing or unexpected or has another shape or, without `convert`, another dtype, before it allocates
+/// anything; then no cell has changed. With `convert`, values are converted to the dtype of their cell.
 void load_cells(const std::string& folder, const std::string& stem, const NamedCells& cells, bool convert = false);
 
 }  // namespace weft::train

@@ -28,10 +28,15 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
   if (o.threads > 0) set_num_threads(static_cast<int>(o.threads));
   const std::string folder = find_checkpoint(io::resolve_path(o.checkpoint));
   TrainState state = read_state(folder);
-  WEFT_CHECK(state.family == family.name, folder, ": holds a ", state.family, " model; use //models/", state.family,
-             " for it");
+  WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
+             family.name, "': use the program of that family");
+  check_layers(folder, state);
   LoadedModel m;
-  m.model = family.make(state.model);
+  try {
+    m.model = family.make(state.model);
+  } catch (const Error& e) {
+    throw Error(e.code(), str_cat(state_path(folder), ": \"model\": ", e.what()));
+  }
   if (o.dtype != "f32") {
     m.model->set_compute_dtype(parse_dtype(o.dtype));
     m.model->cast_weights(parse_dtype(o.dtype));  // before loading: memory never holds all weights in f32

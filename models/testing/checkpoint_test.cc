@@ -1,0 +1,216 @@
+// Checkpoints with damage: whatever is wrong in a file, the error names the file, and nothing is allocated for it
+// first.
+#include "models/train/checkpoint.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <fstream>
+#include <random>
+
+#include "framework/io/file.h"
+#include "framework/testing/compare.h"
+#include "models/gpt/config.h"
+#include "models/llama/config.h"
+#include "models/moe/config.h"
+#include "models/train/load.h"
+#include "weft.h"
+
+namespace weft::testing {
+namespace {
+
+using train::NamedCells;
+using train::TrainState;
+
+constexpr const char* kNoError = "(no error was thrown)";  // of error_of()
+
+std::string fresh(const std::string& name) {
+  const std::string path = ::testing::TempDir() + "/checkpoint_test_" + name;
+  io::remove_all(path);
+  return path;
+}
+
+void write(const std::string& path, const std::string& text) {  // without the syncs of an atomic write
+  std::ofstream(path, std::ios::binary) << text;
+}
+
+const nn::ModelFamily& family_of(const std::string& name) {
+  return name == "gpt" ? gpt::family() : name == "llama" ? llama::family() : moe::family();
+}
+
+nn::ConfigMap small(const std::string& family) {
+  nn::ConfigMap config = family_of(family).preset(family_of(family).default_preset);
+  const nn::ConfigMap changes{{"vocab", "7"}, {"layers", "2"}, {"heads", "2"},
+                              {"dim", "8"},   {"ffn", "4"},    {"context", "6"}};
+  for (const auto& [field, value] : changes) config[field] = value;
+  if (config.count("kv_heads")) config["kv_heads"] = "2";
+  return config;
+}
+
+// A checkpoint of a small model in `dir`; returns its folder.
+std::string saved(const std::string& dir, const std::string& family) {
+  const auto model = family_of(family).make(small(family));
+  const TrainState state{.step = 3,
+                         .samples = 12,
+                         .metrics_bytes = 100,
+                         .seed = 7,
+                         .family = family,
+                         .model = model->config(),
+                         .run = {{"lr", "0.01"}}};
+  return train::save_checkpoint(dir, state, model->named_cells(), {}, 0);
+}
+
+// state.json with a field of the model replaced and without its checksum, as an older program wrote it.
+std::string with_field(const std::string& text, const std::string& field, const std::string& value) {
+  std::string s = text.substr(0, text.find(",\n  \"xxh3\"")) + "\n}\n";
+  const std::string key = str_cat("\"", field, "\": ");
+  const size_t at = s.find(key) + key.size();
+  EXPECT_NE(s.find(key), s.npos) << field;
+  return s.replace(at, s.find_first_of(",\n", at) - at, value);
+}
+
+std::string error_of_load(const std::string& family, const std::string& folder) {
+  return error_of([&] { train::load_model(family_of(family), {.checkpoint = folder}); });
+}
+
+TEST(Checkpoint, FieldsThatAreNotAllowedAreNamed) {
+  const struct {
+    const char *family, *field, *value, *error;
+  } cases[] = {
+      {"gpt", "heads", "\"0\"", "config: field 'heads' is '0'; need a whole number from 1 to 4194304"},
+      {"gpt", "heads", "\"-2\"", "config: field 'heads' is '-2'; need a whole number from 1 to 4194304"},
+      {"gpt", "heads", "\"3\"", "config: field 'dim' is '8'; need a multiple of heads, 3"},
+      {"gpt", "context", "\"0\"", "config: field 'context' is '0'; need a whole number from 1 to 1073741824"},
+      {"gpt", "vocab", "\"99999999999\"", "field 'vocab' is '99999999999'; need a whole number from 1 to 67108864"},
+      {"gpt", "layers", "\"1000000000\"", "field 'layers' is '1000000000', but "},
+      {"gpt", "layers", "\"3\"", "model.safetensors has 2 blocks"},
+      {"gpt", "dropout", "\"1\"", "config: field 'dropout' is '1'; need a number from 0 to less than 1"},
+      {"gpt", "norm_eps", "\"nan\"", "config: field 'norm_eps' is 'nan'; need a number above 0"},
+      {"gpt", "norm_eps", "\"inf\"", "config: field 'norm_eps' is 'inf'; need a number above 0"},
+      {"gpt", "norm_eps", "1", "\"model\": \"norm_eps\" is number; need a string"},
+      {"gpt", "tied", "\"perhaps\"", "config: field 'tied' is 'perhaps'; need true or false"},
+      {"llama", "rope_theta", "\"0\"", "config: field 'rope_theta' is '0'; need a number above 0"},
+      {"llama", "kv_heads", "\"5\"", "config: field 'kv_heads' is '5'; need a divisor of heads, 2"},
+      {"moe", "top_k", "\"60000\"", "top_k 60000 of 8 experts"},
+      {"moe", "score", "\"hardmax\"", "config: field 'score' is 'hardmax'; need one of softmax,sigmoid"},
+      {"gpt", "format", "2", "\"format\" is 2; this program reads 1"},
+      {"gpt", "step", "-1", "\"step\" is -1; need 0 or more"},
+      {"gpt", "samples", "1.5", "\"samples\" is number; need a whole number"},
+      {"gpt", "seed", "\"7x\"", "\"seed\" is '7x'; need a whole number, 0 or more"},
+      {"gpt", "loss_scale", "0", "\"loss_scale\" is 0; need a number above 0"},
+      {"gpt", "good_steps", "-7", "\"good_steps\" is -7; need 0 or more"},
+      {"gpt", "family", "\"llama\"", "\"family\" is 'llama'; need 'gpt'"},
+  };
+  for (const auto& c : cases) {
+    const std::string folder = saved(fresh("field"), c.family), path = folder + "/state.json";
+    write(path, with_field(io::read_file(path), c.field, c.value));
+    const std::string error = error_of_load(c.family, folder);
+    EXPECT_EQ(error.find(path + ": "), 0u) << error;
+    EXPECT_NE(error.find(c.error), error.npos) << error;
+  }
+}
+
+TEST(Checkpoint, AChecksumProtectsTheState) {
+  const std::string folder = saved(fresh("checksum"), "gpt"), path = folder + "/state.json";
+  const std::string text = io::read_file(path);
+  EXPECT_EQ(error_of_load("gpt", folder), kNoError);
+  EXPECT_EQ(train::read_state(folder).seed, 7u);
+  std::string edited = text;
+  edited.replace(edited.find("\"samples\": 12"), 13, "\"samples\": 13");
+  write(path, edited);
+  EXPECT_EQ(error_of([&] { train::read_state(folder); }),
+            path + ": the file is damaged or was edited: its checksum differs; remove \"xxh3\" to read it as it is");
+  // An older file has none.
+  write(path, with_field(text, "samples", "13"));
+  EXPECT_EQ(train::read_state(folder).samples, 13);
+  // White space and the order of members do not count.
+  std::string flat;
+  for (char c : text)
+    if (c != '\n') flat += c;
+  write(path, flat);
+  EXPECT_EQ(train::read_state(folder).samples, 12);
+}
+
+TEST(Checkpoint, EveryDamagedFileIsNamed) {
+  for (const std::string family : {"gpt", "llama", "moe"}) {
+    const std::string folder = saved(fresh("fuzz"), family);
+    std::mt19937 random(5);
+    for (const std::string name : {"state.json", "model.safetensors"}) {
+      const std::string path = folder + "/" + name, good = io::read_file(path);
+      // The text of the state, and the header of the tensors with the start of their data.
+      const size_t end = name == "state.json" ? good.size() : std::min<size_t>(good.size(), 4000);
+      int refused = 0;
+      for (int i = 0; i < 100; ++i) {
+        std::string bad = good;
+        for (int n = static_cast<int>(random() % 3); n >= 0; --n) {
+          const size_t at = random() % end;
+          switch (random() % 4) {
+            case 0:
+              bad[at] = static_cast<char>(random());
+              break;
+            case 1:
+              bad[at] ^= static_cast<char>(1 << random() % 8);
+              break;
+            case 2:
+              bad.erase(at, 1 + random() % 20);
+              break;
+            default:
+              bad.insert(at, good.substr(random() % end, 1 + random() % 8));
+          }
+        }
+        write(path, bad);
+        const std::string error = error_of_load(family, folder);
+        refused += error != kNoError;
+        EXPECT_TRUE(error == kNoError || error.find(folder) != error.npos) << error;
+      }
+      EXPECT_GT(refused, 60);  // white space in the state does not count
+      write(path, good);
+    }
+    EXPECT_EQ(error_of_load(family, folder), kNoError);
+  }
+}
+
+TEST(Checkpoint, APipeIsRefused) {
+  const std::string folder = saved(fresh("pipe"), "gpt");
+  for (const char* name : {"/model.safetensors", "/state.json"}) {
+    io::remove_all(folder + name);
+    ASSERT_EQ(::mkfifo((folder + name).c_str(), 0600), 0);
+    EXPECT_EQ(error_of([&] { train::load_model(gpt::family(), {.checkpoint = folder}); }),
+              str_cat("cannot read '", folder, name, "': it is a pipe; need a file"));
+  }
+}
+
+TEST(Checkpoint, UnexpectedAndMissingTensorsAreNamed) {
+  const std::string dir = fresh("tensors");
+  const Parameter w(ones({2})), b(ones({3})), c(ones({4}));
+  const std::string folder = train::save_checkpoint(dir, {.family = "gpt"}, {{"w", w}, {"b", b}}, {}, 0);
+  const std::string path = folder + "/model.safetensors";
+  const auto load = [&](const NamedCells& cells) {
+    return error_of([&] { train::load_cells(folder, "model", cells); });
+  };
+  EXPECT_EQ(load({{"w", w}}),
+            path + ": tensor 'b' is unexpected; the checkpoint belongs to another model or configuration");
+  EXPECT_EQ(load({{"w", w}, {"b", b}, {"c", c}}),
+            path + ": no tensor 'c'; the checkpoint belongs to another model or configuration");
+  EXPECT_EQ(load({{"w", w}, {"b", c}}), path + ": tensor 'b' is f32[3]; need f32[4]");
+  EXPECT_EQ(load({{"w", w}, {"b", b}}), kNoError);
+}
+
+TEST(Checkpoint, OnlyCheckpointsAreReplacedAndRemoved) {
+  const std::string dir = fresh("own");
+  io::make_folders(dir + "/step_5");
+  write(dir + "/step_5/state.json", "a user's own notes");
+  io::make_folders(dir + "/step_1");
+  const Parameter w(ones({2}));
+  const std::string want = dir + "/step_5 is no checkpoint and would be replaced by one; use another --checkpoint_dir";
+  EXPECT_EQ(error_of([&] { train::save_checkpoint(dir, {.step = 5}, {{"w", w}}, {}, 1); }), want);
+  const std::string first = dir + "/step_1 is no checkpoint and would be replaced by one; use another --checkpoint_dir";
+  EXPECT_EQ(error_of([&] { train::check_only_checkpoints(dir); }), first);
+  for (const int64_t step : {6, 7, 7}) train::save_checkpoint(dir, {.step = step}, {{"w", w}}, {}, 1);
+  EXPECT_EQ(io::list_folder(dir), (std::vector<std::string>{"step_1", "step_5", "step_7"}));
+  EXPECT_EQ(train::latest_checkpoint(dir), dir + "/step_7");
+  EXPECT_EQ(io::read_file(dir + "/step_5/state.json"), "a user's own notes");
+}
+
+}  // namespace
+}  // namespace weft::testing
