@@ -12,6 +12,35 @@ import sys
 from chart import COLOURS, HEIGHT, Chart, write_svg
 
 
+def number(value):
+    """`value` if it is a number that can be drawn; otherwise a ValueError."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) < 1e30:
+        raise ValueError
+    return float(value)
+
+
+def read(path):
+    """The points (step, value) of training and of evaluation, and (step, shares of the experts)."""
+    train, held_out, load, line = [], [], [], 0
+    try:
+        with open(path, encoding="utf-8") as f:
+            for line, text in enumerate(f, 1):
+                row = json.loads(text)
+                step = number(row["step"])
+                if "eval_loss" in row:
+                    held_out.append((step, number(row["eval_loss"])))
+                elif row.get("loss") is not None:
+                    train.append((step, number(row["loss"])))
+                    load.append((step, [number(share) for share in row.get("expert_load") or []]))
+    except OSError as error:
+        sys.exit(f"plot: {path}: {error.strerror}")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        sys.exit(f"plot: {path}: line {line or 1} is not a line of metrics")
+    if not train:
+        sys.exit(f"plot: {path}: no steps in it")
+    return train, held_out, load
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--metrics", required=True)
@@ -19,23 +48,7 @@ def main():
     parser.add_argument("--title", default="Loss")
     args = parser.parse_args()
     base = os.environ.get("BUILD_WORKING_DIRECTORY", ".")
-    train, held_out, load = [], [], []
-    path = os.path.join(base, args.metrics)
-    try:
-        with open(path, encoding="utf-8") as f:
-            for number, text in enumerate(f, 1):
-                row = json.loads(text)
-                if "eval_loss" in row:
-                    held_out.append((row["step"], row["eval_loss"]))
-                elif row.get("loss") is not None:
-                    train.append((row["step"], row["loss"]))
-                    load.append((row["step"], row.get("expert_load") or []))
-    except OSError as error:
-        sys.exit(f"plot: {path}: {error.strerror}")
-    except (ValueError, KeyError, TypeError):
-        sys.exit(f"plot: {path}: line {number} is not a line of metrics")
-    if not train:
-        sys.exit(f"plot: {path}: no steps in it")
+    train, held_out, load = read(os.path.join(base, args.metrics))
     steps = max(s for s, _ in train)
     values = [v for _, v in train + held_out]
     panels = [Chart(args.title, (0, steps), (min(0, min(values)), max(values)), "step", legend=130)]
@@ -49,7 +62,11 @@ def main():
         for e in range(experts):
             points = [(s, v[e]) for s, v in load if len(v) == experts]
             panels[1].line(points, f"expert {e}", COLOURS[e % len(COLOURS)])
-    write_svg(os.path.join(base, args.out), panels)
+    out = os.path.join(base, args.out)
+    try:
+        write_svg(out, panels)
+    except OSError as error:
+        sys.exit(f"plot: {out}: {error.strerror}")
 
 
 if __name__ == "__main__":
