@@ -79,10 +79,14 @@ Cell& CellHandle::cell() const {
   return *cell_;
 }
 
+internal::Registered<Cell> CellHandle::clone_of(const internal::Registered<Cell>& cell) {
+  return internal::Registered<Cell>::clone_of(cell, internal::clone_scope->of(cell.ref()), *internal::clone_scope);
+}
+
 Tensor CellHandle::value() const {
   Cell& c = cell();
   if (Capture* capture = thread_state.capture)
-    if (Capture* root = capture->root()) return root->read_cell(cell_);
+    if (Capture* root = capture->root()) return root->read_cell(ref());
   WEFT_CHECK_AS(kDataLoss, !c.torn, "cell ", label(c),
                 " was torn by a step that failed half-way; load a checkpoint first");
   if (!c.value.defined()) {
@@ -121,7 +125,7 @@ void CellHandle::set(const Tensor& value) const {
     WEFT_CHECK_AS(kFailedPrecondition, capture->kind() == Capture::kStep, "set: cell ", label(c),
                   " is written inside checkpoint, custom_grad or an initialiser, which may run any number of times; "
                   "return the value and write it outside");
-    capture->write_cell(cell_, t);
+    capture->write_cell(ref(), t);
     return;
   }
   require_concrete(t, "set", std::source_location::current());

@@ -1,9 +1,10 @@
-// Parameter and Buffer: shared handles to cells. Cells are the only state; copies of a handle are aliases.
+// Parameter and Buffer: shared handles to cells. Cells are the only state; copies of a handle are aliases. Assigning to
+// a handle makes it refer to another cell; the module that registered this handle follows.
 #pragma once
 #include <functional>
 #include <string>
 
-#include "framework/dispatch/clone.h"
+#include "framework/dispatch/registered.h"
 #include "framework/ir/cell.h"
 
 namespace weft {
@@ -11,7 +12,7 @@ namespace weft {
 class CellHandle {
  public:
   CellHandle() = default;
-  CellHandle(const CellHandle& o) : cell_(internal::clone_scope ? internal::clone_scope->of(o.cell_) : o.cell_) {}
+  CellHandle(const CellHandle& o) : cell_(internal::clone_scope ? clone_of(o.cell_) : o.cell_) {}
   CellHandle(CellHandle&&) = default;
   CellHandle& operator=(const CellHandle&) = default;
   CellHandle& operator=(CellHandle&&) = default;
@@ -35,14 +36,19 @@ class CellHandle {
   /// False for a lazy cell that has not been read yet.
   bool materialised() const { return cell().value.defined(); }
   Cell& cell() const;
-  const Ref<Cell>& ref() const { return cell_; }
+  const Ref<Cell>& ref() const { return cell_.ref(); }
+  /// For a module that registers this handle: shows the cell that was assigned last.
+  const Ref<internal::Slot<Cell>>& slot() const { return cell_.slot(); }
   /// Changes dtype or device of the cell; a lazy one stays lazy.
   void convert(DType dtype) const;
   void convert(Device device) const;
-  friend bool operator==(const CellHandle& a, const CellHandle& b) { return a.cell_ == b.cell_; }
+  friend bool operator==(const CellHandle& a, const CellHandle& b) { return a.ref() == b.ref(); }
 
  protected:
-  Ref<Cell> cell_;
+  internal::Registered<Cell> cell_;
+
+ private:
+  static internal::Registered<Cell> clone_of(const internal::Registered<Cell>& cell);
 };
 
 /// Makes the value of a cell. Called once, under capture, at construction: so random ops keep their place in program

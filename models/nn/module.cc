@@ -3,28 +3,75 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "framework/base/nearest.h"
 #include "ops/core/creation.h"
 
 namespace weft::nn {
 
+using internal::CloneScope;
+using internal::Registered;
+using internal::Slot;
+
 Module::Module() : state_(make_ref<State>()) {}
-Module::Module(const Module& o) : state_(copy_of(o.state_)) {}
+Module::Module(const Module& o)
+    : state_(internal::clone_scope && o.state_
+                 ? Registered<State>::clone_of(o.state_, clone_of(o.state_.ref()), *internal::clone_scope)
+                 : o.state_) {
+  if (internal::clone_scope && state_ && o.state_->owner == &o) state_->owner = this;
+}
+Module::Module(Module&& o) noexcept : state_(std::move(o.state_)) {
+  if (state_ && state_->owner == &o) state_->owner = this;
+}
 Module& Module::operator=(const Module& o) {
+  if (this == &o) return *this;
+  let_members_go();
   state_ = o.state_;
   return *this;
 }
+Module& Module::operator=(Module&& o) noexcept {
+  if (this == &o) return *this;
+  let_members_go();
+  state_ = std::move(o.state_);
+  if (state_ && state_->owner == &o) state_->owner = this;
+  return *this;
+}
 
-Ref<Module::State> Module::copy_of(const Ref<State>& state) {
-  internal::CloneScope* scope = internal::clone_scope;
-  if (!scope || !state) return state;
-  if (Ref<RefCounted> found = scope->find(state.get())) return Ref<State>(static_cast<State*>(found.get()));
+// Called before this object gets another state: what is then assigned to its members belongs to that one. Copies of
+// this object keep the old state as it is.
+void Module::let_members_go() {
+  if (!state_ || state_->owner != this) return;
+  for (auto* cells : {&state_->parameters, &state_->buffers})
+    for (auto& member : *cells) member.slot->holder = nullptr;
+  for (auto& child : state_->children) child.slot->holder = nullptr;
+  state_->owner = nullptr;
+}
+
+namespace {
+
+// The clone of a slot, with this value.
+template <class T>
+Ref<Slot<T>> clone_slot(CloneScope& scope, const Ref<Slot<T>>& slot, Ref<T> value) {
+  if (Ref<RefCounted> found = scope.find(slot.get())) return Ref<Slot<T>>(static_cast<Slot<T>*>(found.get()));
+  auto made = make_ref<Slot<T>>();
+  made->value = std::move(value);
+  scope.remember(slot.get(), made);
+  return made;
+}
+
+}  // namespace
+
+Ref<Module::State> Module::clone_of(const Ref<State>& state) {
+  CloneScope& scope = *internal::clone_scope;
+  if (!state) return state;
+  if (Ref<RefCounted> found = scope.find(state.get())) return Ref<State>(static_cast<State*>(found.get()));
   Ref<State> made = make_ref<State>();
-  scope->remember(state.get(), made);
-  made->parameters = state->parameters;  // inside the scope, copies of handles refer to new cells
-  made->full_precision = state->full_precision;
-  made->buffers = state->buffers;
+  scope.remember(state.get(), made);
   made->training.set(state->training.peek());
-  for (const auto& [name, child] : state->children) made->children.emplace_back(name, copy_of(child));
+  for (auto cells : {&State::parameters, &State::buffers})
+    for (const auto& m : (*state).*cells)
+      ((*made).*cells).push_back({m.name, clone_slot(scope, m.slot, scope.of(m.slot->value)), m.full_precision});
+  for (const auto& m : state->children)
+    made->children.push_back({m.name, clone_slot(scope, m.slot, clone_of(m.slot->value))});
   return made;
 }
 
@@ -32,7 +79,8 @@ Ref<Module::State> Module::copy_of(const Ref<State>& state) {
 template <class F>
 void Module::State::visit(const std::string& prefix, const F& f) const {
   f(prefix, *this);
-  for (const auto& [name, child] : children) child->visit(prefix + name + ".", f);
+  for (const auto& child : children)
+    if (child.slot->value) child.slot->value->visit(prefix + child.name + ".", f);
 }
 
 namespace {
@@ -46,24 +94,26 @@ void stamp(const CellHandle& cell, const std::string& path) {
 }  // namespace
 
 template <class T>
-std::vector<std::pair<std::string, T>> Module::State::named(
-    std::vector<std::pair<std::string, T>> State::*cells) const {
+std::vector<std::pair<std::string, T>> Module::State::named(std::vector<Member<Cell>> State::*cells) const {
   std::vector<std::pair<std::string, T>> out;
   std::unordered_set<const Cell*> seen;
   visit("", [&](const std::string& prefix, const State& s) {
-    for (const auto& [name, cell] : s.*cells) {
-      if (!seen.insert(cell.ref().get()).second) continue;
-      stamp(cell, prefix + name);
-      out.emplace_back(prefix + name, cell);
+    for (const auto& member : s.*cells) {
+      if (!member.slot->value || !seen.insert(member.slot->value.get()).second) continue;
+      const T handle(member.slot->value);
+      stamp(handle, prefix + member.name);
+      out.emplace_back(prefix + member.name, handle);
     }
   });
   return out;
 }
 
 std::vector<std::pair<std::string, Parameter>> Module::named_parameters() const {
-  return state_->named(&State::parameters);
+  return state_->named<Parameter>(&State::parameters);
 }
-std::vector<std::pair<std::string, Buffer>> Module::named_buffers() const { return state_->named(&State::buffers); }
+std::vector<std::pair<std::string, Buffer>> Module::named_buffers() const {
+  return state_->named<Buffer>(&State::buffers);
+}
 
 std::vector<Parameter> Module::parameters() const {
   std::vector<Parameter> out;
@@ -94,26 +144,9 @@ StateDict Module::state_dict() const {
 
 namespace {
 
-int64_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<int64_t> row(b.size() + 1);
-  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int64_t>(j);
-  for (size_t i = 1; i <= a.size(); ++i) {
-    int64_t diagonal = std::exchange(row[0], static_cast<int64_t>(i));
-    for (size_t j = 1; j <= b.size(); ++j) {
-      int64_t substituted = diagonal + (a[i - 1] != b[j - 1]);
-      diagonal = row[j];
-      row[j] = std::min({substituted, row[j] + 1, row[j - 1] + 1});
-    }
-  }
-  return row.back();
-}
-
 std::string nearest(const std::string& name, const std::vector<std::string>& candidates) {
-  const std::string* best = nullptr;
-  int64_t best_distance = static_cast<int64_t>(name.size()) / 2 + 1;
-  for (const std::string& c : candidates)
-    if (int64_t d = edit_distance(name, c); d < best_distance) best = &c, best_distance = d;
-  return best ? str_cat(" (nearest there: '", *best, "')") : "";
+  const std::string best = nearest_name(name, candidates, name.size() / 2 + 1);
+  return best.empty() ? "" : str_cat(" (nearest there: '", best, "')");
 }
 
 // "2 missing: 'a' (nearest there: 'b'), 'c'" for the first few names.
@@ -170,8 +203,8 @@ void Module::cast_weights(DType dtype) const {
   WEFT_CHECK(is_floating(dtype), "Module::cast_weights: cannot convert parameters to ", to_string_view(dtype),
              "; need a floating-point type");
   state_->visit("", [&](const std::string&, const State& s) {
-    for (const auto& [name, p] : s.parameters)
-      if (std::find(s.full_precision.begin(), s.full_precision.end(), p) == s.full_precision.end()) p.convert(dtype);
+    for (const auto& member : s.parameters)
+      if (member.slot->value && !member.full_precision) Parameter(member.slot->value).convert(dtype);
   });
 }
 
@@ -189,7 +222,7 @@ void Module::freeze(bool on) const {
 
 void Module::State::check_name(const std::string& name) const {
   auto taken = [&](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.first == name; });
+    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; });
   };
   WEFT_CHECK(!name.empty() && !taken(parameters) && !taken(buffers) && !taken(children), "Module: the name '", name,
              "' is empty or registered twice");
@@ -197,20 +230,22 @@ void Module::State::check_name(const std::string& name) const {
 
 void Module::register_module(const std::string& name, const Module& child) {
   state_->check_name(name);
-  WEFT_CHECK(child.state_ && child.state_.get() != state_.get(), "register_module: '", name,
+  WEFT_CHECK(child.state_ && child.state_.ref() != state_.ref(), "register_module: '", name,
              "' is the module itself or was moved from");
-  state_->children.emplace_back(name, child.state_);
+  state_->children.push_back({name, child.state_.slot()});
+  state_->owner = this;
 }
 void Module::register_parameter(const std::string& name, const Parameter& parameter, bool full_precision) {
   state_->check_name(name);
   WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell");
-  state_->parameters.emplace_back(name, parameter);
-  if (full_precision) state_->full_precision.push_back(parameter);
+  state_->parameters.push_back({name, parameter.slot(), full_precision});
+  state_->owner = this;
 }
 void Module::register_buffer(const std::string& name, const Buffer& buffer) {
   state_->check_name(name);
   WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell");
-  state_->buffers.emplace_back(name, buffer);
+  state_->buffers.push_back({name, buffer.slot()});
+  state_->owner = this;
 }
 
 Parameter normal_parameter(const Shape& shape, double std) {

@@ -1,6 +1,7 @@
 // Module: a named tree of parameters, buffers and child modules. Modules are handles: a copy shares cells and
 // train/eval mode with the original; weft::clone(module) makes an independent one. A module registers its members by
-// name.
+// name. Assigning to a registered member (`net.head = nn::Linear(8, 5)`, `layer.weight = Parameter(w)`) replaces it for
+// parameters(), state_dict(), to() and the others; assigning to a member of a copy does not.
 #pragma once
 #include <map>
 #include <memory>
@@ -21,9 +22,9 @@ class Module {
   Module();
   /// Shares the cells of `o`; inside weft::clone(), makes cells of its own.
   Module(const Module& o);
-  Module(Module&&) = default;
+  Module(Module&& o) noexcept;
   Module& operator=(const Module& o);
-  Module& operator=(Module&&) = default;
+  Module& operator=(Module&& o) noexcept;
   virtual ~Module() = default;
 
   /// Parameters by path, in order of registration, those of a module before those of its children. A shared parameter
@@ -72,20 +73,26 @@ class Module {
 
  private:
   struct State final : RefCounted {
-    std::vector<std::pair<std::string, Parameter>> parameters;
-    std::vector<Parameter> full_precision;  // a subset of `parameters`
-    std::vector<std::pair<std::string, Buffer>> buffers;
-    std::vector<std::pair<std::string, Ref<State>>> children;
+    template <class T>
+    struct Member {
+      std::string name;
+      Ref<internal::Slot<T>> slot;  // empty after an undefined handle was assigned
+      bool full_precision = false;
+    };
+    std::vector<Member<Cell>> parameters, buffers;
+    std::vector<Member<State>> children;
     HostFlag training{true};
+    const Module* owner = nullptr;  // the object whose members these are; null after it was assigned to
     void check_name(const std::string& name) const;
     template <class F>
     void visit(const std::string& prefix, const F& f) const;
     /// The parameters or buffers of this state and its descendants with their paths, each once.
     template <class T>
-    std::vector<std::pair<std::string, T>> named(std::vector<std::pair<std::string, T>> State::*cells) const;
+    std::vector<std::pair<std::string, T>> named(std::vector<Member<Cell>> State::*cells) const;
   };
-  static Ref<State> copy_of(const Ref<State>& state);
-  Ref<State> state_;
+  static Ref<State> clone_of(const Ref<State>& state);
+  void let_members_go();
+  internal::Registered<State> state_;
 };
 
 // Parameters that are initialised when they are first read. Before that, they need no memory.

@@ -5,6 +5,7 @@
 #include "framework/testing/gradcheck.h"
 #include "models/nn/nn.h"
 #include "ops/composite/activation.h"
+#include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 
 namespace weft::nn {
@@ -156,6 +157,121 @@ TEST(Module, ConversionKeepsValuesWithinRounding) {
   m.to(kBFloat16);
   const std::vector<float> after = m.up.weight.value().to_vector<float>();
   for (size_t i = 0; i < before.size(); ++i) EXPECT_EQ(after[i], static_cast<float>(bfloat16(before[i])));
+}
+
+// Assigning to a registered member replaces it in everything that lists members.
+void expect_members(const Module& m, const std::vector<std::pair<std::string, CellHandle>>& want) {
+  const auto got = m.named_cells();
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].first, want[i].first);
+    EXPECT_TRUE(got[i].second == want[i].second) << got[i].first;
+  }
+}
+
+TEST(Replace, AChildModule) {
+  TwoLayers m(2, 3);
+  m.parameters();
+  m.down = Linear(3, 7);
+  expect_members(
+      m,
+      {{"up.weight", m.up.weight}, {"up.bias", m.up.bias}, {"down.weight", m.down.weight}, {"down.bias", m.down.bias}});
+  EXPECT_EQ(m.parameters()[2].shape(), Shape({7, 3}));
+  EXPECT_EQ(m.down.weight.name(), "down.weight");
+  EXPECT_EQ(m.state_dict().at("down.weight").shape(), Shape({7, 3}));
+  m.freeze();
+  EXPECT_FALSE(m.down.weight.requires_grad());
+  m.to(kBFloat16);
+  EXPECT_EQ(m.down.bias.dtype(), kBFloat16);
+  m.eval();
+  EXPECT_FALSE(m.down.is_training());
+  m.down = Linear(3, 2, {.bias = false});  // again, and with other members
+  expect_members(m, {{"up.weight", m.up.weight}, {"up.bias", m.up.bias}, {"down.weight", m.down.weight}});
+}
+
+TEST(Replace, AParameterOrBuffer) {
+  Stack s;
+  s.blocks[1].up.weight = Parameter(ones({5, 3}));
+  s.blocks[0].down.bias = s.blocks[1].down.bias;  // tied
+  s.count = Buffer(zeros({4}));
+  EXPECT_EQ(names(s), (std::vector<std::string>{"blocks.0.up.weight", "blocks.0.up.bias", "blocks.0.down.weight",
+                                                "blocks.0.down.bias", "blocks.1.up.weight", "blocks.1.up.bias",
+                                                "blocks.1.down.weight"}));
+  EXPECT_TRUE(s.parameters()[3] == s.blocks[1].down.bias);
+  EXPECT_TRUE(s.parameters()[4] == s.blocks[1].up.weight);
+  EXPECT_EQ(s.named_buffers()[0].second.shape(), Shape({4}));
+  s.blocks[0].up.bias = Parameter();
+  EXPECT_EQ(names(s)[1], "blocks.0.down.weight");
+}
+
+TEST(Replace, InsideAReplacedChild) {
+  TwoLayers m(2, 3);
+  m.up = Linear(2, 3);
+  m.up.weight = Parameter(ones({3, 2}));
+  EXPECT_TRUE(m.parameters()[0] == m.up.weight);
+  const TwoLayers other(2, 3);
+  m.up = other.up;
+  m.down = std::move(m.up);
+  EXPECT_EQ(names(m), (std::vector<std::string>{"up.weight", "up.bias"}));  // the same module twice
+  m.up = Linear(4, 4);
+  EXPECT_EQ(m.parameters().size(), 4u);
+  EXPECT_TRUE(m.parameters()[0] == m.up.weight);
+  EXPECT_TRUE(m.parameters()[2] == other.up.weight);
+}
+
+TEST(Replace, AMovedFromMember) {
+  TwoLayers m(2, 3);
+  Linear old = std::move(m.down);
+  m.down = Linear(3, 9);
+  EXPECT_EQ(m.parameters()[2].shape(), Shape({9, 3}));
+  old = Linear(1, 1);
+  EXPECT_TRUE(m.parameters()[2] == m.down.weight);
+  std::swap(m.up, m.down);
+  EXPECT_EQ(m.parameters().size(), 4u);
+}
+
+TEST(Replace, CopiesAreNotChanged) {
+  TwoLayers m(2, 3);
+  Linear copy = m.down;
+  const Parameter weight = m.down.weight;
+  copy = Linear(5, 5);
+  EXPECT_TRUE(m.parameters()[2] == weight);
+  copy = m.down;
+  m.down = Linear(3, 9);
+  ASSERT_EQ(copy.parameters().size(), 2u);
+  EXPECT_TRUE(copy.parameters()[0] == weight);
+  const TwoLayers other(2, 3);
+  copy = m.down;
+  m.down = other.down;
+  EXPECT_EQ(copy.parameters()[0].shape(), Shape({9, 3}));
+  EXPECT_TRUE(m.parameters()[2] == other.down.weight);
+}
+
+TEST(Replace, InClonesAndMovedModels) {
+  const Stack s;
+  Stack copy = clone(s);
+  copy.blocks[0].up = Linear(3, 4);
+  copy.blocks[1].down.bias = Parameter(ones({8}));
+  EXPECT_TRUE(copy.parameters()[0] == copy.blocks[0].up.weight);
+  EXPECT_TRUE(copy.parameters()[7] == copy.blocks[1].down.bias);
+  EXPECT_TRUE(s.parameters()[0] == s.blocks[0].up.weight);
+  EXPECT_TRUE(s.parameters()[7] == s.blocks[1].down.bias);
+  std::vector<Stack> models;
+  for (int i = 0; i < 4; ++i) models.emplace_back();
+  models[0].blocks[1].up = Linear(3, 6);
+  models[0].count = Buffer(zeros({9}));
+  EXPECT_TRUE(models[0].parameters()[4] == models[0].blocks[1].up.weight);
+  EXPECT_EQ(models[0].named_buffers()[0].second.shape(), Shape({9}));
+  models[0].blocks.erase(models[0].blocks.begin());
+  EXPECT_TRUE(models[0].parameters()[0] == models[0].blocks[0].up.weight);
+}
+
+TEST(Replace, FullPrecisionStays) {
+  RMSNorm norm(4);
+  norm.weight = Parameter(ones({4}));
+  norm.cast_weights(kBFloat16);
+  EXPECT_EQ(norm.weight.dtype(), kFloat32);
+  EXPECT_TRUE(norm.parameters()[0] == norm.weight);
 }
 
 }  // namespace
