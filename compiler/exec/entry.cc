@@ -1,8 +1,10 @@
 #include "compiler/exec/entry.h"
 
 #include <chrono>
+#include <cstdio>
 
 #include "compiler/exec/order.h"
+#include "compiler/exec/untrained.h"
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
 #include "compiler/passes/lower.h"
@@ -205,6 +207,8 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
     e->flags = capture.flags;
   }
   for (const Ref<Cell>& c : e->captured->cells) e->cells.push_back({c, c->type, c->requires_grad});
+  if (const std::string note = untrained_parameters(*e->captured); !note.empty())
+    std::fprintf(stderr, "weft: %s\n", note.c_str());
   e->capture_ms = ms_since(start);
 
   start = std::chrono::steady_clock::now();

@@ -1,0 +1,73 @@
+// The warning about parameters that a training step reads and forgets.
+#include "compiler/exec/test_programs.h"
+#include "framework/autodiff/grad.h"
+#include "ops/core/core.h"
+
+namespace weft {
+namespace {
+
+std::string stderr_of(const std::function<void()>& f) {
+  ::testing::internal::CaptureStderr();
+  f();
+  return ::testing::internal::GetCapturedStderr();
+}
+
+struct Net {
+  Parameter body{ones({3, 3}), "body"}, head{ones({3, 2}), "head"};
+  Parameter unnamed{ones({2})};
+  Tensor loss(const Tensor& x) const {
+    const Tensor h = matmul(matmul(x, body), head);
+    return sum(h + unnamed);
+  }
+};
+
+TEST(Untrained, AreNamedOnceAtCapture) {
+  Net net;
+  auto step = compile([&](Tensor x) {
+    const Tensor loss = net.loss(x);
+    const std::vector<Tensor> g = grad(loss, std::vector<Parameter>{net.body});
+    net.body.set(net.body - 0.1 * g[0]);
+    return loss;
+  });
+  const std::string text = stderr_of([&] { step(ones({4, 3})); });
+  EXPECT_EQ(text.find("weft: compile: the step reads 2 trainable parameters without taking a gradient or writing: "
+                      "'head' f32[3, 2] at "),
+            0u)
+      << text;
+  EXPECT_NE(text.find(", one without a name f32[2] at "), std::string::npos) << text;
+  EXPECT_NE(text.find("untrained_test.cc:"), std::string::npos) << text;
+  EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1);
+  EXPECT_EQ(stderr_of([&] { step(ones({4, 3})); }), "");
+}
+
+TEST(Untrained, NothingIsSaidWithoutCause) {
+  Net net;
+  const auto run = [&](const std::function<Tensor(Tensor)>& fn) {
+    return stderr_of([&] { compile([&](Tensor x) { return fn(x); })(ones({4, 3})); });
+  };
+  EXPECT_EQ(run([&](const Tensor& x) { return net.loss(x); }), "");  // no training
+  EXPECT_EQ(run([&](const Tensor& x) {
+              const Tensor loss = net.loss(x);
+              grad(loss, std::vector<Parameter>{net.body, net.head, net.unnamed});
+              return loss;
+            }),
+            "");
+  EXPECT_EQ(run([&](const Tensor& x) {  // written without a gradient, as an average of weights is
+              const Tensor loss = net.loss(x);
+              const std::vector<Tensor> g = grad(loss, std::vector<Parameter>{net.body, net.head});
+              net.body.set(net.body - g[0]);
+              net.unnamed.set(net.unnamed * 0.5);
+              return loss + sum(g[1]);
+            }),
+            "");
+  net.head.requires_grad(false);
+  net.unnamed.requires_grad(false);
+  EXPECT_EQ(run([&](const Tensor& x) {
+              const Tensor loss = net.loss(x);
+              return loss + sum(grad(loss, std::vector<Parameter>{net.body})[0]);
+            }),
+            "");
+}
+
+}  // namespace
+}  // namespace weft
