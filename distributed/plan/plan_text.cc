@@ -93,7 +93,7 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
     if (w[0] == "mesh") {
       WEFT_CHECK(w[1].size() <= 200, "plan, line ", line_number, ": the mesh has ", w[1].size(),
                  " characters; need at most 200");
-      if (w[1] != "one") out.mesh = Mesh::parse(w[1]);
+      out.mesh = Mesh::parse(w[1]);
       WEFT_CHECK(out.mesh.size() <= kMostRanks, "plan, line ", line_number, ": the mesh has ", out.mesh.size(),
                  " ranks; need at most ", kMostRanks);
     } else if (w[0] == "hash") {
@@ -121,7 +121,12 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
 void save_plan(const PlanReport& report, const std::string& path) { io::write_file_atomic(path, plan_text(report)); }
 
 SavedPlan load_plan(const std::string& path, const std::vector<const Strategy*>& strategies) {
-  return parse_plan(io::read_file(path, kMost), strategies);
+  const std::string text = io::read_file(path, kMost);
+  try {
+    return parse_plan(text, strategies);
+  } catch (const Error& e) {
+    throw Error(e.code(), str_cat(path, ": ", e.what()));
+  }
 }
 
 }  // namespace weft::dist

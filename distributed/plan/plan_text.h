@@ -20,6 +20,7 @@ std::string plan_text(const PlanReport& report);
 SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& strategies = {});
 
 void save_plan(const PlanReport& report, const std::string& path);
+/// The plan of a file; errors name the file.
 SavedPlan load_plan(const std::string& path, const std::vector<const Strategy*>& strategies = {});
 
 }  // namespace weft::dist

@@ -119,6 +119,7 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims) {
 }
 
 Mesh Mesh::parse(std::string_view text) {
+  if (text == "one") return Mesh();
   std::vector<std::pair<std::string, int>> dims;
   size_t at = 0;
   auto fail = [&](const char* need) {
@@ -240,6 +241,7 @@ std::vector<int> Mesh::group(int rank, const Axes& axes) const {
 }
 
 std::string Mesh::to_string() const {
+  if (dims_.empty()) return "one";
   std::string s;
   for (const Dim& d : dims_)
     s += str_cat(s.empty() ? "" : ",", d.name, d.size, d.over.empty() ? "" : str_cat("(", d.over, ")"));

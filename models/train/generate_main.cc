@@ -51,7 +51,7 @@ int generate_main(int argc, char** argv, const nn::ModelFamily& family) {
       std::cout << io::write_json(j);
     }
     std::cout << "\n";
-    return 0;
+    return interrupted_code();
   });
 }
 

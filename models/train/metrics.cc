@@ -1,5 +1,6 @@
 #include "models/train/metrics.h"
 
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,6 +11,11 @@
 #include "framework/io/json.h"
 
 namespace weft::train {
+namespace {
+
+constexpr std::string_view kFirst = "{\"step\":";  // what every line begins with
+
+}  // namespace
 
 double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -31,14 +37,32 @@ std::string duration_text(double seconds) {
 MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(path) {
   io::make_folders(io::folder_of(path));
   const bool resume = resume_at >= 0 && io::exists(path);
-  if (resume) {
-    WEFT_CHECK_AS(kDataLoss, io::file_size(path) >= resume_at, path, ": has ", io::file_size(path),
-                  " bytes; the checkpoint expects ", resume_at, "; use another --metrics file");
-    WEFT_CHECK(truncate(path.c_str(), resume_at) == 0, path, ": cannot be truncated to the checkpoint's step");
+  const int fd = io::open_for_update(path);
+  file_ = ::fdopen(fd, "r+");
+  WEFT_CHECK_AS(kResourceExhausted, file_, path, ": cannot be written: ", io::errno_text(errno));
+  try {
+    // A file system without locks: nothing can be known of other processes.
+    WEFT_CHECK_AS(kFailedPrecondition, ::flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK, path,
+                  ": another run writes this file; use another --metrics file");
+    const int64_t size = io::file_size(path);
+    char first[kFirst.size()], end = '\n';
+    const ssize_t n = ::pread(fd, first, sizeof first, 0);
+    WEFT_CHECK(size == 0 || std::string_view(first, std::max<ssize_t>(n, 0)) == kFirst, path,
+               ": exists and is no file of metrics; use another --metrics file");
+    if (resume) {
+      WEFT_CHECK_AS(kDataLoss, size >= resume_at, path, ": has ", size, " bytes; the checkpoint expects ", resume_at,
+                    "; use another --metrics file");
+      WEFT_CHECK_AS(kDataLoss, resume_at == 0 || (::pread(fd, &end, 1, resume_at - 1) == 1 && end == '\n'), path,
+                    ": byte ", resume_at,
+                    ", where the checkpoint's step ends, is in the middle of a line; use another "
+                    "--metrics file");
+    }
+    WEFT_CHECK(::ftruncate(fd, resume ? resume_at : 0) == 0, path, ": cannot be truncated to the checkpoint's step");
+    std::fseek(file_, 0, SEEK_END);
+  } catch (...) {
+    std::fclose(file_);
+    throw;
   }
-  file_ = std::fopen(path.c_str(), resume ? "a" : "w");
-  WEFT_CHECK_AS(kPermissionDenied, file_, path, ": cannot be written: ", io::errno_text(errno));
-  std::fseek(file_, 0, SEEK_END);
 }
 
 MetricsFile::~MetricsFile() {

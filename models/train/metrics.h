@@ -15,7 +15,8 @@ struct StepMetrics {
   std::vector<double> expert_load;
 };
 
-/// Appends lines to a file; can truncate it to an earlier length.
+/// Appends lines to a file; can truncate it to an earlier length. Refuses what is no file of metrics, and a file that
+/// another run writes.
 class MetricsFile {
  public:
   MetricsFile() = default;

@@ -16,7 +16,7 @@ namespace weft::train {
 Flags train_flags(TrainOptions& o) {
   CompileOptions& step = o.step;
   dist::Plan& plan = o.step.plan;
-  return {
+  Flags flags{
       {"config", &o.config, "configuration by name (--config list prints them); empty: the program's default"},
       {"data", &o.data, "text file, folder of .txt files, token shards, or synthetic; empty: the works of Shakespeare"},
       {"steps", &o.steps, "optimiser steps; 0: the configuration's default"},
@@ -68,12 +68,16 @@ Flags train_flags(TrainOptions& o) {
       {"save_plan", &o.save_plan, "with --mesh, file for the plan, written before the first step"},
       {"checkpoint_dir", &o.checkpoint_dir,
        "folder for checkpoints; empty: runs/FAMILY-CONFIG where you are, numbered if there is one"},
-      {"resume", &o.resume, "go on from the newest checkpoint in --checkpoint_dir, if there is one"},
+      {"resume", &o.resume,
+       "go on from the newest checkpoint in --checkpoint_dir, if there is one, with the flags of its run; a given flag "
+       "wins"},
       {"metrics", &o.metrics, "file for one JSON object a step"},
       {"seed", &o.seed, "seed of weights, dropout and the order of data"},
       {"threads", &o.threads, "threads; 0: all cores"},
       {"sample", &o.sample_tokens, "tokens of text to write at the end; 0: none; -1: 400 after training on text"},
   };
+  for (Flag& flag : flags) flag.given = &o.given[flag.name];
+  return flags;
 }
 
 void check_flag(const char* flag, bool ok, const std::string& got, const std::string& need) {
@@ -92,7 +96,7 @@ void check_batch(const Setup& p, const TrainOptions& o) {
   try {
     dist::check_arguments(o.step.mesh, o.step.plan, {&tokens, 1});
   } catch (const Error& e) {
-    usage_error(str_cat("--", e.what()));
+    usage_error(str_cat(o.plan.empty() ? "--" : str_cat("--plan ", o.plan, ": "), e.what()));
   }
 }
 
@@ -135,9 +139,11 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   if (!o.plan.empty()) load_saved_plan(p, o);
   const std::string mesh = o.step.mesh.to_string();
   const bool many = o.step.mesh.size() > 1;
-  check_flag("mesh", !many || o.device.rfind("cuda", 0) != 0, mesh,
+  const char* from = o.plan.empty() ? "mesh" : "plan";
+  const std::string got = o.plan.empty() ? mesh : str_cat(o.plan, " of mesh ", mesh);
+  check_flag(from, !many || o.device.rfind("cuda", 0) != 0, got,
              "none with --device cuda: the ranks of a mesh run on the CPU");
-  check_flag("mesh", !many || o.step.enabled, mesh, "--compile as well: only captured steps are laid over a mesh");
+  check_flag(from, !many || o.step.enabled, got, "--compile as well: only captured steps are laid over a mesh");
   if (many) check_batch(p, o);
   check_flag("show_plan", many || !o.show_plan, "true", "--mesh");
   check_flag("save_plan", many || o.save_plan.empty(), o.save_plan, "--mesh");
@@ -149,15 +155,31 @@ void settle_mesh(Setup& p, TrainOptions& o) {
   }
 }
 
-// The newest folder BASE, BASE-2, ... with checkpoints to resume from, or the first one without.
+// The newest folder BASE, BASE-2, ... with checkpoints to resume from, or the first one that no run has used.
 std::string pick_folder(const std::string& base, bool resume) {
+  const auto used = [&](const std::string& dir) {
+    return !latest_checkpoint(dir).empty() || (!resume && io::FileLock::is_held(lock_path(dir)));
+  };
   std::string found = base;
-  for (int n = 2; !latest_checkpoint(found).empty(); ++n) {
+  for (int n = 2; used(found); ++n) {
     std::string next = str_cat(base, "-", n);
-    if (resume && latest_checkpoint(next).empty()) break;
+    if (resume && !used(next)) break;
     found = next;
   }
   return found;
+}
+
+// Takes the flags of a resumed run that are not given and have their default.
+void take_from_run(const std::string& folder, TrainOptions& o) {
+  const TrainState state = read_state(folder);
+  TrainOptions defaults;
+  const Flags flags = train_flags(o), plain = train_flags(defaults);
+  for (size_t i = 0; i < flags.size(); ++i) {
+    const auto stored = state.run.find(flags[i].name);
+    if (stored == state.run.end() || *flags[i].given || flag_text(flags[i]) != flag_text(plain[i])) continue;
+    WEFT_CHECK_AS(kDataLoss, set_flag(flags[i], stored->second), state_path(folder), ": \"run\": '", flags[i].name,
+                  "' is '", stored->second, "', which is no value of --", flags[i].name);
+  }
 }
 
 std::string join(const std::vector<std::string>& v) {
@@ -170,8 +192,14 @@ std::string join(const std::vector<std::string>& v) {
 
 Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   Setup p;
+  const auto name_of = [&] { return o.config.empty() ? family.default_preset : o.config; };
+  p.dir = o.checkpoint_dir.empty()
+              ? pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", name_of())), o.resume)
+              : io::resolve_path(o.checkpoint_dir);
+  if (o.resume) p.resumed = latest_checkpoint(p.dir);
+  if (!p.resumed.empty()) take_from_run(p.resumed, o);
   p.on_text = o.data != "synthetic";
-  p.config_name = o.config.empty() ? family.default_preset : o.config;
+  p.config_name = name_of();
   if (o.config != "" && std::find(family.presets.begin(), family.presets.end(), o.config) == family.presets.end())
     usage_error(str_cat("--config: got '", o.config, "'; need one of ", join(family.presets)));
   p.config = family.preset(p.config_name);
@@ -209,14 +237,11 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
     check_flag("checkpoint_every", r.ec == std::errc() && r.ptr == end && p.checkpoint_every >= 0,
                quoted(o.checkpoint_every), "a number of steps, 0 or auto");
   }
-  if (o.checkpoint_dir.empty()) {
-    p.dir = pick_folder(io::resolve_path(str_cat("runs/", family.name, "-", p.config_name)), o.resume);
-  } else {
-    p.dir = io::resolve_path(o.checkpoint_dir);
-    if (!o.resume && p.checkpoint_every != 0 && !latest_checkpoint(p.dir).empty())
-      usage_error(str_cat("--checkpoint_dir: ", p.dir,
-                          " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
-  }
+  if (p.checkpoint_every == 0) return p;
+  if (!o.resume && !latest_checkpoint(p.dir).empty())
+    usage_error(str_cat("--checkpoint_dir: ", p.dir,
+                        " holds the checkpoints of an earlier run; add --resume to go on, or name another folder"));
+  check_only_checkpoints(p.dir);
   return p;
 }
 

@@ -1,5 +1,6 @@
 // TrainOptions: one training run, as the flags describe it, and Setup: the same with every open value settled.
 #pragma once
+#include <map>
 #include <string>
 
 #include "compiler/options.h"
@@ -35,9 +36,10 @@ struct TrainOptions {
   uint64_t seed = 0;
   int64_t threads = 0;
   int64_t sample_tokens = -1;  // length of the sample printed at the end; 0: none; -1: 400 after training on text
+  std::map<std::string, bool> given;  // by flag: whether the command line has it
 };
 
-/// The table of flags: name, field, help.
+/// The table of flags: name, field, help, and where in `given` it is noted.
 Flags train_flags(TrainOptions& options);
 
 /// What the options leave to be derived.
@@ -48,11 +50,13 @@ struct Setup {
   Device device;
   int64_t checkpoint_every = 0;  // -1: auto
   std::string dir;               // of checkpoints
+  std::string resumed;           // the checkpoint to go on from; empty: none
   bool on_text = true;
   uint64_t saved_hash = 0;  // of the plan in options.plan; 0: none
 };
 
-/// Checks the options and fills in their open values. Throws UsageError on bad ones; writes nothing.
+/// Checks the options and fills in their open values. With `resume`, flags that change the result and are neither given
+/// nor changed take the value that the resumed run had. Throws UsageError on bad ones; writes nothing.
 Setup settle(const nn::ModelFamily& family, TrainOptions& options);
 
 /// Throws UsageError "--FLAG: got GOT; need NEED" unless `ok`.

@@ -110,7 +110,11 @@ same r1.jsonl r2.jsonl "--plan ring.plan differs from --cp ring"
 grep -q "^note:" r.txt && fail "--plan ring.plan: $(grep '^note:' r.txt)"
 expect 1 "no.plan" "${on[@]}" --plan no.plan
 echo "mesh dp2" >bad.plan
-expect 1 "plan, line 1: got 'mesh dp2'; need 'weft plan 1'" "${on[@]}" --plan bad.plan
+expect 1 "bad.plan: plan, line 1: got 'mesh dp2'; need 'weft plan 1'" "${on[@]}" --plan bad.plan
+"${on[@]}" --steps 1 --mesh tp2 --sequence false >t.txt 2>&1 || fail "--sequence false: $(tail -1 t.txt)"
+expect 2 "--plan: got dp2,tp2.plan of mesh dp2,tp2; need --compile" "${on[@]}" --plan dp2,tp2.plan --compile=false
+expect 2 "--plan dp2,tp2.plan: mesh dp2,tp2: a batch of 3" "${on[@]}" --plan dp2,tp2.plan --batch_size 3
+expect 2 "WEFT_DEBUG: got '7'; need 0, 1 or 2" env WEFT_DEBUG=7 "${on[@]}"
 
 # A loss that is no number stops the run and names the op.
 expect 1 "nothing was changed" "$train" "${flags[@]}" --lr 1e30 --warmup 0 --checkpoint_every 0
@@ -128,17 +132,54 @@ done
 same whole.jsonl killed.jsonl "killed and resumed differs from uninterrupted"
 for f in model optimizer; do cmp -s whole/step_24/$f.safetensors killed/step_24/$f.safetensors || fail "$f.safetensors differs after resume"; done
 
-# Ctrl-C saves and exits cleanly.
+# Ctrl-C, SIGTERM and SIGHUP save; the exit code is the signal's.
 "$train" "${flags[@]}" --steps 100000 --checkpoint_every 0 --checkpoint_dir none --metrics c.jsonl >c.txt 2>&1 &
 pid=$!
 while kill -0 $pid 2>/dev/null && (($(lines c.jsonl) < 3)); do sleep 0.005; done
-kill -INT $pid; wait $pid || fail "exit code of an interrupted run"
-"$train" "${flags[@]}" --steps 100000 --checkpoint_every auto --checkpoint_dir stopped --metrics d.jsonl >d.txt 2>&1 &
-pid=$!
-while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
-kill -INT $pid; wait $pid || fail "exit code of an interrupted run"
-grep -q "go on with --resume" d.txt || fail "Ctrl-C: $(tail -2 d.txt)"
-ls stopped/step_*/state.json >/dev/null 2>&1 || fail "Ctrl-C left no checkpoint"
+kill -INT $pid; wait $pid; [[ $? == 130 ]] || fail "exit code of a run that Ctrl-C ended"
+for end in HUP:129 INT:130 TERM:143; do
+  signal=${end%:*}
+  env --default-signal=HUP "$train" "${flags[@]}" --steps 100000 --checkpoint_every auto --checkpoint_dir "stopped-$signal" --metrics d.jsonl >d.txt 2>&1 &
+  pid=$!
+  while kill -0 $pid 2>/dev/null && (($(lines d.jsonl) < 3)); do sleep 0.005; done
+  if [[ $signal == HUP ]]; then  # of two runs, the second one is refused
+    expect 1 "stopped-HUP is in use by process $pid" "$train" "${flags[@]}" --checkpoint_dir stopped-HUP
+    expect 1 "d.jsonl: another run writes this file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics d.jsonl
+  fi
+  kill -$signal $pid; wait $pid; [[ $? == "${end#*:}" ]] || fail "exit code of a run that SIG$signal ended"
+  grep -q "go on with --resume" d.txt || fail "SIG$signal: $(tail -2 d.txt)"
+  ls "stopped-$signal"/step_*/state.json >/dev/null 2>&1 || fail "SIG$signal left no checkpoint"
+  rm -f d.jsonl
+done
+
+# A resumed run takes the flags of its run; one that is given wins, and the difference is printed.
+mkdir again && cp -r whole/step_20 again/ || fail "no whole/step_20"
+"$train" --config "$config" --data synthetic --checkpoint_every 5 --checkpoint_dir again --resume >again.txt 2>&1 || fail "resume without flags: $(tail -3 again.txt)"
+grep -q "^24 steps of 4 x 16 tokens" again.txt || fail "resume without flags: $(cat again.txt)"
+grep -q "^note:" again.txt && fail "resume without flags: $(cat again.txt)"
+for f in model optimizer; do cmp -s whole/step_24/$f.safetensors again/step_24/$f.safetensors || fail "$f.safetensors differs after a resume without flags"; done
+"$train" --checkpoint_every 0 --checkpoint_dir again --resume --steps 25 --lr 0.02 >again.txt 2>&1 || fail "resume with --lr: $(tail -3 again.txt)"
+grep -qF "note: --lr was '0.01' and is now '0.02'" again.txt && grep -qF "note: --steps was '24' and is now '25'" again.txt || fail "resume with --lr: $(cat again.txt)"
+
+# What is no checkpoint or file of metrics of ours is not replaced; a damaged file of metrics is not continued.
+mkdir -p own/step_5
+expect 1 "own/step_5 is no checkpoint" "$train" "${flags[@]}" --checkpoint_dir own
+echo "my notes" >notes.txt
+expect 1 "notes.txt: exists and is no file of metrics" "$train" "${flags[@]}" --checkpoint_every 0 --metrics notes.txt
+[[ $(cat notes.txt) == "my notes" ]] || fail "notes.txt was changed"
+sed 's/0/00/' whole.jsonl >moved.jsonl
+cp -r whole moved
+expect 1 "is in the middle of a line" "$train" "${flags[@]}" --steps 30 --checkpoint_dir moved --resume --metrics moved.jsonl
+
+# Pipes and devices are refused at once; a full standard output is a failure; a small stack is enough.
+mkfifo pipe
+expect 1 "pipe': it is a pipe; need a file" "$score" --checkpoint whole --text pipe
+expect 1 "pipe': it is a pipe; need a file" "$train" "${flags[@]}" --plan pipe
+expect 1 "pipe': it is a pipe; need a file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics pipe
+expect 1 "/dev/null': it is a device; need a file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics /dev/null
+"$train" --config list >/dev/full 2>err.txt; [[ $? == 1 ]] || fail "exit code with a full standard output"
+grep -q "cannot write to standard output: No space left on device" err.txt || fail "full standard output: $(cat err.txt)"
+(ulimit -s 128 && "$train" "${flags[@]}" --steps 2 --checkpoint_every 0 >stack.txt 2>&1) || fail "ulimit -s 128: $(tail -3 stack.txt)"
 
 # Reading a checkpoint: always the same text, and scores that fit it.
 "$generate" --checkpoint whole --prompt "AB" --max_new_tokens 40 --temperature 0 --json >g1.json 2>&1 || fail "generate: $(cat g1.json)"

@@ -72,6 +72,11 @@ class Trainer {
   }
 
   int run() {
+    std::optional<io::FileLock> lock;
+    if (setup_.checkpoint_every != 0) {
+      io::make_folders(setup_.dir);
+      lock.emplace(lock_path(setup_.dir), str_cat("--checkpoint_dir: ", setup_.dir));
+    }
     restore();
     watch_interrupts();
     announce();
@@ -164,10 +169,10 @@ class Trainer {
     if (interrupted()) {
       std::printf("interrupted after step %ld%s\n", state_.step,
                   setup_.checkpoint_every != 0 ? "; go on with --resume" : "; checkpoints are off");
-      return 0;
+      return interrupted_code();
     }
     if (options_.sample_tokens > 0) sample();
-    return 0;
+    return interrupted_code();
   }
 
  private:
@@ -312,14 +317,16 @@ class Trainer {
 
   void restore() {
     if (!options_.resume) return;
-    const std::string folder = latest_checkpoint(setup_.dir);
+    const std::string& folder = setup_.resumed;
     if (folder.empty()) {
       std::printf("no checkpoint in %s yet: starting from the beginning\n", setup_.dir.c_str());
       return;
     }
     TrainState s = read_state(folder);
-    WEFT_CHECK(s.family == family_.name && s.model == setup_.config, folder, ": holds another model (", s.family,
-               "); use its --config (", s.run.count("config") ? s.run["config"] : "unknown", ")");
+    WEFT_CHECK(s.family == family_.name && s.model == setup_.config, state_path(folder),
+               ": the checkpoint is of another model, a ", s.family, "; use its --config (",
+               s.run.count("config") ? s.run["config"] : "unknown", ")");
+    check_layers(folder, s);
     for (auto& [flag, value] : run_flags())
       if (s.run.count(flag) && s.run[flag] != value)
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
