@@ -1,5 +1,8 @@
 #include "compiler/cost/machine.h"
 
+#include <cmath>
+#include <utility>
+
 #include "framework/base/error.h"
 
 namespace weft {
@@ -111,6 +114,49 @@ const Machine& machine_preset(std::string_view name) {
   std::string words;
   for (const Machine& m : presets()) words += str_cat(words.empty() ? "" : ", ", m.name);
   internal::fail(Code::kInvalidArgument, str_cat("machine: got '", name.substr(0, 40), "'; need one of ", words));
+}
+
+void check_machine(const Machine& m) {
+  const auto above = [&](const char* what, double rate) {
+    WEFT_CHECK(std::isfinite(rate) && rate > 0, "machine '", m.name, "': ", what, " is ", rate,
+               "; need a finite number above 0");
+  };
+  const auto at_least = [&](const char* what, double rate) {
+    WEFT_CHECK(std::isfinite(rate) && rate >= 0, "machine '", m.name, "': ", what, " is ", rate,
+               "; need a finite number, 0 or more");
+  };
+  above("bytes", m.bytes);
+  above("flops", m.flops);
+  above("products", m.products);
+  above("products16", m.products16);
+  above("reached", m.reached);
+  for (auto [what, rate] :
+       {std::pair("products64", m.products64), {"products8", m.products8}, {"launch", m.launch}, {"memory", m.memory}})
+    at_least(what, rate);
+  const Links& l = m.links;
+  WEFT_CHECK(l.node >= 1, "machine '", m.name, "': links.node is ", l.node, "; need 1 device of a node or more");
+  above("links.inner_bus", l.inner_bus);
+  above("links.outer_bus", l.outer_bus);
+  above("links.ramp", l.ramp);
+  for (auto [what, seconds] : {std::pair("links.inner_hop", l.inner_hop),
+                               {"links.outer_hop", l.outer_hop},
+                               {"links.inner_all_to_all", l.inner_all_to_all},
+                               {"links.inner_all_to_all_latency", l.inner_all_to_all_latency}})
+    at_least(what, seconds);
+  const auto points = [&](const char* what, const std::vector<LinkPoint>& all, bool with_bandwidth) {
+    WEFT_CHECK(all.size() != 1, "machine '", m.name, "': ", what, " has 1 point; need 2 or more, or none");
+    for (size_t i = 0; i < all.size(); ++i) {
+      WEFT_CHECK(all[i].size > (i ? all[i - 1].size : 0), "machine '", m.name, "': ", what, " has a point for ",
+                 all[i].size, " after one for ", i ? all[i - 1].size : 0, "; need rising numbers above 0");
+      at_least(what, all[i].latency);
+      if (with_bandwidth) above(what, all[i].bandwidth);
+    }
+  };
+  points("links.inner_gather", l.inner_gather, true);
+  points("links.inner_reduce", l.inner_reduce, true);
+  points("links.outer_gather", l.outer_gather, true);
+  points("links.outer_reduce", l.outer_reduce, true);
+  points("links.outer_all_to_all", l.outer_all_to_all, false);
 }
 
 std::vector<std::string> machine_names() {

@@ -7,6 +7,7 @@
 #include "compiler/cost/keep_cost.h"
 #include "compiler/cost/peak_estimate.h"
 #include "compiler/exec/entry.h"
+#include "compiler/passes/pass_options.h"
 #include "compiler/passes/recompute.h"
 #include "framework/base/switches.h"
 

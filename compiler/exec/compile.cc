@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "compiler/cost/machine.h"
 #include "compiler/exec/entry.h"
 #include "compiler/passes/fuse_report.h"
 #include "compiler/verify/launch_check.h"
@@ -33,6 +34,7 @@ class CompiledCore {
                "compile: verify_numerics changes the captured graph; need a step that is compiled or interpreted");
     WEFT_CHECK(options.partitioner || (options.mesh.size() <= 1 && options.plan.world <= 1),
                "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
+    machine_preset(options.machine);                          // an error for unknown names
     if (options.verify_numerics) options.numerics = "eager";  // a chain of 16-bit values may be cut by a mesh
     WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
     PassSteps names(pass_options(options, nullptr));  // refuses disabled passes that do not exist

@@ -8,6 +8,7 @@
 #include "compiler/loop_ir/fused.h"
 #include "compiler/passes/fuse_report.h"
 #include "compiler/passes/lower.h"
+#include "compiler/passes/pass_options.h"
 #include "compiler/passes/pipeline.h"
 #include "compiler/verify/launch_check.h"
 #include "framework/base/switches.h"
@@ -24,12 +25,13 @@ double ms_since(std::chrono::steady_clock::time_point t) {
 void check_budget(const Entry& e, const CompileOptions& options) {
   const MemoryPlan& plan = e.plan;
   if (options.memory_budget <= 0 || plan.peak_bytes() <= options.memory_budget) return;
+  const char* who = options.partitioner ? "a rank" : "the step";
   int64_t cells = 0, outputs = 0;
   for (size_t c = 0; c < plan.cells.size(); ++c)
     if (plan.cells[c].used) cells += accounted(plan.graph->cells[c]->type.nbytes());
   for (int64_t b : plan.output_blocks) outputs += accounted(b);
   internal::fail(Code::kResourceExhausted,
-                 str_cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
+                 str_cat("compile: ", who, " needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
                          ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
                          e.remat.tried ? str_cat(", ", e.remat.least_peak, " at the least, computing again what it can")
                                        : std::string(),
@@ -76,7 +78,7 @@ bool take_if_less(Entry& e, Planned p) {
 void save_memory(Entry& e, const CompileOptions& options) {
   e.saved_memory = true;
   take_if_less(e, plan_joint(e.joint, e.key.layouts, options, !e.low_memory));
-  if (e.plan.peak_bytes() <= options.memory_budget) return;
+  if (e.plan.peak_bytes() <= options.memory_budget || !e.captured) return;
   Entry other;
   other.captured = e.captured;
   make_joint(other, options, true);
@@ -96,18 +98,22 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     e.plan_ms = ms_since(start);
     return;
   }
+  plan_within_budget(e, options);
+  e.plan_ms = ms_since(start);
+  if (e.plan.device.type != DeviceType::kMeta) load_kernels(e, options);
+}
+
+}  // namespace
+
+void plan_within_budget(Entry& e, const CompileOptions& options) {
   static_cast<Planned&>(e) = plan_joint(e.joint, e.key.layouts, options, e.low_memory);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget && !e.saved_memory)
     save_memory(e, options);
   if (options.memory_budget > 0 && e.plan.peak_bytes() > options.memory_budget)
     rematerialise(e, options.memory_budget, options);
   check_scheduled(e);
-  e.plan_ms = ms_since(start);
   check_budget(e, options);
-  if (e.plan.device.type != DeviceType::kMeta) load_kernels(e, options);
 }
-
-}  // namespace
 
 PrepareOptions prepare_options(const CompileOptions& options) {
   return {.round_like_eager = options.numerics == "eager", .tf32 = options.tf32};
@@ -130,13 +136,6 @@ std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked) {
   Target& target = p.operations->target();
   if (!asked && !(target.limits().synchronous && verifies_kernels())) return {};
   return make_launch_check(target, p.operations->options());
-}
-
-PassOptions pass_options(const CompileOptions& options, std::vector<PassReport>* report) {
-  return {.disable = options.disable,
-          .known = all_passes(),
-          .report = report,
-          .facts = {.eager_bits = options.numerics == "eager", .exact_sums = options.verify_numerics}};
 }
 
 Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,

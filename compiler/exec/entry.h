@@ -79,8 +79,6 @@ struct Entry : Planned {
 /// as the values that are live at once. `low_memory`: PassFacts::low_memory.
 Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layouts, const CompileOptions& options,
                    bool low_memory, int64_t enough = INT64_MAX);
-/// The pass options that follow from these options.
-PassOptions pass_options(const CompileOptions& options, std::vector<PassReport>* report);
 /// The options of operations that follow from these options.
 PrepareOptions prepare_options(const CompileOptions& options);
 /// Compiles the kernels of a plan, and writes their sources to WEFT_DUMP.
@@ -89,6 +87,9 @@ void load_kernels(Planned& p, const CompileOptions& options);
 void check_scheduled(const Planned& p);
 /// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
 std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
+/// Plans e.joint for the layouts of e.key. Over the memory budget, values are computed again. Throws ResourceExhausted,
+/// with what needs the memory, if no plan fits. Does not need e.captured; with it, other passes are tried too.
+void plan_within_budget(Entry& e, const CompileOptions& options);
 /// Replaces e.plan, which exceeds `budget`, by the plan that fits and costs the least extra time. Replaces its graph
 /// and pass reports too. A smaller budget never gives a larger peak. If no plan fits, e.plan stays.
 void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);

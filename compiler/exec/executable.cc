@@ -10,6 +10,7 @@
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/rank.h"
 #include "framework/dispatch/state.h"
+#include "framework/dispatch/torn.h"
 
 namespace weft::internal {
 namespace {
@@ -338,7 +339,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
     const Cell& c = *cells_[b.cell];
     if (c.value.defined() && misaligned(c.value)) cells_[b.cell]->value = aligned(c.value);
     if (!plan_.cells[b.cell].read) continue;
-    WEFT_CHECK_AS(kDataLoss, !c.torn, name_of(c), " was torn by a step that failed half-way; load a checkpoint first");
+    check_not_torn(c);
     if (!c.value.defined()) {
       NoGrad guard;
       static_cast<void>(CellHandle(cells_[b.cell]).value());
@@ -373,8 +374,13 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   launch();
   if (!checking) peak = allocator.stats().step_peak;
   last_.measured_peak_bytes = own + peak - before;
-  commit();
-  return make_outputs(args);
+  try {
+    std::vector<Tensor> out = make_outputs(args);
+    commit();
+    return out;
+  } catch (...) {  // no memory for a handle
+    failed(plan_.launches.size());
+  }
 }
 
 void Executable::launch() {
@@ -497,13 +503,14 @@ void Executable::failed(size_t at) {
     torn |= cells_[b.cell]->torn;  // by a fault of the device
     b.fresh = {};
   }
-  const Node& launched = g.node(plan_.launches[at].node);
+  const Node* launched =
+      at < plan_.launches.size() ? &g.node(plan_.launches[at].node) : nullptr;  // null: behind the last
   auto fail = [&](const Error& e, SourceLine line) {
     std::string where;
     // A fault of a device is found by a later call, unless each is waited for.
     const bool here = limits_.synchronous || e.code() != Code::kAborted || switch_on("WEFT_SYNC");
     if (here && line.line) where += str_cat("; at ", line);
-    if (here && *launched.scope) where += str_cat("; in ", launched.scope);
+    if (here && launched && *launched->scope) where += str_cat("; in ", launched->scope);
     if (torn) where += "; cells were already being written: load a checkpoint before the next step";
     throw Error(e.code(), e.what() + where);
   };
@@ -512,22 +519,31 @@ void Executable::failed(size_t at) {
   } catch (const FailedNode& e) {
     fail(e, e.node.line);
   } catch (const Error& e) {
-    fail(e, launched.line);
+    fail(e, launched ? launched->line : SourceLine());
   }
   throw;
 }
 
+// All cells or none: what may throw comes first.
 void Executable::commit() {
-  for (BoundCell& b : bound_) {
+  std::vector<Tensor> values(bound_.size());
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    if (!bound_[i].fresh) continue;
+    const Cell& c = *cells_[bound_[i].cell];
+    auto* impl = new TensorImpl;
+    values[i] = Tensor(impl);
+    impl->type = c.type;
+    impl->strides = contiguous_strides(c.type.shape);
+    impl->storage = bound_[i].fresh;
+  }
+  for (size_t i = 0; i < bound_.size(); ++i) {
+    BoundCell& b = bound_[i];
     if (!plan_.cells[b.cell].written) continue;
     Cell& c = *cells_[b.cell];
     c.torn = false;
     if (!b.fresh) continue;
-    auto* impl = new TensorImpl;
-    impl->type = c.type;
-    impl->strides = contiguous_strides(c.type.shape);
-    impl->storage = std::move(b.fresh);
-    c.value = Tensor(impl);
+    b.fresh = {};
+    c.value = std::move(values[i]);
   }
 }
 

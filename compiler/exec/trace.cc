@@ -3,12 +3,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <set>
 #include <thread>
 #include <vector>
 
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
 #include "framework/base/switches.h"
+#include "framework/dispatch/rank.h"
 
 namespace weft {
 namespace {
@@ -19,6 +21,7 @@ struct Event {
   double start, us;
   bool failed;
   uint64_t thread;
+  int rank;  // of a mesh; -1: one device
 };
 
 struct Recorder {
@@ -59,14 +62,23 @@ void flush_trace() {
   std::FILE* f = std::fopen(path.c_str(), "w");
   WEFT_CHECK_AS(kUnavailable, f, "WEFT_TRACE: cannot write '", path, "'");
   std::fputs("{\"traceEvents\":[", f);
-  bool first = true;
+  const char* comma = "";
+  std::set<int> ranks;
   for (const Event& e : r.events) {
+    // Viewers show one group of rows for each "pid".
+    const std::string rank = e.rank < 0 ? "" : str_cat(",\"rank\":", e.rank);
+    if (e.rank >= 0) ranks.insert(e.rank);
     std::fprintf(f,
-                 "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
-                 "\"scope\":\"%s\"%s}}",
-                 first ? "" : ",", escaped(e.name).c_str(), static_cast<unsigned long long>(e.thread), e.start, e.us,
-                 escaped(e.scope).c_str(), e.failed ? ",\"failed\":true" : "");
-    first = false;
+                 "%s\n{\"name\":\"%s\",\"ph\":\"X\",\"pid\":%d,\"tid\":%llu,\"ts\":%.3f,\"dur\":%.3f,\"args\":{"
+                 "\"scope\":\"%s\"%s%s}}",
+                 comma, escaped(e.name).c_str(), e.rank + 2, static_cast<unsigned long long>(e.thread), e.start, e.us,
+                 escaped(e.scope).c_str(), rank.c_str(), e.failed ? ",\"failed\":true" : "");
+    comma = ",";
+  }
+  for (int rank : ranks) {
+    std::fprintf(f, "%s\n{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%d,\"args\":{\"name\":\"rank %d\"}}", comma,
+                 rank + 2, rank);
+    comma = ",";
   }
   std::fputs("\n]}\n", f);
   const bool ok = !std::ferror(f);
@@ -79,8 +91,9 @@ namespace {
 void record(const char* name, const char* scope, double start_us, double us, bool failed) {
   Recorder& r = recorder();
   const uint64_t thread = std::hash<std::thread::id>()(std::this_thread::get_id()) % 1000000;
+  const RankContext* rank = RankContext::current();
   MutexLock lock(r.mutex);
-  r.events.push_back({name, scope, start_us, us, failed, thread});
+  r.events.push_back({name, scope, start_us, us, failed, thread, rank ? rank->rank() : -1});
 }
 
 }  // namespace

@@ -46,6 +46,7 @@ namespace weft::internal {
 
 CompileOptions for_mesh(CompileOptions o) {
   dist::parse_forbid(o.mesh, o.forbid);
+  if (o.communication) check_machine(o.communication->machine);
   WEFT_CHECK(o.plan.world >= 0 && o.plan.world <= 1 << 20, "plan: automatic over ", o.plan.world, " ranks; need 1 to ",
              1 << 20);
   WEFT_CHECK(o.timeout > 0 && o.timeout <= dist::kMostSeconds, "compile: timeout is ", o.timeout,

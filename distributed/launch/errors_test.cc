@@ -3,12 +3,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
 #include <functional>
+#include <iterator>
 #include <limits>
 
+#include "compiler/exec/trace.h"
 #include "compiler/targets/cpu/target.h"
 #include "distributed/launch/compile.h"
 #include "distributed/launch/world.h"
+#include "distributed/strategies/strategies.h"
+#include "distributed/strategies/strategy.h"
 #include "framework/base/switches.h"
 #include "models/gpt/model.h"
 #include "models/moe/model.h"
@@ -197,6 +202,79 @@ TEST(MeshErrors, OptionsOfOneDevice) {
             "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
   EXPECT_EQ(compile(fn, {.mesh = mesh, .cuda_graph = false})(ones({4})).item<float>(), 4);
   EXPECT_EQ(compile(fn, {.verify = true, .tf32 = true})(ones({4})).item<float>(), 4);
+}
+
+TEST(MeshErrors, Machines) {
+  auto fn = [](Tensor x) { return sum(x); };
+  const Mesh mesh = Mesh::parse("dp2");
+  for (const CompileOptions& how :
+       {CompileOptions{.machine = "h1000"}, CompileOptions{.mesh = mesh, .machine = "h1000"}})
+    expect_has(error_of([&] { dist::compile(fn, how); }), "machine: got 'h1000'; need one of h100, h200, a100, cpu");
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  const auto refused = [&](const std::function<void(Machine&)>& change) {
+    CommunicationOptions o;
+    change(o.machine);
+    return error_of(
+        [&] { dist::compile(fn, {.mesh = mesh, .communication = std::make_shared<const CommunicationOptions>(o)}); });
+  };
+  EXPECT_EQ(refused([](Machine&) {}), "");
+  EXPECT_EQ(refused([&](Machine& m) { m.flops = nan; }), "machine 'cpu': flops is nan; need a finite number above 0");
+  EXPECT_EQ(refused([](Machine& m) { m.bytes = 0; }), "machine 'cpu': bytes is 0; need a finite number above 0");
+  EXPECT_EQ(refused([](Machine& m) { m.links.inner_bus = -1; }),
+            "machine 'cpu': links.inner_bus is -1; need a finite number above 0");
+  EXPECT_EQ(refused([](Machine& m) { m.launch = -1; }), "machine 'cpu': launch is -1; need a finite number, 0 or more");
+  EXPECT_EQ(refused([](Machine& m) { m.links.node = 0; }),
+            "machine 'cpu': links.node is 0; need 1 device of a node or more");
+  EXPECT_EQ(refused([](Machine& m) {
+              m.links.inner_gather = {{2, 1e-6, 1e9}};
+            }),
+            "machine 'cpu': links.inner_gather has 1 point; need 2 or more, or none");
+  EXPECT_EQ(refused([](Machine& m) {
+              m.links.inner_gather = {{4, 1e-6, 1e9}, {2, 1e-6, 1e9}};
+            }),
+            "machine 'cpu': links.inner_gather has a point for 2 after one for 4; need rising numbers above 0");
+  for (const std::string& name : machine_names()) check_machine(machine_preset(name));
+}
+
+TEST(MeshErrors, TracesNameTheRank) {
+  const std::string path = str_cat(::testing::TempDir(), "/mesh.json"), was = switch_value("WEFT_TRACE");
+  set_switch("WEFT_TRACE", path);
+  compile([](Tensor x) { return sum(x * 3.0); }, {.mesh = Mesh::parse("dp2")})(ones({4, 4}));
+  flush_trace();
+  set_switch("WEFT_TRACE", was);
+  std::ifstream in(path);
+  const std::string text(std::istreambuf_iterator<char>(in), {});
+  for (int rank : {0, 1}) {
+    expect_has(text, str_cat("\"pid\":", rank + 2, ",\"tid\":"));
+    expect_has(text, str_cat(",\"rank\":", rank, "}}"));
+    expect_has(text, str_cat("{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":", rank + 2,
+                             ",\"args\":{\"name\":\"rank ", rank, "\"}}"));
+  }
+}
+
+// Products along mesh dimension "refused" cannot be emitted.
+struct Refuses final : Lowering {
+  bool claim(SplitNode& n, std::string&) const override { return n.node.op == &dot_op; }
+  std::vector<Tensor> emit(const LocalCall&) const override {
+    internal::fail(Code::kUnimplemented, "refused: no products");
+  }
+};
+constexpr std::string_view kRefused[] = {"refused"};
+const Strategy kRefusing = {.name = "refusing", .dimensions = kRefused, .annotate = [](StrategyContext& s) {
+                              s.pins.lowerings.push_back(std::make_shared<Refuses>());
+                            }};
+
+TEST(MeshErrors, OfEmissionNameTheLine) {
+  Parameter w(ones({4, 4}));
+  Plan p;
+  p.strategies = {&kRefusing};
+  auto step =
+      compile([&](Tensor x) { return sum(matmul(x, w.value())); }, {.mesh = Mesh::parse("refused2"), .plan = p});
+  const uint32_t line = __LINE__ - 1;
+  expect_has(error_of([&] {
+               step(ones({4, 4}));
+             }),
+             str_cat("refused: no products; at distributed/launch/errors_test.cc:", line));
 }
 
 TEST(MeshErrors, OneDeviceIsOneRank) {

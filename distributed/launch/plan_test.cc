@@ -51,6 +51,29 @@ PlanReport plan_gpt(const std::string& mesh, const CompileOptions& more = {}, co
   return plan([&](Tensor a, Tensor b) { return t(a, b); }, o, x, x);
 }
 
+// The values of a step on meta have no memory; the plan is that of the CPU.
+TEST(Plan, OnMetaIsThatOnTheCpu) {
+  for (const char* mesh : {"dp2", "fsdp2", "tp2", "cp2", "dp2,tp2", "fsdp2,cp2"}) {
+    SCOPED_TRACE(mesh);
+    const gpt::Config config = small_gpt();
+    gpt::Model model(config);
+    model.to(Device::meta());
+    optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
+    auto train = [&](Tensor tokens, Tensor targets) {
+      const Tensor loss = model.loss(tokens, targets).loss;
+      auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
+      opt.step(g);
+      return std::vector<Tensor>{loss, norm};
+    };
+    const Tensor x = Tensor::empty({kInt32, Device::meta(), {4, 16}});
+    EXPECT_EQ(dist::plan(train, {.mesh = Mesh::parse(mesh)}, x, x).hash(), plan_gpt(mesh).hash());
+    auto step = dist::compile(train, {.mesh = Mesh::parse(mesh)});
+    EXPECT_EQ(step(x, x)[0].device(), Device::meta());
+    EXPECT_GT(step.stats().planned_peak_bytes, 0);
+    EXPECT_THROW(step.world(), Error);
+  }
+}
+
 std::string text_of(const PlannedCollective& c) {
   return str_cat(c.kind, " ", c.axes, " ", c.dtype, " ", c.bytes, " bytes, site ", c.site);
 }

@@ -6,19 +6,27 @@
 #include <map>
 #include <mutex>
 
+#include "compiler/passes/pass_options.h"
 #include "framework/dispatch/parameter.h"
+#include "framework/dispatch/torn.h"
 
 namespace weft::dist {
 namespace {
 
-// All steps on equal meshes share one world.
-std::shared_ptr<World> world_of(const Mesh& mesh) {
-  static auto* all = new std::map<std::string, std::weak_ptr<World>>;
+// The ranks of all steps on equal meshes. One step at a time runs on them: `turn` is held during the whole call.
+struct SharedWorld {
+  explicit SharedWorld(const Mesh& mesh) : world(mesh) {}
+  World world;
+  std::mutex turn;
+};
+
+std::shared_ptr<SharedWorld> world_of(const Mesh& mesh) {
+  static auto* all = new std::map<std::string, std::weak_ptr<SharedWorld>>;
   static auto* mutex = new std::mutex;
   std::lock_guard lock(*mutex);
-  std::weak_ptr<World>& slot = (*all)[mesh.to_string()];
-  std::shared_ptr<World> w = slot.lock();
-  if (!w) slot = w = std::make_shared<World>(mesh);
+  std::weak_ptr<SharedWorld>& slot = (*all)[mesh.to_string()];
+  std::shared_ptr<SharedWorld> w = slot.lock();
+  if (!w) slot = w = std::make_shared<SharedWorld>(mesh);
   return w;
 }
 
@@ -36,10 +44,12 @@ void set_commit_points(std::vector<internal::Planned>& planned) {
     const internal::Launch& l = p.launches[t];
     return !l.copy && collective_of(p.graph->node(l.node)).has_value();
   };
+  const auto writes = [&](const internal::Planned& e) { return first_write(e.plan) < e.plan.launches.size(); };
+  if (std::none_of(planned.begin(), planned.end(), writes)) return;
   int64_t least = std::numeric_limits<int64_t>::max();  // collectives that every rank starts before it writes
   for (const internal::Planned& e : planned) {
     const size_t first = first_write(e.plan);
-    if (first == e.plan.launches.size()) return;  // the step writes no cell
+    WEFT_BUG_IF(!writes(e), "mesh: the ranks of one class write no cell, and others do");
     int64_t before = 0;
     for (size_t t = 0; t < first; ++t) before += starts_collective(e.plan, t);
     least = std::min(least, before);
@@ -88,7 +98,8 @@ bool ShardedCell::gathered(const Tensor& value) const {
 }
 
 struct MeshStep::Ranks {
-  std::shared_ptr<World> world;
+  std::shared_ptr<SharedWorld> shared;
+  World& world() { return shared->world; }
   std::vector<internal::SharedArena> arenas;
   std::vector<std::unique_ptr<internal::Executable>> executables;
   std::vector<Ref<ShardedCell>> cells;
@@ -101,37 +112,40 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
       verify_(options.verify),
       plan_(plan_mesh(joint, options)) {
   for (size_t i = 0; i < plan_.locals.size(); ++i) {
-    const Ref<Graph>& g = plan_.arranged[i];
-    std::vector<internal::ArgumentLayout> layouts;
-    for (Value v : g->inputs) layouts.push_back({contiguous_strides(g->type(v).shape)});
-    planned_.push_back(internal::plan_joint(g, layouts, options, false));
+    internal::Entry e;  // the rank's graph, as a step of its own
+    e.joint = plan_.arranged[i];
+    for (Value v : e.joint->inputs) e.key.layouts.push_back({contiguous_strides(e.joint->type(v).shape)});
+    internal::plan_within_budget(e, options);
+    if (const internal::Rematerialisation& r = e.remat; r.fits && i == 0)
+      plan_.notes.push_back(str_cat("memory_budget ", options.memory_budget, ": ", r.copies,
+                                    " nodes of a rank are computed again; its peak is ", e.plan.peak_bytes(),
+                                    " bytes instead of ", r.peak_before));
+    planned_.push_back(std::move(static_cast<internal::Planned&>(e)));
     plan_.locals[i].collectives = collectives_in(*planned_.back().plan.graph, plan_.locals[i].collectives);
   }
   std::vector<Ref<Graph>> final_order;
   for (const internal::Planned& p : planned_) final_order.push_back(p.plan.graph);
   check_same_sequence(final_order);
-  PassSteps(internal::pass_options(options, nullptr)).run("commit", [&] { set_commit_points(planned_); });
-  for (internal::Planned& p : planned_) {
-    WEFT_CHECK_AS(kResourceExhausted, options.memory_budget <= 0 || p.plan.peak_bytes() <= options.memory_budget,
-                  "compile: a rank needs ", p.plan.peak_bytes(), " bytes at its peak; memory_budget is ",
-                  options.memory_budget);
-    internal::check_scheduled(p);
-    if (p.plan.device.type != DeviceType::kMeta) internal::load_kernels(p, options);
-  }
+  PassSteps(internal::pass_options(options)).run("commit", [&] { set_commit_points(planned_); });
+  for (internal::Planned& p : planned_)
+    if (!plan_.on_meta) internal::load_kernels(p, options);
 }
 
 bool MeshStep::writes(size_t cell) const { return planned_[0].plan.cells[cell].written; }
 
 World& MeshStep::world() {
   start();
-  return *ranks_->world;
+  return ranks_->world();
 }
 
 void MeshStep::start() {
   if (ranks_) return;
+  WEFT_CHECK_AS(kFailedPrecondition, !plan_.on_meta,
+                "world: the step has values on meta and was only planned for mesh ", plan_.mesh.to_string(),
+                "; need values on the CPU");
   auto ranks = std::make_unique<Ranks>();
   const Mesh& mesh = plan_.mesh;
-  ranks->world = world_of(mesh);
+  ranks->shared = world_of(mesh);
   ranks->arenas.resize(static_cast<size_t>(mesh.size()));
   ranks->executables.resize(static_cast<size_t>(mesh.size()));
   for (size_t c = 0; c < plan_.joint->cells.size(); ++c) {
@@ -144,7 +158,8 @@ void MeshStep::start() {
       ranks->cells.push_back(make_ref<ShardedCell>(mesh, rest, cell.type));
     }
   }
-  ranks->world->run([&](int r) {
+  std::lock_guard turn(ranks->shared->turn);
+  ranks->world().run([&](int r) {
     const auto i = static_cast<size_t>(r);
     std::vector<Ref<Cell>> own;
     for (const Ref<ShardedCell>& c : ranks->cells) own.push_back(c->shards[i]);
@@ -163,8 +178,7 @@ void MeshStep::shard_cells() {
   for (size_t c = 0; c < ranks_->cells.size(); ++c) {
     Cell& cell = *plan_.joint->cells[c];
     ShardedCell& own = *ranks_->cells[c];
-    WEFT_CHECK_AS(kDataLoss, !cell.torn, "cell '", cell.name,
-                  "' was torn by a step that failed half-way; load a checkpoint first");
+    check_not_torn(cell);
     const bool sharded = cell.remote.get() == &own && (!cell.value.defined() || own.gathered(cell.value));
     if (sharded && !writes(c)) continue;
     if (!sharded) {
@@ -179,16 +193,23 @@ void MeshStep::shard_cells() {
 }
 
 std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
+  if (plan_.on_meta) {
+    std::vector<Tensor> out;
+    for (Value v : plan_.joint->outputs) out.push_back(Tensor::empty(plan_.joint->type(v)));
+    return out;
+  }
   start();
+  std::lock_guard turn(ranks_->shared->turn);
+  World& world = ranks_->world();
   shard_cells();
   std::vector<Tensor> whole;
   for (const Tensor& t : args) whole.push_back(t.contiguous());
   std::vector<std::vector<Tensor>> results(static_cast<size_t>(plan_.mesh.size()));
   std::atomic<bool> torn = false;
   try {
-    ranks_->world->run([&](int r) {
+    world.run([&](int r) {
       const auto i = static_cast<size_t>(r);
-      ranks_->world->rank(r).timeout = timeout_;
+      world.rank(r).timeout = timeout_;
       try {
         results[i] = ranks_->executables[i]->run(whole);
       } catch (...) {
@@ -196,10 +217,16 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
         throw;
       }
     });
+    torn = true;  // all ranks have committed: without its results, the step fails behind the commit
+    return joined(results);
   } catch (...) {
     for (size_t c = 0; c < ranks_->cells.size(); ++c) plan_.joint->cells[c]->torn |= torn && writes(c);
     throw;
   }
+}
+
+// The whole results, from those of each rank.
+std::vector<Tensor> MeshStep::joined(const std::vector<std::vector<Tensor>>& results) const {
   std::vector<Tensor> out;
   for (size_t i = 0; i < plan_.decision.outputs.size(); ++i) {
     const Spec& spec = plan_.decision.outputs[i];
@@ -208,7 +235,7 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
       continue;
     }
     std::vector<Tensor> parts;
-    for (auto& r : results) parts.push_back(r[i]);
+    for (const auto& r : results) parts.push_back(r[i]);
     out.push_back(unshard(plan_.mesh, spec, plan_.joint->type(plan_.joint->outputs[i]), parts));
   }
   return out;

@@ -53,6 +53,7 @@ class MeshStep final : public internal::PartitionedStep {
   struct Ranks;
   bool writes(size_t cell) const;
   void shard_cells();
+  std::vector<Tensor> joined(const std::vector<std::vector<Tensor>>& results) const;
   void start();
 
   const std::chrono::nanoseconds timeout_;

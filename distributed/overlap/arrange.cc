@@ -66,7 +66,7 @@ std::vector<std::string> sequence_of_collectives(const Graph& g) {
   const Dependencies flow(g);
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    if (!flow.live[id] || !n.op->is(kCollective) || n.op == &rank_coordinate_op || n.op == &copy_to_op) continue;
+    if (!flow.live[id] || !n.op->is(kCollective) || !n.op->is(kOrdered)) continue;
     all.push_back(str_cat(n.op->name, " ", n.attrs.i("site", 0)));
   }
   return all;
@@ -160,8 +160,6 @@ std::string CommunicationReport::to_string() const {
   std::string s = str_cat("collectives: ", before);
   if (!rings.empty()) s += str_cat(", ", rings.size(), " in rings with their products");
   if (!buckets.empty()) s += str_cat(", after bucketing ", after);
-  s += str_cat("; predicted ", ms(plain.communication), " ms of communication beside ", ms(plain.compute),
-               " ms of computation; exposed ", ms(schedule.exposed), " ms");
   if (schedule.peak > 0) s += str_cat("; memory before fusion ", schedule.peak_before, " -> ", schedule.peak, " bytes");
   for (const std::string& n : notes) s += str_cat("; ", n);
   return s;

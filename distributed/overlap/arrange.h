@@ -29,7 +29,8 @@ struct CommunicationReport {
   /// How the collective with this site is hidden: "hidden by dot at model.cc:50 and 3 more (0.12 of 0.30 ms exposed)",
   /// "one of 6 in a bucket", or "" if unknown.
   std::string hidden_by(int64_t site) const;
-  /// "collectives: 60, after bucketing 34; predicted 2 ms of communication beside 9 ms of computation; exposed ...".
+  /// "collectives: 60, after bucketing 34; memory before fusion 512 -> 640 bytes". Without times: plan/estimate.h
+  /// predicts those of the arranged graph, which the plan report shows.
   std::string to_string() const;
 };
 

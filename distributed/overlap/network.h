@@ -1,9 +1,10 @@
-// The cost model of communication for schedules. Rates are assumed, never measured, so that every rank and every run
-// makes the same schedule.
+// What schedules and reports ask of the cost of communication (compiler/cost/collective_seconds.h): collectives of a
+// graph over the dimensions of a mesh.
 #pragma once
 #include <optional>
 #include <string>
 
+#include "compiler/cost/collective_seconds.h"
 #include "compiler/cost/machine.h"
 #include "framework/dispatch/communicator.h"
 #include "framework/ir/op_def.h"
@@ -11,20 +12,9 @@
 
 namespace weft::dist {
 
-/// Bytes that cross a rank's link for each byte of the larger of operand and result: all-reduce 2 (n-1) / n;
-/// all-gather, reduce-scatter and all-to-all (n-1) / n; others 1 (nccl-tests, PERFORMANCE.md).
-double bus_factor(Collective kind, double ranks);
-/// A ring: its n-1 steps (twice for an all-reduce), each after `hop` seconds, over links of `bus` bytes per second.
-double ring_seconds(Collective kind, double bytes, double ranks, double bus, double hop = 0);
-/// A pair of binary trees, each for half of the bytes (Sanders, Speck, Traff 2009): all-reduces of few bytes over many
-/// ranks.
-double tree_seconds(double bytes, double ranks, double bus, double hop);
-
-/// Bytes per second of a link for large messages, over ranks that are spread evenly over nodes.
-double bus_bandwidth(Collective kind, int ranks, int nodes, const Machine& machine);
-/// Seconds of a collective on an idle network, the faster of ring and tree; `bytes` as collective_bytes().
-double collective_seconds(Collective kind, double bytes, int ranks, int nodes, const Machine& machine);
-/// The same over the ranks of a mesh that `axes` ("tp", "dp,cp") join.
+using weft::collective_seconds;
+/// Seconds of a collective on an idle network, over the ranks of a mesh that `axes` ("tp", "dp,cp") join; `bytes` as
+/// collective_bytes().
 double collective_seconds(Collective kind, double bytes, const Mesh& mesh, const std::string& axes,
                           const Machine& machine);
 

@@ -136,7 +136,7 @@ class Trials {
       const double never = 1e30;
       return (a.step_seconds > 0 ? a.step_seconds : never) < (b.step_seconds > 0 ? b.step_seconds : never);
     });
-    p.notes.push_back(str_cat("chosen of ", tried_.size(), " plans: ", best.text, " (predicted ",
+    p.notes.push_back(str_cat("chosen of ", tried_.size(), " plans: ", best.text, " (predicted on ", how_.machine, ": ",
                               seconds_text(best.step_seconds), ", ", bytes_text(static_cast<double>(best.peak_bytes)),
                               ")"));
     return p;

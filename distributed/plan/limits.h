@@ -1,5 +1,5 @@
 // The limits of data parallelism in closed form: arithmetic for choosing a mesh by hand, before any graph exists.
-// machine_test.cc compares it with published figures. No pass reads it.
+// limits_test.cc compares it with published figures. No pass reads it.
 #pragma once
 #include <cstdint>
 

@@ -2,22 +2,70 @@
 
 #include <map>
 
+#include "compiler/passes/pass_options.h"
 #include "compiler/passes/pipeline.h"
 #include "distributed/plan/choose.h"
 #include "distributed/plan/estimate.h"
 #include "distributed/plan/forbid.h"
+#include "ops/core/core.h"
 
 namespace weft::dist {
+namespace {
+
+bool on_meta(const Graph& g) {
+  for (int32_t id = 0; id < g.size(); ++id)
+    for (const TensorType& t : g.node(id).outputs)
+      if (t.device.type == DeviceType::kMeta) return true;
+  return false;
+}
+
+// The same graph with all values on the CPU, where emission makes indices and constants. A plan reads no value, so
+// captured tensors need no memory.
+Ref<Graph> off_meta(const Graph& g) {
+  const auto on_cpu = [](TensorType t) {
+    if (t.device.type == DeviceType::kMeta) t.device = Device::cpu();
+    return t;
+  };
+  auto out = make_ref<Graph>();
+  for (int32_t id = 0; id < g.size(); ++id) {
+    Node n = g.node(id);
+    for (TensorType& t : n.outputs) t = on_cpu(t);
+    n.attrs = n.attrs.without("device");
+    out->add(std::move(n));
+  }
+  for (const Ref<Cell>& cell : g.cells) {
+    auto c = make_ref<Cell>();
+    c->name = cell->name;
+    c->type = on_cpu(cell->type);
+    c->is_parameter = cell->is_parameter;
+    c->requires_grad = cell->requires_grad;
+    out->cells.push_back(std::move(c));
+  }
+  NoGrad guard;
+  for (const Tensor& t : g.captured)
+    out->captured.push_back(t.device().type == DeviceType::kMeta ? zeros({}, {.dtype = t.dtype()}).expand(t.shape())
+                                                                 : t);
+  out->inputs = g.inputs;
+  out->outputs = g.outputs;
+  out->writes = g.writes;
+  out->stage = g.stage;
+  return out;
+}
+
+}  // namespace
 
 MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const PlanScope& scope) {
   if (how.plan.choose) return choose_plan(joint, how, scope);
   const std::vector<ForbidRule> forbid = parse_forbid(how.mesh, how.forbid);
   MeshPlan p{.mesh = how.mesh, .plan = settled(how.mesh, how.plan), .joint = joint};
+  p.on_meta = on_meta(*joint);
+  const Ref<Graph> host = p.on_meta ? off_meta(*joint) : joint;
+  const Graph& step = *host;
   // Stages kPlace, kLocal and kArrange of the pipeline.
-  const PassOptions passes{.disable = how.disable, .known = all_passes()};
+  const PassOptions passes = internal::pass_options(how);
   PassSteps steps(passes);
-  steps.run("pin", [&] { p.pins = make_pins(how.mesh, *joint, p.plan, &p.notes); });
-  steps.run("decide", [&] { p.decision = decide(how.mesh, *joint, p.pins); });
+  steps.run("pin", [&] { p.pins = make_pins(how.mesh, step, p.plan, &p.notes); });
+  steps.run("decide", [&] { p.decision = decide(how.mesh, step, p.pins); });
   for (std::string& note : p.decision.notes) p.notes.push_back(std::move(note));
   const std::vector<Axes> uneven = uneven_axes(how.mesh, p.decision);
   std::map<std::vector<int64_t>, int> classes;
@@ -32,7 +80,7 @@ MeshPlan plan_mesh(const Ref<Graph>& joint, const CompileOptions& how, const Pla
     p.class_of.push_back(it->second);
     if (!fresh) continue;
     LocalGraph local;
-    steps.run("emit", [&] { local = emit(how.mesh, *joint, p.decision, p.pins, r); });
+    steps.run("emit", [&] { local = emit(how.mesh, step, p.decision, p.pins, r); });
     local.graph = run_passes(with_sites(*local.graph), passes_of(PassStage::kLocal), passes);
     local.collectives = collectives_in(*local.graph, local.collectives);
     steps.run("forbid", [&] { check_forbidden(how.mesh, p.plan, forbid, local.collectives); });

@@ -30,6 +30,7 @@ struct MeshPlan {
   Mesh mesh;
   Plan plan;
   Ref<Graph> joint;
+  bool on_meta = false;  // some value of the joint graph is on meta: the plan is that of the CPU, and cannot run
   Pins pins;
   Decision decision;
   std::vector<int> class_of;         // by rank; -1: not made

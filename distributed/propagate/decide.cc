@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "compiler/cost/machine.h"
 #include "distributed/propagate/roles.h"
 #include "distributed/propagate/update_specs.h"
 #include "framework/autodiff/grad.h"
@@ -11,8 +12,6 @@
 namespace weft::dist {
 namespace {
 
-constexpr double kFlopsPerByte =
-    1000;  // that cost as much as a byte on a link: the order of magnitude of current accelerators
 constexpr double kForbidden = 1e30;
 constexpr int64_t kSmall = 4096;  // elements: making terms of a sum from a value of at most this size costs nothing
 
@@ -389,7 +388,7 @@ class Decider {
     int64_t ranks = 1;
     for (const DimSpec& d : split) ranks *= mesh_.parts(axes_of(d));
     if (n.op->is(kContraction) || n.op->decompose)
-      cost += op_cost(g_, n).flops / static_cast<double>(ranks) / kFlopsPerByte;
+      cost += op_cost(g_, n).flops / static_cast<double>(ranks) / flops_per_byte_;
     for (size_t i = 0; i < n.outputs.size(); ++i) {
       const Spec r = result_spec(mesh_, rule, i, split);
       if (r.pending.empty()) continue;
@@ -499,6 +498,11 @@ class Decider {
     s.versions.push_back({need, is_gather(best) || from->gathered, n.backward});
   }
 
+  // The operations that take as long as a byte on a link of a current accelerator.
+  const double flops_per_byte_ = [] {
+    const Machine& m = planned_machine(DeviceType::kCuda);
+    return m.products16 * m.reached / m.links.inner_bus;
+  }();
   const Mesh& mesh_;
   const Graph& g_;
   const Pins& pins_;

@@ -5,7 +5,10 @@
 
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/record.h"
+#include "ops/core/collective.h"
 #include "ops/core/core.h"
+#include "ops/core/exact.h"
+#include "ops/core/linear_cross_entropy.h"
 
 namespace weft::dist {
 namespace {
@@ -35,6 +38,60 @@ std::vector<Seg> segments(const LocalCall& c, const std::vector<int>& factors) {
 Tensor scalar(int64_t v) { return constant(v, kInt64); }
 
 Tensor iota(int64_t n) { return arange(n, TensorOptions{.dtype = kInt64}); }
+
+const DimSpec& factor_split(const LocalCall& c, const DimFactors& tensor, int64_t dim) {
+  return c.split[static_cast<size_t>(tensor[static_cast<size_t>(dim)][0])];
+}
+
+// A node's indices into a table.
+struct Indices {
+  size_t operand = 1;
+  int dim = -1;               // of operand 0, which is the table; -1: the node has no table that may be split
+  int64_t limit = 0;          // entries of the whole table
+  std::string before, after;  // the node's own error
+  int64_t ignore = 0;         // an index that the node does not use; 0: none
+};
+std::optional<Indices> indices_of(const Graph& g, const Node& n) {
+  Indices at{.before = str_cat(n.op->name, ": index "), .after = " is out of range"};
+  if (n.op == &exact_index_add_op || n.op == &exact_scatter_add_op) {
+    at.operand = 0;
+    at.limit = n.attrs.i("rows");
+  } else if (n.op == &linear_cross_entropy_op || n.op == &linear_cross_entropy_grad_op) {
+    at.operand = 2;
+    at.limit = g.type(n.inputs[1]).shape[0];
+    at.before = "cross_entropy: a target is not a class: got ";
+    at.after = "";
+    at.ignore = n.attrs.i("ignore_index");
+  } else {
+    const bool rows = n.op == &index_add_op || n.op == &index_copy_op;
+    if (!rows && n.op != &index_select_op && n.op != &gather_op && n.op != &scatter_add_op) return {};
+    at.dim = rows ? 0 : static_cast<int>(n.attrs.i("dim"));
+    at.limit = g.type(n.inputs[0]).shape[at.dim];
+  }
+  return at;
+}
+
+// The indices of a node that has a part of the table or of the indices, checked against the whole table: the error is
+// that of one device.
+Tensor checked(const LocalCall& c, const Indices& at) {
+  const Tensor& index = c.in[at.operand];
+  const Shape& shape = c.graph.type(c.node.inputs[at.operand]).shape;
+  std::vector<Tensor> in{index};
+  Shape dims;
+  for (int d = 0; d < shape.size(); ++d) {
+    DimSpec dim;
+    for (const Seg& s : segments(c, c.rule.map.in[at.operand][static_cast<size_t>(d)])) dim.push_back(s);
+    if (whole(dim) || is_rows(dim)) continue;
+    const IndexMap map = index_map(c.locals, dim);
+    in.push_back(map.table.defined() ? map.table : map.offset);
+    dims.push_back(d);
+  }
+  if (dims.empty() && (at.dim < 0 || whole(factor_split(c, c.rule.map.in[0], at.dim)))) return index;
+  Attrs attrs{{"before", at.before}, {"after", at.after}, {"limit", at.limit}, {"shape", shape}, {"dims", dims}};
+  if (at.ignore != 0) attrs = attrs.with("ignore", at.ignore);
+  SmallVec<const Tensor*, 4> ptrs;
+  return dispatch(check_index_op, pointers(in, ptrs), attrs, c.node.line);
+}
 
 // Indices into a split dim: as local indices, and whether this rank has them.
 struct Owned {
@@ -78,10 +135,6 @@ Tensor shaped_like(const Tensor& flags, const Shape& shape, int dim) {
   Shape s = Shape::filled(shape.size(), 1);
   s[dim] = flags.size(0);
   return broadcast_to(reshape(flags, s), shape);
-}
-
-const DimSpec& factor_split(const LocalCall& c, const DimFactors& tensor, int64_t dim) {
-  return c.split[static_cast<size_t>(tensor[static_cast<size_t>(dim)][0])];
 }
 
 // Rows that other ranks have give zeros, so that the results are terms of a sum over the ranks.
@@ -268,7 +321,8 @@ bool nothing_here(const LocalCall& c) {
   return anywhere;
 }
 
-std::vector<Tensor> local_op(const LocalCall& c) {
+std::vector<Tensor> local_op(const LocalCall& call) {
+  LocalCall c = call;
   const OpDef* op = c.node.op;
   if (nothing_here(c)) {
     std::vector<Tensor> none;
@@ -277,6 +331,11 @@ std::vector<Tensor> local_op(const LocalCall& c) {
     return none;
   }
   if (c.lowering) return c.lowering->emit(c);
+  std::vector<Tensor> in(c.in.begin(), c.in.end());
+  if (const std::optional<Indices> at = indices_of(c.graph, c.node)) {
+    in[at->operand] = checked(c, *at);
+    c.in = in;
+  }
   if (op == &reshape_op || op == &broadcast_op) return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));
   if (op == &slice_op || op == &pad_op) return local_cut(c);
   if (op == &iota_op) return local_iota(c);

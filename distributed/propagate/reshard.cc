@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/cost/collective_seconds.h"
 #include "framework/base/error.h"
 
 namespace weft::dist {
@@ -277,17 +278,17 @@ std::vector<ReshardStage> reshard(const Mesh& mesh, const Spec& from, const Spec
 }
 
 double sent_bytes(Move move, double bytes, int64_t n) {
-  const double share = static_cast<double>(n - 1) / static_cast<double>(n);
+  const auto ranks = static_cast<double>(n);
   switch (move) {
-    case Move::kAllGather:
-      return bytes * static_cast<double>(n - 1);
+    case Move::kAllGather:  // the result is the larger one
+      return bytes * ranks * bus_factor(Collective::kAllGather, ranks);
     case Move::kReduceScatter:
-    case Move::kAllToAll:
-      return bytes * share;
+      return bytes * bus_factor(Collective::kReduceScatter, ranks);
     case Move::kAllReduce:
-      return 2 * bytes * share;
+      return bytes * bus_factor(Collective::kAllReduce, ranks);
+    case Move::kAllToAll:
     case Move::kRows:
-      return bytes * share;
+      return bytes * bus_factor(Collective::kAllToAll, ranks);
     case Move::kNever:
       return 1e30;
     default:

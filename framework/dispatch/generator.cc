@@ -8,6 +8,7 @@
 
 #include "framework/base/mutex.h"
 #include "framework/dispatch/state.h"
+#include "framework/dispatch/torn.h"
 
 namespace weft {
 
@@ -77,6 +78,7 @@ void manual_seed(uint64_t seed) {
 RandomKey next_random_key(Device device) {
   OfDevice& own = of_device(device);
   Generator& g = own.generator;
+  if (!thread_state.capture) check_not_torn(g.step.cell());  // ops outside steps do not read it
   RandomKey k;
   k.seed = g.seed.value();
   if (internal::StepScope* s = thread_state.step) {
@@ -92,6 +94,15 @@ RandomKey next_random_key(Device device) {
 }
 
 namespace internal {
+bool is_generator_state(const Cell& c) {
+  Generators& g = generators();
+  MutexLock lock(g.mutex);
+  return std::any_of(g.all.begin(), g.all.end(), [&](const auto& entry) {
+    const Generator& own = entry.second->generator;
+    return &own.seed.cell() == &c || &own.step.cell() == &c;
+  });
+}
+
 void forget_generators(DeviceType type) {
   Generators& g = generators();
   MutexLock lock(g.mutex);

@@ -4,6 +4,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/dispatch/tape.h"
+#include "framework/dispatch/torn.h"
 
 namespace weft {
 
@@ -18,7 +19,9 @@ std::string label(const Cell& c) {
 
 Ref<Cell> make_cell(const Tensor& value, std::string name, bool parameter) {
   WEFT_CHECK_AS(kFailedPrecondition, value.defined(), "Parameter: undefined value");
-  require_concrete(value, "Parameter", std::source_location::current());
+  // A value on meta is a type: models and optimisers there can be planned.
+  if (value.get().trace || value.device().type != DeviceType::kMeta)
+    require_concrete(value, "Parameter", std::source_location::current());
   auto c = make_ref<Cell>();
   c->name = std::move(name);
   c->type = value.type();
@@ -74,6 +77,11 @@ void materialise(Cell& c) {
 
 }  // namespace
 
+void check_not_torn(const Cell& c) {
+  WEFT_CHECK_AS(kDataLoss, !c.torn, "cell ", label(c), " was torn by a step that failed half-way; load a checkpoint ",
+                internal::is_generator_state(c) ? "or call manual_seed first" : "first");
+}
+
 Cell& CellHandle::cell() const {
   WEFT_CHECK_AS(kFailedPrecondition, cell_, "Parameter: used before it was given a cell");
   return *cell_;
@@ -87,8 +95,7 @@ Tensor CellHandle::value() const {
   Cell& c = cell();
   if (Capture* capture = thread_state.capture)
     if (Capture* root = capture->root()) return root->read_cell(ref());
-  WEFT_CHECK_AS(kDataLoss, !c.torn, "cell ", label(c),
-                " was torn by a step that failed half-way; load a checkpoint first");
+  check_not_torn(c);
   if (!c.value.defined()) {
     Capture* saved = std::exchange(thread_state.capture, nullptr);  // a body of eager code materialises eagerly
     try {

@@ -520,6 +520,7 @@ std::span<const OpDef* const> collective_ops() {
                                      &recv_op,
                                      &copy_to_op,
                                      &rank_coordinate_op,
+                                     &check_index_op,
                                      &all_reduce_start_op,
                                      &all_gather_start_op,
                                      &reduce_scatter_start_op,

@@ -26,6 +26,10 @@ extern const OpDef send_op;             // x {axes, peer} -> 0-d zero, the recei
 extern const OpDef recv_op;             // like {axes, peer} -> a value of like's type
 extern const OpDef copy_to_op;          // x {axes} -> x; its derivative is an all_reduce
 extern const OpDef rank_coordinate_op;  // {axes, device?} -> i64: this rank's coordinate along axes
+// index, positions {before, after, limit, shape, dims, ignore?} -> index: throws OutOfRange for an index that is not in
+// [0, limit). The position in the error is that in the whole index, of `shape`; positions are those of the local
+// indices along `dims`: the first one (0-d), or all.
+extern const OpDef check_index_op;
 
 // The same collectives, started only, with the op's attributes and {site}, which is unique among the collectives in
 // progress. Operand and result belong to the transport until collective_wait, the only op that may read the result.

@@ -298,6 +298,13 @@ void exact_scatter_add(const StridedView& index, const StridedView& src, int dim
                        void* workspace) {
   int64_t* y = limbs_of("exact_scatter_add", out);
   if (index.numel() == 0) return;
+  const int last = index.shape.size() - 1;
+  const Lines rows(index, last);
+  for (int64_t r = 0; r < rows.count; ++r) {
+    const StridedView row{rows.at(index, r, 0), index.dtype, {rows.length}, {rows.stride}};
+    for (int64_t i = 0; i < rows.length; ++i)
+      check_index("exact_scatter_add", index_at(row, i), r * rows.length + i, out.shape[dim]);
+  }
   const double* t = copied(src, workspace);
   const Digits d(range_of_all(t, src.numel()));
   StridedView sums{y, kInt64, index.shape, {}}, terms{nullptr, kFloat64, index.shape, contiguous_strides(index.shape)};
@@ -311,7 +318,6 @@ void exact_scatter_add(const StridedView& index, const StridedView& src, int dim
       int64_t* base = y + to.offset(l) * kExactWidth;
       for (int64_t i = 0; i < lines.length; ++i) {
         const int64_t at = index_at(line, i);
-        check_index("exact_scatter_add", at, i, limit);
         int64_t* limbs = base + at * to.stride * kExactWidth;
         const double x = t[from.offset(l) + i * from.stride];
         if (d.plain) {

@@ -54,7 +54,7 @@ void load_all(const std::vector<Case>& cases) {
   cuda::Gpu& gpu = cuda::Gpu::get(0);
   std::vector<std::unique_ptr<cuda::Operation>> operations;
   std::vector<cuda::Operation*> raw;
-  cuda::PrepareOptions options;
+  cuda::OperationOptions options;
   options.gpu = &gpu;
   for (const Case& c : cases) {
     std::vector<StridedView> in, out;

@@ -1,0 +1,24 @@
+// The time of collectives from the rates of a machine's links. It is the one cost of communication: placements,
+// schedules and reports use it. Rates are assumed, never measured, so that every rank and every run makes the same
+// plan.
+#pragma once
+#include "compiler/cost/machine.h"
+#include "framework/dispatch/communicator.h"
+
+namespace weft {
+
+/// Bytes that cross a rank's link for each byte of the larger of operand and result: all-reduce 2 (n-1) / n;
+/// all-gather, reduce-scatter and all-to-all (n-1) / n; others 1 (nccl-tests, PERFORMANCE.md).
+double bus_factor(Collective kind, double ranks);
+/// A ring: its n-1 steps (twice for an all-reduce), each after `hop` seconds, over links of `bus` bytes per second.
+double ring_seconds(Collective kind, double bytes, double ranks, double bus, double hop = 0);
+/// A pair of binary trees, each for half of the bytes (Sanders, Speck, Traff 2009): all-reduces of few bytes over many
+/// ranks.
+double tree_seconds(double bytes, double ranks, double bus, double hop);
+
+/// Bytes per second of a link for large messages, over ranks that are spread evenly over nodes.
+double bus_bandwidth(Collective kind, int ranks, int nodes, const Machine& machine);
+/// Seconds of a collective on an idle network, the faster of ring and tree; `bytes`: the larger of operand and result.
+double collective_seconds(Collective kind, double bytes, int ranks, int nodes, const Machine& machine);
+
+}  // namespace weft
