@@ -99,6 +99,8 @@ class CompiledCore {
       key.layouts.push_back({is_contiguous(t.type.shape, t.strides) ? contiguous_strides(t.type.shape) : t.strides});
     }
     key.structure.assign(structure.begin(), structure.end());
+    key.recorded.resize(args.size());
+    for (size_t i = 0; i < args.size(); ++i) key.recorded[i] = args[i].requires_grad_enabled();
     key.grad = grad_enabled();
   }
 

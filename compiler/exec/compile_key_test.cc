@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/exec/test_programs.h"
+#include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -82,6 +83,19 @@ TEST(CompileKey, NewShapesCaptureAgainAndPlansAreBounded) {
   step(full({1}, 3.0));  // the least recently used went first
   EXPECT_EQ(captures, 41);
   EXPECT_EQ(step.stats().captures, 41);
+}
+
+TEST(CompileKey, ArgumentsThatRecordArePartOfTheKey) {
+  auto step = compile([](Tensor x) { return grad((x * x).sum(), {x})[0]; });
+  const Tensor x = Tensor::from_vector({1, 2}, {2});
+  const std::string refused = "grad: operand 0 (f32[2]) does not record";
+  EXPECT_EQ(testing::error_of([&] { step(x); }).find(refused), 0u);
+  EXPECT_EQ(step(x.requires_grad()).to_vector<float>(), (std::vector<float>{2, 4}));
+  EXPECT_EQ(testing::error_of([&] { step(x); }).find(refused), 0u);
+  EXPECT_EQ(testing::error_of([&] { grad(step(x.requires_grad()).sum(), {x.requires_grad()}); })
+                .find("grad: the loss does not depend on anything that records; was it detached, or computed inside "
+                      "NoGrad, by a compiled function (call grad inside it)"),
+            0u);
 }
 
 TEST(CompileKey, HostFlagsGradModeAndCellTypesArePartOfTheKey) {

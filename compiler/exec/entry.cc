@@ -171,7 +171,7 @@ Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layo
 }
 
 bool Entry::matches_types(const CallKey& k) const {
-  return key.grad == k.grad && key.types == k.types && key.structure == k.structure;
+  return key.grad == k.grad && key.recorded == k.recorded && key.types == k.types && key.structure == k.structure;
 }
 
 bool Entry::matches_layouts(const CallKey& k) const {
@@ -195,7 +195,8 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
   {
     Capture capture(Capture::kStep);
     std::vector<Tensor> in, out;
-    for (const TensorType& t : e->key.types) in.push_back(capture.add_input(t));
+    for (size_t i = 0; i < e->key.types.size(); ++i)
+      in.push_back(capture.add_input(e->key.types[i], e->key.recorded[i]));
     e->like = fn(in, out);
     for (size_t i = 0; i < out.size(); ++i)
       WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i,

@@ -20,6 +20,7 @@ struct CallKey {
   std::vector<TensorType> types;
   std::vector<ArgumentLayout> layouts;
   std::vector<int32_t> structure;
+  std::vector<bool> recorded;  // arguments that grad() may be asked of
   bool grad = true;
 };
 

@@ -10,7 +10,7 @@
 namespace weft {
 
 struct GradOptions {
-  bool create_graph = false;  // record the gradients themselves (always so under capture)
+  bool create_graph = false;  // record the gradients themselves, so that grad() of them is possible
   Tensor grad_output = {};    // gradient of `loss`; required unless loss has one element
 };
 
@@ -68,9 +68,12 @@ extern const OpDef custom_grad_op;    // (in..., lifted...) -> out {body, backwa
 std::span<const OpDef* const> autodiff_ops();
 
 namespace internal {
-// Defined in ops/core: the arithmetic that differentiation itself needs.
+// The first two are defined in ops/core: the arithmetic that differentiation itself needs.
 Tensor accumulate(const Tensor& a, const Tensor& b);
 Tensor full_of(const TensorType& type, double value);
+/// grad() in a capture, without its checks.
+std::vector<Tensor> captured_grad(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt,
+                                  const GradOptions& options, SourceLine line);
 }  // namespace internal
 
 }  // namespace weft
