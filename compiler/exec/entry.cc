@@ -19,19 +19,19 @@ double ms_since(std::chrono::steady_clock::time_point t) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - t).count();
 }
 
-void check_budget(const Entry& e, const CompileOptions& options) {
+// Empty if the plan fits the budget.
+std::string over_budget(const Entry& e, const CompileOptions& options) {
   const MemoryPlan& plan = e.plan;
-  if (options.memory_budget <= 0 || plan.peak_bytes() <= options.memory_budget) return;
+  if (options.memory_budget <= 0 || plan.peak_bytes() <= options.memory_budget) return {};
   int64_t cells = 0, outputs = 0;
   for (size_t c = 0; c < plan.cells.size(); ++c)
     if (plan.cells[c].used) cells += accounted(plan.graph->cells[c]->type.nbytes());
   for (int64_t b : plan.output_blocks) outputs += accounted(b);
-  internal::fail(Code::kResourceExhausted,
-                 str_cat("compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes,
-                         ", cells ", cells, ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
-                         e.remat.tried ? str_cat(", ", e.remat.least_peak, " at the least, computing again what it can")
-                                       : std::string(),
-                         "; memory_budget is ", options.memory_budget));
+  return str_cat(
+      "compile: the step needs ", plan.peak_bytes(), " bytes at its peak (arena ", plan.arena_bytes, ", cells ", cells,
+      ", outputs ", outputs, ", constants ", plan.folded_bytes, ")",
+      e.remat.tried ? str_cat(", ", e.remat.least_peak, " at the least, computing again what it can") : std::string(),
+      "; memory_budget is ", options.memory_budget);
 }
 
 /// The better of two orders of execution.
@@ -90,7 +90,12 @@ void save_memory(Entry& e, const CompileOptions& options) {
 void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
   if (options.partitioner) {
-    e.partitioned = options.partitioner(e.joint, options);
+    try {
+      e.partitioned = options.partitioner(e.joint, options);
+    } catch (const Error& error) {
+      if (options.memory_budget <= 0 || error.code() != Code::kResourceExhausted) throw;
+      e.over_budget = error.what();
+    }
     e.plan_ms = ms_since(start);
     return;
   }
@@ -101,7 +106,8 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
     rematerialise(e, options.memory_budget, options);
   check_scheduled(e);
   e.plan_ms = ms_since(start);
-  check_budget(e, options);
+  e.over_budget = over_budget(e, options);
+  if (!e.over_budget.empty()) return;
   if (e.plan.device.type != DeviceType::kMeta) load_kernels(e, options);
 }
 
@@ -188,23 +194,29 @@ bool Entry::still_holds() const {
   return true;
 }
 
+Traced trace(const CallKey& key, CompiledCall::Trace fn) {
+  Traced t;
+  Capture capture(Capture::kStep);
+  std::vector<Tensor> in, out;
+  for (size_t i = 0; i < key.types.size(); ++i) in.push_back(capture.add_input(key.types[i], key.recorded[i]));
+  t.like = fn(in, out);
+  for (size_t i = 0; i < out.size(); ++i)
+    WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i,
+                  " of the function is an undefined tensor");
+  if (thread_state.step->used()) advance_random_step();
+  t.graph = capture.finish(out);
+  t.flags = std::move(capture.flags);
+  return t;
+}
+
 std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options) {
   auto e = std::make_unique<Entry>();
   e->key = std::move(key);
   auto start = std::chrono::steady_clock::now();
-  {
-    Capture capture(Capture::kStep);
-    std::vector<Tensor> in, out;
-    for (size_t i = 0; i < e->key.types.size(); ++i)
-      in.push_back(capture.add_input(e->key.types[i], e->key.recorded[i]));
-    e->like = fn(in, out);
-    for (size_t i = 0; i < out.size(); ++i)
-      WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i,
-                    " of the function is an undefined tensor");
-    if (thread_state.step->used()) advance_random_step();
-    e->captured = capture.finish(out);
-    e->flags = capture.flags;
-  }
+  Traced traced = trace(e->key, fn);
+  e->captured = traced.graph;
+  e->flags = std::move(traced.flags);
+  e->like = std::move(traced.like);
   for (const Ref<Cell>& c : e->captured->cells) e->cells.push_back({c, c->type, c->requires_grad});
   e->capture_ms = ms_since(start);
 
