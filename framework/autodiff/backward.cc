@@ -174,8 +174,8 @@ std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, con
   return internal::captured_grad(*capture, loss, wrt, options, line);
 }
 
-std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options,
-                         std::source_location loc) {
+Gradients grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options,
+               std::source_location loc) {
   std::vector<Tensor> values;
   EnableGrad record;
   for (const Parameter& p : wrt) {
@@ -183,7 +183,7 @@ std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, 
                "' is frozen; call requires_grad(true) or leave it out");
     values.push_back(p.value());
   }
-  return grad(loss, values, options, loc);
+  return {grad(loss, values, options, loc), wrt};
 }
 
 }  // namespace weft
