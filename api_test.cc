@@ -176,7 +176,7 @@ TEST(Api, CaptureAndCompile) {
   optim::SGD opt(model.parameters(), {.lr = 0.1});
   auto step = compile([&](Tensor x, Tensor y) {
     Tensor loss = mse_loss(model(x), y);
-    opt.step(grad(loss, model.parameters()));
+    opt.minimize(loss);
     return loss;
   });
   Tensor x = randn({4, 8}), y = randn({4, 8});

@@ -15,6 +15,7 @@
 #include "compiler/aot/testing/examples.h"
 #include "compiler/targets/cpu/target.h"
 #include "compiler/verify/launch_check.h"
+#include "framework/dispatch/dispatch.h"
 #include "framework/io/file.h"
 #include "framework/io/safetensors.h"
 #include "framework/testing/compare.h"
@@ -165,6 +166,23 @@ TEST(Aot, ExportNeedsAPlanAndAName) {
   const AotFiles files = aot_export(step, "twice", {.folder = scratch("")});
   EXPECT_TRUE(files.values.empty());
   EXPECT_NE(io::read_file(files.source).find("twice_0_"), std::string::npos);
+}
+
+TEST(Aot, RefusesAnOpOfTheUser) {
+  static const OpDef op = {.name = "twice_as_large",
+                           .doc = "The operand doubled.",
+                           .infer = [](const InferCall& c) { return Types{c.in[0]}; },
+                           .kernel =
+                               [](const KernelCall& c) {
+                                 for (int64_t i = 0; i < c.in[0].numel(); ++i)
+                                   c.out[0].as<float>()[i] = 2 * c.in[0].as<float>()[i];
+                               }};
+  auto step = compile([](const Tensor& x) { return dispatch(op, {&x}, {}, std::source_location::current()) + 1.0; });
+  step(Tensor::from_vector({1, 2}, {2}));
+  EXPECT_NE(error_of([&] { aot_export(step, "own", {.folder = scratch("")}); })
+                .find(str_cat("aot_export: twice_as_large at compiler/aot/aot_test.cc:", __LINE__ - 3,
+                              " is not an op of Weft")),
+            std::string::npos);
 }
 
 }  // namespace

@@ -188,6 +188,11 @@ AotFiles aot_export(const CompiledCore& core, const std::string& name, const Aot
   const Entry& e = current_entry(core, "aot_export");
   WEFT_CHECK_AS(kUnavailable, e.plan.device.type == DeviceType::kCpu, "aot_export: the step is planned for ",
                 e.plan.device, "; need cpu");
+  if (const Node* n = aot_unknown_op(*e.plan.graph))
+    internal::fail(Code::kUnimplemented,
+                   str_cat("aot_export: ", n->op->name, n->line.line ? str_cat(" at ", n->line) : std::string(),
+                           " is not an op of Weft, and the exported step could not find its kernel; need a step of "
+                           "Weft's ops, or an op that has a decomposition into them and no kernel"));
   return Exporter(e, name, options).run();
 }
 

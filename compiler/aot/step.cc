@@ -93,6 +93,18 @@ Tensor tensor_over(const void* bytes, int64_t size, const TensorType& type, cons
 }
 
 }  // namespace
+
+const Node* aot_unknown_op(const Graph& g) {
+  for (int32_t id = 0; id < g.size(); ++id) {
+    const Node& n = g.node(id);
+    if (replay_ops().find(n.op->name) != n.op) return &n;
+    for (const auto& [name, value] : n.attrs.entries())
+      if (const Ref<Graph>* body = std::get_if<Ref<Graph>>(&value))
+        if (const Node* inside = aot_unknown_op(**body)) return inside;
+  }
+  return nullptr;
+}
+
 }  // namespace internal
 
 using namespace internal;

@@ -12,6 +12,7 @@
 namespace weft {
 
 class Graph;
+struct Node;
 
 /// The content of an exported file. All of it is valid until the program ends.
 struct AotProgram {
@@ -60,6 +61,9 @@ class LaunchCheck;
 extern std::unique_ptr<LaunchCheck> (*aot_check_for_test)();
 /// What cell `index` is called in files and by AotStep: its name, or "cell.INDEX" if it has none of its own.
 std::string aot_cell_name(const Graph& g, size_t index);
+/// The first node, also of nested graphs, whose op AotStep does not find by its name: an op of the user. Null if there
+/// is none.
+const Node* aot_unknown_op(const Graph& g);
 }  // namespace internal
 
 }  // namespace weft

@@ -27,10 +27,10 @@ Tensor ids(int64_t below, Shape shape, DType dtype = kInt64) {
 }
 
 /// Bits of eager with 1, 2 and 3 threads and on the interpreter. Launches of the compiled step.
-int64_t check(const ProgramFn& fn, const Tensors& in) {
-  Tensors recorded;
-  for (const Tensor& t : in) recorded.push_back(is_floating(t.dtype()) ? t.requires_grad() : t);
-  const Tensors want = fn(recorded);
+int64_t check(const ProgramFn& fn, Tensors in) {
+  for (Tensor& t : in)
+    if (is_floating(t.dtype())) t = t.requires_grad();
+  const Tensors want = fn(in);
   int64_t launches = 0;
   const int before = num_threads();
   for (int threads : {1, 2, 3}) {
@@ -114,8 +114,9 @@ ProgramFn moe(DType, int64_t experts) {
 
 TEST(Choices, RowsGoToExpertsAndBack) {
   for (DType t : {kFloat32, kBFloat16}) {
-    const Tensors in{normal({90, 48}, t), normal({48, 4}), normal({4, 48, 40}, t), normal({4, 48, 40}, t),
-                     normal({4, 40, 48}, t)};
+    Tensors in{normal({90, 48}, t), normal({48, 4}), normal({4, 48, 40}, t), normal({4, 48, 40}, t),
+               normal({4, 40, 48}, t)};
+    for (Tensor& x : in) x = x.requires_grad();
     const int64_t fused = check(moe(t, 4), in);
     auto parts = compile(moe(t, 4), {.numerics = "eager", .disable = {"fuse"}});
     parts(in);

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <set>
 
 #include "compiler/cost/machine.h"
 #include "compiler/exec/entry.h"
 #include "compiler/passes/fuse_report.h"
+#include "compiler/passes/pass_options.h"
 #include "compiler/verify/launch_check.h"
 #include "compiler/verify/reference.h"
 #include "framework/base/switches.h"
@@ -16,7 +19,6 @@
 namespace weft::internal {
 
 namespace {
-constexpr size_t kMaxPlans = 32;
 enum class Exec { kCompiled, kInterp, kEager };
 
 Exec exec_mode(const CompileOptions& options) {
@@ -27,7 +29,7 @@ Exec exec_mode(const CompileOptions& options) {
 
 class CompiledCore {
  public:
-  explicit CompiledCore(CompileOptions o) : options(std::move(o)), mode(exec_mode(options)) {
+  CompiledCore(CompileOptions o, SourceLine at) : options(std::move(o)), mode(exec_mode(options)), line(at) {
     WEFT_CHECK(options.numerics == "fast" || options.numerics == "eager", "compile: numerics is '", options.numerics,
                "'; need fast or eager");
     WEFT_CHECK(!options.verify_numerics || mode != Exec::kEager,
@@ -38,6 +40,8 @@ class CompiledCore {
     if (options.verify_numerics) options.numerics = "eager";  // a chain of 16-bit values may be cut by a mesh
     WEFT_CHECK(options.memory_budget >= 0, "compile: memory_budget is ", options.memory_budget, "; need bytes >= 0");
     PassSteps names(pass_options(options, nullptr));  // refuses disabled passes that do not exist
+    WEFT_CHECK(options.check_capture >= 0, "compile: check_capture is ", options.check_capture, "; need calls >= 0");
+    WEFT_CHECK(options.max_plans >= 1, "compile: max_plans is ", options.max_plans, "; need at least 1");
     if (switch_value("WEFT_VERIFY") != "auto" && switch_on("WEFT_VERIFY")) options.verify = true;
   }
 
@@ -56,11 +60,13 @@ class CompiledCore {
     }
     if (!found) found = add(same_types, fn);
     found->last_used = ++clock;
+    if (!found->over_budget.empty()) internal::fail(Code::kResourceExhausted, found->over_budget);
     current = found;
     return *found;
   }
 
-  CompiledCall::Result run(Entry& e, std::span<const Tensor> args) {
+  CompiledCall::Result run(Entry& e, std::span<const Tensor> args, CompiledCall::Trace fn) {
+    if (options.check_capture > 0 && e.runs++ > 0 && (e.runs - 1) % options.check_capture == 0) check_capture(e, fn);
     if (e.partitioned) return {e.partitioned->run(args), e.like};
     if (e.plan.device.type == DeviceType::kMeta) return {on_meta(e, args), e.like};
     if (mode == Exec::kInterp) {
@@ -76,6 +82,7 @@ class CompiledCore {
   std::atomic<bool> busy{false};
   CompileOptions options;
   const Exec mode;
+  const SourceLine line;  // of the call of compile()
   CompileStats stats;
   SharedArena arena;
   std::vector<std::unique_ptr<Entry>> entries;
@@ -100,6 +107,8 @@ class CompiledCore {
       key.layouts.push_back({is_contiguous(t.type.shape, t.strides) ? contiguous_strides(t.type.shape) : t.strides});
     }
     key.structure.assign(structure.begin(), structure.end());
+    key.recorded.resize(args.size());
+    for (size_t i = 0; i < args.size(); ++i) key.recorded[i] = args[i].requires_grad_enabled();
     key.grad = grad_enabled();
   }
 
@@ -120,7 +129,8 @@ class CompiledCore {
     stats.compile_seconds += (e->capture_ms + e->passes_ms + e->plan_ms + e->load.ms) / 1e3;
     stats.compilations += e->load.compiled;
     ++stats.plans;
-    if (entries.size() >= kMaxPlans) {
+    if (entries.size() >= static_cast<size_t>(options.max_plans)) {
+      warn_of_many_plans();
       auto oldest = std::min_element(entries.begin(), entries.end(),
                                      [](const auto& a, const auto& b) { return a->last_used < b->last_used; });
       if (current == oldest->get()) current = nullptr;
@@ -128,6 +138,25 @@ class CompiledCore {
     }
     entries.push_back(std::move(e));
     return entries.back().get();
+  }
+
+  // Once: names the argument whose shape changes most.
+  void warn_of_many_plans() {
+    if (std::exchange(warned, true)) return;
+    size_t argument = 0, most = 0;
+    for (size_t i = 0; i < key.types.size(); ++i) {
+      std::set<std::string> types{key.types[i].to_string()};
+      for (const auto& e : entries)
+        if (i < e->key.types.size()) types.insert(e->key.types[i].to_string());
+      if (types.size() > most) argument = i, most = types.size();
+    }
+    const std::string why = most > 1 ? str_cat("argument ", argument, " has had ", most, " types, now ",
+                                               key.types[argument], ": pad it to a few shapes")
+                                     : std::string("layouts, structures, host flags or cell types change");
+    std::fprintf(stderr,
+                 "weft: compile at %s: the step needs more than %ld plans, so plans are made again and again: %s, or "
+                 "raise CompileOptions::max_plans\n",
+                 line.to_string().c_str(), static_cast<long>(options.max_plans), why.c_str());
   }
 
   std::vector<Tensor> on_meta(const Entry& e, std::span<const Tensor> args) {
@@ -157,6 +186,8 @@ class CompiledCore {
     e.verified = true;
     return out;
   }
+
+  bool warned = false;
 };
 
 struct CompiledCall::Step {
@@ -188,7 +219,7 @@ void CompiledCall::end_direct() {
 }
 
 CompiledCall::Result CompiledCall::run(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn) {
-  return core_->run(core_->find(args, structure, fn), args);
+  return core_->run(core_->find(args, structure, fn), args, fn);
 }
 
 void CompiledCall::prepare(std::span<const Tensor> args, std::span<const int32_t> structure, Trace fn) {
@@ -199,9 +230,17 @@ std::string CompiledCall::first_nonfinite(std::span<const Tensor> args, std::spa
   return find_nonfinite(*core_->find(args, structure, fn).joint, args);
 }
 
-std::shared_ptr<CompiledCore> make_core(CompileOptions options) {
-  return std::make_shared<CompiledCore>(std::move(options));
+std::shared_ptr<CompiledCore> make_core(CompileOptions options, SourceLine line) {
+  return std::make_shared<CompiledCore>(std::move(options), line);
 }
+
+namespace {
+Tensor on_device(const Tensor& t, Device d) { return d.type == DeviceType::kCpu ? t : t.to(d); }
+}  // namespace
+
+Tensor as_value(double number, Device d) { return on_device(full({}, number), d); }
+Tensor as_value(int64_t number, Device d) { return on_device(full({}, number, {.dtype = kInt64}), d); }
+Tensor as_value(bool number, Device d) { return on_device(full({}, number, {.dtype = kBool}), d); }
 
 CompileStats core_stats(const CompiledCore& core) {
   CompileStats s = core.stats;

@@ -73,7 +73,7 @@ class CompiledCall {
   bool direct_ = false;
 };
 
-std::shared_ptr<CompiledCore> make_core(CompileOptions options);
+std::shared_ptr<CompiledCore> make_core(CompileOptions options, SourceLine line = {});
 CompileStats core_stats(const CompiledCore& core);
 std::string core_report(const CompiledCore& core);
 const Graph& core_graph(const CompiledCore& core, const std::string& stage);
@@ -93,13 +93,96 @@ void structure_of(const T& v, std::vector<int32_t>& out) {
   }
 }
 
-/// The type of an argument or result inside the compiled function: a cell becomes its tensor.
+/// A host number as an argument: a 0-d value of f32, i64 or bool.
+Tensor as_value(double number, Device device);
+Tensor as_value(int64_t number, Device device);
+Tensor as_value(bool number, Device device);
+
 template <class T>
-using Carried = std::conditional_t<std::is_convertible_v<const std::decay_t<T>&, Tensor>, Tensor, std::decay_t<T>>;
+inline constexpr bool is_number = std::is_arithmetic_v<std::decay_t<T>>;
+
+/// An argument of a call: a number becomes a value.
+template <class T>
+decltype(auto) as_argument(const T& v, [[maybe_unused]] Device device) {
+  if constexpr (!is_number<T>) {
+    return (v);
+  } else if constexpr (std::is_same_v<T, bool>) {
+    return as_value(v, device);
+  } else {
+    return as_value(static_cast<std::conditional_t<std::is_floating_point_v<T>, double, int64_t>>(v), device);
+  }
+}
+
+/// The device of the arguments that are not numbers; the CPU if there are none.
+template <class... A>
+Device device_of_arguments(const A&... args) {
+  std::vector<Tensor> in;
+  const auto add = [&](const auto& v) {
+    if constexpr (!is_number<decltype(v)>) flatten(v, in);
+  };
+  (add(args), ...);
+  return in.empty() || !in[0].defined() ? Device::cpu() : in[0].device();
+}
+
+/// The type of an argument or result inside the compiled function: a cell and a number become tensors.
+template <class T>
+using Carried =
+    std::conditional_t<std::is_convertible_v<const std::decay_t<T>&, Tensor> || is_number<T>, Tensor, std::decay_t<T>>;
 
 template <class T>
 Carried<T> carry(const T& v) {
   return v;
+}
+
+template <class T>
+constexpr bool has_tensors() {
+  using V = std::decay_t<T>;
+  if constexpr (std::is_convertible_v<const V&, Tensor>) {
+    return true;
+  } else if constexpr (is_vector<V> || is_array<V>) {
+    return has_tensors<typename V::value_type>();
+  } else if constexpr (is_tuple<V>) {
+    return []<class... E>(std::type_identity<std::tuple<E...>>) {
+      return (has_tensors<E>() && ...);
+    }(std::type_identity<decltype(std::tuple_cat(std::declval<V>()))>());
+  } else {
+    return std::is_class_v<V> && std::is_aggregate_v<V>;
+  }
+}
+
+/// Whether fn(args...) is a call that can be captured.
+template <class Fn, class... A>
+inline constexpr bool is_capturable =
+    ((has_tensors<A>() || is_number<A>)&&...) && std::is_invocable_v<Fn&, Carried<A>...>;
+/// Whether fn declares a host number as a parameter to which the call passes one.
+template <class Fn, class... A>
+inline constexpr bool declares_number = (is_number<A> || ...) &&
+                                        !is_capturable<Fn, A...> && std::is_invocable_v<Fn&, const A&...>;
+
+/// Whether the result of fn(args...), if it can be captured, is nothing or has tensors.
+template <class Fn, class... A>
+constexpr bool returns_tensors() {
+  if constexpr (is_capturable<Fn, A...>) {
+    using R = std::invoke_result_t<Fn&, Carried<A>...>;
+    if constexpr (!std::is_void_v<R>) return has_tensors<R>();
+  }
+  return true;
+}
+
+/// One error in one sentence for a call that cannot be captured.
+template <class Fn, class... A>
+constexpr bool check_call() {
+  static_assert(!declares_number<Fn, A...>,
+                "compile: the function declares a host number as a parameter, and capture would fix its value: declare "
+                "it as Tensor (a call may still pass a number), or let the lambda capture it if it never changes");
+  static_assert(declares_number<Fn, A...> || is_capturable<Fn, A...>,
+                "compile: the function cannot be called with these arguments: need one for each parameter, and each "
+                "parameter a Tensor, or a tuple, array, vector or struct of Tensors");
+  static_assert(
+      returns_tensors<Fn, A...>(),
+      "compile: the function returns a host value: need nothing, a Tensor, or a tuple, array, vector or struct "
+      "of Tensors, which the caller can read after the call");
+  return is_capturable<Fn, A...> && returns_tensors<Fn, A...>();
 }
 
 }  // namespace internal
@@ -108,31 +191,38 @@ Carried<T> carry(const T& v) {
 template <class Fn>
 class Compiled {
  public:
-  Compiled(Fn fn, CompileOptions options)
-      : fn_(std::make_shared<Fn>(std::move(fn))), core_(internal::make_core(std::move(options))) {}
+  Compiled(Fn fn, CompileOptions options, SourceLine line = {})
+      : fn_(std::make_shared<Fn>(std::move(fn))), core_(internal::make_core(std::move(options), line)) {}
 
+  /// Numbers may be passed where fn takes a Tensor. Another value then needs no new capture.
   template <class... A>
   auto operator()(const A&... args) const {
-    using R = decltype((*fn_)(std::declval<internal::Carried<A>>()...));
-    internal::CompiledCall call(core_);
-    if (call.direct()) {
-      call.begin_direct();
-      if constexpr (std::is_void_v<R>) {
-        (*fn_)(internal::carry(args)...);
-        call.end_direct();
-        return;
-      } else {
-        internal::Carried<R> r = (*fn_)(internal::carry(args)...);
-        call.end_direct();
-        return r;
-      }
+    if constexpr (!internal::check_call<Fn, A...>()) {
+      return internal::AnyField();  // so that the error is the only one
+    } else if constexpr ((internal::is_number<A> || ...)) {
+      return with_values([this](const auto&... values) { return (*this)(values...); }, args...);
     } else {
-      auto result =
-          call_with(args...)([&](auto in, auto structure, auto trace) { return call.run(in, structure, trace); });
-      if constexpr (!std::is_void_v<R>) {
-        size_t at = 0;
-        return unflatten(*static_cast<const internal::Carried<R>*>(result.like.get()),
-                         std::span<const Tensor>(result.out), at);
+      using R = decltype((*fn_)(std::declval<internal::Carried<A>>()...));
+      internal::CompiledCall call(core_);
+      if (call.direct()) {
+        call.begin_direct();
+        if constexpr (std::is_void_v<R>) {
+          (*fn_)(internal::carry(args)...);
+          call.end_direct();
+          return;
+        } else {
+          internal::Carried<R> r = (*fn_)(internal::carry(args)...);
+          call.end_direct();
+          return r;
+        }
+      } else {
+        auto result =
+            call_with(args...)([&](auto in, auto structure, auto trace) { return call.run(in, structure, trace); });
+        if constexpr (!std::is_void_v<R>) {
+          size_t at = 0;
+          return unflatten(*static_cast<const internal::Carried<R>*>(result.like.get()),
+                           std::span<const Tensor>(result.out), at);
+        }
       }
     }
   }
@@ -140,16 +230,27 @@ class Compiled {
   /// Captures and plans for these arguments without running. Arguments and cells may be on meta.
   template <class... A>
   void prepare(const A&... args) const {
-    internal::CompiledCall call(core_);
-    call_with(args...)([&](auto in, auto structure, auto trace) { return call.prepare(in, structure, trace); });
+    if constexpr (!internal::check_call<Fn, A...>()) {
+    } else if constexpr ((internal::is_number<A> || ...)) {
+      with_values([this](const auto&... values) { prepare(values...); }, args...);
+    } else {
+      internal::CompiledCall call(core_);
+      call_with(args...)([&](auto in, auto structure, auto trace) { return call.prepare(in, structure, trace); });
+    }
   }
   /// Runs the step in the interpreter and writes no cell. Names the first op whose result has a NaN or an infinity
   /// although its operands are finite, with its line and scope; or says that there is none.
   template <class... A>
   std::string first_nonfinite(const A&... args) const {
-    internal::CompiledCall call(core_);
-    return call_with(args...)(
-        [&](auto in, auto structure, auto trace) { return call.first_nonfinite(in, structure, trace); });
+    if constexpr (!internal::check_call<Fn, A...>()) {
+      return {};
+    } else if constexpr ((internal::is_number<A> || ...)) {
+      return with_values([this](const auto&... values) { return first_nonfinite(values...); }, args...);
+    } else {
+      internal::CompiledCall call(core_);
+      return call_with(args...)(
+          [&](auto in, auto structure, auto trace) { return call.first_nonfinite(in, structure, trace); });
+    }
   }
 
   /// The placement on the mesh of the last call or prepare(), with times predicted for `machine`: "cpu", "h100",
@@ -172,6 +273,13 @@ class Compiled {
   std::string why(const std::string& a, const std::string& b) const { return internal::core_why(*core_, a, b); }
 
  private:
+  /// then(args...), with each number as a value on the device of the other arguments.
+  template <class Then, class... A>
+  static auto with_values(const Then& then, const A&... args) {
+    const Device device = internal::device_of_arguments(args...);
+    return then(internal::as_argument(args, device)...);
+  }
+
   template <class... A>
   auto call_with(const A&... args) const {
     return [this, &args...](auto&& then) {
@@ -204,10 +312,12 @@ class Compiled {
 
 /// Compiles `fn`: the first call with new argument types captures it, later calls replay. fn returns nothing, a Tensor,
 /// or a tuple, array, vector or aggregate of them; it may read and write cells. Host values that it uses become
-/// constants (report() lists them), except HostFlags and arguments. Inside a capture the call is inlined.
+/// constants (report() lists them; CompileOptions::check_capture finds those that change), except HostFlags and
+/// arguments. Inside a capture the call is inlined.
 template <class Fn>
-Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options = {}) {
-  return {std::forward<Fn>(fn), std::move(options)};
+Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options = {},
+                                   std::source_location loc = std::source_location::current()) {
+  return {std::forward<Fn>(fn), std::move(options), loc};
 }
 
 }  // namespace weft

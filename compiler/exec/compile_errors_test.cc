@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "compiler/exec/test_programs.h"
+#include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/attention/flex_attention.h"
 #include "ops/attention/masks.h"
@@ -60,6 +61,32 @@ TEST(CompileErrors, AStepThatFailsHalfWayTearsItsCells) {
   Tensor held = w.value();
   EXPECT_EQ(error_of([&] { step(bad); }).find("load a checkpoint"), std::string::npos);
   EXPECT_EQ(w.value().to_vector<float>(), std::vector<float>(4, 1));
+}
+
+TEST(CompileErrors, OnlyWhatAFailedStepHasWrittenIsTorn) {
+  Buffer seen(zeros({4}), "seen");
+  const std::vector<Parameter> weights{Parameter(ones({4}), "a"), Parameter(ones({4}), "b"), Parameter(ones({4}), "c")};
+  auto step = compile([&](Tensor index) {
+    seen.set(seen.value() + 1.0);  // by the forward pass
+    Tensor loss = index_select(seen.value(), 0, index).sum();
+    for (const Parameter& w : weights) loss = loss * w.value().sum();
+    const std::vector<Tensor> g = grad(loss, weights);
+    for (size_t i = 0; i < g.size(); ++i) weights[i].set(weights[i].value() - g[i]);
+    return loss;
+  });
+  const Tensor good = Tensor::from_vector<int64_t>({0}, {1}), bad = Tensor::from_vector<int64_t>({9}, {1});
+  step(good);
+  std::vector<std::vector<float>> before;
+  for (const Parameter& w : weights) before.push_back(w.value().to_vector<float>());
+  const std::string e = error_of([&] { step(bad); });
+  EXPECT_NE(e.find("cells were already being written: cell 'seen' is torn: load a checkpoint before the next step"),
+            std::string::npos)
+      << e;
+  EXPECT_NE(error_of([&] { seen.value(); }).find("'seen' was torn"), std::string::npos);
+  for (size_t i = 0; i < weights.size(); ++i) EXPECT_EQ(weights[i].value().to_vector<float>(), before[i]);
+  EXPECT_NE(error_of([&] { step(good); }).find("'seen' was torn"), std::string::npos);
+  seen.set(ones({4}));
+  step(good);
 }
 
 TEST(CompileErrors, OneCallAtATime) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "compiler/exec/test_programs.h"
+#include "framework/autodiff/grad.h"
 #include "ops/core/core.h"
 
 namespace weft {
@@ -82,6 +83,71 @@ TEST(CompileKey, NewShapesCaptureAgainAndPlansAreBounded) {
   step(full({1}, 3.0));  // the least recently used went first
   EXPECT_EQ(captures, 41);
   EXPECT_EQ(step.stats().captures, 41);
+}
+
+TEST(CompileKey, TooManyShapesWarnOnceAndNameTheArgument) {
+  auto step = compile([](Tensor x, Tensor y) { return x.sum() + y; }, {.max_plans = 4});
+  const int line = __LINE__ - 1;
+  ::testing::internal::CaptureStderr();
+  for (int round = 0; round < 2; ++round)
+    for (int64_t n = 1; n <= 6; ++n) step(ones({n}), ones({2}));
+  EXPECT_EQ(
+      ::testing::internal::GetCapturedStderr(),
+      str_cat("weft: compile at compiler/exec/compile_key_test.cc:", line,
+              ": the step needs more than 4 plans, so plans are made again and again: argument 0 has had 5 types, "
+              "now f32[5]: pad it to a few shapes, or raise CompileOptions::max_plans\n"));
+  EXPECT_EQ(step.stats().captures, 12);
+  EXPECT_EQ(step.stats().plans_kept, 4);
+  auto enough = compile([](Tensor x) { return x.sum(); }, {.max_plans = 40});
+  for (int round = 0; round < 2; ++round)
+    for (int64_t n = 1; n <= 40; ++n) enough(ones({n}));
+  EXPECT_EQ(enough.stats().captures, 40);
+  EXPECT_EQ(testing::error_of([] { compile([](Tensor x) { return x; }, {.max_plans = 0}); }),
+            "compile: max_plans is 0; need at least 1");
+}
+
+TEST(CompileKey, NumbersArePassedAsValues) {
+  for (bool enabled : {false, true}) {
+    auto step = compile([](Tensor x, Tensor beta) { return x * beta; }, {.enabled = enabled});
+    const Tensor x = Tensor::from_vector({1, 2}, {2});
+    for (double beta : {0.5, 2.0, -1.0})
+      EXPECT_EQ(step(x, beta).to_vector<float>(),
+                (std::vector<float>{static_cast<float>(beta), static_cast<float>(2 * beta)}));
+    EXPECT_EQ(step.stats().captures, enabled ? 1 : 0);
+    EXPECT_EQ(step(x, int64_t{3}).to_vector<float>(), (std::vector<float>{3, 6}));
+    EXPECT_EQ(step(x, 4).to_vector<float>(), (std::vector<float>{4, 8}));
+    EXPECT_EQ(step(x, 0.5f).dtype(), kFloat32);
+    EXPECT_EQ(step.stats().captures, enabled ? 2 : 0);
+    auto either = compile([](Tensor x, Tensor on) { return where(on, x, 0.0 - x); }, {.enabled = enabled});
+    EXPECT_EQ(either(x, true).to_vector<float>(), (std::vector<float>{1, 2}));
+    EXPECT_EQ(either(x, false).to_vector<float>(), (std::vector<float>{-1, -2}));
+    EXPECT_EQ(either.stats().captures, enabled ? 1 : 0);
+  }
+}
+
+TEST(CompileKey, CallsThatCannotBeCapturedAreKnownToTheCompiler) {
+  auto host = [](Tensor x, double beta) { return x * beta; };
+  auto value = [](Tensor x, Tensor beta) { return x * beta; };
+  using Host = decltype(host);
+  using Value = decltype(value);
+  static_assert(internal::declares_number<Host, Tensor, double> && !internal::is_capturable<Host, Tensor, double>);
+  static_assert(internal::is_capturable<Value, Tensor, double> && internal::is_capturable<Value, Parameter, bool>);
+  static_assert(!internal::is_capturable<Value, Tensor> && !internal::is_capturable<Value, Tensor, Tensor, Tensor>);
+  static_assert(!internal::is_capturable<Value, Tensor, std::string> && !internal::declares_number<Value, Tensor>);
+  static_assert(!internal::is_capturable<Value, Tensor, const char*>);
+}
+
+TEST(CompileKey, ArgumentsThatRecordArePartOfTheKey) {
+  auto step = compile([](Tensor x) { return grad((x * x).sum(), {x})[0]; });
+  const Tensor x = Tensor::from_vector({1, 2}, {2});
+  const std::string refused = "grad: operand 0 (f32[2]) does not record";
+  EXPECT_EQ(testing::error_of([&] { step(x); }).find(refused), 0u);
+  EXPECT_EQ(step(x.requires_grad()).to_vector<float>(), (std::vector<float>{2, 4}));
+  EXPECT_EQ(testing::error_of([&] { step(x); }).find(refused), 0u);
+  EXPECT_EQ(testing::error_of([&] { grad(step(x.requires_grad()).sum(), {x.requires_grad()}); })
+                .find("grad: the loss does not depend on anything that records; was it detached, or computed inside "
+                      "NoGrad, by a compiled function (call grad inside it)"),
+            0u);
 }
 
 TEST(CompileKey, HostFlagsGradModeAndCellTypesArePartOfTheKey) {

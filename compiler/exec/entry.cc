@@ -93,13 +93,19 @@ void save_memory(Entry& e, const CompileOptions& options) {
 
 void make_entry_plan(Entry& e, const CompileOptions& options) {
   auto start = std::chrono::steady_clock::now();
-  if (options.partitioner) {
-    e.partitioned = options.partitioner(e.joint, options);
-    e.plan_ms = ms_since(start);
-    return;
+  try {
+    if (options.partitioner) {
+      e.partitioned = options.partitioner(e.joint, options);
+    } else {
+      plan_within_budget(e, options);
+    }
+  } catch (const Error& error) {
+    // Every call would fail alike: the entry keeps the message, so that later calls do not plan again.
+    if (options.memory_budget <= 0 || error.code() != Code::kResourceExhausted) throw;
+    e.over_budget = error.what();
   }
-  plan_within_budget(e, options);
   e.plan_ms = ms_since(start);
+  if (options.partitioner || !e.over_budget.empty()) return;
   if (e.plan.device.type != DeviceType::kMeta) load_kernels(e, options);
 }
 
@@ -172,7 +178,7 @@ Planned plan_joint(const Ref<Graph>& joint, std::span<const ArgumentLayout> layo
 }
 
 bool Entry::matches_types(const CallKey& k) const {
-  return key.grad == k.grad && key.types == k.types && key.structure == k.structure;
+  return key.grad == k.grad && key.recorded == k.recorded && key.types == k.types && key.structure == k.structure;
 }
 
 bool Entry::matches_layouts(const CallKey& k) const {
@@ -189,22 +195,29 @@ bool Entry::still_holds() const {
   return true;
 }
 
+Traced trace(const CallKey& key, CompiledCall::Trace fn) {
+  Traced t;
+  Capture capture(Capture::kStep);
+  std::vector<Tensor> in, out;
+  for (size_t i = 0; i < key.types.size(); ++i) in.push_back(capture.add_input(key.types[i], key.recorded[i]));
+  t.like = fn(in, out);
+  for (size_t i = 0; i < out.size(); ++i)
+    WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i,
+                  " of the function is an undefined tensor");
+  if (thread_state.step->used()) advance_random_step();
+  t.graph = capture.finish(out);
+  t.flags = std::move(capture.flags);
+  return t;
+}
+
 std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options) {
   auto e = std::make_unique<Entry>();
   e->key = std::move(key);
   auto start = std::chrono::steady_clock::now();
-  {
-    Capture capture(Capture::kStep);
-    std::vector<Tensor> in, out;
-    for (const TensorType& t : e->key.types) in.push_back(capture.add_input(t));
-    e->like = fn(in, out);
-    for (size_t i = 0; i < out.size(); ++i)
-      WEFT_CHECK_AS(kFailedPrecondition, out[i].defined(), "compile: result ", i,
-                    " of the function is an undefined tensor");
-    if (thread_state.step->used()) advance_random_step();
-    e->captured = capture.finish(out);
-    e->flags = capture.flags;
-  }
+  Traced traced = trace(e->key, fn);
+  e->captured = traced.graph;
+  e->flags = std::move(traced.flags);
+  e->like = std::move(traced.like);
   for (const Ref<Cell>& c : e->captured->cells) e->cells.push_back({c, c->type, c->requires_grad});
   if (const std::string note = untrained_parameters(*e->captured); !note.empty())
     std::fprintf(stderr, "weft: %s\n", note.c_str());

@@ -20,6 +20,7 @@ struct CallKey {
   std::vector<TensorType> types;
   std::vector<ArgumentLayout> layouts;
   std::vector<int32_t> structure;
+  std::vector<bool> recorded;  // arguments that grad() may be asked of
   bool grad = true;
 };
 
@@ -67,6 +68,8 @@ struct Entry : Planned {
   std::unique_ptr<PartitionedStep> partitioned;  // on a mesh: replaces fused graph, plan and executable
   bool verified = false;
   uint64_t last_used = 0;
+  int64_t runs = 0;
+  std::string over_budget;  // not empty: the step needs more than the memory budget, and cannot run
 
   bool matches_types(const CallKey& k) const;
   bool matches_layouts(const CallKey& k) const;
@@ -94,7 +97,18 @@ void plan_within_budget(Entry& e, const CompileOptions& options);
 /// and pass reports too. A smaller budget never gives a larger peak. If no plan fits, e.plan stays.
 void rematerialise(Entry& e, int64_t budget, const CompileOptions& options);
 
-/// Captures, runs the passes and plans. Throws ResourceExhausted if the plan exceeds the budget.
+/// One run of a function on traced arguments.
+struct Traced {
+  Ref<Graph> graph;
+  std::vector<std::pair<HostFlag, bool>> flags;
+  std::shared_ptr<const void> like;
+};
+Traced trace(const CallKey& key, CompiledCall::Trace fn);
+
+/// Traces the function again. Throws if the graph is not the captured one, and names the host value that differs.
+void check_capture(const Entry& e, CompiledCall::Trace fn);
+
+/// Captures, runs the passes and plans.
 std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const CompileOptions& options);
 /// An entry for the same function and types with other layouts of arguments: planned again, not captured.
 std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions& options);

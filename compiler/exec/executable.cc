@@ -484,23 +484,25 @@ void Executable::failed(size_t at) {
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
   if (at < calls_.size()) report_failure(plan_.launches[at]);  // else a copy of results failed
-  bool torn = past_commit_point_;
+  bool all = past_commit_point_;
   if (!limits_.synchronous) {
     try {
       throw;
     } catch (const Error& e) {
-      torn |= e.code() == Code::kAborted;  // the device is lost, and what it holds
+      all |= e.code() == Code::kAborted;  // the device is lost, and what it holds
     } catch (...) {
     }
   }
-  for (const BoundCell& b : bound_) {
-    const PlanCell& p = plan_.cells[b.cell];
-    torn |= plan_.commit_point < 0 && p.written && !b.fresh && p.first_write >= 0 &&
-            p.first_write <= static_cast<int32_t>(at);
-  }
+  std::string first_torn;
+  int64_t torn = 0;
   for (BoundCell& b : bound_) {
-    if (torn && plan_.cells[b.cell].written) cells_[b.cell]->torn = true;
-    torn |= cells_[b.cell]->torn;  // by a fault of the device
+    const PlanCell& p = plan_.cells[b.cell];
+    Cell& c = *cells_[b.cell];
+    // Cells that were not written yet keep the value that they had before the step.
+    const bool written = plan_.commit_point < 0 && p.written && !b.fresh && p.first_write >= 0 &&
+                         p.first_write <= static_cast<int32_t>(at);
+    c.torn |= written || (all && p.written);
+    if (c.torn && torn++ == 0) first_torn = name_of(c);  // also by a fault of the device
     b.fresh = {};
   }
   const Node* launched =
@@ -511,7 +513,10 @@ void Executable::failed(size_t at) {
     const bool here = limits_.synchronous || e.code() != Code::kAborted || switch_on("WEFT_SYNC");
     if (here && line.line) where += str_cat("; at ", line);
     if (here && launched && *launched->scope) where += str_cat("; in ", launched->scope);
-    if (torn) where += "; cells were already being written: load a checkpoint before the next step";
+    if (torn)
+      where += str_cat("; cells were already being written: ", first_torn,
+                       torn > 1 ? str_cat(" and ", torn - 1, " more are") : " is",
+                       " torn: load a checkpoint before the next step, or set them");
     throw Error(e.code(), e.what() + where);
   };
   try {

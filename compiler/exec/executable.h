@@ -43,8 +43,8 @@ class Executable {
   Executable(const Executable&) = delete;
 
   /// Runs one step: commits the cells and returns the results in new handles. Arguments have the planned types and
-  /// layouts. If a kernel throws after the first cell was overwritten (on a mesh: after the commit point), all cells
-  /// that the step writes become torn.
+  /// layouts. If a kernel throws, the cells that were overwritten before become torn. On a mesh, after the commit
+  /// point, all cells that the step writes become torn.
   std::vector<Tensor> run(std::span<const Tensor> args);
   /// Whether the last run() passed the plan's commit point. If it then failed, other ranks may have written cells.
   bool past_commit_point() const { return past_commit_point_; }

@@ -294,15 +294,11 @@ class Batch {
     for (int i = 0; i < graphs; ++i) {
       const Tensors in = inputs_of(first + i);
       size_ = in.size();
-      in_.insert(in_.end(), in.begin(), in.end());
+      for (const Tensor& t : in) in_.push_back(t.requires_grad());
     }
   }
 
-  Tensors eager() const {
-    Tensors recorded;
-    for (const Tensor& t : in_) recorded.push_back(t.requires_grad());
-    return run(recorded);
-  }
+  Tensors eager() const { return run(in_); }
 
   CompileStats expect_compiled_is(const Tensors& want, CompileOptions options, int threads, bool bits) const {
     const int before = num_threads();

@@ -27,7 +27,7 @@ TensorType f32(Shape s) { return {kFloat32, Device::cpu(), s}; }
 TensorType bf16(Shape s) { return {kBFloat16, Device::cpu(), s}; }
 
 Ref<Graph> joint(const TensorFn& fn, const std::vector<TensorType>& types, const PassOptions& options = {}) {
-  return run_passes(capture_graph(fn, types), passes_of(PassStage::kJoint), options);
+  return run_passes(capture_graph(fn, types, true), passes_of(PassStage::kJoint), options);
 }
 
 /// The ops of a body in order, without views and constants: "mul reduce_sum".

@@ -36,8 +36,9 @@ using weft::CompileOptions;
 /// Compiles `fn` as weft::compile does and runs it on all ranks of options.mesh. Arguments, results and cells have
 /// their global shapes.
 template <class Fn>
-Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options) {
-  return {std::forward<Fn>(fn), internal::for_mesh(std::move(options))};
+Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options,
+                                   std::source_location loc = std::source_location::current()) {
+  return {std::forward<Fn>(fn), internal::for_mesh(std::move(options)), loc};
 }
 
 /// The plan for a mesh of any size. Allocates and compiles nothing; arguments may be on the meta device.

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <queue>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
@@ -18,12 +19,7 @@ struct Slots {
 void accumulate_into(Tensor& slot, const Tensor& g) { slot = slot.defined() ? internal::accumulate(slot, g) : g; }
 
 std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options) {
-  for (size_t i = 0; i < wrt.size(); ++i)
-    WEFT_CHECK(tape_node(wrt[i]), "grad: operand ", i, " (", wrt[i].type(),
-               ") does not record; need a Parameter's value or a tensor after requires_grad(), taken outside NoGrad");
   TapeNode* root = tape_node(loss);
-  WEFT_CHECK(root,
-             "grad: the loss does not depend on anything that records; was it computed inside NoGrad or detached?");
 
   // All nodes below the loss, oldest first: a topological order.
   std::unordered_map<TapeNode*, Slots> slots;
@@ -90,21 +86,11 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
   return result;
 }
 
-}  // namespace
-
-std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
-                         std::source_location loc) {
+// What grad() needs, on the tape and in a capture.
+void check(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options, SourceLine line) {
   for (const Tensor& t : wrt)
     WEFT_CHECK(is_floating(t.dtype()), "grad: cannot differentiate with respect to ", t.type(),
                "; need a floating-point tensor");
-  if (const Capture* capture = internal::thread_state.capture) {
-    if (capture->differentiate) return (*capture->differentiate)(loss, wrt, options.grad_output);
-    SmallVec<const Tensor*, 8> in;
-    in.push_back(&loss);
-    if (options.grad_output.defined()) in.push_back(&options.grad_output);
-    for (const Tensor& t : wrt) in.push_back(&t);
-    return dispatch_multi(grad_op, in, {{"seeded", options.grad_output.defined()}}, loc);
-  }
   WEFT_CHECK(is_floating(loss.dtype()), "grad: the loss is ", loss.type(), "; need a floating-point type");
   if (options.grad_output.defined()) {
     WEFT_CHECK(options.grad_output.shape() == loss.shape(), "grad: grad_output has shape ", options.grad_output.shape(),
@@ -112,11 +98,84 @@ std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, con
   } else {
     WEFT_CHECK(loss.numel() == 1, "grad: the loss is ", loss.type(), "; need one element, or give options.grad_output");
   }
-  return eager_grad(loss, wrt, options);
+  for (size_t i = 0; i < wrt.size(); ++i)
+    WEFT_CHECK(wrt[i].requires_grad_enabled(), "grad: operand ", i, " (", wrt[i].type(),
+               ") does not record; need a Parameter's value or a tensor after requires_grad(), taken outside NoGrad; "
+               "at ",
+               line);
+  WEFT_CHECK(loss.requires_grad_enabled(),
+             "grad: the loss does not depend on anything that records; was it detached, or computed inside NoGrad, by "
+             "a compiled function (call grad inside it), or from gradients without create_graph?; at ",
+             line);
 }
 
-std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options,
+/// The tape's node of `t`; of a cell's value in a capture, the cell's leaf.
+const RefCounted* leaf_of(Capture& capture, const Tensor& t) {
+  if (!t.is_traced()) return tape_node(t);
+  const Graph& g = capture.graph();
+  const Node& n = g.node(capture.value_of(t));
+  return n.op == &cell_op ? g.cells[n.attrs.i("index")]->leaf.get() : nullptr;
+}
+
+// A captured function has no tape of what was computed before it: such values are constants there. An error, because
+// the same call outside the capture has other gradients.
+void check_inside(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt, SourceLine line) {
+  if (capture.kind() != Capture::kStep) return;
+  std::unordered_map<const RefCounted*, size_t> leaves;
+  for (size_t i = 0; i < wrt.size(); ++i)
+    if (const RefCounted* leaf = leaf_of(capture, wrt[i])) leaves.emplace(leaf, i);
+  std::vector<Tensor> outside = capture.from_outside();
+  if (!loss.is_traced()) outside.push_back(loss);
+  std::unordered_set<const TapeNode*> seen;
+  for (const Tensor& used : outside) {
+    std::vector<const TapeNode*> stack;
+    if (const TapeNode* n = tape_node(used)) stack.push_back(n);
+    while (!stack.empty()) {
+      const TapeNode* n = stack.back();
+      stack.pop_back();
+      for (const Tensor& t : n->in) {
+        const TapeNode* up = tape_node(t);
+        if (!up || !seen.insert(up).second) continue;
+        stack.push_back(up);
+        const auto at = leaves.find(up);
+        WEFT_CHECK_AS(kFailedPrecondition, at == leaves.end(), "grad: ", used.type(), " was computed from operand ",
+                      at == leaves.end() ? 0 : at->second,
+                      " outside the captured function and is a constant inside; need it computed inside; at ", line);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<Tensor> internal::captured_grad(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt,
+                                            const GradOptions& options, SourceLine line) {
+  if (capture.differentiate) return (*capture.differentiate)(loss, wrt, options.grad_output, options.create_graph);
+  SmallVec<const Tensor*, 8> in;
+  in.push_back(&loss);
+  if (options.grad_output.defined()) in.push_back(&options.grad_output);
+  for (const Tensor& t : wrt) in.push_back(&t);
+  EnableGrad recording(options.create_graph);
+  std::vector<Tensor> gradients = dispatch_multi(grad_op, in, {{"seeded", options.grad_output.defined()}}, line);
+  if (options.create_graph)
+    for (Tensor& g : gradients) g = capture.recorded(g);
+  return gradients;
+}
+
+std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
                          std::source_location loc) {
+  Capture* const capture = internal::thread_state.capture;
+  const SourceLine line = internal::thread_state.line ? *internal::thread_state.line : SourceLine(loc);
+  // The operands of derivatives that are expanded now were checked when they were captured.
+  if (capture && capture->differentiate) return internal::captured_grad(*capture, loss, wrt, options, line);
+  check(loss, wrt, options, line);
+  if (!capture) return eager_grad(loss, wrt, options);
+  check_inside(*capture, loss, wrt, line);
+  return internal::captured_grad(*capture, loss, wrt, options, line);
+}
+
+Gradients grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options,
+               std::source_location loc) {
   std::vector<Tensor> values;
   EnableGrad record;
   for (const Parameter& p : wrt) {
@@ -124,7 +183,7 @@ std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, 
                "' is frozen; call requires_grad(true) or leave it out");
     values.push_back(p.value());
   }
-  return grad(loss, values, options, loc);
+  return {grad(loss, values, options, loc), wrt};
 }
 
 }  // namespace weft

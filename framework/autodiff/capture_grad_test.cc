@@ -1,4 +1,6 @@
 // Tests grad() inside capture: one structural node, expanded into the same arithmetic as the tape's.
+#include <functional>
+
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
@@ -157,6 +159,97 @@ TEST(CaptureGrad, SharedIntermediatesAndSeeds) {
         return std::vector<Tensor>{first[0], first[1], second[0]};
       },
       {random_tensor(kFloat32, {6}, random), random_tensor(kFloat32, {6}, random)});
+}
+
+// The error of fn, called eagerly; the same call in a capture throws the same.
+std::string same_error(const std::function<Tensor(Tensor)>& fn, const Tensor& x = scalar(3)) {
+  const std::string eager = error_of([&] { fn(x); });
+  EXPECT_EQ(error_of([&] { capture(fn, x); }), eager);
+  return eager;
+}
+
+TEST(CaptureGrad, RefusesWhatTheTapeRefuses) {
+  const char* loss = "grad: the loss does not depend on anything that records";
+  const char* operand = "grad: operand 0 (f64[]) does not record";
+  const Parameter w(scalar(2), "w");
+  const std::vector<Parameter> all{w};
+  auto starts = [](const std::string& text, const char* with) {
+    EXPECT_EQ(text.find(with), 0u) << text;
+    EXPECT_NE(text.find("; at framework/autodiff/capture_grad_test.cc:"), std::string::npos) << text;
+  };
+  starts(same_error([&](Tensor x) {
+           NoGrad guard;
+           return grad(x * w, all)[0];
+         }),
+         loss);
+  starts(same_error([&](Tensor x) { return grad((x * w).detach(), all)[0]; }), loss);
+  starts(same_error([&](Tensor x) {
+           Tensor y;
+           {
+             NoGrad forward;
+             y = x * w;
+           }
+           return grad(y, all)[0];
+         }),
+         loss);
+  starts(same_error([&](Tensor x) {
+           const Tensor y = x * x;
+           return grad(y, {x.requires_grad()})[0];
+         }),
+         loss);
+  starts(same_error([&](Tensor x) { return grad(x * w, {x})[0]; }), operand);
+  starts(same_error([&](Tensor x) {
+           x = x.requires_grad();
+           const Tensor y = grad(x * x * x, {x})[0];
+           return grad(y, {x})[0];
+         }),
+         loss);
+  EXPECT_EQ(same_error([&](Tensor x) {
+              x = x.requires_grad();
+              return grad(x * x, {x}, {.grad_output = ones({2})})[0];
+            }),
+            "grad: grad_output has shape [2]; need the loss's []");
+}
+
+TEST(CaptureGrad, RecordsAsTheTapeDoes) {
+  const Parameter w(scalar(2), "w");
+  const std::vector<Parameter> all{w};
+  auto out = three_ways(
+      [&](std::span<const Tensor> a) {
+        Tensor unrecorded;
+        {
+          NoGrad guard;
+          unrecorded = w;  // a constant for grad()
+        }
+        const Tensor first = grad(unrecorded * w * a[0], all)[0];
+        const Tensor x = a[0].requires_grad();
+        const Tensor slope = grad(x * x, {x})[0];  // without create_graph: a constant, too
+        const Tensor second = grad(slope * slope * x, {x})[0];
+        const Tensor same = grad(x * x, {x.requires_grad()})[0];  // of a value that is recorded already
+        EXPECT_TRUE(x.requires_grad_enabled() && (x * x).requires_grad_enabled());
+        EXPECT_FALSE(a[0].requires_grad_enabled() || slope.requires_grad_enabled());
+        return std::vector<Tensor>{first, second, same};
+      },
+      {scalar(3)});
+  EXPECT_EQ(out[0].item<double>(), 6);
+  EXPECT_EQ(out[1].item<double>(), 36);
+  EXPECT_EQ(out[2].item<double>(), 6);
+}
+
+TEST(CaptureGrad, WhatWasComputedOutsideIsAnError) {
+  const Parameter w(scalar(2), "w");
+  const std::vector<Parameter> all{w};
+  const Tensor before = w * w, x = scalar(3).requires_grad(), square = x * x;
+  for (const auto& [fn, type] : std::vector<std::pair<std::function<Tensor(Tensor)>, std::string>>{
+           {[&](Tensor a) { return grad(before * w * a, all)[0]; }, "f64[]"},
+           {[&](Tensor) { return grad(square, {x})[0]; }, "f64[]"}})
+    EXPECT_EQ(error_of([&] {
+                capture(fn, scalar(1));
+              }).find(str_cat("grad: ", type, " was computed from operand 0 outside the captured function")),
+              0u);
+  // Of a leaf from outside, and of what a leaf from outside was computed to.
+  const Graph g = capture([&](Tensor a) { return grad(square * a, {square})[0]; }, scalar(1));
+  EXPECT_EQ(interpret(*expand_grad(g), {{scalar(5)}})[0].item<double>(), 5);
 }
 
 TEST(CaptureGrad, ErrorsAreThrownAtTheUsersLine) {

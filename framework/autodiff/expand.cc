@@ -1,5 +1,7 @@
 // expand_grad: turns the structural `grad` nodes of a captured graph into ordinary nodes. It replays the graph into a
 // new capture and runs reverse mode over the nodes replayed so far.
+#include <algorithm>
+
 #include "framework/autodiff/grad.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
@@ -23,16 +25,18 @@ class Expander {
           if (n.op != &grad_op) return {};
           const OriginScope at(n, n.backward);
           const bool seeded = n.attrs.b("seeded");
-          return differentiate(in[0], in.subspan(seeded ? 2 : 1), seeded ? in[1] : Tensor());
+          return differentiate(in[0], in.subspan(seeded ? 2 : 1), seeded ? in[1] : Tensor(), !n.no_grad);
         });
     g->stage = "joint";
     return g;
   }
 
  private:
-  std::vector<Tensor> differentiate(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed) {
+  std::vector<Tensor> differentiate(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& seed,
+                                    bool create_graph) {
     const internal::BackwardScope backward(true);
     Graph& g = capture_->graph();
+    const int32_t first = g.size();
     const Value root = capture_->value_of(loss);
     // The nodes that depend on wrt, up to the loss.
     std::vector<bool> needed(root.node + 1, false);
@@ -43,7 +47,7 @@ class Expander {
     }
     for (int32_t id = 0; id <= root.node; ++id) {
       const Node& n = g.node(id);
-      if (n.no_grad || (!n.op->vjp && !needed[id])) continue;
+      if (stops(id) || (!n.op->vjp && !needed[id])) continue;
       for (Value v : n.inputs)
         if (needed[v.node] && n.op->vjp) needed[id] = true;
     }
@@ -56,7 +60,7 @@ class Expander {
     for (int32_t id = root.node; id >= 0; --id) {
       if (!needed[id] || grads[id].empty()) continue;
       const Node n = g.node(id);  // a copy: the graph grows below
-      if (!n.op->vjp || n.no_grad || n.inputs.empty()) continue;
+      if (!n.op->vjp || stops(id) || n.inputs.empty()) continue;
       uint64_t mask = 0;
       std::vector<Tensor> in, out;
       for (size_t i = 0; i < n.inputs.size(); ++i) {
@@ -84,7 +88,16 @@ class Expander {
       bool have = v.node <= root.node && !grads[v.node].empty() && grads[v.node][v.index].defined();
       result.push_back(have ? grads[v.node][v.index] : internal::full_of(t.type(), 0));
     }
+    if (!create_graph) {
+      constant_.resize(static_cast<size_t>(g.size()));
+      std::fill(constant_.begin() + first, constant_.end(), true);
+    }
     return result;
+  }
+
+  /// Whether no gradient passes through the node.
+  bool stops(int32_t id) const {
+    return capture_->graph().node(id).no_grad || (static_cast<size_t>(id) < constant_.size() && constant_[id]);
   }
 
   bool is_wrt(int32_t id, std::span<const Tensor> wrt) {
@@ -95,8 +108,11 @@ class Expander {
 
   const Graph& from_;
   Capture* capture_ = nullptr;  // of the new graph
+  std::vector<bool> constant_;  // by node: part of gradients without create_graph
   const Capture::Differentiate differentiate_ = [this](const Tensor& loss, std::span<const Tensor> wrt,
-                                                       const Tensor& seed) { return differentiate(loss, wrt, seed); };
+                                                       const Tensor& seed, bool create_graph) {
+    return differentiate(loss, wrt, seed, create_graph);
+  };
 };
 
 // Turns bodies that only differentiation needed into plain nodes.

@@ -10,16 +10,25 @@
 namespace weft {
 
 struct GradOptions {
-  bool create_graph = false;  // record the gradients themselves (always so under capture)
+  bool create_graph = false;  // record the gradients themselves, so that grad() of them is possible
   Tensor grad_output = {};    // gradient of `loss`; required unless loss has one element
+};
+
+/// Gradients that know their parameters, so that an optimiser finds the parameter of each. Made of a plain vector they
+/// know none.
+struct Gradients : std::vector<Tensor> {
+  using std::vector<Tensor>::vector;
+  Gradients(std::vector<Tensor> values, std::vector<Parameter> of = {})
+      : std::vector<Tensor>(std::move(values)), parameters(std::move(of)) {}
+  std::vector<Parameter> parameters;  // one for each gradient, or none
 };
 
 /// Gradients of `loss` with respect to `wrt`, each with its operand's type; zeros where the loss does not depend on it.
 /// Throws for an operand that is not on the tape; a Parameter's value and a tensor after requires_grad() are.
 std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options = {},
                          std::source_location loc = std::source_location::current());
-std::vector<Tensor> grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options = {},
-                         std::source_location loc = std::source_location::current());
+Gradients grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options = {},
+               std::source_location loc = std::source_location::current());
 
 /// Runs fn without keeping its intermediate values: backward recomputes them (Chen et al. 2016) with the same random
 /// bits.
@@ -68,9 +77,12 @@ extern const OpDef custom_grad_op;    // (in..., lifted...) -> out {body, backwa
 std::span<const OpDef* const> autodiff_ops();
 
 namespace internal {
-// Defined in ops/core: the arithmetic that differentiation itself needs.
+// The first two are defined in ops/core: the arithmetic that differentiation itself needs.
 Tensor accumulate(const Tensor& a, const Tensor& b);
 Tensor full_of(const TensorType& type, double value);
+/// grad() in a capture, without its checks.
+std::vector<Tensor> captured_grad(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt,
+                                  const GradOptions& options, SourceLine line);
 }  // namespace internal
 
 }  // namespace weft

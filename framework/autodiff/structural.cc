@@ -59,7 +59,12 @@ std::vector<Tensor> run_grad(const Attrs& attrs, std::span<const Tensor> in) {
   size_t first = 1;
   if (attrs.b("seeded")) options.grad_output = in[first++];
   options.create_graph = grad_enabled();
-  return grad(in[0], std::vector<Tensor>(in.begin() + first, in.end()), options);
+  const std::vector<Tensor> wrt(in.begin() + first, in.end());
+  // Its operands were checked when the node was captured.
+  if (Capture* capture = internal::thread_state.capture)
+    return internal::captured_grad(*capture, in[0], wrt, options,
+                                   internal::thread_state.line ? *internal::thread_state.line : SourceLine());
+  return grad(in[0], wrt, options);
 }
 
 Grads vjp_barrier(const VjpCall& c) {
@@ -252,8 +257,10 @@ Tensor Tensor::requires_grad(bool on) const {
   if (!on) return detach();
   WEFT_CHECK(is_floating(dtype()), "requires_grad: a tensor of ", dtype(),
              " has no gradient; need a floating-point dtype");
-  if (is_traced()) return dispatch(barrier_op, {this});
-  return get().grad ? *this : with_tape(*this, make_leaf(), 0);
+  if (get().grad) return *this;
+  // A value of its own: what was computed from this one before is not recorded.
+  if (is_traced()) return internal::thread_state.capture->recorded(dispatch(barrier_op, {this}));
+  return with_tape(*this, make_leaf(), 0);
 }
 
 Tensor Tensor::detach() const {

@@ -17,7 +17,8 @@ Capture::Capture(Kind kind)
       saved_grad_(thread_state.grad_enabled),
       saved_step_(thread_state.step),
       graph_(make_ref<Graph>()),
-      link_(make_ref<Link>()) {
+      link_(make_ref<Link>()),
+      recorded_(make_leaf()) {
   link_->capture = this;
   thread_state.capture = this;
   if (kind == kStep) thread_state.step = &own_step_;
@@ -46,7 +47,17 @@ Tensor Capture::wrap(Value v) {
   return Tensor(impl);
 }
 
-Tensor Capture::add_input(const TensorType& type) { return wrap(graph_->add_input(type)); }
+Tensor Capture::recorded(const Tensor& t) const {
+  auto* impl = new TensorImpl(t.get());
+  impl->grad = recorded_;
+  return Tensor(impl);
+}
+
+Tensor Capture::add_input(const TensorType& type, bool is_recorded) {
+  const Tensor t = wrap(graph_->add_input(type));
+  // Only its caller knows whether an operand of a body is recorded; what a body computes is recorded if any of them is.
+  return is_recorded || (kind_ == kBody && is_floating(type.dtype)) ? recorded(t) : t;
+}
 
 Value Capture::value_of(const Tensor& t) {
   const TensorImpl& i = t.get();
@@ -64,7 +75,7 @@ Value Capture::value_of(const Tensor& t) {
   if (i.trace) {
     for (size_t k = 0; k < lifted_.size(); ++k) {
       const TensorImpl& l = lifted_[k].get();
-      if (l.trace == i.trace && l.node == i.node && l.index == i.index)
+      if (l.trace == i.trace && l.node == i.node && l.index == i.index && !l.grad == !i.grad)
         return graph_->inputs[graph_->inputs.size() - lifted_.size() + k];
     }
   } else if (auto it = seen_.find(key); it != seen_.end()) {
@@ -84,11 +95,23 @@ Value Capture::value_of(const Tensor& t) {
   return v;
 }
 
+// Handles of one value differ in what they record only if the value is a cell's. A cell that was read under NoGrad is a
+// constant for grad().
+Value Capture::recorded_operand(const Tensor& t) {
+  const TensorImpl& i = t.get();
+  if (!i.grad && i.trace.get() == link_.get() && graph_->node(i.node).op->is(kStructural)) {
+    for (const auto& [cell, now] : cell_now_)
+      if (cell->requires_grad && now == Value{i.node, i.index}) return value_of(t.detach());
+  }
+  return value_of(t);
+}
+
 void Capture::add_node(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
                        std::span<const TensorType> types, std::span<Tensor> out) {
   Node n;
   n.op = &op;
-  for (const Tensor* t : in) n.inputs.push_back(value_of(*t));
+  const bool is_recorded = should_record(op, in);
+  for (const Tensor* t : in) n.inputs.push_back(is_recorded ? recorded_operand(*t) : value_of(*t));
   n.attrs = attrs;
   n.outputs = SmallVec<TensorType, 1>(types);
   n.line = line;
@@ -96,7 +119,10 @@ void Capture::add_node(const OpDef& op, std::span<const Tensor* const> in, const
   n.no_grad = !thread_state.grad_enabled;
   n.backward = thread_state.backward;
   int32_t id = graph_->add(std::move(n));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = wrap({id, static_cast<int32_t>(i)});
+  for (size_t i = 0; i < out.size(); ++i) {
+    out[i] = wrap({id, static_cast<int32_t>(i)});
+    if (is_recorded && is_floating(types[i].dtype)) out[i].impl()->grad = recorded_;
+  }
 }
 
 Tensor Capture::read_cell(const Ref<Cell>& cell) {
@@ -114,18 +140,16 @@ Tensor Capture::read_cell(const Ref<Cell>& cell) {
     return wrap(value_of(now));
   }
   auto it = cell_now_.find(cell.get());
-  if (it != cell_now_.end()) {
-    if (written_.erase(cell.get())) {
-      // A cell holds a value, not how it was computed: gradients stop at the argument of set(), as they do eagerly.
-      Capture* saved = std::exchange(thread_state.capture, this);
-      it->second = value_of(wrap(it->second).detach());
-      thread_state.capture = saved;
-    }
-    return wrap(it->second);
+  if (it == cell_now_.end()) {
+    it = cell_now_.emplace(cell.get(), graph_->add_cell(cell)).first;
+  } else if (written_.erase(cell.get())) {
+    // A cell holds a value, not how it was computed: gradients stop at the argument of set(), as they do eagerly.
+    Capture* saved = std::exchange(thread_state.capture, this);
+    it->second = value_of(wrap(it->second).detach());
+    thread_state.capture = saved;
   }
-  Value v = graph_->add_cell(cell);
-  cell_now_.emplace(cell.get(), v);
-  return wrap(v);
+  const Tensor now = wrap(it->second);
+  return cell->requires_grad && grad_enabled() ? recorded(now) : now;
 }
 
 void Capture::write_cell(const Ref<Cell>& cell, const Tensor& t) {
@@ -193,10 +217,10 @@ Ref<Graph> recapture(const Graph& g, Recapture replacement) {
   return next;
 }
 
-Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs) {
+Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs, bool recorded) {
   Capture c(Capture::kStep);
   std::vector<Tensor> in;
-  for (const TensorType& t : inputs) in.push_back(c.add_input(t));
+  for (const TensorType& t : inputs) in.push_back(c.add_input(t, recorded && is_floating(t.dtype)));
   return c.finish(fn(in));
 }
 

@@ -50,13 +50,16 @@ class Capture final {
   Capture* parent() const { return parent_; }
   /// The capture that reads cells and owns the step: this one, or the nearest enclosing one that is not a body.
   Capture* root();
-  Tensor add_input(const TensorType& type);
+  /// A further input. Its uses are recorded for grad() if `recorded` is set, and in a body if it is floating-point.
+  Tensor add_input(const TensorType& type, bool recorded = false);
   /// The value of `t` in this capture. Lifts or captures `t` if it comes from outside.
   Value value_of(const Tensor& t);
   /// Appends a node and returns its traced results.
   void add_node(const OpDef& op, std::span<const Tensor* const> in, const Attrs& attrs, SourceLine line,
                 std::span<const TensorType> types, std::span<Tensor> out);
   Tensor wrap(Value v);
+  /// The same value as a handle whose uses are recorded for grad(), as tape.h does for a concrete tensor.
+  Tensor recorded(const Tensor& t) const;
   Tensor read_cell(const Ref<Cell>& cell);
   void write_cell(const Ref<Cell>& cell, const Tensor& t);
   /// Closes the capture with these outputs; tensors traced by it cannot be used afterwards.
@@ -65,15 +68,20 @@ class Capture final {
   Graph& graph() { return *graph_; }
   /// kBody: the outside tensors of the inputs that lifting added, in order.
   const std::vector<Tensor>& lifted() const { return lifted_; }
+  /// The concrete tensors from outside that were used so far.
+  const std::vector<Tensor>& from_outside() const { return keep_; }
   /// The host flags read so far and their values: part of the capture key.
   std::vector<std::pair<HostFlag, bool>> flags;
   /// Gradients of `loss` in this capture. Set by expand_grad: grad() then differentiates at once and records no node.
-  using Differentiate =
-      std::function<std::vector<Tensor>(const Tensor& loss, std::span<const Tensor> wrt, const Tensor& grad_output)>;
+  using Differentiate = std::function<std::vector<Tensor>(const Tensor& loss, std::span<const Tensor> wrt,
+                                                          const Tensor& grad_output, bool create_graph)>;
   const Differentiate* differentiate = nullptr;
 
  private:
   struct Link;
+  /// The value of an operand of an op that is recorded.
+  Value recorded_operand(const Tensor& t);
+
   Kind kind_;
   Capture* parent_;
   bool saved_grad_;
@@ -81,6 +89,7 @@ class Capture final {
   internal::StepScope* saved_step_;
   Ref<Graph> graph_;
   Ref<Link> link_;
+  Ref<RefCounted> recorded_;  // the tape link of all recorded values: a leaf
   std::vector<Tensor> lifted_;
   std::unordered_map<const void*, Value> seen_;      // TensorImpl -> value
   std::vector<Tensor> keep_;                         // keeps seen_'s addresses valid
@@ -121,8 +130,9 @@ Ref<Graph> recapture(const Graph& g, Recapture replacement);
 
 using TensorFn = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 
-/// Runs `fn` on traced tensors of these types and returns its graph: inputs, cell reads and writes, outputs.
-Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs);
+/// Runs `fn` on traced tensors of these types and returns its graph: inputs, cell reads and writes, outputs. With
+/// `recorded`, grad() may be asked of the floating-point inputs.
+Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs, bool recorded = false);
 
 /// Traces a body: the tensors that `fn` closes over become further inputs, returned as `lifted`.
 struct Body {

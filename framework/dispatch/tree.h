@@ -60,10 +60,11 @@ auto with_fields(T& v, Fn&& fn) {
   }
 }
 
+/// A vector, or a class that derives from one.
 template <class T>
-inline constexpr bool is_vector = false;
-template <class T>
-inline constexpr bool is_vector<std::vector<T>> = true;
+inline constexpr bool is_vector = requires(const T& t) {
+  []<class U>(const std::vector<U>&) {}(t);
+};
 template <class T>
 inline constexpr bool is_array = false;
 template <class T, size_t N>
@@ -97,8 +98,8 @@ T unflatten(const T& like, std::span<const Tensor> in, size_t& at) {
   if constexpr (std::is_same_v<T, Tensor>) {
     return in[at++];
   } else if constexpr (internal::is_vector<T>) {
-    T v;
-    for (const auto& x : like) v.push_back(unflatten(x, in, at));
+    T v = like;
+    for (auto& x : v) x = unflatten(x, in, at);
     return v;
   } else if constexpr (internal::is_array<T>) {
     T v;

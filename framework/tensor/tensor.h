@@ -79,7 +79,16 @@ class Tensor {
   static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void(void*)> deleter = {});
 
   bool defined() const { return static_cast<bool>(impl_); }
-  explicit operator bool() const = delete;
+  /// An error: a tensor is no condition, because inside a compiled function it has no value.
+  template <class B>
+  requires std::is_same_v<B, bool>
+  explicit operator B() const {
+    static_assert(
+        !std::is_same_v<B, bool>,
+        "Tensor: a condition (if, while, ?:, &&, ||) cannot read a tensor: use where(condition, a, b) to choose "
+        "by value, t.item<bool>() outside compiled functions, or t.defined()");
+    return false;
+  }
   const TensorType& type() const { return get().type; }
   const Shape& shape() const { return get().type.shape; }
   int64_t size(int64_t dim) const { return shape()[normalize_dim(dim, this->dim(), "size")]; }

@@ -40,7 +40,7 @@ std::vector<Tensor> sum_of_grads(const std::vector<Tensor>& out, const std::vect
                                  const std::vector<Tensor>& wrt, bool create_graph) {
   std::vector<Tensor> total;
   for (size_t o = 0; o < out.size(); ++o) {
-    if (!weights[o].defined() || (!out[o].is_traced() && !out[o].requires_grad_enabled())) continue;
+    if (!weights[o].defined() || !out[o].requires_grad_enabled()) continue;
     std::vector<Tensor> g = grad(out[o], wrt, {.create_graph = create_graph, .grad_output = weights[o]});
     if (total.empty()) {
       total = g;

@@ -15,7 +15,7 @@ int main() {
   optim::AdamW opt(model.parameters(), {.lr = 1e-2});
   auto step = compile([&](Tensor x, Tensor y) {  // forward, backward and optimiser become one graph
     Tensor loss = mse_loss(model(x), y);
-    opt.step(grad(loss, model.parameters()));
+    opt.minimize(loss);
     return loss;
   });
   for (int i = 0; i <= 500; ++i) {

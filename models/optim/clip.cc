@@ -18,11 +18,12 @@ Tensor grad_norm(const std::vector<Tensor>& grads) {
   return total.defined() ? sqrt(total) : zeros({});
 }
 
-ClippedGrads clip_grad_norm(const std::vector<Tensor>& grads, double max_norm) {
+ClippedGrads clip_grad_norm(const Gradients& grads, double max_norm) {
   WEFT_CHECK(max_norm > 0, "clip_grad_norm: max_norm is ", max_norm, "; need a number above 0");
-  ClippedGrads out{.grads = {}, .norm = grad_norm(grads)};
+  ClippedGrads out{.grads = grads, .norm = grad_norm(grads)};
   const Tensor factor = clamp_max(max_norm / (out.norm + 1e-6), 1.0);
-  for (const Tensor& g : grads) out.grads.push_back(g.defined() ? g * factor.to(g.dtype()) : g);
+  for (Tensor& g : out.grads)
+    if (g.defined()) g = g * factor.to(g.dtype());
   return out;
 }
 

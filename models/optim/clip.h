@@ -2,7 +2,7 @@
 #pragma once
 #include <vector>
 
-#include "framework/tensor/tensor.h"
+#include "framework/autodiff/grad.h"
 
 namespace weft::optim {
 
@@ -11,10 +11,10 @@ namespace weft::optim {
 Tensor grad_norm(const std::vector<Tensor>& grads);
 
 struct ClippedGrads {
-  std::vector<Tensor> grads;
+  Gradients grads;
   Tensor norm;  // before clipping
 };
 /// Scales all gradients by min(1, max_norm / (norm + 1e-6)), as PyTorch does.
-ClippedGrads clip_grad_norm(const std::vector<Tensor>& grads, double max_norm);
+ClippedGrads clip_grad_norm(const Gradients& grads, double max_norm);
 
 }  // namespace weft::optim

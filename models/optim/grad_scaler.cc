@@ -27,14 +27,13 @@ Tensor GradScaler::scale(const Tensor& loss) const {
   return (loss.dtype() == kFloat64 ? loss : loss.to(kFloat32)) * scale_factor.value();
 }
 
-std::vector<Tensor> GradScaler::unscale(const std::vector<Tensor>& grads, double factor) const {
+Gradients GradScaler::unscale(const Gradients& grads, double factor) const {
   NoGrad guard;
   const Tensor inverse = factor / scale_factor.value();
-  std::vector<Tensor> out;
-  out.reserve(grads.size());
+  Gradients out = grads;
   // f32, because unscaled values may underflow in f16.
-  for (const Tensor& g : grads)
-    out.push_back(!g.defined() ? g : (itemsize(g.dtype()) == 2 ? g.to(kFloat32) : g) * inverse);
+  for (Tensor& g : out)
+    if (g.defined()) g = (itemsize(g.dtype()) == 2 ? g.to(kFloat32) : g) * inverse;
   return out;
 }
 

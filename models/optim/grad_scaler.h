@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/dispatch/parameter.h"
+#include "framework/autodiff/grad.h"
 
 namespace weft::optim {
 
@@ -29,7 +29,7 @@ class GradScaler {
   /// loss * scale, in f32 or wider.
   Tensor scale(const Tensor& loss) const;
   /// Gradients of a scaled loss, times factor / scale. 16-bit gradients become f32; undefined ones stay undefined.
-  std::vector<Tensor> unscale(const std::vector<Tensor>& grads, double factor = 1) const;
+  Gradients unscale(const Gradients& grads, double factor = 1) const;
   /// Call it once per step, after unscale(). `ok` is a bool scalar: no gradient overflowed. If false, the scale
   /// shrinks, but not below 1. After growth_interval good steps in a row it grows, unless it would overflow. commit_if
   /// has no effect on it.

@@ -119,6 +119,54 @@ TEST(Optim, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error_of([&] { AdamW({a}, {.betas = {0.9, 1.5}}); }), "AdamW: betas are 0.9 and 1.5; need 0 <= beta < 1");
 }
 
+// decay_groups gives the optimiser another order than the model's; both parameters have one shape.
+struct TwoOrders {
+  Parameter scale{Tensor::from_vector({1, 2}, {2}), "scale"}, w{Tensor::from_vector({3, 4}, {1, 2}), "w"},
+      bias{Tensor::from_vector({5, 6}, {2}), "bias"};
+  std::vector<Parameter> model{bias, scale, w};
+  SGD opt{decay_groups({scale, w, bias}, 0.0), {.lr = 1}};
+  Tensor loss() const { return (scale.value() * 10.0).sum() + (w.value() * 100.0).sum() + bias.value().sum(); }
+  std::vector<float> first() const {
+    return {scale.value().to_vector<float>()[0], w.value().to_vector<float>()[0], bias.value().to_vector<float>()[0]};
+  }
+};
+const std::vector<float> kStepped{1 - 10, 3 - 100, 5 - 1};
+
+TEST(Optim, GradientsFindTheirParameters) {
+  TwoOrders any, clipped, scaled, minimized;
+  any.opt.step(grad(any.loss(), any.model));
+  EXPECT_EQ(any.first(), kStepped);
+  clipped.opt.step(clip_grad_norm(grad(clipped.loss(), clipped.model), 1e9).grads);
+  EXPECT_EQ(clipped.first(), kStepped);
+  const GradScaler scaler;
+  scaled.opt.step(scaler.unscale(grad(scaler.scale(scaled.loss()), scaled.model)));
+  EXPECT_EQ(scaled.first(), kStepped);
+  minimized.opt.minimize(minimized.loss());
+  EXPECT_EQ(minimized.first(), kStepped);
+  minimized.bias.requires_grad(false);
+  minimized.opt.minimize(minimized.loss());
+  EXPECT_EQ(minimized.first(), (std::vector<float>{1 - 20, 3 - 200, 5 - 1}));
+}
+
+TEST(Optim, GradientsOfOtherParametersAreErrors) {
+  TwoOrders t;
+  const Parameter other(ones({2}), "other");
+  EXPECT_EQ(error_of([&] {
+              t.opt.step(grad(t.loss() + other.value().sum(), std::vector{t.w, t.bias, other}));
+            }),
+            "step: got a gradient of parameter 'other', which this optimiser does not update or got twice; need one "
+            "gradient for each of its parameters: grad(loss, opt.parameters(true))");
+  EXPECT_EQ(error_of([&] {
+              t.opt.step(grad(t.loss(), std::vector{t.w, t.bias}));
+            }),
+            "step: got no gradient of parameter 'scale'; need one gradient for each parameter that is not frozen: "
+            "grad(loss, opt.parameters(true))");
+  Gradients fewer = grad(t.loss(), t.model);
+  fewer.pop_back();
+  EXPECT_EQ(error_of([&] { t.opt.step(fewer); }), "step: got 2 gradients of 3 parameters; need one gradient for each");
+  EXPECT_EQ(t.first(), (std::vector<float>{1, 3, 5}));
+}
+
 TEST(Optim, StateIsNamedAfterParametersAndLazy) {
   Parameter p(
       TensorType{.shape = {1 << 20, 1 << 20}},

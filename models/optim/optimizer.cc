@@ -1,5 +1,7 @@
 #include "models/optim/optimizer.h"
 
+#include <unordered_map>
+
 #include "framework/dispatch/state.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
@@ -58,20 +60,47 @@ std::vector<Parameter> Optimizer::parameters(bool trainable) const {
 // Passes the number as data. As a constant, each value would need a kernel of its own.
 void Optimizer::set_lr(double value) const { lr.set(full({}, value).to(lr.type().device)); }
 
-void Optimizer::step(const std::vector<Tensor>& grads) {
-  std::vector<Slot*> trained;
-  for (Slot& s : slots_)
+void Optimizer::minimize(const Tensor& loss, std::source_location loc) { step(grad(loss, parameters(true), {}, loc)); }
+
+std::vector<Optimizer::Slot*> Optimizer::slots_of(const Gradients& grads) {
+  std::vector<Slot*> all, trained;
+  for (Slot& s : slots_) {
+    all.push_back(&s);
     if (s.param.requires_grad()) trained.push_back(&s);
-  const bool all = grads.size() == slots_.size();
-  WEFT_CHECK(all || grads.size() == trained.size(), "step: got ", grads.size(), " gradients; need one for each of ",
-             slots_.size(), " parameters or of the ", trained.size(),
-             " that are not frozen, in the order of parameters()");
+  }
+  if (grads.parameters.empty()) {
+    WEFT_CHECK(grads.size() == all.size() || grads.size() == trained.size(), "step: got ", grads.size(),
+               " gradients; need one for each of ", all.size(), " parameters or of the ", trained.size(),
+               " that are not frozen, in the order of parameters()");
+    return grads.size() == all.size() ? all : trained;
+  }
+  WEFT_CHECK(grads.size() == grads.parameters.size(), "step: got ", grads.size(), " gradients of ",
+             grads.parameters.size(), " parameters; need one gradient for each");
+  std::unordered_map<const Cell*, Slot*> slots;
+  for (Slot* s : all) slots.emplace(&s->param.cell(), s);
+  std::vector<Slot*> found;
+  for (const Parameter& p : grads.parameters) {
+    const auto at = slots.find(&p.cell());
+    WEFT_CHECK(at != slots.end(), "step: got a gradient of parameter '", p.name(),
+               "', which this optimiser does not update or got twice; need one gradient for each of its parameters: "
+               "grad(loss, opt.parameters(true))");
+    found.push_back(at->second);
+    slots.erase(at);
+  }
+  for (const Slot* s : trained)
+    WEFT_CHECK(!slots.contains(&s->param.cell()), "step: got no gradient of parameter '", s->param.name(),
+               "'; need one gradient for each parameter that is not frozen: grad(loss, opt.parameters(true))");
+  return found;
+}
+
+void Optimizer::step(const Gradients& grads) {
+  const std::vector<Slot*> slots = slots_of(grads);
   NoGrad guard;
   NameScope scope("opt");
   steps.set(steps.value() + 1);
   const Tensor step = steps.value().to(kFloat64);
   for (size_t i = 0; i < grads.size(); ++i) {
-    Slot& s = all ? slots_[i] : *trained[i];
+    Slot& s = *slots[i];
     if (!s.param.requires_grad() || !grads[i].defined()) continue;
     WEFT_CHECK(grads[i].shape() == s.param.shape(), "step: gradient ", i, " has shape ", grads[i].shape(),
                ", parameter '", s.param.name(), "' ", s.param.shape(), "; gradients follow the order of parameters()");

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "framework/dispatch/parameter.h"
+#include "framework/autodiff/grad.h"
 
 namespace weft::optim {
 
@@ -27,9 +27,12 @@ class Optimizer {
   Optimizer(const Optimizer&) = default;
   Optimizer& operator=(const Optimizer&) = default;
 
-  /// One update. `grads` are in the order of parameters() or of parameters(true). Parameters without a gradient
-  /// (undefined) and frozen ones do not change. Throws if the number or a shape is wrong.
-  void step(const std::vector<Tensor>& grads);
+  /// One update with the gradients of `loss`: step(grad(loss, parameters(true))).
+  void minimize(const Tensor& loss, std::source_location loc = std::source_location::current());
+  /// One update. Gradients of grad(loss, parameters) may have any order, because they know their parameters; plain
+  /// tensors have the order of parameters() or of parameters(true). Parameters without a gradient (undefined) and
+  /// frozen ones do not change. Throws if the number or a shape is wrong.
+  void step(const Gradients& grads);
   /// In the order of construction, one group after another; with `trainable`, without the frozen ones.
   std::vector<Parameter> parameters(bool trainable = false) const;
 
@@ -64,6 +67,9 @@ class Optimizer {
   virtual Tensor updated(Update& u) const = 0;
 
  private:
+  /// The slot of each gradient.
+  std::vector<Slot*> slots_of(const Gradients& grads);
+
   std::vector<Slot> slots_;
 };
 

@@ -37,6 +37,10 @@ Flags train_flags(TrainOptions& o) {
       {"tf32", &step.tf32, "with --device cuda and f32: products on tensor cores, which round operands to 11 bits"},
       {"verify_numerics", &step.verify_numerics,
        "sums that give the same bits on one device and on any mesh: slow; numerics are eager"},
+      {"check_capture", &step.check_capture,
+       "trace the step again every so many steps, and fail if a host value that the compiled step fixed has changed; "
+       "0: "
+       "never"},
       {"verify", &step.verify,
        "compare the compiled step with the interpreter on the first batch; with --mesh or --device cuda each of its "
        "launches with its ops on the CPU"},
@@ -219,6 +223,7 @@ Setup settle(const nn::ModelFamily& family, TrainOptions& o) {
   check_flag("keep", o.keep >= 0, std::to_string(o.keep), "0 or more");
   check_flag("threads", o.threads >= 0, std::to_string(o.threads), "0 or more");
   check_flag("memory_budget", o.step.memory_budget >= 0, std::to_string(o.step.memory_budget), "0 or more bytes");
+  check_flag("check_capture", o.step.check_capture >= 0, std::to_string(o.step.check_capture), "0 or more steps");
   check_flag("numerics", o.step.numerics == "fast" || o.step.numerics == "eager", quoted(o.step.numerics),
              "fast or eager");
   check_flag("dtype", o.dtype == "f32" || o.dtype == "bf16" || o.dtype == "f16", quoted(o.dtype), "f32, bf16 or f16");

@@ -198,14 +198,14 @@ class Trainer {
   StepOut train_step(const Tensor& tokens, const Tensor& targets) {
     const int64_t parts = options_.grad_accum, rows = options_.batch_size / parts;
     nn::LossOut sum;
-    std::vector<Tensor> grads;
+    Gradients grads;
     auto add_to = [](Tensor& a, const Tensor& b) { a = a.defined() ? a + b : b; };
     for (int64_t i = 0; i < parts; ++i) {
       NameScope scope(parts > 1 ? str_cat("part", i).c_str() : "model");
       Tensor x = parts > 1 ? tokens.slice(0, i * rows, (i + 1) * rows) : tokens;
       Tensor y = parts > 1 ? targets.slice(0, i * rows, (i + 1) * rows) : targets;
       nn::LossOut out = model_->loss(x, y);
-      std::vector<Tensor> g = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, parameters_);
+      const Gradients g = grad(scaler_ ? scaler_->scale(out.loss) : out.loss, parameters_);
       if (grads.empty()) {
         grads = g;
       } else {

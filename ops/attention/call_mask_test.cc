@@ -53,7 +53,7 @@ Cost cost_of(const MaskMod& mask, int64_t n, const OpDef& op = attention_op) {
   const TensorType t{kFloat32, Device::cpu(), {2, 2, n, 8}};
   const Ref<Graph> g = capture_graph(
       [&](std::span<const Tensor> x) {
-        const Tensor q = x[0], out = flex_attention(q, x[1], x[2], {.mask_mod = mask});
+        const Tensor q = x[0].requires_grad(), out = flex_attention(q, x[1], x[2], {.mask_mod = mask});
         return &op == &attention_op ? std::vector{out} : grad(sum(out), std::vector{q});
       },
       std::vector{t, t, t});

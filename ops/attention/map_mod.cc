@@ -165,8 +165,14 @@ class Mapper {
 }  // namespace
 
 Tensor own_tape(const Tensor& t) {
-  if (t.is_traced()) return dispatch(barrier_op, {&t});
-  return (t.requires_grad_enabled() ? dispatch(barrier_op, {&t}) : t.detach()).requires_grad();
+  return (t.requires_grad_enabled() ? dispatch(barrier_op, {&t}) : t).requires_grad();
+}
+
+std::vector<Tensor> own_gradients(const Tensor& out, const std::vector<Tensor>& wrt, const Tensor& grad_output) {
+  if (out.requires_grad_enabled()) return grad(out, wrt, {.grad_output = grad_output});
+  std::vector<Tensor> zero;
+  for (const Tensor& t : wrt) zero.push_back(full_of(t.type(), 0));
+  return zero;
 }
 
 Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableReads* reads,

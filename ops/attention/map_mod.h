@@ -40,5 +40,7 @@ Tensor map_mod(const Graph& mod, int mapped, std::span<const Tensor> in, TableRe
 inline bool has_gradient(DType t) { return is_floating(t) && itemsize(t) > 1; }
 /// The same value as a new leaf for grad(); derivatives of that gradient still reach t's operands.
 Tensor own_tape(const Tensor& t);
+/// Gradients of `out`, given its own; zeros if a mod computes it from integers and constants only.
+std::vector<Tensor> own_gradients(const Tensor& out, const std::vector<Tensor>& wrt, const Tensor& grad_output);
 
 }  // namespace weft::internal

@@ -166,8 +166,7 @@ std::vector<Tensor> internal::plain_attention_backward(const Attrs& attrs, std::
     std::vector<Tensor> wrt{p.raw};
     for (const internal::TableRead& r : p.reads.all) wrt.push_back(r.value);
     std::vector<Tensor> d(wrt.size());
-    if (p.scores.requires_grad_enabled() || p.scores.is_traced())
-      d = grad(p.scores, wrt, {.create_graph = grad_enabled(), .grad_output = ds});
+    if (p.scores.requires_grad_enabled()) d = grad(p.scores, wrt, {.create_graph = grad_enabled(), .grad_output = ds});
     for (int i = 0; i < p.at.score_tables; ++i) {
       const Tensor& t = in[static_cast<size_t>(p.at.score_first + i)];
       if (!internal::has_gradient(t.dtype())) continue;

@@ -47,7 +47,7 @@ void run(Report& report) {
   report.fact("bound", "the product of the same size");
   for (const bool backward : {false, true})
     for (int n = std::min(64, most); n <= most; n *= 2) {
-      const Tensor a = randn({n, n}), b = randn({n, n}), w = randn({n, n});
+      const Tensor a = randn({n, n}).requires_grad(), b = randn({n, n}).requires_grad(), w = randn({n, n});
       std::vector<Compiled<BenchStep>> steps;
       for (const Kind& kind : kinds()) steps.push_back(compile(step_of(kind.fn, backward)));
       std::vector<std::vector<double>> times(steps.size());

@@ -152,7 +152,7 @@ void make_kernels(Program* p) {
     const Tensor out = broadcast_to(map_mod(mod, 5, mapped(*p, in, score), &reads), tile.shape);
     std::vector<Tensor> wrt{score};
     for (const TableRead& r : reads.all) wrt.push_back(r.value);
-    std::vector<Tensor> result = grad(out, wrt, {.grad_output = in[1]});
+    std::vector<Tensor> result = own_gradients(out, wrt, in[1]);
     for (const TableRead& r : reads.all) result.push_back(r.at);
     return result;
   });

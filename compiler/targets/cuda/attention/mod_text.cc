@@ -120,7 +120,7 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
         const internal::TableExtents extents = add_operands(&args, in.subspan(2), tables);
         const Tensor out = internal::map_mod(mod, 5, args, &reads, nullptr, &extents);
         for (const internal::TableRead& r : reads.all) wrt.push_back(r.value);
-        std::vector<Tensor> result = grad(out, wrt, {.grad_output = in[1]});
+        std::vector<Tensor> result = internal::own_gradients(out, wrt, in[1]);
         for (const internal::TableRead& r : reads.all) result.push_back(r.at);
         return result;
       },
