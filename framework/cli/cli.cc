@@ -13,6 +13,7 @@
 #include "absl/flags/marshalling.h"
 #include "absl/flags/reflection.h"
 #include "framework/base/error.h"
+#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 
 namespace weft {
@@ -197,7 +198,7 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
 
 }  // namespace
 
-void usage_error(const std::string& message) { throw UsageError(message); }
+void usage_error(const std::string& message) { throw UsageError(one_line(message)); }
 
 int run_program(int argc, char** argv, const char* summary,
                 const std::function<int(const std::vector<std::string>&)>& body) {
