@@ -48,6 +48,21 @@ struct Counted : RefCounted {
   int* alive;
 };
 
+TEST(Error, MessagesAreOneLineOfLimitedLength) {
+  const auto message = [](const std::string& name) -> std::string {
+    try {
+      WEFT_CHECK(false, "tensor '", name, "' is missing");
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message("a\nb\t\x1b[2J\x7f\xc3\xa9"), "tensor 'a\\nb\\t\\x1b[2J\\x7f\xc3\xa9' is missing");
+  const std::string s = message(std::string(100'000, '\n'));
+  EXPECT_EQ(s.size(), 4000u);
+  EXPECT_TRUE(s.starts_with("tensor '\\n\\n") && s.ends_with("\\n' is missing")) << s;
+}
+
 TEST(Ref, LastHandleDeletes) {
   int alive = 0;
   {

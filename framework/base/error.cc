@@ -3,6 +3,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "framework/base/one_line.h"
+
 namespace weft::internal {
 
 void append(std::string& s, double v) {
@@ -15,7 +17,7 @@ void append(std::string& s, double v) {
 void append(std::string& s, int64_t v) { s.append(std::to_string(v)); }
 void append(std::string& s, uint64_t v) { s.append(std::to_string(v)); }
 
-void fail(Code code, const std::string& message) { throw Error(code, message); }
+void fail(Code code, const std::string& message) { throw Error(code, one_line(message)); }
 
 void bug(const char* file, int line, const char* condition, const std::string& message) {
   throw Error(Code::kInternal, str_cat("bug in Weft at ", file, ":", line, " (", condition, ") ", message));

@@ -19,6 +19,7 @@
 #include "absl/flags/reflection.h"
 #include "framework/base/error.h"
 #include "framework/base/nearest.h"
+#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 
 namespace weft {
@@ -237,7 +238,7 @@ bool set_flag(const Flag& flag, const std::string& text) {
   return std::visit([&](auto* variable) { return absl::ParseFlag(text, variable, &error); }, flag.variable);
 }
 
-void usage_error(const std::string& message) { throw UsageError(message); }
+void usage_error(const std::string& message) { throw UsageError(one_line(message)); }
 
 int run_program(int argc, char** argv, const char* summary,
                 const std::function<int(const std::vector<std::string>&)>& body) {

@@ -193,6 +193,12 @@ bool FileLock::is_held(const std::string& path) {
   return held;
 }
 
+void remove_folder_at_once(const std::string& path) {
+  const std::string temp = temporary_name(plain(path));
+  if (::rename(path.c_str(), temp.c_str()) != 0) internal::fail(errno, "remove", path);
+  remove_all(temp);
+}
+
 int remove_leftovers(const std::string& folder) {
   int removed = 0;
   for (const std::string& name : list_folder(folder)) {

@@ -128,6 +128,10 @@ class FileLock {
 /// processes keep theirs: each holds a lock on its own. Returns the number removed.
 int remove_leftovers(const std::string& folder);
 
+/// Removes a folder so that its name never refers to a part of it: an interruption leaves a temporary, which
+/// remove_leftovers() removes.
+void remove_folder_at_once(const std::string& path);
+
 /// Text of an errno value: "No such file or directory".
 std::string errno_text(int error);
 

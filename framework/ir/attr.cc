@@ -85,6 +85,7 @@ const T& Attrs::get(std::string_view key) const {
   }
   const T* x = std::get_if<T>(v);
   WEFT_CHECK(x, "attrs: '", key, "' is ", kind_name(*v), "; need ", kind_name<T>());
+  if constexpr (std::is_same_v<T, Ref<Graph>>) WEFT_CHECK(*x, "attrs: '", key, "' is null; need a graph");
   return *x;
 }
 template const int64_t& Attrs::get<int64_t>(std::string_view) const;

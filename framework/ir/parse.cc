@@ -4,6 +4,7 @@
 #include <cstring>
 #include <limits>
 #include <map>
+#include <set>
 #include <unordered_map>
 
 #include "framework/ir/equal.h"
@@ -14,7 +15,7 @@ namespace weft {
 namespace {
 
 constexpr int kMaxDepth = 32;                            // of nested graphs
-constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;  // of one tensor that the text defines
+constexpr int64_t kMaxCapturedBytes = int64_t{1} << 30;  // of all tensors whose elements the text does not have
 
 class Parser : internal::TextReader {
  public:
@@ -101,13 +102,13 @@ class Parser : internal::TextReader {
 
   Attrs attrs() {
     std::vector<Attrs::Entry> entries;
+    std::set<std::string> names;
     while (!take('}')) {
       if (!entries.empty()) expect(',');
       skip();
       std::string key = peek() == '"' ? string() : std::string(word());
       if (key.empty()) fail("an attribute's name");
-      for (const Attrs::Entry& e : entries)
-        if (e.first == key) fail(str_cat("attribute ", key, " twice"), "distinct names");
+      if (!names.insert(key).second) fail(str_cat("attribute ", key, " twice"), "distinct names");
       expect('=');
       entries.emplace_back(std::move(key), value());
     }
@@ -289,18 +290,21 @@ class Parser : internal::TextReader {
     numbered('t', s.g.captured.size());
     if (take_word("undefined")) return s.g.captured.emplace_back(), void();
     TensorType t = type();
-    if (take('=')) {
+    if (take_here('=')) {
       s.g.captured.push_back(elements(t));
       return;
     }
-    if (take_word("hash")) word();  // the text does not have the contents
+    skip_blanks();
+    if (word_char(peek()) && take_word("hash")) word();  // the text does not have the contents
     s.g.captured.push_back(zeros(t));
   }
 
   Tensor zeros(const TensorType& t) {
     if (t.device.type != DeviceType::kCpu) return Tensor::empty(t);
-    if (t.nbytes() > kMaxCapturedBytes)
-      fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), str_cat("at most ", kMaxCapturedBytes));
+    if (t.nbytes() > kMaxCapturedBytes - captured_bytes_)
+      fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"),
+           str_cat("at most ", kMaxCapturedBytes, " bytes of them in all"));
+    captured_bytes_ += t.nbytes();
     void* p = std::calloc(t.nbytes() + 1, 1);
     if (!p) fail(str_cat("a captured tensor of ", t.nbytes(), " bytes"), "a tensor that fits in memory");
     Tensor z = Tensor::from_blob(p, t.shape, t.dtype, [](void* q) { std::free(q); });
@@ -464,6 +468,7 @@ class Parser : internal::TextReader {
 
   const OpTable& ops_;
   int depth_ = 0;
+  int64_t captured_bytes_ = 0;
 };
 
 }  // namespace

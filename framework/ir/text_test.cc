@@ -1,4 +1,4 @@
-// Graph text: exact examples, the round trip as a property of random graphs, messages of the parser, mutated text.
+// Graph text: exact examples, the round trip as a property of random graphs, messages of the parser.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -127,6 +127,9 @@ TEST(GraphText, ErrorsNameLineGotAndNeed) {
       {body("%1 = add %0 : f32[2]"), "got add with 1 operands; need 2"},
       {body("%1, %2 = neg %0 : f32[2]"), "got 2 names for 1 results; need one name for each"},
       {body("%1 = neg %0 {a=} : f32[2]"), "line 2: got \"}\"; need an attribute's value"},
+      {body("%1 = call %0 {body=null}"), "line 2: attrs: 'body' is null; need a graph"},
+      {body("captured t0 f32[200000000]\n  captured t1 f32[200000000]"),
+       "line 3: got a captured tensor of 800000000 bytes; need at most 1073741824 bytes of them in all"},
       {body("%1 = neg %0 {a=1, a=2} : f32[2]"), "line 2: got attribute a twice; need distinct names"},
       {body("%1 = neg %0 {a=99999999999999999999} : f32[2]"),
        "line 2: got \"99999999999999999999\"; need an integer of 64 bits"},
@@ -145,51 +148,6 @@ TEST(GraphText, ErrorsNameLineGotAndNeed) {
   std::string deep;
   for (int i = 0; i < 1000; ++i) deep += "graph captured (%0: f32[]) { %1 = neg %0 {body=";
   EXPECT_NE(error_of(deep).find("need at most 32 levels"), std::string::npos) << error_of(deep);
-}
-
-TEST(GraphText, MutatedTextNeverCrashes) {
-  std::mt19937 random(11);
-  int parsed = 0, refused = 0;
-  const std::string_view bits[] = {"graph",  "%0",      "{",           "}",
-                                   "(",      ")",       "[",           "]",
-                                   "f32",    "cell c0", "captured t0", "write c0, %1",
-                                   "return", "nan",     "-",           "99999999999999999999",
-                                   "\"",     "\\",      "#",           ":",
-                                   "=",      ",",       "\n",          "1e999",
-                                   "@cuda:3"};
-  for (int i = 0; i < 3000; ++i) {
-    std::string text = i % 3 ? random_graph(random, 8)->to_string() : kExample;
-    for (int k = 1 + random() % 4; k > 0; --k) {
-      size_t at = random() % text.size();
-      switch (random() % 5) {
-        case 0:
-          text[at] = static_cast<char>(random() % 256);
-          break;
-        case 1:
-          text.erase(at, 1 + random() % 6);
-          break;
-        case 2:
-          text.insert(at, bits[random() % std::size(bits)]);
-          break;
-        case 3:
-          text.insert(at, text.substr(random() % text.size(), random() % 30));
-          break;
-        default:
-          text.resize(at + 1);
-      }
-      if (text.empty()) text = " ";
-    }
-    try {
-      Ref<Graph> g = parse(text);
-      ++parsed;
-      std::string again = g->to_string();  // any text that was read prints and reads back
-      ASSERT_TRUE(structurally_equal(*g, *parse(again))) << again;
-    } catch (const Error&) {
-      ++refused;
-    }
-  }
-  EXPECT_GT(parsed, 100);
-  EXPECT_GT(refused, 1000);
 }
 
 }  // namespace

@@ -117,6 +117,11 @@ void Shard::copy(int64_t begin, std::span<int32_t> out) const {
   } else {
     std::memcpy(out.data(), p, out.size() * 4);
   }
+  // The checksum finds damage; this finds files that were written wrong.
+  for (size_t i = 0; i < out.size(); ++i)
+    WEFT_CHECK_AS(kDataLoss, out[i] >= 0 && out[i] < vocab_size_, file_.path(), ": damaged token shard: token ",
+                  begin + static_cast<int64_t>(i), " is ", static_cast<uint32_t>(out[i]), "; need 0 to ",
+                  vocab_size_ - 1);
 }
 
 void Shard::verify() const {

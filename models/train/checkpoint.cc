@@ -132,7 +132,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
   if (keep > 0) {
     std::vector<int64_t> steps = steps_in(dir);
     for (size_t i = 0; i + keep < steps.size(); ++i)
-      if (steps[i] != state.step) io::remove_all(str_cat(dir, "/step_", steps[i]));
+      if (steps[i] != state.step) io::remove_folder_at_once(str_cat(dir, "/step_", steps[i]));
   }
   return path;
 }

@@ -20,3 +20,13 @@ def weft_test(name, deps, srcs = None, size = "small", **kwargs):
         deps = deps + ["//third_party/gtest:gtest_main"],
         **kwargs
     )
+
+def fuzz_test(name, deps):
+    """A test whose rooms (framework/testing/fuzz.h) read damaged inputs: few here, many by tools/ci/fuzz."""
+    cc_test(
+        name = name,
+        size = "small",
+        srcs = [name + ".cc"],
+        tags = ["fuzz"],
+        deps = deps + ["//framework/testing:fuzz"],
+    )

@@ -1,0 +1,151 @@
+#include "framework/io/testing/faults.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+
+namespace weft::io::testing {
+namespace {
+
+struct State {
+  std::string folder;
+  int64_t at = -1, calls = 0;
+  Fault fault = Fault::kKill;
+  std::map<std::string, int64_t> counts;
+};
+State& state() {
+  static auto* s = new State;
+  return *s;
+}
+
+std::string path_of(int fd) {
+  char link[40], path[PATH_MAX];
+  std::snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  const ssize_t n = ::readlink(link, path, sizeof path);
+  return n > 0 ? std::string(path, static_cast<size_t>(n)) : "";
+}
+
+bool watched(const std::string& path) {
+  const std::string& folder = state().folder;
+  return !folder.empty() && path.starts_with(folder);
+}
+
+/// The function of libc behind one of this file.
+template <class F>
+F next(const char* name, F) {
+  return reinterpret_cast<F>(::dlsym(RTLD_NEXT, name));
+}
+
+/// Counts a call for `path` and does `call`, or what the fault says. `half` does half of a write; `removes` is true of a
+/// call that needs no space.
+template <class Call, class Half>
+auto run(const char* name, const std::string& path, bool removes, Call&& call, Half&& half) -> decltype(call()) {
+  State& s = state();
+  if (!watched(path)) return call();
+  const int64_t i = s.calls++;
+  ++s.counts[name];
+  if (s.at < 0 || i < s.at) return call();
+  const auto refuse = [](int error) {
+    errno = error;
+    return decltype(call())(-1);
+  };
+  switch (s.fault) {
+    case Fault::kKill:
+      ::kill(::getpid(), SIGKILL);
+      break;
+    case Fault::kKillHalfway:
+      half();
+      ::kill(::getpid(), SIGKILL);
+      break;
+    case Fault::kShortWrite:
+      if (i == s.at) return half();
+      [[fallthrough]];
+    case Fault::kNoSpace:
+      return removes ? call() : refuse(ENOSPC);
+    case Fault::kBroken:
+      return i == s.at ? refuse(EIO) : call();
+  }
+  return call();
+}
+template <class Call>
+auto run(const char* name, const std::string& path, bool removes, Call&& call) -> decltype(call()) {
+  return run(name, path, removes, call, call);
+}
+
+}  // namespace
+
+void set_fault(const std::string& folder, int64_t at, Fault fault) {
+  state() = {.folder = folder, .at = at, .calls = 0, .fault = fault, .counts = {}};
+}
+std::map<std::string, int64_t> counted_calls() { return state().counts; }
+int64_t total_calls() { return state().calls; }
+
+std::string fast_folder() {
+  const char* parents[] = {"/dev/shm", std::getenv("TEST_TMPDIR"), "/tmp"};
+  for (const char* parent : parents) {
+    if (!parent || ::access(parent, W_OK) != 0) continue;
+    std::string folder = std::string(parent) + "/weft-faults-XXXXXX";
+    if (::mkdtemp(folder.data())) return folder;
+  }
+  return "";
+}
+
+}  // namespace weft::io::testing
+
+namespace faults = weft::io::testing;
+
+extern "C" {
+
+int open(const char* path, int flags, ...) {
+  va_list list;
+  va_start(list, flags);
+  const mode_t mode = va_arg(list, mode_t);
+  va_end(list);
+  auto call = [&] { return faults::next("open", &open)(path, flags, mode); };
+  return flags & O_CREAT ? faults::run("open", path, false, call) : call();
+}
+
+ssize_t pwrite(int fd, const void* data, size_t n, off_t offset) {
+  const auto real = faults::next("pwrite", &pwrite);
+  return faults::run(
+      "pwrite", faults::path_of(fd), false, [&] { return real(fd, data, n, offset); },
+      [&] { return real(fd, data, (n + 1) / 2, offset); });
+}
+
+int fsync(int fd) {
+  const std::string path = faults::path_of(fd);
+  return faults::run("fsync", path, false,
+                     [&] { return faults::watched(path) ? 0 : faults::next("fsync", &fsync)(fd); });
+}
+
+int mkdir(const char* path, mode_t mode) {
+  return faults::run("mkdir", path, false, [&] { return faults::next("mkdir", &mkdir)(path, mode); });
+}
+
+int rename(const char* from, const char* to) {
+  return faults::run("rename", to, false, [&] { return faults::next("rename", &rename)(from, to); });
+}
+
+int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
+  return faults::run("renameat2", to, false,
+                     [&] { return faults::next("renameat2", &renameat2)(from_folder, from, to_folder, to, flags); });
+}
+
+int unlink(const char* path) {
+  return faults::run("unlink", path, true, [&] { return faults::next("unlink", &unlink)(path); });
+}
+
+int unlinkat(int folder, const char* path, int flags) {
+  const std::string whole = folder == AT_FDCWD || *path == '/' ? path : faults::path_of(folder) + "/" + path;
+  return faults::run("unlinkat", whole, true, [&] { return faults::next("unlinkat", &unlinkat)(folder, path, flags); });
+}
+
+}  // extern "C"

@@ -1,0 +1,31 @@
+// Faults of a disk, for tests: replaces the functions of libc that change files. Calls for paths below one folder are
+// counted; the n-th fails, or ends the process as kill -9 does. fsync() of such a path does nothing else, because no
+// test here cuts the power.
+#pragma once
+#include <cstdint>
+#include <map>
+#include <string>
+
+namespace weft::io::testing {
+
+enum class Fault {
+  kKill,         // the process ends before the call
+  kKillHalfway,  // a write writes half of its bytes, then the process ends; other calls: after the call
+  kNoSpace,      // ENOSPC from this call on, except when something is removed
+  kShortWrite,   // a write writes half of its bytes; after that kNoSpace
+  kBroken,       // EIO, this call only
+};
+inline constexpr Fault kFaults[] = {Fault::kKill, Fault::kKillHalfway, Fault::kNoSpace, Fault::kShortWrite,
+                                    Fault::kBroken};
+
+/// From now on counts calls for paths below `folder` (absolute); call `at`, the first being 0, has the fault. -1: none.
+void set_fault(const std::string& folder, int64_t at = -1, Fault fault = Fault::kKill);
+
+/// The calls since set_fault(), by function.
+std::map<std::string, int64_t> counted_calls();
+int64_t total_calls();
+
+/// A new folder for thousands of small files: in memory, if the system has a file system for it. The test removes it.
+std::string fast_folder();
+
+}  // namespace weft::io::testing

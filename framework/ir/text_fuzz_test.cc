@@ -1,0 +1,77 @@
+// Damaged graph text: each text is refused, or read as a graph that prints, reads back as the same graph and can be
+// verified.
+#include <gtest/gtest.h>
+
+#include "framework/ir/rewrite.h"
+#include "framework/ir/testing/test_ops.h"
+#include "framework/testing/fuzz.h"
+
+namespace weft {
+namespace {
+
+TEST(GraphTextFuzz, DamagedText) {
+  const std::vector<std::string_view> words = {"graph",
+                                               "%0",
+                                               "%1",
+                                               "{",
+                                               "}",
+                                               "(",
+                                               ")",
+                                               "[",
+                                               "]",
+                                               "f32",
+                                               "cell c0",
+                                               "cell",
+                                               "bool",
+                                               "write",
+                                               "captured",
+                                               "captured t0",
+                                               "write c0, %1",
+                                               "return",
+                                               "nan",
+                                               "-",
+                                               "\"",
+                                               "\\x00",
+                                               "#",
+                                               ":",
+                                               "=",
+                                               ",",
+                                               "@cuda:3",
+                                               "@meta",
+                                               "no_grad",
+                                               "hash",
+                                               "add",
+                                               "split",
+                                               "call",
+                                               "body=graph",
+                                               "body=null",
+                                               "undefined",
+                                               "parameter frozen",
+                                               "f8e4m3[]",
+                                               "nan(0x7ff8000000000001)",
+                                               "i64[0, 4611686018427387904, 8]"};
+  std::mt19937 random(11);
+  std::vector<std::string> seeds;
+  for (int i = 0; i < 64; ++i) seeds.push_back(testing::random_graph(random, i % 16)->to_string());
+  seeds.push_back("graph joint (%0: f32[2]) {\n  %1 = neg %0 {a1=1, a2=2.0, a3=[1, 2]} : f32[2]\n  return %1\n}\n");
+  testing::fuzz({.seeds = std::move(seeds),
+                 .damage = [&](std::string& s, testing::FuzzRandom& r) { testing::damage_text(s, r, words); },
+                 .read =
+                     [](const std::string& text) {
+                       const Ref<Graph> g = parse_graph(text, testing::test_ops());
+                       // Large captured tensors take time to print, not to read.
+                       for (const Tensor& t : g->captured)
+                         if (t.defined() && t.type().nbytes() > 1 << 16) return;
+                       const std::string again = g->to_string();
+                       EXPECT_TRUE(structurally_equal(*g, *parse_graph(again, testing::test_ops()))) << again;
+                       g->to_proto();
+                       try {
+                         verify(*g);
+                       } catch (const Error&) {  // the parser checks the text, verify() the rules of graphs
+                       }
+                     },
+                 .names = "parse_graph: line "});
+}
+
+}  // namespace
+}  // namespace weft

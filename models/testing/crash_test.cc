@@ -1,0 +1,251 @@
+// A training run that saves a checkpoint after each step is killed at random instants, and file operations of it fail
+// one by one. Each time the checkpoints left behind are complete and have the bits of an undisturbed run, no step is
+// lost, and the run can be resumed. With --kills=N and --faults=N there are more of them; --seed=S chooses others.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <numeric>
+#include <random>
+#include <regex>
+#include <thread>
+
+#include "framework/io/file.h"
+#include "framework/io/testing/faults.h"
+#include "models/gpt/model.h"
+#include "models/train/checkpoint.h"
+#include "models/train/trainer.h"
+
+namespace weft {
+namespace {
+
+namespace fs = std::filesystem;
+using io::testing::Fault;
+
+int64_t g_kills = 6, g_faults = 4;
+uint64_t g_seed = 1;
+
+const nn::ModelFamily& tiny_family() {
+  static const std::vector<std::pair<std::string, gpt::Config>> table = {
+      {"tiny", {.vocab = 64, .context = 16, .layers = 1, .heads = 2, .dim = 16, .ffn = 32, .dropout = 0.1}}};
+  static const nn::ModelFamily family = nn::make_family<gpt::Model>(table);
+  return family;
+}
+
+/// main() of a child: crash_test train FOLDER AT FAULT FLAGS...
+int run_child(int argc, char** argv) {
+  io::testing::set_fault(argv[2], std::atoll(argv[3]), static_cast<Fault>(std::atoi(argv[4])));
+  argv[4] = argv[0];
+  const int code = train::train_main(argc - 4, argv + 4, tiny_family());
+  std::printf("calls %ld\n", io::testing::total_calls());
+  return code;
+}
+
+struct Outcome {
+  int code = 0;  // -1: killed
+  double seconds = 0;
+  std::string out, err;
+};
+
+class Crash : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    root_ = io::testing::fast_folder();
+    ASSERT_NE(root_, "");
+    // Not in memory: such a file system may refuse to run code.
+    kernels_ = ::testing::TempDir() + "/crash_kernels";
+    io::remove_all(kernels_);
+  }
+  void TearDown() override { io::remove_all(root_); }
+
+  /// Trains in root_/NAME until the end, a fault, or SIGKILL after `seconds`.
+  Outcome run(const std::string& name, const std::vector<std::string>& more, double seconds = 1e9, int64_t at = -1,
+              Fault fault = Fault::kKill) {
+    const std::string dir = root_ + "/" + name;
+    std::vector<std::string> args = {"crash_test",
+                                     "train",
+                                     dir + "/",
+                                     std::to_string(at),
+                                     std::to_string(static_cast<int>(fault)),
+                                     "--data=synthetic",
+                                     "--batch_size=2",
+                                     "--seq_len=8",
+                                     "--lr=0.01",
+                                     "--seed=7",
+                                     "--threads=1",
+                                     "--weft_verify=0",
+                                     "--resume",
+                                     "--checkpoint_every=1",
+                                     str_cat("--steps=", steps_),
+                                     str_cat("--checkpoint_dir=", dir, "/steps"),
+                                     str_cat("--metrics=", dir, "/metrics.jsonl"),
+                                     str_cat("--kernel_cache=", kernels_)};
+    args.insert(args.end(), more.begin(), more.end());
+    std::vector<char*> argv;
+    for (std::string& a : args) argv.push_back(a.data());
+    argv.push_back(nullptr);
+    io::make_folders(dir);
+    const std::string out = dir + ".out", err = dir + ".err";
+    const auto begin = std::chrono::steady_clock::now();
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ::dup2(::open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDOUT_FILENO);
+      ::dup2(::open(err.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666), STDERR_FILENO);
+      ::execv("/proc/self/exe", argv.data());
+      ::_exit(127);
+    }
+    const auto passed = [&] { return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count(); };
+    int status = 0;
+    while (::waitpid(child, &status, WNOHANG) == 0) {
+      if (passed() > seconds) ::kill(child, SIGKILL);
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    EXPECT_TRUE(WIFEXITED(status) || WTERMSIG(status) == SIGKILL) << "signal " << WTERMSIG(status);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, passed(), io::read_file(out), io::read_file(err)};
+  }
+
+  /// The undisturbed run, all of whose checkpoints are kept.
+  void run_whole(const std::vector<std::string>& flags) {
+    const Outcome o = run("whole", [&] {
+      auto all = flags;
+      all.push_back("--keep=0");
+      return all;
+    }());
+    ASSERT_EQ(o.code, 0) << o.err;
+    ASSERT_EQ(io::list_folder(root_ + "/whole/steps").size(), static_cast<size_t>(steps_));
+    seconds_ = o.seconds;
+    calls_ = std::stoll(o.out.substr(o.out.rfind("calls ") + 6));
+  }
+
+  /// Every folder step_N is complete and has the bits of the whole run. Returns the newest N, 0 if there is none.
+  int64_t check_steps(const std::string& name) {
+    const std::string dir = root_ + "/" + name + "/steps";
+    if (!io::is_folder(dir)) return 0;
+    for (const std::string& step : io::list_folder(dir)) {
+      if (step.find(".tmp-") != step.npos) continue;
+      const std::string got = dir + "/" + step, need = root_ + "/whole/steps/" + step;
+      EXPECT_EQ(io::list_folder(got), io::list_folder(need)) << got << " is not complete";
+      if (HasFailure()) return 0;
+      for (const char* file : {"/model.safetensors", "/optimizer.safetensors"})
+        EXPECT_TRUE(io::read_file(got + file) == io::read_file(need + file)) << got << file << " has other bits";
+      train::TrainState a = train::read_state(got), b = train::read_state(need);
+      EXPECT_EQ(std::tie(a.step, a.samples, a.seed, a.loss_scale, a.good_steps, a.model, a.run),
+                std::tie(b.step, b.samples, b.seed, b.loss_scale, b.good_steps, b.model, b.run));
+    }
+    const std::string newest = train::latest_checkpoint(dir);
+    return newest.empty() ? 0 : train::read_state(newest).step;
+  }
+
+  /// The lines of a metrics file without what a clock says.
+  std::string metrics(const std::string& name) {
+    static const std::regex clock(R"re("(step_ms|tokens_per_s|mfu)":[^,}]*,?)re");
+    return std::regex_replace(io::read_file(root_ + "/" + name + "/metrics.jsonl"), clock, "");
+  }
+
+  /// Resumes until the end: the result is that of the whole run, and nothing is left over.
+  void check_end(const std::string& name, const std::vector<std::string>& flags) {
+    const Outcome o = run(name, flags);
+    ASSERT_EQ(o.code, 0) << o.err;
+    EXPECT_EQ(check_steps(name), steps_);
+    EXPECT_EQ(metrics(name), metrics("whole"));
+    for (const std::string& step : io::list_folder(root_ + "/" + name + "/steps"))
+      EXPECT_EQ(step.find(".tmp-"), step.npos) << step << " is left over";
+  }
+
+  std::string root_, kernels_;
+  int64_t steps_ = 0;
+  double seconds_ = 0;  // of the whole run
+  int64_t calls_ = 0;   // of the whole run, that change files
+};
+
+TEST_F(Crash, KilledAtRandomInstants) {
+  steps_ = 300;  // more than half of the time
+  const std::vector<std::string> flags = {"--keep=2"};
+  ASSERT_NO_FATAL_FAILURE(run_whole({}));  // compiles the kernels
+  io::remove_all(root_ + "/whole");
+  ASSERT_NO_FATAL_FAILURE(run_whole({}));
+  std::mt19937_64 random(g_seed);
+  int64_t newest = 0, ends = 0, steps = 0;
+  for (int64_t k = 0; k < g_kills; ++k) {
+    const double seconds = std::uniform_real_distribution<>(0, seconds_)(random);
+    SCOPED_TRACE(str_cat("kill ", k, " after ", seconds, " s at step ", newest));
+    // Kills while kernels are compiled and stored, too.
+    if (k % 20 == 19) io::remove_all(kernels_);
+    const Outcome o = run("killed", flags, seconds);
+    EXPECT_LE(o.code, 0) << o.err;
+    const int64_t now = check_steps("killed");
+    EXPECT_GE(now, newest) << "a step is lost";
+    if (HasFailure()) return;
+    steps += now - newest;
+    newest = now;
+    if (o.code == 0 || newest == steps_) {  // from the beginning again
+      ASSERT_NO_FATAL_FAILURE(check_end("killed", flags));
+      io::remove_all(root_ + "/killed");
+      newest = 0;
+      ++ends;
+    }
+  }
+  ASSERT_NO_FATAL_FAILURE(check_end("killed", flags));
+  std::printf("%ld kills within %.3g s each, %ld steps, %ld whole runs\n", g_kills, seconds_, steps, ends + 1);
+}
+
+TEST_F(Crash, FileOperationsFail) {
+  steps_ = 20;
+  const std::vector<std::string> flags = {"--keep=1", "--dtype=f16"};
+  ASSERT_NO_FATAL_FAILURE(run_whole({"--dtype=f16"}));
+  // The calls of about two checkpoints in the middle of the run, each with each fault.
+  const int64_t per_step = calls_ / steps_, first = 10 * per_step,
+                all = 2 * per_step * std::ssize(io::testing::kFaults);
+  std::mt19937_64 random(g_seed);
+  std::vector<int64_t> cases(static_cast<size_t>(all));
+  std::iota(cases.begin(), cases.end(), 0);
+  std::shuffle(cases.begin(), cases.end(), random);
+  cases.resize(static_cast<size_t>(std::min(g_faults, all)));
+  int64_t killed = 0, failed = 0;
+  for (int64_t c : cases) {
+    const Fault fault = io::testing::kFaults[c % std::ssize(io::testing::kFaults)];
+    const int64_t at = first + c / std::ssize(io::testing::kFaults);
+    SCOPED_TRACE(str_cat("fault ", static_cast<int>(fault), " at call ", at));
+    io::remove_all(root_ + "/failed");
+    const Outcome o = run("failed", flags, 1e9, at, fault);
+    (o.code < 0 ? killed : failed) += 1;
+    if (fault == Fault::kKill || fault == Fault::kKillHalfway) {
+      EXPECT_EQ(o.code, -1);
+    } else if (o.code != 0) {  // no more than one line, which names the path
+      EXPECT_EQ(o.code, 1);
+      EXPECT_EQ(std::count(o.err.begin(), o.err.end(), '\n'), 1) << o.err;
+      EXPECT_NE(o.err.find(root_ + "/failed/"), o.err.npos) << o.err;
+    }
+    EXPECT_GT(check_steps("failed"), 1);
+    if (HasFailure()) return;
+    ASSERT_NO_FATAL_FAILURE(check_end("failed", flags));
+  }
+  std::printf("%ld killed, %ld failed, of %ld possible\n", killed, failed, all);
+}
+
+}  // namespace
+}  // namespace weft
+
+int main(int argc, char** argv) {
+  if (argc > 5 && std::string(argv[1]) == "train") return weft::run_child(argc, argv);
+  ::testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    long n = 0;
+    if (std::sscanf(argv[i], "--kills=%ld", &n) == 1) {
+      weft::g_kills = n;
+    } else if (std::sscanf(argv[i], "--faults=%ld", &n) == 1) {
+      weft::g_faults = n;
+    } else if (std::sscanf(argv[i], "--seed=%ld", &n) == 1) {
+      weft::g_seed = static_cast<uint64_t>(n);
+    } else {
+      std::fprintf(stderr, "crash_test: unknown flag %s; need --kills=N, --faults=N or --seed=S\n", argv[i]);
+      return 2;
+    }
+  }
+  return RUN_ALL_TESTS();
+}
