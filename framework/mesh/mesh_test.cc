@@ -51,6 +51,12 @@ TEST(Mesh, ViewsAreFoldedOverTheSameRanks) {
   EXPECT_EQ(Mesh::parse("dp6,ep2(dp)").group(3, "ep"), (std::vector<int>{2, 3}));
 }
 
+TEST(Mesh, OfOneDeviceHasAName) {
+  EXPECT_EQ(Mesh().to_string(), "one");
+  EXPECT_TRUE(Mesh::parse("one") == Mesh());
+  EXPECT_EQ(error_of([] { Mesh::parse("one").axes("tp"); }), "mesh one has no dimension 'tp'; it has none");
+}
+
 TEST(Mesh, BadMeshesAreOneSentence) {
   EXPECT_NE(error_of("dp2,,tp2").find("need the name of a dimension"), std::string::npos);
   EXPECT_NE(error_of("dp").find("need a number of ranks"), std::string::npos);
