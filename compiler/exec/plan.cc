@@ -246,10 +246,10 @@ class Planner {
   void plan_write(const CellWrite& w) {
     const BufferPlace p = place(w.value);
     const TensorType& type = g_.cells[w.cell]->type;
-    const PlanBuffer b = buffer(p);  // a copy: new_buffer() may move the list
+    const PlanBuffer b = buffer(p);
     if (b.home == Home::kCell && b.index == w.cell && whole(p)) return;  // its own old value
     plan_.cells[w.cell].written = true;
-    const BufferPlace to{new_buffer(w.cell), 0, type, contiguous_strides(type.shape)};
+    const BufferPlace to{new_buffer(w.cell), 0, type, contiguous_strides(type.shape)};  // may move all buffers
     if (b.home == Home::kArena && whole(p)) {
       bool claimed = false;
       for (const Direct& d : direct_) claimed |= d.buffer == p.buffer;

@@ -1,5 +1,5 @@
 // Fuzzing: gives a reader many damaged inputs. Each must be read, or refused with a weft::Error whose message is one
-// line that names where. A crash, a hang, another exception and time out of proportion to the input's size are failures.
+// line that names where. A crash, a hang, another exception and too much time for the input's size are failures.
 // An input follows from the seed and its number alone. Flags of a fuzz_test (fuzz.bzl):
 //   --inputs=N  how many inputs each room gets     --seed=S  other inputs     --only=I  input I alone
 #pragma once
@@ -27,7 +27,7 @@ struct FuzzRoom {
   int64_t inputs = 20000;
 };
 
-/// Reads the seeds, which must be valid, and then the damaged inputs. Stops at the first failure, which names the input.
+/// Reads the seeds, which must be valid, and then the damaged inputs. Stops at the first failure and names its input.
 void fuzz(const FuzzRoom& room);
 
 /// Makes a few changes that readers of text stumble over: words, numbers and lines are removed, moved, repeated, nested
