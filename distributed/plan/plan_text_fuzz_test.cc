@@ -39,7 +39,7 @@ TEST(PlanTextFuzz, DamagedFiles) {
       {.seeds = {kPlan, "weft plan 1\nmesh one\n", "weft plan 1\r\nmesh fsdp4,cp2,ep2(fsdp)\r\ncp ring\r\nzero 3\r\n"},
        .damage = [&](std::string& s, weft::testing::FuzzRandom& r) { weft::testing::damage_text(s, r, words); },
        .read = read,
-       .names = ""});
+       .names = file.path()});
 }
 
 }  // namespace
