@@ -147,7 +147,7 @@ std::vector<std::string> unknown_switches() {
         std::find(names.begin(), names.end(), name) != names.end())
       continue;
     const std::string near = nearest_name(name, names, 4);
-    out.push_back(str_cat("the environment variable ", name, " is no switch of Weft and changes nothing",
+    out.push_back(str_cat("the environment variable ", name, " is not a switch of Weft and changes nothing",
                           near.empty() ? "" : str_cat("; did you mean ", near, "?")));
   }
   return out;

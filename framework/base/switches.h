@@ -46,7 +46,7 @@ void check_switches();
 
 namespace internal {
 
-/// One sentence for each environment variable WEFT_* that is no switch, with the nearest one. The first read of a
+/// One sentence for each environment variable WEFT_* that is not a switch, with the nearest one. The first read of a
 /// switch prints them on standard error.
 std::vector<std::string> unknown_switches();
 

@@ -76,9 +76,9 @@ TEST(Switches, AnUnknownNameIsReportedWithTheNearest) {
   setenv("WEFT_SOMETHING_ELSE", "1", 1);
   std::vector<std::string> got = internal::unknown_switches();
   const std::set<std::string> lines(got.begin(), got.end());
-  EXPECT_EQ(lines, (std::set<std::string>{"the environment variable WEFT_DEBGU is no switch of Weft and changes "
+  EXPECT_EQ(lines, (std::set<std::string>{"the environment variable WEFT_DEBGU is not a switch of Weft and changes "
                                           "nothing; did you mean WEFT_DEBUG?",
-                                          "the environment variable WEFT_SOMETHING_ELSE is no switch of Weft and "
+                                          "the environment variable WEFT_SOMETHING_ELSE is not a switch of Weft and "
                                           "changes nothing"}));
   unsetenv("WEFT_DEBGU");
   unsetenv("WEFT_SOMETHING_ELSE");

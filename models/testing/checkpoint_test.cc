@@ -202,9 +202,11 @@ TEST(Checkpoint, OnlyCheckpointsAreReplacedAndRemoved) {
   write(dir + "/step_5/state.json", "a user's own notes");
   io::make_folders(dir + "/step_1");
   const Parameter w(ones({2}));
-  const std::string want = dir + "/step_5 is no checkpoint and would be replaced by one; use another --checkpoint_dir";
+  const std::string want =
+      dir + "/step_5 is not a checkpoint and would be replaced by one; use another --checkpoint_dir";
   EXPECT_EQ(error_of([&] { train::save_checkpoint(dir, {.step = 5}, {{"w", w}}, {}, 1); }), want);
-  const std::string first = dir + "/step_1 is no checkpoint and would be replaced by one; use another --checkpoint_dir";
+  const std::string first =
+      dir + "/step_1 is not a checkpoint and would be replaced by one; use another --checkpoint_dir";
   EXPECT_EQ(error_of([&] { train::check_only_checkpoints(dir); }), first);
   for (const int64_t step : {6, 7, 7}) train::save_checkpoint(dir, {.step = step}, {{"w", w}}, {}, 1);
   EXPECT_EQ(io::list_folder(dir), (std::vector<std::string>{"step_1", "step_5", "step_7"}));

@@ -82,7 +82,7 @@ std::string checksum_of(io::Json j) {
 
 void need_checkpoint_or_nothing(const std::string& path) {
   WEFT_CHECK_AS(kFailedPrecondition, !io::exists(path) || is_checkpoint(path), path,
-                " is no checkpoint and would be replaced by one; use another --checkpoint_dir");
+                " is not a checkpoint and would be replaced by one; use another --checkpoint_dir");
 }
 
 }  // namespace

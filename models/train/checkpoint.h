@@ -31,7 +31,7 @@ struct TrainState {
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep);
 
-/// Throws, naming it, if `dir` has a file or folder step_N that is no checkpoint and that save_checkpoint() would have
+/// Throws, naming it, if `dir` has a file or folder step_N that is not a checkpoint and that save_checkpoint() would have
 /// to replace.
 void check_only_checkpoints(const std::string& dir);
 

@@ -48,7 +48,7 @@ MetricsFile::MetricsFile(const std::string& path, int64_t resume_at) : path_(pat
     char first[kFirst.size()], end = '\n';
     const ssize_t n = ::pread(fd, first, sizeof first, 0);
     WEFT_CHECK(size == 0 || std::string_view(first, std::max<ssize_t>(n, 0)) == kFirst, path,
-               ": exists and is no file of metrics; use another --metrics file");
+               ": exists and is not a metrics file; use another --metrics file");
     if (resume) {
       WEFT_CHECK_AS(kDataLoss, size >= resume_at, path, ": has ", size, " bytes; the checkpoint expects ", resume_at,
                     "; use another --metrics file");

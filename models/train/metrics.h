@@ -15,7 +15,7 @@ struct StepMetrics {
   std::vector<double> expert_load;
 };
 
-/// Appends lines to a file; can truncate it to an earlier length. Refuses what is no file of metrics, and a file that
+/// Appends lines to a file; can truncate it to an earlier length. Refuses what is not a metrics file, and a file that
 /// another run writes.
 class MetricsFile {
  public:

@@ -182,7 +182,7 @@ void take_from_run(const std::string& folder, TrainOptions& o) {
     const auto stored = state.run.find(flags[i].name);
     if (stored == state.run.end() || *flags[i].given || flag_text(flags[i]) != flag_text(plain[i])) continue;
     WEFT_CHECK_AS(kDataLoss, set_flag(flags[i], stored->second), state_path(folder), ": \"run\": '", flags[i].name,
-                  "' is '", stored->second, "', which is no value of --", flags[i].name);
+                  "' is '", stored->second, "', which is not a value of --", flags[i].name);
   }
 }
 

@@ -161,11 +161,11 @@ for f in model optimizer; do cmp -s whole/step_24/$f.safetensors again/step_24/$
 "$train" --checkpoint_every 0 --checkpoint_dir again --resume --steps 25 --lr 0.02 >again.txt 2>&1 || fail "resume with --lr: $(tail -3 again.txt)"
 grep -qF "note: --lr was '0.01' and is now '0.02'" again.txt && grep -qF "note: --steps was '24' and is now '25'" again.txt || fail "resume with --lr: $(cat again.txt)"
 
-# What is no checkpoint or file of metrics of ours is not replaced; a damaged file of metrics is not continued.
+# What is not a checkpoint or metrics file of ours is not replaced; a damaged file of metrics is not continued.
 mkdir -p own/step_5
-expect 1 "own/step_5 is no checkpoint" "$train" "${flags[@]}" --checkpoint_dir own
+expect 1 "own/step_5 is not a checkpoint" "$train" "${flags[@]}" --checkpoint_dir own
 echo "my notes" >notes.txt
-expect 1 "notes.txt: exists and is no file of metrics" "$train" "${flags[@]}" --checkpoint_every 0 --metrics notes.txt
+expect 1 "notes.txt: exists and is not a metrics file" "$train" "${flags[@]}" --checkpoint_every 0 --metrics notes.txt
 [[ $(cat notes.txt) == "my notes" ]] || fail "notes.txt was changed"
 sed 's/0/00/' whole.jsonl >moved.jsonl
 cp -r whole moved
