@@ -31,8 +31,8 @@ struct TrainState {
 std::string save_checkpoint(const std::string& dir, const TrainState& state, const NamedCells& model,
                             const NamedCells& optimizer, int64_t keep);
 
-/// Throws, naming it, if `dir` has a file or folder step_N that is not a checkpoint and that save_checkpoint() would have
-/// to replace.
+/// Throws, naming it, if `dir` has a file or folder step_N that save_checkpoint() would have to replace and that is not
+/// a checkpoint.
 void check_only_checkpoints(const std::string& dir);
 
 /// The file that the run which writes checkpoints to `dir` holds a lock on.
