@@ -7,6 +7,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "framework/base/switches.h"
 #include "framework/testing/fuzz.h"
 #include "models/gpt/config.h"
 #include "models/train/options.h"
@@ -79,7 +80,10 @@ TEST(OptionsFuzz, DamagedCommandLines) {
   std::streambuf* const out = std::cout.rdbuf(help.rdbuf());
   {
     Captured err;
+    std::vector<std::pair<const char*, std::string>> switches;
+    for (const Switch& s : all_switches()) switches.emplace_back(s.name, switch_value(s.name));
     auto read = [&](const std::string& text) {
+      for (const auto& [name, value] : switches) set_switch(name, value);  // those that the input before set
       std::vector<std::string> args{"train"};
       for (size_t at = 0; at <= text.size();) {
         const size_t end = std::min(text.find('\n', at), text.size());

@@ -118,7 +118,8 @@ ScoreGradText score_grad_text(const Graph& mod, std::span<const TensorType> tabl
         const Tensor score = internal::own_tape(in[0]);
         std::vector<Tensor> args{score}, wrt{score};
         const internal::TableExtents extents = add_operands(&args, in.subspan(2), tables);
-        const Tensor out = internal::map_mod(mod, 5, args, &reads, nullptr, &extents);
+        // A mod that reads rows of tables may give shape [1].
+        const Tensor out = reshape(internal::map_mod(mod, 5, args, &reads, nullptr, &extents), {});
         for (const internal::TableRead& r : reads.all) wrt.push_back(r.value);
         std::vector<Tensor> result = internal::own_gradients(out, wrt, in[1]);
         for (const internal::TableRead& r : reads.all) result.push_back(r.at);
