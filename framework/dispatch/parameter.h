@@ -11,7 +11,6 @@ namespace weft {
 
 class CellHandle {
  public:
-  using Loc = std::source_location;
   CellHandle() = default;
   CellHandle(const CellHandle& o) : cell_(internal::clone_scope ? clone_of(o.cell_) : o.cell_) {}
   CellHandle(CellHandle&&) = default;
@@ -22,11 +21,11 @@ class CellHandle {
 
   /// The current value; inside capture a traced value, made at first use. Materialises a lazy cell. Throws if the cell
   /// is torn.
-  Tensor value(Loc loc = Loc::current()) const;
-  operator Tensor() const { return value(Loc()); }
+  Tensor value() const;
+  operator Tensor() const { return value(); }
   /// Replaces the value; shape, dtype and device must be equal. Inside capture, the write happens when the step
   /// commits.
-  void set(const Tensor& value, Loc loc = Loc::current()) const;
+  void set(const Tensor& value) const;
   const TensorType& type() const { return cell().type; }
   const Shape& shape() const { return cell().type.shape; }
   DType dtype() const { return cell().type.dtype; }
@@ -62,9 +61,9 @@ class Parameter : public CellHandle {
   Parameter() = default;
   explicit Parameter(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
   /// Starts from a concrete value.
-  explicit Parameter(const Tensor& value, std::string name = "", Loc loc = Loc::current());
+  explicit Parameter(const Tensor& value, std::string name = "");
   /// A lazy parameter: the result of `init` must have this type; uses no memory until the first read.
-  Parameter(const TensorType& type, const Initializer& init, std::string name = "", Loc loc = Loc::current());
+  Parameter(const TensorType& type, const Initializer& init, std::string name = "");
   const Parameter& requires_grad(bool on) const;
   bool requires_grad() const { return cell().requires_grad; }
   /// A new cell with the same value.
@@ -76,8 +75,8 @@ class Buffer : public CellHandle {
  public:
   Buffer() = default;
   explicit Buffer(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
-  explicit Buffer(const Tensor& value, std::string name = "", Loc loc = Loc::current());
-  Buffer(const TensorType& type, const Initializer& init, std::string name = "", Loc loc = Loc::current());
+  explicit Buffer(const Tensor& value, std::string name = "");
+  Buffer(const TensorType& type, const Initializer& init, std::string name = "");
   Buffer clone() const;
 };
 

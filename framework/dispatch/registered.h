@@ -1,7 +1,6 @@
 // Registered: the reference inside a handle (a Parameter, a module) that a registry (a module) can follow. A registry
 // that lists a handle asks it for its slot, and sees in the slot what was assigned to the handle last.
 #pragma once
-#include <string>
 #include <utility>
 
 #include "framework/base/ref.h"
@@ -14,7 +13,6 @@ template <class T>
 struct Slot final : RefCounted {
   Ref<T> value;
   const void* holder = nullptr;  // the one handle whose assignments change `value`
-  std::string path;              // the registry's name for the handle
 };
 
 /// A copy refers to the same object, but it is a handle of its own, which no registry follows. A handle that is moved
@@ -52,8 +50,6 @@ class Registered {
   T& operator*() const { return *ref_; }
   explicit operator bool() const { return static_cast<bool>(ref_); }
 
-  /// True if a registry sees what is assigned to this handle.
-  bool followed() const { return slot_ && slot_->holder == this; }
   /// The slot of this handle, made at the first call.
   const Ref<Slot<T>>& slot() const {
     if (!followed()) {
@@ -65,6 +61,7 @@ class Registered {
   }
 
  private:
+  bool followed() const { return slot_ && slot_->holder == this; }
   void take(const Registered& o) {
     if (!o.followed()) return;
     slot_ = o.slot_;

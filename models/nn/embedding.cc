@@ -10,7 +10,7 @@ Embedding::Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options
 }
 
 Tensor Embedding::operator()(const Arg& indices) const {
-  CallScope call(*this, indices.line());
+  internal::LineScope line(indices.line());
   return embedding(indices, weight);
 }
 
