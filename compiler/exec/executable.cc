@@ -533,7 +533,7 @@ void Executable::failed(size_t at) {
   throw;
 }
 
-// All cells or none: what may throw comes first.
+// Commits all cells or none: everything that may throw runs first.
 void Executable::commit() {
   std::vector<Tensor> values(bound_.size());
   for (size_t i = 0; i < bound_.size(); ++i) {

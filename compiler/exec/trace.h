@@ -8,7 +8,7 @@
 namespace weft {
 
 /// Writes the launches recorded so far to the file that WEFT_TRACE names; also happens when the process ends. On a mesh
-/// each event has the argument "rank", and each rank has a "pid" of its own.
+/// each event has the argument "rank", and each rank has its own "pid".
 void flush_trace();
 
 namespace internal {

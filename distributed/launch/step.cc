@@ -112,7 +112,7 @@ MeshStep::MeshStep(const Ref<Graph>& joint, const CompileOptions& options)
       verify_(options.verify),
       plan_(plan_mesh(joint, options)) {
   for (size_t i = 0; i < plan_.locals.size(); ++i) {
-    internal::Entry e;  // the rank's graph, as a step of its own
+    internal::Entry e;  // one rank's graph, planned like a step of one device
     e.joint = plan_.arranged[i];
     for (Value v : e.joint->inputs) e.key.layouts.push_back({contiguous_strides(e.joint->type(v).shape)});
     internal::plan_within_budget(e, options);

@@ -258,7 +258,7 @@ Tensor Tensor::requires_grad(bool on) const {
   WEFT_CHECK(is_floating(dtype()), "requires_grad: a tensor of ", dtype(),
              " has no gradient; need a floating-point dtype");
   if (get().grad) return *this;
-  // A value of its own: what was computed from this one before is not recorded.
+  // Returns a new value: results computed from this one before the call stay unrecorded.
   if (is_traced()) return internal::thread_state.capture->recorded(dispatch(barrier_op, {this}));
   return with_tape(*this, make_leaf(), 0);
 }

@@ -172,8 +172,8 @@ bool flush_output() {
   return std::fflush(stdout) == 0 && !std::ferror(stdout) && streams;
 }
 
-// A small `ulimit -s` is the limit of the first thread, and of others unless they are given a size. So the program runs
-// in a thread of its own, and that and all others get enough.
+// `ulimit -s` limits the stack of the first thread, and is the default for all others. If it is too small, the default
+// for new threads is raised, and the program runs in a new thread.
 template <class F>
 void with_enough_stack(const F& f) {
   constexpr size_t kEnough = size_t{8} << 20;

@@ -15,8 +15,8 @@ struct Slot final : RefCounted {
   const void* holder = nullptr;  // the one handle whose assignments change `value`
 };
 
-/// A copy refers to the same object, but it is a handle of its own, which no registry follows. A handle that is moved
-/// from hands its slot on, as when a vector grows, and takes it back when it is assigned to.
+/// A copy refers to the same object, but no registry follows assignments to the copy. A move transfers the slot
+/// to the new handle, as when a vector grows; the old handle gets its slot back when it is assigned to.
 template <class T>
 class Registered {
  public:
