@@ -45,6 +45,41 @@ TEST(Api, TensorsAreValues) {
   EXPECT_GT(memory_stats().peak, 0);
 }
 
+TEST(Api, TypesPrint) {
+  std::ostringstream out;
+  const Tensor x = zeros({2, 3}, {.dtype = kBFloat16});
+  out << x.shape() << " " << x.dtype() << " " << x.device() << " " << x.type() << " " << Device::cuda(1);
+  EXPECT_EQ(out.str(), "[2, 3] bf16 cpu bf16[2, 3] cuda:1");
+}
+
+TEST(Api, ValuesOfTheUsualIntegerTypes) {
+  EXPECT_EQ(Tensor::from_vector<long long>({1, 2}, {2}).dtype(), kInt64);
+  static_assert(!HasDType<int16_t> && !HasDType<size_t> && !HasDType<char>, "from_vector refuses them in one sentence");
+  const Tensor n = sum(Tensor::from_vector<int64_t>({3, 4}, {2}));
+  EXPECT_EQ(n.item<size_t>(), 7u);
+  EXPECT_EQ(n.item<long long>(), 7);
+  EXPECT_EQ(n.item<int16_t>(), 7);
+  EXPECT_EQ(n.item<char>(), 7);
+}
+
+TEST(Api, MasksAsInPyTorch) {
+  const Tensor a = Tensor::from_vector<bool>({true, true, false}, {3});
+  const Tensor b = Tensor::from_vector<bool>({true, false, false}, {3});
+  using V = std::vector<bool>;
+  EXPECT_EQ((!a).to_vector<bool>(), (V{false, false, true}));
+  EXPECT_EQ((a + b).dtype(), kBool);
+  EXPECT_EQ((a + b).to_vector<bool>(), (V{true, true, false}));
+  EXPECT_EQ((a * b).to_vector<bool>(), (V{true, false, false}));
+  EXPECT_EQ((a + 1).to_vector<int64_t>(), (std::vector<int64_t>{2, 2, 1}));
+}
+
+TEST(Api, NamesThatUsersHaveThemselves) {
+  const Tensor x = Tensor::from_vector({1, 3}, {2});
+  EXPECT_FLOAT_EQ(x.std().item<float>(), std::sqrt(2.f));  // std(x) is ambiguous with namespace std here
+  EXPECT_FLOAT_EQ(weft::std(x).item<float>(), std::sqrt(2.f));
+  EXPECT_EQ(x.var({0}, 0).item<float>(), 1);
+}
+
 TEST(Api, EveryOpOfTheListIsThere) {
   Tensor x = rand({4, 6}) + 0.5, y = rand({4, 6}) + 0.5, i = Tensor::from_vector<int64_t>({0, 2}, {2});
   for (Tensor t : {add(x, y),
@@ -123,7 +158,9 @@ TEST(Api, ErrorsNameOpShapesAndRule) {
     matmul(zeros({4, 8}), zeros({9, 2}));
     FAIL();
   } catch (const Error& e) {
-    EXPECT_STREQ(e.what(), "matmul: inner dimensions differ: [4, 8] x [9, 2] (8 != 9)");
+    EXPECT_EQ(std::string(e.what()), str_cat("matmul: inner dimensions differ: [4, 8] x [9, 2] (8 != 9); need equal "
+                                             "ones; at api_test.cc:",
+                                             __LINE__ - 5));
     EXPECT_EQ(e.code(), Code::kInvalidArgument);
   }
 }
@@ -145,6 +182,19 @@ TEST(Api, Differentiation) {
             (std::vector<float>{2, 2}));
 }
 
+// A user's type may have any name inside a module.
+struct State {
+  int steps = 0;
+};
+struct Counting : nn::Module {
+  State state;
+  Tensor operator()(const Tensor& x) {
+    State next{state.steps + 1};
+    state = next;
+    return x * static_cast<double>(state.steps);
+  }
+};
+
 struct Mlp : nn::Module {
   nn::Linear up, down;
   Mlp(int64_t d, int64_t h) : up(d, h), down(h, d) {
@@ -157,6 +207,7 @@ struct Mlp : nn::Module {
 TEST(Api, ModulesAndOptimisers) {
   Mlp m(8, 16);
   EXPECT_EQ(m.named_parameters()[0].first, "up.weight");
+  EXPECT_EQ(Counting()(ones({1})).item<float>(), 1);
   EXPECT_EQ(m.num_parameters(), 8 * 16 + 16 + 16 * 8 + 8);
   Mlp other(8, 16);
   other.load_state_dict(m.state_dict());

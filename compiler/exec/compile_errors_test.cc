@@ -16,10 +16,11 @@ namespace weft {
 namespace {
 
 using testing::error_of;
+using testing::placed_error_of;
 
 TEST(CompileErrors, ReadingAValueInCaptureNamesTheLine) {
   auto step = compile([](Tensor x) { return x * x.sum().item<float>(); });
-  std::string e = error_of([&] { step(ones({3})); });
+  std::string e = placed_error_of([&] { step(ones({3})); });
   EXPECT_NE(e.find(str_cat("compile_errors_test.cc:", __LINE__ - 2)), std::string::npos) << e;
   EXPECT_NE(e.find("inside capture"), std::string::npos) << e;
   // The failed capture leaves nothing behind.
@@ -37,7 +38,7 @@ TEST(CompileErrors, ErrorsOfKernelsNameTheLineAndChangeNothingBeforeTheFirstWrit
   Tensor good = Tensor::from_vector<int64_t>({0, 3}, {2}), bad = Tensor::from_vector<int64_t>({0, 4}, {2});
   step(good);
   std::vector<float> before = w.value().to_vector<float>();
-  std::string e = error_of([&] { step(bad); });
+  std::string e = placed_error_of([&] { step(bad); });
   EXPECT_NE(e.find("compile_errors_test.cc:"), std::string::npos) << e;
   EXPECT_NE(e.find("4"), std::string::npos) << e;
   EXPECT_EQ(w.value().to_vector<float>(), before);
@@ -206,7 +207,7 @@ TEST(CompileErrors, DebugPrintRunsEachStep) {
 
 TEST(CompileErrors, VerifyFindsAWrongKernel) {
   auto step = compile([&](Tensor x) { return dispatch(testing::unsteady_op(), {&x}); }, {.verify = true});
-  std::string e = error_of([&] { step(ones({2, 2})); });
+  std::string e = placed_error_of([&] { step(ones({2, 2})); });
   EXPECT_NE(e.find("verify: output 0 differs from the reference first at [1, 0]: got 1; need 0"), std::string::npos)
       << e;
 }

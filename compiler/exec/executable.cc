@@ -6,6 +6,7 @@
 
 #include "compiler/exec/trace.h"
 #include "framework/base/clock.h"
+#include "framework/base/one_line.h"
 #include "framework/base/switches.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/rank.h"
@@ -515,13 +516,12 @@ void Executable::failed(size_t at) {
     std::string where;
     // A fault of a device is found by a later call, unless each is waited for.
     const bool here = limits_.synchronous || e.code() != Code::kAborted || switch_on("WEFT_SYNC");
-    if (here && line.line) where += str_cat("; at ", line);
-    if (here && launched && *launched->scope) where += str_cat("; in ", launched->scope);
+    if (here) where += origin_text(line, launched ? launched->scope : "");
     if (torn)
       where += str_cat("; cells were already being written: ", first_torn,
                        torn > 1 ? str_cat(" and ", torn - 1, " more are") : " is",
                        " torn: load a checkpoint before the next step, or set them");
-    throw Error(e.code(), e.what() + where);
+    throw Error(e.code(), one_line(e.what() + where));
   };
   try {
     throw;

@@ -7,6 +7,7 @@
 #include "compiler/loop_ir/fused.h"
 #include "compiler/loop_ir/lower_group.h"
 #include "compiler/targets/operations.h"
+#include "framework/base/one_line.h"
 #include "ops/attention/record.h"
 #include "ops/core/view.h"
 
@@ -14,6 +15,7 @@ namespace weft::internal {
 namespace {
 
 constexpr int64_t kMaxFoldedBytes = 4096;
+constexpr int64_t kMostBytes = int64_t{1} << 62;  // of all buffers of a plan
 
 StridedView view_of(const BufferPlace& p) { return {nullptr, p.type.dtype, p.type.shape, p.strides}; }
 
@@ -126,6 +128,9 @@ class Planner {
   }
 
   int32_t add_buffer(Home home, int32_t index, int64_t bytes) {
+    total_bytes_ = saturating_add(total_bytes_, bytes);
+    WEFT_CHECK_AS(kResourceExhausted, total_bytes_ < kMostBytes,
+                  "plan: the values of this step have more than 2^62 bytes together; need smaller tensors");
     plan_.buffers.push_back({home, index, bytes});
     return static_cast<int32_t>(plan_.buffers.size()) - 1;
   }
@@ -236,7 +241,7 @@ class Planner {
     try {
       l.operation = operations_.get(*l.op, l.copy ? Attrs() : n.attrs, in, out, offsets);
     } catch (const Error& e) {
-      throw Error(e.code(), n.line.line ? str_cat(e.what(), "; at ", n.line) : std::string(e.what()));
+      throw Error(e.code(), one_line(e.what() + origin_text(n.line, n.scope)));
     }
     return l.operation->workspace_bytes();
   }
@@ -481,6 +486,7 @@ class Planner {
   std::span<const ArgumentLayout> arguments_;
   Operations& operations_;
   MemoryPlan plan_;
+  int64_t total_bytes_ = 0;                       // of all buffers: sums of their sizes then fit 64 bits
   std::vector<SmallVec<BufferPlace, 1>> places_;  // of each node's results
   std::vector<Launch> main_;
   std::vector<CopyTask> before_, finals_;

@@ -478,7 +478,11 @@ bool can_fuse(const Node& n) {
   if (itemsize(t) == 1 && t != kBool) return false;
   if (is_index_map(n)) return true;
   if (n.op == &constant_op) return whole_number(number(n.attrs, "value")) || is_floating(t);
-  if (n.op == &iota_op) return whole_number(number(n.attrs, "start")) && whole_number(number(n.attrs, "step"));
+  if (n.op == &iota_op) {
+    const double start = number(n.attrs, "start"), step = number(n.attrs, "step");
+    const double end = start + step * static_cast<double>(n.outputs[0].shape[0]);
+    return whole_number(start) && whole_number(step) && whole_number(end);  // positions are computed in f64
+  }
   if (n.op == &cast_op || n.op == &gather_op || n.op == &index_select_op) return true;
   if (n.op == &reduce_sum_op || n.op == &reduce_prod_op || n.op == &reduce_max_op || n.op == &reduce_min_op)
     return t != kBool && t != kInt32;

@@ -23,7 +23,7 @@ inline Node new_node(const Graph& to, const OpDef& op, std::span<const Value> in
     n.inputs.push_back(v);
     types.push_back(to.type(v));
   }
-  n.outputs = op.infer({op, n.attrs, types});
+  n.outputs = infer_types(op, n.attrs, types);
   return n;
 }
 

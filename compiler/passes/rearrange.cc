@@ -90,6 +90,7 @@ class Rearranger {
   bool is_range(Value v, int64_t* start) const {
     const Node& n = g_.node(v);
     if (n.op != &iota_op || number(n.attrs, "step") != 1 || number(n.attrs, "start") < 0) return false;
+    if (number(n.attrs, "start") > 9e15) return false;  // not exact
     *start = static_cast<int64_t>(number(n.attrs, "start"));
     return true;
   }

@@ -250,8 +250,8 @@ TEST(MeshCommit, ATornGeneratorNeedsASeed) {
   fault = Fault::kNone;
   c.set(0);
   EXPECT_EQ(error_of([&] { step(x); }), need);
-  EXPECT_EQ(error_of([&] { rand({2}); }), need);
-  EXPECT_EQ(error_of([&] { advance_random_step(); }), need);
+  expect_has(error_of([&] { rand({2}); }), need);
+  expect_has(error_of([&] { advance_random_step(); }), need);
   manual_seed(3);
   EXPECT_EQ(step(x).to_vector<float>(), first);
   EXPECT_EQ(error_of([&] { rand({2}); }), "");

@@ -71,15 +71,11 @@ class Applier {
     to.captured = g_.captured;
     to.cells = g_.cells;
     to.inputs.resize(g_.inputs.size());
-    const char* saved = internal::thread_state.scope;
     for (int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
       if (const auto it = ring_at_.find(id); it != ring_at_.end()) {
-        internal::LineScope line(n.line);
-        const internal::BackwardScope backward(n.backward);
-        internal::thread_state.scope = n.scope;
+        const internal::OriginScope origin(n, n.backward);
         it->second->gather ? gather(*it->second) : scatter(*it->second);
-        internal::thread_state.scope = saved;
       } else if (std::find(skipped_.begin(), skipped_.end(), id) == skipped_.end()) {
         copy(id);
       }

@@ -4,7 +4,6 @@
 #include <map>
 #include <set>
 
-#include "distributed/propagate/at_node.h"
 #include "distributed/propagate/local_op.h"
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
@@ -57,7 +56,7 @@ class Emitter final : public Locals {
     versions_.resize(static_cast<size_t>(g_.size()));
     for (int32_t id = 0; id < g_.size(); ++id) versions_[static_cast<size_t>(id)].resize(g_.node(id).outputs.size());
     while (first_backward_ < g_.size() && !g_.node(first_backward_).backward) ++first_backward_;
-    for (int32_t id = 0; id < g_.size(); ++id) at_node(g_.node(id), [&] { node(id); });
+    for (int32_t id = 0; id < g_.size(); ++id) node(id);
     std::vector<Tensor> out;
     for (size_t i = 0; i < g_.outputs.size(); ++i)
       out.push_back(get(g_.outputs[i], d_.outputs[i], nullptr, "the result"));

@@ -87,7 +87,7 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
 }
 
 // What grad() needs, on the tape and in a capture.
-void check(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options, SourceLine line) {
+void check(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options) {
   for (const Tensor& t : wrt)
     WEFT_CHECK(is_floating(t.dtype()), "grad: cannot differentiate with respect to ", t.type(),
                "; need a floating-point tensor");
@@ -100,13 +100,10 @@ void check(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions
   }
   for (size_t i = 0; i < wrt.size(); ++i)
     WEFT_CHECK(wrt[i].requires_grad_enabled(), "grad: operand ", i, " (", wrt[i].type(),
-               ") does not record; need a Parameter's value or a tensor after requires_grad(), taken outside NoGrad; "
-               "at ",
-               line);
+               ") does not record; need a Parameter's value or a tensor after requires_grad(), taken outside NoGrad");
   WEFT_CHECK(loss.requires_grad_enabled(),
              "grad: the loss does not depend on anything that records; was it detached, or computed inside NoGrad, by "
-             "a compiled function (call grad inside it), or from gradients without create_graph?; at ",
-             line);
+             "a compiled function (call grad inside it), or from gradients without create_graph?");
 }
 
 /// The tape's node of `t`; of a cell's value in a capture, the cell's leaf.
@@ -119,7 +116,7 @@ const RefCounted* leaf_of(Capture& capture, const Tensor& t) {
 
 // A captured function has no tape of what was computed before it: such values are constants there. An error, because
 // the same call outside the capture has other gradients.
-void check_inside(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt, SourceLine line) {
+void check_inside(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt) {
   if (capture.kind() != Capture::kStep) return;
   std::unordered_map<const RefCounted*, size_t> leaves;
   for (size_t i = 0; i < wrt.size(); ++i)
@@ -140,7 +137,7 @@ void check_inside(Capture& capture, const Tensor& loss, const std::vector<Tensor
         const auto at = leaves.find(up);
         WEFT_CHECK_AS(kFailedPrecondition, at == leaves.end(), "grad: ", used.type(), " was computed from operand ",
                       at == leaves.end() ? 0 : at->second,
-                      " outside the captured function and is a constant inside; need it computed inside; at ", line);
+                      " outside the captured function and is a constant inside; need it computed inside");
       }
     }
   }
@@ -149,14 +146,14 @@ void check_inside(Capture& capture, const Tensor& loss, const std::vector<Tensor
 }  // namespace
 
 std::vector<Tensor> internal::captured_grad(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt,
-                                            const GradOptions& options, SourceLine line) {
+                                            const GradOptions& options) {
   if (capture.differentiate) return (*capture.differentiate)(loss, wrt, options.grad_output, options.create_graph);
   SmallVec<const Tensor*, 8> in;
   in.push_back(&loss);
   if (options.grad_output.defined()) in.push_back(&options.grad_output);
   for (const Tensor& t : wrt) in.push_back(&t);
   EnableGrad recording(options.create_graph);
-  std::vector<Tensor> gradients = dispatch_multi(grad_op, in, {{"seeded", options.grad_output.defined()}}, line);
+  std::vector<Tensor> gradients = dispatch_multi(grad_op, in, {{"seeded", options.grad_output.defined()}});
   if (options.create_graph)
     for (Tensor& g : gradients) g = capture.recorded(g);
   return gradients;
@@ -164,18 +161,19 @@ std::vector<Tensor> internal::captured_grad(Capture& capture, const Tensor& loss
 
 std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
                          std::source_location loc) {
+  internal::LineScope here(loc);
   Capture* const capture = internal::thread_state.capture;
-  const SourceLine line = internal::thread_state.line ? *internal::thread_state.line : SourceLine(loc);
   // The operands of derivatives that are expanded now were checked when they were captured.
-  if (capture && capture->differentiate) return internal::captured_grad(*capture, loss, wrt, options, line);
-  check(loss, wrt, options, line);
+  if (capture && capture->differentiate) return internal::captured_grad(*capture, loss, wrt, options);
+  check(loss, wrt, options);
   if (!capture) return eager_grad(loss, wrt, options);
-  check_inside(*capture, loss, wrt, line);
-  return internal::captured_grad(*capture, loss, wrt, options, line);
+  check_inside(*capture, loss, wrt);
+  return internal::captured_grad(*capture, loss, wrt, options);
 }
 
 Gradients grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options,
                std::source_location loc) {
+  internal::LineScope here(loc);
   std::vector<Tensor> values;
   EnableGrad record;
   for (const Parameter& p : wrt) {

@@ -163,8 +163,8 @@ TEST(CaptureGrad, SharedIntermediatesAndSeeds) {
 
 // The error of fn, called eagerly; the same call in a capture throws the same.
 std::string same_error(const std::function<Tensor(Tensor)>& fn, const Tensor& x = scalar(3)) {
-  const std::string eager = error_of([&] { fn(x); });
-  EXPECT_EQ(error_of([&] { capture(fn, x); }), eager);
+  const std::string eager = placed_error_of([&] { fn(x); });
+  EXPECT_EQ(placed_error_of([&] { capture(fn, x); }), eager);
   return eager;
 }
 

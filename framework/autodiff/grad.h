@@ -82,7 +82,7 @@ Tensor accumulate(const Tensor& a, const Tensor& b);
 Tensor full_of(const TensorType& type, double value);
 /// grad() in a capture, without its checks.
 std::vector<Tensor> captured_grad(Capture& capture, const Tensor& loss, const std::vector<Tensor>& wrt,
-                                  const GradOptions& options, SourceLine line);
+                                  const GradOptions& options);
 }  // namespace internal
 
 }  // namespace weft

@@ -61,9 +61,7 @@ std::vector<Tensor> run_grad(const Attrs& attrs, std::span<const Tensor> in) {
   options.create_graph = grad_enabled();
   const std::vector<Tensor> wrt(in.begin() + first, in.end());
   // Its operands were checked when the node was captured.
-  if (Capture* capture = internal::thread_state.capture)
-    return internal::captured_grad(*capture, in[0], wrt, options,
-                                   internal::thread_state.line ? *internal::thread_state.line : SourceLine());
+  if (Capture* capture = internal::thread_state.capture) return internal::captured_grad(*capture, in[0], wrt, options);
   return grad(in[0], wrt, options);
 }
 

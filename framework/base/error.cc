@@ -1,9 +1,11 @@
 #include "framework/base/error.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 
 #include "framework/base/one_line.h"
+#include "framework/base/origin.h"
 
 namespace weft::internal {
 
@@ -17,10 +19,35 @@ void append(std::string& s, double v) {
 void append(std::string& s, int64_t v) { s.append(std::to_string(v)); }
 void append(std::string& s, uint64_t v) { s.append(std::to_string(v)); }
 
-void fail(Code code, const std::string& message) { throw Error(code, one_line(message)); }
+thread_local constinit Origin origin;
+
+std::string origin_text(SourceLine line, std::string_view scope) {
+  std::string s;
+  if (line.line) s += str_cat("; at ", line);
+  if (scope.empty()) return s;
+  s += str_cat(s.empty() ? "; in " : ", in ", scope);
+  std::replace(s.end() - static_cast<std::ptrdiff_t>(scope.size()), s.end(), '/', '.');
+  return s;
+}
+
+namespace {
+
+// The message with the current place, unless it names the line already.
+std::string placed(std::string message) {
+  std::string scope;
+  for (const OriginName* n = origin.names; n; n = n->path ? nullptr : n->outer)
+    if (!n->text.empty()) scope = scope.empty() ? std::string(n->text) : str_cat(n->text, ".", scope);
+  SourceLine line = origin.line ? *origin.line : SourceLine();
+  if (line.line && message.find(line.to_string()) != message.npos) line = {};
+  return message + origin_text(line, scope);
+}
+
+}  // namespace
+
+void fail(Code code, const std::string& message) { throw Error(code, one_line(placed(message))); }
 
 void bug(const char* file, int line, const char* condition, const std::string& message) {
-  throw Error(Code::kInternal, str_cat("bug in Weft at ", file, ":", line, " (", condition, ") ", message));
+  fail(Code::kInternal, str_cat("bug in Weft at ", file, ":", line, " (", condition, ") ", message));
 }
 
 }  // namespace weft::internal

@@ -1,5 +1,6 @@
 // The one error type of Weft and the two checks that throw it.
 // WEFT_CHECK reports an error of the user, WEFT_BUG_IF an error of Weft. Message: "op: what; got ...; need ...; hint".
+// Both append the place in the user's program: "; at model.cc:31, in blocks.3.attn" (framework/base/origin.h).
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -35,6 +36,7 @@ class Error : public std::runtime_error {
 };
 
 namespace internal {
+/// Throws Error with the message and the current place.
 [[noreturn]] void fail(Code code, const std::string& message);
 [[noreturn]] void bug(const char* file, int line, const char* condition, const std::string& message);
 }  // namespace internal

@@ -8,6 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
+#include "framework/base/origin.h"
 #include "framework/base/switches.h"
 
 namespace weft {
@@ -80,6 +81,7 @@ struct ThreadPool::Impl {
       while (generation.load(std::memory_order_acquire) == seen) generation.wait(seen, std::memory_order_acquire);
       ++seen;
       if (quit.load(std::memory_order_relaxed)) return;
+      internal::origin = origin;
       run_part(index);
       if (pending.fetch_sub(1, std::memory_order_acq_rel) == 1) pending.notify_one();
     }
@@ -105,6 +107,7 @@ struct ThreadPool::Impl {
   const FunctionRef<void(int64_t)>* fn = nullptr;
   int64_t tasks = 0;
   int parts = 0;
+  internal::Origin origin;  // of the caller, for errors
   std::atomic<int> pending{0};
   Mutex error_mutex;
   std::exception_ptr error;
@@ -131,6 +134,7 @@ void ThreadPool::run(int64_t tasks, FunctionRef<void(int64_t)> fn) {
     p.fn = &fn;
     p.tasks = tasks;
     p.parts = static_cast<int>(std::min<int64_t>(tasks, p.size));
+    p.origin = internal::origin;
     p.pending.store(p.parts - 1, std::memory_order_relaxed);
     for (int i = 1; i < p.parts; ++i) {
       p.workers[i - 1].generation.fetch_add(1, std::memory_order_release);

@@ -11,8 +11,8 @@ class Arg {
  public:
   using Loc = std::source_location;
   Arg(const Tensor& t, Loc loc = Loc::current()) : tensor_(&t), loc_(loc) {}
-  Arg(const Parameter& p, Loc loc = Loc::current()) : own_(p.value()), tensor_(&own_), loc_(loc) {}
-  Arg(const Buffer& b, Loc loc = Loc::current()) : own_(b.value()), tensor_(&own_), loc_(loc) {}
+  Arg(const Parameter& p, Loc loc = Loc::current()) : own_(p.value(loc)), tensor_(&own_), loc_(loc) {}
+  Arg(const Buffer& b, Loc loc = Loc::current()) : own_(b.value(loc)), tensor_(&own_), loc_(loc) {}
   Arg(double v, Loc loc = Loc::current()) : number_(v), kind_(kFloat), loc_(loc) {}
   Arg(float v, Loc loc = Loc::current()) : number_(v), kind_(kFloat), loc_(loc) {}
   Arg(int v, Loc loc = Loc::current()) : integer_(v), kind_(kInt), loc_(loc) {}

@@ -103,22 +103,21 @@ namespace internal {
 class OriginScope {
  public:
   OriginScope(const Node& n, bool backward)
-      : line_(thread_state.line), scope_(thread_state.scope), backward_(thread_state.backward) {
-    thread_state.line = &n.line;
+      : line_(origin.line), in_errors_(n.scope, /*path=*/true), scope_(thread_state.scope), backward_(backward) {
+    origin.line = &n.line;
     thread_state.scope = n.scope;
-    thread_state.backward = backward;
   }
   ~OriginScope() {
-    thread_state.line = line_;
+    origin.line = line_;
     thread_state.scope = scope_;
-    thread_state.backward = backward_;
   }
   OriginScope(const OriginScope&) = delete;
 
  private:
   const SourceLine* line_;
+  const OriginName in_errors_;
   const char* scope_;
-  bool backward_;
+  const BackwardScope backward_;
 };
 
 }  // namespace internal

@@ -6,6 +6,7 @@
 
 namespace weft {
 
+using internal::LineScope;
 using internal::thread_state;
 
 namespace {
@@ -14,67 +15,74 @@ void check_operands(const OpDef& op, TensorPtrs in) {
   WEFT_BUG_IF(op.num_inputs >= 0 && static_cast<int>(in.size()) != op.num_inputs, op.name, ": ", in.size(),
               " operands");
   for (size_t i = 0; i < in.size(); ++i) {
-    WEFT_CHECK_AS(kFailedPrecondition, in[i]->defined(), op.name, ": operand ", i, " is an undefined tensor");
-    Device d = in[i]->get().type.device, first = in[0]->get().type.device;
-    WEFT_CHECK(d == first, op.name, ": operand ", i, " is on ", d, " and operand 0 on ", first,
-               "; need one device: move with to(device)");
+    WEFT_CHECK_AS(kFailedPrecondition, in[i]->defined(), op.name, ": operand ", i,
+                  " is an undefined tensor; need one with a value");
+    if (!op.is(kPointwise)) check_device(op, i, in[i]->get().type.device, 0, in[0]->get().type.device);
   }
 }
 
-SourceLine line_of(SourceLine given) { return thread_state.line ? *thread_state.line : given; }
+SourceLine current_line() { return internal::origin.line ? *internal::origin.line : SourceLine(); }
 
-void call(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line, std::span<const TensorType> types,
+void call(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types,
           std::span<Tensor> out) {
   if (thread_state.capture) {
-    thread_state.capture->add_node(op, in, attrs, line_of(line), types, out);
+    thread_state.capture->add_node(op, in, attrs, current_line(), types, out);
     return;
   }
   for (const Tensor* t : in)
     WEFT_CHECK_AS(
         kFailedPrecondition, !t->get().trace, op.name,
         ": an operand was traced by a capture that has ended; only the captured function's own return values leave it");
-  internal::run_eager(op, in, attrs, types, out, line);
-  if (should_record(op, in)) record(op, in, attrs, line_of(line), out);
+  internal::run_eager(op, in, attrs, types, out);
+  if (should_record(op, in)) record(op, in, attrs, current_line(), out);
 }
 
 Types infer(const OpDef& op, TensorPtrs in, const Attrs& attrs) {
   check_operands(op, in);
   SmallVec<TensorType, 4> types;
   for (const Tensor* t : in) types.push_back(t->get().type);
-  return op.infer({op, attrs, types});
+  return infer_types(op, attrs, types);
 }
 
 }  // namespace
 
 Tensor dispatch(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line) {
+  LineScope here(line);
   Types types = infer(op, in, attrs);
   WEFT_BUG_IF(types.size() != 1, op.name, ": one result expected, got ", types.size());
   Tensor out;
-  call(op, in, attrs, line, types, {&out, 1});
+  call(op, in, attrs, types, {&out, 1});
   return out;
 }
 
 std::vector<Tensor> dispatch_multi(const OpDef& op, TensorPtrs in, const Attrs& attrs, SourceLine line) {
+  LineScope here(line);
   Types types = infer(op, in, attrs);
   std::vector<Tensor> out(types.size());
-  call(op, in, attrs, line, types, out);
+  call(op, in, attrs, types, out);
   return out;
 }
 
 Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type, SourceLine line) {
-  for (size_t i = 0; i < in.size(); ++i) {
-    const Device d = in[i]->get().type.device;
-    if (!(d == type.device) && (d.is_accelerator() || type.device.is_accelerator())) check_operands(op, in);
+  LineScope here(line);
+  checked_numel(type.shape, op.name);
+  TensorType result = type;
+  bool mixed = false;
+  for (const Tensor* t : in) mixed |= !(t->get().type.device == type.device);
+  if (mixed) {
+    SmallVec<TensorType, 3> types;
+    for (const Tensor* t : in) types.push_back(t->get().type);
+    result.device = pointwise_device(op, types);
   }
   Tensor out;
-  call(op, in, {}, line, {&type, 1}, {&out, 1});
+  call(op, in, {}, {&result, 1}, {&out, 1});
   return out;
 }
 
 namespace internal {
 
 void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types,
-               std::span<Tensor> out, SourceLine line) {
+               std::span<Tensor> out) {
   Device device = types.empty() ? Device::cpu() : types[0].device;
   if (device.type == DeviceType::kMeta) {
     for (size_t i = 0; i < out.size(); ++i) out[i] = Tensor::empty(types[i]);
@@ -116,7 +124,7 @@ void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<con
     results.push_back({r.storage->data(), r.type.dtype, r.type.shape, r.strides});
   }
   if (device.type != DeviceType::kCpu) {
-    target_of(device.type, op.name).run_now({op, attrs, views, results}, device, line_of(line));
+    target_of(device.type, op.name).run_now({op, attrs, views, results}, device, current_line());
     return;
   }
   Ref<Storage> scratch;

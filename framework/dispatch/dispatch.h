@@ -24,7 +24,7 @@ Tensor dispatch_pointwise(const OpDef& op, TensorPtrs in, const TensorType& type
 namespace internal {
 /// The views, allocations and kernel of one eager call, without recording.
 void run_eager(const OpDef& op, TensorPtrs in, const Attrs& attrs, std::span<const TensorType> types,
-               std::span<Tensor> out, SourceLine line = {});
+               std::span<Tensor> out);
 }  // namespace internal
 
 }  // namespace weft

@@ -21,7 +21,8 @@ HostRead::HostRead(const std::vector<Tensor>& values) {
   };
   std::vector<OfDevice> devices;
   for (const Tensor& t : values) {
-    WEFT_CHECK_AS(kFailedPrecondition, t.defined(), "HostRead: value ", values_.size(), " is an undefined tensor");
+    WEFT_CHECK_AS(kFailedPrecondition, t.defined(), "HostRead: value ", values_.size(),
+                  " is an undefined tensor; need one with a value");
     require_concrete(t, "HostRead", std::source_location::current());
     const Device device = t.device();
     if (device.type == DeviceType::kCpu) {

@@ -8,6 +8,7 @@
 
 namespace weft {
 
+using internal::LineScope;
 using internal::thread_state;
 
 namespace {
@@ -17,11 +18,11 @@ std::string label(const Cell& c) {
                         : str_cat("'", c.name, "'");
 }
 
-Ref<Cell> make_cell(const Tensor& value, std::string name, bool parameter) {
-  WEFT_CHECK_AS(kFailedPrecondition, value.defined(), "Parameter: undefined value");
+Ref<Cell> make_cell(const Tensor& value, std::string name, bool parameter, std::source_location loc) {
+  LineScope here(loc);
+  WEFT_CHECK_AS(kFailedPrecondition, value.defined(), "Parameter: undefined value; need one with a value");
   // A value on meta is a type: models and optimisers there can be planned.
-  if (value.get().trace || value.device().type != DeviceType::kMeta)
-    require_concrete(value, "Parameter", std::source_location::current());
+  if (value.get().trace || value.device().type != DeviceType::kMeta) require_concrete(value, "Parameter", loc);
   auto c = make_ref<Cell>();
   c->name = std::move(name);
   c->type = value.type();
@@ -30,15 +31,20 @@ Ref<Cell> make_cell(const Tensor& value, std::string name, bool parameter) {
   return c;
 }
 
-Ref<Cell> make_lazy_cell(const TensorType& type, const Initializer& init, std::string name, bool parameter) {
+Ref<Cell> make_lazy_cell(const TensorType& type, const Initializer& init, std::string name, bool parameter,
+                         std::source_location loc) {
   auto c = make_ref<Cell>();
   c->name = std::move(name);
   c->type = type;
-  checked_numel(type.shape, "Parameter");
+  {
+    LineScope here(loc);
+    checked_numel(type.shape, "Parameter");
+  }
   c->is_parameter = c->requires_grad = parameter;
   NoGrad guard;
   Capture capture(Capture::kInitializer);
   Tensor t = init();
+  LineScope here(loc);
   WEFT_CHECK(t.shape() == type.shape && t.dtype() == type.dtype, "Parameter: the initialiser made ", t.type(),
              "; need ", type);
   c->init = capture.finish({&t, 1});
@@ -83,7 +89,8 @@ void check_not_torn(const Cell& c) {
 }
 
 Cell& CellHandle::cell() const {
-  WEFT_CHECK_AS(kFailedPrecondition, cell_, "Parameter: used before it was given a cell");
+  WEFT_CHECK_AS(kFailedPrecondition, cell_,
+                "Parameter: used before it was given a cell; need one made from a value or an initialiser");
   return *cell_;
 }
 
@@ -91,7 +98,8 @@ internal::Registered<Cell> CellHandle::clone_of(const internal::Registered<Cell>
   return internal::Registered<Cell>::clone_of(cell, internal::clone_scope->of(cell.ref()), *internal::clone_scope);
 }
 
-Tensor CellHandle::value() const {
+Tensor CellHandle::value(Loc loc) const {
+  LineScope here(loc);
   Cell& c = cell();
   if (Capture* capture = thread_state.capture)
     if (Capture* root = capture->root()) return root->read_cell(ref());
@@ -119,10 +127,12 @@ static bool stays_in_place(const Cell& c) {
   return i.refs.load(std::memory_order_acquire) == 1 && i.storage->use_count() == 1 && i.storage->owned();
 }
 
-void CellHandle::set(const Tensor& value) const {
+void CellHandle::set(const Tensor& value, Loc loc) const {
+  LineScope here(loc);
   Cell& c = cell();
   WEFT_CHECK(value.shape() == c.type.shape && value.dtype() == c.type.dtype && value.device() == c.type.device,
-             "set: cell ", label(c), " holds ", c.type, "; got ", value.type());
+             "set: cell ", label(c), " holds ", c.type, "; got ", value.type(),
+             "; need the cell's type: convert first");
   Tensor t = value;
   if (thread_state.step && thread_state.step->ok.defined()) {
     NoGrad guard;
@@ -135,7 +145,7 @@ void CellHandle::set(const Tensor& value) const {
     capture->write_cell(ref(), t);
     return;
   }
-  require_concrete(t, "set", std::source_location::current());
+  require_concrete(t, "set", loc);
   c.leaf = {};  // the new value is another variable: gradients of losses that used the old value do not reach it
   if (stays_in_place(c)) {
     device_memory(c.type.device.type)
@@ -181,16 +191,18 @@ void CellHandle::convert(Device device) const {
   c.type.device = device;
 }
 
-Parameter::Parameter(const Tensor& value, std::string name) : CellHandle(make_cell(value, std::move(name), true)) {}
-Parameter::Parameter(const TensorType& type, const Initializer& init, std::string name)
-    : CellHandle(make_lazy_cell(type, init, std::move(name), true)) {}
+Parameter::Parameter(const Tensor& value, std::string name, Loc loc)
+    : CellHandle(make_cell(value, std::move(name), true, loc)) {}
+Parameter::Parameter(const TensorType& type, const Initializer& init, std::string name, Loc loc)
+    : CellHandle(make_lazy_cell(type, init, std::move(name), true, loc)) {}
 const Parameter& Parameter::requires_grad(bool on) const {
   cell().requires_grad = on;
   return *this;
 }
-Buffer::Buffer(const Tensor& value, std::string name) : CellHandle(make_cell(value, std::move(name), false)) {}
-Buffer::Buffer(const TensorType& type, const Initializer& init, std::string name)
-    : CellHandle(make_lazy_cell(type, init, std::move(name), false)) {}
+Buffer::Buffer(const Tensor& value, std::string name, Loc loc)
+    : CellHandle(make_cell(value, std::move(name), false, loc)) {}
+Buffer::Buffer(const TensorType& type, const Initializer& init, std::string name, Loc loc)
+    : CellHandle(make_lazy_cell(type, init, std::move(name), false, loc)) {}
 
 namespace {
 Ref<Cell> clone_cell(Cell& c) {

@@ -11,6 +11,7 @@ namespace weft {
 
 class CellHandle {
  public:
+  using Loc = std::source_location;
   CellHandle() = default;
   CellHandle(const CellHandle& o) : cell_(internal::clone_scope ? clone_of(o.cell_) : o.cell_) {}
   CellHandle(CellHandle&&) = default;
@@ -21,11 +22,11 @@ class CellHandle {
 
   /// The current value; inside capture a traced value, made at first use. Materialises a lazy cell. Throws if the cell
   /// is torn.
-  Tensor value() const;
-  operator Tensor() const { return value(); }
+  Tensor value(Loc loc = Loc::current()) const;
+  operator Tensor() const { return value(Loc()); }
   /// Replaces the value; shape, dtype and device must be equal. Inside capture, the write happens when the step
   /// commits.
-  void set(const Tensor& value) const;
+  void set(const Tensor& value, Loc loc = Loc::current()) const;
   const TensorType& type() const { return cell().type; }
   const Shape& shape() const { return cell().type.shape; }
   DType dtype() const { return cell().type.dtype; }
@@ -61,9 +62,9 @@ class Parameter : public CellHandle {
   Parameter() = default;
   explicit Parameter(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
   /// Starts from a concrete value.
-  explicit Parameter(const Tensor& value, std::string name = "");
+  explicit Parameter(const Tensor& value, std::string name = "", Loc loc = Loc::current());
   /// A lazy parameter: the result of `init` must have this type; uses no memory until the first read.
-  Parameter(const TensorType& type, const Initializer& init, std::string name = "");
+  Parameter(const TensorType& type, const Initializer& init, std::string name = "", Loc loc = Loc::current());
   const Parameter& requires_grad(bool on) const;
   bool requires_grad() const { return cell().requires_grad; }
   /// A new cell with the same value.
@@ -75,8 +76,8 @@ class Buffer : public CellHandle {
  public:
   Buffer() = default;
   explicit Buffer(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
-  explicit Buffer(const Tensor& value, std::string name = "");
-  Buffer(const TensorType& type, const Initializer& init, std::string name = "");
+  explicit Buffer(const Tensor& value, std::string name = "", Loc loc = Loc::current());
+  Buffer(const TensorType& type, const Initializer& init, std::string name = "", Loc loc = Loc::current());
   Buffer clone() const;
 };
 

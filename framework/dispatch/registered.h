@@ -1,6 +1,7 @@
 // Registered: the reference inside a handle (a Parameter, a module) that a registry (a module) can follow. A registry
 // that lists a handle asks it for its slot, and sees in the slot what was assigned to the handle last.
 #pragma once
+#include <string>
 #include <utility>
 
 #include "framework/base/ref.h"
@@ -13,6 +14,7 @@ template <class T>
 struct Slot final : RefCounted {
   Ref<T> value;
   const void* holder = nullptr;  // the one handle whose assignments change `value`
+  std::string path;              // the registry's name for the handle
 };
 
 /// A copy refers to the same object, but no registry follows assignments to the copy. A move transfers the slot
@@ -50,6 +52,8 @@ class Registered {
   T& operator*() const { return *ref_; }
   explicit operator bool() const { return static_cast<bool>(ref_); }
 
+  /// True if a registry sees what is assigned to this handle.
+  bool followed() const { return slot_ && slot_->holder == this; }
   /// The slot of this handle, made at the first call.
   const Ref<Slot<T>>& slot() const {
     if (!followed()) {
@@ -61,7 +65,6 @@ class Registered {
   }
 
  private:
-  bool followed() const { return slot_ && slot_->holder == this; }
   void take(const Registered& o) {
     if (!o.followed()) return;
     slot_ = o.slot_;

@@ -25,9 +25,10 @@ void commit_if(const Tensor& ok) {
   internal::thread_state.step->ok = ok;
 }
 
-NameScope::NameScope(const char* name) : saved_(internal::thread_state.scope) {
-  if (!internal::thread_state.capture) return;  // only graphs show names
-  internal::thread_state.scope = internal::intern(*saved_ ? str_cat(saved_, "/", name) : std::string(name));
+NameScope::NameScope(std::string_view name)
+    : name_(name), in_errors_(name_, /*path=*/false), saved_(internal::thread_state.scope) {
+  if (!internal::thread_state.capture) return;  // only graphs show the joined names
+  internal::thread_state.scope = internal::intern(*saved_ ? str_cat(saved_, "/", name) : name_);
 }
 
 }  // namespace weft

@@ -1,8 +1,11 @@
 // State of the current thread: open capture, gradient recording, name scope, random step scope. It is thread-local
-// because ops are ordinary functions: a user's call has no argument for it.
+// because ops are ordinary functions: a user's call has no argument for it. (framework/base/origin.h has the line.)
 #pragma once
 #include <cstdint>
+#include <string>
+#include <string_view>
 
+#include "framework/base/origin.h"
 #include "framework/ir/graph.h"
 
 namespace weft {
@@ -22,27 +25,11 @@ struct StepScope {
 struct ThreadState {
   Capture* capture = nullptr;
   StepScope* step = nullptr;
-  const char* scope = "";
-  const SourceLine* line = nullptr;  // overrides the source lines of ops
+  const char* scope = "";  // of captured nodes
   bool grad_enabled = true;
   bool backward = false;  // nodes captured now are marked as made by reverse mode
 };
 extern thread_local constinit ThreadState thread_state;
-
-/// During its lifetime, ops carry this source line: the parts of a composite point at its caller. The outermost scope
-/// wins.
-class LineScope {
- public:
-  explicit LineScope(SourceLine line) : line_(line), saved_(thread_state.line) {
-    if (!saved_) thread_state.line = &line_;
-  }
-  ~LineScope() { thread_state.line = saved_; }
-  LineScope(const LineScope&) = delete;
-
- private:
-  SourceLine line_;
-  const SourceLine* saved_;
-};
 
 /// During its lifetime, captured nodes are marked as made by reverse mode (or not, if `on` is false).
 class BackwardScope {
@@ -92,14 +79,17 @@ inline bool grad_enabled() { return internal::thread_state.grad_enabled; }
 /// True while this thread captures a function into a graph.
 inline bool is_capturing() { return internal::thread_state.capture != nullptr; }
 
-/// During its lifetime, names the captured nodes: "outer/inner". Graph text, reports and kernels show the names.
+/// During its lifetime, names the captured nodes: "outer/inner". Graph text, reports, kernels and errors show the
+/// names.
 class NameScope {
  public:
-  explicit NameScope(const char* name);
+  explicit NameScope(std::string_view name);
   ~NameScope() { internal::thread_state.scope = saved_; }
   NameScope(const NameScope&) = delete;
 
  private:
+  const std::string name_;
+  const internal::OriginName in_errors_;
   const char* saved_;
 };
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "framework/base/origin.h"
 #include "framework/base/small_vec.h"
 #include "framework/ir/attr.h"
 #include "framework/tensor/tensor.h"
@@ -15,16 +16,6 @@ namespace weft {
 
 struct OpDef;
 struct Cell;
-
-/// The line of the user's program that an op came from.
-struct SourceLine {
-  const char* file = "";
-  uint32_t line = 0;
-  SourceLine() = default;
-  SourceLine(const char* f, uint32_t l) : file(f), line(l) {}
-  SourceLine(std::source_location l) : file(l.file_name()), line(l.line()) {}
-  std::string to_string() const { return line ? str_cat(file, ":", line) : std::string(); }
-};
 
 /// A copy of the text that lives as long as the process; equal texts give equal pointers. For Node::scope and files.
 const char* intern(std::string_view text);

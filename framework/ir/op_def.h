@@ -94,7 +94,7 @@ struct OpDef {
   int num_inputs = 1;  // -1: any number
   int num_outputs = 1;
   double flops_per_point = 1;  // per point of the dim map's iteration space
-  /// Types of the results; throws "name: ..." on operands that do not fit.
+  /// Types of the results; throws "name: ..." on operands that do not fit. Called by infer_types, which checks extents.
   Types (*infer)(const InferCall&) = nullptr;
   /// Null: no gradient flows (integer results, kNotDifferentiable).
   Grads (*vjp)(const VjpCall&) = nullptr;
@@ -120,6 +120,16 @@ struct OpDef {
 
   bool is(Trait t) const { return traits & t; }
 };
+
+/// The types of an op's results by its rule, which may calculate with saturating arithmetic. Throws on types that no
+/// tensor has: with a negative extent, or too many elements.
+Types infer_types(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in);
+
+/// Throws, naming the op, if operand i is on another device than operand j.
+void check_device(const OpDef& op, size_t i, Device of_i, size_t j, Device of_j);
+/// The device of a pointwise op's result: that of its operands. A scalar in host memory may be combined with tensors on
+/// meta or another CPU. Throws on other mixtures.
+Device pointwise_device(const OpDef& op, std::span<const TensorType> in);
 
 /// The cost of one call, by the record's own rule or by its dim map. Of an op with kContraction whose rule sets no
 /// products, all operations are products.

@@ -418,7 +418,7 @@ class Parser : internal::TextReader {
     std::vector<TensorType> in;
     for (Value v : n.inputs) in.push_back(s.g.type(v));
     try {
-      n.outputs = n.op->infer({*n.op, n.attrs, in});
+      n.outputs = infer_types(*n.op, n.attrs, in);
     } catch (const Error& e) {
       internal::fail(e.code(), str_cat("parse_graph: line ", at, ": ", e.what()));
     }

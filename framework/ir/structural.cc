@@ -36,6 +36,31 @@ const OpDef* OpTable::find(std::string_view name) const {
   return it != ops_.end() && name == (*it)->name ? *it : nullptr;
 }
 
+Types infer_types(const OpDef& op, const Attrs& attrs, std::span<const TensorType> in) {
+  Types types = op.infer({op, attrs, in});
+  for (const TensorType& t : types) checked_numel(t.shape, op.name);
+  return types;
+}
+
+void check_device(const OpDef& op, size_t i, Device of_i, size_t j, Device of_j) {
+  WEFT_CHECK(of_i == of_j, op.name, ": operand ", i, " is on ", of_i, " and operand ", j, " on ", of_j,
+             "; need one device: move with to(device)");
+}
+
+Device pointwise_device(const OpDef& op, std::span<const TensorType> in) {
+  size_t chosen = 0;
+  auto is_scalar = [](const TensorType& t) { return t.shape.empty() && t.device.type == DeviceType::kCpu; };
+  for (size_t i = 1; i < in.size(); ++i) {
+    const TensorType &a = in[chosen], &b = in[i];
+    if (b.device == a.device) continue;
+    const bool host = !b.device.is_accelerator() && !a.device.is_accelerator();
+    if (host && is_scalar(b)) continue;
+    if (!host || !is_scalar(a)) check_device(op, i, b.device, chosen, a.device);
+    chosen = i;
+  }
+  return in[chosen].device;
+}
+
 Cost& Cost::operator+=(const Cost& other) {
   if (other.products > 0) product_dtype = other.product_dtype;
   flops += other.flops;

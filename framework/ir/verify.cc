@@ -104,7 +104,7 @@ class Verifier {
     for (Value v : n.inputs) in.push_back(g_.type(v));
     Types want;
     try {
-      want = n.op->infer({*n.op, n.attrs, in});
+      want = infer_types(*n.op, n.attrs, in);
     } catch (const Error& e) {
       broken(id, "types", str_cat("\"", e.what(), "\""), "operands that the op accepts");
     }

@@ -1,6 +1,7 @@
 // The device of a tensor. CPU devices are indexed by rank; meta tensors have a type but no memory.
 #pragma once
 #include <cstdint>
+#include <iosfwd>
 #include <string>
 
 namespace weft {
@@ -23,5 +24,6 @@ struct Device {
   /// "cpu", "cpu:1", "cuda:0", "meta", "other:0".
   std::string to_string() const;
 };
+std::ostream& operator<<(std::ostream& out, Device device);
 
 }  // namespace weft

@@ -89,7 +89,8 @@ TEST(DLPack, RefusesWhatItDoesNotHaveAndLeavesTheCapsule) {
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.device.device_type = kDLCUDA; }),
             "from_dlpack: got device type 2; need cpu (1)");
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.ndim = 9; }), "from_dlpack: got 9 dimensions; need at most 8");
-  EXPECT_EQ(refused([](Foreign& f) { f.shape[0] = -1; }), "from_dlpack: negative extent in shape [-1, 2]");
+  EXPECT_EQ(refused([](Foreign& f) { f.shape[0] = -1; }),
+            "from_dlpack: negative extent in shape [-1, 2]; need 0 or more");
   EXPECT_EQ(refused([](Foreign& f) { f.strides[0] = -1; }),
             "from_dlpack: got negative strides [-1, 2]; need strides of 0 and above");
   EXPECT_EQ(refused([](Foreign& f) { f.capsule.dl_tensor.data = nullptr; }),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ostream>
 
 #include "framework/base/error.h"
 
@@ -13,6 +14,7 @@ constexpr std::string_view kNames[kNumDTypes] = {"f32", "f64", "bf16", "f16",   
 }  // namespace
 
 std::string_view to_string_view(DType t) { return kNames[static_cast<int>(t)]; }
+std::ostream& operator<<(std::ostream& out, DType t) { return out << to_string_view(t); }
 
 DType parse_dtype(std::string_view name) {
   for (int i = 0; i < kNumDTypes; ++i)

@@ -2,6 +2,7 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <iosfwd>
 #include <string_view>
 
 namespace weft {
@@ -34,6 +35,7 @@ constexpr bool is_integral(DType t) { return t == kInt64 || t == kInt32 || t == 
 
 /// Short names: f32 f64 bf16 f16 i64 i32 u8 bool f8e4m3 f8e5m2.
 std::string_view to_string_view(DType t);
+std::ostream& operator<<(std::ostream& out, DType t);
 /// The inverse of to_string_view; throws, listing the names, on anything else.
 DType parse_dtype(std::string_view name);
 
@@ -67,8 +69,13 @@ struct float16 {
 uint8_t float8_from_float(float f, DType format);
 float float8_to_float(uint8_t bits, DType format);
 
+/// The dtype that stores values of the C++ type T.
 template <class T>
 struct DTypeOf;
+template <class T>
+concept HasDType = requires {
+  DTypeOf<T>::value;
+};
 template <>
 struct DTypeOf<float> {
   static constexpr DType value = kFloat32;

@@ -1,15 +1,22 @@
 #include "framework/tensor/shape.h"
 
+#include <algorithm>
+#include <ostream>
+
 namespace weft {
 
+// 2^61 bytes of 8-byte elements: sums of a few byte counts fit 64 bits.
+static constexpr int64_t kMaxElements = int64_t{1} << 58;
+
 std::string Shape::to_string() const { return str_cat(std::span<const int64_t>(*this)); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.to_string(); }
 
 Shape contiguous_strides(const Shape& shape) {
   Shape s = shape;
   int64_t step = 1;
   for (int i = shape.size() - 1; i >= 0; --i) {
     s[i] = step;
-    step *= shape[i] > 0 ? shape[i] : 1;
+    step = saturating_mul(step, std::max<int64_t>(shape[i], 1));
   }
   return s;
 }
@@ -50,16 +57,12 @@ int normalize_dim(int64_t dim, int rank, const char* op) {
 
 int64_t checked_numel(const Shape& shape, const char* op) {
   int64_t n = 1;
-  bool zero = false;
   for (int64_t d : shape) {
-    WEFT_CHECK(d >= 0, op, ": negative extent in shape ", shape);
-    if (d == 0) zero = true;
+    WEFT_CHECK(d >= 0, op, ": negative extent in shape ", shape, "; need 0 or more");
+    n = saturating_mul(n, std::max<int64_t>(d, 1));
   }
-  if (zero) return 0;
-  for (int64_t d : shape)
-    WEFT_CHECK(!__builtin_mul_overflow(n, d, &n) && n < (int64_t{1} << 58), op, ": shape ", shape,
-               " has too many elements");
-  return n;
+  WEFT_CHECK(n < kMaxElements, op, ": shape ", shape, " has too many elements; need fewer than 2^58");
+  return shape.numel();
 }
 
 bool view_strides(const Shape& from, const Shape& strides, const Shape& to, Shape* out) {

@@ -2,11 +2,13 @@
 #pragma once
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "framework/base/error.h"
+#include "framework/base/saturate.h"
 
 namespace weft {
 
@@ -18,7 +20,7 @@ class Shape {
   Shape(std::initializer_list<int64_t> v) : Shape(std::span<const int64_t>(v.begin(), v.size())) {}
   Shape(const std::vector<int64_t>& v) : Shape(std::span<const int64_t>(v)) {}
   explicit Shape(std::span<const int64_t> v) {
-    WEFT_CHECK(v.size() <= kMaxDims, "shape: at most ", kMaxDims, " dimensions; got ", v.size());
+    WEFT_CHECK(v.size() <= kMaxDims, "shape: got ", v.size(), " dimensions; need at most ", kMaxDims);
     for (int64_t x : v) d_[n_++] = x;
   }
   Shape(const Shape& o) : n_(o.n_) {
@@ -48,7 +50,7 @@ class Shape {
   int64_t* begin() { return d_; }
   int64_t* end() { return d_ + n_; }
   void push_back(int64_t v) {
-    WEFT_CHECK(n_ < kMaxDims, "shape: at most ", kMaxDims, " dimensions");
+    WEFT_CHECK(n_ < kMaxDims, "shape: got more than ", kMaxDims, " dimensions; need at most ", kMaxDims);
     d_[n_++] = v;
   }
   void pop_back() { --n_; }
@@ -64,10 +66,10 @@ class Shape {
   operator std::span<const int64_t>() const { return {d_, static_cast<size_t>(n_)}; }
   std::vector<int64_t> vec() const { return {begin(), end()}; }
 
-  /// Product of the extents; 1 for a scalar.
+  /// Product of the extents; 1 for a scalar. Saturates.
   int64_t numel() const {
     int64_t p = 1;
-    for (int i = 0; i < n_; ++i) p *= d_[i];
+    for (int i = 0; i < n_; ++i) p = saturating_mul(p, d_[i]);
     return p;
   }
   friend bool operator==(const Shape& a, const Shape& b) {
@@ -84,6 +86,9 @@ class Shape {
   int n_ = 0;
 };
 
+/// "[2, 3]".
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
+
 /// Row-major strides in elements.
 Shape contiguous_strides(const Shape& shape);
 /// True if the elements are stored in row-major order without gaps (strides of dims of extent 1 and of empty tensors do
@@ -96,7 +101,8 @@ Shape broadcast_shapes(const Shape& a, const Shape& b, const char* op);
 /// Resolves a possibly negative dim against `rank`; throws OutOfRange naming `op`.
 int normalize_dim(int64_t dim, int rank, const char* op);
 
-/// numel(); throws, naming `op`, on negative extents and on more elements than 64-bit byte counts allow.
+/// numel(); throws, naming `op`, on negative extents and on more elements than 64-bit byte counts allow. Extents of 0
+/// count as 1 there, so that strides and offsets of every shape that passes fit 64 bits.
 int64_t checked_numel(const Shape& shape, const char* op);
 
 /// Computes strides that view the same memory as shape `to`; false if this needs a copy (PyTorch's view rule).

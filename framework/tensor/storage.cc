@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <map>
 #include <new>
+#include <ostream>
 
 #include "framework/base/error.h"
 #include "framework/base/mutex.h"
@@ -28,6 +29,8 @@ std::string Device::to_string() const {
   return "?";
 }
 
+std::ostream& operator<<(std::ostream& out, Device device) { return out << device.to_string(); }
+
 std::string MemoryStats::to_string() const {
   return str_cat("live ", live, " B, peak ", peak, " B, cached ", cached, " B, ", allocations, " allocations (",
                  system_allocations, " from the system)");
@@ -38,6 +41,7 @@ namespace {
 // Size classes: multiples of 64 B up to 1 KiB, then eight steps per power of two, so at most 12.5 % is slack.
 constexpr int kSmallClasses = 16;
 constexpr int kClasses = kSmallClasses + 8 * 40;
+constexpr int64_t kMostBytes = int64_t{1} << 50;  // of the last class
 
 struct SizeClass {
   int index;
@@ -62,6 +66,10 @@ class CpuAllocator final : public Allocator {
   explicit CpuAllocator(Device device) : device_(device) {}
 
   void* allocate(int64_t bytes) override {
+    if (bytes > kMostBytes) {
+      MutexLock lock(mutex_);
+      out_of_memory(bytes, "a block has at most 2^50 bytes");
+    }
     SizeClass c = size_class(bytes);
     int64_t counted = accounted(bytes);
     {
@@ -191,6 +199,7 @@ Allocator& Allocator::of(Device device) {
 MemoryStats memory_stats(Device device) { return Allocator::of(device).stats(); }
 
 Ref<Storage> Storage::allocate(int64_t bytes, Device device) {
+  WEFT_BUG_IF(bytes < 0, "allocate: ", bytes, " bytes");
   Ref<Storage> b(new Storage);
   b->allocator_ = &Allocator::of(device);
   b->device_ = device;

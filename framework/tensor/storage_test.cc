@@ -58,6 +58,20 @@ TEST(Allocator, EverySizeHoldsItsBytes) {
   a.empty_cache();
 }
 
+TEST(Allocator, RefusesBlocksBeyondItsClasses) {
+  Allocator& a = Allocator::of(Device::cpu(19));
+  for (int64_t bytes : {(int64_t{1} << 50) + 1, int64_t{1} << 51, int64_t{1} << 60, INT64_MAX}) {
+    try {
+      a.allocate(bytes);
+      FAIL() << bytes;
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::kResourceExhausted);
+      EXPECT_NE(std::string(e.what()).find("a block has at most 2^50 bytes"), std::string::npos) << e.what();
+    }
+  }
+  EXPECT_EQ(a.stats().live, 0);
+}
+
 TEST(Allocator, LimitIsAnErrorAndLeavesTheCounts) {
   Allocator& a = Allocator::of(Device::cpu(14));
   a.set_limit(1 << 20);

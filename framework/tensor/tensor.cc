@@ -1,12 +1,15 @@
 #include "framework/tensor/tensor.h"
 
 #include <cstring>
+#include <ostream>
 
 namespace weft {
 
 std::string TensorType::to_string() const {
   return device == Device::cpu() ? str_cat(dtype, shape) : str_cat(dtype, shape, "@", device);
 }
+
+std::ostream& operator<<(std::ostream& out, const TensorType& type) { return out << type.to_string(); }
 
 namespace {
 // One free list of TensorImpl-sized blocks per thread: a handle usually needs no heap allocation.
@@ -53,18 +56,19 @@ void TensorImpl::operator delete(void* block) {
 }
 
 Tensor Tensor::empty(const TensorType& type) {
+  const int64_t n = checked_numel(type.shape, "empty");
   Tensor t(new TensorImpl);
   TensorImpl& i = *t.impl_;
   i.type = type;
   i.strides = contiguous_strides(type.shape);
-  if (type.device.type != DeviceType::kMeta)
-    i.storage = Storage::allocate(checked_numel(type.shape, "empty") * itemsize(type.dtype), type.device);
+  if (type.device.type != DeviceType::kMeta) i.storage = Storage::allocate(n * itemsize(type.dtype), type.device);
   return t;
 }
 
-Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype, std::function<void(void*)> deleter) {
+Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype, std::function<void(void*)> deleter, Loc loc) {
+  internal::LineScope here(loc);
   int64_t n = checked_numel(shape, "from_blob");
-  WEFT_CHECK(data || n == 0, "from_blob: null data for shape ", shape);
+  WEFT_CHECK(data || n == 0, "from_blob: got null data for shape ", shape, "; need memory");
   Tensor t(new TensorImpl);
   t.impl_->type = {dtype, Device::cpu(), shape};
   t.impl_->strides = contiguous_strides(shape);
@@ -73,7 +77,8 @@ Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype, std::funct
 }
 
 template <class T>
-Tensor Tensor::from_vector(const std::vector<T>& values, const Shape& shape) {
+Tensor Tensor::copy_of(const std::vector<T>& values, const Shape& shape, Loc loc) {
+  internal::LineScope here(loc);
   int64_t n = checked_numel(shape, "from_vector");
   WEFT_CHECK(static_cast<int64_t>(values.size()) == n, "from_vector: got ", values.size(), " values; shape ", shape,
              " needs ", n);
@@ -81,6 +86,14 @@ Tensor Tensor::from_vector(const std::vector<T>& values, const Shape& shape) {
   T* out = static_cast<T*>(t.impl_->storage->data());
   for (int64_t i = 0; i < n; ++i) out[i] = values[i];
   return t;
+}
+
+void Tensor::bad_dim(int64_t dim, Loc loc) const {
+  internal::LineScope here(loc);
+  WEFT_CHECK_AS(kOutOfRange, this->dim() > 0, "size: dim ", dim, " of ", type(),
+                ", which has no dims; need a tensor with dims");
+  normalize_dim(dim, this->dim(), "size");
+  __builtin_unreachable();
 }
 
 const Shape& Tensor::strides() const {
@@ -96,8 +109,9 @@ void require_concrete(const Tensor& t, const char* what, std::source_location lo
   WEFT_CHECK_AS(kFailedPrecondition, !i.trace, what, ": the value of this ", i.type,
                 " does not exist yet: it is read inside capture at ", loc.file_name(), ":", loc.line(),
                 "; need to return it from the captured function, or keep the decision in the graph with where()");
+  internal::LineScope here(loc);
   WEFT_CHECK_AS(kFailedPrecondition, i.type.device.type != DeviceType::kMeta, what, ": a tensor on meta has no value (",
-                i.type, ")");
+                i.type, "); need one on cpu or cuda");
 }
 
 StridedView Tensor::view_for_kernel(Loc loc) const {
@@ -122,6 +136,7 @@ Tensor on_host(const Tensor& t) {
 
 const void* Tensor::data_checked(DType dtype, Loc loc) const {
   require_concrete(*this, "data", loc);
+  internal::LineScope here(loc);
   const TensorImpl& i = get();
   WEFT_CHECK(i.type.device.type == DeviceType::kCpu, "data: tensor ", i.type,
              " is not in host memory; need one on the CPU: move with to(Device::cpu())");
@@ -177,6 +192,7 @@ T load(const void* p, DType t) {
 template <class T>
 T Tensor::item(Loc loc) const {
   require_concrete(*this, "item", loc);
+  internal::LineScope here(loc);
   WEFT_CHECK(numel() == 1, "item: tensor ", type(), " has ", numel(), " elements; need exactly one");
   Tensor host = internal::on_host(*this);
   StridedView v = host.view_for_kernel(loc);
@@ -213,14 +229,25 @@ WEFT_INSTANTIATE(int64_t)
 WEFT_INSTANTIATE(int32_t)
 WEFT_INSTANTIATE(uint8_t)
 WEFT_INSTANTIATE(bool)
+WEFT_INSTANTIATE(bfloat16)
+WEFT_INSTANTIATE(float16)
+WEFT_INSTANTIATE(char)
+WEFT_INSTANTIATE(signed char)
+WEFT_INSTANTIATE(short)
+WEFT_INSTANTIATE(unsigned short)
+WEFT_INSTANTIATE(unsigned)
+WEFT_INSTANTIATE(unsigned long)
+WEFT_INSTANTIATE(long long)
+WEFT_INSTANTIATE(unsigned long long)
 #undef WEFT_INSTANTIATE
-template Tensor Tensor::from_vector<float>(const std::vector<float>&, const Shape&);
-template Tensor Tensor::from_vector<double>(const std::vector<double>&, const Shape&);
-template Tensor Tensor::from_vector<bfloat16>(const std::vector<bfloat16>&, const Shape&);
-template Tensor Tensor::from_vector<float16>(const std::vector<float16>&, const Shape&);
-template Tensor Tensor::from_vector<int64_t>(const std::vector<int64_t>&, const Shape&);
-template Tensor Tensor::from_vector<int32_t>(const std::vector<int32_t>&, const Shape&);
-template Tensor Tensor::from_vector<uint8_t>(const std::vector<uint8_t>&, const Shape&);
-template Tensor Tensor::from_vector<bool>(const std::vector<bool>&, const Shape&);
+template Tensor Tensor::copy_of(const std::vector<float>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<double>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<bfloat16>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<float16>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<int64_t>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<long long>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<int32_t>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<uint8_t>&, const Shape&, Loc);
+template Tensor Tensor::copy_of(const std::vector<bool>&, const Shape&, Loc);
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/base/origin.h"
 #include "framework/base/ref.h"
 #include "framework/tensor/dtype.h"
 #include "framework/tensor/shape.h"
@@ -14,16 +15,19 @@
 
 namespace weft {
 
+class Arg;
+
 /// The type of a value, known before the value is computed.
 struct TensorType {
   DType dtype = kFloat32;
   Device device;
   Shape shape;
-  int64_t nbytes() const { return shape.numel() * itemsize(dtype); }
+  int64_t nbytes() const { return saturating_mul(shape.numel(), itemsize(dtype)); }
   friend bool operator==(const TensorType&, const TensorType&) = default;
   /// "f32[2, 3]", with the device unless it is cpu.
   std::string to_string() const;
 };
+std::ostream& operator<<(std::ostream& out, const TensorType& type);
 
 struct TensorImpl final {
   TensorType type;
@@ -71,12 +75,18 @@ class Tensor {
   static Tensor empty(const TensorType& type);
   /// A contiguous copy of `values`, whose count must equal the product of `shape`.
   template <class T>
-  static Tensor from_vector(const std::vector<T>& values, const Shape& shape);
-  static Tensor from_vector(const std::vector<float>& values, const Shape& shape) {
-    return from_vector<float>(values, shape);
+  static Tensor from_vector(const std::vector<T>& values, const Shape& shape, Loc loc = Loc::current()) {
+    static_assert(HasDType<T>,
+                  "from_vector: no dtype stores this type; need float, double, bfloat16, float16, int64_t, int32_t, "
+                  "uint8_t or bool: convert the values first");
+    if constexpr (HasDType<T>) return copy_of(values, shape, loc);
+  }
+  static Tensor from_vector(const std::vector<float>& values, const Shape& shape, Loc loc = Loc::current()) {
+    return from_vector<float>(values, shape, loc);
   }
   /// Memory owned by the caller: `deleter(data)` runs when the last alias is gone.
-  static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void(void*)> deleter = {});
+  static Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void(void*)> deleter = {},
+                          Loc loc = Loc::current());
 
   bool defined() const { return static_cast<bool>(impl_); }
   /// An error: a tensor is no condition, because inside a compiled function it has no value.
@@ -91,7 +101,12 @@ class Tensor {
   }
   const TensorType& type() const { return get().type; }
   const Shape& shape() const { return get().type.shape; }
-  int64_t size(int64_t dim) const { return shape()[normalize_dim(dim, this->dim(), "size")]; }
+  int64_t size(int64_t dim, Loc loc = Loc::current()) const {
+    const int64_t i = dim < 0 ? dim + this->dim() : dim;
+    if (i < 0 || i >= this->dim()) [[unlikely]]
+      bad_dim(dim, loc);
+    return shape()[static_cast<int>(i)];
+  }
   DType dtype() const { return get().type.dtype; }
   Device device() const { return get().type.device; }
   int dim() const { return shape().size(); }
@@ -111,6 +126,7 @@ class Tensor {
   /// The address of the first element; needs a contiguous tensor of dtype T. Valid as long as this Tensor lives.
   template <class T>
   const T* data(Loc loc = Loc::current()) const {
+    static_assert(HasDType<T>, "data: no dtype stores this type");
     return static_cast<const T*>(data_checked(DTypeOf<T>::value, loc));
   }
   /// The view that a kernel gets: address, strides, dtype.
@@ -137,11 +153,14 @@ class Tensor {
   Tensor unsqueeze(int64_t dim, Loc loc = Loc::current()) const;
   Tensor flatten(int64_t begin = 0, int64_t end = -1, Loc loc = Loc::current()) const;
   Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1, Loc loc = Loc::current()) const;
-  Tensor operator[](int64_t i) const;
-  /// The slices along dim 0 that an integer tensor selects: [index's shape..., rest].
-  Tensor operator[](const Tensor& index) const;
+  /// With a number: the slice at this position of dim 0, counted from the end if negative. With an integer tensor: the
+  /// slices that it selects, [index's shape..., rest]. Defined for callers that include framework/dispatch/arg.h.
+  Tensor operator[](const Arg& index) const;
   Tensor sum(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
   Tensor mean(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
+  Tensor var(const Shape& dims = {}, double correction = 1, bool keepdim = false, Loc loc = Loc::current()) const;
+  /// Works where std(x) is ambiguous with namespace std: after `using namespace weft`.
+  Tensor std(const Shape& dims = {}, double correction = 1, bool keepdim = false, Loc loc = Loc::current()) const;
   Tensor amax(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
   Tensor amin(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
   Tensor exp(Loc loc = Loc::current()) const;
@@ -163,11 +182,14 @@ class Tensor {
 
   TensorImpl* impl() const { return impl_.get(); }
   const TensorImpl& get() const {
-    WEFT_CHECK_AS(kFailedPrecondition, impl_, "tensor: used before it was given a value");
+    WEFT_CHECK_AS(kFailedPrecondition, impl_, "tensor: used before it was given a value; need a defined tensor");
     return *impl_;
   }
 
  private:
+  template <class T>
+  static Tensor copy_of(const std::vector<T>& values, const Shape& shape, Loc loc);
+  [[noreturn]] void bad_dim(int64_t dim, Loc loc) const;
   const void* data_checked(DType dtype, Loc loc) const;
   Ref<TensorImpl> impl_;
 };

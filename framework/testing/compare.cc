@@ -179,6 +179,18 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
 }
 
 std::string error_of(const std::function<void()>& fn) {
+  const std::string text = placed_error_of(fn);
+  for (const char* begin : {"; at ", "; in "}) {
+    const size_t i = text.rfind(begin);
+    if (i == text.npos) continue;
+    std::string place = text.substr(i + 5);
+    if (const size_t names = place.find(", in "); names != place.npos) place.erase(names, 5);
+    if (place.find(' ') == place.npos) return text.substr(0, i);
+  }
+  return text;
+}
+
+std::string placed_error_of(const std::function<void()>& fn) {
   try {
     fn();
   } catch (const Error& e) {

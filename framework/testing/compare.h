@@ -40,6 +40,8 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type);
 ::testing::AssertionResult close(const Tensor& a, const Tensor& b, DType computed_in, double roundings);
 
 /// The text of the weft::Error that fn throws, or a text that says that it threw none.
+std::string placed_error_of(const std::function<void()>& fn);
+/// The same without the place at its end ("; at model.cc:31, in blocks.3").
 std::string error_of(const std::function<void()>& fn);
 
 }  // namespace weft::testing

@@ -56,16 +56,18 @@ Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o)
       head_dim_(o.head_dim ? o.head_dim : dim / heads),
       score_mod_(o.score_mod),
       mask_mod_(o.causal ? both(attention::causal(), o.mask_mod) : o.mask_mod) {
-  WEFT_CHECK(o.head_dim || dim % heads == 0, "Attention: dim ", dim, " is not a multiple of heads ", heads);
-  WEFT_CHECK(heads % kv_heads_ == 0, "Attention: heads ", heads, " is not a multiple of kv_heads ", kv_heads_);
+  WEFT_CHECK(o.head_dim || dim % heads == 0, "Attention: dim ", dim, " is not a multiple of heads ", heads,
+             "; need one, or set head_dim");
+  WEFT_CHECK(heads % kv_heads_ == 0, "Attention: heads ", heads, " is not a multiple of kv_heads ", kv_heads_,
+             "; need one");
   register_module("qkv", qkv);
   register_module("out", out);
   register_module("drop", drop);
 }
 
 Tensor Attention::operator()(const Arg& arg, const AttentionContext& context, int64_t layer) const {
-  internal::LineScope line(arg.line());
   NameScope scope("attn");
+  CallScope call(*this, arg.line());
   const Tensor& x = arg.tensor();
   WEFT_CHECK(x.dim() == 3, "Attention: x is ", x.type(), "; need [batch, time, dim]");
   // B batch, T time, G key-value heads, R queries per key, H = G R heads, D head_dim

@@ -1,14 +1,16 @@
 #include "models/nn/dropout.h"
 
 #include "ops/composite/dropout.h"
+#include "ops/core/creation.h"
 
 namespace weft::nn {
 
 Dropout::Dropout(double p) : p_(p) { WEFT_CHECK(p >= 0 && p < 1, "Dropout: p is ", p, "; need 0 <= p < 1"); }
 
-Tensor Dropout::operator()(const Tensor& x) const {
+Tensor Dropout::operator()(const Arg& x) const {
+  CallScope call(*this, x.line());
   // Reading the mode makes it part of a capture's key, so it is not read without dropout.
-  return p_ > 0 ? dropout(x, p_, is_training()) : x;
+  return p_ > 0 ? dropout(x, p_, is_training()) : internal::tensor_of(x, "Dropout");
 }
 
 }  // namespace weft::nn

@@ -9,7 +9,7 @@ class Dropout : public Module {
  public:
   /// p in [0, 1) is the probability that an element becomes zero.
   explicit Dropout(double p = 0.5);
-  Tensor operator()(const Tensor& x) const;
+  Tensor operator()(const Arg& x) const;
   double p() const { return p_; }
 
  private:

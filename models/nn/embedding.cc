@@ -10,7 +10,7 @@ Embedding::Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options
 }
 
 Tensor Embedding::operator()(const Arg& indices) const {
-  internal::LineScope line(indices.line());
+  CallScope call(*this, indices.line());
   return embedding(indices, weight);
 }
 

@@ -77,8 +77,8 @@ double LanguageModel::flops_per_token(int64_t length) const {
 void LanguageModel::check_tokens(const Tensor& tokens) const {
   WEFT_CHECK(tokens.dim() == 2 && is_integral(tokens.dtype()), family(), ": tokens are ", tokens.type(),
              "; need integers [batch, time]");
-  WEFT_CHECK(tokens.size(1) <= context(), family(), ": ", tokens.size(1), " tokens in a sequence; the context is ",
-             context());
+  WEFT_CHECK(tokens.size(1) <= context(), family(), ": ", tokens.size(1),
+             " tokens in a sequence; need at most the context, ", context());
 }
 
 }  // namespace weft::nn

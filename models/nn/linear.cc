@@ -17,7 +17,7 @@ Linear::Linear(int64_t in, int64_t out, const LinearOptions& options) {
 }
 
 Tensor Linear::operator()(const Arg& x) const {
-  internal::LineScope line(x.line());
+  CallScope call(*this, x.line());
   return linear(x, weight, bias.defined() ? bias.value() : Tensor());
 }
 

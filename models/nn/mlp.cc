@@ -14,8 +14,8 @@ Mlp::Mlp(int64_t dim, int64_t hidden, const MlpOptions& o)
 }
 
 Tensor Mlp::operator()(const Arg& x) const {
-  internal::LineScope line(x.line());
   NameScope scope("ffn");
+  CallScope call(*this, x.line());
   return down(gelu(up(x), gelu_));
 }
 
@@ -29,8 +29,8 @@ SwiGlu::SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& o)
 }
 
 Tensor SwiGlu::operator()(const Arg& x) const {
-  internal::LineScope line(x.line());
   NameScope scope("ffn");
+  CallScope call(*this, x.line());
   return down(silu(gate(x)) * up(x));
 }
 

@@ -9,42 +9,9 @@
 namespace weft::nn {
 
 using internal::CloneScope;
+using internal::ModuleState;
 using internal::Registered;
 using internal::Slot;
-
-Module::Module() : state_(make_ref<State>()) {}
-Module::Module(const Module& o)
-    : state_(internal::clone_scope && o.state_
-                 ? Registered<State>::clone_of(o.state_, clone_of(o.state_.ref()), *internal::clone_scope)
-                 : o.state_) {
-  if (internal::clone_scope && state_ && o.state_->owner == &o) state_->owner = this;
-}
-Module::Module(Module&& o) noexcept : state_(std::move(o.state_)) {
-  if (state_ && state_->owner == &o) state_->owner = this;
-}
-Module& Module::operator=(const Module& o) {
-  if (this == &o) return *this;
-  let_members_go();
-  state_ = o.state_;
-  return *this;
-}
-Module& Module::operator=(Module&& o) noexcept {
-  if (this == &o) return *this;
-  let_members_go();
-  state_ = std::move(o.state_);
-  if (state_ && state_->owner == &o) state_->owner = this;
-  return *this;
-}
-
-// Called before this object gets another state: what is then assigned to its members belongs to that one. Copies of
-// this object keep the old state as it is.
-void Module::let_members_go() {
-  if (!state_ || state_->owner != this) return;
-  for (auto* cells : {&state_->parameters, &state_->buffers})
-    for (auto& member : *cells) member.slot->holder = nullptr;
-  for (auto& child : state_->children) child.slot->holder = nullptr;
-  state_->owner = nullptr;
-}
 
 namespace {
 
@@ -54,20 +21,21 @@ Ref<Slot<T>> clone_slot(CloneScope& scope, const Ref<Slot<T>>& slot, Ref<T> valu
   if (Ref<RefCounted> found = scope.find(slot.get())) return Ref<Slot<T>>(static_cast<Slot<T>*>(found.get()));
   auto made = make_ref<Slot<T>>();
   made->value = std::move(value);
+  made->path = slot->path;
   scope.remember(slot.get(), made);
   return made;
 }
 
-}  // namespace
-
-Ref<Module::State> Module::clone_of(const Ref<State>& state) {
+// A copy with cells of its own, inside weft::clone().
+Ref<ModuleState> clone_of(const Ref<ModuleState>& state) {
   CloneScope& scope = *internal::clone_scope;
   if (!state) return state;
-  if (Ref<RefCounted> found = scope.find(state.get())) return Ref<State>(static_cast<State*>(found.get()));
-  Ref<State> made = make_ref<State>();
+  if (Ref<RefCounted> found = scope.find(state.get())) return Ref<ModuleState>(static_cast<ModuleState*>(found.get()));
+  Ref<ModuleState> made = make_ref<ModuleState>();
   scope.remember(state.get(), made);
   made->training.set(state->training.peek());
-  for (auto cells : {&State::parameters, &State::buffers})
+  made->path = state->path;
+  for (auto cells : {&ModuleState::parameters, &ModuleState::buffers})
     for (const auto& m : (*state).*cells)
       ((*made).*cells).push_back({m.name, clone_slot(scope, m.slot, scope.of(m.slot->value)), m.full_precision});
   for (const auto& m : state->children)
@@ -75,15 +43,31 @@ Ref<Module::State> Module::clone_of(const Ref<State>& state) {
   return made;
 }
 
-// Calls f(path, state) for this state and all its descendants, parents first.
-template <class F>
-void Module::State::visit(const std::string& prefix, const F& f) const {
-  f(prefix, *this);
-  for (const auto& child : children)
-    if (child.slot->value) child.slot->value->visit(prefix + child.name + ".", f);
+// Called before `owner` gets another state: what is then assigned to its members belongs to that one. Copies of it keep
+// the old state as it is.
+void let_members_go(ModuleState* state, const Module* owner) {
+  if (!state || state->owner != owner) return;
+  for (auto* cells : {&state->parameters, &state->buffers})
+    for (auto& member : *cells) member.slot->holder = nullptr;
+  for (auto& child : state->children) child.slot->holder = nullptr;
+  state->owner = nullptr;
 }
 
-namespace {
+// Gives a registered module and those below it their paths.
+void set_path(Slot<ModuleState>& slot, const std::string& path) {
+  slot.path = path;
+  if (!slot.value) return;
+  slot.value->path = path;
+  for (const auto& child : slot.value->children) set_path(*child.slot, path + "." + child.name);
+}
+
+// Calls f(path, state) for a state and all its descendants, parents first.
+template <class F>
+void visit(const ModuleState& s, const std::string& prefix, const F& f) {
+  f(prefix, s);
+  for (const auto& child : s.children)
+    if (child.slot->value) visit(*child.slot->value, prefix + child.name + ".", f);
+}
 
 // Listing a child must not shorten the path that its parent assigned.
 void stamp(const CellHandle& cell, const std::string& path) {
@@ -91,13 +75,13 @@ void stamp(const CellHandle& cell, const std::string& path) {
   if (old != path && !old.ends_with("." + path)) cell.set_name(path);
 }
 
-}  // namespace
-
+// The parameters or buffers of a state and its descendants with their paths, each once.
 template <class T>
-std::vector<std::pair<std::string, T>> Module::State::named(std::vector<Member<Cell>> State::*cells) const {
+std::vector<std::pair<std::string, T>> named(const ModuleState& state,
+                                             std::vector<ModuleState::Member<Cell>> ModuleState::*cells) {
   std::vector<std::pair<std::string, T>> out;
   std::unordered_set<const Cell*> seen;
-  visit("", [&](const std::string& prefix, const State& s) {
+  visit(state, "", [&](const std::string& prefix, const ModuleState& s) {
     for (const auto& member : s.*cells) {
       if (!member.slot->value || !seen.insert(member.slot->value.get()).second) continue;
       const T handle(member.slot->value);
@@ -108,11 +92,47 @@ std::vector<std::pair<std::string, T>> Module::State::named(std::vector<Member<C
   return out;
 }
 
+void check_name(const ModuleState& s, const std::string& name) {
+  auto taken = [&](const auto& list) {
+    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; });
+  };
+  WEFT_CHECK(!name.empty() && !taken(s.parameters) && !taken(s.buffers) && !taken(s.children), "Module: the name '",
+             name, "' is empty or registered twice; need another name");
+}
+
+}  // namespace
+
+Module::Module() : state_(make_ref<ModuleState>()) {}
+Module::Module(const Module& o)
+    : state_(internal::clone_scope && o.state_
+                 ? Registered<ModuleState>::clone_of(o.state_, clone_of(o.state_.ref()), *internal::clone_scope)
+                 : o.state_) {
+  if (internal::clone_scope && state_ && o.state_->owner == &o) state_->owner = this;
+}
+Module::Module(Module&& o) noexcept : state_(std::move(o.state_)) {
+  if (state_ && state_->owner == &o) state_->owner = this;
+}
+Module& Module::operator=(const Module& o) {
+  if (this == &o) return *this;
+  let_members_go(state_.ref().get(), this);
+  state_ = o.state_;
+  if (state_.followed()) set_path(*state_.slot(), std::string(state_.slot()->path));
+  return *this;
+}
+Module& Module::operator=(Module&& o) noexcept {
+  if (this == &o) return *this;
+  let_members_go(state_.ref().get(), this);
+  state_ = std::move(o.state_);
+  if (state_ && state_->owner == &o) state_->owner = this;
+  if (state_.followed()) set_path(*state_.slot(), std::string(state_.slot()->path));
+  return *this;
+}
+
 std::vector<std::pair<std::string, Parameter>> Module::named_parameters() const {
-  return state_->named<Parameter>(&State::parameters);
+  return named<Parameter>(*state_, &ModuleState::parameters);
 }
 std::vector<std::pair<std::string, Buffer>> Module::named_buffers() const {
-  return state_->named<Buffer>(&State::buffers);
+  return named<Buffer>(*state_, &ModuleState::buffers);
 }
 
 std::vector<Parameter> Module::parameters() const {
@@ -202,7 +222,7 @@ void Module::to(DType dtype) const {
 void Module::cast_weights(DType dtype) const {
   WEFT_CHECK(is_floating(dtype), "Module::cast_weights: cannot convert parameters to ", to_string_view(dtype),
              "; need a floating-point type");
-  state_->visit("", [&](const std::string&, const State& s) {
+  visit(*state_, "", [&](const std::string&, const ModuleState& s) {
     for (const auto& member : s.parameters)
       if (member.slot->value && !member.full_precision) Parameter(member.slot->value).convert(dtype);
   });
@@ -213,52 +233,45 @@ void Module::to(Device device) const {
 }
 
 void Module::train(bool on) const {
-  state_->visit("", [&](const std::string&, const State& s) { s.training.set(on); });
+  visit(*state_, "", [&](const std::string&, const ModuleState& s) { s.training.set(on); });
 }
 
 void Module::freeze(bool on) const {
   for (const Parameter& p : parameters()) p.requires_grad(!on);
 }
 
-void Module::State::check_name(const std::string& name) const {
-  auto taken = [&](const auto& list) {
-    return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; });
-  };
-  WEFT_CHECK(!name.empty() && !taken(parameters) && !taken(buffers) && !taken(children), "Module: the name '", name,
-             "' is empty or registered twice");
-}
-
 void Module::register_module(const std::string& name, const Module& child) {
-  state_->check_name(name);
+  check_name(*state_, name);
   WEFT_CHECK(child.state_ && child.state_.ref() != state_.ref(), "register_module: '", name,
-             "' is the module itself or was moved from");
+             "' is the module itself or was moved from; need another module");
   state_->children.push_back({name, child.state_.slot()});
+  set_path(*child.state_.slot(), state_->path.empty() ? name : state_->path + "." + name);
   state_->owner = this;
 }
 void Module::register_parameter(const std::string& name, const Parameter& parameter, bool full_precision) {
-  state_->check_name(name);
-  WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell");
+  check_name(*state_, name);
+  WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell; need one with a value");
   state_->parameters.push_back({name, parameter.slot(), full_precision});
   state_->owner = this;
 }
 void Module::register_buffer(const std::string& name, const Buffer& buffer) {
-  state_->check_name(name);
-  WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell");
+  check_name(*state_, name);
+  WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell; need one with a value");
   state_->buffers.push_back({name, buffer.slot()});
   state_->owner = this;
 }
 
 Parameter normal_parameter(const Shape& shape, double std) {
-  return Parameter(TensorType{.shape = shape}, [&] { return normal(shape, 0, std); });
+  return Parameter(TensorType{.shape = shape}, [&] { return normal(shape, 0, std); }, "", {});
 }
 Parameter uniform_parameter(const Shape& shape, double bound) {
-  return Parameter(TensorType{.shape = shape}, [&] { return uniform(shape, -bound, bound); });
+  return Parameter(TensorType{.shape = shape}, [&] { return uniform(shape, -bound, bound); }, "", {});
 }
 Parameter constant_parameter(const Shape& shape, double value) {
-  return Parameter(TensorType{.shape = shape}, [&] { return full(shape, value); });
+  return Parameter(TensorType{.shape = shape}, [&] { return full(shape, value); }, "", {});
 }
 Buffer zeros_buffer(const Shape& shape, DType dtype) {
-  return Buffer(TensorType{.dtype = dtype, .shape = shape}, [&] { return zeros(shape, {.dtype = dtype}); });
+  return Buffer(TensorType{.dtype = dtype, .shape = shape}, [&] { return zeros(shape, {.dtype = dtype}); }, "", {});
 }
 
 }  // namespace weft::nn

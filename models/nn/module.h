@@ -6,11 +6,36 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/parameter.h"
+
+namespace weft::nn {
+class Module;
+}
+
+namespace weft::internal {
+
+/// What a module registers. Not a member of Module: a member type would hide a user's type of that name in the user's
+/// modules.
+struct ModuleState final : RefCounted {
+  template <class T>
+  struct Member {
+    std::string name;
+    Ref<Slot<T>> slot;  // empty after an undefined handle was assigned
+    bool full_precision = false;
+  };
+  std::vector<Member<Cell>> parameters, buffers;
+  std::vector<Member<ModuleState>> children;
+  HostFlag training{true};
+  std::string path;                   // see Module::path
+  const nn::Module* owner = nullptr;  // the object whose members these are; null after it was assigned to
+};
+
+}  // namespace weft::internal
 
 namespace weft::nn {
 
@@ -57,6 +82,8 @@ class Module {
   void train(bool on = true) const;
   void eval() const { train(false); }
   bool is_training() const { return state_->training.get(); }
+  /// The names under which this module is registered in the modules around it: "blocks.3.attn". Errors report it.
+  std::string_view path() const { return state_ ? std::string_view(state_->path) : std::string_view(); }
   /// Sets requires_grad of all parameters: frozen parameters get no gradient, and optimisers skip them.
   void freeze(bool on = true) const;
 
@@ -72,27 +99,18 @@ class Module {
   void register_buffer(const std::string& name, const Buffer& buffer);
 
  private:
-  struct State final : RefCounted {
-    template <class T>
-    struct Member {
-      std::string name;
-      Ref<internal::Slot<T>> slot;  // empty after an undefined handle was assigned
-      bool full_precision = false;
-    };
-    std::vector<Member<Cell>> parameters, buffers;
-    std::vector<Member<State>> children;
-    HostFlag training{true};
-    const Module* owner = nullptr;  // the object whose members these are; null after it was assigned to
-    void check_name(const std::string& name) const;
-    template <class F>
-    void visit(const std::string& prefix, const F& f) const;
-    /// The parameters or buffers of this state and its descendants with their paths, each once.
-    template <class T>
-    std::vector<std::pair<std::string, T>> named(std::vector<Member<Cell>> State::*cells) const;
-  };
-  static Ref<State> clone_of(const Ref<State>& state);
-  void let_members_go();
-  internal::Registered<State> state_;
+  internal::Registered<internal::ModuleState> state_;
+};
+
+/// During its lifetime, ops carry the line of a layer's caller, and errors report that line and the layer's path. The
+/// first statement of a layer's call operator.
+class CallScope {
+ public:
+  CallScope(const Module& layer, SourceLine line) : line_(line), name_(layer.path(), /*path=*/true) {}
+
+ private:
+  const internal::LineScope line_;
+  const internal::OriginName name_;
 };
 
 // Parameters that are initialised when they are first read. Before that, they need no memory.

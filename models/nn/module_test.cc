@@ -146,7 +146,7 @@ TEST(Module, RefusesBadNamesAndTypes) {
       register_module("a", a);
     }
   };
-  EXPECT_EQ(error_of([] { Twice(); }), "Module: the name 'a' is empty or registered twice");
+  EXPECT_EQ(error_of([] { Twice(); }), "Module: the name 'a' is empty or registered twice; need another name");
   EXPECT_EQ(error_of([] { Linear(1, 1).to(kInt64); }),
             "Module::to: cannot convert parameters to i64; need a floating-point type");
 }
@@ -264,6 +264,27 @@ TEST(Replace, InClonesAndMovedModels) {
   EXPECT_EQ(models[0].named_buffers()[0].second.shape(), Shape({9}));
   models[0].blocks.erase(models[0].blocks.begin());
   EXPECT_TRUE(models[0].parameters()[0] == models[0].blocks[0].up.weight);
+}
+
+TEST(Replace, TakesOverThePath) {
+  Stack s;
+  s.blocks[1].up = Linear(3, 5);
+  EXPECT_EQ(s.blocks[1].up.path(), "blocks.1.up");
+  s.blocks[0] = TwoLayers(3, 5);
+  EXPECT_EQ(s.blocks[0].down.path(), "blocks.0.down");
+  s.blocks[0].down = Linear(5, 3);
+  EXPECT_EQ(s.blocks[0].down.path(), "blocks.0.down");
+  Linear old = std::move(s.blocks[0].up);
+  EXPECT_EQ(s.blocks[0].up.path(), "");
+  s.blocks[0].up = Linear(3, 5);
+  EXPECT_EQ(s.blocks[0].up.path(), "blocks.0.up");
+  old = Linear(1, 1);
+  EXPECT_EQ(old.path(), "");
+  Stack copy = clone(s);
+  copy.blocks[1].up = Linear(3, 5);
+  EXPECT_EQ(copy.blocks[1].up.path(), "blocks.1.up");
+  s.blocks.erase(s.blocks.begin());
+  EXPECT_EQ(s.blocks[0].up.path(), "blocks.0.up");
 }
 
 TEST(Replace, FullPrecisionStays) {

@@ -33,8 +33,8 @@ MoE::MoE(int64_t dim, const MoEOptions& o)
 
 // T tokens, D dim, E experts, F hidden, R = T top_k rows sorted by expert, C capacity of an expert.
 MoEOut MoE::operator()(const Arg& arg) const {
-  internal::LineScope line(arg.line());
   NameScope scope("moe");
+  CallScope call(*this, arg.line());
   const MoEOptions& o = options_;
   const Tensor& x = arg.tensor();
   const Tensor x_TD = reshape(x, {-1, x.size(-1)});

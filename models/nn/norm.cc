@@ -13,7 +13,7 @@ Norm::Norm(Kind kind, int64_t dim, bool with_bias, double eps)
 }
 
 Tensor Norm::operator()(const Arg& x) const {
-  internal::LineScope line(x.line());
+  CallScope call(*this, x.line());
   if (kind_ == kRms) return rms_norm(x, weight.shape(), weight, eps_);
   return layer_norm(x, weight.shape(), weight, bias.defined() ? bias.value() : Tensor(), eps_);
 }

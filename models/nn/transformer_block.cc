@@ -32,7 +32,7 @@ TransformerBlock::TransformerBlock(int64_t dim, const BlockOptions& o)
 }
 
 Tensor TransformerBlock::operator()(const Arg& arg, const AttentionContext& context, int64_t layer) const {
-  internal::LineScope line(arg.line());
+  CallScope call(*this, arg.line());
   const Tensor h = arg.tensor() + attn(norm1(arg.tensor()), context, layer);
   const Tensor n = norm2(h);
   return h + drop(swiglu ? (*swiglu)(n) : (*mlp)(n));

@@ -8,7 +8,8 @@
 
 namespace weft::optim {
 
-Tensor grad_norm(const std::vector<Tensor>& grads) {
+Tensor grad_norm(const std::vector<Tensor>& grads, std::source_location loc) {
+  internal::LineScope here(loc);
   Tensor total;
   for (const Tensor& g : grads) {
     if (!g.defined()) continue;
@@ -18,7 +19,8 @@ Tensor grad_norm(const std::vector<Tensor>& grads) {
   return total.defined() ? sqrt(total) : zeros({});
 }
 
-ClippedGrads clip_grad_norm(const Gradients& grads, double max_norm) {
+ClippedGrads clip_grad_norm(const Gradients& grads, double max_norm, std::source_location loc) {
+  internal::LineScope here(loc);
   WEFT_CHECK(max_norm > 0, "clip_grad_norm: max_norm is ", max_norm, "; need a number above 0");
   ClippedGrads out{.grads = grads, .norm = grad_norm(grads)};
   const Tensor factor = clamp_max(max_norm / (out.norm + 1e-6), 1.0);

@@ -114,8 +114,8 @@ TEST(Optim, RefusesWhatDoesNotFit) {
   EXPECT_EQ(error_of([&] {
               opt.step({ones({3}), ones({2})});
             }),
-            "step: gradient 0 has shape [3], parameter 'a' [2]; gradients follow the order of parameters()");
-  EXPECT_EQ(error_of([&] { SGD({a, a}); }), "optimiser: parameter 'a' is given twice");
+            "step: gradient 0 has shape [3], parameter 'a' [2]; need gradients in the order of parameters()");
+  EXPECT_EQ(error_of([&] { SGD({a, a}); }), "optimiser: parameter 'a' is given twice; need each once");
   EXPECT_EQ(error_of([&] { AdamW({a}, {.betas = {0.9, 1.5}}); }), "AdamW: betas are 0.9 and 1.5; need 0 <= beta < 1");
 }
 

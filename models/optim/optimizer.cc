@@ -36,7 +36,7 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double wei
   for (const ParamGroup& group : groups) {
     for (const Parameter& p : group.params) {
       for (const Slot& other : slots_)
-        WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice");
+        WEFT_CHECK(!(other.param == p), "optimiser: parameter '", p.name(), "' is given twice; need each once");
       const std::string name = p.name().empty() ? str_cat("param", slots_.size()) : p.name();
       Slot slot{.param = p, .weight_decay = group.weight_decay.value_or(weight_decay), .lr_scale = group.lr_scale};
       const TensorType type{.dtype = arithmetic(p.dtype()), .device = p.type().device, .shape = p.shape()};
@@ -47,7 +47,7 @@ Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double wei
       slots_.push_back(std::move(slot));
     }
   }
-  WEFT_CHECK(!slots_.empty(), "optimiser: got no parameters");
+  WEFT_CHECK(!slots_.empty(), "optimiser: got no parameters; need one or more");
 }
 
 std::vector<Parameter> Optimizer::parameters(bool trainable) const {
@@ -60,7 +60,9 @@ std::vector<Parameter> Optimizer::parameters(bool trainable) const {
 // Passes the number as data. As a constant, each value would need a kernel of its own.
 void Optimizer::set_lr(double value) const { lr.set(full({}, value).to(lr.type().device)); }
 
-void Optimizer::minimize(const Tensor& loss, std::source_location loc) { step(grad(loss, parameters(true), {}, loc)); }
+void Optimizer::minimize(const Tensor& loss, std::source_location loc) {
+  step(grad(loss, parameters(true), {}, loc), loc);
+}
 
 std::vector<Optimizer::Slot*> Optimizer::slots_of(const Gradients& grads) {
   std::vector<Slot*> all, trained;
@@ -93,17 +95,21 @@ std::vector<Optimizer::Slot*> Optimizer::slots_of(const Gradients& grads) {
   return found;
 }
 
-void Optimizer::step(const Gradients& grads) {
+void Optimizer::step(const Gradients& grads, std::source_location loc) {
+  internal::LineScope here(loc);
   const std::vector<Slot*> slots = slots_of(grads);
+  auto skipped = [&](size_t i) { return !slots[i]->param.requires_grad() || !grads[i].defined(); };
+  for (size_t i = 0; i < grads.size(); ++i)  // before anything changes
+    WEFT_CHECK(skipped(i) || grads[i].shape() == slots[i]->param.shape(), "step: gradient ", i, " has shape ",
+               grads[i].shape(), ", parameter '", slots[i]->param.name(), "' ", slots[i]->param.shape(),
+               "; need gradients in the order of parameters()");
   NoGrad guard;
   NameScope scope("opt");
   steps.set(steps.value() + 1);
   const Tensor step = steps.value().to(kFloat64);
   for (size_t i = 0; i < grads.size(); ++i) {
+    if (skipped(i)) continue;
     Slot& s = *slots[i];
-    if (!s.param.requires_grad() || !grads[i].defined()) continue;
-    WEFT_CHECK(grads[i].shape() == s.param.shape(), "step: gradient ", i, " has shape ", grads[i].shape(),
-               ", parameter '", s.param.name(), "' ", s.param.shape(), "; gradients follow the order of parameters()");
     const DType dtype = arithmetic(s.param.dtype());
     Update u{.value = s.param.value().to(dtype),
              .grad = grads[i].to(dtype),

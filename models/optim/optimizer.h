@@ -3,6 +3,7 @@
 #pragma once
 #include <map>
 #include <optional>
+#include <source_location>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,7 +33,7 @@ class Optimizer {
   /// One update. Gradients of grad(loss, parameters) may have any order, because they know their parameters; plain
   /// tensors have the order of parameters() or of parameters(true). Parameters without a gradient (undefined) and
   /// frozen ones do not change. Throws if the number or a shape is wrong.
-  void step(const Gradients& grads);
+  void step(const Gradients& grads, std::source_location loc = std::source_location::current());
   /// In the order of construction, one group after another; with `trainable`, without the frozen ones.
   std::vector<Parameter> parameters(bool trainable = false) const;
 

@@ -52,7 +52,7 @@ TEST(Decode, RefusesTooManyTokens) {
   EXPECT_EQ(error_of([&] {
               f.model->logits(cat({f.tokens, f.tokens}, 1));
             }),
-            "gpt: 24 tokens in a sequence; the context is 12");
+            "gpt: 24 tokens in a sequence; need at most the context, 12");
   EXPECT_EQ(error_of([&] { f.model->logits(f.logits); }),
             "gpt: tokens are f32[2, 12, 40]; need integers [batch, time]");
 }

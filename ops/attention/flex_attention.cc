@@ -115,9 +115,9 @@ internal::AttentionCall internal::attention_call(const Tensor& q, const Tensor& 
 }
 
 AttentionResult flex_attention_aux(const Arg& query, const Arg& key, const Arg& value, const FlexAttentionOptions& o) {
+  LineScope line(query.line());
   const Tensor &q = internal::tensor_of(query, kOp), &k = internal::tensor_of(key, kOp),
                &v = internal::tensor_of(value, kOp);
-  LineScope line(query.line());
   const internal::AttentionCall call = internal::attention_call(q, k, v, o);
   std::vector<Tensor> out;
   if (q.dtype() == kFloat64 && !(keep_nodes && is_capturing())) {

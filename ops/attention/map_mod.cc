@@ -99,7 +99,7 @@ class Mapper {
     } else {
       bad_ = outside;
     }
-    if (indices_) indices_->push_back({table, i, rows, users_line(g_, id)});
+    if (indices_) indices_->push_back({table, i, rows, n.line});
     i = where(outside, int64_t{0}, i);
     Mapped m;
     m.mapped = true;

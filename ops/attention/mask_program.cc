@@ -160,7 +160,7 @@ class MaskLowering {
     in.extents = v.extents;
     in.strides = v.chosen_strides;
     in.offset = v.offset;
-    in.line = users_line(g_, id);
+    in.line = g_.node(id).line;
     for (int32_t a : in.args) in.deps |= out_.instrs_[a].deps;
     return add(std::move(in));
   }

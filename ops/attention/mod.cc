@@ -215,16 +215,5 @@ Body trace_score_on(const ScoreMod& mod, DType dtype, Device device) {
   });
 }
 
-SourceLine users_line(const Graph& g, int32_t node) {
-  auto ours = [](const SourceLine& line) { return std::string_view(line.file).ends_with("index_functions.cc"); };
-  const SourceLine own = g.node(node).line;
-  if (!ours(own)) return own;
-  for (int32_t u = node + 1; u < g.size(); ++u) {
-    const SourceLine line = g.node(u).line;
-    if (line.line && !ours(line)) return line;
-  }
-  return {};
-}
-
 }  // namespace internal
 }  // namespace weft

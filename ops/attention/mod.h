@@ -70,8 +70,6 @@ Body trace_mask(const MaskMod& mask);
 /// The mod's graph: inputs value (of this dtype), b, h, q, kv, then the tensors that it closes over; one 0-d output of
 /// the dtype.
 Body trace_score(const ScoreMod& mod, DType dtype = kFloat32);
-/// The user's line of a node. table[index] is recorded with another line: returns the line of its user instead.
-SourceLine users_line(const Graph& g, int32_t node);
 }  // namespace internal
 
 }  // namespace weft

@@ -18,10 +18,10 @@ Tensor log1p_exp(const Tensor& x, double linear) { return where(x > linear, x, l
 }  // namespace
 
 Tensor gelu(const Arg& x, std::string_view approximate) {
+  LineScope line(x.line());
   const Tensor& t = floating_of(x, "gelu");
   WEFT_CHECK(approximate == "none" || approximate == "tanh", "gelu: approximate is '", approximate,
              "'; need \"none\" or \"tanh\"");
-  LineScope line(x.line());
   const Tensor v = widened(t);
   if (approximate == "none") return (v * 0.5 * (erf(v * (1 / std::numbers::sqrt2)) + 1.0)).to(t.dtype());
   // (1 + tanh(u)) / 2 = sigmoid(2u): fewer ops, fewer values kept for the gradient, and no cancellation for x << 0.
@@ -30,37 +30,37 @@ Tensor gelu(const Arg& x, std::string_view approximate) {
 }
 
 Tensor silu(const Arg& x) {
-  const Tensor& t = floating_of(x, "silu");
   LineScope line(x.line());
+  const Tensor& t = floating_of(x, "silu");
   const Tensor v = widened(t);
   return (v * sigmoid(v)).to(t.dtype());
 }
 
 Tensor softplus(const Arg& x, double beta, double threshold) {
+  LineScope line(x.line());
   const Tensor& t = floating_of(x, "softplus");
   WEFT_CHECK(beta > 0, "softplus: beta is ", beta, "; need a positive number");
-  LineScope line(x.line());
   const Tensor v = widened(t);
   const Tensor y = beta == 1 ? log1p_exp(v, threshold) : log1p_exp(v * beta, threshold) / beta;
   return y.to(t.dtype());
 }
 
 Tensor logsigmoid(const Arg& x) {
-  const Tensor& t = floating_of(x, "logsigmoid");
   LineScope line(x.line());
+  const Tensor& t = floating_of(x, "logsigmoid");
   // e^80 is finite in f32, and log(1 + e^-80) is negligible against 80 even in f64.
   return (-log1p_exp(-widened(t), 80)).to(t.dtype());
 }
 
 Tensor leaky_relu(const Arg& x, double negative_slope) {
-  const Tensor& t = floating_of(x, "leaky_relu");
   LineScope line(x.line());
+  const Tensor& t = floating_of(x, "leaky_relu");
   return where(t > 0.0, t, t * negative_slope);
 }
 
 Tensor elu(const Arg& x, double alpha) {
-  const Tensor& t = floating_of(x, "elu");
   LineScope line(x.line());
+  const Tensor& t = floating_of(x, "elu");
   const Tensor v = widened(t);
   return where(v > 0.0, v, expm1(minimum(v, 0.0)) * alpha).to(t.dtype());
 }

@@ -57,6 +57,7 @@ struct MaskAt {
 }  // namespace
 
 Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg& value, const SdpaOptions& options) {
+  LineScope line(query.line());
   const Tensor q = floating_of(query, kOp), k = floating_of(key, kOp), v = floating_of(value, kOp);
   WEFT_CHECK(q.dtype() == k.dtype() && q.dtype() == v.dtype(), kOp, ": dtypes are ", q.dtype(), ", ", k.dtype(), ", ",
              v.dtype(), "; need one");
@@ -65,7 +66,6 @@ Tensor scaled_dot_product_attention(const Arg& query, const Arg& key, const Arg&
   WEFT_CHECK(q.size(-1) == k.size(-1), kOp, ": q ", q.shape(), " and k ", k.shape(), "; need equal head dims");
   WEFT_CHECK(k.size(-2) == v.size(-2), kOp, ": k ", k.shape(), " and v ", v.shape(), "; need equally many keys");
   WEFT_CHECK(!(options.is_causal && options.attn_mask.defined()), kOp, ": got both is_causal and attn_mask; need one");
-  LineScope line(query.line());
 
   const int64_t hq = q.dim() > 2 ? q.size(-3) : 1, hk = k.dim() > 2 ? k.size(-3) : 1, hv = v.dim() > 2 ? v.size(-3) : 1;
   const Shape batch =

@@ -149,8 +149,8 @@ Tensor appended(const Tensor& cache, const Tensor& at, const Tensor& x) {
 }  // namespace
 
 KvCacheAttention attention_with_kv_cache(const Arg& query, const Arg& key, const Arg& value, const Options& o) {
-  Tensor q = floating_of(query, kOp), keys = floating_of(key, kOp), values = floating_of(value, kOp);
   LineScope line(query.line());
+  Tensor q = floating_of(query, kOp), keys = floating_of(key, kOp), values = floating_of(value, kOp);
   const Call c(q, keys, values, o);
   const bool local = o.causal || o.window_size[0] >= 0 || o.window_size[1] >= 0;
 

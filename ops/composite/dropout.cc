@@ -5,10 +5,10 @@
 namespace weft {
 
 Tensor dropout(const Arg& x, double p, bool training) {
+  internal::LineScope line(x.line());
   const Tensor& t = internal::floating_of(x, "dropout");
   WEFT_CHECK(p >= 0 && p <= 1, "dropout: p is ", p, "; need a probability from 0 to 1");
   if (!training || p == 0) return t;
-  internal::LineScope line(x.line());
   if (p == 1) return t * 0.0;
   const Tensor keep = ge(rand(t.shape(), {.device = t.device()}), p);
   return where(keep, t * (1 / (1 - p)), 0.0);

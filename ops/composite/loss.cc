@@ -36,10 +36,17 @@ struct Targets {
     want.pop_back();
     WEFT_CHECK(is_integral(targets.dtype()), op, ": targets are ", targets.type(), "; need integer classes");
     WEFT_CHECK(targets.shape() == want, op, ": scores ", scores.type(), " with targets of shape ", targets.shape(),
-               "; need ", want, ": classes are the last dim of the scores");
+               "; need ", want, ": classes are the last dim of the scores", hint(scores, targets));
     const Tensor t = targets.dtype() == kUInt8 ? targets.to(kInt64) : targets;
     counts = ne(t, ignore_index);
     classes = where(counts, t, 0);
+  }
+  // PyTorch has the classes of K-dimensional scores in dim 1.
+  static std::string hint(const Tensor& scores, const Tensor& targets) {
+    if (scores.dim() < 3) return "";
+    Shape torch = scores.shape();
+    torch.erase(1);
+    return torch == targets.shape() ? "; these have them in dim 1, as in PyTorch: use movedim(scores, 1, -1)" : "";
   }
   /// scores[..., class].
   Tensor pick(const Tensor& scores) const {
@@ -65,12 +72,12 @@ void check_same(const Tensor& x, const Tensor& target, const char* op) {
 }  // namespace
 
 Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOptions& options) {
+  LineScope line(logits.line());
   const Tensor& scores = floating_of(logits, "cross_entropy");
   const Tensor& target = tensor_of(targets, "cross_entropy");
   check_reduction(options.reduction, "cross_entropy");
   const double s = options.label_smoothing;
   WEFT_CHECK(s >= 0 && s <= 1, "cross_entropy: label_smoothing is ", s, "; need a number from 0 to 1");
-  LineScope line(logits.line());
   const Tensor x = widened(scores);
   if (is_floating(target.dtype())) {
     check_same(x, target, "cross_entropy");
@@ -90,10 +97,10 @@ Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOp
 }
 
 Tensor nll_loss(const Arg& log_probs, const Arg& targets, const LossOptions& options) {
+  LineScope line(log_probs.line());
   const Tensor& scores = floating_of(log_probs, "nll_loss");
   const Tensor& target = tensor_of(targets, "nll_loss");
   check_reduction(options.reduction, "nll_loss");
-  LineScope line(log_probs.line());
   const Tensor x = widened(scores);
   const Targets t(x, target, options.ignore_index, "nll_loss");
   return t.reduce(-t.pick(x), options.reduction);
@@ -104,10 +111,10 @@ namespace {
 // A loss of the difference of x and target, in the dtype of the sum.
 template <class F>
 Tensor difference_loss(const Arg& x, const Arg& target, std::string_view reduction, const char* op, const F& loss) {
+  LineScope line(x.line());
   const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
   check_reduction(reduction, op);
   check_same(a, b, op);
-  LineScope line(x.line());
   return reduced(loss(widened(a) - widened(b)), reduction);
 }
 
@@ -122,11 +129,11 @@ Tensor l1_loss(const Arg& x, const Arg& target, std::string_view reduction) {
 }
 
 Tensor binary_cross_entropy_with_logits(const Arg& x, const Arg& target, std::string_view reduction) {
+  LineScope line(x.line());
   const char* op = "binary_cross_entropy_with_logits";
   const Tensor &a = floating_of(x, op), &b = floating_of(target, op);
   check_reduction(reduction, op);
   check_same(a, b, op);
-  LineScope line(x.line());
   const Tensor v = widened(a);
   return reduced((1.0 - widened(b)) * v - logsigmoid(v), reduction);
 }

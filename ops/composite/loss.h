@@ -13,8 +13,9 @@ struct CrossEntropyOptions {
   std::string_view reduction = "mean";  // over the targets that count; NaN if there are none, as in PyTorch
   double z_loss = 0;                    // adds z_loss * logsumexp(logits)^2 (Chowdhery et al. 2022, arXiv:2204.02311)
 };
-/// -log softmax(logits)[target]. The last dim of logits is the classes: [..., C] with integer targets [...] in [0, C),
-/// or with probabilities [..., C] of a floating-point dtype. A target out of range throws OutOfRange with its position.
+/// -log softmax(logits)[target]. The last dim of logits is the classes, for any number of dims (PyTorch: dim 1):
+/// [..., C] with integer targets [...] in [0, C), or with probabilities [..., C] of a floating-point dtype. A target
+/// out of range throws OutOfRange with its position.
 Tensor cross_entropy(const Arg& logits, const Arg& targets, const CrossEntropyOptions& options = {});
 
 struct LossOptions {

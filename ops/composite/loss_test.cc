@@ -172,6 +172,11 @@ TEST(CrossEntropyErrors, NameTargetAndPosition) {
       }),
       "cross_entropy: scores f32[2, 3] with targets of shape [3]; need [2]: classes are the last dim of the scores");
   EXPECT_EQ(error_of([] {
+              cross_entropy(zeros({3, 5, 7}), zeros({3, 7}, {.dtype = kInt64}));
+            }),
+            "cross_entropy: scores f32[3, 5, 7] with targets of shape [3, 7]; need [3, 5]: classes are the last dim of "
+            "the scores; these have them in dim 1, as in PyTorch: use movedim(scores, 1, -1)");
+  EXPECT_EQ(error_of([] {
               mse_loss(zeros({2, 3}), zeros({3}));
             }),
             "mse_loss: x has shape [2, 3] and target [3]; need equal shapes");

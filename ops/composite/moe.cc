@@ -41,13 +41,13 @@ Tensor weighted_sum(const Tensor& chosen, const Tensor& weights) {
 }  // namespace
 
 Routing route_top_k(const Arg& logits, const RouteOptions& options) {
+  LineScope line(logits.line());
   const Tensor& t = matrix_of(logits, 2, "route_top_k", "logits [T, E]");
   const bool softmax_score = options.score == "softmax";
   WEFT_CHECK(softmax_score || options.score == "sigmoid", "route_top_k: score is '", options.score,
              "'; need \"softmax\" or \"sigmoid\"");
   WEFT_CHECK(options.top_k >= 1 && options.top_k <= t.size(1), "route_top_k: top_k is ", options.top_k, " of ",
              t.size(1), " experts; need 1 to ", t.size(1));
-  LineScope line(logits.line());
   const Tensor x = widened(t);
   const Tensor scores = softmax_score ? softmax(x, -1) : sigmoid(x);
   Routing r;
@@ -69,17 +69,19 @@ Routing route_top_k(const Arg& logits, const RouteOptions& options) {
 }
 
 ExpertOrder sort_by_expert(const Arg& experts, int64_t num_experts) {
-  const Tensor& t = choices_of(experts, "sort_by_expert");
   LineScope line(experts.line());
+  const Tensor& t = choices_of(experts, "sort_by_expert");
   return expert_order(t.dtype() == kInt64 || t.dtype() == kInt32 ? t : t.to(kInt64), num_experts);
 }
 
 Tensor dispatch_tokens(const Arg& x, const ExpertOrder& order) {
+  LineScope here(x.line());
   matrix_of(x, 2, "dispatch_tokens", "tokens [T, D]");
   return dispatch_rows(x, order);
 }
 
 Tensor combine_tokens(const Arg& y, const ExpertOrder& order, const Arg& weights) {
+  LineScope here(y.line());
   const Tensor& t = matrix_of(y, 2, "combine_tokens", "rows [T k, D]");
   const Tensor& w = matrix_of(weights, 2, "combine_tokens", "weights [T, k]");
   WEFT_CHECK(t.size(0) == w.numel(), "combine_tokens: ", t.size(0), " rows for weights ", w.shape(),
@@ -95,15 +97,15 @@ int64_t expert_capacity(int64_t tokens, int64_t top_k, int64_t num_experts, doub
 }
 
 Tensor count_experts(const Arg& experts, int64_t num_experts) {
-  const Tensor& t = choices_of(experts, "count_experts");
   LineScope line(experts.line());
+  const Tensor& t = choices_of(experts, "count_experts");
   return sum(one_hot(t, num_experts), {0, 1});
 }
 
 CapacityPlan assign_capacity(const Arg& experts, int64_t num_experts, int64_t capacity) {
+  LineScope line(experts.line());
   const Tensor& t = choices_of(experts, "assign_capacity");
   WEFT_CHECK(capacity >= 1, "assign_capacity: capacity is ", capacity, "; need at least 1");
-  LineScope line(experts.line());
   // Tokens and choices stay separate dims, tokens first: then a rank that has some of the tokens lacks only the sums
   // over the tokens before them.
   const Tensor chosen_TKE = one_hot(t, num_experts), totals_KE = sum(chosen_TKE, 0);
@@ -120,8 +122,8 @@ CapacityPlan assign_capacity(const Arg& experts, int64_t num_experts, int64_t ca
 }
 
 Tensor dispatch_to_places(const Arg& x, const CapacityPlan& plan) {
-  const Tensor& t = matrix_of(x, 2, "dispatch_to_places", "tokens [T, D]");
   LineScope line(x.line());
+  const Tensor& t = matrix_of(x, 2, "dispatch_to_places", "tokens [T, D]");
   const int64_t tokens = t.size(0), d = t.size(1), k = plan.place.size(1), places = plan.num_experts * plan.capacity;
   const Tensor copies = reshape(expand(unsqueeze(t, 1), {tokens, k, d}), {tokens * k, d});
   // One more place for choices without room.
@@ -131,9 +133,9 @@ Tensor dispatch_to_places(const Arg& x, const CapacityPlan& plan) {
 }
 
 Tensor combine_from_places(const Arg& y, const CapacityPlan& plan, const Arg& weights) {
+  LineScope line(y.line());
   const Tensor& t = matrix_of(y, 3, "combine_from_places", "results [E, C, D]");
   const Tensor& w = matrix_of(weights, 2, "combine_from_places", "weights [T, k]");
-  LineScope line(y.line());
   const Tensor rows = pad(reshape(t, {plan.num_experts * plan.capacity, t.size(2)}), {0, 0, 0, 1});
   return weighted_sum(index_select(rows, 0, reshape(plan.place, {-1})), w);
 }
@@ -144,10 +146,10 @@ Tensor dropped_share(const CapacityPlan& plan) {
 }
 
 Tensor load_balance_loss(const Arg& probs, const Arg& experts) {
+  LineScope line(probs.line());
   const Tensor& p = matrix_of(probs, 2, "load_balance_loss", "probs [T, E]");
   const Tensor& t = tensor_of(experts, "load_balance_loss");
   const int64_t num_experts = p.size(1);
-  LineScope line(probs.line());
   Tensor counts = t;
   if (t.dim() == 1) {
     WEFT_CHECK(is_integral(t.dtype()) && t.size(0) == num_experts, "load_balance_loss: counts are ", t.type(), " for ",
@@ -155,7 +157,7 @@ Tensor load_balance_loss(const Arg& probs, const Arg& experts) {
   } else {
     counts = count_experts(choices_of(experts, "load_balance_loss"), num_experts);
     WEFT_CHECK(t.size(0) == p.size(0), "load_balance_loss: ", p.size(0), " tokens in probs, ", t.size(0),
-               " in experts");
+               " in experts; need equal numbers");
   }
   const Tensor x = widened(p);
   const Tensor share = counts.to(x.dtype()) / static_cast<double>(p.size(0));
@@ -163,17 +165,17 @@ Tensor load_balance_loss(const Arg& probs, const Arg& experts) {
 }
 
 Tensor router_z_loss(const Arg& logits) {
-  const Tensor& t = matrix_of(logits, 2, "router_z_loss", "logits [T, E]");
   LineScope line(logits.line());
+  const Tensor& t = matrix_of(logits, 2, "router_z_loss", "logits [T, E]");
   return mean(square(logsumexp(widened(t), -1)));
 }
 
 Tensor update_router_bias(const Arg& bias, const Arg& counts, double rate) {
+  LineScope line(bias.line());
   const Tensor& b = floating_of(bias, "update_router_bias");
   const Tensor& c = tensor_of(counts, "update_router_bias");
   WEFT_CHECK(b.shape() == c.shape(), "update_router_bias: bias has shape ", b.shape(), " and counts ", c.shape(),
              "; need equal shapes");
-  LineScope line(bias.line());
   NoGrad guard;
   const Tensor n = c.to(kFloat32);
   return b + sign(mean(n) - n) * rate;

@@ -55,8 +55,8 @@ Tensor rows_between(const Tensor& x, const Tensor& send, const Tensor& recv, con
 }  // namespace
 
 ExpertExchange exchange_experts(const Arg& experts, const ExpertParallel& options) {
-  const Tensor& t = tensor_of(experts, "exchange_experts");
   LineScope line(experts.line());
+  const Tensor& t = tensor_of(experts, "exchange_experts");
   return exchange_order(expert_order(t, options.num_experts), options);
 }
 
@@ -93,14 +93,14 @@ ExpertExchange exchange_order(const ExpertOrder& order, const ExpertParallel& o)
 }
 
 Tensor rows_to_experts(const Arg& rows, const ExpertExchange& e) {
-  const Tensor& x = tensor_of(rows, "rows_to_experts");
   LineScope line(rows.line());
+  const Tensor& x = tensor_of(rows, "rows_to_experts");
   return dispatch_rows(rows_between(x, e.send_counts, e.recv_counts, e, e.rows), e.received);
 }
 
 Tensor rows_from_experts(const Arg& rows, const ExpertExchange& e) {
-  const Tensor& y = tensor_of(rows, "rows_from_experts");
   LineScope line(rows.line());
+  const Tensor& y = tensor_of(rows, "rows_from_experts");
   return rows_between(combine_rows(y, e.received), e.recv_counts, e.send_counts, e, e.sent.slots.numel());
 }
 

@@ -49,9 +49,9 @@ double epsilon(DType t) {
 }  // namespace
 
 Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, const Arg& bias, double eps) {
+  LineScope line(x.line());
   const Tensor& t = floating_of(x, "layer_norm");
   const Shape dims = last_dims(t, normalized_shape, "layer_norm");
-  LineScope line(x.line());
   const Tensor v = widened(t);
   const Tensor w = affine_of(weight, normalized_shape, v.dtype(), "layer_norm", "weight");
   const Tensor b = affine_of(bias, normalized_shape, v.dtype(), "layer_norm", "bias");
@@ -63,9 +63,9 @@ Tensor layer_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight
 }
 
 Tensor rms_norm(const Arg& x, const Shape& normalized_shape, const Arg& weight, double eps) {
+  LineScope line(x.line());
   const Tensor& t = floating_of(x, "rms_norm");
   const Shape dims = last_dims(t, normalized_shape, "rms_norm");
-  LineScope line(x.line());
   const Tensor v = widened(t);
   const Tensor w = affine_of(weight, normalized_shape, v.dtype(), "rms_norm", "weight");
   Tensor y = v * rsqrt(mean(square(v), dims, true) + (eps < 0 ? epsilon(t.dtype()) : eps));

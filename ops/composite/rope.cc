@@ -10,10 +10,10 @@ using internal::LineScope;
 using internal::widened;
 
 RopeTables rope_tables(const Arg& positions, int64_t dim, double theta) {
+  LineScope line(positions.line());
   const Tensor& p = internal::tensor_of(positions, "rope_tables");
   WEFT_CHECK(dim > 0 && dim % 2 == 0, "rope_tables: dim is ", dim, "; need a positive even number");
   WEFT_CHECK(theta > 0, "rope_tables: theta is ", theta, "; need a positive number");
-  LineScope line(positions.line());
   const Tensor pair = arange(dim / 2, TensorOptions{.dtype = kFloat32, .device = p.device()});
   const Tensor frequency = pow(theta, pair * (-2.0 / static_cast<double>(dim)));
   const Tensor angle = unsqueeze(p.to(kFloat32), -1) * frequency;
@@ -21,10 +21,10 @@ RopeTables rope_tables(const Arg& positions, int64_t dim, double theta) {
 }
 
 Tensor apply_rope(const Arg& x, const RopeTables& tables, bool interleaved) {
+  LineScope line(x.line());
   const Tensor& t = floating_of(x, "apply_rope");
   WEFT_CHECK(t.dim() >= 2 && t.size(-1) == 2 * tables.cos.size(-1), "apply_rope: x has shape ", t.shape(),
              " and tables ", tables.cos.shape(), "; need [..., S, D] and [..., S, D/2]");
-  LineScope line(x.line());
   const Tensor v = widened(t);
   const Tensor c = tables.cos.to(v.dtype()), s = tables.sin.to(v.dtype());
   const int64_t half = t.size(-1) / 2;
@@ -44,12 +44,12 @@ Tensor apply_rope(const Arg& x, const RopeTables& tables, bool interleaved) {
 }
 
 Tensor rope(const Arg& x, const RopeOptions& options) {
+  LineScope line(x.line());
   const Tensor& t = floating_of(x, "rope");
   WEFT_CHECK(t.dim() >= 2, "rope: x has shape ", t.shape(), "; need [..., S, D]");
   const int64_t dim = t.size(-1), rotated = options.rotary_dim ? options.rotary_dim : dim;
   WEFT_CHECK(rotated > 0 && rotated <= dim && rotated % 2 == 0, "rope: ", rotated, " of ", dim,
              " features are rotated; need a positive even number of them");
-  LineScope line(x.line());
   Tensor positions = arange(t.size(-2), TensorOptions{.dtype = kInt64, .device = t.device()});
   if (options.offset.defined()) {
     WEFT_CHECK(options.offset.dim() == 0 && is_integral(options.offset.dtype()), "rope: offset is ",

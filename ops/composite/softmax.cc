@@ -23,18 +23,18 @@ Tensor row_max(const Tensor& x, int64_t dim) {
 }  // namespace
 
 Tensor softmax(const Arg& x, int64_t dim) {
+  LineScope line(x.line());
   const Tensor& t = floating_of(x, "softmax");
   const int64_t along = normalize_dim(dim, t.dim(), "softmax");
-  LineScope line(x.line());
   if (t.numel() == 0) return t;
   const Tensor v = widened(t);
   return dispatch(softmax_op, {&v}, {{"dim", along}}).to(t.dtype());
 }
 
 Tensor log_softmax(const Arg& x, int64_t dim) {
+  LineScope line(x.line());
   const Tensor& t = floating_of(x, "log_softmax");
   normalize_dim(dim, t.dim(), "log_softmax");
-  LineScope line(x.line());
   if (t.numel() == 0) return t;
   const Tensor v = widened(t);
   const Tensor shifted = v - row_max(v, dim);

@@ -46,7 +46,7 @@ std::vector<int64_t> sizes_of(const Attrs& attrs, std::string_view key) {
 
 int64_t total(const std::vector<int64_t>& sizes) {
   int64_t n = 0;
-  for (int64_t s : sizes) n += s;
+  for (int64_t s : sizes) n = saturating_add(n, s);
   return n;
 }
 
@@ -106,7 +106,7 @@ Types infer_all_gather(const InferCall& c) {
   bool known = sizes.empty();
   for (int64_t s : sizes) known |= s == t.shape[d];
   WEFT_CHECK(known, c.op.name, ": dim ", d, " of ", t.shape, " is not one of the sizes ", sizes);
-  t.shape[d] = sizes.empty() ? t.shape[d] * parts : total(sizes);
+  t.shape[d] = sizes.empty() ? saturating_mul(t.shape[d], parts) : total(sizes);
   return {t};
 }
 
@@ -151,7 +151,7 @@ Types infer_all_to_all(const InferCall& c) {
     if (!joined.empty()) t.shape[to] = total(joined);
   } else {
     t.shape[from] = own_extent(c, from, parts, split, "split_sizes");
-    t.shape[to] = joined.empty() ? t.shape[to] * parts : total(joined);
+    t.shape[to] = joined.empty() ? saturating_mul(t.shape[to], parts) : total(joined);
   }
   return {t};
 }

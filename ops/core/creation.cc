@@ -70,7 +70,14 @@ Types infer_iota(const InferCall& c) {
   return {TensorType{c.attrs.get<DType>("dtype"), device_of(c), Shape{size}}};
 }
 
-void run_iota(const KernelCall& c) { kernels::iota(c.out[0], number(c.attrs, "start"), number(c.attrs, "step")); }
+void run_iota(const KernelCall& c) {
+  const AttrValue &start = *c.attrs.find("start"), &step = *c.attrs.find("step");
+  if (!is_floating(c.out[0].dtype) && std::holds_alternative<int64_t>(start) && std::holds_alternative<int64_t>(step)) {
+    kernels::iota_int(c.out[0], std::get<int64_t>(start), std::get<int64_t>(step));
+  } else {
+    kernels::iota(c.out[0], number(c.attrs, "start"), number(c.attrs, "step"));
+  }
+}
 
 Types infer_random_bits(const InferCall& c) {
   for (const TensorType& t : c.in)
@@ -196,6 +203,7 @@ Tensor normal_bits(const Shape& shape, DType dtype, Device device) {
 }
 
 Tensor filled(const TensorType& type, double value, int64_t integer, bool exact, SourceLine line) {
+  LineScope here(line);
   const int64_t n = checked_numel(type.shape, "full");
   exact = exact && !is_floating(type.dtype);
   if (thread_state.capture || type.device.type != DeviceType::kCpu) {
@@ -215,18 +223,36 @@ Tensor filled(const TensorType& type, double value, int64_t integer, bool exact,
   return t;
 }
 
+// The number of integers start, start + step, ... before end; the largest int64 if there are more.
+int64_t range_length(int64_t start, int64_t end, int64_t step) {
+  if (step > 0 ? start >= end : start <= end) return 0;
+  const auto from = static_cast<uint64_t>(start), to = static_cast<uint64_t>(end), by = static_cast<uint64_t>(step);
+  const uint64_t before = step > 0 ? (to - from - 1) / by : (from - to - 1) / (0 - by);
+  return static_cast<int64_t>(std::min<uint64_t>(before, std::numeric_limits<int64_t>::max() - 1)) + 1;
+}
+
+// Whether an integer dtype has this value.
+bool holds(DType t, int64_t v) {
+  return t == kInt64 || (t == kInt32 ? v == static_cast<int32_t>(v) : v == static_cast<uint8_t>(v));
+}
+
 Tensor range(const Arg& start, const Arg& end, const Arg& step, const TensorOptions& options) {
+  LineScope here(start.line());
   for (const Arg* a : {&start, &end, &step})
     WEFT_CHECK(!a->is_tensor(), "arange: a bound is a tensor; need numbers, for the result's shape depends on them");
   const bool exact = start.kind() != Arg::kFloat && end.kind() != Arg::kFloat && step.kind() != Arg::kFloat;
   WEFT_CHECK(step.number() != 0, "arange: step is 0; need another");
   const double extent = (end.number() - start.number()) / step.number();
   WEFT_CHECK(std::isfinite(extent), "arange: bounds ", start.number(), " and ", end.number(), " with step ",
-             step.number(), " are not finite");
-  int64_t n = extent > 0 ? static_cast<int64_t>(std::ceil(extent)) : 0;
-  if (exact) {
-    const int64_t span = end.integer() - start.integer(), s = step.integer();
-    n = (span > 0) == (s > 0) && span != 0 ? (span + s - (s > 0 ? 1 : -1)) / s : 0;
+             step.number(), " are not finite; need finite numbers");
+  const int64_t n = exact         ? range_length(start.integer(), end.integer(), step.integer())
+                    : extent <= 0 ? 0
+                                  : static_cast<int64_t>(std::min(std::ceil(extent), 0x1p62));
+  if (exact && n > 0 && is_integral(options.dtype)) {
+    const int64_t last = saturating_add(start.integer(), saturating_mul(n - 1, step.integer()));
+    for (int64_t v : {start.integer(), last})
+      WEFT_CHECK(holds(options.dtype, v), "arange: ", v, " does not fit ", options.dtype,
+                 "; need a dtype that holds all values from ", start.integer(), " to ", last);
   }
   AttrValue from = start.number(), by = step.number();
   if (exact) from = start.integer(), by = step.integer();
@@ -298,7 +324,8 @@ std::span<const OpDef* const> creation_ops() {
 namespace internal {
 const Tensor& tensor_of(const Arg& x, const char* op) {
   WEFT_CHECK(x.is_tensor(), op, ": an operand is a number; need a tensor");
-  WEFT_CHECK_AS(kFailedPrecondition, x.tensor().defined(), op, ": an operand is an undefined tensor");
+  WEFT_CHECK_AS(kFailedPrecondition, x.tensor().defined(), op,
+                ": an operand is an undefined tensor; need one with a value");
   return x.tensor();
 }
 Tensor full_of(const TensorType& type, double value) { return filled(type, value, 0, false, {}); }
@@ -312,13 +339,13 @@ Tensor constant(int64_t value, DType dtype, Device device, SourceLine line) {
 }
 
 Tensor full(const Shape& shape, const Arg& value, const TensorOptions& options) {
+  LineScope here(value.line());
   if (!value.is_tensor())
     return finish(filled({options.dtype, options.device, shape}, value.number(), value.integer(),
                          value.kind() != Arg::kFloat, value.line()),
                   options);
   const Tensor& v = internal::tensor_of(value, "full");
   WEFT_CHECK(v.dim() == 0, "full: the value is ", v.type(), "; need a number or a 0-d tensor");
-  LineScope here(value.line());
   return finish(broadcast_to(cast(v, options.dtype), shape), options);
 }
 
@@ -329,25 +356,34 @@ Tensor ones(const Shape& shape, const TensorOptions& options, std::source_locati
   return finish(filled({options.dtype, options.device, shape}, 1, 1, true, loc), options);
 }
 Tensor empty(const Shape& shape, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
   if (thread_state.capture) return zeros(shape, options, loc);
   return finish(Tensor::empty({options.dtype, options.device, shape}), options);
 }
 Tensor full_like(const Arg& x, const Arg& value) {
-  const Tensor& like = internal::tensor_of(x, "full_like");
   LineScope here(x.line());
+  const Tensor& like = internal::tensor_of(x, "full_like");
   return full(like.shape(), value, {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor zeros_like(const Arg& x) {
+  LineScope here(x.line());
   const Tensor& like = internal::tensor_of(x, "zeros_like");
   return filled({like.dtype(), like.device(), like.shape()}, 0, 0, true, x.line());
 }
 Tensor ones_like(const Arg& x) {
+  LineScope here(x.line());
   const Tensor& like = internal::tensor_of(x, "ones_like");
   return filled({like.dtype(), like.device(), like.shape()}, 1, 1, true, x.line());
 }
 
-Tensor arange(const Arg& end) { return range(0, end, 1, {.dtype = range_dtype({&end})}); }
-Tensor arange(const Arg& end, const TensorOptions& options) { return range(0, end, 1, options); }
+Tensor arange(const Arg& end) {
+  LineScope here(end.line());
+  return range(0, end, 1, {.dtype = range_dtype({&end})});
+}
+Tensor arange(const Arg& end, const TensorOptions& options) {
+  LineScope here(end.line());
+  return range(0, end, 1, options);
+}
 Tensor arange(const Arg& start, const Arg& end, const Arg& step) {
   return range(start, end, step, {.dtype = range_dtype({&start, &end, &step})});
 }
@@ -357,9 +393,9 @@ Tensor arange(const Arg& start, const Arg& end, const Arg& step, const TensorOpt
 }
 
 Tensor eye(int64_t n, int64_t m, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
   if (m < 0) m = n;
   checked_numel({n, m}, "eye");
-  LineScope here(loc);
   const TensorOptions index{.dtype = kInt64, .device = options.device};
   const Tensor rows = arange(n, index).unsqueeze(1), columns = arange(m, index).unsqueeze(0);
   return finish(cast(eq(rows, columns), options.dtype), options);
@@ -384,26 +420,26 @@ Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& 
                 options);
 }
 Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOptions& options, std::source_location loc) {
+  LineScope here(loc);
   WEFT_CHECK(low < high && static_cast<uint64_t>(high) - static_cast<uint64_t>(low) <= uint64_t{1} << 31,
              "randint: range [", low, ", ", high, "); need 1 to 2^31 integers");
-  LineScope here(loc);
   // The high word of (a random 32-bit word times the number of integers).
   const Tensor word = bit_and(cast(random_bits(shape, options.device), kInt64), int64_t{0xffffffff});
   return finish(cast(add(shift_right(mul(word, high - low), 32), low), options.dtype), options);
 }
 Tensor rand_like(const Arg& x) {
-  const Tensor& like = internal::tensor_of(x, "rand_like");
   LineScope here(x.line());
+  const Tensor& like = internal::tensor_of(x, "rand_like");
   return rand(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor randn_like(const Arg& x) {
-  const Tensor& like = internal::tensor_of(x, "randn_like");
   LineScope here(x.line());
+  const Tensor& like = internal::tensor_of(x, "randn_like");
   return randn(like.shape(), {.dtype = like.dtype(), .device = like.device()});
 }
 Tensor bernoulli(const Arg& p) {
-  const Tensor& probability = internal::tensor_of(p, "bernoulli");
   LineScope here(p.line());
+  const Tensor& probability = internal::tensor_of(p, "bernoulli");
   const DType type = probability.dtype();
   return cast(lt(uniform_bits(probability.shape(), wide(type), probability.device()), cast(probability, wide(type))),
               type);

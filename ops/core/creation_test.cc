@@ -23,7 +23,7 @@ TEST(Creation, Fills) {
   EXPECT_EQ(ones_like(zeros({4}, {.dtype = kBool})).dtype(), kBool);
   EXPECT_EQ(full_like(zeros({2}, {.dtype = kBFloat16}), 1.5).to_vector<float>(), std::vector<float>(2, 1.5f));
   EXPECT_TRUE(zeros({2, 2}).is_contiguous());
-  EXPECT_EQ(error_of([] { zeros({2, -1}); }), "full: negative extent in shape [2, -1]");
+  EXPECT_EQ(error_of([] { zeros({2, -1}); }), "full: negative extent in shape [2, -1]; need 0 or more");
 }
 
 TEST(Creation, Meta) {
@@ -45,6 +45,23 @@ TEST(Creation, Arange) {
   EXPECT_EQ(arange(0.0, 1.0, 0.25).to_vector<float>(), (std::vector<float>{0, 0.25, 0.5, 0.75}));
   EXPECT_EQ(arange(3, {.dtype = kInt32}).dtype(), kInt32);
   EXPECT_EQ(error_of([] { arange(0, 3, 0); }), "arange: step is 0; need another");
+}
+
+TEST(Creation, ArangeAtTheEndsOfInt64) {
+  constexpr int64_t kLeast = INT64_MIN, kMost = INT64_MAX;
+  auto step = [](int64_t start, int64_t end, int64_t by) { return arange(start, end, by).to_vector<int64_t>(); };
+  EXPECT_EQ(step(kMost - 3, kMost, 2), (std::vector<int64_t>{kMost - 3, kMost - 1}));
+  EXPECT_EQ(step(kLeast + 2, kLeast, -1), (std::vector<int64_t>{kLeast + 2, kLeast + 1}));
+  EXPECT_EQ(step(kLeast, kMost, kMost), (std::vector<int64_t>{kLeast, -1, kMost - 1}));
+  EXPECT_EQ(step(kMost, kLeast, kLeast), (std::vector<int64_t>{kMost, -1}));
+  EXPECT_EQ(step(kMost, kLeast, 1), (std::vector<int64_t>{}));
+  EXPECT_NE(error_of([] { arange(kLeast, kMost, 1); }).find("too many elements"), std::string::npos);
+  EXPECT_NE(error_of([] { arange(0.0, 1e300, 1.0); }).find("too many elements"), std::string::npos);
+  EXPECT_EQ(error_of([] { arange(250, 260, {.dtype = kUInt8}); }),
+            "arange: 259 does not fit u8; need a dtype that holds all values from 250 to 259");
+  // The same values compiled: the range is interpreted from the graph.
+  auto g = capture_graph([](std::span<const Tensor>) { return std::vector<Tensor>{arange(kMost - 2, kMost)}; }, {});
+  EXPECT_EQ(interpret(*g, {})[0].to_vector<int64_t>(), (std::vector<int64_t>{kMost - 2, kMost - 1}));
 }
 
 TEST(Creation, Eye) {

@@ -58,16 +58,17 @@ Types infer_dot(const InferCall& c) {
   Shape out;
   for (int i = 0; i < d.a_batch.size(); ++i) {
     const int64_t x = a.shape[static_cast<int>(d.a_batch[i])], y = b.shape[static_cast<int>(d.b_batch[i])];
-    WEFT_CHECK(x == y, "dot: batch dimensions differ: ", a.shape, " x ", b.shape, " (", x, " != ", y, ")");
+    WEFT_CHECK(x == y, "dot: batch dimensions differ: ", a.shape, " x ", b.shape, " (", x, " != ", y,
+               "); need equal ones");
     out.push_back(x);
   }
   for (int i = 0; i < d.a_contract.size(); ++i) {
     const int64_t x = a.shape[static_cast<int>(d.a_contract[i])], y = b.shape[static_cast<int>(d.b_contract[i])];
-    WEFT_CHECK(x == y, "dot: contracted dimensions differ: ", a.shape, " x ", b.shape, " (", x, " != ", y, ")");
+    WEFT_CHECK(x == y, "dot: contracted dimensions differ: ", a.shape, " x ", b.shape, " (", x, " != ", y,
+               "); need equal ones");
   }
   for (int64_t i : free_dims(a.shape.size(), d.a_batch, d.a_contract)) out.push_back(a.shape[static_cast<int>(i)]);
   for (int64_t i : free_dims(b.shape.size(), d.b_batch, d.b_contract)) out.push_back(b.shape[static_cast<int>(i)]);
-  checked_numel(out, "dot");
   return {TensorType{dtype, a.device, out}};
 }
 
@@ -87,7 +88,7 @@ Types infer_grouped(const InferCall& c) {
     WEFT_CHECK(a.shape.size() == 2 && b.shape.size() == 3, "grouped_dot: got ", a.shape, " x ", b.shape,
                "; need x[T, K] and w[E, K, N]");
     WEFT_CHECK(a.shape[1] == b.shape[1], "grouped_dot: inner dimensions differ: ", a.shape, " x ", b.shape, " (",
-               a.shape[1], " != ", b.shape[1], ")");
+               a.shape[1], " != ", b.shape[1], "); need equal ones");
     WEFT_CHECK(b.shape[0] == groups, "grouped_dot: ", b.shape[0], " matrices for ", groups,
                " groups; need one per group");
     return {TensorType{dtype, a.device, Shape{a.shape[0], b.shape[2]}}};
@@ -95,7 +96,7 @@ Types infer_grouped(const InferCall& c) {
   WEFT_CHECK(a.shape.size() == 2 && b.shape.size() == 2, "grouped_dot: got ", a.shape, " x ", b.shape,
              "; need x[T, K] and g[T, N]");
   WEFT_CHECK(a.shape[0] == b.shape[0], "grouped_dot: rows differ: ", a.shape, " x ", b.shape, " (", a.shape[0],
-             " != ", b.shape[0], ")");
+             " != ", b.shape[0], "); need equal ones");
   return {TensorType{dtype, a.device, Shape{groups, a.shape[1], b.shape[1]}}};
 }
 

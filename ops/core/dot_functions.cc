@@ -22,27 +22,27 @@ Shape range(int begin, int end) {
 }
 
 void check_inner(const char* op, const Shape& a, const Shape& b, int64_t x, int64_t y) {
-  WEFT_CHECK(x == y, op, ": inner dimensions differ: ", a, " x ", b, " (", x, " != ", y, ")");
+  WEFT_CHECK(x == y, op, ": inner dimensions differ: ", a, " x ", b, " (", x, " != ", y, "); need equal ones");
 }
 
 Tensor matrix_product(const Arg& x, const Arg& y, int rank, const char* op) {
+  LineScope here(x.line());
   const Tensor &a = tensor_of(x, op), &b = tensor_of(y, op);
   WEFT_CHECK(a.dim() == rank && b.dim() == rank, op, ": got ", a.shape(), " x ", b.shape(), "; need two tensors of ",
              rank, " dims");
   check_inner(op, a.shape(), b.shape(), a.size(-1), b.size(-2));
-  LineScope here(x.line());
   const Shape batch = range(0, rank - 2);
   if (rank == 3)
     WEFT_CHECK(a.size(0) == b.size(0), op, ": batches differ: ", a.shape(), " x ", b.shape(), " (", a.size(0),
-               " != ", b.size(0), ")");
+               " != ", b.size(0), "); need equal ones");
   return dot_general(a, b, {batch, batch, {rank - 1}, {rank - 2}});
 }
 
 }  // namespace
 
 Tensor dot_general(const Arg& x, const Arg& y, const DotDims& dims, std::optional<DType> out_dtype) {
-  const Tensor &a = tensor_of(x, "dot"), &b = tensor_of(y, "dot");
   LineScope here(x.line());
+  const Tensor &a = tensor_of(x, "dot"), &b = tensor_of(y, "dot");
   const DType dtype = promote(a.dtype(), b.dtype());
   const Tensor pa = cast(a, dtype), pb = cast(b, dtype);
   Attrs attrs{{"a_batch", dims.a_batch},
@@ -54,11 +54,11 @@ Tensor dot_general(const Arg& x, const Arg& y, const DotDims& dims, std::optiona
 }
 
 Tensor matmul(const Arg& x, const Arg& y) {
+  LineScope here(x.line());
   const Tensor &a = tensor_of(x, "matmul"), &b = tensor_of(y, "matmul");
   WEFT_CHECK(a.dim() > 0 && b.dim() > 0, "matmul: got ", a.shape(), " x ", b.shape(),
              "; need one dim or more on both sides");
   check_inner("matmul", a.shape(), b.shape(), a.size(-1), b.dim() == 1 ? b.size(0) : b.size(-2));
-  LineScope here(x.line());
   const int last = a.dim() - 1;
   // One operand has no batch: the dims of the other fold into one product, and nothing is copied.
   if (b.dim() <= 2) return dot_general(a, b, {{}, {}, {last}, {0}});
@@ -88,11 +88,11 @@ Tensor bmm(const Arg& a, const Arg& b) { return matrix_product(a, b, 3, "bmm"); 
 Tensor Tensor::matmul(const Tensor& other, Loc loc) const { return weft::matmul({*this, loc}, other); }
 
 Tensor linear(const Arg& input, const Arg& weight, const Arg& bias) {
+  LineScope here(input.line());
   const Tensor &x = tensor_of(input, "linear"), &w = tensor_of(weight, "linear");
   WEFT_CHECK(is_floating(x.dtype()), "linear: input is ", x.type(), "; need a floating-point dtype");
   WEFT_CHECK(x.dim() >= 1 && w.dim() == 2 && x.size(-1) == w.size(1), "linear: input ", x.shape(),
              " does not fit weight ", w.shape(), "; need [..., in] and [out, in]");
-  LineScope here(input.line());
   const Tensor y = dot_general(x, cast(w, x.dtype()), {{}, {}, {x.dim() - 1}, {1}});
   if (!bias.is_tensor() || !bias.tensor().defined()) return y;
   const Tensor& b = bias.tensor();
@@ -102,9 +102,9 @@ Tensor linear(const Arg& input, const Arg& weight, const Arg& bias) {
 }
 
 Tensor grouped_matmul(const Arg& input, const Arg& weight, const Arg& offsets) {
+  LineScope here(input.line());
   const Tensor &x = tensor_of(input, "grouped_matmul"), &w = tensor_of(weight, "grouped_matmul"),
                &o = tensor_of(offsets, "grouped_matmul");
-  LineScope here(input.line());
   const Tensor same = cast(w, x.dtype());
   return dispatch(grouped_dot_op, {&x, &same, &o}, {{"mode", std::string("rows")}});
 }
@@ -195,10 +195,10 @@ Equation parse_equation(std::string_view text) {
 }  // namespace
 
 Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands, std::source_location loc) {
-  const Equation e = parse_equation(equation);
-  WEFT_CHECK(e.in.size() == operands.size(), "einsum: '", equation, "' has ", e.in.size(), " operands; got ",
-             operands.size());
   LineScope here(loc);
+  const Equation e = parse_equation(equation);
+  WEFT_CHECK(e.in.size() == operands.size(), "einsum: got ", operands.size(), " tensors for '", equation, "'; need ",
+             e.in.size());
   std::vector<std::pair<char, int64_t>> extents;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Shape& shape = operands[i].shape();

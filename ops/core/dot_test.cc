@@ -101,8 +101,9 @@ TEST(Matmul, Errors) {
   EXPECT_EQ(error_of([] {
               matmul(ones({4, 8}), ones({9, 2}));
             }),
-            "matmul: inner dimensions differ: [4, 8] x [9, 2] (8 != 9)");
-  EXPECT_EQ(error_of([] { matmul(ones({4}), ones({5})); }), "matmul: inner dimensions differ: [4] x [5] (4 != 5)");
+            "matmul: inner dimensions differ: [4, 8] x [9, 2] (8 != 9); need equal ones");
+  EXPECT_EQ(error_of([] { matmul(ones({4}), ones({5})); }),
+            "matmul: inner dimensions differ: [4] x [5] (4 != 5); need equal ones");
   EXPECT_NE(error_of([] {
               matmul(ones({2, 3, 4}), ones({3, 4, 5}));
             }).find("matmul: shapes [2] and [3] do not broadcast"),

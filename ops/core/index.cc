@@ -25,7 +25,7 @@ void check_index(const InferCall& c, const TensorType& index) {
 void check_dim(const InferCall& c) {
   const int64_t d = c.attrs.i("dim");
   WEFT_CHECK_AS(kOutOfRange, d >= 0 && d < c.in[0].shape.size(), c.op.name, ": dim ", d, " is out of range for ",
-                c.in[0].shape);
+                c.in[0].shape, "; need 0 to ", c.in[0].shape.size() - 1);
 }
 
 Shape replaced(const Shape& s, int dim, int64_t extent) {

@@ -22,9 +22,9 @@ Tensor as_index(const Tensor& index) { return index.dtype() == kUInt8 ? cast(ind
 
 // gather and index_select: x and one index along `dim`.
 Tensor picked(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index) {
+  LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, op.name), &i = tensor_of(index, op.name);
   check_index_type(i, op.name);
-  LineScope here(arg.line());
   const int64_t d = normalize_dim(dim, x.dim(), op.name);
   const Tensor at = as_index(i);
   return dispatch(op, {&x, &at}, {{"dim", d}});
@@ -32,9 +32,9 @@ Tensor picked(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index) {
 
 // index_add and index_copy: the ops change rows, so another dim is moved to the front and back.
 Tensor rows_changed(const OpDef& op, const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
+  LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, op.name), &i = tensor_of(index, op.name), &src = tensor_of(source, op.name);
   check_index_type(i, op.name);
-  LineScope here(arg.line());
   const int d = normalize_dim(dim, x.dim(), op.name);
   const Tensor at = as_index(i);
   if (d == 0) return dispatch(op, {&x, &at, &src});
@@ -45,7 +45,8 @@ Tensor rows_changed(const OpDef& op, const Arg& arg, int64_t dim, const Arg& ind
 std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
   std::vector<Tensor> r;
   for (const Arg& a : starts) {
-    WEFT_CHECK(a.is_tensor() || a.kind() == Arg::kInt, "dynamic_slice: a start is not an integer");
+    WEFT_CHECK(a.is_tensor() || a.kind() == Arg::kInt, "dynamic_slice: a start is ", a.number(),
+               "; need integers or tensors of integers");
     r.push_back(a.is_tensor() ? a.tensor() : constant(a.integer(), kInt64, device, a.line()));
   }
   return r;
@@ -57,11 +58,11 @@ Tensor gather(const Arg& x, int64_t dim, const Arg& index) { return picked(gathe
 Tensor index_select(const Arg& x, int64_t dim, const Arg& index) { return picked(index_select_op, x, dim, index); }
 
 Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
+  LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, "take_along_dim"), &i = tensor_of(index, "take_along_dim");
   WEFT_CHECK(x.dim() == i.dim(), "take_along_dim: x ", x.shape(), " and index ", i.shape(),
              "; need the same number of dims");
   const int d = normalize_dim(dim, x.dim(), "take_along_dim");
-  LineScope here(arg.line());
   Shape from = x.shape(), at = i.shape();
   from[d] = at[d] = 1;
   Shape x_shape = broadcast_shapes(from, at, "take_along_dim"), i_shape = x_shape;
@@ -70,7 +71,11 @@ Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
   return gather(broadcast_to(x, x_shape), d, broadcast_to(i, i_shape));
 }
 
-Tensor Tensor::operator[](const Tensor& index) const {
+Tensor Tensor::operator[](const Arg& at) const {
+  LineScope here(at.line());
+  if (at.kind() == Arg::kInt) return weft::select(*this, 0, at.integer());
+  WEFT_CHECK(at.is_tensor(), "operator[]: the index is ", at.number(), "; need an integer or a tensor of integers");
+  const Tensor& index = tensor_of(at, "operator[]");
   check_index_type(index, "operator[]");
   WEFT_CHECK(dim() > 0, "operator[]: the tensor has no dims; need one to index");
   Shape s = index.shape();
@@ -79,10 +84,10 @@ Tensor Tensor::operator[](const Tensor& index) const {
 }
 
 Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
+  LineScope here(arg.line());
   const Tensor &x = tensor_of(arg, "scatter_add"), &i = tensor_of(index, "scatter_add");
   check_index_type(i, "scatter_add");
   Tensor src = tensor_of(source, "scatter_add");
-  LineScope here(arg.line());
   const int64_t d = normalize_dim(dim, x.dim(), "scatter_add");
   // src may be larger than index: the rest of it is not used.
   if (src.dim() == i.dim())
@@ -100,29 +105,29 @@ Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& source
 }
 
 Tensor embedding(const Arg& indices, const Arg& weight) {
+  LineScope here(indices.line());
   const Tensor &i = tensor_of(indices, "embedding"), &w = tensor_of(weight, "embedding");
   check_index_type(i, "embedding", ": the order is embedding(indices, weight)");
   WEFT_CHECK(w.dim() == 2, "embedding: weight is ", w.type(), "; need [rows, width]");
-  LineScope here(indices.line());
   Shape shape = i.shape();
   shape.push_back(w.size(1));
   return reshape(index_select(w, 0, reshape(i, {-1})), shape);
 }
 
 Tensor one_hot(const Arg& arg, int64_t classes) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "one_hot");
   check_index_type(x, "one_hot");
   WEFT_CHECK(classes >= 0, "one_hot: ", classes, " classes; need 0 or more");
-  LineScope here(arg.line());
   return cast(eq(unsqueeze(as_index(x), -1), arange(classes, {.dtype = as_index(x).dtype(), .device = x.device()})),
               kInt64);
 }
 
 Tensor histogram(const Arg& arg, int64_t bins) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "histogram");
   check_index_type(x, "histogram");
   WEFT_CHECK(bins >= 0, "histogram: ", bins, " bins; need 0 or more");
-  LineScope here(arg.line());
   const TensorOptions counts{.dtype = kInt64, .device = x.device()};
   return scatter_add(zeros({bins}, counts), 0, reshape(x, {-1}), ones({x.numel()}, counts));
 }
@@ -133,23 +138,27 @@ Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value) {
 }
 
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::initializer_list<Arg> starts) {
+  LineScope here(x.line());
   const Tensor& t = tensor_of(x, "dynamic_update_slice");
-  return dynamic_update_slice(x, update, tensors(starts, t.device()), x.line());
+  return dynamic_update_slice(x, update, tensors(starts, t.device()));
 }
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Tensor> starts, SourceLine line) {
+  LineScope here(line.line ? line : x.line());
   SmallVec<const Tensor*, 6> in{&tensor_of(x, "dynamic_update_slice"), &tensor_of(update, "dynamic_update_slice")};
   for (const Tensor& s : starts) in.push_back(&s);
-  return dispatch(dynamic_update_slice_op, TensorPtrs(in), {}, line.line ? line : x.line());
+  return dispatch(dynamic_update_slice_op, TensorPtrs(in));
 }
 
 Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shape& sizes) {
+  LineScope here(x.line());
   const Tensor& t = tensor_of(x, "dynamic_slice");
-  return dynamic_slice(x, tensors(starts, t.device()), sizes, x.line());
+  return dynamic_slice(x, tensors(starts, t.device()), sizes);
 }
 Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line) {
+  LineScope here(line.line ? line : x.line());
   SmallVec<const Tensor*, 6> in{&tensor_of(x, "dynamic_slice")};
   for (const Tensor& s : starts) in.push_back(&s);
-  return dispatch(dynamic_slice_op, TensorPtrs(in), {{"sizes", sizes}}, line.line ? line : x.line());
+  return dispatch(dynamic_slice_op, TensorPtrs(in), {{"sizes", sizes}});
 }
 
 }  // namespace weft

@@ -32,7 +32,7 @@ Types infer_order(const InferCall& c) {
   WEFT_CHECK(num >= 1, "expert_order: num_experts is ", num, "; need 1 or more");
   auto whole = [&](int64_t n) { return TensorType{kInt64, experts.device, Shape{n}}; };
   const TensorType rows = whole(experts.shape.numel());
-  return {rows, rows, rows, whole(num), whole(num + 1)};
+  return {rows, rows, rows, whole(num), whole(saturating_add(num, 1))};
 }
 
 DimMap dims_order(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
@@ -331,6 +331,7 @@ std::span<const OpDef* const> moe_ops() {
 }
 
 ExpertOrder expert_order(const Arg& arg, int64_t num_experts) {
+  internal::LineScope here(arg.line());
   const Tensor& experts = tensor_of(arg, "expert_order");
   const Tensor* in[] = {&experts};
   std::vector<Tensor> r = dispatch_multi(expert_order_op, in, {{"num_experts", num_experts}}, arg.line());
@@ -340,8 +341,8 @@ ExpertOrder expert_order(const Arg& arg, int64_t num_experts) {
 namespace {
 
 Tensor moved(const OpDef& op, const Arg& arg, const ExpertOrder& o, const Arg& weights) {
-  const Tensor& x = tensor_of(arg, op.name);
   internal::LineScope line(arg.line());
+  const Tensor& x = tensor_of(arg, op.name);
   const Tensor order[] = {o.slots, o.tokens, o.rows};
   return move(op, x, order, weights.tensor(), {{"k", o.top_k}});
 }

@@ -16,6 +16,7 @@ const OpDef* pointwise_records();
 
 namespace {
 
+using internal::LineScope;
 using internal::thread_state;
 using kernels::Pw;
 using kernels::PwTypes;
@@ -107,8 +108,12 @@ Tensor finish(Pw op, std::span<const Tensor* const> in, DType result, const Shap
   kernels::PwFn fn = plain ? kernels::pointwise_contiguous_fn(op, lead.type.dtype) : nullptr;
   if (!fn) return dispatch_pointwise(record, in, type, line);
   Tensor out = Tensor::empty(type);
-  if (n > 0 && fn(data, out.get().storage->data(), n, scalars)) kernels::pointwise_fail(op);
-  if (should_record(record, in)) weft::record(record, in, {}, thread_state.line ? *thread_state.line : line, {&out, 1});
+  if (n > 0 && fn(data, out.get().storage->data(), n, scalars)) [[unlikely]] {
+    LineScope here(line);
+    kernels::pointwise_fail(op);
+  }
+  if (should_record(record, in))
+    weft::record(record, in, {}, internal::origin.line ? *internal::origin.line : line, {&out, 1});
   return out;
 }
 
@@ -125,16 +130,20 @@ void check_type(Pw op, DType dtype) {
 
 DType computed_in(Pw op, DType t) {
   if (kernels::pointwise_info(op).types == PwTypes::FLOAT && !is_floating(t)) return kFloat32;
-  if (kernels::pointwise_info(op).types == PwTypes::NUMERIC && t == kBool && (op == Pw::add || op == Pw::mul))
-    return kInt64;
   return t;
 }
 
 Tensor unary(Pw op, const Arg& x) {
   const kernels::PwInfo& info = kernels::pointwise_info(op);
+  if (x.is_tensor() && x.tensor().defined() && kernels::pointwise_takes(op, x.tensor().get().type.dtype)) {
+    const TensorType& type = x.tensor().get().type;
+    const Tensor* operands[] = {&x.tensor()};
+    return finish(op, operands, info.bool_result ? kBool : type.dtype, type.shape, x.line());
+  }
+  LineScope here(x.line());
   const Tensor made = x.is_tensor() ? Tensor() : number(x, result_type({{&x}}), Device::cpu());
   const Tensor& t = x.is_tensor() ? x.tensor() : made;
-  WEFT_CHECK_AS(kFailedPrecondition, t.defined(), info.name, ": operand is an undefined tensor");
+  WEFT_CHECK_AS(kFailedPrecondition, t.defined(), info.name, ": operand is an undefined tensor; need one with a value");
   const DType dtype = computed_in(op, t.dtype());
   check_type(op, dtype);
   const Tensor in = as(t, dtype, x.line());
@@ -158,14 +167,19 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
       return finish(op, operands, info.bool_result ? kBool : ta.type.dtype, ta.type.shape, line);
     }
   }
+  LineScope here(line);
   const Arg* args[] = {&a, &b};
   Device device = Device::cpu();
   for (const Arg* x : args) {
     if (!x->is_tensor()) continue;
-    WEFT_CHECK_AS(kFailedPrecondition, x->tensor().defined(), info.name, ": an operand is an undefined tensor");
+    WEFT_CHECK_AS(kFailedPrecondition, x->tensor().defined(), info.name,
+                  ": an operand is an undefined tensor; need one with a value");
     device = x->tensor().device();
   }
   const DType dtype = computed_in(op, result_type(args));
+  // PyTorch's arithmetic of bools.
+  if (dtype == kBool && op == Pw::add) return binary(Pw::bit_or, a, b);
+  if (dtype == kBool && op == Pw::mul) return binary(Pw::bit_and, a, b);
   check_type(op, dtype);
   Tensor in[2];
   for (int i = 0; i < 2; ++i)
@@ -180,11 +194,13 @@ Tensor binary(Pw op, const Arg& a, const Arg& b) {
 }
 
 Tensor ternary(Pw op, const Arg& c, const Arg& a, const Arg& b) {
-  const kernels::PwInfo& info = kernels::pointwise_info(op);
   const SourceLine line = c.line();
+  LineScope here(line);
+  const kernels::PwInfo& info = kernels::pointwise_info(op);
   const Arg* args[] = {&a, &b};
   WEFT_CHECK(c.is_tensor(), info.name, ": the condition is a number; need a bool tensor");
-  WEFT_CHECK_AS(kFailedPrecondition, c.tensor().defined(), info.name, ": the condition is an undefined tensor");
+  WEFT_CHECK_AS(kFailedPrecondition, c.tensor().defined(), info.name,
+                ": the condition is an undefined tensor; need one with a value");
   WEFT_CHECK(c.tensor().dtype() == kBool, info.name, ": the condition is ", c.tensor().dtype(),
              "; need bool: compare it first, as in x > 0");
   const DType dtype = result_type(args);
@@ -225,9 +241,18 @@ Tensor cast(const Arg& x, DType dtype) {
   return as(x.tensor(), dtype, x.line());
 }
 
+Tensor internal::logical_not_there(const Tensor& x) {
+  SourceLine line;
+  if (Capture* capture = thread_state.capture; capture && x.defined() && x.is_traced())
+    line = capture->graph().node(capture->value_of(x).node).line;
+  LineScope there(line);
+  return logical_not(Arg(x, {}));
+}
+
 Tensor Tensor::to(DType dtype, Loc loc) const { return as(*this, dtype, SourceLine(loc)); }
 
 Tensor Tensor::to(Device device, Loc loc) const {
+  LineScope here(loc);
   if (device == this->device()) return *this;
   if (device.type == DeviceType::kMeta) return Tensor::empty({dtype(), device, shape()});
   require_concrete(*this, "to", loc);

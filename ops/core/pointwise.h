@@ -1,6 +1,8 @@
 // Elementwise ops: one function and one record per row of ops/kernels/pointwise.inc, and cast.
 // Operands broadcast and promote as in PyTorch: numbers and 0-d tensors do not raise a tensor's dtype within its kind.
 #pragma once
+#include <type_traits>
+
 #include "framework/dispatch/arg.h"
 #include "framework/ir/op_def.h"
 
@@ -31,6 +33,13 @@ inline Tensor operator&(const Arg& a, const Arg& b) { return bit_and(a, b); }
 inline Tensor operator|(const Arg& a, const Arg& b) { return bit_or(a, b); }
 inline Tensor operator^(const Arg& a, const Arg& b) { return bit_xor(a, b); }
 inline Tensor operator!(const Arg& x) { return logical_not(x); }
+namespace internal {
+/// logical_not with the line of x: an operator of a Tensor itself has no argument for the line of its call.
+Tensor logical_not_there(const Tensor& x);
+}  // namespace internal
+/// For a Tensor itself, whose conversion to bool (an error) is as good a match as that to Arg.
+template <class T>
+requires std::is_same_v<T, Tensor> Tensor operator!(const T& x) { return internal::logical_not_there(x); }
 
 extern const OpDef cast_op;
 /// The records of the table's rows, in table order (index = kernels::Pw), and cast.

@@ -35,8 +35,9 @@ Types infer_pointwise(const InferCall& c) {
   for (size_t i = first; i < c.in.size(); ++i)
     WEFT_CHECK(c.in[i].dtype == lead.dtype, c.op.name, ": operands are ", lead.dtype, " and ", c.in[i].dtype,
                "; need one dtype");
-  WEFT_CHECK(kernels::pointwise_takes(op, lead.dtype), c.op.name, ": does not support ", lead.dtype);
-  return {TensorType{info.bool_result ? kBool : lead.dtype, lead.device, shape}};
+  WEFT_CHECK(kernels::pointwise_takes(op, lead.dtype), c.op.name, ": does not support ", lead.dtype,
+             "; convert with to(f32) first");
+  return {TensorType{info.bool_result ? kBool : lead.dtype, pointwise_device(c.op, c.in), shape}};
 }
 
 DimMap dims_pointwise(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {

@@ -78,7 +78,7 @@ Types infer_cumsum(const InferCall& c) {
   check_storage(c);
   const int64_t dim = c.attrs.i("dim");
   WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), "cumsum: dim ", dim, " is out of range for ",
-                c.in[0].shape);
+                c.in[0].shape, "; need 0 to ", c.in[0].shape.size() - 1);
   return {TensorType{sum_dtype(c.in[0].dtype), c.in[0].device, c.in[0].shape}};
 }
 

@@ -23,6 +23,7 @@ Tensor amax(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 Tensor amin(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 Tensor prod(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 /// Sum of squared differences from the mean, divided by (count - correction); std is its square root.
+/// After `using namespace weft`, write x.std() or weft::std(x): std alone is then also namespace std.
 Tensor var(const Arg& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 Tensor std(const Arg& x, const Dims& dims = {}, double correction = 1, bool keepdim = false);
 /// Logarithm of the sum of e^x, without overflow.

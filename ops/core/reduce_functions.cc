@@ -51,24 +51,24 @@ Tensor reduce_over(const OpDef& op, const Tensor& x, const Shape& dims, bool kee
 }
 
 Tensor reduce(const OpDef& op, const Arg& arg, const Shape& dims, bool keepdim, const char* name) {
-  const Tensor& x = tensor_of(arg, name);
   LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, name);
   return reduce_over(op, x, resolve(dims, x.dim(), name), keepdim);
 }
 
 Tensor best(const OpDef& op, const Arg& arg, const Shape& dims, bool keepdim, const char* name) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, name);
   const Shape over = resolve(dims, x.dim(), name);
   WEFT_CHECK(count(x.shape(), over) > 0, name, ": dims ", over, " of ", x.shape(),
              " have no elements; need one or more");
-  LineScope here(arg.line());
   return reduce_over(op, x, over, keepdim);
 }
 
 Tensor place(const OpDef& op, const Arg& arg, int64_t dim, bool keepdim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, op.name);
   const int d = normalize_dim(dim, x.dim(), op.name);
-  LineScope here(arg.line());
   if (x.dim() == 0) return constant(int64_t{0}, kInt64, x.device());
   return keep(dispatch(op, {&x}, {{"dim", int64_t{d}}}), {d}, x.shape(), keepdim);
 }
@@ -100,34 +100,35 @@ Tensor amax(const Arg& x, const Dims& dims, bool keepdim) { return best(reduce_m
 Tensor amin(const Arg& x, const Dims& dims, bool keepdim) { return best(reduce_min_op, x, dims, keepdim, "amin"); }
 
 Tensor mean(const Arg& arg, const Dims& dims, bool keepdim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "mean");
   need_float(x, "mean");
-  LineScope here(arg.line());
   return cast(wide_mean(x, resolve(dims, x.dim(), "mean"), keepdim), x.dtype());
 }
 
 Tensor var(const Arg& arg, const Dims& dims, double correction, bool keepdim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "var");
   need_float(x, "var");
-  LineScope here(arg.line());
   return cast(wide_var(x, resolve(dims, x.dim(), "var"), correction, keepdim), x.dtype());
 }
 
 Tensor std(const Arg& arg, const Dims& dims, double correction, bool keepdim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "std");
   need_float(x, "std");
-  LineScope here(arg.line());
   return cast(sqrt(wide_var(x, resolve(dims, x.dim(), "std"), correction, keepdim)), x.dtype());
 }
 
 Tensor logsumexp(const Arg& arg, const Dims& dims, bool keepdim) {
+  LineScope here(arg.line());
   const Tensor& input = tensor_of(arg, "logsumexp");
   need_float(input, "logsumexp");
   const Shape over = resolve(dims, input.dim(), "logsumexp");
-  LineScope here(arg.line());
   const Tensor x = itemsize(input.dtype()) == 2 ? cast(input, kFloat32) : input;
   // Any finite shift gives the same value and derivative, so no gradient flows through it.
-  WEFT_CHECK(count(x.shape(), over) > 0, "logsumexp: dims ", over, " of ", x.shape(), " have no elements");
+  WEFT_CHECK(count(x.shape(), over) > 0, "logsumexp: dims ", over, " of ", x.shape(),
+             " have no elements; need one or more");
   Tensor shift = reduce_over(reduce_max_op, x, over, true).detach();
   shift = where(isfinite(shift), shift, 0.0);
   // All elements are -inf: the logarithm of 0, without the infinite derivative, which would give 0 * inf.
@@ -155,6 +156,7 @@ Tensor argmin(const Arg& x) {
 }
 
 Tensor cumsum(const Arg& arg, int64_t dim, bool reverse) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "cumsum");
   const int d = normalize_dim(dim, x.dim(), "cumsum");
   if (x.dim() == 0) return is_floating(x.dtype()) ? x : cast(x, kInt64);
@@ -172,6 +174,12 @@ Tensor all(const Arg& arg, const Dims& dims, bool keepdim) {
 
 Tensor Tensor::sum(const Shape& dims, bool keepdim, Loc loc) const { return weft::sum({*this, loc}, dims, keepdim); }
 Tensor Tensor::mean(const Shape& dims, bool keepdim, Loc loc) const { return weft::mean({*this, loc}, dims, keepdim); }
+Tensor Tensor::var(const Shape& dims, double correction, bool keepdim, Loc loc) const {
+  return weft::var({*this, loc}, dims, correction, keepdim);
+}
+Tensor Tensor::std(const Shape& dims, double correction, bool keepdim, Loc loc) const {
+  return weft::std({*this, loc}, dims, correction, keepdim);
+}
 Tensor Tensor::amax(const Shape& dims, bool keepdim, Loc loc) const { return weft::amax({*this, loc}, dims, keepdim); }
 Tensor Tensor::amin(const Shape& dims, bool keepdim, Loc loc) const { return weft::amin({*this, loc}, dims, keepdim); }
 

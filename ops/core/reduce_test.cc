@@ -29,6 +29,24 @@ TEST(Reduce, DimsAndKeepdim) {
   EXPECT_EQ(error_of([] { amax(zeros({2, 0}), 1); }), "amax: dims [1] of [2, 0] have no elements; need one or more");
 }
 
+// The bound of ops/numerics/scan_order.h: 128 u times the sum of magnitudes, for a line of any length.
+TEST(Reduce, ErrorOfRunningSumsDoesNotGrow) {
+  const Tensor x = rand({int64_t{1} << 22});
+  const V in = x.to_vector<float>();
+  for (bool reverse : {false, true}) {  // reversed: neighbouring lines, which another loop sums
+    const Tensor y = reverse ? cumsum(stack({x, x}, 1), 0, true).slice(1, 1, 2) : cumsum(x, 0);
+    const V out = reshape(y, {-1}).to_vector<float>();
+    double sum = 0, worst = 0;
+    for (size_t k = 0; k < in.size(); ++k) {
+      const size_t i = reverse ? in.size() - 1 - k : k;
+      sum += in[i];
+      worst = std::max(worst, std::fabs(out[i] - sum) / sum);
+    }
+    EXPECT_LT(worst, 130 * 0x1p-24) << reverse;
+    EXPECT_LT(worst, 2e-6) << "the usual error is far below the bound";
+  }
+}
+
 TEST(Reduce, Dtypes) {
   EXPECT_EQ(sum(ones({3}, {.dtype = kInt32})).dtype(), kInt64);
   EXPECT_EQ(sum(ones({3}, {.dtype = kBool})).item<int64_t>(), 3);

@@ -12,7 +12,8 @@ Types infer(const InferCall& c) {
   const TensorType& x = c.in[0];
   WEFT_CHECK(is_floating(x.dtype) && itemsize(x.dtype) > 1, "softmax: x is ", x, "; need one of f64, f32, bf16, f16");
   const int64_t dim = c.attrs.i("dim");
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < x.shape.size(), "softmax: dim ", dim, " is out of range for ", x.shape);
+  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < x.shape.size(), "softmax: dim ", dim, " is out of range for ", x.shape,
+                "; need 0 to ", x.shape.size() - 1);
   WEFT_CHECK(x.shape[static_cast<int>(dim)] > 0, "softmax: dim ", dim, " of ", x.shape,
              " is empty; need one element or more");
   return {x};

@@ -15,9 +15,9 @@ namespace {
 void check(const InferCall& c) {
   const int64_t dim = c.attrs.i("dim");
   WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < c.in[0].shape.size(), c.op.name, ": dim ", dim, " is out of range for ",
-                c.in[0].shape);
+                c.in[0].shape, "; need 0 to ", c.in[0].shape.size() - 1);
   WEFT_CHECK(!is_floating(c.in[0].dtype) || itemsize(c.in[0].dtype) > 1, c.op.name, ": does not support ",
-             c.in[0].dtype);
+             c.in[0].dtype, "; convert with to(f32) first");
 }
 
 Types infer_sort(const InferCall& c) {
@@ -128,6 +128,7 @@ const OpDef topk_op = {
 };
 
 Sorted sort(const Arg& arg, int64_t dim, bool descending) {
+  internal::LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "sort");
   WEFT_CHECK(x.dim() > 0, "sort: got a scalar; need a dim");
   const int64_t d = normalize_dim(dim, x.dim(), "sort");
@@ -139,6 +140,7 @@ Sorted sort(const Arg& arg, int64_t dim, bool descending) {
 Tensor argsort(const Arg& x, int64_t dim, bool descending) { return sort(x, dim, descending).indices; }
 
 TopK topk(const Arg& arg, int64_t k, int64_t dim, bool largest) {
+  internal::LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "topk");
   WEFT_CHECK(x.dim() > 0, "topk: got a scalar; need a dim");
   const int64_t d = normalize_dim(dim, x.dim(), "topk");

@@ -183,7 +183,6 @@ std::vector<Sample> samples_permute() {
 
 Types infer_broadcast(const InferCall& c) {
   const Shape &to = c.attrs.ints("shape"), &in = c.in[0].shape;
-  checked_numel(to, "broadcast");
   const int shift = to.size() - in.size();
   bool ok = shift >= 0;
   for (int i = 0; ok && i < in.size(); ++i) ok = in[i] == 1 || in[i] == to[i + shift];
@@ -229,7 +228,9 @@ std::vector<Sample> samples_broadcast() {
 
 // ---- slice ----
 
-int64_t slice_extent(int64_t begin, int64_t end, int64_t step) { return (end - begin + step - 1) / step; }
+int64_t slice_extent(int64_t begin, int64_t end, int64_t step) {
+  return end == begin ? 0 : (end - begin - 1) / step + 1;
+}
 
 Types infer_slice(const InferCall& c) {
   const Shape &begin = c.attrs.ints("begin"), &end = c.attrs.ints("end"), &step = c.attrs.ints("step");
@@ -252,7 +253,7 @@ bool view_slice(const Attrs& attrs, const StridedView& in, const TensorType& out
   *strides = in.strides;
   for (int i = 0; i < in.shape.size(); ++i) {
     *offset += begin[i] * in.strides[i];
-    (*strides)[i] *= step[i];
+    if (out.shape[i] > 1) (*strides)[i] *= step[i];  // else the stride is not used
   }
   if (out.shape.numel() == 0) *offset = 0;  // an empty view stays inside its storage
   return true;
@@ -313,7 +314,9 @@ std::vector<Sample> samples_slice() {
 
 // ---- pad ----
 
-int64_t spread_extent(int64_t n, int64_t interior) { return n == 0 ? 0 : (n - 1) * (interior + 1) + 1; }
+int64_t spread_extent(int64_t n, int64_t interior) {
+  return n == 0 ? 0 : saturating_add(saturating_mul(n - 1, saturating_add(interior, 1)), 1);
+}
 
 Shape interior_of(const Attrs& attrs, int rank) {
   return attrs.has("interior") ? attrs.ints("interior") : Shape::filled(rank, 0);
@@ -327,9 +330,8 @@ Types infer_pad(const InferCall& c) {
   Shape shape;
   for (int i = 0; i < in.size(); ++i) {
     WEFT_CHECK(lo[i] >= 0 && hi[i] >= 0 && interior[i] >= 0, "pad: lo ", lo, " and hi ", hi, "; need 0 or more");
-    shape.push_back(lo[i] + hi[i] + spread_extent(in[i], interior[i]));
+    shape.push_back(saturating_add(saturating_add(lo[i], hi[i]), spread_extent(in[i], interior[i])));
   }
-  checked_numel(shape, "pad");
   return {with_shape(c.in[0], shape)};
 }
 
@@ -341,7 +343,7 @@ void run_pad(const KernelCall& c) {
   int64_t offset = 0;
   for (int i = 0; i < inner.shape.size(); ++i) {
     offset += lo[i] * inner.strides[i];
-    inner.strides[i] *= interior[i] + 1;
+    if (c.in[0].shape[i] > 1) inner.strides[i] *= interior[i] + 1;
   }
   inner.shape = c.in[0].shape;
   inner.data = static_cast<char*>(inner.data) + offset * itemsize(inner.dtype);
@@ -360,7 +362,7 @@ Grads vjp_pad(const VjpCall& c) {
   Shape end = lo, step = interior;
   for (int i = 0; i < in.size(); ++i) {
     end[i] = lo[i] + spread_extent(in[i], interior[i]);
-    step[i] = interior[i] + 1;
+    step[i] = saturating_add(interior[i], 1);
   }
   return {dispatch(slice_op, {&c.grad[0]}, {{"begin", lo}, {"end", end}, {"step", step}})};
 }
@@ -386,7 +388,8 @@ Types infer_concat(const InferCall& c) {
   WEFT_CHECK(!c.in.empty(), "concat: no tensors; need one or more");
   const int64_t dim = c.attrs.i("dim");
   Shape shape = c.in[0].shape;
-  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < shape.size(), "concat: dim ", dim, " is out of range for ", shape);
+  WEFT_CHECK_AS(kOutOfRange, dim >= 0 && dim < shape.size(), "concat: dim ", dim, " is out of range for ", shape,
+                "; need 0 to ", shape.size() - 1);
   for (size_t i = 1; i < c.in.size(); ++i) {
     const Shape& s = c.in[i].shape;
     bool ok = s.size() == shape.size();
@@ -395,7 +398,7 @@ Types infer_concat(const InferCall& c) {
                "; need equal extents in the other dims");
     WEFT_CHECK(c.in[i].dtype == c.in[0].dtype, "concat: operands are ", c.in[0].dtype, " and ", c.in[i].dtype,
                "; need one dtype");
-    shape[static_cast<int>(dim)] += s[static_cast<int>(dim)];
+    shape[static_cast<int>(dim)] = saturating_add(shape[static_cast<int>(dim)], s[static_cast<int>(dim)]);
   }
   return {with_shape(c.in[0], shape)};
 }

@@ -14,21 +14,22 @@ using internal::tensor_of;
 
 namespace {
 
-Tensor slice_dim(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step, SourceLine line) {
+Tensor slice_dim(const Tensor& x, int dim, int64_t begin, int64_t end, int64_t step) {
   if (begin == 0 && end == x.shape()[dim] && step == 1) return x;
   Shape from = Shape::filled(x.dim(), 0), to = x.shape(), by = Shape::filled(x.dim(), 1);
   from[dim] = begin;
   to[dim] = end;
   by[dim] = step;
-  return dispatch(slice_op, {&x}, {{"begin", from}, {"end", to}, {"step", by}}, line);
+  return dispatch(slice_op, {&x}, {{"begin", from}, {"end", to}, {"step", by}});
 }
 
 Tensor triangle(const Arg& x, int64_t diagonal, bool lower, const char* op) {
+  LineScope here(x.line());
   const Tensor& m = tensor_of(x, op);
   WEFT_CHECK(m.dim() >= 2, op, ": got ", m.type(), "; need two dims or more");
-  LineScope here(x.line());
   const TensorOptions index{.dtype = kInt32, .device = m.device()};
-  const Tensor rows = add(arange(m.size(-2), index), static_cast<int>(diagonal)).unsqueeze(1);
+  const int64_t shift = std::clamp(diagonal, -m.size(-2), m.size(-1));  // beyond these all or nothing is kept
+  const Tensor rows = add(arange(m.size(-2), index), shift).unsqueeze(1);
   const Tensor columns = arange(m.size(-1), index).unsqueeze(0);
   const Tensor kept = lower ? le(columns, rows) : ge(columns, rows);
   return m.dtype() == kBool ? where(kept, m, false) : where(kept, m, 0);
@@ -37,13 +38,14 @@ Tensor triangle(const Arg& x, int64_t diagonal, bool lower, const char* op) {
 }  // namespace
 
 Tensor reshape(const Arg& arg, const Shape& shape) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "reshape");
   Shape to = shape;
   int unknown = -1;
   int64_t known = 1;
   for (int i = 0; i < to.size(); ++i) {
     if (to[i] != -1) {
-      known *= to[i];
+      known = saturating_mul(known, to[i]);
       continue;
     }
     WEFT_CHECK(unknown < 0, "reshape: shape ", shape, " has two extents of -1; need one at most");
@@ -51,15 +53,16 @@ Tensor reshape(const Arg& arg, const Shape& shape) {
   }
   if (unknown >= 0) {
     WEFT_CHECK(known > 0 && x.numel() % known == 0, "reshape: ", x.shape(), " has ", x.numel(), " elements; shape ",
-               shape, known ? " does not divide them" : " does not determine -1");
+               shape, known ? " does not divide them" : " does not determine -1", "; need a shape that fits");
     to[unknown] = x.numel() / known;
   }
-  return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}}, arg.line());
+  return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}});
 }
 
 Tensor view(const Arg& x, const Shape& shape) { return reshape(x, shape); }
 
 Tensor permute(const Arg& arg, const Shape& dims) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "permute");
   Shape to = dims;
   bool same = to.size() == x.dim();
@@ -67,25 +70,28 @@ Tensor permute(const Arg& arg, const Shape& dims) {
     to[i] = normalize_dim(to[i], x.dim(), "permute");
     same = same && to[i] == i;
   }
-  return same ? x : dispatch(permute_op, {&x}, {{"dims", to}}, arg.line());
+  return same ? x : dispatch(permute_op, {&x}, {{"dims", to}});
 }
 
 Tensor transpose(const Arg& arg, int64_t a, int64_t b) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "transpose");
   const int i = normalize_dim(a, x.dim(), "transpose"), j = normalize_dim(b, x.dim(), "transpose");
   if (i == j) return x;
   Shape dims;
   for (int d = 0; d < x.dim(); ++d) dims.push_back(d == i ? j : d == j ? i : d);
-  return dispatch(permute_op, {&x}, {{"dims", dims}}, arg.line());
+  return dispatch(permute_op, {&x}, {{"dims", dims}});
 }
 
 Tensor t(const Arg& arg) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "t");
   WEFT_CHECK(x.dim() <= 2, "t: got ", x.type(), "; need at most two dims");
-  return x.dim() < 2 ? x : dispatch(permute_op, {&x}, {{"dims", Shape{1, 0}}}, arg.line());
+  return x.dim() < 2 ? x : dispatch(permute_op, {&x}, {{"dims", Shape{1, 0}}});
 }
 
 Tensor movedim(const Arg& arg, int64_t from, int64_t to) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "movedim");
   const int i = normalize_dim(from, x.dim(), "movedim"), j = normalize_dim(to, x.dim(), "movedim");
   if (i == j) return x;
@@ -93,7 +99,7 @@ Tensor movedim(const Arg& arg, int64_t from, int64_t to) {
   for (int d = 0; d < x.dim(); ++d)
     if (d != i) dims.push_back(d);
   dims.insert(j, i);
-  return dispatch(permute_op, {&x}, {{"dims", dims}}, arg.line());
+  return dispatch(permute_op, {&x}, {{"dims", dims}});
 }
 
 Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLine line) {
@@ -101,6 +107,7 @@ Tensor broadcast_to(const Tensor& x, const Shape& shape, SourceLine line) {
 }
 
 Tensor expand(const Arg& arg, const Shape& shape) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "expand");
   Shape to = shape;
   const int shift = to.size() - x.dim();
@@ -109,35 +116,39 @@ Tensor expand(const Arg& arg, const Shape& shape) {
     WEFT_CHECK(i >= shift, "expand: shape ", shape, " has -1 in a new dim ", i, "; need an extent");
     to[i] = x.shape()[i - shift];
   }
-  return broadcast_to(x, to, arg.line());
+  return broadcast_to(x, to);
 }
 
 Tensor squeeze(const Arg& arg, int64_t dim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "squeeze");
   const int d = normalize_dim(dim, x.dim(), "squeeze");
   if (x.dim() == 0 || x.shape()[d] != 1) return x;
   Shape to = x.shape();
   to.erase(d);
-  return dispatch(reshape_op, {&x}, {{"shape", to}}, arg.line());
+  return dispatch(reshape_op, {&x}, {{"shape", to}});
 }
 
 Tensor squeeze(const Arg& arg) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "squeeze");
   Shape to;
   for (int64_t n : x.shape())
     if (n != 1) to.push_back(n);
-  return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}}, arg.line());
+  return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}});
 }
 
 Tensor unsqueeze(const Arg& arg, int64_t dim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "unsqueeze");
   const int d = normalize_dim(dim, x.dim() + 1, "unsqueeze");
   Shape to = x.shape();
   to.insert(d, 1);
-  return dispatch(reshape_op, {&x}, {{"shape", to}}, arg.line());
+  return dispatch(reshape_op, {&x}, {{"shape", to}});
 }
 
 Tensor flatten(const Arg& arg, int64_t begin, int64_t end) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "flatten");
   const int i = normalize_dim(begin, x.dim(), "flatten"), j = normalize_dim(end, x.dim(), "flatten");
   WEFT_CHECK(i <= j, "flatten: dims ", begin, " to ", end, " of ", x.shape(), "; need begin <= end");
@@ -149,10 +160,11 @@ Tensor flatten(const Arg& arg, int64_t begin, int64_t end) {
     if (d < i || d > j) to.push_back(x.shape()[d]);
   }
   if (x.dim() == 0) to.push_back(1);
-  return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}}, arg.line());
+  return to == x.shape() ? x : dispatch(reshape_op, {&x}, {{"shape", to}});
 }
 
 Tensor slice(const Arg& arg, int64_t dim, int64_t begin, int64_t end, int64_t step) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "slice");
   WEFT_CHECK(x.dim() > 0, "slice: got a scalar; need a dim to cut");
   WEFT_CHECK(step >= 1, "slice: step is ", step, "; need 1 or more");
@@ -160,42 +172,44 @@ Tensor slice(const Arg& arg, int64_t dim, int64_t begin, int64_t end, int64_t st
   const int64_t n = x.shape()[d];
   auto clamp = [n](int64_t i) { return std::clamp(i < 0 ? i + n : i, int64_t{0}, n); };
   const int64_t from = clamp(begin), to = std::max(from, clamp(end));
-  return slice_dim(x, d, from, to, step, arg.line());
+  return slice_dim(x, d, from, to, step);
 }
 
 Tensor select(const Arg& arg, int64_t dim, int64_t index) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "select");
-  WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "select: a scalar has no elements to choose from");
+  WEFT_CHECK_AS(kOutOfRange, x.dim() > 0, "select: got a scalar; need a dim to choose from");
   const int d = normalize_dim(dim, x.dim(), "select");
   const int64_t n = x.shape()[d];
   WEFT_CHECK_AS(kOutOfRange, index >= -n && index < n, "select: index ", index, " is out of range for dim ", d, " of ",
-                x.shape());
+                x.shape(), "; need ", -n, " to ", n - 1);
   const int64_t i = index < 0 ? index + n : index;
-  LineScope here(arg.line());
   Shape to = x.shape();
   to.erase(d);
-  return reshape(slice_dim(x, d, i, i + 1, 1, {}), to);
+  return reshape(slice_dim(x, d, i, i + 1, 1), to);
 }
 
 Tensor contiguous(const Arg& arg) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "contiguous");
   // A graph value has no strides: the plan of a captured step decides about memory.
-  return is_capturing() || x.is_contiguous() ? x : dispatch(contiguous_op, {&x}, {}, arg.line());
+  return is_capturing() || x.is_contiguous() ? x : dispatch(contiguous_op, {&x}, {});
 }
 
 Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, double value) {
+  LineScope here(arg.line());
   const Tensor& input = tensor_of(arg, "pad");
   WEFT_CHECK(pads.size() % 2 == 0 && static_cast<int>(pads.size()) <= 2 * input.dim(), "pad: ", pads.size(),
              " widths for ", input.shape(), "; need a pair per dim, from the last");
-  LineScope here(arg.line());
   Tensor x = input;
   Shape lo = Shape::filled(x.dim(), 0), hi = lo;
   for (size_t k = 0; k < pads.size() / 2; ++k) {
     const int d = x.dim() - 1 - static_cast<int>(k);
     const int64_t before = pads[2 * k], after = pads[2 * k + 1], n = x.shape()[d];
-    WEFT_CHECK(n + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0) >= 0, "pad: ", before, " and ", after,
-               " cut more than dim ", d, " of ", input.shape(), " has");
-    x = slice_dim(x, d, std::max<int64_t>(-before, 0), n + std::min<int64_t>(after, 0), 1, {});
+    WEFT_CHECK(before >= -n && after >= -n && n + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0) >= 0,
+               "pad: ", before, " and ", after, " cut more than dim ", d, " of ", input.shape(), " has; need ", -n,
+               " or more together");
+    x = slice_dim(x, d, std::max<int64_t>(-before, 0), n + std::min<int64_t>(after, 0), 1);
     lo[d] = std::max<int64_t>(before, 0);
     hi[d] = std::max<int64_t>(after, 0);
   }
@@ -205,9 +219,10 @@ Tensor pad(const Arg& arg, const std::vector<int64_t>& pads, double value) {
 }
 
 Tensor concat(const std::vector<Tensor>& xs, int64_t dim, SourceLine line) {
-  WEFT_CHECK(!xs.empty(), "cat: no tensors; need one or more");
-  for (const Tensor& x : xs) WEFT_CHECK_AS(kFailedPrecondition, x.defined(), "cat: an operand is an undefined tensor");
   LineScope here(line);
+  WEFT_CHECK(!xs.empty(), "cat: no tensors; need one or more");
+  for (const Tensor& x : xs)
+    WEFT_CHECK_AS(kFailedPrecondition, x.defined(), "cat: an operand is an undefined tensor; need one with a value");
   DType dtype = xs[0].dtype();
   for (const Tensor& x : xs) dtype = promote(dtype, x.dtype());
   WEFT_CHECK(xs[0].dim() > 0, "cat: got a scalar; need a dim to join along, or stack");
@@ -220,8 +235,8 @@ Tensor concat(const std::vector<Tensor>& xs, int64_t dim, SourceLine line) {
 }
 
 Tensor stack(const std::vector<Tensor>& xs, int64_t dim, std::source_location loc) {
-  WEFT_CHECK(!xs.empty(), "stack: no tensors; need one or more");
   LineScope here(loc);
+  WEFT_CHECK(!xs.empty(), "stack: no tensors; need one or more");
   std::vector<Tensor> rows;
   for (const Tensor& x : xs) {
     WEFT_CHECK(x.shape() == xs[0].shape(), "stack: shapes ", xs[0].shape(), " and ", x.shape(),
@@ -232,43 +247,46 @@ Tensor stack(const std::vector<Tensor>& xs, int64_t dim, std::source_location lo
 }
 
 std::vector<Tensor> split(const Arg& arg, int64_t size, int64_t dim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "split");
   WEFT_CHECK(size > 0, "split: size is ", size, "; need 1 or more");
   const int64_t n = x.size(dim);
   std::vector<int64_t> sizes;
-  for (int64_t i = 0; i < n; i += size) sizes.push_back(std::min(size, n - i));
+  for (int64_t i = 0; i < n; i = saturating_add(i, size)) sizes.push_back(std::min(size, n - i));
   if (sizes.empty()) sizes.push_back(0);
   return split(arg, sizes, dim);
 }
 
 std::vector<Tensor> split(const Arg& arg, const std::vector<int64_t>& sizes, int64_t dim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "split");
   WEFT_CHECK(x.dim() > 0, "split: got a scalar; need a dim to cut");
   const int d = normalize_dim(dim, x.dim(), "split");
   int64_t total = 0;
   bool ok = true;
-  for (int64_t n : sizes) total += n, ok = ok && n >= 0;
+  for (int64_t n : sizes) total = saturating_add(total, n), ok = ok && n >= 0;
   WEFT_CHECK(ok && total == x.shape()[d], "split: sizes ", sizes, " of dim ", d, " of ", x.shape(), "; need a sum of ",
              x.shape()[d]);
   std::vector<Tensor> pieces;
   int64_t begin = 0;
   for (int64_t n : sizes) {
-    pieces.push_back(slice_dim(x, d, begin, begin + n, 1, arg.line()));
+    pieces.push_back(slice_dim(x, d, begin, begin + n, 1));
     begin += n;
   }
   return pieces;
 }
 
 std::vector<Tensor> chunk(const Arg& arg, int64_t n, int64_t dim) {
+  LineScope here(arg.line());
   WEFT_CHECK(n > 0, "chunk: ", n, " pieces; need 1 or more");
   const int64_t extent = tensor_of(arg, "chunk").size(dim);
-  return split(arg, std::max<int64_t>((extent + n - 1) / n, 1), dim);
+  return split(arg, extent == 0 ? 1 : (extent - 1) / n + 1, dim);
 }
 
 std::vector<Tensor> unbind(const Arg& arg, int64_t dim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "unbind");
   WEFT_CHECK(x.dim() > 0, "unbind: got a scalar; need a dim to unbind");
-  LineScope here(arg.line());
   std::vector<Tensor> rows;
   for (int64_t i = 0; i < x.size(dim); ++i) rows.push_back(select(x, dim, i));
   return rows;
@@ -278,29 +296,29 @@ Tensor tril(const Arg& x, int64_t diagonal) { return triangle(x, diagonal, true,
 Tensor triu(const Arg& x, int64_t diagonal) { return triangle(x, diagonal, false, "triu"); }
 
 Tensor roll(const Arg& arg, int64_t shift, int64_t dim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "roll");
   const int64_t n = x.size(dim);
   if (n == 0 || shift % n == 0) return x;
-  LineScope here(arg.line());
   const int64_t by = (shift % n + n) % n;
   return cat({slice(x, dim, n - by, n), slice(x, dim, 0, n - by)}, dim);
 }
 
 Tensor flip(const Arg& arg, int64_t dim) {
-  const Tensor& x = tensor_of(arg, "flip");
   LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "flip");
   return index_select(x, dim, arange(x.size(dim) - 1, -1, -1, {.dtype = kInt64, .device = x.device()}));
 }
 
 Tensor repeat_interleave(const Arg& arg, int64_t n, int64_t dim) {
+  LineScope here(arg.line());
   const Tensor& x = tensor_of(arg, "repeat_interleave");
   WEFT_CHECK(n >= 0, "repeat_interleave: ", n, " times; need 0 or more");
   WEFT_CHECK(x.dim() > 0, "repeat_interleave: got a scalar; need a dim");
   const int d = normalize_dim(dim, x.dim(), "repeat_interleave");
-  LineScope here(arg.line());
   Shape wide = x.shape(), to = x.shape();
   wide.insert(d + 1, n);
-  to[d] *= n;
+  to[d] = saturating_mul(to[d], n);
   return reshape(broadcast_to(unsqueeze(x, d + 1), wide), to);
 }
 
@@ -317,6 +335,5 @@ Tensor Tensor::flatten(int64_t begin, int64_t end, Loc loc) const { return weft:
 Tensor Tensor::slice(int64_t dim, int64_t begin, int64_t end, int64_t step, Loc loc) const {
   return weft::slice({*this, loc}, dim, begin, end, step);
 }
-Tensor Tensor::operator[](int64_t i) const { return weft::select(*this, 0, i); }
 
 }  // namespace weft

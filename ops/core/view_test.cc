@@ -30,7 +30,7 @@ TEST(View, Reshape) {
   EXPECT_EQ(error_of([&] {
               x.reshape({5, -1});
             }),
-            "reshape: [2, 3, 4] has 24 elements; shape [5, -1] does not divide them");
+            "reshape: [2, 3, 4] has 24 elements; shape [5, -1] does not divide them; need a shape that fits");
   EXPECT_EQ(error_of([&] { x.reshape({5, 5}); }), "reshape: [2, 3, 4] has 24 elements; shape [5, 5] needs 25");
   EXPECT_EQ(error_of([&] { x.reshape({-1, -1}); }), "reshape: shape [-1, -1] has two extents of -1; need one at most");
 }
@@ -54,7 +54,7 @@ TEST(View, SlicingAsInPython) {
   EXPECT_EQ(cut(0, 7, 100), (V{0}));
   EXPECT_EQ(values(x[-1]), (V{6}));
   EXPECT_EQ(x[0].dim(), 0);
-  EXPECT_EQ(error_of([&] { x[7]; }), "select: index 7 is out of range for dim 0 of [7]");
+  EXPECT_EQ(error_of([&] { x[7]; }), "select: index 7 is out of range for dim 0 of [7]; need -7 to 6");
   EXPECT_EQ(error_of([&] { x.slice(1, 0, 1); }).substr(0, 6), "slice:");
   EXPECT_EQ(error_of([&] { x.slice(0, 0, 1, 0); }), "slice: step is 0; need 1 or more");
 }
@@ -172,6 +172,37 @@ TEST(View, DimMaps) {
   EXPECT_EQ(map(reshape_op, shape({6, 6, 5}), {4, 9, 5}), "(a b?) d? f -> (a c?) e? f");
   EXPECT_EQ(map(broadcast_op, shape({4, 2, 3}), {2, 1}), "b 1 -> a b c");
   EXPECT_EQ(map(permute_op, {{"dims", Shape{1, 2, 0}}}, {2, 3, 4}), "a b c -> b c a");
+}
+
+TEST(View, ExtremeIntegersAreErrorsOrRight) {
+  const Tensor x = reshape(arange(9, {.dtype = kFloat32}), {3, 3});
+  EXPECT_EQ(slice(x, 0, 0, 3, INT64_MAX).shape(), Shape({1, 3}));
+  EXPECT_EQ(slice(x, 0, 1, 3, INT64_MAX).to_vector<float>(), (std::vector<float>{3, 4, 5}));
+  EXPECT_EQ(slice(x, 0, INT64_MIN, INT64_MAX).shape(), Shape({3, 3}));
+  EXPECT_EQ(pad(ones({1}), {1, 2}).shape(), Shape({4}));
+  for (const std::vector<int64_t>& by : {std::vector<int64_t>{INT64_MAX, INT64_MAX},
+                                         {INT64_MAX, 1},
+                                         {INT64_MIN, 0},
+                                         {INT64_MIN, INT64_MIN},
+                                         {1, INT64_MAX - 4}})
+    EXPECT_NE(error_of([&] { pad(ones({4}), by); }).find("pad: "), std::string::npos) << by[0] << " " << by[1];
+  EXPECT_NE(error_of([&] { reshape(x, {INT64_MAX, INT64_MAX, 9}); }).find("too many"), std::string::npos);
+  EXPECT_NE(error_of([&] { reshape(x, {INT64_MIN, -1}); }).find("reshape: "), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              split(x, std::vector<int64_t>{INT64_MAX, INT64_MAX, 5});
+            }).find("split: "),
+            std::string::npos);
+  EXPECT_EQ(split(x, INT64_MAX).size(), 1u);
+  EXPECT_EQ(chunk(x, INT64_MAX).size(), 3u);
+  EXPECT_NE(error_of([&] { repeat_interleave(x, INT64_MAX, 0); }).find("too many"), std::string::npos);
+  EXPECT_EQ(sum(tril(x, INT64_MAX)).item<float>(), 36);
+  EXPECT_EQ(sum(tril(x, INT64_MIN)).item<float>(), 0);
+  EXPECT_EQ(sum(triu(x, INT64_MIN)).item<float>(), 36);
+  EXPECT_EQ(sum(triu(x, int64_t{1} << 32)).item<float>(), 0);  // not diagonal 0
+  EXPECT_EQ(roll(x, INT64_MIN, 0).shape(), x.shape());
+  // A broadcast on meta that no memory could hold.
+  const Tensor a = zeros({int64_t{1} << 40, 1}, {.device = Device::meta()});
+  EXPECT_NE(error_of([&] { a + a.t(); }).find("too many"), std::string::npos);
 }
 
 }  // namespace

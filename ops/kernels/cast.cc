@@ -139,29 +139,34 @@ void fill_int(const StridedView& out, int64_t value) {
   cast_copy(c, out);
 }
 
-void iota(const StridedView& out, double start, double step) {
+namespace {
+
+// Writes value(0), value(1), ... to a vector, converted from T to its dtype.
+template <class T, class F>
+void fill_range(const StridedView& out, const F& value) {
   WEFT_CHECK(out.shape.size() == 1, "iota: output has shape ", out.shape, "; need one dim");
-  const bool whole = !is_floating(out.dtype) && start == std::floor(start) && step == std::floor(step);
   const int64_t stride = out.strides[0] * itemsize(out.dtype);
   parallel_chunks(out.shape[0], kGrain, [&](int64_t begin, int64_t end) {
     constexpr int64_t kBlock = 256;
-    union {
-      double real[kBlock];
-      int64_t whole[kBlock];
-    } values;
+    T values[kBlock];
     for (int64_t i = begin; i < end; i += kBlock) {
       const int64_t n = std::min(kBlock, end - i);
-      for (int64_t j = 0; j < n; ++j) {
-        if (whole) {
-          values.whole[j] = static_cast<int64_t>(start) + (i + j) * static_cast<int64_t>(step);
-        } else {
-          values.real[j] = start + static_cast<double>(i + j) * step;
-        }
-      }
-      cast_copy({&values, whole ? kInt64 : kFloat64, {n}, {1}},
+      for (int64_t j = 0; j < n; ++j) values[j] = value(i + j);
+      cast_copy({values, DTypeOf<T>::value, {n}, {1}},
                 {static_cast<char*>(out.data) + i * stride, out.dtype, {n}, {out.strides[0]}});
     }
   });
+}
+
+}  // namespace
+
+void iota(const StridedView& out, double start, double step) {
+  fill_range<double>(out, [=](int64_t i) { return start + static_cast<double>(i) * step; });
+}
+
+void iota_int(const StridedView& out, int64_t start, int64_t step) {
+  const auto from = static_cast<uint64_t>(start), by = static_cast<uint64_t>(step);
+  fill_range<int64_t>(out, [=](int64_t i) { return static_cast<int64_t>(from + static_cast<uint64_t>(i) * by); });
 }
 
 }  // namespace weft::kernels

@@ -60,8 +60,10 @@ void cast_copy(const StridedView& in, const StridedView& out);
 void fill(const StridedView& out, double value);
 /// The same for integers beyond 2^53.
 void fill_int(const StridedView& out, int64_t value);
-/// out is 1-d: out[i] = start + i * step, computed in f64 (integers in i64) and converted.
+/// out is 1-d: out[i] = start + i * step, computed in f64 and converted.
 void iota(const StridedView& out, double start, double step);
+/// The same in i64, where results wrap.
+void iota_int(const StridedView& out, int64_t start, int64_t step);
 
 // ---- reductions ----
 

@@ -39,20 +39,21 @@ void random_bits_at(uint64_t seed, uint64_t step, uint32_t op_id, const StridedV
     uint64_t block = ~uint64_t{0};
     uint32_t words[4];
     for (int64_t i = begin; i < end; ++i) {
-      int64_t at = 0, offset = 0, from = 0;
+      uint64_t at = 0;  // positions wrap
+      int64_t offset = 0, from = 0;
       for (int64_t d = rank - 1, rest = i; d >= 0; --d) {
         const int64_t k = rest % shape[d];
-        at += k * strides[d];
+        at += static_cast<uint64_t>(k) * static_cast<uint64_t>(strides[d]);
         offset += k * out.strides[d];
         if (!base.shape.empty() && base.shape[d] > 1) from += k * base.strides[d];
         rest /= shape[d];
       }
-      at += base.as<int64_t>()[from];
-      if (const uint64_t b = static_cast<uint64_t>(at) / 4; b != block) {
+      at += static_cast<uint64_t>(base.as<int64_t>()[from]);
+      if (const uint64_t b = at / 4; b != block) {
         philox4x32(seed, b, op_id, static_cast<uint32_t>(step), words);
         block = b;
       }
-      out.as<uint32_t>()[offset] = words[static_cast<uint64_t>(at) % 4];
+      out.as<uint32_t>()[offset] = words[at % 4];
     }
   });
 }

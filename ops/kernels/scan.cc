@@ -15,6 +15,7 @@ static_assert(kBlock % kScanBlock == 0);
 template <class Acc>
 void scan_columns(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
                   int64_t first, int64_t cols, bool reverse) {
+  typename ScanCarry<Acc>::type carry[kBlock] = {};
   Acc base[kBlock] = {}, own[kBlock] = {}, row[kBlock];
   const DType type = DTypeOf<Acc>::value;
   const int64_t in_step = in_lines.next_line(), out_step = out_lines.next_line();
@@ -23,7 +24,8 @@ void scan_columns(const StridedView& in, const StridedView& out, const Lines& in
     cast_copy({in_lines.at(in, first, at), in.dtype, {cols}, {in_step}}, {row, type, {cols}, {1}});
     if (i % kScanBlock == 0)
       for (int64_t c = 0; c < cols; ++c) {
-        base[c] += own[c];
+        carry[c] += own[c];
+        base[c] = static_cast<Acc>(carry[c]);
         own[c] = 0;
       }
     for (int64_t c = 0; c < cols; ++c) {
@@ -38,6 +40,7 @@ void scan_columns(const StridedView& in, const StridedView& out, const Lines& in
 template <class Acc>
 void scan_line(const StridedView& in, const StridedView& out, const Lines& in_lines, const Lines& out_lines,
                int64_t line, bool reverse) {
+  typename ScanCarry<Acc>::type carry = 0;
   Acc base = 0, own = 0, block[kBlock];
   const DType type = DTypeOf<Acc>::value;
   for (int64_t i = 0; i < in_lines.length; i += kBlock) {
@@ -45,7 +48,8 @@ void scan_line(const StridedView& in, const StridedView& out, const Lines& in_li
     cast_copy({in_lines.at(in, line, at), in.dtype, {n}, {in_lines.stride}}, {block, type, {n}, {1}});
     for (int64_t j = 0; j < n; ++j) {
       if (j % kScanBlock == 0) {
-        base += own;
+        carry += own;
+        base = static_cast<Acc>(carry);
         own = 0;
       }
       Acc& v = block[reverse ? n - 1 - j : j];

@@ -241,7 +241,7 @@ std::vector<Tensor> run(const Case& c, const std::vector<Tensor>& in) {
 Types infer(const Case& c, const std::vector<Tensor>& in) {
   std::vector<TensorType> types;
   for (const Tensor& t : in) types.push_back(t.type());
-  return c.op->infer({*c.op, c.attrs, types});
+  return infer_types(*c.op, c.attrs, types);
 }
 
 ::testing::AssertionResult matches_reference(const Case& c, const std::vector<Tensor>& in,

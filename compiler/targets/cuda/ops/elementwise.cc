@@ -320,14 +320,15 @@ double number(const Attrs& attrs, const char* key) {
 bool make_iota(const Request& r, Launches& to) {
   const StridedView& y = r.out[0];
   if (y.numel() == 0) return true;
-  const double start = number(r.attrs, "start"), step = number(r.attrs, "step");
-  const bool whole = !is_floating(y.dtype) && start == std::floor(start) && step == std::floor(step);
+  const int64_t* start = std::get_if<int64_t>(r.attrs.find("start"));
+  const int64_t* step = std::get_if<int64_t>(r.attrs.find("step"));
+  const bool whole = !is_floating(y.dtype) && start && step;
   Text t("iota", is_wide(y));
   t.type("N", whole ? "int64" : "f64").type("Y", y.dtype).functions(kWriteFunctions).address("Y* y", result_address(0));
   if (whole) {
-    t.whole("start", static_cast<int64_t>(start)).whole("step", static_cast<int64_t>(step));
+    t.whole("start", *start).whole("step", *step);
   } else {
-    t.real("start", start).real("step", step);
+    t.real("start", number(r.attrs, "start")).real("step", number(r.attrs, "step"));
   }
   t.index("n", y.numel()).index("stride", y.strides[0]);
   to.add(t.step(kIota, blocks_for(y.numel())));

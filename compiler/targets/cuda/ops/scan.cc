@@ -60,12 +60,12 @@ W_KERNEL {
     if (kTotals) {
       if (mine > 0) p.bases[at] = sum;
     } else if (kAlone) {
-      E base = (E)0;
+      Carry base = (Carry)0;
       for (int k = 0; k < 32; ++k) {
         const E other = shfl(sum, k);
-        if (k < lane) base = base + other;
+        if (k < lane) base = base + (Carry)other;
       }
-      bases[lane] = base;
+      bases[lane] = (E)base;
     } else if (mine > 0) {
       bases[lane] = p.bases[at];
     }
@@ -87,7 +87,7 @@ W_KERNEL {
   if (line >= p.lines) return;
   const int lane = threadIdx.x % 32;
   E* bases = p.bases + line * p.line_step;
-  E base = (E)0;
+  Carry base = (Carry)0;
   for (int64 first = 0; first < p.blocks; first += 256) {
     E v[8];
 #pragma unroll
@@ -102,8 +102,8 @@ W_KERNEL {
 #pragma unroll 8
       for (int k = 0; k < 32; ++k) {
         const E other = shfl(v[j], k);
-        if (lane == k) mine = base;
-        base = base + other;
+        if (lane == k) mine = (E)base;
+        base = base + (Carry)other;
       }
       if (at < p.blocks) bases[at * p.block_step] = mine;
     }
@@ -116,7 +116,7 @@ bool make_cumsum(const Request& r, Launches& to) {
   if (y.numel() == 0) return true;
   const int dim = static_cast<int>(r.attrs.i("dim"));
   const Walk lines(without(x.shape, dim), {without(x.strides, dim), without(y.strides, dim)});
-  const DType e = sums_of(x.dtype);
+  const DType e = sums_of(x.dtype), carry = e == kFloat32 ? kFloat64 : e;
   const int64_t length = x.shape[dim], blocks = blocks_for(length, kScanBlock);
   const bool side_by_side = (lines.n >= 32 && lines.strides[0].back() == 1) || length <= 32;
   constexpr int kThreads = 128;
@@ -125,7 +125,11 @@ bool make_cumsum(const Request& r, Launches& to) {
   const MemoryAddress bases = scratch_address(alone ? 0 : to.scratch(lines.n * blocks * itemsize(e)));
   auto pass = [&](bool totals) {
     Text t(side_by_side ? "scan_across" : "scan_along", is_wide(x) || is_wide(y));
-    t.type("E", e).type("X", x.dtype).type("Y", y.dtype).constant("kReverse", r.attrs.b("reverse"));
+    t.type("E", e)
+        .type("Carry", carry)
+        .type("X", x.dtype)
+        .type("Y", y.dtype)
+        .constant("kReverse", r.attrs.b("reverse"));
     t.constant("kBlock", kScanBlock).constant("kTotals", totals).constant("kAlone", alone);
     t.functions(kOffsetFunctions)
         .functions(kWriteFunctions)
@@ -143,7 +147,7 @@ bool make_cumsum(const Request& r, Launches& to) {
   if (!alone) {
     pass(true);
     Text t("scan_chain", true);
-    t.type("E", e).address("E* bases", bases).whole("lines", lines.n).whole("blocks", blocks);
+    t.type("E", e).type("Carry", carry).address("E* bases", bases).whole("lines", lines.n).whole("blocks", blocks);
     t.whole("line_step", side_by_side ? 1 : blocks).whole("block_step", side_by_side ? lines.n : 1);
     to.add(t.step(kChain, blocks_for(lines.n, kThreads / 32), kThreads));
   }

@@ -181,7 +181,7 @@ TEST_F(GpuStep, ReadsWaitForTheirOwnStepAlone) {
   EXPECT_TRUE(last.ready());
   EXPECT_EQ(got, want);
   EXPECT_EQ(HostRead({zeros({2})}).wait()[0].to_vector<float>(), (std::vector<float>{0, 0}));
-  EXPECT_EQ(error_of([] { HostRead({Tensor()}); }), "HostRead: value 0 is an undefined tensor");
+  EXPECT_EQ(error_of([] { HostRead({Tensor()}); }), "HostRead: value 0 is an undefined tensor; need one with a value");
 }
 
 TEST_F(GpuStep, SmallCellsAreSetWhereTheyLie) {
@@ -288,7 +288,7 @@ TEST_F(GpuStep, AFaultFoundLateTearsCellsAndSaysWhatWasQueued) {
   last = HostRead({(*on.step)(x)});
   HostRead next({(*on.step)(x)});  // queued before the failure is known
   EXPECT_FALSE(on.w.cell().torn);
-  const std::string found = error_of([&] { last.wait(); });
+  const std::string found = testing::placed_error_of([&] { last.wait(); });
   EXPECT_NE(found.find("CUDA_ERROR_ILLEGAL_ADDRESS"), std::string::npos) << found;
   EXPECT_NE(found.find("run again with WEFT_SYNC=1 to have it named; queued last there: a compiled step of "),
             std::string::npos)

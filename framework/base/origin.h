@@ -1,0 +1,64 @@
+// The current thread's place in the user's program: the line of the op being called and the modules around it.
+// Every error reports it (see fail in error.cc).
+#pragma once
+#include <source_location>
+
+#include "framework/base/str_cat.h"
+
+namespace weft {
+
+/// The line of the user's program that an op came from.
+struct SourceLine {
+  const char* file = "";
+  uint32_t line = 0;
+  SourceLine() = default;
+  SourceLine(const char* f, uint32_t l) : file(f), line(l) {}
+  SourceLine(std::source_location l) : file(l.file_name()), line(l.line()) {}
+  std::string to_string() const { return line ? str_cat(file, ":", line) : std::string(); }
+};
+
+namespace internal {
+
+struct OriginName;
+
+struct Origin {
+  const SourceLine* line = nullptr;   // overrides the source lines of ops
+  const OriginName* names = nullptr;  // the innermost name
+};
+extern thread_local constinit Origin origin;
+
+/// During its lifetime, ops carry this source line and errors report it: the parts of a composite point at its caller.
+/// The outermost scope wins. Public functions make one before they check their arguments.
+class LineScope {
+ public:
+  explicit LineScope(SourceLine line) : line_(line), saved_(origin.line) {
+    if (!saved_ && line.line) origin.line = &line_;
+  }
+  ~LineScope() { origin.line = saved_; }
+  LineScope(const LineScope&) = delete;
+
+ private:
+  SourceLine line_;
+  const SourceLine* saved_;
+};
+
+/// During its lifetime, errors report this name after the names around it. A path hides those names. `text` must
+/// outlive it.
+struct OriginName {
+  OriginName(std::string_view text, bool path) : outer(origin.names), text(text), path(path && !text.empty()) {
+    origin.names = this;
+  }
+  ~OriginName() { origin.names = outer; }
+  OriginName(const OriginName&) = delete;
+
+  const OriginName* const outer;
+  const std::string_view text;
+  const bool path;
+};
+
+/// "; at model.cc:31, in blocks.3.attn", or less where line or scope is empty. `scope` is a path such as
+/// "blocks.3/attn".
+std::string origin_text(SourceLine line, std::string_view scope);
+
+}  // namespace internal
+}  // namespace weft

@@ -1,0 +1,228 @@
+// A hundred mistakes of users: every message says what is wrong, where, what was given and what is needed.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "distributed/launch/compile.h"
+#include "framework/testing/compare.h"
+#include "weft.h"
+
+namespace weft {
+namespace {
+
+using testing::placed_error_of;
+
+struct Mistake {
+  int line;
+  const char* what;  // the beginning of the message: the op and what is wrong
+  const char* got;
+  const char* need;
+  std::function<void()> code;
+  bool placed = true;  // names the line of the call
+};
+
+struct TwoLayers : nn::Module {
+  nn::Linear up{4, 8}, down{8, 2};
+  TwoLayers() {
+    register_module("up", up);
+    register_module("down", down);
+  }
+  Tensor operator()(const Tensor& x) const { return down(up(x)); }
+};
+
+struct SameName : nn::Module {
+  nn::Linear a{2, 2}, b{2, 2};
+  SameName() {
+    register_module("a", a);
+    register_module("a", b);
+  }
+};
+
+Tensor ints(std::vector<int64_t> v) { return Tensor::from_vector<int64_t>(v, {static_cast<int64_t>(v.size())}); }
+const TensorOptions kMeta{.device = Device::meta()}, kLong{.dtype = kInt64}, kFlag{.dtype = kBool};
+
+#define CASE(what, got, need, ...)                 \
+  {                                                \
+    __LINE__, what, got, need, [] { __VA_ARGS__; } \
+  }
+#define UNPLACED(what, got, need, ...)                    \
+  {                                                       \
+    __LINE__, what, got, need, [] { __VA_ARGS__; }, false \
+  }
+
+const std::vector<Mistake> kShapes = {
+    CASE("matmul: inner dimensions differ", "[4, 8] x [9, 2]", "need equal", matmul(ones({4, 8}), ones({9, 2}))),
+    CASE("matmul: got", "[] x [3]", "need one dim or more", matmul(ones({}), ones({3}))),
+    CASE("mm: got", "[2, 3, 4] x [4, 5]", "need two tensors of 2 dims", mm(ones({2, 3, 4}), ones({4, 5}))),
+    CASE("bmm: batches differ", "(2 != 3)", "need equal", bmm(ones({2, 3, 4}), ones({3, 4, 5}))),
+    CASE("linear: input", "[2, 5]", "need [..., in] and [out, in]", linear(ones({2, 5}), ones({4, 4}), Tensor())),
+    CASE("linear: bias", "[3]", "need [out]", linear(ones({2, 4}), ones({4, 4}), ones({3}))),
+    CASE("add: shapes", "[4] and [3]", "need equal extents or 1", ones({4}) + ones({3})),
+    CASE("where: shapes", "[4] and [3]", "need equal extents or 1", where(ones({4}, kFlag), ones({3}), 0.0)),
+    CASE("reshape", "[8] has 8 elements", "needs 6", reshape(ones({8}), {3, 2})),
+    CASE("reshape", "[8] has 8 elements", "need a shape that fits", reshape(ones({8}), {3, -1})),
+    CASE("reshape", "two extents of -1", "need one at most", reshape(ones({8}), {-1, -1})),
+    CASE("permute", "dims [0, 0] of [2, 3]", "need each of the 2 dims once", permute(ones({2, 3}), {0, 0})),
+    CASE("transpose: dim 2", "2 dimensions", "need -2 to 1", transpose(ones({2, 3}), 0, 2)),
+    CASE("broadcast: [3]", "[2, 4]", "need equal extents or 1", expand(ones({3}), {2, 4})),
+    CASE("unsqueeze: dim 5", "out of range", "need -3 to 2", unsqueeze(ones({2, 3}), 5)),
+    CASE("size: dim 2", "tensor of 2 dimensions", "need -2 to 1", ones({2, 3}).size(2)),
+    CASE("size: dim 0", "f32[]", "need a tensor with dims", ones({}).size(0)),
+    CASE("sum: dim 3", "2 dimensions", "need -2 to 1", sum(ones({2, 3}), 3)),
+    CASE("sum: dims", "[0, -2]", "need each once", sum(ones({2, 3}), {0, -2})),
+    CASE("amax: dims [1]", "[2, 0]", "need one or more", amax(ones({2, 0}), 1)),
+    CASE("concat: shapes", "[2, 3] and [2, 4]", "need equal extents", cat({ones({2, 3}), ones({2, 4})})),
+    CASE("stack: shapes", "[2] and [3]", "need equal", stack({ones({2}), ones({3})})),
+    CASE("cat: no tensors", "no tensors", "need one or more", cat({})),
+    CASE("split: sizes", "[1, 1] of dim 0 of [3]", "need a sum of 3", split(ones({3}), std::vector<int64_t>{1, 1})),
+    CASE("pad", "3 widths for [3]", "need a pair", pad(ones({3}), {1, 2, 3})),
+    CASE("pad", "-4 and 0", "need", pad(ones({3}), {-4, 0})),
+    CASE("pad: shape", "too many elements", "need fewer", pad(ones({4}), {INT64_MAX, INT64_MAX})),
+    CASE("broadcast: shape", "too many elements", "need fewer", repeat_interleave(ones({4}), int64_t{1} << 61, 0)),
+    CASE("full: negative extent", "[2, -1]", "need 0 or more", zeros({2, -1})),
+    CASE("full: shape", "too many elements", "need fewer", zeros({int64_t{1} << 40, int64_t{1} << 40})),
+    UNPLACED("shape: got", "9 dimensions", "need at most 8", zeros({1, 1, 1, 1, 1, 1, 1, 1, 1})),
+    CASE("einsum: 'i'", "is 2 and 3", "need equal extents", einsum("i,i->i", {ones({2}), ones({3})})),
+    CASE("einsum: got", "1 tensors for 'ij,jk->ik'", "need 2", einsum("ij,jk->ik", {ones({2, 2})})),
+    CASE("layer_norm", "[2, 5]", "need", layer_norm(ones({2, 5}), {4}, ones({4}), ones({4}), 1e-5)),
+    CASE("softmax: dim 2", "2 dimensions", "need -2 to 1", softmax(ones({2, 3}), 2)),
+    CASE("cross_entropy: scores f32[2, 3]", "shape [3]", "need [2]", cross_entropy(ones({2, 3}), zeros({3}, kLong))),
+    CASE("cross_entropy: scores", "[3, 7]", "movedim(scores, 1, -1)",
+         cross_entropy(ones({3, 5, 7}), zeros({3, 7}, kLong))),
+    CASE("mse_loss: x has shape", "[2, 3] and target [3]", "need equal shapes", mse_loss(ones({2, 3}), ones({3}))),
+    CASE("flex_attention", "head dims", "differ",
+         flex_attention(ones({1, 1, 4, 8}), ones({1, 1, 4, 16}), ones({1, 1, 4, 16}))),
+    CASE("from_vector: got 3 values", "shape [2, 2]", "needs 4", Tensor::from_vector({1, 2, 3}, {2, 2})),
+};
+
+const std::vector<Mistake> kDTypes = {
+    CASE("sub: does not support", "bool", "convert with to(f32)", ones({2}, kFlag) - ones({2}, kFlag)),
+    CASE("bit_and: does not support", "f32", "need an integer dtype", ones({2}) & ones({2})),
+    CASE("mean: got", "i64", "need a floating-point dtype", mean(ones({2}, kLong))),
+    CASE("softmax", "i64", "need", softmax(ones({2}, kLong), 0)),
+    CASE("linear: input is", "i64[2, 4]", "need a floating-point dtype",
+         linear(ones({2, 4}, kLong), ones({4, 4}), Tensor())),
+    CASE("where: the condition is", "f32", "need bool", where(ones({2}), ones({2}), 0.0)),
+    CASE("gather: index is", "f32[2]", "need integers", gather(ones({2}), 0, ones({2}))),
+    CASE("embedding: index is", "f32[3, 4]", "need integers", embedding(ones({3, 4}), ints({0, 1}))),
+    CASE("operator[]: index is", "f32[2]", "need integers", ones({3})[ones({2})]),
+    CASE("operator[]: the index is", "1.5", "need an integer", ones({3})[1.5]),
+    CASE("cross_entropy: targets are", "bool[2]", "need integer classes",
+         cross_entropy(ones({2, 3}), ones({2}, kFlag))),
+    CASE("scatter_add: x and src", "f32 and i64", "need one dtype",
+         scatter_add(ones({3}), 0, ints({0, 1}), ints({1, 1}))),
+    CASE("data: asked for", "f64 of a tensor of f32", "convert with to(f64)", ones({2}).data<double>()),
+    CASE("rand: dtype is", "i64", "need f32", rand({2}, kLong)),
+    CASE("sort: does not support", "f8e4m3", "convert", sort(ones({3}).to(kFloat8E4M3))),
+    CASE("arange: 259", "u8", "need a dtype", arange(250, 260, {.dtype = kUInt8})),
+    CASE("grad: cannot differentiate", "i64[2]", "need a floating-point", grad(sum(ones({2})), {ints({1, 2})})),
+};
+
+const std::vector<Mistake> kDevices = {
+    CASE("add: operand 1", "on meta and operand 0 on cpu", "need one device", ones({2}) + ones({2}, kMeta)),
+    CASE("dot: operand 1", "meta and operand 0 on cpu", "need one device", matmul(ones({2, 2}), ones({2, 2}, kMeta))),
+    CASE("concat: operand 1", "meta", "need one device", cat({ones({2}), ones({2}, kMeta)})),
+    CASE("item: a tensor on meta", "f32[]@meta", "need one on cpu", sum(ones({2}, kMeta)).item<float>()),
+    CASE("to_vector: a tensor on meta", "f32[2]@meta", "need one on cpu", ones({2}, kMeta).to_vector<float>()),
+    CASE("to: a tensor on meta", "f32[2]@meta", "need one on cpu", ones({2}, kMeta).to(Device::cpu())),
+    CASE("where: operand", "meta", "need one device", where(ones({2}, kFlag), ones({2}, kMeta), ones({2}))),
+    CASE("allocate: device", "other:0", "need cpu", ones({2}).to(Device::other())),
+};
+
+const std::vector<Mistake> kIndexing = {
+    CASE("select: index 4", "dim 0 of [4]", "need -4 to 3", ones({4})[4]),
+    CASE("select: got a scalar", "scalar", "need a dim", ones({})[0]),
+    CASE("slice: step is 0", "0", "need 1 or more", slice(ones({4}), 0, 0, 4, 0)),
+    CASE("slice: dim 1", "1 dimensions", "need -1 to 0", slice(ones({4}), 1, 0, 2)),
+    CASE("gather: index 7", "position 1", "need 0 to 2", gather(ones({3}), 0, ints({0, 7}))),
+    CASE("index_select: index -1", "position 0", "need 0 to 2", index_select(ones({3}), 0, ints({-1}))),
+    CASE("index_select: index 9", "position 0", "need 0 to 2", embedding(ints({9}), ones({3, 2}))),
+    CASE("index_add: index 3", "position 0", "need 0 to 2", index_add(ones({3}), 0, ints({3}), ones({1}))),
+    CASE("index_copy: src", "[2] does not fit", "need [1]", index_copy(ones({3}), 0, ints({0}), ones({2}))),
+    CASE("gather: index", "[2] does not fit [3, 3]", "need the same number of dims",
+         gather(ones({3, 3}), 0, ints({0, 1}))),
+    CASE("topk: k is 5", "[3]", "need 0 to 3", topk(ones({3}), 5)),
+    CASE("dynamic_slice: start 3", "block [2] outside [4]", "need 0 to 2", dynamic_slice(ones({4}), {3}, {2})),
+    CASE("cross_entropy: a target is not a class", "index 7", "need 0 to 2", cross_entropy(ones({2, 3}), ints({0, 7}))),
+    CASE("remainder: integer division by zero", "division", "zero", remainder(ints({1, 2}), ints({1, 0}))),
+    CASE("item: tensor f32[2]", "2 elements", "need exactly one", ones({2}).item<float>()),
+    CASE("add: an operand is an undefined tensor", "undefined", "need one with a value", ones({2}) + Tensor()),
+    CASE("relu: operand is an undefined tensor", "undefined", "need one with a value", relu(Tensor())),
+    CASE("arange: step is 0", "0", "need another", arange(0, 4, 0)),
+    CASE("randint: range", "[5, 5)", "need 1 to 2^31", randint(5, 5, {2})),
+    CASE("dropout: p is 1.5", "1.5", "need a probability", dropout(ones({2}), 1.5)),
+};
+
+const std::vector<Mistake> kModules = {
+    CASE("linear: input [2, 5]", "[2, 5]", "need [..., in]", TwoLayers().up(ones({2, 5}))),
+    UNPLACED("Linear: need positive sizes", "0 -> 4", "need positive", nn::Linear(0, 4)),
+    UNPLACED("Attention: dim 10", "heads 4", "need", nn::Attention(10, 4)),
+    UNPLACED("Dropout: p is 2", "2", "need 0 <= p < 1", nn::Dropout(2)),
+    UNPLACED("Module: the name 'a'", "registered twice", "need another name", SameName()),
+    CASE("set: cell", "f32[2]; got f32[3]", "need the cell's type", Parameter(ones({2})).set(ones({3}))),
+    CASE("Parameter: undefined value", "undefined", "need one with a value", Parameter p{Tensor()}),
+    UNPLACED("load_state_dict", "up.weight", "missing", TwoLayers().load_state_dict({})),
+    UNPLACED("Module::to", "i64", "need a floating-point type", TwoLayers().to(kInt64)),
+    CASE("Parameter: used before", "before", "need one made", Parameter().value()),
+};
+
+const std::vector<Mistake> kOptimisers = {
+    UNPLACED("optimiser: got no parameters", "no parameters", "need one or more", optim::SGD(std::vector<Parameter>{})),
+    CASE("step: got 1 gradients", "1 gradients", "need one for each",
+         optim::SGD(TwoLayers().parameters()).step({ones({8, 4})})),
+    CASE("step: gradient 0", "[3]", "need gradients in the order", Parameter p(ones({2}));
+         optim::SGD({p}).step({ones({3})})),
+    CASE("clip_grad_norm: max_norm is 0", "0", "need a number above 0", optim::clip_grad_norm({ones({2})}, 0)),
+};
+
+const std::vector<Mistake> kCapture = {
+    CASE("item: the value", "does not exist yet", "need to return it",
+         compile([](Tensor x) { return x * x.sum().item<float>(); })(ones({2}))),
+    CASE("matmul: inner dimensions differ", "[2, 3] x [2, 3]", "need equal",
+         compile([](Tensor x) { return matmul(x, x); })(ones({2, 3}))),
+    CASE("grad: the loss is", "f32[2]", "need one element", Tensor x = ones({2}).requires_grad(); grad(x * 2.0, {x})),
+    CASE("grad: operand 0", "does not record", "need a Parameter", grad(sum(ones({2})), {ones({2})})),
+    CASE("gather: index 7", "position 0", "need 0 to 2",
+         compile([](Tensor i) { return gather(ones({3}), 0, i); })(ints({7}))),
+};
+
+const std::vector<Mistake> kMeshes = {
+    CASE("matmul: inner dimensions differ", "[4, 8] x [9, 2]", "need equal",
+         dist::compile(
+             [](Tensor x) {
+               return matmul(x, ones({9, 2}));
+             },
+             {.mesh = dist::Mesh({{"dp", 2}})})(ones({4, 8}))),
+    UNPLACED("mesh", "a batch of 3", "does not divide",
+             dist::compile([](Tensor x) { return x + 1.0; }, {.mesh = dist::Mesh({{"dp", 2}})})(ones({3}))),
+};
+
+void check(const std::vector<Mistake>& table) {
+  for (const Mistake& m : table) {
+    const std::string text = placed_error_of(m.code);
+    SCOPED_TRACE(str_cat("line ", m.line, ": ", text));
+    EXPECT_EQ(text.find(m.what), 0u) << "what: " << m.what;
+    EXPECT_NE(text.find(m.got), std::string::npos) << "got: " << m.got;
+    EXPECT_NE(text.find(m.need), std::string::npos) << "need: " << m.need;
+    const std::string file = "models/testing/mistakes_test.cc:";
+    const size_t at = text.find(file);
+    EXPECT_EQ(at != std::string::npos, m.placed) << "where";
+    if (at == std::string::npos || !m.placed) continue;
+    EXPECT_EQ(text.find(file, at + 1), std::string::npos) << "two places";
+    EXPECT_NEAR(std::stoi(text.substr(at + file.size())), m.line, 3) << "where";
+  }
+}
+
+TEST(Mistakes, OfShapes) { check(kShapes); }
+TEST(Mistakes, OfDTypes) { check(kDTypes); }
+TEST(Mistakes, OfDevices) { check(kDevices); }
+TEST(Mistakes, OfIndexing) { check(kIndexing); }
+TEST(Mistakes, OfModules) { check(kModules); }
+TEST(Mistakes, OfOptimisers) { check(kOptimisers); }
+TEST(Mistakes, OfCapture) { check(kCapture); }
+TEST(Mistakes, OfMeshes) { check(kMeshes); }
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,261 @@
+// Errors and graph nodes name the user's line and the layer: eagerly, compiled and on a mesh; for every public
+// function.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "distributed/launch/compile.h"
+#include "framework/testing/compare.h"
+#include "weft.h"
+
+namespace weft {
+namespace {
+
+using testing::placed_error_of;
+
+// The message and its place: a line near `line`, and names.
+void expect_text(const std::string& text, const std::string& message, int line, const std::string& names = "") {
+  const std::string before = message + "; at models/testing/places_test.cc:";
+  ASSERT_EQ(text.substr(0, before.size()), before);
+  size_t digits = 0;
+  EXPECT_NEAR(std::stoi(text.substr(before.size()), &digits), line, 3) << text;
+  EXPECT_EQ(text.substr(before.size() + digits), names.empty() ? "" : ", in " + names) << text;
+}
+
+struct Net : nn::Module {
+  std::vector<nn::Linear> blocks;
+  nn::Attention attn{8, 2};
+  nn::Embedding table{5, 8};
+  Net() {
+    for (int i = 0; i < 2; ++i) blocks.emplace_back(8, 8);
+    register_modules("blocks", blocks);
+    register_module("attn", attn);
+    register_module("table", table);
+  }
+  Tensor operator()(const Tensor& x) const { return blocks[1](x); }
+  static constexpr int kLine = __LINE__ - 1;
+};
+
+struct Outer : nn::Module {
+  Net net;
+  Outer() { register_module("net", net); }
+};
+
+// The error of fn(x), eagerly and in a compiled function.
+void expect_error(const std::function<Tensor(const Tensor&)>& fn, const Tensor& x, const std::string& message,
+                  const std::string& names = "", int line = __builtin_LINE()) {
+  SCOPED_TRACE(message);
+  expect_text(placed_error_of([&] { fn(x); }), message, line, names);
+  auto step = compile([&](Tensor t) { return fn(t); });
+  expect_text(placed_error_of([&] { step(x); }), message, line, names);
+}
+
+TEST(Places, OfOpsAreTheUsersLines) {
+  expect_error(
+      [](const Tensor& x) {
+        return matmul(x, ones({9, 2}));
+      },
+      ones({4, 8}), "matmul: inner dimensions differ: [4, 8] x [9, 2] (8 != 9); need equal ones");
+  expect_error([](const Tensor& x) { return x + ones({3}); }, ones({4}),
+               "add: shapes [4] and [3] do not broadcast: dimension 0 has 4 and 3; need equal extents or 1");
+  expect_error([](const Tensor& x) { return x[7]; }, ones({4}),
+               "select: index 7 is out of range for dim 0 of [4]; need -4 to 3");
+  expect_error([](const Tensor& x) { return ones({x.size(2)}); }, ones({4, 2}),
+               "size: dim 2 is out of range for a tensor of 2 dimensions; need -2 to 1");
+  expect_error(
+      [](const Tensor& x) {
+        return softmax(x.reshape({3, 2}), 1);
+      },
+      ones({8}), "reshape: [8] has 8 elements; shape [3, 2] needs 6");
+}
+
+TEST(Places, OfLayersAreTheCallersLineAndThePath) {
+  const std::string mismatch = "linear: input [2, 5] does not fit weight [8, 8]; need [..., in] and [out, in]";
+  Net net;
+  EXPECT_EQ(net.blocks[1].path(), "blocks.1");
+  expect_error([&](const Tensor& x) { return net(x); }, ones({2, 5}), mismatch, "blocks.1", Net::kLine);
+  Outer outer;
+  expect_error([&](const Tensor& x) { return outer.net(x); }, ones({2, 5}), mismatch, "net.blocks.1", Net::kLine);
+  expect_error([&](const Tensor& x) { return outer.net.attn(x); }, ones({2, 8}),
+               "Attention: x is f32[2, 8]; need [batch, time, dim]", "net.attn");
+  outer.net.blocks[1] = nn::Linear(8, 8);  // takes over the path
+  expect_error([&](const Tensor& x) { return outer.net(x); }, ones({2, 5}), mismatch, "net.blocks.1", Net::kLine);
+  const Outer copy = clone(outer);
+  EXPECT_EQ(copy.net.attn.qkv.path(), "net.attn.qkv");
+  auto scoped = [](const Tensor& x) {
+    NameScope scope("head");
+    return relu(x).view({3});
+  };
+  expect_error(scoped, ones({2}), "reshape: [2] has 2 elements; shape [3] needs 3", "head", __LINE__ - 2);
+}
+
+TEST(Places, OfRunTimeErrorsAreTheSameCompiledAndOnAMesh) {
+  Net net;
+  const Tensor tokens = Tensor::from_vector<int64_t>({0, 1, 9, 2}, {4, 1});
+  auto fn = [&](const Tensor& t) { return net.table(t); };
+  const int line = __LINE__ - 1;
+  const std::string message = "index_select: index 9 at position 2 is out of range; need 0 to 4";
+  expect_text(placed_error_of([&] { fn(tokens); }), message, line, "table");
+  auto step = compile([&](Tensor t) { return fn(t); });
+  expect_text(placed_error_of([&] { step(tokens); }), message, line);
+  auto mesh = dist::compile([&](Tensor t) { return fn(t); }, {.mesh = dist::Mesh({{"dp", 2}})});
+  expect_text(placed_error_of([&] { mesh(tokens); }), "rank 1: " + message, line);
+  // An error of shapes is found before the step is split: it is that of one device.
+  auto wrong = dist::compile([](Tensor t) { return matmul(t, ones({9, 2})); }, {.mesh = dist::Mesh({{"dp", 2}})});
+  expect_text(placed_error_of([&] {
+                wrong(ones({4, 8}));
+              }),
+              "matmul: inner dimensions differ: [4, 8] x [9, 2] (8 != 9); need equal ones", __LINE__ - 2);
+}
+
+TEST(Places, EndWithTheirCall) {
+  placed_error_of([] { matmul(ones({2, 3}), ones({2, 3})); });
+  EXPECT_EQ(placed_error_of([] { parse_dtype("f31"); }).find("; at "), std::string::npos);
+}
+
+// Every public function: its nodes, and those of its parts, carry the line of the call.
+struct Row {
+  const char* name;
+  std::function<void(const Tensor& x, const Tensor& i, const Parameter& p)> call;
+};
+
+#define ROW(...)                                                                                                   \
+  {                                                                                                                \
+#__VA_ARGS__, [](const Tensor& x, const Tensor& i, const Parameter& p) { (void)p, (void)i, (void)x; __VA_ARGS__; } \
+  }
+
+const std::vector<Row>& rows() {
+  // x: f32 [4, 6]; i: i64 [2]; p: f32 [6]
+  static const auto* table = new std::vector<Row>{
+      ROW(x + 1.0),
+      ROW(x + p),
+      ROW(-x),
+      ROW(!(x > 0.5)),
+      ROW((x > 0.5) + (x > 1.0)),
+      ROW(where(x > 0.5, x, 0.0)),
+      ROW(x.to(kFloat64)),
+      ROW(pow(x, 2)),
+      ROW(x[1]),
+      ROW(x[-1]),
+      ROW(x[i]),
+      ROW(x.std({1})),
+      ROW(full({2}, 3.0)),
+      ROW(zeros({2})),
+      ROW(zeros_like(x)),
+      ROW(full_like(x, 2)),
+      ROW(arange(5)),
+      ROW(arange(0, 5)),
+      ROW(arange(5, {.dtype = kFloat32})),
+      ROW(eye(3)),
+      ROW(rand({3})),
+      ROW(randn({3})),
+      ROW(uniform({3}, 0, 2)),
+      ROW(normal({3}, 0, 2)),
+      ROW(randint(0, 5, {3})),
+      ROW(rand_like(x)),
+      ROW(bernoulli(x)),
+      ROW(reshape(x, {24})),
+      ROW(x.view({-1})),
+      ROW(permute(x, {1, 0})),
+      ROW(x.transpose(0, 1)),
+      ROW(x.t()),
+      ROW(movedim(x, 0, 1)),
+      ROW(expand(x.unsqueeze(0), {2, 4, 6})),
+      ROW(squeeze(x.unsqueeze(0))),
+      ROW(flatten(x)),
+      ROW(x.slice(0, 1, 3)),
+      ROW(select(x, 0, 1)),
+      ROW(pad(x, {1, 1})),
+      ROW(cat({x, x}, 0)),
+      ROW(stack({x, x})),
+      ROW(split(x, 2, 1)),
+      ROW(chunk(x, 2, 0)),
+      ROW(unbind(x)),
+      ROW(tril(x)),
+      ROW(triu(x)),
+      ROW(roll(x, 1, 0)),
+      ROW(flip(x, 0)),
+      ROW(repeat_interleave(x, 2, 0)),
+      ROW(sum(x)),
+      ROW(x.mean({0}, true)),
+      ROW(amax(x)),
+      ROW(prod(x)),
+      ROW(var(x)),
+      ROW(logsumexp(x, 1)),
+      ROW(argmax(x)),
+      ROW(argmin(x, 1)),
+      ROW(cumsum(x, 0)),
+      ROW(any(x)),
+      ROW(all(x)),
+      ROW(gather(x, 0, i.unsqueeze(1))),
+      ROW(take_along_dim(x, i.unsqueeze(1), 0)),
+      ROW(index_select(x, 0, i)),
+      ROW(scatter_add(x, 0, i.unsqueeze(1), x)),
+      ROW(index_add(x, 1, i, x.slice(1, 0, 2))),
+      ROW(index_copy(x, 0, i, x.slice(0, 0, 2))),
+      ROW(embedding(i, x)),
+      ROW(one_hot(i, 3)),
+      ROW(histogram(i, 3)),
+      ROW(masked_fill(x, x > 1.0, 0.0)),
+      ROW(dynamic_update_slice(x, x.slice(0, 0, 1), {1, 0})),
+      ROW(dynamic_slice(x, {1, 0}, {1, 6})),
+      ROW(sort(x)),
+      ROW(argsort(x)),
+      ROW(topk(x, 2)),
+      ROW(matmul(x, x.t())),
+      ROW(mm(x, x.t())),
+      ROW(bmm(x.unsqueeze(0), x.t().unsqueeze(0))),
+      ROW(linear(x, x, Tensor())),
+      ROW(einsum("ij,kj->ik", {x, x})),
+      ROW(softmax(x, -1)),
+      ROW(log_softmax(x, 0)),
+      ROW(gelu(x)),
+      ROW(gelu(x, "tanh")),
+      ROW(silu(x)),
+      ROW(softplus(x)),
+      ROW(leaky_relu(x)),
+      ROW(elu(x)),
+      ROW(layer_norm(x, {6}, p, p, 1e-5)),
+      ROW(rms_norm(x, p, 1e-5)),
+      ROW(dropout(x, 0.5)),
+      ROW(cross_entropy(x.slice(0, 0, 2), i)),
+      ROW(nll_loss(x.slice(0, 0, 2), i)),
+      ROW(mse_loss(x, x)),
+      ROW(l1_loss(x, x)),
+      ROW(binary_cross_entropy_with_logits(x, x)),
+      ROW(scaled_dot_product_attention(x.view({1, 1, 4, 6}), x.view({1, 1, 4, 6}), x.view({1, 1, 4, 6}))),
+      ROW(route_top_k(x)),
+      ROW(sort_by_expert(i.unsqueeze(1), 3)),
+      ROW(p.value() * 2.0),
+      ROW(p.value().detach()),
+      ROW(p.set(p.value() + 1.0)),
+      ROW(nn::Linear(6, 2)(x)),
+      ROW(nn::RMSNorm(6)(x)),
+      ROW(nn::Dropout(0.5)(x)),
+      ROW(optim::clip_grad_norm({x}, 1.0)),
+  };
+  return *table;
+}
+
+TEST(Places, OfNodesAreTheUsersLinesForEveryFunction) {
+  for (const Row& row : rows()) {
+    Parameter p(ones({6}));
+    Ref<Graph> g = capture_graph(
+        [&](std::span<const Tensor> in) {
+          row.call(in[0], in[1], p);
+          return std::vector<Tensor>{};
+        },
+        std::vector<TensorType>{{kFloat32, Device::cpu(), {4, 6}}, {kInt64, Device::cpu(), {2}}});
+    for (int32_t id = 0; id < g->size(); ++id) {
+      const Node& n = g->node(id);
+      if (n.op->is(kStructural)) continue;
+      EXPECT_EQ(std::string(n.line.file), "models/testing/places_test.cc")
+          << row.name << ": " << n.op->name << " at " << n.line.to_string();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft
