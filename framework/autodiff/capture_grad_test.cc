@@ -204,11 +204,11 @@ TEST(CaptureGrad, RefusesWhatTheTapeRefuses) {
            return grad(y, {x})[0];
          }),
          loss);
-  EXPECT_EQ(same_error([&](Tensor x) {
-              x = x.requires_grad();
-              return grad(x * x, {x}, {.grad_output = ones({2})})[0];
-            }),
-            "grad: grad_output has shape [2]; need the loss's []");
+  starts(same_error([&](Tensor x) {
+           x = x.requires_grad();
+           return grad(x * x, {x}, {.grad_output = ones({2})})[0];
+         }),
+         "grad: grad_output has shape [2]; need the loss's []");
 }
 
 TEST(CaptureGrad, RecordsAsTheTapeDoes) {

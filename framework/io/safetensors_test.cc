@@ -154,8 +154,8 @@ TEST(Safetensors, LyingFiles) {
   EXPECT_THAT(read(entry("F32", "\"2\"", "[0,8]"), data), HasSubstr("shape is not a list"));
   EXPECT_THAT(read(entry("F32", "[1,1,1,1,1,1,1,1,2]", "[0,8]"), data), HasSubstr("shape is not a list of at most 8"));
   EXPECT_THAT(read(entry("F32", "[4611686018427387904,4]", "[0,8]"), data), HasSubstr("too many elements"));
-  EXPECT_THAT(read(entry("F32", "[9223372036854775807,0]", "[0,0]"), data),
-              HasSubstr("8 bytes follow the last tensor"));
+  EXPECT_THAT(read(entry("F32", "[9223372036854775807,0]", "[0,0]"), data), HasSubstr("too many elements"));
+  EXPECT_THAT(read(entry("F32", "[2,0]", "[0,0]"), data), HasSubstr("8 bytes follow the last tensor"));
   EXPECT_THAT(read(entry("I16", "[4]", "[0,8]"), data), HasSubstr("has dtype I16; need one of F32"));
   EXPECT_THAT(read("{\"w\":{\"dtype\":\"F32\"}}", data), HasSubstr("\"shape\" is missing"));
   EXPECT_THAT(read("{\"w\":7}", data), HasSubstr("got number; need an object"));

@@ -36,7 +36,7 @@ Types infer_pointwise(const InferCall& c) {
     WEFT_CHECK(c.in[i].dtype == lead.dtype, c.op.name, ": operands are ", lead.dtype, " and ", c.in[i].dtype,
                "; need one dtype");
   WEFT_CHECK(kernels::pointwise_takes(op, lead.dtype), c.op.name, ": does not support ", lead.dtype,
-             "; convert with to(f32) first");
+             "; convert with to(", kernels::pointwise_takes(op, kFloat32) ? kFloat32 : kInt32, ") first");
   return {TensorType{info.bool_result ? kBool : lead.dtype, pointwise_device(c.op, c.in), shape}};
 }
 
