@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kDim = 32, kHeads = 4, kKvHeads = 2, kHidden = 64, kExperts = 8, kTime = 32, kBatch = 16,
                   kAccumulate = 2;
-constexpr int kLayers = 4, kDense = 2;
+constexpr int kLayers = 3, kDense = 1;
 
 struct Layer : nn::Module {
   nn::RMSNorm norm1, norm2;
