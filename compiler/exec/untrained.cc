@@ -9,10 +9,10 @@
 namespace weft::internal {
 
 std::string untrained_parameters(const Graph& g) {
-  std::vector<bool> met(g.cells.size()), differentiated = met;
+  std::vector<bool> trained(g.cells.size()), differentiated = trained;
   std::vector<std::string> line(g.cells.size());  // of the first op that reads it, with a space before it
   const auto cell_of = [&](Value v) { return g.node(v).op == &cell_op ? g.node(v).attrs.i("index") : -1; };
-  for (const CellWrite& w : g.writes) met[static_cast<size_t>(w.cell)] = true;
+  for (const CellWrite& w : g.writes) trained[static_cast<size_t>(w.cell)] = true;
   for (int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     for (Value v : n.inputs) {
@@ -20,7 +20,7 @@ std::string untrained_parameters(const Graph& g) {
       if (c < 0) continue;
       const auto i = static_cast<size_t>(c);
       if (n.op == &grad_op) {
-        met[i] = differentiated[i] = true;
+        trained[i] = differentiated[i] = true;
       } else if (line[i].empty() && n.line.line) {
         line[i] = str_cat(" at ", n.line);
       }
@@ -32,7 +32,7 @@ std::string untrained_parameters(const Graph& g) {
   int count = 0;
   for (size_t i = 0; i < g.cells.size(); ++i) {
     const Cell& c = *g.cells[i];
-    if (met[i] || !c.is_parameter || !c.requires_grad) continue;
+    if (trained[i] || !c.is_parameter || !c.requires_grad) continue;
     if (++count <= kShown)
       names += str_cat(count > 1 ? ", " : "", c.name.empty() ? "one without a name" : str_cat("'", c.name, "'"), " ",
                        c.type, line[i]);

@@ -1,4 +1,4 @@
-// Finds parameters that a training step forgets: what is left when a module was not registered.
+// Finds trainable parameters that a training step reads but does not train, as when a module was not registered.
 #pragma once
 #include <string>
 

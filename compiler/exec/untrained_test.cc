@@ -1,4 +1,4 @@
-// The warning about parameters that a training step reads and forgets.
+// The warning about trainable parameters that a training step reads but does not train.
 #include "compiler/exec/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/core/core.h"

@@ -135,9 +135,10 @@ void check_inside(Capture& capture, const Tensor& loss, const std::vector<Tensor
         if (!up || !seen.insert(up).second) continue;
         stack.push_back(up);
         const auto at = leaves.find(up);
-        WEFT_CHECK_AS(kFailedPrecondition, at == leaves.end(), "grad: ", used.type(), " was computed from operand ",
-                      at == leaves.end() ? 0 : at->second,
-                      " outside the captured function and is a constant inside; need it computed inside");
+        WEFT_CHECK_AS(
+            kFailedPrecondition, at == leaves.end(), "grad: ", used.type(), " was computed from operand ",
+            at == leaves.end() ? 0 : at->second,
+            " outside the captured function and is a constant inside; need it computed inside, or detach() it");
       }
     }
   }

@@ -236,6 +236,27 @@ TEST(CaptureGrad, RecordsAsTheTapeDoes) {
   EXPECT_EQ(out[2].item<double>(), 6);
 }
 
+TEST(CaptureGrad, AReadUnderNoGradIsAConstantBesideWrites) {
+  const Parameter w(scalar(2), "w");
+  auto constant = [&] {
+    NoGrad guard;
+    return w.value();
+  };
+  const TensorFn fn = [&](std::span<const Tensor> a) {
+    const Tensor before = constant(), x = w.value();
+    w.set(x.detach() * 1.0);
+    const Tensor after = constant(), y = w.value();
+    w.set(y.detach() * 1.0);
+    return std::vector<Tensor>{grad(before * x * a[0], {x})[0], grad(after * y * a[0], {y})[0]};
+  };
+  const std::vector<Tensor> in{scalar(3)}, eager = fn(in);
+  const std::vector<Tensor> captured = interpret(*expand_grad(*capture_graph(fn, {{in[0].type()}})), in);
+  for (size_t i : {0, 1}) {
+    EXPECT_EQ(eager[i].item<double>(), 6) << i;
+    EXPECT_EQ(captured[i].item<double>(), 6) << i;
+  }
+}
+
 TEST(CaptureGrad, WhatWasComputedOutsideIsAnError) {
   const Parameter w(scalar(2), "w");
   const std::vector<Parameter> all{w};

@@ -8,6 +8,7 @@
 
 #include "framework/base/error.h"
 #include "framework/base/hash.h"
+#include "framework/base/origin.h"
 #include "framework/base/ref.h"
 #include "framework/base/small_vec.h"
 
@@ -61,6 +62,21 @@ TEST(Error, MessagesAreOneLineOfLimitedLength) {
   const std::string s = message(std::string(100'000, '\n'));
   EXPECT_EQ(s.size(), 4000u);
   EXPECT_TRUE(s.starts_with("tensor '\\n\\n") && s.ends_with("\\n' is missing")) << s;
+}
+
+TEST(Error, TheLineIsNamedOnce) {
+  const auto message = [](const std::string& text) -> std::string {
+    const internal::LineScope here(SourceLine("model.cc", 3));
+    try {
+      WEFT_CHECK(false, text);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(message("wrong"), "wrong; at model.cc:3");
+  EXPECT_EQ(message("wrong at model.cc:3; need 2"), "wrong at model.cc:3; need 2");
+  EXPECT_EQ(message("not as at model.cc:31"), "not as at model.cc:31; at model.cc:3");
 }
 
 TEST(Ref, LastHandleDeletes) {

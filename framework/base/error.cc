@@ -32,13 +32,22 @@ std::string origin_text(SourceLine line, std::string_view scope) {
 
 namespace {
 
+// Whether the message has this line as a whole: "model.cc:3" is not in "model.cc:31".
+bool names_line(const std::string& message, const std::string& line) {
+  for (size_t at = message.find(line); at != message.npos; at = message.find(line, at + 1)) {
+    const size_t end = at + line.size();
+    if (end == message.size() || message[end] < '0' || message[end] > '9') return true;
+  }
+  return false;
+}
+
 // The message with the current place, unless it names the line already.
 std::string placed(std::string message) {
   std::string scope;
   for (const OriginName* n = origin.names; n; n = n->path ? nullptr : n->outer)
     if (!n->text.empty()) scope = scope.empty() ? std::string(n->text) : str_cat(n->text, ".", scope);
   SourceLine line = origin.line ? *origin.line : SourceLine();
-  if (line.line && message.find(line.to_string()) != message.npos) line = {};
+  if (line.line && names_line(message, line.to_string())) line = {};
   return message + origin_text(line, scope);
 }
 

@@ -85,8 +85,8 @@ bool is_false(std::string_view v) { return v.empty() || v == "0" || v == "false"
 bool takes(const Switch& s, const std::string& v) {
   if (s.kind == Switch::kChoice) {
     const std::vector<std::string> choices = choices_of(s);
-    const bool yes_or_no = choices[0] == "0" && choices.back() != "2";
-    return std::find(choices.begin(), choices.end(), v) != choices.end() || (yes_or_no && (is_true(v) || is_false(v)));
+    const bool on_off = choices[0] == "0" && choices.back() != "2";  // levels (0, 1, 2) do not take true or false
+    return std::find(choices.begin(), choices.end(), v) != choices.end() || (on_off && (is_true(v) || is_false(v)));
   }
   if (s.kind != Switch::kNumber) return true;
   long n = 0;

@@ -95,13 +95,14 @@ Value Capture::value_of(const Tensor& t) {
   return v;
 }
 
-// Handles of one value differ in what they record only if the value is a cell's. A cell that was read under NoGrad is a
-// constant for grad().
+// A cell that was read under NoGrad is a constant for grad(), but that handle has the value of all other handles of the
+// cell. (Values that this step wrote: see read_cell. A recapture reads no cells: its handles say nothing about grad().)
 Value Capture::recorded_operand(const Tensor& t) {
   const TensorImpl& i = t.get();
-  if (!i.grad && i.trace.get() == link_.get() && graph_->node(i.node).op->is(kStructural)) {
-    for (const auto& [cell, now] : cell_now_)
-      if (cell->requires_grad && now == Value{i.node, i.index}) return value_of(t.detach());
+  if (!i.grad && i.trace.get() == link_.get()) {
+    const Node& n = graph_->node(i.node);
+    const Cell* cell = n.op == &cell_op ? graph_->cells[n.attrs.i("index")].get() : nullptr;
+    if (cell && cell->requires_grad && cell_now_.count(cell)) return value_of(t.detach());
   }
   return value_of(t);
 }
@@ -140,16 +141,18 @@ Tensor Capture::read_cell(const Ref<Cell>& cell) {
     return wrap(value_of(now));
   }
   auto it = cell_now_.find(cell.get());
-  if (it == cell_now_.end()) {
-    it = cell_now_.emplace(cell.get(), graph_->add_cell(cell)).first;
-  } else if (written_.erase(cell.get())) {
-    // A cell holds a value, not how it was computed: gradients stop at the argument of set(), as they do eagerly.
+  if (it == cell_now_.end()) it = cell_now_.emplace(cell.get(), graph_->add_cell(cell)).first;
+  const auto detached = [&] {
     Capture* saved = std::exchange(thread_state.capture, this);
-    it->second = value_of(wrap(it->second).detach());
+    const Tensor t = wrap(it->second).detach();
     thread_state.capture = saved;
-  }
-  const Tensor now = wrap(it->second);
-  return cell->requires_grad && grad_enabled() ? recorded(now) : now;
+    return t;
+  };
+  // A cell holds a value, not how it was computed: gradients stop at the argument of set(), as they do eagerly.
+  if (written_.erase(cell.get())) it->second = value_of(detached());
+  if (!cell->requires_grad) return wrap(it->second);
+  if (grad_enabled()) return recorded(wrap(it->second));
+  return graph_->node(it->second.node).op == &cell_op ? wrap(it->second) : detached();
 }
 
 void Capture::write_cell(const Ref<Cell>& cell, const Tensor& t) {

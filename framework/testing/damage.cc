@@ -35,8 +35,8 @@ constexpr std::string_view kNumbers[] = {"0",
                                          "1048576",
                                          "65536"};
 constexpr std::string_view kOdd[] = {
-    "\0", "\n", "\r\n", "\t", "\x1b[2J", "\x7f",        "\xff", "\xc3\x28", "\xf0\x9f\x98\x80",
-    "\\", "\"", "'",    "#",  "%s%n",    "\xef\xbb\xbf"};
+    std::string_view("\0", 1), "\n", "\r\n", "\t", "\x1b[2J", "\x7f", "\xff",        "\xc3\x28",
+    "\xf0\x9f\x98\x80",        "\\", "\"",   "'",  "#",       "%s%n", "\xef\xbb\xbf"};
 
 size_t below(FuzzRandom& random, size_t n) { return n ? random() % n : 0; }
 bool one_in(FuzzRandom& random, size_t n) { return random() % n == 0; }

@@ -32,13 +32,13 @@ uint64_t g_seed = 1;
 
 // ---- crashes and hangs ----
 std::atomic<int64_t> g_current{-1};
-char g_room[256];
+char g_test[256];
 
-void say_where(const char* what) {
+void print_place(const char* what) {
   char text[512];
   const int n = std::snprintf(text, sizeof text,
                               "\nfuzz: %s at input %lld of %s; alone: --gtest_filter=%s --seed=%llu --only=%lld\n",
-                              what, static_cast<long long>(g_current.load()), g_room, g_room,
+                              what, static_cast<long long>(g_current.load()), g_test, g_test,
                               static_cast<unsigned long long>(g_seed), static_cast<long long>(g_current.load()));
   (void)!::write(STDERR_FILENO, text, static_cast<size_t>(n));
 }
@@ -46,9 +46,9 @@ void say_where(const char* what) {
 constexpr int kSignals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
 struct sigaction g_before[std::size(kSignals)];
 
-// Reports the input, then lets the signal take its usual course: the instruction runs again.
+// Reports the input and restores the handlers. Then the instruction runs again and has the signal's usual effect.
 void on_crash(int signal) {
-  say_where(strsignal(signal));
+  print_place(strsignal(signal));
   for (size_t i = 0; i < std::size(kSignals); ++i) ::sigaction(kSignals[i], &g_before[i], nullptr);
   if (signal == SIGABRT) ::raise(signal);
 }
@@ -60,15 +60,15 @@ void on_tick(int) {
   same = now == last && now >= 0 ? same + 1 : 0;
   last = now;
   if (same < kHang) return;
-  say_where("a hang");
+  print_place("a hang");
   std::abort();
 }
 
 /// Catches signals and ticks while it exists.
 class Watch {
  public:
-  explicit Watch(const std::string& room) {
-    std::snprintf(g_room, sizeof g_room, "%s", room.c_str());
+  explicit Watch(const std::string& test) {
+    std::snprintf(g_test, sizeof g_test, "%s", test.c_str());
     stack_.ss_sp = std::malloc(kStack);  // a reader that recurses too deeply has used up its own
     stack_.ss_size = kStack;
     ::sigaltstack(&stack_, &stack_before_);
@@ -82,7 +82,7 @@ class Watch {
     ::sigaction(SIGALRM, &tick, &tick_before_);
     const itimerval each_second{{1, 0}, {1, 0}};
     ::setitimer(ITIMER_REAL, &each_second, nullptr);
-    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback([] { say_where("a sanitizer's report"); });
+    if (__sanitizer_set_death_callback) __sanitizer_set_death_callback([] { print_place("a sanitizer's report"); });
   }
   ~Watch() {
     const itimerval never{};
@@ -138,14 +138,14 @@ struct Outcome {
   double seconds = 0;
 };
 
-Outcome read_one(const FuzzRoom& room, const std::string& input) {
+Outcome read_one(const FuzzTarget& target, const std::string& input) {
   Outcome o;
   const double begin = cpu_seconds();
   try {
-    room.read(input);
+    target.read(input);
     o.valid = true;
   } catch (const Error& e) {
-    check_message(e, room.names);
+    check_message(e, target.names);
   } catch (const std::exception& e) {
     ADD_FAILURE() << "threw another exception than weft::Error: " << e.what();
   }
@@ -156,51 +156,51 @@ Outcome read_one(const FuzzRoom& room, const std::string& input) {
 /// What reading `bytes` bytes may take.
 double seconds_allowed(size_t bytes) { return kSlower * (0.05 + 1e-6 * static_cast<double>(bytes)); }
 
-std::string input_of(const FuzzRoom& room, int64_t i) {
+std::string input_of(const FuzzTarget& target, int64_t i) {
   FuzzRandom random(g_seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(i));
-  std::string input = room.seeds[random() % room.seeds.size()];
+  std::string input = target.seeds[random() % target.seeds.size()];
   if (random() % 16 == 0) {  // the beginning of one and the end of another
-    const std::string& other = room.seeds[random() % room.seeds.size()];
+    const std::string& other = target.seeds[random() % target.seeds.size()];
     input = input.substr(0, random() % (input.size() + 1)) + other.substr(random() % (other.size() + 1));
   }
-  room.damage(input, random);
+  target.damage(input, random);
   return input;
 }
 
 }  // namespace
 
-void fuzz(const FuzzRoom& room) {
+void fuzz(const FuzzTarget& target) {
   const ::testing::TestInfo& test = *::testing::UnitTest::GetInstance()->current_test_info();
   Watch watch(str_cat(test.test_suite_name(), ".", test.name()));
-  for (const std::string& seed : room.seeds) {
-    EXPECT_TRUE(read_one(room, seed).valid) << "an undamaged input is refused: " << printable(seed, 2000);
+  for (const std::string& seed : target.seeds) {
+    EXPECT_TRUE(read_one(target, seed).valid) << "an undamaged input is refused: " << printable(seed, 2000);
     if (::testing::Test::HasFailure()) return;
   }
   const int64_t first = std::max<int64_t>(g_only, 0), last = g_only >= 0    ? g_only + 1
                                                              : g_inputs > 0 ? g_inputs
-                                                                            : room.inputs;
+                                                                            : target.inputs;
   int64_t valid = 0, refused = 0;
   double longest = 0;
   for (int64_t i = first; i < last; ++i) {
     g_current = i;
-    const std::string input = input_of(room, i);
-    Outcome o = read_one(room, input);
-    if (o.seconds > seconds_allowed(input.size())) {  // once more: the first time may have paid for something else
-      o = read_one(room, input);
+    const std::string input = input_of(target, i);
+    Outcome o = read_one(target, input);
+    if (o.seconds > seconds_allowed(input.size())) {  // once more: the first time may include work that is done once
+      o = read_one(target, input);
       EXPECT_LE(o.seconds, seconds_allowed(input.size())) << "too slow for " << input.size() << " bytes";
     }
     longest = std::max(longest, o.seconds);
     ++(o.valid ? valid : refused);
     if (!::testing::Test::HasFailure()) continue;
-    say_where("a failure");
+    print_place("a failure");
     ADD_FAILURE() << "input " << i << ":\n" << printable(input, g_only >= 0 ? size_t{1} << 20 : 2000);
     return;
   }
   std::printf("fuzz: %lld inputs valid, %lld refused, the longest took %.3g s\n", static_cast<long long>(valid),
               static_cast<long long>(refused), longest);
   if (g_only >= 0) return;
-  EXPECT_GT(valid, (last - first) / 200) << "the damage is too great to reach far";
-  EXPECT_GT(refused, (last - first) / 10) << "the damage is too small";
+  EXPECT_GT(valid, (last - first) / 200) << "nearly all inputs are refused: need less damage";
+  EXPECT_GT(refused, (last - first) / 10) << "nearly all inputs are valid: need more damage";
 }
 
 FuzzFile::FuzzFile(const std::string& path) : path_(path), fd_(::memfd_create("fuzz", MFD_CLOEXEC)) {

@@ -1,7 +1,7 @@
 // Fuzzing: gives a reader many damaged inputs. Each must be read, or refused with a weft::Error whose message is one
 // line that names where. A crash, a hang, another exception and too much time for the input's size are failures.
-// An input follows from the seed and its number alone. Flags of a fuzz_test (fuzz.bzl):
-//   --inputs=N  how many inputs each room gets     --seed=S  other inputs     --only=I  input I alone
+// An input follows from the seed and its number alone. Flags of a fuzz_test (tools/build_rules/weft.bzl):
+//   --inputs=N  how many inputs each target gets     --seed=S  other inputs     --only=I  input I alone
 #pragma once
 #include <functional>
 #include <random>
@@ -14,10 +14,10 @@ namespace weft::testing {
 using FuzzRandom = std::mt19937_64;
 
 /// One reader with its inputs.
-struct FuzzRoom {
+struct FuzzTarget {
   /// Valid inputs, which are damaged.
   std::vector<std::string> seeds;
-  /// Changes an input; damage_text() or damage_bytes(), and what repairs lengths and checksums behind them.
+  /// Changes an input; damage_text() or damage_bytes(), and then what corrects lengths and checksums.
   std::function<void(std::string& input, FuzzRandom& random)> damage;
   /// Reads an input and checks the result with gtest. Throws weft::Error to refuse it.
   std::function<void(const std::string& input)> read;
@@ -28,10 +28,10 @@ struct FuzzRoom {
 };
 
 /// Reads the seeds, which must be valid, and then the damaged inputs. Stops at the first failure and names its input.
-void fuzz(const FuzzRoom& room);
+void fuzz(const FuzzTarget& target);
 
-/// Makes a few changes that readers of text stumble over: words, numbers and lines are removed, moved, repeated, nested
-/// and replaced. `words` are inserted as well.
+/// Makes a few changes: words, numbers and lines are removed, moved, repeated, nested and replaced. `words` are also
+/// inserted.
 void damage_text(std::string& text, FuzzRandom& random, const std::vector<std::string_view>& words);
 
 /// Makes a few changes to binary data: bits, bytes, ranges, the length, and numbers of 1 to 8 bytes.

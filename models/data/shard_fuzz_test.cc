@@ -27,8 +27,8 @@ std::string shard_of(int64_t vocab) {
   return io::read_file(path);
 }
 
-/// Makes the checksums right again, so that the damage behind them is read.
-void mend(std::string& s, FuzzRandom& random) {
+/// Corrects the checksums, so that the damaged data is read.
+void correct(std::string& s, FuzzRandom& random) {
   if (s.size() < kHeader) return;
   const auto bytes = std::as_bytes(std::span(s.data(), s.size()));
   auto put = [&](size_t at, uint64_t v) { std::memcpy(s.data() + at, &v, sizeof v); };
@@ -54,7 +54,7 @@ TEST(ShardFuzz, DamagedShards) {
                        .damage =
                            [](std::string& s, FuzzRandom& random) {
                              weft::testing::damage_bytes(s, random);
-                             if (random() % 8) mend(s, random);
+                             if (random() % 8) correct(s, random);
                            },
                        .read = read,
                        .names = file.path()});

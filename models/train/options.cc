@@ -38,9 +38,7 @@ Flags train_flags(TrainOptions& o) {
       {"verify_numerics", &step.verify_numerics,
        "sums that give the same bits on one device and on any mesh: slow; numerics are eager"},
       {"check_capture", &step.check_capture,
-       "trace the step again every so many steps, and fail if a host value that the compiled step fixed has changed; "
-       "0: "
-       "never"},
+       "every so many steps trace the step again, and fail if a host value that it fixed has changed; 0: never"},
       {"verify", &step.verify,
        "compare the compiled step with the interpreter on the first batch; with --mesh or --device cuda each of its "
        "launches with its ops on the CPU"},

@@ -63,7 +63,8 @@ PwFn pointwise_contiguous_fn(Pw op, DType dtype) {
 }
 
 void pointwise_fail(Pw op) {
-  internal::fail(Code::kInvalidArgument, str_cat(pointwise_info(op).name, ": integer division by zero"));
+  internal::fail(Code::kInvalidArgument,
+                 str_cat(pointwise_info(op).name, ": integer division by zero; need divisors other than 0"));
 }
 
 void pointwise(Pw op, std::span<const StridedView> in, const StridedView& out) {

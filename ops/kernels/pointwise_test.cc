@@ -358,8 +358,10 @@ TEST(Pointwise, BadInputGivesASentence) {
   a.fill_with([](int64_t i) { return i; });
   z.fill_with([](int64_t i) { return i - 1; });
   const StridedView az[] = {a, z}, af[] = {a, f}, aw[] = {a, wide};
-  EXPECT_EQ(error_of([&] { pointwise(Pw::remainder, az, a); }), "remainder: integer division by zero");
-  EXPECT_EQ(error_of([&] { pointwise(Pw::floor_divide, az, a); }), "floor_divide: integer division by zero");
+  EXPECT_EQ(error_of([&] { pointwise(Pw::remainder, az, a); }),
+            "remainder: integer division by zero; need divisors other than 0");
+  EXPECT_EQ(error_of([&] { pointwise(Pw::floor_divide, az, a); }),
+            "floor_divide: integer division by zero; need divisors other than 0");
   EXPECT_EQ(error_of([&] { pointwise(Pw::add, af, f); }), "add: operand 0 has dtype i32; need f32");
   EXPECT_EQ(error_of([&] { pointwise(Pw::add, aw, a); }), "add: operand 1 has shape [4]; need [3] or []");
   EXPECT_EQ(error_of([&] { pointwise(Pw::exp, {az, 1}, a); }), "exp: does not support dtype i32");

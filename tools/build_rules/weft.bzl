@@ -22,7 +22,7 @@ def weft_test(name, deps, srcs = None, size = "small", **kwargs):
     )
 
 def fuzz_test(name, deps):
-    """A test whose rooms (framework/testing/fuzz.h) read damaged inputs: few here, many by tools/ci/fuzz."""
+    """A test whose targets (framework/testing/fuzz.h) read damaged inputs: few here, many by tools/ci/fuzz."""
     cc_test(
         name = name,
         size = "small",

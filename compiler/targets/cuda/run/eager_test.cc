@@ -233,7 +233,9 @@ TEST(Eager, SoIsAnIntegerDivisionByZero) {
   Tensor c = remainder(a, b);
   const int line = __LINE__ - 1;
   EXPECT_EQ(error_of([&] { c.to_vector<int64_t>(); }, Code::kInvalidArgument),
-            str_cat("remainder: integer division by zero; at compiler/targets/cuda/run/eager_test.cc:", line));
+            str_cat("remainder: integer division by zero; need divisors other than 0; at "
+                    "compiler/targets/cuda/run/eager_test.cc:",
+                    line));
 }
 
 TEST(Eager, PrintsFromTheHost) {

@@ -39,7 +39,8 @@ namespace {
 
 // The error text of the CPU's kernel.
 std::string sentence_of(const std::string& op, const BadIndex& b) {
-  if (op == "remainder" || op == "floor_divide") return str_cat(op, ": integer division by zero");
+  if (op == "remainder" || op == "floor_divide")
+    return str_cat(op, ": integer division by zero; need divisors other than 0");
   if (b.reported == 0) return str_cat(op, ": an index is out of range; run the same call on the CPU to see which");
   const int64_t last = b.limit - 1, detail = b.reported - 1;
   if (op == "expert_order")
