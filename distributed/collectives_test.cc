@@ -7,6 +7,7 @@
 #include "compiler/exec/compile.h"
 #include "distributed/launch/world.h"
 #include "framework/autodiff/grad.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
@@ -14,21 +15,14 @@
 namespace weft::dist {
 namespace {
 
+using testing::error_of;
+
 // Multiples of 1/8, different on each rank.
 Tensor values(int rank, const Shape& shape, int salt = 0) {
   std::vector<double> v;
   for (int64_t i = 0; i < shape.numel(); ++i)
     v.push_back(static_cast<double>((i * 37 + rank * 101 + salt * 53) % 97 - 48) / 8);
   return Tensor::from_vector<double>(v, shape);
-}
-
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 using Fn = std::function<Tensor(const Tensor& x, int rank)>;

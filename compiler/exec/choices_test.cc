@@ -4,6 +4,7 @@
 
 #include "compiler/exec/test_programs.h"
 #include "framework/autodiff/grad.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/base/thread_pool.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
@@ -11,6 +12,7 @@
 namespace weft {
 namespace {
 
+using testing::placed_error_of;
 using testing::same_bits;
 using Tensors = std::vector<Tensor>;
 using ProgramFn = std::function<Tensors(const Tensors&)>;
@@ -47,25 +49,15 @@ int64_t check(const ProgramFn& fn, Tensors in) {
   return launches;
 }
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kOutOfRange) << e.what();
-    return e.what();
-  }
-  return "no error";
-}
-
 /// Eager and compiled steps refuse these arguments in the same words, the compiled one with the line of the op.
 void expect_same_error(const ProgramFn& fn, const Tensors& good, const Tensors& bad, int line) {
-  const std::string want = error_of([&] { fn(bad); });
+  const std::string want = placed_error_of([&] { fn(bad); }, Code::kOutOfRange);
   for (const char* compiler : {"", "/no/such/compiler"}) {
     const std::string before = switch_value("WEFT_CXX");
     if (*compiler) set_switch("WEFT_CXX", compiler);
     auto step = compile(fn, {.numerics = "eager"});
     const Tensors first = step(good);
-    const std::string got = error_of([&] { step(bad); });
+    const std::string got = placed_error_of([&] { step(bad); }, Code::kOutOfRange);
     EXPECT_TRUE(got.starts_with(want)) << got << "\n" << want;
     EXPECT_NE(got.find(str_cat("choices_test.cc:", line)), got.npos) << got;
     const Tensors again = step(good);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdio>
 #include <set>
 
 #include "compiler/cost/machine.h"
@@ -60,7 +59,7 @@ class CompiledCore {
     }
     if (!found) found = add(same_types, fn);
     found->last_used = ++clock;
-    if (!found->over_budget.empty()) internal::fail(Code::kResourceExhausted, found->over_budget);
+    if (found->over_budget) throw *found->over_budget;
     current = found;
     return *found;
   }
@@ -153,10 +152,8 @@ class CompiledCore {
     const std::string why = most > 1 ? str_cat("argument ", argument, " has had ", most, " types, now ",
                                                key.types[argument], ": pad it to a few shapes")
                                      : std::string("layouts, structures, host flags or cell types change");
-    std::fprintf(stderr,
-                 "weft: compile at %s: the step needs more than %ld plans, so plans are made again and again: %s, or "
-                 "raise CompileOptions::max_plans\n",
-                 line.to_string().c_str(), static_cast<long>(options.max_plans), why.c_str());
+    warn(str_cat("compile at ", line, ": the step needs more than ", options.max_plans,
+                 " plans, so plans are made again and again: ", why, ", or raise CompileOptions::max_plans"));
   }
 
   std::vector<Tensor> on_meta(const Entry& e, std::span<const Tensor> args) {

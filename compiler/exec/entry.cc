@@ -1,7 +1,6 @@
 #include "compiler/exec/entry.h"
 
 #include <chrono>
-#include <cstdio>
 
 #include "compiler/exec/order.h"
 #include "compiler/exec/untrained.h"
@@ -100,12 +99,12 @@ void make_entry_plan(Entry& e, const CompileOptions& options) {
       plan_within_budget(e, options);
     }
   } catch (const Error& error) {
-    // Every call would fail alike: the entry keeps the message, so that later calls do not plan again.
+    // Every call would fail alike: the entry keeps the error, so that later calls do not plan again.
     if (options.memory_budget <= 0 || error.code() != Code::kResourceExhausted) throw;
-    e.over_budget = error.what();
+    e.over_budget = error;
   }
   e.plan_ms = ms_since(start);
-  if (options.partitioner || !e.over_budget.empty()) return;
+  if (options.partitioner || e.over_budget) return;
   if (e.plan.device.type != DeviceType::kMeta) load_kernels(e, options);
 }
 
@@ -219,8 +218,7 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
   e->flags = std::move(traced.flags);
   e->like = std::move(traced.like);
   for (const Ref<Cell>& c : e->captured->cells) e->cells.push_back({c, c->type, c->requires_grad});
-  if (const std::string note = untrained_parameters(*e->captured); !note.empty())
-    std::fprintf(stderr, "weft: %s\n", note.c_str());
+  if (const std::string note = untrained_parameters(*e->captured); !note.empty()) warn(note);
   e->capture_ms = ms_since(start);
 
   start = std::chrono::steady_clock::now();

@@ -1,6 +1,7 @@
 // Entry: one capture of a compiled function with its graphs, its plan, and the conditions under which it can be used.
 #pragma once
 #include <memory>
+#include <optional>
 
 #include "compiler/exec/compile.h"
 #include "compiler/exec/executable.h"
@@ -69,7 +70,7 @@ struct Entry : Planned {
   bool verified = false;
   uint64_t last_used = 0;
   int64_t runs = 0;
-  std::string over_budget;  // not empty: the step needs more than the memory budget, and cannot run
+  std::optional<Error> over_budget;  // the step needs more than the memory budget: each call throws this
 
   bool matches_types(const CallKey& k) const;
   bool matches_layouts(const CallKey& k) const;

@@ -1,7 +1,6 @@
 #include "compiler/exec/executable.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "compiler/exec/trace.h"
@@ -355,12 +354,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   int64_t own = accounted(arena_.bytes()) + plan_.folded_bytes + reused_bytes_ + staging_bytes_;
   for (const BoundCell& b : bound_)
     if (cells_[b.cell]->value.defined()) own += accounted(cells_[b.cell]->type.nbytes());
-  MemoryStats start;
-  do {  // again if another thread freed memory between the two calls
-    allocator.reset_step_peak();
-    start = allocator.stats();
-  } while (start.live != start.step_peak);
-  const int64_t before = start.live;
+  const int64_t before = allocator.reset_step_peak();
   last_ = {.predicted_peak_bytes = plan_.fixed_bytes + accounted(arena_.bytes())};
 
   for (size_t i = 0; i < args.size(); ++i) bind_argument(i, args[i]);
@@ -480,7 +474,7 @@ void Executable::report_failure(const Launch& l) const {
   try {
     flush_trace();  // the process may not reach its end
   } catch (const Error& e) {
-    std::fprintf(stderr, "weft: %s\n", e.what());
+    warn(e.what());
   }
 }
 

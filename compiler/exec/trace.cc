@@ -35,7 +35,7 @@ Recorder& recorder() {
       try {
         flush_trace();
       } catch (const std::exception& e) {
-        std::fprintf(stderr, "%s\n", e.what());
+        internal::warn(e.what());
       }
     });
     return new Recorder;

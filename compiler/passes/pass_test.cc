@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "framework/base/switches.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/testing/test_ops.h"
 
@@ -78,12 +79,7 @@ constexpr Pass kList[] = {{"add_one", add_one, "first"},
                           {"copy", copy, "last"}};
 
 std::string error_of(std::span<const Pass> passes, const PassOptions& options = {}) {
-  try {
-    run_passes(start(), passes, options);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return testing::error_of([&] { run_passes(start(), passes, options); });
 }
 
 TEST(RunPasses, ReportsWhatEachDid) {
@@ -150,7 +146,7 @@ TEST(RunPasses, UnknownNamesAreErrorsThatListTheKnown) {
             "disable: got 'fuze'; need all or some of [add_one, copy, nothing]");
   EXPECT_EQ(error_of(kList, {.disable = {"joint"}}),
             "disable: got 'joint', which later stages need; need all or some of [add_one, copy, nothing]");
-  EXPECT_EQ(error_of(std::span(kList).first(1), {.disable = {"nothing"}, .known = kList}), "no error");
+  EXPECT_EQ(error_of(std::span(kList).first(1), {.disable = {"nothing"}, .known = kList}), "");
   Switched off("WEFT_DISABLE", "nothing,fuze");
   EXPECT_THAT(error_of(kList), HasSubstr("WEFT_DISABLE: got 'fuze'"));
 }
@@ -168,7 +164,7 @@ TEST(RunPasses, VerifiesAndNamesThePass) {
     EXPECT_THAT(error_of(wrong), HasSubstr("verify: node %4"));
   }
   Switched off("WEFT_VERIFY_IR", "0");
-  EXPECT_EQ(error_of(wrong), "no error");
+  EXPECT_EQ(error_of(wrong), "");
 }
 
 TEST(RunPasses, DumpsOnlyWhatChanged) {

@@ -5,47 +5,29 @@
 #include <string_view>
 
 #include "distributed/launch/compile.h"
+#include "distributed/launch/testing/gpt_training.h"
 #include "framework/base/switches.h"
 #include "framework/testing/compare.h"
-#include "models/gpt/model.h"
-#include "weft.h"
 
 namespace weft::dist {
 namespace {
 
-gpt::Config small_gpt() {
-  gpt::Config c;
-  c.vocab = 64;
-  c.context = 32;
-  c.layers = 3;
-  c.heads = 4;
-  c.dim = 64;
-  c.ffn = 256;
-  return c;
-}
-
 struct Trained {
-  std::vector<Tensor> values;  // losses and weights
+  std::vector<Tensor> values;  // losses, norms and weights
   CompileStats stats;
   std::string report;
 };
 
 Trained train(const char* mesh, int64_t budget) {
   manual_seed(7);
-  const gpt::Config config = small_gpt();
-  gpt::Model model(config);
-  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
-  auto step = compile(
-      [&](Tensor tokens, Tensor targets) {
-        const Tensor loss = model.loss(tokens, targets).loss;
-        opt.step(grad(loss, opt.parameters()));
-        return loss;
-      },
-      {.mesh = Mesh::parse(mesh), .memory_budget = budget, .numerics = "eager"});
-  const Tensor x = randint(0, config.vocab, {8, 32}, {.dtype = kInt32});
+  testing::GptTraining t({.vocab = 64, .context = 32, .layers = 3, .heads = 4, .dim = 64, .ffn = 256});
+  auto step = compile([&](Tensor tokens, Tensor targets) { return t(tokens, targets); },
+                      {.mesh = Mesh::parse(mesh), .memory_budget = budget, .numerics = "eager"});
+  const Tensor x = randint(0, 64, {8, 32}, {.dtype = kInt32});
   Trained run;
-  for (int k = 0; k < 2; ++k) run.values.push_back(step(x, x));
-  for (const auto& p : opt.parameters()) run.values.push_back(p.value());
+  for (int k = 0; k < 2; ++k)
+    for (const Tensor& out : step(x, x)) run.values.push_back(out);
+  for (const auto& p : t.opt.parameters()) run.values.push_back(p.value());
   run.stats = step.stats();
   run.report = step.report();
   return run;

@@ -10,6 +10,7 @@
 
 #include "distributed/launch/compile.h"
 #include "distributed/launch/step.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/target.h"
 #include "models/gpt/model.h"
@@ -18,18 +19,8 @@
 namespace weft::dist {
 namespace {
 
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "";
-}
-
-void expect_has(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), text.npos) << "need: " << part << "\ngot: " << text;
-}
+using testing::error_of;
+using testing::expect_has;
 
 enum class Fault { kNone, kError, kFailedNode, kBadAlloc, kStdException, kUnknown, kStops };
 Fault fault = Fault::kNone;  // how the kernel of `trip` fails on rank 1; set between steps
@@ -201,14 +192,7 @@ TEST(MeshCommit, OfABadIndexOnAllRanksOrOnNone) {
 
 // With 4 heads over 8 ranks, every other rank has an empty part of the one cell that is written. All ranks agree.
 TEST(MeshCommit, RanksWithEmptyPartsAgreeToo) {
-  gpt::Config config;
-  config.vocab = 16;
-  config.context = 8;
-  config.layers = 1;
-  config.heads = 4;
-  config.dim = 32;
-  config.ffn = 64;
-  gpt::Model model(config);
+  gpt::Model model({.vocab = 16, .context = 8, .layers = 1, .heads = 4, .dim = 32, .ffn = 64});
   Parameter qkv;
   for (const auto& [name, p] : model.named_parameters())
     if (name == "blocks.0.attn.qkv.weight") qkv = p;

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "distributed/launch/compile.h"
+#include "distributed/launch/testing/gpt_training.h"
 #include "distributed/launch/world.h"
 #include "distributed/overlap/arrange.h"
 #include "distributed/overlap/dependencies.h"
@@ -14,9 +15,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/interpreter.h"
 #include "framework/ir/rewrite.h"
-#include "models/gpt/model.h"
 #include "ops/core/collective.h"
-#include "weft.h"
 
 namespace weft::dist {
 namespace {
@@ -236,37 +235,22 @@ struct Trained {
 
 Trained train(const std::string& mesh, int64_t vocab, const CommunicationOptions& communication,
               DType dtype = kFloat32) {
-  gpt::Config c;
-  c.vocab = vocab;
-  c.context = 16;
-  c.layers = 2;
-  c.heads = 4;
-  c.dim = 32;
-  c.ffn = 64;
+  gpt::Config c = testing::small_gpt(vocab);
   c.dropout = 0.1;
   manual_seed(7);
-  gpt::Model model(c);
-  model.to(dtype);
-  model.train();
-  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
-  auto step = compile(
-      [&](Tensor tokens, Tensor targets) {
-        Tensor loss = model.loss(tokens, targets).loss;
-        auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
-        opt.step(g);
-        return std::vector<Tensor>{loss, norm};
-      },
-      {.mesh = Mesh::parse(mesh), .communication = std::make_shared<CommunicationOptions>(communication)});
+  testing::GptTraining t(c, dtype);
+  auto step =
+      compile([&](Tensor tokens, Tensor targets) { return t(tokens, targets); },
+              {.mesh = Mesh::parse(mesh), .communication = std::make_shared<CommunicationOptions>(communication)});
   Trained r;
   manual_seed(11);
   for (int i = 0; i < 3; ++i) {
     Tensor tokens = randint(0, vocab, {4, 16}, {.dtype = kInt32}),
            targets = randint(0, vocab, {4, 16}, {.dtype = kInt32});
-    for (const Tensor& t : step(tokens, targets)) r.all.push_back(t.to(kFloat64).to_vector<double>());
+    for (const Tensor& out : step(tokens, targets)) r.all.push_back(out.to(kFloat64).to_vector<double>());
   }
   r.report = step.report();
-  for (auto& [name, p] : model.named_parameters()) r.all.push_back(p.value().to(kFloat64).to_vector<double>());
-  for (auto& [name, cell] : opt.named_cells()) r.all.push_back(cell.value().to(kFloat64).to_vector<double>());
+  for (auto& [name, cell] : t.named_cells()) r.all.push_back(cell.value().to(kFloat64).to_vector<double>());
   return r;
 }
 

@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "models/gpt/model.h"
+#include "distributed/launch/testing/gpt_training.h"
 #include "models/moe/model.h"
-#include "weft.h"
 
 namespace weft::dist {
 namespace {
@@ -34,13 +33,7 @@ void expect_close(const Trained& got, const Trained& want, double tol, const std
 }
 
 gpt::Config small_gpt(bool tied, double dropout) {
-  gpt::Config c;
-  c.vocab = 48;
-  c.context = 16;
-  c.layers = 2;
-  c.heads = 4;
-  c.dim = 32;
-  c.ffn = 64;
+  gpt::Config c = testing::small_gpt();
   c.tied = tied;
   c.dropout = dropout;
   return c;
@@ -49,16 +42,8 @@ gpt::Config small_gpt(bool tied, double dropout) {
 Trained train_gpt(const gpt::Config& config, const std::string& mesh, const Plan& plan, int steps = 3,
                   std::string* report = nullptr, DType dtype = kFloat64) {
   manual_seed(7);
-  gpt::Model model(config);
-  model.to(dtype);
-  model.train();
-  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
-  auto fn = [&](Tensor tokens, Tensor targets) {
-    Tensor loss = model.loss(tokens, targets).loss;
-    auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
-    opt.step(g);
-    return std::vector<Tensor>{loss, norm};
-  };
+  testing::GptTraining t(config, dtype);
+  auto fn = [&](Tensor tokens, Tensor targets) { return t(tokens, targets); };
   Trained r;
   auto go = [&](auto& step) {
     manual_seed(11);
@@ -70,8 +55,7 @@ Trained train_gpt(const gpt::Config& config, const std::string& mesh, const Plan
       r.norms.push_back(out[1].template item<double>());
     }
     if (report) *report = step.report();
-    for (auto& [name, p] : model.named_parameters()) r.cells.emplace_back(name, p.value().template to_vector<double>());
-    for (auto& [name, cell] : opt.named_cells()) r.cells.emplace_back(name, cell.value().template to_vector<double>());
+    for (auto& [name, cell] : t.named_cells()) r.cells.emplace_back(name, cell.value().template to_vector<double>());
   };
   if (mesh.empty()) {
     auto step = weft::compile(fn);

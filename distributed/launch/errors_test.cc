@@ -15,6 +15,7 @@
 #include "distributed/strategies/strategies.h"
 #include "distributed/strategies/strategy.h"
 #include "framework/base/switches.h"
+#include "framework/base/testing/error_of.h"
 #include "models/gpt/model.h"
 #include "models/moe/model.h"
 #include "weft.h"
@@ -22,14 +23,9 @@
 namespace weft::dist {
 namespace {
 
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
+using testing::error_of;
+using testing::expect_has;
+using testing::placed_error_of;
 
 struct Sizes {
   int64_t batch = 4, length = 16;
@@ -43,15 +39,8 @@ std::string notes_of(const PlanReport& p) {
 }
 
 PlanReport plan_gpt(const std::string& mesh, const Plan& plan = {}, const Sizes& z = {}) {
-  gpt::Config c;
-  c.vocab = 48;
-  c.context = 32;
-  c.layers = 1;
-  c.heads = z.heads;
-  c.dim = z.dim;
-  c.ffn = z.ffn;
   manual_seed(7);
-  gpt::Model model(c);
+  gpt::Model model({.vocab = 48, .context = 32, .layers = 1, .heads = z.heads, .dim = z.dim, .ffn = z.ffn});
   optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
   const Tensor x = zeros({z.batch, z.length}, {.dtype = kInt32});
   return dist::plan(
@@ -99,10 +88,6 @@ Plan with_zero(int stage) {
   Plan p;
   p.zero = stage;
   return p;
-}
-
-void expect_has(const std::string& text, const std::string& part) {
-  EXPECT_NE(text.find(part), text.npos) << "need: " << part << "\ngot: " << text;
 }
 
 TEST(MeshErrors, WorkThatDoesNotDivide) {
@@ -271,7 +256,7 @@ TEST(MeshErrors, OfEmissionNameTheLine) {
   auto step =
       compile([&](Tensor x) { return sum(matmul(x, w.value())); }, {.mesh = Mesh::parse("refused2"), .plan = p});
   const uint32_t line = __LINE__ - 1;
-  expect_has(error_of([&] {
+  expect_has(placed_error_of([&] {
                step(ones({4, 4}));
              }),
              str_cat("refused: no products; at distributed/launch/errors_test.cc:", line));

@@ -6,10 +6,9 @@
 #include <tuple>
 
 #include "distributed/launch/compile.h"
+#include "distributed/launch/testing/gpt_training.h"
 #include "distributed/plan/collective_names.h"
-#include "models/gpt/model.h"
 #include "models/moe/model.h"
-#include "weft.h"
 
 namespace weft::dist {
 namespace {
@@ -17,30 +16,17 @@ namespace {
 using Counts = std::map<std::string, int64_t>;
 
 PlanReport plan_of(int64_t layers, const std::string& mesh, int zero, bool sequence = true) {
-  gpt::Config config;
-  config.vocab = 48;
-  config.context = 16;
+  gpt::Config config = testing::small_gpt();
   config.layers = layers;
-  config.heads = 4;
-  config.dim = 32;
-  config.ffn = 64;
   manual_seed(7);
-  gpt::Model model(config);
-  optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
+  testing::GptTraining t(config);
   CompileOptions o;
   o.mesh = Mesh::parse(mesh);
   o.plan.zero = zero;
   o.plan.sequence = sequence;
   o.communication = std::make_shared<CommunicationOptions>(CommunicationOptions{.bucket = false, .overlap = false});
   const Tensor x = zeros({4, 16}, {.dtype = kInt32});
-  return plan(
-      [&](Tensor tokens, Tensor targets) {
-        Tensor loss = model.loss(tokens, targets).loss;
-        auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
-        opt.step(g);
-        return std::vector<Tensor>{loss, norm};
-      },
-      o, x, x);
+  return plan([&](Tensor tokens, Tensor targets) { return t(tokens, targets); }, o, x, x);
 }
 
 // Counts by line of the plan: "forward activations all-gather@tp".

@@ -5,21 +5,15 @@
 #include <functional>
 
 #include "distributed/launch/compile.h"
+#include "framework/base/testing/error_of.h"
 #include "weft.h"
 
 namespace weft::dist {
 namespace {
 
-constexpr int64_t kRows = 12, kColumns = 8, kBatch = 4;
+using testing::error_of;
 
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
+constexpr int64_t kRows = 12, kColumns = 8, kBatch = 4;
 
 Tensor flat(const Tensor& index) { return reshape(index, {-1}); }
 // One index for each row of the batch; the bad one is in column 3.

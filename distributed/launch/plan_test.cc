@@ -3,46 +3,25 @@
 #include <gtest/gtest.h>
 
 #include "distributed/launch/compile.h"
+#include "distributed/launch/testing/gpt_training.h"
 #include "distributed/launch/world.h"
 #include "distributed/plan/collective_names.h"
 #include "distributed/plan/forbid.h"
 #include "distributed/plan/plan_text.h"
-#include "models/gpt/model.h"
-#include "weft.h"
+#include "framework/base/testing/error_of.h"
 
 namespace weft::dist {
 namespace {
 
-gpt::Config small_gpt(int64_t vocab = 48) {
-  gpt::Config c;
-  c.vocab = vocab;
-  c.context = 16;
-  c.layers = 2;
-  c.heads = 4;
-  c.dim = 32;
-  c.ffn = 64;
-  return c;
-}
-
-// A GPT's training step: model, optimiser and the function.
-struct Training {
-  explicit Training(const gpt::Config& config)
-      : model(config), opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3}) {}
-  std::vector<Tensor> operator()(const Tensor& tokens, const Tensor& targets) {
-    Tensor loss = model.loss(tokens, targets).loss;
-    auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
-    opt.step(g);
-    return {loss, norm};
-  }
-  gpt::Model model;
-  optim::AdamW opt;
-};
+using testing::error_of;
+using testing::GptTraining;
+using testing::small_gpt;
 
 Tensor tokens_of(const gpt::Config& c) { return randint(0, c.vocab, {4, 16}, {.dtype = kInt32}); }
 
 PlanReport plan_gpt(const std::string& mesh, const CompileOptions& more = {}, const gpt::Config& config = small_gpt()) {
   manual_seed(7);
-  Training t(config);
+  GptTraining t(config);
   CompileOptions o = more;
   o.mesh = Mesh::parse(mesh);
   const Tensor x = tokens_of(config);
@@ -53,16 +32,8 @@ PlanReport plan_gpt(const std::string& mesh, const CompileOptions& more = {}, co
 TEST(Plan, OnMetaIsThatOnTheCpu) {
   for (const char* mesh : {"dp2", "fsdp2", "tp2", "cp2", "dp2,tp2", "fsdp2,cp2"}) {
     SCOPED_TRACE(mesh);
-    const gpt::Config config = small_gpt();
-    gpt::Model model(config);
-    model.to(Device::meta());
-    optim::AdamW opt(optim::decay_groups(model.parameters(), 0.1), {.lr = 1e-3});
-    auto train = [&](Tensor tokens, Tensor targets) {
-      const Tensor loss = model.loss(tokens, targets).loss;
-      auto [g, norm] = optim::clip_grad_norm(grad(loss, opt.parameters()), 1.0);
-      opt.step(g);
-      return std::vector<Tensor>{loss, norm};
-    };
+    GptTraining t(small_gpt(), kFloat32, Device::meta());
+    auto train = [&](Tensor tokens, Tensor targets) { return t(tokens, targets); };
     const Tensor x = Tensor::empty({kInt32, Device::meta(), {4, 16}});
     EXPECT_EQ(dist::plan(train, {.mesh = Mesh::parse(mesh)}, x, x).hash(), plan_gpt(mesh).hash());
     auto step = dist::compile(train, {.mesh = Mesh::parse(mesh)});
@@ -81,7 +52,7 @@ void expect_as_planned(const std::string& mesh, const Plan& plan, int64_t vocab)
   SCOPED_TRACE(mesh);
   manual_seed(7);
   const gpt::Config config = small_gpt(vocab);
-  Training t(config);
+  GptTraining t(config);
   auto step = compile([&](Tensor a, Tensor b) { return t(a, b); }, {.mesh = Mesh::parse(mesh), .plan = plan});
   const Tensor x = tokens_of(config), y = tokens_of(config);
   step.prepare(x, y);
@@ -146,7 +117,7 @@ TEST(Plan, TellsEverything) {
 
 TEST(Plan, OfOneRank) {
   manual_seed(7);
-  Training t(small_gpt());
+  GptTraining t(small_gpt());
   auto step = compile([&](Tensor a, Tensor b) { return t(a, b); }, {});
   step.prepare(tokens_of(small_gpt()), tokens_of(small_gpt()));
   EXPECT_TRUE(step.plan().collectives().empty());
@@ -154,12 +125,7 @@ TEST(Plan, OfOneRank) {
 }
 
 std::string forbidden(const std::string& mesh, const std::string& rule) {
-  try {
-    plan_gpt(mesh, {.forbid = {rule}});
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return error_of([&] { plan_gpt(mesh, {.forbid = {rule}}); });
 }
 
 TEST(Forbid, NamesTheCollectiveAndWhy) {
@@ -238,7 +204,7 @@ TEST(Automatic, LooksAtWaysToSplitASequence) {
 TEST(Automatic, Trains) {
   manual_seed(7);
   const gpt::Config config = small_gpt();
-  Training t(config);
+  GptTraining t(config);
   auto step = compile([&](Tensor a, Tensor b) { return t(a, b); }, {.plan = Plan::automatic(2)});
   const std::vector<Tensor> out = step(tokens_of(config), tokens_of(config));
   EXPECT_GT(out[0].item<float>(), 0);
@@ -264,14 +230,7 @@ TEST(PlanText, IsReadBack) {
 
 TEST(PlanText, HostileTextIsAnError) {
   const std::string good = plan_text(plan_gpt("dp2,tp2"));
-  auto error = [](const std::string& text) -> std::string {
-    try {
-      parse_plan(text);
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
-  };
+  auto error = [](const std::string& text) { return error_of([&] { parse_plan(text); }); };
   EXPECT_EQ(error(good), "");
   EXPECT_EQ(error(""), "plan: the text is empty; need 'weft plan 1' and the lines of a plan");
   EXPECT_EQ(error("weft plan 1\nmesh dp2\nzero 4"), "plan, line 3: zero is '4'; need a stage from 0 to 3");

@@ -9,11 +9,14 @@
 #include <set>
 #include <thread>
 
+#include "framework/base/testing/error_of.h"
 #include "framework/base/thread_pool.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft::dist {
 namespace {
+
+using testing::error_of;
 
 StridedView view(std::vector<int64_t>& v) {
   return {v.data(), kInt64, Shape{static_cast<int64_t>(v.size())}, Shape{1}};
@@ -23,15 +26,6 @@ int64_t sum_over(const std::string& axes, int64_t mine) {
   std::vector<int64_t> in{mine}, out(1);
   RankContext::current()->run(axes, {.kind = Collective::kAllReduce, .in = view(in), .out = view(out)});
   return out[0];
-}
-
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST(World, RanksKnowWhoTheyAre) {

@@ -93,7 +93,7 @@ SavedPlan parse_plan(std::string_view text, const std::vector<const Strategy*>& 
     if (w[0] == "mesh") {
       WEFT_CHECK(w[1].size() <= 200, "plan, line ", line_number, ": the mesh has ", w[1].size(),
                  " characters; need at most 200");
-      out.mesh = Mesh::parse(w[1]);
+      out.mesh = Mesh::parse(w[1], {});
       WEFT_CHECK(out.mesh.size() <= kMostRanks, "plan, line ", line_number, ": the mesh has ", out.mesh.size(),
                  " ranks; need at most ", kMostRanks);
     } else if (w[0] == "hash") {

@@ -11,6 +11,7 @@
 #include "framework/base/origin.h"
 #include "framework/base/ref.h"
 #include "framework/base/small_vec.h"
+#include "framework/base/testing/error_of.h"
 
 namespace weft {
 namespace {
@@ -50,13 +51,8 @@ struct Counted : RefCounted {
 };
 
 TEST(Error, MessagesAreOneLineOfLimitedLength) {
-  const auto message = [](const std::string& name) -> std::string {
-    try {
-      WEFT_CHECK(false, "tensor '", name, "' is missing");
-    } catch (const Error& e) {
-      return e.what();
-    }
-    return "";
+  const auto message = [](const std::string& name) {
+    return testing::error_of([&] { WEFT_CHECK(false, "tensor '", name, "' is missing"); });
   };
   EXPECT_EQ(message("a\nb\t\x1b[2J\x7f\xc3\xa9"), "tensor 'a\\nb\\t\\x1b[2J\\x7f\xc3\xa9' is missing");
   const std::string s = message(std::string(100'000, '\n'));

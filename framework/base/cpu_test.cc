@@ -4,18 +4,13 @@
 
 #include <string>
 
-#include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 
 namespace weft {
 namespace {
 
 std::string message(std::string_view value, Isa best) {
-  try {
-    internal::parse_isa(value, best);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
+  return testing::error_of([&] { internal::parse_isa(value, best); });
 }
 
 TEST(Cpu, FeaturesAgreeWithTheCompilersOwnDetection) {

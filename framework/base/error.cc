@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdio>
 
 #include "framework/base/one_line.h"
 #include "framework/base/origin.h"
@@ -21,9 +22,13 @@ void append(std::string& s, uint64_t v) { s.append(std::to_string(v)); }
 
 thread_local constinit Origin origin;
 
+// Part of the paths of its headers: not a line of the user. It is the caller of a constructor behind emplace_back().
+constexpr std::string_view kStandardLibrary = "/include/c++/";
+
 std::string origin_text(SourceLine line, std::string_view scope) {
   std::string s;
-  if (line.line) s += str_cat("; at ", line);
+  if (line.line && std::string_view(line.file).find(kStandardLibrary) == std::string_view::npos)
+    s += str_cat("; at ", line);
   if (scope.empty()) return s;
   s += str_cat(s.empty() ? "; in " : ", in ", scope);
   std::replace(s.end() - static_cast<std::ptrdiff_t>(scope.size()), s.end(), '/', '.');
@@ -54,6 +59,8 @@ std::string placed(std::string message) {
 }  // namespace
 
 void fail(Code code, const std::string& message) { throw Error(code, one_line(placed(message))); }
+
+void warn(const std::string& message) { std::fprintf(stderr, "weft: %s\n", one_line(message).c_str()); }
 
 void bug(const char* file, int line, const char* condition, const std::string& message) {
   fail(Code::kInternal, str_cat("bug in Weft at ", file, ":", line, " (", condition, ") ", message));

@@ -39,6 +39,8 @@ namespace internal {
 /// Throws Error with the message and the current place.
 [[noreturn]] void fail(Code code, const std::string& message);
 [[noreturn]] void bug(const char* file, int line, const char* condition, const std::string& message);
+/// Prints "weft: MESSAGE" as one line to standard error: for what needs the user's attention and stops nothing.
+void warn(const std::string& message);
 }  // namespace internal
 
 }  // namespace weft

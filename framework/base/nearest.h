@@ -6,7 +6,8 @@
 
 namespace weft {
 
-/// The candidate that needs the fewest single-character edits to become `name`: fewer than `limit`, else "".
+/// The candidate that needs the fewest single-character edits to become `name`: fewer than `limit`, else "". Names of
+/// more than 200 characters are near to none.
 std::string nearest_name(std::string_view name, std::span<const std::string> candidates, size_t limit);
 
 }  // namespace weft

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 
@@ -100,7 +99,7 @@ std::span<const Switch> all_switches() { return kSwitches; }
 
 std::string switch_value(std::string_view name) {
   static const bool reported = [] {
-    for (const std::string& line : internal::unknown_switches()) std::fprintf(stderr, "weft: %s\n", line.c_str());
+    for (const std::string& line : internal::unknown_switches()) internal::warn(line);
     return true;
   }();
   (void)reported;

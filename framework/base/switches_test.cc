@@ -10,18 +10,12 @@
 
 #include "framework/base/error.h"
 #include "framework/base/nearest.h"
+#include "framework/base/testing/error_of.h"
 
 namespace weft {
 namespace {
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_of;
 
 TEST(Switches, OverrideEnvironmentDefault) {
   for (const Switch& s : all_switches()) {
@@ -63,7 +57,7 @@ TEST(Switches, EveryValueIsChecked) {
     EXPECT_EQ(error_of(check_switches), want);
     set_switch(c.name, before);
   }
-  EXPECT_EQ(error_of(check_switches), "no error");
+  EXPECT_EQ(error_of(check_switches), "");
   for (const char* v : {"1", "true", "auto", "no", "0"}) {
     set_switch("WEFT_VERIFY", v);
     EXPECT_EQ(switch_value("WEFT_VERIFY"), v);
@@ -123,6 +117,28 @@ TEST(Nearest, NeedsFewEdits) {
   EXPECT_EQ(nearest_name("stesp", names, 4), "steps");
   EXPECT_EQ(nearest_name("sead", names, 4), "seed");
   EXPECT_EQ(nearest_name("frequency", names, 4), "");
+  EXPECT_EQ(nearest_name("", names, 5), "seed");
+}
+
+// Without a bound, one comparison of a megabyte with a megabyte takes hours.
+TEST(Nearest, LongNamesAreNearToNone) {
+  const std::string most(200, 'a'), longer(201, 'a'), megabyte(1 << 20, 'a');
+  const std::vector<std::string> names{"steps", megabyte, std::string(1 << 20, 'b'), longer, most};
+  EXPECT_EQ(nearest_name(std::string(199, 'a'), names, SIZE_MAX), most);
+  for (const std::string& name : {longer, megabyte}) EXPECT_EQ(nearest_name(name, names, SIZE_MAX), "");
+}
+
+TEST(Switches, AnUnknownNameOfAMegabyteIsReported) {
+  const std::string name = "WEFT_" + std::string(1 << 20, 'A');
+  setenv(name.c_str(), "1", 1);
+  EXPECT_EQ(internal::unknown_switches(),
+            std::vector{"the environment variable " + name + " is not a switch of Weft and changes nothing"});
+  ::testing::internal::CaptureStderr();
+  internal::warn(internal::unknown_switches()[0]);
+  unsetenv(name.c_str());
+  const std::string line = ::testing::internal::GetCapturedStderr();
+  EXPECT_TRUE(line.starts_with("weft: the environment variable WEFT_AAAA") && line.ends_with(" changes nothing\n"));
+  EXPECT_LT(line.size(), 5000u);
 }
 
 }  // namespace

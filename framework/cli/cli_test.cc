@@ -88,6 +88,10 @@ TEST(Program, WrongUsageIsOneLineAndTwo) {
   o = run({"--data"});
   EXPECT_EQ(o.code, 2);
   EXPECT_EQ(o.err, "prog: --data needs a value: a file\n");
+  o = run({"--" + std::string(1 << 20, 's')});
+  EXPECT_EQ(o.code, 2);
+  EXPECT_TRUE(o.err.starts_with("prog: unknown flag --ssss") && o.err.ends_with("s; --help lists all\n"));
+  EXPECT_LT(o.err.size(), 5000u);
   o = run({}, []() -> int { usage_error("need a text"); });
   EXPECT_EQ(o.code, 2);
   o = run({}, []() -> int { throw std::runtime_error("no luck"); });

@@ -249,9 +249,9 @@ void DeviceAllocator::reset_peak() {
   MutexLock lock(mutex_);
   stats_.peak = stats_.live;
 }
-void DeviceAllocator::reset_step_peak() {
+int64_t DeviceAllocator::reset_step_peak() {
   MutexLock lock(mutex_);
-  stats_.step_peak = stats_.live;
+  return stats_.step_peak = stats_.live;
 }
 void DeviceAllocator::set_limit(int64_t bytes) {
   MutexLock lock(mutex_);

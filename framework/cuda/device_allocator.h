@@ -27,7 +27,7 @@ class DeviceAllocator final : public Allocator {
   void deallocate(void* p, int64_t bytes) override;
   MemoryStats stats() const override;
   void reset_peak() override;
-  void reset_step_peak() override;
+  int64_t reset_step_peak() override;
   /// Waits for the device, then returns every segment that is completely free. Throws FailedPrecondition during a
   /// capture.
   void empty_cache() override;

@@ -84,7 +84,7 @@ TEST(DriverApi, SaysWhatIsWrong) {
 TEST(DriverApi, ErrorsSayWhatWasBeingDone) {
   FakeDriver fake;
   ScopedDriver in_place(fake.table());
-  EXPECT_EQ(error_of([] { check(CUDA_SUCCESS, "nothing"); }), "no error");
+  EXPECT_EQ(error_of([] { check(CUDA_SUCCESS, "nothing"); }), "");
   EXPECT_EQ(error_of([] { check(CUDA_ERROR_INVALID_VALUE, "copying ", 12, " bytes"); }),
             "cuda: copying 12 bytes: CUDA_ERROR_INVALID_VALUE (invalid argument)");
   EXPECT_EQ(error_of([] { check(CUDA_ERROR_ILLEGAL_ADDRESS, "waiting for cuda:0"); }),

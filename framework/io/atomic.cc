@@ -17,7 +17,8 @@
 namespace weft::io {
 namespace {
 
-constexpr std::string_view kMark = ".tmp-";
+// Behind the name of what is being written, and of a folder that is being replaced.
+constexpr std::string_view kTemporary = ".tmp-", kReplaced = ".old-";
 
 std::string plain(const std::string& path) {
   WEFT_CHECK(!path.empty() && base_name(path) != "/", "cannot write '", path, "': need the name of a file or folder");
@@ -25,18 +26,22 @@ std::string plain(const std::string& path) {
   return path.substr(0, end + 1);
 }
 
-std::string temporary_name(const std::string& path) {
+std::string unique_name(const std::string& path, std::string_view mark) {
   static std::atomic<int64_t> count{0};
-  return str_cat(path, kMark, static_cast<int64_t>(::getpid()), "-", count.fetch_add(1));
+  return str_cat(path, mark, static_cast<int64_t>(::getpid()), "-", count.fetch_add(1));
 }
+std::string temporary_name(const std::string& path) { return unique_name(path, kTemporary); }
 
-bool is_temporary_name(const std::string& name) {
-  size_t at = name.rfind(kMark);
-  if (at == std::string::npos || at == 0) return false;
-  std::string_view tail = std::string_view(name).substr(at + kMark.size());
+/// The path that a unique_name was made of; "" of other names.
+std::string name_before(const std::string& name, std::string_view mark) {
+  size_t at = name.rfind(mark);
+  if (at == std::string::npos) return "";
+  std::string_view tail = std::string_view(name).substr(at + mark.size());
   size_t dash = tail.find('-');
-  return dash != std::string_view::npos && dash > 0 && dash + 1 < tail.size() &&
-         tail.find_first_not_of("0123456789-") == std::string_view::npos && tail.find('-', dash + 1) == tail.npos;
+  const bool unique = dash != std::string_view::npos && dash > 0 && dash + 1 < tail.size() &&
+                      tail.find_first_not_of("0123456789-") == std::string_view::npos &&
+                      tail.find('-', dash + 1) == tail.npos;
+  return unique ? name.substr(0, at) : "";
 }
 
 /// Locks a new temporary; false if a cleaner removed it in between.
@@ -150,22 +155,43 @@ void AtomicFolder::commit() {
   if (::rename(temp_.c_str(), path_.c_str()) != 0) {
     if (errno != ENOTEMPTY && errno != EEXIST) internal::fail(errno, "create folder", path_);
     // A folder of that name exists: swap the two, so that the name always refers to a complete folder.
-    if (::renameat2(AT_FDCWD, temp_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) == 0) {
-      remove_all(temp_);
-    } else {
-      std::string old = temporary_name(path_);
-      if (::rename(path_.c_str(), old.c_str()) != 0) internal::fail(errno, "replace folder", path_);
-      if (::rename(temp_.c_str(), path_.c_str()) != 0) {
-        int error = errno;
-        (void)::rename(old.c_str(), path_.c_str());
-        internal::fail(error, "replace folder", path_);
-      }
-      remove_all(old);
-    }
+    if (::renameat2(AT_FDCWD, temp_.c_str(), AT_FDCWD, path_.c_str(), RENAME_EXCHANGE) != 0) swap_by_renames();
+    remove_all(temp_);
   }
   ::close(lock_);
   lock_ = -1;
   sync_path(folder_of(path_), true);
+}
+
+// For file systems that cannot exchange two names. If the process ends between the renames, restore_folders() gives the
+// old folder its name back; the lock on it says that a process is at work.
+void AtomicFolder::swap_by_renames() {
+  const std::string old = unique_name(path_, kReplaced);
+  const int lock = internal::open_or_fail(path_, O_RDONLY | O_DIRECTORY, "replace folder", 0);
+  (void)::flock(lock, LOCK_EX | LOCK_NB);
+  const auto rename = [](const std::string& from, const std::string& to) {
+    return ::rename(from.c_str(), to.c_str()) == 0 ? 0 : errno;
+  };
+  int error = rename(path_, old);
+  if (!error && (error = rename(temp_, path_))) (void)rename(old, path_);
+  if (!error) error = rename(old, temp_);
+  ::close(lock);
+  if (error) internal::fail(error, "replace folder", path_);
+}
+
+void restore_folders(const std::string& folder) {
+  for (const std::string& name : list_folder(folder)) {
+    const std::string before = name_before(name, kReplaced), path = folder + "/" + name;
+    if (before.empty()) continue;
+    const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) continue;
+    // A file system without locks: nothing can be known of other processes.
+    const bool at_work = ::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    if (!at_work && ::rename(path.c_str(), str_cat(folder, "/", before).c_str()) != 0 &&
+        (errno == ENOTEMPTY || errno == EEXIST))
+      remove_folder_at_once(path);  // the new folder has the name
+    ::close(fd);
+  }
 }
 
 FileLock::FileLock(const std::string& path, const std::string& what) : fd_(open_for_update(path)) {
@@ -200,9 +226,10 @@ void remove_folder_at_once(const std::string& path) {
 }
 
 int remove_leftovers(const std::string& folder) {
+  restore_folders(folder);
   int removed = 0;
   for (const std::string& name : list_folder(folder)) {
-    if (!is_temporary_name(name)) continue;
+    if (name_before(name, kTemporary).empty()) continue;
     std::string path = folder + "/" + name;
     int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) continue;

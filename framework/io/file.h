@@ -91,7 +91,8 @@ class AtomicFile {
 void write_file_atomic(const std::string& path, std::string_view bytes);
 
 /// A folder that appears under its name at commit(), complete and on disk, and replaces a folder of that name.
-/// Destroyed without commit, it leaves nothing. Fill `folder()` by any means before commit().
+/// Destroyed without commit, it leaves nothing. Fill `folder()` by any means before commit(). The name always refers to
+/// a complete folder; on a file system that cannot exchange two names, after restore_folders().
 class AtomicFolder {
  public:
   explicit AtomicFolder(const std::string& path);
@@ -105,9 +106,15 @@ class AtomicFolder {
   void commit();
 
  private:
+  void swap_by_renames();
+
   std::string path_, temp_;
   int lock_ = -1;
 };
+
+/// Gives folders in `folder` their names back if a process ended while AtomicFolder replaced them. Call it before you
+/// look for such a folder.
+void restore_folders(const std::string& folder);
 
 /// A lock between processes: a file, made if there is none, that one object at a time holds. The kernel releases it
 /// when the process ends. The file has the text "process PID" of the last holder.
@@ -125,7 +132,7 @@ class FileLock {
 };
 
 /// Removes from `folder` the temporaries that AtomicFile and AtomicFolder left behind in processes that died. Live
-/// processes keep theirs: each holds a lock on its own. Returns the number removed.
+/// processes keep theirs: each holds a lock on its own. Calls restore_folders(). Returns the number removed.
 int remove_leftovers(const std::string& folder);
 
 /// Removes a folder so that its name never refers to a part of it: an interruption leaves a temporary, which

@@ -1,8 +1,10 @@
 // Tests files: messages, mapping, and that atomic writes show all or nothing, also when the writer is killed.
 #include "framework/io/file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -213,6 +215,26 @@ TEST(Leftovers, OfDeadProcessesGoThoseAtWorkStay) {
   }
   EXPECT_EQ(remove_leftovers(dir), 0);
   EXPECT_THAT(list_folder(dir), ElementsAre("notes.tmp-old", "state", "step_3"));
+}
+
+TEST(Leftovers, AReplacedFolderWithoutANewOneGetsItsNameBack) {
+  std::string dir = fresh_folder("replaced");
+  const std::string old = dir + "/step_1.old-7-0", file = dir + "/step_1/a";
+  make_folders(old);
+  write_file_atomic(old + "/a", "old");
+  const int at_work = ::open(old.c_str(), O_RDONLY | O_DIRECTORY);
+  ASSERT_EQ(::flock(at_work, LOCK_EX), 0);
+  restore_folders(dir);
+  EXPECT_THAT(list_folder(dir), ElementsAre("step_1.old-7-0"));
+  ::close(at_work);
+  restore_folders(dir);
+  EXPECT_EQ(read_file(file), "old");
+  make_folders(old);
+  write_file_atomic(old + "/a", "older");
+  make_folders(dir + "/step_1.old-notes");  // a user's own folder
+  restore_folders(dir);
+  EXPECT_THAT(list_folder(dir), ElementsAre("step_1", "step_1.old-notes"));
+  EXPECT_EQ(read_file(file), "old");
 }
 
 TEST(Gzip, RoundTripBoundsAndDamage) {

@@ -8,17 +8,18 @@
 #include <algorithm>
 #include <cstring>
 
-#include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 
 namespace weft::io {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using weft::testing::error_of;
 
 std::string fresh_folder(const std::string& name) {
-  std::string path = testing::TempDir() + "/safetensors_test_" + name;
+  std::string path = ::testing::TempDir() + "/safetensors_test_" + name;
   remove_all(path);
   make_folders(path);
   return path;
@@ -26,16 +27,6 @@ std::string fresh_folder(const std::string& name) {
 
 NamedView view(std::string name, const void* data, DType dtype, const Shape& shape) {
   return {std::move(name), {const_cast<void*>(data), dtype, shape, contiguous_strides(shape)}};
-}
-
-template <class F>
-std::string message(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 /// A file with the given header text and data.
@@ -71,7 +62,7 @@ TEST(Safetensors, RoundTripOfAllDtypes) {
       EXPECT_EQ(reinterpret_cast<uintptr_t>(bytes.data()) % itemsize(info.dtype), 0u) << t.name;
     }
   }
-  EXPECT_THAT(message([&] { f.at("no"); }), HasSubstr("a.safetensors: no tensor 'no' among its 12"));
+  EXPECT_THAT(error_of([&] { f.at("no"); }), HasSubstr("a.safetensors: no tensor 'no' among its 12"));
 
   std::string once = read_file(dir + "/a.safetensors");
   write_safetensors(dir + "/b.safetensors", tensors, {{"note", "x"}, {"format", "pt"}});
@@ -112,7 +103,7 @@ TEST(Safetensors, DamagedDataIsFoundOnFirstUse) {
   SafetensorsFile f(dir + "/a.safetensors");
   EXPECT_EQ(f.bytes("x").size(), 16u);
   for (int i = 0; i < 2; ++i)
-    EXPECT_THAT(message([&] { f.bytes("y"); }), HasSubstr("the data of tensor 'y' is damaged: its checksum differs"));
+    EXPECT_THAT(error_of([&] { f.bytes("y"); }), HasSubstr("the data of tensor 'y' is damaged: its checksum differs"));
 }
 
 TEST(Safetensors, WritingRefusesBadInput) {
@@ -120,12 +111,12 @@ TEST(Safetensors, WritingRefusesBadInput) {
   float x[6] = {};
   NamedView transposed{"t", {x, kFloat32, {2, 3}, {1, 2}}};
   std::string path = dir + "/a.safetensors";
-  EXPECT_THAT(message([&] { write_safetensors(path, std::vector{transposed}); }), HasSubstr("'t' is not contiguous"));
-  EXPECT_THAT(message([&] {
+  EXPECT_THAT(error_of([&] { write_safetensors(path, std::vector{transposed}); }), HasSubstr("'t' is not contiguous"));
+  EXPECT_THAT(error_of([&] {
                 write_safetensors(path, std::vector{view("w", x, kFloat32, {2}), view("w", x, kFloat32, {2})});
               }),
               HasSubstr("two tensors are named 'w'"));
-  EXPECT_THAT(message([&] { write_safetensors(path, std::vector{view("__metadata__", x, kFloat32, {2})}); }),
+  EXPECT_THAT(error_of([&] { write_safetensors(path, std::vector{view("__metadata__", x, kFloat32, {2})}); }),
               HasSubstr("is not the name of a tensor"));
   EXPECT_TRUE(list_folder(dir).empty());
 }
@@ -134,8 +125,8 @@ TEST(Safetensors, LyingFiles) {
   std::string path = fresh_folder("lies") + "/a.safetensors";
   auto read = [&](const std::string& header, const std::string& data) {
     write_raw(path, header, data);
-    std::string text = message([&] { SafetensorsFile f(path); });
-    EXPECT_TRUE(text.starts_with(path) || text == "no error") << text;
+    std::string text = error_of([&] { SafetensorsFile f(path); });
+    EXPECT_TRUE(text.starts_with(path) || text == "") << text;
     EXPECT_EQ(text.find('\n'), std::string::npos) << text;
     return text;
   };
@@ -143,7 +134,7 @@ TEST(Safetensors, LyingFiles) {
     return str_cat("{\"w\":{\"dtype\":\"", dtype, "\",\"shape\":", shape, ",\"data_offsets\":", offsets, "}}");
   };
   std::string data(8, 'x');
-  EXPECT_EQ(read(entry("F32", "[2]", "[0,8]"), data), "no error");
+  EXPECT_EQ(read(entry("F32", "[2]", "[0,8]"), data), "");
   EXPECT_THAT(read(entry("F32", "[3]", "[0,8]"), data), HasSubstr("does not fit its 8 bytes"));
   EXPECT_THAT(read(entry("F32", "[2]", "[0,16]"), data), HasSubstr("cut short or damaged"));
   EXPECT_THAT(read(entry("F32", "[2]", "[8,0]"), data), HasSubstr("cut short or damaged"));
@@ -172,9 +163,9 @@ TEST(Safetensors, LyingFiles) {
               HasSubstr("tensors overlap or leave a gap"));
   EXPECT_THAT(read(R"({"a":{},"a":{}})", data), HasSubstr("appears twice"));
   write_file_atomic(path, "abc");
-  EXPECT_THAT(message([&] { SafetensorsFile f(path); }), HasSubstr("3 bytes are too few"));
+  EXPECT_THAT(error_of([&] { SafetensorsFile f(path); }), HasSubstr("3 bytes are too few"));
   write_file_atomic(path, std::string(16, '\xff'));
-  EXPECT_THAT(message([&] { SafetensorsFile f(path); }), HasSubstr("the header claims 18446744073709551615 bytes"));
+  EXPECT_THAT(error_of([&] { SafetensorsFile f(path); }), HasSubstr("the header claims 18446744073709551615 bytes"));
 }
 
 TEST(SafetensorsFolder, SplitsAndFindsBack) {
@@ -193,11 +184,11 @@ TEST(SafetensorsFolder, SplitsAndFindsBack) {
     EXPECT_EQ(m.metadata().at("a"), "b");
     for (int i = 0; i < 5; ++i) EXPECT_EQ(std::memcmp(m.bytes(str_cat("layer.", i)).data(), data[i].data(), 40), 0);
     EXPECT_FALSE(m.contains("x"));
-    EXPECT_THAT(message([&] { m.at("x"); }), HasSubstr("no tensor 'x' among its 5"));
+    EXPECT_THAT(error_of([&] { m.at("x"); }), HasSubstr("no tensor 'x' among its 5"));
   }
 
   std::string one = fresh_folder("one");
-  EXPECT_THAT(message([&] { SafetensorsModel m(one); }), HasSubstr("holds no .safetensors file"));
+  EXPECT_THAT(error_of([&] { SafetensorsModel m(one); }), HasSubstr("holds no .safetensors file"));
   write_safetensors_folder(one, "weights", tensors);
   EXPECT_THAT(list_folder(one), ElementsAre("weights.safetensors"));
   EXPECT_EQ(SafetensorsModel(one).names().size(), 5u);
@@ -210,9 +201,9 @@ TEST(SafetensorsFolder, LyingIndex) {
   write_safetensors(dir + "/a.safetensors", std::vector{view("w", x, kFloat32, {1})});
   auto read = [&](const std::string& text) {
     write_file_atomic(dir + "/model.safetensors.index.json", text);
-    return message([&] { SafetensorsModel m(dir); });
+    return error_of([&] { SafetensorsModel m(dir); });
   };
-  EXPECT_EQ(read(R"({"weight_map": {"w": "a.safetensors"}})"), "no error");
+  EXPECT_EQ(read(R"({"weight_map": {"w": "a.safetensors"}})"), "");
   EXPECT_THAT(read(R"({"weight_map": {"v": "a.safetensors"}})"),
               HasSubstr("'a.safetensors' holds tensor 'v', but it does not"));
   EXPECT_THAT(read(R"({"weight_map": {"w": "../a.safetensors"}})"), HasSubstr("need a file in the same folder"));

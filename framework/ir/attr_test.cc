@@ -4,20 +4,14 @@
 
 #include <cmath>
 
+#include "framework/base/testing/error_of.h"
 #include "framework/ir/graph.h"
 #include "framework/ir/testing/test_ops.h"
 
 namespace weft {
 namespace {
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_of;
 
 TEST(Attrs, SortedTypedAndShared) {
   Attrs a{{"value", 0.5}, {"dims", Shape{1, 2}}, {"keepdim", true}, {"n", int64_t{3}}, {"dtype", kBFloat16}};

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "framework/base/testing/error_of.h"
 #include "framework/tensor/tensor.h"
 
 namespace weft {
@@ -22,12 +23,7 @@ DimMap parse(std::string_view text, std::initializer_list<Shape> in, std::initia
 
 std::string error_of(std::string_view text, std::initializer_list<Shape> in, std::initializer_list<Shape> out,
                      const Sizes& sizes = {}) {
-  try {
-    parse(text, in, out, sizes);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return testing::error_of([&] { parse(text, in, out, sizes); });
 }
 
 TEST(DimMap, BatchedDot) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "framework/base/testing/error_of.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/testing/test_ops.h"
 
@@ -15,12 +16,7 @@ using testing::test_ops;
 Ref<Graph> parse(std::string_view text) { return parse_graph(text, test_ops()); }
 
 std::string error_of(std::string_view text) {
-  try {
-    parse(text);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return testing::error_of([&] { parse(text); });
 }
 
 constexpr const char* kExample = R"(graph captured (%0: f32[2, 3], %1: i64[]@cuda:0) {

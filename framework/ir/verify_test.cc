@@ -1,6 +1,7 @@
 // Tests each rule of verify(): a graph that breaks it, and the message.
 #include <gtest/gtest.h>
 
+#include "framework/base/testing/error_of.h"
 #include "framework/ir/rewrite.h"
 #include "framework/ir/testing/test_ops.h"
 
@@ -39,13 +40,7 @@ std::string broken(void (*change)(Graph&)) {
   Graph g = valid();
   verify(g);
   change(g);
-  try {
-    verify(g);
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kInternal);
-    return e.what();
-  }
-  return "no error";
+  return testing::placed_error_of([&] { verify(g); }, Code::kInternal);
 }
 
 TEST(Verify, NamesTheBrokenRule) {

@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "framework/base/error.h"
+#include "framework/base/origin.h"
 
 namespace weft::dist {
 namespace {
@@ -36,7 +37,8 @@ std::vector<std::string> split(std::string_view text) {
 
 }  // namespace
 
-Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims) {
+Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims, std::source_location loc) {
+  weft::internal::LineScope line(loc);
   int64_t size = 1;
   for (const auto& [text, count] : dims) {
     Dim d{.name = text, .size = count, .axes = {}, .over = {}};
@@ -118,7 +120,8 @@ Mesh::Mesh(const std::vector<std::pair<std::string, int>>& dims) {
   }
 }
 
-Mesh Mesh::parse(std::string_view text) {
+Mesh Mesh::parse(std::string_view text, std::source_location loc) {
+  weft::internal::LineScope line(loc);
   if (text == "one") return Mesh();
   std::vector<std::pair<std::string, int>> dims;
   size_t at = 0;
@@ -147,7 +150,7 @@ Mesh Mesh::parse(std::string_view text) {
     if (text[at] != ',') fail("','");
     if (++at == text.size()) fail("a dimension after ','");
   }
-  return Mesh(dims);
+  return Mesh(dims, loc);
 }
 
 const Mesh::Dim* Mesh::find(std::string_view name) const {

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstdint>
 #include <initializer_list>
+#include <source_location>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,11 +30,14 @@ class Mesh {
   /// Named dimensions, the outermost first; the number of ranks is the product of their sizes. A name written
   /// "ep(dp,tp)" is a view: it takes the innermost ranks of those dimensions, and its size must divide their number.
   /// Throws on sizes below 1, repeated names, views over unknown dimensions and views whose size does not fit.
-  explicit Mesh(const std::vector<std::pair<std::string, int>>& dims);
-  Mesh(std::initializer_list<std::pair<std::string, int>> dims)
-      : Mesh(std::vector<std::pair<std::string, int>>(dims)) {}
+  explicit Mesh(const std::vector<std::pair<std::string, int>>& dims,
+                std::source_location loc = std::source_location::current());
+  Mesh(std::initializer_list<std::pair<std::string, int>> dims,
+       std::source_location loc = std::source_location::current())
+      : Mesh(std::vector<std::pair<std::string, int>>(dims), loc) {}
   /// Reads "dp2,fsdp2,ep4(dp,fsdp)"; "" is one rank. Throws InvalidArgument with the column and what is needed there.
-  static Mesh parse(std::string_view text);
+  /// With an empty `loc`, errors name no line: for text of a flag or a file.
+  static Mesh parse(std::string_view text, std::source_location loc = std::source_location::current());
 
   int size() const { return size_; }
   /// Dimensions and views, as given.

@@ -5,18 +5,13 @@
 #include <functional>
 
 #include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 
 namespace weft::dist {
 namespace {
 
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
-}
+using testing::error_of;
+
 std::string error_of(std::string_view text) {
   return error_of([&] { Mesh::parse(text); });
 }

@@ -7,17 +7,12 @@
 #include <functional>
 #include <random>
 
+#include "framework/base/testing/error_of.h"
+
 namespace weft {
 namespace {
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_of;
 
 TEST(Shape, Edits) {
   Shape s{2, 3};

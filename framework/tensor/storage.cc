@@ -118,9 +118,9 @@ class CpuAllocator final : public Allocator {
     MutexLock lock(mutex_);
     stats_.peak = stats_.live;
   }
-  void reset_step_peak() override {
+  int64_t reset_step_peak() override {
     MutexLock lock(mutex_);
-    stats_.step_peak = stats_.live;
+    return stats_.step_peak = stats_.live;
   }
   void set_limit(int64_t bytes) override {
     MutexLock lock(mutex_);

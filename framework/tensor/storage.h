@@ -28,7 +28,8 @@ class Allocator {
   virtual void deallocate(void* p, int64_t bytes) = 0;
   virtual MemoryStats stats() const = 0;
   virtual void reset_peak() = 0;
-  virtual void reset_step_peak() = 0;
+  /// Restarts step_peak at the bytes that are live now, and returns them.
+  virtual int64_t reset_step_peak() = 0;
   /// Returns cached blocks to the operating system.
   virtual void empty_cache() = 0;
   /// Refuses to let live grow beyond this many bytes; 0 is no limit.

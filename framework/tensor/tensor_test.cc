@@ -6,17 +6,12 @@
 #include <functional>
 #include <thread>
 
+#include "framework/base/testing/error_of.h"
+
 namespace weft {
 namespace {
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using testing::error_of;
 
 TEST(Tensor, CopiesAlias) {
   Tensor a = Tensor::from_vector({1, 2}, {2}), b = a;

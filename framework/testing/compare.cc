@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <cstring>
-#include <functional>
 
 namespace weft::testing {
 
@@ -176,27 +175,6 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type) {
   if (a.shape() != b.shape() || a.dtype() != b.dtype())
     return ::testing::AssertionFailure() << "types differ: " << a.type().to_string() << " and " << b.type().to_string();
   return close(a, to_reals(b), computed_in, roundings);
-}
-
-std::string error_of(const std::function<void()>& fn) {
-  const std::string text = placed_error_of(fn);
-  for (const char* begin : {"; at ", "; in "}) {
-    const size_t i = text.rfind(begin);
-    if (i == text.npos) continue;
-    std::string place = text.substr(i + 5);
-    if (const size_t names = place.find(", in "); names != place.npos) place.erase(names, 5);
-    if (place.find(' ') == place.npos) return text.substr(0, i);
-  }
-  return text;
-}
-
-std::string placed_error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "(no error was thrown)";
 }
 
 }  // namespace weft::testing

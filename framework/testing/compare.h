@@ -3,9 +3,9 @@
 #pragma once
 #include <gtest/gtest.h>
 
-#include <functional>
 #include <vector>
 
+#include "framework/base/testing/error_of.h"  // for tests that compare both
 #include "framework/tensor/tensor.h"
 
 namespace weft::testing {
@@ -38,10 +38,5 @@ Tensor from_reals(const std::vector<Real>& values, const TensorType& type);
 ::testing::AssertionResult close(const Tensor& got, const std::vector<Real>& want, DType computed_in, double roundings);
 /// Compares two tensors computed in different orders, as above, with b as the reference.
 ::testing::AssertionResult close(const Tensor& a, const Tensor& b, DType computed_in, double roundings);
-
-/// The text of the weft::Error that fn throws, or a text that says that it threw none.
-std::string placed_error_of(const std::function<void()>& fn);
-/// The same without the place at its end ("; at model.cc:31, in blocks.3").
-std::string error_of(const std::function<void()>& fn);
 
 }  // namespace weft::testing

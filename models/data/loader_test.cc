@@ -7,27 +7,18 @@
 #include <algorithm>
 #include <set>
 
-#include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 
 namespace weft::data {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
+using weft::testing::error_of;
 
 TokenDataset counting(int64_t n) {
   std::vector<int32_t> ids(n);
   for (int64_t i = 0; i < n; ++i) ids[i] = static_cast<int32_t>(i);
   return TokenDataset::from_tokens(ids, n);
-}
-
-template <class F>
-std::string message(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
 }
 
 TEST(Permute, IsAPermutationForEverySize) {
@@ -133,7 +124,7 @@ TEST(ShuffledLoader, OrderIsFixedForever) {
   ShuffledLoader l(counting(1000), {.batch_size = 1, .seq_len = 10, .seed = 42});
   std::vector<int64_t> begins;
   for (int64_t i : {0, 1, 2, 97, 98, 1'000'000'000}) begins.push_back(l.window_begin(i));
-  EXPECT_THAT(begins, testing::ElementsAre(640, 580, 960, 970, 403, 36));
+  EXPECT_THAT(begins, ::testing::ElementsAre(640, 580, 960, 970, 403, 36));
 }
 
 TEST(ShuffledLoader, SmallestText) {
@@ -162,26 +153,26 @@ TEST(SequentialLoader, InOrderAndFull) {
   EXPECT_EQ(few.batches(), 1);
   Batch b = few.batch(0);
   for (int64_t r = 0; r < 5; ++r) EXPECT_EQ(b.tokens[r * 10], r % 2 * 10);
-  EXPECT_THAT(message([&] { few.batch(1); }), HasSubstr("got batch 1; need 0 to 0"));
+  EXPECT_THAT(error_of([&] { few.batch(1); }), HasSubstr("got batch 1; need 0 to 0"));
 }
 
 TEST(Loader, BadInputIsOneSentence) {
   TokenDataset d = counting(100);
-  EXPECT_EQ(message([&] { ShuffledLoader(d, {.batch_size = 0, .seq_len = 8}); }),
+  EXPECT_EQ(error_of([&] { ShuffledLoader(d, {.batch_size = 0, .seq_len = 8}); }),
             "data: got batch_size 0; need at least 1");
-  EXPECT_EQ(message([&] { ShuffledLoader(d, {.batch_size = 1, .seq_len = -1}); }),
+  EXPECT_EQ(error_of([&] { ShuffledLoader(d, {.batch_size = 1, .seq_len = -1}); }),
             "data: got seq_len -1; need at least 1");
-  EXPECT_EQ(message([&] { ShuffledLoader(d, {.batch_size = 1, .seq_len = 100}); }),
+  EXPECT_EQ(error_of([&] { ShuffledLoader(d, {.batch_size = 1, .seq_len = 100}); }),
             "data: the training text has 100 tokens; need at least 101 (seq_len + 1); give a longer text or a smaller "
             "seq_len");
-  EXPECT_THAT(message([&] { SequentialLoader(d, {.batch_size = 1, .seq_len = 100, .what = "validation"}); }),
+  EXPECT_THAT(error_of([&] { SequentialLoader(d, {.batch_size = 1, .seq_len = 100, .what = "validation"}); }),
               HasSubstr("the validation text has 100 tokens"));
   ShuffledLoader l(d, {.batch_size = 2, .seq_len = 8});
-  EXPECT_THAT(message([&] { l.seek(-1); }), HasSubstr("got position -1"));
+  EXPECT_THAT(error_of([&] { l.seek(-1); }), HasSubstr("got position -1"));
   std::vector<int32_t> small(8), right(16);
-  EXPECT_THAT(message([&] { l.read(0, 0, 2, small, right); }),
+  EXPECT_THAT(error_of([&] { l.read(0, 0, 2, small, right); }),
               HasSubstr("got room for 8 tokens and 16 targets; need 16"));
-  EXPECT_THAT(message([&] { l.read(0, 2, 1, small, right); }), HasSubstr("got rows 2 to 1"));
+  EXPECT_THAT(error_of([&] { l.read(0, 2, 1, small, right); }), HasSubstr("got rows 2 to 1"));
 }
 
 }  // namespace

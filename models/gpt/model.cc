@@ -5,8 +5,8 @@
 
 namespace weft::gpt {
 
-Model::Model(const Config& c)
-    : ConfiguredModel(c),
+Model::Model(const Config& c, std::source_location loc)
+    : ConfiguredModel(c, loc),
       pos_(c.context, c.dim, {.std = kStd}),
       drop_(c.dropout),
       norm_(nn::make_norm(c.rms_norm, c.dim, {.eps = c.norm_eps, .bias = c.bias})) {

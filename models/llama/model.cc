@@ -4,7 +4,7 @@
 
 namespace weft::llama {
 
-Model::Model(const Config& c) : ConfiguredModel(c), norm_(c.dim, {.eps = c.norm_eps}) {
+Model::Model(const Config& c, std::source_location loc) : ConfiguredModel(c, loc), norm_(c.dim, {.eps = c.norm_eps}) {
   for (int64_t i = 0; i < c.layers; ++i)
     blocks_.emplace_back(c.dim, nn::BlockOptions{.heads = c.heads,
                                                  .kv_heads = c.kv_heads,

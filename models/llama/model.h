@@ -7,7 +7,7 @@ namespace weft::llama {
 
 class Model final : public nn::ConfiguredModel<Config> {
  public:
-  explicit Model(const Config& config);
+  explicit Model(const Config& config, std::source_location loc = std::source_location::current());
 
  private:
   Tensor hidden(const Tensor& tokens, const nn::KvCache* cache) const override;

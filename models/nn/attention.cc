@@ -3,13 +3,16 @@
 #include <cmath>
 #include <numbers>
 
+#include "framework/base/saturate.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 #include "ops/core/view.h"
 
 namespace weft::nn {
 
-RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const RotaryOptions& o) {
+RopeTables rotary_tables(const Arg& arg, int64_t head_dim, const RotaryOptions& o) {
+  internal::LineScope line(arg.line());
+  const Tensor& positions = internal::tensor_of(arg, "rotary_tables");
   WEFT_CHECK(head_dim > 0 && head_dim % 2 == 0, "rotary_tables: head_dim is ", head_dim, "; need an even number");
   std::vector<float> frequencies;
   for (int64_t i = 0; i < head_dim; i += 2) {
@@ -43,23 +46,36 @@ ScoreMod starting_at(const ScoreMod& mod, const Tensor& start) {
   return [=](const Score& s) { return mod({s.value, s.b, s.h, Index(s.q + start), s.kv}); };
 }
 
-}  // namespace
+int64_t kv_heads_of(int64_t heads, const AttentionOptions& o) { return o.kv_heads ? o.kv_heads : heads; }
 
-Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o)
-    : qkv(dim, ((o.head_dim ? o.head_dim : dim / heads) * (heads + 2 * (o.kv_heads ? o.kv_heads : heads))),
-          {.bias = o.bias, .std = o.std}),
-      out((o.head_dim ? o.head_dim : dim / heads) * heads, dim,
-          {.bias = o.bias, .std = o.out_std > 0 ? o.out_std : o.std}),
-      drop(o.dropout),
-      heads_(heads),
-      kv_heads_(o.kv_heads ? o.kv_heads : heads),
-      head_dim_(o.head_dim ? o.head_dim : dim / heads),
-      score_mod_(o.score_mod),
-      mask_mod_(o.causal ? both(attention::causal(), o.mask_mod) : o.mask_mod) {
+// Checks the sizes that the layers are made of.
+int64_t head_dim_of(int64_t dim, int64_t heads, const AttentionOptions& o, std::source_location loc) {
+  internal::LineScope line(loc);
+  WEFT_CHECK(dim > 0 && heads > 0 && o.kv_heads >= 0 && o.head_dim >= 0, "Attention: need positive sizes; got dim ",
+             dim, ", heads ", heads, ", kv_heads ", o.kv_heads, ", head_dim ", o.head_dim);
   WEFT_CHECK(o.head_dim || dim % heads == 0, "Attention: dim ", dim, " is not a multiple of heads ", heads,
              "; need one, or set head_dim");
-  WEFT_CHECK(heads % kv_heads_ == 0, "Attention: heads ", heads, " is not a multiple of kv_heads ", kv_heads_,
-             "; need one");
+  WEFT_CHECK(heads % kv_heads_of(heads, o) == 0, "Attention: heads ", heads, " is not a multiple of kv_heads ",
+             o.kv_heads, "; need one");
+  return o.head_dim ? o.head_dim : dim / heads;
+}
+
+}  // namespace
+
+Attention::Attention(int64_t dim, int64_t heads, const AttentionOptions& o, std::source_location loc)
+    : qkv(dim,
+          saturating_mul(head_dim_of(dim, heads, o, loc),
+                         saturating_add(heads, saturating_mul(2, kv_heads_of(heads, o)))),
+          {.bias = o.bias, .std = o.std}, loc),
+      out(saturating_mul(head_dim_of(dim, heads, o, loc), heads), dim,
+          {.bias = o.bias, .std = o.out_std > 0 ? o.out_std : o.std}, loc),
+      drop(o.dropout, loc),
+      heads_(heads),
+      kv_heads_(kv_heads_of(heads, o)),
+      head_dim_(head_dim_of(dim, heads, o, loc)),
+      score_mod_(o.score_mod),
+      mask_mod_(o.causal ? both(attention::causal(), o.mask_mod) : o.mask_mod) {
+  internal::LineScope line(loc);
   register_module("qkv", qkv);
   register_module("out", out);
   register_module("drop", drop);

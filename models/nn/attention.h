@@ -16,7 +16,7 @@ struct RotaryOptions {
 };
 
 /// Tables [count, head_dim / 2] for apply_rope at i64 positions [count]. Frequencies are computed in f64.
-RopeTables rotary_tables(const Tensor& positions, int64_t head_dim, const RotaryOptions& options = {});
+RopeTables rotary_tables(const Arg& positions, int64_t head_dim, const RotaryOptions& options = {});
 
 /// Inputs that all attention layers of one forward pass share.
 struct AttentionContext {
@@ -49,7 +49,8 @@ class Attention : public Module {
   // So a shard of whole groups along dim 0 is a smaller attention layer.
   Linear qkv, out;
   Dropout drop;
-  Attention(int64_t dim, int64_t heads, const AttentionOptions& options = {});
+  Attention(int64_t dim, int64_t heads, const AttentionOptions& options = {},
+            std::source_location loc = std::source_location::current());
   /// x[B, T, dim] -> [B, T, dim].
   Tensor operator()(const Arg& x, const AttentionContext& context = {}, int64_t layer = 0) const;
   int64_t kv_heads() const { return kv_heads_; }

@@ -5,7 +5,10 @@
 
 namespace weft::nn {
 
-Dropout::Dropout(double p) : p_(p) { WEFT_CHECK(p >= 0 && p < 1, "Dropout: p is ", p, "; need 0 <= p < 1"); }
+Dropout::Dropout(double p, std::source_location loc) : p_(p) {
+  internal::LineScope line(loc);
+  WEFT_CHECK(p >= 0 && p < 1, "Dropout: p is ", p, "; need 0 <= p < 1");
+}
 
 Tensor Dropout::operator()(const Arg& x) const {
   CallScope call(*this, x.line());

@@ -8,7 +8,7 @@ namespace weft::nn {
 class Dropout : public Module {
  public:
   /// p in [0, 1) is the probability that an element becomes zero.
-  explicit Dropout(double p = 0.5);
+  explicit Dropout(double p = 0.5, std::source_location loc = std::source_location::current());
   Tensor operator()(const Arg& x) const;
   double p() const { return p_; }
 

@@ -4,8 +4,10 @@
 
 namespace weft::nn {
 
-Embedding::Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options)
-    : weight(normal_parameter({count, dim}, options.std)) {
+Embedding::Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options, std::source_location loc) {
+  internal::LineScope line(loc);
+  WEFT_CHECK(count > 0 && dim > 0, "Embedding: need positive sizes; got ", count, " x ", dim);
+  weight = normal_parameter({count, dim}, options.std);
   register_parameter("weight", weight);
 }
 

@@ -12,7 +12,8 @@ struct EmbeddingOptions {
 class Embedding : public Module {
  public:
   Parameter weight;  // [count, dim]
-  Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options = {});
+  Embedding(int64_t count, int64_t dim, const EmbeddingOptions& options = {},
+            std::source_location loc = std::source_location::current());
   /// indices[...] -> [..., dim] in the weight's dtype; throws OutOfRange for an index outside [0, count).
   Tensor operator()(const Arg& indices) const;
 };

@@ -8,7 +8,9 @@
 
 namespace weft::nn {
 
-KvCache::KvCache(const KvCacheShape& s) : position(zeros_buffer({}, kInt64)), capacity(s.capacity) {
+KvCache::KvCache(const KvCacheShape& s, std::source_location loc)
+    : position(zeros_buffer({}, kInt64)), capacity(s.capacity) {
+  internal::LineScope line(loc);
   WEFT_CHECK(s.batch > 0 && s.layers > 0 && s.kv_heads > 0 && s.capacity > 0 && s.head_dim > 0,
              "KvCache: need positive sizes; got batch ", s.batch, ", layers ", s.layers, ", kv_heads ", s.kv_heads,
              ", capacity ", s.capacity, ", head_dim ", s.head_dim);

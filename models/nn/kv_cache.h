@@ -21,7 +21,7 @@ struct KvCache {
   Buffer position;  // i64 0-d: number of tokens stored
   int64_t capacity = 0;
 
-  explicit KvCache(const KvCacheShape& shape);
+  explicit KvCache(const KvCacheShape& shape, std::source_location loc = std::source_location::current());
   /// Removes all tokens.
   void reset() const;
   /// A larger cache with the same tokens. It has cells of its own: compile the functions that use it again.

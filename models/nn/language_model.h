@@ -96,12 +96,8 @@ class ConfiguredModel : public LanguageModel {
   static constexpr double kStd = 0.02;
   static double residual_std(const Config& c) { return kStd / ::std::sqrt(2.0 * static_cast<double>(c.layers)); }
 
-  explicit ConfiguredModel(const Config& config)
-      : config_(checked(config)), tok_(config.vocab, config.dim, {.std = kStd}) {
-    WEFT_CHECK(config.dim % config.heads == 0, "config: field 'dim' is '", config.dim, "'; need a multiple of heads, ",
-               config.heads);
-    WEFT_CHECK(config.heads % kv_heads() == 0, "config: field 'kv_heads' is '", kv_heads(),
-               "'; need a divisor of heads, ", config.heads);
+  ConfiguredModel(const Config& config, std::source_location loc)
+      : config_(valid(config, loc)), tok_(config.vocab, config.dim, {.std = kStd}, loc) {
     register_module("tok", tok_);
   }
   /// Registers these and the head: the last step of a constructor.
@@ -121,11 +117,23 @@ class ConfiguredModel : public LanguageModel {
  private:
   std::optional<Linear> head_;  // empty if tied
 
-  int64_t kv_heads() const {
-    if constexpr (requires { config_.kv_heads; })
-      return config_.kv_heads;
+  static int64_t kv_heads_of(const Config& config) {
+    if constexpr (requires { config.kv_heads; })
+      return config.kv_heads;
     else
-      return config_.heads;
+      return config.heads;
+  }
+  int64_t kv_heads() const { return kv_heads_of(config_); }
+
+  static const Config& valid(const Config& config, std::source_location loc) {
+    internal::LineScope line(loc);
+    checked(config);
+    const int64_t kv_heads = kv_heads_of(config);
+    WEFT_CHECK(config.dim % config.heads == 0, "config: field 'dim' is '", config.dim, "'; need a multiple of heads, ",
+               config.heads);
+    WEFT_CHECK(config.heads % kv_heads == 0, "config: field 'kv_heads' is '", kv_heads, "'; need a divisor of heads, ",
+               config.heads);
+    return config;
   }
 };
 

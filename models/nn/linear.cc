@@ -6,7 +6,8 @@
 
 namespace weft::nn {
 
-Linear::Linear(int64_t in, int64_t out, const LinearOptions& options) {
+Linear::Linear(int64_t in, int64_t out, const LinearOptions& options, std::source_location loc) {
+  internal::LineScope line(loc);
   WEFT_CHECK(in > 0 && out > 0, "Linear: need positive sizes; got ", in, " -> ", out);
   double bound = 1 / ::std::sqrt(static_cast<double>(in));
   weight = options.std > 0 ? normal_parameter({out, in}, options.std) : uniform_parameter({out, in}, bound);

@@ -15,7 +15,8 @@ class Linear : public Module {
  public:
   Parameter weight;  // [out, in]
   Parameter bias;    // [out]; undefined without bias
-  Linear(int64_t in, int64_t out, const LinearOptions& options = {});
+  Linear(int64_t in, int64_t out, const LinearOptions& options = {},
+         std::source_location loc = std::source_location::current());
   /// x[..., in] -> [..., out]; the weights are converted to x's dtype.
   Tensor operator()(const Arg& x) const;
 };

@@ -5,9 +5,9 @@
 
 namespace weft::nn {
 
-Mlp::Mlp(int64_t dim, int64_t hidden, const MlpOptions& o)
-    : up(dim, hidden, {.bias = o.bias, .std = o.std}),
-      down(hidden, dim, {.bias = o.bias, .std = o.down_std > 0 ? o.down_std : o.std}),
+Mlp::Mlp(int64_t dim, int64_t hidden, const MlpOptions& o, std::source_location loc)
+    : up(dim, hidden, {.bias = o.bias, .std = o.std}, loc),
+      down(hidden, dim, {.bias = o.bias, .std = o.down_std > 0 ? o.down_std : o.std}, loc),
       gelu_(o.gelu) {
   register_module("up", up);
   register_module("down", down);
@@ -19,10 +19,10 @@ Tensor Mlp::operator()(const Arg& x) const {
   return down(gelu(up(x), gelu_));
 }
 
-SwiGlu::SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& o)
-    : gate(dim, hidden, {.bias = o.bias, .std = o.std}),
-      up(dim, hidden, {.bias = o.bias, .std = o.std}),
-      down(hidden, dim, {.bias = o.bias, .std = o.down_std > 0 ? o.down_std : o.std}) {
+SwiGlu::SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& o, std::source_location loc)
+    : gate(dim, hidden, {.bias = o.bias, .std = o.std}, loc),
+      up(dim, hidden, {.bias = o.bias, .std = o.std}, loc),
+      down(hidden, dim, {.bias = o.bias, .std = o.down_std > 0 ? o.down_std : o.std}, loc) {
   register_module("gate", gate);
   register_module("up", up);
   register_module("down", down);

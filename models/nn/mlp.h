@@ -15,7 +15,8 @@ struct MlpOptions {
 class Mlp : public Module {
  public:
   Linear up, down;
-  Mlp(int64_t dim, int64_t hidden, const MlpOptions& options = {});
+  Mlp(int64_t dim, int64_t hidden, const MlpOptions& options = {},
+      std::source_location loc = std::source_location::current());
   Tensor operator()(const Arg& x) const;
 
  private:
@@ -32,7 +33,8 @@ struct SwiGluOptions {
 class SwiGlu : public Module {
  public:
   Linear gate, up, down;
-  SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& options = {});
+  SwiGlu(int64_t dim, int64_t hidden, const SwiGluOptions& options = {},
+         std::source_location loc = std::source_location::current());
   Tensor operator()(const Arg& x) const;
 };
 

@@ -182,7 +182,8 @@ void append_names(std::string& text, const char* what, const std::vector<std::st
 
 }  // namespace
 
-void Module::load_state_dict(const StateDict& values, bool strict) const {
+void Module::load_state_dict(const StateDict& values, bool strict, std::source_location loc) const {
+  internal::LineScope line(loc);
   std::vector<std::string> missing, unexpected, known;
   std::string shapes;
   std::vector<std::pair<CellHandle, const Tensor*>> writes;
@@ -212,14 +213,16 @@ void Module::load_state_dict(const StateDict& values, bool strict) const {
   for (const auto& [cell, value] : writes) cell.set(value->to(cell.dtype()).to(cell.type().device));
 }
 
-void Module::to(DType dtype) const {
+void Module::to(DType dtype, std::source_location loc) const {
+  internal::LineScope line(loc);
   WEFT_CHECK(is_floating(dtype), "Module::to: cannot convert parameters to ", to_string_view(dtype),
              "; need a floating-point type");
   for (const auto& [name, cell] : named_cells())
     if (is_floating(cell.dtype())) cell.convert(dtype);
 }
 
-void Module::cast_weights(DType dtype) const {
+void Module::cast_weights(DType dtype, std::source_location loc) const {
+  internal::LineScope line(loc);
   WEFT_CHECK(is_floating(dtype), "Module::cast_weights: cannot convert parameters to ", to_string_view(dtype),
              "; need a floating-point type");
   visit(*state_, "", [&](const std::string&, const ModuleState& s) {
@@ -240,7 +243,8 @@ void Module::freeze(bool on) const {
   for (const Parameter& p : parameters()) p.requires_grad(!on);
 }
 
-void Module::register_module(const std::string& name, const Module& child) {
+void Module::register_module(const std::string& name, const Module& child, std::source_location loc) {
+  internal::LineScope line(loc);
   check_name(*state_, name);
   WEFT_CHECK(child.state_ && child.state_.ref() != state_.ref(), "register_module: '", name,
              "' is the module itself or was moved from; need another module");
@@ -248,13 +252,16 @@ void Module::register_module(const std::string& name, const Module& child) {
   set_path(*child.state_.slot(), state_->path.empty() ? name : state_->path + "." + name);
   state_->owner = this;
 }
-void Module::register_parameter(const std::string& name, const Parameter& parameter, bool full_precision) {
+void Module::register_parameter(const std::string& name, const Parameter& parameter, bool full_precision,
+                                std::source_location loc) {
+  internal::LineScope line(loc);
   check_name(*state_, name);
   WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell; need one with a value");
   state_->parameters.push_back({name, parameter.slot(), full_precision});
   state_->owner = this;
 }
-void Module::register_buffer(const std::string& name, const Buffer& buffer) {
+void Module::register_buffer(const std::string& name, const Buffer& buffer, std::source_location loc) {
+  internal::LineScope line(loc);
   check_name(*state_, name);
   WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell; need one with a value");
   state_->buffers.push_back({name, buffer.slot()});

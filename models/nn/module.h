@@ -68,13 +68,14 @@ class Module {
   /// Sets cells from values of the same shape, converted to the cell's dtype. Throws before it changes anything, and
   /// names every entry that is missing, unexpected or of another shape; strict = false allows missing and unexpected
   /// ones.
-  void load_state_dict(const StateDict& values, bool strict = true) const;
+  void load_state_dict(const StateDict& values, bool strict = true,
+                       std::source_location loc = std::source_location::current()) const;
 
   /// Converts every floating-point cell; lazy ones stay lazy.
-  void to(DType dtype) const;
+  void to(DType dtype, std::source_location loc = std::source_location::current()) const;
   /// Converts the parameters that layers convert to their input's dtype in every call: all but those registered as
   /// full precision. A model that is only read then stores and converts them once. Lazy ones stay lazy.
-  void cast_weights(DType dtype) const;
+  void cast_weights(DType dtype, std::source_location loc = std::source_location::current()) const;
   /// Moves every cell; lazy ones stay lazy. Make optimisers after this call: they put their state on the device of the
   /// parameters.
   void to(Device device) const;
@@ -89,21 +90,25 @@ class Module {
 
  protected:
   /// Names must be unique within a module; a dot continues the path.
-  void register_module(const std::string& name, const Module& child);
+  void register_module(const std::string& name, const Module& child,
+                       std::source_location loc = std::source_location::current());
   template <class M>
-  void register_modules(const std::string& name, const std::vector<M>& children) {
-    for (size_t i = 0; i < children.size(); ++i) register_module(name + "." + std::to_string(i), children[i]);
+  void register_modules(const std::string& name, const std::vector<M>& children,
+                        std::source_location loc = std::source_location::current()) {
+    for (size_t i = 0; i < children.size(); ++i) register_module(name + "." + std::to_string(i), children[i], loc);
   }
   /// Full precision: the layer computes with the parameter as it is stored, whatever its input's dtype.
-  void register_parameter(const std::string& name, const Parameter& parameter, bool full_precision = false);
-  void register_buffer(const std::string& name, const Buffer& buffer);
+  void register_parameter(const std::string& name, const Parameter& parameter, bool full_precision = false,
+                          std::source_location loc = std::source_location::current());
+  void register_buffer(const std::string& name, const Buffer& buffer,
+                       std::source_location loc = std::source_location::current());
 
  private:
   internal::Registered<internal::ModuleState> state_;
 };
 
 /// During its lifetime, ops carry the line of a layer's caller, and errors report that line and the layer's path. The
-/// first statement of a layer's call operator.
+/// first statement of a layer's call operator. (The constructor has no path yet: it begins with a LineScope.)
 class CallScope {
  public:
   CallScope(const Module& layer, SourceLine line) : line_(line), name_(layer.path(), /*path=*/true) {}

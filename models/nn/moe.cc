@@ -9,14 +9,14 @@
 
 namespace weft::nn {
 
-MoE::MoE(int64_t dim, const MoEOptions& o)
-    : router(dim, o.experts, {.bias = false, .std = o.std, .full_precision = true}),
-      w1(normal_parameter({o.experts, dim, o.hidden}, o.std)),
-      w3(normal_parameter({o.experts, dim, o.hidden}, o.std)),
-      w2(normal_parameter({o.experts, o.hidden, dim}, o.down_std > 0 ? o.down_std : o.std)),
-      options_(o) {
+MoE::MoE(int64_t dim, const MoEOptions& o, std::source_location loc)
+    : router(dim, o.experts, {.bias = false, .std = o.std, .full_precision = true}, loc), options_(o) {
+  internal::LineScope line(loc);
   WEFT_CHECK(o.hidden > 0 && o.top_k >= 1 && o.top_k <= o.experts, "MoE: got hidden ", o.hidden, ", top_k ", o.top_k,
              " of ", o.experts, " experts; need hidden > 0 and 1 <= top_k <= experts");
+  w1 = normal_parameter({o.experts, dim, o.hidden}, o.std);
+  w3 = normal_parameter({o.experts, dim, o.hidden}, o.std);
+  w2 = normal_parameter({o.experts, o.hidden, dim}, o.down_std > 0 ? o.down_std : o.std);
   register_module("router", router);
   register_parameter("w1", w1);
   register_parameter("w3", w3);

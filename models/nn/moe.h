@@ -37,7 +37,7 @@ class MoE : public Module {
   Parameter w2;      // [experts, hidden, dim]: down
   Buffer balance;    // f32 [experts]: added to scores for the choice only; undefined without bias
   std::optional<SwiGlu> shared;
-  MoE(int64_t dim, const MoEOptions& options);
+  MoE(int64_t dim, const MoEOptions& options, std::source_location loc = std::source_location::current());
   /// x[..., dim].
   MoEOut operator()(const Arg& x) const;
   /// Moves the bias of each expert by bias_rate towards an even load (Wang et al. 2024). `counts` are those of a whole

@@ -20,7 +20,7 @@ class Norm : public Module {
 
  protected:
   enum Kind { kLayer, kRms };
-  Norm(Kind kind, int64_t dim, bool bias, double eps);
+  Norm(Kind kind, int64_t dim, bool bias, double eps, std::source_location loc);
 
  private:
   Kind kind_;
@@ -30,18 +30,23 @@ class Norm : public Module {
 /// (x - mean) / sqrt(variance + eps) * weight + bias (Ba et al. 2016).
 class LayerNorm : public Norm {
  public:
-  explicit LayerNorm(int64_t dim, const NormOptions& options = {}) : Norm(kLayer, dim, options.bias, options.eps) {}
+  explicit LayerNorm(int64_t dim, const NormOptions& options = {},
+                     std::source_location loc = std::source_location::current())
+      : Norm(kLayer, dim, options.bias, options.eps, loc) {}
 };
 
 /// x / sqrt(mean of x² + eps) * weight (Zhang and Sennrich 2019).
 class RMSNorm : public Norm {
  public:
-  explicit RMSNorm(int64_t dim, const NormOptions& options = {}) : Norm(kRms, dim, false, options.eps) {}
+  explicit RMSNorm(int64_t dim, const NormOptions& options = {},
+                   std::source_location loc = std::source_location::current())
+      : Norm(kRms, dim, false, options.eps, loc) {}
 };
 
 /// RMSNorm or LayerNorm.
-inline Norm make_norm(bool rms, int64_t dim, const NormOptions& options) {
-  return rms ? Norm(RMSNorm(dim, options)) : Norm(LayerNorm(dim, options));
+inline Norm make_norm(bool rms, int64_t dim, const NormOptions& options,
+                      std::source_location loc = std::source_location::current()) {
+  return rms ? Norm(RMSNorm(dim, options, loc)) : Norm(LayerNorm(dim, options, loc));
 }
 
 }  // namespace weft::nn

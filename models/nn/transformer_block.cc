@@ -1,11 +1,12 @@
 #include "models/nn/transformer_block.h"
 
+#include "framework/base/saturate.h"
 #include "ops/core/pointwise.h"
 
 namespace weft::nn {
 
-TransformerBlock::TransformerBlock(int64_t dim, const BlockOptions& o)
-    : norm1(make_norm(o.rms_norm, dim, {.eps = o.norm_eps, .bias = o.bias})),
+TransformerBlock::TransformerBlock(int64_t dim, const BlockOptions& o, std::source_location loc)
+    : norm1(make_norm(o.rms_norm, dim, {.eps = o.norm_eps, .bias = o.bias}, loc)),
       attn(dim, o.heads,
            {.kv_heads = o.kv_heads,
             .bias = o.bias,
@@ -14,10 +15,12 @@ TransformerBlock::TransformerBlock(int64_t dim, const BlockOptions& o)
             .mask_mod = o.mask_mod,
             .dropout = o.dropout,
             .std = o.std,
-            .out_std = o.residual_std}),
-      norm2(make_norm(o.rms_norm, dim, {.eps = o.norm_eps, .bias = o.bias})),
-      drop(o.dropout) {
-  const int64_t hidden = o.hidden ? o.hidden : 4 * dim;
+            .out_std = o.residual_std},
+           loc),
+      norm2(make_norm(o.rms_norm, dim, {.eps = o.norm_eps, .bias = o.bias}, loc)),
+      drop(o.dropout, loc) {
+  internal::LineScope line(loc);
+  const int64_t hidden = o.hidden ? o.hidden : saturating_mul(4, dim);
   register_module("norm1", norm1);
   register_module("attn", attn);
   register_module("norm2", norm2);

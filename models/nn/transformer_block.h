@@ -33,7 +33,8 @@ class TransformerBlock : public Module {
   std::optional<Mlp> mlp;  // either this or swiglu, registered as "ffn"
   std::optional<SwiGlu> swiglu;
   Dropout drop;
-  TransformerBlock(int64_t dim, const BlockOptions& options);
+  TransformerBlock(int64_t dim, const BlockOptions& options,
+                   std::source_location loc = std::source_location::current());
   /// x[B, T, dim] -> [B, T, dim].
   Tensor operator()(const Arg& x, const AttentionContext& context = {}, int64_t layer = 0) const;
 };

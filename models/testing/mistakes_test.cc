@@ -7,6 +7,9 @@
 
 #include "distributed/launch/compile.h"
 #include "framework/testing/compare.h"
+#include "models/gpt/model.h"
+#include "models/llama/model.h"
+#include "models/moe/model.h"
 #include "weft.h"
 
 namespace weft {
@@ -30,14 +33,6 @@ struct TwoLayers : nn::Module {
     register_module("down", down);
   }
   Tensor operator()(const Tensor& x) const { return down(up(x)); }
-};
-
-struct SameName : nn::Module {
-  nn::Linear a{2, 2}, b{2, 2};
-  SameName() {
-    register_module("a", a);
-    register_module("a", b);
-  }
 };
 
 Tensor ints(std::vector<int64_t> v) { return Tensor::from_vector<int64_t>(v, {static_cast<int64_t>(v.size())}); }
@@ -158,14 +153,23 @@ const std::vector<Mistake> kIndexing = {
 
 const std::vector<Mistake> kModules = {
     CASE("linear: input [2, 5]", "[2, 5]", "need [..., in]", TwoLayers().up(ones({2, 5}))),
-    UNPLACED("Linear: need positive sizes", "0 -> 4", "need positive", nn::Linear(0, 4)),
-    UNPLACED("Attention: dim 10", "heads 4", "need", nn::Attention(10, 4)),
-    UNPLACED("Dropout: p is 2", "2", "need 0 <= p < 1", nn::Dropout(2)),
-    UNPLACED("Module: the name 'a'", "registered twice", "need another name", SameName()),
+    CASE("Linear: need positive sizes", "0 -> 4", "need positive", nn::Linear(0, 4)),
+    CASE("Linear: need positive sizes", "8 -> -1", "need positive", nn::Mlp(8, -1)),
+    CASE("Attention: dim 10", "heads 4", "need", nn::Attention(10, 4)),
+    CASE("Attention: need positive sizes", "heads 0", "need positive", nn::Attention(10, 0)),
+    CASE("Attention: heads 4", "kv_heads 3", "need", nn::TransformerBlock(8, {.heads = 4, .kv_heads = 3})),
+    CASE("LayerNorm: dim is -1", "-1", "need 1 or more", nn::LayerNorm(-1)),
+    CASE("Embedding: need positive sizes", "0 x 4", "need positive", nn::Embedding(0, 4)),
+    CASE("MoE: got hidden 0", "top_k 2 of 8", "need hidden > 0", nn::MoE(8, {})),
+    CASE("KvCache: need positive sizes", "layers 0", "need positive", nn::KvCache(nn::KvCacheShape{})),
+    CASE("Dropout: p is 2", "2", "need 0 <= p < 1", nn::Dropout(2)),
+    CASE("config: field 'dim'", "'768'", "need a multiple of heads, 5", gpt::Model({.heads = 5})),
+    CASE("config: field 'layers'", "'0'", "need a whole number from 1 to 10000", llama::Model({.layers = 0})),
+    CASE("MoE: got", "top_k 9 of 8 experts", "need", moe::Model({.experts = 8, .top_k = 9})),
     CASE("set: cell", "f32[2]; got f32[3]", "need the cell's type", Parameter(ones({2})).set(ones({3}))),
     CASE("Parameter: undefined value", "undefined", "need one with a value", Parameter p{Tensor()}),
-    UNPLACED("load_state_dict", "up.weight", "missing", TwoLayers().load_state_dict({})),
-    UNPLACED("Module::to", "i64", "need a floating-point type", TwoLayers().to(kInt64)),
+    CASE("load_state_dict", "up.weight", "missing", TwoLayers().load_state_dict({})),
+    CASE("Module::to", "i64", "need a floating-point type", TwoLayers().to(kInt64)),
     CASE("Parameter: used before", "before", "need one made", Parameter().value()),
 };
 
@@ -190,6 +194,10 @@ const std::vector<Mistake> kCapture = {
 };
 
 const std::vector<Mistake> kMeshes = {
+    CASE("mesh 'dp2,'", "column 5", "need a dimension after ','", dist::Mesh::parse("dp2,")),
+    CASE("mesh: dimension 'dp'", "given twice", "twice", dist::Mesh::parse("dp2,dp2")),
+    CASE("mesh: dimension 'dp'", "size 0", "need 1 or more", dist::Mesh({{"dp", 0}})),
+    CASE("mesh: view 'ep' of size 3", "'dp' of size 2", "groups of 3", dist::Mesh{{"dp", 2}, {"ep(dp)", 3}}),
     CASE("matmul: inner dimensions differ", "[4, 8] x [9, 2]", "need equal",
          dist::compile(
              [](Tensor x) {

@@ -91,6 +91,35 @@ TEST(Places, OfLayersAreTheCallersLineAndThePath) {
   expect_error(scoped, ones({2}), "reshape: [2] has 2 elements; shape [3] needs 3", "head", __LINE__ - 2);
 }
 
+struct SameName : nn::Module {
+  nn::Linear a{2, 2}, b{2, 2};
+  SameName() {
+    register_module("a", a);
+    register_module("a", b);
+  }
+  static constexpr int kLine = __LINE__ - 2;
+};
+
+struct Zero : nn::Module {
+  nn::Linear member{8, 0};
+  static constexpr int kLine = __LINE__ - 1;
+};
+
+TEST(Places, OfConstructorsAreTheCallersLine) {
+  expect_text(placed_error_of([] { SameName(); }),
+              "Module: the name 'a' is empty or registered twice; need another name", SameName::kLine);
+  const std::string zero = "Linear: need positive sizes; got 8 -> 0";
+  expect_text(placed_error_of([] { Zero(); }), zero, Zero::kLine);
+  // The standard library is the caller, so the line is unknown.
+  EXPECT_EQ(placed_error_of([] { std::vector<nn::Linear>().emplace_back(8, 0); }), zero);
+  EXPECT_EQ(placed_error_of([] { std::make_unique<nn::Linear>(8, 0); }), zero);
+}
+
+// Text of a command line or of a file has no line in the program.
+TEST(Places, OfMeshesInFlagsAreNone) {
+  EXPECT_EQ(placed_error_of([] { dist::Mesh::parse("dp0", {}); }), "mesh: dimension 'dp' has size 0; need 1 or more");
+}
+
 TEST(Places, OfRunTimeErrorsAreTheSameCompiledAndOnAMesh) {
   Net net;
   const Tensor tokens = Tensor::from_vector<int64_t>({0, 1, 9, 2}, {4, 1});

@@ -41,9 +41,10 @@ bool is_checkpoint(const std::string& folder) {
 
 std::vector<int64_t> steps_in(const std::string& dir) {
   std::vector<int64_t> steps;
-  if (io::is_folder(dir))
-    for (const std::string& name : io::list_folder(dir))
-      if (int64_t n = step_of(name); n >= 0 && is_checkpoint(dir + "/" + name)) steps.push_back(n);
+  if (!io::is_folder(dir)) return steps;
+  io::restore_folders(dir);
+  for (const std::string& name : io::list_folder(dir))
+    if (int64_t n = step_of(name); n >= 0 && is_checkpoint(dir + "/" + name)) steps.push_back(n);
   std::sort(steps.begin(), steps.end());
   return steps;
 }
@@ -143,6 +144,7 @@ std::string latest_checkpoint(const std::string& dir) {
 }
 
 std::string find_checkpoint(const std::string& path) {
+  if (!io::exists(path) && io::is_folder(io::folder_of(path))) io::restore_folders(io::folder_of(path));
   if (io::exists(state_path(path))) return path;
   std::string found = latest_checkpoint(path);
   WEFT_CHECK_AS(kNotFound, !found.empty(), path,

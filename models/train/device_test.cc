@@ -2,19 +2,14 @@
 
 #include <gtest/gtest.h>
 
-#include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/cuda/testing/fake_driver.h"
 
 namespace weft::train {
 namespace {
 
 std::string error_of(const std::string& name) {
-  try {
-    parse_device(name);
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
+  return weft::testing::error_of([&] { parse_device(name); });
 }
 
 TEST(ParseDevice, WithGpus) {

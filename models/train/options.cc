@@ -134,7 +134,7 @@ void settle_mesh(Setup& p, TrainOptions& o) {
                row.allowed.empty() ? text : quoted(text), dist::need_of(row));
   }
   try {
-    o.step.mesh = dist::Mesh::parse(o.mesh);
+    o.step.mesh = dist::Mesh::parse(o.mesh, {});
   } catch (const Error& e) {
     usage_error(str_cat("--mesh: ", e.what()));
   }

@@ -5,9 +5,9 @@
 
 #include <sstream>
 
+#include "framework/base/testing/error_of.h"
 #include "ops/attention/block_mask_build.h"
 #include "ops/attention/masks.h"
-#include "ops/attention/testing/expect_error.h"
 #include "ops/attention/testing/random_mask.h"
 #include "ops/core/core.h"
 

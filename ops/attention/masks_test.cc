@@ -7,9 +7,9 @@
 #include <cmath>
 #include <functional>
 
+#include "framework/base/testing/error_of.h"
 #include "framework/dispatch/interpreter.h"
 #include "ops/attention/score_mods.h"
-#include "ops/attention/testing/expect_error.h"
 #include "ops/core/core.h"
 
 namespace weft {

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "framework/autodiff/grad.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/dispatch/interpreter.h"
-#include "ops/attention/testing/expect_error.h"
 #include "ops/core/core.h"
 
 namespace weft {

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/testing/test_arrays.h"
@@ -13,16 +14,10 @@
 namespace weft::kernels {
 namespace {
 
+using testing::error_of;
+
 constexpr DType kNumbers[] = {kFloat32, kFloat64, kBFloat16, kFloat16, kInt64, kInt32, kUInt8};
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing thrown";
-}
 Array numbers(DType t, const Shape& shape) {
   Array a(t, shape);
   a.fill_with([](int64_t i) { return (i * 37 + 11) % 101; });

@@ -8,12 +8,15 @@
 #include <string>
 
 #include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/base/thread_pool.h"
 #include "ops/kernels/kernels.h"
 #include "ops/kernels/testing/test_arrays.h"
 
 namespace weft::kernels {
 namespace {
+
+using testing::error_of;
 
 struct Sample {
   double lo, hi;
@@ -129,7 +132,7 @@ std::vector<StridedView> views(const std::vector<Array>& a) {
 }
 DType result_type(Pw op, DType t) { return pointwise_info(op).bool_result ? kBool : t; }
 
-class Rows : public testing::TestWithParam<Pw> {};
+class Rows : public ::testing::TestWithParam<Pw> {};
 
 TEST_P(Rows, AgreesWithPlainCode) {
   const Pw op = GetParam();
@@ -196,7 +199,7 @@ TEST_P(Rows, SameBitsInEveryLayoutAndPosition) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Pointwise, Rows, testing::ValuesIn(all_rows()),
+INSTANTIATE_TEST_SUITE_P(Pointwise, Rows, ::testing::ValuesIn(all_rows()),
                          [](const auto& info) { return std::string(pointwise_info(info.param).name); });
 
 TEST(Pointwise, BroadcastsAndOddSizes) {
@@ -342,15 +345,6 @@ TEST(Pointwise, WholeNumbersAtTheirLimits) {
   EXPECT_EQ(whole_value<uint8_t>(Pw::shift_right, 200, 3), 25);
   EXPECT_EQ(whole_value<uint8_t>(Pw::shift_right, 200, 9), 0);
   EXPECT_EQ(whole_value<uint8_t>(Pw::sub, 3, 5), 254);
-}
-
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "nothing thrown";
 }
 
 TEST(Pointwise, BadInputGivesASentence) {

@@ -57,7 +57,7 @@ class Side {
 void run(Report& report) {
   ModelShape shape = model_shape(absl::GetFlag(FLAGS_config));
   shape.batch = absl::GetFlag(FLAGS_batch);
-  const dist::Mesh mesh = dist::Mesh::parse(absl::GetFlag(FLAGS_mesh));
+  const dist::Mesh mesh = dist::Mesh::parse(absl::GetFlag(FLAGS_mesh), {});
   if (mesh.size() < 2) usage_error("--mesh has one rank; need two or more");
   const dist::CommunicationOptions communication{.bucket = absl::GetFlag(FLAGS_bucket),
                                                  .overlap = absl::GetFlag(FLAGS_overlap)};

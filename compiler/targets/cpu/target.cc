@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
 
 #include "compiler/jit/jit.h"
 #include "compiler/loop_ir/domain.h"
@@ -28,9 +27,9 @@ Loaded& loaded() {
   return *l;
 }
 
-void say_once(const std::string& note) {
-  static const bool said = std::fprintf(stderr, "weft: %s\n", note.c_str()) > 0;
-  static_cast<void>(said);
+void warn_once(const std::string& note) {
+  static const bool warned = (warn(note), true);
+  static_cast<void>(warned);
 }
 
 std::shared_ptr<FusedKernel> made(const Ref<Graph>& body, loop_ir::Lowered lowered, std::span<const StridedView> views,
@@ -189,7 +188,7 @@ LoadReport load_kernels(std::span<const FusedKernel* const> kernels, const LoadO
   report.notes = got.notes;
   if (!got.unavailable.empty()) {
     report.notes.push_back(str_cat("kernels are interpreted: ", got.unavailable));
-    say_once(report.notes.back());
+    warn_once(report.notes.back());
   }
   report.compiled = got.compiled;
   report.from_disk = got.from_disk;

@@ -9,6 +9,7 @@
 #include "distributed/plan/plan_text.h"
 #include "distributed/propagate/local_op.h"
 #include "distributed/strategies/strategy.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/dispatch/dispatch.h"
 #include "ops/core/collective.h"
 #include "ops/core/core.h"
@@ -16,6 +17,8 @@
 
 namespace weft::dist {
 namespace {
+
+using testing::error_of;
 
 class RunningSum final : public Lowering {
  public:
@@ -129,15 +132,6 @@ int64_t gathered(const PlanReport& r) {
   for (const PlannedCollective& c : r.collectives())
     if (c.kind == Collective::kAllGather && c.subject == Subject::kActivation) most = std::max(most, c.bytes);
   return most;
-}
-
-std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "";
 }
 
 TEST(ToyStrategy, TrainsAsOneDevice) {

@@ -2,6 +2,7 @@
 #pragma once
 #include <gtest/gtest.h>
 
+#include "framework/base/testing/error_of.h"
 #include "framework/cuda/testing/fake_driver.h"
 
 namespace weft::cuda::testing {
@@ -29,15 +30,6 @@ class FakeGpuTest : public ::testing::Test {
   std::optional<ScopedDriver> in_place;
 };
 
-/// The sentence of the weft::Error that `f` throws, or "no error".
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const std::exception& e) {
-    return e.what();
-  }
-  return "no error";
-}
+using weft::testing::error_of;
 
 }  // namespace weft::cuda::testing

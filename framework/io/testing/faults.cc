@@ -15,6 +15,8 @@
 namespace weft::io::testing {
 namespace {
 
+bool exchange = true;
+
 struct State {
   std::string folder;
   int64_t at = -1, calls = 0;
@@ -85,6 +87,7 @@ auto run(const char* name, const std::string& path, bool removes, Call&& call) -
 void set_fault(const std::string& folder, int64_t at, Fault fault) {
   state() = {.folder = folder, .at = at, .calls = 0, .fault = fault, .counts = {}};
 }
+void set_exchange(bool works) { exchange = works; }
 std::map<std::string, int64_t> counted_calls() { return state().counts; }
 int64_t total_calls() { return state().calls; }
 
@@ -135,6 +138,7 @@ int rename(const char* from, const char* to) {
 }
 
 int renameat2(int from_folder, const char* from, int to_folder, const char* to, unsigned flags) {
+  if (!faults::exchange && flags) return errno = EINVAL, -1;
   return faults::run("renameat2", to, false,
                      [&] { return faults::next("renameat2", &renameat2)(from_folder, from, to_folder, to, flags); });
 }

@@ -21,6 +21,9 @@ inline constexpr Fault kFaults[] = {Fault::kKill, Fault::kKillHalfway, Fault::kN
 /// From now on counts calls for paths below `folder` (absolute); call `at`, the first being 0, has the fault. -1: none.
 void set_fault(const std::string& folder, int64_t at = -1, Fault fault = Fault::kKill);
 
+/// Whether the file system can exchange two names (RENAME_EXCHANGE), as far as it can. At first true.
+void set_exchange(bool works);
+
 /// The calls since set_fault(), by function.
 std::map<std::string, int64_t> counted_calls();
 int64_t total_calls();

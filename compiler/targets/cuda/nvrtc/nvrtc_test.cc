@@ -8,7 +8,7 @@
 #include "compiler/targets/cuda/nvrtc/compile.h"
 #include "compiler/targets/cuda/nvrtc/library.h"
 #include "compiler/targets/cuda/nvrtc/testing/compile_check.h"
-#include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/io/file.h"
 
 #ifdef WEFT_CUDA_HEADERS
@@ -60,12 +60,7 @@ extern "C" __global__ void __launch_bounds__(256) scale(const __grid_constant__ 
 std::string temporary(const std::string& name) { return ::testing::TempDir() + "/" + name; }
 
 std::string error_of(const Kernel& k, Arch arch, const NvrtcOptions& options = {}) {
-  try {
-    compile(std::span(&k, 1), arch, options);
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
+  return weft::testing::error_of([&] { compile(std::span(&k, 1), arch, options); });
 }
 
 TEST(PtxasLog, FiguresOfTheKernelAsked) {

@@ -13,6 +13,7 @@
 #include "compiler/targets/operations.h"
 #include "framework/autodiff/grad.h"
 #include "framework/base/error.h"
+#include "framework/base/testing/error_of.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/host_read.h"
 #include "framework/dispatch/tf32.h"
@@ -23,16 +24,7 @@ namespace {
 
 using testing::ScopedEmulatedGpu;
 using weft::internal::operation_counts;
-
-std::string error_of(const std::function<void()>& f, Code code) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), code) << e.what();
-    return e.what();
-  }
-  return "no error";
-}
+using weft::testing::placed_error_of;
 
 // Small whole numbers, so that products and their sums are exact in any order.
 Tensor whole(const Shape& shape, int seed) {
@@ -181,7 +173,7 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   Tensor bad = index_select(x, 0, indices({1, 4}));
   const int line = __LINE__ - 1;
   EXPECT_EQ(gpu.driver().calls("cuStreamSynchronize"), 0);
-  const std::string what = error_of([&] { (good + 1).to_vector<float>(); }, Code::kOutOfRange);
+  const std::string what = placed_error_of([&] { (good + 1).to_vector<float>(); }, Code::kOutOfRange);
   EXPECT_EQ(what, str_cat("index_select: index 4 at position 1 is out of range; need 0 to 3; at "
                           "compiler/targets/cuda/run/eager_test.cc:",
                           line));
@@ -192,7 +184,7 @@ TEST(Eager, AnIndexOutOfRangeIsThrownWhenAValueIsRead) {
   const int copies = gpu.driver().calls("cuMemcpyDtoHAsync_v2");
   good.to_vector<float>();
   EXPECT_EQ(gpu.driver().calls("cuMemcpyDtoHAsync_v2"), copies + 1);
-  EXPECT_NE(error_of([&] { index_select(x, 0, indices({-1})).to_vector<float>(); }, Code::kOutOfRange)
+  EXPECT_NE(placed_error_of([&] { index_select(x, 0, indices({-1})).to_vector<float>(); }, Code::kOutOfRange)
                 .find("index_select: index -1 at position 0 "),
             std::string::npos);
 }
@@ -218,11 +210,12 @@ TEST(Eager, AReadThatIsQueuedFindsItWhenItIsWaitedFor) {
   HostRead bad({pick(4)});
   EXPECT_EQ(before.wait()[0].to_vector<float>(),
             index_select(x.to(Device::cpu()), 0, Tensor::from_vector<int64_t>({3}, {1})).to_vector<float>());
-  EXPECT_NE(error_of([&] { bad.wait(); }, Code::kOutOfRange).find("index 4 at position 0 is out of range"),
+  EXPECT_NE(placed_error_of([&] { bad.wait(); }, Code::kOutOfRange).find("index 4 at position 0 is out of range"),
             std::string::npos);
   { HostRead dropped({pick(5)}); }  // nobody waited for it: the next read reports the error
-  EXPECT_NE(error_of([&] { x.to_vector<float>(); }, Code::kOutOfRange).find("index 5 at position 0 is out of range"),
-            std::string::npos);
+  EXPECT_NE(
+      placed_error_of([&] { x.to_vector<float>(); }, Code::kOutOfRange).find("index 5 at position 0 is out of range"),
+      std::string::npos);
   EXPECT_EQ(HostRead({pick(1)}).wait()[0].numel(), 3);
 }
 
@@ -232,7 +225,7 @@ TEST(Eager, SoIsAnIntegerDivisionByZero) {
   Tensor b = Tensor::from_vector<int64_t>({2, 0}, {2}).to(Device::cuda());
   Tensor c = remainder(a, b);
   const int line = __LINE__ - 1;
-  EXPECT_EQ(error_of([&] { c.to_vector<int64_t>(); }, Code::kInvalidArgument),
+  EXPECT_EQ(placed_error_of([&] { c.to_vector<int64_t>(); }, Code::kInvalidArgument),
             str_cat("remainder: integer division by zero; need divisors other than 0; at "
                     "compiler/targets/cuda/run/eager_test.cc:",
                     line));
@@ -271,7 +264,7 @@ TEST(Eager, OutOfMemorySaysWhatWasAsked) {
   options.gpu.memory = size_t{24} << 20;
   ScopedEmulatedGpu gpu(options);
   Tensor x = zeros({1 << 20}, {.device = Device::cuda()});
-  const std::string what = error_of(
+  const std::string what = placed_error_of(
       [&] {
         std::vector<Tensor> kept;
         for (int i = 0; i < 16; ++i) kept.push_back(x + x);
@@ -289,7 +282,7 @@ TEST(Eager, AnOpWithoutCudaSaysSo) {
   op.name = "unheard_of";
   op.view = nullptr;
   Tensor x = whole({4}, 1).to(Device::cuda());
-  EXPECT_EQ(error_of(
+  EXPECT_EQ(placed_error_of(
                 [&] {
                   dispatch(op, {&x}, {{"dtype", kFloat64}});
                 },
@@ -300,7 +293,7 @@ TEST(Eager, AnOpWithoutCudaSaysSo) {
 TEST(Eager, WithoutCudaTheDeviceSaysWhy) {
   if (availability().ok) GTEST_SKIP() << "this machine has a GPU";
   register_target(DeviceType::kCuda, &cuda_target());
-  const std::string what = error_of([] { zeros({2}, {.device = Device::cuda()}); }, Code::kUnavailable);
+  const std::string what = placed_error_of([] { zeros({2}, {.device = Device::cuda()}); }, Code::kUnavailable);
   EXPECT_NE(what.find(availability().why), std::string::npos) << what;
 }
 

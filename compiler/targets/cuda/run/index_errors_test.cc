@@ -4,21 +4,14 @@
 
 #include "compiler/exec/compile.h"
 #include "compiler/targets/cuda/testing/gpu/emulated_gpu.h"
+#include "framework/base/testing/error_of.h"
 #include "ops/composite/composite.h"
 #include "ops/core/core.h"
 
 namespace weft {
 namespace {
 
-std::string error_of(const std::function<void()>& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    EXPECT_EQ(e.code(), Code::kOutOfRange);
-    return e.what();
-  }
-  return "no error";
-}
+using testing::placed_error_of;
 
 struct Case {
   const char* name;
@@ -63,8 +56,8 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   const Device d = Device::cuda();
   const Tensor gx = x.to(d), gsrc = src.to(d), gright = right.to(d), gwrong = wrong.to(d);
   // Eager: the CPU's text. A GPU's error comes too late for the prefix that a composite op puts before it.
-  const std::string eager = error_of([&] { c.fn(x, wrong, src); });
-  const std::string on_gpu = error_of([&] { c.fn(gx, gwrong, gsrc).to_vector<float>(); });
+  const std::string eager = placed_error_of([&] { c.fn(x, wrong, src); }, Code::kOutOfRange);
+  const std::string on_gpu = placed_error_of([&] { c.fn(gx, gwrong, gsrc).to_vector<float>(); }, Code::kOutOfRange);
   ASSERT_NE(eager.find(str_cat(" at position ", place, " is out of range")), std::string::npos) << eager;
   const std::string text = on_gpu.substr(0, on_gpu.find("; at "));
   EXPECT_TRUE(eager.ends_with(text)) << eager << "\n" << on_gpu;
@@ -72,11 +65,11 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   // Compiled: queued in the first call, replayed in the others.
   {
     auto step = compile(c.fn), same = compile(c.fn);
-    const std::string want = error_of([&] { same(x, wrong, src); });
+    const std::string want = placed_error_of([&] { same(x, wrong, src); }, Code::kOutOfRange);
     for (int i = 0; i < 4; ++i) {
       if (i > 0) step(gx, gright, gsrc).to_vector<float>();
       if (i != 1) {
-        EXPECT_EQ(error_of([&] { step(gx, gwrong, gsrc).to_vector<float>(); }), want) << i;
+        EXPECT_EQ(placed_error_of([&] { step(gx, gwrong, gsrc).to_vector<float>(); }, Code::kOutOfRange), want) << i;
       }
     }
   }
