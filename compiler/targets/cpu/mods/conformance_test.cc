@@ -78,7 +78,7 @@ double cost(const Combination& r) {
   return static_cast<double>(s.b * s.hq * s.sq * s.skv) * static_cast<double>(3 * s.d + 2 * s.dv + 60);
 }
 
-constexpr double kMostCost = 1.4e9;
+constexpr double kMostCost = 5e8;
 
 /// Rows in which every two levels of two choices meet, without costly ones; greedy, by seed.
 std::vector<Combination> covering_array(uint64_t seed) {

@@ -43,10 +43,16 @@ void add_kernels(std::vector<Kernel>* to, DType type, int64_t d, int64_t dv, con
   }
 }
 
-void expect_compiles(const std::vector<Kernel>& kernels) {
+void expect_compiles(const std::vector<Kernel>& kernels, const std::vector<Arch>& archs = tested_archs()) {
   std::string table;
-  WEFT_EXPECT_COMPILES(kernels, {}, tested_archs(), &table);
+  WEFT_EXPECT_COMPILES(kernels, {}, archs, &table);
   std::cout << table;
+}
+
+/// Kernels without Hopper's instructions are the same text on all architectures: the oldest and the newest stand for all.
+const std::vector<Arch>& first_and_last() {
+  static const std::vector<Arch> archs{tested_archs().front(), tested_archs().back()};
+  return archs;
 }
 
 const BlockMask& causal() {
@@ -65,7 +71,7 @@ TEST(AttentionCompiles, F32AndF16) {
   for (int64_t d : {64, 128, 256}) add_kernels(&kernels, kFloat32, d, d, {.block_mask = causal()});
   add_kernels(&kernels, kFloat16, 64, 64, {.mask_mod = attention::sliding_window(100)});
   add_kernels(&kernels, kFloat32, 64, 64, {.block_mask = causal()}, 1024, {.tf32 = true});
-  expect_compiles(kernels);
+  expect_compiles(kernels, first_and_last());
 }
 
 TEST(AttentionCompiles, Mods) {
@@ -81,7 +87,7 @@ TEST(AttentionCompiles, Mods) {
   for (size_t i = first; i < kernels.size(); ++i) kernels[i].max_spill_bytes = 64;
   for (int64_t d : {64, 128}) add_kernels(&kernels, kBFloat16, d, d, {.block_mask = causal(), .dropout_p = 0.1});
   add_kernels(&kernels, kBFloat16, 128, 128, {}, 1, {}, false);
-  expect_compiles(kernels);
+  expect_compiles(kernels, first_and_last());
 }
 
 TEST(AttentionCompiles, Hopper) {
