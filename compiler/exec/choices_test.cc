@@ -52,6 +52,7 @@ int64_t check(const ProgramFn& fn, Tensors in) {
 /// Eager and compiled steps refuse these arguments in the same words, the compiled one with the line of the op.
 void expect_same_error(const ProgramFn& fn, const Tensors& good, const Tensors& bad, int line) {
   const std::string want = placed_error_of([&] { fn(bad); }, Code::kOutOfRange);
+  ASSERT_NE(want, "");
   for (const char* compiler : {"", "/no/such/compiler"}) {
     const std::string before = switch_value("WEFT_CXX");
     if (*compiler) set_switch("WEFT_CXX", compiler);

@@ -27,8 +27,9 @@ Tensor lerp(const Tensor& a, const Tensor& b, double weight) { return a + (b - a
 }  // namespace
 
 template <>
-AdamW::OptimizerWith(std::vector<ParamGroup> groups, const AdamWOptions& o)
-    : Optimizer(std::move(groups), o.lr, o.weight_decay, {"exp_avg", "exp_avg_sq"}), options_(o) {
+AdamW::OptimizerWith(std::vector<ParamGroup> groups, const AdamWOptions& o, std::source_location loc)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay, {"exp_avg", "exp_avg_sq"}, loc), options_(o) {
+  internal::LineScope line(loc);
   check_betas(o.betas, "AdamW");
   WEFT_CHECK(o.eps >= 0, "AdamW: eps is ", o.eps, "; need a number >= 0");
 }
@@ -46,8 +47,9 @@ Tensor AdamW::updated(Update& u) const {
 }
 
 template <>
-Lion::OptimizerWith(std::vector<ParamGroup> groups, const LionOptions& o)
-    : Optimizer(std::move(groups), o.lr, o.weight_decay, {"exp_avg"}), options_(o) {
+Lion::OptimizerWith(std::vector<ParamGroup> groups, const LionOptions& o, std::source_location loc)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay, {"exp_avg"}, loc), options_(o) {
+  internal::LineScope line(loc);
   check_betas(o.betas, "Lion");
 }
 

@@ -16,7 +16,7 @@ struct AdamWOptions {
 /// p <- p (1 - lr wd) - lr / (1 - b1^t) m / (sqrt(v) / sqrt(1 - b2^t) + eps), as PyTorch computes it.
 using AdamW = OptimizerWith<AdamWOptions>;
 template <>
-AdamW::OptimizerWith(std::vector<ParamGroup> groups, const AdamWOptions& options);
+AdamW::OptimizerWith(std::vector<ParamGroup> groups, const AdamWOptions& options, std::source_location loc);
 template <>
 Tensor AdamW::updated(Update& u) const;
 
@@ -29,7 +29,7 @@ struct LionOptions {
 /// p <- p (1 - lr wd) - lr sign(b1 m + (1 - b1) g);  m <- b2 m + (1 - b2) g.
 using Lion = OptimizerWith<LionOptions>;
 template <>
-Lion::OptimizerWith(std::vector<ParamGroup> groups, const LionOptions& options);
+Lion::OptimizerWith(std::vector<ParamGroup> groups, const LionOptions& options, std::source_location loc);
 template <>
 Tensor Lion::updated(Update& u) const;
 

@@ -9,10 +9,11 @@
 
 namespace weft::optim {
 
-GradScaler::GradScaler(const GradScalerOptions& options)
+GradScaler::GradScaler(const GradScalerOptions& options, std::source_location loc)
     : scale_factor(full({}, options.init_scale).to(options.device), "loss_scale"),
       good_steps(zeros({}, {.dtype = kInt64}).to(options.device), "good_steps"),
       options_(options) {
+  internal::LineScope line(loc);
   WEFT_CHECK(std::isfinite(static_cast<float>(options.init_scale)) && options.init_scale >= 1,
              "GradScaler: init_scale is ", options.init_scale, "; need a number >= 1 that fits f32");
   WEFT_CHECK(options.growth_factor >= 1, "GradScaler: growth_factor is ", options.growth_factor,

@@ -24,7 +24,8 @@ struct GradScalerOptions {
 class GradScaler {
  public:
   /// Use factors that are powers of two: they change no bits of values that stay in range.
-  explicit GradScaler(const GradScalerOptions& options = {});
+  explicit GradScaler(const GradScalerOptions& options = {},
+                      std::source_location loc = std::source_location::current());
 
   /// loss * scale, in f32 or wider.
   Tensor scale(const Tensor& loss) const;

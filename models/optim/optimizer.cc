@@ -29,9 +29,10 @@ std::vector<ParamGroup> decay_groups(const std::vector<Parameter>& params, doubl
 }
 
 Optimizer::Optimizer(std::vector<ParamGroup> groups, double lr_value, double weight_decay,
-                     const std::vector<std::string>& state_names)
+                     const std::vector<std::string>& state_names, std::source_location loc)
     : lr(full({}, lr_value).to(device_of(groups)), "opt.lr"),
       steps(zeros({}, {.dtype = kInt64}).to(device_of(groups)), "opt.steps") {
+  internal::LineScope line(loc);
   WEFT_CHECK(lr_value >= 0, "optimiser: lr is ", lr_value, "; need a number >= 0");
   for (const ParamGroup& group : groups) {
     for (const Parameter& p : group.params) {

@@ -62,8 +62,8 @@ class Optimizer {
     Tensor step;                // f64 scalar: number of this step, from 1
     double weight_decay = 0;
   };
-  Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay,
-            const std::vector<std::string>& state_names);
+  Optimizer(std::vector<ParamGroup> groups, double lr, double weight_decay, const std::vector<std::string>& state_names,
+            std::source_location loc);
   /// Returns the parameter's new value and replaces u.state.
   virtual Tensor updated(Update& u) const = 0;
 
@@ -78,9 +78,11 @@ class Optimizer {
 template <class Options>
 class OptimizerWith : public Optimizer {
  public:
-  OptimizerWith(const std::vector<Parameter>& params, const Options& options = {})
-      : OptimizerWith(std::vector{ParamGroup{params}}, options) {}
-  OptimizerWith(std::vector<ParamGroup> groups, const Options& options = {});
+  OptimizerWith(const std::vector<Parameter>& params, const Options& options = {},
+                std::source_location loc = std::source_location::current())
+      : OptimizerWith(std::vector{ParamGroup{params}}, options, loc) {}
+  OptimizerWith(std::vector<ParamGroup> groups, const Options& options = {},
+                std::source_location loc = std::source_location::current());
 
  protected:
   Tensor updated(Update& u) const override;

@@ -11,10 +11,11 @@
 namespace weft::optim {
 
 template <>
-SGD::OptimizerWith(std::vector<ParamGroup> groups, const SGDOptions& o)
+SGD::OptimizerWith(std::vector<ParamGroup> groups, const SGDOptions& o, std::source_location loc)
     : Optimizer(std::move(groups), o.lr, o.weight_decay,
-                o.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}),
+                o.momentum > 0 ? std::vector<std::string>{"momentum"} : std::vector<std::string>{}, loc),
       options_(o) {
+  internal::LineScope line(loc);
   WEFT_CHECK(o.momentum >= 0 && (!o.nesterov || o.momentum > 0), "SGD: momentum is ", o.momentum,
              "; need a number >= 0, above 0 with nesterov");
 }
@@ -47,8 +48,9 @@ Tensor orthogonalised(const Tensor& m, int iterations) {
 }  // namespace
 
 template <>
-Muon::OptimizerWith(std::vector<ParamGroup> groups, const MuonOptions& o)
-    : Optimizer(std::move(groups), o.lr, o.weight_decay, {"momentum"}), options_(o) {
+Muon::OptimizerWith(std::vector<ParamGroup> groups, const MuonOptions& o, std::source_location loc)
+    : Optimizer(std::move(groups), o.lr, o.weight_decay, {"momentum"}, loc), options_(o) {
+  internal::LineScope line(loc);
   for (const Parameter& p : parameters())
     WEFT_CHECK(p.shape().size() >= 2, "Muon: parameter '", p.name(), "' has shape ", p.shape(),
                "; need at least two dims, give others to AdamW");

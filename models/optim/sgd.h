@@ -14,7 +14,7 @@ struct SGDOptions {
 /// g <- g + wd p;  m <- momentum m + g;  p <- p - lr (nesterov ? g + momentum m : m).
 using SGD = OptimizerWith<SGDOptions>;
 template <>
-SGD::OptimizerWith(std::vector<ParamGroup> groups, const SGDOptions& options);
+SGD::OptimizerWith(std::vector<ParamGroup> groups, const SGDOptions& options, std::source_location loc);
 template <>
 Tensor SGD::updated(Update& u) const;
 
@@ -31,7 +31,7 @@ struct MuonOptions {
 /// vectors.
 using Muon = OptimizerWith<MuonOptions>;
 template <>
-Muon::OptimizerWith(std::vector<ParamGroup> groups, const MuonOptions& options);
+Muon::OptimizerWith(std::vector<ParamGroup> groups, const MuonOptions& options, std::source_location loc);
 template <>
 Tensor Muon::updated(Update& u) const;
 

@@ -174,7 +174,10 @@ const std::vector<Mistake> kModules = {
 };
 
 const std::vector<Mistake> kOptimisers = {
-    UNPLACED("optimiser: got no parameters", "no parameters", "need one or more", optim::SGD(std::vector<Parameter>{})),
+    CASE("optimiser: got no parameters", "no parameters", "need one or more", optim::SGD(std::vector<Parameter>{})),
+    CASE("optimiser: lr is -1", "-1", "need a number >= 0", optim::AdamW(TwoLayers().parameters(), {.lr = -1})),
+    CASE("SGD: momentum is 0", "0", "above 0 with nesterov", optim::SGD(TwoLayers().parameters(), {.nesterov = true})),
+    CASE("GradScaler: growth_interval is 0", "0", "need at least 1", optim::GradScaler({.growth_interval = 0})),
     CASE("step: got 1 gradients", "1 gradients", "need one for each",
          optim::SGD(TwoLayers().parameters()).step({ones({8, 4})})),
     CASE("step: gradient 0", "[3]", "need gradients in the order", Parameter p(ones({2}));
