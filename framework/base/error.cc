@@ -30,16 +30,20 @@ std::string origin_text(SourceLine line, std::string_view scope) {
   return s;
 }
 
+std::string origin_path() {
+  std::string path;
+  for (const OriginName* n = origin.names; n; n = n->path ? nullptr : n->outer)
+    if (!n->text.empty()) path = path.empty() ? std::string(n->text) : str_cat(n->text, "/", path);
+  return path;
+}
+
 namespace {
 
 // The message with the current place, unless it names the line already.
 std::string placed(std::string message) {
-  std::string scope;
-  for (const OriginName* n = origin.names; n; n = n->path ? nullptr : n->outer)
-    if (!n->text.empty()) scope = scope.empty() ? std::string(n->text) : str_cat(n->text, ".", scope);
   SourceLine line = origin.line ? *origin.line : SourceLine();
   if (line.line && message.find(line.to_string()) != message.npos) line = {};
-  return message + origin_text(line, scope);
+  return message + origin_text(line, origin_path());
 }
 
 }  // namespace
