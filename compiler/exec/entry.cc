@@ -196,6 +196,7 @@ bool Entry::still_holds() const {
 
 Traced trace(const CallKey& key, CompiledCall::Trace fn) {
   Traced t;
+  const NoOrigin of_the_call;  // later calls come from other places
   Capture capture(Capture::kStep);
   std::vector<Tensor> in, out;
   for (size_t i = 0; i < key.types.size(); ++i) in.push_back(capture.add_input(key.types[i], key.recorded[i]));

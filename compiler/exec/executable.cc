@@ -44,10 +44,6 @@ Extent extent_of(const Tensor& t) {
   return e;
 }
 
-std::string name_of(const Cell& c) {
-  return c.name.empty() ? str_cat("a cell of ", c.type) : str_cat("cell '", c.name, "'");
-}
-
 }  // namespace
 
 Executable::Executable(const MemoryPlan& plan, SharedArena& arena, ExecutableOptions options)
@@ -55,6 +51,7 @@ Executable::Executable(const MemoryPlan& plan, SharedArena& arena, ExecutableOpt
       arena_(arena),
       device_(options.rank ? options.rank->device : plan.device),
       cells_(options.rank ? std::move(options.rank->cells) : plan.graph->cells),
+      rank_(options.rank.has_value()),
       target_(options.target ? *options.target : target_of(device_.type, "executable")),
       limits_(target_.limits()),
       captured_(options.captured),
@@ -243,7 +240,7 @@ void Executable::bind_cells() {
     void* old = nullptr;
     if (have) {
       const TensorImpl& i = c.value.get();
-      WEFT_BUG_IF(!weft::is_contiguous(i.type.shape, i.strides), "executable: ", name_of(c), " is not contiguous");
+      WEFT_BUG_IF(!weft::is_contiguous(i.type.shape, i.strides), "executable: cell '", c.name, "' is not contiguous");
       old = static_cast<char*>(i.storage->data()) + i.offset;
       bind(b.old_base, old);
     }
@@ -252,11 +249,10 @@ void Executable::bind_cells() {
       bind(b.new_base, old);
       ++last_.in_place_writes;
     } else {
-      const int64_t bytes = c.type.nbytes();
-      b.fresh = Storage::allocate(bytes, device_);
-      bind(b.new_base, b.fresh->data());
+      b.fresh = Tensor::empty(c.type);
+      bind(b.new_base, begin_of(b.fresh));
       ++last_.fresh_writes;
-      if (have) last_.predicted_peak_bytes += accounted(bytes);
+      if (have) last_.predicted_peak_bytes += accounted(c.type.nbytes());
     }
   }
 }
@@ -333,7 +329,8 @@ void Executable::choose_outputs() {
 }
 
 std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
-  past_commit_point_ = false;
+  past_commit_point_ = plan_.commit_point < 0;
+  ended_ = false;
   for (BoundCell& b : bound_) {
     b.fresh = {};
     const Cell& c = *cells_[b.cell];
@@ -375,7 +372,8 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
   last_.measured_peak_bytes = own + peak - before;
   try {
     std::vector<Tensor> out = make_outputs(args);
-    commit();
+    ended_ = rank_;
+    if (!rank_) commit();
     return out;
   } catch (...) {  // no memory for a handle
     failed(plan_.launches.size());
@@ -384,6 +382,7 @@ std::vector<Tensor> Executable::run(std::span<const Tensor> args) {
 
 void Executable::launch() {
   if (!named_) name_memory();
+  const NoOrigin of_the_call;  // failed() adds the place of the op
   // The first replay is slow for other reasons.
   const bool sampled = limits_.synchronous && replays_ > 0 && replays_ <= kTimedReplays;
   if (replays_ <= kTimedReplays) ++replays_;
@@ -483,70 +482,57 @@ void Executable::failed(size_t at) {
   // Peers may still read and write this step's memory.
   if (RankContext* me = RankContext::current()) me->abandon();
   if (at < calls_.size()) report_failure(plan_.launches[at]);  // else a copy of results failed
-  bool all = past_commit_point_;
+  bool lost = false;
   if (!limits_.synchronous) {
     try {
       throw;
     } catch (const Error& e) {
-      all |= e.code() == Code::kAborted;  // the device is lost, and what it holds
+      lost = e.code() == Code::kAborted;  // the device, and what it holds
     } catch (...) {
     }
   }
-  std::string first_torn;
-  int64_t torn = 0;
-  for (BoundCell& b : bound_) {
-    const PlanCell& p = plan_.cells[b.cell];
-    Cell& c = *cells_[b.cell];
-    // Cells that were not written yet keep the value that they had before the step.
-    const bool written = plan_.commit_point < 0 && p.written && !b.fresh && p.first_write >= 0 &&
-                         p.first_write <= static_cast<int32_t>(at);
-    c.torn |= written || (all && p.written);
-    if (c.torn && torn++ == 0) first_torn = name_of(c);  // also by a fault of the device
-    b.fresh = {};
-  }
+  tear(at, lost);
   const Node* launched =
       at < plan_.launches.size() ? &g.node(plan_.launches[at].node) : nullptr;  // null: behind the last
-  auto fail = [&](const Error& e, SourceLine line) {
-    std::string where;
+  auto fail = [&](const Error& e, const Node* n) {
     // A fault of a device is found by a later call, unless each is waited for.
-    const bool here = limits_.synchronous || e.code() != Code::kAborted || switch_on("WEFT_SYNC");
-    if (here) where += origin_text(line, launched ? launched->scope : "");
-    if (torn)
-      where += str_cat("; cells were already being written: ", first_torn,
-                       torn > 1 ? str_cat(" and ", torn - 1, " more are") : " is",
-                       " torn: load a checkpoint before the next step, or set them");
-    throw Error(e.code(), one_line(e.what() + where));
+    const bool here = n && (limits_.synchronous || e.code() != Code::kAborted || switch_on("WEFT_SYNC"));
+    const std::string where = here ? origin_text(n->line, n->scope) : "";
+    // Which cells of a mesh are torn depends on all ranks.
+    throw Error(e.code(), one_line(str_cat(e.what(), where, rank_ ? "" : torn_text(cells_))));
   };
   try {
     throw;
   } catch (const FailedNode& e) {
-    fail(e, e.node.line);
+    fail(e, &e.node);
   } catch (const Error& e) {
-    fail(e, launched ? launched->line : SourceLine());
+    fail(e, launched);
   }
   throw;
 }
 
-// Commits all cells or none: everything that may throw runs first.
-void Executable::commit() {
-  std::vector<Tensor> values(bound_.size());
-  for (size_t i = 0; i < bound_.size(); ++i) {
-    if (!bound_[i].fresh) continue;
-    const Cell& c = *cells_[bound_[i].cell];
-    auto* impl = new TensorImpl;
-    values[i] = Tensor(impl);
-    impl->type = c.type;
-    impl->strides = contiguous_strides(c.type.shape);
-    impl->storage = bound_[i].fresh;
+// Cells that were not overwritten keep the value that they had before the step.
+void Executable::tear(size_t at, bool all) {
+  for (BoundCell& b : bound_) {
+    const PlanCell& p = plan_.cells[b.cell];
+    const bool overwritten =
+        past_commit_point_ && !b.fresh.defined() && p.first_write >= 0 && p.first_write <= static_cast<int32_t>(at);
+    if (p.written && (all || overwritten)) cells_[b.cell]->torn = true;
+    b.fresh = {};
   }
-  for (size_t i = 0; i < bound_.size(); ++i) {
-    BoundCell& b = bound_[i];
+}
+
+void Executable::discard() {
+  if (std::exchange(ended_, false)) tear(plan_.launches.size(), false);
+}
+
+void Executable::commit() {
+  ended_ = false;
+  for (BoundCell& b : bound_) {
     if (!plan_.cells[b.cell].written) continue;
     Cell& c = *cells_[b.cell];
     c.torn = false;
-    if (!b.fresh) continue;
-    b.fresh = {};
-    c.value = std::move(values[i]);
+    if (b.fresh.defined()) c.value = std::exchange(b.fresh, {});
   }
 }
 

@@ -43,11 +43,14 @@ class Executable {
   Executable(const Executable&) = delete;
 
   /// Runs one step: commits the cells and returns the results in new handles. Arguments have the planned types and
-  /// layouts. If a kernel throws, the cells that were overwritten before become torn. On a mesh, after the commit
-  /// point, all cells that the step writes become torn.
+  /// layouts. If a kernel throws, the cells that were overwritten become torn; the others keep their values. A rank
+  /// does not commit: when all ranks have ended, call commit() or discard().
   std::vector<Tensor> run(std::span<const Tensor> args);
-  /// Whether the last run() passed the plan's commit point. If it then failed, other ranks may have written cells.
-  bool past_commit_point() const { return past_commit_point_; }
+  /// Gives the cells of a rank their new values. Throws nothing.
+  void commit();
+  /// The step failed after this rank had run it: the cells that the rank has overwritten become torn. No effect if this
+  /// rank's run() threw.
+  void discard();
 
   const MemoryPlan& plan() const { return plan_; }
   const ReplayStats& last() const { return last_; }
@@ -70,7 +73,7 @@ class Executable {
   struct BoundCell {
     int32_t cell;
     int32_t old_base = -1, new_base = -1;
-    Ref<Storage> fresh;
+    Tensor fresh;  // the new value, where it cannot be written in place
   };
 
   // A fixed buffer for an argument or an output block whose address keeps changing or is not aligned.
@@ -106,13 +109,15 @@ class Executable {
   /// Reports the launch that failed: the last line of the step, and the last event of the trace, which is written now.
   void report_failure(const Launch& l) const;
   [[noreturn]] void failed(size_t at);
-  void commit();
+  /// The cells that launches up to `at` overwrite become torn; with `all`, each cell that the step writes.
+  void tear(size_t at, bool all);
   std::vector<Tensor> make_outputs(std::span<const Tensor> args);
 
   const MemoryPlan& plan_;
   SharedArena& arena_;
   const Device device_;
   const std::vector<Ref<Cell>> cells_;
+  const bool rank_;  // one of several: its owner commits
   Target& target_;
   const TargetLimits limits_;
   Ref<Storage> folded_;
@@ -137,8 +142,9 @@ class Executable {
   std::unique_ptr<LaunchCheck> check_;
   bool checked_ = false;  // the first replay is done, and compared if there is a check
   bool named_ = false;
-  bool past_commit_point_ = false;
-  bool moved_ = true;  // an address changed since the last replay
+  bool past_commit_point_ = false;  // always true without one
+  bool ended_ = false;              // a rank's run has ended, and is neither committed nor discarded
+  bool moved_ = true;               // an address changed since the last replay
   std::vector<double> launch_us_;
   int replays_ = 0;  // at most kTimedReplays + 1
   ReplayStats last_;

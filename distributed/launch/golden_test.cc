@@ -207,7 +207,7 @@ TEST(Golden, CapacityBytes) {
   const PlanReport p = moe_plan_of(1, "ep4", 3, 1.25);
   std::map<std::string, double> sent;
   for (const PlannedCollective& c : p.collectives())
-    if (c.subject == Subject::kActivation && c.what.find("/moe") != c.what.npos && c.bytes >= places * d * 4)
+    if (c.subject == Subject::kActivation && c.what.find(".moe") != c.what.npos && c.bytes >= places * d * 4)
       sent[str_cat(to_string(c.phase), " ", title(c.kind))] += static_cast<double>(c.bytes) * bus_factor(c.kind, n);
   const double buffer = static_cast<double>(places * d * 4) * (n - 1) / n;
   const std::map<std::string, double> want = {{"forward reduce-scatter", buffer},

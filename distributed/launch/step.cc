@@ -1,12 +1,12 @@
 #include "distributed/launch/step.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <map>
 #include <mutex>
 
 #include "compiler/passes/pass_options.h"
+#include "framework/base/one_line.h"
 #include "framework/dispatch/parameter.h"
 #include "framework/dispatch/torn.h"
 
@@ -205,23 +205,30 @@ std::vector<Tensor> MeshStep::run(std::span<const Tensor> args) {
   std::vector<Tensor> whole;
   for (const Tensor& t : args) whole.push_back(t.contiguous());
   std::vector<std::vector<Tensor>> results(static_cast<size_t>(plan_.mesh.size()));
-  std::atomic<bool> torn = false;
   try {
     world.run([&](int r) {
       const auto i = static_cast<size_t>(r);
       world.rank(r).timeout = timeout_;
-      try {
-        results[i] = ranks_->executables[i]->run(whole);
-      } catch (...) {
-        if (ranks_->executables[i]->past_commit_point()) torn = true;
-        throw;
-      }
+      results[i] = ranks_->executables[i]->run(whole);
     });
-    torn = true;  // all ranks have committed: without its results, the step fails behind the commit
-    return joined(results);
+    std::vector<Tensor> out = joined(results);
+    for (const auto& e : ranks_->executables) e->commit();
+    return out;
   } catch (...) {
-    for (size_t c = 0; c < ranks_->cells.size(); ++c) plan_.joint->cells[c]->torn |= torn && writes(c);
+    failed();
+  }
+}
+
+// A cell that one rank has overwritten is torn on all. The others keep the values that they had before the step.
+void MeshStep::failed() {
+  for (const auto& e : ranks_->executables) e->discard();
+  const std::vector<Ref<Cell>>& cells = plan_.joint->cells;
+  for (size_t c = 0; c < cells.size(); ++c)
+    for (const Ref<Cell>& shard : ranks_->cells[c]->shards) cells[c]->torn |= shard->torn;
+  try {
     throw;
+  } catch (const Error& e) {
+    throw Error(e.code(), one_line(str_cat(e.what(), torn_text(cells))));
   }
 }
 

@@ -1,5 +1,5 @@
-// MeshStep: one captured step, partitioned over a mesh and run by ranks that are threads of this process. A step that
-// fails commits on no rank, or tears the cells that it writes (see RankContext::agree).
+// MeshStep: one captured step, partitioned over a mesh and run by ranks that are threads of this process. All ranks
+// commit, or none does. A step that fails tears the cells that a rank has overwritten, and no others.
 #pragma once
 #include <memory>
 #include <string>
@@ -54,6 +54,7 @@ class MeshStep final : public internal::PartitionedStep {
   bool writes(size_t cell) const;
   void shard_cells();
   std::vector<Tensor> joined(const std::vector<std::vector<Tensor>>& results) const;
+  [[noreturn]] void failed();
   void start();
 
   const std::chrono::nanoseconds timeout_;

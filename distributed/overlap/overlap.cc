@@ -82,8 +82,15 @@ class LiveBytes {
   int64_t live_ = 0, peak_ = 0;
 };
 
+// "blocks.3" of "blocks.3.attn.qkv": the path up to its first number; without one, the outermost name.
 std::string_view layer_of(const Node& n) {
-  return std::string_view(n.scope).substr(0, std::string_view(n.scope).find('/'));
+  const std::string_view scope = n.scope;
+  for (size_t begin = 0, end = 0; begin < scope.size(); begin = end + 1) {
+    end = std::min(scope.find_first_of("./", begin), scope.size());
+    const std::string_view name = scope.substr(begin, end - begin);
+    if (!name.empty() && name.find_first_not_of("0123456789") == name.npos) return scope.substr(0, end);
+  }
+  return scope.substr(0, scope.find('/'));
 }
 
 class Scheduler {

@@ -35,6 +35,13 @@ std::string origin_text(SourceLine line, std::string_view scope) {
   return s;
 }
 
+std::string origin_path() {
+  std::string path;
+  for (const OriginName* n = origin.names; n; n = n->path ? nullptr : n->outer)
+    if (!n->text.empty()) path = path.empty() ? std::string(n->text) : str_cat(n->text, "/", path);
+  return path;
+}
+
 namespace {
 
 // Whether the message has this line as a whole: "model.cc:3" is not in "model.cc:31".
@@ -48,12 +55,9 @@ bool names_line(const std::string& message, const std::string& line) {
 
 // The message with the current place, unless it names the line already.
 std::string placed(std::string message) {
-  std::string scope;
-  for (const OriginName* n = origin.names; n; n = n->path ? nullptr : n->outer)
-    if (!n->text.empty()) scope = scope.empty() ? std::string(n->text) : str_cat(n->text, ".", scope);
   SourceLine line = origin.line ? *origin.line : SourceLine();
   if (line.line && names_line(message, line.to_string())) line = {};
-  return message + origin_text(line, scope);
+  return message + origin_text(line, origin_path());
 }
 
 }  // namespace

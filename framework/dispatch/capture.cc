@@ -116,7 +116,9 @@ void Capture::add_node(const OpDef& op, std::span<const Tensor* const> in, const
   n.attrs = attrs;
   n.outputs = SmallVec<TensorType, 1>(types);
   n.line = line;
-  n.scope = thread_state.scope;
+  const std::string path = internal::origin_path();
+  const char* const last = graph_->size() ? graph_->node(graph_->size() - 1).scope : "";
+  n.scope = path == last ? last : intern(path);  // a lookup only where the names change
   n.no_grad = !thread_state.grad_enabled;
   n.backward = thread_state.backward;
   int32_t id = graph_->add(std::move(n));

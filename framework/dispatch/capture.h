@@ -102,21 +102,14 @@ namespace internal {
 /// During its lifetime, new nodes carry the line and scope of `n`, which must outlive it, and this mark of backward.
 class OriginScope {
  public:
-  OriginScope(const Node& n, bool backward)
-      : line_(origin.line), in_errors_(n.scope, /*path=*/true), scope_(thread_state.scope), backward_(backward) {
+  OriginScope(const Node& n, bool backward) : names_(n.scope, /*path=*/true), backward_(backward) {
     origin.line = &n.line;
-    thread_state.scope = n.scope;
-  }
-  ~OriginScope() {
-    origin.line = line_;
-    thread_state.scope = scope_;
   }
   OriginScope(const OriginScope&) = delete;
 
  private:
-  const SourceLine* line_;
-  const OriginName in_errors_;
-  const char* scope_;
+  const NoOrigin around_;
+  const OriginName names_;
   const BackwardScope backward_;
 };
 

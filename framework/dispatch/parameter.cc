@@ -88,6 +88,35 @@ void check_not_torn(const Cell& c) {
                 internal::is_generator_state(c) ? "or call manual_seed first" : "first");
 }
 
+std::string torn_text(std::span<const Ref<Cell>> cells) {
+  const Cell* first = nullptr;
+  int64_t torn = 0;
+  for (const Ref<Cell>& c : cells)
+    if (c->torn && torn++ == 0) first = c.get();
+  if (!first) return "";
+  return str_cat("; cells were already being written: cell ", label(*first),
+                 torn > 1 ? str_cat(" and ", torn - 1, " more are") : " is",
+                 " torn: load a checkpoint before the next step, or set them");
+}
+
+std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::string, CellHandle>>& cells,
+                                           std::vector<std::string>* torn) {
+  std::vector<std::string> found;
+  for (const auto& [name, handle] : cells)
+    if (handle.cell().torn) found.push_back(name);
+  std::string names;
+  for (const std::string& name : found) names += str_cat(names.empty() ? "'" : ", '", name, "'");
+  WEFT_CHECK_AS(kDataLoss, torn || found.empty(), "state_dict: ", found.size(), " of ", cells.size(),
+                " cells were torn by a step that failed half-way: ", names,
+                "; load a checkpoint or set them first, or get the values of the others with state_dict(&torn)");
+  NoGrad guard;
+  std::map<std::string, Tensor> values;
+  for (const auto& [name, handle] : cells)
+    if (!handle.cell().torn) values.emplace(name, handle.value({}));
+  if (torn) *torn = std::move(found);
+  return values;
+}
+
 Cell& CellHandle::cell() const {
   WEFT_CHECK_AS(kFailedPrecondition, cell_,
                 "Parameter: used before it was given a cell; need one made from a value or an initialiser");
@@ -212,6 +241,7 @@ Ref<Cell> clone_cell(Cell& c) {
   n->type = c.type;
   n->init = c.init;
   n->value = c.value;  // copy on write: a step that finds a second owner writes to fresh storage
+  n->torn = c.torn;
   n->requires_grad = c.requires_grad;
   n->is_parameter = c.is_parameter;
   return n;

@@ -1,9 +1,10 @@
-// State of the current thread: open capture, gradient recording, name scope, random step scope. It is thread-local
-// because ops are ordinary functions: a user's call has no argument for it. (framework/base/origin.h has the line.)
+// State of the current thread: open capture, gradient recording, random step scope. It is thread-local because ops are
+// ordinary functions: a user's call has no argument for it. (framework/base/origin.h has the line and the names.)
 #pragma once
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "framework/base/origin.h"
 #include "framework/ir/graph.h"
@@ -25,7 +26,6 @@ struct StepScope {
 struct ThreadState {
   Capture* capture = nullptr;
   StepScope* step = nullptr;
-  const char* scope = "";  // of captured nodes
   bool grad_enabled = true;
   bool backward = false;  // nodes captured now are marked as made by reverse mode
 };
@@ -41,6 +41,20 @@ class BackwardScope {
  private:
   bool saved_;
 };
+
+/// During its lifetime, errors report no place, and nodes have none: whoever catches or copies them knows it.
+class NoOrigin {
+ public:
+  NoOrigin() : saved_(std::exchange(origin, {})) {}
+  ~NoOrigin() { origin = saved_; }
+  NoOrigin(const NoOrigin&) = delete;
+
+ private:
+  const Origin saved_;
+};
+
+/// The current names, as a path for origin_text: "blocks.3/attn". Defined in framework/base/error.cc.
+std::string origin_path();
 
 // Defined in ops/core: where(condition, a, b).
 Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b);
@@ -80,17 +94,15 @@ inline bool grad_enabled() { return internal::thread_state.grad_enabled; }
 inline bool is_capturing() { return internal::thread_state.capture != nullptr; }
 
 /// During its lifetime, names the captured nodes: "outer/inner". Graph text, reports, kernels and errors show the
-/// names.
+/// names. A registered layer's path replaces the names around it.
 class NameScope {
  public:
-  explicit NameScope(std::string_view name);
-  ~NameScope() { internal::thread_state.scope = saved_; }
+  explicit NameScope(std::string_view name) : name_(name), origin_(name_, /*path=*/false) {}
   NameScope(const NameScope&) = delete;
 
  private:
   const std::string name_;
-  const internal::OriginName in_errors_;
-  const char* saved_;
+  const internal::OriginName origin_;
 };
 
 }  // namespace weft

@@ -1,12 +1,28 @@
 // Torn cells: a step failed while it wrote them, so they hold parts of an old and of a new value.
 #pragma once
+#include <map>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "framework/base/ref.h"
 
 namespace weft {
 
 struct Cell;
+class CellHandle;
+class Tensor;
 
 /// Throws DataLoss, with what makes the cell whole again, if the cell is torn.
 void check_not_torn(const Cell& c);
+/// What an error of a step adds if cells are torn, else nothing: "; cells were already being written: cell 'w' is torn:
+/// load a checkpoint before the next step, or set them".
+std::string torn_text(std::span<const Ref<Cell>> cells);
+/// The values by name, without those of torn cells, whose names go to `torn`. If that is null, throws DataLoss that
+/// names all torn cells.
+std::map<std::string, Tensor> whole_values(const std::vector<std::pair<std::string, CellHandle>>& cells,
+                                           std::vector<std::string>* torn);
 
 namespace internal {
 /// Whether the cell is the seed or the step of a random generator (generator.cc).

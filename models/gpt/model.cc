@@ -29,10 +29,7 @@ Tensor Model::hidden(const Tensor& tokens_BT, const nn::KvCache* cache) const {
   const Tensor positions_TD = learned_positions(pos_, positions(tokens_BT, cache), cache);
   const nn::AttentionContext context{.cache = cache};
   Tensor x_BTD = drop_(in_compute_dtype(tok_(tokens_BT) + positions_TD));
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    NameScope scope(str_cat("blocks.", i).c_str());
-    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
-  }
+  for (size_t i = 0; i < blocks_.size(); ++i) x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
   return norm_(x_BTD);
 }
 

@@ -32,10 +32,7 @@ RopeTables Model::rope(const Tensor& positions) const {
 Tensor Model::hidden(const Tensor& tokens_BT, const nn::KvCache* cache) const {
   const nn::AttentionContext context{.rope = rope(positions(tokens_BT, cache)), .cache = cache};
   Tensor x_BTD = in_compute_dtype(tok_(tokens_BT));
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    NameScope scope(str_cat("blocks.", i).c_str());
-    x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
-  }
+  for (size_t i = 0; i < blocks_.size(); ++i) x_BTD = blocks_[i](x_BTD, context, static_cast<int64_t>(i));
   return norm_(x_BTD);
 }
 

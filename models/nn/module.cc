@@ -4,6 +4,7 @@
 #include <unordered_set>
 
 #include "framework/base/nearest.h"
+#include "framework/dispatch/torn.h"
 #include "ops/core/creation.h"
 
 namespace weft::nn {
@@ -155,12 +156,7 @@ int64_t Module::num_parameters(bool trainable) const {
   return n;
 }
 
-StateDict Module::state_dict() const {
-  NoGrad guard;
-  StateDict out;
-  for (const auto& [name, cell] : named_cells()) out.emplace(name, cell.value());
-  return out;
-}
+StateDict Module::state_dict(std::vector<std::string>* torn) const { return whole_values(named_cells(), torn); }
 
 namespace {
 

@@ -63,8 +63,10 @@ class Module {
   /// Number of elements of all parameters, or with `trainable` of those that are not frozen.
   int64_t num_parameters(bool trainable = false) const;
 
-  /// The values of all cells by path; materialises lazy ones.
-  StateDict state_dict() const;
+  /// The values of all cells by path; materialises lazy ones. A step that failed half-way leaves torn cells: then it
+  /// throws DataLoss, which names them. With `torn` it returns the values of the other cells, and the paths of the torn
+  /// ones there; load_state_dict(values, /*strict=*/false) takes the values back.
+  StateDict state_dict(std::vector<std::string>* torn = nullptr) const;
   /// Sets cells from values of the same shape, converted to the cell's dtype. Throws before it changes anything, and
   /// names every entry that is missing, unexpected or of another shape; strict = false allows missing and unexpected
   /// ones.

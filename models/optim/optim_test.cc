@@ -198,6 +198,17 @@ TEST(Optim, ResumingFromStateIsExact) {
             "load_state_dict: optimiser state: 'a.exp_avg' is missing, 'x' is unexpected");
 }
 
+TEST(Optim, StateSavesNoTornCell) {
+  const AdamW opt({Parameter(ones({2}), "a"), Parameter(ones({3}), "b")});
+  for (const auto& [name, cell] : opt.named_cells()) cell.cell().torn = name == "b.exp_avg";
+  EXPECT_EQ(error_of([&] { opt.state_dict(); }),
+            "state_dict: 1 of 6 cells were torn by a step that failed half-way: 'b.exp_avg'; load a checkpoint or set "
+            "them first, or get the values of the others with state_dict(&torn)");
+  std::vector<std::string> torn;
+  EXPECT_EQ(opt.state_dict(&torn).size(), 5u);
+  EXPECT_EQ(torn, std::vector<std::string>{"b.exp_avg"});
+}
+
 TEST(Optim, ClipsByTheNormOfAll) {
   auto [clipped, norm] =
       clip_grad_norm({Tensor::from_vector({3, 4, 0}, {3}), Tensor(), Tensor::from_vector({12, 0}, {2})}, 1.0);

@@ -3,6 +3,7 @@
 #include <unordered_map>
 
 #include "framework/dispatch/state.h"
+#include "framework/dispatch/torn.h"
 #include "ops/core/creation.h"
 #include "ops/core/pointwise.h"
 
@@ -132,10 +133,8 @@ std::vector<std::pair<std::string, CellHandle>> Optimizer::named_cells() const {
   return out;
 }
 
-std::map<std::string, Tensor> Optimizer::state_dict() const {
-  std::map<std::string, Tensor> out;
-  for (const auto& [name, cell] : named_cells()) out.emplace(name, cell.value());
-  return out;
+std::map<std::string, Tensor> Optimizer::state_dict(std::vector<std::string>* torn) const {
+  return whole_values(named_cells(), torn);
 }
 
 void Optimizer::load_state_dict(const std::map<std::string, Tensor>& values) const {

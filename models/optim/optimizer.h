@@ -43,7 +43,8 @@ class Optimizer {
 
   /// lr, steps, then the state of each parameter ("blocks.0.attn.qkv.weight.exp_avg"), for checkpoints.
   std::vector<std::pair<std::string, CellHandle>> named_cells() const;
-  std::map<std::string, Tensor> state_dict() const;
+  /// Their values; `torn` as in nn::Module::state_dict.
+  std::map<std::string, Tensor> state_dict(std::vector<std::string>* torn = nullptr) const;
   /// Throws before it changes anything, and names every entry that is missing, unexpected or of another shape.
   void load_state_dict(const std::map<std::string, Tensor>& values) const;
 

@@ -120,17 +120,41 @@ TEST(Places, OfMeshesInFlagsAreNone) {
   EXPECT_EQ(placed_error_of([] { dist::Mesh::parse("dp0", {}); }), "mesh: dimension 'dp' has size 0; need 1 or more");
 }
 
-TEST(Places, OfRunTimeErrorsAreTheSameCompiledAndOnAMesh) {
-  Net net;
-  const Tensor tokens = Tensor::from_vector<int64_t>({0, 1, 9, 2}, {4, 1});
-  auto fn = [&](const Tensor& t) { return net.table(t); };
-  const int line = __LINE__ - 1;
-  const std::string message = "index_select: index 9 at position 2 is out of range; need 0 to 4";
-  expect_text(placed_error_of([&] { fn(tokens); }), message, line, "table");
+// One bad index, at position 2 of `tokens`: eagerly, compiled and on rank 1 of a mesh. The call may be in any scope.
+void expect_at_run_time(const std::function<Tensor(const Tensor&)>& fn, const Tensor& tokens, const std::string& names,
+                        int line = __builtin_LINE()) {
+  SCOPED_TRACE(names);
   auto step = compile([&](Tensor t) { return fn(t); });
-  expect_text(placed_error_of([&] { step(tokens); }), message, line);
   auto mesh = dist::compile([&](Tensor t) { return fn(t); }, {.mesh = dist::Mesh({{"dp", 2}})});
-  expect_text(placed_error_of([&] { mesh(tokens); }), "rank 1: " + message, line);
+  const std::string eager = placed_error_of([&] { fn(tokens); });
+  NameScope caller("train");
+  const std::string compiled = placed_error_of([&] { step(tokens); }), ranks = placed_error_of([&] { mesh(tokens); });
+  EXPECT_EQ(ranks.substr(0, 8), "rank 1: ");
+  for (const std::string& text : {eager, compiled, ranks}) {
+    const size_t place = text.find("; at ");
+    EXPECT_NE(text.find(" at position 2"), text.npos) << text;
+    expect_text(text, text.substr(0, place), line, names);
+  }
+}
+
+TEST(Places, OfRunTimeErrorsAreTheSameCompiledAndOnAMesh) {
+  Outer outer;
+  const nn::Embedding& table = outer.net.table;
+  const Tensor tokens = Tensor::from_vector<int64_t>({0, 1, 9, 2}, {4, 1});
+  expect_at_run_time([&](const Tensor& t) { return table(t); }, tokens, "net.table");
+  expect_at_run_time([&](const Tensor& t) { return tanh(table(t + 1)); }, tokens, "net.table");  // one kernel
+  expect_at_run_time(
+      [&](const Tensor& t) {
+        const Tensor logits = outer.net.blocks[1](ones({4, 8}));
+        NameScope scope("loss");
+        return cross_entropy(logits, flatten(t));
+      },
+      tokens, "loss", __LINE__ - 2);
+  expect_at_run_time(
+      [&](const Tensor& t) {  // the table's own name, as no layer has it
+        return embedding(t, table.weight);
+      },
+      tokens, "", __LINE__ - 2);
   // An error of shapes is found before the step is split: it is that of one device.
   auto wrong = dist::compile([](Tensor t) { return matmul(t, ones({9, 2})); }, {.mesh = dist::Mesh({{"dp", 2}})});
   expect_text(placed_error_of([&] {

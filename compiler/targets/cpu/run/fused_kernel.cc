@@ -200,7 +200,7 @@ void FusedKernel::fail_index(const FusedOperands& x) const {
       in.push_back(&values[v.node]);
     }
     try {
-      values[id] = dispatch_multi(*n.op, in, n.attrs, n.line)[0];
+      values[id] = dispatch_multi(*n.op, in, n.attrs)[0];
     } catch (const Error& e) {
       throw FailedNode(e, n);
     }

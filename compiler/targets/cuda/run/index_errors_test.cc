@@ -11,6 +11,7 @@
 namespace weft {
 namespace {
 
+using testing::error_of;
 using testing::placed_error_of;
 
 struct Case {
@@ -53,18 +54,23 @@ TEST_P(IndexErrors, SayWhatTheCpuSays) {
   bad[static_cast<size_t>(n - 1)] = -1000;
   const Tensor x = ramp(c.x), src = ramp(c.src);
   const Tensor right = Tensor::from_vector(good, c.index), wrong = Tensor::from_vector(bad, c.index);
+  const auto fn = [&](const Tensor& x, const Tensor& index, const Tensor& src) {
+    NameScope scope("layer");
+    return c.fn(x, index, src);
+  };
   const Device d = Device::cuda();
   const Tensor gx = x.to(d), gsrc = src.to(d), gright = right.to(d), gwrong = wrong.to(d);
   // Eager: the CPU's text. A GPU's error comes too late for the prefix that a composite op puts before it.
-  const std::string eager = placed_error_of([&] { c.fn(x, wrong, src); }, Code::kOutOfRange);
-  const std::string on_gpu = placed_error_of([&] { c.fn(gx, gwrong, gsrc).to_vector<float>(); }, Code::kOutOfRange);
+  const std::string eager = error_of([&] { fn(x, wrong, src); });
+  const std::string on_gpu = placed_error_of([&] { fn(gx, gwrong, gsrc).to_vector<float>(); }, Code::kOutOfRange);
   ASSERT_NE(eager.find(str_cat(" at position ", place, " is out of range")), std::string::npos) << eager;
   const std::string text = on_gpu.substr(0, on_gpu.find("; at "));
   EXPECT_TRUE(eager.ends_with(text)) << eager << "\n" << on_gpu;
   EXPECT_NE(on_gpu.find("index_errors_test.cc:"), std::string::npos) << on_gpu;
+  EXPECT_TRUE(on_gpu.ends_with(", in layer")) << on_gpu;
   // Compiled: queued in the first call, replayed in the others.
   {
-    auto step = compile(c.fn), same = compile(c.fn);
+    auto step = compile(fn), same = compile(fn);
     const std::string want = placed_error_of([&] { same(x, wrong, src); }, Code::kOutOfRange);
     for (int i = 0; i < 4; ++i) {
       if (i > 0) step(gx, gright, gsrc).to_vector<float>();

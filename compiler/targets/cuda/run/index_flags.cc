@@ -29,10 +29,10 @@ struct IndexFlags::GpuFlags {
   bool asked = false;                                                 // work with flags was queued since the last look
   std::vector<std::shared_ptr<const std::vector<Ref<Cell>>>> writes;  // cells written since the last look
   struct Name {
-    std::string op, where;  // "; at model.cc:43"
+    std::string op, where;  // "; at model.cc:43, in blocks.3.attn"
   };
   std::vector<Name> names;
-  std::map<std::tuple<const char*, const char*, uint32_t>, int> places;
+  std::map<std::tuple<const char*, const char*, uint32_t, std::string>, int> places;
 };
 
 namespace {
@@ -60,15 +60,15 @@ std::string sentence_of(const std::string& op, const BadIndex& b) {
 IndexFlags::IndexFlags() = default;
 IndexFlags::~IndexFlags() = default;
 
-int32_t* IndexFlags::flag(Gpu& gpu, const char* op, SourceLine line) {
+int32_t* IndexFlags::flag(Gpu& gpu, const char* op, SourceLine line, std::string_view scope) {
   MutexLock lock(mutex_);
   auto& g = gpus_[gpu.index()];
   if (!g) g = std::make_unique<GpuFlags>(gpu);
   g->asked = true;
-  auto [at, fresh] = g->places.try_emplace({op, line.file, line.line}, static_cast<int>(g->names.size()));
+  auto [at, fresh] =
+      g->places.try_emplace({op, line.file, line.line, std::string(scope)}, static_cast<int>(g->names.size()));
   if (fresh && static_cast<int>(g->names.size()) < kMost) {
-    const std::string where = line.to_string();
-    g->names.push_back({op, where.empty() ? "" : str_cat("; at ", where)});
+    g->names.push_back({op, weft::internal::origin_text(line, scope)});
   } else if (fresh) {
     at->second = kMost - 1;
     g->names.back() = {"one of many ops", ""};

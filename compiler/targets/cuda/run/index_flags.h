@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/targets/cuda/intrinsics/kernel.h"
@@ -20,14 +21,14 @@ class IndexFlags {
  public:
   IndexFlags();
   ~IndexFlags();
-  /// The flag of this op at this line (a BadIndex in device memory). Ops beyond kMost share one.
-  int32_t* flag(Gpu& gpu, const char* op, SourceLine line);
+  /// The flag of this op at this line and in this scope (a BadIndex in device memory). Ops beyond kMost share one.
+  int32_t* flag(Gpu& gpu, const char* op, SourceLine line, std::string_view scope);
   /// Call after work that already has its flags was queued again. If the next look finds a raised flag, the cells in
   /// `writes` are torn.
   void queued(Gpu& gpu, std::shared_ptr<const std::vector<Ref<Cell>>> writes);
   /// Call after a wait for the stream. If a flag was raised since the last look, clears it and throws OutOfRange
-  /// (InvalidArgument for an integer division by zero) with the CPU's text and the line. Free if no work with flags was
-  /// queued since the last look.
+  /// (InvalidArgument for an integer division by zero) with the CPU's text and the place. Free if no work with flags
+  /// was queued since the last look.
   void look(Gpu& gpu);
   /// Queues a copy of the flags to the host, to be judged later; null where look() would be free. Until the first
   /// queued look is judged, each of them may report the same error.

@@ -16,6 +16,7 @@
 #include "compiler/targets/cuda/run/queued_writes.h"
 #include "compiler/targets/operations.h"
 #include "framework/cuda/device_allocator.h"
+#include "framework/dispatch/state.h"
 #include "framework/dispatch/tf32.h"
 #include "framework/io/file.h"
 #include "ops/attention/record.h"
@@ -52,7 +53,8 @@ std::vector<int32_t*> flags_of(Gpu& gpu, std::span<const StepCall> calls) {
   std::vector<int32_t*> flags;
   for (const StepCall& c : calls) {
     const Node& node = indexing_node(*c.node);
-    flags.push_back(operation_of(c).checks_indices() ? index_flags().flag(gpu, node.op->name, node.line) : nullptr);
+    flags.push_back(operation_of(c).checks_indices() ? index_flags().flag(gpu, node.op->name, node.line, node.scope)
+                                                     : nullptr);
   }
   return flags;
 }
@@ -179,7 +181,7 @@ void CudaTarget::run_now(const KernelCall& call, Device device, SourceLine line)
   const auto& operation = static_cast<const Operation&>(*prepared);
   const std::span<void* const> all(addresses.data(), addresses.size());
   Addresses at{all.first(call.in.size()), all.subspan(call.in.size())};
-  if (operation.checks_indices()) at.bad = index_flags().flag(gpu, call.op.name, line);
+  if (operation.checks_indices()) at.bad = index_flags().flag(gpu, call.op.name, line, weft::internal::origin_path());
   const int64_t bytes = operation.workspace_bytes();
   if (bytes == 0) return operation.enqueue(at, gpu.stream(), line);
   // Released at once: the next owner's work is queued after this work.
