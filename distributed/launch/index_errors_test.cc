@@ -11,7 +11,7 @@
 namespace weft::dist {
 namespace {
 
-using testing::error_of;
+using testing::placed_error_of;
 
 constexpr int64_t kRows = 12, kColumns = 8, kBatch = 4;
 
@@ -76,8 +76,8 @@ void check(const char* mesh, const Case& c, Asked asked, bool exact) {
   const Tensor x = full({kBatch, kColumns}, 0.5);
   for (int64_t bad : {int64_t{99}, int64_t{-1}, kRows}) {
     EXPECT_EQ(on_mesh(indices(0), x).to_vector<float>().size(), on_one(indices(0), x).to_vector<float>().size());
-    const std::string want = without_advice(error_of([&] { on_one(indices(bad), x); }));
-    const std::string got = without_advice(error_of([&] { on_mesh(indices(bad), x); }));
+    const std::string want = without_advice(placed_error_of([&] { on_one(indices(bad), x); }));
+    const std::string got = without_advice(placed_error_of([&] { on_mesh(indices(bad), x); }));
     EXPECT_NE(want.find(str_cat(" ", bad, " at position ")), want.npos) << want;
     EXPECT_EQ(got.substr(0, 5), "rank ") << got;
     EXPECT_EQ(got.substr(std::min(got.size(), got.find(": ") + 2)), want);
@@ -101,7 +101,7 @@ TEST(MeshIndices, WithEmptyPartsOfTheTable) {
   auto step = compile([&](Tensor i) { return index_select(w.value(), 0, i); },
                       {.mesh = Mesh::parse("tp4"), .plan = Plan{{"w", {{"tp", Shard(1)}}}}});
   EXPECT_EQ(step(Tensor::from_vector<int64_t>({1, 0}, {2})).to_vector<float>(), std::vector<float>(8, 1));
-  EXPECT_NE(error_of([&] {
+  EXPECT_NE(placed_error_of([&] {
               step(Tensor::from_vector<int64_t>({1, 2}, {2}));
             }).find("index_select: index 2 at position 1 is out of range; need 0 to 1"),
             std::string::npos);
