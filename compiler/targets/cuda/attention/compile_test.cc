@@ -49,7 +49,7 @@ void expect_compiles(const std::vector<Kernel>& kernels, const std::vector<Arch>
   std::cout << table;
 }
 
-/// Kernels without Hopper's instructions are the same text on all architectures: the oldest and the newest stand for all.
+/// Kernels without Hopper's instructions have one text for all architectures: the oldest and the newest are enough.
 const std::vector<Arch>& first_and_last() {
   static const std::vector<Arch> archs{tested_archs().front(), tested_archs().back()};
   return archs;
