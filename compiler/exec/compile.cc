@@ -29,6 +29,7 @@ Exec exec_mode(const CompileOptions& options) {
 class CompiledCore {
  public:
   CompiledCore(CompileOptions o, SourceLine at) : options(std::move(o)), mode(exec_mode(options)), line(at) {
+    LineScope here(line);
     WEFT_CHECK(options.numerics == "fast" || options.numerics == "eager", "compile: numerics is '", options.numerics,
                "'; need fast or eager");
     WEFT_CHECK(!options.verify_numerics || mode != Exec::kEager,

@@ -189,6 +189,16 @@ TEST(CompileErrors, ReportAndGraphs) {
   EXPECT_NE(error_of([&] { step.graph("fuse"); }).find("need captured, joint, fused or scheduled"), std::string::npos);
 }
 
+TEST(CompileErrors, OptionsAreCheckedAtTheLineOfCompile) {
+  const auto fn = [](Tensor x) { return x; };
+  for (const CompileOptions& options :
+       {CompileOptions{.numerics = "exact"}, CompileOptions{.check_capture = -1},
+        CompileOptions{.disable = {"no_such_pass"}}, CompileOptions{.machine = "toy"}}) {
+    const std::string e = placed_error_of([&] { compile(fn, options); });
+    EXPECT_TRUE(e.ends_with(str_cat("; at compiler/exec/compile_errors_test.cc:", __LINE__ - 1))) << e;
+  }
+}
+
 TEST(CompileErrors, DebugPrintRunsEachStep) {
   auto step = compile([](Tensor x) {
     debug_print(x.sum(), "first");

@@ -3,6 +3,7 @@
 
 #include <set>
 
+#include "compiler/exec/partitioned.h"
 #include "compiler/exec/test_programs.h"
 #include "framework/autodiff/grad.h"
 #include "ops/composite/composite.h"
@@ -127,6 +128,19 @@ TEST(CompileMemory, MemoryBudgetIsAHardLimit) {
   EXPECT_NE(error_of([&] { compile(fn, {.memory_budget = -1}); }).find("memory_budget"), std::string::npos);
   EXPECT_NE(error_of([&] { compile(fn, {.numerics = "exact"}); }).find("need fast or eager"), std::string::npos);
   EXPECT_NE(error_of([&] { compile(fn, {.disable = {"no_such_pass"}}); }).find("no_such_pass"), std::string::npos);
+}
+
+// Memory or disk space may be there at the next call.
+TEST(CompileMemory, OtherErrorsOfResourcesAreNotKept) {
+  static int plans = 0;
+  CompileOptions options{.memory_budget = int64_t{1} << 40};
+  options.partitioner = [](const Ref<Graph>&, const CompileOptions&) -> std::unique_ptr<internal::PartitionedStep> {
+    throw Error(Code::kResourceExhausted, str_cat("no space left, plan ", ++plans));
+  };
+  auto step = compile([](Tensor x) { return x * 2.0; }, options);
+  EXPECT_EQ(error_of([&] { step(ones({2})); }), "no space left, plan 1");
+  EXPECT_EQ(error_of([&] { step(ones({2})); }), "no space left, plan 2");
+  EXPECT_EQ(step.stats().plans_kept, 0);
 }
 
 TEST(CompileMemory, MetaIsPlannedWithoutMemory) {

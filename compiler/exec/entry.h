@@ -16,12 +16,18 @@ struct FusionReport;
 
 namespace weft::internal {
 
+/// A plan needs more than the memory budget. Unlike other errors of planning, it would be the same in every call.
+class OverBudget : public Error {
+ public:
+  using Error::Error;
+};
+
 /// The key by which a call finds its entry.
 struct CallKey {
   std::vector<TensorType> types;
   std::vector<ArgumentLayout> layouts;
   std::vector<int32_t> structure;
-  std::vector<bool> recorded;  // arguments that grad() may be asked of
+  std::vector<bool> recorded;  // arguments that record for grad()
   bool grad = true;
 };
 
@@ -70,7 +76,7 @@ struct Entry : Planned {
   bool verified = false;
   uint64_t last_used = 0;
   int64_t runs = 0;
-  std::optional<Error> over_budget;  // the step needs more than the memory budget: each call throws this
+  std::optional<OverBudget> over_budget;  // each call throws it
 
   bool matches_types(const CallKey& k) const;
   bool matches_layouts(const CallKey& k) const;
@@ -91,7 +97,7 @@ void load_kernels(Planned& p, const CompileOptions& options);
 void check_scheduled(const Planned& p);
 /// The check of a plan's launches, if the user asks for one or the target checks all (in tests); else null.
 std::unique_ptr<LaunchCheck> launch_check(const Planned& p, bool asked);
-/// Plans e.joint for the layouts of e.key. Over the memory budget, values are computed again. Throws ResourceExhausted,
+/// Plans e.joint for the layouts of e.key. Over the memory budget, values are computed again. Throws OverBudget,
 /// with what needs the memory, if no plan fits. Does not need e.captured; with it, other passes are tried too.
 void plan_within_budget(Entry& e, const CompileOptions& options);
 /// Replaces e.plan, which exceeds `budget`, by the plan that fits and costs the least extra time. Replaces its graph

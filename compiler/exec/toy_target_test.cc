@@ -44,6 +44,7 @@ class CountingReplay final : public Replay {
 class CountingTarget final : public Target {
  public:
   Counts counts;
+  bool out_of_memory = false;  // the next prepare() fails
 
   Allocator& allocator(Device) override { return Allocator::of(Device::cpu(100)); }
   void copy(const StridedView& from, Device, const StridedView& to, Device) override {
@@ -53,6 +54,7 @@ class CountingTarget final : public Target {
                                      std::span<const StridedView> in, std::span<const StridedView> out, int alignment,
                                      const PrepareOptions& options) override {
     ++counts.prepared;
+    if (std::exchange(out_of_memory, false)) throw Error(Code::kResourceExhausted, "toy: out of memory");
     return cpu_.prepare(device, op, attrs, in, out, alignment, options);
   }
   LoadReport compile(Device device, std::span<const std::shared_ptr<Operation>> all, const LoadOptions& o) override {
@@ -124,6 +126,16 @@ TEST(ToyTarget, ATrainingStepRunsOnAThirdKindOfDevice) {
   EXPECT_EQ(train(Device::other(), false), train(Device::cpu(), false));
   EXPECT_GT(other.target.counts.eager, 3 * 10);
   EXPECT_EQ(other.target.counts.runs, 3);
+}
+
+TEST(ToyTarget, PlanningThatRunsOutOfMemoryIsTriedAgain) {
+  Registered other;
+  const Tensor x = ones({4}).to(Device::other());
+  auto step = compile([](Tensor t) { return t * 2.0 + t; }, {.memory_budget = int64_t{1} << 30});
+  other.target.out_of_memory = true;
+  EXPECT_THROW(step(x), Error);
+  EXPECT_FALSE(other.target.out_of_memory);
+  EXPECT_EQ(step(x).to(Device::cpu()).to_vector<float>(), std::vector<float>(4, 3));
 }
 
 TEST(ToyTarget, WithoutATargetTheErrorSaysWhatIsMissing) {

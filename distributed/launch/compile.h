@@ -38,6 +38,7 @@ using weft::CompileOptions;
 template <class Fn>
 Compiled<std::decay_t<Fn>> compile(Fn&& fn, CompileOptions options,
                                    std::source_location loc = std::source_location::current()) {
+  internal::LineScope here(loc);
   return {std::forward<Fn>(fn), internal::for_mesh(std::move(options)), loc};
 }
 

@@ -185,6 +185,8 @@ TEST(MeshErrors, OptionsOfOneDevice) {
             0u);
   EXPECT_EQ(error_of([&] { weft::compile(fn, {.mesh = mesh}); }),
             "compile: the options have more than one rank; need dist::compile of distributed/distributed.h");
+  expect_has(placed_error_of([&] { compile(fn, {.mesh = mesh, .tf32 = true}); }),
+             str_cat("; at distributed/launch/errors_test.cc:", __LINE__ - 1));
   EXPECT_EQ(compile(fn, {.mesh = mesh, .cuda_graph = false})(ones({4})).item<float>(), 4);
   EXPECT_EQ(compile(fn, {.verify = true, .tf32 = true})(ones({4})).item<float>(), 4);
 }

@@ -1,6 +1,7 @@
 // Registered: the reference inside a handle (a Parameter, a module) that a registry (a module) can follow. A registry
 // that lists a handle asks it for its slot, and sees in the slot what was assigned to the handle last.
 #pragma once
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -9,32 +10,71 @@
 
 namespace weft::internal {
 
+/// Where the object of a registry is. Moving the object updates it, before its members are moved.
+struct RegistryPlace final : RefCounted {
+  const void* object = nullptr;  // null after the object was assigned another registry
+};
+
 /// What a registry sees of a registered handle.
 template <class T>
 struct Slot final : RefCounted {
   Ref<T> value;
-  const void* holder = nullptr;  // the one handle whose assignments change `value`
-  std::string path;              // the registry's name for the handle
+  const void* holder = nullptr;    // the one handle whose assignments change `value`
+  const void* moved_to = nullptr;  // the handle that `holder` was moved to: the holder once `holder` is destroyed
+  Ref<RegistryPlace> registry;     // the first registry of the handle
+  const void* object = nullptr;    // the registry's object when `holder` was set
+  std::string path;                // the registry's name for the handle
+
+  /// Notes that the handle is registered in `first`, unless it was registered before.
+  void enter(const Ref<RegistryPlace>& first) {
+    if (registry) return;
+    registry = first;
+    object = first->object;
+  }
+  void hold(const void* handle) {
+    holder = handle;
+    moved_to = nullptr;
+    if (registry) object = registry->object;
+  }
+  /// Where the holder is, if it is a member of the registry's object: it moves with that object.
+  const void* place() const {
+    if (!holder || !registry || !registry->object || !object) return nullptr;
+    return reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(registry->object) +
+                                         (reinterpret_cast<uintptr_t>(holder) - reinterpret_cast<uintptr_t>(object)));
+  }
 };
 
-/// A copy refers to the same object, but no registry follows assignments to the copy. A move transfers the slot
-/// to the new handle, as when a vector grows; the old handle gets its slot back when it is assigned to.
+/// A copy refers to the same object, but no registry follows assignments to the copy. A move takes the slot along in
+/// two cases: the object of the registry has moved, and the new handle is the same member of it; or the old handle is
+/// destroyed, as when a vector grows. In every other move each handle keeps its slot. So a swap of two registered
+/// handles changes what both registries see.
 template <class T>
 class Registered {
  public:
   Registered() = default;
   explicit Registered(Ref<T> ref) : ref_(std::move(ref)) {}
   Registered(const Registered& o) : ref_(o.ref_) {}
-  Registered(Registered&& o) noexcept : ref_(std::move(o.ref_)) { take(o); }
+  Registered(Registered&& o) noexcept {
+    take(o);
+    set(std::move(o.ref_));
+  }
   Registered& operator=(const Registered& o) {
-    if (this != &o) assign(o.ref_);
+    if (this == &o) return *this;
+    if (!followed()) slot_ = {};
+    set(o.ref_);
     return *this;
   }
   Registered& operator=(Registered&& o) noexcept {
     if (this == &o) return *this;
-    if (!followed()) take(o);
-    assign(std::move(o.ref_));
+    if (!followed()) slot_ = {};
+    take(o);
+    set(std::move(o.ref_));
     return *this;
+  }
+  ~Registered() {
+    if (!slot_) return;
+    if (slot_->moved_to == this) slot_->moved_to = nullptr;
+    if (followed()) slot_->hold(slot_->moved_to);
   }
   /// The copy of `o` that refers to `ref`. Inside clone() it is followed by the clone of the registry of `o`.
   static Registered clone_of(const Registered& o, Ref<T> ref, const CloneScope& scope) {
@@ -42,7 +82,7 @@ class Registered {
     if (!o.followed()) return made;
     if (Ref<RefCounted> slot = scope.find(o.slot_.get())) {
       made.slot_ = Ref<Slot<T>>(static_cast<Slot<T>*>(slot.get()));
-      made.slot_->holder = &made;  // the move out of this function hands it on
+      made.slot_->hold(&made);  // the move out of this function transfers it
     }
     return made;
   }
@@ -59,21 +99,27 @@ class Registered {
     if (!followed()) {
       slot_ = make_ref<Slot<T>>();
       slot_->value = ref_;
-      slot_->holder = this;
+      slot_->hold(this);
     }
     return slot_;
   }
 
  private:
   void take(const Registered& o) {
-    if (!o.followed()) return;
-    slot_ = o.slot_;
-    slot_->holder = this;
+    if (!o.followed() && !(o.slot_ && o.slot_->moved_to == &o)) return;
+    if (o.slot_->place() == this) {
+      slot_ = o.slot_;
+      slot_->hold(this);
+    } else if (!followed()) {
+      slot_ = o.slot_;
+      slot_->moved_to = this;
+    }
   }
-  void assign(Ref<T> ref) {
-    if (slot_ && !ref_ && !followed()) slot_->holder = this;  // moved from before
+  void set(Ref<T> ref) {
     ref_ = std::move(ref);
-    if (followed()) slot_->value = ref_;
+    if (!followed()) return;
+    slot_->value = ref_;
+    slot_->moved_to = nullptr;
   }
 
   Ref<T> ref_;

@@ -16,13 +16,15 @@ using internal::Slot;
 
 namespace {
 
-// The clone of a slot, with this value.
+// The clone of a slot, with this value, registered in `registry`.
 template <class T>
-Ref<Slot<T>> clone_slot(CloneScope& scope, const Ref<Slot<T>>& slot, Ref<T> value) {
+Ref<Slot<T>> clone_slot(CloneScope& scope, const Ref<Slot<T>>& slot, Ref<T> value,
+                        const Ref<internal::RegistryPlace>& registry) {
   if (Ref<RefCounted> found = scope.find(slot.get())) return Ref<Slot<T>>(static_cast<Slot<T>*>(found.get()));
   auto made = make_ref<Slot<T>>();
   made->value = std::move(value);
   made->path = slot->path;
+  made->enter(registry);
   scope.remember(slot.get(), made);
   return made;
 }
@@ -38,20 +40,21 @@ Ref<ModuleState> clone_of(const Ref<ModuleState>& state) {
   made->path = state->path;
   for (auto cells : {&ModuleState::parameters, &ModuleState::buffers})
     for (const auto& m : (*state).*cells)
-      ((*made).*cells).push_back({m.name, clone_slot(scope, m.slot, scope.of(m.slot->value)), m.full_precision});
+      ((*made).*cells)
+          .push_back({m.name, clone_slot(scope, m.slot, scope.of(m.slot->value), made->place), m.full_precision});
   for (const auto& m : state->children)
-    made->children.push_back({m.name, clone_slot(scope, m.slot, clone_of(m.slot->value))});
+    made->children.push_back({m.name, clone_slot(scope, m.slot, clone_of(m.slot->value), made->place)});
   return made;
 }
 
 // Called before `owner` gets another state: what is then assigned to its members belongs to that one. Copies of it keep
 // the old state as it is.
 void let_members_go(ModuleState* state, const Module* owner) {
-  if (!state || state->owner != owner) return;
+  if (!state || state->place->object != owner) return;
   for (auto* cells : {&state->parameters, &state->buffers})
-    for (auto& member : *cells) member.slot->holder = nullptr;
-  for (auto& child : state->children) child.slot->holder = nullptr;
-  state->owner = nullptr;
+    for (auto& member : *cells) member.slot->hold(nullptr);
+  for (auto& child : state->children) child.slot->hold(nullptr);
+  state->place->object = nullptr;
 }
 
 // Gives a registered module and those below it their paths.
@@ -93,6 +96,13 @@ std::vector<std::pair<std::string, T>> named(const ModuleState& state,
   return out;
 }
 
+// The slot of a handle that is registered in `s`.
+template <class T>
+const Ref<Slot<T>>& entered(const Ref<Slot<T>>& slot, const ModuleState& s) {
+  slot->enter(s.place);
+  return slot;
+}
+
 void check_name(const ModuleState& s, const std::string& name) {
   auto taken = [&](const auto& list) {
     return std::any_of(list.begin(), list.end(), [&](const auto& entry) { return entry.name == name; });
@@ -108,10 +118,10 @@ Module::Module(const Module& o)
     : state_(internal::clone_scope && o.state_
                  ? Registered<ModuleState>::clone_of(o.state_, clone_of(o.state_.ref()), *internal::clone_scope)
                  : o.state_) {
-  if (internal::clone_scope && state_ && o.state_->owner == &o) state_->owner = this;
+  if (internal::clone_scope && state_ && o.state_->place->object == &o) state_->place->object = this;
 }
 Module::Module(Module&& o) noexcept : state_(std::move(o.state_)) {
-  if (state_ && state_->owner == &o) state_->owner = this;
+  if (state_ && state_->place->object == &o) state_->place->object = this;
 }
 Module& Module::operator=(const Module& o) {
   if (this == &o) return *this;
@@ -124,7 +134,7 @@ Module& Module::operator=(Module&& o) noexcept {
   if (this == &o) return *this;
   let_members_go(state_.ref().get(), this);
   state_ = std::move(o.state_);
-  if (state_ && state_->owner == &o) state_->owner = this;
+  if (state_ && state_->place->object == &o) state_->place->object = this;
   if (state_.followed()) set_path(*state_.slot(), std::string(state_.slot()->path));
   return *this;
 }
@@ -244,24 +254,24 @@ void Module::register_module(const std::string& name, const Module& child, std::
   check_name(*state_, name);
   WEFT_CHECK(child.state_ && child.state_.ref() != state_.ref(), "register_module: '", name,
              "' is the module itself or was moved from; need another module");
-  state_->children.push_back({name, child.state_.slot()});
+  state_->place->object = this;
+  state_->children.push_back({name, entered(child.state_.slot(), *state_)});
   set_path(*child.state_.slot(), state_->path.empty() ? name : state_->path + "." + name);
-  state_->owner = this;
 }
 void Module::register_parameter(const std::string& name, const Parameter& parameter, bool full_precision,
                                 std::source_location loc) {
   internal::LineScope line(loc);
   check_name(*state_, name);
   WEFT_CHECK(parameter.defined(), "register_parameter: '", name, "' has no cell; need one with a value");
-  state_->parameters.push_back({name, parameter.slot(), full_precision});
-  state_->owner = this;
+  state_->place->object = this;
+  state_->parameters.push_back({name, entered(parameter.slot(), *state_), full_precision});
 }
 void Module::register_buffer(const std::string& name, const Buffer& buffer, std::source_location loc) {
   internal::LineScope line(loc);
   check_name(*state_, name);
   WEFT_CHECK(buffer.defined(), "register_buffer: '", name, "' has no cell; need one with a value");
-  state_->buffers.push_back({name, buffer.slot()});
-  state_->owner = this;
+  state_->place->object = this;
+  state_->buffers.push_back({name, entered(buffer.slot(), *state_)});
 }
 
 Parameter normal_parameter(const Shape& shape, double std) {

@@ -1,7 +1,8 @@
 // Module: a named tree of parameters, buffers and child modules. Modules are handles: a copy shares cells and
 // train/eval mode with the original; weft::clone(module) makes an independent one. A module registers its members by
 // name. Assigning to a registered member (`net.head = nn::Linear(8, 5)`, `layer.weight = Parameter(w)`) replaces it for
-// parameters(), state_dict(), to() and the others; assigning to a member of a copy does not.
+// parameters(), state_dict(), to() and the others, and so does a swap of two members. Assigning to a member of a copy
+// does not.
 #pragma once
 #include <map>
 #include <memory>
@@ -31,8 +32,8 @@ struct ModuleState final : RefCounted {
   std::vector<Member<Cell>> parameters, buffers;
   std::vector<Member<ModuleState>> children;
   HostFlag training{true};
-  std::string path;                   // see Module::path
-  const nn::Module* owner = nullptr;  // the object whose members these are; null after it was assigned to
+  std::string path;                                      // see Module::path
+  Ref<RegistryPlace> place = make_ref<RegistryPlace>();  // of the Module whose members these are
 };
 
 }  // namespace weft::internal

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <functional>
+
 #include "framework/testing/gradcheck.h"
 #include "models/nn/nn.h"
 #include "ops/composite/activation.h"
@@ -256,6 +259,96 @@ TEST(Replace, AMovedFromMember) {
   EXPECT_TRUE(m.parameters()[2] == m.down.weight);
   std::swap(m.up, m.down);
   EXPECT_EQ(m.parameters().size(), 4u);
+}
+
+struct Pair : Module {
+  Parameter a, b;
+  Pair(double first, double second) : a(full({1}, first)), b(full({1}, second)) {
+    register_parameter("a", a);
+    register_parameter("b", b);
+  }
+};
+
+// The module lists exactly the cells that its handles have.
+void expect_listed(const Pair& m, double a, double b) {
+  expect_members(m, {{"a", m.a}, {"b", m.b}});
+  const StateDict values = m.state_dict();
+  EXPECT_EQ(values.at("a").item<float>(), a);
+  EXPECT_EQ(values.at("b").item<float>(), b);
+}
+
+TEST(Replace, ASwapOfParameters) {
+  Pair m(1, 2), other(3, 4);
+  std::swap(m.a, m.b);
+  expect_listed(m, 2, 1);
+  std::swap(m.a, other.b);
+  expect_listed(m, 4, 1);
+  expect_listed(other, 3, 2);
+  other.b = Parameter(full({1}, 5));
+  expect_listed(other, 3, 5);
+  expect_listed(m, 4, 1);
+  Parameter mine = std::move(m.a), yours(full({1}, 6));
+  m.a = std::move(yours);
+  mine = Parameter(full({1}, 7));
+  yours = Parameter(full({1}, 8));
+  expect_listed(m, 6, 1);
+}
+
+TEST(Replace, ASwapOfModels) {
+  Pair m(1, 2), other(3, 4);
+  std::swap(m, other);
+  expect_listed(m, 3, 4);
+  expect_listed(other, 1, 2);
+  m.a = Parameter(full({1}, 5));
+  std::swap(m.a, other.a);
+  expect_listed(m, 1, 4);
+  expect_listed(other, 5, 2);
+  std::vector<Pair> models;
+  for (int i = 0; i < 5; ++i) models.emplace_back(10 * i, 10 * i + 1);
+  std::swap(models[0].a, models[4].b);
+  expect_listed(models[0], 41, 1);
+  expect_listed(models[4], 40, 0);
+  std::reverse(models.begin(), models.end());
+  expect_listed(models[4], 41, 1);
+  std::swap(models[4].a, models[4].b);
+  expect_listed(models[4], 1, 41);
+}
+
+TEST(Replace, ASwapOfChildModules) {
+  TwoLayers m(2, 3), other(2, 3);
+  const Linear mine = m.down, yours = other.down;
+  const std::vector<float> value = yours.weight.value().to_vector<float>();
+  std::swap(m.down, other.down);
+  EXPECT_TRUE(m.down.weight == yours.weight && other.down.weight == mine.weight);
+  for (const TwoLayers& t : {std::cref(m), std::cref(other)})
+    expect_members(t, {{"up.weight", t.up.weight},
+                       {"up.bias", t.up.bias},
+                       {"down.weight", t.down.weight},
+                       {"down.bias", t.down.bias}});
+  EXPECT_EQ(m.state_dict().at("down.weight").to_vector<float>(), value);
+  m.down.bias = Parameter(ones({2}));
+  EXPECT_TRUE(m.parameters()[3] == m.down.bias);
+  EXPECT_TRUE(other.parameters()[3] == mine.bias);
+}
+
+TEST(Replace, ASwapOfBlocksInAVector) {
+  Stack original;
+  Stack moved = std::move(original);
+  const Parameter first = moved.blocks[0].up.weight, second = moved.blocks[1].up.weight;
+  std::swap(moved.blocks[0], moved.blocks[1]);
+  EXPECT_TRUE(moved.blocks[0].up.weight == second && moved.parameters()[0] == second);
+  EXPECT_TRUE(moved.blocks[1].up.weight == first && moved.parameters()[4] == first);
+  moved.blocks.reserve(100);  // moves the blocks, and not the model
+  moved.blocks[0].up = Linear(3, 7);
+  EXPECT_TRUE(moved.parameters()[0] == moved.blocks[0].up.weight);
+  std::swap(moved.blocks[0], moved.blocks[1]);
+  EXPECT_TRUE(moved.parameters()[0] == first);
+  moved.blocks[1] = TwoLayers(3, 5);
+  EXPECT_TRUE(moved.parameters()[4] == moved.blocks[1].up.weight);
+  Stack copy = clone(moved);
+  std::swap(copy.blocks[0], copy.blocks[1]);
+  EXPECT_TRUE(copy.parameters()[0] == copy.blocks[0].up.weight);
+  EXPECT_TRUE(moved.parameters()[0] == first);
 }
 
 TEST(Replace, CopiesAreNotChanged) {
