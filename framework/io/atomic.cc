@@ -194,15 +194,18 @@ void restore_folders(const std::string& folder) {
   }
 }
 
+// FileLock does not use flock(): that has no query, and a lock taken for a moment instead would refuse other processes.
 FileLock::FileLock(const std::string& path, const std::string& what) : fd_(open_for_update(path)) {
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
   // A file system without locks: nothing can be known of other processes.
-  if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+  if (::fcntl(fd_, F_OFD_SETLK, &whole) != 0 && (errno == EAGAIN || errno == EACCES)) {
     char holder[32] = {};
     const ssize_t n = ::pread(fd_, holder, sizeof holder - 1, 0);
     ::close(fd_);
     const std::string process(holder, std::max<ssize_t>(n, 0));
     weft::internal::fail(Code::kFailedPrecondition,
-                         str_cat(what, " is in use by ", process.empty() ? "another process" : process));
+                         str_cat(what, " is in use by ", process.empty() ? "another process" : process,
+                                 "; need a path that no other process uses"));
   }
   const std::string process = str_cat("process ", static_cast<int64_t>(::getpid()));
   // The text is for people and errors only.
@@ -214,7 +217,8 @@ FileLock::~FileLock() { ::close(fd_); }
 bool FileLock::is_held(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd < 0) return false;
-  const bool held = ::flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+  struct flock whole = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+  const bool held = ::fcntl(fd, F_OFD_GETLK, &whole) == 0 && whole.l_type != F_UNLCK;
   ::close(fd);
   return held;
 }

@@ -120,11 +120,11 @@ void restore_folders(const std::string& folder);
 /// when the process ends. The file has the text "process PID" of the last holder.
 class FileLock {
  public:
-  /// Throws FailedPrecondition "WHAT is in use by process PID" if the lock is held.
+  /// Throws FailedPrecondition "WHAT is in use by process PID; need ..." if the lock is held.
   FileLock(const std::string& path, const std::string& what);
   FileLock(const FileLock&) = delete;
   ~FileLock();
-  /// True if some object holds the lock.
+  /// True if some object holds the lock. Never makes another process fail to get it.
   static bool is_held(const std::string& path);
 
  private:

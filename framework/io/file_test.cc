@@ -10,8 +10,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 #include <cstdlib>
+#include <thread>
 
 #include "framework/base/error.h"
 #include "framework/io/zlib.h"
@@ -108,7 +110,8 @@ TEST(Read, PipesAndDevicesAreRefusedAtOnce) {
 
 TEST(FileLock, IsHeldByOneObjectAndNamesItsProcess) {
   std::string dir = fresh_folder("lock");
-  const std::string path = dir + "/lock", holder = "runs/a is in use by process " + std::to_string(::getpid());
+  const std::string path = dir + "/lock", holder = "runs/a is in use by process " + std::to_string(::getpid()) +
+                                                   "; need a path that no other process uses";
   EXPECT_FALSE(FileLock::is_held(path));
   for (int i = 0; i < 2; ++i) {
     FileLock mine(path, "runs/a");
@@ -128,6 +131,25 @@ TEST(FileLock, IsHeldByOneObjectAndNamesItsProcess) {
     EXPECT_EQ(status, 0);
   }
   EXPECT_FALSE(FileLock::is_held(path));
+}
+
+TEST(FileLock, AQueryRefusesNobody) {
+  const std::string path = fresh_folder("query") + "/lock";
+  std::atomic<bool> done{false};
+  std::thread other([&] {
+    while (!done) FileLock::is_held(path);
+  });
+  int refused = 0;
+  for (int i = 0; i < 5000; ++i) {
+    try {
+      FileLock mine(path, "runs/a");
+    } catch (const Error&) {
+      ++refused;
+    }
+  }
+  done = true;
+  other.join();
+  EXPECT_EQ(refused, 0);
 }
 
 TEST(AtomicFile, AppearsAtCommitOnly) {
