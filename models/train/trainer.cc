@@ -71,12 +71,16 @@ class Trainer {
     parameters_ = optimizer_->parameters(true);
   }
 
+  /// Locks the folder of checkpoints, before run(). False if a run wrote to it after the options were settled: another
+  /// Trainer has to settle them again.
+  bool lock() {
+    if (setup_.checkpoint_every == 0) return true;
+    io::make_folders(setup_.dir);
+    lock_.emplace(lock_path(setup_.dir), str_cat("--checkpoint_dir: ", setup_.dir));
+    return latest_checkpoint(setup_.dir) == setup_.resumed;
+  }
+
   int run() {
-    std::optional<io::FileLock> lock;
-    if (setup_.checkpoint_every != 0) {
-      io::make_folders(setup_.dir);
-      lock.emplace(lock_path(setup_.dir), str_cat("--checkpoint_dir: ", setup_.dir));
-    }
     restore();
     watch_interrupts();
     announce();
@@ -373,6 +377,7 @@ class Trainer {
 
   TrainOptions options_;
   const Setup setup_;
+  std::optional<io::FileLock> lock_;
   const nn::ModelFamily& family_;
   std::unique_ptr<nn::LanguageModel> model_;
   std::shared_ptr<const data::Tokenizer> tokenizer_;
@@ -393,6 +398,11 @@ class Trainer {
 
 }  // namespace
 
-int train(const nn::ModelFamily& family, const TrainOptions& options) { return Trainer(family, options).run(); }
+int train(const nn::ModelFamily& family, const TrainOptions& options) {
+  for (;;) {
+    Trainer trainer(family, options);
+    if (trainer.lock()) return trainer.run();
+  }
+}
 
 }  // namespace weft::train

@@ -1,0 +1,65 @@
+// Two runs on one folder of checkpoints, one after the other.
+#include "models/train/trainer.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "framework/base/testing/error_of.h"
+#include "framework/io/file.h"
+#include "models/gpt/model.h"
+#include "models/train/checkpoint.h"
+
+namespace weft::train {
+namespace {
+
+TrainOptions options_in(const std::string& dir, int64_t steps) {
+  TrainOptions o;
+  o.config = "gpt_tiny";
+  o.data = "synthetic";
+  o.steps = steps;
+  o.batch_size = 1;
+  o.seq_len = 4;
+  o.step.enabled = false;
+  o.checkpoint_every = "2";
+  o.checkpoint_dir = dir;
+  return o;
+}
+
+// gpt, but while the first model is made, another run starts and ends.
+nn::ModelFamily after_another_run(const TrainOptions& other) {
+  nn::ModelFamily family = gpt::family();
+  family.make = [other, first = true](const nn::ConfigMap& config) mutable {
+    if (std::exchange(first, false)) train(gpt::family(), other);
+    return gpt::family().make(config);
+  };
+  return family;
+}
+
+std::string folder(const std::string& name) {
+  const std::string dir = ::testing::TempDir() + "/trainer_test_" + name;
+  io::remove_all(dir);
+  return dir;
+}
+
+TEST(Trainer, ResumesFromACheckpointThatAppearsWhileItStarts) {
+  const std::string dir = folder("resume"), metrics = dir + "/metrics.jsonl";
+  EXPECT_EQ(train(gpt::family(), options_in(dir, 2)), 0);
+  TrainOptions other = options_in(dir, 4), mine = options_in(dir, 6);
+  other.resume = mine.resume = true;
+  mine.metrics = metrics;
+  EXPECT_EQ(train(after_another_run(other), mine), 0);
+  const std::string text = io::read_file(metrics);
+  EXPECT_EQ(text.rfind("{\"step\":5,", 0), 0u) << text;
+  EXPECT_EQ(read_state(latest_checkpoint(dir)).step, 6);
+}
+
+TEST(Trainer, RefusesCheckpointsThatAppearWhileItStarts) {
+  const std::string dir = folder("refuse");
+  testing::expect_error([&] { train(after_another_run(options_in(dir, 2)), options_in(dir, 4)); },
+                        "holds the checkpoints of an earlier run; add --resume to go on");
+  EXPECT_EQ(read_state(latest_checkpoint(dir)).step, 2);
+}
+
+}  // namespace
+}  // namespace weft::train
