@@ -26,6 +26,12 @@ printed=$(cat plan.txt by_hand.txt | rows)
 while read -r row; do
   grep -qF -- "$row" <<<"$printed" || fail "README.md: '$row' is not what the programs print"
 done <<<"$shown"
+places() { grep -oE '[a-z_]+ at [a-z_]+\.cc:[0-9]+:' | sort -u; }
+placed=$(awk '/^## / {on = /One model, any mesh/} on' README.md | places)
+[[ $(wc -l <<<"$placed") -ge 3 ]] || fail "README.md shows too few reasons of collectives: $placed"
+while read -r place; do
+  grep -qF -- "$place" plan.txt || fail "README.md: '$place' is not a reason of the plan: $(places <plan.txt)"
+done <<<"$placed"
 
 # The section on GPUs: its kernel is the printer's output, its error is the trainer's on a machine without a GPU.
 kernel=$(awk '/^## / {gpu = /On an NVIDIA GPU/} /^```c\+\+$/ {on = gpu; next} /^```$/ {on = 0} on' README.md)
