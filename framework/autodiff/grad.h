@@ -14,8 +14,8 @@ struct GradOptions {
   Tensor grad_output = {};    // gradient of `loss`; required unless loss has one element
 };
 
-/// Gradients that know their parameters, so that an optimiser finds the parameter of each. Made of a plain vector they
-/// know none.
+/// Gradients and the parameters they belong to, by which an optimiser finds the parameter of each. One that is made of
+/// a plain vector has no parameters.
 struct Gradients : std::vector<Tensor> {
   using std::vector<Tensor>::vector;
   Gradients(std::vector<Tensor> values, std::vector<Parameter> of = {})

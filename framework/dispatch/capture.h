@@ -123,7 +123,7 @@ Ref<Graph> recapture(const Graph& g, Recapture replacement);
 using TensorFn = std::function<std::vector<Tensor>(std::span<const Tensor>)>;
 
 /// Runs `fn` on traced tensors of these types and returns its graph: inputs, cell reads and writes, outputs. With
-/// `recorded`, grad() may be asked of the floating-point inputs.
+/// `recorded`, the floating-point inputs record for grad().
 Ref<Graph> capture_graph(const TensorFn& fn, std::span<const TensorType> inputs, bool recorded = false);
 
 /// Traces a body: the tensors that `fn` closes over become further inputs, returned as `lifted`.

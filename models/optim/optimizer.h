@@ -30,9 +30,9 @@ class Optimizer {
 
   /// One update with the gradients of `loss`: step(grad(loss, parameters(true))).
   void minimize(const Tensor& loss, std::source_location loc = std::source_location::current());
-  /// One update. Gradients of grad(loss, parameters) may have any order, because they know their parameters; plain
-  /// tensors have the order of parameters() or of parameters(true). Parameters without a gradient (undefined) and
-  /// frozen ones do not change. Throws if the number or a shape is wrong.
+  /// One update. Gradients of grad(loss, parameters) may have any order, because Gradients::parameters names the
+  /// parameter of each; plain tensors have the order of parameters() or of parameters(true). Parameters without a
+  /// gradient (undefined) and frozen ones do not change. Throws if the number or a shape is wrong.
   void step(const Gradients& grads, std::source_location loc = std::source_location::current());
   /// In the order of construction, one group after another; with `trainable`, without the frozen ones.
   std::vector<Parameter> parameters(bool trainable = false) const;
