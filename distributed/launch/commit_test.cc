@@ -21,6 +21,7 @@ namespace {
 
 using testing::error_of;
 using testing::expect_has;
+using testing::placed_error_of;
 
 enum class Fault { kNone, kError, kFailedNode, kBadAlloc, kStdException, kUnknown, kStops };
 Fault fault = Fault::kNone;  // how the kernel of `trip` fails on rank 1; set between steps
@@ -179,13 +180,13 @@ TEST(MeshCommit, OfABadIndexOnAllRanksOrOnNone) {
           step(rows({0, 3, 5, 7}));
           ++done;
           expect_has(error_of([&] { step(rows(bad)); }), " is out of range; need 0 to 7");
-          // v needs the index's rows of all ranks.
-          EXPECT_EQ(error_of([&] { static_cast<void>(v.value()); }), "");
-          if (!error_of([&] { static_cast<void>(w.value()); }).empty()) {
-            EXPECT_TRUE(late);
-            w.set(full({8}, done));
+          for (Parameter* p : {&w, &v}) {
+            if (!error_of([&] { static_cast<void>(p->value()); }).empty()) {
+              EXPECT_TRUE(late);
+              p->set(full({8}, done));
+            }
+            EXPECT_EQ(p->value().to_vector<float>(), std::vector<float>(8, done));
           }
-          for (const Parameter* p : {&w, &v}) EXPECT_EQ(p->value().to_vector<float>(), std::vector<float>(8, done));
         }
         step(rows({0, 3, 5, 7}));
         for (const Parameter* p : {&w, &v}) EXPECT_EQ(p->value().to_vector<float>(), std::vector<float>(8, done + 1));
@@ -210,6 +211,7 @@ struct Counted : nn::Module {
 };
 
 TEST(MeshCommit, OnlyWhatARankHasOverwrittenIsTorn) {
+  int tears = 0;
   const Plan over_tp{{"up.weight", {{"tp", Shard(0)}}}, {"down.weight", {{"tp", Shard(1)}}}};
   for (const char* mesh : {"dp2", "fsdp2", "dp2,tp2"})
     for (bool verify : {false, true}) {
@@ -229,23 +231,30 @@ TEST(MeshCommit, OnlyWhatARankHasOverwrittenIsTorn) {
       step(good);
       nn::StateDict before = model.state_dict();
       const nn::StateDict moments = opt.state_dict();
-      const std::string e = error_of([&] { step(bad); });
+      const std::string e = placed_error_of([&] { step(bad); });
       expect_has(e, "index_select: index 9 at position 3 is out of range; need 0 to 7; at ");
-      expect_has(e, "; cells were already being written: cell 'seen' is torn: load a checkpoint before the next step");
-      expect_has(error_of([&] { model.state_dict(); }), "state_dict: 1 of 6 cells were torn");
       std::vector<std::string> torn;
       const nn::StateDict rest = model.state_dict(&torn);
-      EXPECT_EQ(torn, std::vector<std::string>{"seen"});
-      EXPECT_EQ(rest.size(), before.size() - 1);
+      EXPECT_EQ(rest.size() + torn.size(), before.size());
+      if (torn.empty()) {  // no rank has come to the write of the buffer
+        EXPECT_EQ(e.find("torn"), e.npos) << e;
+      } else {
+        ++tears;
+        EXPECT_EQ(torn, std::vector<std::string>{"seen"});
+        expect_has(e,
+                   "; cells were already being written: cell 'seen' is torn: load a checkpoint before the next step");
+        expect_has(error_of([&] { model.state_dict(); }), "state_dict: 1 of 6 cells were torn");
+        expect_has(error_of([&] { step(good); }), "cell 'seen' was torn by a step that failed half-way");
+      }
       for (const auto& [name, value] : rest)
         EXPECT_EQ(value.to_vector<float>(), before.at(name).to_vector<float>()) << name;
       for (const auto& [name, value] : opt.state_dict())
         EXPECT_EQ(value.to(kFloat32).to_vector<float>(), moments.at(name).to(kFloat32).to_vector<float>()) << name;
-      expect_has(error_of([&] { step(good); }), "cell 'seen' was torn by a step that failed half-way");
       model.seen.set(before.at("seen"));
       step(good);
       EXPECT_EQ(model.seen.value().to_vector<float>(), std::vector<float>(4, 2));
     }
+  EXPECT_GT(tears, 0);
 }
 
 // With 4 heads over 8 ranks, every other rank has an empty part of the one cell that is written. All ranks agree.

@@ -146,11 +146,11 @@ void check(const MatrixCase& c) {
 class MatrixCell : public ::testing::TestWithParam<int> {};
 
 TEST_P(MatrixCell, EqualsOneDevice) {
-  static const auto* all = new std::vector<MatrixCase>(cases(60));
-  ASSERT_EQ(all->size(), 60u) << "another seed may need more cells for all pairs";
+  static const auto* all = new std::vector<MatrixCase>(cases(70));
+  ASSERT_EQ(all->size(), 70u) << "another seed may need more cells for all pairs";
   check((*all)[static_cast<size_t>(GetParam())]);
 }
-INSTANTIATE_TEST_SUITE_P(Cells, MatrixCell, ::testing::Range(0, 60));
+INSTANTIATE_TEST_SUITE_P(Cells, MatrixCell, ::testing::Range(0, 70));
 
 TEST(MatrixFull, DISABLED_TheWholeProduct) {
   Cell c{};
