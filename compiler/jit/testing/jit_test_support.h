@@ -18,6 +18,9 @@
 
 namespace weft::jit {
 
+/// These tests count compilations, so each test process has its own cache, which is empty at first.
+inline const int own_cache = ::unsetenv("WEFT_CACHE");
+
 using AddFunction = int64_t (*)(int64_t);
 
 /// extern "C" int64_t symbol(int64_t x) { return x + constant; }
