@@ -2,6 +2,9 @@
 // Every error reports it (see fail in error.cc).
 #pragma once
 #include <source_location>
+#include <string>
+#include <string_view>
+#include <utility>
 
 #include "framework/base/str_cat.h"
 
@@ -13,8 +16,12 @@ struct SourceLine {
   uint32_t line = 0;
   SourceLine() = default;
   SourceLine(const char* f, uint32_t l) : file(f), line(l) {}
-  SourceLine(std::source_location l) : file(l.file_name()), line(l.line()) {}
+  SourceLine(std::source_location l) : file(relative(l.file_name())), line(l.line()) {}
   std::string to_string() const { return line ? str_cat(file, ":", line) : std::string(); }
+
+ private:
+  // Headers that are found by -I. have names that start with "./".
+  static const char* relative(const char* f) { return f[0] == '.' && f[1] == '/' ? f + 2 : f; }
 };
 
 namespace internal {
@@ -55,6 +62,21 @@ struct OriginName {
   const std::string_view text;
   const bool path;
 };
+
+/// During its lifetime, errors and captured nodes have neither line nor names. For code that adds the place itself to
+/// the errors that it catches or to the nodes that it copies.
+class NoOrigin {
+ public:
+  NoOrigin() : saved_(std::exchange(origin, {})) {}
+  ~NoOrigin() { origin = saved_; }
+  NoOrigin(const NoOrigin&) = delete;
+
+ private:
+  const Origin saved_;
+};
+
+/// The current names, as a path for origin_text: "blocks.3/attn".
+std::string origin_path();
 
 /// "; at model.cc:31, in blocks.3.attn", or less where line or scope is empty. `scope` is a path such as
 /// "blocks.3/attn".

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "framework/base/origin.h"
 #include "framework/ir/graph.h"
@@ -41,20 +40,6 @@ class BackwardScope {
  private:
   bool saved_;
 };
-
-/// During its lifetime, errors report no place, and nodes have none: whoever catches or copies them knows it.
-class NoOrigin {
- public:
-  NoOrigin() : saved_(std::exchange(origin, {})) {}
-  ~NoOrigin() { origin = saved_; }
-  NoOrigin(const NoOrigin&) = delete;
-
- private:
-  const Origin saved_;
-};
-
-/// The current names, as a path for origin_text: "blocks.3/attn". Defined in framework/base/error.cc.
-std::string origin_path();
 
 // Defined in ops/core: where(condition, a, b).
 Tensor select(const Tensor& condition, const Tensor& a, const Tensor& b);

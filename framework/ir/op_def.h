@@ -22,7 +22,7 @@ enum Trait : uint32_t {
   kIndexing = 1 << 8,     // gather, scatter
   kNotDifferentiable = 1 << 9,
   kReadsTape = 1 << 10,   // grad: meaning depends on how its operands were computed; the interpreter calls decompose
-  kTapeStart = 1 << 11,   // barrier: grad may be asked of its result, so the interpreter lets it start a tape
+  kTapeStart = 1 << 11,   // barrier: its result records for grad(), so the interpreter lets it start a tape
   kInPlace = 1 << 12,     // the kernel's result may be exactly operand 0 (pointwise kernels: any operand)
   kCollective = 1 << 13,  // depends on other ranks: never folded to a constant, never recomputed
   kOrdered = 1 << 14,     // keeps its order among such nodes and is not moved forward

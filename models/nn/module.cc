@@ -29,7 +29,7 @@ Ref<Slot<T>> clone_slot(CloneScope& scope, const Ref<Slot<T>>& slot, Ref<T> valu
   return made;
 }
 
-// A copy with cells of its own, inside weft::clone().
+// The copy that weft::clone() makes: its cells are new.
 Ref<ModuleState> clone_of(const Ref<ModuleState>& state) {
   CloneScope& scope = *internal::clone_scope;
   if (!state) return state;

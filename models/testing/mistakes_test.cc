@@ -1,4 +1,4 @@
-// A hundred mistakes of users: every message says what is wrong, where, what was given and what is needed.
+// About 100 mistakes of users. Each message says what is wrong, where, what was given and what is needed.
 #include <gtest/gtest.h>
 
 #include <functional>
