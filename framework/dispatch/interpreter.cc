@@ -1,11 +1,23 @@
 #include "framework/dispatch/interpreter.h"
 
+#include <optional>
+
 #include "framework/dispatch/capture.h"
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/tape.h"
 #include "framework/ir/rewrite.h"
 
 namespace weft {
+namespace {
+
+// During its lifetime, errors report a node's place, not that of the call that runs the graph.
+struct NodePlace {
+  explicit NodePlace(const Node& n) : name(n.scope, /*path=*/true) {}
+  const internal::NoOrigin around;
+  const internal::OriginName name;
+};
+
+}  // namespace
 
 std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
   WEFT_CHECK(args.size() == g.inputs.size(), "interpret: the graph takes ", g.inputs.size(), " arguments; got ",
@@ -31,6 +43,8 @@ std::vector<Tensor> interpret(const Graph& g, std::span<const Tensor> args) {
     } else {
       SmallVec<const Tensor*, 4> in;
       for (Value v : n.inputs) in.push_back(&values[v.node][v.index]);
+      std::optional<NodePlace> place;
+      if (!is_capturing()) place.emplace(n);
       EnableGrad grad((grad_enabled() || history) && !n.no_grad);
       if (n.op->is(kReadsTape)) {
         std::vector<Tensor> args;

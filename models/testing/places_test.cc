@@ -1,5 +1,5 @@
-// Errors and graph nodes name the user's line and the layer: eagerly, compiled and on a mesh; for every public
-// function.
+// Errors and graph nodes name the user's line and the layer: eagerly, compiled, interpreted and on a mesh; for every
+// public function.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "distributed/launch/compile.h"
+#include "framework/base/switches.h"
 #include "framework/testing/compare.h"
 #include "weft.h"
 
@@ -126,11 +127,16 @@ void expect_at_run_time(const std::function<Tensor(const Tensor&)>& fn, const Te
   SCOPED_TRACE(names);
   auto step = compile([&](Tensor t) { return fn(t); });
   auto mesh = dist::compile([&](Tensor t) { return fn(t); }, {.mesh = dist::Mesh({{"dp", 2}})});
+  const std::string was = switch_value("WEFT_EXEC");
+  set_switch("WEFT_EXEC", "interp");
+  auto nodes = compile([&](Tensor t) { return fn(t); });
+  set_switch("WEFT_EXEC", was);
   const std::string eager = placed_error_of([&] { fn(tokens); });
   NameScope caller("train");
-  const std::string compiled = placed_error_of([&] { step(tokens); }), ranks = placed_error_of([&] { mesh(tokens); });
+  const std::string compiled = placed_error_of([&] { step(tokens); }), ranks = placed_error_of([&] { mesh(tokens); }),
+                    interpreted = placed_error_of([&] { nodes(tokens); });
   EXPECT_EQ(ranks.substr(0, 8), "rank 1: ");
-  for (const std::string& text : {eager, compiled, ranks}) {
+  for (const std::string& text : {eager, compiled, ranks, interpreted}) {
     const size_t place = text.find("; at ");
     EXPECT_NE(text.find(" at position 2"), text.npos) << text;
     expect_text(text, text.substr(0, place), line, names);
