@@ -49,6 +49,13 @@ class CompiledCore {
   Entry& find(std::span<const Tensor> args, std::span<const int32_t> structure, CompiledCall::Trace fn) {
     fill_key(args, structure);
     ++stats.calls;
+    // A module that was assigned to a member after the capture is not the one that the entry reads.
+    const uint64_t changes = registered_changes.load(std::memory_order_relaxed);
+    std::erase_if(entries, [&](const auto& e) {
+      const bool stale = e->registered_changes != changes;
+      if (stale && current == e.get()) current = nullptr;
+      return stale;
+    });
     Entry* same_types = nullptr;
     Entry* found = nullptr;
     for (auto& e : entries) {

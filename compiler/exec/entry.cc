@@ -217,6 +217,7 @@ std::unique_ptr<Entry> make_entry(CallKey key, CompiledCall::Trace fn, const Com
   auto e = std::make_unique<Entry>();
   e->key = std::move(key);
   auto start = std::chrono::steady_clock::now();
+  e->registered_changes = registered_changes.load(std::memory_order_relaxed);
   Traced traced = trace(e->key, fn);
   e->captured = traced.graph;
   e->flags = std::move(traced.flags);
@@ -237,6 +238,7 @@ std::unique_ptr<Entry> replan(const Entry& e, CallKey key, const CompileOptions&
   n->key = std::move(key);
   n->flags = e.flags;
   n->cells = e.cells;
+  n->registered_changes = e.registered_changes;
   n->captured = e.captured;
   n->joint = e.joint;
   n->before_recompute = e.before_recompute;

@@ -64,6 +64,7 @@ struct Entry : Planned {
     bool requires_grad;
   };
   std::vector<CellState> cells;
+  uint64_t registered_changes = 0;  // the count at capture (framework/dispatch/registered.h)
   Ref<Graph> captured, joint;
   Ref<Graph> before_recompute;  // the joint graph without nodes computed again; null if it has none
   Rematerialisation remat;

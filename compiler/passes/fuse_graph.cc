@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/loop_ir/index_map.h"
 #include "compiler/loop_ir/lower_group.h"
 #include "compiler/passes/dce.h"
 #include "framework/autodiff/grad.h"
@@ -10,6 +11,7 @@
 #include "ops/core/dot.h"
 #include "ops/core/index.h"
 #include "ops/core/view.h"
+#include "ops/core/window.h"
 
 namespace weft::fusion {
 namespace {
@@ -19,11 +21,6 @@ constexpr int kMaxFreeChain = 16;
 constexpr int64_t kSmallMask = 1 << 20, kManyTimes = 4, kLeastMask = 256;
 
 bool is_source(const Node& n) { return n.op == &input_op || n.op == &cell_op || n.op == &captured_op; }
-
-bool is_view(const Node& n) {
-  return n.op == &reshape_op || n.op == &permute_op || n.op == &broadcast_op || n.op == &slice_op ||
-         n.op == &stop_gradient_op;
-}
 
 bool is_gather(const Node& n) { return n.op == &gather_op || n.op == &index_select_op; }
 
@@ -108,7 +105,8 @@ bool FusionGraph::fusible(const Node& n) const {
   if (n.outputs.size() != 1 || n.op->is(kSideEffect) || n.op->is(kRandom) || !loop_ir::can_fuse(n)) return false;
   if (n.outputs[0].shape.numel() == 0) return false;
   for (Value v : n.inputs)
-    if (g_.type(v).shape.numel() == 0) return false;
+    if (g_.type(v).shape.numel() == 0 || g_.type(v).dtype >= kFloat8E4M3)
+      return false;  // generated code has no 8-bit floats
   return true;
 }
 
@@ -140,8 +138,8 @@ void FusionGraph::classify(bool free_chains) {
       chain_[id] = 1;
       continue;
     }
-    if (fuse && n.op != &iota_op && !is_gather(n) && !n.op->is(kReduction) && (free_chains || is_view(n)) &&
-        !reread[id]) {
+    if (fuse && n.op != &iota_op && !is_gather(n) && !n.op->is(kReduction) &&
+        (free_chains || loop_ir::is_index_map(n)) && !reread[id]) {
       int ops = 1;
       for (Value v : n.inputs) ops += role_[v.node] == Role::kFree ? chain_[v.node] : kMaxFreeChain;
       if (ops <= kMaxFreeChain && !n.inputs.empty()) {
@@ -150,7 +148,7 @@ void FusionGraph::classify(bool free_chains) {
         continue;
       }
     }
-    if (is_view(n)) {
+    if (loop_ir::is_index_map(n)) {
       // A view of memory if its source is row-major; otherwise elements must move.
       const Value x = n.inputs[0];
       const bool of_view = role_[x.node] == Role::kView;
@@ -162,7 +160,7 @@ void FusionGraph::classify(bool free_chains) {
         role = Role::kView;
         root_[id] = root(x);
         strides_[id] = strides;
-        whole_[id] = (!of_view || whole_[x.node]) && n.op != &slice_op;
+        whole_[id] = (!of_view || whole_[x.node]) && n.op != &slice_op && n.op != &window_op;
         const Spread first = of_view ? spread_[x.node] : identity(t.shape.numel());
         spread_[id] = compose(first, spread_of({id, 0}));
         continue;
@@ -198,7 +196,7 @@ Spread FusionGraph::spread_of(Value v) const {
     }
     return identity(out.numel());
   }
-  if (n.op == &slice_op && !(in == out)) return {.regular = false};
+  if ((n.op == &slice_op || n.op == &window_op) && !(in == out)) return {.regular = false};
   return identity(out.numel());
 }
 
@@ -210,7 +208,7 @@ void FusionGraph::connect() {
     first_read_[id] = static_cast<int32_t>(reads_.size());
     if (!is_unit(id)) continue;
     const Node& node = g_.node(id);
-    const bool copy = is_view(node);
+    const bool copy = loop_ir::is_index_map(node);
     for (Value v : node.inputs) {
       if (role_[v.node] == Role::kFree) continue;
       const bool view = role_[v.node] == Role::kView;

@@ -188,7 +188,6 @@ void MeshStep::shard_cells() {
     }
     own.forget();
     cell.value = {};
-    cell.leaf = {};
   }
 }
 

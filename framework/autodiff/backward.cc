@@ -18,7 +18,10 @@ struct Slots {
 
 void accumulate_into(Tensor& slot, const Tensor& g) { slot = slot.defined() ? internal::accumulate(slot, g) : g; }
 
-std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options) {
+// With `of_parameters`, wrt are values of parameters, and a gradient is the sum over all values that the loss used: the
+// parameter may have been set since then.
+std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
+                               bool of_parameters) {
   TapeNode* root = tape_node(loss);
 
   // All nodes below the loss, oldest first: a topological order.
@@ -35,8 +38,23 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
     }
   }
   std::sort(nodes.begin(), nodes.end(), [](auto* a, auto* b) { return a->sequence < b->sequence; });
-  for (const Tensor& t : wrt)
-    if (auto it = slots.find(tape_node(t)); it != slots.end()) it->second.needed = true;
+  // The operands whose gradient arrives at a node.
+  std::unordered_map<const TapeNode*, std::vector<size_t>> wanted;
+  std::unordered_map<uint64_t, std::vector<size_t>> variables;
+  for (size_t i = 0; i < wrt.size(); ++i) {
+    const TapeNode* n = tape_node(wrt[i]);
+    if (of_parameters && !n->op) {
+      variables[n->variable].push_back(i);
+    } else {
+      wanted[n].push_back(i);
+    }
+  }
+  if (!variables.empty())
+    for (const TapeNode* n : nodes)
+      if (!n->op)
+        if (const auto it = variables.find(n->variable); it != variables.end()) wanted.emplace(n, it->second);
+  for (const auto& [n, which] : wanted)
+    if (auto it = slots.find(const_cast<TapeNode*>(n)); it != slots.end()) it->second.needed = true;
   for (TapeNode* n : nodes) {
     Slots& s = slots[n];
     s.grads.resize(std::max<size_t>(n->out.size(), 1));
@@ -49,8 +67,10 @@ std::vector<Tensor> eager_grad(const Tensor& loss, const std::vector<Tensor>& wr
       options.grad_output.defined() ? options.grad_output : internal::full_of(loss.type(), 1);
   std::vector<Tensor> result(wrt.size());
   auto collect = [&](TapeNode* n, const Slots& s) {
-    for (size_t i = 0; i < wrt.size(); ++i)
-      if (tape_node(wrt[i]) == n && s.grads[wrt[i].get().index].defined()) result[i] = s.grads[wrt[i].get().index];
+    const auto it = wanted.find(n);
+    if (it == wanted.end()) return;
+    for (size_t i : it->second)
+      if (const Tensor& g = s.grads[wrt[i].get().index]; g.defined()) accumulate_into(result[i], g);
   };
   for (auto it = nodes.rbegin(); it != nodes.rend(); ++it) {
     TapeNode* n = *it;
@@ -160,29 +180,58 @@ std::vector<Tensor> internal::captured_grad(Capture& capture, const Tensor& loss
   return gradients;
 }
 
-std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
-                         std::source_location loc) {
-  internal::LineScope here(loc);
+namespace {
+
+std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
+                              bool of_parameters) {
   Capture* const capture = internal::thread_state.capture;
   // The operands of derivatives that are expanded now were checked when they were captured.
   if (capture && capture->differentiate) return internal::captured_grad(*capture, loss, wrt, options);
   check(loss, wrt, options);
-  if (!capture) return eager_grad(loss, wrt, options);
+  GradOptions seeded = options;
+  if (seeded.grad_output.defined()) seeded.grad_output = seeded.grad_output.to(loss.dtype());
+  if (!capture) return eager_grad(loss, wrt, seeded, of_parameters);
   check_inside(*capture, loss, wrt);
-  return internal::captured_grad(*capture, loss, wrt, options);
+  return internal::captured_grad(*capture, loss, wrt, seeded);
+}
+
+}  // namespace
+
+std::vector<Tensor> grad(const Tensor& loss, const std::vector<Tensor>& wrt, const GradOptions& options,
+                         std::source_location loc) {
+  internal::LineScope here(loc);
+  return gradients(loss, wrt, options, false);
 }
 
 Gradients grad(const Tensor& loss, const std::vector<Parameter>& wrt, const GradOptions& options,
                std::source_location loc) {
   internal::LineScope here(loc);
+  // In a capture, a parameter that was set has several values; the loss may have used any of them.
   std::vector<Tensor> values;
+  std::vector<size_t> first;
   EnableGrad record;
+  Capture* const capture = internal::thread_state.capture;
   for (const Parameter& p : wrt) {
     WEFT_CHECK(p.requires_grad(), "grad: parameter '", p.name(),
                "' is frozen; call requires_grad(true) or leave it out");
-    values.push_back(p.value());
+    first.push_back(values.size());
+    const Tensor now = p.value();
+    std::vector<Tensor> reads;
+    if (capture && capture->kind() == Capture::kStep) reads = capture->recorded_reads(&p.cell());
+    if (reads.size() > 1) {
+      values.insert(values.end(), reads.begin(), reads.end());
+    } else {
+      values.push_back(now);
+    }
   }
-  return {grad(loss, values, options, loc), wrt};
+  first.push_back(values.size());
+  const std::vector<Tensor> each = gradients(loss, values, options, true);
+  std::vector<Tensor> sums;
+  for (size_t i = 0; i < wrt.size(); ++i) {
+    sums.push_back(each[first[i]]);
+    for (size_t k = first[i] + 1; k < first[i + 1]; ++k) accumulate_into(sums.back(), each[k]);
+  }
+  return {std::move(sums), wrt};
 }
 
 }  // namespace weft

@@ -223,7 +223,7 @@ std::vector<Tensor> CustomGrad::operator()(const std::vector<Tensor>& inputs) co
           WEFT_CHECK(g[i].shape() == types[i].shape, "custom_grad: the gradient of input ", i, " has shape ",
                      g[i].shape(), "; need ", types[i].shape);
           defined |= int64_t{1} << i;
-          kept.push_back(g[i]);
+          kept.push_back(g[i].to(types[i].dtype));
         }
         return kept;
       },

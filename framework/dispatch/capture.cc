@@ -19,6 +19,12 @@ Capture::Capture(Kind kind)
       graph_(make_ref<Graph>()),
       link_(make_ref<Link>()),
       recorded_(make_leaf()) {
+  constexpr int kMostNested = 64;
+  int depth = 0;
+  for (const Capture* c = parent_; c; c = c->parent_) ++depth;
+  WEFT_CHECK(depth < kMostNested, "capture: ", depth,
+             " captures are open inside one another; need fewer: does a captured function, or the derivative of a "
+             "custom_grad, call itself?");
   link_->capture = this;
   thread_state.capture = this;
   if (kind == kStep) thread_state.step = &own_step_;
@@ -153,8 +159,17 @@ Tensor Capture::read_cell(const Ref<Cell>& cell) {
   // A cell holds a value, not how it was computed: gradients stop at the argument of set(), as they do eagerly.
   if (written_.erase(cell.get())) it->second = value_of(detached());
   if (!cell->requires_grad) return wrap(it->second);
-  if (grad_enabled()) return recorded(wrap(it->second));
-  return graph_->node(it->second.node).op == &cell_op ? wrap(it->second) : detached();
+  if (!grad_enabled()) return graph_->node(it->second.node).op == &cell_op ? wrap(it->second) : detached();
+  std::vector<Value>& reads = recorded_reads_[cell.get()];
+  if (reads.empty() || !(reads.back() == it->second)) reads.push_back(it->second);
+  return recorded(wrap(it->second));
+}
+
+std::vector<Tensor> Capture::recorded_reads(const Cell* cell) {
+  std::vector<Tensor> reads;
+  if (const auto it = recorded_reads_.find(cell); it != recorded_reads_.end())
+    for (Value v : it->second) reads.push_back(recorded(wrap(v)));
+  return reads;
 }
 
 void Capture::write_cell(const Ref<Cell>& cell, const Tensor& t) {

@@ -62,6 +62,8 @@ class Capture final {
   Tensor recorded(const Tensor& t) const;
   Tensor read_cell(const Ref<Cell>& cell);
   void write_cell(const Ref<Cell>& cell, const Tensor& t);
+  /// The values of a cell that were read so far and record for grad(): one for each write in between.
+  std::vector<Tensor> recorded_reads(const Cell* cell);
   /// Closes the capture with these outputs; tensors traced by it cannot be used afterwards.
   Ref<Graph> finish(std::span<const Tensor> outputs);
 
@@ -95,6 +97,7 @@ class Capture final {
   std::vector<Tensor> keep_;                         // keeps seen_'s addresses valid
   std::unordered_map<const Cell*, Value> cell_now_;  // latest value of a cell in program order
   std::unordered_set<const Cell*> written_;          // cells set and not read since then
+  std::unordered_map<const Cell*, std::vector<Value>> recorded_reads_;
 };
 
 namespace internal {

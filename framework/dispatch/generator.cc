@@ -94,6 +94,10 @@ RandomKey next_random_key(Device device) {
 }
 
 namespace internal {
+// Declared in generator_state.h.
+int64_t random_ops_outside() { return implicit_ordinal.load(); }
+void set_random_ops_outside(int64_t count) { implicit_ordinal = count; }
+
 bool is_generator_state(const Cell& c) {
   Generators& g = generators();
   MutexLock lock(g.mutex);

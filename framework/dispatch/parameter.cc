@@ -175,7 +175,11 @@ void CellHandle::set(const Tensor& value, Loc loc) const {
     return;
   }
   require_concrete(t, "set", loc);
-  c.leaf = {};  // the new value is another variable: gradients of losses that used the old value do not reach it
+  if (c.leaf) {  // the new value is another tensor, but of the same parameter
+    Ref<TapeNode> leaf = make_leaf();
+    leaf->variable = static_cast<TapeNode*>(c.leaf.get())->variable;
+    c.leaf = std::move(leaf);
+  }
   if (stays_in_place(c)) {
     device_memory(c.type.device.type)
         ->copy(t.view_for_kernel(), c.type.device, c.value.view_for_kernel(), c.type.device);
@@ -190,6 +194,9 @@ namespace {
 // Replaces a cell's value, if it has one, by `converted` of it. A remote value is read first.
 template <class F>
 void convert_value(Cell& c, const F& converted) {
+  WEFT_CHECK_AS(
+      kFailedPrecondition, !thread_state.capture || (!c.value.defined() && !c.remote), "to: cell ", label(c),
+      " has a value, and inside a compiled function it cannot be converted or moved; call it before the step");
   NoGrad guard;
   if (c.remote && !c.value.defined()) materialise(c);
   c.remote = {};

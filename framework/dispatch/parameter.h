@@ -30,7 +30,11 @@ class CellHandle {
   const TensorType& type() const { return cell().type; }
   const Shape& shape() const { return cell().type.shape; }
   DType dtype() const { return cell().type.dtype; }
+  Device device() const { return cell().type.device; }
   int64_t numel() const { return cell().type.shape.numel(); }
+  int dim() const { return cell().type.shape.size(); }
+  const Shape& size() const { return shape(); }
+  int64_t size(int64_t dim, Loc loc = Loc::current()) const { return value(loc).size(dim, loc); }
   const std::string& name() const { return cell().name; }
   void set_name(std::string name) const { cell().name = std::move(name); }
   bool defined() const { return static_cast<bool>(cell_); }
@@ -57,8 +61,9 @@ class CellHandle {
 using Initializer = std::function<Tensor()>;
 
 /// Trained state. Its values record for grad() unless frozen by requires_grad(false).
-class Parameter : public CellHandle {
+class Parameter : public CellHandle, public TensorMethods<Parameter> {
  public:
+  using Loc = CellHandle::Loc;
   Parameter() = default;
   explicit Parameter(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
   /// Starts from a concrete value.
@@ -72,8 +77,9 @@ class Parameter : public CellHandle {
 };
 
 /// State that is not trained: running statistics, caches, step counts, learning rates.
-class Buffer : public CellHandle {
+class Buffer : public CellHandle, public TensorMethods<Buffer> {
  public:
+  using Loc = CellHandle::Loc;
   Buffer() = default;
   explicit Buffer(Ref<Cell> cell) : CellHandle(std::move(cell)) {}
   explicit Buffer(const Tensor& value, std::string name = "", Loc loc = Loc::current());

@@ -1,6 +1,7 @@
 // Registered: the reference inside a handle (a Parameter, a module) that a registry (a module) can follow. A registry
 // that lists a handle asks it for its slot, and sees in the slot what was assigned to the handle last.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -9,6 +10,10 @@
 #include "framework/dispatch/clone.h"
 
 namespace weft::internal {
+
+/// Counts the assignments that gave a registered handle another object. A compiled step that was captured before the
+/// last of them may use objects that no registry lists any more.
+inline std::atomic<uint64_t> registered_changes{0};
 
 /// Where the object of a registry is. Moving the object updates it, before its members are moved.
 struct RegistryPlace final : RefCounted {
@@ -118,6 +123,7 @@ class Registered {
   void set(Ref<T> ref) {
     ref_ = std::move(ref);
     if (!followed()) return;
+    if (slot_->registry && slot_->value.get() != ref_.get()) registered_changes.fetch_add(1, std::memory_order_relaxed);
     slot_->value = ref_;
     slot_->moved_to = nullptr;
   }

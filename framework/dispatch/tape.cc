@@ -51,7 +51,7 @@ Tensor with_tape(const Tensor& t, Ref<TapeNode> node, int index) {
 
 Ref<TapeNode> make_leaf() {
   auto n = make_ref<TapeNode>();
-  n->sequence = next_sequence.fetch_add(1, std::memory_order_relaxed);
+  n->sequence = n->variable = next_sequence.fetch_add(1, std::memory_order_relaxed);
   return n;
 }
 

@@ -13,6 +13,7 @@ struct TapeNode final : RefCounted {
   SmallVec<Tensor, 1> out;  // without links, to avoid reference cycles
   SourceLine line;
   uint64_t sequence = 0;  // later nodes have larger numbers: a topological order
+  uint64_t variable = 0;  // of a leaf: equal for all values of one parameter
   ~TapeNode() override;
 };
 
