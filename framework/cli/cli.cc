@@ -1,5 +1,6 @@
 #include "framework/cli/cli.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -189,8 +190,18 @@ void with_enough_stack(const F& f) {
   std::thread(f).join();
 }
 
+// A file that is opened while a standard descriptor is closed would get its number, and what is printed would be
+// written into that file. Reads and writes of the replacement fail, as those of a closed descriptor do.
+void fill_closed_descriptors() {
+  for (const int fd : {0, 1, 2})
+    if (::fcntl(fd, F_GETFD) < 0 && errno == EBADF)
+      static_cast<void>(::open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY));
+}
+
 int run(int argc, char** argv, const char* summary, const Flags& table,
         const std::function<int(const std::vector<std::string>&)>& body) {
+  fill_closed_descriptors();
+  ::signal(SIGXFSZ, SIG_IGN);  // `ulimit -f`: the write fails and says so
   std::string name = argc > 0 ? argv[0] : "weft";
   name = name.substr(name.rfind('/') + 1);
   int code = 1;
@@ -213,6 +224,8 @@ int run(int argc, char** argv, const char* summary, const Flags& table,
       code = body(parse(argc, argv, flags));
     } catch (const UsageError& e) {
       fail(e.what(), 2);
+    } catch (const std::bad_alloc&) {
+      fail("out of memory: the system refused an allocation; is there a limit (ulimit -v)?", 1);
     } catch (const std::exception& e) {
       fail(e.what(), 1);
     }

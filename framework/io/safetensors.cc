@@ -74,6 +74,7 @@ struct SafetensorsFile::State {
   MappedFile file;
   std::vector<TensorInfo> tensors;
   Metadata metadata;
+  uint64_t header_checksum = 0;
   std::vector<std::string> checksums;               // one per tensor; empty if the file has none
   mutable std::vector<std::atomic<bool>> verified;  // one per tensor
 };
@@ -89,6 +90,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
   WEFT_CHECK_AS(kDataLoss, length <= uint64_t{kMaxHeader} && static_cast<int64_t>(length) <= size - 8, path,
                 ": not a safetensors file, or cut short: the header claims ", length, " bytes; the file has ", size);
   std::string_view header = as_text(all.subspan(8, length));
+  state->header_checksum = checksum(header);
   WEFT_CHECK(!header.empty() && header[0] == '{', path, ": not a safetensors file: its header is not a JSON object");
   Json json = parse_json(header, path + ": header", 4);
 
@@ -134,6 +136,7 @@ SafetensorsFile::SafetensorsFile(const std::string& path) {
 const std::string& SafetensorsFile::path() const { return state_->file.path(); }
 const std::vector<TensorInfo>& SafetensorsFile::tensors() const { return state_->tensors; }
 const Metadata& SafetensorsFile::metadata() const { return state_->metadata; }
+uint64_t SafetensorsFile::header_checksum() const { return state_->header_checksum; }
 
 const TensorInfo* SafetensorsFile::find(std::string_view name) const {
   const auto& list = state_->tensors;

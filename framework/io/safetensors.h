@@ -53,6 +53,8 @@ class SafetensorsFile {
   const std::vector<TensorInfo>& tensors() const;
   /// Without Weft's checksums.
   const Metadata& metadata() const;
+  /// Of the header. It identifies a file that Weft wrote: the header has the checksums of the data.
+  uint64_t header_checksum() const;
   /// Null if there is no tensor with that name.
   const TensorInfo* find(std::string_view name) const;
   /// Throws NotFound, naming the file, if there is no such tensor.

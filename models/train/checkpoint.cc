@@ -17,8 +17,8 @@ namespace {
 
 constexpr int64_t kFormat = 1;
 constexpr const char* kChecksum = "xxh3";
-constexpr std::string_view kFields[] = {"format",     "step",   "samples", "metrics_bytes", "seed",   "loss_scale",
-                                        "good_steps", "family", "model",   "run",           kChecksum};
+constexpr std::string_view kFields[] = {"format",     "step",   "samples", "metrics_bytes", "seed",    "loss_scale",
+                                        "good_steps", "family", "model",   "run",           "tensors", kChecksum};
 
 // N of "step_N", or -1.
 int64_t step_of(const std::string& name) {
@@ -81,6 +81,14 @@ std::string checksum_of(io::Json j) {
   return io::hex64(io::checksum(io::write_json(j)));
 }
 
+// Identifies the tensors of a checkpoint: files of two checkpoints do not belong together.
+std::string tensors_checksum(const std::string& folder, const std::string& stem) {
+  std::string all;
+  const io::SafetensorsModel model(tensors_path(folder, stem));
+  for (const io::SafetensorsFile& f : model.files()) all += io::hex64(f.header_checksum());
+  return io::hex64(io::checksum(all));
+}
+
 void need_checkpoint_or_nothing(const std::string& path) {
   WEFT_CHECK_AS(kFailedPrecondition, !io::exists(path) || is_checkpoint(path), path,
                 " is not a checkpoint and would be replaced by one; use another --checkpoint_dir");
@@ -126,6 +134,7 @@ std::string save_checkpoint(const std::string& dir, const TrainState& state, con
     j["family"] = state.family;
     j["model"] = to_json(state.model);
     j["run"] = to_json(state.run);
+    for (const char* stem : {"model", "optimizer"}) j["tensors"][stem] = tensors_checksum(folder.folder(), stem);
     j[kChecksum] = checksum_of(io::parse_json(io::write_json(j), path));
     io::write_file_atomic(state_path(folder.folder()), io::write_json(j, 2) + "\n");
     folder.commit();
@@ -185,7 +194,15 @@ TrainState read_state(const std::string& folder) {
   s.family = io::json_get<std::string>(j, "family", path);
   s.model = to_map(io::json_member(j, "model", path), path + ": \"model\"");
   s.run = to_map(io::json_member(j, "run", path), path + ": \"run\"");
+  if (j.contains("tensors")) s.tensors = to_map(j["tensors"], path + ": \"tensors\"");
   return s;
+}
+
+void check_tensors(const std::string& folder, const TrainState& state) {
+  for (const auto& [stem, checksum] : state.tensors)
+    WEFT_CHECK_AS(kDataLoss, (stem != "model" && stem != "optimizer") || tensors_checksum(folder, stem) == checksum,
+                  tensors_path(folder, stem), ": the tensors are not those that ", state_path(folder),
+                  " was written with: the file comes from another checkpoint");
 }
 
 void check_layers(const std::string& folder, const TrainState& state) {

@@ -19,11 +19,12 @@ struct TrainState {
   int64_t samples = 0;        // position of the data loader
   int64_t metrics_bytes = 0;  // length of the metrics file at this step
   uint64_t seed = 0;
-  double loss_scale = 1;                     // f16 only
-  int64_t good_steps = 0;                    // f16 only: steps since the scale last changed
-  std::string family;                        // gpt, llama, moe
-  std::map<std::string, std::string> model;  // configuration of the model
-  std::map<std::string, std::string> run;    // flags that change the result: batch_size, seq_len, lr, data, ...
+  double loss_scale = 1;                       // f16 only
+  int64_t good_steps = 0;                      // f16 only: steps since the scale last changed
+  std::string family;                          // gpt, llama, moe
+  std::map<std::string, std::string> model;    // configuration of the model
+  std::map<std::string, std::string> run;      // flags that change the result: batch_size, seq_len, lr, data, ...
+  std::map<std::string, std::string> tensors;  // read only: what identifies the tensors of "model" and "optimizer"
 };
 
 /// Writes `dir/step_N` and then removes all but the newest `keep` checkpoints (0 keeps all). Returns the folder.
@@ -53,6 +54,9 @@ TrainState read_state(const std::string& folder);
 /// Throws, naming the files, unless the file of weights has as many blocks as the configuration of `state` has layers.
 /// Models are made only then: the memory for a block's modules is needed before its weights are read.
 void check_layers(const std::string& folder, const TrainState& state);
+
+/// Throws, naming the file, if the tensors of model or optimizer come from another checkpoint than `state`.
+void check_tensors(const std::string& folder, const TrainState& state);
 
 /// Sets the cells from FOLDER/STEM.safetensors, STEM being "model" or "optimizer". Throws, naming tensor and file, on a
 /// tensor that is missing or unexpected or has another shape or, without `convert`, another dtype, before it allocates

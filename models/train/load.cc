@@ -31,6 +31,7 @@ LoadedModel load_model(const nn::ModelFamily& family, const ModelOptions& o) {
   WEFT_CHECK(state.family == family.name, state_path(folder), ": \"family\" is '", state.family, "'; need '",
              family.name, "': use the program of that family");
   check_layers(folder, state);
+  check_tensors(folder, state);
   LoadedModel m;
   try {
     m.model = family.make(state.model);

@@ -331,6 +331,7 @@ class Trainer {
                ": the checkpoint is of another model, a ", s.family, "; use its --config (",
                s.run.count("config") ? s.run["config"] : "unknown", ")");
     check_layers(folder, s);
+    check_tensors(folder, s);
     for (auto& [flag, value] : run_flags())
       if (s.run.count(flag) && s.run[flag] != value)
         std::printf("note: --%s was '%s' and is now '%s'; the run continues with the new value\n", flag.c_str(),
