@@ -11,6 +11,7 @@
 #include "framework/cuda/memory_target.h"
 #include "framework/cuda/testing/fake_gpu_test.h"
 #include "framework/dispatch/parameter.h"
+#include "ops/core/view.h"
 
 namespace weft::cuda {
 namespace {

@@ -1,5 +1,6 @@
 // Shape: up to kMaxDims 64-bit extents held inline. Also used for strides (in elements) and lists of dims.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <initializer_list>
 #include <iosfwd>
@@ -18,6 +19,9 @@ class Shape {
  public:
   Shape() = default;
   Shape(std::initializer_list<int64_t> v) : Shape(std::span<const int64_t>(v.begin(), v.size())) {}
+  /// One extent: zeros(3) is zeros({3}).
+  template <std::integral I>
+  requires(!std::is_same_v<I, bool>) Shape(I extent) : n_(1) { d_[0] = static_cast<int64_t>(extent); }
   Shape(const std::vector<int64_t>& v) : Shape(std::span<const int64_t>(v)) {}
   explicit Shape(std::span<const int64_t> v) {
     WEFT_CHECK(v.size() <= kMaxDims, "shape: got ", v.size(), " dimensions; need at most ", kMaxDims);
@@ -85,6 +89,9 @@ class Shape {
   int64_t d_[kMaxDims];
   int n_ = 0;
 };
+
+/// Dims to reduce: one number, a list, or nothing for all dims. Negative numbers count from the end.
+using Dims = Shape;
 
 /// "[2, 3]".
 std::ostream& operator<<(std::ostream& out, const Shape& shape);

@@ -76,14 +76,14 @@ Tensor Tensor::from_blob(void* data, const Shape& shape, DType dtype, std::funct
   return t;
 }
 
-template <class T>
-Tensor Tensor::copy_of(const std::vector<T>& values, const Shape& shape, Loc loc) {
+template <class V>
+Tensor Tensor::copy_of(const std::vector<V>& values, const Shape& shape, Loc loc) {
   internal::LineScope here(loc);
   int64_t n = checked_numel(shape, "from_vector");
   WEFT_CHECK(static_cast<int64_t>(values.size()) == n, "from_vector: got ", values.size(), " values; shape ", shape,
              " needs ", n);
-  Tensor t = empty({DTypeOf<T>::value, Device::cpu(), shape});
-  T* out = static_cast<T*>(t.impl_->storage->data());
+  Tensor t = empty({DTypeOf<V>::value, Device::cpu(), shape});
+  V* out = static_cast<V*>(t.impl_->storage->data());
   for (int64_t i = 0; i < n; ++i) out[i] = values[i];
   return t;
 }
@@ -189,27 +189,27 @@ T load(const void* p, DType t) {
 
 }  // namespace
 
-template <class T>
-T Tensor::item(Loc loc) const {
+template <class V>
+V Tensor::item(Loc loc) const {
   require_concrete(*this, "item", loc);
   internal::LineScope here(loc);
   WEFT_CHECK(numel() == 1, "item: tensor ", type(), " has ", numel(), " elements; need exactly one");
   Tensor host = internal::on_host(*this);
   StridedView v = host.view_for_kernel(loc);
-  return load<T>(v.data, v.dtype);
+  return load<V>(v.data, v.dtype);
 }
 
-template <class T>
-std::vector<T> Tensor::to_vector(Loc loc) const {
+template <class V>
+std::vector<V> Tensor::to_vector(Loc loc) const {
   require_concrete(*this, "to_vector", loc);
   Tensor host = internal::on_host(*this);
   StridedView v = host.view_for_kernel(loc);
   int64_t n = v.numel(), size = itemsize(v.dtype);
-  std::vector<T> out(n);
+  std::vector<V> out(n);
   Shape index = Shape::filled(v.shape.size(), 0);
   const char* p = static_cast<const char*>(v.data);
   for (int64_t i = 0; i < n; ++i) {
-    out[i] = load<T>(p, v.dtype);
+    out[i] = load<V>(p, v.dtype);
     for (int d = v.shape.size() - 1; d >= 0; --d) {
       p += v.strides[d] * size;
       if (++index[d] < v.shape[d]) break;

@@ -1,5 +1,5 @@
 // Tensor: an immutable value; copies are aliases. A tensor is concrete (memory and strides), traced (a Value of a graph
-// under capture), or meta (type only). Members that are ops are declared here and defined in ops/.
+// under capture), or meta (type only). Ops as methods: methods.h.
 #pragma once
 #include <iosfwd>
 #include <source_location>
@@ -9,6 +9,7 @@
 #include "framework/base/origin.h"
 #include "framework/base/ref.h"
 #include "framework/tensor/dtype.h"
+#include "framework/tensor/methods.h"
 #include "framework/tensor/shape.h"
 #include "framework/tensor/storage.h"
 #include "framework/tensor/view.h"
@@ -64,7 +65,7 @@ struct TensorOptions {
   bool requires_grad = false;
 };
 
-class Tensor {
+class Tensor : public TensorMethods<Tensor> {
  public:
   using Loc = std::source_location;
   /// An undefined tensor: no type, no value.
@@ -101,6 +102,7 @@ class Tensor {
   }
   const TensorType& type() const { return get().type; }
   const Shape& shape() const { return get().type.shape; }
+  const Shape& size() const { return shape(); }
   int64_t size(int64_t dim, Loc loc = Loc::current()) const {
     const int64_t i = dim < 0 ? dim + this->dim() : dim;
     if (i < 0 || i >= this->dim()) [[unlikely]]
@@ -120,6 +122,7 @@ class Tensor {
   /// The value of a one-element tensor, converted to T.
   template <class T>
   T item(Loc loc = Loc::current()) const;
+  double item(Loc loc = Loc::current()) const { return item<double>(loc); }
   /// All values in row-major order, converted to T.
   template <class T>
   std::vector<T> to_vector(Loc loc = Loc::current()) const;
@@ -139,43 +142,30 @@ class Tensor {
   /// The same value, detached from the tape.
   Tensor detach() const;
 
-  // Ops with PyTorch's names and meaning (ops/core, ops/composite).
+  // Ops that are no methods of TensorMethods: framework code calls them (defined in ops/core).
   Tensor to(DType dtype, Loc loc = Loc::current()) const;
   Tensor to(Device device, Loc loc = Loc::current()) const;
   Tensor contiguous(Loc loc = Loc::current()) const;
-  Tensor reshape(const Shape& shape, Loc loc = Loc::current()) const;
-  Tensor view(const Shape& shape, Loc loc = Loc::current()) const;
-  Tensor transpose(int64_t a, int64_t b, Loc loc = Loc::current()) const;
-  Tensor t(Loc loc = Loc::current()) const;
-  Tensor permute(const Shape& dims, Loc loc = Loc::current()) const;
-  Tensor expand(const Shape& shape, Loc loc = Loc::current()) const;
-  Tensor squeeze(int64_t dim, Loc loc = Loc::current()) const;
-  Tensor unsqueeze(int64_t dim, Loc loc = Loc::current()) const;
-  Tensor flatten(int64_t begin = 0, int64_t end = -1, Loc loc = Loc::current()) const;
-  Tensor slice(int64_t dim, int64_t begin, int64_t end, int64_t step = 1, Loc loc = Loc::current()) const;
   /// With a number: the slice at this position of dim 0, counted from the end if negative. With an integer tensor: the
-  /// slices that it selects, [index's shape..., rest]. Defined for callers that include framework/dispatch/arg.h.
+  /// slices that it selects, [index's shape..., rest]. With a bool tensor that has the extents of the first dims: the
+  /// elements where it is true, [count, rest]; see nonzero. index(x, {Slice(1, 3), 0}) takes several indices. Defined
+  /// for callers that include framework/dispatch/arg.h.
   Tensor operator[](const Arg& index) const;
-  Tensor sum(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
-  Tensor mean(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
-  Tensor var(const Shape& dims = {}, double correction = 1, bool keepdim = false, Loc loc = Loc::current()) const;
-  /// Works where std(x) is ambiguous with namespace std: after `using namespace weft`.
-  Tensor std(const Shape& dims = {}, double correction = 1, bool keepdim = false, Loc loc = Loc::current()) const;
-  Tensor amax(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
-  Tensor amin(const Shape& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const;
-  Tensor exp(Loc loc = Loc::current()) const;
-  Tensor log(Loc loc = Loc::current()) const;
-  Tensor sqrt(Loc loc = Loc::current()) const;
-  Tensor rsqrt(Loc loc = Loc::current()) const;
-  Tensor tanh(Loc loc = Loc::current()) const;
-  Tensor sigmoid(Loc loc = Loc::current()) const;
-  Tensor relu(Loc loc = Loc::current()) const;
-  Tensor abs(Loc loc = Loc::current()) const;
-  Tensor neg(Loc loc = Loc::current()) const;
-  Tensor square(Loc loc = Loc::current()) const;
-  Tensor pow(double exponent, Loc loc = Loc::current()) const;
-  Tensor softmax(int64_t dim, Loc loc = Loc::current()) const;
-  Tensor matmul(const Tensor& other, Loc loc = Loc::current()) const;
+
+  // For users of PyTorch.
+  Tensor cpu(Loc loc = Loc::current()) const { return to(Device::cpu(), loc); }
+  Tensor cuda(int index = 0, Loc loc = Loc::current()) const { return to(Device::cuda(index), loc); }
+  Tensor half(Loc loc = Loc::current()) const { return to(kFloat16, loc); }
+  /// The same tensor: values never change, so none needs a copy.
+  Tensor clone() const { return *this; }
+  /// An error that says what to write.
+  template <class T = Tensor>
+  void backward() const {
+    static_assert(
+        !std::is_same_v<T, Tensor>,
+        "Tensor: gradients are values, not state: write g = grad(loss, model.parameters()) and opt.step(g), or "
+        "opt.minimize(loss)");
+  }
 
   /// PyTorch-like text, summarised when large.
   std::string to_string() const;

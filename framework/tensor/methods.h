@@ -1,0 +1,186 @@
+// Ops as methods of Tensor, Parameter and Buffer: x.f(...) is f(x, ...), the function of that name, with PyTorch's
+// arguments. A method needs the header of its function where it is called; weft.h has all.
+#pragma once
+#include <source_location>
+#include <utility>
+#include <vector>
+
+#include "framework/tensor/shape.h"
+
+namespace weft {
+
+class Tensor;
+class Arg;
+
+namespace internal {
+
+// Arg is complete where a method is called, not here.
+template <class Self>
+struct ArgOf {
+  using type = Arg;
+};
+
+// The function of each name, found where a method is called.
+namespace methods {
+#define WEFT_CALL(name)                   \
+  struct call_##name {                    \
+    template <class... A>                 \
+    static auto with(A&&... a) {          \
+      return name(std::forward<A>(a)...); \
+    }                                     \
+  };
+// clang-format off
+#define WEFT_PLAIN_METHODS(M) M(abs) M(neg) M(sign) M(exp) M(exp2) M(expm1) M(log) M(log1p) M(log2) M(log10) M(sqrt) \
+  M(rsqrt) M(sin) M(cos) M(tan) M(asin) M(acos) M(atan) M(sinh) M(cosh) M(tanh) M(asinh) M(acosh) M(atanh) M(sigmoid) \
+  M(erf) M(erfc) M(erfinv) M(lgamma) M(digamma) M(floor) M(ceil) M(round) M(trunc) M(frac) M(relu) M(reciprocal) \
+  M(square) M(isfinite) M(isnan) M(isinf) M(logical_not) M(t) M(squeeze) M(ravel) M(nonzero) M(argmax) M(argmin) \
+  M(max) M(min) M(median) M(trace)
+#define WEFT_BINARY_METHODS(M) M(add) M(sub) M(mul) M(div) M(pow) M(maximum) M(minimum) M(remainder) M(fmod) \
+  M(floor_divide) M(atan2) M(eq) M(ne) M(lt) M(le) M(gt) M(ge) M(logical_and) M(logical_or) M(logical_xor) M(matmul) \
+  M(mm) M(bmm) M(mv) M(dot) M(outer) M(masked_select) M(take) M(clamp_min) M(clamp_max)
+#define WEFT_REDUCING_METHODS(M) M(sum) M(mean) M(amax) M(amin) M(prod) M(any) M(all) M(logsumexp)
+#define WEFT_OTHER_METHODS(M) M(reshape) M(transpose) M(permute) M(expand) M(unsqueeze) M(flatten) M(slice) M(var) \
+  M(softmax) M(log_softmax) M(cumsum) M(cumprod) M(cummax) M(cummin) M(logcumsumexp) M(sort) M(argsort) M(topk) \
+  M(kthvalue) M(norm) M(clamp) M(lerp) M(masked_fill) M(gather) M(scatter) M(scatter_add) M(index_select) M(index_add) \
+  M(index_copy) M(index_fill) M(take_along_dim) M(chunk) M(split) M(unbind) M(narrow) M(select) M(movedim) M(swapaxes) \
+  M(unflatten) M(roll) M(flip) M(tile) M(repeat) M(repeat_interleave) M(tril) M(triu) M(diagonal) M(diag)
+// clang-format on
+WEFT_PLAIN_METHODS(WEFT_CALL)
+WEFT_BINARY_METHODS(WEFT_CALL)
+WEFT_REDUCING_METHODS(WEFT_CALL)
+WEFT_OTHER_METHODS(WEFT_CALL)
+#undef WEFT_CALL
+}  // namespace methods
+
+}  // namespace internal
+
+template <class Self>
+class TensorMethods {
+ public:
+  using Loc = std::source_location;
+
+#define WEFT_METHOD(name) \
+  auto name(Loc loc = Loc::current()) const { return internal::methods::call_##name::with(here(loc)); }
+  WEFT_PLAIN_METHODS(WEFT_METHOD)
+#undef WEFT_METHOD
+
+#define WEFT_METHOD(name)                                          \
+  auto name(const Arg& other, Loc loc = Loc::current()) const {    \
+    return internal::methods::call_##name::with(here(loc), other); \
+  }
+  WEFT_BINARY_METHODS(WEFT_METHOD)
+#undef WEFT_METHOD
+
+#define WEFT_METHOD(name)                                                                  \
+  auto name(const Dims& dims = {}, bool keepdim = false, Loc loc = Loc::current()) const { \
+    return internal::methods::call_##name::with(here(loc), dims, keepdim);                 \
+  }
+  WEFT_REDUCING_METHODS(WEFT_METHOD)
+#undef WEFT_METHOD
+
+#define WEFT_METHOD(name, parameters, ...) \
+  auto name parameters const { return internal::methods::call_##name::with(here(loc), __VA_ARGS__); }
+#define P(...) (__VA_ARGS__, Loc loc = Loc::current())
+  WEFT_METHOD(var, P(const Dims& dims = {}, double correction = 1, bool keepdim = false), dims, correction, keepdim)
+  /// Works where std(x) is ambiguous with namespace std: after `using namespace weft`.
+  auto std(const Dims& dims = {}, double correction = 1, bool keepdim = false, Loc loc = Loc::current()) const {
+    return internal::methods::call_sqrt::with(
+        typename internal::ArgOf<Self>::type(var(dims, correction, keepdim, loc), loc));
+  }
+  WEFT_METHOD(argmax, P(int64_t dim, bool keepdim = false), dim, keepdim)
+  WEFT_METHOD(argmin, P(int64_t dim, bool keepdim = false), dim, keepdim)
+  WEFT_METHOD(max, P(int64_t dim, bool keepdim = false), dim, keepdim)
+  WEFT_METHOD(min, P(int64_t dim, bool keepdim = false), dim, keepdim)
+  WEFT_METHOD(max, P(const Arg& other), other)
+  WEFT_METHOD(min, P(const Arg& other), other)
+  WEFT_METHOD(median, P(int64_t dim, bool keepdim = false), dim, keepdim)
+  WEFT_METHOD(kthvalue, P(int64_t k, int64_t dim = -1, bool keepdim = false), k, dim, keepdim)
+  WEFT_METHOD(norm, P(double p = 2, const Dims& dims = {}, bool keepdim = false), p, dims, keepdim)
+  WEFT_METHOD(softmax, P(int64_t dim), dim)
+  WEFT_METHOD(log_softmax, P(int64_t dim), dim)
+  WEFT_METHOD(cumsum, P(int64_t dim), dim)
+  WEFT_METHOD(cumprod, P(int64_t dim), dim)
+  WEFT_METHOD(cummax, P(int64_t dim), dim)
+  WEFT_METHOD(cummin, P(int64_t dim), dim)
+  WEFT_METHOD(logcumsumexp, P(int64_t dim), dim)
+  WEFT_METHOD(sort, P(int64_t dim = -1, bool descending = false), dim, descending)
+  WEFT_METHOD(argsort, P(int64_t dim = -1, bool descending = false), dim, descending)
+  WEFT_METHOD(topk, P(int64_t k, int64_t dim = -1, bool largest = true), k, dim, largest)
+  WEFT_METHOD(clamp, P(const Arg& min, const Arg& max), min, max)
+  WEFT_METHOD(lerp, P(const Arg& end, const Arg& weight), end, weight)
+  WEFT_METHOD(masked_fill, P(const Arg& mask, const Arg& value), mask, value)
+  WEFT_METHOD(gather, P(int64_t dim, const Arg& index), dim, index)
+  WEFT_METHOD(scatter, P(int64_t dim, const Arg& index, const Arg& src), dim, index, src)
+  WEFT_METHOD(scatter_add, P(int64_t dim, const Arg& index, const Arg& src), dim, index, src)
+  WEFT_METHOD(index_select, P(int64_t dim, const Arg& index), dim, index)
+  WEFT_METHOD(index_add, P(int64_t dim, const Arg& index, const Arg& src), dim, index, src)
+  WEFT_METHOD(index_copy, P(int64_t dim, const Arg& index, const Arg& src), dim, index, src)
+  WEFT_METHOD(index_fill, P(int64_t dim, const Arg& index, const Arg& value), dim, index, value)
+  WEFT_METHOD(take_along_dim, P(const Arg& index, int64_t dim), index, dim)
+  WEFT_METHOD(chunk, P(int64_t n, int64_t dim = 0), n, dim)
+  WEFT_METHOD(split, P(int64_t size, int64_t dim = 0), size, dim)
+  WEFT_METHOD(split, P(const std::vector<int64_t>& sizes, int64_t dim = 0), sizes, dim)
+  WEFT_METHOD(unbind, P(int64_t dim = 0), dim)
+  WEFT_METHOD(narrow, P(int64_t dim, int64_t start, int64_t length), dim, start, length)
+  WEFT_METHOD(select, P(int64_t dim, int64_t index), dim, index)
+  WEFT_METHOD(slice, P(int64_t dim, int64_t begin, int64_t end, int64_t step = 1), dim, begin, end, step)
+  WEFT_METHOD(transpose, P(int64_t a, int64_t b), a, b)
+  WEFT_METHOD(swapaxes, P(int64_t a, int64_t b), a, b)
+  WEFT_METHOD(movedim, P(int64_t from, int64_t to), from, to)
+  WEFT_METHOD(squeeze, P(int64_t dim), dim)
+  WEFT_METHOD(unsqueeze, P(int64_t dim), dim)
+  WEFT_METHOD(flatten, P(int64_t begin = 0, int64_t end = -1), begin, end)
+  WEFT_METHOD(unflatten, P(int64_t dim, const Shape& sizes), dim, sizes)
+  WEFT_METHOD(roll, P(const Shape& shifts, const Shape& dims = {}), shifts, dims)
+  WEFT_METHOD(flip, P(const Shape& dims), dims)
+  WEFT_METHOD(repeat_interleave, P(int64_t n, int64_t dim), n, dim)
+  WEFT_METHOD(tril, P(int64_t diagonal = 0), diagonal)
+  WEFT_METHOD(triu, P(int64_t diagonal = 0), diagonal)
+  WEFT_METHOD(diagonal, P(int64_t offset = 0, int64_t dim1 = 0, int64_t dim2 = 1), offset, dim1, dim2)
+  WEFT_METHOD(diag, P(int64_t diagonal = 0), diagonal)
+#undef P
+#undef WEFT_METHOD
+
+  // A shape as a list, or as two to five numbers: x.reshape({2, -1}), x.reshape(2, -1).
+#define WEFT_METHOD(name, function)                                                                                \
+  auto name(const Shape& s, Loc loc = Loc::current()) const {                                                      \
+    return internal::methods::call_##function::with(here(loc), s);                                                 \
+  }                                                                                                                \
+  auto name(int64_t a, int64_t b, Loc loc = Loc::current()) const { return name(Shape{a, b}, loc); }               \
+  auto name(int64_t a, int64_t b, int64_t c, Loc loc = Loc::current()) const { return name(Shape{a, b, c}, loc); } \
+  auto name(int64_t a, int64_t b, int64_t c, int64_t d, Loc loc = Loc::current()) const {                          \
+    return name(Shape{a, b, c, d}, loc);                                                                           \
+  }                                                                                                                \
+  auto name(int64_t a, int64_t b, int64_t c, int64_t d, int64_t e, Loc loc = Loc::current()) const {               \
+    return name(Shape{a, b, c, d, e}, loc);                                                                        \
+  }
+  WEFT_METHOD(reshape, reshape)
+  WEFT_METHOD(view, reshape)
+  WEFT_METHOD(permute, permute)
+  WEFT_METHOD(expand, expand)
+  WEFT_METHOD(repeat, repeat)
+  WEFT_METHOD(tile, tile)
+#undef WEFT_METHOD
+
+  /// The shape of the other tensor.
+  auto view_as(const Self& other, Loc loc = Loc::current()) const { return view(other.shape(), loc); }
+  auto expand_as(const Self& other, Loc loc = Loc::current()) const { return expand(other.shape(), loc); }
+  /// The dims in reverse order, and the last two dims exchanged.
+  auto T(Loc loc = Loc::current()) const {
+    Shape dims;
+    for (int d = self().shape().size(); d-- > 0;) dims.push_back(d);
+    return permute(dims, loc);
+  }
+  auto mT(Loc loc = Loc::current()) const { return transpose(-2, -1, loc); }
+
+ private:
+  const Self& self() const { return static_cast<const Self&>(*this); }
+  typename internal::ArgOf<Self>::type here(Loc loc) const { return {self(), loc}; }
+};
+
+#undef WEFT_PLAIN_METHODS
+#undef WEFT_BINARY_METHODS
+#undef WEFT_REDUCING_METHODS
+#undef WEFT_OTHER_METHODS
+
+}  // namespace weft
