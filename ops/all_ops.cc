@@ -3,20 +3,23 @@
 #include "framework/autodiff/grad.h"
 #include "ops/attention/record.h"
 #include "ops/core/collective.h"
+#include "ops/core/conv.h"
 #include "ops/core/core.h"
 #include "ops/core/exact.h"
 #include "ops/core/linear_cross_entropy.h"
 #include "ops/core/moe.h"
 #include "ops/core/softmax.h"
+#include "ops/core/window.h"
+#include "ops/linalg/record.h"
 
 namespace weft {
 
 std::span<const OpDef* const> all_ops() {
   static const auto* all = [] {
     auto* v = new std::vector<const OpDef*>;
-    for (auto family : {pointwise_ops(), creation_ops(), view_ops(), reduce_ops(), dot_ops(), index_ops(), misc_ops(),
-                        collective_ops(), softmax_ops(), linear_cross_entropy_ops(), moe_ops(), exact_ops(),
-                        attention_ops(), autodiff_ops()})
+    for (auto family : {pointwise_ops(), creation_ops(), view_ops(), window_ops(), reduce_ops(), dot_ops(), conv_ops(),
+                        index_ops(), misc_ops(), collective_ops(), softmax_ops(), linear_cross_entropy_ops(), moe_ops(),
+                        exact_ops(), attention_ops(), linalg_ops(), autodiff_ops()})
       v->insert(v->end(), family.begin(), family.end());
     return v;
   }();

@@ -5,6 +5,7 @@
 #include "framework/autodiff/grad.h"
 #include "framework/ir/op_def.h"
 #include "ops/core/view.h"
+#include "ops/core/window.h"
 
 namespace weft::loop_ir {
 namespace {
@@ -17,7 +18,7 @@ void sort_terms(DimIndex& d) {
 
 bool is_index_map(const Node& n) {
   return n.op == &reshape_op || n.op == &permute_op || n.op == &broadcast_op || n.op == &slice_op ||
-         n.op == &stop_gradient_op;
+         n.op == &window_op || n.op == &stop_gradient_op;
 }
 
 std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, const Shape& to,
@@ -105,6 +106,26 @@ std::optional<IndexMap> operand_map(const Node& n, const TensorType& operand, co
       if (map[d].dynamic >= 0 && !(begin[d] == 0 && step[d] == 1)) return {};
       for (Term& t : map[d].terms) t.coeff *= step[d];
       map[d].offset = begin[d] + map[d].offset * step[d];
+    }
+  } else if (n.op == &window_op) {
+    const Shape &dims = n.attrs.ints("dims"), &stride = n.attrs.ints("stride"), &dilation = n.attrs.ints("dilation");
+    for (int d = 0; d < in.size(); ++d) map[d] = result[d];
+    for (int k = 0; k < dims.size(); ++k) {
+      DimIndex& at = map[static_cast<size_t>(dims[k])];
+      const DimIndex& element = result[static_cast<size_t>(in.size() + k)];
+      if (at.dynamic >= 0 || element.dynamic >= 0) return {};
+      for (Term& t : at.terms) t.coeff *= stride[k];
+      at.offset = at.offset * stride[k] + element.offset * dilation[k];
+      for (const Term& t : element.terms) {
+        const auto same =
+            std::find_if(at.terms.begin(), at.terms.end(), [&](const Term& u) { return u.axis == t.axis; });
+        if (same == at.terms.end()) {
+          at.terms.push_back({t.axis, t.coeff * dilation[k]});
+        } else {
+          same->coeff += t.coeff * dilation[k];
+        }
+      }
+      sort_terms(at);
     }
   } else {
     return {};

@@ -41,7 +41,7 @@ struct SplitAxis {
 std::optional<IndexMap> reshape_map(const IndexMap& map, const Shape& from, const Shape& to,
                                     const std::vector<int64_t>& extents, SplitAxis* split);
 
-/// For view nodes (reshape, permute, broadcast, slice, stop_gradient): the operand's map, from the result's map.
+/// For view nodes (reshape, permute, broadcast, slice, window, stop_gradient): the operand's map, from the result's.
 std::optional<IndexMap> operand_map(const Node& n, const TensorType& operand, const IndexMap& result,
                                     const std::vector<int64_t>& extents, SplitAxis* split);
 /// The result's map, from the operand's map. Empty if it does not follow (broadcast to new positions, part of a slice).

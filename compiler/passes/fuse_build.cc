@@ -10,6 +10,7 @@
 #include "framework/ir/rewrite.h"
 #include "ops/core/creation.h"
 #include "ops/core/view.h"
+#include "ops/core/window.h"
 
 namespace weft::fusion {
 namespace {
@@ -150,19 +151,17 @@ class BodyMaker {
   }
 
   /// Whether node v, in the chain of views of an operand, is part of the kernel. Broadcasts are: the operand is then
-  /// read once. Other views are if the kernel reads the operand through several views. A node that permutes or slices
-  /// is not, nor is one before it.
+  /// read once. Other views are if the kernel reads the operand through several views. A node that permutes, slices or
+  /// makes windows is not, nor is one before it.
   bool inside(Value v, Value root) const {
     const bool several = several_.contains(g_.value_id(root));
-    bool repeats = false, moves = false;
+    const auto moves = [](const Node& n) { return n.op == &permute_op || n.op == &slice_op || n.op == &window_op; };
+    bool repeats = false, moved = false;
     for (Value u = v; !(u == root); u = old_.node(u).inputs[0]) {
-      const Node& n = old_.node(u);
-      repeats |= n.op == &broadcast_op;
-      moves |= n.op == &permute_op || n.op == &slice_op;
+      repeats |= old_.node(u).op == &broadcast_op;
+      moved |= moves(old_.node(u));
     }
-    const Node& n = old_.node(v);
-    if (n.op == &permute_op || n.op == &slice_op) return false;
-    return repeats || (several && !moves);
+    return !moves(old_.node(v)) && (repeats || (several && !moved));
   }
 
   const Partition& p_;

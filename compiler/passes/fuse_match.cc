@@ -6,6 +6,7 @@
 #include "ops/core/creation.h"
 #include "ops/core/index.h"
 #include "ops/core/view.h"
+#include "ops/core/window.h"
 
 namespace weft::fusion {
 namespace {
@@ -180,7 +181,7 @@ bool Partition::carries(Value v, int dim, int32_t a, int32_t b) const {
     const int d = dim - (out.size() - in.size());
     return d < 0 || in[d] != out[dim] || carries(n.inputs[0], d, a, b);
   }
-  if (n.op == &slice_op && !(in == out)) return false;
+  if ((n.op == &slice_op || n.op == &window_op) && !(in == out)) return false;
   if (n.op == &reshape_op) {
     // The dim must stay one dim.
     int64_t before = 1, above = 1;

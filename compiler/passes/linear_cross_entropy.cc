@@ -39,7 +39,7 @@ class Pattern {
   Pattern(const TensorType& logits, const TensorType& targets, bool smoothing, bool z_loss)
       : graph_(capture_graph(
             [&](std::span<const Tensor> in) {
-              CrossEntropyOptions o{.ignore_index = kIgnored, .reduction = "none"};
+              CrossEntropyOptions o{.ignore_index = kIgnored, .reduction = "none", .dim = -1};
               if (smoothing) o.label_smoothing = kSmoothing;
               if (z_loss) o.z_loss = kZLoss;
               return std::vector<Tensor>{cross_entropy(in[0], in[1], o)};

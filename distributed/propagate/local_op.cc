@@ -336,7 +336,8 @@ std::vector<Tensor> local_op(const LocalCall& call) {
     in[at->operand] = checked(c, *at);
     c.in = in;
   }
-  if (op == &reshape_op || op == &broadcast_op) return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));
+  if (op == &reshape_op || op == &broadcast_op || op == &window_sum_op)
+    return same_op(c, c.node.attrs.with("shape", result_shape(c, 0)));
   if (op == &slice_op || op == &pad_op) return local_cut(c);
   if (op == &iota_op) return local_iota(c);
   if (op == &random_bits_op || op == &random_bits_at_op) return local_random(c);

@@ -14,10 +14,11 @@ struct Reason {
   const char* reason;
 };
 
-// Ops of which there are too many combinations of placements.
+// Ops of which only wrong placements are looked for, not missing ones.
 constexpr Reason kOnlyWrong[] = {
     {"attention", "parts of the keys are tried in distributed/context_parallel_test"},
     {"attention_backward", "as attention"},
+    {"window", "windows that do not overlap could be split; the rule keeps every windowed dim whole"},
 };
 
 // Ops that have no call of their own to split.
@@ -80,6 +81,12 @@ std::vector<Sample> views(std::string_view op) {
   if (op == "pad")
     return {{{{Shape{4, 6}}}, {{"lo", Shape{0, 1}}, {"hi", Shape{0, 3}}, {"value", 0.0}}},
             {{{Shape{4, 6}}}, {{"lo", Shape{2, 0}}, {"hi", Shape{2, 0}}, {"value", 1.5}}}};
+  if (op.starts_with("window")) {
+    Sample s{{{Shape{4, 2, 6}}},
+             {{"dims", Shape{2}}, {"size", Shape{3}}, {"stride", Shape{1}}, {"dilation", Shape{1}}}};
+    if (op == "window_sum") s = {{{Shape{4, 2, 4, 3}}}, s.attrs.with("shape", Shape{4, 2, 6})};
+    return {s};
+  }
   if (op == "concat")
     return {{{{Shape{4, 6}}, {Shape{2, 6}}}, along(0)},
             {{{Shape{4, 6}}, {Shape{4, 2}}, {Shape{4, 4}}}, along(1)},
@@ -95,6 +102,18 @@ std::vector<Sample> contractions(std::string_view op) {
     return {dot({4, 6}, {6, 2}, {}, {}, {1}, {0}), dot({2, 4, 6}, {2, 6, 4}, {0}, {0}, {2}, {1}),
             dot({2, 4, 6}, {4, 2, 4}, {1}, {0}, {0}, {1}), dot({4, 6, 2}, {4, 6, 8}, {}, {}, {0, 1}, {0, 1}),
             dot({6}, {4}, {}, {}, {}, {})};
+  if (op == "conv") {
+    auto conv = [](const Shape& w, int64_t groups) {
+      return Sample{{{Shape{2, 4, 6}}, {w}},
+                    {{"stride", Shape{1}},
+                     {"lo", Shape{1}},
+                     {"hi", Shape{0}},
+                     {"dilation", Shape{1}},
+                     {"interior", Shape{0}},
+                     {"groups", groups}}};
+    };
+    return {conv({2, 4, 3}, 1), conv({4, 2, 3}, 2)};
+  }
   if (op == "grouped_dot") {
     const In offsets = index({4}, 9);
     return {{{{Shape{8, 4}}, {Shape{3, 4, 6}}, offsets}, {{"mode", std::string("rows")}}},
@@ -186,6 +205,12 @@ std::vector<Sample> others(const OpDef& op) {
   if (name == "random_bits") out.push_back({{word, word}, {{"shape", Shape{4, 6, 8}}, {"op_id", int64_t{7}}}});
   if (name == "random_bits_at")
     out.push_back({{word, word, word}, {{"shape", Shape{4, 12}}, {"strides", Shape{40, 3}}, {"op_id", int64_t{7}}}});
+  const In m{Shape{4, 3, 3}};
+  if (name == "solve") out.push_back({{m, {Shape{4, 3, 6}}}, {}});
+  if (name == "cholesky") out.push_back({{{Shape{4, 1, 1}, kFloat32, 0.5, 2}}, {}});
+  if (name == "determinant" || name == "cofactors" || name == "qr" || name == "eigh" || name == "matrix_exp")
+    out.push_back({{m}, {}});
+  if (name == "svd") out.push_back({{m}, {{"full", false}}});
   if (name == "debug_print") out.push_back({{{Shape{4, 6}}}, {{"label", std::string("x")}}});
   return out;
 }

@@ -1,5 +1,6 @@
 // All public functions of ops/core.
 #pragma once
+#include "ops/core/conv.h"
 #include "ops/core/creation.h"
 #include "ops/core/dot.h"
 #include "ops/core/index.h"
@@ -7,3 +8,4 @@
 #include "ops/core/pointwise.h"
 #include "ops/core/reduce.h"
 #include "ops/core/view.h"
+#include "ops/core/window.h"

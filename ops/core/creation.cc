@@ -360,6 +360,11 @@ Tensor empty(const Shape& shape, const TensorOptions& options, std::source_locat
   if (thread_state.capture) return zeros(shape, options, loc);
   return finish(Tensor::empty({options.dtype, options.device, shape}), options);
 }
+Tensor empty_like(const Arg& x) {
+  LineScope here(x.line());
+  const Tensor& like = internal::tensor_of(x, "empty_like");
+  return empty(like.shape(), {.dtype = like.dtype(), .device = like.device()});
+}
 Tensor full_like(const Arg& x, const Arg& value) {
   LineScope here(x.line());
   const Tensor& like = internal::tensor_of(x, "full_like");
@@ -411,11 +416,13 @@ Tensor randn(const Shape& shape, const TensorOptions& options, std::source_locat
 }
 Tensor uniform(const Shape& shape, double lo, double hi, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
+  WEFT_CHECK(lo <= hi && std::isfinite(hi - lo), "uniform: range [", lo, ", ", hi, "); need finite numbers, in order");
   return finish(cast(add(mul(uniform_bits(shape, wide(options.dtype), options.device), hi - lo), lo), options.dtype),
                 options);
 }
 Tensor normal(const Shape& shape, double mean, double std, const TensorOptions& options, std::source_location loc) {
   LineScope here(loc);
+  WEFT_CHECK(std >= 0, "normal: std is ", std, "; need a number >= 0");
   return finish(cast(add(mul(normal_bits(shape, wide(options.dtype), options.device), std), mean), options.dtype),
                 options);
 }
@@ -436,6 +443,15 @@ Tensor randn_like(const Arg& x) {
   LineScope here(x.line());
   const Tensor& like = internal::tensor_of(x, "randn_like");
   return randn(like.shape(), {.dtype = like.dtype(), .device = like.device()});
+}
+Tensor randint_like(const Arg& x, int64_t low, int64_t high) {
+  LineScope here(x.line());
+  const Tensor& like = internal::tensor_of(x, "randint_like");
+  return randint(low, high, like.shape(), {.dtype = like.dtype(), .device = like.device()});
+}
+Tensor randint_like(const Arg& x, int64_t high) {
+  LineScope here(x.line());
+  return randint_like(x, 0, high);
 }
 Tensor bernoulli(const Arg& p) {
   LineScope here(p.line());

@@ -17,6 +17,7 @@ Tensor ones(const Shape& shape, const TensorOptions& options = {},
 /// Values unspecified; zeros under capture.
 Tensor empty(const Shape& shape, const TensorOptions& options = {},
              std::source_location loc = std::source_location::current());
+Tensor empty_like(const Arg& x);
 /// Same shape, dtype and device as x.
 Tensor full_like(const Arg& x, const Arg& value);
 Tensor zeros_like(const Arg& x);
@@ -49,6 +50,10 @@ Tensor randint(int64_t low, int64_t high, const Shape& shape, const TensorOption
                std::source_location loc = std::source_location::current());
 Tensor rand_like(const Arg& x);
 Tensor randn_like(const Arg& x);
+/// Integers in [low, high), in x's dtype.
+Tensor randint_like(const Arg& x, int64_t low, int64_t high);
+/// Integers in [0, high), in x's dtype.
+Tensor randint_like(const Arg& x, int64_t high);
 /// 1 with probability p[i], otherwise 0; p's shape and dtype.
 Tensor bernoulli(const Arg& p);
 /// Advances the generator's step. Needed only for ops outside compiled functions, which do not advance it; each

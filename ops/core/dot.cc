@@ -145,17 +145,20 @@ Cost cost_grouped(const Attrs& attrs, std::span<const TensorType> in, std::span<
 
 int64_t dot_bytes(const Attrs& attrs, std::span<const StridedView> in, std::span<const StridedView> out) {
   const internal::DotProduct p(attrs, in);
-  return p.bytes() + kernels::gemm_workspace(in[0].dtype, out[0].dtype, p.batch(), p.m(), p.n(), p.k());
+  return p.gemm_bytes() +
+         kernels::gemm_workspace(in[0].dtype, out[0].dtype, p.batch(), p.m(), p.n(), p.k(), p.gathered());
 }
 
 void run_dot(const KernelCall& c) {
   const internal::DotProduct p(c.attrs, c.in);
-  const auto [a, b] = p.operands(c.in[0], c.in[1], c.workspace);
+  const internal::DotProduct::GemmOperands x(p, c.in[0], c.in[1], c.workspace);
+  kernels::GemmHooks hooks;
+  x.add_to(hooks);
   WEFT_BUG_IF(!c.out[0].contiguous(), "dot: result is not contiguous");
   StridedView y = c.out[0];
   y.shape = Shape{p.batch(), p.m(), p.n()};
   y.strides = contiguous_strides(y.shape);
-  kernels::gemm(a, b, y, static_cast<char*>(c.workspace) + p.bytes());
+  kernels::gemm(x.a, x.b, y, static_cast<char*>(c.workspace) + p.gemm_bytes(), &hooks);
 }
 
 kernels::GroupedMode mode_of(const Attrs& attrs) {

@@ -85,7 +85,6 @@ Tensor matmul(const Arg& x, const Arg& y) {
 
 Tensor mm(const Arg& a, const Arg& b) { return matrix_product(a, b, 2, "mm"); }
 Tensor bmm(const Arg& a, const Arg& b) { return matrix_product(a, b, 3, "bmm"); }
-Tensor Tensor::matmul(const Tensor& other, Loc loc) const { return weft::matmul({*this, loc}, other); }
 
 Tensor linear(const Arg& input, const Arg& weight, const Arg& bias) {
   LineScope here(input.line());

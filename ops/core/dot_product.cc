@@ -17,10 +17,12 @@ DotProduct::Merged DotProduct::merge(const StridedView& in, const Shape& first, 
                                      const Shape& third) {
   Merged m;
   m.view = {in.data, in.dtype, {}, {}};
+  int* end = m.ends;
   for (const Shape* group : {&first, &second, &third}) {
     int64_t extent = 1, stride = 0;
     bool started = false;
     for (int64_t d : *group) m.dims.push_back(d);
+    *end++ = m.dims.size();
     for (int k = group->size() - 1; k >= 0; --k) {
       const int d = static_cast<int>((*group)[k]);
       if (in.shape[d] == 1) continue;
@@ -60,6 +62,98 @@ DotProduct::DotProduct(const Attrs& attrs, std::span<const StridedView> in) {
 
 DotProduct::Operands DotProduct::operands(const StridedView& a, const StridedView& b, void* scratch) const {
   return {laid_out(a, a_, scratch), laid_out(b, b_, static_cast<char*>(scratch) + a_.bytes())};
+}
+
+// ---- gathered operands ----
+
+namespace {
+
+int64_t offset_of(const Shape& extents, const Shape& strides, int64_t index) {
+  int64_t offset = 0;
+  for (int d = extents.size() - 1; d >= 0; --d) {
+    offset += index % extents[d] * strides[d];
+    index /= extents[d];
+  }
+  return offset;
+}
+
+template <class T>
+void copy_run(const char* from, int64_t stride, int64_t n, char* to) {
+  const T* x = reinterpret_cast<const T*>(from);
+  T* y = reinterpret_cast<T*>(to);
+  if (stride == 1) {
+    std::copy_n(x, n, y);
+  } else {
+    for (int64_t i = 0; i < n; ++i) y[i] = x[i * stride];
+  }
+}
+
+}  // namespace
+
+void DotProduct::GemmOperands::Gather::run(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows,
+                                           int64_t cols, void* out, int64_t ld) {
+  const Gather& g = *static_cast<const Gather*>(context);
+  // Lines are contiguous in `out`; `along` is the group of dims that a line walks.
+  const int along = g.columns ? 1 : 2, across = 3 - along;
+  const int64_t first = g.columns ? col : row, lines = g.columns ? cols : rows;
+  const int64_t begin = g.columns ? row : col, length = g.columns ? rows : cols;
+  const Shape &extents = g.extents[along], &strides = g.strides[along];
+  const int64_t inner = extents.empty() ? 1 : extents.back(), step = extents.empty() ? 0 : strides.back();
+  const int64_t base = offset_of(g.extents[0], g.strides[0], batch);
+  for (int64_t i = 0; i < lines; ++i) {
+    const int64_t line = base + offset_of(g.extents[across], g.strides[across], first + i);
+    char* to = static_cast<char*>(out) + i * ld * g.size;
+    for (int64_t done = 0; done < length;) {
+      const int64_t at = begin + done, n = std::min(length - done, inner - at % inner);
+      const char* from = g.data + (line + offset_of(extents, strides, at)) * g.size;
+      if (g.size == 4) {
+        copy_run<uint32_t>(from, step, n, to);
+      } else {
+        copy_run<uint16_t>(from, step, n, to);
+      }
+      to += n * g.size;
+      done += n;
+    }
+  }
+}
+
+StridedView DotProduct::GemmOperands::place(const StridedView& in, const Merged& m, void* scratch, Gather& g) {
+  if (!m.gathers()) return laid_out(in, m, scratch);
+  g.data = static_cast<const char*>(in.data);
+  g.size = itemsize(in.dtype);
+  int at = 0;
+  for (int group = 0; group < 3; ++group)
+    for (; at < m.ends[group]; ++at) {
+      const int d = static_cast<int>(m.dims[at]);
+      if (in.shape[d] == 1) continue;
+      Shape &extents = g.extents[group], &strides = g.strides[group];
+      if (!extents.empty() && strides.back() == in.strides[d] * in.shape[d]) {  // one dim with the dim around it
+        extents.back() *= in.shape[d];
+        strides.back() = in.strides[d];
+      } else {
+        extents.push_back(in.shape[d]);
+        strides.push_back(in.strides[d]);
+      }
+    }
+  // Lines of the longer contiguous runs.
+  auto run = [&](int group) {
+    return !g.extents[group].empty() && g.strides[group].back() == 1 ? g.extents[group].back() : 1;
+  };
+  g.columns = run(1) > run(2);
+  g.fill = {&Gather::run, &g, g.columns, 1};
+  StridedView v = m.view;
+  v.data = nullptr;
+  v.strides = contiguous_strides(v.shape);
+  return v;
+}
+
+DotProduct::GemmOperands::GemmOperands(const DotProduct& p, const StridedView& x, const StridedView& y, void* scratch)
+    : a(place(x, p.a_, scratch, gather_[0])),
+      b(place(y, p.b_, static_cast<char*>(scratch) + (p.a_.gathers() ? 0 : p.a_.bytes()), gather_[1])) {}
+
+void DotProduct::GemmOperands::add_to(kernels::GemmHooks& hooks) const {
+  if (gather_[0].data) hooks.a = &gather_[0].fill;
+  if (gather_[1].data) hooks.b = &gather_[1].fill;
 }
 
 }  // namespace weft::internal

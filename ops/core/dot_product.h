@@ -1,10 +1,12 @@
-// Turns a dot into one batched matrix product: dims are permuted and merged in place if the strides allow, otherwise
-// the operand is copied once. Depends on attributes and strides only, so it can be made before memory is allocated.
+// Turns a dot into one batched matrix product: dims are permuted and merged in place if the strides allow. Otherwise
+// the operand is gathered while the product packs it, or copied once. Depends on attributes and strides only, so it can
+// be made before memory is allocated.
 #pragma once
 #include <span>
 
 #include "framework/ir/attr.h"
 #include "framework/tensor/view.h"
+#include "ops/kernels/gemm.h"
 
 namespace weft::internal {
 
@@ -37,18 +39,49 @@ class DotProduct {
   /// The operands as [batch, m, k] and [batch, k, n], copied to `scratch` if necessary.
   Operands operands(const StridedView& a, const StridedView& b, void* scratch) const;
 
+  /// For kernels::gemm, which need not have copies: the operands that it gathers, and the bytes of the other copies.
+  kernels::GemmFilled gathered() const { return {a_.gathers(), b_.gathers()}; }
+  int64_t gemm_bytes() const { return (a_.gathers() ? 0 : a_.bytes()) + (b_.gathers() ? 0 : b_.bytes()); }
+  class GemmOperands;
+
  private:
   // Three groups of dims, in this order, merged into three dims; `copy` if the strides do not allow that.
   struct Merged {
     StridedView view;
     Shape dims;
+    int ends[3];  // of the groups in `dims`
     bool copy = false;
+    bool gathers() const { return copy && (view.dtype == kFloat32 || itemsize(view.dtype) == 2); }
     int64_t bytes() const { return copy ? (view.numel() * itemsize(view.dtype) + 63) / 64 * 64 : 0; }
   };
   static Merged merge(const StridedView& in, const Shape& first, const Shape& second, const Shape& third);
   static StridedView laid_out(const StridedView& in, const Merged& m, void* scratch);
 
   Merged a_, b_;
+};
+
+/// The operands of one call of gemm: memory, or fills that gather them. Must outlive the call.
+class DotProduct::GemmOperands {
+  // The elements of an operand, by index in its three groups of dims.
+  struct Gather {
+    const char* data = nullptr;
+    int64_t size = 0;
+    Shape extents[3], strides[3];
+    bool columns = false;  // pieces are written by columns
+    kernels::GemmFill fill;
+    static void run(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, void* out,
+                    int64_t ld);
+  };
+  static StridedView place(const StridedView& in, const Merged& m, void* scratch, Gather& gather);
+  Gather gather_[2];
+
+ public:
+  GemmOperands(const DotProduct& p, const StridedView& a, const StridedView& b, void* scratch);
+  GemmOperands(const GemmOperands&) = delete;
+  /// Adds the fills of gathered operands.
+  void add_to(kernels::GemmHooks& hooks) const;
+
+  const StridedView a, b;
 };
 
 }  // namespace weft::internal

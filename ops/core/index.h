@@ -18,8 +18,8 @@ Tensor take_along_dim(const Arg& x, const Arg& index, int64_t dim);
 Tensor index_select(const Arg& x, int64_t dim, const Arg& index);
 /// A copy of x, with x[index[i][j]][j] += src[i][j] for dim 0 (other dims alike), in order of position.
 Tensor scatter_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
-/// A copy of x, with slice index[i] along dim += slice i of src.
-Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
+/// A copy of x, with slice index[i] along dim += alpha * slice i of src.
+Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& src, const Arg& alpha = 1);
 /// A copy of x, with slice index[i] along dim = slice i of src, in order of position.
 Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& src);
 /// weight[indices[...]]: [..., D] for weight [V, D].
@@ -30,6 +30,11 @@ Tensor one_hot(const Arg& x, int64_t classes);
 Tensor histogram(const Arg& x, int64_t bins);
 /// value where mask is true, otherwise x.
 Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value);
+/// The positions of the nonzero elements in row-major order, i64 [count, dims of x]. The count depends on values, so x
+/// must have them: in a compiled function it must not be computed there.
+Tensor nonzero(const Arg& x);
+/// The elements of x where the bool mask is true, 1-d; x and mask broadcast. As for nonzero, mask must have values.
+Tensor masked_select(const Arg& x, const Arg& mask);
 
 /// x with the block at starts (one integer or 0-d integer tensor per dim) replaced by update; the block must be inside
 /// x.
@@ -38,6 +43,13 @@ Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::span<const Ten
 /// The block with these sizes at starts.
 Tensor dynamic_slice(const Arg& x, std::initializer_list<Arg> starts, const Shape& sizes);
 Tensor dynamic_slice(const Arg& x, std::span<const Tensor> starts, const Shape& sizes, SourceLine line = {});
+
+namespace internal {
+/// Throws, naming `op`, if x has no values yet because a compiled function computes it; `need` ends the sentence.
+void require_values(const Tensor& x, const char* op, const char* need);
+/// A 1-d i64 tensor of these positions.
+Tensor positions_of(const std::vector<int64_t>& values, Device device);
+}  // namespace internal
 
 struct Sorted {
   Tensor values, indices;  // indices: i64

@@ -9,6 +9,7 @@
 namespace weft {
 
 using internal::LineScope;
+using internal::positions_of;
 using internal::tensor_of;
 
 namespace {
@@ -52,7 +53,32 @@ std::vector<Tensor> tensors(std::initializer_list<Arg> starts, Device device) {
   return r;
 }
 
+// The flat positions of the true (nonzero) elements.
+std::vector<int64_t> true_positions(const Tensor& x, const char* op) {
+  internal::require_values(x, op, "where(mask, x, 0), which keeps x's shape");
+  const std::vector<bool> values = x.to_vector<bool>();
+  std::vector<int64_t> positions;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (values[i]) positions.push_back(static_cast<int64_t>(i));
+  return positions;
+}
+
 }  // namespace
+
+namespace internal {
+
+void require_values(const Tensor& x, const char* op, const char* need) {
+  WEFT_CHECK_AS(kFailedPrecondition, !x.is_traced(), op, ": the shape of the result depends on the values of ",
+                x.type(), ", which do not exist yet inside a compiled function; need ", need,
+                ", or the call outside compiled functions");
+}
+
+Tensor positions_of(const std::vector<int64_t>& values, Device device) {
+  const Tensor t = Tensor::from_vector(values, {static_cast<int64_t>(values.size())});
+  return device == Device::cpu() ? t : t.to(device);
+}
+
+}  // namespace internal
 
 Tensor gather(const Arg& x, int64_t dim, const Arg& index) { return picked(gather_op, x, dim, index); }
 Tensor index_select(const Arg& x, int64_t dim, const Arg& index) { return picked(index_select_op, x, dim, index); }
@@ -74,13 +100,24 @@ Tensor take_along_dim(const Arg& arg, const Arg& index, int64_t dim) {
 Tensor Tensor::operator[](const Arg& at) const {
   LineScope here(at.line());
   if (at.kind() == Arg::kInt) return weft::select(*this, 0, at.integer());
-  WEFT_CHECK(at.is_tensor(), "operator[]: the index is ", at.number(), "; need an integer or a tensor of integers");
+  WEFT_CHECK(at.is_tensor(), "operator[]: the index is ", at.number(),
+             "; need an integer or a tensor of integers or bool");
   const Tensor& index = tensor_of(at, "operator[]");
+  if (index.dtype() == kBool) {
+    const int k = index.dim();
+    Shape rest{-1}, begin;
+    for (int d = 0; d < dim(); ++d) (d < k ? begin : rest).push_back(shape()[d]);
+    WEFT_CHECK(begin == index.shape(), "operator[]: the mask has shape ", index.shape(), " and the tensor ", shape(),
+               "; need a mask of the tensor's first dims");
+    rest[0] = begin.numel();
+    return weft::index_select(weft::reshape(*this, rest), 0,
+                              positions_of(true_positions(index, "operator[]"), device()));
+  }
   check_index_type(index, "operator[]");
   WEFT_CHECK(dim() > 0, "operator[]: the tensor has no dims; need one to index");
   Shape s = index.shape();
   for (int d = 1; d < dim(); ++d) s.push_back(size(d));
-  return weft::reshape(index_select(*this, 0, weft::reshape(index, {-1})), s);
+  return weft::reshape(weft::index_select(*this, 0, weft::reshape(index, {-1})), s);
 }
 
 Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& source) {
@@ -97,8 +134,10 @@ Tensor scatter_add(const Arg& arg, int64_t dim, const Arg& index, const Arg& sou
   return dispatch(scatter_add_op, {&x, &at, &src}, {{"dim", d}});
 }
 
-Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& source) {
-  return rows_changed(index_add_op, x, dim, index, source);
+Tensor index_add(const Arg& x, int64_t dim, const Arg& index, const Arg& source, const Arg& alpha) {
+  if (alpha.kind() == Arg::kInt && alpha.integer() == 1) return rows_changed(index_add_op, x, dim, index, source);
+  LineScope here(x.line());
+  return rows_changed(index_add_op, x, dim, index, mul(source, alpha));
 }
 Tensor index_copy(const Arg& x, int64_t dim, const Arg& index, const Arg& source) {
   return rows_changed(index_copy_op, x, dim, index, source);
@@ -135,6 +174,39 @@ Tensor histogram(const Arg& arg, int64_t bins) {
 Tensor masked_fill(const Arg& x, const Arg& mask, const Arg& value) {
   LineScope here(x.line());
   return where(mask, value, x);
+}
+
+Tensor nonzero(const Arg& arg) {
+  LineScope here(arg.line());
+  const Tensor& x = tensor_of(arg, "nonzero");
+  const std::vector<int64_t> flat = true_positions(x, "nonzero");
+  std::vector<int64_t> at(flat.size() * static_cast<size_t>(x.dim()));
+  for (size_t i = 0; i < flat.size(); ++i) {
+    int64_t rest = flat[i];
+    for (int d = x.dim() - 1; d >= 0; rest /= x.shape()[d--])
+      at[i * static_cast<size_t>(x.dim()) + static_cast<size_t>(d)] = rest % x.shape()[d];
+  }
+  return reshape(positions_of(at, x.device()), {static_cast<int64_t>(flat.size()), x.dim()});
+}
+
+Tensor masked_select(const Arg& arg, const Arg& mask) {
+  LineScope here(arg.line());
+  const Tensor &x = tensor_of(arg, "masked_select"), &m = tensor_of(mask, "masked_select");
+  WEFT_CHECK(m.dtype() == kBool, "masked_select: the mask is ", m.type(), "; need bool");
+  const Shape shape = broadcast_shapes(x.shape(), m.shape(), "masked_select");
+  std::vector<int64_t> positions = true_positions(m, "masked_select");
+  if (m.shape() != shape) {  // every place of the result where the mask's element is true
+    std::vector<bool> kept(static_cast<size_t>(m.numel()));
+    for (int64_t p : positions) kept[static_cast<size_t>(p)] = true;
+    positions.clear();
+    for (int64_t i = 0; i < shape.numel(); ++i) {
+      int64_t rest = i, from = 0, stride = 1;
+      for (int d = shape.size() - 1, k = m.dim() - 1; k >= 0; rest /= shape[d--], stride *= m.shape()[k--])
+        if (m.shape()[k] > 1) from += rest % shape[d] * stride;
+      if (kept[static_cast<size_t>(from)]) positions.push_back(i);
+    }
+  }
+  return index_select(flatten(broadcast_to(x, shape)), 0, positions_of(positions, x.device()));
 }
 
 Tensor dynamic_update_slice(const Arg& x, const Arg& update, std::initializer_list<Arg> starts) {

@@ -5,6 +5,7 @@
 #include "framework/dispatch/dispatch.h"
 #include "framework/dispatch/tape.h"
 #include "ops/core/creation.h"
+#include "ops/core/promotion.h"
 #include "ops/core/view.h"
 #include "ops/kernels/kernels.h"
 
@@ -23,48 +24,6 @@ using kernels::PwTypes;
 
 // Below this many elements, a call runs on the calling thread and does not check strides or use the pool.
 constexpr int64_t kSmall = 4096;
-
-int kind_of(DType t) { return is_floating(t) ? 2 : t == kBool ? 0 : 1; }
-
-/// PyTorch's result_type: tensors with dims first, then 0-d tensors, then numbers; a later class can only raise the
-/// kind.
-DType result_type(std::span<const Arg* const> args) {
-  bool have = false;
-  DType result{};
-  auto consider = [&](DType t) {
-    if (!have) {
-      result = t;
-      have = true;
-    } else {
-      result = promote(result, t);
-    }
-  };
-  for (const Arg* a : args)
-    if (a->is_tensor() && a->tensor().dim() > 0) consider(a->tensor().dtype());
-  auto lower = [&](auto&& pick) {
-    bool any = false;
-    DType t{};
-    for (const Arg* a : args) {
-      DType d;
-      if (!pick(*a, &d)) continue;
-      t = any ? promote(t, d) : d;
-      any = true;
-    }
-    if (!any) return;
-    if (!have || kind_of(t) > kind_of(result)) {
-      result = t;
-      have = true;
-    }
-  };
-  lower(
-      [](const Arg& a, DType* d) { return a.is_tensor() && a.tensor().dim() == 0 && (*d = a.tensor().dtype(), true); });
-  lower([](const Arg& a, DType* d) {
-    if (a.is_tensor()) return false;
-    *d = a.kind() == Arg::kFloat ? kFloat32 : a.kind() == Arg::kInt ? kInt64 : kBool;
-    return true;
-  });
-  return result;
-}
 
 Tensor number(const Arg& a, DType dtype, Device device) {
   const bool exact = a.kind() != Arg::kFloat;
@@ -265,18 +224,6 @@ Tensor Tensor::to(Device device, Loc loc) const {
   }
   return out;
 }
-
-Tensor Tensor::exp(Loc loc) const { return weft::exp({*this, loc}); }
-Tensor Tensor::log(Loc loc) const { return weft::log({*this, loc}); }
-Tensor Tensor::sqrt(Loc loc) const { return weft::sqrt({*this, loc}); }
-Tensor Tensor::rsqrt(Loc loc) const { return weft::rsqrt({*this, loc}); }
-Tensor Tensor::tanh(Loc loc) const { return weft::tanh({*this, loc}); }
-Tensor Tensor::sigmoid(Loc loc) const { return weft::sigmoid({*this, loc}); }
-Tensor Tensor::relu(Loc loc) const { return weft::relu({*this, loc}); }
-Tensor Tensor::abs(Loc loc) const { return weft::abs({*this, loc}); }
-Tensor Tensor::neg(Loc loc) const { return weft::neg({*this, loc}); }
-Tensor Tensor::square(Loc loc) const { return weft::square({*this, loc}); }
-Tensor Tensor::pow(double exponent, Loc loc) const { return weft::pow({*this, loc}, exponent); }
 
 namespace internal {
 Tensor accumulate(const Tensor& a, const Tensor& b) { return add(a, b); }

@@ -1,20 +1,11 @@
 // Reductions and running sums. Sums of 16-bit floats accumulate in f32, sums of integers and bool in i64.
 #pragma once
-#include <concepts>
 #include <span>
 
 #include "framework/dispatch/arg.h"
 #include "framework/ir/op_def.h"
 
 namespace weft {
-
-/// Dims to reduce: one number, a list, or nothing for all dims. Negative numbers count from the end.
-struct Dims : Shape {
-  Dims() = default;
-  Dims(const Shape& dims) : Shape(dims) {}
-  Dims(std::initializer_list<int64_t> dims) : Shape(dims) {}
-  Dims(std::integral auto dim) : Shape({static_cast<int64_t>(dim)}) {}
-};
 
 Tensor sum(const Arg& x, const Dims& dims = {}, bool keepdim = false);
 Tensor mean(const Arg& x, const Dims& dims = {}, bool keepdim = false);

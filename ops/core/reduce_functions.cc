@@ -172,15 +172,4 @@ Tensor all(const Arg& arg, const Dims& dims, bool keepdim) {
   return eq(sum(eq(tensor_of(arg, "all"), 0), dims, keepdim), 0);
 }
 
-Tensor Tensor::sum(const Shape& dims, bool keepdim, Loc loc) const { return weft::sum({*this, loc}, dims, keepdim); }
-Tensor Tensor::mean(const Shape& dims, bool keepdim, Loc loc) const { return weft::mean({*this, loc}, dims, keepdim); }
-Tensor Tensor::var(const Shape& dims, double correction, bool keepdim, Loc loc) const {
-  return weft::var({*this, loc}, dims, correction, keepdim);
-}
-Tensor Tensor::std(const Shape& dims, double correction, bool keepdim, Loc loc) const {
-  return weft::std({*this, loc}, dims, correction, keepdim);
-}
-Tensor Tensor::amax(const Shape& dims, bool keepdim, Loc loc) const { return weft::amax({*this, loc}, dims, keepdim); }
-Tensor Tensor::amin(const Shape& dims, bool keepdim, Loc loc) const { return weft::amin({*this, loc}, dims, keepdim); }
-
 }  // namespace weft

@@ -64,12 +64,15 @@ std::vector<Tensor> unbind(const Arg& x, int64_t dim = 0);
 /// The elements of the last two dims on and below (tril) or above (triu) the given diagonal; zero elsewhere.
 Tensor tril(const Arg& x, int64_t diagonal = 0);
 Tensor triu(const Arg& x, int64_t diagonal = 0);
-/// Moves elements `shift` positions up along dim; elements moved out enter at the other end.
-Tensor roll(const Arg& x, int64_t shift, int64_t dim);
-/// Reverses x along dim.
-Tensor flip(const Arg& x, int64_t dim);
+/// Moves elements shifts[i] positions up along dims[i]; elements moved out enter at the other end. Without dims, there
+/// is one shift, of the flattened tensor.
+Tensor roll(const Arg& x, const Shape& shifts, const Shape& dims = {});
+/// Reverses x along these dims.
+Tensor flip(const Arg& x, const Shape& dims);
 /// Repeats each slice along dim n times in a row: [a, b] -> [a, a, b, b].
 Tensor repeat_interleave(const Arg& x, int64_t n, int64_t dim);
+/// The same for the elements of the flattened tensor.
+Tensor repeat_interleave(const Arg& x, int64_t n);
 
 extern const OpDef reshape_op;     // {shape}
 extern const OpDef permute_op;     // {dims}

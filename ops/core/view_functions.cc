@@ -295,19 +295,38 @@ std::vector<Tensor> unbind(const Arg& arg, int64_t dim) {
 Tensor tril(const Arg& x, int64_t diagonal) { return triangle(x, diagonal, true, "tril"); }
 Tensor triu(const Arg& x, int64_t diagonal) { return triangle(x, diagonal, false, "triu"); }
 
-Tensor roll(const Arg& arg, int64_t shift, int64_t dim) {
+Tensor roll(const Arg& arg, const Shape& shifts, const Shape& dims) {
   LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "roll");
-  const int64_t n = x.size(dim);
-  if (n == 0 || shift % n == 0) return x;
-  const int64_t by = (shift % n + n) % n;
-  return cat({slice(x, dim, n - by, n), slice(x, dim, 0, n - by)}, dim);
+  Tensor x = tensor_of(arg, "roll");
+  if (dims.empty()) {
+    WEFT_CHECK(shifts.size() == 1, "roll: ", shifts.size(), " shifts and no dims; need one shift, or a dim for each");
+    return reshape(roll(flatten(x), shifts, 0), x.shape());
+  }
+  WEFT_CHECK(shifts.size() == dims.size(), "roll: shifts ", shifts, " and dims ", dims,
+             "; need one shift for each dim");
+  for (int k = 0; k < dims.size(); ++k) {
+    const int d = normalize_dim(dims[k], x.dim(), "roll");
+    const int64_t n = x.dim() == 0 ? 1 : x.shape()[d];
+    if (n == 0 || shifts[k] % n == 0) continue;
+    const int64_t by = (shifts[k] % n + n) % n;
+    x = cat({slice(x, d, n - by, n), slice(x, d, 0, n - by)}, d);
+  }
+  return x;
 }
 
-Tensor flip(const Arg& arg, int64_t dim) {
+// One index for each dim: the kernel of index_select copies backwards where an index counts down.
+Tensor flip(const Arg& arg, const Shape& dims) {
   LineScope here(arg.line());
-  const Tensor& x = tensor_of(arg, "flip");
-  return index_select(x, dim, arange(x.size(dim) - 1, -1, -1, {.dtype = kInt64, .device = x.device()}));
+  Tensor x = tensor_of(arg, "flip");
+  std::vector<bool> seen(static_cast<size_t>(x.dim()) + 1);
+  for (int64_t dim : dims) {
+    const int d = normalize_dim(dim, x.dim(), "flip");
+    WEFT_CHECK(!seen[static_cast<size_t>(d)], "flip: dims ", dims, " name dim ", d, " twice; need each once");
+    seen[static_cast<size_t>(d)] = true;
+    if (x.dim() == 0 || x.shape()[d] <= 1) continue;
+    x = index_select(x, d, arange(x.shape()[d] - 1, -1, -1, {.dtype = kInt64, .device = x.device()}));
+  }
+  return x;
 }
 
 Tensor repeat_interleave(const Arg& arg, int64_t n, int64_t dim) {
@@ -322,18 +341,11 @@ Tensor repeat_interleave(const Arg& arg, int64_t n, int64_t dim) {
   return reshape(broadcast_to(unsqueeze(x, d + 1), wide), to);
 }
 
-Tensor Tensor::contiguous(Loc loc) const { return weft::contiguous({*this, loc}); }
-Tensor Tensor::reshape(const Shape& shape, Loc loc) const { return weft::reshape({*this, loc}, shape); }
-Tensor Tensor::view(const Shape& shape, Loc loc) const { return weft::reshape({*this, loc}, shape); }
-Tensor Tensor::transpose(int64_t a, int64_t b, Loc loc) const { return weft::transpose({*this, loc}, a, b); }
-Tensor Tensor::t(Loc loc) const { return weft::t({*this, loc}); }
-Tensor Tensor::permute(const Shape& dims, Loc loc) const { return weft::permute({*this, loc}, dims); }
-Tensor Tensor::expand(const Shape& shape, Loc loc) const { return weft::expand({*this, loc}, shape); }
-Tensor Tensor::squeeze(int64_t dim, Loc loc) const { return weft::squeeze({*this, loc}, dim); }
-Tensor Tensor::unsqueeze(int64_t dim, Loc loc) const { return weft::unsqueeze({*this, loc}, dim); }
-Tensor Tensor::flatten(int64_t begin, int64_t end, Loc loc) const { return weft::flatten({*this, loc}, begin, end); }
-Tensor Tensor::slice(int64_t dim, int64_t begin, int64_t end, int64_t step, Loc loc) const {
-  return weft::slice({*this, loc}, dim, begin, end, step);
+Tensor repeat_interleave(const Arg& arg, int64_t n) {
+  LineScope here(arg.line());
+  return repeat_interleave(flatten(arg), n, 0);
 }
+
+Tensor Tensor::contiguous(Loc loc) const { return weft::contiguous({*this, loc}); }
 
 }  // namespace weft

@@ -51,6 +51,21 @@ void BM_Add16Direct(benchmark::State& state) {
 }
 BENCHMARK(BM_Add16Direct);
 
+// Slices of a [2048, 1024] matrix along dim, in an irregular order or backwards (flip).
+void select(benchmark::State& state, int dim, bool backwards, DType t) {
+  const Shape shape{2048, 1024};
+  Data x(t, shape), y(t, shape), index(kInt64, {shape[dim]});
+  for (int64_t i = 0; i < shape[dim]; ++i)
+    static_cast<int64_t*>(index.view.data)[i] = (backwards ? shape[dim] - 1 - i : i * 389) % shape[dim];
+  for (auto _ : state) index_select(x.view, index.view, dim, y.view);
+  rate(state, 2 * shape.numel() * itemsize(t));
+}
+BENCHMARK_CAPTURE(select, rows_f32, 0, false, kFloat32)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(select, columns_f32, 1, false, kFloat32)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(select, flip_rows_f32, 0, true, kFloat32)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(select, flip_columns_f32, 1, true, kFloat32)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(select, flip_columns_bf16, 1, true, kBFloat16)->UseRealTime()->Unit(benchmark::kMillisecond);
+
 constexpr int64_t kN = 4096;
 void unary(benchmark::State& state, Pw op, DType t) {
   Data a(t, {kN, kN}), c(t, {kN, kN});

@@ -34,8 +34,8 @@ struct GemmEpilogue {
 /// apart; it has the product's dtype. Called from pool tasks, and more than once for some elements, so it must be pure.
 struct GemmFill {
   void (*run)(const void* context, int64_t batch, int64_t row, int64_t col, int64_t rows, int64_t cols, void* out,
-              int64_t ld);
-  const void* context;
+              int64_t ld) = nullptr;
+  const void* context = nullptr;
   bool transposed = false;
   int cost = 1;  // cost of an element, relative to packing one: the higher, the fewer times tiles request it
 };

@@ -26,6 +26,13 @@ void check_dtype(const char* name, const StridedView& index) {
              "; need i64 or i32");
 }
 
+template <class I>
+bool all_below(const I* index, int64_t stride, int64_t n, int64_t limit) {
+  bool ok = true;
+  for (int64_t i = 0; i < n; ++i) ok &= static_cast<uint64_t>(index[i * stride]) < static_cast<uint64_t>(limit);
+  return ok;
+}
+
 // Checks every index of an n-d view before anything is written.
 void check_range(const char* name, const StridedView& index, int64_t limit) {
   const int64_t n = index.numel(), last = index.shape.empty() ? 1 : index.shape.back();
@@ -35,10 +42,11 @@ void check_range(const char* name, const StridedView& index, int64_t limit) {
   parallel_chunks(rows.count, std::max<int64_t>(1, kGrain / last), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const void* p = rows.at(index, r, 0);
-      for (int64_t i = 0; i < last; ++i) {
+      const bool ok = index.dtype == kInt64 ? all_below(static_cast<const int64_t*>(p), rows.stride, last, limit)
+                                            : all_below(static_cast<const int32_t*>(p), rows.stride, last, limit);
+      for (int64_t i = 0; !ok && i < last; ++i) {
         const int64_t v = read_index(p, index.dtype, i * rows.stride);
-        if (v < 0 || v >= limit) [[unlikely]]
-          out_of_range(name, v, r * last + i, limit);
+        if (v < 0 || v >= limit) out_of_range(name, v, r * last + i, limit);
       }
     }
   });
@@ -127,6 +135,43 @@ void gather(const StridedView& in, const StridedView& index, int dim, const Stri
   });
 }
 
+namespace {
+
+// The distance between successive indices, if it is the same everywhere; otherwise 0.
+template <class I>
+int64_t constant_step(const I* index, int64_t stride, int64_t n) {
+  const int64_t step = n > 1 ? index[stride] - index[0] : 0;
+  for (int64_t i = 2; i < n; ++i)
+    if (index[i * stride] != index[(i - 1) * stride] + step) return 0;
+  return step;
+}
+int64_t constant_step(const StridedView& index) {
+  const int64_t stride = index.strides[0], n = index.shape[0];
+  return index.dtype == kInt64 ? constant_step(index.as<int64_t>(), stride, n)
+                               : constant_step(index.as<int32_t>(), stride, n);
+}
+
+// y[i] = x[-i]. Blocks of a constant size become vector instructions.
+template <class T>
+void copy_backwards(const T* x, T* y, int64_t n) {
+  constexpr int64_t kBlock = 64 / sizeof(T);
+  int64_t i = 0;
+  for (; i + kBlock <= n; i += kBlock) {
+    T block[kBlock];
+    std::memcpy(block, x - i - (kBlock - 1), sizeof block);
+    for (int64_t j = 0; j < kBlock; ++j) y[i + j] = block[kBlock - 1 - j];
+  }
+  for (; i < n; ++i) y[i] = x[-i];
+}
+
+// One element for each index: y[i * to] = x[index[i] * from].
+template <class T, class I>
+void pick_elements(const T* x, int64_t from, const I* index, int64_t stride, T* y, int64_t to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) y[i * to] = x[index[i * stride] * from];
+}
+
+}  // namespace
+
 void index_select(const StridedView& in, const StridedView& index, int dim, const StridedView& out) {
   check_dtype("index_select", index);
   WEFT_CHECK(index.shape.size() == 1 && dim >= 0 && dim < in.shape.size() && in.dtype == out.dtype,
@@ -145,23 +190,48 @@ void index_select(const StridedView& in, const StridedView& index, int dim, cons
     (d < dim ? outer_in : inner_in).push_back(in.strides[d]);
     (d < dim ? outer_out : inner_out).push_back(out.strides[d]);
   }
-  const int64_t slab = inner.numel(), n = index.shape[0], size = itemsize(in.dtype);
+  const int64_t slab = inner.numel(), n = index.shape[0], size = itemsize(in.dtype), stride = index.strides[0];
+  const int64_t from_step = in.strides[dim], to_step = out.strides[dim];
   const bool dense = is_contiguous(inner, inner_in) && is_contiguous(inner, inner_out);
+  const bool backwards = slab == 1 && to_step == 1 && constant_step(index) * from_step == -1;
+  // Copies the slabs of indices first to first + count of one position of the outer dims.
+  auto copy = [&](char* x, char* y, int64_t first, int64_t count) {
+    if (slab == 1) {
+      by_size(size, [&](auto zero) {
+        using T = decltype(zero);
+        const T* from = reinterpret_cast<const T*>(x);
+        T* to = reinterpret_cast<T*>(y) + first * to_step;
+        if (backwards) {
+          copy_backwards(from + read_index(index.data, index.dtype, first * stride) * from_step, to, count);
+        } else if (index.dtype == kInt64) {
+          pick_elements(from, from_step, index.as<int64_t>() + first * stride, stride, to, to_step, count);
+        } else {
+          pick_elements(from, from_step, index.as<int32_t>() + first * stride, stride, to, to_step, count);
+        }
+      });
+      return;
+    }
+    for (int64_t i = first; i < first + count; ++i) {
+      char* from = x + read_index(index.data, index.dtype, i * stride) * from_step * size;
+      char* to = y + i * to_step * size;
+      if (dense) {
+        std::memcpy(to, from, slab * size);
+      } else {
+        cast_copy({from, in.dtype, inner, inner_in}, {to, out.dtype, inner, inner_out});
+      }
+    }
+  };
   parallel_chunks(outer.numel() * n, std::max<int64_t>(1, kGrain / slab), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      int64_t o = t / n, from = 0, to = t % n * out.strides[dim];
+    for (int64_t t = begin, count; t < end; t += count) {
+      const int64_t first = t % n;
+      count = std::min(n - first, end - t);
+      int64_t o = t / n, from = 0, to = 0;
       for (int d = outer.size() - 1; d >= 0; --d) {
         from += o % outer[d] * outer_in[d];
         to += o % outer[d] * outer_out[d];
         o /= outer[d];
       }
-      from += read_index(index.data, index.dtype, t % n * index.strides[0]) * in.strides[dim];
-      char *x = static_cast<char*>(in.data) + from * size, *y = static_cast<char*>(out.data) + to * size;
-      if (dense) {
-        std::memcpy(y, x, slab * size);
-      } else {
-        cast_copy({x, in.dtype, inner, inner_in}, {y, out.dtype, inner, inner_out});
-      }
+      copy(static_cast<char*>(in.data) + from * size, static_cast<char*>(out.data) + to * size, first, count);
     }
   });
 }

@@ -70,6 +70,24 @@ TEST(IndexSelect, EveryDimAndLayout) {
       }
 }
 
+// Indices that count down or up in equal steps, and others that almost do.
+TEST(IndexSelect, AlongTheLastDim) {
+  for (DType t : {kFloat64, kFloat32, kBFloat16, kUInt8})
+    for (DType it : {kInt64, kInt32})
+      for (const Shape& strides : {Shape{200, 1}, Shape{1, 3}, Shape{400, 2}})
+        for (int step : {-1, 1, -2, 0}) {
+          const Shape shape{3, 200};
+          const int64_t n = step == -2 ? 100 : 200;
+          const Array in = numbers(t, shape).with_strides(strides);
+          Array index(it, {n}), out(t, {3, n});
+          for (int64_t i = 0; i < n; ++i)
+            index.set(i, static_cast<double>(step < 0 ? 199 + step * i : step > 0 ? i : i < 150 ? 199 - i : i - 150));
+          index_select(in, index, 1, out);
+          for (int64_t i = 0; i < out.size(); ++i)
+            ASSERT_EQ(out[i], in[i / n * 200 + static_cast<int64_t>(index[i % n])]) << to_string_view(t) << " " << step;
+        }
+}
+
 TEST(ScatterAdd, EveryDimInOrder) {
   const int before = num_threads();
   for (DType t : kNumbers)

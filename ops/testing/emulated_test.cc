@@ -19,7 +19,8 @@ namespace {
 using cuda::testing::ScopedEmulatedGpu;
 
 bool sums_in_its_own_order(std::string_view op) {
-  return op == "dot" || op == "grouped_dot" || op == "linear_cross_entropy" || op == "linear_cross_entropy_grad";
+  return op == "dot" || op == "conv" || op == "grouped_dot" || op == "linear_cross_entropy" ||
+         op == "linear_cross_entropy_grad";
 }
 
 // All samples in f32, and the first sample in every other dtype.

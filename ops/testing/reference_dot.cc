@@ -83,10 +83,42 @@ std::vector<RefResult> grouped_dot(const RefCall& c) {
   return {r};
 }
 
+std::vector<RefResult> conv(const RefCall& c) {
+  const Shape &x = c.in[0].type.shape, &w = c.in[1].type.shape;
+  const Shape &stride = c.attrs.ints("stride"), &lo = c.attrs.ints("lo"), &dilation = c.attrs.ints("dilation"),
+              &interior = c.attrs.ints("interior");
+  const int64_t out_each = w[0] / c.attrs.i("groups");
+  Shape kernel;
+  for (int d = 1; d < w.size(); ++d) kernel.push_back(w[d]);
+  RefResult r;
+  for (Index i(c.out[0].shape); i.valid(); i.next()) {
+    Real sum = 0, magnitude = 0;
+    for (Index k(kernel); k.valid(); k.next()) {
+      Shape from = i.at(), weight = w;
+      from[1] = i[1] / out_each * w[1] + k[0];
+      weight[0] = i[1];
+      weight[1] = k[0];
+      bool inside = true;
+      for (int d = 2; d < x.size(); ++d) {
+        const int64_t at = i[d] * stride[d - 2] + k[d - 1] * dilation[d - 2] - lo[d - 2], pitch = interior[d - 2] + 1;
+        inside = inside && at >= 0 && at % pitch == 0 && at / pitch < x[d];
+        from[d] = at / pitch;
+        weight[d] = k[d - 1];
+      }
+      if (!inside) continue;
+      const Real p = c.in[0].v[flat_of(x, from)] * c.in[1].v[flat_of(w, weight)];
+      sum += p;
+      magnitude += std::fabs(p);
+    }
+    push(r, c, sum, magnitude, static_cast<Real>(kernel.numel()));
+  }
+  return {r};
+}
+
 }  // namespace
 
 std::span<const RefRow> dot_references() {
-  static const RefRow rows[] = {{"dot", dot}, {"grouped_dot", grouped_dot}};
+  static const RefRow rows[] = {{"dot", dot}, {"grouped_dot", grouped_dot}, {"conv", conv}};
   return rows;
 }
 

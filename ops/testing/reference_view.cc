@@ -1,4 +1,6 @@
-// Moves of elements by index arithmetic: exact.
+// Moves of elements by index arithmetic: exact, except sums of windows.
+#include <cmath>
+
 #include "ops/testing/reference.h"
 
 namespace weft::testing {
@@ -74,13 +76,53 @@ std::vector<RefResult> concat(const RefCall& c) {
   return {r};
 }
 
+// The element of the whole tensor that is at `i` of its windows.
+Shape window_origin(const RefCall& c, const Shape& i, int rank) {
+  const Shape &dims = c.attrs.ints("dims"), &stride = c.attrs.ints("stride"), &dilation = c.attrs.ints("dilation");
+  Shape at = Shape::filled(rank, 0);
+  for (int d = 0; d < rank; ++d) at[d] = i[d];
+  for (int k = 0; k < dims.size(); ++k) {
+    int64_t& x = at[static_cast<int>(dims[k])];
+    x = x * stride[k] + i[rank + k] * dilation[k];
+  }
+  return at;
+}
+
+std::vector<RefResult> window(const RefCall& c) {
+  const Shape& in = c.in[0].type.shape;
+  RefResult r;
+  for (Index i(c.out[0].shape); i.valid(); i.next())
+    r.v.push_back(c.in[0].v[flat_of(in, window_origin(c, i.at(), in.size()))]);
+  return {r};
+}
+
+// Integers wrap.
+std::vector<RefResult> window_sum(const RefCall& c) {
+  const Shape& out = c.out[0].shape;
+  const DType type = c.out[0].dtype, computed = c.computed();
+  std::vector<Real> magnitude(out.numel()), terms(out.numel());
+  RefResult r;
+  r.v.resize(out.numel());
+  for (Index i(c.in[0].type.shape); i.valid(); i.next()) {
+    const int64_t at = flat_of(out, window_origin(c, i.at(), out.size()));
+    r.v[at] += c.in[0].v[i.flat()];
+    magnitude[at] += std::fabs(c.in[0].v[i.flat()]);
+    terms[at] += 1;
+  }
+  for (size_t k = 0; k < r.v.size(); ++k) {
+    r.bound.push_back(rounding_bound(r.v[k], terms[k] * unit_roundoff(computed) * magnitude[k], computed, type));
+    if (!is_floating(type)) r.v[k] = rounded(r.v[k], type);
+  }
+  return {r};
+}
+
 }  // namespace
 
 std::span<const RefRow> view_references() {
   static const RefRow rows[] = {
       {"reshape", same},     {"contiguous", same}, {"barrier", same},        {"stop_gradient", same},
       {"debug_print", same}, {"permute", permute}, {"broadcast", broadcast}, {"slice", slice},
-      {"pad", pad},          {"concat", concat},
+      {"pad", pad},          {"concat", concat},   {"window", window},       {"window_sum", window_sum},
   };
   return rows;
 }

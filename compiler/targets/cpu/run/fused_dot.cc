@@ -51,9 +51,10 @@ int64_t FusedKernel::plan_dot(std::span<const StridedView> in) {
   const DotProduct& p = *dot_->product;
   WEFT_BUG_IF(p.batch() * p.m() != points_ || p.n() != lanes_, "fused: ", name_, " walks ", points_, " x ", lanes_,
               "; its product has ", p.batch(), " x ", p.m(), " x ", p.n());
-  return p.bytes() +
-         kernels::gemm_workspace(dot_->in, dot_->out, p.batch(), p.m(), p.n(), p.k(),
-                                 {parts_.kernel[0] ? fill_cost(0) : 0, parts_.kernel[1] ? fill_cost(1) : 0});
+  const kernels::GemmFilled gathered = p.gathered();
+  return p.gemm_bytes() + kernels::gemm_workspace(dot_->in, dot_->out, p.batch(), p.m(), p.n(), p.k(),
+                                                  {parts_.kernel[0] ? fill_cost(0) : gathered.a,
+                                                   parts_.kernel[1] ? fill_cost(1) : gathered.b});
 }
 
 int64_t FusedKernel::plan_grouped(std::span<const StridedView> in) {
@@ -198,10 +199,9 @@ void FusedKernel::run_dot(const FusedOperands& x) const {
   const Epilogue context{this, &x, p.m()};
   kernels::GemmEpilogue::Touch touched[8];
   const kernels::GemmEpilogue epilogue{&Epilogue::run, &context, touched, touches(x, touched)};
-  kernels::GemmHooks hooks{.epilogue = &epilogue};
   FusedOperands own[2];
   Fill fill[2];
-  kernels::GemmFill gemm_fill[2];
+  kernels::GemmFill computed[2];
   StridedView operands[2];
   void* const* ptr = x.ptr + lowered_.bound.size();
   for (int i = 0; i < 2; ++i) {
@@ -215,13 +215,17 @@ void FusedKernel::run_dot(const FusedOperands& x) const {
     own[i].bad = x.bad;
     ptr += parts_.kernel[i]->lowered_.bound.size();
     fill[i] = {parts_.kernel[i].get(), &parts_.prologue[i], &own[i]};
-    gemm_fill[i] = {&Fill::run, &fill[i], parts_.prologue[i].transposed, fill_cost(i)};
-    (i == 0 ? hooks.a : hooks.b) = &gemm_fill[i];
+    computed[i] = {&Fill::run, &fill[i], parts_.prologue[i].transposed, fill_cost(i)};
   }
   char* scratch = static_cast<char*>(x.workspace) + dot_at_;
-  const auto [a, b] = p.operands(operands[0], operands[1], scratch);
+  const DotProduct::GemmOperands from(p, operands[0], operands[1], scratch);
+  kernels::GemmHooks hooks{.epilogue = &epilogue};
+  from.add_to(hooks);
+  if (computed[0].run) hooks.a = &computed[0];
+  if (computed[1].run) hooks.b = &computed[1];
   const Shape shape{p.batch(), p.m(), p.n()};
-  kernels::gemm(a, b, {nullptr, dot_->out, shape, contiguous_strides(shape)}, scratch + p.bytes(), &hooks);
+  kernels::gemm(from.a, from.b, {nullptr, dot_->out, shape, contiguous_strides(shape)}, scratch + p.gemm_bytes(),
+                &hooks);
 }
 
 }  // namespace weft::internal

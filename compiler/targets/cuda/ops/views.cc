@@ -5,6 +5,7 @@
 #include "compiler/targets/cuda/ops/layout.h"
 #include "ops/core/index.h"
 #include "ops/core/view.h"
+#include "ops/core/window.h"
 
 namespace weft::cuda {
 namespace {
@@ -216,6 +217,7 @@ std::span<const MakerRow> view_makers() {
                                   {&permute_op, make_view},
                                   {&broadcast_op, make_view},
                                   {&slice_op, make_view},
+                                  {&window_op, make_view},
                                   {&contiguous_op, make_view},
                                   {&pad_op, make_pad},
                                   {&concat_op, make_concat},

@@ -1,0 +1,351 @@
+// Windows of the padded operand make a convolution one product, whose operand is packed from the windows' view.
+#include "ops/core/conv.h"
+
+#include <vector>
+
+#include "framework/base/saturate.h"
+#include "framework/dispatch/dispatch.h"
+#include "ops/core/creation.h"
+#include "ops/core/dot.h"
+#include "ops/core/pointwise.h"
+#include "ops/core/reduce.h"
+#include "ops/core/view.h"
+#include "ops/core/window.h"
+
+namespace weft {
+namespace {
+
+constexpr int kMaxSpatial = (kMaxDims - 2) / 2;
+
+ConvDims dims_in(const Attrs& attrs) {
+  return {attrs.ints("stride"),   attrs.ints("lo"),       attrs.ints("hi"),
+          attrs.ints("dilation"), attrs.ints("interior"), attrs.i("groups")};
+}
+
+Attrs attrs_of(const ConvDims& d) {
+  return {{"stride", d.stride},     {"lo", d.lo},        {"hi", d.hi}, {"dilation", d.dilation},
+          {"interior", d.interior}, {"groups", d.groups}};
+}
+
+int64_t reach_of(int64_t size, int64_t dilation) { return saturating_add(saturating_mul(size - 1, dilation), 1); }
+int64_t spread_of(int64_t extent, int64_t interior) {
+  return extent == 0 ? 0 : saturating_add(saturating_mul(extent - 1, saturating_add(interior, 1)), 1);
+}
+// The extent of the operand after it is spread and padded.
+int64_t padded_of(const ConvDims& d, int i, int64_t extent) {
+  return saturating_add(saturating_add(spread_of(extent, d.interior[i]), d.lo[i]), d.hi[i]);
+}
+
+void check_dims(const ConvDims& d, int spatial) {
+  for (const Shape* s : {&d.stride, &d.lo, &d.hi, &d.dilation, &d.interior})
+    WEFT_CHECK(s->size() == spatial, "conv: ", s->size(), " entries of an attribute for ", spatial,
+               " spatial dims; need one per dim");
+  for (int i = 0; i < spatial; ++i)
+    WEFT_CHECK(d.stride[i] >= 1 && d.dilation[i] >= 1 && d.interior[i] >= 0, "conv: stride ", d.stride, ", dilation ",
+               d.dilation, ", interior ", d.interior,
+               "; need strides and dilations of 1 or more, interiors of 0 or more");
+  WEFT_CHECK(d.groups >= 1, "conv: groups is ", d.groups, "; need 1 or more");
+}
+
+Types infer_conv(const InferCall& c) {
+  const Shape &x = c.in[0].shape, &w = c.in[1].shape;
+  const int spatial = x.size() - 2;
+  WEFT_CHECK(spatial >= 1 && spatial <= kMaxSpatial && w.size() == x.size(), "conv: input ", x, " and weight ", w,
+             "; need [batch, channels, 1 to ", kMaxSpatial,
+             " spatial dims] and [out channels, channels / groups, as many kernel dims]");
+  WEFT_CHECK(is_floating(c.in[0].dtype) && itemsize(c.in[0].dtype) > 1, "conv: does not support ", c.in[0].dtype,
+             "; need a floating-point dtype");
+  WEFT_CHECK(c.in[0].dtype == c.in[1].dtype, "conv: input is ", c.in[0].dtype, " and weight ", c.in[1].dtype,
+             "; need one dtype");
+  const ConvDims d = dims_in(c.attrs);
+  check_dims(d, spatial);
+  WEFT_CHECK(x[1] == saturating_mul(w[1], d.groups), "conv: input ", x, " has ", x[1], " channels; weight ", w,
+             d.groups > 1 ? str_cat(" in ", d.groups, " groups") : std::string(), " needs ",
+             saturating_mul(w[1], d.groups));
+  WEFT_CHECK(w[0] % d.groups == 0, "conv: weight ", w, " has ", w[0], " out channels; need a multiple of the ",
+             d.groups, " groups");
+  Shape out{x[0], w[0]};
+  for (int i = 0; i < spatial; ++i) {
+    const int64_t have = padded_of(d, i, x[i + 2]), need = reach_of(w[i + 2], d.dilation[i]);
+    WEFT_CHECK(w[i + 2] >= 1, "conv: weight ", w, " has an empty kernel dim; need 1 or more");
+    WEFT_CHECK(have >= need, "conv: a kernel of ", need, " elements does not fit into spatial dim ", i, " of input ", x,
+               ", ", have, " with padding; need at least as many");
+    out.push_back((have - need) / d.stride[i] + 1);
+  }
+  return {TensorType{c.in[0].dtype, c.in[0].device, out}};
+}
+
+// Shapes with the channels in groups: [N, C, S...] as [N, G, C / G, S...].
+Shape grouped(const Shape& s, int dim, int64_t groups) {
+  Shape r;
+  for (int i = 0; i < s.size(); ++i) {
+    if (i == dim) r.push_back(groups);
+    r.push_back(i == dim ? s[i] / groups : s[i]);
+  }
+  return r;
+}
+
+// x, spread and padded.
+Tensor padded(const Tensor& x, const ConvDims& d) {
+  Shape lo{0, 0}, hi{0, 0}, interior{0, 0};
+  bool any = false, crop = false;
+  for (int i = 0; i < d.lo.size(); ++i) {
+    lo.push_back(std::max<int64_t>(d.lo[i], 0));
+    hi.push_back(std::max<int64_t>(d.hi[i], 0));
+    interior.push_back(d.interior[i]);
+    any |= lo.back() > 0 || hi.back() > 0 || d.interior[i] > 0;
+    crop |= d.lo[i] < 0 || d.hi[i] < 0;
+  }
+  Tensor y = any ? dispatch(pad_op, {&x}, {{"lo", lo}, {"hi", hi}, {"interior", interior}, {"value", 0.0}}) : x;
+  for (int i = 0; crop && i < d.lo.size(); ++i)
+    y = slice(y, i + 2, std::max<int64_t>(-d.lo[i], 0), y.size(i + 2) - std::max<int64_t>(-d.hi[i], 0));
+  return y;
+}
+
+// The windows [N, C, out..., K...] of the padded operand that a kernel of this shape reads.
+Tensor windows_of(const Tensor& x, const Shape& kernel, const ConvDims& d) {
+  std::vector<Window> cuts;
+  for (int i = 0; i < d.stride.size(); ++i) cuts.push_back({i + 2, kernel[i + 2], d.stride[i], d.dilation[i]});
+  return windows(padded(x, d), cuts);
+}
+
+Shape range(int begin, int count) {
+  Shape r;
+  for (int i = 0; i < count; ++i) r.push_back(begin + i);
+  return r;
+}
+
+Tensor in_f32(const Tensor& x) { return itemsize(x.dtype()) == 2 ? cast(x, kFloat32) : x; }
+
+// One channel of x for each of y: products of one element, so a sum of elementwise products.
+bool is_depthwise(const Shape& w, int64_t groups) { return groups > 1 && w[1] == 1 && w[0] == groups; }
+
+// One group at a time, if a dim for the groups were one too many.
+bool by_group(int spatial, int64_t groups) { return groups > 1 && 3 + 2 * spatial > kMaxDims; }
+
+// The calls of the groups, each with its channels.
+template <class F>
+Tensor each_group(const Tensor& a, int a_dim, const Tensor& b, int b_dim, int64_t groups, int out_dim, const F& fn) {
+  std::vector<Tensor> parts;
+  const int64_t na = a.size(a_dim) / groups, nb = b.size(b_dim) / groups;
+  for (int64_t g = 0; g < groups; ++g)
+    parts.push_back(fn(slice(a, a_dim, g * na, (g + 1) * na), slice(b, b_dim, g * nb, (g + 1) * nb)));
+  return cat(parts, out_dim);
+}
+
+std::vector<Tensor> decompose_conv(const Attrs& attrs, std::span<const Tensor> in) {
+  const Tensor &x = in[0], &w = in[1];
+  ConvDims d = dims_in(attrs);
+  const int spatial = x.dim() - 2;
+  const int64_t batch = x.size(0);
+  if (is_depthwise(w.shape(), d.groups)) {
+    const Tensor v = in_f32(windows_of(x, w.shape(), d));
+    Shape kernel{1, w.size(0)};
+    for (int i = 0; i < spatial; ++i) kernel.push_back(1);
+    for (int i = 0; i < spatial; ++i) kernel.push_back(w.size(i + 2));
+    return {cast(sum(v * reshape(in_f32(w), kernel), range(2 + spatial, spatial)), x.dtype())};
+  }
+  if (by_group(spatial, d.groups)) {
+    ConvDims one = d;
+    one.groups = 1;
+    return {each_group(x, 1, w, 0, d.groups, 1, [&](const Tensor& part, const Tensor& weight) {
+      return decompose_conv(attrs_of(one), std::array{part, weight})[0];
+    })};
+  }
+  Tensor v = windows_of(x, w.shape(), d);
+  const Shape out = v.shape();
+  Tensor weight = w;
+  int channel = 1;  // the dim of the channels of a group
+  if (d.groups > 1) {
+    v = reshape(v, grouped(v.shape(), 1, d.groups));
+    weight = reshape(w, grouped(w.shape(), 0, d.groups));
+    channel = 2;
+  }
+  Shape all{batch};
+  for (int64_t n : weight.shape()) all.push_back(n);
+  weight = broadcast_to(weight, all);
+  Shape weight_contract{channel + 1}, contract{channel};
+  for (int i = 0; i < spatial; ++i) {
+    weight_contract.push_back(channel + 2 + i);
+    contract.push_back(channel + 1 + spatial + i);
+  }
+  const Shape batches = range(0, channel);
+  const Tensor y = dot_general(weight, v, {batches, batches, weight_contract, contract});
+  if (d.groups == 1) return {y};
+  Shape shape{batch, w.size(0)};
+  for (int i = 0; i < spatial; ++i) shape.push_back(out[i + 2]);
+  return {reshape(y, shape)};
+}
+
+// The gradient of the weight: for each element of the kernel, g times the elements that it reads.
+Tensor weight_gradient(const Tensor& x, const Tensor& g, const Shape& w, const ConvDims& d) {
+  const int spatial = x.dim() - 2;
+  Shape places{0};  // the batch and the spatial dims of g
+  for (int i = 0; i < spatial; ++i) places.push_back(2 + i);
+  if (is_depthwise(w, d.groups)) {
+    Shape shape = g.shape();
+    for (int i = 0; i < spatial; ++i) shape.push_back(1);
+    const Tensor each = in_f32(windows_of(x, w, d)) * reshape(in_f32(g), shape);
+    return cast(reshape(sum(each, places), w), x.dtype());
+  }
+  if (by_group(spatial, d.groups)) {
+    ConvDims one = d;
+    one.groups = 1;
+    Shape part{w[0] / d.groups};
+    for (int i = 1; i < w.size(); ++i) part.push_back(w[i]);
+    return each_group(x, 1, g, 1, d.groups, 0,
+                      [&](const Tensor& a, const Tensor& b) { return weight_gradient(a, b, part, one); });
+  }
+  Tensor v = windows_of(x, w, d), y = g;
+  if (d.groups == 1) return dot_general(y, v, {{}, {}, places, places});
+  v = reshape(v, grouped(v.shape(), 1, d.groups));
+  y = reshape(y, grouped(y.shape(), 1, d.groups));
+  Shape contract{0};
+  for (int i = 0; i < spatial; ++i) contract.push_back(3 + i);
+  return reshape(dot_general(y, v, {{1}, {1}, contract, contract}), w);
+}
+
+Grads vjp_conv(const VjpCall& c) {
+  const ConvDims d = dims_in(c.attrs);
+  Grads r(2);
+  if (c.needs(0)) {
+    const Shape& x = c.in[0].shape();
+    Shape extent;
+    for (int i = 2; i < x.size(); ++i) extent.push_back(x[i]);
+    r[0] = conv_transpose_general(c.grad[0], c.in[1], d, extent);
+  }
+  if (c.needs(1)) r[1] = weight_gradient(c.in[0], c.grad[0], c.in[1].shape(), d);
+  return r;
+}
+
+// Channels of a group and elements of the kernel are contracted; with groups, channels do not split.
+DimMap dims_conv(const Attrs& attrs, std::span<const TensorType> in, std::span<const TensorType> out) {
+  const bool groups = attrs.i("groups") > 1;
+  std::string x = groups ? "n c?" : "n c", w = groups ? "o? i?" : "o c", y = groups ? "n o?" : "n o";
+  for (int i = 0; i < in[0].shape.size() - 2; ++i) {
+    x += str_cat(" x", i, "?");
+    w += str_cat(" k", i, "?");
+    y += str_cat(" y", i, "?");
+  }
+  return DimMap::parse(str_cat(x, ", ", w, " -> ", y), in, out);
+}
+
+Cost cost_conv(const Attrs&, std::span<const TensorType> in, std::span<const TensorType> out) {
+  const Shape& w = in[1].shape;
+  Cost c;
+  c.flops = w[0] == 0 ? 0 : 2.0 * static_cast<double>(out[0].shape.numel()) * static_cast<double>(w.numel() / w[0]);
+  c.bytes =
+      static_cast<double>(in[0].nbytes()) + static_cast<double>(in[1].nbytes()) + static_cast<double>(out[0].nbytes());
+  c.products = c.flops;
+  c.product_dtype = in[0].dtype;
+  return c;
+}
+
+std::vector<Sample> samples_conv() {
+  auto dims = [](int n) {
+    const Shape one = Shape::filled(n, 1), none = Shape::filled(n, 0);
+    return ConvDims{one, none, none, one, none};
+  };
+  auto call = [](const Shape& x, const Shape& w, const ConvDims& d, std::string error = "") {
+    return Sample{{{x}, {w}}, attrs_of(d), std::move(error), true};
+  };
+  ConvDims strided = dims(1), padded = dims(2), mixed = dims(2), groups = dims(2), deep = dims(3), depthwise = dims(1),
+           cropped = dims(1);
+  strided.stride = {2};
+  strided.lo = {1};
+  padded.lo = padded.hi = {1, 1};
+  mixed.stride = {1, 2};
+  mixed.lo = {2, 0};
+  mixed.hi = {1, 2};
+  mixed.dilation = {2, 1};
+  mixed.interior = {0, 1};
+  groups.groups = 2;
+  groups.hi = {1, 0};
+  deep.stride = {1, 2, 1};
+  depthwise.groups = 3;
+  depthwise.lo = {1};
+  cropped.lo = {-2};
+  cropped.hi = {-1};
+  ConvDims deep_groups = deep;
+  deep_groups.groups = 2;
+  ConvDims bad_stride = dims(1), bad_groups = dims(1);
+  bad_stride.stride = {0};
+  bad_groups.groups = 2;
+  return {call({2, 3, 7}, {4, 3, 3}, dims(1)),
+          call({1, 2, 8}, {3, 2, 3}, strided),
+          call({2, 3, 5, 6}, {4, 3, 3, 3}, padded),
+          call({2, 2, 6, 5}, {3, 2, 2, 3}, mixed),
+          call({2, 4, 5, 4}, {6, 2, 2, 3}, groups),
+          call({2, 2, 3, 5, 3}, {2, 2, 2, 2, 1}, deep),
+          call({1, 4, 3, 5, 3}, {2, 2, 2, 2, 1}, deep_groups),
+          call({2, 3, 6}, {3, 1, 3}, depthwise),
+          call({1, 2, 9}, {2, 2, 3}, cropped),
+          call({0, 2, 4}, {3, 2, 3}, dims(1)),
+          call({2, 3, 7}, {4, 2, 3}, dims(1), "conv: input [2, 3, 7] has 3 channels; weight [4, 2, 3] needs 2"),
+          call({2, 3, 2}, {4, 3, 3}, dims(1), "conv: a kernel of 3 elements does not fit into spatial dim 0 of input"),
+          call({2, 3}, {4, 3}, dims(0), "conv: input [2, 3] and weight [4, 3]; need [batch, channels"),
+          call({2, 3, 7}, {4, 3, 3}, bad_stride, "conv: stride [0]"),
+          call({2, 4, 7}, {3, 2, 3}, bad_groups, "has 3 out channels; need a multiple of the 2 groups"),
+          call({2, 3, 7}, {4, 3, 3}, dims(2), "conv: 2 entries of an attribute for 1 spatial dims")};
+}
+
+}  // namespace
+
+Tensor conv_general(const Arg& x, const Arg& w, const ConvDims& dims) {
+  internal::LineScope line(x.line());
+  const Tensor &a = internal::tensor_of(x, "conv"), &b = internal::tensor_of(w, "conv");
+  return dispatch(conv_op, {&a, &b}, attrs_of(dims));
+}
+
+// dx[i] is the sum over k of g, spread by the stride, at i * (interior + 1) + lo - k * dilation.
+Tensor conv_transpose_general(const Arg& y, const Arg& w, const ConvDims& d, const Shape& extent) {
+  internal::LineScope line(y.line());
+  const Tensor &g = internal::tensor_of(y, "conv_transpose"), &weight = internal::tensor_of(w, "conv_transpose");
+  const int spatial = g.dim() - 2;
+  WEFT_CHECK(spatial >= 1 && weight.dim() == g.dim() && extent.size() == spatial, "conv_transpose: input ", g.shape(),
+             " and weight ", weight.shape(), "; need [batch, channels, spatial dims] and as many dims");
+  check_dims(d, spatial);
+  WEFT_CHECK(weight.size(0) % d.groups == 0, "conv_transpose: weight ", weight.shape(), " has ", weight.size(0),
+             " channels; need a multiple of the ", d.groups, " groups");
+  ConvDims back;
+  back.groups = d.groups;
+  Tensor t = weight;
+  for (int i = 0; i < spatial; ++i) {
+    const int64_t reach = reach_of(weight.size(i + 2), d.dilation[i]), lo = reach - 1 - d.lo[i];
+    back.stride.push_back(d.interior[i] + 1);
+    back.dilation.push_back(d.dilation[i]);
+    back.interior.push_back(d.stride[i] - 1);
+    back.lo.push_back(lo);
+    back.hi.push_back((extent[i] - 1) * (d.interior[i] + 1) + reach - lo - spread_of(g.size(i + 2), d.stride[i] - 1));
+    if (weight.size(i + 2) > 1) t = flip(t, i + 2);
+  }
+  // [O, C / groups, K...] as [C, O / groups, K...].
+  if (d.groups == 1) return conv_general(g, transpose(t, 0, 1), back);
+  t = transpose(reshape(t, grouped(t.shape(), 0, d.groups)), 1, 2);
+  Shape shape{t.size(0) * t.size(1)};
+  for (int i = 2; i < t.dim(); ++i) shape.push_back(t.size(i));
+  return conv_general(g, reshape(t, shape), back);
+}
+
+const OpDef conv_op = {
+    .name = "conv",
+    .doc = "Convolution of [N, C, S...] with [O, C / groups, K...], after spreading by {interior} and padding.",
+    .traits = kContraction,
+    .num_inputs = 2,
+    .flops_per_point = 2,
+    .infer = infer_conv,
+    .vjp = vjp_conv,
+    .dims = dims_conv,
+    .cost = cost_conv,
+    .decompose = decompose_conv,
+    .samples = samples_conv,
+    .vjp_reads_out = 0,
+    .linear = 3,
+};
+
+std::span<const OpDef* const> conv_ops() {
+  static const OpDef* const all[] = {&conv_op};
+  return all;
+}
+
+}  // namespace weft

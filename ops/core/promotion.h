@@ -1,0 +1,13 @@
+// The dtype of a result whose operands are tensors and numbers.
+#pragma once
+#include <span>
+
+#include "framework/dispatch/arg.h"
+
+namespace weft {
+
+/// PyTorch's result_type: tensors with dims first, then 0-d tensors, then numbers; a later class can only raise the
+/// kind (bool, integer, float).
+DType result_type(std::span<const Arg* const> args);
+
+}  // namespace weft
